@@ -145,53 +145,6 @@ func appendBlock(dst []byte, at int, v []int64, p plan) []byte {
 	return dst
 }
 
-// decodeBlock decodes a block, from its base on, into v. It returns the bytes after it.
-func decodeBlock(b []byte, first byte, v []int64) ([]byte, error) {
-	w := uint(first & blockWidth)
-	if w > maxWidth {
-		return nil, errBlock
-	}
-	base, b, err := varint(b)
-	if err != nil {
-		return nil, err
-	}
-	packed := (len(v)*int(w) + 7) / 8
-	if len(b) < packed {
-		return nil, errShort
-	}
-	if used := len(v) * int(w) % 8; used > 0 && b[packed-1]>>used != 0 {
-		return nil, errBlock
-	}
-	unpack(v, b, w, base)
-	if b = b[packed:]; first&blockExceptions == 0 {
-		return b, nil
-	}
-	if len(b) == 0 {
-		return nil, errShort
-	}
-	n := int(b[0])
-	b = b[1:]
-	if n == 0 {
-		return nil, errBlock
-	}
-	for last := -1; n > 0; n-- {
-		if len(b) == 0 {
-			return nil, errShort
-		}
-		i := int(b[0])
-		var high int64
-		if high, b, err = varint(b[1:]); err != nil {
-			return nil, err
-		}
-		if i <= last || i >= len(v) || high == 0 {
-			return nil, errBlock
-		}
-		v[i] += high << w
-		last = i
-	}
-	return b, nil
-}
-
 // unpack sets each value of v to base plus the next w bits of b.
 func unpack(v []int64, b []byte, w uint, base int64) {
 	if w == 0 {
@@ -236,21 +189,3 @@ func zigzag(x int64) uint64 { return uint64(x)<<1 ^ uint64(x>>63) }
 
 // varintLen returns the length of x as a varint.
 func varintLen(x int64) int { return (bits.Len64(zigzag(x)|1) + 6) / 7 }
-
-// varint decodes an integer that binary.AppendVarint wrote.
-func varint(b []byte) (int64, []byte, error) {
-	u, b, err := uvarint(b)
-	return int64(u>>1) ^ -int64(u&1), b, err
-}
-
-// uvarint decodes an integer that binary.AppendUvarint wrote.
-func uvarint(b []byte) (uint64, []byte, error) {
-	u, n := binary.Uvarint(b)
-	switch {
-	case n == 0:
-		return 0, nil, errShort
-	case n < 0, n > 1 && b[n-1] == 0:
-		return 0, nil, errVarint
-	}
-	return u, b[n:], nil
-}

@@ -170,27 +170,16 @@ func divisor(s vitals.Sign, rows []Row) uint64 {
 	return max(d, 1)
 }
 
-// decodeBody decodes the columns that appendBody wrote into rows, which are zero but for the
+// body decodes the columns that appendBody wrote into rows, which are zero but for the
 // time of the first.
-func decodeBody(b []byte, rows []Row) ([]byte, error) {
-	if len(b) == 0 {
-		return nil, errShort
-	}
-	forms := b[0]
-	b = b[1:]
-	var err error
+func (r *reader) body(rows []Row) {
+	forms := r.byte()
 	var counts [allSigns + 1]int
 	for c := range numSymbols {
-		if b, err = decodeSymbols(b, c, forms>>(2*c)&3, rows, &counts); err != nil {
-			return nil, err
-		}
+		r.symbols(c, forms>>(2*c)&3, rows, &counts)
 	}
-	if b, err = decodeTimes(b, rows); err != nil {
-		return nil, err
-	}
-	if b, err = decodeReceipts(b, rows); err != nil {
-		return nil, err
-	}
+	r.times(rows)
+	r.receipts(rows)
 	for s := range vitals.Sign(vitals.NumSigns) {
 		n := 0
 		for present, count := range counts {
@@ -198,61 +187,44 @@ func decodeBody(b []byte, rows []Row) ([]byte, error) {
 				n += count
 			}
 		}
-		if n > 0 {
-			if b, err = decodeValues(b, s, n, rows); err != nil {
-				return nil, err
-			}
+		if n > 0 && r.err == nil {
+			r.values(s, n, rows)
 		}
 	}
-	return b, nil
 }
 
-// decodeSymbols decodes a column of symbols into rows. It counts the rows by presence.
-func decodeSymbols(b []byte, c symbols, form byte, rows []Row, counts *[allSigns + 1]int) ([]byte, error) {
+// symbols decodes a column of symbols into rows. It counts the rows by presence.
+func (r *reader) symbols(c symbols, form byte, rows []Row, counts *[allSigns + 1]int) {
 	var column symbolColumn
-	b, err := column.open(b, c, form)
-	if err != nil {
-		return nil, err
-	}
-	if form == symbolsZero {
-		if c == presence {
-			return nil, errSymbols
-		}
-		return b, nil
+	if column.open(r, c, form); form == symbolsZero {
+		return
 	}
 	var v block
-	if column.isOne() {
-		for i := range v {
-			v[i] = column.only
-		}
-	}
-	for len(rows) > 0 {
+	for len(rows) > 0 && r.err == nil {
 		n := min(len(rows), blockLen)
-		if !column.isOne() {
-			if b, err = column.next(b, v[:n]); err != nil {
-				return nil, err
-			}
+		if column.next(r, v[:n]); r.err != nil {
+			return
 		}
 		for i := range rows[:n] {
-			r, x := &rows[i], v[i]
+			row, x := &rows[i], v[i]
 			switch c {
 			case gateways:
-				r.Gateway = uint32(x)
+				row.Gateway = uint32(x)
 			case offsets:
-				r.UTCOffset = vitals.UTCOffset(x)
+				row.UTCOffset = vitals.UTCOffset(x)
 			case sharing:
-				r.Shared = x != 0
+				row.Shared = x != 0
 			case presence:
 				if x == 0 {
-					return nil, errSymbols
+					r.fail(errSymbols)
+					return
 				}
 				counts[x]++
-				r.Values = zeros[x]
+				row.Values = zeros[x]
 			}
 		}
 		rows = rows[n:]
 	}
-	return b, nil
 }
 
 // zeros has, by presence, the values 0 of these signs. It is never modified.
@@ -267,28 +239,14 @@ var zeros = func() (vs [allSigns + 1]vitals.Values) {
 	return vs
 }()
 
-// decodeTimes decodes the times of all rows but the first.
-func decodeTimes(b []byte, rows []Row) ([]byte, error) {
+// times decodes the times of all rows but the first.
+func (r *reader) times(rows []Row) {
 	var v block
 	before := rows[0].TimeUnixMs
-	for rows = rows[1:]; len(rows) > 0; {
-		if len(b) == 0 {
-			return nil, errShort
-		}
+	for rows = rows[1:]; len(rows) > 0 && r.err == nil; {
 		n := min(len(rows), blockLen)
-		first := b[0]
-		b = b[1:]
-		var err error
 		step := int64(0)
-		if first&blockSecond != 0 {
-			if step, b, err = varint(b); err != nil {
-				return nil, err
-			}
-		}
-		if b, err = decodeBlock(b, first, v[:n]); err != nil {
-			return nil, err
-		}
-		if first&blockSecond != 0 {
+		if onLine := r.block(v[:n], &step); onLine {
 			for i, x := range v[:n] {
 				before += step
 				rows[i].TimeUnixMs = before + x
@@ -302,24 +260,15 @@ func decodeTimes(b []byte, rows []Row) ([]byte, error) {
 		}
 		rows = rows[n:]
 	}
-	return b, nil
 }
 
-// decodeReceipts decodes the times of receipt.
-func decodeReceipts(b []byte, rows []Row) ([]byte, error) {
+// receipts decodes the times of receipt.
+func (r *reader) receipts(rows []Row) {
 	var v block
 	before := rows[0].TimeUnixMs
-	for len(rows) > 0 {
-		if len(b) == 0 {
-			return nil, errShort
-		}
+	for len(rows) > 0 && r.err == nil {
 		n := min(len(rows), blockLen)
-		first := b[0]
-		var err error
-		if b, err = decodeBlock(b[1:], first, v[:n]); err != nil {
-			return nil, err
-		}
-		if first&blockSecond != 0 {
+		if deltas := r.block(v[:n], nil); deltas {
 			for i, x := range v[:n] {
 				before += x
 				rows[i].ReceivedUnixMs = before
@@ -332,33 +281,26 @@ func decodeReceipts(b []byte, rows []Row) ([]byte, error) {
 		}
 		rows = rows[n:]
 	}
-	return b, nil
 }
 
-// decodeValues decodes the n values of s into the rows that have it.
-func decodeValues(b []byte, s vitals.Sign, n int, rows []Row) ([]byte, error) {
-	u, b, err := uvarint(b)
-	if err != nil {
-		return nil, err
-	}
+// values decodes the n values of s into the rows that have it.
+func (r *reader) values(s vitals.Sign, n int, rows []Row) {
+	u := r.uvarint()
 	if u == 0 || u > 1<<16-1 {
-		return nil, errValue
+		r.fail(errValue)
 	}
 	d := int64(u)
 	var v block
 	before, all := int64(0), n == len(rows)
-	for ; n > 0; n -= min(n, blockLen) {
-		if len(b) == 0 {
-			return nil, errShort
-		}
+	for ; n > 0 && r.err == nil; n -= blockLen {
 		k := min(n, blockLen)
-		first := b[0]
-		if b, err = decodeBlock(b[1:], first, v[:k]); err != nil {
-			return nil, err
+		deltas := r.block(v[:k], nil)
+		if r.err != nil {
+			return
 		}
 		outside := uint64(0)
 		for j, x := range v[:k] {
-			if first&blockSecond != 0 {
+			if deltas {
 				x += before
 			}
 			before = x
@@ -366,7 +308,8 @@ func decodeValues(b []byte, s vitals.Sign, n int, rows []Row) ([]byte, error) {
 			outside |= uint64(x)>>16 | uint64(x*d)>>16
 		}
 		if outside != 0 {
-			return nil, errValue
+			r.fail(errValue)
+			return
 		}
 		if all {
 			for j, x := range v[:k] {
@@ -376,12 +319,11 @@ func decodeValues(b []byte, s vitals.Sign, n int, rows []Row) ([]byte, error) {
 			continue
 		}
 		for j := 0; j < k; {
-			if r := &rows[0]; r.Values.Has(s) {
-				r.Values.Set(s, vitals.Hundredths(v[j]))
+			if row := &rows[0]; row.Values.Has(s) {
+				row.Values.Set(s, vitals.Hundredths(v[j]))
 				j++
 			}
 			rows = rows[1:]
 		}
 	}
-	return b, nil
 }

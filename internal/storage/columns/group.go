@@ -45,21 +45,14 @@ func AppendGroup(dst []byte, runs []Run, rows []Row) []byte {
 // capacity. It does not retain b. Its guarantees are those of [DecodeSegment]; [VerifyGroup]
 // checks the remaining ones.
 func DecodeGroup(b []byte, runs []Run, rows []Row) ([]Run, []Row, error) {
-	b, err := checked(b, groupTag)
-	if err != nil {
-		return runs, rows, err
-	}
-	n, b, err := uvarint(b)
-	if err != nil {
-		return runs, rows, err
-	}
-	fewer, b, err := uvarint(b)
-	if err != nil {
-		return runs, rows, err
-	}
+	r := checked(b, groupTag)
+	n, fewer := r.uvarint(), r.uvarint()
 	// A block of rows has at least two bytes in each of three columns, a device has two.
-	if n >= MaxGroupRows || fewer > n || n/blockLen > uint64(len(b))/6 || n+1-fewer > uint64(len(b))/2 {
-		return runs, rows, errCount
+	if n >= MaxGroupRows || fewer > n || n/blockLen > uint64(len(r.b))/6 || n+1-fewer > uint64(len(r.b))/2 {
+		r.fail(errCount)
+	}
+	if r.err != nil {
+		return runs, rows, r.err
 	}
 	allRuns, newRuns := grow(runs, int(n+1-fewer))
 	allRows, newRows := grow(rows, int(n+1))
@@ -67,22 +60,14 @@ func DecodeGroup(b []byte, runs []Run, rows []Row) ([]Run, []Row, error) {
 		for i := range newRuns {
 			newRuns[i].Rows = 1
 		}
-	} else if b, err = decodeLengths(b, newRuns, len(newRows)); err != nil {
-		return runs, rows, err
+	} else {
+		r.lengths(newRuns, len(newRows))
 	}
-	if b, err = decodeNames(b, newRuns); err != nil {
+	r.names(newRuns)
+	newRows[0].TimeUnixMs = int64(r.uvarint())
+	r.body(newRows)
+	if err := r.end(); err != nil {
 		return runs, rows, err
-	}
-	first, b, err := uvarint(b)
-	if err != nil {
-		return runs, rows, err
-	}
-	newRows[0].TimeUnixMs = int64(first)
-	if b, err = decodeBody(b, newRows); err != nil {
-		return runs, rows, err
-	}
-	if len(b) > 0 {
-		return runs, rows, errLong
 	}
 	for rest, i := newRows, 0; i < len(newRuns); i++ {
 		k := newRuns[i].Rows
@@ -135,24 +120,18 @@ func appendLengths(dst []byte, runs []Run) []byte {
 	return dst
 }
 
-// decodeLengths decodes the numbers of rows, whose sum is total.
-func decodeLengths(b []byte, runs []Run, total int) ([]byte, error) {
+// lengths decodes the numbers of rows, whose sum is total.
+func (r *reader) lengths(runs []Run, total int) {
 	var v block
-	for len(runs) > 0 {
-		if len(b) == 0 {
-			return nil, errShort
-		}
+	for len(runs) > 0 && r.err == nil {
 		n := min(len(runs), blockLen)
-		if b[0]&blockSecond != 0 {
-			return nil, errBlock
-		}
-		var err error
-		if b, err = decodeBlock(b[1:], b[0], v[:n]); err != nil {
-			return nil, err
+		if second := r.block(v[:n], nil); second {
+			r.fail(errBlock)
 		}
 		for i, x := range v[:n] {
 			if x < 0 || x >= int64(total) {
-				return nil, errCount
+				r.fail(errCount)
+				return
 			}
 			runs[i].Rows = int(x) + 1
 			total -= int(x) + 1
@@ -160,9 +139,8 @@ func decodeLengths(b []byte, runs []Run, total int) ([]byte, error) {
 		runs = runs[n:]
 	}
 	if total != 0 {
-		return nil, errCount
+		r.fail(errCount)
 	}
-	return b, nil
 }
 
 // appendNames appends the names. Each is written as the number of bytes to cut off the end
@@ -193,39 +171,31 @@ func appendNames(dst []byte, runs []Run) []byte {
 	return dst
 }
 
-// decodeNames decodes the names.
-func decodeNames(b []byte, runs []Run) ([]byte, error) {
+// names decodes the names.
+func (r *reader) names(runs []Run) {
 	var buf [vitals.MaxNameBytes]byte
 	name := buf[:0]
 	for i := range runs {
-		if len(b) == 0 {
-			return nil, errShort
-		}
-		cut, added := int(b[0]>>4), int(b[0]&15)
-		b = b[1:]
+		head := r.byte()
+		cut, added := int(head>>4), int(head&15)
 		for _, n := range []*int{&cut, &added} {
 			if *n == nameEscape {
-				if len(b) == 0 {
-					return nil, errShort
-				}
-				*n += int(b[0])
-				b = b[1:]
+				*n += int(r.byte())
 			}
 		}
-		added++
+		tail := r.take(added + 1)
 		same := len(name) - cut
-		switch {
-		case len(b) < added:
-			return nil, errShort
-		case same < 0, same+added > vitals.MaxNameBytes, cut > 0 && b[0] <= name[same]:
-			return nil, errName
+		if r.err == nil && (same < 0 || same+len(tail) > vitals.MaxNameBytes || cut > 0 && tail[0] <= name[same]) {
+			r.fail(errName)
 		}
-		name = append(name[:same], b[:added]...)
-		b = b[added:]
+		if r.err != nil {
+			return
+		}
+		name = append(name[:same], tail...)
 		var err error
 		if runs[i].Device, err = vitals.ParseName(name); err != nil {
-			return nil, errName
+			r.fail(errName)
+			return
 		}
 	}
-	return b, nil
 }

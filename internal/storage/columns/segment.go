@@ -40,17 +40,15 @@ func AppendSegment(dst []byte, rows []Row) []byte {
 // strictly increasing times, or if bytes follow. [VerifySegment] also rejects encodings of
 // the same rows that AppendSegment would not write. With an error, it returns dst unchanged.
 func DecodeSegment(b []byte, dst []Row) ([]Row, error) {
-	h, b, err := decodeHeader(b)
-	if err != nil {
-		return dst, err
+	h, r := decodeHeader(b)
+	if r.err != nil {
+		return dst, r.err
 	}
 	all, rows := grow(dst, h.Count)
 	rows[0].TimeUnixMs = h.FirstUnixMs
-	if b, err = decodeBody(b, rows); err != nil {
+	r.body(rows)
+	if err := r.end(); err != nil {
 		return dst, err
-	}
-	if len(b) > 0 {
-		return dst, errLong
 	}
 	if !inOrder(rows) || rows[len(rows)-1].TimeUnixMs != h.LastUnixMs {
 		return dst, errTime
@@ -86,18 +84,10 @@ type Header struct {
 // SegmentHeader returns the header of the segment b, with the gateways appended to dst. It
 // checks the checksum, but does not decode the columns.
 func SegmentHeader(b []byte, dst []uint32) (Header, error) {
-	h, b, err := decodeHeader(b)
-	if err != nil {
-		return Header{}, err
-	}
-	if len(b) == 0 {
-		return Header{}, errShort
-	}
+	h, r := decodeHeader(b)
 	h.Gateways = dst
 	var column symbolColumn
-	if b, err = column.open(b[1:], gateways, b[0]>>(2*gateways)&3); err != nil {
-		return Header{}, err
-	}
+	column.open(&r, gateways, r.byte()>>(2*gateways)&3)
 	add := func(symbols []int64) {
 		for _, x := range symbols {
 			if n := len(h.Gateways); x != 0 && (n == len(dst) || h.Gateways[n-1] != uint32(x)) {
@@ -107,44 +97,31 @@ func SegmentHeader(b []byte, dst []uint32) (Header, error) {
 	}
 	if column.form != symbolsPlain {
 		add(column.table.symbols[:column.table.n])
-		return h, nil
-	}
-	var v block
-	for n := h.Count; n > 0; n -= min(n, blockLen) {
-		k := min(n, blockLen)
-		if b, err = column.next(b, v[:k]); err != nil {
-			return Header{}, err
+	} else {
+		var v block
+		for n := h.Count; n > 0 && r.err == nil; n -= blockLen {
+			k := min(n, blockLen)
+			column.next(&r, v[:k])
+			add(v[:k])
 		}
-		add(v[:k])
+	}
+	if r.err != nil {
+		return Header{}, r.err
 	}
 	return h, nil
 }
 
-// decodeHeader decodes a header without gateways. It returns the body.
-func decodeHeader(b []byte) (Header, []byte, error) {
-	b, err := checked(b, segmentTag)
-	if err != nil {
-		return Header{}, nil, err
-	}
-	n, b, err := uvarint(b)
-	if err != nil {
-		return Header{}, nil, err
-	}
-	first, b, err := uvarint(b)
-	if err != nil {
-		return Header{}, nil, err
-	}
-	length, b, err := uvarint(b)
-	if err != nil {
-		return Header{}, nil, err
-	}
+// decodeHeader decodes a header without gateways. It returns a reader of the body.
+func decodeHeader(b []byte) (h Header, r reader) {
+	r = checked(b, segmentTag)
+	n, first, length := r.uvarint(), r.uvarint(), r.uvarint()
 	switch {
 	case n >= MaxRows:
-		return Header{}, nil, errCount
+		r.fail(errCount)
 	case first > 1<<63-1, length > 1<<63-1-first:
-		return Header{}, nil, errTime
+		r.fail(errTime)
 	}
-	return Header{Count: int(n) + 1, FirstUnixMs: int64(first), LastUnixMs: int64(first + length)}, b, nil
+	return Header{Count: int(n) + 1, FirstUnixMs: int64(first), LastUnixMs: int64(first + length)}, r
 }
 
 // inOrder reports whether the times are strictly increasing and not negative.
@@ -170,16 +147,18 @@ func appendChecksum(dst []byte, start int) []byte {
 	return binary.LittleEndian.AppendUint32(dst, crc32.Checksum(dst[start:], castagnoli))
 }
 
-// checked returns what is between the tag and the checksum of b.
-func checked(b []byte, tag byte) ([]byte, error) {
+// checked returns a reader of what is between the tag and the checksum of b.
+func checked(b []byte, tag byte) (r reader) {
 	n := len(b) - checksumBytes
 	switch {
 	case n < 1:
-		return nil, errShort
+		r.fail(errShort)
 	case b[0] != tag:
-		return nil, errVersion
+		r.fail(errVersion)
 	case binary.LittleEndian.Uint32(b[n:]) != crc32.Checksum(b[:n], castagnoli):
-		return nil, errChecksum
+		r.fail(errChecksum)
+	default:
+		r.b = b[1:n]
 	}
-	return b[1:n], nil
+	return r
 }

@@ -131,79 +131,63 @@ func appendSymbols(dst []byte, c symbols, rows []Row) ([]byte, byte) {
 // A symbolColumn reads a column of symbols.
 type symbolColumn struct {
 	form   byte
-	only   int64 // the symbol of every row, if there is one
-	table  table
+	table  table // of symbolsOne and symbolsTable
 	limit  uint64
 	before int64
 }
 
 // open reads what comes before the rows' symbols.
-func (s *symbolColumn) open(b []byte, c symbols, form byte) ([]byte, error) {
+func (s *symbolColumn) open(r *reader, c symbols, form byte) {
 	s.form, s.limit = form, c.limit()
-	s.table.n, s.only, s.before = 0, 0, 0
-	n := uint64(0)
+	n := 0
 	switch form {
 	case symbolsOne:
 		n = 1
 	case symbolsTable:
-		if len(b) == 0 {
-			return nil, errShort
-		}
-		n = uint64(b[0])
-		b = b[1:]
-		if n < 2 || n > maxTable {
-			return nil, errSymbols
+		if n = int(r.byte()); n < 2 || n > maxTable {
+			r.fail(errSymbols)
+			return
 		}
 	}
-	for range n {
-		u, rest, err := uvarint(b)
-		if err != nil {
-			return nil, err
-		}
+	for i := range n {
+		u := r.uvarint()
 		if u > s.limit {
-			return nil, errSymbols
+			r.fail(errSymbols)
 		}
-		s.table.symbols[s.table.n] = int64(u)
-		s.table.n++
-		b = rest
+		s.table.symbols[i] = int64(u)
 	}
-	if form == symbolsOne {
-		if s.only = s.table.symbols[0]; s.only == 0 {
-			return nil, errSymbols
-		}
+	s.table.n = n
+	if form == symbolsOne && s.table.symbols[0] == 0 || form == symbolsZero && c == presence {
+		r.fail(errSymbols)
 	}
-	return b, nil
 }
 
-// isOne reports whether all rows have the same symbol. If so, no blocks follow.
-func (s *symbolColumn) isOne() bool { return s.form <= symbolsOne }
-
-// next decodes the next block into v, which becomes the symbols.
-func (s *symbolColumn) next(b []byte, v []int64) ([]byte, error) {
-	if len(b) == 0 {
-		return nil, errShort
+// next decodes the symbols of the next rows into v, of at most blockLen. If all rows have the same
+// one, no block follows.
+func (s *symbolColumn) next(r *reader, v []int64) {
+	if s.form <= symbolsOne {
+		for i := range v {
+			v[i] = s.table.symbols[0]
+		}
+		return
 	}
-	first := b[0]
-	b, err := decodeBlock(b[1:], first, v)
-	if err != nil {
-		return nil, err
-	}
+	second := r.block(v, nil)
 	limit := s.limit
 	if s.form == symbolsTable {
 		limit = uint64(s.table.n - 1)
 	}
 	for i, x := range v {
-		if first&blockSecond != 0 {
+		if second {
 			x += s.before
 		}
 		s.before = x
 		if uint64(x) > limit {
-			return nil, errSymbols
+			r.fail(errSymbols)
+			return
 		}
 		if s.form == symbolsTable {
 			x = s.table.symbols[x]
 		}
 		v[i] = x
 	}
-	return b, nil
 }
