@@ -60,7 +60,6 @@ type campaign struct {
 	found   sim.Verification
 	lives   int
 	secured int // of lives, with TLS
-	earlier int // of lives, that began with a store of format 1
 }
 
 // TestCrashCampaign plays random rounds of a load, a fault at a random moment, a restart, and a
@@ -116,10 +115,10 @@ func (c *campaign) table() string {
 		fmt.Fprintf(&b, "| %s | %d |\n", f, c.faults[f])
 	}
 	fmt.Fprintf(&b, "| **all** | **%d** |\n\n", c.rounds)
-	fmt.Fprintf(&b, "| | |\n|---|--:|\n| date | %s, %s |\n| data directories | %d |\n| of those, with TLS | %d |\n| of those, that began with an earlier format | %d |\n| servers started | %d |\n| of those, killed while they started | %d |\n| of those, which rejected a damaged file | %d |\n"+
+	fmt.Fprintf(&b, "| | |\n|---|--:|\n| date | %s, %s |\n| data directories | %d |\n| of those, with TLS | %d |\n| servers started | %d |\n| of those, killed while they started | %d |\n| of those, which rejected a damaged file | %d |\n"+
 		"| readings acknowledged | %d |\n| readings checked | %d |\n| readings without an answer, of which some are stored | %d |\n"+
 		"| acknowledged and lost | %d |\n| altered | %d |\n| doubled | %d |\n| never sent | %d |\n",
-		time.Now().Format(time.DateOnly), runtime.Version(), c.lives, c.secured, c.earlier, c.starts, c.killed, c.refused, c.found.Acknowledged, c.found.Stored, c.found.Unsettled,
+		time.Now().Format(time.DateOnly), runtime.Version(), c.lives, c.secured, c.starts, c.killed, c.refused, c.found.Acknowledged, c.found.Stored, c.found.Unsettled,
 		c.found.Missing, c.found.Altered, c.found.Doubled, c.found.Unknown)
 	return b.String()
 }
@@ -162,13 +161,6 @@ func (l *life) play(t *testing.T, rounds int) {
 			t.Logf("to repeat: make crash SEED=%d N=%d\nthe state is in %s", l.seed, rounds, l.keep())
 		}
 	})
-	var earlier *legacyStore // its conversion is running while servers are killed
-	if l.rnd.IntN(2) == 0 {
-		earlier = writeLegacyStore(t, dir, l.rnd)
-		l.c.mu.Lock()
-		l.c.earlier++
-		l.c.mu.Unlock()
-	}
 	for n := range rounds {
 		l.round(n)
 	}
@@ -177,9 +169,6 @@ func (l *life) play(t *testing.T, rounds int) {
 	}
 	l.b.term()
 	l.b.check()
-	if earlier != nil {
-		earlier.verify(t, l.b.bin, dir)
-	}
 
 	l.c.mu.Lock()
 	defer l.c.mu.Unlock()

@@ -204,23 +204,13 @@ func (c *checker) content(s *Store) error {
 	}
 	before, more := len(c.report.Problems), c.report.More
 	k := &contentChecker{checker: c, s: s, v: v, segments: segments, records: records, names: s.gateways.names()}
-	if v.legacy != noLegacy {
-		if k.legacy, err = newLegacyScanner(c.ctx, v, new(vitals.Name), 0, 0, false); err != nil {
-			return errors.Join(err, segments.Close(), records.Close(), others.Close())
-		}
-		k.legacy.it.SetBounds([]byte{readingsStart}, nil)
-	}
 	err = k.devices()
 	if err == nil {
 		k.others(others)
 		k.finish()
 		err = k.assignments()
 	}
-	all := []*pebble.Iterator{segments, records, others}
-	if k.legacy != nil {
-		all = append(all, k.legacy.it)
-	}
-	for _, it := range all {
+	for _, it := range []*pebble.Iterator{segments, records, others} {
 		if itErr := it.Error(); isFault(itErr) {
 			// The problems found so far may be caused by this fault.
 			c.report.Problems, c.report.More = c.report.Problems[:before], more
@@ -241,7 +231,6 @@ type contentChecker struct {
 	segments *pebble.Iterator
 	records  *pebble.Iterator
 	names    gatewayNames
-	legacy   *legacyScanner // nil: there are no rows of format 1
 
 	sealed  int64 // readings in segments
 	damaged bool  // a segment's readings could not be counted
@@ -250,12 +239,11 @@ type contentChecker struct {
 	value   []byte
 }
 
-// devices checks the records, segments and rows of all devices, in the order of their names.
+// devices checks the records and rows of all devices, in the order of their names.
 func (k *contentChecker) devices() error {
 	pending := k.windowDevices()
 	hasRecord, hasSegment := k.nextRecord(k.records.First()), k.nextSegment(k.segments.First())
-	hasRow := k.legacy != nil && k.nextRow(k.legacy.it.First())
-	for hasRecord || hasSegment || hasRow || len(pending) > 0 {
+	for hasRecord || hasSegment || len(pending) > 0 {
 		var name vitals.Name
 		for _, x := range []struct {
 			ok  bool
@@ -263,7 +251,6 @@ func (k *contentChecker) devices() error {
 		}{
 			{hasRecord, func() vitals.Name { return mustDecode(decodeRecordKey(k.records.Key())) }},
 			{hasSegment, func() vitals.Name { n, _, _ := decodeSegmentKey(k.segments.Key()); return n }},
-			{hasRow, func() vitals.Name { return mustRow(k.legacy.it.Key()) }},
 			{len(pending) > 0, func() vitals.Name { return pending[0] }},
 		} {
 			if x.ok {
@@ -281,7 +268,7 @@ func (k *contentChecker) devices() error {
 			hasRecord = k.nextRecord(k.records.Next())
 		}
 		var err error
-		if hasSegment, hasRow, err = k.device(&name, &a, hasSegment, hasRow); err != nil {
+		if hasSegment, err = k.device(&name, &a, hasSegment); err != nil {
 			return err
 		}
 		a.match(k.checker, &name)
@@ -334,19 +321,14 @@ func (k *contentChecker) record(name *vitals.Name, a *account) {
 		return
 	}
 	a.found = true
-	decode := decodeRecord
-	if k.v.legacy == legacyTails {
-		decode = decodeEitherRecord
-	}
-	if err := decode(value, &a.recorded); err != nil {
+	if err := decodeRecord(value, &a.recorded); err != nil {
 		a.damaged = true
 		k.problem(recordError(name, err))
 	}
 }
 
 // device verifies the segments of a device, and merges its rows in windows with them.
-func (k *contentChecker) device(name *vitals.Name, a *account, has, hasRow bool) (bool, bool, error) {
-	tailFromMs := a.recorded.newestUnixMs + 1
+func (k *contentChecker) device(name *vitals.Name, a *account, has bool) (bool, error) {
 	a.all = device{newestUnixMs: -1}
 	a.lastSealedMs = noSegment
 	var windows []rowSource
@@ -359,26 +341,6 @@ func (k *contentChecker) device(name *vitals.Name, a *account, has, hasRow bool)
 			k.gateway(name, r)
 		}
 	}
-	if k.legacy != nil {
-		k.legacy.device = name
-	}
-	legacy := rowSource{more: func() ([]columns.Row, error) {
-		rows := k.legacy.rows[:0]
-		for ; hasRow && len(rows) < legacyPage && mustRow(k.legacy.it.Key()) == *name; hasRow = k.nextRow(k.legacy.it.Next()) {
-			ms, r, err := k.legacy.decode()
-			if err != nil {
-				k.problem(err)
-				a.damaged = true
-				continue
-			}
-			if k.v.legacy == legacyTails && ms >= tailFromMs {
-				a.recorded.update(ms, &r.values, 0)
-			}
-			rows = append(rows, k.legacy.row(ms, &r))
-		}
-		k.legacy.rows = rows
-		return rows, k.step()
-	}}
 	merge := rowScanner{ctx: k.ctx, device: name, sources: append(windows, rowSource{more: func() ([]columns.Row, error) {
 		for ; has && mustSegment(k.segments.Key()) == *name; has = k.nextSegment(k.segments.Next()) {
 			if rows := k.segment(name, a); rows != nil {
@@ -388,36 +350,19 @@ func (k *contentChecker) device(name *vitals.Name, a *account, has, hasRow bool)
 		}
 		return nil, k.step()
 	}})}
-	if hasRow {
-		merge.sources = append(merge.sources, legacy)
-	}
 	for {
 		rows, err := merge.next(math.MaxInt)
 		if err != nil {
-			return has, hasRow, err
+			return has, err
 		}
 		if len(rows) == 0 {
-			return has, hasRow, nil
+			return has, nil
 		}
 		for i := range rows {
 			a.add(&rows[i])
 			k.count(rows[i].TimeUnixMs, &rows[i].Values)
 		}
 	}
-}
-
-func mustRow(key []byte) vitals.Name { n, _, _ := decodeReadingKey(key); return n }
-
-// nextRow moves to the next valid key of a row of format 1.
-func (k *contentChecker) nextRow(ok bool) bool {
-	for ; ok; ok = k.legacy.it.Next() {
-		_, _, err := decodeReadingKey(k.legacy.it.Key())
-		if err == nil {
-			return true
-		}
-		k.problem(fmt.Errorf("key of %d bytes is not a reading's: %w", len(k.legacy.it.Key()), err))
-	}
-	return false
 }
 
 func mustSegment(key []byte) vitals.Name { n, _, _ := decodeSegmentKey(key); return n }
@@ -460,25 +405,13 @@ func (k *contentChecker) segment(name *vitals.Name, a *account) []columns.Row {
 
 // others verifies that no other keys are stored than those that were checked.
 func (k *contentChecker) others(it *pebble.Iterator) {
-	end := []byte{0xff}
-	if k.legacy != nil {
-		end = []byte{readingsStart}
-	}
-	for _, r := range [][2][]byte{{{statePrefix}, {recordPrefix}}, {{lastPrefix + 1}, end}} {
+	for _, r := range [][2][]byte{{{statePrefix}, {recordPrefix}}, {{lastPrefix + 1}, {0xff}}} {
 		it.SetBounds(r[0], r[1])
 		for ok := it.First(); ok; ok = it.Next() {
 			switch string(it.Key()) {
 			case groupsKey, gatewaysKey, readingsKey, sweepKey:
 			case uncountedKey:
 				k.damaged = true
-			case convertKey:
-				if k.legacy == nil {
-					k.problem(errors.New("there are no readings of an earlier format, but the state of their conversion"))
-				}
-			case closedKey:
-				if k.v.legacy != legacyTails {
-					k.problem(errors.New("there is a state of an earlier format"))
-				}
 			default:
 				k.problem(fmt.Errorf("key of %d bytes is of no known kind", len(it.Key())))
 			}
@@ -544,9 +477,6 @@ func (a *account) match(c *checker, name *vitals.Name) {
 		c.problem(recordError(name, errors.New("wrong newest time")))
 	}
 	for s := range got.Latest {
-		if got.Latest[s].UTCOffset == 0 {
-			want.Latest[s].UTCOffset = 0 // an earlier version wrote the record without it
-		}
 		if got.Latest[s] != want.Latest[s] {
 			c.problem(recordError(name, fmt.Errorf("wrong latest %s", vitals.Sign(s))))
 		}

@@ -52,9 +52,7 @@ import (
 // maintains the list of an open store.
 //
 // The file LISTED marks a store that has a list, so that a missing list is always noticed.
-// A store written by an earlier version has neither file while it is being opened, and
-// otherwise a list of version 1, with only crc32c lines and without tables. The first
-// start by this version upgrades it. For the reasons see
+// If both are removed, a start checks what it can without a list. For the reasons see
 // docs/adr/0015-list-of-files.md.
 const (
 	checksumsFile   = "CHECKSUMS"
@@ -100,16 +98,15 @@ type listLine struct {
 
 // A fileList is the content of CHECKSUMS.
 type fileList struct {
-	version int
-	state   listState
-	files   []listLine // sorted by name
+	state listState
+	files []listLine // sorted by name
 }
 
 const listVersion = 2
 
 // text returns the content of the file.
 func (l *fileList) text() []byte {
-	b := fmt.Appendf(nil, "%s%d %s\n", checksumsHeader, l.version, l.state)
+	b := fmt.Appendf(nil, "%s%d %s\n", checksumsHeader, listVersion, l.state)
 	for _, f := range l.files {
 		b = append(b, f.kind...)
 		if f.kind == kindSum {
@@ -126,9 +123,9 @@ func parseList(text []byte) (*fileList, error) {
 	lines := strings.SplitAfter(string(text), "\n")
 	head, ok := strings.CutPrefix(lines[0], checksumsHeader)
 	version, state, _ := strings.Cut(strings.TrimSuffix(head, "\n"), " ")
-	l.version, l.state = int(parseDigits(version)), listState(state)
+	l.state = listState(state)
 	states := []listState{listOpen, listClosed, listBackup, listOpening}
-	if !ok || len(lines) < 3 || l.version < 1 || l.version > listVersion || !slices.Contains(states, l.state) {
+	if !ok || len(lines) < 3 || parseDigits(version) != listVersion || !slices.Contains(states, l.state) {
 		return nil, errDamagedList
 	}
 	for _, line := range lines[1 : len(lines)-2] {
@@ -227,7 +224,7 @@ func listFiles(fsys vfs.FS, dir string, state listState) (*fileList, error) {
 		return nil, err
 	}
 	slices.Sort(names)
-	l := &fileList{version: listVersion, state: state}
+	l := &fileList{state: state}
 	for _, name := range names {
 		if !isStoreFile(name) {
 			continue
@@ -284,7 +281,7 @@ func (d *directory) writeList(l *fileList) error {
 
 // beginOpening writes a list with the state opening. l is the verified list, or nil.
 func (d *directory) beginOpening(l *fileList) (err error) {
-	if l == nil || l.version < listVersion || l.state == listOpen {
+	if l == nil || l.state == listOpen {
 		before := l
 		if l, err = listFiles(d.fs, d.path, listOpening); err != nil {
 			return err

@@ -72,10 +72,10 @@ func countSegments(it *pebble.Iterator, start, end []byte) (n int64, unread, err
 	return n, cmp.Or(gap, unread), err
 }
 
-// walkRows calls visit for the rows of a device in a view with times from fromMs to before toMs, in order, until it returns false. If
-// rows are damaged, unread has the error, and walkRows continues after them; if a whole block is,
-// with the last rows, in descending order.
-func (s *Store) walkRows(ctx context.Context, v *view, device *vitals.Name, fromMs, toMs int64, visit func(sc *rowScanner, rows []columns.Row) bool) (unread, err error) {
+// walkRows calls visit for the rows of a device in a view with times from fromMs to before toMs, in
+// order. If a segment is damaged, unread has the error, and walkRows continues after it; if a whole
+// block is, with the last rows, in descending order.
+func (s *Store) walkRows(ctx context.Context, v *view, device *vitals.Name, fromMs, toMs int64, visit func(rows []columns.Row)) (unread, err error) {
 	for _, descending := range []bool{false, true} {
 		sc := s.newRowScanner(ctx, v, device, fromMs, toMs, descending, math.MaxInt)
 		for {
@@ -88,9 +88,10 @@ func (s *Store) walkRows(ctx context.Context, v *view, device *vitals.Name, from
 				}
 				break
 			}
-			if err != nil || len(rows) == 0 || !visit(sc, rows) {
+			if err != nil || len(rows) == 0 {
 				return unread, errors.Join(err, ignoreDamage(sc.close()))
 			}
+			visit(rows)
 			if !descending {
 				fromMs = rows[len(rows)-1].TimeUnixMs + 1
 			}

@@ -35,13 +35,9 @@ const (
 
 	maxFormatBytes = 1024
 
-	formatLine       = "pulsegate store, format "
-	formatLines      = "\nThe files beside this one belong together. Please change none of them by hand.\n"
-	formatText       = formatLine + "2" + formatLines // of storeFormat
-	legacyFormatText = formatLine + "1" + formatLines
-
-	// legacyFormat is the earlier version that is read, and converted. See convert.go.
-	legacyFormat = 1
+	formatLine  = "pulsegate store, format "
+	formatLines = "\nThe files beside this one belong together. Please change none of them by hand.\n"
+	formatText  = formatLine + "2" + formatLines // of storeFormat
 
 	lockFile    = "LOCK"
 	logSuffix   = ".log"
@@ -64,7 +60,7 @@ const (
 	stateMissing  directoryState = iota
 	stateEmpty                   // without files that matter
 	stateCreating                // the creation of a store was interrupted
-	stateStore                   // a store of this version, or of legacyFormat
+	stateStore                   // a store of a version that is read
 )
 
 // String returns the state as the predicate of a sentence, for errors.
@@ -240,9 +236,13 @@ func (d *directory) checkFormat(names []string) error {
 	if !ok || err != nil {
 		return fmt.Errorf("%w: %s has no version", storage.ErrFormat, formatFile)
 	}
-	if version < legacyFormat || version > assignedFormat {
+	if version == storeFormat-1 { // no release wrote it
+		return fmt.Errorf("%w: %s has format %d, which this version does not read: export its readings with the version that wrote it, and import them into a new store",
+			storage.ErrFormat, formatFile, version)
+	}
+	if version < storeFormat || version > assignedFormat {
 		return fmt.Errorf("%w: %s has format %d, this version of Pulsegate reads formats %d to %d",
-			storage.ErrFormat, formatFile, version, legacyFormat, assignedFormat)
+			storage.ErrFormat, formatFile, version, storeFormat, assignedFormat)
 	}
 	d.version.Store(int32(version))
 	if string(text) != d.formatText() {

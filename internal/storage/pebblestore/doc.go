@@ -120,7 +120,7 @@
 //	state     0x00 | name of the state
 //
 // Times are Unix milliseconds as big-endian unsigned integers. They are never
-// negative, so keys are ordered by time. Keys of format 1 are in legacy.go.
+// negative, so keys are ordered by time.
 //
 // # Device record
 //

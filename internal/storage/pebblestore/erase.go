@@ -364,11 +364,11 @@ func (s *Store) count(v *view, in *intent) (n int64, gateways map[uint32]bool, e
 		fromMs, toMs = in.FromUnixMs, in.ToUnixMs
 	}
 	gateways = map[uint32]bool{}
-	names := map[vitals.Name]bool{}
-	unread, err := s.walkRows(s.maintenance.ctx, v, &in.Device, fromMs, toMs, func(sc *rowScanner, rows []columns.Row) bool {
+	unread, err := s.walkRows(s.maintenance.ctx, v, &in.Device, fromMs, toMs, func(rows []columns.Row) {
 		n += int64(len(rows))
-		sc.gather(rows, gateways, names)
-		return true
+		for i := range rows {
+			gateways[rows[i].Gateway] = true
+		}
 	})
 	if s.maintenance.ctx.Err() != nil {
 		err = storage.ErrClosed
@@ -377,9 +377,6 @@ func (s *Store) count(v *view, in *intent) (n int64, gateways map[uint32]bool, e
 		s.foundDamage("damaged readings are erased, and are not counted", fmt.Errorf("device %s: %w", &in.Device, unread))
 		return n, nil, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.gateways.resolve(gateways, names)
 	return n, gateways, err
 }
 
@@ -494,12 +491,10 @@ type keyRange struct {
 	groups bool // it is that of groups
 }
 
-// deviceRanges returns the ranges of a device's segments, of its record, and of its readings of
-// format 1.
+// deviceRanges returns the ranges of a device's segments and of its record.
 func deviceRanges(device *vitals.Name) []keyRange {
 	segments := appendSegmentPrefix(nil, device)
 	record := appendRecordKey(nil, device)
-	readings := append(device.AppendTo(nil), 0)
 	// A key that sorts after all possible previous names and is not a name itself.
 	previous := append(slices.Clone(record), 0xff)
 	previous[len(record)-1]--
@@ -508,7 +503,6 @@ func deviceRanges(device *vitals.Name) []keyRange {
 	return []keyRange{
 		{before: segments, start: segments, end: appendSegmentsEnd(nil, device), after: append(slices.Clone(segments), negative...)},
 		{before: previous, start: record, end: after, after: after},
-		{before: readings, start: readings, end: append(device.AppendTo(nil), 1), after: append(slices.Clone(readings), negative...)},
 	}
 }
 

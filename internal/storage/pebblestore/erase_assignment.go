@@ -142,10 +142,7 @@ func (s *Store) removeRows(b *pebble.Batch, before *view, in *storage.Range, r *
 	}
 	ranges := deviceRanges(&in.Device)
 	if r.gone = r.device.newestUnixMs < 0; !r.gone {
-		ranges = ranges[1:2] // the record
-		if err := b.DeleteRange(appendReadingKey(nil, &in.Device, uint64(in.FromUnixMs)), appendReadingKey(nil, &in.Device, uint64(in.ToUnixMs)), nil); err != nil {
-			return err
-		}
+		ranges = ranges[1:] // the record
 	}
 	for _, k := range ranges {
 		if err := b.DeleteRange(k.start, k.end, nil); err != nil {

@@ -99,12 +99,6 @@ func details(err error) string {
 	return " (" + strings.Join(all, "; ") + ")"
 }
 
-// readingError returns an error for a reading whose value is damaged. It contains only
-// the reading's key.
-func readingError(device *vitals.Name, timeUnixMs int64, err error) error {
-	return fmt.Errorf("%w: reading of device %s at %d: %w", storage.ErrCorrupt, device, timeUnixMs, err)
-}
-
 // recordError returns an error for a device whose record is damaged.
 func recordError(device *vitals.Name, err error) error {
 	return fmt.Errorf("%w: record of device %s: %w", storage.ErrCorrupt, device, err)

@@ -19,7 +19,6 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
-	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -315,27 +314,6 @@ func prepare(closed bool) (*vfs.MemFS, *valueLedger) {
 	return b.disk, b.ledger
 }
 
-// prepareFormat1 returns the disk of a store of format 1.
-func prepareFormat1() (*vfs.MemFS, *valueLedger) {
-	disk, err := unpacked("killed")
-	if err != nil {
-		panic(err)
-	}
-	s, err := pebblestore.Open(dataDir, pebblestore.Options{FS: disk, ReadOnly: true})
-	if err != nil {
-		panic(err)
-	}
-	l := newValueLedger()
-	_ = l.holds(s) // nothing was sent yet
-	for id, v := range l.shown {
-		l.sent[id], l.acked[id] = map[vitals.Hundredths]bool{v: true}, v
-	}
-	if err := s.Close(); err != nil {
-		panic(err)
-	}
-	return disk, l
-}
-
 // faultScenes are calls on a disk of which one operation fails. Each returns the resulting
 // error, and leaves the store closed.
 var faultScenes = map[string]struct {
@@ -423,16 +401,6 @@ var faultScenes = map[string]struct {
 			fmt.Printf("problem: a fault is reported as damage: %v\n", degraded)
 		}
 		return errors.Join(err, b.ledger.append(s, []*storage.Entry{newEntry(1), newEntry(2)}), s.Close())
-	}},
-	"conversion": {prepareFormat1, func(b *faultStore) error {
-		s, err := pebblestore.Open(dataDir, pebblestore.WithConversion(b.options(), 40, nil))
-		if err != nil {
-			return err
-		}
-		if !polltest.Within(polltest.Patience, func() bool { return !pebblestore.Converting(s) || s.Degraded() != nil || s.Ready() != nil }) {
-			err = errors.New("the conversion does not end")
-		}
-		return errors.Join(err, b.ledger.holds(s), s.Close())
 	}},
 	"check": {wasKilled, func(b *faultStore) error {
 		_, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: b.fs()})

@@ -71,8 +71,7 @@ func (s *Store) excise(device *vitals.Name, err error) error {
 	return s.compactRanges(ranges)
 }
 
-// exciseKeys excises the keys of segments and of rows of format 1 from the previous device to the
-// next one. The index of a table may lead to a damaged block also for keys beside those that it has.
+// exciseKeys excises the keys of segments from the previous device to the next one. The index of a table may lead to a damaged block also for keys beside those that it has.
 func (s *Store) exciseKeys(device *vitals.Name) error {
 	s.sealing.Lock() // no segments are written meanwhile
 	defer s.sealing.Unlock()
@@ -80,31 +79,23 @@ func (s *Store) exciseKeys(device *vitals.Name) error {
 	if sealed {
 		return fmt.Errorf("device %s has sent readings since", device)
 	}
-	segments, rows := pebble.KeyRange{Start: []byte{segmentPrefix}, End: []byte{segmentPrefix + 1}}, pebble.KeyRange{Start: []byte{readingsStart}, End: []byte{0xff}}
+	span := pebble.KeyRange{Start: []byte{segmentPrefix}, End: []byte{segmentPrefix + 1}}
 	if !previous.IsZero() {
-		segments.Start, rows.Start = appendSegmentsEnd(nil, &previous), append(previous.AppendTo(nil), 1)
+		span.Start = appendSegmentsEnd(nil, &previous)
 	}
 	if !next.IsZero() {
-		segments.End, rows.End = appendSegmentPrefix(nil, &next), append(next.AppendTo(nil), 0)
+		span.End = appendSegmentPrefix(nil, &next)
 	}
-	for _, span := range []pebble.KeyRange{segments, rows} {
-		files, err := tableFiles(s.db, pebble.WithKeyRangeFilter(span.Start, span.End))
-		if err != nil {
+	files, err := tableFiles(s.db, pebble.WithKeyRangeFilter(span.Start, span.End))
+	if err != nil || len(files) == 0 {
+		return err
+	}
+	for _, f := range files {
+		if err := s.readableBeside(f, span); err != nil {
 			return err
 		}
-		if len(files) == 0 {
-			continue
-		}
-		for _, f := range files {
-			if err := s.readableBeside(f, span); err != nil {
-				return err
-			}
-		}
-		if err := s.db.Excise(s.maintenance.ctx, span); err != nil {
-			return corrupt(err)
-		}
 	}
-	return nil
+	return corrupt(s.db.Excise(s.maintenance.ctx, span))
 }
 
 // neighbours returns the devices before and after one in the order of names, or zero Names, and

@@ -40,7 +40,7 @@ const (
 // Expire implements [storage.Remover]. It is slow on purpose: see above. It also works
 // below the low-water mark, because it frees space.
 func (s *Store) Expire(ctx context.Context, beforeUnixMs, atMost int64) (storage.Expiry, error) {
-	e := &expirer{s: s, beforeUnixMs: beforeUnixMs, atMost: atMost, gateways: map[uint32]bool{}, names: map[vitals.Name]bool{}}
+	e := &expirer{s: s, beforeUnixMs: beforeUnixMs, atMost: atMost, gateways: map[uint32]bool{}}
 	err := e.runAndSweep(ctx)
 	if err != nil {
 		err = fmt.Errorf("remove readings before %d: %w", beforeUnixMs, err)
@@ -55,13 +55,10 @@ type expirer struct {
 	done         storage.Expiry
 	deletions    int // since the last flush
 
-	names    map[vitals.Name]bool // of gateways that removed rows of format 1 have named
-	gateways map[uint32]bool      // that removed readings have named
-	rows     []columns.Row        // buffer
+	gateways map[uint32]bool // that removed readings have named
+	rows     []columns.Row   // buffer
 
 	notSealed error // for which expired rows may be in the active window again; nil: none
-
-	again expiredDevice // whose readings before damaged rows of format 1 were removed first
 }
 
 // An expiredDevice is a device with expired readings.
@@ -69,7 +66,6 @@ type expiredDevice struct {
 	name     vitals.Name
 	upToMs   int64 // readings before this time are deleted
 	readings int64 // their number
-	legacy   bool  // some are rows of format 1
 
 	damaged bool // some cannot be read, and are not counted
 
@@ -192,13 +188,7 @@ func (e *expirer) find(ctx context.Context, from []byte) (found []expiredDevice,
 			return found, appendRecordKey(nil, &names[i]), true, nil
 		}
 		x := expiredDevice{name: names[i]}
-		if v.legacy != noLegacy {
-			err = e.countLegacy(ctx, v, &x, most-readings)
-		}
-		if err == nil && !x.legacy {
-			err = e.count(it, &x, most-readings)
-		}
-		if err != nil {
+		if err := e.count(it, &x, most-readings); err != nil {
 			return nil, nil, false, err
 		}
 		if readings += x.readings; x.readings > 0 || x.damaged {
@@ -217,7 +207,7 @@ func (e *expirer) find(ctx context.Context, from []byte) (found []expiredDevice,
 // devices returns the names of the next devices, starting with the record key from, at most
 // expireDevices of them. If a record is damaged, it finds them in the table in memory.
 func (e *expirer) devices(v *view, from []byte) (names []vitals.Name, err error) {
-	sc, err := newDeviceScanner(v, false)
+	sc, err := newDeviceScanner(v)
 	if err != nil {
 		return nil, corrupt(err)
 	}
@@ -377,7 +367,7 @@ func (e *expirer) remove(found []expiredDevice) error {
 	if err != nil {
 		return joinClose(err, b)
 	}
-	total := s.readings.Load() - r.sealed
+	total := s.readings.Load() - r.readings
 	if r.uncounted {
 		if err := b.Set([]byte(uncountedKey), nil, nil); err != nil {
 			return joinClose(err, b)
@@ -395,7 +385,6 @@ func (e *expirer) remove(found []expiredDevice) error {
 	if !s.sweepDue {
 		s.sweepDue, s.sweepOf = true, map[uint32]bool{}
 	}
-	s.gateways.resolve(e.gateways, e.names)
 	if s.sweepOf != nil {
 		maps.Copy(s.sweepOf, e.gateways)
 	}
@@ -425,7 +414,6 @@ func (e *expirer) remove(found []expiredDevice) error {
 type removal struct {
 	devices  []removedDevice
 	readings int64
-	sealed   int64 // of readings, those in segments
 	gone     int64 // devices
 
 	uncounted bool // there are further readings, which cannot be read
@@ -461,14 +449,8 @@ func (s *Store) removeExpired(b *pebble.Batch, found []expiredDevice) (r removal
 			break
 		}
 		r.devices = append(r.devices, d)
-		r.sealed += d.readings
-		r.uncounted = r.uncounted || d.uncounted
-		if x.legacy {
-			if d.readings, err = s.readingsBefore(&x.name, min(x.upToMs, x.endMs)); err != nil {
-				break
-			}
-		}
 		r.readings += d.readings
+		r.uncounted = r.uncounted || d.uncounted
 		if d.gone {
 			r.gone++
 		}
@@ -526,11 +508,6 @@ func (s *Store) removeExpiredOf(b *pebble.Batch, it *pebble.Iterator, x *expired
 	}
 	if err := b.DeleteRange(start, end, nil); err != nil {
 		return err
-	}
-	if s.settler.legacy {
-		if err := b.DeleteRange(appendReadingKey(nil, &x.name, 0), appendReadingKey(nil, &x.name, uint64(min(x.upToMs, x.endMs))), nil); err != nil {
-			return err
-		}
 	}
 	if d.after.sealedUnixMs < x.upToMs {
 		d.after.sealedUnixMs, d.after.smalls = noSegment, 0
@@ -635,12 +612,5 @@ func (s *Store) EstimateReadings(ctx context.Context) (int64, error) {
 	for _, w := range v.windows {
 		n += int64(w.limit)
 	}
-	if v.legacy == noLegacy {
-		return n, nil
-	}
-	legacy, err := s.estimateLegacy()
-	if err != nil {
-		return 0, fmt.Errorf("count readings: %w", err)
-	}
-	return n + legacy, nil
+	return n, nil
 }

@@ -19,15 +19,6 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// ReencodeReading decodes the value of a reading and encodes it again.
-func ReencodeReading(b []byte) ([]byte, error) {
-	var r reading
-	if err := decodeReading(b, &r); err != nil {
-		return nil, err
-	}
-	return appendReading(make([]byte, 0, readingBytes(&r)), &r), nil
-}
-
 // ReencodeRecord decodes the value of a device record and encodes it again.
 func ReencodeRecord(b []byte) ([]byte, error) {
 	var d device
@@ -318,49 +309,10 @@ func SegmentRows(s *Store, device vitals.Name) (rows []int) {
 	return rows
 }
 
-// WithConversion returns o with a conversion of a number of readings in each step. before is
-// called before each step, unless it is nil.
-func WithConversion(o Options, rows int, before func(ctx context.Context)) Options {
-	o.convertRows, o.beforeConvert = rows, before
-	return o
-}
-
-// Converting reports whether a store may have readings of format 1.
-func Converting(s *Store) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.settler.legacy
-}
-
-// LegacyPairs returns the keys and values that a store of format 1 has for a device: a row for
-// each record, and the device's record with the first inRecord of them.
-func LegacyPairs(name vitals.Name, records []storage.Record, inRecord int) map[string][]byte {
-	pairs := map[string][]byte{}
-	d := device{newestUnixMs: -1}
-	for i := range records {
-		r := &records[i]
-		row := reading{values: r.Values, receivedUnixMs: r.ReceivedUnixMs}
-		if r.Gateway != nil {
-			row.gateway = *r.Gateway
-		}
-		pairs[string(appendReadingKey(nil, &name, uint64(r.TimeUnixMs)))] = appendReading(nil, &row)
-		if i < inRecord {
-			d.update(r.TimeUnixMs, &r.Values, 0)
-		}
-	}
-	b := appendRecord(nil, &d)
-	b[0] = legacyRecordVersion
-	pairs[string(appendRecordKey(nil, &name))] = b[:len(b)-8] // without the time of the last segment
-	return pairs
-}
-
-// LegacyFormatText is the content of the file PULSEGATE of a store of format 1.
-const LegacyFormatText = legacyFormatText
-
 // ExpireAfterSeal is Expire for a store with few devices. It calls between after the windows
 // were sealed.
 func ExpireAfterSeal(s *Store, beforeUnixMs int64, between func()) (storage.Expiry, error) {
-	e := &expirer{s: s, beforeUnixMs: beforeUnixMs, atMost: math.MaxInt64, gateways: map[uint32]bool{}, names: map[vitals.Name]bool{}}
+	e := &expirer{s: s, beforeUnixMs: beforeUnixMs, atMost: math.MaxInt64, gateways: map[uint32]bool{}}
 	if err := e.seal(); err != nil {
 		return e.done, err
 	}

@@ -117,7 +117,7 @@ func (g *dictionary) use(name *vitals.Name) uint32 {
 }
 
 // full reports whether no further gateway can be added.
-func (g *dictionary) full(most int) bool { return len(g.byName) >= most || g.next == legacyGateway }
+func (g *dictionary) full(most int) bool { return len(g.byName) >= most || g.next == noGateway }
 
 // write adds the gateways that the current group has added to a batch.
 func (g *dictionary) write(b *pebble.Batch) error {

@@ -250,8 +250,8 @@ func copyFS(t testing.TB, fs vfs.FS) *vfs.MemFS {
 	return c
 }
 
-// unlist removes the list of a store's files, and the marker that it has one, as if an
-// earlier version had written the store.
+// unlist removes the list of a store's files, and the marker that it has one, as an operator
+// without a backup may: see docs/operations.md.
 func unlist(t testing.TB, fs vfs.FS) {
 	t.Helper()
 	for _, name := range []string{"CHECKSUMS", "LISTED"} {

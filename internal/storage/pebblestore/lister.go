@@ -161,7 +161,7 @@ func (k *lister) drop(path string) error {
 
 // writeLocked replaces the list by that of an open store.
 func (k *lister) writeLocked() error {
-	l := &fileList{version: listVersion, state: listOpen}
+	l := &fileList{state: listOpen}
 	l.files = append(l.files, textFile(formatFile, k.dir.formatText()), textFile(listedFile, listedText))
 	for _, j := range k.logs {
 		if j.listed.Load() {

@@ -19,8 +19,7 @@ type loaded struct {
 	nextGroup uint64
 	readings  int64 // in segments
 	sweepDue  bool  // sweepKey is stored
-	legacy    legacyState
-	verify    bool // verify the encoding of groups
+	verify    bool  // verify the encoding of groups
 }
 
 // load reads the records, the dictionary and all groups, sequentially. It reads no segments.
@@ -28,16 +27,13 @@ type loaded struct {
 //
 // It calls problem for each damaged value, and goes on unless that returns an error. If problem
 // is not nil, it also verifies that groups are encoded as they would be.
-func load(db *pebble.DB, format int, readOnly bool, problem func(error) error) (_ *loaded, err error) {
+func load(db *pebble.DB, readOnly bool, problem func(error) error) (_ *loaded, err error) {
 	l := &loaded{verify: problem != nil}
 	if problem == nil {
 		problem = func(err error) error { return err }
 	}
-	if l.legacy, err = loadLegacy(db, format); err != nil {
-		return nil, fmt.Errorf("read state of the conversion: %w", err)
-	}
 	if !readOnly {
-		if l.table, err = loadTable(db, l.legacy == legacyTails); err != nil {
+		if l.table, err = loadTable(db); err != nil {
 			return nil, fmt.Errorf("read devices: %w", err)
 		}
 	}
@@ -65,11 +61,10 @@ func load(db *pebble.DB, format int, readOnly bool, problem func(error) error) (
 	return l, nil
 }
 
-// loadTable reads the records of all devices, and their tails if these have readings that the
-// records lack.
-func loadTable(db *pebble.DB, withTails bool) (*table, error) {
+// loadTable reads the records of all devices.
+func loadTable(db *pebble.DB) (*table, error) {
 	t := newTable()
-	sc, err := newDeviceScanner(db, withTails)
+	sc, err := newDeviceScanner(db)
 	if err != nil {
 		return nil, corrupt(err)
 	}

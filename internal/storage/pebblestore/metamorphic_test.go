@@ -64,20 +64,7 @@ func TestMetamorphic(t *testing.T) {
 	t.Parallel()
 	seed := cmp.Or(*metamorphicSeed, uint64(rand.Uint32())+1)
 	for round := range *metamorphicRounds {
-		playMetamorphic(t, seed+uint64(round), false)
-		if t.Failed() {
-			t.Fatalf("again: -metamorphic.seed=%d", seed+uint64(round))
-		}
-	}
-}
-
-// TestMetamorphicConversion is TestMetamorphic with rounds that begin with a store of format 1, whose
-// conversion goes on step by step while the other operations run.
-func TestMetamorphicConversion(t *testing.T) {
-	t.Parallel()
-	seed := cmp.Or(*metamorphicSeed, uint64(rand.Uint32())+1)
-	for round := range *metamorphicRounds {
-		playMetamorphic(t, seed+uint64(round), true)
+		playMetamorphic(t, seed+uint64(round))
 		if t.Failed() {
 			t.Fatalf("again: -metamorphic.seed=%d", seed+uint64(round))
 		}
@@ -124,7 +111,6 @@ type metamorphosis struct {
 
 	clock    int64
 	recent   []*vitals.Reading
-	future   []*vitals.Reading                        // readings of format 1 that the clock has not reached
 	gateways [len(metamorphicDevices)]vitals.Name     // of the next readings of a device
 	used     [len(metamorphicDevices)]map[string]bool // of readings that may be in files, by device
 	gone     []string                                 // gateways that must be in no file
@@ -133,7 +119,7 @@ type metamorphosis struct {
 // Names that are prefixes of others, but not parts of a gateway's name.
 var metamorphicDevices = [...]string{"Xq7Zr1Wk9Vb3", "Xq7Zr1Wk9Vb3-", "Xq7Zr1Wk9Vb3-1", "Xq7Zr1Wk9Vb3-10", "b"}
 
-func playMetamorphic(t *testing.T, seed uint64, format1 bool) {
+func playMetamorphic(t *testing.T, seed uint64) {
 	m := &metamorphosis{
 		t: t, seed: seed, life: rand.New(rand.NewPCG(seed, openLane)), goals: metamorphicGoals, worlds: newWorlds(),
 		disk: vfs.NewCrashableMem(), counts: map[string]int{}, clock: 1_000_000,
@@ -147,9 +133,6 @@ func playMetamorphic(t *testing.T, seed uint64, format1 bool) {
 	for i := range m.used {
 		m.used[i] = map[string]bool{}
 		m.gateways[i] = randomGateway(m.life)
-	}
-	if format1 {
-		m.begin1()
 	}
 	m.open()
 	var running sync.WaitGroup
@@ -171,46 +154,6 @@ func playMetamorphic(t *testing.T, seed uint64, format1 bool) {
 		t.Errorf("seed %d: %v", seed, m.failed)
 	}
 	t.Logf("seed %d: %v; at most %d histories were possible", seed, m.counts, m.most)
-}
-
-// begin1 makes the store one of format 1. Some of its readings are in the future, so that Expire
-// leaves them.
-func (m *metamorphosis) begin1() {
-	memory := storetest.NewMemory()
-	for n := range 30 {
-		if n == 20 {
-			m.clock += 100_000
-		}
-		group := m.group(m.life)
-		for _, e := range group {
-			e.Reading.UTCOffset = 0 // format 1 has none
-		}
-		if err := memory.Append(group); err != nil {
-			m.t.Fatal(err)
-		}
-		for _, e := range group {
-			if n >= 20 {
-				m.future = append(m.future, e.Reading)
-			}
-			if i := slices.Index(metamorphicDevices[:], e.Reading.Device.String()); !e.Reading.Gateway.IsZero() {
-				m.used[i][e.Reading.Gateway.String()] = true
-			}
-		}
-	}
-	m.clock -= 100_000
-	m.recent = nil
-	writeFormat1(m.t, m.disk, memory, m.life)
-	m.worlds.possible = map[world]struct{}{{now: m.worlds.state(memory)}: {}}
-}
-
-// beforeConvert lets a step of the conversion begin only when further groups were written.
-func (m *metamorphosis) beforeConvert(context.Context) {
-	m.Lock()
-	defer m.Unlock()
-	m.counts["steps of the conversion"]++
-	for goal := min(m.done[writerLane]+10, m.goals[writerLane]); m.failed == nil && !m.halted && m.done[writerLane] < goal; {
-		m.changed.Wait()
-	}
 }
 
 // fail ends the round.
@@ -340,10 +283,6 @@ func (m *metamorphosis) group(rng *rand.Rand) (group []*storage.Entry) {
 		switch n := rng.IntN(20); {
 		case n < 12 || !late:
 			r.TimeUnixMs = m.clock
-		case n == 12 && len(m.future) > 0:
-			other := m.future[rng.IntN(len(m.future))]
-			r.Device, r.TimeUnixMs = other.Device, other.TimeUnixMs
-			i = slices.Index(metamorphicDevices[:], other.Device.String())
 		case n < 17 || len(m.recent) == 0:
 			r.TimeUnixMs = m.clock - rng.Int64N(400)
 		default:
@@ -851,7 +790,7 @@ func (m *metamorphosis) opened() error {
 // open opens the store with random options.
 func (m *metamorphosis) open() {
 	maxDevices := []int{0, 0, len(metamorphicDevices) - 1}[m.life.IntN(3)]
-	s, err := pebblestore.Open(dataDir, pebblestore.WithConversion(pebblestore.WithSegmentRows(pebblestore.Options{
+	s, err := pebblestore.Open(dataDir, pebblestore.WithSegmentRows(pebblestore.Options{
 		FS:            inject(m.disk, errorfs.InjectorFunc(slowSync)),
 		WindowRows:    []int{1, 20, 90, pebblestore.DefaultWindowRows}[m.life.IntN(4)],
 		MinFreeBytes:  -1,
@@ -867,7 +806,7 @@ func (m *metamorphosis) open() {
 			m.reported = append(m.reported, e)
 			return nil
 		},
-	}, []int{6, 40, 1024}[m.life.IntN(3)]), []int{1, 5, 60}[m.life.IntN(3)], m.beforeConvert))
+	}, []int{6, 40, 1024}[m.life.IntN(3)]))
 	m.Lock()
 	defer m.Unlock()
 	if err != nil {

@@ -63,8 +63,6 @@ func (s *Store) Collect(ch chan<- prometheus.Metric) {
 	count("pulsegate_store_tidied_readings_total", "Readings whose small segments were merged while few readings arrived.", &c.tidiedRows)
 	seconds("pulsegate_store_seal_seconds_total", "Time spent in writing readings to segments.", time.Duration(c.sealNanos.Load()))
 	count("pulsegate_store_segment_bytes_total", "Bytes of segments and records written to the write-ahead log.", &c.sealBytes)
-	count("pulsegate_store_converted_readings_total", "Readings of the earlier format that were converted.", &s.conversion.readings)
-	show(gauge, "pulsegate_store_conversion_devices_left", "Devices that may have readings of the earlier format. They are converted in the background.", float64(s.conversion.left.Load()))
 	count("pulsegate_retention_removed_readings_total", "Readings that were removed because they were older than the server keeps.", &c.expiredReadings)
 	count("pulsegate_retention_removed_devices_total", "Devices of which old readings were removed and no other was left.", &c.expiredDevices)
 

@@ -80,27 +80,19 @@ func open(dir string, o Options) (_ *Store, err error) {
 	if err := d.created(); err != nil {
 		return nil, err
 	}
-	l, err := load(s.db, d.format(), o.ReadOnly, o.problem)
+	l, err := load(s.db, o.ReadOnly, o.problem)
 	if err != nil {
 		return nil, err
 	}
 	s.gateways, s.nextGroup, s.sweepDue = l.gateways, l.nextGroup, l.sweepDue
 	s.readings.Store(l.readings)
 	s.progress.L = &s.mu
-	if l.legacy == legacyTails && !o.ReadOnly {
-		if err := s.adopt(l.table); err != nil {
-			return nil, fmt.Errorf("begin the conversion from format %d: %w", legacyFormat, err)
-		}
-		l.legacy = legacyRows
-	}
-	s.views.legacy = l.legacy
 	if o.ReadOnly {
 		s.views.publish(s.db.NewSnapshot(), l.window)
 	} else {
 		s.recovered = known && !d.wasClosed
 		s.maintenance = newMaintenance()
 		s.settler = newSettler(s.db, l.table, l.gateways, l.window, &o)
-		s.settler.legacy = l.legacy != noLegacy
 		s.publishDeviceCount()
 		s.publish()
 	}
@@ -118,9 +110,6 @@ func open(dir string, o Options) (_ *Store, err error) {
 		s.mu.Lock()
 		s.sealIfFull()
 		s.mu.Unlock()
-		if l.legacy != noLegacy {
-			s.startConversion()
-		}
 	}
 	return s, nil
 }

@@ -87,6 +87,7 @@ func TestForeignDirectory(t *testing.T) {
 		want  string
 	}{
 		{"other files", map[string]string{"thesis.txt": "..."}, "thesis.txt"},
+		{"a store of format 1, which no release wrote", map[string]string{"PULSEGATE": strings.Replace(ours, "2", "1", 1), "000004.sst": ""}, "format 1, which this version does not read: export its readings with the version that wrote it"},
 		{"a store of a later version", map[string]string{"PULSEGATE": "pulsegate store, format 4\n", "x.sst": ""}, "format 4"},
 		{"a store without a version", map[string]string{"PULSEGATE": "hello\n"}, "has no version"},
 		{"a store with a newer Pebble format", map[string]string{"PULSEGATE": ours, "marker.format-version.000013.025": ""}, "later version"},
@@ -105,6 +106,9 @@ func TestForeignDirectory(t *testing.T) {
 			_, err := pebblestore.Open(dataDir, pebblestore.Options{FS: fs})
 			if !errors.Is(err, storage.ErrFormat) || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), dataDir) {
 				t.Errorf("Open returns %v, want ErrFormat with %q and the directory", err, tt.want)
+			}
+			if _, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs}); !errors.Is(err, storage.ErrFormat) {
+				t.Errorf("Check returns %v, want ErrFormat", err)
 			}
 			if after := files(t, fs); !maps.Equal(before, after) {
 				t.Errorf("Open left %v, want %v", slices.Collect(maps.Keys(after)), slices.Collect(maps.Keys(before)))

@@ -2,7 +2,6 @@ package pebblestore
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"log/slog"
 
@@ -106,13 +105,6 @@ type Options struct {
 
 	// segmentRows is the largest number of readings of a segment. It is smaller in tests.
 	segmentRows int
-
-	// convertRows is the number of readings of format 1 that are converted in one step. It is
-	// smaller in tests.
-	convertRows int
-
-	// beforeConvert is called before each step of the conversion. nil: nothing is called.
-	beforeConvert func(ctx context.Context)
 }
 
 func (o Options) withDefaults() Options {
@@ -123,7 +115,6 @@ func (o Options) withDefaults() Options {
 	o.MaxGateways = cmp.Or(o.MaxGateways, DefaultMaxGateways)
 	o.WindowRows = cmp.Or(o.WindowRows, DefaultWindowRows)
 	o.segmentRows = cmp.Or(o.segmentRows, columns.MaxRows)
-	o.convertRows = cmp.Or(o.convertRows, convertRows)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}

@@ -40,29 +40,12 @@ func (s *Store) latest(ctx context.Context, name *vitals.Name) (d device, err er
 	if err != nil {
 		return d, corrupt(err)
 	}
-	if v.legacy == legacyTails {
-		err = decodeEitherRecord(value, &d)
-	} else {
-		err = decodeRecord(value, &d)
-	}
+	err = decodeRecord(value, &d)
 	if closeErr := closer.Close(); err == nil && closeErr != nil {
 		return d, corrupt(closeErr)
 	}
 	if err != nil {
 		return d, recordError(name, err)
-	}
-	if v.legacy == legacyTails {
-		tails, err := newTailReader(v)
-		if err != nil {
-			return d, corrupt(err)
-		}
-		err = tails.read(name, &d)
-		if closeErr := tails.it.Close(); err == nil {
-			err = closeErr
-		}
-		if err != nil {
-			return d, corrupt(err)
-		}
 	}
 	v.update(name, &d)
 	return d, nil
@@ -113,9 +96,7 @@ func (s *Store) scan(ctx context.Context, r *storage.Range, dst []storage.Record
 			break
 		}
 		for i := range rows {
-			if row := &rows[i]; row.Gateway >= legacyGateway {
-				dst[n] = storage.Record{TimeUnixMs: row.TimeUnixMs, ReceivedUnixMs: row.ReceivedUnixMs, Values: row.Values, Gateway: sc.legacy.at(row.Gateway), Shared: row.Shared}
-			} else if err := names.record(row, &dst[n]); err != nil {
+			if err := names.record(&rows[i], &dst[n]); err != nil {
 				return 0, segmentError(&r.Device, rows[i].TimeUnixMs, err)
 			}
 			n++
@@ -155,7 +136,7 @@ func (s *Store) devices(ctx context.Context, after *vitals.Name, dst []storage.D
 	if len(dst) == 0 {
 		return 0, nil
 	}
-	sc, err := newDeviceScanner(v, v.legacy == legacyTails)
+	sc, err := newDeviceScanner(v)
 	if err != nil {
 		return 0, corrupt(err)
 	}

@@ -12,25 +12,18 @@ import (
 // A deviceScanner reads the records of devices in the order of their names.
 type deviceScanner struct {
 	records *pebble.Iterator
-	tails   *tailReader // of a store of format 1; nil: records are of format 2 and have everything
 	err     error
 
 	name   vitals.Name // of the current device
 	device device
 }
 
-func newDeviceScanner(r pebble.Reader, withTails bool) (*deviceScanner, error) {
+func newDeviceScanner(r pebble.Reader) (*deviceScanner, error) {
 	records, err := r.NewIter(&pebble.IterOptions{LowerBound: []byte{recordPrefix}, UpperBound: []byte{recordPrefix + 1}})
 	if err != nil {
 		return nil, err
 	}
-	sc := &deviceScanner{records: records}
-	if withTails {
-		if sc.tails, err = newTailReader(r); err != nil {
-			return nil, joinClose(err, records)
-		}
-	}
-	return sc, nil
+	return &deviceScanner{records: records}, nil
 }
 
 // first moves to the first device whose record's key is not before from.
@@ -51,31 +44,17 @@ func (sc *deviceScanner) take(ok bool) bool {
 		sc.err = err
 		return false
 	}
-	if sc.tails != nil {
-		err = decodeEitherRecord(value, &sc.device)
-	} else {
-		err = decodeRecord(value, &sc.device)
-	}
-	if err != nil {
+	if err = decodeRecord(value, &sc.device); err != nil {
 		sc.err = recordError(&sc.name, err)
-		return false
-	}
-	if sc.tails != nil {
-		sc.err = sc.tails.read(&sc.name, &sc.device)
 	}
 	return sc.err == nil
 }
 
-// close closes the iterators and returns the first error of the scan.
+// close closes the iterator and returns the first error of the scan.
 func (sc *deviceScanner) close() error {
 	err := sc.err
 	if closeErr := sc.records.Close(); err == nil {
 		err = closeErr
-	}
-	if sc.tails != nil {
-		if closeErr := sc.tails.it.Close(); err == nil {
-			err = closeErr
-		}
 	}
 	return corrupt(err)
 }

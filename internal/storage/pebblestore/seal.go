@@ -205,7 +205,6 @@ type sealer struct {
 	locked bool                      // s.mu is held
 	erased *vitals.Name              // rows of this device are dropped; nil: of none
 	only   *storage.Range            // of erased, only the rows in this range are; nil: all
-	legacy bool                      // the rows are of format 1: rows of segments count before them
 	tidy   bool                      // there are no rows: small segments are merged; see tidy.go
 	finish func(*pebble.Batch) error // adds to the last batch; nil: nothing
 	ended  func()                    // is called after the last batch was committed; nil: nothing
@@ -218,8 +217,7 @@ type sealer struct {
 	written  []writtenSegment
 	carried  []carriedRow
 
-	unread   error    // of a segment that was not merged; see faultFirst
-	unmerged []uint32 // devices in the window with rows of format 1 that were not merged
+	unread error // of a segment that was not merged; see faultFirst
 
 	// Buffers.
 	states []device
@@ -445,10 +443,6 @@ func (c *sealer) mergeLate(device uint32, d *device, rows []columns.Row) {
 		}
 		if err != nil {
 			c.notRead(err)
-			if c.legacy { // they stay where they are
-				c.unmerged = append(c.unmerged, device)
-				break
-			}
 			for i := range rows[:n] {
 				c.carried = append(c.carried, carriedRow{device, rows[i]})
 			}
@@ -488,9 +482,6 @@ func (c *sealer) edit(lastUnixMs int64, rows []columns.Row) {
 	old, changed := c.old, false
 	for i := range rows {
 		n, same := findRow(old, rows[i].TimeUnixMs)
-		if same && c.legacy {
-			rows[i] = old[n]
-		}
 		c.merged = append(append(c.merged, old[:n]...), rows[i])
 		changed = changed || !same || old[n] != rows[i]
 		if old = old[n:]; same {

@@ -340,3 +340,21 @@ func TestCarriedRows(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// syncAll syncs all files of a store.
+func syncAll(t testing.TB, disk vfs.FS) {
+	t.Helper()
+	names, err := disk.List(dataDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range append([]string{""}, names...) {
+		f, err := disk.OpenDir(disk.PathJoin(dataDir, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(f.Sync(), f.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -61,7 +61,7 @@ type rowScanner struct {
 	fromMs, toMs int64
 	descending   bool
 
-	sources []rowSource // in the order of precedence: windows, segments, rows of format 1
+	sources []rowSource // in the order of precedence: windows, segments
 	it      *pebble.Iterator
 	started bool
 	view    *view
@@ -71,8 +71,7 @@ type rowScanner struct {
 	read     int64
 	complete bool
 
-	pool    *sync.Pool     // of buffers
-	legacy  *legacyScanner // nil: there are no rows of format 1
+	pool    *sync.Pool // of buffers
 	buffers *rowBuffers
 	err     error // of the constructor
 }
@@ -112,13 +111,6 @@ func (s *Store) newRowScanner(ctx context.Context, v *view, device *vitals.Name,
 		UpperBound: appendSegmentsEnd(nil, device),
 	})
 	sc.sources = append(sc.sources, rowSource{more: sc.nextSegment})
-	if sc.err == nil && v.legacy != noLegacy {
-		if sc.legacy, sc.err = newLegacyScanner(ctx, v, device, fromMs, toMs, descending); sc.err != nil {
-			sc.err = joinClose(sc.err, sc.it)
-			return sc
-		}
-		sc.sources = append(sc.sources, rowSource{more: sc.nextLegacy})
-	}
 	return sc
 }
 
@@ -141,14 +133,6 @@ func (sc *rowScanner) window(w windowView, buf *[]columns.Row, most int) func() 
 		}
 		return rows, nil
 	}
-}
-
-// nextLegacy returns the next rows of format 1.
-func (sc *rowScanner) nextLegacy() ([]columns.Row, error) {
-	if err := sc.ctx.Err(); err != nil {
-		return nil, err
-	}
-	return sc.legacy.next(legacyPage)
 }
 
 // nextSegment returns the rows of the next segment.
@@ -300,9 +284,9 @@ func (sc *rowScanner) before(a, b int64) bool {
 	return a < b
 }
 
-// readable reports whether the scan can continue after an error: one segment or row was damaged.
+// readable reports whether the scan can continue after an error: one segment was damaged.
 func (sc *rowScanner) readable() bool {
-	return sc.err == nil && (sc.complete || sc.it.Error() == nil) && (sc.legacy == nil || sc.legacy.it.Error() == nil)
+	return sc.err == nil && (sc.complete || sc.it.Error() == nil)
 }
 
 func (sc *rowScanner) close() error {
@@ -319,9 +303,6 @@ func (sc *rowScanner) close() error {
 	err := sc.it.Close()
 	if sc.complete {
 		err = nil
-	}
-	if sc.legacy != nil {
-		err = errors.Join(err, sc.legacy.it.Close())
 	}
 	return corrupt(err)
 }

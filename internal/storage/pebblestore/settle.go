@@ -58,9 +58,6 @@ type settler struct {
 	segmentDevice uint32
 	segmentFromMs int64
 
-	legacy      bool // there may be rows of format 1
-	legacyNames      // of rows of format 1 that were looked up for the group
-
 	lookups    int64 // number of look-ups for the group
 	unreadable error // error of the group's first failed look-up
 }
@@ -128,7 +125,6 @@ func (s *settler) reset() {
 	s.batch.Reset()
 	s.lookups, s.unreadable = 0, nil
 	s.segment = s.segment[:0]
-	s.legacyNames = legacyNames{}
 	if cap(s.records) > maxKept {
 		s.records, s.marked, s.index, s.indexed = nil, nil, map[recordID]int32{}, 0
 		s.found, s.order, s.group = nil, nil, groupBuffer{}
@@ -222,7 +218,7 @@ func (s *settler) settleOne(e *storage.Entry, entry int32) {
 		s.store(e, id, entry)
 		return
 	}
-	others := m.Shared || !s.isGateway(m.Gateway, gateway, &r.Gateway)
+	others := m.Shared || m.Gateway != gateway
 	guarded := e.Guard != nil && others && m.Values.Present()&r.Values.Present() != 0
 	if guarded && !e.Guard.Take() {
 		e.Outcome = storage.Withheld
@@ -237,11 +233,8 @@ func (s *settler) settleOne(e *storage.Entry, entry int32) {
 		return
 	}
 	m.Values, m.Shared, m.adds = merged, others, true
-	switch {
-	case m.Gateway == 0:
+	if m.Gateway == 0 {
 		m.Gateway = s.gateways.use(&r.Gateway)
-	case m.Gateway >= legacyGateway:
-		m.Gateway = s.gateways.use(s.legacyNames.at(m.Gateway))
 	}
 	if m.UTCOffset == 0 {
 		m.UTCOffset = r.UTCOffset
@@ -311,12 +304,7 @@ func (s *settler) lookUp(id recordID, name *vitals.Name) (*columns.Row, error) {
 		}
 	}
 	if id.timeUnixMs <= d.sealedUnixMs {
-		if row, err := s.findStored(id, name); row != nil || err != nil {
-			return row, err
-		}
-	}
-	if s.legacy {
-		return s.findLegacy(id, name)
+		return s.findStored(id, name)
 	}
 	return nil, nil
 }

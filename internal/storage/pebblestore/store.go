@@ -57,8 +57,6 @@ type Store struct {
 
 	progress sync.Cond // of mu: signaled when a window is sealed, in part or as a whole
 
-	conversion conversion
-
 	gateways *dictionary
 
 	rowBuffers sync.Pool  // of *rowBuffers

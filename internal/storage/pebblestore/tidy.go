@@ -20,7 +20,7 @@ import (
 // whatever their number. Each merge about doubles the size of a segment, so a reading is rewritten
 // at most about five times before its segment is whole.
 //
-// A step holds Store.sealing, like a step of the conversion, and is bounded by tidyRows. The pass
+// A step holds Store.sealing, and is bounded by tidyRows. The pass
 // pauses between two steps as long as readings arrive faster than tidyQuietBytes.
 const (
 	tidyRows    = 64 << 10         // readings that a step merges, exceeded by one device

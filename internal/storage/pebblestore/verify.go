@@ -132,7 +132,7 @@ func (d *directory) compare(l *fileList, names []string, problem func(error)) er
 		return nil
 	}
 	for _, name := range names {
-		if !isStoreFile(name) || known[name] || l.version == 1 && (isTable(name) || name == listedFile) {
+		if !isStoreFile(name) || known[name] {
 			continue
 		}
 		problem(fmt.Errorf("%w: file %s is not listed in %s", storage.ErrCorrupt, d.fs.PathJoin(d.path, name), checksumsFile))
@@ -160,7 +160,7 @@ func (d *directory) replaced(f *listLine, current string, there bool) bool {
 // upgraded reports whether a line is that of formatFile before an upgrade. checkFormat has compared
 // the content of the file with what it must be.
 func (d *directory) upgraded(f *listLine) bool {
-	for v := legacyFormat; v < d.format(); v++ {
+	for v := storeFormat; v < d.format(); v++ {
 		if *f == textFile(formatFile, formatTextOf(v)) {
 			return true
 		}
@@ -196,8 +196,8 @@ func (d *directory) compareFile(want *listLine, there bool, problem func(error))
 
 // compareJournals compares the journals of a store that was not closed with its list.
 func (d *directory) compareJournals(l *fileList, extents map[string]extent, problem func(error)) {
-	if l == nil || l.version == 1 && l.state == listOpen {
-		d.compareUnlisted(l != nil, extents, problem)
+	if l == nil {
+		d.compareUnlisted(extents, problem)
 		return
 	}
 	_, newest := logsAbove(0, extents)
@@ -236,12 +236,10 @@ func logsAbove(least uint64, extents map[string]extent) (names []string, newest 
 	return names, newest
 }
 
-// compareUnlisted verifies the logs of a store that an earlier version wrote and did not
-// close, without a list. Logs with numbers above the current manifest's were created by the
-// same process as the manifest, one after another; so each but the newest must have an end
-// mark. Nothing is known about older logs. If open is true, the store was open, and so must
-// have a log with a record.
-func (d *directory) compareUnlisted(open bool, extents map[string]extent, problem func(error)) {
+// compareUnlisted verifies the logs of a store whose list was removed on purpose. Logs with numbers
+// above the current manifest's were created by the same process as the manifest, one after another;
+// so each but the newest must have an end mark. Nothing is known about older logs.
+func (d *directory) compareUnlisted(extents map[string]extent, problem func(error)) {
 	manifest := uint64(0)
 	for name := range extents {
 		if number, ok := manifestNumber(name); ok {
@@ -253,13 +251,6 @@ func (d *directory) compareUnlisted(open bool, extents map[string]extent, proble
 		if number, _ := logNumber(name); number < newest && !extents[name].ended {
 			problem(d.unended(name, extents[name]))
 		}
-	}
-	all, _ := logsAbove(0, extents)
-	switch {
-	case open && len(all) == 0:
-		problem(fmt.Errorf("%w: file %s is missing", storage.ErrCorrupt, d.fs.PathJoin(d.path, "*"+logSuffix)))
-	case open && len(all) == 1 && extents[all[0]].endBytes == 0:
-		problem(fmt.Errorf("%w: file %s has no record", storage.ErrCorrupt, d.fs.PathJoin(d.path, all[0])))
 	}
 }
 

@@ -20,7 +20,6 @@ import (
 type view struct {
 	*pebble.Snapshot
 	windows []windowView // in the order of precedence
-	legacy  legacyState  // what the snapshot has of format 1
 	users   int          // readers, plus 1 while it is current; guarded by views.mu
 	open    *sync.WaitGroup
 }
@@ -30,8 +29,6 @@ type views struct {
 	mu      sync.Mutex
 	current *view         // nil before the first publish, while paused, and after close
 	paused  chan struct{} // closed at the end of the pause; nil: not paused
-
-	legacy legacyState // of the next views
 
 	// open counts the open views published since the last call of turn. Callers of
 	// publish, pause, turn and close must serialize their calls.
@@ -44,7 +41,7 @@ func (vs *views) publish(snap *pebble.Snapshot, windows ...*window) {
 		vs.turn()
 	}
 	vs.open.Add(1)
-	v := &view{Snapshot: snap, users: 1, open: vs.open, legacy: vs.legacy}
+	v := &view{Snapshot: snap, users: 1, open: vs.open}
 	for _, w := range windows {
 		if w != nil && w.rows > 0 {
 			v.windows = append(v.windows, windowView{w, uint32(w.rows)})
