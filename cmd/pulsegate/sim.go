@@ -11,7 +11,6 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/pulsegate/pulsegate/internal/client/recording"
 	"github.com/pulsegate/pulsegate/internal/client/sim"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
 )
@@ -62,30 +61,19 @@ type simLoadCommand struct {
 	Mix   string            `enum:"clean,real" default:"clean" help:"Behaviour of gateways: clean sends valid readings once each, real also batches, retries, reorders and fails as real gateways do."`
 	Share map[string]string `mapsep:"," placeholder:"NAME=SHARE,..." help:"Shares of behaviours, from 0 to 1: batch, buffer, gzip (of gateways), skew (of devices), drop, forward, reorder, malformed (of requests). Default: those of the mix."`
 
-	Recording string            `placeholder:"FILE" help:"CSV or NDJSON recording to replay on all devices, with jitter. 'mimic2' is built in."`
-	Map       recording.Mapping `placeholder:"FIELD=COLUMN,..." help:"Columns of a CSV recording, such as heart_rate_bpm=HR."`
-	Start     *moment           `placeholder:"TIME" help:"Time of the first readings. Default: chosen so that the run ends with the current time."`
+	Start *moment `placeholder:"TIME" help:"Time of the first readings. Default: chosen so that the run ends with the current time."`
 
 	Ledger string `placeholder:"FILE" help:"New file for a record of what was sent and acknowledged."`
 	Verify bool   `help:"Read everything back at the end and compare. Any difference is a failure."`
 
 	Threads int `help:"Number of threads. Default: half of the processors."`
 
-	JSON bool   `help:"Print the report as one JSON object."`
-	Plot string `placeholder:"FILE.svg" help:"File for a chart of latency and throughput."`
+	JSON bool `help:"Print the report as one JSON object."`
 }
 
 func (c *simLoadCommand) Run(ctx context.Context, std stdio) error {
 	if err := c.prepare(ctx, std.err); err != nil {
 		return err
-	}
-	var plot *output
-	if c.Plot != "" {
-		var err error
-		if plot, err = replaceOutput(c.Plot); err != nil {
-			return err
-		}
-		defer plot.abandon()
 	}
 	ledger, remove, err := c.openLedger()
 	if err != nil {
@@ -107,9 +95,6 @@ func (c *simLoadCommand) Run(ctx context.Context, std stdio) error {
 	} else if c.Ledger == "" {
 		fmt.Fprintf(std.err, "not verified; later: pulsegate sim verify %s --target %s\n", ledger, c.Target)
 	}
-	if plot != nil && report.Requests > 0 {
-		err = errors.Join(err, plot.write(report.WriteSVG))
-	}
 	return errors.Join(printReport(std.out, report, c.JSON), err, report.Fault())
 }
 
@@ -130,14 +115,6 @@ func (c *simLoadCommand) prepare(ctx context.Context, stderr io.Writer) (err err
 	}
 	if c.Start != nil {
 		cfg.Start = time.UnixMilli(int64(*c.Start))
-	}
-	if c.Recording == "" && c.Map != (recording.Mapping{}) {
-		return settings.Usagef("--map requires --recording")
-	}
-	if c.Recording != "" {
-		if cfg.Recording, err = sim.OpenRecording(c.Recording, c.Map); err != nil {
-			return err
-		}
 	}
 	if cfg.Target, cfg.Token, err = c.resolve(ctx, stderr); err != nil {
 		return err

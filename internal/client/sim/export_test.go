@@ -110,9 +110,6 @@ func Judge(text string, single bool, n int, now time.Time) (Judgement, error) {
 // statuses.
 func WriteProblems() map[string]int { return newJudge().problems }
 
-// Rows returns the number of readings in a recording.
-func (rec *Recording) Rows() int { return len(rec.rows) }
-
 // A Signs is one reading of a wearer.
 type Signs struct {
 	TimeMs int64
@@ -120,8 +117,8 @@ type Signs struct {
 }
 
 // Wearer returns the first n readings of a device.
-func Wearer(seed uint64, device, n int, start time.Time, interval time.Duration, skewed float64, rec *Recording) []Signs {
-	m := model{startMs: start.UnixMilli(), intervalMs: interval.Milliseconds(), skewed: int64(skewed * whole), recorded: rec}
+func Wearer(seed uint64, device, n int, start time.Time, interval time.Duration, skewed float64) []Signs {
+	m := model{startMs: start.UnixMilli(), intervalMs: interval.Milliseconds(), skewed: int64(skewed * whole)}
 	w := newWearer(seed, device, &m)
 	var all []Signs
 	for range n {
@@ -264,19 +261,3 @@ func Random(n int) (normal, exponential []int64) {
 	}
 	return normal, exponential
 }
-
-// Steps returns the points of a run with one request per second, and one in the rest.
-func Steps(seconds int, rest time.Duration) []Point {
-	f := newFigures()
-	var sums Point
-	for i := range seconds + 1 {
-		sums.Requests++
-		record(f.latency, time.Duration(i+1)*time.Millisecond)
-		f.advance(time.Duration(i)*time.Second+time.Millisecond, func() Point { return sums })
-	}
-	f.finish(time.Duration(seconds)*time.Second+rest, sums)
-	return f.points
-}
-
-// MaxPoints is maxPoints.
-const MaxPoints = maxPoints

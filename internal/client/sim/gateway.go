@@ -265,7 +265,7 @@ func (r *run) complete(c *connection) {
 	if r.open() {
 		since = c.intended
 	}
-	record(r.figures.latency, c.ended-since)
+	record(r.figures.latest, c.ended-since)
 	r.report.Requests++
 	c.live = false
 	r.live--
@@ -315,7 +315,7 @@ func (r *run) countGivenUp(c *connection, wasRefused bool) {
 		r.report.GivenUpRefused++
 	}
 	if r.open() {
-		record(r.figures.latency, r.now-c.intended) // the wait so far
+		record(r.figures.latest, r.now-c.intended) // the wait so far
 	}
 	if r.opt.Ledger != nil && c.request.kind != malformedRequest {
 		r.lines = appendGivenUp(r.lines, c.number)

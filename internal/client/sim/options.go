@@ -34,9 +34,9 @@ type Options struct {
 	Token      string         `kong:"-"` // sent as a bearer token; "": none
 	Mix        Mix            `kong:"-"`
 	Start      time.Time      `kong:"-"` // start of the wearers' time; zero: such that the run ends now
-	Recording  *Recording     `kong:"-"` // replayed by all wearers; nil: simulated wearers
 	Ledger     *Ledger        `kong:"-"` // may be nil
 	OnProgress func(Progress) `kong:"-"`
+	Timeout    time.Duration  `kong:"-"` // for one answer; 0: 30 s
 
 	Users    int           `default:"100" help:"Gateways, each with a connection of its own."`
 	Posts    int64         `help:"Closed loop: requests of each gateway. Default without --rate and --for: 100."`
@@ -45,10 +45,8 @@ type Options struct {
 	For      time.Duration `help:"How long to send, such as 30s."`
 	Devices  int           `help:"Devices of the fleet. Default: as many as users."`
 	Batch    int           `help:"Readings in a batch. Default: 1, and 20 with --mix real."`
-	Interval time.Duration `help:"Time between two readings of a device. Default: 1m, or that of the recording."`
 	Seed     uint64        `help:"Seed of wearers and gateways. Default: a random one, which is reported."`
 	Run      string        `placeholder:"NAME" help:"Name of the run; devices are called sim-NAME-000000. 1 to 20 letters and digits. Default: a random one."`
-	Timeout  time.Duration `default:"30s" help:"Time for one answer."`
 	Patience time.Duration `default:"10s" help:"End the run if no answer arrives for this long."`
 	MaxTries int           `name:"tries" default:"20" help:"Tries of one request."`
 
@@ -94,7 +92,7 @@ func (opt *Options) Prepare() (err error) {
 		return bad("--posts (closed loop) and --rate (open loop) exclude each other")
 	case opt.Rate != 0 && opt.For <= 0, opt.Rate == 0 && opt.Posts == 0 && opt.For <= 0:
 		return bad("the duration or the number of requests is missing")
-	case opt.Posts < 0 || opt.For < 0 || opt.Timeout < 0 || opt.Patience < 0 || opt.MaxTries < 1 || opt.Interval < 0:
+	case opt.Posts < 0 || opt.For < 0 || opt.Timeout < 0 || opt.Patience < 0 || opt.MaxTries < 1:
 		return bad("a number is negative")
 	case !runName.MatchString(opt.Run):
 		return bad("the name of the run must have 1 to 20 letters and digits")
@@ -141,13 +139,7 @@ const longestSpanMs = 365 * dayMs
 // model plans the wearers' time: it should end about now, at the end of the run, and
 // should not start years ago.
 func (opt *Options) model(now time.Time) model {
-	m := model{skewed: opt.Mix[Skew], intervalMs: minuteMs, recorded: opt.Recording}
-	if m.recorded != nil {
-		m.intervalMs = m.recorded.meanMs
-	}
-	if opt.Interval > 0 {
-		m.intervalMs = max(opt.Interval.Milliseconds(), 1)
-	}
+	m := model{skewed: opt.Mix[Skew]}
 	requests := float64(opt.Users) * float64(opt.Posts)
 	switch {
 	case opt.Rate > 0:
@@ -158,9 +150,7 @@ func (opt *Options) model(now time.Time) model {
 	perRequest := 1 + float64(opt.Batch-1)*float64(opt.Mix[Batching])/whole
 	perRequest += float64(minBuffered+maxBuffered) / 2 / 35 * float64(opt.Mix[Buffering]) / whole
 	perDevice := int64(requests*perRequest/float64(opt.Devices)*1.05) + 2
-	if opt.Interval == 0 {
-		m.intervalMs = clamp(longestSpanMs/perDevice, 1, m.intervalMs)
-	}
+	m.intervalMs = clamp(longestSpanMs/perDevice, 1, minuteMs)
 	if !opt.Start.IsZero() {
 		m.startMs = opt.Start.UnixMilli()
 		return m

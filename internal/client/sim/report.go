@@ -69,10 +69,6 @@ type Report struct {
 
 	Ledger       string        `json:"ledger,omitempty"`
 	Verification *Verification `json:"verification,omitempty"`
-
-	Points []Point `json:"-"`
-
-	histogram *hdrhistogram.Histogram
 }
 
 // A Latency is a distribution, in µs.
@@ -100,7 +96,6 @@ func newReport(opt *Options) *Report {
 		Batch: opt.Batch, Mix: opt.Mix.String(), Rate: opt.Rate,
 		Errors: map[failure]uint64{}, Problems: map[string]uint64{}, Behaviours: map[string]uint64{},
 		RetryAfter: map[int]uint64{},
-		histogram:  newHistogram(),
 	}
 	if opt.Target != nil {
 		r.Target = opt.Target.String()
@@ -109,22 +104,6 @@ func newReport(opt *Options) *Report {
 		r.Loop, r.Corrected = "open", true
 	}
 	return r
-}
-
-// sums returns the counts from which points are computed.
-func (r *Report) sums() Point {
-	p := Point{Requests: r.Requests, Readings: r.Stored + r.Duplicate, Refused: r.Refused429 + r.Refused503, Errors: r.Undocumented}
-	for _, n := range r.Errors {
-		p.Errors += n
-	}
-	return p
-}
-
-// progress returns the progress at the end of the last step.
-func (r *Report) progress(f *figures) Progress {
-	p, sums := f.points[len(f.points)-1], r.sums()
-	return Progress{Point: p, Elapsed: time.Duration(p.Seconds * float64(time.Second)),
-		PerSecond: float64(p.Requests) / p.length.Seconds(), Refusals: sums.Refused, Failures: sums.Errors}
 }
 
 // finish computes the derived fields at the end of a run.
@@ -137,8 +116,7 @@ func (r *Report) finish(f *figures, elapsed, cpu time.Duration) {
 	if r.Tries > 0 {
 		r.CPUPerRequestUs = float64(cpu.Microseconds()) / float64(r.Tries)
 	}
-	f.finish(elapsed, r.sums())
-	r.histogram, r.Points = f.total, f.points
+	f.total.Merge(f.latest)
 	r.Latency, r.Lateness, r.Served = latencyOf(f.total), latencyOf(f.late), latencyOf(f.served)
 }
 

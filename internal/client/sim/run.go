@@ -222,8 +222,8 @@ func (r *run) work(ctx context.Context, interrupted <-chan struct{}) {
 		case <-ticker.C:
 			r.now = time.Since(r.start)
 			r.checkSilence()
-			if r.figures.advance(r.now, r.report.sums) {
-				r.show(r.report.progress(r.figures))
+			if p, due := r.figures.advance(r.now, r.report); due {
+				r.show(p)
 			}
 		case <-r.alarm.fired:
 			r.alarmAt = 0
@@ -289,6 +289,6 @@ func (r *run) countRemaining() {
 	}
 	for due := min(r.total, r.opt.pacer.Due(r.now)); r.next < due; r.next++ {
 		r.report.Unsent++
-		record(r.figures.latency, r.now-r.opt.pacer.Intended(r.next)) // the wait so far
+		record(r.figures.latest, r.now-r.opt.pacer.Intended(r.next)) // the wait so far
 	}
 }

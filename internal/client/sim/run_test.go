@@ -246,8 +246,8 @@ func TestInterrupt(t *testing.T) {
 				var shown int
 				opt.OnProgress = func(p sim.Progress) {
 					shown++
-					if p.Point.Requests < 9 {
-						t.Errorf("second %v shows %d requests", p.Seconds, p.Point.Requests)
+					if p.PerSecond < 9 || p.P99Us < 100_000 {
+						t.Errorf("second %d shows %+v", shown, p)
 					}
 				}
 				r, err := p.run(t, ctx, opt)

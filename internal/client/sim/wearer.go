@@ -65,16 +65,14 @@ type wearer struct {
 	exertion      int32 // in permille of the reserve; 0 at rest
 	rate, rateAt  int32 // heart rate without noise, and the noise
 	noSpO2UntilMs int64 // no SpO2 signal before this time
-	row           int32 // next row of a recording
 }
 
 // A model describes how wearers' time passes.
 type model struct {
 	startMs    int64
-	endMs      int64      // if not 0, time stops here: further readings are 1 ms apart
-	intervalMs int64      // between two readings of a device
-	recorded   *Recording // replayed by the wearers; nil: simulated wearers
-	skewed     int64      // share of devices with a wrong clock, in parts per million
+	endMs      int64 // if not 0, time stops here: further readings are 1 ms apart
+	intervalMs int64 // between two readings of a device
+	skewed     int64 // share of devices with a wrong clock, in parts per million
 }
 
 // circadian has, for each hour of the body clock, the deviation of heart rate and blood
@@ -137,34 +135,25 @@ func newWearer(seed uint64, device int, m *model) wearer {
 	// The first blood pressure is due at once for one device in 15, on average.
 	w.pressureAt = w.timeMs / pressureEveryMs
 	w.restedAt = w.timeMs / restingEveryMs
-	if m.recorded != nil {
-		w.row = int32(r.below(int64(len(m.recorded.rows))))
-	}
 	return w
 }
 
 // next returns the wearer's next reading.
 func (w *wearer) next(m *model) (timeMs int64, values vitals.Values) {
 	stepMs := m.intervalMs
-	if m.recorded != nil {
-		stepMs, values = w.replay(m)
-		w.timeMs += m.until(w.timeMs, stepMs)
-	} else {
-		// Jitter of a quarter of the interval never reorders readings, because it is
-		// added to the step, not to the time.
-		if j := m.intervalMs / 8; j > 0 {
-			stepMs += w.random.between(-j, j)
-		}
-		stepMs = max(stepMs, 1)
-		// The device is taken off for charging or washing about once a day, which
-		// causes a gap.
-		if w.random.chance(700 * min(stepMs, hourMs) / minuteMs) {
-			stepMs += w.random.exponential(30 * minuteMs)
-		}
-		stepMs = m.until(w.timeMs, stepMs)
-		w.timeMs += stepMs
-		values = w.measure(stepMs)
+	// Jitter of a quarter of the interval never reorders readings, because it is added to the step,
+	// not to the time.
+	if j := m.intervalMs / 8; j > 0 {
+		stepMs += w.random.between(-j, j)
 	}
+	stepMs = max(stepMs, 1)
+	// The device is taken off for charging or washing about once a day, which causes a gap.
+	if w.random.chance(700 * min(stepMs, hourMs) / minuteMs) {
+		stepMs += w.random.exponential(30 * minuteMs)
+	}
+	stepMs = m.until(w.timeMs, stepMs)
+	w.timeMs += stepMs
+	values = w.measure(stepMs)
 	stamp := w.timeMs + w.clockOffMs
 	if w.clockDriftPPM != 0 {
 		stamp += (w.timeMs - m.startMs) / 1_000_000 * int64(w.clockDriftPPM)

@@ -1,14 +1,11 @@
 package sim_test
 
 import (
-	"errors"
 	"math"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/pulsegate/pulsegate/internal/client/recording"
 	"github.com/pulsegate/pulsegate/internal/client/sim"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -16,14 +13,14 @@ import (
 var start = time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
 
 func TestWearerReproducible(t *testing.T) {
-	a := sim.Wearer(7, 3, 500, start, time.Minute, 0.5, nil)
-	if b := sim.Wearer(7, 3, 500, start, time.Minute, 0.5, nil); !slices.Equal(a, b) {
+	a := sim.Wearer(7, 3, 500, start, time.Minute, 0.5)
+	if b := sim.Wearer(7, 3, 500, start, time.Minute, 0.5); !slices.Equal(a, b) {
 		t.Error("the same seed and device give different readings")
 	}
-	if b := sim.Wearer(7, 4, 500, start, time.Minute, 0.5, nil); slices.Equal(a, b) {
+	if b := sim.Wearer(7, 4, 500, start, time.Minute, 0.5); slices.Equal(a, b) {
 		t.Error("two devices give the same readings")
 	}
-	if b := sim.Wearer(8, 3, 500, start, time.Minute, 0.5, nil); slices.Equal(a, b) {
+	if b := sim.Wearer(8, 3, 500, start, time.Minute, 0.5); slices.Equal(a, b) {
 		t.Error("two seeds give the same readings")
 	}
 	// The readings must be the same on all machines. These are the values from when
@@ -44,23 +41,21 @@ func TestWearerIsAccepted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, rec := range []*sim.Recording{nil, mimic2(t)} {
-		for _, interval := range []time.Duration{time.Millisecond, time.Second, time.Minute, time.Hour} {
-			for device := range 40 {
-				last := int64(math.MinInt64)
-				for _, s := range sim.Wearer(1, device, 300, start, interval, 0.5, rec) {
-					r := vitals.Reading{Device: name, TimeUnixMs: s.TimeMs, Values: s.Values}
-					if err := rules.Validate(&r, vitals.MaxTimeUnixMs); err != nil {
-						t.Fatalf("device %d, interval %v: %v", device, interval, err)
-					}
-					if s.TimeMs <= last {
-						t.Fatalf("device %d, interval %v: time %d follows %d", device, interval, s.TimeMs, last)
-					}
-					last = s.TimeMs
-					for sign := range vitals.Sign(vitals.NumSigns) {
-						if v, ok := s.Values.Get(sign); ok && v%10 != 0 {
-							t.Fatalf("device %d: %v has two decimals", device, sign)
-						}
+	for _, interval := range []time.Duration{time.Millisecond, time.Second, time.Minute, time.Hour} {
+		for device := range 40 {
+			last := int64(math.MinInt64)
+			for _, s := range sim.Wearer(1, device, 300, start, interval, 0.5) {
+				r := vitals.Reading{Device: name, TimeUnixMs: s.TimeMs, Values: s.Values}
+				if err := rules.Validate(&r, vitals.MaxTimeUnixMs); err != nil {
+					t.Fatalf("device %d, interval %v: %v", device, interval, err)
+				}
+				if s.TimeMs <= last {
+					t.Fatalf("device %d, interval %v: time %d follows %d", device, interval, s.TimeMs, last)
+				}
+				last = s.TimeMs
+				for sign := range vitals.Sign(vitals.NumSigns) {
+					if v, ok := s.Values.Get(sign); ok && v%10 != 0 {
+						t.Fatalf("device %d: %v has two decimals", device, sign)
 					}
 				}
 			}
@@ -73,7 +68,7 @@ func TestWearerRhythm(t *testing.T) {
 	var readings, oxygen float64
 	for device := range 30 {
 		slots := map[int64]bool{}
-		for _, s := range sim.Wearer(2, device, 1440, start, time.Minute, 0, nil) {
+		for _, s := range sim.Wearer(2, device, 1440, start, time.Minute, 0) {
 			readings++
 			if !s.Values.Has(vitals.HeartRate) {
 				t.Fatal("a reading without heart rate")
@@ -108,7 +103,7 @@ func TestWearerDistribution(t *testing.T) {
 	var resting, systolic, saturation, night, day, nightPressure, dayPressure mean
 	active := 0
 	for device := range 400 {
-		for _, s := range sim.Wearer(3, device, 1440, start, time.Minute, 0, nil) {
+		for _, s := range sim.Wearer(3, device, 1440, start, time.Minute, 0) {
 			hour := time.UnixMilli(s.TimeMs).UTC().Hour()
 			if v, ok := s.Values.Get(vitals.RestingHeartRate); ok {
 				resting.add(v)
@@ -181,80 +176,6 @@ func TestRandom(t *testing.T) {
 	}
 	if m := waits / n; math.Abs(m-1000) > 15 {
 		t.Errorf("exponential numbers have mean %.1f, want 1000", m)
-	}
-}
-
-func mimic2(t testing.TB) *sim.Recording {
-	t.Helper()
-	return record(t, recording.MIMIC2, recording.MIMIC2Mapping())
-}
-
-func record(t testing.TB, csv string, mapping recording.Mapping) *sim.Recording {
-	t.Helper()
-	name, err := vitals.ParseName("r")
-	if err != nil {
-		t.Fatal(err)
-	}
-	reader, err := recording.NewCSV(strings.NewReader(csv), recording.Options{Mapping: mapping, Device: name})
-	if err != nil {
-		t.Fatal(err)
-	}
-	rec, err := sim.ReadRecording(reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return rec
-}
-
-// A replay has the recorded signs in order, with values and steps close to the recorded
-// ones, and starts at a different row on each device.
-func TestReplay(t *testing.T) {
-	const csv = "time,heart_rate_bpm,spo2_pct,systolic_mmhg,diastolic_mmhg\n" +
-		"2026-01-01T00:00:00Z,60,,,\n2026-01-01T00:01:00Z,80,97,,\n2026-01-01T00:02:00Z,100,,120,119.9\n"
-	rec := record(t, csv, recording.DefaultMapping())
-	if n := rec.Rows(); n != 3 {
-		t.Fatalf("got %d readings, want 3", n)
-	}
-	begins := map[int]bool{}
-	for device := range 20 {
-		got := sim.Wearer(5, device, 9, start, time.Minute, 0, rec)
-		offset := -1
-		for i, s := range got {
-			rate, _ := s.Values.Get(vitals.HeartRate)
-			row := (int(rate) + 500 - 6000) / 2000
-			if offset < 0 {
-				offset = row
-				begins[row] = true
-			}
-			if want := (offset + i) % 3; row != want {
-				t.Fatalf("device %d, reading %d replays row %d, want %d", device, i, row, want)
-			}
-			if s.Values.Has(vitals.SpO2) != (row == 1) || s.Values.Has(vitals.Systolic) != (row == 2) {
-				t.Errorf("device %d, reading %d has different signs than row %d", device, i, row)
-			}
-			if i > 0 {
-				if step := s.TimeMs - got[i-1].TimeMs; step < 58_000 || step > 62_000 {
-					t.Errorf("device %d: a step of %d ms, want about 60,000", device, step)
-				}
-			}
-		}
-	}
-	if len(begins) != 3 {
-		t.Errorf("20 devices start at %d of 3 rows", len(begins))
-	}
-}
-
-func TestRecordingTooShort(t *testing.T) {
-	name, err := vitals.ParseName("r")
-	if err != nil {
-		t.Fatal(err)
-	}
-	reader, err := recording.NewCSV(strings.NewReader("time,heart_rate_bpm\n2026-01-01T00:00:00Z,60\n"), recording.Options{Mapping: recording.DefaultMapping(), Device: name})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := sim.ReadRecording(reader); !errors.Is(err, sim.ErrNoRecording) {
-		t.Errorf("got %v, want ErrNoRecording", err)
 	}
 }
 
