@@ -44,7 +44,7 @@ func (s *server) routes(reads *query.Handler, records *fhir.Handler, description
 	}
 	// Its Route belongs to the caller: the fast lane counts there as well.
 	router.Handle(readingsTemplate, sameSiteOnly(noGuests(core.Handler(), core.Overloaded()), problems)).Methods(http.MethodPost)
-	handle("/v1/omh", s.receives(omh.Form(), problems.UntrustedOrigin.Answer(crossSiteDetail, nil)), http.MethodPost)
+	handle("/v1/omh", s.receives(omh.Form, problems.UntrustedOrigin.Answer(crossSiteDetail, nil)), http.MethodPost)
 	read("/v1/devices", http.HandlerFunc(reads.Devices))
 	read("/v1/devices/{device}", http.HandlerFunc(reads.Device))
 	read("/v1/devices/{device}/readings", http.HandlerFunc(reads.Readings))

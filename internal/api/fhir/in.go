@@ -2,7 +2,6 @@ package fhir
 
 import (
 	"context"
-	"iter"
 	"net/http"
 	"strings"
 
@@ -55,17 +54,8 @@ func (rc *Receiver) Observation() ingest.Form { return rc.form(false) }
 func (rc *Receiver) Bundle() ingest.Form { return rc.form(true) }
 
 func (rc *Receiver) form(bundle bool) ingest.Form {
-	return ingest.Form{
-		Begin: func(r *http.Request) ingest.Session {
-			return &intake{
-				rc: rc, ctx: r.Context(), base: baseOf(rc.base, r), bundle: bundle, ifNoneExist: []byte(r.Header.Get("If-None-Exist")),
-				devices: map[string]*resolved{}, assignments: map[vitals.Name][]storage.Assignment{}, urls: map[string]*sentEntry{},
-			}
-		},
-		Refused: func(r ingest.Refusal) (*reply.Head, []byte) {
-			o := rc.outcomes[r.Problem]
-			return o.head, append(o.appendIssue([]byte(outcomeStart), join(r.Detail, r.Reason), r.Field), issueListEnd...)
-		},
+	return func(r *http.Request) ingest.Input {
+		return &intake{rc: rc, ctx: r.Context(), base: baseOf(rc.base, r), bundle: bundle, ifNoneExist: []byte(r.Header.Get("If-None-Exist"))}
 	}
 }
 
@@ -130,9 +120,14 @@ func (p *place) rejected() *reply.Problem {
 	return p.result.Problem
 }
 
-// Settled implements [ingest.Settler].
-func (s *intake) Settled(results iter.Seq[ingest.Result]) ingest.Reply {
-	for r := range results {
+// Respond implements [ingest.Responder].
+func (s *intake) Respond(outcome *ingest.Outcome) ingest.Answer {
+	if r, rejected := outcome.Refusal(); rejected {
+		o := s.rc.outcomes[r.Problem]
+		body := o.appendIssue([]byte(outcomeStart), join(r.Detail, r.Reason), r.Field)
+		return ingest.Answer{Head: o.head, Body: append(body, issueListEnd...), RetryAfter: r.RetryAfter}
+	}
+	for r := range outcome.Results() {
 		p := &s.places[r.Index]
 		switch {
 		case r.Problem != nil:

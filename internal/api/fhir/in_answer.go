@@ -18,13 +18,13 @@ func (p *place) appendObservationID(dst []byte) []byte {
 }
 
 // singleReply answers POST /fhir/Observation.
-func (s *intake) singleReply(p *place) ingest.Reply {
+func (s *intake) singleReply(p *place) ingest.Answer {
 	if problem := p.rejected(); problem != nil {
 		o := s.rc.outcomes[problem]
 		body := o.appendIssue([]byte(outcomeStart), p.result.Reason, expression("Observation", p.result.Field))
-		return ingest.Reply{Head: o.head, Body: append(body, issueListEnd...), RetryAfter: p.result.RetryAfter}
+		return ingest.Answer{Head: o.head, Body: append(body, issueListEnd...), RetryAfter: p.result.RetryAfter}
 	}
-	answer := ingest.Reply{
+	answer := ingest.Answer{
 		Head: s.rc.done, Body: []byte(issueStart("information", "informational") + `,"diagnostics":"This Observation was stored before."` + issueEnd),
 		Location: string(p.appendObservationID([]byte(Path + "/Observation/"))),
 	}
@@ -47,9 +47,9 @@ func expression(resource, field string) string {
 const maxIssues = 100
 
 // transactionReply answers a transaction. If an entry was rejected, so is the transaction.
-func (s *intake) transactionReply() ingest.Reply {
+func (s *intake) transactionReply() ingest.Answer {
 	body, issues := []byte(outcomeStart), 0
-	var answer ingest.Reply
+	var answer ingest.Answer
 	for i := range s.places {
 		p := &s.places[i]
 		problem := p.rejected()
@@ -81,7 +81,7 @@ func (s *intake) transactionReply() ingest.Reply {
 }
 
 // bundleReply answers a Bundle entry by entry.
-func (s *intake) bundleReply(typ string) ingest.Reply {
+func (s *intake) bundleReply(typ string) ingest.Answer {
 	dst := make([]byte, 0, 64+128*len(s.places))
 	dst = append(append(append(dst, `{"resourceType":"Bundle","type":"`...), typ...), `","entry":[`...)
 	for i := range s.places {
@@ -92,9 +92,9 @@ func (s *intake) bundleReply(typ string) ingest.Reply {
 	}
 	if len(s.places) == 0 { // FHIR has no empty arrays
 		dst = dst[:len(dst)-len(`,"entry":[`)]
-		return ingest.Reply{Head: s.rc.done, Body: append(dst, "}\n"...)}
+		return ingest.Answer{Head: s.rc.done, Body: append(dst, "}\n"...)}
 	}
-	return ingest.Reply{Head: s.rc.done, Body: append(dst, "]}\n"...)}
+	return ingest.Answer{Head: s.rc.done, Body: append(dst, "]}\n"...)}
 }
 
 // appendResponse appends the response to an entry.

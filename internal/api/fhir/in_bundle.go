@@ -24,12 +24,14 @@ type sentEntry struct {
 	method, url, ifNoneExist []byte
 }
 
-// Decode implements [ingest.Session].
+// Decode implements [ingest.Input].
 func (s *intake) Decode(body []byte, in *ingest.Intake) error {
 	if err := strictjson.CheckSize(body); err != nil {
 		return err
 	}
 	s.parser, s.in = newParser(body), in
+	s.devices, s.assignments, s.urls = map[string]*resolved{}, map[vitals.Name][]storage.Assignment{}, map[string]*sentEntry{}
+	in.Units = true
 	defer func() { s.parser, s.in, s.devices, s.assignments, s.urls = nil, nil, nil, nil, nil }()
 	if !s.bundle {
 		e := sentEntry{resource: s.parser.resource(0), method: []byte("POST"), url: []byte("Observation"), ifNoneExist: s.ifNoneExist}
@@ -285,7 +287,7 @@ func (s *intake) existingPatient(p *place, e *sentEntry) *fieldFault {
 			return nil
 		}
 		// A patient whose devices the client may not write to is not revealed.
-		known := slices.ContainsFunc(assignments, func(a storage.Assignment) bool { return s.covers(&a.Device) })
+		known := slices.ContainsFunc(assignments, func(a storage.Assignment) bool { return s.in.Covers(&a.Device) })
 		if known && (len(found) == 0 || found[0] != subject) {
 			found = append(found, subject)
 		}

@@ -37,7 +37,7 @@ func FuzzDecodeBundle(f *testing.F) {
 	request := httptest.NewRequest("POST", Path, nil)
 	const nowUnixMs = 1_795_300_000_000
 	f.Fuzz(func(t *testing.T, body string) {
-		s := rc.Bundle().Begin(request).(*intake)
+		s := rc.Bundle()(request).(*intake)
 		var b vitals.Batch
 		if s.Decode([]byte(body), &ingest.Intake{NowUnixMs: nowUnixMs, Rules: rules, MaxReadings: 100, MaxUnit: 10, Batch: &b}) != nil {
 			return

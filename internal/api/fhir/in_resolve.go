@@ -105,11 +105,6 @@ func (s *intake) resolve(reference, value string) *resolved {
 // notCovered is the fault of a device that the client may not write to.
 var notCovered = &fieldFault{"device", ingest.ErrNotCovered.Error()}
 
-// covers reports whether the client may write readings of a device.
-func (s *intake) covers(device *vitals.Name) bool {
-	return s.in.Covers == nil || s.in.Covers(device)
-}
-
 // choose returns the one device of some names that is assigned. Assignments of a device that the
 // client may not write to are not read, so that no answer depends on them.
 func (s *intake) choose(names []string) *resolved {
@@ -120,7 +115,7 @@ func (s *intake) choose(names []string) *resolved {
 		if err != nil || found != nil && found.name == name {
 			continue
 		}
-		if !s.covers(&name) {
+		if !s.in.Covers(&name) {
 			uncovered = true
 			continue
 		}

@@ -10,13 +10,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
-// TestAllocations checks that after the first requests, a Job processes readings without
-// allocating, single or in a batch.
+// TestAllocations checks that after the first messages, readings are processed without allocating,
+// single or in a batch, whether a front uses a Job or Receive.
 func TestAllocations(t *testing.T) {
 	core, err := newCore(settleAs(storage.Stored), problem.New(), ingest.Config{})
 	if err != nil {
@@ -42,6 +43,10 @@ func TestAllocations(t *testing.T) {
 		})
 		if allocs != 0 {
 			t.Errorf("%s: %v allocations, want 0", tt.name, allocs)
+		}
+		ctx, answered := context.Background(), func(*ingest.Outcome) {}
+		if allocs := testing.AllocsPerRun(200, func() { core.Receive(ctx, gate.Credentials{}, nil, body, answered) }); allocs != 0 {
+			t.Errorf("%s: %v allocations in Receive, want 0", tt.name, allocs)
 		}
 	}
 }

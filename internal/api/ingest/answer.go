@@ -129,39 +129,39 @@ func RetryAfterSeconds(set *problem.Set, p *reply.Problem) (least, most int) {
 
 // An Answer is the response to a request. It is valid until its Job is released.
 type Answer struct {
-	head       *reply.Head
-	body       []byte
-	location   string        // "": none
-	retryAfter time.Duration // 0: none
+	Head       *reply.Head
+	Body       []byte
+	Location   string        // header field; may be empty
+	RetryAfter time.Duration // 0 if there is no such field
 }
 
 // Status returns the HTTP status.
-func (a *Answer) Status() int { return a.head.Status() }
+func (a *Answer) Status() int { return a.Head.Status() }
 
 // Write sends the answer through net/http. After an error, which means that the client has
 // disconnected, net/http may still be reading the answer's text.
 func (a *Answer) Write(w http.ResponseWriter, r *http.Request) error {
-	if a.location != "" {
-		w.Header().Set("Location", a.location)
+	if a.Location != "" {
+		w.Header().Set("Location", a.Location)
 	}
-	if a.retryAfter > 0 {
-		return a.head.WriteRetryAfter(w, r, a.retryAfter, a.body)
+	if a.RetryAfter > 0 {
+		return a.Head.WriteRetryAfter(w, r, a.RetryAfter, a.Body)
 	}
-	return a.head.Write(w, r, a.body)
+	return a.Head.Write(w, r, a.Body)
 }
 
 // appendHTTP1 appends the answer as an HTTP/1.1 message. m has the fields that are not the
 // answer's own.
 func (a *Answer) appendHTTP1(dst []byte, m reply.HTTP1) []byte {
-	m.RetryAfter = a.retryAfter
-	return a.head.AppendHTTP1(dst, m, a.body)
+	m.RetryAfter = a.RetryAfter
+	return a.Head.AppendHTTP1(dst, m, a.Body)
 }
 
 // answerTo returns the answer to a request that is rejected as a whole. Details are written
 // to text; the answer is valid until text is modified.
 func (c *Core) answerTo(r *refusal, text *[]byte) Answer {
 	in := &c.answers.kinds[r.kind]
-	a := Answer{head: in.problem.Head(), body: in.plain}
+	a := Answer{Head: in.problem.Head(), Body: in.plain}
 	if r.detail != "" || r.reason != "" {
 		switch dst := (*text)[:0]; {
 		case r.field != "":
@@ -171,9 +171,9 @@ func (c *Core) answerTo(r *refusal, text *[]byte) Answer {
 		default:
 			*text = reply.AppendProblem(dst, in.problem, r.detail)
 		}
-		a.body = *text
+		a.Body = *text
 	}
-	a.retryAfter = c.retryAfter(r.kind, r.retryAfter)
+	a.RetryAfter = c.retryAfter(r.kind, r.retryAfter)
 	return a
 }
 
@@ -190,10 +190,13 @@ func (c *Core) retryAfter(k kind, wait time.Duration) time.Duration {
 	return 0
 }
 
-// Answer returns the response. It must be called once, after Decode returned false or after
-// Commit.
+// Answer returns the response of POST /v1/readings, or of the job's [Responder]. It must be called
+// once, after Decode returned false or after Commit.
 func (j *Job) Answer() Answer {
 	c := j.core
+	if r, ok := j.input.(Responder); ok {
+		return r.Respond(j.outcome())
+	}
 	j.reportUncovered()
 	switch {
 	case j.refusal.kind != 0:
@@ -204,10 +207,10 @@ func (j *Job) Answer() Answer {
 	switch e := &j.entries[0]; e.Outcome {
 	case storage.Stored, storage.Completed:
 		c.counters.stored.Add(1)
-		return Answer{head: c.answers.whole, body: storedBody}
+		return Answer{Head: c.answers.whole, Body: storedBody}
 	case storage.Duplicate:
 		c.counters.duplicate.Add(1)
-		return Answer{head: c.answers.whole, body: duplicateBody}
+		return Answer{Head: c.answers.whole, Body: duplicateBody}
 	default:
 		var why refusal
 		if why.kind, why.field, why.reason = entryRefusal(e); why.kind == refusedWithheld { // the withholding ends
@@ -273,7 +276,7 @@ func (j *Job) batchAnswer() Answer {
 	out = strconv.AppendInt(out, int64(duplicate), 10)
 	if conflicts+len(j.batch.Refused) == 0 {
 		j.out = append(out, "}\n"...)
-		return Answer{head: c.answers.whole, body: j.out}
+		return Answer{Head: c.answers.whole, Body: j.out}
 	}
 	out = append(out, `,"rejected":[`...)
 	n, refused := len(out), j.batch.Refused
@@ -296,7 +299,7 @@ func (j *Job) batchAnswer() Answer {
 	}
 	c.counters.refused[refusedInvalid].Add(uint64(len(j.batch.Refused) - j.uncovered))
 	j.out = append(out, "]}\n"...)
-	return Answer{head: c.answers.mixed, body: j.out}
+	return Answer{Head: c.answers.mixed, Body: j.out}
 }
 
 // appendRejected appends one element of the list of rejected readings. Package vitals

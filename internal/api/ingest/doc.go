@@ -7,10 +7,20 @@
 // reading has returned without an error. The answer to a request accounts for each of its
 // readings.
 //
-// # Core and fronts
+// # Inputs and fronts
 //
-// A [Core] is independent of any HTTP library. A front reads a request and owns its bytes; it
-// borrows a [Job] from the Core and calls three methods:
+// An [Input] decodes a message: JSON here, further forms in packages of their own. A front
+// receives messages of a protocol and owns their bytes. It passes them to the [Core], which is
+// independent of any protocol, and answers from the [Outcome]:
+//
+//	core.Receive(ctx, credentials, input, message, func(o *ingest.Outcome) {
+//		… // acknowledge: o.Refusal, o.Results
+//	})
+//
+// So a further input needs a package with an Input, and a line in package server that mounts it:
+// [Core.HandlerOf] if it comes over HTTP, else a listener that calls Receive.
+//
+// The fronts in this package borrow a [Job] and call what Receive consists of:
 //
 //	job := core.Job()
 //	ok := job.Decode(body)      // body may be reused after this
@@ -25,7 +35,7 @@
 // that the token does not cover are rejected, and all are charged to the token's rate. A Job
 // without authorization accepts no readings.
 //
-// [Core.Handler] is the front for net/http. [Core.FastLane] is a front on an event loop for
+// [Core.Handler] is the front for net/http, for any input. [Core.FastLane] is a front on an event loop for
 // the usual request only: it submits the readings of many requests to the committer together,
 // and leaves every other request to net/http.
 //

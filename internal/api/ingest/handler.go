@@ -19,14 +19,14 @@ import (
 //   - ReadTimeout, to bound how long a body may take to arrive;
 //   - WriteTimeout, to bound how long a client may take to read its answer.
 func (c *Core) Handler() http.Handler {
-	return c.HandlerOf(Form{})
+	return c.HandlerOf(nil)
 }
 
 type handler struct {
 	core   *Core
 	bodies bodyReader
 	paused atomic.Int64 // number of paused connections
-	form   Form         // zero: that of POST /v1/readings
+	form   Form         // nil for POST /v1/readings
 }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -58,7 +58,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if more {
 		job.Commit(c.waiting)
 	}
-	answer := h.answer(job)
+	answer := job.Answer()
 	job.releaseBuffers()
 	if answer.Write(w, r) != nil {
 		job.out = nil
@@ -83,15 +83,12 @@ func (h *handler) receive(w http.ResponseWriter, r *http.Request, holder *share.
 	}
 	job = h.core.Job()
 	job.trace, job.holder = t, holder
-	if h.form.Begin != nil {
-		job.session = h.form.Begin(r)
+	if h.form != nil {
+		job.input = h.form(r)
 	}
 	t.begins(tracing.Decode, now)
 	defer t.ends(tracing.Decode, now)
-	if len(buf.bytes) > largeBodyBytes {
-		h.core.decoding <- struct{}{}
-		defer func() { <-h.core.decoding }()
-	}
+	defer h.core.startDecoding(len(buf.bytes))()
 	// The body may have taken long to arrive, and the token may have been revoked meanwhile.
 	if job.permitted, job.refusal = h.core.enter(gate.CredentialsOf(r), now()); job.refusal.kind != 0 {
 		return job, false, nil
@@ -105,6 +102,15 @@ const (
 	largeBodyBytes = 64 << 10
 	maxDecoding    = 2
 )
+
+// startDecoding waits until a body of that length may be decoded. The caller calls end after it.
+func (c *Core) startDecoding(bodyBytes int) (end func()) {
+	if bodyBytes <= largeBodyBytes {
+		return func() {}
+	}
+	c.decoding <- struct{}{}
+	return func() { <-c.decoding }
+}
 
 // maxSkippedBytes is the length of the longest body that is read and discarded so that the
 // connection can be reused.
@@ -144,7 +150,7 @@ func (h *handler) pause(w http.ResponseWriter, r *http.Request) {
 
 // Overloaded returns a handler that rejects every request as overloaded, and closes its
 // connection.
-func (c *Core) Overloaded() http.Handler { return c.OverloadedOf(Form{}) }
+func (c *Core) Overloaded() http.Handler { return c.OverloadedOf(nil) }
 
 func (h *handler) overloaded(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Connection", "close")
@@ -180,7 +186,12 @@ func (h *handler) rejectEarly(w http.ResponseWriter, r *http.Request, why *refus
 // refuse answers a request whose body was not decoded.
 func (h *handler) refuse(w http.ResponseWriter, r *http.Request, why *refusal) {
 	h.core.counters.refused[why.kind].Add(1)
-	answer := h.restyle(h.core.answerTo(why, new([]byte)), why)
+	answer := h.core.answerTo(why, new([]byte))
+	if h.form != nil {
+		if input, ok := h.form(r).(Responder); ok {
+			answer = input.Respond(&Outcome{core: h.core, refusal: why})
+		}
+	}
 	_ = answer.Write(w, r) // the client has disconnected
 }
 

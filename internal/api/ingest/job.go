@@ -19,9 +19,9 @@ import (
 type Job struct {
 	core        *Core
 	decoder     *vitals.Decoder
-	ownsDecoder bool    // decoder is not shared
-	session     Session // nil: the form of POST /v1/readings
-	whole       bool    // all readings are one unit; see Intake
+	ownsDecoder bool // decoder is not shared
+	input       Input
+	intake      Intake // of the last call of input
 
 	// batch holds the decoded readings; entries refer to them.
 	//
@@ -38,6 +38,7 @@ type Job struct {
 	trace     *trace    // nil: not recorded
 
 	refusal refusal // set if the request is rejected as a whole
+	settled Outcome // see outcome
 	lost    bool    // the committer may still hold entries
 
 	// reserved is the memory, out of Config.MaxBodyBytes, that this Job has reserved for a
@@ -54,9 +55,15 @@ func (c *Core) Job() *Job {
 	j := c.jobs.get()
 	c.jobsMu.Unlock()
 	if j == nil {
-		j = &Job{core: c, decoder: c.newDecoder(), ownsDecoder: true}
+		j = newJob(c, c.newDecoder())
+		j.ownsDecoder = true
 	}
 	return j
+}
+
+// newJob returns a Job that decodes JSON, unless its input is replaced.
+func newJob(c *Core, decoder *vitals.Decoder) *Job {
+	return &Job{core: c, decoder: decoder, input: jsonInput{decoder}}
 }
 
 func (c *Core) newDecoder() *vitals.Decoder {
@@ -96,7 +103,7 @@ func (j *Job) reset() bool {
 	j.entries, j.refs, j.out = j.entries[:0], j.refs[:0], j.out[:0]
 	j.refusal = refusal{}
 	j.permitted, j.uncovered, j.trace = authorization{}, 0, nil
-	j.session, j.whole = nil, false
+	j.input, j.intake, j.settled = jsonInput{j.decoder}, Intake{}, Outcome{}
 	return true
 }
 
@@ -122,7 +129,7 @@ func (j *Job) decode(body []byte) bool {
 		j.refusal = refusal{kind: refusedDraining}
 		return false
 	}
-	if err := j.decodeBody(body, nowUnixMs); err != nil {
+	if err := j.decodeMessage(body, nowUnixMs); err != nil {
 		j.refusal = c.refusalOf(err)
 		return false
 	}
@@ -131,7 +138,7 @@ func (j *Job) decode(body []byte) bool {
 	if guard != nil && j.batch.Shape != vitals.Single {
 		j.refuseContradictions()
 	}
-	if j.session != nil && !j.keepUnits() {
+	if j.hasUnits() && !j.keepUnits() {
 		return false
 	}
 	switch {
@@ -184,11 +191,9 @@ func (j *Job) releaseBuffers() {
 	if j.lost || j.reserved <= maxKeptOut {
 		return
 	}
-	next := &Job{
-		core: j.core, decoder: j.decoder, ownsDecoder: j.ownsDecoder, batch: j.batch, entries: j.entries, refs: j.refs,
-		order: j.order, holder: j.holder,
-		reserved: j.reserved - cap(j.out),
-	}
+	next := newJob(j.core, j.decoder)
+	next.ownsDecoder, next.batch, next.entries, next.refs, next.order = j.ownsDecoder, j.batch, j.entries, j.refs, j.order
+	next.holder, next.reserved = j.holder, j.reserved-cap(j.out)
 	j.decoder, j.batch, j.entries, j.refs, j.order, j.reserved = nil, vitals.Batch{}, nil, nil, nil, cap(j.out)
 	next.Release()
 }

@@ -421,7 +421,7 @@ func (l *lane) job() *Job {
 	if job := l.jobs.get(); job != nil {
 		return job
 	}
-	return &Job{core: l.core, decoder: l.decoder}
+	return newJob(l.core, l.decoder)
 }
 
 // release takes a job back. Its answer is no longer valid.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -66,7 +67,7 @@ func newUnits(appender Appender, records Records) *units {
 // add registers the units of n entries from i that are about to be submitted, except those of
 // one reading.
 func (u *units) add(j *Job, i, n int) {
-	if j.session == nil {
+	if !j.hasUnits() {
 		return
 	}
 	u.mu.Lock()
@@ -261,4 +262,72 @@ func (u *units) loadDevice(keys []unitKey) error {
 		keys, size = keys[passed:], min(2*passed, maxLoaded)
 	}
 	return nil
+}
+
+// hasUnits reports whether the job's readings may form units of several readings.
+func (j *Job) hasUnits() bool { return j.intake.Units || j.intake.Whole }
+
+// keepUnits drops the readings of units of which a reading was rejected. It reports false if
+// a unit is too large to be stored at once.
+func (j *Job) keepUnits() bool {
+	b := &j.batch
+	if j.intake.Whole {
+		if len(b.Refused) > 0 {
+			b.Readings, b.Index = b.Readings[:0], b.Index[:0]
+		}
+		if len(b.Readings) > j.core.cfg.MaxGroup {
+			j.refusal = refusal{kind: refusedTooLarge, detail: fmt.Sprintf("%d readings at most are stored all or not at all.", j.core.cfg.MaxGroup)}
+			return false
+		}
+		return true
+	}
+	refused, kept := b.Refused, 0
+	for i := range b.Readings {
+		index := b.Index[i]
+		for len(refused) > 0 && refused[0].Index < int(index) {
+			refused = refused[1:]
+		}
+		if len(refused) > 0 && refused[0].Index == int(index) {
+			continue
+		}
+		if kept < i {
+			b.Readings[kept], b.Index[kept] = b.Readings[i], index
+		}
+		kept++
+	}
+	b.Readings, b.Index = b.Readings[:kept], b.Index[:kept]
+	return true
+}
+
+// unitAt returns the number of readings of the unit that begins at entry i.
+func (j *Job) unitAt(i int) int {
+	switch {
+	case j.intake.Whole:
+		return len(j.entries) - i
+	case !j.intake.Units:
+		return 1
+	}
+	n := 1
+	for i+n < len(j.entries) && j.batch.Index[i+n] == j.batch.Index[i] {
+		n++
+	}
+	return n
+}
+
+// groupAt returns the number of entries from i that are committed together: as many as one group
+// takes, but whole units.
+func (j *Job) groupAt(i int) int {
+	most := min(len(j.entries)-i, j.core.cfg.MaxGroup)
+	if !j.hasUnits() {
+		return most
+	}
+	n := 0
+	for n < most {
+		unit := j.unitAt(i + n)
+		if n > 0 && n+unit > most {
+			break
+		}
+		n += unit
+	}
+	return n
 }

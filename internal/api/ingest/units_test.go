@@ -3,7 +3,6 @@ package ingest_test
 import (
 	"context"
 	"fmt"
-	"iter"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -20,13 +19,13 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A unitSession decodes units, one per line, of readings that are separated by |. A body that
+// A unitInput decodes units, one per line, of readings that are separated by |. A body that
 // begins with ! is one unit. Its answer has one line per result.
-type unitSession struct{}
+type unitInput struct{}
 
-func (unitSession) Decode(body []byte, in *ingest.Intake) error {
+func (unitInput) Decode(body []byte, in *ingest.Intake) error {
 	text, whole := strings.CutPrefix(string(body), "!")
-	in.Whole = whole
+	in.Whole, in.Units = whole, true
 	d := vitals.NewDecoder(in.Rules, vitals.DecoderOptions{})
 	for index, line := range strings.Split(text, "\n") {
 		for reading := range strings.SplitSeq(line, "|") {
@@ -49,22 +48,20 @@ func (unitSession) Decode(body []byte, in *ingest.Intake) error {
 
 var unitHead = reply.NewHead(http.StatusOK, "text/plain")
 
-func (unitSession) Settled(results iter.Seq[ingest.Result]) ingest.Reply {
+func (unitInput) Respond(o *ingest.Outcome) ingest.Answer {
+	if why, rejected := o.Refusal(); rejected {
+		return ingest.Answer{Head: reply.NewHead(why.Problem.Status(), "text/plain"), Body: []byte("refused: " + why.Problem.Title())}
+	}
 	var out []byte
-	for r := range results {
+	for r := range o.Results() {
 		out = fmt.Appendf(out, "%d %d %s\n", r.Index, r.Outcome, r.Reason)
 	}
-	return ingest.Reply{Head: unitHead, Body: out}
+	return ingest.Answer{Head: unitHead, Body: out}
 }
 
-var unitForm = ingest.Form{
-	Begin: func(*http.Request) ingest.Session { return unitSession{} },
-	Refused: func(r ingest.Refusal) (*reply.Head, []byte) {
-		return reply.NewHead(r.Problem.Status(), "text/plain"), []byte("refused: " + r.Problem.Title())
-	},
-}
+func unitForm(*http.Request) ingest.Input { return unitInput{} }
 
-// serveUnits returns a function that posts a body in unitForm.
+// serveUnits returns a function that posts a body with a unitInput.
 func serveUnits(t testing.TB, store *storetest.Memory, cfg ingest.Config) func(body string) (int, string) {
 	t.Helper()
 	if cfg.Records == nil {

@@ -15,14 +15,12 @@ import (
 
 // Form is the form of POST /v1/omh: a data point, or an array of them. The answers are those of
 // POST /v1/readings.
-func Form() ingest.Form {
-	return ingest.Form{Begin: func(*http.Request) ingest.Session { return session{} }}
-}
+func Form(*http.Request) ingest.Input { return input{} }
 
-type session struct{}
+type input struct{}
 
-// Decode implements [ingest.Session].
-func (session) Decode(body []byte, in *ingest.Intake) error {
+// Decode implements [ingest.Input].
+func (input) Decode(body []byte, in *ingest.Intake) error {
 	if err := strictjson.CheckSize(body); err != nil {
 		return err
 	}

@@ -1,0 +1,225 @@
+package ingest
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/reply"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// An Input decodes one message of a gateway, such as the body of a request. It knows nothing of
+// connections, tokens and stores: the Core authorizes, admits, commits and counts the readings of
+// all inputs in the same way. Only one goroutine at a time uses an Input.
+//
+// A front receives messages of a protocol, passes them to the Core with an Input, and writes the
+// protocol's acknowledgement from the [Outcome]. [Core.HandlerOf] is the front for HTTP. Others call
+// [Core.Receive].
+type Input interface {
+	// Decode decodes a message, decompressed, into in.Batch. It must validate the readings
+	// with in.Rules, and not retain the message or in. The error is one of vitals.Decoder.Decode, or
+	// of Malformed, Invalid, TooLarge or Unavailable.
+	Decode(message []byte, in *Intake) error
+}
+
+// An Intake is what an [Input] decodes to.
+type Intake struct {
+	NowUnixMs   int64 // the server's clock
+	Rules       *vitals.Validator
+	MaxReadings int // in a message
+	MaxUnit     int // readings of a unit
+
+	// Batch gets the readings with their positions, which must not descend. It is empty, and
+	// its shape an array, when Decode is called. A position may have several readings, which
+	// must be adjacent, or be in Refused, but not both.
+	Batch *vitals.Batch
+
+	// Units makes the readings with the same position a unit: all of them are stored, or
+	// none. Without it, a position has one reading.
+	Units bool
+
+	// Whole makes all readings of the message one unit, which a rejected position prevents.
+	Whole bool
+
+	access *gate.Access // nil: of all devices
+}
+
+// Covers reports whether the client may write readings of a device. Readings that it may not write
+// are rejected after Decode. An Input that reads more about devices than their readings must ask
+// first, and may reject with [ErrNotCovered].
+func (in *Intake) Covers(device *vitals.Name) bool {
+	return in.access == nil || in.access.Covers(device)
+}
+
+// Malformed returns an error of [Input.Decode] for a message that is not of its form.
+func Malformed(detail string) error { return &refusal{kind: refusedMalformed, detail: detail} }
+
+// Invalid returns an error of [Input.Decode] for a message whose field breaks a rule.
+func Invalid(field, reason string) error {
+	return &refusal{kind: refusedInvalid, field: field, reason: reason}
+}
+
+// TooLarge returns an error of [Input.Decode] for a message that exceeds a bound.
+func TooLarge(detail string) error { return &refusal{kind: refusedTooLarge, detail: detail} }
+
+// Unavailable returns an error of [Input.Decode] for a store that cannot be read.
+func Unavailable() error { return &refusal{kind: refusedStoreFailed} }
+
+// A jsonInput is the Input of POST /v1/readings: an object, an array or NDJSON.
+type jsonInput struct{ decoder *vitals.Decoder }
+
+func (i jsonInput) Decode(message []byte, in *Intake) error {
+	return i.decoder.Decode(message, in.NowUnixMs, in.Batch)
+}
+
+// decodeMessage decodes a message with the job's input.
+func (j *Job) decodeMessage(message []byte, nowUnixMs int64) error {
+	c := j.core
+	j.intake = Intake{NowUnixMs: nowUnixMs, Rules: c.rules, MaxReadings: c.cfg.MaxReadings, MaxUnit: c.cfg.MaxGroup, Batch: &j.batch}
+	if c.cfg.Gate != nil {
+		j.intake.access = &j.permitted.access
+	}
+	j.batch.Reset()
+	j.batch.Shape = vitals.Array
+	return j.input.Decode(message, &j.intake)
+}
+
+// Receive authorizes a client, decodes its message with input, or as JSON if input is nil, makes the
+// readings durable, and calls answer with the outcome, which is valid until answer returns. It waits for the commit until ctx ends;
+// readings that were admitted by then may still be stored. The memory of message is the caller's
+// to bound, and may be reused once Receive has returned.
+func (c *Core) Receive(ctx context.Context, from gate.Credentials, input Input, message []byte, answer func(*Outcome)) {
+	job := c.Job()
+	if input != nil {
+		job.input = input
+	}
+	more := job.receive(from, message)
+	defer c.cfg.Holders.Put(job.holder)
+	defer job.Release()
+	if more {
+		job.Commit(ctx)
+	}
+	answer(job.outcome())
+}
+
+// receive authorizes a client and decodes its message. It reports whether there is something to
+// commit.
+func (j *Job) receive(from gate.Credentials, message []byte) bool {
+	c := j.core
+	defer c.startDecoding(len(message))()
+	j.permitted, j.refusal = c.enter(from, c.cfg.Now())
+	switch {
+	case j.refusal.kind != 0:
+		return false
+	case c.full():
+		j.refusal = *errOverloaded
+		return false
+	}
+	j.holder = j.permitted.access.Holder(c.cfg.Holders, from.Peer)
+	return j.Decode(message)
+}
+
+// An Outcome is what became of a message.
+type Outcome struct {
+	core    *Core
+	job     *Job     // nil if the message was rejected before it was decoded
+	refusal *refusal // kind 0 if it was not rejected as a whole
+}
+
+// outcome returns the outcome of a job, after Decode returned false or after Commit.
+func (j *Job) outcome() *Outcome {
+	j.reportUncovered()
+	if k := j.refusal.kind; k != 0 && k != refusedDevice { // the latter is counted by reportUncovered
+		j.core.counters.refused[k].Add(1)
+	}
+	j.settled = Outcome{j.core, j, &j.refusal}
+	return &j.settled
+}
+
+// A Refusal is why a message is rejected as a whole: none of its readings is known to be stored.
+type Refusal struct {
+	Problem               *reply.Problem
+	Detail, Field, Reason string        // may be empty
+	RetryAfter            time.Duration // 0: the client need not try again
+}
+
+// Refusal returns why the message was rejected as a whole. It returns false if it was not: then
+// Results has the readings.
+func (o *Outcome) Refusal() (why Refusal, rejected bool) {
+	r := o.refusal
+	if r.kind == 0 {
+		return Refusal{}, false
+	}
+	return Refusal{
+		Problem: o.core.answers.kinds[r.kind].problem, Detail: r.detail, Field: r.field, Reason: r.reason,
+		RetryAfter: o.core.retryAfter(r.kind, r.retryAfter),
+	}, true
+}
+
+// A Result is what became of one reading of a message, or of a position without readings.
+type Result struct {
+	Index   int // position in the message
+	Outcome storage.Outcome
+
+	// Problem is why the reading was rejected. It is nil if the reading was stored, or if it
+	// was not settled because another one of its unit was rejected: Outcome is 0 then.
+	Problem       *reply.Problem
+	Field, Reason string
+	RetryAfter    time.Duration // with some problems
+}
+
+// Results returns what became of the readings, by position, and counts them. It may be
+// iterated only once.
+func (o *Outcome) Results() iter.Seq[Result] {
+	return func(yield func(Result) bool) {
+		j := o.job
+		c, withheld := j.core, false
+		refused := j.batch.Refused
+		c.counters.refused[refusedInvalid].Add(uint64(len(refused) - j.uncovered))
+		all := make([]Result, 0, len(j.entries)+len(refused))
+		for i := range j.entries {
+			e := &j.entries[i]
+			r := Result{Index: int(j.batch.Index[i]), Outcome: e.Outcome}
+			switch e.Outcome {
+			case 0:
+			case storage.Stored, storage.Completed:
+				c.counters.stored.Add(1)
+			case storage.Duplicate:
+				c.counters.duplicate.Add(1)
+			default:
+				var k kind
+				k, r.Field, r.Reason = entryRefusal(e)
+				c.counters.refused[k].Add(1)
+				r.Problem = c.answers.kinds[k].problem
+				r.RetryAfter = c.retryAfter(k, 0)
+				withheld = withheld || k == refusedWithheld
+			}
+			all = append(all, r)
+		}
+		if withheld {
+			wait := j.reportWithheld()
+			for i := range all {
+				if all[i].Outcome == storage.Withheld {
+					all[i].RetryAfter = c.retryAfter(refusedWithheld, wait)
+				}
+			}
+		}
+		for i := range refused {
+			k := refusedInvalid
+			if refused[i].Err == ErrNotCovered {
+				k = refusedDevice
+			}
+			all = append(all, Result{Index: refused[i].Index, Problem: c.answers.kinds[k].problem, Field: refused[i].Field, Reason: refused[i].Reason()})
+		}
+		slices.SortStableFunc(all, func(a, b Result) int { return a.Index - b.Index })
+		for _, r := range all {
+			if !yield(r) {
+				return
+			}
+		}
+	}
+}
