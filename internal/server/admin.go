@@ -136,8 +136,8 @@ func (b *timedBody) Read(p []byte) (int, error) {
 func (s *server) adminOnly(h http.HandlerFunc) http.Handler {
 	return sameSiteOnly(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.access.gate.Tokens == nil {
-			if !isLoopback(r.RemoteAddr) || !isLoopback(r.Host) {
-				s.problems.UntrustedOrigin.Write(w, r, "Without tokens this is for requests from this machine to a loopback address.")
+			if !isLoopback(r.RemoteAddr) || !isLoopback(r.Host) || !ownPage(r, nil) {
+				s.problems.UntrustedOrigin.Write(w, r, "Without tokens this is for requests from this machine to a loopback address, and not for pages of other origins.")
 				return
 			}
 			liftWriteDeadline(w)

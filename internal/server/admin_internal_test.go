@@ -54,6 +54,8 @@ func TestAdminOnly(t *testing.T) {
 		{"a rebound name", open, local, "attacker.example:6060", "", "", "", 403},
 		{"a page of another site", open, local, "127.0.0.1:6060", "", "cross-site", "", 403},
 		{"a page of another site, in an old browser", open, local, "127.0.0.1:6060", "", "", "https://attacker.example", 403},
+		{"a page of another scheme, in an old browser", open, local, "127.0.0.1:6060", "", "", "https://127.0.0.1:6060", 403},
+		{"a page of the listener's own", open, local, "127.0.0.1:6060", "", "", "http://127.0.0.1:6060", 200},
 		{"no token", tokens, local, "127.0.0.1:6060", "", "", "", 401},
 		{"an unknown token", tokens, local, "127.0.0.1:6060", "Bearer x", "", "", 401},
 		{"a token without the admin right", tokens, local, "127.0.0.1:6060", others, "", "", 403},

@@ -1,14 +1,15 @@
 package server
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"net/netip"
 	"strings"
 )
 
-// forwarded sets the address of a request from a trusted proxy to that of the proxy's
-// client. If the header names none, or is malformed, the address stays the proxy's.
+// forwarded sets the address and the scheme of a request from a trusted proxy to those of the
+// proxy's client. What the header does not name, or names malformed, stays the proxy's.
 func (s *server) forwarded(next http.Handler) http.Handler {
 	if len(s.holders.Exempt) == 0 {
 		return next
@@ -18,9 +19,41 @@ func (s *server) forwarded(next http.Handler) http.Handler {
 			if client := s.clientOf(r.Header); client.IsValid() {
 				r.RemoteAddr = netip.AddrPortFrom(client, 0).String()
 			}
+			if scheme := clientScheme(r.Header); scheme != "" {
+				r = r.WithContext(context.WithValue(r.Context(), schemeKey{}, scheme))
+			}
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// schemeKey is the context key for the scheme that the client of a trusted proxy uses.
+type schemeKey struct{}
+
+// schemeOf returns the scheme that the client of a request uses, if only up to a trusted proxy.
+func schemeOf(r *http.Request) string {
+	if scheme, ok := r.Context().Value(schemeKey{}).(string); ok {
+		return scheme
+	}
+	if r.TLS != nil {
+		return "https"
+	}
+	return "http"
+}
+
+// clientScheme returns the scheme that the first proxy has seen, by X-Forwarded-Proto or, if it is
+// missing, Forwarded. "" means neither http nor https.
+func clientScheme(h http.Header) string {
+	first, _, _ := strings.Cut(h.Get("X-Forwarded-Proto"), ",")
+	if first == "" {
+		element, _, _ := strings.Cut(h.Get("Forwarded"), ",")
+		first = forwardedParam(element, "proto")
+	}
+	switch scheme := strings.ToLower(strings.TrimSpace(first)); scheme {
+	case "http", "https":
+		return scheme
+	}
+	return ""
 }
 
 // clientOf returns the last address before the trusted proxies. The client may have made
@@ -35,7 +68,7 @@ func (s *server) clientOf(h http.Header) netip.Addr {
 	for i := len(list) - 1; i >= 0; i-- {
 		hop := list[i]
 		if forwarded {
-			hop = forOf(hop)
+			hop = forwardedParam(hop, "for")
 		}
 		addr := hopAddr(hop)
 		if !addr.IsValid() || !s.holders.IsExempt(addr) {
@@ -45,10 +78,10 @@ func (s *server) clientOf(h http.Header) netip.Addr {
 	return netip.Addr{}
 }
 
-// forOf returns the value of the for parameter in one element of Forwarded.
-func forOf(element string) string {
+// forwardedParam returns the value of a parameter in one element of Forwarded.
+func forwardedParam(element, wanted string) string {
 	for pair := range strings.SplitSeq(element, ";") {
-		if name, value, ok := strings.Cut(strings.TrimSpace(pair), "="); ok && strings.EqualFold(name, "for") {
+		if name, value, ok := strings.Cut(strings.TrimSpace(pair), "="); ok && strings.EqualFold(name, wanted) {
 			return strings.Trim(value, `"`)
 		}
 	}

@@ -24,8 +24,7 @@ type hosts struct {
 	names   []string // allowed besides loopback
 	anyName bool     // every host is allowed
 	anyAddr bool     // every IP address is allowed
-	ownOnly bool     // an Origin must be the host of the request, or one of origins
-	origins *origins
+	origins *origins // of pages that may read, besides those of the server itself
 
 	last atomic.Pointer[string] // the allowed Host that usual has seen last
 }
@@ -43,7 +42,7 @@ func (c *Options) publicHosts(allowed *origins) *hosts {
 		return nil
 	}
 	return &hosts{
-		names: append([]string{hostOf(c.Addr)}, c.PublicHosts...), anyName: c.TLSCert != "", anyAddr: true, ownOnly: true, origins: allowed,
+		names: append([]string{hostOf(c.Addr)}, c.PublicHosts...), anyName: c.TLSCert != "", anyAddr: true, origins: allowed,
 	}
 }
 
@@ -106,21 +105,22 @@ func (h *hosts) usual(field []byte) bool {
 
 // allow reports whether the request's Host is allowed and, if a browser sent an Origin,
 // that one too.
-func (h *hosts) allow(r *http.Request) bool {
-	if !h.has(r.Host) {
-		return false
-	}
-	for _, origin := range r.Header["Origin"] {
-		u, err := url.Parse(origin)
-		switch {
-		case h.ownOnly && h.origins.has(origin):
-		case err != nil || u.Host == "":
-			return false
-		case h.ownOnly && !strings.EqualFold(u.Host, r.Host), !h.ownOnly && !h.has(u.Host):
-			return false
-		}
-	}
-	return true
+func (h *hosts) allow(r *http.Request) bool { return h.has(r.Host) && ownPage(r, h.origins) }
+
+// ownPage reports whether a request was not made by a page of a browser, or by one of this server's
+// own origin, or of others that are allowed.
+func ownPage(r *http.Request, others *origins) bool {
+	return !slices.ContainsFunc(r.Header["Origin"], func(origin string) bool {
+		scheme, host, ok := strings.Cut(origin, "://")
+		own := ok && host != "" && originOf(scheme, host) == originOf(schemeOf(r), r.Host)
+		return !own && !others.has(origin)
+	})
+}
+
+// originOf returns an origin in its one normal form, which has no default port.
+func originOf(scheme, host string) string {
+	defaultPort := map[string]string{"http": ":80", "https": ":443"}[scheme]
+	return scheme + "://" + strings.ToLower(strings.TrimSuffix(host, defaultPort))
 }
 
 // only answers requests for other hosts with 403. A nil hosts allows all.
@@ -128,9 +128,9 @@ func (h *hosts) only(next http.Handler, problems *problem.Set) http.Handler {
 	if h == nil {
 		return next
 	}
-	detail := "Host and Origin must name loopback or the address that this server listens on."
-	if h.ownOnly {
-		detail = "A server without tokens answers under localhost, IP addresses and the names of --public-host, and for pages of the same host or of --cors-origin."
+	detail := "Host must name loopback or the address that this server listens on, and Origin the scheme, host and port of the request."
+	if h.anyAddr {
+		detail = "A server without tokens answers under localhost, IP addresses and the names of --public-host, and for pages of the same scheme, host and port or of --cors-origin."
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !h.allow(r) {

@@ -38,7 +38,7 @@ type Options struct {
 	PublicHosts []string `name:"public-host" group:"security" placeholder:"NAME" help:"Names under which a server without tokens and TLS answers, besides localhost and every IP address. Requests for other names are rejected, so that a web page cannot reach the server by a name of its own. Default: the host of --addr."`
 	CORSOrigins []string `name:"cors-origin" group:"security" placeholder:"ORIGIN" help:"Origins of web pages that may read from this server, such as https://ward.example, or * for all. Default: none."`
 
-	TrustedProxies []string `group:"security" placeholder:"CIDR" help:"Networks of reverse proxies. Requests from them count for the client address in X-Forwarded-For or Forwarded when memory and queries are shared out. Default: none."`
+	TrustedProxies []string `group:"security" placeholder:"CIDR" help:"Networks of reverse proxies. Requests from them count for the client address in X-Forwarded-For or Forwarded when memory and queries are shared out, and have the scheme in X-Forwarded-Proto or Forwarded when an Origin is compared. Default: none."`
 
 	FHIRURL string `name:"fhir-url" group:"security" placeholder:"URL" help:"URL of /fhir in links and in the addresses of resources, for clients that reach the server through a proxy, such as https://vitals.example/fhir. Default: made from the host to which a request was sent."`
 
