@@ -281,8 +281,8 @@ func mustDecode(n vitals.Name, _ error) vitals.Name { return n }
 // windowDevices returns the devices with rows in the window, sorted.
 func (k *contentChecker) windowDevices() (names []vitals.Name) {
 	for _, w := range k.v.windows {
-		for i := range w.devices {
-			names = append(names, w.names[i])
+		for _, name := range w.names.all() {
+			names = append(names, name)
 		}
 	}
 	slices.SortFunc(names, func(a, b vitals.Name) int { return a.Compare(&b) })

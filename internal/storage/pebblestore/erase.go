@@ -162,7 +162,7 @@ func (s *Store) undo(err error) error {
 func (s *Store) knows(device vitals.Name) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, ok := s.settler.table.find(&device)
+	_, ok := s.settler.table.names.find(&device)
 	return ok
 }
 
@@ -321,7 +321,7 @@ func (s *Store) removeLocked(device *vitals.Name) error {
 	}
 	c.ended = func() {
 		s.readings.Store(left)
-		if _, ok := s.settler.table.find(device); ok {
+		if _, ok := s.settler.table.names.find(device); ok {
 			s.settler.table.remove(device)
 		}
 	}

@@ -96,7 +96,7 @@ func (s *Store) removeAssignedLocked(before *view, in *intent) error {
 	s.freeze()
 	only := &storage.Range{Device: in.Device, FromUnixMs: a.FromUnixMs, ToUnixMs: a.ToUnixMs}
 	c := &sealer{s: s, w: s.settler.frozen, locked: true, erased: &in.Device, only: only}
-	number, known := s.settler.table.find(&in.Device)
+	number, known := s.settler.table.names.find(&in.Device)
 	r := remainder{threshold: c.threshold()}
 	left := int64(0)
 	c.finish = func(b *pebble.Batch) error {

@@ -103,7 +103,7 @@ func (s *Store) exciseKeys(device *vitals.Name) error {
 func (s *Store) neighbours(device *vitals.Name) (previous, next vitals.Name, sealed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for number, name := range s.settler.table.all() {
+	for number, name := range s.settler.table.names.all() {
 		switch c := name.Compare(device); {
 		case c == 0:
 			sealed = s.settler.table.at(number).sealedUnixMs != noSegment

@@ -224,7 +224,7 @@ func (e *expirer) devices(v *view, from []byte) (names []vitals.Name, err error)
 	e.s.mu.Lock()
 	defer e.s.mu.Unlock()
 	var key []byte
-	for _, name := range e.s.settler.table.all() {
+	for _, name := range e.s.settler.table.names.all() {
 		if key = appendRecordKey(key[:0], &name); bytes.Compare(key, from) < 0 {
 			continue
 		}
@@ -331,7 +331,7 @@ func (e *expirer) countPart(it *pebble.Iterator, x *expiredDevice, most int64) e
 func (e *expirer) allExpired(name *vitals.Name) bool {
 	e.s.mu.Lock()
 	defer e.s.mu.Unlock()
-	number, ok := e.s.settler.table.find(name)
+	number, ok := e.s.settler.table.names.find(name)
 	return !ok || e.s.settler.table.at(number).sealedUnixMs < e.beforeUnixMs
 }
 
@@ -440,7 +440,7 @@ func (s *Store) removeExpired(b *pebble.Batch, found []expiredDevice) (r removal
 	}
 	for i := range found {
 		x := &found[i]
-		number, ok := s.settler.table.find(&x.name)
+		number, ok := s.settler.table.names.find(&x.name)
 		if !ok {
 			continue // it was erased meanwhile
 		}

@@ -343,11 +343,11 @@ type NameTable struct {
 func NewNameTable(bits uint32) *NameTable { return &NameTable{newTable(), bits} }
 
 // hash returns a hash that at most 2^bits names have.
-func (n *NameTable) hash(name vitals.Name) uint32 { return n.t.byName.hash(&name) & (1<<n.bits - 1) }
+func (n *NameTable) hash(name vitals.Name) uint32 { return n.t.names.hash(&name) & (1<<n.bits - 1) }
 
 func (n *NameTable) Find(text string) (uint32, bool) {
 	name, _ := vitals.ParseName(text)
-	return n.t.findHashed(&name, n.hash(name))
+	return n.t.names.findHashed(&name, n.hash(name))
 }
 
 func (n *NameTable) Add(text string) uint32 {
@@ -364,8 +364,42 @@ func (n *NameTable) Len() int { return n.t.len() }
 
 func (n *NameTable) All() map[string]uint32 {
 	all := map[string]uint32{}
-	for number, name := range n.t.all() {
+	for number, name := range n.t.names.all() {
 		all[name.String()] = number
 	}
 	return all
 }
+
+// A Filled is a table and a window with the same devices, each with one row.
+type Filled struct {
+	table  *table
+	window *window
+}
+
+// FillTable returns a table of n devices whose names have nameBytes bytes.
+func FillTable(n, nameBytes int) *Filled {
+	f := &Filled{table: newTable()}
+	for i := range n {
+		name := filledName(i, nameBytes)
+		f.table.add(&name, device{})
+	}
+	return f
+}
+
+// FillWindow is like FillTable for a window.
+func FillWindow(n, nameBytes int) *Filled {
+	f := &Filled{window: newWindow(1, 1)}
+	for i := range n {
+		name := filledName(i, nameBytes)
+		f.window.add(f.window.addDevice(&name, uint32(i)), &columns.Row{})
+	}
+	return f
+}
+
+func filledName(i, nameBytes int) vitals.Name {
+	name, _ := vitals.ParseName(fmt.Sprintf("%0*d", nameBytes, i))
+	return name
+}
+
+// WindowBytes returns the memory that the window counts for itself.
+func (f *Filled) WindowBytes() int { return f.window.bytes() }

@@ -133,7 +133,7 @@ func (l *loaded) add(name *vitals.Name, rows []columns.Row) error {
 	number := uint32(0)
 	if l.table != nil {
 		var ok bool
-		if number, ok = l.table.find(name); !ok {
+		if number, ok = l.table.names.find(name); !ok {
 			return errNoRecord
 		}
 		for i := range rows {
@@ -141,7 +141,7 @@ func (l *loaded) add(name *vitals.Name, rows []columns.Row) error {
 		}
 	}
 	w := l.window
-	i, ok := w.byName[*name]
+	i, ok := w.names.find(name)
 	if !ok {
 		i = w.addDevice(name, number)
 		if l.table != nil {

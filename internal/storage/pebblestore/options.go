@@ -38,8 +38,8 @@ type Options struct {
 	MaxGateways int
 
 	// WindowRows is the number of readings that are gathered in memory before they are
-	// written to segments. There may be twice as many in memory, 48 bytes each, and the next
-	// start reads them from their groups. Larger windows make larger segments, which are
+	// written to segments. There may be twice as many in memory, 48 bytes each and
+	// 100 bytes for each of their devices, and the next start reads them from their groups. Larger windows make larger segments, which are
 	// rewritten less often. 0 means DefaultWindowRows.
 	WindowRows int
 

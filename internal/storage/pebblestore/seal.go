@@ -1,6 +1,7 @@
 package pebblestore
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"errors"
@@ -59,7 +60,7 @@ const (
 // filled returns the part of a window that is filled: 1 or more if it is full.
 func (s *Store) filled(w *window) float64 {
 	rows := float64(s.options.WindowRows)
-	return max(float64(w.rows)/rows, float64(w.bytes())/(2*windowRowBytes*rows), float64(w.longest)/maxDeviceRows)
+	return max(float64(w.rows)/rows, float64(w.bytes())/(windowBytesPerRow*rows), float64(w.longest)/maxDeviceRows)
 }
 
 // sealedPart returns the part of a frozen window that is sealed.
@@ -220,6 +221,7 @@ type sealer struct {
 	unread error // of a segment that was not merged; see faultFirst
 
 	// Buffers.
+	named  vitals.Name
 	states []device
 	rows   []columns.Row
 	merged []columns.Row
@@ -293,11 +295,11 @@ func (c *sealer) reportUnread() {
 
 // segments writes the rows of all devices to segments.
 func (c *sealer) segments() (err error) {
-	order := make([]uint32, len(c.w.devices))
+	order := make([]uint32, c.w.names.used)
 	for i := range order {
 		order[i] = uint32(i)
 	}
-	slices.SortFunc(order, func(a, b uint32) int { return c.w.names[a].Compare(&c.w.names[b]) })
+	slices.SortFunc(order, func(a, b uint32) int { return bytes.Compare(c.w.names.text(a), c.w.names.text(b)) })
 	if err := c.openIterator(); err != nil {
 		return err
 	}
@@ -313,13 +315,13 @@ func (c *sealer) segments() (err error) {
 			return err
 		}
 		for i, device := range chunk {
-			if c.erased != nil && c.only == nil && c.w.names[device] == *c.erased {
+			if c.erased != nil && c.only == nil && *c.name(device) == *c.erased {
 				continue
 			}
 			if err := c.device(device, &c.states[i]); err != nil {
 				return err
 			}
-			c.signal(len(c.w.devices[device].index))
+			c.signal(len(c.w.device(device).index))
 			if c.batch.Len() >= sealBatchBytes {
 				if err := c.commit(); err != nil {
 					return err
@@ -328,6 +330,12 @@ func (c *sealer) segments() (err error) {
 		}
 	}
 	return c.commit()
+}
+
+// name returns the name of a device in the window. It is valid until the next call.
+func (c *sealer) name(device uint32) *vitals.Name {
+	c.named = c.w.names.at(device)
+	return &c.named
 }
 
 func (c *sealer) openIterator() (err error) {
@@ -347,7 +355,7 @@ func (c *sealer) copyStates(devices []uint32) error {
 	}
 	c.states = c.states[:0]
 	for _, i := range devices {
-		c.states = append(c.states, *c.s.settler.table.at(c.w.devices[i].table))
+		c.states = append(c.states, *c.s.settler.table.at(c.w.device(i).table))
 	}
 	return nil
 }
@@ -395,7 +403,7 @@ func (c *sealer) commit() error {
 
 // device adds the segments and the record of a device to the batch.
 func (c *sealer) device(device uint32, d *device) error {
-	name := &c.w.names[device]
+	name := c.name(device)
 	c.rows = c.w.appendAll(c.rows[:0], device)
 	if c.only != nil && *name == *c.erased {
 		from, _ := findRow(c.rows, c.only.FromUnixMs)
@@ -419,13 +427,13 @@ func (c *sealer) device(device uint32, d *device) error {
 			}
 		}
 	}
-	c.sealed = append(c.sealed, sealedDevice{c.w.devices[device].table, d.sealedUnixMs, d.smalls, d.small})
+	c.sealed = append(c.sealed, sealedDevice{c.w.device(device).table, d.sealedUnixMs, d.smalls, d.small})
 	return setRecord(c.batch, name, d)
 }
 
 // mergeLate merges late rows into the segments to which they belong.
 func (c *sealer) mergeLate(device uint32, d *device, rows []columns.Row) {
-	name := &c.w.names[device]
+	name := c.name(device)
 	for len(rows) > 0 {
 		c.key = appendSegmentKey(c.key[:0], name, uint64(rows[0].TimeUnixMs))
 		n := len(rows)
@@ -573,7 +581,7 @@ func (d *device) push(rows, threshold int) {
 // appendNew writes rows that are newer than all segments of their device, of which a tidying sealer
 // has none, and merges small segments with them.
 func (c *sealer) appendNew(device uint32, d *device, rows []columns.Row) error {
-	name := &c.w.names[device]
+	name := c.name(device)
 	c.added += int64(len(rows))
 	n, total := d.similar(len(rows))
 	switch {
@@ -670,7 +678,7 @@ func (c *sealer) writeSegment(device uint32, rows []columns.Row) (err error) {
 	if c.again, err = columns.DecodeSegment(c.value, c.again[:0]); err != nil || !slices.Equal(c.again, rows) {
 		return c.fail(device, last, errors.Join(errReadBack, err))
 	}
-	c.key = appendSegmentKey(c.key[:0], &c.w.names[device], uint64(last))
+	c.key = appendSegmentKey(c.key[:0], c.name(device), uint64(last))
 	c.written = append(c.written, writtenSegment{device, checksum(c.value), last})
 	return c.batch.Set(c.key, c.value, nil)
 }
@@ -679,7 +687,7 @@ var errReadBack = errors.New("it differs from what was written")
 
 // fail fails the store: a segment is not what it should be. The groups still have its rows.
 func (c *sealer) fail(device uint32, lastUnixMs int64, err error) error {
-	err = segmentError(&c.w.names[device], lastUnixMs, err)
+	err = segmentError(c.name(device), lastUnixMs, err)
 	c.s.alarm.raise(fmt.Sprintf("a segment cannot be written: %v", err))
 	return fmt.Errorf("%w: %w", storage.ErrFailed, err)
 }
@@ -689,7 +697,7 @@ func (c *sealer) fail(device uint32, lastUnixMs int64, err error) error {
 func (c *sealer) readBack() error {
 	for i := range c.written {
 		x := &c.written[i]
-		c.key = appendSegmentKey(c.key[:0], &c.w.names[x.device], uint64(x.lastUnixMs))
+		c.key = appendSegmentKey(c.key[:0], c.name(x.device), uint64(x.lastUnixMs))
 		value, closer, err := c.s.db.Get(c.key)
 		if errors.Is(err, pebble.ErrNotFound) {
 			return c.fail(x.device, x.lastUnixMs, errNoSegment)
@@ -722,7 +730,7 @@ func (c *sealer) end() error {
 		}
 	}
 	c.carried = slices.DeleteFunc(c.carried, func(x carriedRow) bool {
-		from := &c.w.devices[x.device]
+		from := c.w.device(x.device)
 		d := s.settler.table.at(from.table)
 		// A row of the active window completes this one.
 		return d.window == s.settler.active.number && s.settler.active.find(d.inWindow, x.row.TimeUnixMs) != nil
@@ -730,7 +738,7 @@ func (c *sealer) end() error {
 	if len(c.carried) > 0 {
 		var g groupBuffer
 		for i := range c.carried {
-			g.add(&c.w.names[c.carried[i].device], &c.carried[i].row)
+			g.add(c.name(c.carried[i].device), &c.carried[i].row)
 		}
 		if err := c.batch.Set(appendGroupKey(nil, next), g.encode(), nil); err != nil {
 			return err
@@ -764,10 +772,10 @@ func (c *sealer) carry() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i := range c.carried {
-		from := &c.w.devices[c.carried[i].device]
+		from := c.w.device(c.carried[i].device)
 		d := c.s.settler.table.at(from.table)
 		if d.window != w.number {
-			d.window, d.inWindow = w.number, w.addDevice(&c.w.names[c.carried[i].device], from.table)
+			d.window, d.inWindow = w.number, w.addDevice(c.name(c.carried[i].device), from.table)
 		}
 		w.add(d.inWindow, &c.carried[i].row)
 	}

@@ -135,7 +135,7 @@ func manyDevices(n int, timeUnixMs int64) (group []*storage.Entry) {
 func TestCloseBesidePacedAppend(t *testing.T) {
 	t.Parallel()
 	gate := &readGate{}
-	s := mustOpen(t, pebblestore.Options{FS: inject(vfs.NewMem(), gate), MinFreeBytes: -1, CacheBytes: 1, WindowRows: 5000})
+	s := mustOpen(t, pebblestore.Options{FS: inject(vfs.NewMem(), gate), MinFreeBytes: -1, CacheBytes: 1, WindowRows: 3000})
 	mustAppend(t, s, manyDevices(1100, 1000)...)
 	if err := errors.Join(pebblestore.Seal(s), pebblestore.Flush(s)); err != nil {
 		t.Fatal(err)

@@ -160,11 +160,11 @@ func (s *settler) closeStored() {
 func (s *settler) findDevices(group []*storage.Entry) {
 	s.found = slices.Grow(s.found[:0], len(group))[:len(group)]
 	for i, e := range group {
-		s.found[i].hash = s.table.byName.hash(&e.Reading.Device)
+		s.found[i].hash = s.table.names.hash(&e.Reading.Device)
 	}
 	for i, e := range group {
 		f := &s.found[i]
-		f.number, f.known = s.table.findHashed(&e.Reading.Device, f.hash)
+		f.number, f.known = s.table.names.findHashed(&e.Reading.Device, f.hash)
 	}
 }
 
@@ -181,7 +181,7 @@ func (s *settler) settleOne(e *storage.Entry, entry int32) {
 	}
 	f := s.found[entry]
 	if !f.known { // before the group; perhaps a reading before this one has added it
-		f.number, f.known = s.table.findHashed(&r.Device, f.hash)
+		f.number, f.known = s.table.names.findHashed(&r.Device, f.hash)
 	}
 	number := f.number
 	if !f.known {
@@ -297,7 +297,7 @@ func (s *settler) lookUp(id recordID, name *vitals.Name) (*columns.Row, error) {
 		}
 	}
 	if s.frozen != nil {
-		if i, ok := s.frozen.byName[*name]; ok {
+		if i, ok := s.frozen.names.find(name); ok {
 			if row := s.frozen.find(i, id.timeUnixMs); row != nil {
 				return row, nil
 			}

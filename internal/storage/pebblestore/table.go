@@ -1,8 +1,6 @@
 package pebblestore
 
 import (
-	"iter"
-
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -75,61 +73,24 @@ func (d *device) public(name vitals.Name) storage.Device {
 	return p
 }
 
-// A table holds every device of the store. It takes about 300 bytes per device.
+// A table holds every device of the store. TestDeviceBytes asserts how much a device takes.
 type table struct {
-	byName nameIndex
-	chunks [][]device      // of chunkDevices each, so that growing copies nothing
-	names  [][]vitals.Name // of the devices in chunks
-	active activity        // of the devices; it has its own lock
-	free   []uint32        // numbers of devices that were removed
+	names  nameSet
+	chunks [][]device // of chunkDevices each, so that growing copies nothing
+	active activity   // of the devices; it has its own lock
+	free   []uint32   // numbers of devices that were removed
 }
 
-const chunkDevices = 1024
+func newTable() *table { return &table{names: newNameSet()} }
 
-func newTable() *table { return &table{byName: newNameIndex()} }
-
-func (t *table) len() int { return t.byName.used }
-
-// find returns the number of a device, and whether t holds it.
-func (t *table) find(name *vitals.Name) (uint32, bool) {
-	return t.findHashed(name, t.byName.hash(name))
-}
-
-// findHashed is like find, given the hash of the name.
-func (t *table) findHashed(name *vitals.Name, hash uint32) (uint32, bool) {
-	slots := t.byName.slots
-	mask := uint32(len(slots) - 1)
-	for i := hash & mask; ; i = (i + 1) & mask {
-		s := slots[i]
-		if s.next == 0 {
-			return 0, false
-		}
-		if s.hash == hash && *t.name(s.next - 1) == *name {
-			return s.next - 1, true
-		}
-	}
-}
-
-// all returns the devices by number, in no order.
-func (t *table) all() iter.Seq2[uint32, vitals.Name] {
-	return func(yield func(uint32, vitals.Name) bool) {
-		for _, s := range t.byName.slots {
-			if s.next != 0 && !yield(s.next-1, *t.name(s.next - 1)) {
-				return
-			}
-		}
-	}
-}
-
-// name returns the name of a device by its number.
-func (t *table) name(i uint32) *vitals.Name { return &t.names[i/chunkDevices][i%chunkDevices] }
+func (t *table) len() int { return t.names.used }
 
 // at returns a device by its number. The pointer stays valid.
 func (t *table) at(i uint32) *device { return &t.chunks[i/chunkDevices][i%chunkDevices] }
 
 // add adds a device that t does not hold and returns its number.
 func (t *table) add(name *vitals.Name, d device) uint32 {
-	return t.addHashed(name, t.byName.hash(name), d)
+	return t.addHashed(name, t.names.hash(name), d)
 }
 
 func (t *table) addHashed(name *vitals.Name, hash uint32, d device) uint32 {
@@ -138,25 +99,24 @@ func (t *table) addHashed(name *vitals.Name, hash uint32, d device) uint32 {
 		i, t.free = t.free[n-1], t.free[:n-1]
 	} else if i%chunkDevices == 0 {
 		t.chunks = append(t.chunks, make([]device, chunkDevices))
-		t.names = append(t.names, make([]vitals.Name, chunkDevices))
 	}
-	t.byName.put(hash, i)
-	*t.name(i), *t.at(i) = *name, d
+	t.names.put(name, hash, i)
+	*t.at(i) = d
 	return i
 }
 
 // remove removes a device, if t holds it. The next device added reuses its number.
-func (t *table) remove(name *vitals.Name) { t.removeHashed(name, t.byName.hash(name)) }
+func (t *table) remove(name *vitals.Name) { t.removeHashed(name, t.names.hash(name)) }
 
 func (t *table) removeHashed(name *vitals.Name, hash uint32) {
-	i, ok := t.findHashed(name, hash)
+	i, ok := t.names.findHashed(name, hash)
 	if !ok {
 		return
 	}
 	t.active.moved(t.at(i).newestUnixMs, -1)
 	t.at(i).newestUnixMs = -1
 	t.free = append(t.free, i)
-	t.byName.delete(hash, i)
+	t.names.delete(hash, i)
 }
 
 // appendNewest appends the newest times of the devices in chunk i to dst, and reports

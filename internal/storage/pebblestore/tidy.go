@@ -102,7 +102,7 @@ func (s *Store) tidyStep(from uint32) (next uint32, more bool, err error) {
 		return from, false, storage.ErrClosed
 	}
 	w, rows, next, more, err := s.findSmall(from)
-	if err != nil || len(w.devices) == 0 {
+	if err != nil || w.names.used == 0 {
 		return next, more, err
 	}
 	c := &sealer{s: s, w: w, tidy: true, batch: newBatch(s.db)}
@@ -141,7 +141,8 @@ func (s *Store) findSmall(from uint32) (w *window, rows int, next uint32, more b
 			continue
 		}
 		if n, total := d.similar(0); n > 1 {
-			w.addDevice(t.name(next), next)
+			name := t.names.at(next)
+			w.addDevice(&name, next)
 			rows += total
 		}
 	}

@@ -47,7 +47,7 @@ func (s *Store) devicesOfChunk(dst []storage.Device, i int) (_ []storage.Device,
 	used := t.len() + len(t.free) // numbers assigned so far
 	for j := range t.chunks[i][:min(chunkDevices, used-i*chunkDevices)] {
 		if d := &t.chunks[i][j]; d.newestUnixMs >= 0 {
-			dst = append(dst, d.public(t.names[i][j]))
+			dst = append(dst, d.public(t.names.at(uint32(i*chunkDevices+j))))
 		}
 	}
 	return dst, i+1 < len(t.chunks), nil

@@ -29,11 +29,10 @@ type window struct {
 	mu           sync.RWMutex
 	rows         int
 	chunks       [][]columns.Row // of windowChunkRows each
-	devices      []windowDevice
-	names        []vitals.Name // of devices
-	byName       map[vitals.Name]uint32
-	arena        []uint32 // for indexes
-	longest      int      // number of rows of the device with the most
+	names        nameSet
+	devices      [][]windowDevice // by the number of the name, of chunkDevices each
+	arena        []uint32         // for indexes
+	longest      int              // number of rows of the device with the most
 	oldestUnixMs int64
 }
 
@@ -55,13 +54,18 @@ const (
 	maxDeviceRows = 16 << 10
 
 	// Approximate sizes, for the bound on a window's memory: a row with its number in an
-	// index, and a device with its name in a slice and in a map.
+	// index, and a device without its name, with the first numbers in its index.
+	// TestDeviceBytes asserts them.
 	windowRowBytes    = 48
-	windowDeviceBytes = 300
+	windowDeviceBytes = 80
+
+	// windowBytesPerRow times Options.WindowRows is the bound: with few readings of each of many
+	// devices, a window is full before it has that many rows.
+	windowBytesPerRow = windowRowBytes * 3 / 2
 )
 
 func newWindow(number uint32, firstGroup uint64) *window {
-	return &window{number: number, firstGroup: firstGroup, byName: map[vitals.Name]uint32{}, oldestUnixMs: math.MaxInt64}
+	return &window{number: number, firstGroup: firstGroup, names: newNameSet(), oldestUnixMs: math.MaxInt64}
 }
 
 // row returns a row by its number.
@@ -69,15 +73,24 @@ func (w *window) row(i uint32) *columns.Row {
 	return &w.chunks[i/windowChunkRows][i%windowChunkRows]
 }
 
+// device returns a device by its number.
+func (w *window) device(i uint32) *windowDevice {
+	return &w.devices[i/chunkDevices][i%chunkDevices]
+}
+
 // bytes returns the approximate memory that w takes.
-func (w *window) bytes() int { return w.rows*windowRowBytes + len(w.devices)*windowDeviceBytes }
+func (w *window) bytes() int {
+	return w.rows*windowRowBytes + w.names.used*windowDeviceBytes + w.names.bytes()
+}
 
 // addDevice adds a device that w does not hold, and returns its number in w.
 func (w *window) addDevice(name *vitals.Name, table uint32) uint32 {
-	i := uint32(len(w.devices))
-	w.devices = append(w.devices, windowDevice{table: table})
-	w.names = append(w.names, *name)
-	w.byName[*name] = i
+	i := uint32(w.names.used)
+	if i%chunkDevices == 0 {
+		w.devices = append(w.devices, make([]windowDevice, chunkDevices))
+	}
+	w.names.put(name, w.names.hash(name), i)
+	w.device(i).table = table
 	return i
 }
 
@@ -89,7 +102,7 @@ func (w *window) add(device uint32, r *columns.Row) {
 	}
 	*w.row(n) = *r
 	w.rows++
-	d := &w.devices[device]
+	d := w.device(device)
 	if len(d.index) == cap(d.index) {
 		d.index = w.grow(d.index)
 	}
@@ -133,7 +146,7 @@ func (w *window) after(index []uint32, timeUnixMs int64) int {
 
 // find returns the row of a device and a time, or nil if there is none.
 func (w *window) find(device uint32, timeUnixMs int64) *columns.Row {
-	index := w.devices[device].index
+	index := w.device(device).index
 	if i := w.after(index, timeUnixMs); i > 0 {
 		if r := w.row(index[i-1]); r.TimeUnixMs == timeUnixMs {
 			return r
@@ -144,7 +157,7 @@ func (w *window) find(device uint32, timeUnixMs int64) *columns.Row {
 
 // appendAll appends all rows of a device to dst, in the order of time.
 func (w *window) appendAll(dst []columns.Row, device uint32) []columns.Row {
-	index := w.devices[device].index
+	index := w.device(device).index
 	for i, n := range index {
 		if r := w.row(n); i+1 == len(index) || w.row(index[i+1]).TimeUnixMs != r.TimeUnixMs {
 			dst = append(dst, *r)
@@ -164,11 +177,11 @@ type windowView struct {
 func (w windowView) appendRange(dst []columns.Row, name *vitals.Name, fromUnixMs, toUnixMs int64, descending bool, most int) []columns.Row {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
-	device, ok := w.byName[*name]
+	device, ok := w.names.find(name)
 	if !ok {
 		return dst
 	}
-	index := w.devices[device].index
+	index := w.device(device).index
 	index = index[w.from(index, fromUnixMs):]
 	index = index[:w.from(index, toUnixMs)]
 	for len(index) > 0 && most > 0 {
@@ -199,11 +212,11 @@ func (w windowView) appendRange(dst []columns.Row, name *vitals.Name, fromUnixMs
 // has any. It reads them from the newest one until it has seen every sign that there is: most
 // devices never send some sign.
 func (w windowView) updateLocked(name *vitals.Name, d *device) (has bool) {
-	device, ok := w.byName[*name]
+	i, ok := w.names.find(name)
 	if !ok {
 		return false
 	}
-	index, signs := w.devices[device].index, w.devices[device].signs
+	index, signs := w.device(i).index, w.device(i).signs
 	seen := uint8(0)
 	for i := len(index) - 1; i >= 0 && seen != signs; i-- {
 		if index[i] >= w.limit {

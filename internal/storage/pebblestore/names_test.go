@@ -2,6 +2,7 @@ package pebblestore_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -9,13 +10,15 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 )
 
-// A table of devices finds what a map of names finds, also when all names have one of few hashes.
-func TestNameIndex(t *testing.T) {
+// A table of devices finds what a map of names finds, also when all names have one of few hashes,
+// and when names of all lengths are removed and replaced by others.
+func TestNames(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		index := pebblestore.NewNameTable(rapid.Uint32Range(0, 3).Draw(t, "hash bits") * 8)
 		model := map[string]uint32{}
 		for range rapid.IntRange(1, 300).Draw(t, "calls") {
 			name := fmt.Sprintf("d%d", rapid.IntRange(0, 120).Draw(t, "name"))
+			name += strings.Repeat("x", rapid.SampledFrom([]int{0, 10, 11, 12, 13, 14, 28, 60}).Draw(t, "more"))
 			number, ok := index.Find(name)
 			want, known := model[name]
 			if ok != known || ok && number != want {
