@@ -144,10 +144,10 @@ func (s *server) adminOnly(h http.HandlerFunc) http.Handler {
 			h(w, r)
 			return
 		}
-		switch pass, verdict, _ := s.access.gate.Authorize(gate.CredentialsOf(r), token.Admin, time.Now()); verdict {
+		switch allowed, verdict, _ := s.access.gate.Authorize(gate.CredentialsOf(r), token.Admin, time.Now()); verdict {
 		case gate.Allowed:
 			liftWriteDeadline(w)
-			h(w, r.WithContext(context.WithValue(r.Context(), adminKey{}, pass.Token())))
+			h(w, r.WithContext(context.WithValue(r.Context(), adminKey{}, allowed.Token())))
 		case gate.NoCredentials:
 			s.problems.Unauthorized.Write(w, r, "")
 		case gate.BadCredentials:

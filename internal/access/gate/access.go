@@ -11,15 +11,22 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// An Access is what one request may do. If its token is revoked meanwhile, it stays
-// valid for that request. The zero Access allows nothing.
+// An Access is what one request may do: what its token allows, or what needs none. If its token
+// is revoked meanwhile, it stays valid for that request. The zero Access allows nothing.
 type Access struct {
-	gateway  vitals.Name
-	verified token.Access
-	all      bool // not limited by a token
-	reads    bool // includes the read right
-	bound    bool // the token is bound to subjects
+	credential
+	gateway vitals.Name
+	bound   bool // the token is bound to subjects
 }
+
+// credential embeds the methods of token.Access.
+type credential = token.Access
+
+// What may be done without a token.
+var (
+	anything = token.Unlimited(token.Write | token.Read | token.ReadSubjects | token.Admin) // if the gate is open
+	writing  = token.Unlimited(token.Write)                                                 // with a client certificate
+)
 
 // Gateway returns the name of the authenticated gateway. It is zero if the gate is
 // open; readings then name their gateway themselves.
@@ -27,7 +34,7 @@ func (a *Access) Gateway() *vitals.Name { return &a.gateway }
 
 // Token returns the ID of the token. It is zero if the request had none, or if the gate
 // is open.
-func (a *Access) Token() token.ID { return a.verified.ID() }
+func (a *Access) Token() token.ID { return a.ID() }
 
 // Holder returns the client to which the resources of the request are charged: its token,
 // else the gateway in its certificate, else its address. The caller must Put it.
@@ -43,27 +50,10 @@ func (a *Access) Holder(all *share.Holders, peer Peer) *share.Holder {
 	return all.Addr(addrOf(peer))
 }
 
-// Covers reports whether device may be read or written.
-func (a *Access) Covers(device *vitals.Name) bool { return a.all || a.verified.Covers(device) }
-
-// CoversAll reports whether every device may be read or written.
-func (a *Access) CoversAll() bool { return a.all || a.verified.CoversAll() }
-
-// Before returns the name that sorts right before the devices that may be read or
-// written; see [token.Access.Before].
-func (a *Access) Before() vitals.Name { return a.verified.Before() }
-
 // BoundToSubjects reports whether the token is bound to subjects. Such a token has only
 // [token.ReadSubjects], and covers no device: what was measured on a device belongs to whoever wore
 // it at the time. [Gate.Authorize] also sets it for a request that it forbids.
 func (a *Access) BoundToSubjects() bool { return a.bound }
-
-// CoversSubject reports whether what was measured of a subject may be read, as far as that depends
-// on the token's subjects: it is bound to this one, or to none. In the latter case, each of the
-// subject's devices must be covered, too.
-func (a *Access) CoversSubject(subject string) bool {
-	return a.all || a.verified.CoversSubject(subject)
-}
 
 // WhyNotRead returns why a request for reading was forbidden, for its answer.
 func (a *Access) WhyNotRead() string {
@@ -75,21 +65,12 @@ func (a *Access) WhyNotRead() string {
 
 // MayRead reports whether the request has the read right. The responses to a client
 // without it must not reveal what others wrote.
-func (a *Access) MayRead() bool { return a.reads }
-
-// Charge takes n readings out of the token's rate limit, or returns how long to wait
-// before the next attempt; see [token.Access.Allow].
-func (a *Access) Charge(n int, now time.Time) (ok bool, retryAfter time.Duration) {
-	if a.all {
-		return true, 0
-	}
-	return a.verified.Allow(n, now)
-}
+func (a *Access) MayRead() bool { return a.Has(token.Read) }
 
 // NotCovered records that a request was rejected because its token does not cover a
 // device.
 func (g *Gate) NotCovered(a *Access, peer Peer) {
-	g.note(audit.Refusal{Reason: audit.NotCovered, Token: a.verified.ID()}, peer)
+	g.note(audit.Refusal{Reason: audit.NotCovered, Token: a.ID()}, peer)
 }
 
 // BadCertificate records a client certificate that failed the TLS handshake.

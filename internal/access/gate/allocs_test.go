@@ -25,7 +25,7 @@ func TestAuthorizeAllocates(t *testing.T) {
 		visit := func() {
 			access, _, _ := tt.gate.Authorize(gate.CredentialsOf(r), tt.right, at)
 			access.Covers(&device)
-			access.Charge(1, at)
+			access.Allow(1, at)
 			if tt.want == gate.Allowed {
 				tt.gate.TakeContradiction(&access, at)
 				tt.gate.ReturnContradiction(&access, at)

@@ -32,7 +32,7 @@ func BenchmarkAuthorize(b *testing.B) {
 			for b.Loop() {
 				access, _, _ := bb.gate.Authorize(v, right, now)
 				access.Covers(&device)
-				access.Charge(1, now)
+				access.Allow(1, now)
 			}
 		})
 	}

@@ -23,7 +23,7 @@ const maxNamed = 1 << 16
 // budgets returns the budgets of a request. It takes a lock if the request has no
 // token.
 func (g *Gate) budgets(a *Access, now time.Time) *token.Budgets {
-	if b := a.verified.Budgets(); b != nil {
+	if b := a.Budgets(); b != nil {
 		return b
 	}
 	g.named.mu.Lock()
@@ -59,7 +59,7 @@ func (g *Gate) ReturnContradiction(a *Access, now time.Time) {
 // Withheld records that readings of a request were not compared because the budget is
 // exhausted. It returns how long to wait until one can be.
 func (g *Gate) Withheld(a *Access, peer Peer, now time.Time) (retryAfter time.Duration) {
-	g.note(audit.Refusal{Reason: audit.Contradictions, Token: a.verified.ID()}, peer)
+	g.note(audit.Refusal{Reason: audit.Contradictions, Token: a.ID()}, peer)
 	_, wait := g.budgets(a, now).Contradictions.Take(0, now)
 	return wait
 }

@@ -16,8 +16,8 @@
 // # Use
 //
 // Before reading the body of a request, call [Gate.Authorize] with the right that the
-// request needs. Once the readings are known, call [Access.Covers] with the device of
-// each, and [Access.Charge] with their number.
+// request needs. Once the readings are known, call [token.Access.Covers] with the device of
+// each, and [token.Access.Allow] with their number.
 //
 // # Not here
 //
@@ -91,7 +91,7 @@ func (v *Credentials) bare() bool { return v.Authorization == "" && len(v.Bytes)
 // nothing but [token.ReadSubjects].
 func (g *Gate) Authorize(v Credentials, right token.Rights, now time.Time) (access Access, verdict Verdict, retryAfter time.Duration) {
 	if g.Open() {
-		return Access{all: true, reads: true}, Allowed, 0
+		return Access{credential: anything}, Allowed, 0
 	}
 	_, inSession, signedIn := g.inSession(&v, right, now)
 	named, certErr := vitals.Name{}, tlsfiles.ErrNoCertificate
@@ -108,7 +108,7 @@ func (g *Gate) Authorize(v Credentials, right token.Rights, now time.Time) (acce
 			g.note(audit.Refusal{Reason: audit.NoRight}, v.Peer)
 			return Access{}, Forbidden, 0
 		}
-		return Access{gateway: named, all: true}, Allowed, 0
+		return Access{credential: writing, gateway: named}, Allowed, 0
 	case v.bare():
 		g.note(audit.Refusal{Reason: audit.NoCredentials}, v.Peer)
 		return Access{}, NoCredentials, 0
@@ -131,7 +131,12 @@ func (g *Gate) Authorize(v Credentials, right token.Rights, now time.Time) (acce
 	if ok, wait := verified.Allow(0, now); right == token.Write && !ok {
 		return Access{}, Limited, wait
 	}
-	return Access{gateway: verified.Gateway(), verified: verified, reads: verified.Has(token.Read), bound: verified.Bound()}, Allowed, 0
+	return accessOf(verified), Allowed, 0
+}
+
+// accessOf returns the Access of a valid token.
+func accessOf(verified token.Access) Access {
+	return Access{credential: verified, gateway: verified.Gateway(), bound: verified.Bound()}
 }
 
 // certified returns the gateway named in the client's certificate.
@@ -162,27 +167,29 @@ func (g *Gate) look(v *Credentials, now time.Time) (verified token.Access, reaso
 	case g.Tokens == nil:
 		return verified, audit.Unknown
 	}
-	verified, err := v.lookup(g.Tokens, now)
+	digest, err := v.digest()
+	if err != nil {
+		return verified, audit.Malformed
+	}
+	verified, err = g.Tokens.Lookup(&digest, now.UnixMilli())
 	if errors.Is(err, token.ErrUnknown) {
 		// The token may have been created after the last check of the file.
 		g.Tokens.Refresh()
-		verified, err = v.lookup(g.Tokens, now)
+		verified, err = g.Tokens.Lookup(&digest, now.UnixMilli())
 	}
 	switch {
 	case err == nil:
 		return verified, 0
-	case errors.Is(err, token.ErrUnknown):
-		return verified, audit.Unknown
 	case errors.Is(err, token.ErrExpired):
 		return verified, audit.Expired
 	}
-	return verified, audit.Malformed
+	return verified, audit.Unknown
 }
 
-// lookup looks up the token in v.
-func (v *Credentials) lookup(tokens *token.Set, now time.Time) (token.Access, error) {
+// digest returns the digest of the token in v.
+func (v *Credentials) digest() (token.Digest, error) {
 	if len(v.Bytes) > 0 {
-		return tokens.Lookup(v.Bytes, now.UnixMilli())
+		return token.DigestOfHeader(v.Bytes)
 	}
-	return tokens.LookupString(v.Authorization, now.UnixMilli())
+	return token.DigestOfHeader(v.Authorization)
 }

@@ -163,7 +163,7 @@ func (g *Gate) Session(r *http.Request, now time.Time) (access Access, expires t
 	if !ok || !verified.Has(token.Read) {
 		return Access{}, time.Time{}, false
 	}
-	return Access{gateway: verified.Gateway(), verified: verified, reads: true}, time.UnixMilli(found.expiresUnixMs), true
+	return accessOf(verified), time.UnixMilli(found.expiresUnixMs), true
 }
 
 // inSession returns the token of the session that a request names, and which ends when the
@@ -176,7 +176,7 @@ func (g *Gate) inSession(v *Credentials, right token.Rights, now time.Time) (ses
 	if !ok {
 		return session{}, token.Access{}, false
 	}
-	verified, err := g.Tokens.LookupDigest(&found.token, now.UnixMilli())
+	verified, err := g.Tokens.Lookup(&found.token, now.UnixMilli())
 	return found, verified, err == nil
 }
 

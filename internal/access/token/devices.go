@@ -6,21 +6,6 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A devicePrefix covers the devices whose names begin with it. The zero
-// devicePrefix covers all.
-type devicePrefix struct {
-	name  vitals.Name
-	bytes int
-}
-
-func newDevicePrefix(name vitals.Name) devicePrefix {
-	return devicePrefix{name: name, bytes: name.Len()}
-}
-
-func (p *devicePrefix) covers(device *vitals.Name) bool {
-	return p.bytes == 0 || device.HasPrefix(&p.name)
-}
-
 // Before returns the greatest name that sorts before every name that begins with
 // prefix, or the zero Name if there is none.
 func Before(prefix vitals.Name) vitals.Name {

@@ -121,11 +121,14 @@ func DigestOf[T ~string | ~[]byte](text T) (Digest, error) {
 // case-insensitive (RFC 9110, section 11.1).
 const scheme = "bearer"
 
-// digestOfHeader returns the digest of the token in the value of an Authorization
-// header: the scheme, one or more spaces, and the token (RFC 6750, section 2.1).
-// It returns [ErrMissing] for an empty value, and [ErrMalformed] for anything
-// else, other schemes included.
-func digestOfHeader[T ~string | ~[]byte](value T) (Digest, error) {
+// DigestOfHeader returns the digest of the token in the value of an Authorization
+// header: the scheme, one or more spaces, and the token (RFC 6750, section 2.1), without
+// white space around them. It returns [ErrMissing] for an empty value, and [ErrMalformed]
+// for anything else, other schemes included. It neither allocates nor retains value.
+//
+// The caller must reject a request with several Authorization headers, because two parties
+// might pick different ones.
+func DigestOfHeader[T ~string | ~[]byte](value T) (Digest, error) {
 	if len(value) == 0 {
 		return Digest{}, ErrMissing
 	}

@@ -56,8 +56,7 @@ type snapshot struct {
 // its limiter and budgets.
 type entry struct {
 	token         Token
-	expiresUnixMs int64 // 0: never
-	prefix        devicePrefix
+	expiresUnixMs int64   // 0: never
 	limiter       *Bucket // nil: no limit
 	limit         Limit   // of limiter
 	before        vitals.Name
@@ -133,7 +132,7 @@ func (s *Set) publish(tokens []Token) Change {
 }
 
 func (s *Set) newEntry(t *Token, was *entry) *entry {
-	e := &entry{token: *t, prefix: newDevicePrefix(t.Devices), before: Before(t.Devices), rights: t.Rights, subjects: t.Subjects.List()}
+	e := &entry{token: *t, before: Before(t.Devices), rights: t.Rights, subjects: t.Subjects.List()}
 	if e.rights.Has(Read) {
 		e.rights |= ReadSubjects
 	}
@@ -166,42 +165,16 @@ func (s *Set) newEntry(t *Token, was *entry) *entry {
 // Len returns the number of tokens, expired ones included.
 func (s *Set) Len() int { return len(s.current.Load().byID) }
 
-// Lookup returns what the token in the value of an Authorization header allows at
-// nowUnixMs, or an error: [ErrMissing] for an empty value, [ErrMalformed], [ErrUnknown]
-// or [ErrExpired]. It neither allocates nor locks, and does not retain authorization.
-// The value must have no white space around it. The caller must reject a request with
-// several Authorization headers, because two parties might pick different ones.
-//
-// With ErrUnknown and ErrExpired the Access has an ID and allows nothing.
+// Lookup returns what the token with a digest allows at nowUnixMs, or [ErrUnknown] or
+// [ErrExpired]. It neither allocates nor locks. After an error the Access has an ID and
+// allows nothing.
 //
 // Timing: an attacker chooses the text, but the look-up is by its SHA-256, which he can
 // compute but not choose: a text whose digest begins with n given bits takes 2ⁿ
 // attempts to find. If timing revealed that an ID exists, he would know 48 bits of a
 // digest, which reveal nothing about the secret; the remaining bits are compared in
 // constant time. Everything before the look-up depends only on his own text.
-func (s *Set) Lookup(authorization []byte, nowUnixMs int64) (Access, error) {
-	digest, err := digestOfHeader(authorization)
-	if err != nil {
-		return Access{}, err
-	}
-	return s.lookup(&digest, nowUnixMs)
-}
-
-// LookupString is [Set.Lookup] for a string.
-func (s *Set) LookupString(authorization string, nowUnixMs int64) (Access, error) {
-	digest, err := digestOfHeader(authorization)
-	if err != nil {
-		return Access{}, err
-	}
-	return s.lookup(&digest, nowUnixMs)
-}
-
-// LookupDigest is [Set.Lookup] for the digest of a token.
-func (s *Set) LookupDigest(digest *Digest, nowUnixMs int64) (Access, error) {
-	return s.lookup(digest, nowUnixMs)
-}
-
-func (s *Set) lookup(digest *Digest, nowUnixMs int64) (Access, error) {
+func (s *Set) Lookup(digest *Digest, nowUnixMs int64) (Access, error) {
 	id := digest.ID()
 	e := s.current.Load().byID[id]
 	if e == nil || subtle.ConstantTimeCompare(e.token.Digest[:], digest[:]) != 1 {
@@ -212,6 +185,10 @@ func (s *Set) lookup(digest *Digest, nowUnixMs int64) (Access, error) {
 	}
 	return Access{entry: e, id: id}, nil
 }
+
+// Unlimited returns an Access without a token, which has rights for all devices and subjects, at
+// any rate.
+func Unlimited(rights Rights) Access { return Access{entry: &entry{rights: rights}} }
 
 // An Access is what a valid token allows. It is a small value for the duration of one
 // request: if the token is revoked meanwhile, it stays valid for that request. The zero
@@ -248,12 +225,12 @@ func (a Access) CoversSubject(subject string) bool {
 // Covers reports whether the token may be used for device, whoever wore it. A token that is bound
 // to subjects may not.
 func (a Access) Covers(device *vitals.Name) bool {
-	return a.entry != nil && a.entry.subjects == nil && a.entry.prefix.covers(device)
+	return a.entry != nil && a.entry.subjects == nil && device.HasPrefix(&a.entry.token.Devices)
 }
 
 // CoversAll reports whether the token may be used for every device.
 func (a Access) CoversAll() bool {
-	return a.entry != nil && a.entry.subjects == nil && a.entry.prefix.bytes == 0
+	return a.entry != nil && a.entry.subjects == nil && a.entry.token.Devices.IsZero()
 }
 
 // Before returns the name that sorts right before the devices that the token covers. In
@@ -266,7 +243,7 @@ func (a Access) Before() vitals.Name {
 	return a.entry.before
 }
 
-// Budgets returns the buckets of the token's [Hourly], or nil for the zero Access.
+// Budgets returns the buckets of the token's [Hourly], or nil without a token.
 func (a Access) Budgets() *Budgets {
 	if a.entry == nil {
 		return nil

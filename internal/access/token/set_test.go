@@ -28,9 +28,18 @@ func open(tb testing.TB, path string, opt token.Options) *token.Set {
 	return s
 }
 
+// find looks up the token in the value of an Authorization header.
+func find(s *token.Set, value string, unixMs int64) (token.Access, error) {
+	digest, err := token.DigestOfHeader(value)
+	if err != nil {
+		return token.Access{}, err
+	}
+	return s.Lookup(&digest, unixMs)
+}
+
 func lookup(tb testing.TB, s *token.Set, text string) token.Access {
 	tb.Helper()
-	g, err := s.LookupString("Bearer "+text, epoch.UnixMilli())
+	g, err := find(s, "Bearer "+text, epoch.UnixMilli())
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -63,11 +72,7 @@ func TestLookup(t *testing.T) {
 		{"not a token", "Bearer " + text[1:], epoch, token.ErrMalformed, token.ID{}, "", 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			g, err := s.Lookup([]byte(tt.value), tt.at.UnixMilli())
-			g2, err2 := s.LookupString(tt.value, tt.at.UnixMilli())
-			if g != g2 || !errors.Is(err, err2) {
-				t.Errorf("Lookup = %v, %v; LookupString = %v, %v", g, err, g2, err2)
-			}
+			g, err := find(s, tt.value, tt.at.UnixMilli())
 			if !errors.Is(err, tt.err) || (err == nil) != (tt.err == nil) {
 				t.Errorf("error %v, want %v", err, tt.err)
 			}
@@ -111,7 +116,7 @@ func TestLookupComparesAll(t *testing.T) {
 		if err := os.WriteFile(path, file, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if g, err := open(t, path, token.Options{}).LookupString("Bearer "+sample, 0); !errors.Is(err, token.ErrUnknown) || g.Has(token.Write) {
+		if g, err := find(open(t, path, token.Options{}), "Bearer "+sample, 0); !errors.Is(err, token.ErrUnknown) || g.Has(token.Write) {
 			t.Errorf("a digest that differs in byte %d only: %v", i, err)
 		}
 	}
@@ -177,7 +182,7 @@ func TestFollow(t *testing.T) {
 			t.Fatal(err)
 		}
 		next("[ok 1 +0 -1]")
-		if _, err := s.LookupString("Bearer "+first, 0); !errors.Is(err, token.ErrUnknown) {
+		if _, err := find(s, "Bearer "+first, 0); !errors.Is(err, token.ErrUnknown) {
 			t.Errorf("a revoked token: %v, want ErrUnknown", err)
 		}
 		lookup(t, s, second)
@@ -203,7 +208,7 @@ func TestFollow(t *testing.T) {
 				t.Fatal(err)
 			}
 			next(step.want)
-			if _, err := s.LookupString("Bearer "+second, 0); err != nil || s.Len() != 1 {
+			if _, err := find(s, "Bearer "+second, 0); err != nil || s.Len() != 1 {
 				t.Errorf("%s: %v, %d tokens; want the token to be in force", step.name, err, s.Len())
 			}
 		}
@@ -218,7 +223,7 @@ func TestReload(t *testing.T) {
 	create(t, path, writer(t, "bed-7"))
 	s := open(t, path, token.Options{})
 	text, _ := create(t, path, writer(t, "bed-8"))
-	if _, err := s.LookupString("Bearer "+text, 0); !errors.Is(err, token.ErrUnknown) {
+	if _, err := find(s, "Bearer "+text, 0); !errors.Is(err, token.ErrUnknown) {
 		t.Errorf("before Reload: %v, want ErrUnknown", err)
 	}
 	if err := s.Reload(); err != nil {
@@ -303,7 +308,7 @@ func TestLookupDuringReload(t *testing.T) {
 	for range 4 {
 		wg.Go(func() {
 			for !stop.Load() {
-				if _, err := s.LookupString("Bearer "+text, 0); err != nil {
+				if _, err := find(s, "Bearer "+text, 0); err != nil {
 					t.Error(err)
 					return
 				}

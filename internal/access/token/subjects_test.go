@@ -93,7 +93,7 @@ func TestBound(t *testing.T) {
 		{"not bound", plain, true, true, true, true},
 		{"without the read right", writes, false, false, true, true},
 	} {
-		a, err := set.LookupString("Bearer "+tt.text, now.UnixMilli())
+		a, err := find(set, "Bearer "+tt.text, now.UnixMilli())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -110,7 +110,7 @@ func (j *Job) charge() bool {
 	if j.core.cfg.Gate == nil {
 		return true
 	}
-	ok, retryAfter := j.permitted.access.Charge(max(j.batch.Len(), 1), j.began)
+	ok, retryAfter := j.permitted.access.Allow(max(j.batch.Len(), 1), j.began)
 	if !ok {
 		j.refusal = refusal{kind: refusedLimited, retryAfter: retryAfter}
 	}
