@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/pulsegate/pulsegate/internal/client/transfer"
 )
 
 // firstBackoff is the wait before the first retry; it doubles up to maxBackoff. A
@@ -199,7 +201,7 @@ func (r *run) finishTry(c *connection) {
 		r.answered(c)
 	}
 	if r.report.Undocumented >= 100 && r.report.Requests == 0 {
-		r.abort(fmt.Errorf("%w: %s", ErrNotPulsegate, r.report.Faults[0]))
+		r.abort(fmt.Errorf("%w: %s", transfer.ErrNotPulsegate, r.report.Faults[0]))
 	}
 }
 

@@ -13,19 +13,12 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/pulsegate/pulsegate/internal/client/transfer"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// ErrNotPulsegate means that a target responds, but not like Pulsegate.
-var ErrNotPulsegate = errors.New("sim: the target does not respond like Pulsegate")
-
-// Bounds of reading back.
-const (
-	maxReadLineBytes = 64 << 10
-	devicesPerPage   = 1000
-)
+// maxReadLineBytes bounds the line of a reading.
+const maxReadLineBytes = 64 << 10
 
 // A readClient is a client of the read API. It is safe for concurrent use.
 type readClient struct {
@@ -49,7 +42,7 @@ func newReadClient(target *Target, token string) (readClient, error) {
 
 // notPulsegate returns an error for an answer that Pulsegate would not give.
 func notPulsegate(what string) error {
-	return transfer.Final(fmt.Errorf("%w: %s", ErrNotPulsegate, what))
+	return transfer.Final(fmt.Errorf("%w: %s", transfer.ErrNotPulsegate, what))
 }
 
 // readings calls f for every stored reading of a device, in the order sent by the
@@ -57,7 +50,7 @@ func notPulsegate(what string) error {
 func (c readClient) readings(ctx context.Context, device string, f func(*vitals.Reading) error) error {
 	name, err := vitals.ParseName(device)
 	if err != nil {
-		return fmt.Errorf("%w: it lists a device with an invalid name: %w", ErrNotPulsegate, err)
+		return fmt.Errorf("%w: it lists a device with an invalid name: %w", transfer.ErrNotPulsegate, err)
 	}
 	from := int64(math.MinInt64)
 	decoder := vitals.NewDecoder(c.rules, vitals.DecoderOptions{IgnoreUnknown: true, MaxReadings: 1})
@@ -119,64 +112,9 @@ func offsetIn(line []byte) (vitals.UTCOffset, error) {
 	text, _, _ = bytes.Cut(text, []byte(","))
 	minutes, err := vitals.ParseUnixMs(text) // has the grammar of an integer
 	if err != nil || minutes < vitals.MinUTCOffsetMinutes || minutes > vitals.MaxUTCOffsetMinutes {
-		return 0, ErrNotPulsegate
+		return 0, transfer.ErrNotPulsegate
 	}
 	return vitals.MakeUTCOffset(int(minutes)), nil
-}
-
-// A devicePage is a page of GET /v1/devices.
-type devicePage struct {
-	Devices *[]struct {
-		Device string `json:"device"`
-	} `json:"devices"`
-	NextCursor string `json:"next_cursor"`
-}
-
-// page fetches a page of devices.
-func (c readClient) page(ctx context.Context, limit int, cursor string) (page devicePage, err error) {
-	path := "/v1/devices?limit=" + strconv.Itoa(limit)
-	if cursor != "" {
-		path += "&cursor=" + url.QueryEscape(cursor)
-	}
-	resp, err := c.Get(ctx, path)
-	if err != nil {
-		return page, err
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes+1))
-	if err != nil {
-		return page, err
-	}
-	if len(text) > maxAnswerBytes || json.Unmarshal(text, &page) != nil || page.Devices == nil {
-		return page, notPulsegate("its list of devices is malformed")
-	}
-	return page, nil
-}
-
-// eachDevice calls f for every device of the server.
-func (c readClient) eachDevice(ctx context.Context, f func(name string) error) error {
-	for cursor := ""; ; {
-		var page devicePage
-		err := c.Retry(ctx, func() (err error) {
-			page, err = c.page(ctx, devicesPerPage, cursor)
-			return err
-		})
-		if err != nil {
-			return fmt.Errorf("list devices: %w", err)
-		}
-		for _, d := range *page.Devices {
-			if err := f(d.Device); err != nil {
-				return err
-			}
-		}
-		if page.NextCursor == "" {
-			return nil
-		}
-		if page.NextCursor == cursor || len(*page.Devices) == 0 {
-			return fmt.Errorf("list devices: %w: a page refers to itself", ErrNotPulsegate)
-		}
-		cursor = page.NextCursor
-	}
 }
 
 // probe sends one request to find out early whether the target is Pulsegate. For a
@@ -189,7 +127,7 @@ func probe(ctx context.Context, target *Target, token string) error {
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	_, err = c.page(ctx, 1, "")
+	err = c.Devices(ctx, 1, func([]transfer.Device) error { return nil })
 	problem, ok := errors.AsType[*transfer.Problem](err)
 	switch {
 	case err == nil:
@@ -199,9 +137,9 @@ func probe(ctx context.Context, target *Target, token string) error {
 	case ok && problem.Status == http.StatusUnauthorized:
 		return fmt.Errorf("sim: the target requires a valid token; name one with --token-file: %w", problem)
 	case ok:
-		return fmt.Errorf("%w: GET /v1/devices: %w", ErrNotPulsegate, problem)
-	case errors.Is(err, ErrNotPulsegate):
-		return ErrNotPulsegate
+		return fmt.Errorf("%w: %w", transfer.ErrNotPulsegate, err)
+	case errors.Is(err, transfer.ErrNotPulsegate):
+		return err
 	}
 	return fmt.Errorf("sim: the target cannot be reached: %w", err)
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/client/sim"
+	"github.com/pulsegate/pulsegate/internal/client/transfer"
 	"github.com/pulsegate/pulsegate/internal/storage/storetest"
 )
 
@@ -178,7 +179,7 @@ func TestGarbage(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := &peer{answer: func(int, string) string { return text }}
 				r, err := p.run(t, t.Context(), sim.Options{Users: 3, Posts: 1000})
-				if !errors.Is(err, sim.ErrNotPulsegate) {
+				if !errors.Is(err, transfer.ErrNotPulsegate) {
 					t.Errorf("got %v, want ErrNotPulsegate", err)
 				}
 				if r.Undocumented < 100 || r.Undocumented > 110 || r.Stored != 0 || !errors.Is(r.Fault(), sim.ErrUndocumented) || len(r.Faults) == 0 {
@@ -276,11 +277,11 @@ func TestNoPulsegate(t *testing.T) {
 	srv := httptest.NewServer(http.NotFoundHandler())
 	defer srv.Close()
 	opt.Target = target(t, srv)
-	if _, err := sim.Run(t.Context(), opt); !errors.Is(err, sim.ErrNotPulsegate) {
+	if _, err := sim.Run(t.Context(), opt); !errors.Is(err, transfer.ErrNotPulsegate) {
 		t.Errorf("got %v, want ErrNotPulsegate", err)
 	}
 	srv.Close()
-	if _, err := sim.Run(t.Context(), opt); err == nil || errors.Is(err, sim.ErrNotPulsegate) {
+	if _, err := sim.Run(t.Context(), opt); err == nil || errors.Is(err, transfer.ErrNotPulsegate) {
 		t.Errorf("got %v, want an error that the target cannot be reached", err)
 	}
 }

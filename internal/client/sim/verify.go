@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/pulsegate/pulsegate/internal/client/transfer"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -336,11 +337,23 @@ func (v *verifier) add(found *Verification) {
 // are not in the ledger.
 func (v *verifier) findUnknownDevices(ctx context.Context, reader *ledgerReader) error {
 	prefix := "sim-" + reader.run + "-"
-	return v.client.eachDevice(ctx, func(name string) error {
-		if _, known := reader.numbers[name]; known || !strings.HasPrefix(name, prefix) {
+	var unknown []string
+	err := v.client.Retry(ctx, func() error {
+		unknown = unknown[:0]
+		return v.client.Devices(ctx, 0, func(page []transfer.Device) error {
+			for _, d := range page {
+				if _, known := reader.numbers[d.Name]; !known && strings.HasPrefix(d.Name, prefix) {
+					unknown = append(unknown, d.Name)
+				}
+			}
 			return nil
+		})
+	})
+	for _, name := range unknown {
+		if err != nil {
+			break
 		}
-		return v.client.readings(ctx, name, func(r *vitals.Reading) error {
+		err = v.client.readings(ctx, name, func(r *vitals.Reading) error {
 			v.result.Stored++
 			v.result.Unknown++
 			if len(v.result.Examples) < maxExamples {
@@ -348,5 +361,6 @@ func (v *verifier) findUnknownDevices(ctx context.Context, reader *ledgerReader)
 			}
 			return nil
 		})
-	})
+	}
+	return err
 }

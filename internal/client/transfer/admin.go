@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -120,13 +121,9 @@ func (c *Client) administer(ctx context.Context, path string, request, answer an
 	if err != nil {
 		return err
 	}
-	resp, err := c.ask(ctx, http.MethodPost, path, string(body))
+	resp, err := c.ask(ctx, http.MethodPost, path, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close()
-	if err := json.UnmarshalRead(io.LimitReader(resp.Body, maxAnswerBytes), answer); err != nil {
-		return fmt.Errorf("read answer: %w", err)
-	}
-	return nil
+	return readAnswer(resp, answer)
 }

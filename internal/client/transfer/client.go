@@ -22,7 +22,7 @@ import (
 
 // Bounds of a client.
 const (
-	maxAnswerBytes = 8 << 20          // size of an answer to a batch
+	maxAnswerBytes = 8 << 20          // size of an answer other than an export
 	MaxTries       = 8                // per batch
 	maxWait        = 30 * time.Second // between two tries
 	answerTimeout  = 60 * time.Second // per try
@@ -173,41 +173,34 @@ type finalError struct{ error }
 
 func (e finalError) Unwrap() error { return e.error }
 
-// do sends a request with the client's credentials.
-func (c *Client) do(req *http.Request) (*http.Response, error) {
-	if c.token != "" {
-		req.Header.Set("Authorization", "Bearer "+c.token)
-	}
-	return c.http.Do(req)
-}
+// ErrNotPulsegate is wrapped by errors about answers that Pulsegate would not give.
+var ErrNotPulsegate = errors.New("transfer: the target does not respond like Pulsegate")
 
 // sendOnce posts body once.
 func (c *Client) sendOnce(ctx context.Context, body []byte) (answer Answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.target+"/v1/readings", bytes.NewReader(body))
-	if err != nil {
-		return answer, Final(fmt.Errorf("create request: %w", err))
+	resp, err := c.ask(ctx, http.MethodPost, "/v1/readings", bytes.NewReader(body))
+	if err == nil {
+		err = readAnswer(resp, &answer)
 	}
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := c.do(req)
-	if err != nil {
-		return answer, fmt.Errorf("send readings: %w", err)
-	}
+	return answer, err
+}
+
+// readAnswer reads the JSON in a response into v, and closes the body. Members that v does not have
+// are ignored: a later server may send more.
+func readAnswer(resp *http.Response, v any) error {
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes+1))
 	switch {
 	case err != nil:
-		return answer, fmt.Errorf("read answer: %w", err)
+		return fmt.Errorf("read answer: %w", err)
 	case len(text) > maxAnswerBytes:
-		return answer, Final(fmt.Errorf("read answer: longer than %d bytes", maxAnswerBytes))
-	case resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusMultiStatus:
-		return answer, readProblem(resp, text)
+		return Final(fmt.Errorf("read answer: longer than %d bytes", maxAnswerBytes))
+	case json.Unmarshal(text, v) != nil: // its error may quote the answer
+		return Final(fmt.Errorf("read answer: %w", ErrNotPulsegate))
 	}
-	if err := json.Unmarshal(text, &answer); err != nil {
-		return Answer{}, Final(errors.New("read answer: it is not an answer of Pulsegate"))
-	}
-	return answer, nil
+	return nil
 }
 
 // Get fetches a path of the server. The only timeout is for pauses in the response. The
@@ -220,7 +213,7 @@ func (c *Client) Get(ctx context.Context, path string) (*http.Response, error) {
 func (c *Client) stream(ctx context.Context, method, path string) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	idle := time.AfterFunc(idleTimeout, func() { cancel(fmt.Errorf("the server sent nothing for %v", idleTimeout)) })
-	resp, err := c.ask(ctx, method, path, "")
+	resp, err := c.ask(ctx, method, path, nil)
 	if err == nil && !framed(resp) {
 		err = Final(errors.Join(errors.New("the answer has neither a length nor chunked encoding"), resp.Body.Close()))
 	}
@@ -234,15 +227,21 @@ func (c *Client) stream(ctx context.Context, method, path string) (*http.Respons
 	return resp, nil
 }
 
-// ask sends a request and returns the response if its status is 200. Otherwise the
-// error wraps a *Problem.
-func (c *Client) ask(ctx context.Context, method, path, body string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, c.target+path, strings.NewReader(body))
+// ask sends a request with the client's credentials, and JSON as its body unless that is nil. It
+// returns the response if its status is 200 or 207. Otherwise the error wraps a *Problem.
+func (c *Client) ask(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.target+path, body)
 	if err != nil {
-		return nil, err
+		return nil, Final(fmt.Errorf("create request: %w", err))
 	}
-	resp, err := c.do(req)
-	if err != nil || resp.StatusCode == http.StatusOK {
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil || resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusMultiStatus {
 		return resp, err
 	}
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))

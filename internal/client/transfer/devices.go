@@ -3,17 +3,12 @@ package transfer
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/url"
 	"strconv"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
-
-// maxPageBytes bounds a page of devices, of which the server sends at most 1,000.
-const maxPageBytes = 8 << 20
 
 // A Device is a device with its latest values.
 type Device struct {
@@ -57,6 +52,9 @@ func (c *Client) Devices(ctx context.Context, limit int, visit func(page []Devic
 		if err := c.fetch(ctx, "/v1/devices?"+query.Encode(), &page); err != nil {
 			return fmt.Errorf("list devices: %w", err)
 		}
+		if page.Devices == nil {
+			return fmt.Errorf("list devices: %w", ErrNotPulsegate)
+		}
 		if err := visit(page.Devices); err != nil {
 			return err
 		}
@@ -65,22 +63,17 @@ func (c *Client) Devices(ctx context.Context, limit int, visit func(page []Devic
 			return nil
 		}
 		if page.Next == query.Get("cursor") {
-			return fmt.Errorf("list devices: the server repeats a page")
+			return fmt.Errorf("list devices: %w: it repeats a page", ErrNotPulsegate)
 		}
 		query.Set("cursor", page.Next)
 	}
 }
 
-// fetch gets a JSON document into v. Members that v does not have are ignored: a later server
-// may send more.
+// fetch gets a JSON document into v.
 func (c *Client) fetch(ctx context.Context, path string, v any) error {
 	resp, err := c.Get(ctx, path)
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close()
-	if err := json.UnmarshalRead(io.LimitReader(resp.Body, maxPageBytes), v); err != nil {
-		return fmt.Errorf("read answer: %w", err)
-	}
-	return nil
+	return readAnswer(resp, v)
 }

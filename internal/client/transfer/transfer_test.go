@@ -229,7 +229,7 @@ func TestRefusals(t *testing.T) {
 // TestWrongAnswers checks that readings with an inconsistent answer are counted as
 // failed and are not retried.
 func TestWrongAnswers(t *testing.T) {
-	const count, index, twice, garbage = "account for every reading", "a reading that was not sent", "a reading twice", "not an answer of Pulsegate"
+	const count, index, twice, garbage = "account for every reading", "a reading that was not sent", "a reading twice", "does not respond like Pulsegate"
 	for _, c := range []struct{ answer, want string }{
 		{`{"stored":1,"duplicate":0,"rejected":[]}`, count},
 		{`{"stored":2,"duplicate":1,"rejected":[]}`, count},
@@ -353,7 +353,8 @@ func TestDevices(t *testing.T) {
 		{"limit", 2, "", "[a b]", ""},
 		{"limit beyond the end", 5, page("", "c"), "[a b] [c]", ""},
 		{"repeated page", 0, page("x", "a", "b"), "[a b] [a b]", "repeats a page"},
-		{"not JSON", 0, "<html>", "[a b]", "read answer"},
+		{"not JSON", 0, "<html>", "[a b]", "does not respond like Pulsegate"},
+		{"another document", 0, "{}", "[a b]", "does not respond like Pulsegate"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			client, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
