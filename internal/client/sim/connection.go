@@ -26,8 +26,7 @@ type connection struct {
 	request  request
 	live     bool // request is in progress: composed, not answered, not given up
 	number   uint64
-	out      []byte // the request's text is out[from:]
-	from     int
+	out      []byte // the request's text
 	tries    int
 	intended time.Duration // since the start of the run, as all times here
 	free     time.Duration // when the previous request ended
@@ -93,7 +92,7 @@ func (r *run) try(ctx context.Context, c *connection) {
 	c.sent = now.Sub(r.start)
 	err := c.extend(now, r.opt.Timeout)
 	if err == nil {
-		_, err = c.conn.Write(c.out[c.from:])
+		_, err = c.conn.Write(c.out)
 	}
 	if err == nil && c.request.drop && c.tries == 1 {
 		// Simulate a lost answer: the gateway will retry.

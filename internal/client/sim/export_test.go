@@ -200,7 +200,7 @@ func Encoder(opt Options, gzipped bool) (next func() []byte, err error) {
 		r.fleet.compose(c.gateway, &c.request)
 		r.encode(c)
 		r.lines = r.fleet.appendSent(r.lines[:0], 7, c.request.samples)
-		return c.out[c.from:]
+		return c.out
 	}, nil
 }
 
@@ -252,12 +252,11 @@ func (s *LedgerScript) Answered(request uint64, rejected ...int) error {
 func (s *LedgerScript) Refused(request uint64) error { return s.to.append(appendRefused(nil, request)) }
 func (s *LedgerScript) GivenUp(request uint64) error { return s.to.append(appendGivenUp(nil, request)) }
 
-// Random returns n numbers of each distribution.
-func Random(n int) (normal, exponential []int64) {
+// Random returns n normal numbers with standard deviation 1,000.
+func Random(n int) (normal []int64) {
 	r := newRandom(1, 2)
 	for range n {
 		normal = append(normal, r.normal(1000))
-		exponential = append(exponential, r.exponential(1000))
 	}
-	return normal, exponential
+	return normal
 }

@@ -3,6 +3,7 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/client/transfer"
@@ -106,50 +107,23 @@ func (r *run) count(q *request) {
 	}
 }
 
-// encode writes the request to c.out: first the body, then the header in front of it,
-// when the length of the body is known.
+// encode writes the request to c.out.
 func (r *run) encode(c *connection) {
 	head := r.heads[0]
+	r.plain = r.fleet.appendBody(r.plain[:0], &c.request)
+	body := r.plain
 	if c.request.gzip {
 		head = r.heads[1]
-	}
-	const digits = 20
-	headBytes := len(head) + digits + len("\r\n\r\n")
-	if cap(c.out) < headBytes {
-		c.out = make([]byte, headBytes, headBytes+512)
-	}
-	c.out = c.out[:headBytes]
-	if c.request.gzip {
-		r.plain = r.fleet.appendBody(r.plain[:0], &c.request)
-		r.packed = appendWriter(c.out)
+		r.packed.Reset()
 		r.gzip.Reset(&r.packed)
-		_, err := r.gzip.Write(r.plain)
+		_, err := r.gzip.Write(body)
 		if err = errors.Join(err, r.gzip.Close()); err != nil {
 			r.abort(fmt.Errorf("compress request: %w", err))
 		}
-		c.out = r.packed
-	} else {
-		c.out = r.fleet.appendBody(c.out, &c.request)
+		body = r.packed.Bytes()
 	}
-	from := headBytes - 4
-	copy(c.out[from:], "\r\n\r\n")
-	for n := len(c.out) - headBytes; ; n /= 10 {
-		from--
-		c.out[from] = byte('0' + n%10)
-		if n < 10 {
-			break
-		}
-	}
-	c.from = from - len(head)
-	copy(c.out[c.from:], head)
-}
-
-// An appendWriter is an io.Writer that appends to a slice.
-type appendWriter []byte
-
-func (w *appendWriter) Write(p []byte) (int, error) {
-	*w = append(*w, p...)
-	return len(p), nil
+	c.out = strconv.AppendInt(append(c.out[:0], head...), int64(len(body)), 10)
+	c.out = append(append(c.out, "\r\n\r\n"...), body...)
 }
 
 // send queues a try of the request after a pause. asked means that the server asked for

@@ -43,17 +43,3 @@ func (r *random) normal(sd int64) int64 {
 	x := int64(bits.OnesCount64(r.next())-32)*256 + int64(r.next()&255) - 128
 	return x * sd / 1027 // 1027 is the standard deviation of x
 }
-
-// exponentialQuantiles has the quantiles (i+1/2)/32 of the exponential distribution
-// with mean 1,000. Their own mean is 989.
-var exponentialQuantiles = [32]int64{
-	16, 48, 81, 116, 152, 189, 227, 267, 309, 352, 398, 445, 495, 548, 604, 662,
-	725, 792, 863, 940, 1023, 1114, 1214, 1326, 1451, 1594, 1761, 1962, 2213, 2549, 3060, 4159,
-}
-
-// exponential returns an approximately exponential number, with the tail cut off at 4.2
-// means.
-func (r *random) exponential(mean int64) int64 {
-	x := r.next()
-	return mean * (exponentialQuantiles[x>>59] + int64(x&31) - 15) / 989
-}

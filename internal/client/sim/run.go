@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -57,10 +58,10 @@ type run struct {
 	ready      []*connection // connections with a request to send, in order
 	idle       []*connection // open loop: connections without a request, longest idle first
 	lines      []byte        // lines to write to the ledger
-	plain      []byte        // buffer for a body to compress
+	plain      []byte        // buffer for a body
 	gzip       *gzip.Writer
-	packed     appendWriter
-	number     uint64 // number of the next request
+	packed     bytes.Buffer // compressed body
+	number     uint64       // number of the next request
 	forwards   []forward
 
 	next, total uint64        // open loop: the next request, and the number of requests
