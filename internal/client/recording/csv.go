@@ -30,11 +30,9 @@ var errSeconds = errors.New("looks like seconds; send milliseconds")
 
 // Counts describe the rows read so far.
 type Counts struct {
-	Rows     int // all data rows
-	Readings int // rows converted to a reading
-	NoSign   int // rows without a vital sign, skipped
-	Refused  int // rows reported as a RowError
-	Zeros    int // cells with a zero, which means "no signal", skipped
+	Rows   int // all data rows
+	NoSign int // rows without a vital sign, skipped
+	Zeros  int // cells with a zero, which means "no signal", skipped
 }
 
 // A RowError reports why a row is not a valid reading. Its text never contains a
@@ -75,16 +73,10 @@ type Reader interface {
 // A csvReader is the Reader of a CSV file.
 type csvReader struct {
 	csv     *csv.Reader
-	device  vitals.Name
-	shiftMs int64
-	shifted bool
+	opt     Options
 	counts  Counts
-
-	unused []string // columns that are not read
-
-	// Positions of columns; -1: no such column.
-	time, deviceColumn, gateway, offset int
-	signs                               [vitals.NumSigns]int
+	columns [numFields]int // positions; -1 if there is no such column
+	unused  []string       // columns that are not read
 }
 
 // NewCSV returns a Reader for a CSV file (RFC 4180) whose first row names the columns.
@@ -113,51 +105,30 @@ func NewCSV(r io.Reader, opt Options) (Reader, error) {
 		}
 		at[name] = i
 	}
-	find := func(column string) int {
-		if i, ok := at[column]; ok && column != "" {
-			return i
-		}
-		return -1
-	}
-	c := &csvReader{csv: cr, device: opt.Device, shiftMs: opt.ShiftMs, shifted: opt.shifted}
-	missing := func(format string, args ...any) error {
-		return fmt.Errorf("%w: %s; %s", ErrNoColumn, fmt.Sprintf(format, args...), describeHeader(header))
-	}
+	c := &csvReader{csv: cr, opt: opt}
 	m, byDefault := opt.Mapping, DefaultMapping()
 	if m == (Mapping{}) {
 		m = byDefault
 	}
-	if c.time = find(m.Time); c.time < 0 {
-		return nil, missing("%q, for time", m.Time)
-	}
-	if c.gateway = find(m.Gateway); c.gateway < 0 && m.Gateway != byDefault.Gateway {
-		return nil, missing("%q, for gateway", m.Gateway)
-	}
-	if c.offset = find(m.UTCOffset); c.offset < 0 && m.UTCOffset != byDefault.UTCOffset {
-		return nil, missing("%q, for %s", m.UTCOffset, fieldOffset)
-	}
-	if c.deviceColumn = find(m.Device); c.deviceColumn < 0 {
-		if m.Device != byDefault.Device {
-			return nil, missing("%q, for device", m.Device)
+	for field, column := range m {
+		i, ok := at[column]
+		if ok && column != "" {
+			c.columns[field] = i
+			continue
 		}
-		if c.device.IsZero() {
-			return nil, missing("%q, and no device was given for the whole file", m.Device)
+		c.columns[field] = -1
+		switch {
+		case column != "" && column != byDefault[field], field == timeField:
+			return nil, fmt.Errorf("%w: %q, for %s; %s", ErrNoColumn, column, byDefault[field], describeHeader(header))
+		case field == deviceField && opt.Device.IsZero():
+			return nil, fmt.Errorf("%w: %q, and no device was given for the whole file; %s", ErrNoColumn, column, describeHeader(header))
 		}
 	}
-	any := false
-	for s := range vitals.Sign(vitals.NumSigns) {
-		c.signs[s] = find(m.Signs[s])
-		if c.signs[s] < 0 && m.Signs[s] != "" && m.Signs[s] != byDefault.Signs[s] {
-			return nil, missing("%q, for %s", m.Signs[s], s)
-		}
-		any = any || c.signs[s] >= 0
+	if slices.Max(c.columns[firstSign:]) < 0 {
+		return nil, fmt.Errorf("%w: the header has no vital sign; %s", ErrNoColumn, describeHeader(header))
 	}
-	if !any {
-		return nil, missing("the header has no vital sign")
-	}
-	used := append([]int{c.time, c.deviceColumn, c.gateway, c.offset}, c.signs[:]...)
 	for i, name := range header {
-		if !slices.Contains(used, i) && !slices.Contains(added, name) {
+		if !slices.Contains(c.columns[:], i) && !slices.Contains(added, name) {
 			c.unused = append(c.unused, name)
 		}
 	}
@@ -215,7 +186,6 @@ func (c *csvReader) Next() (vitals.Reading, int, error) {
 		if errors.As(err, &parse) {
 			// The text of a ParseError has a position and a rule, but no cell.
 			c.counts.Rows++
-			c.counts.Refused++
 			return vitals.Reading{}, parse.StartLine, &RowError{Line: parse.StartLine, Err: parse.Err}
 		}
 		if err != nil {
@@ -226,14 +196,12 @@ func (c *csvReader) Next() (vitals.Reading, int, error) {
 		reading, rowErr := c.row(row)
 		if rowErr != nil {
 			rowErr.Line = line
-			c.counts.Refused++
 			return vitals.Reading{}, line, rowErr
 		}
 		if reading.Values.IsZero() {
 			c.counts.NoSign++
 			continue
 		}
-		c.counts.Readings++
 		return reading, line, nil
 	}
 }
@@ -241,43 +209,40 @@ func (c *csvReader) Next() (vitals.Reading, int, error) {
 // row converts the cells of one row to a reading, which may have no signs.
 func (c *csvReader) row(row []string) (vitals.Reading, *RowError) {
 	var r vitals.Reading
-	for s, column := range c.signs {
-		if column < 0 {
-			continue
-		}
-		cell := strings.TrimSpace(row[column])
+	for s := range vitals.Sign(vitals.NumSigns) {
+		cell := c.cell(row, firstSign+int(s))
 		if cell == "" {
 			continue
 		}
 		value, err := vitals.ParseHundredths(cell)
 		if err != nil {
-			return r, &RowError{Field: vitals.Sign(s).Field(), Err: err}
+			return r, &RowError{Field: s.Field(), Err: err}
 		}
 		if value == 0 {
 			c.counts.Zeros++
 			continue
 		}
-		r.Values.Set(vitals.Sign(s), value)
+		r.Values.Set(s, value)
 	}
 	if r.Values.IsZero() {
 		return r, nil
 	}
-	timeText := strings.TrimSpace(row[c.time])
+	timeText := c.cell(row, timeField)
 	timeMs, offset, err := vitals.ParseTime(timeText)
-	if _, notInteger := vitals.ParseUnixMs(timeText); err == nil && notInteger == nil && c.shifted && timeMs < minPlausibleUnixMs {
+	if _, notInteger := vitals.ParseUnixMs(timeText); err == nil && notInteger == nil && c.opt.shifted && timeMs < minPlausibleUnixMs {
 		err = errSeconds
 	}
 	if err != nil {
 		return r, &RowError{Field: "time", Err: err}
 	}
-	if cell := c.cell(row, c.offset); cell != "" {
+	if cell := c.cell(row, offsetField); cell != "" {
 		if offset, err = parseOffset(cell, offset); err != nil {
 			return r, &RowError{Field: fieldOffset, Err: err}
 		}
 	}
-	r.TimeUnixMs, r.UTCOffset = timeMs+c.shiftMs, offset
-	r.Device = c.device
-	if cell := c.cell(row, c.deviceColumn); cell != "" {
+	r.TimeUnixMs, r.UTCOffset = timeMs+c.opt.ShiftMs, offset
+	r.Device = c.opt.Device
+	if cell := c.cell(row, deviceField); cell != "" {
 		if r.Device, err = vitals.ParseName(cell); err != nil {
 			return r, &RowError{Field: "device", Err: err}
 		}
@@ -285,7 +250,7 @@ func (c *csvReader) row(row []string) (vitals.Reading, *RowError) {
 	if r.Device.IsZero() {
 		return r, &RowError{Field: "device", Err: vitals.ErrMissing}
 	}
-	if cell := c.cell(row, c.gateway); cell != "" {
+	if cell := c.cell(row, gatewayField); cell != "" {
 		if r.Gateway, err = vitals.ParseName(cell); err != nil {
 			return r, &RowError{Field: "gateway", Err: err}
 		}
@@ -293,10 +258,10 @@ func (c *csvReader) row(row []string) (vitals.Reading, *RowError) {
 	return r, nil
 }
 
-// cell returns the text of a column, or "" if there is no such column.
-func (c *csvReader) cell(row []string, column int) string {
-	if column < 0 {
+// cell returns the text of a field, or "" if it has no column.
+func (c *csvReader) cell(row []string, field int) string {
+	if c.columns[field] < 0 {
 		return ""
 	}
-	return strings.TrimSpace(row[column])
+	return strings.TrimSpace(row[c.columns[field]])
 }

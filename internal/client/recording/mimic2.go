@@ -18,8 +18,6 @@ var MIMIC2 string
 // Pulsegate: the monitor's heart rate and SpO2, and the blood pressure measured by cuff.
 func MIMIC2Mapping() Mapping {
 	m := DefaultMapping()
-	m.Signs = [vitals.NumSigns]string{
-		vitals.HeartRate: "HR", vitals.SpO2: "SpO2", vitals.Systolic: "NBPSys", vitals.Diastolic: "NBPDias",
-	}
+	copy(m[firstSign:], []string{vitals.HeartRate: "HR", vitals.SpO2: "SpO2", vitals.Systolic: "NBPSys", vitals.Diastolic: "NBPDias", vitals.RestingHeartRate: ""})
 	return m
 }

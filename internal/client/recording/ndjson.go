@@ -63,14 +63,11 @@ func (n *ndjsonReader) Next() (vitals.Reading, int, error) {
 			n.counts.NoSign++
 			continue
 		case errors.As(err, &field):
-			n.counts.Refused++
 			return reading, n.line, &RowError{Line: n.line, Field: field.Field, Err: field.Err}
 		case err != nil:
-			n.counts.Refused++
 			return reading, n.line, &RowError{Line: n.line, Err: err}
 		}
 		reading.TimeUnixMs += n.opt.ShiftMs
-		n.counts.Readings++
 		return reading, n.line, nil
 	}
 }
