@@ -1,14 +1,11 @@
 package main_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -31,69 +28,6 @@ func createToken(t testing.TB, bin, file string, args ...string) string {
 		t.Fatalf("token create: %s", errs)
 	}
 	return strings.TrimSpace(out)
-}
-
-// A token that is created or revoked while the server runs is accepted or rejected from the next
-// request of an open connection on, in both lanes, without a restart.
-func TestRevokeOnRunningServer(t *testing.T) {
-	skipIfShort(t)
-	t.Parallel()
-	bin, dir := program(t), t.TempDir()
-	file := filepath.Join(dir, "tokens")
-	first := createToken(t, bin, file, "--gateway", "bed-7")
-	p := start(t, bin, filepath.Join(dir, "data"), "--tokens="+file)
-	for _, lane := range []string{"fast", "full"} {
-		second := createToken(t, bin, file, "--gateway", "bed-8")
-		conn, err := net.Dial("tcp", p.addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		if err := conn.SetDeadline(time.Now().Add(2 * polltest.Patience)); err != nil {
-			t.Fatal(err)
-		}
-		in := bufio.NewReader(conn)
-		n := 0
-		status := func(token string) int {
-			t.Helper()
-			n++
-			body := fmt.Sprintf(`{"device":"ppg-%s","time":%d,"spo2_pct":97}`, lane, n)
-			odd := ""
-			if lane == "full" {
-				odd = "X-Odd: 1\r\n"
-			}
-			if _, err := fmt.Fprintf(conn, "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\n%sAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", odd, token, len(body), body); err != nil {
-				t.Fatal(err)
-			}
-			resp, err := http.ReadResponse(in, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := io.Copy(io.Discard, resp.Body); err != nil {
-				t.Fatal(err)
-			}
-			return resp.StatusCode
-		}
-		// until repeats a request on the one connection.
-		until := func(token string, want int) {
-			t.Helper()
-			p.await(fmt.Sprintf("%s lane: the status is %d", lane, want), func() bool { return status(token) == want })
-		}
-		until(second, 200)
-		if got := status(first); got != 200 {
-			t.Errorf("%s lane, a valid token: %d", lane, got)
-		}
-		if _, errs, code := output(t, bin, "token", "revoke", "--file", file, "--audit", "", "--gateway", "bed-8"); code != 0 {
-			t.Fatal(errs)
-		}
-		until(second, 401)
-		if got := status(first); got != 200 {
-			t.Errorf("%s lane, a valid token after another was revoked: %d", lane, got)
-		}
-	}
-	if code := p.stop(); code != 0 {
-		t.Errorf("exit code %d:\n%s", code, p.stderr())
-	}
 }
 
 // Certificates are renewed under load: no request fails, later requests see the new certificate,
@@ -213,22 +147,7 @@ func TestNoSecretsInOutput(t *testing.T) {
 	var shown bytes.Buffer
 	ask := func(base, method, path, body string, header ...string) int {
 		t.Helper()
-		req, err := http.NewRequest(method, base+path, strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := 0; i < len(header); i += 2 {
-			req.Header.Add(header[i], header[i+1])
-		}
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		text, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		resp, text := fetch(t, method, base+path, body, header...)
 		if !strings.Contains(path, "/readings?") || resp.StatusCode != 200 { // the requested readings
 			fmt.Fprintf(&shown, "%s %s\n", resp.Header, text)
 		}
@@ -278,34 +197,6 @@ func TestNoSecretsInOutput(t *testing.T) {
 			if strings.Contains(line, secret) {
 				t.Errorf("a secret appears in %s", line)
 			}
-		}
-	}
-}
-
-// A client without a token cannot make a server hold a body. It is rejected before its body is
-// read, also over TLS.
-func TestBodyWithoutTokenOverTLS(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "tokens")
-	createToken(t, program(t), file, "--gateway", "bed-7")
-	p, cfg := startTLS(t, "--tokens="+file)
-	cfg.NextProtos = []string{"http/1.1"}
-	for range 3 {
-		conn, err := tls.Dial("tcp", p.addr, cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := conn.SetDeadline(time.Now().Add(polltest.Patience)); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.WriteString(conn, "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n"); err != nil {
-			t.Fatal(err)
-		}
-		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil || resp.StatusCode != 401 || !resp.Close {
-			t.Fatalf("got %v, %v; want 401 and the end of the connection", resp, err)
-		}
-		if err := conn.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
-			t.Log(err) // the peer may have closed first
 		}
 	}
 }

@@ -2,8 +2,6 @@ package main_test
 
 import (
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -72,43 +70,24 @@ func TestHangup(t *testing.T) {
 // The admin listener shows and sets the log level for clients on this machine.
 func TestLogLevelEndpoint(t *testing.T) {
 	p := start(t, program(t), filepath.Join(t.TempDir(), "data"), "--admin-addr=127.0.0.1:0")
-	ask := func(method, host, origin, body string) string {
-		t.Helper()
-		req, err := http.NewRequest(method, "http://"+p.admin+"/loglevel", strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if host != "" {
-			req.Host = host
-		}
-		if origin != "" {
-			req.Header.Set("Origin", origin)
-		}
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		text, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return fmt.Sprintf("%d %s", resp.StatusCode, strings.TrimSpace(string(text)))
-	}
-	for _, tt := range []struct{ method, host, origin, body, want string }{
-		{"GET", "", "", "", "200 info"},
-		{"PUT", "", "", "debug\n", "200 debug"},
-		{"GET", "", "", "", "200 debug"},
-		{"PUT", "", "", "loud", "422 send debug, info, warn or error"},
-		{"PUT", "", "", strings.Repeat("x", 100), "422 send debug, info, warn or error"},
-		{"PUT", "", "http://elsewhere.example", "error", "403 "},
-		{"PUT", "elsewhere.example", "", "error", "403 "},
-		{"PUT", "localhost:1", "", "warn", "200 warn"},
-		{"POST", "", "", "error", "405 GET and PUT are allowed"},
-		{"GET", "[::1]:6060", "", "", "200 warn"},
+	for _, tt := range []struct {
+		method, body, want string
+		fields             []string
+	}{
+		{"GET", "", "200 info", nil},
+		{"PUT", "debug\n", "200 debug", nil},
+		{"GET", "", "200 debug", nil},
+		{"PUT", "loud", "422 send debug, info, warn or error", nil},
+		{"PUT", strings.Repeat("x", 100), "422 send debug, info, warn or error", nil},
+		{"PUT", "error", "403 ", []string{"Origin", "http://elsewhere.example"}},
+		{"PUT", "error", "403 ", []string{"Host", "elsewhere.example"}},
+		{"PUT", "warn", "200 warn", []string{"Host", "localhost:1"}},
+		{"POST", "error", "405 GET and PUT are allowed", nil},
+		{"GET", "", "200 warn", []string{"Host", "[::1]:6060"}},
 	} {
-		if got := ask(tt.method, tt.host, tt.origin, tt.body); got != tt.want && !(tt.want == "403 " && strings.HasPrefix(got, tt.want)) {
-			t.Errorf("%s %q to host %q from origin %q: got %s, want %s", tt.method, tt.body, tt.host, tt.origin, got, tt.want)
+		resp, text := fetch(t, tt.method, "http://"+p.admin+"/loglevel", tt.body, tt.fields...)
+		if got := fmt.Sprintf("%d %s", resp.StatusCode, strings.TrimSpace(text)); got != tt.want && !(tt.want == "403 " && strings.HasPrefix(got, tt.want)) {
+			t.Errorf("%s %q with %q: got %s, want %s", tt.method, tt.body, tt.fields, got, tt.want)
 		}
 	}
 	if got := status("http://" + p.admin + "/metrics"); got != 200 {

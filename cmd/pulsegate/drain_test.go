@@ -27,21 +27,21 @@ func status(url string) int {
 	return resp.StatusCode
 }
 
-// While a server drains, readyz fails and livez succeeds, readings are accepted until the end of
-// the delay, and pending requests are answered.
+// While a server drains, readyz fails and livez succeeds, and readings are accepted until the end
+// of the delay, which a second SIGTERM ends. Pending requests are answered. A third signal would end
+// the process; TestSecondTerm has its effect.
 //
 // Seen to fail when drain closes the store without waiting for requests and the core, when it
-// drains the core not at all or before the delay, and when it does not drain the health checks.
+// drains the core not at all or before the delay, when it does not drain the health checks, when
+// delay ignores signals, and when the second signal ends the process.
 func TestDrain(t *testing.T) {
-	skipIfShort(t)
 	t.Parallel()
-	// Long enough for three requests on a busy machine.
-	p := start(t, program(t), filepath.Join(t.TempDir(), "data"), "--drain-delay=5s")
+	p := start(t, program(t), filepath.Join(t.TempDir(), "data"), "--drain-delay=1h")
 	p.awaitStatus("/readyz", 200)
 	conn := connect(t, p.addr)
 	const body = `{"device":"d","time":1000,"spo2_pct":97}`
 	// The last byte of a request arrives after the delay.
-	request := fmt.Sprintf("POST /v1/readings HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	request := postText("/v1/readings", body)
 	if _, err := io.WriteString(conn, request[:len(request)-1]); err != nil {
 		t.Fatal(err)
 	}
@@ -50,15 +50,12 @@ func TestDrain(t *testing.T) {
 	if got := status(p.url("/livez")); got != 200 {
 		t.Errorf("livez while draining: %d, want 200", got)
 	}
-	resp, err := http.Post(p.url("/v1/readings"), "", strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
+	if resp, _ := fetch(t, http.MethodPost, p.url("/v1/readings"), body); resp.StatusCode != 200 {
+		t.Errorf("a reading within the delay: %s, want 200", resp.Status)
 	}
-	resp.Body.Close()
-	if resp.StatusCode != 200 {
-		t.Errorf("a reading within the delay: %d, want 200", resp.StatusCode)
-	}
-	p.awaitStatus("/livez", 0)
+	p.signal(syscall.SIGTERM)
+	p.awaitLine("second signal", 1)
+	p.awaitStatus("/livez", 0) // the listener is closed
 	if _, err := io.WriteString(conn, request[len(request)-1:]); err != nil {
 		t.Fatal(err)
 	}
@@ -110,29 +107,17 @@ func TestScrubStopsAtDrain(t *testing.T) {
 		fmt.Fprintf(&many, `{"device":"cold","time":%d,"systolic_mmhg":%d.%02d,"diastolic_mmhg":%d.%02d,"spo2_pct":%d.%02d,"heart_rate_bpm":%d.%02d}`+"\n",
 			1000*(i+1)+rng.IntN(1000), 130+rng.IntN(99), rng.IntN(100), 30+rng.IntN(99), rng.IntN(100), 80+rng.IntN(19), rng.IntN(100), 60+rng.IntN(99), rng.IntN(100))
 	}
-	resp, err := http.Post(p.url("/v1/readings"), "application/x-ndjson", strings.NewReader(many.String()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp.Body.Close()
+	resp, _ := fetch(t, http.MethodPost, p.url("/v1/readings"), many.String())
 	if code := p.stop(); resp.StatusCode != 200 || code != 0 {
 		t.Fatalf("answered %d, exit code %d:\n%s", resp.StatusCode, code, p.stderr())
 	}
 
 	p = start(t, bin, dir, "--scrub=1m", "--drain-delay=10m", "--admin-addr=127.0.0.1:0")
-	p.await("the scrub reads", func() bool {
-		resp, err := http.Get("http://" + p.admin + "/metrics")
-		if err != nil {
-			return false
-		}
-		defer resp.Body.Close()
-		text, err := io.ReadAll(resp.Body)
-		return err == nil && strings.Contains(string(text), "\npulsegate_store_scrub_read_bytes_total ") &&
-			!strings.Contains(string(text), "\npulsegate_store_scrub_read_bytes_total 0\n")
-	})
+	p.await("the scrub reads", func() bool { return metric(t, p, "pulsegate_store_scrub_read_bytes_total") > 0 })
 	p.signal(syscall.SIGTERM)
 	var progress []byte
 	p.await("the scrub stores its progress", func() bool {
+		var err error
 		progress, err = os.ReadFile(filepath.Join(dir, "SCRUB"))
 		return err == nil
 	})

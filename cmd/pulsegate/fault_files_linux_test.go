@@ -3,7 +3,6 @@ package main_test
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -192,13 +191,8 @@ func TestDamagedLookup(t *testing.T) {
 			t.Errorf("one of them alone: %d %s, %v; want 503 store-damaged", status, text, err)
 		}
 		polltest.Until(t, "readyz names the damage", func() bool {
-			resp, err := http.Get("http://" + b.addr + "/readyz")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer resp.Body.Close()
-			text, err := io.ReadAll(resp.Body)
-			return err == nil && resp.StatusCode == 200 && string(text) == `{"status":"ready","degraded":["damage"]}`+"\n"
+			resp, text := fetch(t, http.MethodGet, "http://"+b.addr+"/readyz", "")
+			return resp.StatusCode == 200 && text == `{"status":"ready","degraded":["damage"]}`+"\n"
 		})
 		b.mustPost(`{"device":"d","time":1764000000000,"spo2_pct":97}`, `200 {"status":"stored"}`)
 		b.server.kill()

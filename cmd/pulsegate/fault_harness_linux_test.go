@@ -477,19 +477,15 @@ func (b *harness) mustPost(body, want string) {
 // readings returns the readings of a device, one line of NDJSON each.
 func (b *harness) readings(device string) []string {
 	b.Helper()
-	resp, err := http.Get("http://" + b.addr + "/v1/devices/" + device + "/readings?format=ndjson&flags=false")
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusNotFound {
-		b.Fatalf("readings of %s: %d %s, %v", device, resp.StatusCode, text, err)
-	}
-	if resp.StatusCode == http.StatusNotFound {
+	switch resp, text := fetch(b, http.MethodGet, "http://"+b.addr+"/v1/devices/"+device+"/readings?format=ndjson&flags=false", ""); resp.StatusCode {
+	case http.StatusOK:
+		return strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	case http.StatusNotFound:
+		return nil
+	default:
+		b.Fatalf("readings of %s: %s %s", device, resp.Status, text)
 		return nil
 	}
-	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
 }
 
 // peakMemory returns the peak resident memory of the server in bytes.

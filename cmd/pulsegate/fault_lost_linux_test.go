@@ -3,7 +3,6 @@ package main_test
 import (
 	"fmt"
 	"maps"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,8 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-
-	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
 // postMany stores this many readings of a device.
@@ -127,75 +124,6 @@ func TestLostFiles(t *testing.T) {
 	})
 }
 
-// After SIGTERM, every file of a store is damaged in every way, one at a time: it is removed,
-// emptied, truncated or replaced by an older copy, a sector is zeroed, or a bit is flipped. The
-// next start and pulsegate check name and reject it. A start does not read tables: only check
-// finds damage to them that keeps their length.
-//
-// Seen to fail with the mutant ignore-list.
-func TestHarmedFiles(t *testing.T) {
-	t.Parallel()
-	b := newHarness(t, fastLane)
-	b.start()
-	b.postMany("first", 2000)
-	b.term()
-	older := b.files()
-	b.start()
-	b.postMany("second", 3000)
-	b.term()
-	have := b.files()
-	harms := map[string]func(file, text string) (string, bool){
-		"removed":                   nil,
-		"emptied":                   func(_, text string) (string, bool) { return "", true },
-		"cut":                       func(_, text string) (string, bool) { return text[:len(text)/2], true },
-		"with a zeroed sector":      func(_, text string) (string, bool) { return zeroSector(text), true },
-		"with a flipped bit":        func(_, text string) (string, bool) { return flipBit(text, len(text)/3), true },
-		"replaced by an older copy": func(file, _ string) (string, bool) { text, ok := older[file]; return text, ok },
-	}
-	kinds := map[string]int{}
-	for file, text := range have {
-		kind, _, _ := strings.Cut(strings.TrimLeft(file, "0123456789"), "-")
-		for how, harm := range harms {
-			path := filepath.Join(b.dir, file)
-			if harm == nil {
-				if err := os.Remove(path); err != nil {
-					t.Fatal(err)
-				}
-			} else {
-				harmed, ok := harm(file, text)
-				if !ok || harmed == text {
-					continue
-				}
-				writeTo(t, path, []byte(harmed))
-			}
-			kinds[kind]++
-			switch {
-			case strings.HasSuffix(file, ".sst") && strings.HasPrefix(how, "with "):
-				if out, errs, code := output(t, b.bin, "check", b.dir); code != 1 || !strings.Contains(errs, file) {
-					t.Errorf("%s %s: pulsegate check exits with %d:\n%s%s", file, how, code, out, errs)
-				}
-			case file == "CHECKSUMS" && how == "replaced by an older copy":
-				b.refused(file+" "+how, "") // the list is valid, and a file differs
-			default:
-				b.refused(file+" "+how, file)
-			}
-			writeTo(t, path, []byte(text))
-		}
-	}
-	t.Logf("harmed: %v", kinds)
-	for _, kind := range []string{".log", ".sst", "MANIFEST", "OPTIONS", "PULSEGATE", "CHECKSUMS", "LISTED", "marker.format", "marker.manifest"} {
-		if !slices.ContainsFunc(slices.Collect(maps.Keys(kinds)), func(k string) bool { return strings.HasPrefix(k, kind) }) {
-			t.Errorf("no file of kind %s was harmed", kind)
-		}
-	}
-	b.check()
-	b.start()
-	if got := len(b.readings("second")); got != 3000 {
-		t.Errorf("there are %d readings, want 3000", got)
-	}
-	b.term()
-}
-
 // zeroSector zeroes 512 bytes in the middle of a file, or all of a short one.
 func zeroSector(text string) string {
 	from := len(text) / 2 / 512 * 512
@@ -256,26 +184,4 @@ func TestTakenDirectory(t *testing.T) {
 			})
 		}
 	})
-}
-
-// An idle server notices too.
-func TestTakenDirectoryIdle(t *testing.T) {
-	t.Parallel()
-	b := newHarness(t, fastLane)
-	b.start()
-	b.mustPost(`{"device":"d","time":1763000000000,"spo2_pct":97}`, `200 {"status":"stored"}`)
-	if err := os.Remove(filepath.Join(b.dir, "LOCK")); err != nil {
-		t.Fatal(err)
-	}
-	polltest.Until(t, "readyz fails", func() bool {
-		resp, err := http.Get("http://" + b.addr + "/readyz")
-		if err != nil {
-			return true // it has exited
-		}
-		defer resp.Body.Close()
-		return resp.StatusCode == http.StatusServiceUnavailable
-	})
-	if code := b.ended(); code != 1 {
-		t.Errorf("the server ends with %d", code)
-	}
 }

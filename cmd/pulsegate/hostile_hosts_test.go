@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
-	"strings"
 	"testing"
 )
 
@@ -83,20 +82,10 @@ func TestForeignHosts(t *testing.T) {
 					}
 				}
 			}
-			text, err := askOnce(http.DefaultClient, http.MethodGet, "http://"+p.admin+"/metrics", "")
-			if want := fmt.Sprintf("\npulsegate_http_requests_total{code=\"4xx\",route=\"unmatched\"} %d\n", refused); err != nil || !strings.Contains(text, want) {
-				t.Errorf("no line %q in the metrics, %v", want, err)
+			if got := metric(t, p, `pulsegate_http_requests_total{code="4xx",route="unmatched"}`); got != refused {
+				t.Errorf("%d refused requests are counted, want %d", got, refused)
 			}
-			req, err := http.NewRequest(http.MethodGet, p.url("/v1/devices"), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			req.Host = "evil.example"
-			resp, err := http.DefaultClient.Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			resp.Body.Close()
+			resp, _ := fetch(t, http.MethodGet, p.url("/v1/devices"), "", "Host", "evil.example")
 			if challenge := resp.Header.Get("WWW-Authenticate"); resp.StatusCode != 403 || challenge != "" {
 				t.Errorf("%s with the challenge %q, want 403 and none: there are no tokens", resp.Status, challenge)
 			}
@@ -160,17 +149,7 @@ func TestCORS(t *testing.T) {
 				{"GET", "/v1/devices"}, {"HEAD", "/v1/live"}, {"OPTIONS", "/v1/devices"}, {"OPTIONS", "/v1/devices/d/readings"}, {"GET", "/v1/devices/none"},
 				{"POST", "/v1/readings"}, {"OPTIONS", "/v1/readings"},
 			} {
-				req, err := http.NewRequest(at.method, p.url(at.path), nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				req.Header.Set("Origin", origin)
-				req.Header.Set("Access-Control-Request-Method", http.MethodGet)
-				resp, err := http.DefaultClient.Do(req)
-				if err != nil {
-					t.Fatal(err)
-				}
-				resp.Body.Close()
+				resp, _ := fetch(t, at.method, p.url(at.path), "", "Origin", origin, "Access-Control-Request-Method", http.MethodGet)
 				want, write := want, at.path == "/v1/readings"
 				if write {
 					want = ""

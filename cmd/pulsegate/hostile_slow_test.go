@@ -10,7 +10,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -120,48 +119,4 @@ func sockets(t *testing.T, p *process) int {
 		t.Fatal(err)
 	}
 	return len(files)
-}
-
-// Clients that send and never read get their answers until the kernel's buffers are full. Then the
-// server stops reading from them, uses no more memory for them, and closes them in time.
-//
-// Seen to fail when the fast lane reads while answers are unsent, and without a write timeout.
-func TestSlowClientsThatNeverRead(t *testing.T) {
-	skipIfShort(t)
-	eachLane(t, func(t *testing.T, p *process) {
-		post := func(body string) string {
-			return fmt.Sprintf("POST /v1/readings HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
-		}
-		// Rejected elements are answered individually: 500 KiB to 20, and 25 KiB to 1.
-		refused := func(n int) string { return post("[" + strings.Repeat("1,", n-1) + "1]") }
-		var lines strings.Builder
-		for i := range 2000 {
-			fmt.Fprintf(&lines, "{\"device\":\"read\",\"time\":%d,\"spo2_pct\":97}\n", i)
-		}
-		if got := exchange(t, p.addr, strings.Replace(post(lines.String()), "Host", "Connection: close\r\nHost", 1)); got != "200 end" {
-			t.Fatalf("2,000 readings are answered %s", got)
-		}
-		page := "GET /v1/devices/read/readings?format=ndjson HTTP/1.1\r\nHost: localhost\r\n\r\n"
-		var wg sync.WaitGroup
-		for _, request := range []string{refused(10_000), refused(500), page} {
-			for range 5 {
-				conn := connect(t, p.addr)
-				if err := conn.SetReadBuffer(4 << 10); err != nil {
-					t.Fatal(err)
-				}
-				wg.Go(func() {
-					defer conn.Close()
-					for {
-						if _, err := io.WriteString(conn, request); err != nil {
-							if !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
-								t.Errorf("a client that never reads: %v, want the server to close it", err)
-							}
-							return
-						}
-					}
-				})
-			}
-		}
-		wg.Wait()
-	})
 }

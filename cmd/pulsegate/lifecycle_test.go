@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -229,44 +228,6 @@ func buildHanging(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return bin
-}
-
-// A second SIGTERM ends the delay early and cleanly: a pending request is answered. A third one
-// would end the process; TestSecondTerm has its effect.
-//
-// Seen to fail when delay ignores signals, and when the second signal ends the process.
-func TestDrainDelayEndsEarly(t *testing.T) {
-	t.Parallel()
-	p := start(t, program(t), filepath.Join(t.TempDir(), "data"), "--drain-delay=1h")
-	p.awaitStatus("/readyz", 200)
-	conn := connect(t, p.addr)
-	if _, err := io.WriteString(conn, "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\nContent-Length: 40\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
-	p.signal(syscall.SIGTERM)
-	p.awaitStatus("/readyz", 503)
-	// Readings are taken until the delay ends: one signal does not count as two.
-	resp, err := http.Post(p.url("/v1/readings"), "", strings.NewReader(`{"device":"d","time":1000,"spo2_pct":97}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp.Body.Close()
-	if resp.StatusCode != 200 {
-		t.Errorf("after one signal a reading is answered %d, want 200", resp.StatusCode)
-	}
-	p.signal(syscall.SIGTERM)
-	p.awaitLine("second signal", 1)
-	p.awaitStatus("/livez", 0) // the listener is closed
-	if _, err := io.WriteString(conn, `{"device":"d","time":1000,"spo2_pct":97}`); err != nil {
-		t.Fatal(err)
-	}
-	answer, err := io.ReadAll(conn)
-	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 503 ") {
-		t.Errorf("the pending request is answered %q, %v; want 503", answer, err)
-	}
-	if code := p.ended(); code != 0 {
-		t.Errorf("exit code %d:\n%s", code, p.stderr())
-	}
 }
 
 // activated returns the command of a server that inherits listeners, as a service manager passes

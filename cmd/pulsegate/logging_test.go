@@ -2,7 +2,6 @@ package main_test
 
 import (
 	"bufio"
-	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -14,9 +13,6 @@ import (
 	"testing"
 	"time"
 )
-
-// floodRequests is the number of requests of each kind in TestFlood.
-var floodRequests = flag.Int("logs.requests", 5_000, "requests of each flood in TestFlood")
 
 // pipeline sends n requests on one connection, as fast as they are accepted, and counts the
 // answers by status.
@@ -135,10 +131,10 @@ func TestAccessLog(t *testing.T) {
 				}
 			}
 			want := []string{
-				"method=POST route=/v1/readings status=200 answer_bytes=19\n",
-				"method=POST route=/v1/readings status=200 answer_bytes=22\n",
+				"method=POST route=/v1/readings status=200 answer_bytes=20\n",
+				"method=POST route=/v1/readings status=200 answer_bytes=23\n",
 				"method=POST route=/v1/readings status=422 answer_bytes=",
-				"method=POST route=/v1/readings status=200 answer_bytes=26\n",
+				"method=POST route=/v1/readings status=200 answer_bytes=27\n",
 				"method=POST route=/v1/readings status=400 answer_bytes=",
 				"method=GET route=/v1/devices/{device} status=200 answer_bytes=",
 				"method=GET route=/v1/devices/{device} status=400 answer_bytes=",
@@ -160,49 +156,4 @@ func TestAccessLog(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Requests that would write one line each exceed the budget: the server writes no more than the
-// budget, and reports how many lines are missing.
-func TestFlood(t *testing.T) {
-	const maxBytes = 256 << 10
-	n := *floodRequests
-	p := start(t, program(t), filepath.Join(t.TempDir(), "data"), "--admin-addr=127.0.0.1:0",
-		"--access-log=all", "--access-log-budget=100", "--log-level=debug", "--log-format=json", fmt.Sprint("--log-budget-bytes=", maxBytes))
-	begun := time.Now()
-	for _, flood := range []struct {
-		request func(int) string
-		status  int
-	}{
-		{func(int) string { return postText("/v1/readings", `{"device":`) }, 400},
-		{func(i int) string {
-			return fmt.Sprintf("GET /v1/devices/unknown%d HTTP/1.1\r\nHost: localhost\r\n\r\n", i)
-		}, 404},
-	} {
-		if got := pipeline(t, p.addr, n, flood.request); got[flood.status] != n {
-			t.Errorf("statuses %v, want %d times %d", got, n, flood.status)
-		}
-	}
-	if code := p.stop(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
-	minutes := int(time.Since(begun)/time.Minute) + 1
-	got := len(p.stderr())
-	if got > minutes*maxBytes {
-		t.Errorf("%d bytes of log in %d minutes, want at most %d per minute", got, minutes, maxBytes)
-	}
-	requests := strings.Count(p.stderr(), `"msg":"request"`)
-	if minutes == 1 && requests != 100 {
-		t.Errorf("%d lines of the access log, want 100", requests)
-	}
-	missing := 0
-	for _, m := range regexp.MustCompile(`"suppressed":(\d+),"like":"request"`).FindAllStringSubmatch(p.stderr(), -1) {
-		n := 0
-		_, _ = fmt.Sscan(m[1], &n) // only digits match
-		missing += n
-	}
-	if missing+requests != 2*n {
-		t.Errorf("%d requests are logged and %d counted as suppressed, want %d in all", requests, missing, 2*n)
-	}
-	t.Logf("%d requests: %d bytes of log", 2*n, got)
 }

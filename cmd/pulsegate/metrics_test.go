@@ -1,8 +1,6 @@
 package main_test
 
 import (
-	"bytes"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -32,17 +30,12 @@ func checkMetricsPage(t *testing.T, must func(name string) bool, flags ...string
 		documented[string(m[1])] = true
 	}
 	p := start(t, program(t), filepath.Join(t.TempDir(), "data"), flags...)
-	resp, err := http.Get("http://" + p.admin + "/metrics")
-	if err != nil {
-		t.Fatal(err)
+	resp, text := fetch(t, http.MethodGet, "http://"+p.admin+"/metrics", "")
+	if resp.StatusCode != http.StatusOK {
+		t.Fatalf("scrape: %s: %s", resp.Status, text)
 	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("scrape: %d, %v: %s", resp.StatusCode, err, text)
-	}
-	for _, m := range regexp.MustCompile(`(?m)^# TYPE (pulsegate_[a-z_]+) `).FindAllSubmatch(text, -1) {
-		name := string(m[1])
+	for _, m := range regexp.MustCompile(`(?m)^# TYPE (pulsegate_[a-z_]+) `).FindAllStringSubmatch(text, -1) {
+		name := m[1]
 		if !documented[name] {
 			t.Errorf("%s is not in docs/metrics.md", name)
 		}
@@ -54,7 +47,7 @@ func checkMetricsPage(t *testing.T, must func(name string) bool, flags ...string
 		}
 		t.Errorf("docs/metrics.md names %s, which does not exist", name)
 	}
-	problems, err := promlint.New(bytes.NewReader(text)).Lint()
+	problems, err := promlint.New(strings.NewReader(text)).Lint()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -104,6 +106,7 @@ func TestMain(m *testing.M) {
 type process struct {
 	t      testing.TB
 	cmd    *exec.Cmd
+	pipe   io.Closer     // of its standard error
 	addr   string        // of the public listener
 	admin  string        // of the admin listener, or "" if there is none
 	exited chan struct{} // closed when the process has exited and its output was read
@@ -153,6 +156,7 @@ func tryLaunch(t testing.TB, listeners int, cmd *exec.Cmd) (*process, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	p.pipe = stderr
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -262,6 +266,48 @@ func (p *process) awaitStatus(path string, want int) {
 func (p *process) awaitLine(text string, times int) {
 	p.t.Helper()
 	p.await(fmt.Sprintf("it writes %q %d times", text, times), func() bool { return strings.Count(p.stderr(), text) >= times })
+}
+
+// fetch sends a request with header fields, each a name and a value, and returns the answer, whose
+// body is read.
+func fetch(t testing.TB, method, url, body string, fields ...string) (*http.Response, string) {
+	t.Helper()
+	req, err := http.NewRequest(method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(fields); i += 2 {
+		req.Header.Add(fields[i], fields[i+1])
+	}
+	if host := req.Header.Get("Host"); host != "" {
+		req.Host = host
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, string(text)
+}
+
+// metric returns a metric of the admin listener; name includes its labels.
+func metric(t testing.TB, p *process, name string) int {
+	t.Helper()
+	_, page := fetch(t, http.MethodGet, "http://"+p.admin+"/metrics", "")
+	_, rest, found := strings.Cut(page, "\n"+name+" ")
+	if !found {
+		t.Fatalf("/metrics does not show %s", name)
+	}
+	text, _, _ := strings.Cut(rest, "\n")
+	v, err := strconv.ParseFloat(text, 64) // large numbers have an exponent
+	if err != nil || v != math.Trunc(v) {
+		t.Fatalf("%s is %s, %v", name, text, err)
+	}
+	return int(v)
 }
 
 // output runs a command to its end.

@@ -3,7 +3,6 @@ package main_test
 import (
 	"net/http"
 	"path/filepath"
-	"strings"
 	"testing"
 )
 
@@ -23,21 +22,10 @@ func TestSessionOtherOrigins(t *testing.T) {
 			own, evil := p.url(""), "https://evil.example"
 			ask := func(method, path, body, cookie string, header ...string) *http.Response {
 				t.Helper()
-				req, err := http.NewRequest(method, p.url(path), strings.NewReader(body))
-				if err != nil {
-					t.Fatal(err)
-				}
 				if cookie != "" {
-					req.Header.Set("Cookie", cookie)
+					header = append(header[:len(header):len(header)], "Cookie", cookie)
 				}
-				for i := 0; i < len(header); i += 2 {
-					req.Header.Set(header[i], header[i+1])
-				}
-				resp, err := http.DefaultClient.Do(req)
-				if err != nil {
-					t.Fatal(err)
-				}
-				resp.Body.Close()
+				resp, _ := fetch(t, method, p.url(path), body, header...)
 				return resp
 			}
 			signIn := `{"token":"` + reader + `"}`

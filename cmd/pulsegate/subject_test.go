@@ -2,7 +2,6 @@ package main_test
 
 import (
 	"encoding/json"
-	"io"
 	"net/http"
 	"path/filepath"
 	"slices"
@@ -28,24 +27,12 @@ func TestBoundTokenEverywhere(t *testing.T) {
 			p.awaitStatus("/readyz", http.StatusOK)
 			ask := func(method, path, token, body string) (int, string) {
 				t.Helper()
-				req, err := http.NewRequest(method, p.url(path), strings.NewReader(body))
-				if err != nil {
-					t.Fatal(err)
-				}
+				fields := []string{"Content-Type", "application/json"}
 				if token != "" {
-					req.Header.Set("Authorization", "Bearer "+token)
+					fields = append(fields, "Authorization", "Bearer "+token)
 				}
-				req.Header.Set("Content-Type", "application/json")
-				resp, err := http.DefaultClient.Do(req)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer resp.Body.Close()
-				text, err := io.ReadAll(resp.Body)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return resp.StatusCode, string(text)
+				resp, text := fetch(t, method, p.url(path), body, fields...)
+				return resp.StatusCode, text
 			}
 			const reading = `{"device":"ppg-1","time":"2026-11-21T10:00:00Z","heart_rate_bpm":72}`
 			if status, text := ask("POST", "/v1/readings", writer, reading); status != 200 {

@@ -1,10 +1,7 @@
 package main_test
 
 import (
-	"bufio"
 	"fmt"
-	"math"
-	"net/http"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -32,27 +29,4 @@ func TestSyncsAreShared(t *testing.T) {
 		t.Errorf("%d requests took %d syncs, want 1 to %d", clients*posts, syncs, most)
 	}
 	t.Logf("%d requests, %d syncs", requests, syncs)
-}
-
-// metric returns a metric of the admin listener; name includes its labels.
-func metric(t *testing.T, p *process, name string) int {
-	t.Helper()
-	resp, err := http.Get("http://" + p.admin + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
-		text, ok := strings.CutPrefix(lines.Text(), name+" ")
-		if !ok {
-			continue
-		}
-		v, err := strconv.ParseFloat(text, 64) // large numbers have an exponent
-		if err != nil || v != math.Trunc(v) {
-			t.Fatalf("%s is %s, %v", name, text, err)
-		}
-		return int(v)
-	}
-	t.Fatalf("/metrics does not show %s", name)
-	return 0
 }

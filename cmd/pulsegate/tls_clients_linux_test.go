@@ -2,8 +2,6 @@ package main_test
 
 import (
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -78,21 +76,7 @@ func TestTLSClients(t *testing.T) {
 }
 
 // inFastLane returns how many requests the fast lane has answered over a version of TLS.
-func inFastLane(t *testing.T, p *process, version string) (n int) {
+func inFastLane(t *testing.T, p *process, version string) int {
 	t.Helper()
-	resp, err := http.Get("http://" + p.admin + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	name := fmt.Sprintf("pulsegate_http_lane_requests_total{lane=\"fast\",tls=%q} ", version)
-	_, rest, _ := strings.Cut(string(text), name)
-	if _, err := fmt.Sscan(rest, &n); err != nil {
-		t.Fatalf("no %s in /metrics: %v", name, err)
-	}
-	return n
+	return metric(t, p, fmt.Sprintf("pulsegate_http_lane_requests_total{lane=\"fast\",tls=%q}", version))
 }

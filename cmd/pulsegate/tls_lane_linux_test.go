@@ -3,7 +3,6 @@ package main_test
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -107,18 +106,10 @@ func TestTLSLane(t *testing.T) {
 	}
 	var missing []string
 	counted := polltest.Within(polltest.Patience, func() bool {
-		resp, err := http.Get("http://" + p.admin + "/metrics")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		text, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		_, text := fetch(t, http.MethodGet, "http://"+p.admin+"/metrics", "")
 		missing = missing[:0]
 		for _, line := range want {
-			if !strings.Contains(string(text), line) {
+			if !strings.Contains(text, line) {
 				missing = append(missing, line)
 			}
 		}
@@ -129,30 +120,5 @@ func TestTLSLane(t *testing.T) {
 	}
 	if code := p.stop(); code != 0 || strings.Contains(p.stderr(), "panic") {
 		t.Errorf("exit code %d:\n%s", code, p.stderr())
-	}
-}
-
-// With TLS the collector runs less often, and the memory that defers it is not resident.
-//
-// Seen to fail without ballast, and when it is written to.
-func TestTLSBallast(t *testing.T) {
-	bin, dir := program(t), t.TempDir()
-	writeCertificates(t, dir)
-	var goalBytes, residentBytes []int
-	for i, args := range [][]string{nil, certified(dir)} {
-		p := start(t, bin, filepath.Join(dir, fmt.Sprint(i)), append(args, "--admin-addr=127.0.0.1:0")...)
-		goalBytes = append(goalBytes, metric(t, p, "go_memstats_next_gc_bytes"))
-		residentBytes = append(residentBytes, metric(t, p, "process_resident_memory_bytes"))
-		if code := p.stop(); code != 0 {
-			t.Errorf("exit code %d:\n%s", code, p.stderr())
-		}
-	}
-	const ballastBytes = 16 << 20 // unless there is a small memory limit
-	if n := goalBytes[1] - goalBytes[0]; n < ballastBytes {
-		t.Errorf("the collector's goal is %d bytes with TLS and %d without, want at least %d more", goalBytes[1], goalBytes[0], ballastBytes)
-	}
-	// Garbage that is not collected yet is resident.
-	if n := residentBytes[1] - residentBytes[0]; n > ballastBytes {
-		t.Errorf("%d bytes are resident with TLS and %d without, want at most %d more", residentBytes[1], residentBytes[0], ballastBytes)
 	}
 }
