@@ -12,31 +12,21 @@ import (
 
 // BenchmarkCommit measures the cost of a durable commit without that of its flush. A
 // flush that does nothing shows the cost of the hand-over; a flush that takes a
-// millisecond shows how callers share it. Compare the designs with
-//
-//	benchstat -col /impl
+// millisecond shows how callers share it.
 func BenchmarkCommit(b *testing.B) {
 	for _, flush := range []struct {
 		name  string
 		takes time.Duration
 	}{{"nothing", 0}, {"1ms", time.Millisecond}} {
 		for _, callers := range []int{1, 64, 1000} {
-			for _, impl := range []string{"mutex", "channel"} {
-				b.Run(fmt.Sprintf("flush=%s/callers=%d/impl=%s", flush.name, callers, impl), func(b *testing.B) {
-					benchmarkCommit(b, impl, callers, flush.takes)
-				})
-			}
+			b.Run(fmt.Sprintf("flush=%s/callers=%d", flush.name, callers), func(b *testing.B) {
+				benchmarkCommit(b, callers, flush.takes)
+			})
 		}
 	}
 }
 
-type benchmarked interface {
-	Commit(ctx context.Context, items []int) (groupcommit.Flush, error)
-	Close(ctx context.Context) error
-	Stats() groupcommit.Stats
-}
-
-func benchmarkCommit(b *testing.B, impl string, callers int, takes time.Duration) {
+func benchmarkCommit(b *testing.B, callers int, takes time.Duration) {
 	items := 0
 	flush := func(group []int) error {
 		items += len(group)
@@ -45,13 +35,7 @@ func benchmarkCommit(b *testing.B, impl string, callers int, takes time.Duration
 		}
 		return nil
 	}
-	const maxGroup = 1024
-	var c benchmarked
-	if impl == "channel" {
-		c = newChannelCommitter(maxGroup, 1<<16, flush)
-	} else {
-		c = groupcommit.New(groupcommit.Options[int]{MaxGroup: maxGroup}, flush)
-	}
+	c := groupcommit.New(groupcommit.Options[int]{MaxGroup: 1024}, flush)
 	b.ReportAllocs()
 	b.ResetTimer()
 	var wg sync.WaitGroup
@@ -107,7 +91,7 @@ func BenchmarkSubmit(b *testing.B) {
 
 // reportGroups closes c, checks that it flushed every item, and reports the number of
 // flushes per operation.
-func reportGroups(b *testing.B, c benchmarked, flushed *int) {
+func reportGroups(b *testing.B, c *groupcommit.Committer[int], flushed *int) {
 	b.Helper()
 	if err := c.Close(background); err != nil {
 		b.Fatal(err)

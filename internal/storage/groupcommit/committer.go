@@ -51,7 +51,7 @@ type Committer[T any] struct {
 	//
 	// Invariant: run answers every call in it exactly once, even if Close is called
 	// or flush panics meanwhile. A Commit whose ctx never ends relies on this to
-	// return; TestModel and TestCloseAnswersAdmitted check it.
+	// return; TestModel checks it.
 	queue groupList[T]
 
 	// free holds emptied groups for reuse, linked by next, the last used one first.

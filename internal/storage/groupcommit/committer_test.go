@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,68 +46,6 @@ func TestNewPanics(t *testing.T) {
 			groupcommit.New(tt.cfg, tt.flush)
 		})
 	}
-}
-
-// TestCloseAnswersAdmitted closes a committer, several times concurrently, while one
-// flush runs and four groups are queued.
-//
-// It was seen to fail when Close dropped the queue, did not wait for run, or did
-// not stop admission, and when a call was answered twice.
-func TestCloseAnswersAdmitted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const calls = 10
-		release := make(chan struct{})
-		var flushed []int
-		c := groupcommit.New(groupcommit.Options[int]{MaxGroup: 2}, func(group []int) error {
-			<-release
-			flushed = append(flushed, group...)
-			return nil
-		})
-		var answers [calls]int
-		for i := range calls {
-			if err := c.Submit([]int{i}, waiterFunc(func(f groupcommit.Flush) {
-				if f.Err == nil {
-					answers[i]++
-				}
-			})); err != nil {
-				t.Fatalf("Submit(%d): %v", i, err)
-			}
-		}
-		synctest.Wait()
-
-		var closed atomic.Int32
-		for range 3 {
-			go func() {
-				if err := c.Close(background); err != nil {
-					t.Errorf("Close: got %v, want nil", err)
-				}
-				closed.Add(1)
-			}()
-		}
-		synctest.Wait()
-		if got := closed.Load(); got != 0 {
-			t.Errorf("%d calls of Close returned before all calls were answered", got)
-		}
-		if _, err := c.Commit(background, []int{calls}); !errors.Is(err, groupcommit.ErrClosed) {
-			t.Errorf("Commit after Close: got %v, want ErrClosed", err)
-		}
-		close(release)
-		synctest.Wait()
-		if got := closed.Load(); got != 3 {
-			t.Errorf("%d calls of Close have returned, want 3", got)
-		}
-		for i, n := range answers {
-			if n != 1 {
-				t.Errorf("call %d was answered nil %d times, want once", i, n)
-			}
-		}
-		if want := []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}; !slices.Equal(flushed, want) {
-			t.Errorf("flushed %v, want %v", flushed, want)
-		}
-		if got := c.Stats(); got.QueuedItems != 0 || got.QueuedCalls != 0 || got.Calls != calls {
-			t.Errorf("Stats: got %+v, want an empty queue and %d calls", got, calls)
-		}
-	})
 }
 
 func TestCloseReturnsWhenContextEnds(t *testing.T) {

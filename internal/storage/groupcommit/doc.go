@@ -41,8 +41,7 @@
 // gets a [PanicError]; queued and later calls get an error that wraps it and
 // ErrNotWritten.
 //
-// docs/adr/0002-group-commit-without-timer.md lists the designs that were rejected;
-// BenchmarkCommit compares one of them.
+// docs/adr/0002-group-commit-without-timer.md lists the designs that were rejected.
 //
 // # Not here
 //
