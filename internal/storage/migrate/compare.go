@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash"
-	"math"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -16,18 +15,14 @@ import (
 // lack records, and lacking has the time of the first one that it lacks for each device of the
 // source, or nothing. It is nil if the target lacks none.
 func (r *run) compare(ctx context.Context, step Step) (report Report, lacking []int64, err error) {
-	from, to := devices{store: r.From}, devices{store: r.To}
+	from, to := devices(source, r.From), devices(target, r.To)
 	total := sha256.New()
 	incomplete := false
-	c := comparer{run: r, step: step, from: newRecords(r.From), to: newRecords(r.To)}
+	c := comparer{run: r, step: step, from: newRecords(source, r.From), to: newRecords(target, r.To)}
 	for {
-		s, err := from.peek(ctx)
+		s, t, err := both(ctx, from, to)
 		if err != nil {
-			return report, nil, fmt.Errorf("read source: %w", err)
-		}
-		t, err := to.peek(ctx)
-		if err != nil {
-			return report, nil, fmt.Errorf("read target: %w", err)
+			return report, nil, err
 		}
 		switch {
 		case s == nil && t == nil:
@@ -36,23 +31,23 @@ func (r *run) compare(ctx context.Context, step Step) (report Report, lacking []
 			}
 			total.Sum(report.SHA256[:0])
 			return report, lacking, nil
-		case s == nil || t != nil && t.Compare(s) < 0:
-			return report, nil, fmt.Errorf("%w: it has the device %s, which the source does not have", ErrDiffers, t)
-		case t == nil || s.Compare(t) < 0:
+		case s == nil || t != nil && t.Name.Compare(&s.Name) < 0:
+			return report, nil, fmt.Errorf("%w: it has the device %s, which the source does not have", ErrDiffers, t.Name)
+		case t == nil || s.Name.Compare(&t.Name) < 0:
 			if step == Verify {
-				return report, nil, fmt.Errorf("%w: it lacks the device %s", ErrDiffers, s)
+				return report, nil, fmt.Errorf("%w: it lacks the device %s", ErrDiffers, s.Name)
 			}
 			lacking, incomplete = append(lacking, 0), true
 			from.skip()
 			continue
 		}
-		sum, fromMs, err := c.device(ctx, s)
+		sum, fromMs, err := c.device(ctx, &s.Name)
 		if err != nil {
 			return report, nil, err
 		}
 		lacks := fromMs != nothing
 		if lacks && step == Verify {
-			return report, nil, fmt.Errorf("%w: it lacks readings of the device %s", ErrDiffers, s)
+			return report, nil, fmt.Errorf("%w: it lacks readings of the device %s", ErrDiffers, s.Name)
 		}
 		lacking, incomplete = append(lacking, fromMs), incomplete || lacks
 		if !lacks {
@@ -99,38 +94,35 @@ func (c *comparer) device(ctx context.Context, name *vitals.Name) (sum Sum, lack
 			lacking = s.TimeUnixMs
 		}
 	}
-	source, target := sha256.New(), sha256.New()
+	ofSource, ofTarget := sha256.New(), sha256.New()
 	for {
-		s, err := c.from.next(ctx)
+		s, t, err := both(ctx, &c.from.cursor, &c.to.cursor)
 		if err != nil {
-			return sum, nothing, fmt.Errorf("read source: %w", err)
-		}
-		t, err := c.to.peek(ctx)
-		if err != nil {
-			return sum, nothing, fmt.Errorf("read target: %w", err)
+			return sum, nothing, err
 		}
 		switch {
 		case s == nil && t == nil:
 			c.OnProgress(c.step, c.done)
-			source.Sum(sum.SHA256[:0])
-			if lacking == nothing && sum.SHA256 != [sha256.Size]byte(target.Sum(nil)) {
+			ofSource.Sum(sum.SHA256[:0])
+			if lacking == nothing && sum.SHA256 != [sha256.Size]byte(ofTarget.Sum(nil)) {
 				return sum, nothing, fmt.Errorf("%w: the checksums of the device %s are not equal", ErrDiffers, name)
 			}
 			return sum, lacking, nil
 		case s == nil || t != nil && t.TimeUnixMs < s.TimeUnixMs:
 			return sum, nothing, fmt.Errorf("%w: it has readings of the device %s that the source does not have", ErrDiffers, name)
 		}
+		c.from.skip()
 		sum.Readings++
 		if c.done++; c.done%pageRecords == 0 {
 			c.OnProgress(c.step, c.done)
 		}
-		c.add(source, s)
+		c.add(ofSource, s)
 		switch {
 		case t == nil || t.TimeUnixMs > s.TimeUnixMs:
 			lacks(s)
 			continue
 		case same(s, t):
-			c.add(target, t)
+			c.add(ofTarget, t)
 		case begun(name, s, t):
 			lacks(s)
 		default:
@@ -185,90 +177,4 @@ func bit(b bool) byte {
 		return 1
 	}
 	return 0
-}
-
-// Sizes of pages.
-const (
-	pageDevices = 500
-	pageRecords = 4096
-)
-
-// devices reads the devices of a store in their order.
-type devices struct {
-	store storage.Store
-	page  []storage.Device
-	at, n int
-	after vitals.Name
-	ended bool
-}
-
-// peek returns the next device, or nil. It is valid until skip.
-func (d *devices) peek(ctx context.Context) (*vitals.Name, error) {
-	if d.at == d.n && !d.ended {
-		if d.page == nil {
-			d.page = make([]storage.Device, pageDevices)
-		}
-		n, err := d.store.Devices(ctx, d.after, d.page)
-		if err != nil {
-			return nil, err
-		}
-		d.at, d.n, d.ended = 0, n, n < len(d.page)
-		if n > 0 {
-			d.after = d.page[n-1].Name
-		}
-	}
-	if d.at == d.n {
-		return nil, nil
-	}
-	return &d.page[d.at].Name, nil
-}
-
-func (d *devices) skip() { d.at++ }
-
-// records reads the records of a device in the order of time.
-type records struct {
-	store  storage.Store
-	device vitals.Name
-	page   []storage.Record
-	at, n  int
-	fromMs int64
-	ended  bool
-}
-
-func newRecords(s storage.Store) *records {
-	return &records{store: s, page: make([]storage.Record, pageRecords)}
-}
-
-// start moves to the first record of a device that is not before fromMs.
-func (r *records) start(device *vitals.Name, fromMs int64) {
-	r.device, r.at, r.n, r.fromMs, r.ended = *device, 0, 0, fromMs, false
-}
-
-// peek returns the next record, or nil. It is valid until the next call after skip.
-func (r *records) peek(ctx context.Context) (*storage.Record, error) {
-	if r.at == r.n && !r.ended {
-		n, err := r.store.Scan(ctx, storage.Range{Device: r.device, FromUnixMs: r.fromMs, ToUnixMs: math.MaxInt64}, r.page)
-		if err != nil {
-			return nil, err
-		}
-		r.at, r.n, r.ended = 0, n, n < len(r.page)
-		if n > 0 {
-			r.fromMs = r.page[n-1].TimeUnixMs + 1
-		}
-	}
-	if r.at == r.n {
-		return nil, nil
-	}
-	return &r.page[r.at], nil
-}
-
-func (r *records) skip() { r.at++ }
-
-// next is peek and skip.
-func (r *records) next(ctx context.Context) (*storage.Record, error) {
-	rec, err := r.peek(ctx)
-	if rec != nil {
-		r.at++
-	}
-	return rec, err
 }

@@ -16,22 +16,19 @@ const groupReadings = 4096
 // of those that the target did not have.
 func (r *run) copy(ctx context.Context, lacking []int64) (copied int64, err error) {
 	w := &writer{run: r, entries: make([]storage.Entry, 0, groupReadings), readings: make([]vitals.Reading, 0, groupReadings)}
-	from, page := devices{store: r.From}, newRecords(r.From)
-	for i := 0; i < len(lacking); i++ {
-		name, err := from.peek(ctx)
-		if err == nil && name == nil {
-			err = errors.New("a device has disappeared")
+	from, page := devices(source, r.From), newRecords(source, r.From)
+	for _, fromMs := range lacking {
+		d, err := from.next(ctx)
+		if err == nil && d == nil {
+			err = errors.New("read source: a device has disappeared")
+		}
+		if err == nil && fromMs != nothing {
+			page.start(&d.Name, fromMs)
+			err = w.device(ctx, &d.Name, page)
 		}
 		if err != nil {
-			return w.copied, fmt.Errorf("read source: %w", err)
+			return w.copied, err
 		}
-		if lacking[i] != nothing {
-			page.start(name, lacking[i])
-			if err := w.device(ctx, name, page); err != nil {
-				return w.copied, err
-			}
-		}
-		from.skip()
 	}
 	return w.copied, w.flush(ctx)
 }
@@ -50,11 +47,8 @@ type writer struct {
 func (w *writer) device(ctx context.Context, name *vitals.Name, page *records) error {
 	for {
 		rec, err := page.next(ctx)
-		if err != nil {
-			return fmt.Errorf("read source: %w", err)
-		}
-		if rec == nil {
-			return nil
+		if err != nil || rec == nil {
+			return err
 		}
 		if len(w.entries)+2 > cap(w.entries) {
 			if err := w.flush(ctx); err != nil {
