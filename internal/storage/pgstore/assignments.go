@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,31 +70,22 @@ func (s *Store) changeAssignments(ctx context.Context, device *vitals.Name, chan
 	defer s.calls.RUnlock()
 	var refused error
 	err := s.try().run(func(conn *pgx.Conn) error {
+		err := pgx.BeginFunc(context.Background(), conn, func(tx pgx.Tx) error {
+			all, err := s.lockAssignments(tx, device)
+			if err != nil {
+				return err
+			}
+			return change(tx, all)
+		})
 		refused = nil
-		tx, err := conn.Begin(context.Background())
-		if err != nil {
-			return err
-		}
-		defer func() { _ = tx.Rollback(context.Background()) }()
-		all, err := s.lockAssignments(tx, device)
-		if err == nil {
-			err = change(tx, all)
-		}
 		for _, known := range []error{storage.ErrAssigned, storage.ErrNotAssigned, storage.ErrTooManyAssignments, storage.ErrPeriod, storage.ErrCorrupt} {
-			if errors.Is(err, known) {
-				refused = err
-				return tx.Rollback(context.Background())
+			if errors.Is(err, known) { // the outcome is known: it was rolled back
+				refused, err = err, nil
 			}
 		}
-		if err != nil {
-			return err
-		}
-		return tx.Commit(context.Background())
-	}, nil)
-	if err != nil {
 		return err
-	}
-	return refused
+	}, nil)
+	return cmp.Or(err, refused)
 }
 
 // lockAssignments returns the assignments of a device, which nobody else changes until tx ends.
@@ -112,9 +104,7 @@ const (
 )
 
 // queryAssignments returns the assignments that a query finds.
-func (s *Store) queryAssignments(ctx context.Context, q interface {
-	Query(context.Context, string, ...any) (pgx.Rows, error)
-}, which string, args ...any) (all []storage.Assignment, err error) {
+func (s *Store) queryAssignments(ctx context.Context, q querier, which string, args ...any) (all []storage.Assignment, err error) {
 	rows, err := q.Query(ctx, s.sql.of("SELECT device, subject, from_ms, to_ms FROM SCHEMA.assignments "+which), args...)
 	if err != nil {
 		return nil, err

@@ -116,8 +116,8 @@ const (
 var (
 	settledSizes    = []int{text, 8, 2}
 	generationSizes = []int{8, 1}
-	findSizes       = []int{text, 8, 8, nullInt16, nullInt16, nullInt16, nullInt16, nullInt16, 2, 1, nullText}
-	scanSizes       = []int{8, 8, nullInt16, nullInt16, nullInt16, nullInt16, nullInt16, nullInt16, 1, nullText}
+	foundSizes      = []int{text, 2} // and those of the record
+	recordSizes     = []int{8, 8, nullInt16, nullInt16, nullInt16, nullInt16, nullInt16, nullInt16, 1, nullText}
 )
 
 // checkSizes returns an error if the values of a row do not have these lengths: somebody has changed

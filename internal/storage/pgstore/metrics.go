@@ -14,7 +14,6 @@ type counters struct {
 	devices, quorum, timeline       atomic.Int64 // as of the last probe
 	groups, readings, nanos         atomic.Int64
 	unknown, unresolved             atomic.Int64
-	forgotten                       atomic.Int64
 	expiredReadings, expiredDevices atomic.Int64
 
 	mu      sync.Mutex

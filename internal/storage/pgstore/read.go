@@ -191,37 +191,44 @@ func (s *Store) scan(ctx context.Context, dst []storage.Record, sql string, args
 	defer rows.Close()
 	var gateway *vitals.Name // of the last record
 	for n < len(dst) && rows.Next() {
-		v := rows.RawValues()
-		if err := checkSizes(v, scanSizes); err != nil {
+		if dst[n], err = decodeRecord(rows.RawValues(), gateway); err != nil {
 			return 0, err
 		}
-		rec := storage.Record{TimeUnixMs: decodeInt64(v[0]), ReceivedUnixMs: decodeInt64(v[1])}
-		for sg := range vitals.Sign(vitals.NumSigns) {
-			if b := v[2+sg]; b != nil {
-				rec.Values.Set(sg, vitals.Hundredths(decodeInt16(b)))
-			}
-		}
-		if v[7] != nil {
-			if rec.UTCOffset, err = makeOffset(decodeInt16(v[7])); err != nil {
-				return 0, err
-			}
-		}
-		rec.Shared = v[8][0] != 0
-		if v[9] != nil {
-			if gateway == nil || gateway.String() != string(v[9]) {
-				name, err := vitals.ParseName(v[9])
-				if err != nil {
-					return 0, fmt.Errorf("%w: name of a gateway", storage.ErrCorrupt)
-				}
-				gateway = &name
-			}
-			rec.Gateway = gateway
-		}
-		dst[n] = rec
+		gateway = dst[n].Gateway
 		n++
 	}
 	rows.Close()
 	return n, rows.Err()
+}
+
+// decodeRecord decodes the values of recordColumns in the binary format. The record shares the
+// gateway of the one before, if it is the same.
+func decodeRecord(v [][]byte, before *vitals.Name) (r storage.Record, err error) {
+	if err := checkSizes(v, recordSizes); err != nil {
+		return r, err
+	}
+	r.TimeUnixMs, r.ReceivedUnixMs, r.Shared = decodeInt64(v[0]), decodeInt64(v[1]), v[8][0] != 0
+	for sg := range vitals.Sign(vitals.NumSigns) {
+		if b := v[2+sg]; b != nil {
+			r.Values.Set(sg, vitals.Hundredths(decodeInt16(b)))
+		}
+	}
+	if v[7] != nil {
+		if r.UTCOffset, err = makeOffset(decodeInt16(v[7])); err != nil {
+			return r, err
+		}
+	}
+	if v[9] == nil {
+		return r, nil
+	}
+	if r.Gateway = before; before == nil || before.String() != string(v[9]) {
+		name, err := vitals.ParseName(v[9])
+		if err != nil {
+			return r, fmt.Errorf("%w: name of a gateway", storage.ErrCorrupt)
+		}
+		r.Gateway = &name
+	}
+	return r, nil
 }
 
 // makeOffset returns the offset from UTC of a row.

@@ -46,12 +46,7 @@ func (s *Store) resolve(t *try, group []*storage.Entry) (denied map[vitals.Name]
 		return nil, generation, nil
 	}
 	own := *t // an unknown outcome of the registration says nothing about the readings
-	err = own.run(func(conn *pgx.Conn) error {
-		for i := range wanted {
-			wanted[i].denied = 0
-		}
-		return s.register(conn, wanted, s.opt.Move == 0)
-	}, nil)
+	err = own.run(func(conn *pgx.Conn) error { return s.register(conn, wanted, s.opt.Move == 0) }, nil)
 	if err != nil {
 		return nil, 0, fmt.Errorf("%w: register devices: %w", storage.ErrNotWritten, err)
 	}
@@ -123,108 +118,79 @@ func (r *registry) renew(generation int64) {
 }
 
 // register adds devices to the table of devices, or signs to those that are in it. If limited,
-// new devices with awkward names and those beyond the limit are denied.
+// new devices with awkward names and those beyond the limit are denied. It looks first, and counts
+// again under a lock if there is anything to write.
 func (s *Store) register(conn *pgx.Conn, wanted []registration, limited bool) error {
 	ctx := context.Background()
-	names := make([]string, len(wanted))
-	for i := range wanted {
-		names[i] = wanted[i].device.String()
-	}
-	have, count, err := s.registered(ctx, conn, names)
-	if err != nil {
+	if names, _, _, err := s.unregistered(ctx, conn, "", wanted, limited); err != nil || len(names) == 0 {
 		return err
 	}
-	change := map[string]int16{}
-	added := 0
-	for i := range wanted {
-		w := &wanted[i]
-		signs, known := have[names[i]]
-		if known && w.signs&^uint8(signs) == 0 {
-			continue
+	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		names, signs, added, err := s.unregistered(ctx, tx, " FOR UPDATE", wanted, limited)
+		if err != nil || len(names) == 0 {
+			return err
 		}
-		switch {
-		case known || !limited:
-		case w.device.IsAwkward():
-			w.denied = storage.AwkwardName
-			continue
-		case count+int64(added) >= int64(s.opt.MaxDevices):
-			w.denied = storage.TooManyDevices
-			continue
+		if _, err := tx.Exec(ctx, s.sql.of(`INSERT INTO SCHEMA.devices AS d (device, signs) SELECT * FROM unnest($1::text[], $2::smallint[])
+			ON CONFLICT (device) DO UPDATE SET signs = d.signs | excluded.signs`), names, signs); err != nil {
+			return err
 		}
-		if !known {
-			added++
-		}
-		change[names[i]] = int16(w.signs)
-	}
-	if len(change) == 0 {
-		return nil
-	}
-	return s.writeDevices(ctx, conn, wanted, change, limited)
+		_, err = tx.Exec(ctx, s.sql.of("UPDATE SCHEMA.meta SET devices = devices + $1"), added)
+		return err
+	})
 }
 
-// registered returns the signs of those devices that are registered, and the number of all.
-func (s *Store) registered(ctx context.Context, q interface {
+// A querier is a connection or a transaction.
+type querier interface {
 	Query(context.Context, string, ...any) (pgx.Rows, error)
 	QueryRow(context.Context, string, ...any) pgx.Row
-}, names []string) (have map[string]int16, count int64, err error) {
-	if err := q.QueryRow(ctx, s.sql.of("SELECT devices FROM SCHEMA.meta")).Scan(&count); err != nil {
-		return nil, 0, err
-	}
-	rows, err := q.Query(ctx, s.sql.of("SELECT device, signs FROM SCHEMA.devices WHERE device = ANY($1)"), names)
-	if err != nil {
-		return nil, 0, err
-	}
-	have = map[string]int16{}
-	var device string
-	var signs int16
-	_, err = pgx.ForEachRow(rows, []any{&device, &signs}, func() error { have[device] = signs; return nil })
-	return have, count, err
 }
 
-// writeDevices writes the devices in change. It counts new ones under a lock, and denies those
-// that are too many by now.
-func (s *Store) writeDevices(ctx context.Context, conn *pgx.Conn, wanted []registration, change map[string]int16, limited bool) error {
-	tx, err := conn.Begin(ctx)
-	if err != nil {
-		return err
+// unregistered returns the devices that are to be written, by name, with their signs, and the number
+// of new ones among them. It sets which of wanted are denied.
+func (s *Store) unregistered(ctx context.Context, q querier, lock string, wanted []registration, limited bool) (names []string, signs []int16, added int64, err error) {
+	var count int64
+	if err := q.QueryRow(ctx, s.sql.of("SELECT devices FROM SCHEMA.meta"+lock)).Scan(&count); err != nil {
+		return nil, nil, 0, err
 	}
-	defer func() { _ = tx.Rollback(ctx) }()
-	if _, err := tx.Exec(ctx, s.sql.of("SELECT FROM SCHEMA.meta FOR UPDATE")); err != nil {
-		return err
-	}
-	have, count, err := s.registered(ctx, tx, slices.Collect(maps.Keys(change)))
-	if err != nil {
-		return err
-	}
-	added := int64(0)
+	all := make([]string, len(wanted))
 	for i := range wanted {
-		name := wanted[i].device.String()
-		if _, changed := change[name]; !changed {
+		all[i] = wanted[i].device.String()
+	}
+	rows, err := q.Query(ctx, s.sql.of("SELECT device, signs FROM SCHEMA.devices WHERE device = ANY($1)"), all)
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	have := map[string]int16{}
+	var device string
+	var sign int16
+	if _, err = pgx.ForEachRow(rows, []any{&device, &sign}, func() error { have[device] = sign; return nil }); err != nil {
+		return nil, nil, 0, err
+	}
+	change := map[string]int16{}
+	for i := range wanted {
+		w := &wanted[i]
+		w.denied = 0
+		old, known := have[all[i]]
+		switch {
+		case known && w.signs&^uint8(old) == 0:
 			continue
-		}
-		if _, known := have[name]; known {
+		case known:
+		case limited && w.device.IsAwkward():
+			w.denied = storage.AwkwardName
 			continue
-		}
-		if limited && count+added >= int64(s.opt.MaxDevices) {
-			wanted[i].denied = storage.TooManyDevices
-			delete(change, name)
+		case limited && count+added >= int64(s.opt.MaxDevices):
+			w.denied = storage.TooManyDevices
 			continue
+		default:
+			added++
 		}
-		added++
+		change[all[i]] = int16(w.signs)
 	}
-	names := slices.Sorted(maps.Keys(change))
-	signs := make([]int16, len(names))
-	for i, name := range names {
-		signs[i] = change[name]
+	names = slices.Sorted(maps.Keys(change)) // in the same order in all nodes, which then do not deadlock
+	for _, name := range names {
+		signs = append(signs, change[name])
 	}
-	if _, err := tx.Exec(ctx, s.sql.of(`INSERT INTO SCHEMA.devices AS d (device, signs) SELECT * FROM unnest($1::text[], $2::smallint[])
-		ON CONFLICT (device) DO UPDATE SET signs = d.signs | excluded.signs`), names, signs); err != nil {
-		return err
-	}
-	if _, err := tx.Exec(ctx, s.sql.of("UPDATE SCHEMA.meta SET devices = devices + $1"), added); err != nil {
-		return err
-	}
-	return tx.Commit(ctx)
+	return names, signs, added, nil
 }
 
 // storedLocked notes a reading that a lane is about to store, and reports whether the row of its

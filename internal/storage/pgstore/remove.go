@@ -118,7 +118,7 @@ func (s *Store) erase(e *storage.Erasure, record func(storage.Erasure) error, fi
 	}
 	var rest int64
 	if err := s.try().run(func(conn *pgx.Conn) (err error) {
-		rest, err = s.forgetDevices(conn, []string{name}, e)
+		rest, _, err = s.forgetDevices(conn, []string{name}, e)
 		return err
 	}, nil); err != nil {
 		return unfinished(err)
@@ -136,49 +136,39 @@ func rangeOf(e *storage.Erasure) (firstMs, lastMs int64) {
 }
 
 // forgetDevices deletes the rows of devices that have no readings, while no group is being stored.
-// If erased is not nil, it deletes what that says before, and returns the number of readings.
-func (s *Store) forgetDevices(conn *pgx.Conn, names []string, erased *storage.Erasure) (readings int64, err error) {
+// If erased is not nil, it deletes what that says before. It returns the numbers of readings and of
+// devices.
+func (s *Store) forgetDevices(conn *pgx.Conn, names []string, erased *storage.Erasure) (readings, devices int64, err error) {
 	ctx := context.Background()
-	tx, err := conn.Begin(ctx)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = tx.Rollback(ctx) }()
-	// Waits for the groups that are being stored, and keeps others out until the commit: those
-	// will see the new generation. ONLY, so as not to wait for a vacuum of a partition.
-	if err := limitWait(tx); err != nil {
-		return 0, err
-	}
-	if _, err := tx.Exec(ctx, s.sql.of("LOCK TABLE ONLY SCHEMA.readings IN SHARE ROW EXCLUSIVE MODE")); err != nil {
-		return 0, err
-	}
-	if erased != nil {
-		if readings, err = s.removeErased(tx, erased); err != nil {
-			return 0, err
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		// Waits for the groups that are being stored, and keeps others out until the commit: those
+		// will see the new generation. ONLY, so as not to wait for a vacuum of a partition.
+		err := s.lock(tx, "SCHEMA.readings IN SHARE ROW EXCLUSIVE MODE")
+		if err == nil && erased != nil {
+			readings, err = s.removeErased(tx, erased)
 		}
-	}
-	if _, err := tx.Exec(ctx, s.sql.of("SELECT FROM SCHEMA.meta FOR UPDATE")); err != nil {
-		return 0, err
-	}
-	tag, err := tx.Exec(ctx, s.sql.of(`DELETE FROM SCHEMA.devices AS d WHERE device = ANY($1)
-		AND NOT EXISTS (SELECT FROM SCHEMA.readings AS r WHERE r.device = d.device)`), names)
-	if err != nil {
-		return 0, err
-	}
-	if _, err := tx.Exec(ctx, s.sql.of("UPDATE SCHEMA.meta SET devices = devices - $1, generation = generation + 1"), tag.RowsAffected()); err != nil {
-		return 0, err
-	}
-	if err := tx.Commit(ctx); err != nil {
-		return 0, err
-	}
-	s.counters.forgotten.Add(tag.RowsAffected())
-	return readings, nil
+		if err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, s.sql.of("SELECT FROM SCHEMA.meta FOR UPDATE")); err != nil {
+			return err
+		}
+		tag, err := tx.Exec(ctx, s.sql.of(`DELETE FROM SCHEMA.devices AS d WHERE device = ANY($1)
+			AND NOT EXISTS (SELECT FROM SCHEMA.readings AS r WHERE r.device = d.device)`), names)
+		if err != nil {
+			return err
+		}
+		devices = tag.RowsAffected()
+		_, err = tx.Exec(ctx, s.sql.of("UPDATE SCHEMA.meta SET devices = devices - $1, generation = generation + 1"), devices)
+		return err
+	})
+	return readings, devices, err
 }
 
-// limitWait bounds the time for which tx waits for a lock: if somebody else's transaction takes
+// lock locks tables. It bounds the time for which tx waits: if somebody else's transaction takes
 // longer, all groups would wait for tx too.
-func limitWait(tx pgx.Tx) error {
-	_, err := tx.Exec(context.Background(), "SET LOCAL lock_timeout = '1s'")
+func (s *Store) lock(tx pgx.Tx, what string) error {
+	_, err := tx.Exec(context.Background(), s.sql.of("SET LOCAL lock_timeout = '1s'; LOCK TABLE ONLY "+what))
 	return err
 }
 
@@ -296,9 +286,10 @@ func (s *Store) forgetEmpty(devices []string, x *storage.Expiry) error {
 		if err != nil || len(empty) == 0 {
 			return err
 		}
-		before := s.counters.forgotten.Load()
-		_, err = s.forgetDevices(conn, empty, nil)
-		x.Devices += s.counters.forgotten.Load() - before
+		_, forgotten, err := s.forgetDevices(conn, empty, nil)
+		if err == nil {
+			x.Devices += forgotten
+		}
 		return err
 	}, nil)
 }
@@ -357,37 +348,33 @@ func (s *Store) listPartitions(conn *pgx.Conn) (numbers []int64, err error) {
 // devices. It leaves a partition alone that is in use for long.
 func (s *Store) dropPartition(conn *pgx.Conn, n, atMost int64) (readings int64, devices []string, err error) {
 	ctx := context.Background()
-	tx, err := conn.Begin(ctx)
-	if err != nil {
-		return 0, nil, err
-	}
-	defer func() { _ = tx.Rollback(ctx) }()
 	table := fmt.Sprintf("%s.%s%d", s.opt.Schema, partitionPrefix, n)
-	if err := limitWait(tx); err != nil {
-		return 0, nil, err
-	}
-	if _, err := tx.Exec(ctx, s.sql.of("LOCK TABLE ONLY SCHEMA.readings, "+table+" IN ACCESS EXCLUSIVE MODE")); err != nil {
-		if state := sqlState(err); state == lockNotAvailable || state == noTable { // another node has dropped it
-			return 0, nil, nil
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		if err := s.lock(tx, "SCHEMA.readings, "+table+" IN ACCESS EXCLUSIVE MODE"); err != nil {
+			return err
 		}
-		return 0, nil, err
+		if err := tx.QueryRow(ctx, fmt.Sprintf("SELECT count(*) FROM (SELECT FROM %s LIMIT $1) AS r", table), max(atMost, 0)+1).Scan(&readings); err != nil {
+			return err
+		}
+		if readings > atMost {
+			return errKept
+		}
+		rows, err := tx.Query(ctx, "SELECT DISTINCT device FROM "+table)
+		if err != nil {
+			return err
+		}
+		if devices, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, "DROP TABLE "+table)
+		return err
+	})
+	if state := sqlState(err); state == lockNotAvailable || state == noTable || errors.Is(err, errKept) { // another node has dropped it
+		return 0, nil, nil
 	}
-	if err := tx.QueryRow(ctx, fmt.Sprintf("SELECT count(*) FROM (SELECT FROM %s LIMIT $1) AS r", table), max(atMost, 0)+1).Scan(&readings); err != nil || readings > atMost {
-		return 0, nil, err
-	}
-	rows, err := tx.Query(ctx, "SELECT DISTINCT device FROM "+table)
-	if err != nil {
-		return 0, nil, err
-	}
-	if devices, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
-		return 0, nil, err
-	}
-	if _, err := tx.Exec(ctx, "DROP TABLE "+table); err != nil {
-		return 0, nil, err
-	}
-	if err := tx.Commit(ctx); err != nil {
-		return 0, nil, err
-	}
-	s.partitions.forget()
-	return readings, devices, nil
+	s.partitions.Delete(n)
+	return readings, devices, err
 }
+
+// errKept rolls back what dropPartition has begun.
+var errKept = errors.New("the partition has more readings")

@@ -114,30 +114,25 @@ func (s *Store) version(ctx context.Context, conn *pgx.Conn) (version int, err e
 
 // step migrates the schema by one version.
 func (s *Store) step(ctx context.Context, conn *pgx.Conn, version int) error {
-	tx, err := conn.Begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = tx.Rollback(context.Background()) }()
-	if version == 0 {
-		// IF NOT EXISTS would need the right to create schemas even if this one exists.
-		var exists bool
-		if err := tx.QueryRow(ctx, "SELECT to_regnamespace($1) IS NOT NULL", s.opt.Schema).Scan(&exists); err != nil {
-			return err
-		}
-		if !exists {
-			if _, err := tx.Exec(ctx, "CREATE SCHEMA "+s.opt.Schema); err != nil {
+	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		if version == 0 {
+			// IF NOT EXISTS would need the right to create schemas even if this one exists.
+			var exists bool
+			if err := tx.QueryRow(ctx, "SELECT to_regnamespace($1) IS NOT NULL", s.opt.Schema).Scan(&exists); err != nil {
 				return err
 			}
+			if !exists {
+				if _, err := tx.Exec(ctx, "CREATE SCHEMA "+s.opt.Schema); err != nil {
+					return err
+				}
+			}
 		}
-	}
-	if _, err := tx.Exec(ctx, s.sql.of(migrations[version])); err != nil {
+		if _, err := tx.Exec(ctx, s.sql.of(migrations[version])); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, s.sql.of("UPDATE SCHEMA.meta SET version = $1"), version+1)
 		return err
-	}
-	if _, err := tx.Exec(ctx, s.sql.of("UPDATE SCHEMA.meta SET version = $1"), version+1); err != nil {
-		return err
-	}
-	return tx.Commit(ctx)
+	})
 }
 
 // partitionMs is the width of a partition of readings: 30 days.
@@ -157,39 +152,43 @@ func endOf(partition int64) int64 {
 	return (partition + 1) * partitionMs
 }
 
+// ensurePartitions creates the partitions that the readings of w need.
+func (s *Store) ensurePartitions(conn *pgx.Conn, w *work) error {
+	last := int64(-1)
+	for i := range w.chains {
+		n := partitionOf(w.items[w.chains[i].from].e.Reading.TimeUnixMs)
+		if n == last {
+			continue
+		}
+		last = n
+		if _, known := s.partitions.Load(n); known {
+			continue
+		}
+		if err := s.createPartition(conn, n); err != nil {
+			return err
+		}
+		s.partitions.Store(n, true)
+	}
+	return nil
+}
+
 // createPartition creates a partition unless there is one. It does not wait for statements that
 // read or write other partitions.
 func (s *Store) createPartition(conn *pgx.Conn, partition int64) error {
-	ctx := context.Background()
-	tx, err := conn.Begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = tx.Rollback(ctx) }()
-	if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", s.lockKey); err != nil {
-		return err
-	}
-	table := fmt.Sprintf("%s.%s%d", s.opt.Schema, partitionPrefix, partition)
-	var exists bool
-	if err := tx.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", table).Scan(&exists); err != nil {
-		return err
-	}
-	if exists {
-		return tx.Commit(ctx)
-	}
 	end := fmt.Sprint(endOf(partition))
 	if endOf(partition) == math.MaxInt64 {
 		end = "MAXVALUE"
 	}
-	for _, sql := range []string{
-		"CREATE TABLE " + table + " (LIKE SCHEMA.readings INCLUDING ALL)",
-		fmt.Sprintf("ALTER TABLE SCHEMA.readings ATTACH PARTITION %s FOR VALUES FROM (%d) TO (%s)", table, partition*partitionMs, end),
-	} {
-		if _, err := tx.Exec(ctx, s.sql.of(sql)); err != nil {
-			return err
-		}
-	}
-	return tx.Commit(ctx)
+	_, err := conn.Exec(context.Background(), s.sql.of(strings.NewReplacer(
+		"LOCK", fmt.Sprint(s.lockKey), "TABLE_", fmt.Sprint("SCHEMA.", partitionPrefix, partition), "FIRST", fmt.Sprint(partition*partitionMs), "END_", end,
+	).Replace(`DO $$ BEGIN
+	PERFORM pg_advisory_xact_lock(LOCK);
+	IF to_regclass('TABLE_') IS NULL THEN
+		CREATE TABLE TABLE_ (LIKE SCHEMA.readings INCLUDING ALL);
+		ALTER TABLE SCHEMA.readings ATTACH PARTITION TABLE_ FOR VALUES FROM (FIRST) TO (END_);
+	END IF;
+END $$`)))
+	return err
 }
 
 // statements are the SQL texts of a store.
@@ -201,6 +200,9 @@ type statements struct {
 
 	latest, devices, scan, scanDown string
 }
+
+// recordColumns are the columns of a row r that decodeRecord decodes.
+const recordColumns = "r.time_ms, r.received_ms, r.sys, r.dia, r.spo2, r.hr, r.rhr, r.utc_offset, r.shared, r.gateway"
 
 // of replaces SCHEMA by the schema's name.
 func (q *statements) of(sql string) string { return strings.ReplaceAll(sql, "SCHEMA", q.schema) }
@@ -228,7 +230,7 @@ WHERE ` + each("(r.COL <> excluded.COL) IS NOT TRUE", " AND ") + `
 	AND NOT (excluded.had < 0 AND ` + others + ` AND (` + each("r.COL IS NOT NULL AND excluded.COL IS NOT NULL", " OR ") + `))
 RETURNING device, time_ms, had`),
 
-		q.find: q.of(`SELECT k.device, k.time_ms, r.received_ms, r.sys, r.dia, r.spo2, r.hr, r.rhr, r.had, r.shared, r.gateway
+		q.find: q.of(`SELECT k.device, r.had, ` + recordColumns + `
 FROM unnest($1::text[], $2::bigint[]) AS k(device, time_ms)
 CROSS JOIN LATERAL (SELECT * FROM SCHEMA.readings AS r WHERE r.device = k.device AND r.time_ms = k.time_ms LIMIT 1) AS r`),
 
@@ -255,7 +257,7 @@ LEFT JOIN LATERAL (SELECT r.time_ms FROM SCHEMA.readings AS r WHERE r.device = d
 	q.latest = q.of(fmt.Sprintf(latest, "device = $1"))
 	q.devices = q.of(fmt.Sprintf(latest, "device > $1 ORDER BY device LIMIT $2"))
 
-	const scan = `SELECT time_ms, received_ms, sys, dia, spo2, hr, rhr, utc_offset, shared, gateway FROM SCHEMA.readings
+	const scan = `SELECT ` + recordColumns + ` FROM SCHEMA.readings AS r
 WHERE device = $1 AND time_ms >= $2 AND time_ms < $3 ORDER BY time_ms %s LIMIT $4`
 	q.scan, q.scanDown = q.of(fmt.Sprintf(scan, "")), q.of(fmt.Sprintf(scan, "DESC"))
 	return q

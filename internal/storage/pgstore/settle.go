@@ -62,8 +62,6 @@ const maxStatements = 8
 // maxKept is the number of readings for which a work keeps its buffers.
 const maxKept = 1 << 14
 
-func newWork() *work { return &work{} }
-
 // errUnsettled means that records were removed again and again while readings of them were
 // settled.
 var errUnsettled = errors.New("the deadline passed before all readings were settled")
@@ -159,7 +157,7 @@ func (w *work) pass(t *try) error {
 			return err
 		}
 		return w.send(conn.PgConn(), statements, hinted)
-	}, w.s.partitions.forget)
+	}, w.s.partitions.Clear)
 	if err != nil {
 		return err
 	}
@@ -180,10 +178,10 @@ func (w *work) pass(t *try) error {
 	for i := range w.chains {
 		c := &w.chains[i]
 		r := w.items[c.from].e.Reading
-		for next < len(found) && compareKeys(r, &found[next].device, found[next].timeUnixMs) > 0 {
+		for next < len(found) && compareKeys(r, &found[next].device, found[next].TimeUnixMs) > 0 {
 			next++
 		}
-		if next < len(found) && compareKeys(r, &found[next].device, found[next].timeUnixMs) == 0 {
+		if next < len(found) && compareKeys(r, &found[next].device, found[next].TimeUnixMs) == 0 {
 			c.have, c.later = &found[next], found[next]
 			w.trace(c)
 		}
@@ -273,49 +271,48 @@ func (w *work) send(conn *pgconn.PgConn, statements int, hinted bool) error {
 
 // receive reads the results of send.
 func (w *work) receive(results *pgconn.MultiResultReader, statements int, hinted bool) error {
-	for k := range statements {
+	// each calls row with each row of the next result.
+	each := func(sizes []int, row func(v [][]byte) error) error {
 		if !results.NextResult() {
 			return results.Close()
 		}
 		rows := results.ResultReader()
-		next := 0
 		for rows.NextRow() {
 			v := rows.Values()
-			if err := checkSizes(v, settledSizes); err != nil {
+			if err := checkSizes(v, sizes); err != nil {
 				return err
 			}
+			if err := row(v); err != nil {
+				return err
+			}
+		}
+		_, err := rows.Close()
+		return err
+	}
+	for k := range statements {
+		next := 0
+		if err := each(settledSizes, func(v [][]byte) error {
 			if next = w.match(k, next, v[0], decodeInt64(v[1])); next < 0 {
 				return errors.New("PostgreSQL returned a reading that was not sent")
 			}
 			it := &w.items[w.rows[k][next]]
 			it.wrote, it.had = true, uint8(max(decodeInt16(v[2]), 0))
 			next++
-		}
-		if _, err := rows.Close(); err != nil {
+			return nil
+		}); err != nil {
 			return err
 		}
 	}
 	if hinted {
-		if !results.NextResult() {
-			return results.Close()
-		}
-		if _, err := results.ResultReader().Close(); err != nil {
+		if err := each(nil, nil); err != nil {
 			return err
 		}
 	}
-	if !results.NextResult() {
-		return results.Close()
-	}
-	rows := results.ResultReader()
 	standbys := true
-	if rows.NextRow() {
-		v := rows.Values()
-		if err := checkSizes(v, generationSizes); err != nil {
-			return err
-		}
+	err := each(generationSizes, func(v [][]byte) error {
 		w.generation, standbys = decodeInt64(v[0]), v[1][0] != 0
-	}
-	_, err := rows.Close()
+		return nil
+	})
 	if err == nil && !standbys && !w.s.opt.Single {
 		err = ErrNotReplicated
 	}
@@ -351,15 +348,16 @@ func (w *work) mustFindOne(c *chain) bool {
 	return c.from+c.sent < c.to || slices.ContainsFunc(w.items[c.from:c.from+c.sent], func(it item) bool { return !it.wrote })
 }
 
-// A record is a stored record.
+// A record is a stored record, with its row's key and bits.
 type record struct {
-	device     vitals.Name
-	timeUnixMs int64
-	receivedMs int64
-	values     vitals.Values
-	had        int16
-	shared     bool
-	gateway    vitals.Name
+	storage.Record
+	device vitals.Name
+	had    int16
+}
+
+// isOf reports whether the record names this gateway.
+func (r *record) isOf(gateway *vitals.Name) bool {
+	return r.Gateway == nil && gateway.IsZero() || r.Gateway != nil && *r.Gateway == *gateway
 }
 
 // find reads the records of the chains that need them, in the order of the chains.
@@ -384,31 +382,21 @@ func (w *work) find(conn *pgconn.PgConn) (found []record, err error) {
 		err = closeErr
 	}
 	slices.SortFunc(found, func(a, b record) int {
-		return compareKeys(&vitals.Reading{Device: a.device, TimeUnixMs: a.timeUnixMs}, &b.device, b.timeUnixMs)
+		return compareKeys(&vitals.Reading{Device: a.device, TimeUnixMs: a.TimeUnixMs}, &b.device, b.TimeUnixMs)
 	})
 	return found, err
 }
 
 func (r *record) decode(v [][]byte) (err error) {
-	if err := checkSizes(v, findSizes); err != nil {
+	if err := checkSizes(v[:min(len(v), len(foundSizes))], foundSizes); err != nil {
 		return err
 	}
 	if r.device, err = vitals.ParseName(v[0]); err != nil {
 		return fmt.Errorf("%w: name of a device", storage.ErrCorrupt)
 	}
-	r.timeUnixMs, r.receivedMs = decodeInt64(v[1]), decodeInt64(v[2])
-	for sg := range vitals.Sign(vitals.NumSigns) {
-		if b := v[3+sg]; b != nil {
-			r.values.Set(sg, vitals.Hundredths(decodeInt16(b)))
-		}
-	}
-	r.had, r.shared = decodeInt16(v[8]), v[9][0] != 0
-	if v[10] != nil {
-		if r.gateway, err = vitals.ParseName(v[10]); err != nil {
-			return fmt.Errorf("%w: name of a gateway", storage.ErrCorrupt)
-		}
-	}
-	return nil
+	r.had = decodeInt16(v[1])
+	r.Record, err = decodeRecord(v[len(foundSizes):], nil)
+	return err
 }
 
 // conclude settles the items as far as the results of the transaction, and the records that were
@@ -441,7 +429,7 @@ func (w *work) conclude(t *try) {
 		case c.have == nil: // erased meanwhile
 		case i < c.from+c.sent:
 			then := *c.have
-			then.values = without(&c.have.values, it.then)
+			then.Values = without(&c.have.Values, it.then)
 			it.done = it.compare(&then, t.unknown)
 		default:
 			it.done = it.reject(c)
@@ -478,8 +466,8 @@ func without(values *vitals.Values, signs uint8) (kept vitals.Values) {
 // reject settles an item that was not sent if it is to be rejected, and reports whether it is. So
 // many readings of one record need few transactions.
 func (it *item) reject(c *chain) bool {
-	_, contradicts := firstConflict(&c.have.values, &it.e.Reading.Values)
-	if _, will := firstConflict(&c.later.values, &it.e.Reading.Values); will && !contradicts {
+	_, contradicts := firstConflict(&c.have.Values, &it.e.Reading.Values)
+	if _, will := firstConflict(&c.later.Values, &it.e.Reading.Values); will && !contradicts {
 		c.blocked = true
 	}
 	switch {
@@ -494,7 +482,7 @@ func (it *item) reject(c *chain) bool {
 // guarded reports whether the comparison of it with a record needs its Guard's permission.
 func (it *item) guarded(have *record) bool {
 	r := it.e.Reading
-	return it.e.Guard != nil && !it.cleared && (have.shared || have.gateway != r.Gateway) && have.values.Present()&r.Values.Present() != 0
+	return it.e.Guard != nil && !it.cleared && (have.Shared || !have.isOf(&r.Gateway)) && have.Values.Present()&r.Values.Present() != 0
 }
 
 // compare settles an item whose statement has changed nothing, and reports whether it could. It
@@ -509,7 +497,7 @@ func (it *item) compare(have *record, retried bool) bool {
 		e.Outcome = storage.Withheld
 		return true
 	}
-	if sg, ok := firstConflict(&have.values, &e.Reading.Values); ok {
+	if sg, ok := firstConflict(&have.Values, &e.Reading.Values); ok {
 		e.Outcome, e.Sign = storage.Conflict, sg
 		return true
 	}
@@ -518,13 +506,13 @@ func (it *item) compare(have *record, retried bool) bool {
 		it.cleared = true
 		return false
 	}
-	if e.Reading.Values.Present()&^have.values.Present() != 0 {
+	if e.Reading.Values.Present()&^have.Values.Present() != 0 {
 		return false
 	}
 	e.Outcome = storage.Duplicate
 	switch {
 	case !retried:
-	case have.receivedMs == e.ReceivedUnixMs && have.gateway == e.Reading.Gateway:
+	case have.ReceivedUnixMs == e.ReceivedUnixMs && have.isOf(&e.Reading.Gateway):
 		e.Outcome = storage.Stored
 	case have.had > 0:
 		e.Outcome = storage.Completed
@@ -534,17 +522,17 @@ func (it *item) compare(have *record, retried bool) bool {
 
 // merge changes r as settling a reading would.
 func (r *record) merge(reading *vitals.Reading) {
-	if _, ok := firstConflict(&r.values, &reading.Values); ok || reading.Values.Present()&^r.values.Present() == 0 {
+	if _, ok := firstConflict(&r.Values, &reading.Values); ok || reading.Values.Present()&^r.Values.Present() == 0 {
 		return
 	}
 	for sg := range vitals.Sign(vitals.NumSigns) {
 		if v, ok := reading.Values.Get(sg); ok {
-			r.values.Set(sg, v)
+			r.Values.Set(sg, v)
 		}
 	}
-	r.shared = r.shared || r.gateway != reading.Gateway
-	if r.gateway.IsZero() {
-		r.gateway = reading.Gateway
+	r.Shared = r.Shared || !r.isOf(&reading.Gateway)
+	if r.Gateway == nil && !reading.Gateway.IsZero() {
+		r.Gateway = &reading.Gateway
 	}
 }
 

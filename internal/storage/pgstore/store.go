@@ -25,7 +25,7 @@ type Store struct {
 	write, read *pgxpool.Pool
 	alone       *pgx.Conn // holds the lock of a store that is moved; nil: there is none
 	registry    registry
-	partitions  partitions
+	partitions  sync.Map // the numbers of the partitions that this node knows
 	counters    counters
 	works       sync.Pool // of *work
 
@@ -34,7 +34,7 @@ type Store struct {
 	// unswept is set if the rows of some devices without readings may have stayed: before the first
 	// Expire of a process, and after one with an error or an unknown outcome.
 	unswept atomic.Bool
-	unsafe   sync.Once   // logs that fsync is off
+	unsafe  sync.Once // logs that fsync is off
 
 	// calls is held by each call for reading, and by Close.
 	calls  sync.RWMutex
@@ -58,7 +58,7 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	s := &Store{opt: opt, sql: newStatements(opt.Schema), lockKey: lockKey("schema", opt.Schema)}
 	s.registry.known = map[vitals.Name]*known{}
 	s.unswept.Store(true)
-	s.works.New = func() any { return newWork() }
+	s.works.New = func() any { return &work{} }
 	write, read, err := opt.pools(s)
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
