@@ -116,7 +116,7 @@ fuzz-mux: ## compare mux with gorilla/mux on random routes for FUZZTIME
 	cd bench && go test ./routers -run '^$$' -fuzz FuzzAgainstGorilla -fuzztime $(FUZZTIME) -fuzzminimizetime 20x -parallel 1 -timeout 0
 
 gorilla-suite: ## run gorilla/mux's own tests against mux
-	cd bench && go run ./cmd/gorilla-suite
+	@.ci/gorilla-suite
 
 crash: setup ## N random faults at random times under random loads, each verified; SEED=… repeats one
 	go test -vet=off -count=1 -run 'TestCrashCampaign$$' -v ./cmd/pulsegate -timeout 0 -crash.rounds $(N) -crash.seed $(SEED) $(if $(PAGE),-crash.page $(abspath $(PAGE)))
@@ -154,6 +154,9 @@ bench-ingest: ## load every server in turn: single readings, batches, idle conne
 bench-store: ## store READINGS readings of DEVICES devices in each server: CPU, disk, restart, scans; into docs/benchmarks.md
 	cd bench && go run ./cmd/bench store --rounds 1 --seconds $(SECONDS) --readings $(READINGS) --devices $(DEVICES) $(if $(PARTS),--parts $(PARTS))
 
+bench-devices: ## measure the memory and the disk space of a device, into docs/limits.md; DEVICES=200000
+	cd bench && go run ./cmd/bench devices --rounds $(ROUNDS) --page ../docs/limits.md $(if $(filter-out file,$(origin DEVICES)),--devices $(DEVICES))
+
 bench-read: ## latest values of a device among 25 million readings, streams of live readings; into docs/benchmarks.md
 	cd bench && go run ./cmd/bench read --rounds $(ROUNDS) --seconds $(SECONDS) $(if $(PARTS),--parts $(PARTS))
 
@@ -166,14 +169,8 @@ bench-fhir: ## search a patient's month page by page, and send Bundles; into doc
 bench-mux: ## compare the routers, into docs/benchmarks.md
 	cd bench && go run ./cmd/bench mux --rounds $(ROUNDS) --time $(BENCHTIME)
 
-bench-sim: ## compare the cost of a request in pulsegate sim and wrk, into docs/benchmarks.md
-	cd bench && go run ./cmd/bench sim --rounds $(ROUNDS) --seconds $(SECONDS)
-
 overload: ## load a server with up to five times its capacity, into docs/benchmarks.md
 	cd bench && go run ./cmd/bench overload --rounds $(ROUNDS) --seconds $(SECONDS)
-
-profile-cost: ## measure the cost of pulsegate profile for the server, as ratios
-	cd bench && go run ./cmd/bench profile-cost --rounds $(ROUNDS) --seconds $(SECONDS)
 
 bench-smoke: ## every benchmark once, answers verified, allocations asserted
 	@.ci/bench-smoke

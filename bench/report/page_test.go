@@ -45,7 +45,7 @@ func TestPageHasBlocks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"bench-ingest", "bench-micro", "bench-mux", "bench-sim", "bench-store", "bench-store-large"} {
+	for _, name := range []string{"bench-ingest", "bench-micro", "bench-mux", "bench-store", "bench-store-large"} {
 		if _, err := report.ReplaceBlock(page, name, ""); err != nil {
 			t.Error(err)
 		}

@@ -29,7 +29,7 @@ const (
 )
 
 // batchAnswer is the answer to a batch of new readings.
-var batchAnswer = fmt.Appendf(nil, `{"stored":%d,"duplicate":0}`, batchReadings)
+var batchAnswer = fmt.Appendf(nil, "{\"stored\":%d,\"duplicate\":0}\n", batchReadings)
 
 func isBatchAnswer(answer []byte) bool { return bytes.Equal(answer, batchAnswer) }
 

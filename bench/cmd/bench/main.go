@@ -9,12 +9,11 @@
 //     single readings (with wrk), batches and idle connections.
 //   - store loads Pulsegate and databases with many millions of readings, and measures
 //     what they cost on the disk.
+//   - devices measures the memory and the disk space of a device, for docs/limits.md.
 //   - read measures the latest values of a device, and streams of live readings.
 //   - postgres loads Pulsegate with PostgreSQL as its store.
 //   - fhir measures searches and Bundles of FHIR.
 //   - overload loads a server with more than its capacity.
-//   - sim compares the cost of a request for the load generators pulsegate sim and wrk.
-//   - profile-cost measures the cost of pulsegate profile for the server.
 //   - micro runs the microbenchmarks and compares them with benchstat.
 //   - mux compares the routers of package routers.
 //
@@ -54,17 +53,16 @@ func main() {
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	var commands struct {
-		Ingest      ingestCommand      `cmd:"" help:"Load every server in turn: single readings, batches, idle connections."`
-		Store       storeCommand       `cmd:"" help:"Load servers with many readings: CPU time until all is compacted, disk space, restart, scans."`
-		Read        readCommand        `cmd:"" help:"Measure the latest values of a device among many readings, and streams of live readings."`
-		Postgres    postgresCommand    `cmd:"" help:"Load Pulsegate with PostgreSQL as its store: single readings, batches, standbys, two servers, many rows."`
-		FHIR        fhirCommand        `cmd:"" name:"fhir" help:"Search a patient's month, and send Bundles."`
-		Overload    overloadCommand    `cmd:"" help:"Load a server with more than its capacity."`
-		Sim         simCommand         `cmd:"" help:"Compare the cost of a request for pulsegate sim and wrk."`
-		ProfileCost profileCostCommand `cmd:"" help:"Measure the cost of pulsegate profile for the server, as ratios."`
-		Micro       microCommand       `cmd:"" help:"Run the microbenchmarks and compare them with benchstat."`
-		Mux         muxCommand         `cmd:"" help:"Compare the routers."`
-		Flood       floodCommand       `cmd:"" hidden:"" help:"Make TLS handshakes."`
+		Ingest   ingestCommand   `cmd:"" help:"Load every server in turn: single readings, batches, idle connections."`
+		Store    storeCommand    `cmd:"" help:"Load servers with many readings: CPU time until all is compacted, disk space, restart, scans."`
+		Devices  devicesCommand  `cmd:"" help:"Measure the memory and the disk space of a device."`
+		Read     readCommand     `cmd:"" help:"Measure the latest values of a device among many readings, and streams of live readings."`
+		Postgres postgresCommand `cmd:"" help:"Load Pulsegate with PostgreSQL as its store: single readings, batches, standbys, two servers, many rows."`
+		FHIR     fhirCommand     `cmd:"" name:"fhir" help:"Search a patient's month, and send Bundles."`
+		Overload overloadCommand `cmd:"" help:"Load a server with more than its capacity."`
+		Micro    microCommand    `cmd:"" help:"Run the microbenchmarks and compare them with benchstat."`
+		Mux      muxCommand      `cmd:"" help:"Compare the routers."`
+		Flood    floodCommand    `cmd:"" hidden:"" help:"Make TLS handshakes."`
 	}
 	parser, err := kong.New(&commands, kong.Name("bench"), kong.BindTo(ctx, (*context.Context)(nil)), kong.BindTo(out, (*io.Writer)(nil)))
 	if err != nil {

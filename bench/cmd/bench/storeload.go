@@ -161,6 +161,7 @@ type httpSink struct {
 	head string // of a request, up to the length
 	want []byte // body of the answer; nil: any
 	code int    // status of the answer
+	addr string
 	conn net.Conn
 	in   *bufio.Reader
 	body bytes.Buffer
@@ -168,13 +169,19 @@ type httpSink struct {
 }
 
 func openHTTP(ctx context.Context, addr, path string, e encoder, code int, want []byte) (sink, error) {
-	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "tcp", addr)
-	if err != nil {
-		return nil, fmt.Errorf("connect: %w", err)
-	}
 	head := "POST " + path + " HTTP/1.1\r\nHost: " + addr + "\r\nContent-Length: "
-	return &httpSink{encoder: e, head: head, want: want, code: code, conn: conn, in: bufio.NewReader(conn)}, nil
+	s := &httpSink{encoder: e, head: head, want: want, code: code, addr: addr}
+	return s, s.connect(ctx)
+}
+
+func (s *httpSink) connect(ctx context.Context) error {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "tcp", s.addr)
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	s.conn, s.in = conn, bufio.NewReader(conn)
+	return nil
 }
 
 // openOwn returns how to connect to Pulsegate.
@@ -210,8 +217,14 @@ func (s *httpSink) send(ctx context.Context, batch []byte) (time.Duration, error
 	}
 	if resp.StatusCode == http.StatusServiceUnavailable {
 		seconds, err := strconv.Atoi(resp.Header.Get("Retry-After"))
-		if err != nil || seconds < 1 || resp.Close {
+		if err != nil || seconds < 1 {
 			return 0, fmt.Errorf("status 503, Retry-After %q, body %q", resp.Header.Get("Retry-After"), s.body.Bytes())
+		}
+		if resp.Close { // the batch was rejected before it was read
+			s.close()
+			if err := s.connect(ctx); err != nil {
+				return 0, err
+			}
 		}
 		return time.Duration(seconds) * time.Second, nil
 	}
