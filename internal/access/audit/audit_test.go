@@ -103,7 +103,7 @@ func events(tb testing.TB, path string) string {
 	return strings.Join(all, " ")
 }
 
-func verify(tb testing.TB, path string) audit.Report {
+func verify(tb testing.TB, path string) audit.FileReport {
 	tb.Helper()
 	r, err := audit.Verify(strings.NewReader(read(tb, path)))
 	if err != nil {
@@ -281,7 +281,7 @@ func TestRotation(t *testing.T) {
 	if err != nil || len(files) != 4 { // including the lock
 		t.Errorf("files %v, %v; want the file in use, two older ones and the lock", files, err)
 	}
-	var before audit.Report
+	var before audit.FileReport
 	for _, file := range []string{path + ".2", path + ".1", path} {
 		info, err := os.Stat(file)
 		if err != nil || info.Size() > 64<<10 {

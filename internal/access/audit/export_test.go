@@ -186,11 +186,8 @@ func (f *faultyFile) Close() error {
 func Renamed(k, named *Key) *Key { return &Key{k.private, named.public, k.path + ".renamed"} }
 
 // Verify verifies one file of a log.
-func Verify(r io.Reader) (Report, error) {
+func Verify(r io.Reader) (FileReport, error) {
 	var p position
 	torn, err := p.scan(r, nil)
-	if err != nil {
-		return Report{}, err
-	}
-	return p.report(torn), nil
+	return p.report("", torn), err
 }

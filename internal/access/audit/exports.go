@@ -2,11 +2,8 @@ package audit
 
 import (
 	"context"
-	"net/netip"
 	"sync"
 	"time"
-
-	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // # Exports
@@ -31,22 +28,18 @@ const (
 	maxAllowances = 1 << 16 // tokens that are remembered
 )
 
-// An exporter identifies who exports which device or patient from where.
-type exporter struct {
-	token   string
-	gateway vitals.Name
-	device  vitals.Name
-	subject string
-	peer    netip.Addr
-	actor   string
-}
+// An exporter is who exports which device or patient from where, as the record of exports that
+// other records cover. As a key, its Count is 0.
+type exporter Record
 
 func (r *Record) exporter() exporter {
-	return exporter{r.Token, r.Gateway, r.Device, r.Subject, r.Peer, r.Actor}
+	return exporter{Event: ExportedMore, Token: r.Token, Gateway: r.Gateway, Device: r.Device, Subject: r.Subject, Peer: r.Peer, Actor: r.Actor}
 }
 
 // who returns e without the device, the patient and the address.
-func (e exporter) who() exporter { return exporter{token: e.token, gateway: e.gateway, actor: e.actor} }
+func (e exporter) who() exporter {
+	return exporter{Event: e.Event, Token: e.Token, Gateway: e.Gateway, Actor: e.Actor}
+}
 
 // An exporting describes which exports of an exporter are covered by records.
 type exporting struct {
@@ -114,7 +107,7 @@ func (l *Log) Export(ctx context.Context, r Record) error {
 		return nil
 	}
 	if !records {
-		r = key.record(0)
+		r = Record(key) // without a count, it covers later exports
 	}
 	if err := l.append(ctx, r); err != nil {
 		return err
@@ -202,10 +195,10 @@ func (l *Log) exported(all bool) (records []Record) {
 		if !all && now.Before(x.until) {
 			continue
 		}
-		if x.more > 0 {
-			records = append(records, key.record(x.more))
-		}
 		delete(l.exporting, key)
+		if key.Count = x.more; x.more > 0 {
+			records = append(records, Record(key))
+		}
 	}
 	for key, a := range l.allowances {
 		if !now.Before(a.until) {
@@ -213,15 +206,4 @@ func (l *Log) exported(all bool) (records []Record) {
 		}
 	}
 	return records
-}
-
-// countAgain restores the count of a record that could not be written.
-func (l *Log) countAgain(r *Record) {
-	l.countMore(r.exporter(), r.Count)
-}
-
-// record returns the record of n exports that earlier records cover or, if n is 0, the
-// record that covers later exports.
-func (e exporter) record(n int64) Record {
-	return Record{Event: ExportedMore, Token: e.token, Gateway: e.gateway, Device: e.device, Subject: e.subject, Peer: e.peer, Actor: e.actor, Count: n}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 )
@@ -130,11 +131,11 @@ func (l *Log) openLocked() error {
 		}
 		return l.beginLocked(end)
 	}
-	first, err := l.firstOf(l.path)
+	before, err := l.beforeFirst(l.path)
 	if err != nil {
 		return err
 	}
-	if len(files) > 0 && first.before() != end.mark {
+	if len(files) > 0 && before != end.mark {
 		return fmt.Errorf("%w: %s does not follow %s", ErrCorrupt, l.path, files[len(files)-1])
 	}
 	if l.file, err = l.disk.openAppend(l.path); err != nil {
@@ -151,31 +152,31 @@ func (l *Log) openLocked() error {
 // olderLocked returns the older files to read, oldest first, and whether there is a
 // file in use.
 func (l *Log) olderLocked(known mark) (files []string, inUse bool, err error) {
-	first := beginning{seq: ^uint64(0)}
+	before := mark{seq: math.MaxUint64} // of the first record to read
 	info, err := l.disk.stat(l.path)
 	switch {
 	case err != nil && !errors.Is(err, os.ErrNotExist):
 		return nil, false, err
 	case err == nil && info.Size() > 0:
 		inUse = true
-		if first, err = l.firstOf(l.path); err != nil {
+		if before, err = l.beforeFirst(l.path); err != nil {
 			return nil, false, err
 		}
 	}
-	for n := 1; n <= l.opt.Keep && first.seq > known.seq && first.before() != known; n++ {
+	for n := 1; n <= l.opt.Keep && before.seq >= known.seq && before != known; n++ {
 		if known.seq == 0 && (inUse || n > 1) {
 			break // no record is known: the newest file is enough
 		}
-		older, err := l.firstOf(l.older(n))
+		older, err := l.beforeFirst(l.older(n))
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}
 		if err != nil {
 			return nil, false, err
 		}
-		first, files = older, append(files, l.older(n))
+		before, files = older, append(files, l.older(n))
 	}
-	if known.seq > 0 && first.seq > known.seq && first.before() != known {
+	if known.seq > 0 && before.seq >= known.seq && before != known {
 		return nil, false, known.gone()
 	}
 	slices.Reverse(files)
@@ -200,31 +201,22 @@ func (l *Log) readOlder(path string, before position, follows bool, known mark) 
 	return p, nil
 }
 
-// A beginning describes the first record of a file.
-type beginning struct {
-	seq  uint64
-	prev chain
-}
-
-// before returns the mark of the record before the first.
-func (b beginning) before() mark { return mark{b.seq - 1, b.prev} }
-
-// firstOf reads the first record of a file.
-func (l *Log) firstOf(path string) (b beginning, err error) {
+// beforeFirst reads the first record of a file, and returns the mark of the one before it.
+func (l *Log) beforeFirst(path string) (m mark, err error) {
 	r, err := l.disk.open(path)
 	if err != nil {
-		return b, err
+		return m, err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
 	line, err := bufio.NewReaderSize(r, maxLineBytes).ReadSlice('\n')
 	if err != nil && err != io.EOF && !errors.Is(err, bufio.ErrBufferFull) {
-		return b, err
+		return m, err
 	}
 	var p position
 	if !p.take(bytes.Clone(line)) {
-		return b, fmt.Errorf("%w: line 1", ErrCorrupt)
+		return m, fmt.Errorf("%w: line 1", ErrCorrupt)
 	}
-	return beginning{p.seq, p.prev}, nil
+	return mark{p.seq - 1, p.prev}, nil
 }
 
 // maintain checks that the file was not changed from outside, and signs the log if sign

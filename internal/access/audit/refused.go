@@ -127,7 +127,7 @@ func (l *Log) write(records []Record) error {
 			l.more[reason].Add(n)
 		}
 		if records[i].Event == ExportedMore {
-			l.countAgain(&records[i])
+			l.countMore(records[i].exporter(), records[i].Count)
 		}
 	}
 	return err

@@ -16,8 +16,9 @@ import (
 // the line.
 var ErrCorrupt = errors.New("audit: the log was damaged or changed")
 
-// A Report describes one file of a log.
-type Report struct {
+// A FileReport describes one file of a log.
+type FileReport struct {
+	Path      string
 	Records   uint64
 	FirstSeq  uint64
 	LastSeq   uint64
@@ -26,11 +27,13 @@ type Report struct {
 	TornBytes int64  // bytes of an incomplete last record; only the file in use may have them
 }
 
-func (p *position) report(torn int64) Report {
-	report := Report{Records: p.lines, LastSeq: p.seq, TornBytes: torn}
+func (p *position) report(path string, torn int64) FileReport {
+	report := FileReport{
+		Path: path, Records: p.lines, LastSeq: p.seq, TornBytes: torn,
+		Prev: hex.EncodeToString(p.prev[:]), Chain: hex.EncodeToString(p.chain[:]),
+	}
 	if p.lines > 0 {
 		report.FirstSeq = p.seq - p.lines + 1
-		report.Prev, report.Chain = hex.EncodeToString(p.prev[:]), hex.EncodeToString(p.chain[:])
 	}
 	return report
 }
@@ -52,12 +55,6 @@ type LogReport struct {
 	Head     bool   // the key has a head file, and no record up to its record is missing
 }
 
-// A FileReport describes one file by its path.
-type FileReport struct {
-	Path string
-	Report
-}
-
 // errUnsigned means that a log has no signature of the key.
 var errUnsigned = fmt.Errorf("%w: it has no signature of this key", ErrCorrupt)
 
@@ -77,39 +74,39 @@ func VerifyLog(path string, key *Key) (LogReport, error) {
 			return report, err
 		}
 	}
-	var end mark
-	for i, file := range files {
-		r, err := report.verifyFile(file, key, head)
+	for i, path := range files {
+		file, err := report.verifyFile(path, key, head)
 		if err != nil {
-			return report, fmt.Errorf("verify audit log %s: %w", file, err)
+			return report, fmt.Errorf("verify audit log %s: %w", path, err)
 		}
-		if i > 0 && r.first != end {
-			return report, fmt.Errorf("%w: %s does not follow %s", ErrCorrupt, file, files[i-1])
+		if i > 0 && (file.FirstSeq != report.last().LastSeq+1 || file.Prev != report.last().Chain) {
+			return report, fmt.Errorf("%w: %s does not follow %s", ErrCorrupt, path, files[i-1])
 		}
-		end = r.end
+		report.Files = append(report.Files, file)
+		report.Records += file.Records
 	}
-	report.Chain = hex.EncodeToString(end.chain[:])
+	report.Chain = report.last().Chain
 	// A crash during a rotation may leave one file fewer.
 	if first := report.Files[0].FirstSeq; first > 1 && len(files) < DefaultKeep {
 		report.Removed = first - 1
 	}
 	switch {
-	case report.Head && end.seq < head.seq:
-		return report, fmt.Errorf("%w: it ends with record %d, but record %d was signed", ErrCorrupt, end.seq, head.seq)
+	case report.Head && report.last().LastSeq < head.seq:
+		return report, fmt.Errorf("%w: it ends with record %d, but record %d was signed", ErrCorrupt, report.last().LastSeq, head.seq)
 	case key != nil && report.Signed == 0:
 		return report, errUnsigned
 	}
 	return report, nil
 }
 
-// ends are the marks of the record before the first one of a file, and of its last one.
-type ends struct{ first, end mark }
+// last returns the report of the newest file.
+func (r *LogReport) last() *FileReport { return &r.Files[len(r.Files)-1] }
 
-// verifyFile verifies a file and adds it to r.
-func (r *LogReport) verifyFile(path string, key *Key, head mark) (e ends, err error) {
+// verifyFile verifies a file, and notes its signatures.
+func (r *LogReport) verifyFile(path string, key *Key, head mark) (FileReport, error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return e, err
+		return FileReport{}, err
 	}
 	defer file.Close()
 	var p position
@@ -122,13 +119,7 @@ func (r *LogReport) verifyFile(path string, key *Key, head mark) (e ends, err er
 		}
 		return r.takeSignature(key, before, at, line)
 	})
-	if err != nil {
-		return e, err
-	}
-	report := p.report(torn)
-	r.Files = append(r.Files, FileReport{path, report})
-	r.Records += report.Records
-	return ends{mark{p.seq - p.lines, p.prev}, p.mark}, nil
+	return p.report(path, torn), err
 }
 
 // signedKey occurs in every log.signed record and in no other record, because names
