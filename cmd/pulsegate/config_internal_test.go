@@ -299,7 +299,7 @@ func TestHelp(t *testing.T) {
 	}{
 		{[]string{"sim", "--help"}, []string{"Usage: pulsegate sim", "--users=N", "(default: 100)", "--verify", "--allow-remote", "sim verify"}},
 		{[]string{"sim", "run", "--help"}, []string{"--users=N"}},
-		{[]string{"profile", "--help"}, []string{"--flame=FILE.svg", "<target>", "profile diff"}},
+		{[]string{"profile", "--help"}, []string{"--save=DIR", "<target>", "go tool pprof"}},
 		{[]string{"--help"}, []string{"--config=FILE", "--version", "serve", "devices", "Read and write readings:", "Administer:"}},
 		{[]string{"serve", "--help"}, []string{
 			"Essential:", "Security:", "Limits of readings:", "Limits of resources and times:", "Logs and tracing:", "Flags of every command:", "Examples:",

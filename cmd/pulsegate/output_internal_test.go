@@ -25,7 +25,7 @@ func contents(t *testing.T, path string) string {
 	return string(text)
 }
 
-// An output is complete or as it was before, whether it is written, abandoned or fails.
+// An output is complete or does not exist, whether it is written, abandoned or fails.
 func TestOutput(t *testing.T) {
 	failure := errors.New("failure")
 	write := func(text string, err error) func(*output) error {
@@ -40,51 +40,28 @@ func TestOutput(t *testing.T) {
 	abandon := func(o *output) error { o.abandon(); return nil }
 	for _, tt := range []struct {
 		name    string
-		before  string
 		act     func(*output) error
 		wantErr error
 		want    string
 	}{
-		{"new", "none", write("text", nil), nil, "text"},
-		{"replaced by a shorter text", "long text", write("text", nil), nil, "text"},
-		{"new, failed", "none", write("te", failure), failure, "none"},
-		{"new, abandoned", "none", abandon, nil, "none"},
-		{"abandoned", "long text", abandon, nil, "long text"},
+		{"written", write("text", nil), nil, "text"},
+		{"failed", write("te", failure), failure, "none"},
+		{"abandoned", abandon, nil, "none"},
 	} {
 		path := filepath.Join(t.TempDir(), "file")
-		if tt.before != "none" {
-			if err := os.WriteFile(path, []byte(tt.before), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		o, err := replaceOutput(path)
+		o, err := createOutput("--out", path)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if info, err := os.Stat(path); err != nil || info.Mode() != 0o600 {
+			t.Errorf("a new file: %v, %v; want mode 0600", info, err)
+		}
+		if _, err := createOutput("--out", path); !errors.As(err, new(settings.UsageError)) {
+			t.Errorf("a file that exists: got %v, want a usage error", err)
 		}
 		if err := tt.act(o); !errors.Is(err, tt.wantErr) || contents(t, path) != tt.want {
 			t.Errorf("%s: got %v and %q, want %v and %q", tt.name, err, contents(t, path), tt.wantErr, tt.want)
 		}
-	}
-
-	path := filepath.Join(t.TempDir(), "new")
-	o, err := createOutput("--out", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if info, err := os.Stat(path); err != nil || info.Mode() != 0o600 {
-		t.Errorf("a new file: %v, %v; want mode 0600", info, err)
-	}
-	if _, err := createOutput("--out", path); !errors.As(err, new(settings.UsageError)) {
-		t.Errorf("a file that exists: got %v, want a usage error", err)
-	}
-	o.abandon()
-	if got := contents(t, path); got != "none" {
-		t.Errorf("after abandon: %q", got)
-	}
-	if o, err := replaceOutput(os.DevNull); err != nil {
-		t.Error(err)
-	} else if err := write("text", nil)(o); err != nil {
-		t.Errorf("write to a device: %v", err)
 	}
 }
 

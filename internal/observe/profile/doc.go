@@ -9,8 +9,7 @@
 //  2. [Analyze] assigns every stack of the capture to a [Part] by the rules in
 //     parts.go, and adds up the cost of each part, function and source line. It divides
 //     by the number of requests in the window.
-//  3. A [Report] is written as text, JSON or a flame graph. [Compare] compares two
-//     reports and distinguishes differences from sampling error.
+//  3. A [Report] is written as text or JSON.
 //
 // # Sampling error
 //
@@ -28,5 +27,5 @@
 //
 // No load generation: use pulsegate sim. No profiling of other programs: the counters
 // and the rules are specific to Pulsegate. No symbolization: Go's profiles contain
-// their symbols.
+// their symbols. No graphs and no comparison of profiles: go tool pprof has both.
 package profile

@@ -5,12 +5,8 @@ import (
 	"slices"
 )
 
-// Functions that tests compare with brute force.
-var (
-	PoissonPValue = poissonPValue
-	NormalPValue  = normalPValue
-	Number        = number
-)
+// Number is how a report formats a number.
+var Number = number
 
 // HeapSums returns the estimates of objects and of bytes, each with its variance.
 func HeapSums(objects, bytes, rate int64) (o, b [2]float64) {

@@ -3,9 +3,7 @@ package profile_test
 import (
 	"bytes"
 	"encoding/json"
-	"encoding/xml"
 	"flag"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -101,9 +99,6 @@ func TestNoRequests(t *testing.T) {
 	if strings.Contains(got, "NaN") || strings.Contains(got, "Inf") {
 		t.Errorf("a value was divided by zero:\n%s", got)
 	}
-	if _, err := pg.Compare(r, r); err == nil {
-		t.Error("Compare: got no error")
-	}
 }
 
 func TestReportJSON(t *testing.T) {
@@ -190,65 +185,5 @@ func TestNumber(t *testing.T) {
 		if got := pg.Number(v); got != want {
 			t.Errorf("%v: got %q, want %q", v, got, want)
 		}
-	}
-}
-
-func TestFlame(t *testing.T) {
-	c := example(t, 50)
-	c.Target = `http://<x>&"`
-	var svg bytes.Buffer
-	if err := pg.WriteFlame(&svg, c); err != nil {
-		t.Fatal(err)
-	}
-	// It is XML without external references.
-	decoder := xml.NewDecoder(bytes.NewReader(svg.Bytes()))
-	var boxes, scripts int
-	for {
-		token, err := decoder.Token()
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		element, ok := token.(xml.StartElement)
-		if !ok {
-			continue
-		}
-		switch element.Name.Local {
-		case "g":
-			boxes++
-		case "script":
-			scripts++
-		}
-		for _, a := range element.Attr {
-			if a.Name.Local == "href" || a.Name.Local == "src" {
-				t.Errorf("<%s> refers to %q", element.Name.Local, a.Value)
-			}
-		}
-	}
-	// all; serve, handler, Job.Decode, Decoder.Decode; Batch.add, mallocgc;
-	// checkConnErrorWriter, write, Syscall, Syscall6; gcBgMarkWorker, gcDrain.
-	const want = 13
-	if boxes-1 != want || scripts != 1 {
-		t.Errorf("got %d boxes and %d scripts, want %d and 1", boxes-1, scripts, want)
-	}
-	for _, text := range []string{"vitals.(*Decoder).Decode&#10;500 µs per request", "decoding 41.9 %"} {
-		if !strings.Contains(svg.String(), text) {
-			t.Errorf("%q is missing", text)
-		}
-	}
-	if err := pg.WriteFlame(io.Discard, &pg.Capture{}); err == nil {
-		t.Error("without a CPU profile: got no error")
-	}
-}
-
-func TestFlameOfNothing(t *testing.T) {
-	var svg bytes.Buffer
-	if err := pg.WriteFlame(&svg, capture(0, &profile.Profile{SampleType: cpuTypes})); err != nil {
-		t.Fatal(err)
-	}
-	if strings.Contains(svg.String(), "NaN") {
-		t.Error("a value was divided by zero")
 	}
 }

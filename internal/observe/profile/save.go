@@ -1,14 +1,12 @@
 package profile
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/google/pprof/profile"
 )
@@ -86,49 +84,4 @@ func writeFile(path string, to func(io.Writer) error) (err error) {
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	return to(f)
-}
-
-// Open reads a directory written by Save. Profiles that were not captured stay nil.
-func Open(dir string) (*Capture, error) {
-	text, err := readFile(filepath.Join(dir, summaryFile), maxMetricsBytes)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("profile: %s has no complete profile: %w", dir, err)
-	}
-	var s Report
-	if err == nil {
-		err = json.Unmarshal(text, &s)
-	}
-	if err == nil && s.Format != summaryFormat {
-		err = fmt.Errorf("it has format %d, but this program reads format %d", s.Format, summaryFormat)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("profile: load %s: %w", filepath.Join(dir, summaryFile), err)
-	}
-	c := &Capture{Target: s.Target, Start: s.Start, Window: time.Duration(s.Window * float64(time.Second)), Before: s.Before, After: s.After}
-	for _, f := range c.files() {
-		if f.profile == nil {
-			continue
-		}
-		raw, err := readFile(filepath.Join(dir, f.name), maxRawBytes)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err == nil {
-			*f.profile, err = parseProfile(raw)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("profile: load %s: %w", filepath.Join(dir, f.name), err)
-		}
-	}
-	return c, nil
-}
-
-// readFile reads a whole file of at most maxBytes.
-func readFile(path string, maxBytes int64) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return readAtMost(f, maxBytes)
 }
