@@ -78,6 +78,9 @@ bench-page: ## measure the page in Chromium, into docs/page.md
 docs-check: ## check the description of the API and the clients in docs/clients against servers
 	cd docs && $(GOTEST) -count=1 ./...
 
+openapi: setup ## send more than 1,000 requests that schemathesis makes of the description; make test sends some
+	cd docs && go test -count=1 -timeout 20m -run 'TestSchemathesis$$' -v ./test -openapi.cases 1000
+
 conformance: setup ## check more than 1,000 FHIR resources with HL7's validator, into docs/fhir.md; make test checks some
 	cd docs && go test -count=1 -timeout 20m -run 'TestConformance$$' ./test -conformance.readings 140 -conformance.page $(abspath docs/fhir.md)
 

@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -161,7 +162,15 @@ func (d *description) compare(r *http.Request, resp *http.Response, body []byte)
 		}
 		_, p.Type, _ = strings.Cut(p.Type, "#")
 	}
-	route, params, err := d.router.FindRoute(r)
+	described := r.Clone(r.Context()) // HEAD and OPTIONS are answered everywhere, and not described
+	if r.Method == http.MethodHead {
+		described.Method = http.MethodGet
+	}
+	route, params, err := d.router.FindRoute(described)
+	if r.Method == http.MethodOptions && p.Type == "" && d.has(r.URL.Path) {
+		d.compareOptions(r, resp, differ)
+		return differences
+	}
 	if err != nil {
 		d.compareUnknown(r, resp, body, p, differ)
 		return differences
@@ -177,7 +186,7 @@ func (d *description) compare(r *http.Request, resp *http.Response, body []byte)
 			invalid = d.undescribed(route.Operation, r)
 		}
 		switch {
-		case invalid != nil && resp.StatusCode < 300 && resp.StatusCode != http.StatusMultiStatus && r.Method != http.MethodOptions:
+		case invalid != nil && resp.StatusCode < 300 && resp.StatusCode != http.StatusMultiStatus:
 			differ("accepted what is not described: %w", invalid)
 		case invalid == nil && slices.Contains([]string{"bad-parameter", "malformed-body", "invalid-reading"}, p.Type):
 			differ("rejected what is described")
@@ -195,20 +204,25 @@ func (d *description) compare(r *http.Request, resp *http.Response, body []byte)
 	if err := openapi3filter.ValidateResponse(context.Background(), out); err != nil {
 		differ("%w", err)
 	}
-	described := route.Operation.Responses.Status(resp.StatusCode)
-	if described == nil {
+	answer := route.Operation.Responses.Status(resp.StatusCode)
+	if answer == nil {
 		differ("the status is not described") // ValidateResponse ignores HEAD
 		return differences
 	}
 	for _, fields := range []http.Header{resp.Header, resp.Trailer} {
 		for name := range fields {
 			isDescribed := func(key string) bool { return strings.EqualFold(key, name) }
-			if !slices.Contains(framing, name) && !slices.ContainsFunc(slices.Collect(maps.Keys(described.Value.Headers)), isDescribed) {
+			if !slices.Contains(framing, name) && !slices.ContainsFunc(slices.Collect(maps.Keys(answer.Value.Headers)), isDescribed) {
 				differ("the header field %s is not described", name)
 			}
 		}
 	}
-	if media := described.Value.Content.Get(resp.Header.Get("Content-Type")); media != nil && media.Schema != nil && media.Schema.Value.ContentSchema != nil {
+	if p.Type != "" {
+		if media := answer.Value.Content["application/problem+json"]; media == nil || media.Examples[p.Type] == nil {
+			differ("the problem is not described")
+		}
+	}
+	if media := answer.Value.Content.Get(resp.Header.Get("Content-Type")); media != nil && media.Schema != nil && media.Schema.Value.ContentSchema != nil {
 		if err := checkLines(media.Schema.Value, body); err != nil {
 			differ("%w", err)
 		}
@@ -232,17 +246,49 @@ func (d *description) compareUnknown(r *http.Request, resp *http.Response, body 
 		}
 	}
 	if resp.StatusCode == http.StatusMethodNotAllowed {
-		var described []string
-		for path, item := range d.doc.Paths.Map() {
-			if path == r.URL.Path {
-				described = slices.Sorted(maps.Keys(item.Operations()))
-				described = slices.DeleteFunc(described, func(method string) bool { return method == http.MethodOptions })
-			}
+		d.compareAllow(r, resp, differ)
+	}
+}
+
+// has reports whether a path is described.
+func (d *description) has(path string) bool {
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		if _, _, err := d.router.FindRoute(&http.Request{Method: method, URL: &url.URL{Path: path}}); err == nil {
+			return true
 		}
-		got := strings.Split(strings.TrimSuffix(resp.Header.Get("Allow"), ", OPTIONS"), ", ") // with --cors-origin
-		if described != nil && !slices.Equal(slices.Sorted(slices.Values(got)), described) {
-			differ("Allow is %q, described are %q", got, described)
+	}
+	return false
+}
+
+// compareOptions compares the answer to OPTIONS of a described path.
+func (d *description) compareOptions(r *http.Request, resp *http.Response, differ func(string, ...any)) {
+	if resp.StatusCode != http.StatusNoContent {
+		differ("not 204")
+	}
+	d.compareAllow(r, resp, differ)
+	for name := range resp.Header {
+		if !slices.Contains(framing, name) && name != "Allow" && name != "Vary" && !strings.HasPrefix(name, "Access-Control-") {
+			differ("the header field %s is not described", name)
 		}
+	}
+}
+
+// compareAllow compares the methods in Allow with those that are described, HEAD and OPTIONS.
+func (d *description) compareAllow(r *http.Request, resp *http.Response, differ func(string, ...any)) {
+	item := d.doc.Paths.Value(r.URL.Path)
+	if item == nil {
+		return // the path has variables
+	}
+	described := slices.Sorted(maps.Keys(item.Operations()))
+	if item.Get != nil {
+		described = append(described, http.MethodHead)
+	}
+	got := strings.Split(resp.Header.Get("Allow"), ", ")
+	got = slices.DeleteFunc(got, func(method string) bool { return method == http.MethodOptions })
+	slices.Sort(got)
+	slices.Sort(described)
+	if !slices.Equal(got, described) {
+		differ("Allow is %q, described are %q", got, described)
 	}
 }
 

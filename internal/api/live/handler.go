@@ -137,7 +137,7 @@ func parse(raw string) (want selection, field, reason string) {
 			want.devices = append(want.devices, name)
 		}
 	}
-	if len(prefixes) == 1 && prefixes[0] != "" {
+	if len(prefixes) == 1 {
 		if want.prefix, err = vitals.ParseName(prefixes[0]); err != nil {
 			return want, "prefix", badName
 		}

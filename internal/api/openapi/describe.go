@@ -1,6 +1,7 @@
 package openapi
 
 import (
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -28,11 +29,10 @@ type Options struct {
 // An object is a JSON object of the document.
 type object = map[string]any
 
-// A describer collects what operations share.
+// A describer collects the responses that operations share.
 type describer struct {
 	Options
-	shared object // responses, in components
-	params object // likewise
+	shared object // in components
 }
 
 // docs is the address of the documentation.
@@ -42,6 +42,7 @@ const about = "Limits, defaults and ranges in this document are those of this se
 	"Errors are problem documents (RFC 9457) with a stable type, whose status states what to do: " +
 	"send the request again after 429 and 503, when Retry-After has passed, but not after other 4xx. " +
 	"Addresses under /fhir are described by GET /fhir/metadata instead (HL7 FHIR R4). " +
+	"HEAD is answered wherever GET is, and OPTIONS with the methods. " +
 	"Other addresses are answered with 404 not-found, other methods with 405 method-not-allowed and Allow. " +
 	"Paths are exact. Unknown and repeated parameters are rejected where there are any. " +
 	"A request that is not HTTP (400), has too large a header (431), or has an unknown Expect (417), Transfer-Encoding (501) " +
@@ -49,7 +50,7 @@ const about = "Limits, defaults and ranges in this document are those of this se
 
 // Describe returns the document.
 func Describe(opt Options) []byte {
-	d := &describer{opt, object{}, object{}}
+	d := &describer{opt, object{}}
 	doc := object{
 		"openapi": "3.1.0",
 		"info": object{
@@ -57,12 +58,12 @@ func Describe(opt Options) []byte {
 			"license": object{"name": "Apache License 2.0", "identifier": "Apache-2.0"},
 		},
 		"externalDocs": object{"url": docs + "api.md"},
+		"servers":      []object{{"url": "/", "description": "The server of this document."}},
 		"paths":        d.paths(),
 		"components": object{
-			"schemas":    d.schemas(),
-			"headers":    headers,
-			"responses":  d.shared,
-			"parameters": d.params,
+			"schemas":   d.schemas(),
+			"headers":   headers,
+			"responses": d.shared,
 			"securitySchemes": object{
 				"token":       object{"type": "http", "scheme": "bearer", "description": "A token with the right that the operation names."},
 				"session":     object{"type": "apiKey", "in": "cookie", "name": "pulsegate", "description": "A session begun with POST /v1/session. Over https the name is __Host-pulsegate."},
@@ -80,8 +81,7 @@ func Describe(opt Options) []byte {
 // An operation describes one method of an address.
 type operation struct {
 	id, summary, description string
-	share                    string // begins the names of its components
-	right                    string // "": no credentials are needed
+	right                    string // if "", no credentials are needed
 	params                   []object
 	body                     object
 	answers                  object // by status
@@ -90,72 +90,58 @@ type operation struct {
 
 // describe returns the Operation Object.
 func (d *describer) describe(op operation) object {
-	answers := object{}
-	for status, answer := range op.answers {
-		d.shared[op.share+status] = answer
-		answers[status] = ref("responses", op.share+status)
-	}
 	byStatus := map[int][]*reply.Problem{}
-	for _, p := range append(op.problems, d.Problems.UntrustedOrigin) {
+	for _, p := range slices.Concat(op.problems, []*reply.Problem{d.Problems.UntrustedOrigin}) {
 		byStatus[p.Status()] = append(byStatus[p.Status()], p)
 	}
+	answers := maps.Clone(op.answers)
 	for status, problems := range byStatus {
 		answers[strconv.Itoa(status)] = d.rejection(problems)
 	}
-	o := object{"operationId": op.id, "summary": op.summary, "responses": answers}
+	o := object{"operationId": op.id, "summary": op.summary, "responses": answers, "security": d.security(op.right)}
 	if op.description != "" {
 		o["description"] = op.description
 	}
 	if len(op.params) > 0 {
-		var params []object
-		for _, param := range op.params {
-			key := op.share + "." + param["name"].(string)
-			d.params[key] = param
-			params = append(params, ref("parameters", key))
-		}
-		o["parameters"] = params
+		o["parameters"] = op.params
 	}
 	if op.body != nil {
 		o["requestBody"] = op.body
 	}
-	if d.Tokens && op.right != "" {
-		ways := []object{{"token": []string{op.right}}, {"certificate": []string{}}}
-		if op.right == "read" {
-			ways = append(ways, object{"session": []string{}})
-		}
-		o["security"] = ways
-	}
 	return o
 }
 
-// read returns the Path Item Object of an operation that GET and HEAD call.
-func (d *describer) read(op operation) object {
-	op.share = op.id
-	item := object{"get": d.describe(op), "options": d.options(op)}
-	op.id, op.summary, op.description = op.id+"Head", "The header of the answer to GET", ""
-	item["head"] = d.describe(op)
-	return item
+// security returns the ways to prove a right, each of which is enough. A server without tokens
+// accepts requests without any; a client that is generated from its document sends a token all
+// the same.
+func (d *describer) security(right string) []object {
+	if right == "" {
+		return []object{}
+	}
+	ways := []object{{"token": []string{right}}, {"certificate": []string{}}}
+	if right == "read" {
+		ways = append(ways, object{"session": []string{}})
+	}
+	if !d.Tokens {
+		ways = append(ways, object{})
+	}
+	return ways
 }
 
-// options describes the answer to OPTIONS.
-func (d *describer) options(of operation) object {
-	params := slices.DeleteFunc(slices.Clone(of.params), func(param object) bool { return param["in"] != "path" })
-	return d.describe(operation{
-		id: of.id + "Options", share: "options", summary: "The methods, and what pages of other origins may send", params: params,
-		answers: object{"204": object{"description": "The header Allow has the methods.", "headers": refs("headers",
-			"Allow", "Vary", "Access-Control-Allow-Origin", "Access-Control-Allow-Methods", "Access-Control-Allow-Headers", "Access-Control-Max-Age")}},
-	})
-}
+// get returns the Path Item Object of an operation that GET calls.
+func (d *describer) get(op operation) object { return object{"get": d.describe(op)} }
 
 // rejection returns a reference to the response of problems with the same status. Its
-// header fields are those that the problems set.
+// examples are the problems, and its header fields those that the problems set.
 func (d *describer) rejection(problems []*reply.Problem) object {
-	var names, types, titles []string
-	fields := []string{}
+	var names, titles []string
+	fields := []string{"Vary", "Access-Control-Allow-Origin", "Access-Control-Expose-Headers"}
+	examples := object{}
 	least, most := 0, 0
 	for _, p := range problems {
 		_, name, _ := strings.Cut(p.Type(), "#")
-		names, types, titles = append(names, name), append(types, p.Type()), append(titles, p.Title())
+		names, titles = append(names, name), append(titles, p.Title())
+		examples[name] = object{"value": object{"type": p.Type(), "title": p.Title(), "status": p.Status()}}
 		own := headerOf(p)
 		for field := range headers {
 			if own.Get(field) != "" {
@@ -170,10 +156,6 @@ func (d *describer) rejection(problems []*reply.Problem) object {
 		}
 	}
 	key := strings.Join(names, ".")
-	if d.shared[key] != nil {
-		return ref("responses", key)
-	}
-	fields = append(fields, "Vary", "Access-Control-Allow-Origin", "Access-Control-Expose-Headers")
 	own := refs("headers", fields...)
 	if status := problems[0].Status(); status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests {
 		after := object{"type": "integer", "minimum": max(least, 1)}
@@ -185,10 +167,7 @@ func (d *describer) rejection(problems []*reply.Problem) object {
 	d.shared[key] = object{
 		"description": strings.Join(titles, "; ") + ".",
 		"headers":     own,
-		"content": object{reply.ProblemType: object{"schema": object{"allOf": []object{
-			ref("schemas", "Problem"),
-			{"properties": object{"type": object{"enum": types}, "status": object{"const": problems[0].Status()}}},
-		}}}},
+		"content":     object{reply.ProblemType: object{"schema": ref("schemas", "Problem"), "examples": examples}},
 	}
 	return ref("responses", key)
 }
@@ -250,12 +229,8 @@ func inHeader(name, description string, schema object) object {
 // framing of messages are left out.
 var headers = object{
 	"Accept-Encoding":               text("Encodings that are accepted."),
-	"Access-Control-Allow-Headers":  text("With --cors-origin: fields that pages of other origins may send."),
-	"Access-Control-Allow-Methods":  text("With --cors-origin: methods that pages of other origins may use."),
 	"Access-Control-Allow-Origin":   text("With --cors-origin: the origin that may read the answer."),
 	"Access-Control-Expose-Headers": text("With --cors-origin: fields that pages of other origins may read."),
-	"Access-Control-Max-Age":        text("With --cors-origin: seconds for which a browser may keep this answer."),
-	"Allow":                         text("Methods of this address."),
 	"Cache-Control":                 text("no-store, except for the page, this document and health checks."),
 	"Content-Encoding":              text("gzip, if the client accepts that."),
 	"Content-Security-Policy":       text("What the page may load: its own files."),

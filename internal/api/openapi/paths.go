@@ -2,6 +2,7 @@ package openapi
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/pulsegate/pulsegate/internal/api/live"
 	"github.com/pulsegate/pulsegate/internal/api/query"
@@ -16,15 +17,16 @@ const (
 
 // zonePattern matches offsets from UTC, and what may be the name of a zone. In a query that is not
 // escaped, a + is a space.
-const zonePattern = "^([ +-]([01][0-9]|2[0-3]):[0-5][0-9]|[A-Za-z][A-Za-z0-9/_ +-]*)$"
+const zonePattern = "^([ +-]" + clock + "|[A-Za-z][A-Za-z0-9/_ +-]*)$"
 
 // paths describes the addresses.
 func (d *describer) paths() object {
 	p := d.Problems
-	rejections := []*reply.Problem{p.Unauthorized, p.InvalidCredentials, p.Forbidden, p.BadParameter, p.Overloaded, p.Draining}
-	reading := append(rejections[:len(rejections):len(rejections)], p.ReadFailed)
-	ofDevice := append(reading[:len(reading):len(reading)], p.UnknownDevice)
-	page := append(ofDevice[:len(ofDevice):len(ofDevice)], p.NotAcceptable)
+	rejections := []*reply.Problem{p.Unauthorized, p.InvalidCredentials, p.Forbidden, p.BadParameter, p.Overloaded}
+	queries := slices.Concat(rejections, []*reply.Problem{p.Draining})
+	reading := slices.Concat(queries, []*reply.Problem{p.ReadFailed})
+	ofDevice := slices.Concat(reading, []*reply.Problem{p.UnknownDevice})
+	page := slices.Concat(ofDevice, []*reply.Problem{p.NotAcceptable})
 
 	device := inPath("device", "Name of the device.", name)
 	prefix := inQuery("prefix", "Only devices whose names begin with it.", name)
@@ -37,72 +39,56 @@ func (d *describer) paths() object {
 	to := inQuery("to", "Time of the last reading, exclusive: as from. Default: the last reading.", timeParam)
 	zone := inQuery("tz", "Zone of the IANA database, or offset from UTC,", object{"type": "string", "default": "UTC", "pattern": zonePattern, "examples": []string{"Europe/Berlin", "+05:30"}})
 
-	encoding := inHeader("Content-Encoding", "Compression of the body. Limits hold for the decompressed size.",
-		object{"type": "string", "enum": []string{"identity", "gzip", "x-gzip", "zstd"}})
-	answers := object{
-		"200": ok("All readings are stored.", object{jsonType: object{"oneOf": []object{ref("schemas", "Outcome"), ref("schemas", "BatchOutcome")}}}),
-		"207": ok("Some readings of a batch were rejected; the others are stored.", object{jsonType: ref("schemas", "PartialOutcome")}),
-	}
-	writing := []*reply.Problem{
-		p.Malformed, p.Unauthorized, p.InvalidCredentials, p.Forbidden, p.Timeout, p.Conflict, p.LengthRequired, p.TooLarge, p.UnknownEncoding, p.Invalid,
-		p.TooManyReadings, p.TooManyContradictions, p.OutcomeUnknown, p.Overloaded, p.Draining, p.DiskLow, p.StoreDamaged, p.StoreFailed,
-	}
-	post := d.describe(operation{
-		id: "sendReadings", share: "sendReadings", summary: "Store readings", right: "write",
-		description: "Stores one reading, an array of readings, or NDJSON, a reading on each line. The body decides which it is, and the Content-Type is " +
-			"ignored. An answer of 200 or 207 is sent after the readings are on stable storage. Sending a reading again is always safe: it is " +
-			"answered as a duplicate. A query is ignored.",
-		params: []object{encoding},
-		body: object{
-			"required": true,
+	// store describes an address that stores the bodies in media.
+	store := func(media object, op operation) object {
+		op.right = "write"
+		op.params = []object{inHeader("Content-Encoding", "Compression of the body. Limits hold for the decompressed size.",
+			object{"type": "string", "enum": []string{"identity", "gzip", "x-gzip", "zstd"}})}
+		op.body = object{
+			"required": true, "content": media,
 			"description": fmt.Sprintf("A single reading has at most %s bytes, a batch at most %s bytes and %s readings.",
 				number(d.Ingest.MaxSingleBytes), number(d.Ingest.MaxBatchBytes), number(d.Ingest.MaxReadings)),
-			"content": object{
-				jsonType: object{"schema": object{"oneOf": []object{
-					ref("schemas", "NewReading"), {"type": "array", "maxItems": d.Ingest.MaxReadings, "items": ref("schemas", "NewReading")},
-				}}},
-				linesType: object{"schema": lines(linesType, "NewReading")},
-			},
-		},
-		answers:  answers,
-		problems: writing,
-	})
-	points := d.describe(operation{
-		id: "sendDataPoints", share: "sendDataPoints", summary: "Store data points of Open mHealth", right: "write",
-		description: "Stores one data point, or an array of them, with the schemas blood-pressure 4.0, oxygen-saturation 2.0 and heart-rate 2.0 of omh. " +
-			"In all other respects it is as POST /v1/readings.",
-		params: []object{encoding},
-		body: object{"required": true, "content": object{jsonType: object{"schema": object{"oneOf": []object{
-			ref("schemas", "DataPoint"), {"type": "array", "maxItems": d.Ingest.MaxReadings, "items": ref("schemas", "DataPoint")},
-		}}}}},
-		answers: answers, problems: writing,
-	})
-	alive := d.read(operation{
-		id: "livez", summary: "Whether the process runs",
-		answers: object{"200": ok("It runs.", object{jsonType: ref("schemas", "Alive")})},
-	})
-	healthz := d.read(operation{
-		id: "healthz", summary: "The same as /livez",
-		answers: object{"200": ok("It runs.", object{jsonType: ref("schemas", "Alive")})},
-	})
-	session := d.read(operation{
+		}
+		op.answers = object{
+			"200": ok("All readings are stored.", object{jsonType: object{"oneOf": []object{ref("schemas", "Outcome"), ref("schemas", "BatchOutcome")}}}),
+			"207": ok("Some readings of a batch were rejected; the others are stored.", object{jsonType: ref("schemas", "PartialOutcome")}),
+		}
+		op.problems = []*reply.Problem{
+			p.Malformed, p.Unauthorized, p.InvalidCredentials, p.Forbidden, p.Timeout, p.Conflict, p.LengthRequired, p.TooLarge, p.UnknownEncoding, p.Invalid,
+			p.TooManyReadings, p.TooManyContradictions, p.OutcomeUnknown, p.Overloaded, p.Draining, p.DiskLow, p.StoreDamaged, p.StoreFailed,
+		}
+		return object{"post": d.describe(op)}
+	}
+	alive := func(id, summary string) object {
+		return d.get(operation{id: id, summary: summary, answers: object{"200": ok("It runs.", object{jsonType: ref("schemas", "Alive")})}})
+	}
+	session := d.get(operation{
 		id: "getSession", summary: "Whether a browser is signed in",
 		answers: object{"200": ok("The session.", object{jsonType: ref("schemas", "Session")})},
 	})
 	session["post"] = d.describe(operation{
-		id: "signIn", share: "signIn", summary: "Begin a session with a token that may read",
+		id: "signIn", summary: "Begin a session with a token that may read",
 		body:     object{"required": true, "content": object{jsonType: object{"schema": closed(object{"token": str}, "token")}}},
 		answers:  object{"204": ok("The session has begun; its cookie allows to read.", nil, "Set-Cookie")},
 		problems: []*reply.Problem{p.Malformed, p.InvalidCredentials, p.Forbidden, p.NotFound},
 	})
 	session["delete"] = d.describe(operation{
-		id: "signOut", share: "signOut", summary: "End the session",
+		id: "signOut", summary: "End the session",
 		answers: object{"204": ok("There is no session.", nil, "Set-Cookie")},
 	})
 	return object{
-		"/v1/readings": object{"post": post, "options": d.options(operation{id: "sendReadings"})},
-		"/v1/omh":      object{"post": points, "options": d.options(operation{id: "sendDataPoints"})},
-		"/v1/devices": d.read(operation{
+		"/v1/readings": store(object{jsonType: object{"schema": ref("schemas", "NewReadings")}, linesType: object{"schema": lines(linesType, "NewReading")}}, operation{
+			id: "sendReadings", summary: "Store readings",
+			description: "Stores one reading, an array of readings, or NDJSON, a reading on each line. The body decides which it is, and the Content-Type is " +
+				"ignored. An answer of 200 or 207 is sent after the readings are on stable storage. Sending a reading again is always safe: it is " +
+				"answered as a duplicate. A query is ignored.",
+		}),
+		"/v1/omh": store(object{jsonType: object{"schema": ref("schemas", "DataPoints")}}, operation{
+			id: "sendDataPoints", summary: "Store data points of Open mHealth",
+			description: "Stores one data point, or an array of them, with the schemas blood-pressure 4.0, oxygen-saturation 2.0 and heart-rate 2.0 of omh. " +
+				"In all other respects it is as POST /v1/readings.",
+		}),
+		"/v1/devices": d.get(operation{
 			id: "listDevices", summary: "Devices, with the latest value of each sign", right: "read",
 			description: "Lists the devices that the token covers.",
 			params: []object{
@@ -116,13 +102,13 @@ func (d *describer) paths() object {
 			answers:  object{"200": ok("A page of devices.", object{jsonType: ref("schemas", "Devices")})},
 			problems: reading,
 		}),
-		"/v1/devices/{device}": d.read(operation{
+		"/v1/devices/{device}": d.get(operation{
 			id: "getDevice", summary: "A device, with the latest value of each sign", right: "read",
 			params:   []object{device},
-			answers:  object{"200": ok("The device.", object{jsonType: object{"allOf": []object{ref("schemas", "Device"), {"required": []string{"flags_notice"}}}}})},
+			answers:  object{"200": ok("The device.", object{jsonType: ref("schemas", "Device")})},
 			problems: ofDevice,
 		}),
-		"/v1/devices/{device}/readings": d.read(operation{
+		"/v1/devices/{device}/readings": d.get(operation{
 			id: "listReadings", summary: "Readings of a device", right: "read",
 			description: "Pages are stable while readings arrive. An answer without its end is incomplete. Formats other than JSON, and pages of more than " +
 				number(query.DefaultReadings) + " readings, are recorded in the audit log.",
@@ -138,7 +124,7 @@ func (d *describer) paths() object {
 			answers:  object{"200": ok("A page of readings.", content(all, "Readings", "Reading"), "Pulsegate-Notice", "Pulsegate-Next-Cursor")},
 			problems: page,
 		}),
-		"/v1/devices/{device}/aggregates": d.read(operation{
+		"/v1/devices/{device}/aggregates": d.get(operation{
 			id: "listAggregates", summary: "Count, least, greatest, mean, first and last value of each sign, by time", right: "read",
 			description: "Computed from the stored readings when it is requested. Buckets without readings are left out.",
 			params: []object{
@@ -152,26 +138,26 @@ func (d *describer) paths() object {
 			answers:  object{"200": ok("A page of buckets. NDJSON and CSV have one line for each bucket and sign.", content(texts, "Aggregates", "Aggregate"), "Pulsegate-Next-Cursor")},
 			problems: page,
 		}),
-		"/v1/limits": d.read(operation{
+		"/v1/limits": d.get(operation{
 			id: "getLimits", summary: "Which values are accepted and flagged, and the bounds of queries", right: "read",
 			answers:  object{"200": ok("The limits of this server.", object{jsonType: ref("schemas", "Limits")})},
-			problems: rejections[:len(rejections)-1],
+			problems: rejections,
 		}),
-		"/v1/system": d.read(operation{
+		"/v1/system": d.get(operation{
 			id: "getSystem", summary: "Metrics that the page shows, at most a second old, and their last hour", right: "read",
 			description: "Needs a token for all devices.",
 			answers:     object{"200": ok("The metrics, by name.", object{jsonType: ref("schemas", "System")})},
 			problems:    []*reply.Problem{p.Unauthorized, p.InvalidCredentials, p.Forbidden, p.ReadFailed},
 		}),
 		"/v1/session": session,
-		"/": d.read(operation{
+		"/": d.get(operation{
 			id: "getPage", summary: "The page for people",
 			answers: object{
 				"200": ok("The page.", object{"text/html; charset=utf-8": object{"type": "string"}}, fileFields...),
 				"304": ok("The copy is up to date.", nil, fileFields...),
 			},
 		}),
-		"/assets/{version}/{file}": d.read(operation{
+		"/assets/{version}/{file}": d.get(operation{
 			id: "getAsset", summary: "A file of the page",
 			params: []object{inPath("version", "Version of the page.", object{"type": "string"}), inPath("file", "Name of the file.", object{"type": "string"})},
 			answers: object{
@@ -183,7 +169,7 @@ func (d *describer) paths() object {
 			},
 			problems: []*reply.Problem{p.NotFound},
 		}),
-		"/v1/live": d.read(operation{
+		"/v1/live": d.get(operation{
 			id: "streamReadings", summary: "The newest readings of devices, while they arrive", right: "read",
 			description: "Server-Sent Events. The event reading has the newest reading of a device, after it is on stable storage, at most four a second. " +
 				"The event dropped has the number of events that were left out because the client did not read. A comment every 15 s shows that the stream is alive.",
@@ -196,19 +182,19 @@ func (d *describer) paths() object {
 				"type": "string", "contentMediaType": "text/event-stream",
 				"description": "The data of the events reading and dropped.", "contentSchema": object{"oneOf": []object{ref("schemas", "Reading"), ref("schemas", "Dropped")}},
 			}}, "Pulsegate-Notice", "X-Accel-Buffering")},
-			problems: rejections,
+			problems: queries,
 		}),
-		Path: d.read(operation{
+		Path: d.get(operation{
 			id: "getDescription", summary: "This document",
 			params: []object{inHeader("If-None-Match", "ETag of a copy of this document.", object{"type": "string"})},
 			answers: object{
-				"200": ok("This document.", object{jsonType: object{"type": "object", "required": []string{"openapi"}}}, "ETag", "Content-Encoding"),
+				"200": ok("This document.", object{jsonType: object{"type": "object", "properties": object{"openapi": str}, "required": []string{"openapi"}}}, "ETag", "Content-Encoding"),
 				"304": ok("The copy is up to date.", nil, "ETag", "Content-Encoding"),
 			},
 		}),
-		"/livez":   alive,
-		"/healthz": healthz,
-		"/readyz": d.read(operation{
+		"/livez":   alive("livez", "Whether the process runs"),
+		"/healthz": alive("healthz", "The same as /livez"),
+		"/readyz": d.get(operation{
 			id: "readyz", summary: "Whether the server can store readings",
 			answers: object{
 				"200": ok("It can.", object{jsonType: ref("schemas", "Ready")}),
@@ -224,7 +210,14 @@ var fileFields = []string{"ETag", "Content-Encoding", "Content-Security-Policy",
 // times explains times in parameters.
 const times = "RFC 3339 with a zone, integer Unix milliseconds, a date (its midnight in tz), now, or a time before now such as -24h or -7d (units s, m, h, d, w)."
 
-var timeParam = object{"type": "string", "examples": []string{"2026-11-21T10:00:00Z", "1795255200000", "2026-11-21", "-24h"}}
+var timeParam = object{
+	"type": "string", "examples": []string{"2026-11-21T10:00:00Z", "1795255200000", "2026-11-21", "-24h"},
+	// The sign of a zone may be a space: that is what a + in a query means.
+	"pattern": "^(now|-[0-9]{1,9}[smhdw]|-?(0|[1-9][0-9]{0,17})|" +
+		"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])([Tt]" + clock + `:[0-5][0-9](\.[0-9]{1,9})?([Zz]|[+ -]` + clock + "))?)$",
+}
+
+const clock = "([01][0-9]|2[0-3]):[0-5][0-9]"
 
 // limit describes the parameter limit.
 func limit(what string, byDefault, most int) object {
@@ -264,7 +257,7 @@ func content(formats []query.Format, whole, line string) object {
 		case query.CSV:
 			content[f.ContentType()] = object{"type": "string"}
 		default:
-			content[f.ContentType()] = nil // binary
+			content[f.ContentType()] = object{"type": "string", "contentMediaType": f.ContentType()} // binary
 		}
 	}
 	return content

@@ -15,21 +15,20 @@ var name = object{"type": "string", "pattern": fmt.Sprintf("^[A-Za-z0-9._:-]{1,%
 var (
 	instant   = object{"type": "string", "format": "date-time", "pattern": `^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\.[0-9]{3}(Z|[+-][0-9]{2}:[0-9]{2})$`, "examples": []string{"2026-11-21T10:00:00.123Z"}}
 	wholeTime = object{"type": "string", "format": "date-time"}
-	value     = object{"type": "number", "minimum": 0, "maximum": 655.35}
+	value     = object{"type": "number", "format": "double", "minimum": 0, "maximum": 655.35}
 	count     = object{"type": "integer", "minimum": 0}
 	some      = object{"type": "integer", "minimum": 1}
 	str       = object{"type": "string"}
 	next      = object{"type": "string", "description": "The cursor of the next page; absent on the last one."}
 	names     = object{"type": "array", "minItems": 1, "items": str}
-	notice    = object{"const": vitals.FlagNotice}
+	notice    = described(str, vitals.FlagNotice)
 	step      = object{"type": "string"}
 	flag      = object{"type": "boolean"}
 )
 
 // schemas describes the documents.
 func (d *describer) schemas() object {
-	flags := object{"type": "array", "minItems": 1, "uniqueItems": true, "items": object{"enum": flagNames()}}
-	at := closed(object{"time": instant, "value": value}, "time", "value")
+	flags := object{"type": "array", "minItems": 1, "uniqueItems": true, "items": ref("schemas", "Flag")}
 	offset := object{"type": "integer", "description": "The offset from UTC with which time was sent; absent if it is unknown.",
 		"minimum": vitals.MinUTCOffsetMinutes, "maximum": vitals.MaxUTCOffsetMinutes}
 	reading := object{
@@ -39,11 +38,11 @@ func (d *describer) schemas() object {
 	latest, signs := object{}, object{}
 	for s := range vitals.Sign(vitals.NumSigns) {
 		reading[s.Field()] = signSchema(s, value)
-		latest[s.Field()] = closed(object{"time": instant, "utc_offset_minutes": offset, "value": signSchema(s, value), "flags": flags}, "time", "value")
+		latest[s.Field()] = signSchema(s, ref("schemas", "LatestValue"))
 		signs[s.Field()] = ref("schemas", "Summary")
 	}
-	summary := object{"count": some, "min": value, "max": value, "mean": described(value, "Rounded to 0.01."), "first": at, "last": at}
-	aggregate := object{"device": name, "from": wholeTime, "to": wholeTime, "sign": object{"enum": signNames()}}
+	summary := object{"count": some, "min": value, "max": value, "mean": described(value, "Rounded to 0.01."), "first": ref("schemas", "TimedValue"), "last": ref("schemas", "TimedValue")}
+	aggregate := object{"device": name, "from": wholeTime, "to": wholeTime, "sign": ref("schemas", "Sign")}
 	for member, schema := range summary {
 		aggregate[member] = schema
 	}
@@ -53,16 +52,23 @@ func (d *describer) schemas() object {
 	oneSign["minProperties"] = 1
 	return object{
 		"NewReading":     d.newReading(),
+		"NewReadings":    d.oneOrMore("NewReading"),
 		"DataPoint":      dataPoint(),
-		"Outcome":        closed(object{"status": object{"enum": []string{"stored", "duplicate"}}}, "status"),
+		"DataPoints":     d.oneOrMore("DataPoint"),
+		"Measure":        closed(object{"value": object{"type": "number", "format": "double"}, "unit": oneOf("mmHg", "%", "beats/min")}, "value", "unit"),
+		"Outcome":        closed(object{"status": oneOf("stored", "duplicate")}, "status"),
 		"BatchOutcome":   closed(stored, "stored", "duplicate"),
 		"PartialOutcome": closed(object{"stored": count, "duplicate": count, "rejected": object{"type": "array", "minItems": 1, "items": rejected}}, "stored", "duplicate", "rejected"),
+		"Sign":           oneOf(signNames()...),
+		"Flag":           oneOf(flagNames()...),
+		"TimedValue":     closed(object{"time": instant, "value": value}, "time", "value"),
+		"LatestValue":    closed(object{"time": instant, "utc_offset_minutes": offset, "value": value, "flags": flags}, "time", "value"),
 		"Reading":        closed(reading, "device", "time", "received"),
 		"Readings":       closed(object{"readings": list("Reading"), "next_cursor": next, "flags_notice": notice}, "readings"),
 		"Device": closed(object{
 			"device": name, "time": described(instant, "Time of the newest reading."), "latest": oneSign, "flags_notice": notice,
 			"subject": described(str, "The subject to which the device is assigned now; not in lists."),
-			"stale":   object{"const": true, "description": "In lists by state, sorted by age or worst first, or with counts."},
+			"stale":   described(flag, "true, or absent; in lists by state, sorted by age or worst first, or with counts."),
 		}, "device", "time", "latest"),
 		"Devices": closed(object{
 			"devices": list("Device"), "next_cursor": next, "flags_notice": notice,
@@ -73,16 +79,21 @@ func (d *describer) schemas() object {
 		"Bucket":    closed(object{"from": wholeTime, "to": wholeTime, "signs": closed(signs)}, "from", "to", "signs"),
 		"Aggregates": closed(object{"device": name, "step": step, "tz": str, "buckets": list("Bucket"), "next_cursor": next},
 			"device", "step", "tz", "buckets"),
-		"Limits": d.limitsSchema(),
-		"System": closed(object{"time": instant, "metrics": object{"type": "object", "propertyNames": object{"enum": dashboard.SystemMetrics},
+		"Bounds":     closed(object{"min": value, "max": value}, "min"),
+		"PageLimits": closed(object{"default_limit": some, "max_limit": some}, "default_limit", "max_limit"),
+		"SignLimits": closed(object{
+			"unit": str, "loinc": names, "accepted": ref("schemas", "Bounds"), "validated_min": value, "usual": ref("schemas", "Bounds"),
+		}, "unit", "loinc", "accepted", "usual"),
+		"Limits": limitsSchema(),
+		"System": closed(object{"time": instant, "metrics": object{"type": "object", "propertyNames": oneOf(dashboard.SystemMetrics...),
 			"additionalProperties": object{"type": "array", "items": object{"type": "object"}}}, "history": historySchema()}, "time", "metrics", "history"),
 		"Session": closed(object{
 			"tokens": described(flag, "Whether the server has tokens."), "signed_in": flag, "all_devices": flag, "expires": wholeTime,
 		}, "tokens", "signed_in", "all_devices"),
 		"Dropped": closed(object{"count": some}, "count"),
-		"Alive":   closed(object{"status": object{"const": "ok"}}, "status"),
-		"Ready":   closed(object{"status": object{"const": "ready"}, "degraded": described(names, "What needs attention.")}, "status"),
-		"Unready": closed(object{"status": object{"enum": []string{"unavailable", "draining"}}, "failing": names, "pending": names, "degraded": names}, "status"),
+		"Alive":   closed(object{"status": oneOf("ok")}, "status"),
+		"Ready":   closed(object{"status": oneOf("ready"), "degraded": described(names, "What needs attention.")}, "status"),
+		"Unready": closed(object{"status": oneOf("unavailable", "draining"), "failing": names, "pending": names, "degraded": names}, "status"),
 		"Problem": closed(object{
 			"type": described(str, "What kind of problem it is; stable."), "title": str, "status": object{"type": "integer"}, "detail": str,
 			"field": described(str, "The field or parameter that is the cause."), "reason": str,
@@ -103,36 +114,39 @@ func (d *describer) newReading() object {
 		},
 		"gateway": described(name, "With a token or a client certificate, the server fills it in."),
 	}
-	any := []object{}
 	for s := range vitals.Sign(vitals.NumSigns) {
 		accepted := limits.Accepted[s]
-		members[s.Field()] = signSchema(s, object{"type": "number", "minimum": float64(accepted.Min) / 100, "maximum": float64(accepted.Max) / 100})
-		any = append(any, object{"required": []string{s.Field()}})
+		members[s.Field()] = signSchema(s, object{"type": "number", "format": "double", "minimum": float64(accepted.Min) / 100, "maximum": float64(accepted.Max) / 100})
 	}
 	o := closed(members, "device", "time")
-	o["description"] = "Values have at most two decimals. The systolic pressure is above the diastolic one."
-	o["anyOf"] = any
+	o["description"] = "At least one sign. Values have at most two decimals. The systolic pressure is above the diastolic one."
 	o["dependentRequired"] = object{vitals.Systolic.Field(): []string{vitals.Diastolic.Field()}, vitals.Diastolic.Field(): []string{vitals.Systolic.Field()}}
 	if d.Ingest.IgnoreUnknown {
 		o["additionalProperties"] = true
+		return o
 	}
+	// At least one sign, in a form that generators of clients read: a device, a time and one more
+	// member, or two if one of them is the gateway.
+	o["minProperties"], o["dependentSchemas"] = 3, object{"gateway": object{"minProperties": 4}}
 	return o
 }
 
+// oneOrMore returns the schema of a value or an array of them. It is a component, because
+// generators of clients name the type of a body after it.
+func (d *describer) oneOrMore(schema string) object {
+	return object{"oneOf": []object{ref("schemas", schema), {"type": "array", "maxItems": d.Ingest.MaxReadings, "items": ref("schemas", schema)}}}
+}
+
 // limitsSchema describes the limits of a server.
-func (d *describer) limitsSchema() object {
+func limitsSchema() object {
 	seconds := object{"type": "number", "minimum": 0}
-	bounds := closed(object{"min": value, "max": value}, "min")
-	page := closed(object{"default_limit": some, "max_limit": some}, "default_limit", "max_limit")
+	page := ref("schemas", "PageLimits")
 	signs := object{}
 	for s := range vitals.Sign(vitals.NumSigns) {
-		signs[s.Field()] = closed(object{
-			"unit": object{"const": s.Unit()}, "loinc": object{"const": s.LOINC()}, "accepted": bounds, "validated_min": value,
-			"usual": described(bounds, "Values outside are flagged."),
-		}, "unit", "loinc", "accepted", "usual")
+		signs[s.Field()] = signSchema(s, ref("schemas", "SignLimits"))
 	}
 	return closed(object{
-		"signs": closed(signs, signNames()...), "pulse_pressure_mmhg": closed(object{"usual": bounds}, "usual"), "oldest": wholeTime,
+		"signs": closed(signs, signNames()...), "pulse_pressure_mmhg": closed(object{"usual": ref("schemas", "Bounds")}, "usual"), "oldest": wholeTime,
 		"max_ahead_seconds": seconds, "max_age_seconds": seconds, "stale_after_seconds": seconds, "devices": page, "readings": page, "aggregates": page,
 		"max_step": str, "flags_notice": notice,
 	}, "signs", "pulse_pressure_mmhg", "oldest", "max_ahead_seconds", "stale_after_seconds", "devices", "readings", "aggregates", "max_step", "flags_notice")
@@ -170,6 +184,9 @@ func closed(members object, required ...string) object {
 	return o
 }
 
+// oneOf returns the schema of one of some words.
+func oneOf(words ...string) object { return object{"type": "string", "enum": words} }
+
 // list returns the schema of an array.
 func list(schema string) object { return object{"type": "array", "items": ref("schemas", schema)} }
 
@@ -184,21 +201,21 @@ func described(schema object, description string) object {
 
 // dataPoint describes the data points of Open mHealth, without what their own schemas say.
 func dataPoint() object {
-	number := closed(object{"value": object{"type": "number"}, "unit": object{"enum": []string{"mmHg", "%", "beats/min"}}}, "value", "unit")
+	number := ref("schemas", "Measure")
 	sheet := closed(object{"datasheet_type": str, "datasheet_reference": object{"type": "string", "pattern": "^urn:pulsegate:(device|gateway):[A-Za-z0-9._:-]+$"}}, "datasheet_reference")
 	header := closed(object{
-		"uuid": object{"type": "string", "format": "uuid"}, "source_creation_date_time": wholeTime, "modality": object{"const": "sensed"},
+		"uuid": object{"type": "string", "format": "uuid"}, "source_creation_date_time": wholeTime, "modality": oneOf("sensed"),
 		"schema_id": closed(object{
-			"namespace": object{"const": "omh"}, "name": object{"enum": []string{"blood-pressure", "oxygen-saturation", "heart-rate"}}, "version": object{"enum": []string{"4.0", "2.0"}},
+			"namespace": oneOf("omh"), "name": oneOf("blood-pressure", "oxygen-saturation", "heart-rate"), "version": oneOf("4.0", "2.0"),
 		}, "namespace", "name", "version"),
 		"external_datasheets": object{"type": "array", "minItems": 1, "items": sheet},
 	}, "uuid", "schema_id", "source_creation_date_time", "external_datasheets")
 	body := closed(object{
 		"systolic_blood_pressure": number, "diastolic_blood_pressure": number, "oxygen_saturation": number, "heart_rate": number,
 		"effective_time_frame":                       closed(object{"date_time": wholeTime}, "date_time"),
-		"temporal_relationship_to_physical_activity": object{"const": "at rest"},
-		"system":             object{"const": "peripheral capillary"},
-		"measurement_method": object{"const": "pulse oximetry"},
+		"temporal_relationship_to_physical_activity": oneOf("at rest"),
+		"system":             oneOf("peripheral capillary"),
+		"measurement_method": oneOf("pulse oximetry"),
 	}, "effective_time_frame")
 	return closed(object{"header": header, "body": body}, "header", "body")
 }
