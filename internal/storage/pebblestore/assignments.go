@@ -171,7 +171,7 @@ func (s *Store) changeAssignments(ctx context.Context, device *vitals.Name, chan
 			return joinClose(err, b)
 		}
 	}
-	return s.commitLocked(b)
+	return s.commitAndPublish(b)
 }
 
 // assignmentsOf returns the assignments of a device.

@@ -346,15 +346,6 @@ func (s *Store) sealedReadings(device *vitals.Name) (n int64, unread, err error)
 	return countSegments(it, appendSegmentKey(nil, device, 0), appendSegmentsEnd(nil, device))
 }
 
-// commitLocked commits a batch that is not Append's, publishes a view, and closes the batch.
-func (s *Store) commitLocked(b *pebble.Batch) error {
-	if err := s.commit(b); err != nil {
-		return err
-	}
-	s.publish()
-	return b.Close()
-}
-
 // count returns the number of readings in a view that in erases, and the gateways that they
 // name. It does not count damaged readings; if there are any, gateways is nil, because they may name
 // others.
@@ -460,7 +451,7 @@ func (s *Store) compactRanges(ranges []keyRange) error {
 				}
 			}
 		}
-		return s.commitLocked(b)
+		return s.commitAndPublish(b)
 	}()
 	if err != nil {
 		return err

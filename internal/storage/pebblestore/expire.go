@@ -379,7 +379,7 @@ func (e *expirer) remove(found []expiredDevice) error {
 	if err := b.Set([]byte(sweepKey), nil, nil); err != nil {
 		return joinClose(err, b)
 	}
-	if err := s.commitLocked(b); err != nil {
+	if err := s.commitAndPublish(b); err != nil {
 		return err
 	}
 	if !s.sweepDue {

@@ -67,7 +67,7 @@ type Store struct {
 	// is being written.
 	committing sync.Mutex
 
-	// handed is a batch of the sealer for the next group to take along; nil: none. See
+	// handed is a batch of the sealer for the next commit to take along, or nil. See
 	// commitAlong.
 	handed atomic.Pointer[handedBatch]
 
@@ -103,7 +103,7 @@ func (s *Store) Append(group []*storage.Entry) error {
 	if adds {
 		size := s.settler.batch.Len()
 		start := time.Now()
-		if err := s.commitGroup(s.settler.batch); err != nil {
+		if err := s.commit(s.settler.batch); err != nil {
 			return fmt.Errorf("append group: %w", err)
 		}
 		s.counters.syncs.Add(1)
@@ -150,40 +150,37 @@ func (s *Store) admit(group []*storage.Entry) error {
 	return nil
 }
 
-// commit makes b durable. After an error, Pebble's state in memory may differ from the
-// disk's, so the store fails too.
+// commit makes b durable, together with a batch that the sealer has handed over. s.mu must be held.
 func (s *Store) commit(b *pebble.Batch) error {
 	s.committing.Lock()
 	defer s.committing.Unlock()
-	return s.commitWith(b, nil)
-}
-
-// commitWith adds what is in along, if it is not nil, to b, and makes b durable. s.committing
-// must be held.
-func (s *Store) commitWith(b, along *pebble.Batch) error {
-	err := s.guard(func() error {
-		if along != nil {
-			if err := b.Apply(along, nil); err != nil {
-				return err
-			}
-		}
-		return commit(s.db, b)
-	})
-	if err != nil {
-		s.alarm.raise(fmt.Sprintf("the log cannot be written: %v", err))
-		return s.alarm.reportedErr()
+	h := s.handed.Swap(nil)
+	if h == nil {
+		return s.write(b, nil)
 	}
-	return nil
+	h.err = storage.ErrFailed // if Pebble panics
+	h.err = s.write(b, h.batch)
+	return h.err
 }
 
-// A handedBatch is a batch that the sealer has handed to Append.
+// commitAndPublish commits a batch that is not Append's, publishes a view, and closes the batch. s.mu
+// must be held.
+func (s *Store) commitAndPublish(b *pebble.Batch) error {
+	if err := s.commit(b); err != nil {
+		return err
+	}
+	s.publish()
+	return b.Close()
+}
+
+// A handedBatch is a batch that the sealer has handed over.
 type handedBatch struct {
 	batch *pebble.Batch
-	err   error // of the commit; set before Append unlocks Store.committing
+	err   error // of the commit; set before Store.committing is unlocked
 }
 
-// commitAlong makes b durable with the next group, so that groups do not wait for syncs of the
-// sealer. If no group is being appended, it commits b alone. s.mu must not be held.
+// commitAlong makes b durable with the next commit, so that groups do not wait for syncs of the
+// sealer. If there is no commit to wait for, it commits b alone. s.mu must not be held.
 func (s *Store) commitAlong(b *pebble.Batch) error {
 	h := &handedBatch{batch: b}
 	s.handed.Store(h)
@@ -196,35 +193,33 @@ func (s *Store) commitAlong(b *pebble.Batch) error {
 	s.committing.Lock()
 	defer s.committing.Unlock()
 	if s.handed.CompareAndSwap(h, nil) {
-		return s.commitWith(b, nil)
+		return s.write(b, nil)
 	}
 	return h.err
 }
 
-// commitGroup makes the batch of a group durable, and a batch that was handed over with it.
-// s.mu must be held.
-func (s *Store) commitGroup(b *pebble.Batch) error {
-	s.committing.Lock()
-	defer s.committing.Unlock()
-	h := s.handed.Swap(nil)
-	if h == nil {
-		return s.commitWith(b, nil)
-	}
-	h.err = storage.ErrFailed // if Pebble panics
-	h.err = s.commitWith(b, h.batch)
-	return h.err
-}
-
-// commit makes b durable, or returns the error of the log. Batch.Commit would pass that
-// error to Logger.Fatalf, and return nil.
+// write adds what is in along, if it is not nil, to b, and makes b durable. s.committing must be
+// held. After an error, Pebble's state in memory may differ from the disk's, so the store fails too.
 //
-// Pebble declares ApplyNoSyncWait experimental. It does the first half of Commit, and
-// SyncWait the second.
-func commit(db *pebble.DB, b *pebble.Batch) error {
-	if err := db.ApplyNoSyncWait(b, pebble.Sync); err != nil {
-		return err
+// Batch.Commit would pass an error of the log to Logger.Fatalf, and return nil. Pebble declares
+// ApplyNoSyncWait experimental: it does the first half of Commit, and SyncWait the second.
+func (s *Store) write(b, along *pebble.Batch) error {
+	err := s.guard(func() error {
+		if along != nil {
+			if err := b.Apply(along, nil); err != nil {
+				return err
+			}
+		}
+		if err := s.db.ApplyNoSyncWait(b, pebble.Sync); err != nil {
+			return err
+		}
+		return b.SyncWait()
+	})
+	if err != nil {
+		s.alarm.raise(fmt.Sprintf("the log cannot be written: %v", err))
+		return s.alarm.reportedErr()
 	}
-	return b.SyncWait()
+	return nil
 }
 
 // guard runs call, which calls Pebble. If Pebble panics, which is a bug, it may never

@@ -94,7 +94,7 @@ func (s *Store) sweepGateways(ctx context.Context, candidates map[uint32]bool) e
 	if b.Empty() {
 		return b.Close()
 	}
-	if err := s.commitLocked(b); err != nil {
+	if err := s.commitAndPublish(b); err != nil {
 		return err
 	}
 	if ends {
