@@ -64,6 +64,12 @@ var standardOnly = map[string][]string{
 	"vitals":                       {"github.com/go-json-experiment/json"},
 }
 
+// rooms lists the packages below internal/storage/pebblestore, and what each may import of this module:
+// other rooms, and packages.
+var rooms = map[string][]string{
+	"layout": {"vitals"},
+}
+
 // A library is a third-party module that this module imports.
 type library struct {
 	path  string

@@ -3,13 +3,13 @@ package pebblestore
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -28,79 +28,29 @@ var (
 	errOverlap      = errors.New("assignments overlap")
 )
 
-// appendAssignPrefix appends what the keys of a device's assignments begin with.
-func appendAssignPrefix(dst []byte, device *vitals.Name) []byte {
-	return append(device.AppendTo(append(dst, assignPrefix)), 0)
+// assignKey returns the key of an assignment.
+func assignKey(k storage.AssignmentKey) []byte {
+	return layout.AppendAssignKey(nil, &k.Device, k.FromUnixMs)
 }
 
-// appendAssignKey appends the key of an assignment.
-func appendAssignKey(dst []byte, k storage.AssignmentKey) []byte {
-	return binary.BigEndian.AppendUint64(appendAssignPrefix(dst, &k.Device), uint64(k.FromUnixMs))
-}
-
-// decodeAssignKey returns the device and the beginning in the rest of a key after its prefix.
-func decodeAssignKey(key []byte) (k storage.AssignmentKey, err error) {
-	end := len(key) - 9
-	if end < 1 || key[end] != 0 {
-		return k, errLength
-	}
-	if k.Device, err = vitals.ParseName(key[:end]); err != nil {
-		return k, errDevice
-	}
-	if k.FromUnixMs = int64(binary.BigEndian.Uint64(key[end+1:])); k.FromUnixMs < 0 {
-		return k, errTime
-	}
-	return k, nil
-}
-
-// appendAssignment appends the value of an assignment.
-func appendAssignment(dst []byte, a *storage.Assignment) []byte {
-	dst = binary.BigEndian.AppendUint64(append(dst, assignVersion), uint64(a.ToUnixMs))
-	return append(dst, a.Subject...)
+// subjectKey returns the key of an assignment in the index.
+func subjectKey(a *storage.Assignment) []byte {
+	return layout.AppendSubjectKey(nil, string(a.Subject), &a.Device, a.FromUnixMs)
 }
 
 // decodeAssignment decodes the key and the value of an assignment.
 func decodeAssignment(key, value []byte) (a storage.Assignment, err error) {
-	k, err := decodeAssignKey(key[1:])
-	if err != nil {
+	if a.Device, a.FromUnixMs, err = layout.DecodeAssignKey(key); err != nil {
 		return a, err
 	}
-	a.Device, a.FromUnixMs = k.Device, k.FromUnixMs
-	if len(value) < 9 {
-		return a, errLength
+	var subject string
+	if a.ToUnixMs, subject, err = layout.DecodeAssignment(value); err != nil {
+		return a, err
 	}
-	if value[0] != assignVersion {
-		return a, errVersion
-	}
-	a.ToUnixMs, a.Subject = int64(binary.BigEndian.Uint64(value[1:])), storage.Subject(value[9:])
-	if a.Validate() != nil {
+	if a.Subject = storage.Subject(subject); a.Validate() != nil {
 		return a, errAssignment
 	}
 	return a, nil
-}
-
-// appendSubjectPrefix appends what the keys of a subject in the index begin with.
-func appendSubjectPrefix(dst []byte, subject storage.Subject) []byte {
-	return append(append(append(dst, subjectPrefix), subject...), 0)
-}
-
-// appendSubjectKey appends the key of an assignment in the index. Its value is empty.
-func appendSubjectKey(dst []byte, a *storage.Assignment) []byte {
-	dst = append(a.Device.AppendTo(appendSubjectPrefix(dst, a.Subject)), 0)
-	return binary.BigEndian.AppendUint64(dst, uint64(a.FromUnixMs))
-}
-
-// decodeSubjectKey returns the subject and the key of the assignment in a key of the index.
-func decodeSubjectKey(key []byte) (subject storage.Subject, k storage.AssignmentKey, err error) {
-	text, rest, ok := bytes.Cut(key[1:], []byte{0})
-	if !ok {
-		return "", k, errLength
-	}
-	if subject, err = storage.ParseSubject(string(text)); err != nil {
-		return "", k, errSubjectIndex
-	}
-	k, err = decodeAssignKey(rest)
-	return subject, k, err
 }
 
 // assignmentError returns the error of a damaged assignment.
@@ -141,10 +91,10 @@ func (s *Store) EndAssignment(ctx context.Context, a storage.Assignment) error {
 
 // setAssignment adds an assignment to a batch.
 func setAssignment(b *pebble.Batch, a *storage.Assignment) error {
-	if err := b.Set(appendAssignKey(nil, a.Key()), appendAssignment(nil, a), nil); err != nil {
+	if err := b.Set(assignKey(a.Key()), layout.AppendAssignment(nil, a.ToUnixMs, string(a.Subject)), nil); err != nil {
 		return err
 	}
-	return b.Set(appendSubjectKey(nil, a), nil, nil)
+	return b.Set(subjectKey(a), nil, nil)
 }
 
 // changeAssignments calls change with the assignments of a device, and commits what it adds to
@@ -197,7 +147,7 @@ func (s *Store) removeAssignments(b *pebble.Batch, device *vitals.Name) error {
 // removeAssignment adds the removal of an assignment to a batch. Range deletions show when their
 // bytes are gone: see keyRange.
 func removeAssignment(b *pebble.Batch, a *storage.Assignment) error {
-	for _, key := range [][]byte{appendAssignKey(nil, a.Key()), appendSubjectKey(nil, a)} {
+	for _, key := range [][]byte{assignKey(a.Key()), subjectKey(a)} {
 		if err := b.DeleteRange(key, append(bytes.Clone(key), 0), nil); err != nil {
 			return err
 		}
@@ -241,7 +191,7 @@ func (s *Store) SubjectAssignments(ctx context.Context, subject storage.Subject)
 		return nil, fmt.Errorf("read assignments: %w", err)
 	}
 	err = s.readAssignments(ctx, func(v *view) error {
-		prefix := appendSubjectPrefix(nil, subject)
+		prefix := layout.AppendSubjectPrefix(nil, string(subject))
 		it, err := v.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: append(bytes.Clone(prefix[:len(prefix)-1]), 1)})
 		if err != nil {
 			return corrupt(err)
@@ -263,11 +213,17 @@ func (s *Store) SubjectAssignments(ctx context.Context, subject storage.Subject)
 
 // indexed returns the assignment of a key of the index.
 func (v *view) indexed(key []byte) (a storage.Assignment, err error) {
-	subject, k, err := decodeSubjectKey(key)
+	var k storage.AssignmentKey
+	text, device, fromUnixMs, err := layout.DecodeSubjectKey(key)
+	k.Device, k.FromUnixMs = device, fromUnixMs
+	subject, parseErr := storage.ParseSubject(text)
+	if err == nil && parseErr != nil {
+		err = errSubjectIndex
+	}
 	if err != nil {
 		return a, assignmentError(&k.Device, err)
 	}
-	at := appendAssignKey(nil, k)
+	at := assignKey(k)
 	value, closer, err := v.Get(at)
 	if errors.Is(err, pebble.ErrNotFound) {
 		return a, assignmentError(&k.Device, errSubjectIndex)
@@ -288,14 +244,14 @@ func (v *view) indexed(key []byte) (a storage.Assignment, err error) {
 // Assignments implements [storage.Subjects].
 func (s *Store) Assignments(ctx context.Context, after storage.AssignmentKey, dst []storage.Assignment) (n int, err error) {
 	err = s.readAssignments(ctx, func(v *view) error {
-		start := []byte{assignPrefix}
+		start := []byte{layout.AssignPrefix}
 		if !after.Device.IsZero() {
-			start = appendAssignPrefix(nil, &after.Device)
+			start = layout.AppendAssignPrefix(nil, &after.Device)
 			if after.FromUnixMs >= 0 {
-				start = append(appendAssignKey(nil, after), 0)
+				start = append(assignKey(after), 0)
 			}
 		}
-		all, err := scanAssignments(v, start, []byte{assignPrefix + 1}, len(dst))
+		all, err := scanAssignments(v, start, []byte{layout.AssignPrefix + 1}, len(dst))
 		n = copy(dst, all)
 		return err
 	})
@@ -320,7 +276,7 @@ func (s *Store) readAssignments(ctx context.Context, read func(*view) error) err
 
 // assignments verifies all assignments and the index of subjects.
 func (k *contentChecker) assignments() error {
-	it, err := k.v.NewIter(&pebble.IterOptions{LowerBound: []byte{assignPrefix}, UpperBound: []byte{subjectPrefix + 1}})
+	it, err := k.v.NewIter(&pebble.IterOptions{LowerBound: []byte{layout.AssignPrefix}, UpperBound: []byte{layout.SubjectPrefix + 1}})
 	if err != nil {
 		return corrupt(err)
 	}
@@ -332,7 +288,7 @@ func (k *contentChecker) assignments() error {
 		if err != nil {
 			break
 		}
-		if it.Key()[0] == subjectPrefix {
+		if it.Key()[0] == layout.SubjectPrefix {
 			indexed++
 			_, err := k.v.indexed(it.Key())
 			if err == nil && len(value) > 0 {

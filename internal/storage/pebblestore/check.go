@@ -14,6 +14,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -190,11 +191,11 @@ func (c *checker) content(s *Store) error {
 		return err
 	}
 	defer s.views.release(v)
-	segments, err := v.NewIter(&pebble.IterOptions{LowerBound: []byte{segmentPrefix}, UpperBound: []byte{segmentPrefix + 1}})
+	segments, err := v.NewIter(&pebble.IterOptions{LowerBound: []byte{layout.SegmentPrefix}, UpperBound: []byte{layout.SegmentPrefix + 1}})
 	if err != nil {
 		return fmt.Errorf("read: %w", corrupt(err))
 	}
-	records, err := v.NewIter(&pebble.IterOptions{LowerBound: []byte{recordPrefix}, UpperBound: []byte{recordPrefix + 1}})
+	records, err := v.NewIter(&pebble.IterOptions{LowerBound: []byte{layout.RecordPrefix}, UpperBound: []byte{layout.RecordPrefix + 1}})
 	if err != nil {
 		return joinClose(fmt.Errorf("read: %w", corrupt(err)), segments)
 	}
@@ -249,8 +250,8 @@ func (k *contentChecker) devices() error {
 			ok  bool
 			key func() vitals.Name
 		}{
-			{hasRecord, func() vitals.Name { return mustDecode(decodeRecordKey(k.records.Key())) }},
-			{hasSegment, func() vitals.Name { n, _, _ := decodeSegmentKey(k.segments.Key()); return n }},
+			{hasRecord, func() vitals.Name { return mustDecode(layout.DecodeRecordKey(k.records.Key())) }},
+			{hasSegment, func() vitals.Name { n, _, _ := layout.DecodeSegmentKey(k.segments.Key()); return n }},
 			{len(pending) > 0, func() vitals.Name { return pending[0] }},
 		} {
 			if x.ok {
@@ -263,7 +264,7 @@ func (k *contentChecker) devices() error {
 			pending = pending[1:]
 		}
 		var a account
-		if hasRecord && mustDecode(decodeRecordKey(k.records.Key())) == name {
+		if hasRecord && mustDecode(layout.DecodeRecordKey(k.records.Key())) == name {
 			k.record(&name, &a)
 			hasRecord = k.nextRecord(k.records.Next())
 		}
@@ -292,7 +293,7 @@ func (k *contentChecker) windowDevices() (names []vitals.Name) {
 // nextRecord moves to the next valid key of a record.
 func (k *contentChecker) nextRecord(ok bool) bool {
 	for ; ok; ok = k.records.Next() {
-		if _, err := decodeRecordKey(k.records.Key()); err == nil {
+		if _, err := layout.DecodeRecordKey(k.records.Key()); err == nil {
 			k.report.Devices++
 			return true
 		}
@@ -304,7 +305,7 @@ func (k *contentChecker) nextRecord(ok bool) bool {
 // nextSegment moves to the next valid key of a segment.
 func (k *contentChecker) nextSegment(ok bool) bool {
 	for ; ok; ok = k.segments.Next() {
-		_, _, err := decodeSegmentKey(k.segments.Key())
+		_, _, err := layout.DecodeSegmentKey(k.segments.Key())
 		if err == nil {
 			return true
 		}
@@ -321,7 +322,7 @@ func (k *contentChecker) record(name *vitals.Name, a *account) {
 		return
 	}
 	a.found = true
-	if err := decodeRecord(value, &a.recorded); err != nil {
+	if err := layout.DecodeRecord(value, &a.recorded); err != nil {
 		a.damaged = true
 		k.problem(recordError(name, err))
 	}
@@ -329,15 +330,15 @@ func (k *contentChecker) record(name *vitals.Name, a *account) {
 
 // device verifies the segments of a device, and merges its rows in windows with them.
 func (k *contentChecker) device(name *vitals.Name, a *account, has bool) (bool, error) {
-	a.all = device{newestUnixMs: -1}
-	a.lastSealedMs = noSegment
+	a.all = layout.Record{NewestUnixMs: -1}
+	a.lastSealedMs = layout.NoSegment
 	var windows []rowSource
 	for i, w := range k.v.windows {
 		k.window[i] = w.appendRange(k.window[i][:0], name, 0, math.MaxInt64, false, math.MaxInt)
 		windows = append(windows, rowSource{rows: k.window[i]})
 		for j := range k.window[i] {
 			r := &k.window[i][j]
-			a.recorded.update(r.TimeUnixMs, &r.Values, r.UTCOffset)
+			a.recorded.Update(r.TimeUnixMs, &r.Values, r.UTCOffset)
 			k.gateway(name, r)
 		}
 	}
@@ -365,7 +366,7 @@ func (k *contentChecker) device(name *vitals.Name, a *account, has bool) (bool, 
 	}
 }
 
-func mustSegment(key []byte) vitals.Name { n, _, _ := decodeSegmentKey(key); return n }
+func mustSegment(key []byte) vitals.Name { n, _, _ := layout.DecodeSegmentKey(key); return n }
 
 // gateway checks that the gateway of a row is in the dictionary.
 func (k *contentChecker) gateway(name *vitals.Name, r *columns.Row) {
@@ -377,7 +378,7 @@ func (k *contentChecker) gateway(name *vitals.Name, r *columns.Row) {
 // segment verifies the segment at the iterator's position, and returns its rows, or nil if it
 // is damaged.
 func (k *contentChecker) segment(name *vitals.Name, a *account) []columns.Row {
-	last := segmentKeyTime(k.segments.Key())
+	last := layout.SegmentKeyTime(k.segments.Key())
 	rows, err := decodeSegment(k.segments, name, k.rows[:0])
 	if err != nil {
 		k.problem(err)
@@ -405,12 +406,12 @@ func (k *contentChecker) segment(name *vitals.Name, a *account) []columns.Row {
 
 // others verifies that no other keys are stored than those that were checked.
 func (k *contentChecker) others(it *pebble.Iterator) {
-	for _, r := range [][2][]byte{{{statePrefix}, {recordPrefix}}, {{lastPrefix + 1}, {0xff}}} {
+	for _, r := range [][2][]byte{{{layout.StatePrefix}, {layout.RecordPrefix}}, {{layout.LastPrefix + 1}, {0xff}}} {
 		it.SetBounds(r[0], r[1])
 		for ok := it.First(); ok; ok = it.Next() {
 			switch string(it.Key()) {
-			case groupsKey, gatewaysKey, readingsKey, sweepKey:
-			case uncountedKey:
+			case layout.GroupsKey, layout.GatewaysKey, layout.ReadingsKey, layout.SweepKey:
+			case layout.UncountedKey:
 				k.damaged = true
 			default:
 				k.problem(fmt.Errorf("key of %d bytes is of no known kind", len(it.Key())))
@@ -442,16 +443,16 @@ func (c *checker) count(ms int64, values *vitals.Values) {
 
 // An account is the state of one device, computed in two ways that must agree.
 type account struct {
-	all      device // from all readings
-	recorded device // from the record and the windows
-	found    bool   // there is a record
-	damaged  bool   // the record or a segment could not be decoded
+	all      layout.Record // from all readings
+	recorded layout.Record // from the record and the windows
+	found    bool          // there is a record
+	damaged  bool          // the record or a segment could not be decoded
 
-	lastSealedMs int64 // of the last segment, or noSegment
+	lastSealedMs int64 // of the last segment, or layout.NoSegment
 	sizes        []int // of the segments
 }
 
-func (a *account) add(r *columns.Row) { a.all.update(r.TimeUnixMs, &r.Values, r.UTCOffset) }
+func (a *account) add(r *columns.Row) { a.all.Update(r.TimeUnixMs, &r.Values, r.UTCOffset) }
 
 // match compares a device's record with its readings.
 func (a *account) match(c *checker, name *vitals.Name) {
@@ -461,18 +462,18 @@ func (a *account) match(c *checker, name *vitals.Name) {
 	case !a.found:
 		c.problem(fmt.Errorf("device %s has readings but no record", name))
 		return
-	case a.all.newestUnixMs < 0:
+	case a.all.NewestUnixMs < 0:
 		c.problem(recordError(name, errors.New("the device has no reading")))
 		return
 	}
-	if a.recorded.sealedUnixMs != a.lastSealedMs {
+	if a.recorded.SealedUnixMs != a.lastSealedMs {
 		c.problem(recordError(name, errors.New("wrong time of the last segment")))
 	}
-	small := a.recorded.small[:a.recorded.smalls]
+	small := a.recorded.Small[:a.recorded.Smalls]
 	if len(small) > len(a.sizes) || slices.CompareFunc(a.sizes[len(a.sizes)-len(small):], small, func(n int, m uint16) int { return n - int(m) }) != 0 {
-		c.problem(recordError(name, errSmall))
+		c.problem(recordError(name, layout.ErrSizes))
 	}
-	got, want := a.recorded.public(*name), a.all.public(*name)
+	got, want := public(*name, &a.recorded), public(*name, &a.all)
 	if got.NewestUnixMs != want.NewestUnixMs {
 		c.problem(recordError(name, errors.New("wrong newest time")))
 	}

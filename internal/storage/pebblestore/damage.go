@@ -19,7 +19,7 @@ import (
 // Expire and Erase delete ranges of keys, for which nothing must be read. They read what they
 // remove only to count it and to learn the names of its gateways. If they meet a damaged block,
 // they continue from the other end of the range: what lies between two damaged blocks is removed
-// and not counted. Then uncountedKey is stored, because Store.readings is too large from then on.
+// and not counted. Then layout.UncountedKey is stored, because Store.readings is too large from then on.
 //
 // Iterators return to service with the next Seek after an error.
 

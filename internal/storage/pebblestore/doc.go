@@ -2,6 +2,8 @@
 // storage with Pebble, CockroachDB's log-structured merge tree, in one directory and one
 // process.
 //
+// Its rooms are the packages below it. Package layout has the keys and values.
+//
 // # How a group is stored
 //
 //  1. [Store.Append] settles the group's readings in order, using a table of all
@@ -97,7 +99,7 @@
 // # Files
 //
 // The directory holds Pebble's files and these of our own. PULSEGATE holds the version of
-// the formats below as text. It is written last when a store is created and read first
+// the formats as text. It is written last when a store is created and read first
 // when one is opened, so that a directory of another kind or of a later version is
 // rejected before Pebble, which upgrades every store that it opens, touches it. CHECKSUMS
 // lists the files that must exist, and LISTED marks that there is such a list. LOCK is
@@ -105,65 +107,6 @@
 // it; see anchor.go. ERASING exists while a device is being erased, and the directory
 // checkpoint during a backup; see intent.go and backup.go. SCRUB holds the progress of the
 // scrub.
-//
-// # Keys
-//
-// Device names and subjects contain no byte below 0x2D, so the kinds of keys are distinct, and a
-// name's end, 0x00, sorts before every byte of a longer name.
-//
-//	record    0x01 | device name
-//	segment   0x02 | device name | 0x00 | time of its last reading, 8 bytes
-//	group     0x03 | number, 8 bytes
-//	gateway   0x04 | number, 4 bytes
-//	assigned  0x05 | device name | 0x00 | beginning, 8 bytes
-//	subject   0x06 | subject | 0x00 | device name | 0x00 | beginning, 8 bytes
-//	state     0x00 | name of the state
-//
-// Times are Unix milliseconds as big-endian unsigned integers. They are never
-// negative, so keys are ordered by time.
-//
-// # Device record
-//
-//	byte         meaning
-//	0            version, 2; 3 if any latest value has an offset from UTC
-//	1 to 8       newest time
-//	9            presence: bit s is set if the device has a latest value of sign s
-//	then 10 n    for each of the n signs, in their order: time of its latest value,
-//	             8 bytes, and the value, 2 bytes, in hundredths of the sign's unit;
-//	             of version 3, also the offset, 2 bytes: minutes + 1440, or 0 if there is none
-//	then 8       time of the last reading in segments, or -1 if there are none
-//	then 2 k     the numbers of readings of the last k segments, which are small, in the
-//	             order of time; k is at most 16
-//
-// All integers are big-endian. The encoding is canonical: bytes that the encoder would
-// not produce are corrupt. TestGolden checks all formats.
-//
-// # Segment and group
-//
-// See package columns. A group's rows are in the order of names and times.
-//
-// # Assignment
-//
-// An assignment of a device to a subject is a key with the device, with the value
-//
-//	byte      meaning
-//	0         version, 1
-//	1 to 8    its end
-//	then      the subject
-//
-// and a key with the subject and an empty value, the index. The assignments of a device do not
-// overlap. A store that has ever had one is of format 3, so that earlier versions, which would not erase
-// assignments with their device, reject it. Other stores are of format 2.
-//
-// # Gateway and states
-//
-// The value of a gateway is its name. The states are
-//
-//	groups       8 bytes: the number of the next group, if no later one is stored
-//	gateways     4 bytes: the number of the next gateway
-//	readings     8 bytes: the number of readings in segments
-//	sweep        empty: readings were removed; names of gateways may have become unused
-//	uncounted    empty: damaged readings were removed uncounted, so readings is too large
 //
 // # Not here
 //

@@ -16,6 +16,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -304,12 +305,12 @@ func (s *Store) removeLocked(device *vitals.Name) error {
 			return err
 		}
 		if unread != nil {
-			if err := b.Set([]byte(uncountedKey), nil, nil); err != nil {
+			if err := b.Set([]byte(layout.UncountedKey), nil, nil); err != nil {
 				return err
 			}
 		}
 		left = s.readings.Load() - n
-		if err := b.Set([]byte(readingsKey), binary.BigEndian.AppendUint64(nil, uint64(left)), nil); err != nil {
+		if err := b.Set([]byte(layout.ReadingsKey), binary.BigEndian.AppendUint64(nil, uint64(left)), nil); err != nil {
 			return err
 		}
 		for _, r := range deviceRanges(device) {
@@ -335,7 +336,7 @@ func (s *Store) removeLocked(device *vitals.Name) error {
 
 // sealedReadings returns the number of a device's readings in segments, as countSegments does.
 func (s *Store) sealedReadings(device *vitals.Name) (n int64, unread, err error) {
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{segmentPrefix}, UpperBound: []byte{segmentPrefix + 1}})
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{layout.SegmentPrefix}, UpperBound: []byte{layout.SegmentPrefix + 1}})
 	if err != nil {
 		return 0, nil, corrupt(err)
 	}
@@ -343,7 +344,7 @@ func (s *Store) sealedReadings(device *vitals.Name) (n int64, unread, err error)
 		// The error of Close is that of the last read, which was handled.
 		_ = it.Close()
 	}()
-	return countSegments(it, appendSegmentKey(nil, device, 0), appendSegmentsEnd(nil, device))
+	return countSegments(it, layout.AppendSegmentKey(nil, device, 0), layout.AppendSegmentsEnd(nil, device))
 }
 
 // count returns the number of readings in a view that in erases, and the gateways that they
@@ -484,22 +485,22 @@ type keyRange struct {
 
 // deviceRanges returns the ranges of a device's segments and of its record.
 func deviceRanges(device *vitals.Name) []keyRange {
-	segments := appendSegmentPrefix(nil, device)
-	record := appendRecordKey(nil, device)
+	segments := layout.AppendSegmentPrefix(nil, device)
+	record := layout.AppendRecordKey(nil, device)
 	// A key that sorts after all possible previous names and is not a name itself.
 	previous := append(slices.Clone(record), 0xff)
 	previous[len(record)-1]--
 	after := append(slices.Clone(record), 0)
 	const negative = "\xff\xff\xff\xff\xff\xff\xff\xff" // as a time
 	return []keyRange{
-		{before: segments, start: segments, end: appendSegmentsEnd(nil, device), after: append(slices.Clone(segments), negative...)},
+		{before: segments, start: segments, end: layout.AppendSegmentsEnd(nil, device), after: append(slices.Clone(segments), negative...)},
 		{before: previous, start: record, end: after, after: after},
 	}
 }
 
 // assignRange returns the range of a device's assignments.
 func assignRange(device *vitals.Name) keyRange {
-	start := appendAssignPrefix(nil, device)
+	start := layout.AppendAssignPrefix(nil, device)
 	end := append(bytes.Clone(start[:len(start)-1]), 1)
 	return keyRange{before: start, start: start, end: end, after: binary.BigEndian.AppendUint64(bytes.Clone(start), math.MaxUint64)}
 }
@@ -513,11 +514,11 @@ func (s *Store) purgedRanges(device *vitals.Name) []keyRange {
 	if s.settler.frozen != nil {
 		first = s.settler.frozen.firstGroup
 	}
-	groups, gateways, subjects := []byte{groupPrefix}, []byte{gatewayPrefix}, []byte{subjectPrefix}
+	groups, gateways, subjects := []byte{layout.GroupPrefix}, []byte{layout.GatewayPrefix}, []byte{layout.SubjectPrefix}
 	return append(ranges,
-		keyRange{before: groups, start: groups, end: appendGroupKey(nil, first), after: append(appendGroupKey(nil, first-1), 0), groups: true},
-		keyRange{before: gateways, start: gateways, end: []byte{gatewayPrefix + 1}, after: append(appendGatewayKey(nil, math.MaxUint32), 0), live: true},
-		keyRange{before: subjects, start: subjects, end: []byte{subjectPrefix + 1}, after: []byte{subjectPrefix, 0xff}, live: true},
+		keyRange{before: groups, start: groups, end: layout.AppendGroupKey(nil, first), after: append(layout.AppendGroupKey(nil, first-1), 0), groups: true},
+		keyRange{before: gateways, start: gateways, end: []byte{layout.GatewayPrefix + 1}, after: append(layout.AppendGatewayKey(nil, math.MaxUint32), 0), live: true},
+		keyRange{before: subjects, start: subjects, end: []byte{layout.SubjectPrefix + 1}, after: []byte{layout.SubjectPrefix, 0xff}, live: true},
 	)
 }
 

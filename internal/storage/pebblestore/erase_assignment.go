@@ -11,6 +11,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -107,7 +108,7 @@ func (s *Store) removeAssignedLocked(before *view, in *intent) error {
 			}
 		}
 		left = s.readings.Load() - r.erased
-		if err := b.Set([]byte(readingsKey), binary.BigEndian.AppendUint64(nil, uint64(left)), nil); err != nil {
+		if err := b.Set([]byte(layout.ReadingsKey), binary.BigEndian.AppendUint64(nil, uint64(left)), nil); err != nil {
 			return err
 		}
 		return removeAssignment(b, a)
@@ -119,7 +120,7 @@ func (s *Store) removeAssignedLocked(before *view, in *intent) error {
 		case r.gone:
 			d.remove(&in.Device)
 		default:
-			d.active.moved(d.at(number).newestUnixMs, r.device.newestUnixMs)
+			d.active.moved(d.at(number).NewestUnixMs, r.device.NewestUnixMs)
 			r.device.window, r.device.inWindow = d.at(number).window, d.at(number).inWindow
 			*d.at(number) = r.device
 		}
@@ -141,7 +142,7 @@ func (s *Store) removeRows(b *pebble.Batch, before *view, in *storage.Range, r *
 		return err
 	}
 	ranges := deviceRanges(&in.Device)
-	if r.gone = r.device.newestUnixMs < 0; !r.gone {
+	if r.gone = r.device.NewestUnixMs < 0; !r.gone {
 		ranges = ranges[1:] // the record
 	}
 	for _, k := range ranges {
@@ -152,7 +153,7 @@ func (s *Store) removeRows(b *pebble.Batch, before *view, in *storage.Range, r *
 	if r.gone {
 		return nil
 	}
-	return setRecord(b, &in.Device, &r.device)
+	return setRecord(b, &in.Device, &r.device.Record)
 }
 
 // cutSegments adds to b the removal of the rows of a range from a device's segments, and sets what
@@ -166,14 +167,14 @@ func (s *Store) cutSegments(b *pebble.Batch, in *storage.Range, r *remainder) er
 	var first, last []byte // keys of the segments that have such rows
 	var parts [][]columns.Row
 	var sizes []int // of the segments that are left; 0: not known
-	sealedMs := int64(noSegment)
+	sealedMs := int64(layout.NoSegment)
 	keep := func(endMs int64, rows int) { sealedMs, sizes = endMs, append(sizes, rows) }
 	for ok := it.First(); ok; ok = it.Next() {
 		value, err := it.ValueAndErr()
 		if err != nil {
 			break // Close returns it
 		}
-		endMs := segmentKeyTime(it.Key())
+		endMs := layout.SegmentKeyTime(it.Key())
 		h, err := columns.SegmentHeader(value, nil)
 		if endMs < in.FromUnixMs || sealedMs >= in.ToUnixMs-1 || err == nil && h.FirstUnixMs >= in.ToUnixMs {
 			keep(endMs, h.Count)
@@ -204,14 +205,14 @@ func (s *Store) cutSegments(b *pebble.Batch, in *storage.Range, r *remainder) er
 	if err := it.Close(); err != nil {
 		return corrupt(err)
 	}
-	r.device.sealedUnixMs, r.device.smalls = sealedMs, 0
+	r.device.SealedUnixMs, r.device.Smalls = sealedMs, 0
 	n := len(sizes)
-	for n > 0 && len(sizes)-n < maxSmall && sizes[n-1] > 0 && sizes[n-1] < r.threshold {
+	for n > 0 && len(sizes)-n < layout.MaxSmall && sizes[n-1] > 0 && sizes[n-1] < r.threshold {
 		n--
 	}
 	for _, rows := range sizes[n:] {
-		r.device.small[r.device.smalls] = uint16(rows)
-		r.device.smalls++
+		r.device.Small[r.device.Smalls] = uint16(rows)
+		r.device.Smalls++
 	}
 	if first == nil {
 		return nil
@@ -225,7 +226,7 @@ func (s *Store) cutSegments(b *pebble.Batch, in *storage.Range, r *remainder) er
 		if again, err := columns.DecodeSegment(value, nil); err != nil || !slices.Equal(again, rows) {
 			return segmentError(&in.Device, endMs, errors.Join(errReadBack, err))
 		}
-		if err := b.Set(appendSegmentKey(nil, &in.Device, uint64(endMs)), value, nil); err != nil {
+		if err := b.Set(layout.AppendSegmentKey(nil, &in.Device, uint64(endMs)), value, nil); err != nil {
 			return err
 		}
 	}
@@ -239,18 +240,18 @@ func (s *Store) updateLatest(v *view, in *storage.Range, r *remainder) error {
 	within := func(ms int64) bool { return in.FromUnixMs <= ms && ms < in.ToUnixMs }
 	lost := uint8(0)
 	for sg := range vitals.NumSigns {
-		if d.known&(1<<sg) != 0 && within(d.latestUnixMs[sg]) {
+		if d.Known&(1<<sg) != 0 && within(d.LatestUnixMs[sg]) {
 			lost |= 1 << sg
 		}
 	}
-	d.forget(lost)
-	if lost == 0 && !within(d.newestUnixMs) {
+	d.Forget(lost)
+	if lost == 0 && !within(d.NewestUnixMs) {
 		return nil
 	}
 	// What was lost was the latest, so what replaces it is before the range.
-	earlier := device{newestUnixMs: -1}
+	earlier := device{Record: layout.Record{NewestUnixMs: -1}}
 	sc := s.newRowScanner(s.maintenance.ctx, v, &in.Device, 0, in.FromUnixMs, true, columns.MaxRows)
-	for lost&^earlier.known != 0 || earlier.newestUnixMs < 0 {
+	for lost&^earlier.Known != 0 || earlier.NewestUnixMs < 0 {
 		rows, err := sc.next(columns.MaxRows)
 		if err != nil {
 			return errors.Join(err, sc.close())
@@ -259,17 +260,17 @@ func (s *Store) updateLatest(v *view, in *storage.Range, r *remainder) error {
 			break
 		}
 		for i := range rows {
-			earlier.update(rows[i].TimeUnixMs, &rows[i].Values, rows[i].UTCOffset)
+			earlier.Update(rows[i].TimeUnixMs, &rows[i].Values, rows[i].UTCOffset)
 		}
 	}
 	for sg := range vitals.NumSigns {
-		if lost&earlier.known&(1<<sg) != 0 {
-			d.known |= 1 << sg
-			d.latest[sg], d.latestUnixMs[sg], d.offsets[sg] = earlier.latest[sg], earlier.latestUnixMs[sg], earlier.offsets[sg]
+		if lost&earlier.Known&(1<<sg) != 0 {
+			d.Known |= 1 << sg
+			d.Latest[sg], d.LatestUnixMs[sg], d.Offsets[sg] = earlier.Latest[sg], earlier.LatestUnixMs[sg], earlier.Offsets[sg]
 		}
 	}
-	if within(d.newestUnixMs) {
-		d.newestUnixMs = earlier.newestUnixMs
+	if within(d.NewestUnixMs) {
+		d.NewestUnixMs = earlier.NewestUnixMs
 	}
 	return sc.close()
 }

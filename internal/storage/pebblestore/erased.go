@@ -16,6 +16,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -185,7 +186,7 @@ func journalMayHold(fsys vfs.FS, path string, device *vitals.Name) (bool, error)
 // the name.
 func holdsName(b []byte, device *vitals.Name, end bool) bool {
 	name := device.AppendTo(nil)
-	recordKey := append([]byte{byte(1 + len(name))}, appendRecordKey(nil, device)...)
+	recordKey := append([]byte{byte(1 + len(name))}, layout.AppendRecordKey(nil, device)...)
 	if bytes.Contains(b, recordKey) {
 		return true
 	}
@@ -213,7 +214,7 @@ func batchNames(batch []byte, device *vitals.Name) bool {
 		if !ok {
 			return err != nil
 		}
-		if kind == pebble.InternalKeyKindSet && key[0] == groupPrefix && group.names(value, device) {
+		if kind == pebble.InternalKeyKindSet && key[0] == layout.GroupPrefix && group.names(value, device) {
 			return true
 		}
 	}

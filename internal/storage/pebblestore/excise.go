@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/sstable"
 
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -79,12 +80,12 @@ func (s *Store) exciseKeys(device *vitals.Name) error {
 	if sealed {
 		return fmt.Errorf("device %s has sent readings since", device)
 	}
-	span := pebble.KeyRange{Start: []byte{segmentPrefix}, End: []byte{segmentPrefix + 1}}
+	span := pebble.KeyRange{Start: []byte{layout.SegmentPrefix}, End: []byte{layout.SegmentPrefix + 1}}
 	if !previous.IsZero() {
-		span.Start = appendSegmentsEnd(nil, &previous)
+		span.Start = layout.AppendSegmentsEnd(nil, &previous)
 	}
 	if !next.IsZero() {
-		span.End = appendSegmentPrefix(nil, &next)
+		span.End = layout.AppendSegmentPrefix(nil, &next)
 	}
 	files, err := tableFiles(s.db, pebble.WithKeyRangeFilter(span.Start, span.End))
 	if err != nil || len(files) == 0 {
@@ -106,7 +107,7 @@ func (s *Store) neighbours(device *vitals.Name) (previous, next vitals.Name, sea
 	for number, name := range s.settler.table.names.all() {
 		switch c := name.Compare(device); {
 		case c == 0:
-			sealed = s.settler.table.at(number).sealedUnixMs != noSegment
+			sealed = s.settler.table.at(number).SealedUnixMs != layout.NoSegment
 		case c < 0 && (previous.IsZero() || previous.Compare(&name) < 0):
 			previous = name
 		case c > 0 && (next.IsZero() || name.Compare(&next) < 0):

@@ -15,6 +15,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -172,7 +173,7 @@ func (e *expirer) find(ctx context.Context, from []byte) (found []expiredDevice,
 	if err != nil {
 		return nil, nil, false, err
 	}
-	it, err := v.NewIterWithContext(ctx, &pebble.IterOptions{LowerBound: []byte{segmentPrefix}, UpperBound: []byte{segmentPrefix + 1}})
+	it, err := v.NewIterWithContext(ctx, &pebble.IterOptions{LowerBound: []byte{layout.SegmentPrefix}, UpperBound: []byte{layout.SegmentPrefix + 1}})
 	if err != nil {
 		return nil, nil, false, corrupt(err)
 	}
@@ -185,7 +186,7 @@ func (e *expirer) find(ctx context.Context, from []byte) (found []expiredDevice,
 	for i := range names {
 		if readings >= most {
 			// The last device may have more readings than were counted.
-			return found, appendRecordKey(nil, &names[i]), true, nil
+			return found, layout.AppendRecordKey(nil, &names[i]), true, nil
 		}
 		x := expiredDevice{name: names[i]}
 		if err := e.count(it, &x, most-readings); err != nil {
@@ -195,13 +196,13 @@ func (e *expirer) find(ctx context.Context, from []byte) (found []expiredDevice,
 			found = append(found, x)
 		}
 		if x.upToMs < e.beforeUnixMs {
-			return found, appendRecordKey(nil, &x.name), true, nil // the same device again
+			return found, layout.AppendRecordKey(nil, &x.name), true, nil // the same device again
 		}
 	}
 	if len(names) < expireDevices {
 		return found, nil, false, nil
 	}
-	return found, append(appendRecordKey(nil, &names[len(names)-1]), 0), true, nil
+	return found, append(layout.AppendRecordKey(nil, &names[len(names)-1]), 0), true, nil
 }
 
 // devices returns the names of the next devices, starting with the record key from, at most
@@ -225,7 +226,7 @@ func (e *expirer) devices(v *view, from []byte) (names []vitals.Name, err error)
 	defer e.s.mu.Unlock()
 	var key []byte
 	for _, name := range e.s.settler.table.names.all() {
-		if key = appendRecordKey(key[:0], &name); bytes.Compare(key, from) < 0 {
+		if key = layout.AppendRecordKey(key[:0], &name); bytes.Compare(key, from) < 0 {
 			continue
 		}
 		i, _ := slices.BinarySearchFunc(names, name, func(a, b vitals.Name) int { return a.Compare(&b) })
@@ -241,7 +242,7 @@ func (e *expirer) devices(v *view, from []byte) (names []vitals.Name, err error)
 // cannot be read, but they are removed if all of them have expired.
 func (e *expirer) count(it *pebble.Iterator, x *expiredDevice, most int64) error {
 	x.upToMs, x.endMs = e.beforeUnixMs, e.beforeUnixMs
-	start, end := appendSegmentKey(nil, &x.name, 0), appendSegmentKey(nil, &x.name, uint64(e.beforeUnixMs))
+	start, end := layout.AppendSegmentKey(nil, &x.name, 0), layout.AppendSegmentKey(nil, &x.name, uint64(e.beforeUnixMs))
 	var (
 		after       int64       // readings after damage
 		firstAfter  int64       // their first time
@@ -254,17 +255,17 @@ func (e *expirer) count(it *pebble.Iterator, x *expiredDevice, most int64) error
 		if found = bytes.Compare(it.Key(), end) >= 0; found {
 			return false
 		}
-		last = max(last, segmentKeyTime(it.Key()))
+		last = max(last, layout.SegmentKeyTime(it.Key()))
 		h, err := columns.SegmentHeader(it.Value(), nil)
 		if err != nil {
-			damaged = segmentError(&x.name, segmentKeyTime(it.Key()), err)
+			damaged = segmentError(&x.name, layout.SegmentKeyTime(it.Key()), err)
 			return true
 		}
 		for _, number := range h.Gateways {
 			e.gateways[number] = true
 		}
 		if back {
-			after, firstAfter, endAfter = after+int64(h.Count), h.FirstUnixMs, segmentKeyTime(it.Key())
+			after, firstAfter, endAfter = after+int64(h.Count), h.FirstUnixMs, layout.SegmentKeyTime(it.Key())
 			return true
 		}
 		if part = x.readings+int64(h.Count) > most; !part {
@@ -302,13 +303,13 @@ func (e *expirer) count(it *pebble.Iterator, x *expiredDevice, most int64) error
 
 // countPart counts the expired readings in the segment at an iterator's position.
 func (e *expirer) countPart(it *pebble.Iterator, x *expiredDevice, most int64) error {
-	if !isSegmentOf(it, appendSegmentPrefix(nil, &x.name)) {
+	if !isSegmentOf(it, layout.AppendSegmentPrefix(nil, &x.name)) {
 		return nil
 	}
 	h, err := columns.SegmentHeader(it.Value(), nil)
 	switch {
 	case err != nil:
-		return e.skip(x, segmentError(&x.name, segmentKeyTime(it.Key()), err))
+		return e.skip(x, segmentError(&x.name, layout.SegmentKeyTime(it.Key()), err))
 	case h.FirstUnixMs >= e.beforeUnixMs:
 		return nil
 	}
@@ -332,7 +333,7 @@ func (e *expirer) allExpired(name *vitals.Name) bool {
 	e.s.mu.Lock()
 	defer e.s.mu.Unlock()
 	number, ok := e.s.settler.table.names.find(name)
-	return !ok || e.s.settler.table.at(number).sealedUnixMs < e.beforeUnixMs
+	return !ok || e.s.settler.table.at(number).SealedUnixMs < e.beforeUnixMs
 }
 
 // skip reports that expired readings of x stay because their segment is damaged. It returns
@@ -369,14 +370,14 @@ func (e *expirer) remove(found []expiredDevice) error {
 	}
 	total := s.readings.Load() - r.readings
 	if r.uncounted {
-		if err := b.Set([]byte(uncountedKey), nil, nil); err != nil {
+		if err := b.Set([]byte(layout.UncountedKey), nil, nil); err != nil {
 			return joinClose(err, b)
 		}
 	}
-	if err := b.Set([]byte(readingsKey), binary.BigEndian.AppendUint64(nil, uint64(total)), nil); err != nil {
+	if err := b.Set([]byte(layout.ReadingsKey), binary.BigEndian.AppendUint64(nil, uint64(total)), nil); err != nil {
 		return joinClose(err, b)
 	}
-	if err := b.Set([]byte(sweepKey), nil, nil); err != nil {
+	if err := b.Set([]byte(layout.SweepKey), nil, nil); err != nil {
 		return joinClose(err, b)
 	}
 	if err := s.commitAndPublish(b); err != nil {
@@ -434,7 +435,7 @@ type removedDevice struct {
 // removeExpired adds the removal of the readings of the devices found to b. s.sealing and s.mu
 // must be held.
 func (s *Store) removeExpired(b *pebble.Batch, found []expiredDevice) (r removal, err error) {
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{segmentPrefix}, UpperBound: []byte{segmentPrefix + 1}})
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{layout.SegmentPrefix}, UpperBound: []byte{layout.SegmentPrefix + 1}})
 	if err != nil {
 		return r, corrupt(err)
 	}
@@ -464,7 +465,7 @@ func (s *Store) removeExpired(b *pebble.Batch, found []expiredDevice) (r removal
 func (s *Store) updateFromWindows(name *vitals.Name, d *device) (has bool) {
 	for _, w := range []*window{s.settler.active, s.settler.frozen} {
 		if w != nil {
-			has = windowView{w, uint32(w.rows)}.updateLocked(name, d) || has
+			has = windowView{w, uint32(w.rows)}.updateLocked(name, &d.Record) || has
 		}
 	}
 	return has
@@ -473,12 +474,12 @@ func (s *Store) updateFromWindows(name *vitals.Name, d *device) (has bool) {
 // removeExpiredOf adds the removal of a device's expired readings to b, and updates d. Expired
 // readings that have arrived since the windows were sealed stay until the next Expire.
 func (s *Store) removeExpiredOf(b *pebble.Batch, it *pebble.Iterator, x *expiredDevice, d *removedDevice) error {
-	start, end := appendSegmentKey(nil, &x.name, 0), appendSegmentKey(nil, &x.name, uint64(x.endMs))
+	start, end := layout.AppendSegmentKey(nil, &x.name, 0), layout.AppendSegmentKey(nil, &x.name, uint64(x.endMs))
 	switch {
-	case d.after.sealedUnixMs < x.upToMs:
-		end = appendSegmentsEnd(nil, &x.name)
+	case d.after.SealedUnixMs < x.upToMs:
+		end = layout.AppendSegmentsEnd(nil, &x.name)
 	case x.toNext:
-		end = appendSegmentKey(nil, &x.name, uint64(x.upToMs))
+		end = layout.AppendSegmentKey(nil, &x.name, uint64(x.upToMs))
 		if it.SeekGE(end) && isSegmentOf(it, end[:len(end)-8]) {
 			end = bytes.Clone(it.Key())
 		}
@@ -489,13 +490,13 @@ func (s *Store) removeExpiredOf(b *pebble.Batch, it *pebble.Iterator, x *expired
 	}
 	d.readings, d.uncounted = n, unread != nil
 	for s := range vitals.NumSigns {
-		if d.after.known&(1<<s) != 0 && d.after.latestUnixMs[s] < x.upToMs {
-			d.after.forget(1 << s)
+		if d.after.Known&(1<<s) != 0 && d.after.LatestUnixMs[s] < x.upToMs {
+			d.after.Forget(1 << s)
 		}
 	}
-	expired := d.after.newestUnixMs < x.upToMs
+	expired := d.after.NewestUnixMs < x.upToMs
 	if expired {
-		d.after.newestUnixMs = 0
+		d.after.NewestUnixMs = 0
 	}
 	if has := s.updateFromWindows(&x.name, &d.after); expired && !has {
 		d.gone = true
@@ -509,9 +510,9 @@ func (s *Store) removeExpiredOf(b *pebble.Batch, it *pebble.Iterator, x *expired
 	if err := b.DeleteRange(start, end, nil); err != nil {
 		return err
 	}
-	if d.after.sealedUnixMs < x.upToMs {
-		d.after.sealedUnixMs, d.after.smalls = noSegment, 0
-		return setRecord(b, &x.name, &d.after)
+	if d.after.SealedUnixMs < x.upToMs {
+		d.after.SealedUnixMs, d.after.Smalls = layout.NoSegment, 0
+		return setRecord(b, &x.name, &d.after.Record)
 	}
 	if it.SeekGE(end) && isSegmentOf(it, end[:len(end)-8]) {
 		rows, err := decodeSegment(it, &x.name, nil)
@@ -520,7 +521,7 @@ func (s *Store) removeExpiredOf(b *pebble.Batch, it *pebble.Iterator, x *expired
 			d.readings += int64(i)
 			value := columns.AppendSegment(nil, rows[i:])
 			if again, err := columns.DecodeSegment(value, nil); err != nil || !slices.Equal(again, rows[i:]) {
-				return segmentError(&x.name, segmentKeyTime(it.Key()), errors.Join(errReadBack, err))
+				return segmentError(&x.name, layout.SegmentKeyTime(it.Key()), errors.Join(errReadBack, err))
 			}
 			if err := b.Set(bytes.Clone(it.Key()), value, nil); err != nil {
 				return err
@@ -532,16 +533,16 @@ func (s *Store) removeExpiredOf(b *pebble.Batch, it *pebble.Iterator, x *expired
 	if err := s.resize(it, x, &d.after); err != nil {
 		return err
 	}
-	return setRecord(b, &x.name, &d.after)
+	return setRecord(b, &x.name, &d.after.Record)
 }
 
 // resize sets the sizes of a device's last segments from their headers, as far as they are
 // small, as they will be after the removal of its expired readings.
 func (s *Store) resize(it *pebble.Iterator, x *expiredDevice, d *device) error {
 	var sizes []uint16 // of the last segments, the last one first
-	prefix := appendSegmentPrefix(nil, &x.name)
-	for ok := it.SeekLT(appendSegmentsEnd(nil, &x.name)); ok && isSegmentOf(it, prefix) && len(sizes) < maxSmall; ok = it.Prev() {
-		if segmentKeyTime(it.Key()) < x.upToMs {
+	prefix := layout.AppendSegmentPrefix(nil, &x.name)
+	for ok := it.SeekLT(layout.AppendSegmentsEnd(nil, &x.name)); ok && isSegmentOf(it, prefix) && len(sizes) < layout.MaxSmall; ok = it.Prev() {
+		if layout.SegmentKeyTime(it.Key()) < x.upToMs {
 			break
 		}
 		value, err := it.ValueAndErr()
@@ -563,7 +564,7 @@ func (s *Store) resize(it *pebble.Iterator, x *expiredDevice, d *device) error {
 		sizes = append(sizes, uint16(n))
 	}
 	slices.Reverse(sizes)
-	d.smalls = uint8(copy(d.small[:], sizes))
+	d.Smalls = uint8(copy(d.Small[:], sizes))
 	return ignoreDamage(corrupt(it.Error()))
 }
 

@@ -16,17 +16,9 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 	"github.com/pulsegate/pulsegate/vitals"
 )
-
-// ReencodeRecord decodes the value of a device record and encodes it again.
-func ReencodeRecord(b []byte) ([]byte, error) {
-	var d device
-	if err := decodeRecord(b, &d); err != nil {
-		return nil, err
-	}
-	return appendRecord(make([]byte, 0, recordBytes(&d)), &d), nil
-}
 
 // VerifyLog verifies b as the log with a number.
 func VerifyLog(number uint32, b []byte) error { return verify(logChunks(number), b) }
@@ -87,7 +79,7 @@ func GroupNames(log []byte) (names []string) {
 				if !ok {
 					return false
 				}
-				if kind == pebble.InternalKeyKindSet && key[0] == groupPrefix && group.decode(value) == nil {
+				if kind == pebble.InternalKeyKindSet && key[0] == layout.GroupPrefix && group.decode(value) == nil {
 					for i := range group.runs {
 						names = append(names, group.runs[i].Device.String())
 					}
@@ -325,13 +317,15 @@ func ExpireAfterSeal(s *Store, beforeUnixMs int64, between func()) (storage.Expi
 }
 
 // AssignKey returns the key of an assignment.
-func AssignKey(a storage.Assignment) []byte { return appendAssignKey(nil, a.Key()) }
+func AssignKey(a storage.Assignment) []byte { return assignKey(a.Key()) }
 
 // AssignValue returns the value of an assignment.
-func AssignValue(a storage.Assignment) []byte { return appendAssignment(nil, &a) }
+func AssignValue(a storage.Assignment) []byte {
+	return layout.AppendAssignment(nil, a.ToUnixMs, string(a.Subject))
+}
 
 // SubjectKey returns the key of an assignment in the index of subjects.
-func SubjectKey(a storage.Assignment) []byte { return appendSubjectKey(nil, &a) }
+func SubjectKey(a storage.Assignment) []byte { return subjectKey(&a) }
 
 // A NameTable is a table of devices.
 type NameTable struct {
@@ -352,7 +346,7 @@ func (n *NameTable) Find(text string) (uint32, bool) {
 
 func (n *NameTable) Add(text string) uint32 {
 	name, _ := vitals.ParseName(text)
-	return n.t.addHashed(&name, n.hash(name), device{newestUnixMs: -1})
+	return n.t.addHashed(&name, n.hash(name), device{Record: layout.Record{NewestUnixMs: -1}})
 }
 
 func (n *NameTable) Remove(text string) {

@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -125,19 +126,19 @@ func (g *dictionary) write(b *pebble.Batch) error {
 		return nil
 	}
 	for _, number := range g.added {
-		if err := b.Set(appendGatewayKey(nil, number), g.chunks.at(number).AppendTo(nil), nil); err != nil {
+		if err := b.Set(layout.AppendGatewayKey(nil, number), g.chunks.at(number).AppendTo(nil), nil); err != nil {
 			return err
 		}
 	}
 	g.added = g.added[:0]
-	return b.Set([]byte(gatewaysKey), binary.BigEndian.AppendUint32(nil, g.next), nil)
+	return b.Set([]byte(layout.GatewaysKey), binary.BigEndian.AppendUint32(nil, g.next), nil)
 }
 
 // loadDictionary reads the dictionary of a store. It calls problem for each entry that is
 // not valid.
 func loadDictionary(r pebble.Reader, problem func(error) error) (*dictionary, error) {
 	g := newDictionary()
-	next, err := readState(r, gatewaysKey, 4)
+	next, err := readState(r, layout.GatewaysKey, 4)
 	if err == nil && next > 0 {
 		g.next = uint32(next)
 	}
@@ -146,7 +147,7 @@ func loadDictionary(r pebble.Reader, problem func(error) error) (*dictionary, er
 			return nil, err
 		}
 	}
-	it, err := r.NewIter(&pebble.IterOptions{LowerBound: []byte{gatewayPrefix}, UpperBound: []byte{gatewayPrefix + 1}})
+	it, err := r.NewIter(&pebble.IterOptions{LowerBound: []byte{layout.GatewayPrefix}, UpperBound: []byte{layout.GatewayPrefix + 1}})
 	if err != nil {
 		return nil, corrupt(err)
 	}
@@ -162,7 +163,7 @@ func loadDictionary(r pebble.Reader, problem func(error) error) (*dictionary, er
 
 // load adds the entry at an iterator's position.
 func (g *dictionary) load(it *pebble.Iterator) error {
-	number, err := decodeGatewayKey(it.Key())
+	number, err := layout.DecodeGatewayKey(it.Key())
 	if err != nil {
 		return fmt.Errorf("%w: key of a gateway: %w", storage.ErrCorrupt, err)
 	}
@@ -170,10 +171,9 @@ func (g *dictionary) load(it *pebble.Iterator) error {
 	if err != nil {
 		return corrupt(err)
 	}
-	name, err := vitals.ParseName(value)
+	name, err := layout.DecodeGateway(value)
 	switch _, twice := g.byName[name]; {
 	case err != nil:
-		err = errGateway
 	case number == 0 || number >= g.next:
 		err = errors.New("number was not given")
 	case twice:
@@ -208,12 +208,9 @@ func readState(r pebble.Reader, key string, bytes int) (uint64, error) {
 		return 0, corrupt(err)
 	}
 	defer closer.Close()
-	if len(value) != bytes {
-		return 0, fmt.Errorf("%w: state %s: %w", storage.ErrCorrupt, key[1:], errLength)
-	}
-	n := uint64(0)
-	for _, b := range value {
-		n = n<<8 | uint64(b)
+	n, err := layout.DecodeNumber(value, bytes)
+	if err != nil {
+		return 0, fmt.Errorf("%w: state %s: %w", storage.ErrCorrupt, key[1:], err)
 	}
 	return n, nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -18,7 +19,7 @@ type loaded struct {
 	window    *window
 	nextGroup uint64
 	readings  int64 // in segments
-	sweepDue  bool  // sweepKey is stored
+	sweepDue  bool  // layout.SweepKey is stored
 	verify    bool  // verify the encoding of groups
 }
 
@@ -43,19 +44,19 @@ func load(db *pebble.DB, readOnly bool, problem func(error) error) (_ *loaded, e
 	if err := l.loadGroups(db, problem); err != nil {
 		return nil, fmt.Errorf("read groups: %w", err)
 	}
-	readings, err := readState(db, readingsKey, 8)
+	readings, err := readState(db, layout.ReadingsKey, 8)
 	if err != nil {
 		if err := problem(err); err != nil {
 			return nil, err
 		}
 	}
 	l.readings = int64(readings)
-	if l.sweepDue, err = hasState(db, sweepKey); err != nil {
+	if l.sweepDue, err = hasState(db, layout.SweepKey); err != nil {
 		return nil, err
 	}
 	if l.table != nil {
 		for i := range uint32(l.table.len()) {
-			l.table.active.moved(-1, l.table.at(i).newestUnixMs)
+			l.table.active.moved(-1, l.table.at(i).NewestUnixMs)
 		}
 	}
 	return l, nil
@@ -69,14 +70,14 @@ func loadTable(db *pebble.DB) (*table, error) {
 		return nil, corrupt(err)
 	}
 	for ok := sc.first(nil); ok; ok = sc.next() {
-		t.add(&sc.name, sc.device)
+		t.add(&sc.name, device{Record: sc.record})
 	}
 	return t, sc.close()
 }
 
 // loadGroups reads all groups into a window, and updates the devices in the table.
 func (l *loaded) loadGroups(db *pebble.DB, problem func(error) error) error {
-	next, err := readState(db, groupsKey, 8)
+	next, err := readState(db, layout.GroupsKey, 8)
 	if err != nil {
 		if err := problem(err); err != nil {
 			return err
@@ -84,7 +85,7 @@ func (l *loaded) loadGroups(db *pebble.DB, problem func(error) error) error {
 	}
 	l.nextGroup = max(next, 1)
 	l.window = newWindow(1, l.nextGroup)
-	it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte{groupPrefix}, UpperBound: []byte{groupPrefix + 1}})
+	it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte{layout.GroupPrefix}, UpperBound: []byte{layout.GroupPrefix + 1}})
 	if err != nil {
 		return corrupt(err)
 	}
@@ -100,7 +101,7 @@ func (l *loaded) loadGroups(db *pebble.DB, problem func(error) error) error {
 }
 
 func (l *loaded) loadGroup(it *pebble.Iterator, g *groupBuffer) error {
-	number, err := decodeGroupKey(it.Key())
+	number, err := layout.DecodeGroupKey(it.Key())
 	if err != nil {
 		return fmt.Errorf("%w: key of a group: %w", storage.ErrCorrupt, err)
 	}
@@ -137,7 +138,7 @@ func (l *loaded) add(name *vitals.Name, rows []columns.Row) error {
 			return errNoRecord
 		}
 		for i := range rows {
-			l.table.at(number).update(rows[i].TimeUnixMs, &rows[i].Values, rows[i].UTCOffset)
+			l.table.at(number).Update(rows[i].TimeUnixMs, &rows[i].Values, rows[i].UTCOffset)
 		}
 	}
 	w := l.window

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -22,17 +23,17 @@ func (s *Store) Latest(ctx context.Context, name vitals.Name) (storage.Device, e
 	if err != nil {
 		return storage.Device{}, fmt.Errorf("read latest of %s: %w", name, err)
 	}
-	return d.public(name), nil
+	return public(name, &d), nil
 }
 
-func (s *Store) latest(ctx context.Context, name *vitals.Name) (d device, err error) {
+func (s *Store) latest(ctx context.Context, name *vitals.Name) (d layout.Record, err error) {
 	v, err := s.enter(ctx)
 	if err != nil {
 		return d, err
 	}
 	defer s.views.release(v)
 
-	key := appendRecordKey(make([]byte, 0, 1+vitals.MaxNameBytes), name)
+	key := layout.AppendRecordKey(make([]byte, 0, 1+vitals.MaxNameBytes), name)
 	value, closer, err := v.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {
 		return d, storage.ErrNotFound
@@ -40,7 +41,7 @@ func (s *Store) latest(ctx context.Context, name *vitals.Name) (d device, err er
 	if err != nil {
 		return d, corrupt(err)
 	}
-	err = decodeRecord(value, &d)
+	err = layout.DecodeRecord(value, &d)
 	if closeErr := closer.Close(); err == nil && closeErr != nil {
 		return d, corrupt(closeErr)
 	}
@@ -52,7 +53,7 @@ func (s *Store) latest(ctx context.Context, name *vitals.Name) (d device, err er
 }
 
 // update updates a device as its record has it with the rows of the windows.
-func (v *view) update(name *vitals.Name, d *device) {
+func (v *view) update(name *vitals.Name, d *layout.Record) {
 	for _, w := range v.windows {
 		w.mu.RLock()
 		w.updateLocked(name, d)
@@ -141,10 +142,10 @@ func (s *Store) devices(ctx context.Context, after *vitals.Name, dst []storage.D
 		return 0, corrupt(err)
 	}
 	// A name followed by a NUL sorts after the name and before every other name after it.
-	from := append(appendRecordKey(nil, after), 0)
+	from := append(layout.AppendRecordKey(nil, after), 0)
 	for ok := sc.first(from); ok; ok = sc.next() {
-		v.update(&sc.name, &sc.device)
-		dst[n] = sc.device.public(sc.name)
+		v.update(&sc.name, &sc.record)
+		dst[n] = public(sc.name, &sc.record)
 		if n++; n == len(dst) {
 			break
 		}

@@ -6,6 +6,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -15,11 +16,11 @@ type deviceScanner struct {
 	err     error
 
 	name   vitals.Name // of the current device
-	device device
+	record layout.Record
 }
 
 func newDeviceScanner(r pebble.Reader) (*deviceScanner, error) {
-	records, err := r.NewIter(&pebble.IterOptions{LowerBound: []byte{recordPrefix}, UpperBound: []byte{recordPrefix + 1}})
+	records, err := r.NewIter(&pebble.IterOptions{LowerBound: []byte{layout.RecordPrefix}, UpperBound: []byte{layout.RecordPrefix + 1}})
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +36,7 @@ func (sc *deviceScanner) take(ok bool) bool {
 	if !ok || sc.err != nil {
 		return false
 	}
-	if sc.name, sc.err = decodeRecordKey(sc.records.Key()); sc.err != nil {
+	if sc.name, sc.err = layout.DecodeRecordKey(sc.records.Key()); sc.err != nil {
 		sc.err = fmt.Errorf("%w: key of a device record: %w", storage.ErrCorrupt, sc.err)
 		return false
 	}
@@ -44,7 +45,7 @@ func (sc *deviceScanner) take(ok bool) bool {
 		sc.err = err
 		return false
 	}
-	if err = decodeRecord(value, &sc.device); err != nil {
+	if err = layout.DecodeRecord(value, &sc.record); err != nil {
 		sc.err = recordError(&sc.name, err)
 	}
 	return sc.err == nil

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -238,7 +239,7 @@ type sealedDevice struct {
 	table        uint32
 	sealedUnixMs int64
 	smalls       uint8
-	small        [maxSmall]uint16
+	small        [layout.MaxSmall]uint16
 }
 
 // A writtenSegment is a segment that must be read back.
@@ -339,7 +340,7 @@ func (c *sealer) name(device uint32) *vitals.Name {
 }
 
 func (c *sealer) openIterator() (err error) {
-	c.it, err = c.s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{segmentPrefix}, UpperBound: []byte{segmentPrefix + 1}})
+	c.it, err = c.s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{layout.SegmentPrefix}, UpperBound: []byte{layout.SegmentPrefix + 1}})
 	return corrupt(err)
 }
 
@@ -374,7 +375,7 @@ func (c *sealer) commit() error {
 		return nil
 	}
 	total := c.s.readings.Load() + c.added
-	if err := c.batch.Set([]byte(readingsKey), binary.BigEndian.AppendUint64(nil, uint64(total)), nil); err != nil {
+	if err := c.batch.Set([]byte(layout.ReadingsKey), binary.BigEndian.AppendUint64(nil, uint64(total)), nil); err != nil {
 		return err
 	}
 	commit := c.s.commitAlong
@@ -395,7 +396,7 @@ func (c *sealer) commit() error {
 	for i := range c.sealed {
 		x := &c.sealed[i]
 		d := c.s.settler.table.at(x.table)
-		d.sealedUnixMs, d.smalls, d.small = x.sealedUnixMs, x.smalls, x.small
+		d.SealedUnixMs, d.Smalls, d.Small = x.sealedUnixMs, x.smalls, x.small
 	}
 	c.sealed = c.sealed[:0]
 	return nil
@@ -411,7 +412,7 @@ func (c *sealer) device(device uint32, d *device) error {
 		c.rows = slices.Delete(c.rows, from, to)
 	}
 	c.edits = c.edits[:0]
-	late, _ := findRow(c.rows, d.sealedUnixMs+1)
+	late, _ := findRow(c.rows, d.SealedUnixMs+1)
 	if late > 0 {
 		c.mergeLate(device, d, c.rows[:late])
 	}
@@ -427,19 +428,19 @@ func (c *sealer) device(device uint32, d *device) error {
 			}
 		}
 	}
-	c.sealed = append(c.sealed, sealedDevice{c.w.device(device).table, d.sealedUnixMs, d.smalls, d.small})
-	return setRecord(c.batch, name, d)
+	c.sealed = append(c.sealed, sealedDevice{c.w.device(device).table, d.SealedUnixMs, d.Smalls, d.Small})
+	return setRecord(c.batch, name, &d.Record)
 }
 
 // mergeLate merges late rows into the segments to which they belong.
 func (c *sealer) mergeLate(device uint32, d *device, rows []columns.Row) {
 	name := c.name(device)
 	for len(rows) > 0 {
-		c.key = appendSegmentKey(c.key[:0], name, uint64(rows[0].TimeUnixMs))
+		c.key = layout.AppendSegmentKey(c.key[:0], name, uint64(rows[0].TimeUnixMs))
 		n := len(rows)
 		var err error
 		if c.it.SeekGE(c.key) && isSegmentOf(c.it, c.key[:len(c.key)-8]) {
-			last := segmentKeyTime(c.it.Key())
+			last := layout.SegmentKeyTime(c.it.Key())
 			n, _ = findRow(rows, last+1)
 			if c.old, err = decodeSegment(c.it, name, c.old[:0]); err == nil {
 				c.edit(last, rows[:n])
@@ -457,7 +458,7 @@ func (c *sealer) mergeLate(device uint32, d *device, rows []columns.Row) {
 		}
 		rows = rows[n:]
 	}
-	if len(c.edits) > 0 && d.smalls > 0 {
+	if len(c.edits) > 0 && d.Smalls > 0 {
 		c.resize(name, d)
 	}
 }
@@ -513,17 +514,17 @@ func (c *sealer) edit(lastUnixMs int64, rows []columns.Row) {
 
 // resize updates the sizes of a device's small segments after edits.
 func (c *sealer) resize(name *vitals.Name, d *device) {
-	c.key = appendSegmentsEnd(c.key[:0], name)
+	c.key = layout.AppendSegmentsEnd(c.key[:0], name)
 	ok := c.it.SeekLT(c.key)
-	c.key = appendSegmentPrefix(c.key[:0], name)
-	for i := int(d.smalls) - 1; i >= 0; i-- {
+	c.key = layout.AppendSegmentPrefix(c.key[:0], name)
+	for i := int(d.Smalls) - 1; i >= 0; i-- {
 		if !ok || !isSegmentOf(c.it, c.key) {
-			c.notRead(c.missing(name, d.sealedUnixMs))
-			d.smalls = 0
+			c.notRead(c.missing(name, d.SealedUnixMs))
+			d.Smalls = 0
 			return
 		}
-		if e := c.editOf(segmentKeyTime(c.it.Key())); e != nil {
-			d.small[i] = uint16(min(len(e.rows), 1<<16-1))
+		if e := c.editOf(layout.SegmentKeyTime(c.it.Key())); e != nil {
+			d.Small[i] = uint16(min(len(e.rows), 1<<16-1))
 		}
 		ok = c.it.Prev()
 	}
@@ -545,9 +546,9 @@ func (c *sealer) threshold() int { return c.s.options.segmentRows / 2 }
 
 // trim removes the sizes up to the last one that is not small.
 func (d *device) trim(threshold int) {
-	for i := int(d.smalls) - 1; i >= 0; i-- {
-		if int(d.small[i]) >= threshold {
-			d.smalls = uint8(copy(d.small[:], d.small[i+1:d.smalls]))
+	for i := int(d.Smalls) - 1; i >= 0; i-- {
+		if int(d.Small[i]) >= threshold {
+			d.Smalls = uint8(copy(d.Small[:], d.Small[i+1:d.Smalls]))
 			return
 		}
 	}
@@ -558,11 +559,11 @@ func (d *device) trim(threshold int) {
 // of them is the last segment.
 func (d *device) similar(rows int) (n, total int) {
 	total = rows
-	if rows == 0 && d.smalls > 0 {
-		n, total = 1, int(d.small[d.smalls-1])
+	if rows == 0 && d.Smalls > 0 {
+		n, total = 1, int(d.Small[d.Smalls-1])
 	}
-	for n < int(d.smalls) && int(d.small[int(d.smalls)-1-n]) <= 2*total {
-		total += int(d.small[int(d.smalls)-1-n])
+	for n < int(d.Smalls) && int(d.Small[int(d.Smalls)-1-n]) <= 2*total {
+		total += int(d.Small[int(d.Smalls)-1-n])
 		n++
 	}
 	return n, total
@@ -570,12 +571,12 @@ func (d *device) similar(rows int) (n, total int) {
 
 // push records the size of a new last segment.
 func (d *device) push(rows, threshold int) {
-	if rows >= threshold || d.smalls == maxSmall {
-		d.smalls = 0
+	if rows >= threshold || d.Smalls == layout.MaxSmall {
+		d.Smalls = 0
 		return
 	}
-	d.small[d.smalls] = uint16(rows)
-	d.smalls++
+	d.Small[d.Smalls] = uint16(rows)
+	d.Smalls++
 }
 
 // appendNew writes rows that are newer than all segments of their device, of which a tidying sealer
@@ -587,8 +588,8 @@ func (c *sealer) appendNew(device uint32, d *device, rows []columns.Row) error {
 	switch {
 	case c.tidy && n > 1:
 	case n+1 >= mergeAt, total >= c.threshold():
-	case d.smalls == maxSmall:
-		n = maxSmall
+	case d.Smalls == layout.MaxSmall:
+		n = layout.MaxSmall
 	default:
 		n = 0
 	}
@@ -596,19 +597,19 @@ func (c *sealer) appendNew(device uint32, d *device, rows []columns.Row) error {
 		if err := c.readSmall(name, d, n); err != nil {
 			c.notRead(err)
 			if !isFault(err) {
-				d.smalls = 0 // they stay as they are
+				d.Smalls = 0 // they stay as they are
 			}
 		} else {
 			for _, last := range c.lasts {
 				if e := c.editOf(last); e != nil {
 					e.taken = true
 				}
-				c.key = appendSegmentKey(c.key[:0], name, uint64(last))
+				c.key = layout.AppendSegmentKey(c.key[:0], name, uint64(last))
 				if err := c.batch.Delete(c.key, nil); err != nil {
 					return err
 				}
 			}
-			d.smalls -= uint8(n)
+			d.Smalls -= uint8(n)
 			rows = append(c.merged, rows...)
 			c.merged = rows
 		}
@@ -616,7 +617,7 @@ func (c *sealer) appendNew(device uint32, d *device, rows []columns.Row) error {
 	if len(rows) == 0 { // nothing was merged
 		return nil
 	}
-	d.sealedUnixMs = rows[len(rows)-1].TimeUnixMs
+	d.SealedUnixMs = rows[len(rows)-1].TimeUnixMs
 	return c.write(device, rows, d)
 }
 
@@ -624,20 +625,20 @@ func (c *sealer) appendNew(device uint32, d *device, rows []columns.Row) error {
 // times into c.lasts.
 func (c *sealer) readSmall(name *vitals.Name, d *device, n int) error {
 	total := 0
-	for _, rows := range d.small[int(d.smalls)-n : d.smalls] {
+	for _, rows := range d.Small[int(d.Smalls)-n : d.Smalls] {
 		total += int(rows)
 	}
 	c.merged, c.lasts = slices.Grow(c.merged[:0], total)[:total], c.lasts[:0]
-	c.key = appendSegmentsEnd(c.key[:0], name)
+	c.key = layout.AppendSegmentsEnd(c.key[:0], name)
 	ok := c.it.SeekLT(c.key)
-	c.key = appendSegmentPrefix(c.key[:0], name)
-	for i := int(d.smalls) - 1; n > 0; i, n = i-1, n-1 {
+	c.key = layout.AppendSegmentPrefix(c.key[:0], name)
+	for i := int(d.Smalls) - 1; n > 0; i, n = i-1, n-1 {
 		if !ok || !isSegmentOf(c.it, c.key) {
-			return c.missing(name, d.sealedUnixMs)
+			return c.missing(name, d.SealedUnixMs)
 		}
-		last := segmentKeyTime(c.it.Key())
+		last := layout.SegmentKeyTime(c.it.Key())
 		c.lasts = append(c.lasts, last)
-		from := total - int(d.small[i])
+		from := total - int(d.Small[i])
 		if e := c.editOf(last); e != nil {
 			copy(c.merged[from:total], e.rows)
 		} else {
@@ -646,7 +647,7 @@ func (c *sealer) readSmall(name *vitals.Name, d *device, n int) error {
 				return err
 			}
 			if len(rows) != total-from {
-				return recordError(name, errSmall)
+				return recordError(name, layout.ErrSizes)
 			}
 		}
 		total = from
@@ -678,7 +679,7 @@ func (c *sealer) writeSegment(device uint32, rows []columns.Row) (err error) {
 	if c.again, err = columns.DecodeSegment(c.value, c.again[:0]); err != nil || !slices.Equal(c.again, rows) {
 		return c.fail(device, last, errors.Join(errReadBack, err))
 	}
-	c.key = appendSegmentKey(c.key[:0], c.name(device), uint64(last))
+	c.key = layout.AppendSegmentKey(c.key[:0], c.name(device), uint64(last))
 	c.written = append(c.written, writtenSegment{device, checksum(c.value), last})
 	return c.batch.Set(c.key, c.value, nil)
 }
@@ -697,7 +698,7 @@ func (c *sealer) fail(device uint32, lastUnixMs int64, err error) error {
 func (c *sealer) readBack() error {
 	for i := range c.written {
 		x := &c.written[i]
-		c.key = appendSegmentKey(c.key[:0], c.name(x.device), uint64(x.lastUnixMs))
+		c.key = layout.AppendSegmentKey(c.key[:0], c.name(x.device), uint64(x.lastUnixMs))
 		value, closer, err := c.s.db.Get(c.key)
 		if errors.Is(err, pebble.ErrNotFound) {
 			return c.fail(x.device, x.lastUnixMs, errNoSegment)
@@ -724,7 +725,7 @@ func (c *sealer) end() error {
 	}
 	next := s.nextGroup
 	if c.w.firstGroup < c.w.endGroup {
-		first, end := appendGroupKey(nil, c.w.firstGroup), appendGroupKey(nil, c.w.endGroup)
+		first, end := layout.AppendGroupKey(nil, c.w.firstGroup), layout.AppendGroupKey(nil, c.w.endGroup)
 		if err := c.batch.DeleteRange(first, end, nil); err != nil {
 			return err
 		}
@@ -740,12 +741,12 @@ func (c *sealer) end() error {
 		for i := range c.carried {
 			g.add(c.name(c.carried[i].device), &c.carried[i].row)
 		}
-		if err := c.batch.Set(appendGroupKey(nil, next), g.encode(), nil); err != nil {
+		if err := c.batch.Set(layout.AppendGroupKey(nil, next), g.encode(), nil); err != nil {
 			return err
 		}
 		next++
 	}
-	if err := c.batch.Set([]byte(groupsKey), binary.BigEndian.AppendUint64(nil, next), nil); err != nil {
+	if err := c.batch.Set([]byte(layout.GroupsKey), binary.BigEndian.AppendUint64(nil, next), nil); err != nil {
 		return err
 	}
 	if c.finish != nil {

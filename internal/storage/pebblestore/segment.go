@@ -13,6 +13,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -35,7 +36,7 @@ func decodeSegment(it *pebble.Iterator, device *vitals.Name, dst []columns.Row) 
 	if err != nil {
 		return dst, corrupt(err)
 	}
-	last := segmentKeyTime(it.Key())
+	last := layout.SegmentKeyTime(it.Key())
 	rows, err := columns.DecodeSegment(value, dst)
 	if err == nil && rows[len(rows)-1].TimeUnixMs != last {
 		err = errLastTime
@@ -107,8 +108,8 @@ func (s *Store) newRowScanner(ctx context.Context, v *view, device *vitals.Name,
 	}
 	// The segment that has the end of the range may have a later time in its key.
 	sc.it, sc.err = v.NewIterWithContext(ctx, &pebble.IterOptions{
-		LowerBound: appendSegmentKey(nil, device, uint64(fromMs)),
-		UpperBound: appendSegmentsEnd(nil, device),
+		LowerBound: layout.AppendSegmentKey(nil, device, uint64(fromMs)),
+		UpperBound: layout.AppendSegmentsEnd(nil, device),
 	})
 	sc.sources = append(sc.sources, rowSource{more: sc.nextSegment})
 	return sc
@@ -147,7 +148,7 @@ func (sc *rowScanner) nextSegment() ([]columns.Row, error) {
 		if !sc.move() {
 			return nil, sc.ended()
 		}
-		sc.read = segmentKeyTime(sc.it.Key())
+		sc.read = layout.SegmentKeyTime(sc.it.Key())
 		rows, err := sc.buffers.decode(sc.it, sc.device)
 		if err != nil {
 			return nil, err
@@ -182,7 +183,7 @@ func (sc *rowScanner) ended() error {
 	if !errors.Is(err, storage.ErrCorrupt) || sc.descending {
 		return err
 	}
-	value, closer, getErr := sc.view.Get(appendRecordKey(nil, sc.device))
+	value, closer, getErr := sc.view.Get(layout.AppendRecordKey(nil, sc.device))
 	if errors.Is(getErr, pebble.ErrNotFound) { // the device has no readings
 		sc.complete = true
 		return nil
@@ -190,8 +191,8 @@ func (sc *rowScanner) ended() error {
 	if getErr != nil {
 		return err
 	}
-	var d device
-	if decodeRecord(value, &d) == nil && d.sealedUnixMs <= sc.read {
+	var d layout.Record
+	if layout.DecodeRecord(value, &d) == nil && d.SealedUnixMs <= sc.read {
 		sc.complete, err = true, nil
 	}
 	return errors.Join(err, closer.Close())
@@ -203,7 +204,7 @@ func (b *rowBuffers) decode(it *pebble.Iterator, device *vitals.Name) (rows []co
 	if err != nil {
 		return nil, corrupt(err)
 	}
-	if n := len(b.segment); len(b.value) > 0 && bytes.Equal(b.value, value) && b.segment[n-1].TimeUnixMs == segmentKeyTime(it.Key()) {
+	if n := len(b.segment); len(b.value) > 0 && bytes.Equal(b.value, value) && b.segment[n-1].TimeUnixMs == layout.SegmentKeyTime(it.Key()) {
 		return b.segment, nil
 	}
 	b.value = b.value[:0]
@@ -219,13 +220,13 @@ func (sc *rowScanner) move() bool {
 	case sc.started && sc.descending:
 		return sc.it.Prev()
 	case sc.started:
-		return segmentKeyTime(sc.it.Key()) < sc.toMs && sc.it.Next()
+		return layout.SegmentKeyTime(sc.it.Key()) < sc.toMs && sc.it.Next()
 	}
 	sc.started = true
 	if !sc.descending {
 		return sc.it.First()
 	}
-	return sc.it.SeekGE(appendSegmentKey(nil, sc.device, uint64(sc.toMs-1))) || sc.it.Error() == nil && sc.it.Last()
+	return sc.it.SeekGE(layout.AppendSegmentKey(nil, sc.device, uint64(sc.toMs-1))) || sc.it.Error() == nil && sc.it.Last()
 }
 
 // next returns up to most of the next rows, or none at the end. They are valid until the next

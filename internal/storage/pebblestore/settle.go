@@ -11,6 +11,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -101,7 +102,7 @@ func newSettler(db *pebble.DB, t *table, g *dictionary, active *window, o *Optio
 		moving:      o.moving,
 		index:       map[recordID]int32{},
 		batch:       newBatch(db),
-		key:         make([]byte, 0, maxSegmentKeyBytes),
+		key:         make([]byte, 0, layout.MaxSegmentKeyBytes),
 	}
 }
 
@@ -195,12 +196,12 @@ func (s *settler) settleOne(e *storage.Entry, entry int32) {
 		}
 		// The first device record is written with this group and includes all of its
 		// readings.
-		number = s.table.addHashed(&r.Device, f.hash, device{newestUnixMs: -1, sealedUnixMs: noSegment})
+		number = s.table.addHashed(&r.Device, f.hash, device{Record: layout.Record{NewestUnixMs: -1, SealedUnixMs: layout.NoSegment}})
 		s.marked = append(s.marked, marked{number, entry})
 	}
 	d := s.table.at(number)
 	id := recordID{number, r.TimeUnixMs}
-	if r.TimeUnixMs > d.newestUnixMs {
+	if r.TimeUnixMs > d.NewestUnixMs {
 		// No record of this time can exist: no look-up is needed.
 		s.store(e, id, entry)
 		return
@@ -239,7 +240,7 @@ func (s *settler) settleOne(e *storage.Entry, entry int32) {
 	if m.UTCOffset == 0 {
 		m.UTCOffset = r.UTCOffset
 	}
-	d.update(r.TimeUnixMs, &m.Values, m.UTCOffset)
+	d.Update(r.TimeUnixMs, &m.Values, m.UTCOffset)
 }
 
 // noGateway is not the number of a gateway.
@@ -262,10 +263,10 @@ func (s *settler) store(e *storage.Entry, id recordID, entry int32) {
 		adds:   true,
 	})
 	d := s.table.at(id.device)
-	if id.timeUnixMs > d.newestUnixMs {
-		s.table.active.moved(d.newestUnixMs, id.timeUnixMs)
+	if id.timeUnixMs > d.NewestUnixMs {
+		s.table.active.moved(d.NewestUnixMs, id.timeUnixMs)
 	}
-	d.update(id.timeUnixMs, &r.Values, r.UTCOffset)
+	d.Update(id.timeUnixMs, &r.Values, r.UTCOffset)
 }
 
 // find returns the record of id, or nil if there is none. The pointer is valid until the next
@@ -303,7 +304,7 @@ func (s *settler) lookUp(id recordID, name *vitals.Name) (*columns.Row, error) {
 			}
 		}
 	}
-	if id.timeUnixMs <= d.sealedUnixMs {
+	if id.timeUnixMs <= d.SealedUnixMs {
 		return s.findStored(id, name)
 	}
 	return nil, nil
@@ -328,12 +329,12 @@ func (s *settler) findStored(id recordID, name *vitals.Name) (*columns.Row, erro
 func (s *settler) readSegment(id recordID, name *vitals.Name) (err error) {
 	s.segment = s.segment[:0]
 	if s.stored == nil {
-		s.stored, err = s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{segmentPrefix}, UpperBound: []byte{segmentPrefix + 1}})
+		s.stored, err = s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{layout.SegmentPrefix}, UpperBound: []byte{layout.SegmentPrefix + 1}})
 		if err != nil {
 			return corrupt(err)
 		}
 	}
-	s.key = appendSegmentKey(s.key[:0], name, uint64(id.timeUnixMs))
+	s.key = layout.AppendSegmentKey(s.key[:0], name, uint64(id.timeUnixMs))
 	if !s.stored.SeekGE(s.key) || !bytes.HasPrefix(s.stored.Key(), s.key[:len(s.key)-8]) {
 		return corrupt(s.stored.Error())
 	}
@@ -352,14 +353,14 @@ func (s *settler) write(group []*storage.Entry, number uint64) (bool, error) {
 	for _, x := range s.order {
 		s.group.add(name(x.record), &s.records[x.record].Row)
 	}
-	if err := s.batch.Set(appendGroupKey(s.key[:0], number), s.group.encode(), nil); err != nil {
+	if err := s.batch.Set(layout.AppendGroupKey(s.key[:0], number), s.group.encode(), nil); err != nil {
 		return false, fmt.Errorf("fill batch: %w", err)
 	}
 	if err := s.gateways.write(s.batch); err != nil {
 		return false, fmt.Errorf("fill batch: %w", err)
 	}
 	for _, k := range s.marked {
-		if err := setRecord(s.batch, &group[k.entry].Reading.Device, s.table.at(k.device)); err != nil {
+		if err := setRecord(s.batch, &group[k.entry].Reading.Device, &s.table.at(k.device).Record); err != nil {
 			return false, fmt.Errorf("fill batch: %w", err)
 		}
 	}
@@ -409,10 +410,10 @@ func (s *settler) sort(name func(record int32) *vitals.Name) {
 
 // setRecord adds the record of a device to a batch. The encoders write into space that the
 // batch has reserved.
-func setRecord(b *pebble.Batch, name *vitals.Name, d *device) error {
-	op := b.SetDeferred(1+name.Len(), recordBytes(d))
-	appendRecordKey(op.Key[:0], name)
-	appendRecord(op.Value[:0], d)
+func setRecord(b *pebble.Batch, name *vitals.Name, d *layout.Record) error {
+	op := b.SetDeferred(1+name.Len(), layout.RecordBytes(d))
+	layout.AppendRecordKey(op.Key[:0], name)
+	layout.AppendRecord(op.Value[:0], d)
 	return op.Finish()
 }
 

@@ -42,7 +42,7 @@ type Store struct {
 	mu        sync.Mutex
 	settler   *settler // nil if read-only
 	nextGroup uint64
-	sweepDue  bool            // sweepKey is stored
+	sweepDue  bool            // layout.SweepKey is stored
 	sweepOf   map[uint32]bool // the gateways for which a sweep is due; nil: all
 	renewed   chan struct{}   // closed when the tree has been closed for a reopen; nil: nothing waits for it
 

@@ -10,13 +10,14 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 )
 
 // sweepGateways removes the names of gateways that no reading names any more. candidates are
 // those that may be so; nil means all. Those of s.sweepOf are added to them. It reads all segments, but stops as soon as it has found
 // a reading of each candidate. Only one sweep may run.
 //
-// Expire stores sweepKey with the removal of readings, and the sweep deletes it, so that a sweep
+// Expire stores layout.SweepKey with the removal of readings, and the sweep deletes it, so that a sweep
 // that was interrupted is made up for.
 //
 // A reading that names a candidate may arrive meanwhile: the dictionary records which numbers
@@ -80,14 +81,14 @@ func (s *Store) sweepGateways(ctx context.Context, candidates map[uint32]bool) e
 		if used[number] || name == nil || g.byName[*name] != number {
 			continue
 		}
-		if err := b.DeleteRange(appendGatewayKey(nil, number), append(appendGatewayKey(nil, number), 0), nil); err != nil {
+		if err := b.DeleteRange(layout.AppendGatewayKey(nil, number), append(layout.AppendGatewayKey(nil, number), 0), nil); err != nil {
 			return joinClose(err, b)
 		}
 		g.forget(name)
 	}
 	ends := s.sweepDue && len(s.sweepOf) == 0
 	if ends {
-		if err := b.Delete([]byte(sweepKey), nil); err != nil {
+		if err := b.Delete([]byte(layout.SweepKey), nil); err != nil {
 			return joinClose(err, b)
 		}
 	}
@@ -112,7 +113,7 @@ func (v *view) dropUsed(ctx, closing context.Context, candidates map[uint32]bool
 		}
 		w.mu.RUnlock()
 	}
-	it, err := v.NewIterWithContext(ctx, &pebble.IterOptions{LowerBound: []byte{segmentPrefix}, UpperBound: []byte{segmentPrefix + 1}})
+	it, err := v.NewIterWithContext(ctx, &pebble.IterOptions{LowerBound: []byte{layout.SegmentPrefix}, UpperBound: []byte{layout.SegmentPrefix + 1}})
 	if err != nil {
 		return corrupt(err)
 	}

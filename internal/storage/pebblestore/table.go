@@ -2,32 +2,14 @@ package pebblestore
 
 import (
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 	"github.com/pulsegate/pulsegate/vitals"
-)
-
-const (
-	// maxSmall is the largest number of sizes in a record. When a device has more trailing
-	// small segments, they are merged.
-	maxSmall = 16
-
-	// noSegment is the time of the last segment of a device that has none.
-	noSegment = -1
 )
 
 // A device is the state of a device that settling and sealing need. It contains no pointers,
 // so the garbage collector does not scan a table of a million devices.
 type device struct {
-	newestUnixMs int64
-	sealedUnixMs int64 // time of the last reading in the device's segments, or noSegment
-	latestUnixMs [vitals.NumSigns]int64
-	latest       [vitals.NumSigns]vitals.Hundredths
-	offsets      [vitals.NumSigns]vitals.UTCOffset // of the latest times
-	known        uint8                             // bit s is set when sign s has a latest value
-
-	// small has the numbers of readings of the last segments, if these are small, in the
-	// order of time. See sealer.
-	smalls uint8
-	small  [maxSmall]uint16
+	layout.Record
 
 	// inWindow is the number of the device in the active window, if window is that window's
 	// number.
@@ -35,39 +17,12 @@ type device struct {
 	inWindow uint32
 }
 
-// update updates d with a record. The first offset from UTC that a record is given may be that of a
-// later reading, so it is updated if d has the values already.
-func (d *device) update(timeUnixMs int64, values *vitals.Values, offset vitals.UTCOffset) {
-	d.newestUnixMs = max(d.newestUnixMs, timeUnixMs)
-	for s := range vitals.Sign(vitals.NumSigns) {
-		v, ok := values.Get(s)
-		switch {
-		case !ok || d.known&(1<<s) != 0 && timeUnixMs < d.latestUnixMs[s]:
-		case d.known&(1<<s) == 0 || timeUnixMs > d.latestUnixMs[s]:
-			d.known |= 1 << s
-			d.latest[s], d.latestUnixMs[s], d.offsets[s] = v, timeUnixMs, offset
-		case offset != 0:
-			d.offsets[s] = offset
-		}
-	}
-}
-
-// forget makes d one without latest values of the signs.
-func (d *device) forget(signs uint8) {
-	for s := range vitals.NumSigns {
-		if signs&(1<<s) != 0 {
-			d.latest[s], d.latestUnixMs[s], d.offsets[s] = 0, 0, 0
-		}
-	}
-	d.known &^= signs
-}
-
-// public returns d as a storage.Device.
-func (d *device) public(name vitals.Name) storage.Device {
-	p := storage.Device{Name: name, NewestUnixMs: d.newestUnixMs}
+// public returns a record as a storage.Device.
+func public(name vitals.Name, d *layout.Record) storage.Device {
+	p := storage.Device{Name: name, NewestUnixMs: d.NewestUnixMs}
 	for s := range p.Latest {
-		if d.known&(1<<s) != 0 {
-			p.Latest[s] = storage.Latest{TimeUnixMs: d.latestUnixMs[s], UTCOffset: d.offsets[s], Value: d.latest[s], Known: true}
+		if d.Known&(1<<s) != 0 {
+			p.Latest[s] = storage.Latest{TimeUnixMs: d.LatestUnixMs[s], UTCOffset: d.Offsets[s], Value: d.Latest[s], Known: true}
 		}
 	}
 	return p
@@ -113,8 +68,8 @@ func (t *table) removeHashed(name *vitals.Name, hash uint32) {
 	if !ok {
 		return
 	}
-	t.active.moved(t.at(i).newestUnixMs, -1)
-	t.at(i).newestUnixMs = -1
+	t.active.moved(t.at(i).NewestUnixMs, -1)
+	t.at(i).NewestUnixMs = -1
 	t.free = append(t.free, i)
 	t.names.delete(hash, i)
 }
@@ -127,7 +82,7 @@ func (t *table) appendNewest(dst []int64, i int) (_ []int64, more bool) {
 	}
 	used := t.len() + len(t.free) // numbers assigned so far
 	for j := range t.chunks[i][:min(chunkDevices, used-i*chunkDevices)] {
-		if ms := t.chunks[i][j].newestUnixMs; ms >= 0 {
+		if ms := t.chunks[i][j].NewestUnixMs; ms >= 0 {
 			dst = append(dst, ms)
 		}
 	}

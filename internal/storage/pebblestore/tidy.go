@@ -137,7 +137,7 @@ func (s *Store) findSmall(from uint32) (w *window, rows int, next uint32, more b
 	used := uint32(t.len() + len(t.free)) // numbers assigned so far
 	for next = from; next < used && next-from < tidyDevices && rows < tidyRows; next++ {
 		d := t.at(next)
-		if d.newestUnixMs < 0 { // it was removed
+		if d.NewestUnixMs < 0 { // it was removed
 			continue
 		}
 		if n, total := d.similar(0); n > 1 {

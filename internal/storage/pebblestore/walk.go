@@ -46,8 +46,8 @@ func (s *Store) devicesOfChunk(dst []storage.Device, i int) (_ []storage.Device,
 	}
 	used := t.len() + len(t.free) // numbers assigned so far
 	for j := range t.chunks[i][:min(chunkDevices, used-i*chunkDevices)] {
-		if d := &t.chunks[i][j]; d.newestUnixMs >= 0 {
-			dst = append(dst, d.public(t.names.at(uint32(i*chunkDevices+j))))
+		if d := &t.chunks[i][j]; d.NewestUnixMs >= 0 {
+			dst = append(dst, public(t.names.at(uint32(i*chunkDevices+j)), &d.Record))
 		}
 	}
 	return dst, i+1 < len(t.chunks), nil

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -211,7 +212,7 @@ func (w windowView) appendRange(dst []columns.Row, name *vitals.Name, fromUnixMs
 // updateLocked updates the latest values of a device, d, with its rows, and reports whether it
 // has any. It reads them from the newest one until it has seen every sign that there is: most
 // devices never send some sign.
-func (w windowView) updateLocked(name *vitals.Name, d *device) (has bool) {
+func (w windowView) updateLocked(name *vitals.Name, d *layout.Record) (has bool) {
 	i, ok := w.names.find(name)
 	if !ok {
 		return false
@@ -223,7 +224,7 @@ func (w windowView) updateLocked(name *vitals.Name, d *device) (has bool) {
 			continue
 		}
 		r := w.row(index[i])
-		d.update(r.TimeUnixMs, &r.Values, r.UTCOffset)
+		d.Update(r.TimeUnixMs, &r.Values, r.UTCOffset)
 		seen, has = seen|r.Values.Present(), true
 	}
 	return has

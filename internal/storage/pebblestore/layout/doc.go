@@ -1,0 +1,74 @@
+// Package layout is what the embedded store writes: the keys and values of its tree, from values to bytes
+// and back.
+//
+// # Promise
+//
+// An encoding is canonical: bytes that the encoder would not produce are errors, whose texts contain no
+// values, because they reach logs. Keys are ordered as the store reads them: kind by kind, the devices in
+// the order of their names, what a device has in the order of time. The decoders keep no reference to
+// their arguments. TestGolden checks every byte.
+//
+// # Keys
+//
+// Device names and subjects contain no byte below 0x2D, so the kinds of keys are distinct, and a
+// name's end, 0x00, sorts before every byte of a longer name.
+//
+//	record    0x01 | device name
+//	segment   0x02 | device name | 0x00 | time of its last reading, 8 bytes
+//	group     0x03 | number, 8 bytes
+//	gateway   0x04 | number, 4 bytes
+//	assigned  0x05 | device name | 0x00 | beginning, 8 bytes
+//	subject   0x06 | subject | 0x00 | device name | 0x00 | beginning, 8 bytes
+//	state     0x00 | name of the state
+//
+// Times are Unix milliseconds as big-endian unsigned integers. They are never
+// negative, so keys are ordered by time.
+//
+// # Device record
+//
+//	byte         meaning
+//	0            version, 2; 3 if any latest value has an offset from UTC
+//	1 to 8       newest time
+//	9            presence: bit s is set if the device has a latest value of sign s
+//	then 10 n    for each of the n signs, in their order: time of its latest value,
+//	             8 bytes, and the value, 2 bytes, in hundredths of the sign's unit;
+//	             of version 3, also the offset, 2 bytes: minutes + 1440, or 0 if there is none
+//	then 8       time of the last reading in segments, or -1 if there are none
+//	then 2 k     the numbers of readings of the last k segments, which are small, in the
+//	             order of time; k is at most 16
+//
+// All integers are big-endian. The encoding is canonical: bytes that the encoder would
+// not produce are corrupt. TestGolden checks all formats.
+//
+// # Segment and group
+//
+// See package columns. A group's rows are in the order of names and times.
+//
+// # Assignment
+//
+// An assignment of a device to a subject is a key with the device, with the value
+//
+//	byte      meaning
+//	0         version, 1
+//	1 to 8    its end
+//	then      the subject
+//
+// and a key with the subject and an empty value, the index. The assignments of a device do not
+// overlap. A store that has ever had one is of format 3, so that earlier versions, which would not erase
+// assignments with their device, reject it. Other stores are of format 2.
+//
+// # Gateway and states
+//
+// The value of a gateway is its name. The states are
+//
+//	groups       8 bytes: the number of the next group, if no later one is stored
+//	gateways     4 bytes: the number of the next gateway
+//	readings     8 bytes: the number of readings in segments
+//	sweep        empty: readings were removed; names of gateways may have become unused
+//	uncounted    empty: damaged readings were removed uncounted, so readings is too large
+//
+// # Not here
+//
+// Segments and groups: package columns. Pebble, files, and what the keys and values mean together: package
+// pebblestore. The file ERASING: package pebblestore, too.
+package layout

@@ -1,0 +1,231 @@
+package layout
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+const (
+	recordVersion = 2 // of a record without offsets from UTC
+	offsetVersion = 3 // of a record with at least one
+	assignVersion = 1
+
+	maxUTCOffset = vitals.UTCOffset(2*vitals.MaxUTCOffsetMinutes + 1)
+
+	// allSigns is the presence of every sign.
+	allSigns = 1<<vitals.NumSigns - 1
+)
+
+// The first bytes of the kinds of keys.
+const (
+	StatePrefix   = 0x00
+	RecordPrefix  = 0x01
+	SegmentPrefix = 0x02
+	GroupPrefix   = 0x03
+	GatewayPrefix = 0x04
+	AssignPrefix  = 0x05
+	SubjectPrefix = 0x06
+	LastPrefix    = SubjectPrefix
+)
+
+// Keys of states.
+const (
+	GroupsKey   = "\x00groups"   // the number of the next group, if no later one is stored
+	GatewaysKey = "\x00gateways" // the number of the next gateway
+	ReadingsKey = "\x00readings" // the number of readings in segments
+	SweepKey    = "\x00sweep"    // exists, with an empty value, while the dictionary must be swept
+
+	// UncountedKey exists, with an empty value, if damaged readings were removed that could not be
+	// counted: then the number of readings is too large.
+	UncountedKey = "\x00uncounted"
+)
+
+// MaxSegmentKeyBytes is the length of the longest key of a segment.
+const MaxSegmentKeyBytes = 1 + vitals.MaxNameBytes + 1 + 8
+
+// Errors of the decoders.
+var (
+	errVersion = errors.New("unknown version")
+	errLength  = errors.New("wrong length")
+	errSigns   = errors.New("invalid presence bits")
+	errGateway = errors.New("gateway is not a name")
+	errDevice  = errors.New("device is not a name")
+	errTime    = errors.New("time is negative")
+	errOffset  = errors.New("invalid offset from UTC")
+	errOrder   = errors.New("latest value is newer than the record")
+	errKey     = errors.New("invalid key")
+
+	// ErrSizes is the error of a record with other sizes than its segments have.
+	ErrSizes = errors.New("invalid sizes of segments")
+)
+
+// AppendRecordKey appends the key of a device's record.
+func AppendRecordKey(dst []byte, device *vitals.Name) []byte {
+	return device.AppendTo(append(dst, RecordPrefix))
+}
+
+// DecodeRecordKey returns the device of a record's key.
+func DecodeRecordKey(key []byte) (vitals.Name, error) {
+	if len(key) == 0 || key[0] != RecordPrefix {
+		return vitals.Name{}, errDevice
+	}
+	device, err := vitals.ParseName(key[1:])
+	if err != nil {
+		return vitals.Name{}, errDevice
+	}
+	return device, nil
+}
+
+// AppendSegmentPrefix appends what the keys of a device's segments begin with.
+func AppendSegmentPrefix(dst []byte, device *vitals.Name) []byte {
+	return append(device.AppendTo(append(dst, SegmentPrefix)), 0)
+}
+
+// AppendSegmentKey appends the key of the segment whose last reading is at lastUnixMs. That
+// may be one more than the last millisecond, which gives an exclusive bound.
+func AppendSegmentKey(dst []byte, device *vitals.Name, lastUnixMs uint64) []byte {
+	return binary.BigEndian.AppendUint64(AppendSegmentPrefix(dst, device), lastUnixMs)
+}
+
+// AppendSegmentsEnd appends the first key after those of a device's segments.
+func AppendSegmentsEnd(dst []byte, device *vitals.Name) []byte {
+	return append(device.AppendTo(append(dst, SegmentPrefix)), 1)
+}
+
+// DecodeSegmentKey returns the device and the time of a segment's key.
+func DecodeSegmentKey(key []byte) (vitals.Name, int64, error) {
+	end := len(key) - 9
+	if end < 2 || key[0] != SegmentPrefix || key[end] != 0 {
+		return vitals.Name{}, 0, errLength
+	}
+	device, err := vitals.ParseName(key[1:end])
+	if err != nil {
+		return vitals.Name{}, 0, errDevice
+	}
+	ms := int64(binary.BigEndian.Uint64(key[end+1:]))
+	if ms < 0 {
+		return vitals.Name{}, 0, errTime
+	}
+	return device, ms, nil
+}
+
+// SegmentKeyTime returns the time in the key of a segment that is known to be valid.
+func SegmentKeyTime(key []byte) int64 { return int64(binary.BigEndian.Uint64(key[len(key)-8:])) }
+
+// AppendGroupKey appends the key of a group.
+func AppendGroupKey(dst []byte, number uint64) []byte {
+	return binary.BigEndian.AppendUint64(append(dst, GroupPrefix), number)
+}
+
+// DecodeGroupKey returns the number of a group's key.
+func DecodeGroupKey(key []byte) (uint64, error) {
+	if len(key) != 9 || key[0] != GroupPrefix {
+		return 0, errKey
+	}
+	return binary.BigEndian.Uint64(key[1:]), nil
+}
+
+// AppendGatewayKey appends the key of a gateway's name.
+func AppendGatewayKey(dst []byte, number uint32) []byte {
+	return binary.BigEndian.AppendUint32(append(dst, GatewayPrefix), number)
+}
+
+// DecodeGatewayKey returns the number of the key of a gateway's name.
+func DecodeGatewayKey(key []byte) (uint32, error) {
+	if len(key) != 5 || key[0] != GatewayPrefix {
+		return 0, errKey
+	}
+	return binary.BigEndian.Uint32(key[1:]), nil
+}
+
+// DecodeGateway returns the name of a gateway.
+func DecodeGateway(value []byte) (vitals.Name, error) {
+	name, err := vitals.ParseName(value)
+	if err != nil {
+		return vitals.Name{}, errGateway
+	}
+	return name, nil
+}
+
+// DecodeNumber returns the number in the value of a state, which must have some bytes.
+func DecodeNumber(value []byte, bytes int) (n uint64, err error) {
+	if len(value) != bytes {
+		return 0, errLength
+	}
+	for _, b := range value {
+		n = n<<8 | uint64(b)
+	}
+	return n, nil
+}
+
+// AppendAssignPrefix appends what the keys of a device's assignments begin with.
+func AppendAssignPrefix(dst []byte, device *vitals.Name) []byte {
+	return append(device.AppendTo(append(dst, AssignPrefix)), 0)
+}
+
+// AppendAssignKey appends the key of an assignment.
+func AppendAssignKey(dst []byte, device *vitals.Name, fromUnixMs int64) []byte {
+	return binary.BigEndian.AppendUint64(AppendAssignPrefix(dst, device), uint64(fromUnixMs))
+}
+
+// DecodeAssignKey returns the device and the beginning of an assignment from its key.
+func DecodeAssignKey(key []byte) (device vitals.Name, fromUnixMs int64, err error) {
+	return decodeAssigned(key[1:])
+}
+
+// decodeAssigned returns the device and the beginning at the end of a key.
+func decodeAssigned(key []byte) (device vitals.Name, fromUnixMs int64, err error) {
+	end := len(key) - 9
+	if end < 1 || key[end] != 0 {
+		return device, 0, errLength
+	}
+	if device, err = vitals.ParseName(key[:end]); err != nil {
+		return device, 0, errDevice
+	}
+	if fromUnixMs = int64(binary.BigEndian.Uint64(key[end+1:])); fromUnixMs < 0 {
+		return device, 0, errTime
+	}
+	return device, fromUnixMs, nil
+}
+
+// AppendAssignment appends the value of an assignment.
+func AppendAssignment(dst []byte, toUnixMs int64, subject string) []byte {
+	dst = binary.BigEndian.AppendUint64(append(dst, assignVersion), uint64(toUnixMs))
+	return append(dst, subject...)
+}
+
+// DecodeAssignment returns the end and the subject in the value of an assignment, which may be invalid.
+func DecodeAssignment(value []byte) (toUnixMs int64, subject string, err error) {
+	if len(value) < 9 {
+		return 0, "", errLength
+	}
+	if value[0] != assignVersion {
+		return 0, "", errVersion
+	}
+	return int64(binary.BigEndian.Uint64(value[1:])), string(value[9:]), nil
+}
+
+// AppendSubjectPrefix appends what the keys of a subject in the index begin with.
+func AppendSubjectPrefix(dst []byte, subject string) []byte {
+	return append(append(append(dst, SubjectPrefix), subject...), 0)
+}
+
+// AppendSubjectKey appends the key of an assignment in the index. Its value is empty.
+func AppendSubjectKey(dst []byte, subject string, device *vitals.Name, fromUnixMs int64) []byte {
+	dst = append(device.AppendTo(AppendSubjectPrefix(dst, subject)), 0)
+	return binary.BigEndian.AppendUint64(dst, uint64(fromUnixMs))
+}
+
+// DecodeSubjectKey returns the subject, which may be invalid, and the device and the beginning of the
+// assignment in a key of the index.
+func DecodeSubjectKey(key []byte) (subject string, device vitals.Name, fromUnixMs int64, err error) {
+	text, rest, ok := bytes.Cut(key[1:], []byte{0})
+	if !ok {
+		return "", device, 0, errLength
+	}
+	device, fromUnixMs, err = decodeAssigned(rest)
+	return string(text), device, fromUnixMs, err
+}
