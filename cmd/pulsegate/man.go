@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
+	"github.com/pulsegate/pulsegate/internal/sys/settings"
 )
 
 // manCommand prints the manual page: the text below and the description of the command line, in
@@ -57,26 +58,26 @@ func (manCommand) Run(kctx *kong.Context, std stdio) error {
 	var b strings.Builder
 	// Formatters do not expand escapes in the date.
 	fmt.Fprintf(&b, manHead, buildDate(), escapeRoff(versionText()))
-	item := func(term, text string) { fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", escapeRoff(term), escapeRoff(text)) }
-	flags := func(node *kong.Node) {
-		for _, flag := range node.Flags {
-			if len(flag.Envs) > 0 {
-				item(flag.String(), flag.Help+" ("+strings.Join(flag.Envs, ", ")+")")
-			} else {
-				item(flag.String(), flag.Help)
+	items := func(list []settings.Setting) {
+		for _, s := range list {
+			help := s.Help
+			if len(s.Variables) > 0 {
+				help += " (" + strings.Join(s.Variables, ", ") + ")"
 			}
+			fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", escapeRoff(s.Usage), escapeRoff(help))
 		}
 	}
 	b.WriteString(".SH COMMANDS\n")
-	for _, node := range kctx.Model.Leaves(true) {
-		fmt.Fprintf(&b, ".SS %s\n%s\n", escapeRoff(node.FullPath()), escapeRoff(node.Help))
-		for _, arg := range node.Positional {
-			item(arg.Summary(), arg.Help)
+	all := settings.Commands(kctx.Model)
+	for _, c := range all[1:] {
+		if c.Leaf {
+			fmt.Fprintf(&b, ".SS pulsegate %s\n%s\n", escapeRoff(c.Path), escapeRoff(c.Help))
+			items(c.Arguments)
+			items(c.Flags)
 		}
-		flags(node)
 	}
 	b.WriteString(".SH FLAGS OF ALL COMMANDS\n")
-	flags(kctx.Model.Node)
+	items(all[0].Flags)
 	_, err := io.WriteString(std.out, b.String()+manTail)
 	return err
 }

@@ -1,17 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
-	"reflect"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/alecthomas/kong"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
 )
 
@@ -35,7 +32,7 @@ func TestReference(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	writeReference(&reference, parser.Model)
+	writeReference(&reference, settings.Commands(parser.Model))
 	if existing == reference.String() {
 		return
 	}
@@ -54,94 +51,31 @@ func TestReference(t *testing.T) {
 	t.Fatalf("%s is out of date: %d lines, want %d; 'make docs' updates it", path, len(got), len(want))
 }
 
-// writeReference writes the arguments and settings of every command, with their variables, keys,
-// defaults and units.
-func writeReference(b *strings.Builder, app *kong.Application) {
-	b.WriteString("## All commands\n")
-	referenceTables(b, app.Node)
-	for _, node := range app.Children {
-		referenceOf(b, node)
-	}
-}
-
-// referenceOf writes the section of a command and those of its subcommands.
-func referenceOf(b *strings.Builder, node *kong.Node) {
-	if node.Hidden {
-		return
-	}
-	fmt.Fprintf(b, "\n## pulsegate %s\n%s\n", node.Path(), node.Help)
-	referenceTables(b, node)
-	for _, child := range node.Children {
-		referenceOf(b, child)
-	}
-}
-
-// referenceTables writes the arguments and the flags of a command.
-func referenceTables(b *strings.Builder, node *kong.Node) {
-	if len(node.Positional) > 0 {
-		b.WriteString("\n| argument | default | what |\n|---|---|---|\n")
-		for _, arg := range node.Positional {
-			fmt.Fprintf(b, "| `%s` | %s | %s |\n", arg.Summary(), code(arg.Default), escapeCell(arg.Help))
+// writeReference writes the arguments and flags of every command.
+func writeReference(b *strings.Builder, all []settings.Command) {
+	for i, c := range all {
+		if i == 0 {
+			b.WriteString("## All commands\n")
+		} else {
+			fmt.Fprintf(b, "\n## pulsegate %s\n%s\n", c.Path, c.Help)
 		}
-	}
-	first := true
-	for _, flag := range node.Flags {
-		if flag.Hidden || flag.Name == "help" {
-			continue
+		if len(c.Arguments) > 0 {
+			b.WriteString("\n| argument | default | what |\n|---|---|---|\n")
 		}
-		if first {
+		for _, s := range c.Arguments {
+			fmt.Fprintf(b, "| `%s` | %s | %s |\n", s.Name, code(s.Default), escapeCell(s.Help))
+		}
+		if len(c.Flags) > 0 {
 			b.WriteString("\n| flag | variable | key | default | value | what |\n|---|---|---|---|---|---|\n")
-			first = false
 		}
-		key, defaultText, action := "", flag.Default, flag.Tag.Has("action")
-		if flag.Name != "config" && !action {
-			key = strings.ReplaceAll(node.Path(), " ", ".") + "." + flag.Name
+		for _, s := range c.Flags {
+			if s.Name == "--help" {
+				continue
+			}
+			fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s | %s |\n", s.Name, code(strings.Join(s.Variables, " ")), code(s.Key),
+				cmp.Or(code(s.Default), escapeCell(s.Note)), strings.ReplaceAll(s.Value, "|", `\|`), escapeCell(s.Help))
 		}
-		if d, err := settings.ParseDuration(flag.Default); err == nil && isDuration(flag) {
-			defaultText = settings.FormatDuration(d)
-		}
-		if flag.IsBool() && defaultText == "" && !action {
-			defaultText = "false"
-		}
-		// A default that is not a value is described at the end of the help.
-		help, note, _ := strings.Cut(flag.Help, " Default: ")
-		if defaultText = code(defaultText); defaultText == "" {
-			defaultText = escapeCell(strings.TrimSuffix(note, "."))
-		}
-		fmt.Fprintf(b, "| `--%s` | %s | %s | %s | %s | %s |\n",
-			flag.Name, code(strings.Join(flag.Envs, " ")), code(key), defaultText, valueOf(flag), escapeCell(help))
 	}
-}
-
-func isDuration(flag *kong.Flag) bool { return flag.Target.Type() == reflect.TypeFor[time.Duration]() }
-
-// valueOf describes the value of a flag and its unit.
-func valueOf(flag *kong.Flag) string {
-	switch kind := flag.Target.Kind(); {
-	case isDuration(flag):
-		return "duration with its unit, such as `90s`"
-	case strings.HasSuffix(flag.Name, "-bytes") && flag.Target.CanInt():
-		return "bytes, or with a unit, such as `1MiB`"
-	case flag.Enum != "":
-		return "`" + strings.Join(flag.EnumSlice(), "`, `") + "`"
-	case flag.Target.Type() == reflect.TypeFor[time.Time]():
-		return "RFC 3339 with zone"
-	case flag.Target.Type() == reflect.TypeFor[slog.Level]():
-		return "`debug`, `info`, `warn`, `error`"
-	case kind == reflect.Bool:
-		return "`true`, `false`"
-	case kind == reflect.Map:
-		return code(flag.FormatPlaceHolder()) + "; in a file a table"
-	case kind == reflect.Slice:
-		return "list"
-	case kind == reflect.Float64:
-		return "number"
-	case flag.Target.Type().PkgPath() == "" && kind >= reflect.Int && kind <= reflect.Uint64:
-		return "whole number"
-	case flag.Tag.Type == "path":
-		return "path"
-	}
-	return "text"
 }
 
 // code formats a text as code. An empty text stays empty.

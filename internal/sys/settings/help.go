@@ -2,9 +2,7 @@ package settings
 
 import (
 	"fmt"
-	"reflect"
 	"strings"
-	"time"
 
 	"github.com/alecthomas/kong"
 )
@@ -28,7 +26,7 @@ func Help() kong.Option {
 			}
 			eachFlag(k.Model.Node, func(node *kong.Node, flag *kong.Flag) {
 				if flag.PlaceHolder == "" {
-					flag.PlaceHolder = placeHolder(flag)
+					flag.PlaceHolder, _ = kindOf(flag)
 				}
 			})
 			return nil
@@ -36,30 +34,11 @@ func Help() kong.Option {
 	})
 }
 
-// placeHolder returns the placeholder for the value of a flag whose tag has none.
-func placeHolder(flag *kong.Flag) string {
-	switch kind := flag.Target.Kind(); {
-	case flag.Enum != "":
-		return strings.Join(flag.EnumSlice(), "|")
-	case flag.Target.Type() == reflect.TypeFor[time.Duration]():
-		return "DURATION"
-	case isBytes(flag):
-		return "BYTES"
-	case flag.Tag.Type == "path":
-		return "FILE"
-	case flag.Target.CanInt() || flag.Target.CanUint() || kind == reflect.Float64:
-		return "N"
-	}
-	words := strings.Split(flag.Name, "-")
-	return strings.ToUpper(words[len(words)-1])
-}
-
 // describe returns the description of a flag or an argument for its help. The default comes at
 // the end in parentheses: that of the tag, or what follows "Default: " in the description.
 func describe(v *kong.Value) string {
-	text, note, _ := strings.Cut(v.Help, "Default: ")
-	text = strings.TrimSuffix(strings.TrimSpace(text), ".")
-	note = strings.TrimSuffix(note, ".")
+	text, note := splitHelp(v)
+	text = strings.TrimSuffix(text, ".")
 	if v.HasDefault && v.Default != "" && !(v.IsBool() && v.Default == "false") {
 		note = v.Default
 	}

@@ -2,8 +2,8 @@
 //
 // A setting comes from a flag, from the environment, from a file or from its default; the
 // first of these that sets it wins. [Settings.Print] prints the settings in effect,
-// docs/configuration.md lists all of them, [Help] words the help of commands, and [Complete]
-// completes command lines for shells.
+// [Commands] describes all of them for the manual page and docs/configuration.md, [Help] words the
+// help of commands, and [Complete] completes command lines for shells.
 //
 // # Not here
 //
