@@ -60,7 +60,7 @@ func (j *Job) keepAuthorized() {
 	if j.core.cfg.Gate == nil {
 		return
 	}
-	access := &j.permitted.access
+	access := &j.auth.access
 	gateway, coversAll := access.Gateway(), access.CoversAll()
 	if gateway.IsZero() && coversAll {
 		return
@@ -110,7 +110,7 @@ func (j *Job) charge() bool {
 	if j.core.cfg.Gate == nil {
 		return true
 	}
-	ok, retryAfter := j.permitted.access.Allow(max(j.batch.Len(), 1), j.began)
+	ok, retryAfter := j.auth.access.Allow(max(j.batch.Len(), 1), j.began)
 	if !ok {
 		j.refusal = refusal{kind: refusedLimited, retryAfter: retryAfter}
 	}
@@ -120,7 +120,7 @@ func (j *Job) charge() bool {
 // reportWithheld reports a request with withheld readings to the gate, and returns the time until
 // one can be compared.
 func (j *Job) reportWithheld() (retryAfter time.Duration) {
-	return j.core.cfg.Gate.Withheld(&j.permitted.access, j.permitted.peer, j.began)
+	return j.core.cfg.Gate.Withheld(&j.auth.access, j.auth.peer, j.began)
 }
 
 // reportUncovered reports a request to the gate of which readings were rejected because of their
@@ -128,6 +128,6 @@ func (j *Job) reportWithheld() (retryAfter time.Duration) {
 func (j *Job) reportUncovered() {
 	if j.uncovered > 0 {
 		j.core.counters.refused[refusedDevice].Add(uint64(j.uncovered))
-		j.core.cfg.Gate.NotCovered(&j.permitted.access, j.permitted.peer)
+		j.core.cfg.Gate.NotCovered(&j.auth.access, j.auth.peer)
 	}
 }

@@ -30,7 +30,7 @@ var errStated = errors.New("a reading before it in the request states another va
 
 // guard returns the guard of j's readings, or nil if they need none.
 func (j *Job) guard() storage.Guard {
-	if j.core.cfg.Gate == nil || j.permitted.access.MayRead() {
+	if j.core.cfg.Gate == nil || j.auth.access.MayRead() {
 		return nil
 	}
 	return (*guard)(j)
@@ -40,8 +40,8 @@ func (j *Job) guard() storage.Guard {
 // Job waits.
 type guard Job
 
-func (g *guard) Take() bool { return g.core.cfg.Gate.TakeContradiction(&g.permitted.access, g.began) }
-func (g *guard) Return()    { g.core.cfg.Gate.ReturnContradiction(&g.permitted.access, g.began) }
+func (g *guard) Take() bool { return g.core.cfg.Gate.TakeContradiction(&g.auth.access, g.began) }
+func (g *guard) Return()    { g.core.cfg.Gate.ReturnContradiction(&g.auth.access, g.began) }
 
 // refuseContradictions rejects the decoded readings that state another value for a device,
 // time and sign than an earlier reading of the request.

@@ -31,7 +31,7 @@ type handler struct {
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := h.core
-	permitted, why := c.enter(gate.CredentialsOf(r), c.cfg.Now())
+	auth, why := c.enter(gate.CredentialsOf(r), c.cfg.Now())
 	switch {
 	case why.kind == refusedDraining:
 		h.refuse(w, r, &why)
@@ -47,7 +47,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.refuseUnread(w, r)
 		return
 	}
-	holder := permitted.access.Holder(c.cfg.Holders, gate.PeerOf(r))
+	holder := auth.access.Holder(c.cfg.Holders, gate.PeerOf(r))
 	defer c.cfg.Holders.Put(holder)
 	job, more, err := h.receive(w, r, holder)
 	if err != nil {
@@ -90,7 +90,7 @@ func (h *handler) receive(w http.ResponseWriter, r *http.Request, holder *share.
 	defer t.ends(tracing.Decode, now)
 	defer h.core.startDecoding(len(buf.bytes))()
 	// The body may have taken long to arrive, and the token may have been revoked meanwhile.
-	if job.permitted, job.refusal = h.core.enter(gate.CredentialsOf(r), now()); job.refusal.kind != 0 {
+	if job.auth, job.refusal = h.core.enter(gate.CredentialsOf(r), now()); job.refusal.kind != 0 {
 		return job, false, nil
 	}
 	return job, job.Decode(buf.bytes), nil

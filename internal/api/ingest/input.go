@@ -81,7 +81,7 @@ func (j *Job) decodeMessage(message []byte, nowUnixMs int64) error {
 	c := j.core
 	j.intake = Intake{NowUnixMs: nowUnixMs, Rules: c.rules, MaxReadings: c.cfg.MaxReadings, MaxUnit: c.cfg.MaxGroup, Batch: &j.batch}
 	if c.cfg.Gate != nil {
-		j.intake.access = &j.permitted.access
+		j.intake.access = &j.auth.access
 	}
 	j.batch.Reset()
 	j.batch.Shape = vitals.Array
@@ -111,7 +111,7 @@ func (c *Core) Receive(ctx context.Context, from gate.Credentials, input Input, 
 func (j *Job) receive(from gate.Credentials, message []byte) bool {
 	c := j.core
 	defer c.startDecoding(len(message))()
-	j.permitted, j.refusal = c.enter(from, c.cfg.Now())
+	j.auth, j.refusal = c.enter(from, c.cfg.Now())
 	switch {
 	case j.refusal.kind != 0:
 		return false
@@ -119,7 +119,7 @@ func (j *Job) receive(from gate.Credentials, message []byte) bool {
 		j.refusal = *errOverloaded
 		return false
 	}
-	j.holder = j.permitted.access.Holder(c.cfg.Holders, from.Peer)
+	j.holder = j.auth.access.Holder(c.cfg.Holders, from.Peer)
 	return j.Decode(message)
 }
 

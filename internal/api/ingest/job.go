@@ -32,7 +32,7 @@ type Job struct {
 	refs    []*storage.Entry // pointers to the entries of one committer call
 	order   []int32          // used by refuseContradictions
 
-	permitted authorization
+	auth      authorization
 	began     time.Time // when the request was received
 	uncovered int       // readings of devices that the token does not cover
 	trace     *trace    // nil: not recorded
@@ -102,7 +102,7 @@ func (j *Job) reset() bool {
 	clear(j.refs)
 	j.entries, j.refs, j.out = j.entries[:0], j.refs[:0], j.out[:0]
 	j.refusal = refusal{}
-	j.permitted, j.uncovered, j.trace = authorization{}, 0, nil
+	j.auth, j.uncovered, j.trace = authorization{}, 0, nil
 	j.input, j.intake, j.settled = jsonInput{j.decoder}, Intake{}, Outcome{}
 	return true
 }

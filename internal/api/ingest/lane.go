@@ -252,7 +252,7 @@ func (l *lane) begin() *turn {
 func (l *lane) take(c *eventloop.Conn, b []byte, r fastparse.Request) bool {
 	t := l.begin()
 	job := l.job()
-	job.permitted, job.refusal = l.core.enter(visitor(c, b, r), t.arrived)
+	job.auth, job.refusal = l.core.enter(visitor(c, b, r), t.arrived)
 	switch {
 	case job.refusal.kind != 0:
 	case t.stalled || l.core.queue.full():

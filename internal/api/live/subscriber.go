@@ -188,8 +188,8 @@ func (s *subscriber) checkAccess() bool {
 	return true
 }
 
-// granted returns what the client may read.
-func (s *subscriber) granted() gate.Access {
+// currentAccess returns what the client may read.
+func (s *subscriber) currentAccess() gate.Access {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()
 	return s.access
@@ -267,7 +267,7 @@ func (s *subscriber) writeEvents() error {
 // record counts n readings as read. If the client has read many, the stream is an export,
 // and must be recorded in the audit log before it continues.
 func (s *subscriber) record(n int) error {
-	access := s.granted()
+	access := s.currentAccess()
 	if s.recorded || s.hub.opt.Gate.TakeReads(&access, n, time.Now()) {
 		return nil
 	}
@@ -337,7 +337,7 @@ func (s *subscriber) close() {
 func (s *subscriber) walk(ctx context.Context) error {
 	names := s.want.devices
 	next := s.want.prefix
-	access := s.granted()
+	access := s.currentAccess()
 	before := access.Before()
 	byPrefix := len(names) == 0
 	if byPrefix && !next.IsZero() {
