@@ -3,7 +3,6 @@
 package pgtest
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -15,7 +14,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -37,8 +35,7 @@ type Server struct {
 
 	postmaster *exec.Cmd     // nil while it is down
 	ended      chan struct{} // closed when the postmaster has ended
-	mu         sync.Mutex
-	stderr     bytes.Buffer // guarded by mu
+	stderr     *os.File
 }
 
 // Start creates a server with an empty database and starts it. Each of settings, such as
@@ -71,6 +68,9 @@ func create(t testing.TB, mount func(dir string), settings []string) *Server {
 		s := &Server{programs: programs, settings: settings}
 		// A socket's path is limited to 107 bytes, so t.TempDir may be too long.
 		if s.dir, err = os.MkdirTemp("", "pgtest"); err != nil {
+			t.Fatal(err)
+		}
+		if s.stderr, err = os.CreateTemp("", "pgtest-log"); err != nil {
 			t.Fatal(err)
 		}
 		if mount != nil {
@@ -234,7 +234,7 @@ func (s *Server) Restart(t testing.TB) {
 		args = append(args, "-c", setting)
 	}
 	cmd := exec.Command(filepath.Join(s.programs, "postgres"), args...)
-	cmd.Dir, cmd.SysProcAttr, cmd.Stderr = s.dir, s.attr, (*log)(s)
+	cmd.Dir, cmd.SysProcAttr, cmd.Stderr = s.dir, s.attr, s.stderr
 	s.must(t, cmd.Start())
 	ended := make(chan struct{})
 	s.postmaster, s.ended = cmd, ended
@@ -265,20 +265,10 @@ func (s *Server) accepts() bool {
 	return len(lines) > 7 && lines[0] == strconv.Itoa(s.postmaster.Process.Pid) && strings.TrimSpace(lines[7]) == "ready"
 }
 
-// A log is a server that receives what its processes log.
-type log Server
-
-func (l *log) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.stderr.Write(p)
-}
-
 // Log returns what the server has logged.
 func (s *Server) Log() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.stderr.String()
+	text, _ := os.ReadFile(s.stderr.Name()) // it exists until Remove
+	return string(text)
 }
 
 // end sends a signal to the postmaster and waits for it to end.
@@ -302,7 +292,7 @@ func (s *Server) Stop() { s.end(syscall.SIGINT) }
 // Remove stops the server at once and removes its data.
 func (s *Server) Remove() {
 	s.end(syscall.SIGQUIT)
-	_ = os.RemoveAll(s.dir)
+	_ = errors.Join(s.stderr.Close(), os.Remove(s.stderr.Name()), os.RemoveAll(s.dir)) // again after a test that has removed it
 }
 
 // Ended reports whether the server is down, also by itself.

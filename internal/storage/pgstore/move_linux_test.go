@@ -1,16 +1,11 @@
 package pgstore_test
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/pulsegate/pulsegate/internal/pgtest"
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pgstore"
@@ -121,31 +116,4 @@ func TestUnfinishedMove(t *testing.T) {
 		t.Fatal(err)
 	}
 	open(t, o)
-}
-
-// The password comes from the file that PGPASSFILE names, and is in no error.
-func TestPassfile(t *testing.T) {
-	server := pgtest.Start(t, fast...)
-	const password = "hard-to-guess"
-	execute(t, server, "CREATE ROLE mover LOGIN PASSWORD '"+password+"'; CREATE SCHEMA AUTHORIZATION mover; GRANT CREATE ON DATABASE postgres TO mover")
-	server.SetRules(t, "host all mover all scram-sha-256\nhost all all all trust\n")
-	o := options(server)
-	o.DSN = strings.Replace(o.DSN, pgtest.User+"@", "mover@", 1)
-	file := filepath.Join(t.TempDir(), "pgpass")
-	t.Setenv("PGPASSFILE", file)
-	for _, tt := range []struct {
-		password string
-		want     bool
-	}{{"", false}, {"wrong-" + password, false}, {password, true}} {
-		if err := os.WriteFile(file, fmt.Appendf(nil, "*:*:*:mover:%s\n", tt.password), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		s, err := pgstore.Open(context.Background(), o)
-		if (err == nil) != tt.want || err != nil && strings.Contains(err.Error(), password) {
-			t.Fatalf("with the password %q: %v", tt.password, err)
-		}
-		if s != nil {
-			_ = s.Close()
-		}
-	}
 }

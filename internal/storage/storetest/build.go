@@ -84,7 +84,12 @@ func offset(minutes int, e *storage.Entry) *storage.Entry {
 
 // recordOf returns the record that e creates if its device and time have none.
 func recordOf(e *storage.Entry) storage.Record {
-	return (&record{Reading: *e.Reading, ReceivedUnixMs: e.ReceivedUnixMs}).public()
+	r := *e.Reading
+	rec := storage.Record{TimeUnixMs: r.TimeUnixMs, ReceivedUnixMs: e.ReceivedUnixMs, Values: r.Values, UTCOffset: r.UTCOffset}
+	if !r.Gateway.IsZero() {
+		rec.Gateway = &r.Gateway
+	}
+	return rec
 }
 
 // shared returns the record that e creates if another gateway completes it.
@@ -303,17 +308,4 @@ func describe(r storage.Record) string {
 	return b.String()
 }
 
-func describeDevice(d storage.Device) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s newest %d{", d.Name, d.NewestUnixMs)
-	for s, l := range d.Latest {
-		if l.Known || l != (storage.Latest{}) {
-			fmt.Fprintf(&b, "%s:%d@%d known=%t ", vitals.Sign(s), l.Value, l.TimeUnixMs, l.Known)
-			if minutes, ok := l.UTCOffset.Minutes(); ok {
-				fmt.Fprintf(&b, "offset %d min ", minutes)
-			}
-		}
-	}
-	b.WriteString("}")
-	return b.String()
-}
+func describeDevice(d storage.Device) string { return fmt.Sprintf("%+v", d) }

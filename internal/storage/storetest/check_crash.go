@@ -2,45 +2,11 @@ package storetest
 
 import (
 	"testing"
-
-	"github.com/pulsegate/pulsegate/internal/storage"
-	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // crashLoad bounds the number of groups that a load writes until the crash happens.
 // A store in memory would write thousands.
 const crashLoad = 50
-
-// checkCrashAcknowledged loses power between groups: all of them were acknowledged,
-// so all must be stored, and nothing else.
-func checkCrashAcknowledged(t testing.TB, h Harness) {
-	needCrash(t, h)
-	model := records{}
-	s := mustOpen(t, h.Open)
-	for round := range int64(12) {
-		for i := range int64(3) {
-			ms := 10*round + i
-			group := []*storage.Entry{
-				entry("a", ms, hr(vitals.Hundredths(ms)), spo2(1)),
-				entry("a", ms, rhr(vitals.Hundredths(ms))),
-				entry("b", 1000-ms, sys(2), dia(1)),
-				entry("b", 1000-ms/2, sys(2), dia(1), rhr(vitals.Hundredths(ms))),
-			}
-			settleAll(t, s, model, group...)
-		}
-		h.Crash([]int{0, 50, 100}[round%3], uint64(round))
-		s = mustOpen(t, h.Open)
-		wantAll(t, s, model, 5)
-		if round%4 == 3 { // crash again: what Open recovered must be stable too
-			h.Crash(0, 0)
-			s = mustOpen(t, h.Open)
-			wantAll(t, s, model, 5)
-		}
-	}
-	mustClose(t, s)
-	h.Crash(0, 0) // after Close
-	wantAll(t, open(t, h), model, 5)
-}
 
 // checkCrashDuplicate kills the process in the middle of a load, so that unsynced
 // bytes survive, and sends the load again. A reading that is then answered as a

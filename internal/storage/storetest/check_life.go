@@ -3,38 +3,12 @@ package storetest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"sync"
 	"testing"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
-	"github.com/pulsegate/pulsegate/vitals"
 )
-
-// checkReopen repeatedly settles readings of every kind, closes the store and opens it
-// again: its records and devices must be the same.
-func checkReopen(t testing.TB, h Harness) {
-	model := records{}
-	s := mustOpen(t, h.Open)
-	for round := range int64(5) {
-		var group []*storage.Entry
-		for i := range 20 {
-			device := fmt.Sprintf("d-%d", i%int(3+round))
-			ms := 100*round + int64(i*7%20)
-			group = append(group,
-				entry(device, ms, hr(vitals.Hundredths(ms))),     // newer
-				entry(device, ms/2, spo2(vitals.Hundredths(ms))), // late; some complete, some contradict
-				entry(device, ms, rhr(vitals.Hundredths(i))),
-				entry(device, 100, hr(100)))
-		}
-		settleAll(t, s, model, group...)
-		wantAll(t, s, model, 7)
-		s = reopen(t, s, h)
-		wantAll(t, s, model, 7)
-	}
-	mustClose(t, s)
-}
 
 func checkClosed(t testing.TB, h Harness) {
 	s := mustOpen(t, h.Open)
@@ -45,14 +19,14 @@ func checkClosed(t testing.TB, h Harness) {
 	if !errors.Is(err, storage.ErrClosed) || !errors.Is(err, storage.ErrNotWritten) {
 		t.Errorf("Append returned %v, want ErrClosed and ErrNotWritten", err)
 	}
-	if _, err := s.Latest(context.Background(), mustName("d")); !errors.Is(err, storage.ErrClosed) {
-		t.Errorf("Latest returned %v, want ErrClosed", err)
-	}
-	if _, err := s.Scan(context.Background(), allOf("d"), make([]storage.Record, 1)); !errors.Is(err, storage.ErrClosed) {
-		t.Errorf("Scan returned %v, want ErrClosed", err)
-	}
-	if _, err := s.Devices(context.Background(), vitals.Name{}, make([]storage.Device, 1)); !errors.Is(err, storage.ErrClosed) {
-		t.Errorf("Devices returned %v, want ErrClosed", err)
+	wantRefused(t, context.Background(), s, storage.ErrClosed)
+	for call, erase := range map[string]func() error{
+		"Erase":           func() error { _, err := s.Erase(mustName("d")); return err },
+		"EraseAssignment": func() error { _, err := s.EraseAssignment(assignment("d", "P", 1, 2)); return err },
+	} {
+		if err := erase(); !errors.Is(err, storage.ErrClosed) {
+			t.Errorf("%s returned %v, want ErrClosed", call, err)
+		}
 	}
 	if err := s.Close(); !errors.Is(err, storage.ErrClosed) {
 		t.Errorf("the second Close returned %v, want ErrClosed", err)

@@ -103,7 +103,11 @@ func serial(s storage.Store, groups [][]*storage.Entry) error {
 			return fmt.Errorf("%s has %d records at %d, want 1", k.device, n, k.ms)
 		}
 		if !possible(entries, page[0].Values) {
-			return fmt.Errorf("%s at %d: no order of the readings gives their outcomes (%s) and the record %s", k.device, k.ms, outcomes(entries), describe(page[0]))
+			var outcomes []string
+			for _, e := range entries {
+				outcomes = append(outcomes, OutcomeName(e.Outcome))
+			}
+			return fmt.Errorf("%s at %d: no order of the readings gives their outcomes %q and the record %s", k.device, k.ms, outcomes, describe(page[0]))
 		}
 	}
 	return nil
@@ -147,16 +151,6 @@ func possible(entries []*storage.Entry, want vitals.Values) bool {
 		return false
 	}
 	return try(vitals.Values{}, len(entries))
-}
-
-func outcomes(entries []*storage.Entry) (text string) {
-	for i, e := range entries {
-		if i > 0 {
-			text += ", "
-		}
-		text += OutcomeName(e.Outcome)
-	}
-	return text
 }
 
 // checkNodesSee settles readings at two nodes in turn: each must know what the other has

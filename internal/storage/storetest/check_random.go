@@ -26,8 +26,7 @@ func checkRandom(t testing.TB, open func(testing.TB) Harness) {
 			"append+":  m.append, // three times as often as most others
 			"append++": m.append,
 			"scan":     m.scan,
-			"latest":   m.latest,
-			"devices":  m.devices,
+			"all":      func(t *rapid.T) { wantAll(t, m.s, m.model.records, rapid.IntRange(1, 8).Draw(t, "size")) },
 			"erase":    m.erase,
 			"expire":   m.expire,
 			"assign":   m.assign,
@@ -120,13 +119,6 @@ func (m *machine) scan(t *rapid.T) {
 	wantRecords(t, fmt.Sprintf("scan of %+v in pages of %d", r, size), scanPages(t, m.s, r, size), m.model.records.scan(r))
 }
 
-func (m *machine) latest(t *rapid.T) {
-	name := drawDevice(t)
-	got, err := m.s.Latest(context.Background(), name)
-	want, wantErr := m.model.Latest(context.Background(), name)
-	compare(t, fmt.Sprintf("Latest(%s)", name), got, err, want, wantErr)
-}
-
 // compare compares the results of the same call on the store and on the model.
 func compare[T comparable](t tb, call string, got T, err error, want T, wantErr error) {
 	t.Helper()
@@ -138,11 +130,6 @@ func compare[T comparable](t tb, call string, got T, err error, want T, wantErr 
 	if err != nil || wantErr != nil || got != want {
 		t.Fatalf("%s returned %+v, %v, want %+v, %v", call, got, err, want, wantErr)
 	}
-}
-
-func (m *machine) devices(t *rapid.T) {
-	size := rapid.IntRange(1, 6).Draw(t, "size")
-	wantDevices(t, "devices", devicePages(t, m.s, size), m.model.records.devices(vitals.Name{}))
 }
 
 // erase erases a device in one of eight calls: an erasure may take a store long.

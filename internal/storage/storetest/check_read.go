@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -41,36 +42,6 @@ func checkRange(t testing.TB, h Harness) {
 	n, err := s.Scan(context.Background(), allOf("d"), nil)
 	if n != 0 || err != nil {
 		t.Errorf("Scan into an empty slice returned %d, %v, want 0, nil", n, err)
-	}
-}
-
-// checkSimilarNames stores devices whose names have common prefixes.
-func checkSimilarNames(t testing.TB, h Harness) {
-	s := open(t, h)
-	names := []string{"a", "a-", "a.", "a0", "aa", "aA", "a:", "a_", "A", "b", "_", "a-1", "a-10", "a-11", "a-2"}
-	model := records{}
-	for i, name := range names {
-		for ms := range int64(3) {
-			settleAll(t, s, model, entry(name, ms*300+int64(i), hr(vitals.Hundredths(i))))
-		}
-	}
-	wantAll(t, s, model, 2)
-}
-
-// checkPages reads in pages of every size, in both orders.
-func checkPages(t testing.TB, h Harness) {
-	s := open(t, h)
-	const n = 23
-	model := records{}
-	for i := range int64(n) {
-		settleAll(t, s, model, entry("d", i*i, hr(vitals.Hundredths(i))))
-	}
-	for size := 1; size <= n+1; size++ {
-		for _, descending := range []bool{false, true} {
-			r := allOf("d")
-			r.Descending = descending
-			wantRecords(t, fmt.Sprintf("pages of %d, descending %t", size, descending), scanPages(t, s, r, size), model.scan(r))
-		}
 	}
 }
 
@@ -219,13 +190,23 @@ func checkEndedContext(t testing.TB, h Harness) {
 	mustSettle(t, s, entry("d", 1, hr(1)), storage.Stored)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := s.Latest(ctx, mustName("d")); !errors.Is(err, context.Canceled) {
-		t.Errorf("Latest returned %v, want context.Canceled", err)
-	}
-	if _, err := s.Scan(ctx, allOf("d"), make([]storage.Record, 1)); !errors.Is(err, context.Canceled) {
-		t.Errorf("Scan returned %v, want context.Canceled", err)
-	}
-	if _, err := s.Devices(ctx, vitals.Name{}, make([]storage.Device, 1)); !errors.Is(err, context.Canceled) {
-		t.Errorf("Devices returned %v, want context.Canceled", err)
+	wantRefused(t, ctx, s, context.Canceled)
+}
+
+// wantRefused checks that every read of s returns an error.
+func wantRefused(t testing.TB, ctx context.Context, s store, want error) {
+	t.Helper()
+	for call, read := range map[string]func() error{
+		"Latest":            func() error { _, err := s.Latest(ctx, mustName("d")); return err },
+		"Scan":              func() error { _, err := s.Scan(ctx, allOf("d"), make([]storage.Record, 1)); return err },
+		"Devices":           func() error { _, err := s.Devices(ctx, vitals.Name{}, make([]storage.Device, 1)); return err },
+		"DeviceAssignments": func() error { _, err := s.DeviceAssignments(ctx, mustName("d")); return err },
+		"Assign":            func() error { return s.Assign(ctx, assignment("d", "P", 1, 2)) },
+		"EndAssignment":     func() error { return s.EndAssignment(ctx, assignment("d", "P", 1, 2)) },
+		"Expire":            func() error { _, err := s.Expire(ctx, 10, math.MaxInt64); return err },
+	} {
+		if err := read(); !errors.Is(err, want) {
+			t.Errorf("%s returned %v, want %v", call, err, want)
+		}
 	}
 }

@@ -11,16 +11,6 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-func checkStored(t testing.TB, h Harness) {
-	s := open(t, h)
-	e := at(123, by("gw-1", entry("dev", 1000, sys(12100), dia(7900), spo2(9750), hr(7200), rhr(5800))))
-	mustSettle(t, s, e, storage.Stored)
-	wantRecords(t, "scan", scanPages(t, s, allOf("dev"), 10), []storage.Record{recordOf(e)})
-
-	mustAppend(t, s) // an empty group is no error
-	wantRecords(t, "scan", scanPages(t, s, allOf("dev"), 10), []storage.Record{recordOf(e)})
-}
-
 // A step is one reading of a sequence and its expected outcome.
 type step struct {
 	e    *storage.Entry
@@ -194,7 +184,7 @@ func checkConflictSign(t testing.TB, h Harness) {
 }
 
 func checkExtremes(t testing.TB, h Harness) {
-	s := open(t, h)
+	s := mustOpen(t, h.Open)
 	const longest = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._"
 	group := []*storage.Entry{
 		entry("d", 0, hr(0)),
@@ -204,32 +194,20 @@ func checkExtremes(t testing.TB, h Harness) {
 		at(0, entry("d", math.MaxInt64-1, sys(math.MaxUint16), dia(0), spo2(1), hr(256), rhr(255))),
 		by(longest, entry(longest, 1, rhr(1))),
 		by("-", entry("_", 1, rhr(1))),
+		offset(vitals.MaxUTCOffsetMinutes, entry("o", 1, hr(1))),
+		offset(vitals.MinUTCOffsetMinutes, entry("o", 2, hr(1))),
+		offset(0, entry("o", 3, hr(1))), // differs from none
+		entry("o", 4, hr(1)),
 	}
 	want := records{}
 	settleAll(t, s, want, group...)
 	wantAll(t, s, want, 3)
+	s = reopen(t, s, h)
+	wantAll(t, s, want, 3)
 	for _, e := range group {
 		mustSettle(t, s, e, storage.Duplicate)
 	}
-}
-
-// checkLate stores the same times in many orders: the order of arrival must change
-// nothing except the times of receipt.
-func checkLate(t testing.TB, h Harness) {
-	s := open(t, h)
-	orders := [][]int64{{1, 2, 3, 4}, {4, 3, 2, 1}, {2, 4, 1, 3}, {3, 1, 4, 2}, {4, 1, 3, 2}, {1, 4, 2, 3}}
-	for i, order := range orders {
-		device := fmt.Sprintf("d%d", i)
-		want := records{}
-		for j, ms := range order {
-			e := at(int64(j), entry(device, ms, hr(vitals.Hundredths(ms))))
-			settleAll(t, s, want, e)
-		}
-		for _, ms := range order {
-			mustSettle(t, s, entry(device, ms, hr(vitals.Hundredths(ms))), storage.Duplicate)
-		}
-		wantRecords(t, device, scanPages(t, s, allOf(device), 2), want.scan(allOf(device)))
-	}
+	mustClose(t, s)
 }
 
 // checkLargeGroup settles groups of several thousand readings: half of them newest
@@ -263,6 +241,8 @@ func checkEntries(t testing.TB, h Harness) {
 	want := recordOf(e)
 	*e.Reading = vitals.Reading{Device: mustName("other"), TimeUnixMs: 8, Values: valuesOf(spo2(1))}
 	wantRecords(t, "scan after the caller reused its reading", scanPages(t, s, allOf("dev"), 10), []storage.Record{want})
+
+	mustAppend(t, s) // an empty group is no error
 
 	// A group may hold one entry twice.
 	twice := entry("dev", 9, hr(1))

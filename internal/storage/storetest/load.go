@@ -32,15 +32,7 @@ const (
 	loadLate    = 4
 )
 
-// loadNames are the devices of a load.
-var loadNames = func() (names [loadDevices]vitals.Name) {
-	for i := range names {
-		names[i] = mustName(fmt.Sprintf("load-%d", i))
-	}
-	return names
-}()
-
-func loadDevice(i int) vitals.Name { return loadNames[i] }
+func loadDevice(i int) vitals.Name { return mustName(fmt.Sprintf("load-%d", i)) }
 
 func loadValue(device int, timeUnixMs int64, s vitals.Sign) vitals.Hundredths {
 	return vitals.Hundredths((timeUnixMs*131 + int64(device)*17 + int64(s)*7) % 65536)

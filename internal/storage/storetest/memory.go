@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -27,29 +26,7 @@ type Memory struct {
 }
 
 // records holds the stored records by device and time.
-type records map[vitals.Name]map[int64]record
-
-// A record is a stored record.
-type record struct {
-	vitals.Reading
-	ReceivedUnixMs int64
-	shared         bool // another gateway than the record's has completed it
-}
-
-// public returns rec as a storage.Record.
-func (rec *record) public() storage.Record {
-	r := storage.Record{
-		TimeUnixMs:     rec.TimeUnixMs,
-		ReceivedUnixMs: rec.ReceivedUnixMs,
-		Values:         rec.Values,
-		UTCOffset:      rec.UTCOffset,
-		Shared:         rec.shared,
-	}
-	if gateway := rec.Gateway; !gateway.IsZero() {
-		r.Gateway = &gateway
-	}
-	return r
-}
+type records map[vitals.Name]map[int64]storage.Record
 
 // NewMemory returns an empty store without a limit on devices.
 func NewMemory() *Memory { return &Memory{records: records{}, assigned: &assignments{}} }
@@ -104,15 +81,16 @@ func (rs records) settle(e *storage.Entry, maxDevices int) (storage.Outcome, vit
 		if maxDevices > 0 && len(rs) >= maxDevices {
 			return storage.TooManyDevices, 0
 		}
-		rs[r.Device] = map[int64]record{}
+		rs[r.Device] = map[int64]storage.Record{}
 	}
 	have, ok := rs[r.Device][r.TimeUnixMs]
 	if !ok {
-		rs[r.Device][r.TimeUnixMs] = record{Reading: *r, ReceivedUnixMs: e.ReceivedUnixMs}
+		rs[r.Device][r.TimeUnixMs] = recordOf(e)
 		return storage.Stored, 0
 	}
-	others := have.Gateway != r.Gateway || have.shared
-	guarded := e.Guard != nil && others && haveCommonSign(have.Values, r.Values)
+	named := recordOf(e).Gateway
+	others := have.Shared || (have.Gateway == nil) != (named == nil) || named != nil && *have.Gateway != *named
+	guarded := e.Guard != nil && others && have.Values.Present()&r.Values.Present() != 0
 	if guarded && !e.Guard.Take() {
 		return storage.Withheld, 0
 	}
@@ -126,25 +104,15 @@ func (rs records) settle(e *storage.Entry, maxDevices int) (storage.Outcome, vit
 	if merged == have.Values {
 		return storage.Duplicate, 0
 	}
-	have.Values, have.shared = merged, others
-	if have.Gateway.IsZero() {
-		have.Gateway = r.Gateway
+	have.Values, have.Shared = merged, others
+	if have.Gateway == nil {
+		have.Gateway = named
 	}
 	if have.UTCOffset == 0 {
 		have.UTCOffset = r.UTCOffset
 	}
 	rs[r.Device][r.TimeUnixMs] = have
 	return storage.Completed, 0
-}
-
-// haveCommonSign reports whether a and b both hold some sign.
-func haveCommonSign(a, b vitals.Values) bool {
-	for s := range vitals.Sign(vitals.NumSigns) {
-		if a.Has(s) && b.Has(s) {
-			return true
-		}
-	}
-	return false
 }
 
 // firstConflict returns the first sign of which a and b hold different values.
@@ -212,7 +180,7 @@ func (rs records) scan(r storage.Range) []storage.Record {
 	var found []storage.Record
 	for t, rec := range rs[r.Device] {
 		if r.FromUnixMs <= t && t < r.ToUnixMs {
-			found = append(found, rec.public())
+			found = append(found, rec)
 		}
 	}
 	slices.SortFunc(found, func(a, b storage.Record) int { return cmp.Compare(a.TimeUnixMs, b.TimeUnixMs) })
@@ -236,13 +204,11 @@ func (m *Memory) Devices(ctx context.Context, after vitals.Name, dst []storage.D
 func (rs records) devices(after vitals.Name) []storage.Device {
 	var found []storage.Device
 	for name := range rs {
-		if bytes.Compare([]byte(name.String()), []byte(after.String())) > 0 {
+		if name.Compare(&after) > 0 {
 			found = append(found, rs.latest(name))
 		}
 	}
-	slices.SortFunc(found, func(a, b storage.Device) int {
-		return bytes.Compare([]byte(a.Name.String()), []byte(b.Name.String()))
-	})
+	slices.SortFunc(found, func(a, b storage.Device) int { return a.Name.Compare(&b.Name) })
 	return found
 }
 

@@ -88,7 +88,7 @@ func (as *assignments) erase(rs records, a storage.Assignment) (storage.Erasure,
 	as.all = slices.Delete(as.all, i, i+1)
 	e := storage.Erasure{Device: a.Device, Subject: a.Subject, FromUnixMs: a.FromUnixMs, ToUnixMs: a.ToUnixMs}
 	before := len(rs[a.Device])
-	maps.DeleteFunc(rs[a.Device], func(ms int64, _ record) bool { return a.FromUnixMs <= ms && ms < a.ToUnixMs })
+	maps.DeleteFunc(rs[a.Device], func(ms int64, _ storage.Record) bool { return a.FromUnixMs <= ms && ms < a.ToUnixMs })
 	if e.Readings = int64(before - len(rs[a.Device])); len(rs[a.Device]) == 0 {
 		delete(rs, a.Device)
 	}
