@@ -1,12 +1,12 @@
 // Package mux routes HTTP requests by host, path, method, header and query.
 //
-// It is a drop-in replacement for github.com/gorilla/mux: it has the names,
-// signatures and behaviour of that project's main branch, but finds the route
-// in another way. To migrate, change the import path.
-//
 //	r := mux.NewRouter()
 //	r.HandleFunc("/articles/{category}/{id:[0-9]+}", show).Methods("GET")
 //	http.ListenAndServe("127.0.0.1:8080", r)
+//
+// It is a drop-in replacement for github.com/gorilla/mux: it has the names,
+// signatures and behaviour of that project's main branch, but finds the route
+// in another way. To migrate, change the import path.
 //
 // # Promise
 //

@@ -1,6 +1,13 @@
 // Package vitals defines a [Reading], its vital signs with their units and ranges, and
 // a strict JSON decoder and encoder.
 //
+//	rules, err := vitals.NewValidator(vitals.DefaultLimits())
+//	// …
+//	decoder := vitals.NewDecoder(rules, vitals.DecoderOptions{})
+//	var batch vitals.Batch
+//	err = decoder.Decode(body, time.Now().UnixMilli(), &batch)
+//	// batch.Readings are exactly what was sent, batch.Refused says why others were rejected.
+//
 // # Promise
 //
 // A reading accepted by [Decoder.Decode] is exactly what the sender wrote: no value is
