@@ -38,21 +38,26 @@ const (
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
 
-// A file is a file of the page, ready to be sent.
-type file struct {
-	contentType  string
-	etag         string
-	cacheControl string
-	plain        []byte
-	gzipped      []byte // nil: not smaller
+// pageHeader are the header fields of the files of the page.
+var pageHeader = []string{
+	"Content-Security-Policy", policy, "Referrer-Policy", "no-referrer", "Cross-Origin-Opener-Policy", "same-origin", "Cross-Origin-Resource-Policy", "same-origin", "Vary", "Cookie",
+}
+
+// A File is a text that is sent compressed if the client accepts that, and not at all to a client
+// that has it. It serves GET and HEAD.
+type File struct {
+	header  []string // names and values
+	etag    string
+	plain   []byte
+	gzipped []byte // if nil, it would not be smaller
 }
 
 // files are the files of the page by name. They share a version, the hash of all of them,
 // which is part of their addresses; so the modules may import each other by name.
 type files struct {
 	version string
-	byName  map[string]*file // but index.html
-	index   map[string]*file // index.html by the state of the session
+	byName  map[string]*File // but index.html
+	index   map[string]*File // index.html by the state of the session
 }
 
 func loadFiles(fsys fs.FS) (*files, error) {
@@ -67,17 +72,17 @@ func loadFiles(fsys fs.FS) (*files, error) {
 		}
 		fmt.Fprintf(hash, "%s %d\n%s", name, len(all[name]), all[name])
 	}
-	f := &files{version: hex.EncodeToString(hash.Sum(nil)[:8]), byName: map[string]*file{}, index: map[string]*file{}}
+	f := &files{version: hex.EncodeToString(hash.Sum(nil)[:8]), byName: map[string]*File{}, index: map[string]*File{}}
 	for name, text := range all {
 		if name != "index.html" {
-			if f.byName[name], err = newFile(name, text, "public, max-age=31536000, immutable"); err != nil {
+			if f.byName[name], err = pageFile(name, text, "public, max-age=31536000, immutable"); err != nil {
 				return nil, err
 			}
 			continue
 		}
 		text = bytes.ReplaceAll(text, []byte(versionMark), []byte(f.version))
 		for _, state := range []string{sessionOpen, sessionOut, sessionAll, sessionSome} {
-			if f.index[state], err = newFile(name, bytes.ReplaceAll(text, []byte(sessionMark), []byte(state)), "private, no-cache"); err != nil {
+			if f.index[state], err = pageFile(name, bytes.ReplaceAll(text, []byte(sessionMark), []byte(state)), "private, no-cache"); err != nil {
 				return nil, err
 			}
 		}
@@ -94,38 +99,39 @@ var contentTypes = map[string]string{
 	".txt":  "text/plain; charset=utf-8",
 }
 
-func newFile(name string, text []byte, cacheControl string) (*file, error) {
-	hash := sha256.Sum256(text)
-	f := &file{contentType: contentTypes[path.Ext(name)], etag: `"` + hex.EncodeToString(hash[:8]) + `"`, cacheControl: cacheControl, plain: text}
-	if f.contentType == "" {
+func pageFile(name string, text []byte, cacheControl string) (*File, error) {
+	contentType := contentTypes[path.Ext(name)]
+	if contentType == "" {
 		return nil, fmt.Errorf("dashboard: %s has no media type", name)
 	}
+	return NewFile(text, append([]string{"Content-Type", contentType, "Cache-Control", cacheControl}, pageHeader...)...), nil
+}
+
+// NewFile returns a File with header fields, given as names and values.
+func NewFile(text []byte, header ...string) *File {
+	hash := sha256.Sum256(text)
+	f := &File{header: header, etag: `"` + hex.EncodeToString(hash[:8]) + `"`, plain: text}
 	var small bytes.Buffer
 	w, err := gzip.NewWriterLevel(&small, gzip.BestCompression)
 	if err != nil {
-		return nil, err
+		panic(err) // the level is constant
 	}
 	_, _ = w.Write(text) // a bytes.Buffer takes all
-	if err := w.Close(); err != nil {
-		return nil, err
-	}
+	_ = w.Close()
 	if small.Len() < len(text) {
 		f.gzipped = small.Bytes()
 	}
-	return f, nil
+	return f
 }
 
-// serve serves GET and HEAD.
-func (f *file) serve(w http.ResponseWriter, r *http.Request) {
+// ServeHTTP implements [http.Handler].
+func (f *File) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
-	header.Set("Content-Type", f.contentType)
-	header.Set("Cache-Control", f.cacheControl)
-	header.Set("Content-Security-Policy", policy)
+	header.Add("Vary", "Accept-Encoding")
 	header.Set("X-Content-Type-Options", "nosniff")
-	header.Set("Referrer-Policy", "no-referrer")
-	header.Set("Cross-Origin-Opener-Policy", "same-origin")
-	header.Set("Cross-Origin-Resource-Policy", "same-origin")
-	header.Set("Vary", "Accept-Encoding, Cookie")
+	for i := 0; i < len(f.header); i += 2 {
+		header.Add(f.header[i], f.header[i+1])
+	}
 	body, etag := f.plain, f.etag
 	if f.gzipped != nil && acceptsGzip(r.Header["Accept-Encoding"]) {
 		body, etag = f.gzipped, strings.TrimSuffix(f.etag, `"`)+`-gzip"`

@@ -10,6 +10,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
+	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 	"github.com/pulsegate/pulsegate/reply"
 )
@@ -68,7 +69,7 @@ func (h *Handler) Index(w http.ResponseWriter, r *http.Request) {
 	case s.SignedIn:
 		state = sessionSome
 	}
-	h.files.index[state].serve(w, r)
+	h.files.index[state].ServeHTTP(w, r)
 }
 
 // Asset serves GET and HEAD of /assets/{version}/{file}.
@@ -78,7 +79,7 @@ func (h *Handler) Asset(w http.ResponseWriter, r *http.Request) {
 		h.opt.Problems.NotFound.Write(w, r, "The page has changed: load it again.")
 		return
 	}
-	f.serve(w, r)
+	f.ServeHTTP(w, r)
 }
 
 // A sessionState is the body of GET /v1/session.
@@ -141,17 +142,11 @@ func (h *Handler) SignOut(w http.ResponseWriter, r *http.Request) {
 
 // verdict reports whether a request is allowed. If not, it answers the request.
 func (h *Handler) verdict(w http.ResponseWriter, r *http.Request, v gate.Verdict) bool {
-	switch v {
-	case gate.Allowed:
-		return true
-	case gate.NoCredentials:
-		h.opt.Problems.Unauthorized.Write(w, r, "")
-	case gate.BadCredentials:
-		h.opt.Problems.InvalidCredentials.Write(w, r, "")
-	default:
-		h.opt.Problems.Forbidden.Write(w, r, "A token with the read right is needed, and one that is not bound to subjects.")
+	p, detail := query.Refusal(h.opt.Problems, v, "A token with the read right is needed, and one that is not bound to subjects.")
+	if p != nil {
+		p.Write(w, r, detail)
 	}
-	return false
+	return p == nil
 }
 
 // SystemMetrics are the names of the metrics in the answer of [Handler.System]. None of their

@@ -8,66 +8,8 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// A capabilityStatement is the resource of this name, as far as it is used here
-// (https://hl7.org/fhir/R4/capabilitystatement.html).
-type capabilityStatement struct {
-	ResourceType   string         `json:"resourceType"`
-	ID             string         `json:"id"`
-	Status         string         `json:"status"`
-	Date           time.Time      `json:"date"`
-	Publisher      string         `json:"publisher"`
-	Kind           string         `json:"kind"`
-	Software       software       `json:"software"`
-	Implementation implementation `json:"implementation"`
-	FHIRVersion    string         `json:"fhirVersion"`
-	Format         []string       `json:"format"`
-	Rest           []rest         `json:"rest"`
-}
-
-type software struct {
-	Name    string `json:"name"`
-	Version string `json:"version,omitzero"`
-}
-
-type implementation struct {
-	Description string `json:"description"`
-	URL         string `json:"url"`
-}
-
-type rest struct {
-	Mode          string        `json:"mode"`
-	Documentation string        `json:"documentation"`
-	Security      description   `json:"security"`
-	Resource      []resource    `json:"resource"`
-	Interaction   []interaction `json:"interaction,omitempty"`
-}
-
-type description struct {
-	Description string `json:"description"`
-}
-
-type resource struct {
-	Type              string        `json:"type"`
-	SupportedProfile  []string      `json:"supportedProfile,omitempty"`
-	Documentation     string        `json:"documentation"`
-	Interaction       []interaction `json:"interaction"`
-	Versioning        string        `json:"versioning"`
-	ConditionalCreate bool          `json:"conditionalCreate,omitzero"`
-	ReferencePolicy   []string      `json:"referencePolicy,omitempty"`
-	SearchParam       []shownParam  `json:"searchParam,omitempty"`
-}
-
-type interaction struct {
-	Code          string `json:"code"`
-	Documentation string `json:"documentation,omitzero"`
-}
-
-type shownParam struct {
-	Name          string `json:"name"`
-	Definition    string `json:"definition"`
-	Type          string `json:"type"`
-	Documentation string `json:"documentation"`
-}
+// An object is a JSON object.
+type object = map[string]any
 
 // definitions has the address of the definition of each search parameter of FHIR R4. It is
 // never modified.
@@ -82,52 +24,58 @@ func (h *Handler) Metadata(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	text, err := json.Marshal(h.capabilities(r))
+	text, err := json.Marshal(h.capabilities(r), json.Deterministic(true))
 	if err != nil {
-		panic(err) // the types above can be marshaled
+		panic(err) // maps, strings and a time
 	}
 	_ = head.Write(w, r, append(text, '\n')) // an error means that the client has disconnected
 }
 
-// capabilities returns the CapabilityStatement.
-func (h *Handler) capabilities(r *http.Request) *capabilityStatement {
-	observation := resource{
-		Type:            "Observation",
-		Documentation:   "Vital signs of devices, while they were assigned to a patient. A search needs patient, subject or device. It may have _count, _sort=date or -date, and _summary=count.",
-		Interaction:     []interaction{{Code: "read"}, {Code: "search-type", Documentation: "GET, and POST to _search."}},
-		Versioning:      "no-version",
-		ReferencePolicy: []string{"literal", "local"},
-	}
+// capabilities returns the CapabilityStatement (https://hl7.org/fhir/R4/capabilitystatement.html).
+func (h *Handler) capabilities(r *http.Request) object {
+	var supported []string
 	for _, m := range mappings {
-		if url := profiles + m.profile; !slices.Contains(observation.SupportedProfile, url) {
-			observation.SupportedProfile = append(observation.SupportedProfile, url)
+		if url := profiles + m.profile; !slices.Contains(supported, url) {
+			supported = append(supported, url)
 		}
 	}
+	var params []object
 	for _, p := range searchParams() {
 		if p.typ != "" {
-			observation.SearchParam = append(observation.SearchParam, shownParam{p.name, "http://hl7.org/fhir/SearchParameter/" + definitions[p.name], p.typ, p.about})
+			params = append(params, object{"name": p.name, "definition": "http://hl7.org/fhir/SearchParameter/" + definitions[p.name], "type": p.typ, "documentation": p.about})
 		}
 	}
-	server := rest{
-		Mode:          "server",
-		Documentation: "Errors are OperationOutcomes. Unknown search parameters are ignored, or rejected with Prefer: handling=strict.",
-		Security:      description{"A token with the read right in the header field Authorization: Bearer, if the server has tokens. Every search of a patient is recorded in an audit log."},
+	read := object{"code": "read"}
+	interactions := []object{read, {"code": "search-type", "documentation": "GET, and POST to _search."}}
+	observation := object{
+		"type": "Observation", "supportedProfile": supported, "versioning": "no-version", "referencePolicy": []string{"literal", "local"}, "searchParam": params,
+		"documentation": "Vital signs of devices, while they were assigned to a patient. A search needs patient, subject or device. It may have _count, _sort=date or -date, and _summary=count.",
+	}
+	server := object{
+		"mode":          "server",
+		"documentation": "Errors are OperationOutcomes. Unknown search parameters are ignored, or rejected with Prefer: handling=strict.",
+		"security": object{"description": "A token with the read right in the header field Authorization: Bearer, if the server has tokens. " +
+			"Every search of a patient is recorded in an audit log."},
+		"resource": []object{
+			observation,
+			{"type": "Device", "documentation": "The name of a device.", "interaction": []object{read}, "versioning": "no-version"},
+			{"type": "Patient", "documentation": "The id of a patient only.", "interaction": []object{read}, "versioning": "no-version"},
+		},
 	}
 	if h.opt.Writes {
-		observation.Interaction = append(observation.Interaction, interaction{Code: "create"})
-		observation.ConditionalCreate = true
-		server.Interaction = []interaction{{Code: "transaction"}, {Code: "batch"}}
+		interactions = append(interactions, object{"code": "create"})
+		observation["conditionalCreate"] = true
+		server["interaction"] = []object{{"code": "transaction"}, {"code": "batch"}}
 	}
-	server.Resource = []resource{
-		observation,
-		{Type: "Device", Documentation: "The name of a device.", Interaction: []interaction{{Code: "read"}}, Versioning: "no-version"},
-		{Type: "Patient", Documentation: "The id of a patient only.", Interaction: []interaction{{Code: "read"}}, Versioning: "no-version"},
+	observation["interaction"] = interactions
+	software := object{"name": "Pulsegate"}
+	if h.opt.Version != "" {
+		software["version"] = h.opt.Version
 	}
-	return &capabilityStatement{
-		ResourceType: "CapabilityStatement", ID: "pulsegate", Status: "active", Date: h.started.UTC().Truncate(time.Second), Publisher: "Pulsegate", Kind: "instance",
-		Software:       software{"Pulsegate", h.opt.Version},
-		Implementation: implementation{"Pulsegate, a server for vital signs of wearables", h.base(r)},
-		FHIRVersion:    "4.0.1", Format: []string{contentType, "json"},
-		Rest: []rest{server},
+	return object{
+		"resourceType": "CapabilityStatement", "id": "pulsegate", "status": "active", "date": h.started.UTC().Truncate(time.Second), "publisher": "Pulsegate", "kind": "instance",
+		"software":       software,
+		"implementation": object{"description": "Pulsegate, a server for vital signs of wearables", "url": h.base(r)},
+		"fhirVersion":    "4.0.1", "format": []string{contentType, "json"}, "rest": []object{server},
 	}
 }

@@ -1,7 +1,6 @@
 package fhir
 
 import (
-	"context"
 	"errors"
 	"math/rand/v2"
 	"net/http"
@@ -106,22 +105,16 @@ func relative[T ~string | ~[]byte](reference T, base string) T {
 // it. If ok is true, the caller must call leave at the end of the request.
 func (h *Handler) begin(w http.ResponseWriter, r *http.Request) (head *reply.Head, access gate.Access, leave func(), ok bool) {
 	access, verdict, _ := h.opt.Gate.Authorize(gate.CredentialsOf(r), token.ReadSubjects, time.Now())
-	switch verdict {
-	case gate.Allowed:
-	case gate.NoCredentials:
-		h.reject(w, r, h.opt.Problems.Unauthorized, "")
-		return nil, access, nil, false
-	case gate.BadCredentials:
-		h.reject(w, r, h.opt.Problems.InvalidCredentials, "")
-		return nil, access, nil, false
-	default:
-		h.reject(w, r, h.opt.Problems.Forbidden, "A token with the read right is needed.")
+	if p, detail := query.Refusal(h.opt.Problems, verdict, "A token with the read right is needed."); p != nil {
+		h.reject(w, r, p, detail)
 		return nil, access, nil, false
 	}
 	if head, ok = h.negotiate(w, r); !ok {
 		return nil, access, nil, false
 	}
-	leave, ok = h.admit(w, r, &access)
+	if leave, ok = h.opt.Bound.Admit(r, &access, h.opt.Holders); !ok {
+		h.rejectRetry(w, r, h.opt.Problems.Overloaded, query.BusyFor(), query.TooManyReads)
+	}
 	return head, access, leave, ok
 }
 
@@ -135,26 +128,6 @@ func (h *Handler) negotiate(w http.ResponseWriter, r *http.Request) (*reply.Head
 		return nil, false
 	}
 	return h.heads[typ], true
-}
-
-// admit takes a place of the Bound, or answers the request.
-func (h *Handler) admit(w http.ResponseWriter, r *http.Request, access *gate.Access) (leave func(), ok bool) {
-	bound, holders := h.opt.Bound, h.opt.Holders
-	if bound == nil {
-		return func() {}, true
-	}
-	holder := access.Holder(holders, gate.PeerOf(r))
-	if !bound.Enter(r.Context(), holder) {
-		holders.Put(holder)
-		// Jitter, so that clients that were rejected together do not retry together.
-		wait := time.Duration(1+rand.IntN(5)) * time.Second
-		h.rejectRetry(w, r, h.opt.Problems.Overloaded, wait, "Too many read requests are in progress.")
-		return nil, false
-	}
-	return func() {
-		bound.Leave(holder)
-		holders.Put(holder)
-	}, true
 }
 
 // fail answers a request after an error.
@@ -212,10 +185,4 @@ func (h *Handler) record(r *http.Request, access *gate.Access, subjects []storag
 		}
 	}
 	return nil
-}
-
-// withoutCancel returns r with a context that is not canceled. net/http cancels the context
-// if a client closes its sending side, although the client may still read the response.
-func withoutCancel(r *http.Request) *http.Request {
-	return r.WithContext(context.WithoutCancel(r.Context()))
 }

@@ -22,10 +22,8 @@ type outcome struct {
 func newOutcomes(problems *problem.Set) map[*reply.Problem]*outcome {
 	outcomes := map[*reply.Problem]*outcome{}
 	for _, p := range problems.All() {
-		header := headerOnly{}
-		p.Answer("", nil).ServeHTTP(header, &http.Request{Method: http.MethodHead})
 		var opts []reply.Option
-		for name, values := range header {
+		for name, values := range problem.Header(p) {
 			switch name {
 			case "Content-Type", "Content-Length", "X-Content-Type-Options":
 			default:
@@ -40,13 +38,6 @@ func newOutcomes(problems *problem.Set) map[*reply.Problem]*outcome {
 	}
 	return outcomes
 }
-
-// headerOnly is an http.ResponseWriter that keeps the header only.
-type headerOnly http.Header
-
-func (h headerOnly) Header() http.Header         { return http.Header(h) }
-func (h headerOnly) Write(p []byte) (int, error) { return len(p), nil }
-func (h headerOnly) WriteHeader(int)             {}
 
 // issueStart returns the beginning of an OperationOutcome with one issue.
 func issueStart(severity, code string) string {

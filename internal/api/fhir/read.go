@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -91,7 +92,7 @@ func (h *Handler) Patient(w http.ResponseWriter, r *http.Request) {
 
 // read answers a request for one resource.
 func (h *Handler) read(w http.ResponseWriter, r *http.Request, resource func(*http.Request, *gate.Access) ([]byte, error)) {
-	r = withoutCancel(r)
+	r = query.WithoutCancel(r)
 	head, access, leave, ok := h.begin(w, r)
 	if !ok {
 		return

@@ -34,7 +34,7 @@ var errNotForm = errors.New("fhir: not a form")
 // The search is recorded in the audit log, with each patient whose observations it covers,
 // before the first byte of the answer is sent.
 func (h *Handler) Search(w http.ResponseWriter, r *http.Request) {
-	r = withoutCancel(r)
+	r = query.WithoutCancel(r)
 	head, access, leave, ok := h.begin(w, r)
 	if !ok {
 		return

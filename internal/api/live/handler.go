@@ -12,6 +12,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/reply"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -24,16 +25,8 @@ const MaxDevices = 100
 // Last-Event-ID the stream begins with the latest readings.
 func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	access, verdict, _ := h.opt.Gate.Authorize(gate.CredentialsOf(r), token.Read, time.Now())
-	switch verdict {
-	case gate.Allowed:
-	case gate.NoCredentials:
-		h.opt.Problems.Unauthorized.Write(w, r, "")
-		return
-	case gate.BadCredentials:
-		h.opt.Problems.InvalidCredentials.Write(w, r, "")
-		return
-	default:
-		h.opt.Problems.Forbidden.Write(w, r, access.WhyNotRead())
+	if p, detail := query.Refusal(h.opt.Problems, verdict, access.WhyNotRead()); p != nil {
+		p.Write(w, r, detail)
 		return
 	}
 	want, field, reason := parse(r.URL.RawQuery)
@@ -79,7 +72,7 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // refuse answers a request for which there is no place.
 func (h *Hub) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	wait := time.Duration(1+rand.IntN(5)) * time.Second // jitter
+	wait := query.BusyFor()
 	if errors.Is(err, errDraining) {
 		h.opt.Problems.Draining.WriteRetryAfter(w, r, wait, "")
 		return

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -149,12 +150,7 @@ func (s *subscriber) take() (dropped uint64, resume bool) {
 
 // writes reports whether an event of a device is being written. Hub.mu must be held.
 func (s *subscriber) writes(device *vitals.Name) bool {
-	for i := range s.writing {
-		if s.writing[i] == *device {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(s.writing, *device)
 }
 
 // end ends the stream; a write in progress fails. It is called by other goroutines.
@@ -369,7 +365,7 @@ func (s *subscriber) walk(ctx context.Context) error {
 		}
 		for i := range page[:n] {
 			d := &page[i].Name
-			if !hasPrefix(d, &s.want.prefix) || !access.Covers(d) {
+			if !d.HasPrefix(&s.want.prefix) || !access.Covers(d) {
 				n = i // the names are in order: no further one is selected
 				break
 			}

@@ -1,10 +1,6 @@
 package live
 
-import (
-	"bytes"
-
-	"github.com/pulsegate/pulsegate/vitals"
-)
+import "github.com/pulsegate/pulsegate/vitals"
 
 // A selection is the devices that a subscriber wants: those in a list, or those whose names
 // begin with a prefix if the list is empty. The zero selection is all devices.
@@ -13,19 +9,12 @@ type selection struct {
 	prefix  vitals.Name
 }
 
-// hasPrefix reports whether a name begins with prefix.
-func hasPrefix(name, prefix *vitals.Name) bool {
-	var a, b [vitals.MaxNameBytes]byte
-	return bytes.HasPrefix(name.AppendTo(a[:0]), prefix.AppendTo(b[:0]))
-}
-
 // topics find the subscribers of a device. A look-up takes one map access, and another for
 // each length of the prefixes in use.
 type topics struct {
 	devices  map[vitals.Name]group
 	prefixes map[vitals.Name]group
 	lengths  [vitals.MaxNameBytes + 1]int // number of prefixes of each length
-	longest  int
 }
 
 // A group is the subscribers of one topic.
@@ -40,7 +29,7 @@ func (t *topics) add(s *subscriber) {
 		join(t.devices, d, s)
 	}
 	if len(s.want.devices) == 0 && join(t.prefixes, s.want.prefix, s) {
-		t.count(&s.want.prefix, 1)
+		t.lengths[s.want.prefix.Len()]++
 	}
 }
 
@@ -49,7 +38,7 @@ func (t *topics) remove(s *subscriber) {
 		leave(t.devices, d, s)
 	}
 	if len(s.want.devices) == 0 && leave(t.prefixes, s.want.prefix, s) {
-		t.count(&s.want.prefix, -1)
+		t.lengths[s.want.prefix.Len()]--
 	}
 }
 
@@ -75,16 +64,6 @@ func leave(groups map[vitals.Name]group, key vitals.Name, s *subscriber) bool {
 	return false
 }
 
-func (t *topics) count(prefix *vitals.Name, by int) {
-	t.lengths[prefix.Len()] += by
-	t.longest = 0
-	for n, prefixes := range t.lengths {
-		if prefixes > 0 {
-			t.longest = n
-		}
-	}
-}
-
 // each calls f with the groups that want a device, until it returns false. A subscriber is in
 // one of them at most.
 func (t *topics) each(device *vitals.Name, f func(group) bool) {
@@ -96,7 +75,7 @@ func (t *topics) each(device *vitals.Name, f func(group) bool) {
 	}
 	var b [vitals.MaxNameBytes]byte
 	text := device.AppendTo(b[:0])
-	for n := 0; n <= min(t.longest, len(text)); n++ {
+	for n := 0; n <= len(text); n++ {
 		if t.lengths[n] == 0 {
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/pulsegate/pulsegate/internal/api/dashboard"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/reply"
@@ -47,6 +48,15 @@ const about = "Limits, defaults and ranges in this document are those of this se
 	"Paths are exact. Unknown and repeated parameters are rejected where there are any. " +
 	"A request that is not HTTP (400), has too large a header (431), or has an unknown Expect (417), Transfer-Encoding (501) " +
 	"or version (505) is answered in plain text."
+
+// Path is the address of the document.
+const Path = "/openapi.json"
+
+// Handler returns a handler for GET and HEAD that serves a document. The document changes with the
+// program and its options, so a client asks each time whether it has.
+func Handler(document []byte) http.Handler {
+	return dashboard.NewFile(document, "Content-Type", jsonType, "Cache-Control", "no-cache")
+}
 
 // Describe returns the document.
 func Describe(opt Options) []byte {
@@ -142,7 +152,7 @@ func (d *describer) rejection(problems []*reply.Problem) object {
 		_, name, _ := strings.Cut(p.Type(), "#")
 		names, titles = append(names, name), append(titles, p.Title())
 		examples[name] = object{"value": object{"type": p.Type(), "title": p.Title(), "status": p.Status()}}
-		own := headerOf(p)
+		own := problem.Header(p)
 		for field := range headers {
 			if own.Get(field) != "" {
 				fields = append(fields, field)
@@ -171,20 +181,6 @@ func (d *describer) rejection(problems []*reply.Problem) object {
 	}
 	return ref("responses", key)
 }
-
-// headerOf returns the header fields of a problem's answers.
-func headerOf(p *reply.Problem) http.Header {
-	w := discarder{}
-	p.Answer("", nil).ServeHTTP(w, &http.Request{Method: http.MethodHead})
-	return http.Header(w)
-}
-
-// A discarder is an http.ResponseWriter that keeps the header only.
-type discarder http.Header
-
-func (d discarder) Header() http.Header         { return http.Header(d) }
-func (d discarder) Write(p []byte) (int, error) { return len(p), nil }
-func (d discarder) WriteHeader(int)             {}
 
 // ok describes a 200, or another answer that is not a problem, with the schema of each media
 // type.

@@ -1,13 +1,10 @@
 package openapi_test
 
 import (
-	"compress/gzip"
 	"encoding/json"
 	"flag"
 	"fmt"
-	"io"
 	"maps"
-	"net/http"
 	"net/http/httptest"
 	"os"
 	"regexp"
@@ -38,61 +35,26 @@ func describe() []byte {
 	})
 }
 
-// The document is sent plain or compressed, and not at all to a client that has it.
+// A client asks each time whether it has the document, which is compressed if it accepts that.
+// Package dashboard tests the rest.
 func TestHandler(t *testing.T) {
-	document := describe()
-	h := openapi.Handler(document)
-	serve := func(method string, fields ...string) *http.Response {
-		r := httptest.NewRequest(method, openapi.Path, nil)
-		for i := 0; i < len(fields); i += 2 {
-			r.Header.Set(fields[i], fields[i+1])
-		}
+	h := openapi.Handler(describe())
+	serve := func(name, value string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest("GET", openapi.Path, nil)
+		r.Header.Set(name, value)
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
-		return w.Result()
+		return w
 	}
-	read := func(r io.Reader) string {
-		text, err := io.ReadAll(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(text)
+	plain, zipped := serve("", ""), serve("Accept-Encoding", "gzip")
+	if plain.Body.String() != string(describe()) || plain.Header().Get("Content-Type") != "application/json" || plain.Header().Get("Cache-Control") != "no-cache" {
+		t.Errorf("plain: %v, %.100s", plain.Header(), plain.Body)
 	}
-	plain := serve("GET")
-	if got := read(plain.Body); got != string(document) || plain.Header.Get("Content-Encoding") != "" {
-		t.Errorf("plain: %v, %.100s", plain.Header, got)
+	if zipped.Header().Get("Content-Encoding") != "gzip" || zipped.Body.Len() > plain.Body.Len()/4 {
+		t.Errorf("compressed: %v, %d bytes", zipped.Header(), zipped.Body.Len())
 	}
-	zipped := serve("GET", "Accept-Encoding", "br, gzip;q=0.5")
-	z, err := gzip.NewReader(zipped.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := read(z); got != string(document) || zipped.Header.Get("Content-Encoding") != "gzip" {
-		t.Errorf("gzip: %v, %.100s", zipped.Header, got)
-	}
-	tags := []string{plain.Header.Get("ETag"), zipped.Header.Get("ETag")}
-	if tags[0] == "" || tags[0] == tags[1] {
-		t.Errorf("the tags are %q", tags)
-	}
-	for _, tt := range []struct {
-		method string
-		fields []string
-		status int
-		tag    string
-	}{
-		{"HEAD", nil, 200, tags[0]},
-		{"GET", []string{"If-None-Match", `"x", W/` + tags[0]}, 304, tags[0]},
-		{"GET", []string{"If-None-Match", "*"}, 304, tags[0]},
-		{"GET", []string{"If-None-Match", tags[0], "Accept-Encoding", "gzip"}, 200, tags[1]},
-		{"GET", []string{"If-None-Match", tags[1], "Accept-Encoding", "gzip"}, 304, tags[1]},
-		{"GET", []string{"If-None-Match", tags[1]}, 200, tags[0]},
-		{"GET", []string{"Accept-Encoding", "gzip;q=0"}, 200, tags[0]},
-		{"GET", []string{"Accept-Encoding", "gzip; q=0.0, br"}, 200, tags[0]},
-	} {
-		resp := serve(tt.method, tt.fields...)
-		if resp.StatusCode != tt.status || resp.Header.Get("ETag") != tt.tag || resp.Header.Get("Vary") != "Accept-Encoding" {
-			t.Errorf("%s %q: %s %v, want %d with %s", tt.method, tt.fields, resp.Status, resp.Header, tt.status, tt.tag)
-		}
+	if again := serve("If-None-Match", plain.Header().Get("ETag")); again.Code != 304 {
+		t.Errorf("again: %d", again.Code)
 	}
 }
 

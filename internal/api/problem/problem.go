@@ -124,6 +124,20 @@ func (s *Set) WithoutTokens() *Set {
 	return &own
 }
 
+// Header returns the header fields of a problem's answers.
+func Header(p *reply.Problem) http.Header {
+	w := headerOnly{}
+	p.Answer("", nil).ServeHTTP(w, &http.Request{Method: http.MethodHead})
+	return http.Header(w)
+}
+
+// headerOnly is an http.ResponseWriter that keeps the header only.
+type headerOnly http.Header
+
+func (h headerOnly) Header() http.Header         { return http.Header(h) }
+func (h headerOnly) Write(p []byte) (int, error) { return len(p), nil }
+func (h headerOnly) WriteHeader(int)             {}
+
 // All returns the problems in the order of their statuses.
 func (s *Set) All() []*reply.Problem {
 	return []*reply.Problem{

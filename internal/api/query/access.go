@@ -3,12 +3,13 @@ package query
 import (
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"net/http"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/api/problem"
+	"github.com/pulsegate/pulsegate/reply"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -18,18 +19,26 @@ import (
 // The gate comes before the bound, so that unauthorized clients take no places.
 func (h *Handler) authorize(w http.ResponseWriter, r *http.Request) (access gate.Access, leave func(), ok bool) {
 	access, verdict, _ := h.opt.Gate.Authorize(gate.CredentialsOf(r), token.Read, time.Now())
-	switch verdict {
-	case gate.Allowed:
-		leave, ok = h.admit(w, r, &access, h.opt.Bound)
-		return access, leave, ok
-	case gate.NoCredentials:
-		h.opt.Problems.Unauthorized.Write(w, r, "")
-	case gate.BadCredentials:
-		h.opt.Problems.InvalidCredentials.Write(w, r, "")
-	default:
-		h.opt.Problems.Forbidden.Write(w, r, access.WhyNotRead())
+	if p, detail := Refusal(h.opt.Problems, verdict, access.WhyNotRead()); p != nil {
+		p.Write(w, r, detail)
+		return access, nil, false
 	}
-	return access, nil, false
+	leave, ok = h.admit(w, r, &access, h.opt.Bound)
+	return access, leave, ok
+}
+
+// Refusal returns the problem with which a verdict is answered, and its detail; if the verdict is
+// gate.Allowed, the problem is nil. whyForbidden is the detail of gate.Forbidden.
+func Refusal(p *problem.Set, v gate.Verdict, whyForbidden string) (refused *reply.Problem, detail string) {
+	switch v {
+	case gate.Allowed:
+		return nil, ""
+	case gate.NoCredentials:
+		return p.Unauthorized, ""
+	case gate.BadCredentials:
+		return p.InvalidCredentials, ""
+	}
+	return p.Forbidden, whyForbidden
 }
 
 // authorizeDevice is like authorize for a request about the device named in the path,
@@ -49,27 +58,12 @@ func (h *Handler) authorizeDevice(w http.ResponseWriter, r *http.Request) (devic
 	return device, access, nil, false
 }
 
-// maxBusySeconds is the longest Retry-After; the shortest is 1.
-const maxBusySeconds = 5
-
 // admit takes a place of a Bound, or answers the request.
 func (h *Handler) admit(w http.ResponseWriter, r *http.Request, access *gate.Access, bound *Bound) (leave func(), ok bool) {
-	holders := h.opt.Holders
-	if bound == nil {
-		return func() {}, true
+	if leave, ok = bound.Admit(r, access, h.opt.Holders); !ok {
+		h.opt.Problems.Overloaded.WriteRetryAfter(w, r, BusyFor(), TooManyReads)
 	}
-	holder := access.Holder(holders, gate.PeerOf(r))
-	if !bound.Enter(r.Context(), holder) {
-		holders.Put(holder)
-		// Jitter, so that clients that were rejected together do not retry together.
-		wait := time.Duration(1+rand.IntN(maxBusySeconds)) * time.Second
-		h.opt.Problems.Overloaded.WriteRetryAfter(w, r, wait, "Too many read requests are in progress.")
-		return nil, false
-	}
-	return func() {
-		bound.Leave(holder)
-		holders.Put(holder)
-	}, true
+	return leave, ok
 }
 
 // mayRead reports whether an authorized request would still be authorized now.

@@ -2,9 +2,12 @@ package query
 
 import (
 	"context"
+	"math/rand/v2"
+	"net/http"
 	"sync"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/wire/share"
 )
 
@@ -35,6 +38,30 @@ type waiter struct {
 func NewBound(n int) *Bound { return newBound(n, share.Places) }
 
 func newBound(n int, kind share.Resource) *Bound { return &Bound{left: n, most: n, kind: kind} }
+
+// TooManyReads is the detail of the answer to a request that got no place.
+const TooManyReads = "Too many read requests are in progress."
+
+// BusyFor returns the Retry-After of that answer. It is jittered, so that clients that were rejected
+// together do not retry together.
+func BusyFor() time.Duration { return time.Duration(1+rand.IntN(5)) * time.Second }
+
+// Admit takes a place for an authorized request. If it did, the caller must call leave at the end
+// of the request. A nil Bound has places for all.
+func (b *Bound) Admit(r *http.Request, access *gate.Access, holders *share.Holders) (leave func(), ok bool) {
+	if b == nil {
+		return func() {}, true
+	}
+	holder := access.Holder(holders, gate.PeerOf(r))
+	if !b.Enter(r.Context(), holder) {
+		holders.Put(holder)
+		return nil, false
+	}
+	return func() {
+		b.Leave(holder)
+		holders.Put(holder)
+	}, true
+}
 
 // Enter takes a place for a holder. If none is free, it waits up to one second. It
 // reports whether it took a place, which the caller must return with Leave.

@@ -99,7 +99,7 @@ func New(reader Reader, lister Lister, opt Options) *Handler {
 // prefix of their names, state (fresh, stale or flagged), sort (name, age or worst), counts
 // (true: with the number of devices by state), limit (1 to 1000, default 100), cursor.
 func (h *Handler) Devices(w http.ResponseWriter, r *http.Request) {
-	r = withoutCancel(r)
+	r = WithoutCancel(r)
 	access, leave, ok := h.authorize(w, r)
 	if !ok {
 		return
@@ -121,7 +121,7 @@ func (h *Handler) Devices(w http.ResponseWriter, r *http.Request) {
 // Device serves GET /v1/devices/{device}: the latest value of each sign with its time, and the
 // subject to which the device is assigned now. Who may read what the device measures may see it.
 func (h *Handler) Device(w http.ResponseWriter, r *http.Request) {
-	r = withoutCancel(r)
+	r = WithoutCancel(r)
 	device, _, leave, ok := h.authorizeDevice(w, r)
 	if !ok {
 		return
@@ -190,7 +190,7 @@ type writePage func(ctx context.Context, w io.Writer) (Page, error)
 // stream answers a request for a page of readings, or of what was computed from them. parse
 // parses its parameters; format is the one negotiated with the Accept header, below formats.
 func (h *Handler) stream(w http.ResponseWriter, r *http.Request, formats Format, parse func(device vitals.Name, format Format) (Selection, writePage, error)) {
-	r = withoutCancel(r)
+	r = WithoutCancel(r)
 	device, access, leave, ok := h.authorizeDevice(w, r)
 	if !ok {
 		return
@@ -265,10 +265,10 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, formats Format,
 	}
 }
 
-// withoutCancel returns r with a context that is not canceled. net/http cancels the context
+// WithoutCancel returns r with a context that is not canceled. net/http cancels the context
 // if a client closes its sending side, although the client may still read the response. If
 // the client has disconnected, a write fails.
-func withoutCancel(r *http.Request) *http.Request {
+func WithoutCancel(r *http.Request) *http.Request {
 	return r.WithContext(context.WithoutCancel(r.Context()))
 }
 

@@ -13,7 +13,7 @@ import (
 // Limits serves GET /v1/limits: the rules by which readings are accepted and flagged, and
 // the bounds of queries. It has no parameters.
 func (h *Handler) Limits(w http.ResponseWriter, r *http.Request) {
-	r = withoutCancel(r)
+	r = WithoutCancel(r)
 	_, leave, ok := h.authorize(w, r)
 	if !ok {
 		return
