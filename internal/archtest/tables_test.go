@@ -68,6 +68,7 @@ var standardOnly = map[string][]string{
 // other rooms, and packages.
 var rooms = map[string][]string{
 	"layout": {"vitals"},
+	"memory": {"vitals", "internal/storage/columns", "layout"},
 }
 
 // A library is a third-party module that this module imports.

@@ -282,7 +282,7 @@ func mustDecode(n vitals.Name, _ error) vitals.Name { return n }
 // windowDevices returns the devices with rows in the window, sorted.
 func (k *contentChecker) windowDevices() (names []vitals.Name) {
 	for _, w := range k.v.windows {
-		for _, name := range w.names.all() {
+		for _, name := range w.Names() {
 			names = append(names, name)
 		}
 	}
@@ -334,7 +334,7 @@ func (k *contentChecker) device(name *vitals.Name, a *account, has bool) (bool, 
 	a.lastSealedMs = layout.NoSegment
 	var windows []rowSource
 	for i, w := range k.v.windows {
-		k.window[i] = w.appendRange(k.window[i][:0], name, 0, math.MaxInt64, false, math.MaxInt)
+		k.window[i] = w.AppendRange(k.window[i][:0], name, 0, math.MaxInt64, false, math.MaxInt)
 		windows = append(windows, rowSource{rows: k.window[i]})
 		for j := range k.window[i] {
 			r := &k.window[i][j]

@@ -2,7 +2,8 @@
 // storage with Pebble, CockroachDB's log-structured merge tree, in one directory and one
 // process.
 //
-// Its rooms are the packages below it. Package layout has the keys and values.
+// Its rooms are the packages below it. Package layout has the keys and values,
+// package memory the table of devices and the windows.
 //
 // # How a group is stored
 //

@@ -163,7 +163,7 @@ func (s *Store) undo(err error) error {
 func (s *Store) knows(device vitals.Name) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, ok := s.settler.table.names.find(&device)
+	_, ok := s.settler.table.Find(&device)
 	return ok
 }
 
@@ -322,9 +322,7 @@ func (s *Store) removeLocked(device *vitals.Name) error {
 	}
 	c.ended = func() {
 		s.readings.Store(left)
-		if _, ok := s.settler.table.names.find(device); ok {
-			s.settler.table.remove(device)
-		}
+		s.settler.table.Remove(device)
 	}
 	if err := c.run(); err != nil {
 		s.startSealing() // try again
@@ -510,9 +508,9 @@ func assignRange(device *vitals.Name) keyRange {
 // of subjects. s.mu must be held. verifyErased sets which of the device's ranges are live.
 func (s *Store) purgedRanges(device *vitals.Name) []keyRange {
 	ranges := append(deviceRanges(device), assignRange(device))
-	first := s.settler.active.firstGroup
+	first := s.settler.active.FirstGroup
 	if s.settler.frozen != nil {
-		first = s.settler.frozen.firstGroup
+		first = s.settler.frozen.FirstGroup
 	}
 	groups, gateways, subjects := []byte{layout.GroupPrefix}, []byte{layout.GatewayPrefix}, []byte{layout.SubjectPrefix}
 	return append(ranges,

@@ -75,7 +75,7 @@ func (s *Store) assignmentLocked(a *storage.Assignment) (*storage.Assignment, er
 
 // A remainder is what a device has without the readings of an erased assignment.
 type remainder struct {
-	device    device
+	device    layout.Record
 	gone      bool  // it has no readings
 	erased    int64 // readings that are removed from segments
 	threshold int   // below which a segment is small
@@ -97,12 +97,12 @@ func (s *Store) removeAssignedLocked(before *view, in *intent) error {
 	s.freeze()
 	only := &storage.Range{Device: in.Device, FromUnixMs: a.FromUnixMs, ToUnixMs: a.ToUnixMs}
 	c := &sealer{s: s, w: s.settler.frozen, locked: true, erased: &in.Device, only: only}
-	number, known := s.settler.table.names.find(&in.Device)
+	number, known := s.settler.table.Find(&in.Device)
 	r := remainder{threshold: c.threshold()}
 	left := int64(0)
 	c.finish = func(b *pebble.Batch) error {
 		if known {
-			r.device = *s.settler.table.at(number)
+			r.device = s.settler.table.At(number).Record
 			if err := s.removeRows(b, before, only, &r); err != nil {
 				return err
 			}
@@ -118,11 +118,10 @@ func (s *Store) removeAssignedLocked(before *view, in *intent) error {
 		switch d := s.settler.table; {
 		case !known:
 		case r.gone:
-			d.remove(&in.Device)
+			d.Remove(&in.Device)
 		default:
-			d.active.moved(d.at(number).NewestUnixMs, r.device.NewestUnixMs)
-			r.device.window, r.device.inWindow = d.at(number).window, d.at(number).inWindow
-			*d.at(number) = r.device
+			d.Active.Moved(d.At(number).NewestUnixMs, r.device.NewestUnixMs)
+			d.At(number).Record = r.device
 		}
 	}
 	if err := c.run(); err != nil {
@@ -153,7 +152,7 @@ func (s *Store) removeRows(b *pebble.Batch, before *view, in *storage.Range, r *
 	if r.gone {
 		return nil
 	}
-	return setRecord(b, &in.Device, &r.device.Record)
+	return setRecord(b, &in.Device, &r.device)
 }
 
 // cutSegments adds to b the removal of the rows of a range from a device's segments, and sets what
@@ -249,7 +248,7 @@ func (s *Store) updateLatest(v *view, in *storage.Range, r *remainder) error {
 		return nil
 	}
 	// What was lost was the latest, so what replaces it is before the range.
-	earlier := device{Record: layout.Record{NewestUnixMs: -1}}
+	earlier := layout.Record{NewestUnixMs: -1}
 	sc := s.newRowScanner(s.maintenance.ctx, v, &in.Device, 0, in.FromUnixMs, true, columns.MaxRows)
 	for lost&^earlier.Known != 0 || earlier.NewestUnixMs < 0 {
 		rows, err := sc.next(columns.MaxRows)

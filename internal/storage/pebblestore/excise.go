@@ -104,10 +104,10 @@ func (s *Store) exciseKeys(device *vitals.Name) error {
 func (s *Store) neighbours(device *vitals.Name) (previous, next vitals.Name, sealed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for number, name := range s.settler.table.names.all() {
+	for number, name := range s.settler.table.All() {
 		switch c := name.Compare(device); {
 		case c == 0:
-			sealed = s.settler.table.at(number).SealedUnixMs != layout.NoSegment
+			sealed = s.settler.table.At(number).SealedUnixMs != layout.NoSegment
 		case c < 0 && (previous.IsZero() || previous.Compare(&name) < 0):
 			previous = name
 		case c > 0 && (next.IsZero() || name.Compare(&next) < 0):

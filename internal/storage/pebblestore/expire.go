@@ -16,6 +16,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/memory"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -133,7 +134,7 @@ func (e *expirer) seal() error {
 		err = storage.ErrClosed
 	}
 	st := s.settler
-	has := st.active.oldestUnixMs < e.beforeUnixMs || st.frozen != nil && st.frozen.oldestUnixMs < e.beforeUnixMs
+	has := st.active.OldestUnixMs() < e.beforeUnixMs || st.frozen != nil && st.frozen.OldestUnixMs() < e.beforeUnixMs
 	s.mu.Unlock()
 	if err != nil || !has {
 		return err
@@ -225,7 +226,7 @@ func (e *expirer) devices(v *view, from []byte) (names []vitals.Name, err error)
 	e.s.mu.Lock()
 	defer e.s.mu.Unlock()
 	var key []byte
-	for _, name := range e.s.settler.table.names.all() {
+	for _, name := range e.s.settler.table.All() {
 		if key = layout.AppendRecordKey(key[:0], &name); bytes.Compare(key, from) < 0 {
 			continue
 		}
@@ -332,8 +333,8 @@ func (e *expirer) countPart(it *pebble.Iterator, x *expiredDevice, most int64) e
 func (e *expirer) allExpired(name *vitals.Name) bool {
 	e.s.mu.Lock()
 	defer e.s.mu.Unlock()
-	number, ok := e.s.settler.table.names.find(name)
-	return !ok || e.s.settler.table.at(number).SealedUnixMs < e.beforeUnixMs
+	number, ok := e.s.settler.table.Find(name)
+	return !ok || e.s.settler.table.At(number).SealedUnixMs < e.beforeUnixMs
 }
 
 // skip reports that expired readings of x stay because their segment is damaged. It returns
@@ -397,10 +398,10 @@ func (e *expirer) remove(found []expiredDevice) error {
 	for i := range r.devices {
 		x := &r.devices[i]
 		if x.gone {
-			s.settler.table.remove(x.name)
+			s.settler.table.Remove(x.name)
 			e.done.Devices++
 		} else {
-			*s.settler.table.at(x.number) = x.after
+			s.settler.table.At(x.number).Record = x.after
 		}
 	}
 	s.publishDeviceCount()
@@ -424,8 +425,8 @@ type removal struct {
 type removedDevice struct {
 	name   *vitals.Name
 	number uint32
-	after  device // its state without them
-	gone   bool   // it has no others
+	after  layout.Record // its state without them
+	gone   bool          // it has no others
 
 	readings int64 // their number, which may have changed since they were found
 
@@ -441,11 +442,11 @@ func (s *Store) removeExpired(b *pebble.Batch, found []expiredDevice) (r removal
 	}
 	for i := range found {
 		x := &found[i]
-		number, ok := s.settler.table.names.find(&x.name)
+		number, ok := s.settler.table.Find(&x.name)
 		if !ok {
 			continue // it was erased meanwhile
 		}
-		d := removedDevice{name: &x.name, number: number, after: *s.settler.table.at(number)}
+		d := removedDevice{name: &x.name, number: number, after: s.settler.table.At(number).Record}
 		if err = s.removeExpiredOf(b, it, x, &d); err != nil {
 			break
 		}
@@ -462,10 +463,10 @@ func (s *Store) removeExpired(b *pebble.Batch, found []expiredDevice) (r removal
 
 // updateFromWindows updates the latest values of a device with its rows in windows, and reports
 // whether it has any. s.mu must be held.
-func (s *Store) updateFromWindows(name *vitals.Name, d *device) (has bool) {
-	for _, w := range []*window{s.settler.active, s.settler.frozen} {
+func (s *Store) updateFromWindows(name *vitals.Name, d *layout.Record) (has bool) {
+	for _, w := range []*memory.Window{s.settler.active, s.settler.frozen} {
 		if w != nil {
-			has = windowView{w, uint32(w.rows)}.updateLocked(name, &d.Record) || has
+			has = w.View().Update(name, d) || has
 		}
 	}
 	return has
@@ -512,7 +513,7 @@ func (s *Store) removeExpiredOf(b *pebble.Batch, it *pebble.Iterator, x *expired
 	}
 	if d.after.SealedUnixMs < x.upToMs {
 		d.after.SealedUnixMs, d.after.Smalls = layout.NoSegment, 0
-		return setRecord(b, &x.name, &d.after.Record)
+		return setRecord(b, &x.name, &d.after)
 	}
 	if it.SeekGE(end) && isSegmentOf(it, end[:len(end)-8]) {
 		rows, err := decodeSegment(it, &x.name, nil)
@@ -533,12 +534,12 @@ func (s *Store) removeExpiredOf(b *pebble.Batch, it *pebble.Iterator, x *expired
 	if err := s.resize(it, x, &d.after); err != nil {
 		return err
 	}
-	return setRecord(b, &x.name, &d.after.Record)
+	return setRecord(b, &x.name, &d.after)
 }
 
 // resize sets the sizes of a device's last segments from their headers, as far as they are
 // small, as they will be after the removal of its expired readings.
-func (s *Store) resize(it *pebble.Iterator, x *expiredDevice, d *device) error {
+func (s *Store) resize(it *pebble.Iterator, x *expiredDevice, d *layout.Record) error {
 	var sizes []uint16 // of the last segments, the last one first
 	prefix := layout.AppendSegmentPrefix(nil, &x.name)
 	for ok := it.SeekLT(layout.AppendSegmentsEnd(nil, &x.name)); ok && isSegmentOf(it, prefix) && len(sizes) < layout.MaxSmall; ok = it.Prev() {
@@ -597,8 +598,14 @@ func (s *Store) newestOfChunk(all []int64, i int) (_ []int64, more bool, err err
 	if err := s.alarm.reportedErr(); err != nil {
 		return nil, false, err
 	}
-	all, more = s.settler.table.appendNewest(all, i)
-	return all, more, nil
+	t := s.settler.table
+	first, end := chunk(t, i)
+	for n := first; n < end; n++ {
+		if ms := t.At(n).NewestUnixMs; ms >= 0 {
+			all = append(all, ms)
+		}
+	}
+	return all, end < t.Assigned(), nil
 }
 
 // EstimateReadings returns the approximate number of readings: readings that complete others
@@ -611,7 +618,7 @@ func (s *Store) EstimateReadings(ctx context.Context) (int64, error) {
 	defer s.views.release(v)
 	n := s.readings.Load()
 	for _, w := range v.windows {
-		n += int64(w.limit)
+		n += int64(w.Rows())
 	}
 	return n, nil
 }

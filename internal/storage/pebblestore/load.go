@@ -9,14 +9,15 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/memory"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // A loaded store is what Open reads: everything that the store has in memory.
 type loaded struct {
-	table     *table // nil if the store is opened for reading
+	table     *memory.Table // nil if the store is opened for reading
 	gateways  *dictionary
-	window    *window
+	window    *memory.Window
 	nextGroup uint64
 	readings  int64 // in segments
 	sweepDue  bool  // layout.SweepKey is stored
@@ -55,22 +56,22 @@ func load(db *pebble.DB, readOnly bool, problem func(error) error) (_ *loaded, e
 		return nil, err
 	}
 	if l.table != nil {
-		for i := range uint32(l.table.len()) {
-			l.table.active.moved(-1, l.table.at(i).NewestUnixMs)
+		for i := range uint32(l.table.Len()) {
+			l.table.Active.Moved(-1, l.table.At(i).NewestUnixMs)
 		}
 	}
 	return l, nil
 }
 
 // loadTable reads the records of all devices.
-func loadTable(db *pebble.DB) (*table, error) {
-	t := newTable()
+func loadTable(db *pebble.DB) (*memory.Table, error) {
+	t := memory.NewTable()
 	sc, err := newDeviceScanner(db)
 	if err != nil {
 		return nil, corrupt(err)
 	}
 	for ok := sc.first(nil); ok; ok = sc.next() {
-		t.add(&sc.name, device{Record: sc.record})
+		t.Add(&sc.name, memory.Device{Record: sc.record})
 	}
 	return t, sc.close()
 }
@@ -84,7 +85,7 @@ func (l *loaded) loadGroups(db *pebble.DB, problem func(error) error) error {
 		}
 	}
 	l.nextGroup = max(next, 1)
-	l.window = newWindow(1, l.nextGroup)
+	l.window = memory.NewWindow(1, l.nextGroup)
 	it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte{layout.GroupPrefix}, UpperBound: []byte{layout.GroupPrefix + 1}})
 	if err != nil {
 		return corrupt(err)
@@ -109,7 +110,7 @@ func (l *loaded) loadGroup(it *pebble.Iterator, g *groupBuffer) error {
 	if err != nil {
 		return corrupt(err)
 	}
-	l.window.firstGroup = min(l.window.firstGroup, number)
+	l.window.FirstGroup = min(l.window.FirstGroup, number)
 	l.nextGroup = max(l.nextGroup, number+1)
 	err = g.decode(value)
 	if err == nil && l.verify {
@@ -131,27 +132,19 @@ var errNoRecord = errors.New("a device has no record")
 
 // add adds the rows of a device in a group.
 func (l *loaded) add(name *vitals.Name, rows []columns.Row) error {
-	number := uint32(0)
+	number, d := uint32(0), (*memory.Device)(nil)
 	if l.table != nil {
 		var ok bool
-		if number, ok = l.table.names.find(name); !ok {
+		if number, ok = l.table.Find(name); !ok {
 			return errNoRecord
 		}
-		for i := range rows {
-			l.table.at(number).Update(rows[i].TimeUnixMs, &rows[i].Values, rows[i].UTCOffset)
-		}
+		d = l.table.At(number)
 	}
-	w := l.window
-	i, ok := w.names.find(name)
-	if !ok {
-		i = w.addDevice(name, number)
-		if l.table != nil {
-			d := l.table.at(number)
-			d.window, d.inWindow = w.number, i
+	for i := range rows {
+		if d != nil {
+			d.Update(rows[i].TimeUnixMs, &rows[i].Values, rows[i].UTCOffset)
 		}
-	}
-	for j := range rows {
-		w.add(i, &rows[j])
+		l.window.Add(d, number, name, &rows[i])
 	}
 	return nil
 }

@@ -6,6 +6,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/memory"
 )
 
 // counters holds the counters of Append and Expire.
@@ -97,4 +99,18 @@ func (s *Store) treeMetrics() *pebble.Metrics {
 	}
 	defer s.views.release(v)
 	return s.db.Metrics()
+}
+
+// MaxActiveWithin is the longest period that [Store.ActiveDevices] accepts.
+const MaxActiveWithin = memory.MaxActiveWithin
+
+// ActiveDevices returns the number of devices whose newest reading was measured
+// within the given period before now, or after now. The period is precise to the
+// minute and limited to MaxActiveWithin. ActiveDevices takes microseconds and may be
+// called concurrently with all other methods. For a read-only store it returns 0.
+func (s *Store) ActiveDevices(now time.Time, within time.Duration) int64 {
+	if s.settler == nil {
+		return 0
+	}
+	return s.settler.table.Active.Since(now.Add(-min(within, MaxActiveWithin)).UnixMilli())
 }

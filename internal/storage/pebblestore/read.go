@@ -52,12 +52,21 @@ func (s *Store) latest(ctx context.Context, name *vitals.Name) (d layout.Record,
 	return d, nil
 }
 
+// public returns a record as a storage.Device.
+func public(name vitals.Name, d *layout.Record) storage.Device {
+	p := storage.Device{Name: name, NewestUnixMs: d.NewestUnixMs}
+	for s := range p.Latest {
+		if d.Known&(1<<s) != 0 {
+			p.Latest[s] = storage.Latest{TimeUnixMs: d.LatestUnixMs[s], UTCOffset: d.Offsets[s], Value: d.Latest[s], Known: true}
+		}
+	}
+	return p
+}
+
 // update updates a device as its record has it with the rows of the windows.
 func (v *view) update(name *vitals.Name, d *layout.Record) {
 	for _, w := range v.windows {
-		w.mu.RLock()
-		w.updateLocked(name, d)
-		w.mu.RUnlock()
+		w.Update(name, d)
 	}
 }
 

@@ -1,7 +1,6 @@
 package pebblestore
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/binary"
 	"errors"
@@ -14,6 +13,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/memory"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -58,15 +58,6 @@ const (
 	paceSlack = 1.0 / 8
 )
 
-// filled returns the part of a window that is filled: 1 or more if it is full.
-func (s *Store) filled(w *window) float64 {
-	rows := float64(s.options.WindowRows)
-	return max(float64(w.rows)/rows, float64(w.bytes())/(windowBytesPerRow*rows), float64(w.longest)/maxDeviceRows)
-}
-
-// sealedPart returns the part of a frozen window that is sealed.
-func (w *window) sealedPart() float64 { return float64(w.sealed.Load()) / float64(max(w.rows, 1)) }
-
 // awaitRoom waits until the active window has room for a group. It returns the error of ready.
 // s.mu must be held.
 func (s *Store) awaitRoom() error {
@@ -79,8 +70,8 @@ func (s *Store) awaitRoom() error {
 		if s.settler.frozen == nil {
 			break
 		}
-		filled := s.filled(s.settler.active)
-		if filled < 1 && filled <= paceSlack+s.settler.frozen.sealedPart() {
+		filled := s.settler.active.Filled(s.options.WindowRows)
+		if filled < 1 && filled <= paceSlack+s.settler.frozen.SealedPart() {
 			break
 		}
 		if since.IsZero() {
@@ -101,7 +92,7 @@ func (s *Store) awaitRoom() error {
 // sealIfFull freezes the active window if it is full and no other one is frozen, and starts to
 // seal it. s.mu must be held.
 func (s *Store) sealIfFull() {
-	if s.settler.frozen == nil && s.filled(s.settler.active) >= 1 {
+	if s.settler.frozen == nil && s.settler.active.Filled(s.options.WindowRows) >= 1 {
 		s.freeze()
 		s.startSealing()
 	}
@@ -110,8 +101,8 @@ func (s *Store) sealIfFull() {
 // freeze freezes the active window. s.mu must be held, and no window may be frozen.
 func (s *Store) freeze() {
 	w := s.settler.active
-	w.endGroup = s.nextGroup
-	s.settler.frozen, s.settler.active = w, newWindow(w.number+1, s.nextGroup)
+	w.EndGroup = s.nextGroup
+	s.settler.frozen, s.settler.active = w, memory.NewWindow(w.Number()+1, s.nextGroup)
 }
 
 // startSealing starts to seal the frozen window in the background.
@@ -173,7 +164,7 @@ func (s *Store) sealAll() error {
 	s.mu.Lock()
 	// Append may have frozen the active window meanwhile. Then that one is sealed: a further one
 	// has only later rows.
-	if s.settler.frozen == nil && s.settler.active.rows > 0 {
+	if s.settler.frozen == nil && s.settler.active.Rows() > 0 {
 		s.freeze()
 	}
 	s.mu.Unlock()
@@ -203,7 +194,7 @@ func (s *Store) sealAllAndLock() error {
 // A sealer seals one window. s.sealing must be held.
 type sealer struct {
 	s      *Store
-	w      *window
+	w      *memory.Window
 	locked bool                      // s.mu is held
 	erased *vitals.Name              // rows of this device are dropped; nil: of none
 	only   *storage.Range            // of erased, only the rows in this range are; nil: all
@@ -223,7 +214,7 @@ type sealer struct {
 
 	// Buffers.
 	named  vitals.Name
-	states []device
+	states []layout.Record
 	rows   []columns.Row
 	merged []columns.Row
 	again  []columns.Row
@@ -265,7 +256,7 @@ func (c *sealer) run() (err error) {
 	begun := time.Now()
 	c.batch = newBatch(c.s.db)
 	defer func() { err = errors.Join(err, c.batch.Close()) }()
-	if c.w.rows > 0 {
+	if c.w.Rows() > 0 {
 		if err := c.segments(); err != nil {
 			return err
 		}
@@ -280,7 +271,7 @@ func (c *sealer) run() (err error) {
 	if err := c.end(); err != nil {
 		return err
 	}
-	c.s.counters.sealedRows.Add(int64(c.w.rows))
+	c.s.counters.sealedRows.Add(int64(c.w.Rows()))
 	c.s.counters.sealNanos.Add(int64(time.Since(begun)))
 	c.reportUnread()
 	return nil
@@ -296,11 +287,6 @@ func (c *sealer) reportUnread() {
 
 // segments writes the rows of all devices to segments.
 func (c *sealer) segments() (err error) {
-	order := make([]uint32, c.w.names.used)
-	for i := range order {
-		order[i] = uint32(i)
-	}
-	slices.SortFunc(order, func(a, b uint32) int { return bytes.Compare(c.w.names.text(a), c.w.names.text(b)) })
 	if err := c.openIterator(); err != nil {
 		return err
 	}
@@ -308,7 +294,7 @@ func (c *sealer) segments() (err error) {
 		// The error of Close is that of the last read, which was handled.
 		_ = c.it.Close()
 	}()
-	for chunk := range slices.Chunk(order, sealChunkDevices) {
+	for chunk := range slices.Chunk(c.w.Sorted(), sealChunkDevices) {
 		if c.s.maintenance.ctx.Err() != nil {
 			return storage.ErrClosed
 		}
@@ -322,7 +308,7 @@ func (c *sealer) segments() (err error) {
 			if err := c.device(device, &c.states[i]); err != nil {
 				return err
 			}
-			c.signal(len(c.w.device(device).index))
+			c.signal(c.w.RowsOf(device))
 			if c.batch.Len() >= sealBatchBytes {
 				if err := c.commit(); err != nil {
 					return err
@@ -335,7 +321,7 @@ func (c *sealer) segments() (err error) {
 
 // name returns the name of a device in the window. It is valid until the next call.
 func (c *sealer) name(device uint32) *vitals.Name {
-	c.named = c.w.names.at(device)
+	c.named = c.w.Name(device)
 	return &c.named
 }
 
@@ -356,14 +342,14 @@ func (c *sealer) copyStates(devices []uint32) error {
 	}
 	c.states = c.states[:0]
 	for _, i := range devices {
-		c.states = append(c.states, *c.s.settler.table.at(c.w.device(i).table))
+		c.states = append(c.states, c.s.settler.table.At(c.w.InTable(i)).Record)
 	}
 	return nil
 }
 
 // signal counts rows that are sealed, and wakes a waiting Append from time to time.
 func (c *sealer) signal(rows int) {
-	if n := c.w.sealed.Add(int64(rows)); n >= c.signaled+sealSignalRows {
+	if n := c.w.Seal(rows); n >= c.signaled+sealSignalRows {
 		c.signaled = n
 		c.s.progress.Broadcast()
 	}
@@ -395,7 +381,7 @@ func (c *sealer) commit() error {
 	}
 	for i := range c.sealed {
 		x := &c.sealed[i]
-		d := c.s.settler.table.at(x.table)
+		d := c.s.settler.table.At(x.table)
 		d.SealedUnixMs, d.Smalls, d.Small = x.sealedUnixMs, x.smalls, x.small
 	}
 	c.sealed = c.sealed[:0]
@@ -403,9 +389,9 @@ func (c *sealer) commit() error {
 }
 
 // device adds the segments and the record of a device to the batch.
-func (c *sealer) device(device uint32, d *device) error {
+func (c *sealer) device(device uint32, d *layout.Record) error {
 	name := c.name(device)
-	c.rows = c.w.appendAll(c.rows[:0], device)
+	c.rows = c.w.AppendAll(c.rows[:0], device)
 	if c.only != nil && *name == *c.erased {
 		from, _ := findRow(c.rows, c.only.FromUnixMs)
 		to, _ := findRow(c.rows, c.only.ToUnixMs)
@@ -428,12 +414,12 @@ func (c *sealer) device(device uint32, d *device) error {
 			}
 		}
 	}
-	c.sealed = append(c.sealed, sealedDevice{c.w.device(device).table, d.SealedUnixMs, d.Smalls, d.Small})
-	return setRecord(c.batch, name, &d.Record)
+	c.sealed = append(c.sealed, sealedDevice{c.w.InTable(device), d.SealedUnixMs, d.Smalls, d.Small})
+	return setRecord(c.batch, name, d)
 }
 
 // mergeLate merges late rows into the segments to which they belong.
-func (c *sealer) mergeLate(device uint32, d *device, rows []columns.Row) {
+func (c *sealer) mergeLate(device uint32, d *layout.Record, rows []columns.Row) {
 	name := c.name(device)
 	for len(rows) > 0 {
 		c.key = layout.AppendSegmentKey(c.key[:0], name, uint64(rows[0].TimeUnixMs))
@@ -513,7 +499,7 @@ func (c *sealer) edit(lastUnixMs int64, rows []columns.Row) {
 }
 
 // resize updates the sizes of a device's small segments after edits.
-func (c *sealer) resize(name *vitals.Name, d *device) {
+func (c *sealer) resize(name *vitals.Name, d *layout.Record) {
 	c.key = layout.AppendSegmentsEnd(c.key[:0], name)
 	ok := c.it.SeekLT(c.key)
 	c.key = layout.AppendSegmentPrefix(c.key[:0], name)
@@ -528,7 +514,7 @@ func (c *sealer) resize(name *vitals.Name, d *device) {
 		}
 		ok = c.it.Prev()
 	}
-	d.trim(c.threshold())
+	trim(d, c.threshold())
 }
 
 // editOf returns the edit of the segment with a key's time, or nil.
@@ -545,7 +531,7 @@ func (c *sealer) editOf(lastUnixMs int64) *segmentEdit {
 func (c *sealer) threshold() int { return c.s.options.segmentRows / 2 }
 
 // trim removes the sizes up to the last one that is not small.
-func (d *device) trim(threshold int) {
+func trim(d *layout.Record, threshold int) {
 	for i := int(d.Smalls) - 1; i >= 0; i-- {
 		if int(d.Small[i]) >= threshold {
 			d.Smalls = uint8(copy(d.Small[:], d.Small[i+1:d.Smalls]))
@@ -557,7 +543,7 @@ func (d *device) trim(threshold int) {
 // similar returns how many of the last segments of d are of similar size to be merged with the
 // number of new rows after them, and how many readings they all make. Without new rows, the first
 // of them is the last segment.
-func (d *device) similar(rows int) (n, total int) {
+func similar(d *layout.Record, rows int) (n, total int) {
 	total = rows
 	if rows == 0 && d.Smalls > 0 {
 		n, total = 1, int(d.Small[d.Smalls-1])
@@ -570,7 +556,7 @@ func (d *device) similar(rows int) (n, total int) {
 }
 
 // push records the size of a new last segment.
-func (d *device) push(rows, threshold int) {
+func push(d *layout.Record, rows, threshold int) {
 	if rows >= threshold || d.Smalls == layout.MaxSmall {
 		d.Smalls = 0
 		return
@@ -581,10 +567,10 @@ func (d *device) push(rows, threshold int) {
 
 // appendNew writes rows that are newer than all segments of their device, of which a tidying sealer
 // has none, and merges small segments with them.
-func (c *sealer) appendNew(device uint32, d *device, rows []columns.Row) error {
+func (c *sealer) appendNew(device uint32, d *layout.Record, rows []columns.Row) error {
 	name := c.name(device)
 	c.added += int64(len(rows))
-	n, total := d.similar(len(rows))
+	n, total := similar(d, len(rows))
 	switch {
 	case c.tidy && n > 1:
 	case n+1 >= mergeAt, total >= c.threshold():
@@ -623,7 +609,7 @@ func (c *sealer) appendNew(device uint32, d *device, rows []columns.Row) error {
 
 // readSmall reads the last n segments of a device, which are small, into c.merged, and their
 // times into c.lasts.
-func (c *sealer) readSmall(name *vitals.Name, d *device, n int) error {
+func (c *sealer) readSmall(name *vitals.Name, d *layout.Record, n int) error {
 	total := 0
 	for _, rows := range d.Small[int(d.Smalls)-n : d.Smalls] {
 		total += int(rows)
@@ -657,7 +643,7 @@ func (c *sealer) readSmall(name *vitals.Name, d *device, n int) error {
 }
 
 // write adds segments with rows to the batch. They are the last ones of d, unless d is nil.
-func (c *sealer) write(device uint32, rows []columns.Row, d *device) error {
+func (c *sealer) write(device uint32, rows []columns.Row, d *layout.Record) error {
 	most := c.s.options.segmentRows
 	pieces := (len(rows) + most - 1) / most
 	for i := range pieces {
@@ -666,7 +652,7 @@ func (c *sealer) write(device uint32, rows []columns.Row, d *device) error {
 			return err
 		}
 		if d != nil {
-			d.push(len(piece), c.threshold())
+			push(d, len(piece), c.threshold())
 		}
 	}
 	return nil
@@ -724,17 +710,15 @@ func (c *sealer) end() error {
 		return err
 	}
 	next := s.nextGroup
-	if c.w.firstGroup < c.w.endGroup {
-		first, end := layout.AppendGroupKey(nil, c.w.firstGroup), layout.AppendGroupKey(nil, c.w.endGroup)
+	if c.w.FirstGroup < c.w.EndGroup {
+		first, end := layout.AppendGroupKey(nil, c.w.FirstGroup), layout.AppendGroupKey(nil, c.w.EndGroup)
 		if err := c.batch.DeleteRange(first, end, nil); err != nil {
 			return err
 		}
 	}
 	c.carried = slices.DeleteFunc(c.carried, func(x carriedRow) bool {
-		from := c.w.device(x.device)
-		d := s.settler.table.at(from.table)
 		// A row of the active window completes this one.
-		return d.window == s.settler.active.number && s.settler.active.find(d.inWindow, x.row.TimeUnixMs) != nil
+		return s.settler.active.Find(s.settler.table.At(c.w.InTable(x.device)), x.row.TimeUnixMs) != nil
 	})
 	if len(c.carried) > 0 {
 		var g groupBuffer
@@ -770,14 +754,10 @@ func (c *sealer) end() error {
 // carry adds the carried rows to the active window.
 func (c *sealer) carry() {
 	w := c.s.settler.active
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.Lock()
+	defer w.Unlock()
 	for i := range c.carried {
-		from := c.w.device(c.carried[i].device)
-		d := c.s.settler.table.at(from.table)
-		if d.window != w.number {
-			d.window, d.inWindow = w.number, w.addDevice(c.name(c.carried[i].device), from.table)
-		}
-		w.add(d.inWindow, &c.carried[i].row)
+		number := c.w.InTable(c.carried[i].device)
+		w.Add(c.s.settler.table.At(number), number, c.name(c.carried[i].device), &c.carried[i].row)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/memory"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -120,10 +121,10 @@ func (s *Store) newRowScanner(ctx context.Context, v *view, device *vitals.Name,
 const windowFirstRows = 16
 
 // window returns a function that returns the next rows of a window, in buf.
-func (sc *rowScanner) window(w windowView, buf *[]columns.Row, most int) func() ([]columns.Row, error) {
+func (sc *rowScanner) window(w memory.View, buf *[]columns.Row, most int) func() ([]columns.Row, error) {
 	fromMs, toMs, n := sc.fromMs, sc.toMs, min(windowFirstRows, most)
 	return func() ([]columns.Row, error) {
-		rows := w.appendRange((*buf)[:0], sc.device, fromMs, toMs, sc.descending, n)
+		rows := w.AppendRange((*buf)[:0], sc.device, fromMs, toMs, sc.descending, n)
 		*buf, n = rows, min(columns.MaxRows, most)
 		if len(rows) > 0 {
 			if last := rows[len(rows)-1].TimeUnixMs; sc.descending {

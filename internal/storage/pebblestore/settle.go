@@ -12,6 +12,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/memory"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -22,14 +23,14 @@ import (
 // grown.
 type settler struct {
 	db          *pebble.DB
-	table       *table
+	table       *memory.Table
 	gateways    *dictionary
 	maxDevices  int
 	maxGateways int
 	moving      bool // as in Options
 
-	active *window // takes what the groups add
-	frozen *window // is being sealed; nil: none
+	active *memory.Window // takes what the groups add
+	frozen *memory.Window // is being sealed; nil: none
 
 	// records holds the records of the group's readings so far, both new and looked up,
 	// with what the group adds to them. index has the positions of the first indexed
@@ -91,7 +92,7 @@ type marked struct {
 // maxKept is the largest number of records for which a settler keeps its buffers.
 const maxKept = 1 << 16
 
-func newSettler(db *pebble.DB, t *table, g *dictionary, active *window, o *Options) *settler {
+func newSettler(db *pebble.DB, t *memory.Table, g *dictionary, active *memory.Window, o *Options) *settler {
 	return &settler{
 		db:          db,
 		table:       t,
@@ -161,11 +162,11 @@ func (s *settler) closeStored() {
 func (s *settler) findDevices(group []*storage.Entry) {
 	s.found = slices.Grow(s.found[:0], len(group))[:len(group)]
 	for i, e := range group {
-		s.found[i].hash = s.table.names.hash(&e.Reading.Device)
+		s.found[i].hash = s.table.Hash(&e.Reading.Device)
 	}
 	for i, e := range group {
 		f := &s.found[i]
-		f.number, f.known = s.table.names.findHashed(&e.Reading.Device, f.hash)
+		f.number, f.known = s.table.FindHashed(&e.Reading.Device, f.hash)
 	}
 }
 
@@ -182,7 +183,7 @@ func (s *settler) settleOne(e *storage.Entry, entry int32) {
 	}
 	f := s.found[entry]
 	if !f.known { // before the group; perhaps a reading before this one has added it
-		f.number, f.known = s.table.names.findHashed(&r.Device, f.hash)
+		f.number, f.known = s.table.FindHashed(&r.Device, f.hash)
 	}
 	number := f.number
 	if !f.known {
@@ -190,16 +191,16 @@ func (s *settler) settleOne(e *storage.Entry, entry int32) {
 			e.Outcome = storage.AwkwardName
 			return
 		}
-		if s.table.len() >= s.maxDevices {
+		if s.table.Len() >= s.maxDevices {
 			e.Outcome = storage.TooManyDevices
 			return
 		}
 		// The first device record is written with this group and includes all of its
 		// readings.
-		number = s.table.addHashed(&r.Device, f.hash, device{Record: layout.Record{NewestUnixMs: -1, SealedUnixMs: layout.NoSegment}})
+		number = s.table.AddHashed(&r.Device, f.hash, memory.Device{Record: layout.Record{NewestUnixMs: -1, SealedUnixMs: layout.NoSegment}})
 		s.marked = append(s.marked, marked{number, entry})
 	}
-	d := s.table.at(number)
+	d := s.table.At(number)
 	id := recordID{number, r.TimeUnixMs}
 	if r.TimeUnixMs > d.NewestUnixMs {
 		// No record of this time can exist: no look-up is needed.
@@ -262,9 +263,9 @@ func (s *settler) store(e *storage.Entry, id recordID, entry int32) {
 		entry:  entry,
 		adds:   true,
 	})
-	d := s.table.at(id.device)
+	d := s.table.At(id.device)
 	if id.timeUnixMs > d.NewestUnixMs {
-		s.table.active.moved(d.NewestUnixMs, id.timeUnixMs)
+		s.table.Active.Moved(d.NewestUnixMs, id.timeUnixMs)
 	}
 	d.Update(id.timeUnixMs, &r.Values, r.UTCOffset)
 }
@@ -291,17 +292,13 @@ func (s *settler) find(id recordID, r *vitals.Reading, entry int32) (*groupRecor
 // lookUp returns the stored row of id, or nil if there is none. Places are searched in order
 // of precedence. The pointer is valid until the next call.
 func (s *settler) lookUp(id recordID, name *vitals.Name) (*columns.Row, error) {
-	d := s.table.at(id.device)
-	if d.window == s.active.number {
-		if row := s.active.find(d.inWindow, id.timeUnixMs); row != nil {
-			return row, nil
-		}
+	d := s.table.At(id.device)
+	if row := s.active.Find(d, id.timeUnixMs); row != nil {
+		return row, nil
 	}
 	if s.frozen != nil {
-		if i, ok := s.frozen.names.find(name); ok {
-			if row := s.frozen.find(i, id.timeUnixMs); row != nil {
-				return row, nil
-			}
+		if row := s.frozen.FindNamed(name, id.timeUnixMs); row != nil {
+			return row, nil
 		}
 	}
 	if id.timeUnixMs <= d.SealedUnixMs {
@@ -360,7 +357,7 @@ func (s *settler) write(group []*storage.Entry, number uint64) (bool, error) {
 		return false, fmt.Errorf("fill batch: %w", err)
 	}
 	for _, k := range s.marked {
-		if err := setRecord(s.batch, &group[k.entry].Reading.Device, &s.table.at(k.device).Record); err != nil {
+		if err := setRecord(s.batch, &group[k.entry].Reading.Device, &s.table.At(k.device).Record); err != nil {
 			return false, fmt.Errorf("fill batch: %w", err)
 		}
 	}
@@ -420,15 +417,11 @@ func setRecord(b *pebble.Batch, name *vitals.Name, d *layout.Record) error {
 // fill adds the rows of the written group to the active window.
 func (s *settler) fill(group []*storage.Entry) {
 	w := s.active
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.Lock()
+	defer w.Unlock()
 	for _, x := range s.order {
 		m := &s.records[x.record]
-		d := s.table.at(m.device)
-		if d.window != w.number {
-			d.window, d.inWindow = w.number, w.addDevice(&group[m.entry].Reading.Device, m.device)
-		}
-		w.add(d.inWindow, &m.Row)
+		w.Add(s.table.At(m.device), m.device, &group[m.entry].Reading.Device, &m.Row)
 	}
 }
 

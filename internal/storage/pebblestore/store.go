@@ -129,7 +129,7 @@ func (s *Store) publish() {
 }
 
 // publishDeviceCount publishes the number of devices in the table. s.mu must be held.
-func (s *Store) publishDeviceCount() { s.deviceCount.Store(int64(s.settler.table.len())) }
+func (s *Store) publishDeviceCount() { s.deviceCount.Store(int64(s.settler.table.Len())) }
 
 // admit returns an error if a group cannot be accepted. It waits while the window has no
 // room for it.

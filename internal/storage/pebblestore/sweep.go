@@ -107,11 +107,7 @@ func (s *Store) sweepGateways(ctx context.Context, candidates map[uint32]bool) e
 // dropUsed removes from candidates the gateways that readings of v name.
 func (v *view) dropUsed(ctx, closing context.Context, candidates map[uint32]bool) error {
 	for _, w := range v.windows {
-		w.mu.RLock()
-		for i := range w.limit {
-			delete(candidates, w.row(i).Gateway)
-		}
-		w.mu.RUnlock()
+		w.Gateways(func(number uint32) { delete(candidates, number) })
 	}
 	it, err := v.NewIterWithContext(ctx, &pebble.IterOptions{LowerBound: []byte{layout.SegmentPrefix}, UpperBound: []byte{layout.SegmentPrefix + 1}})
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/memory"
 )
 
 // # How small segments are merged while few readings arrive
@@ -23,8 +24,8 @@ import (
 // A step holds Store.sealing, and is bounded by tidyRows. The pass
 // pauses between two steps as long as readings arrive faster than tidyQuietBytes.
 const (
-	tidyRows    = 64 << 10         // readings that a step merges, exceeded by one device
-	tidyDevices = 4 * chunkDevices // that a step looks at
+	tidyRows    = 64 << 10                // readings that a step merges, exceeded by one device
+	tidyDevices = 4 * memory.ChunkDevices // that a step looks at
 	tidyPause   = time.Second
 
 	// tidyMaxDelay bounds the delay after failed steps, which doubles with each.
@@ -102,7 +103,7 @@ func (s *Store) tidyStep(from uint32) (next uint32, more bool, err error) {
 		return from, false, storage.ErrClosed
 	}
 	w, rows, next, more, err := s.findSmall(from)
-	if err != nil || w.names.used == 0 {
+	if err != nil || w.Devices() == 0 {
 		return next, more, err
 	}
 	c := &sealer{s: s, w: w, tidy: true, batch: newBatch(s.db)}
@@ -126,23 +127,23 @@ func (s *Store) tidyStep(from uint32) (next uint32, more bool, err error) {
 
 // findSmall returns a window without rows that has the next devices with segments to merge, and the
 // number of readings in these.
-func (s *Store) findSmall(from uint32) (w *window, rows int, next uint32, more bool, err error) {
+func (s *Store) findSmall(from uint32) (w *memory.Window, rows int, next uint32, more bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.alarm.reportedErr(); err != nil {
 		return nil, 0, from, true, err
 	}
 	t := s.settler.table
-	w = newWindow(0, 0)
-	used := uint32(t.len() + len(t.free)) // numbers assigned so far
+	w = memory.NewWindow(0, 0)
+	used := t.Assigned()
 	for next = from; next < used && next-from < tidyDevices && rows < tidyRows; next++ {
-		d := t.at(next)
+		d := t.At(next)
 		if d.NewestUnixMs < 0 { // it was removed
 			continue
 		}
-		if n, total := d.similar(0); n > 1 {
-			name := t.names.at(next)
-			w.addDevice(&name, next)
+		if n, total := similar(&d.Record, 0); n > 1 {
+			name := t.Name(next)
+			w.AddDevice(&name, next)
 			rows += total
 		}
 	}

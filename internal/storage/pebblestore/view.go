@@ -6,6 +6,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/memory"
 )
 
 // A view is a snapshot that readers share.
@@ -19,8 +20,8 @@ import (
 // too: then those of a window count, and of the active window before those of a frozen one.
 type view struct {
 	*pebble.Snapshot
-	windows []windowView // in the order of precedence
-	users   int          // readers, plus 1 while it is current; guarded by views.mu
+	windows []memory.View // in the order of precedence
+	users   int           // readers, plus 1 while it is current; guarded by views.mu
 	open    *sync.WaitGroup
 }
 
@@ -36,15 +37,15 @@ type views struct {
 }
 
 // publish makes snap and the given windows the current view.
-func (vs *views) publish(snap *pebble.Snapshot, windows ...*window) {
+func (vs *views) publish(snap *pebble.Snapshot, windows ...*memory.Window) {
 	if vs.open == nil {
 		vs.turn()
 	}
 	vs.open.Add(1)
 	v := &view{Snapshot: snap, users: 1, open: vs.open}
 	for _, w := range windows {
-		if w != nil && w.rows > 0 {
-			v.windows = append(v.windows, windowView{w, uint32(w.rows)})
+		if w != nil && w.Rows() > 0 {
+			v.windows = append(v.windows, w.View())
 		}
 	}
 	vs.replace(v)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/memory"
 )
 
 // WalkDevices calls visit with the summaries of all devices, some at a time, in no
@@ -14,7 +15,7 @@ func (s *Store) WalkDevices(ctx context.Context, visit func([]storage.Device)) e
 	if s.readOnly {
 		return fmt.Errorf("visit devices: %w", ErrReadOnly)
 	}
-	devices := make([]storage.Device, 0, chunkDevices)
+	devices := make([]storage.Device, 0, memory.ChunkDevices)
 	for i, more := 0, true; more; i++ {
 		err := ctx.Err()
 		if err == nil {
@@ -41,14 +42,17 @@ func (s *Store) devicesOfChunk(dst []storage.Device, i int) (_ []storage.Device,
 		return dst, false, err
 	}
 	t := s.settler.table
-	if i >= len(t.chunks) {
-		return dst, false, nil
-	}
-	used := t.len() + len(t.free) // numbers assigned so far
-	for j := range t.chunks[i][:min(chunkDevices, used-i*chunkDevices)] {
-		if d := &t.chunks[i][j]; d.NewestUnixMs >= 0 {
-			dst = append(dst, public(t.names.at(uint32(i*chunkDevices+j)), &d.Record))
+	first, end := chunk(t, i)
+	for n := first; n < end; n++ {
+		if d := t.At(n); d.NewestUnixMs >= 0 {
+			dst = append(dst, public(t.Name(n), &d.Record))
 		}
 	}
-	return dst, i+1 < len(t.chunks), nil
+	return dst, end < t.Assigned(), nil
+}
+
+// chunk returns the numbers of the devices in chunk i of a table: from first to before end.
+func chunk(t *memory.Table, i int) (first, end uint32) {
+	end = min(uint32(i+1)*memory.ChunkDevices, t.Assigned())
+	return min(uint32(i)*memory.ChunkDevices, end), end
 }

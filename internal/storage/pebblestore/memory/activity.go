@@ -1,19 +1,19 @@
-package pebblestore
+package memory
 
 import (
 	"sync"
 	"time"
 )
 
-// An activity counts devices by the minute of their newest reading, so that the number
-// of recently active devices is known without a scan of all devices. The zero activity
+// An Activity counts devices by the minute of their newest reading, so that the number
+// of recently active devices is known without a scan of all devices. The zero Activity
 // is empty. Its methods may be called concurrently.
 //
 // Invariant: a slot's count is the number of devices whose newest reading is in the
 // slot's minute. Minutes that share a slot are activityMinutes apart. The latest of
 // them owns the slot; devices of the others are too old to be counted.
 // TestActiveDevices compares the result with a scan of all devices.
-type activity struct {
+type Activity struct {
 	mu    sync.Mutex
 	slots [activityMinutes]activeMinute
 }
@@ -24,7 +24,7 @@ type activeMinute struct {
 }
 
 const (
-	// MaxActiveWithin is the longest period that [Store.ActiveDevices] accepts.
+	// MaxActiveWithin is the longest period for which devices are counted.
 	MaxActiveWithin = 24 * time.Hour
 
 	// activityMinutes is MaxActiveWithin plus ten hours, for readings with times in
@@ -32,8 +32,8 @@ const (
 	activityMinutes = 34 * 60
 )
 
-// moved counts that a device's newest time has changed. A negative time means none.
-func (a *activity) moved(fromUnixMs, toUnixMs int64) {
+// Moved counts that a device's newest time has changed. A negative time means none.
+func (a *Activity) Moved(fromUnixMs, toUnixMs int64) {
 	from, to := fromUnixMs/msPerMinute, toUnixMs/msPerMinute
 	if from == to && fromUnixMs >= 0 && toUnixMs >= 0 {
 		return // the usual case if a device sends more than once a minute
@@ -54,13 +54,13 @@ func (a *activity) moved(fromUnixMs, toUnixMs int64) {
 const msPerMinute = int64(time.Minute / time.Millisecond)
 
 // slot returns the slot of a minute. a.mu must be held.
-func (a *activity) slot(minute int64) *activeMinute {
+func (a *Activity) slot(minute int64) *activeMinute {
 	return &a.slots[max(minute, 0)%activityMinutes]
 }
 
-// since returns the number of devices whose newest reading is in the minute of
+// Since returns the number of devices whose newest reading is in the minute of
 // fromUnixMs or later.
-func (a *activity) since(fromUnixMs int64) int64 {
+func (a *Activity) Since(fromUnixMs int64) int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var n int64
@@ -70,15 +70,4 @@ func (a *activity) since(fromUnixMs int64) int64 {
 		}
 	}
 	return n
-}
-
-// ActiveDevices returns the number of devices whose newest reading was measured
-// within the given period before now, or after now. The period is precise to the
-// minute and limited to MaxActiveWithin. ActiveDevices takes microseconds and may be
-// called concurrently with all other methods. For a read-only store it returns 0.
-func (s *Store) ActiveDevices(now time.Time, within time.Duration) int64 {
-	if s.settler == nil {
-		return 0
-	}
-	return s.settler.table.active.since(now.Add(-min(within, MaxActiveWithin)).UnixMilli())
 }

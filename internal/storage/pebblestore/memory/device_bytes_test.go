@@ -1,10 +1,10 @@
-package pebblestore_test
+package memory_test
 
 import (
 	"runtime"
 	"testing"
 
-	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/memory"
 )
 
 // The memory of a device, in the table and in a window with its first row. The window counts that
@@ -17,8 +17,8 @@ func TestDeviceBytes(t *testing.T) {
 		{16, 180, 164},
 		{64, 228, 212},
 	} {
-		_, inTable := live(func() *pebblestore.Filled { return pebblestore.FillTable(devices, tt.nameBytes) })
-		window, inWindow := live(func() *pebblestore.Filled { return pebblestore.FillWindow(devices, tt.nameBytes) })
+		_, inTable := live(func() *memory.Filled { return memory.FillTable(devices, tt.nameBytes) })
+		window, inWindow := live(func() *memory.Filled { return memory.FillWindow(devices, tt.nameBytes) })
 		inTable, inWindow = inTable/devices, inWindow/devices
 		if inTable > tt.tableBytes || inWindow > tt.windowBytes {
 			t.Errorf("names of %d bytes: %d bytes in the table, %d in a window; want at most %d and %d", tt.nameBytes, inTable, inWindow, tt.tableBytes, tt.windowBytes)
@@ -30,7 +30,7 @@ func TestDeviceBytes(t *testing.T) {
 }
 
 // live returns what f returns, and how much memory it takes. The test must not be parallel.
-func live(f func() *pebblestore.Filled) (_ *pebblestore.Filled, bytes int) {
+func live(f func() *memory.Filled) (_ *memory.Filled, bytes int) {
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)

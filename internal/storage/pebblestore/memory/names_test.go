@@ -1,4 +1,4 @@
-package pebblestore_test
+package memory_test
 
 import (
 	"fmt"
@@ -7,14 +7,14 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/memory"
 )
 
 // A table of devices finds what a map of names finds, also when all names have one of few hashes,
 // and when names of all lengths are removed and replaced by others.
 func TestNames(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		index := pebblestore.NewNameTable(rapid.Uint32Range(0, 3).Draw(t, "hash bits") * 8)
+		index := memory.NewNameTable(rapid.Uint32Range(0, 3).Draw(t, "hash bits") * 8)
 		model := map[string]uint32{}
 		for range rapid.IntRange(1, 300).Draw(t, "calls") {
 			name := fmt.Sprintf("d%d", rapid.IntRange(0, 120).Draw(t, "name"))

@@ -1,4 +1,4 @@
-package pebblestore
+package memory
 
 import (
 	"hash/maphash"
@@ -21,7 +21,7 @@ type nameSet struct {
 	used  int
 
 	// The length of a name and its text are in blocks that follow each other in one chunk.
-	first  [][]uint32                  // first block of each name, of chunkDevices each
+	first  [][]uint32                  // first block of each name, of ChunkDevices each
 	blocks [][]byte                    // of chunkBlocks each
 	next   uint32                      // the first block that was never used
 	free   [maxNameBlocks + 1][]uint32 // the first of some blocks that no name has, by their number
@@ -35,7 +35,6 @@ type nameSlot struct {
 
 const (
 	firstNameSlots = 64
-	chunkDevices   = 1024
 	chunkBlocks    = 4096
 	blockBytes     = 16
 	maxNameBlocks  = 1 + vitals.MaxNameBytes/blockBytes
@@ -73,7 +72,7 @@ func (x *nameSet) is(number uint32, name *vitals.Name) bool {
 
 // text returns the text of a name by its number. It must not be modified.
 func (x *nameSet) text(number uint32) []byte {
-	b := x.block(x.first[number/chunkDevices][number%chunkDevices])
+	b := x.block(x.first[number/ChunkDevices][number%ChunkDevices])
 	return b[1 : 1+b[0]]
 }
 
@@ -106,11 +105,11 @@ func (x *nameSet) put(name *vitals.Name, hash, number uint32) {
 		}
 	}
 	x.place(nameSlot{hash, number + 1})
-	if int(number/chunkDevices) == len(x.first) {
-		x.first = append(x.first, make([]uint32, chunkDevices))
+	if int(number/ChunkDevices) == len(x.first) {
+		x.first = append(x.first, make([]uint32, ChunkDevices))
 	}
 	block := x.allot(blocksOf(name.Len()))
-	x.first[number/chunkDevices][number%chunkDevices] = block
+	x.first[number/ChunkDevices][number%ChunkDevices] = block
 	b := x.block(block)
 	b[0] = byte(name.Len())
 	name.AppendTo(b[1:1])
@@ -129,7 +128,7 @@ func (x *nameSet) place(s nameSlot) {
 // delete removes a name that x holds.
 func (x *nameSet) delete(hash, number uint32) {
 	n := blocksOf(len(x.text(number)))
-	x.free[n] = append(x.free[n], x.first[number/chunkDevices][number%chunkDevices])
+	x.free[n] = append(x.free[n], x.first[number/ChunkDevices][number%ChunkDevices])
 	mask := uint32(len(x.slots) - 1)
 	i := hash & mask
 	for x.slots[i].next != number+1 {
