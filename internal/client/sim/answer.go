@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
+	"github.com/pulsegate/pulsegate/internal/client/transfer"
 	"github.com/pulsegate/pulsegate/reply"
 )
 
@@ -99,38 +100,15 @@ func judgeSingle(body []byte) (answer, error) {
 
 // judgeBatch parses {"stored":n,"duplicate":m}, with or without "rejected".
 func judgeBatch(r *response, n int) (answer, error) {
-	a := answer{verdict: accepted}
-	var body struct {
-		Stored    *int `json:"stored"`
-		Duplicate *int `json:"duplicate"`
-		Rejected  []struct {
-			Index  *int    `json:"index"`
-			Field  *string `json:"field"`
-			Reason string  `json:"reason"`
-		} `json:"rejected"`
+	batch, err := transfer.ParseAnswer(r.body, n)
+	if err == nil && (r.status == http.StatusMultiStatus) != (len(batch.Rejected) > 0) {
+		err = errors.New("the status does not match the rejected readings")
 	}
-	if json.Unmarshal(r.body, &body) != nil || body.Stored == nil || body.Duplicate == nil {
-		return a, errors.New("the body is not the answer to a batch")
+	a := answer{verdict: accepted, stored: batch.Stored, duplicate: batch.Duplicate}
+	for _, rejected := range batch.Rejected {
+		a.rejected = append(a.rejected, rejected.Index)
 	}
-	a.stored, a.duplicate = *body.Stored, *body.Duplicate
-	last := -1
-	for _, rej := range body.Rejected {
-		if rej.Index == nil || rej.Field == nil || rej.Reason == "" {
-			return a, errors.New("a rejected reading without index, field or reason")
-		}
-		if *rej.Index <= last || *rej.Index >= n {
-			return a, errors.New("the rejected indexes are not ascending positions of the batch")
-		}
-		last = *rej.Index
-		a.rejected = append(a.rejected, last)
-	}
-	switch {
-	case a.stored < 0 || a.duplicate < 0 || a.stored+a.duplicate+len(a.rejected) != n:
-		return a, errors.New("the counts do not add up to the size of the batch")
-	case (r.status == http.StatusMultiStatus) != (len(a.rejected) > 0):
-		return a, errors.New("the status does not match the rejected readings")
-	}
-	return a, nil
+	return a, err
 }
 
 // judgeProblem parses an RFC 9457 problem.

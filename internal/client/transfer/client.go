@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
 )
@@ -80,16 +81,49 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // An Answer is the server's answer to a batch.
 type Answer struct {
-	Stored    int         `json:"stored"`
-	Duplicate int         `json:"duplicate"`
-	Rejected  []Rejection `json:"rejected"`
+	Stored    int
+	Duplicate int
+	Rejected  []Rejection // by Index
 }
 
 // A Rejection is a reading of a batch that the server rejected.
 type Rejection struct {
-	Index  int    `json:"index"` // 0-based position in the batch
-	Field  string `json:"field"`
-	Reason string `json:"reason"`
+	Index  int // 0-based position in the batch
+	Field  string
+	Reason string
+}
+
+// ParseAnswer parses the answer to a batch of n readings. It returns an error unless the answer
+// accounts for each of them exactly once. The error does not quote the answer.
+func ParseAnswer(text []byte, n int) (a Answer, err error) {
+	var body struct {
+		Stored    *int `json:"stored"`
+		Duplicate *int `json:"duplicate"`
+		Rejected  []struct {
+			Index  *int    `json:"index"`
+			Field  *string `json:"field"`
+			Reason string  `json:"reason"`
+		} `json:"rejected"`
+	}
+	if json.Unmarshal(text, &body) != nil || body.Stored == nil || body.Duplicate == nil {
+		return a, fmt.Errorf("%w: it is not the answer to a batch", ErrNotPulsegate)
+	}
+	last := -1
+	for _, r := range body.Rejected {
+		if r.Index == nil || r.Field == nil || r.Reason == "" {
+			return a, errors.New("the answer has a rejected reading without index, field or reason")
+		}
+		if *r.Index <= last || *r.Index >= n {
+			return a, errors.New("the rejected indexes in the answer are not ascending positions of the batch")
+		}
+		last = *r.Index
+		a.Rejected = append(a.Rejected, Rejection{last, *r.Field, r.Reason})
+	}
+	a.Stored, a.Duplicate = *body.Stored, *body.Duplicate
+	if min(a.Stored, a.Duplicate) < 0 || max(a.Stored, a.Duplicate) > n || a.Stored+a.Duplicate+len(a.Rejected) != n {
+		return a, errors.New("the answer does not account for every reading of the batch")
+	}
+	return a, nil
 }
 
 // A Problem is an error response (RFC 9457).
@@ -114,11 +148,11 @@ func (p *Problem) Error() string {
 	return text
 }
 
-// SendBatch posts a JSON array of readings, with [Client.Retry]. After any error other
+// SendBatch posts a JSON array of n readings, with [Client.Retry]. After any error other
 // than a *Problem, it is unknown what is stored.
-func (c *Client) SendBatch(ctx context.Context, body []byte) (answer Answer, err error) {
+func (c *Client) SendBatch(ctx context.Context, body []byte, n int) (answer Answer, err error) {
 	err = c.Retry(ctx, func() error {
-		answer, err = c.sendOnce(ctx, body)
+		answer, err = c.sendOnce(ctx, body, n)
 		return err
 	})
 	return answer, err
@@ -176,13 +210,20 @@ func (e finalError) Unwrap() error { return e.error }
 // ErrNotPulsegate is wrapped by errors about answers that Pulsegate would not give.
 var ErrNotPulsegate = errors.New("transfer: the target does not respond like Pulsegate")
 
-// sendOnce posts body once.
-func (c *Client) sendOnce(ctx context.Context, body []byte) (answer Answer, err error) {
+// sendOnce posts a body of n readings once.
+func (c *Client) sendOnce(ctx context.Context, body []byte, n int) (answer Answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	resp, err := c.ask(ctx, http.MethodPost, "/v1/readings", bytes.NewReader(body))
+	var text jsontext.Value
 	if err == nil {
-		err = readAnswer(resp, &answer)
+		err = readAnswer(resp, &text)
+	}
+	if err != nil {
+		return answer, err
+	}
+	if answer, err = ParseAnswer(text, n); err != nil {
+		err = Final(err)
 	}
 	return answer, err
 }

@@ -37,7 +37,7 @@ func TestToken(t *testing.T) {
 	}
 	defer client.Close()
 	both := func() []error {
-		_, err := client.SendBatch(t.Context(), []byte("[]"))
+		_, err := client.SendBatch(t.Context(), []byte("[1]"), 1)
 		return []error{err, client.Download(t.Context(), io.Discard, transfer.Selection{Device: "d", Format: "csv"})}
 	}
 	for _, err := range both() {
