@@ -68,7 +68,7 @@ func TestDatabase(t *testing.T) {
 	if !spec.Bootstrap.InitDB.DataChecksums {
 		t.Error("the data has no checksums")
 	}
-	// pgstore.Options: 4 lanes and 2 more connections for writing, 8 for reading.
+	// pgstore.Lanes and 2 more connections for writing, pgstore.Readers for reading.
 	const ofServer, others = 14, 20
 	allowed, err := strconv.Atoi(spec.PostgreSQL.Parameters["max_connections"])
 	if want := int(m.scaler.Spec.MaxReplicas)*ofServer + others; err != nil || allowed < want {

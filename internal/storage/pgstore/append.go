@@ -63,7 +63,7 @@ func (s *Store) append(group []*storage.Entry) error {
 		}
 		group = kept
 	}
-	lanes := min(s.opt.Lanes, 1+len(group)/laneReadings)
+	lanes := min(Lanes, 1+len(group)/laneReadings)
 	if lanes == 1 {
 		return s.lane(t, group, generation)
 	}

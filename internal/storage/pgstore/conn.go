@@ -81,7 +81,7 @@ func (s *Store) connectedToWrite(ctx context.Context, conn *pgx.Conn) error {
 		(s.opt.Timeout / 2).Seconds()).Scan(&waiting); err != nil {
 		return fmt.Errorf("check connection: %w", hide(err))
 	}
-	if waiting >= s.opt.writers() {
+	if waiting >= writers {
 		return errStandbysGone
 	}
 	return nil

@@ -115,14 +115,3 @@ func (s *Store) define(what, sql string) error {
 	}
 	return nil
 }
-
-// CountReadings counts the stored readings. It reads all of the table.
-func (s *Store) CountReadings(ctx context.Context) (n int64, err error) {
-	err = s.readingAll(ctx, func(ctx context.Context) error {
-		return s.read.QueryRow(ctx, s.sql.of("SELECT count(*) FROM SCHEMA.readings")).Scan(&n)
-	})
-	if err != nil {
-		return 0, fmt.Errorf("count readings: %w", err)
-	}
-	return n, nil
-}

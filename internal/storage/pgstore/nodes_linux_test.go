@@ -299,7 +299,7 @@ func TestStandbysGone(t *testing.T) {
 			}
 		}
 	}
-	connections := pgstore.DefaultLanes + 2
+	connections := pgstore.Lanes + 2
 	if n := waiting(t, primary); n > 2*connections {
 		t.Errorf("%d backends wait for the standby, want at most twice the %d connections of the node", n, connections)
 	}

@@ -17,11 +17,15 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
+// Connections of a store.
+const (
+	Lanes   = 4 // that a group is divided among
+	Readers = 8 // for reading, at most
+)
+
 // Defaults of [Options].
 const (
 	DefaultMaxDevices = 1_000_000
-	DefaultLanes      = 4
-	DefaultReaders    = 8
 	DefaultTimeout    = 10 * time.Second
 	DefaultSchema     = "pulsegate"
 )
@@ -39,10 +43,6 @@ type Options struct {
 	// MaxDevices bounds the number of devices of all nodes. A reading of a further device
 	// gets the outcome storage.TooManyDevices. 0 means DefaultMaxDevices.
 	MaxDevices int
-
-	// Lanes is the number of connections that a group is divided among, and Readers the
-	// largest number of connections for reading. 0 means the defaults.
-	Lanes, Readers int
 
 	// Move is set by a process that moves the store from or to the database.
 	Move Move
@@ -63,8 +63,6 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	o.MaxDevices = cmp.Or(o.MaxDevices, DefaultMaxDevices)
-	o.Lanes = cmp.Or(o.Lanes, DefaultLanes)
-	o.Readers = cmp.Or(o.Readers, DefaultReaders)
 	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
 	o.Schema = cmp.Or(o.Schema, DefaultSchema)
 	if o.Log == nil {
@@ -120,9 +118,9 @@ const (
 	maxConnLifetime = 5 * time.Minute // and the checks of connect are made again
 )
 
-// writers returns the largest number of connections for writing: some more than lanes, for
+// writers is the largest number of connections for writing: some more than lanes, for
 // registering devices and removing readings.
-func (o *Options) writers() int32 { return int32(o.Lanes) + 2 }
+const writers = Lanes + 2
 
 // pools returns the configurations of the pools for writing and for reading.
 func (o *Options) pools(s *Store) (write, read *pgxpool.Config, err error) {
@@ -146,9 +144,9 @@ func (o *Options) pools(s *Store) (write, read *pgxpool.Config, err error) {
 	write.ConnConfig.StatementCacheCapacity = max(write.ConnConfig.StatementCacheCapacity, 64)
 	write.AfterConnect = s.connected
 	read = write.Copy()
-	read.MaxConns = int32(o.Readers)
+	read.MaxConns = Readers
 	read.ConnConfig.DialFunc = o.Dial
-	write.MaxConns = o.writers()
+	write.MaxConns = writers
 	write.AfterConnect = s.connectedToWrite
 	write.ConnConfig.DialFunc = noCancel(o.Dial)
 	write.ConnConfig.OnNotice = noteWarning

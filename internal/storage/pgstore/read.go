@@ -240,10 +240,26 @@ func makeOffset(minutes int16) (vitals.UTCOffset, error) {
 }
 
 // NewestUnixMs returns the time of the newest reading of each device, in any order.
-func (s *Store) NewestUnixMs(ctx context.Context) (all []int64, err error) {
+func (s *Store) NewestUnixMs(ctx context.Context) ([]int64, error) {
+	return s.numbers(ctx, "read newest times", s.sql.of(`SELECT n.time_ms FROM SCHEMA.devices AS d CROSS JOIN LATERAL
+		(SELECT r.time_ms FROM SCHEMA.readings AS r WHERE r.device = d.device ORDER BY r.time_ms DESC LIMIT 1) AS n`))
+}
+
+// EstimateReadings returns PostgreSQL's estimate of the number of stored readings.
+func (s *Store) EstimateReadings(ctx context.Context) (int64, error) {
+	return only(s.numbers(ctx, "estimate readings", `SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint FROM pg_inherits AS i
+		JOIN pg_class AS c ON c.oid = i.inhrelid WHERE i.inhparent = $1::regclass`, s.opt.Schema+".readings"))
+}
+
+// CountReadings counts the stored readings. It reads all of the table.
+func (s *Store) CountReadings(ctx context.Context) (int64, error) {
+	return only(s.numbers(ctx, "count readings", s.sql.of("SELECT count(*) FROM SCHEMA.readings")))
+}
+
+// numbers runs a query for numbers, which may take long.
+func (s *Store) numbers(ctx context.Context, what, sql string, args ...any) (all []int64, err error) {
 	err = s.readingAll(ctx, func(ctx context.Context) error {
-		rows, err := s.read.Query(ctx, s.sql.of(`SELECT n.time_ms FROM SCHEMA.devices AS d CROSS JOIN LATERAL
-			(SELECT r.time_ms FROM SCHEMA.readings AS r WHERE r.device = d.device ORDER BY r.time_ms DESC LIMIT 1) AS n`))
+		rows, err := s.read.Query(ctx, sql, args...)
 		if err != nil {
 			return err
 		}
@@ -251,19 +267,15 @@ func (s *Store) NewestUnixMs(ctx context.Context) (all []int64, err error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read newest times: %w", err)
+		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	return all, nil
 }
 
-// EstimateReadings returns PostgreSQL's estimate of the number of stored readings.
-func (s *Store) EstimateReadings(ctx context.Context) (n int64, err error) {
-	err = s.readingAll(ctx, func(ctx context.Context) error {
-		return s.read.QueryRow(ctx, `SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint FROM pg_inherits AS i
-			JOIN pg_class AS c ON c.oid = i.inhrelid WHERE i.inhparent = $1::regclass`, s.opt.Schema+".readings").Scan(&n)
-	})
+// only returns the single number of a query.
+func only(all []int64, err error) (int64, error) {
 	if err != nil {
-		return 0, fmt.Errorf("estimate readings: %w", err)
+		return 0, err
 	}
-	return n, nil
+	return all[0], nil
 }

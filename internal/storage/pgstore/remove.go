@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -328,20 +327,13 @@ func (s *Store) dropPartitions(ctx context.Context, beforeUnixMs, atMost int64, 
 }
 
 // listPartitions returns the numbers of the partitions, in order.
-func (s *Store) listPartitions(conn *pgx.Conn) (numbers []int64, err error) {
-	rows, err := conn.Query(context.Background(), `SELECT c.relname FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid
-		WHERE i.inhparent = $1::regclass`, s.opt.Schema+".readings")
+func (s *Store) listPartitions(conn *pgx.Conn) ([]int64, error) {
+	rows, err := conn.Query(context.Background(), strings.ReplaceAll(`SELECT substr(c.relname, 1 + length('PREFIX'))::bigint AS number FROM pg_inherits AS i
+		JOIN pg_class AS c ON c.oid = i.inhrelid WHERE i.inhparent = $1::regclass AND c.relname ~ '^PREFIX[0-9]{1,18}$' ORDER BY number`, "PREFIX", partitionPrefix), s.opt.Schema+".readings")
 	if err != nil {
 		return nil, err
 	}
-	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	for _, name := range names {
-		if n, err := strconv.ParseInt(strings.TrimPrefix(name, partitionPrefix), 10, 64); err == nil {
-			numbers = append(numbers, n)
-		}
-	}
-	slices.Sort(numbers)
-	return numbers, err
+	return pgx.CollectRows(rows, pgx.RowTo[int64])
 }
 
 // dropPartition drops a partition with at most atMost readings, and returns their number and
