@@ -106,7 +106,7 @@ func TestRulesCanFail(t *testing.T) {
 		}, {
 			"a library of another package",
 			map[string]string{"internal/api/query/a.go": lib("query", `import _ "github.com/cockroachdb/pebble/v2"`)},
-			[]string{"internal/api/query/a.go:5: library: imports github.com/cockroachdb/pebble/v2, which is for internal/storage/pebblestore only"},
+			[]string{"internal/api/query/a.go:5: library: imports github.com/cockroachdb/pebble/v2, which is for internal/storage/pebblestore and internal/storage/pebblestore/damage"},
 		}, {
 			"a library for tests",
 			map[string]string{

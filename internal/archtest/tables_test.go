@@ -67,8 +67,11 @@ var standardOnly = map[string][]string{
 // rooms lists the packages below internal/storage/pebblestore, and what each may import of this module:
 // other rooms, and packages.
 var rooms = map[string][]string{
-	"layout": {"vitals"},
-	"memory": {"vitals", "internal/storage/columns", "layout"},
+	"layout":      {"vitals"},
+	"memory":      {"vitals", "internal/storage/columns", "layout"},
+	"damage":      {"internal/storage"},
+	"datadir":     {"internal/storage", "damage", "datadir/wal"},
+	"datadir/wal": {"internal/storage"},
 }
 
 // A library is a third-party module that this module imports.
@@ -84,7 +87,9 @@ var libraries = []library{
 	{path: "github.com/KimMachineGun/automemlimit", users: []string{"internal/server"}},
 	{path: "github.com/HdrHistogram/hdrhistogram-go", users: []string{"internal/client/sim"}},
 	{path: "github.com/alecthomas/kong", users: []string{"cmd/pulsegate", "internal/sys/settings"}},
-	{path: "github.com/cockroachdb/pebble/v2", users: []string{"internal/storage/pebblestore"}},
+	{path: "github.com/cockroachdb/pebble/v2", users: []string{
+		"internal/storage/pebblestore", "internal/storage/pebblestore/damage", "internal/storage/pebblestore/datadir",
+	}},
 	{path: "github.com/go-json-experiment/json"},
 	{path: "github.com/google/pprof", users: []string{"internal/observe/profile"}},
 	{path: "github.com/jackc/pgx/v5", users: []string{"internal/storage/pgstore"}},

@@ -4,11 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"sync/atomic"
-
-	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 )
@@ -86,81 +83,20 @@ func (a *alarm) reportedErr() error {
 // block blocks until the process ends.
 func (a *alarm) block() { select {} }
 
-// raiseAndBlock is raise for places where Pebble calls Logger.Fatalf. It does not return, except
+// RaiseAndBlock is raise for places where Pebble calls Logger.Fatalf. It does not return, except
 // while a store is created.
-func (a *alarm) raiseAndBlock(cause string) {
+func (a *alarm) RaiseAndBlock(cause string) {
 	a.raise(cause)
 	if !a.creating.Load() {
 		a.block()
 	}
 }
 
-// raiseBeforePanic is raise for places after which Pebble panics and unlocks an unlocked
+// RaiseBeforePanic is raise for places after which Pebble panics and unlocks an unlocked
 // mutex. It does not return, except during Close.
-func (a *alarm) raiseBeforePanic(cause string) {
+func (a *alarm) RaiseBeforePanic(cause string) {
 	a.raise(cause)
 	if !a.closing.Load() {
 		a.block()
 	}
-}
-
-// A logFS records the errors of the files of the write-ahead log, which are in dir. When
-// Pebble closes a log that has failed, it is about to panic, as for a log that it cannot
-// create; so the alarm is raised then.
-type logFS struct {
-	vfs.FS
-	dir   string
-	alarm *alarm
-}
-
-func (fs logFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	f, err := fs.FS.Create(name, c)
-	return fs.watch(f, name, err)
-}
-
-func (fs logFS) ReuseForWrite(oldname, newname string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	f, err := fs.FS.ReuseForWrite(oldname, newname, c)
-	return fs.watch(f, newname, err)
-}
-
-func (fs logFS) watch(f vfs.File, name string, err error) (vfs.File, error) {
-	if err != nil || !strings.HasSuffix(name, logSuffix) || fs.PathDir(name) != fs.dir {
-		return f, err
-	}
-	return &logFile{File: f, name: name, alarm: fs.alarm}, nil
-}
-
-// Unwrap implements vfs.FS.
-func (fs logFS) Unwrap() vfs.FS { return fs.FS }
-
-type logFile struct {
-	vfs.File
-	name  string
-	alarm *alarm
-
-	failed atomic.Pointer[error] // the first error
-}
-
-func (f *logFile) record(err error) error {
-	if err != nil {
-		first := err // a copy, so that calls without an error do not allocate
-		f.failed.CompareAndSwap(nil, &first)
-	}
-	return err
-}
-
-func (f *logFile) Write(p []byte) (int, error) {
-	n, err := f.File.Write(p)
-	return n, f.record(err)
-}
-
-func (f *logFile) Sync() error     { return f.record(f.File.Sync()) }
-func (f *logFile) SyncData() error { return f.record(f.File.SyncData()) }
-
-func (f *logFile) Close() error {
-	err := f.record(f.File.Close())
-	if failed := f.failed.Load(); failed != nil {
-		f.alarm.raiseBeforePanic(fmt.Sprintf("the log %s cannot be written: %v", f.name, *failed))
-	}
-	return err
 }

@@ -9,8 +9,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 )
@@ -69,26 +67,6 @@ func TestLockCopied(t *testing.T) {
 	s, err = pebblestore.Open(dir, pebblestore.Options{MinFreeBytes: -1})
 	try(t, err)
 	mustClose(t, s)
-}
-
-// TestAnchoredFiles creates a file by path after the store's directory was moved and
-// replaced by another one, as a background flush may between two checks.
-func TestAnchoredFiles(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "data")
-	s, err := pebblestore.Open(dir, pebblestore.Options{MinFreeBytes: -1})
-	try(t, err, os.Rename(dir, dir+".old"), os.Mkdir(dir, 0o700))
-	fs := pebblestore.FileSystem(s)
-	f, err := fs.Create(filepath.Join(dir, "000099.sst"), vfs.WriteCategoryUnspecified)
-	try(t, err, f.Close())
-	if _, err := os.Stat(filepath.Join(dir+".old", "000099.sst")); err != nil {
-		t.Errorf("the file is not in the store's directory: %v", err)
-	}
-	try(t, fs.Rename(filepath.Join(dir, "000099.sst"), filepath.Join(dir, "000098.sst")), fs.Remove(filepath.Join(dir, "000098.sst")))
-	if got := diskFiles(t, dir); len(got) > 0 {
-		t.Errorf("the other directory holds %v", got)
-	}
-	_ = s.Close()
 }
 
 // TestAnchoredErrors checks that errors of files accessed through the descriptor of their

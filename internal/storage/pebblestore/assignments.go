@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -116,8 +117,8 @@ func (s *Store) changeAssignments(ctx context.Context, device *vitals.Name, chan
 	if err := change(all, b); err != nil || b.Empty() {
 		return joinClose(err, b)
 	}
-	if s.files.format() < assignedFormat {
-		if err := s.files.upgrade(assignedFormat); err != nil {
+	if s.files.Format() < datadir.AssignedFormat {
+		if err := s.files.Upgrade(datadir.AssignedFormat); err != nil {
 			return joinClose(err, b)
 		}
 	}
@@ -263,7 +264,7 @@ func (s *Store) Assignments(ctx context.Context, after storage.AssignmentKey, ds
 func (s *Store) readAssignments(ctx context.Context, read func(*view) error) error {
 	v, err := s.enter(ctx)
 	if err == nil {
-		if s.files.format() >= assignedFormat {
+		if s.files.Format() >= datadir.AssignedFormat {
 			err = read(v)
 		}
 		s.views.release(v)
@@ -323,8 +324,8 @@ func (k *contentChecker) assignments() error {
 	if assigned != indexed {
 		k.problem(errSubjectIndex)
 	}
-	if assigned > 0 && k.s.files.format() < assignedFormat {
-		k.problem(fmt.Errorf("there are assignments, but file %s has format %d", formatFile, k.s.files.format()))
+	if assigned > 0 && k.s.files.Format() < datadir.AssignedFormat {
+		k.problem(fmt.Errorf("there are assignments, but file %s has format %d", datadir.FormatFile, k.s.files.Format()))
 	}
 	if err := corrupt(it.Close()); err != nil {
 		return k.problemOrFault(err)

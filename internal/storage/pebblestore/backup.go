@@ -13,11 +13,12 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
 )
 
 // # How a backup is made
 //
-// Between two groups, and between two windows that are sealed, Pebble makes a checkpoint in the directory checkpointDir: hard
+// Between two groups, and between two windows that are sealed, Pebble makes a checkpoint: hard
 // links to its tables, which never change, and copies of its log and manifest.
 // Nothing is written meanwhile, so the checkpoint ends after a complete group: it holds
 // every reading acknowledged until then. The checkpoint is sent while the store
@@ -26,7 +27,6 @@ import (
 //
 // A backup is the directory of a store. The state of its list of checksums keeps Open
 // from writing to it.
-const checkpointDir = "checkpoint"
 
 // ErrBackup means that a directory cannot be opened for writing because it is a backup.
 var ErrBackup = errors.New("pebblestore: the directory is a backup, which must not be changed")
@@ -36,7 +36,7 @@ type Backup struct {
 	fs      vfs.FS
 	dir     string
 	ctx     context.Context // ends when sending must stop
-	files   []listLine      // formatFile is the last
+	files   []datadir.Line  // datadir.FormatFile is the last
 	list    []byte          // CHECKSUMS
 	release func() error
 }
@@ -64,10 +64,10 @@ func (s *Store) backup() (_ *Backup, err error) {
 	if err != nil {
 		return nil, err
 	}
-	dir := s.files.fs.PathJoin(s.path, checkpointDir)
+	dir := s.files.FS.PathJoin(s.path, datadir.CheckpointDir)
 	release := func() error {
 		defer done()
-		return s.files.fs.RemoveAll(dir)
+		return s.files.FS.RemoveAll(dir)
 	}
 	defer func() {
 		if err != nil {
@@ -78,27 +78,27 @@ func (s *Store) backup() (_ *Backup, err error) {
 		return nil, err
 	}
 	// Read the format after the checkpoint: the first assignment raises it before it is stored.
-	for name, text := range map[string]string{listedFile: listedText, formatFile: s.files.formatText()} {
-		if err := writeSynced(s.files.fs, s.files.fs.PathJoin(dir, name), []byte(text)); err != nil {
+	for name, text := range map[string]string{datadir.ListedFile: datadir.ListedText, datadir.FormatFile: s.files.FormatText()} {
+		if err := datadir.WriteSynced(s.files.FS, s.files.FS.PathJoin(dir, name), []byte(text)); err != nil {
 			return nil, err
 		}
 	}
 	// An unfinished erasure must be finished in the copy, too.
-	in, err := s.files.readIntent()
+	in, err := readIntent(s.files)
 	if err != nil {
 		return nil, err
 	}
 	if in != nil {
-		if err := (&directory{fs: s.files.fs, path: dir}).writeIntent(in); err != nil {
+		if err := in.write(s.files.FS, dir); err != nil {
 			return nil, err
 		}
 	}
-	return newBackup(s.maintenance.ctx, s.files.fs, dir, listBackup, release)
+	return newBackup(s.maintenance.ctx, s.files.FS, dir, datadir.ListBackup, release)
 }
 
 // checkpoint makes a checkpoint between two groups, and while nothing is being sealed.
 func (s *Store) checkpoint(dir string) error {
-	if err := s.files.fs.RemoveAll(dir); err != nil { // left by a backup that could not remove it
+	if err := s.files.FS.RemoveAll(dir); err != nil { // left by a backup that could not remove it
 		return err
 	}
 	// Flush first: the shorter the log, the shorter Append waits.
@@ -165,7 +165,7 @@ func (s *Store) startFlush() (flushed, renewed <-chan struct{}, err error) {
 // the Backup is closed. The error is as for Open; it wraps storage.ErrCorrupt if a file
 // differs from the list of checksums.
 func BackupStopped(ctx context.Context, dir string, fsys vfs.FS) (*Backup, error) {
-	b, err := source(ctx, dir, fsys, listBackup)
+	b, err := source(ctx, dir, fsys, datadir.ListBackup)
 	if err != nil {
 		return nil, fmt.Errorf("back up store %s: %w", dir, err)
 	}
@@ -173,11 +173,11 @@ func BackupStopped(ctx context.Context, dir string, fsys vfs.FS) (*Backup, error
 }
 
 // source makes a Backup of a store that is not open. Its list has the given state.
-func source(ctx context.Context, dir string, fsys vfs.FS, state listState) (_ *Backup, err error) {
+func source(ctx context.Context, dir string, fsys vfs.FS, state datadir.ListState) (_ *Backup, err error) {
 	if fsys == nil {
 		fsys = vfs.Default
 	}
-	d, err := openDirectory(fsys, dir, true, true)
+	d, err := datadir.Open(fsys, dir, true, true)
 	if err != nil {
 		return nil, err
 	}
@@ -186,30 +186,30 @@ func source(ctx context.Context, dir string, fsys vfs.FS, state listState) (_ *B
 			err = joinClose(err, d)
 		}
 	}()
-	l, err := d.verifyAll()
+	l, err := d.VerifyAll()
 	if err != nil {
 		return nil, err
 	}
-	if state == listClosed && (l == nil || !l.state.complete()) {
+	if state == datadir.ListClosed && (l == nil || !l.State.Complete()) {
 		return nil, fmt.Errorf("%w: it is neither a backup nor a store that was closed cleanly", storage.ErrFormat)
 	}
-	return newBackup(ctx, d.fs, d.path, state, d.Close)
+	return newBackup(ctx, d.FS, d.Path, state, d.Close)
 }
 
 // newBackup returns a Backup of the files in dir, which must no longer change.
-func newBackup(ctx context.Context, fsys vfs.FS, dir string, state listState, release func() error) (*Backup, error) {
-	list, err := listFiles(fsys, dir, state)
+func newBackup(ctx context.Context, fsys vfs.FS, dir string, state datadir.ListState, release func() error) (*Backup, error) {
+	list, err := datadir.ListFiles(fsys, dir, state)
 	if err != nil {
 		return nil, err
 	}
-	files := slices.Clone(list.files)
-	slices.SortStableFunc(files, func(a, b listLine) int { return cmp.Compare(last(a.name), last(b.name)) })
-	return &Backup{fs: fsys, dir: dir, ctx: ctx, files: files, list: list.text(), release: release}, nil
+	files := slices.Clone(list.Files)
+	slices.SortStableFunc(files, func(a, b datadir.Line) int { return cmp.Compare(last(a.Name), last(b.Name)) })
+	return &Backup{fs: fsys, dir: dir, ctx: ctx, files: files, list: list.Text(), release: release}, nil
 }
 
 // last is a sort key: 1 for the file that must be last in an archive, 0 for others.
 func last(name string) int {
-	if name == formatFile {
+	if name == datadir.FormatFile {
 		return 1
 	}
 	return 0
@@ -219,7 +219,7 @@ func last(name string) int {
 func (b *Backup) Bytes() int64 {
 	n := int64(len(b.list))
 	for _, f := range b.files {
-		n += f.bytes
+		n += f.Bytes
 	}
 	return n
 }
@@ -253,18 +253,18 @@ func (b *Backup) Send(receive func(archive io.Reader, fileBytes int64) error) er
 }
 
 func (b *Backup) write(tw *tar.Writer) error {
-	if err := tw.WriteHeader(tarHeader(checksumsFile, int64(len(b.list)))); err != nil {
+	if err := tw.WriteHeader(tarHeader(datadir.ChecksumsFile, int64(len(b.list)))); err != nil {
 		return err
 	}
 	if _, err := tw.Write(b.list); err != nil {
 		return err
 	}
 	for _, f := range b.files {
-		if err := tw.WriteHeader(tarHeader(f.name, f.bytes)); err != nil {
+		if err := tw.WriteHeader(tarHeader(f.Name, f.Bytes)); err != nil {
 			return err
 		}
 		if err := b.copy(tw, f); err != nil {
-			return fmt.Errorf("file %s: %w", f.name, err)
+			return fmt.Errorf("file %s: %w", f.Name, err)
 		}
 	}
 	return tw.Close()
@@ -274,12 +274,12 @@ func tarHeader(name string, bytes int64) *tar.Header {
 	return &tar.Header{Typeflag: tar.TypeReg, Name: name, Size: bytes, Mode: 0o600}
 }
 
-func (b *Backup) copy(w io.Writer, f listLine) error {
-	r, err := b.fs.Open(b.fs.PathJoin(b.dir, f.name), vfs.SequentialReadsOption)
+func (b *Backup) copy(w io.Writer, f datadir.Line) error {
+	r, err := b.fs.Open(b.fs.PathJoin(b.dir, f.Name), vfs.SequentialReadsOption)
 	if err != nil {
 		return err
 	}
-	if _, err := io.CopyN(w, r, f.bytes); err != nil {
+	if _, err := io.CopyN(w, r, f.Bytes); err != nil {
 		return joinClose(err, r)
 	}
 	return r.Close()

@@ -14,6 +14,8 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/damage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -92,8 +94,8 @@ func (c *checker) run(dir string, o Options) (err error) {
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 
-	c.report.Format, c.report.PebbleFormat = s.files.format(), int(s.db.FormatMajorVersion())
-	logs, err := logBytes(s.files.fs, s.path)
+	c.report.Format, c.report.PebbleFormat = s.files.Format(), int(s.db.FormatMajorVersion())
+	logs, err := datadir.LogBytes(s.files.FS, s.path)
 	if err != nil {
 		return err
 	}
@@ -113,19 +115,22 @@ func (c *checker) run(dir string, o Options) (err error) {
 }
 
 // files verifies files that Pebble does not verify, or does not read.
-func (c *checker) files(d *directory) (*fileList, error) {
-	l, err := d.verify(c.problem)
+func (c *checker) files(d *datadir.Dir) (*datadir.List, error) {
+	l, err := d.Verify(c.problem)
 	if err != nil {
 		return nil, err
 	}
-	if err := d.report(d.verifyOldManifests(), c.problem); err != nil {
+	if err := d.VerifyOldManifests(c.problem); err != nil {
 		return nil, err
 	}
-	in, err := d.readIntent()
+	in, err := readIntent(d)
 	if in != nil {
 		c.report.Erasing = in.Device
 	}
-	return l, d.report(err, c.problem)
+	if err != nil {
+		err = c.problemOrFault(err)
+	}
+	return l, err
 }
 
 // problem adds a problem to the report.
@@ -150,26 +155,26 @@ func (c *checker) step() error {
 // tables verifies the checksum of every block of every table, including blocks that no
 // read uses.
 func (c *checker) tables(s *Store, o Options) error {
-	files, err := tableFiles(s.db)
+	files, err := datadir.Tables(s.db)
 	if err != nil {
 		return err
 	}
 	c.report.Tables = len(files)
-	c.report.TableBytes = tableBytes(files)
+	c.report.TableBytes = datadir.TotalBytes(files)
 	reader := tableOptions(o)
 	for _, f := range files {
 		if err := c.step(); err != nil {
 			return err
 		}
-		path := o.FS.PathJoin(s.path, f.name)
-		err := verifyTable(c.ctx, s.files.fs, path, reader, nil)
+		path := o.FS.PathJoin(s.path, f.Name)
+		err := datadir.VerifyTable(c.ctx, s.files.FS, path, reader, nil)
 		if isFault(err) {
 			return err
 		}
 		if err != nil {
-			c.problem(fmt.Errorf("file %s: %s", path, firstLine(err)))
+			c.problem(fmt.Errorf("file %s: %s", path, damage.FirstLine(err)))
 		}
-		c.verified += f.bytes
+		c.verified += f.Bytes
 	}
 	return c.step()
 }

@@ -324,17 +324,3 @@ func TestDamagedLookup(t *testing.T) {
 		t.Errorf("%d new readings are stored, want 40", got)
 	}
 }
-
-// FuzzJournal reads arbitrary bytes as a log and as a manifest.
-func FuzzJournal(f *testing.F) {
-	f.Add([]byte(nil))
-	f.Add(append(unhex("00000000000005"+"08000000"), 1, 2, 3)) // the end mark of log 7
-	f.Add(unhex("7e3d2a1b0400" + "09" + "07000000" + "0000000000000000" + "01020304"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		for kind, err := range map[string]error{"log": pebblestore.VerifyLog(7, b), "manifest": pebblestore.VerifyManifest(b)} {
-			if err != nil && !errors.Is(err, storage.ErrCorrupt) {
-				t.Errorf("%s: %v", kind, err)
-			}
-		}
-	})
-}

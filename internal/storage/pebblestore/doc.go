@@ -49,7 +49,7 @@
 //     to tables and syncs them. So a duplicate may be acknowledged without a write.
 //     TestDuplicateOfUnsynced checks it with two crashes.
 //   - One record. At most one record of the log is not synced. What follows a damaged record
-//     is a sign of damage, and not of a crash: see journal.go.
+//     is a sign of damage, and not of a crash: see package wal.
 //   - One writer. Only Append adds to the table of devices, and only with mu held. Segments
 //     are changed only with sealing held: by the sealer, Tidy, Erase and Expire. Readers access
 //     neither.
@@ -71,9 +71,9 @@
 // damage.go and excise.go describe. An error of the operating system, such as a read
 // from a failing disk or too many open files, is not damage, and is returned unchanged.
 //
-// The list, CHECKSUMS, names the files that must exist; see checksums.go and verify.go.
+// The list, CHECKSUMS, names the files that must exist; see package datadir.
 // Pebble mistakes most damage in its log and its manifest for a torn end, so Open reads both
-// itself; journal.go describes how it distinguishes the two.
+// itself; package wal describes how it distinguishes the two.
 //
 // In a store that was closed, and in a backup, Open finds every file that is missing or
 // additional, every changed length, and every changed byte outside tables. Check also finds
@@ -105,7 +105,7 @@
 // rejected before Pebble, which upgrades every store that it opens, touches it. CHECKSUMS
 // lists the files that must exist, and LISTED marks that there is such a list. LOCK is
 // locked while the store is open, and so is the directory itself if the system supports
-// it; see anchor.go. ERASING exists while a device is being erased, and the directory
+// it; see package datadir. ERASING exists while a device is being erased, and the directory
 // checkpoint during a backup; see intent.go and backup.go. SCRUB holds the progress of the
 // scrub.
 //

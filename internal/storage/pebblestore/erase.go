@@ -16,6 +16,8 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir/wal"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -109,7 +111,7 @@ func (s *Store) erase(record func(storage.Erasure) error, requested func(*intent
 		return storage.Erasure{}, err
 	}
 	defer done()
-	in, err := s.files.readIntent()
+	in, err := readIntent(s.files)
 	if err != nil {
 		return storage.Erasure{}, err
 	}
@@ -139,7 +141,7 @@ func (s *Store) erase(record func(storage.Erasure) error, requested func(*intent
 		return storage.Erasure{}, err
 	}
 	in = &intent{step: stepRemove, Erasure: e}
-	if err := s.files.writeIntent(in); err != nil {
+	if err := in.write(s.files.FS, s.path); err != nil {
 		return storage.Erasure{}, s.undo(err)
 	}
 	if err = s.finish(in, record); errors.Is(err, errNotRemoved) && s.alarm.err() == nil {
@@ -151,7 +153,7 @@ func (s *Store) erase(record func(storage.Erasure) error, requested func(*intent
 // undo removes the intent of an erasure that has removed nothing because of an error, which it
 // returns.
 func (s *Store) undo(err error) error {
-	if undone := s.files.removeIntent(); undone != nil && !errors.Is(undone, fs.ErrNotExist) {
+	if undone := removeIntent(s.files); undone != nil && !errors.Is(undone, fs.ErrNotExist) {
 		// The intent may exist. Then the next start would remove readings that are
 		// acknowledged from now on.
 		return fmt.Errorf("%w: %w", storage.ErrUnfinished, s.failErasure(err))
@@ -237,7 +239,7 @@ func (s *Store) finish(in *intent, record func(storage.Erasure) error) error {
 	if err := record(in.Erasure); err != nil {
 		return fmt.Errorf("%w: the readings and their bytes are removed; record that: %w", storage.ErrUnfinished, err)
 	}
-	if err := s.files.removeIntent(); err != nil {
+	if err := removeIntent(s.files); err != nil {
 		return fmt.Errorf("%w: %w", storage.ErrUnfinished, err)
 	}
 	return nil
@@ -271,7 +273,7 @@ func (s *Store) remove(in *intent) (gateways map[uint32]bool, err error) {
 			return fmt.Errorf("%w: %w", errNotRemoved, err)
 		}
 		in.step = stepPurge
-		if err := s.files.writeIntent(in); err != nil {
+		if err := in.write(s.files.FS, s.path); err != nil {
 			// The next start would remove readings that are acknowledged from now on.
 			return s.failErasure(err)
 		}
@@ -290,7 +292,7 @@ func (s *Store) remove(in *intent) (gateways map[uint32]bool, err error) {
 	if in.Readings == 0 {
 		gateways = nil // a crash may have come between the removal and the sweep
 	}
-	return gateways, s.files.writeIntent(in)
+	return gateways, in.write(s.files.FS, s.path)
 }
 
 // removeLocked deletes a device's keys and removes it from the table. Its readings in groups
@@ -574,7 +576,7 @@ func (s *Store) reopen() (obsolete []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	before, err := s.files.fs.List(s.path)
+	before, err := s.files.FS.List(s.path)
 	if err != nil {
 		return nil, err
 	}
@@ -599,36 +601,36 @@ func (s *Store) removeOld(names []string) (tables []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	desc, err := pebble.Peek(s.path, s.files.fs)
+	desc, err := pebble.Peek(s.path, s.files.FS)
 	if err != nil {
 		return nil, err
 	}
-	current := s.files.fs.PathBase(desc.ManifestFilename)
+	current := s.files.FS.PathBase(desc.ManifestFilename)
 	for _, name := range names {
 		switch {
-		case strings.HasSuffix(name, tableSuffix):
+		case strings.HasSuffix(name, datadir.TableSuffix):
 			if !live[name] {
 				tables = append(tables, name)
 			}
-		case strings.HasSuffix(name, logSuffix), strings.HasPrefix(name, manifestPrefix) && name != current:
-			err := s.files.fs.Remove(s.files.fs.PathJoin(s.path, name))
+		case strings.HasSuffix(name, wal.LogSuffix), strings.HasPrefix(name, wal.ManifestPrefix) && name != current:
+			err := s.files.FS.Remove(s.files.FS.PathJoin(s.path, name))
 			if err != nil && !errors.Is(err, fs.ErrNotExist) { // Pebble removes some of them too
 				return nil, err
 			}
 		}
 	}
-	return tables, syncDir(s.files.fs, s.path)
+	return tables, datadir.SyncDir(s.files.FS, s.path)
 }
 
 // liveTables returns the names of the tables that the tree refers to.
 func (s *Store) liveTables() (map[string]bool, error) {
-	files, err := tableFiles(s.db)
+	files, err := datadir.Tables(s.db)
 	if err != nil {
 		return nil, err
 	}
 	live := map[string]bool{}
 	for _, f := range files {
-		live[f.name] = true
+		live[f.Name] = true
 	}
 	return live, nil
 }
@@ -636,7 +638,7 @@ func (s *Store) liveTables() (map[string]bool, error) {
 // awaitRemoval waits until Pebble has removed tables in the background.
 func (s *Store) awaitRemoval(tables []string) error {
 	err := poll(s.maintenance.ctx, func() (bool, error) {
-		names, err := s.files.fs.List(s.path)
+		names, err := s.files.FS.List(s.path)
 		if err != nil {
 			return false, err
 		}
@@ -645,7 +647,7 @@ func (s *Store) awaitRemoval(tables []string) error {
 	if err != nil {
 		return fmt.Errorf("remove old tables: %w", err)
 	}
-	return syncDir(s.files.fs, s.path)
+	return datadir.SyncDir(s.files.FS, s.path)
 }
 
 // poll calls cond periodically until it returns true or an error, or until ctx ends.

@@ -233,7 +233,7 @@ func TestEraseFaults(t *testing.T) {
 			// After these errors Pebble ends the process; see failure_test.go.
 			stack := debug.Stack()
 			return isLog(op.Path) || strings.Contains(op.Path, "MANIFEST") || bytes.Contains(stack, []byte("rotateWAL")) ||
-				bytes.Contains(stack, []byte("atomicfs")) || bytes.Contains(stack, []byte("(*lister).writeLocked")) || bytes.Contains(stack, []byte("storeDir")) || bytes.Contains(stack, []byte("pebble/v2.Open("))
+				bytes.Contains(stack, []byte("atomicfs")) || bytes.Contains(stack, []byte("(*openList).writeLocked")) || bytes.Contains(stack, []byte("storeDir")) || bytes.Contains(stack, []byte("pebble/v2.Open("))
 		}}
 		failed := false
 		s, err := pebblestore.Open(dataDir, pebblestore.Options{FS: inject(disk, f), OnFatal: func(string) { failed = true }})

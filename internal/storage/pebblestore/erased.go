@@ -16,6 +16,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir/wal"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -58,7 +60,7 @@ func (s *Store) verifyRanges(ranges []keyRange, device *vitals.Name) error {
 	}
 	var unread error
 	for _, r := range ranges {
-		files, err := tableFiles(s.db, pebble.WithKeyRangeFilter(r.before, r.after))
+		files, err := datadir.Tables(s.db, pebble.WithKeyRangeFilter(r.before, r.after))
 		if err != nil {
 			return err
 		}
@@ -66,8 +68,8 @@ func (s *Store) verifyRanges(ranges []keyRange, device *vitals.Name) error {
 			files = append(files, part.file)
 		}
 		for _, f := range files {
-			path := s.files.fs.PathJoin(s.path, f.name)
-			err := tableLacks(s.files.fs, path, reader, r, device)
+			path := s.files.FS.PathJoin(s.path, f.Name)
+			err := tableLacks(s.files.FS, path, reader, r, device)
 			if err == nil || errors.Is(err, fs.ErrNotExist) {
 				continue // not in it, or compacted away meanwhile
 			}
@@ -101,15 +103,15 @@ func (s *Store) mayHold(device vitals.Name) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	names, err := s.files.fs.List(s.path)
+	names, err := s.files.FS.List(s.path)
 	if err != nil {
 		return false, err
 	}
 	for _, name := range names {
 		held := false
-		switch path := s.files.fs.PathJoin(s.path, name); {
-		case !strings.HasSuffix(name, tableSuffix):
-			held, err = journalMayHold(s.files.fs, path, &device)
+		switch path := s.files.FS.PathJoin(s.path, name); {
+		case !strings.HasSuffix(name, datadir.TableSuffix):
+			held, err = journalMayHold(s.files.FS, path, &device)
 		case !live[name]:
 			held, err = s.deadTableMayHold(path, ranges, &device)
 		}
@@ -128,7 +130,7 @@ func (s *Store) mayHold(device vitals.Name) (bool, error) {
 func (s *Store) deadTableMayHold(path string, ranges []keyRange, device *vitals.Name) (bool, error) {
 	reader := tableOptions(s.options)
 	for _, r := range ranges {
-		err := tableLacks(s.files.fs, path, reader, r, device)
+		err := tableLacks(s.files.FS, path, reader, r, device)
 		if errors.Is(err, fs.ErrNotExist) {
 			return false, err
 		}
@@ -156,15 +158,15 @@ func journalMayHold(fsys vfs.FS, path string, device *vitals.Name) (bool, error)
 	defer f.Close()
 	around := device.Len() + 2
 	var before []byte // the end of the previous block
-	var batches batchReader
-	log := strings.HasSuffix(path, logSuffix)
-	for block := make([]byte, journalBlockBytes); ; {
+	var batches wal.BatchReader
+	log := strings.HasSuffix(path, wal.LogSuffix)
+	for block := make([]byte, wal.BlockBytes); ; {
 		n, err := io.ReadFull(f, block)
 		over := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 		if err != nil && !over {
 			return false, err
 		}
-		if holdsName(block[:n], device, over) || log && batches.block(block[:n], func(b []byte) bool { return batchNames(b, device) }) {
+		if holdsName(block[:n], device, over) || log && batches.Block(block[:n], func(b []byte) bool { return batchNames(b, device) }) {
 			return true, nil
 		}
 		for _, header := range []int{0, 7, 11, 19} { // none, and those of a manifest and of logs
@@ -224,7 +226,7 @@ func batchNames(batch []byte, device *vitals.Name) bool {
 // deletion in a range, or only the latter if the range is live. Of groups, only those count
 // that have the name of device, unless that is nil.
 func tableLacks(fsys vfs.FS, path string, o sstable.ReaderOptions, in keyRange, device *vitals.Name) (err error) {
-	r, err := openTable(context.Background(), fsys, path, o)
+	r, err := datadir.OpenTable(context.Background(), fsys, path, o)
 	if err != nil {
 		return err
 	}

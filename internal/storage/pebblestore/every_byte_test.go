@@ -109,7 +109,8 @@ func meaningless(file, text string, offset int, mask byte) bool {
 	case "OPTIONS":
 		return file == "OPTIONS-000003" // of the previous start
 	case "log":
-		return offset >= pebblestore.LogEnd(file, []byte(text))
+		ends := pebblestore.RecordEnds(file, []byte(text))
+		return offset >= slices.Max(append(ends, 0))
 	}
 	return false
 }

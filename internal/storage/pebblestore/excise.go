@@ -11,6 +11,8 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 	"github.com/pulsegate/pulsegate/vitals"
+
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
 )
 
 // # How bytes are removed from a damaged table
@@ -23,7 +25,7 @@ import (
 
 // A tablePart is a table that is a part of a file.
 type tablePart struct {
-	file     tableFile
+	file     datadir.Table
 	keyRange // its bounds
 }
 
@@ -37,7 +39,7 @@ func (s *Store) parts() (parts []tablePart, err error) {
 		for i := range level {
 			if t := &level[i]; t.Virtual {
 				parts = append(parts, tablePart{
-					tableFile{uint64(t.BackingSSTNum), t.BackingSSTNum.String() + tableSuffix, int64(t.Size)},
+					datadir.Table{Number: uint64(t.BackingSSTNum), Name: t.BackingSSTNum.String() + datadir.TableSuffix, Bytes: int64(t.Size)},
 					keyRange{before: keyBefore(t.Smallest.UserKey), after: append(bytes.Clone(t.Largest.UserKey), 0)},
 				})
 			}
@@ -87,7 +89,7 @@ func (s *Store) exciseKeys(device *vitals.Name) error {
 	if !next.IsZero() {
 		span.End = layout.AppendSegmentPrefix(nil, &next)
 	}
-	files, err := tableFiles(s.db, pebble.WithKeyRangeFilter(span.Start, span.End))
+	files, err := datadir.Tables(s.db, pebble.WithKeyRangeFilter(span.Start, span.End))
 	if err != nil || len(files) == 0 {
 		return err
 	}
@@ -119,9 +121,9 @@ func (s *Store) neighbours(device *vitals.Name) (previous, next vitals.Name, sea
 
 // readableBeside returns an error if the last key before a span, or the first one after it, cannot
 // be read from a table. Pebble's Excise would take it for the end of the table, and drop the rest.
-func (s *Store) readableBeside(f tableFile, span pebble.KeyRange) (err error) {
-	path := s.files.fs.PathJoin(s.path, f.name)
-	t, err := openTable(context.Background(), s.files.fs, path, tableOptions(s.options))
+func (s *Store) readableBeside(f datadir.Table, span pebble.KeyRange) (err error) {
+	path := s.files.FS.PathJoin(s.path, f.Name)
+	t, err := datadir.OpenTable(context.Background(), s.files.FS, path, tableOptions(s.options))
 	if err != nil {
 		return fmt.Errorf("table %s: %w", path, corrupt(err))
 	}

@@ -27,7 +27,7 @@ func TestExpireFaults(t *testing.T) {
 			// After these errors Pebble ends the process; see failure_test.go.
 			stack := debug.Stack()
 			return isLog(op.Path) || strings.Contains(op.Path, "MANIFEST") || bytes.Contains(stack, []byte("rotateWAL")) || bytes.Contains(stack, []byte("atomicfs")) ||
-				bytes.Contains(stack, []byte("storeDir")) || bytes.Contains(stack, []byte("(*lister).writeLocked"))
+				bytes.Contains(stack, []byte("storeDir")) || bytes.Contains(stack, []byte("(*openList).writeLocked"))
 		}}
 		s := mustOpen(t, pebblestore.Options{FS: inject(disk, f)})
 		fill(t, s, 0, 10) // expired readings of 51 devices

@@ -1,13 +1,10 @@
 package pebblestore
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -16,45 +13,25 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir/wal"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// VerifyLog verifies b as the log with a number.
-func VerifyLog(number uint32, b []byte) error { return verify(logChunks(number), b) }
-
-// VerifyManifest verifies b as a manifest.
-func VerifyManifest(b []byte) error { return verify(manifestChunks(), b) }
-
-func verify(c chunkFormat, b []byte) error {
-	sc := journalScanner{chunkFormat: c, damagedAt: -1}
-	return sc.scan(bytes.NewReader(b))
-}
-
-// LogEnd returns the end of the last record of a log.
-func LogEnd(name string, b []byte) int {
-	number, err := strconv.Atoi(strings.TrimSuffix(name, logSuffix))
-	if err != nil {
-		panic(err)
-	}
-	c, pos := logChunks(uint32(number)), 0
-	for len(b)-pos >= minChunkHeaderBytes && c.chunk(b[pos:]) > 0 {
-		pos += c.chunk(b[pos:])
-	}
-	return pos
-}
-
 // List writes the list of all files of a directory, with a state.
 func List(fs vfs.FS, dir, state string) error {
-	l, err := listFiles(fs, dir, listState(state))
+	l, err := datadir.ListFiles(fs, dir, datadir.ListState(state))
 	if err != nil {
 		return err
 	}
-	return (&directory{fs: fs, path: dir}).writeList(l)
+	return l.Write(fs, dir)
 }
 
 // WithSum returns a text followed by the line with its checksum.
-func WithSum(text string) string { return fmt.Sprintf("%send %08x\n", text, checksum([]byte(text))) }
+func WithSum(text string) string {
+	return fmt.Sprintf("%send %08x\n", text, datadir.Checksum([]byte(text)))
+}
 
 // HoldView keeps the current view of s open until release is called.
 func HoldView(s *Store) (release func()) {
@@ -70,9 +47,9 @@ func MayHold(s *Store, device vitals.Name) (bool, error) { return s.mayHold(devi
 
 // GroupNames returns the names of the devices in the groups of a log.
 func GroupNames(log []byte) (names []string) {
-	var batches batchReader
-	for ; len(log) > 0; log = log[min(len(log), journalBlockBytes):] {
-		batches.block(log[:min(len(log), journalBlockBytes)], func(batch []byte) bool {
+	var batches wal.BatchReader
+	for ; len(log) > 0; log = log[min(len(log), wal.BlockBytes):] {
+		batches.Block(log[:min(len(log), wal.BlockBytes)], func(batch []byte) bool {
 			var group groupBuffer
 			for r := batchrepr.Read(batch); ; {
 				kind, key, value, ok, _ := r.Next()
@@ -138,18 +115,18 @@ func LargestCompaction(levels [][]pebble.SSTableInfo) uint64 { return largestCom
 
 // RecordEnds returns the ends of the records of a log or a manifest.
 func RecordEnds(name string, b []byte) (ends []int) {
-	c := manifestChunks()
-	if number, ok := logNumber(name); ok {
-		c = logChunks(uint32(number))
+	c := wal.Manifest()
+	if number, ok := wal.LogNumber(name); ok {
+		c = wal.Log(uint32(number))
 	}
-	for block := 0; block < len(b); block += journalBlockBytes {
-		in := b[block:min(block+journalBlockBytes, len(b))]
-		for pos := 0; len(in)-pos >= minChunkHeaderBytes; {
-			size := c.chunk(in[pos:])
+	for block := 0; block < len(b); block += wal.BlockBytes {
+		in := b[block:min(block+wal.BlockBytes, len(b))]
+		for pos := 0; ; {
+			size := c.Chunk(in[pos:])
 			if size == 0 {
 				break
 			}
-			last := c.endsRecord(in[pos:])
+			last := c.EndsRecord(in[pos:])
 			if pos += size; last {
 				ends = append(ends, block+pos)
 			}
@@ -157,9 +134,6 @@ func RecordEnds(name string, b []byte) (ends []int) {
 	}
 	return ends
 }
-
-// FileSystem returns the file system through which a store accesses its files.
-func FileSystem(s *Store) vfs.FS { return s.files.fs }
 
 // MemTables returns the number of memtables, including those that are being flushed.
 func MemTables(s *Store) int64 { return s.db.Metrics().MemTable.Count }
@@ -207,26 +181,6 @@ func RewriteScrubState(text []byte) ([]byte, error) {
 	return st.text(), nil
 }
 
-// ReadChunked reads a file like the scrub, and reports whether all reads bypassed the page
-// cache. before is called before each read.
-func ReadChunked(fs vfs.FS, path string, bytes int, before func(n int64) error) (_ []byte, direct bool, err error) {
-	f, err := fs.Open(path)
-	if err != nil {
-		return nil, false, err
-	}
-	c, err := newChunkedFile(f, before)
-	if err != nil {
-		return nil, false, joinClose(err, f)
-	}
-	b := make([]byte, bytes)
-	for n := 0; n < bytes && err == nil; { // like blocks of a table, in pieces of many lengths
-		var m int
-		m, err = c.ReadAt(b[n:min(bytes, n+1+n%5000)], int64(n))
-		n += m
-	}
-	return b, c.direct, joinClose(err, c)
-}
-
 // TableFiles returns the names of the tables of s.
 func TableFiles(s *Store) (names []string) {
 	files, err := s.tableFiles()
@@ -234,7 +188,7 @@ func TableFiles(s *Store) (names []string) {
 		panic(err)
 	}
 	for _, f := range files {
-		names = append(names, f.name)
+		names = append(names, f.Name)
 	}
 	return names
 }

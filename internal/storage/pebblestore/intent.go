@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"io/fs"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// erasureFile describes an unfinished erasure, which the next start must finish:
+// The file ERASING describes an unfinished erasure, which the next start must finish:
 //
 //	pulsegate erasure 1 purge
 //	device ppg-000123
@@ -29,8 +32,6 @@ import (
 //
 //	remove   the readings must be removed, including all acknowledged so far
 //	purge    the readings were removed; their bytes may still be in files
-const erasureFile = "ERASING"
-
 const (
 	erasureHeader    = "pulsegate erasure 1 "
 	assignmentHeader = "pulsegate erasure 2 "
@@ -44,7 +45,7 @@ const (
 	stepPurge  erasureStep = "purge"
 )
 
-// An intent is the content of erasureFile.
+// An intent is the content of ERASING.
 type intent struct {
 	step erasureStep
 	storage.Erasure
@@ -57,7 +58,7 @@ func (in *intent) text() []byte {
 		assigned = fmt.Sprintf("subject %s\nfrom %d\nto %d\n", in.Subject, in.FromUnixMs, in.ToUnixMs)
 	}
 	b := fmt.Appendf(nil, "%s%s\ndevice %s\n%sreadings %d\n", header, in.step, in.Device, assigned, in.Readings)
-	return fmt.Appendf(b, "end %08x\n", checksum(b))
+	return fmt.Appendf(b, "end %08x\n", datadir.Checksum(b))
 }
 
 // ofAssignment reports whether not the whole device is erased.
@@ -85,14 +86,14 @@ func parseIntent(text []byte) (*intent, error) {
 		err = a.Validate()
 	}
 	if err != nil || in.step != stepRemove && in.step != stepPurge || !bytes.Equal(in.text(), text) {
-		return nil, fmt.Errorf("%w: file %s is damaged", storage.ErrCorrupt, erasureFile)
+		return nil, fmt.Errorf("%w: file %s is damaged", storage.ErrCorrupt, datadir.ErasureFile)
 	}
 	return in, nil
 }
 
 // readIntent returns the intent of a directory, or nil if it has none.
-func (d *directory) readIntent() (*intent, error) {
-	text, err := readSmallFile(d.fs, d.fs.PathJoin(d.path, erasureFile), maxErasureBytes)
+func readIntent(d *datadir.Dir) (*intent, error) {
+	text, err := datadir.ReadSmall(d.FS, d.File(datadir.ErasureFile), maxErasureBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -102,17 +103,18 @@ func (d *directory) readIntent() (*intent, error) {
 	return parseIntent(text)
 }
 
-func (d *directory) writeIntent(in *intent) error {
-	if err := replaceFile(d.fs, d.path, erasureFile, in.text()); err != nil {
-		return fmt.Errorf("write %s: %w", erasureFile, err)
+// write stores the intent in a directory, durably.
+func (in *intent) write(fsys vfs.FS, dir string) error {
+	if err := datadir.Replace(fsys, dir, datadir.ErasureFile, in.text()); err != nil {
+		return fmt.Errorf("write %s: %w", datadir.ErasureFile, err)
 	}
 	return nil
 }
 
 // removeIntent ends an erasure, durably.
-func (d *directory) removeIntent() error {
-	if err := d.fs.Remove(d.fs.PathJoin(d.path, erasureFile)); err != nil {
+func removeIntent(d *datadir.Dir) error {
+	if err := d.FS.Remove(d.File(datadir.ErasureFile)); err != nil {
 		return err
 	}
-	return syncDir(d.fs, d.path)
+	return datadir.SyncDir(d.FS, d.Path)
 }

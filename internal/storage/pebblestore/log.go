@@ -27,7 +27,7 @@ func (l pebbleLogger) Errorf(format string, args ...any) {
 }
 
 func (l pebbleLogger) Fatalf(format string, args ...any) {
-	l.alarm.raiseAndBlock(fmt.Sprintf(format, args...))
+	l.alarm.RaiseAndBlock(fmt.Sprintf(format, args...))
 }
 
 // eventListener returns the listener for Pebble's background work.
@@ -54,7 +54,7 @@ func eventListener(log *slog.Logger, a *alarm, background *backgroundErrors) peb
 		},
 		WALCreated: func(info pebble.WALCreateInfo) {
 			if info.Err != nil {
-				a.raiseBeforePanic(fmt.Sprintf("a new log %s cannot be created: %v", info.Path, info.Err))
+				a.RaiseBeforePanic(fmt.Sprintf("a new log %s cannot be created: %v", info.Path, info.Err))
 			}
 		},
 	}
@@ -153,7 +153,7 @@ func (b *backgroundErrors) report(err error) {
 	time.Sleep(backgroundErrorPause)
 	b.troubles.background.Add(1)
 	if b.opening.Load() && b.failed.Add(1) == maxOpeningErrors {
-		b.alarm.raiseAndBlock(fmt.Sprintf("the replayed log cannot be written to tables: %v", err))
+		b.alarm.RaiseAndBlock(fmt.Sprintf("the replayed log cannot be written to tables: %v", err))
 	}
 	b.log.Error("a flush or compaction failed and is retried", "error", err)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
 )
 
 // OpenPartial opens a store to which another one is moved, and that is not in dir until
@@ -48,7 +49,7 @@ func openPartial(dir string, o Options) (_ *Store, err error) {
 		}
 		return s, err
 	}
-	s, err := open(dir+partialSuffix, o)
+	s, err := open(dir+datadir.PartialSuffix, o)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +74,7 @@ func (s *Store) Publish() error {
 	if err := fsys.Rename(s.path, s.becomes); err != nil {
 		return fmt.Errorf("publish store: %w", err)
 	}
-	if err := syncDir(fsys, fsys.PathDir(s.becomes)); err != nil {
+	if err := datadir.SyncDir(fsys, fsys.PathDir(s.becomes)); err != nil {
 		return fmt.Errorf("publish store: %w", err)
 	}
 	return nil

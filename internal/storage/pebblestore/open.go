@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
 )
 
 // Open opens the store in dir and creates it if dir is empty or missing.
@@ -42,34 +43,34 @@ func open(dir string, o Options) (_ *Store, err error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	d, err := openDirectory(o.FS, dir, o.ReadOnly, o.Existing || o.ReadOnly)
+	d, err := datadir.Open(o.FS, dir, o.ReadOnly, o.Existing || o.ReadOnly)
 	if err != nil {
 		return nil, err
 	}
 	opened.add(d)
-	opened.add(listCloser{d})
+	opened.add(closerFunc(d.CloseList))
 
 	s := &Store{
 		dir:      dir,
-		path:     d.path,
+		path:     d.Path,
 		files:    d,
 		options:  o,
 		readOnly: o.ReadOnly,
 		alarm:    &alarm{dir: dir, log: o.Log, onFatal: o.OnFatal},
-		disk:     newDiskWatch(d.fs, d.path, o.MinFreeBytes, o.Log),
+		disk:     newDiskWatch(d.FS, d.Path, o.MinFreeBytes, o.Log),
 	}
 	s.disk.intact = func() {
-		if err := d.intact(); err != nil && !o.ReadOnly {
+		if err := d.Intact(); err != nil && !o.ReadOnly {
 			s.alarm.raise(err.Error())
 		}
 	}
 	s.disk.start()
 	opened.add(s.disk)
-	known := d.state == stateStore
+	known := d.IsStore()
 	in, intentErr := (*intent)(nil), error(nil)
 	if !o.ReadOnly {
 		// Without the intent, the store must not take readings: a later start would remove them.
-		if in, intentErr = d.readIntent(); intentErr != nil && !errors.Is(intentErr, storage.ErrCorrupt) {
+		if in, intentErr = readIntent(d); intentErr != nil && !errors.Is(intentErr, storage.ErrCorrupt) {
 			return nil, intentErr
 		}
 	}
@@ -77,7 +78,7 @@ func open(dir string, o Options) (_ *Store, err error) {
 	if s.db, err = openPebble(d, o, s.alarm, s.disk, &s.troubles, &opened); err != nil {
 		return nil, err
 	}
-	if err := d.created(); err != nil {
+	if err := d.Created(); err != nil {
 		return nil, err
 	}
 	l, err := load(s.db, o.ReadOnly, o.problem)
@@ -90,7 +91,7 @@ func open(dir string, o Options) (_ *Store, err error) {
 	if o.ReadOnly {
 		s.views.publish(s.db.NewSnapshot(), l.window)
 	} else {
-		s.recovered = known && !d.wasClosed
+		s.recovered = known && !d.WasClosed
 		s.maintenance = newMaintenance()
 		s.settler = newSettler(s.db, l.table, l.gateways, l.window, &o)
 		s.publishDeviceCount()
@@ -131,23 +132,20 @@ func (s *Store) resumeErasure(in *intent) {
 
 // openPebble opens the tree in d. It adds everything that must be closed to opened, the
 // tree last.
-func openPebble(d *directory, o Options, a *alarm, disk *diskWatch, tr *troubles, opened *closers) (_ *pebble.DB, err error) {
+func openPebble(d *datadir.Dir, o Options, a *alarm, disk *diskWatch, tr *troubles, opened *closers) (_ *pebble.DB, err error) {
 	p := pebbleOptions(o)
-	p.Lock = d.lock
-	p.ErrorIfNotExists = d.state == stateStore
-	p.ErrorIfNotPristine = d.state != stateStore
+	p.Lock = d.Lock
+	p.ErrorIfNotExists = d.IsStore()
+	p.ErrorIfNotPristine = !d.IsStore()
 	p.Logger = pebbleLogger{log: o.Log, alarm: a}
 	p.CacheSize = o.CacheBytes
 
-	files := &lateFS{FS: newLister(d), dir: d.path, raise: a.raiseAndBlock}
 	events := &pebble.EventListener{}
-	watched, health := vfs.WithDiskHealthChecks(vfs.OnDiskFull(files, disk.noSpace), diskSlowAfter, nil,
+	timed, health := vfs.WithDiskHealthChecks(vfs.OnDiskFull(d.FS, disk.noSpace), diskSlowAfter, nil,
 		func(info vfs.DiskSlowInfo) { events.DiskSlow(info) })
 	opened.add(health)
-	p.FS = logFS{FS: watched, dir: d.path, alarm: a}
-	if d.lock == nil {
-		p.FS = unlockedFS{p.FS}
-	}
+	files := d.Watch(timed, a)
+	p.FS = files
 
 	background := &backgroundErrors{log: o.Log, alarm: a, troubles: tr}
 	background.opening.Store(true)
@@ -155,8 +153,8 @@ func openPebble(d *directory, o Options, a *alarm, disk *diskWatch, tr *troubles
 	*events = eventListener(o.Log, a, background)
 	p.EventListener = events
 
-	if d.state == stateStore {
-		if err := d.prepare(o); err != nil {
+	if d.IsStore() {
+		if err := verify(d, o); err != nil {
 			return nil, err
 		}
 	}
@@ -165,15 +163,15 @@ func openPebble(d *directory, o Options, a *alarm, disk *diskWatch, tr *troubles
 		switch p := recover().(type) {
 		case nil:
 		case error:
-			err = d.openError(p)
+			err = d.OpenError(p)
 		default:
 			err = fmt.Errorf("%w: %v", storage.ErrCorrupt, p)
 		}
 	}()
-	a.creating.Store(d.state != stateStore)
+	a.creating.Store(!d.IsStore())
 	defer a.creating.Store(false)
-	db, err := pebble.Open(d.path, p)
-	files.finished.Store(true)
+	db, err := pebble.Open(d.Path, p)
+	files.Opened()
 	if failure := a.reportedErr(); failure != nil {
 		if err == nil {
 			failure = joinClose(failure, db)
@@ -181,8 +179,8 @@ func openPebble(d *directory, o Options, a *alarm, disk *diskWatch, tr *troubles
 		return nil, failure
 	}
 	if err != nil {
-		if d.state == stateStore {
-			err = d.openError(err)
+		if d.IsStore() {
+			err = d.OpenError(err)
 		}
 		return nil, err
 	}
@@ -190,28 +188,20 @@ func openPebble(d *directory, o Options, a *alarm, disk *diskWatch, tr *troubles
 	return db, nil
 }
 
-// prepare verifies the files of a store, and marks the list as that of a store being
-// opened.
-func (d *directory) prepare(o Options) error {
-	verify := d.verifyAll
+// verify verifies the files of a store, and prepares its opening.
+func verify(d *datadir.Dir, o Options) error {
+	verify := (*datadir.Dir).VerifyAll
 	if o.inspect != nil {
-		verify = func() (*fileList, error) { return o.inspect(d) }
+		verify = o.inspect
 	}
-	l, err := verify()
+	l, err := verify(d)
 	if err != nil || o.ReadOnly {
 		return err
 	}
-	d.wasClosed = l != nil && l.state.complete()
-	if l != nil && l.state == listBackup {
+	if l != nil && l.State == datadir.ListBackup {
 		return fmt.Errorf("%w; \"pulsegate restore\" makes a store from it", ErrBackup)
 	}
-	if err := d.checkReplaySpace(o.MinFreeBytes); err != nil {
-		return err
-	}
-	if err := d.removeUnfinished(); err != nil {
-		return fmt.Errorf("remove unfinished files: %w", err)
-	}
-	return d.beginOpening(l)
+	return d.Prepare(l, o.MinFreeBytes)
 }
 
 // closers is a list of closers, to be closed in reverse order.
@@ -227,14 +217,19 @@ func (cs *closers) Close() error {
 	return errors.Join(errs...)
 }
 
-// A treeCloser closes the tree, and clears directory.clean if that fails.
+// A closerFunc is a function that closes something.
+type closerFunc func() error
+
+func (c closerFunc) Close() error { return c() }
+
+// A treeCloser closes the tree, and clears Dir.Clean if that fails.
 type treeCloser struct {
 	*pebble.DB
-	dir *directory
+	dir *datadir.Dir
 }
 
 func (c treeCloser) Close() error {
 	err := c.DB.Close()
-	c.dir.clean = c.dir.clean && err == nil
+	c.dir.Clean = c.dir.Clean && err == nil
 	return err
 }

@@ -7,10 +7,12 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
 )
 
 // Defaults of [Options].
@@ -97,7 +99,7 @@ type Options struct {
 	moving bool
 
 	// inspect replaces directory.verifyAll.
-	inspect func(*directory) (*fileList, error)
+	inspect func(*datadir.Dir) (*datadir.List, error)
 
 	// problem is called for damage in what Open reads. If it returns nil, Open goes on
 	// without the damaged value. nil means that it returns its argument.
@@ -150,12 +152,6 @@ func (o *Options) validate() error {
 	return nil
 }
 
-// pebbleFormat is the version of Pebble's own formats. It is a number, so that a new
-// release of Pebble does not change the format of new stores. From version 20 on, the log
-// records how far it was synced, so that replay can distinguish a torn end from damage
-// before it.
-const pebbleFormat pebble.FormatMajorVersion = 24
-
 // pebbleOptions returns Pebble's options. Options not set here have Pebble's defaults:
 // larger blocks, zstd, more memtables and concurrent compactions were measured with 10,000
 // devices, and none changed CPU time per reading or size enough to be worth setting. The
@@ -163,7 +159,7 @@ const pebbleFormat pebble.FormatMajorVersion = 24
 // listener.
 func pebbleOptions(o Options) *pebble.Options {
 	p := &pebble.Options{
-		FormatMajorVersion: pebbleFormat,
+		FormatMajorVersion: datadir.PebbleFormat,
 		ReadOnly:           o.ReadOnly,
 		// With Pebble's default of 4 MiB, a table would hold the readings of half a
 		// second.
@@ -184,4 +180,11 @@ func pebbleOptions(o Options) *pebble.Options {
 		p.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 	}
 	return p
+}
+
+// tableOptions returns the options to read a table directly, without a cache.
+func tableOptions(o Options) sstable.ReaderOptions {
+	p := pebbleOptions(o)
+	p.EnsureDefaults()
+	return p.MakeReaderOptions()
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
 )
 
 // # How copies are made atomic
@@ -23,10 +24,7 @@ import (
 // directory, and then Check verifies all of it. Only a valid copy gets its name: DIR.partial
 // is renamed to DIR; or the files are moved from DIR/partial to DIR, PULSEGATE last, which
 // makes the directory a store.
-const (
-	partialSuffix = ".partial"
-	partialDir    = "partial"
-)
+const partialDir = "partial"
 
 // ErrNotEmpty means that a copy cannot be written because its directory is not empty.
 var ErrNotEmpty = errors.New("pebblestore: the directory is not empty")
@@ -79,7 +77,7 @@ func Restore(ctx context.Context, backup, dir string, o CopyOptions) (Report, er
 }
 
 func restore(ctx context.Context, backup, dir string, o CopyOptions) (_ Report, err error) {
-	b, err := source(ctx, backup, o.FS, listClosed)
+	b, err := source(ctx, backup, o.FS, datadir.ListClosed)
 	if err != nil {
 		return Report{}, err
 	}
@@ -139,7 +137,7 @@ type destination struct {
 
 // newDestination returns an error if dir is not empty.
 func newDestination(fsys vfs.FS, dir string) (*destination, error) {
-	p := &destination{fs: fsys, dir: dir, parent: fsys.PathDir(dir), work: dir + partialSuffix}
+	p := &destination{fs: fsys, dir: dir, parent: fsys.PathDir(dir), work: dir + datadir.PartialSuffix}
 	names, err := fsys.List(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -151,7 +149,7 @@ func newDestination(fsys vfs.FS, dir string) (*destination, error) {
 			if name == partialDir {
 				return nil, p.unfinished()
 			}
-			if matters(name) {
+			if datadir.Matters(name) {
 				return nil, fmt.Errorf("%w: %s holds files (%s, ...)", ErrNotEmpty, dir, name)
 			}
 		}
@@ -175,7 +173,7 @@ func (p *destination) begin(bytes int64) error {
 			return fmt.Errorf("%w: %d bytes are free, and the copy takes %d", storage.ErrDiskLow, usage.AvailBytes, need)
 		}
 	}
-	return (&directory{fs: p.fs, path: p.work}).make()
+	return datadir.Make(p.fs, p.work)
 }
 
 // nearest returns the nearest existing parent of the working directory.
@@ -199,18 +197,18 @@ func (p *destination) write(ctx context.Context, r io.Reader) error {
 		if err != nil {
 			return fmt.Errorf("read archive: %w", err)
 		}
-		if h.Typeflag != tar.TypeReg || h.Name != checksumsFile && !isStoreFile(h.Name) || h.Name != p.fs.PathBase(h.Name) {
+		if h.Typeflag != tar.TypeReg || h.Name != datadir.ChecksumsFile && !datadir.IsStoreFile(h.Name) || h.Name != p.fs.PathBase(h.Name) {
 			return fmt.Errorf("%w: the archive has an entry %q", storage.ErrFormat, h.Name)
 		}
 		if err := p.writeFile(ctx, h.Name, tr); err != nil {
 			return fmt.Errorf("copy %s: %w", h.Name, err)
 		}
-		whole = h.Name == formatFile
+		whole = h.Name == datadir.FormatFile
 	}
 	if !whole {
-		return fmt.Errorf("read archive: %w: it does not end with %s", io.ErrUnexpectedEOF, formatFile)
+		return fmt.Errorf("read archive: %w: it does not end with %s", io.ErrUnexpectedEOF, datadir.FormatFile)
 	}
-	return syncDir(p.fs, p.work)
+	return datadir.SyncDir(p.fs, p.work)
 }
 
 func (p *destination) writeFile(ctx context.Context, name string, r io.Reader) error {
@@ -242,30 +240,30 @@ func (p *destination) commit() error {
 		if err := p.fs.Rename(p.work, p.dir); err != nil {
 			return err
 		}
-		return syncDir(p.fs, p.parent)
+		return datadir.SyncDir(p.fs, p.parent)
 	}
 	names, err := p.fs.List(p.work)
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
-		if name != formatFile && name != lockFile {
+		if name != datadir.FormatFile && name != datadir.LockFile {
 			if err := p.move(name); err != nil {
 				return err
 			}
 		}
 	}
-	// All other files must be in place, durably, before formatFile is.
-	if err := syncDir(p.fs, p.dir); err != nil {
+	// All other files must be in place, durably, before datadir.FormatFile is.
+	if err := datadir.SyncDir(p.fs, p.dir); err != nil {
 		return err
 	}
-	if err := p.move(formatFile); err != nil {
+	if err := p.move(datadir.FormatFile); err != nil {
 		return err
 	}
 	if err := p.fs.RemoveAll(p.work); err != nil {
 		return err
 	}
-	return syncDir(p.fs, p.dir)
+	return datadir.SyncDir(p.fs, p.dir)
 }
 
 func (p *destination) move(name string) error {
@@ -278,7 +276,7 @@ func (p *destination) move(name string) error {
 
 // abandon removes everything that was written, unless the copy is complete.
 func (p *destination) abandon() error {
-	if slices.Contains(p.moved, formatFile) {
+	if slices.Contains(p.moved, datadir.FormatFile) {
 		return nil
 	}
 	var errs []error

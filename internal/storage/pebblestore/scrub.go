@@ -13,6 +13,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/damage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
 )
 
 // # Scrubbing
@@ -113,7 +115,7 @@ type badTable struct {
 func newScrubber(s *Store, period time.Duration) *scrubber {
 	c := &scrubber{s: s, period: period, reader: tableOptions(s.options), bad: map[uint64]*badTable{}, savedAt: time.Now()}
 	var err error
-	if c.state, err = s.files.readScrub(); err != nil {
+	if c.state, err = readScrub(s.files); err != nil {
 		s.options.Log.Warn("scrub progress cannot be read: a new pass starts", "dir", s.dir, "error", err)
 	}
 	for _, number := range c.state.bad {
@@ -137,17 +139,17 @@ func (c *scrubber) run(ctx context.Context) {
 }
 
 // tableFiles returns the files of the tables that the store has now.
-func (s *Store) tableFiles() ([]tableFile, error) {
+func (s *Store) tableFiles() ([]datadir.Table, error) {
 	v, err := s.views.acquire() // keeps the tree open
 	if err != nil {
 		return nil, err
 	}
 	defer s.views.release(v)
-	return tableFiles(s.db)
+	return datadir.Tables(s.db)
 }
 
 // step does the next piece of work and returns the time until there is more.
-func (c *scrubber) step(ctx context.Context, files []tableFile) (wait time.Duration) {
+func (c *scrubber) step(ctx context.Context, files []datadir.Table) (wait time.Duration) {
 	c.prune(files)
 	now := time.Now()
 	if begun := &c.state.begunUnixMs; *begun > now.UnixMilli() { // the clock was set back
@@ -167,7 +169,7 @@ func (c *scrubber) step(ctx context.Context, files []tableFile) (wait time.Durat
 }
 
 // prune removes failed tables that the store no longer has.
-func (c *scrubber) prune(files []tableFile) {
+func (c *scrubber) prune(files []datadir.Table) {
 	maps.DeleteFunc(c.bad, func(number uint64, _ *badTable) bool {
 		_, live := slices.BinarySearchFunc(files, number, compareNumber)
 		return !live
@@ -187,18 +189,18 @@ func (c *scrubber) publish() {
 	c.s.scrubbed.unreadable.Store(int64(len(c.bad) - damaged))
 }
 
-func compareNumber(f tableFile, number uint64) int { return cmp.Compare(f.number, number) }
+func compareNumber(f datadir.Table, number uint64) int { return cmp.Compare(f.Number, number) }
 
 // retry returns a failed table that is due for another attempt. All failed tables must be
 // among files.
-func (c *scrubber) retry(now time.Time, files []tableFile) (tableFile, bool) {
+func (c *scrubber) retry(now time.Time, files []datadir.Table) (datadir.Table, bool) {
 	for number, b := range c.bad {
 		if !b.retryAt.IsZero() && !now.Before(b.retryAt) {
 			i, _ := slices.BinarySearchFunc(files, number, compareNumber)
 			return files[i], true
 		}
 	}
-	return tableFile{}, false
+	return datadir.Table{}, false
 }
 
 // untilNext returns the time until the next pass or retry, at most scrubIdleFor.
@@ -212,13 +214,13 @@ func (c *scrubber) untilNext(now time.Time) time.Duration {
 	return min(wait, scrubIdleFor)
 }
 
-func (c *scrubber) beginPass(ctx context.Context, now time.Time, files []tableFile) {
+func (c *scrubber) beginPass(ctx context.Context, now time.Time, files []datadir.Table) {
 	turn, end, err := c.s.maintenance.awaitTurn(ctx)
 	if err != nil {
 		return
 	}
-	rate := scrubRate(tableBytes(files), c.period-c.period/8)
-	err = c.s.files.verifyOpen(c.damaged, func(path string) func(n int64) error { return c.pace(turn, path, rate) })
+	rate := scrubRate(datadir.TotalBytes(files), c.period-c.period/8)
+	err = c.s.files.VerifyOpen(c.damaged, func(path string) func(n int64) error { return c.pace(turn, path, rate) })
 	interrupted := turn.Err() != nil
 	end()
 	switch {
@@ -229,23 +231,23 @@ func (c *scrubber) beginPass(ctx context.Context, now time.Time, files []tableFi
 	}
 	last := uint64(0)
 	if len(files) > 0 {
-		last = files[len(files)-1].number
+		last = files[len(files)-1].Number
 	}
 	c.state.begin(now.UnixMilli(), last)
 	c.unsaved = true
 }
 
 // continuePass verifies the next table of the pass, or ends the pass.
-func (c *scrubber) continuePass(ctx context.Context, now time.Time, files []tableFile) (wait time.Duration) {
+func (c *scrubber) continuePass(ctx context.Context, now time.Time, files []datadir.Table) (wait time.Duration) {
 	rest := c.state.rest(files)
 	if len(rest) == 0 {
 		c.endPass(now)
 		return 0
 	}
 	deadline := time.UnixMilli(c.state.begunUnixMs).Add(c.period - c.period/8)
-	done, wait := c.verify(ctx, rest[0], scrubRate(tableBytes(rest), deadline.Sub(now)))
+	done, wait := c.verify(ctx, rest[0], scrubRate(datadir.TotalBytes(rest), deadline.Sub(now)))
 	if done {
-		c.state.next, c.unsaved = rest[0].number+1, true
+		c.state.next, c.unsaved = rest[0].Number+1, true
 		if time.Since(c.savedAt) >= scrubSaveEvery {
 			c.save()
 		}
@@ -264,14 +266,14 @@ func (c *scrubber) endPass(now time.Time) {
 
 // verify verifies a table. It reports whether the result is final, which it is not after an
 // interruption, and how long to wait before the next read.
-func (c *scrubber) verify(ctx context.Context, f tableFile, bytesPerSecond int64) (done bool, wait time.Duration) {
+func (c *scrubber) verify(ctx context.Context, f datadir.Table, bytesPerSecond int64) (done bool, wait time.Duration) {
 	turn, end, err := c.s.maintenance.awaitTurn(ctx)
 	if err != nil {
 		return false, 0
 	}
-	path := c.s.files.fs.PathJoin(c.s.path, f.name)
-	err = verifyTable(turn, c.s.files.fs, path, c.reader, func(file vfs.File) (sstable.ReadableFile, error) {
-		return newChunkedFile(file, c.pace(turn, path, bytesPerSecond))
+	path := c.s.files.FS.PathJoin(c.s.path, f.Name)
+	err = datadir.VerifyTable(turn, c.s.files.FS, path, c.reader, func(file vfs.File) (sstable.ReadableFile, error) {
+		return datadir.NewChunkedFile(file, c.pace(turn, path, bytesPerSecond))
 	})
 	interrupted := turn.Err() != nil
 	end()
@@ -288,34 +290,34 @@ func (c *scrubber) verify(ctx context.Context, f tableFile, bytesPerSecond int64
 }
 
 // live reports whether the store still has a table.
-func (c *scrubber) live(f tableFile) bool {
+func (c *scrubber) live(f datadir.Table) bool {
 	files, err := c.s.tableFiles()
-	_, live := slices.BinarySearchFunc(files, f.number, compareNumber)
+	_, live := slices.BinarySearchFunc(files, f.Number, compareNumber)
 	return err == nil && live
 }
 
 // markVerified records that a table was verified.
-func (c *scrubber) markVerified(f tableFile, path string) {
-	if c.bad[f.number] == nil {
+func (c *scrubber) markVerified(f datadir.Table, path string) {
+	if c.bad[f.Number] == nil {
 		return
 	}
 	c.s.options.Log.Info("table verified after an earlier failure", "file", path)
-	delete(c.bad, f.number)
+	delete(c.bad, f.Number)
 	c.publish()
 	c.save()
 }
 
 // failed records that a table could not be verified, and returns how long to wait before the
 // next read.
-func (c *scrubber) failed(f tableFile, path string, err error) (wait time.Duration) {
-	b := c.bad[f.number]
+func (c *scrubber) failed(f datadir.Table, path string, err error) (wait time.Duration) {
+	b := c.bad[f.Number]
 	if b == nil {
 		b = &badTable{}
-		c.bad[f.number] = b
+		c.bad[f.Number] = b
 	}
 	if b.damaged = !isFault(err); b.damaged {
 		b.retryAt = time.Time{}
-		c.damaged(fmt.Errorf("%w: file %s: %s", storage.ErrCorrupt, path, firstLine(err)))
+		c.damaged(fmt.Errorf("%w: file %s: %s", storage.ErrCorrupt, path, damage.FirstLine(err)))
 	} else {
 		b.delay = max(2*b.delay, scrubRetryAfter)
 		b.retryAt = time.Now().Add(b.delay)
@@ -340,7 +342,7 @@ func (c *scrubber) pace(turn context.Context, path string, bytesPerSecond int64)
 		if err := sleep(turn, time.Until(c.nextRead)); err != nil {
 			return err
 		}
-		if _, err := c.s.files.fs.Stat(path); err != nil {
+		if _, err := c.s.files.FS.Stat(path); err != nil {
 			return err
 		}
 		c.nextRead = time.Now().Add(time.Duration(float64(n) / float64(bytesPerSecond) * float64(time.Second)))
@@ -369,7 +371,7 @@ func (c *scrubber) save() {
 	c.savedAt, c.unsaved = time.Now(), false
 	c.state.bad = slices.Sorted(maps.Keys(c.bad))
 	c.state.bad = c.state.bad[:min(len(c.state.bad), maxScrubBad)]
-	if err := c.s.files.writeScrub(c.state); err != nil {
+	if err := c.state.write(c.s.files); err != nil {
 		c.s.options.Log.Warn("scrub progress cannot be stored: after a restart, some tables are read again", "dir", c.s.dir, "error", err)
 	}
 }

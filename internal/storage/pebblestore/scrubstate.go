@@ -9,9 +9,10 @@ import (
 	"strings"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
 )
 
-// scrubFile holds the progress of the scrub:
+// The file SCRUB holds the progress of the scrub:
 //
 //	pulsegate scrub 1
 //	begun 1763805600000
@@ -26,8 +27,6 @@ import (
 //
 // No reading depends on this file: if it is missing or damaged, a new pass starts. It is
 // therefore neither in the list of files nor in backups.
-const scrubFile = "SCRUB"
-
 const (
 	scrubHeader   = "pulsegate scrub 1\n"
 	maxScrubBytes = 64 << 10
@@ -37,7 +36,7 @@ const (
 	maxScrubBad = 1000
 )
 
-// A scrubState is the content of scrubFile.
+// A scrubState is the content of SCRUB.
 type scrubState struct {
 	begunUnixMs int64    // start of the pass; 0: no pass has started
 	endedUnixMs int64    // end of the last complete pass; 0: there is none
@@ -55,7 +54,7 @@ func (st *scrubState) end(nowUnixMs int64) { st.endedUnixMs, st.next, st.last = 
 func (st *scrubState) underWay() bool { return st.next > 0 }
 
 // rest returns the files that the pass has yet to verify. Files must be sorted by number.
-func (st *scrubState) rest(files []tableFile) []tableFile {
+func (st *scrubState) rest(files []datadir.Table) []datadir.Table {
 	from, _ := slices.BinarySearchFunc(files, st.next, compareNumber)
 	to, _ := slices.BinarySearchFunc(files, st.last+1, compareNumber)
 	return files[from:max(from, to)]
@@ -66,7 +65,7 @@ func (st *scrubState) text() []byte {
 	for _, number := range st.bad {
 		b = fmt.Appendf(b, "bad %d\n", number)
 	}
-	return fmt.Appendf(b, "end %08x\n", checksum(b))
+	return fmt.Appendf(b, "end %08x\n", datadir.Checksum(b))
 }
 
 // parseScrub parses a text that scrubState.text has returned. Any other text is damaged.
@@ -81,15 +80,15 @@ func parseScrub(text []byte) (*scrubState, error) {
 		}
 	}
 	if err != nil || len(st.bad) > maxScrubBad || !bytes.Equal(st.text(), text) {
-		return nil, fmt.Errorf("%w: file %s is damaged", storage.ErrCorrupt, scrubFile)
+		return nil, fmt.Errorf("%w: file %s is damaged", storage.ErrCorrupt, datadir.ScrubFile)
 	}
 	return st, nil
 }
 
 // readScrub returns the progress of the scrub. After an error, or if the file is missing,
 // it returns a zero state.
-func (d *directory) readScrub() (*scrubState, error) {
-	text, err := readSmallFile(d.fs, d.fs.PathJoin(d.path, scrubFile), maxScrubBytes)
+func readScrub(d *datadir.Dir) (*scrubState, error) {
+	text, err := datadir.ReadSmall(d.FS, d.File(datadir.ScrubFile), maxScrubBytes)
 	if err == nil {
 		var st *scrubState
 		if st, err = parseScrub(text); err == nil {
@@ -102,9 +101,10 @@ func (d *directory) readScrub() (*scrubState, error) {
 	return &scrubState{}, err
 }
 
-func (d *directory) writeScrub(st *scrubState) error {
-	if err := d.intact(); err != nil {
+// write stores the progress.
+func (st *scrubState) write(d *datadir.Dir) error {
+	if err := d.Intact(); err != nil {
 		return err
 	}
-	return replaceFile(d.fs, d.path, scrubFile, st.text())
+	return datadir.Replace(d.FS, d.Path, datadir.ScrubFile, st.text())
 }

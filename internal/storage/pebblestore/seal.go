@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"slices"
 	"time"
 
@@ -761,3 +762,6 @@ func (c *sealer) carry() {
 		w.Add(c.s.settler.table.At(number), number, c.name(c.carried[i].device), &c.carried[i].row)
 	}
 }
+
+// checksum returns the CRC-32C of a segment.
+func checksum(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }

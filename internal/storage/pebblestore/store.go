@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
 )
 
 // A Store is an open directory. It implements [storage.Store].
@@ -17,7 +18,7 @@ type Store struct {
 	dir      string // as given to Open, for messages
 	becomes  string // the name that Publish gives it; "": none
 	path     string // absolute, if the file system has absolute paths
-	files    *directory
+	files    *datadir.Dir
 	db       *pebble.DB
 	readOnly bool
 	views    views
@@ -290,7 +291,7 @@ func (s *Store) Close() error {
 	var err error
 	if s.settler != nil {
 		err = s.settler.closeBatch()
-		s.files.clean = err == nil && s.alarm.reportedErr() == nil && s.disk.ready() == nil
+		s.files.Clean = err == nil && s.alarm.reportedErr() == nil && s.disk.ready() == nil
 	}
 	if err = errors.Join(err, s.opened.Close()); err != nil {
 		return fmt.Errorf("close store %s: %w", s.dir, err)

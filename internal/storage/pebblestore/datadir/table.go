@@ -1,4 +1,4 @@
-package pebblestore
+package datadir
 
 import (
 	"cmp"
@@ -9,50 +9,45 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/damage"
 )
 
-// A tableFile is the file of a table. Its content never changes.
-type tableFile struct {
-	number uint64
-	name   string
-	bytes  int64
+// A Table is the file of a table. Its content never changes.
+type Table struct {
+	Number uint64
+	Name   string
+	Bytes  int64
 }
 
-// tableFiles returns the files of the tables that a tree refers to, in the order of their
+// Tables returns the files of the tables that a tree refers to, in the order of their
 // numbers, which is that of their creation.
-func tableFiles(db *pebble.DB, which ...pebble.SSTablesOption) ([]tableFile, error) {
+func Tables(db *pebble.DB, which ...pebble.SSTablesOption) ([]Table, error) {
 	levels, err := db.SSTables(which...)
 	if err != nil {
-		return nil, fmt.Errorf("list tables: %w", corrupt(err))
+		return nil, fmt.Errorf("list tables: %w", damage.Wrap(err))
 	}
-	var files []tableFile
+	var files []Table
 	for _, level := range levels {
 		for i := range level {
 			number := level[i].BackingSSTNum // several tables may be parts of one file
-			files = append(files, tableFile{uint64(number), number.String() + tableSuffix, int64(level[i].Size)})
+			files = append(files, Table{uint64(number), number.String() + TableSuffix, int64(level[i].Size)})
 		}
 	}
-	slices.SortFunc(files, func(a, b tableFile) int { return cmp.Compare(a.number, b.number) })
-	return slices.CompactFunc(files, func(a, b tableFile) bool { return a.number == b.number }), nil
+	slices.SortFunc(files, func(a, b Table) int { return cmp.Compare(a.Number, b.Number) })
+	return slices.CompactFunc(files, func(a, b Table) bool { return a.Number == b.Number }), nil
 }
 
-// tableBytes returns the size of files.
-func tableBytes(files []tableFile) (n int64) {
+// TotalBytes returns the size of files.
+func TotalBytes(files []Table) (n int64) {
 	for _, f := range files {
-		n += f.bytes
+		n += f.Bytes
 	}
 	return n
 }
 
-// tableOptions returns the options to read a table directly, without a cache.
-func tableOptions(o Options) sstable.ReaderOptions {
-	p := pebbleOptions(o)
-	p.EnsureDefaults()
-	return p.MakeReaderOptions()
-}
-
-// openTable opens a table directly.
-func openTable(ctx context.Context, fsys vfs.FS, path string, o sstable.ReaderOptions) (*sstable.Reader, error) {
+// OpenTable opens a table directly.
+func OpenTable(ctx context.Context, fsys vfs.FS, path string, o sstable.ReaderOptions) (*sstable.Reader, error) {
 	f, err := fsys.Open(path)
 	if err != nil {
 		return nil, err
@@ -73,10 +68,10 @@ func readTable(ctx context.Context, f sstable.ReadableFile, o sstable.ReaderOpti
 	return r, nil
 }
 
-// verifyTable verifies the checksum of every block of a table, including blocks that no read
+// VerifyTable verifies the checksum of every block of a table, including blocks that no read
 // uses. If through is not nil, it reads the file through the result of through. An error
-// for which isFault returns false means damage.
-func verifyTable(ctx context.Context, fsys vfs.FS, path string, o sstable.ReaderOptions,
+// for which damage.IsFault returns false means damage.
+func VerifyTable(ctx context.Context, fsys vfs.FS, path string, o sstable.ReaderOptions,
 	through func(vfs.File) (sstable.ReadableFile, error),
 ) error {
 	f, err := fsys.Open(path)

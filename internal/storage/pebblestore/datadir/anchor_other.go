@@ -1,6 +1,6 @@
 //go:build !linux
 
-package pebblestore
+package datadir
 
 func (*anchor) lockDirectory() error { return nil }
 

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package pebblestore
+package datadir
 
 import "github.com/cockroachdb/pebble/v2/vfs"
 

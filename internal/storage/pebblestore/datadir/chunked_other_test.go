@@ -1,6 +1,6 @@
 //go:build !linux
 
-package pebblestore_test
+package datadir_test
 
 import "testing"
 

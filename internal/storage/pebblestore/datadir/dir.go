@@ -1,9 +1,8 @@
-package pebblestore
+package datadir
 
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path/filepath"
 	"slices"
@@ -16,87 +15,111 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir/wal"
 )
 
 const (
-	// formatFile marks a directory as a store and holds its format. While a store is
+	// FormatFile marks a directory as a store and holds its format. While a store is
 	// being created, the file is named formatFileCreating.
-	formatFile         = "PULSEGATE"
+	FormatFile         = "PULSEGATE"
 	formatFileCreating = "PULSEGATE.new"
 
-	// storeFormat is the version of keys, values and Pebble's files together. It is
+	// StoreFormat is the version of keys, values and Pebble's files together. It is
 	// incremented if an older Pulsegate cannot read what a newer one writes.
-	storeFormat = 2
+	StoreFormat = 2
 
-	// assignedFormat is that of a store that has had assignments. An older Pulsegate would
+	// AssignedFormat is that of a store that has had assignments. An older Pulsegate would
 	// ignore them, and leave those of a device that it erases, so it must not open the store.
-	// A store without them stays at storeFormat, which an older one reads.
-	assignedFormat = 3
+	// A store without them stays at StoreFormat, which an older one reads.
+	AssignedFormat = 3
 
 	maxFormatBytes = 1024
 
 	formatLine  = "pulsegate store, format "
 	formatLines = "\nThe files beside this one belong together. Please change none of them by hand.\n"
-	formatText  = formatLine + "2" + formatLines // of storeFormat
+	formatText  = formatLine + "2" + formatLines // of StoreFormat
 
-	lockFile    = "LOCK"
-	logSuffix   = ".log"
-	tableSuffix = ".sst"
+	// Other files of a store. LockFile is locked while it is open, and ErasureFile describes an
+	// unfinished erasure. No reading depends on ScrubFile, which is neither listed nor in backups.
+	LockFile    = "LOCK"
+	ErasureFile = "ERASING"
+	ScrubFile   = "SCRUB"
+
+	// CheckpointDir holds the files of a backup that is being made.
+	CheckpointDir = "checkpoint"
+
+	// PartialSuffix is the suffix of a directory to which a store is being copied.
+	PartialSuffix = ".partial"
+
+	// TableSuffix is the suffix of the tables of Pebble.
+	TableSuffix = ".sst"
+
+	// PebbleFormat is the version of Pebble's own formats. It is a number, so that a new
+	// release of Pebble does not change the format of new stores. From version 20 on, the log
+	// records how far it was synced, so that replay can distinguish a torn end from damage
+	// before it.
+	PebbleFormat pebble.FormatMajorVersion = 24
 
 	tempSuffix = ".dbtmp" // of OPTIONS while it is being written
 
-	manifestPrefix = "MANIFEST-"
-	optionsPrefix  = "OPTIONS-"
-	markerPrefix   = "marker."
+	optionsPrefix = "OPTIONS-"
+	markerPrefix  = "marker."
 
 	manifestMarkerPrefix = markerPrefix + "manifest."
 	formatMarkerPrefix   = markerPrefix + "format-version."
 )
 
 // The states of a directory.
-type directoryState int
+type state int
 
 const (
-	stateMissing  directoryState = iota
-	stateEmpty                   // without files that matter
-	stateCreating                // the creation of a store was interrupted
-	stateStore                   // a store of a version that is read
+	stateMissing  state = iota
+	stateEmpty          // without files that matter
+	stateCreating       // the creation of a store was interrupted
+	stateStore          // a store of a version that is read
 )
 
 // String returns the state as the predicate of a sentence, for errors.
-func (s directoryState) String() string {
+func (s state) String() string {
 	return [...]string{"does not exist", "is empty", "has only an unfinished store", "has a store"}[s]
 }
 
-// A directory is the locked directory of a store.
-type directory struct {
-	fs    vfs.FS
-	path  string
-	state directoryState
-	lock  *pebble.Lock // nil on a read-only file system
+// A Dir is the locked directory of a store.
+type Dir struct {
+	// FS accesses the files of this directory, even after it was moved. Path is the directory's
+	// name for it.
+	FS   vfs.FS
+	Path string
 
-	// version is the format of the store; 0: that of a new one.
-	version atomic.Int32
+	// Lock is nil on a read-only file system.
+	Lock *pebble.Lock
 
-	anchor *anchor // nil if fs is not the operating system's
+	// WasClosed is true if the store was closed cleanly before it was opened. Prepare sets it.
+	WasClosed bool
 
-	// wasClosed is true if the store was closed cleanly before it was opened.
-	wasClosed bool
+	// Clean is set when a store is closed and nothing has failed: see CloseList.
+	Clean bool
 
-	// clean is set by Store.Close if nothing has failed, and cleared if closing the
-	// tree fails. The list of a closed store is written only if it is set.
-	clean bool
+	state   state
+	version atomic.Int32 // the format of the store; 0: that of a new one
+	anchor  *anchor      // nil if FS is not the operating system's
 }
 
-// openDirectory locks the directory of a store, and creates it if existing is false. It
-// changes nothing in a directory with other files.
-func openDirectory(fsys vfs.FS, path string, readOnly, existing bool) (_ *directory, err error) {
+// File returns the path of a file in the directory.
+func (d *Dir) File(name string) string { return d.FS.PathJoin(d.Path, name) }
+
+// IsStore reports whether the directory has a store. Otherwise, one must be created in it.
+func (d *Dir) IsStore() bool { return d.state == stateStore }
+
+// Open locks the directory of a store, and creates it if existing is false. It changes nothing in a
+// directory with other files.
+func Open(fsys vfs.FS, path string, readOnly, existing bool) (_ *Dir, err error) {
 	if fsys == vfs.Default {
 		if path, err = filepath.Abs(path); err != nil {
 			return nil, err
 		}
 	}
-	d := &directory{fs: fsys, path: path}
+	d := &Dir{FS: fsys, Path: path}
 	if d.state, err = d.inspect(); err != nil {
 		return nil, err
 	}
@@ -104,18 +127,18 @@ func openDirectory(fsys vfs.FS, path string, readOnly, existing bool) (_ *direct
 		return nil, fmt.Errorf("%w: the directory %s", storage.ErrFormat, d.state)
 	}
 	if d.state == stateMissing {
-		if err := d.checkUnfinished(); err != nil {
+		if err := checkUnfinished(d.FS, d.Path); err != nil {
 			return nil, err
 		}
-		if err := d.make(); err != nil {
+		if err := Make(d.FS, d.Path); err != nil {
 			return nil, err
 		}
 	}
 	if fsys == vfs.Default {
-		if d.anchor, err = openAnchor(d.path); err != nil {
+		if d.anchor, err = openAnchor(d.Path); err != nil {
 			return nil, err
 		}
-		d.fs = d.anchor.fs()
+		d.FS = d.anchor.fs()
 	}
 	defer func() {
 		if err != nil {
@@ -123,12 +146,12 @@ func openDirectory(fsys vfs.FS, path string, readOnly, existing bool) (_ *direct
 		}
 	}()
 	// Pebble identifies locks of this process by path, so lock by path.
-	d.lock, err = pebble.LockDirectory(d.path, fsys)
+	d.Lock, err = pebble.LockDirectory(d.Path, fsys)
 	if readOnly && errors.Is(err, syscall.EROFS) {
 		return d, nil // nothing can write there
 	}
 	if err != nil {
-		return nil, lockError(d.fs.PathJoin(d.path, lockFile), err)
+		return nil, lockError(d.File(LockFile), err)
 	}
 	if d.anchor != nil {
 		if err := d.anchor.acquireLock(); err != nil {
@@ -154,8 +177,8 @@ func openDirectory(fsys vfs.FS, path string, readOnly, existing bool) (_ *direct
 // checkUnfinished returns an error if a copy to this directory is unfinished. Otherwise a
 // server that is restarted automatically after an interrupted restore would create an
 // empty store and accept readings, and the copy could not be repeated.
-func (d *directory) checkUnfinished() error {
-	_, err := d.fs.Stat(d.path + partialSuffix)
+func checkUnfinished(fsys vfs.FS, dir string) error {
+	_, err := fsys.Stat(dir + PartialSuffix)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -163,7 +186,7 @@ func (d *directory) checkUnfinished() error {
 		return err
 	}
 	return fmt.Errorf("%w: %s is an interrupted copy, or one in progress; "+
-		"repeat the move, or remove it and repeat the copy, or start without it", storage.ErrFormat, d.path+partialSuffix)
+		"repeat the move, or remove it and repeat the copy, or start without it", storage.ErrFormat, dir+PartialSuffix)
 }
 
 // lockError distinguishes a lock held by another process from a failed attempt to lock,
@@ -177,9 +200,9 @@ func lockError(file string, err error) error {
 }
 
 // Close releases the lock.
-func (d *directory) Close() (err error) {
-	if d.lock != nil {
-		err = d.lock.Close()
+func (d *Dir) Close() (err error) {
+	if d.Lock != nil {
+		err = d.Lock.Close()
 	}
 	if d.anchor != nil {
 		err = errors.Join(err, d.anchor.Close())
@@ -187,33 +210,28 @@ func (d *directory) Close() (err error) {
 	return err
 }
 
-// intact returns an error if the directory or its lock was removed or replaced.
-func (d *directory) intact() error {
+// Intact returns an error if the directory or its lock was removed or replaced.
+func (d *Dir) Intact() error {
 	if d.anchor == nil {
 		return nil
 	}
 	return d.anchor.intact()
 }
 
-// unlockedFS is a read-only file system, on which no file can be locked.
-type unlockedFS struct{ vfs.FS }
-
-func (unlockedFS) Lock(string) (io.Closer, error) { return io.NopCloser(nil), nil }
-
 // inspect returns the state of the directory, or an error if it holds other files or a
 // store of another version. It sets d.version.
-func (d *directory) inspect() (directoryState, error) {
-	names, err := d.fs.List(d.path)
+func (d *Dir) inspect() (state, error) {
+	names, err := d.FS.List(d.Path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return stateMissing, nil
 	}
 	if err != nil {
 		return 0, err
 	}
-	names = slices.DeleteFunc(names, func(n string) bool { return !matters(n) })
+	names = slices.DeleteFunc(names, func(n string) bool { return !Matters(n) })
 	slices.Sort(names)
 	switch {
-	case slices.Contains(names, formatFile):
+	case slices.Contains(names, FormatFile):
 		return stateStore, d.checkFormat(names)
 	case slices.Contains(names, formatFileCreating):
 		return stateCreating, nil
@@ -221,12 +239,12 @@ func (d *directory) inspect() (directoryState, error) {
 		return stateEmpty, nil
 	}
 	return 0, fmt.Errorf("%w: the directory is not empty (it has %s, ...), but has no file %s",
-		storage.ErrFormat, names[0], formatFile)
+		storage.ErrFormat, names[0], FormatFile)
 }
 
 // checkFormat returns an error if the store has another version.
-func (d *directory) checkFormat(names []string) error {
-	text, err := readSmallFile(d.fs, d.fs.PathJoin(d.path, formatFile), maxFormatBytes)
+func (d *Dir) checkFormat(names []string) error {
+	text, err := ReadSmall(d.FS, d.File(FormatFile), maxFormatBytes)
 	if err != nil {
 		return err
 	}
@@ -234,19 +252,19 @@ func (d *directory) checkFormat(names []string) error {
 	number, ok := strings.CutPrefix(line, formatLine)
 	version, err := strconv.Atoi(number)
 	if !ok || err != nil {
-		return fmt.Errorf("%w: %s has no version", storage.ErrFormat, formatFile)
+		return fmt.Errorf("%w: %s has no version", storage.ErrFormat, FormatFile)
 	}
-	if version == storeFormat-1 { // no release wrote it
+	if version == StoreFormat-1 { // no release wrote it
 		return fmt.Errorf("%w: %s has format %d, which this version does not read: export its readings with the version that wrote it, and import them into a new store",
-			storage.ErrFormat, formatFile, version)
+			storage.ErrFormat, FormatFile, version)
 	}
-	if version < storeFormat || version > assignedFormat {
+	if version < StoreFormat || version > AssignedFormat {
 		return fmt.Errorf("%w: %s has format %d, this version of Pulsegate reads formats %d to %d",
-			storage.ErrFormat, formatFile, version, storeFormat, assignedFormat)
+			storage.ErrFormat, FormatFile, version, StoreFormat, AssignedFormat)
 	}
 	d.version.Store(int32(version))
-	if string(text) != d.formatText() {
-		return fmt.Errorf("%w: the text of file %s was changed", storage.ErrCorrupt, formatFile)
+	if string(text) != d.FormatText() {
+		return fmt.Errorf("%w: the text of file %s was changed", storage.ErrCorrupt, FormatFile)
 	}
 	// Pebble keeps its version in the name of a file. It rejects a later version too,
 	// but its error text does not say what to do.
@@ -255,53 +273,53 @@ func (d *directory) checkFormat(names []string) error {
 			continue
 		}
 		v, err := strconv.Atoi(name[strings.LastIndexByte(name, '.')+1:])
-		if err == nil && v > int(pebbleFormat) {
+		if err == nil && v > int(PebbleFormat) {
 			return fmt.Errorf("%w: a later version of Pulsegate has used the store (Pebble format %d, this version reads up to %d)",
-				storage.ErrFormat, v, pebbleFormat)
+				storage.ErrFormat, v, PebbleFormat)
 		}
 	}
 	return nil
 }
 
-// format returns the version of the store.
-func (d *directory) format() int {
+// Format returns the version of the store.
+func (d *Dir) Format() int {
 	if v := d.version.Load(); v != 0 {
 		return int(v)
 	}
-	return storeFormat
+	return StoreFormat
 }
 
-// formatText returns the content of formatFile.
-func (d *directory) formatText() string { return formatTextOf(d.format()) }
+// FormatText returns the content of FormatFile.
+func (d *Dir) FormatText() string { return formatTextOf(d.Format()) }
 
 func formatTextOf(version int) string { return formatLine + strconv.Itoa(version) + formatLines }
 
-// upgrade makes a store of an earlier format one of the given format, durably. The list may have
-// the earlier formatFile until it is written again: see compare.
-func (d *directory) upgrade(version int) error {
-	if err := replaceFile(d.fs, d.path, formatFile, []byte(formatTextOf(version))); err != nil {
-		return fmt.Errorf("write %s: %w", formatFile, err)
+// Upgrade makes a store of an earlier format one of the given format, durably. The list may have
+// the earlier FormatFile until it is written again: see compare.
+func (d *Dir) Upgrade(version int) error {
+	if err := Replace(d.FS, d.Path, FormatFile, []byte(formatTextOf(version))); err != nil {
+		return fmt.Errorf("write %s: %w", FormatFile, err)
 	}
 	d.version.Store(int32(version))
 	return nil
 }
 
-// make creates the directory and its parents, and syncs their entries.
-func (d *directory) make() error {
+// Make creates a directory and its parents, and syncs their entries.
+func Make(fsys vfs.FS, dir string) error {
 	var parents []string
-	for p := d.fs.PathDir(d.path); ; p = d.fs.PathDir(p) {
+	for p := fsys.PathDir(dir); ; p = fsys.PathDir(p) {
 		parents = append(parents, p)
-		if _, err := d.fs.Stat(p); err == nil || p == d.fs.PathDir(p) {
+		if _, err := fsys.Stat(p); err == nil || p == fsys.PathDir(p) {
 			break
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	if err := d.fs.MkdirAll(d.path, 0o700); err != nil {
+	if err := fsys.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
 	for _, p := range parents {
-		if err := syncDir(d.fs, p); err != nil {
+		if err := SyncDir(fsys, p); err != nil {
 			return err
 		}
 	}
@@ -309,65 +327,65 @@ func (d *directory) make() error {
 }
 
 // writeFormat begins the creation of a store.
-func (d *directory) writeFormat() error {
-	if err := writeSynced(d.fs, d.fs.PathJoin(d.path, formatFileCreating), []byte(formatText)); err != nil {
+func (d *Dir) writeFormat() error {
+	if err := WriteSynced(d.FS, d.File(formatFileCreating), []byte(formatText)); err != nil {
 		return err
 	}
-	return syncDir(d.fs, d.path)
+	return SyncDir(d.FS, d.Path)
 }
 
 // startOver removes the files of an interrupted creation. Pebble does not recover from
 // all of these: after a loss of power, the name of its manifest may be missing while the
 // marker that refers to it exists. Such a store has never held readings.
-func (d *directory) startOver() error {
-	names, err := d.fs.List(d.path)
+func (d *Dir) startOver() error {
+	names, err := d.FS.List(d.Path)
 	if err != nil {
 		return err
 	}
-	names = slices.DeleteFunc(names, func(n string) bool { return !matters(n) || n == formatFileCreating })
+	names = slices.DeleteFunc(names, func(n string) bool { return !Matters(n) || n == formatFileCreating })
 	for _, name := range names {
 		if !ofCreation(name) {
 			return fmt.Errorf("%w: the creation of a store was interrupted, and the directory has another file, %s", storage.ErrFormat, name)
 		}
 	}
 	for _, name := range names {
-		if err := d.fs.Remove(d.fs.PathJoin(d.path, name)); err != nil {
+		if err := d.FS.Remove(d.File(name)); err != nil {
 			return err
 		}
 	}
-	return syncDir(d.fs, d.path)
+	return SyncDir(d.FS, d.Path)
 }
 
 // ofCreation reports whether a file of this name is made in the creation of a store.
 // Tables are not.
 func ofCreation(name string) bool {
-	for _, prefix := range []string{manifestPrefix, optionsPrefix, markerPrefix, "temporary."} {
+	for _, prefix := range []string{wal.ManifestPrefix, optionsPrefix, markerPrefix, "temporary."} {
 		if strings.HasPrefix(name, prefix) {
 			return true
 		}
 	}
 	name = strings.TrimSuffix(name, newSuffix)
-	return strings.HasSuffix(name, logSuffix) || name == checksumsFile || name == listedFile
+	return strings.HasSuffix(name, wal.LogSuffix) || name == ChecksumsFile || name == ListedFile
 }
 
-// matters reports whether a file keeps a directory from being empty. The lock does not, nor
+// Matters reports whether a file keeps a directory from being empty. The lock does not, nor
 // does lost+found, which mkfs makes at the root of a file system.
-func matters(name string) bool { return name != lockFile && name != "lost+found" }
+func Matters(name string) bool { return name != LockFile && name != "lost+found" }
 
-// created ends the creation of a store, once Pebble's files exist. From then on, missing
+// Created ends the creation of a store, once Pebble's files exist. From then on, missing
 // files are damage.
-func (d *directory) created() error {
+func (d *Dir) Created() error {
 	if d.state == stateStore {
 		return nil
 	}
-	if err := replaceFile(d.fs, d.path, listedFile, []byte(listedText)); err != nil {
+	if err := Replace(d.FS, d.Path, ListedFile, []byte(ListedText)); err != nil {
 		return fmt.Errorf("create store: %w", err)
 	}
-	from, to := d.fs.PathJoin(d.path, formatFileCreating), d.fs.PathJoin(d.path, formatFile)
-	if err := d.fs.Rename(from, to); err != nil {
+	from, to := d.File(formatFileCreating), d.File(FormatFile)
+	if err := d.FS.Rename(from, to); err != nil {
 		return fmt.Errorf("create store: %w", err)
 	}
-	if err := syncDir(d.fs, d.path); err != nil {
+	if err := SyncDir(d.FS, d.Path); err != nil {
 		return fmt.Errorf("create store: %w", err)
 	}
 	d.state = stateStore
@@ -376,15 +394,15 @@ func (d *directory) created() error {
 
 // checkReplaySpace returns an error that wraps storage.ErrDiskLow if there is not enough space
 // to write the log to tables: Pebble would retry forever.
-func (d *directory) checkReplaySpace(minFreeBytes int64) error {
+func checkReplaySpace(fsys vfs.FS, dir string, minFreeBytes int64) error {
 	if minFreeBytes < 0 {
 		return nil
 	}
-	usage, err := d.fs.GetDiskUsage(d.path)
+	usage, err := fsys.GetDiskUsage(dir)
 	if err != nil {
 		return nil // unknown: try
 	}
-	logs, err := logBytes(d.fs, d.path)
+	logs, err := LogBytes(fsys, dir)
 	if err != nil {
 		return err
 	}
@@ -398,15 +416,15 @@ func (d *directory) checkReplaySpace(minFreeBytes int64) error {
 		storage.ErrDiskLow, usage.AvailBytes, need)
 }
 
-// logBytes returns the size of all log files in a directory.
-func logBytes(fsys vfs.FS, path string) (uint64, error) {
+// LogBytes returns the size of all log files in a directory.
+func LogBytes(fsys vfs.FS, path string) (uint64, error) {
 	names, err := fsys.List(path)
 	if err != nil {
 		return 0, err
 	}
 	var n uint64
 	for _, name := range names {
-		if !strings.HasSuffix(name, logSuffix) {
+		if !strings.HasSuffix(name, wal.LogSuffix) {
 			continue
 		}
 		info, err := fsys.Stat(fsys.PathJoin(path, name))
@@ -420,12 +438,12 @@ func logBytes(fsys vfs.FS, path string) (uint64, error) {
 
 // removeUnfinished removes unfinished files of the previous process: small files that were not
 // yet renamed, and the checkpoint of a backup.
-func (d *directory) removeUnfinished() error {
-	for _, name := range []string{formatFile, checksumsFile, listedFile, erasureFile, scrubFile} {
-		err := d.fs.Remove(d.fs.PathJoin(d.path, name+newSuffix))
+func removeUnfinished(fsys vfs.FS, dir string) error {
+	for _, name := range []string{FormatFile, ChecksumsFile, ListedFile, ErasureFile, ScrubFile} {
+		err := fsys.Remove(fsys.PathJoin(dir, name+newSuffix))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	return d.fs.RemoveAll(d.fs.PathJoin(d.path, checkpointDir))
+	return fsys.RemoveAll(fsys.PathJoin(dir, CheckpointDir))
 }

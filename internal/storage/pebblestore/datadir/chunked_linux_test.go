@@ -1,4 +1,4 @@
-package pebblestore_test
+package datadir_test
 
 import (
 	"os"

@@ -1,4 +1,4 @@
-package pebblestore
+package wal
 
 import (
 	"encoding/binary"
@@ -21,7 +21,7 @@ import (
 // record, first part, middle part, last part. The checksum is CRC-32C, rotated and with a
 // constant added.
 const (
-	journalBlockBytes   = 32 << 10
+	BlockBytes          = 32 << 10 // chunks do not cross blocks
 	minChunkHeaderBytes = 7
 
 	// A closed log ends with the header of an empty chunk of kind 5, with the number of
@@ -29,8 +29,8 @@ const (
 	endMarkBytes = 11
 )
 
-// A chunkFormat reads the chunks of one journal.
-type chunkFormat struct {
+// A Format reads the chunks of one journal.
+type Format struct {
 	families []chunkFamily
 	number   uint32 // the log's number
 }
@@ -48,18 +48,22 @@ var (
 	logFamilies      = []chunkFamily{{5, 11, true}, {9, 19, true}}
 )
 
-func manifestChunks() chunkFormat { return chunkFormat{families: manifestFamilies} }
+// Manifest returns the format of manifests.
+func Manifest() Format { return Format{families: manifestFamilies} }
 
-func logChunks(number uint32) chunkFormat {
-	return chunkFormat{families: logFamilies, number: number}
-}
+// Log returns the format of the log with a number. Files of logs are reused: the number
+// distinguishes old chunks.
+func Log(number uint32) Format { return Format{families: logFamilies, number: number} }
 
 // maxHeaderBytes returns the length of the longest header.
-func (c chunkFormat) maxHeaderBytes() int { return c.families[len(c.families)-1].headerBytes }
+func (c Format) maxHeaderBytes() int { return c.families[len(c.families)-1].headerBytes }
 
-// chunk returns the size of the chunk at the start of b, or 0 if b does not start with a
+// Chunk returns the size of the chunk at the start of b, or 0 if b does not start with a
 // valid chunk of this journal.
-func (c chunkFormat) chunk(b []byte) int {
+func (c Format) Chunk(b []byte) int {
+	if len(b) < minChunkHeaderBytes {
+		return 0
+	}
 	for _, f := range c.families {
 		if b[6]-f.whole >= 4 || len(b) < f.headerBytes || c.wrongNumberBits(f, b) > 0 {
 			continue
@@ -73,17 +77,17 @@ func (c chunkFormat) chunk(b []byte) int {
 }
 
 // startsRecord reports whether b starts with the first chunk of a record.
-func (c chunkFormat) startsRecord(b []byte) bool {
+func (c Format) startsRecord(b []byte) bool {
 	for _, f := range c.families {
 		if b[6] == f.whole || b[6] == f.whole+1 {
-			return c.chunk(b) > 0
+			return c.Chunk(b) > 0
 		}
 	}
 	return false
 }
 
-// endsRecord reports whether b starts with the last chunk of a record.
-func (c chunkFormat) endsRecord(b []byte) bool {
+// EndsRecord reports whether b starts with the last chunk of a record.
+func (c Format) EndsRecord(b []byte) bool {
 	for _, f := range c.families {
 		if b[6] == f.whole || b[6] == f.whole+3 {
 			return true
@@ -93,14 +97,14 @@ func (c chunkFormat) endsRecord(b []byte) bool {
 }
 
 // isEndMark reports whether b starts with the end mark of a closed log.
-func (c chunkFormat) isEndMark(b []byte) bool {
+func (c Format) isEndMark(b []byte) bool {
 	f := c.families[0]
 	return f.numbered && len(b) >= endMarkBytes && b[6] == f.whole && isZero(b[:6]) &&
 		binary.LittleEndian.Uint32(b[7:]) == c.number+1
 }
 
 // wrongNumberBits returns the number of wrong bits in the log's number.
-func (c chunkFormat) wrongNumberBits(f chunkFamily, b []byte) int {
+func (c Format) wrongNumberBits(f chunkFamily, b []byte) int {
 	if !f.numbered {
 		return 0
 	}
@@ -109,7 +113,7 @@ func (c chunkFormat) wrongNumberBits(f chunkFamily, b []byte) int {
 
 // oneBitOff reports whether b, which does not start with a valid chunk, would do so with
 // one bit flipped.
-func (c chunkFormat) oneBitOff(b []byte) bool {
+func (c Format) oneBitOff(b []byte) bool {
 	for _, f := range c.families {
 		if len(b) < f.headerBytes {
 			continue
@@ -169,6 +173,7 @@ func oneBitOff(b []byte, headerBytes, wrong int) bool {
 // castagnoli is the table of CRC-32C. It must not be modified.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
+// checksum returns the CRC-32C of b.
 func checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 
 // storedChecksum returns the unmasked checksum in a header.
@@ -189,20 +194,20 @@ func isZero(b []byte) bool {
 	return true
 }
 
-// A batchReader reads the batches of a log, with those that were in its file before the file was
+// A BatchReader reads the batches of a log, with those that were in its file before the file was
 // reused, as far as they are not overwritten.
-type batchReader struct {
+type BatchReader struct {
 	batch  []byte // its parts so far
 	number uint32 // of the log; 0: no batch has begun
 }
 
-// block reads the next block. It calls found for each batch that ends there, and returns true
+// Block reads the next block. It calls found for each batch that ends there, and returns true
 // when found does.
-func (r *batchReader) block(b []byte, found func(batch []byte) bool) bool {
+func (r *BatchReader) Block(b []byte, found func(batch []byte) bool) bool {
 	for pos := 0; len(b)-pos >= endMarkBytes; {
 		chunk := b[pos:]
-		c := logChunks(binary.LittleEndian.Uint32(chunk[7:]))
-		size := c.chunk(chunk)
+		c := Log(binary.LittleEndian.Uint32(chunk[7:]))
+		size := c.Chunk(chunk)
 		if size == 0 {
 			pos++ // it may be the middle of an overwritten chunk
 			continue
@@ -215,7 +220,7 @@ func (r *batchReader) block(b []byte, found func(batch []byte) bool) bool {
 			continue
 		}
 		r.batch = append(r.batch, chunk[c.headerBytes(chunk):size]...)
-		if c.endsRecord(chunk) {
+		if c.EndsRecord(chunk) {
 			r.number = 0
 			if found(r.batch) {
 				return true
@@ -226,7 +231,7 @@ func (r *batchReader) block(b []byte, found func(batch []byte) bool) bool {
 }
 
 // headerBytes returns the length of the header of a valid chunk.
-func (c chunkFormat) headerBytes(b []byte) int {
+func (c Format) headerBytes(b []byte) int {
 	for _, f := range c.families {
 		if b[6]-f.whole < 4 {
 			return f.headerBytes

@@ -1,4 +1,4 @@
-package pebblestore
+package datadir
 
 import (
 	"github.com/cockroachdb/pebble/v2/vfs"

@@ -1,4 +1,4 @@
-package pebblestore
+package datadir
 
 import (
 	"errors"
@@ -8,18 +8,18 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// chunkBytes is the size of the reads of a chunkedFile.
+// chunkBytes is the size of the reads of a ChunkedFile.
 const chunkBytes = 256 << 10
 
 // directAlign divides the offsets and lengths of direct reads. No common device has larger
 // sectors.
 const directAlign = 4 << 10
 
-// A chunkedFile reads a file in large chunks.
+// A ChunkedFile reads a file in large chunks.
 //
 // Where possible, it bypasses the page cache: verifying the cached copy would prove nothing
 // about the disk, and filling the cache with cold tables would evict what readers use.
-type chunkedFile struct {
+type ChunkedFile struct {
 	vfs.File
 	before func(n int64) error // called before each read of n bytes
 	bytes  int64               // size of the file
@@ -30,9 +30,9 @@ type chunkedFile struct {
 	at    int64
 }
 
-// newChunkedFile returns a chunkedFile that reads f, and closes it when it is closed. The file
+// NewChunkedFile returns a ChunkedFile that reads f, and closes it when it is closed. The file
 // may grow, but not change.
-func newChunkedFile(f vfs.File, before func(n int64) error) (*chunkedFile, error) {
+func NewChunkedFile(f vfs.File, before func(n int64) error) (*ChunkedFile, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
@@ -40,10 +40,11 @@ func newChunkedFile(f vfs.File, before func(n int64) error) (*chunkedFile, error
 	// Go allocates buffers of this size at page boundaries, which is all the alignment that
 	// direct reads need. Should that change, they fail and fill falls back to buffered ones.
 	chunk := make([]byte, 0, chunkBytes+directAlign)
-	return &chunkedFile{File: f, before: before, bytes: info.Size(), direct: setDirect(f, true), chunk: chunk}, nil
+	return &ChunkedFile{File: f, before: before, bytes: info.Size(), direct: setDirect(f, true), chunk: chunk}, nil
 }
 
-func (f *chunkedFile) ReadAt(p []byte, offset int64) (n int, err error) {
+// ReadAt implements io.ReaderAt.
+func (f *ChunkedFile) ReadAt(p []byte, offset int64) (n int, err error) {
 	for n < len(p) {
 		from := offset + int64(n) - f.at
 		if from < 0 || from >= int64(len(f.chunk)) {
@@ -58,7 +59,7 @@ func (f *chunkedFile) ReadAt(p []byte, offset int64) (n int, err error) {
 }
 
 // fill reads a chunk that contains the byte at offset.
-func (f *chunkedFile) fill(offset int64) error {
+func (f *ChunkedFile) fill(offset int64) error {
 	if offset < 0 || offset >= f.bytes {
 		return io.EOF
 	}

@@ -1,4 +1,4 @@
-package pebblestore
+package datadir
 
 import (
 	"bytes"
@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir/wal"
 )
 
 // # Why there is a list of files
@@ -47,37 +48,37 @@ import (
 //	          be in tables yet
 //
 // Each state is durable before a file changes in a way that the previous state does not
-// allow, so a list is never wrong. The files are compared with the list by [Open] before
-// it changes anything, by [Check], and before a copy is made; see verify.go. lister.go
+// allow, so a list is never wrong. The files are compared with the list before a start
+// changes anything, by a check, and before a copy is made; see compare.go. An openList
 // maintains the list of an open store.
 //
 // The file LISTED marks a store that has a list, so that a missing list is always noticed.
 // If both are removed, a start checks what it can without a list. For the reasons see
 // docs/adr/0015-list-of-files.md.
 const (
-	checksumsFile   = "CHECKSUMS"
+	ChecksumsFile   = "CHECKSUMS"
 	checksumsHeader = "pulsegate checksums "
 
-	listedFile = "LISTED"
-	listedText = "The files of this store are listed in CHECKSUMS. If that is missing, files were lost.\n"
+	ListedFile = "LISTED"
+	ListedText = "The files of this store are listed in CHECKSUMS. If that is missing, files were lost.\n"
 
 	// maxChecksumsBytes bounds the size of a list that is read. A list has about 30
 	// bytes for each table, and a store of 1 TiB may have half a million tables.
 	maxChecksumsBytes = 64 << 20
 )
 
-// A listState determines which files a list has.
-type listState string
+// A ListState determines which files a list has.
+type ListState string
 
 const (
-	listOpening listState = "opening"
-	listOpen    listState = "open"
-	listClosed  listState = "closed"
-	listBackup  listState = "backup"
+	ListOpening ListState = "opening"
+	ListOpen    ListState = "open"
+	ListClosed  ListState = "closed"
+	ListBackup  ListState = "backup"
 )
 
-// complete reports whether the list has every file, in its current form.
-func (s listState) complete() bool { return s == listClosed || s == listBackup }
+// Complete reports whether the list has every file, in its current form.
+func (s ListState) Complete() bool { return s == ListClosed || s == ListBackup }
 
 // A listKind is the kind of a line of a list.
 type listKind string
@@ -88,44 +89,45 @@ const (
 	kindLeast listKind = "least"
 )
 
-// A listLine is the line of a file in a list.
-type listLine struct {
-	kind  listKind
-	name  string
-	bytes int64
-	sum   uint32 // of kindSum
+// A Line is the line of a file in a list.
+type Line struct {
+	Name  string
+	Bytes int64
+
+	kind listKind
+	sum  uint32 // of kindSum
 }
 
-// A fileList is the content of CHECKSUMS.
-type fileList struct {
-	state listState
-	files []listLine // sorted by name
+// A List is the content of CHECKSUMS.
+type List struct {
+	State ListState
+	Files []Line // sorted by name
 }
 
 const listVersion = 2
 
-// text returns the content of the file.
-func (l *fileList) text() []byte {
-	b := fmt.Appendf(nil, "%s%d %s\n", checksumsHeader, listVersion, l.state)
-	for _, f := range l.files {
+// Text returns the content of the file.
+func (l *List) Text() []byte {
+	b := fmt.Appendf(nil, "%s%d %s\n", checksumsHeader, listVersion, l.State)
+	for _, f := range l.Files {
 		b = append(b, f.kind...)
 		if f.kind == kindSum {
 			b = fmt.Appendf(b, " %08x", f.sum)
 		}
-		b = fmt.Appendf(b, " %d %s\n", f.bytes, f.name)
+		b = fmt.Appendf(b, " %d %s\n", f.Bytes, f.Name)
 	}
-	return fmt.Appendf(b, "end %08x\n", checksum(b))
+	return fmt.Appendf(b, "end %08x\n", Checksum(b))
 }
 
-// parseList parses a text that fileList.text has returned. Any other text is damaged.
-func parseList(text []byte) (*fileList, error) {
-	l := &fileList{}
+// parseList parses a text that List.Text has returned. Any other text is damaged.
+func parseList(text []byte) (*List, error) {
+	l := &List{}
 	lines := strings.SplitAfter(string(text), "\n")
 	head, ok := strings.CutPrefix(lines[0], checksumsHeader)
 	version, state, _ := strings.Cut(strings.TrimSuffix(head, "\n"), " ")
-	l.state = listState(state)
-	states := []listState{listOpen, listClosed, listBackup, listOpening}
-	if !ok || len(lines) < 3 || parseDigits(version) != listVersion || !slices.Contains(states, l.state) {
+	l.State = ListState(state)
+	states := []ListState{ListOpen, ListClosed, ListBackup, ListOpening}
+	if !ok || len(lines) < 3 || parseDigits(version) != listVersion || !slices.Contains(states, l.State) {
 		return nil, errDamagedList
 	}
 	for _, line := range lines[1 : len(lines)-2] {
@@ -133,19 +135,19 @@ func parseList(text []byte) (*fileList, error) {
 		if !ok {
 			return nil, errDamagedList
 		}
-		l.files = append(l.files, f)
+		l.Files = append(l.Files, f)
 	}
 	// This also verifies the last line, and rejects other spellings of the same list.
-	if !bytes.Equal(l.text(), text) {
+	if !bytes.Equal(l.Text(), text) {
 		return nil, errDamagedList
 	}
 	return l, nil
 }
 
-var errDamagedList = fmt.Errorf("%w: file %s is damaged", storage.ErrCorrupt, checksumsFile)
+var errDamagedList = fmt.Errorf("%w: file %s is damaged", storage.ErrCorrupt, ChecksumsFile)
 
 // parseLine parses a line.
-func parseLine(line string) (f listLine, ok bool) {
+func parseLine(line string) (f Line, ok bool) {
 	kind, rest, _ := strings.Cut(line, " ")
 	f.kind = listKind(kind)
 	switch f.kind {
@@ -162,8 +164,8 @@ func parseLine(line string) (f listLine, ok bool) {
 		return f, false
 	}
 	size, name, _ := strings.Cut(rest, " ")
-	f.bytes, f.name = parseDigits(size), name
-	return f, f.bytes >= 0 && f.name != ""
+	f.Bytes, f.Name = parseDigits(size), name
+	return f, f.Bytes >= 0 && f.Name != ""
 }
 
 // parseDigits returns a decimal number, or -1.
@@ -176,21 +178,21 @@ func parseDigits(text string) int64 {
 }
 
 // find returns the line of a file, or nil if there is none.
-func (l *fileList) find(name string) *listLine {
-	for i := range l.files {
-		if l.files[i].name == name {
-			return &l.files[i]
+func (l *List) find(name string) *Line {
+	for i := range l.Files {
+		if l.Files[i].Name == name {
+			return &l.Files[i]
 		}
 	}
 	return nil
 }
 
 // readList returns the list of a directory, or nil if it has none.
-func readList(fsys vfs.FS, dir string) (*fileList, error) {
-	path := fsys.PathJoin(dir, checksumsFile)
-	text, err := readSmallFile(fsys, path, maxChecksumsBytes)
+func readList(fsys vfs.FS, dir string) (*List, error) {
+	path := fsys.PathJoin(dir, ChecksumsFile)
+	text, err := ReadSmall(fsys, path, maxChecksumsBytes)
 	if err == nil {
-		var l *fileList
+		var l *List
 		if l, err = parseList(text); err == nil {
 			return l, nil
 		}
@@ -201,32 +203,32 @@ func readList(fsys vfs.FS, dir string) (*fileList, error) {
 	return nil, err
 }
 
-// isStoreFile reports whether a file belongs to a store and is neither its lock nor its
+// IsStoreFile reports whether a file belongs to a store and is neither its lock nor its
 // list.
-func isStoreFile(name string) bool {
-	if name == formatFile || name == erasureFile || name == listedFile || isTable(name) || isLogName(name) {
+func IsStoreFile(name string) bool {
+	if name == FormatFile || name == ErasureFile || name == ListedFile || isTable(name) || isLogName(name) {
 		return true
 	}
-	return strings.HasPrefix(name, manifestPrefix) || strings.HasPrefix(name, optionsPrefix) || strings.HasPrefix(name, markerPrefix)
+	return strings.HasPrefix(name, wal.ManifestPrefix) || strings.HasPrefix(name, optionsPrefix) || strings.HasPrefix(name, markerPrefix)
 }
 
-func isTable(name string) bool { return strings.HasSuffix(name, tableSuffix) }
+func isTable(name string) bool { return strings.HasSuffix(name, TableSuffix) }
 
 func isLogName(name string) bool {
-	_, ok := logNumber(name)
+	_, ok := wal.LogNumber(name)
 	return ok
 }
 
-// listFiles returns a list of all files in a directory that does not change.
-func listFiles(fsys vfs.FS, dir string, state listState) (*fileList, error) {
+// ListFiles returns a list of all files in a directory that does not change.
+func ListFiles(fsys vfs.FS, dir string, state ListState) (*List, error) {
 	names, err := fsys.List(dir)
 	if err != nil {
 		return nil, err
 	}
 	slices.Sort(names)
-	l := &fileList{state: state}
+	l := &List{State: state}
 	for _, name := range names {
-		if !isStoreFile(name) {
+		if !IsStoreFile(name) {
 			continue
 		}
 		read := sumFile
@@ -237,69 +239,69 @@ func listFiles(fsys vfs.FS, dir string, state listState) (*fileList, error) {
 		if err != nil {
 			return nil, err
 		}
-		l.files = append(l.files, f)
+		l.Files = append(l.Files, f)
 	}
 	return l, nil
 }
 
 // sizeFile returns the line of a table.
-func sizeFile(fsys vfs.FS, dir, name string) (listLine, error) {
+func sizeFile(fsys vfs.FS, dir, name string) (Line, error) {
 	info, err := fsys.Stat(fsys.PathJoin(dir, name))
 	if err != nil {
-		return listLine{}, err
+		return Line{}, err
 	}
-	return listLine{kind: kindBytes, name: name, bytes: info.Size()}, nil
+	return Line{kind: kindBytes, Name: name, Bytes: info.Size()}, nil
 }
 
 // sumFile reads a file and returns its line.
-func sumFile(fsys vfs.FS, dir, name string) (listLine, error) {
+func sumFile(fsys vfs.FS, dir, name string) (Line, error) {
 	f, err := fsys.Open(fsys.PathJoin(dir, name), vfs.SequentialReadsOption)
 	if err != nil {
-		return listLine{}, err
+		return Line{}, err
 	}
 	h := crc32.New(castagnoli)
 	n, err := io.Copy(h, f)
 	if err != nil {
-		return listLine{}, joinClose(fmt.Errorf("read %s: %w", name, err), f)
+		return Line{}, joinClose(fmt.Errorf("read %s: %w", name, err), f)
 	}
-	return listLine{kind: kindSum, name: name, bytes: n, sum: h.Sum32()}, f.Close()
+	return Line{kind: kindSum, Name: name, Bytes: n, sum: h.Sum32()}, f.Close()
 }
 
 // textFile returns the line of a file that holds text.
-func textFile(name, text string) listLine {
-	return listLine{kind: kindSum, name: name, bytes: int64(len(text)), sum: checksum([]byte(text))}
+func textLine(name, text string) Line {
+	return Line{kind: kindSum, Name: name, Bytes: int64(len(text)), sum: Checksum([]byte(text))}
 }
 
-// writeList replaces the list of a directory, durably.
-func (d *directory) writeList(l *fileList) error {
-	slices.SortFunc(l.files, func(a, b listLine) int { return strings.Compare(a.name, b.name) })
-	if err := replaceFile(d.fs, d.path, checksumsFile, l.text()); err != nil {
-		return fmt.Errorf("write %s: %w", checksumsFile, err)
+// Write replaces the list of a directory, durably.
+func (l *List) Write(fsys vfs.FS, dir string) error {
+	slices.SortFunc(l.Files, func(a, b Line) int { return strings.Compare(a.Name, b.Name) })
+	if err := Replace(fsys, dir, ChecksumsFile, l.Text()); err != nil {
+		return fmt.Errorf("write %s: %w", ChecksumsFile, err)
 	}
 	return nil
 }
 
 // beginOpening writes a list with the state opening. l is the verified list, or nil.
-func (d *directory) beginOpening(l *fileList) (err error) {
-	if l == nil || l.state == listOpen {
+func (d *Dir) beginOpening(l *List) (err error) {
+	if l == nil || l.State == ListOpen {
 		before := l
-		if l, err = listFiles(d.fs, d.path, listOpening); err != nil {
+		if l, err = ListFiles(d.FS, d.Path, ListOpening); err != nil {
 			return err
 		}
 		// Leave out tables and other files that may be removed and that were not
 		// listed: their correct content is unknown here.
-		l.files = slices.DeleteFunc(l.files, func(f listLine) bool {
-			return mayBeRemoved(f.name) && (before == nil || before.find(f.name) == nil)
+		l.Files = slices.DeleteFunc(l.Files, func(f Line) bool {
+			return mayBeRemoved(f.Name) && (before == nil || before.find(f.Name) == nil)
 		})
 	}
-	l.state = listOpening
-	if err := d.writeList(l); err != nil {
+	l.State = ListOpening
+	if err := l.Write(d.FS, d.Path); err != nil {
 		return err
 	}
-	if l.find(listedFile) != nil {
+	if l.find(ListedFile) != nil {
 		return nil
 	}
-	return replaceFile(d.fs, d.path, listedFile, []byte(listedText))
+	return Replace(d.FS, d.Path, ListedFile, []byte(ListedText))
 }
 
 // mayBeRemoved reports whether a file may be removed while a store is being opened. Manifests are
@@ -308,26 +310,24 @@ func mayBeRemoved(name string) bool {
 	return isTable(name) || strings.HasPrefix(name, optionsPrefix) || strings.HasPrefix(name, markerPrefix)
 }
 
-// A listCloser writes the list of a store that was closed cleanly. It is closed after the
-// tree.
-type listCloser struct{ *directory }
-
-func (c listCloser) Close() error {
-	if !c.clean {
+// CloseList writes the list of a store that was closed cleanly. It must be called after the tree
+// was closed.
+func (d *Dir) CloseList() error {
+	if !d.Clean {
 		return nil
 	}
-	if err := c.intact(); err != nil {
+	if err := d.Intact(); err != nil {
 		return err
 	}
 	// Files that Pebble has removed must not reappear after a crash that keeps the list: a
 	// file that is not in the list of a closed store is damage. TestCrashWhileOpening
 	// checks it.
-	if err := syncDir(c.fs, c.path); err != nil {
+	if err := SyncDir(d.FS, d.Path); err != nil {
 		return fmt.Errorf("sync directory: %w", err)
 	}
-	l, err := listFiles(c.fs, c.path, listClosed)
+	l, err := ListFiles(d.FS, d.Path, ListClosed)
 	if err != nil {
 		return fmt.Errorf("list files: %w", err)
 	}
-	return c.writeList(l)
+	return l.Write(d.FS, d.Path)
 }

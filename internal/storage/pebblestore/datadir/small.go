@@ -1,7 +1,9 @@
-package pebblestore
+package datadir
 
 import (
+	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -9,8 +11,8 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
-// readSmallFile returns the content of a file of at most maxBytes.
-func readSmallFile(fsys vfs.FS, path string, maxBytes int64) ([]byte, error) {
+// ReadSmall returns the content of a file of at most maxBytes.
+func ReadSmall(fsys vfs.FS, path string, maxBytes int64) ([]byte, error) {
 	f, err := fsys.Open(path)
 	if err != nil {
 		return nil, err
@@ -28,19 +30,20 @@ func readSmallFile(fsys vfs.FS, path string, maxBytes int64) ([]byte, error) {
 // newSuffix is the suffix of a file that is being written.
 const newSuffix = ".new"
 
-// replaceFile writes a small file atomically and durably.
-func replaceFile(fsys vfs.FS, dir, name string, text []byte) error {
+// Replace writes a small file atomically and durably.
+func Replace(fsys vfs.FS, dir, name string, text []byte) error {
 	path := fsys.PathJoin(dir, name)
-	if err := writeSynced(fsys, path+newSuffix, text); err != nil {
+	if err := WriteSynced(fsys, path+newSuffix, text); err != nil {
 		return err
 	}
 	if err := fsys.Rename(path+newSuffix, path); err != nil {
 		return err
 	}
-	return syncDir(fsys, dir)
+	return SyncDir(fsys, dir)
 }
 
-func writeSynced(fsys vfs.FS, path string, text []byte) error {
+// WriteSynced creates a file with a text, and syncs it, but not its directory.
+func WriteSynced(fsys vfs.FS, path string, text []byte) error {
 	f, err := fsys.Create(path, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return err
@@ -54,8 +57,8 @@ func writeSynced(fsys vfs.FS, path string, text []byte) error {
 	return f.Close()
 }
 
-// syncDir makes the entries of a directory durable.
-func syncDir(fsys vfs.FS, path string) error {
+// SyncDir makes the entries of a directory durable.
+func SyncDir(fsys vfs.FS, path string) error {
 	dir, err := fsys.OpenDir(path)
 	if err != nil {
 		return err
@@ -65,3 +68,12 @@ func syncDir(fsys vfs.FS, path string) error {
 	}
 	return dir.Close()
 }
+
+// castagnoli is the table of CRC-32C. It must not be modified.
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Checksum returns the CRC-32C of b.
+func Checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
+
+// joinClose closes c and returns err joined with the error of Close.
+func joinClose(err error, c io.Closer) error { return errors.Join(err, c.Close()) }

@@ -1,4 +1,4 @@
-package pebblestore_test
+package datadir_test
 
 import (
 	"bytes"
@@ -10,7 +10,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
 )
 
 // TestChunkedFile reads files with lengths around multiples of a sector and of a chunk, on a
@@ -28,14 +28,16 @@ func TestChunkedFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		mem := vfs.NewMem()
-		writeFile(t, mem, "file", string(want))
+		if err := datadir.WriteSynced(mem, "file", want); err != nil {
+			t.Fatal(err)
+		}
 		for _, at := range []struct {
 			fs   vfs.FS
 			name string
 		}{{vfs.Default, name}, {mem, "file"}} {
 			requested := int64(0)
 			before := func(n int64) error { requested += n; return nil }
-			got, direct, err := pebblestore.ReadChunked(at.fs, at.name, size, before)
+			got, direct, err := readChunked(at.fs, at.name, size, before)
 			if err != nil || !bytes.Equal(got, want) {
 				t.Errorf("%d bytes, direct %t: wrong content, or error %v", size, direct, err)
 			}
@@ -45,13 +47,33 @@ func TestChunkedFile(t *testing.T) {
 			if supported := at.fs == vfs.Default && directIO(t, name); direct != supported {
 				t.Errorf("%d bytes: direct is %t, want %t", size, direct, supported)
 			}
-			if _, _, err := pebblestore.ReadChunked(at.fs, at.name, size+1, before); !errors.Is(err, io.EOF) {
+			if _, _, err := readChunked(at.fs, at.name, size+1, before); !errors.Is(err, io.EOF) {
 				t.Errorf("%d bytes: reading one more returns %v, want EOF", size, err)
 			}
 			stop := errors.New("stop")
-			if _, _, err := pebblestore.ReadChunked(at.fs, at.name, size, func(int64) error { return stop }); !errors.Is(err, stop) {
+			if _, _, err := readChunked(at.fs, at.name, size, func(int64) error { return stop }); !errors.Is(err, stop) {
 				t.Errorf("%d bytes: %v, want the error of before", size, err)
 			}
 		}
 	}
+}
+
+// readChunked reads a file like the scrub, and reports whether all reads bypassed the page
+// cache. before is called before each read.
+func readChunked(fs vfs.FS, path string, bytes int, before func(n int64) error) (_ []byte, direct bool, err error) {
+	f, err := fs.Open(path)
+	if err != nil {
+		return nil, false, err
+	}
+	c, err := datadir.NewChunkedFile(f, before)
+	if err != nil {
+		return nil, false, errors.Join(err, f.Close())
+	}
+	b := make([]byte, bytes)
+	for n := 0; n < bytes && err == nil; { // like blocks of a table, in pieces of many lengths
+		var m int
+		m, err = c.ReadAt(b[n:min(bytes, n+1+n%5000)], int64(n))
+		n += m
+	}
+	return b, c.Direct(), errors.Join(err, c.Close())
 }

@@ -1,4 +1,4 @@
-package pebblestore
+package datadir
 
 import (
 	"errors"
@@ -26,7 +26,7 @@ import (
 //
 // The directory at the path is compared with the open one before a sync of the log is
 // acknowledged, before a file is created, and periodically. If the directory was moved,
-// or LOCK replaced, the store accepts no further group and calls Options.OnFatal. Everything
+// or LOCK replaced, Intact and the writing methods of FS return an error. Everything
 // acknowledged is in the open directory.
 //
 // Other systems have only the comparison. Between two comparisons, a table written in
@@ -62,7 +62,7 @@ func (a *anchor) acquireLock() (err error) {
 	if err := a.lockDirectory(); err != nil {
 		return fmt.Errorf("%w, which holds the lock on %s", storage.ErrLocked, a.path)
 	}
-	a.lock, err = os.Stat(filepath.Join(a.path, lockFile))
+	a.lock, err = os.Stat(filepath.Join(a.path, LockFile))
 	if err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (a *anchor) intact() error {
 	case err != nil || a.lock == nil:
 		return nil
 	}
-	path := filepath.Join(a.path, lockFile)
+	path := filepath.Join(a.path, LockFile)
 	lock, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(lock, a.lock) {
 		return fmt.Errorf("%w: %s was removed or replaced", errMoved, path)

@@ -1,0 +1,71 @@
+// Package damage tells damage of stored data from errors of the operating system.
+//
+// # Promise
+//
+// An error that wraps storage.ErrCorrupt means that stored bytes are not what was written. The error
+// of a failing disk, or of a limit, does not: it may be temporary, and is returned unchanged.
+//
+// # Not here
+//
+// What is done about either: that differs from caller to caller.
+package damage
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"syscall"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+)
+
+// Wrap wraps Pebble's errors about damage with storage.ErrCorrupt and the file's name.
+func Wrap(err error) error {
+	if err == nil || IsFault(err) || !pebble.IsCorruptionError(err) || errors.Is(err, storage.ErrCorrupt) {
+		return err
+	}
+	if info := pebble.ExtractDataCorruptionInfo(err); info != nil {
+		return fmt.Errorf("%w: file %s: %s", storage.ErrCorrupt, info.Path, FirstLine(err))
+	}
+	return fmt.Errorf("%w: %s", storage.ErrCorrupt, FirstLine(err)+details(err))
+}
+
+// IsFault reports whether err is an error of the operating system, such as that of a
+// failing disk or of a limit. It is not damage of stored data. A missing file is damage,
+// and not a fault.
+func IsFault(err error) bool {
+	var errno syscall.Errno
+	return errors.As(err, &errno) && !errors.Is(err, fs.ErrNotExist)
+}
+
+// Missing wraps err with storage.ErrCorrupt if it means that a required file is missing.
+func Missing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %w", storage.ErrCorrupt, err)
+	}
+	return err
+}
+
+// FirstLine returns the first line of err's text: without joined errors.
+func FirstLine(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return line
+}
+
+// details returns the details that Pebble attaches to an error and that are not in its
+// text, such as the log that was being replayed.
+func details(err error) string {
+	var all []string
+	for ; err != nil; err = errors.Unwrap(err) {
+		if d, ok := err.(interface{ ErrorDetail() string }); ok {
+			all = append(all, d.ErrorDetail())
+		}
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(all, "; ") + ")"
+}
