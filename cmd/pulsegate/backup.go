@@ -9,6 +9,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/access/audit"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/backup"
 	"github.com/schollz/progressbar/v3"
 )
 
@@ -40,14 +41,14 @@ Examples:
 
 func (c *backupCommand) Run(ctx context.Context, std stdio) error {
 	// A wrong directory is reported before the request is sent.
-	if err := pebblestore.CheckDestination(c.Dir, nil); err != nil {
+	if err := backup.CheckDestination(c.Dir, nil); err != nil {
 		return fmt.Errorf("write backup: %w", err)
 	}
 	receive := func(archive io.Reader, fileBytes int64) error {
 		copied, checked := newByteProgress(std.err, "copy"), newByteProgress(std.err, "verify")
 		copied.ChangeMax64(fileBytes)
 		counted := progressbar.NewReader(archive, copied.ProgressBar)
-		report, err := pebblestore.ReceiveBackup(ctx, &counted, c.Dir, pebblestore.CopyOptions{Bytes: fileBytes, Progress: checked.set})
+		report, err := pebblestore.ReceiveBackup(ctx, &counted, c.Dir, backup.Options{Bytes: fileBytes, Progress: checked.set})
 		copied.finish()
 		checked.finish()
 		if err != nil {
@@ -71,7 +72,7 @@ func (c *backupCommand) stopped(ctx context.Context, receive func(archive io.Rea
 	if err := record(ctx, c.Audit, audit.Record{Event: audit.BackedUp, Actor: audit.Actor()}); err != nil {
 		return err
 	}
-	b, err := pebblestore.BackupStopped(ctx, c.Data, nil)
+	b, err := backup.Stopped(ctx, c.Data, nil)
 	if err != nil {
 		return err
 	}
@@ -113,7 +114,7 @@ func (restoreCommand) Help() string {
 
 func (c *restoreCommand) Run(ctx context.Context, std stdio) error {
 	bar := newByteProgress(std.err, "restore")
-	report, err := pebblestore.Restore(ctx, c.Backup, c.Data, pebblestore.CopyOptions{Progress: bar.set})
+	report, err := pebblestore.Restore(ctx, c.Backup, c.Data, backup.Options{Progress: bar.set})
 	bar.finish()
 	if err != nil {
 		return err

@@ -72,6 +72,8 @@ var rooms = map[string][]string{
 	"damage":      {"internal/storage"},
 	"datadir":     {"internal/storage", "damage", "datadir/wal"},
 	"datadir/wal": {"internal/storage"},
+	"verify":      {"internal/storage", "damage", "datadir"},
+	"backup":      {"internal/storage", "datadir"},
 }
 
 // A library is a third-party module that this module imports.
@@ -89,6 +91,7 @@ var libraries = []library{
 	{path: "github.com/alecthomas/kong", users: []string{"cmd/pulsegate", "internal/sys/settings"}},
 	{path: "github.com/cockroachdb/pebble/v2", users: []string{
 		"internal/storage/pebblestore", "internal/storage/pebblestore/damage", "internal/storage/pebblestore/datadir",
+		"internal/storage/pebblestore/verify", "internal/storage/pebblestore/backup",
 	}},
 	{path: "github.com/go-json-experiment/json"},
 	{path: "github.com/google/pprof", users: []string{"internal/observe/profile"}},

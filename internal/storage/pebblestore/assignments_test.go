@@ -15,6 +15,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/backup"
 )
 
 // The subject to be erased is unlike any other data, as the erased device is.
@@ -292,7 +293,7 @@ func TestAssignmentsInBackup(t *testing.T) {
 	mustAssign(t, s, a)
 	to := vfs.NewMem()
 	mustReceive(t, to, mustBackup(t, s))
-	if _, err := pebblestore.Restore(context.Background(), backupPath, dataDir, pebblestore.CopyOptions{FS: to}); err != nil {
+	if _, err := pebblestore.Restore(context.Background(), backupPath, dataDir, backup.Options{FS: to}); err != nil {
 		t.Fatal(err)
 	}
 	mustClose(t, s)

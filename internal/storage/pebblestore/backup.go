@@ -1,18 +1,13 @@
 package pebblestore
 
 import (
-	"archive/tar"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"slices"
-	"sync"
-
-	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/backup"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
 )
 
@@ -31,16 +26,6 @@ import (
 // ErrBackup means that a directory cannot be opened for writing because it is a backup.
 var ErrBackup = errors.New("pebblestore: the directory is a backup, which must not be changed")
 
-// A Backup is a consistent copy of a store's files, ready to be sent.
-type Backup struct {
-	fs      vfs.FS
-	dir     string
-	ctx     context.Context // ends when sending must stop
-	files   []datadir.Line  // datadir.FormatFile is the last
-	list    []byte          // CHECKSUMS
-	release func() error
-}
-
 // Backup makes a copy of the store that holds every reading acknowledged so far. Append
 // waits while hard links to all tables are made and the log, which is short then, is
 // copied.
@@ -48,15 +33,15 @@ type Backup struct {
 // The error wraps storage.ErrBusy during another backup or an erasure. The caller must
 // close the Backup. Closing the store makes WriteTo return an error, and waits for the
 // Backup to be closed.
-func (s *Store) Backup() (*Backup, error) {
-	b, err := s.backup()
+func (s *Store) Backup() (*backup.Backup, error) {
+	b, err := s.makeBackup()
 	if err != nil {
 		return nil, fmt.Errorf("back up store %s: %w", s.dir, err)
 	}
 	return b, nil
 }
 
-func (s *Store) backup() (_ *Backup, err error) {
+func (s *Store) makeBackup() (_ *backup.Backup, err error) {
 	if s.readOnly {
 		return nil, ErrReadOnly
 	}
@@ -93,7 +78,7 @@ func (s *Store) backup() (_ *Backup, err error) {
 			return nil, err
 		}
 	}
-	return newBackup(s.maintenance.ctx, s.files.FS, dir, datadir.ListBackup, release)
+	return backup.New(s.maintenance.ctx, s.files.FS, dir, datadir.ListBackup, release)
 }
 
 // checkpoint makes a checkpoint between two groups, and while nothing is being sealed.
@@ -161,142 +146,26 @@ func (s *Store) startFlush() (flushed, renewed <-chan struct{}, err error) {
 	return flushed, s.renewed, err
 }
 
-// BackupStopped makes a Backup of a store that is not open. It locks the store until
-// the Backup is closed. The error is as for Open; it wraps storage.ErrCorrupt if a file
-// differs from the list of checksums.
-func BackupStopped(ctx context.Context, dir string, fsys vfs.FS) (*Backup, error) {
-	b, err := source(ctx, dir, fsys, datadir.ListBackup)
-	if err != nil {
-		return nil, fmt.Errorf("back up store %s: %w", dir, err)
-	}
-	return b, nil
+// ReceiveBackup is [backup.Receive]. It verifies the copy like [Check], and returns the Report.
+func ReceiveBackup(ctx context.Context, r io.Reader, dir string, o backup.Options) (report Report, err error) {
+	err = backup.Receive(ctx, r, dir, o, checkCopy(ctx, o, &report))
+	return report, err
 }
 
-// source makes a Backup of a store that is not open. Its list has the given state.
-func source(ctx context.Context, dir string, fsys vfs.FS, state datadir.ListState) (_ *Backup, err error) {
-	if fsys == nil {
-		fsys = vfs.Default
-	}
-	d, err := datadir.Open(fsys, dir, true, true)
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			err = joinClose(err, d)
-		}
-	}()
-	l, err := d.VerifyAll()
-	if err != nil {
-		return nil, err
-	}
-	if state == datadir.ListClosed && (l == nil || !l.State.Complete()) {
-		return nil, fmt.Errorf("%w: it is neither a backup nor a store that was closed cleanly", storage.ErrFormat)
-	}
-	return newBackup(ctx, d.FS, d.Path, state, d.Close)
+// Restore is [backup.Restore]. It verifies the copy like [Check], and returns the Report.
+func Restore(ctx context.Context, from, dir string, o backup.Options) (report Report, err error) {
+	err = backup.Restore(ctx, from, dir, o, checkCopy(ctx, o, &report))
+	return report, err
 }
 
-// newBackup returns a Backup of the files in dir, which must no longer change.
-func newBackup(ctx context.Context, fsys vfs.FS, dir string, state datadir.ListState, release func() error) (*Backup, error) {
-	list, err := datadir.ListFiles(fsys, dir, state)
-	if err != nil {
-		return nil, err
-	}
-	files := slices.Clone(list.Files)
-	slices.SortStableFunc(files, func(a, b datadir.Line) int { return cmp.Compare(last(a.Name), last(b.Name)) })
-	return &Backup{fs: fsys, dir: dir, ctx: ctx, files: files, list: list.Text(), release: release}, nil
-}
-
-// last is a sort key: 1 for the file that must be last in an archive, 0 for others.
-func last(name string) int {
-	if name == datadir.FormatFile {
-		return 1
-	}
-	return 0
-}
-
-// Bytes returns the total size of the files.
-func (b *Backup) Bytes() int64 {
-	n := int64(len(b.list))
-	for _, f := range b.files {
-		n += f.Bytes
-	}
-	return n
-}
-
-// Close removes the checkpoint, or unlocks the store of BackupStopped.
-func (b *Backup) Close() error { return b.release() }
-
-// WriteTo writes the files as a tar archive: first CHECKSUMS, then the others, last
-// PULSEGATE. An archive without PULSEGATE is incomplete.
-func (b *Backup) WriteTo(w io.Writer) (int64, error) {
-	out := &contextWriter{ctx: b.ctx, w: w}
-	if err := b.write(tar.NewWriter(out)); err != nil {
-		return out.n, fmt.Errorf("send backup: %w", err)
-	}
-	return out.n, nil
-}
-
-// Send passes the archive and the size of its files to receive, and returns its error.
-// The archive never leaves memory.
-func (b *Backup) Send(receive func(archive io.Reader, fileBytes int64) error) error {
-	r, w := io.Pipe()
-	var sending sync.WaitGroup
-	sending.Go(func() {
-		_, err := b.WriteTo(w)
-		w.CloseWithError(err) // returns nil
-	})
-	err := receive(r, b.Bytes())
-	r.Close() // ends the sender; returns nil
-	sending.Wait()
-	return err
-}
-
-func (b *Backup) write(tw *tar.Writer) error {
-	if err := tw.WriteHeader(tarHeader(datadir.ChecksumsFile, int64(len(b.list)))); err != nil {
+// checkCopy returns a function that verifies a copy and sets report.
+func checkCopy(ctx context.Context, o backup.Options, report *Report) func(dir string) error {
+	return func(dir string) (err error) {
+		*report, err = Check(ctx, dir, CheckOptions{FS: o.FS, Progress: func(done, of, _ int64) {
+			if o.Progress != nil {
+				o.Progress(done, of)
+			}
+		}})
 		return err
 	}
-	if _, err := tw.Write(b.list); err != nil {
-		return err
-	}
-	for _, f := range b.files {
-		if err := tw.WriteHeader(tarHeader(f.Name, f.Bytes)); err != nil {
-			return err
-		}
-		if err := b.copy(tw, f); err != nil {
-			return fmt.Errorf("file %s: %w", f.Name, err)
-		}
-	}
-	return tw.Close()
-}
-
-func tarHeader(name string, bytes int64) *tar.Header {
-	return &tar.Header{Typeflag: tar.TypeReg, Name: name, Size: bytes, Mode: 0o600}
-}
-
-func (b *Backup) copy(w io.Writer, f datadir.Line) error {
-	r, err := b.fs.Open(b.fs.PathJoin(b.dir, f.Name), vfs.SequentialReadsOption)
-	if err != nil {
-		return err
-	}
-	if _, err := io.CopyN(w, r, f.Bytes); err != nil {
-		return joinClose(err, r)
-	}
-	return r.Close()
-}
-
-// A contextWriter writes until its context ends.
-type contextWriter struct {
-	ctx context.Context
-	w   io.Writer
-	n   int64
-}
-
-func (w *contextWriter) Write(p []byte) (int, error) {
-	if err := w.ctx.Err(); err != nil {
-		return 0, err
-	}
-	n, err := w.w.Write(p)
-	w.n += int64(n)
-	return n, err
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/backup"
 )
 
 const (
@@ -46,7 +47,7 @@ func mustBackup(t testing.TB, s *pebblestore.Store) []byte {
 
 func mustReceive(t testing.TB, fs vfs.FS, archive []byte) pebblestore.Report {
 	t.Helper()
-	report, err := pebblestore.ReceiveBackup(context.Background(), bytes.NewReader(archive), backupPath, pebblestore.CopyOptions{FS: fs})
+	report, err := pebblestore.ReceiveBackup(context.Background(), bytes.NewReader(archive), backupPath, backup.Options{FS: fs})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +99,7 @@ func TestBackupUnderLoad(t *testing.T) {
 		last = groups
 
 		fs = fs.CrashClone(vfs.CrashCloneCfg{}) // it must be on stable storage
-		if _, err := pebblestore.Restore(context.Background(), backupPath, restoredPath, pebblestore.CopyOptions{FS: fs}); err != nil {
+		if _, err := pebblestore.Restore(context.Background(), backupPath, restoredPath, backup.Options{FS: fs}); err != nil {
 			t.Fatal(err)
 		}
 		fs = fs.CrashClone(vfs.CrashCloneCfg{})
@@ -145,7 +146,7 @@ func TestBackupIsWhole(t *testing.T) {
 
 	// A backup of the stopped store, and one of the backup.
 	for _, dir := range []string{dataDir, backupPath} {
-		b, err := pebblestore.BackupStopped(context.Background(), dir, fs)
+		b, err := backup.Stopped(context.Background(), dir, fs)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -160,7 +161,7 @@ func TestBackupIsWhole(t *testing.T) {
 		if err := b.Close(); err != nil {
 			t.Fatal(err)
 		}
-		copied, err := pebblestore.ReceiveBackup(context.Background(), &archive, "again/of/"+dir, pebblestore.CopyOptions{FS: fs})
+		copied, err := pebblestore.ReceiveBackup(context.Background(), &archive, "again/of/"+dir, backup.Options{FS: fs})
 		if err != nil || copied.Readings != 3000 {
 			t.Errorf("backup of %s: %+v, %v", dir, copied, err)
 		}
@@ -178,7 +179,7 @@ func TestBackupCut(t *testing.T) {
 	receive := func(what string, r io.Reader) {
 		t.Helper()
 		fs := vfs.NewMem()
-		_, err := pebblestore.ReceiveBackup(context.Background(), r, backupPath, pebblestore.CopyOptions{FS: fs})
+		_, err := pebblestore.ReceiveBackup(context.Background(), r, backupPath, backup.Options{FS: fs})
 		if err == nil {
 			t.Errorf("%s: no error", what)
 		}
@@ -216,10 +217,10 @@ func TestBackupPlaces(t *testing.T) {
 		{"missing", nil, nil},
 		{"empty", []string{"backups/one/"}, nil},
 		{"empty file system", []string{"backups/one/lost+found/"}, nil},
-		{"a file", []string{"backups/one/x"}, pebblestore.ErrNotEmpty},
-		{"interrupted copy", []string{"backups/one.partial/x"}, pebblestore.ErrNotEmpty},
-		{"interrupted copy inside", []string{"backups/one/partial/x"}, pebblestore.ErrNotEmpty},
-		{"a store", []string{"backups/one/PULSEGATE"}, pebblestore.ErrNotEmpty},
+		{"a file", []string{"backups/one/x"}, backup.ErrNotEmpty},
+		{"interrupted copy", []string{"backups/one.partial/x"}, backup.ErrNotEmpty},
+		{"interrupted copy inside", []string{"backups/one/partial/x"}, backup.ErrNotEmpty},
+		{"a store", []string{"backups/one/PULSEGATE"}, backup.ErrNotEmpty},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			fs := vfs.NewMem()
@@ -232,10 +233,10 @@ func TestBackupPlaces(t *testing.T) {
 					writeFile(t, fs, file, "mine")
 				}
 			}
-			if err := pebblestore.CheckDestination(backupPath, fs); !errors.Is(err, tt.want) {
+			if err := backup.CheckDestination(backupPath, fs); !errors.Is(err, tt.want) {
 				t.Errorf("CheckDestination returns %v, want %v", err, tt.want)
 			}
-			_, err := pebblestore.ReceiveBackup(context.Background(), bytes.NewReader(archive), backupPath, pebblestore.CopyOptions{FS: fs})
+			_, err := pebblestore.ReceiveBackup(context.Background(), bytes.NewReader(archive), backupPath, backup.Options{FS: fs})
 			if !errors.Is(err, tt.want) {
 				t.Errorf("got %v, want %v", err, tt.want)
 			}
@@ -275,7 +276,7 @@ func TestBackupModes(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, err := pebblestore.ReceiveBackup(context.Background(), bytes.NewReader(archive), dir, pebblestore.CopyOptions{}); err != nil {
+		if _, err := pebblestore.ReceiveBackup(context.Background(), bytes.NewReader(archive), dir, backup.Options{}); err != nil {
 			t.Fatal(err)
 		}
 		entries, err := os.ReadDir(dir)
@@ -302,7 +303,7 @@ func TestBackupModes(t *testing.T) {
 func TestBackupNoSpace(t *testing.T) {
 	fs := vfs.NewMem()
 	fs.TestingSetDiskUsage(free(10 << 20))
-	_, err := pebblestore.ReceiveBackup(context.Background(), nil, backupPath, pebblestore.CopyOptions{FS: fs, Bytes: 9 << 20})
+	_, err := pebblestore.ReceiveBackup(context.Background(), nil, backupPath, backup.Options{FS: fs, Bytes: 9 << 20})
 	if !errors.Is(err, storage.ErrDiskLow) || !strings.Contains(err.Error(), "10485760 bytes are free") {
 		t.Errorf("got %v, want ErrDiskLow with the free bytes", err)
 	}
@@ -329,7 +330,7 @@ func TestBackupFaults(t *testing.T) {
 			}
 			fault := &nthWrite{n: n}
 			_, err := pebblestore.ReceiveBackup(context.Background(), bytes.NewReader(archive), backupPath,
-				pebblestore.CopyOptions{FS: inject(mem, fault)})
+				backup.Options{FS: inject(mem, fault)})
 			_, checkErr := pebblestore.Check(context.Background(), backupPath, pebblestore.CheckOptions{FS: mem})
 			if err == nil && checkErr != nil {
 				t.Errorf("fault %d: no error, and %v", n, checkErr)
@@ -381,7 +382,7 @@ func TestRestoreSources(t *testing.T) {
 	mustReceive(t, disk, mustBackup(t, s))
 	mustClose(t, s)
 	restore := func(fs vfs.FS, from string) error {
-		_, err := pebblestore.Restore(context.Background(), from, restoredPath, pebblestore.CopyOptions{FS: fs})
+		_, err := pebblestore.Restore(context.Background(), from, restoredPath, backup.Options{FS: fs})
 		return err
 	}
 	if err := restore(crashed, dataDir); !errors.Is(err, storage.ErrFormat) {
@@ -393,7 +394,7 @@ func TestRestoreSources(t *testing.T) {
 	if err := restore(disk, dataDir); err != nil {
 		t.Errorf("a closed store: %v", err)
 	}
-	if err := restore(disk, backupPath); !errors.Is(err, pebblestore.ErrNotEmpty) {
+	if err := restore(disk, backupPath); !errors.Is(err, backup.ErrNotEmpty) {
 		t.Errorf("over a store: %v, want ErrNotEmpty", err)
 	}
 	for file := range files(t, disk) {

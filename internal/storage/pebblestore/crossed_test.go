@@ -12,6 +12,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/backup"
 )
 
 // TestRemovalsBesideBackup expires readings and tries to erase a device during a backup. The
@@ -87,7 +88,7 @@ func TestRemovalsBesideBackup(t *testing.T) {
 	} {
 		fs := vfs.NewMem()
 		mustReceive(t, fs, archive.Bytes())
-		if _, err := pebblestore.Restore(ctx, backupPath, restoredPath, pebblestore.CopyOptions{FS: fs}); err != nil {
+		if _, err := pebblestore.Restore(ctx, backupPath, restoredPath, backup.Options{FS: fs}); err != nil {
 			t.Fatal(err)
 		}
 		s := openAt(t, fs, restoredPath)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/backup"
 	"github.com/pulsegate/pulsegate/internal/storage/storetest"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -182,7 +183,7 @@ func backUp(t *testing.T, s *pebblestore.Store) *vfs.MemFS {
 	if err := fs.MkdirAll(path.Dir(dataDir), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pebblestore.ReceiveBackup(context.Background(), bytes.NewReader(mustBackup(t, s)), dataDir, pebblestore.CopyOptions{FS: fs}); err != nil {
+	if _, err := pebblestore.ReceiveBackup(context.Background(), bytes.NewReader(mustBackup(t, s)), dataDir, backup.Options{FS: fs}); err != nil {
 		t.Fatal(err)
 	}
 	return fs

@@ -106,7 +106,7 @@
 // lists the files that must exist, and LISTED marks that there is such a list. LOCK is
 // locked while the store is open, and so is the directory itself if the system supports
 // it; see package datadir. ERASING exists while a device is being erased, and the directory
-// checkpoint during a backup; see intent.go and backup.go. SCRUB holds the progress of the
+// checkpoint during a backup; see intent.go and package backup. SCRUB holds the progress of the
 // scrub.
 //
 // # Not here

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/backup"
 )
 
 // errRecord is returned by a function that fails to record an erasure.
@@ -125,10 +126,10 @@ func TestBackupOfUnfinishedErasure(t *testing.T) {
 	archive := mustBackup(t, s)
 	mustClose(t, s)
 	ctx := context.Background()
-	if _, err := pebblestore.ReceiveBackup(ctx, bytes.NewReader(archive), backupPath, pebblestore.CopyOptions{FS: fs}); err != nil {
+	if _, err := pebblestore.ReceiveBackup(ctx, bytes.NewReader(archive), backupPath, backup.Options{FS: fs}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pebblestore.Restore(ctx, backupPath, restoredPath, pebblestore.CopyOptions{FS: fs}); err != nil {
+	if _, err := pebblestore.Restore(ctx, backupPath, restoredPath, backup.Options{FS: fs}); err != nil {
 		t.Fatal(err)
 	}
 	var recorded []storage.Erasure

@@ -21,6 +21,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/backup"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -408,19 +409,19 @@ var faultScenes = map[string]struct {
 	}},
 	"backup of a stopped store, and restoration": {wasClosed, func(b *faultStore) error {
 		fs := b.fs()
-		backup, err := pebblestore.BackupStopped(context.Background(), dataDir, fs)
+		copied, err := backup.Stopped(context.Background(), dataDir, fs)
 		if err != nil {
 			return err
 		}
 		var archive bytes.Buffer
-		_, err = backup.WriteTo(&archive)
-		if err = errors.Join(err, backup.Close()); err != nil {
+		_, err = copied.WriteTo(&archive)
+		if err = errors.Join(err, copied.Close()); err != nil {
 			return err
 		}
-		if _, err := pebblestore.ReceiveBackup(context.Background(), &archive, "copy", pebblestore.CopyOptions{FS: fs}); err != nil {
+		if _, err := pebblestore.ReceiveBackup(context.Background(), &archive, "copy", backup.Options{FS: fs}); err != nil {
 			return err
 		}
-		if _, err := pebblestore.Restore(context.Background(), "copy", "restored", pebblestore.CopyOptions{FS: fs}); err != nil {
+		if _, err := pebblestore.Restore(context.Background(), "copy", "restored", backup.Options{FS: fs}); err != nil {
 			return err
 		}
 		return b.ledger.holdsIn(b.disk, "restored")
@@ -433,14 +434,14 @@ var faultScenes = map[string]struct {
 			return err
 		}
 		b.fault = late
-		backup, err := s.Backup()
+		sent, err := s.Backup()
 		if err == nil {
 			var archive bytes.Buffer
-			_, err = backup.WriteTo(&archive)
-			err = errors.Join(err, backup.Close())
+			_, err = sent.WriteTo(&archive)
+			err = errors.Join(err, sent.Close())
 			if err == nil {
 				copied := vfs.NewMem()
-				_, err = pebblestore.ReceiveBackup(context.Background(), &archive, dataDir, pebblestore.CopyOptions{FS: copied})
+				_, err = pebblestore.ReceiveBackup(context.Background(), &archive, dataDir, backup.Options{FS: copied})
 			}
 		}
 		return errors.Join(err, s.Close())

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/batchrepr"
@@ -165,20 +164,8 @@ type ScrubFindings struct {
 
 // Scrubbed returns the metrics of the scrub of s.
 func Scrubbed(s *Store) ScrubFindings {
-	c := &s.scrubbed
-	return ScrubFindings{c.bytes.Load(), c.endedUnixMs.Load(), s.troubles.damaged.Load(), c.damaged.Load(), c.unreadable.Load()}
-}
-
-// ScrubRate is scrubRate.
-func ScrubRate(bytes int64, left time.Duration) int64 { return scrubRate(bytes, left) }
-
-// RewriteScrubState parses a text as the state of the scrub, and formats it again.
-func RewriteScrubState(text []byte) ([]byte, error) {
-	st, err := parseScrub(text)
-	if err != nil {
-		return nil, err
-	}
-	return st.text(), nil
+	c := s.scrubber
+	return ScrubFindings{c.BytesRead.Load(), c.EndedUnixMs.Load(), s.troubles.damaged.Load(), c.Damaged.Load(), c.Unreadable.Load()}
 }
 
 // TableFiles returns the names of the tables of s.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 )
@@ -80,6 +81,34 @@ func (m *maintenance) join() (leave func(), ok bool) {
 	}
 	m.running.Add(1)
 	return m.running.Done, true
+}
+
+// during begins work in the background. The context that it returns ends with ctx, and when the store
+// is being closed; close then waits for end. It returns false after close.
+func (m *maintenance) during(ctx context.Context) (_ context.Context, end func(), ok bool) {
+	leave, ok := m.join()
+	if !ok {
+		return nil, nil, false
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(m.ctx, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+		leave()
+	}, true
+}
+
+// sleep waits for d, or until ctx ends, and then returns the error of ctx.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // awaitTurn waits until no operation is running, and then begins a turn of the scrub. The

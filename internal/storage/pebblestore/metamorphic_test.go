@@ -22,6 +22,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/backup"
 	"github.com/pulsegate/pulsegate/internal/storage/storetest"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -544,10 +545,10 @@ func (m *metamorphosis) backUp(rng *rand.Rand) {
 // of gone.
 func restoredText(archive *bytes.Buffer, gone []string) (string, error) {
 	ctx, fs := context.Background(), vfs.NewMem()
-	if _, err := pebblestore.ReceiveBackup(ctx, archive, backupPath, pebblestore.CopyOptions{FS: fs}); err != nil {
+	if _, err := pebblestore.ReceiveBackup(ctx, archive, backupPath, backup.Options{FS: fs}); err != nil {
 		return "", err
 	}
-	if _, err := pebblestore.Restore(ctx, backupPath, restoredPath, pebblestore.CopyOptions{FS: fs}); err != nil {
+	if _, err := pebblestore.Restore(ctx, backupPath, restoredPath, backup.Options{FS: fs}); err != nil {
 		return "", err
 	}
 	s, err := pebblestore.Open(restoredPath, pebblestore.Options{FS: fs, MinFreeBytes: -1})

@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/backup"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
 )
 
@@ -60,7 +61,7 @@ func openPartial(dir string, o Options) (_ *Store, err error) {
 // Begin returns nil if the store may be written to by a move.
 func (s *Store) Begin() error {
 	if s.becomes == "" {
-		return fmt.Errorf("%w: %s exists already, and lacks readings of the source; name a directory that does not exist", ErrNotEmpty, s.dir)
+		return fmt.Errorf("%w: %s exists already, and lacks readings of the source; name a directory that does not exist", backup.ErrNotEmpty, s.dir)
 	}
 	return nil
 }

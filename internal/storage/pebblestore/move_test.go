@@ -9,6 +9,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/backup"
 )
 
 // A store that is being moved to a directory has its name only when it is complete, and no server
@@ -43,7 +44,7 @@ func TestOpenPartial(t *testing.T) {
 	if s, err = pebblestore.OpenPartial(dir, pebblestore.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Begin(); !errors.Is(err, pebblestore.ErrNotEmpty) {
+	if err := s.Begin(); !errors.Is(err, backup.ErrNotEmpty) {
 		t.Errorf("a store that exists: %v", err)
 	}
 	if err := s.Publish(); err != nil {

@@ -97,6 +97,7 @@ func open(dir string, o Options) (_ *Store, err error) {
 		s.publishDeviceCount()
 		s.publish()
 	}
+	s.scrubber = s.newScrubber()
 	s.opened = opened
 	if !o.ReadOnly {
 		need := s.neededBytes
@@ -154,7 +155,7 @@ func openPebble(d *datadir.Dir, o Options, a *alarm, disk *diskWatch, tr *troubl
 	p.EventListener = events
 
 	if d.IsStore() {
-		if err := verify(d, o); err != nil {
+		if err := verifyFiles(d, o); err != nil {
 			return nil, err
 		}
 	}
@@ -188,8 +189,8 @@ func openPebble(d *datadir.Dir, o Options, a *alarm, disk *diskWatch, tr *troubl
 	return db, nil
 }
 
-// verify verifies the files of a store, and prepares its opening.
-func verify(d *datadir.Dir, o Options) error {
+// verifyFiles verifies the files of a store, and prepares its opening.
+func verifyFiles(d *datadir.Dir, o Options) error {
 	verify := (*datadir.Dir).VerifyAll
 	if o.inspect != nil {
 		verify = o.inspect

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/backup"
 )
 
 // TestRestoreCrash loses power before every operation of a restore that changes files.
@@ -54,7 +55,7 @@ func TestRestoreCrash(t *testing.T) {
 				}
 				return nil
 			})
-			if _, err := pebblestore.Restore(context.Background(), backupPath, restoredPath, pebblestore.CopyOptions{FS: inject(disk, spy)}); err != nil {
+			if _, err := pebblestore.Restore(context.Background(), backupPath, restoredPath, backup.Options{FS: inject(disk, spy)}); err != nil {
 				t.Fatal(err)
 			}
 			mu.Lock()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/verify"
 )
 
 // A Store is an open directory. It implements [storage.Store].
@@ -26,12 +27,12 @@ type Store struct {
 	alarm    *alarm
 	counters counters
 	troubles troubles
-	scrubbed scrubCounters
 
 	// recovered is true if the store existed and was not closed cleanly.
 	recovered bool
 
 	maintenance *maintenance // nil when read-only
+	scrubber    *verify.Scrubber
 
 	options Options
 

@@ -42,15 +42,10 @@ func (s *Store) Tidy(ctx context.Context) {
 	if s.readOnly {
 		return
 	}
-	leave, ok := s.maintenance.join()
-	if !ok {
-		return
+	if ctx, end, ok := s.maintenance.during(ctx); ok {
+		defer end()
+		s.tidy(ctx, s.tidyStep)
 	}
-	defer leave()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(s.maintenance.ctx, cancel)()
-	s.tidy(ctx, s.tidyStep)
 }
 
 // tidy does the work of Tidy, of which step is one step.

@@ -1,4 +1,4 @@
-package pebblestore
+package backup
 
 import (
 	"archive/tar"
@@ -21,7 +21,7 @@ import (
 //
 // A copy is written to a working directory: DIR.partial, or DIR/partial if DIR exists,
 // which must then be empty; it may be a mount point. Each file is synced, then the working
-// directory, and then Check verifies all of it. Only a valid copy gets its name: DIR.partial
+// directory, and then it is checked. Only a valid copy gets its name: DIR.partial
 // is renamed to DIR; or the files are moved from DIR/partial to DIR, PULSEGATE last, which
 // makes the directory a store.
 const partialDir = "partial"
@@ -29,8 +29,8 @@ const partialDir = "partial"
 // ErrNotEmpty means that a copy cannot be written because its directory is not empty.
 var ErrNotEmpty = errors.New("pebblestore: the directory is not empty")
 
-// CopyOptions configures the making of a copy. The zero value is valid.
-type CopyOptions struct {
+// Options configures the making of a copy. The zero value is valid.
+type Options struct {
 	// Bytes is the size of all files, as returned by [Backup.Bytes]. The copy is not
 	// begun with less free space. 0: unknown.
 	Bytes int64
@@ -39,20 +39,19 @@ type CopyOptions struct {
 	// with the number of verified bytes in tables and the number of all.
 	Progress func(tableBytes, ofTableBytes int64)
 
-	FS vfs.FS // as in Options
+	FS vfs.FS // nil means the operating system's
 }
 
-// ReceiveBackup reads an archive written by [Backup.WriteTo], writes its files to dir,
-// which must be missing or empty, verifies them like [Check], and returns the Report.
-// After an error, that of ctx included, dir is unchanged.
+// Receive reads an archive written by [Backup.WriteTo], writes its files to dir, which must be missing
+// or empty, and calls check with the directory of the copy before it is given its name. After an
+// error, that of ctx included, dir is unchanged.
 //
 // The error wraps ErrNotEmpty, or storage.ErrDiskLow if there is not enough space.
-func ReceiveBackup(ctx context.Context, r io.Reader, dir string, o CopyOptions) (Report, error) {
-	report, err := receive(ctx, r, dir, o)
-	if err != nil {
-		return report, fmt.Errorf("write backup %s: %w", dir, err)
+func Receive(ctx context.Context, r io.Reader, dir string, o Options, check func(dir string) error) error {
+	if err := receive(ctx, r, dir, o, check); err != nil {
+		return fmt.Errorf("write backup %s: %w", dir, err)
 	}
-	return report, nil
+	return nil
 }
 
 // CheckDestination returns an error that wraps ErrNotEmpty if a copy cannot be written to dir. A
@@ -66,41 +65,36 @@ func CheckDestination(dir string, fsys vfs.FS) error {
 }
 
 // Restore makes a store in dir, which must be missing or empty, from a backup or a store
-// that was closed cleanly. The error is as for ReceiveBackup; it wraps storage.ErrFormat if
-// backup is neither.
-func Restore(ctx context.Context, backup, dir string, o CopyOptions) (Report, error) {
-	report, err := restore(ctx, backup, dir, o)
-	if err != nil {
-		return report, fmt.Errorf("restore %s to %s: %w", backup, dir, err)
+// that was closed cleanly. The error is as for Receive; it wraps storage.ErrFormat if from is neither.
+func Restore(ctx context.Context, from, dir string, o Options, check func(dir string) error) error {
+	if err := restore(ctx, from, dir, o, check); err != nil {
+		return fmt.Errorf("restore %s to %s: %w", from, dir, err)
 	}
-	return report, nil
+	return nil
 }
 
-func restore(ctx context.Context, backup, dir string, o CopyOptions) (_ Report, err error) {
-	b, err := source(ctx, backup, o.FS, datadir.ListClosed)
+func restore(ctx context.Context, from, dir string, o Options, check func(dir string) error) (err error) {
+	b, err := source(ctx, from, o.FS, datadir.ListClosed)
 	if err != nil {
-		return Report{}, err
+		return err
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
-	var report Report
-	err = b.Send(func(archive io.Reader, fileBytes int64) (err error) {
+	return b.Send(func(archive io.Reader, fileBytes int64) error {
 		o.Bytes = fileBytes
-		report, err = receive(ctx, archive, dir, o)
-		return err
+		return receive(ctx, archive, dir, o, check)
 	})
-	return report, err
 }
 
-func receive(ctx context.Context, r io.Reader, dir string, o CopyOptions) (_ Report, err error) {
+func receive(ctx context.Context, r io.Reader, dir string, o Options, check func(dir string) error) (err error) {
 	if o.FS == nil {
 		o.FS = vfs.Default
 		if dir, err = filepath.Abs(dir); err != nil {
-			return Report{}, err
+			return err
 		}
 	}
 	p, err := newDestination(o.FS, dir)
 	if err != nil {
-		return Report{}, err
+		return err
 	}
 	defer func() {
 		if err != nil {
@@ -108,20 +102,15 @@ func receive(ctx context.Context, r io.Reader, dir string, o CopyOptions) (_ Rep
 		}
 	}()
 	if err := p.begin(o.Bytes); err != nil {
-		return Report{}, err
+		return err
 	}
 	if err := p.write(ctx, r); err != nil {
-		return Report{}, err
+		return err
 	}
-	report, err := Check(ctx, p.work, CheckOptions{FS: o.FS, Progress: func(done, of, _ int64) {
-		if o.Progress != nil {
-			o.Progress(done, of)
-		}
-	}})
-	if err != nil {
-		return report, fmt.Errorf("the copy is damaged: %w", err)
+	if err := check(p.work); err != nil {
+		return fmt.Errorf("the copy is damaged: %w", err)
 	}
-	return report, p.commit()
+	return p.commit()
 }
 
 // A destination is the directory to which a copy is written.
@@ -226,10 +215,10 @@ func (p *destination) writeFile(ctx context.Context, name string, r io.Reader) e
 		_ = os.Chmod(path, 0o600)
 	}
 	if _, err := io.Copy(&contextWriter{ctx: ctx, w: f}, r); err != nil {
-		return joinClose(err, f)
+		return errors.Join(err, f.Close())
 	}
 	if err := f.Sync(); err != nil {
-		return joinClose(err, f)
+		return errors.Join(err, f.Close())
 	}
 	return f.Close()
 }
