@@ -29,16 +29,6 @@ type backupCommand struct {
 	storeSource `embed:""`
 }
 
-// Help is the text below the description in the help.
-func (backupCommand) Help() string {
-	return `The server keeps running. The copy holds all that was acknowledged before the backup began.
-
-Examples:
-
-    pulsegate backup /backups/2026-11-21
-    pulsegate backup /backups/2026-11-21 --data pulsegate-data`
-}
-
 func (c *backupCommand) Run(ctx context.Context, std stdio) error {
 	// A wrong directory is reported before the request is sent.
 	if err := backup.CheckDestination(c.Dir, nil); err != nil {
@@ -103,13 +93,6 @@ type restoreCommand struct {
 	Backup string `arg:"" type:"path" help:"Directory of a backup, or of a store that was closed cleanly."`
 	Data   string `env:"-" required:"" placeholder:"DIR" type:"path" help:"Data directory to create. It must not exist, or be empty."`
 	JSON   bool   `help:"Print the result as one JSON object."`
-}
-
-// Help is the text below the description in the help.
-func (restoreCommand) Help() string {
-	return `Example:
-
-    pulsegate restore /backups/2026-11-21 --data pulsegate-data`
 }
 
 func (c *restoreCommand) Run(ctx context.Context, std stdio) error {

@@ -14,14 +14,6 @@ type checkCommand struct {
 	JSON bool   `help:"Print the report as one JSON object."`
 }
 
-// Help is the text below the description in the help.
-func (checkCommand) Help() string {
-	return `Examples:
-
-    pulsegate check pulsegate-data
-    pulsegate check /backups/2026-11-21 --json`
-}
-
 // A checkReport is what check prints as JSON.
 type checkReport struct {
 	OK          bool             `json:"ok"`

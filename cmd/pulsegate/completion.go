@@ -21,14 +21,6 @@ type completionCommand struct {
 //go:embed completion
 var completionScripts embed.FS
 
-// Help is the text below the description in the help.
-func (completionCommand) Help() string {
-	return `Examples:
-
-    source <(pulsegate completion bash)
-    pulsegate completion fish > ~/.config/fish/completions/pulsegate.fish`
-}
-
 func (c *completionCommand) Run(std stdio) error {
 	script, err := completionScripts.ReadFile("completion/pulsegate." + c.Shell)
 	if err == nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -320,6 +321,20 @@ func TestHelp(t *testing.T) {
 		}
 		if m := regexp.MustCompile(`=INT|=FLOAT|=STRING|retain=400d`).FindString(out); m != "" {
 			t.Errorf("%v: the help has %s:\n%s", tt.args, m, out)
+		}
+	}
+	texts, err := helpTexts.ReadDir("help")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range texts {
+		text, err := helpTexts.ReadFile("help/" + file.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := strings.TrimSpace(string(text[bytes.LastIndexByte(bytes.TrimSpace(text), '\n')+1:]))
+		if out, _, _ := runCommand(t, append([]string{"help"}, strings.Split(strings.TrimSuffix(file.Name(), ".txt"), "-")...)...); !strings.Contains(out, last) {
+			t.Errorf("no help shows help/%s:\n%s", file.Name(), out)
 		}
 	}
 	if out, _, _ := runCommand(t, "sim", "verify", "--help"); strings.Contains(out, "--users") {

@@ -20,16 +20,6 @@ type devicesCommand struct {
 	readerFlags `embed:""`
 }
 
-// Help is the text below the description in the help.
-func (devicesCommand) Help() string {
-	return `The units are below the names of the signs. A flag marks a value outside the usual range. Times are UTC.
-
-Examples:
-
-    pulsegate devices
-    pulsegate devices --target https://vitals.example --token-file ward.token --json`
-}
-
 func (c *devicesCommand) Run(ctx context.Context, std stdio) error {
 	if c.Limit < 0 {
 		return settings.Usagef("--limit is negative")
@@ -88,16 +78,6 @@ type latestCommand struct {
 	JSON   bool        `help:"Print one JSON object."`
 
 	readerFlags `embed:""`
-}
-
-// Help is the text below the description in the help.
-func (latestCommand) Help() string {
-	return `Each sign has a value, a unit, and a time and an age of its own. Times are UTC.
-
-Examples:
-
-    pulsegate latest ppg-000123
-    pulsegate latest ppg-000123 --json`
 }
 
 func (c *latestCommand) Run(ctx context.Context, std stdio) error {

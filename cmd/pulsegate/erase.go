@@ -25,17 +25,6 @@ type eraseCommand struct {
 	storeSource `embed:""`
 }
 
-// Help is the text below the description in the help.
-func (eraseCommand) Help() string {
-	return `The bytes of the readings are removed from all files of the store, but not from backups.
-
-Examples:
-
-    pulsegate erase --device ppg-000123
-    pulsegate erase --device ppg-000123 --data pulsegate-data --yes
-    pulsegate erase --subject P-17`
-}
-
 func (c *eraseCommand) Run(ctx context.Context, std stdio) error {
 	if c.Device.IsZero() == (c.Subject == "") {
 		return settings.Usagef("name what to erase: one of --device and --subject")

@@ -29,14 +29,6 @@ type exportCommand struct {
 	readerFlags `embed:""`
 }
 
-// Help is the text below the description in the help.
-func (exportCommand) Help() string {
-	return `Examples:
-
-    pulsegate export --device ppg-000123 --format csv --out readings.csv
-    pulsegate export --data pulsegate-data --device ppg-000123 --from 2026-11-01T00:00:00Z`
-}
-
 // A moment is a time in Unix ms.
 type moment int64
 

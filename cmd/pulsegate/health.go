@@ -22,14 +22,6 @@ type healthCommand struct {
 	NoCheck bool          `name:"no-check-certificate" env:"-" help:"Accept any certificate of an https server, as probes of Kubernetes do. The request contains no secret."`
 }
 
-// Help is the text below the description in the help.
-func (healthCommand) Help() string {
-	return `Examples:
-
-    pulsegate health
-    pulsegate health https://vitals.example/livez --timeout 1s`
-}
-
 func (c *healthCommand) Run(ctx context.Context, std stdio) error {
 	target, err := c.target()
 	if err != nil {

@@ -1,12 +1,38 @@
 package main
 
 import (
+	"embed"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"strings"
 
 	"github.com/alecthomas/kong"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
 )
+
+// helpTexts has the texts below the descriptions of commands in their help, such as
+// help/token-create.txt.
+//
+//go:embed help
+var helpTexts embed.FS
+
+// details adds its text to each command.
+func details() kong.Option {
+	return kong.PostBuild(func(k *kong.Kong) error {
+		return kong.Visit(k.Model, func(n kong.Visitable, next kong.Next) error {
+			if node, ok := n.(*kong.Node); ok {
+				text, err := helpTexts.ReadFile("help/" + strings.ReplaceAll(node.Path(), " ", "-") + ".txt")
+				if err != nil && !errors.Is(err, fs.ErrNotExist) {
+					return err
+				}
+				node.Detail = strings.TrimSuffix(string(text), "\n")
+			}
+			return next(nil)
+		})
+	})
+}
 
 // helpCommand shows the help of a command, as its flag --help does.
 type helpCommand struct {

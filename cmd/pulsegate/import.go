@@ -32,19 +32,6 @@ type importCommand struct {
 	clientFlags `embed:""`
 }
 
-// Help is the text below the description in the help.
-func (importCommand) Help() string {
-	return `Sending is repeated while the server does not answer. Sending a reading again is safe: the server stores it once.
-
-The exit code is 0 if all readings are stored, 3 if the server has rejected some of them, and 1 if the import could not finish.
-
-Examples:
-
-    pulsegate import readings.ndjson
-    pulsegate import monitor.csv --device bed-7 --map time=Time,heart_rate_bpm=HR,spo2_pct=SpO2
-    zcat night.csv.gz | pulsegate import - --device bed-7`
-}
-
 // stdinName is the name of the file that means standard input.
 const stdinName = "-"
 

@@ -193,6 +193,7 @@ func newParser(cmds *commands, std stdio) (*kong.Kong, error) {
 		settings.Text(recording.ParseMapping),
 		settings.Text(parseMoment),
 		settings.Help(),
+		details(),
 		kong.Help(printHelp),
 		kong.Vars(server.Defaults()),
 	)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	_ "embed" // of texts
 	"fmt"
 	"io"
 	"runtime/debug"
@@ -10,49 +11,17 @@ import (
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
 )
 
-// manCommand prints the manual page: the text below and the description of the command line, in
+// manCommand prints the manual page: the texts in man and the description of the command line, in
 // the macros of man(7).
 type manCommand struct{}
 
-const manHead = `.TH "PULSEGATE" 1 "%s" "pulsegate %s" "User Commands"
-.SH NAME
-pulsegate \- store and serve vital signs, acknowledged when they are on stable storage
-.SH SYNOPSIS
-.B pulsegate
-COMMAND [FLAG]... [ARGUMENT]...
-.SH DESCRIPTION
-Accepts vital\-sign readings (blood pressure, SpO2, heart rate, resting heart rate) that the gateways of wearables POST as
-JSON, acknowledges them when they are on stable storage, and serves them.
-.PP
-The environment variable beside a flag sets it too, and so does the file that \-\-config names.
-A flag overrides a variable, and a variable overrides the file.
-`
+// manHead has the verbs of the date and the version.
+//
+//go:embed man/head.1
+var manHead string
 
-const manTail = `.SH EXIT STATUS
-.TP
-.B 0
-Done.
-.TP
-.B 1
-Failed.
-.TP
-.B 2
-Wrong usage.
-.TP
-.B 3
-import: the server has rejected rows, and stored the others. See \-\-allow\-rejected.
-.SH SIGNALS
-.TP
-.B SIGTERM, SIGINT
-serve drains: readyz fails, new readings are rejected after \-\-drain\-delay, pending requests are answered, and the store
-is closed.
-A second signal ends the delay early, and another one the process.
-.TP
-.B SIGHUP
-serve reloads tokens, certificates and log settings.
-.SH SEE ALSO
-systemd.service(5), https://github.com/pulsegate/pulsegate
-`
+//go:embed man/tail.1
+var manTail string
 
 func (manCommand) Run(kctx *kong.Context, std stdio) error {
 	var b strings.Builder

@@ -24,16 +24,6 @@ type migrateCommand struct {
 	JSON           bool   `help:"Print each result as one JSON object."`
 }
 
-// Help is the text below the description in the help.
-func (migrateCommand) Help() string {
-	return `Stop all servers that use either store first; none starts with them meanwhile. The source is not changed. If the command ends early, repeat it: it continues. Success is exit code 0, and then both stores were read and have the same readings.
-
-Examples:
-
-    pulsegate migrate --from pulsegate-data --to postgres://pulsegate@db1,db2,db3/pulsegate
-    pulsegate migrate --from postgres://pulsegate@db1,db2,db3/pulsegate --to pulsegate-data`
-}
-
 func (c *migrateCommand) Run(ctx context.Context, std stdio) error {
 	if err := c.check(); err != nil {
 		return err

@@ -18,15 +18,6 @@ type profileCommand struct {
 	JSON   bool          `help:"Print the report as one JSON object."`
 }
 
-// Help is the text below the description in the help.
-func (profileCommand) Help() string {
-	return `Examples:
-
-    pulsegate profile --for 30s --save before
-    go tool pprof -http : before/cpu.pb.gz
-    go tool pprof -diff_base before/cpu.pb.gz after/cpu.pb.gz`
-}
-
 func (c *profileCommand) Run(ctx context.Context, std stdio) error {
 	if c.For < profile.MinWindow || c.For > profile.MaxWindow || c.For%time.Second != 0 {
 		return settings.Usagef("--for is not a number of whole seconds from %v to %v", profile.MinWindow, profile.MaxWindow)

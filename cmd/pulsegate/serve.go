@@ -19,17 +19,6 @@ type serveCommand struct {
 	PrintConfig bool `action:"" group:"essential" help:"Check the settings, print them as a file for --config with the source and the effective value of each, limits included, and exit."`
 }
 
-// Help is the text below the description in the help.
-func (serveCommand) Help() string {
-	return `The server listens on this machine only, until tokens or client certificates control who may write and read.
-
-Examples:
-
-    pulsegate serve
-    pulsegate serve --addr 0.0.0.0:8080 --tokens pulsegate-tokens --tls-cert cert.pem --tls-key key.pem
-    pulsegate serve --config /etc/pulsegate/pulsegate.toml --print-config`
-}
-
 func (c *serveCommand) Run(ctx context.Context, std stdio, kctx *kong.Context, cmds *commands) error {
 	c.Version, c.Getenv = versionText(), os.Getenv
 	if c.PrintConfig {

@@ -20,15 +20,6 @@ type simCommand struct {
 	Verify simVerifyCommand `cmd:"" help:"Compare the readings that a server has stored with the ledger of a run."`
 }
 
-// Help is the text below the description in the help.
-func (simCommand) Help() string {
-	return `Examples:
-
-    pulsegate sim --users 100 --posts 100 --verify
-    pulsegate sim --rate 200 --for 1m --ledger run.ledger
-    pulsegate sim verify run.ledger`
-}
-
 // simTarget are the flags that name the server of a run.
 type simTarget struct {
 	Target      string `placeholder:"URL" default:"http://127.0.0.1:8080" help:"URL of the server."`

@@ -43,17 +43,6 @@ type subjectAssignCommand struct {
 	adminFlags `embed:""`
 }
 
-// Help is the text below the description in the help.
-func (subjectAssignCommand) Help() string {
-	return `The assignments of a device must not overlap. A command may be repeated.
-
-Examples:
-
-    pulsegate subject assign --device ppg-000123 --subject P-17 --from 2026-11-21T08:00:00Z
-    pulsegate subject end --device ppg-000123 --from 2026-11-21T08:00:00Z --to 2026-11-28T08:00:00Z
-    pulsegate subject list --subject P-17`
-}
-
 func (c *subjectAssignCommand) Run(ctx context.Context, std stdio) error {
 	a := transfer.Assignment{Device: c.Device.String(), Subject: string(c.Subject), From: c.From, To: c.To}
 	return c.change(ctx, std, "assigned", a, (*transfer.Client).Assign)

@@ -65,16 +65,6 @@ type tokenCreateCommand struct {
 	Out     string       `action:"" type:"path" placeholder:"FILE" help:"New file for the token, which only you can read. Default: standard output."`
 }
 
-// Help is the text below the description in the help.
-func (tokenCreateCommand) Help() string {
-	return `The token is in force when the command returns: a server reads the token file again before it rejects an unknown token.
-
-Examples:
-
-    pulsegate token create --gateway bed-7 --out bed-7.token
-    pulsegate token create --gateway ward --rights read --devices ppg- --expires 90d --out ward.token`
-}
-
 func (c *tokenCreateCommand) Run(ctx context.Context, std stdio) error {
 	now := time.Now()
 	spec, err := c.spec(now)
