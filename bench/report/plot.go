@@ -1,11 +1,8 @@
 package report
 
 import (
-	"bytes"
 	"fmt"
 	"math"
-
-	"github.com/pulsegate/pulsegate/internal/observe/svg"
 )
 
 // Measures of the plot, in px.
@@ -46,50 +43,48 @@ func (in *Ingest) Plot() []byte {
 	bottom := float64(plotTop + rowHeight*len(rows))
 	// Logarithmic, because the most expensive server costs about thirty times the
 	// floor.
-	p := &plot{svg.New(plotWidth, int(bottom)+plotBottom, title), svg.Logarithmic(plotLeft, plotRight, low, high)}
-	p.Text(20, 28, `font-size="16" font-weight="600"`, title)
-	for _, tick := range p.axis.Ticks {
-		x := p.axis.At(tick)
-		p.Line(x, plotTop, x, bottom, `stroke="#e2e2e2"`)
-		p.Text(x, bottom+18, `text-anchor="middle" fill="#555"`, svg.Number(tick))
+	p := &plot{newDrawing(plotWidth, int(bottom)+plotBottom, title), newAxis(plotLeft, plotRight, low, high)}
+	p.text(20, 28, `font-size="16" font-weight="600"`, title)
+	for _, tick := range p.axis.ticks {
+		x := p.axis.at(tick)
+		p.line(x, plotTop, x, bottom, `stroke="#e2e2e2"`)
+		p.text(x, bottom+18, `text-anchor="middle" fill="#555"`, label(tick))
 	}
-	p.Text((plotLeft+plotRight)/2, bottom+40, `text-anchor="middle" fill="#555"`,
+	p.text((plotLeft+plotRight)/2, bottom+40, `text-anchor="middle" fill="#555"`,
 		"µs per request, logarithmic; the whiskers are the range over the rounds")
 	const dashes = `stroke-width="1.5" stroke-dasharray="5 3" stroke="%s"`
 	for i, n := range connections {
 		x := float64(26 + 190*i)
 		p.mark(i, x, 52)
-		p.Text(x+12, 56.5, "", fmt.Sprintf("%d connections", n))
+		p.text(x+12, 56.5, "", fmt.Sprintf("%d connections", n))
 		if floor := in.server(Floor); floor != nil && len(floor.at(n)) > 0 {
-			x := p.axis.At(cost(floor.at(n)).Median)
-			p.Line(x, plotTop, x, bottom, fmt.Sprintf(dashes, svg.Colours[i]))
+			x := p.axis.at(cost(floor.at(n)).Median)
+			p.line(x, plotTop, x, bottom, fmt.Sprintf(dashes, colours[i]))
 		}
 	}
 	const legend = 26 + 190.0*maxSeries
-	p.Line(legend-6, 52, legend+18, 52, fmt.Sprintf(dashes, "#555"))
-	p.Text(legend+26, 56.5, "", "the floor: one read, one write, nothing parsed")
+	p.line(legend-6, 52, legend+18, 52, fmt.Sprintf(dashes, "#555"))
+	p.text(legend+26, 56.5, "", "the floor: one read, one write, nothing parsed")
 	for row, s := range rows {
 		p.drawRow(row, s, in.server(Floor), connections)
 	}
-	var out bytes.Buffer
-	p.WriteTo(&out) // a bytes.Buffer cannot fail
-	return out.Bytes()
+	return p.bytes()
 }
 
 type plot struct {
-	*svg.Drawing
-	axis svg.Axis
+	*drawing
+	axis axis
 }
 
 func (p *plot) drawRow(row int, s, floor *Server, connections []int) {
 	middle := float64(plotTop + rowHeight*row + rowHeight/2)
-	p.Line(20, middle+rowHeight/2, plotWidth-20, middle+rowHeight/2, `stroke="#eee"`)
+	p.line(20, middle+rowHeight/2, plotWidth-20, middle+rowHeight/2, `stroke="#eee"`)
 	weight := ""
 	if s.Name == Own {
 		weight = ` font-weight="700"`
 	}
-	p.Text(plotLeft-16, middle-2, `text-anchor="end"`+weight, s.Name)
-	p.Text(plotLeft-16, middle+14, `text-anchor="end" font-size="11" fill="#666"`, "stored when answered: "+s.Stores)
+	p.text(plotLeft-16, middle-2, `text-anchor="end"`+weight, s.Name)
+	p.text(plotLeft-16, middle+14, `text-anchor="end" font-size="11" fill="#666"`, "stored when answered: "+s.Stores)
 	for i, n := range connections {
 		runs := s.at(n)
 		if len(runs) == 0 {
@@ -97,15 +92,15 @@ func (p *plot) drawRow(row int, s, floor *Server, connections []int) {
 		}
 		c := cost(runs)
 		y := middle + seriesShift*float64(2*i-len(connections)+1)
-		p.Line(p.axis.At(c.Min), y, p.axis.At(c.Max), y, fmt.Sprintf(`stroke="%s" stroke-width="2"`, svg.Colours[i]))
-		p.mark(i, p.axis.At(c.Median), y)
-		style := fmt.Sprintf(`fill="%s"%s`, svg.Colours[i], weight)
-		p.Text(plotRight+22, y+4.5, style, fmt.Sprintf("%.1f µs", c.Median))
+		p.line(p.axis.at(c.Min), y, p.axis.at(c.Max), y, fmt.Sprintf(`stroke="%s" stroke-width="2"`, colours[i]))
+		p.mark(i, p.axis.at(c.Median), y)
+		style := fmt.Sprintf(`fill="%s"%s`, colours[i], weight)
+		p.text(plotRight+22, y+4.5, style, fmt.Sprintf("%.1f µs", c.Median))
 		if floor == nil {
 			continue
 		}
 		if x, ok := ratios(runs, floor.at(n), (*Run).CPUPerRequest); ok {
-			p.Text(plotRight+100, y+4.5, style, fmt.Sprintf("%.1f x floor", x.Median))
+			p.text(plotRight+100, y+4.5, style, fmt.Sprintf("%.1f x floor", x.Median))
 		}
 	}
 }
@@ -114,8 +109,8 @@ func (p *plot) drawRow(row int, s, floor *Server, connections []int) {
 // than colour.
 func (p *plot) mark(i int, x, y float64) {
 	if i == 0 {
-		p.Add(`<circle cx="%.1f" cy="%.1f" r="5" fill="%s"/>`, x, y, svg.Colours[i])
+		p.add(`<circle cx="%.1f" cy="%.1f" r="5" fill="%s"/>`, x, y, colours[i])
 		return
 	}
-	p.Add(`<path d="M%.1f %.1fl6 -6l6 6l-6 6z" fill="%s"/>`, x-6, y, svg.Colours[i])
+	p.add(`<path d="M%.1f %.1fl6 -6l6 6l-6 6z" fill="%s"/>`, x-6, y, colours[i])
 }
