@@ -17,6 +17,10 @@ GOTEST = go test -vet=off -timeout 30m -p 3 -parallel 6
 LONG = ./internal/storage/pgstore ./internal/storage/pebblestore ./internal/api/ingest
 # Without -trimpath, the build cache of one checkout does not serve another.
 export GOFLAGS := $(shell go env GOFLAGS) -trimpath
+# Tests, benchmarks and builds use what a release contains: a program without cgo. The race
+# detector needs cgo.
+export CGO_ENABLED := 0
+race race-short metamorphic: export CGO_ENABLED = 1
 # The race detector waits a second at each exit by default, also in each process that a
 # test starts.
 race race-short: export GORACE = atexit_sleep_ms=20
@@ -84,8 +88,8 @@ openapi: setup ## send more than 1,000 requests that schemathesis makes of the d
 conformance: setup ## check more than 1,000 FHIR resources with HL7's validator, into docs/fhir.md; make test checks some
 	cd docs && go test -count=1 -timeout 20m -run 'TestConformance$$' ./test -conformance.readings 140 -conformance.page $(abspath docs/fhir.md)
 
-build: ## build bin/pulsegate, statically linked
-	CGO_ENABLED=0 go build -trimpath -buildvcs=auto -o bin/ ./cmd/...
+build: ## build bin/pulsegate, statically linked and without symbols, as in a release
+	go build -buildvcs=auto -ldflags "-s -w" -o bin/ ./cmd/...
 
 install: build ## install under PREFIX, /usr/local by default, below DESTDIR
 	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" SYSCONFDIR="$(SYSCONFDIR)" deploy/install
