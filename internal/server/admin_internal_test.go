@@ -3,39 +3,22 @@ package server
 import (
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/access/gatetest"
 	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
-	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // With tokens, only a token with the admin right may administer. Without them,
 // only this machine may, but not pages in its browsers.
 func TestAdminOnly(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "tokens")
-	create := func(rights token.Rights) string {
-		name, err := vitals.ParseName("ops")
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, _, err := token.Create(t.Context(), path, token.Spec{Gateway: name, Rights: rights}, time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return "Bearer " + text
-	}
-	admin, others := create(token.Admin), create(token.Write|token.Read)
-	set, err := token.Open(path, token.Options{Every: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer set.Close()
-	open, tokens, certs := &gate.Gate{}, &gate.Gate{Tokens: set}, &gate.Gate{Certificates: true}
+	f := gatetest.New(t)
+	admin, others := f.Token(t, "ops", "", token.Spec{Rights: token.Admin}), f.Token(t, "ops", "", token.Spec{Rights: token.Write | token.Read})
+	tokens := f.Open(t)
+	open, certs := &gate.Gate{}, &gate.Gate{Certificates: true}
 	const local, remote = "127.0.0.1:4711", "192.0.2.7:4711"
 	for _, tt := range []struct {
 		name              string

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -14,12 +13,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/access/gatetest"
 	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/api/dashboard"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 	"github.com/pulsegate/pulsegate/mux"
-	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // newHandler returns a Handler with collectors.
@@ -135,31 +134,12 @@ func TestFiles(t *testing.T) {
 // that reads some, and of one that writes.
 func withTokens(t *testing.T) (g *gate.Gate, all, some, writer string) {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "tokens")
-	create := func(name, devices string, rights token.Rights) string {
-		spec := token.Spec{Rights: rights}
-		var err error
-		if spec.Gateway, err = vitals.ParseName(name); err != nil {
-			t.Fatal(err)
-		}
-		if devices != "" {
-			if spec.Devices, err = vitals.ParseName(devices); err != nil {
-				t.Fatal(err)
-			}
-		}
-		text, _, err := token.Create(t.Context(), file, spec, time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return text
+	f := gatetest.New(t)
+	text := func(gateway, devices string, rights token.Rights) string {
+		return strings.TrimPrefix(f.Token(t, gateway, devices, token.Spec{Rights: rights}), "Bearer ")
 	}
-	all, some, writer = create("a", "", token.Read), create("b", "ppg-", token.Read), create("c", "", token.Write)
-	set, err := token.Open(file, token.Options{Every: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(set.Close)
-	return &gate.Gate{Tokens: set}, all, some, writer
+	all, some, writer = text("a", "", token.Read), text("b", "ppg-", token.Read), text("c", "", token.Write)
+	return f.Open(t), all, some, writer
 }
 
 // The session's state needs no credentials to be read; sign-in and sign-out change it. System

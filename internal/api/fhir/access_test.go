@@ -6,15 +6,13 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/audit"
 	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/access/gatetest"
 	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/api/fhir"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
@@ -25,49 +23,27 @@ import (
 // A keyring is a gate with a token for each purpose. The tokens are in the form of
 // Authorization headers.
 type keyring struct {
+	*gatetest.Files
 	gate *gate.Gate
-	path string // of the token file
-	log  string // path of the audit log
 
 	all, ppg, writer string
 }
 
 func newKeyring(t testing.TB) *keyring {
 	t.Helper()
-	dir := t.TempDir()
-	k := &keyring{path: filepath.Join(dir, "tokens"), log: filepath.Join(dir, "audit")}
-	create := func(spec token.Spec) string {
-		text, _, err := token.Create(t.Context(), k.path, spec, time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return "Bearer " + text
+	f := gatetest.New(t)
+	k := &keyring{
+		Files: f, all: f.Token(t, "archive", "", token.Spec{Rights: token.Read}), ppg: f.Token(t, "ward-7", "ppg-", token.Spec{Rights: token.Read}),
+		writer: f.Token(t, "bed-7", "", token.Spec{Rights: token.Write | token.Admin}),
 	}
-	k.all = create(token.Spec{Gateway: name(t, "archive"), Rights: token.Read})
-	k.ppg = create(token.Spec{Gateway: name(t, "ward-7"), Rights: token.Read, Devices: name(t, "ppg-")})
-	k.writer = create(token.Spec{Gateway: name(t, "bed-7"), Rights: token.Write | token.Admin})
-	set, err := token.Open(k.path, token.Options{Every: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	log, err := audit.Open(t.Context(), k.log, audit.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		set.Close()
-		_ = log.Close() // a test may have closed it already
-	})
-	k.gate = &gate.Gate{Tokens: set, Audit: log}
+	k.gate = f.Open(t)
 	return k
 }
 
 // revoke revokes all tokens.
 func (k *keyring) revoke(t *testing.T) {
 	t.Helper()
-	if _, err := token.Revoke(t.Context(), k.path, func(*token.Token) bool { return true }, nil); err != nil {
-		t.Fatal(err)
-	}
+	k.Revoke(t, "")
 	if err := k.gate.Tokens.Reload(); err != nil {
 		t.Fatal(err)
 	}
@@ -76,16 +52,10 @@ func (k *keyring) revoke(t *testing.T) {
 // records returns the records of exports in the audit log, from the event on.
 func (k *keyring) records(t *testing.T) (records []string) {
 	t.Helper()
-	text, err := os.ReadFile(k.log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if _, rest, ok := strings.Cut(line, `"event":"exported"`); ok {
-			rest, _, _ = strings.Cut(rest, `,"peer"`)
-			_, rest, _ = strings.Cut(rest, `"gateway":`)
-			records = append(records, rest)
-		}
+	for _, line := range k.Records(t, "exported") {
+		rest, _, _ := strings.Cut(line, `,"peer"`)
+		_, rest, _ = strings.Cut(rest, `"gateway":`)
+		records = append(records, rest)
 	}
 	return records
 }
@@ -236,11 +206,7 @@ func TestBound(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text, _, err := token.Create(t.Context(), k.path, token.Spec{Gateway: name(t, "app"), Rights: token.Read, Subjects: subjects}, time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return "Bearer " + text
+		return k.Token(t, "app", "", token.Spec{Rights: token.Read, Subjects: subjects})
 	}
 	p, q, both, other := bound("p"), bound("q"), bound("q", "p"), bound("r")
 	if err := k.gate.Tokens.Reload(); err != nil {

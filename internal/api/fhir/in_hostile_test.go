@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/access/token"
@@ -17,14 +16,11 @@ import (
 func narrowWriter(t *testing.T) (*gate.Gate, string) {
 	t.Helper()
 	k := newKeyring(t)
-	narrow, _, err := token.Create(t.Context(), k.path, token.Spec{Gateway: name(t, "bed-8"), Rights: token.Write, Devices: name(t, "d-")}, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	narrow := k.Token(t, "bed-8", "d-", token.Spec{Rights: token.Write})
 	if err := k.gate.Tokens.Reload(); err != nil {
 		t.Fatal(err)
 	}
-	return k.gate, "Bearer " + narrow
+	return k.gate, narrow
 }
 
 // TestNotCoveredRevealsNothing checks that a client learns nothing about the assignments of devices

@@ -383,10 +383,7 @@ func TestSendAtOnce(t *testing.T) {
 // requests that a token does not allow are refused, a transaction as a whole.
 func TestWriteRight(t *testing.T) {
 	k := newKeyring(t)
-	narrow, _, err := token.Create(t.Context(), k.path, token.Spec{Gateway: name(t, "bed-8"), Rights: token.Write, Devices: name(t, "d-")}, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	narrow := k.Token(t, "bed-8", "d-", token.Spec{Rights: token.Write})
 	if err := k.gate.Tokens.Reload(); err != nil {
 		t.Fatal(err)
 	}
@@ -400,7 +397,7 @@ func TestWriteRight(t *testing.T) {
 		{"no token", "", covered, 401},
 		{"a wrong one", "Bearer x", covered, 401},
 		{"a reader", k.all, covered, 403},
-		{"a device that is not covered", "Bearer " + narrow, other, 403},
+		{"a device that is not covered", narrow, other, 403},
 	} {
 		w := send(s.observation, tt.body, "Authorization", tt.token)
 		if w.Code != tt.status || !strings.HasPrefix(w.Body.String(), `{"resourceType":"OperationOutcome"`) || tt.status == 401 && w.Header().Get("WWW-Authenticate") == "" {
@@ -410,10 +407,10 @@ func TestWriteRight(t *testing.T) {
 	b := sentBundle{}
 	b.add("", covered, "POST", "Observation", "")
 	b.add("", other, "POST", "Observation", "")
-	if w := send(s.bundle, b.as("transaction"), "Authorization", "Bearer "+narrow); w.Code != 403 || s.stored() != "" {
+	if w := send(s.bundle, b.as("transaction"), "Authorization", narrow); w.Code != 403 || s.stored() != "" {
 		t.Errorf("transaction: %d %s, stored %s", w.Code, w.Body, s.stored())
 	}
-	checkResponses(t, send(s.bundle, b.as("batch"), "Authorization", "Bearer "+narrow).Body.Bytes(), "batch-response", "201 Observation/spo2-", "403 the token is not for this device")
+	checkResponses(t, send(s.bundle, b.as("batch"), "Authorization", narrow).Body.Bytes(), "batch-response", "201 Observation/spo2-", "403 the token is not for this device")
 	records := make([]storage.Record, 1)
 	if n, err := s.store.Scan(t.Context(), storage.Range{Device: name(t, "d-1"), ToUnixMs: storage.OpenEnd}, records); err != nil || n != 1 || records[0].Gateway == nil || records[0].Gateway.String() != "bed-8" {
 		t.Errorf("%d records, %v: %+v; want one by bed-8", n, err, records[0])
@@ -423,5 +420,5 @@ func TestWriteRight(t *testing.T) {
 	for _, v := range []string{"90", "91"} {
 		b.post(sentSpO2, sentAt(5), sentD1, sentQuantity(v, "%"))
 	}
-	checkResponses(t, send(s.bundle, b.as("batch"), "Authorization", "Bearer "+narrow).Body.Bytes(), "batch-response", "201 Observation/", "422 a reading before it")
+	checkResponses(t, send(s.bundle, b.as("batch"), "Authorization", narrow).Body.Bytes(), "batch-response", "201 Observation/", "422 a reading before it")
 }

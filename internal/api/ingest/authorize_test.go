@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/access/audit"
 	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/access/gatetest"
 	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/polltest"
@@ -28,9 +28,8 @@ import (
 // A keyring is a gate with a token for each purpose. The tokens are values of the Authorization
 // header.
 type keyring struct {
+	*gatetest.Files
 	gate *gate.Gate
-	path string // of the token file
-	log  string // path of the audit log
 
 	write, guest, read, ppg, slow, expired, revoked string
 }
@@ -46,49 +45,17 @@ func name(t testing.TB, text string) vitals.Name {
 
 func newKeyring(t testing.TB) *keyring {
 	t.Helper()
-	dir := t.TempDir()
-	k := &keyring{path: filepath.Join(dir, "tokens"), log: filepath.Join(dir, "audit")}
-	create := func(gateway string, spec token.Spec) string {
-		spec.Gateway = name(t, gateway)
-		text, _, err := token.Create(t.Context(), k.path, spec, now.Add(-time.Hour))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return "Bearer " + text
-	}
-	k.write = create("bed-7", token.Spec{Rights: token.Write | token.Admin})
-	k.guest = create("bed-5", token.Spec{Rights: token.Write})
-	k.read = create("ward", token.Spec{Rights: token.Read})
-	k.ppg = create("bed-8", token.Spec{Rights: token.Write | token.Read, Devices: name(t, "ppg-")})
-	k.slow = create("bed-9", token.Spec{Rights: token.Write, Limit: token.Limit{PerSecond: 1, Burst: 2}})
-	k.expired = create("bed-7", token.Spec{Rights: token.Write, Expires: now})
-	k.revoked = create("bed-6", token.Spec{Rights: token.Write})
-	k.revoke(t, "bed-6")
-	set, err := token.Open(k.path, token.Options{Every: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	log, err := audit.Open(t.Context(), k.log, audit.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		set.Close()
-		if err := log.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	k.gate = &gate.Gate{Tokens: set, Audit: log}
+	k := &keyring{Files: gatetest.New(t)}
+	k.write = k.Token(t, "bed-7", "", token.Spec{Rights: token.Write | token.Admin})
+	k.guest = k.Token(t, "bed-5", "", token.Spec{Rights: token.Write})
+	k.read = k.Token(t, "ward", "", token.Spec{Rights: token.Read})
+	k.ppg = k.Token(t, "bed-8", "ppg-", token.Spec{Rights: token.Write | token.Read})
+	k.slow = k.Token(t, "bed-9", "", token.Spec{Rights: token.Write, Limit: token.Limit{PerSecond: 1, Burst: 2}})
+	k.expired = k.Token(t, "bed-7", "", token.Spec{Rights: token.Write, Expires: now})
+	k.revoked = k.Token(t, "bed-6", "", token.Spec{Rights: token.Write})
+	k.Revoke(t, "bed-6")
+	k.gate = k.Open(t)
 	return k
-}
-
-// revoke revokes the tokens of a gateway. A server does not notice before a Reload.
-func (k *keyring) revoke(t testing.TB, gateway string) {
-	t.Helper()
-	of := name(t, gateway)
-	if _, err := token.Revoke(t.Context(), k.path, func(t *token.Token) bool { return t.Gateway == of }, nil); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // authorized returns a request of the usual form with an Authorization field for each value.
@@ -214,20 +181,17 @@ func testRevoked(t *testing.T, serve serveFunc) {
 		}
 	}
 	expect(k.write, 1, "200 ")
-	k.revoke(t, "bed-7")
+	k.Revoke(t, "bed-7")
 	expect(k.write, 2, "200 ") // not reloaded yet
 	if err := k.gate.Tokens.Reload(); err != nil {
 		t.Fatal(err)
 	}
 	expect(k.write, 3, "401 ")
-	text, _, err := token.Create(t.Context(), k.path, token.Spec{Gateway: name(t, "bed-7"), Rights: token.Write}, now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	renewed := k.Token(t, "bed-7", "", token.Spec{Rights: token.Write})
 	if err := k.gate.Tokens.Reload(); err != nil {
 		t.Fatal(err)
 	}
-	expect("Bearer "+text, 4, "200 ")
+	expect(renewed, 4, "200 ")
 	expect(k.write, 5, "401 ")
 }
 
@@ -254,7 +218,7 @@ func testRevokedUnderWay(t *testing.T, serve serveFunc) {
 		posts = append(posts, post{bufio.NewReader(conn), conn, text[half:]})
 		polltest.Until(t, "the body is being read", func() bool { return core.Counters().BodyBytes > before })
 	}
-	k.revoke(t, "bed-7")
+	k.Revoke(t, "bed-7")
 	if err := k.gate.Tokens.Reload(); err != nil {
 		t.Fatal(err)
 	}
@@ -478,7 +442,7 @@ func testRefusalsAreNoted(t *testing.T, serve serveFunc) {
 	if err := k.gate.Audit.Close(); err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(k.log)
+	text, err := os.ReadFile(k.Log)
 	if err != nil {
 		t.Fatal(err)
 	}

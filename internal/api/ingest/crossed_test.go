@@ -159,7 +159,7 @@ func testPromisesCrossed(t *testing.T, serve serveFunc, requests int) {
 
 	gateways := map[string]string{k.write: "bed-7", k.guest: "bed-5", k.ppg: "bed-8"}
 	model := &crossedModel{stored: map[string]*crossedRecord{}, budget: map[string]int{"bed-7": guesses, "bed-5": guesses}}
-	works, away := true, k.log+".away"
+	works, away := true, k.Log+".away"
 	withheld, exports := uint64(0), 0
 	enough := func() bool {
 		return model.budget["bed-7"] == 0 && model.budget["bed-5"] == 0 && withheld >= 20 && exports >= 5
@@ -168,9 +168,9 @@ func testPromisesCrossed(t *testing.T, serve serveFunc, requests int) {
 		switch random.IntN(40) {
 		case 0: // the audit log fails, or works again
 			if works = !works; works {
-				mustDo(t, os.Remove(k.log), os.Rename(away, k.log))
+				mustDo(t, os.Remove(k.Log), os.Rename(away, k.Log))
 			} else {
-				mustDo(t, os.Rename(k.log, away), os.Mkdir(k.log, 0o700))
+				mustDo(t, os.Rename(k.Log, away), os.Mkdir(k.Log, 0o700))
 			}
 			continue
 		case 1:
@@ -236,7 +236,7 @@ func testPromisesCrossed(t *testing.T, serve serveFunc, requests int) {
 		}
 	}
 	if !works {
-		mustDo(t, os.Remove(k.log), os.Rename(away, k.log))
+		mustDo(t, os.Remove(k.Log), os.Rename(away, k.Log))
 	}
 	for key, want := range model.stored {
 		device, ms := key[:5], key[5:]
@@ -249,7 +249,7 @@ func testPromisesCrossed(t *testing.T, serve serveFunc, requests int) {
 		t.Errorf("%d requests recorded, want %d", n, withheld)
 	}
 	mustDo(t, k.gate.Audit.Close())
-	checkCrossedLog(t, k.log, withheld)
+	checkCrossedLog(t, k.Log, withheld)
 }
 
 // storedValues returns the values of a record, read through the query API.

@@ -151,7 +151,7 @@ const guesses = 10
 func newGuessKeyring(t *testing.T) *keyring {
 	t.Helper()
 	k := newKeyring(t)
-	set, err := token.Open(k.path, token.Options{Every: -1, Hourly: token.Hourly{Contradictions: guesses}})
+	set, err := token.Open(k.Tokens, token.Options{Every: -1, Hourly: token.Hourly{Contradictions: guesses}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +216,7 @@ func testGuessBudget(t *testing.T, serve serveFunc) {
 	if err := k.gate.Audit.Close(); err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(k.log)
+	text, err := os.ReadFile(k.Log)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,28 +16,12 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/access/audit"
 	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/access/gatetest"
 	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/api/live"
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/wire/share"
 )
-
-// tokens creates a token file. It returns its path and a function that creates tokens in it.
-func tokens(t *testing.T) (path string, create func(gateway, devices string, rights token.Rights, expires time.Time) string) {
-	path = filepath.Join(t.TempDir(), "tokens")
-	return path, func(gateway, devices string, rights token.Rights, expires time.Time) string {
-		t.Helper()
-		spec := token.Spec{Gateway: name(gateway), Rights: rights, Expires: expires}
-		if devices != "" {
-			spec.Devices = name(devices)
-		}
-		text, _, err := token.Create(t.Context(), path, spec, time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return "Bearer " + text
-	}
-}
 
 // openGate returns a gate with the tokens of a file.
 func openGate(t *testing.T, path string) *gate.Gate {
@@ -52,11 +36,11 @@ func openGate(t *testing.T, path string) *gate.Gate {
 // A stream needs the read right, and shows only devices that the token covers.
 func TestRights(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		path, create := tokens(t)
-		writer := create("bed-7", "", token.Write, time.Time{})
-		all := create("archive", "", token.Read, time.Time{})
-		ward := create("ward-7", "ppg-", token.Read, time.Time{})
-		g := openGate(t, path)
+		keys := gatetest.New(t)
+		writer := keys.Token(t, "bed-7", "", token.Spec{Rights: token.Write})
+		all := keys.Token(t, "archive", "", token.Spec{Rights: token.Read})
+		ward := keys.Token(t, "ward-7", "ppg-", token.Spec{Rights: token.Read})
+		g := openGate(t, keys.Tokens)
 		defer g.Tokens.Close()
 		f := start(t, live.Options{Gate: g})
 		defer f.stop()
@@ -109,9 +93,9 @@ func TestRights(t *testing.T) {
 func TestExpired(t *testing.T) {
 	for _, reads := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			path, create := tokens(t)
-			auth := create("ward-7", "", token.Read, time.Now().Add(time.Minute))
-			g := openGate(t, path)
+			keys := gatetest.New(t)
+			auth := keys.Token(t, "ward-7", "", token.Spec{Rights: token.Read, Expires: time.Now().Add(time.Minute)})
+			g := openGate(t, keys.Tokens)
 			defer g.Tokens.Close()
 			f := start(t, live.Options{Gate: g, WriteTimeout: time.Hour, MaxSubscribers: 1})
 			defer f.stop()
@@ -138,18 +122,16 @@ func TestExpired(t *testing.T) {
 
 // A stream ends soon after its token is revoked.
 func TestRevoked(t *testing.T) {
-	path, create := tokens(t)
-	auth := create("ward-7", "", token.Read, time.Time{})
-	g := openGate(t, path)
+	keys := gatetest.New(t)
+	auth := keys.Token(t, "ward-7", "", token.Spec{Rights: token.Read})
+	g := openGate(t, keys.Tokens)
 	defer g.Tokens.Close()
 	f := start(t, live.Options{Gate: g})
 	defer f.stop()
 	s := f.open("", nil, "Authorization", auth)
 	f.heart("d", 1, 6000)
 	polltest.Until(t, "the reading arrives", func() bool { return len(s.readings()) == 1 })
-	if _, err := token.Revoke(t.Context(), path, func(*token.Token) bool { return true }, nil); err != nil {
-		t.Fatal(err)
-	}
+	keys.Revoke(t, "")
 	if err := g.Tokens.Reload(); err != nil {
 		t.Fatal(err)
 	}
@@ -170,9 +152,9 @@ func TestRevoked(t *testing.T) {
 // A stream ends soon after the CA of the client's certificate is no longer in use.
 func TestRemovedCA(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		path, create := tokens(t)
-		auth := create("ward-7", "", token.Read, time.Time{})
-		g := openGate(t, path)
+		keys := gatetest.New(t)
+		auth := keys.Token(t, "ward-7", "", token.Spec{Rights: token.Read})
+		g := openGate(t, keys.Tokens)
 		defer g.Tokens.Close()
 		var removed atomic.Bool
 		g.Certificates, g.Trusted = true, func(*tls.ConnectionState) bool { return !removed.Load() }
@@ -201,9 +183,9 @@ func TestRemovedCA(t *testing.T) {
 
 // A client that has read many readings must be recorded in the audit log to go on.
 func TestAudited(t *testing.T) {
-	path, create := tokens(t)
-	auth := create("ward-7", "", token.Read, time.Time{})
-	g := openGate(t, path)
+	keys := gatetest.New(t)
+	auth := keys.Token(t, "ward-7", "", token.Spec{Rights: token.Read})
+	g := openGate(t, keys.Tokens)
 	defer g.Tokens.Close()
 	log, err := audit.Open(t.Context(), filepath.Join(t.TempDir(), "audit"), audit.Options{})
 	if err != nil {

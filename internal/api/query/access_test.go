@@ -7,17 +7,15 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/audit"
 	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/access/gatetest"
 	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/api/query"
@@ -30,68 +28,21 @@ import (
 // A keyring is a gate with a token for each purpose. The tokens are in the form of
 // Authorization headers.
 type keyring struct {
+	*gatetest.Files
 	gate *gate.Gate
-	path string // of the token file
-	log  string // path of the audit log
 
 	all, ppg, writer string
 }
 
 func newKeyring(t testing.TB) *keyring {
 	t.Helper()
-	dir := t.TempDir()
-	path := filepath.Join(dir, "tokens")
-	k := &keyring{path: path, log: filepath.Join(dir, "audit")}
-	create := func(gateway, devices string, rights token.Rights) string {
-		spec := token.Spec{Rights: rights}
-		var err error
-		if spec.Gateway, err = vitals.ParseName(gateway); err != nil {
-			t.Fatal(err)
-		}
-		if devices != "" {
-			if spec.Devices, err = vitals.ParseName(devices); err != nil {
-				t.Fatal(err)
-			}
-		}
-		text, _, err := token.Create(t.Context(), path, spec, time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return "Bearer " + text
+	f := gatetest.New(t)
+	k := &keyring{
+		Files: f, all: f.Token(t, "archive", "", token.Spec{Rights: token.Read}), ppg: f.Token(t, "ward-7", "ppg-", token.Spec{Rights: token.Read}),
+		writer: f.Token(t, "bed-7", "", token.Spec{Rights: token.Write | token.Admin}),
 	}
-	k.all = create("archive", "", token.Read)
-	k.ppg = create("ward-7", "ppg-", token.Read)
-	k.writer = create("bed-7", "", token.Write|token.Admin)
-	set, err := token.Open(path, token.Options{Every: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	log, err := audit.Open(t.Context(), k.log, audit.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		set.Close()
-		_ = log.Close() // a test may have closed it already
-	})
-	k.gate = &gate.Gate{Tokens: set, Audit: log}
+	k.gate = f.Open(t)
 	return k
-}
-
-// records returns the records of an event in the audit log.
-func (k *keyring) records(t *testing.T, event string) []string {
-	t.Helper()
-	text, err := os.ReadFile(k.log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var found []string
-	for line := range strings.Lines(string(text)) {
-		if strings.Contains(line, fmt.Sprintf(`"event":%q`, event)) {
-			found = append(found, line)
-		}
-	}
-	return found
 }
 
 // one returns a reading of a device as JSON.
@@ -230,7 +181,7 @@ func TestExportsAreRecorded(t *testing.T) {
 		if tt.export {
 			recorded++
 		}
-		records := k.records(t, "exported")
+		records := k.Records(t, "exported")
 		if len(records) != recorded || tt.export && !strings.Contains(records[recorded-1], tt.want) {
 			t.Fatalf("%s: %d records, want %d, the last with %s: %q", tt.query, len(records), recorded, tt.want, records)
 		}
@@ -247,7 +198,7 @@ func TestExportsAreRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	resp.Body.Close()
-	if records := k.records(t, "exported"); len(records) != recorded {
+	if records := k.Records(t, "exported"); len(records) != recorded {
 		t.Errorf("recorded although nothing was sent: %q", records[recorded:])
 	}
 	if err := k.gate.Audit.Close(); err != nil {
@@ -269,7 +220,7 @@ func TestExportsAreRecorded(t *testing.T) {
 // Seen to fail with the mutant skip-page-count.
 func TestPagesAreExports(t *testing.T) {
 	k := newKeyring(t)
-	set, err := token.Open(k.path, token.Options{Every: -1, Hourly: token.Hourly{Reads: 2500}})
+	set, err := token.Open(k.Tokens, token.Options{Every: -1, Hourly: token.Hourly{Reads: 2500}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -302,7 +253,7 @@ func TestPagesAreExports(t *testing.T) {
 		}
 		var n int
 		n, cursor = page(k.ppg, query)
-		if len(k.records(t, "exported")) == 0 {
+		if len(k.Records(t, "exported")) == 0 {
 			unrecorded += n
 		} else if i < 2 {
 			t.Errorf("page %d is recorded", i)
@@ -312,7 +263,7 @@ func TestPagesAreExports(t *testing.T) {
 		t.Errorf("%d readings were read without a record, want about 2000", unrecorded)
 	}
 	page(k.all, "limit=1000")
-	records := k.records(t, "exported")
+	records := k.Records(t, "exported")
 	if len(records) == 0 || !strings.Contains(records[0], `"gateway":"ward-7","device":"ppg-1","from":"1970-01-01T00:00:0`) {
 		t.Errorf("the first record is not about a page: %q", records)
 	}

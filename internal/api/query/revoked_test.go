@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/audit"
-	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/api/query"
 )
 
@@ -49,9 +48,7 @@ func TestRevokedExport(t *testing.T) {
 			if _, err := io.ReadFull(conn, make([]byte, 100_000)); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := token.Revoke(t.Context(), k.path, func(t *token.Token) bool { return t.Gateway.String() == "ward-7" }, nil); err != nil {
-				t.Fatal(err)
-			}
+			k.Revoke(t, "ward-7")
 			if err := k.gate.Tokens.Reload(); err != nil {
 				t.Fatal(err)
 			}
