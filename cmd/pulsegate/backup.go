@@ -15,10 +15,9 @@ import (
 
 // storeSource are the flags that name the store of a command.
 type storeSource struct {
-	Target string `env:"-" placeholder:"URL" default:"http://127.0.0.1:6060" help:"URL of the admin listener of a running server."`
-	Data   string `env:"-" placeholder:"DIR" help:"Data directory of a stopped server, instead of --target."`
+	Data string `env:"-" placeholder:"DIR" help:"Data directory of a stopped server, instead of --target."`
 
-	clientFlags `embed:""`
+	adminFlags `embed:""`
 }
 
 type backupCommand struct {

@@ -35,10 +35,10 @@ var remedies = []remedy{
 	{"migrate", wraps(storage.ErrLocked), "Stop the servers that use the store."},
 	{"migrate", wraps(migrate.ErrIncomplete, context.Canceled), "Repeat the command to continue: what was copied stays in the target."},
 	{"migrate", wraps(syscall.ECONNREFUSED), "Start PostgreSQL, or check the address."},
-	{"", answered(func(p *transfer.Problem) bool { return p.Status == http.StatusUnauthorized }), "Name a file that holds a valid token with --token-file, or set " + tokenVariable + ". 'pulsegate token create' creates tokens."},
-	{"backup erase subject", answered(hasType("#not-found")), "--target must be the address of the admin listener."},
-	{"", answered(hasType("#unknown-device")), "'pulsegate devices' lists the devices."},
-	{"", answered(func(p *transfer.Problem) bool { return p.Type == "" }), "The answer is not from a Pulsegate server: ADDRESS."},
+	{"", answered(http.StatusUnauthorized, ""), "Name a file that holds a valid token with --token-file, or set " + tokenVariable + ". 'pulsegate token create' creates tokens."},
+	{"backup erase subject", answered(http.StatusNotFound, "#not-found"), "--target must be the address of the admin listener."},
+	{"", answered(http.StatusNotFound, "#unknown-device"), "'pulsegate devices' lists the devices."},
+	{"", func(err error) bool { p, ok := errors.AsType[*transfer.Problem](err); return ok && p.Type == "" }, "The answer is not from a Pulsegate server: ADDRESS."},
 	{"", wraps(syscall.ECONNREFUSED), "Start a server with 'pulsegate serve', or ADDRESS."},
 	{"", func(err error) bool { return errors.As(err, new(*net.DNSError)) }, "The host name was not found: ADDRESS."},
 	{"", wraps(http.ErrSchemeMismatch), "The server does not use TLS: use http instead of https."},
@@ -53,18 +53,13 @@ func wraps(targets ...error) func(error) bool {
 	}
 }
 
-// answered returns a function that reports whether an error is a server's answer for which is
-// returns true.
-func answered(is func(*transfer.Problem) bool) func(error) bool {
+// answered returns a function that reports whether an error is a server's answer with a status and
+// a type that ends with name.
+func answered(status int, name string) func(error) bool {
 	return func(err error) bool {
-		problem, ok := errors.AsType[*transfer.Problem](err)
-		return ok && is(problem)
+		p, ok := errors.AsType[*transfer.Problem](err)
+		return ok && p.Status == status && strings.HasSuffix(p.Type, name)
 	}
-}
-
-// hasType returns a function that reports whether a problem's type ends with name.
-func hasType(name string) func(*transfer.Problem) bool {
-	return func(p *transfer.Problem) bool { return strings.HasSuffix(p.Type, name) }
 }
 
 // hint returns what to do about the error of a command, or "".

@@ -46,11 +46,11 @@ func (c *eraseCommand) Run(ctx context.Context, std stdio) error {
 	if err != nil {
 		return err
 	}
+	erased := "device=" + c.Device.String()
 	if c.Subject != "" {
-		_, err = fmt.Fprintf(std.out, "erased subject=%s assignments=%d readings=%d\n", c.Subject, assignments, readings)
-		return err
+		erased = fmt.Sprintf("subject=%s assignments=%d", c.Subject, assignments)
 	}
-	_, err = fmt.Fprintf(std.out, "erased device=%s readings=%d\n", c.Device, readings)
+	_, err = fmt.Fprintf(std.out, "erased %s readings=%d\n", erased, readings)
 	return err
 }
 

@@ -80,14 +80,6 @@ func (c *importCommand) check() error {
 	case c.Format == "":
 		return settings.Usagef("the name of the file does not end in .csv, .ndjson or .jsonl; add --format csv or --format ndjson")
 	}
-	return c.checkMap()
-}
-
-// checkMap rejects --map for a format without columns.
-func (c *importCommand) checkMap() error {
-	if c.Format == recording.NDJSON && c.Map != (recording.Mapping{}) {
-		return settings.Usagef("--map requires a CSV file; this one is NDJSON")
-	}
 	return nil
 }
 
@@ -102,7 +94,11 @@ func (c *importCommand) open(stdin io.Reader) (file io.Reader, closeFile func() 
 	}
 	file, closeFile = stdin, func() error { return nil }
 	if c.ShiftTo != nil {
-		if s, ok := stdin.(io.Seeker); !ok || !isSeekable(s) {
+		seeker, ok := stdin.(io.Seeker)
+		if ok {
+			_, err = seeker.Seek(0, io.SeekCurrent)
+		}
+		if !ok || err != nil { // a pipe
 			return nil, nil, settings.Usagef("--shift-to reads the file twice, and standard input cannot be read again; name the file")
 		}
 	}
@@ -118,16 +114,10 @@ func (c *importCommand) open(stdin io.Reader) (file io.Reader, closeFile func() 
 	return file, closeFile, nil
 }
 
-// isSeekable reports whether a file has positions, unlike a pipe.
-func isSeekable(s io.Seeker) bool {
-	_, err := s.Seek(0, io.SeekCurrent)
-	return err == nil
-}
-
 // reader returns the readings of the file.
 func (c *importCommand) reader(file io.Reader) (reader recording.Reader, err error) {
-	if err := c.checkMap(); err != nil { // the format of standard input is known only now
-		return nil, err
+	if c.Format == recording.NDJSON && c.Map != (recording.Mapping{}) {
+		return nil, settings.Usagef("--map requires a CSV file; this one is NDJSON")
 	}
 	opt := recording.Options{Mapping: c.Map, Device: c.Device}
 	if c.ShiftTo == nil {

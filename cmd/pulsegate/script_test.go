@@ -243,7 +243,6 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"profile", "127.0.0.1:1"}, 1, "connection refused"},
 		{[]string{"profile", "ftp://x"}, 2, "not an http"},
 		{[]string{"profile", "--for", "1500ms"}, 2, "--for"},
-		{[]string{"profile", "diff", "nowhere", "nowhere"}, 1, "no complete profile"},
 	} {
 		out, errs, code := output(t, bin, tt.args...)
 		if code != tt.want || !strings.Contains(out+errs, tt.text) {
