@@ -18,16 +18,11 @@ var ErrNoFastLane = eventloop.ErrUnsupported
 
 // A FastLaneConfig sets the bounds of a [FastLane]. Zero fields take the default.
 type FastLaneConfig struct {
-	Loops    int // event loops; default 1
-	MaxConns int // connections open at one time, in both lanes; default 65,536
+	Loops int // event loops; default 1
 
-	// MaxGuests is the number of connections beyond MaxConns that get one answer
-	// each: readings are rejected, other requests go to the full lane. Their net.Conn
-	// has a method Guest that returns true. Default 0.
-	MaxGuests int
-
-	// Conns, if not nil, bounds the connections instead of MaxConns and MaxGuests, and
-	// divides them by address.
+	// Conns bounds the connections open at one time, in both lanes. Guests get one answer each:
+	// readings are rejected, other requests go to the full lane. Their net.Conn has a method
+	// Guest that returns true. Default: 65,536 connections, and no guests.
 	Conns *share.Conns
 
 	// Host, if not nil, reports whether the lane handles requests with this Host field; others go to
@@ -85,8 +80,6 @@ func (c *Core) FastLane(l net.Listener, cfg FastLaneConfig) (*FastLane, error) {
 		Memory:       bodyMemory{c},
 		MaxMessage:   fastparse.MaxBytes,
 		Loops:        cfg.Loops,
-		MaxConns:     cfg.MaxConns,
-		MaxGuests:    cfg.MaxGuests,
 		Conns:        cfg.Conns,
 		StartTimeout: cfg.HeaderTimeout,
 		IdleTimeout:  cfg.IdleTimeout,

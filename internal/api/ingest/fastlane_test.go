@@ -21,6 +21,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/storetest"
+	"github.com/pulsegate/pulsegate/internal/wire/share"
 )
 
 // fast starts a server with both lanes.
@@ -545,7 +546,7 @@ func TestShutdownCutOff(t *testing.T) {
 
 // Connections beyond the limit wait until others are closed, in either lane.
 func TestMaxConns(t *testing.T) {
-	srv := fast(t, ingest.Config{}, ingest.FastLaneConfig{MaxConns: 2, HeaderTimeout: polltest.Patience}, nil)
+	srv := fast(t, ingest.Config{}, ingest.FastLaneConfig{Conns: &share.Conns{Max: 2}, HeaderTimeout: polltest.Patience}, nil)
 	first, second, third := dial(t, srv), dial(t, srv), dial(t, srv)
 	send(t, first, request(reading("d", 1)))
 	answers(t, bufio.NewReader(first), 1)

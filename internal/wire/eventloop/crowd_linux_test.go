@@ -9,6 +9,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/wire/eventloop"
+	"github.com/pulsegate/pulsegate/internal/wire/share"
 )
 
 // A byteEcho answers each byte with itself. It pauses the connection after a 'p'. It
@@ -131,14 +132,14 @@ func TestPauseEndsWithDrain(t *testing.T) {
 	}
 }
 
-// Connections beyond MaxConns are guests: they are rejected, and may be moved. Those
-// beyond MaxGuests wait until a place is free.
+// Connections beyond the bound are guests: they are rejected, and may be moved. Those
+// beyond the bound on guests wait until a place is free.
 //
 // Seen to fail when guests are counted like other connections, when Guest of a moved guest
 // returns false, and when no loop is notified that a place is free.
 func TestGuests(t *testing.T) {
 	s := startBytes(t, eventloop.Config{
-		Loops: 2, MaxConns: 2, MaxGuests: 1, StartTimeout: time.Hour, IdleTimeout: time.Hour, CrowdedTimeout: time.Hour, LingerTimeout: time.Hour, Tick: time.Minute,
+		Loops: 2, Conns: &share.Conns{Max: 2, MaxGuests: 1}, StartTimeout: time.Hour, IdleTimeout: time.Hour, CrowdedTimeout: time.Hour, LingerTimeout: time.Hour, Tick: time.Minute,
 	}, 0)
 	addr := s.Addr().String()
 	first, second := dial(t, addr), dial(t, addr)
@@ -194,7 +195,7 @@ func TestGuests(t *testing.T) {
 // Seen to fail when evictIdle closes nothing, and when it closes all idle connections.
 func TestCrowd(t *testing.T) {
 	const crowded = 200 * time.Millisecond
-	s := startBytes(t, eventloop.Config{MaxConns: 10, MaxGuests: 1, StartTimeout: time.Hour, IdleTimeout: time.Hour, CrowdedTimeout: crowded}, 0)
+	s := startBytes(t, eventloop.Config{Conns: &share.Conns{Max: 10, MaxGuests: 1}, StartTimeout: time.Hour, IdleTimeout: time.Hour, CrowdedTimeout: crowded}, 0)
 	addr := s.Addr().String()
 	conns := make([]*net.TCPConn, 10)
 	for i := range conns {

@@ -59,16 +59,11 @@ type Config struct {
 	// of a longer one is moved. Required.
 	MaxMessage int
 
-	Loops    int // goroutines; default 1
-	MaxConns int // open connections, including moved ones; default 65,536
+	Loops int // goroutines; default 1
 
-	// MaxGuests is the number of connections accepted beyond MaxConns, for one message
-	// each, so that new peers learn that there are too many connections. The Handler
-	// checks Conn.Guest. Default 0.
-	MaxGuests int
-
-	// Conns replaces MaxConns and MaxGuests, and may divide the connections by address.
-	// It must not be used by another listener.
+	// Conns bounds the open connections, including moved ones, and its guests: connections
+	// accepted beyond the bound, for one message each. The Handler checks Conn.Guest. It must
+	// not be used by another listener. Default: 65,536, and no guests.
 	Conns *share.Conns
 
 	// TLS is set if the listener returns *tls.Conn after their handshakes, as listen.TLS
@@ -90,9 +85,8 @@ type Config struct {
 
 func (cfg *Config) setDefaults() {
 	setDefault(&cfg.Loops, 1)
-	setDefault(&cfg.MaxConns, 1<<16)
 	if cfg.Conns == nil {
-		cfg.Conns = &share.Conns{Max: cfg.MaxConns, MaxGuests: cfg.MaxGuests}
+		cfg.Conns = &share.Conns{Max: 1 << 16}
 	}
 	setDefault(&cfg.StartTimeout, 10*time.Second)
 	setDefault(&cfg.IdleTimeout, 120*time.Second)
@@ -111,7 +105,7 @@ func setDefault[T int | time.Duration](v *T, value T) {
 // Stats are the counters of a [Server] since its start.
 type Stats struct {
 	Accepted     uint64 // connections
-	Guests       uint64 // of these, beyond MaxConns
+	Guests       uint64 // of these, beyond the bound
 	Moved        uint64 // connections moved
 	Expired      uint64 // connections closed after a timeout
 	AcceptErrors uint64 // failures to accept a connection, for lack of descriptors or memory
