@@ -70,6 +70,7 @@ var rooms = map[string][]string{
 	"layout":      {"vitals"},
 	"memory":      {"vitals", "internal/storage/columns", "layout"},
 	"damage":      {"internal/storage"},
+	"seal":        {"vitals", "internal/storage", "internal/storage/columns", "damage", "layout", "memory"},
 	"datadir":     {"internal/storage", "damage", "datadir/wal"},
 	"datadir/wal": {"internal/storage"},
 	"verify":      {"internal/storage", "damage", "datadir"},
@@ -91,7 +92,7 @@ var libraries = []library{
 	{path: "github.com/alecthomas/kong", users: []string{"cmd/pulsegate", "internal/sys/settings"}},
 	{path: "github.com/cockroachdb/pebble/v2", users: []string{
 		"internal/storage/pebblestore", "internal/storage/pebblestore/damage", "internal/storage/pebblestore/datadir",
-		"internal/storage/pebblestore/verify", "internal/storage/pebblestore/backup",
+		"internal/storage/pebblestore/verify", "internal/storage/pebblestore/backup", "internal/storage/pebblestore/seal",
 	}},
 	{path: "github.com/go-json-experiment/json"},
 	{path: "github.com/google/pprof", users: []string{"internal/observe/profile"}},

@@ -17,6 +17,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/damage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/seal"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -329,7 +330,7 @@ func (k *contentChecker) record(name *vitals.Name, a *account) {
 	a.found = true
 	if err := layout.DecodeRecord(value, &a.recorded); err != nil {
 		a.damaged = true
-		k.problem(recordError(name, err))
+		k.problem(seal.RecordError(name, err))
 	}
 }
 
@@ -384,7 +385,7 @@ func (k *contentChecker) gateway(name *vitals.Name, r *columns.Row) {
 // is damaged.
 func (k *contentChecker) segment(name *vitals.Name, a *account) []columns.Row {
 	last := layout.SegmentKeyTime(k.segments.Key())
-	rows, err := decodeSegment(k.segments, name, k.rows[:0])
+	rows, err := seal.Decode(k.segments, name, k.rows[:0])
 	if err != nil {
 		k.problem(err)
 		a.damaged, k.damaged = true, true
@@ -392,13 +393,13 @@ func (k *contentChecker) segment(name *vitals.Name, a *account) []columns.Row {
 	}
 	k.rows = rows
 	if rows[0].TimeUnixMs <= a.lastSealedMs {
-		k.problem(segmentError(name, last, errors.New("it overlaps the one before")))
+		k.problem(seal.Error(name, last, errors.New("it overlaps the one before")))
 		a.damaged, k.damaged = true, true
 		return nil
 	}
 	value, _ := k.segments.ValueAndErr()
 	if k.value = columns.AppendSegment(k.value[:0], rows); !bytes.Equal(k.value, value) {
-		k.problem(segmentError(name, last, errors.New("it is not encoded as it would be")))
+		k.problem(seal.Error(name, last, errors.New("it is not encoded as it would be")))
 	}
 	for i := range rows {
 		k.gateway(name, &rows[i])
@@ -468,23 +469,23 @@ func (a *account) match(c *checker, name *vitals.Name) {
 		c.problem(fmt.Errorf("device %s has readings but no record", name))
 		return
 	case a.all.NewestUnixMs < 0:
-		c.problem(recordError(name, errors.New("the device has no reading")))
+		c.problem(seal.RecordError(name, errors.New("the device has no reading")))
 		return
 	}
 	if a.recorded.SealedUnixMs != a.lastSealedMs {
-		c.problem(recordError(name, errors.New("wrong time of the last segment")))
+		c.problem(seal.RecordError(name, errors.New("wrong time of the last segment")))
 	}
 	small := a.recorded.Small[:a.recorded.Smalls]
 	if len(small) > len(a.sizes) || slices.CompareFunc(a.sizes[len(a.sizes)-len(small):], small, func(n int, m uint16) int { return n - int(m) }) != 0 {
-		c.problem(recordError(name, layout.ErrSizes))
+		c.problem(seal.RecordError(name, layout.ErrSizes))
 	}
 	got, want := public(*name, &a.recorded), public(*name, &a.all)
 	if got.NewestUnixMs != want.NewestUnixMs {
-		c.problem(recordError(name, errors.New("wrong newest time")))
+		c.problem(seal.RecordError(name, errors.New("wrong newest time")))
 	}
 	for s := range got.Latest {
 		if got.Latest[s] != want.Latest[s] {
-			c.problem(recordError(name, fmt.Errorf("wrong latest %s", vitals.Sign(s))))
+			c.problem(seal.RecordError(name, fmt.Errorf("wrong latest %s", vitals.Sign(s))))
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/seal"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -35,7 +36,7 @@ func (s *Store) foundDamage(what string, err error) {
 // segments between those that were visited, gap is nil.
 func walkSegments(it *pebble.Iterator, start, end []byte, visit func(back bool) bool) (gap, err error) {
 	prefix := start[:len(start)-8]
-	for ok := it.SeekGE(start); ok && isSegmentOf(it, prefix); ok = it.Next() {
+	for ok := it.SeekGE(start); ok && seal.IsOf(it, prefix); ok = it.Next() {
 		if !visit(false) {
 			return nil, nil
 		}

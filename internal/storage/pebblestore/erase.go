@@ -299,7 +299,9 @@ func (s *Store) remove(in *intent) (gateways map[uint32]bool, err error) {
 // are between those of other devices, which are sealed first.
 func (s *Store) removeLocked(device *vitals.Name) error {
 	s.freeze()
-	c := &sealer{s: s, w: s.settler.frozen, locked: true, erased: device}
+	c := s.newSealer(s.settler.frozen)
+	c.locked = true
+	c.Keep = func(name *vitals.Name, rows []columns.Row) ([]columns.Row, bool) { return rows, *name != *device }
 	left := int64(0)
 	c.finish = func(b *pebble.Batch) error {
 		n, unread, err := s.sealedReadings(device)
@@ -312,7 +314,7 @@ func (s *Store) removeLocked(device *vitals.Name) error {
 			}
 		}
 		left = s.readings.Load() - n
-		if err := b.Set([]byte(layout.ReadingsKey), binary.BigEndian.AppendUint64(nil, uint64(left)), nil); err != nil {
+		if err := setReadings(b, left); err != nil {
 			return err
 		}
 		for _, r := range deviceRanges(device) {

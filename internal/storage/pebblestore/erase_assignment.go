@@ -2,7 +2,6 @@ package pebblestore
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,6 +11,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/seal"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -96,9 +96,18 @@ func (s *Store) removeAssignedLocked(before *view, in *intent) error {
 	}
 	s.freeze()
 	only := &storage.Range{Device: in.Device, FromUnixMs: a.FromUnixMs, ToUnixMs: a.ToUnixMs}
-	c := &sealer{s: s, w: s.settler.frozen, locked: true, erased: &in.Device, only: only}
+	c := s.newSealer(s.settler.frozen)
+	c.locked = true
+	c.Keep = func(name *vitals.Name, rows []columns.Row) ([]columns.Row, bool) {
+		if *name == in.Device {
+			from, _ := seal.Find(rows, only.FromUnixMs)
+			to, _ := seal.Find(rows, only.ToUnixMs)
+			rows = slices.Delete(rows, from, to)
+		}
+		return rows, true
+	}
 	number, known := s.settler.table.Find(&in.Device)
-	r := remainder{threshold: c.threshold()}
+	r := remainder{threshold: s.options.segmentRows / 2}
 	left := int64(0)
 	c.finish = func(b *pebble.Batch) error {
 		if known {
@@ -108,7 +117,7 @@ func (s *Store) removeAssignedLocked(before *view, in *intent) error {
 			}
 		}
 		left = s.readings.Load() - r.erased
-		if err := b.Set([]byte(layout.ReadingsKey), binary.BigEndian.AppendUint64(nil, uint64(left)), nil); err != nil {
+		if err := setReadings(b, left); err != nil {
 			return err
 		}
 		return removeAssignment(b, a)
@@ -152,7 +161,7 @@ func (s *Store) removeRows(b *pebble.Batch, before *view, in *storage.Range, r *
 	if r.gone {
 		return nil
 	}
-	return setRecord(b, &in.Device, &r.device)
+	return seal.SetRecord(b, &in.Device, &r.device)
 }
 
 // cutSegments adds to b the removal of the rows of a range from a device's segments, and sets what
@@ -179,12 +188,12 @@ func (s *Store) cutSegments(b *pebble.Batch, in *storage.Range, r *remainder) er
 			keep(endMs, h.Count)
 			continue
 		}
-		rows, err := decodeSegment(it, &in.Device, nil)
+		rows, err := seal.Decode(it, &in.Device, nil)
 		if err != nil {
 			return joinClose(err, it)
 		}
-		from, _ := findRow(rows, in.FromUnixMs)
-		to, _ := findRow(rows, in.ToUnixMs)
+		from, _ := seal.Find(rows, in.FromUnixMs)
+		to, _ := seal.Find(rows, in.ToUnixMs)
 		if from == to {
 			keep(endMs, len(rows))
 			continue
@@ -221,9 +230,9 @@ func (s *Store) cutSegments(b *pebble.Batch, in *storage.Range, r *remainder) er
 	}
 	for _, rows := range parts {
 		endMs := rows[len(rows)-1].TimeUnixMs
-		value := columns.AppendSegment(nil, rows)
-		if again, err := columns.DecodeSegment(value, nil); err != nil || !slices.Equal(again, rows) {
-			return segmentError(&in.Device, endMs, errors.Join(errReadBack, err))
+		value, err := seal.Encode(&in.Device, rows)
+		if err != nil {
+			return err
 		}
 		if err := b.Set(layout.AppendSegmentKey(nil, &in.Device, uint64(endMs)), value, nil); err != nil {
 			return err

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -17,6 +16,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/memory"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/seal"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -259,7 +259,7 @@ func (e *expirer) count(it *pebble.Iterator, x *expiredDevice, most int64) error
 		last = max(last, layout.SegmentKeyTime(it.Key()))
 		h, err := columns.SegmentHeader(it.Value(), nil)
 		if err != nil {
-			damaged = segmentError(&x.name, layout.SegmentKeyTime(it.Key()), err)
+			damaged = seal.Error(&x.name, layout.SegmentKeyTime(it.Key()), err)
 			return true
 		}
 		for _, number := range h.Gateways {
@@ -304,20 +304,20 @@ func (e *expirer) count(it *pebble.Iterator, x *expiredDevice, most int64) error
 
 // countPart counts the expired readings in the segment at an iterator's position.
 func (e *expirer) countPart(it *pebble.Iterator, x *expiredDevice, most int64) error {
-	if !isSegmentOf(it, layout.AppendSegmentPrefix(nil, &x.name)) {
+	if !seal.IsOf(it, layout.AppendSegmentPrefix(nil, &x.name)) {
 		return nil
 	}
 	h, err := columns.SegmentHeader(it.Value(), nil)
 	switch {
 	case err != nil:
-		return e.skip(x, segmentError(&x.name, layout.SegmentKeyTime(it.Key()), err))
+		return e.skip(x, seal.Error(&x.name, layout.SegmentKeyTime(it.Key()), err))
 	case h.FirstUnixMs >= e.beforeUnixMs:
 		return nil
 	}
-	if e.rows, err = decodeSegment(it, &x.name, e.rows[:0]); err != nil {
+	if e.rows, err = seal.Decode(it, &x.name, e.rows[:0]); err != nil {
 		return e.skip(x, err)
 	}
-	expired, _ := findRow(e.rows, e.beforeUnixMs)
+	expired, _ := seal.Find(e.rows, e.beforeUnixMs)
 	if left := most - x.readings; int64(expired) > left {
 		expired = int(left)
 		x.upToMs, x.endMs = e.rows[expired].TimeUnixMs, e.rows[expired].TimeUnixMs
@@ -375,7 +375,7 @@ func (e *expirer) remove(found []expiredDevice) error {
 			return joinClose(err, b)
 		}
 	}
-	if err := b.Set([]byte(layout.ReadingsKey), binary.BigEndian.AppendUint64(nil, uint64(total)), nil); err != nil {
+	if err := setReadings(b, total); err != nil {
 		return joinClose(err, b)
 	}
 	if err := b.Set([]byte(layout.SweepKey), nil, nil); err != nil {
@@ -481,7 +481,7 @@ func (s *Store) removeExpiredOf(b *pebble.Batch, it *pebble.Iterator, x *expired
 		end = layout.AppendSegmentsEnd(nil, &x.name)
 	case x.toNext:
 		end = layout.AppendSegmentKey(nil, &x.name, uint64(x.upToMs))
-		if it.SeekGE(end) && isSegmentOf(it, end[:len(end)-8]) {
+		if it.SeekGE(end) && seal.IsOf(it, end[:len(end)-8]) {
 			end = bytes.Clone(it.Key())
 		}
 	}
@@ -513,16 +513,16 @@ func (s *Store) removeExpiredOf(b *pebble.Batch, it *pebble.Iterator, x *expired
 	}
 	if d.after.SealedUnixMs < x.upToMs {
 		d.after.SealedUnixMs, d.after.Smalls = layout.NoSegment, 0
-		return setRecord(b, &x.name, &d.after)
+		return seal.SetRecord(b, &x.name, &d.after)
 	}
-	if it.SeekGE(end) && isSegmentOf(it, end[:len(end)-8]) {
-		rows, err := decodeSegment(it, &x.name, nil)
+	if it.SeekGE(end) && seal.IsOf(it, end[:len(end)-8]) {
+		rows, err := seal.Decode(it, &x.name, nil)
 		if err == nil && rows[0].TimeUnixMs < x.upToMs {
-			i, _ := findRow(rows, x.upToMs)
+			i, _ := seal.Find(rows, x.upToMs)
 			d.readings += int64(i)
-			value := columns.AppendSegment(nil, rows[i:])
-			if again, err := columns.DecodeSegment(value, nil); err != nil || !slices.Equal(again, rows[i:]) {
-				return segmentError(&x.name, layout.SegmentKeyTime(it.Key()), errors.Join(errReadBack, err))
+			value, err := seal.Encode(&x.name, rows[i:])
+			if err != nil {
+				return err
 			}
 			if err := b.Set(bytes.Clone(it.Key()), value, nil); err != nil {
 				return err
@@ -534,7 +534,7 @@ func (s *Store) removeExpiredOf(b *pebble.Batch, it *pebble.Iterator, x *expired
 	if err := s.resize(it, x, &d.after); err != nil {
 		return err
 	}
-	return setRecord(b, &x.name, &d.after)
+	return seal.SetRecord(b, &x.name, &d.after)
 }
 
 // resize sets the sizes of a device's last segments from their headers, as far as they are
@@ -542,7 +542,7 @@ func (s *Store) removeExpiredOf(b *pebble.Batch, it *pebble.Iterator, x *expired
 func (s *Store) resize(it *pebble.Iterator, x *expiredDevice, d *layout.Record) error {
 	var sizes []uint16 // of the last segments, the last one first
 	prefix := layout.AppendSegmentPrefix(nil, &x.name)
-	for ok := it.SeekLT(layout.AppendSegmentsEnd(nil, &x.name)); ok && isSegmentOf(it, prefix) && len(sizes) < layout.MaxSmall; ok = it.Prev() {
+	for ok := it.SeekLT(layout.AppendSegmentsEnd(nil, &x.name)); ok && seal.IsOf(it, prefix) && len(sizes) < layout.MaxSmall; ok = it.Prev() {
 		if layout.SegmentKeyTime(it.Key()) < x.upToMs {
 			break
 		}
@@ -554,8 +554,8 @@ func (s *Store) resize(it *pebble.Iterator, x *expiredDevice, d *layout.Record) 
 		n := h.Count
 		if err == nil && h.FirstUnixMs < x.upToMs {
 			var rows []columns.Row
-			if rows, err = decodeSegment(it, &x.name, nil); err == nil {
-				i, _ := findRow(rows, x.upToMs)
+			if rows, err = seal.Decode(it, &x.name, nil); err == nil {
+				i, _ := seal.Find(rows, x.upToMs)
 				n = len(rows) - i
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/seal"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -46,7 +47,7 @@ func (s *Store) latest(ctx context.Context, name *vitals.Name) (d layout.Record,
 		return d, corrupt(closeErr)
 	}
 	if err != nil {
-		return d, recordError(name, err)
+		return d, seal.RecordError(name, err)
 	}
 	v.update(name, &d)
 	return d, nil
@@ -107,7 +108,7 @@ func (s *Store) scan(ctx context.Context, r *storage.Range, dst []storage.Record
 		}
 		for i := range rows {
 			if err := names.record(&rows[i], &dst[n]); err != nil {
-				return 0, segmentError(&r.Device, rows[i].TimeUnixMs, err)
+				return 0, seal.Error(&r.Device, rows[i].TimeUnixMs, err)
 			}
 			n++
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/seal"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -46,7 +47,7 @@ func (sc *deviceScanner) take(ok bool) bool {
 		return false
 	}
 	if err = layout.DecodeRecord(value, &sc.record); err != nil {
-		sc.err = recordError(&sc.name, err)
+		sc.err = seal.RecordError(&sc.name, err)
 	}
 	return sc.err == nil
 }

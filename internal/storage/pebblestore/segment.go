@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sort"
 	"sync"
@@ -15,45 +14,11 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/memory"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/seal"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-var (
-	errUnknownGateway = errors.New("its gateway is not in the dictionary")
-	errLastTime       = errors.New("the last reading is not at the time of its key")
-)
-
-// segmentError returns an error for a segment that is damaged, or cannot be read.
-func segmentError(device *vitals.Name, lastUnixMs int64, err error) error {
-	if isFault(err) {
-		return fmt.Errorf("segment of device %s up to %d: %w", device, lastUnixMs, err)
-	}
-	return fmt.Errorf("%w: segment of device %s up to %d: %w", storage.ErrCorrupt, device, lastUnixMs, err)
-}
-
-// decodeSegment appends the rows of the segment at an iterator's position to dst.
-func decodeSegment(it *pebble.Iterator, device *vitals.Name, dst []columns.Row) ([]columns.Row, error) {
-	value, err := it.ValueAndErr()
-	if err != nil {
-		return dst, corrupt(err)
-	}
-	last := layout.SegmentKeyTime(it.Key())
-	rows, err := columns.DecodeSegment(value, dst)
-	if err == nil && rows[len(rows)-1].TimeUnixMs != last {
-		err = errLastTime
-	}
-	if err != nil {
-		return dst, segmentError(device, last, err)
-	}
-	return rows, nil
-}
-
-// findRow returns the position of the first row that is not before timeUnixMs, and reports
-// whether it is at that time.
-func findRow(rows []columns.Row, timeUnixMs int64) (int, bool) {
-	i := sort.Search(len(rows), func(i int) bool { return rows[i].TimeUnixMs >= timeUnixMs })
-	return i, i < len(rows) && rows[i].TimeUnixMs == timeUnixMs
-}
+var errUnknownGateway = errors.New("its gateway is not in the dictionary")
 
 // A rowScanner merges the rows of a device from all places in which a view may have them. Of
 // rows of the same time, that of the first place counts.
@@ -158,11 +123,11 @@ func (sc *rowScanner) nextSegment() ([]columns.Row, error) {
 			return nil, nil
 		}
 		if rows[0].TimeUnixMs < sc.fromMs {
-			i, _ := findRow(rows, sc.fromMs)
+			i, _ := seal.Find(rows, sc.fromMs)
 			rows = rows[i:]
 		}
 		if rows[len(rows)-1].TimeUnixMs >= sc.toMs {
-			i, _ := findRow(rows, sc.toMs)
+			i, _ := seal.Find(rows, sc.toMs)
 			rows = rows[:i]
 		}
 		if len(rows) == 0 {
@@ -209,7 +174,7 @@ func (b *rowBuffers) decode(it *pebble.Iterator, device *vitals.Name) (rows []co
 		return b.segment, nil
 	}
 	b.value = b.value[:0]
-	if rows, err = decodeSegment(it, device, b.segment[:0]); err == nil {
+	if rows, err = seal.Decode(it, device, b.segment[:0]); err == nil {
 		b.segment, b.value = rows, append(b.value, value...)
 	}
 	return rows, err
@@ -308,6 +273,3 @@ func (sc *rowScanner) close() error {
 	}
 	return corrupt(err)
 }
-
-// isSegmentOf reports whether an iterator is at a segment of the device with this prefix.
-func isSegmentOf(it *pebble.Iterator, prefix []byte) bool { return bytes.HasPrefix(it.Key(), prefix) }

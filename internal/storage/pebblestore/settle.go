@@ -13,6 +13,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/memory"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/seal"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -315,7 +316,7 @@ func (s *settler) findStored(id recordID, name *vitals.Name) (*columns.Row, erro
 			return nil, fmt.Errorf("look up reading: %w", err)
 		}
 	}
-	i, ok := findRow(s.segment, id.timeUnixMs)
+	i, ok := seal.Find(s.segment, id.timeUnixMs)
 	if !ok {
 		return nil, nil
 	}
@@ -335,7 +336,7 @@ func (s *settler) readSegment(id recordID, name *vitals.Name) (err error) {
 	if !s.stored.SeekGE(s.key) || !bytes.HasPrefix(s.stored.Key(), s.key[:len(s.key)-8]) {
 		return corrupt(s.stored.Error())
 	}
-	s.segment, err = decodeSegment(s.stored, name, s.segment)
+	s.segment, err = seal.Decode(s.stored, name, s.segment)
 	s.segmentDevice, s.segmentFromMs = id.device, id.timeUnixMs
 	return err
 }
@@ -357,7 +358,7 @@ func (s *settler) write(group []*storage.Entry, number uint64) (bool, error) {
 		return false, fmt.Errorf("fill batch: %w", err)
 	}
 	for _, k := range s.marked {
-		if err := setRecord(s.batch, &group[k.entry].Reading.Device, &s.table.At(k.device).Record); err != nil {
+		if err := seal.SetRecord(s.batch, &group[k.entry].Reading.Device, &s.table.At(k.device).Record); err != nil {
 			return false, fmt.Errorf("fill batch: %w", err)
 		}
 	}
@@ -403,15 +404,6 @@ func (s *settler) sort(name func(record int32) *vitals.Name) {
 		}
 		return cmp.Compare(a.TimeUnixMs, b.TimeUnixMs)
 	})
-}
-
-// setRecord adds the record of a device to a batch. The encoders write into space that the
-// batch has reserved.
-func setRecord(b *pebble.Batch, name *vitals.Name, d *layout.Record) error {
-	op := b.SetDeferred(1+name.Len(), layout.RecordBytes(d))
-	layout.AppendRecordKey(op.Key[:0], name)
-	layout.AppendRecord(op.Value[:0], d)
-	return op.Finish()
 }
 
 // fill adds the rows of the written group to the active window.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/memory"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/seal"
 )
 
 // # How small segments are merged while few readings arrive
@@ -101,11 +102,10 @@ func (s *Store) tidyStep(from uint32) (next uint32, more bool, err error) {
 	if err != nil || w.Devices() == 0 {
 		return next, more, err
 	}
-	c := &sealer{s: s, w: w, tidy: true, batch: newBatch(s.db)}
-	defer func() { err = errors.Join(err, c.batch.Close()) }()
-	if err = c.segments(); err == nil {
-		err = c.readBack()
-	}
+	c := s.newSealer(w)
+	c.Tidy = true
+	defer func() { err = errors.Join(err, c.Batch.Close()) }()
+	err = c.Run(s.maintenance.ctx)
 	c.reportUnread()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,7 +136,7 @@ func (s *Store) findSmall(from uint32) (w *memory.Window, rows int, next uint32,
 		if d.NewestUnixMs < 0 { // it was removed
 			continue
 		}
-		if n, total := similar(&d.Record, 0); n > 1 {
+		if n, total := seal.Similar(&d.Record, 0); n > 1 {
 			name := t.Name(next)
 			w.AddDevice(&name, next)
 			rows += total

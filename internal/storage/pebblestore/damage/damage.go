@@ -41,6 +41,15 @@ func IsFault(err error) bool {
 	return errors.As(err, &errno) && !errors.Is(err, fs.ErrNotExist)
 }
 
+// First returns the first of two errors of reads, or a fault rather than damage: what was not
+// read because of a fault can be read later.
+func First(a, b error) error {
+	if a == nil || IsFault(b) && !IsFault(a) {
+		return b
+	}
+	return a
+}
+
 // Missing wraps err with storage.ErrCorrupt if it means that a required file is missing.
 func Missing(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
