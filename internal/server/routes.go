@@ -31,48 +31,35 @@ func (s *server) routes(reads *query.Handler, records *fhir.Handler, description
 	router.NotFoundHandler = fhirOr(records.Reject(problems.NotFound, ""), problems.NotFound.Answer("", nil))
 	router.MethodNotAllowedHandler = fhirOr(records.Reject(problems.MethodNotAllowed, allow), problems.MethodNotAllowed.Answer(allow, nil))
 
+	counted := map[string]bool{readingsTemplate: true} // whose Route belongs to the caller: the fast lane counts there as well
 	handle := func(template string, h http.Handler, methods ...string) {
-		requests.Route(template)
+		if !counted[template] {
+			counted[template] = true
+			requests.Route(template)
+		}
 		router.Handle(template, h).Methods(methods...)
 	}
-	read := func(template string, h http.Handler) {
-		if s.origins == nil {
-			handle(template, h, http.MethodGet, http.MethodHead)
-			return
+	readHere := func(template string, h http.Handler) { handle(template, h, http.MethodGet, http.MethodHead) }
+	read := readHere
+	if s.origins != nil {
+		read = func(template string, h http.Handler) {
+			handle(template, s.origins.readable(h), http.MethodGet, http.MethodHead, http.MethodOptions)
 		}
-		handle(template, s.origins.readable(h), http.MethodGet, http.MethodHead, http.MethodOptions)
 	}
-	// Its Route belongs to the caller: the fast lane counts there as well.
-	router.Handle(readingsTemplate, sameSiteOnly(noGuests(core.Handler(), core.Overloaded()), problems)).Methods(http.MethodPost)
-	handle("/v1/omh", s.receives(omh.Form, problems.UntrustedOrigin.Answer(crossSiteDetail, nil)), http.MethodPost)
-	read("/v1/devices", http.HandlerFunc(reads.Devices))
-	read("/v1/devices/{device}", http.HandlerFunc(reads.Device))
-	read("/v1/devices/{device}/readings", http.HandlerFunc(reads.Readings))
-	read("/v1/devices/{device}/aggregates", http.HandlerFunc(reads.Aggregates))
-	read("/v1/limits", http.HandlerFunc(reads.Limits))
+	post := func(template string, h http.Handler) { handle(template, h, http.MethodPost) }
+	post(readingsTemplate, sameSiteOnly(noGuests(core.Handler(), core.Overloaded()), problems))
+	post("/v1/omh", s.receives(omh.Form, problems.UntrustedOrigin.Answer(crossSiteDetail, nil)))
+	reads.Mount(read)
 	read(openapi.Path, description)
 	read("/v1/live", noGuests(s.streams(), http.HandlerFunc(s.live.Full)))
-	read(fhir.Path+"/metadata", http.HandlerFunc(records.Metadata))
-	read(fhir.Path+"/Observation", http.HandlerFunc(records.Search))
-	handle(fhir.Path+"/Observation/_search", http.HandlerFunc(records.Search), http.MethodPost)
-	read(fhir.Path+"/Observation/{id}", http.HandlerFunc(records.Observation))
-	writes := fhir.NewReceiver(s.store, problems, s.opt.FHIRURL)
 	crossSite := records.Reject(problems.UntrustedOrigin, crossSiteDetail)
-	bundles := records.JSON(s.receives(writes.Bundle(), crossSite))
-	handle(fhir.Path, bundles, http.MethodPost)
-	handle(fhir.Path+"/", bundles, http.MethodPost) // to which some clients send Bundles
-	router.Handle(fhir.Path+"/Observation", records.JSON(s.receives(writes.Observation(), crossSite))).Methods(http.MethodPost)
-	read(fhir.Path+"/Device/{id}", http.HandlerFunc(records.Device))
-	read(fhir.Path+"/Patient/{id}", http.HandlerFunc(records.Patient))
-	handle("/", http.HandlerFunc(s.page.Index), http.MethodGet, http.MethodHead)
-	handle("/assets/{version}/{file}", http.HandlerFunc(s.page.Asset), http.MethodGet, http.MethodHead)
-	handle("/v1/system", http.HandlerFunc(s.page.System), http.MethodGet, http.MethodHead)
-	handle("/v1/session", http.HandlerFunc(s.page.Session), http.MethodGet, http.MethodHead)
-	router.Handle("/v1/session", sameSiteOnly(http.HandlerFunc(s.page.SignIn), problems)).Methods(http.MethodPost)
-	router.Handle("/v1/session", sameSiteOnly(http.HandlerFunc(s.page.SignOut), problems)).Methods(http.MethodDelete)
-	handle("/livez", state.Livez(), http.MethodGet, http.MethodHead)
-	handle("/readyz", state.Readyz(), http.MethodGet, http.MethodHead)
-	handle("/healthz", state.Healthz(), http.MethodGet, http.MethodHead)
+	records.Mount(read, post, func(form ingest.Form) http.Handler { return s.receives(form, crossSite) })
+	s.page.Mount(readHere, func(template string, h http.Handler, method string) {
+		handle(template, sameSiteOnly(h, problems), method)
+	})
+	readHere("/livez", state.Livez())
+	readHere("/readyz", state.Readyz())
+	readHere("/healthz", state.Healthz())
 	return requests.Handler(s.hosts.only(router, problems))
 }
 

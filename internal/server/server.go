@@ -254,7 +254,6 @@ func (s *server) servePublic() error {
 		Problems: s.problems,
 		Version:  s.opt.Version,
 		Base:     s.opt.FHIRURL,
-		Writes:   true,
 		Param:    mux.Var,
 		Gate:     s.access.gate,
 		Bound:    bound,

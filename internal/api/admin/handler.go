@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -74,16 +75,11 @@ func (h *Handler) Backup(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, r, "backup", err)
 		return
 	}
-	closed := false
-	closeCopy := func() {
-		if closed {
-			return
-		}
-		closed = true
+	closeCopy := sync.OnceFunc(func() {
 		if err := c.Close(); err != nil {
 			h.opt.Log.Error("the temporary copy of a backup cannot be removed; the next start removes it", "error", err)
 		}
-	}
+	})
 	defer closeCopy()
 	// Record before sending the first byte: a backup that cannot be recorded must not
 	// be sent.

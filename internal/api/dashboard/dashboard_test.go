@@ -41,12 +41,8 @@ func handler(t *testing.T, g *gate.Gate) http.Handler {
 	devices.Set(3)
 	h := newHandler(t, g, devices, prometheus.NewGauge(prometheus.GaugeOpts{Name: "pulsegate_tokens"}))
 	r := mux.NewRouter().SkipClean(true)
-	r.HandleFunc("/", h.Index)
-	r.HandleFunc("/assets/{version}/{file}", h.Asset)
-	r.HandleFunc("/v1/session", h.Session).Methods("GET")
-	r.HandleFunc("/v1/session", h.SignIn).Methods("POST")
-	r.HandleFunc("/v1/session", h.SignOut).Methods("DELETE")
-	r.HandleFunc("/v1/system", h.System)
+	h.Mount(func(template string, h http.Handler) { r.Handle(template, h).Methods("GET", "HEAD") },
+		func(template string, h http.Handler, method string) { r.Handle(template, h).Methods(method) })
 	return r
 }
 

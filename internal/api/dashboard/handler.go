@@ -58,6 +58,17 @@ func New(opt Options) (*Handler, error) {
 	return h, err
 }
 
+// Mount routes the page and what only it needs. read routes GET and HEAD of an address, and write
+// another method, for requests from this site only.
+func (h *Handler) Mount(read func(template string, h http.Handler), write func(template string, h http.Handler, method string)) {
+	read("/", http.HandlerFunc(h.Index))
+	read("/assets/{version}/{file}", http.HandlerFunc(h.Asset))
+	read("/v1/system", http.HandlerFunc(h.System))
+	read("/v1/session", http.HandlerFunc(h.Session))
+	write("/v1/session", http.HandlerFunc(h.SignIn), http.MethodPost)
+	write("/v1/session", http.HandlerFunc(h.SignOut), http.MethodDelete)
+}
+
 // Index serves GET and HEAD of /.
 func (h *Handler) Index(w http.ResponseWriter, r *http.Request) {
 	state := sessionOut

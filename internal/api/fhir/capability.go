@@ -46,13 +46,15 @@ func (h *Handler) capabilities(r *http.Request) object {
 		}
 	}
 	read := object{"code": "read"}
-	interactions := []object{read, {"code": "search-type", "documentation": "GET, and POST to _search."}}
 	observation := object{
 		"type": "Observation", "supportedProfile": supported, "versioning": "no-version", "referencePolicy": []string{"literal", "local"}, "searchParam": params,
-		"documentation": "Vital signs of devices, while they were assigned to a patient. A search needs patient, subject or device. It may have _count, _sort=date or -date, and _summary=count.",
+		"interaction":       []object{read, {"code": "search-type", "documentation": "GET, and POST to _search."}, {"code": "create"}},
+		"conditionalCreate": true,
+		"documentation":     "Vital signs of devices, while they were assigned to a patient. A search needs patient, subject or device. It may have _count, _sort=date or -date, and _summary=count.",
 	}
 	server := object{
 		"mode":          "server",
+		"interaction":   []object{{"code": "transaction"}, {"code": "batch"}},
 		"documentation": "Errors are OperationOutcomes. Unknown search parameters are ignored, or rejected with Prefer: handling=strict.",
 		"security": object{"description": "A token with the read right in the header field Authorization: Bearer, if the server has tokens. " +
 			"Every search of a patient is recorded in an audit log."},
@@ -62,12 +64,6 @@ func (h *Handler) capabilities(r *http.Request) object {
 			{"type": "Patient", "documentation": "The id of a patient only.", "interaction": []object{read}, "versioning": "no-version"},
 		},
 	}
-	if h.opt.Writes {
-		interactions = append(interactions, object{"code": "create"})
-		observation["conditionalCreate"] = true
-		server["interaction"] = []object{{"code": "transaction"}, {"code": "batch"}}
-	}
-	observation["interaction"] = interactions
 	software := object{"name": "Pulsegate"}
 	if h.opt.Version != "" {
 		software["version"] = h.opt.Version

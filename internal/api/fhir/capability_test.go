@@ -18,60 +18,55 @@ func TestMetadata(t *testing.T) {
 		}
 		return codes
 	}
-	for _, writes := range []bool{false, true} {
-		srv := serve(t, ward(t), fhir.Options{Writes: writes})
-		var c struct {
-			ResourceType, Status, Date, Kind, FHIRVersion string
-			Format                                        []string
-			Implementation                                struct{ URL string }
-			Software                                      struct{ Name, Version string }
-			Rest                                          []struct {
-				Mode        string
-				Interaction interactions
-				Resource    []struct {
-					Type              string
-					SupportedProfile  []string
-					ConditionalCreate bool
-					Interaction       interactions
-					SearchParam       []struct{ Name, Type, Definition string }
-				}
+	srv := serve(t, ward(t), fhir.Options{})
+	var c struct {
+		ResourceType, Status, Date, Kind, FHIRVersion string
+		Format                                        []string
+		Implementation                                struct{ URL string }
+		Software                                      struct{ Name, Version string }
+		Rest                                          []struct {
+			Mode        string
+			Interaction interactions
+			Resource    []struct {
+				Type              string
+				SupportedProfile  []string
+				ConditionalCreate bool
+				Interaction       interactions
+				SearchParam       []struct{ Name, Type, Definition string }
 			}
 		}
-		if err := json.Unmarshal([]byte(srv.get("metadata")), &c); err != nil {
-			t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(srv.get("metadata")), &c); err != nil {
+		t.Fatal(err)
+	}
+	if c.ResourceType != "CapabilityStatement" || c.Status != "active" || c.Kind != "instance" || c.FHIRVersion != "4.0.1" || c.Date == "" ||
+		c.Implementation.URL != srv.URL+"/fhir" || c.Software.Version != "test" || len(c.Rest) != 1 || c.Rest[0].Mode != "server" || len(c.Rest[0].Resource) != 3 {
+		t.Fatalf("%+v", c)
+	}
+	observation := c.Rest[0].Resource[0]
+	if observation.Type != "Observation" || !slices.Equal(codes(observation.Interaction), []string{"read", "search-type", "create"}) || !observation.ConditionalCreate ||
+		!slices.Equal(codes(c.Rest[0].Interaction), []string{"transaction", "batch"}) {
+		t.Errorf("%+v", c.Rest[0])
+	}
+	values := map[string]string{
+		"patient": "p", "subject": "p", "device": "ppg-1", "code": "1", "category": "x", "date": "2026", "status": "final", "_lastUpdated": "2026",
+	}
+	for _, p := range observation.SearchParam {
+		if p.Type == "" || p.Definition == "http://hl7.org/fhir/SearchParameter/" || values[p.Name] == "" {
+			t.Errorf("parameter %+v", p)
 		}
-		if c.ResourceType != "CapabilityStatement" || c.Status != "active" || c.Kind != "instance" || c.FHIRVersion != "4.0.1" || c.Date == "" ||
-			c.Implementation.URL != srv.URL+"/fhir" || c.Software.Version != "test" || len(c.Rest) != 1 || c.Rest[0].Mode != "server" || len(c.Rest[0].Resource) != 3 {
-			t.Fatalf("%+v", c)
-		}
-		want, wantSystem := []string{"read", "search-type"}, []string(nil)
-		if writes {
-			want, wantSystem = append(want, "create"), []string{"transaction", "batch"}
-		}
-		observation := c.Rest[0].Resource[0]
-		if observation.Type != "Observation" || !slices.Equal(codes(observation.Interaction), want) || observation.ConditionalCreate != writes || !slices.Equal(codes(c.Rest[0].Interaction), wantSystem) {
-			t.Errorf("writes %v: %+v", writes, c.Rest[0])
-		}
-		values := map[string]string{
-			"patient": "p", "subject": "p", "device": "ppg-1", "code": "1", "category": "x", "date": "2026", "status": "final", "_lastUpdated": "2026",
-		}
-		for _, p := range observation.SearchParam {
-			if p.Type == "" || p.Definition == "http://hl7.org/fhir/SearchParameter/" || values[p.Name] == "" {
-				t.Errorf("parameter %+v", p)
-			}
-			srv.get("Observation?patient=p&"+p.Name+"="+values[p.Name], "Prefer", "handling=strict")
-			delete(values, p.Name)
-		}
-		if len(values) > 0 {
-			t.Errorf("not listed: %v", values)
-		}
-		if len(observation.SupportedProfile) != 3 {
-			t.Errorf("the profiles are %q", observation.SupportedProfile)
-		}
-		for _, other := range c.Rest[0].Resource[1:] {
-			if !slices.Equal(codes(other.Interaction), []string{"read"}) {
-				t.Errorf("%s: %+v", other.Type, other)
-			}
+		srv.get("Observation?patient=p&"+p.Name+"="+values[p.Name], "Prefer", "handling=strict")
+		delete(values, p.Name)
+	}
+	if len(values) > 0 {
+		t.Errorf("not listed: %v", values)
+	}
+	if len(observation.SupportedProfile) != 3 {
+		t.Errorf("the profiles are %q", observation.SupportedProfile)
+	}
+	for _, other := range c.Rest[0].Resource[1:] {
+		if !slices.Equal(codes(other.Interaction), []string{"read"}) {
+			t.Errorf("%s: %+v", other.Type, other)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/storage"
@@ -28,10 +29,6 @@ type Options struct {
 	// a slash at its end.
 	// If empty, it is made from the host to which a request was sent.
 	Base string
-
-	// Writes is whether Observations and Bundles can be sent too. The CapabilityStatement
-	// then says so.
-	Writes bool
 
 	// Param returns a variable in the request's path, such as "id".
 	Param func(r *http.Request, name string) string
@@ -75,6 +72,22 @@ func New(reader Reader, subjects Subjects, opt Options) *Handler {
 		h.heads[typ] = reply.NewHead(http.StatusOK, typ, reply.NoStore())
 	}
 	return h
+}
+
+// Mount routes the FHIR server. read routes GET and HEAD of an address, and post POST; receive
+// returns the handler of a form, without cross-site requests.
+func (h *Handler) Mount(read, post func(template string, h http.Handler), receive func(ingest.Form) http.Handler) {
+	writes := NewReceiver(h.subjects, h.opt.Problems, h.opt.Base)
+	bundles := h.JSON(receive(writes.Bundle()))
+	read(Path+"/metadata", http.HandlerFunc(h.Metadata))
+	read(Path+"/Observation", http.HandlerFunc(h.Search))
+	read(Path+"/Observation/{id}", http.HandlerFunc(h.Observation))
+	read(Path+"/Device/{id}", http.HandlerFunc(h.Device))
+	read(Path+"/Patient/{id}", http.HandlerFunc(h.Patient))
+	post(Path+"/Observation/_search", http.HandlerFunc(h.Search))
+	post(Path+"/Observation", h.JSON(receive(writes.Observation())))
+	post(Path, bundles)
+	post(Path+"/", bundles) // to which some clients send Bundles
 }
 
 // base returns the URL of the FHIR server.

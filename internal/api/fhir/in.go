@@ -24,7 +24,7 @@ import (
 
 // A Receiver receives Observations and Bundles.
 type Receiver struct {
-	subjects Assignments
+	subjects Subjects
 	problems *problem.Set
 	base     string // of the FHIR server; "": as requests name it
 	outcomes map[*reply.Problem]*outcome
@@ -32,14 +32,8 @@ type Receiver struct {
 	created  *reply.Head // 201
 }
 
-// Assignments are the methods of [storage.Subjects] that a Receiver needs.
-type Assignments interface {
-	DeviceAssignments(ctx context.Context, device vitals.Name) ([]storage.Assignment, error)
-	SubjectAssignments(ctx context.Context, subject storage.Subject) ([]storage.Assignment, error)
-}
-
 // NewReceiver returns a Receiver. base is as in [Options].
-func NewReceiver(subjects Assignments, problems *problem.Set, base string) *Receiver {
+func NewReceiver(subjects Subjects, problems *problem.Set, base string) *Receiver {
 	return &Receiver{
 		subjects: subjects, problems: problems, base: base, outcomes: newOutcomes(problems),
 		done:    reply.NewHead(http.StatusOK, contentType, reply.NoStore()),

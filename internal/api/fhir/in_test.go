@@ -25,7 +25,7 @@ import (
 
 var receivedAt = time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
 
-// A sentAssignments is a list of assignments as a [fhir.Assignments].
+// A sentAssignments is a list of assignments as [fhir.Subjects].
 type sentAssignments struct {
 	all   []storage.Assignment
 	err   error

@@ -129,8 +129,8 @@ func (d *describer) paths() object {
 			description: "Computed from the stored readings when it is requested. Buckets without readings are left out.",
 			params: []object{
 				device, from, to,
-				required(inQuery("step", "Length of the buckets: a divisor of a day in s, m or h, such as 15m; 1d to 366d; or whole weeks, such as 1w.",
-					object{"type": "string", "pattern": "^[0-9]+[smhdw]$", "examples": []string{"15m", "1h", "1d"}})),
+				{"name": "step", "in": "query", "required": true, "description": "Length of the buckets: a divisor of a day in s, m or h, such as 15m; 1d to 366d; or whole weeks, such as 1w.",
+					"schema": object{"type": "string", "pattern": "^[0-9]+[smhdw]$", "examples": []string{"15m", "1h", "1d"}}},
 				inQuery("tz", zone["description"].(string)+" with whose clock buckets are aligned, and in which dates in from and to begin.", zone["schema"].(object)),
 				limit("buckets; the default is the maximum in formats other than JSON", query.DefaultBuckets, query.MaxBuckets),
 				cursor, format(texts),
@@ -235,11 +235,6 @@ func choices[T any](byDefault string, values ...T) object {
 		o["default"] = byDefault
 	}
 	return o
-}
-
-func required(parameter object) object {
-	parameter["required"] = true
-	return parameter
 }
 
 // content returns the content of an answer: whole is the schema of JSON, line that of a line

@@ -53,8 +53,8 @@ func FuzzParams(f *testing.F) {
 	f.Add("from=-7d&to=-1h&tz=UTC&flag=any")
 	h := New(nil, nil, Options{})
 	f.Fuzz(func(t *testing.T, raw string) {
-		q, err := h.parseReadings(vitals.Name{}, raw, JSON)
-		if err != nil {
+		var q Selection
+		if q.parse(h, vitals.Name{}, raw, JSON) != nil {
 			return
 		}
 		if q.Limit < 0 || q.Limit > MaxReadings || q.Range.FromUnixMs < 0 || int(q.Format) >= len(formatNames) {

@@ -178,6 +178,13 @@ func (e *encoder) appendRecord(dst []byte, r *storage.Record, first bool) []byte
 	}
 }
 
+// AppendReading appends a reading of a device as in a JSON page of readings. The names of its
+// flags are left out if flags is nil.
+func AppendReading(dst []byte, device vitals.Name, r *storage.Record, flags *vitals.FlagLimits) []byte {
+	dst = newEncoder(NDJSON, device, flags).appendRecord(dst, r, true)
+	return dst[:len(dst)-1] // without the line's end
+}
+
 // memberStarts has the text before the value of each sign. It is never modified.
 var memberStarts = func() (starts [vitals.NumSigns]string) {
 	for s := range vitals.Sign(vitals.NumSigns) {

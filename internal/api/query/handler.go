@@ -95,6 +95,15 @@ func New(reader Reader, lister Lister, opt Options) *Handler {
 	return h
 }
 
+// Mount routes the read API. read routes GET and HEAD of an address.
+func (h *Handler) Mount(read func(template string, h http.Handler)) {
+	read("/v1/devices", http.HandlerFunc(h.Devices))
+	read("/v1/devices/{device}", http.HandlerFunc(h.Device))
+	read("/v1/devices/{device}/readings", http.HandlerFunc(h.Readings))
+	read("/v1/devices/{device}/aggregates", http.HandlerFunc(h.Aggregates))
+	read("/v1/limits", http.HandlerFunc(h.Limits))
+}
+
 // Devices serves GET /v1/devices: a page of the devices that the token covers. Parameters:
 // prefix of their names, state (fresh, stale or flagged), sort (name, age or worst), counts
 // (true: with the number of devices by state), limit (1 to 1000, default 100), cursor.
@@ -164,32 +173,37 @@ func (h *Handler) Device(w http.ResponseWriter, r *http.Request) {
 // an export if it is NDJSON or CSV, if its limit is more than 1000 readings, or if the
 // client has recently read many readings in smaller pages.
 func (h *Handler) Readings(w http.ResponseWriter, r *http.Request) {
-	h.stream(w, r, Format(len(formatNames)), func(device vitals.Name, format Format) (Selection, writePage, error) {
-		q, err := h.parseReadings(device, r.URL.RawQuery, format)
-		return q, func(ctx context.Context, w io.Writer) (Page, error) {
-			return WriteReadings(ctx, w, h.reader, q, &h.opt.Flags)
-		}, err
-	})
+	h.stream(w, r, Format(len(formatNames)), new(Selection))
 }
 
 // Aggregates serves GET /v1/devices/{device}/aggregates. Parameters: step (required), tz
 // (default UTC), from (inclusive) and to (exclusive), limit, cursor, format. Cursors,
 // exports and formats are as with Readings; NDJSON and CSV have a line per bucket and sign.
 func (h *Handler) Aggregates(w http.ResponseWriter, r *http.Request) {
-	h.stream(w, r, TextFormats, func(device vitals.Name, format Format) (Selection, writePage, error) {
-		a, err := h.parseAggregates(device, r.URL.RawQuery, format)
-		return a.Selection, func(ctx context.Context, w io.Writer) (Page, error) {
-			return WriteAggregates(ctx, w, h.reader, a)
-		}, err
-	})
+	h.stream(w, r, TextFormats, new(Aggregation))
 }
 
-// A writePage writes the body of a page.
-type writePage func(ctx context.Context, w io.Writer) (Page, error)
+// A page is a page of readings, or of what is computed from them.
+type page interface {
+	// parse parses the parameters of a request. format is the one negotiated with the Accept header.
+	parse(h *Handler, device vitals.Name, raw string, format Format) error
 
-// stream answers a request for a page of readings, or of what was computed from them. parse
-// parses its parameters; format is the one negotiated with the Accept header, below formats.
-func (h *Handler) stream(w http.ResponseWriter, r *http.Request, formats Format, parse func(device vitals.Name, format Format) (Selection, writePage, error)) {
+	selection() *Selection
+	write(ctx context.Context, w io.Writer, h *Handler) (Page, error)
+}
+
+func (q *Selection) selection() *Selection { return q }
+
+func (q *Selection) write(ctx context.Context, w io.Writer, h *Handler) (Page, error) {
+	return WriteReadings(ctx, w, h.reader, *q, &h.opt.Flags)
+}
+
+func (a *Aggregation) write(ctx context.Context, w io.Writer, h *Handler) (Page, error) {
+	return WriteAggregates(ctx, w, h.reader, *a)
+}
+
+// stream answers a request for a page, in one of the first formats.
+func (h *Handler) stream(w http.ResponseWriter, r *http.Request, formats Format, p page) {
 	r = WithoutCancel(r)
 	device, access, leave, ok := h.authorizeDevice(w, r)
 	if !ok {
@@ -198,7 +212,8 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, formats Format,
 	defer leave()
 	w.Header().Add("Vary", "Accept") // the media type depends on Accept
 	format, acceptable := negotiate(r.Header["Accept"], formats)
-	q, write, err := parse(device, format)
+	q := p.selection()
+	err := p.parse(h, device, r.URL.RawQuery, format)
 	if err != nil {
 		h.refuse(w, r, err)
 		return
@@ -220,10 +235,10 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, formats Format,
 	out := NewPieceWriter(w, h.opt.PieceTimeout, allowed, func() error {
 		export := q.isExport()
 		if !export && r.Method != http.MethodHead {
-			export, counted = h.count(&access, &q)
+			export, counted = h.count(&access, q)
 		}
 		if export && r.Method != http.MethodHead {
-			if err := h.recordExport(r, &access, &q); err != nil {
+			if err := h.recordExport(r, &access, q); err != nil {
 				return err
 			}
 		}
@@ -237,12 +252,12 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, formats Format,
 		return nil
 	})
 	defer out.Watch()()
-	var page Page
+	var written Page
 	if r.Method == http.MethodHead {
 		_, err = h.reader.Latest(r.Context(), device)
 	} else {
-		page, err = write(r.Context(), out)
-		counted(page.Readings)
+		written, err = p.write(r.Context(), out, h)
+		counted(written.Readings)
 	}
 	if err == nil { // a response without readings may have no text
 		err = out.Begin()
@@ -260,8 +275,8 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, formats Format,
 		// The status was already sent. Closing the connection is the only way to signal
 		// that the response is incomplete.
 		panic(http.ErrAbortHandler)
-	case trailer && page.Cursor != "":
-		w.Header().Set(cursorTrailer, page.Cursor)
+	case trailer && written.Cursor != "":
+		w.Header().Set(cursorTrailer, written.Cursor)
 	}
 }
 

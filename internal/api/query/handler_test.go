@@ -84,11 +84,7 @@ func serveOptions(t *testing.T, src source, cfg query.Options, wrap func(http.Ha
 	cfg.Problems, cfg.Flags, cfg.Limits, cfg.Param = problem.New(), vitals.DefaultFlagLimits(), vitals.DefaultLimits(), (*http.Request).PathValue
 	h := query.New(src, src, cfg)
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/devices", h.Devices)
-	mux.HandleFunc("GET /v1/devices/{device}", h.Device)
-	mux.HandleFunc("GET /v1/devices/{device}/readings", h.Readings)
-	mux.HandleFunc("GET /v1/limits", h.Limits)
-	mux.HandleFunc("GET /v1/devices/{device}/aggregates", h.Aggregates)
+	h.Mount(func(template string, h http.Handler) { mux.Handle("GET "+template, h) })
 	srv := httptest.NewServer(wrap(mux))
 	t.Cleanup(srv.Close)
 	return srv

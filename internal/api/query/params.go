@@ -81,37 +81,35 @@ func formatParam(values url.Values, fallback Format, names []string) (Format, er
 	return Format(f), err
 }
 
-// parseReadings parses the parameters of a request for the readings of a device. format
-// is the one negotiated with the Accept header.
-func (h *Handler) parseReadings(device vitals.Name, raw string, format Format) (Selection, error) {
-	q := Selection{Format: format}
+// parse implements page.
+func (q *Selection) parse(h *Handler, device vitals.Name, raw string, format Format) error {
 	values, err := parseParams(raw, "from", "to", "tz", "limit", "cursor", "order", "format", "flags", "flag")
 	if err != nil {
-		return q, err
+		return err
 	}
 	now, err := h.times(values)
 	if err != nil {
-		return q, err
+		return err
 	}
 	q.Range.Device = device
 	if q.Range.FromUnixMs, q.Range.ToUnixMs, err = now.span(values); err != nil {
-		return q, err
+		return err
 	}
 	order, err := choiceParam(values, "order", "asc", "desc")
 	if err != nil {
-		return q, err
+		return err
 	}
 	q.Range.Descending = order == 1
 	if q.Format, err = formatParam(values, format, formatNames[:]); err != nil {
-		return q, err
+		return err
 	}
 	flags, err := choiceParam(values, "flags", "true", "false")
 	if err != nil {
-		return q, err
+		return err
 	}
 	q.NoFlags = flags == 1 || q.Format == OMH
 	if q.Only, err = flagParam(values); err != nil {
-		return q, err
+		return err
 	}
 
 	fallback := 0 // no limit
@@ -119,52 +117,52 @@ func (h *Handler) parseReadings(device vitals.Name, raw string, format Format) (
 		fallback = DefaultReadings
 	}
 	if q.Limit, err = limitParam(values, fallback, MaxReadings); err != nil {
-		return q, err
+		return err
 	}
 	if values.Has("cursor") {
 		lastUnixMs, err := parseTimeCursor(values.Get("cursor"), q.Range.Descending)
 		if err != nil {
-			return q, &paramError{"cursor", err.Error() + " in this order"}
+			return &paramError{"cursor", err.Error() + " in this order"}
 		}
 		q.Range = after(q.Range, lastUnixMs)
 	}
-	return q, nil
+	return nil
 }
 
-// parseAggregates is like parseReadings for the aggregates of a device.
-func (h *Handler) parseAggregates(device vitals.Name, raw string, format Format) (a Aggregation, err error) {
-	a.Format, a.NoFlags = format, true
+// parse implements page.
+func (a *Aggregation) parse(h *Handler, device vitals.Name, raw string, format Format) error {
+	a.NoFlags = true
 	values, err := parseParams(raw, "from", "to", "step", "tz", "limit", "cursor", "format")
 	if err != nil {
-		return a, err
+		return err
 	}
 	now, err := h.times(values)
 	if err != nil {
-		return a, err
+		return err
 	}
 	a.Zone, a.Step, a.Range.Device = now.zone, values.Get("step"), device
 	if a.StepMs, err = parseStep(a.Step); err != nil {
-		return a, err
+		return err
 	}
 	if a.Range.FromUnixMs, a.Range.ToUnixMs, err = now.span(values); err != nil {
-		return a, err
+		return err
 	}
 	if a.Format, err = formatParam(values, format, formatNames[:TextFormats]); err != nil {
-		return a, err
+		return err
 	}
 	fallback := MaxBuckets
 	if a.Format == JSON {
 		fallback = DefaultBuckets
 	}
 	if a.Limit, err = limitParam(values, fallback, MaxBuckets); err != nil {
-		return a, err
+		return err
 	}
 	if values.Has("cursor") {
 		from, err := parseBucketCursor(values.Get("cursor"))
 		if err != nil {
-			return a, &paramError{"cursor", err.Error()}
+			return &paramError{"cursor", err.Error()}
 		}
 		a.Range.FromUnixMs = max(a.Range.FromUnixMs, from)
 	}
-	return a, nil
+	return nil
 }
