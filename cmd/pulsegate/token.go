@@ -44,7 +44,7 @@ func (c *tokenChange) change(ctx context.Context, do func(context.Context, *toke
 		defer func() { err = errors.Join(err, keeper.Audit.Close()) }()
 	}
 	err = do(ctx, keeper)
-	if errors.Is(err, token.ErrSpec) {
+	if errors.Is(err, token.ErrInvalid) {
 		return settings.Usage(err)
 	}
 	return err
@@ -103,11 +103,11 @@ func (c *tokenCreateCommand) Run(ctx context.Context, std stdio) error {
 }
 
 // spec returns the specification of the token that the flags describe.
-func (c *tokenCreateCommand) spec(now time.Time) (spec token.Spec, err error) {
+func (c *tokenCreateCommand) spec(now time.Time) (spec token.Token, err error) {
 	if err := errors.Join(notToken("--file", c.File), notToken("--out", c.Out)); err != nil {
 		return spec, err
 	}
-	spec = token.Spec{Gateway: c.Gateway, Rights: c.Rights, Devices: c.Devices, Limit: token.LimitOf(c.Rate, c.Burst)}
+	spec = token.Token{Gateway: c.Gateway, Rights: c.Rights, Devices: c.Devices, Limit: token.LimitOf(c.Rate, c.Burst)}
 	if spec.Subjects, err = token.MakeSubjects(c.Subject); err != nil {
 		return spec, settings.Usage(err)
 	}

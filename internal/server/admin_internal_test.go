@@ -16,7 +16,7 @@ import (
 // only this machine may, but not pages in its browsers.
 func TestAdminOnly(t *testing.T) {
 	f := gatetest.New(t)
-	admin, others := f.Token(t, "ops", "", token.Spec{Rights: token.Admin}), f.Token(t, "ops", "", token.Spec{Rights: token.Write | token.Read})
+	admin, others := f.Token(t, "ops", "", token.Token{Rights: token.Admin}), f.Token(t, "ops", "", token.Token{Rights: token.Write | token.Read})
 	tokens := f.Open(t)
 	open, certs := &gate.Gate{}, &gate.Gate{Certificates: true}
 	const local, remote = "127.0.0.1:4711", "192.0.2.7:4711"

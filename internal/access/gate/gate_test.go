@@ -64,17 +64,17 @@ func newFixture(t testing.TB) *fixture {
 	f := &fixture{path: filepath.Join(dir, "audit")}
 	tokens := filepath.Join(dir, "tokens")
 	f.tokens = tokens
-	create := func(spec token.Spec) string {
+	create := func(spec token.Token) string {
 		text, _, err := token.Create(t.Context(), tokens, spec, now)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return "Bearer " + text
 	}
-	f.write = create(token.Spec{Gateway: name(t, "bed-7"), Rights: token.Write})
-	f.read = create(token.Spec{Gateway: name(t, "ward"), Rights: token.Read, Devices: name(t, "ppg-")})
-	f.short = create(token.Spec{Gateway: name(t, "bed-8"), Rights: token.Write, Expires: now.Add(time.Second)})
-	f.slow = create(token.Spec{Gateway: name(t, "bed-9"), Rights: token.Write | token.Read, Limit: token.Limit{PerSecond: 1, Burst: 1}})
+	f.write = create(token.Token{Gateway: name(t, "bed-7"), Rights: token.Write})
+	f.read = create(token.Token{Gateway: name(t, "ward"), Rights: token.Read, Devices: name(t, "ppg-")})
+	f.short = create(token.Token{Gateway: name(t, "bed-8"), Rights: token.Write, Expires: now.Add(time.Second)})
+	f.slow = create(token.Token{Gateway: name(t, "bed-9"), Rights: token.Write | token.Read, Limit: token.Limit{PerSecond: 1, Burst: 1}})
 	var err error
 	if f.set, err = token.Open(tokens, token.Options{Every: -1}); err != nil {
 		t.Fatal(err)
@@ -340,7 +340,7 @@ func TestContradictions(t *testing.T) {
 				t.Errorf("%d: nothing to take after half an hour", i)
 			}
 		}
-		if _, _, err := token.Create(t.Context(), f.tokens, token.Spec{Gateway: name(t, "new"), Rights: token.Write}, now); err != nil {
+		if _, _, err := token.Create(t.Context(), f.tokens, token.Token{Gateway: name(t, "new"), Rights: token.Write}, now); err != nil {
 			t.Fatal(err)
 		}
 		if err := set.Reload(); err != nil {
@@ -433,7 +433,7 @@ func TestNewToken(t *testing.T) {
 		func(auth string) gate.Credentials { return gate.Credentials{Bytes: []byte(auth)} },
 	} {
 		keeper := token.Keeper{Path: f.tokens}
-		_, err := keeper.Create(t.Context(), token.Spec{Gateway: name(t, "new"), Rights: token.Write}, now, func(text string) error {
+		_, err := keeper.Create(t.Context(), token.Token{Gateway: name(t, "new"), Rights: token.Write}, now, func(text string) error {
 			if access, verdict, _ := g.Authorize(credentials("Bearer "+text), token.Write, now); verdict != gate.Allowed || access.Gateway().String() != "new" {
 				t.Errorf("a new token: verdict %v, gateway %q; want %v", verdict, access.Gateway().String(), gate.Allowed)
 			}
@@ -459,7 +459,7 @@ func TestNewToken(t *testing.T) {
 // by subject, and begins no session.
 func TestBoundToSubjects(t *testing.T) {
 	f := newFixture(t)
-	text, _, err := token.Create(t.Context(), f.tokens, token.Spec{Gateway: name(t, "ehr"), Rights: token.Read, Subjects: "P-1"}, now)
+	text, _, err := token.Create(t.Context(), f.tokens, token.Token{Gateway: name(t, "ehr"), Rights: token.Read, Subjects: "P-1"}, now)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ func New(tb testing.TB) *Files {
 
 // Token creates a token for a gateway, and devices whose names begin with devices, unless that is
 // "". It returns the token as the value of an Authorization header.
-func (f *Files) Token(tb testing.TB, gateway, devices string, spec token.Spec) string {
+func (f *Files) Token(tb testing.TB, gateway, devices string, spec token.Token) string {
 	tb.Helper()
 	created := time.Now()
 	if !spec.Expires.IsZero() {

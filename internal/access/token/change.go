@@ -9,14 +9,13 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/sys/sharedfile"
-	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // Errors returned by changes of the token file. Each may be wrapped; compare with
 // errors.Is.
 var (
-	// ErrSpec means that the Spec of a new token is invalid.
-	ErrSpec = errors.New("token: cannot be created")
+	// ErrInvalid means that a token that is to be created breaks a rule.
+	ErrInvalid = errors.New("token: cannot be created")
 
 	// ErrNoMatch means that there is no token to revoke.
 	ErrNoMatch = errors.New("token: no such token")
@@ -26,44 +25,27 @@ var (
 	ErrUncertain = sharedfile.ErrUncertain
 )
 
-// A Spec describes a token to create.
-type Spec struct {
-	Gateway vitals.Name
-	Rights  Rights
-	Devices vitals.Name // name prefix; zero: all devices
-	Expires time.Time   // truncated to whole seconds; zero: never
-	Limit   Limit
-
-	Subjects Subjects // zero: not bound to subjects
-
-	// Before, if not nil, is called with the new token after all checks, right before
-	// the file is changed, so that an audit log can record the change first. If it
-	// returns an error, Create changes nothing and returns that error.
-	Before func(Token) error
+// Create creates a token, adds it to the file at path and returns its text, which is
+// stored nowhere. It sets t's Digest and Created, and truncates Expires to whole seconds. It
+// creates the file if necessary. ctx bounds the wait for a concurrent change of the file.
+func Create(ctx context.Context, path string, t Token, now time.Time) (text string, made Token, err error) {
+	return create(ctx, path, t, now, func(Token) error { return nil })
 }
 
-// Create creates a token, adds it to the file at path and returns its text, which is
-// stored nowhere. It creates the file if necessary. ctx bounds the wait for a
-// concurrent change of the file.
-func Create(ctx context.Context, path string, spec Spec, now time.Time) (text string, t Token, err error) {
-	t = Token{
-		Gateway: spec.Gateway,
-		Rights:  spec.Rights,
-		Devices: spec.Devices,
-		Created: now.UTC().Truncate(time.Second),
-		Limit:   spec.Limit,
-
-		Subjects: spec.Subjects,
-	}
-	if !spec.Expires.IsZero() {
-		t.Expires = spec.Expires.UTC().Truncate(time.Second)
+// create calls before with the new token after all checks, right before the file is changed,
+// so that an audit log can record the change first. If before returns an error, create changes
+// nothing and returns that error.
+func create(ctx context.Context, path string, t Token, now time.Time, before func(Token) error) (text string, made Token, err error) {
+	t.Created = now.UTC().Truncate(time.Second)
+	if !t.Expires.IsZero() {
+		t.Expires = t.Expires.UTC().Truncate(time.Second)
 	}
 	if err := t.check(); err != nil {
-		return "", Token{}, fmt.Errorf("%w: %w", ErrSpec, err)
+		return "", Token{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	err = change(ctx, path, true, func(tokens []Token) ([]Token, error) {
 		if len(tokens) == MaxTokens {
-			return nil, fmt.Errorf("%w: the file already has the maximum of %d tokens; revoke expired ones", ErrSpec, MaxTokens)
+			return nil, fmt.Errorf("%w: the file already has the maximum of %d tokens; revoke expired ones", ErrInvalid, MaxTokens)
 		}
 		for {
 			text = newText()
@@ -74,12 +56,7 @@ func Create(ctx context.Context, path string, spec Spec, now time.Time) (text st
 				break
 			}
 		}
-		if spec.Before != nil {
-			if err := spec.Before(t); err != nil {
-				return nil, err
-			}
-		}
-		return append(tokens, t), nil
+		return append(tokens, t), before(t)
 	})
 	if err != nil && !errors.Is(err, ErrUncertain) {
 		return "", Token{}, err
@@ -98,7 +75,7 @@ func hasID(tokens []Token, id ID) bool {
 
 // Revoke removes the tokens for which the function which returns true from the file at
 // path, and returns them. It returns [ErrNoMatch] if there are none. before is called
-// like [Spec.Before] and may be nil.
+// as by create, and may be nil.
 func Revoke(ctx context.Context, path string, which func(*Token) bool, before func([]Token) error) ([]Token, error) {
 	var revoked []Token
 	err := change(ctx, path, false, func(tokens []Token) ([]Token, error) {

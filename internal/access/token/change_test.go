@@ -16,7 +16,7 @@ import (
 
 func TestCreateAndRevoke(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
-	spec := token.Spec{
+	spec := token.Token{
 		Gateway: name(t, "bed-7"),
 		Rights:  token.Write | token.Read,
 		Devices: name(t, "ppg-"),
@@ -82,20 +82,20 @@ func TestCreateRejects(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	for _, tt := range []struct {
 		name string
-		edit func(*token.Spec)
+		edit func(*token.Token)
 	}{
-		{"no gateway", func(s *token.Spec) { s.Gateway = name(t, "") }},
-		{"no rights", func(s *token.Spec) { s.Rights = 0 }},
-		{"unknown rights", func(s *token.Spec) { s.Rights = 8 }},
-		{"admin with devices", func(s *token.Spec) { s.Rights, s.Devices = token.Admin, name(t, "ppg-") }},
-		{"expired", func(s *token.Spec) { s.Expires = epoch }},
-		{"half a limit", func(s *token.Spec) { s.Limit.PerSecond = 1 }},
-		{"a limit below 0", func(s *token.Spec) { s.Limit = token.Limit{PerSecond: -1, Burst: -1} }},
+		{"no gateway", func(s *token.Token) { s.Gateway = name(t, "") }},
+		{"no rights", func(s *token.Token) { s.Rights = 0 }},
+		{"unknown rights", func(s *token.Token) { s.Rights = 8 }},
+		{"admin with devices", func(s *token.Token) { s.Rights, s.Devices = token.Admin, name(t, "ppg-") }},
+		{"expired", func(s *token.Token) { s.Expires = epoch }},
+		{"half a limit", func(s *token.Token) { s.Limit.PerSecond = 1 }},
+		{"a limit below 0", func(s *token.Token) { s.Limit = token.Limit{PerSecond: -1, Burst: -1} }},
 	} {
 		spec := writer(t, "bed-7")
 		tt.edit(&spec)
-		if _, _, err := token.Create(t.Context(), path, spec, epoch); !errors.Is(err, token.ErrSpec) {
-			t.Errorf("%s: got %v, want ErrSpec", tt.name, err)
+		if _, _, err := token.Create(t.Context(), path, spec, epoch); !errors.Is(err, token.ErrInvalid) {
+			t.Errorf("%s: got %v, want ErrInvalid", tt.name, err)
 		}
 	}
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
@@ -108,23 +108,21 @@ func TestChangeFails(t *testing.T) {
 	errAudit := errors.New("no audit")
 	for _, tt := range []struct {
 		name  string
-		setUp func(t *testing.T, path string, spec *token.Spec)
+		setUp func(t *testing.T, path string)
 		want  error // nil: any
 	}{
-		{"Before returns an error", func(_ *testing.T, _ string, spec *token.Spec) {
-			spec.Before = func(token.Token) error { return errAudit }
-		}, errAudit},
-		{"the new file cannot be created", func(t *testing.T, path string, _ *token.Spec) {
+		{"before returns an error", func(*testing.T, string) {}, errAudit},
+		{"the new file cannot be created", func(t *testing.T, path string) {
 			if err := os.MkdirAll(path+".tmp/full", 0o700); err != nil {
 				t.Fatal(err)
 			}
 		}, nil},
-		{"the lock is a link", func(t *testing.T, path string, _ *token.Spec) {
+		{"the lock is a link", func(t *testing.T, path string) {
 			if err := errors.Join(os.Remove(path+".lock"), os.Symlink("elsewhere", path+".lock")); err != nil {
 				t.Fatal(err)
 			}
 		}, nil},
-		{"the file is damaged", func(t *testing.T, path string, _ *token.Spec) {
+		{"the file is damaged", func(t *testing.T, path string) {
 			if err := os.WriteFile(path, []byte("pulsegate-tokens 1\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -133,13 +131,12 @@ func TestChangeFails(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "tokens")
 			create(t, path, writer(t, "bed-7"))
-			spec := writer(t, "bed-8")
-			tt.setUp(t, path, &spec)
+			tt.setUp(t, path)
 			was, err := os.ReadFile(path)
 			if err != nil {
 				t.Fatal(err)
 			}
-			text, made, err := token.Create(t.Context(), path, spec, epoch)
+			text, made, err := token.CreateBefore(t.Context(), path, writer(t, "bed-8"), epoch, func(token.Token) error { return errAudit })
 			if err == nil || tt.want != nil && !errors.Is(err, tt.want) || errors.Is(err, token.ErrUncertain) {
 				t.Errorf("got %v, want %v", err, tt.want)
 			}
@@ -204,8 +201,7 @@ func TestConcurrentChanges(t *testing.T) {
 func TestLockWait(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	ctx, cancel := context.WithCancel(t.Context())
-	spec := writer(t, "bed-7")
-	spec.Before = func(token.Token) error { // the lock is held now
+	_, _, err := token.CreateBefore(t.Context(), path, writer(t, "bed-7"), epoch, func(token.Token) error { // the lock is held now
 		waiting := make(chan error)
 		go func() {
 			_, _, err := token.Create(ctx, path, writer(t, "bed-8"), epoch)
@@ -216,8 +212,10 @@ func TestLockWait(t *testing.T) {
 			t.Errorf("got %v, want Canceled", err)
 		}
 		return nil
+	})
+	if err != nil {
+		t.Error(err)
 	}
-	create(t, path, spec)
 }
 
 // A symbolic link stays a link, its target keeps its mode, and a temporary file that a

@@ -59,7 +59,7 @@ func TestCovers(t *testing.T) {
 		{strings.Repeat("x", 64), strings.Repeat("x", 63), false},
 	} {
 		path := t.TempDir() + "/tokens"
-		text, _ := create(t, path, token.Spec{Gateway: name(t, "ward"), Rights: token.Read, Devices: name(t, tt.prefix)})
+		text, _ := create(t, path, token.Token{Gateway: name(t, "ward"), Rights: token.Read, Devices: name(t, tt.prefix)})
 		access := lookup(t, open(t, path, token.Options{}), text)
 		device := name(t, tt.device)
 		if got := access.Covers(&device); got != tt.want {

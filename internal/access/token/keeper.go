@@ -24,10 +24,9 @@ type Keeper struct {
 //
 // When handOut is called the token is in force: it has been in the token file for so long
 // that a server finds it there (see [filewatch.Follower.Refresh]).
-func (k *Keeper) Create(ctx context.Context, spec Spec, now time.Time, handOut func(text string) error) (Token, error) {
+func (k *Keeper) Create(ctx context.Context, spec Token, now time.Time, handOut func(text string) error) (Token, error) {
 	var made []audit.Record
-	spec.Before = func(t Token) error { return k.record(ctx, &made, audit.TokenCreated, t) }
-	text, t, err := Create(ctx, k.Path, spec, now)
+	text, t, err := create(ctx, k.Path, spec, now, func(t Token) error { return k.record(ctx, &made, audit.TokenCreated, t) })
 	err = k.settle(ctx, made, err)
 	if text == "" {
 		return t, err

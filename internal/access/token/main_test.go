@@ -27,7 +27,7 @@ func name(tb testing.TB, text string) vitals.Name {
 }
 
 // create adds a token to the file at path.
-func create(tb testing.TB, path string, spec token.Spec) (string, token.Token) {
+func create(tb testing.TB, path string, spec token.Token) (string, token.Token) {
 	tb.Helper()
 	text, made, err := token.Create(tb.Context(), path, spec, epoch)
 	if err != nil {
@@ -36,6 +36,6 @@ func create(tb testing.TB, path string, spec token.Spec) (string, token.Token) {
 	return text, made
 }
 
-func writer(tb testing.TB, gateway string) token.Spec {
-	return token.Spec{Gateway: name(tb, gateway), Rights: token.Write}
+func writer(tb testing.TB, gateway string) token.Token {
+	return token.Token{Gateway: name(tb, gateway), Rights: token.Write}
 }

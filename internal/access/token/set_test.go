@@ -51,7 +51,7 @@ func TestLookup(t *testing.T) {
 	expiring := writer(t, "bed-7")
 	expiring.Expires = epoch.Add(time.Hour)
 	text, made := create(t, path, expiring)
-	other, otherMade := create(t, path, token.Spec{Gateway: name(t, "ward"), Rights: token.Read})
+	other, otherMade := create(t, path, token.Token{Gateway: name(t, "ward"), Rights: token.Read})
 	s := open(t, path, token.Options{})
 	for _, tt := range []struct {
 		name   string

@@ -52,32 +52,32 @@ func TestBound(t *testing.T) {
 	now := time.Now()
 	device, _ := vitals.ParseName("ppg-1")
 	gateway, _ := vitals.ParseName("ehr")
-	bound := token.Spec{Gateway: gateway, Rights: token.Read, Subjects: "P-1,P-2"}
+	bound := token.Token{Gateway: gateway, Rights: token.Read, Subjects: "P-1,P-2"}
 	text, _, err := token.Create(t.Context(), path, bound, now)
 	if err != nil {
 		t.Fatal(err)
 	}
-	plain, _, err := token.Create(t.Context(), path, token.Spec{Gateway: gateway, Rights: token.Read}, now)
+	plain, _, err := token.Create(t.Context(), path, token.Token{Gateway: gateway, Rights: token.Read}, now)
 	if err != nil {
 		t.Fatal(err)
 	}
-	writes, _, err := token.Create(t.Context(), path, token.Spec{Gateway: gateway, Rights: token.Write}, now)
+	writes, _, err := token.Create(t.Context(), path, token.Token{Gateway: gateway, Rights: token.Write}, now)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, change := range []func(*token.Spec){
-		func(s *token.Spec) { s.Rights = token.Write },
-		func(s *token.Spec) { s.Rights = token.Read | token.Write },
-		func(s *token.Spec) { s.Rights = token.Read | token.Admin },
-		func(s *token.Spec) { s.Devices = device },
-		func(s *token.Spec) { s.Subjects = "P-2,P-1" },
-		func(s *token.Spec) { s.Subjects = "P-1,P-1" },
-		func(s *token.Spec) { s.Subjects = "P 1" },
+	for _, change := range []func(*token.Token){
+		func(s *token.Token) { s.Rights = token.Write },
+		func(s *token.Token) { s.Rights = token.Read | token.Write },
+		func(s *token.Token) { s.Rights = token.Read | token.Admin },
+		func(s *token.Token) { s.Devices = device },
+		func(s *token.Token) { s.Subjects = "P-2,P-1" },
+		func(s *token.Token) { s.Subjects = "P-1,P-1" },
+		func(s *token.Token) { s.Subjects = "P 1" },
 	} {
 		spec := bound
 		change(&spec)
-		if _, _, err := token.Create(t.Context(), path, spec, now); !errors.Is(err, token.ErrSpec) {
-			t.Errorf("Create(%+v) returns %v, want ErrSpec", spec, err)
+		if _, _, err := token.Create(t.Context(), path, spec, now); !errors.Is(err, token.ErrInvalid) {
+			t.Errorf("Create(%+v) returns %v, want ErrInvalid", spec, err)
 		}
 	}
 	set, err := token.Open(path, token.Options{Every: -1})

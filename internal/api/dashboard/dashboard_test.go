@@ -132,7 +132,7 @@ func withTokens(t *testing.T) (g *gate.Gate, all, some, writer string) {
 	t.Helper()
 	f := gatetest.New(t)
 	text := func(gateway, devices string, rights token.Rights) string {
-		return strings.TrimPrefix(f.Token(t, gateway, devices, token.Spec{Rights: rights}), "Bearer ")
+		return strings.TrimPrefix(f.Token(t, gateway, devices, token.Token{Rights: rights}), "Bearer ")
 	}
 	all, some, writer = text("a", "", token.Read), text("b", "ppg-", token.Read), text("c", "", token.Write)
 	return f.Open(t), all, some, writer

@@ -33,8 +33,8 @@ func newKeyring(t testing.TB) *keyring {
 	t.Helper()
 	f := gatetest.New(t)
 	k := &keyring{
-		Files: f, all: f.Token(t, "archive", "", token.Spec{Rights: token.Read}), ppg: f.Token(t, "ward-7", "ppg-", token.Spec{Rights: token.Read}),
-		writer: f.Token(t, "bed-7", "", token.Spec{Rights: token.Write | token.Admin}),
+		Files: f, all: f.Token(t, "archive", "", token.Token{Rights: token.Read}), ppg: f.Token(t, "ward-7", "ppg-", token.Token{Rights: token.Read}),
+		writer: f.Token(t, "bed-7", "", token.Token{Rights: token.Write | token.Admin}),
 	}
 	k.gate = f.Open(t)
 	return k
@@ -206,7 +206,7 @@ func TestBound(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return k.Token(t, "app", "", token.Spec{Rights: token.Read, Subjects: subjects})
+		return k.Token(t, "app", "", token.Token{Rights: token.Read, Subjects: subjects})
 	}
 	p, q, both, other := bound("p"), bound("q"), bound("q", "p"), bound("r")
 	if err := k.gate.Tokens.Reload(); err != nil {

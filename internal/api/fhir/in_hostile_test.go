@@ -16,7 +16,7 @@ import (
 func narrowWriter(t *testing.T) (*gate.Gate, string) {
 	t.Helper()
 	k := newKeyring(t)
-	narrow := k.Token(t, "bed-8", "d-", token.Spec{Rights: token.Write})
+	narrow := k.Token(t, "bed-8", "d-", token.Token{Rights: token.Write})
 	if err := k.gate.Tokens.Reload(); err != nil {
 		t.Fatal(err)
 	}

@@ -383,7 +383,7 @@ func TestSendAtOnce(t *testing.T) {
 // requests that a token does not allow are refused, a transaction as a whole.
 func TestWriteRight(t *testing.T) {
 	k := newKeyring(t)
-	narrow := k.Token(t, "bed-8", "d-", token.Spec{Rights: token.Write})
+	narrow := k.Token(t, "bed-8", "d-", token.Token{Rights: token.Write})
 	if err := k.gate.Tokens.Reload(); err != nil {
 		t.Fatal(err)
 	}

@@ -46,13 +46,13 @@ func name(t testing.TB, text string) vitals.Name {
 func newKeyring(t testing.TB) *keyring {
 	t.Helper()
 	k := &keyring{Files: gatetest.New(t)}
-	k.write = k.Token(t, "bed-7", "", token.Spec{Rights: token.Write | token.Admin})
-	k.guest = k.Token(t, "bed-5", "", token.Spec{Rights: token.Write})
-	k.read = k.Token(t, "ward", "", token.Spec{Rights: token.Read})
-	k.ppg = k.Token(t, "bed-8", "ppg-", token.Spec{Rights: token.Write | token.Read})
-	k.slow = k.Token(t, "bed-9", "", token.Spec{Rights: token.Write, Limit: token.Limit{PerSecond: 1, Burst: 2}})
-	k.expired = k.Token(t, "bed-7", "", token.Spec{Rights: token.Write, Expires: now})
-	k.revoked = k.Token(t, "bed-6", "", token.Spec{Rights: token.Write})
+	k.write = k.Token(t, "bed-7", "", token.Token{Rights: token.Write | token.Admin})
+	k.guest = k.Token(t, "bed-5", "", token.Token{Rights: token.Write})
+	k.read = k.Token(t, "ward", "", token.Token{Rights: token.Read})
+	k.ppg = k.Token(t, "bed-8", "ppg-", token.Token{Rights: token.Write | token.Read})
+	k.slow = k.Token(t, "bed-9", "", token.Token{Rights: token.Write, Limit: token.Limit{PerSecond: 1, Burst: 2}})
+	k.expired = k.Token(t, "bed-7", "", token.Token{Rights: token.Write, Expires: now})
+	k.revoked = k.Token(t, "bed-6", "", token.Token{Rights: token.Write})
 	k.Revoke(t, "bed-6")
 	k.gate = k.Open(t)
 	return k
@@ -187,7 +187,7 @@ func testRevoked(t *testing.T, serve serveFunc) {
 		t.Fatal(err)
 	}
 	expect(k.write, 3, "401 ")
-	renewed := k.Token(t, "bed-7", "", token.Spec{Rights: token.Write})
+	renewed := k.Token(t, "bed-7", "", token.Token{Rights: token.Write})
 	if err := k.gate.Tokens.Reload(); err != nil {
 		t.Fatal(err)
 	}

@@ -37,9 +37,9 @@ func openGate(t *testing.T, path string) *gate.Gate {
 func TestRights(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		keys := gatetest.New(t)
-		writer := keys.Token(t, "bed-7", "", token.Spec{Rights: token.Write})
-		all := keys.Token(t, "archive", "", token.Spec{Rights: token.Read})
-		ward := keys.Token(t, "ward-7", "ppg-", token.Spec{Rights: token.Read})
+		writer := keys.Token(t, "bed-7", "", token.Token{Rights: token.Write})
+		all := keys.Token(t, "archive", "", token.Token{Rights: token.Read})
+		ward := keys.Token(t, "ward-7", "ppg-", token.Token{Rights: token.Read})
 		g := openGate(t, keys.Tokens)
 		defer g.Tokens.Close()
 		f := start(t, live.Options{Gate: g})
@@ -94,7 +94,7 @@ func TestExpired(t *testing.T) {
 	for _, reads := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			keys := gatetest.New(t)
-			auth := keys.Token(t, "ward-7", "", token.Spec{Rights: token.Read, Expires: time.Now().Add(time.Minute)})
+			auth := keys.Token(t, "ward-7", "", token.Token{Rights: token.Read, Expires: time.Now().Add(time.Minute)})
 			g := openGate(t, keys.Tokens)
 			defer g.Tokens.Close()
 			f := start(t, live.Options{Gate: g, WriteTimeout: time.Hour, MaxSubscribers: 1})
@@ -123,7 +123,7 @@ func TestExpired(t *testing.T) {
 // A stream ends soon after its token is revoked.
 func TestRevoked(t *testing.T) {
 	keys := gatetest.New(t)
-	auth := keys.Token(t, "ward-7", "", token.Spec{Rights: token.Read})
+	auth := keys.Token(t, "ward-7", "", token.Token{Rights: token.Read})
 	g := openGate(t, keys.Tokens)
 	defer g.Tokens.Close()
 	f := start(t, live.Options{Gate: g})
@@ -153,7 +153,7 @@ func TestRevoked(t *testing.T) {
 func TestRemovedCA(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		keys := gatetest.New(t)
-		auth := keys.Token(t, "ward-7", "", token.Spec{Rights: token.Read})
+		auth := keys.Token(t, "ward-7", "", token.Token{Rights: token.Read})
 		g := openGate(t, keys.Tokens)
 		defer g.Tokens.Close()
 		var removed atomic.Bool
@@ -184,7 +184,7 @@ func TestRemovedCA(t *testing.T) {
 // A client that has read many readings must be recorded in the audit log to go on.
 func TestAudited(t *testing.T) {
 	keys := gatetest.New(t)
-	auth := keys.Token(t, "ward-7", "", token.Spec{Rights: token.Read})
+	auth := keys.Token(t, "ward-7", "", token.Token{Rights: token.Read})
 	g := openGate(t, keys.Tokens)
 	defer g.Tokens.Close()
 	log, err := audit.Open(t.Context(), filepath.Join(t.TempDir(), "audit"), audit.Options{})

@@ -38,8 +38,8 @@ func newKeyring(t testing.TB) *keyring {
 	t.Helper()
 	f := gatetest.New(t)
 	k := &keyring{
-		Files: f, all: f.Token(t, "archive", "", token.Spec{Rights: token.Read}), ppg: f.Token(t, "ward-7", "ppg-", token.Spec{Rights: token.Read}),
-		writer: f.Token(t, "bed-7", "", token.Spec{Rights: token.Write | token.Admin}),
+		Files: f, all: f.Token(t, "archive", "", token.Token{Rights: token.Read}), ppg: f.Token(t, "ward-7", "ppg-", token.Token{Rights: token.Read}),
+		writer: f.Token(t, "bed-7", "", token.Token{Rights: token.Write | token.Admin}),
 	}
 	k.gate = f.Open(t)
 	return k
