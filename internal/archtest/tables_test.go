@@ -75,6 +75,7 @@ var rooms = map[string][]string{
 	"datadir/wal": {"internal/storage"},
 	"verify":      {"internal/storage", "damage", "datadir"},
 	"backup":      {"internal/storage", "datadir"},
+	"space":       {"internal/storage"},
 }
 
 // A library is a third-party module that this module imports.
@@ -93,6 +94,7 @@ var libraries = []library{
 	{path: "github.com/cockroachdb/pebble/v2", users: []string{
 		"internal/storage/pebblestore", "internal/storage/pebblestore/damage", "internal/storage/pebblestore/datadir",
 		"internal/storage/pebblestore/verify", "internal/storage/pebblestore/backup", "internal/storage/pebblestore/seal",
+		"internal/storage/pebblestore/space",
 	}},
 	{path: "github.com/go-json-experiment/json"},
 	{path: "github.com/google/pprof", users: []string{"internal/observe/profile"}},

@@ -87,7 +87,7 @@ func (s *Store) checkpoint(dir string) error {
 		return err
 	}
 	// Flush first: the shorter the log, the shorter Append waits.
-	if s.disk.ready() == nil {
+	if s.disk.Ready() == nil {
 		if err := s.flush(s.maintenance.ctx); err != nil {
 			return err
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir/wal"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/space"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -201,7 +202,7 @@ func (s *Store) failErasure(err error) error {
 // checkSpace returns an error that wraps storage.ErrDiskLow if there is not enough space to
 // rewrite the tables that hold a device.
 func (s *Store) checkSpace(device vitals.Name) error {
-	free := s.disk.freeBytes.Load()
+	free := s.disk.FreeBytes()
 	if free == 0 { // unknown
 		return nil
 	}
@@ -209,7 +210,7 @@ func (s *Store) checkSpace(device vitals.Name) error {
 	if err != nil {
 		return err
 	}
-	if need += 2*uint64(s.options.MemTableBytes) + smallFilesBytes; free < need {
+	if need += 2*uint64(s.options.MemTableBytes) + space.SmallFilesBytes; free < need {
 		return fmt.Errorf("%w: %d bytes are free, and the erasure may take %d", storage.ErrDiskLow, free, need)
 	}
 	return nil

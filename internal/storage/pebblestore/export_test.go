@@ -15,6 +15,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir/wal"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/space"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -106,11 +107,8 @@ func Resting(s *Store) bool {
 func TableReserve(s *Store) (int64, error) {
 	n, err := s.neededBytes()
 	memTable := uint64(s.options.MemTableBytes)
-	return int64(n - smallFilesBytes - 2*(memTable+memTable/10)), err
+	return int64(n - space.SmallFilesBytes - 2*(memTable+memTable/10)), err
 }
-
-// LargestCompaction is largestCompaction.
-func LargestCompaction(levels [][]pebble.SSTableInfo) uint64 { return largestCompaction(levels) }
 
 // RecordEnds returns the ends of the records of a log or a manifest.
 func RecordEnds(name string, b []byte) (ends []int) {

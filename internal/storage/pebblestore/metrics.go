@@ -53,8 +53,8 @@ func (s *Store) Collect(ch chan<- prometheus.Metric) {
 	stalls, stalled := s.troubles.stall.read()
 	show(counter, "pulsegate_store_stalls_total", "Times that groups had to wait for flushes, compactions or sealing.", float64(stalls+s.counters.sealStalls.Load()))
 	seconds("pulsegate_store_stall_seconds_total", "Time for which groups have waited for flushes, compactions or sealing.", stalled+time.Duration(s.counters.pacedNanos.Load()))
-	show(gauge, "pulsegate_store_min_free_bytes", "Free space below which readings are refused. 0: no limit.", float64(s.disk.markBytes.Load()))
-	show(gauge, "pulsegate_store_free_bytes", "Free space of the store's file system, for this process.", float64(s.disk.freeBytes.Load()))
+	show(gauge, "pulsegate_store_min_free_bytes", "Free space below which readings are refused. 0: no limit.", float64(s.disk.MarkBytes()))
+	show(gauge, "pulsegate_store_free_bytes", "Free space of the store's file system, for this process.", float64(s.disk.FreeBytes()))
 
 	c := &s.counters
 	count("pulsegate_store_syncs_total", "Groups that were written, each with one sync. Groups that change nothing need none.", &c.syncs)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/space"
 )
 
 // Open opens the store in dir and creates it if dir is empty or missing.
@@ -57,14 +58,13 @@ func open(dir string, o Options) (_ *Store, err error) {
 		options:  o,
 		readOnly: o.ReadOnly,
 		alarm:    &alarm{dir: dir, log: o.Log, onFatal: o.OnFatal},
-		disk:     newDiskWatch(d.FS, d.Path, o.MinFreeBytes, o.Log),
 	}
-	s.disk.intact = func() {
+	s.disk = space.NewWatch(d.FS, d.Path, o.MinFreeBytes, o.Log, func() {
 		if err := d.Intact(); err != nil && !o.ReadOnly {
 			s.alarm.raise(err.Error())
 		}
-	}
-	s.disk.start()
+	})
+	s.disk.Start()
 	opened.add(s.disk)
 	known := d.IsStore()
 	in, intentErr := (*intent)(nil), error(nil)
@@ -100,8 +100,7 @@ func open(dir string, o Options) (_ *Store, err error) {
 	s.scrubber = s.newScrubber()
 	s.opened = opened
 	if !o.ReadOnly {
-		need := s.neededBytes
-		s.disk.need.Store(&need)
+		s.disk.SetNeed(s.neededBytes)
 		if intentErr != nil {
 			s.troubles.damage(intentErr)
 			o.Log.Error("an erasure is unfinished, but the name of its device cannot be read", "dir", dir, "error", intentErr)
@@ -133,7 +132,7 @@ func (s *Store) resumeErasure(in *intent) {
 
 // openPebble opens the tree in d. It adds everything that must be closed to opened, the
 // tree last.
-func openPebble(d *datadir.Dir, o Options, a *alarm, disk *diskWatch, tr *troubles, opened *closers) (_ *pebble.DB, err error) {
+func openPebble(d *datadir.Dir, o Options, a *alarm, disk *space.Watch, tr *troubles, opened *closers) (_ *pebble.DB, err error) {
 	p := pebbleOptions(o)
 	p.Lock = d.Lock
 	p.ErrorIfNotExists = d.IsStore()
@@ -142,7 +141,7 @@ func openPebble(d *datadir.Dir, o Options, a *alarm, disk *diskWatch, tr *troubl
 	p.CacheSize = o.CacheBytes
 
 	events := &pebble.EventListener{}
-	timed, health := vfs.WithDiskHealthChecks(vfs.OnDiskFull(d.FS, disk.noSpace), diskSlowAfter, nil,
+	timed, health := vfs.WithDiskHealthChecks(vfs.OnDiskFull(d.FS, disk.NoSpace), diskSlowAfter, nil,
 		func(info vfs.DiskSlowInfo) { events.DiskSlow(info) })
 	opened.add(health)
 	files := d.Watch(timed, a)

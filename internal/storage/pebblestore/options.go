@@ -48,7 +48,7 @@ type Options struct {
 	// MinFreeBytes is the free space of the file system below which Append rejects
 	// groups with storage.ErrDiskLow. It must cover what is written between two polls
 	// of the free space. If the store may need more space for flushes and compactions,
-	// that is required instead; see space.go. 0 means DefaultMinFreeBytes; a negative
+	// that is required instead; see package space. 0 means DefaultMinFreeBytes; a negative
 	// number disables the limit.
 	MinFreeBytes int64
 

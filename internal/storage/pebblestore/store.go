@@ -11,6 +11,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/space"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/verify"
 )
 
@@ -23,7 +24,7 @@ type Store struct {
 	db       *pebble.DB
 	readOnly bool
 	views    views
-	disk     *diskWatch
+	disk     *space.Watch
 	alarm    *alarm
 	counters counters
 	troubles troubles
@@ -250,7 +251,7 @@ func (s *Store) Ready() error {
 	if err := s.alarm.err(); err != nil {
 		return err
 	}
-	return s.disk.ready()
+	return s.disk.Ready()
 }
 
 // Degraded returns the first damage of stored files found since Open, or nil. The store
@@ -292,7 +293,7 @@ func (s *Store) Close() error {
 	var err error
 	if s.settler != nil {
 		err = s.settler.closeBatch()
-		s.files.Clean = err == nil && s.alarm.reportedErr() == nil && s.disk.ready() == nil
+		s.files.Clean = err == nil && s.alarm.reportedErr() == nil && s.disk.Ready() == nil
 	}
 	if err = errors.Join(err, s.opened.Close()); err != nil {
 		return fmt.Errorf("close store %s: %w", s.dir, err)

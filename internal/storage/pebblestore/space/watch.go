@@ -1,4 +1,4 @@
-package pebblestore
+package space
 
 import (
 	"errors"
@@ -21,23 +21,20 @@ const diskPollEvery = 250 * time.Millisecond
 // store cannot write past a mark that has moved.
 const needPollEvery = 20
 
-// A diskWatch monitors whether there is enough space to write.
-type diskWatch struct {
+// A Watch monitors whether there is enough space to write.
+type Watch struct {
 	fs       vfs.FS
 	dir      string
 	minBytes uint64 // as configured; 0: never low
 	log      *slog.Logger
 
-	// need returns how many bytes the store may still write. It is set once the store
-	// is open.
 	need atomic.Pointer[func() (uint64, error)]
 
 	low       atomic.Bool
 	freeBytes atomic.Uint64
 	markBytes atomic.Uint64 // the low-water mark: minBytes, or what the store needs if that is more
 
-	// intact is called at each poll.
-	intact func()
+	onPoll func()
 
 	// These fields are used by poll only.
 	failing     bool   // the last poll failed
@@ -48,12 +45,15 @@ type diskWatch struct {
 	done chan struct{}
 }
 
-func newDiskWatch(fs vfs.FS, dir string, minFreeBytes int64, log *slog.Logger) *diskWatch {
-	w := &diskWatch{
+// NewWatch returns a Watch over the file system of dir, which does not poll yet. Less than minFreeBytes
+// is low; 0 or less means that space is never low. onPoll is called at each poll.
+func NewWatch(fs vfs.FS, dir string, minFreeBytes int64, log *slog.Logger, onPoll func()) *Watch {
+	w := &Watch{
 		fs:       fs,
 		dir:      dir,
 		minBytes: uint64(max(minFreeBytes, 0)),
 		log:      log,
+		onPoll:   onPoll,
 		stop:     make(chan struct{}),
 		done:     make(chan struct{}),
 	}
@@ -61,8 +61,18 @@ func newDiskWatch(fs vfs.FS, dir string, minFreeBytes int64, log *slog.Logger) *
 	return w
 }
 
-// start polls once, and then periodically until Close.
-func (w *diskWatch) start() {
+// SetNeed sets a function that returns how many bytes the store may still write. The low-water mark is
+// at least that.
+func (w *Watch) SetNeed(need func() (uint64, error)) { w.need.Store(&need) }
+
+// FreeBytes returns the free space at the last poll; 0: unknown.
+func (w *Watch) FreeBytes() uint64 { return w.freeBytes.Load() }
+
+// MarkBytes returns the low-water mark; 0: there is none.
+func (w *Watch) MarkBytes() uint64 { return w.markBytes.Load() }
+
+// Start polls once, and then periodically until Close.
+func (w *Watch) Start() {
 	w.check()
 	go func() {
 		defer close(w.done)
@@ -79,22 +89,22 @@ func (w *diskWatch) start() {
 	}()
 }
 
-func (w *diskWatch) check() {
-	w.intact()
+func (w *Watch) check() {
+	w.onPoll()
 	if w.minBytes > 0 {
 		w.poll()
 	}
 }
 
 // Close stops polling. It returns nil.
-func (w *diskWatch) Close() error {
+func (w *Watch) Close() error {
 	close(w.stop)
 	<-w.done
 	return nil
 }
 
 // poll updates the free space. If that fails, the state stays as it is.
-func (w *diskWatch) poll() {
+func (w *Watch) poll() {
 	usage, err := w.fs.GetDiskUsage(w.dir)
 	if err != nil {
 		if !w.failing && !errors.Is(err, vfs.ErrUnsupported) {
@@ -118,7 +128,7 @@ func (w *diskWatch) poll() {
 }
 
 // updateMark computes the mark.
-func (w *diskWatch) updateMark() {
+func (w *Watch) updateMark() {
 	need := w.need.Load()
 	if need == nil {
 		w.polls-- // the store is not open yet
@@ -137,14 +147,14 @@ func (w *diskWatch) updateMark() {
 	}
 }
 
-// noSpace is called when a write found no space.
-func (w *diskWatch) noSpace() {
+// NoSpace must be called when a write found no space.
+func (w *Watch) NoSpace() {
 	if w.minBytes > 0 {
 		w.set(true)
 	}
 }
 
-func (w *diskWatch) set(low bool) {
+func (w *Watch) set(low bool) {
 	if w.low.Swap(low) == low {
 		return
 	}
@@ -157,8 +167,8 @@ func (w *diskWatch) set(low bool) {
 	}
 }
 
-// ready returns an error that wraps storage.ErrDiskLow if space is low.
-func (w *diskWatch) ready() error {
+// Ready returns an error that wraps storage.ErrDiskLow if space is low.
+func (w *Watch) Ready() error {
 	if !w.low.Load() {
 		return nil
 	}
