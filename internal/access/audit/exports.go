@@ -2,6 +2,7 @@ package audit
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -61,18 +62,7 @@ func (r timeRange) covers(o timeRange) bool {
 func (x *exporting) lasts(now time.Time) bool { return x != nil && now.Before(x.until) }
 
 func (x *exporting) covers(r timeRange, now time.Time) bool {
-	if !x.lasts(now) {
-		return false
-	}
-	if x.all {
-		return true
-	}
-	for _, recorded := range x.ranges {
-		if recorded.covers(r) {
-			return true
-		}
-	}
-	return false
+	return x.lasts(now) && (x.all || slices.ContainsFunc(x.ranges, func(recorded timeRange) bool { return recorded.covers(r) }))
 }
 
 // An allowance counts the records of one token.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -117,15 +118,9 @@ func (f *Files) TLSConfig() *tls.Config {
 // it may be called for each request.
 func (f *Files) Trusts(cs *tls.ConnectionState) bool {
 	cas := f.current.Load().cas
-	for _, chain := range cs.VerifiedChains {
-		root := chain[len(chain)-1]
-		for _, ca := range cas {
-			if root.Equal(ca) {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(cs.VerifiedChains, func(chain []*x509.Certificate) bool {
+		return slices.ContainsFunc(cas, chain[len(chain)-1].Equal)
+	})
 }
 
 // IsClientRefused reports whether err is from a handshake that failed because the

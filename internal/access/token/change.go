@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/sys/sharedfile"
@@ -65,12 +66,7 @@ func create(ctx context.Context, path string, t Token, now time.Time, before fun
 }
 
 func hasID(tokens []Token, id ID) bool {
-	for i := range tokens {
-		if tokens[i].ID() == id {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(tokens, func(t Token) bool { return t.ID() == id })
 }
 
 // Revoke removes the tokens for which the function which returns true from the file at
