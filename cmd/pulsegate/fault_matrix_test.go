@@ -97,7 +97,7 @@ var faultMatrix = []struct {
 	{"the directory is moved or replaced",
 		[]string{"TestTakenDirectory"},
 		[]string{"internal/storage/pebblestore TestTampering", "internal/storage/pebblestore TestLockRemoved",
-			"internal/storage/pebblestore TestAnchoredFiles"}},
+			"internal/storage/pebblestore/datadir TestAnchoredFiles"}},
 }
 
 // root is the directory of the module.
