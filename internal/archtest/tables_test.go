@@ -67,7 +67,8 @@ var standardOnly = map[string][]string{
 // rooms lists the packages below internal/storage/pebblestore, and what each may import of this module:
 // other rooms, and packages.
 var rooms = map[string][]string{
-	"layout":      {"vitals"},
+	"layout":      {"vitals", "internal/storage/columns"},
+	"purge":       {"vitals", "datadir", "datadir/wal", "layout"},
 	"memory":      {"vitals", "internal/storage/columns", "layout"},
 	"damage":      {"internal/storage"},
 	"seal":        {"vitals", "internal/storage", "internal/storage/columns", "damage", "layout", "memory"},
@@ -94,7 +95,7 @@ var libraries = []library{
 	{path: "github.com/cockroachdb/pebble/v2", users: []string{
 		"internal/storage/pebblestore", "internal/storage/pebblestore/damage", "internal/storage/pebblestore/datadir",
 		"internal/storage/pebblestore/verify", "internal/storage/pebblestore/backup", "internal/storage/pebblestore/seal",
-		"internal/storage/pebblestore/space",
+		"internal/storage/pebblestore/space", "internal/storage/pebblestore/purge",
 	}},
 	{path: "github.com/go-json-experiment/json"},
 	{path: "github.com/google/pprof", users: []string{"internal/observe/profile"}},

@@ -11,6 +11,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/purge"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -127,8 +128,8 @@ func (s *Store) changeAssignments(ctx context.Context, device *vitals.Name, chan
 
 // assignmentsOf returns the assignments of a device.
 func assignmentsOf(r pebble.Reader, device *vitals.Name) ([]storage.Assignment, error) {
-	in := assignRange(device)
-	return scanAssignments(r, in.start, in.end, storage.MaxAssignments+1)
+	in := purge.AssignRange(device)
+	return scanAssignments(r, in.Start, in.End, storage.MaxAssignments+1)
 }
 
 // removeAssignments adds the removal of all assignments of a device to a batch. s.mu must be held.
@@ -146,7 +147,7 @@ func (s *Store) removeAssignments(b *pebble.Batch, device *vitals.Name) error {
 }
 
 // removeAssignment adds the removal of an assignment to a batch. Range deletions show when their
-// bytes are gone: see keyRange.
+// bytes are gone: see purge.Range.
 func removeAssignment(b *pebble.Batch, a *storage.Assignment) error {
 	for _, key := range [][]byte{assignKey(a.Key()), subjectKey(a)} {
 		if err := b.DeleteRange(key, append(bytes.Clone(key), 0), nil); err != nil {

@@ -3,7 +3,8 @@
 // process.
 //
 // Its rooms are the packages below it. Package layout has the keys and values,
-// package memory the table of devices and the windows.
+// package memory the table of devices and the windows, package seal what becomes of the latter, and
+// package purge the proof that bytes are gone.
 //
 // # How a group is stored
 //

@@ -1,9 +1,7 @@
 package pebblestore
 
 import (
-	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -19,6 +17,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir/wal"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/purge"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/space"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -185,8 +184,8 @@ func (s *Store) isAssigned(device *vitals.Name) (bool, error) {
 	if err := s.alarm.reportedErr(); err != nil {
 		return false, err
 	}
-	r := assignRange(device)
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: r.start, UpperBound: r.end})
+	r := purge.AssignRange(device)
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: r.Start, UpperBound: r.End})
 	if err != nil {
 		return false, corrupt(err)
 	}
@@ -206,7 +205,7 @@ func (s *Store) checkSpace(device vitals.Name) error {
 	if free == 0 { // unknown
 		return nil
 	}
-	need, err := s.eraseBytes(deviceRanges(&device))
+	need, err := s.eraseBytes(purge.DeviceRanges(&device))
 	if err != nil {
 		return err
 	}
@@ -318,8 +317,8 @@ func (s *Store) removeLocked(device *vitals.Name) error {
 		if err := setReadings(b, left); err != nil {
 			return err
 		}
-		for _, r := range deviceRanges(device) {
-			if err := b.DeleteRange(r.start, r.end, nil); err != nil {
+		for _, r := range purge.DeviceRanges(device) {
+			if err := b.DeleteRange(r.Start, r.End, nil); err != nil {
 				return err
 			}
 		}
@@ -397,7 +396,7 @@ func (s *Store) purge(in *intent) error {
 		if err == nil {
 			break
 		}
-		if n == maxPurges || !errors.Is(err, errNotErased) {
+		if n == maxPurges || !errors.Is(err, purge.ErrHeld) {
 			return err
 		}
 	}
@@ -412,12 +411,12 @@ const elisionFor = 500 * time.Millisecond
 // If a level has nothing but a table of deletions, the table stays until Pebble drops it
 // in the background. Another compaction at the same time would only replace it by
 // another such table.
-func (s *Store) awaitErased(device *vitals.Name, ranges []keyRange) (err error) {
+func (s *Store) awaitErased(device *vitals.Name, ranges []purge.Range) (err error) {
 	ctx, cancel := context.WithTimeout(s.maintenance.ctx, elisionFor)
 	defer cancel()
 	polled := poll(ctx, func() (bool, error) {
 		err = s.verifyErased(device, ranges)
-		return !errors.Is(err, errNotErased), nil
+		return !errors.Is(err, purge.ErrHeld), nil
 	})
 	if polled != nil && s.maintenance.ctx.Err() != nil {
 		return storage.ErrClosed
@@ -440,7 +439,7 @@ func (s *Store) awaitReaders() error {
 }
 
 // compactRanges compacts ranges down to the last level.
-func (s *Store) compactRanges(ranges []keyRange) error {
+func (s *Store) compactRanges(ranges []purge.Range) error {
 	err := func() error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -449,7 +448,7 @@ func (s *Store) compactRanges(ranges []keyRange) error {
 		}
 		b := s.db.NewBatch()
 		for _, r := range ranges {
-			for _, key := range [][]byte{r.before, r.after} {
+			for _, key := range [][]byte{r.Before, r.After} {
 				if err := b.Delete(key, nil); err != nil {
 					return joinClose(err, b)
 				}
@@ -467,61 +466,27 @@ func (s *Store) compactRanges(ranges []keyRange) error {
 		return err
 	}
 	for _, r := range ranges {
-		if err := s.db.Compact(s.maintenance.ctx, r.before, r.after, false); err != nil {
+		if err := s.db.Compact(s.maintenance.ctx, r.Before, r.After, false); err != nil {
 			return corrupt(err)
 		}
 	}
 	return nil
 }
 
-// A keyRange is the range of keys from start, inclusive, to end, exclusive. before and
-// after are keys that enclose the range and at which nothing is ever stored.
-type keyRange struct {
-	before, start, end, after []byte
-
-	// live is true if the range may have keys that are not deleted. Then only range
-	// deletions show that it has keys that are.
-	live bool
-
-	groups bool // it is that of groups
-}
-
-// deviceRanges returns the ranges of a device's segments and of its record.
-func deviceRanges(device *vitals.Name) []keyRange {
-	segments := layout.AppendSegmentPrefix(nil, device)
-	record := layout.AppendRecordKey(nil, device)
-	// A key that sorts after all possible previous names and is not a name itself.
-	previous := append(slices.Clone(record), 0xff)
-	previous[len(record)-1]--
-	after := append(slices.Clone(record), 0)
-	const negative = "\xff\xff\xff\xff\xff\xff\xff\xff" // as a time
-	return []keyRange{
-		{before: segments, start: segments, end: layout.AppendSegmentsEnd(nil, device), after: append(slices.Clone(segments), negative...)},
-		{before: previous, start: record, end: after, after: after},
-	}
-}
-
-// assignRange returns the range of a device's assignments.
-func assignRange(device *vitals.Name) keyRange {
-	start := layout.AppendAssignPrefix(nil, device)
-	end := append(bytes.Clone(start[:len(start)-1]), 1)
-	return keyRange{before: start, start: start, end: end, after: binary.BigEndian.AppendUint64(bytes.Clone(start), math.MaxUint64)}
-}
-
 // purgedRanges returns all ranges that may have keys of a device that has been removed: those
-// of deviceRanges and assignRange, the deleted groups, the dictionary of gateways, and the index
+// of purge.DeviceRanges and purge.AssignRange, the deleted groups, the dictionary of gateways, and the index
 // of subjects. s.mu must be held. verifyErased sets which of the device's ranges are live.
-func (s *Store) purgedRanges(device *vitals.Name) []keyRange {
-	ranges := append(deviceRanges(device), assignRange(device))
+func (s *Store) purgedRanges(device *vitals.Name) []purge.Range {
+	ranges := append(purge.DeviceRanges(device), purge.AssignRange(device))
 	first := s.settler.active.FirstGroup
 	if s.settler.frozen != nil {
 		first = s.settler.frozen.FirstGroup
 	}
 	groups, gateways, subjects := []byte{layout.GroupPrefix}, []byte{layout.GatewayPrefix}, []byte{layout.SubjectPrefix}
 	return append(ranges,
-		keyRange{before: groups, start: groups, end: layout.AppendGroupKey(nil, first), after: append(layout.AppendGroupKey(nil, first-1), 0), groups: true},
-		keyRange{before: gateways, start: gateways, end: []byte{layout.GatewayPrefix + 1}, after: append(layout.AppendGatewayKey(nil, math.MaxUint32), 0), live: true},
-		keyRange{before: subjects, start: subjects, end: []byte{layout.SubjectPrefix + 1}, after: []byte{layout.SubjectPrefix, 0xff}, live: true},
+		purge.Range{Before: groups, Start: groups, End: layout.AppendGroupKey(nil, first), After: append(layout.AppendGroupKey(nil, first-1), 0), Groups: true},
+		purge.Range{Before: gateways, Start: gateways, End: []byte{layout.GatewayPrefix + 1}, After: append(layout.AppendGatewayKey(nil, math.MaxUint32), 0), Live: true},
+		purge.Range{Before: subjects, Start: subjects, End: []byte{layout.SubjectPrefix + 1}, After: []byte{layout.SubjectPrefix, 0xff}, Live: true},
 	)
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/purge"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/seal"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -20,7 +21,7 @@ import (
 // The steps are those of an erased device. In step 2, the windows are sealed without the
 // readings in question, and one batch deletes the segments that have any, and the device's
 // record, and writes them again without. Range deletions come before the new values: they are
-// dropped exactly when the earlier values are, see keyRange.
+// dropped exactly when the earlier values are, see purge.Range.
 //
 // A segment that cannot be read, and may have such readings, cannot be divided. Then nothing is
 // removed; only the whole device can be erased.
@@ -149,12 +150,12 @@ func (s *Store) removeRows(b *pebble.Batch, before *view, in *storage.Range, r *
 	if err := s.updateLatest(before, in, r); err != nil {
 		return err
 	}
-	ranges := deviceRanges(&in.Device)
+	ranges := purge.DeviceRanges(&in.Device)
 	if r.gone = r.device.NewestUnixMs < 0; !r.gone {
 		ranges = ranges[1:] // the record
 	}
 	for _, k := range ranges {
-		if err := b.DeleteRange(k.start, k.end, nil); err != nil {
+		if err := b.DeleteRange(k.Start, k.End, nil); err != nil {
 			return err
 		}
 	}
@@ -167,8 +168,8 @@ func (s *Store) removeRows(b *pebble.Batch, before *view, in *storage.Range, r *
 // cutSegments adds to b the removal of the rows of a range from a device's segments, and sets what
 // r.device has of the segments that are left.
 func (s *Store) cutSegments(b *pebble.Batch, in *storage.Range, r *remainder) error {
-	k := deviceRanges(&in.Device)[0]
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: k.start, UpperBound: k.end})
+	k := purge.DeviceRanges(&in.Device)[0]
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: k.Start, UpperBound: k.End})
 	if err != nil {
 		return corrupt(err)
 	}

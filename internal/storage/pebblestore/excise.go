@@ -13,6 +13,8 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
+
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/purge"
 )
 
 // # How bytes are removed from a damaged table
@@ -25,8 +27,8 @@ import (
 
 // A tablePart is a table that is a part of a file.
 type tablePart struct {
-	file     datadir.Table
-	keyRange // its bounds
+	file        datadir.Table
+	purge.Range // its bounds
 }
 
 // parts returns the tables that are parts of files.
@@ -40,21 +42,12 @@ func (s *Store) parts() (parts []tablePart, err error) {
 			if t := &level[i]; t.Virtual {
 				parts = append(parts, tablePart{
 					datadir.Table{Number: uint64(t.BackingSSTNum), Name: t.BackingSSTNum.String() + datadir.TableSuffix, Bytes: int64(t.Size)},
-					keyRange{before: keyBefore(t.Smallest.UserKey), after: append(bytes.Clone(t.Largest.UserKey), 0)},
+					purge.Range{Before: purge.KeyBefore(t.Smallest.UserKey), After: append(bytes.Clone(t.Largest.UserKey), 0)},
 				})
 			}
 		}
 	}
 	return parts, nil
-}
-
-// keyBefore returns a key before another one that is not the key of anything.
-func keyBefore(key []byte) []byte {
-	n := len(key) - 1
-	if key[n] == 0 {
-		return key[:n:n]
-	}
-	return append(append(bytes.Clone(key[:n]), key[n]-1), 0xff)
 }
 
 // excise removes the keys of a device that was removed from tables that could not be compacted
@@ -67,9 +60,9 @@ func (s *Store) excise(device *vitals.Name, err error) error {
 	if err != nil {
 		return err
 	}
-	ranges := deviceRanges(device)
+	ranges := purge.DeviceRanges(device)
 	for i := range parts {
-		ranges = append(ranges, parts[i].keyRange)
+		ranges = append(ranges, parts[i].Range)
 	}
 	return s.compactRanges(ranges)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/memory"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/purge"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/seal"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -501,8 +502,8 @@ func (s *Store) removeExpiredOf(b *pebble.Batch, it *pebble.Iterator, x *expired
 	}
 	if has := s.updateFromWindows(&x.name, &d.after); expired && !has {
 		d.gone = true
-		for _, r := range deviceRanges(&x.name) {
-			if err := b.DeleteRange(r.start, r.end, nil); err != nil {
+		for _, r := range purge.DeviceRanges(&x.name) {
+			if err := b.DeleteRange(r.Start, r.End, nil); err != nil {
 				return err
 			}
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir/wal"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/purge"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/space"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -50,15 +51,15 @@ func GroupNames(log []byte) (names []string) {
 	var batches wal.BatchReader
 	for ; len(log) > 0; log = log[min(len(log), wal.BlockBytes):] {
 		batches.Block(log[:min(len(log), wal.BlockBytes)], func(batch []byte) bool {
-			var group groupBuffer
+			var group layout.Group
 			for r := batchrepr.Read(batch); ; {
 				kind, key, value, ok, _ := r.Next()
 				if !ok {
 					return false
 				}
-				if kind == pebble.InternalKeyKindSet && key[0] == layout.GroupPrefix && group.decode(value) == nil {
-					for i := range group.runs {
-						names = append(names, group.runs[i].Device.String())
+				if kind == pebble.InternalKeyKindSet && key[0] == layout.GroupPrefix && group.Decode(value) == nil {
+					for i := range group.Runs {
+						names = append(names, group.Runs[i].Device.String())
 					}
 				}
 			}
@@ -224,8 +225,8 @@ func SegmentRows(s *Store, device vitals.Name) (rows []int) {
 		panic(err)
 	}
 	defer s.views.release(v)
-	r := deviceRanges(&device)[0]
-	it, err := v.NewIter(&pebble.IterOptions{LowerBound: r.start, UpperBound: r.end})
+	r := purge.DeviceRanges(&device)[0]
+	it, err := v.NewIter(&pebble.IterOptions{LowerBound: r.Start, UpperBound: r.End})
 	if err != nil {
 		panic(err)
 	}

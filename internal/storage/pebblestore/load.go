@@ -90,7 +90,7 @@ func (l *loaded) loadGroups(db *pebble.DB, problem func(error) error) error {
 	if err != nil {
 		return corrupt(err)
 	}
-	var g groupBuffer
+	var g layout.Group
 	for ok := it.First(); ok; ok = it.Next() {
 		if err := l.loadGroup(it, &g); err != nil {
 			if err := problem(err); err != nil {
@@ -101,7 +101,7 @@ func (l *loaded) loadGroups(db *pebble.DB, problem func(error) error) error {
 	return corrupt(it.Close())
 }
 
-func (l *loaded) loadGroup(it *pebble.Iterator, g *groupBuffer) error {
+func (l *loaded) loadGroup(it *pebble.Iterator, g *layout.Group) error {
 	number, err := layout.DecodeGroupKey(it.Key())
 	if err != nil {
 		return fmt.Errorf("%w: key of a group: %w", storage.ErrCorrupt, err)
@@ -112,14 +112,14 @@ func (l *loaded) loadGroup(it *pebble.Iterator, g *groupBuffer) error {
 	}
 	l.window.FirstGroup = min(l.window.FirstGroup, number)
 	l.nextGroup = max(l.nextGroup, number+1)
-	err = g.decode(value)
+	err = g.Decode(value)
 	if err == nil && l.verify {
 		err = columns.VerifyGroup(value)
 	}
-	rows := g.rows
-	for i := 0; err == nil && i < len(g.runs); i++ {
-		n := g.runs[i].Rows
-		err = l.add(&g.runs[i].Device, rows[:n])
+	rows := g.Rows
+	for i := 0; err == nil && i < len(g.Runs); i++ {
+		n := g.Runs[i].Rows
+		err = l.add(&g.Runs[i].Device, rows[:n])
 		rows = rows[n:]
 	}
 	if err != nil {

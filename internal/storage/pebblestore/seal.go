@@ -305,11 +305,11 @@ func (c *sealer) end() error {
 		return s.settler.active.Find(s.settler.table.At(c.Rows.InTable(x.Device)), x.Row.TimeUnixMs) != nil
 	})
 	if len(c.Carried) > 0 {
-		var g groupBuffer
+		var g layout.Group
 		for i := range c.Carried {
-			g.add(c.nameOf(c.Carried[i].Device), &c.Carried[i].Row)
+			g.Add(c.nameOf(c.Carried[i].Device), &c.Carried[i].Row)
 		}
-		if err := c.Batch.Set(layout.AppendGroupKey(nil, next), g.encode(), nil); err != nil {
+		if err := c.Batch.Set(layout.AppendGroupKey(nil, next), g.Encode(), nil); err != nil {
 			return err
 		}
 		next++

@@ -48,7 +48,7 @@ type settler struct {
 
 	batch *pebble.Batch
 	key   []byte
-	group groupBuffer
+	group layout.Group
 	order []ordered // the records that the group adds, by name and time
 
 	// stored looks up late readings. It is opened for the first one of a group and
@@ -130,7 +130,7 @@ func (s *settler) reset() {
 	s.segment = s.segment[:0]
 	if cap(s.records) > maxKept {
 		s.records, s.marked, s.index, s.indexed = nil, nil, map[recordID]int32{}, 0
-		s.found, s.order, s.group = nil, nil, groupBuffer{}
+		s.found, s.order, s.group = nil, nil, layout.Group{}
 		return
 	}
 	s.records, s.marked = s.records[:0], s.marked[:0]
@@ -347,11 +347,11 @@ func (s *settler) write(group []*storage.Entry, number uint64) (bool, error) {
 	if s.sort(name); len(s.order) == 0 {
 		return false, nil
 	}
-	s.group.reset()
+	s.group.Reset()
 	for _, x := range s.order {
-		s.group.add(name(x.record), &s.records[x.record].Row)
+		s.group.Add(name(x.record), &s.records[x.record].Row)
 	}
-	if err := s.batch.Set(layout.AppendGroupKey(s.key[:0], number), s.group.encode(), nil); err != nil {
+	if err := s.batch.Set(layout.AppendGroupKey(s.key[:0], number), s.group.Encode(), nil); err != nil {
 		return false, fmt.Errorf("fill batch: %w", err)
 	}
 	if err := s.gateways.write(s.batch); err != nil {

@@ -3,6 +3,7 @@ package pebblestore
 import (
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/purge"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/space"
 )
 
@@ -27,9 +28,9 @@ func (s *Store) neededBytes() (uint64, error) {
 
 // eraseBytes returns the size of the tables that hold keys of the ranges of a device,
 // which is the space that their compaction takes.
-func (s *Store) eraseBytes(ranges []keyRange) (n uint64, err error) {
+func (s *Store) eraseBytes(ranges []purge.Range) (n uint64, err error) {
 	for _, r := range ranges {
-		levels, err := s.db.SSTables(pebble.WithKeyRangeFilter(r.before, r.after))
+		levels, err := s.db.SSTables(pebble.WithKeyRangeFilter(r.Before, r.After))
 		if err != nil {
 			return 0, corrupt(err)
 		}

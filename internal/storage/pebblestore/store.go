@@ -16,6 +16,14 @@ import (
 )
 
 // A Store is an open directory. It implements [storage.Store].
+//
+// # Lock order
+//
+// Each of these may be locked while those before it are held, and none before it: an operation of
+// maintenance, sweeping, sealing, mu, committing. While any of them is held, these may be locked, of which
+// no two are held at once: the mutexes of maintenance itself, of views, of a window, of the dictionary, and
+// of the activity. A failure is reported with any of them held, so Options.OnFatal may call only what it
+// names.
 type Store struct {
 	dir      string // as given to Open, for messages
 	becomes  string // the name that Publish gives it; "": none

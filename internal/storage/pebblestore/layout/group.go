@@ -1,0 +1,45 @@
+package layout
+
+import (
+	"slices"
+
+	"github.com/pulsegate/pulsegate/internal/storage/columns"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// A Group holds the rows of a group, in the order of names and times.
+type Group struct {
+	Runs  []columns.Run
+	Rows  []columns.Row
+	value []byte
+}
+
+// Reset removes all rows.
+func (g *Group) Reset() { g.Runs, g.Rows = g.Runs[:0], g.Rows[:0] }
+
+// Add adds a row after all others.
+func (g *Group) Add(device *vitals.Name, r *columns.Row) {
+	if n := len(g.Runs); n > 0 && g.Runs[n-1].Device == *device {
+		g.Runs[n-1].Rows++
+	} else {
+		g.Runs = append(g.Runs, columns.Run{Device: *device, Rows: 1})
+	}
+	g.Rows = append(g.Rows, *r)
+}
+
+// Encode returns the value of the group. It is valid until the next call.
+func (g *Group) Encode() []byte {
+	g.value = columns.AppendGroup(g.value[:0], g.Runs, g.Rows)
+	return g.value
+}
+
+// Decode decodes the value of a group.
+func (g *Group) Decode(value []byte) (err error) {
+	g.Runs, g.Rows, err = columns.DecodeGroup(value, g.Runs[:0], g.Rows[:0])
+	return err
+}
+
+// Names reports whether the value of a group names a device, or cannot be decoded.
+func (g *Group) Names(value []byte, device *vitals.Name) bool {
+	return g.Decode(value) != nil || slices.ContainsFunc(g.Runs, func(r columns.Run) bool { return r.Device == *device })
+}
