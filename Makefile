@@ -91,6 +91,9 @@ conformance: setup ## check more than 1,000 FHIR resources with HL7's validator,
 build: ## build bin/pulsegate, statically linked and without symbols, as in a release
 	go build -buildvcs=auto -ldflags "-s -w" -o bin/ ./cmd/...
 
+module-cost: ## print what each linked module costs in bytes and compile time; some minutes
+	@.ci/module-cost
+
 install: build ## install under PREFIX, /usr/local by default, below DESTDIR
 	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" SYSCONFDIR="$(SYSCONFDIR)" deploy/install
 
