@@ -108,11 +108,11 @@ const ownShare = Own + "-share"
 var variableSets = []string{"github", "gplus", "parse", "one-variable", "five-variables"}
 
 // goals returns the goals of package mux.
-func (m *Mux) goals() []goal {
-	var goals []goal
+func (m *Mux) goals() []Goal {
+	var goals []Goal
 	add := func(what string, own, peer []Result, limit float64) {
-		g := goal{what: what, limit: limit, format: "%.2f"}
-		g.figure, g.known = timeRatio(own, peer)
+		g := Goal{What: what, Limit: limit, Format: "%.2f"}
+		g.Figure, g.Known = timeRatio(own, peer)
 		goals = append(goals, g)
 	}
 	ratio := func(own, set, peer string, limit float64) {

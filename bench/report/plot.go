@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Measures of the plot, in px.
@@ -17,23 +18,26 @@ const (
 	maxSeries   = 2
 )
 
-// Plot draws the CPU time per request of every server as a self-contained SVG document.
-// For each number of connections, at most two, a line marks the floor.
-func (in *Ingest) Plot() []byte {
-	connections := in.Connections[:min(len(in.Connections), maxSeries)]
-	var rows []*Server
+// A Plot draws the figure "cpu" of the rows of tables, of which each has another number of
+// connections.
+type Plot struct {
+	Tables      []*Table // at most two are drawn
+	Connections []int
+	Stores      map[string]string // what an answer guarantees, by row
+}
+
+// SVG returns a self-contained document, in which a line marks the floor of each table.
+func (in *Plot) SVG() []byte {
+	tables := in.Tables[:min(len(in.Tables), maxSeries)]
+	var rows []string
 	low, high := math.Inf(1), 0.0
-	for i := range in.Servers {
-		s := &in.Servers[i]
-		drawn := false
-		for _, n := range connections {
-			if runs := s.at(n); len(runs) > 0 {
-				c := cost(runs)
-				low, high, drawn = min(low, c.Min), max(high, c.Max), true
+	for _, t := range tables {
+		for _, r := range t.Rows {
+			c, _ := t.Spread(r.Name, "cpu", "")
+			low, high = min(low, c.Min), max(high, c.Max)
+			if !slices.Contains(rows, r.Name) {
+				rows = append(rows, r.Name)
 			}
-		}
-		if drawn {
-			rows = append(rows, s)
 		}
 	}
 	if len(rows) == 0 {
@@ -53,20 +57,20 @@ func (in *Ingest) Plot() []byte {
 	p.text((plotLeft+plotRight)/2, bottom+40, `text-anchor="middle" fill="#555"`,
 		"µs per request, logarithmic; the whiskers are the range over the rounds")
 	const dashes = `stroke-width="1.5" stroke-dasharray="5 3" stroke="%s"`
-	for i, n := range connections {
+	for i, t := range tables {
 		x := float64(26 + 190*i)
 		p.mark(i, x, 52)
-		p.text(x+12, 56.5, "", fmt.Sprintf("%d connections", n))
-		if floor := in.server(Floor); floor != nil && len(floor.at(n)) > 0 {
-			x := p.axis.at(cost(floor.at(n)).Median)
+		p.text(x+12, 56.5, "", fmt.Sprintf("%d connections", in.Connections[i]))
+		if floor, ok := t.Spread(Floor, "cpu", ""); ok {
+			x := p.axis.at(floor.Median)
 			p.line(x, plotTop, x, bottom, fmt.Sprintf(dashes, colours[i]))
 		}
 	}
 	const legend = 26 + 190.0*maxSeries
 	p.line(legend-6, 52, legend+18, 52, fmt.Sprintf(dashes, "#555"))
 	p.text(legend+26, 56.5, "", "the floor: one read, one write, nothing parsed")
-	for row, s := range rows {
-		p.drawRow(row, s, in.server(Floor), connections)
+	for row, name := range rows {
+		p.drawRow(row, name, in.Stores[name], tables)
 	}
 	return p.bytes()
 }
@@ -76,30 +80,26 @@ type plot struct {
 	axis axis
 }
 
-func (p *plot) drawRow(row int, s, floor *Server, connections []int) {
+func (p *plot) drawRow(row int, name, stores string, tables []*Table) {
 	middle := float64(plotTop + rowHeight*row + rowHeight/2)
 	p.line(20, middle+rowHeight/2, plotWidth-20, middle+rowHeight/2, `stroke="#eee"`)
 	weight := ""
-	if s.Name == Own {
+	if name == Own {
 		weight = ` font-weight="700"`
 	}
-	p.text(plotLeft-16, middle-2, `text-anchor="end"`+weight, s.Name)
-	p.text(plotLeft-16, middle+14, `text-anchor="end" font-size="11" fill="#666"`, "stored when answered: "+s.Stores)
-	for i, n := range connections {
-		runs := s.at(n)
-		if len(runs) == 0 {
+	p.text(plotLeft-16, middle-2, `text-anchor="end"`+weight, name)
+	p.text(plotLeft-16, middle+14, `text-anchor="end" font-size="11" fill="#666"`, "stored when answered: "+stores)
+	for i, t := range tables {
+		c, ok := t.Spread(name, "cpu", "")
+		if !ok {
 			continue
 		}
-		c := cost(runs)
-		y := middle + seriesShift*float64(2*i-len(connections)+1)
+		y := middle + seriesShift*float64(2*i-len(tables)+1)
 		p.line(p.axis.at(c.Min), y, p.axis.at(c.Max), y, fmt.Sprintf(`stroke="%s" stroke-width="2"`, colours[i]))
 		p.mark(i, p.axis.at(c.Median), y)
 		style := fmt.Sprintf(`fill="%s"%s`, colours[i], weight)
 		p.text(plotRight+22, y+4.5, style, fmt.Sprintf("%.1f µs", c.Median))
-		if floor == nil {
-			continue
-		}
-		if x, ok := ratios(runs, floor.at(n), (*Run).CPUPerRequest); ok {
+		if x, ok := t.Spread(name, "cpu", Floor); ok {
 			p.text(plotRight+100, y+4.5, style, fmt.Sprintf("%.1f x floor", x.Median))
 		}
 	}

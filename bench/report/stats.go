@@ -1,6 +1,9 @@
 package report
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // A Spread is the median and the range of a figure over the rounds.
 type Spread struct {
@@ -17,4 +20,9 @@ func SpreadOf(values []float64) Spread {
 		Min:    sorted[0],
 		Max:    sorted[n-1],
 	}
+}
+
+// text formats the median and the range with format.
+func (s Spread) text(format string) string {
+	return fmt.Sprintf(format+" ["+format+"–"+format+"]", s.Median, s.Min, s.Max)
 }

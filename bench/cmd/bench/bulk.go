@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -40,42 +39,53 @@ func (b *ingestRun) runBulk(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("--forms: %w", err)
 	}
-	result := &report.Bulk{
-		Setting:    b.setting("bench-ingest"),
-		Duration:   b.duration(),
-		WarmUp:     b.WarmUp,
-		Rounds:     b.Rounds,
-		Readings:   batchReadings,
-		Senders:    senders,
-		FileSystem: fileSystem(b.work),
-	}
-	for _, f := range chosen {
-		result.Forms = append(result.Forms, report.BulkForm{Name: f.String(), Judged: f.encoding == ""})
-	}
+	setting := b.setting("bench-ingest")
+	t := &report.Table{Head: "form", Columns: append([]report.Column{
+		{Title: "bytes a batch", Figure: "bytes", Format: "%.0f", Show: report.Median},
+		{Title: "CPU per reading, µs", Figure: "cpu", Format: "%.2f"},
+		{Title: "readings/s", Figure: "rate", Format: "%.0f"},
+		{Title: "CPU of the generator, µs", Figure: "loader", Format: "%.2f", Show: report.Median},
+	}, latencyColumns("%.2f")...)}
 	perForm := perStart + b.WarmUp + b.duration() + 2*idleTimeout
 	ctx, cancel := context.WithTimeout(ctx, perForm*time.Duration(len(chosen)*b.Rounds))
 	defer cancel()
 	for round := range b.Rounds {
 		for i := range chosen {
 			n := (i + round) % len(chosen)
-			run, err := b.measureForm(ctx, chosen[n], round)
+			f, err := b.measureForm(ctx, chosen[n])
 			if err != nil {
 				return fmt.Errorf("measure batches in the form %s: %w", chosen[n], err)
 			}
-			fmt.Fprintf(b.out, "round %d  %-12s %8.2f µs CPU per reading  %8.0f readings/s  %6.2f µs CPU of the generator  p50 %v  p99 %v\n",
-				round+1, chosen[n], run.CPUPerReading(), run.PerSecond(), run.LoaderPerReading(), run.P50, run.P99)
-			result.Forms[n].Runs = append(result.Forms[n].Runs, run)
+			t.Add(b.out, round, chosen[n].String(), "", f)
 		}
 	}
-	return b.write(b.out, "bench-bulk", result.Markdown())
+	r := report.Report{
+		Setting: setting,
+		Notes: []string{
+			fmt.Sprintf("Load: %d connections, each of which posts batches of %d readings of as many devices, and the next one after the answer; every reading is new", senders, batchReadings),
+			fmt.Sprintf("Rounds: %d, in each of which a new server is started for every form, warmed up for %v and loaded for %v; the order rotates by one form in each round", b.Rounds, b.WarmUp, b.duration()),
+			"Data: on " + fileSystem(b.work),
+		},
+		Text: "CPU is user and system time of the server, until its compactions after the load have ended, divided by the readings that it answered as stored. " +
+			"The load generator shares the CPUs; its bodies are templates in which only times and digits are written, and compressed ones are made in advance. " +
+			rounded + " Latency is that of a whole batch, from the actual time of sending.",
+		Tables: []*report.Table{t},
+	}
+	for _, form := range []string{"array", "ndjson"} {
+		r.Goals = append(r.Goals, t.Goals(
+			report.Bar{What: form + ": CPU per reading, µs", Row: form, Figure: "cpu", Limit: 4, Format: "%.2f"},
+			report.Bar{What: form + ": readings/s", Row: form, Figure: "rate", AtLeast: true, Limit: 350_000, Format: "%.0f"},
+		)...)
+	}
+	return b.write(b.out, "bench-bulk", r.Markdown())
 }
 
 // measureForm measures one form of a batch with a fresh server.
-func (b *ingestRun) measureForm(ctx context.Context, f form, round int) (_ report.BulkRun, err error) {
+func (b *ingestRun) measureForm(ctx context.Context, f form) (_ report.Figures, err error) {
 	own := &contestant{name: report.Own, own: true}
 	server, remove, err := b.startFresh(ctx, own, "bulk")
 	if err != nil {
-		return report.BulkRun{}, err
+		return nil, err
 	}
 	defer func() {
 		if server != nil {
@@ -89,43 +99,40 @@ func (b *ingestRun) measureForm(ctx context.Context, f form, round int) (_ repor
 	if b.WarmUp > 0 {
 		warm, err := sources(addr, f, base, b.WarmUp)
 		if err != nil {
-			return report.BulkRun{}, err
+			return nil, err
 		}
 		if w, err = post(ctx, addr, warm, b.WarmUp, isBatchAnswer); err != nil {
-			return report.BulkRun{}, fmt.Errorf("warm up: %w", err)
+			return nil, fmt.Errorf("warm up: %w", err)
 		}
 	}
 	load, err := sources(addr, f, base.Add(baseStep), b.duration())
 	if err != nil {
-		return report.BulkRun{}, err
+		return nil, err
 	}
 	if _, err := idleTime(ctx, server.pids()); err != nil { // exclude the compactions of the warm-up
-		return report.BulkRun{}, err
+		return nil, err
 	}
 	before, err := cpuTime(server.pids()...)
 	if err != nil {
-		return report.BulkRun{}, err
+		return nil, err
 	}
 	p, err := post(ctx, addr, load, b.duration(), isBatchAnswer)
 	if err != nil {
-		return report.BulkRun{}, err
+		return nil, err
 	}
 	after, err := idleTime(ctx, server.pids())
 	if err != nil {
-		return report.BulkRun{}, err
+		return nil, err
 	}
 	ended := server
 	server = nil
 	readings := (p.batches + w.batches) * batchReadings
 	if err := checkStored(ctx, own, ended, readings+1, 0); err != nil {
-		return report.BulkRun{}, err
+		return nil, err
 	}
-	slices.Sort(p.latencies)
-	at := func(q float64) time.Duration { return p.latencies[int(q*float64(len(p.latencies)-1))] }
-	return report.BulkRun{
-		Round: round, Readings: p.batches * batchReadings, Duration: p.duration,
-		CPU: after - before, LoaderCPU: p.cpu, BodyBytes: p.bodyBytes / p.batches, P50: at(0.5), P99: at(0.99),
-	}, nil
+	figures := latency(per(p.batches*batchReadings, p.duration, after-before, p.cpu), quantile(p.latencies, 0.5), quantile(p.latencies, 0.99))
+	figures["bytes"] = float64(p.bodyBytes / p.batches)
+	return figures, nil
 }
 
 // sources returns a source for each sender.

@@ -32,45 +32,69 @@ func (c *devicesCommand) Validate() error {
 }
 
 func (c *devicesCommand) Run(ctx context.Context, out io.Writer) (err error) {
-	result := &report.Devices{
-		Setting: report.Here(fmt.Sprintf("make bench-devices ROUNDS=%d DEVICES=%d", c.Rounds, c.Devices)),
-		Few:     report.DevicesRow{Devices: c.Devices / 10, Readings: 10 * c.Readings},
-		Many:    report.DevicesRow{Devices: c.Devices, Readings: c.Readings},
-	}
+	setting := report.Here(fmt.Sprintf("make bench-devices ROUNDS=%d DEVICES=%d", c.Rounds, c.Devices))
 	work, remove, err := c.prepare(ctx, report.Own)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, remove()) }()
-	result.FileSystem = fileSystem(work)
 	b := &storeRun{storeCommand: &storeCommand{loads: c.loads, Settled: c.Settled}, work: work, out: out}
+	servers := &report.Table{Head: "devices", Columns: []report.Column{
+		{Title: "memory while they arrive, MiB", Figure: "arriving", Format: "%.1f"},
+		{Title: "memory after, MiB", Figure: "after", Format: "%.1f"},
+		{Title: "disk, MiB", Figure: "disk", Format: "%.1f"},
+		{Title: "disk, bytes a reading", Figure: "bytes", Format: "%.1f"},
+	}}
+	device := &report.Table{Head: "what a device adds", Columns: []report.Column{
+		{Title: "memory while they arrive, bytes", Figure: "arriving", Format: "%.0f"},
+		{Title: "memory after, bytes", Figure: "after", Format: "%.0f"},
+		{Title: "disk, bytes", Figure: "disk", Format: "%.0f"},
+	}}
+	few := c.Devices / 10
 	for round := range c.Rounds {
-		for _, row := range []*report.DevicesRow{&result.Few, &result.Many} {
-			run, err := b.loadDevices(ctx, row.Devices, row.Readings)
+		var before report.Figures
+		for _, devices := range []int{few, c.Devices} {
+			readings := c.Readings * c.Devices / devices
+			f, err := b.loadDevices(ctx, devices, readings)
 			if err != nil {
-				return fmt.Errorf("measure %d devices: %w", row.Devices, err)
+				return fmt.Errorf("measure %d devices: %w", devices, err)
 			}
-			fmt.Fprintf(out, "round %d  %d devices with %d readings each: %+v\n", round+1, row.Devices, row.Readings, run)
-			row.Runs = append(row.Runs, run)
+			servers.Add(out, round, fmt.Sprintf("%d, with %d readings each", devices, readings), "", f)
+			if devices == c.Devices {
+				more := report.Figures{}
+				for _, name := range []string{"arriving", "after", "disk"} {
+					more[name] = (f[name] - before[name]) * (1 << 20) / float64(c.Devices-few)
+				}
+				device.Add(out, round, "one more device", "", more)
+			}
+			before = f
 		}
 	}
-	return c.write(out, "bench-devices", result.Markdown())
+	r := report.Report{
+		Setting: setting,
+		Notes:   []string{fmt.Sprintf("Rounds: %d, with a new server for every row", c.Rounds), "Data: on " + fileSystem(work)},
+		Text: "Readings with two signs arrive in batches, from each device in turn. Memory is what is resident of the server's process, with the garbage that its runtime keeps: " +
+			"the most while they arrive, and what it is after the next start, with all readings in segments. Disk is the data directory then. " + rounded,
+		Tables: []*report.Table{servers, device},
+	}
+	return c.write(out, "bench-devices", r.Markdown())
 }
 
-// loadDevices measures a new server with some devices.
-func (b *storeRun) loadDevices(ctx context.Context, devices, readings int) (run report.DevicesRun, err error) {
+// loadDevices measures a new server with some devices, in MiB.
+func (b *storeRun) loadDevices(ctx context.Context, devices, readings int) (f report.Figures, err error) {
 	err = b.inDir(func(dir string) error {
 		k, err := b.startKeeper(ctx, dir)
 		if err != nil {
 			return err
 		}
-		f := flowOf(devices*readings, devices, 2, senders, k.open)
-		_, err = f.run(ctx, devices*readings/batchReadings)
+		load := flowOf(devices*readings, devices, 2, senders, k.open)
+		_, err = load.run(ctx, devices*readings/batchReadings)
 		if err == nil {
 			_, _, err = b.settle(ctx, k)
 		}
+		var arriving, after, disk uint64
 		if err == nil {
-			run.ArrivingBytes, err = memory(k.process.pid(), "VmHWM")
+			arriving, err = memory(k.process.pid(), "VmHWM")
 		}
 		if err == nil {
 			err = eraseFirst(ctx, k)
@@ -81,32 +105,19 @@ func (b *storeRun) loadDevices(ctx context.Context, devices, readings int) (run 
 		if k, err = b.startKeeper(ctx, dir); err != nil {
 			return err
 		}
-		if run.DiskBytes, _, err = b.settle(ctx, k); err == nil {
-			run.AfterBytes, err = memory(k.process.pid(), "VmRSS")
+		if disk, _, err = b.settle(ctx, k); err == nil {
+			after, err = memory(k.process.pid(), "VmRSS")
 		}
+		f = report.Figures{"arriving": report.MiB(arriving), "after": report.MiB(after), "disk": report.MiB(disk), "bytes": float64(disk) / float64(devices*readings)}
 		return errors.Join(err, k.stop())
 	})
-	return run, err
+	return f, err
 }
 
 // eraseFirst erases the first device. Then all readings of the others are in segments, and none
 // in windows, of which each load would leave another number.
 func eraseFirst(ctx context.Context, k *keeper) error {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
 	body := fmt.Sprintf(`{"device":"%s"}`, appendDevice(nil, 0))
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+k.process.admin+"/admin/erase", strings.NewReader(body))
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("erase a device: status %d", resp.StatusCode)
-	}
-	return nil
+	_, err := exchange(ctx, http.MethodPost, "http://"+k.process.admin+"/admin/erase", strings.NewReader(body), nil)
+	return err
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -38,45 +39,60 @@ func (c *fhirCommand) Run(ctx context.Context, out io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, remove()) }()
 	b := &fhirRun{c, work, out}
-	result := &report.FHIR{
-		Setting: setting, Rounds: c.Rounds, Duration: c.duration(), WarmUp: c.WarmUp,
-		Readings: c.Readings, Senders: senders, FileSystem: fileSystem(work),
-	}
-	for _, count := range []int{100, 1000, 10_000} {
-		result.Searches = append(result.Searches, report.FHIRSearch{Count: count})
-	}
-	for _, typ := range []string{"batch", "transaction"} {
-		for _, n := range []int{100, 1000} {
-			result.Bundles = append(result.Bundles, report.FHIRBundle{Type: typ, Observations: n})
-		}
-	}
+	columns := append([]report.Column{
+		{Title: "Observations/s", Figure: "rate", Format: "%.0f"},
+		{Title: "CPU each, µs", Figure: "cpu", Format: "%.2f"},
+		{Title: "bytes each", Figure: "bytes", Format: "%.0f", Show: report.Median},
+	}, latencyColumns("%.2f")...)
+	peak := report.Column{Title: "peak, MiB", Figure: "peak", Format: "%.0f"}
+	searches := &report.Table{Head: "search, Observations a page", Columns: append(slices.Clone(columns), report.Column{Title: "resident before, MiB", Figure: "before", Format: "%.0f"}, peak)}
+	bundles := &report.Table{Head: "Bundle", Columns: append(columns, peak)}
+	counts := []int{100, 1000, 10_000}
+	kinds := []struct {
+		typ          string
+		observations int
+	}{{"batch", 100}, {"batch", 1000}, {"transaction", 100}, {"transaction", 1000}}
 	month := filepath.Join(work, "month")
 	if err := b.store(ctx, month); err != nil {
 		return fmt.Errorf("store readings to search: %w", err)
 	}
 	for round := range c.Rounds {
-		for i := range result.Searches {
-			s := &result.Searches[(i+round)%len(result.Searches)]
-			run, err := b.search(ctx, month, s.Count)
+		for i := range counts {
+			count := counts[(i+round)%len(counts)]
+			f, err := b.search(ctx, month, count)
 			if err != nil {
 				return fmt.Errorf("measure search: %w", err)
 			}
-			fmt.Fprintf(out, "round %d  search, _count=%-5d %8.0f Observations/s  %6.2f µs CPU each  peak RSS %.0f MiB, %.0f MiB before\n",
-				round+1, s.Count, run.PerSecond(), run.CPUPerObservation(), report.MiB(run.PeakBytes), report.MiB(run.BeforeBytes))
-			s.Runs = append(s.Runs, run)
+			searches.Add(out, round, strconv.Itoa(count), "", f)
 		}
-		for i := range result.Bundles {
-			s := &result.Bundles[(i+round)%len(result.Bundles)]
-			run, err := b.receive(ctx, filepath.Join(work, fmt.Sprintf("in-%d-%d", round, i)), s.Type, s.Observations)
+		for i := range kinds {
+			kind := kinds[(i+round)%len(kinds)]
+			f, err := b.receive(ctx, filepath.Join(work, fmt.Sprintf("in-%d-%d", round, i)), kind.typ, kind.observations)
 			if err != nil {
 				return fmt.Errorf("measure Bundles: %w", err)
 			}
-			fmt.Fprintf(out, "round %d  %-11s of %-4d  %8.0f Observations/s  %6.2f µs CPU each  peak RSS %.0f MiB, p50 %v, p99 %v\n",
-				round+1, s.Type, s.Observations, run.PerSecond(), run.CPUPerObservation(), report.MiB(run.PeakBytes), run.P50, run.P99)
-			s.Runs = append(s.Runs, run)
+			bundles.Add(out, round, fmt.Sprintf("%s of %d", kind.typ, kind.observations), "", f)
 		}
 	}
-	return c.write(out, "bench-fhir", result.Markdown())
+	r := report.Report{
+		Setting: setting,
+		Notes: []string{
+			fmt.Sprintf("Search: one client reads all Observations of a patient with %d readings of heart rate, one a minute, page by page, again and again", c.Readings),
+			fmt.Sprintf("Bundles: %d connections send Bundles of new Observations of one device each, and the next one after the answer", senders),
+			fmt.Sprintf("Rounds: %d, in each of which a new server is started for every line and loaded for %v, for Bundles after a warm-up of %v; the order rotates by one line in each round", c.Rounds, c.duration(), c.WarmUp),
+			"Data: on " + fileSystem(work),
+		},
+		Text: "The client shares the CPUs; it counts the Observations of each page. CPU is user and system time of the server. " +
+			"Every Bundle was answered after its sync, and the number of stored readings was checked. " + rounded + " Latency is that of a page or Bundle.",
+		Tables: []*report.Table{searches, bundles},
+	}
+	for _, row := range searches.Rows {
+		r.Goals = append(r.Goals, searches.Goals(report.Bar{What: "search, " + row.Name + " a page: Observations/s", Row: row.Name, Figure: "rate", AtLeast: true, Limit: 100_000, Format: "%.0f"})...)
+	}
+	for _, row := range bundles.Rows {
+		r.Goals = append(r.Goals, bundles.Goals(report.Bar{What: row.Name + ": durable Observations/s", Row: row.Name, Figure: "rate", AtLeast: true, Limit: 20_000, Format: "%.0f"})...)
+	}
+	return c.write(out, "bench-fhir", r.Markdown())
 }
 
 // A fhirRun is one run of the command.
@@ -164,9 +180,10 @@ func exchange(ctx context.Context, method, url string, body io.Reader, buf []byt
 
 // search searches all Observations of the patient, page by page, again and again, on a new
 // server.
-func (b *fhirRun) search(ctx context.Context, dir string, count int) (run report.FHIRRun, err error) {
+func (b *fhirRun) search(ctx context.Context, dir string, count int) (f report.Figures, err error) {
 	_, err = b.serve(ctx, dir, func(p *process) error {
-		if run.BeforeBytes, err = memory(p.pid(), "VmRSS"); err != nil {
+		resident, err := memory(p.pid(), "VmRSS")
+		if err != nil {
 			return err
 		}
 		before, err := cpuTime(p.pid())
@@ -175,37 +192,40 @@ func (b *fhirRun) search(ctx context.Context, dir string, count int) (run report
 		}
 		url := "http://" + p.public + "/fhir/Observation?patient=" + fhirPatient(0) + "&_count=" + strconv.Itoa(count)
 		var page []byte
-		start := time.Now()
-		for run.Duration < b.duration() {
+		var sent posted
+		for start := time.Now(); sent.duration < b.duration(); sent.duration = time.Since(start) {
 			n := 0
 			for next := url; next != ""; {
-				sent := time.Now()
+				asked := time.Now()
 				if page, err = exchange(ctx, http.MethodGet, next, nil, page); err != nil {
 					return err
 				}
-				run.Latencies = append(run.Latencies, time.Since(sent))
+				sent.latencies = append(sent.latencies, time.Since(asked))
 				n += bytes.Count(page, []byte(`"resource":{"resourceType":"Observation",`))
-				run.Bytes += uint64(len(page))
+				sent.bodyBytes += uint64(len(page))
 				next = nextPage(page)
 			}
 			if n != b.Readings {
 				return fmt.Errorf("the pages have %d Observations, want %d", n, b.Readings)
 			}
-			run.Observations += uint64(n)
-			run.Duration = time.Since(start)
+			sent.batches++
 		}
-		return b.finish(p, before, &run)
+		f, err = finish(p, before, &sent, b.Readings)
+		f["before"] = report.MiB(resident)
+		f["peak"] = max(f["peak"], f["before"]) // the kernel counts resident pages inexactly
+		return err
 	})
-	return run, err
+	return f, err
 }
 
-// finish sets the server's CPU time and peak memory in run.
-func (b *fhirRun) finish(p *process, before time.Duration, run *report.FHIRRun) error {
+// finish returns the figures of a server that has sent or received batches of Observations.
+func finish(p *process, before time.Duration, sent *posted, observations int) (report.Figures, error) {
 	after, errCPU := cpuTime(p.pid())
 	peak, errPeak := memory(p.pid(), "VmHWM")
-	run.CPU, run.PeakBytes = after-before, max(peak, run.BeforeBytes) // the kernel counts resident pages inexactly
-	run.Sort()
-	return errors.Join(errCPU, errPeak)
+	n := sent.batches * uint64(observations)
+	f := latency(per(n, sent.duration, after-before, 0), quantile(sent.latencies, 0.5), quantile(sent.latencies, 0.99))
+	f["bytes"], f["peak"] = float64(sent.bodyBytes)/float64(n), report.MiB(peak)
+	return f, errors.Join(errCPU, errPeak)
 }
 
 // nextPage returns the URL of the page after a page of a search, or "" if it is the last.
@@ -220,7 +240,7 @@ func nextPage(page []byte) string {
 }
 
 // receive sends Bundles of new Observations to a new server over several connections.
-func (b *fhirRun) receive(ctx context.Context, dir, typ string, observations int) (run report.FHIRRun, err error) {
+func (b *fhirRun) receive(ctx context.Context, dir, typ string, observations int) (f report.Figures, err error) {
 	var bundles uint64
 	stored, err := b.serve(ctx, dir, func(p *process) error {
 		for sender := range senders {
@@ -253,16 +273,16 @@ func (b *fhirRun) receive(ctx context.Context, dir, typ string, observations int
 		if err != nil {
 			return err
 		}
-		run = report.FHIRRun{Observations: sent.batches * uint64(observations), Duration: sent.duration, Bytes: sent.bodyBytes, Latencies: sent.latencies}
 		if _, err := idleTime(ctx, []int{p.pid()}); err != nil {
 			return err
 		}
-		return b.finish(p, before, &run)
+		f, err = finish(p, before, &sent, observations)
+		return err
 	})
 	if want := bundles * uint64(observations); err == nil && stored != want {
 		err = fmt.Errorf("the server stored %d readings, and %d were answered as stored", stored, want)
 	}
-	return run, err
+	return f, err
 }
 
 // newBundle returns a Bundle of Observations of a sender's device in the form of the Personal

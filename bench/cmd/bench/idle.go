@@ -37,13 +37,12 @@ func (b *ingestRun) runIdle(ctx context.Context) error {
 	if err := raiseFileLimit(b.Idle); err != nil {
 		return err
 	}
-	result := &report.Idle{Setting: b.setting("bench-ingest"), Rounds: b.Rounds, Connections: b.Idle, Wait: b.IdleWait}
+	setting := b.setting("bench-ingest")
 	var chosen []contestant
 	for _, name := range idleServers() {
 		for _, c := range b.contestants {
 			if c.name == name {
 				chosen = append(chosen, c)
-				result.Servers = append(result.Servers, report.IdleServer{Name: c.name, What: c.what})
 			}
 		}
 	}
@@ -55,35 +54,57 @@ func (b *ingestRun) runIdle(ctx context.Context) error {
 		c := chosen[i]
 		c.name = overTLS
 		chosen = append(chosen, c)
-		result.Servers = append(result.Servers, report.IdleServer{Name: c.name, What: c.what})
 	}
 	ctx, cancel := context.WithTimeout(ctx, (2*perStart+b.IdleWait)*time.Duration(len(chosen)*b.Rounds))
 	defer cancel()
 	defer func() { b.secure = nil }()
+	t := &report.Table{Head: "server", Columns: []report.Column{
+		{Title: "with none, MiB", Figure: "none", Format: "%.1f"},
+		{Title: fmt.Sprintf("with %d, MiB", b.Idle), Figure: "all", Format: "%.1f"},
+		{Title: "more, MiB", Figure: "more", Format: "%.1f"},
+		{Title: "bytes a connection", Figure: "each", Format: "%.0f", Show: report.Median},
+		{Title: fmt.Sprintf("with %d after %v, MiB", b.Idle, b.IdleWait), Figure: "later", Format: "%.1f"},
+	}}
 	for round := range b.Rounds {
 		for i := range chosen {
 			b.secure = nil
 			if chosen[i].name == overTLS {
 				b.secure = secure
 			}
-			run, err := b.measureIdle(ctx, &chosen[i])
+			f, err := b.measureIdle(ctx, &chosen[i])
 			if err != nil {
 				return fmt.Errorf("measure idle connections of %s: %w", chosen[i].name, err)
 			}
-			fmt.Fprintf(b.out, "round %d  %-10s %5.1f MiB resident with no connection, %5.1f MiB with %d\n",
-				round+1, chosen[i].name, report.MiB(run.None), report.MiB(run.All), b.Idle)
-			result.Servers[i].Runs = append(result.Servers[i].Runs, run)
+			f["more"] = f["all"] - f["none"]
+			f["each"] = f["more"] * (1 << 20) / float64(b.Idle)
+			if later, ok := f["later"]; ok {
+				f["more later"] = later - f["none"]
+			}
+			t.Add(b.out, round, chosen[i].name, fmt.Sprintf("**%s**: %s", chosen[i].name, chosen[i].what), f)
 		}
 	}
-	return b.write(b.out, "bench-idle", result.Markdown())
+	r := report.Report{
+		Setting: setting,
+		Notes: []string{
+			fmt.Sprintf("Load: as many connections are opened, post a reading and are closed; then %d connections post one reading each and stay open", b.Idle),
+			fmt.Sprintf("Rounds: %d, in each of which every server is restarted", b.Rounds),
+		},
+		Text:   "Resident memory of the server's process (VmRSS): medians, with the range over the rounds in brackets. Kernel memory for sockets is not included.",
+		Tables: []*report.Table{t},
+		Goals: t.Goals(
+			report.Bar{What: fmt.Sprintf("%d idle connections: MiB more than with none", b.Idle), Row: report.Own, Figure: "more", Limit: 60, Format: "%.1f"},
+			report.Bar{What: fmt.Sprintf("%d idle connections over TLS: MiB more than with none, after %v", b.Idle, b.IdleWait), Row: overTLS, Figure: "more later", Limit: 100, Format: "%.1f"},
+		),
+	}
+	return b.write(b.out, "bench-idle", r.Markdown())
 }
 
 // measureIdle measures the memory of a fresh server before and after opening
 // connections that post one reading each and stay open.
-func (b *ingestRun) measureIdle(ctx context.Context, c *contestant) (_ report.IdleRun, err error) {
+func (b *ingestRun) measureIdle(ctx context.Context, c *contestant) (f report.Figures, err error) {
 	server, remove, err := b.startFresh(ctx, c, "idle")
 	if err != nil {
-		return report.IdleRun{}, err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, server.stop(), remove()) }()
 	addr, pid := server.server.public, server.server.pid()
@@ -94,15 +115,20 @@ func (b *ingestRun) measureIdle(ctx context.Context, c *contestant) (_ report.Id
 		conns, err := use(ctx, came, addr, min(idleStep, b.Idle-came), readings, b.secure)
 		hangUp(conns)
 		if err != nil {
-			return report.IdleRun{}, err
+			return nil, err
 		}
 	}
-	var run report.IdleRun
-	if err := sleep(ctx, idleSettle); err != nil {
-		return report.IdleRun{}, err
+	f = report.Figures{}
+	resident := func(name string, after time.Duration) error {
+		if err := sleep(ctx, after); err != nil {
+			return err
+		}
+		n, err := memory(pid, "VmRSS")
+		f[name] = report.MiB(n)
+		return err
 	}
-	if run.None, err = memory(pid, "VmRSS"); err != nil {
-		return report.IdleRun{}, err
+	if err := resident("none", idleSettle); err != nil {
+		return nil, err
 	}
 	var all []net.Conn
 	defer func() { hangUp(all) }()
@@ -110,25 +136,16 @@ func (b *ingestRun) measureIdle(ctx context.Context, c *contestant) (_ report.Id
 		conns, err := use(ctx, len(all), addr, min(idleStep, b.Idle-len(all)), readings, b.secure)
 		all = append(all, conns...)
 		if err != nil {
-			return report.IdleRun{}, fmt.Errorf("with %d connections: %w", len(all), err)
+			return nil, fmt.Errorf("with %d connections: %w", len(all), err)
 		}
 	}
-	if err := sleep(ctx, idleSettle); err != nil {
-		return report.IdleRun{}, err
-	}
-	if run.All, err = memory(pid, "VmRSS"); err != nil {
-		return report.IdleRun{}, err
+	if err := resident("all", idleSettle); err != nil {
+		return nil, err
 	}
 	if b.secure == nil {
-		return run, nil // it has had no handshakes, whose garbage is given back later
+		return f, nil // it has had no handshakes, whose garbage is given back later
 	}
-	if err := sleep(ctx, b.IdleWait); err != nil {
-		return report.IdleRun{}, err
-	}
-	if run.Later, err = memory(pid, "VmRSS"); err != nil {
-		return report.IdleRun{}, err
-	}
-	return run, nil
+	return f, resident("later", b.IdleWait)
 }
 
 // newSingles returns a source of requests with one reading each, and with the token of s.

@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -58,10 +60,11 @@ type ingestRun struct {
 	contestants []contestant
 	left        []string // why other servers are omitted
 
-	wrk    *wrk           // of runSingle and runTLS
-	result *report.Ingest // of runSingle and runTLS
-	secure *secure        // of runTLS; nil: no TLS
-	apart  bool           // servers get one processor, and clients another one
+	wrk    *wrk            // of runSingle and runTLS
+	result []*report.Table // of runSingle and runTLS, by number of connections
+	secure *secure         // of runTLS; nil: no TLS
+	ratios *report.Table   // of runTLS
+	apart  bool            // servers get one processor, and clients another one
 }
 
 func (c *ingestCommand) Run(ctx context.Context, out io.Writer) (err error) {
@@ -105,68 +108,135 @@ func (b *ingestRun) runSingle(ctx context.Context) (err error) {
 	if err := raiseFileLimit(slices.Max(b.Connections)); err != nil {
 		return err
 	}
-	b.result = b.newResult("bench-ingest")
-	b.result.Left = b.left
-	if err := b.measure(ctx, b.contestants); err != nil {
+	r := b.newReport("CPU is user and system time of the server's processes, divided by the requests that they answered. " +
+		"Ratios are computed within a round. " + rounded + " " + closedLoop + "\n\n![CPU time per request of each server](" + plotName + ")")
+	omitted, err := b.measure(ctx, b.contestants)
+	if err != nil {
 		return err
 	}
-	if b.result.Profile, err = b.profileOwn(ctx); err != nil {
+	r.Left = append(b.left, omitted...)
+	most := func(connections int, what, figure, base string, limit float64) report.Bar {
+		return report.Bar{What: fmt.Sprintf("%d connections: %s / that of %s", connections, what, base), Row: report.Own, Figure: figure, Base: base, Limit: limit, Format: "%.2f"}
+	}
+	r.Goals = b.goals(map[int][]report.Bar{
+		1000: {
+			most(1000, "CPU per request", "cpu", report.Floor, 1.6), most(1000, "CPU per request", "cpu", "fasthttp", 1),
+			atLeast(most(1000, "requests/s", "rate", "before", 1.5)), atLeast(most(1000, "requests/s", "rate", "ginpg", 7)),
+			most(1000, "p99", "p99", "fasthttp", 1.5),
+		},
+		64: {most(64, "CPU per request", "cpu", report.Floor, 2.2)},
+	})
+	b.allocations(r, "A request in the fast lane allocates none, which TestLaneAllocations asserts.")
+	profile, err := b.profileOwn(ctx)
+	if err != nil {
 		return err
 	}
-	const plot = "benchmarks-ingest.svg"
+	if profile != "" {
+		r.After = append(r.After, fmt.Sprintf("Where the CPU time of %s goes with %d connections, as reported by `pulsegate profile` for a load after the rounds. "+
+			"[ADR 13](adr/0013-cheaper-fast-lane.md) describes attempts to reduce it.\n\n```\n%s\n```", report.Own, slices.Max(b.Connections), profile))
+	}
 	if b.Page != "" {
-		if err := report.WriteFile(filepath.Join(filepath.Dir(b.Page), plot), b.result.Plot()); err != nil {
+		plot := report.Plot{Tables: b.result, Connections: b.Connections, Stores: map[string]string{}}
+		for _, c := range b.contestants {
+			plot.Stores[c.name] = c.stores
+		}
+		if err := report.WriteFile(filepath.Join(filepath.Dir(b.Page), plotName), plot.SVG()); err != nil {
 			return err
 		}
 	}
-	return b.write(b.out, "bench-ingest", b.result.Markdown(plot))
+	return b.write(b.out, "bench-ingest", r.Markdown())
 }
 
-// newResult returns a result without figures.
-func (b *ingestRun) newResult(target string) *report.Ingest {
-	return &report.Ingest{
-		Setting:     b.setting(target),
-		Loader:      b.wrk.version,
-		Duration:    b.duration(),
-		WarmUp:      b.WarmUp,
-		Rounds:      b.Rounds,
-		Body:        len(firstReading()),
-		FileSystem:  fileSystem(b.work),
-		Connections: b.Connections,
+const (
+	plotName   = "benchmarks-ingest.svg"
+	closedLoop = "The load is a closed loop: latency is measured from the actual, not from an intended, time of sending."
+)
+
+// atLeast makes the limit of a bar a lower one.
+func atLeast(b report.Bar) report.Bar {
+	b.AtLeast = true
+	return b
+}
+
+// goals returns the goals of the tables by number of connections.
+func (b *ingestRun) goals(bars map[int][]report.Bar) (goals []report.Goal) {
+	for _, n := range slices.Backward(slices.Sorted(maps.Keys(bars))) {
+		t := new(report.Table) // if that number was not measured
+		if i := slices.Index(b.Connections, n); i >= 0 {
+			t = b.result[i]
+		}
+		goals = append(goals, t.Goals(bars[n]...)...)
 	}
+	return goals
+}
+
+// serverColumns are the columns of a table of servers, with ratios to base.
+func serverColumns(base string) []report.Column {
+	return append([]report.Column{
+		{Title: "CPU per request, µs", Figure: "cpu", Format: "%.1f"},
+		{Title: "x " + base, Figure: "cpu", Format: "%.2f", Base: base},
+		{Title: "requests/s", Figure: "rate", Format: "%.0f"},
+	}, latencyColumns("%.2f")...)
+}
+
+// newReport returns a report with a table for each number of connections.
+func (b *ingestRun) newReport(text string) *report.Report {
+	b.result = nil
+	for _, n := range b.Connections {
+		b.result = append(b.result, &report.Table{Text: fmt.Sprintf("%d connections:", n), Head: "server | stored when answered", Columns: serverColumns(report.Floor)})
+	}
+	return &report.Report{
+		Setting: b.setting("bench-ingest"),
+		Notes: []string{
+			fmt.Sprintf("Loader: %s, one thread, on the same CPUs; a reading of %d bytes per request, each different", b.wrk.version, len(firstReading())),
+			fmt.Sprintf("Rounds: %d, in each of which every server is restarted, warmed up for %v and loaded for %v per number of connections; the order rotates by one server in each round", b.Rounds, b.WarmUp, b.duration()),
+			"Data: on " + fileSystem(b.work),
+		},
+		Text:   text,
+		Tables: slices.Clone(b.result),
+	}
+}
+
+// allocations adds what Pulsegate's process allocates to a report.
+func (b *ingestRun) allocations(r *report.Report, what string) {
+	t := &report.Table{Text: "The whole process of " + report.Own + " allocates for each request, compactions and measuring included. " + what, Head: "connections",
+		Columns: []report.Column{{Title: "objects", Figure: "objects", Format: "%.2f"}, {Title: "bytes", Figure: "bytes", Format: "%.0f"}}}
+	for i, n := range b.Connections {
+		t.Take(strconv.Itoa(n), b.result[i], report.Own, "objects")
+	}
+	r.Tables = append(r.Tables, t)
 }
 
 // measure runs the rounds. A server that fails in a round is omitted from that round,
 // with the reason in the report. If ctx is done, the run fails.
-func (b *ingestRun) measure(ctx context.Context, chosen []contestant) error {
+func (b *ingestRun) measure(ctx context.Context, chosen []contestant) (omitted []string, err error) {
 	perServer := perStart + b.WarmUp + b.duration()*time.Duration(len(b.Connections))
 	ctx, cancel := context.WithTimeout(ctx, perServer*time.Duration(len(chosen)*b.Rounds))
 	defer cancel()
-	for _, c := range chosen {
-		b.result.Servers = append(b.result.Servers, report.Server{Name: c.name, What: c.what, Stores: c.stores})
-	}
 	for round := range b.Rounds {
 		for i := range chosen {
 			// The order rotates, so that no server always runs after the same one.
 			n := (i + round) % len(chosen)
 			runs, err := b.measureOne(ctx, &chosen[n], round, b.Connections)
 			if ctx.Err() != nil {
-				return fmt.Errorf("measure %s: %w", chosen[n].name, ctx.Err())
+				return nil, fmt.Errorf("measure %s: %w", chosen[n].name, ctx.Err())
 			}
 			if err != nil {
 				fmt.Fprintf(b.out, "round %d  %-10s %v\n", round+1, chosen[n].name, err)
 				reason, _, _ := strings.Cut(err.Error(), "\n")
-				b.result.Left = append(b.result.Left, fmt.Sprintf("%s in round %d, because of: %s", chosen[n].name, round+1, reason))
+				omitted = append(omitted, fmt.Sprintf("%s in round %d, because of: %s", chosen[n].name, round+1, reason))
 				continue
 			}
-			b.result.Servers[n].Runs = append(b.result.Servers[n].Runs, runs...)
+			for j, f := range runs {
+				b.result[j].Add(b.out, round, chosen[n].name, fmt.Sprintf("**%s**: %s | %s", chosen[n].name, chosen[n].what, chosen[n].stores), f)
+			}
 		}
 	}
-	return nil
+	return omitted, nil
 }
 
 // measureOne measures a fresh server with each of the numbers of connections.
-func (b *ingestRun) measureOne(ctx context.Context, c *contestant, round int, connections []int) (_ []report.Run, err error) {
+func (b *ingestRun) measureOne(ctx context.Context, c *contestant, round int, connections []int) (_ []report.Figures, err error) {
 	server, remove, err := b.startFresh(ctx, c, fmt.Sprint(round))
 	if err != nil {
 		return nil, err
@@ -183,7 +253,7 @@ func (b *ingestRun) measureOne(ctx context.Context, c *contestant, round int, co
 	if server.upstream != nil {
 		admin = server.upstream.admin
 	}
-	loadOnce := func(connections int, d time.Duration) (_ load, cpu time.Duration, made report.Allocated, err error) {
+	loadOnce := func(connections int, d time.Duration) (_ load, cpu time.Duration, made allocation, err error) {
 		base = base.Add(baseStep)
 		madeBefore, err := allocated(ctx, admin)
 		if err != nil {
@@ -219,23 +289,25 @@ func (b *ingestRun) measureOne(ctx context.Context, c *contestant, round int, co
 		}
 		answered += l.before + l.requests
 		inFlight += uint64(connections) // wrk does not wait for the last answers
-		return l, after - before, made.Since(madeBefore), l.check()
+		return l, after - before, allocation{made.objects - madeBefore.objects, made.bytes - madeBefore.bytes}, l.check()
 	}
 	if b.WarmUp > 0 {
 		if _, _, _, err := loadOnce(connections[0], b.WarmUp); err != nil {
 			return nil, err
 		}
 	}
-	var runs []report.Run
+	var runs []report.Figures
 	for _, n := range connections {
 		l, cpu, made, err := loadOnce(n, b.duration())
 		if err != nil {
 			return nil, fmt.Errorf("%d connections: %w", n, err)
 		}
-		run := report.Run{Round: round, Connections: n, Requests: l.requests, Duration: l.duration, CPU: cpu, LoaderCPU: l.cpu, P50: l.p50, P99: l.p99, Allocated: made}
-		fmt.Fprintf(b.out, "round %d  %-10s %5d connections  %8.2f µs CPU per request  %8.0f requests/s  p50 %v  p99 %v\n",
-			round+1, c.name, n, run.CPUPerRequest(), run.PerSecond(), run.P50, run.P99)
-		runs = append(runs, run)
+		f := latency(per(l.requests, l.duration, cpu, l.cpu), l.p50, l.p99)
+		f["busy"], f["loader busy"] = 100*cpu.Seconds()/l.duration.Seconds(), 100*l.cpu.Seconds()/l.duration.Seconds()
+		if made != (allocation{}) {
+			f["objects"], f["bytes"] = made.objects/float64(l.requests), made.bytes/float64(l.requests)
+		}
+		runs = append(runs, f)
 	}
 	ended := server
 	server = nil
@@ -359,15 +431,18 @@ func cutProfile(text string) string {
 	return strings.TrimRight(text, "\n")
 }
 
+// An allocation is what a process has allocated.
+type allocation struct{ objects, bytes float64 }
+
 // allocated returns what a process has allocated since its start according to its
 // metrics, or zero for a server without metrics.
-func allocated(ctx context.Context, admin string) (report.Allocated, error) {
+func allocated(ctx context.Context, admin string) (allocation, error) {
 	if admin == "" {
-		return report.Allocated{}, nil
+		return allocation{}, nil
 	}
 	metrics, err := scrape(ctx, admin)
-	a := report.Allocated{Objects: metrics["go_memstats_mallocs_total"], Bytes: metrics["go_memstats_alloc_bytes_total"]}
-	if err == nil && (a.Objects == 0 || a.Bytes == 0) {
+	a := allocation{metrics["go_memstats_mallocs_total"], metrics["go_memstats_alloc_bytes_total"]}
+	if err == nil && (a.objects == 0 || a.bytes == 0) {
 		err = errors.New("read allocations: the metrics are missing")
 	}
 	return a, err

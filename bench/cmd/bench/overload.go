@@ -51,24 +51,59 @@ func (c *overloadCommand) Run(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, remove()) }()
-	result := &report.Overload{
-		Setting: setting, Rounds: c.Rounds, Duration: c.duration(), Connections: c.Connections,
-		Multiples: c.Multiples, MemoryLimitBytes: memoryLimit,
+	b := &overloadRun{c, work, out}
+	r := report.Report{
+		Setting: setting,
+		Notes: []string{
+			fmt.Sprintf("Load: `pulsegate sim`, one thread, %d connections, single readings, each different, on the same CPUs", c.Connections),
+			fmt.Sprintf("Rounds: %d. In each, every row has a new server with an empty directory and GOMEMLIMIT=%dMiB. A closed loop of %v determines the capacity; open loops of %v request multiples of it",
+				c.Rounds, memoryLimit>>20, c.duration(), c.duration()),
+			"During each run, `/readyz` is requested on new connections and readings are requested on one connection, every 50 ms",
+		},
+		Text: "Figures are medians over the rounds, with their range in brackets; maxima are of all rounds. " +
+			"Stored / best is computed within a round; best is the largest goodput of the same generator with that setting. " +
+			"Latency is that of accepted tries, from the time of sending. CPU is that of the process, in cores; the server's CPU per stored reading includes the cost of its refusals.",
 	}
 	for _, s := range scenarios {
-		result.Scenarios = append(result.Scenarios, report.Scenario{Name: s.name, What: s.what})
+		r.Tables = append(r.Tables, &report.Table{Text: fmt.Sprintf("**%s**: %s.", s.name, s.what), Head: "asked for", Columns: overloadColumns})
 	}
-	b := &overloadRun{c, work, out}
 	for round := range c.Rounds {
 		for i, s := range scenarios {
-			runs, err := b.measure(ctx, s, round)
-			if err != nil {
+			if err := b.measure(ctx, s, round, r.Tables[i]); err != nil {
 				return fmt.Errorf("measure %s: %w", s.name, err)
 			}
-			result.Scenarios[i].Rounds = append(result.Scenarios[i].Rounds, runs)
 		}
 	}
-	return c.write(out, "overload", result.Markdown())
+	last := multiple(c.Multiples[len(c.Multiples)-1])
+	for i, s := range scenarios {
+		r.Goals = append(r.Goals, r.Tables[i].Goals(
+			report.Bar{What: s.name + ": stored at " + last + " / best", Row: last, Figure: "best", AtLeast: true, Limit: 0.8, Format: "%.2f"},
+			report.Bar{What: s.name + ": unanswered requests", Row: last, Figure: "failed", Format: "%.0f"},
+			report.Bar{What: s.name + ": peak RSS, MiB", Row: last, Figure: "peak", Limit: memoryLimit >> 20, Format: "%.0f"},
+			report.Bar{What: s.name + ": share of the most frequent Retry-After", Row: last, Figure: "retry", Limit: 0.3, Format: "%.2f"},
+		)...)
+	}
+	return c.write(out, "overload", r.Markdown())
+}
+
+// multiple is the name of the row of an open loop.
+func multiple(m float64) string { return fmt.Sprintf("%gx", m) }
+
+var overloadColumns = []report.Column{
+	{Title: "tries/s", Figure: "tries", Format: "%.0f"},
+	{Title: "refused", Figure: "refused", Format: "%.0f %%"},
+	{Title: "stored/s", Figure: "rate", Format: "%.0f"},
+	{Title: "stored / best", Figure: "best", Format: "%.2f"},
+	{Title: "p50, ms", Figure: "p50", Format: "%.1f"},
+	{Title: "p99, ms", Figure: "p99", Format: "%.1f"},
+	{Title: "server, cores", Figure: "cores", Format: "%.2f"},
+	{Title: "server, µs per stored", Figure: "cpu", Format: "%.1f"},
+	{Title: "loader, cores", Figure: "loader cores", Format: "%.2f"},
+	{Title: "peak RSS, MiB", Figure: "peak", Format: "%.0f", Show: report.Max},
+	{Title: "readyz: failed", Figure: "readyz failed", Format: "%.0f", Show: report.Max},
+	{Title: "slowest, ms", Figure: "readyz slowest", Format: "%.0f", Show: report.Max},
+	{Title: "reads: failed", Figure: "reads failed", Format: "%.0f", Show: report.Max},
+	{Title: "slowest, ms", Figure: "reads slowest", Format: "%.0f", Show: report.Max},
 }
 
 // A scenario is a server configuration with the clients that overload it.
@@ -109,33 +144,39 @@ func (c *overloadCommand) scenarios() []scenario {
 
 // measure runs one round of a scenario: the closed loop, then the open loops, whose
 // order rotates in each round.
-func (b *overloadRun) measure(ctx context.Context, s scenario, round int) (report.OverloadRound, error) {
+func (b *overloadRun) measure(ctx context.Context, s scenario, round int, t *report.Table) error {
 	base, err := b.run(ctx, s, calibrate)
 	if err != nil {
-		return report.OverloadRound{}, err
+		return err
 	}
-	r := report.OverloadRound{Base: base, Runs: make([]report.OverloadRun, len(b.Multiples))}
+	best, runs := base["rate"], make([]report.Figures, len(b.Multiples))
 	for i := range b.Multiples {
 		i = (i + round) % len(b.Multiples)
-		rate := strconv.FormatFloat(base.StoredPerSecond()*b.Multiples[i], 'f', 0, 64)
-		if r.Runs[i], err = b.run(ctx, s, rate); err != nil {
-			return r, err
+		if runs[i], err = b.run(ctx, s, strconv.FormatFloat(base["rate"]*b.Multiples[i], 'f', 0, 64)); err != nil {
+			return err
 		}
+		best = max(best, runs[i]["rate"])
 	}
-	return r, nil
+	base["best"] = base["rate"] / best
+	t.Add(b.out, round, calibrate, "", base)
+	for i, f := range runs {
+		f["best"] = f["rate"] / best
+		t.Add(b.out, round, multiple(b.Multiples[i]), "", f)
+	}
+	return nil
 }
 
 // run loads a fresh server, in a closed loop or at a rate in requests per second.
-func (b *overloadRun) run(ctx context.Context, s scenario, rate string) (_ report.OverloadRun, err error) {
+func (b *overloadRun) run(ctx context.Context, s scenario, rate string) (_ report.Figures, err error) {
 	dir := filepath.Join(b.work, "data")
 	if err := os.RemoveAll(dir); err != nil {
-		return report.OverloadRun{}, fmt.Errorf("empty directory: %w", err)
+		return nil, fmt.Errorf("empty directory: %w", err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	p, err := b.startOwn(ctx, dir, []string{"GOMEMLIMIT=" + strconv.Itoa(memoryLimit)}, s.serve...)
 	if err != nil {
-		return report.OverloadRun{}, err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, p.stop()) }()
 	const name = "bench"
@@ -150,37 +191,44 @@ func (b *overloadRun) run(ctx context.Context, s scenario, rate string) (_ repor
 	read := poll(ctx, "http://"+p.public+"/v1/devices/sim-"+name+"-000000/readings?limit=100", false)
 	before, err := cpuTime(p.pid())
 	if err != nil {
-		return report.OverloadRun{}, err
+		return nil, err
 	}
 	sim, err := simulate(ctx, b.own(), b.duration()+patience+loadGrace, args...)
 	if err != nil {
-		return report.OverloadRun{}, err
+		return nil, err
 	}
 	after, err := cpuTime(p.pid())
 	if err != nil {
-		return report.OverloadRun{}, err
+		return nil, err
 	}
 	peak, err := memory(p.pid(), "VmHWM")
 	if err != nil {
-		return report.OverloadRun{}, err
+		return nil, err
 	}
-	r := report.OverloadRun{
-		Duration:     time.Duration(sim.ElapsedS * float64(time.Second)),
-		Stored:       sim.Stored,
-		Tries:        sim.Tries,
-		Refused:      sim.Refused503,
-		RetryAfter:   sim.RetryAfter,
-		P50:          time.Duration(sim.Served.P50Us) * time.Microsecond,
-		P99:          time.Duration(sim.Served.P99Us) * time.Microsecond,
-		ServerCPU:    after - before,
-		LoaderCPU:    sim.cpu,
-		PeakRSSBytes: int64(peak),
-		Health:       asked.stop(),
-		Reads:        read.stop(),
+	took := time.Duration(sim.ElapsedS * float64(time.Second))
+	f := latency(per(sim.Stored, took, after-before, 0), time.Duration(sim.Served.P50Us)*time.Microsecond, time.Duration(sim.Served.P99Us)*time.Microsecond)
+	f["tries"], f["refused"] = float64(sim.Tries)/sim.ElapsedS, 100*float64(sim.Refused503)/float64(sim.Tries)
+	f["cores"], f["loader cores"], f["peak"] = (after-before).Seconds()/sim.ElapsedS, sim.cpu.Seconds()/sim.ElapsedS, report.MiB(peak)
+	if sim.Refused503 > 0 {
+		f["retry"] = share(sim.RetryAfter)
 	}
-	fmt.Fprintf(b.out, "%-9s %11s/s: stored %8.0f/s of %8.0f tries/s, served within p99 %6.1f ms, server %5.1f µs CPU per stored reading, %d MiB\n",
-		s.name, rate, r.StoredPerSecond(), r.TriesPerSecond(), r.P99.Seconds()*1e3, r.ServerCPUPerStored(), r.PeakRSSBytes>>20)
-	return r, nil
+	for name, a := range map[string]answers{"readyz": asked.stop(), "reads": read.stop()} {
+		if a.asked > 0 {
+			f[name+" failed"], f[name+" slowest"] = float64(a.failed), report.Millis(slices.Max(a.took))
+			f["failed"] += float64(a.failed)
+		}
+	}
+	return f, nil
+}
+
+// share returns the share of the most frequent value.
+func share(counts map[string]uint64) float64 {
+	var all, most uint64
+	for _, n := range counts {
+		all += n
+		most = max(most, n)
+	}
+	return float64(most) / float64(all)
 }
 
 // A simReport has the needed fields of the report of pulsegate sim.

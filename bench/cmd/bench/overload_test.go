@@ -64,7 +64,7 @@ func TestAsk(t *testing.T) {
 	defer srv.Close()
 	a := poll(context.Background(), srv.URL, true)
 	<-done
-	if got := a.stop(); got.Asked != 2 || got.Failed != 1 || len(got.Took) != 2 {
+	if got := a.stop(); got.asked != 2 || got.failed != 1 || len(got.took) != 2 {
 		t.Errorf("%+v, want 2 asked and 1 failed", got)
 	}
 }

@@ -5,8 +5,6 @@ import (
 	"io"
 	"net/http"
 	"time"
-
-	"github.com/pulsegate/pulsegate/bench/report"
 )
 
 const (
@@ -14,21 +12,27 @@ const (
 	pollTimeout = 5 * time.Second
 )
 
+// answers are the results of requests.
+type answers struct {
+	asked, failed int
+	took          []time.Duration
+}
+
 // A poller repeatedly sends the same GET request to a server.
 type poller struct {
 	cancel context.CancelFunc
-	result chan report.Answers
+	result chan answers
 }
 
 // poll starts a poller, which uses a new connection for each request if reconnect is
 // set.
 func poll(ctx context.Context, url string, reconnect bool) *poller {
 	ctx, cancel := context.WithCancel(ctx)
-	p := &poller{cancel, make(chan report.Answers, 1)}
+	p := &poller{cancel, make(chan answers, 1)}
 	client := &http.Client{Timeout: pollTimeout, Transport: &http.Transport{DisableKeepAlives: reconnect}}
 	go func() {
 		defer client.CloseIdleConnections()
-		var all report.Answers
+		var all answers
 		ticker := time.NewTicker(pollEvery)
 		defer ticker.Stop()
 		for {
@@ -43,11 +47,11 @@ func poll(ctx context.Context, url string, reconnect bool) *poller {
 			if ctx.Err() != nil {
 				continue // interrupted by the end of the run
 			}
-			all.Asked++
+			all.asked++
 			if !ok {
-				all.Failed++
+				all.failed++
 			}
-			all.Took = append(all.Took, time.Since(start))
+			all.took = append(all.took, time.Since(start))
 		}
 	}()
 	return p
@@ -72,7 +76,7 @@ func answered(ctx context.Context, client *http.Client, url string) bool {
 }
 
 // stop stops the poller and returns its counts.
-func (p *poller) stop() report.Answers {
+func (p *poller) stop() answers {
 	p.cancel()
 	return <-p.result
 }

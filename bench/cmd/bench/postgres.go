@@ -41,6 +41,19 @@ func (c *postgresCommand) Validate() error {
 	return c.loads.Validate()
 }
 
+// Names of rows of the table.
+const (
+	postgresInsert   = "gin, one INSERT per request"
+	postgresOwnDir   = "pulsegate, its own directory"
+	postgresSingle   = "pulsegate, PostgreSQL"
+	postgresBatches  = "batches: pulsegate, PostgreSQL"
+	postgresStandbys = "batches: pulsegate, PostgreSQL with two standbys, ANY 1"
+	postgresNodes    = "batches: two servers, one PostgreSQL"
+)
+
+// intoTable is the name of the row of a table that has this many rows before.
+func intoTable(rows int) string { return "batches: into a table of " + report.Count(rows) + " rows" }
+
 // databaseSettings are those of every database of the run, all servers' included.
 var databaseSettings = []string{"fsync=on", "full_page_writes=on", "synchronous_commit=on", "shared_buffers=512MB", "max_wal_size=4GB", "max_connections=200"}
 
@@ -53,7 +66,9 @@ type postgresRun struct {
 	work   string
 	out    io.Writer
 	wrk    *wrk // nil: no single readings
-	result *report.Postgres
+	result *report.Table
+
+	database string // version and settings of PostgreSQL
 }
 
 func (c *postgresCommand) Run(ctx context.Context, out io.Writer) (err error) {
@@ -66,10 +81,13 @@ func (c *postgresCommand) Run(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, remove()) }()
-	b := &postgresRun{c, work, out, nil, &report.Postgres{
-		Setting: setting, Duration: c.duration(), WarmUp: c.WarmUp, Rounds: c.Rounds, Connections: c.Connections,
-		Batch: batchReadings, Senders: senders, Devices: loadDevices, Table: c.Readings, FileSystem: fileSystem(work),
-	}}
+	b := &postgresRun{postgresCommand: c, work: work, out: out, result: &report.Table{Head: "server", Columns: append([]report.Column{
+		{Title: "CPU of the server, µs a reading", Figure: "node", Format: "%.2f"},
+		{Title: "of PostgreSQL, µs", Figure: "database", Format: "%.2f"},
+		{Title: "sum, µs", Figure: "cpu", Format: "%.2f"},
+		{Title: "readings/s", Figure: "rate", Format: "%.0f"},
+		{Title: "generator, µs", Figure: "loader", Format: "%.2f", Show: report.Median},
+	}, latencyColumns("%.1f")...)}}
 	if slices.Contains(c.Parts, partSingle) {
 		if b.wrk, err = findWrk(ctx, work, ingestScript); err != nil {
 			return err
@@ -77,7 +95,6 @@ func (c *postgresCommand) Run(ctx context.Context, out io.Writer) (err error) {
 		if err := raiseFileLimit(c.Connections); err != nil {
 			return err
 		}
-		b.result.Loader = b.wrk.version
 	}
 	for round := range c.Rounds {
 		for _, part := range c.Parts {
@@ -94,12 +111,41 @@ func (c *postgresCommand) Run(ctx context.Context, out io.Writer) (err error) {
 			}
 		}
 	}
-	return b.write(out, "bench-postgres", b.result.Markdown())
+	return b.write(out, "bench-postgres", b.report(setting).Markdown())
 }
 
-func (b *postgresRun) add(name string, run report.PostgresRun) {
-	fmt.Fprintf(b.out, "round %d  %s: %s\n", run.Round+1, name, &run)
-	b.result.Add(name, run)
+// Numbers of rows that a goal compares.
+const (
+	smallTable = 1_000_000
+	largeTable = 50_000_000
+)
+
+func (b *postgresRun) report(setting report.Setting) *report.Report {
+	r := &report.Report{
+		Setting: setting,
+		Notes:   []string{"PostgreSQL: " + b.database + "; on the same machine, over Unix sockets"},
+		Text: "CPU is user and system time, divided by the readings that were answered as stored; that of PostgreSQL includes its standbys, and its work in the background during the load. " +
+			"Load generator, servers and databases share the processors. Ratios are computed within a round. " + rounded + " Latency is that of a request, from the actual time of sending.",
+		Tables: []*report.Table{b.result},
+		Goals: b.result.Goals(
+			report.Bar{What: "single readings: CPU of server and PostgreSQL / that of " + postgresInsert, Row: postgresSingle, Figure: "cpu", Base: postgresInsert, Limit: 0.15, Format: "%.3f"},
+			report.Bar{What: "single readings: CPU of the server / that of one with its own directory", Row: postgresSingle, Figure: "node", Base: postgresOwnDir, Limit: 1.4, Format: "%.3f"},
+			report.Bar{What: postgresBatches + ": readings/s", Row: postgresBatches, Figure: "rate", AtLeast: true, Limit: 40_000, Format: "%.0f"},
+			report.Bar{What: postgresStandbys + ": readings/s", Row: postgresStandbys, Figure: "rate", AtLeast: true, Limit: 30_000, Format: "%.0f"},
+			report.Bar{What: "two servers: readings/s / those of one", Row: postgresNodes, Figure: "rate", Base: postgresBatches, AtLeast: true, Limit: 1, Format: "%.3f"},
+			report.Bar{What: "CPU with " + report.Count(largeTable) + " rows / with " + report.Count(smallTable), Row: intoTable(largeTable), Figure: "cpu", Base: intoTable(smallTable), Limit: 1.3, Format: "%.3f"},
+		),
+	}
+	if b.wrk != nil {
+		r.Notes = append(r.Notes, fmt.Sprintf("Single readings: %s, one thread, %d connections", b.wrk.version, b.Connections))
+	}
+	r.Notes = append(r.Notes,
+		fmt.Sprintf("Batches: %d readings, each of another device, over %d connections, each of which sends the next batch after the answer", batchReadings, senders),
+		fmt.Sprintf("Rounds: %d, in each of which servers and databases are new, warmed up for %v and loaded for %v; only tables with rows are made once, and get %s readings in each round, one after the other",
+			b.Rounds, b.WarmUp, b.duration(), report.Count(b.Readings)),
+		fmt.Sprintf("Load: %d devices; every reading is new; the number of rows is checked afterwards", loadDevices),
+		"Data: on "+fileSystem(b.work))
+	return r
 }
 
 // A cluster is what is measured: servers, and the databases that they use.
@@ -155,8 +201,8 @@ func (b *postgresRun) startDatabases(ctx context.Context, standbys int) (_ *clus
 		}
 		c.databases = append(c.databases, db)
 	}
-	if b.result.Database == "" {
-		b.result.Database, err = describePostgres(ctx, c.databases[0])
+	if b.database == "" {
+		b.database, err = describePostgres(ctx, c.databases[0])
 		if err != nil {
 			return nil, errors.Join(err, c.stop())
 		}
@@ -191,29 +237,37 @@ func (c *cluster) pids() (nodes, databases []int) {
 	return nodes, databases
 }
 
-// measure returns what load costs, which returns the readings, the duration and the
-// latencies alone.
-func (c *cluster) measure(load func() (report.PostgresRun, error)) (report.PostgresRun, error) {
+// A cost is what a load takes: its readings, and the time in which they were stored.
+type cost struct {
+	readings     uint64
+	took, loader time.Duration
+	p50, p99     time.Duration
+}
+
+// measure returns what load costs the cluster.
+func (c *cluster) measure(load func() (cost, error)) (report.Figures, error) {
 	nodes, databases := c.pids()
 	nodesBefore, err := cpuTime(nodes...)
 	if err != nil {
-		return report.PostgresRun{}, err
+		return nil, err
 	}
 	databasesBefore, err := cpuTime(databases...)
 	if err != nil {
-		return report.PostgresRun{}, err
+		return nil, err
 	}
-	run, err := load()
+	l, err := load()
 	if err != nil {
-		return report.PostgresRun{}, err
+		return nil, err
 	}
 	nodesAfter, err := cpuTime(nodes...)
 	if err != nil {
-		return report.PostgresRun{}, err
+		return nil, err
 	}
 	databasesAfter, err := cpuTime(databases...)
-	run.NodeCPU, run.DatabaseCPU = nodesAfter-nodesBefore, databasesAfter-databasesBefore
-	return run, err
+	node, database := nodesAfter-nodesBefore, databasesAfter-databasesBefore
+	f := latency(per(l.readings, l.took, node+database, l.loader), l.p50, l.p99)
+	f["node"], f["database"] = report.Micros(node)/float64(l.readings), report.Micros(database)/float64(l.readings)
+	return f, err
 }
 
 // ownTable is Pulsegate's table.
@@ -234,7 +288,7 @@ func (b *postgresRun) singles(ctx context.Context, round int) error {
 		name, table string
 		start       func() (*cluster, error)
 	}{
-		{report.PostgresInsert, "readings", func() (*cluster, error) {
+		{postgresInsert, "readings", func() (*cluster, error) {
 			c, err := b.startDatabases(ctx, 0)
 			if err != nil {
 				return nil, err
@@ -246,7 +300,7 @@ func (b *postgresRun) singles(ctx context.Context, round int) error {
 			c.nodes = []*process{p}
 			return c, nil
 		}},
-		{report.PostgresOwnDir, "", func() (*cluster, error) {
+		{postgresOwnDir, "", func() (*cluster, error) {
 			dir, remove, err := temporary(b.work)
 			if err != nil {
 				return nil, err
@@ -257,7 +311,7 @@ func (b *postgresRun) singles(ctx context.Context, round int) error {
 			}
 			return &cluster{nodes: []*process{p}, remove: remove}, nil
 		}},
-		{report.PostgresSingle, ownTable, func() (*cluster, error) { return b.startCluster(ctx, 1, 0) }},
+		{postgresSingle, ownTable, func() (*cluster, error) { return b.startCluster(ctx, 1, 0) }},
 	}
 	for i := range all {
 		one := all[(i+round)%len(all)]
@@ -265,21 +319,20 @@ func (b *postgresRun) singles(ctx context.Context, round int) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", one.name, err)
 		}
-		run, err := b.single(ctx, c, one.table)
+		f, err := b.single(ctx, c, one.table)
 		if err = errors.Join(err, c.stop()); err != nil {
 			return fmt.Errorf("%s: %w", one.name, err)
 		}
-		run.Round = round
-		b.add(one.name, run)
+		b.result.Add(b.out, round, one.name, "", f)
 	}
 	return nil
 }
 
 // single measures one reading per request on a new server.
-func (b *postgresRun) single(ctx context.Context, c *cluster, table string) (report.PostgresRun, error) {
+func (b *postgresRun) single(ctx context.Context, c *cluster, table string) (report.Figures, error) {
 	addr := c.nodes[0].public
 	if err := verify(ctx, addr, nil); err != nil {
-		return report.PostgresRun{}, err
+		return nil, err
 	}
 	base := time.Now().Add(-baseAge)
 	var warm, l load
@@ -287,17 +340,17 @@ func (b *postgresRun) single(ctx context.Context, c *cluster, table string) (rep
 		var err error
 		warm, err = b.wrk.run(ctx, addr, b.Connections, b.WarmUp, base.UnixMilli())
 		if err = errors.Join(err, warm.check()); err != nil {
-			return report.PostgresRun{}, fmt.Errorf("warm up: %w", err)
+			return nil, fmt.Errorf("warm up: %w", err)
 		}
 	}
-	run, err := c.measure(func() (_ report.PostgresRun, err error) {
+	f, err := c.measure(func() (_ cost, err error) {
 		l, err = b.wrk.run(ctx, addr, b.Connections, b.duration(), base.Add(baseStep).UnixMilli())
-		return report.PostgresRun{Readings: l.requests, Duration: l.duration, LoaderCPU: l.cpu, P50: l.p50, P99: l.p99}, errors.Join(err, l.check())
+		return cost{l.requests, l.duration, l.cpu, l.p50, l.p99}, errors.Join(err, l.check())
 	})
 	if err == nil && table != "" {
 		err = c.checkRows(ctx, table, 1+warm.requests+l.requests, 2*uint64(b.Connections)) // wrk does not wait for the last answers
 	}
-	return run, err
+	return f, err
 }
 
 // batches measures batches. The order rotates by one in each round.
@@ -306,9 +359,9 @@ func (b *postgresRun) batches(ctx context.Context, round int) error {
 		name            string
 		nodes, standbys int
 	}{
-		{report.PostgresBatches, 1, 0},
-		{report.PostgresStandbys, 1, 2},
-		{report.PostgresNodes, 2, 0},
+		{postgresBatches, 1, 0},
+		{postgresStandbys, 1, 2},
+		{postgresNodes, 2, 0},
 	}
 	for i := range all {
 		one := all[(i+round)%len(all)]
@@ -316,38 +369,35 @@ func (b *postgresRun) batches(ctx context.Context, round int) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", one.name, err)
 		}
-		run, err := b.bulk(ctx, c)
+		f, err := b.bulk(ctx, c)
 		if err = errors.Join(err, c.stop()); err != nil {
 			return fmt.Errorf("%s: %w", one.name, err)
 		}
-		run.Round = round
-		b.add(one.name, run)
+		b.result.Add(b.out, round, one.name, "", f)
 	}
 	return nil
 }
 
 // bulk measures batches on new servers, among which the senders are divided.
-func (b *postgresRun) bulk(ctx context.Context, c *cluster) (report.PostgresRun, error) {
+func (b *postgresRun) bulk(ctx context.Context, c *cluster) (report.Figures, error) {
 	base := time.Now().Add(-baseAge)
 	var warm, p posted
 	if b.WarmUp > 0 {
 		var err error
 		if warm, err = postAll(ctx, c.nodes, base, b.WarmUp); err != nil {
-			return report.PostgresRun{}, fmt.Errorf("warm up: %w", err)
+			return nil, fmt.Errorf("warm up: %w", err)
 		}
 	}
-	run, err := c.measure(func() (_ report.PostgresRun, err error) {
+	f, err := c.measure(func() (_ cost, err error) {
 		if p, err = postAll(ctx, c.nodes, base.Add(baseStep), b.duration()); err != nil {
-			return report.PostgresRun{}, err
+			return cost{}, err
 		}
-		slices.Sort(p.latencies)
-		at := func(q float64) time.Duration { return p.latencies[int(q*float64(len(p.latencies)-1))] }
-		return report.PostgresRun{Readings: p.batches * batchReadings, Duration: p.duration, LoaderCPU: p.cpu, P50: at(0.5), P99: at(0.99)}, nil
+		return cost{p.batches * batchReadings, p.duration, p.cpu, quantile(p.latencies, 0.5), quantile(p.latencies, 0.99)}, nil
 	})
 	if err == nil {
 		err = c.checkRows(ctx, ownTable, (warm.batches+p.batches)*batchReadings, 0)
 	}
-	return run, err
+	return f, err
 }
 
 // postAll sends batches to servers for d. Each sender sends to one of them.
@@ -405,19 +455,19 @@ func (b *postgresRun) tables(ctx context.Context) (err error) {
 	for round := range b.Rounds {
 		for i := range all {
 			t := all[(i+round)%len(all)]
-			run, err := t.measure(func() (report.PostgresRun, error) {
+			f, err := t.measure(func() (cost, error) {
 				load, err := t.load.run(ctx, b.Readings/batchReadings)
 				if err != nil {
-					return report.PostgresRun{}, err
+					return cost{}, err
 				}
 				t.stored += load.batches
 				q := load.quantiles(0.5, 0.99)
-				return report.PostgresRun{Round: round, Readings: load.batches * batchReadings, Duration: load.duration, LoaderCPU: load.cpu, P50: q[0], P99: q[1]}, nil
+				return cost{load.batches * batchReadings, load.duration, load.cpu, q[0], q[1]}, nil
 			})
 			if err != nil {
 				return err
 			}
-			b.add(t.name, run)
+			b.result.Add(b.out, round, t.name, "", f)
 		}
 	}
 	for _, t := range all {
@@ -436,7 +486,7 @@ func (b *postgresRun) fill(ctx context.Context, rows int) (*table, error) {
 		return nil, err
 	}
 	viaServer := openOwn(c.nodes[0].public)
-	t := &table{c, report.PostgresRows(rows), newFlow(loadDevices, 2, senders, startWithin(rows+(b.Rounds+1)*b.Readings), viaServer), 0}
+	t := &table{c, intoTable(rows), newFlow(loadDevices, 2, senders, startWithin(rows+(b.Rounds+1)*b.Readings), viaServer), 0}
 	// The server creates the partition and registers the devices.
 	load, err := t.load.run(ctx, loadDevices/batchReadings)
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pulsegate/pulsegate/bench/report"
 )
 
 // TestPostgres runs one small round and writes the page.
@@ -26,8 +25,8 @@ func TestPostgres(t *testing.T) {
 	}
 	_, text := runPage(t, []string{"bench-postgres"}, "postgres", "--rounds=1", "--seconds=1", "--connections=1", "--warm-up=0s", "--rows=12000,15000", "--readings=2000", "--programs="+built(t), "--dir="+dir)
 	for _, want := range []string{
-		report.PostgresInsert, report.PostgresOwnDir, report.PostgresSingle, report.PostgresBatches, report.PostgresStandbys, report.PostgresNodes,
-		report.PostgresRows(12_000), report.PostgresRows(15_000),
+		postgresInsert, postgresOwnDir, postgresSingle, postgresBatches, postgresStandbys, postgresNodes,
+		intoTable(12_000), intoTable(15_000),
 	} {
 		if !strings.Contains(text, "\n| "+want+" | ") {
 			t.Errorf("no figures of %s:\n%s", want, text)

@@ -51,7 +51,7 @@ type readRun struct {
 	*readCommand
 	work   string
 	out    io.Writer
-	result *report.Read
+	report report.Report
 }
 
 func (c *readCommand) Run(ctx context.Context, out io.Writer) (err error) {
@@ -61,9 +61,10 @@ func (c *readCommand) Run(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, remove()) }()
-	b := &readRun{c, work, out, &report.Read{
-		Setting: setting, Rounds: c.Rounds, Duration: c.duration(), FileSystem: fileSystem(work),
-		Devices: c.Devices, Connections: c.Connections, Subscribers: c.Subscribers, Rate: c.Rate,
+	b := &readRun{c, work, out, report.Report{
+		Setting: setting,
+		Notes:   []string{fmt.Sprintf("Rounds: %d of %v each", c.Rounds, c.duration()), "Data: on " + fileSystem(work)},
+		Text:    "CPU is user and system time of the server. Load generators and subscribers share the CPUs. Ratios are computed within a round. " + rounded,
 	}}
 	if slices.Contains(c.Parts, partLatest) {
 		if err := b.latest(ctx); err != nil {
@@ -75,7 +76,7 @@ func (c *readCommand) Run(ctx context.Context, out io.Writer) (err error) {
 			return fmt.Errorf("measure live readings: %w", err)
 		}
 	}
-	return b.write(out, "bench-read", b.result.Markdown())
+	return b.write(out, "bench-read", b.report.Markdown())
 }
 
 //go:embed latest.lua
@@ -89,20 +90,17 @@ func (b *readRun) latest(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	b.result.Loader = peer.version
-	store := &storeRun{&storeCommand{loads: b.loads, Settled: b.Settled}, b.work, b.out, new(report.Store)}
+	store := &storeRun{storeCommand: &storeCommand{loads: b.loads, Settled: b.Settled}, work: b.work, out: b.out}
 	return store.inDir(func(dir string) (err error) {
 		k, err := store.startKeeper(ctx, dir)
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, k.stop()) }()
-		stored, err := store.measure(ctx, k, flowOf(b.Readings, b.Devices, 2, senders, k.open), b.Readings, 0)
+		stored, err := store.measure(ctx, k, flowOf(b.Readings, b.Devices, 2, senders, k.open), b.Readings)
 		if err != nil {
 			return err
 		}
-		b.result.Readings = stored.Readings
-		fmt.Fprintf(b.out, "stored %d readings in %v\n", stored.Readings, stored.Duration.Round(time.Second))
 		fixed, err := b.startPeer(ctx, "nethttp")
 		if err != nil {
 			return err
@@ -111,11 +109,15 @@ func (b *readRun) latest(ctx context.Context) (err error) {
 		if err := checkLatest(ctx, k.process.public); err != nil {
 			return err
 		}
-		servers := []*process{k.process, fixed}
-		b.result.Latest = []report.Server{
-			{Name: report.Own, What: "latest values of a random device"},
-			{Name: "nethttp", What: "fixed answer"},
+		t := &report.Table{
+			Text: fmt.Sprintf("Latest values, `GET /v1/devices/{device}`: %s, one thread, %d connections; %s readings of %d devices are stored and have settled, and each request is for a random one of these devices.",
+				peer.version, b.Connections, report.Count(int(stored["readings"])), b.Devices),
+			Head: "server", Columns: serverColumns("nethttp"),
 		}
+		servers := []struct {
+			name, what string
+			process    *process
+		}{{report.Own, "latest values of a random device", k.process}, {"nethttp", "fixed answer", fixed}}
 		for round := -1; round < b.Rounds; round++ {
 			d := b.duration()
 			if round < 0 {
@@ -125,34 +127,35 @@ func (b *readRun) latest(ctx context.Context) (err error) {
 				continue
 			}
 			for i := range servers {
-				i = (i + round + 1) % len(servers)
-				run, err := b.getAll(ctx, peer, servers[i], d)
+				s := servers[(i+round+1)%len(servers)]
+				f, err := b.getAll(ctx, peer, s.process, d)
 				if err != nil {
-					return fmt.Errorf("%s: %w", b.result.Latest[i].Name, err)
+					return fmt.Errorf("%s: %w", s.name, err)
 				}
-				if run.Round = round; round >= 0 {
-					fmt.Fprintf(b.out, "round %d  %-10s %8.2f µs CPU per request  %8.0f requests/s\n", round+1, b.result.Latest[i].Name, run.CPUPerRequest(), run.PerSecond())
-					b.result.Latest[i].Runs = append(b.result.Latest[i].Runs, run)
+				if round >= 0 {
+					t.Add(b.out, round, s.name, "**"+s.name+"**: "+s.what, f)
 				}
 			}
 		}
+		b.report.Tables = append(b.report.Tables, t)
+		b.report.Goals = append(b.report.Goals, t.Goals(
+			report.Bar{What: fmt.Sprintf("latest values of a device, %d connections: CPU per request, µs", b.Connections), Row: report.Own, Figure: "cpu", Limit: 35, Format: "%.1f"})...)
 		return nil
 	})
 }
 
 // getAll loads a server with requests for latest values.
-func (b *readRun) getAll(ctx context.Context, peer *wrk, p *process, d time.Duration) (report.Run, error) {
+func (b *readRun) getAll(ctx context.Context, peer *wrk, p *process, d time.Duration) (report.Figures, error) {
 	before, err := cpuTime(p.pid())
 	if err != nil {
-		return report.Run{}, err
+		return nil, err
 	}
 	l, err := peer.run(ctx, p.public, b.Connections, d, 0)
 	if err != nil {
-		return report.Run{}, err
+		return nil, err
 	}
 	after, err := cpuTime(p.pid())
-	return report.Run{Connections: b.Connections, Requests: l.requests, Duration: l.duration, CPU: after - before, LoaderCPU: l.cpu, P50: l.p50, P99: l.p99},
-		errors.Join(err, l.check())
+	return latency(per(l.requests, l.duration, after-before, l.cpu), l.p50, l.p99), errors.Join(err, l.check())
 }
 
 // checkLatest checks the latest values of the first wearer.
@@ -193,21 +196,24 @@ func (b *readRun) live(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	t := &report.Table{
+		Text: fmt.Sprintf("Streams, `GET /v1/live`: %d readings per second are posted one by one (`pulsegate sim`, an open loop), one per second of each device. "+
+			"Every device is watched by one of the subscribers, so that each reading is an event. Each row has a new server, and the order alternates. "+
+			"A CPU profile tells what the dispatcher and the handlers of the streams have used; all else, garbage collection and scheduling included, counts as ingest. "+
+			"Without subscribers, a commit calls the dispatcher once (BenchmarkPublish); its part compares that with the CPU time of a single reading, although most commits have several.", b.Rate),
+		Head: "subscribers",
+		Columns: []report.Column{
+			{Title: "CPU per reading, µs", Figure: "cpu", Format: "%.1f"},
+			{Title: "for streams, µs", Figure: "streams", Format: "%.1f"},
+			{Title: "ingest, µs", Figure: "ingest", Format: "%.1f"},
+			{Title: "events/s", Figure: "events", Format: "%.0f", Show: report.Median},
+			{Title: "dropped", Figure: "dropped", Format: "%.0f", Show: report.Median},
+			{Title: "a commit for nobody, ns", Figure: "publish", Format: "%.1f"},
+			{Title: "bytes", Figure: "publish bytes", Format: "%.0f"},
+		},
+	}
+	none, some := "0", strconv.Itoa(b.Subscribers)
 	for round := range b.Rounds {
-		runs := [2]report.LiveRun{}
-		for i := range runs {
-			i = (i + round) % 2
-			subscribers := 0
-			if i == 1 {
-				subscribers = b.Subscribers
-			}
-			if runs[i], err = b.ingestWith(ctx, subscribers); err != nil {
-				return fmt.Errorf("%d subscribers: %w", subscribers, err)
-			}
-			fmt.Fprintf(b.out, "round %d  %5d subscribers  %7.2f µs CPU per reading, of which %7.2f µs for streams; %d events, %d dropped\n",
-				round+1, subscribers, runs[i].Total(), runs[i].Streams(), runs[i].Events, runs[i].Dropped)
-		}
-		b.result.Without, b.result.With = append(b.result.Without, runs[0]), append(b.result.With, runs[1])
 		text, err := runAll(ctx, programs, &tests{Match: "^BenchmarkPublish$", Time: time.Second})
 		if err != nil {
 			return err
@@ -219,7 +225,21 @@ func (b *readRun) live(ctx context.Context) error {
 		if len(results) != 1 {
 			return errors.New("there is no benchmark of a commit without subscribers")
 		}
-		b.result.Publish = append(b.result.Publish, results[0])
+		for i := range 2 {
+			subscribers := b.Subscribers * ((i + round) % 2)
+			f, err := b.ingestWith(ctx, subscribers)
+			if err != nil {
+				return fmt.Errorf("%d subscribers: %w", subscribers, err)
+			}
+			if subscribers == 0 {
+				f["publish"], f["publish bytes"], f["part"] = results[0].Nanos, results[0].Bytes, results[0].Nanos/10/f["ingest"]
+			}
+			t.Add(b.out, round, strconv.Itoa(subscribers), "", f)
+		}
 	}
+	b.report.Tables = append(b.report.Tables, t)
+	b.report.Goals = append(b.report.Goals, t.Goals(
+		report.Bar{What: fmt.Sprintf("%d subscribers, %d readings/s: ingest's CPU per reading / that without", b.Subscribers, b.Rate), Row: some, Figure: "ingest", Base: none, Limit: 1.25, Format: "%.2f"},
+		report.Bar{What: "no subscriber: the dispatcher's part of the CPU per reading, %", Row: none, Figure: "part", Limit: 2, Format: "%.3f"})...)
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/pulsegate/pulsegate/bench/report"
@@ -49,10 +50,24 @@ func (c *storeCommand) Validate() error {
 // A storeRun is one run of the command.
 type storeRun struct {
 	*storeCommand
-	work   string
-	out    io.Writer
-	result *report.Store
+	work    string
+	out     io.Writer
+	servers *report.Table
+	starts  *report.Table
+	year    *report.Table
+	notes   []string // what peers are
+	left    []string // omitted peers, with the reason
 }
+
+// Names of rows beside report.Own.
+const (
+	ownTenth        = report.Own + ", a tenth of the readings"
+	ownAllSigns     = report.Own + ", five signs"
+	victoriaMetrics = "victoria-metrics"
+)
+
+// largeStore is the number of readings from which the goals of a large store count.
+const largeStore = 100_000_000
 
 func (c *storeCommand) Run(ctx context.Context, out io.Writer) (err error) {
 	chosen, err := choose(peers(), func(p peer) string { return p.name }, c.Peers)
@@ -65,10 +80,30 @@ func (c *storeCommand) Run(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, remove()) }()
-	b := &storeRun{c, work, out, &report.Store{
-		Setting: setting, Rounds: c.Rounds, Devices: c.Devices, Batch: batchReadings, Senders: senders,
-		Readings: uint64(c.Readings), Settled: c.Settled, Kill: c.duration(), FileSystem: fileSystem(work), ScanSize: yearReadings,
-	}}
+	b := &storeRun{storeCommand: c, work: work, out: out}
+	b.servers = &report.Table{Head: "server", Columns: append(append([]report.Column{
+		{Title: "readings, M", Figure: "millions", Format: "%.4g", Show: report.Median},
+		{Title: "CPU, µs a reading", Figure: "cpu", Format: "%.2f"},
+		{Title: "readings/s", Figure: "rate", Format: "%.0f"},
+		{Title: "slowest", Figure: "slowest", Format: "%.0f", Show: report.Median},
+		{Title: "on disk, bytes a reading", Figure: "disk", Format: "%.2f"},
+		{Title: "written / received", Figure: "written", Format: "%.2f"},
+	}, latencyColumns("%.1f")...),
+		report.Column{Title: "p99.9, ms", Figure: "p99.9", Format: "%.1f", Show: report.Median},
+		report.Column{Title: "503", Figure: "refused", Format: "%.0f", Show: report.Median},
+		report.Column{Title: "generator, µs", Figure: "loader", Format: "%.2f", Show: report.Median})}
+	b.starts = &report.Table{
+		Text: fmt.Sprintf("Starts after kill -9 in the midst of a load of %v; the system's cache is warm:", c.duration()), Head: "server",
+		Columns: []report.Column{
+			{Title: "readings stored, M", Figure: "millions", Format: "%.4g", Show: report.Median},
+			{Title: "ms until ready", Figure: "ready", Format: "%.0f"},
+			{Title: "ms of CPU", Figure: "cpu", Format: "%.0f"},
+		},
+	}
+	b.year = &report.Table{
+		Text: "All readings of a device with one a minute for a year. The scans count, and compute minimum, maximum and sum of a sign for each hour, in one goroutine in the process of the store; the others are answers to requests, of which ten, one after another, are measured together.",
+		Head: "read as", Columns: []report.Column{{Title: "ms", Figure: "ms", Format: "%.1f"}, {Title: "M readings per second of CPU", Figure: "rate", Format: "%.2f"}},
+	}
 	for round := range c.Rounds {
 		for _, part := range c.Parts {
 			var err error
@@ -87,19 +122,62 @@ func (c *storeCommand) Run(ctx context.Context, out io.Writer) (err error) {
 			}
 		}
 	}
-	return b.write(out, b.result.Block(), b.result.Markdown())
+	block := "bench-store"
+	if c.Readings >= largeStore {
+		block += "-large"
+	}
+	return b.write(out, block, b.report(setting).Markdown())
 }
 
-// add adds a run to a row of the table.
-func (b *storeRun) add(name, what string, run report.StoreRun) {
-	fmt.Fprintf(b.out, "round %d  %s: %s\n", run.Round+1, name, &run)
-	for i := range b.result.Servers {
-		if s := &b.result.Servers[i]; s.Name == name {
-			s.Runs = append(s.Runs, run)
-			return
-		}
+func (b *storeRun) report(setting report.Setting) *report.Report {
+	own := func(name, what, figure string, limit float64, format string) report.Bar {
+		return report.Bar{What: name + ": " + what, Row: name, Figure: figure, Limit: limit, Format: format}
 	}
-	b.result.Servers = append(b.result.Servers, report.StoreServer{Name: name, What: what, Runs: []report.StoreRun{run}})
+	r := &report.Report{
+		Setting: setting,
+		Notes: append([]string{
+			fmt.Sprintf("Load: %s readings of %d wearers, each with a time of its own to the millisecond, and with a gateway; batches of %d readings over %d connections, each of which sends the next batch after the answer; every reading is new",
+				report.Count(b.Readings), b.Devices, batchReadings, senders),
+			fmt.Sprintf("Rounds: %d, with a new server for every row", b.Rounds),
+			"Data: on " + fileSystem(b.work),
+		}, b.notes...),
+		Text: fmt.Sprintf("CPU is user and system time of the server from the start of the load until it has settled: until its CPU was idle, and the size of its data unchanged, for %v. "+
+			"On disk is the space of the data directory then; with Pulsegate after another start, so that its log is empty. "+
+			"Written is what the kernel attributes to the server's processes, divided by the bytes of the bodies. "+
+			"Latency is that of a whole batch, from the actual time of sending. Slowest is the rate in the slowest 10 s of the load. The load generator shares the CPUs. "+rounded, b.Settled),
+		Tables: []*report.Table{b.servers, b.starts, b.year},
+		Left:   b.left,
+		Goals: b.servers.Goals(
+			own(report.Own, "bytes a reading on disk", "disk", 6, "%.2f"),
+			own(ownAllSigns, "bytes a reading on disk", "disk", 11, "%.2f"),
+			own(report.Own, "CPU per reading, µs", "cpu", 3, "%.2f"),
+			report.Bar{What: report.Own + ": CPU per reading / that of " + victoriaMetrics, Row: report.Own, Figure: "cpu", Base: victoriaMetrics, Limit: 0.7, Format: "%.2f"},
+			own(report.Own, "bytes written / received", "written", 0.6, "%.2f"),
+			own(report.Own, "p99.9 / p50", "tail", 10, "%.1f"),
+			own(report.Own, "batches rejected with 503", "refused", 0, "%.0f"),
+		),
+	}
+	if b.Readings >= largeStore {
+		r.Goals = append(r.Goals, b.servers.Goals(report.Bar{What: "CPU per reading of 100 M / that of 10 M", Row: report.Own, Figure: "cpu", Base: ownTenth, Limit: 1.15, Format: "%.2f"})...)
+		r.Goals = append(r.Goals, b.starts.Goals(report.Bar{What: "start after kill -9 with 100 M readings, ms", Row: report.Own, Figure: "ready", Limit: 2000, Format: "%.0f"})...)
+	}
+	r.Goals = append(r.Goals, b.year.Goals(report.Bar{What: "a device-year of minutes scanned and aggregated, ms", Row: scans[0].name, Figure: "ms", Limit: 60, Format: "%.1f"})...)
+	for _, read := range append(scans, yearRead{name: "NDJSON", goal: 5}, yearRead{name: "CSV", goal: 5}) {
+		r.Goals = append(r.Goals, b.year.Goals(report.Bar{What: read.name + ": M readings per second of CPU", Row: read.name, Figure: "rate", AtLeast: true, Limit: read.goal, Format: "%.3g"})...)
+	}
+	return r
+}
+
+// A yearRead is a way to read a device-year.
+type yearRead struct {
+	name      string
+	goal      float64 // million readings per second and core, at least
+	benchmark string  // of the store
+}
+
+var scans = []yearRead{
+	{"scan from the store's cache", 15, "Aggregate/cache=store"},
+	{"scan from the system's cache", 8, "Aggregate/cache=system"},
 }
 
 // inDir calls f with a new directory, which it removes afterwards.
@@ -129,9 +207,9 @@ func (b *storeRun) loadOwn(ctx context.Context, round int) error {
 		readings, signs int
 		kill            bool
 	}{
-		{report.OwnTenth, b.Readings / 10, 2, false},
+		{ownTenth, b.Readings / 10, 2, false},
 		{report.Own, b.Readings, 2, true},
-		{report.OwnAllSigns, b.Readings, 5, false},
+		{ownAllSigns, b.Readings, 5, false},
 	} {
 		err := b.inDir(func(dir string) error {
 			k, err := b.startKeeper(ctx, dir)
@@ -139,7 +217,7 @@ func (b *storeRun) loadOwn(ctx context.Context, round int) error {
 				return err
 			}
 			f := flowOf(load.readings, b.Devices, load.signs, senders, k.open)
-			run, err := b.measure(ctx, k, f, load.readings, round)
+			run, err := b.measure(ctx, k, f, load.readings)
 			if err = errors.Join(err, k.stop()); err != nil {
 				return err
 			}
@@ -147,14 +225,16 @@ func (b *storeRun) loadOwn(ctx context.Context, round int) error {
 			if k, err = b.startKeeper(ctx, dir); err != nil {
 				return err
 			}
-			if run.DiskBytes, run.DebtBytes, err = b.settle(ctx, k); err != nil {
+			disk, _, err := b.settle(ctx, k)
+			if err != nil {
 				return errors.Join(err, k.stop())
 			}
-			b.add(load.name, "", run)
+			run["disk"] = float64(disk) / run["readings"]
+			b.servers.Add(b.out, round, load.name, "", run)
 			if !load.kill {
 				return k.stop()
 			}
-			return b.kill(ctx, k, f, dir, run)
+			return b.kill(ctx, k, f, dir, round, uint64(run["readings"]))
 		})
 		if err != nil {
 			return fmt.Errorf("measure %s: %w", load.name, err)
@@ -182,48 +262,46 @@ func (b *storeRun) startKeeper(ctx context.Context, dir string) (*keeper, error)
 }
 
 // measure loads a server and waits until it has settled.
-func (b *storeRun) measure(ctx context.Context, k *keeper, f *flow, readings, round int) (report.StoreRun, error) {
+func (b *storeRun) measure(ctx context.Context, k *keeper, f *flow, readings int) (report.Figures, error) {
 	pid := k.process.pid()
 	cpuBefore, err := cpuTime(pid)
 	if err != nil {
-		return report.StoreRun{}, err
+		return nil, err
 	}
 	writtenBefore, err := writtenBytes(pid)
 	if err != nil {
-		return report.StoreRun{}, err
+		return nil, err
 	}
 	load, err := f.run(ctx, readings/batchReadings)
 	if err != nil {
-		return report.StoreRun{}, err
+		return nil, err
 	}
-	loaded := time.Now()
 	if k.finish != nil {
 		if err := k.finish(ctx); err != nil {
-			return report.StoreRun{}, err
+			return nil, err
 		}
 	}
-	run := report.StoreRun{
-		Round: round, Readings: load.batches * batchReadings, Duration: load.duration, LoaderCPU: load.cpu,
-		SentBytes: load.bytes, Refused: load.refused, SlowestRate: load.slowest(),
+	disk, _, err := b.settle(ctx, k)
+	if err != nil {
+		return nil, err
 	}
-	q := load.quantiles(0.5, 0.99, 0.999)
-	run.P50, run.P99, run.P999 = q[0], q[1], q[2]
-	if run.DiskBytes, run.DebtBytes, err = b.settle(ctx, k); err != nil {
-		return report.StoreRun{}, err
-	}
-	run.Settling = time.Since(loaded) - b.Settled
 	cpu, err := cpuTime(pid)
 	if err != nil {
-		return report.StoreRun{}, err
+		return nil, err
 	}
 	written, err := writtenBytes(pid)
 	if err != nil {
-		return report.StoreRun{}, err
+		return nil, err
 	}
-	run.CPU, run.WrittenBytes = cpu-cpuBefore, written-writtenBefore
+	n := load.batches * batchReadings
+	q := load.quantiles(0.5, 0.99, 0.999)
+	run := latency(per(n, load.duration, cpu-cpuBefore, load.cpu), q[0], q[1])
+	run["p99.9"], run["tail"] = report.Millis(q[2]), float64(q[2])/float64(q[0])
+	run["readings"], run["millions"], run["slowest"], run["refused"] = float64(n), float64(n)/1e6, load.slowest(), float64(load.refused)
+	run["disk"], run["written"] = float64(disk)/float64(n), float64(written-writtenBefore)/float64(load.bytes)
 	stored, err := k.stored(ctx)
-	if err == nil && stored != run.Readings {
-		err = fmt.Errorf("%d readings were answered as stored, and %d are", run.Readings, stored)
+	if err == nil && stored != n {
+		err = fmt.Errorf("%d readings were answered as stored, and %d are", n, stored)
 	}
 	return run, err
 }
@@ -297,7 +375,7 @@ func (b *storeRun) state(ctx context.Context, k *keeper) (s keeperState, err err
 }
 
 // kill loads a server for b.duration, kills it, and measures how long a start takes.
-func (b *storeRun) kill(ctx context.Context, k *keeper, f *flow, dir string, run report.StoreRun) error {
+func (b *storeRun) kill(ctx context.Context, k *keeper, f *flow, dir string, round int, stored uint64) error {
 	loading, cancel := context.WithTimeout(ctx, b.duration())
 	defer cancel()
 	f.open = k.open
@@ -317,17 +395,18 @@ func (b *storeRun) kill(ctx context.Context, k *keeper, f *flow, dir string, run
 	if more.batches == 0 {
 		return errors.New("no batch was stored before the server was killed")
 	}
-	start := report.StoreStart{Round: run.Round, Readings: run.Readings + more.batches*batchReadings}
 	began := time.Now()
 	if k, err = b.startKeeper(ctx, dir); err != nil {
 		return err
 	}
-	start.Took = time.Since(began)
-	if start.CPU, err = cpuTime(k.process.pid()); err != nil {
+	took := time.Since(began)
+	cpu, err := cpuTime(k.process.pid())
+	if err != nil {
 		return errors.Join(err, k.stop())
 	}
-	fmt.Fprintf(b.out, "round %d  start after kill -9 with %d readings: %v, %v of CPU\n", run.Round+1, start.Readings, start.Took, start.CPU)
-	b.result.Starts = append(b.result.Starts, start)
+	b.starts.Add(b.out, round, report.Own, "", report.Figures{
+		"millions": float64(stored+more.batches*batchReadings) / 1e6, "ready": report.Millis(took), "cpu": report.Millis(cpu),
+	})
 	return errors.Join(verify(ctx, k.process.public, nil), k.stop())
 }
 
@@ -346,9 +425,12 @@ func (b *storeRun) loadPeers(ctx context.Context, round int, chosen []peer) erro
 			if p.table {
 				readings = min(readings, b.TableReadings)
 			}
-			run, err := b.measure(ctx, k, flowOf(readings, b.Devices, 2, p.conns, k.open), readings, round)
+			run, err := b.measure(ctx, k, flowOf(readings, b.Devices, 2, p.conns, k.open), readings)
 			if err = errors.Join(err, k.stop()); err == nil {
-				b.add(p.name, p.what, run)
+				b.servers.Add(b.out, round, p.name, "", run)
+				if note := p.name + ": " + p.what; !slices.Contains(b.notes, note) {
+					b.notes = append(b.notes, note)
+				}
 			}
 			return err
 		})
@@ -357,7 +439,7 @@ func (b *storeRun) loadPeers(ctx context.Context, round int, chosen []peer) erro
 		}
 		if err != nil {
 			fmt.Fprintf(b.out, "round %d  %s: %v\n", round+1, p.name, err)
-			b.result.Left = append(b.result.Left, fmt.Sprintf("%s in round %d, because %v", p.name, round+1, firstLine(err)))
+			b.left = append(b.left, fmt.Sprintf("%s in round %d, because %v", p.name, round+1, firstLine(err)))
 		}
 	}
 	return nil
@@ -395,11 +477,11 @@ func (b *storeRun) readYear(ctx context.Context, round int) error {
 		}
 		for range yearTimes {
 			for _, format := range []string{"NDJSON", "CSV"} {
-				r := report.StoreRead{Round: round, Format: format, Requests: yearRequests, Readings: int(load.batches * batchReadings)}
-				if err := timeRead(ctx, k, &r); err != nil {
+				f, err := timeRead(ctx, k, format, int(load.batches*batchReadings))
+				if err != nil {
 					return err
 				}
-				b.result.Year = append(b.result.Year, r)
+				b.year.Add(b.out, round, format, "", f)
 			}
 		}
 		return nil
@@ -410,28 +492,28 @@ func (b *storeRun) readYear(ctx context.Context, round int) error {
 	return nil
 }
 
-// timeRead requests all readings of the first wearer, r.Requests times.
-func timeRead(ctx context.Context, k *keeper, r *report.StoreRead) error {
+// timeRead requests all readings of the first wearer, yearRequests times.
+func timeRead(ctx context.Context, k *keeper, format string, readings int) (report.Figures, error) {
 	before, err := cpuTime(k.process.pid())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	start := time.Now()
-	for range r.Requests {
-		if err := readAll(ctx, k, r); err != nil {
-			return err
+	for range yearRequests {
+		if err := readAll(ctx, k, format, readings); err != nil {
+			return nil, err
 		}
 	}
-	r.Took = time.Since(start)
+	took := time.Since(start)
 	after, err := cpuTime(k.process.pid())
-	r.CPU = max(after-before, tick) // of reads that are shorter than a tick
-	return err
+	cpu := max(after-before, tick) // of reads that are shorter than a tick
+	return report.Figures{"ms": report.Millis(took) / yearRequests, "rate": float64(yearRequests*readings) / 1e6 / cpu.Seconds()}, err
 }
 
 // readAll requests all readings of the first wearer, and checks their number.
-func readAll(ctx context.Context, k *keeper, r *report.StoreRead) error {
+func readAll(ctx context.Context, k *keeper, format string, readings int) error {
 	url := "http://" + k.process.public + "/v1/devices/" + string(appendDevice(nil, 0)) + "/readings?format="
-	url += map[string]string{"NDJSON": "ndjson", "CSV": "csv"}[r.Format]
+	url += map[string]string{"NDJSON": "ndjson", "CSV": "csv"}[format]
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
@@ -447,8 +529,8 @@ func readAll(ctx context.Context, k *keeper, r *report.StoreRead) error {
 	if _, err := io.CopyBuffer(&lines, resp.Body, make([]byte, 256<<10)); err != nil {
 		return err
 	}
-	want := r.Readings
-	if r.Format == "CSV" {
+	want := readings
+	if format == "CSV" {
 		want++ // the header
 	}
 	if int(lines) != want || resp.StatusCode != http.StatusOK {
@@ -482,6 +564,12 @@ func (b *storeRun) scanYear(ctx context.Context, round int) error {
 	if len(results) == 0 {
 		return errors.New("the store has no benchmark of a scan")
 	}
-	b.result.Scans = append(b.result.Scans, results...)
+	for _, r := range results {
+		for _, scan := range scans {
+			if r.Name == scan.benchmark {
+				b.year.Add(b.out, round, scan.name, "", report.Figures{"ms": r.Nanos / 1e6, "rate": yearReadings * 1e3 / r.Nanos})
+			}
+		}
+	}
 	return nil
 }

@@ -18,7 +18,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pulsegate/pulsegate/bench/report"
 )
 
 // A keeper is a running server that stores readings.
@@ -42,7 +41,7 @@ type peer struct {
 
 func peers() []peer {
 	return []peer{
-		{report.VictoriaMetrics, "InfluxDB lines, one for each reading, with the device and the gateway as labels; no times of receipt; not durable when answered", senders, false, startVictoriaMetrics},
+		{victoriaMetrics, "InfluxDB lines, one for each reading, with the device and the gateway as labels; no times of receipt; not durable when answered", senders, false, startVictoriaMetrics},
 		{"sqlite", "the program sqlite3 with a table with the primary key (device, time), without row IDs; an INSERT for each batch; WAL, synchronous=FULL, 256 MiB of cache and of log", 1, true, startSQLite},
 		{"postgres", "a table with the primary key (device, time); a COPY for each batch; default settings; its log is not counted in the bytes on disk", senders, true, startPostgresTable},
 	}

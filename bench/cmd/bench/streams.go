@@ -32,24 +32,24 @@ const streamsLead = time.Second
 
 // ingestWith loads a fresh server with b.Rate readings per second, one of each device,
 // while subscribers watch all devices, each of them an equal part.
-func (b *readRun) ingestWith(ctx context.Context, subscribers int) (r report.LiveRun, err error) {
+func (b *readRun) ingestWith(ctx context.Context, subscribers int) (_ report.Figures, err error) {
 	dir, remove, err := temporary(b.work)
 	if err != nil {
-		return r, err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, remove()) }()
 	p, err := b.startOwn(ctx, filepath.Join(dir, "data"), nil)
 	if err != nil {
-		return r, err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, p.stop()) }()
 	if err := p.awaitOK(ctx, "http://"+p.public+"/readyz"); err != nil {
-		return r, err
+		return nil, err
 	}
 	const name = "bench"
 	streams, err := openStreams(ctx, p.public, subscribers, b.Rate, "sim-"+name+"-")
 	if err != nil {
-		return r, err
+		return nil, err
 	}
 	defer streams.close()
 	loading, cancel := context.WithCancel(ctx)
@@ -61,34 +61,37 @@ func (b *readRun) ingestWith(ctx context.Context, subscribers int) (r report.Liv
 		loaded <- err
 	}()
 	if err := sleep(ctx, streamsLead); err != nil {
-		return r, err
+		return nil, err
 	}
 	before, err := liveState(ctx, p)
 	if err != nil {
-		return r, err
+		return nil, err
 	}
 	events := streams.events.Load()
 	samples, err := cpuProfile(ctx, p.admin, b.duration())
 	if err != nil {
-		return r, err
+		return nil, err
 	}
-	r.Events = streams.events.Load() - events
+	events = streams.events.Load() - events
 	after, err := liveState(ctx, p)
 	if err != nil {
-		return r, err
+		return nil, err
 	}
 	if err := <-loaded; err != nil {
-		return r, err
+		return nil, err
 	}
-	r.CPU, r.Readings, r.Dropped = after.cpu-before.cpu, after.stored-before.stored, after.dropped-before.dropped
-	r.StreamShare = samples.streams / max(samples.all, 1) // a short, light load may have no sample
+	readings := after.stored - before.stored
 	switch {
-	case r.Readings == 0:
-		return r, errors.New("nothing was stored")
-	case subscribers > 0 && r.Events == 0:
-		return r, errors.New("no event arrived")
+	case readings == 0:
+		return nil, errors.New("nothing was stored")
+	case subscribers > 0 && events == 0:
+		return nil, errors.New("no event arrived")
 	}
-	return r, streams.failed()
+	f := per(readings, b.duration(), after.cpu-before.cpu, 0)
+	f["streams"] = f["cpu"] * samples.streams / max(samples.all, 1) // a short, light load may have no sample
+	f["ingest"] = f["cpu"] - f["streams"]
+	f["events"], f["dropped"] = float64(events)/b.duration().Seconds(), float64(after.dropped-before.dropped)
+	return f, streams.failed()
 }
 
 // A liveTotals is the counters of a server.

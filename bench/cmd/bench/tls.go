@@ -27,14 +27,20 @@ import (
 	"github.com/pulsegate/pulsegate/bench/report"
 )
 
+// Names of contestants over TLS.
+const (
+	fullLane = "full lane"
+	proxy    = "nginx"
+)
+
 // tlsContestants returns the servers that are measured over TLS, with a token in every
 // request.
 func tlsContestants() []contestant {
 	return []contestant{
 		{name: report.Floor, mode: "tlsfloor", what: "epoll loop and crypto/tls, one read and one fixed write, nothing parsed", stores: "no"},
 		{name: "nethttp", mode: "tlsnethttp", what: "net/http with crypto/tls, fixed answer, nothing decoded", stores: "no"},
-		{name: report.FullLane, what: "`pulsegate serve --fast-lane=off`", stores: "durable", own: true, flags: []string{"--fast-lane=off"}},
-		{name: report.Proxy, what: "nginx, `proxy_pass` to `pulsegate serve` without TLS; with the CPU of both", stores: "durable", own: true, nginx: true},
+		{name: fullLane, what: "`pulsegate serve --fast-lane=off`", stores: "durable", own: true, flags: []string{"--fast-lane=off"}},
+		{name: proxy, what: "nginx, `proxy_pass` to `pulsegate serve` without TLS; with the CPU of both", stores: "durable", own: true, nginx: true},
 		{name: report.Own, what: "`pulsegate serve`", stores: "durable", own: true},
 	}
 }
@@ -49,8 +55,8 @@ func (b *ingestRun) runTLS(ctx context.Context) (err error) {
 	}
 	b.wrk.secure = b.secure
 	defer func() { b.secure = nil }()
-	b.result = b.newResult("bench-ingest")
-	b.result.TLS = new(report.TLS)
+	r := b.newReport("CPU is user and system time of the server's processes, divided by the requests that they answered. Ratios are computed within a round. " + rounded + " " + closedLoop +
+		"\n\nTLS 1.3, a certificate with a key on P-256, and a token in every request. The first seconds of each load, with the handshakes, count for the latencies alone.")
 	var chosen []contestant
 	for _, c := range tlsContestants() {
 		if len(b.Servers) > 0 && !slices.Contains(b.Servers, c.name) {
@@ -58,25 +64,60 @@ func (b *ingestRun) runTLS(ctx context.Context) (err error) {
 		}
 		if c.nginx {
 			if _, err := exec.LookPath("nginx"); err != nil {
-				b.result.Left = append(b.result.Left, "nginx, because it is not installed (Debian: `apt-get install nginx-light`)")
+				r.Left = append(r.Left, "nginx, because it is not installed (Debian: `apt-get install nginx-light`)")
 				continue
 			}
 		}
 		chosen = append(chosen, c)
 	}
-	if err := b.measure(ctx, chosen); err != nil {
+	omitted, err := b.measure(ctx, chosen)
+	if err != nil {
 		return err
 	}
+	r.Left = append(r.Left, omitted...)
+	// What is compared with another load of the same round.
+	b.ratios = &report.Table{Head: "what", Columns: []report.Column{{Title: "ratio", Figure: "ratio", Format: "%.2f"}}}
 	i := slices.IndexFunc(chosen, func(c contestant) bool { return c.name == report.Own })
 	for round := 0; i >= 0 && round < b.Rounds; round++ {
 		if err := b.measureHandshakes(ctx, &chosen[i], round); err != nil {
 			return err
 		}
 	}
-	if err := b.measureApart(ctx, chosen); err != nil {
+	b.allocations(r, "Those of a request are crypto/tls's.")
+	apart, err := b.measureApart(ctx, chosen)
+	if err != nil {
 		return err
 	}
-	return b.write(b.out, "bench-tls", b.result.Markdown(""))
+	if apart == nil {
+		r.Left = append(r.Left, "servers and clients apart, because there is only one processor")
+		apart = new(report.Table)
+	}
+	r.Tables = append(r.Tables, apart)
+	own := func(connections, what, figure, base string, limit float64) report.Bar {
+		return report.Bar{What: connections + ": " + what + " / that of " + base, Row: report.Own, Figure: figure, Base: base, Limit: limit, Format: "%.2f"}
+	}
+	ratio := func(name string, limit float64) report.Bar {
+		return report.Bar{What: name, Row: name, Figure: "ratio", Limit: limit, Format: "%.2f"}
+	}
+	r.Goals = b.goals(map[int][]report.Bar{1000: {
+		own("1000 connections", "CPU per request", "cpu", report.Floor, 1.5), own("1000 connections", "CPU per request", "cpu", "nethttp", 0.8),
+		atLeast(own("1000 connections", "requests/s", "rate", fullLane, 2.5)), own("1000 connections", "CPU per request", "cpu", proxy, 0.6),
+	}})
+	r.Goals = append(r.Goals, apart.Goals(atLeast(own(fmt.Sprint(slices.Max(b.Connections), " connections, apart"), "requests/s", "rate", fullLane, 2.5)))...)
+	r.Goals = append(r.Goals, b.ratios.Goals(atLeast(ratio(handshakeRatio, 0.85)), ratio(floodRatio, 3), ratio(floodApartRatio, 3))...)
+	r.After = append(r.After, "The clients that flood with handshakes run at the lowest priority (nice 19), send a recorded first message and leave before they compute anything, as if they were on another machine.")
+	return b.write(b.out, "bench-tls", r.Markdown())
+}
+
+// Names of the rows of ingestRun.ratios.
+const (
+	handshakeRatio  = "full handshakes per CPU time / those of crypto/tls alone"
+	floodRatio      = "64 connections: p99 with a flood of handshakes / without"
+	floodApartRatio = "64 connections, apart: p99 with a flood of handshakes / without"
+)
+
+func (b *ingestRun) addRatio(round int, name string, ratio float64) {
+	b.ratios.Add(b.out, round, name, "", report.Figures{"ratio": ratio})
 }
 
 // A secure is what TLS and tokens need: files for servers, and a token for clients.
@@ -206,15 +247,14 @@ func (b *ingestRun) measureHandshakes(ctx context.Context, own *contestant, roun
 				return err
 			}
 			flooded, err := b.measureFlood(ctx, server, round)
-			b.result.TLS.Flooded = append(b.result.TLS.Flooded, flooded)
+			b.addRatio(round, floodRatio, flooded)
 			return err
 		}()
 		if err = errors.Join(err, server.stop()); err != nil {
 			return err
 		}
 	}
-	ratio := cost[alone] / cost[own]
-	b.result.TLS.Handshakes = append(b.result.TLS.Handshakes, ratio)
+	b.addRatio(round, handshakeRatio, cost[alone]/cost[own])
 	fmt.Fprintf(b.out, "round %d  a full handshake: %.0f µs CPU of crypto/tls alone, %.0f µs of %s\n", round+1, cost[alone]*1e6, cost[own]*1e6, own.name)
 	return nil
 }
@@ -222,39 +262,42 @@ func (b *ingestRun) measureHandshakes(ctx context.Context, own *contestant, roun
 // measureApart measures what the processors that servers and clients share would hide: the
 // requests per second of a server with one processor, whose clients have another one, and
 // the latency of its established connections during a flood.
-func (b *ingestRun) measureApart(ctx context.Context, chosen []contestant) error {
+func (b *ingestRun) measureApart(ctx context.Context, chosen []contestant) (*report.Table, error) {
 	if runtime.NumCPU() < 2 {
-		b.result.Left = append(b.result.Left, "servers and clients apart, because there is only one processor")
-		return nil
+		return nil, nil
 	}
 	b.apart, b.wrk.apart = true, true
 	defer func() { b.apart, b.wrk.apart = false, false }()
-	var servers []contestant
 	connections := slices.Max(b.Connections)
-	b.result.TLS.ApartConnections = connections
-	for _, c := range chosen {
-		if c.name == report.FullLane || c.name == report.Own {
-			servers = append(servers, c)
-			b.result.TLS.Apart = append(b.result.TLS.Apart, report.Server{Name: c.name, What: c.what})
-		}
+	t := &report.Table{
+		Text: fmt.Sprintf("%d connections, the server on one processor (GOMAXPROCS 1) and the loader on another one:", connections), Head: "server",
+		Columns: append(append([]report.Column{
+			{Title: "CPU per request, µs", Figure: "cpu", Format: "%.1f"},
+			{Title: "requests/s", Figure: "rate", Format: "%.0f"},
+		}, latencyColumns("%.2f")...),
+			report.Column{Title: "the server's processor is busy, %", Figure: "busy", Format: "%.0f"},
+			report.Column{Title: "the loader's, %", Figure: "loader busy", Format: "%.0f"}),
 	}
 	for round := range b.Rounds {
-		for i := range servers {
-			c := &servers[i]
+		for i := range chosen {
+			c := &chosen[i]
+			if c.name != fullLane && c.name != report.Own {
+				continue
+			}
 			runs, err := b.measureOne(ctx, c, round, []int{connections})
 			if err != nil {
-				return fmt.Errorf("measure %s apart: %w", c.name, err)
+				return nil, fmt.Errorf("measure %s apart: %w", c.name, err)
 			}
-			b.result.TLS.Apart[i].Runs = append(b.result.TLS.Apart[i].Runs, runs...)
+			t.Add(b.out, round, c.name, "**"+c.name+"**: "+c.what, runs[0])
 			if c.name == report.Own {
 				err = b.floodApart(ctx, c, round)
 			}
 			if err != nil {
-				return err
+				return nil, err
 			}
 		}
 	}
-	return nil
+	return t, nil
 }
 
 // floodApart is measureFlood on a fresh server with a processor to itself.
@@ -265,7 +308,7 @@ func (b *ingestRun) floodApart(ctx context.Context, c *contestant, round int) er
 	}
 	ratio, err := b.measureFlood(ctx, server, round)
 	if err = errors.Join(err, server.stop(), remove()); err == nil {
-		b.result.TLS.FloodedApart = append(b.result.TLS.FloodedApart, ratio)
+		b.addRatio(round, floodApartRatio, ratio)
 	}
 	return err
 }
