@@ -19,6 +19,100 @@ type Micro struct {
 	Compared  []string // output of benchstat, one text per comparison
 }
 
+// formsPackage is the end of the import path of package answers.
+const formsPackage = "/bench/answers"
+
+// Markdown formats the figures as the block of the page.
+func (m *Micro) Markdown() string {
+	var points []string // the starting points
+	table := tableOf(m.Results, func(r *Result) (row, figure string) {
+		impl, name := r.Impl()
+		if strings.HasSuffix(r.Package, formsPackage) {
+			if !slices.Contains(points, name) {
+				points = append(points, name)
+			}
+			return impl, name
+		}
+		if strings.HasSuffix(r.Package, "/reply") && name == "Problem" && impl == "reply" {
+			return "problem", name
+		}
+		return "", ""
+	})
+	forms := &Table{Head: "form, ns (B, allocations)", Columns: columnsOf(points, Column{Format: "%.1f", Show: Median})}
+	for i, name := range points {
+		forms.Columns[i].Beside = []string{name + " B", name + " allocations"}
+	}
+	forms.Rows = slices.DeleteFunc(slices.Clone(table.Rows), func(r *Row) bool { return r.Name == "problem" })
+	ratios := &Table{Head: "form", Columns: columnsOf(points, Column{Format: "%.2f"})}
+	for _, base := range []string{"before", "after"} {
+		ratios.addRatios(table, Own, base, points)
+	}
+	report := Report{
+		Setting: m.Setting,
+		Notes:   []string{fmt.Sprintf("Rounds: %d, each with every benchmark once for %s; all of a round's benchmarks run before the next round begins", m.Rounds, m.BenchTime)},
+		Text:    "The starting points. Times are medians over the rounds; ratios are computed within a round, with the range over the rounds in brackets.",
+		Tables:  []*Table{forms, ratios},
+		After:   []string{"<details>\n<summary>All microbenchmarks, by benchstat</summary>\n\n```\n" + strings.Join(m.Compared, "\n") + "```\n\n</details>"},
+	}
+	if median, largest, ok := m.Noise(); ok {
+		report.Notes = append(report.Notes, fmt.Sprintf("Noise (A/A): the medians of the odd and of the even rounds of one benchmark differ by %.1f %% in the median and by at most %.1f %%", 100*median, 100*largest))
+	}
+	for _, point := range []struct {
+		row, name, what, base string
+		limit                 float64
+	}{
+		{Own, "Healthz", "healthz", "the after form", 0.5},
+		{Own, "Headers/set=fixed", "three header fields", "the shared slices, which are a data race", 1.1},
+		{Own, "Headers/set=dynamic", "three header fields, one of them dynamic", "the shared slices, which are a data race", 1.1},
+		{"problem", "Problem", "a problem with field and reason", "", 0},
+	} {
+		if point.base != "" {
+			report.Goals = append(report.Goals, table.Goals(Bar{What: point.what + ": time / that of " + point.base, Row: point.row, Figure: point.name, Base: "after", Limit: point.limit, Format: "%.2f"})...)
+		}
+		for _, unit := range []string{"B", "allocations"} {
+			report.Goals = append(report.Goals, table.Goals(Bar{What: point.what + ": " + unit, Row: point.row, Figure: point.name + " " + unit, Format: "%.0f"})...)
+		}
+	}
+	return report.Markdown()
+}
+
+// tableOf returns a table of the times, and of the bytes and allocations, of results in the row
+// and under the name that of returns, if that is not empty.
+func tableOf(results []Result, of func(*Result) (row, figure string)) *Table {
+	t := new(Table)
+	for i := range results {
+		r := &results[i]
+		name, figure := of(r)
+		if name == "" {
+			continue
+		}
+		row := t.row(name)
+		if row == nil {
+			row = &Row{Name: name}
+			t.Rows = append(t.Rows, row)
+		}
+		j := slices.IndexFunc(row.runs, func(one run) bool { return one.round == r.Round })
+		if j < 0 {
+			j = len(row.runs)
+			row.runs = append(row.runs, run{r.Round, Figures{}})
+		}
+		f := row.runs[j].figures
+		f[figure], f[figure+" B"], f[figure+" allocations"] = r.Nanos, r.Bytes, r.Allocs
+	}
+	return t
+}
+
+// addRatios adds a row with figures of a row, divided by those of base in the same round.
+func (t *Table) addRatios(from *Table, name, base string, figures []string) {
+	row := &Row{Name: name + " / " + base}
+	for _, figure := range figures {
+		for _, v := range from.values(name, figure, base) {
+			row.runs = append(row.runs, run{v.round, Figures{figure: v.value}})
+		}
+	}
+	t.Rows = append(t.Rows, row)
+}
+
 // A Result is one benchmark in one round.
 type Result struct {
 	Round   int

@@ -94,7 +94,7 @@ func TestNoise(t *testing.T) {
 func TestMicroMarkdown(t *testing.T) {
 	text := micro(t).Markdown()
 	for _, want := range []string{
-		"| Headers/set=fixed | 420.0 ns, 48 B, 3 | 105.0 ns, 0 B, 0 | 52.5 ns, 0 B, 0 | 0.12 [0.12–0.12] | 0.50 [0.50–0.50] |",
+		"| before | 420.0 (48, 3) |\n| after | 105.0 (0, 0) |\n| pulsegate | 52.5 (0, 0) |\n", "| pulsegate / before | 0.12 [0.12–0.12] |\n| pulsegate / after | 0.50 [0.50–0.50] |\n",
 		"| healthz: time / that of the after form |  | at most 0.5 | not measured |\n",
 		"| three header fields: time / that of the shared slices, which are a data race | 0.50 [0.50–0.50] | at most 1.1 | reached |\n",
 		"| three header fields: allocations | 0 [0–0] | at most 0 | reached |\n",

@@ -42,7 +42,8 @@ type Column struct {
 	Figure string
 	Format string // such as "%.2f"
 	Show   int
-	Base   string // row by whose figure of the same round the figure is divided; "": none
+	Base   string   // row by whose figure of the same round the figure is divided; "": none
+	Beside []string // figures whose medians follow in brackets
 }
 
 // A Table compares contestants.
@@ -62,6 +63,21 @@ type Bar struct {
 	AtLeast bool   // Limit is a lower limit
 	Limit   float64
 	Format  string
+}
+
+// A Goal is a Bar with what was measured.
+type Goal struct {
+	Bar
+	figure Spread
+	known  bool
+}
+
+// reached reports whether the median is within the limit.
+func (g *Goal) reached() bool {
+	if g.AtLeast {
+		return g.figure.Median >= g.Limit
+	}
+	return g.figure.Median <= g.Limit
 }
 
 // A Report is a block of the page.
@@ -133,39 +149,73 @@ func (t *Table) row(name string) *Row {
 // Spread returns a figure of a row, divided by that of a base in the same round if base is not
 // empty. It returns false if there is none.
 func (t *Table) Spread(name, figure, base string) (Spread, bool) {
-	row := t.row(name)
-	if row == nil {
+	var all []float64
+	for _, v := range t.values(name, figure, base) {
+		all = append(all, v.value)
+	}
+	if len(all) == 0 {
 		return Spread{}, false
 	}
-	var values []float64
+	return SpreadOf(all), true
+}
+
+// A value is a figure, or a ratio of figures, in a round.
+type value struct {
+	round int
+	value float64
+}
+
+func (t *Table) values(name, figure, base string) (values []value) {
+	row, other := t.row(name), t.row(base)
+	if row == nil || base != "" && other == nil {
+		return nil
+	}
 	for _, one := range row.runs {
 		v, ok := one.figures[figure]
-		switch {
-		case !ok:
-		case base == "":
-			values = append(values, v)
-		case t.row(base) != nil:
-			for _, other := range t.row(base).runs {
-				if o, ok := other.figures[figure]; ok && other.round == one.round {
-					values = append(values, v/o)
-				}
+		if !ok {
+			continue
+		}
+		if base == "" {
+			values = append(values, value{one.round, v})
+			continue
+		}
+		for _, r := range other.runs {
+			if o, ok := r.figures[figure]; ok && r.round == one.round {
+				values = append(values, value{one.round, v / o})
 			}
 		}
 	}
-	if len(values) == 0 {
-		return Spread{}, false
-	}
-	return SpreadOf(values), true
+	return values
 }
 
 // Goals compares the table with bars.
 func (t *Table) Goals(bars ...Bar) (goals []Goal) {
 	for _, b := range bars {
-		g := Goal{What: b.What, AtLeast: b.AtLeast, Limit: b.Limit, Format: b.Format}
-		g.Figure, g.Known = t.Spread(b.Row, b.Figure, b.Base)
+		g := Goal{Bar: b}
+		g.figure, g.known = t.Spread(b.Row, b.Figure, b.Base)
 		goals = append(goals, g)
 	}
 	return goals
+}
+
+// goalsTable writes a table of goals, each compared with the median over the rounds.
+func goalsTable(b *strings.Builder, goals []Goal) {
+	b.WriteString("\nGoals, judged by the medians:\n\n| figure | measured | goal | |\n|---|--:|--:|---|\n")
+	for i := range goals {
+		g := &goals[i]
+		bar := "at most "
+		if g.AtLeast {
+			bar = "at least "
+		}
+		measured, verdict := "", "not measured"
+		if g.known {
+			measured, verdict = g.figure.text(g.Format), "not reached"
+			if g.reached() {
+				verdict = "reached"
+			}
+		}
+		fmt.Fprintf(b, "| %s | %s | %s%g | %s |\n", g.What, measured, bar, g.Limit, verdict)
+	}
 }
 
 // markdown writes the table. A row without measurements is left out, and so is a table without
@@ -192,16 +242,31 @@ func (t *Table) markdown(b *strings.Builder) {
 		}
 		fmt.Fprintf(b, "| %s |", label)
 		for _, c := range t.Columns {
-			if s, ok := t.Spread(r.Name, c.Figure, c.Base); !ok {
-				b.WriteString(" |")
-			} else if c.Show == Range {
-				fmt.Fprintf(b, " %s |", s.text(c.Format))
-			} else {
-				fmt.Fprintf(b, " "+c.Format+" |", [...]float64{Median: s.Median, Max: s.Max}[c.Show])
-			}
+			b.WriteString(t.cell(r, &c) + " |")
 		}
 		b.WriteString("\n")
 	}
+}
+
+// cell returns the text of a column in a row.
+func (t *Table) cell(r *Row, c *Column) string {
+	s, ok := t.Spread(r.Name, c.Figure, c.Base)
+	if !ok {
+		return ""
+	}
+	text := " " + s.text(c.Format)
+	if c.Show != Range {
+		text = fmt.Sprintf(" "+c.Format, [...]float64{Median: s.Median, Max: s.Max}[c.Show])
+	}
+	var beside []string
+	for _, figure := range c.Beside {
+		s, _ := t.Spread(r.Name, figure, "")
+		beside = append(beside, fmt.Sprintf("%.0f", s.Median))
+	}
+	if len(beside) > 0 {
+		text += " (" + strings.Join(beside, ", ") + ")"
+	}
+	return text
 }
 
 // Count formats a number of readings.

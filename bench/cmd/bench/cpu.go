@@ -31,6 +31,19 @@ func cpuTime(pids ...int) (time.Duration, error) {
 	return total, nil
 }
 
+// cpuDuring returns the CPU time that processes and their descendants take while f runs.
+func cpuDuring(pids []int, f func() error) (time.Duration, error) {
+	before, err := cpuTime(pids...)
+	if err != nil {
+		return 0, err
+	}
+	if err := f(); err != nil {
+		return 0, err
+	}
+	after, err := cpuTime(pids...)
+	return after - before, err
+}
+
 func treeTime(stats map[int]stat, pid int) time.Duration {
 	total := stats[pid].cpu
 	for child, s := range stats {

@@ -154,30 +154,6 @@ func (b *fhirRun) store(ctx context.Context, dir string) error {
 	return err
 }
 
-// exchange sends a request, and returns the body of its answer in buf[:0] or a new array.
-func exchange(ctx context.Context, method, url string, body io.Reader, buf []byte) ([]byte, error) {
-	r, err := http.NewRequestWithContext(ctx, method, url, body)
-	if err != nil {
-		return nil, err
-	}
-	if body != nil {
-		r.Header.Set("Content-Type", "application/json")
-	}
-	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	text := bytes.NewBuffer(buf[:0])
-	if _, err := text.ReadFrom(resp.Body); err != nil {
-		return nil, fmt.Errorf("read answer: %w", err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("status %d: %.500s", resp.StatusCode, text.Bytes())
-	}
-	return text.Bytes(), nil
-}
-
 // search searches all Observations of the patient, page by page, again and again, on a new
 // server.
 func (b *fhirRun) search(ctx context.Context, dir string, count int) (f report.Figures, err error) {

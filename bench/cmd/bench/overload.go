@@ -189,15 +189,11 @@ func (b *overloadRun) run(ctx context.Context, s scenario, rate string) (_ repor
 	// ms.
 	asked := poll(ctx, "http://"+p.public+"/readyz", true)
 	read := poll(ctx, "http://"+p.public+"/v1/devices/sim-"+name+"-000000/readings?limit=100", false)
-	before, err := cpuTime(p.pid())
-	if err != nil {
-		return nil, err
-	}
-	sim, err := simulate(ctx, b.own(), b.duration()+patience+loadGrace, args...)
-	if err != nil {
-		return nil, err
-	}
-	after, err := cpuTime(p.pid())
+	var sim *simReport
+	cpu, err := cpuDuring([]int{p.pid()}, func() (err error) {
+		sim, err = simulate(ctx, b.own(), b.duration()+patience+loadGrace, args...)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -206,9 +202,9 @@ func (b *overloadRun) run(ctx context.Context, s scenario, rate string) (_ repor
 		return nil, err
 	}
 	took := time.Duration(sim.ElapsedS * float64(time.Second))
-	f := latency(per(sim.Stored, took, after-before, 0), time.Duration(sim.Served.P50Us)*time.Microsecond, time.Duration(sim.Served.P99Us)*time.Microsecond)
+	f := latency(per(sim.Stored, took, cpu, 0), time.Duration(sim.Served.P50Us)*time.Microsecond, time.Duration(sim.Served.P99Us)*time.Microsecond)
 	f["tries"], f["refused"] = float64(sim.Tries)/sim.ElapsedS, 100*float64(sim.Refused503)/float64(sim.Tries)
-	f["cores"], f["loader cores"], f["peak"] = (after-before).Seconds()/sim.ElapsedS, sim.cpu.Seconds()/sim.ElapsedS, report.MiB(peak)
+	f["cores"], f["loader cores"], f["peak"] = cpu.Seconds()/sim.ElapsedS, sim.cpu.Seconds()/sim.ElapsedS, report.MiB(peak)
 	if sim.Refused503 > 0 {
 		f["retry"] = share(sim.RetryAfter)
 	}

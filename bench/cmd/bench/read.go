@@ -146,16 +146,15 @@ func (b *readRun) latest(ctx context.Context) (err error) {
 
 // getAll loads a server with requests for latest values.
 func (b *readRun) getAll(ctx context.Context, peer *wrk, p *process, d time.Duration) (report.Figures, error) {
-	before, err := cpuTime(p.pid())
+	var l load
+	cpu, err := cpuDuring([]int{p.pid()}, func() (err error) {
+		l, err = peer.run(ctx, p.public, b.Connections, d, 0)
+		return errors.Join(err, l.check())
+	})
 	if err != nil {
 		return nil, err
 	}
-	l, err := peer.run(ctx, p.public, b.Connections, d, 0)
-	if err != nil {
-		return nil, err
-	}
-	after, err := cpuTime(p.pid())
-	return latency(per(l.requests, l.duration, after-before, l.cpu), l.p50, l.p99), errors.Join(err, l.check())
+	return latency(per(l.requests, l.duration, cpu, l.cpu), l.p50, l.p99), nil
 }
 
 // checkLatest checks the latest values of the first wearer.
@@ -163,25 +162,16 @@ func checkLatest(ctx context.Context, addr string) error {
 	name := string(appendDevice(nil, 0))
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/v1/devices/"+name, nil)
-	if err != nil {
-		return err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
 	var answer struct {
 		Device string
 		Latest map[string]struct{ Value float64 }
 	}
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
+	text, err := exchange(ctx, http.MethodGet, "http://"+addr+"/v1/devices/"+name, nil, nil)
 	if err == nil {
 		err = json.Unmarshal(text, &answer)
 	}
 	if err != nil || answer.Device != name || answer.Latest[jsonNames[heartRate]].Value == 0 || answer.Latest[jsonNames[oxygen]].Value == 0 {
-		return fmt.Errorf("status %d, body %q: %v", resp.StatusCode, text, err)
+		return fmt.Errorf("latest values %q: %w", text, err)
 	}
 	return nil
 }

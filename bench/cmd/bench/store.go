@@ -30,8 +30,8 @@ type storeCommand struct {
 	Readings        int           `default:"30000000" help:"Readings of one load."`
 	Devices         int           `default:"20000" help:"Devices."`
 	Parts           []string      `default:"load,year,scan,peers" enum:"load,year,scan,peers" help:"What to measure: Pulsegate's loads, a device-year through the API, the same within the store, other stores."`
-	Peers           []string      `help:"Other stores, such as victoria-metrics,sqlite. Default: all that are installed."`
-	TableReadings   int           `default:"3000000" help:"Readings of one load of SQLite and PostgreSQL, at most. More take hours."`
+	Peers           []string      `help:"Other stores, such as victoria-metrics. Default: all that are installed."`
+	TableReadings   int           `default:"3000000" help:"Readings of one load of PostgreSQL, at most. More take hours."`
 	VictoriaMetrics string        `default:"victoria-metrics" help:"Program of a single node of VictoriaMetrics."`
 	Year            int           `default:"525600" help:"Readings of the device whose readings are read."`
 	Settled         time.Duration `default:"8s" help:"How long a server must be idle until it counts as settled."`
@@ -439,7 +439,7 @@ func (b *storeRun) loadPeers(ctx context.Context, round int, chosen []peer) erro
 		}
 		if err != nil {
 			fmt.Fprintf(b.out, "round %d  %s: %v\n", round+1, p.name, err)
-			b.left = append(b.left, fmt.Sprintf("%s in round %d, because %v", p.name, round+1, firstLine(err)))
+			b.left = append(b.left, fmt.Sprintf("%s in round %d, because %s", p.name, round+1, firstLine(err)))
 		}
 	}
 	return nil
@@ -494,19 +494,17 @@ func (b *storeRun) readYear(ctx context.Context, round int) error {
 
 // timeRead requests all readings of the first wearer, yearRequests times.
 func timeRead(ctx context.Context, k *keeper, format string, readings int) (report.Figures, error) {
-	before, err := cpuTime(k.process.pid())
-	if err != nil {
-		return nil, err
-	}
 	start := time.Now()
-	for range yearRequests {
-		if err := readAll(ctx, k, format, readings); err != nil {
-			return nil, err
+	cpu, err := cpuDuring([]int{k.process.pid()}, func() error {
+		for range yearRequests {
+			if err := readAll(ctx, k, format, readings); err != nil {
+				return err
+			}
 		}
-	}
+		return nil
+	})
 	took := time.Since(start)
-	after, err := cpuTime(k.process.pid())
-	cpu := max(after-before, tick) // of reads that are shorter than a tick
+	cpu = max(cpu, tick) // of reads that are shorter than a tick
 	return report.Figures{"ms": report.Millis(took) / yearRequests, "rate": float64(yearRequests*readings) / 1e6 / cpu.Seconds()}, err
 }
 

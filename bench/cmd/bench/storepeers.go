@@ -1,23 +1,18 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
 )
 
 // A keeper is a running server that stores readings.
@@ -42,7 +37,6 @@ type peer struct {
 func peers() []peer {
 	return []peer{
 		{victoriaMetrics, "InfluxDB lines, one for each reading, with the device and the gateway as labels; no times of receipt; not durable when answered", senders, false, startVictoriaMetrics},
-		{"sqlite", "the program sqlite3 with a table with the primary key (device, time), without row IDs; an INSERT for each batch; WAL, synchronous=FULL, 256 MiB of cache and of log", 1, true, startSQLite},
 		{"postgres", "a table with the primary key (device, time); a COPY for each batch; default settings; its log is not counted in the bytes on disk", senders, true, startPostgresTable},
 	}
 }
@@ -108,92 +102,15 @@ func (p *process) awaitOK(ctx context.Context, url string) error {
 	}
 }
 
-// sqliteSink is the program sqlite3, which reads statements and commands from a pipe.
-type sqliteSink struct {
-	tableRows
-	in  io.Writer
-	out *bufio.Reader
-}
-
-const sqliteSettings = "PRAGMA journal_mode=WAL;\nPRAGMA synchronous=FULL;\nPRAGMA cache_size=-262144;\nPRAGMA wal_autocheckpoint=65536;\n"
-
-// startSQLite starts the program sqlite3 with a new database.
-func startSQLite(ctx context.Context, c *storeCommand, dir string) (_ *keeper, err error) {
-	program, err := exec.LookPath("sqlite3")
-	if err != nil {
-		return nil, errors.New("there is no program sqlite3 in PATH")
-	}
-	cmd := exec.Command(program, "-bail", "-batch", filepath.Join(dir, "readings.db"))
-	in, errIn := cmd.StdinPipe()
-	out, errOut := cmd.StdoutPipe()
-	if err := errors.Join(errIn, errOut); err != nil {
-		return nil, fmt.Errorf("start sqlite3: %w", err)
-	}
-	p, err := start(ctx, cmd)
-	if err != nil {
-		return nil, err
-	}
-	s := &sqliteSink{tableRows: insertRows(), in: in, out: bufio.NewReader(out)}
-	k := &keeper{
-		process: p, dir: dir,
-		open: func(context.Context) (sink, error) { return s, nil },
-		finish: func(context.Context) error {
-			_, err := s.run([]byte("PRAGMA wal_checkpoint(TRUNCATE);\n"))
-			return err
-		},
-		stored: func(context.Context) (uint64, error) {
-			text, err := s.run([]byte("SELECT count(*) FROM readings;\n"))
-			if err != nil {
-				return 0, err
-			}
-			return strconv.ParseUint(text, 10, 64)
-		},
-		stop: func() error {
-			in.Close()         // sqlite3 exits at the end of its input
-			return p.stopBy(0) // sends nothing
-		},
-	}
-	if _, err := s.run([]byte(sqliteSettings + strings.ReplaceAll(createReadings, "\n", "") + " WITHOUT ROWID;\n")); err != nil {
-		return nil, errors.Join(fmt.Errorf("create table: %w: %s", err, p.text()), k.stop())
-	}
-	return k, nil
-}
-
-const sqliteDone = "bench: done"
-
-// run executes statements and returns the last line of their output.
-func (s *sqliteSink) run(statements []byte) (last string, err error) {
-	if _, err := s.in.Write(append(statements, ".print "+sqliteDone+"\n"...)); err != nil {
-		return "", fmt.Errorf("write to sqlite3: %w", err)
-	}
-	for {
-		line, err := s.out.ReadString('\n')
-		if err != nil {
-			return "", fmt.Errorf("read from sqlite3: %w", err)
-		}
-		if line = strings.TrimSpace(line); line == sqliteDone {
-			return last, nil
-		}
-		last = line
-	}
-}
-
-func (s *sqliteSink) send(_ context.Context, batch []byte) (time.Duration, error) {
-	_, err := s.run(batch)
-	return 0, err
-}
-
-func (s *sqliteSink) close() {}
-
 // postgresSink copies batches into a table.
 type postgresSink struct {
-	tableRows
+	csvRows
 	conn *pgx.Conn
 	copy string
 }
 
 // openCopy returns how to connect to a database to copy rows into a table.
-func openCopy(db *database, table string, rows tableRows) func(context.Context) (sink, error) {
+func openCopy(db *database, table string, rows csvRows) func(context.Context) (sink, error) {
 	return func(ctx context.Context) (sink, error) {
 		conn, err := pgx.Connect(ctx, db.dsn)
 		if err != nil {
@@ -214,7 +131,7 @@ func startPostgresTable(ctx context.Context, c *storeCommand, dir string) (*keep
 	}
 	return &keeper{
 		process: db.process, dir: filepath.Join(dir, "data"), leaveOut: "pg_wal",
-		open: openCopy(db, "readings", csvRows()),
+		open: openCopy(db, "readings", ""),
 		finish: func(ctx context.Context) error {
 			return db.execute(ctx, "VACUUM readings", "CHECKPOINT")
 		},

@@ -223,48 +223,30 @@ func (influxLines) encode(dst []byte, samples []sample) []byte {
 	return dst
 }
 
-// tableRows writes rows of the databases' table: device, time, received, the signs in
-// tenths, gateway.
-type tableRows struct {
-	begin, row, quote, null, between, endRow, end string
-}
-
-// createReadings creates the databases' table.
+// createReadings creates the table of csvRows.
 const createReadings = `CREATE TABLE readings (
 	device text NOT NULL, time bigint NOT NULL, received bigint NOT NULL,
 	systolic smallint, diastolic smallint, spo2 smallint, heart_rate smallint, resting_heart_rate smallint,
 	gateway text, PRIMARY KEY (device, time))`
 
-// csvRows writes the input of COPY.
-func csvRows() tableRows { return tableRows{endRow: "\n", between: "", end: ""} }
+// csvRows writes the input of COPY: device, time, received, the signs in tenths, gateway, and
+// what follows in the string.
+type csvRows string
 
-// insertRows writes an SQL statement on one line.
-func insertRows() tableRows {
-	return tableRows{begin: "INSERT INTO readings VALUES", row: "(", quote: "'", null: "NULL", endRow: ")", between: ",", end: ";\n"}
-}
-
-func (e tableRows) encode(dst []byte, samples []sample) []byte {
+func (e csvRows) encode(dst []byte, samples []sample) []byte {
 	received := time.Now().UnixMilli()
-	dst = append(dst, e.begin...)
 	for i := range samples {
 		s := &samples[i]
-		if i > 0 {
-			dst = append(dst, e.between...)
-		}
-		dst = append(append(dst, e.row...), e.quote...)
-		dst = append(append(appendDevice(dst, s.device), e.quote...), ',')
+		dst = append(appendDevice(dst, s.device), ',')
 		dst = append(strconv.AppendInt(dst, s.timeMs, 10), ',')
 		dst = append(strconv.AppendInt(dst, received, 10), ',')
 		for _, v := range s.values {
 			if v > 0 {
 				dst = strconv.AppendInt(dst, int64(v), 10)
-			} else {
-				dst = append(dst, e.null...)
 			}
 			dst = append(dst, ',')
 		}
-		dst = append(appendGateway(append(dst, e.quote...), s.gateway), e.quote...)
-		dst = append(dst, e.endRow...)
+		dst = append(append(appendGateway(dst, s.gateway), e...), '\n')
 	}
-	return append(dst, e.end...)
+	return dst
 }
