@@ -112,6 +112,9 @@ func (f *FS) Create(path string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	if err != nil {
 		return nil, err
 	}
+	if kind == markerFile && f.PathDir(path) == f.dir.Path {
+		f.list.marked(name)
+	}
 	return f.watch(file, name, kind), nil
 }
 
@@ -146,8 +149,6 @@ func (f *FS) watch(file vfs.File, name string, kind fileKind) vfs.File {
 		j := &journal{File: file, fs: f, name: name, isLog: kind == logFile}
 		f.list.created(j)
 		return j
-	case markerFile:
-		f.list.marked(name)
 	case optionsFile:
 		return openingFile{file, f}
 	}
