@@ -45,8 +45,8 @@ func BenchmarkHealth(b *testing.B) {
 		h    http.Handler
 		want string
 	}{
-		{"endpoint=healthz", h.Healthz(), `{"status":"ok"}`},
-		{"endpoint=readyz", h.Readyz(), `{"status":"ready"}`},
+		{"endpoint=healthz", h.Healthz(), "{\"status\":\"ok\"}\n"},
+		{"endpoint=readyz", h.Readyz(), "{\"status\":\"ready\"}\n"},
 	} {
 		b.Run(bb.name, func(b *testing.B) {
 			r := httptest.NewRequest(http.MethodGet, "/", nil)
