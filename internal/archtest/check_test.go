@@ -15,7 +15,7 @@ const (
 	standardRule    rule = "standard library" // some packages import only the standard library
 	libraryRule     rule = "library"          // only listed libraries are imported
 	storeRule       rule = "store"            // only cmd and server name a concrete store
-	roomRule        rule = "room"             // the rooms of the embedded store import only what they may know
+	partRule        rule = "part"             // the parts of the embedded store import only what they may know
 	moduleRule      rule = "module"           // bench and tools are separate modules
 	dotImportRule   rule = "dot import"       // no dot imports
 	unsafeRule      rule = "unsafe"           // no unsafe, no cgo
@@ -37,7 +37,7 @@ var rules = []struct {
 	{[]rule{roleRule}, (*checker).roles},
 	{[]rule{standardRule, libraryRule}, (*checker).libraries},
 	{[]rule{storeRule}, (*checker).stores},
-	{[]rule{roomRule}, (*checker).rooms},
+	{[]rule{partRule}, (*checker).parts},
 	{[]rule{moduleRule}, (*checker).modules},
 	{[]rule{dotImportRule, unsafeRule}, (*checker).importForms},
 	{[]rule{flagsRule, environmentRule, loggerRule}, (*checker).surroundings},

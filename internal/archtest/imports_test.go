@@ -100,16 +100,16 @@ func (c *checker) stores(p *pkg) {
 	})
 }
 
-// rooms checks that the packages below the embedded store import of this module only what they may
+// parts checks that the packages below the embedded store import of this module only what they may
 // know. Which may import Pebble is in libraries.
-func (c *checker) rooms(p *pkg) {
+func (c *checker) parts(p *pkg) {
 	const store = "internal/storage/pebblestore"
 	if !isWithin(p.dir, store) || p.dir == store {
 		return
 	}
-	may, ok := rooms[strings.TrimPrefix(p.dir, store+"/")]
+	may, ok := parts[strings.TrimPrefix(p.dir, store+"/")]
 	if !ok {
-		c.report(roomRule, p, p.files[0].ast.Package, p.dir, "package %s is not a listed room: rooms are in ARCHITECTURE.md and internal/archtest/tables_test.go", p.dir)
+		c.report(partRule, p, p.files[0].ast.Package, p.dir, "package %s is not a listed part: parts are in ARCHITECTURE.md and internal/archtest/tables_test.go", p.dir)
 		return
 	}
 	eachImport(p, func(f *file, spec *ast.ImportSpec, imported string) {
@@ -117,7 +117,7 @@ func (c *checker) rooms(p *pkg) {
 		if !own || f.test || slices.Contains(may, dir) || slices.Contains(may, strings.TrimPrefix(dir, store+"/")) {
 			return
 		}
-		c.report(roomRule, p, spec.Pos(), imported, "imports %s, which this room of the embedded store must not know", dir)
+		c.report(partRule, p, spec.Pos(), imported, "imports %s, which this part of the embedded store must not know", dir)
 	})
 }
 

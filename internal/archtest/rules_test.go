@@ -141,15 +141,15 @@ func TestRulesCanFail(t *testing.T) {
 				"bench/peers/a.go:4: module: bench/peers is part of the main module: bench/go.mod is missing",
 			},
 		}, {
-			"rooms of the embedded store",
+			"parts of the embedded store",
 			map[string]string{
 				"internal/storage/pebblestore/layout/a.go":      lib("layout", "import _ \"M/vitals\"\nimport _ \"M/internal/storage\""),
 				"internal/storage/pebblestore/layout/a_test.go": `package layout_test; import _ "M/internal/storage"`,
 				"internal/storage/pebblestore/attic/a.go":       lib("attic", ``),
 			},
 			[]string{
-				"internal/storage/pebblestore/attic/a.go:4: room: package internal/storage/pebblestore/attic is not a listed room",
-				"internal/storage/pebblestore/layout/a.go:6: room: imports internal/storage, which this room of the embedded store must not know",
+				"internal/storage/pebblestore/attic/a.go:4: part: package internal/storage/pebblestore/attic is not a listed part",
+				"internal/storage/pebblestore/layout/a.go:6: part: imports internal/storage, which this part of the embedded store must not know",
 			},
 		}, {
 			"separate modules and ignored directories",

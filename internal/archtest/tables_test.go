@@ -64,9 +64,9 @@ var standardOnly = map[string][]string{
 	"vitals":                       {"github.com/go-json-experiment/json"},
 }
 
-// rooms lists the packages below internal/storage/pebblestore, and what each may import of this module:
-// other rooms, and packages.
-var rooms = map[string][]string{
+// parts lists the packages below internal/storage/pebblestore, and what each may import of this module:
+// other parts, and packages.
+var parts = map[string][]string{
 	"layout":      {"vitals", "internal/storage/columns"},
 	"purge":       {"vitals", "datadir", "datadir/wal", "layout"},
 	"memory":      {"vitals", "internal/storage/columns", "layout"},

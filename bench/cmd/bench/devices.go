@@ -73,7 +73,7 @@ func (c *devicesCommand) Run(ctx context.Context, out io.Writer) (err error) {
 	r := report.Report{
 		Setting: setting,
 		Notes:   []string{fmt.Sprintf("Rounds: %d, with a new server for every row", c.Rounds), "Data: on " + fileSystem(work)},
-		Text: "Readings with two signs arrive in batches, from each device in turn. Memory is what is resident of the server's process, with the garbage that its runtime keeps: " +
+		Text: "Readings with two signs arrive in batches, from each device in turn. Memory is the resident memory of the server's process, including garbage: " +
 			"the most while they arrive, and what it is after the next start, with all readings in segments. Disk is the data directory then. " + rounded,
 		Tables: []*report.Table{servers, device},
 	}

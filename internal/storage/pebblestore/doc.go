@@ -2,9 +2,9 @@
 // storage with Pebble, CockroachDB's log-structured merge tree, in one directory and one
 // process.
 //
-// Its rooms are the packages below it. Package layout has the keys and values,
-// package memory the table of devices and the windows, package seal what becomes of the latter, and
-// package purge the proof that bytes are gone.
+// Its parts are the packages below it. Package layout has the keys and values,
+// package memory the table of devices and the windows. Package seal writes windows to segments, and
+// package purge proves that bytes are gone. ARCHITECTURE.md lists the others.
 //
 // # How a group is stored
 //
@@ -25,7 +25,7 @@
 //
 // # Invariants
 //
-// Those of stored data hold after every batch, and are verified by [Check].
+// The invariants of stored data hold after every batch, and [Check] verifies them.
 // TestRecordInvariants and the suite's random checks test them.
 //
 //   - Record. Each device with readings, in segments or in groups, has one device record,

@@ -13,7 +13,7 @@ import (
 // # How small segments are merged while few readings arrive
 //
 // A sealer merges the small segments of a device only when they make a whole one, so that a bulk
-// load rewrites each reading once. Until then a device that sends seldom has many small
+// load rewrites each reading once. Until then a device that rarely sends has many small
 // segments: they take more bytes, and more time to read. While the store is quiet, merging them
 // earlier takes no time from arriving readings.
 //

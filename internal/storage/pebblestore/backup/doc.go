@@ -2,10 +2,9 @@
 //
 // # Promise
 //
-//   - A copy has exactly the files of its source, with the bytes that they had, or the check fails that
-//     the caller passes.
-//   - A destination holds a complete copy or is as it was, whatever interrupts the copying; what an
-//     interrupted one leaves beside it is named by the next attempt.
+//   - A copy has exactly the files of its source, with the same bytes. Otherwise the caller's check fails.
+//   - A destination holds a complete copy or is as it was, whatever interrupts the copying. If an
+//     interrupted copy has left files beside it, the error of the next attempt names them.
 //
 // # Not here
 //

@@ -2,8 +2,8 @@
 //
 // # Promise
 //
-//   - One process has the directory open, and accesses no other one, even if it is moved or replaced
-//     meanwhile. See anchor.go.
+//   - Only one process has the directory open, and it never accesses another one, even if the directory
+//     is moved or replaced. See anchor.go.
 //   - A directory with other files, of a later version or of an earlier format is rejected before
 //     anything in it is changed. A store is created as a whole, or not at all.
 //   - A file that is missing, additional, truncated or changed is reported, as far as a crash cannot
@@ -17,6 +17,6 @@
 //
 // # Not here
 //
-// The package knows no readings: what keys and values mean, and when a store may be opened, are
-// matters of package pebblestore. When files are verified again, and how fast, is decided there, too.
+// What keys and values mean, and when a store may be opened: package pebblestore. When files are verified
+// again, and how fast: package verify.
 package datadir

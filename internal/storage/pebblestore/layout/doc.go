@@ -1,11 +1,10 @@
-// Package layout is what the embedded store writes: the keys and values of its tree, from values to bytes
-// and back.
+// Package layout encodes and decodes the keys and values of the embedded store's tree.
 //
 // # Promise
 //
 // An encoding is canonical: bytes that the encoder would not produce are errors, whose texts contain no
-// values, because they reach logs. Keys are ordered as the store reads them: kind by kind, the devices in
-// the order of their names, what a device has in the order of time. The decoders keep no reference to
+// values, because they reach logs. Keys are ordered as the store reads them: kind by kind, devices in
+// the order of their names, and within a device in the order of time. The decoders keep no reference to
 // their arguments. TestGolden checks every byte.
 //
 // # Keys
@@ -37,8 +36,7 @@
 //	then 2 k     the numbers of readings of the last k segments, which are small, in the
 //	             order of time; k is at most 16
 //
-// All integers are big-endian. The encoding is canonical: bytes that the encoder would
-// not produce are corrupt. TestGolden checks all formats.
+// All integers are big-endian.
 //
 // # Segment and group
 //

@@ -1,10 +1,10 @@
-// Package purge tells whether files hold bytes of what was removed from the embedded store.
+// Package purge reports whether files hold bytes of what was removed from the embedded store.
 //
 // # Promise
 //
 // If [TableLacks] returns nil, a table has no key in a range, and no deletion of one. If [JournalMayHold]
-// returns false, a log or a manifest does not have the name of a device. Both may report more than there is,
-// and never less: a table that cannot be read is an error.
+// returns false, a log or a manifest does not have the name of a device. Both may report too much,
+// but never too little: a table that cannot be read is an error.
 //
 // # Not here
 //

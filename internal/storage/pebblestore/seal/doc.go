@@ -1,4 +1,4 @@
-// Package seal writes readings to segments: those of a window, and small segments as larger ones.
+// Package seal writes the readings of a window to segments, and merges small segments into larger ones.
 //
 // # Promise
 //
@@ -16,13 +16,13 @@
 // merged into the segment that has its time, or into the next later one if none has. A
 // segment that would have more than segmentRows readings is split.
 //
-// A device that sends seldom has few rows in a window, and so small segments, which have fewer
+// A device that rarely sends has few rows in a window, and so small segments, which have fewer
 // than half of segmentRows readings. They are merged like the runs of a log-structured merge
 // tree: from the newest one back, a segment takes part if it has at most twice as many readings
-// as those after it. Those that take part are merged when they make a segment that is not small
-// any more, or are mergeAt. So a reading of a device with 50 readings in each window is rewritten
-// once. The device's record has the sizes of its last segments, as far as they are small, so that
-// no segment is read to find out.
+// as those after it. The segments that take part are merged once they make a segment that is not
+// small, or once there are mergeAt of them. So a reading of a device with 50 readings in each window is rewritten
+// once. The device's record has the sizes of its last segments, as far as they are small, so
+// no segment is read to find them.
 //
 // If a segment cannot be read, it is not merged.
 //
