@@ -40,8 +40,8 @@ func (s *Store) setLive(device *vitals.Name, ranges []purge.Range) error {
 }
 
 // verifyRanges returns an error that wraps purge.ErrHeld if a table has a key or a deletion in a
-// range, or another one if a table cannot be read. Of groups, only those count that have the name
-// of device, unless that is nil.
+// range, or another one if a table cannot be read. If device is not nil, only groups that name it
+// count.
 func (s *Store) verifyRanges(ranges []purge.Range, device *vitals.Name) error {
 	reader := tableOptions(s.options)
 	// The file of a part may hold keys that are not in the part.

@@ -16,8 +16,8 @@ import (
 // and 2 µs per group on the reference machine, and keeps no obsolete files; only its
 // iterators do, and each of these lives for one call.
 //
-// A view also has the windows of that moment. Their rows may be in segments of the snapshot,
-// too: then those of a window count, and of the active window before those of a frozen one.
+// A view also has the windows of that moment. If a row is in a segment of the snapshot too,
+// the row of the window counts, and the active window comes before a frozen one.
 type view struct {
 	*pebble.Snapshot
 	windows []memory.View // in the order of precedence

@@ -1,4 +1,4 @@
-// Package damage tells damage of stored data from errors of the operating system.
+// Package damage distinguishes damage of stored data from errors of the operating system.
 //
 // # Promise
 //
@@ -7,7 +7,7 @@
 //
 // # Not here
 //
-// What is done about either: that differs from caller to caller.
+// What to do about either: callers differ.
 package damage
 
 import (

@@ -269,7 +269,7 @@ func (w *Window) View() View { return View{w, uint32(w.rows)} }
 // Rows returns the number of rows.
 func (v View) Rows() int { return int(v.limit) }
 
-// Names returns the names of all devices. Nothing may be added meanwhile.
+// Names returns the names of all devices. Nothing may be added until the iteration ends.
 func (v View) Names() iter.Seq2[uint32, vitals.Name] { return v.w.Names() }
 
 // Gateways calls visit with the number of each row's gateway.

@@ -104,8 +104,8 @@ func batchNames(batch []byte, device *vitals.Name) bool {
 }
 
 // TableLacks returns an error that wraps ErrHeld if a table has a key or a range
-// deletion in a range, or only the latter if the range is live. Of groups, only those count
-// that have the name of device, unless that is nil.
+// deletion in a range, or only the latter if the range is live. If device is not nil,
+// only groups that name it count.
 func TableLacks(fsys vfs.FS, path string, o sstable.ReaderOptions, in Range, device *vitals.Name) (err error) {
 	r, err := datadir.OpenTable(context.Background(), fsys, path, o)
 	if err != nil {

@@ -34,7 +34,7 @@ type Table interface {
 	Publish(b *pebble.Batch, added int64, devices []Sealed) error
 }
 
-// A Sealer writes the rows of one window to segments. No one else may change segments meanwhile.
+// A Sealer writes the rows of one window to segments. Nothing else may change segments while it runs.
 type Sealer struct {
 	Tree        pebble.Reader  // with the segments as they are
 	Batch       *pebble.Batch  // an empty one
@@ -45,7 +45,7 @@ type Sealer struct {
 	// Tidy makes the Sealer merge small segments of the devices of Rows, which has no rows.
 	Tidy bool
 
-	// Keep returns those rows of a device that are sealed, and false if the device is left out. It may
+	// Keep returns the rows of a device to seal, or false to leave the device out. It may
 	// modify rows. If it is nil, all rows are sealed.
 	Keep func(name *vitals.Name, rows []columns.Row) ([]columns.Row, bool)
 
