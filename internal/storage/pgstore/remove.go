@@ -240,11 +240,13 @@ func (s *Store) expire(ctx context.Context, beforeUnixMs, atMost int64, x *stora
 	slices.Sort(touched)
 	touched = slices.Compact(touched)
 	if s.unswept.Swap(false) {
-		touched = nil
-	} else if len(touched) == 0 {
+		err = errors.Join(err, s.forgetAllEmpty(ctx, x))
+	} else if len(touched) > 0 {
+		err = errors.Join(err, s.forgetEmpty(ctx, touched, x))
+	} else {
 		return err
 	}
-	if err = errors.Join(err, s.forgetEmpty(touched, x)); err != nil {
+	if err != nil {
 		s.unswept.Store(true)
 	}
 	return err
@@ -271,26 +273,58 @@ DELETE FROM SCHEMA.readings AS r USING due WHERE r.device = due.device AND r.tim
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
-// forgetEmpty forgets those of the devices that have no readings left; of all devices if devices is
-// nil. LATERAL, because a join of all devices would read all readings.
-func (s *Store) forgetEmpty(devices []string, x *storage.Expiry) error {
-	return s.try().run(func(conn *pgx.Conn) error {
-		rows, err := conn.Query(context.Background(), s.sql.of(`SELECT d.device FROM SCHEMA.devices AS d
-			LEFT JOIN LATERAL (SELECT true AS found FROM SCHEMA.readings AS r WHERE r.device = d.device LIMIT 1) AS r ON true
-			WHERE r.found IS NULL AND ($1::text[] IS NULL OR d.device = ANY($1))`), devices)
-		if err != nil {
+// sweptDevices is the number of devices of which one transaction forgets those without readings, so
+// that it ends long before Options.Timeout, and does not block others for long.
+const sweptDevices = 5000
+
+// forgetAllEmpty is forgetEmpty for all devices.
+func (s *Store) forgetAllEmpty(ctx context.Context, x *storage.Expiry) error {
+	for after := ""; ; {
+		var page []string
+		if err := s.try().run(func(conn *pgx.Conn) error {
+			rows, err := conn.Query(context.Background(), s.sql.of("SELECT device FROM SCHEMA.devices WHERE device > $1 ORDER BY device LIMIT $2"), after, sweptDevices)
+			if err == nil {
+				page, err = pgx.CollectRows(rows, pgx.RowTo[string])
+			}
+			return err
+		}, nil); err != nil || len(page) == 0 {
 			return err
 		}
-		empty, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		if err != nil || len(empty) == 0 {
+		if err := s.forgetEmpty(ctx, page, x); err != nil {
 			return err
 		}
-		_, forgotten, err := s.forgetDevices(conn, empty, nil)
-		if err == nil {
-			x.Devices += forgotten
+		after = page[len(page)-1]
+	}
+}
+
+// forgetEmpty forgets those of the devices that have no readings left. It stops when ctx ends.
+// LATERAL, because a join of many devices would read all readings.
+func (s *Store) forgetEmpty(ctx context.Context, devices []string, x *storage.Expiry) error {
+	for chunk := range slices.Chunk(devices, sweptDevices) {
+		if err := ctx.Err(); err != nil {
+			return err
 		}
-		return err
-	}, nil)
+		if err := s.try().run(func(conn *pgx.Conn) error {
+			rows, err := conn.Query(context.Background(), s.sql.of(`SELECT d.device FROM SCHEMA.devices AS d
+				LEFT JOIN LATERAL (SELECT true AS found FROM SCHEMA.readings AS r WHERE r.device = d.device LIMIT 1) AS r ON true
+				WHERE r.found IS NULL AND d.device = ANY($1)`), chunk)
+			if err != nil {
+				return err
+			}
+			empty, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			if err != nil || len(empty) == 0 {
+				return err
+			}
+			_, forgotten, err := s.forgetDevices(conn, empty, nil)
+			if err == nil {
+				x.Devices += forgotten
+			}
+			return err
+		}, nil); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // dropPartitions drops the oldest partitions whose readings are all due.
