@@ -103,6 +103,7 @@ func (c *Client) Assignments(ctx context.Context, device, subject string, visit 
 			return fmt.Errorf("list assignments: %w", err)
 		}
 		for _, a := range page.Assignments {
+			a = Assignment{printable(a.Device), printable(a.Subject), printable(a.From), printable(a.To)}
 			if err := visit(a); err != nil {
 				return err
 			}

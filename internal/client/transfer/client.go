@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -117,7 +118,7 @@ func ParseAnswer(text []byte, n int) (a Answer, err error) {
 			return a, errors.New("the rejected indexes in the answer are not ascending positions of the batch")
 		}
 		last = *r.Index
-		a.Rejected = append(a.Rejected, Rejection{last, *r.Field, r.Reason})
+		a.Rejected = append(a.Rejected, Rejection{last, printable(*r.Field), printable(r.Reason)})
 	}
 	a.Stored, a.Duplicate = *body.Stored, *body.Duplicate
 	if min(a.Stored, a.Duplicate) < 0 || max(a.Stored, a.Duplicate) > n || a.Stored+a.Duplicate+len(a.Rejected) != n {
@@ -346,8 +347,22 @@ func readProblem(resp *http.Response, text []byte) *Problem {
 	if strings.HasPrefix(resp.Header.Get("Content-Type"), "application/problem+json") {
 		_ = json.Unmarshal(text, p) // if the document is malformed, the status remains
 	}
+	for _, part := range []*string{&p.Title, &p.Field, &p.Reason, &p.Detail} {
+		*part = printable(*part)
+	}
 	p.Status, p.retryAfter = resp.StatusCode, retryAfter(resp)
 	return p
+}
+
+// printable returns a server's text for a terminal, without control characters, which could make the
+// terminal do anything.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, text)
 }
 
 // sleep waits for d or until ctx is done.

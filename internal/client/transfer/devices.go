@@ -25,12 +25,23 @@ type Latest struct {
 	Flags     []string       `json:"flags,omitempty"`
 }
 
+// clean makes the texts of d printable.
+func (d *Device) clean() {
+	d.Name = printable(d.Name)
+	for _, latest := range d.Latest {
+		for i := range latest.Flags {
+			latest.Flags[i] = printable(latest.Flags[i])
+		}
+	}
+}
+
 // Device returns one device.
 func (c *Client) Device(ctx context.Context, name string) (Device, error) {
 	var d Device
 	if err := c.fetch(ctx, "/v1/devices/"+url.PathEscape(name), &d); err != nil {
 		return d, fmt.Errorf("fetch device %s: %w", name, err)
 	}
+	d.clean()
 	return d, nil
 }
 
@@ -54,6 +65,9 @@ func (c *Client) Devices(ctx context.Context, limit int, visit func(page []Devic
 		}
 		if page.Devices == nil {
 			return fmt.Errorf("list devices: %w", ErrNotPulsegate)
+		}
+		for i := range page.Devices {
+			page.Devices[i].clean()
 		}
 		if err := visit(page.Devices); err != nil {
 			return err

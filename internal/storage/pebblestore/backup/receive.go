@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -32,7 +33,7 @@ var ErrNotEmpty = errors.New("pebblestore: the directory is not empty")
 // Options configures the making of a copy. The zero value is valid.
 type Options struct {
 	// Bytes is the size of all files, as returned by [Backup.Bytes]. The copy is not
-	// begun with less free space. 0: unknown.
+	// begun with less free space, and not continued beyond that size. 0: unknown.
 	Bytes int64
 
 	// Progress, if not nil, is called periodically while the written copy is verified,
@@ -104,7 +105,7 @@ func receive(ctx context.Context, r io.Reader, dir string, o Options, check func
 	if err := p.begin(o.Bytes); err != nil {
 		return err
 	}
-	if err := p.write(ctx, r); err != nil {
+	if err := p.write(ctx, r, o.Bytes); err != nil {
 		return err
 	}
 	if err := check(p.work); err != nil {
@@ -174,10 +175,12 @@ func (p *destination) nearest() string {
 	}
 }
 
-// write writes the files of an archive.
-func (p *destination) write(ctx context.Context, r io.Reader) error {
+// write writes the files of an archive, of a size in bytes unless that is 0. Whoever made the archive
+// must not fill the disk with more, nor with a few bytes that stand for many.
+func (p *destination) write(ctx context.Context, r io.Reader, size int64) error {
 	tr := tar.NewReader(r)
 	whole := false
+	written := int64(0)
 	for {
 		h, err := tr.Next()
 		if errors.Is(err, io.EOF) {
@@ -189,8 +192,12 @@ func (p *destination) write(ctx context.Context, r io.Reader) error {
 		if h.Typeflag != tar.TypeReg || h.Name != datadir.ChecksumsFile && !datadir.IsStoreFile(h.Name) || h.Name != p.fs.PathBase(h.Name) {
 			return fmt.Errorf("%w: the archive has an entry %q", storage.ErrFormat, h.Name)
 		}
+		if isSparse(h) || size > 0 && h.Size > size-written {
+			return fmt.Errorf("%w: the archive has more bytes than it announces", storage.ErrFormat)
+		}
+		written += h.Size
 		if err := p.writeFile(ctx, h.Name, tr); err != nil {
-			return fmt.Errorf("copy %s: %w", h.Name, err)
+			return fmt.Errorf("copy %q: %w", h.Name, err)
 		}
 		whole = h.Name == datadir.FormatFile
 	}
@@ -198,6 +205,16 @@ func (p *destination) write(ctx context.Context, r io.Reader) error {
 		return fmt.Errorf("read archive: %w: it does not end with %s", io.ErrUnexpectedEOF, datadir.FormatFile)
 	}
 	return datadir.SyncDir(p.fs, p.work)
+}
+
+// isSparse reports whether holes of a file are left out of the archive.
+func isSparse(h *tar.Header) bool {
+	for name := range h.PAXRecords {
+		if strings.HasPrefix(name, "GNU.sparse.") {
+			return true
+		}
+	}
+	return false
 }
 
 func (p *destination) writeFile(ctx context.Context, name string, r io.Reader) error {
