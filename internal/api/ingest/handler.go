@@ -88,7 +88,10 @@ func (h *handler) receive(w http.ResponseWriter, r *http.Request, holder *share.
 	}
 	t.begins(tracing.Decode, now)
 	defer t.ends(tracing.Decode, now)
-	defer h.core.startDecoding(len(buf.bytes))()
+	if len(buf.bytes) > largeBodyBytes {
+		h.core.decoding <- struct{}{}
+		defer func() { <-h.core.decoding }()
+	}
 	// The body may have taken long to arrive, and the token may have been revoked meanwhile.
 	if job.auth, job.refusal = h.core.enter(gate.CredentialsOf(r), now()); job.refusal.kind != 0 {
 		return job, false, nil
@@ -102,15 +105,6 @@ const (
 	largeBodyBytes = 64 << 10
 	maxDecoding    = 2
 )
-
-// startDecoding waits until a body of that length may be decoded. The caller calls end after it.
-func (c *Core) startDecoding(bodyBytes int) (end func()) {
-	if bodyBytes <= largeBodyBytes {
-		return func() {}
-	}
-	c.decoding <- struct{}{}
-	return func() { <-c.decoding }
-}
 
 // maxSkippedBytes is the length of the longest body that is read and discarded so that the
 // connection can be reused.
@@ -189,7 +183,8 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, why *refusal) {
 	answer := h.core.answerTo(why, new([]byte))
 	if h.form != nil {
 		if input, ok := h.form(r).(Responder); ok {
-			answer = input.Respond(&Outcome{core: h.core, refusal: why})
+			own := *why // not why, which would then be on the heap for every request
+			answer = input.Respond(&Outcome{core: h.core, refusal: &own})
 		}
 	}
 	_ = answer.Write(w, r) // the client has disconnected

@@ -110,7 +110,10 @@ func (c *Core) Receive(ctx context.Context, from gate.Credentials, input Input, 
 // commit.
 func (j *Job) receive(from gate.Credentials, message []byte) bool {
 	c := j.core
-	defer c.startDecoding(len(message))()
+	if len(message) > largeBodyBytes {
+		c.decoding <- struct{}{}
+		defer func() { <-c.decoding }()
+	}
 	j.auth, j.refusal = c.enter(from, c.cfg.Now())
 	switch {
 	case j.refusal.kind != 0:

@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/backup"
@@ -81,9 +82,9 @@ func TestEraseAssignment(t *testing.T) {
 	fill(t, s, 100, 200)
 	other := storage.Assignment{Device: a.Device, Subject: "other", FromUnixMs: a.ToUnixMs, ToUnixMs: storage.OpenEnd}
 	mustAssign(t, s, other)
-	if suffixes(tracesOf(fs, dataDir, subjectTraces()))["sst"] == 0 {
-		t.Error("before the erasure, no table holds traces")
-	}
+	polltest.Until(t, "a table holds traces before the erasure", func() bool { // flushes run in the background
+		return suffixes(tracesOf(fs, dataDir, subjectTraces()))["sst"] > 0
+	})
 
 	e, err := s.EraseAssignment(a)
 	if want := (storage.Erasure{Device: a.Device, Readings: 4000, Subject: a.Subject, FromUnixMs: a.FromUnixMs, ToUnixMs: a.ToUnixMs}); err != nil || e != want {
