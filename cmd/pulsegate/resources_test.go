@@ -28,7 +28,7 @@ func TestUnderLimit(t *testing.T) {
 	// The example of docs/lifecycle.md.
 	for name, want := range map[string]string{
 		"limit_from": "cgroup", "limit_bytes": strconv.Itoa(limitBytes), "cache_bytes": "17336456",
-		"max_body_bytes": "17336456", "max_batch_bytes": "812646", "max_queued": "12697", "max_devices": "43341", "max_conns": "2116",
+		"max_body_bytes": "17336456", "max_batch_bytes": "812646", "max_queued": "12697", "max_devices": "54176", "max_conns": "2116",
 	} {
 		if line[name] != want {
 			t.Errorf("%s: the server took %s, want %s", name, line[name], want)
