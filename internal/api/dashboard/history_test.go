@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,13 +19,13 @@ import (
 // commits exports a histogram, after a pause.
 type commits struct {
 	metrics.Histogram
-	pause time.Duration
+	pause atomic.Int64 // nanoseconds
 }
 
 func (c *commits) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
 
 func (c *commits) Collect(ch chan<- prometheus.Metric) {
-	time.Sleep(c.pause)
+	time.Sleep(time.Duration(c.pause.Load()))
 	ch <- c.Metric(prometheus.NewDesc("pulsegate_commit_duration_seconds", "Commits.", nil, nil))
 }
 
@@ -97,12 +98,12 @@ func TestHistory(t *testing.T) {
 		check([]float64{4, 0}, []float64{2, 0}, []float64{0.00175, -1}, []float64{70_001, 70_001})
 
 		// The step from 10 to 15 s ends at 26 s, so that two are missed: the rate is the mean of 16 s.
-		commit.pause = 2*step + time.Second
+		commit.pause.Store(int64(2*step + time.Second))
 		connections.Set(1)
 		stored.Add(24)
 		time.Sleep(step)
 		synctest.Wait()
-		commit.pause = 0
+		commit.pause.Store(0)
 		time.Sleep(2 * step)
 		check([]float64{4, 0, -1, -1, 1.5}, []float64{2, 0, -1, -1, 0}, []float64{0.00175, -1, -1, -1, -1}, []float64{70_001, 70_001, -1, -1, 1})
 
