@@ -22,7 +22,6 @@ import (
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
-	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // A keyring is a gate with a token for each purpose. The tokens are values of the Authorization
@@ -32,15 +31,6 @@ type keyring struct {
 	gate *gate.Gate
 
 	write, guest, read, ppg, slow, expired, revoked string
-}
-
-func name(t testing.TB, text string) vitals.Name {
-	t.Helper()
-	n, err := vitals.ParseName(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return n
 }
 
 func newKeyring(t testing.TB) *keyring {
