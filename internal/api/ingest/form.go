@@ -2,7 +2,7 @@ package ingest
 
 import "net/http"
 
-// A Form returns the Input of a request. It may also implement [Responder].
+// A Form returns the Input of a request. The Input may also implement [Responder].
 type Form func(r *http.Request) Input
 
 // A Responder is an Input that answers over HTTP in a form of its own. Other inputs are answered as
