@@ -44,7 +44,7 @@ func TestUnderLimit(t *testing.T) {
 	var wg sync.WaitGroup
 	for name, args := range loads {
 		wg.Go(func() {
-			out, errs, code := output(t, program(t), append([]string{"sim", "run", "--target=" + p.url(""), "--patience=5s", "--tries=3",
+			out, errs, code := output(t, program(t), append([]string{"sim", "run", "--target=" + p.url(""), "--patience=60s", "--tries=3",
 				"--ledger=" + filepath.Join(dir, name)}, args...)...)
 			mu.Lock()
 			defer mu.Unlock()
