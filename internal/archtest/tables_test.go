@@ -67,6 +67,7 @@ var standardOnly = map[string][]string{
 // parts lists the packages below internal/storage/pebblestore, and what each may import of this module:
 // other parts, and packages.
 var parts = map[string][]string{
+	"assign":      {"vitals", "internal/storage", "damage", "layout"},
 	"layout":      {"vitals", "internal/storage/columns"},
 	"purge":       {"vitals", "datadir", "datadir/wal", "layout"},
 	"memory":      {"vitals", "internal/storage/columns", "layout"},
@@ -95,7 +96,7 @@ var libraries = []library{
 	{path: "github.com/cockroachdb/pebble/v2", users: []string{
 		"internal/storage/pebblestore", "internal/storage/pebblestore/damage", "internal/storage/pebblestore/datadir",
 		"internal/storage/pebblestore/verify", "internal/storage/pebblestore/backup", "internal/storage/pebblestore/seal",
-		"internal/storage/pebblestore/space", "internal/storage/pebblestore/purge",
+		"internal/storage/pebblestore/space", "internal/storage/pebblestore/purge", "internal/storage/pebblestore/assign",
 	}},
 	{path: "github.com/go-json-experiment/json"},
 	{path: "github.com/google/pprof", users: []string{"internal/observe/profile"}},

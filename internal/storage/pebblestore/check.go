@@ -14,6 +14,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/assign"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/damage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
@@ -424,6 +425,15 @@ func (k *contentChecker) others(it *pebble.Iterator) {
 			}
 		}
 	}
+}
+
+// assignments verifies all assignments.
+func (k *contentChecker) assignments() (err error) {
+	k.report.Assignments, err = assign.Verify(k.v, k.problem)
+	if k.report.Assignments > 0 && k.s.files.Format() < datadir.AssignedFormat {
+		k.problem(fmt.Errorf("there are assignments, but file %s has format %d", datadir.FormatFile, k.s.files.Format()))
+	}
+	return err
 }
 
 // finish checks the number of readings.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/assign"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir/wal"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
@@ -322,7 +323,7 @@ func (s *Store) removeLocked(device *vitals.Name) error {
 				return err
 			}
 		}
-		return s.removeAssignments(b, device)
+		return assign.RemoveAll(b, s.db, device)
 	}
 	c.ended = func() {
 		s.readings.Store(left)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/assign"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/purge"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/seal"
@@ -67,7 +68,7 @@ func (s *Store) assignment(a *storage.Assignment) (*storage.Assignment, error) {
 }
 
 func (s *Store) assignmentLocked(a *storage.Assignment) (*storage.Assignment, error) {
-	all, err := assignmentsOf(s.db, &a.Device)
+	all, err := assign.Of(s.db, &a.Device)
 	if i := slices.IndexFunc(all, func(b storage.Assignment) bool { return b.Subject == a.Subject && b.FromUnixMs == a.FromUnixMs }); i >= 0 {
 		return &all[i], err
 	}
@@ -121,7 +122,7 @@ func (s *Store) removeAssignedLocked(before *view, in *intent) error {
 		if err := setReadings(b, left); err != nil {
 			return err
 		}
-		return removeAssignment(b, a)
+		return assign.Remove(b, a)
 	}
 	c.ended = func() {
 		s.readings.Store(left)

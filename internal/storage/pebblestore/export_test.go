@@ -12,6 +12,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/assign"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir/wal"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
@@ -257,7 +258,7 @@ func ExpireAfterSeal(s *Store, beforeUnixMs int64, between func()) (storage.Expi
 }
 
 // AssignKey returns the key of an assignment.
-func AssignKey(a storage.Assignment) []byte { return assignKey(a.Key()) }
+func AssignKey(a storage.Assignment) []byte { return assign.Key(a.Key()) }
 
 // AssignValue returns the value of an assignment.
 func AssignValue(a storage.Assignment) []byte {
@@ -265,4 +266,4 @@ func AssignValue(a storage.Assignment) []byte {
 }
 
 // SubjectKey returns the key of an assignment in the index of subjects.
-func SubjectKey(a storage.Assignment) []byte { return subjectKey(&a) }
+func SubjectKey(a storage.Assignment) []byte { return assign.SubjectKey(&a) }

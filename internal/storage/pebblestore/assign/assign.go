@@ -1,0 +1,242 @@
+// Package assign stores which subject a device is assigned to, and when.
+//
+// # Promise
+//
+// Each assignment has one key with its device, whose value has the rest, and one key in the index of
+// subjects. Set and Remove add changes of both to one batch. Readers return an error that wraps
+// storage.ErrCorrupt if a key or a value is not what was written, or if the two disagree.
+//
+// # Not here
+//
+// Whether an assignment may be stored, and locks: package pebblestore. Nothing is kept in memory.
+package assign
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/damage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+var (
+	errEncoding = errors.New("an assignment is not encoded as it would be")
+	errIndex    = errors.New("the index of subjects does not agree with the assignments")
+	errOverlap  = errors.New("assignments overlap")
+)
+
+// Key returns the key of an assignment.
+func Key(k storage.AssignmentKey) []byte { return layout.AppendAssignKey(nil, &k.Device, k.FromUnixMs) }
+
+// SubjectKey returns the key of an assignment in the index.
+func SubjectKey(a *storage.Assignment) []byte {
+	return layout.AppendSubjectKey(nil, string(a.Subject), &a.Device, a.FromUnixMs)
+}
+
+// decode decodes the key and the value of an assignment.
+func decode(key, value []byte) (a storage.Assignment, err error) {
+	if a.Device, a.FromUnixMs, err = layout.DecodeAssignKey(key); err == nil {
+		var subject string
+		a.ToUnixMs, subject, err = layout.DecodeAssignment(value)
+		a.Subject = storage.Subject(subject)
+	}
+	if err == nil && a.Validate() != nil {
+		err = errEncoding
+	}
+	return a, corrupt(&a.Device, err)
+}
+
+// corrupt returns the error of a damaged assignment, or nil if err is nil.
+func corrupt(device *vitals.Name, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: assignment of device %s: %w", storage.ErrCorrupt, device, err)
+}
+
+// Set adds an assignment to a batch.
+func Set(b *pebble.Batch, a *storage.Assignment) error {
+	if err := b.Set(Key(a.Key()), layout.AppendAssignment(nil, a.ToUnixMs, string(a.Subject)), nil); err != nil {
+		return err
+	}
+	return b.Set(SubjectKey(a), nil, nil)
+}
+
+// Remove adds the removal of an assignment to a batch. A range deletion stays as long as there is a value
+// that it deletes, also one that was stored before its end was set: see purge.Range.
+func Remove(b *pebble.Batch, a *storage.Assignment) error {
+	for _, key := range [][]byte{Key(a.Key()), SubjectKey(a)} {
+		if err := b.DeleteRange(key, append(bytes.Clone(key), 0), nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// RemoveAll adds the removal of all assignments of a device to a batch.
+func RemoveAll(b *pebble.Batch, r pebble.Reader, device *vitals.Name) error {
+	all, err := Of(r, device)
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		if err := Remove(b, &all[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Of returns the assignments of a device.
+func Of(r pebble.Reader, device *vitals.Name) ([]storage.Assignment, error) {
+	start := layout.AppendAssignPrefix(nil, device)
+	return scan(r, start, append(bytes.Clone(start[:len(start)-1]), 1), storage.MaxAssignments+1)
+}
+
+// After returns assignments after a key, at most most of them.
+func After(r pebble.Reader, after storage.AssignmentKey, most int) ([]storage.Assignment, error) {
+	start := []byte{layout.AssignPrefix}
+	if !after.Device.IsZero() {
+		start = layout.AppendAssignPrefix(nil, &after.Device)
+		if after.FromUnixMs >= 0 {
+			start = append(Key(after), 0)
+		}
+	}
+	return scan(r, start, []byte{layout.AssignPrefix + 1}, most)
+}
+
+func scan(r pebble.Reader, start, end []byte, most int) (all []storage.Assignment, err error) {
+	it, err := r.NewIter(&pebble.IterOptions{LowerBound: start, UpperBound: end})
+	if err != nil {
+		return nil, damage.Wrap(err)
+	}
+	for ok := it.First(); ok && len(all) < most; ok = it.Next() {
+		value, err := it.ValueAndErr()
+		if err != nil {
+			break // Close returns it
+		}
+		a, err := decode(it.Key(), value)
+		if err != nil {
+			return nil, joinClose(err, it)
+		}
+		all = append(all, a)
+	}
+	return all, damage.Wrap(it.Close())
+}
+
+// ctxEvery is the number of assignments after which a read checks its context.
+const ctxEvery = 1024
+
+// OfSubject returns the assignments of a subject.
+func OfSubject(ctx context.Context, r pebble.Reader, subject storage.Subject) (all []storage.Assignment, err error) {
+	prefix := layout.AppendSubjectPrefix(nil, string(subject))
+	it, err := r.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: append(bytes.Clone(prefix[:len(prefix)-1]), 1)})
+	if err != nil {
+		return nil, damage.Wrap(err)
+	}
+	for ok := it.First(); ok; ok = it.Next() {
+		a, err := indexed(r, it.Key())
+		if err == nil && len(all)%ctxEvery == ctxEvery-1 {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return nil, joinClose(err, it)
+		}
+		all = append(all, a)
+	}
+	return all, damage.Wrap(it.Close())
+}
+
+// indexed returns the assignment of a key of the index.
+func indexed(r pebble.Reader, key []byte) (a storage.Assignment, err error) {
+	var k storage.AssignmentKey
+	text, device, fromUnixMs, err := layout.DecodeSubjectKey(key)
+	k.Device, k.FromUnixMs = device, fromUnixMs
+	subject, parseErr := storage.ParseSubject(text)
+	if err == nil && parseErr != nil {
+		err = errIndex
+	}
+	if err != nil {
+		return a, corrupt(&k.Device, err)
+	}
+	at := Key(k)
+	value, closer, err := r.Get(at)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return a, corrupt(&k.Device, errIndex)
+	}
+	if err != nil {
+		return a, damage.Wrap(err)
+	}
+	a, err = decode(at, value)
+	if err == nil && a.Subject != subject {
+		err = corrupt(&k.Device, errIndex)
+	}
+	return a, errors.Join(err, damage.Wrap(closer.Close()))
+}
+
+// Verify verifies all assignments and the index of subjects, and returns the number of assignments. It
+// calls problem for each damaged one, and returns other errors.
+func Verify(r pebble.Reader, problem func(error)) (assigned int64, err error) {
+	it, err := r.NewIter(&pebble.IterOptions{LowerBound: []byte{layout.AssignPrefix}, UpperBound: []byte{layout.SubjectPrefix + 1}})
+	if err != nil {
+		return 0, damage.Wrap(err)
+	}
+	damaged := func(err error) error { // returns err if it is not damage
+		if err == nil || !errors.Is(err, storage.ErrCorrupt) {
+			return err
+		}
+		problem(err)
+		return nil
+	}
+	indexKeys := int64(0)
+	var last storage.Assignment
+	ofDevice := 0
+	for ok := it.First(); ok; ok = it.Next() {
+		value, err := it.ValueAndErr()
+		if err != nil {
+			break // Close returns it
+		}
+		if it.Key()[0] == layout.SubjectPrefix {
+			indexKeys++
+			a, err := indexed(r, it.Key())
+			if err == nil && len(value) > 0 {
+				err = corrupt(&a.Device, errIndex)
+			}
+			if err := damaged(err); err != nil {
+				return assigned, joinClose(err, it)
+			}
+			continue
+		}
+		assigned++
+		a, err := decode(it.Key(), value)
+		switch {
+		case err != nil:
+			problem(err)
+			continue
+		case a.Device != last.Device:
+			ofDevice = 0
+		case a.FromUnixMs < last.ToUnixMs:
+			problem(corrupt(&a.Device, errOverlap))
+		}
+		if ofDevice++; ofDevice == storage.MaxAssignments+1 {
+			problem(corrupt(&a.Device, storage.ErrTooManyAssignments))
+		}
+		last = a
+	}
+	// Each key of the index has its assignment, so if there are as many, each assignment has
+	// its key.
+	if assigned != indexKeys {
+		problem(errIndex)
+	}
+	return assigned, damaged(damage.Wrap(it.Close()))
+}
+
+// joinClose closes c and returns err joined with the error of Close.
+func joinClose(err error, c io.Closer) error { return errors.Join(err, c.Close()) }
