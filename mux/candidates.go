@@ -1,26 +1,20 @@
 package mux
 
-import "sync/atomic"
-
-// A list holds routes in registration order. It may be read while a route is
-// appended.
-type list struct {
-	first atomic.Pointer[link]
-	last  *link // for the writer
-}
+// A list holds routes in registration order.
+type list struct{ first, last *link }
 
 type link struct {
 	at    int32 // the route's position in its router
 	route *compiledRoute
-	next  atomic.Pointer[link]
+	next  *link
 }
 
 func (l *list) add(route *compiledRoute) {
 	n := &link{at: route.at, route: route}
 	if l.last == nil {
-		l.first.Store(n)
+		l.first = n
 	} else {
-		l.last.next.Store(n)
+		l.last.next = n
 	}
 	l.last = n
 }
@@ -36,8 +30,8 @@ type candidates struct {
 }
 
 func (c *candidates) add(l *list) {
-	if first := l.first.Load(); first != nil {
-		c.addLink(first)
+	if l.first != nil {
+		c.addLink(l.first)
 	}
 }
 
@@ -71,7 +65,7 @@ func (c *candidates) next(from int32) *link {
 		l := c.few[i]
 		for l != nil && l.at < from {
 			c.steps++
-			l = l.next.Load()
+			l = l.next
 		}
 		c.few[i] = l
 		if l != nil && (lowest == nil || l.at < lowest.at) {
@@ -83,7 +77,7 @@ func (c *candidates) next(from int32) *link {
 
 func (c *candidates) nextOfHeap(from int32) *link {
 	for len(c.heap) > 0 && c.heap[0].at < from {
-		if next := c.heap[0].next.Load(); next != nil {
+		if next := c.heap[0].next; next != nil {
 			c.heap[0] = next
 		} else {
 			last := len(c.heap) - 1

@@ -3,12 +3,9 @@ package mux
 import (
 	"net/http"
 	"slices"
-	"sync/atomic"
 )
 
-// A compiledRouter is an immutable snapshot of one version of a router. It
-// shares its index with the versions that differ only in having fewer or more
-// routes.
+// A compiledRouter is an immutable snapshot of a router.
 type compiledRouter struct {
 	// router is the router that was compiled, root the one that carriers name.
 	router *Router
@@ -16,9 +13,8 @@ type compiledRouter struct {
 
 	version    uintptr
 	generation uint64
-	structure  uint64
 
-	state       *routerState
+	index       index
 	routes      []*compiledRoute
 	middlewares []MiddlewareFunc
 
@@ -42,13 +38,6 @@ type compiledRouter struct {
 	noVariables *compiledRoute
 }
 
-// A routerState is shared by the versions of one router for as long as routes
-// are only added. The parent's routes reach the router through it.
-type routerState struct {
-	index   index
-	current atomic.Pointer[compiledRouter]
-}
-
 // A compiledRoute is an immutable copy of a route.
 type compiledRoute struct {
 	// The fields that are read first come first: with many routes, none of them
@@ -66,8 +55,6 @@ type compiledRoute struct {
 	// the route's own or a slash redirect.
 	simple bool
 
-	generation uint64 // of the router when the route was added
-
 	// certain is the path template by which the index finds the route, if it is
 	// certain to match every path without an empty segment.
 	certain *template
@@ -80,10 +67,10 @@ type compiledRoute struct {
 	middlewares []MiddlewareFunc
 	pattern     string // the path template's text
 
-	route     *Route
-	version   uintptr
-	structure uint64
-	matchers  []matcher
+	route      *Route
+	version    uintptr
+	generation uint64
+	matchers   []matcher
 
 	encoded bool
 	host    *template
@@ -98,7 +85,6 @@ type compiler struct {
 	root *Router // nil for a route that is compiled alone
 
 	generation uint64
-	structure  uint64
 
 	// kept is set if later requests may find the result.
 	kept bool
@@ -108,7 +94,7 @@ type compiler struct {
 func (t *routeTree) newCompiler(root *Router, kept bool) *compiler {
 	c := &compiler{tree: t, root: root, kept: kept, done: make(map[*Router]*compiledRouter)}
 	if t != nil {
-		c.generation, c.structure = t.generation.Load(), t.structure.Load()
+		c.generation = t.generation.Load()
 	}
 	return c
 }
@@ -117,70 +103,53 @@ func (c *compiler) router(r *Router) *compiledRouter {
 	if compiled, ok := c.done[r]; ok {
 		return compiled
 	}
-	if compiled := c.compiledBefore(r); compiled != nil {
-		c.done[r] = compiled
-		return compiled
+	shared := c.kept && c.tree.has(r)
+	if shared {
+		if old := c.tree.compiled[r.version]; old != nil && (c.root == nil || old.root == c.root) {
+			return old
+		}
 	}
-	empty := &compiledRouter{
+	compiled := &compiledRouter{
 		router:         r,
 		root:           c.root,
+		version:        r.version,
 		generation:     c.generation,
-		structure:      c.structure,
-		state:          &routerState{},
+		routes:         make([]*compiledRoute, 0, len(r.routes)),
 		middlewares:    slices.Clip(r.middlewares),
 		useEncodedPath: r.useEncodedPath,
 		skipClean:      r.skipClean,
 		omitRoute:      r.omitRoute,
 		omitRouter:     r.omitRouter,
 		extras:         r.extras,
-		active:         []int32{0},
+		usual:          !r.omitRoute && !r.omitRouter && !r.extras.pathValues,
+		active:         make([]int32, 1, len(r.routes)+1),
 		unmatched:      newCarrier(nil, c.root),
 		noVariables:    &compiledRoute{},
 	}
-	empty.usual = !r.omitRoute && !r.omitRouter && !r.extras.pathValues
-	c.done[r] = empty
-	compiled := c.extend(empty, r)
 	c.done[r] = compiled
+	for at, route := range r.routes {
+		compiled.add(c.route(route, int32(at)))
+	}
+	if shared {
+		c.tree.compiled[r.version] = compiled
+		r.cell.compiled.Store(compiled)
+	}
 	return compiled
 }
 
-// compiledBefore returns an earlier compilation of r that is still valid, or
-// nil.
-func (c *compiler) compiledBefore(r *Router) *compiledRouter {
-	if !c.kept || !c.tree.has(r) {
-		return nil
+// add appends a route.
+func (c *compiledRouter) add(route *compiledRoute) {
+	route.simple = route.isSimple(c.useEncodedPath)
+	if t, _ := route.deciding(c.useEncodedPath); t != nil && t.shape.isCertain() {
+		route.certain = t
 	}
-	old := r.cell.find(r.version)
-	if old == nil || old.structure != c.structure || (c.root != nil && old.root != c.root) {
-		return nil
+	active := c.active[len(c.active)-1]
+	if route.active {
+		active++
 	}
-	return old
-}
-
-// extend returns a version of the router that adds the routes registered since
-// old.
-func (c *compiler) extend(old *compiledRouter, r *Router) *compiledRouter {
-	next := *old
-	next.version, next.generation = r.version, c.generation
-	for _, route := range r.routes[len(old.routes):] {
-		compiled := c.route(route, int32(len(next.routes)))
-		compiled.simple = compiled.isSimple(next.useEncodedPath)
-		if t := compiled.decidingTemplate(next.useEncodedPath); t != nil && t.shape.isCertain() {
-			compiled.certain = t
-		}
-		active := next.active[len(next.active)-1]
-		if compiled.active {
-			active++
-		}
-		next.routes = append(next.routes, compiled)
-		next.active = append(next.active, active)
-		next.state.index.add(compiled, next.useEncodedPath)
-	}
-	next.state.current.Store(&next)
-	if c.kept && c.tree.has(r) {
-		r.cell.keep(&next, old)
-	}
-	return &next
+	c.routes = append(c.routes, route)
+	c.active = append(c.active, active)
+	c.index.add(route, c.useEncodedPath)
 }
 
 func (c *compiler) route(r *Route, at int32) *compiledRoute {
@@ -190,7 +159,6 @@ func (c *compiler) route(r *Route, at int32) *compiledRoute {
 	compiled := &compiledRoute{
 		route:       r,
 		version:     r.version,
-		structure:   c.structure,
 		generation:  c.generation,
 		at:          at,
 		active:      !r.buildOnly && r.err == nil,
@@ -212,25 +180,24 @@ func (c *compiler) route(r *Route, at int32) *compiledRoute {
 		compiled.matchers = slices.Clone(compiled.matchers)
 		for i := range compiled.matchers {
 			if m := &compiled.matchers[i]; m.kind == matchRouter {
-				m.below = c.router(m.router).state
+				m.below = c.router(m.router)
 			}
 		}
 	}
-	compiled.varNames = compiled.namesOfVars()
+	compiled.varNames = namesOfVars(compiled.templates(nil))
 	if compiled.path != nil {
 		compiled.pattern = compiled.path.text
 	}
 	if c.kept && r.tree == c.tree {
 		r.cell.compiled.Store(compiled)
-		r.seen = true
 	}
 	return compiled
 }
 
 // namesOfVars shares the template's slice where it can.
-func (c *compiledRoute) namesOfVars() []string {
+func namesOfVars(templates []*template) []string {
 	var names []string
-	for _, t := range c.templates(nil) {
+	for _, t := range templates {
 		switch {
 		case len(names) == 0:
 			names = t.names

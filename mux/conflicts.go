@@ -45,7 +45,7 @@ func (r *Router) Conflicts() []Conflict {
 			}
 			for _, m := range route.matchers {
 				if m.kind == matchRouter {
-					visit(m.below.current.Load())
+					visit(m.below)
 				}
 			}
 		}
@@ -64,7 +64,7 @@ func (c *compiledRouter) conflictAt(i int) (Conflict, bool) {
 		}
 		return Conflict{}, false
 	}
-	if what := route.contradiction(); what != "" {
+	if what := contradiction(route.matchers); what != "" {
 		return Conflict{route.route, nil, fmt.Sprintf("%s cannot match: %s", route, what)}, true
 	}
 	for _, earlier := range c.routes[:i] {
@@ -92,16 +92,16 @@ func (c *compiledRoute) String() string {
 	return strings.Join(append(parts, target), " ")
 }
 
-// contradiction describes two matchers of the route that exclude each other. It
+// contradiction describes two matchers of a route that exclude each other. It
 // returns an empty string if there are none.
-func (c *compiledRoute) contradiction() string {
-	for i := range c.matchers {
-		a := &c.matchers[i]
+func contradiction(matchers []matcher) string {
+	for i := range matchers {
+		a := &matchers[i]
 		if (a.kind == matchMethods || a.kind == matchSchemes) && len(a.names) == 0 {
 			return "a list of methods or schemes is empty"
 		}
 		for j := range i {
-			if b := &c.matchers[j]; a.kind == b.kind && a.excludes(b) {
+			if b := &matchers[j]; a.kind == b.kind && a.excludes(b) {
 				return fmt.Sprintf("%s and %s exclude each other", b, a)
 			}
 		}

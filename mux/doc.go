@@ -20,8 +20,7 @@
 //
 //  1. The router keeps a compiled copy of its routes, with an index. When a
 //     route, a middleware or a flag changes, a generation counter shows that both
-//     are out of date, and they are replaced. If routes were only added, they are
-//     added to the index in place.
+//     are out of date, and the next request replaces them.
 //  2. The index yields candidates in registration order: from a table of
 //     templates without variables, a tree over the path segments of the others, a
 //     table of hosts, and a list of the routes that nothing can rule out. For most
@@ -36,10 +35,9 @@
 // skipping a route has the same effect on the search as evaluating it.
 // TestIndexAgreesWithScan checks both, for all small route tables.
 //
-// Invariant: a request sees the routes as of one moment. Each entry in an index
-// carries the generation in which it was added, and requests skip entries of
-// later generations. TestUpdateIsOneChange and TestRequestSeesOneMoment check
-// it.
+// Invariant: a request sees the routes as of one moment, because what is
+// compiled never changes. TestUpdateIsOneChange and TestRequestSeesOneMoment
+// check it.
 //
 // Invariant: nothing that a request or its context can reach is ever reused for
 // another request. Handlers may keep requests and contexts after they return.
@@ -61,8 +59,8 @@
 // publishes several changes as one. The exported fields of Router are plain
 // fields: set them before serving.
 //
-// Adding a route to a serving router costs the work for that one route. Any
-// other change makes the next request compile all routes again.
+// A change makes the next request compile all routes again, which takes a few
+// microseconds per route. Use Update to add many routes to a serving router.
 //
 // # Beyond gorilla
 //
@@ -107,8 +105,7 @@
 //     [Route.GetMethods] returns a copy.
 //   - A copy of a Router value and its original each keep the routes that were
 //     added to them; in gorilla they may overwrite each other's. Assigning to a
-//     *Route or to a subrouter takes effect with the next change other than the
-//     addition of a route.
+//     *Route or to a subrouter takes effect with the next change.
 //   - When the panic about a capturing group is recovered, no route is left;
 //     gorilla leaves an empty one, which matches every request.
 //   - [Route.Name] works on routes of a zero Router; gorilla panics.

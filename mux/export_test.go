@@ -22,26 +22,18 @@ func MatchByScan(r *Router, req *http.Request, match *RouteMatch) bool {
 // whether these are the ones that the index collects (agree).
 func FastPath(r *Router, path string) (fast, agree bool) {
 	c := r.compiled()
-	l := c.state.index.fastList(path)
-	if l == nil || c.state.index.lookUp(path) != nil {
+	l := c.index.fastList(path)
+	if l == nil || c.index.lookUp(path) != nil {
 		return false, true
 	}
-	x := scan{router: c, generation: c.generation}
+	x := scan{router: c}
 	x.begin(&http.Request{URL: &url.URL{Path: path}}, path, nil)
-	for ; l != nil; l = l.next.Load() {
+	for ; l != nil; l = l.next {
 		if x.next() != l.route {
 			return true, false
 		}
 	}
 	return true, x.next() == nil && isClean(path) && x.path.noEmpty
-}
-
-// FastPathAfter reports whether a request that begins before a change finds its
-// route on the fast path after it.
-func FastPathAfter(r *Router, path string, change func()) bool {
-	c := r.compiled()
-	change()
-	return c.fastRoute(http.MethodGet, path) != nil
 }
 
 // The kinds of templates, for ComparePlan.
@@ -93,7 +85,7 @@ func shapeOf(t *template) func(path string) bool {
 	x.add(&compiledRoute{active: true, matchers: []matcher{{template: t}}}, t.encoded)
 	return func(text string) bool {
 		var p splitPath
-		p.split(text, int(x.depth.Load()))
+		p.split(text, x.depth)
 		var found candidates
 		x.collectPath(x.lookUp(text), &p, &found)
 		return found.next(0) != nil

@@ -123,7 +123,7 @@ func (c *compiledRouter) methodNames() []string {
 				case matchMethods:
 					names = append(names, m.names...)
 				case matchRouter:
-					visit(m.below.current.Load())
+					visit(m.below)
 				}
 			}
 		}

@@ -3,12 +3,10 @@ package mux
 import (
 	"net/http"
 	"strings"
-	"sync/atomic"
 )
 
 // An index finds the routes of one router that a request's path and host do not
-// rule out. Routes are added to it in place, in ascending order, while requests
-// read it; a reader skips the routes added after its router's generation.
+// rule out. It is complete before a request reads it.
 //
 // Invariant: it may return too many candidates, never too few. A route is left
 // out only if one of its path templates cannot match or, failing that, its host
@@ -20,12 +18,12 @@ type index struct {
 	// exact has a node for the text of every template without variables.
 	// lengths has a bit for the length of each.
 	exact   nodeSet
-	lengths atomic.Uint64
+	lengths uint64
 
 	// root is the tree of the other templates, after the leading slash. depth
 	// is the number of segments of a path that it examines.
 	root  node
-	depth atomic.Int32
+	depth int
 
 	// hosts holds the routes that no path rules out and whose host template has
 	// no variables. A template without a port ignores the request's port.
@@ -41,13 +39,13 @@ func (x *index) add(route *compiledRoute, encoded bool) {
 	if !route.active {
 		return
 	}
-	t := route.decidingTemplate(encoded)
+	t, host := route.deciding(encoded)
+	if t == nil && host != "" {
+		x.hosts.add(host).here.add(route)
+		return
+	}
 	if t == nil {
-		if host := route.decidingHost(); host != "" {
-			x.hosts.add(host).here.add(route)
-		} else {
-			x.always.add(route)
-		}
+		x.always.add(route)
 		return
 	}
 	if t.shape.literal {
@@ -59,9 +57,7 @@ func (x *index) add(route *compiledRoute, encoded bool) {
 	}
 	// One more than the template has: the segment after the last one is looked
 	// up too, and an optional slash adds a segment.
-	if depth := int32(len(t.shape.segments) + 2); depth > x.depth.Load() {
-		x.depth.Store(depth)
-	}
+	x.depth = max(x.depth, len(t.shape.segments)+2)
 	x.root.add(t.shape.segments, t.shape.open, route)
 	if t.shape.optionalSlash {
 		x.root.add(append(t.shape.segments[:len(t.shape.segments):len(t.shape.segments)], segment{}), false, route)
@@ -70,7 +66,7 @@ func (x *index) add(route *compiledRoute, encoded bool) {
 
 func (x *index) addExact(path string, route *compiledRoute) {
 	x.exact.add(path).here.add(route)
-	x.lengths.Store(x.lengths.Load() | lengthBit(path))
+	x.lengths |= lengthBit(path)
 }
 
 // lengthBit is the bit for a path's length. All long paths share the last bit.
@@ -78,44 +74,33 @@ func lengthBit(path string) uint64 { return 1 << min(len(path), 63) }
 
 // lookUp returns the node of a path in the exact table, or nil.
 func (x *index) lookUp(path string) *node {
-	if x.lengths.Load()&lengthBit(path) == 0 {
+	if x.lengths&lengthBit(path) == 0 {
 		return nil
 	}
 	return x.exact.get(path)
 }
 
-// decidingTemplate returns the path template that rules the route in or out, or
-// nil. Of several the last is used: in a subrouter it is the longest.
-func (c *compiledRoute) decidingTemplate(encoded bool) *template {
-	var best *template
+// deciding returns the path template that rules the route in or out, or nil. Of
+// several the last is used: in a subrouter it is the longest. It also returns
+// the host that does so, or an empty string.
+func (c *compiledRoute) deciding(encoded bool) (path *template, host string) {
 	for i := range c.matchers {
 		m := &c.matchers[i]
 		if !m.decides() {
 			break
 		}
-		if m.kind == matchTemplate && m.template.shape.known && m.template.encoded == encoded {
-			best = m.template
-		}
-	}
-	return best
-}
-
-// decidingHost returns the host that rules the route in or out, or an empty
-// string.
-func (c *compiledRoute) decidingHost() string {
-	for i := range c.matchers {
-		m := &c.matchers[i]
-		if !m.decides() {
-			break
-		}
-		if m.kind != matchTemplate || m.template.kind != hostTemplate {
+		if m.kind != matchTemplate {
 			continue
 		}
-		if p := m.template.plan; p != nil && len(p.vars) == 0 && p.end == endExact {
-			return p.head
+		t := m.template
+		if t.shape.known && t.encoded == encoded {
+			path = t
+		}
+		if p := t.plan; t.kind == hostTemplate && host == "" && p != nil && len(p.vars) == 0 && p.end == endExact {
+			host = p.head
 		}
 	}
-	return ""
+	return path, host
 }
 
 // fastList returns the candidates for a path that is not in the exact table, if
@@ -124,17 +109,17 @@ func (c *compiledRoute) decidingHost() string {
 //
 // Invariant: the list is the one that collect finds; TestFastPath checks it.
 func (x *index) fastList(path string) *link {
-	if x.always.first.Load() != nil || !x.hosts.empty() || path == "" || path[0] != '/' {
+	if x.always.first != nil || !x.hosts.empty() || path == "" || path[0] != '/' {
 		return nil
 	}
 	n := &x.root
 	for start := 1; ; {
 		end := indexSlash(path, start)
 		seg := path[start:end]
-		if len(seg) <= 2 && (seg == "" || seg == "." || seg == "..") || n.rare.Load() != nil {
+		if len(seg) <= 2 && (seg == "" || seg == "." || seg == "..") || n.rare != nil {
 			return nil
 		}
-		wild := n.wild.Load()
+		wild := n.wild
 		if n = n.literal.get(seg); n == nil {
 			n = wild
 		} else if wild != nil {
@@ -144,7 +129,7 @@ func (x *index) fastList(path string) *link {
 		case n == nil:
 			return nil
 		case end == len(path):
-			return n.here.first.Load()
+			return n.here.first
 		}
 		start = end + 1
 	}
@@ -189,26 +174,22 @@ type scan struct {
 	path   splitPath
 	host   string
 
-	// generation is that of the root router. Routes of later generations are
-	// skipped.
-	generation uint64
-
 	found candidates
 	from  int32 // the position after the route yielded last
 	all   bool  // yield every route; tests compare with it
 }
 
 // start begins at the first route.
-func (x *scan) start(c *compiledRouter, req *http.Request, generation uint64) {
-	x.router, x.generation = c, generation
+func (x *scan) start(c *compiledRouter, req *http.Request) {
+	x.router = c
 	text := requestPath(req, c.useEncodedPath)
-	x.begin(req, text, c.state.index.lookUp(text))
+	x.begin(req, text, c.index.lookUp(text))
 }
 
 // begin is start with the result of the exact table's lookup. It reports
 // whether the path is clean.
 func (x *scan) begin(req *http.Request, text string, exact *node) (clean bool) {
-	clean = x.path.split(text, int(x.router.state.index.depth.Load()))
+	clean = x.path.split(text, x.router.index.depth)
 	x.host = requestHost(req)
 	x.collect(req, exact)
 	return clean
@@ -217,7 +198,7 @@ func (x *scan) begin(req *http.Request, text string, exact *node) (clean bool) {
 // collect looks up the candidates again.
 func (x *scan) collect(req *http.Request, exact *node) {
 	x.found = candidates{steps: x.found.steps}
-	x.router.state.index.collect(req, exact, &x.path, &x.found)
+	x.router.index.collect(req, exact, &x.path, &x.found)
 }
 
 // next returns the next route, or nil.
@@ -226,7 +207,7 @@ func (x *scan) next() *compiledRoute {
 		return x.nextOfAll()
 	}
 	l := x.found.next(x.from)
-	if l == nil || l.route.generation > x.generation {
+	if l == nil {
 		return nil
 	}
 	x.from = l.at + 1
@@ -246,6 +227,6 @@ func (x *scan) nextOfAll() *compiledRoute {
 func (x *scan) evaluated(req *http.Request) {
 	text := requestPath(req, x.router.useEncodedPath)
 	if text != x.path.text || requestHost(req) != x.host {
-		x.begin(req, text, x.router.state.index.lookUp(text))
+		x.begin(req, text, x.router.index.lookUp(text))
 	}
 }

@@ -38,7 +38,7 @@ type matcher struct {
 	router   *Router      // matchRouter
 
 	// below is the compiled router, in compiled routes.
-	below *routerState
+	below *compiledRouter
 }
 
 // accepts reports whether the request meets the condition.
@@ -55,7 +55,7 @@ func (m *matcher) accepts(req *http.Request, s *search) bool {
 	case matchFunc:
 		return s.callMatcherFunc(m.fn, req)
 	default:
-		return m.below.current.Load().search(req, s)
+		return m.below.search(req, s)
 	}
 }
 

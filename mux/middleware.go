@@ -44,10 +44,10 @@ func CORSMethodMiddleware(r *Router) MiddlewareFunc {
 func (c *compiledRouter) methodsOf(req *http.Request) []string {
 	var all []string
 	var x scan
-	x.start(c, req, c.generation)
+	x.start(c, req)
 	for route := x.next(); route != nil; route = x.next() {
 		var match RouteMatch
-		s := search{generation: c.generation}
+		var s search
 		s.start(&match)
 		matches := route.accepts(req, &s) || s.err == ErrMethodMismatch
 		if !route.plain {

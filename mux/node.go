@@ -4,22 +4,18 @@ import "sync/atomic"
 
 // A node represents the segments on the path to it. In the index's other tables
 // it represents a whole path, a host, or a part of a segment.
-//
-// Nodes are never removed, and their lists only grow at the end: requests read
-// them while routes are added.
 type node struct {
 	key  string
-	next *node // in a nodeSet; set before the node is published
+	next *node // in a nodeSet
 
-	literal nodeSet              // by the next segment
-	wild    atomic.Pointer[node] // any next segment
-	rare    atomic.Pointer[rareBranches]
+	literal nodeSet // by the next segment
+	wild    *node   // any next segment
+	rare    *rareBranches
 
 	// here holds the routes whose template ends at this node.
 	here list
 
-	// direct caches the routes for a path in the exact table, for one version
-	// of the router.
+	// direct caches the routes for a path in the exact table.
 	direct atomic.Pointer[directRoutes]
 }
 
@@ -39,12 +35,10 @@ type rareBranches struct {
 }
 
 func (n *node) rareBranches() *rareBranches {
-	r := n.rare.Load()
-	if r == nil {
-		r = &rareBranches{}
-		n.rare.Store(r)
+	if n.rare == nil {
+		n.rare = &rareBranches{}
 	}
-	return r
+	return n.rare
 }
 
 // add inserts a route under the segments of its template.
@@ -72,10 +66,10 @@ func (n *node) child(seg segment) *node {
 	case !seg.wild:
 		return n.literal.add(seg.literal())
 	case seg.prefix == "" && seg.suffix == "":
-		if n.wild.Load() == nil {
-			n.wild.Store(&node{})
+		if n.wild == nil {
+			n.wild = &node{}
 		}
-		return n.wild.Load()
+		return n.wild
 	default:
 		return n.rareBranches().affixes.add(seg.prefix).rareBranches().ends.add(seg.suffix)
 	}
@@ -94,22 +88,19 @@ func (n *node) collect(p *splitPath, i int, found *candidates) {
 	if child := n.literal.get(seg); child != nil {
 		child.enter(p, i, last, found)
 	}
-	if wild := n.wild.Load(); wild != nil {
-		wild.enter(p, i, last, found)
+	if n.wild != nil {
+		n.wild.enter(p, i, last, found)
 	}
-	if r := n.rare.Load(); r != nil {
-		r.collect(p, i, seg, last, found)
+	if n.rare != nil {
+		n.rare.collect(p, i, seg, last, found)
 	}
 }
 
-// enter continues with the segment after i, if there is one. A segment that
-// split did not record leads only to routes that were added since the path was
-// split, and the request must not see these.
+// enter continues with the segment after i, if there is one.
 func (n *node) enter(p *splitPath, i int, last bool, found *candidates) {
-	switch {
-	case last:
+	if last {
 		found.add(&n.here)
-	case i+1 < p.n:
+	} else {
 		n.collect(p, i+1, found)
 	}
 }
@@ -117,7 +108,7 @@ func (n *node) enter(p *splitPath, i int, last bool, found *candidates) {
 func (r *rareBranches) collect(p *splitPath, i int, seg string, last bool, found *candidates) {
 	found.add(&r.below)
 	rest := p.from(i)
-	for _, length := range r.beginnings.all() {
+	for _, length := range r.beginnings.lengths {
 		found.steps++
 		if length > len(rest) {
 			continue
@@ -126,20 +117,20 @@ func (r *rareBranches) collect(p *splitPath, i int, seg string, last bool, found
 			found.add(&n.here)
 		}
 	}
-	for _, length := range r.affixes.all() {
+	for _, length := range r.affixes.lengths {
 		found.steps++
 		if length > len(seg) {
 			continue
 		}
 		if n := r.affixes.get(seg[:length]); n != nil {
-			n.rare.Load().collectEnds(p, i, seg[length:], last, found)
+			n.rare.collectEnds(p, i, seg[length:], last, found)
 		}
 	}
 }
 
 // collectEnds adds the candidates whose segment has the same end as rest.
 func (r *rareBranches) collectEnds(p *splitPath, i int, rest string, last bool, found *candidates) {
-	for _, length := range r.ends.all() {
+	for _, length := range r.ends.lengths {
 		found.steps++
 		if length > len(rest) {
 			continue

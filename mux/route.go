@@ -24,7 +24,6 @@ type Route struct {
 	version uintptr
 
 	// Guarded by tree.mu.
-	seen        bool // compiled at least once
 	handler     http.Handler
 	buildOnly   bool
 	name        string
@@ -242,8 +241,6 @@ func (r *Route) change(f func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	defer t.changedLocked(&r.version)
-	// A route that was never compiled leaves the compiled routers valid.
-	t.restructured = t.restructured || r.seen
 	f()
 }
 

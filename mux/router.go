@@ -104,7 +104,6 @@ func (r *Router) GetRoute(name string) *Route {
 // The redirect has status 301, which makes most clients repeat a POST as a GET;
 // see [Router.PermanentRedirect]. Routes with [Route.PathPrefix] do not
 // redirect, but their subrouters inherit the flag.
-// redirect, but their subrouters inherit the flag.
 func (r *Router) StrictSlash(value bool) *Router {
 	r.change(func() { r.strictSlash = value })
 	return r
@@ -254,8 +253,4 @@ func (r *Router) appendLocked(route *Route) {
 		r.routes = slices.Clip(r.routes)
 	}
 	r.routes = append(r.routes, route)
-	t := r.cell.tree
-	if n := len(t.grown); r.cell.compiled.Load() != nil && (n == 0 || t.grown[n-1] != r) {
-		t.grown = append(t.grown, r)
-	}
 }

@@ -10,12 +10,10 @@ import (
 // needed, and a RouteMatch is made only for a MatcherFunc or the caller of
 // Match.
 type search struct {
-	// root is the router that serves, and top its compiled form. The search
-	// sees the routes of root and of the routers below it as of generation. All
-	// except generation are nil in Route.Match.
-	root       *Router
-	top        *compiledRouter
-	generation uint64
+	// root is the router that serves, and top its compiled form. Both are nil in
+	// Route.Match.
+	root *Router
+	top  *compiledRouter
 
 	route   *Route
 	handler http.Handler
@@ -124,7 +122,7 @@ func (c *compiledRouter) search(req *http.Request, s *search) bool {
 	if s.noIndex {
 		x.router, x.all = c, true
 	} else {
-		x.start(c, req, s.generation)
+		x.start(c, req)
 	}
 	return c.searchFrom(req, s, &x)
 }

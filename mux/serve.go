@@ -18,14 +18,14 @@ func (r *Router) Match(req *http.Request, match *RouteMatch) bool {
 }
 
 func (c *compiledRouter) newSearch(root *Router) search {
-	return search{root: root, top: c, generation: c.generation, redirectStatus: c.extras.slashStatus()}
+	return search{root: root, top: c, redirectStatus: c.extras.slashStatus()}
 }
 
 // Match is [Router.Match] for one route: it does not try others, and it does
 // not apply the middleware of routers.
 func (r *Route) Match(req *http.Request, match *RouteMatch) bool {
-	c, generation := r.compiled()
-	s := search{generation: generation}
+	c := r.compiled()
+	var s search
 	s.start(match)
 	ok := c.accepts(req, &s)
 	s.finish(ok)
@@ -45,7 +45,7 @@ func (s *search) finish(ok bool) {
 func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	c := r.compiled()
 	text := requestPath(req, c.useEncodedPath)
-	exact := c.state.index.lookUp(text)
+	exact := c.index.lookUp(text)
 	if exact != nil {
 		d := exact.directFor(c)
 		if direct := d.find(req.Method); direct != nil && (d.clean || c.skipClean) {
@@ -65,7 +65,7 @@ func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 			return
 		}
 	}
-	x := scan{router: c, generation: c.generation}
+	x := scan{router: c}
 	if clean := x.begin(req, text, exact); !clean && !c.skipClean {
 		c.redirectClean(w, req, text)
 		return

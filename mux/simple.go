@@ -6,12 +6,10 @@ import (
 )
 
 // directRoutes holds the first candidates for one path for which only the
-// method is left to decide. It is made for one version of a router, when a
-// request has the path.
+// method is left to decide. It is made when a request has the path.
 type directRoutes struct {
-	version uintptr
-	clean   bool // the path needs no redirect to its clean form
-	routes  []directRoute
+	clean  bool // the path needs no redirect to its clean form
+	routes []directRoute
 }
 
 // A directRoute matches every request that has one of the methods.
@@ -30,20 +28,20 @@ const maxDirect = 16
 
 // directFor returns the direct routes of the exact table's node for the router.
 func (n *node) directFor(c *compiledRouter) *directRoutes {
-	if d := n.direct.Load(); d != nil && d.version == c.version {
+	if d := n.direct.Load(); d != nil {
 		return d
 	}
 	return n.makeDirect(c)
 }
 
 func (n *node) makeDirect(c *compiledRouter) *directRoutes {
-	d := &directRoutes{version: c.version, clean: isClean(n.key)}
-	x := scan{router: c, generation: c.generation}
-	x.path.split(n.key, int(c.state.index.depth.Load()))
-	c.state.index.collectPath(n, &x.path, &x.found)
-	for c.state.index.hosts.empty() && len(d.routes) < maxDirect {
+	d := &directRoutes{clean: isClean(n.key)}
+	x := scan{router: c}
+	x.path.split(n.key, c.index.depth)
+	c.index.collectPath(n, &x.path, &x.found)
+	for c.index.hosts.empty() && len(d.routes) < maxDirect {
 		route := x.next()
-		if route == nil || !route.isDirect(n.key, c.useEncodedPath) {
+		if route == nil || !route.isDirect(n.key) {
 			break
 		}
 		bare := c.usual && len(route.middlewares) == 0 && len(c.middlewares) == 0
@@ -64,22 +62,9 @@ func (d *directRoutes) find(method string) *directRoute {
 }
 
 // isDirect reports whether the route matches every request with the path and
-// the right method, without variables and without a redirect. encoded is the
-// router's UseEncodedPath.
-func (c *compiledRoute) isDirect(path string, encoded bool) bool {
-	if !c.plain || c.handler == nil || len(c.varNames) > 0 || c.path == nil || c.needsSlash(path) {
-		return false
-	}
-	for i := range c.matchers {
-		m := &c.matchers[i]
-		if m.kind == matchMethods {
-			continue
-		}
-		if m.kind != matchTemplate || m.template != c.path || m.template.encoded != encoded || !m.template.shape.literal || !m.template.matches(path) {
-			return false
-		}
-	}
-	return true
+// the right method, without variables and without a redirect.
+func (c *compiledRoute) isDirect(path string) bool {
+	return c.simple && len(c.varNames) == 0 && c.path.shape.literal && c.path.matches(path) && !c.needsSlash(path)
 }
 
 // simple returns the route that serves the request, if only simple ones precede
@@ -114,7 +99,7 @@ func (x *scan) simple(req *http.Request, exact *node) *compiledRoute {
 // list of candidates for the path and only simple routes precede it. Nil means
 // that a scan must decide.
 func (c *compiledRouter) fastRoute(method, path string) *compiledRoute {
-	for l := c.state.index.fastList(path); l != nil && l.route.generation <= c.generation; l = l.next.Load() {
+	for l := c.index.fastList(path); l != nil; l = l.next {
 		route := l.route
 		switch {
 		case !route.simple:

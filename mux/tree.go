@@ -9,15 +9,9 @@ import (
 // A routeTree is shared by a root router, its subrouters and their routes.
 // Routes and routers point to it, so that their values can be copied.
 type routeTree struct {
-	// generation counts the published changes, and structure those that are
-	// more than the addition of routes. A compiled router of an older structure
-	// is compiled again; one of an older generation is extended.
+	// generation counts the published changes. What was compiled in an older
+	// generation is compiled again.
 	generation atomic.Uint64
-	structure  atomic.Uint64
-
-	// caughtUp is the generation up to which all compiled routers of the
-	// current structure have their routes.
-	caughtUp atomic.Uint64
 
 	// mu guards the fields below and the unexported fields of every router and
 	// route of the tree. Except for RegexpCompileFunc, no user code runs while
@@ -29,26 +23,24 @@ type routeTree struct {
 	// routers holds all routers of the tree except copies, the root first.
 	routers []*Router
 
-	// grown holds the compiled routers to which routes were added, in this
-	// order.
-	grown []*Router
-
 	// versions numbers the states of routers and routes, each value once.
 	versions uintptr
 
+	// compiled holds the routers that were compiled in the current generation,
+	// by their version.
+	compiled map[uintptr]*compiledRouter
+
 	// updates counts the active calls of Router.Update. Until it is zero again,
-	// changes are not published: changed holds the versions to set then, and
-	// restructured is set if the structure changes.
-	updates      int
-	changed      []*uintptr
-	restructured bool
+	// changes are not published: changed holds the versions to set then.
+	updates int
+	changed []*uintptr
 
 	// compiledRoutes counts the routes compiled, for tests.
 	compiledRoutes int
 }
 
 func newTree() *routeTree {
-	return &routeTree{named: make(map[string]*Route)}
+	return &routeTree{named: make(map[string]*Route), compiled: make(map[uintptr]*compiledRouter)}
 }
 
 // changedLocked publishes a change that was made under the lock. version is
@@ -68,10 +60,7 @@ func (t *routeTree) setVersion(version *uintptr) {
 }
 
 func (t *routeTree) publishLocked() {
-	if t.restructured {
-		t.restructured = false
-		t.structure.Add(1)
-	}
+	clear(t.compiled)
 	t.generation.Add(1)
 }
 
@@ -97,7 +86,6 @@ func (r *Router) change(f func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	defer t.changedLocked(&r.version)
-	t.restructured = true
 	f()
 }
 
