@@ -134,7 +134,7 @@ func (s *server) listenPublic(posts *metrics.Route) error {
 		switch {
 		case err == nil:
 			l = s.lane
-		case !errors.Is(err, ingest.ErrNoFastLane):
+		case !errors.Is(err, errors.ErrUnsupported):
 			return errors.Join(fmt.Errorf("start fast lane: %w", err), l.Close())
 		}
 	}

@@ -3,8 +3,6 @@ package ingest
 import (
 	"sync/atomic"
 	"time"
-
-	"github.com/pulsegate/pulsegate/internal/wire/eventloop"
 )
 
 // An admission bounds the queue: the readings that are admitted and not yet answered.
@@ -80,6 +78,3 @@ const (
 func pauseFor(n int64) time.Duration {
 	return min(max(time.Duration(n)*time.Second/rejectionsPerSecond, leastPause), longestPause)
 }
-
-// pause stops reading a connection of the fast lane for a while.
-func (l *lane) pause(c *eventloop.Conn) { c.Pause(pauseFor(int64(l.loop.Paused()))) }

@@ -513,7 +513,7 @@ func TestShutdownCutOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	lane, err := core.FastLane(l, ingest.FastLaneConfig{})
-	if errors.Is(err, ingest.ErrNoFastLane) {
+	if errors.Is(err, errors.ErrUnsupported) {
 		l.Close()
 		t.Skip("there is no fast lane on this system")
 	}

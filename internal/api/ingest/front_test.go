@@ -148,7 +148,7 @@ func serveWith(t testing.TB, a ingest.Appender, cfg ingest.Config, lane *ingest.
 	}
 	if lane != nil {
 		s.lane, err = core.FastLane(s.http.Listener, *lane)
-		if errors.Is(err, ingest.ErrNoFastLane) {
+		if errors.Is(err, errors.ErrUnsupported) {
 			s.http.Listener.Close()
 			t.Skip("the fast lane is not supported on this system")
 		}

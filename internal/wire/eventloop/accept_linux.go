@@ -1,6 +1,8 @@
 package eventloop
 
 import (
+	"sync"
+
 	"github.com/pulsegate/pulsegate/internal/wire/share"
 	"golang.org/x/sys/unix"
 )
@@ -8,17 +10,32 @@ import (
 // acceptsPerTurn bounds how long accepting delays the other connections.
 const acceptsPerTurn = 128
 
-// accept accepts connections and places each with the least loaded loop. When there can
-// be no more, accepting pauses: the listener is not watched until the next tick. more
-// reports whether the backlog may hold further ones.
-func (l *Loop) accept() (more bool) {
-	s := l.server
+// An acceptor accepts the connections of a Server. It belongs to the first loop. When there can
+// be no more, it pauses: the listener is not watched until the next tick.
+type acceptor struct {
+	loop     *Loop
+	listener int // own descriptor of the listener's socket; -1: closed, or with TLS
+	paused   bool
+	pausedAt int64 // tick
+}
+
+// listen starts to watch the listener.
+func (a *acceptor) listen() error {
+	a.paused = false
+	// Level-triggered: epoll reports connections not accepted in this turn again.
+	return a.loop.poller.watch(a.listener, unix.EPOLLIN, listenSlot, 0)
+}
+
+// accept accepts connections and places each with the least loaded loop. more reports whether
+// the backlog may hold further ones.
+func (a *acceptor) accept() (more bool) {
+	s := a.loop.server
 	for range acceptsPerTurn {
-		if s.full() {
-			l.pauseAccepting()
+		if s.conns.Full() {
+			a.pause()
 			return false
 		}
-		fd, peer, err := unix.Accept4(s.listener, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+		fd, peer, err := unix.Accept4(a.listener, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
 		switch err {
 		case nil:
 			s.accepted.Add(1)
@@ -27,7 +44,7 @@ func (l *Loop) accept() (more bool) {
 				_ = unix.Close(fd) // its address has more than its share
 				continue
 			}
-			s.leastLoaded().place(arrival{fd, place, nil}, l)
+			s.place(arrival{fd, place, nil}, a.loop)
 		case unix.EAGAIN:
 			return false
 		case unix.EINTR, unix.ECONNABORTED:
@@ -35,113 +52,41 @@ func (l *Loop) accept() (more bool) {
 			// EMFILE, ENFILE, ENOBUFS and ENOMEM pass when others close. So may
 			// network errors, which accept(2) returns as its own.
 			s.acceptErrors.Add(1)
-			l.pauseAccepting()
+			a.pause()
 			return false
 		}
 	}
 	return true
 }
 
-// leastLoaded returns the loop with the fewest connections. While the Server stops it
-// returns the one that accepts: others may have ended.
-func (s *Server) leastLoaded() *Loop {
-	least := s.loops[0]
-	if s.orders.Load() != running {
-		return least
-	}
-	for _, l := range s.loops[1:] {
-		if l.load.Load() < least.load.Load() {
-			least = l
-		}
-	}
-	return least
-}
-
-// An arrival is a connection that no loop has yet.
-type arrival struct {
-	fd      int
-	place   share.Place
-	session *session // nil: no TLS
-}
-
-// place passes a new connection to l. It runs on the goroutine of the loop from, or on
-// another one if from is nil.
-func (l *Loop) place(a arrival, from *Loop) {
-	l.load.Add(1)
-	if l == from {
-		l.add(a)
-		return
-	}
-	l.inboxMu.Lock()
-	if l.inboxClosed {
-		_ = unix.Close(a.fd) // the loop has ended
-		l.server.left(a.place)
-	} else {
-		l.inbox = append(l.inbox, a)
-	}
-	l.inboxMu.Unlock()
-	l.Wake()
-}
-
-// takeInbox adds the connections that were placed with l.
-func (l *Loop) takeInbox() {
-	l.inboxMu.Lock()
-	arrivals := l.inbox
-	l.inbox = nil
-	l.inboxMu.Unlock()
-	for _, a := range arrivals {
-		l.add(a)
-	}
-}
-
-// closeInbox ends placing. It reports false when there are connections to add.
-func (l *Loop) closeInbox() bool {
-	l.inboxMu.Lock()
-	defer l.inboxMu.Unlock()
-	if len(l.inbox) > 0 {
-		return false
-	}
-	l.inboxClosed = true
-	return true
-}
-
-// listen starts to watch the listener. Only one loop does.
-func (l *Loop) listen() error {
-	l.listens = listening
-	// Level-triggered: epoll reports connections not accepted in this turn again.
-	return l.watch(l.server.listener, unix.EPOLLIN, listenSlot, 0)
-}
-
-// A listenState is the relation of a loop to the listener.
-type listenState uint8
-
-const (
-	foreign listenState = iota // another loop's, or closed
-	listening
-	paused
-)
-
-func (l *Loop) acceptsNone() bool { return l.listens == paused }
-
-func (l *Loop) pauseAccepting() {
+func (a *acceptor) pause() {
 	// An error means that it is not watched.
-	_ = unix.EpollCtl(l.epoll, unix.EPOLL_CTL_DEL, l.server.listener, nil)
-	l.listens, l.pausedAt = paused, l.now
-	l.server.crowded.Store(true)
+	_ = a.loop.poller.unwatch(a.listener)
+	a.paused, a.pausedAt = true, a.loop.timers.now
+	a.loop.server.crowded.Store(true)
 }
 
-func (l *Loop) resumeAccepting() {
-	if l.listens != paused || l.server.full() {
+func (a *acceptor) resume() {
+	s := a.loop.server
+	if !a.paused || s.conns.Full() {
 		return
 	}
-	l.server.crowded.Store(false)
-	if l.listen() != nil {
-		l.listens, l.pausedAt = paused, l.now // no memory; at the next tick again
+	s.crowded.Store(false)
+	if a.listen() != nil {
+		a.paused, a.pausedAt = true, a.loop.timers.now // no memory; at the next tick again
 	}
 }
 
-// full reports whether no connection can be taken.
-func (s *Server) full() bool { return s.conns.Full() }
+// stop accepts the backlog, as far as there are places, and closes the listener: connections in
+// the backlog may have sent requests.
+func (a *acceptor) stop() {
+	if a.listener >= 0 {
+		for a.accept() {
+		}
+		a.paused = false
+		closeFD(&a.listener)
+	}
+}
 
 // left releases the place of a connection. If accepting has paused for lack of places, it
 // resumes before the next tick.
@@ -152,48 +97,109 @@ func (s *Server) left(place share.Place) {
 	}
 }
 
-// stopListening accepts the backlog, as far as there are places, and closes the listener:
-// connections in the backlog may have sent requests.
-func (l *Loop) stopListening() {
-	if l.listens != foreign {
-		for l.accept() {
+// An arrival is a connection that no loop has yet.
+type arrival struct {
+	fd      int
+	place   share.Place
+	session *session // nil: no TLS
+}
+
+// place passes a new connection to the loop with the fewest connections or, while the Server
+// stops, to the one that accepts: others may have ended. It runs on the goroutine of the loop
+// from, or on another one if from is nil.
+func (s *Server) place(a arrival, from *Loop) {
+	least := s.loops[0]
+	if s.orders.Load() == running {
+		for _, l := range s.loops[1:] {
+			if l.load.Load() < least.load.Load() {
+				least = l
+			}
 		}
-		l.listens = foreign
-		_ = unix.Close(l.server.listener) // it is watched by no one else
 	}
+	least.load.Add(1)
+	if least == from {
+		least.add(a)
+		return
+	}
+	if !least.inbox.put(a) {
+		_ = unix.Close(a.fd) // the loop has ended
+		s.left(a.place)
+	}
+	least.Wake()
+}
+
+// An inbox holds the arrivals that other goroutines have placed with a loop.
+type inbox struct {
+	mu       sync.Mutex
+	arrivals []arrival // guarded by mu
+	closed   bool      // guarded by mu
+}
+
+// put adds an arrival, and reports false if the inbox is closed.
+func (b *inbox) put(a arrival) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.closed {
+		b.arrivals = append(b.arrivals, a)
+	}
+	return !b.closed
+}
+
+// take returns the arrivals and empties the inbox.
+func (b *inbox) take() []arrival {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	arrivals := b.arrivals
+	b.arrivals = nil
+	return arrivals
+}
+
+// close closes an empty inbox. It reports false if there are arrivals to take.
+func (b *inbox) close() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = len(b.arrivals) == 0
+	return b.closed
 }
 
 // evictPerTick bounds how long the search for idle connections delays the others.
 const evictPerTick = 4096
 
-// evictIdle closes connections that have been idle for CrowdedTimeout, if guests have
-// come for their places since the last tick ([share.Conns.GiveWay]). It goes through the
+// An evictor closes idle connections of a loop to make room for others. It goes through the
 // connections in turn, like the hand of a clock.
-func (l *Loop) evictIdle() {
-	s := l.server
-	if l.now == l.evicted {
+type evictor struct {
+	hand   int
+	at     int64  // tick of the last eviction
+	guests uint64 // of the server, at that tick
+}
+
+// evict closes connections that have been idle for CrowdedTimeout, if guests have
+// come for their places since the last tick ([share.Conns.GiveWay]).
+func (e *evictor) evict(l *Loop) {
+	s, now := l.server, l.timers.now
+	if now == e.at {
 		return
 	}
 	guests, crowded := s.conns.Guests(), s.crowded.Load()
-	newGuests := guests != l.turned
-	l.evicted, l.turned = l.now, guests
+	newGuests := guests != e.guests
+	e.at, e.guests = now, guests
 	if crowded {
 		s.conns.Want() // others may wait that cannot even be guests
 	}
 	if !newGuests && !crowded {
 		return
 	}
-	for range min(evictPerTick, len(l.conns)) {
-		l.hand = (l.hand + 1) % len(l.conns)
-		c := l.conns[l.hand]
+	for range min(evictPerTick, len(l.table.conns)) {
+		e.hand = (e.hand + 1) % len(l.table.conns)
+		c := l.table.conns[e.hand]
 		if c == nil || !c.isIdle() {
 			continue
 		}
-		within := s.idleTicks
+		within := l.timers.idle
 		if c.fresh {
-			within = s.startTicks
+			within = l.timers.start
 		}
-		if since := c.deadline - within; l.now-since < s.crowdedTicks {
+		if since := c.deadline - within; now-since < l.timers.crowded {
 			continue
 		}
 		if s.conns.GiveWay(c.place) {

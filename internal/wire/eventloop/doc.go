@@ -28,7 +28,7 @@
 // [Handler.Round] is called after all reads of a turn. A handler starts there
 // what costs less for many messages together than for each alone. When that work
 // has completed elsewhere, [Loop.Wake] makes the loop call [Handler.Woken], which
-// sends the answers. Meanwhile the loop continues to turn, or rests for a moment
+// sends the answers. Until then the loop continues to turn, or rests for a moment
 // ([Loop.Rest]) so that the next turn reads more.
 //
 // Sockets are registered once, edge-triggered, for both directions. A connection

@@ -2,6 +2,64 @@ package eventloop
 
 import "golang.org/x/sys/unix"
 
+// This file exports internals for the tests.
+
+// A State is the state on which Conn.next decides.
+type State struct {
+	Open, Unsent, Ended, Readable, Lingering, Offerable, Paused bool
+	Owed                                                        int
+	Goal                                                        string // serve, end or move
+}
+
+// Next returns what a loop does next with a connection in state s.
+func Next(s State) string {
+	c := Conn{fd: -1, ended: s.Ended, readable: s.Readable, lingering: s.Lingering, offerable: s.Offerable, paused: s.Paused, owed: s.Owed}
+	if s.Open {
+		c.fd = 3
+	}
+	if s.Unsent {
+		c.out = []byte{1}
+	}
+	c.goal = map[string]goal{"serve": serve, "end": end, "move": move}[s.Goal]
+	return [...]string{wait: "wait", read: "read", offer: "offer", give: "give", linger: "linger", discard: "discard", shut: "shut", forget: "forget"}[c.next()]
+}
+
+// MaxOwed is the most answers that may be owed on a connection.
+const MaxOwed = maxOwed
+
+// A Wheel is a wheel.
+type Wheel struct{ w *wheel }
+
+// NewWheel returns a wheel.
+func NewWheel(slots int, now int64) Wheel { return Wheel{newWheel(slots, now)} }
+
+// Set sets a timer.
+func (w Wheel) Set(id int32, at int64) { w.w.set(id, at) }
+
+// Stop stops a timer.
+func (w Wheel) Stop(id int32) { w.w.stop(id) }
+
+// Advance moves the wheel and returns what is due.
+func (w Wheel) Advance(now int64) []int32 { return w.w.advance(now, nil) }
+
+// Count returns how many timers are set.
+func (w Wheel) Count() int { return w.w.count }
+
+// A Stock is a loop's stock of buffers.
+type Stock struct{ p buffers }
+
+// NewStock returns a stock on m.
+func NewStock(m Memory) *Stock { return &Stock{buffers{memory: m}} }
+
+// Get lends a buffer.
+func (s *Stock) Get(n int) []byte { return s.p.get(nil, n) }
+
+// Put takes back a buffer.
+func (s *Stock) Put(b []byte) { s.p.put(nil, b) }
+
+// Grown replaces a buffer by a larger one.
+func (s *Stock) Grown(b []byte, n int) []byte { return s.p.grown(nil, b, n) }
+
 // Send is send.
 func Send(fd int, b []byte) (int, error) { return asError(send(fd, b)) }
 

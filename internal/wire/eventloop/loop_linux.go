@@ -1,62 +1,38 @@
 package eventloop
 
 import (
-	"errors"
-	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-const (
-	eventsPerTurn = 512
-	scratchBytes  = 64 << 10
-	wheelSlots    = 512
-)
-
-// Events with a negative slot do not belong to a connection.
-const (
-	wakeSlot   int32 = -1
-	listenSlot int32 = -2
-)
-
 // A Loop is one goroutine that serves connections. A [Server] creates it.
+//
+// Its parts have one task each: the poller waits, the timers tell what is due, the input reads
+// and calls the handler, the output writes. The Loop decides what happens next, with Conn.next.
 type Loop struct {
-	server  *Server
-	handler Handler
-	epoll   int
-	started time.Time
-	events  []unix.EpollEvent
-	scratch []byte
-	staged  []byte // records that are to be sent at once; see session
+	server   *Server
+	poller   poller
+	timers   timers
+	table    table
+	input    input
+	output   output
+	buffers  buffers
+	inbox    inbox
+	acceptor acceptor
+	evictor  evictor
+	spare    spare
 
-	// conns holds the connection in each slot, or nil if the slot is free; generations
-	// counts the uses of each slot. An event carries both numbers, so that an event
-	// fetched before its connection was closed is not attributed to the next connection
-	// in the slot.
-	conns       []*Conn
-	generations []int32
-	free        []int32 // slots
-
-	list     []*Conn // to step in this turn; each once
+	steps    []*Conn // to step in this turn; each once
 	later    []*Conn // to step in the next turn, without waiting
 	turn     uint
-	received bool // Receive was called since the last Round
-	live     int  // connections that are not forgotten
+	live     int // connections that are not forgotten
+	pauses   int // connections that pause
 	draining bool
-	stage    int32 // of the server, for which takeOrders was last called
-	listens  listenState
-	pausedAt int64  // tick
-	paused   int    // connections that pause
-	hand     int    // where evictIdle continues
-	evicted  int64  // tick of the last evictIdle
-	turned   uint64 // guests of the server at the last evictIdle
-	buffers  buffers
-	wheel    *wheel
-	due      []int32 // scratch of expire
-	now      int64   // tick
+	stage    int32         // of the server, for which takeOrders was last called
+	rest     time.Duration // see Rest; 0: none
+	gather   time.Duration // see Gather; 0: none
 
 	// load is live for the loop that places new connections.
 	load atomic.Int64
@@ -64,120 +40,47 @@ type Loop struct {
 	// asked is set by Beat until the loop has completed a turn.
 	asked atomic.Bool
 
-	inboxMu sync.Mutex
-	inbox   []arrival // guarded by inboxMu
-
-	inboxClosed bool // guarded by inboxMu
-
-	// A loop that waits for events is woken by an event of wake, and one that rests
-	// by roused; sleep says which. Nothing is sent to a loop that is awake, because it
-	// checks called before it sleeps.
-	sleep  atomic.Int32 // a sleepKind
-	called atomic.Bool
-	roused chan struct{}
-	wakeMu sync.Mutex
-	wake   int // eventfd; -1 when the loop has ended; guarded by wakeMu
-
-	// spare is an unused descriptor, or -1. Moving a connection needs a second descriptor
-	// for a moment: if none is left, spare is closed to make room.
-	spare int
-
-	rest      time.Duration // see Rest; 0: none
-	gather    time.Duration // see Gather; 0: none
-	restTimer *time.Timer
-
 	ended chan struct{} // closed when run has ended
 }
 
-// newLoop creates a loop without starting it.
-func newLoop(s *Server) (_ *Loop, err error) {
+// newLoop creates a loop without starting it. listener is the descriptor from which it accepts,
+// which it owns even after an error; -1 means none.
+func newLoop(s *Server, listener int) (_ *Loop, err error) {
 	l := &Loop{
 		server:  s,
-		epoll:   -1,
-		wake:    -1,
-		spare:   -1,
-		started: time.Now(),
-		events:  make([]unix.EpollEvent, eventsPerTurn),
-		scratch: make([]byte, scratchBytes),
+		timers:  timers{limits: newLimits(&s.cfg), started: time.Now(), wheel: newWheel(wheelSlots, 0)},
 		buffers: buffers{memory: s.cfg.Memory},
-		wheel:   newWheel(wheelSlots, 0),
-		roused:  make(chan struct{}, 1),
+		spare:   spare{fd: -1},
 		ended:   make(chan struct{}),
-
-		restTimer: time.NewTimer(time.Hour),
 	}
+	l.acceptor = acceptor{loop: l, listener: listener}
+	l.input = input{loop: l, scratch: make([]byte, scratchBytes)}
+	l.output = output{loop: l}
 	defer func() {
 		if err != nil {
-			l.closeOwn()
+			l.close()
 		}
 	}()
-	if l.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
-		return nil, fmt.Errorf("create epoll: %w", err)
-	}
-	if l.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
-		return nil, fmt.Errorf("create eventfd: %w", err)
-	}
-	// Edge-triggered: every write is an event, so the counter need not be read.
-	if err := l.watch(l.wake, unix.EPOLLIN|unix.EPOLLET, wakeSlot, 0); err != nil {
+	if err := l.poller.open(); err != nil {
 		return nil, err
 	}
-	if l.spare, err = newSpare(); err != nil {
+	if err := l.spare.open(); err != nil {
 		return nil, err
 	}
-	l.handler = s.cfg.Handler(l)
+	l.input.handler = s.cfg.Handler(l)
 	return l, nil
 }
 
-// closeOwn closes the descriptors of the loop itself.
-func (l *Loop) closeOwn() {
-	l.wakeMu.Lock()
-	defer l.wakeMu.Unlock()
-	for _, fd := range []*int{&l.epoll, &l.wake, &l.spare} {
-		if *fd >= 0 {
-			_ = unix.Close(*fd) // there is nothing to lose in them
-			*fd = -1
-		}
-	}
-}
-
-func (l *Loop) watch(fd int, events uint32, slot, generation int32) error {
-	e := unix.EpollEvent{Events: events, Fd: slot, Pad: generation}
-	if err := unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, fd, &e); err != nil {
-		return fmt.Errorf("watch descriptor: %w", err)
-	}
-	return nil
+// close closes the descriptors of the loop itself.
+func (l *Loop) close() {
+	l.poller.close()
+	closeFD(&l.acceptor.listener)
+	closeFD(&l.spare.fd)
 }
 
 // Wake makes the loop call Woken soon. It may be called by any goroutine, even after
 // the loop has ended, and does not block. Calls before Woken count as one.
-func (l *Loop) Wake() {
-	if l.called.Swap(true) {
-		return
-	}
-	switch l.sleep.Load() {
-	case awake:
-		return
-	case resting:
-		select {
-		case l.roused <- struct{}{}:
-		default: // it is roused already
-		}
-		return
-	}
-	l.wakeMu.Lock()
-	defer l.wakeMu.Unlock()
-	if l.wake >= 0 {
-		// The one error is that the counter is full. Then there was an event.
-		_, _ = unix.Write(l.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
-	}
-}
-
-// What a loop sleeps on.
-const (
-	awake   int32 = iota
-	waiting       // for events
-	resting       // for Wake
-)
+func (l *Loop) Wake() { l.poller.wake() }
 
 // Rest makes the loop check its connections only after the next Wake or after d,
 // whichever comes first. It applies to this turn.
@@ -192,12 +95,18 @@ func (l *Loop) Rest(d time.Duration) { l.rest = d }
 // one turn. Nothing ends the wait early, so d should be short.
 func (l *Loop) Gather(d time.Duration) { l.gather = d }
 
+// Paused returns the number of paused connections.
+func (l *Loop) Paused() int { return l.pauses }
+
 // run turns until the loop is drained or killed.
 func (l *Loop) run() {
 	defer close(l.ended)
-	defer l.closeOwn()
+	defer l.close()
 	for l.takeOrders() {
-		l.sleepIn()
+		d := l.rest
+		if l.rest = 0; d > 0 && len(l.later) == 0 {
+			l.poller.rest(d)
+		}
 		// Answers first: a peer that gets one may have sent its next message before
 		// the loop looks, and that message then belongs to this turn.
 		l.takeWake()
@@ -206,12 +115,12 @@ func (l *Loop) run() {
 			l.look(false)
 		}
 		l.expire()
-		l.list = append(l.list, l.later...)
+		l.steps = append(l.steps, l.later...)
 		clear(l.later)
 		l.later = l.later[:0]
-		for l.stepAll(); l.received; l.stepAll() {
-			l.received = false
-			l.handler.Round()
+		for l.stepAll(); l.input.received; l.stepAll() {
+			l.input.received = false
+			l.input.handler.Round()
 		}
 		l.load.Store(int64(l.live))
 	}
@@ -220,14 +129,16 @@ func (l *Loop) run() {
 // takeWake handles a Wake, and reports whether to check the connections again because
 // it has waited.
 func (l *Loop) takeWake() (again bool) {
-	if !l.called.Swap(false) {
+	if !l.poller.called.Swap(false) {
 		return false
 	}
-	l.now = l.ticks(time.Since(l.started))
+	l.timers.update()
 	l.asked.Store(false)
-	l.takeInbox()
-	l.handler.Woken()
-	l.resumeAccepting()
+	for _, a := range l.inbox.take() {
+		l.add(a)
+	}
+	l.input.handler.Woken()
+	l.acceptor.resume()
 	if l.gather <= 0 {
 		return false
 	}
@@ -240,24 +151,6 @@ func (l *Loop) takeWake() (again bool) {
 	return true
 }
 
-// sleepIn rests, if Rest was called and there is nothing else to do.
-func (l *Loop) sleepIn() {
-	d := l.rest
-	if l.rest = 0; d <= 0 || len(l.later) > 0 {
-		return
-	}
-	l.sleep.Store(resting)
-	// A Wake before this sees sleep or is seen by called.
-	if !l.called.Load() {
-		l.restTimer.Reset(d)
-		select {
-		case <-l.roused:
-		case <-l.restTimer.C:
-		}
-	}
-	l.sleep.Store(awake)
-}
-
 // look fetches the events of the connections. It may wait for some if mayWait is set,
 // unless there is other work, or a reason to rest.
 func (l *Loop) look(mayWait bool) {
@@ -265,38 +158,18 @@ func (l *Loop) look(mayWait bool) {
 	// takeWake may just have handled the Wake of an order given after takeOrders: no other
 	// one will come. TestOrderWhileResting checks it.
 	ordered := l.server.orders.Load() != l.stage
-	if mayWait && !ordered && len(l.later) == 0 && len(l.list) == 0 && l.rest == 0 {
-		l.sleep.Store(waiting)
-		if !l.called.Load() {
-			timeoutMs = l.timeoutMs()
+	if mayWait && !ordered && len(l.later) == 0 && len(l.steps) == 0 && l.rest == 0 {
+		timeoutMs = -1
+		if l.timers.wheel.count > 0 || l.acceptor.paused { // until the next tick
+			timeoutMs = max(int(l.timers.tick/time.Millisecond), 1)
 		}
 	}
-	n, err := unix.EpollWait(l.epoll, l.events, timeoutMs)
-	l.sleep.Store(awake)
-	if err != nil && !errors.Is(err, unix.EINTR) {
-		// Promise: the descriptor and the events are valid, which leaves no other
-		// error (epoll_wait(2)).
-		panic("eventloop: wait for events: " + err.Error())
-	}
+	events := l.poller.wait(timeoutMs)
 	l.turn++
-	l.now = l.ticks(time.Since(l.started))
-	for i := range l.events[:max(n, 0)] {
-		l.event(&l.events[i])
+	l.timers.update()
+	for i := range events {
+		l.event(&events[i])
 	}
-}
-
-// timeoutMs returns how long the loop may sleep: until the next tick if a timer is set
-// or accepting has paused, otherwise forever.
-func (l *Loop) timeoutMs() int {
-	if l.wheel.count == 0 && !l.acceptsNone() {
-		return -1
-	}
-	return max(int(l.server.cfg.Tick/time.Millisecond), 1)
-}
-
-// ticks returns d in ticks, rounded up.
-func (l *Loop) ticks(d time.Duration) int64 {
-	return int64((d + l.server.cfg.Tick - 1) / l.server.cfg.Tick)
 }
 
 // event handles one event.
@@ -305,11 +178,11 @@ func (l *Loop) event(e *unix.EpollEvent) {
 	case wakeSlot:
 		return
 	case listenSlot:
-		l.accept()
+		l.acceptor.accept()
 		return
 	}
-	c := l.conns[e.Fd]
-	if c == nil || l.generations[e.Fd] != e.Pad {
+	c := l.table.find(e.Fd, e.Pad)
+	if c == nil {
 		return
 	}
 	if e.Events&unix.EPOLLERR != 0 {
@@ -326,7 +199,7 @@ func (l *Loop) event(e *unix.EpollEvent) {
 		c.hangsUp = true
 	}
 	if e.Events&unix.EPOLLOUT != 0 && c.out != nil {
-		l.flush(c)
+		l.output.flush(c)
 		l.enlist(c) // it has another deadline now
 	} else if c.next() != wait {
 		l.enlist(c)
@@ -337,19 +210,28 @@ func (l *Loop) event(e *unix.EpollEvent) {
 func (l *Loop) enlist(c *Conn) {
 	if !c.listed {
 		c.listed = true
-		l.list = append(l.list, c)
+		l.steps = append(l.steps, c)
+	}
+}
+
+// settle enlists c if there is something to do for it, and otherwise sets its deadline.
+func (l *Loop) settle(c *Conn) {
+	if c.next() == wait {
+		l.timers.schedule(c)
+	} else {
+		l.enlist(c)
 	}
 }
 
 // stepAll steps every connection in the list, including those added meanwhile.
 func (l *Loop) stepAll() {
-	for i := 0; i < len(l.list); i++ {
-		c := l.list[i]
-		l.list[i] = nil
+	for i := 0; i < len(l.steps); i++ {
+		c := l.steps[i]
+		l.steps[i] = nil
 		c.listed = false
 		l.step(c)
 	}
-	l.list = l.list[:0]
+	l.steps = l.steps[:0]
 }
 
 // step performs the next actions of c. It reads at most once in a turn.
@@ -357,7 +239,7 @@ func (l *Loop) step(c *Conn) {
 	for {
 		switch c.next() {
 		case wait:
-			l.schedule(c)
+			l.timers.schedule(c)
 			return
 		case read, discard:
 			if c.turn == l.turn {
@@ -366,9 +248,9 @@ func (l *Loop) step(c *Conn) {
 				return
 			}
 			c.turn = l.turn
-			l.read(c)
+			l.input.read(c)
 		case offer:
-			l.offer(c)
+			l.input.offer(c)
 		case give:
 			l.give(c)
 		case linger:
@@ -376,7 +258,10 @@ func (l *Loop) step(c *Conn) {
 		case shut:
 			l.shut(c)
 		case forget:
-			l.forget(c)
+			if c.loop != nil {
+				c.loop = nil
+				l.live--
+			}
 			return
 		}
 		if l.draining {
@@ -385,70 +270,146 @@ func (l *Loop) step(c *Conn) {
 	}
 }
 
-// schedule sets the deadline of a connection that waits.
-func (l *Loop) schedule(c *Conn) {
-	switch {
-	case c.fd < 0:
-	case c.lingering, c.out != nil: // set when that began
-	case c.owed > 0:
-		c.deadline = never
-	case c.paused:
-		l.setDeadline(c, c.pauseEnd)
-	case c.in != nil:
-		l.setDeadline(c, c.began+c.within)
-	case c.fresh:
-	case c.expect > 0:
-		l.setDeadline(c, c.expect)
-	default:
-		if c.idleEnd == 0 { // since the last message or answer; parts of a TLS record are neither
-			c.idleEnd = l.now + l.server.idleTicks
-		}
-		l.setDeadline(c, c.idleEnd)
-	}
-}
-
-// setDeadline sets the deadline of c. It moves the timer only if the deadline is
-// earlier: most deadlines are extended many times before they expire.
-func (l *Loop) setDeadline(c *Conn, at int64) {
-	if c.deadline = at; at < c.armed {
-		c.armed = at
-		l.wheel.set(c.slot, at)
-	}
-}
-
 // expire ends the connections whose deadline has passed.
 func (l *Loop) expire() {
-	l.due = l.wheel.advance(l.now, l.due[:0])
-	for _, slot := range l.due {
-		c := l.conns[slot]
+	for _, slot := range l.timers.expired() {
+		c := l.table.conns[slot]
 		c.armed = never
 		switch {
 		case c.deadline == never:
-		case c.deadline > l.now:
-			l.setDeadline(c, c.deadline)
+		case c.deadline > l.timers.now:
+			l.timers.set(c, c.deadline)
 		case c.paused && c.goal == serve && c.out == nil:
-			l.unpause(c)
+			c.endPause()
+			l.settle(c)
 		default:
 			l.server.expired.Add(1)
-			l.giveUp(c, TooSlow)
+			l.input.giveUp(c, TooSlow)
 		}
 	}
-	if l.now > l.pausedAt {
-		l.resumeAccepting()
+	if l.timers.now > l.acceptor.pausedAt {
+		l.acceptor.resume()
 	}
-	l.evictIdle()
+	l.evictor.evict(l)
 }
 
-// giveUp ends a connection whose message will not be completed.
-func (l *Loop) giveUp(c *Conn, why Reason) {
-	if c.in == nil || c.out != nil || c.lingering {
-		l.shut(c)
-	} else {
-		in := c.in
-		c.in = nil
-		l.handler.GiveUp(c, in, why)
-		l.buffers.put(c.place.Holder, in)
-		c.goal = end
+// add adds a new connection to the loop.
+func (l *Loop) add(a arrival) {
+	// Otherwise an answer may wait for the acknowledgement of the previous one. It
+	// fails for sockets without such a delay.
+	_ = unix.SetsockoptInt(a.fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+	c := &Conn{loop: l, fd: a.fd, place: a.place, session: a.session, fresh: true, armed: never}
+	if a.session != nil {
+		a.session.conn, c.tlsState, c.tlsVersion = c, a.session.state, a.session.version
 	}
+	generation := l.table.add(c)
+	l.live++
+	const events = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET
+	if err := l.poller.watch(c.fd, events, c.slot, generation); err != nil {
+		l.broken(c) // no memory for one more
+		return
+	}
+	within := l.timers.start
+	if c.place.Guest {
+		within = min(within, l.timers.crowded)
+	}
+	l.timers.set(c, l.timers.now+within)
+	if l.draining || a.session != nil {
+		c.readable = true // it may have brought a request, with TLS in its handshake
+		l.enlist(c)
+	}
+}
+
+// linger half-closes a connection that is ending. If it were closed with input unread,
+// the kernel would reset it and the peer might lose the last answer (RFC 9112, section
+// 9.6).
+func (l *Loop) linger(c *Conn) {
+	if c.session != nil {
+		if c.session.end(); c.fd < 0 || c.out != nil {
+			return // called again once the output is sent
+		}
+	}
+	if c.idle || c.fresh || c.ended {
+		l.shut(c)
+		return
+	}
+	l.buffers.put(c.place.Holder, c.in)
+	c.in = nil
+	if err := unix.Shutdown(c.fd, unix.SHUT_WR); err != nil {
+		l.broken(c)
+		return
+	}
+	c.lingering = true
+	c.readable = true
+	l.timers.set(c, l.timers.now+l.timers.linger)
+}
+
+// broken closes a connection that failed.
+func (l *Loop) broken(c *Conn) {
+	l.shut(c)
 	l.enlist(c)
+}
+
+// shut closes the descriptor. Answers still owed are counted but not sent.
+func (l *Loop) shut(c *Conn) {
+	if c.fd < 0 {
+		return
+	}
+	if c.session != nil {
+		c.session.closeNotify()
+	}
+	// An error reports an earlier failure; the descriptor is closed (close(2)).
+	_ = unix.Close(c.fd)
+	l.detach(c)
+	l.server.left(c.place)
+}
+
+// detach removes c from the table. Its descriptor is closed, or has another owner.
+func (l *Loop) detach(c *Conn) {
+	l.buffers.put(c.place.Holder, c.in)
+	l.buffers.put(c.place.Holder, c.out)
+	if c.session != nil {
+		c.session.release()
+	}
+	c.in, c.out, c.session, c.fd = nil, nil, nil, -1
+	c.endPause()
+	l.timers.wheel.stop(c.slot)
+	l.table.remove(c)
+}
+
+// A table holds the connections of a loop by their slots. An event carries the slot of its
+// connection and how often that was used before, so that an event fetched before a connection
+// was closed is not attributed to the next one in its slot.
+type table struct {
+	conns       []*Conn // by slot; nil: it is free
+	generations []int32 // by slot: how often it was used
+	free        []int32 // slots
+}
+
+// add assigns a slot to c, and returns the slot's generation.
+func (t *table) add(c *Conn) (generation int32) {
+	c.slot = int32(len(t.conns))
+	if n := len(t.free); n > 0 {
+		c.slot = t.free[n-1]
+		t.free = t.free[:n-1]
+	} else {
+		t.conns = append(t.conns, nil)
+		t.generations = append(t.generations, 0)
+	}
+	t.conns[c.slot] = c
+	return t.generations[c.slot]
+}
+
+func (t *table) remove(c *Conn) {
+	t.conns[c.slot] = nil
+	t.generations[c.slot]++
+	t.free = append(t.free, c.slot)
+}
+
+// find returns the connection of an event, or nil if it is closed.
+func (t *table) find(slot, generation int32) *Conn {
+	if t.generations[slot] != generation {
+		return nil
+	}
+	return t.conns[slot]
 }

@@ -21,10 +21,6 @@ type Server struct {
 	loops  []*Loop
 	moved  moved
 
-	// listener is the loops' own descriptor of origin's socket, or -1 with TLS. The first
-	// loop closes it.
-	listener int
-
 	acceptEnded chan struct{} // closed when acceptSessions has ended; nil: no TLS
 
 	orders atomic.Int32 // a stage; only ever rises
@@ -33,8 +29,6 @@ type Server struct {
 	accepted, movedCount, expired, acceptErrors atomic.Uint64
 
 	crowded atomic.Bool // accepting pauses
-
-	startTicks, idleTicks, writeTicks, lingerTicks, crowdedTicks int64
 }
 
 // The stages of a Server's life.
@@ -45,39 +39,35 @@ const (
 )
 
 // Serve serves the connections of origin, which it takes ownership of; the caller must
-// call [Server.Shutdown]. After an error origin is unchanged.
+// call [Server.Shutdown]. After an error origin is
+// unchanged; it wraps errors.ErrUnsupported if the kind of listener is not supported.
 func Serve(origin net.Listener, cfg Config) (_ *Server, err error) {
 	cfg.setDefaults()
-	s := &Server{cfg: cfg, conns: cfg.Conns, origin: origin, addr: origin.Addr(), listener: -1}
+	s := &Server{cfg: cfg, conns: cfg.Conns, origin: origin, addr: origin.Addr()}
 	s.moved.change.L = &s.moved.mu
 	defer func() {
 		if err != nil {
 			for _, l := range s.loops {
-				l.closeOwn()
-			}
-			if s.listener >= 0 {
-				_ = unix.Close(s.listener)
+				l.close()
 			}
 		}
 	}()
+	listener := -1
 	if cfg.TLS == nil {
-		if s.listener, err = duplicate(origin); err != nil {
+		if listener, err = duplicate(origin); err != nil {
 			return nil, err
 		}
 	}
 	for range cfg.Loops {
-		l, err := newLoop(s)
+		l, err := newLoop(s, listener)
 		if err != nil {
 			return nil, err
 		}
 		s.loops = append(s.loops, l)
+		listener = -1 // the first loop's
 	}
-	l := s.loops[0]
-	s.startTicks, s.idleTicks = l.ticks(cfg.StartTimeout), l.ticks(cfg.IdleTimeout)
-	s.writeTicks, s.lingerTicks = l.ticks(cfg.WriteTimeout), l.ticks(cfg.LingerTimeout)
-	s.crowdedTicks = l.ticks(cfg.CrowdedTimeout)
 	if cfg.TLS == nil {
-		if err := l.listen(); err != nil {
+		if err := s.loops[0].acceptor.listen(); err != nil {
 			return nil, err
 		}
 	}
@@ -96,7 +86,7 @@ func Serve(origin net.Listener, cfg Config) (_ *Server, err error) {
 func duplicate(v any) (fd int, err error) {
 	socket, ok := v.(syscall.Conn)
 	if !ok {
-		return -1, fmt.Errorf("%w: a socket of type %T", ErrUnsupported, v)
+		return -1, fmt.Errorf("%w: a socket of type %T", errors.ErrUnsupported, v)
 	}
 	raw, err := socket.SyscallConn()
 	if err != nil {
@@ -207,31 +197,34 @@ func (l *Loop) takeOrders() bool {
 	if stage == running {
 		return true
 	}
-	l.stopListening()
+	l.acceptor.stop()
 	if !l.draining {
 		l.draining = true
 		l.startDrain()
 	}
 	if stage == killed {
-		l.takeInbox()
-		for _, c := range l.conns {
+		for _, a := range l.inbox.take() {
+			l.add(a)
+		}
+		for _, c := range l.table.conns {
 			if c != nil {
 				l.shut(c)
 			}
 		}
-		return !l.closeInbox()
+		return !l.inbox.close()
 	}
-	return l.live > 0 || !l.closeInbox()
+	return l.live > 0 || !l.inbox.close()
 }
 
 // startDrain makes every connection end once what has begun is answered.
 func (l *Loop) startDrain() {
-	for _, c := range l.conns {
+	for _, c := range l.table.conns {
 		if c == nil {
 			continue
 		}
 		if c.paused {
-			l.unpause(c)
+			c.endPause()
+			l.settle(c)
 		}
 		// The kernel may hold input without having reported it yet: it is read before
 		// the connection counts as idle.

@@ -8,7 +8,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/pulsegate/pulsegate/internal/wire/share"
+	"github.com/pulsegate/pulsegate/internal/wire/listen"
 	"golang.org/x/sys/unix"
 )
 
@@ -42,7 +42,7 @@ import (
 type session struct {
 	net.Conn // nil; crypto/tls calls none of its methods but those below
 	tls      *tls.Conn
-	below    exchanger
+	below    *listen.Conn
 	state    *tls.ConnectionState // nil: the client has shown no certificate
 	version  uint16
 
@@ -54,16 +54,6 @@ type session struct {
 	begun   bool  // a record was read since there was data, or a part of one
 	input   int   // bytes that crypto/tls may keep for input, at most
 	held    int   // bytes of Memory that are reserved for them
-}
-
-// An exchanger is the connection below a tls.Conn. What it reads from and writes to can be
-// exchanged.
-type exchanger interface {
-	net.Conn
-	Place() share.Place
-	HandshakeBytes() int
-	RecordBegun() bool
-	Exchange(net.Conn) (old net.Conn)
 }
 
 const (
@@ -81,8 +71,8 @@ const (
 
 // newSession takes the socket from below conn. It returns the socket's descriptor. After
 // an error conn is as it was.
-func newSession(conn *tls.Conn, below exchanger) (s *session, fd int, err error) {
-	s = &session{tls: conn, below: below, silent: below.HandshakeBytes(), begun: below.RecordBegun()}
+func newSession(conn *tls.Conn, below *listen.Conn) (s *session, fd int, err error) {
+	s = &session{tls: conn, below: below, silent: below.HandshakeBytes, begun: below.RecordBegun}
 	// Read may not be called before the first data, which may have come with the handshake.
 	s.input = min(s.silent, maxHandBytes)
 	state := conn.ConnectionState()
@@ -130,8 +120,8 @@ func (s *session) Read(p []byte) (int, error) {
 
 // Write stages records to be sent.
 func (s *session) Write(p []byte) (int, error) {
-	l := s.conn.loop
-	l.staged = append(l.staged, p...)
+	out := &s.conn.loop.output
+	out.staged = append(out.staged, p...)
 	return len(p), nil
 }
 
@@ -139,11 +129,11 @@ func (s *session) Write(p []byte) (int, error) {
 func (s *session) SetWriteDeadline(time.Time) error { return nil }
 
 // decrypt reads what the peer has sent into b, and returns it.
-func (l *Loop) decrypt(c *Conn, b []byte) []byte {
-	s := c.session
+func (s *session) decrypt(b []byte) []byte {
+	c, l := s.conn, s.conn.loop
 	s.drained = false
 	n, err := 0, s.err
-	for i := 0; i < maxRecordsPerTurn && err == nil && n < len(b) && len(l.staged) == 0; i++ {
+	for i := 0; i < maxRecordsPerTurn && err == nil && n < len(b) && len(l.output.staged) == 0; i++ {
 		var m int
 		if m, err = s.tls.Read(b[n:]); m > 0 {
 			n += m
@@ -168,8 +158,8 @@ func (l *Loop) decrypt(c *Conn, b []byte) []byte {
 		c.in = nil
 		c.goal = end
 	}
-	l.sendStaged(c)
-	l.reserveInput(c)
+	l.output.sendStaged(c)
+	s.reserveInput()
 	if c.fd < 0 {
 		return nil
 	}
@@ -178,68 +168,50 @@ func (l *Loop) decrypt(c *Conn, b []byte) []byte {
 
 // reserveInput counts what crypto/tls keeps for input. It does not give that back before the
 // connection ends: where there is no memory for it, the connection ends after its answers.
-func (l *Loop) reserveInput(c *Conn) {
-	s := c.session
-	if s == nil || s.input <= max(freeInputBytes, s.held) {
+func (s *session) reserveInput() {
+	c := s.conn
+	if c.session == nil || s.input <= max(freeInputBytes, s.held) {
 		return
 	}
-	if !l.server.cfg.Memory.Reserve(c.place.Holder, s.input-s.held) {
+	if !c.loop.buffers.memory.Reserve(c.place.Holder, s.input-s.held) {
 		c.End()
 		return
 	}
 	s.held = s.input
 }
 
-// sendEncrypted sends b as records.
-func (l *Loop) sendEncrypted(c *Conn, b []byte) {
-	if _, err := c.session.tls.Write(b); err != nil {
-		c.goal = end // Write fails only after an alert
+// send sends b as records.
+func (s *session) send(b []byte) {
+	if _, err := s.tls.Write(b); err != nil {
+		s.conn.goal = end // Write fails only after an alert
 		return
 	}
-	l.sendStaged(c)
+	s.conn.loop.output.sendStaged(s.conn)
 }
 
-// maxStagedBytes bounds the staging buffer that a loop keeps.
-const maxStagedBytes = 256 << 10
-
-// sendStaged sends what was staged for c, or drops it if c is closed.
-//
-// Invariant: nothing is staged between two connections. TestTLSResetAfterKeyUpdate checks it.
-func (l *Loop) sendStaged(c *Conn) {
-	staged := l.staged
-	if l.staged = staged[:0]; cap(staged) > maxStagedBytes {
-		l.staged = nil
-	}
-	if len(staged) > 0 && c.fd >= 0 {
-		l.send(c, staged)
-	}
+// end sends close_notify, unless that was sent. The connection may have bytes unsent then.
+func (s *session) end() {
+	_ = s.tls.CloseWrite() // an error leaves nothing more to send
+	s.conn.loop.output.sendStaged(s.conn)
 }
 
-// endSession sends close_notify, unless that was sent. The connection may have bytes unsent
-// then.
-func (l *Loop) endSession(c *Conn) {
-	_ = c.session.tls.CloseWrite() // an error leaves nothing more to send
-	l.sendStaged(c)
-}
-
-// finalCloseNotify sends close_notify on a connection that is closed now, if the kernel takes it.
-func (l *Loop) finalCloseNotify(c *Conn) {
-	if c.out != nil || c.session.failed {
+// closeNotify sends close_notify on a connection that is closed now, if the kernel takes it.
+func (s *session) closeNotify() {
+	if s.conn.out != nil || s.failed {
 		return // a record is incomplete, or TLS has failed
 	}
-	_ = c.session.tls.CloseWrite()
-	if len(l.staged) > 0 {
-		_, _ = send(c.fd, l.staged)
-		l.staged = l.staged[:0]
+	_ = s.tls.CloseWrite()
+	if out := &s.conn.loop.output; len(out.staged) > 0 {
+		_, _ = send(s.conn.fd, out.staged)
+		out.staged = out.staged[:0]
 	}
 }
 
-// releaseSession gives back what c's session has taken.
-func (l *Loop) releaseSession(c *Conn) {
-	if s := c.session; s != nil && s.held > 0 {
-		l.server.cfg.Memory.Release(c.place.Holder, s.held)
+// release gives back the memory that s has reserved.
+func (s *session) release() {
+	if s.held > 0 {
+		s.conn.loop.buffers.memory.Release(s.conn.place.Holder, s.held)
 	}
-	c.session = nil
 }
 
 // acceptSessions takes the connections of origin until it is closed.
@@ -263,7 +235,7 @@ func (s *Server) acceptSessions() {
 // takeSession places a connection with a loop, or gives it away if the loops do not speak
 // its protocol.
 func (s *Server) takeSession(c *tls.Conn) {
-	below, ok := c.NetConn().(exchanger)
+	below, ok := c.NetConn().(*listen.Conn)
 	if !ok || !s.cfg.TLS(c.ConnectionState()) {
 		s.giveAway(c)
 		return
@@ -274,5 +246,5 @@ func (s *Server) takeSession(c *tls.Conn) {
 		_ = below.Close()
 		return
 	}
-	s.leastLoaded().place(arrival{fd, below.Place(), session}, nil)
+	s.place(arrival{fd, below.Place(), session}, nil)
 }

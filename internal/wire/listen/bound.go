@@ -48,7 +48,7 @@ func (l *Bounded) Accept() (net.Conn, error) {
 			<-l.places
 			continue
 		}
-		return &bounded{Conn: c, place: place, leave: func() { l.conns.Leave(place); <-l.places }}, nil
+		return NewConn(c, place, func(place share.Place) { l.conns.Leave(place); <-l.places }), nil
 	}
 }
 
@@ -93,48 +93,51 @@ func (l *Bounded) Close() error {
 // Open returns the number of open connections.
 func (l *Bounded) Open() int { return int(l.conns.Open()) }
 
-// A bounded connection releases its place when it is closed.
-type bounded struct {
+// A Conn is a connection that holds a place until it is closed.
+type Conn struct {
 	net.Conn
 	place  share.Place
-	leave  func() // releases the place; nil: it has none
+	leave  func(share.Place) // releases the place; nil: it has none yet
 	closed atomic.Bool
 
-	handshakeBytes int  // that the peer has sent in its handshake
-	recordBegun    bool // part of a record came with its end
+	// HandshakeBytes is how much the peer has sent in its TLS handshake. crypto/tls keeps
+	// buffers of about that size.
+	HandshakeBytes int
+
+	// RecordBegun reports whether part of a TLS record has come with the end of the handshake.
+	RecordBegun bool
+}
+
+// NewConn returns a Conn that calls leave with its place when it is closed.
+func NewConn(c net.Conn, place share.Place, leave func(share.Place)) *Conn {
+	return &Conn{Conn: c, place: place, leave: leave}
 }
 
 // Guest reports whether the connection was accepted beyond the bound: it should end with
 // its first answer.
-func (c *bounded) Guest() bool { return c.place.Guest }
+func (c *Conn) Guest() bool { return c.place.Guest }
 
 // Place returns the connection's place.
-func (c *bounded) Place() share.Place { return c.place }
-
-// HandshakeBytes returns how much the peer has sent in its TLS handshake. crypto/tls keeps
-// buffers of about that size.
-func (c *bounded) HandshakeBytes() int { return c.handshakeBytes }
-
-// RecordBegun reports whether part of a TLS record has come with the end of the handshake.
-func (c *bounded) RecordBegun() bool { return c.recordBegun }
+func (c *Conn) Place() share.Place { return c.place }
 
 // Exchange replaces the connection that c reads from and writes to, and returns the old
 // one. No other method may be running.
-func (c *bounded) Exchange(next net.Conn) (old net.Conn) {
+func (c *Conn) Exchange(next net.Conn) (old net.Conn) {
 	old, c.Conn = c.Conn, next
 	return old
 }
 
-func (c *bounded) Close() error {
+// Close closes the connection, and then releases its place.
+func (c *Conn) Close() error {
 	err := c.Conn.Close()
 	if !c.closed.Swap(true) && c.leave != nil {
-		c.leave()
+		c.leave(c.place)
 	}
 	return err
 }
 
 // SyscallConn returns the socket of the connection.
-func (c *bounded) SyscallConn() (syscall.RawConn, error) {
+func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	if socket, ok := c.Conn.(syscall.Conn); ok {
 		return socket.SyscallConn()
 	}
@@ -143,9 +146,10 @@ func (c *bounded) SyscallConn() (syscall.RawConn, error) {
 
 // CloseWrite half-closes the connection. net/http calls it before it closes a connection
 // that may have unread input.
-func (c *bounded) CloseWrite() error { return closeWrite(c.Conn) }
+func (c *Conn) CloseWrite() error { return CloseWrite(c.Conn) }
 
-func closeWrite(c net.Conn) error {
+// CloseWrite half-closes a connection, if it can be.
+func CloseWrite(c net.Conn) error {
 	if half, ok := c.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
 	}

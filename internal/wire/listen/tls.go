@@ -64,8 +64,8 @@ type accepted struct {
 // TLS returns a listener that completes the TLS handshakes of l's connections and takes a
 // place of conns for each that has succeeded. So a peer that stalls its handshake takes
 // only a slot, for a short time. TLS takes ownership of l and conns. Accept returns a
-// *tls.Conn, which an http.Server needs for HTTP/2. The connection below it has the methods
-// Place, HandshakeBytes, RecordBegun and Exchange, with which an event loop takes over the socket.
+// *tls.Conn, which an http.Server needs for HTTP/2. The connection below it is a [*Conn], from
+// which an event loop takes over the socket.
 func TLS(l net.Listener, conns *share.Conns, cfg Handshakes) net.Listener {
 	s := &secured{
 		Listener: l, cfg: cfg, conns: conns,
@@ -144,7 +144,7 @@ func (s *secured) deliver(a accepted) bool {
 // handshake returns a connection with a place, or nil.
 func (s *secured) handshake(c net.Conn) net.Conn {
 	computing := &computing{Conn: c, turns: s.turns, pace: &s.pace}
-	inner := &bounded{Conn: computing}
+	inner := &Conn{Conn: computing}
 	conn := tls.Server(inner, s.cfg.Config)
 	// A deadline and one function for Close cost less than HandshakeContext, which starts a
 	// goroutine for each handshake.
@@ -165,7 +165,7 @@ func (s *secured) handshake(c net.Conn) net.Conn {
 		return nil
 	}
 	inner.Exchange(c)
-	inner.handshakeBytes, inner.recordBegun = computing.received, computing.records.begun()
+	inner.HandshakeBytes, inner.RecordBegun = computing.received, computing.records.begun()
 	if s.cfg.Done != nil {
 		s.cfg.Done(conn.ConnectionState())
 	}
@@ -175,7 +175,7 @@ func (s *secured) handshake(c net.Conn) net.Conn {
 		_ = inner.Close()
 		return nil
 	}
-	inner.place, inner.leave = place, func() { s.conns.Leave(place) }
+	inner.place, inner.leave = place, s.conns.Leave
 	return conn
 }
 

@@ -141,4 +141,4 @@ func (c *watched) NetConn() net.Conn { return c.Conn }
 
 // CloseWrite half-closes the connection. net/http calls it before it closes a connection
 // that may have unread input.
-func (c *watched) CloseWrite() error { return closeWrite(c.Conn) }
+func (c *watched) CloseWrite() error { return CloseWrite(c.Conn) }

@@ -2,14 +2,10 @@ package eventloop
 
 import (
 	"crypto/tls"
-	"errors"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/wire/share"
 )
-
-// ErrUnsupported means that this system or this kind of listener is not supported.
-var ErrUnsupported = errors.New("eventloop: not supported here")
 
 // A Handler processes the input of one loop's connections. Its methods are called on
 // the loop's goroutine and must not block.

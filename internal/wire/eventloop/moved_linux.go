@@ -4,11 +4,14 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
 
+	"github.com/pulsegate/pulsegate/internal/wire/listen"
 	"github.com/pulsegate/pulsegate/internal/wire/share"
+	"golang.org/x/sys/unix"
 )
 
 // An unread connection first returns the input that the loop had read.
@@ -62,12 +65,7 @@ func (c *unread) SyscallConn() (syscall.RawConn, error) {
 
 // CloseWrite half-closes the connection. net/http calls it before it closes a connection
 // that may have unread input.
-func (c *unread) CloseWrite() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return net.ErrClosed
-}
+func (c *unread) CloseWrite() error { return listen.CloseWrite(c.Conn) }
 
 // A movedTLS is a moved connection with TLS. The connection below its TLS has its place
 // and releases it.
@@ -95,27 +93,64 @@ func closeNow(c net.Conn) {
 	}
 }
 
-// A movedConn is a moved connection without TLS.
-type movedConn struct {
-	*unread
-	place  share.Place
-	left   func(share.Place) // releases the place
-	closed atomic.Bool
+// give moves c to the other server.
+func (l *Loop) give(c *Conn) {
+	if err := l.poller.unwatch(c.fd); err != nil {
+		l.broken(c)
+		return
+	}
+	conn, err := l.spare.adopt(c.fd)
+	if err != nil {
+		l.detach(c)
+		l.server.left(c.place)
+		return
+	}
+	rest := unread{Conn: conn, holder: c.place.Holder, memory: l.server.cfg.Memory}
+	// The buffer goes along, and so does what it has taken of the memory.
+	rest.bytes, c.in = c.in, nil
+	rest.held.Store(int64(cap(rest.bytes)))
+	session := c.session
+	l.detach(c)
+	if session == nil {
+		l.server.giveAway(listen.NewConn(&rest, c.place, l.server.left))
+		return
+	}
+	session.below.Exchange(conn)
+	rest.Conn = session.tls
+	l.server.giveAway(&movedTLS{unread: &rest, tls: session.tls})
 }
 
-// Guest reports whether the connection was accepted beyond the bound: it should end with
-// its first answer.
-func (c *movedConn) Guest() bool { return c.place.Guest }
-
-// Place returns the connection's place.
-func (c *movedConn) Place() share.Place { return c.place }
-
-// Close closes the connection and releases its place.
-func (c *movedConn) Close() error {
-	if !c.closed.Swap(true) {
-		defer c.left(c.place) // after the descriptor is closed
+// giveAway passes a connection to the other server.
+func (s *Server) giveAway(c net.Conn) {
+	s.movedCount.Add(1) // before the other server can answer
+	if !s.moved.push(c) {
+		s.movedCount.Add(^uint64(0))
+		closeNow(c) // the other server no longer accepts connections
 	}
-	return c.unread.Close()
+}
+
+// A spare is an unused descriptor, or -1. Moving a connection needs a second descriptor for a
+// moment: if none is left, the spare one is closed to make room.
+type spare struct{ fd int }
+
+func (s *spare) open() (err error) {
+	s.fd, err = newEventFD()
+	return err
+}
+
+// adopt makes a net.Conn of a socket, whose descriptor fd it closes.
+func (s *spare) adopt(fd int) (net.Conn, error) {
+	file := os.NewFile(uintptr(fd), "connection")
+	conn, err := net.FileConn(file) // with a descriptor of its own
+	if s.fd >= 0 && (errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)) {
+		closeFD(&s.fd)
+		conn, err = net.FileConn(file)
+	}
+	_ = file.Close() // which leaves the other one open
+	if s.fd < 0 {
+		_ = s.open() // without one, the next connection may be lost
+	}
+	return conn, err
 }
 
 // moved is a queue of connections for the other server. It is bounded by the number of

@@ -2,9 +2,11 @@ package eventloop
 
 import (
 	"crypto/tls"
+	"net/netip"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/wire/share"
+	"golang.org/x/sys/unix"
 )
 
 // A goal is what happens to a connection when all owed answers are sent.
@@ -101,7 +103,65 @@ func (c *Conn) Need(n int) { c.need = n }
 
 // Within bounds the time from the first byte of the message that Receive has
 // left unfinished to its last.
-func (c *Conn) Within(d time.Duration) { c.within = c.loop.ticks(d) }
+func (c *Conn) Within(d time.Duration) { c.within = c.loop.timers.ticks(d) }
+
+// Expect bounds the time for input of which Receive leaves nothing, such as a skipped body.
+// 0 ends it.
+func (c *Conn) Expect(d time.Duration) {
+	if c.expect = 0; d > 0 {
+		c.expect = c.loop.timers.now + c.loop.timers.ticks(d)
+	}
+}
+
+// Pause stops reading for d. Input stays in the kernel until then; the time for an
+// unfinished message starts again after the pause. Pause has no effect on a connection
+// that has paused already or is ending.
+//
+// A handler that rejects a message for lack of a resource pauses the connection, so that
+// a peer that retries at once is not rejected again and again at the expense of the
+// others.
+func (c *Conn) Pause(d time.Duration) {
+	l := c.loop
+	if c.paused || c.goal != serve || c.fd < 0 || l.draining {
+		return
+	}
+	c.paused = true
+	c.pauseEnd = l.timers.now + l.timers.ticks(d)
+	l.pauses++
+}
+
+// endPause clears a pause.
+func (c *Conn) endPause() {
+	if c.paused {
+		c.paused = false
+		c.loop.pauses--
+		if c.in != nil {
+			c.began = c.loop.timers.now
+		}
+	}
+}
+
+// Send sends b, which contains the given number of complete answers of those owed. It
+// does not retain b.
+func (c *Conn) Send(b []byte, answers int) {
+	c.owed -= answers
+	c.idleEnd = 0
+	if c.owed < 0 {
+		panic("eventloop: more answers than were owed")
+	}
+	l := c.loop
+	switch {
+	case c.fd < 0:
+	case c.session != nil:
+		c.session.send(b)
+	default:
+		l.output.send(c, b)
+	}
+	if l.draining && c.owed == 0 {
+		c.End()
+	}
+	l.settle(c)
+}
 
 // End stops reading. When all owed answers are sent, the connection is closed.
 func (c *Conn) End() {
@@ -123,6 +183,29 @@ func (c *Conn) Move() {
 
 // Gone reports whether the connection is closed.
 func (c *Conn) Gone() bool { return c.fd < 0 }
+
+// PeerAddr returns the address of the peer, or the zero Addr if the connection is closed.
+func (c *Conn) PeerAddr() netip.Addr {
+	if c.Gone() {
+		return netip.Addr{}
+	}
+	peer, err := unix.Getpeername(c.fd)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return addrOf(peer)
+}
+
+// addrOf returns the address of a peer, or the zero Addr.
+func addrOf(peer unix.Sockaddr) netip.Addr {
+	switch peer := peer.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrFrom4(peer.Addr)
+	case *unix.SockaddrInet6:
+		return netip.AddrFrom16(peer.Addr).Unmap()
+	}
+	return netip.Addr{}
+}
 
 // An action is what a loop does next with a connection.
 type action uint8
@@ -180,4 +263,24 @@ func (c *Conn) next() action {
 		return shut
 	}
 	return wait
+}
+
+// drain makes a connection end once what has begun is answered.
+func (c *Conn) drain() {
+	switch {
+	case c.fd < 0 || c.goal != serve:
+	case c.in != nil:
+		// The rest may still arrive in time.
+	case c.owed > 0 || c.out != nil:
+		c.goal = end
+	case c.readable && !c.ended:
+		// It may hold a request.
+	case c.session != nil && c.session.begun && !c.ended:
+		// The rest of the record may still arrive, within the time for a first message.
+		if at := c.loop.timers.now + c.loop.timers.start; c.idleEnd == 0 || at < c.idleEnd {
+			c.idleEnd = at
+		}
+	default:
+		c.goal, c.idle = end, true
+	}
 }

@@ -1,0 +1,72 @@
+package eventloop
+
+import "time"
+
+const wheelSlots = 512
+
+// timers close the connections of a loop when their deadline has passed. They count time in
+// ticks of the loop's clock.
+type timers struct {
+	limits
+	started time.Time
+	now     int64 // tick
+	wheel   *wheel
+	due     []int32 // scratch of expired
+}
+
+// limits are the timeouts of a Config in ticks.
+type limits struct {
+	tick                                time.Duration
+	start, idle, write, linger, crowded int64
+}
+
+func newLimits(cfg *Config) limits {
+	l := limits{tick: cfg.Tick}
+	l.start, l.idle, l.write = l.ticks(cfg.StartTimeout), l.ticks(cfg.IdleTimeout), l.ticks(cfg.WriteTimeout)
+	l.linger, l.crowded = l.ticks(cfg.LingerTimeout), l.ticks(cfg.CrowdedTimeout)
+	return l
+}
+
+// ticks returns d in ticks, rounded up.
+func (l *limits) ticks(d time.Duration) int64 { return int64((d + l.tick - 1) / l.tick) }
+
+// update sets now.
+func (t *timers) update() { t.now = t.ticks(time.Since(t.started)) }
+
+// set sets the deadline of c. It moves the timer only if the deadline is earlier: most
+// deadlines are extended many times before they expire.
+func (t *timers) set(c *Conn, at int64) {
+	if c.deadline = at; at < c.armed {
+		c.armed = at
+		t.wheel.set(c.slot, at)
+	}
+}
+
+// schedule sets the deadline of a connection that waits.
+func (t *timers) schedule(c *Conn) {
+	switch {
+	case c.fd < 0:
+	case c.lingering, c.out != nil: // set when that began
+	case c.owed > 0:
+		c.deadline = never
+	case c.paused:
+		t.set(c, c.pauseEnd)
+	case c.in != nil:
+		t.set(c, c.began+c.within)
+	case c.fresh:
+	case c.expect > 0:
+		t.set(c, c.expect)
+	default:
+		if c.idleEnd == 0 { // since the last message or answer; parts of a TLS record are neither
+			c.idleEnd = t.now + t.idle
+		}
+		t.set(c, c.idleEnd)
+	}
+}
+
+// expired returns the slots of the connections whose timers are due. It is valid until the
+// next call.
+func (t *timers) expired() []int32 {
+	t.due = t.wheel.advance(t.now, t.due[:0])
+	return t.due
+}
