@@ -16,7 +16,7 @@ const dialTimeout = 10 * time.Second
 const idleCheck = 100 * time.Millisecond
 
 // A connection is the connection of one gateway. The run's goroutine owns it, except
-// from a send on turn until it comes back through run.returned: then the goroutine of
+// from a send on turn until it comes back through transport.returned: then the goroutine of
 // serve owns it.
 type connection struct {
 	gateway *gateway
@@ -52,18 +52,30 @@ type connection struct {
 // it.
 func (c *connection) waitingAsAsked(now time.Duration) bool { return c.asked && now < c.resumes }
 
+// A transport performs tries, each in the goroutine of its connection.
+type transport struct {
+	dial     func(context.Context) (net.Conn, error)
+	judge    *judge
+	timeout  time.Duration    // for one answer
+	returned chan *connection // from the connections' goroutines
+	start    time.Time        // of the run; set while no try is in progress
+}
+
+// elapsed returns the time since the start of the run.
+func (t *transport) elapsed() time.Duration { return time.Since(t.start) }
+
 // serve performs tries until turn is closed. When ctx is done, the current and all
 // later tries fail.
-func (r *run) serve(ctx context.Context, c *connection) {
+func (t *transport) serve(ctx context.Context, c *connection) {
 	defer c.disconnect()
 	for range c.turn {
-		r.try(ctx, c)
-		r.returned <- c // the channel has capacity for all connections
+		t.try(ctx, c)
+		t.returned <- c // the channel has capacity for all connections
 	}
 }
 
 // try connects if necessary, and sends the request if one is live.
-func (r *run) try(ctx context.Context, c *connection) {
+func (t *transport) try(ctx context.Context, c *connection) {
 	c.sent, c.failed, c.dropped, c.answer = -1, "", false, answer{}
 	if c.pause > 0 {
 		timer := time.NewTimer(c.pause)
@@ -76,11 +88,11 @@ func (r *run) try(ctx context.Context, c *connection) {
 		}
 	}
 	now := time.Now()
-	if c.conn != nil && now.Sub(r.start)-c.ended > idleCheck && closedByPeer(c.conn) {
+	if c.conn != nil && now.Sub(t.start)-c.ended > idleCheck && closedByPeer(c.conn) {
 		c.disconnect()
 	}
 	if c.conn == nil {
-		if r.connect(ctx, c) != nil {
+		if t.connect(ctx, c) != nil {
 			c.failed = failedConnect
 			return
 		}
@@ -89,8 +101,8 @@ func (r *run) try(ctx context.Context, c *connection) {
 	if !c.live {
 		return
 	}
-	c.sent = now.Sub(r.start)
-	err := c.extend(now, r.opt.Timeout)
+	c.sent = now.Sub(t.start)
+	err := c.extend(now, t.timeout)
 	if err == nil {
 		_, err = c.conn.Write(c.out)
 	}
@@ -103,13 +115,13 @@ func (r *run) try(ctx context.Context, c *connection) {
 	// A request that was sent only in part may have been answered nevertheless.
 	resp, readErr := c.reader.read()
 	now = time.Now()
-	c.ended = now.Sub(r.start)
+	c.ended = now.Sub(t.start)
 	if err != nil || readErr != nil || resp.close {
 		defer c.disconnect()
 	}
 	switch {
 	case readErr == nil:
-		c.answer = r.judge.judge(&resp, c.request.kind != batchRequest, len(c.request.samples), now)
+		c.answer = t.judge.judge(&resp, c.request.kind != batchRequest, len(c.request.samples), now)
 	case errors.Is(readErr, ErrNotHTTP):
 		c.failed, c.answer.fault = failedGarbage, readErr.Error()
 	case errors.Is(errors.Join(err, readErr), os.ErrDeadlineExceeded):
@@ -129,10 +141,10 @@ func (c *connection) extend(now time.Time, timeout time.Duration) error {
 	return c.conn.SetDeadline(c.deadline)
 }
 
-func (r *run) connect(ctx context.Context, c *connection) error {
+func (t *transport) connect(ctx context.Context, c *connection) error {
 	dialing, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	conn, err := r.dial(dialing)
+	conn, err := t.dial(dialing)
 	if err != nil {
 		return err
 	}

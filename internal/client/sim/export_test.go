@@ -83,6 +83,12 @@ func ResponseAllocs(text string) float64 {
 	})
 }
 
+// Schedule returns the intended send time of request k at a rate, and how many requests
+// a run of length d has.
+func Schedule(perSecond float64, k uint64, d time.Duration) (intended time.Duration, total uint64) {
+	return pacer(perSecond).intended(k), pacer(perSecond).total(d)
+}
+
 // A Judgement is the classification of an answer.
 type Judgement struct {
 	Verdict           string
@@ -197,9 +203,9 @@ func Encoder(opt Options, gzipped bool) (next func() []byte, err error) {
 	return func() []byte {
 		c := r.conns[id]
 		id = (id + 1) % len(r.conns)
-		r.fleet.compose(c.gateway, &c.request)
-		r.encode(c)
-		r.lines = r.fleet.appendSent(r.lines[:0], 7, c.request.samples)
+		r.composer.fleet.compose(c.gateway, &c.request)
+		r.composer.encode(c)
+		r.lines = r.composer.fleet.appendSent(r.lines[:0], 7, c.request.samples)
 		return c.out
 	}, nil
 }

@@ -53,6 +53,17 @@ func newFigures() *figures {
 	return &figures{total: newHistogram(), latest: newHistogram(), late: newHistogram(), served: newHistogram()}
 }
 
+// countTry counts a try that was sent.
+func (f *figures) countTry(c *connection, r *Report) {
+	if c.sent < 0 {
+		return
+	}
+	r.Tries++
+	if c.tries == 1 {
+		record(f.late, c.sent-max(c.intended, c.free))
+	}
+}
+
 // advance returns the progress if the last one was a second ago.
 func (f *figures) advance(now time.Duration, r *Report) (p Progress, due bool) {
 	if now < f.shown+time.Second {

@@ -1,9 +1,7 @@
 package sim
 
 import (
-	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/client/transfer"
@@ -21,7 +19,7 @@ const (
 func (r *run) startNext(c *connection) {
 	c.free = r.now
 	switch {
-	case r.open():
+	case r.opt.open():
 		r.idle = append(r.idle, c)
 	case r.opt.Posts > 0 && c.posts == 0, r.until > 0 && r.now >= r.until:
 		r.active--
@@ -34,11 +32,11 @@ func (r *run) startNext(c *connection) {
 // dispatch assigns the requests that are due to idle connections.
 func (r *run) dispatch() {
 	for len(r.idle) > 0 && r.next < r.total {
-		intended := r.opt.pacer.Intended(r.next)
+		intended := pacer(r.opt.Rate).intended(r.next)
 		if intended > r.now {
 			if r.alarmAt != intended {
 				r.alarmAt = intended
-				r.alarm.set(intended - time.Since(r.start))
+				r.alarm.set(intended - r.transport.elapsed())
 			}
 			return
 		}
@@ -51,79 +49,17 @@ func (r *run) dispatch() {
 
 // begin composes the connection's next request and queues it.
 func (r *run) begin(c *connection, intended time.Duration) {
+	r.composer.compose(c)
 	q := &c.request
-	if !r.takeForward(c) {
-		r.fleet.compose(c.gateway, q)
-		r.count(q)
-		if q.forwarded && len(r.forwards) < maxForwards {
-			r.forwards = append(r.forwards, forward{q.gateway, append([]sample(nil), q.samples...)})
-		}
-	}
 	c.number = r.number
 	r.number++
-	r.encode(c)
 	if r.opt.Ledger != nil && q.kind != malformedRequest {
-		r.lines = r.fleet.appendSent(r.lines, c.number, q.samples)
+		r.lines = r.composer.fleet.appendSent(r.lines, c.number, q.samples)
 	}
 	r.report.Sent += uint64(len(q.samples))
 	r.live++
 	c.live, c.tries, c.intended = true, 0, intended
 	r.send(c, 0, false)
-}
-
-// takeForward lets the connection's gateway repeat the readings of another one. It
-// reports whether it did.
-func (r *run) takeForward(c *connection) bool {
-	last := len(r.forwards) - 1
-	if last < 0 || r.forwards[last].from == c.gateway.number {
-		return false
-	}
-	g, q := c.gateway, &c.request
-	*q = request{gateway: g.number, gzip: g.gzips, lines: g.lines, samples: append(q.samples[:0], r.forwards[last].samples...)}
-	if len(q.samples) > 1 {
-		q.kind = batchRequest
-	}
-	r.forwards = r.forwards[:last]
-	r.report.Behaviours[Forward.String()]++
-	return true
-}
-
-// count counts the behaviours in a request.
-func (r *run) count(q *request) {
-	b := r.report.Behaviours
-	switch {
-	case q.kind == malformedRequest:
-		b[Malformed.String()]++
-	case q.buffered:
-		b[Buffering.String()]++
-	case q.kind == batchRequest:
-		b[Batching.String()]++
-	}
-	if q.gzip {
-		b[Gzip.String()]++
-	}
-	if q.reordered {
-		b[Reorder.String()]++
-	}
-}
-
-// encode writes the request to c.out.
-func (r *run) encode(c *connection) {
-	head := r.heads[0]
-	r.plain = r.fleet.appendBody(r.plain[:0], &c.request)
-	body := r.plain
-	if c.request.gzip {
-		head = r.heads[1]
-		r.packed.Reset()
-		r.gzip.Reset(&r.packed)
-		_, err := r.gzip.Write(body)
-		if err = errors.Join(err, r.gzip.Close()); err != nil {
-			r.abort(fmt.Errorf("compress request: %w", err))
-		}
-		body = r.packed.Bytes()
-	}
-	c.out = strconv.AppendInt(append(c.out[:0], head...), int64(len(body)), 10)
-	c.out = append(append(c.out, "\r\n\r\n"...), body...)
 }
 
 // send queues a try of the request after a pause. asked means that the server asked for
@@ -157,7 +93,7 @@ func (r *run) flushLedger() error {
 
 // finishTry evaluates a finished try.
 func (r *run) finishTry(c *connection) {
-	r.countTry(c)
+	r.figures.countTry(c, r.report)
 	if c.failed == "" && !c.dropped || c.failed == failedGarbage {
 		r.lastAnswer = c.ended
 	}
@@ -167,7 +103,7 @@ func (r *run) finishTry(c *connection) {
 		r.send(c, 0, false)
 	case c.failed == failedGarbage:
 		r.report.Errors[failedGarbage]++
-		r.describe(c.answer.fault)
+		r.report.describe(c.answer.fault)
 		r.giveUp(c, false)
 	case c.failed != "":
 		r.fail(c, c.failed)
@@ -176,17 +112,6 @@ func (r *run) finishTry(c *connection) {
 	}
 	if r.report.Undocumented >= 100 && r.report.Requests == 0 {
 		r.abort(fmt.Errorf("%w: %s", transfer.ErrNotPulsegate, r.report.Faults[0]))
-	}
-}
-
-// countTry counts a try that was sent.
-func (r *run) countTry(c *connection) {
-	if c.sent < 0 {
-		return
-	}
-	r.report.Tries++
-	if c.tries == 1 {
-		record(r.figures.late, c.sent-max(c.intended, c.free))
 	}
 }
 
@@ -230,7 +155,7 @@ func (r *run) answered(c *connection) {
 	case uncertain:
 		r.fail(c, failedUncertain)
 	case undocumented:
-		r.describe(a.fault)
+		r.report.describe(a.fault)
 		r.giveUp(c, false)
 	}
 }
@@ -238,7 +163,7 @@ func (r *run) answered(c *connection) {
 // complete ends a request that has its final answer.
 func (r *run) complete(c *connection) {
 	since := c.sent
-	if r.open() {
+	if r.opt.open() {
 		since = c.intended
 	}
 	record(r.figures.latest, c.ended-since)
@@ -246,14 +171,6 @@ func (r *run) complete(c *connection) {
 	c.live = false
 	r.live--
 	r.startNext(c)
-}
-
-// describe counts an undocumented answer and records what is wrong with it.
-func (r *run) describe(fault string) {
-	r.report.Undocumented++
-	if len(r.report.Faults) < maxFaults {
-		r.report.Faults = append(r.report.Faults, fault)
-	}
 }
 
 // fail counts a try without an answer and retries the request.
@@ -290,7 +207,7 @@ func (r *run) countGivenUp(c *connection, wasRefused bool) {
 	if wasRefused {
 		r.report.GivenUpRefused++
 	}
-	if r.open() {
+	if r.opt.open() {
 		record(r.figures.latest, r.now-c.intended) // the wait so far
 	}
 	if r.opt.Ledger != nil && c.request.kind != malformedRequest {

@@ -51,9 +51,11 @@ type Options struct {
 	MaxTries int           `name:"tries" default:"20" help:"Tries of one request."`
 
 	// dial replaces the network in tests.
-	dial  func(context.Context) (net.Conn, error)
-	pacer Pacer // schedule of Rate
+	dial func(context.Context) (net.Conn, error)
 }
+
+// open reports whether the run is an open loop.
+func (opt *Options) open() bool { return opt.Rate > 0 }
 
 var runName = regexp.MustCompile(`^[A-Za-z0-9]{1,20}$`)
 
@@ -98,8 +100,8 @@ func (opt *Options) Prepare() (err error) {
 		return bad("the name of the run must have 1 to 20 letters and digits")
 	case strings.ContainsFunc(opt.Token, func(r rune) bool { return r <= ' ' || r >= 0x7f }):
 		return bad("the token contains a character that cannot be sent")
-	case opt.Rate != 0:
-		opt.pacer, err = NewPacer(opt.Rate)
+	case opt.Rate != 0 && !(opt.Rate >= minRate && opt.Rate <= maxRate):
+		return bad("the rate must be from %g to %d requests/s", minRate, maxRate)
 	}
 	if err == nil && opt.Target != nil && opt.Target.Remote() {
 		err = opt.checkRemote()

@@ -106,6 +106,17 @@ func newReport(opt *Options) *Report {
 	return r
 }
 
+// maxFaults bounds the undocumented answers that are described.
+const maxFaults = 5
+
+// describe counts an undocumented answer and records what is wrong with it.
+func (r *Report) describe(fault string) {
+	r.Undocumented++
+	if len(r.Faults) < maxFaults {
+		r.Faults = append(r.Faults, fault)
+	}
+}
+
 // finish computes the derived fields at the end of a run.
 func (r *Report) finish(f *figures, elapsed, cpu time.Duration) {
 	r.ElapsedS = elapsed.Seconds()

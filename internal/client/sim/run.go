@@ -1,16 +1,12 @@
 package sim
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"runtime"
 	"sync"
 	"time"
-
-	"github.com/klauspost/compress/gzip"
 )
 
 // ErrSilent means that a server gave no answers for Options.Patience.
@@ -26,9 +22,7 @@ var ErrRefusedAll = errors.New("sim: the target refuses connections")
 const (
 	tickEvery         = 10 * time.Millisecond
 	maxFinishedAtOnce = 64              // finished tries that are evaluated before more requests are sent
-	maxForwards       = 16              // requests that wait for their second gateway
 	stopGrace         = 2 * time.Second // wait for pending answers when a run is interrupted
-	maxFaults         = 5               // undocumented answers that are described
 )
 
 // A run is the state of Run. The goroutine of Run owns it, decides what is sent, and
@@ -36,20 +30,16 @@ const (
 // needs no locks, and a blocked connection does not delay requests on other
 // connections.
 type run struct {
-	opt   *Options
-	fleet *Fleet
-	heads [2][]byte // request headers, without and with gzip
-	judge *judge
-	dial  func(context.Context) (net.Conn, error)
-	start time.Time
+	opt       *Options
+	composer  composer
+	transport transport
 
-	report   *Report
-	figures  *figures
-	conns    []*connection
-	returned chan *connection // from the connections' goroutines
-	abort    context.CancelCauseFunc
-	tasks    sync.WaitGroup
-	showing  sync.Mutex // held during calls of OnProgress
+	report  *Report
+	figures *figures
+	conns   []*connection
+	abort   context.CancelCauseFunc
+	tasks   sync.WaitGroup
+	showing sync.Mutex // held during calls of OnProgress
 
 	now        time.Duration // time of the current event since the start
 	lastAnswer time.Duration // when an answer arrived, or none was expected
@@ -58,23 +48,13 @@ type run struct {
 	ready      []*connection // connections with a request to send, in order
 	idle       []*connection // open loop: connections without a request, longest idle first
 	lines      []byte        // lines to write to the ledger
-	plain      []byte        // buffer for a body
-	gzip       *gzip.Writer
-	packed     bytes.Buffer // compressed body
-	number     uint64       // number of the next request
-	forwards   []forward
+	number     uint64        // number of the next request
 
 	next, total uint64        // open loop: the next request, and the number of requests
 	alarm       alarm         // fires when the next request is due
 	alarmAt     time.Duration // time to which alarm is set; 0: not set
 	until       time.Duration // end of sending new requests; 0: no end
 	end         time.Duration // end of waiting for answers; 0: no end
-}
-
-// A forward is a request of one gateway that another one will repeat.
-type forward struct {
-	from    int32
-	samples []sample
 }
 
 // Run loads the target as opt describes. The Report covers what ran and is never nil.
@@ -100,10 +80,10 @@ func Run(ctx context.Context, opt Options) (*Report, error) {
 		return report, err
 	}
 	defer r.alarm.stop()
-	report.StartMs = r.fleet.model.startMs
+	report.StartMs = r.composer.fleet.model.startMs
 	before := processTime()
 	err = r.execute(ctx)
-	report.finish(r.figures, time.Since(r.start), processTime()-before)
+	report.finish(r.figures, r.transport.elapsed(), processTime()-before)
 	if err == nil && ctx.Err() != nil {
 		err = ErrInterrupted
 	}
@@ -117,31 +97,28 @@ func newRun(opt *Options, report *Report) (*run, error) {
 		target = &Target{host: "pipe"}
 	}
 	r := &run{
-		opt: opt, judge: newJudge(), report: report, figures: newFigures(), dial: opt.dial,
-		fleet:    newFleet(opt, opt.model(time.Now())),
-		heads:    [2][]byte{target.head(opt.Token, false), target.head(opt.Token, true)},
-		conns:    make([]*connection, opt.Users),
-		returned: make(chan *connection, opt.Users),
-		active:   opt.Users,
-		until:    opt.For,
+		opt: opt, report: report, figures: newFigures(),
+		composer: composer{
+			fleet: newFleet(opt, opt.model(time.Now())), counts: report.Behaviours,
+			heads: [2][]byte{target.head(opt.Token, false), target.head(opt.Token, true)},
+		},
+		transport: transport{dial: opt.dial, judge: newJudge(), timeout: opt.Timeout, returned: make(chan *connection, opt.Users)},
+		conns:     make([]*connection, opt.Users),
+		active:    opt.Users,
+		until:     opt.For,
+		total:     pacer(opt.Rate).total(opt.For),
 	}
-	if r.dial == nil {
-		r.dial = target.dial
+	if opt.dial == nil {
+		r.transport.dial = target.dial
 		newAlarm = exactAlarm
-	}
-	if opt.Rate > 0 {
-		r.total = opt.pacer.Total(opt.For)
 	}
 	if opt.For > 0 {
 		r.end = opt.For + opt.Patience
 	}
 	for i := range r.conns {
-		r.conns[i] = &connection{gateway: &r.fleet.gateways[i], posts: opt.Posts, turn: make(chan struct{}, 1)}
+		r.conns[i] = &connection{gateway: &r.composer.fleet.gateways[i], posts: opt.Posts, turn: make(chan struct{}, 1)}
 	}
 	var err error
-	if r.gzip, err = gzip.NewWriterLevel(&r.packed, gzip.BestSpeed); err != nil {
-		return nil, fmt.Errorf("create gzip writer: %w", err)
-	}
 	r.alarm, err = newAlarm()
 	return r, err
 }
@@ -152,13 +129,13 @@ func (r *run) execute(outer context.Context) error {
 	ctx, abort := context.WithCancelCause(context.WithoutCancel(outer))
 	r.abort = abort
 	for _, c := range r.conns {
-		r.tasks.Go(func() { r.serve(ctx, c) })
+		r.tasks.Go(func() { r.transport.serve(ctx, c) })
 	}
-	r.start = time.Now()
+	r.transport.start = time.Now()
 	err := r.connectAll(outer)
 	connected := err == nil
 	if connected {
-		r.start = time.Now()
+		r.transport.start = time.Now()
 		r.work(ctx, outer.Done())
 		err = context.Cause(ctx)
 	}
@@ -184,7 +161,7 @@ func (r *run) connectAll(ctx context.Context) error {
 	failed := 0
 	for range r.conns {
 		select {
-		case c := <-r.returned:
+		case c := <-r.transport.returned:
 			if c.failed != "" {
 				failed++
 				r.report.Errors[c.failed]++
@@ -211,53 +188,45 @@ func (r *run) work(ctx context.Context, interrupted <-chan struct{}) {
 		r.dispatch()
 		r.flush()
 		select {
-		case c := <-r.returned:
-			if !r.open() {
+		case c := <-r.transport.returned:
+			if !r.opt.open() {
 				runtime.Gosched() // let other tries finish, to share a write to the ledger
 			}
-			r.now = time.Since(r.start)
+			r.now = r.transport.elapsed()
 			r.finishTry(c)
-			for range min(len(r.returned), maxFinishedAtOnce) {
-				r.finishTry(<-r.returned)
+			for range min(len(r.transport.returned), maxFinishedAtOnce) {
+				r.finishTry(<-r.transport.returned)
 			}
 		case <-ticker.C:
-			r.now = time.Since(r.start)
+			r.now = r.transport.elapsed()
 			r.checkSilence()
-			if p, due := r.figures.advance(r.now, r.report); due {
-				r.show(p)
+			p, due := r.figures.advance(r.now, r.report)
+			// A goroutine, so that a blocked terminal does not stop the load. The call is
+			// skipped if the previous one has not returned.
+			if due && r.opt.OnProgress != nil && r.showing.TryLock() {
+				r.tasks.Go(func() {
+					defer r.showing.Unlock()
+					r.opt.OnProgress(p)
+				})
 			}
 		case <-r.alarm.fired:
 			r.alarmAt = 0
 		case <-interrupted:
 			interrupted = nil
-			r.now = time.Since(r.start)
+			r.now = r.transport.elapsed()
 			r.until, r.end, r.total = max(r.now, 1), r.now+stopGrace, r.next
 		case <-ctx.Done():
 		}
-		r.now = time.Since(r.start)
+		r.now = r.transport.elapsed()
 	}
 }
-
-// show calls OnProgress in a goroutine, so that a blocked terminal does not stop the
-// load. It skips the call if the previous one has not returned.
-func (r *run) show(p Progress) {
-	if r.opt.OnProgress != nil && r.showing.TryLock() {
-		r.tasks.Go(func() {
-			defer r.showing.Unlock()
-			r.opt.OnProgress(p)
-		})
-	}
-}
-
-// open reports whether the run is an open loop.
-func (r *run) open() bool { return r.opt.Rate > 0 }
 
 // done reports whether the run is complete.
 func (r *run) done() bool {
 	if r.end > 0 && r.now > r.end {
 		return true
 	}
-	if r.open() {
+	if r.opt.open() {
 		return r.next == r.total && r.live == 0
 	}
 	return r.active == 0
@@ -279,17 +248,17 @@ func (r *run) checkSilence() {
 
 // countRemaining counts unfinished and unsent requests at the end of the run.
 func (r *run) countRemaining() {
-	r.now = time.Since(r.start)
-	for len(r.returned) > 0 {
-		r.countTry(<-r.returned)
+	r.now = r.transport.elapsed()
+	for len(r.transport.returned) > 0 {
+		r.figures.countTry(<-r.transport.returned, r.report)
 	}
 	for _, c := range r.conns {
 		if c.live {
 			r.countGivenUp(c, c.waitingAsAsked(r.now))
 		}
 	}
-	for due := min(r.total, r.opt.pacer.Due(r.now)); r.next < due; r.next++ {
+	for schedule := pacer(r.opt.Rate); r.next < r.total && schedule.intended(r.next) <= r.now; r.next++ {
 		r.report.Unsent++
-		record(r.figures.latest, r.now-r.opt.pacer.Intended(r.next)) // the wait so far
+		record(r.figures.latest, r.now-schedule.intended(r.next)) // the wait so far
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -436,6 +437,8 @@ func TestInvalidOptions(t *testing.T) {
 		"too much memory":       {Users: 50_000, Posts: 1, Batch: 10_000},
 		"token of two lines":    {Users: 1, Posts: 1, Token: "a\r\nX: b"},
 		"negative rate":         {Users: 1, Rate: -1, For: time.Second},
+		"no rate":               {Users: 1, Rate: math.NaN(), For: time.Second},
+		"rate too high":         {Users: 1, Rate: 1e9, For: time.Second},
 	} {
 		opt.Run = "t"
 		if _, err := sim.Run(t.Context(), opt.WithDial(noDial)); !errors.Is(err, sim.ErrOptions) {
