@@ -54,16 +54,11 @@ type Report struct {
 	Parts     []Cost `json:"parts"`     // in descending order of CPU time
 	Syscalls  []Cost `json:"syscalls"`  // the part kernel, by system call
 	Functions []Cost `json:"functions"` // every function; own cost, except CumUs
-	Own       []Cost `json:"-"`         // every function of our own code, with its calls outside of our own code
-	Lines     []Cost `json:"lines"`     // the same by source line
+	Lines     []Cost `json:"lines"`     // every line of our own code, with its calls outside of our own code
 
-	// By place, in descending order; see places.
-	MutexWaits      []Cost `json:"-"` // CPUUs is the time waited, Objects the number of waits
-	BlockWaits      []Cost `json:"-"` // likewise
-	Heap            []Cost `json:"-"` // in use at the end; not per request
-	HeapTotal       Cost   `json:"-"`
-	Goroutines      []Cost `json:"-"` // number at the end, in Objects; not per request
-	GoroutinesTotal Cost   `json:"-"`
+	// By function, in descending order; see waits.
+	MutexWaits []Cost `json:"-"` // CPUUs is the time waited, Objects the number of waits
+	BlockWaits []Cost `json:"-"` // likewise
 
 	Before *Counters `json:"before,omitempty"`
 	After  *Counters `json:"after,omitempty"`
@@ -78,22 +73,7 @@ func Analyze(c *Capture) *Report {
 	}
 	r.CPUSeconds, r.AllocsSeconds = seconds(c.CPU), seconds(c.Allocs)
 	r.addCosts(c)
-	if c.Mutex != nil && c.Block != nil {
-		n := r.divisor(seconds(c.Block))
-		waits := func(row *row, count, delay int64) {
-			row.cpu.nanos += delay
-			row.objects.value += float64(count)
-		}
-		mutex, _ := places(c.Mutex, "contentions", "delay", "", waits)
-		block, _ := places(c.Block, "contentions", "delay", "", waits)
-		r.MutexWaits, r.BlockWaits = mutex.costs(n, n), block.costs(n, n)
-	}
-	heap, all := places(c.Heap, "inuse_objects", "inuse_space", "outside of Pulsegate", func(row *row, objects, bytes int64) {
-		row.addSums(heapSums(objects, bytes, c.Heap.Period))
-	})
-	r.Heap, r.HeapTotal = heap.costs(1, 1), all.cost(1, 1)
-	goroutines, all := places(c.Goroutine, "goroutine", "goroutine", "", func(row *row, n, _ int64) { row.objects.value += float64(n) })
-	r.Goroutines, r.GoroutinesTotal = goroutines.costs(1, 1), all.cost(1, 1)
+	r.MutexWaits, r.BlockWaits = r.waits(c.Mutex), r.waits(c.Block)
 	return r
 }
 
@@ -192,7 +172,7 @@ func (m rows) costs(cpu, allocs float64) []Cost {
 // addCosts fills the tables of CPU time and of allocations.
 func (r *Report) addCosts(c *Capture) {
 	all := &row{name: "total"}
-	parts, syscalls, functions, own, lines := rows{}, rows{}, rows{}, rows{}, rows{}
+	parts, syscalls, functions, lines := rows{}, rows{}, rows{}, rows{}
 	// eachRow calls add for every row to which a stack's own cost belongs.
 	eachRow := func(stack []frame, part Part, add func(row *row)) {
 		add(all)
@@ -201,7 +181,6 @@ func (r *Report) addCosts(c *Capture) {
 			add(functions.get(stack[0].name))
 		}
 		if i := ownFrame(stack); i >= 0 {
-			add(own.get(stack[i].name))
 			add(lines.get(stack[i].place() + " " + stack[i].shortBase()))
 		}
 	}
@@ -238,29 +217,30 @@ func (r *Report) addCosts(c *Capture) {
 	})
 	cpu, allocs := r.divisor(r.CPUSeconds), r.divisor(r.AllocsSeconds)
 	r.Total, r.Parts, r.Syscalls = all.cost(cpu, allocs), parts.costs(cpu, allocs), syscalls.costs(cpu, allocs)
-	r.Functions, r.Own, r.Lines = functions.costs(cpu, allocs), own.costs(cpu, allocs), lines.costs(cpu, allocs)
+	r.Functions, r.Lines = functions.costs(cpu, allocs), lines.costs(cpu, allocs)
 }
 
-// places adds up samples by the innermost function of our own code. Samples without
-// one, such as idle goroutines of the library, go to the row named outside or, if that
-// is empty, to the innermost function outside of the runtime. Samples of measuring
-// itself count only for the total.
-func places(p *profile.Profile, typeA, typeB, outside string, add func(row *row, a, b int64)) (table rows, total *row) {
-	table, total = rows{}, &row{}
-	eachSample(p, typeA, typeB, func(stack []frame, a, b int64) {
-		add(total, a, b)
+// waits adds up a profile of contention by the innermost function of our own code or, if
+// there is none, by the innermost function outside of the runtime. Waits for measuring
+// itself do not count.
+func (r *Report) waits(p *profile.Profile) []Cost {
+	table := rows{}
+	eachSample(p, "contentions", "delay", func(stack []frame, count, delay int64) {
 		if partOf(stack) == Measuring {
 			return
 		}
 		i := ownFrame(stack)
-		if i < 0 && outside == "" {
+		if i < 0 {
 			i = slices.IndexFunc(stack, func(f frame) bool { return !f.inRuntime && match(waitPackages, f.pkg, f.base) == "" })
 		}
+		name := "the runtime"
 		if i >= 0 {
-			add(table.get(stack[i].shortName()), a, b)
-		} else {
-			add(table.get(cmp.Or(outside, "the runtime")), a, b)
+			name = stack[i].shortName()
 		}
+		row := table.get(name)
+		row.cpu.nanos += delay
+		row.objects.value += float64(count)
 	})
-	return table, total
+	n := r.divisor(seconds(p))
+	return table.costs(n, n)
 }

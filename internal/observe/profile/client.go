@@ -24,6 +24,8 @@ const (
 	maxShownBytes   = 200      // of a response quoted in an error
 )
 
+const metricsPath = "/metrics"
+
 // slack is how much longer than its window a request may take.
 const slack = 30 * time.Second
 
@@ -71,9 +73,6 @@ func newClient(base string) *client {
 
 func (c *client) close() { c.http.CloseIdleConnections() }
 
-// errNoSuchPage means that the server has no such path.
-var errNoSuchPage = errors.New("profile: the server has no such page")
-
 // do requests a path and returns the body of a 200 response.
 func (c *client) do(ctx context.Context, method, path string, maxBytes int64, timeout time.Duration) (body []byte, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no response within %v", timeout))
@@ -100,8 +99,8 @@ func (c *client) do(ctx context.Context, method, path string, maxBytes int64, ti
 		start, _ := io.ReadAll(io.LimitReader(resp.Body, maxShownBytes)) // a partial text is enough
 		line, _, _ := strings.Cut(strings.TrimSpace(string(start)), "\n")
 		err := fmt.Errorf("status %d: %q", resp.StatusCode, line)
-		if resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusMethodNotAllowed {
-			return nil, fmt.Errorf("%w (%w)", errNoSuchPage, err)
+		if path == metricsPath && resp.StatusCode == http.StatusNotFound {
+			err = fmt.Errorf("%w: %w", ErrNotPulsegate, err)
 		}
 		return nil, err
 	}
@@ -131,19 +130,15 @@ func readAtMost(r io.Reader, maxBytes int64) ([]byte, error) {
 
 // counters fetches the counters. It also returns their text.
 func (c *client) counters(ctx context.Context) (*Counters, []byte, error) {
-	const path = "/metrics"
 	asked := time.Now()
-	text, err := c.do(ctx, http.MethodGet, path, maxMetricsBytes, slack)
-	if errors.Is(err, errNoSuchPage) {
-		err = fmt.Errorf("%w: %w", ErrNotPulsegate, err)
-	}
+	text, err := c.do(ctx, http.MethodGet, metricsPath, maxMetricsBytes, slack)
 	if err != nil {
 		return nil, nil, err
 	}
 	at := asked.Add(time.Since(asked) / 2)
 	counters, err := ReadCounters(bytes.NewReader(text))
 	if err != nil {
-		return nil, nil, fetching(path, err)
+		return nil, nil, fetching(metricsPath, err)
 	}
 	counters.At = at
 	return &counters, text, nil

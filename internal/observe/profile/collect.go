@@ -74,7 +74,6 @@ func Collect(ctx context.Context, target string, window time.Duration) (*Capture
 	}
 	after, errAfter := c.cumulative(ctx)
 	capture.After, capture.afterText = after.Before, after.beforeText
-	dropMonotonic(capture.Before, capture.After)
 	capture.Heap, capture.Goroutine = after.Heap, after.Goroutine
 	var errDiff [3]error
 	capture.Allocs, errDiff[0] = subtract("heap", before.Heap, after.Heap)
@@ -82,17 +81,6 @@ func Collect(ctx context.Context, target string, window time.Duration) (*Capture
 	capture.Mutex, errDiff[1] = subtract("mutex", before.Mutex, after.Mutex)
 	capture.Block, errDiff[2] = subtract("block", before.Block, after.Block)
 	return capture, errors.Join(errBefore, errWindow, errAfter, errors.Join(errDiff[:]...))
-}
-
-// dropMonotonic removes the monotonic clock readings, which saving would lose, but
-// keeps the time between the two: the wall clock may have been adjusted meanwhile.
-func dropMonotonic(before, after *Counters) {
-	if before == nil || after == nil {
-		return
-	}
-	between := after.At.Sub(before.At)
-	before.At = before.At.Round(0)
-	after.At = before.At.Add(between)
 }
 
 // cumulative concurrently fetches the counters and the cumulative profiles. It returns
@@ -131,9 +119,6 @@ func (c *client) window(ctx context.Context, window time.Duration) (*profile.Pro
 	})
 	cpu, err := c.profile(ctx, "/debug/pprof/profile?seconds="+seconds, window)
 	recording.Wait()
-	if errors.Is(errContention, errNoSuchPage) {
-		errContention = nil // a server without this page has empty contention profiles
-	}
 	return cpu, errors.Join(err, errContention)
 }
 

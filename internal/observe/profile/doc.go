@@ -5,7 +5,7 @@
 //
 //  1. [Collect] fetches counters and profiles from the server's admin listener before
 //     and after a window, and the CPU profile of the window. The result is a [Capture],
-//     which can be saved to a directory and loaded again.
+//     which can be saved to a directory.
 //  2. [Analyze] assigns every stack of the capture to a [Part] by the rules in
 //     parts.go, and adds up the cost of each part, function and source line. It divides
 //     by the number of requests in the window.

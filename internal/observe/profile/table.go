@@ -3,61 +3,26 @@ package profile
 import (
 	"bufio"
 	"fmt"
-	"io"
 	"math"
 	"strconv"
-	"strings"
-	"unicode/utf8"
+	"text/tabwriter"
 )
 
-// A table is text in aligned columns.
-type table struct {
-	left []bool     // left-aligned columns
-	rows [][]string // the first row has the headings
-}
-
-// newTable returns a table with the given headings. A heading that starts with "<"
-// makes its column left-aligned.
-func newTable(headings ...string) *table {
-	t := &table{left: make([]bool, len(headings))}
-	for i, h := range headings {
-		headings[i], t.left[i] = strings.CutPrefix(h, "<")
-	}
-	t.rows = [][]string{headings}
-	return t
-}
-
-// add adds a row of strings and float64 numbers.
-func (t *table) add(cells ...any) {
-	row := make([]string, len(cells))
-	for i, cell := range cells {
-		if v, ok := cell.(float64); ok {
-			cell = number(v)
-		}
-		row[i] = cell.(string)
-	}
-	t.rows = append(t.rows, row)
-}
-
-// write writes t, indented by two spaces.
-func (t *table) write(w *bufio.Writer) {
-	width := make([]int, len(t.left))
-	for _, row := range t.rows {
-		for i, cell := range row {
-			width[i] = max(width[i], utf8.RuneCountInString(cell))
-		}
-	}
-	for _, row := range t.rows {
-		line := ""
-		for i, cell := range row {
-			if t.left[i] {
-				line += fmt.Sprintf("  %-*s", width[i], cell)
-			} else {
-				line += fmt.Sprintf("  %*s", width[i], cell)
+// writeTable writes rows of texts and numbers, the first of which has the headings, in
+// right-aligned columns. The last column, which has names, is left-aligned.
+func writeTable(b *bufio.Writer, rows [][]any) {
+	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	for _, row := range rows {
+		last := len(row) - 1
+		for _, cell := range row[:last] {
+			if v, ok := cell.(float64); ok {
+				cell = number(v)
 			}
+			fmt.Fprintf(t, "%v\t", cell)
 		}
-		w.WriteString(strings.TrimRight(line, " ") + "\n")
+		fmt.Fprintf(t, "  %v\n", row[last])
 	}
+	t.Flush() // b keeps the error
 }
 
 // number formats v with two decimals below 10, one below 100 and none above, and with
@@ -92,22 +57,4 @@ func percent(part, of float64) string {
 		return "-"
 	}
 	return fmt.Sprintf("%.1f %%", 100*part/of)
-}
-
-// byteSize formats a number of bytes with a unit.
-func byteSize(n float64) string {
-	for _, unit := range []string{"B", "kB", "MB"} {
-		if math.Abs(n) < 1000 {
-			return number(n) + " " + unit
-		}
-		n /= 1000
-	}
-	return number(n) + " GB"
-}
-
-// buffered calls write with a buffered w and returns the first error.
-func buffered(w io.Writer, write func(*bufio.Writer)) error {
-	b := bufio.NewWriter(w)
-	write(b)
-	return b.Flush()
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// shownWaits is the number of rows in a table of waits or of memory.
+// shownWaits is the number of rows in a table of waits.
 const shownWaits = 5
 
 // summaryRows is the number of functions and of lines in the JSON form of a report.
@@ -18,19 +18,12 @@ const summaryRows = 100
 
 // WriteJSON writes the report as one JSON object, with the most expensive functions and
 // lines.
-func (r *Report) WriteJSON(w io.Writer) error { return writeJSON(w, r.cut()) }
-
-// cut returns a copy of r with at most summaryRows functions and lines.
-func (r *Report) cut() *Report {
+func (r *Report) WriteJSON(w io.Writer) error {
 	short := *r
 	short.Functions, short.Lines = first(r.Functions, summaryRows), first(r.Lines, summaryRows)
-	return &short
-}
-
-func writeJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", " ")
-	if err := e.Encode(v); err != nil {
+	if err := e.Encode(short); err != nil {
 		return fmt.Errorf("write summary: %w", err)
 	}
 	return nil
@@ -38,22 +31,21 @@ func writeJSON(w io.Writer, v any) error {
 
 // WriteText writes the report as text, with at most top functions and top lines.
 func (r *Report) WriteText(w io.Writer, top int) error {
-	return buffered(w, func(b *bufio.Writer) {
-		r.writeHead(b)
-		r.writeParts(b)
-		r.writeCosts(b, "The kernel's part, by system call, per %s", newTable("<call", "CPU µs", "±", "share of all"), r.Syscalls,
-			func(c Cost, share string) []any { return []any{c.Name, c.CPUUs, c.CPUUsStdErr, share} })
-		r.writeCosts(b, "Functions by their own cost, per %s", newTable("CPU µs", "±", "with calls", "bytes", "objects", "<part", "<function"), first(r.Functions, top),
-			func(c Cost, _ string) []any {
-				return []any{c.CPUUs, c.CPUUsStdErr, c.CumUs, c.Bytes, c.Objects, string(c.Part), newFunction(c.Name, "").shortName()}
-			})
-		r.writeCosts(b, "Lines of Pulsegate, with what they call outside of it, per %s", newTable("CPU µs", "±", "bytes", "objects", "<part", "<line"), first(r.Lines, top),
-			func(c Cost, _ string) []any {
-				return []any{c.CPUUs, c.CPUUsStdErr, c.Bytes, c.Objects, string(c.Part), c.Name}
-			})
-		r.writeWaits(b)
-		r.writeMemory(b)
-	})
+	b := bufio.NewWriter(w)
+	r.writeHead(b)
+	r.writeParts(b)
+	r.writeCosts(b, "The kernel's part, by system call, per %s", []any{"CPU µs", "±", "share of all", "call"}, r.Syscalls,
+		func(c Cost, share string) []any { return []any{c.CPUUs, c.CPUUsStdErr, share, c.Name} })
+	r.writeCosts(b, "Functions by their own cost, per %s", []any{"CPU µs", "±", "with calls", "bytes", "objects", "part", "function"}, first(r.Functions, top),
+		func(c Cost, _ string) []any {
+			return []any{c.CPUUs, c.CPUUsStdErr, c.CumUs, c.Bytes, c.Objects, c.Part, newFunction(c.Name, "").shortName()}
+		})
+	r.writeCosts(b, "Lines of Pulsegate, with what they call outside of it, per %s", []any{"CPU µs", "±", "bytes", "objects", "part", "line"}, first(r.Lines, top),
+		func(c Cost, _ string) []any {
+			return []any{c.CPUUs, c.CPUUsStdErr, c.Bytes, c.Objects, c.Part, c.Name}
+		})
+	r.writeWaits(b)
+	return b.Flush()
 }
 
 // first returns the first n rows, or all if there are fewer.
@@ -89,10 +81,11 @@ func listed(m map[string]uint64) string {
 
 // writeCosts writes a table of costs. title has a %s for r.Per. cells receives a row
 // and its share of all CPU time. Values that were not measured are shown as a dash.
-func (r *Report) writeCosts(b *bufio.Writer, title string, t *table, costs []Cost, cells func(c Cost, share string) []any) {
+func (r *Report) writeCosts(b *bufio.Writer, title string, headings []any, costs []Cost, cells func(c Cost, share string) []any) {
 	if len(costs) == 0 {
 		return
 	}
+	rows := [][]any{headings}
 	for _, c := range costs {
 		share := percent(c.CPUUs, r.Total.CPUUs)
 		if r.CPUSeconds == 0 {
@@ -101,19 +94,19 @@ func (r *Report) writeCosts(b *bufio.Writer, title string, t *table, costs []Cos
 		if r.AllocsSeconds == 0 {
 			c.Bytes, c.BytesStdErr, c.Objects, c.ObjectsStdErr = math.NaN(), math.NaN(), math.NaN(), math.NaN()
 		}
-		t.add(cells(c, share)...)
+		rows = append(rows, cells(c, share))
 	}
 	fmt.Fprintf(b, "\n"+title+"\n", r.Per)
-	t.write(b)
+	writeTable(b, rows)
 }
 
 func (r *Report) writeParts(b *bufio.Writer) {
 	if r.CPUSeconds == 0 && r.AllocsSeconds == 0 {
 		return
 	}
-	r.writeCosts(b, "Cost per %s, by part (±: one standard error of sampling)", newTable("<part", "CPU µs", "±", "share", "bytes", "±", "objects", "±"),
+	r.writeCosts(b, "Cost per %s, by part (±: one standard error of sampling)", []any{"CPU µs", "±", "share", "bytes", "±", "objects", "±", "part"},
 		append(r.Parts[:len(r.Parts):len(r.Parts)], r.Total), func(c Cost, share string) []any {
-			return []any{c.Name, c.CPUUs, c.CPUUsStdErr, share, c.Bytes, c.BytesStdErr, c.Objects, c.ObjectsStdErr}
+			return []any{c.CPUUs, c.CPUUsStdErr, share, c.Bytes, c.BytesStdErr, c.Objects, c.ObjectsStdErr, c.Name}
 		})
 	if r.AllocsSeconds > 0 && r.CountedBytes > 0 {
 		fmt.Fprintf(b, "  The runtime itself counted %s bytes in %s objects per %s.\n", number(r.CountedBytes), number(r.CountedObjects), r.Per)
@@ -128,32 +121,13 @@ func (r *Report) writeWaits(b *bufio.Writer) {
 	if len(r.MutexWaits) == 0 && len(r.BlockWaits) == 0 {
 		return
 	}
-	t := newTable("<for", "µs", "times", "<function")
+	rows := [][]any{{"µs", "times", "for", "function"}}
 	for _, c := range first(r.MutexWaits, shownWaits) {
-		t.add("locks", c.CPUUs, c.Objects, c.Name)
+		rows = append(rows, []any{c.CPUUs, c.Objects, "locks", c.Name})
 	}
 	for _, c := range first(r.BlockWaits, shownWaits) {
-		t.add("channels, groups", c.CPUUs, c.Objects, c.Name)
+		rows = append(rows, []any{c.CPUUs, c.Objects, "channels, groups", c.Name})
 	}
 	fmt.Fprintf(b, "\nWaiting, per %s: locks by the function that held them, other waits by the function that waited\n", r.Per)
-	t.write(b)
-}
-
-func (r *Report) writeMemory(b *bufio.Writer) {
-	if len(r.Heap) > 0 {
-		t := newTable("bytes", "±", "<function")
-		for _, c := range first(r.Heap, shownWaits) {
-			t.add(byteSize(c.Bytes), byteSize(c.BytesStdErr), c.Name)
-		}
-		fmt.Fprintf(b, "\nHeap in use at the end: %s ± %s\n", byteSize(r.HeapTotal.Bytes), byteSize(r.HeapTotal.BytesStdErr))
-		t.write(b)
-	}
-	if len(r.Goroutines) > 0 {
-		t := newTable("number", "<in")
-		for _, c := range first(r.Goroutines, shownWaits) {
-			t.add(whole(uint64(c.Objects)), c.Name)
-		}
-		fmt.Fprintf(b, "\nGoroutines at the end: %s\n", whole(uint64(r.GoroutinesTotal.Objects)))
-		t.write(b)
-	}
+	writeTable(b, rows)
 }
