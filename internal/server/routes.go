@@ -60,7 +60,7 @@ func (s *server) routes(reads *query.Handler, records *fhir.Handler, description
 	readHere("/livez", state.Livez())
 	readHere("/readyz", state.Readyz())
 	readHere("/healthz", state.Healthz())
-	return requests.Handler(s.hosts.only(router, problems))
+	return requests.Handler(s.tracer.Handler(s.hosts.only(router, problems)))
 }
 
 // fhirOr serves requests for FHIR with one handler and all others with another.

@@ -285,7 +285,7 @@ func (s *server) servePublic() error {
 		StaleAfter: s.opt.StaleAfter,
 		Tokens:     !s.access.gate.Open(),
 	})))
-	s.public = s.httpServer(s.forwarded(s.tracer.Handler(handler)))
+	s.public = s.httpServer(s.forwarded(handler))
 	return s.listenPublic(posts)
 }
 

@@ -141,12 +141,9 @@ func (h *counting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	returned := false
 	// Deferred because of panics, on which net/http closes the connection.
 	defer func() {
-		status := sw.status
-		switch {
-		case !returned:
-			status = Aborted
-		case status == Aborted:
-			status = http.StatusOK // net/http sends 200 if the handler wrote nothing
+		status := Aborted
+		if returned {
+			status = Status(sw)
 		}
 		rt := h.byPattern[r.Pattern]
 		if rt == nil {
@@ -170,6 +167,15 @@ type statusWriter struct {
 	w         http.ResponseWriter
 	status    int   // Aborted: none yet
 	bodyBytes int64 // bytes written
+}
+
+// Status returns the status of the response to a request that a handler of [Requests]
+// counts, when the handler within it has returned. w is the ResponseWriter that it got.
+func Status(w http.ResponseWriter) int {
+	if sw := w.(*statusWriter); sw.status != Aborted {
+		return sw.status
+	}
+	return http.StatusOK // net/http sends 200 if the handler wrote nothing
 }
 
 func (s *statusWriter) Header() http.Header { return s.w.Header() }

@@ -70,7 +70,6 @@ var runtimeRules = []rule{
 // Our own packages that have several parts.
 const (
 	metricsPackage = modulePath + "/internal/observe/metrics"
-	tracingPackage = modulePath + "/internal/observe/tracing"
 	ingestPackage  = modulePath + "/internal/api/ingest"
 	laneSockets    = modulePath + "/internal/wire/eventloop"
 )
@@ -110,10 +109,7 @@ var waitPackages = []rule{{Other, []string{"sync", "internal/sync", "internal/po
 
 // wrappers only count what passes through them. Their lines would hide the lines of our
 // own code that cause the work.
-var wrappers = []rule{
-	{Measuring, []string{metricsPackage}, []string{"(*statusWriter)"}},
-	{Measuring, []string{tracingPackage}, []string{"(*state)"}},
-}
+var wrappers = []rule{{Measuring, []string{metricsPackage}, []string{"(*statusWriter)"}}}
 
 // match returns the part of the first matching rule, or "".
 func match(rules []rule, pkg, base string) Part {

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"testing"
 
+	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 	"github.com/pulsegate/pulsegate/internal/observe/tracing"
 )
 
@@ -75,7 +76,7 @@ func BenchmarkHandler(b *testing.B) {
 				defer tr.Close(context.Background())
 			}
 			served := 0
-			h := tr.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { served++; w.WriteHeader(204) }))
+			h := metrics.NewRequests().Handler(tr.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { served++; w.WriteHeader(204) })))
 			r := httptest.NewRequest("POST", "/v1/readings", nil)
 			w := &discard{header: http.Header{}}
 			b.ReportAllocs()

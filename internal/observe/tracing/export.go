@@ -18,7 +18,6 @@ import (
 type exporter struct {
 	opt     Options
 	client  *http.Client
-	body    []byte
 	failing bool // the last export failed and was logged
 }
 
@@ -40,7 +39,6 @@ const (
 	firstBackoff   = time.Second
 	maxRetryAfter  = 30 * time.Second
 	maxAnswerBytes = 64 << 10
-	maxKeptBody    = 1 << 20
 )
 
 // errRetry marks failures after which the OpenTelemetry protocol has a client retry:
@@ -50,15 +48,14 @@ var errRetry = errors.New("tracing: not accepted yet")
 // export sends a batch, with retries as the protocol demands. It returns how many
 // requests the collector accepted. A request with a rejected span was not accepted.
 func (e *exporter) export(ctx context.Context, batch []Request) (taken int) {
-	e.body = appendTraces(e.body[:0], batch, e.opt.Service, e.opt.Version)
-	defer func() {
-		if cap(e.body) > maxKeptBody {
-			e.body = nil
-		}
-	}()
+	body, err := encode(batch, e.opt.Service, e.opt.Version)
+	if err != nil {
+		e.logOutcome(err)
+		return 0
+	}
 	backoff := firstBackoff
 	for try := 1; ; try++ {
-		rejected, wait, err := e.send(ctx)
+		rejected, wait, err := e.send(ctx, body)
 		if err == nil {
 			e.logOutcome(nil)
 			return max(0, len(batch)-rejected)
@@ -93,12 +90,12 @@ func (e *exporter) logOutcome(err error) {
 	e.failing = err != nil
 }
 
-// send sends the body once. It returns how many spans were rejected and, with errRetry,
+// send sends a batch once. It returns how many spans were rejected and, with errRetry,
 // how long the collector asks to wait at least.
-func (e *exporter) send(ctx context.Context) (rejected int, wait time.Duration, err error) {
+func (e *exporter) send(ctx context.Context, body []byte) (rejected int, wait time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, exportTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.opt.Endpoint.String(), bytes.NewReader(e.body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.opt.Endpoint.String(), bytes.NewReader(body))
 	if err != nil {
 		return 0, 0, fmt.Errorf("export traces: %w", withoutURL(err))
 	}
@@ -139,17 +136,14 @@ func withoutURL(err error) error {
 func rejectedSpans(text []byte) int {
 	var answer struct {
 		PartialSuccess struct {
-			RejectedSpans json.RawMessage `json:"rejectedSpans"`
+			// In OTLP's JSON encoding, 64-bit integers are strings, but receivers must also
+			// accept numbers. json.Number accepts both.
+			RejectedSpans json.Number `json:"rejectedSpans"`
 		} `json:"partialSuccess"`
 	}
 	if json.Unmarshal(text, &answer) != nil {
 		return 0
 	}
-	// In OTLP's JSON encoding, 64-bit integers are strings, but receivers must also
-	// accept numbers.
-	n, err := strconv.Atoi(string(bytes.Trim(answer.PartialSuccess.RejectedSpans, `"`)))
-	if err != nil || n < 0 {
-		return 0
-	}
-	return n
+	n, _ := strconv.Atoi(answer.PartialSuccess.RejectedSpans.String())
+	return max(0, n)
 }

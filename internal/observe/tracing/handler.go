@@ -3,15 +3,18 @@ package tracing
 import (
 	"context"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 )
 
 // Handler returns a handler that records the requests to next, under the pattern that a
 // router in next stored in the request's Pattern. next gets the Request to fill in with
 // [Of]. The nil Tracer returns next itself.
 //
-// next must not use its ResponseWriter after it has returned.
+// Its caller must be a handler of [metrics.Requests], which knows the status.
 func (t *Tracer) Handler(next http.Handler) http.Handler {
 	if t == nil {
 		return next
@@ -20,56 +23,37 @@ func (t *Tracer) Handler(next http.Handler) http.Handler {
 }
 
 type handler struct {
-	tracer *Tracer
-	next   http.Handler
-	states sync.Pool // of *state
+	tracer   *Tracer
+	next     http.Handler
+	requests sync.Pool // of *Request
 }
-
-// A state is a request in progress.
-type state struct {
-	Request
-	w http.ResponseWriter
-}
-
-// statusNone means that no status was written yet. It remains if the handler panics, on
-// which net/http closes the connection.
-const statusNone = -1
 
 // knownMethods are the methods that appear in spans. Any other method is arbitrary text
 // from a client (OpenTelemetry's http.request.method).
-var knownMethods = [...]string{"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"}
-
-func method(m string) string {
-	for _, known := range knownMethods {
-		if m == known {
-			return known
-		}
-	}
-	return "_OTHER"
-}
+var knownMethods = []string{"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"}
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s, _ := h.states.Get().(*state)
+	s, _ := h.requests.Get().(*Request)
 	if s == nil {
-		s = new(state)
+		s = new(Request)
 	}
-	s.Request, s.w = h.tracer.Begin(ParentOf(r.Header)), w
-	s.Status, s.Lane, s.Start = statusNone, "full", time.Now()
-	r = r.WithContext(context.WithValue(r.Context(), key{}, &s.Request))
-	returned := false
-	// Deferred because of panics.
+	*s = h.tracer.Begin(ParentOf(r.Header))
+	s.Status, s.Lane, s.Start = metrics.Aborted, "full", time.Now()
+	traced := r.WithContext(context.WithValue(r.Context(), key{}, s))
+	// Deferred because of panics, on which net/http closes the connection.
 	defer func() {
-		if returned && s.Status == statusNone {
-			s.Status = http.StatusOK // net/http sends 200 if the handler wrote nothing
-		}
 		s.End = time.Now()
-		s.Method, s.Route = method(r.Method), r.Pattern
-		h.tracer.Record(&s.Request)
-		*s = state{}
-		h.states.Put(s)
+		s.Method, s.Route = r.Method, traced.Pattern
+		if !slices.Contains(knownMethods, s.Method) {
+			s.Method = "_OTHER"
+		}
+		r.Pattern = traced.Pattern
+		h.tracer.Record(s)
+		*s = Request{}
+		h.requests.Put(s)
 	}()
-	h.next.ServeHTTP(s, r)
-	returned = true
+	h.next.ServeHTTP(w, traced)
+	s.Status = metrics.Status(w)
 }
 
 // key is the key of a *Request in a context.
@@ -81,26 +65,3 @@ func Of(r *http.Request) *Request {
 	traced, _ := r.Context().Value(key{}).(*Request)
 	return traced
 }
-
-// Header implements http.ResponseWriter.
-func (s *state) Header() http.Header { return s.w.Header() }
-
-// WriteHeader implements http.ResponseWriter.
-func (s *state) WriteHeader(status int) {
-	// An informational response is not final, except 101 (RFC 9110, 15.2).
-	if s.Status == statusNone && (status >= 200 || status == http.StatusSwitchingProtocols) {
-		s.Status = status
-	}
-	s.w.WriteHeader(status)
-}
-
-// Write implements http.ResponseWriter.
-func (s *state) Write(p []byte) (int, error) {
-	if s.Status == statusNone {
-		s.Status = http.StatusOK
-	}
-	return s.w.Write(p)
-}
-
-// Unwrap supports http.ResponseController.
-func (s *state) Unwrap() http.ResponseWriter { return s.w }

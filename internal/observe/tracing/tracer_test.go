@@ -17,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 	"github.com/pulsegate/pulsegate/internal/observe/tracing"
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/porttest"
@@ -225,16 +226,19 @@ func TestHandler(t *testing.T) {
 		}, "POST /x", "200", 0},
 	} {
 		before := len(c.got())
-		h := tr.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := metrics.NewRequests().Handler(tr.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			r.Pattern = tt.route
 			tt.next(w, r)
-		}))
+		})))
 		r := httptest.NewRequest(tt.method, "/v1/devices/ppg-000123?hush", nil)
 		r.Header = tt.header
 		func() {
 			defer func() { _ = recover() }()
 			h.ServeHTTP(httptest.NewRecorder(), r)
 		}()
+		if r.Pattern != tt.route {
+			t.Errorf("%s: the caller sees the pattern %q, want %q", tt.name, r.Pattern, tt.route)
+		}
 		polltest.Until(t, tt.name+": the span is exported", func() bool { return len(c.got()) > before })
 		s := c.got()[before]
 		if s.Name != tt.wantName || s.attributes()["http.response.status_code"] != tt.wantStatus || s.Status.Code != tt.wantCode || s.attributes()["pulsegate.lane"] != "full" {
