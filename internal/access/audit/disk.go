@@ -13,7 +13,6 @@ import (
 // inject failures.
 type disk interface {
 	lock(ctx context.Context, path string) (unlock func(), err error)
-	open(path string) (io.ReadCloser, error)
 	openAppend(path string) (file, error)
 	stat(path string) (fs.FileInfo, error)
 	rename(from, to string) error
@@ -37,8 +36,6 @@ type folder struct{}
 func (folder) lock(ctx context.Context, path string) (func(), error) {
 	return sharedfile.Lock(ctx, path)
 }
-
-func (folder) open(path string) (io.ReadCloser, error) { return os.Open(path) }
 
 func (folder) openAppend(path string) (file, error) {
 	f, err := sharedfile.OpenAppend(path)

@@ -31,7 +31,7 @@
 // the previous record's 32-byte chain followed by the line up to ,"chain". The first
 // record of each file is log.started, which repeats the previous chain as prev (zeros
 // in the very first file), so that one file can be verified alone, and a sequence of
-// files as a whole. Event.String lists the events; empty fields are omitted.
+// files as a whole. [Event] lists the events; empty fields are omitted.
 //
 // The chain has no key. While no process has the log open, anyone who may write to the
 // file can replace its end, or all of it, with another valid chain. With a [Key], which

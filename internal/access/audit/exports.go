@@ -2,6 +2,7 @@ package audit
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -71,13 +72,6 @@ type allowance struct {
 	records int
 }
 
-// exports is a Log's state about exports.
-type exports struct {
-	exportsMu  sync.Mutex
-	exporting  map[exporter]*exporting // guarded by exportsMu
-	allowances map[exporter]*allowance // by who; guarded by exportsMu
-}
-
 // Export records an export that is about to begin. It ignores r.Event. When it returns
 // nil, records on stable storage cover the export. If it returns an error, the export
 // must not begin.
@@ -87,13 +81,13 @@ func (l *Log) Export(ctx context.Context, r Record) error {
 		return err
 	}
 	key := r.exporter()
-	covered, records := l.cover(&key, timeRange{r.From, r.To})
+	covered, records := l.exports.cover(&key, timeRange{r.From, r.To}, l.opt.Now())
 	if covered {
 		// Write nothing, but check that writing is possible.
 		if err := l.do(ctx, func() error { return nil }); err != nil {
 			return err
 		}
-		l.countMore(key, 1)
+		l.exports.countMore(key, 1)
 		return nil
 	}
 	if !records {
@@ -102,27 +96,33 @@ func (l *Log) Export(ctx context.Context, r Record) error {
 	if err := l.append(ctx, r); err != nil {
 		return err
 	}
-	l.recorded(key, timeRange{r.From, r.To}, !records)
+	l.exports.recorded(key, timeRange{r.From, r.To}, !records, l.opt.Now())
 	return nil
+}
+
+// exports is what records cover. It is safe for concurrent use.
+type exports struct {
+	mu         sync.Mutex              // guards the following fields
+	byExporter map[exporter]*exporting // nil: empty
+	allowances map[exporter]*allowance // by who; nil: empty
 }
 
 // cover reports whether records already cover an export. If not, records reports whether
 // the export gets a record of its own. Otherwise it needs a record that covers all
 // further exports of key, from which cover may have removed device, patient and address.
-func (l *Log) cover(key *exporter, r timeRange) (covered, records bool) {
-	l.exportsMu.Lock()
-	defer l.exportsMu.Unlock()
-	now := l.opt.Now()
-	known := l.exporting[*key]
+func (s *exports) cover(key *exporter, r timeRange, now time.Time) (covered, records bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known := s.byExporter[*key]
 	if known.covers(r, now) {
 		return true, false
 	}
-	if l.exporting[key.who()].covers(r, now) {
+	if s.byExporter[key.who()].covers(r, now) {
 		*key = key.who()
 		return true, false
 	}
-	a := l.allowances[key.who()]
-	if a != nil && now.Before(a.until) && a.records >= maxAllowance || known == nil && len(l.exporting) >= maxExporting {
+	a := s.allowances[key.who()]
+	if a != nil && now.Before(a.until) && a.records >= maxAllowance || known == nil && len(s.byExporter) >= maxExporting {
 		*key = key.who()
 		return false, false
 	}
@@ -130,26 +130,21 @@ func (l *Log) cover(key *exporter, r timeRange) (covered, records bool) {
 }
 
 // recorded notes that a record covers a range or, if all is set, every range.
-func (l *Log) recorded(key exporter, r timeRange, all bool) {
-	l.exportsMu.Lock()
-	defer l.exportsMu.Unlock()
-	now := l.opt.Now()
-	if l.exporting == nil {
-		l.exporting, l.allowances = map[exporter]*exporting{}, map[exporter]*allowance{}
+func (s *exports) recorded(key exporter, r timeRange, all bool, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.allowances == nil {
+		s.allowances = map[exporter]*allowance{}
 	}
-	a := l.allowances[key.who()]
+	a := s.allowances[key.who()]
 	if a == nil || !now.Before(a.until) {
 		a = &allowance{until: now.Add(allowanceFor)}
-		if len(l.allowances) < maxAllowances {
-			l.allowances[key.who()] = a
+		if len(s.allowances) < maxAllowances {
+			s.allowances[key.who()] = a
 		}
 	}
 	a.records++
-	x := l.exporting[key]
-	if x == nil {
-		x = &exporting{}
-		l.exporting[key] = x
-	}
+	x := s.ofLocked(key)
 	if !x.lasts(now) { // x.more is kept for the next record
 		x.ranges, x.all, x.until = nil, false, now.Add(exportsFor)
 		if a.records > maxAllowance {
@@ -163,37 +158,38 @@ func (l *Log) recorded(key exporter, r timeRange, all bool) {
 	}
 }
 
-// countMore counts exports that records already cover.
-func (l *Log) countMore(key exporter, n int64) {
-	l.exportsMu.Lock()
-	defer l.exportsMu.Unlock()
-	x := l.exporting[key]
-	if x == nil { // it has expired meanwhile
-		x = &exporting{}
-		l.exporting[key] = x
+// ofLocked returns the exporting of an exporter, a new one if necessary.
+func (s *exports) ofLocked(key exporter) *exporting {
+	if s.byExporter == nil {
+		s.byExporter = map[exporter]*exporting{}
 	}
-	x.more += n
+	if s.byExporter[key] == nil {
+		s.byExporter[key] = &exporting{}
+	}
+	return s.byExporter[key]
 }
 
-// exported returns records with the counts of exports without a record of their own, and
+// countMore counts exports that records already cover.
+func (s *exports) countMore(key exporter, n int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ofLocked(key).more += n
+}
+
+// counted returns records with the counts of exports without a record of their own, and
 // removes these counts: of the hours and days that have ended or, if all is set, of all.
-func (l *Log) exported(all bool) (records []Record) {
-	l.exportsMu.Lock()
-	defer l.exportsMu.Unlock()
-	now := l.opt.Now()
-	for key, x := range l.exporting {
+func (s *exports) counted(now time.Time, all bool) (records []Record) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, x := range s.byExporter {
 		if !all && now.Before(x.until) {
 			continue
 		}
-		delete(l.exporting, key)
+		delete(s.byExporter, key)
 		if key.Count = x.more; x.more > 0 {
 			records = append(records, Record(key))
 		}
 	}
-	for key, a := range l.allowances {
-		if !now.Before(a.until) {
-			delete(l.allowances, key)
-		}
-	}
+	maps.DeleteFunc(s.allowances, func(_ exporter, a *allowance) bool { return !now.Before(a.until) })
 	return records
 }

@@ -29,7 +29,7 @@ func filesOf(path string) ([]string, error) {
 	slices.Sort(older)
 	var files []string
 	for _, n := range slices.Backward(older) {
-		files = append(files, olderFile(path, n))
+		files = append(files, fmt.Sprintf("%s.%d", path, n))
 	}
 	return append(files, path), nil
 }

@@ -217,16 +217,16 @@ func (l *Log) signLocked() error {
 	if k == nil {
 		return nil
 	}
-	if l.at.seq != l.signed.seq {
-		if err := l.writeLocked([]Record{{Event: LogSigned, signer: k}}); err != nil {
+	if l.journal.at.seq != l.signed.seq {
+		if err := l.journal.write([]Record{{Event: LogSigned, signer: k}}); err != nil {
 			return fmt.Errorf("sign audit log: %w", err)
 		}
-		l.signed = l.at.mark
+		l.signed = l.journal.at.mark
 	}
 	if l.head == l.signed.seq {
 		return nil
 	}
-	if err := k.writeHead(l.disk, l.signed); err != nil {
+	if err := k.writeHead(l.opt.disk, l.signed); err != nil {
 		return fmt.Errorf("sign audit log: %w", err)
 	}
 	l.head = l.signed.seq

@@ -1,13 +1,11 @@
 package audit
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"strconv"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -78,34 +76,45 @@ var ErrFailed = errors.New("audit: the log has failed")
 
 // A Log is an audit log that is open for writing. It is safe for concurrent use.
 type Log struct {
-	path string
-	opt  Options
-	disk disk
-
+	opt     Options
 	failing atomic.Bool // the last attempt to write or to check has failed
 
-	mu     sync.Mutex // guards the following fields
-	file   file       // nil: not open
-	at     position   // how far this process has read or written
-	opened bool       // the existing records have been read
-	signed mark       // the last log.signed record of this process
-	head   uint64     // the record that the head file names
-	copied uint64     // the last record passed to Options.OnLine, or that existed before
-	failed error
+	mu      sync.Mutex // guards the following three fields
+	journal journal
+	signed  mark   // the last log.signed record of this process
+	head    uint64 // the record that the head file names
 
-	refusals
-	exports
+	refusals refusals
+	exports  exports
+
+	stop sync.Once
+	quit chan struct{}
+	done sync.WaitGroup
 }
 
 // Open opens the log at path, creates it if necessary, and verifies the file in use.
 // With a key it also checks that no signed record is missing. The caller must Close it.
 func Open(ctx context.Context, path string, opt Options) (*Log, error) {
 	opt.setDefaults()
-	l := &Log{path: path, opt: opt, disk: opt.disk}
-	if err := l.start(ctx); err != nil {
-		return nil, errors.Join(err, l.closeLocked())
+	l := &Log{opt: opt, quit: make(chan struct{})}
+	l.journal = journal{path: path, opt: &l.opt}
+	if opt.Key != nil {
+		known, err := opt.Key.known(path)
+		if err != nil {
+			return nil, err
+		}
+		l.journal.at.mark = known
 	}
-	l.startRefusals()
+	err := l.do(ctx, func() error {
+		l.journal.opened = true
+		return l.signLocked()
+	})
+	if err != nil {
+		return nil, errors.Join(err, l.journal.close())
+	}
+	l.refusals.queue = make(chan Refusal, len(l.refusals.left)*opt.RefusedPerMinute)
+	l.refusals.refill(opt.RefusedPerMinute)
+	l.done.Go(l.run)
 	return l, nil
 }
 
@@ -129,26 +138,18 @@ func (l *Log) Failing() bool { return l.failing.Load() }
 // Close writes the pending counts of rejected requests and exports, and signs and
 // closes the log.
 func (l *Log) Close() error {
-	l.stopRefusals()
+	l.stop.Do(func() { close(l.quit) })
+	l.done.Wait()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.failed = errors.Join(l.failed, os.ErrClosed)
-	return l.closeLocked()
-}
-
-func (l *Log) closeLocked() error {
-	if l.file == nil {
-		return nil
-	}
-	err := l.file.Close()
-	l.file = nil
-	return err
+	l.journal.failed = errors.Join(l.journal.failed, os.ErrClosed)
+	return l.journal.close()
 }
 
 // append writes records with one sync, or one sync per file if they fill several.
 func (l *Log) append(ctx context.Context, records ...Record) error {
 	return l.do(ctx, func() error {
-		if err := l.writeLocked(records); err != nil {
+		if err := l.journal.write(records); err != nil {
 			return fmt.Errorf("write audit log: %w", err)
 		}
 		return nil
@@ -159,129 +160,98 @@ func (l *Log) append(ctx context.Context, records ...Record) error {
 func (l *Log) do(ctx context.Context, work func() error) (err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.failed != nil {
-		return fmt.Errorf("write audit log: %w", l.failed)
+	if l.journal.failed != nil {
+		return fmt.Errorf("write audit log: %w", l.journal.failed)
 	}
 	defer func() {
 		if err == nil || ctx.Err() == nil { // a canceled call is not a failure of the log
 			l.failing.Store(err != nil)
 		}
 	}()
-	unlock, err := l.disk.lock(ctx, l.path+".lock")
+	unlock, err := l.opt.disk.lock(ctx, l.journal.path+".lock")
 	if err != nil {
-		return fmt.Errorf("lock audit log %s: %w", l.path, err)
+		return fmt.Errorf("lock audit log %s: %w", l.journal.path, err)
 	}
 	defer unlock()
-	if err := l.followLocked(); err != nil {
-		return fmt.Errorf("open audit log %s: %w", l.path, err)
+	if err := l.journal.follow(); err != nil {
+		return fmt.Errorf("open audit log %s: %w", l.journal.path, err)
 	}
 	return work()
 }
 
-func (l *Log) older(n int) string { return olderFile(l.path, n) }
+// appendTimeout bounds how long the Log's goroutine waits for other processes.
+const appendTimeout = 10 * time.Second
 
-func olderFile(path string, n int) string { return path + "." + strconv.Itoa(n) }
+// run writes refusals, checks the log and signs it, until the log is closed.
+func (l *Log) run() {
+	minute, check := time.NewTicker(time.Minute), time.NewTicker(l.opt.CheckEvery)
+	defer minute.Stop()
+	defer check.Stop()
+	trouble := ""
+	for {
+		var err error
+		select {
+		case <-l.quit:
+			l.report(&trouble, l.write(slices.Concat(l.refusals.queued(nil), l.refusals.counted(), l.exports.counted(l.opt.Now(), true))))
+			l.report(&trouble, l.maintain(true))
+			return
+		case r := <-l.refusals.queue:
+			err = l.write(l.refusals.queued([]Record{r.record()}))
+		case <-minute.C:
+			if err = l.write(slices.Concat(l.refusals.counted(), l.exports.counted(l.opt.Now(), false))); err == nil {
+				err = l.maintain(true)
+			}
+			l.refusals.refill(l.opt.RefusedPerMinute)
+		case <-check.C:
+			err = l.maintain(false)
+		}
+		l.report(&trouble, err)
+	}
+}
 
-// beginLocked atomically creates the file in use with its first record.
-func (l *Log) beginLocked(before position) error {
-	first := Record{Event: LogStarted, prev: &before.chain}
-	line, _ := first.appendLine(nil, before.seq+1, l.opt.Now(), before.chain)
-	if err := l.disk.replace(l.path, line); err != nil {
-		return err
+// report calls OnTrouble with err, unless the last call had the same text.
+func (l *Log) report(last *string, err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
 	}
-	l.at = position{}
-	var err error
-	l.file, err = l.disk.openAppend(l.path)
-	if !l.at.take(line) {
-		err = errors.Join(err, ErrCorrupt)
+	if text == *last {
+		return
 	}
-	if err == nil {
-		l.copyLocked(line)
+	*last = text
+	if l.opt.OnTrouble != nil {
+		l.opt.OnTrouble(err)
+	}
+}
+
+// write writes records of events that have already happened.
+func (l *Log) write(records []Record) error {
+	if len(records) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), appendTimeout)
+	defer cancel()
+	err := l.append(ctx, records...)
+	if err != nil { // the next minute's records count them
+		for i := range records {
+			l.refusals.putBack(&records[i])
+			if records[i].Event == ExportedMore {
+				l.exports.countMore(records[i].exporter(), records[i].Count)
+			}
+		}
 	}
 	return err
 }
 
-// rotateLocked renames the file in use and creates a new one. openLocked continues after a
-// crash in between, perhaps with a number missing. The next rotation fills the gap first,
-// so that repeated failures drop no older file.
-func (l *Log) rotateLocked() error {
-	if err := l.closeLocked(); err != nil {
-		return err
-	}
-	last := 1
-	for ; last < l.opt.Keep; last++ {
-		if _, err := l.disk.stat(l.older(last)); errors.Is(err, os.ErrNotExist) {
-			break
-		} else if err != nil {
-			return err
+// maintain checks that the file was not changed from outside, and signs the log if sign
+// is set.
+func (l *Log) maintain(sign bool) error {
+	ctx, cancel := context.WithTimeout(context.Background(), appendTimeout)
+	defer cancel()
+	return l.do(ctx, func() error {
+		if !sign {
+			return nil
 		}
-	}
-	for n := last; n > 0; n-- {
-		from := l.path
-		if n > 1 {
-			from = l.older(n - 1)
-		}
-		if err := l.disk.rename(from, l.older(n)); err != nil {
-			return err
-		}
-	}
-	if err := l.disk.syncDir(filepath.Dir(l.path)); err != nil {
-		return err
-	}
-	return l.beginLocked(l.at)
-}
-
-// writeLocked durably appends records.
-func (l *Log) writeLocked(records []Record) error {
-	var text []byte
-	end := l.at
-	for i := range records {
-		now := l.opt.Now()
-		line, sum := records[i].appendLine(nil, end.seq+1, now, end.chain)
-		if end.bytes+int64(len(line)) > l.opt.MaxBytes {
-			if err := l.flushLocked(text, end); err != nil {
-				return err
-			}
-			if err := l.rotateLocked(); err != nil {
-				return err
-			}
-			text, end = nil, l.at
-			line, sum = records[i].appendLine(nil, end.seq+1, now, end.chain)
-		}
-		text = append(text, line...)
-		end.bytes += int64(len(line))
-		end.last, end.prior = int64(len(line)), end.chain
-		end.lines, end.seq, end.chain = end.lines+1, end.seq+1, sum
-	}
-	return l.flushLocked(text, end)
-}
-
-// flushLocked durably writes text, after which the file ends at end.
-func (l *Log) flushLocked(text []byte, end position) error {
-	if len(text) == 0 {
-		return nil
-	}
-	if _, err := l.file.Write(text); err != nil {
-		// Part of text may have been written. The next call detects and removes it.
-		return errors.Join(err, l.closeLocked())
-	}
-	if err := l.file.Sync(); err != nil {
-		l.failed = fmt.Errorf("%w: %w", ErrFailed, err)
-		return errors.Join(l.failed, l.closeLocked())
-	}
-	l.at = end
-	for line := range bytes.Lines(text) {
-		l.copyLocked(line)
-	}
-	return nil
-}
-
-// copyLocked passes a new line of the log to Options.OnLine.
-//
-// Invariant: each line is passed once, in order. TestOthersRotate checks it.
-func (l *Log) copyLocked(line []byte) {
-	l.copied++
-	if l.opt.OnLine != nil {
-		l.opt.OnLine(line)
-	}
+		return l.signLocked()
+	})
 }

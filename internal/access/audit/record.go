@@ -14,59 +14,29 @@ import (
 )
 
 // An Event is the kind of a record.
-type Event uint8
+type Event string
 
 // The events. Events of the log itself are written by this package.
 const (
-	LogStarted      Event = 1 + iota // a file begins
-	LogRecovered                     // a record that a crash had cut off was removed
-	ServerStarted                    // a server began to serve
-	TokenCreated                     // a token is about to be created
-	TokenRevoked                     // a token is about to be revoked
-	TokenChangeFail                  // a recorded change has failed
-	TokensLoaded                     // a server has loaded a changed token file; Count: number of tokens
-	TokensRefused                    // a server cannot use the token file and keeps its tokens
-	Exported                         // readings were exported; Count: number of readings
-	Erased                           // readings were erased; Count: number of readings
-	BackedUp                         // the store was backed up
-	AuthRefused                      // a request was rejected for its credentials
-	AuthRefusedMore                  // further rejected requests since the last such record; Count: number of requests
-	ExportedMore                     // exports covered by earlier records; Count: number of exports; 0: the record covers later exports
-	LogSigned                        // a key has signed all records before this one
-	SubjectAssigned                  // a device is about to be assigned to a subject, from From to To
-	SubjectEnded                     // the end of an assignment that begins at From is about to be set to To
-	SubjectFailed                    // a recorded change of an assignment has failed
-	numEvents
+	LogStarted      Event = "log.started"           // a file begins
+	LogRecovered    Event = "log.recovered"         // a record that a crash had cut off was removed
+	LogSigned       Event = "log.signed"            // a key has signed all records before this one
+	ServerStarted   Event = "server.started"        // a server began to serve
+	TokenCreated    Event = "token.created"         // a token is about to be created
+	TokenRevoked    Event = "token.revoked"         // a token is about to be revoked
+	TokenChangeFail Event = "token.change-failed"   // a recorded change has failed
+	TokensLoaded    Event = "tokens.loaded"         // a server has loaded a changed token file; Count: number of tokens
+	TokensRefused   Event = "tokens.refused"        // a server cannot use the token file and keeps its tokens
+	Exported        Event = "exported"              // readings were exported; Count: number of readings
+	ExportedMore    Event = "exported-more"         // exports covered by earlier records; Count: number of exports; 0: the record covers later exports
+	Erased          Event = "erased"                // readings were erased; Count: number of readings
+	BackedUp        Event = "backed-up"             // the store was backed up
+	AuthRefused     Event = "auth.refused"          // a request was rejected for its credentials
+	AuthRefusedMore Event = "auth.refused-more"     // further rejected requests since the last such record; Count: number of requests
+	SubjectAssigned Event = "subject.assigned"      // a device is about to be assigned to a subject, from From to To
+	SubjectEnded    Event = "subject.ended"         // the end of an assignment that begins at From is about to be set to To
+	SubjectFailed   Event = "subject.change-failed" // a recorded change of an assignment has failed
 )
-
-var eventNames = [numEvents]string{
-	LogStarted:      "log.started",
-	LogRecovered:    "log.recovered",
-	ServerStarted:   "server.started",
-	TokenCreated:    "token.created",
-	TokenRevoked:    "token.revoked",
-	TokenChangeFail: "token.change-failed",
-	TokensLoaded:    "tokens.loaded",
-	TokensRefused:   "tokens.refused",
-	Exported:        "exported",
-	Erased:          "erased",
-	BackedUp:        "backed-up",
-	AuthRefused:     "auth.refused",
-	AuthRefusedMore: "auth.refused-more",
-	ExportedMore:    "exported-more",
-	LogSigned:       "log.signed",
-	SubjectAssigned: "subject.assigned",
-	SubjectEnded:    "subject.ended",
-	SubjectFailed:   "subject.change-failed",
-}
-
-// String returns the name in the log, such as "token.created".
-func (e Event) String() string {
-	if e >= numEvents {
-		return ""
-	}
-	return eventNames[e]
-}
 
 // A Reason is why credentials were rejected.
 type Reason uint8
@@ -138,9 +108,9 @@ var errRecord = errors.New("audit: invalid record")
 // check rejects a record that could break the format of a line.
 func (r *Record) check() error {
 	switch {
-	case r.Event.String() == "" || r.Reason >= numReasons:
+	case r.Event == "" || r.Reason >= numReasons:
 		return errRecord
-	case !plain(r.Token) || !plain(r.Rights) || !plain(r.Actor):
+	case !plain(string(r.Event)) || !plain(r.Token) || !plain(r.Rights) || !plain(r.Actor):
 		return errRecord
 	case strings.Count(r.Subject, ",") >= 16:
 		return errRecord
@@ -179,10 +149,10 @@ const (
 	timeForm  = "2006-01-02T15:04:05.000Z"
 )
 
-// appendLine appends the line of r to dst. It also returns the chain of r.
-func (r *Record) appendLine(dst []byte, seq uint64, now time.Time, prev chain) ([]byte, chain) {
+// appendLine appends the line of r, as the record after before, to dst.
+func (r *Record) appendLine(dst []byte, before mark, now time.Time) []byte {
 	start := len(dst)
-	dst = strconv.AppendUint(append(dst, `{"seq":`...), seq, 10)
+	dst = strconv.AppendUint(append(dst, `{"seq":`...), before.seq+1, 10)
 	text := func(key, value string) {
 		if value != "" {
 			dst = append(append(dst, `,"`...), key...)
@@ -195,7 +165,7 @@ func (r *Record) appendLine(dst []byte, seq uint64, now time.Time, prev chain) (
 		}
 	}
 	timestamp("time", now)
-	text("event", r.Event.String())
+	text("event", string(r.Event))
 	text("token", r.Token)
 	text("gateway", r.Gateway.String())
 	text("rights", r.Rights)
@@ -223,9 +193,9 @@ func (r *Record) appendLine(dst []byte, seq uint64, now time.Time, prev chain) (
 	}
 	if r.signer != nil {
 		text("key", r.signer.ID())
-		text("signature", base64.StdEncoding.EncodeToString(r.signer.sign(mark{seq - 1, prev})))
+		text("signature", base64.StdEncoding.EncodeToString(r.signer.sign(before)))
 	}
-	sum := prev.next(dst[start:])
+	sum := before.chain.next(dst[start:])
 	dst = hex.AppendEncode(append(dst, chainKey...), sum[:])
-	return append(dst, "\"}\n"...), sum
+	return append(dst, "\"}\n"...)
 }

@@ -26,14 +26,14 @@ type Syslog struct {
 
 	queue chan string
 	lost  atomic.Uint64
-	quit  chan struct{}
-	stop  sync.Once
+	quit  chan struct{} // closed by Close
 	done  sync.WaitGroup
 
 	ctx    context.Context // canceled when Close has waited for drainTimeout
 	cancel context.CancelFunc
 
 	// The following fields belong to run.
+	failing   bool          // reported with onTrouble
 	conn      net.Conn      // nil: not connected
 	gone      chan struct{} // closed when the server has closed conn
 	stopAbort func() bool   // stops closing conn when ctx is canceled
@@ -90,7 +90,8 @@ func syslogName(name string) string {
 	return name[:min(len(name), 255)]
 }
 
-// Send queues a copy of a line, with or without its newline. It never blocks.
+// Send queues a copy of a line, with or without its newline. It never blocks. It must not
+// be called after Close.
 func (s *Syslog) Send(line []byte) {
 	select {
 	case s.queue <- strings.TrimSuffix(string(line), "\n"):
@@ -102,28 +103,21 @@ func (s *Syslog) Send(line []byte) {
 // Lost returns the number of lines that were dropped.
 func (s *Syslog) Lost() uint64 { return s.lost.Load() }
 
-// Close sends the queued lines, for at most two seconds.
+// Close sends the queued lines, for at most two seconds. It must be called only once.
 func (s *Syslog) Close() {
 	defer s.cancel()
 	defer time.AfterFunc(drainTimeout, s.cancel).Stop()
-	s.stop.Do(func() { close(s.quit) })
+	close(s.quit)
+	close(s.queue)
 	s.done.Wait()
 }
 
 // run sends queued lines until s is closed.
 func (s *Syslog) run() {
 	defer s.hangUp()
-	for {
-		select {
-		case <-s.quit:
-			s.drain()
-			return
-		case line := <-s.queue:
-			if !s.deliver(line) {
-				s.lost.Add(1)
-				s.drain()
-				return
-			}
+	for line := range s.queue {
+		if !s.deliver(line) {
+			s.lost.Add(1)
 		}
 	}
 }
@@ -131,42 +125,21 @@ func (s *Syslog) run() {
 // deliver sends a line and retries until it succeeds. It returns false if s is closed
 // first.
 func (s *Syslog) deliver(line string) bool {
-	err := s.write(line)
-	if err == nil {
-		return true
-	}
-	s.report(fmt.Errorf("send to syslog %s: %w", s.address, err))
 	for wait := minRetry; ; wait = min(2*wait, maxRetry) {
-		timer := time.NewTimer(wait)
-		select {
-		case <-s.quit:
-			timer.Stop()
-			return s.write(line) == nil
-		case <-timer.C:
+		err := s.write(line)
+		if failing := err != nil; failing != s.failing && s.onTrouble != nil {
+			if failing {
+				err = fmt.Errorf("send to syslog %s: %w", s.address, err)
+			}
+			s.onTrouble(err)
 		}
-		if s.write(line) == nil {
-			s.report(nil)
+		if s.failing = err != nil; !s.failing {
 			return true
 		}
-	}
-}
-
-func (s *Syslog) report(err error) {
-	if s.onTrouble != nil {
-		s.onTrouble(err)
-	}
-}
-
-// drain sends the remaining lines. After a failure it counts them as lost.
-func (s *Syslog) drain() {
-	for ok := true; ; {
 		select {
-		case line := <-s.queue:
-			if ok = ok && s.write(line) == nil; !ok {
-				s.lost.Add(1)
-			}
-		default:
-			return
+		case <-s.quit:
+			return false
+		case <-time.After(wait):
 		}
 	}
 }

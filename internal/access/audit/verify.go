@@ -19,23 +19,9 @@ var ErrCorrupt = errors.New("audit: the log was damaged or changed")
 // A FileReport describes one file of a log.
 type FileReport struct {
 	Path      string
-	Records   uint64
 	FirstSeq  uint64
 	LastSeq   uint64
-	Prev      string // the chain before the first record, in hexadecimal digits
-	Chain     string // the chain of the last record
-	TornBytes int64  // bytes of an incomplete last record; only the file in use may have them
-}
-
-func (p *position) report(path string, torn int64) FileReport {
-	report := FileReport{
-		Path: path, Records: p.lines, LastSeq: p.seq, TornBytes: torn,
-		Prev: hex.EncodeToString(p.prev[:]), Chain: hex.EncodeToString(p.chain[:]),
-	}
-	if p.lines > 0 {
-		report.FirstSeq = p.seq - p.lines + 1
-	}
-	return report
+	TornBytes int64 // bytes of an incomplete last record; only the file in use may have them
 }
 
 // A LogReport describes all files of a log.
@@ -74,43 +60,41 @@ func VerifyLog(path string, key *Key) (LogReport, error) {
 			return report, err
 		}
 	}
+	var end mark
 	for i, path := range files {
-		file, err := report.verifyFile(path, key, head)
+		p, torn, err := report.verifyFile(path, key, head)
 		if err != nil {
 			return report, fmt.Errorf("verify audit log %s: %w", path, err)
 		}
-		if i > 0 && (file.FirstSeq != report.last().LastSeq+1 || file.Prev != report.last().Chain) {
+		if i > 0 && p.before() != end {
 			return report, fmt.Errorf("%w: %s does not follow %s", ErrCorrupt, path, files[i-1])
 		}
-		report.Files = append(report.Files, file)
-		report.Records += file.Records
+		end = p.mark
+		report.Files = append(report.Files, FileReport{path, p.before().seq + 1, p.seq, torn})
+		report.Records += p.lines
 	}
-	report.Chain = report.last().Chain
+	report.Chain = hex.EncodeToString(end.chain[:])
 	// A crash during a rotation may leave one file fewer.
 	if first := report.Files[0].FirstSeq; first > 1 && len(files) < DefaultKeep {
 		report.Removed = first - 1
 	}
 	switch {
-	case report.Head && report.last().LastSeq < head.seq:
-		return report, fmt.Errorf("%w: it ends with record %d, but record %d was signed", ErrCorrupt, report.last().LastSeq, head.seq)
+	case report.Head && end.seq < head.seq:
+		return report, fmt.Errorf("%w: it ends with record %d, but record %d was signed", ErrCorrupt, end.seq, head.seq)
 	case key != nil && report.Signed == 0:
 		return report, errUnsigned
 	}
 	return report, nil
 }
 
-// last returns the report of the newest file.
-func (r *LogReport) last() *FileReport { return &r.Files[len(r.Files)-1] }
-
 // verifyFile verifies a file, and notes its signatures.
-func (r *LogReport) verifyFile(path string, key *Key, head mark) (FileReport, error) {
+func (r *LogReport) verifyFile(path string, key *Key, head mark) (p position, torn int64, err error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return FileReport{}, err
+		return p, 0, err
 	}
 	defer file.Close()
-	var p position
-	torn, err := p.scan(file, func(before, at mark, line []byte) error {
+	torn, err = p.scan(file, func(before, at mark, line []byte) error {
 		if at.seq == head.seq && at.chain != head.chain {
 			return fmt.Errorf("%w: record %d differs from the one that was signed", ErrCorrupt, at.seq)
 		}
@@ -119,7 +103,7 @@ func (r *LogReport) verifyFile(path string, key *Key, head mark) (FileReport, er
 		}
 		return r.takeSignature(key, before, at, line)
 	})
-	return p.report(path, torn), err
+	return p, torn, err
 }
 
 // signedKey occurs in every log.signed record and in no other record, because names
@@ -171,6 +155,14 @@ type position struct {
 	prev  chain // the one before the first record
 }
 
+// before returns the mark before the first record of the file.
+func (p *position) before() mark { return mark{p.seq - p.lines, p.prev} }
+
+// beforeLast returns the position of the last record.
+func (p *position) beforeLast() position {
+	return position{mark{p.seq - 1, p.prior}, p.bytes - p.last, 0, chain{}, p.lines - 1, p.prev}
+}
+
 // Bounds of a line.
 const (
 	maxLineBytes = 2048
@@ -179,8 +171,8 @@ const (
 
 // scan advances p over the valid lines at the beginning of r, and returns the number of
 // bytes after them that a crash has left. If a crash cannot explain these bytes, it
-// returns an error that wraps ErrCorrupt. It calls each, if not nil, with every valid
-// line, and stops at its first error.
+// returns an error that wraps ErrCorrupt. It calls each with every valid line, and stops
+// at its first error.
 func (p *position) scan(r io.Reader, each func(before, at mark, line []byte) error) (torn int64, err error) {
 	in := bufio.NewReaderSize(r, maxLineBytes)
 	for {
@@ -195,11 +187,8 @@ func (p *position) scan(r io.Reader, each func(before, at mark, line []byte) err
 		if err != nil || !p.take(line) {
 			return p.rest(line, in)
 		}
-		if each == nil {
-			continue
-		}
 		if p.lines == 1 {
-			before = mark{p.seq - 1, p.prev}
+			before = p.before()
 		}
 		if err := each(before, p.mark, line); err != nil {
 			return 0, err
