@@ -69,7 +69,7 @@ var standardOnly = map[string][]string{
 var parts = map[string][]string{
 	"assign":      {"vitals", "internal/storage", "damage", "layout"},
 	"layout":      {"vitals", "internal/storage/columns"},
-	"purge":       {"vitals", "datadir", "datadir/wal", "layout"},
+	"purge":       {"vitals", "internal/storage", "internal/storage/columns", "assign", "damage", "datadir", "layout", "memory", "seal"},
 	"memory":      {"vitals", "internal/storage/columns", "layout"},
 	"damage":      {"internal/storage"},
 	"seal":        {"vitals", "internal/storage", "internal/storage/columns", "damage", "layout", "memory"},

@@ -9,6 +9,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/backup"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/purge"
 )
 
 // # How a backup is made
@@ -69,12 +70,12 @@ func (s *Store) makeBackup() (_ *backup.Backup, err error) {
 		}
 	}
 	// An unfinished erasure must be finished in the copy, too.
-	in, err := readIntent(s.files)
+	in, err := purge.ReadIntent(s.files)
 	if err != nil {
 		return nil, err
 	}
 	if in != nil {
-		if err := in.write(s.files.FS, dir); err != nil {
+		if err := in.Write(s.files.FS, dir); err != nil {
 			return nil, err
 		}
 	}

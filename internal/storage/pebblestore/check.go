@@ -18,6 +18,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/damage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/purge"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/seal"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -125,7 +126,7 @@ func (c *checker) files(d *datadir.Dir) (*datadir.List, error) {
 	if err := d.VerifyOldManifests(c.problem); err != nil {
 		return nil, err
 	}
-	in, err := readIntent(d)
+	in, err := purge.ReadIntent(d)
 	if in != nil {
 		c.report.Erasing = in.Device
 	}

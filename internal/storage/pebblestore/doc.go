@@ -3,8 +3,8 @@
 // process.
 //
 // Its parts are the packages below it. Package layout has the keys and values,
-// package memory the table of devices and the windows. Package seal writes windows to segments, and
-// package purge proves that bytes are gone. ARCHITECTURE.md lists the others.
+// package memory the table of devices and the windows. Package seal writes windows to segments, package
+// purge removes readings and proves that bytes are gone, and package assign stores assignments. ARCHITECTURE.md lists the others.
 //
 // # How a group is stored
 //
@@ -69,7 +69,7 @@
 // if they read damaged bytes; by Check completely. [Store.Scrub] reports damage in the
 // tables of an open store. A reading that must be compared with damaged data is
 // Unreadable; other readings are stored. Expire and Erase remove readings beside damage, as
-// damage.go and excise.go describe. An error of the operating system, such as a read
+// package purge describes. An error of the operating system, such as a read
 // from a failing disk or too many open files, is not damage, and is returned unchanged.
 //
 // The list, CHECKSUMS, names the files that must exist; see package datadir.
@@ -107,7 +107,7 @@
 // lists the files that must exist, and LISTED marks that there is such a list. LOCK is
 // locked while the store is open, and so is the directory itself if the system supports
 // it; see package datadir. ERASING exists while a device is being erased, and the directory
-// checkpoint during a backup; see intent.go and package backup. SCRUB holds the progress of the
+// checkpoint during a backup; see packages purge and backup. SCRUB holds the progress of the
 // scrub.
 //
 // # Not here

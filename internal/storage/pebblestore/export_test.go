@@ -44,9 +44,6 @@ func HoldView(s *Store) (release func()) {
 	return func() { s.views.release(v) }
 }
 
-// MayHold reports whether a file of s may hold bytes of a device.
-func MayHold(s *Store, device vitals.Name) (bool, error) { return s.mayHold(device) }
-
 // GroupNames returns the names of the devices in the groups of a log.
 func GroupNames(log []byte) (names []string) {
 	var batches wal.BatchReader
@@ -242,19 +239,15 @@ func SegmentRows(s *Store, device vitals.Name) (rows []int) {
 	return rows
 }
 
-// ExpireAfterSeal is Expire for a store with few devices. It calls between after the windows
+// ExpireAfterSeal is Expire for all readings before a time. It calls between after the windows
 // were sealed.
 func ExpireAfterSeal(s *Store, beforeUnixMs int64, between func()) (storage.Expiry, error) {
-	e := &expirer{s: s, beforeUnixMs: beforeUnixMs, atMost: math.MaxInt64, gateways: map[uint32]bool{}}
-	if err := e.seal(); err != nil {
-		return e.done, err
+	if _, err := s.sealOlder(beforeUnixMs); err != nil {
+		return storage.Expiry{}, err
 	}
 	between()
-	found, _, _, err := e.find(context.Background(), nil)
-	if err != nil {
-		return e.done, err
-	}
-	return e.done, errors.Join(e.remove(found), s.sweepIfDue(context.Background()))
+	x, err := s.remover.Expire(context.Background(), beforeUnixMs, math.MaxInt64)
+	return x, errors.Join(err, s.remover.Sweep(context.Background()))
 }
 
 // AssignKey returns the key of an assignment.

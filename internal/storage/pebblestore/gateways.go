@@ -27,8 +27,7 @@ type dictionary struct {
 	last       vitals.Name
 	lastNumber uint32
 
-	// used holds the numbers that readings have named since a sweep began; nil: there is no
-	// sweep.
+	// used holds the numbers that readings have named since Watch was called; nil if it was not.
 	used map[uint32]bool
 
 	mu     sync.RWMutex
@@ -94,11 +93,33 @@ func (g *dictionary) number(name *vitals.Name) (uint32, bool) {
 	return number, ok
 }
 
-// forget removes a gateway by its name. Readers of older views may still need the name by its
-// number, which stays.
-func (g *dictionary) forget(name *vitals.Name) {
+// Numbers implements [purge.Gateways].
+func (g *dictionary) Numbers() map[uint32]bool {
+	all := map[uint32]bool{}
+	for _, number := range g.byName {
+		all[number] = true
+	}
+	return all
+}
+
+// Watch implements [purge.Gateways].
+func (g *dictionary) Watch() { g.used = map[uint32]bool{} }
+
+// Watched implements [purge.Gateways].
+func (g *dictionary) Watched() (used map[uint32]bool) {
+	used, g.used = g.used, nil
+	return used
+}
+
+// Forget implements [purge.Gateways]. Readers of older views may still need the name by its number, which stays.
+func (g *dictionary) Forget(number uint32) bool {
+	name := g.names().at(number)
+	if name == nil || g.byName[*name] != number {
+		return false
+	}
 	delete(g.byName, *name)
 	g.last = vitals.Name{}
+	return true
 }
 
 // use returns the number of a gateway that a stored reading names. It adds the gateway if

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/purge"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/space"
 )
 
@@ -67,10 +68,10 @@ func open(dir string, o Options) (_ *Store, err error) {
 	s.disk.Start()
 	opened.add(s.disk)
 	known := d.IsStore()
-	in, intentErr := (*intent)(nil), error(nil)
+	in, intentErr := (*purge.Intent)(nil), error(nil)
 	if !o.ReadOnly {
 		// Without the intent, the store must not take readings: a later start would remove them.
-		if in, intentErr = readIntent(d); intentErr != nil && !errors.Is(intentErr, storage.ErrCorrupt) {
+		if in, intentErr = purge.ReadIntent(d); intentErr != nil && !errors.Is(intentErr, storage.ErrCorrupt) {
 			return nil, intentErr
 		}
 	}
@@ -85,7 +86,7 @@ func open(dir string, o Options) (_ *Store, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s.gateways, s.nextGroup, s.sweepDue = l.gateways, l.nextGroup, l.sweepDue
+	s.gateways, s.nextGroup = l.gateways, l.nextGroup
 	s.readings.Store(l.readings)
 	s.progress.L = &s.mu
 	if o.ReadOnly {
@@ -93,6 +94,8 @@ func open(dir string, o Options) (_ *Store, err error) {
 	} else {
 		s.recovered = known && !d.WasClosed
 		s.maintenance = newMaintenance()
+		s.remover = s.newRemover()
+		s.remover.Due = l.sweepDue
 		s.settler = newSettler(s.db, l.table, l.gateways, l.window, &o)
 		s.publishDeviceCount()
 		s.publish()
@@ -106,28 +109,13 @@ func open(dir string, o Options) (_ *Store, err error) {
 			o.Log.Error("an erasure is unfinished, but the name of its device cannot be read", "dir", dir, "error", intentErr)
 		}
 		if in != nil {
-			s.resumeErasure(in)
+			s.remover.Resume(in)
 		}
 		s.mu.Lock()
 		s.sealIfFull()
 		s.mu.Unlock()
 	}
 	return s, nil
-}
-
-// resumeErasure finishes an unfinished erasure. If that fails, the store is usable
-// nevertheless: the readings are removed, or the store has failed. The next start tries
-// again.
-func (s *Store) resumeErasure(in *intent) {
-	err := s.finish(in, s.options.OnErased)
-	if errors.Is(err, errNotRemoved) && s.alarm.err() == nil {
-		err = s.failErasure(err) // the next start would remove readings that are acknowledged from now on
-	}
-	if err != nil {
-		s.options.Log.Error("an erasure is still unfinished; the next start tries again", "dir", s.dir, "error", err)
-		return
-	}
-	s.options.Log.Info("finished an earlier erasure", "dir", s.dir, "device", in.Device, "readings", in.Readings)
 }
 
 // openPebble opens the tree in d. It adds everything that must be closed to opened, the

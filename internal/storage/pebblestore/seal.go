@@ -181,8 +181,7 @@ type sealer struct {
 	seal.Sealer
 	s      *Store
 	locked bool                      // s.mu is held
-	finish func(*pebble.Batch) error // adds to the last batch; nil if there is nothing to add
-	ended  func()                    // is called after the last batch was committed, unless it is nil
+	finish func(*pebble.Batch) error // if not nil, adds to the last batch, and may change Carried
 	woken  int64                     // rows for which Append was woken
 	named  vitals.Name               // buffer
 }
@@ -293,6 +292,11 @@ func (c *sealer) end() error {
 	if err := s.alarm.reportedErr(); err != nil {
 		return err
 	}
+	if c.finish != nil {
+		if err := c.finish(c.Batch); err != nil {
+			return err
+		}
+	}
 	next := s.nextGroup
 	if c.Rows.FirstGroup < c.Rows.EndGroup {
 		first, end := layout.AppendGroupKey(nil, c.Rows.FirstGroup), layout.AppendGroupKey(nil, c.Rows.EndGroup)
@@ -317,19 +321,11 @@ func (c *sealer) end() error {
 	if err := c.Batch.Set([]byte(layout.GroupsKey), binary.BigEndian.AppendUint64(nil, next), nil); err != nil {
 		return err
 	}
-	if c.finish != nil {
-		if err := c.finish(c.Batch); err != nil {
-			return err
-		}
-	}
 	if err := s.commit(c.Batch); err != nil {
 		return err
 	}
 	s.nextGroup, s.settler.frozen = next, nil
 	c.carry()
-	if c.ended != nil {
-		c.ended()
-	}
 	s.publish()
 	s.progress.Broadcast()
 	return nil

@@ -1,8 +1,11 @@
 package pebblestore
 
 import (
+	"fmt"
+
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/purge"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/space"
 )
@@ -26,19 +29,27 @@ func (s *Store) neededBytes() (uint64, error) {
 	return space.Reserve(levels, uint64(s.options.MemTableBytes), sealing), nil
 }
 
-// eraseBytes returns the size of the tables that hold keys of the ranges of a device,
-// which is the space that their compaction takes.
-func (s *Store) eraseBytes(ranges []purge.Range) (n uint64, err error) {
+// checkSpace returns an error that wraps storage.ErrDiskLow if there is not enough space to rewrite the tables
+// that have keys in ranges.
+func (s *Store) checkSpace(ranges []purge.Range) error {
+	free := s.disk.FreeBytes()
+	if free == 0 { // unknown
+		return nil
+	}
+	need := 2*uint64(s.options.MemTableBytes) + space.SmallFilesBytes
 	for _, r := range ranges {
 		levels, err := s.db.SSTables(pebble.WithKeyRangeFilter(r.Before, r.After))
 		if err != nil {
-			return 0, corrupt(err)
+			return corrupt(err)
 		}
 		for _, level := range levels {
 			for i := range level {
-				n += level[i].Size
+				need += level[i].Size
 			}
 		}
 	}
-	return n, nil
+	if free < need {
+		return fmt.Errorf("%w: %d bytes are free, and the erasure may take %d", storage.ErrDiskLow, free, need)
+	}
+	return nil
 }

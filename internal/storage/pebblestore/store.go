@@ -11,6 +11,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/purge"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/space"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/verify"
 )
@@ -20,7 +21,7 @@ import (
 // # Lock order
 //
 // Each of these may be locked while those before it are held, and none before it: an operation of
-// maintenance, sweeping, sealing, mu, committing. While any of them is held, these may be locked, of which
+// maintenance, a sweep of package purge, sealing, mu, committing. While any of them is held, these may be locked, of which
 // no two are held at once: the mutexes of maintenance itself, of views, of a window, of the dictionary, and
 // of the activity. A failure is reported with any of them held, so Options.OnFatal may call only what it
 // names.
@@ -42,6 +43,7 @@ type Store struct {
 
 	maintenance *maintenance // nil when read-only
 	scrubber    *verify.Scrubber
+	remover     *purge.Remover // nil when read-only
 
 	options Options
 
@@ -53,9 +55,7 @@ type Store struct {
 	mu        sync.Mutex
 	settler   *settler // nil if read-only
 	nextGroup uint64
-	sweepDue  bool            // layout.SweepKey is stored
-	sweepOf   map[uint32]bool // the gateways for which a sweep is due; nil: all
-	renewed   chan struct{}   // closed when the tree has been closed for a reopen; nil: nothing waits for it
+	renewed   chan struct{} // closed when the tree has been closed for a reopen; nil: nothing waits for it
 
 	// sealing is held while segments are changed: by the sealer, Tidy, Erase and Expire, and
 	// while the tree must not change. It is locked before mu. See seal.go.
@@ -70,8 +70,7 @@ type Store struct {
 
 	gateways *dictionary
 
-	rowBuffers sync.Pool  // of *rowBuffers
-	sweeping   sync.Mutex // held while the dictionary is swept
+	rowBuffers sync.Pool // of *rowBuffers
 
 	// committing is held during each commit. A crash may leave any part of what was not
 	// synced, and the start takes a record before a later one for damaged: so at most one

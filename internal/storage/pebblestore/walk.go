@@ -56,3 +56,57 @@ func chunk(t *memory.Table, i int) (first, end uint32) {
 	end = min(uint32(i+1)*memory.ChunkDevices, t.Assigned())
 	return min(uint32(i)*memory.ChunkDevices, end), end
 }
+
+// NewestUnixMs returns the newest times of all devices, in no particular order.
+func (s *Store) NewestUnixMs(ctx context.Context) ([]int64, error) {
+	if s.readOnly {
+		return nil, ErrReadOnly
+	}
+	all := make([]int64, 0, s.deviceCount.Load())
+	for i, more := 0, true; more; i++ {
+		err := ctx.Err()
+		if err == nil {
+			all, more, err = s.newestOfChunk(all, i)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read newest times: %w", err)
+		}
+	}
+	return all, nil
+}
+
+// newestOfChunk appends the newest times of the devices in chunk i of the table. Append
+// waits meanwhile.
+func (s *Store) newestOfChunk(all []int64, i int) (_ []int64, more bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed.Load() {
+		return nil, false, storage.ErrClosed
+	}
+	if err := s.alarm.reportedErr(); err != nil {
+		return nil, false, err
+	}
+	t := s.settler.table
+	first, end := chunk(t, i)
+	for n := first; n < end; n++ {
+		if ms := t.At(n).NewestUnixMs; ms >= 0 {
+			all = append(all, ms)
+		}
+	}
+	return all, end < t.Assigned(), nil
+}
+
+// EstimateReadings returns the approximate number of readings: readings that complete others
+// in memory are counted twice until they are sealed.
+func (s *Store) EstimateReadings(ctx context.Context) (int64, error) {
+	v, err := s.enter(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("count readings: %w", err)
+	}
+	defer s.views.release(v)
+	n := s.readings.Load()
+	for _, w := range v.windows {
+		n += int64(w.Rows())
+	}
+	return n, nil
+}

@@ -1,13 +1,20 @@
-// Package purge reports whether files hold bytes of what was removed from the embedded store.
+// Package purge removes readings from the embedded store, and proves that the bytes of an erased device are
+// in none of its files.
 //
 // # Promise
 //
-// If [TableLacks] returns nil, a table has no key in a range, and no deletion of one. If [JournalMayHold]
-// returns false, a log or a manifest does not have the name of a device. Both may report too much,
-// but never too little: a table that cannot be read is an error.
+// When [Remover.Erase] returns nil, readers see nothing of what was erased, and no file of the store holds a
+// byte of it. Readings that are acknowledged after the removal stay. An erasure that has begun is finished
+// after any crash or error, by another call or by the next start: nothing that was removed comes back, and
+// nothing is recorded as erased before its bytes are gone.
+//
+// When [Remover.Expire] returns nil, readers see no expired reading, except those that arrived meanwhile. Their
+// bytes stay until compactions reach them.
+//
+// Names of gateways that no reading names any more are removed with the last reading.
 //
 // # Not here
 //
-// Removing keys and rewriting tables, and which files there are: package pebblestore. Blocks that the file
-// system has freed.
+// Locks, windows, views of readers, and closing and opening the tree: package pebblestore, by [Tree]. Blocks
+// that the file system has freed, and earlier backups.
 package purge

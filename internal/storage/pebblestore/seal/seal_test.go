@@ -119,24 +119,6 @@ func TestSealer(t *testing.T) {
 	}
 }
 
-// TestSealerKeeps seals a part of the rows of a device, and none.
-func TestSealerKeeps(t *testing.T) {
-	x := newTree(t)
-	c := x.sealer(10, 20, 30)
-	c.Keep = func(_ *vitals.Name, rows []columns.Row) ([]columns.Row, bool) { return rows[:1], true }
-	if err := c.Run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	c = x.sealer(40)
-	c.Keep = func(_ *vitals.Name, rows []columns.Row) ([]columns.Row, bool) { return rows, false }
-	if err := c.Run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if got := x.times(t); len(got) != 1 || !slices.Equal(got[0], []int64{10}) {
-		t.Errorf("the segments have %v, want [[10]]", got)
-	}
-}
-
 // TestSealerDamage seals late rows of a segment that is damaged: they are carried.
 //
 // Seen to fail when they were dropped.

@@ -45,10 +45,6 @@ type Sealer struct {
 	// Tidy makes the Sealer merge small segments of the devices of Rows, which has no rows.
 	Tidy bool
 
-	// Keep returns the rows of a device to seal, or false to leave the device out. It may
-	// modify rows. If it is nil, all rows are sealed.
-	Keep func(name *vitals.Name, rows []columns.Row) ([]columns.Row, bool)
-
 	OnSealed func(rows int)     // is called with the number of rows of a device that have been sealed
 	OnUnread func(err error)    // is called if a segment cannot be read
 	OnFail   func(cause string) // is called if a segment is not what was written
@@ -175,12 +171,6 @@ func (c *Sealer) openIterator() (err error) {
 func (c *Sealer) device(device uint32, d *layout.Record) error {
 	name := c.name(device)
 	c.rows = c.Rows.AppendAll(c.rows[:0], device)
-	if c.Keep != nil {
-		var ok bool
-		if c.rows, ok = c.Keep(name, c.rows); !ok {
-			return nil
-		}
-	}
 	c.edits = c.edits[:0]
 	late, _ := Find(c.rows, d.SealedUnixMs+1)
 	if late > 0 {

@@ -1,4 +1,4 @@
-package pebblestore
+package purge
 
 import (
 	"bytes"
@@ -21,38 +21,32 @@ import (
 //	end 4a17b9ff
 //
 // The last line has the CRC-32C of everything before it. If only an assignment is erased, with
-// what the device measured during it, the version is 2, and there are further lines after that
-// of the device:
+// what the device measured during it, the version is 2, and there are further lines after the
+// name of the device:
 //
 //	subject P-17
 //	from 1800000000000
 //	to 1800086400000
-//
-// The steps are
-//
-//	remove   the readings must be removed, including all acknowledged so far
-//	purge    the readings were removed; their bytes may still be in files
 const (
-	erasureHeader    = "pulsegate erasure 1 "
+	deviceHeader     = "pulsegate erasure 1 "
 	assignmentHeader = "pulsegate erasure 2 "
-	maxErasureBytes  = 1024
+	maxIntentBytes   = 1024
 )
 
-type erasureStep string
-
+// The steps of an erasure.
 const (
-	stepRemove erasureStep = "remove"
-	stepPurge  erasureStep = "purge"
+	stepRemove = "remove" // the readings must be removed, including all acknowledged so far
+	stepPurge  = "purge"  // the readings were removed; their bytes may still be in files
 )
 
-// An intent is the content of ERASING.
-type intent struct {
-	step erasureStep
+// An Intent is the content of ERASING.
+type Intent struct {
+	step string
 	storage.Erasure
 }
 
-func (in *intent) text() []byte {
-	header, assigned := erasureHeader, ""
+func (in *Intent) text() []byte {
+	header, assigned := deviceHeader, ""
 	if in.ofAssignment() {
 		header = assignmentHeader
 		assigned = fmt.Sprintf("subject %s\nfrom %d\nto %d\n", in.Subject, in.FromUnixMs, in.ToUnixMs)
@@ -61,29 +55,27 @@ func (in *intent) text() []byte {
 	return fmt.Appendf(b, "end %08x\n", datadir.Checksum(b))
 }
 
-// ofAssignment reports whether not the whole device is erased.
-func (in *intent) ofAssignment() bool { return in.Subject != "" }
+// ofAssignment reports whether only an assignment is erased.
+func (in *Intent) ofAssignment() bool { return in.Subject != "" }
 
-// parseIntent parses a text that intent.text has returned. Any other text is damaged.
-func parseIntent(text []byte) (*intent, error) {
-	in := &intent{}
-	var step, name, subject string
+// parse parses a text that Intent.text has returned. Any other text is damaged.
+func parse(text []byte) (*Intent, error) {
+	in := &Intent{}
+	var name, subject string
 	var sum uint32
 	var err error
 	if bytes.HasPrefix(text, []byte(assignmentHeader)) {
 		_, err = fmt.Sscanf(string(text), assignmentHeader+"%s\ndevice %s\nsubject %s\nfrom %d\nto %d\nreadings %d\nend %x\n",
-			&step, &name, &subject, &in.FromUnixMs, &in.ToUnixMs, &in.Readings, &sum)
+			&in.step, &name, &subject, &in.FromUnixMs, &in.ToUnixMs, &in.Readings, &sum)
 		in.Subject = storage.Subject(subject)
 	} else {
-		_, err = fmt.Sscanf(string(text), erasureHeader+"%s\ndevice %s\nreadings %d\nend %x\n", &step, &name, &in.Readings, &sum)
+		_, err = fmt.Sscanf(string(text), deviceHeader+"%s\ndevice %s\nreadings %d\nend %x\n", &in.step, &name, &in.Readings, &sum)
 	}
 	if err == nil {
-		in.step = erasureStep(step)
 		in.Device, err = vitals.ParseName(name)
 	}
 	if err == nil && in.ofAssignment() {
-		a := storage.Assignment{Device: in.Device, Subject: in.Subject, FromUnixMs: in.FromUnixMs, ToUnixMs: in.ToUnixMs}
-		err = a.Validate()
+		err = in.assignment().Validate()
 	}
 	if err != nil || in.step != stepRemove && in.step != stepPurge || !bytes.Equal(in.text(), text) {
 		return nil, fmt.Errorf("%w: file %s is damaged", storage.ErrCorrupt, datadir.ErasureFile)
@@ -91,20 +83,25 @@ func parseIntent(text []byte) (*intent, error) {
 	return in, nil
 }
 
-// readIntent returns the intent of a directory, or nil if it has none.
-func readIntent(d *datadir.Dir) (*intent, error) {
-	text, err := datadir.ReadSmall(d.FS, d.File(datadir.ErasureFile), maxErasureBytes)
+// assignment returns the assignment that is erased.
+func (in *Intent) assignment() *storage.Assignment {
+	return &storage.Assignment{Device: in.Device, Subject: in.Subject, FromUnixMs: in.FromUnixMs, ToUnixMs: in.ToUnixMs}
+}
+
+// ReadIntent returns the intent of a directory, or nil if it has none.
+func ReadIntent(d *datadir.Dir) (*Intent, error) {
+	text, err := datadir.ReadSmall(d.FS, d.File(datadir.ErasureFile), maxIntentBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	return parseIntent(text)
+	return parse(text)
 }
 
-// write stores the intent in a directory, durably.
-func (in *intent) write(fsys vfs.FS, dir string) error {
+// Write stores the intent in a directory, durably.
+func (in *Intent) Write(fsys vfs.FS, dir string) error {
 	if err := datadir.Replace(fsys, dir, datadir.ErasureFile, in.text()); err != nil {
 		return fmt.Errorf("write %s: %w", datadir.ErasureFile, err)
 	}
