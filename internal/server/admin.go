@@ -11,6 +11,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/api/admin"
+	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/observe/profile"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/reply"
@@ -144,17 +145,13 @@ func (s *server) adminOnly(h http.HandlerFunc) http.Handler {
 			h(w, r)
 			return
 		}
-		switch allowed, verdict, _ := s.access.gate.Authorize(gate.CredentialsOf(r), token.Admin, time.Now()); verdict {
-		case gate.Allowed:
-			liftWriteDeadline(w)
-			h(w, r.WithContext(context.WithValue(r.Context(), adminKey{}, allowed.Token())))
-		case gate.NoCredentials:
-			s.problems.Unauthorized.Write(w, r, "")
-		case gate.BadCredentials:
-			s.problems.InvalidCredentials.Write(w, r, "")
-		default:
-			s.problems.Forbidden.Write(w, r, "The admin right is required.")
+		allowed, verdict, _ := s.access.gate.Authorize(gate.CredentialsOf(r), token.Admin, time.Now())
+		if p, detail := query.Refusal(s.problems, verdict, "The admin right is required."); p != nil {
+			p.Write(w, r, detail)
+			return
 		}
+		liftWriteDeadline(w)
+		h(w, r.WithContext(context.WithValue(r.Context(), adminKey{}, allowed.Token())))
 	}), s.problems)
 }
 

@@ -86,11 +86,11 @@ func (damaged) Latest(context.Context, vitals.Name) (storage.Device, error) {
 func readDamaged(t *testing.T, logs *Log, faults int) {
 	t.Helper()
 	router := mux.NewRouter()
-	reads := query.New(damaged{}, damaged{}, query.Options{
+	reads := query.New(damaged{}, damaged{}, query.Options{Service: query.Service{
 		Problems: problem.New(),
 		Param:    mux.Var,
 		OnError:  func(err error) { logs.Error("reading stored readings failed", "error", err) },
-	})
+	}})
 	router.HandleFunc("/v1/devices/{device}", reads.Device)
 	r := httptest.NewRequest("GET", "/v1/devices/d", nil)
 	for range faults {

@@ -206,15 +206,7 @@ func (s *server) openCore() (err error) {
 	if err != nil {
 		return err
 	}
-	s.live = live.New(s.store, live.Options{
-		Problems:       s.problems,
-		Flags:          flags,
-		Gate:           s.access.gate,
-		MaxSubscribers: s.opt.MaxLive,
-		Holders:        &s.holders,
-		WriteTimeout:   s.pieceTimeout(),
-		OnError:        func(err error) { s.log.Error("reading live readings failed", "error", err) },
-	})
+	s.live = live.New(s.store, live.Options{Service: s.readings("reading live readings failed"), Flags: flags, MaxSubscribers: s.opt.MaxLive})
 	cfg.OnCommitted = s.live.Publish
 	s.requests = metrics.NewRequests()
 	s.requests.OnAnswered = s.log.access.answered
@@ -232,49 +224,17 @@ func (s *server) servePublic() error {
 	if err != nil {
 		return err
 	}
-	bound := query.NewBound(s.opt.MaxReads)
-	readFailed := func(err error) { s.log.Error("reading stored readings failed", "error", err) }
-	reads := query.New(s.store, s.store, query.Options{
-		Problems: s.problems,
-		Flags:    flags,
-		Limits:   limits,
-		Subjects: s.store,
-		Param:    mux.Var,
-		Gate:     s.access.gate,
-		Bound:    bound,
-		Holders:  &s.holders,
-
-		StaleAfter: s.opt.StaleAfter,
-
-		OnError: readFailed,
-
-		PieceTimeout: s.pieceTimeout(),
-	})
-	records := fhir.New(s.store, s.store, fhir.Options{
-		Problems: s.problems,
-		Version:  s.opt.Version,
-		Base:     s.opt.FHIRURL,
-		Param:    mux.Var,
-		Gate:     s.access.gate,
-		Bound:    bound,
-		Holders:  &s.holders,
-		OnError:  readFailed,
-
-		PieceTimeout: s.pieceTimeout(),
-	})
+	shared := s.readings("reading stored readings failed")
+	shared.Bound = query.NewBound(s.opt.MaxReads)
+	reads := query.New(s.store, s.store, query.Options{Service: shared, Flags: flags, Limits: limits, Subjects: s.store, StaleAfter: s.opt.StaleAfter})
+	records := fhir.New(s.store, s.store, fhir.Options{Service: shared, Version: s.opt.Version, Base: s.opt.FHIRURL})
 	if s.origins, err = newOrigins(s.opt.CORSOrigins); err != nil {
 		return err
 	}
 	s.hosts = s.opt.publicHosts(s.origins)
 	posts := s.requests.Route(readingsTemplate)
 	s.conns = &share.Conns{Max: s.opt.MaxConns, MaxGuests: maxGuests, Holders: &s.holders}
-	s.page, err = dashboard.New(dashboard.Options{
-		Problems: s.problems,
-		Gate:     s.access.gate,
-		Param:    mux.Var,
-		Metrics:  metrics.NewValues(dashboard.SystemMetrics, s.collectors()...),
-		OnError:  func(err error) { s.log.Error("gathering metrics failed", "error", err) },
-	})
+	s.page, err = dashboard.New(dashboard.Options{Service: s.readings("gathering metrics failed"), Metrics: metrics.NewValues(dashboard.SystemMetrics, s.collectors()...)})
 	if err != nil {
 		return err
 	}
@@ -287,6 +247,14 @@ func (s *server) servePublic() error {
 	})))
 	s.public = s.httpServer(s.forwarded(handler))
 	return s.listenPublic(posts)
+}
+
+// readings returns what the packages that serve readings share. Their errors are logged with a text.
+func (s *server) readings(failed string) query.Service {
+	return query.Service{
+		Problems: s.problems, Param: mux.Var, Gate: s.access.gate, Holders: &s.holders, PieceTimeout: s.pieceTimeout(),
+		OnError: func(err error) { s.log.Error(failed, "error", err) },
+	}
 }
 
 // pieceTimeout is how long a client may take to read a piece of an answer.

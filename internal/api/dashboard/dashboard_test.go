@@ -17,6 +17,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/api/dashboard"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
+	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 	"github.com/pulsegate/pulsegate/mux"
 )
@@ -25,8 +26,8 @@ import (
 func newHandler(t *testing.T, g *gate.Gate, all ...metrics.Collector) *dashboard.Handler {
 	t.Helper()
 	h, err := dashboard.New(dashboard.Options{
-		Problems: problem.New(), Gate: g, Param: mux.Var, Metrics: metrics.NewValues(dashboard.SystemMetrics, all...),
-		OnError: func(err error) { t.Error(err) },
+		Service: query.Service{Problems: problem.New(), Gate: g, Param: mux.Var, OnError: func(err error) { t.Error(err) }},
+		Metrics: metrics.NewValues(dashboard.SystemMetrics, all...),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/access/token"
-	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 	"github.com/pulsegate/pulsegate/reply"
@@ -17,20 +16,11 @@ import (
 
 // Options configure a [Handler].
 type Options struct {
-	Problems *problem.Set
-
-	// Gate authorizes requests and has the sessions.
-	Gate *gate.Gate
-
-	// Param returns a variable in the request's path: "version" or "file".
-	Param func(r *http.Request, name string) string
+	query.Service // Bound, Holders and PieceTimeout are not used
 
 	// Metrics are those of the server; [SystemMetrics] has the names of those that the page
 	// uses.
 	Metrics *metrics.Values
-
-	// OnError, if not nil, is called with errors of Metrics.
-	OnError func(error)
 }
 
 // A Handler serves the page and what only the page needs. Its methods are
@@ -177,7 +167,7 @@ const systemEvery = time.Second
 // history that [Handler.Run] records. They are about all devices, so that a token for some devices is
 // not enough.
 func (h *Handler) System(w http.ResponseWriter, r *http.Request) {
-	access, verdict, _ := h.opt.Gate.Authorize(gate.CredentialsOf(r), token.Read, time.Now())
+	access, verdict := h.opt.May(r, token.Read)
 	if !h.verdict(w, r, verdict) {
 		return
 	}
@@ -187,17 +177,11 @@ func (h *Handler) System(w http.ResponseWriter, r *http.Request) {
 	}
 	text, err := h.systemText(time.Now())
 	if err != nil {
-		h.failed(err)
+		h.opt.Report(err)
 		h.opt.Problems.ReadFailed.Write(w, r, "")
 		return
 	}
 	_ = h.object.Write(w, r, text)
-}
-
-func (h *Handler) failed(err error) {
-	if h.opt.OnError != nil {
-		h.opt.OnError(err)
-	}
 }
 
 // instant is the format of times.

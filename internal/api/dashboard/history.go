@@ -49,7 +49,7 @@ func (h *Handler) Run(ctx context.Context) {
 		}
 		counted, err := h.opt.Metrics.Snapshot()
 		if err != nil {
-			h.failed(err)
+			h.opt.Report(err)
 			continue
 		}
 		h.mu.Lock()

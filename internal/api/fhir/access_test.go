@@ -63,7 +63,7 @@ func (k *keyring) records(t *testing.T) (records []string) {
 // Every request for health data needs the read right, even if it is malformed.
 func TestReadRight(t *testing.T) {
 	k := newKeyring(t)
-	srv := serve(t, ward(t), fhir.Options{Gate: k.gate})
+	srv := serve(t, ward(t), fhir.Options{Service: query.Service{Gate: k.gate}})
 	for _, path := range []string{"Observation?patient=p", "Observation?patient=nobody", "Observation", "Observation?_format=xml", "Observation/" + wardIDs["spo2"], "Observation/x", "Device/ppg-1", "Device/x", "Patient/p", "Patient/x"} {
 		for _, tt := range []struct {
 			name   string
@@ -93,7 +93,7 @@ func TestReadRight(t *testing.T) {
 // A token for some devices reads patients who wore no others.
 func TestCovered(t *testing.T) {
 	k := newKeyring(t)
-	srv := serve(t, ward(t), fhir.Options{Gate: k.gate})
+	srv := serve(t, ward(t), fhir.Options{Service: query.Service{Gate: k.gate}})
 	for _, tt := range []struct {
 		path   string
 		status int
@@ -139,7 +139,7 @@ func TestUnknownAsForeign(t *testing.T) {
 	const long = "cuff-0123456789-0123456789-0123456789-0123456789-01234"
 	s.add(t, receivedUnixMs, fmt.Sprintf(`{"device":%q,"time":%d,"spo2_pct":99}`, long, dayUnixMs))
 	s.assign(t, long, "r", dayUnixMs, storage.OpenEnd) // r wore no device of the token
-	srv := serve(t, s, fhir.Options{Gate: k.gate})
+	srv := serve(t, s, fhir.Options{Service: query.Service{Gate: k.gate}})
 	observation := srv.parse(srv.get("Observation?patient=r", "Authorization", k.all)).ids()[0]
 	hash := strings.SplitN(observation, "-", 3)[2]
 	srv.get("Observation?patient=q", "Authorization", k.ppg) // the log has q already, for an hour
@@ -200,7 +200,7 @@ func TestUnknownAsForeign(t *testing.T) {
 // of them, and does not learn what else there is.
 func TestBound(t *testing.T) {
 	k := newKeyring(t)
-	srv := serve(t, ward(t), fhir.Options{Gate: k.gate})
+	srv := serve(t, ward(t), fhir.Options{Service: query.Service{Gate: k.gate}})
 	bound := func(patients ...string) string {
 		subjects, err := token.MakeSubjects(patients)
 		if err != nil {
@@ -273,7 +273,7 @@ func TestRecorded(t *testing.T) {
 	k := newKeyring(t)
 	s := ward(t)
 	var failed []error
-	srv := serve(t, s, fhir.Options{Gate: k.gate, OnError: func(err error) { failed = append(failed, err) }})
+	srv := serve(t, s, fhir.Options{Service: query.Service{Gate: k.gate, OnError: func(err error) { failed = append(failed, err) }}})
 	const day = `"from":"2026-11-21T00:00:00.000Z","to":"2026-11-22T00:00:00.000Z"`
 	for _, tt := range []struct{ path, want string }{
 		{"Observation?patient=p&_count=1", `"archive","subject":"p"`},
@@ -346,7 +346,7 @@ func TestRevoked(t *testing.T) {
 			if scans++; scans == at {
 				k.revoke(t)
 			}
-		}}, s, fhir.Options{Problems: problem.New(), Param: (*http.Request).PathValue, Gate: k.gate})
+		}}, s, fhir.Options{Service: query.Service{Problems: problem.New(), Param: (*http.Request).PathValue, Gate: k.gate}})
 		srv := httptest.NewServer(http.HandlerFunc(h.Search))
 		req, err := http.NewRequest("GET", srv.URL+"/?patient=q&_count=4000", nil)
 		if err != nil {
@@ -371,7 +371,7 @@ func TestErrors(t *testing.T) {
 	var failed []error
 	bound := query.NewBound(1)
 	s := ward(t)
-	srv := serve(t, s, fhir.Options{Bound: bound, OnError: func(err error) { failed = append(failed, err) }})
+	srv := serve(t, s, fhir.Options{Service: query.Service{Bound: bound, OnError: func(err error) { failed = append(failed, err) }}})
 	if !bound.Enter(t.Context(), nil) {
 		t.Fatal("the bound is exhausted")
 	}
@@ -450,7 +450,7 @@ func TestNegotiation(t *testing.T) {
 // Another format of FHIR than JSON is not read, and what is sent by a client that does not accept
 // JSON is not stored. Mutant: only the type application/fhir+xml is rejected.
 func TestSendNegotiation(t *testing.T) {
-	h := fhir.New(ward(t), ward(t), fhir.Options{Problems: problem.New()})
+	h := fhir.New(ward(t), ward(t), fhir.Options{Service: query.Service{Problems: problem.New()}})
 	for _, tt := range []struct {
 		target, accept, contentType string
 		status                      int // 0: served
@@ -482,7 +482,7 @@ func TestSendNegotiation(t *testing.T) {
 // HEAD has the header of GET, and is not recorded.
 func TestHead(t *testing.T) {
 	k := newKeyring(t)
-	srv := serve(t, ward(t), fhir.Options{Gate: k.gate})
+	srv := serve(t, ward(t), fhir.Options{Service: query.Service{Gate: k.gate}})
 	for _, path := range []string{"Observation?patient=p", "Observation/" + wardIDs["bp"], "Patient/p"} {
 		if resp, text := srv.send(http.MethodHead, path, "", "Authorization", k.all); resp.StatusCode != 200 || text != "" || resp.Header.Get("Content-Type") != "application/fhir+json" {
 			t.Errorf("%s: %s %s %s", path, resp.Status, resp.Header, text)
@@ -501,7 +501,7 @@ func TestReassignedMeanwhile(t *testing.T) {
 		lines = append(lines, fmt.Sprintf(`{"device":"d","time":%d,"spo2_pct":97}`, i))
 	}
 	for _, at := range []int{1, 2} { // the scan before which the device is assigned anew
-		for _, query := range []string{"patient=old&_count=10000", "device=d&_count=10000", "patient=old&_sort=-date&_count=10000", "patient=old&_summary=count"} {
+		for _, search := range []string{"patient=old&_count=10000", "device=d&_count=10000", "patient=old&_sort=-date&_count=10000", "patient=old&_summary=count"} {
 			s := fill(t, lines...)
 			s.assign(t, "d", "old", 0, storage.OpenEnd)
 			scans := 0
@@ -512,27 +512,27 @@ func TestReassignedMeanwhile(t *testing.T) {
 					s.assign(t, "d", "new", 500, storage.OpenEnd)
 					s.add(t, receivedUnixMs, `{"device":"d","time":3999999,"spo2_pct":80}`, `{"device":"d","time":501,"heart_rate_bpm":80}`)
 				}
-			}}, s, fhir.Options{Problems: problem.New(), Param: (*http.Request).PathValue, OnError: func(err error) { failed = append(failed, err) }})
+			}}, s, fhir.Options{Service: query.Service{Problems: problem.New(), Param: (*http.Request).PathValue, OnError: func(err error) { failed = append(failed, err) }}})
 			srv := httptest.NewServer(http.HandlerFunc(h.Search))
-			resp, err := srv.Client().Get(srv.URL + "/?" + query)
+			resp, err := srv.Client().Get(srv.URL + "/?" + search)
 			if err != nil {
 				t.Fatal(err)
 			}
 			text, err := io.ReadAll(resp.Body)
 			resp.Body.Close()
-			begun := at == 2 && !strings.Contains(query, "summary")
+			begun := at == 2 && !strings.Contains(search, "summary")
 			if begun != (err != nil) || !begun && (resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "") || strings.Contains(string(text), `"value":80`) {
-				t.Errorf("%s, before scan %d: %s, %d bytes, %v", query, at, resp.Status, len(text), err)
+				t.Errorf("%s, before scan %d: %s, %d bytes, %v", search, at, resp.Status, len(text), err)
 			}
 			if len(failed) > 0 {
-				t.Errorf("%s: reported %v", query, failed)
+				t.Errorf("%s: reported %v", search, failed)
 			}
 			resp, err = srv.Client().Get(srv.URL + "/?patient=old&_summary=count")
 			if err != nil {
 				t.Fatal(err)
 			}
 			if text, _ = io.ReadAll(resp.Body); !strings.Contains(string(text), `"total":500,`) {
-				t.Errorf("%s: then %s", query, text)
+				t.Errorf("%s: then %s", search, text)
 			}
 			resp.Body.Close()
 			srv.Close()

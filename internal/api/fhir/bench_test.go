@@ -12,6 +12,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/api/fhir"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
+	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -111,7 +112,7 @@ func searchAll(h *fhir.Handler, query string) (pages, length int) {
 // text, without HTTP.
 func BenchmarkSearch(b *testing.B) {
 	m := newMonth(b)
-	h := fhir.New(m, m, fhir.Options{Problems: problem.New(), Param: (*http.Request).PathValue})
+	h := fhir.New(m, m, fhir.Options{Service: query.Service{Problems: problem.New(), Param: (*http.Request).PathValue}})
 	for _, tt := range []struct {
 		name, query  string
 		observations int
@@ -153,7 +154,7 @@ func TestAllocations(t *testing.T) {
 	if n, err := m.Scan(t.Context(), storage.Range{Device: m.assigned[0].Device, ToUnixMs: storage.OpenEnd}, records.records); n != monthReadings {
 		t.Fatal(n, err)
 	}
-	h := fhir.New(records, m, fhir.Options{Problems: problem.New(), Param: (*http.Request).PathValue})
+	h := fhir.New(records, m, fhir.Options{Service: query.Service{Problems: problem.New(), Param: (*http.Request).PathValue}})
 	allocations := func(query string) float64 {
 		return testing.AllocsPerRun(10, func() {
 			d := &discarder{header: http.Header{}}

@@ -2,17 +2,14 @@ package fhir
 
 import (
 	"errors"
-	"math/rand/v2"
 	"net/http"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
-	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/storage"
-	"github.com/pulsegate/pulsegate/internal/wire/share"
 	"github.com/pulsegate/pulsegate/reply"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -22,52 +19,40 @@ const Path = "/fhir"
 
 // Options configure a [Handler].
 type Options struct {
-	Problems *problem.Set
-	Version  string // of the program
+	query.Service
+	Version string // of the program
 
 	// Base is the URL of the FHIR server in links, in fullUrl and in absolute references, without
 	// a slash at its end.
 	// If empty, it is made from the host to which a request was sent.
 	Base string
-
-	// Param returns a variable in the request's path, such as "id".
-	Param func(r *http.Request, name string) string
-
-	// Gate authorizes requests. If nil, every request may read everything.
-	Gate *gate.Gate
-
-	// PieceTimeout is how long a client may take to read one piece of a response, about
-	// 64 KiB. Default 30 s.
-	PieceTimeout time.Duration
-
-	// Bound bounds the number of concurrent authorized requests; nil: no bound. Holders
-	// divide it among clients; nil: it is not divided.
-	Bound   *query.Bound
-	Holders *share.Holders
-
-	// OnError, if not nil, is called with errors of the store and of the audit log.
-	OnError func(error)
 }
 
-// A Handler serves FHIR. Its methods are http.HandlerFuncs.
+// A Handler serves FHIR. Its methods are http.HandlerFuncs, or forms of sent readings.
 type Handler struct {
 	reader   Reader
 	subjects Subjects
 	opt      Options
 	outcomes map[*reply.Problem]*outcome
 	heads    map[string]*reply.Head // of 200, by media type
+	created  *reply.Head            // 201
 	started  time.Time
 }
 
 // New returns a Handler that reads from reader and subjects.
 func New(reader Reader, subjects Subjects, opt Options) *Handler {
-	if opt.PieceTimeout <= 0 {
-		opt.PieceTimeout = 30 * time.Second
+	opt.SetDefaults()
+	if report := opt.OnError; report != nil {
+		opt.OnError = func(err error) {
+			if !errors.Is(err, errReassigned) { // the search is to be repeated
+				report(err)
+			}
+		}
 	}
-	if opt.Gate == nil {
-		opt.Gate = &gate.Gate{}
+	h := &Handler{
+		reader: reader, subjects: subjects, opt: opt, outcomes: newOutcomes(opt.Problems), heads: map[string]*reply.Head{},
+		created: reply.NewHead(http.StatusCreated, contentType, reply.NoStore()), started: time.Now(),
 	}
-	h := &Handler{reader: reader, subjects: subjects, opt: opt, outcomes: newOutcomes(opt.Problems), heads: map[string]*reply.Head{}, started: time.Now()}
 	for _, typ := range mediaTypes {
 		h.heads[typ] = reply.NewHead(http.StatusOK, typ, reply.NoStore())
 	}
@@ -77,28 +62,24 @@ func New(reader Reader, subjects Subjects, opt Options) *Handler {
 // Mount routes the FHIR server. read routes GET and HEAD of an address, and post POST; receive
 // returns the handler of a form, without cross-site requests.
 func (h *Handler) Mount(read, post func(template string, h http.Handler), receive func(ingest.Form) http.Handler) {
-	writes := NewReceiver(h.subjects, h.opt.Problems, h.opt.Base)
-	bundles := h.JSON(receive(writes.Bundle()))
+	bundles := h.JSON(receive(h.BundleForm))
 	read(Path+"/metadata", http.HandlerFunc(h.Metadata))
 	read(Path+"/Observation", http.HandlerFunc(h.Search))
 	read(Path+"/Observation/{id}", http.HandlerFunc(h.Observation))
 	read(Path+"/Device/{id}", http.HandlerFunc(h.Device))
 	read(Path+"/Patient/{id}", http.HandlerFunc(h.Patient))
 	post(Path+"/Observation/_search", http.HandlerFunc(h.Search))
-	post(Path+"/Observation", h.JSON(receive(writes.Observation())))
+	post(Path+"/Observation", h.JSON(receive(h.ObservationForm)))
 	post(Path, bundles)
 	post(Path+"/", bundles) // to which some clients send Bundles
 }
 
-// base returns the URL of the FHIR server.
-func (h *Handler) base(r *http.Request) string { return baseOf(h.opt.Base, r) }
-
-// baseOf returns the URL of the FHIR server: the configured one or, if that is empty, the one by
+// base returns the URL of the FHIR server: the configured one or, if that is empty, the one by
 // which a request names it.
-func baseOf(configured string, r *http.Request) string {
+func (h *Handler) base(r *http.Request) string {
 	switch {
-	case configured != "":
-		return configured
+	case h.opt.Base != "":
+		return h.opt.Base
 	case r.TLS != nil:
 		return "https://" + r.Host + Path
 	}
@@ -117,7 +98,7 @@ func relative[T ~string | ~[]byte](reference T, base string) T {
 // begin negotiates the form of the answer to a request, authorizes it and admits it, or answers
 // it. If ok is true, the caller must call leave at the end of the request.
 func (h *Handler) begin(w http.ResponseWriter, r *http.Request) (head *reply.Head, access gate.Access, leave func(), ok bool) {
-	access, verdict, _ := h.opt.Gate.Authorize(gate.CredentialsOf(r), token.ReadSubjects, time.Now())
+	access, verdict := h.opt.May(r, token.ReadSubjects)
 	if p, detail := query.Refusal(h.opt.Problems, verdict, "A token with the read right is needed."); p != nil {
 		h.reject(w, r, p, detail)
 		return nil, access, nil, false
@@ -146,7 +127,7 @@ func (h *Handler) negotiate(w http.ResponseWriter, r *http.Request) (*reply.Head
 // fail answers a request after an error.
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, access *gate.Access, err error) {
 	problems := h.opt.Problems
-	var param *paramError
+	var param *query.ParamError
 	switch {
 	case errors.As(err, &param):
 		h.reject(w, r, problems.BadParameter, param.Error())
@@ -161,40 +142,22 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, access *gate.Acce
 		h.rejectRetry(w, r, problems.Overloaded, time.Second, "A device was assigned to another patient during the search.")
 	case errors.Is(err, query.ErrRevoked):
 		h.reject(w, r, problems.InvalidCredentials, "")
-	case errors.Is(err, errNotRecorded):
-		h.report(err)
+	case errors.Is(err, query.ErrNotRecorded):
+		h.opt.Report(err)
 		h.reject(w, r, problems.ReadFailed, "The access could not be recorded in the audit log.")
 	case errors.Is(err, storage.ErrClosed):
-		h.rejectRetry(w, r, problems.Draining, time.Duration(2+rand.IntN(5))*time.Second, "")
+		h.rejectRetry(w, r, problems.Draining, query.DrainingFor(), "")
 	default:
-		h.report(err)
+		h.opt.Report(err)
 		h.reject(w, r, problems.ReadFailed, "")
 	}
 }
 
-// report passes an error to OnError, unless it means that the client has disconnected or may no
-// longer read, or that the search must be repeated.
-func (h *Handler) report(err error) {
-	if h.opt.OnError != nil && !errors.Is(err, query.ErrClientGone) && !errors.Is(err, query.ErrRevoked) && !errors.Is(err, errReassigned) {
-		h.opt.OnError(err)
-	}
-}
-
-// errNotRecorded means that nothing was read, because it could not be recorded.
-var errNotRecorded = errors.New("fhir: the access could not be recorded")
-
 // record records in the audit log that observations of subjects are about to be read.
 func (h *Handler) record(r *http.Request, access *gate.Access, subjects []storage.Subject, device vitals.Name, measured span) error {
 	for _, subject := range subjects {
-		e := gate.Export{Subject: string(subject), Device: device}
-		if measured.fromUnixMs > always.fromUnixMs {
-			e.From = time.UnixMilli(measured.fromUnixMs)
-		}
-		if measured.toUnixMs < always.toUnixMs {
-			e.To = time.UnixMilli(measured.toUnixMs)
-		}
-		if err := h.opt.Gate.Exporting(r.Context(), access, gate.PeerOf(r), e); err != nil {
-			return errors.Join(errNotRecorded, err)
+		if err := h.opt.Record(r, access, gate.Export{Subject: string(subject), Device: device}, measured.fromUnixMs, measured.toUnixMs); err != nil {
+			return err
 		}
 	}
 	return nil

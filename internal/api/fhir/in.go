@@ -3,10 +3,8 @@ package fhir
 import (
 	"context"
 	"net/http"
-	"strings"
 
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
-	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/reply"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -22,35 +20,14 @@ import (
 //
 // Devices and Patients are never created. A conditional create of one that is assigned finds it.
 
-// A Receiver receives Observations and Bundles.
-type Receiver struct {
-	subjects Subjects
-	problems *problem.Set
-	base     string // of the FHIR server; "": as requests name it
-	outcomes map[*reply.Problem]*outcome
-	done     *reply.Head // 200
-	created  *reply.Head // 201
-}
+// ObservationForm is the form of POST /fhir/Observation.
+func (h *Handler) ObservationForm(r *http.Request) ingest.Input { return h.intake(r, false) }
 
-// NewReceiver returns a Receiver. base is as in [Options].
-func NewReceiver(subjects Subjects, problems *problem.Set, base string) *Receiver {
-	return &Receiver{
-		subjects: subjects, problems: problems, base: base, outcomes: newOutcomes(problems),
-		done:    reply.NewHead(http.StatusOK, contentType, reply.NoStore()),
-		created: reply.NewHead(http.StatusCreated, contentType, reply.NoStore()),
-	}
-}
+// BundleForm is the form of POST /fhir.
+func (h *Handler) BundleForm(r *http.Request) ingest.Input { return h.intake(r, true) }
 
-// Observation is the form of POST /fhir/Observation.
-func (rc *Receiver) Observation() ingest.Form { return rc.form(false) }
-
-// Bundle is the form of POST /fhir.
-func (rc *Receiver) Bundle() ingest.Form { return rc.form(true) }
-
-func (rc *Receiver) form(bundle bool) ingest.Form {
-	return func(r *http.Request) ingest.Input {
-		return &intake{rc: rc, ctx: r.Context(), base: baseOf(rc.base, r), bundle: bundle, ifNoneExist: []byte(r.Header.Get("If-None-Exist"))}
-	}
+func (h *Handler) intake(r *http.Request, bundle bool) *intake {
+	return &intake{h: h, ctx: r.Context(), base: h.base(r), bundle: bundle, ifNoneExist: []byte(r.Header.Get("If-None-Exist"))}
 }
 
 func join(a, b string) string {
@@ -60,9 +37,9 @@ func join(a, b string) string {
 	return a + " " + b
 }
 
-// An intake is one request to a Receiver.
+// An intake is one request to store Observations.
 type intake struct {
-	rc          *Receiver
+	h           *Handler
 	ctx         context.Context
 	base        string // URL of the FHIR server
 	bundle      bool
@@ -70,14 +47,6 @@ type intake struct {
 	ifNoneExist []byte
 
 	places []place // by position
-
-	// The following are used by Decode only.
-	parser      *parser
-	in          *ingest.Intake
-	devices     map[string]*resolved // by reference
-	assignments map[vitals.Name][]storage.Assignment
-	urls        map[string]*sentEntry // of Devices and Patients, by fullUrl
-	err         error                 // of the store
 }
 
 // A place is one position: an entry of a Bundle, or a single Observation.
@@ -117,9 +86,8 @@ func (p *place) rejected() *reply.Problem {
 // Respond implements [ingest.Responder].
 func (s *intake) Respond(outcome *ingest.Outcome) ingest.Answer {
 	if r, rejected := outcome.Refusal(); rejected {
-		o := s.rc.outcomes[r.Problem]
-		body := o.appendIssue([]byte(outcomeStart), join(r.Detail, r.Reason), r.Field)
-		return ingest.Answer{Head: o.head, Body: append(body, issueListEnd...), RetryAfter: r.RetryAfter}
+		o := s.h.outcomes[r.Problem]
+		return ingest.Answer{Head: o.head, Body: outcomeOf(o.text, join(r.Detail, r.Reason), r.Field), RetryAfter: r.RetryAfter}
 	}
 	for r := range outcome.Results() {
 		p := &s.places[r.Index]
@@ -160,21 +128,4 @@ func (p *place) path(field string) string {
 		}
 	}
 	return field
-}
-
-// outcomeStart begins an OperationOutcome, issueListEnd ends it and the answer.
-var outcomeStart = strings.TrimSuffix(issueStart("", ""), `{"severity":"","code":""`)
-
-const issueListEnd = "]}\n"
-
-// appendIssue appends an issue. expression may be empty.
-func (o *outcome) appendIssue(dst []byte, diagnostics, expression string) []byte {
-	dst = append(dst, o.text[len(outcomeStart):]...)
-	if diagnostics != "" {
-		dst = reply.AppendJSONString(append(dst, `,"diagnostics":`...), diagnostics)
-	}
-	if expression != "" {
-		dst = append(reply.AppendJSONString(append(dst, `,"expression":[`...), expression), ']')
-	}
-	return append(dst, '}')
 }

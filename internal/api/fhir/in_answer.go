@@ -6,7 +6,6 @@ import (
 	"strconv"
 
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
-	"github.com/pulsegate/pulsegate/reply"
 )
 
 // appendObservationID appends the id of the Observation at a place; of SampledData, that of its
@@ -20,18 +19,15 @@ func (p *place) appendObservationID(dst []byte) []byte {
 // singleReply answers POST /fhir/Observation.
 func (s *intake) singleReply(p *place) ingest.Answer {
 	if problem := p.rejected(); problem != nil {
-		o := s.rc.outcomes[problem]
-		body := o.appendIssue([]byte(outcomeStart), p.result.Reason, expression("Observation", p.result.Field))
-		return ingest.Answer{Head: o.head, Body: append(body, issueListEnd...), RetryAfter: p.result.RetryAfter}
+		o := s.h.outcomes[problem]
+		return ingest.Answer{Head: o.head, Body: outcomeOf(o.text, p.result.Reason, expression("Observation", p.result.Field)), RetryAfter: p.result.RetryAfter}
 	}
-	answer := ingest.Answer{
-		Head: s.rc.done, Body: []byte(issueStart("information", "informational") + `,"diagnostics":"This Observation was stored before."` + issueEnd),
-		Location: string(p.appendObservationID([]byte(Path + "/Observation/"))),
-	}
+	answer := ingest.Answer{Head: s.h.heads[contentType], Location: string(p.appendObservationID([]byte(Path + "/Observation/")))}
+	note := "This Observation was stored before."
 	if p.added {
-		answer.Head = s.rc.created
-		answer.Body = []byte(issueStart("information", "informational") + `,"diagnostics":"The Observation is stored."` + issueEnd)
+		answer.Head, note = s.h.created, "The Observation is stored."
 	}
+	answer.Body = outcomeOf(information, note, "")
 	return answer
 }
 
@@ -56,7 +52,7 @@ func (s *intake) transactionReply() ingest.Answer {
 		if problem == nil {
 			continue
 		}
-		o := s.rc.outcomes[problem]
+		o := s.h.outcomes[problem]
 		if issues++; issues == 1 {
 			answer.Head, answer.RetryAfter = o.head, p.result.RetryAfter
 		} else {
@@ -66,7 +62,7 @@ func (s *intake) transactionReply() ingest.Answer {
 			body = append(body, `{"severity":"error","code":"processing","diagnostics":"Further entries are not acceptable either."}`...)
 			break
 		}
-		body = o.appendIssue(body, p.result.Reason, expression(fmt.Sprintf("Bundle.entry[%d].resource", i), p.result.Field))
+		body = appendIssue(body, o.text, p.result.Reason, expression(fmt.Sprintf("Bundle.entry[%d].resource", i), p.result.Field))
 	}
 	if issues == 0 {
 		return s.bundleReply("transaction-response")
@@ -75,8 +71,7 @@ func (s *intake) transactionReply() ingest.Answer {
 	if slices.ContainsFunc(s.places, func(p place) bool { return p.added }) {
 		note = "A part of the transaction was stored, because the store changed meanwhile."
 	}
-	body = append(body, `,{"severity":"information","code":"informational","diagnostics":`...)
-	answer.Body = append(append(reply.AppendJSONString(body, note), '}'), issueListEnd...)
+	answer.Body = append(appendIssue(append(body, ','), information, note, ""), outcomeEnd...)
 	return answer
 }
 
@@ -92,9 +87,9 @@ func (s *intake) bundleReply(typ string) ingest.Answer {
 	}
 	if len(s.places) == 0 { // FHIR has no empty arrays
 		dst = dst[:len(dst)-len(`,"entry":[`)]
-		return ingest.Answer{Head: s.rc.done, Body: append(dst, "}\n"...)}
+		return ingest.Answer{Head: s.h.heads[contentType], Body: append(dst, "}\n"...)}
 	}
-	return ingest.Answer{Head: s.rc.done, Body: append(dst, "]}\n"...)}
+	return ingest.Answer{Head: s.h.heads[contentType], Body: append(dst, "]}\n"...)}
 }
 
 // appendResponse appends the response to an entry.
@@ -104,7 +99,7 @@ func (s *intake) appendResponse(dst []byte, i int) []byte {
 	if problem := p.rejected(); problem != nil {
 		dst = strconv.AppendInt(dst, int64(problem.Status()), 10)
 		dst = append(append(dst, `","outcome":`...), outcomeStart...)
-		dst = s.rc.outcomes[problem].appendIssue(dst, p.result.Reason, expression("Bundle.entry["+strconv.Itoa(i)+"].resource", p.result.Field))
+		dst = appendIssue(dst, s.h.outcomes[problem].text, p.result.Reason, expression("Bundle.entry["+strconv.Itoa(i)+"].resource", p.result.Field))
 		return append(dst, `]}}}`...)
 	}
 	switch p.what {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
+	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -33,11 +34,11 @@ func FuzzDecodeBundle(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	rc := NewReceiver(anyDevice{}, problem.New(), "")
+	rc := New(nil, anyDevice{}, Options{Service: query.Service{Problems: problem.New()}})
 	request := httptest.NewRequest("POST", Path, nil)
 	const nowUnixMs = 1_795_300_000_000
 	f.Fuzz(func(t *testing.T, body string) {
-		s := rc.Bundle()(request).(*intake)
+		s := rc.BundleForm(request).(*intake)
 		var b vitals.Batch
 		if s.Decode([]byte(body), &ingest.Intake{NowUnixMs: nowUnixMs, Rules: rules, MaxReadings: 100, MaxUnit: 10, Batch: &b}) != nil {
 			return
@@ -71,7 +72,7 @@ func FuzzDecodeBundle(f *testing.F) {
 // stored nothing, however many of its entries were rejected.
 func TestSaysStoredInPart(t *testing.T) {
 	problems := problem.New()
-	s := &intake{rc: NewReceiver(anyDevice{}, problems, ""), bundle: true, transaction: true, places: make([]place, maxIssues+2)}
+	s := &intake{h: New(nil, anyDevice{}, Options{Service: query.Service{Problems: problems}}), bundle: true, transaction: true, places: make([]place, maxIssues+2)}
 	for i := range s.places {
 		s.places[i] = place{what: observationEntry, problem: problems.Conflict}
 	}

@@ -35,10 +35,10 @@ type resolved struct {
 }
 
 // at returns the subject to which the device was assigned at a time, or "".
-func (d *resolved) at(unixMs int64) storage.Subject {
-	for i := range d.assignments {
-		if d.assignments[i].Covers(unixMs) {
-			return d.assignments[i].Subject
+func (r *resolved) at(unixMs int64) storage.Subject {
+	for i := range r.assignments {
+		if r.assignments[i].Covers(unixMs) {
+			return r.assignments[i].Subject
 		}
 	}
 	return ""
@@ -47,7 +47,7 @@ func (d *resolved) at(unixMs int64) storage.Subject {
 const reasonNoDevice = "does not name a device of this server: refer to Device/{id}, to a Device in the Bundle or a contained one, or give its name as identifier"
 
 // deviceOf returns the device of an Observation. Most Observations of a Bundle have the same one.
-func (s *intake) deviceOf(r *sentResource) (*resolved, *fieldFault) {
+func (d *decoder) deviceOf(r *sentResource) (*resolved, *fieldFault) {
 	ref := &r.device
 	switch {
 	case !ref.sent:
@@ -56,34 +56,34 @@ func (s *intake) deviceOf(r *sentResource) (*resolved, *fieldFault) {
 		if ref.value == nil {
 			return nil, &fieldFault{"device", reasonNoDevice}
 		}
-		d := s.choose([]string{string(ref.value)})
-		return d, d.fault
+		known := d.choose([]string{string(ref.value)})
+		return known, known.fault
 	case ref.reference[0] == '#':
-		c := s.containedIn(r, ref.reference[1:])
+		c := d.containedIn(r, ref.reference[1:])
 		if c == nil || string(c.kind) != "Device" {
 			return nil, &fieldFault{"device", "not a contained Device"}
 		}
-		d := s.choose(s.values(c.identifiers))
-		return d, d.fault
+		known := d.choose(d.values(c.identifiers))
+		return known, known.fault
 	}
-	d := s.devices[string(ref.reference)]
-	if d == nil {
-		d = s.resolve(string(ref.reference), string(ref.value))
-		if d.fault == nil { // a fault may be due to the identifier
-			s.devices[string(ref.reference)] = d
+	known := d.devices[string(ref.reference)]
+	if known == nil {
+		known = d.resolve(string(ref.reference), string(ref.value))
+		if known.fault == nil { // a fault may be due to the identifier
+			d.devices[string(ref.reference)] = known
 		}
 	}
-	return d, d.fault
+	return known, known.fault
 }
 
 // resolve returns the device of a reference. value is that of its identifier.
-func (s *intake) resolve(reference, value string) *resolved {
-	if e := s.urls[reference]; e != nil && string(e.resource.kind) == "Device" {
-		return s.choose(s.namesOf(e))
+func (d *decoder) resolve(reference, value string) *resolved {
+	if e := d.urls[reference]; e != nil && string(e.resource.kind) == "Device" {
+		return d.choose(d.namesOf(e))
 	}
-	reference = relative(reference, s.base)
+	reference = relative(reference, d.base)
 	if condition, ok := strings.CutPrefix(reference, "Device?"); ok {
-		return s.choose([]string{conditionValue(condition)})
+		return d.choose([]string{conditionValue(condition)})
 	}
 	id, ok := strings.CutPrefix(reference, "Device/")
 	if !ok {
@@ -92,12 +92,12 @@ func (s *intake) resolve(reference, value string) *resolved {
 	parsed, ok := parseDeviceID(id)
 	switch {
 	case !ok:
-		return s.choose([]string{id})
+		return d.choose([]string{id})
 	case parsed.exact:
-		return s.choose([]string{parsed.name.String()})
+		return d.choose([]string{parsed.name.String()})
 	}
 	if name, err := vitals.ParseName(value); err == nil && parsed.is(&name) {
-		return s.choose([]string{value})
+		return d.choose([]string{value})
 	}
 	return &resolved{fault: &fieldFault{"device", "the id of a device with a long name needs the name as identifier of the reference"}}
 }
@@ -107,7 +107,7 @@ var notCovered = &fieldFault{"device", ingest.ErrNotCovered.Error()}
 
 // choose returns the one device of some names that is assigned. Assignments of a device that the
 // client may not write to are not read, so that no answer depends on them.
-func (s *intake) choose(names []string) *resolved {
+func (d *decoder) choose(names []string) *resolved {
 	var found *resolved
 	valid, uncovered := false, false
 	for _, text := range names {
@@ -115,18 +115,18 @@ func (s *intake) choose(names []string) *resolved {
 		if err != nil || found != nil && found.name == name {
 			continue
 		}
-		if !s.in.Covers(&name) {
+		if !d.in.Covers(&name) {
 			uncovered = true
 			continue
 		}
 		valid = true
-		assignments, ok := s.assignments[name]
+		assignments, ok := d.assignments[name]
 		if !ok {
-			if assignments, err = s.rc.subjects.DeviceAssignments(s.ctx, name); err != nil {
-				s.err = ingest.Unavailable()
+			if assignments, err = d.h.subjects.DeviceAssignments(d.ctx, name); err != nil {
+				d.err = ingest.Unavailable()
 				return &resolved{}
 			}
-			s.assignments[name] = assignments
+			d.assignments[name] = assignments
 		}
 		switch {
 		case len(assignments) == 0:
@@ -148,7 +148,7 @@ func (s *intake) choose(names []string) *resolved {
 }
 
 // isSubject reports whether a resource has no subject, or this one.
-func (s *intake) isSubject(r *sentResource, subject storage.Subject) bool {
+func (d *decoder) isSubject(r *sentResource, subject storage.Subject) bool {
 	ref := &r.subject
 	if !ref.sent {
 		return true
@@ -158,14 +158,14 @@ func (s *intake) isSubject(r *sentResource, subject storage.Subject) bool {
 	}
 	var names []string
 	if ref.reference[0] == '#' {
-		if c := s.containedIn(r, ref.reference[1:]); c != nil && string(c.kind) == "Patient" {
-			names = s.values(c.identifiers)
+		if c := d.containedIn(r, ref.reference[1:]); c != nil && string(c.kind) == "Patient" {
+			names = d.values(c.identifiers)
 		}
-	} else if e := s.urls[string(ref.reference)]; e != nil && string(e.resource.kind) == "Patient" {
-		names = s.namesOf(e)
-	} else if id, ok := bytes.CutPrefix(relative(ref.reference, s.base), []byte("Patient/")); ok {
+	} else if e := d.urls[string(ref.reference)]; e != nil && string(e.resource.kind) == "Patient" {
+		names = d.namesOf(e)
+	} else if id, ok := bytes.CutPrefix(relative(ref.reference, d.base), []byte("Patient/")); ok {
 		return string(id) == string(subject)
-	} else if condition, ok := bytes.CutPrefix(relative(ref.reference, s.base), []byte("Patient?")); ok {
+	} else if condition, ok := bytes.CutPrefix(relative(ref.reference, d.base), []byte("Patient?")); ok {
 		names = []string{conditionValue(string(condition))}
 	}
 	return slices.Contains(names, string(subject))

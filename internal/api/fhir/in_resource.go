@@ -17,7 +17,6 @@ type sentResource struct {
 
 	final       bool
 	code        meaning
-	hasCode     bool
 	device      sentReference
 	subject     sentReference
 	effective   effective
@@ -158,7 +157,7 @@ func (p *parser) element(r *sentResource, name []byte) {
 			p.Skip()
 			return
 		}
-		r.code, r.hasCode = p.concept(), true
+		r.code = p.meaning()
 	case "device":
 		r.device = p.reference()
 	case "subject":
@@ -233,13 +232,7 @@ func plain(name []byte) bool {
 
 // identifier reads an Identifier and returns its value.
 func (p *parser) identifier() (value []byte) {
-	p.Object(func(name []byte) {
-		if string(name) == "value" {
-			value = p.Text()
-			return
-		}
-		p.Skip()
-	})
+	p.Texts([]string{"value"}, &value)
 	return value
 }
 
@@ -258,32 +251,25 @@ func (p *parser) reference() sentReference {
 	return ref
 }
 
-// concept reads a CodeableConcept and returns the meaning of its codes.
-func (p *parser) concept() (m meaning) {
+// concept reads a CodeableConcept, and calls visit with each of its codings.
+func (p *parser) concept(visit func(system, code []byte)) {
 	p.Object(func(name []byte) {
 		if string(name) != "coding" {
 			p.Skip()
 			return
 		}
-		p.Array(func() {
-			system, code := p.coding()
-			m |= meaningOf(system, code)
-		})
+		p.Array(func() { visit(p.coding()) })
 	})
+}
+
+// meaning reads a CodeableConcept and returns the meaning of its codes.
+func (p *parser) meaning() (m meaning) {
+	p.concept(func(system, code []byte) { m |= meaningOf(system, code) })
 	return m
 }
 
 func (p *parser) coding() (system, code []byte) {
-	p.Object(func(name []byte) {
-		switch string(name) {
-		case "system":
-			system = p.Text()
-		case "code":
-			code = p.Text()
-		default:
-			p.Skip()
-		}
-	})
+	p.Texts([]string{"system", "code"}, &system, &code)
 	return system, code
 }
 
@@ -308,16 +294,7 @@ func (p *parser) quantity() (q quantity) {
 
 func (p *parser) period() effective {
 	e := effective{field: "effectivePeriod.start"}
-	p.Object(func(name []byte) {
-		switch string(name) {
-		case "start":
-			e.start = p.Text()
-		case "end":
-			e.end = p.Text()
-		default:
-			p.Skip()
-		}
-	})
+	p.Texts([]string{"start", "end"}, &e.start, &e.end)
 	return e
 }
 
@@ -356,7 +333,7 @@ func (p *parser) component() {
 	p.Object(func(name []byte) {
 		switch string(name) {
 		case "code":
-			c.code = p.concept()
+			c.code = p.meaning()
 		case "valueQuantity":
 			c.value, c.hasValue = p.quantity(), true
 		case "dataAbsentReason":
@@ -396,16 +373,10 @@ const measurementStatus = "http://hl7.org/fhir/uv/pocd/CodeSystem/measurement-st
 // from the value; what a device says about its measurement does not.
 func (p *parser) interpretation(r *sentResource) {
 	p.Array(func() {
-		p.Object(func(name []byte) {
-			if string(name) != "coding" {
-				p.Skip()
-				return
+		p.concept(func(system, _ []byte) {
+			if string(system) == measurementStatus {
+				r.refuse("interpretation", "a status of the measurement, such as questionable, is not stored")
 			}
-			p.Array(func() {
-				if system, _ := p.coding(); string(system) == measurementStatus {
-					r.refuse("interpretation", "a status of the measurement, such as questionable, is not stored")
-				}
-			})
 		})
 	})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/api/fhir"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
+	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
 	"pgregory.net/rapid"
@@ -90,7 +91,7 @@ func TestFHIRRoundTrip(t *testing.T) {
 		if err := first.Append(group); err != nil {
 			rt.Fatal(err)
 		}
-		h := fhir.New(first, first, fhir.Options{Problems: problem.New(), Param: (*http.Request).PathValue})
+		h := fhir.New(first, first, fhir.Options{Service: query.Service{Problems: problem.New(), Param: (*http.Request).PathValue}})
 		sent := searchEntries(rt, h, "patient=p-1&_count=7")
 		if w := send(second.bundle, sent.as(rapid.SampledFrom([]string{"batch", "transaction"}).Draw(rt, "type"))); w.Code != http.StatusOK || strings.Contains(w.Body.String(), "OperationOutcome") {
 			rt.Fatalf("%d %s", w.Code, w.Body)

@@ -18,6 +18,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/api/fhir"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
+	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/storetest"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -97,8 +98,8 @@ func receiveBy(t testing.TB, g *gate.Gate, base string) *receiving {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { core.Close(context.Background()) })
-	rc := fhir.NewReceiver(s.assignments, problems, base)
-	s.observation, s.bundle = core.HandlerOf(rc.Observation()), core.HandlerOf(rc.Bundle())
+	rc := fhir.New(nil, s.assignments, fhir.Options{Service: query.Service{Problems: problems}, Base: base})
+	s.observation, s.bundle = core.HandlerOf(rc.ObservationForm), core.HandlerOf(rc.BundleForm)
 	return s
 }
 

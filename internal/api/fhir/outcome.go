@@ -15,8 +15,14 @@ const contentType = "application/fhir+json"
 // An outcome is a problem as an OperationOutcome, with the header of the problem.
 type outcome struct {
 	head *reply.Head
-	text string // from the beginning to the diagnostics
+	text string // the issue up to the diagnostics
 }
+
+// outcomeStart and outcomeEnd are around the issues of an OperationOutcome.
+const (
+	outcomeStart = `{"resourceType":"OperationOutcome","issue":[`
+	outcomeEnd   = "]}\n"
+)
 
 // newOutcomes returns the outcome of each problem.
 func newOutcomes(problems *problem.Set) map[*reply.Problem]*outcome {
@@ -33,18 +39,33 @@ func newOutcomes(problems *problem.Set) map[*reply.Problem]*outcome {
 		system, code, _ := strings.Cut(p.Type(), "#")
 		outcomes[p] = &outcome{
 			head: reply.NewHead(p.Status(), contentType, opts...),
-			text: issueStart("error", issueType(problems, p)) + `,"details":{"coding":[{"system":` + quoted(system) + `,"code":` + quoted(code) + `}],"text":` + quoted(p.Title()) + `}`,
+			text: `{"severity":"error","code":"` + issueType(problems, p) + `","details":{"coding":[{"system":` + quoted(system) + `,"code":` + quoted(code) + `}],"text":` + quoted(p.Title()) + `}`,
 		}
 	}
 	return outcomes
 }
 
-// issueStart returns the beginning of an OperationOutcome with one issue.
-func issueStart(severity, code string) string {
-	return `{"resourceType":"OperationOutcome","issue":[{"severity":"` + severity + `","code":"` + code + `"`
+// information is an issue of an OperationOutcome that is no error, up to the diagnostics.
+const information = `{"severity":"information","code":"informational"`
+
+// appendIssue appends an issue, of which text is the beginning. diagnostics explains it to a person;
+// it must not contain anything that must not appear in logs. expression is the place of the issue.
+// Both may be empty.
+func appendIssue(dst []byte, text, diagnostics, expression string) []byte {
+	dst = append(dst, text...)
+	if diagnostics != "" {
+		dst = reply.AppendJSONString(append(dst, `,"diagnostics":`...), diagnostics)
+	}
+	if expression != "" {
+		dst = append(reply.AppendJSONString(append(dst, `,"expression":[`...), expression), ']')
+	}
+	return append(dst, '}')
 }
 
-const issueEnd = "}" + issueListEnd
+// outcomeOf returns an OperationOutcome with one issue.
+func outcomeOf(text, diagnostics, expression string) []byte {
+	return append(appendIssue([]byte(outcomeStart), text, diagnostics, expression), outcomeEnd...)
+}
 
 // issueType returns the type of a problem's issue (https://hl7.org/fhir/R4/valueset-issue-type.html).
 func issueType(problems *problem.Set, p *reply.Problem) string {
@@ -81,26 +102,16 @@ func issueType(problems *problem.Set, p *reply.Problem) string {
 	return "exception" // ReadFailed, OutcomeUnknown, ErasureUnfinished
 }
 
-// reject answers a request with a problem as an OperationOutcome. diagnostics explains this
-// occurrence to a person; it must not contain anything that must not appear in logs.
+// reject answers a request with a problem as an OperationOutcome. diagnostics is as in appendIssue.
 func (h *Handler) reject(w http.ResponseWriter, r *http.Request, p *reply.Problem, diagnostics string) {
 	o := h.outcomes[p]
-	_ = o.head.Write(w, r, o.body(diagnostics)) // an error means that the client has disconnected
+	_ = o.head.Write(w, r, outcomeOf(o.text, diagnostics, "")) // an error means that the client has disconnected
 }
 
 // rejectRetry is like reject, with a Retry-After.
 func (h *Handler) rejectRetry(w http.ResponseWriter, r *http.Request, p *reply.Problem, after time.Duration, diagnostics string) {
 	o := h.outcomes[p]
-	_ = o.head.WriteRetryAfter(w, r, after, o.body(diagnostics))
-}
-
-// body returns the OperationOutcome.
-func (o *outcome) body(diagnostics string) []byte {
-	text := o.text
-	if diagnostics != "" {
-		text += `,"diagnostics":` + quoted(diagnostics)
-	}
-	return []byte(text + issueEnd)
+	_ = o.head.WriteRetryAfter(w, r, after, outcomeOf(o.text, diagnostics, ""))
 }
 
 // Reject returns a handler that answers every request with a problem as an OperationOutcome.
@@ -110,13 +121,12 @@ func (h *Handler) Reject(p *reply.Problem, diagnostics string) http.Handler {
 
 // appendNotes appends an entry of a searchset with notes about the search.
 func appendNotes(dst []byte, notes []string) []byte {
-	dst = append(dst, `{"resource":{"resourceType":"OperationOutcome","issue":[`...)
+	dst = append(dst, `{"resource":`+outcomeStart...)
 	for i, note := range notes {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = append(dst, `{"severity":"information","code":"informational","diagnostics":`...)
-		dst = append(reply.AppendJSONString(dst, note), '}')
+		dst = appendIssue(dst, information, note, "")
 	}
 	return append(dst, `]},"search":{"mode":"outcome"}}`...)
 }

@@ -2,11 +2,14 @@ package fhir
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
@@ -36,28 +39,14 @@ type search struct {
 	ignored []string   // names of those that it does not
 }
 
-// A paramError reports which parameter is invalid and why. Its text does not contain the
-// value sent by the client.
-type paramError struct {
-	name   string // "" for the search as a whole
-	reason string
-}
-
-func (e *paramError) Error() string {
-	if e.name == "" {
-		return e.reason
-	}
-	return e.name + ": " + e.reason
-}
-
 // A searchParam is a parameter of a search for Observations.
 type searchParam struct {
 	name  string
 	typ   string // in a CapabilityStatement; "": it is about the result
 	about string
 
-	// parse narrows a search to one value of the parameter.
-	parse func(s *search, value string) error
+	// parse narrows a search to one value of the parameter, or returns why the value is not valid.
+	parse func(s *search, value string) (reason string)
 }
 
 // searchParams returns all parameters. Those about the form of an answer, such as _format, are
@@ -67,11 +56,11 @@ func searchParams() []searchParam {
 		{"patient", "reference", "Id of a Patient, with or without Patient/; a list means any of them.", (*search).parsePatient},
 		{"subject", "reference", "The same as patient.", (*search).parsePatient},
 		{"device", "reference", "Id of a Device, with or without Device/; a list means any of them.", (*search).parseDevice},
-		{"code", "token", "LOINC code, with or without http://loinc.org|; a list means any of them.", (*search).parseCode},
-		{"category", "token", "vital-signs, which all Observations have.", (*search).parseCategory},
-		{"date", "date", "Measured time, with eq, gt, ge, lt, le, sa, eb or no prefix. May be repeated. Times without a zone are in UTC.", (*search).parseDate},
-		{"status", "token", "final, which all Observations are.", (*search).parseStatus},
-		{"_lastUpdated", "date", "Time at which the first values of a reading arrived, with prefixes like date. May be repeated.", (*search).parseLastUpdated},
+		{"code", "token", "LOINC code, with or without http://loinc.org|; a list means any of them.", tokens(groupsWith)},
+		{"category", "token", "vital-signs, which all Observations have.", tokens(fixed(categorySystem, category))},
+		{"date", "date", "Measured time, with eq, gt, ge, lt, le, sa, eb or no prefix. May be repeated. Times without a zone are in UTC.", dates(func(s *search) *span { return &s.measured })},
+		{"status", "token", "final, which all Observations are.", tokens(fixed(statusSystem, status))},
+		{"_lastUpdated", "date", "Time at which the first values of a reading arrived, with prefixes like date. May be repeated.", dates(func(s *search) *span { return &s.received })},
 		{"_count", "", "", (*search).parseCount},
 		{"_sort", "", "", (*search).parseSort},
 		{"_summary", "", "", (*search).parseSummary},
@@ -92,26 +81,26 @@ func parseSearch(values url.Values, strict bool, base string) (*search, error) {
 		i := slices.IndexFunc(params, func(p searchParam) bool { return p.name == base })
 		switch {
 		case i < 0 && strict:
-			return nil, &paramError{"", "a parameter is not known; the CapabilityStatement lists the known ones"}
+			return nil, &query.ParamError{Reason: "a parameter is not known; the CapabilityStatement lists the known ones"}
 		case i < 0:
 			s.ignored = append(s.ignored, name)
 			continue
 		case name != base && name != "subject:Patient" && name != "patient:Patient" && name != "device:Device":
-			return nil, &paramError{base, "modifiers and chains are not supported"}
+			return nil, &query.ParamError{Name: base, Reason: "modifiers and chains are not supported"}
 		}
 		for _, value := range given {
-			if err := params[i].parse(s, value); err != nil {
-				return nil, err
+			if reason := params[i].parse(s, value); reason != "" {
+				return nil, &query.ParamError{Name: base, Reason: reason}
 			}
 		}
 		s.used[name] = given
 	}
 	slices.Sort(s.ignored)
 	if s.patients == nil && s.devices == nil {
-		return nil, &paramError{"", "a search needs patient, subject or device"}
+		return nil, &query.ParamError{Reason: "a search needs patient, subject or device"}
 	}
 	if len(s.used.Encode()) > maxSearch {
-		return nil, &paramError{"", fmt.Sprintf("the parameters are longer than %d bytes", maxSearch)}
+		return nil, &query.ParamError{Reason: fmt.Sprintf("the parameters are longer than %d bytes", maxSearch)}
 	}
 	return s, nil
 }
@@ -128,74 +117,68 @@ func (s *search) localID(reference, typ string) string {
 	return reference
 }
 
-func (s *search) parsePatient(value string) error {
-	var patients []storage.Subject
-	for reference := range strings.SplitSeq(value, ",") {
-		subject, err := storage.ParseSubject(s.localID(reference, "Patient"))
-		if err != nil {
-			return &paramError{"patient", "not an id of a Patient, or a reference to one on this server"}
-		}
-		if len(patients) == maxPatients {
-			return &paramError{"patient", fmt.Sprintf("more than %d", maxPatients)}
-		}
-		patients = append(patients, subject)
+func (s *search) parsePatient(value string) (reason string) {
+	parse := func(id string) (storage.Subject, bool) {
+		subject, err := storage.ParseSubject(id)
+		return subject, err == nil
 	}
-	slices.Sort(patients)
-	patients = slices.Compact(patients)
-	s.patients = intersect(s.patients, patients, func(a, b storage.Subject) bool { return a == b })
-	return nil
+	s.patients, reason = references(s, s.patients, value, "Patient", maxPatients, parse, func(p storage.Subject) string { return string(p) })
+	return reason
 }
 
-func (s *search) parseDevice(value string) error {
-	devices := []deviceID{}
-	for reference := range strings.SplitSeq(value, ",") {
-		id, ok := parseDeviceID(s.localID(reference, "Device"))
-		if !ok {
-			return &paramError{"device", "not an id of a Device, or a reference to one on this server"}
-		}
-		if len(devices) == maxDevices {
-			return &paramError{"device", fmt.Sprintf("more than %d", maxDevices)}
-		}
-		devices = append(devices, id)
-	}
-	slices.SortFunc(devices, func(a, b deviceID) int { return strings.Compare(a.text, b.text) })
-	same := func(a, b deviceID) bool { return a.text == b.text }
-	devices = slices.CompactFunc(devices, same)
-	s.devices = intersect(s.devices, devices, same)
-	return nil
+func (s *search) parseDevice(value string) (reason string) {
+	s.devices, reason = references(s, s.devices, value, "Device", maxDevices, parseDeviceID, func(d deviceID) string { return d.text })
+	return reason
 }
 
-// intersect returns the elements of b that are in a too; all if a is nil, which means that a
-// parameter was not given before.
-func intersect[T any](a, b []T, same func(a, b T) bool) []T {
-	if a == nil {
-		return b
-	}
-	return slices.DeleteFunc(b, func(y T) bool {
-		return !slices.ContainsFunc(a, func(x T) bool { return same(x, y) })
-	})
-}
-
-// parseTokens reports for each token in value whether match accepts its system and code. An
-// empty system or code stands for any.
-func parseTokens(value string, match func(system, code string) groups) (matching groups, ok bool) {
-	for text := range strings.SplitSeq(value, ",") {
-		system, code, hasSystem := strings.Cut(text, "|")
+// references parses a list of references to resources of a type, each once. It returns those that
+// are in before too; all if before is nil, which means that the parameter was not given before.
+func references[T any](s *search, before []T, list, typ string, most int, parse func(id string) (T, bool), id func(T) string) (all []T, reason string) {
+	for reference := range strings.SplitSeq(list, ",") {
+		one, ok := parse(s.localID(reference, typ))
 		switch {
-		case !hasSystem:
-			system, code = "", text
-		case system == "" && code != "": // a code without a system, which no Observation has
-			continue
+		case !ok:
+			return nil, "not an id of a " + typ + ", or a reference to one on this server"
+		case len(all) == most:
+			return nil, fmt.Sprintf("more than %d", most)
 		}
-		if system == "" && code == "" {
-			return 0, false
-		}
-		matching |= match(system, code)
+		all = append(all, one)
 	}
-	return matching, true
+	slices.SortFunc(all, func(a, b T) int { return strings.Compare(id(a), id(b)) })
+	same := func(a, b T) bool { return id(a) == id(b) }
+	all = slices.CompactFunc(all, same)
+	if before == nil {
+		return all, ""
+	}
+	return slices.DeleteFunc(all, func(b T) bool {
+		return !slices.ContainsFunc(before, func(a T) bool { return same(a, b) })
+	}), ""
 }
 
-// fixed returns a match for parseTokens of an element that is the same in all Observations.
+// tokens returns the parse of a parameter whose values are lists of tokens. match returns the groups
+// whose Observations have a system and a code; if one of these is empty, any.
+func tokens(match func(system, code string) groups) func(*search, string) string {
+	return func(s *search, list string) string {
+		matching := groups(0)
+		for text := range strings.SplitSeq(list, ",") {
+			system, code, hasSystem := strings.Cut(text, "|")
+			switch {
+			case !hasSystem:
+				system, code = "", text
+			case system == "" && code != "": // a code without a system, which no Observation has
+				continue
+			}
+			if system == "" && code == "" {
+				return "a value is empty"
+			}
+			matching |= match(system, code)
+		}
+		s.groups &= matching
+		return ""
+	}
+}
+
+// fixed is a match of an element that is the same in all Observations.
 func fixed(ownSystem, ownCode string) func(system, code string) groups {
 	return func(system, code string) groups {
 		if (system == "" || system == ownSystem) && (code == "" || code == ownCode) {
@@ -205,75 +188,51 @@ func fixed(ownSystem, ownCode string) func(system, code string) groups {
 	}
 }
 
-func (s *search) parseToken(name, value string, match func(system, code string) groups) error {
-	matching, ok := parseTokens(value, match)
-	if !ok {
-		return &paramError{name, "a value is empty"}
+// groupsWith is a match of the code.
+func groupsWith(system, code string) groups {
+	switch {
+	case system != "" && system != loinc:
+		return 0
+	case code == "":
+		return allGroups
 	}
-	s.groups &= matching
-	return nil
+	return withCode(code)
 }
 
-func (s *search) parseCode(value string) error {
-	return s.parseToken("code", value, func(system, code string) groups {
-		switch {
-		case system != "" && system != loinc:
-			return 0
-		case code == "":
-			return allGroups
+// dates returns the parse of a parameter of type date that narrows a span of a search.
+func dates(of func(*search) *span) func(*search, string) string {
+	return func(s *search, value string) string {
+		p, ok := parseDates(value)
+		if !ok {
+			return reasonDate
 		}
-		return withCode(code)
-	})
-}
-
-func (s *search) parseCategory(value string) error {
-	return s.parseToken("category", value, fixed(categorySystem, category))
-}
-
-func (s *search) parseStatus(value string) error {
-	return s.parseToken("status", value, fixed(statusSystem, status))
-}
-
-func (s *search) parseDate(value string) error {
-	p, ok := parseDates(value)
-	if !ok {
-		return &paramError{"date", reasonDate}
+		*of(s) = of(s).and(p)
+		return ""
 	}
-	s.measured = s.measured.and(p)
-	return nil
 }
 
-func (s *search) parseLastUpdated(value string) error {
-	p, ok := parseDates(value)
-	if !ok {
-		return &paramError{"_lastUpdated", reasonDate}
-	}
-	s.received = s.received.and(p)
-	return nil
-}
-
-func (s *search) parseCount(value string) error {
-	n, ok := parseCount(value)
-	if !ok {
-		return &paramError{"_count", "not a whole number from 0"}
+func (s *search) parseCount(value string) string {
+	n, err := strconv.Atoi(value) // math.MaxInt if there are too many digits
+	if err != nil && !errors.Is(err, strconv.ErrRange) || n < 0 {
+		return "not a whole number from 0"
 	}
 	s.count = min(n, MaxCount)
 	s.countOnly = s.countOnly || n == 0
-	return nil
+	return ""
 }
 
-func (s *search) parseSort(value string) error {
+func (s *search) parseSort(value string) string {
 	if value != "date" && value != "-date" {
-		return &paramError{"_sort", "not date or -date"}
+		return "not date or -date"
 	}
 	s.newest = value == "-date"
-	return nil
+	return ""
 }
 
-func (s *search) parseSummary(value string) error {
+func (s *search) parseSummary(value string) string {
 	if value != "count" && value != "false" {
-		return &paramError{"_summary", "not count or false"}
+		return "not count or false"
 	}
 	s.countOnly = s.countOnly || value == "count"
-	return nil
+	return ""
 }

@@ -34,18 +34,27 @@ const (
 	noteIgnored    = "Some parameters of the search are not known and were ignored; the link self has the others."
 )
 
+// A view is what one request may see.
+type view struct {
+	Reader
+	Subjects
+	may *gate.Access
+}
+
+func (h *Handler) view(may *gate.Access) *view { return &view{h.reader, h.subjects, may} }
+
 // plan returns what a search reads, or errForbidden. A request that is bound to subjects reads
 // what was measured while a device was assigned to one of them, whatever the device.
-func (h *Handler) plan(ctx context.Context, may *gate.Access, s *search) (*plan, error) {
-	devices, err := h.searchedDevices(ctx, may, s)
+func (v *view) plan(ctx context.Context, s *search) (*plan, error) {
+	devices, err := v.searchedDevices(ctx, s)
 	if err != nil {
 		return nil, err
 	}
 	var assignments []storage.Assignment
 	if s.patients != nil {
-		assignments, err = h.ofPatients(ctx, may, s.patients)
+		assignments, err = v.ofPatients(ctx, s.patients)
 	} else {
-		assignments, err = h.ofDevices(ctx, may, devices)
+		assignments, err = v.ofDevices(ctx, devices...)
 	}
 	if err != nil {
 		return nil, err
@@ -67,7 +76,7 @@ func (h *Handler) plan(ctx context.Context, may *gate.Access, s *search) (*plan,
 			p.devices = append(p.devices, a.Device)
 		}
 	}
-	return p, h.note(ctx, may, s, p, devices, assignments)
+	return p, v.note(ctx, s, p, devices, assignments)
 }
 
 // hides reports whether a request may learn nothing about a device, and therefore gets the same
@@ -78,13 +87,13 @@ func hides(may *gate.Access, device *vitals.Name) bool {
 
 // searchedDevices returns the devices that a search names. Those that do not exist are left
 // out. So are hidden ones in a search of patients, none of whom has worn them.
-func (h *Handler) searchedDevices(ctx context.Context, may *gate.Access, s *search) (devices []vitals.Name, err error) {
+func (v *view) searchedDevices(ctx context.Context, s *search) (devices []vitals.Name, err error) {
 	for i := range s.devices {
-		name, err := h.resolve(ctx, &s.devices[i])
+		name, err := v.resolve(ctx, &s.devices[i])
 		switch found := err == nil; {
 		case !found && !errors.Is(err, storage.ErrNotFound):
 			return nil, err
-		case hides(may, &name):
+		case hides(v.may, &name):
 			if s.patients == nil {
 				return nil, errForbidden
 			}
@@ -98,17 +107,17 @@ func (h *Handler) searchedDevices(ctx context.Context, may *gate.Access, s *sear
 // ofPatients returns the assignments of patients. A request that is not bound to subjects must
 // cover all devices that were ever assigned to them. If it does not cover every device, it must not
 // learn whether a patient without such a device exists.
-func (h *Handler) ofPatients(ctx context.Context, may *gate.Access, patients []storage.Subject) (all []storage.Assignment, err error) {
+func (v *view) ofPatients(ctx context.Context, patients []storage.Subject) (all []storage.Assignment, err error) {
 	for _, subject := range patients {
-		if !may.CoversSubject(string(subject)) {
+		if !v.may.CoversSubject(string(subject)) {
 			return nil, errForbidden
 		}
-		assignments, err := h.subjects.SubjectAssignments(ctx, subject)
+		assignments, err := v.SubjectAssignments(ctx, subject)
 		if err != nil {
 			return nil, fmt.Errorf("read assignments: %w", err)
 		}
-		unknown := len(assignments) == 0 && !may.BoundToSubjects() && !may.CoversAll()
-		if unknown || slices.ContainsFunc(assignments, func(a storage.Assignment) bool { return hides(may, &a.Device) }) {
+		unknown := len(assignments) == 0 && !v.may.BoundToSubjects() && !v.may.CoversAll()
+		if unknown || slices.ContainsFunc(assignments, func(a storage.Assignment) bool { return hides(v.may, &a.Device) }) {
 			return nil, errForbidden
 		}
 		all = append(all, assignments...)
@@ -117,14 +126,14 @@ func (h *Handler) ofPatients(ctx context.Context, may *gate.Access, patients []s
 }
 
 // ofDevices returns the assignments of devices to the subjects that the request covers.
-func (h *Handler) ofDevices(ctx context.Context, may *gate.Access, devices []vitals.Name) (all []storage.Assignment, err error) {
+func (v *view) ofDevices(ctx context.Context, devices ...vitals.Name) (all []storage.Assignment, err error) {
 	for _, device := range devices {
-		assignments, err := h.subjects.DeviceAssignments(ctx, device)
+		assignments, err := v.DeviceAssignments(ctx, device)
 		if err != nil {
 			return nil, fmt.Errorf("read assignments: %w", err)
 		}
 		for _, a := range assignments {
-			if may.CoversSubject(string(a.Subject)) {
+			if v.may.CoversSubject(string(a.Subject)) {
 				all = append(all, a)
 			}
 		}
@@ -133,20 +142,20 @@ func (h *Handler) ofDevices(ctx context.Context, may *gate.Access, devices []vit
 }
 
 // note sets the notes of p.
-func (h *Handler) note(ctx context.Context, may *gate.Access, s *search, p *plan, devices []vitals.Name, assignments []storage.Assignment) error {
+func (v *view) note(ctx context.Context, s *search, p *plan, devices []vitals.Name, assignments []storage.Assignment) error {
 	if len(s.ignored) > 0 {
 		p.notes = append(p.notes, noteIgnored)
 	}
 	switch {
 	case s.patients != nil:
 		return nil
-	case may.BoundToSubjects():
+	case v.may.BoundToSubjects():
 		// The same for all devices, so that it does not show whether there are others.
 		p.notes = append(p.notes, noteBound)
 		return nil
 	}
 	for _, device := range devices {
-		found, err := h.hasUnassigned(ctx, device, s.measured, assignments)
+		found, err := v.hasUnassigned(ctx, device, s.measured, assignments)
 		if err != nil {
 			return err
 		}
@@ -160,13 +169,13 @@ func (h *Handler) note(ctx context.Context, may *gate.Access, s *search, p *plan
 
 // hasUnassigned reports whether a device has readings in a span outside of its assignments,
 // which are sorted by their beginnings.
-func (h *Handler) hasUnassigned(ctx context.Context, device vitals.Name, within span, assignments []storage.Assignment) (bool, error) {
+func (v *view) hasUnassigned(ctx context.Context, device vitals.Name, within span, assignments []storage.Assignment) (bool, error) {
 	var found [1]storage.Record
 	look := func(gap span) (bool, error) {
 		if gap.empty() {
 			return false, nil
 		}
-		n, err := h.reader.Scan(ctx, storage.Range{Device: device, FromUnixMs: gap.fromUnixMs, ToUnixMs: gap.toUnixMs}, found[:])
+		n, err := v.Scan(ctx, storage.Range{Device: device, FromUnixMs: gap.fromUnixMs, ToUnixMs: gap.toUnixMs}, found[:])
 		if err != nil {
 			return false, fmt.Errorf("scan readings: %w", err)
 		}
@@ -197,13 +206,13 @@ func (p *plan) readable(may *gate.Access) bool {
 
 // resolve returns the name of a device. For an id with a hash of which no device is known, it
 // returns storage.ErrNotFound with the beginning of the name.
-func (h *Handler) resolve(ctx context.Context, id *deviceID) (vitals.Name, error) {
+func (v *view) resolve(ctx context.Context, id *deviceID) (vitals.Name, error) {
 	if id.exact {
 		return id.name, nil
 	}
 	page := make([]storage.Device, 256)
 	for after := id.name; ; {
-		n, err := h.reader.Devices(ctx, after, page)
+		n, err := v.Devices(ctx, after, page)
 		if err != nil {
 			return vitals.Name{}, fmt.Errorf("list devices: %w", err)
 		}

@@ -18,20 +18,20 @@ import (
 // A resource that the client may not read is answered like one that does not exist, here and
 // with the other types.
 func (h *Handler) Observation(w http.ResponseWriter, r *http.Request) {
-	h.read(w, r, func(r *http.Request, access *gate.Access) ([]byte, error) {
+	h.read(w, r, func(r *http.Request, v *view) ([]byte, error) {
 		id, ok := parseObservationID(h.opt.Param(r, "id"))
 		if !ok {
 			return nil, storage.ErrNotFound
 		}
-		device, err := h.readableDevice(r.Context(), access, &id.device)
+		device, err := v.readable(r.Context(), &id.device)
 		if err != nil {
 			return nil, err
 		}
-		record, err := h.recordAt(r.Context(), device, id.unixMs)
+		record, err := v.recordAt(r.Context(), device, id.unixMs)
 		if err != nil || groupsOf(&record.Values)&(1<<id.group) == 0 {
 			return nil, notFoundOr(err)
 		}
-		assignments, err := h.ofDevices(r.Context(), access, []vitals.Name{device})
+		assignments, err := v.ofDevices(r.Context(), device)
 		if err != nil {
 			return nil, err
 		}
@@ -41,7 +41,7 @@ func (h *Handler) Observation(w http.ResponseWriter, r *http.Request) {
 		}
 		subject := assignments[i].Subject
 		if r.Method != http.MethodHead {
-			if err := h.record(r, access, []storage.Subject{subject}, device, span{id.unixMs, id.unixMs + 1}); err != nil {
+			if err := h.record(r, v.may, []storage.Subject{subject}, device, span{id.unixMs, id.unixMs + 1}); err != nil {
 				return nil, err
 			}
 		}
@@ -51,21 +51,21 @@ func (h *Handler) Observation(w http.ResponseWriter, r *http.Request) {
 
 // Device serves GET /fhir/Device/{id}: the name of a device that has readings.
 func (h *Handler) Device(w http.ResponseWriter, r *http.Request) {
-	h.read(w, r, func(r *http.Request, access *gate.Access) ([]byte, error) {
+	h.read(w, r, func(r *http.Request, v *view) ([]byte, error) {
 		id, ok := parseDeviceID(h.opt.Param(r, "id"))
 		if !ok {
 			return nil, storage.ErrNotFound
 		}
-		device, err := h.readableDevice(r.Context(), access, &id)
+		device, err := v.readable(r.Context(), &id)
 		if err != nil {
 			return nil, err
 		}
-		if access.BoundToSubjects() {
-			assignments, err := h.ofDevices(r.Context(), access, []vitals.Name{device})
+		if v.may.BoundToSubjects() {
+			assignments, err := v.ofDevices(r.Context(), device)
 			if err != nil || len(assignments) == 0 {
 				return nil, notFoundOr(err)
 			}
-		} else if _, err := h.reader.Latest(r.Context(), device); err != nil {
+		} else if _, err := v.Latest(r.Context(), device); err != nil {
 			return nil, err
 		}
 		name := device.String()
@@ -77,12 +77,12 @@ func (h *Handler) Device(w http.ResponseWriter, r *http.Request) {
 // Patient serves GET /fhir/Patient/{id}: the id of a subject to whom a device was assigned, and
 // nothing else, because Pulsegate knows no more.
 func (h *Handler) Patient(w http.ResponseWriter, r *http.Request) {
-	h.read(w, r, func(r *http.Request, access *gate.Access) ([]byte, error) {
+	h.read(w, r, func(r *http.Request, v *view) ([]byte, error) {
 		subject, err := storage.ParseSubject(h.opt.Param(r, "id"))
 		if err != nil {
 			return nil, storage.ErrNotFound
 		}
-		assignments, err := h.ofPatients(r.Context(), access, []storage.Subject{subject})
+		assignments, err := v.ofPatients(r.Context(), []storage.Subject{subject})
 		if err != nil || len(assignments) == 0 {
 			return nil, notFoundOr(err)
 		}
@@ -91,14 +91,14 @@ func (h *Handler) Patient(w http.ResponseWriter, r *http.Request) {
 }
 
 // read answers a request for one resource.
-func (h *Handler) read(w http.ResponseWriter, r *http.Request, resource func(*http.Request, *gate.Access) ([]byte, error)) {
+func (h *Handler) read(w http.ResponseWriter, r *http.Request, resource func(*http.Request, *view) ([]byte, error)) {
 	r = query.WithoutCancel(r)
 	head, access, leave, ok := h.begin(w, r)
 	if !ok {
 		return
 	}
 	defer leave()
-	text, err := resource(r, &access)
+	text, err := resource(r, h.view(&access))
 	if err != nil {
 		if err == errForbidden {
 			h.opt.Gate.NotCovered(&access, gate.PeerOf(r))
@@ -118,20 +118,20 @@ func notFoundOr(err error) error {
 	return err
 }
 
-// readableDevice returns the device with an id, or errForbidden if it is hidden, whether it exists
+// readable returns the device with an id, or errForbidden if it is hidden, whether it exists
 // or not.
-func (h *Handler) readableDevice(ctx context.Context, access *gate.Access, id *deviceID) (vitals.Name, error) {
-	device, err := h.resolve(ctx, id)
-	if (err == nil || errors.Is(err, storage.ErrNotFound)) && hides(access, &device) {
+func (v *view) readable(ctx context.Context, id *deviceID) (vitals.Name, error) {
+	device, err := v.resolve(ctx, id)
+	if (err == nil || errors.Is(err, storage.ErrNotFound)) && hides(v.may, &device) {
 		return device, errForbidden
 	}
 	return device, err
 }
 
 // recordAt returns the record of a device and time, or storage.ErrNotFound.
-func (h *Handler) recordAt(ctx context.Context, device vitals.Name, unixMs int64) (storage.Record, error) {
+func (v *view) recordAt(ctx context.Context, device vitals.Name, unixMs int64) (storage.Record, error) {
 	var found [1]storage.Record
-	n, err := h.reader.Scan(ctx, storage.Range{Device: device, FromUnixMs: unixMs, ToUnixMs: unixMs + 1}, found[:])
+	n, err := v.Scan(ctx, storage.Range{Device: device, FromUnixMs: unixMs, ToUnixMs: unixMs + 1}, found[:])
 	switch {
 	case err != nil:
 		return found[0], fmt.Errorf("scan readings: %w", err)

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/access/token"
@@ -46,10 +45,10 @@ func (h *Handler) Search(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	allowed := func() bool {
-		access, verdict, _ := h.opt.Gate.Authorize(gate.CredentialsOf(r), token.ReadSubjects, time.Now())
+		access, verdict := h.opt.May(r, token.ReadSubjects)
 		return verdict == gate.Allowed && p.plan.readable(&access)
 	}
-	out := query.NewPieceWriter(w, h.opt.PieceTimeout, allowed, func() error {
+	begin := func() error {
 		if r.Method != http.MethodHead {
 			if err := h.record(r, &access, p.plan.subjects, p.plan.alone, p.search.measured); err != nil {
 				return err
@@ -57,22 +56,14 @@ func (h *Handler) Search(w http.ResponseWriter, r *http.Request) {
 		}
 		head.Begin(w)
 		return nil
-	})
-	defer out.Watch()()
-	if r.Method == http.MethodHead {
-		err = out.Begin()
-	} else {
-		err = p.write(r.Context(), out)
 	}
-	switch {
-	case err != nil && !out.Begun():
-		h.fail(w, r, &access, err)
-	case err != nil:
-		h.report(err)
-		// The status was already sent. Closing the connection is the only way to signal
-		// that the response is incomplete.
-		panic(http.ErrAbortHandler)
+	write := func(out io.Writer) error {
+		if r.Method == http.MethodHead {
+			return nil
+		}
+		return p.write(r.Context(), out)
 	}
+	h.opt.Stream(w, allowed, begin, write, func(err error) { h.fail(w, r, &access, err) })
 }
 
 // A page is a page of a searchset.
@@ -98,12 +89,12 @@ func (h *Handler) newPage(r *http.Request, access *gate.Access) (*page, error) {
 	if cursor != "" {
 		for name := range values {
 			if name != pageParam && name != formatParam {
-				return nil, &paramError{pageParam, "has all parameters of the search; there must be no others"}
+				return nil, &query.ParamError{Name: pageParam, Reason: "has all parameters of the search; there must be no others"}
 			}
 		}
 		used, last, ok := open(r, cursor)
 		if !ok {
-			return nil, &paramError{pageParam, "not of a link that was returned with the same credentials; search again"}
+			return nil, &query.ParamError{Name: pageParam, Reason: "not of a link that was returned with the same credentials; search again"}
 		}
 		values, after = used, &last
 	}
@@ -111,7 +102,7 @@ func (h *Handler) newPage(r *http.Request, access *gate.Access) (*page, error) {
 	if p.search, err = parseSearch(values, isStrict(r), p.base); err != nil {
 		return nil, err
 	}
-	if p.plan, err = h.plan(r.Context(), access, p.search); err != nil {
+	if p.plan, err = h.view(access).plan(r.Context(), p.search); err != nil {
 		return nil, err
 	}
 	if after != nil {
@@ -132,7 +123,7 @@ func (h *Handler) newPage(r *http.Request, access *gate.Access) (*page, error) {
 func parameters(r *http.Request) (url.Values, error) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return nil, &paramError{"", "the query is not well formed"}
+		return nil, &query.ParamError{Reason: "the query is not well formed"}
 	}
 	if r.Method != http.MethodPost {
 		return values, nil
@@ -142,11 +133,11 @@ func parameters(r *http.Request) (url.Values, error) {
 	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxFormBytes+1))
 	if err != nil || len(body) > maxFormBytes {
-		return nil, &paramError{"", "the body could not be read, or has more than " + strconv.Itoa(maxFormBytes) + " bytes"}
+		return nil, &query.ParamError{Reason: "the body could not be read, or has more than " + strconv.Itoa(maxFormBytes) + " bytes"}
 	}
 	form, err := url.ParseQuery(string(body))
 	if err != nil {
-		return nil, &paramError{"", "the body is not well formed"}
+		return nil, &query.ParamError{Reason: "the body is not well formed"}
 	}
 	for name, given := range form {
 		values[name] = append(values[name], given...)

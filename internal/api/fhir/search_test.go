@@ -202,7 +202,7 @@ func TestParameters(t *testing.T) {
 		"patient=":             "patient: not an id",
 		"patient=a_b":          "patient: not an id",
 		"patient=Device/p":     "patient: not an id",
-		"subject=Group/p":      "patient: not an id",
+		"subject=Group/p":      "subject: not an id",
 		"patient=p,":           "patient: not an id",
 		"patient=" + strings.Join(slices.Repeat([]string{"p"}, 17), ","): "patient: more than 16",
 		"device=a:b": "device: not an id",

@@ -2,7 +2,6 @@ package fhir
 
 import (
 	"math"
-	"strconv"
 	"strings"
 	"time"
 
@@ -98,13 +97,4 @@ func parsePeriod(text string) (p span, ok bool) {
 	}
 	ms, _, err := vitals.ParseRFC3339(clock + zone)
 	return span{ms, ms + length.Milliseconds()}, err == nil
-}
-
-// parseCount parses the parameter _count.
-func parseCount(text string) (int, bool) {
-	n, err := strconv.Atoi(text)
-	if numError, ok := err.(*strconv.NumError); ok && numError.Err == strconv.ErrRange {
-		return math.MaxInt, text[0] != '-'
-	}
-	return n, err == nil && n >= 0
 }

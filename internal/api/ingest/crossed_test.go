@@ -153,8 +153,8 @@ func testPromisesCrossed(t *testing.T, serve serveFunc, requests int) {
 	srv = serveOn(t, store, ingest.Config{Gate: k.gate}, lane)
 	srv.odd = odd
 	reads := query.New(store, store, query.Options{
-		Problems: problem.New(), Flags: vitals.DefaultFlagLimits(), Gate: k.gate,
-		Param: func(r *http.Request, _ string) string { return strings.Trim(r.URL.Path, "/") },
+		Service: query.Service{Problems: problem.New(), Gate: k.gate, Param: func(r *http.Request, _ string) string { return strings.Trim(r.URL.Path, "/") }},
+		Flags:   vitals.DefaultFlagLimits(),
 	})
 
 	gateways := map[string]string{k.write: "bed-7", k.guest: "bed-5", k.ppg: "bed-8"}

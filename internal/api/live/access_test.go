@@ -19,6 +19,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/gatetest"
 	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/api/live"
+	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/wire/share"
 )
@@ -42,7 +43,7 @@ func TestRights(t *testing.T) {
 		ward := keys.Token(t, "ward-7", "ppg-", token.Token{Rights: token.Read})
 		g := openGate(t, keys.Tokens)
 		defer g.Tokens.Close()
-		f := start(t, live.Options{Gate: g})
+		f := start(t, live.Options{Service: query.Service{Gate: g}})
 		defer f.stop()
 		for _, tt := range []struct {
 			auth, target string
@@ -97,7 +98,7 @@ func TestExpired(t *testing.T) {
 			auth := keys.Token(t, "ward-7", "", token.Token{Rights: token.Read, Expires: time.Now().Add(time.Minute)})
 			g := openGate(t, keys.Tokens)
 			defer g.Tokens.Close()
-			f := start(t, live.Options{Gate: g, WriteTimeout: time.Hour, MaxSubscribers: 1})
+			f := start(t, live.Options{Service: query.Service{Gate: g, PieceTimeout: time.Hour}, MaxSubscribers: 1})
 			defer f.stop()
 			block := make(chan struct{})
 			pause := func() { <-block }
@@ -126,7 +127,7 @@ func TestRevoked(t *testing.T) {
 	auth := keys.Token(t, "ward-7", "", token.Token{Rights: token.Read})
 	g := openGate(t, keys.Tokens)
 	defer g.Tokens.Close()
-	f := start(t, live.Options{Gate: g})
+	f := start(t, live.Options{Service: query.Service{Gate: g}})
 	defer f.stop()
 	s := f.open("", nil, "Authorization", auth)
 	f.heart("d", 1, 6000)
@@ -158,7 +159,7 @@ func TestRemovedCA(t *testing.T) {
 		defer g.Tokens.Close()
 		var removed atomic.Bool
 		g.Certificates, g.Trusted = true, func(*tls.ConnectionState) bool { return !removed.Load() }
-		f := start(t, live.Options{Gate: g})
+		f := start(t, live.Options{Service: query.Service{Gate: g}})
 		defer f.stop()
 		leaf := &x509.Certificate{Subject: pkix.Name{CommonName: "ward-7"}, NotAfter: time.Now().Add(time.Hour)}
 		f.http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -193,7 +194,7 @@ func TestAudited(t *testing.T) {
 	}
 	g.Audit = log
 	var failed atomic.Bool
-	f := startReporting(t, live.Options{Gate: g, OnError: func(error) { failed.Store(true) }})
+	f := startReporting(t, live.Options{Service: query.Service{Gate: g, OnError: func(error) { failed.Store(true) }}})
 	defer f.stop()
 	s := f.open("?device=d", nil, "Authorization", auth)
 	for i := range 30 {
@@ -218,7 +219,7 @@ func TestAudited(t *testing.T) {
 // One client may have half of the places; another one then has half of the rest.
 func TestShares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := start(t, live.Options{MaxSubscribers: 8, Holders: new(share.Holders)})
+		f := start(t, live.Options{Service: query.Service{Holders: new(share.Holders)}, MaxSubscribers: 8})
 		defer f.stop()
 		f.http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			r.RemoteAddr = r.Header.Get("X-Peer")

@@ -6,6 +6,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/api/live"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
+	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/storetest"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -18,7 +19,7 @@ func BenchmarkPublish(b *testing.B) {
 		group[i] = entry(fmt.Sprint("d-", i), 1, vitals.HeartRate, 6000)
 		group[i].Outcome = storage.Stored
 	}
-	hub := live.New(storetest.NewMemory(), live.Options{Problems: problem.New()})
+	hub := live.New(storetest.NewMemory(), live.Options{Service: query.Service{Problems: problem.New()}})
 	defer hub.Close()
 	b.ReportAllocs()
 	for b.Loop() {

@@ -35,10 +35,10 @@
 // # Locks
 //
 // inbox.mu guards the inbox and is held for a copy only. Hub.mu guards everything else
-// that is shared. Neither is held while the store is called, which may call Erased, nor while
+// that is shared: the board and the queues of subscribers. Neither is held while the store is called, which may call Erased, nor while
 // something is written. Because the store is read without a lock, an erasure may come
 // between. Each erasure changes a number, so the dispatcher and the handlers notice it and
-// read again. subscriber.writeMu guards the write deadline; it is taken last.
+// read again. stream.mu guards the write deadline; it is taken last.
 //
 // # Bounds
 //

@@ -5,15 +5,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"net/url"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pulsegate/pulsegate/internal/access/gate"
-	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/api/query"
-	"github.com/pulsegate/pulsegate/reply"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -24,24 +20,17 @@ const MaxDevices = 100
 // prefix; without either, all devices that the token covers are selected. With a
 // Last-Event-ID the stream begins with the latest readings.
 func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	access, verdict, _ := h.opt.Gate.Authorize(gate.CredentialsOf(r), token.Read, time.Now())
-	if p, detail := query.Refusal(h.opt.Problems, verdict, access.WhyNotRead()); p != nil {
-		p.Write(w, r, detail)
+	access, ok := h.opt.Authorize(w, r)
+	if !ok {
 		return
 	}
-	want, field, reason := parse(r.URL.RawQuery)
-	switch {
-	case reason != "" && field != "":
-		h.opt.Problems.BadParameter.Write(w, r, "", reply.String("field", field), reply.String("reason", reason))
-		return
-	case reason != "":
-		h.opt.Problems.BadParameter.Write(w, r, "", reply.String("reason", reason))
+	want, err := parse(r.URL.RawQuery)
+	if err != nil {
+		h.opt.Fail(w, r, err)
 		return
 	}
 	for i := range want.devices {
-		if !access.Covers(&want.devices[i]) {
-			h.opt.Gate.NotCovered(&access, gate.PeerOf(r))
-			h.opt.Problems.Forbidden.Write(w, r, "The token is not for this device.")
+		if !h.opt.Covers(w, r, &access, &want.devices[i]) {
 			return
 		}
 	}
@@ -49,10 +38,11 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.begin(w, r)
 		return
 	}
+	wake := make(chan struct{}, 1)
 	s := &subscriber{
-		hub: h, want: want, req: r, holder: access.Holder(h.opt.Holders, gate.PeerOf(r)), access: access,
-		w: w, rc: http.NewResponseController(w), wake: make(chan struct{}, 1),
-		resume: r.Header.Get("Last-Event-ID") != "",
+		hub: h, want: want, req: r, holder: access.Holder(h.opt.Holders, gate.PeerOf(r)),
+		stream: stream{w: w, rc: http.NewResponseController(w), timeout: h.opt.PieceTimeout, wake: wake},
+		queue:  queue{wake: wake, access: access, resume: r.Header.Get("Last-Event-ID") != "", onDropped: func(n uint64) { h.dropped.Add(n) }},
 	}
 	defer h.opt.Holders.Put(s.holder)
 	if err := h.subscribe(s); err != nil {
@@ -60,7 +50,7 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	// Deferred in this order, so that nothing uses w after the handler has returned.
-	defer s.close()
+	defer s.stream.close()
 	defer h.unsubscribe(s)
 	h.begin(w, r)
 	// The clients of a server that stops do not all return at the same moment.
@@ -97,45 +87,19 @@ func (h *Hub) begin(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusOK)
 }
 
-// parse parses a query. If it is not valid, it returns why, and the parameter unless it is
-// the query as a whole.
-func parse(raw string) (want selection, field, reason string) {
-	values, err := url.ParseQuery(raw)
-	if err != nil {
-		return want, "", "the query is not well formed"
-	}
-	for name := range values {
-		if name != "device" && name != "prefix" {
-			return want, "", "unknown parameter; known here: device, prefix"
-		}
-	}
-	devices, prefixes := values["device"], values["prefix"]
+// parse parses a query.
+func parse(raw string) (want selection, err error) {
+	p := query.ReadParams(raw, []string{"device"}, "prefix")
+	want.devices, want.prefix = p.Names("device"), p.Name("prefix")
 	switch {
-	case len(devices) > 0 && len(prefixes) > 0:
-		return want, "prefix", "not allowed together with device"
-	case len(prefixes) > 1:
-		return want, "prefix", "given more than once"
-	case len(devices) > MaxDevices:
-		return want, "device", fmt.Sprintf("given more than %d times", MaxDevices)
+	case p.Err != nil:
+		return want, p.Err
+	case len(want.devices) > 0 && !want.prefix.IsZero():
+		return want, &query.ParamError{Name: "prefix", Reason: "not allowed together with device"}
+	case p.Count("device") > MaxDevices:
+		return want, &query.ParamError{Name: "device", Reason: fmt.Sprintf("given more than %d times", MaxDevices)}
 	}
-	badName := (&vitals.FieldError{Err: vitals.ErrName}).Reason()
-	seen := map[vitals.Name]bool{}
-	for _, text := range devices {
-		name, err := vitals.ParseName(text)
-		if err != nil {
-			return want, "device", badName
-		}
-		if !seen[name] {
-			seen[name] = true
-			want.devices = append(want.devices, name)
-		}
-	}
-	if len(prefixes) == 1 {
-		if want.prefix, err = vitals.ParseName(prefixes[0]); err != nil {
-			return want, "prefix", badName
-		}
-	}
-	return want, "", ""
+	return want, nil
 }
 
 // Describe implements prometheus.Collector.

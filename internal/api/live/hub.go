@@ -3,14 +3,13 @@ package live
 import (
 	"context"
 	"errors"
+	"maps"
 	"math"
-	"strconv"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/pulsegate/pulsegate/internal/access/gate"
-	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/wire/share"
@@ -25,22 +24,11 @@ type Reader interface {
 
 // Options configure a [Hub].
 type Options struct {
-	Problems *problem.Set
-	Flags    vitals.FlagLimits // which values are flagged as unusual
-	Gate     *gate.Gate        // authorizes subscribers; nil: everybody may read everything
+	query.Service                   // PieceTimeout is of a piece of the stream; Bound and Param are not used
+	Flags         vitals.FlagLimits // which values are flagged as unusual
 
-	// MaxSubscribers bounds the subscribers. Default [DefaultMaxSubscribers]. Holders divide
-	// it among clients; nil: it is not divided.
+	// MaxSubscribers bounds the subscribers. Default [DefaultMaxSubscribers].
 	MaxSubscribers int
-	Holders        *share.Holders
-
-	// WriteTimeout is how long a client may take to accept a piece of the stream. It
-	// replaces the server's WriteTimeout. Default 30 s.
-	WriteTimeout time.Duration
-
-	// OnError, if not nil, is called with errors of the store and of the audit log. It must
-	// be safe for concurrent use.
-	OnError func(error)
 }
 
 // DefaultMaxSubscribers is the default bound on subscribers. A single client may take half
@@ -75,39 +63,9 @@ type Hub struct {
 
 	stop, stopped chan struct{} // closed by Close, and when the dispatcher has ended
 
-	mu       sync.Mutex
-	closed   bool                     // guarded by mu, like all below
-	subs     map[*subscriber]struct{} // at most Options.MaxSubscribers
-	topics   topics
-	states   map[vitals.Name]*state // of devices that had an update while they were watched
-	due      []*state               // dirty, and may be sent
-	cooling  []*state               // sent within coolFor, oldest first
-	lastID   uint64                 // of events
-	erasures uint64                 // number of erasures
-}
-
-// A state is what is known of a watched device. Hub.mu guards it.
-//
-// Invariant: a state is removed only if it is in none of the lists of the Hub and its
-// subscribers, so that Erased finds every text.
-type state struct {
-	device vitals.Name
-
-	// newestUnixMs is the time of the device's newest stored reading, if known is set.
-	known        bool
-	newestUnixMs int64
-
-	// dirty means that there is an update to send. It is record, or what the store has if
-	// ask is set: then the update is late if the store has a reading after uptoUnixMs.
-	dirty, ask bool
-	record     storage.Record
-	uptoUnixMs int64
-	asks       uint64 // changes whenever the store must be asked again
-
-	queued, hot bool // in Hub.due, in Hub.cooling
-	sent        time.Time
-	text        []byte // the last event, while a subscriber waits to write it; never modified
-	waiting     int    // number of subscribers that have it pending
+	mu     sync.Mutex
+	closed bool  // guarded by mu
+	board  board // guarded by mu
 }
 
 // New returns a Hub that reads from reader, and starts its dispatcher. The caller must
@@ -116,18 +74,15 @@ func New(reader Reader, opt Options) *Hub {
 	if opt.MaxSubscribers <= 0 {
 		opt.MaxSubscribers = DefaultMaxSubscribers
 	}
-	if opt.WriteTimeout <= 0 {
-		opt.WriteTimeout = 30 * time.Second
-	}
-	if opt.Gate == nil {
-		opt.Gate = &gate.Gate{}
-	}
+	opt.SetDefaults()
 	h := &Hub{
 		reader: reader, opt: opt, inbox: inbox{wake: make(chan struct{}, 1)}, walking: make(chan struct{}, maxWalking),
 		stop: make(chan struct{}), stopped: make(chan struct{}),
-		subs: map[*subscriber]struct{}{}, topics: newTopics(), states: map[vitals.Name]*state{},
-		// Identifiers increase over restarts, unless the clock is set back.
-		lastID: uint64(time.Now().UnixMicro()),
+		board: board{
+			flags: &opt.Flags, subs: map[*subscriber]struct{}{}, topics: newTopics(), states: map[vitals.Name]*state{},
+			// Identifiers increase over restarts, unless the clock is set back.
+			lastID: uint64(time.Now().UnixMicro()),
+		},
 	}
 	go h.dispatch()
 	return h
@@ -150,20 +105,20 @@ func (h *Hub) Publish(group []*storage.Entry) {
 // unknown from now on, so the store is asked before anything is sent.
 func (h *Hub) Erased(device vitals.Name) {
 	h.mu.Lock()
-	h.erasures++
-	if st := h.states[device]; st != nil {
+	h.board.erasures++
+	if st := h.board.states[device]; st != nil {
 		st.text = nil
-		h.askLocked(st, math.MaxInt64) // readings may have been stored after the erasure
+		h.board.askLocked(st, math.MaxInt64) // readings may have been stored after the erasure
 	}
 	var cut []*subscriber
-	for s := range h.subs {
-		if s.writes(&device) {
+	for s := range h.board.subs {
+		if slices.Contains(s.queue.writing, device) {
 			cut = append(cut, s)
 		}
 	}
 	h.mu.Unlock()
 	for _, s := range cut {
-		s.end(errErased)
+		s.stream.end(errErased)
 	}
 }
 
@@ -172,23 +127,15 @@ func (h *Hub) Close() {
 	h.mu.Lock()
 	first := !h.closed
 	h.closed = true
-	subs := h.subscribersLocked(nil)
+	subs := slices.Collect(maps.Keys(h.board.subs))
 	h.mu.Unlock()
 	for _, s := range subs {
-		s.end(errDraining)
+		s.stream.end(errDraining)
 	}
 	if first {
 		close(h.stop)
 	}
 	<-h.stopped
-}
-
-// subscribersLocked appends all subscribers to dst.
-func (h *Hub) subscribersLocked(dst []*subscriber) []*subscriber {
-	for s := range h.subs {
-		dst = append(dst, s)
-	}
-	return dst
 }
 
 // Reasons for which a stream ends.
@@ -203,26 +150,26 @@ var (
 func (h *Hub) subscribe(s *subscriber) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	left := int64(h.opt.MaxSubscribers - len(h.subs) - 1)
+	left := int64(h.opt.MaxSubscribers - len(h.board.subs) - 1)
 	switch {
 	case h.closed:
 		return errDraining
 	case left < 0 || !s.holder.Take(share.Streams, 1, left):
 		return errFull
 	}
-	h.subs[s] = struct{}{}
-	s.since = h.lastID
-	h.topics.add(s)
+	h.board.subs[s] = struct{}{}
+	s.since = h.board.lastID
+	h.board.topics.add(s)
 	h.listeners.Add(1)
 	// Updates of a device that nobody watched were not seen.
 	for _, d := range s.want.devices {
-		if st := h.states[d]; st != nil {
-			h.forgetLocked(st)
+		if st := h.board.states[d]; st != nil {
+			h.board.forgetLocked(st)
 		}
 	}
 	if len(s.want.devices) == 0 {
-		for _, st := range h.states {
-			h.forgetLocked(st)
+		for _, st := range h.board.states {
+			h.board.forgetLocked(st)
 		}
 	}
 	signal(h.inbox.wake) // the dispatcher begins to check the access
@@ -233,13 +180,13 @@ func (h *Hub) subscribe(s *subscriber) error {
 func (h *Hub) unsubscribe(s *subscriber) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s.clearLocked()
+	s.queue.clearLocked()
 	s.holder.Give(share.Streams, 1)
-	delete(h.subs, s)
-	h.topics.remove(s)
+	delete(h.board.subs, s)
+	h.board.topics.remove(s)
 	if h.listeners.Add(-1) == 0 {
-		clear(h.states)
-		h.due, h.cooling = nil, nil
+		clear(h.board.states)
+		h.board.due, h.board.cooling = nil, nil
 		h.inbox.take(nil)
 	}
 }
@@ -277,13 +224,13 @@ func (h *Hub) idleFor(checked time.Time) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	next := time.Hour
-	if len(h.subs) > 0 {
+	if len(h.board.subs) > 0 {
 		next = time.Until(checked.Add(allowedEvery))
 	}
-	if len(h.cooling) > 0 {
-		next = min(next, time.Until(h.cooling[0].sent.Add(coolFor)))
+	if len(h.board.cooling) > 0 {
+		next = min(next, time.Until(h.board.cooling[0].sent.Add(coolFor)))
 	}
-	if len(h.due) > 0 {
+	if len(h.board.due) > 0 {
 		next = 0
 	}
 	return max(next, time.Millisecond)
@@ -295,17 +242,17 @@ func (h *Hub) round(buf []update) []update {
 	updates, lost := h.inbox.take(buf)
 	h.mu.Lock()
 	if lost > 0 {
-		h.loseLocked(lost)
+		h.board.loseLocked(lost)
 	}
 	swept := false
 	for i := range updates {
-		h.absorbLocked(&updates[i], &swept)
+		h.board.absorbLocked(&updates[i], &swept)
 	}
 	now := time.Now()
-	h.coolLocked(now)
+	h.board.coolLocked(now)
 	// Ask without the lock. What changes meanwhile is dirty and in due again.
-	due := h.due
-	h.due = nil
+	due := h.board.due
+	h.board.due = nil
 	var asked []question
 	for _, st := range due {
 		st.queued = false
@@ -314,7 +261,7 @@ func (h *Hub) round(buf []update) []update {
 		case st.ask:
 			asked = append(asked, question{st, st.asks})
 		default:
-			h.sendLocked(st, &st.record, now)
+			h.board.sendLocked(st, &st.record, now)
 		}
 	}
 	h.mu.Unlock()
@@ -339,7 +286,7 @@ func (h *Hub) answer(asked []question) {
 		}
 		h.mu.Lock()
 		switch {
-		case h.states[st.device] != st: // nobody is left
+		case h.board.states[st.device] != st: // nobody is left
 		case st.asks != q.asks: // outdated: it is due again
 		case err != nil || !found:
 			st.dirty, st.ask = false, false
@@ -348,7 +295,7 @@ func (h *Hub) answer(asked []question) {
 			st.dirty, st.ask = false, false
 		default:
 			st.known, st.newestUnixMs = true, r.TimeUnixMs
-			h.sendLocked(st, &r, time.Now())
+			h.board.sendLocked(st, &r, time.Now())
 		}
 		h.mu.Unlock()
 	}
@@ -361,138 +308,22 @@ func (h *Hub) newest(ctx context.Context, device vitals.Name) (r storage.Record,
 	return one[0], n == 1, err
 }
 
-// absorbLocked notes an update. swept is set once idle states were removed in this round.
-func (h *Hub) absorbLocked(u *update, swept *bool) {
-	st := h.states[u.Device]
-	if !h.topics.has(&u.Device) {
-		return // and the next subscriber makes the state unknown
-	}
-	if st == nil {
-		if len(h.states) >= maxStates && !*swept {
-			h.sweepLocked()
-			*swept = true
-		}
-		if len(h.states) >= maxStates {
-			h.loseLocked(1)
-			return
-		}
-		st = &state{device: u.Device}
-		h.states[u.Device] = st
-	}
-	switch {
-	case !st.known || u.partial && u.TimeUnixMs >= st.newestUnixMs:
-		h.askLocked(st, u.TimeUnixMs)
-	case u.TimeUnixMs < st.newestUnixMs: // late
-	default:
-		st.record, st.newestUnixMs, st.dirty = u.record(), u.TimeUnixMs, true
-		h.queueLocked(st)
-	}
-}
-
-// askLocked makes the dispatcher ask the store for an update that is not newer than upto.
-func (h *Hub) askLocked(st *state, uptoUnixMs int64) {
-	if !st.dirty || !st.ask {
-		st.uptoUnixMs = st.record.TimeUnixMs // 0: none
-	}
-	st.uptoUnixMs = max(st.uptoUnixMs, uptoUnixMs)
-	st.record, st.known, st.dirty, st.ask = storage.Record{}, false, true, true
-	st.asks++
-	h.queueLocked(st)
-}
-
-// forgetLocked makes the newest reading of a device unknown.
-func (h *Hub) forgetLocked(st *state) {
-	st.known = false
-	if st.dirty {
-		h.askLocked(st, 0)
-	}
-}
-
-// queueLocked makes a dirty state due, unless it was sent a moment ago.
-func (h *Hub) queueLocked(st *state) {
-	if !st.queued && !st.hot {
-		st.queued = true
-		h.due = append(h.due, st)
-	}
-}
-
-// coolLocked makes the states due that had to wait for their next event.
-func (h *Hub) coolLocked(now time.Time) {
-	n := 0
-	for n < len(h.cooling) && now.Sub(h.cooling[n].sent) >= coolFor {
-		st := h.cooling[n]
-		n++
-		if st.hot = false; st.dirty {
-			h.queueLocked(st)
-		}
-	}
-	if h.cooling = h.cooling[n:]; len(h.cooling) == 0 {
-		h.cooling = nil
-	}
-}
-
-// sweepLocked removes the states of devices that have been quiet.
-func (h *Hub) sweepLocked() {
-	for device, st := range h.states {
-		if !st.dirty && !st.queued && !st.hot && st.waiting == 0 {
-			delete(h.states, device)
-		}
-	}
-}
-
-// loseLocked makes every subscriber read the latest readings, after n updates were lost.
-func (h *Hub) loseLocked(n uint64) {
-	for s := range h.subs {
-		s.loseLocked(n)
-	}
-	for _, st := range h.states {
-		h.forgetLocked(st)
-	}
-}
-
-// sendLocked passes a reading on to the subscribers of its device.
-func (h *Hub) sendLocked(st *state, r *storage.Record, now time.Time) {
-	h.lastID++
-	st.text = h.appendEvent(make([]byte, 0, 384), h.lastID, st.device, r)
-	st.dirty, st.ask, st.record = false, false, storage.Record{}
-	st.sent, st.hot = now, true
-	h.cooling = append(h.cooling, st)
-	h.topics.each(&st.device, func(g group) bool {
-		for s := range g {
-			if s.access.Covers(&st.device) {
-				s.noteLocked(st)
-			}
-		}
-		return true
-	})
-	if st.waiting == 0 {
-		st.text = nil
-	}
-}
-
-// appendEvent appends a reading of a device as an event.
-func (h *Hub) appendEvent(dst []byte, id uint64, device vitals.Name, r *storage.Record) []byte {
-	dst = strconv.AppendUint(append(dst, "id: "...), id, 10)
-	dst = append(dst, "\nevent: reading\ndata: "...)
-	return append(query.AppendReading(dst, device, r, &h.opt.Flags), "\n\n"...)
-}
-
 // checkAccess ends the streams of clients that may no longer read. A blocked write fails.
 func (h *Hub) checkAccess() {
 	if h.opt.Gate.Open() {
 		return
 	}
 	h.mu.Lock()
-	subs := h.subscribersLocked(nil)
+	subs := slices.Collect(maps.Keys(h.board.subs))
 	h.mu.Unlock()
 	for _, s := range subs {
 		s.checkAccess()
 	}
 }
 
-// report passes an error to OnError.
+// report passes an error to OnError, unless it means that the server stops.
 func (h *Hub) report(err error) {
-	if h.opt.OnError != nil && !errors.Is(err, storage.ErrClosed) && !errors.Is(err, context.Canceled) {
-		h.opt.OnError(err)
+	if !errors.Is(err, storage.ErrClosed) {
+		h.opt.Report(err)
 	}
 }

@@ -375,7 +375,7 @@ func TestDay(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		t.Run(fmt.Sprint("http2=", http2), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := start(t, live.Options{WriteTimeout: 5 * time.Second})
+				f := start(t, live.Options{Service: query.Service{PieceTimeout: 5 * time.Second}})
 				f.trips.Protocols.SetHTTP1(!http2)
 				f.trips.Protocols.SetUnencryptedHTTP2(http2)
 				defer f.stop()
@@ -420,7 +420,7 @@ func TestDay(t *testing.T) {
 // events that it has missed, and the newest reading.
 func TestSlowClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := start(t, live.Options{WriteTimeout: time.Hour})
+		f := start(t, live.Options{Service: query.Service{PieceTimeout: time.Hour}})
 		defer f.stop()
 		resume := make(chan struct{})
 		slow := f.open("?device=d", func() { <-resume })
@@ -455,7 +455,7 @@ func TestSlowClient(t *testing.T) {
 // A client that is dead gives its place back.
 func TestDeadClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := start(t, live.Options{WriteTimeout: 10 * time.Second, MaxSubscribers: 1})
+		f := start(t, live.Options{Service: query.Service{PieceTimeout: 10 * time.Second}, MaxSubscribers: 1})
 		defer f.stop()
 		conn, _ := f.pipes.dial(t.Context(), "", "")
 		defer conn.Close()
@@ -546,7 +546,7 @@ func TestResume(t *testing.T) {
 // More devices than may wait for a slow client: it reads the newest readings from the store.
 func TestManyDevices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := start(t, live.Options{WriteTimeout: time.Hour})
+		f := start(t, live.Options{Service: query.Service{PieceTimeout: time.Hour}})
 		defer f.stop()
 		resume := make(chan struct{})
 		s := f.open("", func() { <-resume })
@@ -635,7 +635,7 @@ func TestDrain(t *testing.T) {
 // after the erasure is.
 func TestErased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := start(t, live.Options{WriteTimeout: time.Hour})
+		f := start(t, live.Options{Service: query.Service{PieceTimeout: time.Hour}})
 		defer f.stop()
 		gates := map[string]chan struct{}{"blocked": make(chan struct{}), "waiting": make(chan struct{})}
 		blocked := f.open("?prefix=d", func() { <-gates["blocked"] })
@@ -730,7 +730,7 @@ func TestPublishAllocates(t *testing.T) {
 	group := []*storage.Entry{entry("other", 1, vitals.HeartRate, 6000)}
 	group[0].Outcome = storage.Stored
 	group[0].Reading.Gateway = name("ward-1")
-	hub := live.New(storetest.NewMemory(), live.Options{Problems: problem.New()})
+	hub := live.New(storetest.NewMemory(), live.Options{Service: query.Service{Problems: problem.New()}})
 	defer hub.Close()
 	if n := testing.AllocsPerRun(1000, func() { hub.Publish(group) }); n != 0 {
 		t.Errorf("%v allocations without subscribers, want 0", n)

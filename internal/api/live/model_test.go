@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/api/live"
+	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -38,7 +39,7 @@ func TestModel(t *testing.T) {
 
 func model(t *testing.T, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 1))
-	f := start(t, live.Options{WriteTimeout: time.Hour})
+	f := start(t, live.Options{Service: query.Service{PieceTimeout: time.Hour}})
 	defer f.stop()
 	devices := []string{"a", "a1", "a2", "a11", "b1", "b2", "c"}
 	erased := map[string]bool{}

@@ -4,9 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/gate"
@@ -40,25 +38,12 @@ type subscriber struct {
 	want   selection
 	req    *http.Request
 	holder *share.Holder
-	w      http.ResponseWriter
-	rc     *http.ResponseController
-	since  uint64        // identifier of the last event before the stream
-	wake   chan struct{} // holds one if there is something to take, or the stream has ended
+	since  uint64 // identifier of the last event before the stream
+	stream stream
+	queue  queue // guarded by Hub.mu
 
 	recorded bool    // the audit log has a record of this stream
 	texts    []event // of the current write
-
-	// Guarded by Hub.mu:
-	access  gate.Access
-	pending []*state            // oldest first
-	has     map[*state]struct{} // of pending
-	dropped uint64              // events that were not sent, and not yet reported to the client
-	resume  bool                // the latest readings are to be read from the store
-	writing []vitals.Name       // devices in the current write
-
-	writeMu sync.Mutex
-	ended   error // guarded by writeMu; why nothing more is written; nil: not ended
-	inWrite bool  // guarded by writeMu; a write is in progress
 }
 
 // An event is the text of one, with its device.
@@ -67,119 +52,30 @@ type event struct {
 	text   []byte
 }
 
-// noteLocked notes an event. It is called by the dispatcher.
-func (s *subscriber) noteLocked(st *state) {
-	if s.resume {
-		return // it will be read
-	}
-	if _, ok := s.has[st]; ok {
-		s.missLocked(1) // the previous one
-		return
-	}
-	if len(s.pending) == maxPending {
-		s.loseLocked(maxPending + 1)
-		return
-	}
-	if s.has == nil {
-		s.has = map[*state]struct{}{}
-	}
-	s.has[st] = struct{}{}
-	s.pending = append(s.pending, st)
-	st.waiting++
-	signal(s.wake)
-}
-
-// missLocked counts events that the client does not get.
-func (s *subscriber) missLocked(n uint64) {
-	s.dropped += n
-	s.hub.dropped.Add(n)
-}
-
-// loseLocked replaces what is pending, and n events that are missed with it, by the latest
-// readings.
-func (s *subscriber) loseLocked(n uint64) {
-	s.clearLocked()
-	s.missLocked(n)
-	s.resume = true
-	signal(s.wake)
-}
-
-// clearLocked removes what is pending.
-func (s *subscriber) clearLocked() {
-	for _, st := range s.pending {
-		s.releaseLocked(st)
-	}
-	s.pending, s.has = nil, nil
-}
-
-// releaseLocked removes a state from those that are pending.
-func (s *subscriber) releaseLocked(st *state) {
-	delete(s.has, st)
-	if st.waiting--; st.waiting == 0 {
-		st.text = nil
-	}
-}
-
 // take moves the oldest pending events into s.texts. resume reports that the latest readings
 // must be read instead.
 func (s *subscriber) take() (dropped uint64, resume bool) {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()
 	clear(s.texts)
-	s.texts, s.writing = s.texts[:0], s.writing[:0]
-	if dropped, s.dropped = s.dropped, 0; s.resume {
-		s.resume = false
-		return dropped, true
-	}
-	n := min(len(s.pending), eventsPerWrite)
-	for _, st := range s.pending[:n] {
-		if st.text != nil { // not erased
-			s.texts = append(s.texts, event{st.device, st.text})
-			s.writing = append(s.writing, st.device)
-		}
-		s.releaseLocked(st)
-	}
-	if n < len(s.pending) {
-		signal(s.wake)
-	}
-	rest := copy(s.pending, s.pending[n:])
-	clear(s.pending[rest:])
-	s.pending = s.pending[:rest]
-	return dropped, false
-}
-
-// writes reports whether an event of a device is being written. Hub.mu must be held.
-func (s *subscriber) writes(device *vitals.Name) bool {
-	return slices.Contains(s.writing, *device)
-}
-
-// end ends the stream; a write in progress fails. It is called by other goroutines.
-func (s *subscriber) end(why error) {
-	s.writeMu.Lock()
-	defer s.writeMu.Unlock()
-	if s.ended == nil {
-		s.ended = why
-		if s.inWrite {
-			_ = s.rc.SetWriteDeadline(time.Now()) // a writer without deadlines does not block
-		}
-	}
-	signal(s.wake)
+	s.texts, dropped, resume = s.queue.takeLocked(s.texts[:0])
+	return dropped, resume
 }
 
 // checkAccess ends the stream if the client may no longer read. It is called by the
 // dispatcher, and before each write.
 func (s *subscriber) checkAccess() bool {
-	access, verdict, _ := s.hub.opt.Gate.Authorize(gate.CredentialsOf(s.req), token.Read, time.Now())
+	access, verdict := s.hub.opt.May(s.req, token.Read)
 	allowed := verdict == gate.Allowed
 	for i := 0; allowed && i < len(s.want.devices); i++ {
 		allowed = access.Covers(&s.want.devices[i])
 	}
 	if !allowed {
-		s.end(errRevoked)
+		s.stream.end(errRevoked)
 		return false
 	}
 	s.hub.mu.Lock()
-	s.access = access
+	s.queue.access = access
 	s.hub.mu.Unlock()
 	return true
 }
@@ -188,7 +84,7 @@ func (s *subscriber) checkAccess() bool {
 func (s *subscriber) currentAccess() gate.Access {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()
-	return s.access
+	return s.queue.access
 }
 
 // run writes the stream until the client disconnects or the stream is ended.
@@ -215,8 +111,8 @@ func (s *subscriber) run(ctx context.Context) error {
 			continue
 		}
 		select {
-		case <-s.wake:
-			if err := s.endedWith(); err != nil {
+		case <-s.stream.wake:
+			if err := s.stream.endedWith(); err != nil {
 				return err
 			}
 		case <-comments.C:
@@ -235,13 +131,7 @@ func appendDropped(dst []byte, n uint64) []byte {
 	return append(dst, "}\n\n"...)
 }
 
-func (s *subscriber) endedWith() error {
-	s.writeMu.Lock()
-	defer s.writeMu.Unlock()
-	return s.ended
-}
-
-// writeEvents writes s.texts, which are in s.writing.
+// writeEvents writes s.texts, which are in s.queue.writing.
 func (s *subscriber) writeEvents() error {
 	if err := s.record(len(s.texts)); err != nil {
 		return err
@@ -267,11 +157,11 @@ func (s *subscriber) record(n int) error {
 	if s.recorded || s.hub.opt.Gate.TakeReads(&access, n, time.Now()) {
 		return nil
 	}
-	e := gate.Export{From: time.Now()}
+	var e gate.Export
 	if len(s.want.devices) == 1 {
 		e.Device = s.want.devices[0]
 	}
-	if err := s.hub.opt.Gate.Exporting(s.req.Context(), &access, gate.PeerOf(s.req), e); err != nil {
+	if err := s.hub.opt.Record(s.req, &access, e, time.Now().UnixMilli(), storage.OpenEnd); err != nil {
 		s.hub.report(err)
 		return err
 	}
@@ -288,44 +178,7 @@ func (s *subscriber) writeWith(f func(io.Writer) error) error {
 	if !s.hub.opt.Gate.Open() {
 		s.checkAccess()
 	}
-	if err := s.begin(); err != nil {
-		return err
-	}
-	err := f(s.w)
-	if err == nil {
-		err = s.rc.Flush()
-	}
-	if e := s.done(); err == nil {
-		err = e
-	}
-	return err
-}
-
-// begin sets the deadline of a write.
-func (s *subscriber) begin() error {
-	s.writeMu.Lock()
-	defer s.writeMu.Unlock()
-	if s.ended == nil {
-		s.inWrite = true
-		_ = s.rc.SetWriteDeadline(time.Now().Add(s.hub.opt.WriteTimeout))
-	}
-	return s.ended
-}
-
-// done removes the deadline: with HTTP/2 it would end an idle stream.
-func (s *subscriber) done() error {
-	s.writeMu.Lock()
-	defer s.writeMu.Unlock()
-	s.inWrite = false
-	if s.ended == nil {
-		_ = s.rc.SetWriteDeadline(time.Time{})
-	}
-	return s.ended
-}
-
-// close lets the server send the end of the stream.
-func (s *subscriber) close() {
-	_ = s.rc.SetWriteDeadline(time.Now().Add(s.hub.opt.WriteTimeout))
+	return s.stream.write(f)
 }
 
 // walk writes the latest reading of every selected device. Events of what is stored
@@ -397,8 +250,8 @@ func (s *subscriber) readLatest(ctx context.Context, devices []vitals.Name) erro
 	defer func() { <-h.walking }()
 	for {
 		h.mu.Lock()
-		erasures, id, access := h.erasures, h.lastID, s.access
-		s.writing = s.writing[:0]
+		erasures, id, access := h.board.erasures, h.board.lastID, s.queue.access
+		s.queue.writing = s.queue.writing[:0]
 		h.mu.Unlock()
 		clear(s.texts)
 		s.texts = s.texts[:0]
@@ -412,13 +265,13 @@ func (s *subscriber) readLatest(ctx context.Context, devices []vitals.Name) erro
 				return err
 			}
 			if found {
-				s.texts = append(s.texts, event{devices[i], h.appendEvent(nil, id, devices[i], &r)})
+				s.texts = append(s.texts, event{devices[i], h.board.appendEvent(nil, id, devices[i], &r)})
 			}
 		}
 		h.mu.Lock()
-		same := h.erasures == erasures
+		same := h.board.erasures == erasures
 		if same {
-			s.writing = append(s.writing, devices...)
+			s.queue.writing = append(s.queue.writing, devices...)
 		}
 		h.mu.Unlock()
 		if same {

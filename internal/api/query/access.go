@@ -1,15 +1,11 @@
 package query
 
 import (
-	"fmt"
-	"math"
 	"net/http"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/access/token"
-	"github.com/pulsegate/pulsegate/internal/api/problem"
-	"github.com/pulsegate/pulsegate/reply"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -18,27 +14,11 @@ import (
 //
 // The gate comes before the bound, so that unauthorized clients take no places.
 func (h *Handler) authorize(w http.ResponseWriter, r *http.Request) (access gate.Access, leave func(), ok bool) {
-	access, verdict, _ := h.opt.Gate.Authorize(gate.CredentialsOf(r), token.Read, time.Now())
-	if p, detail := Refusal(h.opt.Problems, verdict, access.WhyNotRead()); p != nil {
-		p.Write(w, r, detail)
+	if access, ok = h.opt.Authorize(w, r); !ok {
 		return access, nil, false
 	}
 	leave, ok = h.admit(w, r, &access, h.opt.Bound)
 	return access, leave, ok
-}
-
-// Refusal returns the problem with which a verdict is answered, and its detail; if the verdict is
-// gate.Allowed, the problem is nil. whyForbidden is the detail of gate.Forbidden.
-func Refusal(p *problem.Set, v gate.Verdict, whyForbidden string) (refused *reply.Problem, detail string) {
-	switch v {
-	case gate.Allowed:
-		return nil, ""
-	case gate.NoCredentials:
-		return p.Unauthorized, ""
-	case gate.BadCredentials:
-		return p.InvalidCredentials, ""
-	}
-	return p.Forbidden, whyForbidden
 }
 
 // authorizeDevice is like authorize for a request about the device named in the path,
@@ -48,15 +28,18 @@ func (h *Handler) authorizeDevice(w http.ResponseWriter, r *http.Request) (devic
 	if !ok {
 		return device, access, nil, false
 	}
-	device, err := h.device(r)
+	device, err := vitals.ParseName(h.opt.Param(r, "device"))
 	if err != nil {
-		h.refuse(w, r, err)
-	} else if h.covers(w, r, &access, device) {
+		h.opt.Fail(w, r, &ParamError{"device", badName})
+	} else if h.opt.Covers(w, r, &access, &device) {
 		return device, access, leave, true
 	}
 	leave()
 	return device, access, nil, false
 }
+
+// badName explains which names devices have.
+var badName = (&vitals.FieldError{Err: vitals.ErrName}).Reason()
 
 // admit takes a place of a Bound, or answers the request.
 func (h *Handler) admit(w http.ResponseWriter, r *http.Request, access *gate.Access, bound *Bound) (leave func(), ok bool) {
@@ -68,19 +51,8 @@ func (h *Handler) admit(w http.ResponseWriter, r *http.Request, access *gate.Acc
 
 // mayRead reports whether an authorized request would still be authorized now.
 func (h *Handler) mayRead(r *http.Request, device vitals.Name) bool {
-	access, verdict, _ := h.opt.Gate.Authorize(gate.CredentialsOf(r), token.Read, time.Now())
+	access, verdict := h.opt.May(r, token.Read)
 	return verdict == gate.Allowed && access.Covers(&device)
-}
-
-// covers reports whether access covers a device. If not, it answers the request, with
-// the same text whether the device exists or not.
-func (h *Handler) covers(w http.ResponseWriter, r *http.Request, access *gate.Access, device vitals.Name) bool {
-	if access.Covers(&device) {
-		return true
-	}
-	h.opt.Gate.NotCovered(access, gate.PeerOf(r))
-	h.opt.Problems.Forbidden.Write(w, r, "The token is not for this device.")
-	return false
 }
 
 // firstOf returns the name after which a list of the covered devices starts, if it
@@ -104,19 +76,4 @@ func (h *Handler) count(access *gate.Access, q *Selection) (export bool, done fu
 		return true, func(int) {}
 	}
 	return false, func(readings int) { h.opt.Gate.ReturnReads(access, q.Limit-readings, time.Now()) }
-}
-
-// recordExport records an export in the audit log before it begins.
-func (h *Handler) recordExport(r *http.Request, access *gate.Access, q *Selection) error {
-	e := gate.Export{Device: q.Range.Device}
-	if q.Range.FromUnixMs > 0 {
-		e.From = time.UnixMilli(q.Range.FromUnixMs)
-	}
-	if q.Range.ToUnixMs < math.MaxInt64 {
-		e.To = time.UnixMilli(q.Range.ToUnixMs)
-	}
-	if err := h.opt.Gate.Exporting(r.Context(), access, gate.PeerOf(r), e); err != nil {
-		return fmt.Errorf("%w: %w", errNotRecorded, err)
-	}
-	return nil
 }

@@ -311,9 +311,9 @@ func (h *held) Latest(ctx context.Context, device vitals.Name) (storage.Device, 
 func TestUnauthorizedTakeNoPlace(t *testing.T) {
 	k := newKeyring(t)
 	src := &held{source: fill(t, one("ppg-1"), one("held")), release: make(chan struct{})}
-	h := query.New(src, src, query.Options{
+	h := query.New(src, src, query.Options{Service: query.Service{
 		Problems: problem.New(), Param: (*http.Request).PathValue, Gate: k.gate, Bound: query.NewBound(1),
-	})
+	}})
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/devices/{device}", h.Device)
 	srv := httptest.NewServer(mux)
@@ -337,9 +337,9 @@ func TestUnauthorizedTakeNoPlace(t *testing.T) {
 func TestOneReaderDoesNotBlockOthers(t *testing.T) {
 	k := newKeyring(t)
 	src := &held{source: fill(t, one("ppg-1"), one("held")), release: make(chan struct{})}
-	h := query.New(src, src, query.Options{
+	h := query.New(src, src, query.Options{Service: query.Service{
 		Problems: problem.New(), Param: (*http.Request).PathValue, Gate: k.gate, Bound: query.NewBound(64), Holders: new(share.Holders),
-	})
+	}})
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/devices/{device}", h.Device)
 	srv := httptest.NewServer(mux)

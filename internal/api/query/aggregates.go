@@ -2,7 +2,6 @@ package query
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"math/bits"
 	"strconv"
@@ -70,47 +69,34 @@ func (b *bucket) add(records []storage.Record, toUnixMs int64) int {
 //
 // A bucket at the edge of the range has the readings inside of the range only.
 func WriteAggregates(ctx context.Context, w io.Writer, reader Reader, a Aggregation) (Page, error) {
-	p := &aggregator{a: a, enc: bucketEncoder{format: a.Format, device: a.Range.Device, clock: localClock{zone: a.Zone}}}
+	p := &aggregator{
+		textBuffer: textBuffer{w: w}, a: a,
+		enc: bucketEncoder{format: a.Format, device: a.Range.Device, clock: localClock{zone: a.Zone}},
+	}
 	p.text = p.enc.appendHead(make([]byte, 0, 2*flushBytes), &a)
-	records := make([]storage.Record, chunkRecords)
-	rng, more := a.Range, true
-	for more && p.page.Cursor == "" {
-		n, err := reader.Scan(ctx, rng, records)
-		if err != nil {
-			return p.page, fmt.Errorf("scan readings: %w", err)
-		}
-		if n == 0 && p.buckets == nil {
-			if _, err := reader.Latest(ctx, a.Range.Device); err != nil {
-				return p.page, err
-			}
-		}
-		if err := p.add(w, records[:n]); err != nil {
-			return p.page, err
-		}
-		if more = n == len(records); more {
-			rng = after(rng, records[n-1].TimeUnixMs)
-		}
+	if err := scan(ctx, reader, a.Range, chunkRecords, p.add); err != nil {
+		return p.page, err
 	}
 	if p.page.Cursor == "" && p.buckets != nil {
 		p.end()
 	}
 	p.text = p.enc.appendTail(p.text, p.page.Cursor)
-	return p.page, p.flush(w, 1)
+	return p.page, p.flush(1)
 }
 
 // An aggregator writes one page of aggregates.
 type aggregator struct {
+	textBuffer
 	a       Aggregation
 	enc     bucketEncoder
 	page    Page
-	text    []byte
 	buckets *calendar // nil before the first record
 	current bucket    // has at least one record
 }
 
-// add adds records, and writes the buckets that they complete. If the page is full, it sets
-// the cursor.
-func (p *aggregator) add(w io.Writer, records []storage.Record) error {
+// add adds records, and writes the buckets that they complete. It returns false if the page is full,
+// and sets the cursor.
+func (p *aggregator) add(records []storage.Record) (more bool, err error) {
 	for len(records) > 0 {
 		switch t := records[0].TimeUnixMs; {
 		case p.buckets == nil:
@@ -118,18 +104,17 @@ func (p *aggregator) add(w io.Writer, records []storage.Record) error {
 		case t >= p.buckets.toMs:
 			p.end()
 			if p.page.Readings == p.a.Limit {
-				p.page.Cursor = string(appendBucketCursor(nil, p.buckets.toMs))
-				return nil
+				p.page.Cursor = string(appendMsCursor(nil, cursorBucket, p.buckets.toMs))
+				return false, nil
 			}
-			if err := p.flush(w, flushBytes); err != nil {
-				return err
+			if err := p.flush(flushBytes); err != nil {
+				return false, err
 			}
 			p.buckets.seek(t)
 		}
-		n := p.current.add(records, p.buckets.toMs)
-		records = records[n:]
+		records = records[p.current.add(records, p.buckets.toMs):]
 	}
-	return nil
+	return true, nil
 }
 
 // end ends the current bucket.
@@ -137,18 +122,6 @@ func (p *aggregator) end() {
 	p.text = p.enc.appendBucket(p.text, &p.current, p.buckets, p.page.Readings == 0)
 	p.page.Readings++
 	p.current = bucket{}
-}
-
-// flush writes the text if it has at least some length.
-func (p *aggregator) flush(w io.Writer, least int) error {
-	if len(p.text) < least {
-		return nil
-	}
-	if _, err := w.Write(p.text); err != nil {
-		return fmt.Errorf("write aggregates: %w", err)
-	}
-	p.text = p.text[:0]
-	return nil
 }
 
 // A bucketEncoder formats buckets.
@@ -177,11 +150,7 @@ func (e *bucketEncoder) appendTail(dst []byte, cursor string) []byte {
 	if e.format != JSON {
 		return dst
 	}
-	dst = append(dst, "\n]"...)
-	if cursor != "" {
-		dst = append(append(append(dst, `,"next_cursor":"`...), cursor...), '"')
-	}
-	return append(dst, "}\n"...)
+	return append(appendNext(append(dst, "\n]"...), cursor), "}\n"...)
 }
 
 // appendBucket appends the current bucket of a calendar.

@@ -29,21 +29,22 @@ const (
 const errStep = "neither a divisor of a day in s, m or h, such as 15m, nor 1 to 366 days or whole weeks, such as 1d or 1w"
 
 // parseStep parses the length of a bucket and returns it in ms.
-func parseStep(text string) (stepMs int64, err error) {
-	fail := &paramError{"step", errStep}
+func parseStep(text string) (stepMs int64, ok bool) {
+	n, unit, ok := parseUnits(text)
+	stepMs = n * unit // below 2^32 weeks in ms
+	whole := stepMs%msPerDay == 0 && stepMs <= maxStepDays*msPerDay
+	return stepMs, ok && n > 0 && (whole || stepMs < msPerDay && msPerDay%stepMs == 0)
+}
+
+// parseUnits parses a number and its unit, such as 15m, and returns the unit in ms.
+func parseUnits(text string) (n, unit int64, ok bool) {
 	if text == "" {
-		return 0, fail
+		return 0, 0, false
 	}
-	unit, ok := unitMs[text[len(text)-1]]
-	n, numErr := strconv.ParseUint(text[:len(text)-1], 10, 32)
-	if !ok || numErr != nil || n == 0 {
-		return 0, fail
-	}
-	stepMs = int64(n) * unit // below 2^32 weeks in ms
-	if days := stepMs % msPerDay; days == 0 && stepMs <= maxStepDays*msPerDay || stepMs < msPerDay && msPerDay%stepMs == 0 {
-		return stepMs, nil
-	}
-	return 0, fail
+	end := len(text) - 1
+	unit, ok = unitMs[text[end]]
+	number, err := strconv.ParseUint(text[:end], 10, 32)
+	return int64(number), unit, ok && err == nil
 }
 
 // unitMs has the units of steps and of relative times. It is never modified.

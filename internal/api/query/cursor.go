@@ -39,38 +39,22 @@ var cursorDevices = [...]byte{byName: cursorDevice, byAge: cursorAge, byWorst: c
 // maxCursorBytes is the maximum length of a cursor as text.
 var maxCursorBytes = base64.RawURLEncoding.EncodedLen(1 + 8 + vitals.MaxNameBytes)
 
-// appendTimeCursor appends the cursor that continues after a reading.
-func appendTimeCursor(dst []byte, lastUnixMs int64, descending bool) []byte {
+// timeCursor returns the kind of the cursors of readings in an order.
+func timeCursor(descending bool) byte {
 	if descending {
-		return appendMsCursor(dst, cursorDescending, lastUnixMs)
+		return cursorDescending
 	}
-	return appendMsCursor(dst, cursorAscending, lastUnixMs)
+	return cursorAscending
 }
 
-// appendBucketCursor appends the cursor that continues after a bucket.
-func appendBucketCursor(dst []byte, toUnixMs int64) []byte {
-	return appendMsCursor(dst, cursorBucket, toUnixMs)
-}
-
+// appendMsCursor appends the cursor that continues after a time.
 func appendMsCursor(dst []byte, kind byte, unixMs int64) []byte {
 	key := [9]byte{kind}
 	binary.BigEndian.PutUint64(key[1:], uint64(unixMs))
 	return base64.RawURLEncoding.AppendEncode(dst, key[:])
 }
 
-// parseTimeCursor parses a cursor and returns the time of the last reading shown, in
-// Unix ms.
-func parseTimeCursor(text string, descending bool) (int64, error) {
-	if descending {
-		return parseMsCursor(text, cursorDescending)
-	}
-	return parseMsCursor(text, cursorAscending)
-}
-
-// parseBucketCursor parses a cursor and returns the end of the last bucket shown, in Unix
-// ms.
-func parseBucketCursor(text string) (int64, error) { return parseMsCursor(text, cursorBucket) }
-
+// parseMsCursor parses a cursor of a kind, and returns its time in Unix ms.
 func parseMsCursor(text string, kind byte) (int64, error) {
 	key, err := decodeCursor(text)
 	if err != nil || len(key) != 9 || key[0] != kind {

@@ -2,27 +2,10 @@ package query
 
 import (
 	"context"
-	"net/url"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
 )
-
-// flagParam returns the flags in the parameter flag, or 0 if it is missing.
-func flagParam(values url.Values) (vitals.FlagSet, error) {
-	if !values.Has("flag") {
-		return 0, nil
-	}
-	choices := []string{"any"}
-	for f := range vitals.Flag(vitals.NumFlags) {
-		choices = append(choices, f.String())
-	}
-	i, err := choiceParam(values, "flag", choices...)
-	if i == 0 {
-		return 1<<vitals.NumFlags - 1, err
-	}
-	return 1 << (i - 1), err
-}
 
 // A flaggedReader is a Reader that returns only the records with at least one of some
 // flags.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"math"
-	"net/url"
 	"slices"
 	"strconv"
 	"time"
@@ -203,44 +202,20 @@ func (f *fleet) appendTo(dst []byte) []byte {
 
 // parseDevices parses the parameters of a request for devices.
 func parseDevices(access *gate.Access, raw string) (*deviceSelection, error) {
-	q := &deviceSelection{access: access, after: deviceKey{rank: math.MinInt64}}
-	values, err := parseParams(raw, "prefix", "state", "sort", "counts", "limit", "cursor")
-	if err != nil {
-		return nil, err
+	p := ReadParams(raw, nil, "prefix", "state", "sort", "counts", "limit", "cursor")
+	q := &deviceSelection{
+		access: access, after: deviceKey{rank: math.MinInt64},
+		limit:  p.limit(DefaultDevices, MaxDevices),
+		prefix: p.Name("prefix"),
+		sort:   deviceSort(p.choice("sort", int(byName), "name", "age", "worst")),
+		counts: p.choice("counts", 0, "false", "true") == 1,
 	}
-	if q.limit, err = limitParam(values, DefaultDevices, MaxDevices); err != nil {
-		return nil, err
-	}
-	if values.Has("prefix") {
-		if q.prefix, err = vitals.ParseName(values.Get("prefix")); err != nil {
-			return nil, &paramError{"prefix", (&vitals.FieldError{Err: vitals.ErrName}).Reason()}
-		}
-	}
-	return q, q.parseOrder(values)
-}
-
-func (q *deviceSelection) parseOrder(values url.Values) error {
-	if values.Has("state") {
-		i, err := choiceParam(values, "state", "fresh", "stale", "flagged")
-		if err != nil {
-			return err
-		}
+	if i := p.choice("state", -1, "fresh", "stale", "flagged"); i >= 0 {
 		q.state = 1 << i
 	}
-	sort, err := choiceParam(values, "sort", "name", "age", "worst")
-	if err != nil {
+	p.cursor(" in this order", func(text string) (err error) {
+		q.after, err = parseDeviceCursor(text, q.sort)
 		return err
-	}
-	q.sort = deviceSort(sort)
-	counts, err := choiceParam(values, "counts", "false", "true")
-	if err != nil {
-		return err
-	}
-	q.counts = counts == 1
-	if values.Has("cursor") {
-		if q.after, err = parseDeviceCursor(values.Get("cursor"), q.sort); err != nil {
-			return &paramError{"cursor", err.Error() + " in this order"}
-		}
-	}
-	return nil
+	})
+	return q, p.Err
 }

@@ -26,7 +26,7 @@ var fleetNow = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
 func serveFleet(t *testing.T, m *storetest.Memory, g *gate.Gate) *httptest.Server {
 	t.Helper()
-	return serveOptions(t, m, query.Options{Gate: g, Now: func() time.Time { return fleetNow }}, unchanged)
+	return serveOptions(t, m, query.Options{Service: query.Service{Gate: g}, Now: func() time.Time { return fleetNow }}, unchanged)
 }
 
 type devicesPage struct {
@@ -215,7 +215,7 @@ func BenchmarkDevicesWorst(b *testing.B) {
 		last := len(c.chunks) - 1
 		c.chunks[last] = append(c.chunks[last], d)
 	}
-	h := query.New(c, c, query.Options{Problems: problem.New(), Flags: vitals.DefaultFlagLimits(), Now: func() time.Time { return fleetNow }})
+	h := query.New(c, c, query.Options{Service: query.Service{Problems: problem.New()}, Flags: vitals.DefaultFlagLimits(), Now: func() time.Time { return fleetNow }})
 	r := httptest.NewRequest(http.MethodGet, "/v1/devices?sort=worst&counts=true", nil)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -236,8 +236,8 @@ func BenchmarkDevice(b *testing.B) {
 		b.Fatal(err)
 	}
 	h := query.New(latestOf{device: d}, nil, query.Options{
-		Problems: problem.New(), Flags: vitals.DefaultFlagLimits(), Bound: query.NewBound(64),
-		Param: func(*http.Request, string) string { return "ppg-000123" },
+		Service: query.Service{Problems: problem.New(), Bound: query.NewBound(64), Param: func(*http.Request, string) string { return "ppg-000123" }},
+		Flags:   vitals.DefaultFlagLimits(),
 	})
 	r := httptest.NewRequest(http.MethodGet, "/v1/devices/ppg-000123", nil)
 	w := &nullWriter{header: http.Header{}}

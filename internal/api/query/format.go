@@ -219,14 +219,19 @@ func (e *encoder) appendTail(dst []byte, cursor string) []byte {
 	if e.format != JSON {
 		return dst
 	}
-	dst = append(dst, "\n]"...)
-	if cursor != "" {
-		dst = append(append(append(dst, `,"next_cursor":"`...), cursor...), '"')
-	}
+	dst = appendNext(append(dst, "\n]"...), cursor)
 	if e.flags != nil {
 		dst = appendNotice(dst)
 	}
 	return append(dst, "}\n"...)
+}
+
+// appendNext appends the cursor of the next page, if there is one.
+func appendNext(dst []byte, cursor string) []byte {
+	if cursor == "" {
+		return dst
+	}
+	return append(append(append(dst, `,"next_cursor":"`...), cursor...), '"')
 }
 
 // appendNotice appends the notice that must accompany flags.

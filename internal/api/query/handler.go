@@ -2,47 +2,25 @@ package query
 
 import (
 	"context"
-	"errors"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/gate"
-	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/wire/share"
 	"github.com/pulsegate/pulsegate/reply"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// defaultPieceTimeout is the default of Options.PieceTimeout.
-const defaultPieceTimeout = 30 * time.Second
-
 // Options configure a [Handler].
 type Options struct {
-	Problems *problem.Set
-	Flags    vitals.FlagLimits // which values are flagged as unusual
-	Limits   vitals.Limits     // which readings are accepted, for clients that ask
-
-	// Param returns a variable in the request's path, such as "device".
-	Param func(r *http.Request, name string) string
-
-	// Gate authorizes requests. If nil, every request may read everything.
-	Gate *gate.Gate
+	Service
+	Flags  vitals.FlagLimits // which values are flagged as unusual
+	Limits vitals.Limits     // which readings are accepted, for clients that ask
 
 	// Subjects, if not nil, knows to which subjects devices are assigned.
 	Subjects Assigner
-
-	// PieceTimeout is how long a client may take to read one piece of a response, about
-	// 64 KiB. It replaces the server's WriteTimeout, so that a long response as a whole
-	// has no limit. Default 30 s.
-	PieceTimeout time.Duration
-
-	// Bound bounds the number of concurrent authorized requests; nil: no bound. Holders
-	// divide it among clients; nil: it is not divided.
-	Bound   *Bound
-	Holders *share.Holders
 
 	// StaleAfter is how long after its newest reading, by measured time, a device is stale;
 	// 0: DefaultStaleAfter.
@@ -50,9 +28,6 @@ type Options struct {
 
 	// Now returns the time; default time.Now.
 	Now func() time.Time
-
-	// OnError, if not nil, is called with errors of the store and of the audit log.
-	OnError func(error)
 }
 
 // An Assigner returns the assignments of a device to subjects.
@@ -74,9 +49,7 @@ type Handler struct {
 
 // New returns a Handler that reads from reader and lister.
 func New(reader Reader, lister Lister, opt Options) *Handler {
-	if opt.PieceTimeout <= 0 {
-		opt.PieceTimeout = defaultPieceTimeout
-	}
+	opt.SetDefaults()
 	if opt.StaleAfter <= 0 {
 		opt.StaleAfter = DefaultStaleAfter
 	}
@@ -85,9 +58,6 @@ func New(reader Reader, lister Lister, opt Options) *Handler {
 	}
 	h := &Handler{reader: reader, lister: lister, opt: opt, parquet: newBound(maxParquet, share.Parquet)}
 	h.limits = limitsText(&opt)
-	if opt.Gate == nil {
-		h.opt.Gate = &gate.Gate{}
-	}
 	h.object = reply.NewHead(http.StatusOK, JSON.ContentType(), reply.NoStore())
 	for f := range Format(len(formatNames)) {
 		h.streams[f] = reply.NewHead(http.StatusOK, f.ContentType(), reply.NoStore())
@@ -116,12 +86,12 @@ func (h *Handler) Devices(w http.ResponseWriter, r *http.Request) {
 	defer leave()
 	q, err := parseDevices(&access, r.URL.RawQuery)
 	if err != nil {
-		h.refuse(w, r, err)
+		h.opt.Fail(w, r, err)
 		return
 	}
 	f, err := h.newFleet(r.Context(), q, h.opt.Now().UnixMilli())
 	if err != nil {
-		h.fail(w, r, err)
+		h.opt.Fail(w, r, err)
 		return
 	}
 	h.writeObject(w, r, f.appendTo(make([]byte, 0, 512*len(f.found)+256)))
@@ -136,13 +106,13 @@ func (h *Handler) Device(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer leave()
-	if _, err := parseParams(r.URL.RawQuery); err != nil {
-		h.refuse(w, r, err)
+	if err := ReadParams(r.URL.RawQuery, nil).Err; err != nil {
+		h.opt.Fail(w, r, err)
 		return
 	}
 	d, err := h.reader.Latest(r.Context(), device)
 	if err != nil {
-		h.fail(w, r, err)
+		h.opt.Fail(w, r, err)
 		return
 	}
 	text := appendDevice(make([]byte, 0, 1024), &d, &h.opt.Flags)
@@ -150,7 +120,7 @@ func (h *Handler) Device(w http.ResponseWriter, r *http.Request) {
 	if h.opt.Subjects != nil {
 		all, err := h.opt.Subjects.DeviceAssignments(r.Context(), device)
 		if err != nil {
-			h.fail(w, r, err)
+			h.opt.Fail(w, r, err)
 			return
 		}
 		if subject := storage.SubjectAt(all, h.opt.Now().UnixMilli()); subject != "" {
@@ -186,7 +156,7 @@ func (h *Handler) Aggregates(w http.ResponseWriter, r *http.Request) {
 // A page is a page of readings, or of what is computed from them.
 type page interface {
 	// parse parses the parameters of a request. format is the one negotiated with the Accept header.
-	parse(h *Handler, device vitals.Name, raw string, format Format) error
+	parse(h *Handler, raw string, format Format) error
 
 	selection() *Selection
 	write(ctx context.Context, w io.Writer, h *Handler) (Page, error)
@@ -213,12 +183,12 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, formats Format,
 	w.Header().Add("Vary", "Accept") // the media type depends on Accept
 	format, acceptable := negotiate(r.Header["Accept"], formats)
 	q := p.selection()
-	err := p.parse(h, device, r.URL.RawQuery, format)
-	if err != nil {
-		h.refuse(w, r, err)
+	q.Range.Device = device
+	if err := p.parse(h, r.URL.RawQuery, format); err != nil {
+		h.opt.Fail(w, r, err)
 		return
 	}
-	if !acceptable && !hasFormat(r) {
+	if !acceptable && !r.URL.Query().Has("format") {
 		h.opt.Problems.NotAcceptable.Write(w, r, "Accept application/json, application/x-ndjson or text/csv, or set the parameter format.")
 		return
 	}
@@ -229,20 +199,21 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, formats Format,
 		}
 		defer leaveParquet()
 	}
-	trailer := q.Format != JSON && q.Limit > 0
+	var written Page
+	export := q.isExport()
 	counted := func(readings int) {}
-	allowed := func() bool { return h.mayRead(r, device) }
-	out := NewPieceWriter(w, h.opt.PieceTimeout, allowed, func() error {
-		export := q.isExport()
-		if !export && r.Method != http.MethodHead {
-			export, counted = h.count(&access, q)
-		}
-		if export && r.Method != http.MethodHead {
-			if err := h.recordExport(r, &access, q); err != nil {
-				return err
+	begin := func() error {
+		if r.Method != http.MethodHead {
+			if !export {
+				export, counted = h.count(&access, q)
+			}
+			if export {
+				if err := h.opt.Record(r, &access, gate.Export{Device: device}, q.Range.FromUnixMs, q.Range.ToUnixMs); err != nil {
+					return err
+				}
 			}
 		}
-		if trailer {
+		if q.Format != JSON && q.Limit > 0 {
 			w.Header().Set("Trailer", cursorTrailer)
 		}
 		if !q.NoFlags && q.Format != JSON {
@@ -250,97 +221,25 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, formats Format,
 		}
 		h.streams[q.Format].Begin(w)
 		return nil
-	})
-	defer out.Watch()()
-	var written Page
-	if r.Method == http.MethodHead {
-		_, err = h.reader.Latest(r.Context(), device)
-	} else {
+	}
+	write := func(out io.Writer) (err error) {
+		if r.Method == http.MethodHead {
+			_, err = h.reader.Latest(r.Context(), device)
+			return err
+		}
 		written, err = p.write(r.Context(), out, h)
 		counted(written.Readings)
+		return err
 	}
-	if err == nil { // a response without readings may have no text
-		err = out.Begin()
-	}
-	switch {
-	case errors.Is(err, ErrRevoked) && !out.Begun():
-		h.opt.Problems.InvalidCredentials.Write(w, r, "")
-	case errors.Is(err, errNotRecorded):
-		h.report(err)
-		h.opt.Problems.ReadFailed.Write(w, r, "The export could not be recorded in the audit log.")
-	case err != nil && !out.Begun():
-		h.fail(w, r, err)
-	case err != nil:
-		h.report(err)
-		// The status was already sent. Closing the connection is the only way to signal
-		// that the response is incomplete.
-		panic(http.ErrAbortHandler)
-	case trailer && written.Cursor != "":
+	h.opt.Stream(w, func() bool { return h.mayRead(r, device) }, begin, write, func(err error) { h.opt.Fail(w, r, err) })
+	if w.Header().Get("Trailer") != "" && written.Cursor != "" {
 		w.Header().Set(cursorTrailer, written.Cursor)
 	}
-}
-
-// WithoutCancel returns r with a context that is not canceled. net/http cancels the context
-// if a client closes its sending side, although the client may still read the response. If
-// the client has disconnected, a write fails.
-func WithoutCancel(r *http.Request) *http.Request {
-	return r.WithContext(context.WithoutCancel(r.Context()))
 }
 
 // cursorTrailer is the trailer with the cursor of the next page in a streamed response.
 const cursorTrailer = "Pulsegate-Next-Cursor"
 
-// hasFormat reports whether the query has the parameter format.
-func hasFormat(r *http.Request) bool { return r.URL.Query().Has("format") }
-
-// device returns the device in the path.
-func (h *Handler) device(r *http.Request) (vitals.Name, error) {
-	name, err := vitals.ParseName(h.opt.Param(r, "device"))
-	if err != nil {
-		return name, &paramError{"device", (&vitals.FieldError{Err: vitals.ErrName}).Reason()}
-	}
-	return name, nil
-}
-
 func (h *Handler) writeObject(w http.ResponseWriter, r *http.Request, text []byte) {
 	_ = h.object.Write(w, r, text) // an error means that the client has disconnected
 }
-
-// refuse answers a malformed request.
-func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	var param *paramError
-	if !errors.As(err, &param) {
-		h.fail(w, r, err)
-		return
-	}
-	if param.name == "" {
-		h.opt.Problems.BadParameter.Write(w, r, "", reply.String("reason", param.reason))
-		return
-	}
-	h.opt.Problems.BadParameter.Write(w, r, "", reply.String("field", param.name), reply.String("reason", param.reason))
-}
-
-// fail answers a request after an error of the store.
-func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
-	switch {
-	case errors.Is(err, storage.ErrNotFound):
-		h.opt.Problems.UnknownDevice.Write(w, r, "")
-	case errors.Is(err, storage.ErrClosed):
-		// Retry-After is jittered, as in package ingest.
-		h.opt.Problems.Draining.WriteRetryAfter(w, r, time.Duration(2+rand.IntN(5))*time.Second, "")
-	default:
-		h.report(err)
-		h.opt.Problems.ReadFailed.Write(w, r, "")
-	}
-}
-
-// report passes an error to OnError, unless it means that the client has disconnected
-// or may no longer read.
-func (h *Handler) report(err error) {
-	if h.opt.OnError != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, ErrClientGone) && !errors.Is(err, ErrRevoked) {
-		h.opt.OnError(err)
-	}
-}
-
-// errNotRecorded means that an export was not started, because it could not be recorded.
-var errNotRecorded = errors.New("query: the export could not be recorded")

@@ -19,8 +19,8 @@ func (h *Handler) Limits(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer leave()
-	if _, err := parseParams(r.URL.RawQuery); err != nil {
-		h.refuse(w, r, err)
+	if err := ReadParams(r.URL.RawQuery, nil).Err; err != nil {
+		h.opt.Fail(w, r, err)
 		return
 	}
 	h.writeObject(w, r, h.limits)

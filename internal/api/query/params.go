@@ -18,151 +18,171 @@ const (
 	MaxReadings     = 1_000_000 // maximum value of limit for readings
 )
 
-// A paramError reports which parameter is invalid and why. Its text does not contain
-// the value sent by the client.
-type paramError struct {
-	name   string // "" for the query as a whole
-	reason string
+// Params are the parameters of a request. Its methods return a parameter, or a default if it is
+// missing. After the first parameter that is not valid, Err is set and they return zero values.
+type Params struct {
+	values url.Values
+	Err    error // a [ParamError]
 }
 
-func (e *paramError) Error() string { return e.name + ": " + e.reason }
-
-// parseParams parses a query. It rejects unknown parameters, so that a misspelt bound
-// does not silently widen the result, and duplicate ones.
-func parseParams(raw string, known ...string) (url.Values, error) {
+// ReadParams reads a query. It rejects unknown parameters, so that a misspelt bound
+// does not silently widen the result, and repeated ones unless they are in lists.
+func ReadParams(raw string, lists []string, known ...string) *Params {
 	if raw == "" {
-		return nil, nil
+		return &Params{}
 	}
-	values, err := url.ParseQuery(raw)
-	if err != nil {
-		return nil, &paramError{"", "the query is not well formed"}
+	p := &Params{}
+	if p.values, p.Err = url.ParseQuery(raw); p.Err != nil {
+		p.Err = nil
+		p.fail("", "the query is not well formed")
 	}
-	for name, all := range values {
-		if !slices.Contains(known, name) {
-			return nil, &paramError{"", "unknown parameter; known here: " + strings.Join(known, ", ")}
+	for name, all := range p.values {
+		if list := slices.Contains(lists, name); !list && !slices.Contains(known, name) {
+			p.fail("", "unknown parameter; known here: "+strings.Join(slices.Concat(lists, known), ", "))
+		} else if !list && len(all) > 1 {
+			p.fail(name, "given more than once")
 		}
-		if len(all) > 1 {
-			return nil, &paramError{name, "given more than once"}
-		}
 	}
-	return values, nil
+	return p
 }
 
-// limitParam returns the parameter limit, from 1 to most, or fallback if it is missing.
-func limitParam(values url.Values, fallback, most int) (int, error) {
-	if !values.Has("limit") {
-		return fallback, nil
+// fail sets Err, unless it is set.
+func (p *Params) fail(name, reason string) {
+	if p.Err == nil {
+		p.Err = &ParamError{name, reason}
 	}
-	n, err := strconv.Atoi(values.Get("limit"))
+}
+
+// get returns a parameter. It reports false if it is missing.
+func (p *Params) get(name string) (string, bool) {
+	if p.Err != nil || !p.values.Has(name) {
+		return "", false
+	}
+	return p.values.Get(name), true
+}
+
+// Name returns a parameter that is a name, or the beginning of one.
+func (p *Params) Name(name string) (parsed vitals.Name) {
+	if all := p.Names(name); len(all) > 0 {
+		return all[0]
+	}
+	return parsed
+}
+
+// Names returns the values of a parameter that may be repeated, each once.
+func (p *Params) Names(name string) (all []vitals.Name) {
+	seen := map[vitals.Name]bool{}
+	for _, text := range p.values[name] {
+		parsed, err := vitals.ParseName(text)
+		if err != nil {
+			p.fail(name, badName)
+			return nil
+		}
+		if !seen[parsed] {
+			seen[parsed] = true
+			all = append(all, parsed)
+		}
+	}
+	return all
+}
+
+// Count returns how often a parameter is given.
+func (p *Params) Count(name string) int { return len(p.values[name]) }
+
+// limit returns the parameter limit, from 1 to most.
+func (p *Params) limit(fallback, most int) int {
+	text, ok := p.get("limit")
+	if !ok {
+		return fallback
+	}
+	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > most {
-		return 0, &paramError{"limit", fmt.Sprintf("not a whole number from 1 to %d", most)}
+		p.fail("limit", fmt.Sprintf("not a whole number from 1 to %d", most))
 	}
-	return n, nil
+	return n
 }
 
-// choiceParam returns the index of a parameter's value in choices, or 0 if it is
-// missing.
-func choiceParam(values url.Values, name string, choices ...string) (int, error) {
-	if !values.Has(name) {
-		return 0, nil
+// choice returns the index of a parameter's value in choices, or fallback.
+func (p *Params) choice(name string, fallback int, choices ...string) int {
+	text, ok := p.get(name)
+	if !ok {
+		return fallback
 	}
-	if i := slices.Index(choices, values.Get(name)); i >= 0 {
-		return i, nil
+	i := slices.Index(choices, text)
+	if i < 0 {
+		p.fail(name, "not one of "+strings.Join(choices, ", "))
+		return fallback
 	}
-	return 0, &paramError{name, "not one of " + strings.Join(choices, ", ")}
+	return i
 }
 
-// formatParam returns the parameter format, or fallback if it is missing.
-func formatParam(values url.Values, fallback Format, names []string) (Format, error) {
-	if !values.Has("format") {
-		return fallback, nil
+// cursor calls parse with the parameter cursor, if there is one. of names the list that a cursor
+// must belong to.
+func (p *Params) cursor(of string, parse func(text string) error) {
+	if text, ok := p.get("cursor"); ok {
+		if err := parse(text); err != nil {
+			p.fail("cursor", err.Error()+of)
+		}
 	}
-	f, err := choiceParam(values, "format", names...)
-	return Format(f), err
 }
 
-// parse implements page.
-func (q *Selection) parse(h *Handler, device vitals.Name, raw string, format Format) error {
-	values, err := parseParams(raw, "from", "to", "tz", "limit", "cursor", "order", "format", "flags", "flag")
-	if err != nil {
-		return err
+// flag returns the flags in the parameter flag, or 0 if it is missing.
+func (p *Params) flag() vitals.FlagSet {
+	choices := []string{"any"}
+	for f := range vitals.Flag(vitals.NumFlags) {
+		choices = append(choices, f.String())
 	}
-	now, err := h.times(values)
-	if err != nil {
-		return err
+	switch i := p.choice("flag", -1, choices...); i {
+	case -1:
+		return 0
+	case 0:
+		return 1<<vitals.NumFlags - 1
+	default:
+		return 1 << (i - 1)
 	}
-	q.Range.Device = device
-	if q.Range.FromUnixMs, q.Range.ToUnixMs, err = now.span(values); err != nil {
-		return err
-	}
-	order, err := choiceParam(values, "order", "asc", "desc")
-	if err != nil {
-		return err
-	}
-	q.Range.Descending = order == 1
-	if q.Format, err = formatParam(values, format, formatNames[:]); err != nil {
-		return err
-	}
-	flags, err := choiceParam(values, "flags", "true", "false")
-	if err != nil {
-		return err
-	}
-	q.NoFlags = flags == 1 || q.Format == OMH
-	if q.Only, err = flagParam(values); err != nil {
-		return err
-	}
+}
 
-	fallback := 0 // no limit
+// read reads what pages of readings and of aggregates have in common. By default, a page has as many
+// elements as inJSON, or otherwise; 0: all.
+func (q *Selection) read(p *Params, now timeReader, format Format, formats []string, inJSON, otherwise, most int) {
+	q.Range.FromUnixMs, q.Range.ToUnixMs = now.span(p)
+	q.Format = Format(p.choice("format", int(format), formats...))
 	if q.Format == JSON {
-		fallback = DefaultReadings
+		otherwise = inJSON
 	}
-	if q.Limit, err = limitParam(values, fallback, MaxReadings); err != nil {
-		return err
-	}
-	if values.Has("cursor") {
-		lastUnixMs, err := parseTimeCursor(values.Get("cursor"), q.Range.Descending)
-		if err != nil {
-			return &paramError{"cursor", err.Error() + " in this order"}
-		}
-		q.Range = after(q.Range, lastUnixMs)
-	}
-	return nil
+	q.Limit = p.limit(otherwise, most)
 }
 
 // parse implements page.
-func (a *Aggregation) parse(h *Handler, device vitals.Name, raw string, format Format) error {
-	a.NoFlags = true
-	values, err := parseParams(raw, "from", "to", "step", "tz", "limit", "cursor", "format")
-	if err != nil {
+func (q *Selection) parse(h *Handler, raw string, format Format) error {
+	p := ReadParams(raw, nil, "from", "to", "tz", "limit", "cursor", "order", "format", "flags", "flag")
+	q.read(p, h.times(p), format, formatNames[:], DefaultReadings, 0, MaxReadings)
+	q.Range.Descending = p.choice("order", 0, "asc", "desc") == 1
+	q.NoFlags = p.choice("flags", 0, "true", "false") == 1 || q.Format == OMH
+	q.Only = p.flag()
+	p.cursor(" in this order", func(text string) error {
+		lastUnixMs, err := parseMsCursor(text, timeCursor(q.Range.Descending))
+		q.Range = after(q.Range, lastUnixMs)
 		return err
+	})
+	return p.Err
+}
+
+// parse implements page.
+func (a *Aggregation) parse(h *Handler, raw string, format Format) error {
+	p := ReadParams(raw, nil, "from", "to", "step", "tz", "limit", "cursor", "format")
+	now := h.times(p)
+	a.NoFlags, a.Zone = true, now.zone
+	a.Step, _ = p.get("step")
+	var ok bool
+	if a.StepMs, ok = parseStep(a.Step); !ok {
+		p.fail("step", errStep)
 	}
-	now, err := h.times(values)
-	if err != nil {
-		return err
-	}
-	a.Zone, a.Step, a.Range.Device = now.zone, values.Get("step"), device
-	if a.StepMs, err = parseStep(a.Step); err != nil {
-		return err
-	}
-	if a.Range.FromUnixMs, a.Range.ToUnixMs, err = now.span(values); err != nil {
-		return err
-	}
-	if a.Format, err = formatParam(values, format, formatNames[:TextFormats]); err != nil {
-		return err
-	}
-	fallback := MaxBuckets
-	if a.Format == JSON {
-		fallback = DefaultBuckets
-	}
-	if a.Limit, err = limitParam(values, fallback, MaxBuckets); err != nil {
-		return err
-	}
-	if values.Has("cursor") {
-		from, err := parseBucketCursor(values.Get("cursor"))
-		if err != nil {
-			return &paramError{"cursor", err.Error()}
-		}
+	a.read(p, now, format, formatNames[:TextFormats], DefaultBuckets, MaxBuckets, MaxBuckets)
+	p.cursor("", func(text string) error {
+		from, err := parseMsCursor(text, cursorBucket)
 		a.Range.FromUnixMs = max(a.Range.FromUnixMs, from)
-	}
-	return nil
+		return err
+	})
+	return p.Err
 }

@@ -269,7 +269,7 @@ func BenchmarkParquet(b *testing.B) {
 // A client may have half of the pages in Parquet, however many other pages it reads.
 func TestParquetShares(t *testing.T) {
 	src := &held{source: fill(t, one("a"), one("held")), release: make(chan struct{})}
-	srv := serveOptions(t, src, query.Options{Bound: query.NewBound(64), Holders: new(share.Holders)}, func(h http.Handler) http.Handler { return h })
+	srv := serveOptions(t, src, query.Options{Service: query.Service{Bound: query.NewBound(64), Holders: new(share.Holders)}}, func(h http.Handler) http.Handler { return h })
 	var wg sync.WaitGroup
 	release := sync.OnceFunc(func() { close(src.release); wg.Wait() })
 	defer release() // first, or srv would wait for the held requests

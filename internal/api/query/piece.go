@@ -20,12 +20,12 @@ var (
 // checked again.
 const allowedEvery = 500 * time.Millisecond
 
-// A PieceWriter writes the pieces of a response body. It sends the header before the
+// A pieceWriter writes the pieces of a response body. It sends the header before the
 // first one, has a timeout for each one, and stops when the client may no longer read.
-type PieceWriter struct {
+type pieceWriter struct {
 	w     http.ResponseWriter
 	rc    *http.ResponseController
-	begin func() error
+	begin func() error // sends the header, or nothing if it returns an error
 	begun bool
 
 	timeout time.Duration // per piece
@@ -36,16 +36,9 @@ type PieceWriter struct {
 	ended error       // why no further piece is written; nil: not ended
 }
 
-// NewPieceWriter returns a PieceWriter to w. timeout is per piece. allowed reports whether the
-// client may still read. begin sends the header; if it returns an error, it must have sent
-// nothing.
-func NewPieceWriter(w http.ResponseWriter, timeout time.Duration, allowed func() bool, begin func() error) *PieceWriter {
-	return &PieceWriter{w: w, rc: http.NewResponseController(w), timeout: timeout, allowed: allowed, begin: begin}
-}
-
-// Watch makes a blocked Write fail soon after the client loses the right to read, until
+// watch makes a blocked Write fail soon after the client loses the right to read, until
 // stop is called.
-func (p *PieceWriter) Watch() (stop func()) {
+func (p *pieceWriter) watch() (stop func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.timer = time.AfterFunc(allowedEvery, p.look)
@@ -57,7 +50,7 @@ func (p *PieceWriter) Watch() (stop func()) {
 	}
 }
 
-func (p *PieceWriter) look() {
+func (p *pieceWriter) look() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ended != nil {
@@ -72,7 +65,7 @@ func (p *PieceWriter) look() {
 }
 
 // next prepares the writer for the next piece.
-func (p *PieceWriter) next() error {
+func (p *pieceWriter) next() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ended == nil && !p.allowed() {
@@ -88,8 +81,8 @@ func (p *PieceWriter) next() error {
 	return nil
 }
 
-// Begin sends the header, unless it was sent.
-func (p *PieceWriter) Begin() error {
+// start sends the header, unless it was sent.
+func (p *pieceWriter) start() error {
 	if p.begun {
 		return nil
 	}
@@ -100,15 +93,12 @@ func (p *PieceWriter) Begin() error {
 	return nil
 }
 
-// Begun reports whether the header was sent.
-func (p *PieceWriter) Begun() bool { return p.begun }
-
 // Write implements [io.Writer]. Its errors wrap [ErrRevoked], [ErrClientGone] or that of begin.
-func (p *PieceWriter) Write(b []byte) (int, error) {
+func (p *pieceWriter) Write(b []byte) (int, error) {
 	if err := p.next(); err != nil {
 		return 0, err
 	}
-	if err := p.Begin(); err != nil {
+	if err := p.start(); err != nil {
 		return 0, err
 	}
 	n, err := p.w.Write(b)

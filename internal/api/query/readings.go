@@ -55,9 +55,8 @@ func WriteReadings(ctx context.Context, w io.Writer, reader Reader, q Selection,
 	}
 	chunk := chunkRecords
 	if q.Limit > 0 {
-		chunk = min(chunk, q.Limit)
+		chunk = min(chunk, q.Limit+1) // one of the next page
 	}
-	records := make([]storage.Record, chunk)
 	var out sink
 	switch q.Format {
 	case Parquet:
@@ -67,50 +66,50 @@ func WriteReadings(ctx context.Context, w io.Writer, reader Reader, q Selection,
 	default:
 		out = newTextSink(w, newEncoder(q.Format, q.Range.Device, limits))
 	}
-	rng := q.Range
-	more := true
-	for more && (q.Limit == 0 || page.Readings < q.Limit) {
-		want := chunk
-		if q.Limit > 0 {
-			want = min(want, q.Limit-page.Readings)
+	lastUnixMs := int64(0)
+	err := scan(ctx, reader, q.Range, chunk, func(records []storage.Record) (more bool, err error) {
+		more = true
+		if left := q.Limit - page.Readings; q.Limit > 0 && len(records) > left {
+			records, more = records[:left], false
 		}
-		n, err := reader.Scan(ctx, rng, records[:want])
+		if n := len(records); n > 0 {
+			lastUnixMs = records[n-1].TimeUnixMs
+		}
+		page.Readings += len(records)
+		if !more {
+			page.Cursor = string(appendMsCursor(nil, timeCursor(q.Range.Descending), lastUnixMs))
+		}
+		return more, out.add(records)
+	})
+	if err == nil {
+		err = out.close(page.Cursor)
+	}
+	return page, err
+}
+
+// scan calls add with the records of a range, some at a time, until it returns false. If there are
+// none of the device at all, it returns the reader's error.
+func scan(ctx context.Context, reader Reader, rng storage.Range, chunk int, add func([]storage.Record) (more bool, err error)) error {
+	records := make([]storage.Record, chunk)
+	for first := true; ; first = false {
+		n, err := reader.Scan(ctx, rng, records)
 		if err != nil {
-			return page, fmt.Errorf("scan readings: %w", err)
+			return fmt.Errorf("scan readings: %w", err)
 		}
-		if n == 0 && page.Readings == 0 {
-			if _, err := reader.Latest(ctx, q.Range.Device); err != nil {
-				return page, err
+		if n == 0 && first {
+			if _, err := reader.Latest(ctx, rng.Device); err != nil {
+				return err
 			}
 		}
-		if err := out.add(records[:n]); err != nil {
-			return page, fmt.Errorf("write readings: %w", err)
-		}
-		page.Readings += n
-		more = n == want
-		if n > 0 {
-			rng = after(rng, records[n-1].TimeUnixMs)
-		}
-	}
-	if more {
-		// The limit ended the page. There is a next page only if there is a further
-		// reading now.
-		n, err := reader.Scan(ctx, rng, records[:1])
+		more, err := add(records[:n])
 		if err != nil {
-			return page, fmt.Errorf("scan readings: %w", err)
+			return fmt.Errorf("write page: %w", err)
 		}
-		if n == 1 {
-			last := rng.FromUnixMs - 1
-			if rng.Descending {
-				last = rng.ToUnixMs
-			}
-			page.Cursor = string(appendTimeCursor(nil, last, rng.Descending))
+		if !more || n < len(records) {
+			return nil
 		}
+		rng = after(rng, records[n-1].TimeUnixMs)
 	}
-	if err := out.close(page.Cursor); err != nil {
-		return page, fmt.Errorf("write readings: %w", err)
-	}
-	return page, nil
 }
 
 // A sink writes the records of a page in some format.
@@ -119,11 +118,26 @@ type sink interface {
 	close(cursor string) error // writes the end of the page
 }
 
-// A textSink is a sink for text formats. It buffers about flushBytes.
+// A textBuffer is text that is written in pieces.
+type textBuffer struct {
+	w    io.Writer
+	text []byte
+}
+
+// flush writes the text if it has at least some length.
+func (b *textBuffer) flush(least int) error {
+	if len(b.text) < least {
+		return nil
+	}
+	_, err := b.w.Write(b.text)
+	b.text = b.text[:0]
+	return err
+}
+
+// A textSink is a sink for text formats.
 type textSink struct {
-	w       io.Writer
+	textBuffer
 	enc     recordText
-	text    []byte
 	records bool // there were any
 }
 
@@ -135,18 +149,15 @@ type recordText interface {
 }
 
 func newTextSink(w io.Writer, enc recordText) *textSink {
-	return &textSink{w: w, enc: enc, text: enc.appendHead(make([]byte, 0, flushBytes+flushBytes))}
+	return &textSink{textBuffer: textBuffer{w, enc.appendHead(make([]byte, 0, flushBytes+flushBytes))}, enc: enc}
 }
 
 func (t *textSink) add(records []storage.Record) error {
 	for i := range records {
 		t.text = t.enc.appendRecord(t.text, &records[i], !t.records)
 		t.records = true
-		if len(t.text) >= flushBytes {
-			if _, err := t.w.Write(t.text); err != nil {
-				return err
-			}
-			t.text = t.text[:0]
+		if err := t.flush(flushBytes); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -154,11 +165,7 @@ func (t *textSink) add(records []storage.Record) error {
 
 func (t *textSink) close(cursor string) error {
 	t.text = t.enc.appendTail(t.text, cursor)
-	if len(t.text) == 0 {
-		return nil
-	}
-	_, err := t.w.Write(t.text)
-	return err
+	return t.flush(1)
 }
 
 // after returns the part of r after a reading at lastUnixMs.

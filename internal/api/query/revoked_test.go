@@ -28,7 +28,7 @@ func TestRevokedExport(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			k := newKeyring(t)
 			ended := make(chan struct{})
-			srv := serveOptions(t, &endless{readings: 1 << 60}, query.Options{Gate: k.gate, PieceTimeout: time.Hour}, func(h http.Handler) http.Handler {
+			srv := serveOptions(t, &endless{readings: 1 << 60}, query.Options{Service: query.Service{Gate: k.gate, PieceTimeout: time.Hour}}, func(h http.Handler) http.Handler {
 				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					defer close(ended)
 					h.ServeHTTP(w, r)

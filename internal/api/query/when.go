@@ -2,8 +2,6 @@ package query
 
 import (
 	"math"
-	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -18,47 +16,42 @@ type timeReader struct {
 
 // times returns the timeReader of a request, with the zone in the parameter tz, by default
 // UTC.
-func (h *Handler) times(values url.Values) (timeReader, error) {
+func (h *Handler) times(p *Params) timeReader {
 	c := timeReader{h.opt.Now().UnixMilli(), time.UTC}
+	text, ok := p.get("tz")
 	// A + in a query is a space, and some zones have one, such as Etc/GMT+5.
-	if name := strings.ReplaceAll(values.Get("tz"), " ", "+"); values.Has("tz") && name != "UTC" {
-		zone, ok := h.zones.load(name)
-		if !ok {
-			return c, &paramError{"tz", "neither a zone of the IANA database, such as Europe/Berlin, nor an offset from UTC of up to 23:59, such as +05:30"}
+	if name := strings.ReplaceAll(text, " ", "+"); ok && name != "UTC" {
+		if c.zone, ok = h.zones.load(name); !ok {
+			p.fail("tz", "neither a zone of the IANA database, such as Europe/Berlin, nor an offset from UTC of up to 23:59, such as +05:30")
 		}
-		c.zone = zone
 	}
-	return c, nil
+	return c
 }
 
 // errTime explains which times there are.
 const errTime = "neither RFC 3339 with zone, nor integer Unix milliseconds, nor a date such as 2026-11-21, nor now, nor a time before now such as -24h or -7d"
 
-// param returns the time in a parameter, in Unix ms, or fallback if it is missing.
-func (c timeReader) param(values url.Values, name string, fallback int64) (int64, error) {
-	if !values.Has(name) {
-		return fallback, nil
-	}
-	ms, ok := c.parse(values.Get(name))
+// param returns the time in a parameter, in Unix ms.
+func (c timeReader) param(p *Params, name string, fallback int64) int64 {
+	text, ok := p.get(name)
 	if !ok {
-		return 0, &paramError{name, errTime}
+		return fallback
 	}
-	return ms, nil
+	ms, ok := c.parse(text)
+	if !ok {
+		p.fail(name, errTime)
+	}
+	return ms
 }
 
 // span returns the times in the parameters from and to, in Unix ms.
-func (c timeReader) span(values url.Values) (fromUnixMs, toUnixMs int64, err error) {
-	if fromUnixMs, err = c.param(values, "from", 0); err != nil {
-		return 0, 0, err
-	}
-	if toUnixMs, err = c.param(values, "to", math.MaxInt64); err != nil {
-		return 0, 0, err
-	}
+func (c timeReader) span(p *Params) (fromUnixMs, toUnixMs int64) {
+	fromUnixMs, toUnixMs = c.param(p, "from", 0), c.param(p, "to", math.MaxInt64)
 	if fromUnixMs > toUnixMs {
-		return 0, 0, &paramError{"to", "is before from"}
+		p.fail("to", "is before from")
 	}
 	// Readings before 1970 are rejected on write, so there are none.
-	return max(fromUnixMs, 0), toUnixMs, nil
+	return max(fromUnixMs, 0), toUnixMs
 }
 
 func (c timeReader) parse(text string) (unixMs int64, ok bool) {
@@ -87,10 +80,7 @@ func parseDate(text string) (unixMs int64, ok bool) {
 
 // parseAgo parses a time before now, such as -24h. Days have 24 hours here.
 func parseAgo(text string) (ms int64, ok bool) {
-	if len(text) < 3 || text[0] != '-' {
-		return 0, false
-	}
-	unit, ok := unitMs[text[len(text)-1]]
-	n, err := strconv.ParseUint(text[1:len(text)-1], 10, 32)
-	return int64(n) * unit, ok && err == nil
+	rest, ok := strings.CutPrefix(text, "-")
+	n, unit, valid := parseUnits(rest)
+	return n * unit, ok && valid
 }

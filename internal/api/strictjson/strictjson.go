@@ -112,6 +112,20 @@ func (r *Reader) Object(visit func(name []byte)) {
 	r.token()
 }
 
+// Texts reads an object of which only some strings matter: those with the given names, into the
+// texts of the same positions.
+func (r *Reader) Texts(names []string, into ...*[]byte) {
+	r.Object(func(name []byte) {
+		for i := range names {
+			if names[i] == string(name) {
+				*into[i] = r.Text()
+				return
+			}
+		}
+		r.Skip()
+	})
+}
+
 // Array calls visit for each element of an array. visit must read it.
 func (r *Reader) Array(visit func()) {
 	if r.Kind() != jsontext.KindBeginArray {

@@ -47,7 +47,7 @@ func serve(t testing.TB, b *backend, wrap func(http.Handler) http.Handler) *http
 	if err != nil {
 		t.Fatal(err)
 	}
-	reads := query.New(b, b, query.Options{Problems: problem.New(), Flags: vitals.DefaultFlagLimits(), Param: (*http.Request).PathValue})
+	reads := query.New(b, b, query.Options{Service: query.Service{Problems: problem.New(), Param: (*http.Request).PathValue}, Flags: vitals.DefaultFlagLimits()})
 	writes := core.Handler()
 	if wrap != nil {
 		writes = wrap(writes)

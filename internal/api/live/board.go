@@ -1,0 +1,162 @@
+package live
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/api/query"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// A board has the subscribers, and what they wait for. Hub.mu guards it.
+type board struct {
+	flags    *vitals.FlagLimits
+	subs     map[*subscriber]struct{} // at most Options.MaxSubscribers
+	topics   topics
+	states   map[vitals.Name]*state // of devices that had an update while they were watched
+	due      []*state               // dirty, and may be sent
+	cooling  []*state               // sent within coolFor, oldest first
+	lastID   uint64                 // of events
+	erasures uint64                 // number of erasures
+}
+
+// A state is what is known of a watched device. Hub.mu guards it.
+//
+// Invariant: a state is removed only if it is in none of the lists of the Hub and its
+// subscribers, so that Erased finds every text.
+type state struct {
+	device vitals.Name
+
+	// newestUnixMs is the time of the device's newest stored reading, if known is set.
+	known        bool
+	newestUnixMs int64
+
+	// dirty means that there is an update to send. It is record, or what the store has if
+	// ask is set: then the update is late if the store has a reading after uptoUnixMs.
+	dirty, ask bool
+	record     storage.Record
+	uptoUnixMs int64
+	asks       uint64 // changes whenever the store must be asked again
+
+	queued, hot bool // in Hub.due, in Hub.cooling
+	sent        time.Time
+	text        []byte // the last event, while a subscriber waits to write it; never modified
+	waiting     int    // number of subscribers that have it pending
+}
+
+// absorbLocked notes an update. swept is set once idle states were removed in this round.
+func (b *board) absorbLocked(u *update, swept *bool) {
+	st := b.states[u.Device]
+	if !b.topics.has(&u.Device) {
+		return // and the next subscriber makes the state unknown
+	}
+	if st == nil {
+		if len(b.states) >= maxStates && !*swept {
+			b.sweepLocked()
+			*swept = true
+		}
+		if len(b.states) >= maxStates {
+			b.loseLocked(1)
+			return
+		}
+		st = &state{device: u.Device}
+		b.states[u.Device] = st
+	}
+	switch {
+	case !st.known || u.partial && u.TimeUnixMs >= st.newestUnixMs:
+		b.askLocked(st, u.TimeUnixMs)
+	case u.TimeUnixMs < st.newestUnixMs: // late
+	default:
+		st.record, st.newestUnixMs, st.dirty = u.record(), u.TimeUnixMs, true
+		b.queueLocked(st)
+	}
+}
+
+// askLocked makes the dispatcher ask the store for an update that is not newer than upto.
+func (b *board) askLocked(st *state, uptoUnixMs int64) {
+	if !st.dirty || !st.ask {
+		st.uptoUnixMs = st.record.TimeUnixMs // 0: none
+	}
+	st.uptoUnixMs = max(st.uptoUnixMs, uptoUnixMs)
+	st.record, st.known, st.dirty, st.ask = storage.Record{}, false, true, true
+	st.asks++
+	b.queueLocked(st)
+}
+
+// forgetLocked makes the newest reading of a device unknown.
+func (b *board) forgetLocked(st *state) {
+	st.known = false
+	if st.dirty {
+		b.askLocked(st, 0)
+	}
+}
+
+// queueLocked makes a dirty state due, unless it was sent a moment ago.
+func (b *board) queueLocked(st *state) {
+	if !st.queued && !st.hot {
+		st.queued = true
+		b.due = append(b.due, st)
+	}
+}
+
+// coolLocked makes the states due that had to wait for their next event.
+func (b *board) coolLocked(now time.Time) {
+	n := 0
+	for n < len(b.cooling) && now.Sub(b.cooling[n].sent) >= coolFor {
+		st := b.cooling[n]
+		n++
+		if st.hot = false; st.dirty {
+			b.queueLocked(st)
+		}
+	}
+	if b.cooling = b.cooling[n:]; len(b.cooling) == 0 {
+		b.cooling = nil
+	}
+}
+
+// sweepLocked removes the states of devices that have been quiet.
+func (b *board) sweepLocked() {
+	for device, st := range b.states {
+		if !st.dirty && !st.queued && !st.hot && st.waiting == 0 {
+			delete(b.states, device)
+		}
+	}
+}
+
+// loseLocked makes every subscriber read the latest readings, after n updates were lost.
+func (b *board) loseLocked(n uint64) {
+	for s := range b.subs {
+		s.queue.loseLocked(n)
+	}
+	for _, st := range b.states {
+		b.forgetLocked(st)
+	}
+}
+
+// sendLocked passes a reading on to the subscribers of its device.
+func (b *board) sendLocked(st *state, r *storage.Record, now time.Time) {
+	b.lastID++
+	st.text = b.appendEvent(make([]byte, 0, 384), b.lastID, st.device, r)
+	st.dirty, st.ask, st.record = false, false, storage.Record{}
+	st.sent, st.hot = now, true
+	b.cooling = append(b.cooling, st)
+	b.topics.each(&st.device, func(g group) bool {
+		for s := range g {
+			if s.queue.access.Covers(&st.device) {
+				s.queue.noteLocked(st)
+			}
+		}
+		return true
+	})
+	if st.waiting == 0 {
+		st.text = nil
+	}
+}
+
+// appendEvent appends a reading of a device as an event.
+func (b *board) appendEvent(dst []byte, id uint64, device vitals.Name, r *storage.Record) []byte {
+	dst = strconv.AppendUint(append(dst, "id: "...), id, 10)
+	dst = append(dst, "\nevent: reading\ndata: "...)
+	return append(query.AppendReading(dst, device, r, b.flags), "\n\n"...)
+}

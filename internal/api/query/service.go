@@ -1,0 +1,191 @@
+package query
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/api/problem"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/wire/share"
+	"github.com/pulsegate/pulsegate/reply"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// A Service is what the packages that serve stored readings share: how they authorize, admit and
+// reject requests.
+type Service struct {
+	Problems *problem.Set
+
+	// Param returns a variable in the request's path, such as "device".
+	Param func(r *http.Request, name string) string
+
+	// Gate authorizes requests. If nil, every request may read everything.
+	Gate *gate.Gate
+
+	// PieceTimeout is how long a client may take to read one piece of a response, about
+	// 64 KiB. It replaces the server's WriteTimeout, so that a long response as a whole
+	// has no limit. Default 30 s.
+	PieceTimeout time.Duration
+
+	// Bound bounds the number of concurrent authorized requests; nil: no bound. Holders
+	// divide it among clients; nil: it is not divided.
+	Bound   *Bound
+	Holders *share.Holders
+
+	// OnError, if not nil, is called with errors of the store and of the audit log. It must be safe
+	// for concurrent use.
+	OnError func(error)
+}
+
+// SetDefaults sets the fields that have defaults.
+func (s *Service) SetDefaults() {
+	if s.PieceTimeout <= 0 {
+		s.PieceTimeout = 30 * time.Second
+	}
+	if s.Gate == nil {
+		s.Gate = &gate.Gate{}
+	}
+}
+
+// Refusal returns the problem with which a verdict is answered, and its detail; if the verdict is
+// gate.Allowed, the problem is nil. whyForbidden is the detail of gate.Forbidden.
+func Refusal(p *problem.Set, v gate.Verdict, whyForbidden string) (refused *reply.Problem, detail string) {
+	switch v {
+	case gate.Allowed:
+		return nil, ""
+	case gate.NoCredentials:
+		return p.Unauthorized, ""
+	case gate.BadCredentials:
+		return p.InvalidCredentials, ""
+	}
+	return p.Forbidden, whyForbidden
+}
+
+// May returns what a request with a right may read now.
+func (s *Service) May(r *http.Request, right token.Rights) (gate.Access, gate.Verdict) {
+	access, verdict, _ := s.Gate.Authorize(gate.CredentialsOf(r), right, time.Now())
+	return access, verdict
+}
+
+// Authorize authorizes a request for readings, or answers it.
+func (s *Service) Authorize(w http.ResponseWriter, r *http.Request) (access gate.Access, ok bool) {
+	access, verdict := s.May(r, token.Read)
+	p, detail := Refusal(s.Problems, verdict, access.WhyNotRead())
+	if p != nil {
+		p.Write(w, r, detail)
+	}
+	return access, p == nil
+}
+
+// Covers reports whether access covers a device. If not, it answers the request, with
+// the same text whether the device exists or not.
+func (s *Service) Covers(w http.ResponseWriter, r *http.Request, access *gate.Access, device *vitals.Name) bool {
+	if access.Covers(device) {
+		return true
+	}
+	s.Gate.NotCovered(access, gate.PeerOf(r))
+	s.Problems.Forbidden.Write(w, r, "The token is not for this device.")
+	return false
+}
+
+// ErrNotRecorded means that an export was not started, because it could not be recorded.
+var ErrNotRecorded = errors.New("query: the export could not be recorded")
+
+// Record records an export in the audit log. It is called before the first byte is sent. If
+// fromUnixMs is 0, the export begins with the first reading, and if toUnixMs is [storage.OpenEnd],
+// it ends with the last one.
+func (s *Service) Record(r *http.Request, access *gate.Access, e gate.Export, fromUnixMs, toUnixMs int64) error {
+	if fromUnixMs > 0 {
+		e.From = time.UnixMilli(fromUnixMs)
+	}
+	if toUnixMs < storage.OpenEnd {
+		e.To = time.UnixMilli(toUnixMs)
+	}
+	if err := s.Gate.Exporting(r.Context(), access, gate.PeerOf(r), e); err != nil {
+		return errors.Join(ErrNotRecorded, err)
+	}
+	return nil
+}
+
+// A ParamError reports which parameter is invalid and why. Its text does not contain
+// the value sent by the client.
+type ParamError struct {
+	Name   string // "" for the query as a whole
+	Reason string
+}
+
+func (e *ParamError) Error() string {
+	if e.Name == "" {
+		return e.Reason
+	}
+	return e.Name + ": " + e.Reason
+}
+
+// Fail answers a request after an error: a [ParamError], or one of the store.
+func (s *Service) Fail(w http.ResponseWriter, r *http.Request, err error) {
+	p := s.Problems
+	var param *ParamError
+	switch {
+	case errors.As(err, &param) && param.Name == "":
+		p.BadParameter.Write(w, r, "", reply.String("reason", param.Reason))
+	case param != nil:
+		p.BadParameter.Write(w, r, "", reply.String("field", param.Name), reply.String("reason", param.Reason))
+	case errors.Is(err, ErrRevoked):
+		p.InvalidCredentials.Write(w, r, "")
+	case errors.Is(err, storage.ErrNotFound):
+		p.UnknownDevice.Write(w, r, "")
+	case errors.Is(err, storage.ErrClosed):
+		p.Draining.WriteRetryAfter(w, r, DrainingFor(), "")
+	case errors.Is(err, ErrNotRecorded):
+		s.Report(err)
+		p.ReadFailed.Write(w, r, "The export could not be recorded in the audit log.")
+	default:
+		s.Report(err)
+		p.ReadFailed.Write(w, r, "")
+	}
+}
+
+// DrainingFor returns the Retry-After of a server that stops. It is jittered, as in package ingest.
+func DrainingFor() time.Duration { return time.Duration(2+rand.IntN(5)) * time.Second }
+
+// Report passes an error to OnError, unless it means that the client has disconnected
+// or may no longer read.
+func (s *Service) Report(err error) {
+	if s.OnError != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, ErrClientGone) && !errors.Is(err, ErrRevoked) {
+		s.OnError(err)
+	}
+}
+
+// WithoutCancel returns r with a context that is not canceled. net/http cancels the context
+// if a client closes its sending side, although the client may still read the response. If
+// the client has disconnected, a write fails.
+func WithoutCancel(r *http.Request) *http.Request {
+	return r.WithContext(context.WithoutCancel(r.Context()))
+}
+
+// Stream sends a response in pieces. begin sends the header, before the first piece; if it returns
+// an error, it must have sent nothing. write writes the body. allowed reports whether the client may
+// still read: a blocked write fails soon after it no longer does. An error before the header is
+// answered with fail; after a later one, the connection is closed, which is the only way to signal
+// that the response is incomplete.
+func (s *Service) Stream(w http.ResponseWriter, allowed func() bool, begin func() error, write func(io.Writer) error, fail func(error)) {
+	out := &pieceWriter{w: w, rc: http.NewResponseController(w), timeout: s.PieceTimeout, allowed: allowed, begin: begin}
+	defer out.watch()()
+	err := write(out)
+	if err == nil { // a response without readings may have no text
+		err = out.start()
+	}
+	switch {
+	case err != nil && !out.begun:
+		fail(err)
+	case err != nil:
+		s.Report(err)
+		panic(http.ErrAbortHandler)
+	}
+}
