@@ -318,12 +318,22 @@ func (s *Server) Kill() {
 	// starts no others, and find its children.
 	pid := s.postmaster.Process.Pid
 	_ = syscall.Kill(pid, syscall.SIGSTOP)
-	for _, child := range s.children() {
+	children := s.children()
+	for _, child := range children {
 		_ = syscall.Kill(child, syscall.SIGKILL)
 	}
 	_ = syscall.Kill(pid, syscall.SIGKILL)
 	<-s.ended
 	s.postmaster = nil
+	// The next server cannot start while one of them has the shared memory.
+	polltest.Within(polltest.Patience, func() bool { return !slices.ContainsFunc(children, running) })
+}
+
+// running reports whether a process has not ended.
+func running(pid int) bool {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, state, _ := strings.Cut(string(text), ") ")
+	return state != "" && state[0] != 'Z'
 }
 
 // children returns the processes of the server, without the postmaster.

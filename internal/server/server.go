@@ -201,7 +201,6 @@ func (s *server) openCore() (err error) {
 		return err
 	}
 	cfg.Holders = &s.holders
-	cfg.Records = s.store
 	flags, err := s.opt.flagLimits()
 	if err != nil {
 		return err

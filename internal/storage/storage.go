@@ -43,8 +43,9 @@
 // reading that an earlier attempt has stored, or that cannot be told from such a one, is then
 // [Stored], and one that an earlier attempt may have completed is [Completed].
 //
-// Atomicity. After a crash, and after an unknown outcome, each reading of an unacknowledged
-// group is either stored as a whole or not at all.
+// Atomicity. After a crash, and after an unknown outcome, each reading, and each unit, of an
+// unacknowledged group is either stored as a whole or not at all. The readings of a unit, see
+// [Entry], are settled together: if one of them is rejected, none is stored.
 //
 // Nodes. Some stores may be opened several times, each time by another process. What one of
 // them stores is seen by all, and each reading is settled as if all their groups had been
@@ -78,6 +79,7 @@ package storage
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -155,6 +157,52 @@ type Entry struct {
 	Guard          Guard           // called by Append; nil: the reading is compared with every record
 	Outcome        Outcome         // set by Append
 	Sign           vitals.Sign     // set by Append with Conflict: the first sign that contradicts
+
+	// Unit is the number of entries of a unit that begins with this one. All readings of a unit are
+	// stored, or none. It is 0 in the others, and in an entry that is settled by itself.
+	Unit int32
+}
+
+// CheckGroup returns an error if a store must reject a group as a whole. See [Store.Append].
+func CheckGroup(group []*Entry) error {
+	for i, e := range group {
+		switch r := e.Reading; {
+		case r.Device.IsZero():
+			return fmt.Errorf("reading %d has no device", i)
+		case r.Values.IsZero():
+			return fmt.Errorf("reading %d has no value", i)
+		case r.TimeUnixMs < 0:
+			return fmt.Errorf("reading %d has a time before 1970", i)
+		case int(e.Unit) > len(group)-i:
+			return fmt.Errorf("the unit of reading %d exceeds the group", i)
+		}
+	}
+	return nil
+}
+
+// UnitLen returns the number of entries from the first of group on that are settled together: those
+// of its unit, or one.
+func UnitLen(group []*Entry) int { return max(int(group[0].Unit), 1) }
+
+// Merge settles the values of a reading, given those of the record of its device and time. It returns
+// the values of the record afterwards, or with Conflict the first sign that contradicts.
+func Merge(record, reading *vitals.Values) (merged vitals.Values, sign vitals.Sign, outcome Outcome) {
+	merged, outcome = *record, Duplicate
+	for s := range vitals.Sign(vitals.NumSigns) {
+		v, ok := reading.Get(s)
+		if !ok {
+			continue
+		}
+		old, held := record.Get(s)
+		switch {
+		case !held:
+			merged.Set(s, v)
+			outcome = Completed
+		case old != v:
+			return vitals.Values{}, s, Conflict
+		}
+	}
+	return merged, 0, outcome
 }
 
 // A Record is the stored form of the readings of one device and time. It does not name
@@ -203,8 +251,12 @@ type Store interface {
 	// each entry, and retains neither group nor its entries. After an error, Outcome and
 	// Sign are undefined.
 	//
-	// A group with a reading that has no device, no value or a negative time is
-	// rejected as a whole, with ErrNotWritten.
+	// The readings of a unit (see Entry.Unit) are settled in their order like others, until one is
+	// rejected: then nothing of the unit is stored, that one has its Outcome, and the others have
+	// the Outcome 0.
+	//
+	// A group with a reading that has no device, no value or a negative time, or with a unit that is
+	// cut off, is rejected as a whole, with ErrNotWritten.
 	Append(group []*Entry) error
 
 	// Latest returns the summary of a device, or ErrNotFound. Latest, Scan and

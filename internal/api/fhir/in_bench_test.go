@@ -32,7 +32,7 @@ func benchmarkReceive(b *testing.B, typ string, n int) {
 	}
 	defer store.Close()
 	problems := problem.New()
-	core, err := ingest.New(store, problems, ingest.Config{Records: store})
+	core, err := ingest.New(store, problems, ingest.Config{})
 	if err != nil {
 		b.Fatal(err)
 	}

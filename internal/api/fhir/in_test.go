@@ -93,7 +93,7 @@ func receiveBy(t testing.TB, g *gate.Gate, base string) *receiving {
 		{Device: sentName(t, "d_2"), Subject: "p-1", FromUnixMs: unixMs(t, "2018-01-01T00:00:00Z"), ToUnixMs: storage.OpenEnd},
 	}}}
 	problems := problem.New()
-	core, err := ingest.New(s.store, problems, ingest.Config{Records: s.store, Gate: g, Now: func() time.Time { return receivedAt }})
+	core, err := ingest.New(s.store, problems, ingest.Config{Gate: g, Now: func() time.Time { return receivedAt }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,8 +43,6 @@ type Config struct {
 
 	Holders *share.Holders // divide MaxBodyBytes; nil: no shares
 
-	Records Records // for forms with units of several readings
-
 	// BodyTimeout bounds the time for receiving a compressed body. Default 60 s, like the
 	// ReadTimeout of the server.
 	BodyTimeout time.Duration
@@ -93,7 +91,6 @@ type Core struct {
 	rules     *vitals.Validator
 	answers   *answers
 	committer *groupcommit.Committer[*storage.Entry]
-	units     *units
 	queue     *admission // bounds the committer's queue
 	jobsMu    sync.Mutex
 	jobs      jobList // guarded by jobsMu
@@ -135,7 +132,6 @@ func New(appender Appender, problems *problem.Set, cfg Config) (*Core, error) {
 		rules:          rules,
 		answers:        newAnswers(problems),
 		queue:          newAdmission(cfg.MaxQueued),
-		units:          newUnits(appender, cfg.Records),
 		counters:       newCounters(),
 		tooLargeSingle: fmt.Sprintf("A reading may have %d bytes.", cfg.MaxSingleBytes),
 		tooMany:        fmt.Sprintf("A batch may have %d readings.", cfg.MaxReadings),
@@ -145,7 +141,7 @@ func New(appender Appender, problems *problem.Set, cfg Config) (*Core, error) {
 		},
 		decoding: make(chan struct{}, maxDecoding),
 	}
-	c.committer = groupcommit.New(groupcommit.Options[*storage.Entry]{MaxGroup: cfg.MaxGroup, OnFlush: c.committed}, c.units.append)
+	c.committer = groupcommit.New(groupcommit.Options[*storage.Entry]{MaxGroup: cfg.MaxGroup, OnFlush: c.committed}, appender.Append)
 	c.waiting, c.stopWaiting = context.WithCancel(context.Background())
 	return c, nil
 }

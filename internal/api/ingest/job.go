@@ -162,6 +162,9 @@ func (j *Job) decode(body []byte) bool {
 	for i := range j.entries {
 		j.entries[i] = storage.Entry{Reading: &j.batch.Readings[i], ReceivedUnixMs: nowUnixMs, Guard: guard}
 	}
+	if j.hasUnits() {
+		j.markUnits()
+	}
 	return accepted > 0
 }
 
@@ -248,13 +251,10 @@ func (j *Job) Commit(ctx context.Context) {
 	for done := 0; done < len(j.entries); done += len(j.refs) {
 		n := j.groupAt(done)
 		j.refs = appendRefs(j.refs[:0], j.entries[done:done+n])
-		c.units.add(j, done, n)
 		flush, err := c.committer.Commit(ctx, j.refs)
 		j.trace.flushed(flush, len(j.refs))
 		if err != nil {
-			if j.refuse(err, done > 0); !j.lost {
-				c.units.drop(j.refs)
-			}
+			j.refuse(err, done > 0)
 			return
 		}
 	}

@@ -143,8 +143,20 @@ func (s *settler) reset() {
 // settle sets the outcome of each entry.
 func (s *settler) settle(group []*storage.Entry) {
 	s.findDevices(group)
-	for i, e := range group {
-		s.settleOne(e, int32(i))
+	for i := 0; i < len(group); {
+		n := storage.UnitLen(group[i:])
+		switch {
+		case n == 1:
+			s.settleOne(group[i], int32(i))
+		case s.fits(group[i:i+n], int32(i)):
+			for at, e := range group[i : i+n] {
+				fitting := *e
+				fitting.Guard = nil // it was asked
+				s.settleOne(&fitting, int32(i+at))
+				e.Outcome = fitting.Outcome
+			}
+		}
+		i += n
 	}
 	s.closeStored()
 }
@@ -210,11 +222,7 @@ func (s *settler) settleOne(e *storage.Entry, entry int32) {
 	}
 	m, err := s.find(id, r, entry)
 	if err != nil {
-		e.Outcome = storage.Unreadable
-		s.closeStored() // the next look-up uses a new iterator
-		if s.unreadable == nil {
-			s.unreadable = err
-		}
+		e.Outcome = s.noteUnreadable(err)
 		return
 	}
 	if m == nil {
@@ -227,7 +235,7 @@ func (s *settler) settleOne(e *storage.Entry, entry int32) {
 		e.Outcome = storage.Withheld
 		return
 	}
-	merged, sign, outcome := merge(&m.Values, &r.Values)
+	merged, sign, outcome := storage.Merge(&m.Values, &r.Values)
 	if guarded && outcome != storage.Conflict {
 		e.Guard.Return()
 	}
@@ -243,6 +251,15 @@ func (s *settler) settleOne(e *storage.Entry, entry int32) {
 		m.UTCOffset = r.UTCOffset
 	}
 	d.Update(r.TimeUnixMs, &m.Values, m.UTCOffset)
+}
+
+// noteUnreadable notes the error of a look-up, and returns the outcome of its reading.
+func (s *settler) noteUnreadable(err error) storage.Outcome {
+	s.closeStored() // the next look-up uses a new iterator
+	if s.unreadable == nil {
+		s.unreadable = err
+	}
+	return storage.Unreadable
 }
 
 // noGateway is not the number of a gateway.
@@ -415,24 +432,4 @@ func (s *settler) fill(group []*storage.Entry) {
 		m := &s.records[x.record]
 		w.Add(s.table.At(m.device), m.device, &group[m.entry].Reading.Device, &m.Row)
 	}
-}
-
-// merge settles the values of a reading, part, given those of the stored record, have.
-func merge(have, part *vitals.Values) (merged vitals.Values, sign vitals.Sign, outcome storage.Outcome) {
-	merged, outcome = *have, storage.Duplicate
-	for s := range vitals.Sign(vitals.NumSigns) {
-		v, ok := part.Get(s)
-		if !ok {
-			continue
-		}
-		old, held := have.Get(s)
-		switch {
-		case !held:
-			merged.Set(s, v)
-			outcome = storage.Completed
-		case old != v:
-			return vitals.Values{}, s, storage.Conflict
-		}
-	}
-	return merged, 0, outcome
 }

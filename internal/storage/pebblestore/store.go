@@ -147,17 +147,7 @@ func (s *Store) admit(group []*storage.Entry) error {
 	if err := s.awaitRoom(); err != nil {
 		return err
 	}
-	for i, e := range group {
-		switch r := e.Reading; {
-		case r.Device.IsZero():
-			return fmt.Errorf("reading %d has no device", i)
-		case r.Values.IsZero():
-			return fmt.Errorf("reading %d has no value", i)
-		case r.TimeUnixMs < 0:
-			return fmt.Errorf("reading %d has a time before 1970", i)
-		}
-	}
-	return nil
+	return storage.CheckGroup(group)
 }
 
 // commit makes b durable, together with a batch that the sealer has handed over. s.mu must be held.

@@ -2,10 +2,12 @@ package pgstore
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // laneReadings is the number of readings that are worth a lane of their own: fewer in a statement
@@ -21,20 +23,11 @@ func (s *Store) Append(group []*storage.Entry) error {
 		return fmt.Errorf("append group: %w: %w", storage.ErrNotWritten, err)
 	}
 	defer s.calls.RUnlock()
-	for i, e := range group {
-		r, wrong := e.Reading, ""
-		switch {
-		case r.Device.IsZero():
-			wrong = "no device"
-		case r.Values.IsZero():
-			wrong = "no value"
-		case r.TimeUnixMs < 0:
-			wrong = "a time before 1970"
-		default:
-			e.Outcome, e.Sign = 0, 0
-			continue
-		}
-		return fmt.Errorf("append group: %w: reading %d has %s", storage.ErrNotWritten, i, wrong)
+	if err := storage.CheckGroup(group); err != nil {
+		return fmt.Errorf("append group: %w: %w", storage.ErrNotWritten, err)
+	}
+	for _, e := range group {
+		e.Outcome, e.Sign = 0, 0
 	}
 	if len(group) == 0 {
 		return nil
@@ -55,31 +48,54 @@ func (s *Store) append(group []*storage.Entry) error {
 		return err
 	}
 	if denied != nil {
-		kept := make([]*storage.Entry, 0, len(group))
-		for _, e := range group {
-			if e.Outcome = denied[e.Reading.Device]; e.Outcome == 0 {
-				kept = append(kept, e)
-			}
-		}
-		group = kept
+		group = s.admit(group, denied)
 	}
+	units, group := ofUnits(group)
 	lanes := min(Lanes, 1+len(group)/laneReadings)
-	if lanes == 1 {
+	if lanes == 1 && len(units) == 0 {
 		return s.lane(t, group, generation)
 	}
-	parts := make([][]*storage.Entry, lanes)
+	parts := make([][]*storage.Entry, lanes, lanes+1)
 	for _, e := range group {
 		i := int(laneOf(e) % uint32(lanes))
 		parts[i] = append(parts[i], e)
 	}
-	tries, errs := make([]try, lanes), make([]error, lanes)
+	if len(units) > 0 {
+		parts = append(parts, units)
+	}
+	tries, errs := make([]try, len(parts)), make([]error, len(parts))
 	var running sync.WaitGroup
 	for i := range parts {
 		tries[i] = *t
-		running.Go(func() { errs[i] = s.lane(&tries[i], parts[i], generation) })
+		running.Go(func() {
+			if i < lanes {
+				errs[i] = s.lane(&tries[i], parts[i], generation)
+			} else {
+				errs[i] = s.unitLane(&tries[i], parts[i], generation)
+			}
+		})
 	}
 	running.Wait()
 	return joined(tries, errs, parts)
+}
+
+// admit returns the entries of group without those whose device was denied, and without the units of
+// such entries.
+func (s *Store) admit(group []*storage.Entry, denied map[vitals.Name]storage.Outcome) []*storage.Entry {
+	kept := make([]*storage.Entry, 0, len(group))
+	for n := 0; len(group) > 0; group = group[n:] {
+		n = storage.UnitLen(group)
+		i := slices.IndexFunc(group[:n], func(e *storage.Entry) bool { return denied[e.Reading.Device] != 0 })
+		if i < 0 {
+			kept = append(kept, group[:n]...)
+			continue
+		}
+		group[i].Outcome = denied[group[i].Reading.Device]
+		if n > 1 {
+			s.unswept.Store(true) // its other devices may have been registered for it
+		}
+	}
+	return kept
 }
 
 // laneOf returns a hash of the entry's device.

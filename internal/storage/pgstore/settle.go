@@ -40,6 +40,7 @@ type item struct {
 	cleared bool  // its Guard has permitted the comparison, which found no conflict
 	wrote   bool  // its statement has stored or completed the record
 	had     uint8 // signs of the record before; 0: it was stored
+	writes  bool  // it is to store or complete the record, together with a unit
 	then    uint8 // signs that later items of the same transaction have added
 }
 
@@ -52,6 +53,7 @@ type chain struct {
 	// record as it will be after the items before the next one. They are for conclude.
 	have    *record
 	later   record
+	held    bool // there is a record after the items of units so far
 	blocked bool // the items that follow depend on others that are not stored yet
 }
 
@@ -71,15 +73,8 @@ func (s *Store) lane(t *try, part []*storage.Entry, generation int64) error {
 	if len(part) == 0 {
 		return nil
 	}
-	w := s.works.Get().(*work)
-	w.s = s
-	defer func() {
-		if cap(w.items) <= maxKept {
-			clear(w.items)
-			s.works.Put(w)
-		}
-	}()
-	w.start(part)
+	w := s.work(part)
+	defer s.release(w)
 	for w.pending() {
 		if err := w.pass(t); err != nil {
 			return err
@@ -93,6 +88,22 @@ func (s *Store) lane(t *try, part []*storage.Entry, generation int64) error {
 		return s.registerAgain(t, part, w.generation)
 	}
 	return nil
+}
+
+// work returns a work for the readings of one lane.
+func (s *Store) work(part []*storage.Entry) *work {
+	w := s.works.Get().(*work)
+	w.s = s
+	w.start(part)
+	return w
+}
+
+// release keeps the buffers of a work.
+func (s *Store) release(w *work) {
+	if cap(w.items) <= maxKept {
+		clear(w.items)
+		s.works.Put(w)
+	}
 }
 
 // start sorts the readings into chains.
@@ -161,28 +172,18 @@ func (w *work) pass(t *try) error {
 	if err != nil {
 		return err
 	}
-	if !w.mustFind() {
+	if !slices.ContainsFunc(w.chains, w.mustFind) {
 		w.conclude(t)
 		return nil
 	}
-	var found []record
 	// The transaction is committed: from now on, something of the group is written.
 	t.written = true
-	if err := t.run(func(conn *pgx.Conn) (err error) {
-		found, err = w.find(conn.PgConn())
-		return err
-	}, nil); err != nil {
+	if err := t.run(func(conn *pgx.Conn) error { return w.find(conn.PgConn(), w.mustFind) }, nil); err != nil {
 		return err
 	}
-	next := 0
 	for i := range w.chains {
-		c := &w.chains[i]
-		r := w.items[c.from].e.Reading
-		for next < len(found) && compareKeys(r, &found[next].device, found[next].TimeUnixMs) > 0 {
-			next++
-		}
-		if next < len(found) && compareKeys(r, &found[next].device, found[next].TimeUnixMs) == 0 {
-			c.have, c.later = &found[next], found[next]
+		if c := &w.chains[i]; c.have != nil {
+			c.later = *c.have
 			w.trace(c)
 		}
 	}
@@ -197,23 +198,27 @@ func (w *work) fill() (statements int) {
 		c := &w.chains[i]
 		c.sent = 0
 		for c.sent < maxStatements && c.from+c.sent < c.to {
-			k := int(c.sent)
-			if k == statements {
-				w.passes[k].reset()
-				w.rows[k] = w.rows[k][:0]
-				statements++
-			}
 			it := &w.items[c.from+c.sent]
 			blind := it.e.Guard != nil && !it.cleared
-			it.wrote = false
-			w.passes[k].add(it.e, blind)
-			w.rows[k] = append(w.rows[k], c.from+c.sent)
+			statements = w.put(statements, int(c.sent), c.from+c.sent, blind)
 			c.sent++
 			if blind {
 				break
 			}
 		}
 	}
+	return statements
+}
+
+// put puts an item into statement k of those of the next transaction, and returns their number.
+func (w *work) put(statements, k int, i int32, blind bool) int {
+	if k == statements {
+		w.passes[k].reset()
+		w.rows[k] = w.rows[k][:0]
+		statements++
+	}
+	w.passes[k].add(w.items[i].e, blind)
+	w.rows[k] = append(w.rows[k], i)
 	return statements
 }
 
@@ -333,18 +338,9 @@ func (w *work) match(k, from int, device []byte, timeUnixMs int64) int {
 	return -1
 }
 
-// mustFind reports whether the records must be read: some statement changed nothing, or further
-// readings of its record follow.
-func (w *work) mustFind() bool {
-	for i := range w.chains {
-		if w.mustFindOne(&w.chains[i]) {
-			return true
-		}
-	}
-	return false
-}
-
-func (w *work) mustFindOne(c *chain) bool {
+// mustFind reports whether the record of a chain must be read: some statement changed nothing, or
+// further readings follow.
+func (w *work) mustFind(c chain) bool {
 	return c.from+c.sent < c.to || slices.ContainsFunc(w.items[c.from:c.from+c.sent], func(it item) bool { return !it.wrote })
 }
 
@@ -360,16 +356,18 @@ func (r *record) isOf(gateway *vitals.Name) bool {
 	return r.Gateway == nil && gateway.IsZero() || r.Gateway != nil && *r.Gateway == *gateway
 }
 
-// find reads the records of the chains that need them, in the order of the chains.
-func (w *work) find(conn *pgconn.PgConn) (found []record, err error) {
+// find reads the records of the chains that need them.
+func (w *work) find(conn *pgconn.PgConn, needs func(chain) bool) (err error) {
 	w.finder.reset()
 	for i := range w.chains {
-		if c := &w.chains[i]; w.mustFindOne(c) {
+		c := &w.chains[i]
+		if c.have = nil; needs(*c) {
 			r := w.items[c.from].e.Reading
 			w.finder.arrays[0].name(&r.Device)
 			w.finder.arrays[1].int64(r.TimeUnixMs)
 		}
 	}
+	var found []record
 	rows := conn.ExecPrepared(context.Background(), w.s.sql.find, w.finder.encode(findTypes[:]), binaryFormat, binaryFormat)
 	for rows.NextRow() {
 		var r record
@@ -381,10 +379,15 @@ func (w *work) find(conn *pgconn.PgConn) (found []record, err error) {
 	if _, closeErr := rows.Close(); closeErr != nil {
 		err = closeErr
 	}
-	slices.SortFunc(found, func(a, b record) int {
-		return compareKeys(&vitals.Reading{Device: a.device, TimeUnixMs: a.TimeUnixMs}, &b.device, b.TimeUnixMs)
-	})
-	return found, err
+	for i := range found {
+		r := &found[i]
+		if n, ok := slices.BinarySearchFunc(w.chains, r, func(c chain, r *record) int {
+			return compareKeys(w.items[c.from].e.Reading, &r.device, r.TimeUnixMs)
+		}); ok {
+			w.chains[n].have = r
+		}
+	}
+	return err
 }
 
 func (r *record) decode(v [][]byte) (err error) {
@@ -403,18 +406,7 @@ func (r *record) decode(v [][]byte) (err error) {
 // read after it, show their outcomes. It does so in the order of the group, because a Guard that
 // permits one comparison may not permit the next.
 func (w *work) conclude(t *try) {
-	const settled = -1
-	w.order = slices.Grow(w.order[:0], len(w.items))[:len(w.items)]
-	for at := range w.order {
-		w.order[at] = settled
-	}
-	for n := range w.chains {
-		for i := w.chains[n].from; i < w.chains[n].to; i++ {
-			w.items[i].chain = int32(n)
-			w.order[w.items[i].at] = i
-		}
-	}
-	for _, i := range w.order {
+	for _, i := range w.inOrder() {
 		if i == settled {
 			continue
 		}
@@ -438,6 +430,24 @@ func (w *work) conclude(t *try) {
 			c.later.merge(it.e.Reading)
 		}
 	}
+}
+
+// settled is the position of an item that is not in a chain any more.
+const settled = -1
+
+// inOrder returns the positions of the items in the order of the group.
+func (w *work) inOrder() []int32 {
+	w.order = slices.Grow(w.order[:0], len(w.items))[:len(w.items)]
+	for at := range w.order {
+		w.order[at] = settled
+	}
+	for n := range w.chains {
+		for i := w.chains[n].from; i < w.chains[n].to; i++ {
+			w.items[i].chain = int32(n)
+			w.order[w.items[i].at] = i
+		}
+	}
+	return w.order
 }
 
 // trace notes for each item that was sent what later ones have added to the record: the sign of a
@@ -466,8 +476,11 @@ func without(values *vitals.Values, signs uint8) (kept vitals.Values) {
 // reject settles an item that was not sent if it is to be rejected, and reports whether it is. So
 // many readings of one record need few transactions.
 func (it *item) reject(c *chain) bool {
-	_, contradicts := firstConflict(&c.have.Values, &it.e.Reading.Values)
-	if _, will := firstConflict(&c.later.Values, &it.e.Reading.Values); will && !contradicts {
+	values := &it.e.Reading.Values
+	_, _, now := storage.Merge(&c.have.Values, values)
+	_, _, later := storage.Merge(&c.later.Values, values)
+	contradicts := now == storage.Conflict
+	if later == storage.Conflict && !contradicts {
 		c.blocked = true
 	}
 	switch {
@@ -497,8 +510,9 @@ func (it *item) compare(have *record, retried bool) bool {
 		e.Outcome = storage.Withheld
 		return true
 	}
-	if sg, ok := firstConflict(&have.Values, &e.Reading.Values); ok {
-		e.Outcome, e.Sign = storage.Conflict, sg
+	_, sign, outcome := storage.Merge(&have.Values, &e.Reading.Values)
+	if outcome == storage.Conflict {
+		e.Outcome, e.Sign = outcome, sign
 		return true
 	}
 	if guarded {
@@ -506,7 +520,7 @@ func (it *item) compare(have *record, retried bool) bool {
 		it.cleared = true
 		return false
 	}
-	if e.Reading.Values.Present()&^have.Values.Present() != 0 {
+	if outcome == storage.Completed {
 		return false
 	}
 	e.Outcome = storage.Duplicate
@@ -522,30 +536,15 @@ func (it *item) compare(have *record, retried bool) bool {
 
 // merge changes r as settling a reading would.
 func (r *record) merge(reading *vitals.Reading) {
-	if _, ok := firstConflict(&r.Values, &reading.Values); ok || reading.Values.Present()&^r.Values.Present() == 0 {
+	merged, _, outcome := storage.Merge(&r.Values, &reading.Values)
+	if outcome != storage.Completed {
 		return
 	}
-	for sg := range vitals.Sign(vitals.NumSigns) {
-		if v, ok := reading.Values.Get(sg); ok {
-			r.Values.Set(sg, v)
-		}
-	}
+	r.Values = merged
 	r.Shared = r.Shared || !r.isOf(&reading.Gateway)
 	if r.Gateway == nil && !reading.Gateway.IsZero() {
 		r.Gateway = &reading.Gateway
 	}
-}
-
-// firstConflict returns the first sign of which a and b hold different values.
-func firstConflict(a, b *vitals.Values) (vitals.Sign, bool) {
-	for sg := range vitals.Sign(vitals.NumSigns) {
-		va, inA := a.Get(sg)
-		vb, inB := b.Get(sg)
-		if inA && inB && va != vb {
-			return sg, true
-		}
-	}
-	return 0, false
 }
 
 // fillHints notes the readings to be sent, and puts the devices that are due into the parameters

@@ -150,11 +150,29 @@ func mustAppend(t tb, s storage.Store, group ...*storage.Entry) {
 	if err := s.Append(group); err != nil {
 		t.Fatalf("Append of %d readings: %v", len(group), err)
 	}
-	for i, e := range group {
-		if e.Outcome == 0 {
-			t.Fatalf("Append did not set the outcome of entry %d", i)
+	for i := 0; i < len(group); {
+		unit := group[i : i+storage.UnitLen(group[i:])]
+		unset, rejected := 0, 0
+		for _, e := range unit {
+			switch {
+			case e.Outcome == 0:
+				unset++
+			case e.Outcome > storage.Duplicate:
+				rejected++
+			}
 		}
+		// In a unit, one is rejected and all others are not settled, or all are stored.
+		if unset+rejected > 0 && (rejected != 1 || unset != len(unit)-1) {
+			t.Fatalf("the unit of entry %d has %d entries, of which %d have no outcome and %d are rejected", i, len(unit), unset, rejected)
+		}
+		i += len(unit)
 	}
+}
+
+// unit makes entries a unit.
+func unit(all ...*storage.Entry) []*storage.Entry {
+	all[0].Unit = int32(len(all))
+	return all
 }
 
 // mustSettle appends one reading and checks its outcome.
@@ -175,10 +193,10 @@ func wantOutcome(t tb, e *storage.Entry, want storage.Outcome) {
 func settleAll(t tb, s storage.Store, model records, group ...*storage.Entry) {
 	t.Helper()
 	mustAppend(t, s, group...)
-	for i, e := range group {
-		if want, sg := model.settle(e, 0); e.Outcome != want || want == storage.Conflict && e.Sign != sg {
+	for i, want := range model.settleGroup(group, 0) {
+		if e := group[i]; e.Outcome != want.outcome || want.outcome == storage.Conflict && e.Sign != want.sign {
 			t.Fatalf("reading %d, of %s at %s, settled as %s (%s), want %s (%s)", i, e.Reading.Device, describe(recordOf(e)),
-				OutcomeName(e.Outcome), e.Sign, OutcomeName(want), sg)
+				OutcomeName(e.Outcome), e.Sign, OutcomeName(want.outcome), want.sign)
 		}
 	}
 }

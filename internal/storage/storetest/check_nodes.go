@@ -19,6 +19,7 @@ func checkConcurrent(t testing.TB, h Harness) {
 	}
 	s := open(t, h)
 	rush(t, s, s, s, s)
+	rushUnits(t, s, s, s)
 }
 
 // checkNodes appends groups to two nodes at the same time.
@@ -26,7 +27,9 @@ func checkNodes(t testing.TB, h Harness) {
 	if h.OpenNode == nil {
 		t.Skip("only one process may open the store")
 	}
-	rush(t, open(t, h), openNode(t, h))
+	a, b := open(t, h), openNode(t, h)
+	rush(t, a, b)
+	rushUnits(t, a, b)
 }
 
 func openNode(t testing.TB, h Harness) store {

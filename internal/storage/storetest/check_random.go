@@ -105,6 +105,13 @@ func (m *machine) append(t *rapid.T) {
 			group = append(group, entry(device, from+ms, hr(1)))
 		}
 	}
+	if seldom(t, "units", 2) {
+		for rest := group; len(rest) > 0; {
+			n := min(rapid.IntRange(1, 5).Draw(t, "unit"), len(rest))
+			rest[0].Unit = int32(n)
+			rest = rest[n:]
+		}
+	}
 	settleAll(t, m.s, m.model.records, group...)
 }
 

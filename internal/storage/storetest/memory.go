@@ -59,15 +59,55 @@ func (m *Memory) Append(group []*storage.Entry) error {
 	if m.closed {
 		return fmt.Errorf("append group: %w: %w", storage.ErrNotWritten, storage.ErrClosed)
 	}
-	for _, e := range group {
-		if r := e.Reading; r.Device.IsZero() || r.Values.IsZero() || r.TimeUnixMs < 0 {
-			return fmt.Errorf("append group: %w: reading without device, value or time", storage.ErrNotWritten)
-		}
+	if err := storage.CheckGroup(group); err != nil {
+		return fmt.Errorf("append group: %w: %w", storage.ErrNotWritten, err)
 	}
-	for _, e := range group {
-		e.Outcome, e.Sign = m.records.settle(e, m.maxDevices)
+	for i, got := range m.records.settleGroup(group, m.maxDevices) {
+		group[i].Outcome, group[i].Sign = got.outcome, got.sign
 	}
 	return nil
+}
+
+// A settled is the result of settling a reading.
+type settled struct {
+	outcome storage.Outcome
+	sign    vitals.Sign
+}
+
+// settleGroup settles the readings of a group, and returns the result of each.
+func (rs records) settleGroup(group []*storage.Entry, maxDevices int) []settled {
+	all := make([]settled, len(group))
+	for i := 0; i < len(group); {
+		n := storage.UnitLen(group[i:])
+		if n == 1 {
+			all[i].outcome, all[i].sign = rs.settle(group[i], maxDevices)
+		} else {
+			rs.settleUnit(group[i:i+n], all[i:i+n], maxDevices)
+		}
+		i += n
+	}
+	return all
+}
+
+// settleUnit settles the readings of a unit one after the other, and undoes all of it if one is rejected.
+func (rs records) settleUnit(unit []*storage.Entry, all []settled, maxDevices int) {
+	before := records{}
+	for _, e := range unit {
+		before[e.Reading.Device] = maps.Clone(rs[e.Reading.Device])
+	}
+	for i, e := range unit {
+		all[i].outcome, all[i].sign = rs.settle(e, maxDevices)
+		if all[i].outcome <= storage.Duplicate {
+			continue
+		}
+		clear(all[:i])
+		for device, byTime := range before {
+			if rs[device] = byTime; byTime == nil {
+				delete(rs, device)
+			}
+		}
+		return
+	}
 }
 
 // settle settles one reading and returns its outcome, with Conflict the first sign

@@ -1,0 +1,215 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// ofUnits returns the entries of the devices that occur in units, and the others.
+func ofUnits(group []*storage.Entry) (units, others []*storage.Entry) {
+	if !slices.ContainsFunc(group, func(e *storage.Entry) bool { return e.Unit > 1 }) {
+		return nil, group
+	}
+	// All entries of a device stay in their order, so those that share a unit or a device go together.
+	in := map[vitals.Name]bool{}
+	for rest := group; len(rest) > 0; {
+		n := storage.UnitLen(rest)
+		for _, e := range rest[:n] {
+			in[e.Reading.Device] = in[e.Reading.Device] || n > 1
+		}
+		rest = rest[n:]
+	}
+	for _, e := range group {
+		if in[e.Reading.Device] {
+			units = append(units, e)
+		} else {
+			others = append(others, e)
+		}
+	}
+	return units, others
+}
+
+// errStale rolls back a transaction of units, of which another node has changed the records after they
+// were compared.
+var errStale = errors.New("the records of a unit have changed")
+
+// unitLane settles the readings of a lane with units. It compares them with the stored records first,
+// drops the units that do not fit, and writes all others in one transaction, which it rolls back if
+// any of their readings then turns out not to fit.
+func (s *Store) unitLane(t *try, part []*storage.Entry, generation int64) error {
+	w := s.work(part)
+	defer s.release(w)
+	for {
+		if err := t.run(func(conn *pgx.Conn) error {
+			return w.find(conn.PgConn(), func(chain) bool { return true })
+		}, nil); err != nil {
+			return err
+		}
+		w.plan(part, t.unknown)
+		statements := w.fillUnits()
+		if statements == 0 {
+			return nil
+		}
+		stale, err := w.writeUnits(t, statements)
+		if err != nil {
+			return err
+		}
+		if !stale {
+			break
+		}
+		if time.Now().After(t.deadline) {
+			return t.fail(errUnsettled)
+		}
+	}
+	t.written = true
+	if w.generation != generation {
+		return s.registerAgain(t, part, w.generation)
+	}
+	return nil
+}
+
+// plan settles the readings as if nobody else wrote. In each chain, later is the record as the accepted
+// readings so far leave it.
+func (w *work) plan(part []*storage.Entry, retried bool) {
+	for i := range w.chains {
+		c := &w.chains[i]
+		if c.held = c.have != nil; c.held {
+			c.later = *c.have
+		}
+	}
+	order := w.inOrder()
+	for n := 0; len(order) > 0; order, part = order[n:], part[n:] {
+		n = storage.UnitLen(part)
+		w.planUnit(order[:n], retried)
+	}
+}
+
+// planUnit settles the items of a unit, or a reading that is settled by itself.
+func (w *work) planUnit(unit []int32, retried bool) {
+	for _, i := range unit {
+		it := &w.items[i]
+		it.writes, it.cleared, it.e.Outcome, it.e.Sign = false, false, 0, 0
+	}
+	before := make([]chain, 0, len(unit)) // before each item
+	for _, i := range unit {
+		it := &w.items[i]
+		c := &w.chains[it.chain]
+		before = append(before, *c)
+		if it.planOne(c, retried); it.accepted() {
+			continue
+		}
+		for n := range slices.Backward(before) {
+			undone := &w.items[unit[n]]
+			w.chains[undone.chain] = before[n]
+			if undone != it {
+				undone.writes, undone.e.Outcome = false, 0
+			}
+		}
+		return
+	}
+}
+
+// planOne settles an item, given those before it.
+func (it *item) planOne(c *chain, retried bool) {
+	e := it.e
+	if !c.held {
+		e.Outcome, it.writes = storage.Stored, true
+		c.held, c.later = true, record{Record: storage.Record{ReceivedUnixMs: e.ReceivedUnixMs, Values: e.Reading.Values}}
+		if !e.Reading.Gateway.IsZero() {
+			c.later.Gateway = &e.Reading.Gateway
+		}
+		return
+	}
+	// The first call may have asked the Guard.
+	if !it.compare(&c.later, retried) && !it.compare(&c.later, retried) {
+		e.Outcome, it.writes = storage.Completed, true
+		c.later.merge(e.Reading)
+	}
+}
+
+// accepted reports whether the item is to be stored, or is stored already.
+func (it *item) accepted() bool { return it.e.Outcome != 0 && it.e.Outcome <= storage.Duplicate }
+
+// fillUnits puts the items that write into the statements of a transaction, and one item of each other
+// chain that is accepted, so that its record is locked. It returns the number of statements. Each item
+// of a chain that writes adds a sign, so there are few.
+func (w *work) fillUnits() (statements int) {
+	for i := range w.chains {
+		c := &w.chains[i]
+		k, duplicate := 0, int32(-1)
+		for i := c.from; i < c.to; i++ {
+			switch it := &w.items[i]; {
+			case it.writes:
+				statements = w.put(statements, k, i, false)
+				k++
+			case it.accepted():
+				duplicate = i
+			}
+		}
+		if k == 0 && duplicate >= 0 {
+			statements = w.put(statements, 0, duplicate, false)
+		}
+	}
+	return statements
+}
+
+// writeUnits runs the transaction. It reports whether it was rolled back because a record has changed.
+func (w *work) writeUnits(t *try, statements int) (stale bool, err error) {
+	hinted := w.fillHints()
+	err = t.run(func(conn *pgx.Conn) error {
+		if err := w.s.ensurePartitions(conn, w); err != nil {
+			return err
+		}
+		err := pgx.BeginFunc(context.Background(), conn, func(pgx.Tx) error {
+			if err := w.send(conn.PgConn(), statements, hinted); err != nil {
+				return err
+			}
+			return w.confirm(conn.PgConn())
+		})
+		if stale = errors.Is(err, errStale); stale {
+			return nil // the outcome is known
+		}
+		return err
+	}, w.s.partitions.Clear)
+	return stale, err
+}
+
+// confirm returns errStale unless the accepted items are stored now. Their records are locked.
+func (w *work) confirm(conn *pgconn.PgConn) error {
+	repeats := func(c chain) bool {
+		return slices.ContainsFunc(w.items[c.from:c.to], func(it item) bool { return it.accepted() && !it.writes })
+	}
+	if slices.ContainsFunc(w.chains, repeats) {
+		if err := w.find(conn, repeats); err != nil {
+			return err
+		}
+	}
+	for i := range w.items {
+		it := &w.items[i]
+		switch {
+		case it.writes && !it.wrote:
+			return errStale
+		case it.writes && it.had == 0:
+			it.e.Outcome = storage.Stored
+		case it.writes:
+			it.e.Outcome = storage.Completed
+		case it.accepted():
+			have := w.chains[it.chain].have
+			if have == nil {
+				return errStale
+			}
+			if _, _, outcome := storage.Merge(&have.Values, &it.e.Reading.Values); outcome != storage.Duplicate {
+				return errStale
+			}
+		}
+	}
+	return nil
+}
