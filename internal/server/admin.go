@@ -11,6 +11,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/api/admin"
+	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/observe/profile"
 	"github.com/pulsegate/pulsegate/internal/storage"
@@ -66,14 +67,14 @@ func (s *server) adminRoutes(metricsHandler http.Handler) http.Handler {
 		Log:      s.log.Logger,
 	})
 	post := func(path string, h http.HandlerFunc) {
-		routes.Handle(path, s.adminOnly(func(w http.ResponseWriter, r *http.Request) {
+		routes.Handle(path, s.access.adminOnly(func(w http.ResponseWriter, r *http.Request) {
 			if r.Method != http.MethodPost {
 				w.Header().Set("Allow", http.MethodPost)
 				s.problems.MethodNotAllowed.Write(w, r, "")
 				return
 			}
 			h(w, r)
-		}))
+		}, s.problems))
 	}
 	backup := h.Backup
 	if s.embedded == nil {
@@ -86,19 +87,19 @@ func (s *server) adminRoutes(metricsHandler http.Handler) http.Handler {
 	post(admin.AssignPath, h.Assign)
 	post(admin.EndPath, h.End)
 	post(admin.AssignmentsPath, h.List)
-	routes.Handle("/loglevel", s.adminOnly(s.log.serveLevel))
+	routes.Handle("/loglevel", s.access.adminOnly(s.log.serveLevel, s.problems))
 	return routes
 }
 
 // withDeadlines bounds the time of a request's body and of its answer. It replaces the timeouts of
 // the server: with ReadTimeout, net/http would cancel the context of a longer profile, and
 // with WriteTimeout cut the profile off.
-func (s *server) withDeadlines(next http.Handler) http.Handler {
+func withDeadlines(readTimeout time.Duration, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		out, now := http.NewResponseController(w), time.Now()
-		_ = out.SetWriteDeadline(now.Add(2 * s.opt.ReadTimeout)) // a connection has deadlines
+		_ = out.SetWriteDeadline(now.Add(2 * readTimeout)) // a connection has deadlines
 		if r.ContentLength != 0 {
-			_ = out.SetReadDeadline(now.Add(s.opt.ReadTimeout))
+			_ = out.SetReadDeadline(now.Add(readTimeout))
 			r.Body = &timedBody{r.Body, out}
 		}
 		next.ServeHTTP(w, r)
@@ -134,25 +135,25 @@ func (b *timedBody) Read(p []byte) (int, error) {
 // Requests that a browser makes for another site are therefore rejected. Without tokens,
 // so are those whose Host is a name, because the owner of a name can point it at this
 // machine at any time (DNS rebinding).
-func (s *server) adminOnly(h http.HandlerFunc) http.Handler {
+func (a *access) adminOnly(h http.HandlerFunc, problems *problem.Set) http.Handler {
 	return sameSiteOnly(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.access.gate.Tokens == nil {
+		if a.gate.Tokens == nil {
 			if !isLoopback(r.RemoteAddr) || !isLoopback(r.Host) || !ownPage(r, nil) {
-				s.problems.UntrustedOrigin.Write(w, r, "Without tokens this is for requests from this machine to a loopback address, and not for pages of other origins.")
+				problems.UntrustedOrigin.Write(w, r, "Without tokens this is for requests from this machine to a loopback address, and not for pages of other origins.")
 				return
 			}
 			liftWriteDeadline(w)
 			h(w, r)
 			return
 		}
-		allowed, verdict, _ := s.access.gate.Authorize(gate.CredentialsOf(r), token.Admin, time.Now())
-		if p, detail := query.Refusal(s.problems, verdict, "The admin right is required."); p != nil {
+		allowed, verdict, _ := a.gate.Authorize(gate.CredentialsOf(r), token.Admin, time.Now())
+		if p, detail := query.Refusal(problems, verdict, "The admin right is required."); p != nil {
 			p.Write(w, r, detail)
 			return
 		}
 		liftWriteDeadline(w)
 		h(w, r.WithContext(context.WithValue(r.Context(), adminKey{}, allowed.Token())))
-	}), s.problems)
+	}), problems)
 }
 
 // adminKey is the context key for the token of a request that adminOnly has admitted.

@@ -46,7 +46,7 @@ func TestAdminOnly(t *testing.T) {
 		{"a token with the admin right, from another machine", tokens, remote, "pulsegate.example", admin, "", "", 200},
 		{"a token with the admin right, in a page of another site", tokens, local, "127.0.0.1:6060", admin, "cross-site", "", 403},
 	} {
-		s := &server{access: &access{gate: tt.gate}, problems: problem.New()}
+		a := &access{gate: tt.gate}
 		r := httptest.NewRequest(http.MethodPost, "http://"+tt.host+"/backup", nil)
 		r.RemoteAddr = tt.peer
 		for key, value := range map[string]string{"Authorization": tt.auth, "Sec-Fetch-Site": tt.fetchSite, "Origin": tt.origin} {
@@ -56,9 +56,9 @@ func TestAdminOnly(t *testing.T) {
 		}
 		called, actor := false, ""
 		w := httptest.NewRecorder()
-		s.adminOnly(func(_ http.ResponseWriter, r *http.Request) {
+		a.adminOnly(func(_ http.ResponseWriter, r *http.Request) {
 			called, actor = true, adminActor(r.Context())
-		}).ServeHTTP(w, r)
+		}, problem.New()).ServeHTTP(w, r)
 		if w.Code != tt.want || called != (tt.want == 200) {
 			t.Errorf("%s: status %d, called %v; want %d", tt.name, w.Code, called, tt.want)
 		}

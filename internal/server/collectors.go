@@ -8,7 +8,7 @@ import (
 // collectors returns the collectors for /metrics.
 func (s *server) collectors() []metrics.Collector {
 	all := []metrics.Collector{
-		s.requests, metrics.Connections(s.conns.Open), &s.handshakes, s.core, s.live, s.store, metrics.Log(s.log.lines),
+		s.requests, metrics.Connections(s.listeners.conns.Open), &s.listeners.handshakes, s.core, s.live, s.store, metrics.Log(s.log.lines),
 		gate.Collector{Gate: s.access.gate, Files: s.access.tls, Syslog: s.access.syslog},
 	}
 	if s.retention != nil {

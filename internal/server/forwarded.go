@@ -6,17 +6,19 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+
+	"github.com/pulsegate/pulsegate/internal/wire/share"
 )
 
-// forwarded sets the address and the scheme of a request from a trusted proxy to those of the
-// proxy's client. What the header does not name, or names malformed, stays the proxy's.
-func (s *server) forwarded(next http.Handler) http.Handler {
-	if len(s.holders.Exempt) == 0 {
+// forwarded sets the address and the scheme of a request from one of the exempt addresses, those
+// of trusted proxies, to the ones of the proxy's client. What the header does not name, or names malformed, stays the proxy's.
+func forwarded(proxies *share.Holders, next http.Handler) http.Handler {
+	if len(proxies.Exempt) == 0 {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if peer, err := netip.ParseAddrPort(r.RemoteAddr); err == nil && s.holders.IsExempt(peer.Addr()) {
-			if client := s.clientOf(r.Header); client.IsValid() {
+		if peer, err := netip.ParseAddrPort(r.RemoteAddr); err == nil && proxies.IsExempt(peer.Addr()) {
+			if client := clientOf(r.Header, proxies); client.IsValid() {
 				r.RemoteAddr = netip.AddrPortFrom(client, 0).String()
 			}
 			if scheme := clientScheme(r.Header); scheme != "" {
@@ -59,7 +61,7 @@ func clientScheme(h http.Header) string {
 // clientOf returns the last address before the trusted proxies. The client may have made
 // up the addresses before that one. The header is X-Forwarded-For or, if it is missing,
 // Forwarded (RFC 7239). The zero Addr means none.
-func (s *server) clientOf(h http.Header) netip.Addr {
+func clientOf(h http.Header, proxies *share.Holders) netip.Addr {
 	hops, forwarded := h["X-Forwarded-For"], false
 	if len(hops) == 0 {
 		hops, forwarded = h["Forwarded"], true
@@ -71,7 +73,7 @@ func (s *server) clientOf(h http.Header) netip.Addr {
 			hop = forwardedParam(hop, "for")
 		}
 		addr := hopAddr(hop)
-		if !addr.IsValid() || !s.holders.IsExempt(addr) {
+		if !addr.IsValid() || !proxies.IsExempt(addr) {
 			return addr
 		}
 	}

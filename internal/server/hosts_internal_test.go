@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/pulsegate/pulsegate/internal/api/problem"
+	"github.com/pulsegate/pulsegate/internal/wire/share"
 )
 
 // Without tokens, a page's Origin must be the scheme, host and port of the request, as the client
@@ -16,8 +17,7 @@ import (
 func TestOrigin(t *testing.T) {
 	const proxy, stranger = "10.0.0.1:1", "192.0.2.7:1"
 	const proto = "X-Forwarded-Proto"
-	s := &server{}
-	s.holders.Exempt = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	proxies := &share.Holders{Exempt: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
 	origins, err := newOrigins([]string{"https://ward.example"})
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +82,7 @@ func TestOrigin(t *testing.T) {
 		}
 		served := false
 		h := tt.hosts.only(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served = true }), problem.New())
-		s.forwarded(h).ServeHTTP(httptest.NewRecorder(), r)
+		forwarded(proxies, h).ServeHTTP(httptest.NewRecorder(), r)
 		if served != tt.want {
 			t.Errorf("%s://%s from %s with %s %q, Origin %q: served: %v, want %v", tt.scheme, tt.host, tt.peer, tt.name, tt.value, tt.origin, served, tt.want)
 		}

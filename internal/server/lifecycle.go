@@ -1,7 +1,6 @@
 package server
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -23,7 +22,7 @@ type lifecycle struct {
 	notifier *systemd.Notifier       // nil: no service manager
 	warned   sync.Once               // logs the first failure to notify it
 	watchdog time.Duration           // 0: none
-	sockets  map[string]net.Listener // inherited, or opened by bind
+	sockets  map[string]net.Listener // by name: inherited, or opened by the server's listeners
 	hangups  chan os.Signal
 	seconds  chan os.Signal // SIGINT and SIGTERM, if a second one may end the drain delay
 }
@@ -91,37 +90,6 @@ func byName(sockets []systemd.Socket) (map[string]net.Listener, error) {
 	return named, nil
 }
 
-// bind opens the socket of this name, unless it was inherited.
-func (life *lifecycle) bind(name, addr string) error {
-	if life.sockets[name] != nil {
-		return nil
-	}
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		return fmt.Errorf("open %s listener: %w%s", name, err, listenHint(name, err))
-	}
-	life.sockets[name] = l
-	return nil
-}
-
-// listenHint returns a remedy for an error of net.Listen, or "".
-func listenHint(name string, err error) string {
-	flag := "--addr"
-	if name == adminSocket {
-		flag = "--admin-addr"
-	}
-	_, noSuchHost := errors.AsType[*net.DNSError](err)
-	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		return "; another process listens there, perhaps another pulsegate: choose another port with " + flag + ", or port 0 for a free one"
-	case noSuchHost, errors.Is(err, syscall.EADDRNOTAVAIL):
-		return "; " + flag + " needs an address of this machine, such as 127.0.0.1"
-	case errors.Is(err, syscall.EACCES):
-		return "; ports below 1024 need a privilege: choose another port with " + flag
-	}
-	return ""
-}
-
 // notify sends messages to the service manager.
 func (life *lifecycle) notify(messages ...string) {
 	if err := life.notifier.Send(messages...); err != nil {
@@ -169,7 +137,7 @@ func (life *lifecycle) opening(dir string) (opened func()) {
 // serving reports that s accepts requests. From now until stop is called, the watchdog
 // is satisfied as long as the server makes progress, and SIGHUP reloads.
 func (life *lifecycle) serving(s *server) (stop func()) {
-	life.notify(systemd.Ready, systemd.Status("serving on "+s.publicAddr.String()))
+	life.notify(systemd.Ready, systemd.Status("serving on "+s.listeners.publicAddr.String()))
 	stopReload := onEach(life.hangups, func() {
 		life.notify(systemd.Reloading(), systemd.Status("reloading"))
 		s.reload()
@@ -205,7 +173,7 @@ func (life *lifecycle) status(s *server, check string, err error) {
 	case err != nil:
 		life.notify(systemd.Status("not ready: " + check)) // the reason is in the log
 	case s.health.Ready():
-		life.notify(systemd.Status("ready, serving on " + s.publicAddr.String()))
+		life.notify(systemd.Status("ready, serving on " + s.listeners.publicAddr.String()))
 	}
 }
 

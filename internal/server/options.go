@@ -152,14 +152,33 @@ func firstBroken(rules ...rule) error {
 	return nil
 }
 
+// parsed is what the texts of options mean.
+type parsed struct {
+	limits  vitals.Limits
+	flags   vitals.FlagLimits // outside of which values get flags
+	tracing *tracing.Options  // nil: no tracing
+	proxies []netip.Prefix    // trusted ones
+	origins *origins          // nil: none
+}
+
 // Check returns a [settings.UsageError] for invalid options. It opens nothing.
 func (c *Options) Check() error {
-	_, limitsErr := c.limits()
-	_, usualErr := c.flagLimits()
-	_, tracingErr := c.tracing()
-	_, proxiesErr := c.trustedProxies()
-	_, corsErr := newOrigins(c.CORSOrigins)
-	return cmp.Or(c.LogOptions.check(), c.AccessOptions.check(), c.checkAddr(), c.checkBounds(), c.checkStore(), c.checkHosts(), c.checkFHIRURL(), limitsErr, usualErr, tracingErr, proxiesErr, corsErr)
+	_, err := c.parse()
+	return err
+}
+
+// parse checks the options and parses their texts.
+func (c *Options) parse() (p parsed, err error) {
+	if err := cmp.Or(c.LogOptions.check(), c.AccessOptions.check(), c.checkAddr(), c.checkBounds(), c.checkStore(), c.checkHosts(), c.checkFHIRURL()); err != nil {
+		return p, err
+	}
+	var limitsErr, flagsErr, tracingErr, proxiesErr, originsErr error
+	p.limits, limitsErr = c.limits()
+	p.flags, flagsErr = c.flagLimits()
+	p.tracing, tracingErr = c.tracing()
+	p.proxies, proxiesErr = c.trustedProxies()
+	p.origins, originsErr = newOrigins(c.CORSOrigins)
+	return p, cmp.Or(limitsErr, flagsErr, tracingErr, proxiesErr, originsErr)
 }
 
 // checkBounds rejects bounds that no request could meet, and times that mean "no limit"
@@ -302,6 +321,9 @@ func setRanges(ranges *[vitals.NumSigns]vitals.Range, flag string, texts map[str
 	}
 	return nil
 }
+
+// pieceTimeout is how long a client may take to read a piece of an answer.
+func (c *Options) pieceTimeout() time.Duration { return min(2*c.ReadTimeout, 30*time.Second) }
 
 // ingest returns the configuration of the write side.
 func (c *Options) ingest(limits vitals.Limits) ingest.Config {

@@ -25,7 +25,7 @@ func TestURL(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := &server{access: &access{}, publicAddr: addr}
+		s := &listeners{access: &access{}, publicAddr: addr}
 		if tt.tls {
 			s.access.tls = &tlsfiles.Files{}
 		}

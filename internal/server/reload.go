@@ -12,26 +12,26 @@ import (
 // reload reads again what may change while the server runs: the options of the log,
 // tokens and certificates. What is invalid changes nothing, and is logged.
 func (s *server) reload() {
-	if err := errors.Join(s.reloadLog(), s.access.reload()); err != nil {
+	if err := errors.Join(s.log.reload(s.opt.Reload), s.access.reload()); err != nil {
 		s.log.Error("reload failed in part", "error", err)
 		return
 	}
 	s.log.Info("reloaded")
 }
 
-// reloadLog reads the log options again and applies them. If any is invalid, none
+// reload reads the log options again and applies them. If any is invalid, none
 // changes.
-func (s *server) reloadLog() error {
-	opt, needRestart, err := s.opt.Reload()
+func (l *Log) reload(read func() (*LogOptions, []string, error)) error {
+	opt, needRestart, err := read()
 	if err == nil {
-		err = s.log.apply(opt)
+		err = l.apply(opt)
 	}
 	if err != nil {
 		return fmt.Errorf("settings are unchanged: %w", err)
 	}
-	s.log.Info("log settings reloaded", "level", opt.LogLevel, "access_log", opt.AccessLog)
+	l.Info("log settings reloaded", "level", opt.LogLevel, "access_log", opt.AccessLog)
 	if len(needRestart) > 0 {
-		s.log.Warn("changed settings require a restart", "settings", strings.Join(needRestart, ","))
+		l.Warn("changed settings require a restart", "settings", strings.Join(needRestart, ","))
 	}
 	return nil
 }

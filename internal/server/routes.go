@@ -41,9 +41,9 @@ func (s *server) routes(reads *query.Handler, records *fhir.Handler, description
 	}
 	readHere := func(template string, h http.Handler) { handle(template, h, http.MethodGet, http.MethodHead) }
 	read := readHere
-	if s.origins != nil {
+	if s.parsed.origins != nil {
 		read = func(template string, h http.Handler) {
-			handle(template, s.origins.readable(h), http.MethodGet, http.MethodHead, http.MethodOptions)
+			handle(template, s.parsed.origins.readable(h), http.MethodGet, http.MethodHead, http.MethodOptions)
 		}
 	}
 	post := func(template string, h http.Handler) { handle(template, h, http.MethodPost) }
@@ -119,7 +119,7 @@ func (s *server) streams() http.Handler {
 		if traced := tracing.Of(r); traced != nil {
 			traced.Stream = true
 		}
-		_ = listen.EndDead(r.Context(), s.pieceTimeout()) // elsewhere than on Linux, the kernel decides
+		_ = listen.EndDead(r.Context(), s.opt.pieceTimeout()) // elsewhere than on Linux, the kernel decides
 		s.live.ServeHTTP(w, r)
 	})
 }

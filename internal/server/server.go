@@ -18,10 +18,8 @@ import (
 	"errors"
 	"log/slog"
 	"net"
-	"net/http"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/pulsegate/pulsegate/health"
 	"github.com/pulsegate/pulsegate/internal/access/gate"
@@ -45,46 +43,31 @@ import (
 // listeners. Fields that start has not reached are nil.
 type server struct {
 	opt      *Options
+	parsed   parsed
 	log      *Log
 	life     *lifecycle
 	problems *problem.Set
 
-	access        *access
-	holders       share.Holders // of connections, memory of bodies and places of readers
-	store         store
-	embedded      *pebblestore.Store // store, if it is the embedded one; otherwise nil
-	tracer        *tracing.Tracer    // nil: no tracing
-	traceEndpoint string             // host and port of its collector
-	origins       *origins           // nil: none
-	hosts         *hosts             // for which the public listener answers; nil: all
-	requests      *metrics.Requests
-	handshakes    metrics.Handshakes // of the public listener
-	trim          trimmer            // after handshakes
-	ballast       [][]byte           // nil: without TLS
-	live          *live.Hub
-	core          *ingest.Core
-	health        *health.Health
-	conns         *share.Conns // of the public listener
-	public        *http.Server
-	lane          *ingest.FastLane // nil: public serves all requests
-	admin         *http.Server     // nil: none
-	retention     *admin.Retention // nil: readings are kept for ever
-	page          *dashboard.Handler
+	access    *access
+	holders   share.Holders // of connections, memory of bodies and places of readers
+	store     store
+	embedded  *pebblestore.Store // store, if it is the embedded one; otherwise nil
+	tracer    *tracing.Tracer    // nil: no tracing
+	hosts     *hosts             // for which the public listener answers; nil: all
+	requests  *metrics.Requests
+	ballast   [][]byte // nil: without TLS
+	live      *live.Hub
+	core      *ingest.Core
+	health    *health.Health
+	listeners *listeners
+	retention *admin.Retention // nil: readings are kept for ever
+	page      *dashboard.Handler
 
 	background     sync.WaitGroup     // of what startBackground starts
 	stopBackground context.CancelFunc // ends them; nil: not started
 
-	publicAddr net.Addr
-	listening  []listening // in the order in which they were opened
-	ended      chan error  // the error of a listener that failed
-	failed     chan string // why the store failed
-	running    atomic.Bool // Run receives from failed
-}
-
-// A listening describes an open listener.
-type listening struct {
-	addr     net.Addr
-	listener string // publicSocket or adminSocket
+	failed  chan string // why the store failed
+	running atomic.Bool // Run receives from failed
 }
 
 // Run opens the store, serves until ctx ends, and then drains: it refuses new requests,
@@ -101,13 +84,22 @@ func Run(ctx context.Context, opt *Options, log *Log, onServing func(context.Con
 	}
 	defer life.end()
 	own.Fit(log.Logger)
-	if err := own.Check(); err != nil {
+	parsed, err := own.parse()
+	if err != nil {
 		return err
 	}
 	s := &server{
-		opt: &own, log: log, life: life, problems: own.problems(),
-		access: &access{opt: &own, gate: new(gate.Gate), log: log.Logger},
-		ended:  make(chan error, 2), failed: make(chan string, 1),
+		opt: &own, parsed: parsed, log: log, life: life, problems: own.problems(),
+		access:   &access{opt: &own, gate: new(gate.Gate), log: log.Logger},
+		holders:  share.Holders{Exempt: parsed.proxies},
+		requests: metrics.NewRequests(),
+		failed:   make(chan string, 1),
+	}
+	s.requests.OnAnswered = log.access.answered
+	s.listeners = &listeners{
+		opt: &own, log: log, sockets: life.sockets, access: s.access, requests: s.requests, holders: &s.holders,
+		conns: &share.Conns{Max: own.MaxConns, MaxGuests: maxGuests, Holders: &s.holders},
+		ended: make(chan error, 2),
 	}
 	if own.TLSCert != "" {
 		s.ballast = newBallast(own.usableBytes)
@@ -120,7 +112,7 @@ func Run(ctx context.Context, opt *Options, log *Log, onServing func(context.Con
 	defer life.serving(s)()
 	s.running.Store(true)
 	if onServing != nil {
-		if err := onServing(ctx, s.publicAddr); err != nil {
+		if err := onServing(ctx, s.listeners.publicAddr); err != nil {
 			return errors.Join(err, s.drain())
 		}
 	}
@@ -129,7 +121,7 @@ func Run(ctx context.Context, opt *Options, log *Log, onServing func(context.Con
 		return s.drain()
 	case why := <-s.failed:
 		return s.stopFailed(why)
-	case err := <-s.ended:
+	case err := <-s.listeners.ended:
 		return errors.Join(err, s.drain())
 	}
 }
@@ -141,7 +133,7 @@ const checkDamage = "damage"
 // start opens the store and the listeners. After an error, close closes what it has opened.
 func (s *server) start() error {
 	for _, step := range []func() error{
-		s.access.open, s.bind, s.openStore, s.access.started, s.startTracing, s.openCore, s.servePublic, s.serveAdmin,
+		s.access.open, s.listeners.open, s.openStore, s.access.started, s.openCore, s.servePublic, s.serveAdmin,
 	} {
 		if err := step(); err != nil {
 			return err
@@ -157,82 +149,44 @@ func (s *server) start() error {
 // ready.
 func (s *server) announce() {
 	s.access.announce()
-	if s.tracer != nil {
-		s.log.Info("tracing", "endpoint", s.traceEndpoint, "sample", s.opt.TraceSample, "slow", settings.FormatDuration(s.opt.TraceSlow))
-	}
 	if s.embedded != nil {
 		s.log.Info("data", "dir", s.opt.Data, "durability", "every answer of stored or duplicate follows an fdatasync", "devices", s.store.DeviceCount())
 		warnVolatile(s.log.Logger, s.opt.Data)
 	} else {
 		s.log.Info("data", "store", s.opt.Store, "durability", "every answer of stored or duplicate follows a synchronous commit", "standbys", !s.opt.PostgresSingle)
 	}
-	for _, l := range s.listening {
+	for _, l := range s.listeners.listening {
 		s.log.print("listening", slog.String("addr", l.addr.String()), slog.String("listener", l.listener))
 	}
-	s.log.print("ready", slog.String("url", s.url()), slog.String("data", s.opt.storeName()), slog.String("version", s.opt.Version))
+	s.log.print("ready", slog.String("url", s.listeners.url()), slog.String("data", s.opt.storeName()), slog.String("version", s.opt.Version))
 }
 
-// url returns the URL of the public listener, for clients on this machine.
-func (s *server) url() string {
-	scheme := "http"
-	if s.access.tls != nil {
-		scheme = "https"
-	}
-	addr := s.publicAddr.String()
-	if host, port, err := net.SplitHostPort(addr); err == nil && net.ParseIP(host).IsUnspecified() {
-		addr = net.JoinHostPort("localhost", port)
-	}
-	return scheme + "://" + addr
-}
-
-// openCore makes the core, which writes to the store, with the counters of its requests, and
-// the hub to which it reports what it has stored.
+// openCore makes the tracer, the core, which writes to the store, and the hub to which the core
+// reports what it has stored.
 func (s *server) openCore() (err error) {
-	limits, err := s.opt.limits()
-	if err != nil {
+	if s.tracer, err = startTracing(s.opt, s.parsed.tracing, s.log); err != nil {
 		return err
 	}
-	cfg := s.opt.ingest(limits)
+	cfg := s.opt.ingest(s.parsed.limits)
 	if !s.access.gate.Open() {
 		cfg.Gate = s.access.gate
 	}
 	cfg.Trace = s.tracer
-	if s.holders.Exempt, err = s.opt.trustedProxies(); err != nil {
-		return err
-	}
 	cfg.Holders = &s.holders
-	flags, err := s.opt.flagLimits()
-	if err != nil {
-		return err
-	}
-	s.live = live.New(s.store, live.Options{Service: s.readings("reading live readings failed"), Flags: flags, MaxSubscribers: s.opt.MaxLive})
+	s.live = live.New(s.store, live.Options{Service: s.readings("reading live readings failed"), Flags: s.parsed.flags, MaxSubscribers: s.opt.MaxLive})
 	cfg.OnCommitted = s.live.Publish
-	s.requests = metrics.NewRequests()
-	s.requests.OnAnswered = s.log.access.answered
 	s.core, err = ingest.New(s.store, s.problems, cfg)
 	return err
 }
 
 // servePublic serves the public listener.
-func (s *server) servePublic() error {
-	flags, err := s.opt.flagLimits()
-	if err != nil {
-		return err
-	}
-	limits, err := s.opt.limits()
-	if err != nil {
-		return err
-	}
+func (s *server) servePublic() (err error) {
 	shared := s.readings("reading stored readings failed")
 	shared.Bound = query.NewBound(s.opt.MaxReads)
-	reads := query.New(s.store, s.store, query.Options{Service: shared, Flags: flags, Limits: limits, Subjects: s.store, StaleAfter: s.opt.StaleAfter})
+	reads := query.New(s.store, s.store, query.Options{Service: shared, Flags: s.parsed.flags, Limits: s.parsed.limits, Subjects: s.store, StaleAfter: s.opt.StaleAfter})
 	records := fhir.New(s.store, s.store, fhir.Options{Service: shared, Version: s.opt.Version, Base: s.opt.FHIRURL})
-	if s.origins, err = newOrigins(s.opt.CORSOrigins); err != nil {
-		return err
-	}
-	s.hosts = s.opt.publicHosts(s.origins)
+	s.hosts = s.opt.publicHosts(s.parsed.origins)
 	posts := s.requests.Route(readingsTemplate)
-	s.conns = &share.Conns{Max: s.opt.MaxConns, MaxGuests: maxGuests, Holders: &s.holders}
 	s.page, err = dashboard.New(dashboard.Options{Service: s.readings("gathering metrics failed"), Metrics: metrics.NewValues(dashboard.SystemMetrics, s.collectors()...)})
 	if err != nil {
 		return err
@@ -240,33 +194,28 @@ func (s *server) servePublic() error {
 	handler := s.routes(reads, records, openapi.Handler(openapi.Describe(openapi.Options{
 		Version:    s.opt.Version,
 		Problems:   s.problems,
-		Ingest:     s.opt.ingest(limits),
+		Ingest:     s.opt.ingest(s.parsed.limits),
 		StaleAfter: s.opt.StaleAfter,
 		Tokens:     !s.access.gate.Open(),
 	})))
-	s.public = s.httpServer(s.forwarded(handler))
-	return s.listenPublic(posts)
+	return s.listeners.servePublic(forwarded(&s.holders, handler), s.core, s.hosts, posts)
 }
 
 // readings returns what the packages that serve readings share. Their errors are logged with a text.
 func (s *server) readings(failed string) query.Service {
 	return query.Service{
-		Problems: s.problems, Param: mux.Var, Gate: s.access.gate, Holders: &s.holders, PieceTimeout: s.pieceTimeout(),
+		Problems: s.problems, Param: mux.Var, Gate: s.access.gate, Holders: &s.holders, PieceTimeout: s.opt.pieceTimeout(),
 		OnError: func(err error) { s.log.Error(failed, "error", err) },
 	}
 }
-
-// pieceTimeout is how long a client may take to read a piece of an answer.
-func (s *server) pieceTimeout() time.Duration { return min(2*s.opt.ReadTimeout, 30*time.Second) }
 
 // serveAdmin serves the admin listener, if configured.
 func (s *server) serveAdmin() error {
 	if s.opt.AdminAddr == "" {
 		return nil
 	}
-	s.admin = s.httpServer(s.withDeadlines(s.adminRoutes(metrics.Handler(s.opt.Version, s.health.Ready, s.collectors()...))))
-	s.admin.ReadTimeout, s.admin.WriteTimeout = 0, 0 // see withDeadlines
-	s.listenAdmin()
+	routes := s.adminRoutes(metrics.Handler(s.opt.Version, s.health.Ready, s.collectors()...))
+	s.listeners.serveAdmin(withDeadlines(s.opt.ReadTimeout, routes))
 	return nil
 }
 

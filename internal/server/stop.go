@@ -43,9 +43,9 @@ func (s *server) close(ctx context.Context) error {
 	if s.health != nil {
 		err = errors.Join(err, s.health.Close(ctx))
 	}
-	s.stopTracing()
-	if s.admin != nil {
-		err = errors.Join(err, s.admin.Close())
+	stopTracing(s.tracer, s.log)
+	if s.listeners.admin != nil {
+		err = errors.Join(err, s.listeners.admin.Close())
 	}
 	if s.stopBackground != nil {
 		s.stopBackground()
@@ -59,11 +59,16 @@ func (s *server) close(ctx context.Context) error {
 	return errors.Join(err, s.access.close())
 }
 
-// stopPublic answers the requests that have arrived at the public listener, and closes it.
+// stopPublic answers the requests of the public listener, whose streams end.
 func (s *server) stopPublic(ctx context.Context) error {
 	if s.live != nil {
-		s.live.Close() // its streams would not end otherwise
+		s.live.Close()
 	}
+	return s.listeners.shutdownPublic(ctx)
+}
+
+// shutdownPublic answers the requests that have arrived at the public listener, and closes it.
+func (s *listeners) shutdownPublic(ctx context.Context) error {
 	if s.public == nil {
 		return nil
 	}

@@ -72,28 +72,28 @@ func otlpHeaders(text string) (map[string]string, error) {
 	return headers, nil
 }
 
-// startTracing starts the tracer, if there is a collector. A nil Tracer traces nothing.
-func (s *server) startTracing() error {
-	cfg, err := s.opt.tracing()
+// startTracing returns a tracer, or nil without a collector. A nil Tracer traces nothing.
+func startTracing(opt *Options, cfg *tracing.Options, log *Log) (*tracing.Tracer, error) {
 	if cfg == nil {
-		return err
+		return nil, nil
 	}
-	cfg.Log = s.log.Logger
-	if s.tracer, err = tracing.New(*cfg); err != nil {
-		return settings.Usage(err)
+	cfg.Log = log.Logger
+	tracer, err := tracing.New(*cfg)
+	if err != nil {
+		return nil, settings.Usage(err)
 	}
-	s.traceEndpoint = cfg.Endpoint.Host
-	return nil
+	log.Info("tracing", "endpoint", cfg.Endpoint.Host, "sample", opt.TraceSample, "slow", settings.FormatDuration(opt.TraceSlow))
+	return tracer, nil
 }
 
 // stopTracingTimeout bounds how long a stopping server waits for the collector.
 const stopTracingTimeout = 3 * time.Second
 
 // stopTracing exports the remaining spans. A failure does not make the stop a failure.
-func (s *server) stopTracing() {
+func stopTracing(tracer *tracing.Tracer, log *Log) {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTracingTimeout)
 	defer cancel()
-	if err := s.tracer.Close(ctx); err != nil {
-		s.log.Warn("the last traces were not exported", "error", err)
+	if err := tracer.Close(ctx); err != nil {
+		log.Warn("the last traces were not exported", "error", err)
 	}
 }

@@ -18,8 +18,8 @@ type pulse struct {
 
 func newPulse(s *server) *pulse {
 	p := &pulse{loops: func() bool { return true }, commits: s.core.Commits}
-	if s.lane != nil {
-		p.loops = s.lane.Beat
+	if s.listeners.lane != nil {
+		p.loops = s.listeners.lane.Beat
 	}
 	return p
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/tlsfiles"
@@ -38,7 +39,34 @@ const (
 	maxHeaderBytes = 16 << 10
 )
 
-func (s *server) httpServer(h http.Handler) *http.Server {
+// listeners open, serve and close the sockets of a server, and bound their connections.
+type listeners struct {
+	opt      *Options
+	log      *Log
+	sockets  map[string]net.Listener // by name; inherited, or opened by open
+	access   *access
+	requests *metrics.Requests
+	holders  *share.Holders // of the public listener's connections
+
+	conns      *share.Conns       // of the public listener
+	handshakes metrics.Handshakes // of the public listener
+	trim       trimmer            // after handshakes
+	public     *http.Server       // nil: not served
+	lane       *ingest.FastLane   // nil: public serves all requests
+	admin      *http.Server       // nil: not served
+
+	publicAddr net.Addr
+	listening  []listening // in the order in which they were opened
+	ended      chan error  // the error of a listener that failed
+}
+
+// A listening describes an open listener.
+type listening struct {
+	addr     net.Addr
+	listener string // publicSocket or adminSocket
+}
+
+func (s *listeners) httpServer(h http.Handler) *http.Server {
 	c := s.opt
 	return &http.Server{
 		Handler:           closeAfterLast(h),
@@ -75,28 +103,52 @@ func closeAfterLast(next http.Handler) http.Handler {
 	})
 }
 
-// bind opens the listeners that were not inherited. It comes before the store is opened, so that
+// open opens the listeners that were not inherited. It comes before the store is opened, so that
 // a server whose address is taken creates no data directory. Clients wait in the backlog.
-func (s *server) bind() error {
-	if err := s.life.bind(publicSocket, s.opt.Addr); err != nil || s.opt.AdminAddr == "" {
-		return err
+func (s *listeners) open() error {
+	for _, l := range []struct{ name, addr string }{{publicSocket, s.opt.Addr}, {adminSocket, s.opt.AdminAddr}} {
+		if s.sockets[l.name] != nil || l.addr == "" {
+			continue
+		}
+		socket, err := net.Listen("tcp", l.addr)
+		if err != nil {
+			return fmt.Errorf("open %s listener: %w%s", l.name, err, listenHint(l.name, err))
+		}
+		s.sockets[l.name] = socket
 	}
-	return s.life.bind(adminSocket, s.opt.AdminAddr)
+	return nil
 }
 
-// listenPublic serves the public listener. With a fast lane, connections begin there, with
+// listenHint returns a remedy for an error of net.Listen, or "".
+func listenHint(name string, err error) string {
+	flag := "--addr"
+	if name == adminSocket {
+		flag = "--admin-addr"
+	}
+	_, noSuchHost := errors.AsType[*net.DNSError](err)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return "; another process listens there, perhaps another pulsegate: choose another port with " + flag + ", or port 0 for a free one"
+	case noSuchHost, errors.Is(err, syscall.EADDRNOTAVAIL):
+		return "; " + flag + " needs an address of this machine, such as 127.0.0.1"
+	case errors.Is(err, syscall.EACCES):
+		return "; ports below 1024 need a privilege: choose another port with " + flag
+	}
+	return ""
+}
+
+// servePublic serves the public listener. With a fast lane, connections begin there, with
 // TLS after their handshake, and public serves those that leave it.
 //
 // posts counts the requests of the fast lane as well as those of public.
-func (s *server) listenPublic(posts *metrics.Route) error {
-	l, conns := s.life.sockets[publicSocket], s.conns
-	idle := new(listen.Idle)
-	conns.OnGuest = func() { idle.Evict(conns) }
-	s.public.ConnState = idle.ConnState
+func (s *listeners) servePublic(h http.Handler, core *ingest.Core, hosts *hosts, posts *metrics.Route) error {
+	s.public = s.httpServer(h)
+	l, conns := s.sockets[publicSocket], s.conns
+	evictIdle(s.public, conns)
 	if s.access.tls != nil {
 		s.access.protect(s.public)
 		l = listen.TLS(l, conns, listen.Handshakes{
-			Config: s.public.TLSConfig, Slots: maxHandshakes, Timeout: s.opt.HandshakeTimeout, Holders: &s.holders, Requests: s.requests.Total,
+			Config: s.public.TLSConfig, Slots: maxHandshakes, Timeout: s.opt.HandshakeTimeout, Holders: s.holders, Requests: s.requests.Total,
 			Done: func(cs tls.ConnectionState) {
 				s.handshakes.Done(cs.Version, cs.DidResume)
 				s.trim.handshake()
@@ -112,11 +164,11 @@ func (s *server) listenPublic(posts *metrics.Route) error {
 	}
 	if s.opt.FastLane == "on" {
 		var usualHost func([]byte) bool
-		if s.hosts != nil && !s.hosts.anyName {
-			usualHost = s.hosts.usual
+		if hosts != nil && !hosts.anyName {
+			usualHost = hosts.usual
 		}
 		var err error
-		s.lane, err = s.core.FastLane(l, ingest.FastLaneConfig{
+		s.lane, err = core.FastLane(l, ingest.FastLaneConfig{
 			Host:          usualHost,
 			TLS:           s.access.tls != nil,
 			Loops:         s.opt.Loops,
@@ -165,19 +217,27 @@ func failureOf(err error) metrics.HandshakeFailure {
 	return metrics.HandshakeProtocol
 }
 
-func (s *server) listenAdmin() {
+// serveAdmin serves the admin listener. h bounds the times of its requests: see withDeadlines.
+func (s *listeners) serveAdmin(h http.Handler) {
+	s.admin = s.httpServer(h)
+	s.admin.ReadTimeout, s.admin.WriteTimeout = 0, 0
 	conns := &share.Conns{
 		Max: maxAdminConns, MaxGuests: maxAdminGuests,
 		Holders: &share.Holders{Exempt: s.holders.Exempt}, // counted apart from the public listener
 	}
+	evictIdle(s.admin, conns)
+	s.serve(s.admin, listen.Bound(s.sockets[adminSocket], conns), adminSocket)
+}
+
+// evictIdle closes idle connections of h if there are guests.
+func evictIdle(h *http.Server, conns *share.Conns) {
 	idle := new(listen.Idle)
 	conns.OnGuest = func() { idle.Evict(conns) }
-	s.admin.ConnState = idle.ConnState
-	s.serve(s.admin, listen.Bound(s.life.sockets[adminSocket], conns), adminSocket)
+	h.ConnState = idle.ConnState
 }
 
 // serve serves a listener in the background.
-func (s *server) serve(h *http.Server, l net.Listener, name string) net.Addr {
+func (s *listeners) serve(h *http.Server, l net.Listener, name string) net.Addr {
 	go func() {
 		if err := h.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			s.ended <- fmt.Errorf("%s listener: %w", name, err)
@@ -185,4 +245,17 @@ func (s *server) serve(h *http.Server, l net.Listener, name string) net.Addr {
 	}()
 	s.listening = append(s.listening, listening{l.Addr(), name})
 	return l.Addr()
+}
+
+// url returns the URL of the public listener, for clients on this machine.
+func (s *listeners) url() string {
+	scheme := "http"
+	if s.access.tls != nil {
+		scheme = "https"
+	}
+	addr := s.publicAddr.String()
+	if host, port, err := net.SplitHostPort(addr); err == nil && net.ParseIP(host).IsUnspecified() {
+		addr = net.JoinHostPort("localhost", port)
+	}
+	return scheme + "://" + addr
 }
