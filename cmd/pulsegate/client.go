@@ -15,6 +15,7 @@ import (
 	"github.com/alecthomas/kong"
 	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/client/transfer"
+	"github.com/pulsegate/pulsegate/internal/observe/profile"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/migrate"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
@@ -35,6 +36,7 @@ var remedies = []remedy{
 	{"migrate", wraps(storage.ErrLocked), "Stop the servers that use the store."},
 	{"migrate", wraps(migrate.ErrIncomplete, context.Canceled), "Repeat the command to continue: what was copied stays in the target."},
 	{"migrate", wraps(syscall.ECONNREFUSED), "Start PostgreSQL, or check the address."},
+	{"profile", wraps(profile.ErrNotPulsegate), "'serve --admin-addr' sets the address of the admin listener; its default is 127.0.0.1:6060."},
 	{"", answered(http.StatusUnauthorized, ""), "Name a file that holds a valid token with --token-file, or set " + tokenVariable + ". 'pulsegate token create' creates tokens."},
 	{"backup erase subject", answered(http.StatusNotFound, "#not-found"), "--target must be the address of the admin listener."},
 	{"", answered(http.StatusNotFound, "#unknown-device"), "'pulsegate devices' lists the devices."},

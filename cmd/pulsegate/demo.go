@@ -51,6 +51,10 @@ func (c *demoCommand) Run(ctx context.Context, std stdio) (err error) {
 		return err
 	}
 	defer logs.Close()
+	devices, opts, err := demoRecording()
+	if err != nil {
+		return err
+	}
 	replaying, stop := context.WithCancel(ctx)
 	var replays sync.WaitGroup
 	replay := func(ctx context.Context, addr net.Addr) error {
@@ -58,11 +62,17 @@ func (c *demoCommand) Run(ctx context.Context, std stdio) (err error) {
 		if _, err := fmt.Fprintf(std.out, "Open %s/ in a browser.\n", target); err != nil {
 			return err
 		}
-		if err := c.replay(ctx, std, target); err != nil {
+		client, err := transfer.NewClient(target, transfer.Credentials{})
+		if err != nil {
+			return err
+		}
+		if err := c.replay(ctx, std, client, target, opts); err != nil {
+			client.Close()
 			return err
 		}
 		replays.Go(func() {
-			if err := replayOn(replaying, target); err != nil && replaying.Err() == nil {
+			defer client.Close()
+			if err := replayOn(replaying, client, devices, opts); err != nil && replaying.Err() == nil {
 				logs.Warn("the replay of the recording has ended", "error", err)
 			}
 		})
@@ -91,22 +101,25 @@ func defaultOptions() (*server.Options, error) {
 	return opt, err
 }
 
+// demoRecording returns the devices of the replay, and how to read the recording.
+func demoRecording() (devices []vitals.Name, opt recording.Options, err error) {
+	for _, text := range demoReplayed {
+		name, err := vitals.ParseName(text)
+		if err != nil {
+			return nil, opt, err
+		}
+		devices = append(devices, name)
+	}
+	return devices, recording.Options{Mapping: recording.MIMIC2Mapping(), Device: devices[0]}, nil
+}
+
 // replay sends the recording, with its dates shifted so that it ends now, and shows the result.
-func (c *demoCommand) replay(ctx context.Context, std stdio, target string) error {
-	device, err := vitals.ParseName(demoDevice)
-	if err != nil {
-		return err
-	}
+func (c *demoCommand) replay(ctx context.Context, std stdio, client *transfer.Client, target string, opt recording.Options) error {
 	end := time.Now().Truncate(time.Second)
-	reader, err := recording.NewShifted(strings.NewReader(recording.MIMIC2), recording.CSV, recording.Options{Mapping: recording.MIMIC2Mapping(), Device: device}, end.UnixMilli())
+	reader, err := recording.NewShifted(strings.NewReader(recording.MIMIC2), recording.CSV, opt, end.UnixMilli())
 	if err != nil {
 		return err
 	}
-	client, err := transfer.NewClient(target, transfer.Credentials{})
-	if err != nil {
-		return err
-	}
-	defer client.Close()
 	var refused []transfer.Refusal
 	sum, err := transfer.Upload(ctx, client, reader, transfer.UploadOptions{OnRefused: func(r transfer.Refusal) { refused = append(refused, r) }})
 	if err != nil {
@@ -116,16 +129,8 @@ func (c *demoCommand) replay(ctx context.Context, std stdio, target string) erro
 }
 
 // replayOn replays the recording until ctx ends.
-func replayOn(ctx context.Context, target string) error {
-	var devices []vitals.Name
-	for _, text := range demoReplayed {
-		name, err := vitals.ParseName(text)
-		if err != nil {
-			return err
-		}
-		devices = append(devices, name)
-	}
-	file, err := recording.New(strings.NewReader(recording.MIMIC2), recording.CSV, recording.Options{Mapping: recording.MIMIC2Mapping(), Device: devices[0]})
+func replayOn(ctx context.Context, client *transfer.Client, devices []vitals.Name, opt recording.Options) error {
+	file, err := recording.New(strings.NewReader(recording.MIMIC2), recording.CSV, opt)
 	if err != nil {
 		return err
 	}
@@ -133,11 +138,6 @@ func replayOn(ctx context.Context, target string) error {
 	if err != nil {
 		return err
 	}
-	client, err := transfer.NewClient(target, transfer.Credentials{})
-	if err != nil {
-		return err
-	}
-	defer client.Close()
 	_, err = transfer.Upload(ctx, client, replay, transfer.UploadOptions{Batch: len(devices)})
 	return err
 }

@@ -36,7 +36,7 @@ func (c *profileCommand) Run(ctx context.Context, std stdio) error {
 	capture, err := profile.Collect(ctx, target, c.For)
 	bar.finish()
 	if capture.Before == nil && capture.CPU == nil {
-		return explainTarget(target, err)
+		return fmt.Errorf("%s: %w", target, err)
 	}
 	report := profile.Analyze(capture)
 	errs := []error{err}
@@ -52,12 +52,4 @@ func (c *profileCommand) Run(ctx context.Context, std stdio) error {
 		errs = append(errs, report.Problem) // otherwise err explains it
 	}
 	return errors.Join(errs...)
-}
-
-// explainTarget adds the target and a remedy to an error.
-func explainTarget(target string, err error) error {
-	if errors.Is(err, profile.ErrNotPulsegate) {
-		return fmt.Errorf("%s: %w. 'serve --admin-addr' sets the address of the admin listener; its default is 127.0.0.1:6060", target, err)
-	}
-	return fmt.Errorf("%s: %w", target, err)
 }

@@ -32,7 +32,7 @@ func (c *serveCommand) Run(ctx context.Context, std stdio, kctx *kong.Context, c
 	slog.SetDefault(logs.Logger)
 	log.SetFlags(0)
 	log.SetOutput(logs.Others())
-	c.Reload = (&settingsReader{kctx.Args, cmds.Texts(kctx)}).read
+	c.Reload = reread(kctx.Args, cmds.Texts(kctx))
 	for _, text := range unknownVariables(kctx) {
 		logs.Warn("unknown environment variable", "what", text)
 	}
@@ -53,32 +53,29 @@ func (c *serveCommand) printConfig(out io.Writer, kctx *kong.Context, cmds *comm
 // written to.
 var reloadable = []string{"log-level", "log-budget", "access-log", "access-log-sample", "access-log-budget"}
 
-// A settingsReader reads the settings of a running serve again: the same command line, the same
-// environment, and the file with its present contents.
-type settingsReader struct {
-	args []string
-	now  map[string]string // the settings that were read last as TOML, by key
-}
-
-// read returns the settings, and the names of those that have changed and require a restart.
-func (r *settingsReader) read() (_ *server.LogOptions, needRestart []string, err error) {
-	var cmds commands
-	std := stdio{strings.NewReader(""), io.Discard, io.Discard}
-	parser, err := newParser(&cmds, std)
-	if err != nil {
-		return nil, nil, err
-	}
-	ctx, err := parser.Parse(r.args)
-	if err != nil {
-		return nil, nil, err
-	}
-	now := cmds.Texts(ctx)
-	for name, text := range now {
-		if text != r.now[name] && !slices.Contains(reloadable, name) {
-			needRestart = append(needRestart, name)
+// reread returns a function that reads the settings of a running serve again: the same command
+// line, the same environment, and the file with its present contents. The function returns the
+// settings, and the names of those that have changed and require a restart. now are the settings
+// that were read last as TOML, by key.
+func reread(args []string, now map[string]string) func() (*server.LogOptions, []string, error) {
+	return func() (_ *server.LogOptions, needRestart []string, err error) {
+		var cmds commands
+		parser, err := newParser(&cmds, stdio{strings.NewReader(""), io.Discard, io.Discard})
+		if err != nil {
+			return nil, nil, err
 		}
+		ctx, err := parser.Parse(args)
+		if err != nil {
+			return nil, nil, err
+		}
+		last := now
+		now = cmds.Texts(ctx)
+		for name, text := range now {
+			if text != last[name] && !slices.Contains(reloadable, name) {
+				needRestart = append(needRestart, name)
+			}
+		}
+		slices.Sort(needRestart)
+		return &cmds.Serve.LogOptions, needRestart, nil
 	}
-	slices.Sort(needRestart)
-	r.now = now
-	return &cmds.Serve.LogOptions, needRestart, nil
 }
