@@ -131,13 +131,6 @@ func (t *Table) Add(log io.Writer, round int, name, label string, f Figures) {
 	fmt.Fprintln(log)
 }
 
-// Take adds a row with the measurements of a row of another table, if that has the figure.
-func (t *Table) Take(name string, from *Table, row, figure string) {
-	if _, ok := from.Spread(row, figure, ""); ok {
-		t.Rows = append(t.Rows, &Row{Name: name, runs: from.row(row).runs})
-	}
-}
-
 func (t *Table) row(name string) *Row {
 	i := slices.IndexFunc(t.Rows, func(r *Row) bool { return r.Name == name })
 	if i < 0 {

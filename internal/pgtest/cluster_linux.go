@@ -87,7 +87,7 @@ func (c *Cluster) prepare(tools string) (err error) {
 			return fmt.Errorf("a cluster needs a network namespace of its own, and this one has %s", i.Name)
 		}
 	}
-	if c.programs, err = find(); err != nil {
+	if c.programs, err = Programs(); err != nil {
 		return err
 	}
 	if c.etcd, err = exec.LookPath(filepath.Join(tools, "etcd")); err != nil {
@@ -115,7 +115,7 @@ func (c *Cluster) prepare(tools string) (err error) {
 	if _, err := user.Lookup("postgres"); err != nil {
 		return err
 	}
-	if _, err := unprivileged(c.dir); err != nil {
+	if _, err := Unprivileged(c.dir); err != nil {
 		return err
 	}
 	return errors.Join(
@@ -278,7 +278,7 @@ func (c *Cluster) configure(i int) {
 		os.WriteFile(filepath.Join(dir, "patroni.yml"), []byte(c.render(patroniConfig, i)), 0o644),
 		os.WriteFile(filepath.Join(c.dir, "bootstrap"), []byte(c.render(template.Must(template.New("").Parse(bootstrap)), i)), 0o755))
 	if err == nil {
-		_, err = unprivileged(dir)
+		_, err = Unprivileged(dir)
 	}
 	if err != nil {
 		c.t.Fatal(err)

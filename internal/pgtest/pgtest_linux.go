@@ -63,7 +63,7 @@ func StartOn(t testing.TB, mount func(dir string), settings ...string) *Server {
 // create returns a server without data.
 func create(t testing.TB, mount func(dir string), settings []string) *Server {
 	t.Helper()
-	programs, err := find()
+	programs, err := Programs()
 	if err == nil {
 		s := &Server{programs: programs, settings: settings}
 		// A socket's path is limited to 107 bytes, so t.TempDir may be too long.
@@ -77,7 +77,7 @@ func create(t testing.TB, mount func(dir string), settings []string) *Server {
 			mount(s.dir)
 		}
 		t.Cleanup(s.Remove)
-		if s.attr, err = unprivileged(s.dir); err == nil {
+		if s.attr, err = Unprivileged(s.dir); err == nil {
 			s.port = port(t)
 			return s
 		}
@@ -89,7 +89,7 @@ func create(t testing.TB, mount func(dir string), settings []string) *Server {
 // Need skips the test if PostgreSQL is not installed, as Start does.
 func Need(t testing.TB) {
 	t.Helper()
-	if _, err := find(); err != nil {
+	if _, err := Programs(); err != nil {
 		missing(t, err)
 	}
 }
@@ -104,7 +104,7 @@ func missing(t testing.TB, err error) {
 
 // Version returns the name and version of PostgreSQL.
 func Version() string {
-	programs, err := find()
+	programs, err := Programs()
 	if err != nil {
 		return err.Error()
 	}
@@ -112,8 +112,8 @@ func Version() string {
 	return strings.TrimSpace(string(text))
 }
 
-// find returns the directory with the programs of the newest PostgreSQL.
-func find() (string, error) {
+// Programs returns the directory with the programs of the newest PostgreSQL.
+func Programs() (string, error) {
 	if initdb, err := exec.LookPath("initdb"); err == nil {
 		if initdb, err = filepath.EvalSymlinks(initdb); err == nil { // the others may not be linked
 			return filepath.Dir(initdb), nil
@@ -130,9 +130,9 @@ func find() (string, error) {
 	return filepath.Dir(slices.MaxFunc(found, func(a, b string) int { return version(a) - version(b) })), nil
 }
 
-// unprivileged returns the attributes of PostgreSQL's processes, which must not run as root, and
+// Unprivileged returns the attributes of PostgreSQL's processes, which must not run as root, and
 // makes their user the owner of dir.
-func unprivileged(dir string) (*syscall.SysProcAttr, error) {
+func Unprivileged(dir string) (*syscall.SysProcAttr, error) {
 	attr := &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGQUIT}
 	if os.Geteuid() != 0 {
 		return attr, nil
@@ -213,7 +213,7 @@ func (s *Server) Put(t testing.TB, name string, content []byte) {
 	t.Helper()
 	path := filepath.Join(s.dir, name)
 	s.must(t, os.WriteFile(path, content, 0o600))
-	_, err := unprivileged(path)
+	_, err := Unprivileged(path)
 	s.must(t, err)
 }
 

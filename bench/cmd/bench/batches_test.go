@@ -119,20 +119,20 @@ func TestPost(t *testing.T) {
 	}))
 	defer srv.Close()
 	addr := srv.Listener.Addr().String()
-	all := []source{plain(addr, form{}, 0, time.Now()), plain(addr, form{array: true}, 1, time.Now())}
-	p, err := post(t.Context(), addr, []source{first(3, all[0]), first(3, all[1])}, time.Minute, isBatchAnswer)
-	if err != nil || p.batches != 6 || answered.Load() != 6 || len(p.latencies) != 6 || p.bodyBytes < 6*100*batchReadings {
-		t.Errorf("%d batches and %d bytes, %d latencies, %v; the server has answered %d of 6", p.batches, p.bodyBytes, len(p.latencies), err, answered.Load())
+	all := []feed{{addr, plain(addr, form{}, 0, time.Now())}, {addr, plain(addr, form{array: true}, 1, time.Now())}}
+	p, err := post(t.Context(), []feed{{addr, first(3, all[0].next)}, {addr, first(3, all[1].next)}}, time.Minute, isBatchAnswer)
+	if err != nil || p.batches != 6 || answered.Load() != 6 || len(p.answers) != 6 || p.bytes < 6*100*batchReadings {
+		t.Errorf("%d batches and %d bytes, %d answers, %v; the server has answered %d of 6", p.batches, p.bytes, len(p.answers), err, answered.Load())
 	}
-	if _, err := post(t.Context(), addr, all, time.Minute, isBatchAnswer); err == nil || !strings.Contains(err.Error(), `"duplicate`) {
+	if _, err := post(t.Context(), all, time.Minute, isBatchAnswer); err == nil || !strings.Contains(err.Error(), `"duplicate`) {
 		t.Errorf("with a duplicate in an answer: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := post(ctx, addr, all, time.Minute, isBatchAnswer); err == nil {
+	if _, err := post(ctx, all, time.Minute, isBatchAnswer); err == nil {
 		t.Error("a canceled load has figures")
 	}
-	if _, err := post(t.Context(), addr, []source{first(0, all[0])}, time.Minute, isBatchAnswer); err == nil {
+	if _, err := post(t.Context(), []feed{{addr, first(0, all[0].next)}}, time.Minute, isBatchAnswer); err == nil {
 		t.Error("a load without a batch has figures")
 	}
 }

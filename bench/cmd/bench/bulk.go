@@ -95,17 +95,17 @@ func (b *ingestRun) measureForm(ctx context.Context, f form) (_ report.Figures, 
 	}()
 	addr := server.server.public
 	base := time.Now().Add(-baseAge)
-	var w posted
+	var w flowed
 	if b.WarmUp > 0 {
-		warm, err := sources(addr, f, base, b.WarmUp)
+		warm, err := feeds(addr, f, base, b.WarmUp)
 		if err != nil {
 			return nil, err
 		}
-		if w, err = post(ctx, addr, warm, b.WarmUp, isBatchAnswer); err != nil {
+		if w, err = post(ctx, warm, b.WarmUp, isBatchAnswer); err != nil {
 			return nil, fmt.Errorf("warm up: %w", err)
 		}
 	}
-	load, err := sources(addr, f, base.Add(baseStep), b.duration())
+	load, err := feeds(addr, f, base.Add(baseStep), b.duration())
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +116,7 @@ func (b *ingestRun) measureForm(ctx context.Context, f form) (_ report.Figures, 
 	if err != nil {
 		return nil, err
 	}
-	p, err := post(ctx, addr, load, b.duration(), isBatchAnswer)
+	p, err := post(ctx, load, b.duration(), isBatchAnswer)
 	if err != nil {
 		return nil, err
 	}
@@ -130,115 +130,119 @@ func (b *ingestRun) measureForm(ctx context.Context, f form) (_ report.Figures, 
 	if err := checkStored(ctx, own, ended, readings+1, 0); err != nil {
 		return nil, err
 	}
-	figures := latency(per(p.batches*batchReadings, p.duration, after-before, p.cpu), quantile(p.latencies, 0.5), quantile(p.latencies, 0.99))
-	figures["bytes"] = float64(p.bodyBytes / p.batches)
+	figures := p.figures(batchReadings, after-before)
+	figures["bytes"] = float64(p.bytes / p.batches)
 	return figures, nil
 }
 
-// sources returns a source for each sender.
-func sources(addr string, f form, base time.Time, d time.Duration) ([]source, error) {
-	all := make([]source, senders)
+// A feed is what one sender posts, and to which server.
+type feed struct {
+	addr string
+	next source
+}
+
+// feeds returns a feed for each sender.
+func feeds(addr string, f form, base time.Time, d time.Duration) ([]feed, error) {
+	all := make([]feed, senders)
 	errs := make([]error, senders)
 	var wg sync.WaitGroup
 	for i := range all {
+		all[i].addr = addr
 		if f.encoding == "" {
-			all[i] = plain(addr, f, i, base)
+			all[i].next = plain(addr, f, i, base)
 			continue
 		}
 		wg.Go(func() {
-			all[i], errs[i] = compressed(addr, f, i, base, int(maxPerSecond*d.Seconds())/batchReadings/senders)
+			all[i].next, errs[i] = compressed(addr, f, i, base, int(maxPerSecond*d.Seconds())/batchReadings/senders)
 		})
 	}
 	wg.Wait()
 	return all, errors.Join(errs...)
 }
 
-// posted is the result of posting batches.
-type posted struct {
-	batches   uint64
-	bodyBytes uint64
-	duration  time.Duration
-	cpu       time.Duration // CPU time of this process
-	latencies []time.Duration
+// post sends batches for d. Every feed uses its own connection and sends the next batch when
+// the previous one is answered. isStored reports whether an answer says that all readings of
+// a batch were stored, as each must.
+func post(ctx context.Context, feeds []feed, d time.Duration, isStored func(answer []byte) bool) (flowed, error) {
+	sum, err := inParallel(ctx, len(feeds), func(ctx context.Context, i int, start time.Time, p *flowed) error {
+		return feeds[i].send(ctx, start, d, isStored, p)
+	})
+	if err == nil && sum.batches == 0 {
+		err = errors.New("no batch was answered")
+	}
+	return sum, err
 }
 
-// post sends batches for d. Every source uses its own connection and sends the next
-// batch when the previous one is answered. isStored reports whether an answer says that all
-// readings of a batch were stored, as each must.
-func post(ctx context.Context, addr string, sources []source, d time.Duration, isStored func(answer []byte) bool) (posted, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	parts := make([]posted, len(sources))
-	errs := make([]error, len(sources))
-	before, start := ownCPU(), time.Now()
-	end := start.Add(d)
-	var wg sync.WaitGroup
-	for i, next := range sources {
-		wg.Go(func() {
-			if parts[i], errs[i] = send(ctx, addr, next, end, isStored); errs[i] != nil {
-				cancel()
-			}
-		})
+// send posts the requests over one connection until d after start.
+func (f *feed) send(ctx context.Context, start time.Time, d time.Duration, isStored func([]byte) bool, p *flowed) error {
+	c, err := connect(ctx, f.addr)
+	if err != nil {
+		return err
 	}
-	wg.Wait()
-	sum := posted{duration: time.Since(start), cpu: ownCPU() - before}
-	if err := errors.Join(errs...); err != nil {
-		return posted{}, err
+	defer c.close()
+	for time.Since(start) < d {
+		request := f.next()
+		if request == nil {
+			return nil
+		}
+		sent := time.Now()
+		resp, err := c.exchange(ctx, answerTimeout, request)
+		if err != nil {
+			return err
+		}
+		if resp.StatusCode != http.StatusOK || !isStored(c.body.Bytes()) {
+			return fmt.Errorf("status %d, body %.4000q", resp.StatusCode, c.body.Bytes())
+		}
+		p.batches++
+		p.bytes += uint64(len(request))
+		p.answers = append(p.answers, storedBatch{time.Since(start), time.Since(sent)})
 	}
-	for _, p := range parts {
-		sum.batches += p.batches
-		sum.bodyBytes += p.bodyBytes
-		sum.latencies = append(sum.latencies, p.latencies...)
-	}
-	if sum.batches == 0 {
-		return posted{}, errors.New("no batch was answered")
-	}
-	return sum, nil
+	return nil
 }
 
-// send posts the requests of next over one connection until end.
-func send(ctx context.Context, addr string, next source, end time.Time, isStored func([]byte) bool) (p posted, err error) {
+// A poster is a connection over which requests are sent, one after another.
+type poster struct {
+	addr string
+	conn net.Conn
+	in   *bufio.Reader
+	body bytes.Buffer // of the last answer
+}
+
+func connect(ctx context.Context, addr string) (*poster, error) {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "tcp", addr)
 	if err != nil {
-		return p, fmt.Errorf("connect: %w", err)
+		return nil, fmt.Errorf("connect: %w", err)
 	}
-	defer conn.Close()
-	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Now()) })
+	return &poster{addr: addr, conn: conn, in: bufio.NewReader(conn)}, nil
+}
+
+func (c *poster) close() { c.conn.Close() }
+
+// exchange sends a request and reads the answer, whose body is then in c.body.
+func (c *poster) exchange(ctx context.Context, timeout time.Duration, request ...[]byte) (*http.Response, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { c.conn.SetDeadline(time.Now()) })
 	defer stop()
-	in := bufio.NewReader(conn)
-	var body bytes.Buffer
-	for start := time.Now(); start.Before(end); start = time.Now() {
-		request := next()
-		if request == nil {
-			return p, nil
-		}
-		if err := ctx.Err(); err != nil {
-			return p, err
-		}
-		sent := time.Now()
-		if err := conn.SetDeadline(sent.Add(answerTimeout)); err != nil {
-			return p, fmt.Errorf("send batch: %w", err)
-		}
-		if _, err := conn.Write(request); err != nil {
-			return p, fmt.Errorf("send batch: %w", err)
-		}
-		resp, err := http.ReadResponse(in, nil)
-		if err != nil {
-			return p, fmt.Errorf("read answer: %w", err)
-		}
-		body.Reset()
-		if _, err := io.Copy(&body, io.LimitReader(resp.Body, maxBatchAnswerBytes)); err != nil {
-			return p, fmt.Errorf("read answer: %w", err)
-		}
-		if resp.StatusCode != http.StatusOK || !isStored(body.Bytes()) {
-			return p, fmt.Errorf("status %d, body %.4000q", resp.StatusCode, body.Bytes())
-		}
-		p.batches++
-		p.bodyBytes += uint64(len(request))
-		p.latencies = append(p.latencies, time.Since(sent))
+	parts := net.Buffers(request)
+	err := c.conn.SetDeadline(time.Now().Add(timeout))
+	if err == nil {
+		_, err = parts.WriteTo(c.conn)
 	}
-	return p, nil
+	if err != nil {
+		return nil, fmt.Errorf("send batch: %w", err)
+	}
+	resp, err := http.ReadResponse(c.in, nil)
+	if err == nil {
+		c.body.Reset()
+		_, err = io.Copy(&c.body, io.LimitReader(resp.Body, maxBatchAnswerBytes))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read answer: %w", err)
+	}
+	return resp, nil
 }
 
 // idleTime waits until the processes pids use no more CPU time, and returns their CPU

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/pulsegate/pulsegate/bench/report"
+	"github.com/pulsegate/pulsegate/internal/pgtest"
 )
 
 // A contestant is a server to measure.
@@ -46,7 +47,7 @@ func chooseServers(names []string) (chosen []contestant, left []string, err erro
 	}
 	for _, c := range asked {
 		if c.postgres {
-			if _, err := findPostgres(); err != nil {
+			if _, err := pgtest.Programs(); err != nil {
 				left = append(left, fmt.Sprintf("%s, because %v", c.name, err))
 				continue
 			}
@@ -64,19 +65,7 @@ type running struct {
 }
 
 // start starts c with its data in dir.
-func (b *ingestRun) start(ctx context.Context, c *contestant, dir string) (r *running, err error) {
-	if !b.apart {
-		return b.startHere(ctx, c, dir)
-	}
-	err = onProcessor(serverProcessor, func() (err error) {
-		r, err = b.startHere(ctx, c, dir)
-		return err
-	})
-	return r, err
-}
-
-// startHere starts c on the processors of the calling thread.
-func (b *ingestRun) startHere(ctx context.Context, c *contestant, dir string) (_ *running, err error) {
+func (b *ingestRun) start(ctx context.Context, c *contestant, dir string) (_ *running, err error) {
 	r := new(running)
 	if c.own {
 		return r, b.startPulsegate(ctx, r, c, dir)

@@ -6,14 +6,13 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/pulsegate/pulsegate/internal/pgtest"
 )
 
 // A database is a temporary PostgreSQL: a new cluster, with default settings unless told
@@ -25,25 +24,6 @@ type database struct {
 }
 
 const databaseUser = "bench"
-
-// findPostgres returns the directory with the programs of the newest PostgreSQL.
-func findPostgres() (string, error) {
-	if initdb, err := exec.LookPath("initdb"); err == nil {
-		if initdb, err = filepath.EvalSymlinks(initdb); err == nil { // the others may not be linked
-			return filepath.Dir(initdb), nil
-		}
-	}
-	// On Debian they are not in PATH.
-	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
-	if len(found) == 0 {
-		return "", errors.New("PostgreSQL is not installed")
-	}
-	version := func(path string) int {
-		n, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(path))))
-		return n
-	}
-	return filepath.Dir(slices.MaxFunc(found, func(a, b string) int { return version(a) - version(b) })), nil
-}
 
 // startPostgres creates a cluster in dir and starts it. PostgreSQL refuses to run as
 // root; root runs it as the user postgres or nobody.
@@ -61,13 +41,17 @@ func startStandby(ctx context.Context, primary, dir, name string, settings ...st
 // createPostgres creates a data directory in dir with a program of PostgreSQL, and starts
 // a server on it.
 func createPostgres(ctx context.Context, dir string, settings []string, program string, args ...string) (_ *database, err error) {
-	programs, err := findPostgres()
+	programs, err := pgtest.Programs()
 	if err != nil {
 		return nil, err
 	}
-	attr, err := unprivileged(dir)
+	attr, err := pgtest.Unprivileged(dir)
 	if err != nil {
 		return nil, err
+	}
+	// PostgreSQL's user needs to search the parent directory, which is ours.
+	if err := os.Chmod(filepath.Dir(dir), 0o711); err != nil {
+		return nil, fmt.Errorf("create database: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 3*startTimeout)
 	defer cancel()
@@ -91,33 +75,6 @@ func createPostgres(ctx context.Context, dir string, settings []string, program 
 		return nil, errors.Join(fmt.Errorf("start database: %w: %s", err, p.text()), db.stop())
 	}
 	return db, nil
-}
-
-// unprivileged returns the attributes to start a process as an unprivileged user. If
-// that is another user than this program's, unprivileged makes it the owner of dir.
-func unprivileged(dir string) (*syscall.SysProcAttr, error) {
-	if os.Geteuid() != 0 {
-		return new(syscall.SysProcAttr), nil
-	}
-	u, err := user.Lookup("postgres")
-	if err != nil {
-		if u, err = user.Lookup("nobody"); err != nil {
-			return nil, errors.New("PostgreSQL does not run as root, and there is no user postgres or nobody")
-		}
-	}
-	uid, errUID := strconv.ParseUint(u.Uid, 10, 32)
-	gid, errGID := strconv.ParseUint(u.Gid, 10, 32)
-	if err := errors.Join(errUID, errGID); err != nil {
-		return nil, fmt.Errorf("read user %s: %w", u.Username, err)
-	}
-	if err := os.Chown(dir, int(uid), int(gid)); err != nil {
-		return nil, fmt.Errorf("change owner of directory: %w", err)
-	}
-	// The parent directory is ours; search permission reveals nothing.
-	if err := os.Chmod(filepath.Dir(dir), 0o711); err != nil {
-		return nil, fmt.Errorf("change owner of directory: %w", err)
-	}
-	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}, nil
 }
 
 // awaitReady waits until the database accepts connections.

@@ -168,7 +168,7 @@ func (b *fhirRun) search(ctx context.Context, dir string, count int) (f report.F
 		}
 		url := "http://" + p.public + "/fhir/Observation?patient=" + fhirPatient(0) + "&_count=" + strconv.Itoa(count)
 		var page []byte
-		var sent posted
+		var sent flowed
 		for start := time.Now(); sent.duration < b.duration(); sent.duration = time.Since(start) {
 			n := 0
 			for next := url; next != ""; {
@@ -176,9 +176,9 @@ func (b *fhirRun) search(ctx context.Context, dir string, count int) (f report.F
 				if page, err = exchange(ctx, http.MethodGet, next, nil, page); err != nil {
 					return err
 				}
-				sent.latencies = append(sent.latencies, time.Since(asked))
+				sent.answers = append(sent.answers, storedBatch{took: time.Since(asked)})
 				n += bytes.Count(page, []byte(`"resource":{"resourceType":"Observation",`))
-				sent.bodyBytes += uint64(len(page))
+				sent.bytes += uint64(len(page))
 				next = nextPage(page)
 			}
 			if n != b.Readings {
@@ -195,12 +195,12 @@ func (b *fhirRun) search(ctx context.Context, dir string, count int) (f report.F
 }
 
 // finish returns the figures of a server that has sent or received batches of Observations.
-func finish(p *process, before time.Duration, sent *posted, observations int) (report.Figures, error) {
+func finish(p *process, before time.Duration, sent *flowed, observations int) (report.Figures, error) {
 	after, errCPU := cpuTime(p.pid())
 	peak, errPeak := memory(p.pid(), "VmHWM")
 	n := sent.batches * uint64(observations)
-	f := latency(per(n, sent.duration, after-before, 0), quantile(sent.latencies, 0.5), quantile(sent.latencies, 0.99))
-	f["bytes"], f["peak"] = float64(sent.bodyBytes)/float64(n), report.MiB(peak)
+	f := sent.figures(uint64(observations), after-before)
+	f["bytes"], f["peak"] = float64(sent.bytes)/float64(n), report.MiB(peak)
 	return f, errors.Join(errCPU, errPeak)
 }
 
@@ -224,12 +224,12 @@ func (b *fhirRun) receive(ctx context.Context, dir, typ string, observations int
 				return err
 			}
 		}
-		load := func(start time.Time, d time.Duration) (posted, error) {
-			all := make([]source, senders)
+		load := func(start time.Time, d time.Duration) (flowed, error) {
+			all := make([]feed, senders)
 			for sender := range all {
-				all[sender] = bundleSource(p.public, typ, observations, sender, start)
+				all[sender] = feed{p.public, bundleSource(p.public, typ, observations, sender, start)}
 			}
-			sent, err := post(ctx, p.public, all, d, func(answer []byte) bool {
+			sent, err := post(ctx, all, d, func(answer []byte) bool {
 				return bytes.Count(answer, []byte(`"status":"201`)) == observations
 			})
 			bundles += sent.batches

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"slices"
 	"time"
 
 	"github.com/pulsegate/pulsegate/bench/report"
@@ -9,12 +8,6 @@ import (
 
 // rounded ends the text of every report.
 const rounded = "Figures are medians, with the range over the rounds in brackets."
-
-// quantile returns a quantile of latencies, which it sorts.
-func quantile(latencies []time.Duration, q float64) time.Duration {
-	slices.Sort(latencies)
-	return latencies[int(q*float64(len(latencies)-1))]
-}
 
 // per returns the figures of n requests or readings: CPU time in µs and rate.
 func per(n uint64, took, cpu, loader time.Duration) report.Figures {

@@ -9,10 +9,8 @@ import (
 	"io"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -63,8 +61,8 @@ type ingestRun struct {
 	wrk    *wrk            // of runSingle and runTLS
 	result []*report.Table // of runSingle and runTLS, by number of connections
 	secure *secure         // of runTLS; nil: no TLS
-	ratios *report.Table   // of runTLS
-	apart  bool            // servers get one processor, and clients another one
+
+	handshakes *report.Table // of runTLS
 }
 
 func (c *ingestCommand) Run(ctx context.Context, out io.Writer) (err error) {
@@ -115,26 +113,14 @@ func (b *ingestRun) runSingle(ctx context.Context) (err error) {
 		return err
 	}
 	r.Left = append(b.left, omitted...)
-	most := func(connections int, what, figure, base string, limit float64) report.Bar {
-		return report.Bar{What: fmt.Sprintf("%d connections: %s / that of %s", connections, what, base), Row: report.Own, Figure: figure, Base: base, Limit: limit, Format: "%.2f"}
-	}
 	r.Goals = b.goals(map[int][]report.Bar{
 		1000: {
-			most(1000, "CPU per request", "cpu", report.Floor, 1.6), most(1000, "CPU per request", "cpu", "fasthttp", 1),
-			atLeast(most(1000, "requests/s", "rate", "before", 1.5)), atLeast(most(1000, "requests/s", "rate", "ginpg", 7)),
-			most(1000, "p99", "p99", "fasthttp", 1.5),
+			ownBar(1000, "CPU per request", "cpu", report.Floor, 1.6), ownBar(1000, "CPU per request", "cpu", "fasthttp", 1),
+			atLeast(ownBar(1000, "requests/s", "rate", "before", 1.5)), atLeast(ownBar(1000, "requests/s", "rate", "ginpg", 7)),
+			ownBar(1000, "p99", "p99", "fasthttp", 1.5),
 		},
-		64: {most(64, "CPU per request", "cpu", report.Floor, 2.2)},
+		64: {ownBar(64, "CPU per request", "cpu", report.Floor, 2.2)},
 	})
-	b.allocations(r, "A request in the fast lane allocates none, which TestLaneAllocations asserts.")
-	profile, err := b.profileOwn(ctx)
-	if err != nil {
-		return err
-	}
-	if profile != "" {
-		r.After = append(r.After, fmt.Sprintf("Where the CPU time of %s goes with %d connections, as reported by `pulsegate profile` for a load after the rounds. "+
-			"[ADR 13](adr/0013-cheaper-fast-lane.md) describes attempts to reduce it.\n\n```\n%s\n```", report.Own, slices.Max(b.Connections), profile))
-	}
 	if b.Page != "" {
 		plot := report.Plot{Tables: b.result, Connections: b.Connections, Stores: map[string]string{}}
 		for _, c := range b.contestants {
@@ -151,6 +137,11 @@ const (
 	plotName   = "benchmarks-ingest.svg"
 	closedLoop = "The load is a closed loop: latency is measured from the actual, not from an intended, time of sending."
 )
+
+// ownBar is a bar for a figure of Pulsegate, divided by that of base.
+func ownBar(connections int, what, figure, base string, limit float64) report.Bar {
+	return report.Bar{What: fmt.Sprintf("%d connections: %s / that of %s", connections, what, base), Row: report.Own, Figure: figure, Base: base, Limit: limit, Format: "%.2f"}
+}
 
 // atLeast makes the limit of a bar a lower one.
 func atLeast(b report.Bar) report.Bar {
@@ -197,16 +188,6 @@ func (b *ingestRun) newReport(text string) *report.Report {
 	}
 }
 
-// allocations adds what Pulsegate's process allocates to a report.
-func (b *ingestRun) allocations(r *report.Report, what string) {
-	t := &report.Table{Text: "The whole process of " + report.Own + " allocates for each request, compactions and measuring included. " + what, Head: "connections",
-		Columns: []report.Column{{Title: "objects", Figure: "objects", Format: "%.2f"}, {Title: "bytes", Figure: "bytes", Format: "%.0f"}}}
-	for i, n := range b.Connections {
-		t.Take(strconv.Itoa(n), b.result[i], report.Own, "objects")
-	}
-	r.Tables = append(r.Tables, t)
-}
-
 // measure runs the rounds. A server that fails in a round is omitted from that round,
 // with the reason in the report. If ctx is done, the run fails.
 func (b *ingestRun) measure(ctx context.Context, chosen []contestant) (omitted []string, err error) {
@@ -217,7 +198,7 @@ func (b *ingestRun) measure(ctx context.Context, chosen []contestant) (omitted [
 		for i := range chosen {
 			// The order rotates, so that no server always runs after the same one.
 			n := (i + round) % len(chosen)
-			runs, err := b.measureOne(ctx, &chosen[n], round, b.Connections)
+			runs, err := b.measureOne(ctx, &chosen[n], round)
 			if ctx.Err() != nil {
 				return nil, fmt.Errorf("measure %s: %w", chosen[n].name, ctx.Err())
 			}
@@ -236,7 +217,7 @@ func (b *ingestRun) measure(ctx context.Context, chosen []contestant) (omitted [
 }
 
 // measureOne measures a fresh server with each of the numbers of connections.
-func (b *ingestRun) measureOne(ctx context.Context, c *contestant, round int, connections []int) (_ []report.Figures, err error) {
+func (b *ingestRun) measureOne(ctx context.Context, c *contestant, round int) (_ []report.Figures, err error) {
 	server, remove, err := b.startFresh(ctx, c, fmt.Sprint(round))
 	if err != nil {
 		return nil, err
@@ -249,27 +230,17 @@ func (b *ingestRun) measureOne(ctx context.Context, c *contestant, round int, co
 	}()
 	answered, inFlight := uint64(1), uint64(0)
 	base := time.Now().Add(-baseAge)
-	admin := server.server.admin
-	if server.upstream != nil {
-		admin = server.upstream.admin
-	}
-	loadOnce := func(connections int, d time.Duration) (_ load, cpu time.Duration, made allocation, err error) {
+	loadOnce := func(connections int, d time.Duration) (_ load, cpu time.Duration, err error) {
 		base = base.Add(baseStep)
-		madeBefore, err := allocated(ctx, admin)
-		if err != nil {
-			return load{}, 0, made, err
-		}
 		before, err := cpuTime(server.pids()...)
 		if err != nil {
-			return load{}, 0, made, err
+			return load{}, 0, err
 		}
 		atStart := make(chan error, 1)
 		if b.secure != nil {
 			b.wrk.lead = &lead{b.Lead, func() {
 				var err error
-				if before, err = cpuTime(server.pids()...); err == nil {
-					madeBefore, err = allocated(ctx, admin)
-				}
+				before, err = cpuTime(server.pids()...)
 				atStart <- err
 			}}
 		}
@@ -278,36 +249,25 @@ func (b *ingestRun) measureOne(ctx context.Context, c *contestant, round int, co
 			err = <-atStart
 		}
 		if err != nil {
-			return load{}, 0, made, err
+			return load{}, 0, err
 		}
 		after, err := cpuTime(server.pids()...)
-		if err != nil {
-			return load{}, 0, made, err
-		}
-		if made, err = allocated(ctx, admin); err != nil {
-			return load{}, 0, made, err
-		}
 		answered += l.before + l.requests
 		inFlight += uint64(connections) // wrk does not wait for the last answers
-		return l, after - before, allocation{made.objects - madeBefore.objects, made.bytes - madeBefore.bytes}, l.check()
+		return l, after - before, errors.Join(err, l.check())
 	}
 	if b.WarmUp > 0 {
-		if _, _, _, err := loadOnce(connections[0], b.WarmUp); err != nil {
+		if _, _, err := loadOnce(b.Connections[0], b.WarmUp); err != nil {
 			return nil, err
 		}
 	}
 	var runs []report.Figures
-	for _, n := range connections {
-		l, cpu, made, err := loadOnce(n, b.duration())
+	for _, n := range b.Connections {
+		l, cpu, err := loadOnce(n, b.duration())
 		if err != nil {
 			return nil, fmt.Errorf("%d connections: %w", n, err)
 		}
-		f := latency(per(l.requests, l.duration, cpu, l.cpu), l.p50, l.p99)
-		f["busy"], f["loader busy"] = 100*cpu.Seconds()/l.duration.Seconds(), 100*l.cpu.Seconds()/l.duration.Seconds()
-		if made != (allocation{}) {
-			f["objects"], f["bytes"] = made.objects/float64(l.requests), made.bytes/float64(l.requests)
-		}
-		runs = append(runs, f)
+		runs = append(runs, latency(per(l.requests, l.duration, cpu, l.cpu), l.p50, l.p99))
 	}
 	ended := server
 	server = nil
@@ -382,68 +342,4 @@ func fileSystem(dir string) string {
 		return "overlayfs"
 	}
 	return fmt.Sprintf("a file system of type %#x", uint32(s.Type))
-}
-
-// profileLead is how long before a profile the load starts, and how long after it the
-// load ends.
-const profileLead = time.Second
-
-// profileOwn returns the report of pulsegate profile for the load with the most
-// connections: the cost by part and by system call. It uses a separate load, because
-// profiling has a cost.
-func (b *ingestRun) profileOwn(ctx context.Context) (_ string, err error) {
-	i := slices.IndexFunc(b.contestants, func(c contestant) bool { return c.own })
-	if i < 0 {
-		return "", nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, perStart+b.duration())
-	defer cancel()
-	server, remove, err := b.startFresh(ctx, &b.contestants[i], "profile")
-	if err != nil {
-		return "", err
-	}
-	defer func() { err = errors.Join(err, server.stop(), remove()) }()
-	loaded := make(chan error, 1)
-	go func() {
-		l, err := b.wrk.run(ctx, server.server.public, slices.Max(b.Connections), b.duration()+2*profileLead, time.Now().Add(-baseAge).UnixMilli())
-		if err == nil {
-			err = l.check()
-		}
-		loaded <- err
-	}()
-	time.Sleep(profileLead)
-	cmd := exec.CommandContext(ctx, b.own(), "profile", "http://"+server.server.admin, "--for", b.duration().String())
-	text, profileErr := cmd.CombinedOutput()
-	if err := <-loaded; err != nil {
-		return "", fmt.Errorf("load for a profile: %w", err)
-	}
-	if profileErr != nil {
-		return "", fmt.Errorf("profile: %w\n%s", profileErr, text)
-	}
-	return cutProfile(string(text)), nil
-}
-
-// cutProfile returns the cost by part and by system call of a report, without the
-// address and time in its first line and without the rest.
-func cutProfile(text string) string {
-	_, text, _ = strings.Cut(text, "\n")
-	text, _, _ = strings.Cut(text, "\nFunctions by their own cost")
-	return strings.TrimRight(text, "\n")
-}
-
-// An allocation is what a process has allocated.
-type allocation struct{ objects, bytes float64 }
-
-// allocated returns what a process has allocated since its start according to its
-// metrics, or zero for a server without metrics.
-func allocated(ctx context.Context, admin string) (allocation, error) {
-	if admin == "" {
-		return allocation{}, nil
-	}
-	metrics, err := scrape(ctx, admin)
-	a := allocation{metrics["go_memstats_mallocs_total"], metrics["go_memstats_alloc_bytes_total"]}
-	if err == nil && (a.objects == 0 || a.bytes == 0) {
-		err = errors.New("read allocations: the metrics are missing")
-	}
-	return a, err
 }

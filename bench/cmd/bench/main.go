@@ -62,7 +62,6 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		Overload overloadCommand `cmd:"" help:"Load a server with more than its capacity."`
 		Micro    microCommand    `cmd:"" help:"Run the microbenchmarks and compare them with benchstat."`
 		Mux      muxCommand      `cmd:"" help:"Compare the routers."`
-		Flood    floodCommand    `cmd:"" hidden:"" help:"Make TLS handshakes."`
 	}
 	parser, err := kong.New(&commands, kong.Name("bench"), kong.BindTo(ctx, (*context.Context)(nil)), kong.BindTo(out, (*io.Writer)(nil)))
 	if err != nil {

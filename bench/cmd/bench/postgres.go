@@ -8,10 +8,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/pulsegate/pulsegate/bench/report"
+	"github.com/pulsegate/pulsegate/internal/pgtest"
 )
 
 // Parts of a run of postgresCommand, besides partSingle.
@@ -72,7 +72,7 @@ type postgresRun struct {
 }
 
 func (c *postgresCommand) Run(ctx context.Context, out io.Writer) (err error) {
-	if _, err := findPostgres(); err != nil {
+	if _, err := pgtest.Programs(); err != nil {
 		return err
 	}
 	setting := c.setting("bench-postgres")
@@ -244,6 +244,12 @@ type cost struct {
 	p50, p99     time.Duration
 }
 
+// costOf is the cost of a load of batches.
+func costOf(f *flowed) cost {
+	q := f.quantiles(0.5, 0.99)
+	return cost{f.batches * batchReadings, f.duration, f.cpu, q[0], q[1]}
+}
+
 // measure returns what load costs the cluster.
 func (c *cluster) measure(load func() (cost, error)) (report.Figures, error) {
 	nodes, databases := c.pids()
@@ -375,7 +381,7 @@ func (b *postgresRun) batches(ctx context.Context, round int) error {
 // bulk measures batches on new servers, among which the senders are divided.
 func (b *postgresRun) bulk(ctx context.Context, c *cluster) (report.Figures, error) {
 	base := time.Now().Add(-baseAge)
-	var warm, p posted
+	var warm, p flowed
 	if b.WarmUp > 0 {
 		var err error
 		if warm, err = postAll(ctx, c.nodes, base, b.WarmUp); err != nil {
@@ -386,7 +392,7 @@ func (b *postgresRun) bulk(ctx context.Context, c *cluster) (report.Figures, err
 		if p, err = postAll(ctx, c.nodes, base.Add(baseStep), b.duration()); err != nil {
 			return cost{}, err
 		}
-		return cost{p.batches * batchReadings, p.duration, p.cpu, quantile(p.latencies, 0.5), quantile(p.latencies, 0.99)}, nil
+		return costOf(&p), nil
 	})
 	if err == nil {
 		err = c.checkRows(ctx, ownTable, (warm.batches+p.batches)*batchReadings, 0)
@@ -395,30 +401,13 @@ func (b *postgresRun) bulk(ctx context.Context, c *cluster) (report.Figures, err
 }
 
 // postAll sends batches to servers for d. Each sender sends to one of them.
-func postAll(ctx context.Context, nodes []*process, base time.Time, d time.Duration) (sum posted, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	parts, errs := make([]posted, len(nodes)), make([]error, len(nodes))
-	before, start := ownCPU(), time.Now()
-	var wg sync.WaitGroup
-	for n, node := range nodes {
-		var mine []source
-		for i := n; i < senders; i += len(nodes) {
-			mine = append(mine, plain(node.public, form{array: true}, i, base))
-		}
-		wg.Go(func() {
-			if parts[n], errs[n] = post(ctx, node.public, mine, d, isBatchAnswer); errs[n] != nil {
-				cancel()
-			}
-		})
+func postAll(ctx context.Context, nodes []*process, base time.Time, d time.Duration) (flowed, error) {
+	var all []feed
+	for i := range senders {
+		addr := nodes[i%len(nodes)].public
+		all = append(all, feed{addr, plain(addr, form{array: true}, i, base)})
 	}
-	wg.Wait()
-	for _, p := range parts {
-		sum.batches += p.batches
-		sum.latencies = append(sum.latencies, p.latencies...)
-	}
-	sum.duration, sum.cpu = time.Since(start), ownCPU()-before
-	return sum, errors.Join(errs...)
+	return post(ctx, all, d, isBatchAnswer)
 }
 
 // A table is one with rows, and the load that adds to it.
@@ -455,8 +444,7 @@ func (b *postgresRun) tables(ctx context.Context) (err error) {
 					return cost{}, err
 				}
 				t.stored += load.batches
-				q := load.quantiles(0.5, 0.99)
-				return cost{load.batches * batchReadings, load.duration, load.cpu, q[0], q[1]}, nil
+				return costOf(&load), nil
 			})
 			if err != nil {
 				return err

@@ -6,12 +6,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/pulsegate/pulsegate/internal/pgtest"
 )
 
 // TestPostgres runs one small round and writes the page.
 func TestPostgres(t *testing.T) {
 	t.Parallel()
-	if _, err := findPostgres(); err != nil {
+	if _, err := pgtest.Programs(); err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatal(err)
 		}

@@ -18,7 +18,6 @@ import (
 const (
 	partLoad  = "load"
 	partYear  = "year"
-	partScan  = "scan"
 	partPeers = "peers"
 )
 
@@ -29,7 +28,7 @@ type storeCommand struct {
 	loads
 	Readings        int           `default:"30000000" help:"Readings of one load."`
 	Devices         int           `default:"20000" help:"Devices."`
-	Parts           []string      `default:"load,year,scan,peers" enum:"load,year,scan,peers" help:"What to measure: Pulsegate's loads, a device-year through the API, the same within the store, other stores."`
+	Parts           []string      `default:"load,year,peers" enum:"load,year,peers" help:"What to measure: Pulsegate's loads, a device-year through the API, other stores."`
 	Peers           []string      `help:"Other stores, such as victoria-metrics. Default: all that are installed."`
 	TableReadings   int           `default:"3000000" help:"Readings of one load of PostgreSQL, at most. More take hours."`
 	VictoriaMetrics string        `default:"victoria-metrics" help:"Program of a single node of VictoriaMetrics."`
@@ -101,7 +100,7 @@ func (c *storeCommand) Run(ctx context.Context, out io.Writer) (err error) {
 		},
 	}
 	b.year = &report.Table{
-		Text: "All readings of a device with one a minute for a year. The scans count, and compute minimum, maximum and sum of a sign for each hour, in one goroutine in the process of the store; the others are answers to requests, of which ten, one after another, are measured together.",
+		Text: "All readings of a device with one a minute for a year, as answers to requests, of which ten, one after another, are measured together.",
 		Head: "read as", Columns: []report.Column{{Title: "ms", Figure: "ms", Format: "%.1f"}, {Title: "M readings per second of CPU", Figure: "rate", Format: "%.2f"}},
 	}
 	for round := range c.Rounds {
@@ -112,8 +111,6 @@ func (c *storeCommand) Run(ctx context.Context, out io.Writer) (err error) {
 				err = b.loadOwn(ctx, round)
 			case partYear:
 				err = b.readYear(ctx, round)
-			case partScan:
-				err = b.scanYear(ctx, round)
 			case partPeers:
 				err = b.loadPeers(ctx, round, chosen)
 			}
@@ -161,23 +158,10 @@ func (b *storeRun) report(setting report.Setting) *report.Report {
 		r.Goals = append(r.Goals, b.servers.Goals(report.Bar{What: "CPU per reading of 100 M / that of 10 M", Row: report.Own, Figure: "cpu", Base: ownTenth, Limit: 1.15, Format: "%.2f"})...)
 		r.Goals = append(r.Goals, b.starts.Goals(report.Bar{What: "start after kill -9 with 100 M readings, ms", Row: report.Own, Figure: "ready", Limit: 2000, Format: "%.0f"})...)
 	}
-	r.Goals = append(r.Goals, b.year.Goals(report.Bar{What: "a device-year of minutes scanned and aggregated, ms", Row: scans[0].name, Figure: "ms", Limit: 60, Format: "%.1f"})...)
-	for _, read := range append(scans, yearRead{name: "NDJSON", goal: 5}, yearRead{name: "CSV", goal: 5}) {
-		r.Goals = append(r.Goals, b.year.Goals(report.Bar{What: read.name + ": M readings per second of CPU", Row: read.name, Figure: "rate", AtLeast: true, Limit: read.goal, Format: "%.3g"})...)
+	for _, format := range []string{"NDJSON", "CSV"} {
+		r.Goals = append(r.Goals, b.year.Goals(report.Bar{What: format + ": M readings per second of CPU", Row: format, Figure: "rate", AtLeast: true, Limit: 5, Format: "%.3g"})...)
 	}
 	return r
-}
-
-// A yearRead is a way to read a device-year.
-type yearRead struct {
-	name      string
-	goal      float64 // million readings per second and core, at least
-	benchmark string  // of the store
-}
-
-var scans = []yearRead{
-	{"scan from the store's cache", 15, "Aggregate/cache=store"},
-	{"scan from the system's cache", 8, "Aggregate/cache=system"},
 }
 
 // inDir calls f with a new directory, which it removes afterwards.
@@ -451,8 +435,7 @@ func firstLine(err error) []byte {
 }
 
 const (
-	yearReadings = 525_600 // of BenchmarkAggregate: one per minute
-	yearTimes    = 5       // how often each format is measured
+	yearTimes = 5 // how often each format is measured
 
 	// yearRequests is the number of requests whose CPU time is read together, because an
 	// answer takes about ten of the kernel's ticks.
@@ -543,31 +526,4 @@ type lineCounter int
 func (c *lineCounter) Write(p []byte) (int, error) {
 	*c += lineCounter(bytes.Count(p, []byte("\n")))
 	return len(p), nil
-}
-
-// scanYear runs the store's own benchmark of a scan.
-func (b *storeRun) scanYear(ctx context.Context, round int) error {
-	programs, err := build(ctx, b.Root, "./internal/storage/pebblestore", filepath.Join(b.work, fmt.Sprintf("scan-%d", round)))
-	if err != nil {
-		return err
-	}
-	text, err := runAll(ctx, programs, &tests{Match: "^BenchmarkAggregate$", Time: time.Second})
-	if err != nil {
-		return err
-	}
-	results, err := report.ReadResults(bytes.NewReader(text), round)
-	if err != nil {
-		return err
-	}
-	if len(results) == 0 {
-		return errors.New("the store has no benchmark of a scan")
-	}
-	for _, r := range results {
-		for _, scan := range scans {
-			if r.Name == scan.benchmark {
-				b.year.Add(b.out, round, scan.name, "", report.Figures{"ms": r.Nanos / 1e6, "rate": yearReadings * 1e3 / r.Nanos})
-			}
-		}
-	}
-	return nil
 }

@@ -1,18 +1,17 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"slices"
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/pulsegate/pulsegate/bench/report"
 )
 
 // A sink is one connection to a server that stores batches.
@@ -44,7 +43,7 @@ func newFlow(devices, signs, conns int, start time.Time, open func(context.Conte
 	return f
 }
 
-// flowed is the result of a load.
+// flowed is the result of a load of batches.
 type flowed struct {
 	batches, bytes uint64 // stored batches, and their size
 	refused        uint64 // answers that a batch was rejected for lack of capacity
@@ -56,22 +55,17 @@ type flowed struct {
 // A storedBatch is the time of a stored batch.
 type storedBatch struct{ at, took time.Duration }
 
-// run sends batches batches. If batches is negative it sends until ctx is done. It
-// returns what was stored also with an error.
-func (f *flow) run(ctx context.Context, batches int) (flowed, error) {
+// inParallel runs n parts of a load, each of which counts in p, and returns their sum. The
+// first error ends all parts; the sum then has what was answered before.
+func inParallel(ctx context.Context, n int, part func(ctx context.Context, i int, start time.Time, p *flowed) error) (flowed, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	parts := make([]flowed, f.conns)
-	errs := make([]error, f.conns)
+	parts, errs := make([]flowed, n), make([]error, n)
 	before, start := ownCPU(), time.Now()
 	var wg sync.WaitGroup
-	for i := range f.conns {
-		share := -1 // no end
-		if batches >= 0 {
-			share = (batches + f.conns - 1 - i) / f.conns
-		}
+	for i := range n {
 		wg.Go(func() {
-			if errs[i] = f.send(ctx, i, share, start, &parts[i]); errs[i] != nil {
+			if errs[i] = part(ctx, i, start, &parts[i]); errs[i] != nil {
 				cancel()
 			}
 		})
@@ -85,6 +79,18 @@ func (f *flow) run(ctx context.Context, batches int) (flowed, error) {
 		sum.answers = append(sum.answers, p.answers...)
 	}
 	return sum, errors.Join(errs...)
+}
+
+// run sends batches batches. If batches is negative it sends until ctx is done. It
+// returns what was stored also with an error.
+func (f *flow) run(ctx context.Context, batches int) (flowed, error) {
+	return inParallel(ctx, f.conns, func(ctx context.Context, i int, start time.Time, p *flowed) error {
+		share := -1 // no end
+		if batches >= 0 {
+			share = (batches + f.conns - 1 - i) / f.conns
+		}
+		return f.send(ctx, i, share, start, p)
+	})
 }
 
 // send sends the share of connection i: batches of its groups in turn.
@@ -136,6 +142,12 @@ func (f *flowed) quantiles(qs ...float64) []time.Duration {
 	return result
 }
 
+// figures returns the figures of a load whose batches have size readings each.
+func (f *flowed) figures(size uint64, cpu time.Duration) report.Figures {
+	q := f.quantiles(0.5, 0.99)
+	return latency(per(f.batches*size, f.duration, cpu, f.cpu), q[0], q[1])
+}
+
 // slowWindow is the duration over which the slowest rate is reported.
 const slowWindow = 10 * time.Second
 
@@ -158,30 +170,17 @@ func (f *flowed) slowest() float64 {
 // httpSink posts batches to a server, over one connection.
 type httpSink struct {
 	encoder
+	*poster
 	head string // of a request, up to the length
 	want []byte // body of the answer; nil: any
 	code int    // status of the answer
-	addr string
-	conn net.Conn
-	in   *bufio.Reader
-	body bytes.Buffer
 	out  []byte
 }
 
 func openHTTP(ctx context.Context, addr, path string, e encoder, code int, want []byte) (sink, error) {
 	head := "POST " + path + " HTTP/1.1\r\nHost: " + addr + "\r\nContent-Length: "
-	s := &httpSink{encoder: e, head: head, want: want, code: code, addr: addr}
-	return s, s.connect(ctx)
-}
-
-func (s *httpSink) connect(ctx context.Context) error {
-	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "tcp", s.addr)
-	if err != nil {
-		return fmt.Errorf("connect: %w", err)
-	}
-	s.conn, s.in = conn, bufio.NewReader(conn)
-	return nil
+	p, err := connect(ctx, addr)
+	return &httpSink{encoder: e, poster: p, head: head, want: want, code: code}, err
 }
 
 // openOwn returns how to connect to Pulsegate.
@@ -191,29 +190,15 @@ func openOwn(addr string) func(context.Context) (sink, error) {
 	}
 }
 
-func (s *httpSink) close() { s.conn.Close() }
-
 // storeTimeout bounds the time for one batch. A stall of the store is part of what is
 // measured.
 const storeTimeout = 2 * time.Minute
 
 func (s *httpSink) send(ctx context.Context, batch []byte) (time.Duration, error) {
-	stop := context.AfterFunc(ctx, func() { s.conn.SetDeadline(time.Now()) })
-	defer stop()
-	if err := s.conn.SetDeadline(time.Now().Add(storeTimeout)); err != nil {
-		return 0, fmt.Errorf("send batch: %w", err)
-	}
 	s.out = append(strconv.AppendInt(append(s.out[:0], s.head...), int64(len(batch)), 10), "\r\n\r\n"...)
-	if _, err := (&net.Buffers{s.out, batch}).WriteTo(s.conn); err != nil {
-		return 0, fmt.Errorf("send batch: %w", err)
-	}
-	resp, err := http.ReadResponse(s.in, nil)
+	resp, err := s.exchange(ctx, storeTimeout, s.out, batch)
 	if err != nil {
-		return 0, fmt.Errorf("read answer: %w", err)
-	}
-	s.body.Reset()
-	if _, err := io.Copy(&s.body, io.LimitReader(resp.Body, maxAnswerBytes)); err != nil {
-		return 0, fmt.Errorf("read answer: %w", err)
+		return 0, err
 	}
 	if resp.StatusCode == http.StatusServiceUnavailable {
 		seconds, err := strconv.Atoi(resp.Header.Get("Retry-After"))
@@ -222,7 +207,7 @@ func (s *httpSink) send(ctx context.Context, batch []byte) (time.Duration, error
 		}
 		if resp.Close { // the batch was rejected before it was read
 			s.close()
-			if err := s.connect(ctx); err != nil {
+			if s.poster, err = connect(ctx, s.addr); err != nil {
 				return 0, err
 			}
 		}

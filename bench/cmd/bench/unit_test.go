@@ -103,10 +103,3 @@ func TestLoadCheck(t *testing.T) {
 		}
 	}
 }
-
-func TestCutProfile(t *testing.T) {
-	const text = "Pulsegate 1 at http://127.0.0.1:6060, from 2026-11-21T21:07:16Z\n  2 requests\n\nCost per request\n  kernel 1\n\nFunctions by their own cost, per request\n  1 f\n"
-	if got, want := cutProfile(text), "  2 requests\n\nCost per request\n  kernel 1"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}

@@ -29,7 +29,6 @@ type wrk struct {
 
 	secure *secure // nil: no TLS and no token
 	lead   *lead   // nil: the whole load counts
-	apart  bool    // it gets a processor to itself
 }
 
 // A lead is the first part of a load, in which its connections complete their handshakes.
@@ -111,11 +110,7 @@ func (w *wrk) run(ctx context.Context, addr string, connections int, d time.Dura
 	}
 	var text bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &text, &text
-	start := cmd.Start
-	if w.apart {
-		start = func() error { return onProcessor(clientProcessor, cmd.Start) }
-	}
-	if err := start(); err != nil {
+	if err := cmd.Start(); err != nil {
 		return load{}, fmt.Errorf("start wrk: %w", err)
 	}
 	var before atomic.Int64 // CPU time of the lead
