@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -25,8 +26,30 @@ func symbolsOf(s *source) map[string]symbols {
 				all[p.dir].declare(d)
 			}
 		}
+		all[p.dir].promote()
 	}
 	return all
+}
+
+// embedding begins the key of an embedded field.
+const embedding = "embedded "
+
+// promote gives each type the methods and fields of the types of its package that it embeds.
+func (s symbols) promote() {
+	for range 2 { // an embedded type may embed another
+		for _, key := range slices.Collect(maps.Keys(s)) {
+			key, ok := strings.CutPrefix(key, embedding)
+			outer, inner, _ := strings.Cut(key, ".")
+			if !ok {
+				continue
+			}
+			for symbol, function := range maps.Clone(s) {
+				if member, ok := strings.CutPrefix(symbol, inner+"."); ok {
+					s[outer+"."+member] = function
+				}
+			}
+		}
+	}
 }
 
 func (s symbols) declare(d ast.Decl) {
@@ -69,6 +92,7 @@ func (s symbols) declareMembers(spec *ast.TypeSpec) {
 		}
 		if len(field.Names) == 0 {
 			s[spec.Name.Name+"."+typeName(field.Type)] = nil
+			s[embedding+spec.Name.Name+"."+typeName(field.Type)] = nil
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 // # Fatal errors in Pebble
 //
-// A commit returns the error of its log: see Store.write. In all other places Pebble calls
+// A commit returns the error of its log: see committer.write. In all other places Pebble calls
 // Logger.Fatalf, or panics while its locks are inconsistent, and relies on these calls
 // not returning: otherwise, a flush whose manifest was not synced would write to the
 // manifest again and delete logs that only the lost record makes obsolete. The

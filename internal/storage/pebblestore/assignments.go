@@ -14,11 +14,14 @@ import (
 
 var _ storage.Subjects = (*Store)(nil)
 
+// A subjects has the assignments of devices to subjects.
+type subjects struct{ *engine }
+
 // Assign implements [storage.Subjects].
-func (s *Store) Assign(ctx context.Context, a storage.Assignment) error {
+func (j *subjects) Assign(ctx context.Context, a storage.Assignment) error {
 	err := a.Validate()
 	if err == nil {
-		err = s.changeAssignments(ctx, &a.Device, func(all []storage.Assignment, b *pebble.Batch) error {
+		err = j.changeAssignments(ctx, &a.Device, func(all []storage.Assignment, b *pebble.Batch) error {
 			if exists, err := a.Admit(all); exists || err != nil {
 				return err
 			}
@@ -32,8 +35,8 @@ func (s *Store) Assign(ctx context.Context, a storage.Assignment) error {
 }
 
 // EndAssignment implements [storage.Subjects].
-func (s *Store) EndAssignment(ctx context.Context, a storage.Assignment) error {
-	err := s.changeAssignments(ctx, &a.Device, func(all []storage.Assignment, b *pebble.Batch) error {
+func (j *subjects) EndAssignment(ctx context.Context, a storage.Assignment) error {
+	err := j.changeAssignments(ctx, &a.Device, func(all []storage.Assignment, b *pebble.Batch) error {
 		if err := a.AdmitEnd(all); err != nil {
 			return err
 		}
@@ -46,35 +49,35 @@ func (s *Store) EndAssignment(ctx context.Context, a storage.Assignment) error {
 }
 
 // changeAssignments calls change with the assignments of a device, and commits what it adds to
-// the batch. s.mu is held until the sync, so that no two assignments overlap.
-func (s *Store) changeAssignments(ctx context.Context, device *vitals.Name, change func([]storage.Assignment, *pebble.Batch) error) error {
+// the batch. j.mu is held until the sync, so that no two assignments overlap.
+func (j *subjects) changeAssignments(ctx context.Context, device *vitals.Name, change func([]storage.Assignment, *pebble.Batch) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.ready(); err != nil {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err := j.ready(); err != nil {
 		return err
 	}
-	all, err := assign.Of(s.db, device)
+	all, err := assign.Of(j.db, device)
 	if err != nil {
 		return err
 	}
-	b := s.db.NewBatch()
+	b := j.db.NewBatch()
 	if err := change(all, b); err != nil || b.Empty() {
 		return joinClose(err, b)
 	}
-	if s.files.Format() < datadir.AssignedFormat {
-		if err := s.files.Upgrade(datadir.AssignedFormat); err != nil {
+	if j.files.Format() < datadir.AssignedFormat {
+		if err := j.files.Upgrade(datadir.AssignedFormat); err != nil {
 			return joinClose(err, b)
 		}
 	}
-	return s.commitAndPublish(b)
+	return j.commitAndPublish(b)
 }
 
 // DeviceAssignments implements [storage.Subjects].
-func (s *Store) DeviceAssignments(ctx context.Context, device vitals.Name) (all []storage.Assignment, err error) {
-	err = s.readAssignments(ctx, func(v *view) error {
+func (j *subjects) DeviceAssignments(ctx context.Context, device vitals.Name) (all []storage.Assignment, err error) {
+	err = j.readAssignments(ctx, func(v *view) error {
 		all, err = assign.Of(v, &device)
 		return err
 	})
@@ -82,11 +85,11 @@ func (s *Store) DeviceAssignments(ctx context.Context, device vitals.Name) (all 
 }
 
 // SubjectAssignments implements [storage.Subjects].
-func (s *Store) SubjectAssignments(ctx context.Context, subject storage.Subject) (all []storage.Assignment, err error) {
+func (j *subjects) SubjectAssignments(ctx context.Context, subject storage.Subject) (all []storage.Assignment, err error) {
 	if _, err := storage.ParseSubject(string(subject)); err != nil {
 		return nil, fmt.Errorf("read assignments: %w", err)
 	}
-	err = s.readAssignments(ctx, func(v *view) error {
+	err = j.readAssignments(ctx, func(v *view) error {
 		all, err = assign.OfSubject(ctx, v, subject)
 		return err
 	})
@@ -94,8 +97,8 @@ func (s *Store) SubjectAssignments(ctx context.Context, subject storage.Subject)
 }
 
 // Assignments implements [storage.Subjects].
-func (s *Store) Assignments(ctx context.Context, after storage.AssignmentKey, dst []storage.Assignment) (n int, err error) {
-	err = s.readAssignments(ctx, func(v *view) error {
+func (j *subjects) Assignments(ctx context.Context, after storage.AssignmentKey, dst []storage.Assignment) (n int, err error) {
+	err = j.readAssignments(ctx, func(v *view) error {
 		all, err := assign.After(v, after, len(dst))
 		n = copy(dst, all)
 		return err
@@ -105,13 +108,13 @@ func (s *Store) Assignments(ctx context.Context, after storage.AssignmentKey, ds
 
 // readAssignments calls read with the current view. It does not if the store has never had
 // assignments: every request for a device's latest values asks for them.
-func (s *Store) readAssignments(ctx context.Context, read func(*view) error) error {
-	v, err := s.enter(ctx)
+func (j *subjects) readAssignments(ctx context.Context, read func(*view) error) error {
+	v, err := j.enter(ctx)
 	if err == nil {
-		if s.files.Format() >= datadir.AssignedFormat {
+		if j.files.Format() >= datadir.AssignedFormat {
 			err = read(v)
 		}
-		s.views.release(v)
+		j.views.release(v)
 	}
 	if err != nil {
 		return fmt.Errorf("read assignments: %w", err)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/backup"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/purge"
@@ -43,7 +42,7 @@ func (s *Store) Backup() (*backup.Backup, error) {
 }
 
 func (s *Store) makeBackup() (_ *backup.Backup, err error) {
-	if s.readOnly {
+	if s.options.ReadOnly {
 		return nil, ErrReadOnly
 	}
 	done, err := s.maintenance.begin("a backup")
@@ -101,50 +100,6 @@ func (s *Store) checkpoint(dir string) error {
 		return err
 	}
 	return s.guard(func() error { return s.db.Checkpoint(dir) })
-}
-
-// flush writes the memtable to a table, concurrently with Append. If the disk is full,
-// Pebble retries: flush then waits until ctx ends or the store is closed.
-func (s *Store) flush(ctx context.Context) error {
-	flushed, renewed, err := s.startFlush()
-	if err != nil {
-		return err
-	}
-	select {
-	case <-flushed:
-		return nil
-	case <-renewed:
-		// A flush that has not begun when the tree is closed never ends. Reopening
-		// the tree has flushed the log.
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return s.alarm.reportedErr()
-	case <-s.maintenance.ctx.Done():
-		return storage.ErrClosed
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// startFlush starts a flush. It returns a channel that is closed when it has ended, and one that
-// is closed when the tree is closed for a reopen.
-func (s *Store) startFlush() (flushed, renewed <-chan struct{}, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.renewed == nil {
-		s.renewed = make(chan struct{})
-	}
-	if s.closed.Load() { // a closed DB panics
-		return nil, nil, storage.ErrClosed
-	}
-	if err := s.alarm.reportedErr(); err != nil {
-		return nil, nil, err
-	}
-	// The flush ends the log: what is being committed must be synced before.
-	s.committing.Lock()
-	defer s.committing.Unlock()
-	err = s.guard(func() (err error) { flushed, err = s.db.AsyncFlush(); return err })
-	return flushed, s.renewed, err
 }
 
 // ReceiveBackup is [backup.Receive]. It verifies the copy like [Check], and returns the Report.

@@ -16,7 +16,7 @@ import (
 // A dictionary holds the names of the gateways that readings name by number. Numbers begin
 // at 1 and are never used again.
 //
-// Store.mu guards everything but names.
+// engine.mu guards everything but names.
 type dictionary struct {
 	byName map[vitals.Name]uint32
 	next   uint32

@@ -4,7 +4,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/memory"
@@ -68,7 +67,7 @@ func (s *Store) Collect(ch chan<- prometheus.Metric) {
 	count("pulsegate_retention_removed_readings_total", "Readings that were removed because they were older than the server keeps.", &c.expiredReadings)
 	count("pulsegate_retention_removed_devices_total", "Devices of which old readings were removed and no other was left.", &c.expiredDevices)
 
-	m := s.treeMetrics()
+	m := s.metrics()
 	tables := int64(0)
 	for i := range m.Levels {
 		tables += m.Levels[i].TablesCount
@@ -88,17 +87,6 @@ func (s *Store) Collect(ch chan<- prometheus.Metric) {
 	for label, within := range map[string]time.Duration{"15m": 15 * time.Minute, "1h": time.Hour, "24h": MaxActiveWithin} {
 		ch <- prometheus.MustNewConstMetric(active, gauge, float64(s.ActiveDevices(now, within)), label)
 	}
-}
-
-// treeMetrics returns Pebble's metrics, which are zero after Close.
-func (s *Store) treeMetrics() *pebble.Metrics {
-	// The view keeps the tree open.
-	v, err := s.views.acquire()
-	if err != nil {
-		return new(pebble.Metrics)
-	}
-	defer s.views.release(v)
-	return s.db.Metrics()
 }
 
 // MaxActiveWithin is the longest period that [Store.ActiveDevices] accepts.

@@ -35,13 +35,6 @@ func Open(dir string, o Options) (*Store, error) {
 const diskSlowAfter = 5 * time.Second
 
 func open(dir string, o Options) (_ *Store, err error) {
-	// After an error, everything opened so far is closed in reverse order.
-	var opened closers
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, opened.Close())
-		}
-	}()
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
@@ -49,24 +42,26 @@ func open(dir string, o Options) (_ *Store, err error) {
 	if err != nil {
 		return nil, err
 	}
-	opened.add(d)
-	opened.add(closerFunc(d.CloseList))
-
-	s := &Store{
-		dir:      dir,
-		path:     d.Path,
-		files:    d,
-		options:  o,
-		readOnly: o.ReadOnly,
-		alarm:    &alarm{dir: dir, log: o.Log, onFatal: o.OnFatal},
-	}
-	s.disk = space.NewWatch(d.FS, d.Path, o.MinFreeBytes, o.Log, func() {
+	e := &engine{dir: dir, path: d.Path, files: d, options: o}
+	e.alarm = &alarm{dir: dir, log: o.Log, onFatal: o.OnFatal}
+	e.progress.L = &e.mu
+	e.opened.add(d)
+	e.opened.add(closerFunc(d.CloseList))
+	// After an error, everything opened so far is closed in reverse order.
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, e.opened.Close())
+		}
+	}()
+	e.disk = space.NewWatch(d.FS, d.Path, o.MinFreeBytes, o.Log, func() {
 		if err := d.Intact(); err != nil && !o.ReadOnly {
-			s.alarm.raise(err.Error())
+			e.alarm.raise(err.Error())
 		}
 	})
-	s.disk.Start()
-	opened.add(s.disk)
+	e.disk.Start()
+	e.opened.add(e.disk)
+	g := &segments{engine: e}
+	s := &Store{engine: e, segments: g, reader: &reader{segments: g}, removal: &removal{segments: g}, subjects: &subjects{engine: e}}
 	known := d.IsStore()
 	in, intentErr := (*purge.Intent)(nil), error(nil)
 	if !o.ReadOnly {
@@ -75,75 +70,75 @@ func open(dir string, o Options) (_ *Store, err error) {
 			return nil, intentErr
 		}
 	}
-	s.treeAt = len(opened)
-	if s.db, err = openPebble(d, o, s.alarm, s.disk, &s.troubles, &opened); err != nil {
+	if err := e.openTree(o.MinFreeBytes); err != nil {
 		return nil, err
 	}
 	if err := d.Created(); err != nil {
 		return nil, err
 	}
-	l, err := load(s.db, o.ReadOnly, o.problem)
+	l, err := load(e.db, o.ReadOnly, o.problem)
 	if err != nil {
 		return nil, err
 	}
-	s.gateways, s.nextGroup = l.gateways, l.nextGroup
+	e.gateways, e.nextGroup = l.gateways, l.nextGroup
 	s.readings.Store(l.readings)
-	s.progress.L = &s.mu
 	if o.ReadOnly {
-		s.views.publish(s.db.NewSnapshot(), l.window)
+		e.views.publish(e.db.NewSnapshot(), l.window)
 	} else {
 		s.recovered = known && !d.WasClosed
-		s.maintenance = newMaintenance()
+		e.maintenance = newMaintenance()
 		s.remover = s.newRemover()
 		s.remover.Due = l.sweepDue
-		s.settler = newSettler(s.db, l.table, l.gateways, l.window, &o)
-		s.publishDeviceCount()
-		s.publish()
+		e.settler = newSettler(e.db, l.table, l.gateways, l.window, &o)
+		e.publishDeviceCount()
+		e.publish()
 	}
 	s.scrubber = s.newScrubber()
-	s.opened = opened
 	if !o.ReadOnly {
-		s.disk.SetNeed(s.neededBytes)
+		e.disk.SetNeed(e.neededBytes)
 		if intentErr != nil {
-			s.troubles.damage(intentErr)
+			e.troubles.damage(intentErr)
 			o.Log.Error("an erasure is unfinished, but the name of its device cannot be read", "dir", dir, "error", intentErr)
 		}
 		if in != nil {
 			s.remover.Resume(in)
 		}
-		s.mu.Lock()
+		e.mu.Lock()
 		s.sealIfFull()
-		s.mu.Unlock()
+		e.mu.Unlock()
 	}
 	return s, nil
 }
 
-// openPebble opens the tree in d. It adds everything that must be closed to opened, the
-// tree last.
-func openPebble(d *datadir.Dir, o Options, a *alarm, disk *space.Watch, tr *troubles, opened *closers) (_ *pebble.DB, err error) {
+// openTree opens the tree in e.files, which must be locked. It adds everything that must be closed to
+// e.opened, the tree last.
+func (e *engine) openTree(minFreeBytes int64) (err error) {
+	d, o := e.files, e.options
+	o.MinFreeBytes = minFreeBytes
+	e.treeAt = len(e.opened)
 	p := pebbleOptions(o)
 	p.Lock = d.Lock
 	p.ErrorIfNotExists = d.IsStore()
 	p.ErrorIfNotPristine = !d.IsStore()
-	p.Logger = pebbleLogger{log: o.Log, alarm: a}
+	p.Logger = pebbleLogger{log: o.Log, alarm: e.alarm}
 	p.CacheSize = o.CacheBytes
 
 	events := &pebble.EventListener{}
-	timed, health := vfs.WithDiskHealthChecks(vfs.OnDiskFull(d.FS, disk.NoSpace), diskSlowAfter, nil,
+	timed, health := vfs.WithDiskHealthChecks(vfs.OnDiskFull(d.FS, e.disk.NoSpace), diskSlowAfter, nil,
 		func(info vfs.DiskSlowInfo) { events.DiskSlow(info) })
-	opened.add(health)
-	files := d.Watch(timed, a)
+	e.opened.add(health)
+	files := d.Watch(timed, e.alarm)
 	p.FS = files
 
-	background := &backgroundErrors{log: o.Log, alarm: a, troubles: tr}
+	background := &backgroundErrors{log: o.Log, alarm: e.alarm, troubles: &e.troubles}
 	background.opening.Store(true)
 	defer background.opening.Store(false)
-	*events = eventListener(o.Log, a, background)
+	*events = eventListener(o.Log, e.alarm, background)
 	p.EventListener = events
 
 	if d.IsStore() {
 		if err := verifyFiles(d, o); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	// Pebble's Open panics on some kinds of damage.
@@ -156,24 +151,25 @@ func openPebble(d *datadir.Dir, o Options, a *alarm, disk *space.Watch, tr *trou
 			err = fmt.Errorf("%w: %v", storage.ErrCorrupt, p)
 		}
 	}()
-	a.creating.Store(!d.IsStore())
-	defer a.creating.Store(false)
+	e.alarm.creating.Store(!d.IsStore())
+	defer e.alarm.creating.Store(false)
 	db, err := pebble.Open(d.Path, p)
 	files.Opened()
-	if failure := a.reportedErr(); failure != nil {
+	if failure := e.alarm.reportedErr(); failure != nil {
 		if err == nil {
-			failure = joinClose(failure, db)
+			failure = errors.Join(failure, db.Close())
 		}
-		return nil, failure
+		return failure
 	}
 	if err != nil {
 		if d.IsStore() {
 			err = d.OpenError(err)
 		}
-		return nil, err
+		return err
 	}
-	opened.add(treeCloser{db, d})
-	return db, nil
+	e.db = db
+	e.opened.add(treeCloser{db, d})
+	return nil
 }
 
 // verifyFiles verifies the files of a store, and prepares its opening.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -17,22 +18,28 @@ import (
 // ctxEvery is the number of records after which a read checks its context.
 const ctxEvery = 1024
 
+// A reader reads a store. Its methods may be called concurrently with all others.
+type reader struct {
+	*segments
+	buffers sync.Pool // of *rowBuffers
+}
+
 // Latest implements [storage.Store]. It reads the device's record and its rows in
 // the windows.
-func (s *Store) Latest(ctx context.Context, name vitals.Name) (storage.Device, error) {
-	d, err := s.latest(ctx, &name)
+func (rd *reader) Latest(ctx context.Context, name vitals.Name) (storage.Device, error) {
+	d, err := rd.latest(ctx, &name)
 	if err != nil {
 		return storage.Device{}, fmt.Errorf("read latest of %s: %w", name, err)
 	}
 	return public(name, &d), nil
 }
 
-func (s *Store) latest(ctx context.Context, name *vitals.Name) (d layout.Record, err error) {
-	v, err := s.enter(ctx)
+func (rd *reader) latest(ctx context.Context, name *vitals.Name) (d layout.Record, err error) {
+	v, err := rd.enter(ctx)
 	if err != nil {
 		return d, err
 	}
-	defer s.views.release(v)
+	defer rd.views.release(v)
 
 	key := layout.AppendRecordKey(make([]byte, 0, 1+vitals.MaxNameBytes), name)
 	value, closer, err := v.Get(key)
@@ -72,32 +79,32 @@ func (v *view) update(name *vitals.Name, d *layout.Record) {
 }
 
 // Scan implements [storage.Store].
-func (s *Store) Scan(ctx context.Context, r storage.Range, dst []storage.Record) (int, error) {
-	n, err := s.scan(ctx, &r, dst)
+func (rd *reader) Scan(ctx context.Context, r storage.Range, dst []storage.Record) (int, error) {
+	n, err := rd.scan(ctx, &r, dst)
 	if err != nil {
 		return 0, fmt.Errorf("scan %s: %w", r.Device, err)
 	}
 	return n, nil
 }
 
-func (s *Store) scan(ctx context.Context, r *storage.Range, dst []storage.Record) (n int, err error) {
-	v, err := s.enter(ctx)
+func (rd *reader) scan(ctx context.Context, r *storage.Range, dst []storage.Record) (n int, err error) {
+	v, err := rd.enter(ctx)
 	if err != nil {
 		return 0, err
 	}
-	defer s.views.release(v)
+	defer rd.views.release(v)
 
 	from, to := max(r.FromUnixMs, 0), r.ToUnixMs
 	if from >= to || len(dst) == 0 || r.Device.IsZero() {
 		return 0, nil
 	}
-	sc := s.newRowScanner(ctx, v, &r.Device, from, to, r.Descending, len(dst))
+	sc := rd.newRowScanner(ctx, v, &r.Device, from, to, r.Descending, len(dst))
 	defer func() {
 		if closeErr := sc.close(); err == nil {
 			err = closeErr
 		}
 	}()
-	names := s.gateways.names()
+	names := rd.gateways.names()
 	for n < len(dst) {
 		rows, err := sc.next(len(dst) - n)
 		if err != nil {
@@ -129,20 +136,20 @@ func (g gatewayNames) record(r *columns.Row, dst *storage.Record) error {
 }
 
 // Devices implements [storage.Store].
-func (s *Store) Devices(ctx context.Context, after vitals.Name, dst []storage.Device) (int, error) {
-	n, err := s.devices(ctx, &after, dst)
+func (rd *reader) Devices(ctx context.Context, after vitals.Name, dst []storage.Device) (int, error) {
+	n, err := rd.devices(ctx, &after, dst)
 	if err != nil {
 		return 0, fmt.Errorf("list devices: %w", err)
 	}
 	return n, nil
 }
 
-func (s *Store) devices(ctx context.Context, after *vitals.Name, dst []storage.Device) (n int, err error) {
-	v, err := s.enter(ctx)
+func (rd *reader) devices(ctx context.Context, after *vitals.Name, dst []storage.Device) (n int, err error) {
+	v, err := rd.enter(ctx)
 	if err != nil {
 		return 0, err
 	}
-	defer s.views.release(v)
+	defer rd.views.release(v)
 
 	if len(dst) == 0 {
 		return 0, nil
@@ -165,12 +172,4 @@ func (s *Store) devices(ctx context.Context, after *vitals.Name, dst []storage.D
 		}
 	}
 	return n, sc.close()
-}
-
-// enter begins a read. It returns the current view, which the caller must release.
-func (s *Store) enter(ctx context.Context) (*view, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	return s.views.acquire()
 }

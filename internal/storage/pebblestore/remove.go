@@ -13,6 +13,12 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
+// A removal removes readings from a store, as package purge does.
+type removal struct {
+	*segments
+	remover *purge.Remover // nil if read-only
+}
+
 // Erase implements [storage.Remover]. It removes all readings and assignments of a device
 // permanently: when it returns nil, none of the store's files contains their bytes. Those
 // that arrive after the removal has begun are new, and stay. A device without readings is
@@ -27,16 +33,16 @@ import (
 //
 // Damaged readings of the device are removed, too, and not counted. If the tables that hold its
 // bytes are damaged, the error wraps storage.ErrUnfinished and storage.ErrCorrupt.
-func (s *Store) Erase(device vitals.Name) (storage.Erasure, error) {
-	return s.EraseRecorded(device, func(storage.Erasure) error { return nil })
+func (r *removal) Erase(device vitals.Name) (storage.Erasure, error) {
+	return r.EraseRecorded(device, func(storage.Erasure) error { return nil })
 }
 
 // EraseRecorded is [Store.Erase] for a caller that keeps a record. It calls record after
 // the bytes are removed and before the erasure counts as finished. If record returns an
 // error, the erasure is unfinished, and is recorded again when it is finished. Close waits
 // for record, which must not call the store.
-func (s *Store) EraseRecorded(device vitals.Name, record func(storage.Erasure) error) (storage.Erasure, error) {
-	e, err := s.erase(storage.Erasure{Device: device}, record)
+func (r *removal) EraseRecorded(device vitals.Name, record func(storage.Erasure) error) (storage.Erasure, error) {
+	e, err := r.erase(storage.Erasure{Device: device}, record)
 	if err != nil {
 		return e, fmt.Errorf("erase device %s: %w", device, err)
 	}
@@ -45,52 +51,52 @@ func (s *Store) EraseRecorded(device vitals.Name, record func(storage.Erasure) e
 
 // EraseAssignment implements [storage.Remover]. It is permanent as [Store.Erase] is. If a segment that
 // cannot be read may have readings of the assignment, nothing is removed: only the whole device can be erased.
-func (s *Store) EraseAssignment(a storage.Assignment) (storage.Erasure, error) {
-	return s.EraseAssignmentRecorded(a, func(storage.Erasure) error { return nil })
+func (r *removal) EraseAssignment(a storage.Assignment) (storage.Erasure, error) {
+	return r.EraseAssignmentRecorded(a, func(storage.Erasure) error { return nil })
 }
 
 // EraseAssignmentRecorded is [Store.EraseAssignment] for a caller that keeps a record, as
 // [Store.EraseRecorded] is for one of devices.
-func (s *Store) EraseAssignmentRecorded(a storage.Assignment, record func(storage.Erasure) error) (storage.Erasure, error) {
-	e, err := s.erase(storage.Erasure{Device: a.Device, Subject: a.Subject, FromUnixMs: a.FromUnixMs}, record)
+func (r *removal) EraseAssignmentRecorded(a storage.Assignment, record func(storage.Erasure) error) (storage.Erasure, error) {
+	e, err := r.erase(storage.Erasure{Device: a.Device, Subject: a.Subject, FromUnixMs: a.FromUnixMs}, record)
 	if err != nil {
 		return e, fmt.Errorf("erase assignment of device %s: %w", a.Device, err)
 	}
 	return e, nil
 }
 
-func (s *Store) erase(e storage.Erasure, record func(storage.Erasure) error) (storage.Erasure, error) {
-	if err := s.ready(); err != nil {
+func (r *removal) erase(e storage.Erasure, record func(storage.Erasure) error) (storage.Erasure, error) {
+	if err := r.ready(); err != nil {
 		return storage.Erasure{}, err
 	}
-	done, err := s.maintenance.begin("an erasure")
+	done, err := r.maintenance.begin("an erasure")
 	if err != nil {
 		return storage.Erasure{}, err
 	}
 	defer done()
-	return s.remover.Erase(e, record)
+	return r.remover.Erase(e, record)
 }
 
 // Expire implements [storage.Remover]. It is slow on purpose: see package purge. It also works
 // below the low-water mark, because it frees space.
-func (s *Store) Expire(ctx context.Context, beforeUnixMs, atMost int64) (x storage.Expiry, err error) {
-	if s.readOnly {
+func (r *removal) Expire(ctx context.Context, beforeUnixMs, atMost int64) (x storage.Expiry, err error) {
+	if r.options.ReadOnly {
 		return x, ErrReadOnly
 	}
-	leave, ok := s.maintenance.join() // Close waits
+	leave, ok := r.maintenance.join() // Close waits
 	if !ok {
 		return x, fmt.Errorf("remove readings before %d: %w", beforeUnixMs, storage.ErrClosed)
 	}
 	defer leave()
-	notSealed, err := s.sealOlder(beforeUnixMs)
+	notSealed, err := r.sealOlder(beforeUnixMs)
 	if err == nil {
-		x, err = s.remover.Expire(ctx, beforeUnixMs, atMost)
+		x, err = r.remover.Expire(ctx, beforeUnixMs, atMost)
 	}
 	if err == nil {
 		err = notSealed
 	}
 	if err == nil {
-		err = s.remover.Sweep(ctx)
+		err = r.remover.Sweep(ctx)
 	}
 	if err != nil {
 		err = fmt.Errorf("remove readings before %d: %w", beforeUnixMs, err)
@@ -100,11 +106,11 @@ func (s *Store) Expire(ctx context.Context, beforeUnixMs, atMost int64) (x stora
 
 // sealOlder seals the windows if they have readings before a time. If notSealed is not nil, a fault has left
 // some in the active window.
-func (s *Store) sealOlder(beforeUnixMs int64) (notSealed, err error) {
-	s.sealing.Lock()
-	defer s.sealing.Unlock()
+func (r *removal) sealOlder(beforeUnixMs int64) (notSealed, err error) {
+	r.sealing.Lock()
+	defer r.sealing.Unlock()
 	older := false
-	err = tree{s}.Lock(func(st *purge.State) error {
+	err = tree{r.segments}.Lock(func(st *purge.State) error {
 		for _, w := range st.Windows {
 			older = older || w.OldestUnixMs() < beforeUnixMs
 		}
@@ -113,59 +119,58 @@ func (s *Store) sealOlder(beforeUnixMs int64) (notSealed, err error) {
 	if err != nil || !older {
 		return nil, err
 	}
-	if err := s.sealAll(); err != nil {
+	if err := r.sealAll(); err != nil {
 		return nil, err
 	}
-	if isFault(s.notSealed) {
-		return s.notSealed, nil
+	if isFault(r.notSealed) {
+		return r.notSealed, nil
 	}
 	return nil, nil
 }
 
 // newRemover returns the Remover of the store.
-func (s *Store) newRemover() *purge.Remover {
+func (r *removal) newRemover() *purge.Remover {
 	return &purge.Remover{
-		Tree: tree{s}, Dir: s.files, Name: s.dir, Closing: s.maintenance.ctx, Reader: tableOptions(s.options), Log: s.options.Log,
-		SmallRows: s.options.segmentRows / 2, OnErased: s.options.OnErased,
+		Tree: tree{r.segments}, Dir: r.files, Name: r.dir, Closing: r.maintenance.ctx, Reader: tableOptions(r.options), Log: r.options.Log,
+		SmallRows: r.options.segmentRows / 2, OnErased: r.options.OnErased,
 		OnExpired: func(readings, devices int64) {
-			s.counters.expiredReadings.Add(readings)
-			s.counters.expiredDevices.Add(devices)
+			r.counters.expiredReadings.Add(readings)
+			r.counters.expiredDevices.Add(devices)
 		},
 	}
 }
 
 // A tree is a store as a [purge.Remover] uses it.
-type tree struct{ s *Store }
+type tree struct{ *segments }
 
 // Lock implements [purge.Tree].
 func (t tree) Lock(f func(*purge.State) error) error {
-	s := t.s
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed.Load() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed.Load() {
 		return storage.ErrClosed
 	}
-	if err := s.alarm.reportedErr(); err != nil {
+	if err := t.alarm.reportedErr(); err != nil {
 		return err
 	}
-	defer s.publishDeviceCount()
+	defer t.publishDeviceCount()
 	return f(t.state())
 }
 
-// state returns what may be used while s.mu is held.
+// state returns what may be used while t.mu is held.
 func (t tree) state() *purge.State {
-	st := &purge.State{DB: t.s.db, Table: t.s.settler.table, Gateways: t.s.gateways, Readings: &t.s.readings, Commit: t.s.commitAndPublish}
-	if w := t.s.settler.frozen; w != nil {
+	st := &purge.State{DB: t.db, Table: t.settler.table, Gateways: t.gateways, Readings: &t.readings, Commit: t.commitAndPublish}
+	if w := t.settler.frozen; w != nil {
 		st.Windows = append(st.Windows, w)
 	}
-	st.Windows = append(st.Windows, t.s.settler.active)
+	st.Windows = append(st.Windows, t.settler.active)
 	return st
 }
 
 // LockSegments implements [purge.Tree].
 func (t tree) LockSegments(f func(*pebble.DB) error) error {
-	t.s.sealing.Lock()
-	defer t.s.sealing.Unlock()
+	t.sealing.Lock()
+	defer t.sealing.Unlock()
 	var db *pebble.DB
 	if err := t.Lock(func(st *purge.State) error { db = st.DB; return nil }); err != nil {
 		return err
@@ -175,19 +180,18 @@ func (t tree) LockSegments(f func(*pebble.DB) error) error {
 
 // SealAll implements [purge.Tree].
 func (t tree) SealAll(add func(*purge.State, *pebble.Batch, *seal.Sealer) error, done func() error) error {
-	s := t.s
-	s.sealing.Lock()
-	defer s.sealing.Unlock()
+	t.sealing.Lock()
+	defer t.sealing.Unlock()
 	// Seal most readings while Append continues, so that it waits only briefly.
-	if err := s.sealAllAndLock(); err != nil {
+	if err := t.sealAllAndLock(); err != nil {
 		return err
 	}
-	defer s.mu.Unlock()
-	if err := s.alarm.reportedErr(); err != nil {
+	defer t.mu.Unlock()
+	if err := t.alarm.reportedErr(); err != nil {
 		return err
 	}
-	s.freeze()
-	c := s.newSealer(s.settler.frozen)
+	t.freeze()
+	c := t.newSealer(t.settler.frozen)
 	c.locked = true
 	c.finish = func(b *pebble.Batch) error {
 		st := t.state()
@@ -195,45 +199,42 @@ func (t tree) SealAll(add func(*purge.State, *pebble.Batch, *seal.Sealer) error,
 		return add(st, b, &c.Sealer)
 	}
 	if err := c.run(); err != nil {
-		s.startSealing() // try again
+		t.startSealing() // try again
 		return err
 	}
-	defer s.publishDeviceCount()
+	defer t.publishDeviceCount()
 	return done()
 }
 
 // View implements [purge.Tree].
 func (t tree) View(ctx context.Context) (pebble.Reader, []memory.View, func(), error) {
-	v, err := t.s.enter(ctx)
+	v, err := t.enter(ctx)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	return v, v.windows, func() { t.s.views.release(v) }, nil
+	return v, v.windows, func() { t.views.release(v) }, nil
 }
 
 // AwaitReaders implements [purge.Tree].
-func (t tree) AwaitReaders() error { return t.s.awaitReaders() }
+func (t tree) AwaitReaders() error { return t.awaitReaders() }
 
 // Flush implements [purge.Tree].
-func (t tree) Flush(ctx context.Context) error { return t.s.flush(ctx) }
+func (t tree) Flush(ctx context.Context) error { return t.flush(ctx) }
 
 // Renew implements [purge.Tree].
-func (t tree) Renew() error { return t.s.renewTree() }
+func (t tree) Renew() error { return t.renewTree() }
 
 // Ready implements [purge.Tree].
-func (t tree) Ready() error { return t.s.ready() }
+func (t tree) Ready() error { return t.ready() }
 
 // CheckSpace implements [purge.Tree].
-func (t tree) CheckSpace(ranges []purge.Range) error { return t.s.checkSpace(ranges) }
+func (t tree) CheckSpace(ranges []purge.Range) error { return t.checkSpace(ranges) }
 
 // Failed implements [purge.Tree].
-func (t tree) Failed() bool { return t.s.alarm.err() != nil }
+func (t tree) Failed() bool { return t.alarm.err() != nil }
 
 // Fail implements [purge.Tree].
-func (t tree) Fail(cause string) { t.s.alarm.raise(cause) }
+func (t tree) Fail(cause string) { t.alarm.raise(cause) }
 
 // FoundDamage implements [purge.Tree].
-func (t tree) FoundDamage(what string, err error) {
-	t.s.options.Log.Error(what, "dir", t.s.dir, "error", err)
-	t.s.troubles.degrade(err)
-}
+func (t tree) FoundDamage(what string, err error) { t.foundDamage(what, err) }

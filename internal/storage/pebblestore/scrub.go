@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/verify"
 )
 
@@ -20,21 +19,11 @@ func (s *Store) newScrubber() *verify.Scrubber {
 // Close waits for it. Findings are logged, and reported by Degraded and the metrics. At most
 // one call may be active. For a read-only store Scrub does nothing.
 func (s *Store) Scrub(ctx context.Context, period time.Duration) {
-	if s.readOnly {
+	if s.options.ReadOnly {
 		return
 	}
 	if ctx, end, ok := s.maintenance.during(ctx); ok {
 		defer end()
 		s.scrubber.Run(ctx, period)
 	}
-}
-
-// tableFiles returns the files of the tables that the store has now.
-func (s *Store) tableFiles() ([]datadir.Table, error) {
-	v, err := s.views.acquire() // keeps the tree open
-	if err != nil {
-		return nil, err
-	}
-	defer s.views.release(v)
-	return datadir.Tables(s.db)
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -14,6 +16,20 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/seal"
 	"github.com/pulsegate/pulsegate/vitals"
 )
+
+// A segments changes the segments of a store: it seals windows and merges small segments.
+type segments struct {
+	*engine
+
+	// sealing is held while segments are changed: by the sealer, Tidy, Erase and Expire, and
+	// while the tree must not change. It guards the following fields.
+	sealing  sync.Mutex
+	readings atomic.Int64 // in segments; may be read without sealing
+
+	// notSealed is the error of a segment since the last call of sealAll, for which rows may
+	// have stayed in groups.
+	notSealed error
+}
 
 // # How a window is sealed
 //
@@ -44,19 +60,19 @@ const (
 )
 
 // awaitRoom waits until the active window has room for a group. It returns the error of ready.
-// s.mu must be held.
-func (s *Store) awaitRoom() error {
+// g.mu must be held.
+func (g *segments) awaitRoom() error {
 	var since time.Time
 	stalled := false
 	for {
-		if err := s.ready(); err != nil {
+		if err := g.ready(); err != nil {
 			return err
 		}
-		if s.settler.frozen == nil {
+		if g.settler.frozen == nil {
 			break
 		}
-		filled := s.settler.active.Filled(s.options.WindowRows)
-		if filled < 1 && filled <= paceSlack+s.settler.frozen.SealedPart() {
+		filled := g.settler.active.Filled(g.options.WindowRows)
+		if filled < 1 && filled <= paceSlack+g.settler.frozen.SealedPart() {
 			break
 		}
 		if since.IsZero() {
@@ -64,134 +80,134 @@ func (s *Store) awaitRoom() error {
 		}
 		if filled >= 1 && !stalled {
 			stalled = true
-			s.counters.sealStalls.Add(1)
+			g.counters.sealStalls.Add(1)
 		}
-		s.progress.Wait()
+		g.progress.Wait()
 	}
 	if !since.IsZero() {
-		s.counters.pacedNanos.Add(int64(time.Since(since)))
+		g.counters.pacedNanos.Add(int64(time.Since(since)))
 	}
 	return nil
 }
 
 // sealIfFull freezes the active window if it is full and no other one is frozen, and starts to
-// seal it. s.mu must be held.
-func (s *Store) sealIfFull() {
-	if s.settler.frozen == nil && s.settler.active.Filled(s.options.WindowRows) >= 1 {
-		s.freeze()
-		s.startSealing()
+// seal it. g.mu must be held.
+func (g *segments) sealIfFull() {
+	if g.settler.frozen == nil && g.settler.active.Filled(g.options.WindowRows) >= 1 {
+		g.freeze()
+		g.startSealing()
 	}
 }
 
-// freeze freezes the active window. s.mu must be held, and no window may be frozen.
-func (s *Store) freeze() {
-	w := s.settler.active
-	w.EndGroup = s.nextGroup
-	s.settler.frozen, s.settler.active = w, memory.NewWindow(w.Number()+1, s.nextGroup)
+// freeze freezes the active window. g.mu must be held, and no window may be frozen.
+func (g *segments) freeze() {
+	w := g.settler.active
+	w.EndGroup = g.nextGroup
+	g.settler.frozen, g.settler.active = w, memory.NewWindow(w.Number()+1, g.nextGroup)
 }
 
 // startSealing starts to seal the frozen window in the background.
-func (s *Store) startSealing() {
-	leave, ok := s.maintenance.join()
+func (g *segments) startSealing() {
+	leave, ok := g.maintenance.join()
 	if !ok {
 		return // the store is being closed; the next start reads the groups
 	}
 	go func() {
 		defer leave()
-		s.sealInBackground()
+		g.sealInBackground()
 	}()
 }
 
-func (s *Store) sealInBackground() {
+func (g *segments) sealInBackground() {
 	// Wake Append also if the store is being closed or has failed.
 	defer func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.progress.Broadcast()
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.progress.Broadcast()
 	}()
 	for {
-		err := s.sealFrozen()
-		if err == nil || s.maintenance.ctx.Err() != nil || s.alarm.err() != nil {
+		err := g.sealFrozen()
+		if err == nil || g.maintenance.ctx.Err() != nil || g.alarm.err() != nil {
 			return
 		}
-		s.troubles.background.Add(1)
-		s.options.Log.Error("readings cannot be written to segments: this is tried again", "dir", s.dir, "error", err)
-		if sleep(s.maintenance.ctx, sealRetryAfter) != nil {
+		g.troubles.background.Add(1)
+		g.options.Log.Error("readings cannot be written to segments: this is tried again", "dir", g.dir, "error", err)
+		if sleep(g.maintenance.ctx, sealRetryAfter) != nil {
 			return
 		}
 	}
 }
 
 // sealFrozen seals the frozen window, if there is one.
-func (s *Store) sealFrozen() error {
-	s.sealing.Lock()
-	defer s.sealing.Unlock()
-	return s.sealFrozenLocked()
+func (g *segments) sealFrozen() error {
+	g.sealing.Lock()
+	defer g.sealing.Unlock()
+	return g.sealFrozenLocked()
 }
 
-func (s *Store) sealFrozenLocked() error {
-	s.mu.Lock()
-	w := s.settler.frozen
-	s.mu.Unlock()
+func (g *segments) sealFrozenLocked() error {
+	g.mu.Lock()
+	w := g.settler.frozen
+	g.mu.Unlock()
 	if w == nil {
 		return nil
 	}
-	return s.newSealer(w).run()
+	return g.newSealer(w).run()
 }
 
-// sealAll seals everything that is in windows when it is called. s.sealing must be held. It returns
-// no error if rows stay in groups because a segment cannot be read; see Store.notSealed.
-func (s *Store) sealAll() error {
-	s.notSealed = nil
-	if err := s.sealFrozenLocked(); err != nil {
+// sealAll seals everything that is in windows when it is called. g.sealing must be held. It returns
+// no error if rows stay in groups because a segment cannot be read; see segments.notSealed.
+func (g *segments) sealAll() error {
+	g.notSealed = nil
+	if err := g.sealFrozenLocked(); err != nil {
 		return err
 	}
-	s.mu.Lock()
+	g.mu.Lock()
 	// Append may have frozen the active window meanwhile. Then that one is sealed: a further one
 	// has only later rows.
-	if s.settler.frozen == nil && s.settler.active.Rows() > 0 {
-		s.freeze()
+	if g.settler.frozen == nil && g.settler.active.Rows() > 0 {
+		g.freeze()
 	}
-	s.mu.Unlock()
-	err := s.sealFrozenLocked()
+	g.mu.Unlock()
+	err := g.sealFrozenLocked()
 	if err != nil {
-		s.startSealing() // try again
+		g.startSealing() // try again
 	}
 	return err
 }
 
-// sealAllAndLock seals everything that is in windows when it is called, and locks s.mu. Then no
+// sealAllAndLock seals everything that is in windows when it is called, and locks g.mu. Then no
 // window is frozen, and the active one has at most the rows that were added meanwhile. After an
-// error s.mu is not locked. s.sealing must be held.
-func (s *Store) sealAllAndLock() error {
+// error g.mu is not locked. g.sealing must be held.
+func (g *segments) sealAllAndLock() error {
 	for {
-		if err := s.sealAll(); err != nil {
+		if err := g.sealAll(); err != nil {
 			return err
 		}
-		s.mu.Lock()
-		if s.settler.frozen == nil {
+		g.mu.Lock()
+		if g.settler.frozen == nil {
 			return nil
 		}
-		s.mu.Unlock()
+		g.mu.Unlock()
 	}
 }
 
-// A sealer seals one window, and ends it. s.sealing must be held. It is the seal.Table of its Sealer.
+// A sealer seals one window, and ends it. g.sealing must be held. It is the seal.Table of its Sealer.
 type sealer struct {
 	seal.Sealer
-	s      *Store
-	locked bool                      // s.mu is held
+	g      *segments
+	locked bool                      // engine.mu is held
 	finish func(*pebble.Batch) error // if not nil, adds to the last batch, and may change Carried
 	woken  int64                     // rows for which Append was woken
 	named  vitals.Name               // buffer
 }
 
 // newSealer returns a sealer of a window. The caller must close its batch.
-func (s *Store) newSealer(w *memory.Window) *sealer {
-	c := &sealer{s: s}
+func (g *segments) newSealer(w *memory.Window) *sealer {
+	c := &sealer{g: g}
 	c.Sealer = seal.Sealer{
-		Tree: s.db, Batch: newBatch(s.db), Rows: w, Table: c, SegmentRows: s.options.segmentRows,
-		OnSealed: c.signal, OnUnread: s.troubles.degrade, OnFail: s.alarm.raise,
+		Tree: g.db, Batch: newBatch(g.db), Rows: w, Table: c, SegmentRows: g.options.segmentRows,
+		OnSealed: c.signal, OnUnread: g.troubles.degrade, OnFail: g.alarm.raise,
 	}
 	return c
 }
@@ -200,7 +216,7 @@ func (c *sealer) run() (err error) {
 	begun := time.Now()
 	defer func() { err = errors.Join(err, c.Batch.Close()) }()
 	if c.Rows.Rows() > 0 {
-		if err := c.Run(c.s.maintenance.ctx); err != nil {
+		if err := c.Run(c.g.maintenance.ctx); err != nil {
 			return err
 		}
 	}
@@ -208,37 +224,37 @@ func (c *sealer) run() (err error) {
 	if err := c.end(); err != nil {
 		return err
 	}
-	c.s.counters.sealedRows.Add(int64(c.Rows.Rows()))
-	c.s.counters.sealNanos.Add(int64(time.Since(begun)))
+	c.g.counters.sealedRows.Add(int64(c.Rows.Rows()))
+	c.g.counters.sealNanos.Add(int64(time.Since(begun)))
 	c.reportUnread()
 	return nil
 }
 
-// lock locks s.mu, unless that is held already, and returns what unlocks it.
+// lock locks engine.mu, unless that is held already, and returns what unlocks it.
 func (c *sealer) lock() (unlock func()) {
 	if c.locked {
 		return func() {}
 	}
-	c.s.mu.Lock()
-	return c.s.mu.Unlock
+	c.g.mu.Lock()
+	return c.g.mu.Unlock
 }
 
 // reportUnread reports that segments were not merged, if there are any.
 func (c *sealer) reportUnread() {
 	if c.Unread != nil {
-		c.s.notSealed = damage.First(c.s.notSealed, c.Unread)
-		c.s.options.Log.Error("segments cannot be read, and are not merged", "dir", c.s.dir, "error", c.Unread)
+		c.g.notSealed = damage.First(c.g.notSealed, c.Unread)
+		c.g.options.Log.Error("segments cannot be read, and are not merged", "dir", c.g.dir, "error", c.Unread)
 	}
 }
 
 // States implements [seal.Table].
 func (c *sealer) States(dst []layout.Record, numbers []uint32) ([]layout.Record, error) {
 	defer c.lock()()
-	if err := c.s.alarm.reportedErr(); err != nil {
+	if err := c.g.alarm.reportedErr(); err != nil {
 		return dst, err
 	}
 	for _, number := range numbers {
-		dst = append(dst, c.s.settler.table.At(number).Record)
+		dst = append(dst, c.g.settler.table.At(number).Record)
 	}
 	return dst, nil
 }
@@ -247,29 +263,29 @@ func (c *sealer) States(dst []layout.Record, numbers []uint32) ([]layout.Record,
 func (c *sealer) signal(rows int) {
 	if n := c.Rows.Seal(rows); n >= c.woken+sealSignalRows {
 		c.woken = n
-		c.s.progress.Broadcast()
+		c.g.progress.Broadcast()
 	}
 }
 
 // Publish implements [seal.Table].
 func (c *sealer) Publish(b *pebble.Batch, added int64, devices []seal.Sealed) error {
-	total := c.s.readings.Load() + added
+	total := c.g.readings.Load() + added
 	if err := setReadings(b, total); err != nil {
 		return err
 	}
-	commit := c.s.commitAlong
+	commit := c.g.commitAlong
 	if c.locked {
-		commit = c.s.commit
+		commit = c.g.commit
 	}
 	if err := commit(b); err != nil {
 		return err
 	}
-	c.s.counters.sealBytes.Add(int64(b.Len()))
-	c.s.readings.Store(total)
+	c.g.counters.sealBytes.Add(int64(b.Len()))
+	c.g.readings.Store(total)
 	defer c.lock()()
 	for i := range devices {
 		x := &devices[i]
-		d := c.s.settler.table.At(x.Table)
+		d := c.g.settler.table.At(x.Table)
 		d.SealedUnixMs, d.Smalls, d.Small = x.SealedUnixMs, x.Smalls, x.Small
 	}
 	return nil
@@ -286,10 +302,10 @@ func (c *sealer) nameOf(device uint32) *vitals.Name {
 	return &c.named
 }
 
-// end deletes the window's groups, and publishes a view without the window. s.mu must be held.
+// end deletes the window's groups, and publishes a view without the window. g.mu must be held.
 func (c *sealer) end() error {
-	s := c.s
-	if err := s.alarm.reportedErr(); err != nil {
+	g := c.g
+	if err := g.alarm.reportedErr(); err != nil {
 		return err
 	}
 	if c.finish != nil {
@@ -297,7 +313,7 @@ func (c *sealer) end() error {
 			return err
 		}
 	}
-	next := s.nextGroup
+	next := g.nextGroup
 	if c.Rows.FirstGroup < c.Rows.EndGroup {
 		first, end := layout.AppendGroupKey(nil, c.Rows.FirstGroup), layout.AppendGroupKey(nil, c.Rows.EndGroup)
 		if err := c.Batch.DeleteRange(first, end, nil); err != nil {
@@ -306,14 +322,14 @@ func (c *sealer) end() error {
 	}
 	c.Carried = slices.DeleteFunc(c.Carried, func(x seal.Carried) bool {
 		// A row of the active window completes this one.
-		return s.settler.active.Find(s.settler.table.At(c.Rows.InTable(x.Device)), x.Row.TimeUnixMs) != nil
+		return g.settler.active.Find(g.settler.table.At(c.Rows.InTable(x.Device)), x.Row.TimeUnixMs) != nil
 	})
 	if len(c.Carried) > 0 {
-		var g layout.Group
+		var carried layout.Group
 		for i := range c.Carried {
-			g.Add(c.nameOf(c.Carried[i].Device), &c.Carried[i].Row)
+			carried.Add(c.nameOf(c.Carried[i].Device), &c.Carried[i].Row)
 		}
-		if err := c.Batch.Set(layout.AppendGroupKey(nil, next), g.Encode(), nil); err != nil {
+		if err := c.Batch.Set(layout.AppendGroupKey(nil, next), carried.Encode(), nil); err != nil {
 			return err
 		}
 		next++
@@ -321,23 +337,23 @@ func (c *sealer) end() error {
 	if err := c.Batch.Set([]byte(layout.GroupsKey), binary.BigEndian.AppendUint64(nil, next), nil); err != nil {
 		return err
 	}
-	if err := s.commit(c.Batch); err != nil {
+	if err := g.commit(c.Batch); err != nil {
 		return err
 	}
-	s.nextGroup, s.settler.frozen = next, nil
+	g.nextGroup, g.settler.frozen = next, nil
 	c.carry()
-	s.publish()
-	s.progress.Broadcast()
+	g.publish()
+	g.progress.Broadcast()
 	return nil
 }
 
 // carry adds the carried rows to the active window.
 func (c *sealer) carry() {
-	w := c.s.settler.active
+	w := c.g.settler.active
 	w.Lock()
 	defer w.Unlock()
 	for i := range c.Carried {
 		number := c.Rows.InTable(c.Carried[i].Device)
-		w.Add(c.s.settler.table.At(number), number, c.nameOf(c.Carried[i].Device), &c.Carried[i].Row)
+		w.Add(c.g.settler.table.At(number), number, c.nameOf(c.Carried[i].Device), &c.Carried[i].Row)
 	}
 }

@@ -59,13 +59,13 @@ type rowBuffers struct {
 	windows [2][]columns.Row
 }
 
-// maxKeptRows bounds the buffers in Store.rowBuffers.
+// maxKeptRows bounds the buffers in reader.buffers.
 const maxKeptRows = 4 * columns.MaxRows
 
 // newRowScanner returns a scanner of the rows of a device with times from fromMs to before
 // toMs, of which at most most are needed.
-func (s *Store) newRowScanner(ctx context.Context, v *view, device *vitals.Name, fromMs, toMs int64, descending bool, most int) *rowScanner {
-	sc := &rowScanner{pool: &s.rowBuffers, ctx: ctx, device: device, fromMs: fromMs, toMs: toMs, descending: descending, view: v, read: fromMs - 1}
+func (rd *reader) newRowScanner(ctx context.Context, v *view, device *vitals.Name, fromMs, toMs int64, descending bool, most int) *rowScanner {
+	sc := &rowScanner{pool: &rd.buffers, ctx: ctx, device: device, fromMs: fromMs, toMs: toMs, descending: descending, view: v, read: fromMs - 1}
 	if sc.buffers, _ = sc.pool.Get().(*rowBuffers); sc.buffers == nil {
 		sc.buffers = new(rowBuffers)
 	}

@@ -22,7 +22,7 @@ import (
 // whatever their number. Each merge about doubles the size of a segment, so a reading is rewritten
 // at most about five times before its segment is whole.
 //
-// A step holds Store.sealing, and is bounded by tidyRows. The pass
+// A step holds segments.sealing, and is bounded by tidyRows. The pass
 // pauses between two steps as long as readings arrive faster than tidyQuietBytes.
 const (
 	tidyRows    = 64 << 10                // readings that a step merges, exceeded by one device
@@ -39,96 +39,96 @@ const (
 
 // Tidy merges small segments while few readings arrive, until ctx ends or the store is closed.
 // Close waits for it. At most one call may be active. For a read-only store Tidy does nothing.
-func (s *Store) Tidy(ctx context.Context) {
-	if s.readOnly {
+func (g *segments) Tidy(ctx context.Context) {
+	if g.options.ReadOnly {
 		return
 	}
-	if ctx, end, ok := s.maintenance.during(ctx); ok {
+	if ctx, end, ok := g.maintenance.during(ctx); ok {
 		defer end()
-		s.tidy(ctx, s.tidyStep)
+		g.tidy(ctx, g.tidyStep)
 	}
 }
 
 // tidy does the work of Tidy, of which step is one step.
-func (s *Store) tidy(ctx context.Context, step func(from uint32) (next uint32, more bool, err error)) {
+func (g *segments) tidy(ctx context.Context, step func(from uint32) (next uint32, more bool, err error)) {
 	// An interrupted pass resumes at its device. It covers only the windows that were sealed before
 	// it began, because the devices before that one may have new small segments: if a window was
 	// sealed meanwhile, another pass follows.
-	next, begun, ended, seen := uint32(0), int64(-1), int64(-1), s.counters.batchBytes.Load()
+	next, begun, ended, seen := uint32(0), int64(-1), int64(-1), g.counters.batchBytes.Load()
 	var retryAt time.Time
 	var delay time.Duration // from the last step to retryAt; 0: it did not fail
 	for sleep(ctx, tidyPause) == nil {
-		written, sealed := s.counters.batchBytes.Load(), s.counters.sealedRows.Load()
+		written, sealed := g.counters.batchBytes.Load(), g.counters.sealedRows.Load()
 		quiet := written-seen <= tidyQuietBytes && !time.Now().Before(retryAt)
 		seen = written
 		if next == 0 {
 			begun = sealed
 		}
-		for more := true; quiet && more && begun != ended && s.Ready() == nil && ctx.Err() == nil; {
+		for more := true; quiet && more && begun != ended && g.Ready() == nil && ctx.Err() == nil; {
 			var err error
 			if next, more, err = step(next); err != nil {
 				delay = min(max(2*delay, tidyPause), tidyMaxDelay)
 				retryAt = time.Now().Add(delay)
-				s.notTidied(err, delay)
+				g.notTidied(err, delay)
 				break
 			}
 			delay = 0
 			if !more {
 				next, ended = 0, begun
 			}
-			quiet = s.counters.batchBytes.Load()-seen <= tidyQuietBytes
+			quiet = g.counters.batchBytes.Load()-seen <= tidyQuietBytes
 		}
 	}
 }
 
 // notTidied reports that a step has failed. It is tried again after delay.
-func (s *Store) notTidied(err error, delay time.Duration) {
-	if errors.Is(err, storage.ErrClosed) || s.alarm.err() != nil {
+func (g *segments) notTidied(err error, delay time.Duration) {
+	if errors.Is(err, storage.ErrClosed) || g.alarm.err() != nil {
 		return
 	}
-	s.troubles.background.Add(1)
-	s.options.Log.Error("small segments cannot be merged: this is tried again", "dir", s.dir, "in", delay, "error", err)
+	g.troubles.background.Add(1)
+	g.options.Log.Error("small segments cannot be merged: this is tried again", "dir", g.dir, "in", delay, "error", err)
 }
 
 // tidyStep merges small segments of devices whose number in the table is from or higher. It
 // returns the number with which the next step begins, and whether there may be further devices.
-func (s *Store) tidyStep(from uint32) (next uint32, more bool, err error) {
-	s.sealing.Lock()
-	defer s.sealing.Unlock()
-	if s.closed.Load() {
+func (g *segments) tidyStep(from uint32) (next uint32, more bool, err error) {
+	g.sealing.Lock()
+	defer g.sealing.Unlock()
+	if g.closed.Load() {
 		return from, false, storage.ErrClosed
 	}
-	w, rows, next, more, err := s.findSmall(from)
+	w, rows, next, more, err := g.findSmall(from)
 	if err != nil || w.Devices() == 0 {
 		return next, more, err
 	}
-	c := s.newSealer(w)
+	c := g.newSealer(w)
 	c.Tidy = true
 	defer func() { err = errors.Join(err, c.Batch.Close()) }()
-	err = c.Run(s.maintenance.ctx)
+	err = c.Run(g.maintenance.ctx)
 	c.reportUnread()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := errors.Join(err, s.alarm.reportedErr()); s.alarm.err() != nil {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err := errors.Join(err, g.alarm.reportedErr()); g.alarm.err() != nil {
 		return from, true, err
 	}
-	s.publish() // so that readers do not keep the old segments
+	g.publish() // so that readers do not keep the old segments
 	if err != nil {
 		return from, true, err
 	}
-	s.counters.tidiedRows.Add(int64(rows))
+	g.counters.tidiedRows.Add(int64(rows))
 	return next, more, nil
 }
 
 // findSmall returns a window without rows that has the next devices with segments to merge, and the
 // number of readings in these.
-func (s *Store) findSmall(from uint32) (w *memory.Window, rows int, next uint32, more bool, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.alarm.reportedErr(); err != nil {
+func (g *segments) findSmall(from uint32) (w *memory.Window, rows int, next uint32, more bool, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err := g.alarm.reportedErr(); err != nil {
 		return nil, 0, from, true, err
 	}
-	t := s.settler.table
+	t := g.settler.table
 	w = memory.NewWindow(0, 0)
 	used := t.Assigned()
 	for next = from; next < used && next-from < tidyDevices && rows < tidyRows; next++ {

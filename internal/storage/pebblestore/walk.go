@@ -11,15 +11,15 @@ import (
 // WalkDevices calls visit with the summaries of all devices, some at a time, in no
 // particular order. visit must not retain the slice. A device that is added or removed
 // meanwhile may be missing; no other is, and none comes twice.
-func (s *Store) WalkDevices(ctx context.Context, visit func([]storage.Device)) error {
-	if s.readOnly {
+func (rd *reader) WalkDevices(ctx context.Context, visit func([]storage.Device)) error {
+	if rd.options.ReadOnly {
 		return fmt.Errorf("visit devices: %w", ErrReadOnly)
 	}
 	devices := make([]storage.Device, 0, memory.ChunkDevices)
 	for i, more := 0, true; more; i++ {
 		err := ctx.Err()
 		if err == nil {
-			devices, more, err = s.devicesOfChunk(devices[:0], i)
+			devices, more, err = rd.devicesOfChunk(devices[:0], i)
 		}
 		if err != nil {
 			return fmt.Errorf("visit devices: %w", err)
@@ -32,16 +32,16 @@ func (s *Store) WalkDevices(ctx context.Context, visit func([]storage.Device)) e
 // devicesOfChunk appends the devices in chunk i of the table, and reports whether there are
 // further chunks. Append waits meanwhile; between two Appends, the table has durable data
 // only.
-func (s *Store) devicesOfChunk(dst []storage.Device, i int) (_ []storage.Device, more bool, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed.Load() {
+func (rd *reader) devicesOfChunk(dst []storage.Device, i int) (_ []storage.Device, more bool, err error) {
+	rd.mu.Lock()
+	defer rd.mu.Unlock()
+	if rd.closed.Load() {
 		return dst, false, storage.ErrClosed
 	}
-	if err := s.alarm.reportedErr(); err != nil {
+	if err := rd.alarm.reportedErr(); err != nil {
 		return dst, false, err
 	}
-	t := s.settler.table
+	t := rd.settler.table
 	first, end := chunk(t, i)
 	for n := first; n < end; n++ {
 		if d := t.At(n); d.NewestUnixMs >= 0 {
@@ -58,15 +58,15 @@ func chunk(t *memory.Table, i int) (first, end uint32) {
 }
 
 // NewestUnixMs returns the newest times of all devices, in no particular order.
-func (s *Store) NewestUnixMs(ctx context.Context) ([]int64, error) {
-	if s.readOnly {
+func (rd *reader) NewestUnixMs(ctx context.Context) ([]int64, error) {
+	if rd.options.ReadOnly {
 		return nil, ErrReadOnly
 	}
-	all := make([]int64, 0, s.deviceCount.Load())
+	all := make([]int64, 0, rd.deviceCount.Load())
 	for i, more := 0, true; more; i++ {
 		err := ctx.Err()
 		if err == nil {
-			all, more, err = s.newestOfChunk(all, i)
+			all, more, err = rd.newestOfChunk(all, i)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read newest times: %w", err)
@@ -77,16 +77,16 @@ func (s *Store) NewestUnixMs(ctx context.Context) ([]int64, error) {
 
 // newestOfChunk appends the newest times of the devices in chunk i of the table. Append
 // waits meanwhile.
-func (s *Store) newestOfChunk(all []int64, i int) (_ []int64, more bool, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed.Load() {
+func (rd *reader) newestOfChunk(all []int64, i int) (_ []int64, more bool, err error) {
+	rd.mu.Lock()
+	defer rd.mu.Unlock()
+	if rd.closed.Load() {
 		return nil, false, storage.ErrClosed
 	}
-	if err := s.alarm.reportedErr(); err != nil {
+	if err := rd.alarm.reportedErr(); err != nil {
 		return nil, false, err
 	}
-	t := s.settler.table
+	t := rd.settler.table
 	first, end := chunk(t, i)
 	for n := first; n < end; n++ {
 		if ms := t.At(n).NewestUnixMs; ms >= 0 {
@@ -98,13 +98,13 @@ func (s *Store) newestOfChunk(all []int64, i int) (_ []int64, more bool, err err
 
 // EstimateReadings returns the approximate number of readings: readings that complete others
 // in memory are counted twice until they are sealed.
-func (s *Store) EstimateReadings(ctx context.Context) (int64, error) {
-	v, err := s.enter(ctx)
+func (rd *reader) EstimateReadings(ctx context.Context) (int64, error) {
+	v, err := rd.enter(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("count readings: %w", err)
 	}
-	defer s.views.release(v)
-	n := s.readings.Load()
+	defer rd.views.release(v)
+	n := rd.readings.Load()
 	for _, w := range v.windows {
 		n += int64(w.Rows())
 	}

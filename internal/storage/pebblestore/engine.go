@@ -1,0 +1,206 @@
+package pebblestore
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/space"
+)
+
+// An engine is the tree of an open store, with what is in memory for the next group, and what
+// readers see. The tree can be replaced by another one of the same files: see reopenLocked.
+type engine struct {
+	committer
+	views views // what readers see
+
+	options     Options
+	dir         string // as given to Open, for messages
+	path        string // absolute, if the file system has absolute paths
+	files       *datadir.Dir
+	disk        *space.Watch
+	maintenance *maintenance // nil if read-only
+	troubles    troubles
+	counters    counters
+	gateways    *dictionary
+	closed      atomic.Bool
+	deviceCount atomic.Int64 // number of devices in the settler's table
+
+	// mu serializes Append, Close, and the writes of Erase and Expire. It guards the
+	// following fields.
+	mu        sync.Mutex
+	settler   *settler // nil if read-only
+	nextGroup uint64
+	renewed   chan struct{} // closed when the tree has been closed for a reopen; nil: nothing waits for it
+	opened    closers       // everything that Close closes, in reverse order
+	treeAt    int           // index in opened of the tree's first closer
+	progress  sync.Cond     // of mu: signaled when a window is sealed, in part or as a whole
+}
+
+// enter begins a read. It returns the current view, which the caller must release.
+func (e *engine) enter(ctx context.Context) (*view, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return e.views.acquire()
+}
+
+// publish makes what is stored now visible to readers. e.mu must be held.
+func (e *engine) publish() {
+	e.views.publish(e.db.NewSnapshot(), e.settler.active, e.settler.frozen)
+}
+
+// publishDeviceCount publishes the number of devices in the table. e.mu must be held.
+func (e *engine) publishDeviceCount() { e.deviceCount.Store(int64(e.settler.table.Len())) }
+
+// commitAndPublish commits a batch that is not Append's, publishes a view, and closes the batch. e.mu
+// must be held.
+func (e *engine) commitAndPublish(b *pebble.Batch) error {
+	if err := e.commit(b); err != nil {
+		return err
+	}
+	e.publish()
+	return b.Close()
+}
+
+// awaitReaders publishes a new snapshot and waits for the readers of older ones.
+func (e *engine) awaitReaders() error {
+	e.mu.Lock()
+	if err := e.alarm.reportedErr(); err != nil {
+		e.mu.Unlock()
+		return err
+	}
+	older := e.views.turn()
+	e.publish()
+	e.mu.Unlock()
+	older.Wait()
+	return nil
+}
+
+// Ready returns nil if the store would accept a group now, and otherwise an error that
+// wraps storage.ErrClosed, storage.ErrFailed, storage.ErrDiskLow or ErrReadOnly. It does
+// not block.
+func (e *engine) Ready() error {
+	if e.closed.Load() {
+		return storage.ErrClosed
+	}
+	if e.options.ReadOnly {
+		return ErrReadOnly
+	}
+	if err := e.alarm.err(); err != nil {
+		return err
+	}
+	return e.disk.Ready()
+}
+
+// ready is like Ready, for a caller that returns the error: see alarm.reportedErr.
+func (e *engine) ready() error {
+	err := e.Ready()
+	if errors.Is(err, storage.ErrFailed) {
+		return e.alarm.reportedErr()
+	}
+	return err
+}
+
+// Degraded returns the first damage of stored files found since Open, or nil. The store
+// still accepts readings, except those that must be compared with damaged data.
+func (e *engine) Degraded() error {
+	if err := e.troubles.degraded.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// foundDamage logs damage beside which the store goes on, and reports it as such.
+func (e *engine) foundDamage(what string, err error) {
+	e.options.Log.Error(what, "dir", e.dir, "error", err)
+	e.troubles.degrade(err)
+}
+
+// flush writes the memtable to a table, concurrently with Append. If the disk is full,
+// Pebble retries: flush then waits until ctx ends or the store is closed.
+func (e *engine) flush(ctx context.Context) error {
+	flushed, renewed, err := e.startFlush()
+	if err != nil {
+		return err
+	}
+	select {
+	case <-flushed:
+		return nil
+	case <-renewed:
+		// A flush that has not begun when the tree is closed never ends. Reopening
+		// the tree has flushed the log.
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return e.alarm.reportedErr()
+	case <-e.maintenance.ctx.Done():
+		return storage.ErrClosed
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// startFlush starts a flush. It returns a channel that is closed when it has ended, and one that
+// is closed when the tree is closed for a reopen.
+func (e *engine) startFlush() (flushed, renewed <-chan struct{}, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.renewed == nil {
+		e.renewed = make(chan struct{})
+	}
+	if e.closed.Load() { // a closed DB panics
+		return nil, nil, storage.ErrClosed
+	}
+	if err := e.alarm.reportedErr(); err != nil {
+		return nil, nil, err
+	}
+	// The flush ends the log: what is being committed must be synced before.
+	e.committing.Lock()
+	defer e.committing.Unlock()
+	err = e.guard(func() (err error) { flushed, err = e.db.AsyncFlush(); return err })
+	return flushed, e.renewed, err
+}
+
+// tableFiles returns the files of the tables that the store has now.
+func (e *engine) tableFiles() ([]datadir.Table, error) {
+	v, err := e.views.acquire() // keeps the tree open
+	if err != nil {
+		return nil, err
+	}
+	defer e.views.release(v)
+	return datadir.Tables(e.db)
+}
+
+// metrics returns Pebble's metrics, which are zero after Close.
+func (e *engine) metrics() *pebble.Metrics {
+	v, err := e.views.acquire() // keeps the tree open
+	if err != nil {
+		return new(pebble.Metrics)
+	}
+	defer e.views.release(v)
+	return e.db.Metrics()
+}
+
+// sealedRowBytes is how many bytes the sealing of a row may write to tables.
+const sealedRowBytes = 16
+
+// neededBytes returns how many bytes the store may still write without a further group.
+func (e *engine) neededBytes() (uint64, error) {
+	v, err := e.views.acquire() // keeps the tree open
+	if err != nil {
+		return 0, err
+	}
+	defer e.views.release(v)
+	levels, err := e.db.SSTables()
+	if err != nil {
+		return 0, err
+	}
+	// Both windows may be sealed without a further group.
+	sealing := 2 * uint64(e.options.WindowRows) * sealedRowBytes
+	return space.Reserve(levels, uint64(e.options.MemTableBytes), sealing), nil
+}
