@@ -152,7 +152,7 @@ func (a *access) adminOnly(h http.HandlerFunc, problems *problem.Set) http.Handl
 			return
 		}
 		liftWriteDeadline(w)
-		h(w, r.WithContext(context.WithValue(r.Context(), adminKey{}, allowed.Token())))
+		h(w, r.WithContext(context.WithValue(r.Context(), adminKey{}, allowed.ID())))
 	}), problems)
 }
 

@@ -14,13 +14,10 @@ import (
 // An Access is what one request may do: what its token allows, or what needs none. If its token
 // is revoked meanwhile, it stays valid for that request. The zero Access allows nothing.
 type Access struct {
-	credential
+	*token.Principal
 	gateway vitals.Name
 	bound   bool // the token is bound to subjects
 }
-
-// credential embeds the methods of token.Access.
-type credential = token.Access
 
 // What may be done without a token.
 var (
@@ -32,14 +29,10 @@ var (
 // open; readings then name their gateway themselves.
 func (a *Access) Gateway() *vitals.Name { return &a.gateway }
 
-// Token returns the ID of the token. It is zero if the request had none, or if the gate
-// is open.
-func (a *Access) Token() token.ID { return a.ID() }
-
 // Holder returns the client to which the resources of the request are charged: its token,
 // else the gateway in its certificate, else its address. The caller must Put it.
 func (a *Access) Holder(all *share.Holders, peer Peer) *share.Holder {
-	switch id := a.Token(); {
+	switch id := a.ID(); {
 	case all == nil:
 		return nil
 	case id != (token.ID{}):
@@ -93,7 +86,7 @@ func (g *Gate) Exporting(ctx context.Context, a *Access, peer Peer, e Export) er
 		return nil
 	}
 	r := audit.Record{Gateway: a.gateway, Device: e.Device, Subject: e.Subject, From: e.From, To: e.To, Peer: addrOf(peer)}
-	if id := a.Token(); id != (token.ID{}) {
+	if id := a.ID(); id != (token.ID{}) {
 		r.Token = id.String()
 	}
 	return g.Audit.Export(ctx, r)

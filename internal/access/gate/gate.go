@@ -16,8 +16,8 @@
 // # Use
 //
 // Before reading the body of a request, call [Gate.Authorize] with the right that the
-// request needs. Once the readings are known, call [token.Access.Covers] with the device of
-// each, and [token.Access.Allow] with their number.
+// request needs. Once the readings are known, call [token.Principal.Covers] with the device of
+// each, and [token.Principal.Allow] with their number.
 //
 // # Not here
 //
@@ -91,7 +91,7 @@ func (v *Credentials) bare() bool { return v.Authorization == "" && len(v.Bytes)
 // nothing but [token.ReadSubjects].
 func (g *Gate) Authorize(v Credentials, right token.Rights, now time.Time) (access Access, verdict Verdict, retryAfter time.Duration) {
 	if g.Open() {
-		return Access{credential: anything}, Allowed, 0
+		return Access{Principal: anything}, Allowed, 0
 	}
 	_, inSession, signedIn := g.inSession(&v, right, now)
 	named, certErr := vitals.Name{}, tlsfiles.ErrNoCertificate
@@ -108,19 +108,20 @@ func (g *Gate) Authorize(v Credentials, right token.Rights, now time.Time) (acce
 			g.note(audit.Refusal{Reason: audit.NoRight}, v.Peer)
 			return Access{}, Forbidden, 0
 		}
-		return Access{credential: writing, gateway: named}, Allowed, 0
+		return Access{Principal: writing, gateway: named}, Allowed, 0
 	case v.bare():
 		g.note(audit.Refusal{Reason: audit.NoCredentials}, v.Peer)
 		return Access{}, NoCredentials, 0
 	}
-	verified, reason := inSession, audit.Reason(0)
+	verified := inSession
 	if !signedIn {
-		verified, reason = g.look(&v, now)
+		var why audit.Refusal
+		if verified, why = g.look(&v, now); verified == nil {
+			g.note(why, v.Peer)
+			return Access{}, BadCredentials, 0
+		}
 	}
 	switch {
-	case reason != 0:
-		g.note(audit.Refusal{Reason: reason, Token: verified.ID()}, v.Peer)
-		return Access{}, BadCredentials, 0
 	case certErr == nil && verified.Gateway() != named:
 		g.note(audit.Refusal{Reason: audit.BadCertificate, Token: verified.ID()}, v.Peer)
 		return Access{}, Forbidden, 0
@@ -134,10 +135,8 @@ func (g *Gate) Authorize(v Credentials, right token.Rights, now time.Time) (acce
 	return accessOf(verified), Allowed, 0
 }
 
-// accessOf returns the Access of a valid token.
-func accessOf(verified token.Access) Access {
-	return Access{credential: verified, gateway: verified.Gateway(), bound: verified.Bound()}
-}
+// accessOf returns the Access of the holder of a valid token.
+func accessOf(p *token.Principal) Access { return Access{p, p.Gateway(), p.Bound()} }
 
 // certified returns the gateway named in the client's certificate.
 func (g *Gate) certified(cs *tls.ConnectionState, now time.Time) (vitals.Name, error) {
@@ -159,31 +158,29 @@ func (g *Gate) Outlived(cs *tls.ConnectionState, now time.Time) bool {
 	return errors.Is(err, tlsfiles.ErrExpired) || errors.Is(err, tlsfiles.ErrUntrusted)
 }
 
-// look looks up the token in v, or returns why it is rejected.
-func (g *Gate) look(v *Credentials, now time.Time) (verified token.Access, reason audit.Reason) {
+// look looks up the token in v. If it is rejected, look returns nil and the reason.
+func (g *Gate) look(v *Credentials, now time.Time) (*token.Principal, audit.Refusal) {
 	switch {
 	case v.Several:
-		return verified, audit.Malformed
+		return nil, audit.Refusal{Reason: audit.Malformed}
 	case g.Tokens == nil:
-		return verified, audit.Unknown
+		return nil, audit.Refusal{Reason: audit.Unknown}
 	}
 	digest, err := v.digest()
 	if err != nil {
-		return verified, audit.Malformed
+		return nil, audit.Refusal{Reason: audit.Malformed}
 	}
-	verified, err = g.Tokens.Lookup(&digest, now.UnixMilli())
+	verified, err := g.Tokens.Lookup(&digest, now.UnixMilli())
 	if errors.Is(err, token.ErrUnknown) {
 		// The token may have been created after the last check of the file.
 		g.Tokens.Refresh()
 		verified, err = g.Tokens.Lookup(&digest, now.UnixMilli())
 	}
-	switch {
-	case err == nil:
-		return verified, 0
-	case errors.Is(err, token.ErrExpired):
-		return verified, audit.Expired
+	reason := audit.Unknown
+	if errors.Is(err, token.ErrExpired) {
+		reason = audit.Expired
 	}
-	return verified, audit.Unknown
+	return verified, audit.Refusal{Reason: reason, Token: digest.ID()}
 }
 
 // digest returns the digest of the token in v.

@@ -65,7 +65,7 @@ func newFixture(t testing.TB) *fixture {
 	tokens := filepath.Join(dir, "tokens")
 	f.tokens = tokens
 	create := func(spec token.Token) string {
-		text, _, err := token.Create(t.Context(), tokens, spec, now)
+		text, _, err := token.Create(t.Context(), tokens, spec, now, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -340,7 +340,7 @@ func TestContradictions(t *testing.T) {
 				t.Errorf("%d: nothing to take after half an hour", i)
 			}
 		}
-		if _, _, err := token.Create(t.Context(), f.tokens, token.Token{Gateway: name(t, "new"), Rights: token.Write}, now); err != nil {
+		if _, _, err := token.Create(t.Context(), f.tokens, token.Token{Gateway: name(t, "new"), Rights: token.Write}, now, nil); err != nil {
 			t.Fatal(err)
 		}
 		if err := set.Reload(); err != nil {
@@ -459,7 +459,7 @@ func TestNewToken(t *testing.T) {
 // by subject, and begins no session.
 func TestBoundToSubjects(t *testing.T) {
 	f := newFixture(t)
-	text, _, err := token.Create(t.Context(), f.tokens, token.Token{Gateway: name(t, "ehr"), Rights: token.Read, Subjects: "P-1"}, now)
+	text, _, err := token.Create(t.Context(), f.tokens, token.Token{Gateway: name(t, "ehr"), Rights: token.Read, Subjects: "P-1"}, now, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -168,13 +168,13 @@ func (g *Gate) Session(r *http.Request, now time.Time) (access Access, expires t
 
 // inSession returns the token of the session that a request names, and which ends when the
 // token does. Only a read without an Authorization header may use a session.
-func (g *Gate) inSession(v *Credentials, right token.Rights, now time.Time) (session, token.Access, bool) {
+func (g *Gate) inSession(v *Credentials, right token.Rights, now time.Time) (session, *token.Principal, bool) {
 	if len(v.Cookies) == 0 || !v.bare() || right != token.Read || g.Tokens == nil {
-		return session{}, token.Access{}, false
+		return session{}, nil, false
 	}
 	found, ok := g.sessions.find(v.Cookies, now)
 	if !ok {
-		return session{}, token.Access{}, false
+		return session{}, nil, false
 	}
 	verified, err := g.Tokens.Lookup(&found.token, now.UnixMilli())
 	return found, verified, err == nil

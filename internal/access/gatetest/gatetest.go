@@ -51,7 +51,7 @@ func (f *Files) Token(tb testing.TB, gateway, devices string, spec token.Token) 
 		return name
 	}
 	spec.Gateway, spec.Devices = name(gateway), name(devices)
-	text, _, err := token.Create(tb.Context(), f.Tokens, spec, created)
+	text, _, err := token.Create(tb.Context(), f.Tokens, spec, created, nil)
 	if err != nil {
 		tb.Fatal(err)
 	}

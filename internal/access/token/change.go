@@ -29,14 +29,11 @@ var (
 // Create creates a token, adds it to the file at path and returns its text, which is
 // stored nowhere. It sets t's Digest and Created, and truncates Expires to whole seconds. It
 // creates the file if necessary. ctx bounds the wait for a concurrent change of the file.
-func Create(ctx context.Context, path string, t Token, now time.Time) (text string, made Token, err error) {
-	return create(ctx, path, t, now, func(Token) error { return nil })
-}
-
-// create calls before with the new token after all checks, right before the file is changed,
-// so that an audit log can record the change first. If before returns an error, create changes
-// nothing and returns that error.
-func create(ctx context.Context, path string, t Token, now time.Time, before func(Token) error) (text string, made Token, err error) {
+//
+// If before is not nil, Create calls it with the new token after all checks, right before
+// the file is changed, so that an audit log can record the change first. If before returns
+// an error, Create changes nothing and returns that error.
+func Create(ctx context.Context, path string, t Token, now time.Time, before func(Token) error) (text string, made Token, err error) {
 	t.Created = now.UTC().Truncate(time.Second)
 	if !t.Expires.IsZero() {
 		t.Expires = t.Expires.UTC().Truncate(time.Second)
@@ -57,7 +54,10 @@ func create(ctx context.Context, path string, t Token, now time.Time, before fun
 				break
 			}
 		}
-		return append(tokens, t), before(t)
+		if before != nil {
+			err = before(t)
+		}
+		return append(tokens, t), err
 	})
 	if err != nil && !errors.Is(err, ErrUncertain) {
 		return "", Token{}, err
@@ -71,7 +71,7 @@ func hasID(tokens []Token, id ID) bool {
 
 // Revoke removes the tokens for which the function which returns true from the file at
 // path, and returns them. It returns [ErrNoMatch] if there are none. before is called
-// as by create, and may be nil.
+// as by Create, and may be nil.
 func Revoke(ctx context.Context, path string, which func(*Token) bool, before func([]Token) error) ([]Token, error) {
 	var revoked []Token
 	err := change(ctx, path, false, func(tokens []Token) ([]Token, error) {

@@ -94,7 +94,7 @@ func TestCreateRejects(t *testing.T) {
 	} {
 		spec := writer(t, "bed-7")
 		tt.edit(&spec)
-		if _, _, err := token.Create(t.Context(), path, spec, epoch); !errors.Is(err, token.ErrInvalid) {
+		if _, _, err := token.Create(t.Context(), path, spec, epoch, nil); !errors.Is(err, token.ErrInvalid) {
 			t.Errorf("%s: got %v, want ErrInvalid", tt.name, err)
 		}
 	}
@@ -136,7 +136,7 @@ func TestChangeFails(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			text, made, err := token.CreateBefore(t.Context(), path, writer(t, "bed-8"), epoch, func(token.Token) error { return errAudit })
+			text, made, err := token.Create(t.Context(), path, writer(t, "bed-8"), epoch, func(token.Token) error { return errAudit })
 			if err == nil || tt.want != nil && !errors.Is(err, tt.want) || errors.Is(err, token.ErrUncertain) {
 				t.Errorf("got %v, want %v", err, tt.want)
 			}
@@ -161,7 +161,7 @@ func TestConcurrentChanges(t *testing.T) {
 	for w := range writers {
 		wg.Go(func() {
 			for i := range each {
-				_, made, err := token.Create(t.Context(), path, writer(t, fmt.Sprintf("bed-%d", w)), epoch)
+				_, made, err := token.Create(t.Context(), path, writer(t, fmt.Sprintf("bed-%d", w)), epoch, nil)
 				if err != nil {
 					t.Error(err)
 					return
@@ -201,10 +201,10 @@ func TestConcurrentChanges(t *testing.T) {
 func TestLockWait(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	ctx, cancel := context.WithCancel(t.Context())
-	_, _, err := token.CreateBefore(t.Context(), path, writer(t, "bed-7"), epoch, func(token.Token) error { // the lock is held now
+	_, _, err := token.Create(t.Context(), path, writer(t, "bed-7"), epoch, func(token.Token) error { // the lock is held now
 		waiting := make(chan error)
 		go func() {
-			_, _, err := token.Create(ctx, path, writer(t, "bed-8"), epoch)
+			_, _, err := token.Create(ctx, path, writer(t, "bed-8"), epoch, nil)
 			waiting <- err
 		}()
 		cancel()

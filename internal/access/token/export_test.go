@@ -7,8 +7,5 @@ func NewLimiter(l Limit, start time.Time) func(n int, now time.Time) (bool, time
 	return newLimiter(l, start).Take
 }
 
-// CreateBefore is create.
-var CreateBefore = create
-
 // NewText is newText.
 func NewText() string { return newText() }

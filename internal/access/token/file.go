@@ -175,19 +175,11 @@ func parseLine(line []byte) (t Token, err error) {
 	if !parseHex(t.Digest[:], digest) {
 		return t, errors.New("the digest is not 64 hexadecimal digits, 0-9 and a-f")
 	}
-	given := make(map[string]bool)
 	for word := range strings.SplitSeq(text, " ") {
-		key, value, ok := strings.Cut(word, "=")
-		if !ok || given[key] {
-			return t, errors.New("it is not a list of key=value with distinct keys")
-		}
-		given[key] = true
+		key, value, _ := strings.Cut(word, "=")
 		if err := t.set(key, value); err != nil {
 			return t, err
 		}
-	}
-	if !given["gateway"] || !given["rights"] || !given["created"] {
-		return t, errors.New("gateway, rights or created is missing")
 	}
 	return t, t.check()
 }
@@ -210,11 +202,9 @@ func (t *Token) set(key, value string) (err error) {
 	case "burst":
 		t.Limit.Burst, err = strconv.Atoi(value)
 	case "subjects":
-		if t.Subjects = Subjects(value); value == "" {
-			err = errSubjects
-		}
+		t.Subjects = Subjects(value)
 	default:
-		return errors.New("it has an unknown key")
+		return errors.New("it has an unknown key, or is not a list of key=value")
 	}
 	if err != nil {
 		return fmt.Errorf("the value of %s is invalid", key)

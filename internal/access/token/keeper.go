@@ -26,7 +26,7 @@ type Keeper struct {
 // that a server finds it there (see [filewatch.Follower.Refresh]).
 func (k *Keeper) Create(ctx context.Context, spec Token, now time.Time, handOut func(text string) error) (Token, error) {
 	var made []audit.Record
-	text, t, err := create(ctx, k.Path, spec, now, func(t Token) error { return k.record(ctx, &made, audit.TokenCreated, t) })
+	text, t, err := Create(ctx, k.Path, spec, now, func(t Token) error { return k.record(ctx, &made, audit.TokenCreated, t) })
 	err = k.settle(ctx, made, err)
 	if text == "" {
 		return t, err

@@ -53,15 +53,15 @@ func TestBound(t *testing.T) {
 	device, _ := vitals.ParseName("ppg-1")
 	gateway, _ := vitals.ParseName("ehr")
 	bound := token.Token{Gateway: gateway, Rights: token.Read, Subjects: "P-1,P-2"}
-	text, _, err := token.Create(t.Context(), path, bound, now)
+	text, _, err := token.Create(t.Context(), path, bound, now, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	plain, _, err := token.Create(t.Context(), path, token.Token{Gateway: gateway, Rights: token.Read}, now)
+	plain, _, err := token.Create(t.Context(), path, token.Token{Gateway: gateway, Rights: token.Read}, now, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	writes, _, err := token.Create(t.Context(), path, token.Token{Gateway: gateway, Rights: token.Write}, now)
+	writes, _, err := token.Create(t.Context(), path, token.Token{Gateway: gateway, Rights: token.Write}, now, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestBound(t *testing.T) {
 	} {
 		spec := bound
 		change(&spec)
-		if _, _, err := token.Create(t.Context(), path, spec, now); !errors.Is(err, token.ErrInvalid) {
+		if _, _, err := token.Create(t.Context(), path, spec, now, nil); !errors.Is(err, token.ErrInvalid) {
 			t.Errorf("Create(%+v) returns %v, want ErrInvalid", spec, err)
 		}
 	}
@@ -104,7 +104,7 @@ func TestBound(t *testing.T) {
 			t.Errorf("%s: bound %t, covers a device %t, all %t", tt.what, a.Bound(), a.Covers(&device), a.CoversAll())
 		}
 	}
-	if (token.Access{}).CoversSubject("P-1") {
-		t.Error("the zero Access covers a subject")
+	if (*token.Principal)(nil).CoversSubject("P-1") {
+		t.Error("the nil Principal covers a subject")
 	}
 }

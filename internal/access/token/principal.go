@@ -1,0 +1,98 @@
+package token
+
+import (
+	"slices"
+	"time"
+
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// A Principal is the sender of a request, with what the request may do: the holder of a
+// token, or a client that needs none. It never changes, except for the state of its
+// limiter and its budgets. If its token is revoked while it serves a request, it stays
+// valid for that request. The nil Principal is allowed nothing.
+type Principal struct {
+	id       ID          // zero: no token
+	gateway  vitals.Name // the holder
+	devices  vitals.Name // prefix of the names that it covers
+	before   vitals.Name
+	rights   Rights   // with ReadSubjects
+	subjects []string // nil: not bound
+	limiter  *Bucket  // nil: no limit
+	budgets  *Budgets // nil: no token
+}
+
+// Unlimited returns a Principal without a token, which has rights for all devices and
+// subjects, at any rate.
+func Unlimited(rights Rights) *Principal { return &Principal{rights: rights} }
+
+// ID returns the ID of the token.
+func (p *Principal) ID() ID {
+	if p == nil {
+		return ID{}
+	}
+	return p.id
+}
+
+// Gateway returns the name of the gateway that the token belongs to.
+func (p *Principal) Gateway() vitals.Name {
+	if p == nil {
+		return vitals.Name{}
+	}
+	return p.gateway
+}
+
+// Has reports whether the token has all of the rights wanted. A token that is bound to subjects
+// has [ReadSubjects] and no other right.
+func (p *Principal) Has(want Rights) bool { return p != nil && p.rights.Has(want) }
+
+// Bound reports whether the token is bound to subjects.
+func (p *Principal) Bound() bool { return p != nil && p.subjects != nil }
+
+// CoversSubject reports whether the token may be used for a subject, as far as that depends on
+// the subject: it is bound to it, or not bound.
+func (p *Principal) CoversSubject(subject string) bool {
+	return p != nil && (p.subjects == nil || slices.Contains(p.subjects, subject))
+}
+
+// Covers reports whether the token may be used for device, whoever wore it. A token that is bound
+// to subjects may not.
+func (p *Principal) Covers(device *vitals.Name) bool {
+	return p != nil && p.subjects == nil && device.HasPrefix(&p.devices)
+}
+
+// CoversAll reports whether the token may be used for every device.
+func (p *Principal) CoversAll() bool { return p != nil && p.subjects == nil && p.devices.IsZero() }
+
+// Before returns the name that sorts right before the devices that the token covers. In
+// the order of names, the covered devices are those after it, up to the first one that
+// is not covered. It is zero if no name sorts before them.
+func (p *Principal) Before() vitals.Name {
+	if p == nil {
+		return vitals.Name{}
+	}
+	return p.before
+}
+
+// Budgets returns the buckets of the token's [Hourly], or nil without a token.
+func (p *Principal) Budgets() *Budgets {
+	if p == nil {
+		return nil
+	}
+	return p.budgets
+}
+
+// Allow takes n readings out of the token's rate limit, or returns how long to wait
+// before the next attempt. Allow(0, now) checks without taking. See [Bucket.Take].
+//
+// Call it with 0 before reading the body, and with the number of readings once it is
+// known.
+func (p *Principal) Allow(n int, now time.Time) (ok bool, retryAfter time.Duration) {
+	switch {
+	case p == nil:
+		return false, time.Hour
+	case p.limiter == nil:
+		return true, 0
+	}
+	return p.limiter.Take(n, now)
+}
