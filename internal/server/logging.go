@@ -66,17 +66,13 @@ func OpenLog(stderr io.Writer, f *LogOptions) (*Log, error) {
 	}
 	l := &Log{opt: *f, level: new(slog.LevelVar), stderr: stderr}
 	l.level.Set(f.LogLevel)
-	var err error
-	l.lines, err = logbudget.New(stderr, logbudget.Options{
+	l.lines = logbudget.New(stderr, logbudget.Options{
 		Level:          l.level,
 		JSON:           f.LogFormat == "json",
 		LinesPerMinute: f.LogBudget,
 		BytesPerMinute: f.LogBudgetBytes,
 		Own:            f.budgets(),
 	})
-	if err != nil {
-		return nil, err
-	}
 	l.Logger = slog.New(l.lines.Handler())
 	l.access.log = l.Logger
 	l.access.set(f.AccessLog, f.AccessLogSample)
@@ -95,9 +91,7 @@ func (l *Log) apply(f *LogOptions) error {
 	if err := f.check(); err != nil {
 		return err
 	}
-	if err := l.lines.SetLines(f.LogBudget, f.budgets()); err != nil {
-		return err
-	}
+	l.lines.SetLines(f.LogBudget, f.budgets())
 	l.level.Set(f.LogLevel)
 	l.access.set(f.AccessLog, f.AccessLogSample)
 	return nil

@@ -14,10 +14,7 @@ import (
 
 // A line whose level is disabled, or that is beyond its budget, does not allocate.
 func TestNoAllocations(t *testing.T) {
-	l, err := logbudget.New(io.Discard, logbudget.Options{LinesPerMinute: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := logbudget.New(io.Discard, logbudget.Options{LinesPerMinute: 1})
 	defer l.Close(context.Background())
 	log := slog.New(l.Handler())
 	ctx, failure := context.Background(), errors.New("failure")
@@ -54,10 +51,7 @@ func BenchmarkLog(b *testing.B) {
 		{"off", slog.LevelDebug, 1}, {"suppressed", slog.LevelError, 1}, {"written", slog.LevelError, 1 << 40},
 	} {
 		b.Run(bb.name, func(b *testing.B) {
-			l, err := logbudget.New(io.Discard, logbudget.Options{LinesPerMinute: bb.lines, BytesPerMinute: 1 << 50})
-			if err != nil {
-				b.Fatal(err)
-			}
+			l := logbudget.New(io.Discard, logbudget.Options{LinesPerMinute: bb.lines, BytesPerMinute: 1 << 50})
 			defer l.Close(context.Background())
 			log := slog.New(l.Handler())
 			b.ReportAllocs()

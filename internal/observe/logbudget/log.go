@@ -1,11 +1,13 @@
 package logbudget
 
 import (
+	"bytes"
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 )
@@ -35,16 +37,13 @@ const (
 	summaryBytes = 2 * (maxKinds + 2) * maxSummaryBytes
 )
 
-// ErrOptions means that Options are invalid.
-var ErrOptions = errors.New("logbudget: invalid options")
-
 // Options configure a [Log]. Zero fields mean the default.
 type Options struct {
 	Level slog.Leveler // minimum level; default slog.LevelInfo
 	JSON  bool         // JSON lines; otherwise key=value
 
 	LinesPerMinute int // per kind
-	BytesPerMinute int // for all lines; at least MinBytesPerMinute
+	BytesPerMinute int // for all lines; MinBytesPerMinute if it is less
 
 	// Own has the lines per minute of kinds with a budget of their own, by message. It
 	// is not modified.
@@ -61,97 +60,68 @@ type Stats struct {
 
 // A Log writes lines within a budget. It is safe for concurrent use.
 type Log struct {
-	out   io.Writer
 	level slog.Leveler
 	bare  slog.Handler // formats records without the attributes of WithAttrs
 	start time.Time
-	done  chan struct{} // closed when the writing goroutine has ended
-	wake  chan struct{} // wakes that goroutine for lines and for closing; never blocks
+	queue queue
 
 	lineBytes int64 // bytes per minute available to lines
 
-	mu             sync.Mutex // guards the following fields
-	line           lineBuffer
-	linesPerMinute int64
-	own            map[string]int64
+	mu             sync.Mutex // guards the following fields: the budgets, and the line to be charged
+	line           bytes.Buffer
+	linesPerMinute int
+	own            map[string]int
 	kinds          kinds
 	bytes          window // of all lines
 	lowBytes       window // of lines below slog.LevelWarn
 	lost           int64  // unreported lines that could not be written
 	summary        *time.Timer
-	queue          []byte // complete lines that wait for the writer
-	spare          []byte // buffer of written lines, for reuse
-	writing        int    // bytes that are being written
 	closing        bool
-	stats          Stats
+	suppressed     int64 // for Stats
+	dropped        int64 // likewise
 }
 
 // New returns a Log that writes to out from its own goroutine, which Close ends. Calls
 // of out.Write are serialized, and each has complete lines.
-//
-// The error wraps ErrOptions.
-func New(out io.Writer, opt Options) (*Log, error) {
-	if opt.Level == nil {
-		opt.Level = slog.LevelInfo
-	}
-	if opt.LinesPerMinute == 0 {
-		opt.LinesPerMinute = DefaultLinesPerMinute
-	}
-	if opt.BytesPerMinute == 0 {
-		opt.BytesPerMinute = DefaultBytesPerMinute
-	}
-	if opt.BytesPerMinute < MinBytesPerMinute {
-		return nil, fmt.Errorf("%w: %d bytes per minute is less than %d", ErrOptions, opt.BytesPerMinute, MinBytesPerMinute)
-	}
+func New(out io.Writer, opt Options) *Log {
 	l := &Log{
-		out:       out,
 		level:     opt.Level,
 		start:     time.Now(),
-		done:      make(chan struct{}),
-		wake:      make(chan struct{}, 1),
-		lineBytes: int64(opt.BytesPerMinute) - queueBytes - summaryBytes,
+		lineBytes: int64(max(cmp.Or(opt.BytesPerMinute, DefaultBytesPerMinute), MinBytesPerMinute)) - queueBytes - summaryBytes,
 		kinds:     newKinds(),
 	}
-	if err := l.SetLines(opt.LinesPerMinute, opt.Own); err != nil {
-		return nil, err
+	if l.level == nil {
+		l.level = slog.LevelInfo
 	}
+	l.SetLines(cmp.Or(opt.LinesPerMinute, DefaultLinesPerMinute), opt.Own)
 	// Enabled has checked the level already.
 	all := &slog.HandlerOptions{Level: slog.Level(-1 << 30)}
 	l.bare = slog.NewTextHandler(&l.line, all)
 	if opt.JSON {
 		l.bare = slog.NewJSONHandler(&l.line, all)
 	}
-	go l.write()
-	return l, nil
+	l.queue = queue{out: out, lost: l.linesLost, last: l.lastSummaries, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	go l.queue.run()
+	return l
 }
 
 // Handler returns the handler that writes to l.
 func (l *Log) Handler() slog.Handler { return &handler{l, l.bare} }
 
-// SetLines replaces Options.LinesPerMinute and Options.Own. If it returns an error,
-// which wraps ErrOptions, the budgets are unchanged.
-func (l *Log) SetLines(perMinute int, own map[string]int) error {
-	budgets := make(map[string]int64, len(own))
-	for message, lines := range own {
-		if lines < 1 {
-			return fmt.Errorf("%w: a budget of %d lines per minute", ErrOptions, lines)
-		}
-		budgets[message] = int64(lines)
-	}
-	if perMinute < 1 {
-		return fmt.Errorf("%w: a budget of %d lines per minute", ErrOptions, perMinute)
-	}
+// SetLines replaces Options.LinesPerMinute and Options.Own.
+func (l *Log) SetLines(perMinute int, own map[string]int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.linesPerMinute, l.own = int64(perMinute), budgets
-	return nil
+	l.linesPerMinute, l.own = perMinute, maps.Clone(own)
 }
 
 // Stats returns the counters.
 func (l *Log) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.stats
+	l.queue.mu.Lock()
+	defer l.queue.mu.Unlock()
+	return Stats{Lines: l.queue.lines, Bytes: l.queue.bytes, Suppressed: l.suppressed, Dropped: l.dropped}
 }
 
 // Print queues a line as it is, regardless of level and budgets of lines. It is for the
@@ -159,17 +129,15 @@ func (l *Log) Stats() Stats {
 func (l *Log) Print(line string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.line.b = append(l.line.b[:0], line[:min(len(line), MaxLineBytes-1)]...)
-	l.line.b = append(l.line.b, '\n')
+	text := append([]byte(line[:min(len(line), MaxLineBytes-1)]), '\n')
 	second := l.second()
-	if l.bytes.total(second)+int64(len(l.line.b)) > l.lineBytes {
-		l.stats.Suppressed++
-		return
-	}
-	if l.pushLocked(l.line.b) {
-		l.bytes.add(second, int64(len(l.line.b)))
-	} else {
-		l.stats.Dropped++
+	switch {
+	case l.bytes.total(second)+int64(len(text)) > l.lineBytes:
+		l.suppressed++
+	case l.queue.push(text, false):
+		l.bytes.add(second, int64(len(text)))
+	default:
+		l.dropped++
 	}
 }
 
@@ -187,7 +155,7 @@ func (l *Log) admit(level slog.Level, message string) bool {
 	if l.withinBudgetLocked(k, level, second) {
 		return true
 	}
-	l.missedLocked(&k.suppressed, &l.stats.Suppressed)
+	l.missedLocked(&k.suppressed, &l.suppressed)
 	return false
 }
 
@@ -197,7 +165,7 @@ func (l *Log) withinBudgetLocked(k *kind, level slog.Level, second int64) bool {
 	if !ok {
 		budget = l.linesPerMinute
 	}
-	return k.lines.total(second) < budget &&
+	return k.lines.total(second) < int64(budget) &&
 		l.bytes.total(second)+MaxLineBytes <= l.lineBytes &&
 		(level >= slog.LevelWarn || l.lowBytes.total(second)+MaxLineBytes <= l.lineBytes/2)
 }
@@ -206,9 +174,16 @@ func (l *Log) withinBudgetLocked(k *kind, level slog.Level, second int64) bool {
 func (l *Log) missedLocked(ofKind, all *int64) {
 	*ofKind++
 	*all++
-	if l.summary == nil && !l.closing {
-		l.summary = time.AfterFunc(windowSeconds*time.Second, l.summarise)
-	}
+	l.scheduleLocked()
+}
+
+// linesLost counts lines that could not be written.
+func (l *Log) linesLost(n int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lost += n
+	l.dropped += n
+	l.scheduleLocked()
 }
 
 // acceptLocked queues a line that was admitted. It checks the budgets again, because
@@ -218,9 +193,9 @@ func (l *Log) acceptLocked(level slog.Level, message string, line []byte) {
 	k := l.kinds.of(level, message, second)
 	switch {
 	case !l.withinBudgetLocked(k, level, second):
-		l.missedLocked(&k.suppressed, &l.stats.Suppressed)
-	case !l.pushLocked(line):
-		l.missedLocked(&k.dropped, &l.stats.Dropped)
+		l.missedLocked(&k.suppressed, &l.suppressed)
+	case !l.queue.push(line, false):
+		l.missedLocked(&k.dropped, &l.dropped)
 	default:
 		k.lines.add(second, 1)
 		l.bytes.add(second, int64(len(line)))
@@ -232,15 +207,26 @@ func (l *Log) acceptLocked(level slog.Level, message string, line []byte) {
 
 // formatLocked returns the line of a record. It is valid until the next call.
 func (l *Log) formatLocked(ctx context.Context, h slog.Handler, r slog.Record) []byte {
-	l.line.b = l.line.b[:0]
-	_ = h.Handle(ctx, r) // a lineBuffer never fails
-	return l.line.b
+	l.line.Reset()
+	_ = h.Handle(ctx, r) // a Buffer never fails
+	return l.line.Bytes()
 }
 
-// A lineBuffer holds the most recently formatted line.
-type lineBuffer struct{ b []byte }
-
-func (b *lineBuffer) Write(p []byte) (int, error) {
-	b.b = append(b.b, p...)
-	return len(p), nil
+// Close writes the summaries and waits until the queue is written, or until ctx is
+// done. In the latter case it returns an error that wraps ctx's, and the writing
+// goroutine stays blocked in the writer. Lines logged after Close are dropped.
+func (l *Log) Close(ctx context.Context) error {
+	l.mu.Lock()
+	l.closing = true
+	if l.summary != nil {
+		l.summary.Stop()
+	}
+	l.mu.Unlock()
+	l.queue.close()
+	select {
+	case <-l.queue.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("write out the log: %w", ctx.Err())
+	}
 }

@@ -69,10 +69,7 @@ var gaugeDesc = prometheus.NewDesc("pulsegate_test", "A value.", nil, nil)
 // TestHandler checks that Handler exports its collectors, a log, the version and the
 // process.
 func TestHandler(t *testing.T) {
-	log, err := logbudget.New(io.Discard, logbudget.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := logbudget.New(io.Discard, logbudget.Options{})
 	log.Print("a line")
 	if err := log.Close(t.Context()); err != nil {
 		t.Fatal(err)
