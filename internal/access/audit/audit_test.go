@@ -2,7 +2,6 @@ package audit_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -327,41 +326,6 @@ func TestSeveralWriters(t *testing.T) {
 	second := verify(t, path)
 	if first.FirstSeq != 1 || second.Prev != first.Chain || second.FirstSeq != first.LastSeq+1 || second.LastSeq != writers*each+2 {
 		t.Errorf("got %+v and %+v, want %d records in all", first, second, writers*each+2)
-	}
-}
-
-// An append waits for other processes no longer than its context, and a truncated file
-// is not written to.
-func TestAppendFails(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "audit")
-	l := open(t, path, audit.Options{})
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	// A free lock is acquired at once, whatever the context.
-	if err := l.Append(ctx, audit.Record{Event: audit.Erased}); err != nil {
-		t.Errorf("with no other process: %v", err)
-	}
-	if err := os.Truncate(path, 10); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Append(t.Context(), audit.Record{Event: audit.Erased}); !errors.Is(err, audit.ErrCorrupt) {
-		t.Errorf("a shorter file: %v, want ErrCorrupt", err)
-	}
-	if _, err := audit.Open(t.Context(), filepath.Join(path, "audit"), audit.Options{}); err == nil {
-		t.Error("a log whose directory is a file was opened")
-	}
-}
-
-func TestNames(t *testing.T) {
-	seen := map[string]bool{"": true}
-	for r := audit.NoCredentials; r <= audit.Contradictions; r++ {
-		if seen[r.String()] {
-			t.Errorf("reason %d has the name %q", r, r)
-		}
-		seen[r.String()] = true
-	}
-	if audit.Reason(200).String() != "" {
-		t.Error("an unknown reason has a name")
 	}
 }
 

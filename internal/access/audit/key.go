@@ -78,7 +78,7 @@ func writeNewFile(path string, data []byte) (err error) {
 
 // LoadKey reads the key at path. A public key can only verify.
 func LoadKey(path string) (*Key, error) {
-	text, err := readSmall(path)
+	text, err := sharedfile.Read(path, maxKeyBytes)
 	if err != nil {
 		return nil, fmt.Errorf("read audit key: %w", err)
 	}
@@ -103,18 +103,6 @@ func LoadKey(path string) (*Key, error) {
 		return nil, fmt.Errorf("read audit key %s: it is not an Ed25519 key", path)
 	}
 	return k, nil
-}
-
-// readSmall reads a file of at most maxKeyBytes.
-func readSmall(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return nil, err
-	case !info.Mode().IsRegular() || info.Size() > maxKeyBytes:
-		return nil, fmt.Errorf("%s is not a regular file of at most %d bytes", path, maxKeyBytes)
-	}
-	return os.ReadFile(path)
 }
 
 // PublicPEM returns the public half, which suffices to verify a log.
@@ -172,7 +160,7 @@ var errHead = errors.New("audit: the head file beside the key was damaged or cha
 
 // readHead reads the head file. ok is false if there is none.
 func (k *Key) readHead() (m mark, ok bool, err error) {
-	text, err := readSmall(k.headFile())
+	text, err := sharedfile.Read(k.headFile(), maxKeyBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return m, false, nil
 	}

@@ -7,13 +7,12 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/sys/filewatch"
+	"github.com/pulsegate/pulsegate/internal/sys/sharedfile"
 )
 
 // Options configure [Files].
@@ -78,7 +77,7 @@ func Open(opt Options) (*Files, error) {
 		paths = append(paths, opt.ClientCAFile)
 	}
 	var err error
-	f.Follower, err = filewatch.Follow(filewatch.Options{Paths: paths, Every: opt.Every, Load: f.load, OnLoad: f.loaded})
+	f.Follower, err = filewatch.Follow(filewatch.Options{Paths: paths, Every: opt.Every, Load: f.load, OnLoad: opt.OnChange})
 	if err != nil {
 		return nil, err
 	}
@@ -92,12 +91,6 @@ func (f *Files) load() (changed bool, err error) {
 	}
 	f.current.Store(st)
 	return true, nil
-}
-
-func (f *Files) loaded(err error) {
-	if f.opt.OnChange != nil {
-		f.opt.OnChange(err)
-	}
 }
 
 // TLSConfig returns a configuration for a listener. Each handshake uses the
@@ -137,11 +130,11 @@ func IsClientRefused(err error) bool {
 func (f *Files) NotAfter() time.Time { return f.current.Load().notAfter }
 
 func (f *Files) read() (*state, error) {
-	cert, err := readFile(f.opt.CertFile)
+	cert, err := sharedfile.Read(f.opt.CertFile, maxFileBytes)
 	if err != nil {
 		return nil, fmt.Errorf("read certificate: %w", err)
 	}
-	key, err := readFile(f.opt.KeyFile)
+	key, err := sharedfile.Read(f.opt.KeyFile, maxFileBytes)
 	if err != nil {
 		return nil, fmt.Errorf("read key: %w", err)
 	}
@@ -167,7 +160,7 @@ func (f *Files) read() (*state, error) {
 	if f.opt.ClientCAFile == "" {
 		return st, nil
 	}
-	cas, err := readFile(f.opt.ClientCAFile)
+	cas, err := sharedfile.Read(f.opt.ClientCAFile, maxFileBytes)
 	if err != nil {
 		return nil, fmt.Errorf("read client CAs: %w", err)
 	}
@@ -212,18 +205,4 @@ func parseCertificates(text []byte) ([]*x509.Certificate, error) {
 		return nil, errors.New("there is no certificate in PEM")
 	}
 	return all, nil
-}
-
-// readFile reads a file of at most maxFileBytes.
-func readFile(path string) ([]byte, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, maxFileBytes+1))
-	if err == nil && len(text) > maxFileBytes {
-		err = fmt.Errorf("%s is larger than %d bytes", path, maxFileBytes)
-	}
-	return text, err
 }

@@ -12,11 +12,9 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/tlsfiles"
@@ -386,27 +384,6 @@ func TestBadFiles(t *testing.T) {
 	if err := f.Reload(); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a removed certificate: %v, want ErrNotExist", err)
 	}
-}
-
-// The goroutine checks the files once a second and ends with Close.
-func TestPolling(t *testing.T) {
-	ca, p := certtest.New("ca"), newPlace(t)
-	first, second := ca.Server(1), ca.Server(2)
-	p.write(t, first)
-	synctest.Test(t, func(t *testing.T) {
-		var reported []error
-		f, err := tlsfiles.Open(tlsfiles.Options{CertFile: p.cert, KeyFile: p.key, OnChange: func(err error) { reported = append(reported, err) }})
-		if err != nil {
-			t.Fatal(err)
-		}
-		p.write(t, second)
-		time.Sleep(1500 * time.Millisecond)
-		synctest.Wait()
-		f.Close()
-		if !slices.Equal(reported, []error{nil}) {
-			t.Errorf("reported %v, want one nil", reported)
-		}
-	})
 }
 
 // net/http serves HTTP/2 and HTTP/1.1 with TLSConfig, and handlers see the client's

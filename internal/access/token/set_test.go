@@ -206,33 +206,6 @@ func TestFollow(t *testing.T) {
 	})
 }
 
-func TestReload(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "tokens")
-	if _, err := token.Open(path, token.Options{}); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a missing file: got %v, want ErrNotExist", err)
-	}
-	create(t, path, writer(t, "bed-7"))
-	s := open(t, path, token.Options{})
-	text, _ := create(t, path, writer(t, "bed-8"))
-	if _, err := find(s, "Bearer "+text, 0); !errors.Is(err, token.ErrUnknown) {
-		t.Errorf("before Reload: %v, want ErrUnknown", err)
-	}
-	if err := s.Reload(); err != nil {
-		t.Fatal(err)
-	}
-	lookup(t, s, text)
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Reload(); !errors.Is(err, token.ErrFile) {
-		t.Errorf("an empty file: %v, want ErrFile", err)
-	}
-	lookup(t, s, text)
-	if _, err := token.Open(path, token.Options{}); !errors.Is(err, token.ErrFile) {
-		t.Errorf("opening an empty file: %v, want ErrFile", err)
-	}
-}
-
 // A reload refills no bucket, and each token has a bucket of its own.
 func TestLimits(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")

@@ -35,7 +35,8 @@ type Capture struct {
 }
 
 // Collect fetches the profiles and the counters of the server whose admin listener is
-// at target. It takes the whole window, a multiple of one second.
+// at target, which [ParseTarget] has returned. It takes the whole window, a number of
+// whole seconds from MinWindow to MaxWindow.
 //
 // It returns what it has fetched even if it also returns an error. An error that wraps
 // [ErrNotPulsegate] means that the target is not a Pulsegate server.
@@ -45,15 +46,7 @@ type Capture struct {
 // milliseconds, so each profile is divided by its own duration; see [Analyze].
 func Collect(ctx context.Context, target string, window time.Duration) (*Capture, error) {
 	capture := &Capture{Target: target, Start: time.Now(), Window: window}
-	if window < MinWindow || window > MaxWindow || window%time.Second != 0 {
-		return capture, fmt.Errorf("profile: the window is not a whole number of seconds from 1 to %d", MaxWindow/time.Second)
-	}
-	base, err := ParseTarget(target)
-	if err != nil {
-		return capture, fmt.Errorf("profile: %w", err)
-	}
-	capture.Target = base
-	c := newClient(base)
+	c := newClient(target)
 	defer c.close()
 
 	// Check that the target is Pulsegate before anything else.

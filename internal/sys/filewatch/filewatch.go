@@ -41,7 +41,7 @@ type Options struct {
 	// returns an error, not at all. It reports whether the content is new.
 	Load func() (changed bool, err error)
 
-	// OnLoad is called with nil after each reload that changed something, and with the
+	// OnLoad, if not nil, is called with nil after each reload that changed something, and with the
 	// error after each that failed; consecutive errors with the same text are reported
 	// once. Success after an error counts as a change.
 	OnLoad func(error)
@@ -138,7 +138,7 @@ func (f *Follower) reloadLocked() error {
 	f.lastErr = err
 	f.stale.Store(err != nil)
 	known := err != nil && last != nil && err.Error() == last.Error()
-	if !known && (changed || err != nil || last != nil) {
+	if f.opt.OnLoad != nil && !known && (changed || err != nil || last != nil) {
 		f.opt.OnLoad(err)
 	}
 	return err

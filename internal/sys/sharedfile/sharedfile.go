@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"time"
@@ -130,6 +131,20 @@ func writeNew(tmp, like string, data []byte) (err error) {
 		return err
 	}
 	return file.Sync()
+}
+
+// Read reads a file of at most maxBytes.
+func Read(path string, maxBytes int64) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxBytes+1))
+	if err == nil && int64(len(text)) > maxBytes {
+		err = fmt.Errorf("%s is larger than %d bytes", path, maxBytes)
+	}
+	return text, err
 }
 
 // SyncDir makes the entries of a directory durable.
