@@ -11,13 +11,6 @@ import (
 // An object is a JSON object.
 type object = map[string]any
 
-// definitions has the address of the definition of each search parameter of FHIR R4. It is
-// never modified.
-var definitions = map[string]string{
-	"patient": "clinical-patient", "subject": "Observation-subject", "device": "Observation-device", "code": "clinical-code",
-	"category": "Observation-category", "date": "clinical-date", "status": "Observation-status", "_lastUpdated": "Resource-lastUpdated",
-}
-
 // Metadata serves GET /fhir/metadata: the CapabilityStatement. It needs no credentials.
 func (h *Handler) Metadata(w http.ResponseWriter, r *http.Request) {
 	head, ok := h.negotiate(w, r)
@@ -42,7 +35,7 @@ func (h *Handler) capabilities(r *http.Request) object {
 	var params []object
 	for _, p := range searchParams() {
 		if p.typ != "" {
-			params = append(params, object{"name": p.name, "definition": "http://hl7.org/fhir/SearchParameter/" + definitions[p.name], "type": p.typ, "documentation": p.about})
+			params = append(params, object{"name": p.name, "definition": "http://hl7.org/fhir/SearchParameter/" + p.definition, "type": p.typ, "documentation": p.about})
 		}
 	}
 	read := object{"code": "read"}

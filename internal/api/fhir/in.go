@@ -57,7 +57,9 @@ type place struct {
 	what   what
 
 	patient storage.Subject // an existing Patient
-	paths   [vitals.NumSigns]string
+
+	sampled   bool                  // SampledData
+	component [vitals.NumSigns]int8 // as in observed
 
 	added   bool // something was new
 	unsaved bool // not settled, because another entry was rejected
@@ -122,9 +124,15 @@ func (p *place) path(field string) string {
 	case "gateway", "":
 		return ""
 	}
-	for s := range vitals.Sign(vitals.NumSigns) {
-		if s.Field() == field {
-			return p.paths[s]
+	for _, c := range mappings[p.group].components {
+		switch {
+		case c.sign.Field() != field:
+		case p.sampled:
+			return "valueSampledData.data"
+		case p.group == bloodPressure:
+			return componentPath(int(p.component[c.sign]), ".valueQuantity.value")
+		default:
+			return "valueQuantity.value"
 		}
 	}
 	return field

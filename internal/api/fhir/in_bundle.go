@@ -193,7 +193,7 @@ func (d *decoder) observation(i int, e *sentEntry) *fieldFault {
 		return fault
 	}
 	p := &d.places[i]
-	*p = place{what: observationEntry, device: device.name, unixMs: o.at.unixMs, group: o.group, paths: o.paths}
+	*p = place{what: observationEntry, device: device.name, unixMs: o.at.unixMs, group: o.group, sampled: o.samples != nil, component: o.component}
 	b := d.in.Batch
 	first := len(b.Readings)
 	r := vitals.Reading{Device: device.name, TimeUnixMs: o.at.unixMs, Values: o.values, UTCOffset: o.at.offset}

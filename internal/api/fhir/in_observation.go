@@ -14,6 +14,14 @@ type fieldFault struct{ field, reason string }
 
 func (f *fieldFault) Error() string { return f.reason }
 
+// in returns f as a fault of a part of an Observation. It returns nil if f is nil.
+func (f *fieldFault) in(part string) *fieldFault {
+	if f == nil {
+		return nil
+	}
+	return &fieldFault{part + f.field, f.reason}
+}
+
 // An observed is what a sent Observation says, except whose device it was.
 type observed struct {
 	group   group
@@ -21,8 +29,8 @@ type observed struct {
 	samples []sample // of SampledData; nil: values
 	values  vitals.Values
 
-	// paths has the path of the value of each sign.
-	paths [vitals.NumSigns]string
+	// component has the position of the component of each pressure.
+	component [vitals.NumSigns]int8
 }
 
 // A when is a time and its offset from UTC.
@@ -61,7 +69,6 @@ func (p *parser) observe(r *sentResource, maxSamples int) (o observed, fault *fi
 	case r.hasValue && r.hasSampled:
 		return o, &fieldFault{"value[x]", "given twice"}
 	case r.hasSampled:
-		o.paths[sign] = "valueSampledData.data"
 		if n := bytes.Count(r.sampled.data, []byte(" ")) + 1; n <= maxSamples {
 			p.samples += n
 		}
@@ -69,8 +76,7 @@ func (p *parser) observe(r *sentResource, maxSamples int) (o observed, fault *fi
 	case !r.hasValue:
 		return o, &fieldFault{"valueQuantity", "missing"}
 	}
-	o.paths[sign] = "valueQuantity.value"
-	return o, o.set(sign, &r.value, "valueQuantity")
+	return o, o.set(sign, &r.value).in("valueQuantity.")
 }
 
 // setTime sets the time, or that of the first sample.
@@ -112,9 +118,9 @@ func (o *observed) setPressures(r *sentResource, components []sentComponent) *fi
 		case o.values.Has(sign):
 			return &fieldFault{componentPath(i, ""), "given twice"}
 		}
-		o.paths[sign] = componentPath(i, ".valueQuantity.value")
-		if fault := o.set(sign, &c.value, componentPath(i, ".valueQuantity")); fault != nil {
-			return fault
+		o.component[sign] = int8(i) // below maxParts
+		if fault := o.set(sign, &c.value); fault != nil {
+			return fault.in(componentPath(i, ".valueQuantity."))
 		}
 	}
 	if !o.values.Has(vitals.Systolic) || !o.values.Has(vitals.Diastolic) {
@@ -123,48 +129,33 @@ func (o *observed) setPressures(r *sentResource, components []sentComponent) *fi
 	return nil
 }
 
-// componentPath returns the path of a part of a component. Paths of the first ones are prepared:
-// they are needed for each blood pressure.
-func componentPath(i int, part string) string {
-	if i < len(componentPaths) && part == ".valueQuantity.value" {
-		return componentPaths[i]
-	}
-	if i < len(componentQuantities) && part == ".valueQuantity" {
-		return componentQuantities[i]
-	}
-	return "component[" + strconv.Itoa(i) + "]" + part
-}
-
-// These are never modified.
-var (
-	componentPaths      = [...]string{"component[0].valueQuantity.value", "component[1].valueQuantity.value"}
-	componentQuantities = [...]string{"component[0].valueQuantity", "component[1].valueQuantity"}
-)
+// componentPath returns the path of a part of a component.
+func componentPath(i int, part string) string { return "component[" + strconv.Itoa(i) + "]" + part }
 
 // set sets the value of a sign exactly, or not at all.
-func (o *observed) set(sign vitals.Sign, q *quantity, path string) *fieldFault {
-	if fault := q.check(sign, path); fault != nil {
+func (o *observed) set(sign vitals.Sign, q *quantity) *fieldFault {
+	if fault := q.check(sign); fault != nil {
 		return fault
 	}
 	v, err := vitals.ParseHundredths(q.value)
 	if err != nil {
-		return &fieldFault{path + ".value", reasonOf(err)}
+		return &fieldFault{"value", reasonOf(err)}
 	}
 	o.values.Set(sign, v)
 	return nil
 }
 
 // check checks everything about a quantity but its value.
-func (q *quantity) check(sign vitals.Sign, path string) *fieldFault {
+func (q *quantity) check(sign vitals.Sign) *fieldFault {
 	switch {
 	case q.comparator:
-		return &fieldFault{path + ".comparator", "a bound is not a value"}
+		return &fieldFault{"comparator", "a bound is not a value"}
 	case q.value == nil:
-		return &fieldFault{path + ".value", "missing"}
+		return &fieldFault{"value", "missing"}
 	case string(q.system) != ucum:
-		return &fieldFault{path + ".system", "not " + ucum}
+		return &fieldFault{"system", "not " + ucum}
 	case string(q.code) != sign.Unit():
-		return &fieldFault{path + ".code", "not " + sign.Unit() + "; Pulsegate does not convert units"}
+		return &fieldFault{"code", "not " + sign.Unit() + "; Pulsegate does not convert units"}
 	}
 	return nil
 }

@@ -45,8 +45,8 @@ const (
 // detection: there is no reading for them.
 func (o *observed) setSamples(s *sampledData, e *effective, sign vitals.Sign, maxSamples int) *fieldFault {
 	const path = "valueSampledData"
-	if fault := s.origin.check(sign, path+".origin"); fault != nil {
-		return fault
+	if fault := s.origin.check(sign); fault != nil {
+		return fault.in(path + ".origin.")
 	}
 	origin, factor := decimal(s.origin.value), big.NewRat(1, 1)
 	if s.factor != nil {

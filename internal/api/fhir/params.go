@@ -42,8 +42,11 @@ type search struct {
 // A searchParam is a parameter of a search for Observations.
 type searchParam struct {
 	name  string
-	typ   string // in a CapabilityStatement; "": it is about the result
 	about string
+
+	// typ and definition are in a CapabilityStatement; "": it is about the result. The definition is
+	// an address below that of FHIR's search parameters.
+	typ, definition string
 
 	// parse narrows a search to one value of the parameter, or returns why the value is not valid.
 	parse func(s *search, value string) (reason string)
@@ -53,17 +56,17 @@ type searchParam struct {
 // not among them.
 func searchParams() []searchParam {
 	return []searchParam{
-		{"patient", "reference", "Id of a Patient, with or without Patient/; a list means any of them.", (*search).parsePatient},
-		{"subject", "reference", "The same as patient.", (*search).parsePatient},
-		{"device", "reference", "Id of a Device, with or without Device/; a list means any of them.", (*search).parseDevice},
-		{"code", "token", "LOINC code, with or without http://loinc.org|; a list means any of them.", tokens(groupsWith)},
-		{"category", "token", "vital-signs, which all Observations have.", tokens(fixed(categorySystem, category))},
-		{"date", "date", "Measured time, with eq, gt, ge, lt, le, sa, eb or no prefix. May be repeated. Times without a zone are in UTC.", dates(func(s *search) *span { return &s.measured })},
-		{"status", "token", "final, which all Observations are.", tokens(fixed(statusSystem, status))},
-		{"_lastUpdated", "date", "Time at which the first values of a reading arrived, with prefixes like date. May be repeated.", dates(func(s *search) *span { return &s.received })},
-		{"_count", "", "", (*search).parseCount},
-		{"_sort", "", "", (*search).parseSort},
-		{"_summary", "", "", (*search).parseSummary},
+		{"patient", "Id of a Patient, with or without Patient/; a list means any of them.", "reference", "clinical-patient", (*search).parsePatient},
+		{"subject", "The same as patient.", "reference", "Observation-subject", (*search).parsePatient},
+		{"device", "Id of a Device, with or without Device/; a list means any of them.", "reference", "Observation-device", (*search).parseDevice},
+		{"code", "LOINC code, with or without http://loinc.org|; a list means any of them.", "token", "clinical-code", tokens(groupsWith)},
+		{"category", "vital-signs, which all Observations have.", "token", "Observation-category", tokens(fixed(categorySystem, category))},
+		{"date", "Measured time, with eq, gt, ge, lt, le, sa, eb or no prefix. May be repeated. Times without a zone are in UTC.", "date", "clinical-date", dates(func(s *search) *span { return &s.measured })},
+		{"status", "final, which all Observations are.", "token", "Observation-status", tokens(fixed(statusSystem, status))},
+		{"_lastUpdated", "Time at which the first values of a reading arrived, with prefixes like date. May be repeated.", "date", "Resource-lastUpdated", dates(func(s *search) *span { return &s.received })},
+		{"_count", "", "", "", (*search).parseCount},
+		{"_sort", "", "", "", (*search).parseSort},
+		{"_summary", "", "", "", (*search).parseSummary},
 	}
 }
 

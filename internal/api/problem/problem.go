@@ -15,6 +15,7 @@ package problem
 
 import (
 	"net/http"
+	"slices"
 
 	"github.com/pulsegate/pulsegate/reply"
 )
@@ -69,51 +70,55 @@ type Set struct {
 	DiskLow        *reply.Problem // 503
 	StoreDamaged   *reply.Problem // 503 the stored reading with which this one must be compared cannot be read
 	StoreFailed    *reply.Problem // 503
+
+	all []*reply.Problem
 }
 
 // New prepares the problems.
 func New() *Set {
+	var all []*reply.Problem
 	define := func(status int, name, title string, opts ...reply.Option) *reply.Problem {
-		return reply.NewProblem(status, typeBase+name, title, opts...)
+		all = append(all, reply.NewProblem(status, typeBase+name, title, opts...))
+		return all[len(all)-1]
 	}
-	return &Set{
-		Malformed:        define(http.StatusBadRequest, "malformed-body", "The body is not valid"),
-		BadParameter:     define(http.StatusBadRequest, "bad-parameter", "A parameter is not valid"),
-		NotFound:         define(http.StatusNotFound, "not-found", "There is no resource at this address"),
-		UnknownDevice:    define(http.StatusNotFound, "unknown-device", "No readings are stored for this device"),
-		MethodNotAllowed: define(http.StatusMethodNotAllowed, "method-not-allowed", "The method is not allowed here"),
-		NotAcceptable:    define(http.StatusNotAcceptable, "not-acceptable", "None of the accepted formats is offered"),
-		Timeout:          define(http.StatusRequestTimeout, "timeout", "The request took too long to arrive"),
-		LengthRequired:   define(http.StatusLengthRequired, "length-required", "The length of the body is missing"),
-		TooLarge:         define(http.StatusRequestEntityTooLarge, "too-large", "The body is too large"),
-		UnsupportedType:  define(http.StatusUnsupportedMediaType, "unsupported-type", "The type of the body is not supported"),
-		UnknownEncoding: define(http.StatusUnsupportedMediaType, "unknown-encoding", "The content encoding is not supported",
-			reply.Header("Accept-Encoding", "gzip, zstd")),
+	s := &Set{ // in the order of All
+		Malformed:    define(http.StatusBadRequest, "malformed-body", "The body is not valid"),
+		BadParameter: define(http.StatusBadRequest, "bad-parameter", "A parameter is not valid"),
 		Unauthorized: define(http.StatusUnauthorized, "unauthorized", "Credentials are needed",
 			reply.Header("WWW-Authenticate", challenge)),
 		InvalidCredentials: define(http.StatusUnauthorized, "invalid-credentials", "The credentials are not valid",
 			reply.Header("WWW-Authenticate", challenge+`, error="invalid_token"`)),
 		Forbidden: define(http.StatusForbidden, "forbidden", "The credentials do not allow this",
 			reply.Header("WWW-Authenticate", challenge+`, error="insufficient_scope"`)),
-		UntrustedOrigin:       define(http.StatusForbidden, "untrusted-origin", "Requests from this origin are not accepted"),
+		UntrustedOrigin:  define(http.StatusForbidden, "untrusted-origin", "Requests from this origin are not accepted"),
+		NotFound:         define(http.StatusNotFound, "not-found", "There is no resource at this address"),
+		UnknownDevice:    define(http.StatusNotFound, "unknown-device", "No readings are stored for this device"),
+		NotAssigned:      define(http.StatusNotFound, "not-assigned", "There is no such assignment"),
+		MethodNotAllowed: define(http.StatusMethodNotAllowed, "method-not-allowed", "The method is not allowed here"),
+		NotAcceptable:    define(http.StatusNotAcceptable, "not-acceptable", "None of the accepted formats is offered"),
+		Timeout:          define(http.StatusRequestTimeout, "timeout", "The request took too long to arrive"),
+		Conflict:         define(http.StatusConflict, "conflict", "The reading contradicts a stored one"),
+		Assigned:         define(http.StatusConflict, "assigned", "The device is already assigned at that time"),
+		LengthRequired:   define(http.StatusLengthRequired, "length-required", "The length of the body is missing"),
+		TooLarge:         define(http.StatusRequestEntityTooLarge, "too-large", "The body is too large"),
+		UnsupportedType:  define(http.StatusUnsupportedMediaType, "unsupported-type", "The type of the body is not supported"),
+		UnknownEncoding: define(http.StatusUnsupportedMediaType, "unknown-encoding", "The content encoding is not supported",
+			reply.Header("Accept-Encoding", "gzip, zstd")),
+		Invalid:               define(http.StatusUnprocessableEntity, "invalid-reading", "The reading is not acceptable"),
 		TooManyReadings:       define(http.StatusTooManyRequests, "too-many-readings", "The token's rate is exceeded"),
 		TooManyContradictions: define(http.StatusTooManyRequests, "too-many-contradictions", "The reading is not compared with those of other gateways"),
-
-		Assigned:          define(http.StatusConflict, "assigned", "The device is already assigned at that time"),
-		NotAssigned:       define(http.StatusNotFound, "not-assigned", "There is no such assignment"),
-		Conflict:          define(http.StatusConflict, "conflict", "The reading contradicts a stored one"),
-		Invalid:           define(http.StatusUnprocessableEntity, "invalid-reading", "The reading is not acceptable"),
-		ErasureUnfinished: define(http.StatusInternalServerError, "erasure-unfinished", "The erasure is not finished"),
-		Busy:              define(http.StatusServiceUnavailable, "busy", "A backup or an erasure is in progress"),
-
-		ReadFailed:     define(http.StatusInternalServerError, "read-failed", "The stored readings could not be read"),
-		OutcomeUnknown: define(http.StatusInternalServerError, "outcome-unknown", "It is unknown whether the readings were stored"),
-		Overloaded:     define(http.StatusServiceUnavailable, "overloaded", "The server is overloaded"),
-		Draining:       define(http.StatusServiceUnavailable, "draining", "The server is about to stop"),
-		DiskLow:        define(http.StatusServiceUnavailable, "disk-low", "The server's disk is nearly full"),
-		StoreDamaged:   define(http.StatusServiceUnavailable, "store-damaged", "The stored reading of the same time cannot be read"),
-		StoreFailed:    define(http.StatusServiceUnavailable, "store-failed", "The server cannot store readings"),
+		ReadFailed:            define(http.StatusInternalServerError, "read-failed", "The stored readings could not be read"),
+		OutcomeUnknown:        define(http.StatusInternalServerError, "outcome-unknown", "It is unknown whether the readings were stored"),
+		ErasureUnfinished:     define(http.StatusInternalServerError, "erasure-unfinished", "The erasure is not finished"),
+		Busy:                  define(http.StatusServiceUnavailable, "busy", "A backup or an erasure is in progress"),
+		Overloaded:            define(http.StatusServiceUnavailable, "overloaded", "The server is overloaded"),
+		Draining:              define(http.StatusServiceUnavailable, "draining", "The server is about to stop"),
+		DiskLow:               define(http.StatusServiceUnavailable, "disk-low", "The server's disk is nearly full"),
+		StoreDamaged:          define(http.StatusServiceUnavailable, "store-damaged", "The stored reading of the same time cannot be read"),
+		StoreFailed:           define(http.StatusServiceUnavailable, "store-failed", "The server cannot store readings"),
 	}
+	s.all = all
+	return s
 }
 
 // WithoutTokens returns the problems of a server without tokens. No token would allow
@@ -121,6 +126,8 @@ func New() *Set {
 func (s *Set) WithoutTokens() *Set {
 	own := *s
 	own.Forbidden = reply.NewProblem(s.Forbidden.Status(), s.Forbidden.Type(), s.Forbidden.Title())
+	own.all = slices.Clone(s.all)
+	own.all[slices.Index(own.all, s.Forbidden)] = own.Forbidden
 	return &own
 }
 
@@ -139,10 +146,4 @@ func (h headerOnly) Write(p []byte) (int, error) { return len(p), nil }
 func (h headerOnly) WriteHeader(int)             {}
 
 // All returns the problems in the order of their statuses.
-func (s *Set) All() []*reply.Problem {
-	return []*reply.Problem{
-		s.Malformed, s.BadParameter, s.Unauthorized, s.InvalidCredentials, s.Forbidden, s.UntrustedOrigin, s.NotFound, s.UnknownDevice, s.NotAssigned, s.MethodNotAllowed, s.NotAcceptable,
-		s.Timeout, s.Conflict, s.Assigned, s.LengthRequired, s.TooLarge, s.UnsupportedType, s.UnknownEncoding, s.Invalid, s.TooManyReadings, s.TooManyContradictions,
-		s.ReadFailed, s.OutcomeUnknown, s.ErasureUnfinished, s.Busy, s.Overloaded, s.Draining, s.DiskLow, s.StoreDamaged, s.StoreFailed,
-	}
-}
+func (s *Set) All() []*reply.Problem { return s.all }

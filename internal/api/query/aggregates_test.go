@@ -219,35 +219,6 @@ func TestAggregatesPages(t *testing.T) {
 	}
 }
 
-func TestAggregatesRejected(t *testing.T) {
-	srv := serve(t, fill(t, `{"device":"a","time":1000,"heart_rate_bpm":54.9}`))
-	for _, tt := range []struct {
-		path           string
-		status         int
-		typ, field, in string
-	}{
-		{"/v1/devices/none/aggregates?step=1h", 404, "unknown-device", "", ""},
-		{"/v1/devices/a/aggregates", 400, "bad-parameter", "step", "such as 15m"},
-		{"/v1/devices/a/aggregates?step=7m", 400, "bad-parameter", "step", "divisor of a day"},
-		{"/v1/devices/a/aggregates?step=1mo", 400, "bad-parameter", "step", "divisor of a day"},
-		{"/v1/devices/a/aggregates?step=1h&tz=CEST", 400, "bad-parameter", "tz", "IANA"},
-		{"/v1/devices/a/aggregates?step=1h&limit=10001", 400, "bad-parameter", "limit", "from 1 to 10000"},
-		{"/v1/devices/a/aggregates?step=1h&order=desc", 400, "bad-parameter", "", "unknown parameter"},
-		{"/v1/devices/a/aggregates?step=1h&cursor=AQAAAAAAAAPo", 400, "bad-parameter", "cursor", "not a cursor of this list"},
-		{"/v1/devices/a/aggregates?step=1h&from=-1h&to=-2h", 400, "bad-parameter", "to", "before from"},
-	} {
-		resp, text := get(t, srv, tt.path)
-		var p struct{ Type, Field, Reason string }
-		if err := json.Unmarshal([]byte(text), &p); err != nil {
-			t.Errorf("%s: %v: %s", tt.path, err, text)
-			continue
-		}
-		if resp.StatusCode != tt.status || !strings.HasSuffix(p.Type, "#"+tt.typ) || p.Field != tt.field || !strings.Contains(p.Reason, tt.in) {
-			t.Errorf("%s: %d %s", tt.path, resp.StatusCode, text)
-		}
-	}
-}
-
 // decoded is a Reader of records that are decoded already.
 type decoded struct {
 	query.Reader

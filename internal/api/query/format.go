@@ -333,18 +333,11 @@ func weight(params string) int {
 		if !ok || !strings.EqualFold(name, "q") {
 			continue
 		}
-		whole, decimals, _ := strings.Cut(value, ".")
-		if len(whole) != 1 || whole[0] > '1' || whole[0] < '0' || len(decimals) > 3 {
+		weight, err := strconv.ParseFloat(value, 64)
+		if err != nil || len(value) > len("0.123") || !(weight >= 0 && weight <= 1) {
 			return 0
 		}
-		q := int(whole[0]-'0') * 1000
-		for i, unit := 0, 100; i < len(decimals); i, unit = i+1, unit/10 {
-			if decimals[i] < '0' || decimals[i] > '9' {
-				return 0
-			}
-			q += int(decimals[i]-'0') * unit
-		}
-		return min(q, 1000)
+		return int(1000*weight + 0.5)
 	}
 	return 1000
 }

@@ -3,7 +3,6 @@ package query_test
 import (
 	"bytes"
 	"context"
-	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -249,6 +248,15 @@ func TestRejected(t *testing.T) {
 		{"/v1/devices/a/readings?flags=1", 400, "bad-parameter", "flags", "true, false", ""},
 		{"/v1/devices/a/readings?cursor=x", 400, "bad-parameter", "cursor", "cursor", ""},
 		{"/v1/devices/a/readings", 406, "not-acceptable", "", "", "image/png"},
+		{"/v1/devices/none/aggregates?step=1h", 404, "unknown-device", "", "", ""},
+		{"/v1/devices/a/aggregates", 400, "bad-parameter", "step", "such as 15m", ""},
+		{"/v1/devices/a/aggregates?step=7m", 400, "bad-parameter", "step", "divisor of a day", ""},
+		{"/v1/devices/a/aggregates?step=1mo", 400, "bad-parameter", "step", "divisor of a day", ""},
+		{"/v1/devices/a/aggregates?step=1h&tz=CEST", 400, "bad-parameter", "tz", "IANA", ""},
+		{"/v1/devices/a/aggregates?step=1h&limit=10001", 400, "bad-parameter", "limit", "from 1 to 10000", ""},
+		{"/v1/devices/a/aggregates?step=1h&order=desc", 400, "bad-parameter", "", "unknown parameter", ""},
+		{"/v1/devices/a/aggregates?step=1h&cursor=AQAAAAAAAAPo", 400, "bad-parameter", "cursor", "not a cursor of this list", ""},
+		{"/v1/devices/a/aggregates?step=1h&from=-1h&to=-2h", 400, "bad-parameter", "to", "before from", ""},
 		{"/v1/devices?limit=1001", 400, "bad-parameter", "limit", "from 1 to 1000", ""},
 		{"/v1/devices?cursor=AQ", 400, "bad-parameter", "cursor", "cursor", ""},
 	} {
@@ -366,36 +374,6 @@ func TestPagesOfRange(t *testing.T) {
 	}
 }
 
-func TestDevicesPages(t *testing.T) {
-	m := storetest.NewMemory()
-	for i := range 25 {
-		appendTo(t, m, fmt.Sprintf(`{"device":"d%02d","time":%d,"spo2_pct":97}`, i, i))
-	}
-	srv := serve(t, m)
-	var names []string
-	cursor := ""
-	for {
-		_, text := get(t, srv, "/v1/devices?limit=10"+cursor)
-		var page struct {
-			Devices []struct{ Device string }
-			Next    string `json:"next_cursor"`
-		}
-		if err := json.Unmarshal([]byte(text), &page); err != nil {
-			t.Fatalf("%v: %s", err, text)
-		}
-		for _, d := range page.Devices {
-			names = append(names, d.Device)
-		}
-		if page.Next == "" {
-			break
-		}
-		cursor = "&cursor=" + page.Next
-	}
-	if len(names) != 25 || names[0] != "d00" || names[24] != "d24" {
-		t.Errorf("got %v", names)
-	}
-}
-
 // An endless is a store with any number of readings that can fail at some point.
 type endless struct {
 	source
@@ -480,16 +458,6 @@ func TestStoreFails(t *testing.T) {
 	resp, text := get(t, srv, "/v1/devices/a/readings")
 	if resp.StatusCode != 500 || !strings.Contains(text, "#read-failed") || strings.Contains(text, "checksum") {
 		t.Errorf("%d %s, want 500 read-failed without the cause", resp.StatusCode, text)
-	}
-}
-
-// encoding/csv can parse the CSV, whatever the names contain.
-func TestCSVIsCSV(t *testing.T) {
-	srv := serve(t, fill(t, `{"device":"a-._:","time":1000,"heart_rate_bpm":20,"spo2_pct":1,"gateway":":-_."}`))
-	_, text := get(t, srv, "/v1/devices/a-._:/readings?format=csv")
-	rows, err := csv.NewReader(strings.NewReader(text)).ReadAll()
-	if err != nil || len(rows) != 2 || rows[1][0] != "a-._:" || rows[1][8] != ":-_." {
-		t.Errorf("rows %q, %v", rows, err)
 	}
 }
 
