@@ -192,55 +192,6 @@ func TestMiddleware(t *testing.T) {
 	}
 }
 
-// TestTemplateErrors covers every reason for which a route cannot be built.
-func TestTemplateErrors(t *testing.T) {
-	for _, tt := range []struct {
-		name  string
-		build func(*mux.Route)
-		want  string
-	}{
-		{"no slash", func(r *mux.Route) { r.Path("a") }, "start with a slash"},
-		{"open brace", func(r *mux.Route) { r.Path("/{a") }, "unbalanced braces"},
-		{"closing brace", func(r *mux.Route) { r.Path("/a}") }, "unbalanced braces"},
-		{"no name", func(r *mux.Route) { r.Path("/{:a}") }, "missing name or pattern"},
-		{"no pattern", func(r *mux.Route) { r.Path("/{a:}") }, "missing name or pattern"},
-		{"bad pattern", func(r *mux.Route) { r.Path("/{a:[}") }, "error parsing regexp"},
-		{"second name", func(r *mux.Route) { r.Name("a").Name("b") }, "already has name"},
-		{"variable in host and path", func(r *mux.Route) { r.Host("{a}.com").Path("/{a}") }, `"a"`},
-		{"variable in two queries", func(r *mux.Route) { r.Queries("k", "{a}", "l", "{a}") }, `"a"`},
-		{"odd queries", func(r *mux.Route) { r.Queries("k") }, "multiple of 2"},
-		{"odd headers", func(r *mux.Route) { r.Headers("k") }, "multiple of 2"},
-		{"bad header pattern", func(r *mux.Route) { r.HeadersRegexp("k", "[") }, "error parsing regexp"},
-		{"invalid UTF-8", func(r *mux.Route) { r.Path("/\xff") }, "UTF-8"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			router := mux.NewRouter()
-			route := router.NewRoute()
-			tt.build(route)
-			err := route.GetError()
-			if err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Fatalf("error %v, want one with %q", err, tt.want)
-			}
-			route.Path("/later").Handler(label("x"))
-			if route.GetError() != err || route.GetHandler() != nil || serve(router, "GET", "/later") != "404" {
-				t.Error("a route with an error was changed")
-			}
-			if _, err := route.URL(); err == nil {
-				t.Error("URL of a route with an error returned no error")
-			}
-		})
-	}
-}
-
-func TestCapturingGroupPanics(t *testing.T) {
-	defer func() {
-		if recover() == nil {
-			t.Error("no panic")
-		}
-	}()
-	mux.NewRouter().Path("/{a:(b)}")
-}
-
 // TestRegexpCompileFunc installs a compiler for another syntax. The index must
 // not rely on the usual one.
 func TestRegexpCompileFunc(t *testing.T) {

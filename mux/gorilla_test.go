@@ -105,7 +105,8 @@ func TestMatcherRewritesRequest(t *testing.T) {
 	}
 }
 
-// TestTexts checks the texts that programs compare or display.
+// TestTexts checks the texts that programs compare or display, for every reason for which
+// a route cannot be built.
 func TestTexts(t *testing.T) {
 	route := mux.NewRouter().NewRoute()
 	text := func(_ any, err error) string { return fmt.Sprint(err) }
@@ -130,19 +131,31 @@ func TestTexts(t *testing.T) {
 	}{
 		"slash":         {func(r *mux.Route) { r.Path("a") }, `mux: path must start with a slash, got "a"`},
 		"braces":        {func(r *mux.Route) { r.Path("/{a") }, `mux: unbalanced braces in "/{a"`},
+		"closing brace": {func(r *mux.Route) { r.Path("/a}") }, `mux: unbalanced braces in "/a}"`},
 		"name":          {func(r *mux.Route) { r.Path("/{:a}") }, `mux: missing name or pattern in "{:a}"`},
+		"pattern":       {func(r *mux.Route) { r.Path("/{a:}") }, `mux: missing name or pattern in "{a:}"`},
 		"pattern first": {func(r *mux.Route) { r.Path("/{a:[}/{}") }, "mux: error compiling regex for \"{a:[}\": error parsing regexp: missing closing ]: `[$`"},
 		"template":      {func(r *mux.Route) { r.Path("/\xff") }, "error parsing regexp: invalid UTF-8: `\xff$`"},
 		"second name":   {func(r *mux.Route) { r.Name("a").Name("b") }, `mux: route already has name "a", can't set "b"`},
 		"variable":      {func(r *mux.Route) { r.Host("{a}.com").Path("/{a}") }, `mux: duplicated route variable "a"`},
+		"two queries":   {func(r *mux.Route) { r.Queries("k", "{a}", "l", "{a}") }, `mux: duplicated route variable "a"`},
 		"queries":       {func(r *mux.Route) { r.Queries("k") }, "mux: number of parameters must be multiple of 2, got [k]"},
 		"headers":       {func(r *mux.Route) { r.Headers("k") }, "mux: number of parameters must be multiple of 2, got [k]"},
 		"header":        {func(r *mux.Route) { r.HeadersRegexp("k", "[") }, "error parsing regexp: missing closing ]: `[`"},
 	} {
-		route := mux.NewRouter().NewRoute()
+		router := mux.NewRouter()
+		route := router.NewRoute()
 		tt.build(route)
-		if got := fmt.Sprint(route.GetError()); got != tt.want {
+		err := route.GetError()
+		if got := fmt.Sprint(err); got != tt.want {
 			t.Errorf("%s: got %q, want %q", name, got, tt.want)
+		}
+		route.Path("/later").Handler(label("x"))
+		if route.GetError() != err || route.GetHandler() != nil || serve(router, "GET", "/later") != "404" {
+			t.Errorf("%s: a route with an error was changed", name)
+		}
+		if _, err := route.URL(); err == nil {
+			t.Errorf("%s: URL of a route with an error returned no error", name)
 		}
 		if _, err := route.GetPathTemplate(); err != route.GetError() {
 			t.Errorf("%s: a getter returned %v, want the route's error", name, err)
