@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -9,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
@@ -176,21 +174,15 @@ func checkLatest(ctx context.Context, addr string) error {
 	return nil
 }
 
-// live measures servers with and without subscribers in turn, and what a commit costs
-// that nobody listens to.
+// live measures servers with and without subscribers in turn.
 func (b *readRun) live(ctx context.Context) error {
 	if err := raiseFileLimit(2 * b.Subscribers); err != nil {
-		return err
-	}
-	programs, err := build(ctx, b.Root, "./internal/api/live", filepath.Join(b.work, "live"))
-	if err != nil {
 		return err
 	}
 	t := &report.Table{
 		Text: fmt.Sprintf("Streams, `GET /v1/live`: %d readings per second are posted one by one (`pulsegate sim`, an open loop), one per second of each device. "+
 			"Every device is watched by one of the subscribers, so that each reading is an event. Each row has a new server, and the order alternates. "+
-			"A CPU profile tells what the dispatcher and the handlers of the streams have used; all else, garbage collection and scheduling included, counts as ingest. "+
-			"Without subscribers, a commit calls the dispatcher once (BenchmarkPublish); its part compares that with the CPU time of a single reading, although most commits have several.", b.Rate),
+			"A CPU profile tells what the dispatcher and the handlers of the streams have used; all else, garbage collection and scheduling included, counts as ingest.", b.Rate),
 		Head: "subscribers",
 		Columns: []report.Column{
 			{Title: "CPU per reading, µs", Figure: "cpu", Format: "%.1f"},
@@ -198,38 +190,21 @@ func (b *readRun) live(ctx context.Context) error {
 			{Title: "ingest, µs", Figure: "ingest", Format: "%.1f"},
 			{Title: "events/s", Figure: "events", Format: "%.0f", Show: report.Median},
 			{Title: "dropped", Figure: "dropped", Format: "%.0f", Show: report.Median},
-			{Title: "a commit for nobody, ns", Figure: "publish", Format: "%.1f"},
-			{Title: "bytes", Figure: "publish bytes", Format: "%.0f"},
 		},
 	}
 	none, some := "0", strconv.Itoa(b.Subscribers)
 	for round := range b.Rounds {
-		text, err := runAll(ctx, programs, &tests{Match: "^BenchmarkPublish$", Time: time.Second})
-		if err != nil {
-			return err
-		}
-		results, err := report.ReadResults(bytes.NewReader(text), round)
-		if err != nil {
-			return err
-		}
-		if len(results) != 1 {
-			return errors.New("there is no benchmark of a commit without subscribers")
-		}
 		for i := range 2 {
 			subscribers := b.Subscribers * ((i + round) % 2)
 			f, err := b.ingestWith(ctx, subscribers)
 			if err != nil {
 				return fmt.Errorf("%d subscribers: %w", subscribers, err)
 			}
-			if subscribers == 0 {
-				f["publish"], f["publish bytes"], f["part"] = results[0].Nanos, results[0].Bytes, results[0].Nanos/10/f["ingest"]
-			}
 			t.Add(b.out, round, strconv.Itoa(subscribers), "", f)
 		}
 	}
 	b.report.Tables = append(b.report.Tables, t)
 	b.report.Goals = append(b.report.Goals, t.Goals(
-		report.Bar{What: fmt.Sprintf("%d subscribers, %d readings/s: ingest's CPU per reading / that without", b.Subscribers, b.Rate), Row: some, Figure: "ingest", Base: none, Limit: 1.25, Format: "%.2f"},
-		report.Bar{What: "no subscriber: the dispatcher's part of the CPU per reading, %", Row: none, Figure: "part", Limit: 2, Format: "%.3f"})...)
+		report.Bar{What: fmt.Sprintf("%d subscribers, %d readings/s: ingest's CPU per reading / that without", b.Subscribers, b.Rate), Row: some, Figure: "ingest", Base: none, Limit: 1.25, Format: "%.2f"})...)
 	return nil
 }
