@@ -18,7 +18,7 @@ const laneReadings = 500
 //
 // It returns nil or an error at the latest when Options.Timeout is over. An error that does not
 // wrap storage.ErrNotWritten does not end the store.
-func (s *Store) Append(group []*storage.Entry) error {
+func (s *writer) Append(group []*storage.Entry) error {
 	if err := s.enter(); err != nil {
 		return fmt.Errorf("append group: %w: %w", storage.ErrNotWritten, err)
 	}
@@ -41,7 +41,7 @@ func (s *Store) Append(group []*storage.Entry) error {
 	return nil
 }
 
-func (s *Store) append(group []*storage.Entry) error {
+func (s *writer) append(group []*storage.Entry) error {
 	t := s.try()
 	denied, generation, err := s.resolve(t, group)
 	if err != nil {
@@ -81,7 +81,7 @@ func (s *Store) append(group []*storage.Entry) error {
 
 // admit returns the entries of group without those whose device was denied, and without the units of
 // such entries.
-func (s *Store) admit(group []*storage.Entry, denied map[vitals.Name]storage.Outcome) []*storage.Entry {
+func (s *writer) admit(group []*storage.Entry, denied map[vitals.Name]storage.Outcome) []*storage.Entry {
 	kept := make([]*storage.Entry, 0, len(group))
 	for n := 0; len(group) > 0; group = group[n:] {
 		n = storage.UnitLen(group)

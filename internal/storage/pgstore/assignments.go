@@ -13,18 +13,19 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-var _ storage.Subjects = (*Store)(nil)
+// subjects keeps the assignments of devices.
+type subjects struct{ *reader }
 
 // deviceLock returns the key of the advisory lock under which the assignments of a device are
 // changed. Each node looks at all of them before it adds one, so that no two overlap.
-func (s *Store) deviceLock(device *vitals.Name) int64 {
+func (s *subjects) deviceLock(device *vitals.Name) int64 {
 	h := fnv.New64a()
 	h.Write([]byte("pulsegate assignments " + s.opt.Schema + " " + device.String()))
 	return int64(h.Sum64())
 }
 
 // Assign implements [storage.Subjects].
-func (s *Store) Assign(ctx context.Context, a storage.Assignment) error {
+func (s *subjects) Assign(ctx context.Context, a storage.Assignment) error {
 	err := a.Validate()
 	if err == nil {
 		err = s.changeAssignments(ctx, &a.Device, func(tx pgx.Tx, all []storage.Assignment) error {
@@ -43,7 +44,7 @@ func (s *Store) Assign(ctx context.Context, a storage.Assignment) error {
 }
 
 // EndAssignment implements [storage.Subjects].
-func (s *Store) EndAssignment(ctx context.Context, a storage.Assignment) error {
+func (s *subjects) EndAssignment(ctx context.Context, a storage.Assignment) error {
 	err := s.changeAssignments(ctx, &a.Device, func(tx pgx.Tx, all []storage.Assignment) error {
 		if err := a.AdmitEnd(all); err != nil {
 			return err
@@ -60,7 +61,7 @@ func (s *Store) EndAssignment(ctx context.Context, a storage.Assignment) error {
 // changeAssignments calls change with the assignments of a device, in a transaction that no other
 // change of them overlaps. It may call it again; then the previous attempt was undone, or is
 // among the assignments.
-func (s *Store) changeAssignments(ctx context.Context, device *vitals.Name, change func(pgx.Tx, []storage.Assignment) error) error {
+func (s *subjects) changeAssignments(ctx context.Context, device *vitals.Name, change func(pgx.Tx, []storage.Assignment) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -89,7 +90,7 @@ func (s *Store) changeAssignments(ctx context.Context, device *vitals.Name, chan
 }
 
 // lockAssignments returns the assignments of a device, which nobody else changes until tx ends.
-func (s *Store) lockAssignments(tx pgx.Tx, device *vitals.Name) ([]storage.Assignment, error) {
+func (s *subjects) lockAssignments(tx pgx.Tx, device *vitals.Name) ([]storage.Assignment, error) {
 	if _, err := tx.Exec(context.Background(), "SELECT pg_advisory_xact_lock($1)", s.deviceLock(device)); err != nil {
 		return nil, err
 	}
@@ -104,7 +105,7 @@ const (
 )
 
 // queryAssignments returns the assignments that a query finds.
-func (s *Store) queryAssignments(ctx context.Context, q querier, which string, args ...any) (all []storage.Assignment, err error) {
+func (s *subjects) queryAssignments(ctx context.Context, q querier, which string, args ...any) (all []storage.Assignment, err error) {
 	rows, err := q.Query(ctx, s.sql.of("SELECT device, subject, from_ms, to_ms FROM SCHEMA.assignments "+which), args...)
 	if err != nil {
 		return nil, err
@@ -122,12 +123,12 @@ func (s *Store) queryAssignments(ctx context.Context, q querier, which string, a
 }
 
 // DeviceAssignments implements [storage.Subjects].
-func (s *Store) DeviceAssignments(ctx context.Context, device vitals.Name) ([]storage.Assignment, error) {
+func (s *subjects) DeviceAssignments(ctx context.Context, device vitals.Name) ([]storage.Assignment, error) {
 	return s.readAssignments(ctx, assignmentsOfDevice, device.String())
 }
 
 // SubjectAssignments implements [storage.Subjects].
-func (s *Store) SubjectAssignments(ctx context.Context, subject storage.Subject) ([]storage.Assignment, error) {
+func (s *subjects) SubjectAssignments(ctx context.Context, subject storage.Subject) ([]storage.Assignment, error) {
 	if _, err := storage.ParseSubject(string(subject)); err != nil {
 		return nil, fmt.Errorf("read assignments: %w", err)
 	}
@@ -135,12 +136,12 @@ func (s *Store) SubjectAssignments(ctx context.Context, subject storage.Subject)
 }
 
 // Assignments implements [storage.Subjects].
-func (s *Store) Assignments(ctx context.Context, after storage.AssignmentKey, dst []storage.Assignment) (int, error) {
+func (s *subjects) Assignments(ctx context.Context, after storage.AssignmentKey, dst []storage.Assignment) (int, error) {
 	all, err := s.readAssignments(ctx, assignmentsAfter, after.Device.String(), after.FromUnixMs, len(dst))
 	return copy(dst, all), err
 }
 
-func (s *Store) readAssignments(ctx context.Context, which string, args ...any) (all []storage.Assignment, err error) {
+func (s *subjects) readAssignments(ctx context.Context, which string, args ...any) (all []storage.Assignment, err error) {
 	err = s.reading(ctx, func(ctx context.Context) (err error) {
 		all, err = s.queryAssignments(ctx, s.read, which, args...)
 		return err

@@ -44,32 +44,3 @@ func TestEraseAssignmentRecorded(t *testing.T) {
 		t.Errorf("%v are left, %v", page[:n], err)
 	}
 }
-
-// A schema of version 1, which has no assignments, is migrated with its readings.
-func TestMigrateFromVersion1(t *testing.T) {
-	server := sharedServer(t)
-	o := options(server)
-	s := open(t, o)
-	if err := s.Append([]*storage.Entry{reading("d", 1, 1)}); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	execute(t, server, "DROP TABLE "+o.Schema+".assignments")
-	execute(t, server, "UPDATE "+o.Schema+".meta SET version = 1")
-	s = open(t, o)
-	a := storage.Assignment{Device: reading("d", 1, 1).Reading.Device, Subject: "P", FromUnixMs: 1, ToUnixMs: storage.OpenEnd}
-	if err := s.Assign(context.Background(), a); err != nil {
-		t.Fatal(err)
-	}
-	if all, err := s.DeviceAssignments(context.Background(), a.Device); err != nil || len(all) != 1 || all[0] != a {
-		t.Errorf("DeviceAssignments returns %v, %v", all, err)
-	}
-	if d, err := s.Latest(context.Background(), a.Device); err != nil || d.NewestUnixMs != 1 {
-		t.Errorf("Latest returns %+v, %v", d, err)
-	}
-	if v := queryValue[int](t, server, "SELECT version FROM "+o.Schema+".meta"); v != 2 {
-		t.Errorf("the schema has version %d", v)
-	}
-}

@@ -33,7 +33,7 @@ SET bytea_output = hex;
 SET jit = off`
 
 // connected prepares and checks a new connection.
-func (s *Store) connected(ctx context.Context, conn *pgx.Conn) error {
+func (s *database) connected(ctx context.Context, conn *pgx.Conn) error {
 	if err := conn.PgConn().Exec(ctx, settings).Close(); err != nil {
 		return fmt.Errorf("configure connection: %w", hide(err))
 	}
@@ -56,7 +56,7 @@ func (s *Store) connected(ctx context.Context, conn *pgx.Conn) error {
 			s.opt.Log.Error("PostgreSQL runs with fsync off: a loss of power loses acknowledged readings")
 		})
 	}
-	if !s.migrated.Load() {
+	if !s.created.Load() {
 		return nil
 	}
 	for name, sql := range s.sql.prepared {
@@ -71,8 +71,8 @@ func (s *Store) connected(ctx context.Context, conn *pgx.Conn) error {
 // commits as a node has connections have waited for the standbys for long: a node closes the
 // connections of those that it has given up, but PostgreSQL goes on waiting, and would run out of
 // connections.
-func (s *Store) connectedToWrite(ctx context.Context, conn *pgx.Conn) error {
-	if err := s.connected(ctx, conn); err != nil || !s.migrated.Load() {
+func (s *database) connectedToWrite(ctx context.Context, conn *pgx.Conn) error {
+	if err := s.connected(ctx, conn); err != nil || !s.created.Load() {
 		return err
 	}
 	var waiting int32

@@ -15,6 +15,16 @@
 //     reads the records after the commit, and compares: duplicate or conflict. Values never
 //     change, so the later snapshot gives the same verdict. A record that is gone by then was
 //     erased, and its readings are settled again.
+//  5. Units, and other readings of their devices, have a lane of their own. It reads the records
+//     first and drops the units that do not fit. It writes the others in one transaction, compares
+//     their records, which are locked then, again before the commit, and begins anew if another
+//     node has changed one. The new devices of a unit that is rejected stay registered.
+//
+// # Parts
+//
+// A [Store] is a database, which holds connections, statements and the state of health, and what
+// uses it: writer (groups, with the registry of devices), reader, subjects, remover, partitions, which
+// writer and remover share, and mover. Only database knows whether the store is closed.
 //
 // # Invariants
 //
@@ -45,8 +55,8 @@
 // their definitions. readings is partitioned by time. An absent value is NULL. Values are in
 // hundredths; those above 327.67 are stored as negative numbers: add 65,536.
 //
-// The table meta holds the version of the schema. Open migrates an older one under an advisory
-// lock, and refuses a newer one. The table unfinished_move exists while a store that is moved to the
+// The table meta holds the version of the schema. Open creates it under an advisory lock, and refuses
+// another version. The table unfinished_move exists while a store that is moved to the
 // schema is incomplete: see [Move].
 //
 // # Not here

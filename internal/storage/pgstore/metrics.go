@@ -47,11 +47,11 @@ func (c *counters) retry(state string) {
 }
 
 // Describe implements prometheus.Collector.
-func (s *Store) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(s, ch) }
+func (s *database) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(s, ch) }
 
 // Collect implements prometheus.Collector. docs/metrics.md lists the metrics; counters start at
 // Open. Collect does not ask the database.
-func (s *Store) Collect(ch chan<- prometheus.Metric) {
+func (s *database) Collect(ch chan<- prometheus.Metric) {
 	const counter, gauge = prometheus.CounterValue, prometheus.GaugeValue
 	show := func(kind prometheus.ValueType, name, help string, value float64) {
 		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, nil), kind, value)

@@ -35,9 +35,15 @@ var errMoving = fmt.Errorf("%w: 'pulsegate migrate' moves this store", storage.E
 // unfinishedTable exists while a move to the schema is unfinished.
 const unfinishedTable = "unfinished_move"
 
+// A mover excludes nodes from a store that is moved.
+type mover struct {
+	*database
+	alone *pgx.Conn // holds the lock; nil if the store is not moved
+}
+
 // lockAlone locks out nodes and other moves, on a connection of its own. If that breaks, the lock
 // is gone: see Alone.
-func (s *Store) lockAlone(ctx context.Context) error {
+func (s *mover) lockAlone(ctx context.Context) error {
 	conn, err := pgx.ConnectConfig(ctx, s.write.Config().ConnConfig)
 	if err != nil {
 		return err
@@ -68,7 +74,7 @@ func (s *Store) lockAlone(ctx context.Context) error {
 }
 
 // unlock releases the lock, so that a node that starts next is not refused.
-func (s *Store) unlock() {
+func (s *mover) unlock() {
 	ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
 	defer cancel()
 	_, _ = s.alone.Exec(ctx, "SELECT pg_advisory_unlock($1)", lockKey("nodes", s.opt.Schema))
@@ -77,7 +83,7 @@ func (s *Store) unlock() {
 
 // Alone returns nil if, since Open, no node and no other move has had access to the store. It is
 // for stores that are moved, and must not be called concurrently.
-func (s *Store) Alone(ctx context.Context) error {
+func (s *mover) Alone(ctx context.Context) error {
 	if err := s.alone.Ping(ctx); err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -88,7 +94,7 @@ func (s *Store) Alone(ctx context.Context) error {
 }
 
 // Begin marks the store as incomplete, until [Store.Publish]. Nodes refuse it.
-func (s *Store) Begin() error {
+func (s *mover) Begin() error {
 	return s.define("begin", "CREATE TABLE IF NOT EXISTS SCHEMA."+unfinishedTable+" ()")
 }
 
@@ -101,7 +107,7 @@ func (s *Store) Publish() error {
 }
 
 // define runs a statement that defines something.
-func (s *Store) define(what, sql string) error {
+func (s *mover) define(what, sql string) error {
 	err := s.enter()
 	if err == nil {
 		defer s.calls.RUnlock()

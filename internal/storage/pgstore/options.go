@@ -123,7 +123,7 @@ const (
 const writers = Lanes + 2
 
 // pools returns the configurations of the pools for writing and for reading.
-func (o *Options) pools(s *Store) (write, read *pgxpool.Config, err error) {
+func (o *Options) pools(s *database) (write, read *pgxpool.Config, err error) {
 	if !schemaName.MatchString(o.Schema) {
 		return nil, nil, fmt.Errorf("schema %q is not a name of lower-case letters, digits and _", o.Schema)
 	}

@@ -12,8 +12,11 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
+// A reader reads records. Its queries are repeated when a connection breaks.
+type reader struct{ *database }
+
 // Latest implements [storage.Store].
-func (s *Store) Latest(ctx context.Context, device vitals.Name) (storage.Device, error) {
+func (s *reader) Latest(ctx context.Context, device vitals.Name) (storage.Device, error) {
 	var found []storage.Device
 	err := s.reading(ctx, func(ctx context.Context) (err error) {
 		found, err = s.summaries(ctx, s.sql.latest, device.String())
@@ -34,7 +37,7 @@ var errNoAnswer = errors.New("PostgreSQL does not answer")
 
 // reading runs a query of a few pages, as readingAll does. It ends when Options.Timeout is over: a
 // primary that is frozen or cut off must not keep the connections.
-func (s *Store) reading(ctx context.Context, query func(context.Context) error) error {
+func (s *reader) reading(ctx context.Context, query func(context.Context) error) error {
 	return s.readingAll(ctx, func(caller context.Context) error {
 		ctx, cancel := context.WithTimeout(caller, s.opt.Timeout)
 		defer cancel()
@@ -48,7 +51,7 @@ func (s *Store) reading(ctx context.Context, query func(context.Context) error) 
 
 // readingAll runs a query, unless the store is closed or ctx has ended. It runs it again if the
 // connection breaks.
-func (s *Store) readingAll(ctx context.Context, query func(context.Context) error) error {
+func (s *reader) readingAll(ctx context.Context, query func(context.Context) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -77,7 +80,7 @@ func (s *Store) readingAll(ctx context.Context, query func(context.Context) erro
 
 // summaries returns the devices that a query finds. Those without readings have a NewestUnixMs
 // of -1.
-func (s *Store) summaries(ctx context.Context, sql string, args ...any) ([]storage.Device, error) {
+func (s *reader) summaries(ctx context.Context, sql string, args ...any) ([]storage.Device, error) {
 	rows, err := s.read.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, err
@@ -117,7 +120,7 @@ func (s *Store) summaries(ctx context.Context, sql string, args ...any) ([]stora
 }
 
 // Devices implements [storage.Store].
-func (s *Store) Devices(ctx context.Context, after vitals.Name, dst []storage.Device) (n int, err error) {
+func (s *reader) Devices(ctx context.Context, after vitals.Name, dst []storage.Device) (n int, err error) {
 	first := after
 	err = s.reading(ctx, func(ctx context.Context) error {
 		n, after = 0, first
@@ -148,7 +151,7 @@ func (s *Store) Devices(ctx context.Context, after vitals.Name, dst []storage.De
 // WalkDevices calls visit with the summaries of all devices, some at a time, in the order of
 // their names. visit must not retain the slice. A device that is added or removed meanwhile may be
 // missing.
-func (s *Store) WalkDevices(ctx context.Context, visit func(some []storage.Device)) error {
+func (s *reader) WalkDevices(ctx context.Context, visit func(some []storage.Device)) error {
 	page := make([]storage.Device, 500)
 	for after := (vitals.Name{}); ; {
 		n, err := s.Devices(ctx, after, page)
@@ -164,7 +167,7 @@ func (s *Store) WalkDevices(ctx context.Context, visit func(some []storage.Devic
 }
 
 // Scan implements [storage.Store].
-func (s *Store) Scan(ctx context.Context, r storage.Range, dst []storage.Record) (n int, err error) {
+func (s *reader) Scan(ctx context.Context, r storage.Range, dst []storage.Record) (n int, err error) {
 	err = s.reading(ctx, func(ctx context.Context) error {
 		if len(dst) == 0 || r.FromUnixMs >= r.ToUnixMs {
 			return nil
@@ -183,7 +186,7 @@ func (s *Store) Scan(ctx context.Context, r storage.Range, dst []storage.Record)
 }
 
 // scan fills dst with the records that a query returns, in the binary format.
-func (s *Store) scan(ctx context.Context, dst []storage.Record, sql string, args ...any) (n int, err error) {
+func (s *reader) scan(ctx context.Context, dst []storage.Record, sql string, args ...any) (n int, err error) {
 	rows, err := s.read.Query(ctx, sql, append([]any{pgx.QueryResultFormats{pgx.BinaryFormatCode}}, args...)...)
 	if err != nil {
 		return 0, err
@@ -240,24 +243,24 @@ func makeOffset(minutes int16) (vitals.UTCOffset, error) {
 }
 
 // NewestUnixMs returns the time of the newest reading of each device, in any order.
-func (s *Store) NewestUnixMs(ctx context.Context) ([]int64, error) {
+func (s *reader) NewestUnixMs(ctx context.Context) ([]int64, error) {
 	return s.numbers(ctx, "read newest times", s.sql.of(`SELECT n.time_ms FROM SCHEMA.devices AS d CROSS JOIN LATERAL
 		(SELECT r.time_ms FROM SCHEMA.readings AS r WHERE r.device = d.device ORDER BY r.time_ms DESC LIMIT 1) AS n`))
 }
 
 // EstimateReadings returns PostgreSQL's estimate of the number of stored readings.
-func (s *Store) EstimateReadings(ctx context.Context) (int64, error) {
+func (s *reader) EstimateReadings(ctx context.Context) (int64, error) {
 	return only(s.numbers(ctx, "estimate readings", `SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint FROM pg_inherits AS i
 		JOIN pg_class AS c ON c.oid = i.inhrelid WHERE i.inhparent = $1::regclass`, s.opt.Schema+".readings"))
 }
 
 // CountReadings counts the stored readings. It reads all of the table.
-func (s *Store) CountReadings(ctx context.Context) (int64, error) {
+func (s *reader) CountReadings(ctx context.Context) (int64, error) {
 	return only(s.numbers(ctx, "count readings", s.sql.of("SELECT count(*) FROM SCHEMA.readings")))
 }
 
 // numbers runs a query for numbers, which may take long.
-func (s *Store) numbers(ctx context.Context, what, sql string, args ...any) (all []int64, err error) {
+func (s *reader) numbers(ctx context.Context, what, sql string, args ...any) (all []int64, err error) {
 	err = s.readingAll(ctx, func(ctx context.Context) error {
 		rows, err := s.read.Query(ctx, sql, args...)
 		if err != nil {

@@ -40,7 +40,7 @@ type registration struct {
 
 // resolve registers the devices of a group, in their order. It returns the outcomes of those
 // that are rejected, nil if there are none, and the generation of what it knows.
-func (s *Store) resolve(t *try, group []*storage.Entry) (denied map[vitals.Name]storage.Outcome, generation int64, err error) {
+func (s *writer) resolve(t *try, group []*storage.Entry) (denied map[vitals.Name]storage.Outcome, generation int64, err error) {
 	wanted, generation := s.registry.missing(group)
 	if len(wanted) == 0 {
 		return nil, generation, nil
@@ -120,7 +120,7 @@ func (r *registry) renew(generation int64) {
 // register adds devices to the table of devices, or signs to those that are in it. If limited,
 // new devices with awkward names and those beyond the limit are denied. It looks first, and counts
 // again under a lock if there is anything to write.
-func (s *Store) register(conn *pgx.Conn, wanted []registration, limited bool) error {
+func (s *writer) register(conn *pgx.Conn, wanted []registration, limited bool) error {
 	ctx := context.Background()
 	if names, _, _, err := s.unregistered(ctx, conn, "", wanted, limited); err != nil || len(names) == 0 {
 		return err
@@ -147,7 +147,7 @@ type querier interface {
 
 // unregistered returns the devices that are to be written, by name, with their signs, and the number
 // of new ones among them. It sets which of wanted are denied.
-func (s *Store) unregistered(ctx context.Context, q querier, lock string, wanted []registration, limited bool) (names []string, signs []int16, added int64, err error) {
+func (s *writer) unregistered(ctx context.Context, q querier, lock string, wanted []registration, limited bool) (names []string, signs []int16, added int64, err error) {
 	var count int64
 	if err := q.QueryRow(ctx, s.sql.of("SELECT devices FROM SCHEMA.meta"+lock)).Scan(&count); err != nil {
 		return nil, nil, 0, err

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -18,16 +17,23 @@ import (
 // does not block others for long.
 const chunkReadings = 5000
 
+// A remover removes readings, and the rows of devices that have none left.
+type remover struct {
+	*database
+	subjects   *subjects
+	partitions *partitions
+}
+
 // Erase implements [storage.Remover]. Bytes of the readings stay in PostgreSQL's files until they
 // are vacuumed, in its log, and in backups.
-func (s *Store) Erase(device vitals.Name) (storage.Erasure, error) {
+func (s *remover) Erase(device vitals.Name) (storage.Erasure, error) {
 	return s.EraseRecorded(device, func(storage.Erasure) error { return nil })
 }
 
 // EraseRecorded is [Store.Erase] for a caller that keeps a record. It calls record after the
 // readings are removed. If record returns an error, the erasure is unfinished, and repeating it
 // calls record again.
-func (s *Store) EraseRecorded(device vitals.Name, record func(storage.Erasure) error) (storage.Erasure, error) {
+func (s *remover) EraseRecorded(device vitals.Name, record func(storage.Erasure) error) (storage.Erasure, error) {
 	e := storage.Erasure{Device: device}
 	err := s.erase(&e, record, func(conn *pgx.Conn) error {
 		var known bool
@@ -46,13 +52,13 @@ func (s *Store) EraseRecorded(device vitals.Name, record func(storage.Erasure) e
 }
 
 // EraseAssignment implements [storage.Remover]. Bytes stay as after [Store.Erase].
-func (s *Store) EraseAssignment(a storage.Assignment) (storage.Erasure, error) {
+func (s *remover) EraseAssignment(a storage.Assignment) (storage.Erasure, error) {
 	return s.EraseAssignmentRecorded(a, func(storage.Erasure) error { return nil })
 }
 
 // EraseAssignmentRecorded is [Store.EraseAssignment] for a caller that keeps a record, as
 // [Store.EraseRecorded] is for one of devices.
-func (s *Store) EraseAssignmentRecorded(a storage.Assignment, record func(storage.Erasure) error) (storage.Erasure, error) {
+func (s *remover) EraseAssignmentRecorded(a storage.Assignment, record func(storage.Erasure) error) (storage.Erasure, error) {
 	e := storage.Erasure{Device: a.Device}
 	err := s.erase(&e, record, func(conn *pgx.Conn) error {
 		err := conn.QueryRow(context.Background(), s.sql.of("SELECT subject, from_ms, to_ms FROM SCHEMA.assignments WHERE device = $1 AND from_ms = $2 AND subject = $3"),
@@ -72,7 +78,7 @@ func (s *Store) EraseAssignmentRecorded(a storage.Assignment, record func(storag
 // are stored, and the rest, with the rows of the device and of assignments, while none is. These
 // rows stay until record has returned, so that repeating an erasure that was not recorded finds
 // them.
-func (s *Store) erase(e *storage.Erasure, record func(storage.Erasure) error, find func(*pgx.Conn) error) error {
+func (s *remover) erase(e *storage.Erasure, record func(storage.Erasure) error, find func(*pgx.Conn) error) error {
 	if err := s.enter(); err != nil {
 		return err
 	}
@@ -137,7 +143,7 @@ func rangeOf(e *storage.Erasure) (firstMs, lastMs int64) {
 // forgetDevices deletes the rows of devices that have no readings, while no group is being stored.
 // If erased is not nil, it deletes what that says before. It returns the numbers of readings and of
 // devices.
-func (s *Store) forgetDevices(conn *pgx.Conn, names []string, erased *storage.Erasure) (readings, devices int64, err error) {
+func (s *remover) forgetDevices(conn *pgx.Conn, names []string, erased *storage.Erasure) (readings, devices int64, err error) {
 	ctx := context.Background()
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		// Waits for the groups that are being stored, and keeps others out until the commit: those
@@ -166,19 +172,19 @@ func (s *Store) forgetDevices(conn *pgx.Conn, names []string, erased *storage.Er
 
 // lock locks tables. It bounds the time for which tx waits: if somebody else's transaction takes
 // longer, all groups would wait for tx too.
-func (s *Store) lock(tx pgx.Tx, what string) error {
+func (s *database) lock(tx pgx.Tx, what string) error {
 	_, err := tx.Exec(context.Background(), s.sql.of("SET LOCAL lock_timeout = '1s'; LOCK TABLE ONLY "+what))
 	return err
 }
 
 // removeErased deletes the readings and the assignments of an erasure, and returns the number of
 // readings.
-func (s *Store) removeErased(tx pgx.Tx, e *storage.Erasure) (int64, error) {
+func (s *remover) removeErased(tx pgx.Tx, e *storage.Erasure) (int64, error) {
 	ctx, name := context.Background(), e.Device.String()
 	sql, args := "DELETE FROM SCHEMA.assignments WHERE device = $1", []any{name}
 	if e.Subject != "" {
 		// The end may have been set again.
-		all, err := s.lockAssignments(tx, &e.Device)
+		all, err := s.subjects.lockAssignments(tx, &e.Device)
 		if err != nil {
 			return 0, err
 		}
@@ -199,7 +205,7 @@ func (s *Store) removeErased(tx pgx.Tx, e *storage.Erasure) (int64, error) {
 
 // Expire implements [storage.Remover]. A partition of which all readings are due, and are not
 // more than it may remove, is dropped.
-func (s *Store) Expire(ctx context.Context, beforeUnixMs, atMost int64) (x storage.Expiry, err error) {
+func (s *remover) Expire(ctx context.Context, beforeUnixMs, atMost int64) (x storage.Expiry, err error) {
 	if err = ctx.Err(); err == nil {
 		if err = s.enter(); err == nil {
 			defer s.calls.RUnlock()
@@ -214,7 +220,7 @@ func (s *Store) Expire(ctx context.Context, beforeUnixMs, atMost int64) (x stora
 	return x, nil
 }
 
-func (s *Store) expire(ctx context.Context, beforeUnixMs, atMost int64, x *storage.Expiry) error {
+func (s *remover) expire(ctx context.Context, beforeUnixMs, atMost int64, x *storage.Expiry) error {
 	var touched []string
 	err := s.dropPartitions(ctx, beforeUnixMs, atMost, x, &touched)
 	for more := true; err == nil && more; {
@@ -253,7 +259,7 @@ func (s *Store) expire(ctx context.Context, beforeUnixMs, atMost int64, x *stora
 }
 
 // noteUnknown notes that devices may have lost readings without their names being known.
-func (s *Store) noteUnknown(t *try) {
+func (s *remover) noteUnknown(t *try) {
 	if t.unknown {
 		s.unswept.Store(true)
 	}
@@ -261,7 +267,7 @@ func (s *Store) noteUnknown(t *try) {
 
 // expireChunk deletes the first readings that are due, device by device, and returns the devices
 // of each.
-func (s *Store) expireChunk(conn *pgx.Conn, beforeUnixMs, chunk int64) ([]string, error) {
+func (s *remover) expireChunk(conn *pgx.Conn, beforeUnixMs, chunk int64) ([]string, error) {
 	rows, err := conn.Query(context.Background(), s.sql.of(`WITH due AS MATERIALIZED (
 	SELECT d.device, r.time_ms FROM SCHEMA.devices AS d CROSS JOIN LATERAL
 		(SELECT r.time_ms FROM SCHEMA.readings AS r WHERE r.device = d.device AND r.time_ms < $1 ORDER BY r.time_ms LIMIT $2) AS r
@@ -278,7 +284,7 @@ DELETE FROM SCHEMA.readings AS r USING due WHERE r.device = due.device AND r.tim
 const sweptDevices = 5000
 
 // forgetAllEmpty is forgetEmpty for all devices.
-func (s *Store) forgetAllEmpty(ctx context.Context, x *storage.Expiry) error {
+func (s *remover) forgetAllEmpty(ctx context.Context, x *storage.Expiry) error {
 	for after := ""; ; {
 		var page []string
 		if err := s.try().run(func(conn *pgx.Conn) error {
@@ -299,7 +305,7 @@ func (s *Store) forgetAllEmpty(ctx context.Context, x *storage.Expiry) error {
 
 // forgetEmpty forgets those of the devices that have no readings left. It stops when ctx ends.
 // LATERAL, because a join of many devices would read all readings.
-func (s *Store) forgetEmpty(ctx context.Context, devices []string, x *storage.Expiry) error {
+func (s *remover) forgetEmpty(ctx context.Context, devices []string, x *storage.Expiry) error {
 	for chunk := range slices.Chunk(devices, sweptDevices) {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -328,10 +334,10 @@ func (s *Store) forgetEmpty(ctx context.Context, devices []string, x *storage.Ex
 }
 
 // dropPartitions drops the oldest partitions whose readings are all due.
-func (s *Store) dropPartitions(ctx context.Context, beforeUnixMs, atMost int64, x *storage.Expiry, touched *[]string) error {
+func (s *remover) dropPartitions(ctx context.Context, beforeUnixMs, atMost int64, x *storage.Expiry, touched *[]string) error {
 	var numbers []int64
 	if err := s.try().run(func(conn *pgx.Conn) (err error) {
-		numbers, err = s.listPartitions(conn)
+		numbers, err = s.partitions.list(conn)
 		return err
 	}, nil); err != nil {
 		return err
@@ -347,7 +353,7 @@ func (s *Store) dropPartitions(ctx context.Context, beforeUnixMs, atMost int64, 
 		var devices []string
 		t := s.try()
 		err := t.run(func(conn *pgx.Conn) (err error) {
-			readings, devices, err = s.dropPartition(conn, n, atMost-x.Readings)
+			readings, devices, err = s.partitions.drop(conn, n, atMost-x.Readings)
 			return err
 		}, nil)
 		s.noteUnknown(t)
@@ -359,48 +365,3 @@ func (s *Store) dropPartitions(ctx context.Context, beforeUnixMs, atMost int64, 
 	}
 	return nil
 }
-
-// listPartitions returns the numbers of the partitions, in order.
-func (s *Store) listPartitions(conn *pgx.Conn) ([]int64, error) {
-	rows, err := conn.Query(context.Background(), strings.ReplaceAll(`SELECT substr(c.relname, 1 + length('PREFIX'))::bigint AS number FROM pg_inherits AS i
-		JOIN pg_class AS c ON c.oid = i.inhrelid WHERE i.inhparent = $1::regclass AND c.relname ~ '^PREFIX[0-9]{1,18}$' ORDER BY number`, "PREFIX", partitionPrefix), s.opt.Schema+".readings")
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, pgx.RowTo[int64])
-}
-
-// dropPartition drops a partition with at most atMost readings, and returns their number and
-// devices. It leaves a partition alone that is in use for long.
-func (s *Store) dropPartition(conn *pgx.Conn, n, atMost int64) (readings int64, devices []string, err error) {
-	ctx := context.Background()
-	table := fmt.Sprintf("%s.%s%d", s.opt.Schema, partitionPrefix, n)
-	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		if err := s.lock(tx, "SCHEMA.readings, "+table+" IN ACCESS EXCLUSIVE MODE"); err != nil {
-			return err
-		}
-		if err := tx.QueryRow(ctx, fmt.Sprintf("SELECT count(*) FROM (SELECT FROM %s LIMIT $1) AS r", table), max(atMost, 0)+1).Scan(&readings); err != nil {
-			return err
-		}
-		if readings > atMost {
-			return errKept
-		}
-		rows, err := tx.Query(ctx, "SELECT DISTINCT device FROM "+table)
-		if err != nil {
-			return err
-		}
-		if devices, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
-			return err
-		}
-		_, err = tx.Exec(ctx, "DROP TABLE "+table)
-		return err
-	})
-	if state := sqlState(err); state == lockNotAvailable || state == noTable || errors.Is(err, errKept) { // another node has dropped it
-		return 0, nil, nil
-	}
-	s.partitions.Delete(n)
-	return readings, devices, err
-}
-
-// errKept rolls back what dropPartition has begun.
-var errKept = errors.New("the partition has more readings")

@@ -14,7 +14,7 @@ import (
 
 // A try is a transaction that is sent until its outcome is known.
 type try struct {
-	s        *Store
+	s        *database
 	deadline time.Time
 
 	// unknown means that an attempt may have been committed. It stays set over several
@@ -25,7 +25,7 @@ type try struct {
 	written bool
 }
 
-func (s *Store) try() *try { return &try{s: s, deadline: time.Now().Add(s.opt.Timeout)} }
+func (s *database) try() *try { return &try{s: s, deadline: time.Now().Add(s.opt.Timeout)} }
 
 // Pauses between attempts.
 const (

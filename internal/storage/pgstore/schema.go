@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
-	"math"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -12,9 +11,11 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
-// migrations change the schema from version i to i+1. SCHEMA stands for the schema's name. A
-// released one is never changed.
-var migrations = []string{`
+// schemaVersion is the version of schema. Releases write no other.
+const schemaVersion = 2
+
+// schema creates the tables. SCHEMA stands for the schema's name. A released one is never changed.
+const schema = `
 CREATE TABLE SCHEMA.readings (
 	device      text COLLATE "C" NOT NULL,
 	time_ms     bigint NOT NULL,    -- when it was measured, Unix ms
@@ -47,12 +48,12 @@ CREATE TABLE SCHEMA.meta (
 	devices    bigint NOT NULL,  -- number of rows in devices
 	generation bigint NOT NULL   -- incremented whenever rows of devices are deleted
 ) WITH (fillfactor = 10);
-INSERT INTO SCHEMA.meta VALUES (0, 0, 1);
+INSERT INTO SCHEMA.meta VALUES (2, 0, 1);
 
 -- bucket divides the devices into 1024 parts, for more than one primary.
 CREATE FUNCTION SCHEMA.bucket(device text) RETURNS integer LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 	RETURN (get_byte(sha256(convert_to(device, 'UTF8')), 0) << 2) | (get_byte(sha256(convert_to(device, 'UTF8')), 1) >> 6);
-`, `
+
 CREATE TABLE SCHEMA.assignments (
 	device  text COLLATE "C" NOT NULL,
 	from_ms bigint NOT NULL, -- Unix ms, inclusive
@@ -62,7 +63,7 @@ CREATE TABLE SCHEMA.assignments (
 	CHECK (from_ms >= 0 AND from_ms < to_ms)
 );
 CREATE INDEX ON SCHEMA.assignments (subject, device, from_ms);
-`}
+`
 
 // columns are the columns of the signs, by sign.
 var columns = [...]string{"sys", "dia", "spo2", "hr", "rhr"}
@@ -75,120 +76,56 @@ func lockKey(what, schema string) int64 {
 	return int64(h.Sum64())
 }
 
-// migrate brings the schema to the version of this program. It returns storage.ErrFormat if the
-// schema is newer. Nodes that start at once wait for each other.
-func (s *Store) migrate(ctx context.Context, conn *pgx.Conn) error {
+// createSchema creates the schema unless it exists. It returns storage.ErrFormat if the schema has
+// another version than this program's. Nodes that start at once wait for each other.
+func (s *database) createSchema(ctx context.Context, conn *pgx.Conn) error {
 	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock($1)", s.lockKey); err != nil {
 		return fmt.Errorf("lock schema: %w", hide(err))
 	}
 	defer func() { _, _ = conn.Exec(context.Background(), "SELECT pg_advisory_unlock($1)", s.lockKey) }()
 	version, err := s.version(ctx, conn)
-	if err != nil {
+	switch {
+	case err != nil:
 		return fmt.Errorf("read version of schema %s: %w", s.opt.Schema, hide(err))
-	}
-	if version > len(migrations) {
-		return fmt.Errorf("%w: schema %s has version %d, and this program knows versions up to %d: use a newer pulsegate",
-			storage.ErrFormat, s.opt.Schema, version, len(migrations))
-	}
-	if version == 0 && s.opt.Move == MoveFrom {
+	case version > schemaVersion:
+		return fmt.Errorf("%w: schema %s has version %d, and this program knows version %d: use a newer pulsegate",
+			storage.ErrFormat, s.opt.Schema, version, schemaVersion)
+	case version == schemaVersion:
+		return nil
+	case version != 0:
+		return fmt.Errorf("%w: schema %s has version %d, which no release has written: export the readings with the pulsegate that wrote it, drop the schema, and import them",
+			storage.ErrFormat, s.opt.Schema, version)
+	case s.opt.Move == MoveFrom:
 		return fmt.Errorf("%w: the database has no schema %s", storage.ErrFormat, s.opt.Schema)
 	}
-	for ; version < len(migrations); version++ {
-		if err := s.step(ctx, conn, version); err != nil {
-			return fmt.Errorf("migrate schema %s to version %d: %w", s.opt.Schema, version+1, hide(err))
+	if err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		// IF NOT EXISTS would need the right to create schemas even if this one exists.
+		var exists bool
+		if err := tx.QueryRow(ctx, "SELECT to_regnamespace($1) IS NOT NULL", s.opt.Schema).Scan(&exists); err != nil {
+			return err
 		}
-		s.opt.Log.Info("schema migrated", "schema", s.opt.Schema, "version", version+1)
+		if !exists {
+			if _, err := tx.Exec(ctx, "CREATE SCHEMA "+s.opt.Schema); err != nil {
+				return err
+			}
+		}
+		_, err := tx.Exec(ctx, s.sql.of(schema))
+		return err
+	}); err != nil {
+		return fmt.Errorf("create schema %s: %w", s.opt.Schema, hide(err))
 	}
+	s.opt.Log.Info("schema created", "schema", s.opt.Schema, "version", schemaVersion)
 	return nil
 }
 
 // version returns the version of the schema; 0 if there is none.
-func (s *Store) version(ctx context.Context, conn *pgx.Conn) (version int, err error) {
+func (s *database) version(ctx context.Context, conn *pgx.Conn) (version int, err error) {
 	var exists bool
 	if err := conn.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", s.opt.Schema+".meta").Scan(&exists); err != nil || !exists {
 		return 0, err
 	}
 	err = conn.QueryRow(ctx, s.sql.of("SELECT version FROM SCHEMA.meta")).Scan(&version)
 	return version, err
-}
-
-// step migrates the schema by one version.
-func (s *Store) step(ctx context.Context, conn *pgx.Conn, version int) error {
-	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		if version == 0 {
-			// IF NOT EXISTS would need the right to create schemas even if this one exists.
-			var exists bool
-			if err := tx.QueryRow(ctx, "SELECT to_regnamespace($1) IS NOT NULL", s.opt.Schema).Scan(&exists); err != nil {
-				return err
-			}
-			if !exists {
-				if _, err := tx.Exec(ctx, "CREATE SCHEMA "+s.opt.Schema); err != nil {
-					return err
-				}
-			}
-		}
-		if _, err := tx.Exec(ctx, s.sql.of(migrations[version])); err != nil {
-			return err
-		}
-		_, err := tx.Exec(ctx, s.sql.of("UPDATE SCHEMA.meta SET version = $1"), version+1)
-		return err
-	})
-}
-
-// partitionMs is the width of a partition of readings: 30 days.
-const partitionMs = 30 * 24 * 60 * 60 * 1000
-
-// partitionPrefix and a partition's number are the name of its table.
-const partitionPrefix = "readings_p"
-
-// partitionOf returns the number of the partition that a time belongs to.
-func partitionOf(timeUnixMs int64) int64 { return timeUnixMs / partitionMs }
-
-// endOf returns the exclusive upper bound of a partition.
-func endOf(partition int64) int64 {
-	if partition >= math.MaxInt64/partitionMs {
-		return math.MaxInt64
-	}
-	return (partition + 1) * partitionMs
-}
-
-// ensurePartitions creates the partitions that the readings of w need.
-func (s *Store) ensurePartitions(conn *pgx.Conn, w *work) error {
-	last := int64(-1)
-	for i := range w.chains {
-		n := partitionOf(w.items[w.chains[i].from].e.Reading.TimeUnixMs)
-		if n == last {
-			continue
-		}
-		last = n
-		if _, known := s.partitions.Load(n); known {
-			continue
-		}
-		if err := s.createPartition(conn, n); err != nil {
-			return err
-		}
-		s.partitions.Store(n, true)
-	}
-	return nil
-}
-
-// createPartition creates a partition unless there is one. It does not wait for statements that
-// read or write other partitions.
-func (s *Store) createPartition(conn *pgx.Conn, partition int64) error {
-	end := fmt.Sprint(endOf(partition))
-	if endOf(partition) == math.MaxInt64 {
-		end = "MAXVALUE"
-	}
-	_, err := conn.Exec(context.Background(), s.sql.of(strings.NewReplacer(
-		"LOCK", fmt.Sprint(s.lockKey), "TABLE_", fmt.Sprint("SCHEMA.", partitionPrefix, partition), "FIRST", fmt.Sprint(partition*partitionMs), "END_", end,
-	).Replace(`DO $$ BEGIN
-	PERFORM pg_advisory_xact_lock(LOCK);
-	IF to_regclass('TABLE_') IS NULL THEN
-		CREATE TABLE TABLE_ (LIKE SCHEMA.readings INCLUDING ALL);
-		ALTER TABLE SCHEMA.readings ATTACH PARTITION TABLE_ FOR VALUES FROM (FIRST) TO (END_);
-	END IF;
-END $$`)))
-	return err
 }
 
 // statements are the SQL texts of a store.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,9 +17,17 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
+// A writer stores groups.
+type writer struct {
+	*database
+	registry   registry
+	partitions *partitions
+	works      sync.Pool // of *work
+}
+
 // A work settles the readings of a lane. It reuses its buffers.
 type work struct {
-	s *Store
+	s *writer
 
 	items  []item
 	chains []chain
@@ -69,7 +78,7 @@ const maxKept = 1 << 14
 var errUnsettled = errors.New("the deadline passed before all readings were settled")
 
 // lane settles the readings of one lane, which are in the order of the group.
-func (s *Store) lane(t *try, part []*storage.Entry, generation int64) error {
+func (s *writer) lane(t *try, part []*storage.Entry, generation int64) error {
 	if len(part) == 0 {
 		return nil
 	}
@@ -91,7 +100,7 @@ func (s *Store) lane(t *try, part []*storage.Entry, generation int64) error {
 }
 
 // work returns a work for the readings of one lane.
-func (s *Store) work(part []*storage.Entry) *work {
+func (s *writer) work(part []*storage.Entry) *work {
 	w := s.works.Get().(*work)
 	w.s = s
 	w.start(part)
@@ -99,7 +108,7 @@ func (s *Store) work(part []*storage.Entry) *work {
 }
 
 // release keeps the buffers of a work.
-func (s *Store) release(w *work) {
+func (s *writer) release(w *work) {
 	if cap(w.items) <= maxKept {
 		clear(w.items)
 		s.works.Put(w)
@@ -164,11 +173,11 @@ func (w *work) pass(t *try) error {
 	statements := w.fill()
 	hinted := w.fillHints()
 	err := t.run(func(conn *pgx.Conn) error {
-		if err := w.s.ensurePartitions(conn, w); err != nil {
+		if err := w.s.partitions.ensure(conn, w); err != nil {
 			return err
 		}
 		return w.send(conn.PgConn(), statements, hinted)
-	}, w.s.partitions.Clear)
+	}, w.s.partitions.known.Clear)
 	if err != nil {
 		return err
 	}
@@ -574,7 +583,7 @@ func (w *work) fillHints() bool {
 }
 
 // registerAgain registers the devices of a lane after rows of devices were deleted.
-func (s *Store) registerAgain(t *try, part []*storage.Entry, generation int64) error {
+func (s *writer) registerAgain(t *try, part []*storage.Entry, generation int64) error {
 	s.registry.renew(generation)
 	wanted, generation := s.registry.missing(part)
 	if len(wanted) == 0 {

@@ -352,9 +352,11 @@ func TestOpenRefuses(t *testing.T) {
 	if err := open(t, o).Close(); err != nil {
 		t.Fatal(err)
 	}
-	execute(t, server, "UPDATE "+o.Schema+".meta SET version = 99")
-	if _, err := pgstore.Open(context.Background(), o); !errors.Is(err, storage.ErrFormat) || !strings.Contains(err.Error(), "version 99") {
-		t.Errorf("with a newer schema Open returned %v, want ErrFormat with the version", err)
+	for version, advice := range map[int]string{99: "use a newer pulsegate", 1: "export the readings with the pulsegate that wrote it"} {
+		execute(t, server, "UPDATE "+o.Schema+".meta SET version = $1", version)
+		if _, err := pgstore.Open(context.Background(), o); !errors.Is(err, storage.ErrFormat) || !strings.Contains(err.Error(), fmt.Sprint("version ", version)) || !strings.Contains(err.Error(), advice) {
+			t.Errorf("with schema version %d Open returned %v, want ErrFormat with the version and %q", version, err, advice)
+		}
 	}
 	for _, dsn := range []string{"postgres://u:hidden-word@127.0.0.1/db", "host=127.0.0.1 password=hidden-word", "postgres://u@h/db?password=hidden-word", "postgres://u:hidden-word@h:x/",
 		"postgres://u@h/db?sslpassword=hidden-word", "host=h sslpassword = hidden-word", "postgres://u@h/db?pass%77ord=hidden-word", "user='u'password=hidden-word"} {

@@ -44,7 +44,7 @@ var errStale = errors.New("the records of a unit have changed")
 // unitLane settles the readings of a lane with units. It compares them with the stored records first,
 // drops the units that do not fit, and writes all others in one transaction, which it rolls back if
 // any of their readings then turns out not to fit.
-func (s *Store) unitLane(t *try, part []*storage.Entry, generation int64) error {
+func (s *writer) unitLane(t *try, part []*storage.Entry, generation int64) error {
 	w := s.work(part)
 	defer s.release(w)
 	for {
@@ -165,7 +165,7 @@ func (w *work) fillUnits() (statements int) {
 func (w *work) writeUnits(t *try, statements int) (stale bool, err error) {
 	hinted := w.fillHints()
 	err = t.run(func(conn *pgx.Conn) error {
-		if err := w.s.ensurePartitions(conn, w); err != nil {
+		if err := w.s.partitions.ensure(conn, w); err != nil {
 			return err
 		}
 		err := pgx.BeginFunc(context.Background(), conn, func(pgx.Tx) error {
@@ -178,7 +178,7 @@ func (w *work) writeUnits(t *try, statements int) (stale bool, err error) {
 			return nil // the outcome is known
 		}
 		return err
-	}, w.s.partitions.Clear)
+	}, w.s.partitions.known.Clear)
 	return stale, err
 }
 

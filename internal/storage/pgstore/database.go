@@ -1,0 +1,120 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+)
+
+// A database is what the parts of a store share: connections, statements, counters, and whether the
+// database accepts writes.
+type database struct {
+	opt     Options
+	sql     *statements
+	lockKey int64
+
+	write, read *pgxpool.Pool
+	counters    counters
+
+	created atomic.Bool // the tables exist
+	unsafe  sync.Once   // logs that fsync is off
+
+	// unswept is set if the rows of some devices without readings may have stayed: before the first
+	// Expire of a process, and after one with an error or an unknown outcome.
+	unswept atomic.Bool
+
+	// calls is held by each call for reading, and by Close.
+	calls  sync.RWMutex
+	closed atomic.Bool
+
+	state atomic.Pointer[error] // why it is not ready; nil: it is
+}
+
+// enter begins a call. If it returns nil, the caller must call s.calls.RUnlock.
+func (s *database) enter() error {
+	s.calls.RLock()
+	if s.closed.Load() {
+		s.calls.RUnlock()
+		return storage.ErrClosed
+	}
+	return nil
+}
+
+// Ready returns nil if the database accepted what was last sent to it, and otherwise why not. It
+// does not block.
+func (s *database) Ready() error {
+	if s.closed.Load() {
+		return storage.ErrClosed
+	}
+	if err := s.state.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// setState notes whether the database can be reached.
+func (s *database) setState(err error) {
+	if err == nil {
+		if s.state.Load() != nil {
+			s.state.Store(nil)
+		}
+		return
+	}
+	s.state.Store(&err)
+}
+
+// watchEvery is the interval at which watch asks the database.
+const watchEvery = time.Second
+
+// watch notes regularly whether the database can be reached, and how it is replicated.
+func (s *database) watch(ctx context.Context) {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			s.probe(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (s *database) probe(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	var devices, quorum int64
+	var standbys bool
+	// Without the role pg_monitor, the state of standbys is NULL.
+	err := s.read.QueryRow(ctx, s.sql.of(`SELECT devices, (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')),
+		current_setting('synchronous_standby_names') <> '' FROM SCHEMA.meta`)).Scan(&devices, &quorum, &standbys)
+	if err != nil {
+		if ctx.Err() == nil || errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			s.setState(fmt.Errorf("PostgreSQL does not answer: %w", hide(err)))
+		}
+		return
+	}
+	s.counters.devices.Store(devices)
+	s.counters.quorum.Store(quorum)
+	if standbys || s.opt.Single {
+		s.setState(nil)
+	} else {
+		s.setState(ErrNotReplicated)
+	}
+	var timeline int64
+	// The name of a file of the log begins with the timeline in hexadecimal. Asked apart: a
+	// database that only resembles PostgreSQL may have no such files.
+	if s.read.QueryRow(ctx, `SELECT ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint`).Scan(&timeline) == nil {
+		s.counters.timeline.Store(timeline)
+	}
+}
+
+// DeviceCount returns the number of devices that all nodes have registered, as of the last second.
+func (s *database) DeviceCount() int64 { return s.counters.devices.Load() }

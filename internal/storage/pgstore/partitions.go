@@ -1,0 +1,119 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// partitions creates and drops the partitions of readings.
+type partitions struct {
+	*database
+	known sync.Map // the numbers of those that this node knows
+}
+
+// partitionMs is the width of a partition of readings: 30 days.
+const partitionMs = 30 * 24 * 60 * 60 * 1000
+
+// partitionPrefix and a partition's number are the name of its table.
+const partitionPrefix = "readings_p"
+
+// partitionOf returns the number of the partition that a time belongs to.
+func partitionOf(timeUnixMs int64) int64 { return timeUnixMs / partitionMs }
+
+// endOf returns the exclusive upper bound of a partition.
+func endOf(partition int64) int64 {
+	if partition >= math.MaxInt64/partitionMs {
+		return math.MaxInt64
+	}
+	return (partition + 1) * partitionMs
+}
+
+// ensure creates the partitions that the readings of w need.
+func (s *partitions) ensure(conn *pgx.Conn, w *work) error {
+	last := int64(-1)
+	for i := range w.chains {
+		n := partitionOf(w.items[w.chains[i].from].e.Reading.TimeUnixMs)
+		if n == last {
+			continue
+		}
+		last = n
+		if _, known := s.known.Load(n); known {
+			continue
+		}
+		if err := s.create(conn, n); err != nil {
+			return err
+		}
+		s.known.Store(n, true)
+	}
+	return nil
+}
+
+// create creates a partition unless there is one. It does not wait for statements that
+// read or write other partitions.
+func (s *partitions) create(conn *pgx.Conn, partition int64) error {
+	end := fmt.Sprint(endOf(partition))
+	if endOf(partition) == math.MaxInt64 {
+		end = "MAXVALUE"
+	}
+	_, err := conn.Exec(context.Background(), s.sql.of(strings.NewReplacer(
+		"LOCK", fmt.Sprint(s.lockKey), "TABLE_", fmt.Sprint("SCHEMA.", partitionPrefix, partition), "FIRST", fmt.Sprint(partition*partitionMs), "END_", end,
+	).Replace(`DO $$ BEGIN
+	PERFORM pg_advisory_xact_lock(LOCK);
+	IF to_regclass('TABLE_') IS NULL THEN
+		CREATE TABLE TABLE_ (LIKE SCHEMA.readings INCLUDING ALL);
+		ALTER TABLE SCHEMA.readings ATTACH PARTITION TABLE_ FOR VALUES FROM (FIRST) TO (END_);
+	END IF;
+END $$`)))
+	return err
+}
+
+// list returns the numbers of the partitions, in order.
+func (s *partitions) list(conn *pgx.Conn) ([]int64, error) {
+	rows, err := conn.Query(context.Background(), strings.ReplaceAll(`SELECT substr(c.relname, 1 + length('PREFIX'))::bigint AS number FROM pg_inherits AS i
+		JOIN pg_class AS c ON c.oid = i.inhrelid WHERE i.inhparent = $1::regclass AND c.relname ~ '^PREFIX[0-9]{1,18}$' ORDER BY number`, "PREFIX", partitionPrefix), s.opt.Schema+".readings")
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[int64])
+}
+
+// drop drops a partition with at most atMost readings, and returns their number and
+// devices. It leaves a partition alone that is in use for long.
+func (s *partitions) drop(conn *pgx.Conn, n, atMost int64) (readings int64, devices []string, err error) {
+	ctx := context.Background()
+	table := fmt.Sprintf("%s.%s%d", s.opt.Schema, partitionPrefix, n)
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		if err := s.lock(tx, "SCHEMA.readings, "+table+" IN ACCESS EXCLUSIVE MODE"); err != nil {
+			return err
+		}
+		if err := tx.QueryRow(ctx, fmt.Sprintf("SELECT count(*) FROM (SELECT FROM %s LIMIT $1) AS r", table), max(atMost, 0)+1).Scan(&readings); err != nil {
+			return err
+		}
+		if readings > atMost {
+			return errKept
+		}
+		rows, err := tx.Query(ctx, "SELECT DISTINCT device FROM "+table)
+		if err != nil {
+			return err
+		}
+		if devices, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, "DROP TABLE "+table)
+		return err
+	})
+	if state := sqlState(err); state == lockNotAvailable || state == noTable || errors.Is(err, errKept) { // another node has dropped it
+		return 0, nil, nil
+	}
+	s.known.Delete(n)
+	return readings, devices, err
+}
+
+// errKept rolls back what drop has begun.
+var errKept = errors.New("the partition has more readings")
