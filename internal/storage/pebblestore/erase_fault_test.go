@@ -22,6 +22,15 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
+// An eraseCrash is a crash during an erasure. New readings stays to acked must survive it,
+// or none if stays is 0.
+type eraseCrash struct {
+	crashPoint
+	returned bool  // Erase had returned nil
+	stays    int64 // the first new reading acknowledged after the removal
+	acked    int64 // the last new reading acknowledged
+}
+
 // TestEraseCrash loses power before every operation of an erasure that changes files,
 // while new readings of the device arrive. After the next start, all old readings must be
 // stored, or none and not a byte of them; once Erase has returned, none. Readings
@@ -218,68 +227,6 @@ func withoutDevice(text, device string) string {
 		}
 	}
 	return b.String()
-}
-
-// TestEraseFaults fails a third of the operations of an erasure, in turn. TestEveryFault
-// fails the others, and those that end the process. The next start must finish an erasure
-// that had begun, and readings acknowledged meanwhile must stay.
-func TestEraseFaults(t *testing.T) {
-	long(t)
-	t.Parallel()
-	unfinished := 0
-	for n := 1 + rand.Int64N(3); ; n += 3 {
-		disk := vfs.NewMem()
-		f := &nthWrite{n: 1 << 62, spare: func(op errorfs.Op) bool {
-			// After these errors Pebble ends the process; see failure_test.go.
-			stack := debug.Stack()
-			return isLog(op.Path) || strings.Contains(op.Path, "MANIFEST") || bytes.Contains(stack, []byte("rotateWAL")) ||
-				bytes.Contains(stack, []byte("atomicfs")) || bytes.Contains(stack, []byte("(*openList).writeLocked")) || bytes.Contains(stack, []byte("storeDir")) || bytes.Contains(stack, []byte("pebble/v2.Open("))
-		}}
-		failed := false
-		s, err := pebblestore.Open(dataDir, pebblestore.Options{FS: inject(disk, f), OnFatal: func(string) { failed = true }})
-		if err != nil {
-			t.Fatal(err)
-		}
-		fill(t, s, 0, 3)
-		f.mu.Lock()
-		f.n, f.seen = n, 0
-		f.mu.Unlock()
-		_, err = s.Erase(mustName(erasedDevice))
-		f.mu.Lock()
-		over := f.seen < n
-		f.n = 1 << 62
-		f.mu.Unlock()
-		after := erasedEntry(999)
-		stays := s.Append([]*storage.Entry{after}) == nil
-		if err == nil && !over && failed {
-			t.Errorf("fault %d: Erase returns nil, and the store has failed", n)
-		}
-		_ = s.Close()
-		if errors.Is(err, storage.ErrUnfinished) {
-			unfinished++
-		}
-		s = mustOpen(t, pebblestore.Options{FS: disk})
-		got := count(t, s, erasedDevice)
-		switch {
-		case err != nil && !errors.Is(err, storage.ErrUnfinished) && stays && got == 61: // nothing was removed
-		case stays && got == 1, !stays && got == 0:
-		default:
-			t.Errorf("fault %d: Erase returned %v, the next reading was accepted: %t, and %d are stored", n, err, stays, got)
-		}
-		if other := count(t, s, "dev-7"); other != 3 {
-			t.Errorf("fault %d: another device has %d records, want 3", n, other)
-		}
-		mustClose(t, s)
-		if _, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: disk}); err != nil {
-			t.Errorf("fault %d: %v", n, err)
-		}
-		if over {
-			break
-		}
-	}
-	if unfinished < 5 {
-		t.Errorf("%d erasures were left unfinished, want more", unfinished)
-	}
 }
 
 // TestEraseFailedBatch closes a store that has failed in the last step of an erasure, while

@@ -151,50 +151,6 @@ func TestErase(t *testing.T) {
 	}
 }
 
-// TestEraseUnderLoad erases a device while others are written and the device is read. Its
-// readings that are stored after the erasure must stay.
-func TestEraseUnderLoad(t *testing.T) {
-	fs := vfs.NewMem()
-	s := mustOpen(t, pebblestore.Options{FS: fs, MemTableBytes: 64 << 10})
-	fill(t, s, 0, 50)
-	ctx, stop := context.WithCancel(context.Background())
-	var load sync.WaitGroup
-	load.Go(func() {
-		for k := int64(1000); ctx.Err() == nil; k++ {
-			mustAppend(t, s, shifted(manyEntries(50), 1000*k)...)
-			time.Sleep(time.Millisecond) // leaves the processor to Erase
-		}
-	})
-	load.Go(func() {
-		records := make([]storage.Record, 100)
-		for ctx.Err() == nil {
-			n, err := s.Scan(context.Background(), storage.Range{Device: mustName(erasedDevice), ToUnixMs: 1 << 62}, records)
-			if err != nil || n != 0 && n != 100 {
-				t.Errorf("a reader sees %d records, %v: want all or none", n, err)
-				return
-			}
-			shown(t, s, "store_devices")
-		}
-	})
-	e, err := s.Erase(mustName(erasedDevice))
-	stop()
-	load.Wait()
-	if err != nil || e.Readings != 1000 {
-		t.Fatalf("Erase returns %+v, %v", e, err)
-	}
-	if found := traces(t, fs, dataDir); len(found) > 0 {
-		t.Errorf("%v hold traces", found)
-	}
-	fill(t, s, 0, 5)
-	if got := count(t, s, erasedDevice); got != 100 {
-		t.Errorf("the device has %d new records, want 100", got)
-	}
-	mustClose(t, s)
-	if _, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs}); err != nil {
-		t.Error(err)
-	}
-}
-
 // TestEraseBesideReader erases while a reader holds an older snapshot. Meanwhile a
 // compaction moves the range deletion to the last level, together with the deleted keys,
 // which the reader still needs. Without further work both would stay there.
@@ -241,64 +197,6 @@ func TestEraseBesideReader(t *testing.T) {
 	if found := traces(t, fs, dataDir); len(found) > 0 {
 		t.Errorf("%v hold traces", found)
 	}
-}
-
-// TestEraseNeighbours erases devices whose names are prefixes of others.
-func TestEraseNeighbours(t *testing.T) {
-	long(t)
-	t.Parallel()
-	names := []string{"a", "a-", "a-1", "a-10", "a-2", "b"}
-	for _, victim := range names {
-		fs := vfs.NewMem()
-		s := mustOpen(t, pebblestore.Options{FS: fs})
-		model := map[string]int{}
-		for i := range int64(200) {
-			for n, name := range names {
-				mustAppend(t, s, entry(name, 10*i, vitals.Hundredths(n)))
-				model[name]++
-			}
-		}
-		e, err := s.Erase(mustName(victim))
-		if err != nil || e.Readings != 200 {
-			t.Errorf("Erase(%s) returns %+v, %v", victim, e, err)
-		}
-		model[victim] = 0
-		for _, name := range names {
-			if got := count(t, s, name); got != model[name] {
-				t.Errorf("after Erase(%s), %s has %d records, want %d", victim, name, got, model[name])
-			}
-		}
-		mustClose(t, s)
-		if _, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs}); err != nil {
-			t.Errorf("after Erase(%s): %v", victim, err)
-		}
-	}
-}
-
-// TestEraseGivesBackPlace checks that an erased device no longer counts towards MaxDevices.
-func TestEraseGivesBackPlace(t *testing.T) {
-	s := mustOpen(t, pebblestore.Options{FS: vfs.NewMem(), MaxDevices: 2})
-	defer mustClose(t, s)
-	mustAppend(t, s, entry("a", 5, 1), entry("b", 6, 2))
-	refused := entry("c", 1, 3)
-	mustAppend(t, s, refused)
-	wantOutcome(t, refused, storage.TooManyDevices)
-	if _, err := s.Erase(mustName("a")); err != nil {
-		t.Fatal(err)
-	}
-	taken, old := entry("c", 1, 3), entry("b", 6, 2)
-	mustAppend(t, s, taken, old)
-	wantOutcome(t, taken, storage.Stored)
-	wantOutcome(t, old, storage.Duplicate)
-}
-
-// An eraseCrash is a crash during an erasure. New readings stays to acked must survive it,
-// or none if stays is 0.
-type eraseCrash struct {
-	crashPoint
-	returned bool  // Erase had returned nil
-	stays    int64 // the first new reading acknowledged after the removal
-	acked    int64 // the last new reading acknowledged
 }
 
 // TestEraseBusy erases a device during a backup, and an unknown one.

@@ -2,9 +2,11 @@ package pebblestore
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/batchrepr"
@@ -44,24 +46,43 @@ func HoldView(s *Store) (release func()) {
 	return func() { s.views.release(v) }
 }
 
-// GroupNames returns the names of the devices in the groups of a log.
+// GroupNames returns the names of the devices in the groups of a log, also of those that were in its file before
+// the file was reused, as far as they are not overwritten.
 func GroupNames(log []byte) (names []string) {
-	var batches wal.BatchReader
-	for ; len(log) > 0; log = log[min(len(log), wal.BlockBytes):] {
-		batches.Block(log[:min(len(log), wal.BlockBytes)], func(batch []byte) bool {
-			var group layout.Group
-			for r := batchrepr.Read(batch); ; {
-				kind, key, value, ok, _ := r.Next()
-				if !ok {
-					return false
-				}
+	var batch []byte // its parts so far
+	var ofLog uint32 // the number of its log; 0 if none has begun
+	var group layout.Group
+	for block := range slices.Chunk(log, wal.BlockBytes) {
+		for len(block) >= 11 {
+			number := binary.LittleEndian.Uint32(block[7:])
+			size := wal.Log(number).Chunk(block)
+			if size == 0 {
+				block = block[1:] // it may be the middle of an overwritten chunk
+				continue
+			}
+			chunk, kind, header := block[:size], block[6]-5, 11 // see the table of package wal
+			if block = block[size:]; kind >= 4 {
+				kind, header = kind-4, 19
+			}
+			if kind < 2 {
+				batch, ofLog = batch[:0], number
+			}
+			if ofLog != number {
+				continue
+			}
+			if batch = append(batch, chunk[header:]...); kind == 1 || kind == 2 {
+				continue
+			}
+			ofLog = 0
+			r := batchrepr.Read(batch)
+			for kind, key, value, ok, _ := r.Next(); ok; kind, key, value, ok, _ = r.Next() {
 				if kind == pebble.InternalKeyKindSet && key[0] == layout.GroupPrefix && group.Decode(value) == nil {
 					for i := range group.Runs {
 						names = append(names, group.Runs[i].Device.String())
 					}
 				}
 			}
-		})
+		}
 	}
 	return names
 }
