@@ -92,19 +92,6 @@ func TestFormatDuration(t *testing.T) {
 	}
 }
 
-func TestEditDistance(t *testing.T) {
-	for _, tt := range []struct {
-		a, b string
-		want int
-	}{
-		{"", "", 0}, {"a", "", 1}, {"", "abc", 3}, {"ahead", "ahaed", 2}, {"kitten", "sitting", 3}, {"max-batch-byte", "max-batch-bytes", 1},
-	} {
-		if got := editDistance(tt.a, tt.b); got != tt.want {
-			t.Errorf("%q to %q: %d, want %d", tt.a, tt.b, got, tt.want)
-		}
-	}
-}
-
 // A formatted number of bytes has the largest unit that divides it, and parses as itself.
 func TestFormatBytes(t *testing.T) {
 	for n, want := range map[int64]string{

@@ -101,7 +101,6 @@ func setDefault[T int | time.Duration](v *T, value T) {
 // Stats are the counters of a [Server] since its start.
 type Stats struct {
 	Accepted     uint64 // connections
-	Guests       uint64 // of these, beyond the bound
 	Moved        uint64 // connections moved
 	Expired      uint64 // connections closed after a timeout
 	AcceptErrors uint64 // failures to accept a connection, for lack of descriptors or memory

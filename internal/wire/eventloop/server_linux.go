@@ -125,7 +125,6 @@ func (s *Server) Close() error {
 func (s *Server) Stats() Stats {
 	return Stats{
 		Accepted:     s.accepted.Load(),
-		Guests:       s.conns.Guests(),
 		Moved:        s.movedCount.Load(),
 		Expired:      s.expired.Load(),
 		AcceptErrors: s.acceptErrors.Load(),

@@ -22,19 +22,6 @@ const (
 	Other
 )
 
-// String returns the name of the verdict.
-func (v Verdict) String() string {
-	switch v {
-	case More:
-		return "more"
-	case Accept:
-		return "accept"
-	case Other:
-		return "other"
-	}
-	return "unknown"
-}
-
 // A Span is a range of the recognised bytes, from Start up to but not including End. The
 // zero Span means that something is absent.
 type Span struct{ Start, End int }

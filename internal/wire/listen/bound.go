@@ -12,8 +12,8 @@ import (
 	"github.com/pulsegate/pulsegate/internal/wire/share"
 )
 
-// A Bounded listener has a bound on its open connections.
-type Bounded struct {
+// A bounded listener has a bound on its open connections.
+type bounded struct {
 	net.Listener
 	conns  *share.Conns
 	places chan struct{} // holds one for each open connection
@@ -22,8 +22,8 @@ type Bounded struct {
 }
 
 // Bound bounds the connections of l. It takes ownership of l and conns.
-func Bound(l net.Listener, conns *share.Conns) *Bounded {
-	return &Bounded{
+func Bound(l net.Listener, conns *share.Conns) net.Listener {
+	return &bounded{
 		Listener: l,
 		conns:    conns,
 		places:   make(chan struct{}, conns.Max+conns.MaxGuests),
@@ -32,7 +32,7 @@ func Bound(l net.Listener, conns *share.Conns) *Bounded {
 }
 
 // Accept waits for a place, and then for a connection.
-func (l *Bounded) Accept() (net.Conn, error) {
+func (l *bounded) Accept() (net.Conn, error) {
 	for {
 		if !l.await() {
 			return nil, net.ErrClosed
@@ -54,7 +54,7 @@ func (l *Bounded) Accept() (net.Conn, error) {
 
 // await waits for a place, for which idle connections are evicted. It reports false after
 // Close.
-func (l *Bounded) await() bool {
+func (l *bounded) await() bool {
 	select {
 	case l.places <- struct{}{}:
 		return true
@@ -85,13 +85,10 @@ func addrOf(c net.Conn) netip.Addr {
 }
 
 // Close closes the listener. Connections stay open.
-func (l *Bounded) Close() error {
+func (l *bounded) Close() error {
 	l.once.Do(func() { close(l.closed) })
 	return l.Listener.Close()
 }
-
-// Open returns the number of open connections.
-func (l *Bounded) Open() int { return int(l.conns.Open()) }
 
 // A Conn is a connection that holds a place until it is closed.
 type Conn struct {

@@ -19,7 +19,7 @@ import (
 func TestMain(m *testing.M) { polltest.Main(m) }
 
 // serve starts an http.Server that reports to each client whether it is a guest.
-func serve(t *testing.T, conns *share.Conns) *listen.Bounded {
+func serve(t *testing.T, conns *share.Conns) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -45,7 +45,7 @@ func serve(t *testing.T, conns *share.Conns) *listen.Bounded {
 		srv.Close()
 		wg.Wait()
 		// The server may still be closing one that has just ended.
-		polltest.Until(t, "no connection is open", func() bool { return bounded.Open() == 0 })
+		polltest.Until(t, "no connection is open", func() bool { return conns.Open() == 0 })
 	})
 	return bounded
 }
@@ -85,7 +85,8 @@ func (c *client) ask(t *testing.T) string {
 // Seen to fail when Close does not release the place, when it releases it twice, and
 // when Accept does not wait.
 func TestBound(t *testing.T) {
-	l := serve(t, &share.Conns{Max: 2, MaxGuests: 1})
+	conns := &share.Conns{Max: 2, MaxGuests: 1}
+	l := serve(t, conns)
 	first, second := newClient(t, l), newClient(t, l)
 	for range 2 {
 		for _, c := range []*client{first, second} {
@@ -98,7 +99,7 @@ func TestBound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	polltest.Until(t, "the guest's place is taken", func() bool { return l.Open() == 3 })
+	polltest.Until(t, "the guest's place is taken", func() bool { return conns.Open() == 3 })
 	var wg sync.WaitGroup
 	var free atomic.Bool
 	for range 20 {
@@ -117,7 +118,7 @@ func TestBound(t *testing.T) {
 	holder.Close()
 	wg.Wait()
 	first.CloseIdleConnections()
-	polltest.Until(t, "a place is free", func() bool { return l.Open() <= 1 })
+	polltest.Until(t, "a place is free", func() bool { return conns.Open() <= 1 })
 	if got := newClient(t, l).ask(t); got != "false" {
 		t.Errorf("a client is a guest although a place is free: %s", got)
 	}
@@ -129,7 +130,8 @@ func TestClose(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := listen.Bound(inner, &share.Conns{Max: 1})
+	conns := &share.Conns{Max: 1}
+	l := listen.Bound(inner, conns)
 	conn, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -155,7 +157,7 @@ func TestClose(t *testing.T) {
 	}
 	accepted.Close()
 	accepted.Close()
-	if n := l.Open(); n != 0 {
+	if n := conns.Open(); n != 0 {
 		t.Errorf("%d connections open, want none", n)
 	}
 }

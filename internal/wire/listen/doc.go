@@ -4,7 +4,7 @@
 //
 // # Promise
 //
-//   - No more connections of a [Bounded] listener are open than its [share.Conns] has
+//   - No more connections of a listener of [Bound] are open than its [share.Conns] has
 //     places for them and for guests. Further ones wait in the kernel's queue.
 //   - Connections beyond the bound or the share of their address are guests, which their
 //     server can detect ([IsGuest]): it rejects what it has no capacity for, and answers

@@ -23,9 +23,9 @@ type Conns struct {
 	// evicted. It must not block.
 	OnGuest func()
 
-	places, guests       atomic.Int64  // taken
-	wanted               atomic.Int64  // connections of any address to evict
-	totalGuests, refused atomic.Uint64 // so far; refused connections were closed at once
+	places, guests atomic.Int64  // taken
+	wanted         atomic.Int64  // connections of any address to evict
+	totalGuests    atomic.Uint64 // so far
 }
 
 // A Place is held by an open connection.
@@ -62,7 +62,6 @@ func (c *Conns) Enter(addr netip.Addr) (p Place, ok bool) {
 		return p, true
 	}
 	c.guests.Add(-1)
-	c.refused.Add(1)
 	c.Holders.Put(p.Holder)
 	return Place{}, false
 }
@@ -96,9 +95,6 @@ func (c *Conns) GiveWay(p Place) bool {
 
 // Guests returns the number of guests so far, including those closed at once.
 func (c *Conns) Guests() uint64 { return c.totalGuests.Load() }
-
-// Refused returns the number of connections closed at once.
-func (c *Conns) Refused() uint64 { return c.refused.Load() }
 
 // Full reports whether there is no place left, not even for guests.
 func (c *Conns) Full() bool {

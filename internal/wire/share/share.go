@@ -121,10 +121,3 @@ func (hs *Holders) Put(h *Holder) {
 		delete(hs.byKey, h.key)
 	}
 }
-
-// Len returns the number of holders in use.
-func (hs *Holders) Len() int {
-	hs.mu.Lock()
-	defer hs.mu.Unlock()
-	return len(hs.byKey)
-}
