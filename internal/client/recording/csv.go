@@ -236,7 +236,7 @@ func (c *csvReader) row(row []string) (vitals.Reading, *RowError) {
 		return r, &RowError{Field: "time", Err: err}
 	}
 	if cell := c.cell(row, offsetField); cell != "" {
-		if offset, err = parseOffset(cell, offset); err != nil {
+		if offset, err = ParseOffset(cell, offset); err != nil {
 			return r, &RowError{Field: fieldOffset, Err: err}
 		}
 	}

@@ -90,7 +90,7 @@ func (n *ndjsonReader) decode(line []byte) (vitals.Reading, error) {
 		return r, nil
 	}
 	var err error
-	if r.UTCOffset, err = parseOffset(offset, r.UTCOffset); err != nil {
+	if r.UTCOffset, err = ParseOffset(offset, r.UTCOffset); err != nil {
 		return r, &vitals.FieldError{Field: fieldOffset, Err: err}
 	}
 	return r, nil
@@ -158,14 +158,20 @@ func Newest(r Reader) (int64, error) {
 	}
 }
 
-// newDecoder returns a decoder that accepts every representable value and time; the
-// server decides about plausibility. If the times are to be shifted, it rejects integers that
-// look like seconds.
+// newDecoder returns a decoder with the rules of [AnyValue]. If the times are to be shifted,
+// it rejects integers that look like seconds.
 func newDecoder(shifted bool) *vitals.Decoder {
-	limits := vitals.Limits{MaxAhead: 0}
+	oldestUnixMs := int64(0)
 	if shifted {
-		limits.OldestUnixMs = 1
+		oldestUnixMs = 1
 	}
+	return vitals.NewDecoder(AnyValue(oldestUnixMs), vitals.DecoderOptions{})
+}
+
+// AnyValue returns rules that accept every representable value, and every time from the oldest
+// to the clock that a decoder is given. The server decides about plausibility.
+func AnyValue(oldestUnixMs int64) *vitals.Validator {
+	limits := vitals.Limits{OldestUnixMs: oldestUnixMs}
 	for s := range limits.Accepted {
 		limits.Accepted[s] = vitals.Range{Min: 1, Max: math.MaxUint16 - 1}
 	}
@@ -173,5 +179,5 @@ func newDecoder(shifted bool) *vitals.Decoder {
 	if err != nil {
 		panic("recording: " + err.Error()) // the limits are constant
 	}
-	return vitals.NewDecoder(rules, vitals.DecoderOptions{})
+	return rules
 }

@@ -15,9 +15,9 @@ var (
 	errTwoOffsets = errors.New("not the offset from UTC of the time")
 )
 
-// parseOffset returns the offset that text has in minutes, in the JSON spelling. ofTime is
+// ParseOffset returns the offset that text has in minutes, in the JSON spelling. ofTime is
 // that of the reading's time, which it must not contradict.
-func parseOffset[T ~string | ~[]byte](text T, ofTime vitals.UTCOffset) (vitals.UTCOffset, error) {
+func ParseOffset[T ~string | ~[]byte](text T, ofTime vitals.UTCOffset) (vitals.UTCOffset, error) {
 	minutes, err := vitals.ParseUnixMs(text) // has the grammar of an integer
 	if err != nil || minutes < vitals.MinUTCOffsetMinutes || minutes > vitals.MaxUTCOffsetMinutes {
 		return 0, errOffset

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/client/recording"
 	"github.com/pulsegate/pulsegate/internal/client/transfer"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -27,17 +28,8 @@ type readClient struct {
 }
 
 func newReadClient(target *Target, token string) (readClient, error) {
-	// Accept all values: the server's ranges are unknown.
-	limits := vitals.Limits{MaxAhead: math.MaxInt64}
-	for sign := range limits.Accepted {
-		limits.Accepted[sign] = vitals.Range{Min: 1, Max: ^vitals.Hundredths(0) - 1}
-	}
-	rules, err := vitals.NewValidator(limits)
-	if err != nil {
-		return readClient{}, err
-	}
 	client, err := transfer.NewClient(target.url, transfer.Credentials{Token: token, TLS: target.tlsConfig(), Dial: target.dialContext})
-	return readClient{client, rules}, err
+	return readClient{client, recording.AnyValue(0)}, err
 }
 
 // notPulsegate returns an error for an answer that Pulsegate would not give.
@@ -110,11 +102,7 @@ func offsetIn(line []byte) (vitals.UTCOffset, error) {
 		return 0, nil
 	}
 	text, _, _ = bytes.Cut(text, []byte(","))
-	minutes, err := vitals.ParseUnixMs(text) // has the grammar of an integer
-	if err != nil || minutes < vitals.MinUTCOffsetMinutes || minutes > vitals.MaxUTCOffsetMinutes {
-		return 0, transfer.ErrNotPulsegate
-	}
-	return vitals.MakeUTCOffset(int(minutes)), nil
+	return recording.ParseOffset(text, 0)
 }
 
 // probe sends one request to find out early whether the target is Pulsegate. For a
