@@ -17,7 +17,7 @@ import (
 // the windows were sealed. These stay until the next Expire; all others must be removed, or a
 // device that keeps sending expired readings might never be expired.
 //
-// Seen to fail when Expire left out such devices.
+// Seen to fail when Expire left out such devices, and with the mutant expire-new-readings.
 func TestExpireLate(t *testing.T) {
 	for name, kept := range map[string][]*storage.Entry{
 		"only expired":          nil,

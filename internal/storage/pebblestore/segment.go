@@ -251,11 +251,6 @@ func (sc *rowScanner) before(a, b int64) bool {
 	return a < b
 }
 
-// readable reports whether the scan can continue after an error: one segment was damaged.
-func (sc *rowScanner) readable() bool {
-	return sc.err == nil && (sc.complete || sc.it.Error() == nil)
-}
-
 func (sc *rowScanner) close() error {
 	for _, rows := range [][]columns.Row{sc.buffers.segment, sc.buffers.windows[0], sc.buffers.windows[1]} {
 		if cap(rows) > maxKeptRows {
