@@ -1,7 +1,6 @@
 package token_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -194,27 +193,6 @@ func TestConcurrentChanges(t *testing.T) {
 	}
 	if len(want) > 0 {
 		t.Errorf("%d tokens were lost", len(want))
-	}
-}
-
-// A wait for the lock ends with its context.
-func TestLockWait(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "tokens")
-	ctx, cancel := context.WithCancel(t.Context())
-	_, _, err := token.Create(t.Context(), path, writer(t, "bed-7"), epoch, func(token.Token) error { // the lock is held now
-		waiting := make(chan error)
-		go func() {
-			_, _, err := token.Create(ctx, path, writer(t, "bed-8"), epoch, nil)
-			waiting <- err
-		}()
-		cancel()
-		if err := <-waiting; !errors.Is(err, context.Canceled) {
-			t.Errorf("got %v, want Canceled", err)
-		}
-		return nil
-	})
-	if err != nil {
-		t.Error(err)
 	}
 }
 
