@@ -157,10 +157,10 @@ func (a *Answer) appendHTTP1(dst []byte, m reply.HTTP1) []byte {
 	return a.Head.AppendHTTP1(dst, m, a.Body)
 }
 
-// answerTo returns the answer to a request that is rejected as a whole. Details are written
+// to returns the answer to a request that is rejected as a whole. Details are written
 // to text; the answer is valid until text is modified.
-func (c *Core) answerTo(r *refusal, text *[]byte) Answer {
-	in := &c.answers.kinds[r.kind]
+func (p *answers) to(r *refusal, text *[]byte) Answer {
+	in := &p.kinds[r.kind]
 	a := Answer{Head: in.problem.Head(), Body: in.plain}
 	if r.detail != "" || r.reason != "" {
 		switch dst := (*text)[:0]; {
@@ -173,14 +173,14 @@ func (c *Core) answerTo(r *refusal, text *[]byte) Answer {
 		}
 		a.Body = *text
 	}
-	a.RetryAfter = c.retryAfter(r.kind, r.retryAfter)
+	a.RetryAfter = p.retryAfter(r.kind, r.retryAfter)
 	return a
 }
 
 // retryAfter returns the Retry-After of a refusal, or 0. wait is how long to wait at least, if
 // that depends on the client.
-func (c *Core) retryAfter(k kind, wait time.Duration) time.Duration {
-	in := &c.answers.kinds[k]
+func (p *answers) retryAfter(k kind, wait time.Duration) time.Duration {
+	in := &p.kinds[k]
 	switch {
 	case in.least > 0:
 		return time.Duration(in.least+rand.IntN(in.most-in.least+1)) * time.Second
@@ -225,7 +225,7 @@ func (j *Job) refused(why *refusal) Answer {
 	if why.kind != refusedDevice { // counted by reportUncovered
 		j.core.counters.refused[why.kind].Add(1)
 	}
-	return j.core.answerTo(why, &j.out)
+	return j.core.answers.to(why, &j.out)
 }
 
 // entryRefusal returns the reason for which the store did not accept a reading.

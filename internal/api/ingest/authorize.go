@@ -94,11 +94,11 @@ func (j *Job) keepAuthorized() {
 		return
 	}
 	j.batch.Readings, j.batch.Index = readings[:kept], j.batch.Index[:kept]
-	j.sortRefused()
+	j.batch.sortRefused()
 }
 
-func (j *Job) sortRefused() {
-	slices.SortFunc(j.batch.Refused, func(a, b vitals.FieldError) int { return cmp.Compare(a.Index, b.Index) })
+func (b *batch) sortRefused() {
+	slices.SortFunc(b.Refused, func(x, y vitals.FieldError) int { return cmp.Compare(x.Index, y.Index) })
 }
 
 // charge charges all readings of the request, rejected ones too, to the rate of its token, and

@@ -54,7 +54,7 @@ const (
 // The caller must release the buffer, also after an error.
 func (br *bodyReader) read(src io.Reader, h *share.Holder, encoding string, sizeHint int64) (*buffer, error) {
 	buf, _ := br.buffers.Get().(*buffer)
-	if buf == nil || !br.core.reserve(h, cap(buf.bytes)) {
+	if buf == nil || !br.core.memory.Reserve(h, cap(buf.bytes)) {
 		buf = new(buffer) // it grows only as this body needs
 	}
 	buf.counted, buf.holder = cap(buf.bytes), h
@@ -82,7 +82,7 @@ func (br *bodyReader) read(src io.Reader, h *share.Holder, encoding string, size
 
 // release returns a buffer to the pool.
 func (br *bodyReader) release(buf *buffer) {
-	br.core.free(buf.holder, buf.counted)
+	br.core.memory.Release(buf.holder, buf.counted)
 	buf.counted, buf.holder = 0, nil
 	if cap(buf.bytes) <= maxKeptBytes {
 		buf.bytes = buf.bytes[:0]
@@ -119,7 +119,7 @@ func (br *bodyReader) grow(buf *buffer, n int) error {
 		return nil
 	}
 	more := n - cap(buf.bytes)
-	if !br.core.reserveFor(buf.holder, more, n) {
+	if !br.core.memory.reserveFor(buf.holder, more, n) {
 		return errOverloaded
 	}
 	buf.counted += more
@@ -150,10 +150,10 @@ func (br *bodyReader) readGzip(buf *buffer, src io.Reader) error {
 
 // readZstd reads a zstd body (RFC 8878), of one or several frames.
 func (br *bodyReader) readZstd(buf *buffer, src io.Reader) error {
-	if !br.core.reserveFor(buf.holder, zstdWindowBytes, zstdWindowBytes) {
+	if !br.core.memory.reserveFor(buf.holder, zstdWindowBytes, zstdWindowBytes) {
 		return errOverloaded
 	}
-	defer br.core.free(buf.holder, zstdWindowBytes)
+	defer br.core.memory.Release(buf.holder, zstdWindowBytes)
 	in := &sourceReader{src: src}
 	z, _ := br.zstds.Get().(*zstd.Decoder)
 	if z == nil {
@@ -206,60 +206,4 @@ func (s *sourceReader) blame(err error) error {
 		return err
 	}
 	return errDamaged
-}
-
-// reserve reserves n bytes of the memory for bodies, charged to h, and reports whether they
-// were available.
-func (c *Core) reserve(h *share.Holder, n int) bool {
-	return c.reserveUpTo(h, n, int64(c.cfg.MaxBodyBytes))
-}
-
-// free releases n reserved bytes.
-func (c *Core) free(h *share.Holder, n int) {
-	h.Give(share.Memory, int64(n))
-	c.bodyBytes.Add(int64(-n))
-}
-
-// reserveFor is reserve for a body of all bytes in total. Large bodies may take at most seven
-// eighths of the memory, so that a few clients that send or announce large bodies do not
-// block the many that send single readings.
-func (c *Core) reserveFor(h *share.Holder, n, all int) bool {
-	if all <= c.smallBody() {
-		return c.reserve(h, n)
-	}
-	return c.reserveUpTo(h, n, c.maxLargeBytes())
-}
-
-func (c *Core) reserveUpTo(h *share.Holder, n int, most int64) bool {
-	held := c.bodyBytes.Add(int64(n))
-	if held <= most && h.Take(share.Memory, int64(n), most-held) {
-		return true
-	}
-	c.bodyBytes.Add(int64(-n))
-	if held > most {
-		c.bodiesFull.Store(true) // not set if only the holder's share is exhausted
-	}
-	return false
-}
-
-// maxLargeBytes returns the memory that large bodies may take.
-func (c *Core) maxLargeBytes() int64 { return int64(c.cfg.MaxBodyBytes) / 8 * 7 }
-
-// smallBody returns the largest size of the buffer of a single reading: its maximum length and
-// one byte.
-func (c *Core) smallBody() int { return c.cfg.MaxSingleBytes + 1 }
-
-// bodyMemoryFull reports whether a body of the announced length, which may be unknown, is rejected
-// before it is read. Once a large body found no memory, further large ones are rejected until
-// a quarter of the memory for large bodies is free: otherwise many would be read in part, and
-// none completely.
-func (c *Core) bodyMemoryFull(length int64) bool {
-	if length >= 0 && length < int64(c.smallBody()) || !c.bodiesFull.Load() {
-		return false
-	}
-	if c.bodyBytes.Load() <= c.maxLargeBytes()/4*3 {
-		c.bodiesFull.Store(false)
-		return false
-	}
-	return true
 }

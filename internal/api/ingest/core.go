@@ -100,11 +100,7 @@ type Core struct {
 	tooLargeSingle, tooMany string   // details with a limit
 	errTooLarge             *refusal // of a batch's body
 
-	// bodyBytes counts the memory of bodies that are being read.
-	//
-	// Invariant: at most cfg.MaxBodyBytes.
-	bodyBytes  atomic.Int64
-	bodiesFull atomic.Bool // a large body found no memory; see bodyMemoryFull
+	memory bodyMemory
 
 	// decoding limits how many large bodies are decoded concurrently. Decoding takes up to
 	// six times the body's length of memory that is not counted yet, and is limited by the
@@ -139,6 +135,7 @@ func New(appender Appender, problems *problem.Set, cfg Config) (*Core, error) {
 			kind:   refusedTooLarge,
 			detail: fmt.Sprintf("A batch may have %d bytes, decompressed.", cfg.MaxBatchBytes),
 		},
+		memory:   bodyMemory{most: int64(cfg.MaxBodyBytes), small: cfg.MaxSingleBytes + 1},
 		decoding: make(chan struct{}, maxDecoding),
 	}
 	c.committer = groupcommit.New(groupcommit.Options[*storage.Entry]{MaxGroup: cfg.MaxGroup, OnFlush: c.committed}, appender.Append)

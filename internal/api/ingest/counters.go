@@ -71,7 +71,7 @@ func (c *Core) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	show(gauge, "pulsegate_queue_readings", "Readings that are admitted and not yet answered.", float64(c.queue.queued.Load()))
-	show(gauge, "pulsegate_request_body_bytes", "Memory of request bodies that are being read.", float64(c.bodyBytes.Load()))
+	show(gauge, "pulsegate_request_body_bytes", "Memory of request bodies that are being read.", float64(c.memory.held.Load()))
 
 	ch <- c.counters.groupReadings.Metric(prometheus.NewDesc("pulsegate_commit_group_readings",
 		"Readings in one commit group. A group shares one sync.", nil, nil))

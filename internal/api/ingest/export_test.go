@@ -22,6 +22,6 @@ func (c *Core) Counters() Counters {
 		TooManyReadings: refused(refusedLimited),
 		Overloaded:      refused(refusedOverloaded),
 		Queued:          c.queue.queued.Load(),
-		BodyBytes:       c.bodyBytes.Load(),
+		BodyBytes:       c.memory.held.Load(),
 	}
 }

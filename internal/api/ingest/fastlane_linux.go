@@ -8,7 +8,6 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/wire/eventloop"
 	"github.com/pulsegate/pulsegate/internal/wire/fastparse"
-	"github.com/pulsegate/pulsegate/internal/wire/share"
 )
 
 // A FastLane is the front of a [Core] for the usual request, which package fastparse
@@ -42,7 +41,7 @@ func (c *Core) FastLane(l net.Listener, cfg FastLaneConfig) (*FastLane, error) {
 	server, err := eventloop.Serve(l, eventloop.Config{
 		TLS:          takes,
 		Handler:      func(loop *eventloop.Loop) eventloop.Handler { return newLane(c, loop, &cfg) },
-		Memory:       bodyMemory{c},
+		Memory:       &c.memory,
 		MaxMessage:   fastparse.MaxBytes,
 		Loops:        cfg.Loops,
 		Conns:        cfg.Conns,
@@ -60,9 +59,3 @@ func (c *Core) FastLane(l net.Listener, cfg FastLaneConfig) (*FastLane, error) {
 func speaksHTTP1(cs tls.ConnectionState) bool {
 	return cs.NegotiatedProtocol == "" || cs.NegotiatedProtocol == "http/1.1"
 }
-
-// bodyMemory counts the memory of connections against the bound on all bodies.
-type bodyMemory struct{ core *Core }
-
-func (m bodyMemory) Reserve(h *share.Holder, n int) bool { return m.core.reserve(h, n) }
-func (m bodyMemory) Release(h *share.Holder, n int)      { m.core.free(h, n) }

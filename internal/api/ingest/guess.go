@@ -45,21 +45,21 @@ func (g *guard) Return()    { g.core.cfg.Gate.ReturnContradiction(&g.auth.access
 
 // refuseContradictions rejects the decoded readings that state another value for a device,
 // time and sign than an earlier reading of the request.
-func (j *Job) refuseContradictions() {
-	readings := j.batch.Readings
-	if !j.orderReadings() {
+func (b *batch) refuseContradictions() {
+	readings := b.Readings
+	if !b.orderReadings() {
 		return
 	}
 	dropped := 0
 	var stated vitals.Values // of the previous readings with the same device and time
-	for n, i := range j.order {
+	for n, i := range b.order {
 		r := &readings[i]
-		if n == 0 || compareKeys(&readings[j.order[n-1]], r) != 0 {
+		if n == 0 || compareKeys(&readings[b.order[n-1]], r) != 0 {
 			stated = vitals.Values{}
 		}
 		if sign, ok := stateOnce(&stated, &r.Values); !ok {
-			j.batch.Refused = append(j.batch.Refused, vitals.FieldError{Index: int(j.batch.Index[i]), Field: sign.Field(), Err: errStated})
-			j.batch.Index[i] = -1
+			b.Refused = append(b.Refused, vitals.FieldError{Index: int(b.Index[i]), Field: sign.Field(), Err: errStated})
+			b.Index[i] = -1
 			dropped++
 		}
 	}
@@ -68,21 +68,21 @@ func (j *Job) refuseContradictions() {
 	}
 	kept := 0
 	for i := range readings {
-		if j.batch.Index[i] < 0 {
+		if b.Index[i] < 0 {
 			continue
 		}
-		readings[kept], j.batch.Index[kept] = readings[i], j.batch.Index[i]
+		readings[kept], b.Index[kept] = readings[i], b.Index[i]
 		kept++
 	}
-	j.batch.Readings, j.batch.Index = readings[:kept], j.batch.Index[:kept]
-	j.sortRefused()
+	b.Readings, b.Index = readings[:kept], b.Index[:kept]
+	b.sortRefused()
 }
 
-// orderReadings fills j.order with the indexes of the readings, sorted by time, device and
+// orderReadings fills b.order with the indexes of the readings, sorted by time, device and
 // index. It returns false, and fills nothing, if the readings are already strictly ascending by
 // time and device, as in most batches.
-func (j *Job) orderReadings() bool {
-	readings := j.batch.Readings
+func (b *batch) orderReadings() bool {
+	readings := b.Readings
 	ascending := true
 	for i := 1; i < len(readings) && ascending; i++ {
 		ascending = compareKeys(&readings[i-1], &readings[i]) < 0
@@ -90,12 +90,12 @@ func (j *Job) orderReadings() bool {
 	if ascending {
 		return false
 	}
-	j.order = slices.Grow(j.order[:0], len(readings))[:len(readings)]
-	for i := range j.order {
-		j.order[i] = int32(i)
+	b.order = slices.Grow(b.order[:0], len(readings))[:len(readings)]
+	for i := range b.order {
+		b.order[i] = int32(i)
 	}
-	slices.SortFunc(j.order, func(a, b int32) int {
-		return cmp.Or(compareKeys(&readings[a], &readings[b]), cmp.Compare(a, b))
+	slices.SortFunc(b.order, func(x, y int32) int {
+		return cmp.Or(compareKeys(&readings[x], &readings[y]), cmp.Compare(x, y))
 	})
 	return true
 }

@@ -43,7 +43,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, r, &refusal{kind: refusedNoLength, detail: "Send a Content-Length, or a chunked body."})
 		return
 	}
-	if c.full() || c.bodyMemoryFull(r.ContentLength) {
+	if c.full() || c.memory.rejects(r.ContentLength) {
 		h.refuseUnread(w, r)
 		return
 	}
@@ -180,7 +180,7 @@ func (h *handler) rejectEarly(w http.ResponseWriter, r *http.Request, why *refus
 // refuse answers a request whose body was not decoded.
 func (h *handler) refuse(w http.ResponseWriter, r *http.Request, why *refusal) {
 	h.core.counters.refused[why.kind].Add(1)
-	answer := h.core.answerTo(why, new([]byte))
+	answer := h.core.answers.to(why, new([]byte))
 	if h.form != nil {
 		if input, ok := h.form(r).(Responder); ok {
 			own := *why // not why, which would then be on the heap for every request

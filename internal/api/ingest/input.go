@@ -79,13 +79,13 @@ func (i jsonInput) Decode(message []byte, in *Intake) error {
 // decodeMessage decodes a message with the job's input.
 func (j *Job) decodeMessage(message []byte, nowUnixMs int64) error {
 	c := j.core
-	j.intake = Intake{NowUnixMs: nowUnixMs, Rules: c.rules, MaxReadings: c.cfg.MaxReadings, MaxUnit: c.cfg.MaxGroup, Batch: &j.batch}
+	j.batch.intake = Intake{NowUnixMs: nowUnixMs, Rules: c.rules, MaxReadings: c.cfg.MaxReadings, MaxUnit: c.cfg.MaxGroup, Batch: &j.batch.Batch}
 	if c.cfg.Gate != nil {
-		j.intake.access = &j.auth.access
+		j.batch.intake.access = &j.auth.access
 	}
 	j.batch.Reset()
 	j.batch.Shape = vitals.Array
-	return j.input.Decode(message, &j.intake)
+	return j.input.Decode(message, &j.batch.intake)
 }
 
 // Receive authorizes a client, decodes its message with input, or as JSON if input is nil, makes the
@@ -159,7 +159,7 @@ func (o *Outcome) Refusal() (why Refusal, rejected bool) {
 	}
 	return Refusal{
 		Problem: o.core.answers.kinds[r.kind].problem, Detail: r.detail, Field: r.field, Reason: r.reason,
-		RetryAfter: o.core.retryAfter(r.kind, r.retryAfter),
+		RetryAfter: o.core.answers.retryAfter(r.kind, r.retryAfter),
 	}, true
 }
 
@@ -198,7 +198,7 @@ func (o *Outcome) Results() iter.Seq[Result] {
 				k, r.Field, r.Reason = entryRefusal(e)
 				c.counters.refused[k].Add(1)
 				r.Problem = c.answers.kinds[k].problem
-				r.RetryAfter = c.retryAfter(k, 0)
+				r.RetryAfter = c.answers.retryAfter(k, 0)
 				withheld = withheld || k == refusedWithheld
 			}
 			all = append(all, r)
@@ -207,7 +207,7 @@ func (o *Outcome) Results() iter.Seq[Result] {
 			wait := j.reportWithheld()
 			for i := range all {
 				if all[i].Outcome == storage.Withheld {
-					all[i].RetryAfter = c.retryAfter(refusedWithheld, wait)
+					all[i].RetryAfter = c.answers.retryAfter(refusedWithheld, wait)
 				}
 			}
 		}

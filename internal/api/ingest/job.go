@@ -21,16 +21,14 @@ type Job struct {
 	decoder     *vitals.Decoder
 	ownsDecoder bool // decoder is not shared
 	input       Input
-	intake      Intake // of the last call of input
 
 	// batch holds the decoded readings; entries refer to them.
 	//
 	// Ownership: from the call of Commit until the group is answered, both belong to the
 	// committer. A Job whose group may still be in progress is never reused (see lost).
-	batch   vitals.Batch
+	batch   batch
 	entries []storage.Entry
 	refs    []*storage.Entry // pointers to the entries of one committer call
-	order   []int32          // used by refuseContradictions
 
 	auth      authorization
 	began     time.Time // when the request was received
@@ -47,6 +45,13 @@ type Job struct {
 	holder   *share.Holder // to which reserved is charged; nil: no shares
 
 	out []byte // text of an answer that is not prepared
+}
+
+// A batch holds the decoded readings of a request, those that are not rejected.
+type batch struct {
+	vitals.Batch
+	intake Intake  // of the last call of an input
+	order  []int32 // used by refuseContradictions
 }
 
 // Job borrows a Job.
@@ -92,7 +97,7 @@ func (j *Job) Release() {
 
 // reset prepares j for another request. It returns false if j must not be reused.
 func (j *Job) reset() bool {
-	j.core.free(j.holder, j.reserved)
+	j.core.memory.Release(j.holder, j.reserved)
 	j.holder, j.reserved = nil, 0
 	if j.lost || cap(j.batch.Readings) > maxKeptReadings || cap(j.batch.Refused) > maxKeptReadings || cap(j.out) > maxKeptOut {
 		return false
@@ -103,7 +108,7 @@ func (j *Job) reset() bool {
 	j.entries, j.refs, j.out = j.entries[:0], j.refs[:0], j.out[:0]
 	j.refusal = refusal{}
 	j.auth, j.uncovered, j.trace = authorization{}, 0, nil
-	j.input, j.intake, j.settled = jsonInput{j.decoder}, Intake{}, Outcome{}
+	j.input, j.batch.intake, j.settled = jsonInput{j.decoder}, Intake{}, Outcome{}
 	return true
 }
 
@@ -136,10 +141,14 @@ func (j *Job) decode(body []byte) bool {
 	j.keepAuthorized()
 	guard := j.guard()
 	if guard != nil && j.batch.Shape != vitals.Single {
-		j.refuseContradictions()
+		j.batch.refuseContradictions()
 	}
-	if j.hasUnits() && !j.keepUnits() {
-		return false
+	if j.batch.hasUnits() {
+		j.batch.keepUnits()
+		if j.batch.intake.Whole && len(j.batch.Readings) > c.cfg.MaxGroup {
+			j.refusal = refusal{kind: refusedTooLarge, detail: fmt.Sprintf("%d readings at most are stored all or not at all.", c.cfg.MaxGroup)}
+			return false
+		}
 	}
 	switch {
 	case j.batch.Shape == vitals.Single && len(body) > c.cfg.MaxSingleBytes:
@@ -162,8 +171,8 @@ func (j *Job) decode(body []byte) bool {
 	for i := range j.entries {
 		j.entries[i] = storage.Entry{Reading: &j.batch.Readings[i], ReceivedUnixMs: nowUnixMs, Guard: guard}
 	}
-	if j.hasUnits() {
-		j.markUnits()
+	if j.batch.hasUnits() {
+		j.batch.markUnits(j.entries)
 	}
 	return accepted > 0
 }
@@ -180,8 +189,8 @@ const (
 func (j *Job) reserve() bool {
 	accepted, refused := len(j.batch.Readings), len(j.batch.Refused)
 	n := accepted*acceptedBytes + refused*refusedBytes + (accepted+refused)*rejectedBytes
-	if !j.core.reserveFor(j.holder, n, n) {
-		j.batch = vitals.Batch{}
+	if !j.core.memory.reserveFor(j.holder, n, n) {
+		j.batch.Batch = vitals.Batch{}
 		return false
 	}
 	j.reserved = n
@@ -195,9 +204,9 @@ func (j *Job) releaseBuffers() {
 		return
 	}
 	next := newJob(j.core, j.decoder)
-	next.ownsDecoder, next.batch, next.entries, next.refs, next.order = j.ownsDecoder, j.batch, j.entries, j.refs, j.order
+	next.ownsDecoder, next.batch, next.entries, next.refs = j.ownsDecoder, j.batch, j.entries, j.refs
 	next.holder, next.reserved = j.holder, j.reserved-cap(j.out)
-	j.decoder, j.batch, j.entries, j.refs, j.order, j.reserved = nil, vitals.Batch{}, nil, nil, nil, cap(j.out)
+	j.decoder, j.batch, j.entries, j.refs, j.reserved = nil, batch{}, nil, nil, cap(j.out)
 	next.Release()
 }
 
@@ -249,7 +258,7 @@ func (j *Job) Commit(ctx context.Context) {
 	defer c.queue.leave(n)
 	j.trace.begins(tracing.Queue, c.cfg.Now)
 	for done := 0; done < len(j.entries); done += len(j.refs) {
-		n := j.groupAt(done)
+		n := groupOf(j.entries[done:], c.cfg.MaxGroup)
 		j.refs = appendRefs(j.refs[:0], j.entries[done:done+n])
 		flush, err := c.committer.Commit(ctx, j.refs)
 		j.trace.flushed(flush, len(j.refs))

@@ -15,7 +15,7 @@ func TestJobList(t *testing.T) {
 		most := maxKeptCapacity / counted
 		var all []*Job
 		for range most + 3 {
-			j := &Job{ownsDecoder: true, batch: vitals.Batch{Readings: make([]vitals.Reading, 0, size)}}
+			j := &Job{ownsDecoder: true, batch: batch{Batch: vitals.Batch{Readings: make([]vitals.Reading, 0, size)}}}
 			all = append(all, j)
 			l.put(j)
 		}

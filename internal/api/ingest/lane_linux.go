@@ -123,7 +123,7 @@ func (l *lane) Receive(c *eventloop.Conn, b []byte, ended bool) (taken int) {
 				l.unfinished(c, r)
 				return taken
 			}
-		case verdict != fastparse.Accept, tooLarge, l.moves(r), l.cfg.Host != nil && !l.cfg.Host(r.Host.Of(rest)), !l.take(c, rest, r):
+		case verdict != fastparse.Accept, tooLarge, l.core.cfg.Trace != nil && r.Traceparent.End > 0, l.cfg.Host != nil && !l.cfg.Host(r.Host.Of(rest)), !l.take(c, rest, r):
 			c.Move()
 			return taken
 		}
@@ -145,7 +145,7 @@ func (l *lane) rejectEarly(c *eventloop.Conn, b []byte, r fastparse.Request) boo
 		return false
 	}
 	_, why := l.core.enter(visitor(c, b, r), l.begin().arrived)
-	if why.kind == 0 && c.Owed() == 0 && r.Body.End-len(b) < l.core.smallBody() && l.core.full() {
+	if why.kind == 0 && c.Owed() == 0 && r.Body.End-len(b) < l.core.memory.small && l.core.full() {
 		why.kind = refusedOverloaded
 	}
 	if why.kind == 0 || why.kind == refusedDraining {
@@ -283,7 +283,7 @@ func (l *lane) settle(c *eventloop.Conn, job *Job, closes bool) {
 		c.End()
 	}
 	if job.refusal.kind == refusedOverloaded {
-		l.pause(c)
+		c.Pause(pauseFor(int64(l.loop.Paused())))
 	}
 	if !job.admitted() && c.Owed() == 0 {
 		l.answerNow(c, job)
@@ -299,7 +299,7 @@ func (l *lane) Round() {
 	case t == nil:
 	case len(t.requests) == 0: // all were answered immediately
 		l.open = nil
-		l.reuse(t)
+		t.reuse()
 	default:
 		l.submit()
 		l.answerDone()
@@ -377,7 +377,7 @@ func (l *lane) answerDone() (answered int, took time.Duration) {
 			l.newest = nil
 		}
 		took = l.answer(t)
-		l.reuse(t)
+		t.reuse()
 	}
 	return answered, took
 }
@@ -445,23 +445,15 @@ func (l *lane) unused(arrived time.Time, stalled bool) *turn {
 	return t
 }
 
-// reuse empties a turn and keeps it.
-func (l *lane) reuse(t *turn) {
+// reuse empties a turn and returns it to its lane.
+func (t *turn) reuse() {
 	clear(t.refs)
 	clear(t.requests)
 	t.refs, t.requests = t.refs[:0], t.requests[:0]
 	t.flush, t.submitted = groupcommit.Flush{}, time.Time{}
 	t.done.Store(false)
-	t.next = l.turns
-	l.turns = t
-}
-
-// pause stops reading a connection of the fast lane for a while.
-func (l *lane) pause(c *eventloop.Conn) { c.Pause(pauseFor(int64(l.loop.Paused()))) }
-
-// moves reports whether a request is moved to the full lane because it belongs to a trace.
-func (l *lane) moves(r fastparse.Request) bool {
-	return l.core.cfg.Trace != nil && r.Traceparent.End > 0
+	t.next = t.lane.turns
+	t.lane.turns = t
 }
 
 // trace records an answered request if it is sampled or was slow. t is the request's turn, or

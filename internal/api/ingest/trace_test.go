@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 	"github.com/pulsegate/pulsegate/internal/observe/tracing"
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
@@ -185,7 +186,7 @@ func TestTracePhases(t *testing.T) {
 				lane = nil
 			}
 			srv := serveOn(t, settleAs(storage.Stored), ingest.Config{Now: time.Now, Trace: tr, MaxGroup: 4}, lane,
-				func(s *http.Server) { s.Handler = tr.Handler(s.Handler) })
+				func(s *http.Server) { s.Handler = metrics.NewRequests().Handler(tr.Handler(s.Handler)) })
 			exchange(t, srv, tt.requests, tt.answers)
 			srv.stop(t)
 			got := ""
@@ -219,7 +220,7 @@ func TestTraceOfWaiting(t *testing.T) {
 		return nil
 	}
 	srv := serveOn(t, &appender{storetest.NewMemory(), before}, ingest.Config{Now: time.Now, Trace: tr}, nil,
-		func(s *http.Server) { s.Handler = tr.Handler(s.Handler) })
+		func(s *http.Server) { s.Handler = metrics.NewRequests().Handler(tr.Handler(s.Handler)) })
 	var clients sync.WaitGroup
 	clients.Go(func() { exchange(t, srv, request(batch("a", 5)), 1) })
 	<-began

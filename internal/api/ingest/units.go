@@ -1,23 +1,17 @@
 package ingest
 
-import "fmt"
+import "github.com/pulsegate/pulsegate/internal/storage"
 
-// hasUnits reports whether the job's readings may form units of several readings.
-func (j *Job) hasUnits() bool { return j.intake.Units || j.intake.Whole }
+// hasUnits reports whether the readings may form units of several readings.
+func (b *batch) hasUnits() bool { return b.intake.Units || b.intake.Whole }
 
-// keepUnits drops the readings of units of which a reading was rejected. It reports false if
-// a unit is too large to be stored at once.
-func (j *Job) keepUnits() bool {
-	b := &j.batch
-	if j.intake.Whole {
+// keepUnits drops the readings of units of which a reading was rejected.
+func (b *batch) keepUnits() {
+	if b.intake.Whole {
 		if len(b.Refused) > 0 {
 			b.Readings, b.Index = b.Readings[:0], b.Index[:0]
 		}
-		if len(b.Readings) > j.core.cfg.MaxGroup {
-			j.refusal = refusal{kind: refusedTooLarge, detail: fmt.Sprintf("%d readings at most are stored all or not at all.", j.core.cfg.MaxGroup)}
-			return false
-		}
-		return true
+		return
 	}
 	refused, kept := b.Refused, 0
 	for i := range b.Readings {
@@ -34,34 +28,36 @@ func (j *Job) keepUnits() bool {
 		kept++
 	}
 	b.Readings, b.Index = b.Readings[:kept], b.Index[:kept]
-	return true
 }
 
-// markUnits sets the units of the entries. The store settles each as a whole.
-func (j *Job) markUnits() {
-	if j.intake.Whole && len(j.entries) > 0 {
-		j.entries[0].Unit = int32(len(j.entries))
+// markUnits sets the units of the readings' entries. The store settles each as a whole.
+func (b *batch) markUnits(entries []storage.Entry) {
+	if b.intake.Whole && len(entries) > 0 {
+		entries[0].Unit = int32(len(entries))
 		return
 	}
 	first := 0
-	for i := range j.entries {
-		if j.batch.Index[i] != j.batch.Index[first] {
+	for i := range entries {
+		if b.Index[i] != b.Index[first] {
 			first = i
 		}
-		j.entries[first].Unit++
+		entries[first].Unit++
 	}
 }
 
-// groupAt returns the number of entries from i that are committed together: as many as one group
-// takes, but whole units.
-func (j *Job) groupAt(i int) int {
-	most := min(len(j.entries)-i, j.core.cfg.MaxGroup)
-	if !j.hasUnits() {
+// groupOf returns the number of entries, from the first, that are committed together: at most most, but
+// whole units.
+func groupOf(entries []storage.Entry, most int) int {
+	n, most := 0, min(len(entries), most)
+	if entries[0].Unit == 0 { // no entry is in a unit
 		return most
 	}
-	n := int(j.entries[i].Unit)
-	for n < most && n+int(j.entries[i+n].Unit) <= most {
-		n += int(j.entries[i+n].Unit)
+	for n < most {
+		unit := int(entries[n].Unit)
+		if n > 0 && n+unit > most {
+			break
+		}
+		n += unit
 	}
 	return n
 }
