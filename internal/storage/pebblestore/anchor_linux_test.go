@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -67,20 +66,4 @@ func TestLockCopied(t *testing.T) {
 	s, err = pebblestore.Open(dir, pebblestore.Options{MinFreeBytes: -1})
 	try(t, err)
 	mustClose(t, s)
-}
-
-// TestAnchoredErrors checks that errors of files accessed through the descriptor of their
-// directory contain the path that the caller gave.
-func TestAnchoredErrors(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "data")
-	s, err := pebblestore.Open(dir, pebblestore.Options{MinFreeBytes: -1})
-	try(t, err)
-	mustAppend(t, s, manyEntries(100)...)
-	mustClose(t, s)
-	try(t, os.Rename(filepath.Join(dir, "CHECKSUMS"), filepath.Join(dir, "kept")), os.Mkdir(filepath.Join(dir, "CHECKSUMS"), 0o700))
-	_, err = pebblestore.Open(dir, pebblestore.Options{})
-	if !errors.Is(err, syscall.EISDIR) || !strings.Contains(err.Error(), filepath.Join(dir, "CHECKSUMS")) || strings.Contains(err.Error(), "/proc/") {
-		t.Errorf("Open returns %v, want EISDIR with the path", err)
-	}
 }

@@ -8,8 +8,6 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-
 	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
@@ -18,19 +16,13 @@ import (
 // The file LOCK can be removed while a server runs, and then created and locked by
 // another process. The directory can be moved and replaced by another one: files that
 // are created by path are then created in the wrong store. So a store keeps its
-// directory open. On Linux
-//
-//   - the directory itself is locked too, and no removal of a file releases this lock;
-//   - all files are accessed through the descriptor, and so are always those of this
-//     directory, even after it was moved.
+// directory open. On Linux it is locked too, and no removal of a file releases this lock.
 //
 // The directory at the path is compared with the open one before a sync of the log is
-// acknowledged, before a file is created, and periodically. If the directory was moved,
-// or LOCK replaced, Intact and the writing methods of FS return an error. Everything
-// acknowledged is in the open directory.
-//
-// Other systems have only the comparison. Between two comparisons, a table written in
-// the background may be created in another directory.
+// acknowledged, before a file is accessed by its path, and periodically. If the directory
+// was moved, or LOCK replaced, Intact and the methods of FS return an error. Everything
+// acknowledged is in the open directory: the log is written through its descriptor. Only a
+// file that is accessed at the very moment of the move may be that of another directory.
 
 // An anchor is the open directory of a store.
 type anchor struct {
@@ -88,16 +80,3 @@ func (a *anchor) intact() error {
 }
 
 var errMoved = errors.New("the data directory was changed while the store was open")
-
-// fs returns a file system that accesses the files of this directory by its descriptor,
-// if possible.
-func (a *anchor) fs() vfs.FS {
-	via := a.descriptorPath()
-	if via == "" {
-		return vfs.Default
-	}
-	if self, err := os.Stat(via); err != nil || !os.SameFile(self, a.self) {
-		return vfs.Default // /proc is not available
-	}
-	return anchoredFS{FS: vfs.Default, real: a.path, via: via}
-}

@@ -2,7 +2,6 @@ package datadir
 
 import (
 	"errors"
-	"fmt"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,6 +21,3 @@ func (a *anchor) lockDirectory() error {
 func (a *anchor) unlockDirectory() {
 	_ = unix.Flock(int(a.dir.Fd()), unix.LOCK_UN) // the descriptor is closed next
 }
-
-// descriptorPath returns a path to the directory that does not depend on its name.
-func (a *anchor) descriptorPath() string { return fmt.Sprintf("/proc/self/fd/%d", a.dir.Fd()) }

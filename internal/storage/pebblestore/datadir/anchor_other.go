@@ -5,5 +5,3 @@ package datadir
 func (*anchor) lockDirectory() error { return nil }
 
 func (*anchor) unlockDirectory() {}
-
-func (*anchor) descriptorPath() string { return "" }

@@ -86,8 +86,8 @@ func (s state) String() string {
 
 // A Dir is the locked directory of a store.
 type Dir struct {
-	// FS accesses the files of this directory, even after it was moved. Path is the directory's
-	// name for it.
+	// FS accesses the files of this directory, and of no other one after it was moved. Path is the
+	// directory's name for it.
 	FS   vfs.FS
 	Path string
 
@@ -138,7 +138,7 @@ func Open(fsys vfs.FS, path string, readOnly, existing bool) (_ *Dir, err error)
 		if d.anchor, err = openAnchor(d.Path); err != nil {
 			return nil, err
 		}
-		d.FS = d.anchor.fs()
+		d.FS = guardedFS{fsys, d.anchor}
 	}
 	defer func() {
 		if err != nil {

@@ -23,7 +23,6 @@ type Alarm interface {
 
 // An FS is the file system through which Pebble accesses a directory.
 //
-//   - It creates and removes no file if the directory is not at its path any more.
 //   - It maintains the list of files, see openList.
 //   - It makes Pebble's changes of markers durable in their order. A marker is a file whose name
 //     contains that of the current manifest. Pebble creates the manifest, creates the new marker,
@@ -119,9 +118,6 @@ func (f *FS) Create(path string, c vfs.DiskWriteCategory) (vfs.File, error) {
 }
 
 func (f *FS) create(path string, kind fileKind, c vfs.DiskWriteCategory) (file vfs.File, err error) {
-	if err := f.dir.Intact(); err != nil {
-		return nil, err
-	}
 	if kind == markerFile {
 		if err := SyncDir(f.FS, f.PathDir(path)); err != nil {
 			return nil, err
@@ -157,9 +153,6 @@ func (f *FS) watch(file vfs.File, name string, kind fileKind) vfs.File {
 
 // ReuseForWrite implements vfs.FS.
 func (f *FS) ReuseForWrite(oldpath, newpath string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	if err := f.dir.Intact(); err != nil {
-		return nil, err
-	}
 	if oldname, kind := f.kindOf(oldpath); kind == logFile {
 		if err := f.list.drop(oldname); err != nil {
 			return nil, err
