@@ -33,7 +33,7 @@ func (h *Handler) capabilities(r *http.Request) object {
 		}
 	}
 	var params []object
-	for _, p := range searchParams() {
+	for _, p := range searchParams {
 		if p.typ != "" {
 			params = append(params, object{"name": p.name, "definition": "http://hl7.org/fhir/SearchParameter/" + p.definition, "type": p.typ, "documentation": p.about})
 		}

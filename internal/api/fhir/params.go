@@ -52,22 +52,20 @@ type searchParam struct {
 	parse func(s *search, value string) (reason string)
 }
 
-// searchParams returns all parameters. Those about the form of an answer, such as _format, are
-// not among them.
-func searchParams() []searchParam {
-	return []searchParam{
-		{"patient", "Id of a Patient, with or without Patient/; a list means any of them.", "reference", "clinical-patient", (*search).parsePatient},
-		{"subject", "The same as patient.", "reference", "Observation-subject", (*search).parsePatient},
-		{"device", "Id of a Device, with or without Device/; a list means any of them.", "reference", "Observation-device", (*search).parseDevice},
-		{"code", "LOINC code, with or without http://loinc.org|; a list means any of them.", "token", "clinical-code", tokens(groupsWith)},
-		{"category", "vital-signs, which all Observations have.", "token", "Observation-category", tokens(fixed(categorySystem, category))},
-		{"date", "Measured time, with eq, gt, ge, lt, le, sa, eb or no prefix. May be repeated. Times without a zone are in UTC.", "date", "clinical-date", dates(func(s *search) *span { return &s.measured })},
-		{"status", "final, which all Observations are.", "token", "Observation-status", tokens(fixed(statusSystem, status))},
-		{"_lastUpdated", "Time at which the first values of a reading arrived, with prefixes like date. May be repeated.", "date", "Resource-lastUpdated", dates(func(s *search) *span { return &s.received })},
-		{"_count", "", "", "", (*search).parseCount},
-		{"_sort", "", "", "", (*search).parseSort},
-		{"_summary", "", "", "", (*search).parseSummary},
-	}
+// searchParams has all parameters, except those about the form of an answer, such as _format. It is
+// never modified.
+var searchParams = []searchParam{
+	{"patient", "Id of a Patient, with or without Patient/; a list means any of them.", "reference", "clinical-patient", (*search).parsePatient},
+	{"subject", "The same as patient.", "reference", "Observation-subject", (*search).parsePatient},
+	{"device", "Id of a Device, with or without Device/; a list means any of them.", "reference", "Observation-device", (*search).parseDevice},
+	{"code", "LOINC code, with or without http://loinc.org|; a list means any of them.", "token", "clinical-code", tokens(groupsWith)},
+	{"category", "vital-signs, which all Observations have.", "token", "Observation-category", tokens(fixed(categorySystem, category))},
+	{"date", "Measured time, with eq, gt, ge, lt, le, sa, eb or no prefix. May be repeated. Times without a zone are in UTC.", "date", "clinical-date", dates(func(s *search) *span { return &s.measured })},
+	{"status", "final, which all Observations are.", "token", "Observation-status", tokens(fixed(statusSystem, status))},
+	{"_lastUpdated", "Time at which the first values of a reading arrived, with prefixes like date. May be repeated.", "date", "Resource-lastUpdated", dates(func(s *search) *span { return &s.received })},
+	{"_count", "", "", "", (*search).parseCount},
+	{"_sort", "", "", "", (*search).parseSort},
+	{"_summary", "", "", "", (*search).parseSummary},
 }
 
 // parseSearch parses the parameters of a search. Unknown ones are ignored, or rejected if
@@ -75,13 +73,12 @@ func searchParams() []searchParam {
 // answer are left out.
 func parseSearch(values url.Values, strict bool, base string) (*search, error) {
 	s := &search{base: base, groups: allGroups, measured: always, received: always, count: DefaultCount, used: url.Values{}}
-	params := searchParams()
 	for name, given := range values {
 		if name == formatParam || name == "_pretty" {
 			continue
 		}
 		base := name[:cmp.Or(strings.IndexAny(name, ":.")+1, len(name)+1)-1]
-		i := slices.IndexFunc(params, func(p searchParam) bool { return p.name == base })
+		i := slices.IndexFunc(searchParams, func(p searchParam) bool { return p.name == base })
 		switch {
 		case i < 0 && strict:
 			return nil, &query.ParamError{Reason: "a parameter is not known; the CapabilityStatement lists the known ones"}
@@ -92,7 +89,7 @@ func parseSearch(values url.Values, strict bool, base string) (*search, error) {
 			return nil, &query.ParamError{Name: base, Reason: "modifiers and chains are not supported"}
 		}
 		for _, value := range given {
-			if reason := params[i].parse(s, value); reason != "" {
+			if reason := searchParams[i].parse(s, value); reason != "" {
 				return nil, &query.ParamError{Name: base, Reason: reason}
 			}
 		}
