@@ -128,8 +128,11 @@ func (it *item) planOne(c *chain, retried bool) {
 		}
 		return
 	}
-	// The first call may have asked the Guard.
-	if !it.compare(&c.later, retried) && !it.compare(&c.later, retried) {
+	settled := it.compare(&c.later, retried)
+	if !settled {
+		settled = it.compare(&c.later, retried) // the first call may only have asked the Guard
+	}
+	if !settled {
 		e.Outcome, it.writes = storage.Completed, true
 		c.later.merge(e.Reading)
 	}
