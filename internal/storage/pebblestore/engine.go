@@ -141,6 +141,9 @@ func (e *engine) flush(ctx context.Context) error {
 	case <-e.maintenance.ctx.Done():
 		return storage.ErrClosed
 	case <-ctx.Done():
+		if e.maintenance.ctx.Err() != nil { // ctx may be one that ends with it
+			return storage.ErrClosed
+		}
 		return ctx.Err()
 	}
 }

@@ -210,6 +210,9 @@ func (t tree) SealAll(add func(*purge.State, *pebble.Batch, *seal.Sealer) error,
 func (t tree) View(ctx context.Context) (pebble.Reader, []memory.View, func(), error) {
 	v, err := t.enter(ctx)
 	if err != nil {
+		if t.maintenance.ctx.Err() != nil { // ctx may be one that ends with it
+			err = storage.ErrClosed
+		}
 		return nil, nil, nil, err
 	}
 	return v, v.windows, func() { t.views.release(v) }, nil
