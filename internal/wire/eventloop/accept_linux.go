@@ -84,6 +84,8 @@ func (a *acceptor) stop() {
 		for a.accept() {
 		}
 		a.paused = false
+		// Closing it does not suffice if another process has the socket open: epoll(7), question 6.
+		_ = a.loop.poller.unwatch(a.listener) // an error means that it is not watched
 		closeFD(&a.listener)
 	}
 }
