@@ -333,11 +333,15 @@ func weight(params string) int {
 		if !ok || !strings.EqualFold(name, "q") {
 			continue
 		}
-		weight, err := strconv.ParseFloat(value, 64)
-		if err != nil || len(value) > len("0.123") || !(weight >= 0 && weight <= 1) {
+		whole, decimals, _ := strings.Cut(value, ".")
+		q, err := strconv.ParseUint((decimals + "000")[:3], 10, 64)
+		if whole != "0" && whole != "1" || len(decimals) > 3 || err != nil {
 			return 0
 		}
-		return int(1000*weight + 0.5)
+		if whole == "1" {
+			q = 1000 // also for 1.5
+		}
+		return int(q)
 	}
 	return 1000
 }

@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
@@ -108,7 +109,7 @@ func (s *Service) Record(r *http.Request, access *gate.Access, e gate.Export, fr
 		e.To = time.UnixMilli(toUnixMs)
 	}
 	if err := s.Gate.Exporting(r.Context(), access, gate.PeerOf(r), e); err != nil {
-		return errors.Join(ErrNotRecorded, err)
+		return fmt.Errorf("%w: %w", ErrNotRecorded, err) // one line of the log
 	}
 	return nil
 }
