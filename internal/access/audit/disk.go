@@ -13,6 +13,7 @@ import (
 // inject failures.
 type disk interface {
 	lock(ctx context.Context, path string) (unlock func(), err error)
+	open(path string) (file, error) // for reading
 	openAppend(path string) (file, error)
 	stat(path string) (fs.FileInfo, error)
 	rename(from, to string) error
@@ -37,8 +38,11 @@ func (folder) lock(ctx context.Context, path string) (func(), error) {
 	return sharedfile.Lock(ctx, path)
 }
 
-func (folder) openAppend(path string) (file, error) {
-	f, err := sharedfile.OpenAppend(path)
+// Older files may be read-only, or links to an archive.
+func (folder) open(path string) (file, error)       { return fileOf(os.Open(path)) }
+func (folder) openAppend(path string) (file, error) { return fileOf(sharedfile.OpenAppend(path)) }
+
+func fileOf(f *os.File, err error) (file, error) {
 	if err != nil {
 		return nil, err // not a non-nil file holding a nil pointer
 	}

@@ -68,11 +68,19 @@ func (f *Fault) lock(ctx context.Context, path string) (func(), error) {
 	return f.folder.lock(ctx, path)
 }
 
+func (f *Fault) open(path string) (file, error) {
+	return f.opened("open for reading", path, f.folder.open)
+}
+
 func (f *Fault) openAppend(path string) (file, error) {
-	if f.call("open for appending") {
+	return f.opened("open for appending", path, f.folder.openAppend)
+}
+
+func (f *Fault) opened(call, path string, open func(string) (file, error)) (file, error) {
+	if f.call(call) {
 		return nil, ErrFault
 	}
-	opened, err := f.folder.openAppend(path)
+	opened, err := open(path)
 	if err != nil {
 		return nil, err
 	}

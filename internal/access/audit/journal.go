@@ -126,10 +126,13 @@ func (j *journal) open() (err error) {
 		if err := j.close(); err != nil {
 			return err
 		}
-		if j.file, err = j.opt.disk.openAppend(path); err != nil {
+		open := j.opt.disk.open
+		if inUse = path == j.path; inUse {
+			open = j.opt.disk.openAppend
+		}
+		if j.file, err = open(path); err != nil {
 			return err
 		}
-		inUse = path == j.path
 		if torn, err = j.read(position{}, known); err != nil {
 			return err
 		}
@@ -168,9 +171,9 @@ func (j *journal) filesFrom(known mark) ([]string, error) {
 }
 
 // beforeFirst reads the first record of a file, and returns the mark of the one before
-// it. An empty file counts as missing.
+// it. If the file in use is empty, it counts as missing.
 func (j *journal) beforeFirst(path string) (m mark, err error) {
-	file, err := j.opt.disk.openAppend(path)
+	file, err := j.opt.disk.open(path)
 	if err != nil {
 		return m, err
 	}
@@ -180,7 +183,7 @@ func (j *journal) beforeFirst(path string) (m mark, err error) {
 	switch {
 	case err != nil && err != io.EOF:
 		return m, err
-	case n == 0:
+	case n == 0 && path == j.path:
 		return m, os.ErrNotExist
 	}
 	var p position

@@ -258,6 +258,38 @@ func TestSignedRotation(t *testing.T) {
 	}
 }
 
+// A log continues after an older file that is a link to an archive. One that is empty is
+// damage.
+//
+// Seen to fail when older files are opened for appending.
+func TestArchivedFile(t *testing.T) {
+	dir := t.TempDir()
+	mkdir(t, filepath.Join(dir, "log"))
+	path, key := filepath.Join(dir, "log", "audit"), createKey(t, filepath.Join(dir, "key"))
+	l := open(t, path, audit.Options{Key: key})
+	appendAll(t, l, audit.Record{Event: audit.Erased, Count: 1})
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	archived := filepath.Join(dir, "archived")
+	move(t, path, archived) // and a crash in the rotation lost the new file
+	if err := os.Symlink(archived, path+".1"); err != nil {
+		t.Fatal(err)
+	}
+	l = open(t, path, audit.Options{Key: key})
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if report, err := audit.VerifyLog(path, key); err != nil || len(report.Files) != 2 {
+		t.Errorf("%+v, %v", report, err)
+	}
+	remove(t, path)
+	put(t, archived, "")
+	if _, err := audit.Open(t.Context(), path, audit.Options{Key: key}); !errors.Is(err, audit.ErrCorrupt) {
+		t.Errorf("with an empty older file, Open = %v, want ErrCorrupt", err)
+	}
+}
+
 // TestHead damages, removes and replaces the head file, and makes it unwritable.
 func TestHead(t *testing.T) {
 	path, key := newSigned(t)

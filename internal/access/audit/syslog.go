@@ -138,7 +138,7 @@ func (s *Syslog) deliver(line string) bool {
 		}
 		select {
 		case <-s.quit:
-			return false
+			return s.write(line) == nil // the server may be back
 		case <-time.After(wait):
 		}
 	}
