@@ -23,8 +23,10 @@ func TestContention(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var contention pg.Contention
 		start := time.Now()
-		open := func(ctx context.Context, query string) {
-			contention.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "POST", pg.ContentionPath+query, nil))
+		open := func(ctx context.Context, query string) *httptest.ResponseRecorder {
+			rec := httptest.NewRecorder()
+			contention.ServeHTTP(rec, httptest.NewRequestWithContext(ctx, "POST", pg.ContentionPath+query, nil))
+			return rec
 		}
 		at := func(d time.Duration, want int) {
 			t.Helper()
@@ -36,16 +38,26 @@ func TestContention(t *testing.T) {
 		}
 		// Two windows overlap; the second client disconnects; a third comes later.
 		ctx, cancel := context.WithCancel(t.Context())
-		at(0, 0)
-		go open(t.Context(), "?seconds=10")
-		at(time.Second, 10)
-		go open(ctx, "?seconds=600")
-		at(11*time.Second, 10)
+		first := make(chan string, 1)
+		second := make(chan string, 1)
+		go func() { first <- open(t.Context(), "?seconds=10&mutex_fraction=3&block_rate_ns=1000000").Body.String() }()
+		at(time.Second, 3)
+		go func() { second <- open(ctx, "?seconds=600").Body.String() }()
+		at(11*time.Second, 3)
+		if got, want := <-first, "mutex_fraction=3 block_rate_ns=1000000\n"; got != want {
+			t.Errorf("first: got %q, want %q", got, want)
+		}
 		cancel()
 		at(12*time.Second, 0)
-		go open(t.Context(), "?seconds=1")
+		if got := <-second; got != "" {
+			t.Errorf("second: got %q, want nothing", got)
+		}
+		go func() { first <- open(t.Context(), "?seconds=1").Body.String() }()
 		at(12500*time.Millisecond, 10)
 		at(14*time.Second, 0)
+		if got, want := <-first, "mutex_fraction=10 block_rate_ns=1000000000\n"; got != want {
+			t.Errorf("third: got %q, want %q", got, want)
+		}
 	})
 }
 
@@ -59,6 +71,8 @@ func TestContentionRejects(t *testing.T) {
 		{"POST", "?seconds=0", http.StatusBadRequest},
 		{"POST", "?seconds=601", http.StatusBadRequest},
 		{"POST", "?seconds=1.5", http.StatusBadRequest},
+		{"POST", "?seconds=1&mutex_fraction=0", http.StatusBadRequest},
+		{"POST", "?seconds=1&block_rate_ns=-1", http.StatusBadRequest},
 	} {
 		var contention pg.Contention
 		rec := httptest.NewRecorder()
