@@ -114,7 +114,7 @@ func (h *Health) run(ctx context.Context, c *check) {
 		defer close(overrun)
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		// Record this even if a result was reported meanwhile: a check that hangs has
+		// Record this even if a result was reported before: a check that hangs has
 		// no next run to correct it.
 		h.recordLocked(c, ErrOverrun)
 	})

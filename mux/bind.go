@@ -39,7 +39,7 @@ type mixedCopy struct {
 // variables.
 //
 // Handlers get a copy: the server, and code around the router, may read the
-// original meanwhile and must not see what handlers and middleware change. A
+// original at the same time and must not see what handlers and middleware change. A
 // static route without middleware gets the original, and so does every route
 // with [Router.ShareRequest], unless that would overwrite what an outer router
 // has stored in it.

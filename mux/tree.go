@@ -90,9 +90,8 @@ func (r *Router) change(f func()) {
 }
 
 // Update calls change and publishes all changes that are made to the router's
-// tree meanwhile as one: until change returns, requests see the routes as they
-// were before the call. Changes by other goroutines are published at the end
-// too.
+// tree during the call as one: until change returns, requests see the routes as
+// they were before. Changes by other goroutines are published at the end too.
 //
 // Calls may nest and overlap; the last one to return publishes.
 func (r *Router) Update(change func()) {

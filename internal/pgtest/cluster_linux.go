@@ -353,7 +353,7 @@ func (c *Cluster) signal(i int, sig syscall.Signal) {
 // machine of its own here, as docs/scaling.md demands it: a leader of etcd that is
 // stopped for longer than the leases of the others sends requests to revoke them when it goes on.
 // If they arrive as the old primary goes on too, it may be the first to take the lock
-// again, and what was acknowledged meanwhile is lost.
+// again, and what was acknowledged in between is lost.
 func (c *Cluster) Freeze(i int) { c.signal(i, syscall.SIGSTOP) }
 
 // Thaw ends Freeze.

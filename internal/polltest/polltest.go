@@ -33,8 +33,8 @@ func Until(t testing.TB, what string, holds func() bool) {
 }
 
 // Within polls holds at short intervals and reports whether it returned true within d.
-// It polls at least once after d: what a process that was not scheduled for long missed
-// meanwhile does not count.
+// It polls at least once after d, so that a process that was not scheduled for a long time does
+// not miss what became true.
 func Within(d time.Duration, holds func() bool) bool {
 	pause := 100 * time.Microsecond
 	for deadline := time.Now().Add(d); ; {

@@ -94,7 +94,7 @@ const failureGrace = 500 * time.Millisecond
 func (s *server) stopFailed(why string) error {
 	s.life.stopping(2*failureGrace+time.Second, "store failed: "+why)
 	s.core.Drain()
-	time.Sleep(failureGrace) // readyz reports the failure meanwhile
+	time.Sleep(failureGrace) // so that readyz reports the failure first
 	ctx, cancel := context.WithTimeout(context.Background(), failureGrace+time.Second)
 	defer cancel()
 	_ = s.stopPublic(ctx) // requests cut off here were not acknowledged

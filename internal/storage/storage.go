@@ -117,7 +117,7 @@ var (
 	ErrNotFound = errors.New("storage: no such device")
 
 	// ErrBusy means that a backup or an erasure is in progress. No other may begin
-	// meanwhile: a backup would contain what is being erased.
+	// before it ends: a backup would contain what is being erased.
 	ErrBusy = errors.New("storage: busy")
 
 	// ErrUnfinished means that an erasure began and was not finished.
@@ -299,7 +299,7 @@ type Expiry struct {
 // concurrently with all others.
 type Remover interface {
 	// Erase removes all readings of a device, and its assignments. Readings of the device that Append
-	// stores meanwhile may be removed as well, or stay. After an error that wraps
+	// stores during the call may be removed as well, or stay. After an error that wraps
 	// ErrUnfinished, the removal has begun and readings may be gone. After any other
 	// error nothing was removed; the error is ErrNotFound if the store holds nothing
 	// of the device. If the device has no readings but the store may still hold bytes
@@ -313,7 +313,7 @@ type Remover interface {
 
 	// Expire removes at most atMost readings with a time before beforeUnixMs, device
 	// by device in their order, the oldest readings of a device first. Readings that
-	// Append stores meanwhile may stay. If Expire returns an error, such as that of a
+	// Append stores during the call may stay. If Expire returns an error, such as that of a
 	// ctx that has ended, the Expiry holds what was removed, and more may be left.
 	Expire(ctx context.Context, beforeUnixMs, atMost int64) (Expiry, error)
 }

@@ -73,7 +73,7 @@ func readStats() (map[int]stat, error) {
 		}
 		text, err := os.ReadFile("/proc/" + e.Name() + "/stat")
 		if err != nil {
-			continue // the process has ended meanwhile
+			continue // the process has ended since it was listed
 		}
 		if stats[pid], err = parseStat(string(text)); err != nil {
 			return nil, err

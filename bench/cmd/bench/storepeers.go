@@ -162,7 +162,7 @@ func diskBytes(dir, leaveOut string) (total uint64, err error) {
 			total += n
 		}
 		if errors.Is(err, os.ErrNotExist) {
-			return nil // a server removes files meanwhile
+			return nil // the server has removed it since it was listed
 		}
 		return err
 	})

@@ -11,8 +11,8 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// An Access is what one request may do: what its token allows, or what needs none. If its token
-// is revoked meanwhile, it stays valid for that request. The zero Access allows nothing.
+// An Access is what one request may do: what its token allows, or what needs none. If the token
+// is revoked later, the Access stays valid for that request. The zero Access allows nothing.
 type Access struct {
 	*token.Principal
 	gateway vitals.Name

@@ -115,8 +115,8 @@ func (h *Handler) End(w http.ResponseWriter, r *http.Request) {
 		h.badField(w, r, "subject", "an end has none")
 		return
 	}
-	// The record names the subject. If another request replaces the assignment by that of
-	// another subject meanwhile, there is nothing to end.
+	// The record names the subject. If another request assigns the device to another subject
+	// before the end is stored, there is nothing to end.
 	all, err := h.opt.Subjects.DeviceAssignments(r.Context(), a.Device)
 	if err == nil {
 		if i := slices.IndexFunc(all, func(known storage.Assignment) bool { return known.FromUnixMs == a.FromUnixMs }); i >= 0 {

@@ -2,7 +2,6 @@ package fhir
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
@@ -67,10 +66,7 @@ func (s *intake) transactionReply() ingest.Answer {
 	if issues == 0 {
 		return s.bundleReply("transaction-response")
 	}
-	note := "Nothing of the transaction was stored. A batch stores each entry that is acceptable."
-	if slices.ContainsFunc(s.places, func(p place) bool { return p.added }) {
-		note = "A part of the transaction was stored, because the store changed meanwhile."
-	}
+	const note = "Nothing of the transaction was stored. A batch stores each entry that is acceptable."
 	answer.Body = append(appendIssue(append(body, ','), information, note, ""), outcomeEnd...)
 	return answer
 }

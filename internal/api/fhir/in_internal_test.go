@@ -3,7 +3,6 @@ package fhir
 import (
 	"context"
 	"net/http/httptest"
-	"strings"
 	"testing"
 
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
@@ -66,18 +65,4 @@ func FuzzDecodeBundle(f *testing.F) {
 			}
 		}
 	})
-}
-
-// TestSaysStoredInPart checks that a transaction of which a part was stored is not said to have
-// stored nothing, however many of its entries were rejected.
-func TestSaysStoredInPart(t *testing.T) {
-	problems := problem.New()
-	s := &intake{h: New(nil, anyDevice{}, Options{Service: query.Service{Problems: problems}}), bundle: true, transaction: true, places: make([]place, maxIssues+2)}
-	for i := range s.places {
-		s.places[i] = place{what: observationEntry, problem: problems.Conflict}
-	}
-	s.places[maxIssues+1] = place{what: observationEntry, added: true}
-	if r := s.transactionReply(); !strings.Contains(string(r.Body), "A part of the transaction was stored") {
-		t.Errorf("%s", r.Body)
-	}
 }

@@ -176,7 +176,7 @@ func (m *merger) fill(ctx context.Context, r *run) error {
 	return nil
 }
 
-// errReassigned means that assignments that a search reads were changed meanwhile.
+// errReassigned means that assignments that a search reads were changed while it ran.
 var errReassigned = errors.New("fhir: a device was reassigned during the search")
 
 // verify returns errReassigned unless the device of a run is assigned to the run's subject at the

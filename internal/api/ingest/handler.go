@@ -92,7 +92,7 @@ func (h *handler) receive(w http.ResponseWriter, r *http.Request, holder *share.
 		h.core.decoding <- struct{}{}
 		defer func() { <-h.core.decoding }()
 	}
-	// The body may have taken long to arrive, and the token may have been revoked meanwhile.
+	// The body may have taken long to arrive, and the token may have been revoked since.
 	if job.auth, job.refusal = h.core.enter(gate.CredentialsOf(r), now()); job.refusal.kind != 0 {
 		return job, false, nil
 	}

@@ -65,7 +65,7 @@ type turn struct {
 // A request is waiting for its answer.
 //
 // Ownership: the job's entries belong to the committer from submit until the turn
-// is done. The peer may disconnect meanwhile; the Conn is kept until all of its
+// is done. The peer may disconnect before; the Conn is kept until all of its
 // answers were passed to it.
 type request struct {
 	conn *eventloop.Conn

@@ -250,7 +250,7 @@ func (h *Hub) round(buf []update) []update {
 	}
 	now := time.Now()
 	h.board.coolLocked(now)
-	// Ask without the lock. What changes meanwhile is dirty and in due again.
+	// Ask without the lock. What changes before the answers is dirty and in due again.
 	due := h.board.due
 	h.board.due = nil
 	var asked []question

@@ -182,7 +182,7 @@ func (s *subscriber) writeWith(f func(io.Writer) error) error {
 }
 
 // walk writes the latest reading of every selected device. Events of what is stored
-// meanwhile follow.
+// during the walk follow.
 func (s *subscriber) walk(ctx context.Context) error {
 	names := s.want.devices
 	next := s.want.prefix
@@ -243,7 +243,7 @@ func (s *subscriber) page(ctx context.Context, after vitals.Name, dst []storage.
 }
 
 // readLatest reads the newest readings of devices into s.texts. It reads them again if a
-// device was erased meanwhile.
+// device was erased during the read.
 func (s *subscriber) readLatest(ctx context.Context, devices []vitals.Name) error {
 	h := s.hub
 	h.walking <- struct{}{}

@@ -95,7 +95,7 @@ func (b *Bound) Enter(ctx context.Context, h *share.Holder) bool {
 			return false
 		}
 	}
-	return true // Leave has assigned a place meanwhile
+	return true // Leave assigned the place first
 }
 
 // Leave returns a place, which goes to the oldest waiter whose holder may take one.

@@ -187,7 +187,7 @@ func (l *Log) linesLost(n int64) {
 }
 
 // acceptLocked queues a line that was admitted. It checks the budgets again, because
-// other lines may have used them meanwhile.
+// other lines may have used them since.
 func (l *Log) acceptLocked(level slog.Level, message string, line []byte) {
 	second := l.second()
 	k := l.kinds.of(level, message, second)

@@ -50,7 +50,7 @@ type Committer[T any] struct {
 	// one.
 	//
 	// Invariant: run answers every call in it exactly once, even if Close is called
-	// or flush panics meanwhile. A Commit whose ctx never ends relies on this to
+	// or flush panics while it waits. A Commit whose ctx never ends relies on this to
 	// return; TestModel checks it.
 	queue groupList[T]
 

@@ -15,10 +15,10 @@ import (
 //
 // Between two groups, and between two windows that are sealed, Pebble makes a checkpoint: hard
 // links to its tables, which never change, and copies of its log and manifest.
-// Nothing is written meanwhile, so the checkpoint ends after a complete group: it holds
+// Nothing else is written while it is made, so it ends after a complete group: it holds
 // every reading acknowledged until then. The checkpoint is sent while the store
 // continues to write; it takes extra space only for tables that are compacted away
-// meanwhile. If the process is killed, the next start removes the checkpoint.
+// before it was sent. If the process is killed, the next start removes the checkpoint.
 //
 // A backup is the directory of a store. The state of its list of checksums keeps Open
 // from writing to it.

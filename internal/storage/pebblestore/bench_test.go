@@ -230,7 +230,7 @@ func copyDir(b *testing.B, from, to string) {
 		}
 		data, err := os.ReadFile(src)
 		if os.IsNotExist(err) {
-			continue // deleted by a compaction meanwhile
+			continue // deleted by a compaction since it was listed
 		}
 		if err != nil {
 			b.Fatal(err)

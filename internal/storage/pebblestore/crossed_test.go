@@ -19,7 +19,7 @@ import (
 // backup must hold what was stored when it began. During the backup, Erase returns ErrBusy;
 // afterwards it removes everything of the device, and a later backup holds nothing of it.
 // In a store restored from the earlier backup, the device can be erased again, as
-// docs/backup.md requires, whether its readings expire before, meanwhile or not.
+// docs/backup.md requires, whether its readings expire before the erasure, during it or not at all.
 func TestRemovalsBesideBackup(t *testing.T) {
 	t.Parallel()
 	const before = 1_800_000_000_000

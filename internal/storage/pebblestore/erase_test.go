@@ -151,7 +151,7 @@ func TestErase(t *testing.T) {
 	}
 }
 
-// TestEraseBesideReader erases while a reader holds an older snapshot. Meanwhile a
+// TestEraseBesideReader erases while a reader holds an older snapshot. Before it is released, a
 // compaction moves the range deletion to the last level, together with the deleted keys,
 // which the reader still needs. Without further work both would stay there.
 //

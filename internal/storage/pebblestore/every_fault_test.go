@@ -251,7 +251,7 @@ func withSmallWindows(o pebblestore.Options) pebblestore.Options {
 	return pebblestore.WithSegmentRows(o, 20)
 }
 
-// reportFatal is called when the process is about to end. Groups may be appended meanwhile.
+// reportFatal is called when the process is about to end. Groups may be appended before it ends.
 func (b *faultStore) reportFatal(text string) {
 	crashed, ledger := b.ledger.at(b.disk)
 	err := (&faultStore{ledger: ledger}).verify(crashed)

@@ -268,7 +268,7 @@ func askFailing(string) {
 				}
 				appended <- err
 			}()
-			time.Sleep(200 * time.Millisecond) // Append must not return meanwhile
+			time.Sleep(200 * time.Millisecond) // Append must not return in this time
 			returned.Store(true)
 		},
 	})

@@ -42,7 +42,7 @@ var (
 //     reading that is acknowledged later stays.
 //   - Expire removes expired readings atomically too, since there are only a few devices, and
 //     returns the numbers of readings and devices. No expired readings are appended
-//     meanwhile, because the contract does not define what happens to them. The numbers are
+//     during the call, because the contract does not define what happens to them. The numbers are
 //     not compared if an erasure ran concurrently, which may have removed some first.
 //   - A backup holds what was stored at one time during the call of Backup. The restored
 //     store holds exactly that.

@@ -16,7 +16,7 @@ import (
 )
 
 // OpenPartial opens a store to which another one is moved, and that is not in dir until
-// [Store.Publish] gives it its name. Meanwhile it is in DIR.partial, which is created if it is
+// [Store.Publish] gives it its name. Until then it is in DIR.partial, which is created if it is
 // missing, and Open refuses dir. It accepts any number of devices and gateways, and devices with
 // any name.
 //

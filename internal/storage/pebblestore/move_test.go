@@ -13,7 +13,7 @@ import (
 )
 
 // A store that is being moved to a directory has its name only when it is complete, and no server
-// creates another one there meanwhile.
+// creates another one there before.
 func TestOpenPartial(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	for range 2 { // the second run continues the first

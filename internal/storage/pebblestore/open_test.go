@@ -153,7 +153,7 @@ func files(t testing.TB, fs vfs.FS) map[string]string {
 		}
 		text, err := readFile(fs, dataDir+"/"+name)
 		if errors.Is(err, os.ErrNotExist) {
-			continue // removed meanwhile by an open store
+			continue // removed by an open store since it was listed
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -163,8 +163,8 @@ func (g *segments) sealAll() error {
 		return err
 	}
 	g.mu.Lock()
-	// Append may have frozen the active window meanwhile. Then that one is sealed: a further one
-	// has only later rows.
+	// Append may have frozen the active window while the frozen one was sealed. Then that one is
+	// sealed next: a further one has only later rows.
 	if g.settler.frozen == nil && g.settler.active.Rows() > 0 {
 		g.freeze()
 	}
@@ -177,7 +177,7 @@ func (g *segments) sealAll() error {
 }
 
 // sealAllAndLock seals everything that is in windows when it is called, and locks g.mu. Then no
-// window is frozen, and the active one has at most the rows that were added meanwhile. After an
+// window is frozen, and the active one has at most the rows that were added during the call. After an
 // error g.mu is not locked. g.sealing must be held.
 func (g *segments) sealAllAndLock() error {
 	for {

@@ -53,7 +53,7 @@ func (g *segments) Tidy(ctx context.Context) {
 func (g *segments) tidy(ctx context.Context, step func(from uint32) (next uint32, more bool, err error)) {
 	// An interrupted pass resumes at its device. It covers only the windows that were sealed before
 	// it began, because the devices before that one may have new small segments: if a window was
-	// sealed meanwhile, another pass follows.
+	// sealed during the pass, another pass follows.
 	next, begun, ended, seen := uint32(0), int64(-1), int64(-1), g.counters.batchBytes.Load()
 	var retryAt time.Time
 	var delay time.Duration // from the last step to retryAt; 0: it did not fail

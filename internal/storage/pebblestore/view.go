@@ -105,7 +105,7 @@ func (vs *views) pause() {
 	vs.close()
 }
 
-// resume ends a pause. Readers get the view published meanwhile, or ErrClosed if there is
+// resume ends a pause. Readers get the view published during the pause, or ErrClosed if there is
 // none.
 func (vs *views) resume() {
 	vs.mu.Lock()

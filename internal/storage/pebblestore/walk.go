@@ -10,7 +10,7 @@ import (
 
 // WalkDevices calls visit with the summaries of all devices, some at a time, in no
 // particular order. visit must not retain the slice. A device that is added or removed
-// meanwhile may be missing; no other is, and none comes twice.
+// during the call may be missing; no other is, and none comes twice.
 func (rd *reader) WalkDevices(ctx context.Context, visit func([]storage.Device)) error {
 	if rd.options.ReadOnly {
 		return fmt.Errorf("visit devices: %w", ErrReadOnly)
@@ -30,7 +30,7 @@ func (rd *reader) WalkDevices(ctx context.Context, visit func([]storage.Device))
 }
 
 // devicesOfChunk appends the devices in chunk i of the table, and reports whether there are
-// further chunks. Append waits meanwhile; between two Appends, the table has durable data
+// further chunks. Append waits until it returns; between two Appends, the table has durable data
 // only.
 func (rd *reader) devicesOfChunk(dst []storage.Device, i int) (_ []storage.Device, more bool, err error) {
 	rd.mu.Lock()
@@ -76,7 +76,7 @@ func (rd *reader) NewestUnixMs(ctx context.Context) ([]int64, error) {
 }
 
 // newestOfChunk appends the newest times of the devices in chunk i of the table. Append
-// waits meanwhile.
+// waits until it returns.
 func (rd *reader) newestOfChunk(all []int64, i int) (_ []int64, more bool, err error) {
 	rd.mu.Lock()
 	defer rd.mu.Unlock()

@@ -41,8 +41,8 @@
 //     transaction was rolled back. After the deadline, the error of Append wraps
 //     storage.ErrNotWritten only if no attempt had an unknown outcome.
 //   - Registered. Each device with readings has a row in the table of devices, whose signs
-//     include those of its readings. Whoever removes such rows blocks all groups meanwhile, and
-//     increments the generation. Each group reads the generation, and registers its devices
+//     include those of its readings. A removal of such rows blocks all groups until it
+//     has committed, and increments the generation. Each group reads the generation, and registers its devices
 //     again if it has changed. TestErasedElsewhere checks it.
 //   - Replicated. Each transaction reads synchronous_standby_names. If it is empty, its outcome is
 //     unknown, and no new connection is accepted. TestStandbysRemoved checks it.

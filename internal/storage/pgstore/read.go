@@ -149,8 +149,8 @@ func (s *reader) Devices(ctx context.Context, after vitals.Name, dst []storage.D
 }
 
 // WalkDevices calls visit with the summaries of all devices, some at a time, in the order of
-// their names. visit must not retain the slice. A device that is added or removed meanwhile may be
-// missing.
+// their names. visit must not retain the slice. A device that is added or removed during the call
+// may be missing.
 func (s *reader) WalkDevices(ctx context.Context, visit func(some []storage.Device)) error {
 	page := make([]storage.Device, 500)
 	for after := (vitals.Name{}); ; {

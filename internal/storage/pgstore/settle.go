@@ -427,7 +427,7 @@ func (w *work) conclude(t *try) {
 			if it.had == 0 {
 				it.e.Outcome = storage.Stored
 			}
-		case c.have == nil: // erased meanwhile
+		case c.have == nil: // erased since
 		case i < c.from+c.sent:
 			then := *c.have
 			then.Values = without(&c.have.Values, it.then)

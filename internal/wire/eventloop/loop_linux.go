@@ -223,7 +223,7 @@ func (l *Loop) settle(c *Conn) {
 	}
 }
 
-// stepAll steps every connection in the list, including those added meanwhile.
+// stepAll steps every connection in the list, including those that steps add.
 func (l *Loop) stepAll() {
 	for i := 0; i < len(l.steps); i++ {
 		c := l.steps[i]

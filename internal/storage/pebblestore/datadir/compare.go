@@ -282,7 +282,7 @@ func (d *Dir) VerifyOpen(problem func(error), pace func(path string) (before fun
 		c := &comparison{d, func(err error) { found = append(found, err) }}
 		err := c.compareOpen(pace)
 		if err == nil && len(found) > 0 && !again {
-			continue // the list or the manifest may have been replaced meanwhile
+			continue // the list or the manifest may have been replaced during the comparison
 		}
 		for _, err := range found {
 			problem(err)

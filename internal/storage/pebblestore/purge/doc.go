@@ -8,7 +8,7 @@
 // after any crash or error, by another call or by the next start: nothing that was removed comes back, and
 // nothing is recorded as erased before its bytes are gone.
 //
-// When [Remover.Expire] returns nil, readers see no expired reading, except those that arrived meanwhile. Their
+// When [Remover.Expire] returns nil, readers see no expired reading, except those that arrived during the call. Their
 // bytes stay until compactions reach them.
 //
 // Names of gateways that no reading names any more are removed with the last reading.

@@ -18,8 +18,8 @@ import (
 // Expire visits all devices in the order of their names, a few per batch, and finds the oldest segment of
 // each with one seek. If that has expired readings, it counts them from the headers of the segments. One
 // batch deletes the segments that have nothing else, with one range deletion for each device, and writes
-// those that have other readings, too, without the expired ones. No segments are written by others
-// meanwhile. Expire works for a tenth of the time and pauses for the rest. Append waits for one sync per
+// those that have other readings, too, without the expired ones. Nothing else writes segments during
+// a batch. Expire works for a tenth of the time and pauses for the rest. Append waits for one sync per
 // batch.
 //
 // Range deletions stay in the memtable until it is full, and every reader has to sort

@@ -42,7 +42,7 @@ func (t *Tables) Lack(ranges []Range, device *vitals.Name) error {
 			path := t.Dir.File(f.Name)
 			err := tableLacks(t.Dir.FS, path, t.Reader, r, device)
 			if err == nil || errors.Is(err, fs.ErrNotExist) {
-				continue // not in it, or compacted away meanwhile
+				continue // not in it, or compacted away since it was listed
 			}
 			err = fmt.Errorf("table %s: %w", path, damage.Wrap(err))
 			if !errors.Is(err, storage.ErrCorrupt) || errors.Is(err, ErrHeld) {

@@ -18,7 +18,7 @@ import (
 //
 // Each removal of readings stores layout.SweepKey, and records which gateways the readings have named. A sweep
 // reads all segments until it has found a reading of each of these, and removes the names of the others. A
-// reading that names one of them may arrive meanwhile: the dictionary remembers which are used. After a start,
+// reading that names one of them may arrive during a sweep: the dictionary remembers which are used. After a start,
 // the gateways are not known, and all are looked for.
 
 // due adds to a batch that a sweep is due, because of removed readings that have named gateways, or any if

@@ -30,7 +30,7 @@ type Tree interface {
 	// View returns what readers see now. The caller must release it soon.
 	View(ctx context.Context) (r pebble.Reader, windows []memory.View, release func(), err error)
 
-	// AwaitReaders waits for those who read from what was stored before the call.
+	// AwaitReaders waits for the readers of snapshots that were taken before the call.
 	AwaitReaders() error
 
 	// Flush writes the memtable to a table.
