@@ -39,8 +39,8 @@ type Check struct {
 	// answer names the check and stays "ready".
 	Degrades bool
 
-	Every   time.Duration // interval between the starts of runs; 0: DefaultEvery
-	Timeout time.Duration // deadline of one run; 0: DefaultTimeout
+	Every   time.Duration // interval between the starts of runs; 0 means DefaultEvery
+	Timeout time.Duration // deadline of one run; 0 means DefaultTimeout
 }
 
 // Options configure a [Health].

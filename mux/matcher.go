@@ -151,7 +151,7 @@ func requestScheme(req *http.Request) string {
 // A headerRule asks for one value of a header.
 type headerRule struct {
 	name  string // canonical
-	value string // empty: any
+	value string // empty means any
 	expr  *regexp.Regexp
 }
 

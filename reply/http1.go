@@ -7,9 +7,9 @@ import "time"
 // connection that stays open, without a Date.
 type HTTP1 struct {
 	Head       bool          // the request's method was HEAD: no body
-	Date       []byte        // an IMF-fixdate as from Clock.AppendDate; empty: no Date
-	Connection string        // "close", "keep-alive", or empty: no Connection field
-	RetryAfter time.Duration // rounded up to seconds; 0: no Retry-After
+	Date       []byte        // an IMF-fixdate as from Clock.AppendDate; empty means no Date
+	Connection string        // "close" or "keep-alive"; empty means no Connection field
+	RetryAfter time.Duration // rounded up to seconds; 0 means no Retry-After
 }
 
 // AppendHTTP1 appends the answer as an HTTP/1.1 message: status line, fields and body.

@@ -27,7 +27,7 @@ type Form struct {
 // [NewDiscard] to create one.
 type Discard struct {
 	Fields http.Header
-	Status int // of the last WriteHeader; 0: none
+	Status int // of the last WriteHeader; 0 means none
 	Bytes  int // total bytes of bodies
 }
 

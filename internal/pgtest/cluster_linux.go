@@ -47,7 +47,7 @@ type Cluster struct {
 
 // A node is a machine.
 type node struct {
-	init *exec.Cmd // the first process; nil: the machine is down
+	init *exec.Cmd // the first process; nil means the machine is down
 	link string    // its port of the bridge
 }
 

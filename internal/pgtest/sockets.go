@@ -18,7 +18,7 @@ type Sockets struct {
 	mu   sync.Mutex
 	open map[net.Conn]struct{} // guarded by mu
 
-	cut  atomic.Int64 // 1 + number of bytes after which an answer is cut off; 0: none is
+	cut  atomic.Int64 // 1 + number of bytes after which an answer is cut off; 0 means none is
 	last atomic.Int64 // bytes of the last answer
 	sent atomic.Int64 // messages with the mark
 }

@@ -85,8 +85,8 @@ func (f *AccessOptions) auditPath() string {
 type access struct {
 	opt    *Options
 	gate   *gate.Gate
-	syslog *audit.Syslog   // nil: none
-	tls    *tlsfiles.Files // nil: no TLS
+	syslog *audit.Syslog   // nil means none
+	tls    *tlsfiles.Files // nil means no TLS
 	log    *slog.Logger
 }
 

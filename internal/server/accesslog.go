@@ -22,7 +22,7 @@ const accessMessage = "request"
 // A request that is not logged costs no allocation and no lock.
 type accessLog struct {
 	log  *slog.Logger
-	rule atomic.Pointer[accessRule] // nil: none is logged
+	rule atomic.Pointer[accessRule] // nil means none is logged
 }
 
 // An accessRule selects the requests to log. It is immutable.

@@ -15,7 +15,7 @@ import (
 type trimmer struct {
 	mu         sync.Mutex
 	handshakes int         // since memory was returned
-	timer      *time.Timer // nil: never set
+	timer      *time.Timer // nil means never set
 }
 
 const (

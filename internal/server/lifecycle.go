@@ -19,9 +19,9 @@ import (
 // if there is one.
 type lifecycle struct {
 	log      *slog.Logger
-	notifier *systemd.Notifier       // nil: no service manager
+	notifier *systemd.Notifier       // nil means no service manager
 	warned   sync.Once               // logs the first failure to notify it
-	watchdog time.Duration           // 0: none
+	watchdog time.Duration           // 0 means none
 	sockets  map[string]net.Listener // by name: inherited, or opened by the server's listeners
 	hangups  chan os.Signal
 	seconds  chan os.Signal // SIGINT and SIGTERM, if a second one may end the drain delay

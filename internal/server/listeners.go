@@ -51,9 +51,9 @@ type listeners struct {
 	conns      *share.Conns       // of the public listener
 	handshakes metrics.Handshakes // of the public listener
 	trim       trimmer            // after handshakes
-	public     *http.Server       // nil: not served
-	lane       *ingest.FastLane   // nil: public serves all requests
-	admin      *http.Server       // nil: not served
+	public     *http.Server       // nil means not served
+	lane       *ingest.FastLane   // nil means public serves all requests
+	admin      *http.Server       // nil means not served
 
 	publicAddr net.Addr
 	listening  []listening // in the order in which they were opened

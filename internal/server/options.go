@@ -87,7 +87,7 @@ type Options struct {
 	Reload func() (log *LogOptions, needRestart []string, err error) `kong:"-"`
 
 	usableBytes   int64 // of memory, set by Fit
-	memTableBytes int64 // 0: the store's default
+	memTableBytes int64 // 0 means the store's default
 	windowRows    int   // likewise
 	cacheSet      bool  // CacheBytes was set before Fit
 }
@@ -156,9 +156,9 @@ func firstBroken(rules ...rule) error {
 type parsed struct {
 	limits  vitals.Limits
 	flags   vitals.FlagLimits // outside of which values get flags
-	tracing *tracing.Options  // nil: no tracing
+	tracing *tracing.Options  // nil means no tracing
 	proxies []netip.Prefix    // trusted ones
-	origins *origins          // nil: none
+	origins *origins          // nil means none
 }
 
 // Check returns a [settings.UsageError] for invalid options. It opens nothing.

@@ -37,7 +37,7 @@ func maxBounds() memlimit.Bounds {
 // A memory is the amount of memory that the process may use, and the source of that
 // limit.
 type memory struct {
-	limitBytes  int64 // 0: unknown
+	limitBytes  int64 // 0 means unknown
 	usableBytes int64
 	from        string
 	setGoLimit  bool // Go's own limit must be set

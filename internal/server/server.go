@@ -52,19 +52,19 @@ type server struct {
 	holders   share.Holders // of connections, memory of bodies and places of readers
 	store     store
 	embedded  *pebblestore.Store // store, if it is the embedded one; otherwise nil
-	tracer    *tracing.Tracer    // nil: no tracing
-	hosts     *hosts             // for which the public listener answers; nil: all
+	tracer    *tracing.Tracer    // nil means no tracing
+	hosts     *hosts             // for which the public listener answers; nil means all
 	requests  *metrics.Requests
-	ballast   [][]byte // nil: without TLS
+	ballast   [][]byte // nil without TLS
 	live      *live.Hub
 	core      *ingest.Core
 	health    *health.Health
 	listeners *listeners
-	retention *admin.Retention // nil: readings are kept for ever
+	retention *admin.Retention // nil means readings are kept for ever
 	page      *dashboard.Handler
 
 	background     sync.WaitGroup     // of what startBackground starts
-	stopBackground context.CancelFunc // ends them; nil: not started
+	stopBackground context.CancelFunc // ends them; nil means not started
 
 	failed  chan string // why the store failed
 	running atomic.Bool // Run receives from failed

@@ -154,7 +154,7 @@ type Guard interface {
 type Entry struct {
 	Reading        *vitals.Reading // not modified by the store, not retained after Append
 	ReceivedUnixMs int64           // the server's clock when the reading arrived
-	Guard          Guard           // called by Append; nil: the reading is compared with every record
+	Guard          Guard           // called by Append; nil means the reading is compared with every record
 	Outcome        Outcome         // set by Append
 	Sign           vitals.Sign     // set by Append with Conflict: the first sign that contradicts
 
@@ -212,7 +212,7 @@ type Record struct {
 	ReceivedUnixMs int64 // when the first of its readings arrived
 	Values         vitals.Values
 	UTCOffset      vitals.UTCOffset
-	Gateway        *vitals.Name // nil: none; records may share it, and it is never modified
+	Gateway        *vitals.Name // nil means none; records may share it, and it is never modified
 	Shared         bool         // a gateway other than the one named has completed it
 }
 

@@ -22,7 +22,7 @@ const (
 // A form is a format of batches.
 type form struct {
 	array    bool   // JSON array; otherwise NDJSON
-	encoding string // Content-Encoding; empty: none
+	encoding string // Content-Encoding; empty means none
 }
 
 // forms returns all forms, in the order of the table.

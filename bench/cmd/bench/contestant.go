@@ -60,8 +60,8 @@ func chooseServers(names []string) (chosen []contestant, left []string, err erro
 // A running is a running contestant with its dependencies.
 type running struct {
 	server   *process
-	upstream *process  // server passes requests to it; nil: no other one
-	database *database // nil: no database
+	upstream *process  // server passes requests to it; nil means no other one
+	database *database // nil means no database
 }
 
 // start starts c with its data in dir.

@@ -60,7 +60,7 @@ type ingestRun struct {
 
 	wrk    *wrk            // of runSingle and runTLS
 	result []*report.Table // of runSingle and runTLS, by number of connections
-	secure *secure         // of runTLS; nil: no TLS
+	secure *secure         // of runTLS; nil means no TLS
 
 	handshakes *report.Table // of runTLS
 }

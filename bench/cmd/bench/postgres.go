@@ -65,7 +65,7 @@ type postgresRun struct {
 	*postgresCommand
 	work   string
 	out    io.Writer
-	wrk    *wrk // nil: no single readings
+	wrk    *wrk // nil means no single readings
 	result *report.Table
 
 	database string // version and settings of PostgreSQL
@@ -151,7 +151,7 @@ func (b *postgresRun) report(setting report.Setting) *report.Report {
 // A cluster is what is measured: servers, and the databases that they use.
 type cluster struct {
 	nodes     []*process
-	databases []*database // the primary first; empty: none
+	databases []*database // the primary first; empty means none
 	remove    func() error
 }
 

@@ -172,7 +172,7 @@ type httpSink struct {
 	encoder
 	*poster
 	head string // of a request, up to the length
-	want []byte // body of the answer; nil: any
+	want []byte // body of the answer; nil means any
 	code int    // status of the answer
 	out  []byte
 }

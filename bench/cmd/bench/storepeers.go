@@ -21,7 +21,7 @@ type keeper struct {
 	dir      string // of its data
 	leaveOut string // name of a folder in dir that is not counted
 	open     func(ctx context.Context) (sink, error)
-	finish   func(ctx context.Context) error           // writes what the server has yet to write; nil: it does by itself
+	finish   func(ctx context.Context) error           // writes what the server has yet to write; nil means it does by itself
 	stored   func(ctx context.Context) (uint64, error) // number of readings
 	stop     func() error
 }

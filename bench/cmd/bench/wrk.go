@@ -27,8 +27,8 @@ const (
 type wrk struct {
 	path, version, script string
 
-	secure *secure // nil: no TLS and no token
-	lead   *lead   // nil: the whole load counts
+	secure *secure // nil means no TLS and no token
+	lead   *lead   // nil means the whole load counts
 }
 
 // A lead is the first part of a load, in which its connections complete their handshakes.

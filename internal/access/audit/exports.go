@@ -103,8 +103,8 @@ func (l *Log) Export(ctx context.Context, r Record) error {
 // exports is what records cover. It is safe for concurrent use.
 type exports struct {
 	mu         sync.Mutex              // guards the following fields
-	byExporter map[exporter]*exporting // nil: empty
-	allowances map[exporter]*allowance // by who; nil: empty
+	byExporter map[exporter]*exporting // nil means empty
+	allowances map[exporter]*allowance // by who; nil means empty
 }
 
 // cover reports whether records already cover an export. If not, records reports whether

@@ -17,11 +17,11 @@ type journal struct {
 	path string
 	opt  *Options
 
-	file   file     // the file in use; nil: not open
+	file   file     // the file in use; nil means not open
 	at     position // how far this process has read or written
 	opened bool     // the existing records have been read
 	copied uint64   // the last record passed to Options.OnLine, or that existed before
-	failed error    // not nil: nothing is written any more
+	failed error    // if not nil, nothing is written any more
 }
 
 func (j *journal) older(n int) string { return j.path + "." + strconv.Itoa(n) }

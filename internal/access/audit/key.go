@@ -30,7 +30,7 @@ import (
 
 // A Key signs logs with Ed25519 (RFC 8032), or is the public half of one that does.
 type Key struct {
-	private ed25519.PrivateKey // nil: only the public half
+	private ed25519.PrivateKey // nil means only the public half
 	public  ed25519.PublicKey
 	path    string
 }

@@ -34,7 +34,7 @@ type Options struct {
 	// succeeds again. It is called from the Log's goroutine.
 	OnTrouble func(error)
 
-	disk disk // nil: the operating system's
+	disk disk // nil means the operating system's
 }
 
 // Defaults of [Options].

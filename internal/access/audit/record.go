@@ -28,7 +28,7 @@ const (
 	TokensLoaded    Event = "tokens.loaded"         // a server has loaded a changed token file; Count: number of tokens
 	TokensRefused   Event = "tokens.refused"        // a server cannot use the token file and keeps its tokens
 	Exported        Event = "exported"              // readings were exported; Count: number of readings
-	ExportedMore    Event = "exported-more"         // exports covered by earlier records; Count: number of exports; 0: the record covers later exports
+	ExportedMore    Event = "exported-more"         // exports covered by earlier records; Count: number of exports; 0 means the record covers later exports
 	Erased          Event = "erased"                // readings were erased; Count: number of readings
 	BackedUp        Event = "backed-up"             // the store was backed up
 	AuthRefused     Event = "auth.refused"          // a request was rejected for its credentials

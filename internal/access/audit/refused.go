@@ -9,7 +9,7 @@ import (
 // A Refusal is a request that was rejected for its credentials.
 type Refusal struct {
 	Reason Reason
-	Token  [6]byte    // ID of the token in the request, even if it is unknown; zero: no token
+	Token  [6]byte    // ID of the token in the request, even if it is unknown; zero means no token
 	Peer   netip.Addr // address of the client
 }
 

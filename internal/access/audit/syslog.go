@@ -34,7 +34,7 @@ type Syslog struct {
 
 	// The following fields belong to run.
 	failing   bool          // reported with onTrouble
-	conn      net.Conn      // nil: not connected
+	conn      net.Conn      // nil means not connected
 	gone      chan struct{} // closed when the server has closed conn
 	stopAbort func() bool   // stops closing conn when ctx is canceled
 }

@@ -74,9 +74,9 @@ func (g *Gate) BadCertificate(peer Peer) {
 // An Export describes the readings of an export: those of a device, of a patient, or of a
 // patient from a device.
 type Export struct {
-	Device   vitals.Name // zero: all of the patient
-	Subject  string      // patient; empty: not of one
-	From, To time.Time   // zero: open
+	Device   vitals.Name // zero means all of the patient
+	Subject  string      // patient; empty means no patient
+	From, To time.Time   // zero means open
 }
 
 // Exporting durably records that readings are about to be exported. If it fails, they

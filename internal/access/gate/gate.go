@@ -40,9 +40,9 @@ import (
 // identifies no client. After first use, its fields must not change and it must not be
 // copied. It is safe for concurrent use.
 type Gate struct {
-	Tokens       *token.Set // nil: no tokens
+	Tokens       *token.Set // nil means no tokens
 	Certificates bool       // clients may present certificates
-	Audit        *audit.Log // nil: no audit log
+	Audit        *audit.Log // nil means no audit log
 
 	// Trusted reports whether the CA of a client's certificate is still in use. If nil,
 	// every certificate that passed the handshake is trusted.
@@ -78,9 +78,9 @@ type Credentials struct {
 	Authorization string               // value of the header; "" if there is none
 	Bytes         []byte               // the same, for a caller that has bytes; not retained
 	Several       bool                 // there is more than one Authorization header
-	Cookies       []string             // that may name a session; nil: none
-	TLS           *tls.ConnectionState // nil: none
-	Peer          Peer                 // nil: unknown
+	Cookies       []string             // that may name a session; nil means none
+	TLS           *tls.ConnectionState // nil means none
+	Peer          Peer                 // nil means unknown
 }
 
 // bare reports whether there is no Authorization header.

@@ -13,8 +13,8 @@ import (
 // certificates in use.
 type Collector struct {
 	Gate   *Gate
-	Files  *tlsfiles.Files // the server's certificate; nil: no TLS
-	Syslog *audit.Syslog   // nil: no syslog server
+	Files  *tlsfiles.Files // the server's certificate; nil means no TLS
+	Syslog *audit.Syslog   // nil means no syslog server
 }
 
 // Describe implements prometheus.Collector.

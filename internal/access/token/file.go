@@ -37,10 +37,10 @@ type Token struct {
 	Digest  Digest
 	Gateway vitals.Name // the holder
 	Rights  Rights      // at least one
-	Devices vitals.Name // name prefix of the devices that it covers; zero: all devices
+	Devices vitals.Name // name prefix of the devices that it covers; zero means all devices
 	Created time.Time   // in UTC, whole seconds
-	Expires time.Time   // in UTC, whole seconds; the first instant at which it is not valid; zero: never
-	Limit   Limit       // zero: the server's default
+	Expires time.Time   // in UTC, whole seconds; the first instant at which it is not valid; zero means never
+	Limit   Limit       // zero means the server's default
 
 	// Subjects are those that the token is bound to. It then has only the read right, and
 	// reads only their data, and only where that is asked for by subject.

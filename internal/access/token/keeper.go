@@ -15,7 +15,7 @@ import (
 // too.
 type Keeper struct {
 	Path  string
-	Audit *audit.Log // nil: no audit log
+	Audit *audit.Log // nil means no audit log
 	Actor string     // who makes the changes
 }
 

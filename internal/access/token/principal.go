@@ -12,14 +12,14 @@ import (
 // limiter and its budgets. If its token is revoked while it serves a request, it stays
 // valid for that request. The nil Principal is allowed nothing.
 type Principal struct {
-	id       ID          // zero: no token
+	id       ID          // zero means no token
 	gateway  vitals.Name // the holder
 	devices  vitals.Name // prefix of the names that it covers
 	before   vitals.Name
 	rights   Rights   // with ReadSubjects
-	subjects []string // nil: not bound
-	limiter  *Bucket  // nil: no limit
-	budgets  *Budgets // nil: no token
+	subjects []string // nil means not bound
+	limiter  *Bucket  // nil means no limit
+	budgets  *Budgets // nil means no token
 }
 
 // Unlimited returns a Principal without a token, which has rights for all devices and

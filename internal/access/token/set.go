@@ -27,7 +27,7 @@ type Options struct {
 
 // A Change describes the result of a reload of the token file.
 type Change struct {
-	Err            error // not nil: the file cannot be used, and the Set keeps its tokens
+	Err            error // if not nil, the file cannot be used, and the Set keeps its tokens
 	Tokens         int   // number of tokens in use now
 	Added, Removed []ID  // an altered token is in both
 }
@@ -50,7 +50,7 @@ type Set struct {
 type entry struct {
 	Principal
 	token         Token
-	expiresUnixMs int64 // 0: never
+	expiresUnixMs int64 // 0 means never
 	limit         Limit // of the Principal's limiter
 }
 

@@ -60,7 +60,7 @@ type Retention struct {
 	Store Expirer
 	Keep  time.Duration
 	Log   *slog.Logger
-	Now   func() time.Time // nil: time.Now
+	Now   func() time.Time // nil means time.Now
 
 	mu     sync.Mutex
 	status RetentionStatus
@@ -68,7 +68,7 @@ type Retention struct {
 
 // A RetentionStatus is the status of a Retention.
 type RetentionStatus struct {
-	LastDone time.Time // end of the last completed run; zero: none
+	LastDone time.Time // end of the last completed run; zero means none
 	Failed   int64     // number of failed runs
 	Held     Held      // why fewer readings were removed than are due
 }

@@ -19,7 +19,7 @@ type assignment struct {
 	Device  string `json:"device"`
 	Subject string `json:"subject,omitzero"`
 	From    string `json:"from"`        // RFC 3339
-	To      string `json:"to,omitzero"` // RFC 3339; empty: not ended
+	To      string `json:"to,omitzero"` // RFC 3339; empty means not ended
 }
 
 func assignmentOf(a *storage.Assignment) assignment {

@@ -64,7 +64,7 @@ type place struct {
 	added   bool // something was new
 	unsaved bool // not settled, because another entry was rejected
 	result  ingest.Result
-	problem *reply.Problem // instead of that of result; nil: that of result
+	problem *reply.Problem // instead of that of result; nil means that of result
 }
 
 // What a place holds.

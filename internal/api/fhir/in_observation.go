@@ -26,7 +26,7 @@ func (f *fieldFault) in(part string) *fieldFault {
 type observed struct {
 	group   group
 	at      when
-	samples []sample // of SampledData; nil: values
+	samples []sample // of SampledData; nil means values
 	values  vitals.Values
 
 	// component has the position of the component of each pressure.

@@ -55,7 +55,7 @@ type sentReference struct {
 type effective struct {
 	field string // "": none
 	start []byte
-	end   []byte // of a period; nil: none
+	end   []byte // of a period; nil means none
 }
 
 type quantity struct {

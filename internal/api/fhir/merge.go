@@ -55,7 +55,7 @@ type merger struct {
 	atMost   int      // records per read
 
 	running []*run
-	current *run               // whose record was yielded last; nil: none
+	current *run               // whose record was yielded last; nil means none
 	spare   [][]storage.Record // buffers of runs that have ended
 }
 
@@ -66,7 +66,7 @@ type run struct {
 	records []storage.Record // read, and not yet passed
 	buffer  []storage.Record
 	more    bool             // there may be records after these
-	forms   [numGroups]*form // nil: not used yet
+	forms   [numGroups]*form // nil means not used yet
 }
 
 // newMerger returns a merger of sources, which it sorts. wanted is about how many records will
@@ -203,7 +203,7 @@ type observations struct {
 	merged   *merger
 	groups   groups
 	received span
-	after    *position // only those after it; nil: all
+	after    *position // only those after it; nil means all
 
 	run     *run
 	record  *storage.Record
@@ -211,7 +211,7 @@ type observations struct {
 }
 
 // newObservations returns the Observations of sources that s selects and that come after a
-// position; nil: all.
+// position; nil means all.
 func newObservations(reader Reader, subjects Subjects, s *search, sources []source, after *position) *observations {
 	if after != nil {
 		rest := span{after.unixMs, always.toUnixMs}

@@ -26,8 +26,8 @@ const (
 type search struct {
 	base string // URL of the FHIR server
 
-	patients  []storage.Subject // nil: not given; sorted, each once
-	devices   []deviceID        // nil: not given; likewise
+	patients  []storage.Subject // nil means not given; sorted, each once
+	devices   []deviceID        // nil means not given; likewise
 	groups    groups            // with the codes
 	measured  span
 	received  span

@@ -15,7 +15,7 @@ import (
 // An authorization holds what a request may do, and its peer.
 type authorization struct {
 	access gate.Access
-	peer   gate.Peer // nil: not known
+	peer   gate.Peer // nil means not known
 }
 
 // enter authorizes a request before its body is read, so that unauthorized clients cannot make

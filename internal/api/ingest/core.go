@@ -34,20 +34,20 @@ type Config struct {
 	MaxQueued      int // readings admitted and not yet answered; default 262,144
 	MaxBodyBytes   int // memory of all bodies that are read or decoded concurrently; default 256 MiB
 
-	Gate *gate.Gate // decides who may write; nil: every client
+	Gate *gate.Gate // decides who may write; nil means every client
 
 	// MaxWait bounds how long the oldest admitted reading may wait for its commit before
 	// further readings are rejected. So it bounds the duration of an admitted request,
 	// whatever the throughput of the store. Default 2 s.
 	MaxWait time.Duration
 
-	Holders *share.Holders // divide MaxBodyBytes; nil: no shares
+	Holders *share.Holders // divide MaxBodyBytes; nil means no shares
 
 	// BodyTimeout bounds the time for receiving a compressed body. Default 60 s, like the
 	// ReadTimeout of the server.
 	BodyTimeout time.Duration
 
-	Trace *tracing.Tracer // records the phases of requests; nil: disabled
+	Trace *tracing.Tracer // records the phases of requests; nil disables them
 
 	// OnCommitted, if not nil, is called with every group that is durable, before its requests
 	// are answered and before the next commit begins: it must not block. It must not retain

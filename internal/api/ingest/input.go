@@ -45,7 +45,7 @@ type Intake struct {
 	// Whole makes all readings of the message one unit, which a rejected position prevents.
 	Whole bool
 
-	access *gate.Access // nil: of all devices
+	access *gate.Access // nil means access to all devices
 }
 
 // Covers reports whether the client may write readings of a device. Readings that it may not write
@@ -147,7 +147,7 @@ func (j *Job) outcome() *Outcome {
 type Refusal struct {
 	Problem               *reply.Problem
 	Detail, Field, Reason string        // may be empty
-	RetryAfter            time.Duration // 0: the client need not try again
+	RetryAfter            time.Duration // 0 means the client need not try again
 }
 
 // Refusal returns why the message was rejected as a whole. It returns false if it was not: then

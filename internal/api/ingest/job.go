@@ -33,7 +33,7 @@ type Job struct {
 	auth      authorization
 	began     time.Time // when the request was received
 	uncovered int       // readings of devices that the token does not cover
-	trace     *trace    // nil: not recorded
+	trace     *trace    // nil means not recorded
 
 	refusal refusal // set if the request is rejected as a whole
 	settled Outcome // see outcome
@@ -42,7 +42,7 @@ type Job struct {
 	// reserved is the memory, out of Config.MaxBodyBytes, that this Job has reserved for a
 	// batch and its answer. It is reserved until the client has read the answer.
 	reserved int
-	holder   *share.Holder // to which reserved is charged; nil: no shares
+	holder   *share.Holder // to which reserved is charged; nil means no shares
 
 	out []byte // text of an answer that is not prepared
 }

@@ -27,7 +27,7 @@ type lane struct {
 	decoder *vitals.Decoder // for all jobs, which are decoded one after another
 	clock   *reply.Clock
 
-	open *turn // the turn being filled; nil: none
+	open *turn // the turn being filled; nil means none
 
 	// oldest to newest are the turns with unanswered requests. A request with
 	// nothing to commit, such as a rejected one, waits in them only if earlier requests on its

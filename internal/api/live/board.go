@@ -76,7 +76,7 @@ func (b *board) absorbLocked(u *update, swept *bool) {
 // askLocked makes the dispatcher ask the store for an update that is not newer than upto.
 func (b *board) askLocked(st *state, uptoUnixMs int64) {
 	if !st.dirty || !st.ask {
-		st.uptoUnixMs = st.record.TimeUnixMs // 0: none
+		st.uptoUnixMs = st.record.TimeUnixMs // 0 means none
 	}
 	st.uptoUnixMs = max(st.uptoUnixMs, uptoUnixMs)
 	st.record, st.known, st.dirty, st.ask = storage.Record{}, false, true, true

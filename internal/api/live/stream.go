@@ -15,7 +15,7 @@ type stream struct {
 	wake    chan struct{} // holds one if there is something to take, or the stream has ended
 
 	mu      sync.Mutex // guards the write deadline, and the following fields
-	ended   error      // why nothing more is written; nil: not ended
+	ended   error      // why nothing more is written; nil means not ended
 	inWrite bool       // a write is in progress
 }
 

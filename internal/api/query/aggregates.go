@@ -27,7 +27,7 @@ type Aggregation struct {
 
 // A summary describes the values of one sign in a bucket.
 type summary struct {
-	count       int64 // 0: the other fields are invalid
+	count       int64 // 0 means the other fields are invalid
 	sum         int64 // in hundredths; exact for 10^14 values
 	min, max    vitals.Hundredths
 	first, last storage.Latest

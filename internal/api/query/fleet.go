@@ -41,7 +41,7 @@ const (
 type deviceSelection struct {
 	access *gate.Access // that covers them
 	prefix vitals.Name  // of their names
-	state  state        // one of these properties; 0: any
+	state  state        // one of these properties; 0 means any
 	sort   deviceSort
 	after  deviceKey // only those after it, in this order
 	limit  int
@@ -86,7 +86,7 @@ type fleet struct {
 	h           *Handler
 	staleUnixMs int64 // devices with an older newest reading are stale
 	found       []keyedDevice
-	last        *deviceKey // devices after it are not on the page; nil: not known yet
+	last        *deviceKey // devices after it are not on the page; nil means not known yet
 	counts      stateCounts
 }
 

@@ -52,7 +52,7 @@ func (f Format) ContentType() string { return contentTypes[f] }
 // records usually share.
 type encoder struct {
 	format Format
-	flags  *vitals.FlagLimits // nil: no flags
+	flags  *vitals.FlagLimits // nil means no flags
 
 	measured clock // appends the device and the time of a record
 	received clock // appends the gateway and the time of receipt
@@ -101,7 +101,7 @@ func (e *encoder) setOffset(offset vitals.UTCOffset) {
 	e.offsetText = text
 }
 
-// setGateway sets the gateway that the encoder appends; nil: none.
+// setGateway sets the gateway that the encoder appends; nil means none.
 func (e *encoder) setGateway(gateway *vitals.Name) {
 	e.gateway = gateway
 	text := e.received.text[:0]

@@ -29,7 +29,7 @@ func (h *Handler) Limits(w http.ResponseWriter, r *http.Request) {
 // A shownRange is an inclusive range of values.
 type shownRange struct {
 	Min float64 `json:"min"`
-	Max float64 `json:"max,omitzero"` // 0: no limit
+	Max float64 `json:"max,omitzero"` // 0 means no limit
 }
 
 func showRange(r vitals.Range) shownRange {
@@ -68,7 +68,7 @@ func limitsText(opt *Options) []byte {
 		PulsePressure map[string]shownRange `json:"pulse_pressure_mmhg"`
 		Oldest        time.Time             `json:"oldest"`
 		MaxAhead      float64               `json:"max_ahead_seconds"`
-		MaxAge        float64               `json:"max_age_seconds,omitzero"` // 0: no limit
+		MaxAge        float64               `json:"max_age_seconds,omitzero"` // 0 means no limit
 		StaleAfter    float64               `json:"stale_after_seconds"`
 		Devices       shownPage             `json:"devices"`
 		Readings      shownPage             `json:"readings"`

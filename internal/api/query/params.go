@@ -143,7 +143,7 @@ func (p *Params) flag() vitals.FlagSet {
 }
 
 // read reads what pages of readings and of aggregates have in common. By default, a page has as many
-// elements as inJSON, or otherwise; 0: all.
+// elements as inJSON, or otherwise; 0 means all.
 func (q *Selection) read(p *Params, now timeReader, format Format, formats []string, inJSON, otherwise, most int) {
 	q.Range.FromUnixMs, q.Range.ToUnixMs = now.span(p)
 	q.Format = Format(p.choice("format", int(format), formats...))

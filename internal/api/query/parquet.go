@@ -59,7 +59,7 @@ var parquetSchemas = map[bool]*parquet.Schema{
 type parquetSink struct {
 	w      *parquet.GenericWriter[any]
 	device parquet.Value
-	limits *vitals.FlagLimits // nil: no flags
+	limits *vitals.FlagLimits // nil means no flags
 	rows   []parquet.Row
 	names  map[vitals.Name][]byte    // of gateways; fewer than maxGateways between calls
 	flags  map[vitals.FlagSet][]byte // texts of flags

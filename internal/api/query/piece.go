@@ -33,7 +33,7 @@ type pieceWriter struct {
 
 	mu    sync.Mutex  // guards the following fields
 	timer *time.Timer // runs look
-	ended error       // why no further piece is written; nil: not ended
+	ended error       // why no further piece is written; nil means not ended
 }
 
 // watch makes a blocked Write fail soon after the client loses the right to read, until

@@ -19,11 +19,11 @@ type Reader interface {
 // A Selection selects readings of one device.
 type Selection struct {
 	Range   storage.Range
-	Limit   int // maximum number of readings; 0: no limit
+	Limit   int // maximum number of readings; 0 means no limit
 	Format  Format
 	NoFlags bool // omit flags
 
-	Only vitals.FlagSet // only readings with at least one of these flags; 0: all
+	Only vitals.FlagSet // only readings with at least one of these flags; 0 means all
 }
 
 // chunkRecords is the number of records per read. A chunk has 80 KiB. Reads are long because a

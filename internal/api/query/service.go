@@ -34,8 +34,8 @@ type Service struct {
 	// has no limit. Default 30 s.
 	PieceTimeout time.Duration
 
-	// Bound bounds the number of concurrent authorized requests; nil: no bound. Holders
-	// divide it among clients; nil: it is not divided.
+	// Bound bounds the number of concurrent authorized requests; nil means no bound. Holders
+	// divide it among clients; nil means it is not divided.
 	Bound   *Bound
 	Holders *share.Holders
 

@@ -33,7 +33,7 @@ type Reader struct {
 	json *jsontext.Decoder
 	err  error // the first syntax error
 
-	wrong []byte // name of the first member whose value has the wrong kind; nil: none
+	wrong []byte // name of the first member whose value has the wrong kind; nil means none
 	why   string
 	at    []byte // name of the member that is being read
 }

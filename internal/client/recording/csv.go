@@ -14,8 +14,8 @@ import (
 
 // Options configure how rows are converted to readings.
 type Options struct {
-	Mapping Mapping     // columns of a CSV file; zero: DefaultMapping
-	Device  vitals.Name // device of rows that name none; zero: each row must name one
+	Mapping Mapping     // columns of a CSV file; zero means DefaultMapping
+	Device  vitals.Name // device of rows that name none; zero means each row must name one
 	ShiftMs int64       // added to every time
 
 	// shifted means that the file's times are shifted, so that the server cannot detect seconds.

@@ -42,7 +42,7 @@ type connection struct {
 	answer  answer
 
 	// State of serve.
-	conn     net.Conn    // nil: not connected
+	conn     net.Conn    // nil means not connected
 	unwatch  func() bool // stops closing the connection at the end of the run
 	deadline time.Time   // of conn
 	reader   answerReader

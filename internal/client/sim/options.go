@@ -33,7 +33,7 @@ type Options struct {
 	Target     *Target        `kong:"-"`
 	Token      string         `kong:"-"` // sent as a bearer token; "": none
 	Mix        Mix            `kong:"-"`
-	Start      time.Time      `kong:"-"` // start of the wearers' time; zero: such that the run ends now
+	Start      time.Time      `kong:"-"` // start of the wearers' time; zero means such that the run ends now
 	Ledger     *Ledger        `kong:"-"` // may be nil
 	OnProgress func(Progress) `kong:"-"`
 	Timeout    time.Duration  `kong:"-"` // for one answer; 0: 30 s

@@ -52,9 +52,9 @@ type run struct {
 
 	next, total uint64        // open loop: the next request, and the number of requests
 	alarm       alarm         // fires when the next request is due
-	alarmAt     time.Duration // time to which alarm is set; 0: not set
-	until       time.Duration // end of sending new requests; 0: no end
-	end         time.Duration // end of waiting for answers; 0: no end
+	alarmAt     time.Duration // time to which alarm is set; 0 means not set
+	until       time.Duration // end of sending new requests; 0 means no end
+	end         time.Duration // end of waiting for answers; 0 means no end
 }
 
 // Run loads the target as opt describes. The Report covers what ran and is never nil.

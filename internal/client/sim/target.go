@@ -26,7 +26,7 @@ type Target struct {
 	name  string // expected in the certificate
 	path  string // path prefix before /v1
 	tls   bool
-	roots *x509.CertPool    // nil: the system's roots
+	roots *x509.CertPool    // nil means the system's roots
 	certs []tls.Certificate // client certificates
 	addrs []netip.AddrPort  // never empty
 }

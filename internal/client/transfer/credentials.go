@@ -18,7 +18,7 @@ import (
 // Credentials identify a client, and name the CAs that it trusts.
 type Credentials struct {
 	Token string      // sent as a bearer token; "": none
-	TLS   *tls.Config // for https; nil: the system's CAs, and no client certificate
+	TLS   *tls.Config // for https; nil means the system's CAs, and no client certificate
 
 	// Dial, if not nil, connects to the server. If nil, the client resolves the name in
 	// the URL, or uses the proxy of the environment.

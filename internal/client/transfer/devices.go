@@ -21,7 +21,7 @@ type Device struct {
 type Latest struct {
 	Value     jsontext.Value `json:"value"` // a number, as the server sent it
 	Time      time.Time      `json:"time"`
-	UTCOffset *int           `json:"utc_offset_minutes,omitempty"` // with which the time was sent; nil: unknown
+	UTCOffset *int           `json:"utc_offset_minutes,omitempty"` // with which the time was sent; nil means unknown
 	Flags     []string       `json:"flags,omitempty"`
 }
 

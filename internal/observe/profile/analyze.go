@@ -47,8 +47,8 @@ type Report struct {
 	Reason    string    `json:"problem,omitempty"` // the text of Problem
 	Load                // zero if unknown
 
-	CPUSeconds    float64 `json:"cpu_profile_seconds"` // window of the CPU profile; 0: no CPU profile
-	AllocsSeconds float64 `json:"-"`                   // window of the allocations; 0: no allocations profile
+	CPUSeconds    float64 `json:"cpu_profile_seconds"` // window of the CPU profile; 0 means no CPU profile
+	AllocsSeconds float64 `json:"-"`                   // window of the allocations; 0 means no allocations profile
 
 	Total     Cost   `json:"total"`
 	Parts     []Cost `json:"parts"`     // in descending order of CPU time

@@ -18,7 +18,7 @@ type Options struct {
 	Headers  map[string]string // sent with each export, such as Authorization
 
 	Sample float64       // fraction of the requests without a parent that are recorded, 0 to 1
-	Slow   time.Duration // requests that took at least this long are recorded; 0: disabled
+	Slow   time.Duration // requests that took at least this long are recorded; 0 disables it
 
 	// Forced bounds how many requests per second are recorded because their parent is
 	// sampled, which any client can claim. Further ones are sampled as Sample says.
@@ -26,7 +26,7 @@ type Options struct {
 	Forced int
 
 	Service, Version string       // service.name and service.version
-	Log              *slog.Logger // logs when exports begin to fail and when they succeed again; nil: no log
+	Log              *slog.Logger // logs when exports begin to fail and when they succeed again; nil means no log
 
 	// Every is the longest time that a recorded request waits to be batched with
 	// others; default 2 s.

@@ -81,7 +81,7 @@ type Stats struct {
 type Flush struct {
 	Start, End time.Time
 	Items      int   // of the group
-	Err        error // nil: the group is durable
+	Err        error // nil means the group is durable
 }
 
 // A Waiter receives the answer to a call of [Committer.Submit].

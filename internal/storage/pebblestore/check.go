@@ -49,7 +49,7 @@ type Report struct {
 	// reading; both are 0 if there are no readings.
 	OldestUnixMs, NewestUnixMs int64
 
-	Erasing vitals.Name // device of an unfinished erasure; zero: there is none
+	Erasing vitals.Name // device of an unfinished erasure; zero means there is none
 
 	Tables     int   // table files
 	TableBytes int64 // size of the table files

@@ -36,7 +36,7 @@ type engine struct {
 	mu        sync.Mutex
 	settler   *settler // nil if read-only
 	nextGroup uint64
-	renewed   chan struct{} // closed when the tree has been closed for a reopen; nil: nothing waits for it
+	renewed   chan struct{} // closed when the tree has been closed for a reopen; nil means nothing waits for it
 	opened    closers       // everything that Close closes, in reverse order
 	treeAt    int           // index in opened of the tree's first closer
 	progress  sync.Cond     // of mu: signaled when a window is sealed, in part or as a whole

@@ -102,7 +102,7 @@ type stallClock struct {
 	mu    sync.Mutex
 	times int64
 	total time.Duration // of stalls that have ended
-	since time.Time     // start of the current stall; zero: none
+	since time.Time     // start of the current stall; zero means none
 }
 
 func (c *stallClock) begin() {

@@ -18,7 +18,7 @@ type maintenance struct {
 	running sync.WaitGroup
 	mu      sync.Mutex
 	what    string        // the running operation, "" if none; guarded by mu
-	over    chan struct{} // closed when the operation ends; nil: none is running; guarded by mu
+	over    chan struct{} // closed when the operation ends; nil means none is running; guarded by mu
 	turn    *scrubTurn    // the scrub's turn, or nil; guarded by mu
 }
 

@@ -46,7 +46,7 @@ type rowScanner struct {
 // A rowSource is a place that has rows.
 type rowSource struct {
 	rows []columns.Row                 // the next ones, in the order of the scan
-	more func() ([]columns.Row, error) // returns further rows, or none; nil: there are none
+	more func() ([]columns.Row, error) // returns further rows, or none; nil means there are none
 }
 
 // rowBuffers are the buffers of a rowScanner.
@@ -55,7 +55,7 @@ type rowSource struct {
 // decoded segment is kept for the next page.
 type rowBuffers struct {
 	segment []columns.Row
-	value   []byte // of segment; empty: segment is not as it was decoded
+	value   []byte // of segment; empty means segment is not as it was decoded
 	windows [2][]columns.Row
 }
 

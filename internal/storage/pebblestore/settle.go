@@ -31,7 +31,7 @@ type settler struct {
 	moving      bool // as in Options
 
 	active *memory.Window // takes what the groups add
-	frozen *memory.Window // is being sealed; nil: none
+	frozen *memory.Window // is being sealed; nil means none
 
 	// records holds the records of the group's readings so far, both new and looked up,
 	// with what the group adds to them. index has the positions of the first indexed

@@ -56,7 +56,7 @@ func (g *segments) tidy(ctx context.Context, step func(from uint32) (next uint32
 	// sealed during the pass, another pass follows.
 	next, begun, ended, seen := uint32(0), int64(-1), int64(-1), g.counters.batchBytes.Load()
 	var retryAt time.Time
-	var delay time.Duration // from the last step to retryAt; 0: it did not fail
+	var delay time.Duration // from the last step to retryAt; 0 means it did not fail
 	for sleep(ctx, tidyPause) == nil {
 		written, sealed := g.counters.batchBytes.Load(), g.counters.sealedRows.Load()
 		quiet := written-seen <= tidyQuietBytes && !time.Now().Before(retryAt)

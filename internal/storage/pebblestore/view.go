@@ -29,7 +29,7 @@ type view struct {
 type views struct {
 	mu      sync.Mutex
 	current *view         // nil before the first publish, while paused, and after close
-	paused  chan struct{} // closed at the end of the pause; nil: not paused
+	paused  chan struct{} // closed at the end of the pause; nil means not paused
 
 	// open counts the open views published since the last call of turn. Callers of
 	// publish, pause, turn and close must serialize their calls.

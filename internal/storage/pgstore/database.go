@@ -34,7 +34,7 @@ type database struct {
 	calls  sync.RWMutex
 	closed atomic.Bool
 
-	state atomic.Pointer[error] // why it is not ready; nil: it is
+	state atomic.Pointer[error] // why it is not ready; nil means it is
 }
 
 // enter begins a call. If it returns nil, the caller must call s.calls.RUnlock.

@@ -23,7 +23,7 @@ type registry struct {
 // A known is a device that is registered.
 type known struct {
 	signs    uint8                  // that its row has, or more than these
-	latestMs [vitals.NumSigns]int64 // newest times that this node has stored since the last hint; 0: none
+	latestMs [vitals.NumSigns]int64 // newest times that this node has stored since the last hint; 0 means none
 	stored   uint8                  // readings since the last hint
 }
 
@@ -35,7 +35,7 @@ const hintEvery = 64
 type registration struct {
 	device vitals.Name
 	signs  uint8
-	denied storage.Outcome // 0: registered
+	denied storage.Outcome // 0 means registered
 }
 
 // resolve registers the devices of a group, in their order. It returns the outcomes of those

@@ -48,7 +48,7 @@ type item struct {
 	done    bool  // it is settled
 	cleared bool  // its Guard has permitted the comparison, which found no conflict
 	wrote   bool  // its statement has stored or completed the record
-	had     uint8 // signs of the record before; 0: it was stored
+	had     uint8 // signs of the record before; 0 means it was stored
 	writes  bool  // it is to store or complete the record, together with a unit
 	then    uint8 // signs that later items of the same transaction have added
 }

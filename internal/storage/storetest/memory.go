@@ -22,7 +22,7 @@ type Memory struct {
 	records    records      // guarded by mu
 	assigned   *assignments // guarded by mu
 	closed     bool         // guarded by mu
-	maxDevices int          // 0: no limit
+	maxDevices int          // 0 means no limit
 }
 
 // records holds the stored records by device and time.

@@ -61,7 +61,7 @@ type Follower struct {
 
 	mu      sync.Mutex    // held while checking and loading; guards the following fields
 	looked  time.Time     // when the last check began
-	seen    []os.FileInfo // of each path at the last check; nil: no such file
+	seen    []os.FileInfo // of each path at the last check; nil means no such file
 	lastErr error
 	stale   atomic.Bool // lastErr is not nil; read without mu
 }

@@ -42,7 +42,7 @@ type Settings struct {
 	// LookupEnv is os.LookupEnv.
 	LookupEnv func(name string) (string, bool) `kong:"-"`
 
-	file *file // nil: none
+	file *file // nil means none
 
 	Config string `type:"path" placeholder:"FILE" help:"TOML file with settings. Flags and environment variables override it."`
 }

@@ -103,7 +103,7 @@ func (s *Server) left(place share.Place) {
 type arrival struct {
 	fd      int
 	place   share.Place
-	session *session // nil: no TLS
+	session *session // nil means no TLS
 }
 
 // place passes a new connection to the loop with the fewest connections or, while the Server

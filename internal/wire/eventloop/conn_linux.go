@@ -31,20 +31,20 @@ type Conn struct {
 	loop *Loop
 	fd   int // -1: closed or moved
 
-	in   []byte // unfinished input; nil: none
-	out  []byte // unsent output; nil: none
+	in   []byte // unfinished input; nil means none
+	out  []byte // unsent output; nil means none
 	sent int    // bytes at the front of out that are sent already
 	need int    // bytes of in that the handler waits for
 	owed int    // answers that Owe has promised and Send has not given
 
 	place share.Place // see Config.Conns
 
-	session *session // nil: no TLS, or closed
+	session *session // nil means no TLS, or closed
 
 	// Of the session. They outlive it: messages that were read before the connection is
 	// closed are authorized by them.
-	tlsState   *tls.ConnectionState // nil: the client has shown no certificate
-	tlsVersion uint16               // 0: no TLS
+	tlsState   *tls.ConnectionState // nil means the client has shown no certificate
+	tlsVersion uint16               // 0 means no TLS
 
 	goal      goal
 	fresh     bool // no input yet
@@ -59,8 +59,8 @@ type Conn struct {
 	turn      uint // of the loop when the connection was last read
 
 	within   int64 // ticks for the unfinished message, from began on
-	expect   int64 // tick by which the handler expects input; 0: none
-	idleEnd  int64 // tick by which the next message must begin; 0: not determined
+	expect   int64 // tick by which the handler expects input; 0 means none
+	idleEnd  int64 // tick by which the next message must begin; 0 means not determined
 	began    int64 // tick when the unfinished message began
 	deadline int64 // tick when the connection is closed, or never
 	armed    int64 // tick of its timer, or never; at most deadline

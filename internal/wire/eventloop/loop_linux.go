@@ -31,8 +31,8 @@ type Loop struct {
 	pauses   int // connections that pause
 	draining bool
 	stage    int32         // of the server, for which takeOrders was last called
-	rest     time.Duration // see Rest; 0: none
-	gather   time.Duration // see Gather; 0: none
+	rest     time.Duration // see Rest; 0 means none
+	gather   time.Duration // see Gather; 0 means none
 
 	// load is live for the loop that places new connections.
 	load atomic.Int64
@@ -381,7 +381,7 @@ func (l *Loop) detach(c *Conn) {
 // connection and how often that was used before, so that an event fetched before a connection
 // was closed is not attributed to the next one in its slot.
 type table struct {
-	conns       []*Conn // by slot; nil: it is free
+	conns       []*Conn // by slot; nil means it is free
 	generations []int32 // by slot: how often it was used
 	free        []int32 // slots
 }

@@ -21,7 +21,7 @@ type Server struct {
 	loops  []*Loop
 	moved  moved
 
-	acceptEnded chan struct{} // closed when acceptSessions has ended; nil: no TLS
+	acceptEnded chan struct{} // closed when acceptSessions has ended; nil means no TLS
 
 	orders atomic.Int32 // a stage; only ever rises
 

@@ -43,13 +43,13 @@ type session struct {
 	net.Conn // nil; crypto/tls calls none of its methods but those below
 	tls      *tls.Conn
 	below    *listen.Conn
-	state    *tls.ConnectionState // nil: the client has shown no certificate
+	state    *tls.ConnectionState // nil means the client has shown no certificate
 	version  uint16
 
 	conn    *Conn // set by the loop
 	drained bool  // the kernel had no more
 	failed  bool  // the socket has failed
-	err     error // of the last read, for the next turn; nil: none
+	err     error // of the last read, for the next turn; nil means none
 	silent  int   // bytes that were read since there was data, from the handshake on
 	begun   bool  // a record was read since there was data, or a part of one
 	input   int   // bytes that crypto/tls may keep for input, at most

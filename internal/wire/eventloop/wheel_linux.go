@@ -18,7 +18,7 @@ type wheel struct {
 }
 
 type timer struct {
-	at         int64 // tick; 0: not set
+	at         int64 // tick; 0 means not set
 	next, prev int32 // in its slot, or none
 }
 

@@ -94,7 +94,7 @@ func (l *bounded) Close() error {
 type Conn struct {
 	net.Conn
 	place  share.Place
-	leave  func(share.Place) // releases the place; nil: it has none yet
+	leave  func(share.Place) // releases the place; nil means it has none yet
 	closed atomic.Bool
 
 	// HandshakeBytes is how much the peer has sent in its TLS handshake. crypto/tls keeps

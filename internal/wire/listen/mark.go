@@ -12,8 +12,8 @@ import (
 // A mark is what the context of a request holds about its connection.
 type mark struct {
 	guest   bool
-	watched *watched     // nil: its input is not watched
-	socket  syscall.Conn // nil: unknown
+	watched *watched     // nil means its input is not watched
+	socket  syscall.Conn // nil means unknown
 }
 
 type markKey struct{}

@@ -20,7 +20,7 @@ type Handshakes struct {
 	Config  *tls.Config
 	Slots   int            // concurrent handshakes
 	Timeout time.Duration  // of each
-	Holders *share.Holders // divide the slots by address; nil: not divided
+	Holders *share.Holders // divide the slots by address; nil means not divided
 
 	// Requests, if not nil, returns how many requests the established connections have
 	// made. While they make any, a handshake pauses after each of its turns, for as long
@@ -232,7 +232,7 @@ func (c *computing) Write(p []byte) (int, error) {
 
 // A pace says how long a handshake pauses. It is safe for concurrent use.
 type pace struct {
-	requests func() uint64 // nil: no pauses
+	requests func() uint64 // nil means no pauses
 
 	mu      sync.Mutex
 	counted uint64    // requests, at changed

@@ -17,7 +17,7 @@ type Conns struct {
 	Of        Resource // the resource to divide: Connections, Handshakes
 	Max       int
 	MaxGuests int
-	Holders   *Holders // nil: not divided
+	Holders   *Holders // nil means not divided
 
 	// OnGuest, if not nil, is called for each new guest, so that idle connections can be
 	// evicted. It must not block.
@@ -30,7 +30,7 @@ type Conns struct {
 
 // A Place is held by an open connection.
 type Place struct {
-	Holder *Holder // of its address; nil: exempt
+	Holder *Holder // of its address; nil means exempt
 	Guest  bool
 }
 

@@ -29,7 +29,7 @@ type anchor struct {
 	path string
 	dir  *os.File
 	self fs.FileInfo // of the directory
-	lock fs.FileInfo // of LOCK; nil: there is none
+	lock fs.FileInfo // of LOCK; nil means there is none
 }
 
 func openAnchor(path string) (*anchor, error) {

@@ -101,7 +101,7 @@ type Dir struct {
 	Clean bool
 
 	state   state
-	version atomic.Int32 // the format of the store; 0: that of a new one
+	version atomic.Int32 // the format of the store; 0 means that of a new one
 	anchor  *anchor      // nil if FS is not the operating system's
 }
 

@@ -25,7 +25,7 @@ const needPollEvery = 20
 type Watch struct {
 	fs       vfs.FS
 	dir      string
-	minBytes uint64 // as configured; 0: never low
+	minBytes uint64 // as configured; 0 means never low
 	log      *slog.Logger
 
 	need atomic.Pointer[func() (uint64, error)]
@@ -65,10 +65,10 @@ func NewWatch(fs vfs.FS, dir string, minFreeBytes int64, log *slog.Logger, onPol
 // at least that.
 func (w *Watch) SetNeed(need func() (uint64, error)) { w.need.Store(&need) }
 
-// FreeBytes returns the free space at the last poll; 0: unknown.
+// FreeBytes returns the free space at the last poll; 0 means unknown.
 func (w *Watch) FreeBytes() uint64 { return w.freeBytes.Load() }
 
-// MarkBytes returns the low-water mark; 0: there is none.
+// MarkBytes returns the low-water mark; 0 means there is none.
 func (w *Watch) MarkBytes() uint64 { return w.markBytes.Load() }
 
 // Start polls once, and then periodically until Close.

@@ -123,7 +123,7 @@ type scrub struct {
 // A badTable is a table that could not be verified.
 type badTable struct {
 	damaged bool
-	retryAt time.Time     // zero: in the next pass
+	retryAt time.Time     // zero means in the next pass
 	delay   time.Duration // from the last attempt to retryAt
 }
 

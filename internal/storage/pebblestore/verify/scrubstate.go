@@ -38,8 +38,8 @@ const (
 
 // A scrubState is the content of SCRUB.
 type scrubState struct {
-	begunUnixMs int64    // start of the pass; 0: no pass has started
-	endedUnixMs int64    // end of the last complete pass; 0: there is none
+	begunUnixMs int64    // start of the pass; 0 means no pass has started
+	endedUnixMs int64    // end of the last complete pass; 0 means there is none
 	next, last  uint64   // the pass has yet to verify tables next to last; both 0: no pass is running
 	bad         []uint64 // tables that failed
 }
