@@ -90,16 +90,16 @@ func (h *Hub) begin(w http.ResponseWriter, r *http.Request) {
 // parse parses a query.
 func parse(raw string) (want selection, err error) {
 	p := query.ReadParams(raw, []string{"device"}, "prefix")
-	want.devices, want.prefix = p.Names("device"), p.Name("prefix")
 	switch {
 	case p.Err != nil:
 		return want, p.Err
-	case len(want.devices) > 0 && !want.prefix.IsZero():
+	case p.Count("device") > 0 && p.Count("prefix") > 0:
 		return want, &query.ParamError{Name: "prefix", Reason: "not allowed together with device"}
 	case p.Count("device") > MaxDevices:
 		return want, &query.ParamError{Name: "device", Reason: fmt.Sprintf("given more than %d times", MaxDevices)}
 	}
-	return want, nil
+	want.devices, want.prefix = p.Names("device"), p.Name("prefix")
+	return want, p.Err
 }
 
 // Describe implements prometheus.Collector.

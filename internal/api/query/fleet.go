@@ -207,12 +207,12 @@ func parseDevices(access *gate.Access, raw string) (*deviceSelection, error) {
 		access: access, after: deviceKey{rank: math.MinInt64},
 		limit:  p.limit(DefaultDevices, MaxDevices),
 		prefix: p.Name("prefix"),
-		sort:   deviceSort(p.choice("sort", int(byName), "name", "age", "worst")),
-		counts: p.choice("counts", 0, "false", "true") == 1,
 	}
 	if i := p.choice("state", -1, "fresh", "stale", "flagged"); i >= 0 {
 		q.state = 1 << i
 	}
+	q.sort = deviceSort(p.choice("sort", int(byName), "name", "age", "worst"))
+	q.counts = p.choice("counts", 0, "false", "true") == 1
 	p.cursor(" in this order", func(text string) (err error) {
 		q.after, err = parseDeviceCursor(text, q.sort)
 		return err

@@ -238,6 +238,8 @@ func TestRejected(t *testing.T) {
 		{"/v1/devices/a/readings?limit=1000001", 400, "bad-parameter", "limit", "from 1 to", ""},
 		{"/v1/devices/a/readings?limit=x", 400, "bad-parameter", "limit", "from 1 to", ""},
 		{"/v1/devices/a/readings?order=up", 400, "bad-parameter", "order", "asc, desc", ""},
+		{"/v1/devices/a/readings?limit=a&order=up", 400, "bad-parameter", "order", "asc, desc", ""},
+		{"/v1/devices?sort=x&state=x", 400, "bad-parameter", "state", "fresh, stale", ""},
 		{"/v1/devices/a/readings?format=xml", 400, "bad-parameter", "format", "json, ndjson, csv", ""},
 		{"/v1/devices/a/readings?tz=Europe/Nowhere", 400, "bad-parameter", "tz", "IANA", ""},
 		{"/v1/devices/a/readings?from=-24y", 400, "bad-parameter", "from", "-24h", ""},

@@ -142,24 +142,19 @@ func (p *Params) flag() vitals.FlagSet {
 	}
 }
 
-// read reads what pages of readings and of aggregates have in common. By default, a page has as many
-// elements as inJSON, or otherwise; 0 means all.
-func (q *Selection) read(p *Params, now timeReader, format Format, formats []string, inJSON, otherwise, most int) {
-	q.Range.FromUnixMs, q.Range.ToUnixMs = now.span(p)
-	q.Format = Format(p.choice("format", int(format), formats...))
-	if q.Format == JSON {
-		otherwise = inJSON
-	}
-	q.Limit = p.limit(otherwise, most)
-}
-
 // parse implements page.
 func (q *Selection) parse(h *Handler, raw string, format Format) error {
 	p := ReadParams(raw, nil, "from", "to", "tz", "limit", "cursor", "order", "format", "flags", "flag")
-	q.read(p, h.times(p), format, formatNames[:], DefaultReadings, 0, MaxReadings)
+	q.Range.FromUnixMs, q.Range.ToUnixMs = h.times(p).span(p)
 	q.Range.Descending = p.choice("order", 0, "asc", "desc") == 1
+	q.Format = Format(p.choice("format", int(format), formatNames[:]...))
 	q.NoFlags = p.choice("flags", 0, "true", "false") == 1 || q.Format == OMH
 	q.Only = p.flag()
+	fallback := 0 // no limit
+	if q.Format == JSON {
+		fallback = DefaultReadings
+	}
+	q.Limit = p.limit(fallback, MaxReadings)
 	p.cursor(" in this order", func(text string) error {
 		lastUnixMs, err := parseMsCursor(text, timeCursor(q.Range.Descending))
 		q.Range = after(q.Range, lastUnixMs)
@@ -178,7 +173,13 @@ func (a *Aggregation) parse(h *Handler, raw string, format Format) error {
 	if a.StepMs, ok = parseStep(a.Step); !ok {
 		p.fail("step", errStep)
 	}
-	a.read(p, now, format, formatNames[:TextFormats], DefaultBuckets, MaxBuckets, MaxBuckets)
+	a.Range.FromUnixMs, a.Range.ToUnixMs = now.span(p)
+	a.Format = Format(p.choice("format", int(format), formatNames[:TextFormats]...))
+	fallback := MaxBuckets
+	if a.Format == JSON {
+		fallback = DefaultBuckets
+	}
+	a.Limit = p.limit(fallback, MaxBuckets)
 	p.cursor("", func(text string) error {
 		from, err := parseMsCursor(text, cursorBucket)
 		a.Range.FromUnixMs = max(a.Range.FromUnixMs, from)
