@@ -210,7 +210,7 @@ func TestCloseNamesHangingChecks(t *testing.T) {
 }
 
 // Neither a report nor an answer waits for a slow OnChange. Changes that were reverted
-// meanwhile are skipped, and Close reports the remaining ones.
+// before it is called are skipped, and Close reports the remaining ones.
 func TestSlowOnChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()

@@ -361,7 +361,7 @@ func (b *harness) tamper(inject string) (heal func()) {
 	}
 	heal = sync.OnceFunc(func() {
 		// The kernel releases what a dead tracer held. strace does not detach from a process that was
-		// killed meanwhile.
+		// killed.
 		_ = cmd.Process.Kill() // it may have exited with the server
 		_ = cmd.Wait()
 		_ = stderr.Close()

@@ -14,7 +14,7 @@ import (
 
 // A server in a control group of 160 MiB is sent twice as much at once, in the first parts of
 // batches of the largest size that it accepts. It rejects with 503 and Retry-After what exceeds
-// the bounds that it chose, survives, and stores readings meanwhile. Then it is loaded with
+// the bounds that it chose, survives, and still stores single readings. Then it is loaded with
 // batches.
 //
 // Seen to fail with the mutant unbounded-bodies: the kernel kills the server.

@@ -61,7 +61,7 @@ func zipped(text string) string {
 
 // Ten clients of each kind keep the server waiting at once. Each gets the documented answer and is
 // closed when its time is over, all descriptors are released, and a good client is served
-// meanwhile.
+// at the same time.
 //
 // Seen to fail when the fast lane does not bound the time of a header or of a body, and without
 // the ReadTimeout of net/http.

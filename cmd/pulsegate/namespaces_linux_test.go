@@ -13,7 +13,7 @@ import (
 // it may create them: only this process and its children see what the tests mount and listen
 // on.
 //
-// Otherwise every process that creates a mount namespace meanwhile, such as a container, keeps
+// Otherwise every process that creates a mount namespace during the test, such as a container, keeps
 // a copy of each mounted disk. A disk whose power was cut then survives its unmount: it is
 // mounted again in its old state, without power, and every file on it gives an input/output
 // error (seen in parallel with the tests of deploy/test). The README's commands also listen on

@@ -210,7 +210,7 @@ func TestOverloadReadsNoBody(t *testing.T) {
 }
 
 // TestOverloadLowWater checks that once a batch did not fit, the queue counts as full until an
-// eighth of it is empty: meanwhile batches are not read and decoded.
+// eighth of it is empty: until then, batches are not read and decoded.
 //
 // Seen to fail when admit did not set wasFull, and when leave did not reset it.
 func TestOverloadLowWater(t *testing.T) {

@@ -284,7 +284,7 @@ func TestStorm(t *testing.T) {
 	t.Logf("stored %v of %d; retries %v", stored, groups*devices, metric(t, nodes[0], "pulsegate_postgres_retries_total", ""))
 }
 
-// TestErasedElsewhere stores readings of a device that another node has erased meanwhile: all
+// TestErasedElsewhere stores readings of a device that another node has erased since this one stored some: all
 // nodes must know the device again.
 func TestErasedElsewhere(t *testing.T) {
 	server := sharedServer(t)
