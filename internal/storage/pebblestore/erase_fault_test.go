@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"runtime/debug"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -227,6 +229,57 @@ func withoutDevice(text, device string) string {
 		}
 	}
 	return b.String()
+}
+
+// TestEraseMeetsClose closes the store before each operation of an erasure that changes files. Erase
+// returns nil or storage.ErrClosed. After the next start, the device has readings only if Erase has
+// returned an error other than storage.ErrUnfinished.
+//
+// Seen to fail when the error of a compaction or of the wait for removed tables was returned as it is.
+func TestEraseMeetsClose(t *testing.T) {
+	t.Parallel()
+	refused := 0
+	for n, more := int64(0), true; more; n++ {
+		fs := vfs.NewMem()
+		var s *pebblestore.Store
+		var operations atomic.Int64 // until Close begins
+		operations.Store(math.MaxInt64)
+		var once sync.Once
+		closeStore := func() {
+			once.Do(func() {
+				if err := s.Close(); err != nil {
+					t.Errorf("Close before operation %d: %v", n, err)
+				}
+			})
+		}
+		s = mustOpen(t, pebblestore.Options{FS: inject(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind.ReadOrWrite() == errorfs.OpIsWrite && operations.Add(-1) == 0 {
+				go closeStore()
+				polltest.Until(t, "Close begins", func() bool { return pebblestore.Closing(s) })
+			}
+			return nil
+		}))})
+		fill(t, s, 0, 3)
+		operations.Store(n + 1)
+		_, err := s.Erase(mustName(erasedDevice))
+		more = operations.Swap(math.MaxInt64) <= 0
+		closeStore()
+		if err != nil {
+			refused++
+		}
+		if err != nil && !errors.Is(err, storage.ErrClosed) {
+			t.Errorf("Close before operation %d: Erase returns %v, want ErrClosed", n, err)
+		}
+		s = mustOpen(t, pebblestore.Options{FS: fs})
+		stays := err != nil && !errors.Is(err, storage.ErrUnfinished)
+		if got := count(t, s, erasedDevice); stays != (got > 0) {
+			t.Errorf("Close before operation %d: Erase returns %v, and after a start the device has %d readings", n, err, got)
+		}
+		mustClose(t, s)
+	}
+	if refused == 0 {
+		t.Error("no erasure was refused")
+	}
 }
 
 // TestEraseFailedBatch closes a store that has failed in the last step of an erasure, while

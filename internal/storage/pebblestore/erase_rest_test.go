@@ -25,6 +25,7 @@ func TestEraseEmptied(t *testing.T) {
 	}{
 		{"immediately", func(s *pebblestore.Store) *pebblestore.Store { return s }, false},
 		{"tables compacted", func(s *pebblestore.Store) *pebblestore.Store { pebblestore.CompactAll(s); return s }, true},
+		{"only its gateway's name is in tables", func(s *pebblestore.Store) *pebblestore.Store { pebblestore.CompactReadings(s); return s }, false},
 		{"after a start", nil, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

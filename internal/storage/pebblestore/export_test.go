@@ -115,6 +115,13 @@ func CompactAll(s *Store) {
 	}
 }
 
+// CompactReadings compacts the devices' records, segments and groups down to the last level.
+func CompactReadings(s *Store) {
+	if err := s.db.Compact(context.Background(), []byte{layout.RecordPrefix}, []byte{layout.GatewayPrefix}, false); err != nil {
+		panic(err)
+	}
+}
+
 // Resting reports whether s is neither flushing nor compacting. If so, it does neither until
 // the next group, because the end of each starts the next one that is due.
 func Resting(s *Store) bool {

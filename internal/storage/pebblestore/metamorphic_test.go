@@ -400,7 +400,7 @@ func (m *metamorphosis) erase(rng *rand.Rand) {
 			m.end(eraserLane, "not there to erase", is("erased 0"), purged)
 		case errors.Is(err, errRecord) && errors.Is(err, storage.ErrUnfinished):
 			m.end(eraserLane, "erased, not recorded", erased, purged)
-		case errors.Is(err, storage.ErrUnfinished) && errors.Is(err, storage.ErrClosed), errors.Is(err, storage.ErrUnfinished) && errors.Is(err, context.Canceled):
+		case errors.Is(err, storage.ErrUnfinished) && errors.Is(err, storage.ErrClosed):
 			m.hold()
 		default:
 			m.Lock()

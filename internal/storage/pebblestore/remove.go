@@ -2,6 +2,7 @@ package pebblestore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -74,7 +75,11 @@ func (r *removal) erase(e storage.Erasure, record func(storage.Erasure) error) (
 		return storage.Erasure{}, err
 	}
 	defer done()
-	return r.remover.Erase(e, record)
+	e, err = r.remover.Erase(e, record)
+	if errors.Is(err, context.Canceled) && r.maintenance.ctx.Err() != nil { // Pebble returns it, for example
+		err = fmt.Errorf("%w: %w", storage.ErrClosed, err)
+	}
+	return e, err
 }
 
 // Expire implements [storage.Remover]. It is slow on purpose: see package purge. It also works

@@ -192,6 +192,10 @@ func (m *Remover) remains(e *storage.Erasure) error {
 	if err := m.Sweep(m.Closing); err != nil {
 		return err
 	}
+	// The memtable may have what removes bytes of tables, such as the name of a gateway.
+	if err := m.Tree.Flush(m.Closing); err != nil {
+		return err
+	}
 	ranges, tables, err := m.ranges(&e.Device)
 	if err != nil {
 		return err
