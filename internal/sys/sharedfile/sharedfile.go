@@ -133,7 +133,8 @@ func writeNew(tmp, like string, data []byte) (err error) {
 	return file.Sync()
 }
 
-// Read reads a file of at most maxBytes.
+// Read reads a file of at most maxBytes. Unlike the functions that change files it follows links:
+// mounted secrets are links.
 func Read(path string, maxBytes int64) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
