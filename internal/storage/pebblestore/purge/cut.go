@@ -33,6 +33,8 @@ type cut struct {
 	small        int   // the number of readings below which a segment is small
 	blind        bool
 
+	others []columns.Row // that stay, and are neither in segments nor in windows
+
 	gateways map[uint32]bool // that the removed readings name, and perhaps others
 
 	readings int64 // that are removed from segments
@@ -73,6 +75,9 @@ func (c *cut) segments(it *pebble.Iterator, b *pebble.Batch, d *layout.Record) e
 	}
 	return c.resize(it, d)
 }
+
+// within reports whether a reading with a time is removed.
+func (c *cut) within(ms int64) bool { return c.fromMs <= ms && ms < c.toMs }
 
 // key returns the key of a segment whose last reading has a time.
 func (c *cut) key(ms int64) []byte { return layout.AppendSegmentKey(nil, c.device, uint64(ms)) }
@@ -243,15 +248,14 @@ func (c *cut) resize(it *pebble.Iterator, d *layout.Record) error {
 // readings left, neither in segments nor in windows, it adds the removal of all keys of the device instead,
 // and gone is true.
 func (c *cut) record(it *pebble.Iterator, b *pebble.Batch, d *layout.Record, windows []*memory.Window) (gone bool, err error) {
-	within := func(ms int64) bool { return c.fromMs <= ms && ms < c.toMs }
 	lost := uint8(0)
 	for sg := range vitals.NumSigns {
-		if d.Known&(1<<sg) != 0 && within(d.LatestUnixMs[sg]) {
+		if d.Known&(1<<sg) != 0 && c.within(d.LatestUnixMs[sg]) {
 			lost |= 1 << sg
 		}
 	}
 	d.Forget(lost)
-	if within(d.NewestUnixMs) {
+	if c.within(d.NewestUnixMs) {
 		d.NewestUnixMs = -1
 	}
 	if c.fromMs > 0 && (lost != 0 || d.NewestUnixMs < 0) {
@@ -261,6 +265,9 @@ func (c *cut) record(it *pebble.Iterator, b *pebble.Batch, d *layout.Record, win
 	}
 	for _, w := range windows {
 		w.View().Update(c.device, d)
+	}
+	for i := range c.others {
+		d.Update(c.others[i].TimeUnixMs, &c.others[i].Values, c.others[i].UTCOffset)
 	}
 	ranges := DeviceRanges(c.device)
 	if gone = d.NewestUnixMs < 0; !gone {

@@ -275,6 +275,16 @@ func (r *removal) add(st *State, b *pebble.Batch, s *seal.Sealer) (err error) {
 	r.cut = cut{device: &in.Device, toMs: math.MaxInt64, most: math.MaxInt64, small: r.m.SmallRows, blind: true, gateways: map[uint32]bool{}}
 	if in.ofAssignment() {
 		r.fromMs, r.toMs, r.blind = in.FromUnixMs, in.ToUnixMs, false
+		for i := range s.Carried {
+			x := &s.Carried[i]
+			if s.Rows.Name(x.Device) != in.Device {
+				continue
+			}
+			if r.within(x.Row.TimeUnixMs) {
+				return s.Unread
+			}
+			r.others = append(r.others, x.Row)
+		}
 		err = assign.Remove(b, in.assignment())
 	} else {
 		s.Carried = slices.DeleteFunc(s.Carried, func(x seal.Carried) bool {
