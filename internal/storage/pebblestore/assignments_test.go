@@ -1,12 +1,15 @@
 package pebblestore_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime/debug"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -348,5 +351,41 @@ func TestCheckAssignments(t *testing.T) {
 				t.Errorf("Check returns %v, want %q", err, name)
 			}
 		})
+	}
+}
+
+// TestEraseAssignmentEnded ends an assignment earlier, and assigns the device to the next subject, after the
+// erasure of the assignment has begun to seal readings. What the device measured for the next one stays.
+//
+// Seen to fail when the end was read before the readings were sealed.
+func TestEraseAssignmentEnded(t *testing.T) {
+	t.Parallel()
+	a := storage.Assignment{Device: mustName("d"), Subject: "P-17", FromUnixMs: 10, ToUnixMs: 100}
+	next := storage.Assignment{Device: a.Device, Subject: "P-18", FromUnixMs: 50, ToUnixMs: 100}
+	var s *pebblestore.Store
+	var armed atomic.Bool
+	var err error
+	s = mustOpen(t, pebblestore.Options{CacheBytes: 1, FS: inject(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if strings.HasSuffix(op.Path, ".sst") && bytes.Contains(debug.Stack(), []byte("mergeLate")) && armed.CompareAndSwap(true, false) {
+			ended := a
+			ended.ToUnixMs = next.FromUnixMs
+			err = errors.Join(s.EndAssignment(context.Background(), ended), s.Assign(context.Background(), next))
+		}
+		return nil
+	}))})
+	defer mustClose(t, s)
+	mustAppend(t, s, entry("d", 10, 1), entry("d", 60, 1))
+	// The assignment stays in memory: the table is being opened when its end is set.
+	if err := errors.Join(pebblestore.Seal(s), pebblestore.Flush(s), s.Assign(t.Context(), a)); err != nil {
+		t.Fatal(err)
+	}
+	mustAppend(t, s, entry("d", 15, 1))
+	armed.Store(true)
+	e, eraseErr := s.EraseAssignment(a)
+	if armed.Load() || err != nil || eraseErr != nil || e.Readings != 2 {
+		t.Errorf("EraseAssignment returns %+v, %v; ended: %t, %v", e, eraseErr, !armed.Load(), err)
+	}
+	if n := count(t, s, "d"); n != 1 {
+		t.Errorf("the device has %d readings, want that of the next subject", n)
 	}
 }

@@ -163,23 +163,28 @@ func (m *Remover) fail(err error) error {
 	return fmt.Errorf("%w: %w", storage.ErrFailed, err)
 }
 
-// exists reports whether a device has readings or assignments, or whether an assignment exists, of which
-// it then sets the end.
+// exists is find while nothing is written.
 func (m *Remover) exists(e *storage.Erasure) (exists bool, err error) {
 	err = m.Tree.Lock(func(st *State) error {
-		all, err := assign.Of(st.DB, &e.Device)
-		if e.Subject == "" {
-			_, known := st.Table.Find(&e.Device)
-			exists = known || len(all) > 0
-			return err
-		}
-		i := slices.IndexFunc(all, func(a storage.Assignment) bool { return a.Subject == e.Subject && a.FromUnixMs == e.FromUnixMs })
-		if exists = i >= 0; exists {
-			e.ToUnixMs = all[i].ToUnixMs
-		}
+		exists, err = find(st, e)
 		return err
 	})
 	return exists, err
+}
+
+// find reports whether a device has readings or assignments, or whether an assignment exists, of which
+// it then sets the end.
+func find(st *State, e *storage.Erasure) (exists bool, err error) {
+	all, err := assign.Of(st.DB, &e.Device)
+	if e.Subject == "" {
+		_, known := st.Table.Find(&e.Device)
+		return known || len(all) > 0, err
+	}
+	i := slices.IndexFunc(all, func(a storage.Assignment) bool { return a.Subject == e.Subject && a.FromUnixMs == e.FromUnixMs })
+	if i >= 0 {
+		e.ToUnixMs = all[i].ToUnixMs
+	}
+	return i >= 0, err
 }
 
 // remains returns nil if tables have bytes of a device that does not exist: Expire may have removed its
@@ -238,11 +243,6 @@ func (m *Remover) finish(in *Intent, record func(storage.Erasure) error) error {
 
 // remove deletes the keys of what is erased, and updates the intent.
 func (m *Remover) remove(in *Intent) error {
-	if in.ofAssignment() { // its end may have been set again since the intent was written
-		if _, err := m.exists(&in.Erasure); err != nil {
-			return fmt.Errorf("%w: %w", errNotRemoved, err)
-		}
-	}
 	r := removal{m: m, in: in}
 	err := m.Tree.SealAll(r.add, r.done)
 	if err != nil && !r.durable {
@@ -274,6 +274,9 @@ func (r *removal) add(st *State, b *pebble.Batch, s *seal.Sealer) (err error) {
 	r.st = st
 	r.cut = cut{device: &in.Device, toMs: math.MaxInt64, most: math.MaxInt64, small: r.m.SmallRows, blind: true, gateways: map[uint32]bool{}}
 	if in.ofAssignment() {
+		if _, err := find(st, &in.Erasure); err != nil { // its end may have been set again
+			return err
+		}
 		r.fromMs, r.toMs, r.blind = in.FromUnixMs, in.ToUnixMs, false
 		for i := range s.Carried {
 			x := &s.Carried[i]
