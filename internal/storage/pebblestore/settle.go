@@ -61,6 +61,10 @@ type settler struct {
 	segmentDevice uint32
 	segmentFromMs int64
 
+	// missing has what the trials of the group's units did not find. The same look-up, made once more
+	// to settle a unit that fits, might fail.
+	missing map[recordID]bool
+
 	lookups    int64 // number of look-ups for the group
 	unreadable error // error of the group's first failed look-up
 }
@@ -126,7 +130,7 @@ func newBatch(db *pebble.DB) *pebble.Batch {
 // reset prepares s for a group.
 func (s *settler) reset() {
 	s.batch.Reset()
-	s.lookups, s.unreadable = 0, nil
+	s.lookups, s.unreadable, s.missing = 0, nil, nil
 	s.segment = s.segment[:0]
 	if cap(s.records) > maxKept {
 		s.records, s.marked, s.index, s.indexed = nil, nil, map[recordID]int32{}, 0
@@ -297,6 +301,9 @@ func (s *settler) find(id recordID, r *vitals.Reading, entry int32) (*groupRecor
 	}
 	if i, ok := s.index[id]; ok {
 		return &s.records[i], nil
+	}
+	if s.missing[id] {
+		return nil, nil
 	}
 	s.lookups++
 	row, err := s.lookUp(id, &r.Device)

@@ -101,11 +101,16 @@ func (t *trial) load(r *vitals.Reading, entry int32) (have trialRecord, held boo
 	if r.TimeUnixMs > t.table.At(f.number).NewestUnixMs {
 		return have, false, 0
 	}
-	m, err := t.find(recordID{f.number, r.TimeUnixMs}, r, entry)
+	id := recordID{f.number, r.TimeUnixMs}
+	m, err := t.find(id, r, entry)
 	if err != nil {
 		return have, false, t.noteUnreadable(err)
 	}
 	if m == nil {
+		if t.missing == nil {
+			t.missing = map[recordID]bool{}
+		}
+		t.missing[id] = true
 		return have, false, 0
 	}
 	have = trialRecord{values: m.Values, shared: m.Shared}
