@@ -355,21 +355,32 @@ func TestCheckAssignments(t *testing.T) {
 }
 
 // TestEraseAssignmentEnded ends an assignment earlier, and assigns the device to the next subject, after the
-// erasure of the assignment has begun to seal readings. What the device measured for the next one stays.
+// erasure of the assignment has begun to seal readings. What the device measured for the next one stays,
+// also if the process ends at any later write and a start finishes the erasure.
 //
-// Seen to fail when the end was read before the readings were sealed.
+// Seen to fail when the end was read before the readings were sealed, and when the intent kept the old end.
 func TestEraseAssignmentEnded(t *testing.T) {
 	t.Parallel()
 	a := storage.Assignment{Device: mustName("d"), Subject: "P-17", FromUnixMs: 10, ToUnixMs: 100}
 	next := storage.Assignment{Device: a.Device, Subject: "P-18", FromUnixMs: 50, ToUnixMs: 100}
 	var s *pebblestore.Store
-	var armed atomic.Bool
+	var armed, ended atomic.Bool
 	var err error
-	s = mustOpen(t, pebblestore.Options{CacheBytes: 1, FS: inject(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+	var mu sync.Mutex
+	var crashed []*vfs.MemFS
+	disk := vfs.NewCrashableMem()
+	s = mustOpen(t, pebblestore.Options{CacheBytes: 1, FS: inject(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind.ReadOrWrite() == errorfs.OpIsWrite && ended.Load() {
+			left := disk.CrashClone(vfs.CrashCloneCfg{})
+			mu.Lock()
+			defer mu.Unlock()
+			crashed = append(crashed, left)
+		}
 		if strings.HasSuffix(op.Path, ".sst") && bytes.Contains(debug.Stack(), []byte("mergeLate")) && armed.CompareAndSwap(true, false) {
-			ended := a
-			ended.ToUnixMs = next.FromUnixMs
-			err = errors.Join(s.EndAssignment(context.Background(), ended), s.Assign(context.Background(), next))
+			earlier := a
+			earlier.ToUnixMs = next.FromUnixMs
+			err = errors.Join(s.EndAssignment(context.Background(), earlier), s.Assign(context.Background(), next))
+			ended.Store(true)
 		}
 		return nil
 	}))})
@@ -382,10 +393,23 @@ func TestEraseAssignmentEnded(t *testing.T) {
 	mustAppend(t, s, entry("d", 15, 1))
 	armed.Store(true)
 	e, eraseErr := s.EraseAssignment(a)
+	ended.Store(false)
 	if armed.Load() || err != nil || eraseErr != nil || e.Readings != 2 {
 		t.Errorf("EraseAssignment returns %+v, %v; ended: %t, %v", e, eraseErr, !armed.Load(), err)
 	}
 	if n := count(t, s, "d"); n != 1 {
 		t.Errorf("the device has %d readings, want that of the next subject", n)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if len(crashed) == 0 {
+		t.Error("nothing was written after the assignment had ended")
+	}
+	for i, left := range crashed {
+		s := mustOpen(t, pebblestore.Options{FS: left})
+		if n := count(t, s, "d"); n != 1 {
+			t.Errorf("after a crash at write %d, the device has %d readings, want that of the next subject", i, n)
+		}
+		mustClose(t, s)
 	}
 }

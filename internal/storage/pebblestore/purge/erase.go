@@ -274,8 +274,15 @@ func (r *removal) add(st *State, b *pebble.Batch, s *seal.Sealer) (err error) {
 	r.st = st
 	r.cut = cut{device: &in.Device, toMs: math.MaxInt64, most: math.MaxInt64, small: r.m.SmallRows, blind: true, gateways: map[uint32]bool{}}
 	if in.ofAssignment() {
+		end := in.ToUnixMs
 		if _, err := find(st, &in.Erasure); err != nil { // its end may have been set again
 			return err
+		}
+		if in.ToUnixMs != end {
+			// After a crash, a start may not find the assignment, and must not take the old end.
+			if err := in.Write(r.m.Dir.FS, r.m.Dir.Path); err != nil {
+				return err
+			}
 		}
 		r.fromMs, r.toMs, r.blind = in.FromUnixMs, in.ToUnixMs, false
 		for i := range s.Carried {
