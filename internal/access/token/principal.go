@@ -55,7 +55,7 @@ func (p *Principal) CoversSubject(subject string) bool {
 	return p != nil && (p.subjects == nil || slices.Contains(p.subjects, subject))
 }
 
-// Covers reports whether the token may be used for device, whoever wore it. A token that is bound
+// Covers reports whether the token may be used for device, regardless of who wore it. A token that is bound
 // to subjects may not.
 func (p *Principal) Covers(device *vitals.Name) bool {
 	return p != nil && p.subjects == nil && device.HasPrefix(&p.devices)

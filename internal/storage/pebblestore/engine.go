@@ -116,7 +116,7 @@ func (e *engine) Degraded() error {
 	return nil
 }
 
-// foundDamage logs damage beside which the store goes on, and reports it as such.
+// foundDamage logs damage that does not stop the store, and reports it as such.
 func (e *engine) foundDamage(what string, err error) {
 	e.options.Log.Error(what, "dir", e.dir, "error", err)
 	e.troubles.degrade(err)

@@ -49,7 +49,7 @@ type Tree interface {
 	Failed() bool
 	Fail(cause string)
 
-	// FoundDamage reports damage, beside which the removal goes on.
+	// FoundDamage reports damage that does not stop the removal.
 	FoundDamage(what string, err error)
 }
 
