@@ -2,6 +2,7 @@ package vitals_test
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 
 	"github.com/pulsegate/pulsegate/vitals"
@@ -62,7 +63,7 @@ func BenchmarkAppendJSON(b *testing.B) {
 	text := make([]byte, 0, 512)
 	b.ReportAllocs()
 	for b.Loop() {
-		text = vitals.AppendJSON(text[:0], &r)
+		text = builtIn.AppendJSON(text[:0], &r)
 	}
 	if string(text) != typical {
 		b.Fatalf("wrote %s, want %s", text, typical)
@@ -80,11 +81,11 @@ func BenchmarkParse(b *testing.B) {
 			b.Fatalf("read %d, want %d", ms, nowUnixMs)
 		}
 	})
-	b.Run("what=hundredths", func(b *testing.B) {
-		text, v := []byte("97.5"), vitals.Hundredths(0)
+	b.Run("what=value", func(b *testing.B) {
+		text, v := []byte("97.5"), vitals.Value(0)
 		b.ReportAllocs()
 		for b.Loop() {
-			v, _ = vitals.ParseHundredths(text)
+			v, _ = vitals.ParseValue(text, 2)
 		}
 		if v != 97_50 {
 			b.Fatalf("read %d, want 9750", v)
@@ -93,15 +94,15 @@ func BenchmarkParse(b *testing.B) {
 }
 
 func BenchmarkFlags(b *testing.B) {
-	limits := vitals.DefaultFlagLimits()
+	limits := builtIn.DefaultFlagLimits()
 	in := values(systolic, 121_00, diastolic, 79_00, spo2, 69_00, heartRate, 72_00, resting, 58_00)
-	set := vitals.FlagSet(0)
+	var set vitals.FlagSet
 	b.ReportAllocs()
 	for b.Loop() {
 		set = limits.Flags(&in)
 	}
-	if want := vitals.FlagSet(1<<vitals.SpO2Unvalidated | 1<<vitals.SpO2Low); set != want {
-		b.Fatalf("flags %b, want %b", set, want)
+	if got, want := flagTexts(builtIn, set), []string{"spo2_pct outside validated range", "spo2_pct low"}; !slices.Equal(got, want) {
+		b.Fatalf("flags %q, want %q", got, want)
 	}
 }
 
@@ -116,7 +117,7 @@ func newDecoder(tb testing.TB, options vitals.DecoderOptions) *vitals.Decoder {
 
 // sinceEpoch returns the default limits, but accepts any time since 1970.
 func sinceEpoch() vitals.Limits {
-	limits := vitals.DefaultLimits()
+	limits := withOwn.DefaultLimits()
 	limits.OldestUnixMs = 0
 	return limits
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -12,7 +13,7 @@ import (
 
 // Default bounds of a [Decoder].
 const (
-	DefaultMaxReadings     = 1 << 18  // per body; a Batch of that many takes 41 MB
+	DefaultMaxReadings     = 1 << 18  // per body; a Batch of that many takes 72 MB
 	DefaultMaxReadingBytes = 16 << 10 // per reading; a typical one has less than 200
 )
 
@@ -45,6 +46,10 @@ type Decoder struct {
 
 	// scratch is a buffer for unescaped strings.
 	scratch [maxEscapedBytes]byte
+
+	// after has the member that was last seen after each member, and at memberUnknown the first one of a
+	// reading. The members of the next reading are probably in the same order.
+	after [memberUnknown + 1]member
 
 	// unknown is the name of the last reported unknown field. It is cached so that a
 	// fleet with one misspelt field allocates one string.
@@ -158,8 +163,9 @@ func (d *Decoder) decodeElement(body []byte, i int, times timeSpan, dst *Batch) 
 		return 0, ErrTooManyReadings
 	}
 	n := len(dst.Readings)
-	dst.Readings = append(dst.Readings, Reading{})
+	dst.Readings = slices.Grow(dst.Readings, 1)[:n+1]
 	r := &dst.Readings[n]
+	*r = Reading{}
 	end, ok := d.decodePlain(body, i, times, r)
 	if !ok || end-i > d.maxReadingBytes {
 		*r = Reading{}

@@ -34,7 +34,7 @@ func TestDecodeModel(t *testing.T) {
 	parts := rapid.SampledFrom([]string{
 		typical, `{"device":"a","time":0,"spo2_pct":97.5}`, "{", "}", "[", "]", ",", ",", ":", "\n", "\r\n", " ", "1", "null", `"`, `\u0061`,
 		`"device":"b"`, `"time":1795255200123`, `"time":"2026-11-21T10:00:00+01:00"`, `"time":"2026-11-21T10:00:00\u002b00:00"`, `"time":"2026-11-21T10:00:00-00:00"`, `"spo2_pct":97.55`, `"spo2_pct":0`,
-		`"systolic_mmhg":121,"diastolic_mmhg":79`, `"heart_rate_bpm":6.28e1`, `"gateway":"g"`, `"x":{"y":[1,2]}`, `"gateway":null`,
+		`"systolic_mmhg":121,"diastolic_mmhg":79`, `"heart_rate_bpm":6.28e1`, `"body_weight_kg":81.205`, `"delta_c":-0.4`, `"delta_c":0`, `"steps":123456`, `"steps":0.5`, `"fev1_l":3.2175`, `"gateway":"g"`, `"x":{"y":[1,2]}`, `"gateway":null`,
 	})
 	rapid.Check(t, func(rt *rapid.T) {
 		body := ""

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"testing"
@@ -17,18 +18,31 @@ import (
 // v2Reading is a reading for unmarshalling with encoding/json/v2, without the package's
 // rules.
 type v2Reading struct {
-	Device    *string        `json:"device"`
-	Time      jsontext.Value `json:"time"` // v2 has no type for "string or integer"
-	Systolic  *float64       `json:"systolic_mmhg"`
-	Diastolic *float64       `json:"diastolic_mmhg"`
-	SpO2      *float64       `json:"spo2_pct"`
-	HeartRate *float64       `json:"heart_rate_bpm"`
-	Resting   *float64       `json:"resting_heart_rate_bpm"`
-	Gateway   *string        `json:"gateway"`
+	Device       *string        `json:"device"`
+	Time         jsontext.Value `json:"time"` // v2 has no type for "string or integer"
+	Systolic     *float64       `json:"systolic_mmhg"`
+	Diastolic    *float64       `json:"diastolic_mmhg"`
+	SpO2         *float64       `json:"spo2_pct"`
+	HeartRate    *float64       `json:"heart_rate_bpm"`
+	Resting      *float64       `json:"resting_heart_rate_bpm"`
+	Respiratory  *float64       `json:"respiratory_rate_bpm"`
+	Temperature  *float64       `json:"body_temperature_c"`
+	Weight       *float64       `json:"body_weight_kg"`
+	GlucoseMass  *float64       `json:"glucose_mg_dl"`
+	GlucoseMolar *float64       `json:"glucose_mmol_l"`
+	Pulse        *float64       `json:"pulse_rate_bpm"`
+	OwnDelta     *float64       `json:"delta_c"`
+	OwnCount     *float64       `json:"steps"`
+	OwnFine      *float64       `json:"fev1_l"`
+	Gateway      *string        `json:"gateway"`
 }
 
-func (r *v2Reading) signs() [vitals.NumSigns]*float64 {
-	return [...]*float64{r.Systolic, r.Diastolic, r.SpO2, r.HeartRate, r.Resting}
+func (r *v2Reading) signs() map[string]*float64 {
+	return map[string]*float64{
+		"systolic_mmhg": r.Systolic, "diastolic_mmhg": r.Diastolic, "spo2_pct": r.SpO2, "heart_rate_bpm": r.HeartRate, "resting_heart_rate_bpm": r.Resting,
+		"respiratory_rate_bpm": r.Respiratory, "body_temperature_c": r.Temperature, "body_weight_kg": r.Weight, "glucose_mg_dl": r.GlucoseMass,
+		"glucose_mmol_l": r.GlucoseMolar, "pulse_rate_bpm": r.Pulse, "delta_c": r.OwnDelta, "steps": r.OwnCount, "fev1_l": r.OwnFine,
+	}
 }
 
 // A brokenRule is a rule that a value breaks.
@@ -94,15 +108,10 @@ func modelReading(value jsontext.Value, latestUnixMs int64, limits vitals.Limits
 	}
 	mistyped := false // whether v2 must reject it, too
 	for name, member := range members {
-		s := -1
-		for i := range vitals.NumSigns {
-			if vitals.Sign(i).Field() == name {
-				s = i
-			}
-		}
+		s, isSign := limits.Signs.Named(name)
 		switch {
-		case s >= 0:
-			mistyped = e.sign(vitals.Sign(s), member, v2.signs()[s], limits) || mistyped
+		case isSign:
+			mistyped = e.sign(s, member, v2.signs()[name], limits) || mistyped
 		case name == "time":
 			e.time(member, latestUnixMs)
 		case name == "device":
@@ -124,10 +133,10 @@ func modelReading(value jsontext.Value, latestUnixMs int64, limits vitals.Limits
 	}
 	pair := 0
 	given := 0
-	for s := range vitals.NumSigns {
-		if _, ok := members[vitals.Sign(s).Field()]; ok {
+	for s, d := range limits.Signs.All() {
+		if _, ok := members[d.Field]; ok {
 			given++
-			if s == systolic || s == diastolic {
+			if s == vitals.Systolic || s == vitals.Diastolic {
 				pair++
 			}
 		}
@@ -217,27 +226,30 @@ func (e *modelElement) time(member jsontext.Value, latestUnixMs int64) {
 
 // sign checks a value. Listed differences from v2 are null, precision, range and zero.
 func (e *modelElement) sign(s vitals.Sign, member jsontext.Value, v2 *float64, limits vitals.Limits) (mistyped bool) {
+	d := limits.Signs.Of(s)
 	switch member.Kind() {
 	case 'n':
-		e.breaks(s.Field(), vitals.ErrType)
+		e.breaks(d.Field, vitals.ErrType)
 		return false
 	case '0':
 	default:
-		e.breaks(s.Field(), vitals.ErrType)
+		e.breaks(d.Field, vitals.ErrType)
 		return true
 	}
-	v, err := modelHundredths(string(member))
+	v, err := modelValue(string(member), d.Decimals)
 	switch {
 	case err != nil:
+	case v >= limits.Accepted[s].Min && v <= limits.Accepted[s].Max:
+		if v2 != nil && *v2 != float64(v)/math.Pow10(d.Decimals) {
+			panic(fmt.Sprintf("v2 reads %v as %v, the model as %d with %d decimals", member, *v2, v, d.Decimals))
+		}
 	case v == 0:
 		err = vitals.ErrNoSignal
-	case v < limits.Accepted[s].Min || v > limits.Accepted[s].Max:
+	default:
 		err = vitals.ErrRange
-	case v2 != nil && *v2 != float64(v)/100:
-		panic(fmt.Sprintf("v2 reads %v as %v, the model as %d hundredths", member, *v2, v))
 	}
 	if err != nil {
-		e.breaks(s.Field(), err)
+		e.breaks(d.Field, err)
 		var number float64
 		return json.Unmarshal(member, &number) != nil // beyond float64
 	}
@@ -265,7 +277,7 @@ func checkAgainstModel(t *testing.T, body []byte, ignoreUnknown bool) {
 	}
 	accepted, refused := 0, 0
 	for i, value := range elements {
-		want, err := modelReading(value, nowUnixMs+300_000, vitals.DefaultLimits(), ignoreUnknown)
+		want, err := modelReading(value, nowUnixMs+300_000, withOwn.DefaultLimits(), ignoreUnknown)
 		if err != nil {
 			t.Fatalf("%q: %v", body, err)
 		}
@@ -296,7 +308,7 @@ func checkWritten(t *testing.T, readings []vitals.Reading) {
 		if i > 0 {
 			text = append(text, ',')
 		}
-		text = vitals.AppendJSON(text, &readings[i])
+		text = withOwn.AppendJSON(text, &readings[i])
 	}
 	text = append(text, ']')
 	var batch vitals.Batch

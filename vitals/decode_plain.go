@@ -13,16 +13,18 @@ import "bytes"
 // and decodeStrict would return the same reading. TestPlainAgreesWithStrict and
 // FuzzDecode check it. It holds because each step below accepts a subset of the JSON
 // grammar: known field names, strings accepted by ParseName or ParseRFC3339, which need
-// no escapes, and numbers accepted by plainHundredths or ParseUnixMs and followed by a
+// no escapes, and numbers accepted by plainValue or ParseUnixMs and followed by a
 // comma or brace.
 func (d *Decoder) decodePlain(body []byte, i int, times timeSpan, r *Reading) (end int, ok bool) {
 	if byteAt(body, i) != '{' {
 		return 0, false
 	}
 	hasTime := false
+	m := memberUnknown
 	for {
 		i = skipSpace(body, i+1)
-		m, next := d.memberAt(body, i)
+		var next int
+		m, next = d.memberAt(body, i, m)
 		i = skipSpace(body, next)
 		if m == memberUnknown || byteAt(body, i) != ':' {
 			return 0, false
@@ -51,7 +53,7 @@ func (d *Decoder) decodePlain(body []byte, i int, times timeSpan, r *Reading) (e
 			}
 		default:
 			s := Sign(m)
-			v, next, ok := plainHundredths(body, i)
+			v, next, ok := plainValue(body, i, d.rules.decimals[s])
 			if !ok || r.Values.Has(s) || d.rules.checkValue(s, v) != nil {
 				return 0, false
 			}
@@ -72,17 +74,24 @@ func (d *Decoder) decodePlain(body []byte, i int, times timeSpan, r *Reading) (e
 }
 
 // memberAt returns the member whose quoted name starts at body[i], and the index after
-// the closing quote.
-func (d *Decoder) memberAt(body []byte, i int) (m member, end int) {
+// the closing quote. before is the member before it, or memberUnknown.
+func (d *Decoder) memberAt(body []byte, i int, before member) (m member, end int) {
+	m = d.after[before]
+	if name := d.rules.names.quoted[m]; len(body)-i > len(name) && string(body[i:i+len(name)]) == name {
+		return m, i + len(name)
+	}
 	if byteAt(body, i) != '"' {
 		return memberUnknown, i
 	}
 	i++
-	length := bytes.IndexByte(body[i:min(i+maxMemberBytes+1, len(body))], '"')
+	length := bytes.IndexByte(body[i:min(i+d.rules.names.longest+1, len(body))], '"')
 	if length < 0 {
 		return memberUnknown, i
 	}
-	return memberNamed(body[i : i+length]), i + length + 1
+	if m = d.rules.names.find(body[i : i+length]); m != memberUnknown {
+		d.after[before] = m
+	}
+	return m, i + length + 1
 }
 
 // plainName parses the string at body[i] into n and returns the index after it.
@@ -122,36 +131,41 @@ func plainTime(body []byte, i int, leastInteger int64, r *Reading) (end int, ok 
 	return i + length + 1, err == nil
 }
 
-// plainHundredths parses the number at body[i], with at most three digits before the
-// point and two after it, and returns the index after it. A remainder of the number
+// plainValue parses the number at body[i], with at most six digits before the point and at most
+// the given number of decimals, and returns the index after it. A remainder of the number
 // makes the caller give up.
-func plainHundredths(body []byte, i int) (v Hundredths, end int, ok bool) {
-	start := i
-	whole := 0
-	for i < len(body) && isDigit(body[i]) && i < start+4 {
-		whole = whole*10 + int(body[i]-'0')
+func plainValue(body []byte, i int, decimals int8) (v Value, end int, ok bool) {
+	negative := byteAt(body, i) == '-'
+	if negative {
 		i++
 	}
-	digits := i - start
-	if digits == 0 || digits > 3 || body[start] == '0' && digits > 1 {
+	start := i
+	n := int32(0)
+	for i < len(body) && isDigit(body[i]) && i < start+7 {
+		n = n*10 + int32(body[i]-'0')
+		i++
+	}
+	if digits := i - start; digits == 0 || digits > 6 || body[start] == '0' && digits > 1 {
 		return 0, 0, false
 	}
-	cents := 0
 	if byteAt(body, i) == '.' {
-		tenth, hundredth := byteAt(body, i+1)-'0', byteAt(body, i+2)-'0'
-		switch {
-		case tenth > 9:
+		i++
+		if !isDigit(byteAt(body, i)) {
 			return 0, 0, false
-		case hundredth > 9:
-			cents = int(tenth) * 10
-			i += 2
-		default:
-			cents = int(tenth)*10 + int(hundredth)
-			i += 3
+		}
+		for decimals > 0 && isDigit(byteAt(body, i)) {
+			n = n*10 + int32(body[i]-'0')
+			i++
+			decimals--
 		}
 	}
-	sum := whole*100 + cents
-	return Hundredths(sum), i, sum <= int(maxHundredths)
+	for ; decimals > 0; decimals-- {
+		n *= 10
+	}
+	if negative {
+		n = -n
+	}
+	return Value(n), i, true
 }
 
 // byteAt returns body[i], or 0, which is never valid in JSON, if i is after the end.

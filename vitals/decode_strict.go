@@ -15,43 +15,6 @@ const (
 	fieldGateway = "gateway"
 )
 
-// A member is a field of a reading: a Sign, or one of the following constants.
-type member uint8
-
-const (
-	memberDevice member = NumSigns + iota
-	memberTime
-	memberGateway
-	memberUnknown
-)
-
-// maxMemberBytes is the length of the longest member name.
-const maxMemberBytes = len("resting_heart_rate_bpm")
-
-// memberNamed returns the member with that name. Names are case-sensitive.
-func memberNamed(name []byte) member {
-	switch string(name) {
-	case fieldDevice:
-		return memberDevice
-	case fieldTime:
-		return memberTime
-	case fieldGateway:
-		return memberGateway
-	case "systolic_mmhg":
-		return member(Systolic)
-	case "diastolic_mmhg":
-		return member(Diastolic)
-	case "spo2_pct":
-		return member(SpO2)
-	case "heart_rate_bpm":
-		return member(HeartRate)
-	case "resting_heart_rate_bpm":
-		return member(RestingHeartRate)
-	default:
-		return memberUnknown
-	}
-}
-
 // decodeStrict decodes any JSON value that starts at body[i] and returns the index
 // after it. It decodes a reading into r, which must be zero, or returns the first rule
 // that the value breaks: first the rules about one member in the order of the members,
@@ -99,16 +62,21 @@ func (d *Decoder) strictObject(times timeSpan, r *Reading) (field string, broken
 		return "", nil, err
 	}
 	hasTime := false
+	m := memberUnknown
 	for d.json.PeekKind() != jsontext.KindEndObject {
 		quoted, err := d.json.ReadValue()
 		if err != nil {
 			return "", nil, err
 		}
-		m, name := memberUnknown, ""
+		name := ""
 		if broken == nil {
-			text := d.unquote(quoted)
-			if m = memberNamed(text); m == memberUnknown && !d.ignoreUnknown {
-				name = d.reportable(text)
+			if next := d.after[m]; string(quoted) == d.rules.names.quoted[next] {
+				m = next
+			} else {
+				text := d.unquote(quoted)
+				if m = d.rules.names.find(text); m == memberUnknown && (!d.ignoreUnknown || d.rules.retired(text)) {
+					name = d.reportable(text)
+				}
 			}
 		}
 		value, err := d.json.ReadValue()
@@ -120,7 +88,7 @@ func (d *Decoder) strictObject(times timeSpan, r *Reading) (field string, broken
 		}
 		switch m {
 		case memberUnknown:
-			if !d.ignoreUnknown {
+			if !d.ignoreUnknown || name != "" {
 				field, broken = name, ErrUnknownField
 			}
 		case memberDevice:
@@ -131,7 +99,7 @@ func (d *Decoder) strictObject(times timeSpan, r *Reading) (field string, broken
 			hasTime = true
 			field, broken = fieldTime, d.strictTime(value, times, r)
 		default:
-			field, broken = signs[m].field, d.strictSign(value, Sign(m), &r.Values)
+			field, broken = d.rules.limits.Signs.Field(Sign(m)), d.strictSign(value, Sign(m), &r.Values)
 		}
 	}
 	if _, err := d.json.ReadToken(); err != nil {
@@ -182,7 +150,7 @@ func (d *Decoder) strictSign(value jsontext.Value, s Sign, values *Values) error
 	if value.Kind() != jsontext.KindNumber {
 		return wrongType(value, errNotNumber)
 	}
-	v, err := ParseHundredths(value)
+	v, err := ParseValue(value, d.rules.limits.Signs.Of(s).Decimals)
 	switch err {
 	case nil:
 	case ErrRange:

@@ -1,7 +1,7 @@
 // Package vitals defines a [Reading], its vital signs with their units and ranges, and
 // a strict JSON decoder and encoder.
 //
-//	rules, err := vitals.NewValidator(vitals.DefaultLimits())
+//	rules, err := vitals.NewValidator(vitals.NewSigns().DefaultLimits())
 //	// …
 //	decoder := vitals.NewDecoder(rules, vitals.DecoderOptions{})
 //	var batch vitals.Batch
@@ -60,10 +60,10 @@
 //     more than [Limits.MaxAhead] ahead of the clock ([ErrFuture]). An integer below 10^11
 //     looks like seconds and is rejected ([ErrTimeFormat]). Digits finer than a
 //     millisecond are truncated; nothing else of a reading is dropped.
-//   - A sign is a JSON number ([ErrType]), in any spelling of RFC 8259, whose value is
-//     a whole number of hundredths ([ErrPrecision]): 97.550 and 9.755e1 are 97.55, and
-//     97.555 is rejected. Zero means that there was no signal ([ErrNoSignal]). Any
-//     other value must be within the sign's range ([ErrRange]).
+//   - A sign is a JSON number ([ErrType]), in any spelling of RFC 8259, whose value has
+//     no more decimals than its sign ([ErrPrecision]): with two, 97.550 and 9.755e1 are
+//     97.55, and 97.555 is rejected. It must be within the sign's range ([ErrRange]); zero
+//     outside of the range means that there was no signal ([ErrNoSignal]).
 //   - systolic and diastolic are both present or both absent ([ErrPair]), and systolic
 //     is higher ([ErrPressureOrder]).
 //

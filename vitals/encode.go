@@ -1,24 +1,21 @@
 package vitals
 
-import "strconv"
+import (
+	"math/bits"
+	"strconv"
+)
 
 // AppendJSON appends r to dst as one JSON object without spaces, its fields in the
-// order device, time, systolic_mmhg, diastolic_mmhg, spo2_pct, heart_rate_bpm,
-// resting_heart_rate_bpm, gateway. Missing signs and a missing gateway are omitted. The time
+// order device, time, the signs, gateway. Missing signs and a missing gateway are omitted. The time
 // has its offset from UTC, as [AppendLocalTime] writes it. [Decoder.Decode] decodes the object
-// to an equal Reading.
-func AppendJSON(dst []byte, r *Reading) []byte {
+// to an equal Reading. All signs of r must be in t.
+func (t *Signs) AppendJSON(dst []byte, r *Reading) []byte {
 	dst = append(dst, `{"device":"`...)
 	dst = r.Device.AppendTo(dst) // a name needs no escapes in JSON
 	dst = append(dst, `","time":"`...)
 	dst = AppendLocalTime(dst, r.TimeUnixMs, r.UTCOffset)
 	dst = append(dst, '"')
-	for s := range Sign(NumSigns) {
-		if v, ok := r.Values.Get(s); ok {
-			dst = append(dst, signs[s].member...)
-			dst = AppendHundredths(dst, v)
-		}
-	}
+	dst = t.AppendMembers(dst, &r.Values)
 	if !r.Gateway.IsZero() {
 		dst = append(dst, `,"gateway":"`...)
 		dst = r.Gateway.AppendTo(dst)
@@ -27,9 +24,45 @@ func AppendJSON(dst []byte, r *Reading) []byte {
 	return append(dst, '}')
 }
 
-// AppendHundredths appends v to dst as the shortest exact decimal, such as 97.5, in the
-// unit of its sign.
-func AppendHundredths(dst []byte, v Hundredths) []byte {
+// AppendMembers appends values to dst as members of a JSON object, each after a comma. All signs
+// must be in t.
+func (t *Signs) AppendMembers(dst []byte, values *Values) []byte {
+	for rest := values.present; rest != 0; rest &= rest - 1 {
+		s := Sign(bits.TrailingZeros32(rest))
+		d := t.Of(s)
+		dst = AppendDecimal(append(dst, d.member...), values.at[s], d.Decimals)
+	}
+	return dst
+}
+
+// AppendDecimal appends v, which has a number of decimals, to dst as the shortest exact decimal, such
+// as 97.5.
+func AppendDecimal(dst []byte, v Value, decimals int) []byte {
+	if decimals == 2 && uint32(v) < 1000_00 {
+		return appendHundredths(dst, uint32(v))
+	}
+	n := int64(v)
+	if n < 0 {
+		dst = append(dst, '-')
+		n = -n
+	}
+	unit := powers[decimals]
+	whole, fraction := n/unit, n%unit
+	dst = strconv.AppendInt(dst, whole, 10)
+	if fraction == 0 {
+		return dst
+	}
+	dst = append(dst, '.')
+	for fraction != 0 {
+		unit /= 10
+		dst = append(dst, '0'+byte(fraction/unit))
+		fraction %= unit
+	}
+	return dst
+}
+
+// appendHundredths appends v, below 1000.00, which is most values.
+func appendHundredths(dst []byte, v uint32) []byte {
 	whole, cents := v/100, v%100
 	switch {
 	case whole >= 100:
@@ -48,6 +81,9 @@ func AppendHundredths(dst []byte, v Hundredths) []byte {
 	}
 	return dst
 }
+
+// powers has powers of ten, by the number of decimals. It is never modified.
+var powers = [MaxDecimals + 1]int64{1, 10, 100, 1000}
 
 // AppendTime appends a time, in ms since 1970-01-01T00:00:00Z, to dst as an unquoted
 // RFC 3339 time in UTC with milliseconds, such as 2026-11-21T10:00:00.123Z.

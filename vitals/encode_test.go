@@ -11,7 +11,7 @@ import (
 
 // readings generates readings within the default limits.
 func readings() *rapid.Generator[vitals.Reading] {
-	limits := vitals.DefaultLimits()
+	limits := withOwn.DefaultLimits()
 	return rapid.Custom(func(t *rapid.T) vitals.Reading {
 		r := vitals.Reading{
 			Device:     names().Draw(t, "device"),
@@ -23,21 +23,21 @@ func readings() *rapid.Generator[vitals.Reading] {
 		if rapid.Bool().Draw(t, "has gateway") {
 			r.Gateway = names().Draw(t, "gateway")
 		}
-		value := func(s vitals.Sign) vitals.Hundredths {
+		value := func(s vitals.Sign) vitals.Value {
 			accepted := limits.Accepted[s]
-			return vitals.Hundredths(rapid.Uint16Range(uint16(accepted.Min), uint16(accepted.Max)).Draw(t, s.Field()))
+			return vitals.Value(rapid.Int32Range(int32(accepted.Min), int32(accepted.Max)).Draw(t, limits.Signs.Field(s)))
 		}
-		given := rapid.IntRange(1, 15).Draw(t, "signs")
-		for i, s := range []vitals.Sign{vitals.SpO2, vitals.HeartRate, vitals.RestingHeartRate} {
-			if given>>i&1 != 0 {
+		given := rapid.Uint32Range(1, withOwn.Known()).Filter(func(signs uint32) bool { return signs&withOwn.Known()&^2 != 0 }).Draw(t, "signs")
+		for s := range withOwn.All() {
+			if given>>s&1 != 0 && s > vitals.Diastolic {
 				r.Values.Set(s, value(s))
 			}
 		}
-		if given>>3 != 0 {
+		if given&1 != 0 {
 			low := value(vitals.Diastolic)
 			least := max(low+1, limits.Accepted[vitals.Systolic].Min)
 			r.Values.Set(vitals.Diastolic, low)
-			r.Values.Set(vitals.Systolic, vitals.Hundredths(rapid.Uint16Range(uint16(least), 300_00).Draw(t, "systolic_mmhg")))
+			r.Values.Set(vitals.Systolic, vitals.Value(rapid.Int32Range(int32(least), 300_00).Draw(t, "systolic_mmhg")))
 		}
 		return r
 	})
@@ -52,7 +52,7 @@ func TestRoundTrip(t *testing.T) {
 		if err := rules.Validate(&want, nowUnixMs); err != nil {
 			rt.Fatalf("the generated reading breaks a rule: %v", err)
 		}
-		text := vitals.AppendJSON(nil, &want)
+		text := withOwn.AppendJSON(nil, &want)
 		if !jsontext.Value(text).IsValid() {
 			rt.Fatalf("%s is not valid JSON", text)
 		}
@@ -88,7 +88,7 @@ func TestAppendJSON(t *testing.T) {
 			`{"device":"a","time":"1970-01-01T05:45:00.001+05:45","spo2_pct":7}`,
 		},
 	} {
-		if got := string(vitals.AppendJSON([]byte("\n"), &tt.in)); got != "\n"+tt.want {
+		if got := string(builtIn.AppendJSON([]byte("\n"), &tt.in)); got != "\n"+tt.want {
 			t.Errorf("AppendJSON = %s, want %s", got[1:], tt.want)
 		}
 	}

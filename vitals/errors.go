@@ -47,7 +47,7 @@ var (
 	// ErrNumber means that a text is not a JSON number.
 	ErrNumber error = &rule{reason: "not a number"}
 
-	// ErrPrecision means that a value has more than two decimals and cannot be kept
+	// ErrPrecision means that a value has more decimals than its sign and cannot be kept
 	// without rounding.
 	ErrPrecision error = &rule{reason: "more than two decimals"}
 
@@ -86,6 +86,14 @@ var (
 	errNotNumber = &rule{reason: "not a number", of: ErrType}
 	errNotTime   = &rule{reason: "neither a string nor an integer", of: ErrType}
 )
+
+// precisionRules has ErrPrecision and its variants, by the number of decimals. It is never modified.
+var precisionRules = [MaxDecimals + 1]error{
+	&rule{reason: "not a whole number", of: ErrPrecision},
+	&rule{reason: "more than one decimal", of: ErrPrecision},
+	ErrPrecision,
+	&rule{reason: "more than three decimals", of: ErrPrecision},
+}
 
 // errSeconds is the variant of ErrTimeFormat for an integer that is too small to be
 // milliseconds.

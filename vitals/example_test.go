@@ -8,7 +8,7 @@ import (
 
 // A batch with one rejected reading.
 func ExampleDecoder() {
-	rules, err := vitals.NewValidator(vitals.DefaultLimits())
+	rules, err := vitals.NewValidator(vitals.NewSigns().DefaultLimits())
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -26,7 +26,7 @@ func ExampleDecoder() {
 		return
 	}
 	for i := range batch.Readings {
-		fmt.Printf("%d: %s\n", batch.Index[i], vitals.AppendJSON(nil, &batch.Readings[i]))
+		fmt.Printf("%d: %s\n", batch.Index[i], vitals.NewSigns().AppendJSON(nil, &batch.Readings[i]))
 	}
 	for i := range batch.Refused {
 		fmt.Println(&batch.Refused[i])
@@ -38,11 +38,12 @@ func ExampleDecoder() {
 
 // The flags of a reading, computed when it is shown.
 func ExampleFlagLimits_Flags() {
-	limits := vitals.DefaultFlagLimits()
+	signs := vitals.NewSigns()
+	limits := signs.DefaultFlagLimits()
 	var values vitals.Values
 	values.Set(vitals.SpO2, 69_50)
 	values.Set(vitals.HeartRate, 131_00)
-	for flag := range limits.Flags(&values).All() {
+	for flag := range signs.Flags(limits.Flags(&values)) {
 		fmt.Println(flag)
 	}
 	fmt.Println(vitals.FlagNotice)

@@ -14,154 +14,188 @@ const FlagNotice = "Flags mark unusual values. Pulsegate is not an alarm system.
 //
 // Pulsegate is not an alarm system: nothing monitors flags, readings may arrive hours
 // late, and the absence of a flag says nothing about a patient.
-type Flag uint8
-
-// The flags, in the order in which they are written.
-const (
-	SystolicLow Flag = iota
-	SystolicHigh
-	DiastolicLow
-	DiastolicHigh
-	PulsePressureLow  // systolic - diastolic
-	PulsePressureHigh // systolic - diastolic
-	SpO2Unvalidated   // below the range for which pulse oximeters are validated
-	SpO2Low
-	SpO2High
-	HeartRateLow
-	HeartRateHigh
-	RestingHeartRateLow
-	RestingHeartRateHigh
-
-	// NumFlags is the number of flags.
-	NumFlags = 13
-)
-
-// flags has the properties of each flag. It is never modified.
-var flags = [NumFlags]struct{ subject, text string }{
-	SystolicLow:          {signs[Systolic].field, "low"},
-	SystolicHigh:         {signs[Systolic].field, "high"},
-	DiastolicLow:         {signs[Diastolic].field, "low"},
-	DiastolicHigh:        {signs[Diastolic].field, "high"},
-	PulsePressureLow:     {"pulse_pressure_mmhg", "low"},
-	PulsePressureHigh:    {"pulse_pressure_mmhg", "high"},
-	SpO2Unvalidated:      {signs[SpO2].field, "outside validated range"},
-	SpO2Low:              {signs[SpO2].field, "low"},
-	SpO2High:             {signs[SpO2].field, "high"},
-	HeartRateLow:         {signs[HeartRate].field, "low"},
-	HeartRateHigh:        {signs[HeartRate].field, "high"},
-	RestingHeartRateLow:  {signs[RestingHeartRate].field, "low"},
-	RestingHeartRateHigh: {signs[RestingHeartRate].field, "high"},
+type Flag struct {
+	Subject string // the JSON name of a sign's field, or the name of a [Pair]'s difference
+	Text    string // the statement about it: "low", "high" or "outside validated range"
 }
 
-// Subject returns the subject of the flag: the JSON name of a sign's field, or
-// "pulse_pressure_mmhg".
-func (f Flag) Subject() string { return flags[f].subject }
-
-// Text returns the statement about the subject: "low", "high" or "outside validated
-// range".
-func (f Flag) Text() string { return flags[f].text }
-
 // String returns subject and text, such as "spo2_pct low".
-func (f Flag) String() string { return flags[f].subject + " " + flags[f].text }
+func (f Flag) String() string { return f.Subject + " " + f.Text }
 
-// A FlagSet is a set of flags. The zero FlagSet is empty.
-type FlagSet uint16
+// A FlagSet is a set of flags. The zero FlagSet is empty. Sets can be compared with ==.
+type FlagSet struct {
+	low, high, unvalidated uint32 // by sign
+	pairLow, pairHigh      uint8  // by position in Pairs
+}
 
-// All returns the flags of the set in order.
-func (fs FlagSet) All() iter.Seq[Flag] {
+// IsZero reports whether fs is empty.
+func (fs FlagSet) IsZero() bool { return fs == FlagSet{} }
+
+// Intersects reports whether fs and other have a flag in common.
+func (fs FlagSet) Intersects(other FlagSet) bool {
+	return fs.low&other.low|fs.high&other.high|fs.unvalidated&other.unvalidated != 0 ||
+		fs.pairLow&other.pairLow|fs.pairHigh&other.pairHigh != 0
+}
+
+// Union returns the flags of fs and of other.
+func (fs FlagSet) Union(other FlagSet) FlagSet {
+	return FlagSet{
+		fs.low | other.low, fs.high | other.high, fs.unvalidated | other.unvalidated,
+		fs.pairLow | other.pairLow, fs.pairHigh | other.pairHigh,
+	}
+}
+
+// About returns the flags of fs about s, which include those about the difference of a pair of
+// which s is the higher sign.
+func (fs FlagSet) About(s Sign) FlagSet {
+	about := FlagSet{low: fs.low & (1 << s), high: fs.high & (1 << s), unvalidated: fs.unvalidated & (1 << s)}
+	for i, p := range Pairs {
+		if p.High == s {
+			about.pairLow, about.pairHigh = about.pairLow|fs.pairLow&(1<<i), about.pairHigh|fs.pairHigh&(1<<i)
+		}
+	}
+	return about
+}
+
+// WithoutPairs returns the flags of fs that are not about the difference of a pair.
+func (fs FlagSet) WithoutPairs() FlagSet {
+	fs.pairLow, fs.pairHigh = 0, 0
+	return fs
+}
+
+// Flags returns the flags of a set in the order in which they are written: by sign, a pair's after
+// those of its lower sign.
+func (t *Signs) Flags(fs FlagSet) iter.Seq[Flag] {
 	return func(yield func(Flag) bool) {
-		for rest := fs; rest != 0; rest &= rest - 1 {
-			if !yield(Flag(bits.TrailingZeros16(uint16(rest)))) {
+		for _, flag := range t.flags(fs) {
+			if !yield(flag) {
 				return
 			}
 		}
 	}
 }
 
-// FlagLimits define which values are flagged as unusual.
-type FlagLimits struct {
-	// Usual has the range of each sign within which a value is not flagged.
-	Usual [NumSigns]Range
-
-	// PulsePressure is the range within which systolic - diastolic is not flagged.
-	PulsePressure Range
-
-	// SpO2Validated is the lowest SpO2 for which pulse oximeters are validated; a lower
-	// one is flagged as outside that range.
-	SpO2Validated Hundredths
+func (t *Signs) flags(fs FlagSet) iter.Seq2[FlagSet, Flag] {
+	return func(yield func(FlagSet, Flag) bool) {
+		for rest := fs.low | fs.high | fs.unvalidated | pairSigns(fs.pairLow|fs.pairHigh); rest != 0; rest &= rest - 1 {
+			s := Sign(bits.TrailingZeros32(rest))
+			d := t.Of(s)
+			if d == nil {
+				continue
+			}
+			one := uint32(1) << s
+			switch {
+			case fs.unvalidated&one != 0 && !yield(FlagSet{unvalidated: one}, Flag{d.Field, "outside validated range"}),
+				fs.low&one != 0 && !yield(FlagSet{low: one}, Flag{d.Field, "low"}),
+				fs.high&one != 0 && !yield(FlagSet{high: one}, Flag{d.Field, "high"}):
+				return
+			}
+			for i, p := range Pairs {
+				one := uint8(1) << i
+				if p.Low == s && (fs.pairLow&one != 0 && !yield(FlagSet{pairLow: one}, Flag{p.Difference, "low"}) ||
+					fs.pairHigh&one != 0 && !yield(FlagSet{pairHigh: one}, Flag{p.Difference, "high"})) {
+					return
+				}
+			}
+		}
+	}
 }
 
-// DefaultFlagLimits returns the default thresholds. Values are kept to 0.01, so "at
-// most 91" means "below 91.01".
-//
-//   - SpO2 at most 91, heart rate at most 40 or at least 131, systolic at most 90
-//     or at least 220: each scores 3, the highest, in the National Early Warning
-//     Score (Royal College of Physicians: NEWS2, London 2017; SpO2 scale 1).
-//   - SpO2 below 70: ISO 80601-2-61 specifies accuracy for 70 to 100 %.
-//   - Resting heart rate below 40 or above 100, diastolic below 50 or above 120, pulse
-//     pressure below 20 or above 120: chosen by this project, not by a standard. 100 is
-//     the usual threshold for tachycardia at rest.
-func DefaultFlagLimits() FlagLimits {
-	return FlagLimits{
-		Usual: [NumSigns]Range{
-			Systolic:         {90_01, 219_99},
-			Diastolic:        {50_00, 120_00},
-			SpO2:             {91_01, maxHundredths},
-			HeartRate:        {40_01, 130_99},
-			RestingHeartRate: {40_00, 100_00},
-		},
-		PulsePressure: Range{20_00, 120_00},
-		SpO2Validated: 70_00,
+// pairSigns returns the lower signs of pairs.
+func pairSigns(pairs uint8) (signs uint32) {
+	for i, p := range Pairs {
+		if pairs&(1<<i) != 0 {
+			signs |= 1 << p.Low
+		}
 	}
+	return signs
+}
+
+// EveryFlag returns each flag that values of t's signs can have, as a set of one, in the order of
+// [Signs.Flags].
+func (t *Signs) EveryFlag() iter.Seq2[FlagSet, Flag] {
+	all := FlagSet{pairLow: 1<<len(Pairs) - 1, pairHigh: 1<<len(Pairs) - 1}
+	for s, d := range t.All() {
+		all.low, all.high = all.low|1<<s, all.high|1<<s
+		if d.ValidatedMin != 0 {
+			all.unvalidated |= 1 << s
+		}
+	}
+	return t.flags(all)
+}
+
+// FlagLimits define which values are flagged as unusual.
+type FlagLimits struct {
+	// Signs has the signs.
+	Signs *Signs
+
+	// Usual has the range of each sign within which a value is not flagged.
+	Usual [MaxSigns]Range
+}
+
+// DefaultFlagLimits returns the default thresholds for the signs of t. "At most 91" means "below
+// 91.01" for a sign with two decimals.
+//
+//   - SpO2 at most 91, heart rate and pulse rate at most 40 or at least 131, systolic at most 90
+//     or at least 220, respiratory rate at most 8 or at least 25, temperature at most 35.0: each
+//     scores 3, the highest, in the National Early Warning Score (Royal College of Physicians:
+//     NEWS2, London 2017; SpO2 scale 1). Temperature at least 39.1: scores 2, the highest for fever.
+//   - SpO2 below 70: ISO 80601-2-61 specifies accuracy for 70 to 100 %.
+//   - Glucose below 70 mg/dL (3.9 mmol/L) or above 250 mg/dL (13.9 mmol/L): level 1 hypoglycemia
+//     and level 2 hyperglycemia of the American Diabetes Association (Standards of Care in
+//     Diabetes 2024, sections 6 and 7; doi:10.2337/dc24-S006, doi:10.2337/dc24-S007).
+//   - Resting heart rate below 40 or above 100, diastolic below 50 or above 120: chosen by this
+//     project, not by a standard. 100 is the usual threshold for tachycardia at rest.
+//   - Body weight: never.
+func (t *Signs) DefaultFlagLimits() FlagLimits {
+	l := FlagLimits{Signs: t}
+	for s := range l.Usual { // a sign that is added later is not flagged
+		l.Usual[s] = Range{MinValue, MaxValue}
+	}
+	for s, d := range t.All() {
+		l.Usual[s] = d.Usual
+	}
+	return l
 }
 
 // Validate returns an error that wraps [ErrLimits] if a range ends before it
 // starts.
 func (l *FlagLimits) Validate() error {
-	for s, r := range l.Usual {
-		if r.Min > r.Max {
-			return fmt.Errorf("%w: usual %s: the range ends before it starts", ErrLimits, Sign(s))
+	for s, d := range l.Signs.All() {
+		if l.Usual[s].Min > l.Usual[s].Max {
+			return fmt.Errorf("%w: usual %s: the range ends before it starts", ErrLimits, d.Field)
 		}
-	}
-	if l.PulsePressure.Min > l.PulsePressure.Max {
-		return fmt.Errorf("%w: usual pulse pressure: the range ends before it starts", ErrLimits)
 	}
 	return nil
 }
 
 // Flags returns the flags of values. It does not allocate.
-func (l *FlagLimits) Flags(values *Values) FlagSet {
-	fs := l.sign(values, Systolic, SystolicLow, SystolicHigh) |
-		l.sign(values, Diastolic, DiastolicLow, DiastolicHigh) |
-		l.sign(values, SpO2, SpO2Low, SpO2High) |
-		l.sign(values, HeartRate, HeartRateLow, HeartRateHigh) |
-		l.sign(values, RestingHeartRate, RestingHeartRateLow, RestingHeartRateHigh)
-	if spo2, ok := values.Get(SpO2); ok && spo2 < l.SpO2Validated {
-		fs |= 1 << SpO2Unvalidated
+func (l *FlagLimits) Flags(values *Values) (fs FlagSet) {
+	for rest := values.present; rest != 0; rest &= rest - 1 {
+		s := Sign(bits.TrailingZeros32(rest))
+		v := values.at[s]
+		switch usual := &l.Usual[s]; {
+		case v < usual.Min:
+			fs.low |= 1 << s
+		case v > usual.Max:
+			fs.high |= 1 << s
+		}
+		if d := l.Signs.Of(s); d != nil && d.ValidatedMin != 0 && v < d.ValidatedMin {
+			fs.unvalidated |= 1 << s
+		}
 	}
-	systolic, hasSystolic := values.Get(Systolic)
-	diastolic, hasDiastolic := values.Get(Diastolic)
-	if hasSystolic && hasDiastolic {
-		pulse := systolic - min(systolic, diastolic)
-		fs |= outside(l.PulsePressure, pulse, PulsePressureLow, PulsePressureHigh)
+	for i, p := range Pairs {
+		high, hasHigh := values.Get(p.High)
+		low, hasLow := values.Get(p.Low)
+		if !hasHigh || !hasLow {
+			continue
+		}
+		switch difference := high - min(high, low); {
+		case difference < p.Usual.Min:
+			fs.pairLow |= 1 << i
+		case difference > p.Usual.Max:
+			fs.pairHigh |= 1 << i
+		}
 	}
 	return fs
-}
-
-func (l *FlagLimits) sign(values *Values, s Sign, low, high Flag) FlagSet {
-	if v, ok := values.Get(s); ok {
-		return outside(l.Usual[s], v, low, high)
-	}
-	return 0
-}
-
-func outside(usual Range, v Hundredths, low, high Flag) FlagSet {
-	switch {
-	case v < usual.Min:
-		return 1 << low
-	case v > usual.Max:
-		return 1 << high
-	default:
-		return 0
-	}
 }

@@ -3,13 +3,14 @@ package vitals_test
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
 func TestFlags(t *testing.T) {
-	limits := vitals.DefaultFlagLimits()
+	limits := builtIn.DefaultFlagLimits()
 	for _, tt := range []struct {
 		name string
 		in   vitals.Values
@@ -34,13 +35,19 @@ func TestFlags(t *testing.T) {
 		{"pulse pressure low", values(systolic, 119_99, diastolic, 100_00), []string{"pulse_pressure_mmhg low"}},
 		{"pulse pressure usual, high", values(systolic, 200_00, diastolic, 80_00), nil},
 		{"pulse pressure high", values(systolic, 200_01, diastolic, 80_00), []string{"pulse_pressure_mmhg high"}},
+		{"new signs low", values(respiratory, 8_00, temperature, 35_00, weight, 200, glucoseMass, 69_99, glucoseMolar, 3_89, pulse, 40_00),
+			[]string{"respiratory_rate_bpm low", "body_temperature_c low", "glucose_mg_dl low", "glucose_mmol_l low", "pulse_rate_bpm low"}},
+		{"new signs just usual", values(respiratory, 8_01, temperature, 35_01, glucoseMass, 70_00, glucoseMolar, 3_90, pulse, 40_01), nil},
+		{"new signs just usual, high", values(respiratory, 24_99, temperature, 39_09, weight, 650_000, glucoseMass, 250_00, glucoseMolar, 13_90, pulse, 130_99), nil},
+		{"new signs high", values(respiratory, 25_00, temperature, 39_10, glucoseMass, 250_01, glucoseMolar, 13_91, pulse, 131_00),
+			[]string{"respiratory_rate_bpm high", "body_temperature_c high", "glucose_mg_dl high", "glucose_mmol_l high", "pulse_rate_bpm high"}},
 		{"swapped pressures", values(systolic, 100_00, diastolic, 110_00), []string{"pulse_pressure_mmhg low"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var got []string
-			for f := range limits.Flags(&tt.in).All() {
-				if f.String() != f.Subject()+" "+f.Text() {
-					t.Errorf("String() = %q, want %q and %q", f, f.Subject(), f.Text())
+			for f := range builtIn.Flags(limits.Flags(&tt.in)) {
+				if f.String() != f.Subject+" "+f.Text {
+					t.Errorf("String() = %q, want %q and %q", f, f.Subject, f.Text)
 				}
 				got = append(got, f.String())
 			}
@@ -52,25 +59,23 @@ func TestFlags(t *testing.T) {
 }
 
 func TestFlagsConfigured(t *testing.T) {
-	limits := vitals.DefaultFlagLimits()
+	limits := builtIn.DefaultFlagLimits()
 	limits.Usual[vitals.SpO2] = vitals.Range{Min: 88_00, Max: 92_00} // as for COPD, NEWS2 scale 2
-	limits.PulsePressure = vitals.Range{Min: 30_00, Max: 60_00}
-	limits.SpO2Validated = 80_00
 	if err := limits.Validate(); err != nil {
 		t.Fatal(err)
 	}
 	in := values(spo2, 93_00, systolic, 150_00, diastolic, 80_00)
-	if got, want := limits.Flags(&in), vitals.FlagSet(1<<vitals.SpO2High|1<<vitals.PulsePressureHigh); got != want {
-		t.Errorf("Flags() = %b, want %b", got, want)
+	if got, want := flagTexts(builtIn, limits.Flags(&in)), []string{"spo2_pct high"}; !slices.Equal(got, want) {
+		t.Errorf("Flags() = %q, want %q", got, want)
 	}
-	in = values(spo2, 79_99)
-	if got, want := limits.Flags(&in), vitals.FlagSet(1<<vitals.SpO2Low|1<<vitals.SpO2Unvalidated); got != want {
-		t.Errorf("Flags() = %b, want %b", got, want)
+	in = values(spo2, 69_99)
+	if got, want := flagTexts(builtIn, limits.Flags(&in)), []string{"spo2_pct outside validated range", "spo2_pct low"}; !slices.Equal(got, want) {
+		t.Errorf("Flags() = %q, want %q", got, want)
 	}
 }
 
 func TestFlagLimitsValidate(t *testing.T) {
-	limits := vitals.DefaultFlagLimits()
+	limits := builtIn.DefaultFlagLimits()
 	if err := limits.Validate(); err != nil {
 		t.Errorf("Validate() of the default = %v", err)
 	}
@@ -78,42 +83,55 @@ func TestFlagLimitsValidate(t *testing.T) {
 	if err := limits.Validate(); !errors.Is(err, vitals.ErrLimits) {
 		t.Errorf("Validate() = %v, want ErrLimits", err)
 	}
-	limits = vitals.DefaultFlagLimits()
-	limits.PulsePressure = vitals.Range{Min: 2, Max: 1}
-	if err := limits.Validate(); !errors.Is(err, vitals.ErrLimits) {
-		t.Errorf("Validate() = %v, want ErrLimits", err)
-	}
 }
 
-// TestFlagNames checks that each flag has a unique name, and that a loop over All may
-// break.
-func TestFlagNames(t *testing.T) {
-	seen := map[string]bool{}
-	all := vitals.FlagSet(1<<vitals.NumFlags - 1)
-	for f := range all.All() {
-		if seen[f.String()] || f.Subject() == "" || f.Text() == "" {
-			t.Errorf("flag %d has no unique name: %q", f, f)
-		}
-		seen[f.String()] = true
+// flagTexts returns the flags of a set as text.
+func flagTexts(signs *vitals.Signs, set vitals.FlagSet) (texts []string) {
+	for f := range signs.Flags(set) {
+		texts = append(texts, f.String())
 	}
-	if len(seen) != vitals.NumFlags {
-		t.Errorf("%d names, want %d", len(seen), vitals.NumFlags)
-	}
-	for f := range all.All() {
-		if f != 0 {
-			t.Errorf("All continued to %v after a break", f)
+	return texts
+}
+
+// TestEveryFlag checks the order of all flags, which for the first five signs is that of versions
+// that had no others, that each is a set of its own, and that a loop may break.
+func TestEveryFlag(t *testing.T) {
+	want := strings.Split("systolic_mmhg low,systolic_mmhg high,diastolic_mmhg low,diastolic_mmhg high,"+
+		"pulse_pressure_mmhg low,pulse_pressure_mmhg high,spo2_pct outside validated range,spo2_pct low,spo2_pct high,"+
+		"heart_rate_bpm low,heart_rate_bpm high,resting_heart_rate_bpm low,resting_heart_rate_bpm high,"+
+		"respiratory_rate_bpm low,respiratory_rate_bpm high,body_temperature_c low,body_temperature_c high,"+
+		"body_weight_kg low,body_weight_kg high,glucose_mg_dl low,glucose_mg_dl high,glucose_mmol_l low,glucose_mmol_l high,"+
+		"pulse_rate_bpm low,pulse_rate_bpm high,delta_c low,delta_c high,steps low,steps high,fev1_l low,fev1_l high", ",")
+	var got []string
+	var all vitals.FlagSet
+	for set, f := range withOwn.EveryFlag() {
+		got = append(got, f.String())
+		if texts := flagTexts(withOwn, set); !slices.Equal(texts, []string{f.String()}) || all.Intersects(set) {
+			t.Errorf("the set of %v has %q; it intersects those before: %v", f, texts, all.Intersects(set))
 		}
+		all = all.Union(set)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("EveryFlag:\n%q, want\n%q", got, want)
+	}
+	if got := flagTexts(withOwn, all); !slices.Equal(got, want) {
+		t.Errorf("Flags of all:\n%q, want\n%q", got, want)
+	}
+	if got, want := flagTexts(withOwn, all.About(vitals.Systolic)), []string{"systolic_mmhg low", "systolic_mmhg high", "pulse_pressure_mmhg low", "pulse_pressure_mmhg high"}; !slices.Equal(got, want) {
+		t.Errorf("About(Systolic) = %q, want %q", got, want)
+	}
+	for range withOwn.EveryFlag() {
 		break
 	}
 }
 
 func TestFlagsAllocate(t *testing.T) {
-	limits := vitals.DefaultFlagLimits()
+	limits := builtIn.DefaultFlagLimits()
 	in := values(spo2, 60_00, heartRate, 140_00)
 	bytes := 0
 	if got := testing.AllocsPerRun(100, func() {
-		for f := range limits.Flags(&in).All() {
-			bytes += len(f.Subject()) + len(f.Text())
+		for f := range builtIn.Flags(limits.Flags(&in)) {
+			bytes += len(f.Subject) + len(f.Text)
 		}
 	}); got != 0 {
 		t.Errorf("flagging allocates %v times, want 0", got)

@@ -3,52 +3,28 @@ package vitals
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 )
 
 // ErrLimits is wrapped by errors about invalid limits.
 var ErrLimits = errors.New("vitals: bad limits")
 
-// A Range is an inclusive range of values in the unit of their sign.
+// A Range is an inclusive range of values of one sign.
 type Range struct {
-	Min, Max Hundredths
+	Min, Max Value
 }
 
 // Contains reports whether v is in r.
-func (r Range) Contains(v Hundredths) bool { return r.Min <= v && v <= r.Max }
-
-// String returns the range as text, such as "1..100".
-func (r Range) String() string {
-	return string(AppendHundredths(append(AppendHundredths(nil, r.Min), ".."...), r.Max))
-}
-
-// MarshalText returns the range as text, such as "1..100".
-func (r Range) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
-
-// UnmarshalText parses the format of MarshalText.
-func (r *Range) UnmarshalText(text []byte) error {
-	low, high, ok := strings.Cut(string(text), "..")
-	if !ok {
-		return fmt.Errorf("%w: a range is written MIN..MAX", ErrLimits)
-	}
-	minimum, err := ParseHundredths(low)
-	if err != nil {
-		return fmt.Errorf("%w: start of range: %w", ErrLimits, err)
-	}
-	maximum, err := ParseHundredths(high)
-	if err != nil {
-		return fmt.Errorf("%w: end of range: %w", ErrLimits, err)
-	}
-	*r = Range{minimum, maximum}
-	return nil
-}
+func (r Range) Contains(v Value) bool { return r.Min <= v && v <= r.Max }
 
 // Limits define which readings are accepted.
 type Limits struct {
+	// Signs has the signs. A retired one is an unknown field.
+	Signs *Signs
+
 	// Accepted has the range of each sign. A value outside is rejected, never clamped.
-	// Zero is always rejected with [ErrNoSignal].
-	Accepted [NumSigns]Range
+	// Zero outside is rejected with [ErrNoSignal].
+	Accepted [MaxSigns]Range
 
 	// MaxAhead is how far a reading's time may be ahead of the server's clock,
 	// truncated to milliseconds.
@@ -67,6 +43,9 @@ type Limits struct {
 // DefaultOldestUnixMs is 2001-01-01T00:00:00Z, in ms since 1970.
 const DefaultOldestUnixMs = 978_307_200_000
 
+// maxFirst is the largest value of the first five signs that stores can keep.
+const maxFirst = 65535
+
 // minPlausibleUnixMs is the smallest integer accepted as milliseconds: 10^11 ms is in
 // 1973, and 10^11 s is in the year 5138.
 const minPlausibleUnixMs = 100_000_000_000
@@ -75,43 +54,61 @@ const minPlausibleUnixMs = 100_000_000_000
 // leastInteger look like seconds.
 type timeSpan struct{ earliestUnixMs, latestUnixMs, leastInteger int64 }
 
-// DefaultLimits returns the default limits.
+// DefaultLimits returns the default limits for the signs of t.
 //
 // The ranges are wide on purpose: standards specify a device's accuracy, not what to
-// reject, so only values that no living wearer produces are rejected. They also exclude
-// 2046, 2047 and 2048, as which careless gateways decode the special values of the
-// Bluetooth SFLOAT type (IEEE 11073-20601: +infinity, not a number, not at this
+// reject, so only values that no living wearer produces are rejected. Those of rates, pressures and
+// the saturation also exclude 2046, 2047 and 2048, as which careless gateways decode the special
+// values of the Bluetooth SFLOAT type (IEEE 11073-20601: +infinity, not a number, not at this
 // resolution). Because gateway clocks drift, times may be five minutes ahead.
-func DefaultLimits() Limits {
-	return Limits{
-		Accepted: [NumSigns]Range{
-			Systolic:         {40_00, 300_00},
-			Diastolic:        {20_00, 250_00},
-			SpO2:             {1_00, 100_00},
-			HeartRate:        {20_00, 300_00},
-			RestingHeartRate: {20_00, 300_00},
-		},
-		MaxAhead:     5 * time.Minute,
-		OldestUnixMs: DefaultOldestUnixMs,
+func (t *Signs) DefaultLimits() Limits {
+	l := Limits{Signs: t, MaxAhead: 5 * time.Minute, OldestUnixMs: DefaultOldestUnixMs}
+	for s, d := range t.All() {
+		l.Accepted[s] = d.Accepted
 	}
+	return l
 }
 
-// Validate returns an error that wraps [ErrLimits] unless each range starts above 0 and
-// ends below 655.35, some blood pressure is acceptable, MaxAhead and MaxAge are not
-// negative, and OldestUnixMs is in the years 1970 to 9999.
-func (l *Limits) Validate() error {
-	for s, r := range l.Accepted {
-		switch sign := Sign(s); {
-		case r.Min == 0:
-			return fmt.Errorf("%w: %s: the range starts at 0, which means no signal", ErrLimits, sign)
-		case r.Min > r.Max:
-			return fmt.Errorf("%w: %s: the range ends before it starts", ErrLimits, sign)
-		case r.Max == maxHundredths:
-			return fmt.Errorf("%w: %s: the range does not end below 655.35", ErrLimits, sign)
+// WidestLimits returns the limits that accept every value that stores can keep, at every time
+// since 1970.
+func (t *Signs) WidestLimits() Limits {
+	l := Limits{Signs: t}
+	for s := range t.All() {
+		l.Accepted[s] = Range{MinValue + 1, MaxValue - 1}
+		if s < NumBuiltIn {
+			l.Accepted[s].Min = 1
+		}
+		if s < NumFirst {
+			l.Accepted[s].Max = maxFirst - 1
 		}
 	}
-	if l.Accepted[Systolic].Max <= l.Accepted[Diastolic].Min {
-		return fmt.Errorf("%w: no systolic pressure is above any diastolic one", ErrLimits)
+	return l
+}
+
+// Validate returns an error that wraps [ErrLimits] unless there are signs, each range of a built-in
+// sign starts above 0, those of the first five signs end below 655.35, because stores keep them in
+// 16 bits, each range ends after it starts and has ends, some blood pressure is acceptable, MaxAhead and MaxAge are not negative, and OldestUnixMs is in the years
+// 1970 to 9999.
+func (l *Limits) Validate() error {
+	if l.Signs == nil {
+		return fmt.Errorf("%w: no signs", ErrLimits)
+	}
+	for s, d := range l.Signs.All() {
+		switch r := l.Accepted[s]; {
+		case s < NumBuiltIn && r.Min <= 0:
+			return fmt.Errorf("%w: %s: the range does not start above 0, which means no signal", ErrLimits, d.Field)
+		case r.Min > r.Max:
+			return fmt.Errorf("%w: %s: the range ends before it starts", ErrLimits, d.Field)
+		case s < NumFirst && r.Max >= maxFirst:
+			return fmt.Errorf("%w: %s: the range does not end below 655.35", ErrLimits, d.Field)
+		case r.Min == MinValue, r.Max == MaxValue:
+			return fmt.Errorf("%w: %s: the range has no end", ErrLimits, d.Field)
+		}
+	}
+	for _, p := range Pairs {
+		if l.Accepted[p.High].Max <= l.Accepted[p.Low].Min {
+			return fmt.Errorf("%w: no %s is above any %s", ErrLimits, l.Signs.Field(p.High), l.Signs.Field(p.Low))
+		}
 	}
 	if l.MaxAhead < 0 {
 		return fmt.Errorf("%w: MaxAhead is %v, want at least 0", ErrLimits, l.MaxAhead)

@@ -9,7 +9,7 @@ import (
 )
 
 func TestDefaultLimits(t *testing.T) {
-	limits := vitals.DefaultLimits()
+	limits := builtIn.DefaultLimits()
 	if err := limits.Validate(); err != nil {
 		t.Fatalf("Validate() = %v", err)
 	}
@@ -19,8 +19,8 @@ func TestDefaultLimits(t *testing.T) {
 	if got := time.UnixMilli(limits.OldestUnixMs).UTC().Format(time.RFC3339); got != "2001-01-01T00:00:00Z" {
 		t.Errorf("the oldest time is %s, want 2001-01-01T00:00:00Z", got)
 	}
-	for s, want := range [vitals.NumSigns]string{"40..300", "20..250", "1..100", "20..300", "20..300"} {
-		if got := limits.Accepted[s].String(); got != want {
+	for s, want := range [vitals.NumBuiltIn]string{"40..300", "20..250", "1..100", "20..300", "20..300", "1..150", "20..46", "0.2..650", "10..1000", "0.5..56", "20..300"} {
+		if got := builtIn.Of(vitals.Sign(s)).FormatRange(limits.Accepted[s]); got != want {
 			t.Errorf("%v: accepted %s, want %s", vitals.Sign(s), got, want)
 		}
 	}
@@ -45,9 +45,12 @@ func TestLimitsValidate(t *testing.T) {
 		{"any time since 1970", func(l *vitals.Limits) { l.OldestUnixMs = 0 }, true},
 		{"times before 1970", func(l *vitals.Limits) { l.OldestUnixMs = -1 }, false},
 		{"no time at all", func(l *vitals.Limits) { l.OldestUnixMs = vitals.MaxTimeUnixMs + 1 }, false},
+		{"up to no value", func(l *vitals.Limits) { l.Accepted[vitals.BodyWeight].Max = vitals.MaxValue }, false},
+		{"a built-in sign from below zero", func(l *vitals.Limits) { l.Accepted[vitals.BodyTemperature].Min = -1 }, false},
+		{"beyond 16 bits", func(l *vitals.Limits) { l.Accepted[vitals.PulseRate].Max = 1000_00 }, true},
 		{"zero limits", func(l *vitals.Limits) { *l = vitals.Limits{} }, false},
 	} {
-		limits := vitals.DefaultLimits()
+		limits := builtIn.DefaultLimits()
 		tt.change(&limits)
 		err := limits.Validate()
 		if tt.ok && err != nil || !tt.ok && !errors.Is(err, vitals.ErrLimits) {
@@ -68,19 +71,20 @@ func TestRangeText(t *testing.T) {
 		{"1..100", vitals.Range{Min: 1_00, Max: 100_00}, true},
 		{"0.5..97.25", vitals.Range{Min: 50, Max: 97_25}, true},
 		{"1", vitals.Range{}, false},
-		{"1..", vitals.Range{}, false},
-		{"..1", vitals.Range{}, false},
+		{"1..", vitals.Range{Min: 1_00, Max: vitals.MaxValue}, true},
+		{"..1", vitals.Range{Min: vitals.MinValue, Max: 1_00}, true},
+		{"..", vitals.Range{Min: vitals.MinValue, Max: vitals.MaxValue}, true},
+		{"-1..1000", vitals.Range{Min: -1_00, Max: 1000_00}, true},
 		{"1...2", vitals.Range{}, false},
 		{"1..2.555", vitals.Range{}, false},
-		{"1..1000", vitals.Range{}, false},
+		{"1..21474836.47", vitals.Range{}, false},
 	} {
-		var r vitals.Range
-		err := r.UnmarshalText([]byte(tt.text))
+		r, err := builtIn.Of(vitals.SpO2).ParseRange(tt.text)
 		if r != tt.want || (err == nil) != tt.ok || err != nil && !errors.Is(err, vitals.ErrLimits) {
-			t.Errorf("UnmarshalText(%q) = %v, %v; want %v", tt.text, r, err, tt.want)
+			t.Errorf("ParseRange(%q) = %v, %v; want %v", tt.text, r, err, tt.want)
 		}
-		if text, err := tt.want.MarshalText(); tt.ok && (err != nil || string(text) != tt.text) {
-			t.Errorf("MarshalText() = %q, %v; want %q", text, err, tt.text)
+		if text := builtIn.Of(vitals.SpO2).FormatRange(tt.want); tt.ok && text != tt.text {
+			t.Errorf("FormatRange() = %q, want %q", text, tt.text)
 		}
 	}
 }
@@ -107,7 +111,7 @@ func TestImplausibleTime(t *testing.T) {
 		{`-1`, "before 1970", vitals.ErrPast},
 	} {
 		for _, ms := range []int64{vitals.DefaultOldestUnixMs, 0} {
-			limits := vitals.DefaultLimits()
+			limits := builtIn.DefaultLimits()
 			limits.OldestUnixMs = ms
 			rules, err := vitals.NewValidator(limits)
 			if err != nil {

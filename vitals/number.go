@@ -4,14 +4,15 @@ package vitals
 // so that no number of digits can compensate for it.
 const maxExponent = 1 << 40
 
-// ParseHundredths parses text exactly, without rounding. The text is a JSON number (RFC
-// 8259), possibly with an exponent: 97.5, 97.550 or 9.755e1.
+// ParseValue parses text exactly, without rounding, as a value with a number of decimals, 0 to
+// MaxDecimals. The text is a JSON number (RFC 8259), possibly with an exponent: 97.5, 97.550 or
+// 9.755e1.
 //
-// It returns [ErrNumber] if text is not a number, [ErrPrecision] if the value is not a
-// whole number of hundredths, and [ErrRange] if it is negative or above 655.35. Zero is
-// valid; the caller decides whether it means "no signal". The running time depends only
-// on the length of text, not on the exponent.
-func ParseHundredths[T ~string | ~[]byte](text T) (Hundredths, error) {
+// It returns [ErrNumber] if text is not a number, a variant of [ErrPrecision] if the value has more
+// decimals, and [ErrRange] if it is outside the range of [Value], whose ends are not
+// values. Zero is valid; the caller decides whether it means "no signal". The running time
+// depends only on the length of text, not on the exponent.
+func ParseValue[T ~string | ~[]byte](text T, decimals int) (Value, error) {
 	var (
 		i        int
 		negative bool
@@ -24,12 +25,12 @@ func ParseHundredths[T ~string | ~[]byte](text T) (Hundredths, error) {
 	// The digits before and after the point are one number, digits, without
 	// leading and trailing zeros. value = digits × 10^scale.
 	var (
-		digits      uint32 // the first maxDigits significant digits
+		digits      uint64 // the first maxDigits significant digits
 		significant int64  // number of significant digits
 		zeros       int64  // zeros after the last significant digit
 		scale       int64
 	)
-	const maxDigits = 5 // of 65535
+	const maxDigits = 10 // of MaxValue
 	digit := func(c byte) {
 		if c == '0' {
 			if significant > 0 {
@@ -44,7 +45,7 @@ func ParseHundredths[T ~string | ~[]byte](text T) (Hundredths, error) {
 			}
 		}
 		if significant++; significant <= maxDigits {
-			digits = digits*10 + uint32(c-'0')
+			digits = digits*10 + uint64(c-'0')
 		}
 	}
 
@@ -96,24 +97,24 @@ func ParseHundredths[T ~string | ~[]byte](text T) (Hundredths, error) {
 	if significant == 0 {
 		return 0, nil
 	}
-	// In hundredths, the value is digits × 10^places.
-	places := scale + zeros + 2
+	// The value is digits × 10^places.
+	places := scale + zeros + int64(decimals)
 	switch {
 	case places < 0:
-		return 0, ErrPrecision
-	case negative || significant+places > maxDigits:
+		return 0, precisionRules[decimals]
+	case significant+places > maxDigits:
 		return 0, ErrRange
 	}
 	for ; places > 0; places-- {
 		digits *= 10
 	}
-	if digits > uint32(maxHundredths) {
+	if digits >= uint64(MaxValue) {
 		return 0, ErrRange
 	}
-	return Hundredths(digits), nil
+	if negative {
+		return -Value(digits), nil
+	}
+	return Value(digits), nil
 }
-
-// maxHundredths is the largest value that Hundredths can hold.
-const maxHundredths = ^Hundredths(0)
 
 func isDigit(c byte) bool { return c-'0' <= 9 }

@@ -1,6 +1,8 @@
 package vitals_test
 
 import (
+	"errors"
+	"math"
 	"math/big"
 	"regexp"
 	"strconv"
@@ -10,10 +12,10 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-func TestParseHundredths(t *testing.T) {
+func TestParseValue(t *testing.T) {
 	for _, tt := range []struct {
 		text string
-		want vitals.Hundredths
+		want vitals.Value
 		err  error
 	}{
 		{"97.5", 97_50, nil},
@@ -47,14 +49,17 @@ func TestParseHundredths(t *testing.T) {
 		{"99999.999", 0, vitals.ErrPrecision},
 		{"97.5500000000000000000000000001", 0, vitals.ErrPrecision},
 
-		{"655.36", 0, vitals.ErrRange},
-		{"655.36000", 0, vitals.ErrRange},
-		{"1000", 0, vitals.ErrRange},
-		{"2047", 0, vitals.ErrRange},
+		{"655.36", 655_36, nil},
+		{"21474836.46", 2147483646, nil},
+		{"-21474836.46", -2147483646, nil},
+		{"21474836.47", 0, vitals.ErrRange},
+		{"-21474836.47", 0, vitals.ErrRange},
+		{"-21474836.48", 0, vitals.ErrRange},
+		{"99999999999", 0, vitals.ErrRange},
 		{"1e999999999", 0, vitals.ErrRange},
 		{"1e99999999999999999999999", 0, vitals.ErrRange},
-		{"-1", 0, vitals.ErrRange},
-		{"-97.5", 0, vitals.ErrRange},
+		{"-1", -1_00, nil},
+		{"-97.5", -97_50, nil},
 		{"4294967296", 0, vitals.ErrRange},
 		{"18446744073709551616", 0, vitals.ErrRange},
 
@@ -77,26 +82,38 @@ func TestParseHundredths(t *testing.T) {
 		{"Infinity", 0, vitals.ErrNumber},
 		{"1e5.0", 0, vitals.ErrNumber},
 	} {
-		got, err := vitals.ParseHundredths(tt.text)
+		got, err := vitals.ParseValue(tt.text, 2)
 		if got != tt.want || err != tt.err {
-			t.Errorf("ParseHundredths(%.40q) = %d, %v; want %d, %v", tt.text, got, err, tt.want, tt.err)
+			t.Errorf("ParseValue(%.40q) = %d, %v; want %d, %v", tt.text, got, err, tt.want, tt.err)
 		}
-		if got, err := vitals.ParseHundredths([]byte(tt.text)); got != tt.want || err != tt.err {
-			t.Errorf("ParseHundredths of bytes %.40q = %d, %v; want %d, %v", tt.text, got, err, tt.want, tt.err)
+		if got, err := vitals.ParseValue([]byte(tt.text), 2); got != tt.want || err != tt.err {
+			t.Errorf("ParseValue of bytes %.40q = %d, %v; want %d, %v", tt.text, got, err, tt.want, tt.err)
 		}
 	}
 }
 
-// TestHundredthsRoundTrip formats and parses every value.
-func TestHundredthsRoundTrip(t *testing.T) {
-	for i := range 1 << 16 {
-		v := vitals.Hundredths(i)
-		text := string(vitals.AppendHundredths([]byte("x"), v))
-		if want := "x" + strconv.FormatFloat(float64(i)/100, 'f', -1, 64); text != want {
-			t.Fatalf("AppendHundredths(%d) = %q, want %q", i, text, want)
+// TestValueRoundTrip formats and parses values, among them the first and the last ones.
+func TestValueRoundTrip(t *testing.T) {
+	check := func(v vitals.Value, decimals int) {
+		text := string(vitals.AppendDecimal([]byte("x"), v, decimals))
+		if want := "x" + strconv.FormatFloat(float64(v)/math.Pow10(decimals), 'f', -1, 64); text != want {
+			t.Fatalf("AppendDecimal(%d, %d) = %q, want %q", v, decimals, text, want)
 		}
-		if got, err := vitals.ParseHundredths(text[1:]); got != v || err != nil {
-			t.Fatalf("ParseHundredths(%q) = %d, %v; want %d", text[1:], got, err, v)
+		if got, err := vitals.ParseValue(text[1:], decimals); got != v || err != nil {
+			t.Fatalf("ParseValue(%q, %d) = %d, %v; want %d", text[1:], decimals, got, err, v)
+		}
+	}
+	for decimals := range vitals.MaxDecimals + 1 {
+		for i := range vitals.Value(1 << 16) {
+			check(i, decimals)
+			check(-i, decimals)
+			check(vitals.MaxValue-1-i, decimals)
+			check(vitals.MinValue+2+i, decimals)
+		}
+		for _, end := range []vitals.Value{vitals.MinValue, vitals.MinValue + 1, vitals.MaxValue} {
+			if v, err := vitals.ParseValue(vitals.AppendDecimal(nil, end, decimals), decimals); err != vitals.ErrRange {
+				t.Errorf("the end %d with %d decimals is parsed as %d, %v; want ErrRange", end, decimals, v, err)
+			}
 		}
 	}
 }
@@ -106,13 +123,13 @@ var (
 	nonzero    = regexp.MustCompile(`[1-9]`)
 )
 
-// modelHundredths is ParseHundredths with rational numbers.
-func modelHundredths(text string) (vitals.Hundredths, error) {
+// modelValue is ParseValue with rational numbers.
+func modelValue(text string, decimals int) (vitals.Value, error) {
 	m := jsonNumber.FindStringSubmatch(text)
 	if m == nil {
 		return 0, vitals.ErrNumber
 	}
-	negative, mantissa, down, exponent := m[1] == "-", m[2], m[3] == "-", strings.TrimLeft(m[4], "0")
+	mantissa, down, exponent := m[2], m[3] == "-", strings.TrimLeft(m[4], "0")
 	switch {
 	case !nonzero.MatchString(mantissa):
 		return 0, nil
@@ -127,31 +144,33 @@ func modelHundredths(text string) (vitals.Hundredths, error) {
 	if !ok {
 		panic("big.Rat cannot parse " + text)
 	}
-	r.Mul(r, big.NewRat(100, 1))
+	r.Mul(r, big.NewRat(int64(math.Pow10(decimals)), 1))
 	switch {
 	case !r.IsInt():
 		return 0, vitals.ErrPrecision
-	case negative || r.Num().Cmp(big.NewInt(1<<16-1)) > 0:
+	case r.Num().CmpAbs(big.NewInt(math.MaxInt32-1)) > 0:
 		return 0, vitals.ErrRange
 	default:
-		return vitals.Hundredths(r.Num().Uint64()), nil
+		return vitals.Value(r.Num().Int64()), nil
 	}
 }
 
 func FuzzNumber(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		if len(text) > 5000 {
-			return // see modelHundredths
+			return // see modelValue
 		}
-		got, err := vitals.ParseHundredths(text)
-		want, wantErr := modelHundredths(text)
-		if got != want || err != wantErr {
-			t.Fatalf("ParseHundredths(%q) = %d, %v; want %d, %v", text, got, err, want, wantErr)
-		}
-		if err == nil {
-			again, err := vitals.ParseHundredths(vitals.AppendHundredths(nil, got))
-			if again != got || err != nil {
-				t.Fatalf("%d does not survive a round trip: %d, %v", got, again, err)
+		for decimals := range vitals.MaxDecimals + 1 {
+			got, err := vitals.ParseValue(text, decimals)
+			want, wantErr := modelValue(text, decimals)
+			if got != want || !errors.Is(err, wantErr) {
+				t.Fatalf("ParseValue(%q, %d) = %d, %v; want %d, %v", text, decimals, got, err, want, wantErr)
+			}
+			if err == nil {
+				again, err := vitals.ParseValue(vitals.AppendDecimal(nil, got, decimals), decimals)
+				if again != got || err != nil {
+					t.Fatalf("%d does not survive a round trip: %d, %v", got, again, err)
+				}
 			}
 		}
 	})

@@ -1,6 +1,7 @@
 package vitals_test
 
 import (
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -11,13 +12,13 @@ import (
 // TestValuesEqual sets signs in any order, some of them repeatedly, and checks that ==
 // compares only the final values.
 func TestValuesEqual(t *testing.T) {
-	type model map[vitals.Sign]vitals.Hundredths
+	type model map[vitals.Sign]vitals.Value
 	draw := func(t *rapid.T, label string) (vitals.Values, model) {
 		var values vitals.Values
 		given := model{}
 		for range rapid.IntRange(0, 8).Draw(t, label) {
-			s := vitals.Sign(rapid.IntRange(0, vitals.NumSigns-1).Draw(t, "sign"))
-			v := vitals.Hundredths(rapid.Uint16Range(0, 2).Draw(t, "value"))
+			s := vitals.Sign(rapid.IntRange(0, vitals.MaxSigns-1).Draw(t, "sign"))
+			v := vitals.Value(rapid.Int32Range(-1, 1).Draw(t, "value"))
 			values.Set(s, v)
 			given[s] = v
 		}
@@ -43,7 +44,7 @@ func TestValuesEqual(t *testing.T) {
 		if got, want := a.IsZero(), len(givenA) == 0; got != want {
 			t.Errorf("%v: IsZero() = %v, want %v", givenA, got, want)
 		}
-		for s := range vitals.Sign(vitals.NumSigns) {
+		for s := range vitals.Sign(vitals.MaxSigns) {
 			v, has := a.Get(s)
 			wantV, wantHas := givenA[s]
 			if v != wantV || has != wantHas || a.Has(s) != wantHas || a.Present()>>s&1 == 1 != wantHas {
@@ -68,22 +69,25 @@ func TestSigns(t *testing.T) {
 		{2, vitals.SpO2, "spo2_pct", "%", []string{"59408-5", "2708-6"}},
 		{3, vitals.HeartRate, "heart_rate_bpm", "/min", []string{"8867-4"}},
 		{4, vitals.RestingHeartRate, "resting_heart_rate_bpm", "/min", []string{"40443-4", "8867-4"}},
+		{5, vitals.RespiratoryRate, "respiratory_rate_bpm", "/min", []string{"9279-1"}},
+		{6, vitals.BodyTemperature, "body_temperature_c", "Cel", []string{"8310-5"}},
+		{7, vitals.BodyWeight, "body_weight_kg", "kg", []string{"29463-7"}},
+		{8, vitals.GlucoseMass, "glucose_mg_dl", "mg/dL", []string{"2339-0"}},
+		{9, vitals.GlucoseMolar, "glucose_mmol_l", "mmol/L", []string{"15074-8"}},
+		{10, vitals.PulseRate, "pulse_rate_bpm", "/min", []string{"8889-8"}},
 	} {
-		if tt.sign != tt.number || tt.sign.Field() != tt.field || tt.sign.String() != tt.field || tt.sign.Unit() != tt.unit {
-			t.Errorf("sign %d is %d, %q in %q; want %q in %q", tt.number, tt.sign, tt.sign.Field(), tt.sign.Unit(), tt.field, tt.unit)
+		d := builtIn.Of(tt.sign)
+		if tt.sign != tt.number || d.Field != tt.field || d.Unit != tt.unit || d.Label == "" || d.Retired {
+			t.Errorf("sign %d is %d, %+v; want %q in %q", tt.number, tt.sign, d, tt.field, tt.unit)
 		}
-		got := tt.sign.LOINC()
-		if len(got) != len(tt.loinc) {
-			t.Fatalf("%v: LOINC() = %q, want %q", tt.sign, got, tt.loinc)
+		if !slices.Equal(d.LOINC, tt.loinc) {
+			t.Errorf("%s: LOINC %q, want %q", tt.field, d.LOINC, tt.loinc)
 		}
-		for i := range got {
-			if got[i] != tt.loinc[i] {
-				t.Errorf("%v: LOINC() = %q, want %q", tt.sign, got, tt.loinc)
-			}
-			got[i] = "" // modify the returned copy
+		if !vitals.IsUCUM(d.Unit) {
+			t.Errorf("%s: %q is not a known unit", tt.field, d.Unit)
 		}
-		if tt.sign.LOINC()[0] != tt.loinc[0] {
-			t.Errorf("%v: LOINC() returned shared memory", tt.sign)
-		}
+	}
+	if got := builtIn.Known(); got != 1<<vitals.NumBuiltIn-1 {
+		t.Errorf("Known() = %b", got)
 	}
 }

@@ -1,56 +1,474 @@
 package vitals
 
-// A Sign is one vital sign that a wearable measures.
-type Sign uint8
-
-// The signs, in the order in which they are stored and written. The numbers are
-// part of the stored format and never change.
-const (
-	Systolic         Sign = 0 // systolic blood pressure, mm[Hg]
-	Diastolic        Sign = 1 // diastolic blood pressure, mm[Hg]
-	SpO2             Sign = 2 // oxygen saturation by pulse oximetry, %
-	HeartRate        Sign = 3 // heart rate, /min
-	RestingHeartRate Sign = 4 // resting heart rate, /min
-
-	// NumSigns is the number of signs.
-	NumSigns = 5
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"math/bits"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"unicode"
 )
 
-// Field returns the name of the sign's JSON field, such as "spo2_pct".
-func (s Sign) Field() string { return signs[s].field }
+// A Sign is the number of a vital sign in a table of signs; see [Signs].
+type Sign uint8
 
-// Unit returns the sign's unit as a UCUM code (https://ucum.org), such as
-// "mm[Hg]".
-func (s Sign) Unit() string { return signs[s].ucum }
+// The built-in signs, in the order in which they are stored and written. The numbers are
+// part of the stored format and never change.
+const (
+	Systolic         Sign = 0  // systolic blood pressure, mm[Hg]
+	Diastolic        Sign = 1  // diastolic blood pressure, mm[Hg]
+	SpO2             Sign = 2  // oxygen saturation by pulse oximetry, %
+	HeartRate        Sign = 3  // heart rate, /min
+	RestingHeartRate Sign = 4  // resting heart rate, /min
+	RespiratoryRate  Sign = 5  // respiratory rate, /min
+	BodyTemperature  Sign = 6  // body temperature, Cel
+	BodyWeight       Sign = 7  // body weight, kg
+	GlucoseMass      Sign = 8  // glucose in blood, mg/dL
+	GlucoseMolar     Sign = 9  // glucose in blood, mmol/L
+	PulseRate        Sign = 10 // pulse rate by pulse oximetry, /min
 
-// LOINC returns the sign's LOINC codes (https://loinc.org), the most specific one
-// first.
-func (s Sign) LOINC() []string { return append([]string(nil), signs[s].loinc...) }
+	// NumBuiltIn is the number of built-in signs. Signs of a user's own follow.
+	NumBuiltIn = 11
 
-// String returns the name of the sign's JSON field.
-func (s Sign) String() string { return s.Field() }
+	// NumFirst is the number of signs that stores have had from the start. They keep these in 16
+	// bits, and others beside them.
+	NumFirst = 5
 
-// signs has the properties of each sign. It is never modified.
-//
-// The codes are from the HL7 FHIR R4 vital-signs profiles; the profile for SpO2
-// requires 2708-6 in addition to 59408-5.
-var signs = [NumSigns]struct {
-	field  string
-	member string // field as AppendJSON writes it
-	ucum   string
-	loinc  []string
-}{
-	Systolic:         {"systolic_mmhg", `,"systolic_mmhg":`, "mm[Hg]", []string{"8480-6"}},
-	Diastolic:        {"diastolic_mmhg", `,"diastolic_mmhg":`, "mm[Hg]", []string{"8462-4"}},
-	SpO2:             {"spo2_pct", `,"spo2_pct":`, "%", []string{"59408-5", "2708-6"}},
-	HeartRate:        {"heart_rate_bpm", `,"heart_rate_bpm":`, "/min", []string{"8867-4"}},
-	RestingHeartRate: {"resting_heart_rate_bpm", `,"resting_heart_rate_bpm":`, "/min", []string{"40443-4", "8867-4"}},
+	// MaxSigns is the largest number of signs in a table.
+	MaxSigns = 32
+)
+
+// BuiltIn returns the definition of a built-in sign. It panics for others.
+func BuiltIn(s Sign) Definition { return builtIn[s] }
+
+// String returns the field of a built-in sign, and otherwise the number.
+func (s Sign) String() string {
+	if s < NumBuiltIn {
+		return builtIn[s].Field
+	}
+	return "sign " + strconv.Itoa(int(s))
 }
 
-// Hundredths is a measured value in 1/100 of its sign's unit: an SpO2 of 97.5 % is
-// Hundredths(9750). Integers represent decimal values exactly. The largest value,
-// 655.35, is above every range that can be configured.
-type Hundredths uint16
+// builtIn has the built-in signs. It is never modified.
+//
+// The codes and units are from the HL7 FHIR R4 vital-signs profiles
+// (https://hl7.org/fhir/R4/observation-vitalsigns.html); the profile for SpO2 requires
+// 2708-6 in addition to 59408-5. The codes of glucose and of the pulse rate are from LOINC
+// (https://loinc.org/2339-0, https://loinc.org/15074-8, https://loinc.org/8889-8). Glucose
+// in mg/dL and in mmol/L are two signs, because a converted value is an altered one.
+//
+// [Signs.DefaultLimits] and [Signs.DefaultFlagLimits] say where the ranges are from.
+var builtIn = [NumBuiltIn]Definition{
+	Systolic: {
+		Field: "systolic_mmhg", Label: "Systolic pressure", Unit: "mm[Hg]", Decimals: 2, LOINC: []string{"8480-6"},
+		Accepted: Range{40_00, 300_00}, Usual: Range{90_01, 219_99},
+	},
+	Diastolic: {
+		Field: "diastolic_mmhg", Label: "Diastolic pressure", Unit: "mm[Hg]", Decimals: 2, LOINC: []string{"8462-4"},
+		Accepted: Range{20_00, 250_00}, Usual: Range{50_00, 120_00},
+	},
+	SpO2: {
+		Field: "spo2_pct", Label: "SpO₂", Unit: "%", Decimals: 2, LOINC: []string{"59408-5", "2708-6"},
+		Accepted: Range{1_00, 100_00}, Usual: Range{91_01, MaxValue}, ValidatedMin: 70_00,
+	},
+	HeartRate: {
+		Field: "heart_rate_bpm", Label: "Heart rate", Unit: "/min", Decimals: 2, LOINC: []string{"8867-4"},
+		Accepted: Range{20_00, 300_00}, Usual: Range{40_01, 130_99},
+	},
+	RestingHeartRate: {
+		Field: "resting_heart_rate_bpm", Label: "Resting heart rate", Unit: "/min", Decimals: 2, LOINC: []string{"40443-4", "8867-4"},
+		Accepted: Range{20_00, 300_00}, Usual: Range{40_00, 100_00},
+	},
+	RespiratoryRate: {
+		Field: "respiratory_rate_bpm", Label: "Respiratory rate", Unit: "/min", Decimals: 2, LOINC: []string{"9279-1"},
+		Accepted: Range{1_00, 150_00}, Usual: Range{8_01, 24_99},
+	},
+	BodyTemperature: {
+		Field: "body_temperature_c", Label: "Body temperature", Unit: "Cel", Decimals: 2, LOINC: []string{"8310-5"},
+		Accepted: Range{20_00, 46_00}, Usual: Range{35_01, 39_09},
+	},
+	BodyWeight: { // scales for infants show 5 g
+		Field: "body_weight_kg", Label: "Body weight", Unit: "kg", Decimals: 3, LOINC: []string{"29463-7"},
+		Accepted: Range{200, 650_000}, Usual: Range{MinValue, MaxValue},
+	},
+	GlucoseMass: {
+		Field: "glucose_mg_dl", Label: "Glucose", Unit: "mg/dL", Decimals: 2, LOINC: []string{"2339-0"},
+		Accepted: Range{10_00, 1000_00}, Usual: Range{70_00, 250_00},
+	},
+	GlucoseMolar: {
+		Field: "glucose_mmol_l", Label: "Glucose", Unit: "mmol/L", Decimals: 2, LOINC: []string{"15074-8"},
+		Accepted: Range{50, 56_00}, Usual: Range{3_90, 13_90},
+	},
+	PulseRate: {
+		Field: "pulse_rate_bpm", Label: "Pulse rate", Unit: "/min", Decimals: 2, LOINC: []string{"8889-8"},
+		Accepted: Range{20_00, 300_00}, Usual: Range{40_01, 130_99},
+	},
+}
+
+// A Pair is two signs that are given together, the first of which is the higher one.
+type Pair struct {
+	High, Low       Sign
+	Label           string // of both together
+	Difference      string // name of High - Low in flags, in the unit of both
+	DifferenceLabel string
+	Usual           Range // of the difference; one outside is flagged
+}
+
+// Pairs has the pairs of signs. It is never modified.
+//
+// A pulse pressure below 20 or above 120 mmHg is flagged; this project chose these numbers.
+var Pairs = [...]Pair{{Systolic, Diastolic, "Blood pressure", "pulse_pressure_mmhg", "Pulse pressure", Range{20_00, 120_00}}}
+
+// A Definition defines a sign.
+type Definition struct {
+	// Field is the name of the JSON field: a letter and at most MaxFieldBytes-1 letters,
+	// digits and underscores, all in lower case.
+	Field string
+
+	// Label is the name that people read.
+	Label string
+
+	// Unit is a UCUM code (https://ucum.org), such as "mm[Hg]".
+	Unit string
+
+	// Decimals is the number of decimals of a value, 0 to MaxDecimals. A value with more is
+	// rejected, never rounded.
+	Decimals int
+
+	// LOINC has LOINC codes (https://loinc.org), the most specific one first. It may be
+	// empty, and is never modified.
+	LOINC []string
+
+	// Accepted is the range outside of which a value is rejected, by default.
+	Accepted Range
+
+	// Usual is the range outside of which a stored value is flagged, by default. The
+	// range from MinValue to MaxValue means never.
+	Usual Range
+
+	// ValidatedMin is the least value for which the devices that measure the sign are
+	// validated; a lower one is flagged as outside that range. 0 means none.
+	ValidatedMin Value
+
+	// Retired means that the sign is stored, but not accepted any more.
+	Retired bool
+
+	member string // `,"field":`
+}
+
+// Bounds of a [Definition].
+const (
+	MaxFieldBytes = 40
+	MaxLabelBytes = 64
+	MaxDecimals   = 3
+	maxCodes      = 8
+)
+
+// ErrDefinition is wrapped by errors about definitions of signs.
+var ErrDefinition = errors.New("vitals: bad definition of a sign")
+
+// Append appends v to dst as the shortest exact decimal, such as 97.5, in the unit of the
+// sign.
+func (d *Definition) Append(dst []byte, v Value) []byte { return AppendDecimal(dst, v, d.Decimals) }
+
+// Float64 returns the number nearest to v in the unit of the sign: the shortest text of that is the decimal
+// that Append appends.
+func (d *Definition) Float64(v Value) float64 { return float64(v) / float64(powers[d.Decimals]) }
+
+// Parse parses text as [ParseValue] does, with the decimals of the sign. An [ErrPrecision] says how many
+// these are.
+func (d *Definition) Parse(text []byte) (Value, error) {
+	return ParseValue(text, d.Decimals)
+}
+
+// Member returns the name of the sign's field as a member of an object in JSON, after another
+// one: `,"spo2_pct":`.
+func (d *Definition) Member() string { return d.member }
+
+// FormatRange returns a range as text, such as "1..100". An end that is MinValue or MaxValue is left
+// out.
+func (d *Definition) FormatRange(r Range) string {
+	var text []byte
+	if r.Min != MinValue {
+		text = d.Append(text, r.Min)
+	}
+	text = append(text, ".."...)
+	if r.Max != MaxValue {
+		text = d.Append(text, r.Max)
+	}
+	return string(text)
+}
+
+// ParseRange parses the format of FormatRange. Its errors wrap [ErrLimits].
+func (d *Definition) ParseRange(text string) (Range, error) {
+	low, high, ok := strings.Cut(text, "..")
+	if !ok {
+		return Range{}, fmt.Errorf("%w: a range is written MIN..MAX", ErrLimits)
+	}
+	r := Range{MinValue, MaxValue}
+	var err error
+	if low != "" {
+		if r.Min, err = ParseValue(low, d.Decimals); err != nil {
+			return Range{}, fmt.Errorf("%w: start of range: %w", ErrLimits, err)
+		}
+	}
+	if high != "" {
+		if r.Max, err = ParseValue(high, d.Decimals); err != nil {
+			return Range{}, fmt.Errorf("%w: end of range: %w", ErrLimits, err)
+		}
+	}
+	return r, nil
+}
+
+// A FieldOf names the part of a [Definition] that an error of [Definition.Validate] is about,
+// as the file of definitions writes it.
+type FieldOf struct {
+	Part string // "field", "unit", "decimals" …
+	Err  error
+}
+
+// Error returns the reason with the name of the part.
+func (e *FieldOf) Error() string { return e.Part + ": " + e.Err.Error() }
+
+// Unwrap returns the reason.
+func (e *FieldOf) Unwrap() error { return e.Err }
+
+// Validate returns a [*FieldOf], which wraps [ErrDefinition], unless d can be the definition of
+// a sign of a user's own.
+func (d *Definition) Validate() error {
+	bad := func(part, format string, args ...any) error {
+		return &FieldOf{part, fmt.Errorf("%w: "+format, append([]any{ErrDefinition}, args...)...)}
+	}
+	switch {
+	case !isField(d.Field):
+		return bad("field", "not a letter and at most %d letters, digits and underscores, all in lower case", MaxFieldBytes-1)
+	case slices.Contains(reserved[:], d.Field) || slices.ContainsFunc(builtIn[:], func(b Definition) bool { return b.Field == d.Field }):
+		return bad("field", "%s is a built-in field", d.Field)
+	case d.Label == "" || len(d.Label) > MaxLabelBytes || !isText(d.Label):
+		return bad("label", "not 1 to %d bytes of text", MaxLabelBytes)
+	case !IsUCUM(d.Unit):
+		return bad("unit", "%q is not a UCUM code that this program knows, such as ms, mm[Hg], /min, %% or 1", d.Unit)
+	case d.Decimals < 0 || d.Decimals > MaxDecimals:
+		return bad("decimals", "not 0 to %d", MaxDecimals)
+	case len(d.LOINC) > maxCodes:
+		return bad("loinc", "more than %d codes", maxCodes)
+	case d.Accepted.Min > d.Accepted.Max:
+		return bad("accepted", "the range ends before it starts")
+	case d.Accepted.Min == MinValue || d.Accepted.Max == MaxValue:
+		return bad("accepted", "the range has no end")
+	case d.Usual.Min > d.Usual.Max:
+		return bad("usual", "the range ends before it starts")
+	}
+	for _, code := range d.LOINC {
+		if !isLOINC(code) {
+			return bad("loinc", "%q is not a LOINC code, such as 8867-4", code)
+		}
+	}
+	return nil
+}
+
+// reserved has fields of a reading, and of answers beside signs, and what every object of JavaScript has.
+var reserved = [...]string{"constructor", fieldDevice, fieldTime, fieldGateway, "received", "shared", "flags", "utc_offset_minutes", Pairs[0].Difference}
+
+func isField(name string) bool {
+	for i := range len(name) {
+		c := name[i]
+		if !(c >= 'a' && c <= 'z' || i > 0 && (isDigit(c) || c == '_')) {
+			return false
+		}
+	}
+	return name != "" && len(name) <= MaxFieldBytes
+}
+
+func isText(s string) bool {
+	for _, r := range s {
+		if !unicode.IsPrint(r) || r == '\ufffd' || r == '"' || r == '\\' || r == '<' {
+			return false
+		}
+	}
+	return strings.TrimSpace(s) == s
+}
+
+// isLOINC reports whether code has the form of a LOINC code: digits, a hyphen, and the check
+// digit of the digits before it by Luhn's algorithm (ISO/IEC 7812-1), as LOINC uses it.
+func isLOINC(code string) bool {
+	n := len(code) - 2
+	if n < 1 || n > 7 || code[n] != '-' || !isDigit(code[n+1]) {
+		return false
+	}
+	sum := 0
+	for i := range n {
+		if !isDigit(code[i]) {
+			return false
+		}
+		d := int(code[i] - '0')
+		if (n-i)%2 == 1 { // the last digit is doubled, and every second one before it
+			d *= 2
+		}
+		sum += d/10 + d%10
+	}
+	return byte('0'+(10-sum%10)%10) == code[n+1]
+}
+
+// A Signs is a table of signs: the built-in ones, and signs of a user's own. Signs are only
+// added, and the field, the unit and the decimals of a sign never change. It is safe for
+// concurrent use.
+type Signs struct {
+	rows [MaxSigns]atomic.Pointer[Definition]
+}
+
+// NewSigns returns a table of the built-in signs.
+func NewSigns() *Signs {
+	t := new(Signs)
+	for s := range builtIn {
+		t.put(Sign(s), builtIn[s])
+	}
+	return t
+}
+
+// Of returns the definition of s, or nil if there is none. It must not be modified.
+func (t *Signs) Of(s Sign) *Definition {
+	if s >= MaxSigns {
+		return nil
+	}
+	return t.rows[s].Load()
+}
+
+// All returns the signs in the order of their numbers.
+func (t *Signs) All() iter.Seq2[Sign, *Definition] {
+	return func(yield func(Sign, *Definition) bool) {
+		for s := range t.rows {
+			if d := t.rows[s].Load(); d != nil && !yield(Sign(s), d) {
+				return
+			}
+		}
+	}
+}
+
+// Known returns a bit set in which bit s is set if t has sign s.
+func (t *Signs) Known() (signs uint32) {
+	for s := range t.All() {
+		signs |= 1 << s
+	}
+	return signs
+}
+
+// Named returns the sign with a field.
+func (t *Signs) Named(field string) (Sign, bool) {
+	for s, d := range t.All() {
+		if d.Field == field {
+			return s, true
+		}
+	}
+	return 0, false
+}
+
+// Field returns the field of s, or "" if t has no such sign.
+func (t *Signs) Field(s Sign) string {
+	if d := t.Of(s); d != nil {
+		return d.Field
+	}
+	return ""
+}
+
+// Restore adds a sign of a user's own as a store has it, with its number. It returns an
+// error if d is invalid, or if t has another sign of that number or field.
+func (t *Signs) Restore(s Sign, d Definition) error {
+	if err := d.Validate(); err != nil {
+		return err
+	}
+	have, known := t.Named(d.Field)
+	switch old := t.Of(s); {
+	case s < NumBuiltIn || s >= MaxSigns:
+		return fmt.Errorf("%w: number %d of %s", ErrDefinition, s, d.Field)
+	case known && have != s, old != nil && old.Field != d.Field:
+		return fmt.Errorf("%w: %s is given twice", ErrDefinition, d.Field)
+	case old != nil && (old.Unit != d.Unit || old.Decimals != d.Decimals):
+		return fmt.Errorf("%w: %s: unit or decimals differ", ErrDefinition, d.Field)
+	}
+	t.put(s, d)
+	return nil
+}
+
+// Define makes own the signs of a user's own that are accepted: others that t has become retired.
+// A sign that t has keeps its number, and may change all but its unit and its decimals; others get
+// the next numbers. It returns an error, and leaves t as it was, if a definition is invalid or a
+// field is given twice, if the unit or the decimals of a sign change, or if there are too many
+// signs. An error about one definition is a [*DefinitionError].
+func (t *Signs) Define(own []Definition) error {
+	var rows [MaxSigns]*Definition
+	next := NumBuiltIn
+	for s, d := range t.All() {
+		rows[s] = d
+		if s >= NumBuiltIn {
+			retired := *d
+			retired.Retired = true
+			rows[s] = &retired
+			next = int(s) + 1
+		}
+	}
+	for i := range own {
+		d := own[i]
+		d.Retired = false
+		fail := func(err error) error { return &DefinitionError{Index: i, Err: err} }
+		if err := d.Validate(); err != nil {
+			return fail(err)
+		}
+		if slices.ContainsFunc(own[:i], func(o Definition) bool { return o.Field == d.Field }) {
+			return fail(&FieldOf{"field", fmt.Errorf("%w: %s is given twice", ErrDefinition, d.Field)})
+		}
+		s, known := t.Named(d.Field)
+		if !known {
+			if next == MaxSigns {
+				return fail(&FieldOf{"field", fmt.Errorf("%w: more than %d signs, including those that the store has", ErrDefinition, MaxSigns)})
+			}
+			s = Sign(next)
+			next++
+		} else if old := t.Of(s); old.Unit != d.Unit {
+			return fail(&FieldOf{"unit", fmt.Errorf("%w: %s is stored in %s", ErrDefinition, d.Field, old.Unit)})
+		} else if old.Decimals != d.Decimals {
+			return fail(&FieldOf{"decimals", fmt.Errorf("%w: %s is stored with %d decimals", ErrDefinition, d.Field, old.Decimals)})
+		}
+		rows[s] = &d
+	}
+	for s, d := range rows {
+		if s >= NumBuiltIn && d != nil {
+			t.put(Sign(s), *d)
+		}
+	}
+	return nil
+}
+
+// A DefinitionError is an error about one definition of several.
+type DefinitionError struct {
+	Index int // of the definition, from 0
+	Err   error
+}
+
+// Error returns the text of Err.
+func (e *DefinitionError) Error() string { return e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *DefinitionError) Unwrap() error { return e.Err }
+
+func (t *Signs) put(s Sign, d Definition) {
+	d.member = `,"` + d.Field + `":`
+	t.rows[s].Store(&d)
+}
+
+// A Value is a measured value in units of 10^-Decimals of its sign's unit: an SpO2 of 97.5 %,
+// with two decimals, is Value(9750). Integers represent decimal values exactly.
+type Value int32
+
+// MinValue and MaxValue are the ends of a range without one. No accepted range contains them.
+const (
+	MinValue Value = math.MinInt32
+	MaxValue Value = math.MaxInt32
+)
 
 // Values has at most one value per sign. The zero Values has none. Values can be
 // compared with ==.
@@ -59,24 +477,39 @@ type Values struct {
 	//
 	// Invariant: at[s] is 0 if bit s is clear, so that == compares only values that are
 	// present. TestValuesEqual checks it.
-	present uint8
-	at      [NumSigns]Hundredths
+	present uint32
+	at      [MaxSigns]Value
 }
 
 // Set sets the value of sign s to v.
-func (vs *Values) Set(s Sign, v Hundredths) {
+func (vs *Values) Set(s Sign, v Value) {
 	vs.present |= 1 << s
 	vs.at[s] = v
 }
 
+// SetPresent makes vs, which must have no values, have the value 0 of each sign in a bit set.
+func (vs *Values) SetPresent(signs uint32) { vs.present = signs }
+
 // Get returns the value of sign s and whether there is one.
-func (vs *Values) Get(s Sign) (Hundredths, bool) { return vs.at[s], vs.Has(s) }
+func (vs *Values) Get(s Sign) (Value, bool) { return vs.at[s], vs.Has(s) }
 
 // Has reports whether there is a value of sign s.
 func (vs *Values) Has(s Sign) bool { return vs.present&(1<<s) != 0 }
 
 // Present returns a bit set in which bit s is set if there is a value of sign s.
-func (vs *Values) Present() uint8 { return vs.present }
+func (vs *Values) Present() uint32 { return vs.present }
 
 // IsZero reports whether there are no values.
 func (vs *Values) IsZero() bool { return vs.present == 0 }
+
+// All returns the values in the order of their signs.
+func (vs *Values) All() iter.Seq2[Sign, Value] {
+	return func(yield func(Sign, Value) bool) {
+		for rest := vs.present; rest != 0; rest &= rest - 1 {
+			s := Sign(bits.TrailingZeros32(rest))
+			if !yield(s, vs.at[s]) {
+				return
+			}
+		}
+	}
+}

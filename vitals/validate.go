@@ -6,10 +6,14 @@ type Validator struct {
 	limits Limits
 
 	// Rules whose texts contain a limit.
-	outside [NumSigns]*rule // range of each sign
+	outside [MaxSigns]*rule // range of each sign
 	ahead   *rule           // of times
 	old     *rule           // of times
 	oldest  *rule           // of times
+
+	decimals [MaxSigns]int8
+
+	names fieldTable // of the fields of a reading
 }
 
 // NewValidator returns a validator for limits, or the error of [Limits.Validate].
@@ -24,15 +28,15 @@ func NewValidator(limits Limits) (*Validator, error) {
 	}
 	oldest := AppendTime([]byte("before "), limits.OldestUnixMs)
 	v.oldest = &rule{reason: string(append(oldest, ", the oldest time that this server accepts"...)), of: ErrPast}
-	for s, r := range limits.Accepted {
-		text := []byte("outside the accepted range ")
-		text = AppendHundredths(text, r.Min)
-		text = append(text, " to "...)
-		text = AppendHundredths(text, r.Max)
-		text = append(text, ' ')
-		text = append(text, signs[s].ucum...)
+	for s, d := range limits.Signs.All() {
+		r := limits.Accepted[s]
+		text := d.Append([]byte("outside the accepted range "), r.Min)
+		text = d.Append(append(text, " to "...), r.Max)
+		text = append(append(text, ' '), d.Unit...)
 		v.outside[s] = &rule{reason: string(text), of: ErrRange}
+		v.decimals[s] = int8(d.Decimals)
 	}
+	v.names = newFieldTable(limits.Signs)
 	return v, nil
 }
 
@@ -54,14 +58,26 @@ func (v *Validator) check(r *Reading, times timeSpan) (field string, err error) 
 	if err := v.checkTime(r.TimeUnixMs, times); err != nil {
 		return fieldTime, err
 	}
-	for s := range Sign(NumSigns) {
-		if value, ok := r.Values.Get(s); ok {
-			if err := v.checkValue(s, value); err != nil {
-				return signs[s].field, err
-			}
+	for s, value := range r.Values.All() {
+		if v.outside[s] == nil || v.limits.Signs.Of(s).Retired {
+			return v.limits.Signs.Field(s), ErrUnknownField
+		}
+		if err := v.checkValue(s, value); err != nil {
+			return v.limits.Signs.Field(s), err
 		}
 	}
 	return checkTogether(&r.Values)
+}
+
+// retired reports whether a field is that of a retired sign. It is rejected also where unknown fields are
+// ignored: stored values of that sign exist.
+func (v *Validator) retired(field []byte) bool {
+	for _, d := range v.limits.Signs.All() {
+		if d.Retired && d.Field == string(field) {
+			return true
+		}
+	}
+	return false
 }
 
 // checkTime returns the rule that a time breaks, or nil.
@@ -81,14 +97,14 @@ func (v *Validator) checkTime(unixMs int64, times timeSpan) error {
 }
 
 // checkValue returns the rule that a value of sign s breaks, or nil.
-func (v *Validator) checkValue(s Sign, value Hundredths) error {
+func (v *Validator) checkValue(s Sign, value Value) error {
 	switch {
+	case v.limits.Accepted[s].Contains(value):
+		return nil
 	case value == 0:
 		return ErrNoSignal
-	case !v.limits.Accepted[s].Contains(value):
-		return v.outside[s]
 	default:
-		return nil
+		return v.outside[s]
 	}
 }
 
@@ -97,16 +113,17 @@ func checkTogether(values *Values) (field string, err error) {
 	if values.IsZero() {
 		return "", ErrEmpty
 	}
-	systolic, hasSystolic := values.Get(Systolic)
-	diastolic, hasDiastolic := values.Get(Diastolic)
-	switch {
-	case hasSystolic && !hasDiastolic:
-		return signs[Diastolic].field, ErrPair
-	case hasDiastolic && !hasSystolic:
-		return signs[Systolic].field, ErrPair
-	case hasSystolic && systolic <= diastolic:
-		return signs[Systolic].field, ErrPressureOrder
-	default:
-		return "", nil
+	for _, p := range Pairs {
+		high, hasHigh := values.Get(p.High)
+		low, hasLow := values.Get(p.Low)
+		switch {
+		case hasHigh && !hasLow:
+			return builtIn[p.Low].Field, ErrPair
+		case hasLow && !hasHigh:
+			return builtIn[p.High].Field, ErrPair
+		case hasHigh && high <= low:
+			return builtIn[p.High].Field, ErrPressureOrder
+		}
 	}
+	return "", nil
 }

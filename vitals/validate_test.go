@@ -20,10 +20,10 @@ func validator(tb testing.TB) *vitals.Validator {
 	return v
 }
 
-// values returns Values of sign, value pairs, in hundredths.
+// values returns Values of sign, value pairs, in units of the last decimal.
 func values(pairs ...int) (vs vitals.Values) {
 	for i := 0; i < len(pairs); i += 2 {
-		vs.Set(vitals.Sign(pairs[i]), vitals.Hundredths(pairs[i+1]))
+		vs.Set(vitals.Sign(pairs[i]), vitals.Value(pairs[i+1]))
 	}
 	return vs
 }
@@ -34,6 +34,18 @@ const (
 	spo2      = int(vitals.SpO2)
 	heartRate = int(vitals.HeartRate)
 	resting   = int(vitals.RestingHeartRate)
+
+	respiratory  = int(vitals.RespiratoryRate)
+	temperature  = int(vitals.BodyTemperature)
+	weight       = int(vitals.BodyWeight)
+	glucoseMass  = int(vitals.GlucoseMass)
+	glucoseMolar = int(vitals.GlucoseMolar)
+	pulse        = int(vitals.PulseRate)
+
+	// The signs of withOwn.
+	delta = vitals.NumBuiltIn
+	steps = vitals.NumBuiltIn + 1
+	fev1  = vitals.NumBuiltIn + 2
 )
 
 func TestValidate(t *testing.T) {
@@ -73,6 +85,14 @@ func TestValidate(t *testing.T) {
 			"systolic_mmhg", vitals.ErrPair, "systolic and diastolic go together"},
 		{"equal pressures", vitals.Reading{Device: device, Values: values(systolic, 80_00, diastolic, 80_00)},
 			"systolic_mmhg", vitals.ErrPressureOrder, "systolic is not above diastolic"},
+		{"far from all", vitals.Reading{Device: device, Values: values(delta+20, 1)}, "", vitals.ErrUnknownField, "unknown field"},
+		{"zero within the range", vitals.Reading{Device: device, Values: values(delta, 0, steps, 0)}, "", nil, ""},
+		{"zero outside of the range", vitals.Reading{Device: device, Values: values(fev1, 0)}, "fev1_l", vitals.ErrNoSignal, "no signal"},
+		{"lowest negative", vitals.Reading{Device: device, Values: values(delta, -50)}, "", nil, ""},
+		{"below the lowest negative", vitals.Reading{Device: device, Values: values(delta, -51)},
+			"delta_c", vitals.ErrRange, "outside the accepted range -5 to 5 Cel"},
+		{"three decimals", vitals.Reading{Device: device, Values: values(fev1, 12_001)},
+			"fev1_l", vitals.ErrRange, "outside the accepted range 0.05 to 12 L"},
 		{"swapped pressures", vitals.Reading{Device: device, Values: values(systolic, 79_00, diastolic, 121_00)},
 			"systolic_mmhg", vitals.ErrPressureOrder, "systolic is not above diastolic"},
 	} {

@@ -43,9 +43,14 @@ func (c *checkCommand) Run(ctx context.Context, std stdio) error {
 		Tables: report.Tables, TableBytes: report.TableBytes, LogBytes: report.LogBytes, Format: report.Format,
 	}
 	values := int64(0)
-	for s := range vitals.Sign(vitals.NumSigns) {
-		r.Values[s.Field()] = report.Values[s]
-		values += report.Values[s]
+	var lines []byte
+	for s, d := range report.Signs.All() {
+		// Built-in signs beyond the first five are shown if there are values of them.
+		if n := report.Values[s]; n > 0 || s < vitals.NumFirst || s >= vitals.NumBuiltIn {
+			r.Values[d.Field] = n
+			values += n
+			lines = fmt.Appendf(lines, "%s=%d\n", d.Field, n)
+		}
 	}
 	if report.Readings > 0 {
 		r.Oldest, r.Newest = formatTime(report.OldestUnixMs), formatTime(report.NewestUnixMs)
@@ -55,9 +60,7 @@ func (c *checkCommand) Run(ctx context.Context, std stdio) error {
 	}
 	fmt.Fprintf(std.out, "devices=%d readings=%d values=%d assignments=%d tables=%d table_bytes=%d log_bytes=%d format=%d\n",
 		r.Devices, r.Readings, values, r.Assignments, r.Tables, r.TableBytes, r.LogBytes, r.Format)
-	for s := range vitals.Sign(vitals.NumSigns) {
-		fmt.Fprintf(std.out, "%s=%d\n", s, report.Values[s])
-	}
+	fmt.Fprintf(std.out, "%s", lines)
 	if report.Readings > 0 {
 		fmt.Fprintf(std.out, "oldest=%s newest=%s\n", r.Oldest, r.Newest)
 	}

@@ -46,8 +46,8 @@ func TestDemo(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		" 1936  rows", " 409  zeros left out", " 43  rows without a vital sign", " 1893  readings sent",
-		" 1892  stored", " 3766  values", " 1  rejected", "heart_rate_bpm: outside the accepted range 20 to 300 /min\n  This is meant: ",
+		" 1936  rows", " 772  zeros left out", " 42  rows without a vital sign", " 1894  readings sent",
+		" 1893  stored", " 5339  values", " 1  rejected", "heart_rate_bpm: outside the accepted range 20 to 300 /min\n  This is meant: ",
 	} {
 		if !strings.Contains(shown.String(), want) {
 			t.Errorf("the table does not show %q", want)
@@ -67,8 +67,8 @@ func TestDemo(t *testing.T) {
 	var device struct {
 		Latest map[string]struct{ Value float64 }
 	}
-	if err := json.Unmarshal(out, &device); err != nil || len(device.Latest) != 4 {
-		t.Errorf("the last values are %s, %v; want four signs", out, err)
+	if err := json.Unmarshal(out, &device); err != nil || len(device.Latest) != 5 {
+		t.Errorf("the last values are %s, %v; want five signs", out, err)
 	}
 
 	out, err = exec.Command("sh", "-c", commands[1]+" --silent --show-error --fail").CombinedOutput()

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -31,11 +33,13 @@ func (c *devicesCommand) Run(ctx context.Context, std stdio) error {
 	defer client.Close()
 	table := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
 	n := 0
+	var columns []string // the signs that have one
 	err = client.Devices(ctx, c.Limit, func(page []transfer.Device) error {
-		if n == 0 && len(page) > 0 && !c.JSON {
+		if has := signsOf(page, n == 0); len(page) > 0 && !c.JSON && slices.ContainsFunc(has, func(s string) bool { return !slices.Contains(columns, s) }) {
+			columns = has
 			names, units := "DEVICE\tLAST READING\tAGE", "\t\t"
-			for s := range vitals.Sign(vitals.NumSigns) {
-				names, units = names+"\t"+s.Field(), units+"\t"+s.Unit()
+			for _, field := range columns {
+				names, units = names+"\t"+field, units+"\t"+unitOf(field)
 			}
 			fmt.Fprintf(table, "%s\tFLAGS\n%s\t\n", names, units)
 		}
@@ -47,7 +51,7 @@ func (c *devicesCommand) Run(ctx context.Context, std stdio) error {
 				}
 				continue
 			}
-			writeDevice(table, &page[i], time.Now())
+			writeDevice(table, &page[i], columns, time.Now())
 		}
 		return table.Flush() // a page at a time: a fleet may be large
 	})
@@ -57,12 +61,38 @@ func (c *devicesCommand) Run(ctx context.Context, std stdio) error {
 	return err
 }
 
+// signsOf returns the fields of the signs that devices have, the built-in ones in their order, and then
+// others. The first five are there too if always is set.
+func signsOf(devices []transfer.Device, always bool) (fields []string) {
+	has := map[string]bool{}
+	for i := range devices {
+		for field := range devices[i].Latest {
+			has[field] = true
+		}
+	}
+	for s, d := range vitals.NewSigns().All() {
+		if has[d.Field] || always && s < vitals.NumFirst {
+			fields = append(fields, d.Field)
+		}
+		delete(has, d.Field)
+	}
+	return append(fields, slices.Sorted(maps.Keys(has))...)
+}
+
+// unitOf returns the unit of a built-in sign. Others have theirs in GET /v1/limits.
+func unitOf(field string) string {
+	if s, ok := vitals.NewSigns().Named(field); ok {
+		return vitals.BuiltIn(s).Unit
+	}
+	return ""
+}
+
 // writeDevice writes the row of a device.
-func writeDevice(table io.Writer, d *transfer.Device, now time.Time) {
+func writeDevice(table io.Writer, d *transfer.Device, columns []string, now time.Time) {
 	fmt.Fprintf(table, "%s\t%s\t%s", d.Name, d.Time.UTC().Format(time.RFC3339), age(d.Time, now))
 	var flags []string
-	for s := range vitals.Sign(vitals.NumSigns) {
-		latest, ok := d.Latest[s.Field()]
+	for _, field := range columns {
+		latest, ok := d.Latest[field]
 		text := "-"
 		if ok {
 			text = latest.Value.String()
@@ -96,11 +126,10 @@ func (c *latestCommand) Run(ctx context.Context, std stdio) error {
 	now := time.Now()
 	table := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "SIGN\tVALUE\tUNIT\tTIME\tAGE\tFLAGS")
-	for s := range vitals.Sign(vitals.NumSigns) {
-		if latest, ok := d.Latest[s.Field()]; ok {
-			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", s.Field(), latest.Value, s.Unit(),
-				latest.Time.UTC().Format(time.RFC3339), age(latest.Time, now), strings.Join(latest.Flags, ", "))
-		}
+	for _, field := range signsOf([]transfer.Device{d}, false) {
+		latest := d.Latest[field]
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", field, latest.Value, unitOf(field),
+			latest.Time.UTC().Format(time.RFC3339), age(latest.Time, now), strings.Join(latest.Flags, ", "))
 	}
 	return table.Flush()
 }

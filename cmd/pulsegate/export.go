@@ -85,7 +85,7 @@ func (c *exportCommand) running(ctx context.Context, out, stderr io.Writer, to m
 
 // stopped reads the readings from a data directory. The export is in the audit log before any of
 // them is written.
-func (c *exportCommand) stopped(ctx context.Context, out, _ io.Writer, to moment) error {
+func (c *exportCommand) stopped(ctx context.Context, out, errs io.Writer, to moment) error {
 	if err := record(ctx, c.Audit, audit.Record{Event: audit.Exported, Device: c.Device, Actor: audit.Actor()}); err != nil {
 		return err
 	}
@@ -96,6 +96,9 @@ func (c *exportCommand) stopped(ctx context.Context, out, _ io.Writer, to moment
 	defer db.Close()
 	formats := map[string]query.Format{"ndjson": query.NDJSON, "csv": query.CSV, "parquet": query.Parquet, "omh": query.OMH}
 	q := query.Selection{Range: storage.Range{Device: c.Device, FromUnixMs: int64(c.From), ToUnixMs: int64(to)}, Format: formats[c.Format], NoFlags: true}
-	_, err = query.WriteReadings(ctx, out, db, q, nil)
+	page, err := query.WriteReadings(ctx, out, db, q, db.Signs(), nil)
+	if page.LeftOut != "" {
+		fmt.Fprintf(errs, "Left out, because the format has no schema for them: %s\n", page.LeftOut)
+	}
 	return err
 }

@@ -61,7 +61,7 @@ func sentFirst(t *testing.T, l *load) (device, unixMs string) {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(text)) {
-		if f := strings.Fields(line); len(f) == 6 && f[0] == "S" && strings.HasSuffix(f[4], ",") {
+		if f := strings.Fields(line); len(f) == 6 && f[0] == "S" && strings.Count(f[4], ",") == 3 {
 			return f[2], f[3]
 		}
 	}

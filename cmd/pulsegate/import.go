@@ -13,23 +13,46 @@ import (
 	"github.com/pulsegate/pulsegate/internal/client/recording"
 	"github.com/pulsegate/pulsegate/internal/client/transfer"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
+	"github.com/pulsegate/pulsegate/internal/sys/signsfile"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
 type importCommand struct {
-	File    string            `arg:"" help:"CSV or NDJSON file, or - for standard input."`
-	Target  string            `placeholder:"URL" default:"http://127.0.0.1:8080" help:"URL of the server."`
-	Device  vitals.Name       `placeholder:"NAME" help:"Device of rows that do not name one."`
-	Map     recording.Mapping `placeholder:"FIELD=COLUMN,..." help:"Columns of a CSV file, such as heart_rate_bpm=HR,spo2_pct=SpO2. Signs without a column are left out. Default: columns with the names of the JSON fields."`
-	ShiftTo *moment           `placeholder:"TIME" help:"Move all times so that the newest is this one: 'now', or RFC 3339 with a zone. For recordings with the shifted dates of de-identification."`
-	Batch   int               `default:"500" help:"Readings per request."`
-	Format  string            `enum:"auto,csv,ndjson" default:"auto" help:"Format of the file. auto uses the ending .csv, .ndjson or .jsonl, or the first byte of standard input."`
-	JSON    bool              `help:"Print the summary as one JSON object."`
-	Quiet   bool              `short:"q" help:"Do not list rejected rows."`
+	File    string      `arg:"" help:"CSV or NDJSON file, or - for standard input."`
+	Target  string      `placeholder:"URL" default:"http://127.0.0.1:8080" help:"URL of the server."`
+	Device  vitals.Name `placeholder:"NAME" help:"Device of rows that do not name one."`
+	Map     string      `placeholder:"FIELD=COLUMN,..." help:"Columns of a CSV file, such as heart_rate_bpm=HR,spo2_pct=SpO2. Signs without a column are left out. Default: columns with the names of the JSON fields."`
+	ShiftTo *moment     `placeholder:"TIME" help:"Move all times so that the newest is this one: 'now', or RFC 3339 with a zone. For recordings with the shifted dates of de-identification."`
+	Batch   int         `default:"500" help:"Readings per request."`
+	Format  string      `enum:"auto,csv,ndjson" default:"auto" help:"Format of the file. auto uses the ending .csv, .ndjson or .jsonl, or the first byte of standard input."`
+	JSON    bool        `help:"Print the summary as one JSON object."`
+	Quiet   bool        `short:"q" help:"Do not list rejected rows."`
 
 	AllowRejected bool `help:"Exit with 0 although rows were rejected."`
 
+	signsFlag   `embed:""`
 	clientFlags `embed:""`
+
+	signs   *vitals.Signs
+	mapping recording.Mapping // the parsed Map
+}
+
+// A signsFlag names a file of signs of a user's own.
+type signsFlag struct {
+	Signs string `type:"path" placeholder:"FILE" help:"File of signs of your own, the same as that of serve --signs."`
+}
+
+// table returns the built-in signs and those of the file.
+func (f *signsFlag) table() (*vitals.Signs, error) {
+	signs := vitals.NewSigns()
+	if f.Signs == "" {
+		return signs, nil
+	}
+	own, err := signsfile.Read(f.Signs)
+	if err == nil {
+		err = signsfile.Locate(f.Signs, signs.Define(own))
+	}
+	return signs, settings.Usage(err)
 }
 
 // stdinName is the name of the file that means standard input.
@@ -70,7 +93,13 @@ func (c *importCommand) Run(ctx context.Context, std stdio) error {
 var errRejected = errors.New("rejected")
 
 // check completes the flags and rejects those that contradict each other.
-func (c *importCommand) check() error {
+func (c *importCommand) check() (err error) {
+	if c.signs, err = c.table(); err != nil {
+		return err
+	}
+	if c.mapping, err = recording.ParseMapping(c.signs, c.Map); err != nil {
+		return settings.Usage(fmt.Errorf("--map: %w", err))
+	}
 	if c.Format == "auto" && c.File != stdinName {
 		c.Format = recording.FormatOf(c.File)
 	}
@@ -116,10 +145,10 @@ func (c *importCommand) open(stdin io.Reader) (file io.Reader, closeFile func() 
 
 // reader returns the readings of the file.
 func (c *importCommand) reader(file io.Reader) (reader recording.Reader, err error) {
-	if c.Format == recording.NDJSON && c.Map != (recording.Mapping{}) {
+	if c.Format == recording.NDJSON && c.Map != "" {
 		return nil, settings.Usagef("--map requires a CSV file; this one is NDJSON")
 	}
-	opt := recording.Options{Mapping: c.Map, Device: c.Device}
+	opt := recording.Options{Signs: c.signs, Mapping: c.mapping, Device: c.Device}
 	if c.ShiftTo == nil {
 		reader, err = recording.New(file, c.Format, opt)
 	} else {

@@ -15,7 +15,6 @@ import (
 
 	"github.com/alecthomas/kong"
 	"github.com/pulsegate/pulsegate/internal/access/token"
-	"github.com/pulsegate/pulsegate/internal/client/recording"
 	"github.com/pulsegate/pulsegate/internal/observe/logbudget"
 	"github.com/pulsegate/pulsegate/internal/server"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
@@ -190,7 +189,6 @@ func newParser(cmds *commands, std stdio) (*kong.Kong, error) {
 		settings.Text(vitals.ParseName),
 		settings.Text(token.ParseRights),
 		settings.Text(token.ParseID),
-		settings.Text(recording.ParseMapping),
 		settings.Text(parseMoment),
 		settings.Help(),
 		details(),

@@ -13,6 +13,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 	"github.com/pulsegate/pulsegate/internal/storage/pgstore"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
+	"github.com/pulsegate/pulsegate/vitals"
 )
 
 type migrateCommand struct {
@@ -33,7 +34,7 @@ func (c *migrateCommand) Run(ctx context.Context, std stdio) error {
 		return err
 	}
 	defer from.Close()
-	to, err := c.openTarget(ctx)
+	to, err := c.openTarget(ctx, migrate.Definitions(from.Signs()))
 	if err != nil {
 		return err
 	}
@@ -109,11 +110,11 @@ func (c *migrateCommand) openSource(ctx context.Context, stderr io.Writer) (_ st
 	return db, readings, nil
 }
 
-func (c *migrateCommand) openTarget(ctx context.Context) (migrate.Target, error) {
+func (c *migrateCommand) openTarget(ctx context.Context, signs []vitals.Definition) (migrate.Target, error) {
 	if !isAddress(c.To) {
-		return pebblestore.OpenPartial(c.To, pebblestore.Options{})
+		return pebblestore.OpenPartial(c.To, pebblestore.Options{Signs: signs})
 	}
-	db, err := pgstore.Open(ctx, pgstore.Options{DSN: c.To, Single: c.PostgresSingle, Move: pgstore.MoveTo})
+	db, err := pgstore.Open(ctx, pgstore.Options{DSN: c.To, Single: c.PostgresSingle, Move: pgstore.MoveTo, Signs: signs})
 	if err != nil {
 		return nil, fmt.Errorf("--to: %w", err)
 	}

@@ -223,6 +223,7 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"serve", "--max-group", "0"}, 2, "--max-group"},
 		{[]string{"serve", "--scrub", "59s"}, 2, "--scrub must be at least 1m, or 0s"},
 		{[]string{"serve", "--scrub", "0s", "--print-config"}, 0, "scrub = "},
+		{[]string{"serve", "--print-config"}, 0, "# sign body_weight_kg: unit kg, decimals 3, accepted 0.2..650, usual ..\n"},
 		{[]string{"import", "x.csv", "--map", "spo2_pct"}, 2, "field=column"},
 		{[]string{"import", "nowhere.csv", "--device", "d"}, 1, "no such file"},
 		{[]string{"import", "x.txt"}, 2, "--format"},

@@ -43,7 +43,7 @@ func (c *serveCommand) Run(ctx context.Context, std stdio, kctx *kong.Context, c
 // opens anything.
 func (c *serveCommand) printConfig(out io.Writer, kctx *kong.Context, cmds *commands) error {
 	c.Fit(slog.New(slog.DiscardHandler))
-	if err := cmds.Print(out, kctx, c.Note()); err != nil {
+	if err := cmds.Print(out, kctx, append([]string{c.Note()}, c.SignNotes()...)...); err != nil {
 		return err
 	}
 	return c.Check()

@@ -49,6 +49,8 @@ type simLoadCommand struct {
 
 	Config sim.Options `embed:""`
 
+	signsFlag `embed:""`
+
 	Mix   string            `enum:"clean,real" default:"clean" help:"Behaviour of gateways: clean sends valid readings once each, real also batches, retries, reorders and fails as real gateways do."`
 	Share map[string]string `mapsep:"," placeholder:"NAME=SHARE,..." help:"Shares of behaviours, from 0 to 1: batch, buffer, gzip (of gateways), skew (of devices), drop, forward, reorder, malformed (of requests). Default: those of the mix."`
 
@@ -92,6 +94,9 @@ func (c *simLoadCommand) Run(ctx context.Context, std stdio) error {
 // prepare completes the configuration from the flags.
 func (c *simLoadCommand) prepare(ctx context.Context, stderr io.Writer) (err error) {
 	cfg := &c.Config
+	if cfg.Signs, err = c.table(); err != nil {
+		return err
+	}
 	if c.Threads < 0 {
 		return settings.Usagef("--threads is negative")
 	}
@@ -127,7 +132,7 @@ func (c *simLoadCommand) openLedger() (path string, remove func() error, err err
 		}
 		path, remove = filepath.Join(dir, "ledger"), func() error { return os.RemoveAll(dir) }
 	}
-	c.Config.Ledger, err = sim.CreateLedger(path, c.Config.Run, c.Config.Seed)
+	c.Config.Ledger, err = sim.CreateLedger(path, c.Config.Run, c.Config.Seed, c.Config.Signs)
 	if errors.Is(err, os.ErrExist) {
 		err = settings.Usagef("--ledger: %s exists, and a ledger is not overwritten", path)
 	}

@@ -36,6 +36,24 @@ var explained = []struct{ part, why string }{
 // conformanceDevices have names that are ids, names that are escaped, and one that is too long for an id.
 var conformanceDevices = []string{"ppg-1", "Cuff.7", "ward_2:bed_4", strings.Repeat("long_", 12)}
 
+// conformanceSigns are signs of the user's own: one with a LOINC code, and one without.
+const conformanceSigns = `
+[[sign]]
+field = "rmssd_ms"
+label = "RMSSD"
+unit = "ms"
+decimals = 1
+accepted = { min = 0, max = 500 }
+loinc = ["80404-7"]
+
+[[sign]]
+field = "skin_delta_c"
+label = "Skin & core difference"
+unit = "Cel"
+decimals = 3
+accepted = { min = -5, max = 5 }
+`
+
 // TestConformance lets HL7's validator check what a server serves under /fhir: Observations of each
 // sign with the least and the greatest values, other values, times and offsets, searchset Bundles,
 // answers to Bundles, Devices, Patients, the CapabilityStatement and OperationOutcomes.
@@ -48,7 +66,11 @@ func TestConformance(t *testing.T) {
 		}
 		t.Skip("no Java or validator: run make setup")
 	}
-	s := serve(t, "--insecure")
+	signs := filepath.Join(t.TempDir(), "signs.toml")
+	if err := os.WriteFile(signs, []byte(conformanceSigns), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := serve(t, "--insecure", "--signs", signs)
 	var resources []string
 	add := func(text string) { resources = append(resources, oneLine(t, text)) }
 	for i, device := range conformanceDevices {
@@ -148,10 +170,14 @@ func (s *server) conformanceData(t *testing.T, i int, device string) {
 	}
 	offsets := []string{"Z", "+14:00", "-12:00", "+05:45", "-00:30"}
 	values := []string{
-		`"systolic_mmhg":40,"diastolic_mmhg":20,"spo2_pct":1,"heart_rate_bpm":20,"resting_heart_rate_bpm":20`,
-		`"systolic_mmhg":300,"diastolic_mmhg":250,"spo2_pct":100,"heart_rate_bpm":300,"resting_heart_rate_bpm":300`,
-		`"systolic_mmhg":120.25,"diastolic_mmhg":80.5,"spo2_pct":97.01,"heart_rate_bpm":54.9,"resting_heart_rate_bpm":50.1`,
+		`"systolic_mmhg":40,"diastolic_mmhg":20,"spo2_pct":1,"heart_rate_bpm":20,"resting_heart_rate_bpm":20,` +
+			`"respiratory_rate_bpm":1,"body_temperature_c":20,"body_weight_kg":0.2,"glucose_mg_dl":10,"glucose_mmol_l":0.5,"pulse_rate_bpm":20,"rmssd_ms":0,"skin_delta_c":-5`,
+		`"systolic_mmhg":300,"diastolic_mmhg":250,"spo2_pct":100,"heart_rate_bpm":300,"resting_heart_rate_bpm":300,` +
+			`"respiratory_rate_bpm":150,"body_temperature_c":46,"body_weight_kg":650,"glucose_mg_dl":1000,"glucose_mmol_l":56,"pulse_rate_bpm":300,"rmssd_ms":500,"skin_delta_c":5`,
+		`"systolic_mmhg":120.25,"diastolic_mmhg":80.5,"spo2_pct":97.01,"heart_rate_bpm":54.9,"resting_heart_rate_bpm":50.1,` +
+			`"respiratory_rate_bpm":14.25,"body_temperature_c":36.65,"body_weight_kg":81.205,"glucose_mg_dl":99.5,"glucose_mmol_l":5.51,"pulse_rate_bpm":54.9,"rmssd_ms":42.5,"skin_delta_c":-0.375`,
 		`"spo2_pct":90`, `"systolic_mmhg":121,"diastolic_mmhg":81`, `"heart_rate_bpm":70`, `"resting_heart_rate_bpm":60.01`,
+		`"respiratory_rate_bpm":14,"body_temperature_c":36.6`, `"body_weight_kg":3.5`, `"glucose_mg_dl":99,"pulse_rate_bpm":61`, `"glucose_mmol_l":5,"rmssd_ms":0.5,"skin_delta_c":0`,
 	}
 	var body strings.Builder
 	for n := range *conformanceReadings {
@@ -205,7 +231,10 @@ func kindOf(t *testing.T, text string) string {
 	}
 	if r.ResourceType == "Observation" {
 		sign, _, _ := strings.Cut(r.ID, "-")
-		return "Observation: " + map[string]string{"bp": "blood pressure", "spo2": "SpO2", "hr": "heart rate", "rhr": "resting heart rate"}[sign]
+		return "Observation: " + map[string]string{
+			"bp": "blood pressure", "spo2": "SpO2", "hr": "heart rate", "rhr": "resting heart rate", "resp": "respiratory rate", "temp": "body temperature", "wt": "body weight",
+			"glu": "glucose in mg/dL", "glum": "glucose in mmol/L", "pr": "pulse rate", "s11": "sign of the user's own, with LOINC code", "s12": "sign of the user's own",
+		}[sign]
 	}
 	return r.ResourceType
 }

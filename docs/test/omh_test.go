@@ -62,6 +62,10 @@ func omhSchemas(t *testing.T) (point *jsonschema.Schema, bodies map[string]*json
 		"omh blood-pressure 4.0":    compile(omh + "omh_blood-pressure_4-0.json"),
 		"omh oxygen-saturation 2.0": compile(omh + "omh_oxygen-saturation_2-0.json"),
 		"omh heart-rate 2.0":        compile(omh + "omh_heart-rate_2-0.json"),
+		"omh respiratory-rate 2.0":  compile(omh + "omh_respiratory-rate_2-0.json"),
+		"omh body-temperature 4.0":  compile(omh + "omh_body-temperature_4-0.json"),
+		"omh body-weight 3.0":       compile(omh + "omh_body-weight_3-0.json"),
+		"omh blood-glucose 4.0":     compile(omh + "omh_blood-glucose_4-0.json"),
 	}
 }
 
@@ -88,15 +92,24 @@ func TestOMHSchemas(t *testing.T) {
 		{`"spo2_pct":1`, `"spo2_pct":100`, `"spo2_pct":97.55`},
 		{`"heart_rate_bpm":20`, `"heart_rate_bpm":300`},
 		{`"resting_heart_rate_bpm":20.5`, `"resting_heart_rate_bpm":300`},
+		{`"respiratory_rate_bpm":1`, `"respiratory_rate_bpm":150`},
+		{`"body_temperature_c":20`, `"body_temperature_c":46`, `"body_temperature_c":36.65`},
+		{`"body_weight_kg":0.2`, `"body_weight_kg":650`, `"body_weight_kg":81.205`},
+		{`"glucose_mg_dl":10`, `"glucose_mg_dl":1000`},
+		{`"glucose_mmol_l":0.5`, `"glucose_mmol_l":56`},
+		{`"pulse_rate_bpm":71`}, // without a schema
 	}
+	const withSchema = 9
 	points := 0
 	for _, zone := range []string{"Z", "+00:00", "-23:59", "+14:00", "+05:30"} {
 		for set := 1; set < 1<<len(signs); set++ {
-			line := fmt.Sprintf(`{"device":"d_1:x","gateway":"g.1","time":"2026-01-22T10:%02d:%02d.%03d%s"`, len(zone), set, set, zone)
+			line := fmt.Sprintf(`{"device":"d_1:x","gateway":"g.1","time":"2026-01-22T10:%02d:%02d.%03d%s"`, len(zone), set%60, set%1000, zone)
 			for i, values := range signs {
 				if set&(1<<i) != 0 {
 					line += "," + values[set%len(values)]
-					points++
+					if i < withSchema {
+						points++
+					}
 				}
 			}
 			lines = append(lines, line+"}")
@@ -111,6 +124,9 @@ func TestOMHSchemas(t *testing.T) {
 	all, err := jsonschema.UnmarshalJSON(resp.Body)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if got, want := resp.Trailer.Get("Pulsegate-Left-Out"), "pulse_rate_bpm"; got != want {
+		t.Errorf("left out %q, want %q", got, want)
 	}
 	seen := map[string]bool{}
 	check := func(p any) error {
@@ -133,9 +149,14 @@ func TestOMHSchemas(t *testing.T) {
 	if n := len(all.([]any)); n != points || len(seen) != points {
 		t.Errorf("%d data points with %d uuids, want %d", n, len(seen), points)
 	}
-	text, err := json.Marshal(all.([]any)[0])
-	if err != nil {
-		t.Fatal(err)
+	var text []byte
+	for _, p := range all.([]any) {
+		if text, err = json.Marshal(p); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(text), `"mmHg"`) {
+			break
+		}
 	}
 	for _, change := range [][2]string{{`"mmHg"`, `"kPa"`}, {`"date_time":"2026`, `"date_time":"x2026`}, {`"sensed"`, `"guessed"`}, {`"uuid":"`, `"uuid":"x`}} {
 		broken, err := jsonschema.UnmarshalJSON(strings.NewReader(strings.Replace(string(text), change[0], change[1], 1)))

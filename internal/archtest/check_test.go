@@ -27,6 +27,7 @@ const (
 	nameRule        rule = "name"             // no package is called util
 	commentRule     rule = "package comment"  // each package comment says what the package promises and what it leaves to others
 	symbolRule      rule = "symbol"           // symbols named in a package comment exist
+	signRule        rule = "sign"             // only the table of signs and a few mappings name a sign
 )
 
 // rules lists every rule with the function that checks it.
@@ -46,6 +47,7 @@ var rules = []struct {
 	{[]rule{nameRule}, (*checker).names},
 	{[]rule{commentRule}, (*checker).comments},
 	{[]rule{symbolRule}, (*checker).symbols},
+	{[]rule{signRule}, (*checker).signs},
 }
 
 // A violation is a place that breaks a rule.
@@ -63,6 +65,7 @@ func (v violation) String() string {
 type checker struct {
 	source     *source
 	declaredBy map[string]symbols // by the package's directory
+	signNames  signNames
 	violations []violation
 }
 
@@ -70,7 +73,7 @@ type checker struct {
 // exception, in the order of files and lines. It also returns the exceptions that were
 // used.
 func check(s *source) (violations []violation, used map[exception]bool) {
-	c := &checker{source: s, declaredBy: symbolsOf(s)}
+	c := &checker{source: s, declaredBy: symbolsOf(s), signNames: signsOf(s)}
 	for _, r := range rules {
 		for _, p := range s.packages {
 			r.check(c, p)

@@ -388,6 +388,35 @@ func TestRulesCanFail(t *testing.T) {
 				"internal/client/sim/a.go:1: symbol: the package comment calls job.Gone, which does not exist",
 			},
 		},
+
+		// sign
+		{
+			"a sign where it may be named",
+			map[string]string{
+				"vitals/sign.go":                      signTableText,
+				"internal/client/recording/mimic2.go": lib("recording", "import \"M/vitals\"\nvar _ = vitals.SpO2"),
+				"internal/client/recording/a_test.go": "package recording_test\nconst _ = `spo2_pct`",
+				"internal/api/query/a.go":             lib("query", "import \"M/vitals\"\nvar _ = vitals.Sign(0)\nconst _, SpO2 = `myspo2_pct`, 1 // spo2_pct"),
+			},
+			nil,
+		}, {
+			"a sign elsewhere",
+			map[string]string{
+				"vitals/sign.go":                   signTableText,
+				"vitals/a.go":                      "package vitals\nconst first = SpO2",
+				"internal/api/query/a.go":          lib("query", "import \"M/vitals\"\nvar _ = vitals.SpO2\nconst _ = `,\"weight_kg\":`"),
+				"internal/api/dashboard/a.go":      lib("dashboard", ``),
+				"internal/api/dashboard/ui/a.js":   "\nconst sign = 'spo2_pct';",
+				"internal/api/dashboard/page.html": "<td data-sign=weight_kg>",
+			},
+			[]string{
+				"internal/api/dashboard/page.html:1: sign: names the sign weight_kg",
+				"internal/api/dashboard/ui/a.js:2: sign: names the sign spo2_pct",
+				"internal/api/query/a.go:6: sign: names the sign SpO2",
+				"internal/api/query/a.go:7: sign: names the sign weight_kg",
+				"vitals/a.go:2: sign: names the sign SpO2",
+			},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			files := make(fstest.MapFS)
@@ -426,6 +455,10 @@ func TestParseReportsSyntax(t *testing.T) {
 		t.Error("parse of a broken file: got nil, want an error")
 	}
 }
+
+// signTableText is a table of two signs.
+const signTableText = "// Package vitals is made up.\n//\n// # Not here\npackage vitals\ntype Sign int\ntype Definition struct{ Field string }\n" +
+	"const (\n\tSpO2 Sign = 0\n\tWeight Sign = 1\n)\nvar builtIn = [2]Definition{SpO2: {Field: \"spo2_pct\"}, Weight: {Field: \"weight_kg\"}}"
 
 // lib returns the text of a library file with a complete package comment. The code
 // starts in line 5.

@@ -18,7 +18,11 @@ import (
 type source struct {
 	fset     *token.FileSet
 	packages []*pkg // sorted by directory
+	pages    []page // scripts and documents of the dashboard, sorted by path
 }
+
+// A page is a text that a browser gets.
+type page struct{ path, text string }
 
 // A pkg is the Go files of one directory.
 type pkg struct {
@@ -52,12 +56,17 @@ func parse(root fs.FS) (*source, error) {
 			}
 			return nil
 		}
-		if hidden || !strings.HasSuffix(name, ".go") {
+		isPage := strings.HasPrefix(name, dashboard+"/") && (strings.HasSuffix(name, ".js") || strings.HasSuffix(name, ".html"))
+		if hidden || !strings.HasSuffix(name, ".go") && !isPage {
 			return nil
 		}
 		text, err := fs.ReadFile(root, name)
 		if err != nil {
 			return err
+		}
+		if isPage {
+			s.pages = append(s.pages, page{name, string(text)})
+			return nil
 		}
 		tree, err := parser.ParseFile(s.fset, name, text, parser.ParseComments|parser.SkipObjectResolution)
 		if err != nil {

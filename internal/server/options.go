@@ -19,6 +19,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/observe/tracing"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
+	"github.com/pulsegate/pulsegate/internal/sys/signsfile"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -42,6 +43,7 @@ type Options struct {
 
 	FHIRURL string `name:"fhir-url" group:"security" placeholder:"URL" help:"URL of /fhir in links and in the addresses of resources, for clients that reach the server through a proxy, such as https://vitals.example/fhir. Default: made from the host to which a request was sent."`
 
+	Signs         string            `group:"readings-limits" type:"path" placeholder:"FILE" help:"TOML file that defines signs of your own."`
 	UnknownFields string            `group:"readings-limits" enum:"refuse,ignore" default:"refuse" help:"What to do with a reading that has an unknown field: reject it (refuse), or ignore the field."`
 	Oldest        time.Time         `group:"readings-limits" default:"2001-01-01T00:00:00Z" placeholder:"TIME" help:"Oldest accepted time of a reading, in RFC 3339. Devices whose clock was never set send times of 1970 or 2000. Integers below 10^11 are rejected too, because they look like seconds; 1970-01-01T00:00:00Z disables both checks."`
 	MaxAhead      time.Duration     `group:"readings-limits" default:"5m" help:"How far the time of a reading may be ahead of the server's clock."`
@@ -122,16 +124,16 @@ func Defaults() map[string]string {
 		"log_budget":       n(logbudget.DefaultLinesPerMinute),
 		"log_budget_bytes": size(logbudget.DefaultBytesPerMinute),
 
-		"accept": rangesText(vitals.DefaultLimits().Accepted),
-		"usual":  rangesText(vitals.DefaultFlagLimits().Usual),
+		"accept": rangesText(func(d *vitals.Definition) vitals.Range { return d.Accepted }),
+		"usual":  rangesText(func(d *vitals.Definition) vitals.Range { return d.Usual }),
 	}
 }
 
-// rangesText is the inverse of setRanges.
-func rangesText(ranges [vitals.NumSigns]vitals.Range) string {
+// rangesText returns the default ranges of the built-in signs as setRanges parses them.
+func rangesText(of func(*vitals.Definition) vitals.Range) string {
 	var texts []string
-	for s := range vitals.Sign(vitals.NumSigns) {
-		texts = append(texts, s.Field()+"="+ranges[s].String())
+	for _, d := range vitals.NewSigns().All() {
+		texts = append(texts, d.Field+"="+d.FormatRange(of(d)))
 	}
 	return strings.Join(texts, ",")
 }
@@ -154,6 +156,7 @@ func firstBroken(rules ...rule) error {
 
 // parsed is what the texts of options mean.
 type parsed struct {
+	own     []vitals.Definition // signs of the user's own
 	limits  vitals.Limits
 	flags   vitals.FlagLimits // outside of which values get flags
 	tracing *tracing.Options  // nil means no tracing
@@ -167,18 +170,39 @@ func (c *Options) Check() error {
 	return err
 }
 
+// SignNotes describes all signs, a line for each, or returns nil if the options are invalid.
+func (c *Options) SignNotes() (lines []string) {
+	p, err := c.parse()
+	if err != nil {
+		return nil
+	}
+	for s, d := range p.limits.Signs.All() {
+		lines = append(lines, fmt.Sprintf("sign %s: unit %s, decimals %d, accepted %s, usual %s",
+			d.Field, d.Unit, d.Decimals, d.FormatRange(p.limits.Accepted[s]), d.FormatRange(p.flags.Usual[s])))
+	}
+	return lines
+}
+
 // parse checks the options and parses their texts.
 func (c *Options) parse() (p parsed, err error) {
 	if err := cmp.Or(c.LogOptions.check(), c.AccessOptions.check(), c.checkAddr(), c.checkBounds(), c.checkStore(), c.checkHosts(), c.checkFHIRURL()); err != nil {
 		return p, err
 	}
-	var limitsErr, flagsErr, tracingErr, proxiesErr, originsErr error
-	p.limits, limitsErr = c.limits()
-	p.flags, flagsErr = c.flagLimits()
+	signs := vitals.NewSigns()
+	if c.Signs != "" {
+		if p.own, err = signsfile.Read(c.Signs); err == nil {
+			err = signsfile.Locate(c.Signs, signs.Define(p.own))
+		}
+		if err != nil {
+			return p, settings.Usagef("--signs: %v", err)
+		}
+	}
+	var tracingErr, proxiesErr, originsErr error
+	limitsErr := p.setLimits(c, signs)
 	p.tracing, tracingErr = c.tracing()
 	p.proxies, proxiesErr = c.trustedProxies()
 	p.origins, originsErr = newOrigins(c.CORSOrigins)
-	return p, cmp.Or(limitsErr, flagsErr, tracingErr, proxiesErr, originsErr)
+	return p, cmp.Or(limitsErr, tracingErr, proxiesErr, originsErr)
 }
 
 // checkBounds rejects bounds that no request could meet, and times that mean "no limit"
@@ -281,41 +305,36 @@ func (c *Options) trustedProxies() ([]netip.Prefix, error) {
 	return networks, nil
 }
 
-// limits returns the limits of readings.
-func (c *Options) limits() (vitals.Limits, error) {
-	limits := vitals.DefaultLimits()
-	limits.MaxAhead = c.MaxAhead
-	limits.MaxAge = c.Retain
-	limits.OldestUnixMs = c.Oldest.UnixMilli()
-	err := setRanges(&limits.Accepted, "--accept", c.Accept)
+// setLimits sets the limits of readings for a table of signs, and those outside of which values get
+// flags.
+func (p *parsed) setLimits(c *Options, signs *vitals.Signs) error {
+	p.limits, p.flags = signs.DefaultLimits(), signs.DefaultFlagLimits()
+	p.limits.MaxAhead = c.MaxAhead
+	p.limits.MaxAge = c.Retain
+	p.limits.OldestUnixMs = c.Oldest.UnixMilli()
+	err := setRanges(&p.limits.Accepted, signs, "--accept", c.Accept)
 	if err == nil {
-		err = limits.Validate()
+		err = setRanges(&p.flags.Usual, signs, "--usual", c.Usual)
 	}
-	return limits, settings.Usage(err)
-}
-
-// flagLimits returns the limits outside of which values get flags.
-func (c *Options) flagLimits() (vitals.FlagLimits, error) {
-	limits := vitals.DefaultFlagLimits()
-	err := setRanges(&limits.Usual, "--usual", c.Usual)
 	if err == nil {
-		err = limits.Validate()
+		err = cmp.Or(p.limits.Validate(), p.flags.Validate())
 	}
-	return limits, settings.Usage(err)
+	return settings.Usage(err)
 }
 
 // setRanges parses ranges such as spo2_pct=1..100.
-func setRanges(ranges *[vitals.NumSigns]vitals.Range, flag string, texts map[string]string) error {
-	signs, fields := map[string]vitals.Sign{}, []string(nil)
-	for s := range vitals.Sign(vitals.NumSigns) {
-		signs[s.Field()], fields = s, append(fields, s.Field())
-	}
+func setRanges(ranges *[vitals.MaxSigns]vitals.Range, signs *vitals.Signs, flag string, texts map[string]string) error {
 	for field, text := range texts {
-		s, known := signs[field]
+		s, known := signs.Named(field)
 		if !known {
+			var fields []string
+			for _, d := range signs.All() {
+				fields = append(fields, d.Field)
+			}
 			return fmt.Errorf("%s: %q is not a vital sign; the signs are %s", flag, field, strings.Join(fields, ", "))
 		}
-		if err := ranges[s].UnmarshalText([]byte(text)); err != nil {
+		var err error
+		if ranges[s], err = signs.Of(s).ParseRange(text); err != nil {
 			return fmt.Errorf("%s %s: %w", flag, field, err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 	"github.com/pulsegate/pulsegate/internal/storage/pgstore"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
+	"github.com/pulsegate/pulsegate/internal/sys/signsfile"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -44,10 +45,11 @@ func (s *server) openStore() error {
 			DSN:        s.opt.Store,
 			Single:     s.opt.PostgresSingle,
 			MaxDevices: s.opt.MaxDevices,
+			Signs:      s.parsed.own,
 			Log:        s.log.Logger,
 		})
 		if err != nil {
-			return err
+			return signsfile.Locate(s.opt.Signs, err)
 		}
 		s.store = db
 	} else {
@@ -57,12 +59,13 @@ func (s *server) openStore() error {
 			CacheBytes:    s.opt.CacheBytes,
 			MemTableBytes: int(s.opt.memTableBytes),
 			WindowRows:    s.opt.windowRows,
+			Signs:         s.parsed.own,
 			Log:           s.log.Logger,
 			OnFatal:       s.fail,
 			OnErased:      s.erased,
 		})
 		if err != nil {
-			return fmt.Errorf("open data directory: %w", err)
+			return fmt.Errorf("open data directory: %w", signsfile.Locate(s.opt.Signs, err))
 		}
 		s.store, s.embedded = db, db
 		checks = append([]health.Check{{
@@ -71,6 +74,9 @@ func (s *server) openStore() error {
 			Degrades: true,
 			Run:      func(context.Context) error { return db.Degraded() },
 		}}, checks...)
+	}
+	if err := s.parsed.setLimits(s.opt, s.store.Signs()); err != nil {
+		return err
 	}
 	s.health = health.New(health.Options{OnChange: s.healthChanged}, checks...)
 	if keep := s.opt.Retain; keep != 0 {

@@ -164,13 +164,18 @@ type Entry struct {
 }
 
 // CheckGroup returns an error if a store must reject a group as a whole. See [Store.Append].
-func CheckGroup(group []*Entry) error {
+func CheckGroup(group []*Entry, signs *vitals.Signs) error {
+	known := signs.Known()
 	for i, e := range group {
 		switch r := e.Reading; {
 		case r.Device.IsZero():
 			return fmt.Errorf("reading %d has no device", i)
 		case r.Values.IsZero():
 			return fmt.Errorf("reading %d has no value", i)
+		case r.Values.Present()&^known != 0:
+			return fmt.Errorf("reading %d has an unknown sign", i)
+		case !fits(&r.Values):
+			return fmt.Errorf("reading %d has a value beyond 16 bits", i)
 		case r.TimeUnixMs < 0:
 			return fmt.Errorf("reading %d has a time before 1970", i)
 		case int(e.Unit) > len(group)-i:
@@ -178,6 +183,16 @@ func CheckGroup(group []*Entry) error {
 		}
 	}
 	return nil
+}
+
+// fits reports whether the values of the first five signs have 16 bits, in which stores keep them.
+func fits(values *vitals.Values) bool {
+	all := vitals.Value(0)
+	for s := range vitals.Sign(5) {
+		v, _ := values.Get(s)
+		all |= v
+	}
+	return uint32(all) < 1<<16
 }
 
 // UnitLen returns the number of entries from the first of group on that are settled together: those
@@ -188,11 +203,7 @@ func UnitLen(group []*Entry) int { return max(int(group[0].Unit), 1) }
 // the values of the record afterwards, or with Conflict the first sign that contradicts.
 func Merge(record, reading *vitals.Values) (merged vitals.Values, sign vitals.Sign, outcome Outcome) {
 	merged, outcome = *record, Duplicate
-	for s := range vitals.Sign(vitals.NumSigns) {
-		v, ok := reading.Get(s)
-		if !ok {
-			continue
-		}
+	for s, v := range reading.All() {
 		old, held := record.Get(s)
 		switch {
 		case !held:
@@ -220,7 +231,7 @@ type Record struct {
 type Latest struct {
 	TimeUnixMs int64            // when it was measured
 	UTCOffset  vitals.UTCOffset // of the time; that of its record
-	Value      vitals.Hundredths
+	Value      vitals.Value
 	Known      bool // false: the device has never sent this sign
 }
 
@@ -228,7 +239,7 @@ type Latest struct {
 type Device struct {
 	Name         vitals.Name
 	NewestUnixMs int64                   // time of its newest record
-	Latest       [vitals.NumSigns]Latest // by sign
+	Latest       [vitals.MaxSigns]Latest // by sign
 }
 
 // A Range selects the records of one device with FromUnixMs <= time < ToUnixMs.
@@ -272,6 +283,10 @@ type Store interface {
 	// after, and returns their number. The zero Name sorts before all others. A
 	// number below len(dst) means that there are no more devices.
 	Devices(ctx context.Context, after vitals.Name, dst []Device) (int, error)
+
+	// Signs returns the table of the signs that the store has or accepts. It is the same at every
+	// call; a store that others share may add signs that they have defined.
+	Signs() *vitals.Signs
 
 	// Close waits for the running Append and for readers, and closes the store.
 	// All later calls, a second Close included, return ErrClosed.

@@ -23,7 +23,7 @@ import (
 func TestBatches(t *testing.T) {
 	const addr = "127.0.0.1:1"
 	now := time.Now()
-	rules, err := vitals.NewValidator(vitals.DefaultLimits())
+	rules, err := vitals.NewValidator(vitals.NewSigns().DefaultLimits())
 	if err != nil {
 		t.Fatal(err)
 	}

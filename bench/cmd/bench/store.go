@@ -22,7 +22,7 @@ const (
 )
 
 // storeCommand measures the cost of many readings: Pulsegate with two signs, with a tenth
-// of the readings, with five signs; its start after it was killed; reads of a device with
+// of the readings, with five signs, with ten; its start after it was killed; reads of a device with
 // a year of readings; and other stores with the same readings.
 type storeCommand struct {
 	loads
@@ -62,6 +62,7 @@ type storeRun struct {
 const (
 	ownTenth        = report.Own + ", a tenth of the readings"
 	ownAllSigns     = report.Own + ", five signs"
+	ownTenSigns     = report.Own + ", ten signs"
 	victoriaMetrics = "victoria-metrics"
 )
 
@@ -147,6 +148,7 @@ func (b *storeRun) report(setting report.Setting) *report.Report {
 		Goals: b.servers.Goals(
 			own(report.Own, "bytes a reading on disk", "disk", 6, "%.2f"),
 			own(ownAllSigns, "bytes a reading on disk", "disk", 11, "%.2f"),
+			report.Bar{What: ownTenSigns + ": bytes a reading on disk / with two signs", Row: ownTenSigns, Figure: "disk", Base: report.Own, Limit: 2.2, Format: "%.2f"},
 			own(report.Own, "CPU per reading, µs", "cpu", 3, "%.2f"),
 			report.Bar{What: report.Own + ": CPU per reading / that of " + victoriaMetrics, Row: report.Own, Figure: "cpu", Base: victoriaMetrics, Limit: 0.7, Format: "%.2f"},
 			own(report.Own, "bytes written / received", "written", 0.6, "%.2f"),
@@ -183,8 +185,8 @@ func flowOf(readings, devices, signs, conns int, open func(context.Context) (sin
 	return newFlow(devices, signs, conns, time.Now().Add(-time.Minute*time.Duration(readings/devices+spareMinutes)), open)
 }
 
-// loadOwn measures Pulsegate: with a tenth of the readings, with all of them, and with
-// five signs.
+// loadOwn measures Pulsegate: with a tenth of the readings, with all of them, with five signs,
+// and with ten.
 func (b *storeRun) loadOwn(ctx context.Context, round int) error {
 	for _, load := range []struct {
 		name            string
@@ -194,6 +196,7 @@ func (b *storeRun) loadOwn(ctx context.Context, round int) error {
 		{ownTenth, b.Readings / 10, 2, false},
 		{report.Own, b.Readings, 2, true},
 		{ownAllSigns, b.Readings, 5, false},
+		{ownTenSigns, b.Readings, 10, false},
 	} {
 		err := b.inDir(func(dir string) error {
 			k, err := b.startKeeper(ctx, dir)

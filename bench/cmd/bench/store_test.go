@@ -22,7 +22,7 @@ func TestStore(t *testing.T) {
 	_, text := runPage(t, []string{"bench-store"}, "store", "--rounds=1", "--seconds=1", "--readings=20000", "--devices=2500", "--year=3000",
 		"--parts=load,year,peers", "--settled=200ms", "--programs="+built(t), "--dir="+dir)
 	for _, want := range []string{
-		"make bench-store READINGS=20000 DEVICES=2500", "\n| " + report.Own + " | ", "\n| " + ownTenth + " | ", "\n| " + ownAllSigns + " | ",
+		"make bench-store READINGS=20000 DEVICES=2500", "\n| " + report.Own + " | ", "\n| " + ownTenth + " | ", "\n| " + ownAllSigns + " | ", "\n| " + ownTenSigns + " | ",
 		"Starts after kill -9", "\n| NDJSON | ", "\n| CSV | ",
 	} {
 		if !strings.Contains(text, want) {

@@ -12,6 +12,15 @@ const (
 	oxygen
 	heartRate
 	restingRate
+	firstSigns // what peers store; the others follow
+)
+
+const (
+	respiratoryRate = firstSigns + iota
+	temperature
+	weight
+	glucose
+	pulseRate
 	numSigns
 )
 
@@ -123,6 +132,13 @@ func (w *wearers) measure(one *wearer, s *sample) {
 		s.values[diastolic] = one.high*5/8 - 50 + w.around(35)
 		s.values[restingRate] = one.rest + w.around(8)
 	}
+	if w.signs > firstSigns {
+		s.values[respiratoryRate] = (150 + w.around(30)) / 10 * 10
+		s.values[temperature] = 367 + w.around(3)
+		s.values[weight] = one.rest + w.around(4)
+		s.values[glucose] = (1050 + w.around(100)) / 10 * 10
+		s.values[pulseRate] = min(s.values[heartRate]+w.around(5), 999)
+	}
 }
 
 // An encoder writes a batch in the language of a server. It is used by one sender.
@@ -160,7 +176,8 @@ func appendDevice(dst []byte, n int32) []byte  { return appendName(dst, "wearabl
 func appendGateway(dst []byte, n int32) []byte { return appendName(dst, "ward-", n, 5) }
 
 // jsonNames are the names of the signs in the API.
-var jsonNames = [numSigns]string{"systolic_mmhg", "diastolic_mmhg", "spo2_pct", "heart_rate_bpm", "resting_heart_rate_bpm"}
+var jsonNames = [numSigns]string{"systolic_mmhg", "diastolic_mmhg", "spo2_pct", "heart_rate_bpm", "resting_heart_rate_bpm",
+	"respiratory_rate_bpm", "body_temperature_c", "body_weight_kg", "glucose_mg_dl", "pulse_rate_bpm"}
 
 // jsonArray writes Pulsegate's batches.
 type jsonArray struct {
@@ -240,7 +257,7 @@ func (e csvRows) encode(dst []byte, samples []sample) []byte {
 		dst = append(appendDevice(dst, s.device), ',')
 		dst = append(strconv.AppendInt(dst, s.timeMs, 10), ',')
 		dst = append(strconv.AppendInt(dst, received, 10), ',')
-		for _, v := range s.values {
+		for _, v := range s.values[:firstSigns] {
 			if v > 0 {
 				dst = strconv.AppendInt(dst, int64(v), 10)
 			}

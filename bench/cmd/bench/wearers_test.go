@@ -14,12 +14,12 @@ import (
 func TestWearers(t *testing.T) {
 	const devices, groups, rounds = 250, 3, 700
 	now := time.Now()
-	rules, err := vitals.NewValidator(vitals.DefaultLimits())
+	rules, err := vitals.NewValidator(vitals.NewSigns().DefaultLimits())
 	if err != nil {
 		t.Fatal(err)
 	}
 	decoder := vitals.NewDecoder(rules, vitals.DecoderOptions{})
-	for _, signs := range []int{2, 5} {
+	for _, signs := range []int{2, 5, 10} {
 		times := map[vitals.Name][]int64{}
 		gateways := map[vitals.Name]map[vitals.Name]bool{}
 		for group := range groups {
@@ -39,7 +39,7 @@ func TestWearers(t *testing.T) {
 				}
 				for i, r := range b.Readings {
 					n := 0
-					for sign := range vitals.NumSigns {
+					for sign := range vitals.NumBuiltIn {
 						if r.Values.Has(vitals.Sign(sign)) {
 							n++
 						}

@@ -54,8 +54,8 @@ func newMonth(t testing.TB) *month {
 		var group []*storage.Entry
 		for end := min(at+1000, monthReadings); at < end; at++ {
 			r := vitals.Reading{Device: m.assigned[0].Device, Gateway: gateway, TimeUnixMs: dayUnixMs + int64(at)*60_000 + int64(at*at%40), UTCOffset: vitals.MakeUTCOffset(120)}
-			r.Values.Set(vitals.HeartRate, vitals.Hundredths(62_00+at%130*10))
-			r.Values.Set(vitals.SpO2, vitals.Hundredths(97_00+at%3*10))
+			r.Values.Set(vitals.HeartRate, vitals.Value(62_00+at%130*10))
+			r.Values.Set(vitals.SpO2, vitals.Value(97_00+at%3*10))
 			if at%60 == 0 {
 				r.Values.Set(vitals.Systolic, 121_00)
 				r.Values.Set(vitals.Diastolic, 79_50)

@@ -27,8 +27,8 @@ func (h *Handler) Metadata(w http.ResponseWriter, r *http.Request) {
 // capabilities returns the CapabilityStatement (https://hl7.org/fhir/R4/capabilitystatement.html).
 func (h *Handler) capabilities(r *http.Request) object {
 	var supported []string
-	for _, m := range mappings {
-		if url := profiles + m.profile; !slices.Contains(supported, url) {
+	for _, m := range builtIn {
+		if url := profiles + m.profile; m.profile != "" && !slices.Contains(supported, url) {
 			supported = append(supported, url)
 		}
 	}

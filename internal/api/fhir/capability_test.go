@@ -61,7 +61,7 @@ func TestMetadata(t *testing.T) {
 	if len(values) > 0 {
 		t.Errorf("not listed: %v", values)
 	}
-	if len(observation.SupportedProfile) != 3 {
+	if len(observation.SupportedProfile) != 6 {
 		t.Errorf("the profiles are %q", observation.SupportedProfile)
 	}
 	for _, other := range c.Rest[0].Resource[1:] {

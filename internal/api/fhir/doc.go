@@ -3,8 +3,8 @@
 //
 // # Promise
 //
-// One Observation is made from each sign group of a reading: blood pressure, oxygen
-// saturation, heart rate and resting heart rate. Its values are the stored decimals, its
+// One Observation is made from each sign group of a reading: blood pressure, and each other sign
+// that the store has. Its values are the stored decimals, its
 // effectiveDateTime has the offset from UTC that was sent, and its id depends on device, time
 // and sign group only, so that it never changes.
 //

@@ -1,6 +1,7 @@
 package fhir
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
@@ -14,45 +15,48 @@ const maxOffsetMinutes = 14 * 60
 // A form has the texts that the Observations of one device, subject and sign group share. Its
 // methods append to a buffer and do not allocate otherwise.
 type form struct {
-	group    group
-	url      string // from the beginning of an entry to the time in fullUrl
-	resource string // from there to the beginning of the resource
-	id       string // from the beginning of the resource to the time in its id
-	received string // from there to lastUpdated
-	measured string // from there to effectiveDateTime
-	values   [2]string
-	end      string // from the last value to the end of the resource
+	components []component
+	decimals   int    // of the values
+	url        string // from the beginning of an entry to the time in fullUrl
+	resource   string // from there to the beginning of the resource
+	id         string // from the beginning of the resource to the time in its id
+	received   string // from there to lastUpdated
+	measured   string // from there to effectiveDateTime
+	values     [2]string
+	end        string // from the last value to the end of the resource
 }
 
 const entryEnd = `,"search":{"mode":"match"}}`
 
-// newForm returns the form of a group. base is the URL of the FHIR server.
-func newForm(base string, device *vitals.Name, subject storage.Subject, g group) *form {
-	m := &mappings[g]
+// newForm returns the form of a group, of which signs must have the signs. base is the URL of the
+// FHIR server.
+func newForm(base string, signs *vitals.Signs, device *vitals.Name, subject storage.Subject, g group) *form {
+	m := mappingOf(signs, g)
+	sign := signs.Of(m.components[0].sign)
 	deviceID := string(appendDeviceID(nil, device))
-	f := &form{group: g}
+	f := &form{components: m.components, decimals: sign.Decimals}
 	f.url = `{"fullUrl":` + quoted(base+"/Observation/"+m.key+"-")
 	f.url = f.url[:len(f.url)-1] // the id goes on
 	f.resource = "-" + deviceID + `","resource":`
 	f.id = `{"resourceType":"Observation","id":"` + m.key + "-"
 	f.received = "-" + deviceID + `","meta":{"lastUpdated":"`
-	f.measured = `","profile":["` + profiles + m.profile + `"]},"status":"` + status +
-		`","category":[{"coding":[{"system":"` + categorySystem + `","code":"` + category + `","display":"Vital Signs"}]}],` +
-		`"code":` + concept(m.codes...) + `,"subject":{"reference":"Patient/` + string(subject) + `"},"effectiveDateTime":"`
-	f.values[0] = `","device":` + deviceReference(device, deviceID) + `,`
-	quantity := func(c component) (before, after string) {
-		return `"valueQuantity":{"value":`, `,"unit":"` + m.unit + `","system":"` + ucum + `","code":"` + c.sign.Unit() + `"}`
+	f.measured = `"`
+	if m.profile != "" {
+		f.measured += `,"profile":["` + profiles + m.profile + `"]`
 	}
+	f.measured += `},"status":"` + status +
+		`","category":[{"coding":[{"system":"` + categorySystem + `","code":"` + m.category + `","display":"` + categoryNames[m.category] + `"}]}],` +
+		`"code":` + concept(m.text, m.codes...) + `,"subject":{"reference":"Patient/` + string(subject) + `"},"effectiveDateTime":"`
+	f.values[0] = `","device":` + deviceReference(device, deviceID) + `,`
+	before, after := `"valueQuantity":{"value":`, `,"unit":"`+m.unit+`","system":"`+ucum+`","code":"`+sign.Unit+`"}`
 	if len(m.components) == 1 {
-		before, after := quantity(m.components[0])
 		f.values[0] += before
 		f.end = after + "}"
 		return f
 	}
 	f.values[0] += `"component":[`
 	for i, c := range m.components {
-		before, after := quantity(c)
-		f.values[i] += `{"code":` + concept(c.code) + "," + before
+		f.values[i] += `{"code":` + concept("", c.code) + "," + before
 		if i+1 < len(m.components) {
 			f.values[i+1] = after + "},"
 		} else {
@@ -62,17 +66,21 @@ func newForm(base string, device *vitals.Name, subject storage.Subject, g group)
 	return f
 }
 
-// concept returns a CodeableConcept.
-func concept(codes ...coding) string {
+// concept returns a CodeableConcept. If text is empty, it has the name of the first code.
+func concept(text string, codes ...coding) string {
 	var b strings.Builder
 	b.WriteString(`{"coding":[`)
 	for i, c := range codes {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		b.WriteString(`{"system":"` + loinc + `","code":"` + c.code + `","display":"` + c.display + `"}`)
+		b.WriteString(`{"system":"` + c.system + `","code":"` + c.code)
+		if c.display != "" {
+			b.WriteString(`","display":"` + c.display)
+		}
+		b.WriteString(`"}`)
 	}
-	b.WriteString(`],"text":"` + codes[0].display + `"}`)
+	b.WriteString(`],"text":"` + cmp.Or(text, codes[0].display) + `"}`)
 	return b.String()
 }
 
@@ -105,9 +113,9 @@ func (f *form) appendResource(dst []byte, r *storage.Record) []byte {
 		offset = 0
 	}
 	dst = vitals.AppendLocalTime(append(dst, f.measured...), r.TimeUnixMs, offset)
-	for i, c := range mappings[f.group].components {
+	for i, c := range f.components {
 		v, _ := r.Values.Get(c.sign)
-		dst = vitals.AppendHundredths(append(dst, f.values[i]...), v)
+		dst = vitals.AppendDecimal(append(dst, f.values[i]...), v, f.decimals)
 	}
 	return append(dst, f.end...)
 }

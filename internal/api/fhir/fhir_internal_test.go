@@ -29,8 +29,8 @@ func TestIDs(t *testing.T) {
 		if !ok || len(text) > maxDeviceID || strings.Trim(text, alphabet) != "" || d.exact && d.name != name || !d.is(&name) || !name.HasPrefix(&d.name) {
 			rt.Fatalf("%s has the id %s, which is %+v, %v", name, text, d, ok)
 		}
-		want := observationID{rapid.SampledFrom([]group{bloodPressure, oxygenSaturation, heartRate, restingHeartRate}).Draw(rt, "group"), rapid.Int64Range(0, vitals.MaxTimeUnixMs).Draw(rt, "time"), d}
-		observation := mappings[want.group].key + "-" + string(appendTimeID(nil, want.unixMs)) + "-" + text
+		want := observationID{rapid.Map(rapid.IntRange(0, numGroups-1), func(g int) group { return group(g) }).Draw(rt, "group"), rapid.Int64Range(0, vitals.MaxTimeUnixMs).Draw(rt, "time"), d}
+		observation := want.group.key() + "-" + string(appendTimeID(nil, want.unixMs)) + "-" + text
 		if got, ok := parseObservationID(observation); !ok || got != want || len(observation) > 64 {
 			rt.Fatalf("%s is %+v, %v, want %+v", observation, got, ok, want)
 		}
@@ -45,30 +45,63 @@ func TestIDs(t *testing.T) {
 	})
 }
 
-// The codes of a group are those of its signs, and so are the units.
+// The codes of a group are those of its signs, and so is the order of groups; keys are short enough for ids.
 func TestMappings(t *testing.T) {
-	for g, m := range mappings {
-		if len(m.components) > 1 {
-			for _, c := range m.components {
-				if !slices.Equal(c.sign.LOINC(), []string{c.code.code}) {
-					t.Errorf("%s has the code %v, want %v", c.sign, c.code, c.sign.LOINC())
-				}
-			}
+	signs := vitals.NewSigns()
+	own := vitals.Definition{Field: "hrv_ms", Label: "HRV", Unit: "ms", LOINC: []string{"80404-7"}, Accepted: vitals.Range{Max: 500}, Usual: vitals.Range{Max: 500}}
+	if err := signs.Restore(vitals.MaxSigns-1, own); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for g := range group(numGroups) {
+		m := mappingOf(signs, g)
+		if m == nil {
 			continue
 		}
-		var codes []string
+		if len(m.key) > 4 || seen[m.key] || m.key != g.key() {
+			t.Errorf("group %d has the key %s", g, m.key)
+		}
+		seen[m.key] = true
+		var codes, want []string
 		for _, c := range m.codes {
 			codes = append(codes, c.code)
-			if withCode(c.code)&(1<<g) == 0 {
-				t.Errorf("%s is not found by %s", m.key, c.code)
+			if withCode(signs, c.system, c.code)&(1<<g) == 0 || withCode(signs, "", c.code)&(1<<g) == 0 {
+				t.Errorf("%s is not found by %v", m.key, c)
 			}
 		}
-		want := m.components[0].sign.LOINC()
+		for i, c := range m.components {
+			if c.sign != vitals.Sign(g)+1 && g != bloodPressure || groupWith(c.sign) != g {
+				t.Errorf("%s has %v", m.key, c.sign)
+			}
+			want = append(want, signs.Of(c.sign).LOINC...)
+			if g == bloodPressure && !slices.Equal(signs.Of(c.sign).LOINC, []string{c.code.code}) {
+				t.Errorf("component %d has the code %v", i, c.code)
+			}
+			if c.sign >= vitals.NumBuiltIn {
+				want = append(want, signs.Field(c.sign))
+			}
+		}
 		slices.Sort(codes)
 		slices.Sort(want)
-		if !slices.Equal(codes, want) {
+		if g != bloodPressure && !slices.Equal(codes, want) {
 			t.Errorf("%s has the codes %v, want %v", m.key, codes, want)
 		}
+	}
+	if len(seen) != vitals.NumBuiltIn { // blood pressure is two signs, and one is the user's own
+		t.Errorf("mappings of %v", seen)
+	}
+	var all vitals.Values
+	for s := range signs.All() {
+		all.Set(s, 1)
+	}
+	if got := groupsOf(&all); got != 1<<(vitals.NumBuiltIn-1)-1|1<<(numGroups-1) {
+		t.Errorf("groups %b of all signs", got)
+	}
+	var half vitals.Values
+	half.Set(vitals.Diastolic, 1)
+	half.Set(vitals.SpO2, 1)
+	if got := groupsOf(&half); got != 1<<groupWith(vitals.SpO2) {
+		t.Errorf("groups %b of half a pressure and SpO2", got)
 	}
 }
 

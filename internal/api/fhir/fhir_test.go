@@ -64,10 +64,26 @@ func name(t testing.TB, text string) vitals.Name {
 	return n
 }
 
+// withOwnSigns returns an empty store with three signs of the user's own, numbers 11 to 13: with a code of
+// LOINC, with one that a built-in sign has too, and without any.
+func withOwnSigns(t testing.TB) *storetest.Memory {
+	t.Helper()
+	s := storetest.NewMemory()
+	usual := vitals.Range{Min: vitals.MinValue, Max: vitals.MaxValue}
+	if err := s.Signs().Define([]vitals.Definition{
+		{Field: "hrv_rmssd_ms", Label: "RMSSD", Unit: "ms", Decimals: 1, LOINC: []string{"80404-7"}, Accepted: vitals.Range{Max: 500_0}, Usual: usual},
+		{Field: "ecg_rate_bpm", Label: "Rate, ECG", Unit: "/min", Decimals: 0, LOINC: []string{"76282-3", "8867-4"}, Accepted: vitals.Range{Min: 20, Max: 300}, Usual: usual},
+		{Field: "skin_delta_c", Label: "Difference", Unit: "Cel", Decimals: 3, Accepted: vitals.Range{Min: -5_000, Max: 5_000}, Usual: usual},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 // fill returns a store with readings given as JSON.
 func fill(t testing.TB, lines ...string) *store {
 	t.Helper()
-	s := &store{Memory: storetest.NewMemory()}
+	s := &store{Memory: withOwnSigns(t)}
 	s.add(t, receivedUnixMs, lines...)
 	return s
 }
@@ -77,7 +93,7 @@ func (s *store) add(t testing.TB, receivedUnixMs int64, lines ...string) {
 	if len(lines) == 0 {
 		return
 	}
-	limits := vitals.DefaultLimits()
+	limits := s.Signs().DefaultLimits()
 	limits.OldestUnixMs = 0 // times in the tests are small numbers
 	rules, err := vitals.NewValidator(limits)
 	if err != nil {

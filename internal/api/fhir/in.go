@@ -58,8 +58,8 @@ type place struct {
 
 	patient storage.Subject // an existing Patient
 
-	sampled   bool                  // SampledData
-	component [vitals.NumSigns]int8 // as in observed
+	sampled   bool    // SampledData
+	component [2]int8 // as in observed
 
 	added   bool // something was new
 	unsaved bool // not settled, because another entry was rejected
@@ -97,7 +97,7 @@ func (s *intake) Respond(outcome *ingest.Outcome) ingest.Answer {
 		case r.Problem != nil:
 			if p.result.Problem == nil {
 				p.result = r
-				p.result.Field = p.path(r.Field)
+				p.result.Field = p.path(s.h.reader.Signs(), r.Field)
 			}
 		case r.Outcome == 0:
 			p.unsaved = true
@@ -115,7 +115,7 @@ func (s *intake) Respond(outcome *ingest.Outcome) ingest.Answer {
 }
 
 // path returns the path of a field of a reading in the place's resource.
-func (p *place) path(field string) string {
+func (p *place) path(signs *vitals.Signs, field string) string {
 	switch field {
 	case "time":
 		return "effective[x]"
@@ -124,9 +124,9 @@ func (p *place) path(field string) string {
 	case "gateway", "":
 		return ""
 	}
-	for _, c := range mappings[p.group].components {
+	for _, c := range mappingOf(signs, p.group).components {
 		switch {
-		case c.sign.Field() != field:
+		case signs.Field(c.sign) != field:
 		case p.sampled:
 			return "valueSampledData.data"
 		case p.group == bloodPressure:

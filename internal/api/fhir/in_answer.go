@@ -10,7 +10,7 @@ import (
 // appendObservationID appends the id of the Observation at a place; of SampledData, that of its
 // first sample with a value.
 func (p *place) appendObservationID(dst []byte) []byte {
-	dst = append(append(dst, mappings[p.group].key...), '-')
+	dst = append(append(dst, p.group.key()...), '-')
 	dst = append(appendTimeID(dst, p.unixMs), '-')
 	return appendDeviceID(dst, &p.device)
 }

@@ -42,7 +42,7 @@ func (s *intake) Decode(body []byte, in *ingest.Intake) error {
 	}
 	in.Units = true
 	d := &decoder{
-		intake: s, parser: newParser(body), in: in,
+		intake: s, parser: newParser(body, s.h.reader.Signs()), in: in,
 		devices: map[string]*resolved{}, assignments: map[vitals.Name][]storage.Assignment{}, urls: map[string]*sentEntry{},
 	}
 	if s.bundle {
@@ -200,7 +200,7 @@ func (d *decoder) observation(i int, e *sentEntry) *fieldFault {
 	if o.samples == nil {
 		fault = d.add(i, e, device, &r)
 	}
-	sign := mappings[o.group].components[0].sign
+	sign := o.sign()
 	for j := range o.samples {
 		if fault != nil || d.err != nil {
 			break
@@ -222,7 +222,7 @@ func (d *decoder) observation(i int, e *sentEntry) *fieldFault {
 func (d *decoder) add(i int, e *sentEntry, device *resolved, r *vitals.Reading) *fieldFault {
 	if err := d.in.Rules.Validate(r, d.in.NowUnixMs); err != nil {
 		broken := err.(*vitals.FieldError)
-		return &fieldFault{d.places[i].path(broken.Field), broken.Reason()}
+		return &fieldFault{d.places[i].path(d.signs, broken.Field), broken.Reason()}
 	}
 	assigned := device.at(r.TimeUnixMs)
 	switch {

@@ -30,8 +30,11 @@ type observed struct {
 	values  vitals.Values
 
 	// component has the position of the component of each pressure.
-	component [vitals.NumSigns]int8
+	component [2]int8
 }
+
+// sign returns the sign of the group, which has one only.
+func (o *observed) sign() vitals.Sign { return vitals.Sign(o.group) + 1 }
 
 // A when is a time and its offset from UTC.
 type when struct {
@@ -42,7 +45,7 @@ type when struct {
 // observe converts an Observation. maxSamples bounds the readings of SampledData.
 func (p *parser) observe(r *sentResource, maxSamples int) (o observed, fault *fieldFault) {
 	var ok bool
-	if o.group, ok = groupFor(r.code); !ok {
+	if o.group, ok = groupFor(p.signs, r.code); !ok {
 		if r.code&meansMean != 0 {
 			return o, &fieldFault{"code", "mean pressure, which Pulsegate does not store"}
 		}
@@ -59,12 +62,12 @@ func (p *parser) observe(r *sentResource, maxSamples int) (o observed, fault *fi
 	}
 	components := p.components[r.components.from:r.components.to]
 	if o.group == bloodPressure {
-		return o, o.setPressures(r, components)
+		return o, o.setPressures(p.signs, r, components)
 	}
 	for i := range components {
 		return o, &fieldFault{componentPath(i, ""), notStored}
 	}
-	sign := mappings[o.group].components[0].sign
+	sign := p.signs.Of(o.sign())
 	switch {
 	case r.hasValue && r.hasSampled:
 		return o, &fieldFault{"value[x]", "given twice"}
@@ -76,7 +79,7 @@ func (p *parser) observe(r *sentResource, maxSamples int) (o observed, fault *fi
 	case !r.hasValue:
 		return o, &fieldFault{"valueQuantity", "missing"}
 	}
-	return o, o.set(sign, &r.value).in("valueQuantity.")
+	return o, o.set(o.sign(), sign, &r.value).in("valueQuantity.")
 }
 
 // setTime sets the time, or that of the first sample.
@@ -99,7 +102,7 @@ func (o *observed) setTime(e *effective) *fieldFault {
 }
 
 // setPressures sets the values of the components of a blood pressure.
-func (o *observed) setPressures(r *sentResource, components []sentComponent) *fieldFault {
+func (o *observed) setPressures(signs *vitals.Signs, r *sentResource, components []sentComponent) *fieldFault {
 	if r.hasValue || r.hasSampled {
 		return &fieldFault{"value[x]", "a blood pressure has components only"}
 	}
@@ -119,7 +122,7 @@ func (o *observed) setPressures(r *sentResource, components []sentComponent) *fi
 			return &fieldFault{componentPath(i, ""), "given twice"}
 		}
 		o.component[sign] = int8(i) // below maxParts
-		if fault := o.set(sign, &c.value); fault != nil {
+		if fault := o.set(sign, signs.Of(sign), &c.value); fault != nil {
 			return fault.in(componentPath(i, ".valueQuantity."))
 		}
 	}
@@ -133,11 +136,11 @@ func (o *observed) setPressures(r *sentResource, components []sentComponent) *fi
 func componentPath(i int, part string) string { return "component[" + strconv.Itoa(i) + "]" + part }
 
 // set sets the value of a sign exactly, or not at all.
-func (o *observed) set(sign vitals.Sign, q *quantity) *fieldFault {
-	if fault := q.check(sign); fault != nil {
+func (o *observed) set(sign vitals.Sign, d *vitals.Definition, q *quantity) *fieldFault {
+	if fault := q.check(d); fault != nil {
 		return fault
 	}
-	v, err := vitals.ParseHundredths(q.value)
+	v, err := d.Parse(q.value)
 	if err != nil {
 		return &fieldFault{"value", reasonOf(err)}
 	}
@@ -146,7 +149,7 @@ func (o *observed) set(sign vitals.Sign, q *quantity) *fieldFault {
 }
 
 // check checks everything about a quantity but its value.
-func (q *quantity) check(sign vitals.Sign) *fieldFault {
+func (q *quantity) check(d *vitals.Definition) *fieldFault {
 	switch {
 	case q.comparator:
 		return &fieldFault{"comparator", "a bound is not a value"}
@@ -154,8 +157,8 @@ func (q *quantity) check(sign vitals.Sign) *fieldFault {
 		return &fieldFault{"value", "missing"}
 	case string(q.system) != ucum:
 		return &fieldFault{"system", "not " + ucum}
-	case string(q.code) != sign.Unit():
-		return &fieldFault{"code", "not " + sign.Unit() + "; Pulsegate does not convert units"}
+	case string(q.code) != d.Unit:
+		return &fieldFault{"code", "not " + d.Unit + "; Pulsegate does not convert units"}
 	}
 	return nil
 }

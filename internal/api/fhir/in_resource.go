@@ -264,7 +264,7 @@ func (p *parser) concept(visit func(system, code []byte)) {
 
 // meaning reads a CodeableConcept and returns the meaning of its codes.
 func (p *parser) meaning() (m meaning) {
-	p.concept(func(system, code []byte) { m |= meaningOf(system, code) })
+	p.concept(func(system, code []byte) { m |= meaningOf(p.signs, system, code) })
 	return m
 }
 

@@ -69,22 +69,21 @@ func TestFHIRRoundTrip(t *testing.T) {
 			if rapid.Bool().Draw(rt, "known offset") {
 				r.UTCOffset = vitals.MakeUTCOffset(rapid.IntRange(-14*60, 14*60).Draw(rt, "offset"))
 			}
-			set := func(s vitals.Sign, low, high int) {
-				r.Values.Set(s, vitals.Hundredths(rapid.IntRange(low*100, high*100).Draw(rt, s.Field())))
+			set := func(s vitals.Sign, accepted vitals.Range) {
+				r.Values.Set(s, vitals.Value(rapid.Int32Range(int32(accepted.Min), int32(accepted.Max)).Draw(rt, first.Signs().Field(s))))
 			}
-			signs := rapid.IntRange(1, 15).Draw(rt, "signs")
-			if signs&1 > 0 {
-				set(vitals.Systolic, 151, 300)
-				set(vitals.Diastolic, 20, 150)
+			given := rapid.Uint32Range(1, 1<<13-1).Draw(rt, "signs")
+			if given&1 > 0 {
+				set(vitals.Systolic, vitals.Range{Min: 151_00, Max: 300_00})
+				set(vitals.Diastolic, vitals.Range{Min: 20_00, Max: 150_00})
 			}
-			if signs&2 > 0 {
-				set(vitals.SpO2, 1, 100)
+			for s, d := range first.Signs().All() {
+				if s > vitals.Diastolic && given>>(s-1)&1 > 0 {
+					set(s, d.Accepted)
+				}
 			}
-			if signs&4 > 0 {
-				set(vitals.HeartRate, 20, 300)
-			}
-			if signs&8 > 0 {
-				set(vitals.RestingHeartRate, 20, 300)
+			if r.Values.IsZero() {
+				set(vitals.SpO2, vitals.Range{Min: 1_00, Max: 100_00})
 			}
 			group = append(group, &storage.Entry{Reading: &r, ReceivedUnixMs: receivedUnixMs})
 		}

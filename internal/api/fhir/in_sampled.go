@@ -10,11 +10,14 @@ import (
 // A sample is a value of SampledData.
 type sample struct {
 	unixMs int64
-	value  vitals.Hundredths
+	value  vitals.Value
 }
 
 // maxSampleText bounds the length of a number in SampledData, so that arithmetic with it is cheap.
 const maxSampleText = 20
+
+// maxSampleDecimals is the largest number of decimals of the sum of an origin and a product.
+const maxSampleDecimals = 2 * maxSampleText
 
 // decimal returns a decimal of SampledData, or nil if its text is not one or is too long. It has
 // no exponent, so that its length bounds its size.
@@ -43,7 +46,7 @@ const (
 // was measured i times period after the start, and its value is the origin plus factor times
 // the number that was sent. E is an error, U and L are values above and below the limits of
 // detection: there is no reading for them.
-func (o *observed) setSamples(s *sampledData, e *effective, sign vitals.Sign, maxSamples int) *fieldFault {
+func (o *observed) setSamples(s *sampledData, e *effective, sign *vitals.Definition, maxSamples int) *fieldFault {
 	const path = "valueSampledData"
 	if fault := s.origin.check(sign); fault != nil {
 		return fault.in(path + ".origin.")
@@ -84,7 +87,7 @@ func (o *observed) setSamples(s *sampledData, e *effective, sign vitals.Sign, ma
 		if v == nil {
 			return &fieldFault{path + ".data", reasonSamples}
 		}
-		value, err := hundredths(v.Add(v.Mul(v, factor), origin))
+		value, err := exact(v.Add(v.Mul(v, factor), origin), sign)
 		if err != nil {
 			return &fieldFault{path + ".data", reasonOf(err)}
 		}
@@ -103,14 +106,7 @@ func (o *observed) setSamples(s *sampledData, e *effective, sign vitals.Sign, ma
 	return nil
 }
 
-// hundredths returns r as hundredths, if it is a whole number of them.
-func hundredths(r *big.Rat) (vitals.Hundredths, error) {
-	r.Mul(r, big.NewRat(100, 1))
-	switch {
-	case !r.IsInt():
-		return 0, vitals.ErrPrecision
-	case !r.Num().IsInt64() || r.Num().Int64() < 0 || r.Num().Int64() > int64(^vitals.Hundredths(0)):
-		return 0, vitals.ErrRange
-	}
-	return vitals.Hundredths(r.Num().Int64()), nil
+// exact returns r as a value of a sign, if it is one.
+func exact(r *big.Rat, sign *vitals.Definition) (vitals.Value, error) {
+	return sign.Parse([]byte(r.FloatString(maxSampleDecimals)))
 }

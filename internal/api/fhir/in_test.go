@@ -87,18 +87,18 @@ func receive(t testing.TB) *receiving { return receiveBy(t, nil, "") }
 func receiveBy(t testing.TB, g *gate.Gate, base string) *receiving {
 	t.Helper()
 	noon := unixMs(t, "2026-11-21T12:00:00Z")
-	s := &receiving{t: t, store: storetest.NewMemory(), assignments: &sentAssignments{all: []storage.Assignment{
+	s := &receiving{t: t, store: withOwnSigns(t), assignments: &sentAssignments{all: []storage.Assignment{
 		{Device: sentName(t, "d-1"), Subject: "p-1", FromUnixMs: unixMs(t, "2026-11-01T00:00:00Z"), ToUnixMs: noon},
 		{Device: sentName(t, "d-1"), Subject: "p-2", FromUnixMs: noon, ToUnixMs: storage.OpenEnd},
 		{Device: sentName(t, "d_2"), Subject: "p-1", FromUnixMs: unixMs(t, "2018-01-01T00:00:00Z"), ToUnixMs: storage.OpenEnd},
 	}}}
 	problems := problem.New()
-	core, err := ingest.New(s.store, problems, ingest.Config{Gate: g, Now: func() time.Time { return receivedAt }})
+	core, err := ingest.New(s.store, problems, ingest.Config{Gate: g, Limits: s.store.Signs().DefaultLimits(), Now: func() time.Time { return receivedAt }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { core.Close(context.Background()) })
-	rc := fhir.New(nil, s.assignments, fhir.Options{Service: query.Service{Problems: problems}, Base: base})
+	rc := fhir.New(s.store, s.assignments, fhir.Options{Service: query.Service{Problems: problems}, Base: base})
 	s.observation, s.bundle = core.HandlerOf(rc.ObservationForm), core.HandlerOf(rc.BundleForm)
 	return s
 }
@@ -128,7 +128,7 @@ func (s *receiving) stored() string {
 			s.t.Fatal(err)
 		}
 		for _, r := range records[:m] {
-			out = append(vitals.AppendJSON(out, &vitals.Reading{Device: d.Name, TimeUnixMs: r.TimeUnixMs, Values: r.Values, UTCOffset: r.UTCOffset}), '\n')
+			out = append(s.store.Signs().AppendJSON(out, &vitals.Reading{Device: d.Name, TimeUnixMs: r.TimeUnixMs, Values: r.Values, UTCOffset: r.UTCOffset}), '\n')
 		}
 	}
 	return string(out)
@@ -219,7 +219,7 @@ func TestRefuseObservation(t *testing.T) {
 		{"a status", strings.Replace(sentObservation(sentSpO2, sentTime, sentD1, ok), "final", "amended", 1), 422, "Observation.status", "not final"},
 		{"no status", strings.Replace(sentObservation(sentSpO2, sentTime, sentD1, ok), `"status":"final",`, "", 1), 422, "Observation.status", "not final"},
 		{"no code", sentObservation(sentTime, sentD1, ok), 422, "Observation.code", "not a vital sign"},
-		{"another code", sentObservation(`"code":{"coding":[{"system":"http://loinc.org","code":"8310-5"}]}`, sentTime, sentD1, ok), 422, "Observation.code", "not a vital sign"},
+		{"another code", sentObservation(`"code":{"coding":[{"system":"http://loinc.org","code":"8302-2"}]}`, sentTime, sentD1, ok), 422, "Observation.code", "not a vital sign"},
 		{"a battery level", sentObservation(`"code":{"coding":[{"system":"urn:iso:std:iso:11073:10101","code":"67996"}]}`, sentTime, sentD1, ok), 422, "Observation.code", "not a vital sign"},
 		{"two codes", sentObservation(strings.Replace(sentRate, "}]", `},{"system":"http://loinc.org","code":"2708-6"}]`, 1), sentTime, sentD1, ok), 422, "Observation.code", "not a vital sign"},
 		{"a more specific code", sentObservation(strings.Replace(sentRate, "}]", `},{"system":"http://loinc.org","code":"8873-2"}]`, 1), sentTime, sentD1, ok), 422, "Observation.code", "not a vital sign"},

@@ -1,39 +1,46 @@
 package fhir
 
-import "github.com/pulsegate/pulsegate/vitals"
+import (
+	"strconv"
 
-// A group is a sign group: the signs of a reading that one Observation has.
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// A group is a sign group: the signs of a reading that one Observation has. Blood pressure has two
+// signs, each other group has one: group g has sign g+1.
 type group uint8
 
-// The sign groups, in the order in which Observations of one reading are served.
+// The group of blood pressure, and the number of groups.
 const (
-	bloodPressure group = iota
-	oxygenSaturation
-	heartRate
-	restingHeartRate
-	numGroups
+	bloodPressure = group(vitals.Systolic)
+	numGroups     = vitals.MaxSigns - 1
 )
 
 // A groups has bit g set for each group g in it.
-type groups uint8
+type groups uint32
 
 const allGroups groups = 1<<numGroups - 1
 
-// Systems of codes, as FHIR names them.
+// groupWith returns the group of a sign.
+func groupWith(s vitals.Sign) group { return group(max(s, 1) - 1) }
+
+// Systems of codes, as FHIR names them. signSystem is that of the fields of a user's own signs.
 const (
 	loinc          = "http://loinc.org"
 	ucum           = "http://unitsofmeasure.org"
 	categorySystem = "http://terminology.hl7.org/CodeSystem/observation-category"
 	statusSystem   = "http://hl7.org/fhir/observation-status"
+	signSystem     = "urn:pulsegate:sign"
 
-	category = "vital-signs"
-	status   = "final"
+	vitalSigns = "vital-signs"
+	laboratory = "laboratory"
+	status     = "final"
 
 	profiles = "http://hl7.org/fhir/StructureDefinition/"
 )
 
-// A coding is a LOINC code with its long common name.
-type coding struct{ code, display string }
+// A coding is a code with its name, which may be empty.
+type coding struct{ system, code, display string }
 
 // A component is one value of an Observation.
 type component struct {
@@ -41,51 +48,115 @@ type component struct {
 	code coding // if the Observation has several
 }
 
-// mappings describe the Observation of each group, by the vital signs profiles of FHIR R4
-// (https://hl7.org/fhir/R4/observation-vitalsigns.html). They are never modified. The names of
-// units are those of that page's examples; their codes are [vitals.Sign.Unit].
-var mappings = [numGroups]struct {
-	key        string // in ids
-	profile    string // below profiles
+// A mapping describes the Observation of a group.
+type mapping struct {
+	key        string // in ids, at most 4 bytes
+	profile    string // below profiles; "" means none
+	category   string
 	codes      []coding
+	text       string // of the code
 	components []component
-	unit       string
-}{
+	unit       string // its name; its code is that of the sign
+}
+
+// builtIn has the mappings of the built-in signs, by the vital signs profiles of FHIR R4
+// (https://hl7.org/fhir/R4/observation-vitalsigns.html), which has none for a pulse rate and for
+// glucose. It is never modified. The names of units are those of that page's examples.
+var builtIn = [...]mapping{
 	bloodPressure: {
-		"bp", "bp", []coding{{"85354-9", "Blood pressure panel with all children optional"}},
-		[]component{{vitals.Systolic, coding{"8480-6", "Systolic blood pressure"}}, {vitals.Diastolic, coding{"8462-4", "Diastolic blood pressure"}}},
+		"bp", "bp", vitalSigns, []coding{{loinc, "85354-9", "Blood pressure panel with all children optional"}}, "",
+		[]component{{vitals.Systolic, coding{loinc, "8480-6", "Systolic blood pressure"}}, {vitals.Diastolic, coding{loinc, "8462-4", "Diastolic blood pressure"}}},
 		"mmHg",
 	},
-	oxygenSaturation: {
-		"spo2", "oxygensat", []coding{{"2708-6", "Oxygen saturation in Arterial blood"}, {"59408-5", "Oxygen saturation in Arterial blood by Pulse oximetry"}},
+	vitals.SpO2 - 1: {
+		"spo2", "oxygensat", vitalSigns,
+		[]coding{{loinc, "2708-6", "Oxygen saturation in Arterial blood"}, {loinc, "59408-5", "Oxygen saturation in Arterial blood by Pulse oximetry"}}, "",
 		[]component{{sign: vitals.SpO2}}, "%",
 	},
-	heartRate: {
-		"hr", "heartrate", []coding{{"8867-4", "Heart rate"}},
+	vitals.HeartRate - 1: {
+		"hr", "heartrate", vitalSigns, []coding{{loinc, "8867-4", "Heart rate"}}, "",
 		[]component{{sign: vitals.HeartRate}}, "beats/minute",
 	},
 	// The profile requires 8867-4, which is the more general code.
-	restingHeartRate: {
-		"rhr", "heartrate", []coding{{"40443-4", "Heart rate --resting"}, {"8867-4", "Heart rate"}},
+	vitals.RestingHeartRate - 1: {
+		"rhr", "heartrate", vitalSigns, []coding{{loinc, "40443-4", "Heart rate --resting"}, {loinc, "8867-4", "Heart rate"}}, "",
 		[]component{{sign: vitals.RestingHeartRate}}, "beats/minute",
 	},
+	vitals.RespiratoryRate - 1: {
+		"resp", "resprate", vitalSigns, []coding{{loinc, "9279-1", "Respiratory rate"}}, "",
+		[]component{{sign: vitals.RespiratoryRate}}, "breaths/minute",
+	},
+	vitals.BodyTemperature - 1: {
+		"temp", "bodytemp", vitalSigns, []coding{{loinc, "8310-5", "Body temperature"}}, "",
+		[]component{{sign: vitals.BodyTemperature}}, "C",
+	},
+	vitals.BodyWeight - 1: {
+		"wt", "bodyweight", vitalSigns, []coding{{loinc, "29463-7", "Body weight"}}, "",
+		[]component{{sign: vitals.BodyWeight}}, "kg",
+	},
+	vitals.GlucoseMass - 1: {
+		"glu", "", laboratory, []coding{{loinc, "2339-0", "Glucose [Mass/volume] in Blood"}}, "",
+		[]component{{sign: vitals.GlucoseMass}}, "mg/dL",
+	},
+	vitals.GlucoseMolar - 1: {
+		"glum", "", laboratory, []coding{{loinc, "15074-8", "Glucose [Moles/volume] in Blood"}}, "",
+		[]component{{sign: vitals.GlucoseMolar}}, "mmol/L",
+	},
+	vitals.PulseRate - 1: {
+		"pr", "", vitalSigns, []coding{{loinc, "8889-8", "Heart rate by Pulse oximetry"}}, "",
+		[]component{{sign: vitals.PulseRate}}, "beats/minute",
+	},
+}
+
+// categoryNames has the names of categories. It is never modified.
+var categoryNames = map[string]string{vitalSigns: "Vital Signs", laboratory: "Laboratory"}
+
+// mappingOf returns the mapping of a group, or nil if signs has none of its signs. A sign of a
+// user's own has its LOINC codes, and its field as a code of this server's.
+func mappingOf(signs *vitals.Signs, g group) *mapping {
+	if int(g) < len(builtIn) {
+		return &builtIn[g]
+	}
+	s := vitals.Sign(g) + 1
+	d := signs.Of(s)
+	if d == nil {
+		return nil
+	}
+	m := &mapping{key: g.key(), category: vitalSigns, text: d.Label, components: []component{{sign: s}}, unit: d.Unit}
+	for _, code := range d.LOINC {
+		m.codes = append(m.codes, coding{system: loinc, code: code})
+	}
+	m.codes = append(m.codes, coding{signSystem, d.Field, d.Label})
+	return m
+}
+
+// key returns the key of a group in ids. That of a user's own sign has its number.
+func (g group) key() string {
+	if int(g) < len(builtIn) {
+		return builtIn[g].key
+	}
+	return "s" + strconv.Itoa(int(g)+1)
 }
 
 // groupOf returns the group with a key.
 func groupOf(key string) (group, bool) {
-	for g := range numGroups {
-		if mappings[g].key == key {
+	for g := range group(numGroups) {
+		if g.key() == key {
 			return g, true
 		}
 	}
 	return 0, false
 }
 
-// withCode returns the groups whose Observations have a LOINC code.
-func withCode(code string) (with groups) {
-	for g := range numGroups {
-		for _, c := range mappings[g].codes {
-			if c.code == code {
+// withCode returns the groups whose Observations have a code of a system; "" means any system or code.
+func withCode(signs *vitals.Signs, system, code string) (with groups) {
+	for g := range group(numGroups) {
+		m := mappingOf(signs, g)
+		if m == nil {
+			continue
+		}
+		for _, c := range m.codes {
+			if (system == "" || system == c.system) && (code == "" || code == c.code) {
 				with |= 1 << g
 			}
 		}
@@ -93,17 +164,23 @@ func withCode(code string) (with groups) {
 	return with
 }
 
-// groupsOf returns the groups of which values has all signs. Readings have either both
-// pressures or none.
-func groupsOf(values *vitals.Values) (of groups) {
-	for g := range numGroups {
-		whole := true
-		for _, c := range mappings[g].components {
-			whole = whole && values.Has(c.sign)
+// withCategory returns the groups whose Observations have a category; "" means any.
+func withCategory(category string) (with groups) {
+	for g := range group(numGroups) {
+		own := vitalSigns
+		if int(g) < len(builtIn) {
+			own = builtIn[g].category
 		}
-		if whole {
-			of |= 1 << g
+		if category == "" || category == own {
+			with |= 1 << g
 		}
 	}
-	return of
+	return with
+}
+
+// groupsOf returns the groups of which values has all signs. Readings have either both
+// pressures or none.
+func groupsOf(values *vitals.Values) groups {
+	present := values.Present()
+	return groups(present>>1&^1 | present>>1&present&1)
 }

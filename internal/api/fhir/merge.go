@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"slices"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
@@ -13,6 +14,7 @@ import (
 
 // A Reader reads the records of a device. Package storage documents its contract.
 type Reader interface {
+	Signs() *vitals.Signs
 	Latest(ctx context.Context, device vitals.Name) (storage.Device, error)
 	Scan(ctx context.Context, r storage.Range, dst []storage.Record) (int, error)
 	Devices(ctx context.Context, after vitals.Name, dst []storage.Device) (int, error)
@@ -249,8 +251,7 @@ func (o *observations) next(ctx context.Context) (g group, ok bool, err error) {
 			}
 		}
 	}
-	for g = 0; o.pending&(1<<g) == 0; g++ {
-	}
+	g = group(bits.TrailingZeros32(uint32(o.pending)))
 	o.pending &^= 1 << g
 	return g, true, nil
 }

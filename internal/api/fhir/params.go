@@ -11,6 +11,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // Limits of a search.
@@ -24,7 +25,8 @@ const (
 
 // A search has the parameters of a search for Observations.
 type search struct {
-	base string // URL of the FHIR server
+	base  string // URL of the FHIR server
+	signs *vitals.Signs
 
 	patients  []storage.Subject // nil means not given; sorted, each once
 	devices   []deviceID        // nil means not given; likewise
@@ -58,10 +60,10 @@ var searchParams = []searchParam{
 	{"patient", "Id of a Patient, with or without Patient/; a list means any of them.", "reference", "clinical-patient", (*search).parsePatient},
 	{"subject", "The same as patient.", "reference", "Observation-subject", (*search).parsePatient},
 	{"device", "Id of a Device, with or without Device/; a list means any of them.", "reference", "Observation-device", (*search).parseDevice},
-	{"code", "LOINC code, with or without http://loinc.org|; a list means any of them.", "token", "clinical-code", tokens(groupsWith)},
-	{"category", "vital-signs, which all Observations have.", "token", "Observation-category", tokens(fixed(categorySystem, category))},
+	{"code", "LOINC code, with or without http://loinc.org|, or the field of a sign of the user's own, with or without urn:pulsegate:sign|; a list means any of them.", "token", "clinical-code", tokens(func(s *search, system, code string) groups { return withCode(s.signs, system, code) })},
+	{"category", "vital-signs, or laboratory for glucose; a list means any of them.", "token", "Observation-category", tokens(fixed(categorySystem, withCategory))},
 	{"date", "Measured time, with eq, gt, ge, lt, le, sa, eb or no prefix. May be repeated. Times without a zone are in UTC.", "date", "clinical-date", dates(func(s *search) *span { return &s.measured })},
-	{"status", "final, which all Observations are.", "token", "Observation-status", tokens(fixed(statusSystem, status))},
+	{"status", "final, which all Observations are.", "token", "Observation-status", tokens(fixed(statusSystem, withStatus))},
 	{"_lastUpdated", "Time at which the first values of a reading arrived, with prefixes like date. May be repeated.", "date", "Resource-lastUpdated", dates(func(s *search) *span { return &s.received })},
 	{"_count", "", "", "", (*search).parseCount},
 	{"_sort", "", "", "", (*search).parseSort},
@@ -71,8 +73,8 @@ var searchParams = []searchParam{
 // parseSearch parses the parameters of a search. Unknown ones are ignored, or rejected if
 // strict is set (https://hl7.org/fhir/R4/search.html#errors). Parameters about the form of the
 // answer are left out.
-func parseSearch(values url.Values, strict bool, base string) (*search, error) {
-	s := &search{base: base, groups: allGroups, measured: always, received: always, count: DefaultCount, used: url.Values{}}
+func parseSearch(values url.Values, strict bool, base string, signs *vitals.Signs) (*search, error) {
+	s := &search{base: base, signs: signs, groups: allGroups, measured: always, received: always, count: DefaultCount, used: url.Values{}}
 	for name, given := range values {
 		if name == formatParam || name == "_pretty" {
 			continue
@@ -157,7 +159,7 @@ func references[T any](s *search, before []T, list, typ string, most int, parse 
 
 // tokens returns the parse of a parameter whose values are lists of tokens. match returns the groups
 // whose Observations have a system and a code; if one of these is empty, any.
-func tokens(match func(system, code string) groups) func(*search, string) string {
+func tokens(match func(s *search, system, code string) groups) func(*search, string) string {
 	return func(s *search, list string) string {
 		matching := groups(0)
 		for text := range strings.SplitSeq(list, ",") {
@@ -171,32 +173,30 @@ func tokens(match func(system, code string) groups) func(*search, string) string
 			if system == "" && code == "" {
 				return "a value is empty"
 			}
-			matching |= match(system, code)
+			matching |= match(s, system, code)
 		}
 		s.groups &= matching
 		return ""
 	}
 }
 
-// fixed is a match of an element that is the same in all Observations.
-func fixed(ownSystem, ownCode string) func(system, code string) groups {
-	return func(system, code string) groups {
-		if (system == "" || system == ownSystem) && (code == "" || code == ownCode) {
-			return allGroups
+// fixed is a match of an element whose codes are all of one system. with returns the groups that
+// have a code; "" means any.
+func fixed(ownSystem string, with func(code string) groups) func(_ *search, system, code string) groups {
+	return func(_ *search, system, code string) groups {
+		if system != "" && system != ownSystem {
+			return 0
 		}
-		return 0
+		return with(code)
 	}
 }
 
-// groupsWith is a match of the code.
-func groupsWith(system, code string) groups {
-	switch {
-	case system != "" && system != loinc:
+// withStatus returns the groups whose Observations have a status.
+func withStatus(code string) groups {
+	if code != "" && code != status {
 		return 0
-	case code == "":
-		return allGroups
 	}
-	return withCode(code)
+	return allGroups
 }
 
 // dates returns the parse of a parameter of type date that narrows a span of a search.

@@ -45,7 +45,7 @@ func (h *Handler) Observation(w http.ResponseWriter, r *http.Request) {
 				return nil, err
 			}
 		}
-		return newForm(h.base(r), &device, subject, id.group).appendResource(nil, &record), nil
+		return newForm(h.base(r), v.Signs(), &device, subject, id.group).appendResource(nil, &record), nil
 	})
 }
 

@@ -99,7 +99,7 @@ func (h *Handler) newPage(r *http.Request, access *gate.Access) (*page, error) {
 		values, after = used, &last
 	}
 	p := &page{base: h.base(r)}
-	if p.search, err = parseSearch(values, isStrict(r), p.base); err != nil {
+	if p.search, err = parseSearch(values, isStrict(r), p.base, h.reader.Signs()); err != nil {
 		return nil, err
 	}
 	if p.plan, err = h.view(access).plan(r.Context(), p.search); err != nil {
@@ -216,7 +216,7 @@ func (p *page) write(ctx context.Context, w io.Writer) error {
 func (p *page) form(g group) *form {
 	run := p.found.run
 	if run.forms[g] == nil {
-		run.forms[g] = newForm(p.base, &run.device, run.subject, g)
+		run.forms[g] = newForm(p.base, p.search.signs, &run.device, run.subject, g)
 	}
 	return run.forms[g]
 }

@@ -312,7 +312,7 @@ func drawModel(rt *rapid.T) *model {
 			for i, signs := range [][]vitals.Sign{{vitals.Systolic, vitals.Diastolic}, {vitals.SpO2}, {vitals.HeartRate}, {vitals.RestingHeartRate}} {
 				if rapid.Bool().Draw(rt, "has") || i == 3 && v.IsZero() {
 					for _, s := range signs {
-						v.Set(s, 6000+vitals.Hundredths(s))
+						v.Set(s, 6000+vitals.Value(s))
 					}
 				}
 			}

@@ -213,7 +213,7 @@ func (j *Job) Answer() Answer {
 		return Answer{Head: c.answers.whole, Body: duplicateBody}
 	default:
 		var why refusal
-		if why.kind, why.field, why.reason = entryRefusal(e); why.kind == refusedWithheld { // the withholding ends
+		if why.kind, why.field, why.reason = j.core.entryRefusal(e); why.kind == refusedWithheld { // the withholding ends
 			why = refusal{kind: refusedWithheld, retryAfter: j.reportWithheld()}
 		}
 		return j.refused(&why)
@@ -229,10 +229,10 @@ func (j *Job) refused(why *refusal) Answer {
 }
 
 // entryRefusal returns the reason for which the store did not accept a reading.
-func entryRefusal(e *storage.Entry) (k kind, field, reason string) {
+func (c *Core) entryRefusal(e *storage.Entry) (k kind, field, reason string) {
 	switch e.Outcome {
 	case storage.Conflict:
-		return refusedConflict, e.Sign.Field(), "contradicts the stored value"
+		return refusedConflict, c.cfg.Limits.Signs.Field(e.Sign), "contradicts the stored value"
 	case storage.AwkwardName:
 		return refusedInvalid, "device", "a new device may be named neither . nor .., nor begin with -"
 	case storage.TooManyDevices:
@@ -290,7 +290,7 @@ func (j *Job) batchAnswer() Answer {
 			out = appendRejected(out, refused[0].Index, refused[0].Field, refused[0].Reason(), len(out) == n)
 			refused = refused[1:]
 		}
-		k, field, reason := entryRefusal(e)
+		k, field, reason := j.core.entryRefusal(e)
 		c.counters.refused[k].Add(1)
 		out = appendRejected(out, index, field, reason, len(out) == n)
 	}

@@ -24,7 +24,7 @@ type Appender interface {
 
 // A Config sets the bounds of a [Core]. Zero fields take the default.
 type Config struct {
-	Limits        vitals.Limits // accepted ranges; the zero Limits means vitals.DefaultLimits
+	Limits        vitals.Limits // accepted ranges; the zero Limits means those of the built-in signs
 	IgnoreUnknown bool          // leave out unknown fields instead of rejecting the reading
 
 	MaxSingleBytes int // limit for a reading, alone or in a batch, decompressed; default 16 KiB
@@ -70,7 +70,7 @@ const (
 
 func (cfg *Config) setDefaults() {
 	if cfg.Limits == (vitals.Limits{}) {
-		cfg.Limits = vitals.DefaultLimits()
+		cfg.Limits = vitals.NewSigns().DefaultLimits()
 	}
 	cfg.MaxSingleBytes = cmp.Or(cfg.MaxSingleBytes, DefaultMaxSingleBytes)
 	cfg.MaxBatchBytes = cmp.Or(cfg.MaxBatchBytes, DefaultMaxBatchBytes)

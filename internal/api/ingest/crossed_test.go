@@ -154,7 +154,7 @@ func testPromisesCrossed(t *testing.T, serve serveFunc, requests int) {
 	srv.odd = odd
 	reads := query.New(store, store, query.Options{
 		Service: query.Service{Problems: problem.New(), Gate: k.gate, Param: func(r *http.Request, _ string) string { return strings.Trim(r.URL.Path, "/") }},
-		Flags:   vitals.DefaultFlagLimits(),
+		Flags:   vitals.NewSigns().DefaultFlagLimits(),
 	})
 
 	gateways := map[string]string{k.write: "bed-7", k.guest: "bed-5", k.ppg: "bed-8"}

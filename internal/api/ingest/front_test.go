@@ -283,7 +283,7 @@ func dialThrough(t testing.TB, srv *server, wrap func(net.Conn) net.Conn) *peer 
 func newCore(store ingest.Appender, problems *problem.Set, cfg ingest.Config) (*ingest.Core, error) {
 	cfg.MaxWait = cmp.Or(cfg.MaxWait, polltest.Patience)
 	if cfg.Limits == (vitals.Limits{}) {
-		cfg.Limits = vitals.DefaultLimits()
+		cfg.Limits = vitals.NewSigns().DefaultLimits()
 		cfg.Limits.OldestUnixMs = 0
 	}
 	return ingest.New(store, problems, cfg)

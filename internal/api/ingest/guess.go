@@ -45,7 +45,7 @@ func (g *guard) Return()    { g.core.cfg.Gate.ReturnContradiction(&g.auth.access
 
 // refuseContradictions rejects the decoded readings that state another value for a device,
 // time and sign than an earlier reading of the request.
-func (b *batch) refuseContradictions() {
+func (b *batch) refuseContradictions(signs *vitals.Signs) {
 	readings := b.Readings
 	if !b.orderReadings() {
 		return
@@ -58,7 +58,7 @@ func (b *batch) refuseContradictions() {
 			stated = vitals.Values{}
 		}
 		if sign, ok := stateOnce(&stated, &r.Values); !ok {
-			b.Refused = append(b.Refused, vitals.FieldError{Index: int(b.Index[i]), Field: sign.Field(), Err: errStated})
+			b.Refused = append(b.Refused, vitals.FieldError{Index: int(b.Index[i]), Field: signs.Field(sign), Err: errStated})
 			b.Index[i] = -1
 			dropped++
 		}
@@ -111,11 +111,7 @@ func compareKeys(a, b *vitals.Reading) int {
 // stateOnce adds values to stated, or returns a sign of which stated has another value.
 func stateOnce(stated, values *vitals.Values) (other vitals.Sign, ok bool) {
 	merged := *stated
-	for s := range vitals.Sign(vitals.NumSigns) {
-		v, has := values.Get(s)
-		if !has {
-			continue
-		}
+	for s, v := range values.All() {
 		if before, has := stated.Get(s); has && before != v {
 			return s, false
 		}

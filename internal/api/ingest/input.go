@@ -195,7 +195,7 @@ func (o *Outcome) Results() iter.Seq[Result] {
 				c.counters.duplicate.Add(1)
 			default:
 				var k kind
-				k, r.Field, r.Reason = entryRefusal(e)
+				k, r.Field, r.Reason = j.core.entryRefusal(e)
 				c.counters.refused[k].Add(1)
 				r.Problem = c.answers.kinds[k].problem
 				r.RetryAfter = c.answers.retryAfter(k, 0)

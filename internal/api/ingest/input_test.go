@@ -36,7 +36,7 @@ func (plainInput) Decode(message []byte, in *ingest.Intake) error {
 			return ingest.Invalid("device", "not a name")
 		}
 		r.Device = name
-		r.Values.Set(vitals.HeartRate, vitals.Hundredths(100*bpm))
+		r.Values.Set(vitals.HeartRate, vitals.Value(100*bpm))
 		if err := in.Rules.Validate(&r, in.NowUnixMs); err != nil {
 			refused, ok := errors.AsType[*vitals.FieldError](err)
 			if !ok {

@@ -141,7 +141,7 @@ func (j *Job) decode(body []byte) bool {
 	j.keepAuthorized()
 	guard := j.guard()
 	if guard != nil && j.batch.Shape != vitals.Single {
-		j.batch.refuseContradictions()
+		j.batch.refuseContradictions(j.core.cfg.Limits.Signs)
 	}
 	if j.batch.hasUnits() {
 		j.batch.keepUnits()
@@ -179,7 +179,7 @@ func (j *Job) decode(body []byte) bool {
 
 // Memory of a batch for each of its readings. TestSizes checks the sizes of the types.
 const (
-	acceptedBytes = 152 + 40 + 4 + 8 + 4 // vitals.Reading, storage.Entry, index, ref and order
+	acceptedBytes = 272 + 40 + 4 + 8 + 4 // vitals.Reading, storage.Entry, index, ref and order
 	refusedBytes  = 40                   // vitals.FieldError
 	rejectedBytes = 112                  // of the answer: index, field and reason
 )

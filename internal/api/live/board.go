@@ -158,5 +158,5 @@ func (b *board) sendLocked(st *state, r *storage.Record, now time.Time) {
 func (b *board) appendEvent(dst []byte, id uint64, device vitals.Name, r *storage.Record) []byte {
 	dst = strconv.AppendUint(append(dst, "id: "...), id, 10)
 	dst = append(dst, "\nevent: reading\ndata: "...)
-	return append(query.AppendReading(dst, device, r, b.flags), "\n\n"...)
+	return append(query.AppendReading(dst, device, r, b.flags.Signs, b.flags), "\n\n"...)
 }

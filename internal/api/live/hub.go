@@ -25,7 +25,7 @@ type Reader interface {
 // Options configure a [Hub].
 type Options struct {
 	query.Service                   // PieceTimeout is of a piece of the stream; Bound and Param are not used
-	Flags         vitals.FlagLimits // which values are flagged as unusual
+	Flags         vitals.FlagLimits // the signs, by default the built-in ones, and which values are flagged as unusual
 
 	// MaxSubscribers bounds the subscribers. Default [DefaultMaxSubscribers].
 	MaxSubscribers int
@@ -48,7 +48,7 @@ const (
 	allowedEvery = 500 * time.Millisecond
 )
 
-// maxStates is the number of devices whose states are kept, at about 350 bytes each.
+// maxStates is the number of devices whose states are kept, at about 500 bytes each.
 const maxStates = 1 << 16
 
 // A Hub passes what is stored to its subscribers. The package comment explains it.
@@ -75,6 +75,9 @@ func New(reader Reader, opt Options) *Hub {
 		opt.MaxSubscribers = DefaultMaxSubscribers
 	}
 	opt.SetDefaults()
+	if opt.Flags.Signs == nil {
+		opt.Flags.Signs = vitals.NewSigns()
+	}
 	h := &Hub{
 		reader: reader, opt: opt, inbox: inbox{wake: make(chan struct{}, 1)}, walking: make(chan struct{}, maxWalking),
 		stop: make(chan struct{}), stopped: make(chan struct{}),

@@ -103,7 +103,7 @@ func name(text string) vitals.Name {
 }
 
 // entry returns a reading of a device, with a time and one sign.
-func entry(device string, ms int64, s vitals.Sign, v vitals.Hundredths) *storage.Entry {
+func entry(device string, ms int64, s vitals.Sign, v vitals.Value) *storage.Entry {
 	r := &vitals.Reading{Device: name(device), TimeUnixMs: ms}
 	r.Values.Set(s, v)
 	return &storage.Entry{Reading: r, ReceivedUnixMs: time.Now().UnixMilli()}
@@ -119,7 +119,7 @@ func (f *fixture) commit(group ...*storage.Entry) {
 }
 
 // heart commits a heart rate.
-func (f *fixture) heart(device string, ms int64, v vitals.Hundredths) {
+func (f *fixture) heart(device string, ms int64, v vitals.Value) {
 	f.t.Helper()
 	f.commit(entry(device, ms, vitals.HeartRate, v))
 }
@@ -135,7 +135,7 @@ func (f *fixture) newest(device string) string {
 	if n == 0 {
 		return ""
 	}
-	return string(query.AppendReading(nil, name(device), &one[0], &vitals.FlagLimits{}))
+	return string(query.AppendReading(nil, name(device), &one[0], vitals.NewSigns(), &vitals.FlagLimits{Signs: vitals.NewSigns()}))
 }
 
 // A message is an event as a client sees it, or a comment.
@@ -343,7 +343,7 @@ func TestCoalesced(t *testing.T) {
 		defer s.close()
 		begin := time.Now()
 		for i := range 1000 {
-			f.heart("d", int64(i), 6000+vitals.Hundredths(i))
+			f.heart("d", int64(i), 6000+vitals.Value(i))
 			time.Sleep(10 * time.Millisecond)
 		}
 		lasted := time.Since(begin)
@@ -388,7 +388,7 @@ func TestDay(t *testing.T) {
 				committed := time.Now()
 				var want []string
 				for i := range minutes {
-					f.heart("d", int64(i), 6000+vitals.Hundredths(i))
+					f.heart("d", int64(i), 6000+vitals.Value(i))
 					want = append(want, f.newest("d"))
 					time.Sleep(time.Minute)
 				}
@@ -430,7 +430,7 @@ func TestSlowClient(t *testing.T) {
 		const n = 200
 		for i := range n {
 			before := time.Now()
-			f.heart("d", int64(i), 6000+vitals.Hundredths(i))
+			f.heart("d", int64(i), 6000+vitals.Value(i))
 			if took := time.Since(before); took != 0 {
 				t.Errorf("a commit took %v", took)
 			}

@@ -87,7 +87,7 @@ func model(t *testing.T, seed uint64) {
 		var group []*storage.Entry
 		for range 1 + rng.IntN(6) {
 			s := []vitals.Sign{vitals.HeartRate, vitals.SpO2}[rng.IntN(2)]
-			group = append(group, entry(devices[rng.IntN(len(devices))], int64(1+rng.IntN(60)), s, 6000+vitals.Hundredths(rng.IntN(2))))
+			group = append(group, entry(devices[rng.IntN(len(devices))], int64(1+rng.IntN(60)), s, 6000+vitals.Value(rng.IntN(2))))
 		}
 		f.commit(group...)
 		changed := map[string]bool{}

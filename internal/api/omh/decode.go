@@ -83,7 +83,7 @@ type value struct {
 // Reasons for which a data point is refused. Their texts are sent to the client.
 var (
 	errNotStored  = errors.New("not stored; send the data point without it")
-	errSchema     = errors.New("not blood-pressure 4.0, oxygen-saturation 2.0 or heart-rate 2.0 of omh")
+	errSchema     = errors.New("not blood-pressure 4.0, oxygen-saturation 2.0, heart-rate 2.0, respiratory-rate 2.0, body-temperature 4.0, body-weight 3.0 or blood-glucose 4.0 of omh")
 	errDevice     = errors.New("no datasheet_reference names the device as " + deviceURN + "NAME")
 	errTwice      = errors.New("given twice")
 	errSelf       = errors.New("not sensed")
@@ -208,8 +208,6 @@ func (p *point) datasheet() {
 func (p *point) body() {
 	p.Object(func(name []byte) {
 		switch member := string(name); member {
-		case "systolic_blood_pressure", "diastolic_blood_pressure", "oxygen_saturation", "heart_rate":
-			p.value(member)
 		case "effective_time_frame":
 			p.timeFrame()
 		case "temporal_relationship_to_physical_activity":
@@ -229,6 +227,10 @@ func (p *point) body() {
 				p.refuse("body.measurement_method", errMethod)
 			}
 		default:
+			if slices.ContainsFunc(schemas[:], func(s schema) bool { return slices.Contains(s.members, member) }) {
+				p.value(member)
+				return
+			}
 			p.Skip()
 			p.refuse("body", errNotStored)
 		}
@@ -271,10 +273,17 @@ func (p *point) timeFrame() {
 
 // finish checks the data point as a whole, and sets the values of the reading.
 func (p *point) finish() {
-	i := slices.IndexFunc(schemas[:], func(s schema) bool {
+	fits := func(s schema) bool {
 		return p.schema == [3]string{namespace, s.name, s.version} && (!p.resting || s.signs[0] == vitals.RestingHeartRate)
-	})
+	}
+	i := slices.IndexFunc(schemas[:], fits)
+	if len(p.values) > 0 { // a schema may have two units, each of which is a sign
+		i = max(i, slices.IndexFunc(schemas[:], func(s schema) bool { return fits(s) && s.unit == string(p.values[0].unit) }))
+	}
 	switch {
+	case i < 0 && p.resting && p.schema[1] == "respiratory-rate":
+		p.refuse("body.temporal_relationship_to_physical_activity", errNotStored)
+		return
 	case i < 0 && !p.resting, p.schema[0] != namespace:
 		p.refuse("header.schema_id", errSchema)
 		return
@@ -302,7 +311,8 @@ func (p *point) finish() {
 			p.refuse("body."+v.member, errMember)
 			return
 		}
-		number, err := vitals.ParseHundredths(v.number)
+		sign := vitals.BuiltIn(s.signs[j])
+		number, err := sign.Parse(v.number)
 		switch {
 		case v.number == nil:
 			p.refuse("body."+v.member+".value", errIncomplete)

@@ -4,6 +4,7 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"strconv"
+	"strings"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -11,18 +12,22 @@ import (
 
 // An Encoder appends the data points of one device's records.
 type Encoder struct {
-	device string
-	name   []byte // of which uuids are made, up to the time
-	starts [len(schemas)]string
+	device   string
+	name     []byte // of which uuids are made, up to the time
+	starts   [len(schemas)]string
+	decimals [len(schemas)]int // of the signs of each schema
+	signs    *vitals.Signs
+	left     uint32 // signs of which values were left out
 }
 
-// NewEncoder returns an Encoder for a device.
-func NewEncoder(device vitals.Name) *Encoder {
-	e := &Encoder{device: device.String()}
+// NewEncoder returns an Encoder for a device, whose records have signs of a table.
+func NewEncoder(device vitals.Name, signs *vitals.Signs) *Encoder {
+	e := &Encoder{device: device.String(), signs: signs}
 	e.name = append(e.name, uuidNamespace[:]...)
 	e.name = append(append(e.name, e.device...), ' ')
 	for i := range schemas {
 		s := &schemas[i]
+		e.decimals[i] = vitals.BuiltIn(s.signs[0]).Decimals
 		e.starts[i] = `","schema_id":{"namespace":"` + namespace + `","name":"` + s.name + `","version":"` + s.version + `"},"source_creation_date_time":"`
 	}
 	return e
@@ -31,6 +36,7 @@ func NewEncoder(device vitals.Name) *Encoder {
 // AppendRecord appends the data points of a record, each after a comma and a new line; the first
 // one only if more is true. It returns whether anything was appended before or now.
 func (e *Encoder) AppendRecord(dst []byte, r *storage.Record, more bool) ([]byte, bool) {
+	left := r.Values.Present()
 	var text [40]byte
 	when := vitals.AppendLocalTime(text[:0], r.TimeUnixMs, r.UTCOffset)
 	for i := range schemas {
@@ -53,14 +59,28 @@ func (e *Encoder) AppendRecord(dst []byte, r *storage.Record, more bool) ([]byte
 		dst = append(dst, `"}]},"body":{`...)
 		for j, sign := range s.signs {
 			v, _ := r.Values.Get(sign)
+			left &^= 1 << sign
 			dst = append(append(append(dst, '"'), s.members[j]...), `":{"value":`...)
-			dst = vitals.AppendHundredths(dst, v)
+			dst = vitals.AppendDecimal(dst, v, e.decimals[i])
 			dst = append(append(append(dst, `,"unit":"`...), s.unit...), `"},`...)
 		}
 		dst = append(append(dst, `"effective_time_frame":{"date_time":"`...), when...)
 		dst = append(append(append(dst, `"}`...), s.more...), "}}"...)
 	}
+	e.left |= left
 	return dst, more
+}
+
+// LeftOut returns the fields of the signs of which values were left out, with commas between them, in
+// the order of the signs.
+func (e *Encoder) LeftOut() string {
+	var fields []string
+	for s, d := range e.signs.All() {
+		if e.left&(1<<s) != 0 {
+			fields = append(fields, d.Field)
+		}
+	}
+	return strings.Join(fields, ", ")
 }
 
 // uuidNamespace is the namespace of the uuids, a random UUID.

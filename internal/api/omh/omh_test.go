@@ -73,7 +73,7 @@ func TestEncode(t *testing.T) {
 	values.Set(vitals.Diastolic, 80_00)
 	values.Set(vitals.RestingHeartRate, 58_00)
 	gateway := name(t, "g_1")
-	dst, more := omh.NewEncoder(name(t, "d:1")).AppendRecord(nil, &storage.Record{TimeUnixMs: 1_795_251_600_123, UTCOffset: vitals.MakeUTCOffset(60), Values: values, Gateway: &gateway}, false)
+	dst, more := omh.NewEncoder(name(t, "d:1"), vitals.NewSigns()).AppendRecord(nil, &storage.Record{TimeUnixMs: 1_795_251_600_123, UTCOffset: vitals.MakeUTCOffset(60), Values: values, Gateway: &gateway}, false)
 	const want = `
 {"header":{"uuid":"UUID","schema_id":{"namespace":"omh","name":"blood-pressure","version":"4.0"},"source_creation_date_time":"2026-11-21T10:00:00.123+01:00","modality":"sensed","external_datasheets":[{"datasheet_type":"hardware","datasheet_reference":"urn:pulsegate:device:d:1"},{"datasheet_type":"gateway","datasheet_reference":"urn:pulsegate:gateway:g_1"}]},"body":{"systolic_blood_pressure":{"value":120.5,"unit":"mmHg"},"diastolic_blood_pressure":{"value":80,"unit":"mmHg"},"effective_time_frame":{"date_time":"2026-11-21T10:00:00.123+01:00"}}},
 {"header":{"uuid":"UUID","schema_id":{"namespace":"omh","name":"heart-rate","version":"2.0"},"source_creation_date_time":"2026-11-21T10:00:00.123+01:00","modality":"sensed","external_datasheets":[{"datasheet_type":"hardware","datasheet_reference":"urn:pulsegate:device:d:1"},{"datasheet_type":"gateway","datasheet_reference":"urn:pulsegate:gateway:g_1"}]},"body":{"heart_rate":{"value":58,"unit":"beats/min"},"effective_time_frame":{"date_time":"2026-11-21T10:00:00.123+01:00"},"temporal_relationship_to_physical_activity":"at rest"}}`
@@ -90,6 +90,76 @@ func TestEncode(t *testing.T) {
 	}
 	if got != want || !more || len(seen) != 2 {
 		t.Errorf("%v %s, want %s", seen, got, want)
+	}
+}
+
+// TestNewSigns checks both directions of the signs after the first five, and that those without a schema
+// are named.
+func TestNewSigns(t *testing.T) {
+	for _, tt := range []struct {
+		schema, version, member, value, unit string
+		field                                string // and value in a reading; the reason if it is refused
+	}{
+		{"respiratory-rate", "2.0", "respiratory_rate", "14.5", "breaths/min", `"respiratory_rate_bpm":14.5`},
+		{"body-temperature", "4.0", "body_temperature", "36.65", "C", `"body_temperature_c":36.65`},
+		{"body-weight", "3.0", "body_weight", "81.205", "kg", `"body_weight_kg":81.205`},
+		{"blood-glucose", "4.0", "blood_glucose", "99", "mg/dL", `"glucose_mg_dl":99`},
+		{"blood-glucose", "4.0", "blood_glucose", "5.5", "mmol/L", `"glucose_mmol_l":5.5`},
+		{"body-temperature", "4.0", "body_temperature", "97.9", "F", "not the unit of the schema"},
+		{"body-weight", "3.0", "body_weight", "81205", "g", "not the unit of the schema"},
+		{"blood-glucose", "4.0", "blood_glucose", "5.5", "g/L", "not the unit of the schema"},
+		{"body-weight", "3.0", "body_weight", "81.2055", "kg", "more than three decimals"},
+		{"body-weight", "3.0", "body_temperature", "36", "C", "not a member of the schema"},
+		{"body-weight", "2.0", "body_weight", "81", "kg", "not blood-pressure 4.0"},
+		{"respiratory-rate", "2.0", "respiratory_rate", "151", "breaths/min", "outside the accepted range 1 to 150 /min"},
+	} {
+		store, h := receive(t)
+		text := strings.NewReplacer(`"heart-rate"`, `"`+tt.schema+`"`, `"version":"2.0"`, `"version":"`+tt.version+`"`, `"heart_rate"`, `"`+tt.member+`"`,
+			"72.5", tt.value, "beats/min", tt.unit).Replace(point)
+		w := send(h, text)
+		if !strings.HasPrefix(tt.field, `"`) {
+			if w.Code != http.StatusUnprocessableEntity || !strings.Contains(w.Body.String(), tt.field) {
+				t.Errorf("%s: %d %s, want %s", text, w.Code, w.Body, tt.field)
+			}
+			continue
+		}
+		if w.Code != http.StatusOK {
+			t.Errorf("%s: %d %s", text, w.Code, w.Body)
+			continue
+		}
+		record := records(t, store, name(t, "d:1"))[0]
+		if got := string(store.Signs().AppendMembers(nil, &record.Values)); got != ","+tt.field {
+			t.Errorf("%s is stored as %s, want %s", text, got, tt.field)
+		}
+		e := omh.NewEncoder(name(t, "d:1"), store.Signs())
+		dst, _ := e.AppendRecord(nil, &record, false)
+		if want := text[strings.Index(text, `"body"`):]; !strings.HasSuffix(string(dst), want) || e.LeftOut() != "" {
+			t.Errorf("exported as %s without %q, want %s", dst, e.LeftOut(), want)
+		}
+	}
+	resting := strings.NewReplacer(`"heart-rate"`, `"respiratory-rate"`, `"heart_rate"`, `"respiratory_rate"`, "beats", "breaths", `"body":{`, `"body":{"temporal_relationship_to_physical_activity":"at rest",`).Replace(point)
+	if _, h := receive(t); !strings.Contains(send(h, resting).Body.String(), "not stored; send the data point without it") {
+		t.Error("a respiratory rate at rest is not refused")
+	}
+
+	signs := vitals.NewSigns()
+	if err := signs.Define([]vitals.Definition{{Field: "skin_delta_c", Label: "Difference", Unit: "Cel"}}); err != nil {
+		t.Fatal(err)
+	}
+	e := omh.NewEncoder(name(t, "d:1"), signs)
+	var values vitals.Values
+	values.Set(vitals.NumBuiltIn, 0)
+	values.Set(vitals.PulseRate, 71_00)
+	if dst, more := e.AppendRecord(nil, &storage.Record{Values: values}, false); len(dst) > 0 || more {
+		t.Errorf("exported as %s", dst)
+	}
+	values = vitals.Values{}
+	values.Set(vitals.HeartRate, 71_00)
+	if dst, more := e.AppendRecord(nil, &storage.Record{Values: values}, false); len(dst) == 0 || !more || dst[0] == ',' {
+		t.Errorf("exported as %s", dst)
+	}
+	if got, want := e.LeftOut(), "pulse_rate_bpm, skin_delta_c"; got != want {
+		t.Errorf("left out %q, want %q", got, want)
 	}
 }
 
@@ -195,22 +265,21 @@ func TestRoundTrip(t *testing.T) {
 			if rapid.Bool().Draw(rt, "has a gateway") {
 				r.Gateway = name(t, fmt.Sprint("g", rapid.IntRange(1, 3).Draw(rt, "gateway")))
 			}
-			set := func(s vitals.Sign, low, high int) {
-				r.Values.Set(s, vitals.Hundredths(rapid.IntRange(low*100, high*100).Draw(rt, s.Field())))
+			set := func(s vitals.Sign, accepted vitals.Range) {
+				r.Values.Set(s, vitals.Value(rapid.Int32Range(int32(accepted.Min), int32(accepted.Max)).Draw(rt, first.Signs().Field(s))))
 			}
-			signs := rapid.IntRange(1, 15).Draw(rt, "signs")
-			if signs&1 > 0 {
-				set(vitals.Systolic, 151, 300)
-				set(vitals.Diastolic, 20, 150)
+			given := rapid.Uint32Range(1, 1<<9-1).Draw(rt, "signs")
+			if given&1 > 0 {
+				set(vitals.Systolic, vitals.Range{Min: 151_00, Max: 300_00})
+				set(vitals.Diastolic, vitals.Range{Min: 20_00, Max: 150_00})
 			}
-			if signs&2 > 0 {
-				set(vitals.SpO2, 1, 100)
+			for s, d := range first.Signs().All() {
+				if s > vitals.Diastolic && s != vitals.PulseRate && given>>(s-1)&1 > 0 {
+					set(s, d.Accepted)
+				}
 			}
-			if signs&4 > 0 {
-				set(vitals.HeartRate, 20, 300)
-			}
-			if signs&8 > 0 {
-				set(vitals.RestingHeartRate, 20, 300)
+			if r.Values.IsZero() {
+				set(vitals.SpO2, vitals.Range{Min: 1_00, Max: 100_00})
 			}
 			group = append(group, &storage.Entry{Reading: &r, ReceivedUnixMs: 1})
 		}
@@ -218,7 +287,7 @@ func TestRoundTrip(t *testing.T) {
 			rt.Fatal(err)
 		}
 		var exported bytes.Buffer
-		if _, err := query.WriteReadings(context.Background(), &exported, first, query.Selection{Range: storage.Range{Device: device, ToUnixMs: storage.OpenEnd}, Format: query.OMH}, nil); err != nil {
+		if _, err := query.WriteReadings(context.Background(), &exported, first, query.Selection{Range: storage.Range{Device: device, ToUnixMs: storage.OpenEnd}, Format: query.OMH}, vitals.NewSigns(), nil); err != nil {
 			rt.Fatal(err)
 		}
 		second, h := receive(t)

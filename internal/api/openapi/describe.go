@@ -233,6 +233,7 @@ var headers = object{
 	"Cross-Origin-Opener-Policy":    text("same-origin."),
 	"Cross-Origin-Resource-Policy":  text("same-origin."),
 	"ETag":                          text("Changes with the content."),
+	"Pulsegate-Left-Out":            text("A trailer: the signs for which Open mHealth has no schema."),
 	"Pulsegate-Next-Cursor":         text("A trailer: the cursor of the next page, if the request had a limit and there is one."),
 	"Pulsegate-Notice":              text(vitals.FlagNotice),
 	"Referrer-Policy":               text("no-referrer."),

@@ -27,7 +27,7 @@ func describe() []byte {
 		Version:  "test",
 		Problems: problem.New(),
 		Ingest: ingest.Config{
-			Limits: vitals.DefaultLimits(), MaxSingleBytes: ingest.DefaultMaxSingleBytes,
+			Limits: vitals.NewSigns().DefaultLimits(), MaxSingleBytes: ingest.DefaultMaxSingleBytes,
 			MaxBatchBytes: ingest.DefaultMaxBatchBytes, MaxReadings: ingest.DefaultMaxReadings,
 		},
 		StaleAfter: query.DefaultStaleAfter,

@@ -119,9 +119,9 @@ func (d *describer) paths() object {
 				limit("readings; without a limit, formats other than JSON have all", query.DefaultReadings, query.MaxReadings),
 				cursor, format(all),
 				inQuery("flags", "Whether to show flags.", choices("true", "true", "false")),
-				inQuery("flag", "Only readings with this flag, or with any.", choices("", append([]string{"any"}, flagNames()...)...)),
+				inQuery("flag", "Only readings with this flag, or with any.", choices("", append([]string{"any"}, d.flagNames()...)...)),
 			},
-			answers:  object{"200": ok("A page of readings.", content(all, "Readings", "Reading"), "Pulsegate-Notice", "Pulsegate-Next-Cursor")},
+			answers:  object{"200": ok("A page of readings.", content(all, "Readings", "Reading"), "Pulsegate-Notice", "Pulsegate-Next-Cursor", "Pulsegate-Left-Out")},
 			problems: page,
 		}),
 		"/v1/devices/{device}/aggregates": d.get(operation{

@@ -15,7 +15,7 @@ var name = object{"type": "string", "pattern": fmt.Sprintf("^[A-Za-z0-9._:-]{1,%
 var (
 	instant   = object{"type": "string", "format": "date-time", "pattern": `^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\.[0-9]{3}(Z|[+-][0-9]{2}:[0-9]{2})$`, "examples": []string{"2026-11-21T10:00:00.123Z"}}
 	wholeTime = object{"type": "string", "format": "date-time"}
-	value     = object{"type": "number", "format": "double", "minimum": 0, "maximum": 655.35}
+	value     = object{"type": "number", "format": "double", "minimum": int64(vitals.MinValue), "maximum": int64(vitals.MaxValue)}
 	count     = object{"type": "integer", "minimum": 0}
 	some      = object{"type": "integer", "minimum": 1}
 	str       = object{"type": "string"}
@@ -36,12 +36,12 @@ func (d *describer) schemas() object {
 		"utc_offset_minutes": offset,
 	}
 	latest, signs := object{}, object{}
-	for s := range vitals.Sign(vitals.NumSigns) {
-		reading[s.Field()] = signSchema(s, value)
-		latest[s.Field()] = signSchema(s, ref("schemas", "LatestValue"))
-		signs[s.Field()] = ref("schemas", "Summary")
+	for _, s := range d.signs().All() {
+		reading[s.Field] = signSchema(s, value)
+		latest[s.Field] = signSchema(s, ref("schemas", "LatestValue"))
+		signs[s.Field] = ref("schemas", "Summary")
 	}
-	summary := object{"count": some, "min": value, "max": value, "mean": described(value, "Rounded to 0.01."), "first": ref("schemas", "TimedValue"), "last": ref("schemas", "TimedValue")}
+	summary := object{"count": some, "min": value, "max": value, "mean": described(value, "Rounded to the decimals of the sign."), "first": ref("schemas", "TimedValue"), "last": ref("schemas", "TimedValue")}
 	aggregate := object{"device": name, "from": wholeTime, "to": wholeTime, "sign": ref("schemas", "Sign")}
 	for member, schema := range summary {
 		aggregate[member] = schema
@@ -59,8 +59,8 @@ func (d *describer) schemas() object {
 		"Outcome":        closed(object{"status": oneOf("stored", "duplicate")}, "status"),
 		"BatchOutcome":   closed(stored, "stored", "duplicate"),
 		"PartialOutcome": closed(object{"stored": count, "duplicate": count, "rejected": object{"type": "array", "minItems": 1, "items": rejected}}, "stored", "duplicate", "rejected"),
-		"Sign":           oneOf(signNames()...),
-		"Flag":           oneOf(flagNames()...),
+		"Sign":           oneOf(d.signNames()...),
+		"Flag":           oneOf(d.flagNames()...),
 		"TimedValue":     closed(object{"time": instant, "value": value}, "time", "value"),
 		"LatestValue":    closed(object{"time": instant, "utc_offset_minutes": offset, "value": value, "flags": flags}, "time", "value"),
 		"Reading":        closed(reading, "device", "time", "received"),
@@ -79,12 +79,14 @@ func (d *describer) schemas() object {
 		"Bucket":    closed(object{"from": wholeTime, "to": wholeTime, "signs": closed(signs)}, "from", "to", "signs"),
 		"Aggregates": closed(object{"device": name, "step": step, "tz": str, "buckets": list("Bucket"), "next_cursor": next},
 			"device", "step", "tz", "buckets"),
-		"Bounds":     closed(object{"min": value, "max": value}, "min"),
+		"Bounds":     closed(object{"min": value, "max": value}),
 		"PageLimits": closed(object{"default_limit": some, "max_limit": some}, "default_limit", "max_limit"),
 		"SignLimits": closed(object{
-			"unit": str, "loinc": names, "accepted": ref("schemas", "Bounds"), "validated_min": value, "usual": ref("schemas", "Bounds"),
-		}, "unit", "loinc", "accepted", "usual"),
-		"Limits": limitsSchema(),
+			"number": described(count, "The order of the signs."), "label": str, "unit": str, "decimals": count, "loinc": names, "accepted": ref("schemas", "Bounds"), "validated_min": value, "usual": ref("schemas", "Bounds"),
+			"retired": described(flag, "true, or absent: the sign is stored, but not accepted any more."),
+			"pair":    described(closed(object{"low": str, "label": str, "difference": str, "difference_label": str}, "low", "label", "difference", "difference_label"), "The sign that is given together with this one, and their difference in flags."),
+		}, "number", "label", "unit", "decimals", "loinc", "accepted", "usual"),
+		"Limits": d.limitsSchema(),
 		"System": closed(object{"time": instant, "metrics": object{"type": "object", "propertyNames": oneOf(dashboard.SystemMetrics...),
 			"additionalProperties": object{"type": "array", "items": object{"type": "object"}}}, "history": historySchema()}, "time", "metrics", "history"),
 		"Session": closed(object{
@@ -102,8 +104,8 @@ func (d *describer) schemas() object {
 }
 
 // newReading describes a reading that is sent. Which values it accepts follows from the
-// limits of the server; only that the systolic pressure is above the diastolic one, and that
-// values have at most two decimals, cannot be said in a schema or is left to the text.
+// limits of the server; only that the systolic pressure is above the diastolic one cannot be said in a
+// schema.
 func (d *describer) newReading() object {
 	limits := &d.Ingest.Limits
 	members := object{
@@ -114,13 +116,19 @@ func (d *describer) newReading() object {
 		},
 		"gateway": described(name, "With a token or a client certificate, the server fills it in."),
 	}
-	for s := range vitals.Sign(vitals.NumSigns) {
-		accepted := limits.Accepted[s]
-		members[s.Field()] = signSchema(s, object{"type": "number", "format": "double", "minimum": float64(accepted.Min) / 100, "maximum": float64(accepted.Max) / 100})
+	for n, s := range d.signs().All() {
+		if accepted := limits.Accepted[n]; !s.Retired {
+			members[s.Field] = signSchema(s, object{"type": "number", "format": "double", "minimum": s.Float64(accepted.Min), "maximum": s.Float64(accepted.Max)})
+		}
 	}
 	o := closed(members, "device", "time")
-	o["description"] = "At least one sign. Values have at most two decimals. The systolic pressure is above the diastolic one."
-	o["dependentRequired"] = object{vitals.Systolic.Field(): []string{vitals.Diastolic.Field()}, vitals.Diastolic.Field(): []string{vitals.Systolic.Field()}}
+	o["description"] = "At least one sign. The systolic pressure is above the diastolic one."
+	together := object{}
+	for _, p := range vitals.Pairs {
+		high, low := d.signs().Field(p.High), d.signs().Field(p.Low)
+		together[high], together[low] = []string{low}, []string{high}
+	}
+	o["dependentRequired"] = together
 	if d.Ingest.IgnoreUnknown {
 		o["additionalProperties"] = true
 		return o
@@ -138,39 +146,46 @@ func (d *describer) oneOrMore(schema string) object {
 }
 
 // limitsSchema describes the limits of a server.
-func limitsSchema() object {
+func (d *describer) limitsSchema() object {
 	seconds := object{"type": "number", "minimum": 0}
 	page := ref("schemas", "PageLimits")
 	signs := object{}
-	for s := range vitals.Sign(vitals.NumSigns) {
-		signs[s.Field()] = signSchema(s, ref("schemas", "SignLimits"))
+	for _, s := range d.signs().All() {
+		signs[s.Field] = signSchema(s, ref("schemas", "SignLimits"))
 	}
 	return closed(object{
-		"signs": closed(signs, signNames()...), "pulse_pressure_mmhg": closed(object{"usual": ref("schemas", "Bounds")}, "usual"), "oldest": wholeTime,
+		"signs": closed(signs, d.signNames()...), vitals.Pairs[0].Difference: closed(object{"usual": ref("schemas", "Bounds")}, "usual"), "oldest": wholeTime,
 		"max_ahead_seconds": seconds, "max_age_seconds": seconds, "stale_after_seconds": seconds, "devices": page, "readings": page, "aggregates": page,
 		"max_step": str, "flags_notice": notice,
-	}, "signs", "pulse_pressure_mmhg", "oldest", "max_ahead_seconds", "stale_after_seconds", "devices", "readings", "aggregates", "max_step", "flags_notice")
+	}, "signs", vitals.Pairs[0].Difference, "oldest", "max_ahead_seconds", "stale_after_seconds", "devices", "readings", "aggregates", "max_step", "flags_notice")
 }
 
+// signs returns the signs of the server.
+func (d *describer) signs() *vitals.Signs { return d.Ingest.Limits.Signs }
+
 // signSchema returns a schema of a sign's value with its unit (UCUM) and its LOINC codes.
-func signSchema(s vitals.Sign, schema object) object {
-	o := described(schema, fmt.Sprintf("In %s; LOINC %s.", s.Unit(), strings.Join(s.LOINC(), ", ")))
-	o["x-unit"], o["x-loinc"] = s.Unit(), s.LOINC()
+func signSchema(s *vitals.Definition, schema object) object {
+	text := fmt.Sprintf("%s in %s, with %d decimals.", s.Label, s.Unit, s.Decimals)
+	if len(s.LOINC) > 0 {
+		text = strings.TrimSuffix(text, ".") + "; LOINC " + strings.Join(s.LOINC, ", ") + "."
+	}
+	o := described(schema, text)
+	o["x-unit"], o["x-loinc"] = s.Unit, s.LOINC
 	return o
 }
 
 // flagNames returns the names of all flags.
-func flagNames() (all []string) {
-	for f := range vitals.Flag(vitals.NumFlags) {
+func (d *describer) flagNames() (all []string) {
+	for _, f := range d.signs().EveryFlag() {
 		all = append(all, f.String())
 	}
 	return all
 }
 
 // signNames returns the names of all signs.
-func signNames() (all []string) {
-	for s := range vitals.Sign(vitals.NumSigns) {
-		all = append(all, s.Field())
+func (d *describer) signNames() (all []string) {
+	for _, s := range d.signs().All() {
+		all = append(all, s.Field)
 	}
 	return all
 }

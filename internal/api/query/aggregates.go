@@ -28,18 +28,22 @@ type Aggregation struct {
 // A summary describes the values of one sign in a bucket.
 type summary struct {
 	count       int64 // 0 means the other fields are invalid
-	sum         int64 // in hundredths; exact for 10^14 values
-	min, max    vitals.Hundredths
+	sum         int64 // exact for 2^32 values
+	min, max    vitals.Value
 	first, last storage.Latest
 }
 
-// mean returns the mean, rounded to the nearest hundredth, and halves upwards.
-func (s *summary) mean() vitals.Hundredths {
-	return vitals.Hundredths((2*s.sum + s.count) / (2 * s.count))
+// mean returns the mean, rounded to the last decimal of the sign, and halves away from 0.
+func (s *summary) mean() vitals.Value {
+	half := s.count
+	if s.sum < 0 {
+		half = -half
+	}
+	return vitals.Value((2*s.sum + half) / (2 * s.count))
 }
 
 // A bucket has the summaries of all signs.
-type bucket [vitals.NumSigns]summary
+type bucket [vitals.MaxSigns]summary
 
 // add adds the records before toUnixMs, which are sorted by time, and returns their number.
 func (b *bucket) add(records []storage.Record, toUnixMs int64) int {
@@ -49,7 +53,7 @@ func (b *bucket) add(records []storage.Record, toUnixMs int64) int {
 			return i
 		}
 		for rest := r.Values.Present(); rest != 0; rest &= rest - 1 {
-			sign := vitals.Sign(bits.TrailingZeros8(rest))
+			sign := vitals.Sign(bits.TrailingZeros32(rest))
 			v, _ := r.Values.Get(sign)
 			s := &b[sign]
 			s.last = storage.Latest{TimeUnixMs: r.TimeUnixMs, Value: v, Known: true}
@@ -68,10 +72,10 @@ func (b *bucket) add(records []storage.Record, toUnixMs int64) int {
 // have any to w, like [WriteReadings]. The page counts buckets.
 //
 // A bucket at the edge of the range has the readings inside of the range only.
-func WriteAggregates(ctx context.Context, w io.Writer, reader Reader, a Aggregation) (Page, error) {
+func WriteAggregates(ctx context.Context, w io.Writer, reader Reader, a Aggregation, signs *vitals.Signs) (Page, error) {
 	p := &aggregator{
 		textBuffer: textBuffer{w: w}, a: a,
-		enc: bucketEncoder{format: a.Format, device: a.Range.Device, clock: localClock{zone: a.Zone}},
+		enc: bucketEncoder{format: a.Format, signs: signs, device: a.Range.Device, clock: localClock{zone: a.Zone}},
 	}
 	p.text = p.enc.appendHead(make([]byte, 0, 2*flushBytes), &a)
 	if err := scan(ctx, reader, a.Range, chunkRecords, p.add); err != nil {
@@ -127,6 +131,7 @@ func (p *aggregator) end() {
 // A bucketEncoder formats buckets.
 type bucketEncoder struct {
 	format Format
+	signs  *vitals.Signs
 	device vitals.Name
 	clock  localClock
 }
@@ -162,25 +167,25 @@ func (e *bucketEncoder) appendBucket(dst []byte, b *bucket, c *calendar, first b
 		dst = append(e.appendBounds(append(dst, "\n{"...), c), `,"signs":{`...)
 	}
 	some := false
-	for s := range vitals.Sign(vitals.NumSigns) {
+	for s, d := range e.signs.All() {
 		sum := &b[s]
 		if sum.count == 0 {
 			continue
 		}
 		switch e.format {
 		case CSV:
-			dst = e.appendRow(dst, s, sum, c)
+			dst = e.appendRow(dst, d, sum, c)
 		case NDJSON:
 			dst = e.device.AppendTo(append(dst, `{"device":"`...))
 			dst = e.appendBounds(append(dst, `",`...), c)
-			dst = append(append(dst, `,"sign":"`...), s.Field()...)
-			dst = append(e.appendSummary(append(dst, `",`...), sum), "}\n"...)
+			dst = append(append(dst, `,"sign":"`...), d.Field...)
+			dst = append(e.appendSummary(append(dst, `",`...), d, sum), "}\n"...)
 		default:
 			if some {
 				dst = append(dst, ',')
 			}
-			dst = append(append(append(dst, '"'), s.Field()...), `":{`...)
-			dst = append(e.appendSummary(dst, sum), '}')
+			dst = append(append(append(dst, '"'), d.Field...), `":{`...)
+			dst = append(e.appendSummary(dst, d, sum), '}')
 		}
 		some = true
 	}
@@ -226,31 +231,31 @@ func (c *localClock) appendWall(dst []byte, unixMs int64) []byte {
 }
 
 // appendSummary appends a summary as members of JSON.
-func (e *bucketEncoder) appendSummary(dst []byte, s *summary) []byte {
+func (e *bucketEncoder) appendSummary(dst []byte, d *vitals.Definition, s *summary) []byte {
 	dst = strconv.AppendInt(append(dst, `"count":`...), s.count, 10)
-	dst = vitals.AppendHundredths(append(dst, `,"min":`...), s.min)
-	dst = vitals.AppendHundredths(append(dst, `,"max":`...), s.max)
-	dst = vitals.AppendHundredths(append(dst, `,"mean":`...), s.mean())
+	dst = d.Append(append(dst, `,"min":`...), s.min)
+	dst = d.Append(append(dst, `,"max":`...), s.max)
+	dst = d.Append(append(dst, `,"mean":`...), s.mean())
 	dst = e.appendTime(append(dst, `,"first":{"time":"`...), s.first.TimeUnixMs)
-	dst = vitals.AppendHundredths(append(dst, `","value":`...), s.first.Value)
+	dst = d.Append(append(dst, `","value":`...), s.first.Value)
 	dst = e.appendTime(append(dst, `},"last":{"time":"`...), s.last.TimeUnixMs)
-	dst = vitals.AppendHundredths(append(dst, `","value":`...), s.last.Value)
+	dst = d.Append(append(dst, `","value":`...), s.last.Value)
 	return append(dst, '}')
 }
 
 // appendRow appends a summary as a CSV row. No cell needs quotes.
-func (e *bucketEncoder) appendRow(dst []byte, sign vitals.Sign, s *summary, c *calendar) []byte {
+func (e *bucketEncoder) appendRow(dst []byte, d *vitals.Definition, s *summary, c *calendar) []byte {
 	dst = e.device.AppendTo(dst)
 	dst = e.appendBound(append(dst, ','), c.fromMs)
 	dst = e.appendBound(append(dst, ','), c.toMs)
-	dst = append(append(dst, ','), sign.Field()...)
+	dst = append(append(dst, ','), d.Field...)
 	dst = strconv.AppendInt(append(dst, ','), s.count, 10)
-	for _, v := range [...]vitals.Hundredths{s.min, s.max, s.mean()} {
-		dst = vitals.AppendHundredths(append(dst, ','), v)
+	for _, v := range [...]vitals.Value{s.min, s.max, s.mean()} {
+		dst = d.Append(append(dst, ','), v)
 	}
 	for _, at := range [...]*storage.Latest{&s.first, &s.last} {
 		dst = e.appendTime(append(dst, ','), at.TimeUnixMs)
-		dst = vitals.AppendHundredths(append(dst, ','), at.Value)
+		dst = d.Append(append(dst, ','), at.Value)
 	}
 	return append(dst, "\r\n"...)
 }

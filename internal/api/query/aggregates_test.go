@@ -237,8 +237,8 @@ func BenchmarkAggregates(b *testing.B) {
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
 	for i := range src.records {
 		src.records[i].TimeUnixMs = start + int64(i)*60_000
-		src.records[i].Values.Set(vitals.HeartRate, vitals.Hundredths(6000+i%500))
-		src.records[i].Values.Set(vitals.SpO2, vitals.Hundredths(9500+i%100))
+		src.records[i].Values.Set(vitals.HeartRate, vitals.Value(6000+i%500))
+		src.records[i].Values.Set(vitals.SpO2, vitals.Value(9500+i%100))
 	}
 	device, _ := vitals.ParseName("a")
 	berlin, err := time.LoadLocation("Europe/Berlin")
@@ -255,7 +255,7 @@ func BenchmarkAggregates(b *testing.B) {
 				Step:      tt.step, StepMs: tt.ms, Zone: berlin,
 			}
 			for b.Loop() {
-				if page, err := query.WriteAggregates(context.Background(), io.Discard, src, a); err != nil || page.Readings == 0 {
+				if page, err := query.WriteAggregates(context.Background(), io.Discard, src, a, vitals.NewSigns()); err != nil || page.Readings == 0 {
 					b.Fatal(page, err)
 				}
 			}

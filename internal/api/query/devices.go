@@ -30,8 +30,8 @@ func appendDevice(dst []byte, d *storage.Device, limits *vitals.FlagLimits) []by
 	dst = append(dst, `","latest":{`...)
 	flags := deviceFlags(d, limits)
 	first := true
-	for s := range vitals.Sign(vitals.NumSigns) {
-		latest := d.Latest[s]
+	for s, sign := range limits.Signs.All() {
+		latest := &d.Latest[s]
 		if !latest.Known {
 			continue
 		}
@@ -39,42 +39,35 @@ func appendDevice(dst []byte, d *storage.Device, limits *vitals.FlagLimits) []by
 			dst = append(dst, ',')
 		}
 		first = false
-		dst = append(append(append(dst, '"'), s.Field()...), `":{"value":`...)
-		dst = vitals.AppendHundredths(dst, latest.Value)
+		dst = append(append(append(dst, '"'), sign.Field...), `":{"value":`...)
+		dst = sign.Append(dst, latest.Value)
 		dst = vitals.AppendTime(append(dst, `,"time":"`...), latest.TimeUnixMs)
 		dst = append(dst, '"')
 		if minutes, ok := latest.UTCOffset.Minutes(); ok {
 			dst = strconv.AppendInt(append(dst, `,"utc_offset_minutes":`...), int64(minutes), 10)
 		}
-		dst = append(appendFlags(dst, flags[s]), '}')
+		dst = append(appendFlags(dst, limits.Signs, flags[s]), '}')
 	}
 	return append(dst, "}}"...)
 }
 
-// deviceFlags returns the flags of each latest value. The pulse pressure is computed
-// only if both pressures have the same time; its flag belongs to the systolic value.
-func deviceFlags(d *storage.Device, limits *vitals.FlagLimits) (flags [vitals.NumSigns]vitals.FlagSet) {
-	if limits == nil {
-		return flags
+// deviceFlags returns the flags of each latest value. The difference of a pair is computed
+// only if both values have the same time; its flag belongs to the higher value.
+func deviceFlags(d *storage.Device, limits *vitals.FlagLimits) (flags [vitals.MaxSigns]vitals.FlagSet) {
+	var all vitals.Values
+	for s := range vitals.Sign(vitals.MaxSigns) {
+		if d.Latest[s].Known {
+			all.Set(s, d.Latest[s].Value)
+		}
 	}
-	for s, latest := range d.Latest {
-		if !latest.Known {
-			continue
+	set := limits.Flags(&all)
+	for _, p := range vitals.Pairs {
+		if d.Latest[p.High].TimeUnixMs != d.Latest[p.Low].TimeUnixMs {
+			set = set.WithoutPairs()
 		}
-		var alone vitals.Values
-		alone.Set(vitals.Sign(s), latest.Value)
-		if vitals.Sign(s) == vitals.Systolic {
-			diastolic := d.Latest[vitals.Diastolic]
-			if diastolic.Known && diastolic.TimeUnixMs == latest.TimeUnixMs {
-				alone.Set(vitals.Diastolic, diastolic.Value)
-			}
-		}
-		for f := range limits.Flags(&alone).All() {
-			if vitals.Sign(s) == vitals.Systolic && f.Subject() == vitals.Diastolic.Field() {
-				continue
-			}
-			flags[s] |= 1 << f
-		}
+	}
+	for s := range all.All() {
+		flags[s] = set.About(s)
 	}
 	return flags
 }

@@ -27,7 +27,7 @@ func (f *flaggedReader) Scan(ctx context.Context, r storage.Range, dst []storage
 			return 0, err
 		}
 		for i := range f.chunk[:read] {
-			if f.limits.Flags(&f.chunk[i].Values)&f.only == 0 {
+			if !f.limits.Flags(&f.chunk[i].Values).Intersects(f.only) {
 				continue
 			}
 			dst[n] = f.chunk[i]

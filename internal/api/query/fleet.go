@@ -159,7 +159,7 @@ func (f *fleet) stateOf(d *storage.Device) state {
 		s = stale
 	}
 	for _, flags := range deviceFlags(d, &f.h.opt.Flags) {
-		if flags != 0 {
+		if !flags.IsZero() {
 			return s | flagged
 		}
 	}

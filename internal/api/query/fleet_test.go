@@ -206,8 +206,8 @@ func BenchmarkDevicesWorst(b *testing.B) {
 			c.chunks = append(c.chunks, nil)
 		}
 		d := storage.Device{Name: mustName(b, fmt.Sprintf("ppg-%06d", i*7919%devices)), NewestUnixMs: fleetNow.UnixMilli() - int64(i%1000)*1000}
-		for s := range vitals.Sign(vitals.NumSigns) {
-			d.Latest[s] = storage.Latest{TimeUnixMs: d.NewestUnixMs, Value: 9500 - 100*vitals.Hundredths(s), Known: true}
+		for s := range vitals.Sign(vitals.NumBuiltIn) {
+			d.Latest[s] = storage.Latest{TimeUnixMs: d.NewestUnixMs, Value: 9500 - 100*vitals.Value(s), Known: true}
 		}
 		if i%100 == 0 {
 			d.Latest[vitals.HeartRate].Value = 15000
@@ -215,7 +215,7 @@ func BenchmarkDevicesWorst(b *testing.B) {
 		last := len(c.chunks) - 1
 		c.chunks[last] = append(c.chunks[last], d)
 	}
-	h := query.New(c, c, query.Options{Service: query.Service{Problems: problem.New()}, Flags: vitals.DefaultFlagLimits(), Now: func() time.Time { return fleetNow }})
+	h := query.New(c, c, query.Options{Service: query.Service{Problems: problem.New()}, Flags: vitals.NewSigns().DefaultFlagLimits(), Now: func() time.Time { return fleetNow }})
 	r := httptest.NewRequest(http.MethodGet, "/v1/devices?sort=worst&counts=true", nil)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -237,7 +237,7 @@ func BenchmarkDevice(b *testing.B) {
 	}
 	h := query.New(latestOf{device: d}, nil, query.Options{
 		Service: query.Service{Problems: problem.New(), Bound: query.NewBound(64), Param: func(*http.Request, string) string { return "ppg-000123" }},
-		Flags:   vitals.DefaultFlagLimits(),
+		Flags:   vitals.NewSigns().DefaultFlagLimits(),
 	})
 	r := httptest.NewRequest(http.MethodGet, "/v1/devices/ppg-000123", nil)
 	w := &nullWriter{header: http.Header{}}

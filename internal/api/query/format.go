@@ -1,6 +1,7 @@
 package query
 
 import (
+	"math/bits"
 	"strconv"
 	"strings"
 
@@ -52,7 +53,10 @@ func (f Format) ContentType() string { return contentTypes[f] }
 // records usually share.
 type encoder struct {
 	format Format
+	signs  *vitals.Signs
 	flags  *vitals.FlagLimits // nil means no flags
+
+	columns uint32 // the signs that have a column of CSV
 
 	measured clock // appends the device and the time of a record
 	received clock // appends the gateway and the time of receipt
@@ -63,10 +67,12 @@ type encoder struct {
 }
 
 // newEncoder returns an encoder of a device's records.
-func newEncoder(format Format, device vitals.Name, flags *vitals.FlagLimits) *encoder {
+func newEncoder(format Format, device vitals.Name, signs *vitals.Signs, flags *vitals.FlagLimits) *encoder {
 	e := &encoder{
 		format:     format,
+		signs:      signs,
 		flags:      flags,
+		columns:    signs.Known(),
 		offsetText: make([]byte, 0, 32),
 		received:   clock{text: make([]byte, 0, 64+vitals.MaxNameBytes)},
 	}
@@ -125,8 +131,8 @@ func (e *encoder) appendHead(dst []byte) []byte {
 		return append(dst, `{"readings":[`...)
 	case CSV:
 		dst = append(dst, "device,time,utc_offset_minutes"...)
-		for s := range vitals.Sign(vitals.NumSigns) {
-			dst = append(append(dst, ','), s.Field()...)
+		for rest := e.columns; rest != 0; rest &= rest - 1 {
+			dst = append(append(dst, ','), e.signs.Field(vitals.Sign(bits.TrailingZeros32(rest)))...)
 		}
 		dst = append(dst, ",gateway,received"...)
 		if e.flags != nil {
@@ -156,9 +162,9 @@ func (e *encoder) appendRecord(dst []byte, r *storage.Record, first bool) []byte
 	dst = e.measured.append(dst, r.TimeUnixMs)
 	dst = append(dst, e.offsetText...)
 	if e.format == CSV {
-		dst = appendCells(dst, &r.Values)
+		dst = e.appendCells(dst, &r.Values)
 	} else {
-		dst = appendMembers(dst, &r.Values)
+		dst = e.signs.AppendMembers(dst, &r.Values)
 	}
 	dst = e.received.append(dst, r.ReceivedUnixMs)
 	var flags vitals.FlagSet
@@ -168,47 +174,30 @@ func (e *encoder) appendRecord(dst []byte, r *storage.Record, first bool) []byte
 	switch e.format {
 	case CSV:
 		if e.flags != nil {
-			dst = appendFlagCell(dst, flags)
+			dst = appendFlagCell(dst, e.signs, flags)
 		}
 		return append(dst, "\r\n"...)
 	case NDJSON:
-		return append(appendFlags(append(dst, '"'), flags), "}\n"...)
+		return append(appendFlags(append(dst, '"'), e.signs, flags), "}\n"...)
 	default:
-		return append(appendFlags(append(dst, '"'), flags), '}')
+		return append(appendFlags(append(dst, '"'), e.signs, flags), '}')
 	}
 }
 
 // AppendReading appends a reading of a device as in a JSON page of readings. The names of its
 // flags are left out if flags is nil.
-func AppendReading(dst []byte, device vitals.Name, r *storage.Record, flags *vitals.FlagLimits) []byte {
-	dst = newEncoder(NDJSON, device, flags).appendRecord(dst, r, true)
+func AppendReading(dst []byte, device vitals.Name, r *storage.Record, signs *vitals.Signs, flags *vitals.FlagLimits) []byte {
+	dst = newEncoder(NDJSON, device, signs, flags).appendRecord(dst, r, true)
 	return dst[:len(dst)-1] // without the line's end
 }
 
-// memberStarts has the text before the value of each sign. It is never modified.
-var memberStarts = func() (starts [vitals.NumSigns]string) {
-	for s := range vitals.Sign(vitals.NumSigns) {
-		starts[s] = `,"` + s.Field() + `":`
-	}
-	return starts
-}()
-
-// appendMembers appends the values as members of a JSON object, each after a comma.
-func appendMembers(dst []byte, values *vitals.Values) []byte {
-	for s := range vitals.Sign(vitals.NumSigns) {
-		if v, ok := values.Get(s); ok {
-			dst = vitals.AppendHundredths(append(dst, memberStarts[s]...), v)
-		}
-	}
-	return dst
-}
-
 // appendCells appends the values as cells of a CSV row, each after a comma.
-func appendCells(dst []byte, values *vitals.Values) []byte {
-	for s := range vitals.Sign(vitals.NumSigns) {
+func (e *encoder) appendCells(dst []byte, values *vitals.Values) []byte {
+	for rest := e.columns; rest != 0; rest &= rest - 1 {
+		s := vitals.Sign(bits.TrailingZeros32(rest))
 		dst = append(dst, ',')
 		if v, ok := values.Get(s); ok {
-			dst = vitals.AppendHundredths(dst, v)
+			dst = e.signs.Of(s).Append(dst, v)
 		}
 	}
 	return dst
@@ -241,33 +230,33 @@ func appendNotice(dst []byte) []byte {
 
 // appendFlags appends the member with the flags, if there are any. Names and texts of
 // flags need no escapes in JSON.
-func appendFlags(dst []byte, set vitals.FlagSet) []byte {
-	if set == 0 {
+func appendFlags(dst []byte, signs *vitals.Signs, set vitals.FlagSet) []byte {
+	if set.IsZero() {
 		return dst
 	}
 	dst = append(dst, `,"flags":[`...)
 	first := true
-	for f := range set.All() {
+	for f := range signs.Flags(set) {
 		if !first {
 			dst = append(dst, ',')
 		}
 		first = false
-		dst = append(append(dst, '"'), f.Subject()...)
-		dst = append(append(append(dst, ' '), f.Text()...), '"')
+		dst = append(append(dst, '"'), f.Subject...)
+		dst = append(append(append(dst, ' '), f.Text...), '"')
 	}
 	return append(dst, ']')
 }
 
 // appendFlagCell appends the CSV cell with the flags after a comma.
-func appendFlagCell(dst []byte, set vitals.FlagSet) []byte {
+func appendFlagCell(dst []byte, signs *vitals.Signs, set vitals.FlagSet) []byte {
 	dst = append(dst, ',')
 	first := true
-	for f := range set.All() {
+	for f := range signs.Flags(set) {
 		if !first {
 			dst = append(dst, ';')
 		}
 		first = false
-		dst = append(append(append(dst, f.Subject()...), ' '), f.Text()...)
+		dst = append(append(append(dst, f.Subject...), ' '), f.Text...)
 	}
 	return dst
 }

@@ -40,8 +40,8 @@ func newTable(t testing.TB) *table {
 	for i := range b.records {
 		ms := 1_795_255_200_000 + int64(i)*1000 + int64(i*i%40)
 		r := storage.Record{TimeUnixMs: ms, ReceivedUnixMs: ms + 20_000 - int64(i%20)*1000, Gateway: &gateway}
-		r.Values.Set(vitals.HeartRate, vitals.Hundredths(62_00+i%130*10))
-		r.Values.Set(vitals.SpO2, vitals.Hundredths(97_00+i%3*10))
+		r.Values.Set(vitals.HeartRate, vitals.Value(62_00+i%130*10))
+		r.Values.Set(vitals.SpO2, vitals.Value(97_00+i%3*10))
 		if i%60 == 0 {
 			r.Values.Set(vitals.Systolic, 121_00)
 			r.Values.Set(vitals.Diastolic, 79_50)
@@ -55,7 +55,7 @@ func newTable(t testing.TB) *table {
 // BenchmarkWriteReadings has the cost of formatting alone: the records are in memory.
 func BenchmarkWriteReadings(b *testing.B) {
 	const readings = 100_000
-	limits := vitals.DefaultFlagLimits()
+	limits := vitals.NewSigns().DefaultFlagLimits()
 	device, err := vitals.ParseName("ppg-000123")
 	if err != nil {
 		b.Fatal(err)
@@ -73,7 +73,7 @@ func BenchmarkWriteReadings(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				t.left = readings
-				page, err := query.WriteReadings(context.Background(), io.Discard, t, q, &limits)
+				page, err := query.WriteReadings(context.Background(), io.Discard, t, q, limits.Signs, &limits)
 				if err != nil || page.Readings != readings {
 					b.Fatalf("%d readings, %v", page.Readings, err)
 				}

@@ -16,7 +16,7 @@ import (
 // Options configure a [Handler].
 type Options struct {
 	Service
-	Flags  vitals.FlagLimits // which values are flagged as unusual
+	Flags  vitals.FlagLimits // the signs, by default the built-in ones, and which values are flagged as unusual
 	Limits vitals.Limits     // which readings are accepted, for clients that ask
 
 	// Subjects, if not nil, knows to which subjects devices are assigned.
@@ -50,6 +50,9 @@ type Handler struct {
 // New returns a Handler that reads from reader and lister.
 func New(reader Reader, lister Lister, opt Options) *Handler {
 	opt.SetDefaults()
+	if opt.Flags.Signs == nil {
+		opt.Flags.Signs = vitals.NewSigns()
+	}
 	if opt.StaleAfter <= 0 {
 		opt.StaleAfter = DefaultStaleAfter
 	}
@@ -165,11 +168,11 @@ type page interface {
 func (q *Selection) selection() *Selection { return q }
 
 func (q *Selection) write(ctx context.Context, w io.Writer, h *Handler) (Page, error) {
-	return WriteReadings(ctx, w, h.reader, *q, &h.opt.Flags)
+	return WriteReadings(ctx, w, h.reader, *q, h.opt.Flags.Signs, &h.opt.Flags)
 }
 
 func (a *Aggregation) write(ctx context.Context, w io.Writer, h *Handler) (Page, error) {
-	return WriteAggregates(ctx, w, h.reader, *a)
+	return WriteAggregates(ctx, w, h.reader, *a, h.opt.Flags.Signs)
 }
 
 // stream answers a request for a page, in one of the first formats.
@@ -216,6 +219,9 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, formats Format,
 		if q.Format != JSON && q.Limit > 0 {
 			w.Header().Set("Trailer", cursorTrailer)
 		}
+		if q.Format == OMH {
+			w.Header().Add("Trailer", leftOutTrailer)
+		}
 		if !q.NoFlags && q.Format != JSON {
 			w.Header().Set("Pulsegate-Notice", vitals.FlagNotice)
 		}
@@ -232,10 +238,19 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, formats Format,
 		return err
 	}
 	h.opt.Stream(w, func() bool { return h.mayRead(r, device) }, begin, write, func(err error) { h.opt.Fail(w, r, err) })
-	if w.Header().Get("Trailer") != "" && written.Cursor != "" {
+	if w.Header().Get("Trailer") == "" {
+		return
+	}
+	if written.Cursor != "" {
 		w.Header().Set(cursorTrailer, written.Cursor)
 	}
+	if written.LeftOut != "" {
+		w.Header().Set(leftOutTrailer, written.LeftOut)
+	}
 }
+
+// leftOutTrailer is the trailer with the signs that a response in the form of Open mHealth does not have.
+const leftOutTrailer = "Pulsegate-Left-Out"
 
 // cursorTrailer is the trailer with the cursor of the next page in a streamed response.
 const cursorTrailer = "Pulsegate-Next-Cursor"

@@ -36,7 +36,7 @@ func fill(t testing.TB, lines ...string) *storetest.Memory {
 
 func appendTo(t testing.TB, m *storetest.Memory, lines ...string) {
 	t.Helper()
-	limits := vitals.DefaultLimits()
+	limits := vitals.NewSigns().DefaultLimits()
 	limits.OldestUnixMs = 0 // times in the tests are small numbers
 	rules, err := vitals.NewValidator(limits)
 	if err != nil {
@@ -80,7 +80,7 @@ func serveGated(t *testing.T, src source, g *gate.Gate, failed func(error)) *htt
 // serveOptions starts a server with the given options. wrap wraps its handler.
 func serveOptions(t *testing.T, src source, cfg query.Options, wrap func(http.Handler) http.Handler) *httptest.Server {
 	t.Helper()
-	cfg.Problems, cfg.Flags, cfg.Limits, cfg.Param = problem.New(), vitals.DefaultFlagLimits(), vitals.DefaultLimits(), (*http.Request).PathValue
+	cfg.Problems, cfg.Flags, cfg.Limits, cfg.Param = problem.New(), vitals.NewSigns().DefaultFlagLimits(), vitals.NewSigns().DefaultLimits(), (*http.Request).PathValue
 	h := query.New(src, src, cfg)
 	mux := http.NewServeMux()
 	h.Mount(func(template string, h http.Handler) { mux.Handle("GET "+template, h) })
@@ -138,17 +138,17 @@ func TestFormats(t *testing.T) {
 	first := `{"device":"a","time":"1970-01-01T00:00:01.000Z","spo2_pct":69,"heart_rate_bpm":54.9,"gateway":"g",` + received
 	second := `{"device":"a","time":"1970-01-01T00:00:02.000Z","systolic_mmhg":120,"diastolic_mmhg":80,"resting_heart_rate_bpm":58,` + received + `}`
 	flags := `,"flags":["spo2_pct outside validated range","spo2_pct low"]}`
-	const columns = "device,time,utc_offset_minutes,systolic_mmhg,diastolic_mmhg,spo2_pct,heart_rate_bpm,resting_heart_rate_bpm,gateway,received"
+	const columns = "device,time,utc_offset_minutes,systolic_mmhg,diastolic_mmhg,spo2_pct,heart_rate_bpm,resting_heart_rate_bpm,respiratory_rate_bpm,body_temperature_c,body_weight_kg,glucose_mg_dl,glucose_mmol_l,pulse_rate_bpm,gateway,received"
 	for _, tt := range []struct{ name, query, accept, wantType, want string }{
 		{"JSON", "", "", "application/json", "{\"readings\":[\n" + first + flags + ",\n" + second + "\n],\"flags_notice\":\"" + vitals.FlagNotice + "\"}\n"},
 		{"JSON without flags", "?flags=false", "", "application/json", "{\"readings\":[\n" + first + "},\n" + second + "\n]}\n"},
 		{"NDJSON", "?format=ndjson", "", "application/x-ndjson", first + flags + "\n" + second + "\n"},
 		{"NDJSON by Accept", "", "application/x-ndjson", "application/x-ndjson", first + flags + "\n" + second + "\n"},
 		{"CSV by Accept", "?flags=false", "text/csv;q=0.9, text/html", "text/csv; charset=utf-8; header=present",
-			columns + "\r\na,1970-01-01T00:00:01.000Z,,,,69,54.9,,g,2027-01-15T08:00:00.000Z\r\n" +
-				"a,1970-01-01T00:00:02.000Z,,120,80,,,58,,2027-01-15T08:00:00.000Z\r\n"},
+			columns + "\r\na,1970-01-01T00:00:01.000Z,,,,69,54.9,,,,,,,,g,2027-01-15T08:00:00.000Z\r\n" +
+				"a,1970-01-01T00:00:02.000Z,,120,80,,,58,,,,,,,,2027-01-15T08:00:00.000Z\r\n"},
 		{"CSV", "?format=csv&to=2000", "application/json", "text/csv; charset=utf-8; header=present",
-			columns + ",flags\r\na,1970-01-01T00:00:01.000Z,,,,69,54.9,,g,2027-01-15T08:00:00.000Z,spo2_pct outside validated range;spo2_pct low\r\n"},
+			columns + ",flags\r\na,1970-01-01T00:00:01.000Z,,,,69,54.9,,,,,,,,g,2027-01-15T08:00:00.000Z,spo2_pct outside validated range;spo2_pct low\r\n"},
 		{"descending", "?order=desc&limit=1&format=ndjson", "", "application/x-ndjson", second + "\n"},
 		{"from is inclusive", "?from=2000&format=ndjson", "", "application/x-ndjson", second + "\n"},
 		{"to is exclusive", "?to=1970-01-01T01:00:02%2B01:00&flags=false&format=ndjson", "", "application/x-ndjson", first + "}\n"},
@@ -200,13 +200,13 @@ func TestOffsets(t *testing.T) {
 	}
 	objects := []string{object(1, "120", "g"), object(2, "120", "h"), object(3, "", "h"), object(4, "0", ""), object(5, "-210", ""), object(6, "", "")}
 	row := func(second int, offset, gateway string) string {
-		return fmt.Sprintf("a,1970-01-01T00:00:%02d.000Z,%s,,,,60,,%s,%s\r\n", second, offset, gateway, received)
+		return fmt.Sprintf("a,1970-01-01T00:00:%02d.000Z,%s,,,,60,,,,,,,,%s,%s\r\n", second, offset, gateway, received)
 	}
 	rows := row(1, "120", "g") + row(2, "120", "h") + row(3, "", "h") + row(4, "0", "") + row(5, "-210", "") + row(6, "", "")
 	for _, tt := range []struct{ format, want string }{
 		{"json", "{\"readings\":[\n" + strings.Join(objects, ",\n") + "\n]}\n"},
 		{"ndjson", strings.Join(objects, "\n") + "\n"},
-		{"csv", "device,time,utc_offset_minutes,systolic_mmhg,diastolic_mmhg,spo2_pct,heart_rate_bpm,resting_heart_rate_bpm,gateway,received\r\n" + rows},
+		{"csv", "device,time,utc_offset_minutes,systolic_mmhg,diastolic_mmhg,spo2_pct,heart_rate_bpm,resting_heart_rate_bpm,respiratory_rate_bpm,body_temperature_c,body_weight_kg,glucose_mg_dl,glucose_mmol_l,pulse_rate_bpm,gateway,received\r\n" + rows},
 	} {
 		if _, got := get(t, srv, "/v1/devices/a/readings?flags=false&format="+tt.format); got != tt.want {
 			t.Errorf("got\n%s\nwant\n%s", got, tt.want)
@@ -412,11 +412,11 @@ func TestMillionReadings(t *testing.T) {
 	var w countingWriter
 	q := query.Selection{Range: storage.Range{Device: name, ToUnixMs: 1 << 40}, Format: query.NDJSON}
 	src := &endless{gateways: [3]*vitals.Name{nil, &name, new(name)}, readings: 1_000_000}
-	limits := vitals.DefaultFlagLimits()
+	limits := vitals.NewSigns().DefaultFlagLimits()
 	var page query.Page
 	allocs := testing.AllocsPerRun(1, func() {
 		w = countingWriter{}
-		if page, err = query.WriteReadings(context.Background(), &w, src, q, &limits); err != nil {
+		if page, err = query.WriteReadings(context.Background(), &w, src, q, limits.Signs, &limits); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -1,11 +1,11 @@
 package query
 
 import (
-	"math"
 	"net/http"
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -26,26 +26,43 @@ func (h *Handler) Limits(w http.ResponseWriter, r *http.Request) {
 	h.writeObject(w, r, h.limits)
 }
 
-// A shownRange is an inclusive range of values.
+// A shownRange is an inclusive range of values. An end that is missing means no limit.
 type shownRange struct {
-	Min float64 `json:"min"`
-	Max float64 `json:"max,omitzero"` // 0 means no limit
+	Min jsontext.Value `json:"min,omitempty"`
+	Max jsontext.Value `json:"max,omitempty"`
 }
 
-func showRange(r vitals.Range) shownRange {
-	if r.Max == math.MaxUint16 {
-		return shownRange{Min: float64(r.Min) / 100}
+func showRange(d *vitals.Definition, r vitals.Range) (shown shownRange) {
+	if r.Min != vitals.MinValue {
+		shown.Min = d.Append(nil, r.Min)
 	}
-	return shownRange{float64(r.Min) / 100, float64(r.Max) / 100}
+	if r.Max != vitals.MaxValue {
+		shown.Max = d.Append(nil, r.Max)
+	}
+	return shown
 }
 
 type shownSign struct {
+	Number   int        `json:"number"` // in the order of the signs
+	Label    string     `json:"label"`
 	Unit     string     `json:"unit"`
+	Decimals int        `json:"decimals"`
 	LOINC    []string   `json:"loinc"`
 	Accepted shownRange `json:"accepted"`
 	Usual    shownRange `json:"usual"` // values outside are flagged low or high
 
-	ValidatedMin float64 `json:"validated_min,omitzero"` // lower values are flagged as outside the validated range
+	ValidatedMin jsontext.Value `json:"validated_min,omitempty"` // lower values are flagged as outside the validated range
+	Retired      bool           `json:"retired,omitzero"`        // the sign is stored, but not accepted any more
+
+	Pair shownPair `json:"pair,omitzero"`
+}
+
+// A shownPair is a pair of signs, of which this one is the higher.
+type shownPair struct {
+	Low             string `json:"low"`
+	Label           string `json:"label"`
+	Difference      string `json:"difference"` // its name in flags
+	DifferenceLabel string `json:"difference_label"`
 }
 
 type shownPage struct {
@@ -56,13 +73,21 @@ type shownPage struct {
 // limitsText returns the answer of Limits.
 func limitsText(opt *Options) []byte {
 	signs := map[string]shownSign{}
-	for s := range vitals.Sign(vitals.NumSigns) {
-		shown := shownSign{Unit: s.Unit(), LOINC: s.LOINC(), Accepted: showRange(opt.Limits.Accepted[s]), Usual: showRange(opt.Flags.Usual[s])}
-		if s == vitals.SpO2 {
-			shown.ValidatedMin = float64(opt.Flags.SpO2Validated) / 100
+	for s, d := range opt.Flags.Signs.All() {
+		shown := shownSign{
+			Number: int(s), Label: d.Label, Unit: d.Unit, Decimals: d.Decimals, LOINC: d.LOINC, Accepted: showRange(d, opt.Limits.Accepted[s]),
+			Usual: showRange(d, opt.Flags.Usual[s]), Retired: d.Retired,
 		}
-		signs[s.Field()] = shown
+		if d.ValidatedMin != 0 {
+			shown.ValidatedMin = d.Append(nil, d.ValidatedMin)
+		}
+		signs[d.Field] = shown
 	}
+	pair := vitals.Pairs[0]
+	high := opt.Flags.Signs.Field(pair.High)
+	paired := signs[high]
+	paired.Pair = shownPair{opt.Flags.Signs.Field(pair.Low), pair.Label, pair.Difference, pair.DifferenceLabel}
+	signs[high] = paired
 	text, err := json.Marshal(struct {
 		Signs         map[string]shownSign  `json:"signs"`
 		PulsePressure map[string]shownRange `json:"pulse_pressure_mmhg"`
@@ -76,7 +101,7 @@ func limitsText(opt *Options) []byte {
 		MaxStep       string                `json:"max_step"`
 		Notice        string                `json:"flags_notice"`
 	}{
-		signs, map[string]shownRange{"usual": showRange(opt.Flags.PulsePressure)},
+		signs, map[string]shownRange{"usual": showRange(opt.Flags.Signs.Of(pair.High), pair.Usual)},
 		time.UnixMilli(opt.Limits.OldestUnixMs).UTC(), opt.Limits.MaxAhead.Seconds(), opt.Limits.MaxAge.Seconds(), opt.StaleAfter.Seconds(),
 		shownPage{DefaultDevices, MaxDevices}, shownPage{DefaultReadings, MaxReadings}, shownPage{DefaultBuckets, MaxBuckets},
 		maxStep, vitals.FlagNotice,

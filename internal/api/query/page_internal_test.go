@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -29,8 +28,8 @@ func TestAPIPage(t *testing.T) {
 			t.Errorf("docs/api.md lacks %q", row)
 		}
 	}
-	limits := vitals.DefaultFlagLimits()
-	for f := range vitals.Flag(vitals.NumFlags) {
+	limits := vitals.NewSigns().DefaultFlagLimits()
+	for set, f := range limits.Signs.EveryFlag() {
 		m := regexp.MustCompile("(?m)^\\| `" + f.String() + "` \\| (.*?) \\|").FindStringSubmatch(page)
 		if m == nil {
 			t.Errorf("docs/api.md has no row for %s", f)
@@ -40,7 +39,7 @@ func TestAPIPage(t *testing.T) {
 		if !ok {
 			flagged, other = 655_35, 655_35 // never flagged
 		}
-		has := func(v vitals.Hundredths) bool { return limits.Flags(valuesOf(f, v))&(1<<f) != 0 }
+		has := func(v vitals.Value) bool { return limits.Flags(valuesOf(f, v)).Intersects(set) }
 		if ok && !has(flagged) || has(other) {
 			t.Errorf("%s: docs/api.md says %q, which is not the default", f, m[1])
 		}
@@ -49,13 +48,15 @@ func TestAPIPage(t *testing.T) {
 
 // around returns the last value that a text such as "at most 90" includes, and the first
 // that it excludes.
-func around(text string) (in, out vitals.Hundredths, ok bool) {
-	m := regexp.MustCompile(`(at most|at least|below|above) (\d+)$`).FindStringSubmatch(text)
+func around(text string) (in, out vitals.Value, ok bool) {
+	m := regexp.MustCompile(`(at most|at least|below|above) ([\d.]+)$`).FindStringSubmatch(text)
 	if m == nil {
 		return 0, 0, false
 	}
-	n, _ := strconv.Atoi(m[2]) // digits
-	v := vitals.Hundredths(n * 100)
+	v, err := vitals.ParseValue(m[2], 2)
+	if err != nil {
+		return 0, 0, false
+	}
 	switch m[1] {
 	case "at most":
 		return v, v + 1, true
@@ -68,10 +69,10 @@ func around(text string) (in, out vitals.Hundredths, ok bool) {
 }
 
 // valuesOf returns values with v as the subject of a flag.
-func valuesOf(f vitals.Flag, v vitals.Hundredths) *vitals.Values {
+func valuesOf(f vitals.Flag, v vitals.Value) *vitals.Values {
 	var values vitals.Values
-	for s := range vitals.Sign(vitals.NumSigns) {
-		if s.Field() == f.Subject() {
+	for s := range vitals.Sign(vitals.NumBuiltIn) {
+		if s.String() == f.Subject {
 			values.Set(s, v)
 			return &values
 		}

@@ -126,20 +126,17 @@ func (p *Params) cursor(of string, parse func(text string) error) {
 	}
 }
 
-// flag returns the flags in the parameter flag, or 0 if it is missing.
-func (p *Params) flag() vitals.FlagSet {
-	choices := []string{"any"}
-	for f := range vitals.Flag(vitals.NumFlags) {
-		choices = append(choices, f.String())
+// flag returns the flags in the parameter flag, or none if it is missing.
+func (p *Params) flag(signs *vitals.Signs) vitals.FlagSet {
+	choices, sets := []string{"any"}, []vitals.FlagSet{{}}
+	for set, f := range signs.EveryFlag() {
+		choices, sets = append(choices, f.String()), append(sets, set)
+		sets[0] = sets[0].Union(set)
 	}
-	switch i := p.choice("flag", -1, choices...); i {
-	case -1:
-		return 0
-	case 0:
-		return 1<<vitals.NumFlags - 1
-	default:
-		return 1 << (i - 1)
+	if i := p.choice("flag", -1, choices...); i >= 0 {
+		return sets[i]
 	}
+	return vitals.FlagSet{}
 }
 
 // parse implements page.
@@ -149,7 +146,7 @@ func (q *Selection) parse(h *Handler, raw string, format Format) error {
 	q.Range.Descending = p.choice("order", 0, "asc", "desc") == 1
 	q.Format = Format(p.choice("format", int(format), formatNames[:]...))
 	q.NoFlags = p.choice("flags", 0, "true", "false") == 1 || q.Format == OMH
-	q.Only = p.flag()
+	q.Only = p.flag(h.opt.Flags.Signs)
 	fallback := 0 // no limit
 	if q.Format == JSON {
 		fallback = DefaultReadings

@@ -1,7 +1,9 @@
 package query
 
 import (
+	"fmt"
 	"io"
+	"reflect"
 	"strings"
 
 	"github.com/parquet-go/parquet-go"
@@ -26,68 +28,72 @@ const maxParquet = 4
 // column's dictionary keeps each of them in memory. A chunk of records may add more.
 const maxGateways = 8192
 
-// A parquetRow is the schema of a file without flags. The columns are those of CSV.
+// parquetSchema returns the schema of a file, whose columns are those of CSV: parquet-go keeps the
+// order of the fields of a struct.
 //
 // Values are DOUBLE, which all tools read as numbers: the one nearest to the decimal, so
 // that its shortest text is the decimal again.
-type parquetRow struct {
-	Device           string   `parquet:"device,dict"`
-	Time             int64    `parquet:"time,timestamp(millisecond:utc),delta"`
-	UTCOffsetMinutes *int32   `parquet:"utc_offset_minutes,optional,dict"`
-	Systolic         *float64 `parquet:"systolic_mmhg,optional,dict"`
-	Diastolic        *float64 `parquet:"diastolic_mmhg,optional,dict"`
-	SpO2             *float64 `parquet:"spo2_pct,optional,dict"`
-	HeartRate        *float64 `parquet:"heart_rate_bpm,optional,dict"`
-	RestingHeartRate *float64 `parquet:"resting_heart_rate_bpm,optional,dict"`
-	Gateway          *string  `parquet:"gateway,optional,dict"`
-	Received         int64    `parquet:"received,timestamp(millisecond:utc),delta"`
-}
-
-// A flaggedRow is the schema of a file with flags.
-type flaggedRow struct {
-	parquetRow
-	Flags *string `parquet:"flags,optional,dict"` // as in CSV
-}
-
-// parquetSchemas are the schemas without and with flags. They are never modified.
-var parquetSchemas = map[bool]*parquet.Schema{
-	false: parquet.NewSchema("readings", parquet.SchemaOf(parquetRow{})),
-	true:  parquet.NewSchema("readings", parquet.SchemaOf(flaggedRow{})),
+func parquetSchema(signs []*vitals.Definition, flags bool) *parquet.Schema {
+	var fields []reflect.StructField
+	add := func(value any, tag string) {
+		fields = append(fields, reflect.StructField{
+			Name: fmt.Sprintf("C%d", len(fields)), Type: reflect.TypeOf(value), Tag: reflect.StructTag(`parquet:"` + tag + `"`),
+		})
+	}
+	add("", "device,dict")
+	add(int64(0), "time,timestamp(millisecond:utc),delta")
+	add((*int32)(nil), "utc_offset_minutes,optional,dict")
+	for _, d := range signs {
+		add((*float64)(nil), d.Field+",optional,dict")
+	}
+	add((*string)(nil), "gateway,optional,dict")
+	add(int64(0), "received,timestamp(millisecond:utc),delta")
+	if flags {
+		add((*string)(nil), "flags,optional,dict") // as in CSV
+	}
+	return parquet.NewSchema("readings", parquet.SchemaOf(reflect.Zero(reflect.StructOf(fields)).Interface()))
 }
 
 // A parquetSink is a sink for Parquet. It keeps one row group in memory.
 type parquetSink struct {
 	w      *parquet.GenericWriter[any]
 	device parquet.Value
-	limits *vitals.FlagLimits // nil means no flags
+	signs  *vitals.Signs
+	limits *vitals.FlagLimits   // nil means no flags
+	of     []*vitals.Definition // by column of a sign
+	number []vitals.Sign        // the same
 	rows   []parquet.Row
 	names  map[vitals.Name][]byte    // of gateways; fewer than maxGateways between calls
 	flags  map[vitals.FlagSet][]byte // texts of flags
 }
 
-func newParquetSink(w io.Writer, device vitals.Name, limits *vitals.FlagLimits) *parquetSink {
+func newParquetSink(w io.Writer, device vitals.Name, signs *vitals.Signs, limits *vitals.FlagLimits) *parquetSink {
+	p := &parquetSink{
+		device: parquet.ByteArrayValue(device.AppendTo(nil)),
+		signs:  signs,
+		limits: limits,
+		names:  map[vitals.Name][]byte{},
+		flags:  map[vitals.FlagSet][]byte{},
+	}
+	for s, d := range signs.All() {
+		p.number, p.of = append(p.number, s), append(p.of, d)
+	}
 	options := []parquet.WriterOption{
-		parquetSchemas[limits != nil],
+		parquetSchema(p.of, limits != nil),
 		parquet.MaxRowsPerRowGroup(rowsPerGroup),
 		parquet.PageBufferSize(pageBytes),
 		parquet.Compression(&parquet.Snappy),
 		parquet.CreatedBy("pulsegate", "", ""),
 	}
 	// parquet-go writes no metadata of columns, so their units and codes are in the file's.
-	for s := range vitals.Sign(vitals.NumSigns) {
-		options = append(options, parquet.KeyValueMetadata(s.Field()+".unit", s.Unit()),
-			parquet.KeyValueMetadata(s.Field()+".loinc", strings.Join(s.LOINC(), " ")))
+	for _, d := range p.of {
+		options = append(options, parquet.KeyValueMetadata(d.Field+".unit", d.Unit), parquet.KeyValueMetadata(d.Field+".loinc", strings.Join(d.LOINC, " ")))
 	}
 	if limits != nil {
 		options = append(options, parquet.KeyValueMetadata("flags_notice", vitals.FlagNotice))
 	}
-	return &parquetSink{
-		w:      parquet.NewGenericWriter[any](&pieces{w}, options...),
-		device: parquet.ByteArrayValue(device.AppendTo(nil)),
-		limits: limits,
-		names:  map[vitals.Name][]byte{},
-		flags:  map[vitals.FlagSet][]byte{},
-	}
+	p.w = parquet.NewGenericWriter[any](&pieces{w}, options...)
+	return p
 }
 
 func (p *parquetSink) add(records []storage.Record) error {
@@ -119,9 +125,9 @@ func (p *parquetSink) appendRow(row parquet.Row, r *storage.Record) parquet.Row 
 	required(parquet.Int64Value(r.TimeUnixMs))
 	minutes, known := r.UTCOffset.Minutes()
 	optional(parquet.Int32Value(int32(minutes)), known)
-	for s := range vitals.Sign(vitals.NumSigns) {
+	for i, s := range p.number {
 		v, ok := r.Values.Get(s)
-		optional(parquet.DoubleValue(float64(v)/100), ok)
+		optional(parquet.DoubleValue(p.of[i].Float64(v)), ok)
 	}
 	if r.Gateway == nil {
 		optional(parquet.Value{}, false)
@@ -136,7 +142,7 @@ func (p *parquetSink) appendRow(row parquet.Row, r *storage.Record) parquet.Row 
 	required(parquet.Int64Value(r.ReceivedUnixMs))
 	if p.limits != nil {
 		set := p.limits.Flags(&r.Values)
-		optional(parquet.ByteArrayValue(p.flagsText(set)), set != 0)
+		optional(parquet.ByteArrayValue(p.flagsText(set)), !set.IsZero())
 	}
 	return row
 }
@@ -144,7 +150,7 @@ func (p *parquetSink) appendRow(row parquet.Row, r *storage.Record) parquet.Row 
 func (p *parquetSink) flagsText(set vitals.FlagSet) []byte {
 	text, ok := p.flags[set]
 	if !ok {
-		text = appendFlagCell(nil, set)[len(","):]
+		text = appendFlagCell(nil, p.signs, set)[len(","):]
 		p.flags[set] = text
 	}
 	return text

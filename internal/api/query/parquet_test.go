@@ -33,16 +33,16 @@ func varied(n int) *decoded {
 		name, _ := vitals.ParseName(fmt.Sprintf("bed-%d", i))
 		gateways = append(gateways, &name)
 	}
-	src, limits := &decoded{}, vitals.DefaultLimits()
+	src, limits := &decoded{}, vitals.NewSigns().DefaultLimits()
 	for i := range n {
 		r := storage.Record{TimeUnixMs: 1_700_000_000_000 + int64(i)*997, ReceivedUnixMs: 1_800_000_000_000 + rnd.Int64N(1e9), Gateway: gateways[rnd.IntN(4)]}
 		if rnd.IntN(2) == 0 {
 			r.UTCOffset = vitals.MakeUTCOffset(rnd.IntN(2*vitals.MaxUTCOffsetMinutes) - vitals.MaxUTCOffsetMinutes)
 		}
-		for s := range vitals.Sign(vitals.NumSigns) {
+		for s := range vitals.Sign(vitals.NumBuiltIn) {
 			if (i%31+1)&(1<<s) != 0 {
 				accepted := limits.Accepted[s]
-				r.Values.Set(s, accepted.Min+vitals.Hundredths(rnd.IntN(int(accepted.Max-accepted.Min+1))))
+				r.Values.Set(s, accepted.Min+vitals.Value(rnd.IntN(int(accepted.Max-accepted.Min+1))))
 			}
 		}
 		src.records = append(src.records, r)
@@ -79,12 +79,12 @@ func TestParquetTools(t *testing.T) {
 		t.Run(fmt.Sprintf("flags=%v", tt.flags), func(t *testing.T) {
 			t.Parallel()
 			src := varied(tt.rows)
-			dir, q, limits := t.TempDir(), src.all(), vitals.DefaultFlagLimits()
+			dir, q, limits := t.TempDir(), src.all(), vitals.NewSigns().DefaultFlagLimits()
 			q.NoFlags = !tt.flags
 			for _, format := range []query.Format{query.CSV, query.Parquet} {
 				var file bytes.Buffer
 				q.Format = format
-				if _, err := query.WriteReadings(context.Background(), &file, src, q, &limits); err != nil {
+				if _, err := query.WriteReadings(context.Background(), &file, src, q, limits.Signs, &limits); err != nil {
 					t.Fatal(err)
 				}
 				if err := os.WriteFile(filepath.Join(dir, format.ContentType()[:4]), file.Bytes(), 0o600); err != nil {
@@ -114,13 +114,13 @@ func TestParquetIsStreamed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("sends much from one goroutine")
 	}
-	src, limits := varied(300_000), vitals.DefaultFlagLimits()
+	src, limits := varied(300_000), vitals.NewSigns().DefaultFlagLimits()
 	q := src.all()
 	q.Format = query.Parquet
 	var w limitedWriter
 	written := map[int]int{} // bytes by readings
 	counting := &countedScans{src, func(readings int) { written[readings] = w.bytes }, 0}
-	if _, err := query.WriteReadings(context.Background(), &w, counting, q, &limits); err != nil {
+	if _, err := query.WriteReadings(context.Background(), &w, counting, q, limits.Signs, &limits); err != nil {
 		t.Fatal(err)
 	}
 	if w.largest > 64<<10 {
@@ -177,7 +177,7 @@ func TestParquetManyGateways(t *testing.T) {
 	}
 	var file bytes.Buffer
 	q := query.Selection{Range: storage.Range{Device: name, ToUnixMs: 1 << 62}, Format: query.Parquet, NoFlags: true}
-	if _, err := query.WriteReadings(t.Context(), &file, manyGateways(readings), q, nil); err != nil {
+	if _, err := query.WriteReadings(t.Context(), &file, manyGateways(readings), q, vitals.NewSigns(), nil); err != nil {
 		t.Fatal(err)
 	}
 	f, err := parquet.OpenFile(bytes.NewReader(file.Bytes()), int64(file.Len()))
@@ -254,12 +254,12 @@ func TestParquetPages(t *testing.T) {
 
 func BenchmarkParquet(b *testing.B) {
 	const readings = 140_000
-	src, limits := varied(readings), vitals.DefaultFlagLimits()
+	src, limits := varied(readings), vitals.NewSigns().DefaultFlagLimits()
 	q := src.all()
 	q.Format = query.Parquet
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := query.WriteReadings(context.Background(), io.Discard, src, q, &limits); err != nil {
+		if _, err := query.WriteReadings(context.Background(), io.Discard, src, q, limits.Signs, &limits); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -2,6 +2,7 @@ package query
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -23,7 +24,7 @@ type Selection struct {
 	Format  Format
 	NoFlags bool // omit flags
 
-	Only vitals.FlagSet // only readings with at least one of these flags; 0 means all
+	Only vitals.FlagSet // only readings with at least one of these flags; none means all
 }
 
 // chunkRecords is the number of records per read. A chunk has 80 KiB. Reads are long because a
@@ -37,34 +38,46 @@ const flushBytes = 32 << 10
 type Page struct {
 	Readings int    // or buckets
 	Cursor   string // continues after the last one; "" at the end of the range
+	LeftOut  string // fields of signs that the format does not have, with commas between them
 }
 
-// WriteReadings writes the selected readings to w in q's format, chunk by chunk. It
+// errNewSign means that a reading has a sign that was defined, by another server, after the columns
+// were written. The next request has its column.
+var errNewSign = errors.New("a sign was defined while the readings were read")
+
+// WriteReadings writes the selected readings to w in q's format, chunk by chunk, with their flags
+// unless limits is nil. It
 // calls w.Write with at most about 64 KiB at a time.
 //
 // If the device has no readings at all, it returns the reader's error,
 // storage.ErrNotFound, and writes nothing. After any other error, part of the text may
 // have been written; the caller must ensure that it is not mistaken for the whole.
-func WriteReadings(ctx context.Context, w io.Writer, reader Reader, q Selection, limits *vitals.FlagLimits) (Page, error) {
+func WriteReadings(ctx context.Context, w io.Writer, reader Reader, q Selection, signs *vitals.Signs, limits *vitals.FlagLimits) (Page, error) {
 	var page Page
-	if q.Only != 0 {
+	if !q.Only.IsZero() {
 		reader = &flaggedReader{Reader: reader, only: q.Only, limits: limits}
 	}
 	if q.NoFlags {
 		limits = nil
+	}
+	columns := ^uint32(0) // the signs that the format has
+	if q.Format == CSV || q.Format == Parquet {
+		columns = signs.Known() // before the encoder reads it
 	}
 	chunk := chunkRecords
 	if q.Limit > 0 {
 		chunk = min(chunk, q.Limit+1) // one of the next page
 	}
 	var out sink
+	var points *omh.Encoder
 	switch q.Format {
 	case Parquet:
-		out = newParquetSink(w, q.Range.Device, limits)
+		out = newParquetSink(w, q.Range.Device, signs, limits)
 	case OMH:
-		out = newTextSink(w, &omhText{points: omh.NewEncoder(q.Range.Device)})
+		points = omh.NewEncoder(q.Range.Device, signs)
+		out = newTextSink(w, &omhText{points: points})
 	default:
-		out = newTextSink(w, newEncoder(q.Format, q.Range.Device, limits))
+		out = newTextSink(w, newEncoder(q.Format, q.Range.Device, signs, limits))
 	}
 	lastUnixMs := int64(0)
 	err := scan(ctx, reader, q.Range, chunk, func(records []storage.Record) (more bool, err error) {
@@ -79,10 +92,18 @@ func WriteReadings(ctx context.Context, w io.Writer, reader Reader, q Selection,
 		if !more {
 			page.Cursor = string(appendMsCursor(nil, timeCursor(q.Range.Descending), lastUnixMs))
 		}
+		for i := range records {
+			if records[i].Values.Present()&^columns != 0 {
+				return false, errNewSign
+			}
+		}
 		return more, out.add(records)
 	})
 	if err == nil {
 		err = out.close(page.Cursor)
+	}
+	if points != nil {
+		page.LeftOut = points.LeftOut()
 	}
 	return page, err
 }

@@ -10,7 +10,6 @@ import (
 	"net/url"
 
 	"github.com/pulsegate/pulsegate/internal/api/query"
-	"github.com/pulsegate/pulsegate/vitals"
 )
 
 func unchanged(h http.Handler) http.Handler { return h }
@@ -60,7 +59,7 @@ func TestFlagFilter(t *testing.T) {
 		{"flag=any&limit=6", "[1000 1700 2400 3100 3800 9000]"},
 		{"flag=any&order=desc&limit=1", "[9000 3800 3100 2400 1700 1000]"},
 		{"flag=heart_rate_bpm+high&flags=false", "[1000 1700 2400 3100 3800]"},
-		{"flag=" + url.QueryEscape(vitals.SpO2Low.String()), "[9000]"},
+		{"flag=" + url.QueryEscape("spo2_pct low"), "[9000]"},
 		{"flag=heart_rate_bpm%20low", "[]"},
 		{"flag=any&from=2000&to=3101", "[2400 3100]"},
 	} {

@@ -14,13 +14,25 @@ import (
 
 // Options configure how rows are converted to readings.
 type Options struct {
-	Mapping Mapping     // columns of a CSV file; zero means DefaultMapping
-	Device  vitals.Name // device of rows that name none; zero means each row must name one
-	ShiftMs int64       // added to every time
+	Signs   *vitals.Signs // the signs that a file may have; nil means the built-in ones
+	Mapping Mapping       // columns of a CSV file; zero means DefaultMapping
+	Device  vitals.Name   // device of rows that name none; zero means each row must name one
+	ShiftMs int64         // added to every time
 
 	// shifted means that the file's times are shifted, so that the server cannot detect seconds.
 	shifted bool
 }
+
+// signs returns the signs that a file may have.
+func (opt *Options) signs() *vitals.Signs {
+	if opt.Signs == nil {
+		return vitals.NewSigns()
+	}
+	return opt.Signs
+}
+
+// noSignal reports whether v is a zero that means "no signal": it is never accepted as a value.
+func noSignal(d *vitals.Definition, v vitals.Value) bool { return v == 0 && !d.Accepted.Contains(0) }
 
 // Integers below this are in seconds, or so long ago that servers reject them; package vitals
 // documents the rule.
@@ -68,12 +80,16 @@ type Reader interface {
 
 	// Counts returns the counts of the rows read so far.
 	Counts() Counts
+
+	// Signs returns the signs that the readings may have.
+	Signs() *vitals.Signs
 }
 
 // A csvReader is the Reader of a CSV file.
 type csvReader struct {
 	csv     *csv.Reader
 	opt     Options
+	signs   *vitals.Signs
 	counts  Counts
 	columns [numFields]int // positions; -1 if there is no such column
 	unused  []string       // columns that are not read
@@ -105,8 +121,8 @@ func NewCSV(r io.Reader, opt Options) (Reader, error) {
 		}
 		at[name] = i
 	}
-	c := &csvReader{csv: cr, opt: opt}
-	m, byDefault := opt.Mapping, DefaultMapping()
+	c := &csvReader{csv: cr, opt: opt, signs: opt.signs()}
+	m, byDefault := opt.Mapping, DefaultMapping(c.signs)
 	if m == (Mapping{}) {
 		m = byDefault
 	}
@@ -176,6 +192,8 @@ func LeftOut(r Reader) []string {
 
 func (c *csvReader) Counts() Counts { return c.counts }
 
+func (c *csvReader) Signs() *vitals.Signs { return c.signs }
+
 func (c *csvReader) Next() (vitals.Reading, int, error) {
 	for {
 		row, err := c.csv.Read()
@@ -209,16 +227,16 @@ func (c *csvReader) Next() (vitals.Reading, int, error) {
 // row converts the cells of one row to a reading, which may have no signs.
 func (c *csvReader) row(row []string) (vitals.Reading, *RowError) {
 	var r vitals.Reading
-	for s := range vitals.Sign(vitals.NumSigns) {
+	for s, d := range c.signs.All() {
 		cell := c.cell(row, firstSign+int(s))
 		if cell == "" {
 			continue
 		}
-		value, err := vitals.ParseHundredths(cell)
+		value, err := vitals.ParseValue(cell, d.Decimals)
 		if err != nil {
-			return r, &RowError{Field: s.Field(), Err: err}
+			return r, &RowError{Field: d.Field, Err: err}
 		}
-		if value == 0 {
+		if noSignal(d, value) {
 			c.counts.Zeros++
 			continue
 		}

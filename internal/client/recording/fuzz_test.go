@@ -36,7 +36,7 @@ func FuzzCSV(f *testing.F) {
 		if len(file) > maxFuzzBytes || len(mapping) > maxFuzzBytes {
 			return
 		}
-		m, err := recording.ParseMapping(mapping)
+		m, err := recording.ParseMapping(vitals.NewSigns(), mapping)
 		if err != nil {
 			return
 		}
@@ -46,15 +46,15 @@ func FuzzCSV(f *testing.F) {
 		if err != nil {
 			return
 		}
-		model, fields := newCSVModel(t, file), recording.DefaultMapping()
+		model, fields := newCSVModel(t, file), recording.DefaultMapping(vitals.NewSigns())
 		column := func(field string) string { return m[slices.Index(fields[:], field)] }
 		checkReader(t, r, file, func(line int, got *vitals.Reading) {
 			row, ok := model.rows[line]
 			if !ok {
 				t.Fatalf("line %d: no row starts there", line)
 			}
-			for s := range vitals.Sign(vitals.NumSigns) {
-				checkValue(t, line, s, model.cell(row, column(s.Field())), got)
+			for s := range vitals.Sign(vitals.NumBuiltIn) {
+				checkValue(t, line, s, model.cell(row, column(vitals.BuiltIn(s).Field)), got)
 			}
 			checkTime(t, line, model.cell(row, column("time")), model.cell(row, column("utc_offset_minutes")), shiftMs, got)
 			wantDevice := model.cell(row, column("device"))
@@ -104,8 +104,8 @@ func FuzzNDJSON(f *testing.F) {
 				}
 				return ""
 			}
-			for s := range vitals.Sign(vitals.NumSigns) {
-				checkValue(t, line, s, text(s.Field()), got)
+			for s := range vitals.Sign(vitals.NumBuiltIn) {
+				checkValue(t, line, s, text(vitals.BuiltIn(s).Field), got)
 			}
 			checkTime(t, line, text("time"), text("utc_offset_minutes"), shiftMs, got)
 			wantDevice := text("device")
@@ -116,8 +116,8 @@ func FuzzNDJSON(f *testing.F) {
 				t.Errorf("line %d: device %q by %q, want %q by %q", line, got.Device, got.Gateway, wantDevice, text("gateway"))
 			}
 			known := []string{"device", "gateway", "time", "utc_offset_minutes", "received", "flags"}
-			for s := range vitals.Sign(vitals.NumSigns) {
-				known = append(known, s.Field())
+			for s := range vitals.Sign(vitals.NumBuiltIn) {
+				known = append(known, vitals.BuiltIn(s).Field)
 			}
 			for name := range members {
 				if !slices.Contains(known, name) {

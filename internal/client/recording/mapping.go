@@ -14,9 +14,9 @@ const (
 	offsetField        // in minutes
 	deviceField
 	gatewayField
-	firstSign // the signs follow
+	firstSign // the signs follow, in the order of their numbers
 
-	numFields = firstSign + vitals.NumSigns
+	numFields = firstSign + vitals.MaxSigns
 )
 
 // A Mapping has the name of the CSV column for each field of a reading. An empty name
@@ -24,10 +24,10 @@ const (
 type Mapping [numFields]string
 
 // DefaultMapping returns the mapping for columns named like the JSON fields.
-func DefaultMapping() Mapping {
+func DefaultMapping(signs *vitals.Signs) Mapping {
 	m := Mapping{timeField: "time", offsetField: fieldOffset, deviceField: "device", gatewayField: "gateway"}
-	for s := range vitals.Sign(vitals.NumSigns) {
-		m[firstSign+s] = s.Field()
+	for s, d := range signs.All() {
+		m[firstSign+s] = d.Field
 	}
 	return m
 }
@@ -35,8 +35,8 @@ func DefaultMapping() Mapping {
 // ParseMapping parses a list such as "heart_rate_bpm=HR,spo2_pct=SpO2". Signs that it
 // does not name are not read; the other fields have their default columns unless it names
 // others. An empty text means [DefaultMapping].
-func ParseMapping(text string) (Mapping, error) {
-	m, fields := DefaultMapping(), DefaultMapping()
+func ParseMapping(signs *vitals.Signs, text string) (Mapping, error) {
+	m, fields := DefaultMapping(signs), DefaultMapping(signs)
 	if text == "" {
 		return m, nil
 	}
@@ -53,7 +53,8 @@ func ParseMapping(text string) (Mapping, error) {
 		seen[field] = true
 		i := slices.Index(fields[:], field)
 		if i < 0 {
-			return m, fmt.Errorf("recording: mapping names %q, which is not a field of a reading; the fields are %s", field, strings.Join(fields[:], ", "))
+			return m, fmt.Errorf("recording: mapping names %q, which is not a field of a reading; the fields are %s", field,
+				strings.Join(slices.DeleteFunc(fields[:], func(f string) bool { return f == "" }), ", "))
 		}
 		m[i] = column
 	}

@@ -15,9 +15,15 @@ import (
 var MIMIC2 string
 
 // MIMIC2Mapping returns the mapping for the columns of [MIMIC2] that are signs of
-// Pulsegate: the monitor's heart rate and SpO2, and the blood pressure measured by cuff.
+// Pulsegate: the monitor's heart rate, its SpO2 and the pulse rate of the same sensor, and the
+// blood pressure measured by cuff.
 func MIMIC2Mapping() Mapping {
-	m := DefaultMapping()
-	copy(m[firstSign:], []string{vitals.HeartRate: "HR", vitals.SpO2: "SpO2", vitals.Systolic: "NBPSys", vitals.Diastolic: "NBPDias", vitals.RestingHeartRate: ""})
+	m := DefaultMapping(vitals.NewSigns())
+	clear(m[firstSign:])
+	for s, column := range map[vitals.Sign]string{
+		vitals.HeartRate: "HR", vitals.PulseRate: "PULSE", vitals.SpO2: "SpO2", vitals.Systolic: "NBPSys", vitals.Diastolic: "NBPDias",
+	} {
+		m[firstSign+s] = column
+	}
 	return m
 }

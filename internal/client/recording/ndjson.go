@@ -25,6 +25,7 @@ var added = []string{"received", "flags"}
 type ndjsonReader struct {
 	lines   *bufio.Reader
 	opt     Options
+	signs   *vitals.Signs
 	counts  Counts
 	line    int
 	decoder *vitals.Decoder
@@ -35,8 +36,11 @@ type ndjsonReader struct {
 // server accepts and exports them. The member "utc_offset_minutes" of an export becomes the
 // offset of the time; "received" and "flags" are ignored; other unknown members are errors.
 func NewNDJSON(r io.Reader, opt Options) Reader {
-	return &ndjsonReader{lines: bufio.NewReaderSize(r, maxLineBytes), opt: opt, decoder: newDecoder(opt.shifted)}
+	signs := opt.signs()
+	return &ndjsonReader{lines: bufio.NewReaderSize(r, maxLineBytes), opt: opt, signs: signs, decoder: newDecoder(signs, opt.shifted)}
 }
+
+func (n *ndjsonReader) Signs() *vitals.Signs { return n.signs }
 
 func (n *ndjsonReader) Counts() Counts { return n.counts }
 
@@ -110,10 +114,10 @@ func (n *ndjsonReader) strip(line []byte) (object, offset []byte) {
 	for _, name := range added {
 		delete(members, name)
 	}
-	for s := range vitals.Sign(vitals.NumSigns) {
-		if isZero(members[s.Field()]) {
+	for _, d := range n.signs.All() {
+		if v, err := vitals.ParseValue(members[d.Field], d.Decimals); err == nil && noSignal(d, v) {
 			n.counts.Zeros++
-			delete(members, s.Field())
+			delete(members, d.Field)
 		}
 	}
 	if _, given := members["device"]; !given && !n.opt.Device.IsZero() {
@@ -125,12 +129,6 @@ func (n *ndjsonReader) strip(line []byte) (object, offset []byte) {
 		return line, nil
 	}
 	return object, offset
-}
-
-// isZero reports whether a value is the number zero, in any spelling.
-func isZero(value []byte) bool {
-	v, err := vitals.ParseHundredths(value)
-	return err == nil && v == 0
 }
 
 // Newest reads r to its end and returns the newest time of its readings, in
@@ -160,21 +158,19 @@ func Newest(r Reader) (int64, error) {
 
 // newDecoder returns a decoder with the rules of [AnyValue]. If the times are to be shifted,
 // it rejects integers that look like seconds.
-func newDecoder(shifted bool) *vitals.Decoder {
+func newDecoder(signs *vitals.Signs, shifted bool) *vitals.Decoder {
 	oldestUnixMs := int64(0)
 	if shifted {
 		oldestUnixMs = 1
 	}
-	return vitals.NewDecoder(AnyValue(oldestUnixMs), vitals.DecoderOptions{})
+	return vitals.NewDecoder(AnyValue(signs, oldestUnixMs), vitals.DecoderOptions{})
 }
 
 // AnyValue returns rules that accept every representable value, and every time from the oldest
 // to the clock that a decoder is given. The server decides about plausibility.
-func AnyValue(oldestUnixMs int64) *vitals.Validator {
-	limits := vitals.Limits{OldestUnixMs: oldestUnixMs}
-	for s := range limits.Accepted {
-		limits.Accepted[s] = vitals.Range{Min: 1, Max: math.MaxUint16 - 1}
-	}
+func AnyValue(signs *vitals.Signs, oldestUnixMs int64) *vitals.Validator {
+	limits := signs.WidestLimits()
+	limits.OldestUnixMs = oldestUnixMs
 	rules, err := vitals.NewValidator(limits)
 	if err != nil {
 		panic("recording: " + err.Error()) // the limits are constant

@@ -50,11 +50,11 @@ func TestMIMIC2(t *testing.T) {
 	if len(rows) != 0 {
 		t.Errorf("rejected %d rows, the first: %v", len(rows), rows[0])
 	}
-	got, want := r.Counts(), recording.Counts{Rows: 1936, NoSign: 43, Zeros: 409}
+	got, want := r.Counts(), recording.Counts{Rows: 1936, NoSign: 42, Zeros: 772}
 	if got != want {
 		t.Errorf("counts %+v, want %+v", got, want)
 	}
-	rules, err := vitals.NewValidator(vitals.DefaultLimits())
+	rules, err := vitals.NewValidator(vitals.NewSigns().DefaultLimits())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,14 +69,14 @@ func TestMIMIC2(t *testing.T) {
 			continue
 		}
 		accepted++
-		for s := range vitals.Sign(vitals.NumSigns) {
+		for s := range vitals.Sign(vitals.NumBuiltIn) {
 			if reading.Values.Has(s) {
 				values++
 			}
 		}
 	}
-	if accepted != 1892 || values != 3766 || refused != 1 {
-		t.Errorf("accepted %d with %d values, rejected %d; want 1892 with 3766, 1", accepted, values, refused)
+	if accepted != 1893 || values != 5339 || refused != 1 {
+		t.Errorf("accepted %d with %d values, rejected %d; want 1893 with 5339, 1", accepted, values, refused)
 	}
 }
 
@@ -100,7 +100,7 @@ func TestCSVRows(t *testing.T) {
 		{"too few cells", "1767323045000,d", "", nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			m, err := recording.ParseMapping("heart_rate_bpm=HR,spo2_pct=O2")
+			m, err := recording.ParseMapping(vitals.NewSigns(), "heart_rate_bpm=HR,spo2_pct=O2")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -143,7 +143,7 @@ func TestCSVHeader(t *testing.T) {
 		{"no header, equal values", "", "2026-11-21T10:00:00Z,97.25,97.25\n", "named twice; the first row of the file holds values"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			m, err := recording.ParseMapping(tt.mapping)
+			m, err := recording.ParseMapping(vitals.NewSigns(), tt.mapping)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -157,7 +157,7 @@ func TestCSVHeader(t *testing.T) {
 
 func TestParseMappingErrors(t *testing.T) {
 	for _, text := range []string{"=", "spo2_pct", "spo2_pct=", "=SpO2", "sp02_pct=SpO2", "spo2_pct=a,spo2_pct=b"} {
-		if _, err := recording.ParseMapping(text); err == nil {
+		if _, err := recording.ParseMapping(vitals.NewSigns(), text); err == nil {
 			t.Errorf("ParseMapping(%q) returned no error", text)
 		}
 	}
@@ -181,7 +181,7 @@ null
 	}
 	var got []string
 	for _, reading := range readings {
-		got = append(got, string(vitals.AppendJSON(nil, &reading)))
+		got = append(got, string(vitals.NewSigns().AppendJSON(nil, &reading)))
 	}
 	want := []string{
 		`{"device":"a","time":"2026-01-02T03:04:05.010Z","heart_rate_bpm":61}`,
@@ -239,7 +239,7 @@ func TestOffsets(t *testing.T) {
 			if invalid || format == recording.CSV && strings.HasPrefix(tt.offset, `"`) {
 				continue
 			}
-			r, err := recording.New(strings.NewReader(file), format, recording.Options{Mapping: recording.DefaultMapping()})
+			r, err := recording.New(strings.NewReader(file), format, recording.Options{Mapping: recording.DefaultMapping(vitals.NewSigns())})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -253,7 +253,7 @@ func TestOffsets(t *testing.T) {
 				t.Errorf("%s %s, %s: %v, %v", format, tt.time, tt.offset, readings, rows)
 			default:
 				want := `{"device":"d","time":"` + tt.want + `","spo2_pct":97}`
-				if got := string(vitals.AppendJSON(nil, &readings[0])); got != want {
+				if got := string(vitals.NewSigns().AppendJSON(nil, &readings[0])); got != want {
 					t.Errorf("%s %s, %s: to be sent as %s, want %s", format, tt.time, tt.offset, got, want)
 				}
 			}
@@ -263,7 +263,7 @@ func TestOffsets(t *testing.T) {
 
 // A mapping may name the column with the offset.
 func TestMappedOffset(t *testing.T) {
-	m, err := recording.ParseMapping("heart_rate_bpm=HR,utc_offset_minutes=tz")
+	m, err := recording.ParseMapping(vitals.NewSigns(), "heart_rate_bpm=HR,utc_offset_minutes=tz")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -315,7 +315,7 @@ func TestNewShifted(t *testing.T) {
 		recording.CSV:    "time,spo2_pct\n1970-01-01T00:00:05Z,97\n1970-01-01T00:00:09Z,98\n",
 		recording.NDJSON: `{"device":"d","time":100000009000,"spo2_pct":98}` + "\n" + `{"device":"d","time":100000005000,"spo2_pct":97}` + "\n",
 	} {
-		r, err := recording.NewShifted(strings.NewReader(text), format, recording.Options{Mapping: recording.DefaultMapping(), Device: device}, 1_000_000)
+		r, err := recording.NewShifted(strings.NewReader(text), format, recording.Options{Mapping: recording.DefaultMapping(vitals.NewSigns()), Device: device}, 1_000_000)
 		if err != nil {
 			t.Errorf("%s: %v", format, err)
 			continue
@@ -333,7 +333,7 @@ func TestNewShifted(t *testing.T) {
 			t.Errorf("%s: times %v", format, times)
 		}
 	}
-	if _, err := recording.NewShifted(strings.NewReader("time,spo2_pct\n"), recording.CSV, recording.Options{Mapping: recording.DefaultMapping(), Device: device}, 1); err == nil {
+	if _, err := recording.NewShifted(strings.NewReader("time,spo2_pct\n"), recording.CSV, recording.Options{Mapping: recording.DefaultMapping(vitals.NewSigns()), Device: device}, 1); err == nil {
 		t.Error("a file without readings: got no error")
 	}
 }
@@ -353,7 +353,7 @@ func TestNewShiftedSeconds(t *testing.T) {
 			`{"device":"d","time":60,"spo2_pct":97}` + "\n" + `{"device":"d","time":99999999999,"spo2_pct":97}` + "\n" +
 			`{"device":"d","time":100000000000,"spo2_pct":98}` + "\n",
 	} {
-		r, err := recording.NewShifted(strings.NewReader(text), format, recording.Options{Mapping: recording.DefaultMapping(), Device: device}, 1_763_719_200_000)
+		r, err := recording.NewShifted(strings.NewReader(text), format, recording.Options{Mapping: recording.DefaultMapping(vitals.NewSigns()), Device: device}, 1_763_719_200_000)
 		if err != nil {
 			t.Errorf("%s: %v", format, err)
 			continue

@@ -14,6 +14,7 @@ import (
 type Replay struct {
 	ctx      context.Context
 	readings []vitals.Reading
+	signs    *vitals.Signs
 	devices  []vitals.Name
 	every    time.Duration // between two readings of a device
 
@@ -23,7 +24,7 @@ type Replay struct {
 
 // NewReplay reads a recording to its end and returns a Replay of its valid rows.
 func NewReplay(ctx context.Context, r Reader, devices []vitals.Name, every time.Duration) (*Replay, error) {
-	p := &Replay{ctx: ctx, devices: devices, every: every}
+	p := &Replay{ctx: ctx, signs: r.Signs(), devices: devices, every: every}
 	for {
 		reading, _, err := r.Next()
 		switch err.(type) {
@@ -59,3 +60,6 @@ func (p *Replay) Next() (vitals.Reading, int, error) {
 
 // Counts implements Reader.
 func (p *Replay) Counts() Counts { return p.counts }
+
+// Signs implements Reader.
+func (p *Replay) Signs() *vitals.Signs { return p.signs }

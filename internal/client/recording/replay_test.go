@@ -38,7 +38,7 @@ func TestReplay(t *testing.T) {
 			t.Fatal(err)
 		}
 		start := time.Now()
-		for i, want := range []vitals.Hundredths{6000, 6200, 6200, 6000, 6000, 6200} {
+		for i, want := range []vitals.Value{6000, 6200, 6200, 6000, 6000, 6200} {
 			reading, line, err := replay.Next()
 			if err != nil {
 				t.Fatal(err)

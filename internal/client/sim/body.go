@@ -6,15 +6,6 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// signStarts has the text before the value of each sign.
-var signStarts = [vitals.NumSigns]string{
-	vitals.Systolic:         `,"systolic_mmhg":`,
-	vitals.Diastolic:        `,"diastolic_mmhg":`,
-	vitals.SpO2:             `,"spo2_pct":`,
-	vitals.HeartRate:        `,"heart_rate_bpm":`,
-	vitals.RestingHeartRate: `,"resting_heart_rate_bpm":`,
-}
-
 // appendNumbered appends prefix and n with at least six digits.
 func appendNumbered(dst []byte, prefix string, n int32) []byte {
 	dst = append(dst, prefix...)
@@ -39,11 +30,7 @@ func (f *Fleet) appendSample(dst []byte, s *sample, gateway int32) []byte {
 	dst = f.appendDevice(append(dst, `{"device":"`...), s.device)
 	dst = vitals.AppendLocalTime(append(dst, `","time":"`...), s.timeMs, s.offset)
 	dst = append(dst, '"')
-	for sign := range vitals.Sign(vitals.NumSigns) {
-		if v, ok := s.values.Get(sign); ok {
-			dst = vitals.AppendHundredths(append(dst, signStarts[sign]...), v)
-		}
-	}
+	dst = f.signs.AppendMembers(dst, &s.values)
 	if f.namesGateway {
 		dst = append(appendNumbered(append(dst, `,"gateway":"`...), "gw-", gateway), '"')
 	}

@@ -15,7 +15,7 @@ import (
 
 func decoder(t testing.TB) *vitals.Decoder {
 	t.Helper()
-	rules, err := vitals.NewValidator(vitals.DefaultLimits())
+	rules, err := vitals.NewValidator(vitals.NewSigns().DefaultLimits())
 	if err != nil {
 		t.Fatal(err)
 	}

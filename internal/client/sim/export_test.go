@@ -122,9 +122,28 @@ type Signs struct {
 	Values vitals.Values
 }
 
-// Wearer returns the first n readings of a device.
+// OwnSign is the field of a sign of a user's own that wearers measure.
+const OwnSign = "core_difference_c"
+
+// AllSigns returns a table with OwnSign.
+func AllSigns() *vitals.Signs {
+	signs := vitals.NewSigns()
+	if err := signs.Define([]vitals.Definition{{
+		Field: OwnSign, Label: "Difference", Unit: "Cel", Decimals: 3,
+		Accepted: vitals.Range{Min: -5_000, Max: 5_000}, Usual: vitals.Range{Min: -1_500, Max: 250},
+	}}); err != nil {
+		panic(err)
+	}
+	return signs
+}
+
+// Wearer returns the first n readings of a device that measures all signs.
 func Wearer(seed uint64, device, n int, start time.Time, interval time.Duration, skewed float64) []Signs {
 	m := model{startMs: start.UnixMilli(), intervalMs: interval.Milliseconds(), skewed: int64(skewed * whole)}
+	var err error
+	if m.habits, err = habitsOf(AllSigns(), []string{"body_weight_kg", "glucose_mg_dl", "glucose_mmol_l", "pulse_rate_bpm", "pulse_rate_bpm"}); err != nil {
+		panic(err)
+	}
 	w := newWearer(seed, device, &m)
 	var all []Signs
 	for range n {
@@ -175,7 +194,7 @@ func Compose(opt Options, n int) (all []Composed) {
 
 // Flaws returns a body for each flaw, with the expected status.
 func Flaws() map[string]int {
-	opt := Options{Users: 1, Devices: 1}
+	opt := Options{Users: 1, Devices: 1, Signs: vitals.NewSigns()}
 	f := newFleet(&opt, model{startMs: dayMs, intervalMs: minuteMs})
 	all := map[string]int{}
 	for kind := range numFlaws {
@@ -238,8 +257,8 @@ type LedgerScript struct {
 	to    *Ledger
 }
 
-func ScriptLedger(to *Ledger, run string) *LedgerScript {
-	return &LedgerScript{Fleet{prefix: "sim-" + run + "-"}, to}
+func ScriptLedger(to *Ledger, run string, signs *vitals.Signs) *LedgerScript {
+	return &LedgerScript{Fleet{prefix: "sim-" + run + "-", signs: signs}, to}
 }
 
 func (s *LedgerScript) Sent(request uint64, device int32, timeMs int64, values vitals.Values) error {

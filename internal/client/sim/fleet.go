@@ -1,11 +1,14 @@
 package sim
 
+import "github.com/pulsegate/pulsegate/vitals"
+
 // A Fleet is the devices and gateways of a run. The assignment of devices is fixed:
 // gateway g of n has the devices whose number modulo n is g. If there are more gateways
 // than devices, gateways share devices.
 //
 // Composing requests is not safe for concurrent use.
 type Fleet struct {
+	signs  *vitals.Signs
 	prefix string // of the device names
 	model  model
 	mix    Mix
@@ -63,6 +66,7 @@ const (
 
 func newFleet(opt *Options, m model) *Fleet {
 	f := &Fleet{
+		signs:        opt.Signs,
 		prefix:       "sim-" + opt.Run + "-",
 		model:        m,
 		mix:          opt.Mix,

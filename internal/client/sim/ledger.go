@@ -17,7 +17,7 @@ import (
 // The ledger is a text file with one record per line. Fields are separated by one
 // space, and the last one is a checksum:
 //
-//	pulsegate-ledger 1 run=4f2a81 seed=7 CRC     the first line
+//	pulsegate-ledger 2 run=4f2a81 seed=7 signs=SIGNS CRC   the first line
 //	S REQUEST DEVICE TIME VALUES CRC             about to be sent
 //	A REQUEST REJECTED CRC                       answered
 //	G REQUEST CRC                                given up, the outcome is unknown
@@ -25,15 +25,20 @@ import (
 //
 // REQUEST is a number assigned by the ledger; a batch has one S line per reading, in
 // the order of the batch. TIME is in Unix ms, followed by the offset from UTC with which it was
-// sent, if any, in minutes with a sign, such as +120. VALUES are systolic, diastolic, SpO2,
-// heart rate and resting heart rate in hundredths of their units, separated by commas,
-// empty if not sent. REJECTED is - if the server acknowledged all readings of the
+// sent, if any, in minutes with a sign, such as +120. VALUES are in the order of SIGNS and in units of their last
+// decimal, separated by commas, empty if not sent. Commas at the end are left out. SIGNS are separated by commas,
+// each with its field and its number of decimals, such as spo2_pct:2. REJECTED is - if the server acknowledged all readings of the
 // request, * if it rejected all of them for good, and otherwise the rejected positions,
 // from 0, separated by commas.
 //
 // CRC is the CRC-32C of all preceding bytes of the file, in eight hexadecimal digits,
 // so that a lost line is detected as well as a changed one.
-const ledgerMagic = "pulsegate-ledger 1 "
+//
+// Version 1 has no SIGNS: it has the first five signs of the table, and all commas.
+const (
+	ledgerMagic  = "pulsegate-ledger 2 "
+	ledgerMagic1 = "pulsegate-ledger 1 "
+)
 
 // castagnoli is the table of CRC-32C, for which processors have instructions.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -59,15 +64,21 @@ type Ledger struct {
 }
 
 // CreateLedger creates the ledger of a run. The file must not exist: a ledger is
-// evidence and is never overwritten. The caller must close it.
-func CreateLedger(path, run string, seed uint64) (*Ledger, error) {
+// evidence and is never overwritten. signs has the signs of the run.
+// The caller must close it.
+func CreateLedger(path, run string, seed uint64, signs *vitals.Signs) (*Ledger, error) {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("create ledger: %w", err)
 	}
 	l := &Ledger{file: file, stop: make(chan struct{}), done: make(chan struct{})}
-	header := ledgerMagic + "run=" + run + " seed=" + strconv.FormatUint(seed, 10) + "\n"
-	err = l.append([]byte(header))
+	header := fmt.Appendf(nil, "%srun=%s seed=%d ", ledgerMagic, run, seed)
+	separator := "signs="
+	for _, d := range signs.All() {
+		header = fmt.Appendf(header, "%s%s:%d", separator, d.Field, d.Decimals)
+		separator = ","
+	}
+	err = l.append(append(header, '\n'))
 	if err == nil {
 		err = file.Sync()
 	}
@@ -173,11 +184,15 @@ func (f *Fleet) appendSent(dst []byte, request uint64, samples []sample) []byte 
 			dst = strconv.AppendInt(dst, int64(minutes), 10)
 		}
 		separator := byte(' ')
-		for sign := range vitals.Sign(vitals.NumSigns) {
+		rest := s.values.Present()
+		for sign := range f.signs.All() {
+			if rest>>sign == 0 {
+				break
+			}
 			dst = append(dst, separator)
 			separator = ','
 			if v, ok := s.values.Get(sign); ok {
-				dst = strconv.AppendUint(dst, uint64(v), 10)
+				dst = strconv.AppendInt(dst, int64(v), 10)
 			}
 		}
 		dst = append(dst, '\n')

@@ -17,7 +17,7 @@ import (
 func valuesOf(t testing.TB, pairs ...int) (values vitals.Values) {
 	t.Helper()
 	for i := 0; i < len(pairs); i += 2 {
-		values.Set(vitals.Sign(pairs[i]), vitals.Hundredths(pairs[i+1]))
+		values.Set(vitals.Sign(pairs[i]), vitals.Value(pairs[i+1]))
 	}
 	return values
 }
@@ -26,11 +26,11 @@ func valuesOf(t testing.TB, pairs ...int) (values vitals.Values) {
 func writeLedger(t testing.TB, run string, write func(s *sim.LedgerScript) error) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "ledger")
-	l, err := sim.CreateLedger(path, run, 7)
+	l, err := sim.CreateLedger(path, run, 7, sim.AllSigns())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(write(sim.ScriptLedger(l, run)), l.Close()); err != nil {
+	if err := errors.Join(write(sim.ScriptLedger(l, run, sim.AllSigns())), l.Close()); err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -40,6 +40,7 @@ func writeLedger(t testing.TB, run string, write func(s *sim.LedgerScript) error
 func sampleLedger(t testing.TB) func(s *sim.LedgerScript) error {
 	return func(s *sim.LedgerScript) error {
 		all := valuesOf(t, 0, 12100, 1, 7900, 2, 9750, 3, 7280, 4, 5800)
+		more := valuesOf(t, 3, 7280, 6, 3670, 7, 650000, 11, -1250)
 		return errors.Join(
 			s.Sent(1, 3, 1000, all),
 			s.Sent(2, 4, 2000, valuesOf(t, 3, 6000)), s.Sent(2, 4, 3000, valuesOf(t, 3, 6100)), s.Sent(2, 5, 3000, valuesOf(t, 2, 9700)),
@@ -51,6 +52,7 @@ func sampleLedger(t testing.TB) func(s *sim.LedgerScript) error {
 			s.GivenUp(4),
 			s.SentAt(6, 1, 7000, vitals.MakeUTCOffset(120), all), s.SentAt(6, 9, 7000, vitals.MakeUTCOffset(-210), all), s.SentAt(6, 25, 7000, vitals.MakeUTCOffset(0), all),
 			s.Answered(6),
+			s.Sent(7, 3, 8000, more), s.Answered(7),
 		)
 	}
 }
@@ -79,6 +81,7 @@ func TestLedgerRoundTrip(t *testing.T) {
 		{Device: "sim-abc-000001", TimeMs: 7000, Values: all, Fate: "acknowledged", Offset: vitals.MakeUTCOffset(120)},
 		{Device: "sim-abc-000009", TimeMs: 7000, Values: all, Fate: "acknowledged", Offset: vitals.MakeUTCOffset(-210)},
 		{Device: "sim-abc-000025", TimeMs: 7000, Values: all, Fate: "acknowledged", Offset: vitals.MakeUTCOffset(0)},
+		{Device: "sim-abc-000003", TimeMs: 8000, Values: valuesOf(t, 3, 7280, 6, 3670, 7, 650000, 11, -1250), Fate: "acknowledged"},
 		{Device: "sim-abc-000003", TimeMs: 6000, Values: all, Fate: "unsettled"}, // never answered
 	}
 	if !slices.Equal(got, want) {
@@ -86,15 +89,29 @@ func TestLedgerRoundTrip(t *testing.T) {
 	}
 	// The format is fixed: ledgers are read by later versions.
 	lines := strings.Split(string(text), "\n")
-	for i, want := range []string{"pulsegate-ledger 1 run=abc seed=7 ", "S 1 sim-abc-000003 1000 12100,7900,9750,7280,5800 ", "S 2 sim-abc-000004 2000 ,,,6000, "} {
+	for i, want := range []string{"pulsegate-ledger 2 run=abc seed=7 signs=systolic_mmhg:2,diastolic_mmhg:2,spo2_pct:2,heart_rate_bpm:2,", "S 1 sim-abc-000003 1000 12100,7900,9750,7280,5800 ", "S 2 sim-abc-000004 2000 ,,,6000 "} {
 		if !strings.HasPrefix(lines[i], want) {
 			t.Errorf("line %d is %q, want %q", i+1, lines[i], want)
 		}
 	}
-	for _, want := range []string{"\nS 6 sim-abc-000001 7000+120 12100,", "\nS 6 sim-abc-000009 7000-210 12100,", "\nS 6 sim-abc-000025 7000+0 12100,"} {
+	for _, want := range []string{"\nS 6 sim-abc-000001 7000+120 12100,", "\nS 6 sim-abc-000009 7000-210 12100,", "\nS 6 sim-abc-000025 7000+0 12100,", ",pulse_rate_bpm:2,core_difference_c:3 ", " 8000 ,,,7280,,,3670,650000,,,,-1250 "} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("%q is missing in %s", want, text)
 		}
+	}
+}
+
+// Ledgers of version 1 are read: this one is from before there were more than five signs.
+func TestLedgerVersion1(t *testing.T) {
+	const text = "pulsegate-ledger 1 run=4f2a81 seed=7 08f6be80\n" +
+		"S 17 sim-4f2a81-000003 1795270058505 12100,7900,9750,7280,5800 d52b2f7f\nS 17 sim-4f2a81-000003 1795270118505 ,,,7280, 028cfd01\nA 17 - 10956072\nE 4321f214\n"
+	run, got, err := sim.ReadLedger(strings.NewReader(text))
+	want := []sim.LedgerLine{
+		{Device: "sim-4f2a81-000003", TimeMs: 1795270058505, Values: valuesOf(t, 0, 12100, 1, 7900, 2, 9750, 3, 7280, 4, 5800), Fate: "acknowledged"},
+		{Device: "sim-4f2a81-000003", TimeMs: 1795270118505, Values: valuesOf(t, 3, 7280), Fate: "acknowledged"},
+	}
+	if err != nil || run != "4f2a81" || !slices.Equal(got, want) {
+		t.Errorf("got %s, %v, %v; want %v", run, got, err, want)
 	}
 }
 
@@ -182,7 +199,7 @@ func TestLedgerNonsense(t *testing.T) {
 
 func TestLedgerIsNotOverwritten(t *testing.T) {
 	path := writeLedger(t, "abc", func(*sim.LedgerScript) error { return nil })
-	if _, err := sim.CreateLedger(path, "abc", 7); !errors.Is(err, fs.ErrExist) {
+	if _, err := sim.CreateLedger(path, "abc", 7, vitals.NewSigns()); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("got %v, want ErrExist", err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"io"
 	"strconv"
+	"strings"
 
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -53,6 +54,9 @@ type ledgerEntry struct {
 // A ledgerReader reads a ledger from its start.
 type ledgerReader struct {
 	run     string
+	signs   *vitals.Signs    // what was sent
+	columns []vitals.Sign    // of VALUES
+	trimmed bool             // commas at the end are left out
 	devices []string         // names by number
 	numbers map[string]int32 // the reverse
 
@@ -77,13 +81,53 @@ func newLedgerReader(r io.Reader) (*ledgerReader, error) {
 	if err != nil {
 		return nil, err
 	}
-	fields, ok := bytes.CutPrefix(line, []byte(ledgerMagic))
-	if !ok {
-		return nil, &LedgerError{Line: 1, Reason: "it is not a ledger of version 1"}
+	fields, v2 := bytes.CutPrefix(line, []byte(ledgerMagic))
+	if !v2 {
+		var v1 bool
+		if fields, v1 = bytes.CutPrefix(line, []byte(ledgerMagic1)); !v1 {
+			return nil, &LedgerError{Line: 1, Reason: "it is not a ledger of version 1 or 2"}
+		}
 	}
-	run, _, _ := bytes.Cut(bytes.TrimPrefix(fields, []byte("run=")), []byte(" "))
-	l.run = string(run)
+	run, rest, _ := bytes.Cut(bytes.TrimPrefix(fields, []byte("run=")), []byte(" "))
+	l.run, l.trimmed = string(run), v2
+	_, signs, _ := bytes.Cut(rest, []byte(" signs="))
+	if !l.takeSigns(string(signs)) {
+		return nil, &LedgerError{Line: 1, Reason: "its signs are not known"}
+	}
 	return l, nil
+}
+
+// takeSigns processes SIGNS; "" means those of version 1. It returns false if one is invalid.
+func (l *ledgerReader) takeSigns(text string) bool {
+	l.signs = vitals.NewSigns()
+	if !l.trimmed {
+		for s := range vitals.Sign(vitals.NumFirst) {
+			l.columns = append(l.columns, s)
+		}
+		return text == ""
+	}
+	var own []vitals.Definition
+	for sign := range strings.SplitSeq(text, ",") {
+		field, decimals, _ := strings.Cut(sign, ":")
+		n, err := strconv.Atoi(decimals)
+		if s, known := l.signs.Named(field); known {
+			if err != nil || l.signs.Of(s).Decimals != n {
+				return false
+			}
+			l.columns = append(l.columns, s)
+			continue
+		}
+		l.columns = append(l.columns, vitals.Sign(vitals.NumBuiltIn+len(own)))
+		own = append(own, vitals.Definition{
+			Field: field, Label: field, Unit: "1", Decimals: n, // the unit does not matter
+			Accepted: vitals.Range{Min: vitals.MinValue + 1, Max: vitals.MaxValue - 1},
+			Usual:    vitals.Range{Min: vitals.MinValue, Max: vitals.MaxValue},
+		})
+		if err != nil {
+			return false
+		}
+	}
+	return l.signs.Define(own) == nil
 }
 
 // next returns the next line without its checksum, which it has verified.
@@ -223,19 +267,8 @@ func (l *ledgerReader) takeSent(request uint64, rest []byte) bool {
 	if e.timeMs, err = strconv.ParseInt(string(stamp), 10, 64); err != nil {
 		return false
 	}
-	for sign := range vitals.Sign(vitals.NumSigns) {
-		text, more, found := bytes.Cut(rest, []byte(","))
-		if found == (sign == vitals.NumSigns-1) {
-			return false
-		}
-		if rest = more; len(text) == 0 {
-			continue
-		}
-		v, ok := decimal(text)
-		if !ok || v > int(^vitals.Hundredths(0)) {
-			return false
-		}
-		e.values.Set(sign, vitals.Hundredths(v))
+	if !l.takeValues(&e.values, string(rest)) {
+		return false
 	}
 	device, ok := l.numbers[string(name)]
 	if !ok {
@@ -251,4 +284,23 @@ func (l *ledgerReader) takeSent(request uint64, rest []byte) bool {
 	}
 	l.pending[request] = append(entries, e)
 	return true
+}
+
+// takeValues processes VALUES. It returns false if one is invalid.
+func (l *ledgerReader) takeValues(values *vitals.Values, text string) bool {
+	i := 0
+	for value := range strings.SplitSeq(text, ",") {
+		if i == len(l.columns) {
+			return false
+		}
+		if value != "" {
+			v, err := strconv.ParseInt(value, 10, 32)
+			if err != nil {
+				return false
+			}
+			values.Set(l.columns[i], vitals.Value(v))
+		}
+		i++
+	}
+	return i == len(l.columns) || l.trimmed
 }

@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // Bounds of [Options].
@@ -33,6 +35,7 @@ type Options struct {
 	Target     *Target        `kong:"-"`
 	Token      string         `kong:"-"` // sent as a bearer token; "": none
 	Mix        Mix            `kong:"-"`
+	Signs      *vitals.Signs  `kong:"-"` // nil means the built-in ones; a user's own are measured by every wearer
 	Start      time.Time      `kong:"-"` // start of the wearers' time; zero means such that the run ends now
 	Ledger     *Ledger        `kong:"-"` // may be nil
 	OnProgress func(Progress) `kong:"-"`
@@ -46,9 +49,12 @@ type Options struct {
 	Devices  int           `help:"Devices of the fleet. Default: as many as users."`
 	Batch    int           `help:"Readings in a batch. Default: 1, and 20 with --mix real."`
 	Seed     uint64        `help:"Seed of wearers and gateways. Default: a random one, which is reported."`
+	Also     []string      `placeholder:"FIELD,..." help:"More built-in signs that wearers measure, by their JSON fields."`
 	Run      string        `placeholder:"NAME" help:"Name of the run; devices are called sim-NAME-000000. 1 to 20 letters and digits. Default: a random one."`
 	Patience time.Duration `default:"10s" help:"End the run if no answer arrives for this long."`
 	MaxTries int           `name:"tries" default:"20" help:"Tries of one request."`
+
+	habits []habit // of wearers
 
 	// dial replaces the network in tests.
 	dial func(context.Context) (net.Conn, error)
@@ -72,6 +78,12 @@ func (opt *Options) Prepare() (err error) {
 	opt.MaxTries = cmp.Or(opt.MaxTries, 20)
 	opt.Seed = cmp.Or(opt.Seed, uint64(rand.Uint32())+1)
 	opt.Run = cmp.Or(opt.Run, fmt.Sprintf("%08x", rand.Uint32()))
+	if opt.Signs == nil {
+		opt.Signs = vitals.NewSigns()
+	}
+	if opt.habits, err = habitsOf(opt.Signs, opt.Also); err != nil {
+		return err
+	}
 	if opt.Batch > 1 && opt.Mix[Batching] == 0 {
 		opt.Mix[Batching] = whole
 	}
@@ -141,7 +153,7 @@ const longestSpanMs = 365 * dayMs
 // model plans the wearers' time: it should end about now, at the end of the run, and
 // should not start years ago.
 func (opt *Options) model(now time.Time) model {
-	m := model{skewed: opt.Mix[Skew]}
+	m := model{skewed: opt.Mix[Skew], habits: opt.habits}
 	requests := float64(opt.Users) * float64(opt.Posts)
 	switch {
 	case opt.Rate > 0:

@@ -27,9 +27,9 @@ type readClient struct {
 	rules *vitals.Validator
 }
 
-func newReadClient(target *Target, token string) (readClient, error) {
+func newReadClient(target *Target, token string, signs *vitals.Signs) (readClient, error) {
 	client, err := transfer.NewClient(target.url, transfer.Credentials{Token: token, TLS: target.tlsConfig(), Dial: target.dialContext})
-	return readClient{client, recording.AnyValue(0)}, err
+	return readClient{client, recording.AnyValue(signs, 0)}, err
 }
 
 // notPulsegate returns an error for an answer that Pulsegate would not give.
@@ -108,7 +108,7 @@ func offsetIn(line []byte) (vitals.UTCOffset, error) {
 // probe sends one request to find out early whether the target is Pulsegate. For a
 // token without the read right, 403 is proof as well.
 func probe(ctx context.Context, target *Target, token string) error {
-	c, err := newReadClient(target, token)
+	c, err := newReadClient(target, token, vitals.NewSigns())
 	if err != nil {
 		return err
 	}

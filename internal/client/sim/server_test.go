@@ -47,7 +47,7 @@ func serve(t testing.TB, b *backend, wrap func(http.Handler) http.Handler) *http
 	if err != nil {
 		t.Fatal(err)
 	}
-	reads := query.New(b, b, query.Options{Service: query.Service{Problems: problem.New(), Param: (*http.Request).PathValue}, Flags: vitals.DefaultFlagLimits()})
+	reads := query.New(b, b, query.Options{Service: query.Service{Problems: problem.New(), Param: (*http.Request).PathValue}, Flags: vitals.NewSigns().DefaultFlagLimits()})
 	writes := core.Handler()
 	if wrap != nil {
 		writes = wrap(writes)
@@ -81,7 +81,7 @@ func runLedger(t testing.TB, opt sim.Options) (*sim.Report, string, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "ledger")
 	var err error
-	if opt.Ledger, err = sim.CreateLedger(path, opt.Run, opt.Seed); err != nil {
+	if opt.Ledger, err = sim.CreateLedger(path, opt.Run, opt.Seed, vitals.NewSigns()); err != nil {
 		t.Fatal(err)
 	}
 	report, err := sim.Run(t.Context(), opt)

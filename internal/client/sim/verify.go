@@ -55,11 +55,11 @@ type VerifyOptions struct {
 	shareBytes int64 // replaces ledgerBytesAtATime in tests
 }
 
-// The number of workers, and the bytes of the ledger that are compared at a time. Seven
-// bytes of the ledger take about three bytes of memory.
+// The number of workers, and the bytes of the ledger that are compared at a time. A byte of
+// the ledger takes about two bytes of memory.
 const (
 	verifyWorkers      = 4
-	ledgerBytesAtATime = 512 << 20
+	ledgerBytesAtATime = 128 << 20
 )
 
 // Verify reads back all stored readings of a ledger's devices through the API and
@@ -81,7 +81,11 @@ func Verify(ctx context.Context, ledger string, opt VerifyOptions) (*Verificatio
 	if err != nil {
 		return v.result, fmt.Errorf("open ledger: %w", err)
 	}
-	if v.client, err = newReadClient(opt.Target, opt.Token); err != nil {
+	first, err := newLedgerReader(file)
+	if err != nil {
+		return v.result, err
+	}
+	if v.client, err = newReadClient(opt.Target, opt.Token, first.signs); err != nil {
 		return v.result, err
 	}
 	defer v.client.Close()
@@ -281,9 +285,8 @@ func preserved(sent []ledgerEntry, stored *vitals.Values) bool {
 		if sent[i].outcome != acknowledged {
 			continue
 		}
-		for sign := range vitals.Sign(vitals.NumSigns) {
-			want, ok := sent[i].values.Get(sign)
-			if got, there := stored.Get(sign); ok && (!there || got != want) {
+		for sign, want := range sent[i].values.All() {
+			if got, there := stored.Get(sign); !there || got != want {
 				return false
 			}
 		}
@@ -297,11 +300,7 @@ func wasSent(sent []ledgerEntry, stored *vitals.Reading) bool {
 	if !slices.ContainsFunc(sent, func(e ledgerEntry) bool { return e.outcome != refused && e.offset == stored.UTCOffset }) {
 		return false
 	}
-	for sign := range vitals.Sign(vitals.NumSigns) {
-		got, there := stored.Values.Get(sign)
-		if !there {
-			continue
-		}
+	for sign, got := range stored.Values.All() {
 		if !slices.ContainsFunc(sent, func(e ledgerEntry) bool {
 			want, ok := e.values.Get(sign)
 			return e.outcome != refused && ok && want == got

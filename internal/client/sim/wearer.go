@@ -1,6 +1,11 @@
 package sim
 
-import "github.com/pulsegate/pulsegate/vitals"
+import (
+	"fmt"
+	"slices"
+
+	"github.com/pulsegate/pulsegate/vitals"
+)
 
 // Times in milliseconds.
 const (
@@ -37,6 +42,60 @@ func offsetOf(device int32) vitals.UTCOffset {
 	return vitals.MakeUTCOffset(zones[int(device/8)%len(zones)])
 }
 
+// A habit says how a sign beyond the first five is measured. Numbers are in units of the
+// sign's last decimal.
+type habit struct {
+	sign        vitals.Sign
+	hourly      bool  // with the resting heart rate, otherwise with the blood pressure
+	mean, sd    int64 // of the wearers' means
+	around      int64 // standard deviation around a wearer's mean
+	least, most int64 // values are not beyond these
+	step        int64 // values are multiples of it
+}
+
+// moreStreams is the first of the random streams of these signs. Gateways use those from 1<<40.
+const moreStreams = 1 << 41
+
+// A wearer measures the first usualHabits of builtInHabits always, the others on demand.
+const usualHabits = 2
+
+// builtInHabits has the habits of built-in signs. It is never modified.
+var builtInHabits = [...]habit{
+	{vitals.RespiratoryRate, false, 15_50, 2_20, 1_20, 6_00, 40_00, 1_00},
+	{vitals.BodyTemperature, true, 36_70, 25, 15, 34_00, 42_00, 10},
+	{vitals.BodyWeight, true, 75_000, 14_000, 400, 3_000, 250_000, 100},
+	{vitals.GlucoseMass, true, 105_00, 14_00, 12_00, 40_00, 400_00, 1_00},
+	{vitals.GlucoseMolar, true, 5_80, 80, 65, 2_20, 22_00, 10},
+	{vitals.PulseRate, false, 80_00, 9_00, 6_00, 30_00, 220_00, 10},
+}
+
+// habitsOf returns the habits for the signs of a run: the usual ones, those of built-in signs that also
+// names, and those of a user's own signs. Values of the latter are drawn from the middle of the range in
+// which they are usual.
+func habitsOf(signs *vitals.Signs, also []string) ([]habit, error) {
+	habits := builtInHabits[:usualHabits:usualHabits]
+	for _, field := range also {
+		s, _ := signs.Named(field)
+		i := slices.IndexFunc(builtInHabits[:], func(h habit) bool { return h.sign == s })
+		if i < 0 {
+			return nil, fmt.Errorf("%w: --also: %q is not a sign that a wearer may measure also", ErrOptions, field)
+		}
+		if !slices.Contains(habits, builtInHabits[i]) {
+			habits = append(habits, builtInHabits[i])
+		}
+	}
+	for s, d := range signs.All() {
+		if s >= vitals.NumBuiltIn {
+			least, most := int64(max(d.Accepted.Min, d.Usual.Min)), int64(min(d.Accepted.Max, d.Usual.Max))
+			if least > most { // nothing that is accepted is usual
+				least, most = int64(d.Accepted.Min), int64(d.Accepted.Max)
+			}
+			habits = append(habits, habit{s, false, (least + most) / 2, (most - least) / 12, (most - least) / 24, least, most, 1})
+		}
+	}
+	return habits, nil
+}
+
 // A wearer is one device and the person who wears it. All numbers are integers: signs
 // are in hundredths of their unit, times in ms. docs/sim.md has the distributions.
 //
@@ -46,8 +105,12 @@ func offsetOf(device int32) vitals.UTCOffset {
 type wearer struct {
 	random random
 
+	// more is the seed of the signs of model.habits. It never advances, so these depend only on the
+	// time, and do not change the other signs.
+	more random
+
 	// Traits, drawn once.
-	means         [vitals.NumSigns]int32
+	means         [vitals.NumFirst]int32
 	clockOffMs    int64 // how far the device's clock is fast
 	clockDriftPPM int32
 
@@ -64,15 +127,16 @@ type model struct {
 	endMs      int64 // if not 0, time stops here: further readings are 1 ms apart
 	intervalMs int64 // between two readings of a device
 	skewed     int64 // share of devices with a wrong clock, in parts per million
+	habits     []habit
 }
 
 // newWearer returns the wearer of a device, with random traits.
 func newWearer(seed uint64, device int, m *model) wearer {
-	w := wearer{random: newRandom(seed, uint64(device))}
+	w := wearer{random: newRandom(seed, uint64(device)), more: newRandom(seed, moreStreams+uint64(device))}
 	r := &w.random
 	resting := clamp(6550+r.normal(770), 4200, 10500)
 	systolic := clamp(12200+r.normal(1400), 9200, 17500)
-	w.means = [vitals.NumSigns]int32{
+	w.means = [vitals.NumFirst]int32{
 		vitals.Systolic:         int32(systolic),
 		vitals.Diastolic:        int32(clamp(7100+r.normal(900), 5000, systolic-3000)),
 		vitals.SpO2:             int32(clamp(9680+r.normal(80), 9400, 9900)),
@@ -112,7 +176,7 @@ func (w *wearer) next(m *model) (timeMs int64, values vitals.Values) {
 		stepMs = 1
 	}
 	w.timeMs += stepMs
-	values = w.measure()
+	values = w.measure(m.habits)
 	stamp := w.timeMs + w.clockOffMs
 	if w.clockDriftPPM != 0 {
 		stamp += (w.timeMs - m.startMs) / 1_000_000 * int64(w.clockDriftPPM)
@@ -122,33 +186,54 @@ func (w *wearer) next(m *model) (timeMs int64, values vitals.Values) {
 }
 
 // measure returns the signs that are measured now.
-func (w *wearer) measure() (values vitals.Values) {
+func (w *wearer) measure(habits []habit) (values vitals.Values) {
 	r := &w.random
 	about := func(sign vitals.Sign, deviation, least, most int64) {
-		values.Set(sign, oneDecimal(int64(w.means[sign])+deviation, least, most))
+		values.Set(sign, multiple(int64(w.means[sign])+deviation, 10, least, most))
 	}
 	w.exertion = int32(int64(w.exertion)*7/8 + r.normal(400))
 	about(vitals.HeartRate, int64(w.exertion), 3000, 22000)
 	if !r.chance(190_000) { // as often as a bedside monitor has no signal, in the demo's recording
 		about(vitals.SpO2, r.normal(60), 8500, 10000)
 	}
-	if slot := w.timeMs / pressureEveryMs; slot != w.pressureAt {
-		w.pressureAt = slot
+	quarter, hour := w.timeMs/pressureEveryMs, w.timeMs/restingEveryMs
+	newQuarter, newHour := quarter != w.pressureAt, hour != w.restedAt
+	w.pressureAt, w.restedAt = quarter, hour
+	if newQuarter {
 		about(vitals.Systolic, r.normal(500), 8000, 23000)
 		high, _ := values.Get(vitals.Systolic)
 		about(vitals.Diastolic, r.normal(350), 4000, int64(high)-2000)
 	}
-	if slot := w.timeMs / restingEveryMs; slot != w.restedAt {
-		w.restedAt = slot
+	if newHour {
 		about(vitals.RestingHeartRate, r.normal(80), 3500, 11000)
+	}
+	for i := range habits {
+		if h := &habits[i]; h.hourly && newHour || !h.hourly && newQuarter {
+			values.Set(h.sign, w.habitual(h, quarter))
+		}
 	}
 	return values
 }
 
-// oneDecimal returns v, in hundredths, rounded to one decimal and limited to the
-// bounds.
-func oneDecimal(v, least, most int64) vitals.Hundredths {
-	return vitals.Hundredths(clamp((v+5)/10*10, (least+9)/10*10, most/10*10))
+// habitual returns the value of a sign in a quarter of an hour.
+func (w *wearer) habitual(h *habit, quarter int64) vitals.Value {
+	trait := newRandom(uint64(w.more), uint64(h.sign))
+	now := newRandom(uint64(trait), uint64(quarter))
+	return multiple(h.mean+trait.normal(h.sd)+now.normal(h.around), h.step, h.least, h.most)
+}
+
+// multiple returns v rounded to a multiple of step and limited to the bounds.
+func multiple(v, step, least, most int64) vitals.Value {
+	return vitals.Value(clamp(floorDiv(v+step/2, step)*step, -floorDiv(-least, step)*step, floorDiv(most, step)*step))
+}
+
+// floorDiv returns a/b rounded down. b must be positive.
+func floorDiv(a, b int64) int64 {
+	q := a / b
+	if a%b < 0 {
+		q--
+	}
+	return q
 }
 
 func clamp(v, least, most int64) int64 { return min(max(v, least), most) }

@@ -1,6 +1,8 @@
 package sim_test
 
 import (
+	"fmt"
+	"hash/fnv"
 	"math"
 	"slices"
 	"testing"
@@ -31,9 +33,28 @@ func TestWearerReproducible(t *testing.T) {
 	}
 }
 
-// Readings are within the accepted ranges, have increasing times, and have one decimal.
+// Other signs do not change the first five: their readings are those of versions that had no others.
+func TestWearerAsBefore(t *testing.T) {
+	h := fnv.New64a()
+	for device := range 20 {
+		for _, s := range sim.Wearer(7, device, 2000, start, time.Minute, 0.5) {
+			fmt.Fprintln(h, s.TimeMs)
+			for sign := range vitals.Sign(5) {
+				if v, ok := s.Values.Get(sign); ok {
+					fmt.Fprintln(h, sign.String(), int(v))
+				}
+			}
+		}
+	}
+	if got := h.Sum64(); got != 0x39de4bef4e2d12ed {
+		t.Errorf("the readings have the hash %#x", got)
+	}
+}
+
+// Readings are within the accepted ranges, have increasing times, and the first five signs have one
+// decimal.
 func TestWearerIsAccepted(t *testing.T) {
-	rules, err := vitals.NewValidator(vitals.DefaultLimits())
+	rules, err := vitals.NewValidator(sim.AllSigns().DefaultLimits())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +74,7 @@ func TestWearerIsAccepted(t *testing.T) {
 					t.Fatalf("device %d, interval %v: time %d follows %d", device, interval, s.TimeMs, last)
 				}
 				last = s.TimeMs
-				for sign := range vitals.Sign(vitals.NumSigns) {
+				for sign := range vitals.Sign(5) {
 					if v, ok := s.Values.Get(sign); ok && v%10 != 0 {
 						t.Fatalf("device %d: %v has two decimals", device, sign)
 					}
@@ -100,22 +121,23 @@ func TestWearerRhythm(t *testing.T) {
 
 // TestWearerDistribution checks the figures in docs/sim.md.
 func TestWearerDistribution(t *testing.T) {
-	var sums, counts [vitals.NumSigns]float64
+	signs := sim.AllSigns()
+	var sums, counts [vitals.MaxSigns]float64
 	for device := range 400 {
 		for _, s := range sim.Wearer(3, device, 1440, start, time.Minute, 0) {
-			for sign := range vitals.Sign(vitals.NumSigns) {
-				if v, ok := s.Values.Get(sign); ok {
-					sums[sign] += float64(v) / 100
-					counts[sign]++
-				}
+			for sign, v := range s.Values.All() {
+				sums[sign] += float64(v) / math.Pow10(signs.Of(sign).Decimals)
+				counts[sign]++
 			}
 		}
 	}
-	for sign, want := range [vitals.NumSigns][2]float64{
+	for sign, want := range map[vitals.Sign][2]float64{
 		vitals.Systolic: {120, 124}, vitals.Diastolic: {70, 73}, vitals.SpO2: {96.5, 97}, vitals.HeartRate: {79, 82}, vitals.RestingHeartRate: {64, 67},
+		vitals.RespiratoryRate: {15, 16}, vitals.BodyTemperature: {36.6, 36.8}, vitals.BodyWeight: {73, 77},
+		vitals.GlucoseMass: {103, 107}, vitals.GlucoseMolar: {5.7, 5.9}, vitals.PulseRate: {79, 81}, vitals.NumBuiltIn: {-0.7, -0.55},
 	} {
 		if got := sums[sign] / counts[sign]; got < want[0] || got > want[1] {
-			t.Errorf("the mean of %s is %.2f, want from %v to %v", vitals.Sign(sign), got, want[0], want[1])
+			t.Errorf("the mean of %s is %.2f, want from %v to %v", signs.Field(sign), got, want[0], want[1])
 		}
 	}
 }

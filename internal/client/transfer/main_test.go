@@ -15,6 +15,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/client/recording"
 	"github.com/pulsegate/pulsegate/internal/client/transfer"
 	"github.com/pulsegate/pulsegate/internal/polltest"
+	"github.com/pulsegate/pulsegate/vitals"
 )
 
 func TestMain(m *testing.M) { polltest.Main(m) }
@@ -96,7 +97,7 @@ func rows(n int) string {
 // open returns a Reader of a CSV file.
 func open(t *testing.T, text string) recording.Reader {
 	t.Helper()
-	r, err := recording.NewCSV(strings.NewReader(text), recording.Options{Mapping: recording.DefaultMapping()})
+	r, err := recording.NewCSV(strings.NewReader(text), recording.Options{Mapping: recording.DefaultMapping(vitals.NewSigns())})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ func server(t *testing.T) *transfer.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	reads := query.New(store, store, query.Options{Service: query.Service{Problems: problem.New(), Param: (*http.Request).PathValue}, Flags: vitals.DefaultFlagLimits()})
+	reads := query.New(store, store, query.Options{Service: query.Service{Problems: problem.New(), Param: (*http.Request).PathValue}, Flags: vitals.NewSigns().DefaultFlagLimits()})
 	mux := http.NewServeMux()
 	mux.Handle("POST /v1/readings", core.Handler())
 	mux.HandleFunc("GET /v1/devices/{device}/readings", reads.Readings)

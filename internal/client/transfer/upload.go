@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/bits"
 	"strings"
 
 	"github.com/pulsegate/pulsegate/internal/client/recording"
@@ -45,6 +46,7 @@ type UploadOptions struct {
 // An uploader is the state of Upload.
 type uploader struct {
 	client  *Client
+	signs   *vitals.Signs
 	opt     UploadOptions
 	sum     Summary
 	body    []byte
@@ -58,7 +60,7 @@ func Upload(ctx context.Context, client *Client, r recording.Reader, opt UploadO
 	if opt.Batch <= 0 {
 		opt.Batch = 500
 	}
-	u := &uploader{client: client, opt: opt}
+	u := &uploader{client: client, signs: r.Signs(), opt: opt}
 	for {
 		reading, line, err := r.Next()
 		u.count(r.Counts())
@@ -101,15 +103,9 @@ func (u *uploader) add(r *vitals.Reading, line int) {
 	} else {
 		u.body = append(u.body, ',')
 	}
-	u.body = vitals.AppendJSON(u.body, r)
+	u.body = u.signs.AppendJSON(u.body, r)
 	u.lines = append(u.lines, line)
-	n := 0
-	for s := range vitals.Sign(vitals.NumSigns) {
-		if r.Values.Has(s) {
-			n++
-		}
-	}
-	u.valuesN = append(u.valuesN, n)
+	u.valuesN = append(u.valuesN, bits.OnesCount32(r.Values.Present()))
 }
 
 // flush sends the batch and counts its outcome.

@@ -82,7 +82,7 @@ var ownerRules = []rule{
 	{Decoding, []string{modulePath + "/vitals", "github.com/go-json-experiment/json/...", "encoding/json/...", "github.com/klauspost/compress/..."}, nil},
 	{Decoding, []string{ingestPackage}, []string{"(*Job).Decode", "(*Job).decode", "(*Core).Job", "(*Core).refusalOf"}},
 	{GroupCommit, []string{ingestPackage}, []string{"(*Job).Commit", "(*Job).refuse"}},
-	{Answering, []string{ingestPackage}, []string{"(*Job).Answer", "(*Job).batchAnswer", "(*Answer)", "(*answers)", "entryRefusal", "appendRejected", "(*handler).refuse"}},
+	{Answering, []string{ingestPackage}, []string{"(*Job).Answer", "(*Job).batchAnswer", "(*Answer)", "(*answers)", "(*Core).entryRefusal", "appendRejected", "(*handler).refuse"}},
 	{HTTPReading, []string{ingestPackage, modulePath + "/internal/wire/...", modulePath + "/internal/access/..."}, nil},
 
 	{GroupCommit, []string{modulePath + "/internal/storage/groupcommit"}, nil},

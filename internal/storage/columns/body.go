@@ -2,6 +2,8 @@ package columns
 
 import (
 	"encoding/binary"
+	"math"
+	"math/bits"
 
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -10,15 +12,17 @@ const (
 	// maxUTCOffset is the largest valid vitals.UTCOffset as an integer.
 	maxUTCOffset = 2*vitals.MaxUTCOffsetMinutes + 1
 
-	// allSigns is the presence of every sign.
-	allSigns = 1<<vitals.NumSigns - 1
+	// firstSigns is the presence of the signs that version 1 has, whose values have 16 bits.
+	firstSigns = 1<<5 - 1
+
+	maxFirstValue = 1<<16 - 1
 )
 
-// appendBody appends the columns of rows. The time of the first row is known to the
-// decoder.
-func appendBody(dst []byte, rows []Row) []byte {
+// appendBody appends the columns of rows, and returns the version that they need. The time of the
+// first row is known to the decoder.
+func appendBody(dst []byte, rows []Row) ([]byte, byte) {
 	first := &rows[0]
-	union := uint8(0)
+	union := uint32(0)
 	var differ [numSymbols]bool
 	for i := range rows {
 		r := &rows[i]
@@ -45,12 +49,19 @@ func appendBody(dst []byte, rows []Row) []byte {
 	}
 	dst = appendTimes(dst, rows)
 	dst = appendReceipts(dst, rows)
-	for s := range vitals.Sign(vitals.NumSigns) {
-		if union&(1<<s) != 0 {
-			dst = appendValues(dst, s, rows)
+	version := byte(1)
+	if union&^firstSigns != 0 {
+		version = 2
+	}
+	for ; union != 0; union &= union - 1 {
+		switch s := vitals.Sign(bits.TrailingZeros32(union)); {
+		case 1<<s&firstSigns != 0:
+			dst = appendFirst(dst, s, rows)
+		default:
+			dst = appendOther(dst, s, rows)
 		}
 	}
-	return dst
+	return dst, version
 }
 
 // appendTimes appends the times of all rows but the first.
@@ -123,11 +134,18 @@ func appendReceipts(dst []byte, rows []Row) []byte {
 	return dst
 }
 
-// appendValues appends the values of s, of which there is at least one.
-func appendValues(dst []byte, s vitals.Sign, rows []Row) []byte {
-	d := divisor(s, rows)
-	dst = binary.AppendUvarint(dst, d)
-	inverse := 1<<32/d + 1 // x*inverse>>32 is x/d, because both have 16 bits
+// appendOther appends the values of s, of which there is at least one. s is not one of the first
+// signs.
+func appendOther(dst []byte, s vitals.Sign, rows []Row) []byte {
+	d := int64(0)
+	for i := range rows {
+		v, _ := rows[i].Values.Get(s)
+		for x := max(int64(v), -int64(v)); x != 0; {
+			d, x = x, d%x
+		}
+	}
+	d = max(d, 1)
+	dst = binary.AppendUvarint(dst, uint64(d))
 	var direct, deltas block
 	before := int64(0)
 	n := 0
@@ -136,7 +154,7 @@ func appendValues(dst []byte, s vitals.Sign, rows []Row) []byte {
 		if !ok {
 			continue
 		}
-		x := int64(uint64(v) * inverse >> 32)
+		x := int64(v) / d
 		direct[n], deltas[n] = x, x-before
 		before = x
 		if n++; n == blockLen {
@@ -150,13 +168,45 @@ func appendValues(dst []byte, s vitals.Sign, rows []Row) []byte {
 	return dst
 }
 
-// divisor returns the greatest common divisor of the values of s, or 1 if all are 0.
+// appendFirst is appendOther for one of the first signs, without divisions.
+func appendFirst(dst []byte, s vitals.Sign, rows []Row) []byte {
+	d := divisor(s, rows)
+	dst = binary.AppendUvarint(dst, d)
+	inverse := 1<<32/d + 1 // x*inverse>>32 is x/d, because both have 16 bits
+	var direct, deltas block
+	before := int64(0)
+	n, all := 0, uint32(0)
+	for i := range rows {
+		v, ok := rows[i].Values.Get(s)
+		if !ok {
+			continue
+		}
+		all |= uint32(v)
+		x := int64(uint64(uint32(v)) * inverse >> 32)
+		direct[n], deltas[n] = x, x-before
+		before = x
+		if n++; n == blockLen {
+			dst = appendCheaper(dst, direct[:], deltas[:])
+			n = 0
+		}
+	}
+	if n > 0 {
+		dst = appendCheaper(dst, direct[:n], deltas[:n])
+	}
+	if all > maxFirstValue {
+		panic("columns: invalid row")
+	}
+	return dst
+}
+
+// divisor returns the greatest common divisor of the values of s, one of the first signs, or 1 if
+// all are 0.
 func divisor(s vitals.Sign, rows []Row) uint64 {
 	d, inverse := uint64(0), uint64(0)
 	for i := range rows {
 		v, _ := rows[i].Values.Get(s)
-		x := uint64(v)
-		if x*inverse>>32*d == x { // as in appendValues
+		x := uint64(uint32(v))
+		if x*inverse>>32*d == x { // as in appendFirst
 			continue
 		}
 		for x != 0 {
@@ -174,27 +224,51 @@ func divisor(s vitals.Sign, rows []Row) uint64 {
 // time of the first.
 func (r *reader) body(rows []Row) {
 	forms := r.byte()
-	var counts [allSigns + 1]int
+	var counts counts
 	for c := range numSymbols {
 		r.symbols(c, forms>>(2*c)&3, rows, &counts)
 	}
 	r.times(rows)
 	r.receipts(rows)
-	for s := range vitals.Sign(vitals.NumSigns) {
-		n := 0
-		for present, count := range counts {
-			if present&(1<<s) != 0 {
-				n += count
-			}
-		}
-		if n > 0 && r.err == nil {
+	for s := range vitals.Sign(vitals.MaxSigns) {
+		if n := counts.of(s); n > 0 && r.err == nil {
 			r.values(s, n, rows)
 		}
 	}
 }
 
+// counts has the numbers of rows by presence, if that has the first signs only, and by each sign
+// of other presences.
+type counts struct {
+	first [firstSigns + 1]int
+	signs [vitals.MaxSigns]int
+}
+
+func (c *counts) add(present uint32) {
+	if present <= firstSigns {
+		c.first[present]++
+		return
+	}
+	for ; present != 0; present &= present - 1 {
+		c.signs[bits.TrailingZeros32(present)]++
+	}
+}
+
+// of returns the number of rows that have s.
+func (c *counts) of(s vitals.Sign) int {
+	n := c.signs[s]
+	if 1<<s&firstSigns != 0 {
+		for present, count := range c.first {
+			if present&(1<<s) != 0 {
+				n += count
+			}
+		}
+	}
+	return n
+}
+
 // symbols decodes a column of symbols into rows. It counts the rows by presence.
-func (r *reader) symbols(c symbols, form byte, rows []Row, counts *[allSigns + 1]int) {
+func (r *reader) symbols(c symbols, form byte, rows []Row, counts *counts) {
 	var column symbolColumn
 	if column.open(r, c, form); form == symbolsZero {
 		return
@@ -219,25 +293,13 @@ func (r *reader) symbols(c symbols, form byte, rows []Row, counts *[allSigns + 1
 					r.fail(errSymbols)
 					return
 				}
-				counts[x]++
-				row.Values = zeros[x]
+				counts.add(uint32(x))
+				row.Values.SetPresent(uint32(x))
 			}
 		}
 		rows = rows[n:]
 	}
 }
-
-// zeros has, by presence, the values 0 of these signs. It is never modified.
-var zeros = func() (vs [allSigns + 1]vitals.Values) {
-	for present := range vs {
-		for s := range vitals.Sign(vitals.NumSigns) {
-			if present&(1<<s) != 0 {
-				vs[present].Set(s, 0)
-			}
-		}
-	}
-	return vs
-}()
 
 // times decodes the times of all rows but the first.
 func (r *reader) times(rows []Row) {
@@ -285,8 +347,12 @@ func (r *reader) receipts(rows []Row) {
 
 // values decodes the n values of s into the rows that have it.
 func (r *reader) values(s vitals.Sign, n int, rows []Row) {
+	least, most := int64(0), int64(maxFirstValue)
+	if 1<<s&firstSigns == 0 {
+		least, most = math.MinInt32, math.MaxInt32
+	}
 	u := r.uvarint()
-	if u == 0 || u > 1<<16-1 {
+	if u == 0 || u > uint64(most-least) {
 		r.fail(errValue)
 	}
 	d := int64(u)
@@ -298,29 +364,29 @@ func (r *reader) values(s vitals.Sign, n int, rows []Row) {
 		if r.err != nil {
 			return
 		}
-		outside := uint64(0)
+		outside := false
 		for j, x := range v[:k] {
 			if deltas {
 				x += before
 			}
 			before = x
 			v[j] = x * d
-			outside |= uint64(x)>>16 | uint64(x*d)>>16
+			outside = outside || uint64(x-least) > uint64(most-least) || uint64(v[j]-least) > uint64(most-least)
 		}
-		if outside != 0 {
+		if outside {
 			r.fail(errValue)
 			return
 		}
 		if all {
 			for j, x := range v[:k] {
-				rows[j].Values.Set(s, vitals.Hundredths(x))
+				rows[j].Values.Set(s, vitals.Value(x))
 			}
 			rows = rows[k:]
 			continue
 		}
 		for j := 0; j < k; {
 			if row := &rows[0]; row.Values.Has(s) {
-				row.Values.Set(s, vitals.Hundredths(v[j]))
+				row.Values.Set(s, vitals.Value(v[j]))
 				j++
 			}
 			rows = rows[1:]

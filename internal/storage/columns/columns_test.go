@@ -204,7 +204,8 @@ func checkRows(t rapid.TB, rows []columns.Row) {
 
 // The files pin the format: stored bytes must remain readable.
 func TestGolden(t *testing.T) {
-	for _, s := range shapes {
+	others := shape{name: "other-signs", intervalMs: minuteMs, jitterMs: 500, otherSigns: true, gateways: 1}
+	for _, s := range append(slices.Clone(shapes), others) {
 		rows := s.rows(newRand(), 150)
 		rows[3].Shared, rows[7].UTCOffset = true, vitals.MakeUTCOffset(120)
 		got := columns.AppendSegment(nil, rows)

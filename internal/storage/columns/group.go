@@ -37,7 +37,8 @@ func AppendGroup(dst []byte, runs []Run, rows []Row) []byte {
 	}
 	dst = appendNames(dst, runs)
 	dst = binary.AppendUvarint(dst, uint64(rows[0].TimeUnixMs))
-	dst = appendBody(dst, rows)
+	dst, version := appendBody(dst, rows)
+	dst[start] |= version
 	return appendChecksum(dst, start)
 }
 

@@ -26,6 +26,7 @@ type shape struct {
 	batch      int   // rows that are received together; 0: each alone
 	offline    bool  // for 150 of 300 rows, which are received together afterwards
 	allSigns   bool  // in every row; otherwise heart rate and SpO2
+	otherSigns bool  // also those that need version 2
 	cuff       bool  // blood pressure every 15 rows, resting heart rate every 60
 	dropouts   bool  // of SpO2
 	gaps       bool
@@ -51,11 +52,11 @@ func newRand() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }
 // rows returns n rows of a device.
 func (s shape) rows(rng *rand.Rand, n int) []columns.Row {
 	normal := func(sd float64) int64 { return int64(math.Round(rng.NormFloat64() * sd)) }
-	value := func(tenths int64) vitals.Hundredths {
+	value := func(tenths int64) vitals.Value {
 		if s.whole {
-			return vitals.Hundredths((tenths + 5) / 10 * 100)
+			return vitals.Value((tenths + 5) / 10 * 100)
 		}
-		return vitals.Hundredths(tenths * 10)
+		return vitals.Value(tenths * 10)
 	}
 	rows := make([]columns.Row, n)
 	grid, slow, noise, received := int64(startUnixMs)+rng.Int64N(s.intervalMs), int64(0), int64(0), int64(0)
@@ -101,6 +102,13 @@ func (s shape) rows(rng *rand.Rand, n int) []columns.Row {
 		}
 		if s.allSigns || s.cuff && i%60 == 0 {
 			r.Values.Set(vitals.RestingHeartRate, value(rest+normal(8)))
+		}
+		if s.otherSigns {
+			for sign := vitals.Sign(5); sign < vitals.MaxSigns; sign++ {
+				if rng.IntN(4) > 0 {
+					r.Values.Set(sign, vitals.Value(normal(float64(int64(1)<<(sign-4)))))
+				}
+			}
 		}
 		if s.gateways > 0 {
 			r.Gateway = number
@@ -198,9 +206,17 @@ func wildRows(t *rapid.T, rng *rand.Rand, n int) []columns.Row {
 // someValues returns at least one value.
 func someValues(rng *rand.Rand) (vs vitals.Values) {
 	for vs.IsZero() {
-		for s := range vitals.Sign(vitals.NumSigns) {
+		for s := range vitals.Sign(5) {
 			if rng.IntN(3) == 0 {
-				vs.Set(s, vitals.Hundredths(rng.Uint32()>>rng.IntN(32)))
+				vs.Set(s, vitals.Value(uint16(rng.Uint32()>>rng.IntN(32))))
+			}
+		}
+		if rng.IntN(2) == 0 {
+			continue
+		}
+		for s := vitals.Sign(5); s < vitals.MaxSigns; s++ {
+			if rng.IntN(8) == 0 {
+				vs.Set(s, vitals.Value(rng.Uint32())>>rng.IntN(32))
 			}
 		}
 	}

@@ -7,10 +7,10 @@ import (
 	"slices"
 )
 
-// The first bytes.
+// The first bytes, without the version.
 const (
-	segmentTag = 0x11
-	groupTag   = 0x21
+	segmentTag = 0x10
+	groupTag   = 0x20
 )
 
 // AppendSegment appends a segment of rows of one device to dst. It panics if there is no
@@ -29,7 +29,8 @@ func AppendSegment(dst []byte, rows []Row) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(rows)-1))
 	dst = binary.AppendUvarint(dst, first)
 	dst = binary.AppendUvarint(dst, uint64(rows[len(rows)-1].TimeUnixMs)-first)
-	dst = appendBody(dst, rows)
+	dst, version := appendBody(dst, rows)
+	dst[start] |= version
 	return appendChecksum(dst, start)
 }
 
@@ -153,12 +154,12 @@ func checked(b []byte, tag byte) (r reader) {
 	switch {
 	case n < 1:
 		r.fail(errShort)
-	case b[0] != tag:
+	case b[0] != tag|1 && b[0] != tag|2:
 		r.fail(errVersion)
 	case binary.LittleEndian.Uint32(b[n:]) != crc32.Checksum(b[:n], castagnoli):
 		r.fail(errChecksum)
 	default:
-		r.b = b[1:n]
+		r.b, r.version = b[1:n], b[0]&^tag
 	}
 	return r
 }

@@ -29,9 +29,12 @@ const (
 	numSymbols
 )
 
-// limit returns the largest symbol.
-func (c symbols) limit() uint64 {
-	return [numSymbols]uint64{1<<32 - 1, maxUTCOffset, 1, allSigns}[c]
+// limit returns the largest symbol in a version.
+func (c symbols) limit(version byte) uint64 {
+	if c == presence && version == 2 {
+		return 1<<32 - 1
+	}
+	return [numSymbols]uint64{1<<32 - 1, maxUTCOffset, 1, firstSigns}[c]
 }
 
 // of returns r's symbol.
@@ -138,7 +141,7 @@ type symbolColumn struct {
 
 // open reads what comes before the rows' symbols.
 func (s *symbolColumn) open(r *reader, c symbols, form byte) {
-	s.form, s.limit = form, c.limit()
+	s.form, s.limit = form, c.limit(r.version)
 	n := 0
 	switch form {
 	case symbolsOne:

@@ -18,7 +18,7 @@ func (r *run) compare(ctx context.Context, step Step) (report Report, lacking []
 	from, to := devices(source, r.From), devices(target, r.To)
 	total := sha256.New()
 	incomplete := false
-	c := comparer{run: r, step: step, from: newRecords(source, r.From), to: newRecords(target, r.To)}
+	c := comparer{run: r, step: step, from: r.sourceRecords(), to: newRecords(target, r.To)}
 	for {
 		s, t, err := both(ctx, from, to)
 		if err != nil {
@@ -152,11 +152,7 @@ func begun(device *vitals.Name, s, t *storage.Record) bool {
 func (c *comparer) add(h hash.Hash, r *storage.Record) {
 	b := binary.BigEndian.AppendUint64(c.buf[:0], uint64(r.TimeUnixMs))
 	b = binary.BigEndian.AppendUint64(b, uint64(r.ReceivedUnixMs))
-	b = append(b, r.Values.Present())
-	for sg := range vitals.Sign(vitals.NumSigns) {
-		v, _ := r.Values.Get(sg)
-		b = binary.BigEndian.AppendUint16(b, uint16(v))
-	}
+	b = appendValues(b, &r.Values)
 	minutes, known := r.UTCOffset.Minutes()
 	b = binary.BigEndian.AppendUint16(b, uint16(int16(minutes)))
 	b = append(b, bit(known), bit(r.Shared))
@@ -166,6 +162,32 @@ func (c *comparer) add(h hash.Hash, r *storage.Record) {
 	}
 	c.buf = appendName(b, gateway)
 	h.Write(c.buf)
+}
+
+// appendValues appends values in the form that checksums are computed of. Signs beyond the first ones,
+// which the form has had from the start, follow those if there are any.
+func appendValues(b []byte, values *vitals.Values) []byte {
+	const firsts, others = 5, 1 << 7
+	present := values.Present()
+	more := present >> firsts << firsts
+	head := byte(present &^ more)
+	if more != 0 {
+		head |= others
+	}
+	b = append(b, head)
+	for sg := range vitals.Sign(firsts) {
+		v, _ := values.Get(sg)
+		b = binary.BigEndian.AppendUint16(b, uint16(v))
+	}
+	if more != 0 {
+		b = binary.BigEndian.AppendUint32(b, more)
+		for sg, v := range values.All() {
+			if sg >= firsts {
+				b = binary.BigEndian.AppendUint32(b, uint32(v))
+			}
+		}
+	}
+	return b
 }
 
 func appendName(b []byte, name *vitals.Name) []byte {

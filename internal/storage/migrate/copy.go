@@ -16,7 +16,7 @@ const groupReadings = 4096
 // of those that the target did not have.
 func (r *run) copy(ctx context.Context, lacking []int64) (copied int64, err error) {
 	w := &writer{run: r, entries: make([]storage.Entry, 0, groupReadings), readings: make([]vitals.Reading, 0, groupReadings)}
-	from, page := devices(source, r.From), newRecords(source, r.From)
+	from, page := devices(source, r.From), r.sourceRecords()
 	for _, fromMs := range lacking {
 		d, err := from.next(ctx)
 		if err == nil && d == nil {
@@ -118,13 +118,10 @@ func readings(device *vitals.Name, r *storage.Record) (first, rest vitals.Readin
 	}
 	rest = first
 	first.Gateway, first.Values, rest.Values = vitals.Name{}, vitals.Values{}, vitals.Values{}
-	for sg := range vitals.Sign(vitals.NumSigns) {
-		v, ok := r.Values.Get(sg)
-		switch {
-		case !ok:
-		case first.Values.IsZero():
+	for sg, v := range r.Values.All() {
+		if first.Values.IsZero() {
 			first.Values.Set(sg, v)
-		default:
+		} else {
 			rest.Values.Set(sg, v)
 		}
 	}

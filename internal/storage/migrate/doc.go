@@ -11,6 +11,10 @@
 // To continue a run that ended early for any reason, call Run again: the only state is the target
 // itself.
 //
+// Signs of a user's own may have other numbers in the target. The target is opened with the
+// [Definitions] of the source, and keeps them. A target in which a sign has another unit or other
+// decimals is refused.
+//
 // # How
 //
 //  1. Compare both stores, device by device, each in the order of time. The target may lack

@@ -34,7 +34,7 @@ type Target interface {
 // Options configures Run.
 type Options struct {
 	From storage.Store // is only read
-	To   Target        // is closed by Run if that succeeds
+	To   Target        // is closed by Run if that succeeds; opened with the [Definitions] of From
 
 	// Readings is the number of readings in From, counted without its list of devices.
 	Readings int64
@@ -89,10 +89,15 @@ func Run(ctx context.Context, o Options) (Report, error) {
 
 type run struct {
 	Options
-	begun bool // Begin was called
+	begun   bool // Begin was called
+	numbers *numbers
 }
 
 func (r *run) run(ctx context.Context) (Report, error) {
+	var err error
+	if r.numbers, err = newNumbers(r.From.Signs(), r.To.Signs()); err != nil {
+		return Report{}, err
+	}
 	report, lacking, err := r.compare(ctx, Compare)
 	if err != nil {
 		return report, err

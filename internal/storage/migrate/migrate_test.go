@@ -76,22 +76,41 @@ func all(t interface{ Fatal(...any) }, s storage.Store) (lines []string) {
 		t.Fatal(err)
 	}
 	for _, d := range devices[:n] {
-		lines = append(lines, fmt.Sprint(d))
+		line := fmt.Sprint(d.Name, d.NewestUnixMs)
+		for _, sg := range byField(s.Signs()) {
+			if l := d.Latest[sg]; l.Known {
+				line += fmt.Sprint(" ", s.Signs().Field(sg), l)
+			}
+		}
+		lines = append(lines, line)
 		records := make([]storage.Record, 20_000)
 		n, err := s.Scan(context.Background(), storage.Range{Device: d.Name, ToUnixMs: math.MaxInt64}, records)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, r := range records[:n] {
-			gateway := r.Gateway
-			r.Gateway = nil
-			lines = append(lines, fmt.Sprintf("%s %+v %s", d.Name, r, gateway))
+			line := fmt.Sprint(d.Name, r.TimeUnixMs, r.ReceivedUnixMs, r.UTCOffset, r.Shared, r.Gateway)
+			for _, sg := range byField(s.Signs()) {
+				if v, ok := r.Values.Get(sg); ok {
+					line += fmt.Sprint(" ", s.Signs().Field(sg), v)
+				}
+			}
+			lines = append(lines, line)
 		}
 	}
 	for _, a := range assignments(t, s) {
 		lines = append(lines, fmt.Sprint(a))
 	}
 	return lines
+}
+
+// byField returns signs in an order that does not depend on their numbers.
+func byField(signs *vitals.Signs) (all []vitals.Sign) {
+	for sg := range signs.All() {
+		all = append(all, sg)
+	}
+	slices.SortFunc(all, func(a, b vitals.Sign) int { return strings.Compare(signs.Field(a), signs.Field(b)) })
+	return all
 }
 
 // assignments returns the assignments of a store.
@@ -134,8 +153,8 @@ func count(t interface{ Fatal(...any) }, s storage.Store) int64 {
 	return int64(len(all(t, s)) - n - len(assignments(t, s)))
 }
 
-// draw returns a group of readings, many of which complete each other.
-func draw(t *rapid.T) (group []*storage.Entry) {
+// draw returns a group of readings with some of the first signs, many of which complete each other.
+func draw(t *rapid.T, signs vitals.Sign) (group []*storage.Entry) {
 	for range rapid.IntRange(0, 60).Draw(t, "readings") {
 		r := &vitals.Reading{
 			Device:     name(rapid.SampledFrom([]string{"a", "a-1", "b", "c.d"}).Draw(t, "device")),
@@ -145,10 +164,14 @@ func draw(t *rapid.T) (group []*storage.Entry) {
 		if gateway := rapid.SampledFrom([]string{"", "g1", "g2"}).Draw(t, "gateway"); gateway != "" {
 			r.Gateway = name(gateway)
 		}
-		present := rapid.Uint8Range(1, 1<<vitals.NumSigns-1).Draw(t, "signs")
-		for sg := range vitals.Sign(vitals.NumSigns) {
+		present := rapid.Uint32Range(1, 1<<signs-1).Draw(t, "signs")
+		for sg := range signs {
+			v := vitals.Value(40_000 + int(sg))
+			if sg > vitals.RestingHeartRate {
+				v *= -50
+			}
 			if present&(1<<sg) != 0 {
-				r.Values.Set(sg, vitals.Hundredths(40_000+int(sg)))
+				r.Values.Set(sg, v)
 			}
 		}
 		group = append(group, &storage.Entry{Reading: r, ReceivedUnixMs: rapid.Int64Range(1, 1<<40).Draw(t, "received")})
@@ -172,7 +195,7 @@ func equal(t interface {
 func TestKilled(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		from := storetest.NewMemory()
-		if err := from.Append(draw(t)); err != nil {
+		if err := from.Append(draw(t, vitals.NumBuiltIn)); err != nil {
 			t.Fatal(err)
 		}
 		assign(t, from)
@@ -231,7 +254,7 @@ func TestSums(t *testing.T) {
 }
 
 // entry returns a reading with a heart rate.
-func entry(device string, timeUnixMs int64, v vitals.Hundredths) *storage.Entry {
+func entry(device string, timeUnixMs int64, v vitals.Value) *storage.Entry {
 	r := &vitals.Reading{Device: name(device), TimeUnixMs: timeUnixMs}
 	r.Values.Set(vitals.HeartRate, v)
 	return &storage.Entry{Reading: r, ReceivedUnixMs: 1_800_000_000_000}
@@ -335,5 +358,55 @@ func TestEnds(t *testing.T) {
 	to = newTarget(storetest.NewMemory())
 	if _, err := migrate.Run(t.Context(), migrate.Options{From: from, To: to, Readings: 2}); !errors.Is(err, storage.ErrCorrupt) || to.published {
 		t.Errorf("a source with a lost device: %v", err)
+	}
+}
+
+// TestSigns moves signs of a user's own between stores that number them differently.
+func TestSigns(t *testing.T) {
+	own := storetest.OwnSigns()[:3]
+	from := storetest.NewMemory()
+	if err := from.Signs().Define(own); err != nil {
+		t.Fatal(err)
+	}
+	var group []*storage.Entry
+	for i := range own {
+		e := entry("a", int64(i%2), 6000)
+		e.Reading.Values.Set(vitals.NumBuiltIn+vitals.Sign(i), vitals.Value(-1_000_000*i))
+		e.Reading.Gateway = name(fmt.Sprintf("g%d", i)) // the first record is shared
+		group = append(group, e)
+	}
+	if err := errors.Join(from.Append(group), from.Signs().Define(own[:1])); err != nil { // the others are retired
+		t.Fatal(err)
+	}
+	want := all(t, from)
+
+	for _, there := range [][]vitals.Definition{nil, own[2:], {own[2], own[0]}, {own[1], own[2]}, own} {
+		to := newTarget(storetest.NewMemory())
+		if err := errors.Join(to.Signs().Define(there), to.Signs().Define(migrate.Definitions(from.Signs()))); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // the second run finds that nothing is lacking
+			report, err := migrate.Run(t.Context(), migrate.Options{From: from, To: to, Readings: 2})
+			if err != nil || report.Readings != 2 {
+				t.Fatalf("%d signs in the target: %v", len(there), err)
+			}
+			if got := all(t, to); !slices.Equal(got, want) {
+				t.Errorf("%d signs in the target: it has\n%q\nwant\n%q", len(there), got, want)
+			}
+		}
+	}
+
+	decimals := slices.Clone(own)
+	decimals[1].Decimals++
+	unit := slices.Clone(own)
+	unit[2].Unit = "kg"
+	for field, there := range map[string][]vitals.Definition{own[0].Field: nil, own[1].Field: decimals, own[2].Field: unit} {
+		to := newTarget(storetest.NewMemory())
+		if err := to.Signs().Define(there); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := migrate.Run(t.Context(), migrate.Options{From: from, To: to, Readings: 2}); !contains(err, field) || to.begun {
+			t.Errorf("a target in which %s differs: %v", field, err)
+		}
 	}
 }

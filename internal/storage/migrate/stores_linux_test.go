@@ -25,6 +25,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/migrate"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 	"github.com/pulsegate/pulsegate/internal/storage/pgstore"
+	"github.com/pulsegate/pulsegate/internal/storage/storetest"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -66,12 +67,12 @@ func openFrom(place string) (storage.Store, int64, error) {
 	return s, report.Readings, err
 }
 
-func openTo(place string) (migrate.Target, error) {
+func openTo(place string, signs []vitals.Definition) (migrate.Target, error) {
 	if o, ok := dsn(place); ok {
-		o.Move = pgstore.MoveTo
+		o.Move, o.Signs = pgstore.MoveTo, signs
 		return pgstore.Open(context.Background(), o)
 	}
-	return pebblestore.OpenPartial(place, pebblestore.Options{WindowRows: 64})
+	return pebblestore.OpenPartial(place, pebblestore.Options{WindowRows: 64, Signs: signs})
 }
 
 // move moves a store.
@@ -81,7 +82,7 @@ func move(from, to string, progress func(migrate.Step, int64)) error {
 		return err
 	}
 	defer source.Close()
-	target, err := openTo(to)
+	target, err := openTo(to, migrate.Definitions(source.Signs()))
 	if err != nil {
 		return err
 	}
@@ -121,12 +122,14 @@ func TestRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n++
 		first, middle, last := filepath.Join(dirs, fmt.Sprint(n)), database(server), filepath.Join(dirs, fmt.Sprint(n, "-last"))
-		s, err := pebblestore.Open(first, pebblestore.Options{WindowRows: 8})
+		// Each place has other numbers of the signs.
+		own := storetest.OwnSigns()
+		s, err := pebblestore.Open(first, pebblestore.Options{WindowRows: 8, Signs: own})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for range rapid.IntRange(1, 4).Draw(t, "groups") {
-			if err := s.Append(draw(t)); err != nil {
+			if err := s.Append(draw(t, vitals.MaxSigns)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -136,6 +139,12 @@ func TestRoundTrip(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, places := range [][2]string{{first, middle}, {middle, last}} {
+			slices.Reverse(own)
+			if prepared, err := openTo(places[1], own[:n%len(own)]); err != nil {
+				t.Fatal(err)
+			} else if err := prepared.Close(); err != nil {
+				t.Fatal(err)
+			}
 			if err := move(places[0], places[1], nil); err != nil {
 				t.Fatal(err)
 			}

@@ -91,7 +91,7 @@ func TestOneSyncPerGroup(t *testing.T) {
 func manyEntries(n int) []*storage.Entry {
 	var group []*storage.Entry
 	for i := range n {
-		group = append(group, entry(fmt.Sprintf("dev-%d", i%50), int64(1+i), vitals.Hundredths(i)))
+		group = append(group, entry(fmt.Sprintf("dev-%d", i%50), int64(1+i), vitals.Value(i)))
 	}
 	return group
 }
@@ -178,7 +178,7 @@ func TestRecordInvariants(t *testing.T) {
 			device := rapid.SampledFrom(devices).Draw(rt, "device")
 			from := rapid.Int64Range(0, 400).Draw(rt, "from")
 			step := rapid.SampledFrom([]int64{1, 1, 2, -1}).Draw(rt, "step")
-			sign := vitals.Sign(rapid.IntRange(0, vitals.NumSigns-1).Draw(rt, "sign"))
+			sign := vitals.Sign(rapid.IntRange(0, vitals.NumBuiltIn-1).Draw(rt, "sign"))
 			for i := range rapid.Int64Range(1, 130).Draw(rt, "length") {
 				group = append(group, with(entry(device, max(from+step*i, 0), 1), sign, 1))
 			}

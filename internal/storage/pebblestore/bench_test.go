@@ -57,14 +57,14 @@ func (f *fleet) next(r *vitals.Reading) {
 	device, minute := f.n%len(f.names), int64(f.n/len(f.names))
 	f.n++
 	*r = vitals.Reading{Device: f.names[device], TimeUnixMs: fleetStartUnixMs + minute*60_000 + int64(device)%1000}
-	r.Values.Set(vitals.HeartRate, vitals.Hundredths(6000+f.rng.IntN(4000)))
-	r.Values.Set(vitals.SpO2, vitals.Hundredths(9400+100*f.rng.IntN(6)))
+	r.Values.Set(vitals.HeartRate, vitals.Value(6000+f.rng.IntN(4000)))
+	r.Values.Set(vitals.SpO2, vitals.Value(9400+100*f.rng.IntN(6)))
 	if minute%15 == 0 {
-		r.Values.Set(vitals.Systolic, vitals.Hundredths(100*(110+f.rng.IntN(40))))
-		r.Values.Set(vitals.Diastolic, vitals.Hundredths(100*(60+f.rng.IntN(30))))
+		r.Values.Set(vitals.Systolic, vitals.Value(100*(110+f.rng.IntN(40))))
+		r.Values.Set(vitals.Diastolic, vitals.Value(100*(60+f.rng.IntN(30))))
 	}
 	if minute%60 == 0 {
-		r.Values.Set(vitals.RestingHeartRate, vitals.Hundredths(100*(50+f.rng.IntN(20))))
+		r.Values.Set(vitals.RestingHeartRate, vitals.Value(100*(50+f.rng.IntN(20))))
 	}
 }
 
@@ -408,7 +408,7 @@ func BenchmarkAggregate(b *testing.B) {
 // A bucket is the aggregate of a sign in a span of time.
 type bucket struct {
 	count, sum int64
-	min, max   vitals.Hundredths
+	min, max   vitals.Value
 }
 
 // aggregate computes the buckets of a device, with pages of the length of page, and

@@ -41,7 +41,8 @@ type Report struct {
 
 	Devices  int64
 	Readings int64
-	Values   [vitals.NumSigns]int64 // by sign
+	Values   [vitals.MaxSigns]int64 // by sign
+	Signs    *vitals.Signs          // that the store has; nil if it could not be opened
 
 	Assignments int64 // of devices to subjects
 
@@ -97,6 +98,7 @@ func (c *checker) run(dir string, o Options) (err error) {
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 
+	c.report.Signs = s.signs
 	c.report.Format, c.report.PebbleFormat = s.files.Format(), int(s.db.FormatMajorVersion())
 	logs, err := datadir.LogBytes(s.files.FS, s.path)
 	if err != nil {
@@ -212,7 +214,7 @@ func (c *checker) content(s *Store) error {
 		return errors.Join(fmt.Errorf("read: %w", corrupt(err)), segments.Close(), records.Close())
 	}
 	before, more := len(c.report.Problems), c.report.More
-	k := &contentChecker{checker: c, s: s, v: v, segments: segments, records: records, names: s.gateways.names()}
+	k := &contentChecker{checker: c, s: s, v: v, segments: segments, records: records, names: s.gateways.names(), known: s.signs.Known()}
 	err = k.devices()
 	if err == nil {
 		k.others(others)
@@ -240,6 +242,7 @@ type contentChecker struct {
 	segments *pebble.Iterator
 	records  *pebble.Iterator
 	names    gatewayNames
+	known    uint32 // the signs that the store has
 
 	sealed  int64 // readings in segments
 	damaged bool  // a segment's readings could not be counted
@@ -368,6 +371,9 @@ func (k *contentChecker) device(name *vitals.Name, a *account, has bool) (bool, 
 			return has, nil
 		}
 		for i := range rows {
+			if rows[i].Values.Present()&^k.known != 0 {
+				k.problem(fmt.Errorf("reading of device %s at %d: %w", name, rows[i].TimeUnixMs, errUnknownSign))
+			}
 			a.add(&rows[i])
 			k.count(rows[i].TimeUnixMs, &rows[i].Values)
 		}
@@ -418,7 +424,7 @@ func (k *contentChecker) others(it *pebble.Iterator) {
 		it.SetBounds(r[0], r[1])
 		for ok := it.First(); ok; ok = it.Next() {
 			switch string(it.Key()) {
-			case layout.GroupsKey, layout.GatewaysKey, layout.ReadingsKey, layout.SweepKey:
+			case layout.GroupsKey, layout.GatewaysKey, layout.ReadingsKey, layout.SweepKey, layout.SignsKey:
 			case layout.UncountedKey:
 				k.damaged = true
 			default:
@@ -430,6 +436,13 @@ func (k *contentChecker) others(it *pebble.Iterator) {
 
 // assignments verifies all assignments.
 func (k *contentChecker) assignments() (err error) {
+	others := k.s.signs.Known()>>vitals.NumBuiltIn != 0
+	for _, n := range k.report.Values[layout.FirstSigns:] {
+		others = others || n > 0
+	}
+	if others && k.s.files.Format() < datadir.SignsFormat {
+		k.problem(fmt.Errorf("there are signs beyond the first %d, but file %s has format %d", layout.FirstSigns, datadir.FormatFile, k.s.files.Format()))
+	}
 	k.report.Assignments, err = assign.Verify(k.v, k.problem)
 	if k.report.Assignments > 0 && k.s.files.Format() < datadir.AssignedFormat {
 		k.problem(fmt.Errorf("there are assignments, but file %s has format %d", datadir.FormatFile, k.s.files.Format()))
@@ -451,10 +464,8 @@ func (c *checker) count(ms int64, values *vitals.Values) {
 	c.report.Readings++
 	c.report.OldestUnixMs = min(c.report.OldestUnixMs, ms)
 	c.report.NewestUnixMs = max(c.report.NewestUnixMs, ms)
-	for s := range vitals.Sign(vitals.NumSigns) {
-		if values.Has(s) {
-			c.report.Values[s]++
-		}
+	for s := range values.All() {
+		c.report.Values[s]++
 	}
 }
 
@@ -496,7 +507,7 @@ func (a *account) match(c *checker, name *vitals.Name) {
 	}
 	for s := range got.Latest {
 		if got.Latest[s] != want.Latest[s] {
-			c.problem(seal.RecordError(name, fmt.Errorf("wrong latest %s", vitals.Sign(s))))
+			c.problem(seal.RecordError(name, fmt.Errorf("wrong latest %s", c.report.Signs.Field(vitals.Sign(s)))))
 		}
 	}
 }

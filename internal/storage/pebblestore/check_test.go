@@ -39,7 +39,7 @@ func TestCheckCounts(t *testing.T) {
 		}
 		want := pebblestore.Report{
 			Format: 2, PebbleFormat: 24, Devices: 51, Readings: 10_002, OldestUnixMs: 0, NewestUnixMs: 7_000_000,
-			Tables: r.Tables, TableBytes: r.TableBytes, LogBytes: r.LogBytes,
+			Tables: r.Tables, TableBytes: r.TableBytes, LogBytes: r.LogBytes, Signs: r.Signs,
 		}
 		want.Values[vitals.HeartRate], want.Values[vitals.SpO2] = 10_002, 1
 		if fmt.Sprintf("%+v", r) != fmt.Sprintf("%+v", want) {

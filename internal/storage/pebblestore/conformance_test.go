@@ -11,6 +11,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 	"github.com/pulsegate/pulsegate/internal/storage/storetest"
+	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // TestConformance runs the suite on an in-memory file system that can lose power, without
@@ -74,6 +75,9 @@ func runOnDisk(t *testing.T, stride int) {
 			OpenLimited: func(maxDevices int) (storage.Store, error) {
 				return pebblestore.Open(dir, pebblestore.Options{MaxDevices: maxDevices})
 			},
+			OpenSigns: func(own []vitals.Definition) (storage.Store, error) {
+				return pebblestore.Open(dir, pebblestore.Options{Signs: own})
+			},
 		}
 	})
 }
@@ -112,6 +116,7 @@ func (c *crashable) harness() storetest.Harness {
 		Open:        func() (storage.Store, error) { return c.reopen(c.o) },
 		Crash:       c.crash,
 		OpenLimited: func(n int) (storage.Store, error) { o := c.o; o.MaxDevices = n; return c.reopen(o) },
+		OpenSigns:   func(own []vitals.Definition) (storage.Store, error) { o := c.o; o.Signs = own; return c.reopen(o) },
 	}
 }
 

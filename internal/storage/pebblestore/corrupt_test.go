@@ -50,8 +50,8 @@ func damaged(t *testing.T, closed bool) (fs *vfs.MemFS, texts []string) {
 func noisy(rng *rand.Rand, group []*storage.Entry) []*storage.Entry {
 	for _, e := range group {
 		e.ReceivedUnixMs = rng.Int64N(1 << 50)
-		for sign := range vitals.Sign(vitals.NumSigns) {
-			e.Reading.Values.Set(sign, vitals.Hundredths(rng.Uint32N(1<<16)))
+		for sign := range vitals.Sign(vitals.NumBuiltIn) {
+			e.Reading.Values.Set(sign, vitals.Value(rng.Uint32N(1<<16)))
 		}
 	}
 	return group

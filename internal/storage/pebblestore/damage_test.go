@@ -54,7 +54,7 @@ func (w *writer) append(s storage.Store, groups int) {
 		w.k++
 		var group []*storage.Entry
 		for i := range int64(60) {
-			e := entry(fmt.Sprintf("dev-%d", i%7), 1000*w.k+i, vitals.Hundredths(i))
+			e := entry(fmt.Sprintf("dev-%d", i%7), 1000*w.k+i, vitals.Value(i))
 			e.Reading.Gateway = mustName(fmt.Sprintf("a-gateway-with-a-long-name-to-fill-the-memtables-sooner-%d", w.k))
 			group = append(group, e)
 		}

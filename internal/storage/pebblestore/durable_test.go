@@ -181,7 +181,7 @@ func crashEverywhere(t *testing.T, wrap func(vfs.FS) vfs.FS, maxProblems, stride
 	for k := range int64(80) {
 		var group []*storage.Entry
 		for i := range int64(60) {
-			e := entry(fmt.Sprintf("dev-%d", i%7), 1000*k+i, vitals.Hundredths(i))
+			e := entry(fmt.Sprintf("dev-%d", i%7), 1000*k+i, vitals.Value(i))
 			e.Reading.Gateway = mustName(fmt.Sprintf("a-gateway-with-a-long-name-to-fill-the-memtables-sooner-%d", k))
 			group = append(group, e)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/space"
+	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // An engine is the tree of an open store, with what is in memory for the next group, and what
@@ -28,6 +29,7 @@ type engine struct {
 	troubles    troubles
 	counters    counters
 	gateways    *dictionary
+	signs       *vitals.Signs
 	closed      atomic.Bool
 	deviceCount atomic.Int64 // number of devices in the settler's table
 

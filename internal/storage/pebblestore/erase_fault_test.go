@@ -152,7 +152,7 @@ func TestEraseCrash(t *testing.T) {
 // newEntry returns a reading of the device that arrives during its erasure. Of the traces
 // it has only the device's name.
 func newEntry(i int64) *storage.Entry {
-	return entry(erasedDevice, 1_800_000_000_000+i, vitals.Hundredths(i))
+	return entry(erasedDevice, 1_800_000_000_000+i, vitals.Value(i))
 }
 
 // verify opens the store after the crash, and reports whether the old readings are gone.

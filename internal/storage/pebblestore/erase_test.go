@@ -34,7 +34,7 @@ const (
 
 // erasedEntry returns a reading of the device to be erased.
 func erasedEntry(i int64) *storage.Entry {
-	e := entry(erasedDevice, 1_700_000_000_000+1000*i, vitals.Hundredths(6000+i%3000))
+	e := entry(erasedDevice, 1_700_000_000_000+1000*i, vitals.Value(6000+i%3000))
 	e.Reading.Gateway = mustName(erasedGateway)
 	e.ReceivedUnixMs = erasedReceived
 	return e

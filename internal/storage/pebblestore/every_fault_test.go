@@ -35,20 +35,20 @@ type valueID struct {
 // A valueLedger records the values that were sent and those that were acknowledged.
 type valueLedger struct {
 	mu    sync.Mutex // of sent and acked, while append runs
-	sent  map[valueID]map[vitals.Hundredths]bool
-	acked map[valueID]vitals.Hundredths
+	sent  map[valueID]map[vitals.Value]bool
+	acked map[valueID]vitals.Value
 
 	// leaving holds acknowledged values that a removal may have removed. Each reading must
 	// be stored as a whole or not at all. If one is true, all of them must be stored or
 	// none; if gone is true, none; if begun is true, none after the store was opened again.
-	leaving          map[valueID]vitals.Hundredths
+	leaving          map[valueID]vitals.Value
 	one, begun, gone bool
 
-	shown map[valueID]vitals.Hundredths // the stored values, set by holds
+	shown map[valueID]vitals.Value // the stored values, set by holds
 }
 
 func newValueLedger() *valueLedger {
-	return &valueLedger{sent: map[valueID]map[vitals.Hundredths]bool{}, acked: map[valueID]vitals.Hundredths{}}
+	return &valueLedger{sent: map[valueID]map[vitals.Value]bool{}, acked: map[valueID]vitals.Value{}}
 }
 
 // clone returns a copy of a ledger without removals.
@@ -79,7 +79,7 @@ func (l *valueLedger) at(disk *vfs.MemFS) (*vfs.MemFS, *valueLedger) {
 
 // leave records that a removal of values begins.
 func (l *valueLedger) leave(which func(valueID) bool) {
-	l.leaving = map[valueID]vitals.Hundredths{}
+	l.leaving = map[valueID]vitals.Value{}
 	for id, v := range l.acked {
 		if which(id) {
 			l.leaving[id] = v
@@ -95,7 +95,7 @@ func (l *valueLedger) stay() {
 }
 
 // left compares the values of a removal with the stored ones.
-func (l *valueLedger) left(shown map[valueID]vitals.Hundredths) error {
+func (l *valueLedger) left(shown map[valueID]vitals.Value) error {
 	values, stayed := map[valueID]int{}, map[valueID]int{} // by reading: with the first sign
 	all := 0
 	for id, want := range l.leaving {
@@ -122,19 +122,19 @@ func (l *valueLedger) left(shown map[valueID]vitals.Hundredths) error {
 
 // append appends a group and records the values that were acknowledged.
 func (l *valueLedger) append(s storage.Store, group []*storage.Entry) error {
-	each := func(e *storage.Entry, note func(valueID, vitals.Hundredths)) {
+	each := func(e *storage.Entry, note func(valueID, vitals.Value)) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		for sign := range vitals.Sign(vitals.NumSigns) {
+		for sign := range vitals.Sign(vitals.NumBuiltIn) {
 			if v, ok := e.Reading.Values.Get(sign); ok {
 				note(valueID{e.Reading.Device, e.Reading.TimeUnixMs, sign}, v)
 			}
 		}
 	}
 	for _, e := range group {
-		each(e, func(id valueID, v vitals.Hundredths) {
+		each(e, func(id valueID, v vitals.Value) {
 			if l.sent[id] == nil {
-				l.sent[id] = map[vitals.Hundredths]bool{}
+				l.sent[id] = map[vitals.Value]bool{}
 			}
 			l.sent[id][v] = true
 		})
@@ -144,7 +144,7 @@ func (l *valueLedger) append(s storage.Store, group []*storage.Entry) error {
 	}
 	for _, e := range group {
 		if e.Outcome == storage.Stored || e.Outcome == storage.Completed || e.Outcome == storage.Duplicate {
-			each(e, func(id valueID, v vitals.Hundredths) { l.acked[id] = v })
+			each(e, func(id valueID, v vitals.Value) { l.acked[id] = v })
 		}
 	}
 	return nil
@@ -152,7 +152,7 @@ func (l *valueLedger) append(s storage.Store, group []*storage.Entry) error {
 
 // holds compares all values in s with the ledger.
 func (l *valueLedger) holds(s storage.Store) error {
-	shown := map[valueID]vitals.Hundredths{}
+	shown := map[valueID]vitals.Value{}
 	l.shown = shown
 	devices := make([]storage.Device, 1000)
 	n, err := s.Devices(context.Background(), vitals.Name{}, devices)
@@ -166,7 +166,7 @@ func (l *valueLedger) holds(s storage.Store) error {
 			return err
 		}
 		for _, r := range records[:n] {
-			for sign := range vitals.Sign(vitals.NumSigns) {
+			for sign := range vitals.Sign(vitals.NumBuiltIn) {
 				if v, ok := r.Values.Get(sign); ok {
 					shown[valueID{d.Name, r.TimeUnixMs, sign}] = v
 				}

@@ -35,7 +35,7 @@ func oneTable(t *testing.T) (disk *vfs.MemFS, table string) {
 	var group []*storage.Entry
 	for i := range int64(damagedEach) {
 		for _, device := range damagedDevices {
-			e := entry(device, 1000*i, vitals.Hundredths(2000+rng.IntN(20_000)))
+			e := entry(device, 1000*i, vitals.Value(2000+rng.IntN(20_000)))
 			e.ReceivedUnixMs = 1 + rng.Int64N(1_000_000)
 			e.Reading.Gateway = mustName("of-" + device)
 			group = append(group, e)

@@ -31,7 +31,7 @@ func TestGolden(t *testing.T) {
 		},
 		ReceivedUnixMs: 1_795_255_201_000,
 	}
-	for sign, v := range map[vitals.Sign]vitals.Hundredths{
+	for sign, v := range map[vitals.Sign]vitals.Value{
 		vitals.Systolic: 12100, vitals.Diastolic: 7900, vitals.SpO2: 9750, vitals.HeartRate: 7200, vitals.RestingHeartRate: 5800,
 	} {
 		full.Reading.Values.Set(sign, v)
@@ -186,7 +186,7 @@ func TestRefusedValues(t *testing.T) {
 		{"segment with trailing bytes", segmentKey, okSegment + "00", "segment of device d up to 5: columns: "},
 		{"segment of another time", segmentKey, elsewhere, "segment of device d up to 5: the last reading"},
 		{"segment with a gateway that is not known", segmentKey, foreign, "its gateway is not in the dictionary"},
-		{"record of a later version", recordKey, "04" + okRecord[2:], "record of device d: unknown version"},
+		{"record of a later version", recordKey, "05" + okRecord[2:], "record of device d: unknown version"},
 		{"record without the offsets of its version", recordKey, offsetRecord("0000"), "record of device d: invalid offset"},
 		{"record with too large an offset", recordKey, offsetRecord("0b40"), "record of device d: invalid offset"},
 		{"record with a negative offset", recordKey, offsetRecord("ffff"), "record of device d: invalid offset"},

@@ -55,14 +55,14 @@ func mustName(s string) vitals.Name {
 }
 
 // entry returns a reading with a heart rate.
-func entry(device string, timeUnixMs int64, heartRate vitals.Hundredths) *storage.Entry {
+func entry(device string, timeUnixMs int64, heartRate vitals.Value) *storage.Entry {
 	r := &vitals.Reading{Device: mustName(device), TimeUnixMs: timeUnixMs}
 	r.Values.Set(vitals.HeartRate, heartRate)
 	return &storage.Entry{Reading: r, ReceivedUnixMs: 1_800_000_000_000}
 }
 
 // with adds a sign to an entry.
-func with(e *storage.Entry, s vitals.Sign, v vitals.Hundredths) *storage.Entry {
+func with(e *storage.Entry, s vitals.Sign, v vitals.Value) *storage.Entry {
 	e.Reading.Values.Set(s, v)
 	return e
 }
@@ -161,7 +161,7 @@ func dump(s storage.Store) (string, error) {
 // appendRecord appends a record as text, without its device.
 func appendRecord(b []byte, r *storage.Record) []byte {
 	b = strconv.AppendInt(b, r.TimeUnixMs, 10)
-	for s := range vitals.Sign(vitals.NumSigns) {
+	for s := range vitals.Sign(vitals.MaxSigns) {
 		if v, ok := r.Values.Get(s); ok {
 			b = append(append(b, ' '), s.String()...)
 			b = strconv.AppendInt(append(b, '='), int64(v), 10)

@@ -71,7 +71,7 @@ func loadTable(db *pebble.DB) (*memory.Table, error) {
 		return nil, corrupt(err)
 	}
 	for ok := sc.first(nil); ok; ok = sc.next() {
-		t.Add(&sc.name, memory.Device{Record: sc.record})
+		t.Add(&sc.name, &sc.record)
 	}
 	return t, sc.close()
 }
@@ -142,7 +142,7 @@ func (l *loaded) add(name *vitals.Name, rows []columns.Row) error {
 	}
 	for i := range rows {
 		if d != nil {
-			d.Update(rows[i].TimeUnixMs, &rows[i].Values, rows[i].UTCOffset)
+			l.table.Update(number, rows[i].TimeUnixMs, &rows[i].Values, rows[i].UTCOffset)
 		}
 		l.window.Add(d, number, name, &rows[i])
 	}

@@ -298,12 +298,12 @@ func (m *metamorphosis) group(rng *rand.Rand) (group []*storage.Entry) {
 		if rng.IntN(2) == 0 {
 			r.UTCOffset = vitals.MakeUTCOffset(60 * rng.IntN(3))
 		}
-		present := 1 + rng.IntN(1<<vitals.NumSigns-1)
-		for sign := range vitals.Sign(vitals.NumSigns) {
+		present := 1 + rng.IntN(1<<vitals.NumBuiltIn-1)
+		for sign := range vitals.Sign(vitals.NumBuiltIn) {
 			if present&(1<<sign) == 0 {
 				continue
 			}
-			v := vitals.Hundredths(100 + sign)
+			v := vitals.Value(100 + sign)
 			if rng.IntN(16) == 0 {
 				v++
 			}

@@ -81,6 +81,9 @@ func open(dir string, o Options) (_ *Store, err error) {
 		return nil, err
 	}
 	e.gateways, e.nextGroup = l.gateways, l.nextGroup
+	if err := e.openSigns(); err != nil {
+		return nil, err
+	}
 	s.readings.Store(l.readings)
 	if o.ReadOnly {
 		e.views.publish(e.db.NewSnapshot(), l.window)

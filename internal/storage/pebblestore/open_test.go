@@ -88,7 +88,7 @@ func TestForeignDirectory(t *testing.T) {
 	}{
 		{"other files", map[string]string{"thesis.txt": "..."}, "thesis.txt"},
 		{"a store of format 1, which no release wrote", map[string]string{"PULSEGATE": strings.Replace(ours, "2", "1", 1), "000004.sst": ""}, "format 1, which this version does not read: export its readings with the version that wrote it"},
-		{"a store of a later version", map[string]string{"PULSEGATE": "pulsegate store, format 4\n", "x.sst": ""}, "format 4"},
+		{"a store of a later version", map[string]string{"PULSEGATE": "pulsegate store, format 5\n", "x.sst": ""}, "format 5"},
 		{"a store without a version", map[string]string{"PULSEGATE": "hello\n"}, "has no version"},
 		{"a store with a newer Pebble format", map[string]string{"PULSEGATE": ours, "marker.format-version.000013.025": ""}, "later version"},
 		{"an interrupted creation and a file", map[string]string{"PULSEGATE.new": "", "thesis.txt": ""}, "thesis.txt"},

@@ -13,6 +13,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
+	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // Defaults of [Options].
@@ -40,10 +41,14 @@ type Options struct {
 	MaxGateways int
 
 	// WindowRows is the number of readings that are gathered in memory before they are
-	// written to segments. There may be twice as many in memory, 48 bytes each and
-	// 100 bytes for each of their devices, and the next start reads them from their groups. Larger windows make larger segments, which are
+	// written to segments. There may be twice as many in memory, 40 bytes each, 4 bytes
+	// for each value and 100 bytes for each of their devices, and the next start reads them from their groups. Larger windows make larger segments, which are
 	// rewritten less often. 0 means DefaultWindowRows.
 	WindowRows int
+
+	// Signs has the signs of a user's own that are accepted. Others that the store has are retired.
+	// Open returns an error of [vitals.Signs.Define].
+	Signs []vitals.Definition
 
 	// MinFreeBytes is the free space of the file system below which Append rejects
 	// groups with storage.ErrDiskLow. It must cover what is written between two polls

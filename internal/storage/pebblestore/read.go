@@ -104,7 +104,7 @@ func (rd *reader) scan(ctx context.Context, r *storage.Range, dst []storage.Reco
 			err = closeErr
 		}
 	}()
-	names := rd.gateways.names()
+	names, known := rd.gateways.names(), rd.signs.Known()
 	for n < len(dst) {
 		rows, err := sc.next(len(dst) - n)
 		if err != nil {
@@ -114,7 +114,7 @@ func (rd *reader) scan(ctx context.Context, r *storage.Range, dst []storage.Reco
 			break
 		}
 		for i := range rows {
-			if err := names.record(&rows[i], &dst[n]); err != nil {
+			if err := names.record(&rows[i], known, &dst[n]); err != nil {
 				return 0, seal.Error(&r.Device, rows[i].TimeUnixMs, err)
 			}
 			n++
@@ -123,8 +123,11 @@ func (rd *reader) scan(ctx context.Context, r *storage.Range, dst []storage.Reco
 	return n, nil
 }
 
-// record returns a row as a storage.Record.
-func (g gatewayNames) record(r *columns.Row, dst *storage.Record) error {
+// record returns a row, of which all signs must be known, as a storage.Record.
+func (g gatewayNames) record(r *columns.Row, known uint32, dst *storage.Record) error {
+	if r.Values.Present()&^known != 0 {
+		return errUnknownSign
+	}
 	*dst = storage.Record{TimeUnixMs: r.TimeUnixMs, ReceivedUnixMs: r.ReceivedUnixMs, Values: r.Values, UTCOffset: r.UTCOffset, Shared: r.Shared}
 	if r.Gateway == 0 {
 		return nil

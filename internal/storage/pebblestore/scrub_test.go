@@ -75,8 +75,8 @@ func writeTables(t *testing.T, fs vfs.FS, s *pebblestore.Store, tables int) {
 		for i := range 60_000 {
 			ms := int64(60_000*k + i)
 			e := entry(strings.Repeat("d", 1+i%50), 1+ms, 1)
-			for sign := range vitals.Sign(vitals.NumSigns) {
-				e = with(e, sign, vitals.Hundredths(rng.IntN(60_000)))
+			for sign := range vitals.Sign(5) {
+				e = with(e, sign, vitals.Value(rng.IntN(60_000)))
 			}
 			group = append(group, e)
 		}

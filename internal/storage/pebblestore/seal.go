@@ -254,7 +254,7 @@ func (c *sealer) States(dst []layout.Record, numbers []uint32) ([]layout.Record,
 		return dst, err
 	}
 	for _, number := range numbers {
-		dst = append(dst, c.g.settler.table.At(number).Record)
+		dst = append(dst, c.g.settler.table.Record(number))
 	}
 	return dst, nil
 }
@@ -286,7 +286,7 @@ func (c *sealer) Publish(b *pebble.Batch, added int64, devices []seal.Sealed) er
 	for i := range devices {
 		x := &devices[i]
 		d := c.g.settler.table.At(x.Table)
-		d.SealedUnixMs, d.Smalls, d.Small = x.SealedUnixMs, x.Smalls, x.Small
+		d.SealedUnixMs, d.Sizes = x.SealedUnixMs, x.Sizes
 	}
 	return nil
 }
@@ -322,7 +322,8 @@ func (c *sealer) end() error {
 	}
 	c.Carried = slices.DeleteFunc(c.Carried, func(x seal.Carried) bool {
 		// A row of the active window completes this one.
-		return g.settler.active.Find(g.settler.table.At(c.Rows.InTable(x.Device)), x.Row.TimeUnixMs) != nil
+		_, ok := g.settler.active.Find(g.settler.table.At(c.Rows.InTable(x.Device)), x.Row.TimeUnixMs)
+		return ok
 	})
 	if len(c.Carried) > 0 {
 		var carried layout.Group

@@ -273,7 +273,7 @@ func TestCarriedRows(t *testing.T) {
 	s := mustOpen(t, pebblestore.Options{FS: disk})
 	for i := range int64(each) {
 		for _, device := range []string{"a", "b", "c"} {
-			e := entry(device, 1000*i, vitals.Hundredths(2000+rng.IntN(20_000)))
+			e := entry(device, 1000*i, vitals.Value(2000+rng.IntN(20_000)))
 			e.ReceivedUnixMs = 1 + rng.Int64N(1_000_000)
 			mustAppend(t, s, e)
 		}

@@ -214,7 +214,7 @@ func (s *settler) settleOne(e *storage.Entry, entry int32) {
 		}
 		// The first device record is written with this group and includes all of its
 		// readings.
-		number = s.table.AddHashed(&r.Device, f.hash, memory.Device{Record: layout.Record{NewestUnixMs: -1, SealedUnixMs: layout.NoSegment}})
+		number = s.table.AddHashed(&r.Device, f.hash, -1)
 		s.marked = append(s.marked, marked{number, entry})
 	}
 	d := s.table.At(number)
@@ -254,7 +254,7 @@ func (s *settler) settleOne(e *storage.Entry, entry int32) {
 	if m.UTCOffset == 0 {
 		m.UTCOffset = r.UTCOffset
 	}
-	d.Update(r.TimeUnixMs, &m.Values, m.UTCOffset)
+	s.table.Update(number, r.TimeUnixMs, &m.Values, m.UTCOffset)
 }
 
 // noteUnreadable notes the error of a look-up, and returns the outcome of its reading.
@@ -289,7 +289,7 @@ func (s *settler) store(e *storage.Entry, id recordID, entry int32) {
 	if id.timeUnixMs > d.NewestUnixMs {
 		s.table.Active.Moved(d.NewestUnixMs, id.timeUnixMs)
 	}
-	d.Update(id.timeUnixMs, &r.Values, r.UTCOffset)
+	s.table.Update(id.device, id.timeUnixMs, &r.Values, r.UTCOffset)
 }
 
 // find returns the record of id, or nil if there is none. The pointer is valid until the next
@@ -307,44 +307,44 @@ func (s *settler) find(id recordID, r *vitals.Reading, entry int32) (*groupRecor
 	}
 	s.lookups++
 	row, err := s.lookUp(id, &r.Device)
-	if row == nil || err != nil {
+	if row.Values.IsZero() || err != nil {
 		return nil, err
 	}
-	s.records = append(s.records, groupRecord{Row: *row, device: id.device, entry: entry})
+	s.records = append(s.records, groupRecord{Row: row, device: id.device, entry: entry})
 	return &s.records[len(s.records)-1], nil
 }
 
-// lookUp returns the stored row of id, or nil if there is none. Places are searched in order
-// of precedence. The pointer is valid until the next call.
-func (s *settler) lookUp(id recordID, name *vitals.Name) (*columns.Row, error) {
+// lookUp returns the stored row of id, or one without values if there is none. Places are searched
+// in order of precedence.
+func (s *settler) lookUp(id recordID, name *vitals.Name) (columns.Row, error) {
 	d := s.table.At(id.device)
-	if row := s.active.Find(d, id.timeUnixMs); row != nil {
+	if row, ok := s.active.Find(d, id.timeUnixMs); ok {
 		return row, nil
 	}
 	if s.frozen != nil {
-		if row := s.frozen.FindNamed(name, id.timeUnixMs); row != nil {
+		if row, ok := s.frozen.FindNamed(name, id.timeUnixMs); ok {
 			return row, nil
 		}
 	}
 	if id.timeUnixMs <= d.SealedUnixMs {
 		return s.findStored(id, name)
 	}
-	return nil, nil
+	return columns.Row{}, nil
 }
 
 // findStored looks up a row in the segments.
-func (s *settler) findStored(id recordID, name *vitals.Name) (*columns.Row, error) {
+func (s *settler) findStored(id recordID, name *vitals.Name) (columns.Row, error) {
 	if n := len(s.segment); n == 0 || s.segmentDevice != id.device || id.timeUnixMs < s.segmentFromMs || id.timeUnixMs > s.segment[n-1].TimeUnixMs {
 		if err := s.readSegment(id, name); err != nil {
 			s.segment = s.segment[:0]
-			return nil, fmt.Errorf("look up reading: %w", err)
+			return columns.Row{}, fmt.Errorf("look up reading: %w", err)
 		}
 	}
 	i, ok := seal.Find(s.segment, id.timeUnixMs)
 	if !ok {
-		return nil, nil
+		return columns.Row{}, nil
 	}
-	return &s.segment[i], nil
+	return s.segment[i], nil
 }
 
 // readSegment reads the first segment that does not end before id's time.
@@ -382,7 +382,8 @@ func (s *settler) write(group []*storage.Entry, number uint64) (bool, error) {
 		return false, fmt.Errorf("fill batch: %w", err)
 	}
 	for _, k := range s.marked {
-		if err := seal.SetRecord(s.batch, &group[k.entry].Reading.Device, &s.table.At(k.device).Record); err != nil {
+		record := s.table.Record(k.device)
+		if err := seal.SetRecord(s.batch, &group[k.entry].Reading.Device, &record); err != nil {
 			return false, fmt.Errorf("fill batch: %w", err)
 		}
 	}

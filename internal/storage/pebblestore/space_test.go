@@ -42,7 +42,7 @@ func fillRoom(t *testing.T, rounds int) {
 		for range 1 + rng.IntN(80) {
 			var group []*storage.Entry
 			for i := range 40 {
-				group = append(group, entry(fmt.Sprintf("dev-%d", rng.IntN(500)), rng.Int64N(1<<40), vitals.Hundredths(i)))
+				group = append(group, entry(fmt.Sprintf("dev-%d", rng.IntN(500)), rng.Int64N(1<<40), vitals.Value(i)))
 			}
 			mustAppend(t, s, group...)
 		}

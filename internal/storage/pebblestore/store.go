@@ -81,7 +81,10 @@ func (s *Store) admit(group []*storage.Entry) error {
 	if err := s.awaitRoom(); err != nil {
 		return err
 	}
-	return storage.CheckGroup(group)
+	if err := storage.CheckGroup(group, s.signs); err != nil {
+		return err
+	}
+	return s.permitSigns(group)
 }
 
 // Close implements [storage.Store]. It seals nothing: the next Open reads

@@ -136,7 +136,7 @@ func (g *segments) findSmall(from uint32) (w *memory.Window, rows int, next uint
 		if d.NewestUnixMs < 0 { // it was removed
 			continue
 		}
-		if n, total := seal.Similar(&d.Record, 0); n > 1 {
+		if n, total := seal.Similar(&d.Sizes, 0); n > 1 {
 			name := t.Name(next)
 			w.AddDevice(&name, next)
 			rows += total

@@ -44,7 +44,7 @@ func TestTidy(t *testing.T) {
 		s := mustOpen(t, pebblestore.WithSegmentRows(pebblestore.Options{FS: disk, MinFreeBytes: -1}, 200))
 		sealRows := func(device string, from, n int64) {
 			for i := range n {
-				mustAppend(t, s, entry(device, 1000*(from+i), vitals.Hundredths(from+i)))
+				mustAppend(t, s, entry(device, 1000*(from+i), vitals.Value(from+i)))
 			}
 			if err := pebblestore.Seal(s); err != nil {
 				t.Fatal(err)
@@ -65,7 +65,7 @@ func TestTidy(t *testing.T) {
 			for i := int64(0); !stop.Load(); i++ {
 				var group []*storage.Entry
 				for j := range int64(1000) {
-					e := entry("busy", 1000*i+j, vitals.Hundredths(j))
+					e := entry("busy", 1000*i+j, vitals.Value(j))
 					e.Reading.Gateway, e.ReceivedUnixMs = long, (i^j*7919)%1_000_003*977
 					group = append(group, e)
 				}
@@ -130,7 +130,7 @@ func TestTidyDamaged(t *testing.T) {
 	for k := range int64(3) {
 		var group []*storage.Entry
 		for i := range devices {
-			group = append(group, entry(fmt.Sprintf("d%04d", i), 1000*k, vitals.Hundredths(i)))
+			group = append(group, entry(fmt.Sprintf("d%04d", i), 1000*k, vitals.Value(i)))
 		}
 		mustAppend(t, s, group...)
 		if err := pebblestore.Seal(s); err != nil {

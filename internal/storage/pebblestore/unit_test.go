@@ -37,7 +37,7 @@ func TestUnitReadFault(t *testing.T) {
 		for d := range devices {
 			var group []*storage.Entry
 			for ms := range int64(readings) {
-				group = append(group, entry(fmt.Sprintf("d-%02d", d), 2*ms, vitals.Hundredths(1+random.IntN(60_000))))
+				group = append(group, entry(fmt.Sprintf("d-%02d", d), 2*ms, vitals.Value(1+random.IntN(60_000))))
 			}
 			mustAppend(t, s, group...)
 		}

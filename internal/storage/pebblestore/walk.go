@@ -44,8 +44,9 @@ func (rd *reader) devicesOfChunk(dst []storage.Device, i int) (_ []storage.Devic
 	t := rd.settler.table
 	first, end := chunk(t, i)
 	for n := first; n < end; n++ {
-		if d := t.At(n); d.NewestUnixMs >= 0 {
-			dst = append(dst, public(t.Name(n), &d.Record))
+		if t.At(n).NewestUnixMs >= 0 {
+			d := t.Record(n)
+			dst = append(dst, public(t.Name(n), &d))
 		}
 	}
 	return dst, end < t.Assigned(), nil

@@ -24,7 +24,7 @@ func BenchmarkAppend(b *testing.B) {
 					group := make([]*storage.Entry, size)
 					for i := range group {
 						n := k*size + i
-						e := reading(fmt.Sprintf("ppg-%06d", n*7919%10000), int64(n/10000)*1000, vitals.Hundredths(n%9000))
+						e := reading(fmt.Sprintf("ppg-%06d", n*7919%10000), int64(n/10000)*1000, vitals.Value(n%9000))
 						e.Reading.Values.Set(vitals.SpO2, 9700)
 						group[i] = e
 					}

@@ -11,6 +11,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pgstore"
 	"github.com/pulsegate/pulsegate/internal/storage/storetest"
+	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // TestConformance runs the suite. A crash is one of the node: its connections break.
@@ -64,9 +65,9 @@ func newHarness(t testing.TB, server *pgtest.Server, killing bool) storetest.Har
 	var net pgtest.Sockets
 	o.Dial = net.Dial
 	var open []*pgstore.Store
-	node := func(maxDevices int) (storage.Store, error) {
+	node := func(maxDevices int, own ...vitals.Definition) (storage.Store, error) {
 		o := o
-		o.MaxDevices = maxDevices
+		o.MaxDevices, o.Signs = maxDevices, own
 		s, err := pgstore.Open(context.Background(), o)
 		if err != nil {
 			return nil, err
@@ -86,7 +87,8 @@ func newHarness(t testing.TB, server *pgtest.Server, killing bool) storetest.Har
 	})
 	return storetest.Harness{
 		Open:        func() (storage.Store, error) { return node(0) },
-		OpenLimited: node,
+		OpenLimited: func(maxDevices int) (storage.Store, error) { return node(maxDevices) },
+		OpenSigns:   func(own []vitals.Definition) (storage.Store, error) { return node(0, own...) },
 		OpenNode:    func() (storage.Store, error) { return node(0) },
 		Concurrent:  true,
 		Disturb:     net.BreakAll,

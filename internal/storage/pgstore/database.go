@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // A database is what the parts of a store share: connections, statements, counters, and whether the
@@ -19,6 +20,7 @@ type database struct {
 	opt     Options
 	sql     *statements
 	lockKey int64
+	signs   *vitals.Signs
 
 	write, read *pgxpool.Pool
 	counters    counters

@@ -52,11 +52,15 @@
 // # Schema
 //
 // The tables are in a schema of their own, "pulsegate" unless told otherwise; schema.go has
-// their definitions. readings is partitioned by time. An absent value is NULL. Values are in
-// hundredths; those above 327.67 are stored as negative numbers: add 65,536.
+// their definitions. readings is partitioned by time. An absent value is NULL. The first five signs
+// have columns, in hundredths; those above 327.67 are stored as negative numbers: add 65,536. All
+// others are in one array, which is NULL in readings without them.
 //
-// The table meta holds the version of the schema. Open creates it under an advisory lock, and refuses
-// another version. The table unfinished_move exists while a store that is moved to the
+// The table signs has the definitions of a user's own signs. A node reads it at the start, and again
+// when it reads a value of a sign that it does not know: then another node has defined that sign.
+//
+// The table meta holds the version of the schema. Open creates it under an advisory lock, upgrades
+// version 2 while nodes use it, and refuses other versions. The table unfinished_move exists while a store that is moved to the
 // schema is incomplete: see [Move].
 //
 // # Not here

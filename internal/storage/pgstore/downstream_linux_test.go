@@ -49,7 +49,7 @@ func TestDownstream(t *testing.T) {
 
 	execute(t, source, statement("CREATE PUBLICATION"))
 	execute(t, target, "CREATE SCHEMA pulsegate; CREATE TABLE pulsegate.readings (device text, time_ms bigint, received_ms bigint, sys smallint, dia smallint, spo2 smallint, hr smallint,"+
-		" rhr smallint, utc_offset smallint, had smallint, shared boolean, gateway text, PRIMARY KEY (device, time_ms))")
+		" rhr smallint, utc_offset smallint, had smallint, shared boolean, gateway text, more integer[], had_more integer, PRIMARY KEY (device, time_ms))")
 	host, port, err := net.SplitHostPort(source.Addr())
 	if err != nil {
 		t.Fatal(err)

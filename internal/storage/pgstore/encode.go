@@ -3,6 +3,7 @@ package pgstore
 import (
 	"encoding/binary"
 	"fmt"
+	"strconv"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
@@ -41,6 +42,23 @@ func (a *array) int16(v int16) {
 	a.buf = binary.BigEndian.AppendUint16(a.buf, uint16(v))
 }
 
+// more adds the value of readings.more as text: an array in the binary format cannot have elements of
+// different lengths.
+func (a *array) more(values *vitals.Values) {
+	a.n++
+	at := len(a.buf)
+	a.buf = append(a.buf, 0, 0, 0, 0)
+	for sg, v := range values.All() {
+		if int(sg) >= firstMore {
+			a.buf = append(strconv.AppendInt(append(a.buf, ','), int64(sg), 10), ',')
+			a.buf = strconv.AppendInt(a.buf, int64(v), 10)
+		}
+	}
+	a.buf[at+4] = '{' // in place of the first comma
+	a.buf = append(a.buf, '}')
+	binary.BigEndian.PutUint32(a.buf[at:], uint32(len(a.buf)-at-4))
+}
+
 func (a *array) int64(v int64) {
 	a.n++
 	a.buf = binary.BigEndian.AppendUint32(a.buf, 8)
@@ -72,7 +90,7 @@ var (
 	settleTypes = [...]uint32{
 		pgtype.TextOID, pgtype.Int8OID, pgtype.Int8OID,
 		pgtype.Int2OID, pgtype.Int2OID, pgtype.Int2OID, pgtype.Int2OID, pgtype.Int2OID,
-		pgtype.Int2OID, pgtype.Int2OID, pgtype.TextOID,
+		pgtype.Int2OID, pgtype.Int2OID, pgtype.TextOID, pgtype.TextOID,
 	}
 	findTypes = [...]uint32{pgtype.TextOID, pgtype.Int8OID}
 	hintTypes = [...]uint32{pgtype.TextOID, pgtype.Int8OID, pgtype.Int8OID, pgtype.Int8OID, pgtype.Int8OID, pgtype.Int8OID}
@@ -111,13 +129,14 @@ const (
 	text      = 0
 	nullText  = ^0
 	nullInt16 = ^2
+	nullInt32 = ^4
 )
 
 var (
-	settledSizes    = []int{text, 8, 2}
+	settledSizes    = []int{text, 8, 2, nullInt32}
 	generationSizes = []int{8, 1}
-	foundSizes      = []int{text, 2} // and those of the record
-	recordSizes     = []int{8, 8, nullInt16, nullInt16, nullInt16, nullInt16, nullInt16, nullInt16, 1, nullText}
+	foundSizes      = []int{text, 2, nullInt32} // and those of the record
+	recordSizes     = []int{8, 8, nullInt16, nullInt16, nullInt16, nullInt16, nullInt16, nullInt16, 1, nullText, nullText}
 )
 
 // checkSizes returns an error if the values of a row do not have these lengths: somebody has changed
@@ -142,3 +161,37 @@ func checkSizes(row [][]byte, sizes []int) error {
 
 func decodeInt16(b []byte) int16 { return int16(binary.BigEndian.Uint16(b)) }
 func decodeInt64(b []byte) int64 { return int64(binary.BigEndian.Uint64(b)) }
+
+// firstMore is the first sign that is in readings.more, and inColumns has the bits of those before it.
+const (
+	firstMore = len(columns)
+	inColumns = 1<<firstMore - 1
+)
+
+// decodeHad decodes the columns had and had_more.
+func decodeHad(had, more []byte) uint32 {
+	signs := uint32(max(decodeInt16(had), 0))
+	if more != nil {
+		signs |= binary.BigEndian.Uint32(more)
+	}
+	return signs
+}
+
+// decodeMore adds the values of readings.more, in the binary format of arrays.
+func decodeMore(values *vitals.Values, b []byte) error {
+	const pair = 16 // two lengths and two integers
+	n := (len(b) - arrayHead) / pair
+	if n <= 0 || len(b) != arrayHead+n*pair || binary.BigEndian.Uint32(b) != 1 || binary.BigEndian.Uint32(b[8:]) != pgtype.Int4OID {
+		return errMore
+	}
+	for b = b[arrayHead:]; len(b) > 0; b = b[pair:] {
+		sg := binary.BigEndian.Uint32(b[4:])
+		if binary.BigEndian.Uint32(b) != 4 || binary.BigEndian.Uint32(b[8:]) != 4 || sg < uint32(firstMore) || sg >= vitals.MaxSigns || values.Has(vitals.Sign(sg)) {
+			return errMore
+		}
+		values.Set(vitals.Sign(sg), vitals.Value(binary.BigEndian.Uint32(b[12:])))
+	}
+	return nil
+}
+
+var errMore = fmt.Errorf("%w: values of a reading", storage.ErrCorrupt)

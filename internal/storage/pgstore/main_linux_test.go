@@ -117,7 +117,7 @@ func queryValue[T any](t testing.TB, server *pgtest.Server, sql string, args ...
 }
 
 // reading returns an entry with a heart rate.
-func reading(device string, timeUnixMs int64, v vitals.Hundredths) *storage.Entry {
+func reading(device string, timeUnixMs int64, v vitals.Value) *storage.Entry {
 	name, err := vitals.ParseName(device)
 	if err != nil {
 		panic(err)

@@ -15,6 +15,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // Connections of a store.
@@ -46,6 +48,10 @@ type Options struct {
 
 	// Move is set by a process that moves the store from or to the database.
 	Move Move
+
+	// Signs has the signs of a user's own that this node accepts. Others that the database has are
+	// retired in this node only. Open returns an error of [vitals.Signs.Define].
+	Signs []vitals.Definition
 
 	// Timeout bounds the time for which Append and a removal try to settle an unknown outcome
 	// or to reach the database. 0 means DefaultTimeout.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -59,9 +60,15 @@ func (s *reader) readingAll(ctx context.Context, query func(context.Context) err
 		return err
 	}
 	defer s.calls.RUnlock()
-	pause := firstPause
+	pause, renewed := firstPause, false
 	for deadline := time.Now().Add(s.opt.Timeout); ; pause = min(2*pause, maxPause) {
 		err := query(ctx)
+		if errors.Is(err, errUnknownSign) && !renewed { // another node has defined it
+			if err = s.renewSigns(ctx); err == nil {
+				renewed = true
+				continue
+			}
+		}
 		switch {
 		case err == nil:
 			return nil
@@ -88,12 +95,14 @@ func (s *reader) summaries(ctx context.Context, sql string, args ...any) ([]stor
 	var all []storage.Device
 	var name string
 	var newest *int64
-	var times [vitals.NumSigns]*int64
-	var values, offsets [vitals.NumSigns]*int16
+	var times [len(columns)]*int64
+	var values, offsets [len(columns)]*int16
+	var more pgtype.FlatArray[*int64] // number, time, value, offset …
 	into := []any{&name, &newest}
 	for i := range times {
 		into = append(into, &times[i], &values[i], &offsets[i])
 	}
+	into = append(into, &more)
 	_, err = pgx.ForEachRow(rows, into, func() error {
 		d := storage.Device{NewestUnixMs: -1}
 		var err error
@@ -105,7 +114,7 @@ func (s *reader) summaries(ctx context.Context, sql string, args ...any) ([]stor
 		}
 		for i := range times {
 			if times[i] != nil {
-				d.Latest[i] = storage.Latest{TimeUnixMs: *times[i], Value: vitals.Hundredths(*values[i]), Known: true}
+				d.Latest[i] = storage.Latest{TimeUnixMs: *times[i], Value: vitals.Value(uint16(*values[i])), Known: true}
 				if offsets[i] != nil {
 					if d.Latest[i].UTCOffset, err = makeOffset(*offsets[i]); err != nil {
 						return err
@@ -113,10 +122,31 @@ func (s *reader) summaries(ctx context.Context, sql string, args ...any) ([]stor
 				}
 			}
 		}
+		if err := s.latestMore(&d, more); err != nil {
+			return err
+		}
 		all = append(all, d)
 		return nil
 	})
 	return all, err
+}
+
+// latestMore sets the latest values of the signs in readings.more.
+func (s *reader) latestMore(d *storage.Device, more []*int64) error {
+	for ; len(more) > 0; more = more[4:] {
+		sg, l := vitals.Sign(*more[0]), storage.Latest{TimeUnixMs: *more[1], Value: vitals.Value(*more[2]), Known: true}
+		if s.signs.Of(sg) == nil {
+			return errUnknownSign
+		}
+		if offset := more[3]; offset != nil {
+			var err error
+			if l.UTCOffset, err = makeOffset(int16(*offset)); err != nil {
+				return err
+			}
+		}
+		d.Latest[sg] = l
+	}
+	return nil
 }
 
 // Devices implements [storage.Store].
@@ -192,10 +222,14 @@ func (s *reader) scan(ctx context.Context, dst []storage.Record, sql string, arg
 		return 0, err
 	}
 	defer rows.Close()
+	known := s.signs.Known()
 	var gateway *vitals.Name // of the last record
 	for n < len(dst) && rows.Next() {
 		if dst[n], err = decodeRecord(rows.RawValues(), gateway); err != nil {
 			return 0, err
+		}
+		if dst[n].Values.Present()&^known != 0 {
+			return 0, errUnknownSign
 		}
 		gateway = dst[n].Gateway
 		n++
@@ -211,9 +245,14 @@ func decodeRecord(v [][]byte, before *vitals.Name) (r storage.Record, err error)
 		return r, err
 	}
 	r.TimeUnixMs, r.ReceivedUnixMs, r.Shared = decodeInt64(v[0]), decodeInt64(v[1]), v[8][0] != 0
-	for sg := range vitals.Sign(vitals.NumSigns) {
+	for sg := range columns {
 		if b := v[2+sg]; b != nil {
-			r.Values.Set(sg, vitals.Hundredths(decodeInt16(b)))
+			r.Values.Set(vitals.Sign(sg), vitals.Value(uint16(decodeInt16(b))))
+		}
+	}
+	if v[10] != nil {
+		if err := decodeMore(&r.Values, v[10]); err != nil {
+			return r, err
 		}
 	}
 	if v[7] != nil {

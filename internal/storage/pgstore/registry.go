@@ -22,9 +22,9 @@ type registry struct {
 
 // A known is a device that is registered.
 type known struct {
-	signs    uint8                  // that its row has, or more than these
-	latestMs [vitals.NumSigns]int64 // newest times that this node has stored since the last hint; 0 means none
-	stored   uint8                  // readings since the last hint
+	signs    uint32              // that its row has, or more than these
+	latestMs [len(columns)]int64 // newest times, of the first signs, that this node has stored since the last hint; 0 means none
+	stored   uint8               // readings since the last hint
 }
 
 // hintEvery is the number of readings of a device after which its row gets the times of its
@@ -34,7 +34,7 @@ const hintEvery = 64
 // A registration is a device that a group needs.
 type registration struct {
 	device vitals.Name
-	signs  uint8
+	signs  uint32
 	denied storage.Outcome // 0 means registered
 }
 
@@ -130,8 +130,9 @@ func (s *writer) register(conn *pgx.Conn, wanted []registration, limited bool) e
 		if err != nil || len(names) == 0 {
 			return err
 		}
-		if _, err := tx.Exec(ctx, s.sql.of(`INSERT INTO SCHEMA.devices AS d (device, signs) SELECT * FROM unnest($1::text[], $2::smallint[])
-			ON CONFLICT (device) DO UPDATE SET signs = d.signs | excluded.signs`), names, signs); err != nil {
+		if _, err := tx.Exec(ctx, s.sql.of(`INSERT INTO SCHEMA.devices AS d (device, signs, more)
+			SELECT device, signs & $3, nullif(signs & ~$3, 0) FROM unnest($1::text[], $2::integer[]) AS u(device, signs)
+			ON CONFLICT (device) DO UPDATE SET signs = d.signs | excluded.signs, more = coalesce(d.more | excluded.more, d.more, excluded.more)`), names, signs, inColumns); err != nil {
 			return err
 		}
 		_, err = tx.Exec(ctx, s.sql.of("UPDATE SCHEMA.meta SET devices = devices + $1"), added)
@@ -147,7 +148,7 @@ type querier interface {
 
 // unregistered returns the devices that are to be written, by name, with their signs, and the number
 // of new ones among them. It sets which of wanted are denied.
-func (s *writer) unregistered(ctx context.Context, q querier, lock string, wanted []registration, limited bool) (names []string, signs []int16, added int64, err error) {
+func (s *writer) unregistered(ctx context.Context, q querier, lock string, wanted []registration, limited bool) (names []string, signs []int32, added int64, err error) {
 	var count int64
 	if err := q.QueryRow(ctx, s.sql.of("SELECT devices FROM SCHEMA.meta"+lock)).Scan(&count); err != nil {
 		return nil, nil, 0, err
@@ -156,23 +157,23 @@ func (s *writer) unregistered(ctx context.Context, q querier, lock string, wante
 	for i := range wanted {
 		all[i] = wanted[i].device.String()
 	}
-	rows, err := q.Query(ctx, s.sql.of("SELECT device, signs FROM SCHEMA.devices WHERE device = ANY($1)"), all)
+	rows, err := q.Query(ctx, s.sql.of("SELECT device, signs | coalesce(more, 0) FROM SCHEMA.devices WHERE device = ANY($1)"), all)
 	if err != nil {
 		return nil, nil, 0, err
 	}
-	have := map[string]int16{}
+	have := map[string]int32{}
 	var device string
-	var sign int16
+	var sign int32
 	if _, err = pgx.ForEachRow(rows, []any{&device, &sign}, func() error { have[device] = sign; return nil }); err != nil {
 		return nil, nil, 0, err
 	}
-	change := map[string]int16{}
+	change := map[string]int32{}
 	for i := range wanted {
 		w := &wanted[i]
 		w.denied = 0
 		old, known := have[all[i]]
 		switch {
-		case known && w.signs&^uint8(old) == 0:
+		case known && w.signs&^uint32(old) == 0:
 			continue
 		case known:
 		case limited && w.device.IsAwkward():
@@ -184,7 +185,7 @@ func (s *writer) unregistered(ctx context.Context, q querier, lock string, wante
 		default:
 			added++
 		}
-		change[all[i]] = int16(w.signs)
+		change[all[i]] = int32(w.signs)
 	}
 	names = slices.Sorted(maps.Keys(change)) // in the same order in all nodes, which then do not deadlock
 	for _, name := range names {
@@ -201,8 +202,8 @@ func (r *registry) storedLocked(reading *vitals.Reading) bool {
 	if k == nil { // another lane has found a new generation
 		return false
 	}
-	for sg := range vitals.Sign(vitals.NumSigns) {
-		if reading.Values.Has(sg) {
+	for sg := range k.latestMs {
+		if reading.Values.Has(vitals.Sign(sg)) {
 			k.latestMs[sg] = max(k.latestMs[sg], reading.TimeUnixMs)
 		}
 	}

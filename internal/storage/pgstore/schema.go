@@ -5,16 +5,19 @@ import (
 	"fmt"
 	"hash/fnv"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// schemaVersion is the version of schema. Releases write no other.
-const schemaVersion = 2
+// schemaVersion is the version of schema and upgrade. Earlier releases wrote version 2.
+const schemaVersion = 3
 
-// schema creates the tables. SCHEMA stands for the schema's name. A released one is never changed.
+// schema creates the tables of version 2. SCHEMA stands for the schema's name. A released one is never
+// changed.
 const schema = `
 CREATE TABLE SCHEMA.readings (
 	device      text COLLATE "C" NOT NULL,
@@ -65,7 +68,41 @@ CREATE TABLE SCHEMA.assignments (
 CREATE INDEX ON SCHEMA.assignments (subject, device, from_ms);
 `
 
-// columns are the columns of the signs, by sign.
+// upgrade makes version 3 of version 2. It rewrites nothing: the columns are NULL in all rows that there
+// are, and in all later ones without the signs from number 5 on. Servers of version 2 that still run name the columns that they
+// write, so they leave the new ones as they are.
+const upgrade = `
+ALTER TABLE SCHEMA.readings
+	ADD COLUMN more     integer[], -- number, value, number, value … of the signs from number 5 on, by number; NULL: none
+	ADD COLUMN had_more integer;   -- bits of these, as had has those of the others; NULL: none
+ALTER TABLE SCHEMA.devices
+	ADD COLUMN more     integer;   -- bits of the signs from number 5 on that it may have readings of; NULL: none
+
+-- signs has the definitions of a user's own signs.
+CREATE TABLE SCHEMA.signs (
+	number     smallint PRIMARY KEY,
+	definition text NOT NULL -- JSON
+);
+
+-- more_bits returns the bits of the signs of a value of readings.more.
+CREATE FUNCTION SCHEMA.more_bits(a integer[]) RETURNS integer LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+	RETURN (SELECT bit_or(1 << a[i]) FROM generate_series(1, cardinality(a), 2) AS i);
+
+-- more_value returns the value of a sign, or NULL.
+CREATE FUNCTION SCHEMA.more_value(a integer[], number integer) RETURNS integer LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+	RETURN (SELECT a[i + 1] FROM generate_series(1, cardinality(a), 2) AS i WHERE a[i] = number);
+
+-- more_merge returns a with the signs of b that it lacks.
+CREATE FUNCTION SCHEMA.more_merge(a integer[], b integer[]) RETURNS integer[] LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+	RETURN (SELECT array_agg(u.x ORDER BY m.number, u.at)
+		FROM (SELECT a[i] AS number, a[i + 1] AS value FROM generate_series(1, cardinality(a), 2) AS i
+			UNION ALL SELECT b[i], b[i + 1] FROM generate_series(1, cardinality(b), 2) AS i WHERE SCHEMA.more_bits(a) & (1 << b[i]) = 0) AS m
+		CROSS JOIN LATERAL (VALUES (1, m.number), (2, m.value)) AS u(at, x));
+
+UPDATE SCHEMA.meta SET version = 3;
+`
+
+// columns are the columns of the first signs, by sign. All others are in readings.more.
 var columns = [...]string{"sys", "dia", "spo2", "hr", "rhr"}
 
 // lockKey returns the key of an advisory lock: that for changing a schema, "schema", or that of
@@ -92,6 +129,8 @@ func (s *database) createSchema(ctx context.Context, conn *pgx.Conn) error {
 			storage.ErrFormat, s.opt.Schema, version, schemaVersion)
 	case version == schemaVersion:
 		return nil
+	case version == schemaVersion-1:
+		return s.upgradeSchema(ctx, conn)
 	case version != 0:
 		return fmt.Errorf("%w: schema %s has version %d, which no release has written: export the readings with the pulsegate that wrote it, drop the schema, and import them",
 			storage.ErrFormat, s.opt.Schema, version)
@@ -109,13 +148,37 @@ func (s *database) createSchema(ctx context.Context, conn *pgx.Conn) error {
 				return err
 			}
 		}
-		_, err := tx.Exec(ctx, s.sql.of(schema))
+		_, err := tx.Exec(ctx, s.sql.of(schema+upgrade))
 		return err
 	}); err != nil {
 		return fmt.Errorf("create schema %s: %w", s.opt.Schema, hide(err))
 	}
 	s.opt.Log.Info("schema created", "schema", s.opt.Schema, "version", schemaVersion)
 	return nil
+}
+
+// upgradeSchema makes version 3 of version 2 while servers of both use it. The tables are locked for
+// moments only: a lock that is not free soon is not waited for, because all groups would wait behind.
+func (s *database) upgradeSchema(ctx context.Context, conn *pgx.Conn) error {
+	for deadline := time.Now().Add(s.opt.Timeout); ; {
+		err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, s.sql.of("SET LOCAL lock_timeout = '500ms';"+upgrade))
+			return err
+		})
+		state := sqlState(err)
+		switch {
+		case err == nil:
+			s.opt.Log.Info("schema upgraded", "schema", s.opt.Schema, "version", schemaVersion)
+			return nil
+		case state != lockNotAvailable && state != deadlock || time.Now().After(deadline):
+			return fmt.Errorf("upgrade schema %s to version %d: %w", s.opt.Schema, schemaVersion, hide(err))
+		}
+		select {
+		case <-time.After(maxPause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // version returns the version of the schema; 0 if there is none.
@@ -139,12 +202,12 @@ type statements struct {
 }
 
 // recordColumns are the columns of a row r that decodeRecord decodes.
-const recordColumns = "r.time_ms, r.received_ms, r.sys, r.dia, r.spo2, r.hr, r.rhr, r.utc_offset, r.shared, r.gateway"
+const recordColumns = "r.time_ms, r.received_ms, r.sys, r.dia, r.spo2, r.hr, r.rhr, r.utc_offset, r.shared, r.gateway, r.more"
 
 // of replaces SCHEMA by the schema's name.
 func (q *statements) of(sql string) string { return strings.ReplaceAll(sql, "SCHEMA", q.schema) }
 
-// each returns text once for each sign, joined by sep, with COL replaced by the sign's column.
+// each returns text once for each of the first signs, joined by sep, with COL replaced by the sign's column.
 func each(text, sep string) string {
 	var all []string
 	for i, column := range columns {
@@ -158,16 +221,22 @@ func newStatements(schema string) *statements {
 	// A reading for which had is negative is not compared with a record of another gateway.
 	const others = "(r.shared OR r.gateway IS DISTINCT FROM excluded.gateway)"
 	q.prepared = map[string]string{
-		q.settle: q.of(`INSERT INTO SCHEMA.readings AS r (device, time_ms, received_ms, sys, dia, spo2, hr, rhr, utc_offset, had, gateway)
-SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::smallint[], $5::smallint[], $6::smallint[], $7::smallint[], $8::smallint[], $9::smallint[], $10::smallint[], $11::text[])
+		q.settle: q.of(`INSERT INTO SCHEMA.readings AS r (device, time_ms, received_ms, sys, dia, spo2, hr, rhr, utc_offset, had, gateway, more)
+SELECT device, time_ms, received_ms, sys, dia, spo2, hr, rhr, utc_offset, had, gateway, more::integer[]
+FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::smallint[], $5::smallint[], $6::smallint[], $7::smallint[], $8::smallint[], $9::smallint[], $10::smallint[], $11::text[], $12::text[])
+	AS u(device, time_ms, received_ms, sys, dia, spo2, hr, rhr, utc_offset, had, gateway, more)
 ON CONFLICT (device, time_ms) DO UPDATE SET ` + each("COL = coalesce(r.COL, excluded.COL)", ", ") + `,
-	shared = ` + others + `, gateway = coalesce(r.gateway, excluded.gateway), utc_offset = coalesce(r.utc_offset, excluded.utc_offset), had = ` + each("(CASE WHEN r.COL IS NULL THEN 0 ELSE BIT END)", " | ") + `
+	shared = ` + others + `, gateway = coalesce(r.gateway, excluded.gateway), utc_offset = coalesce(r.utc_offset, excluded.utc_offset), had = ` + each("(CASE WHEN r.COL IS NULL THEN 0 ELSE BIT END)", " | ") + `,
+	more = coalesce(SCHEMA.more_merge(r.more, excluded.more), r.more, excluded.more), had_more = SCHEMA.more_bits(r.more)
 WHERE ` + each("(r.COL <> excluded.COL) IS NOT TRUE", " AND ") + `
-	AND (` + each("r.COL IS NULL AND excluded.COL IS NOT NULL", " OR ") + `)
-	AND NOT (excluded.had < 0 AND ` + others + ` AND (` + each("r.COL IS NOT NULL AND excluded.COL IS NOT NULL", " OR ") + `))
-RETURNING device, time_ms, had`),
+	AND (SCHEMA.more_merge(r.more, excluded.more) <> SCHEMA.more_merge(excluded.more, r.more)) IS NOT TRUE
+	AND (` + each("r.COL IS NULL AND excluded.COL IS NOT NULL", " OR ") + `
+		OR SCHEMA.more_bits(excluded.more) & ~coalesce(SCHEMA.more_bits(r.more), 0) <> 0)
+	AND NOT (excluded.had < 0 AND ` + others + ` AND (` + each("r.COL IS NOT NULL AND excluded.COL IS NOT NULL", " OR ") + `
+		OR (SCHEMA.more_bits(r.more) & SCHEMA.more_bits(excluded.more) <> 0) IS TRUE))
+RETURNING device, time_ms, had, had_more`),
 
-		q.find: q.of(`SELECT k.device, r.had, ` + recordColumns + `
+		q.find: q.of(`SELECT k.device, r.had, r.had_more, ` + recordColumns + `
 FROM unnest($1::text[], $2::bigint[]) AS k(device, time_ms)
 CROSS JOIN LATERAL (SELECT * FROM SCHEMA.readings AS r WHERE r.device = k.device AND r.time_ms = k.time_ms LIMIT 1) AS r`),
 
@@ -188,11 +257,15 @@ LEFT JOIN LATERAL (SELECT r.time_ms, r.COL, r.utc_offset FROM SCHEMA.readings AS
 	WHERE d.signs & BIT <> 0 AND r.device = d.device AND r.COL IS NOT NULL AND r.time_ms >= coalesce(d.COL_ms, 0) ORDER BY r.time_ms DESC LIMIT 1) AS COL1 ON true
 LEFT JOIN LATERAL (SELECT r.time_ms, r.COL, r.utc_offset FROM SCHEMA.readings AS r
 	WHERE COL1.time_ms IS NULL AND d.COL_ms IS NOT NULL AND r.device = d.device AND r.COL IS NOT NULL ORDER BY r.time_ms DESC LIMIT 1) AS COL2 ON true`
-	latest := `SELECT d.device, n.time_ms, ` + each("coalesce(COL1.time_ms, COL2.time_ms), coalesce(COL1.COL, COL2.COL), coalesce(COL1.utc_offset, COL2.utc_offset)", ", ") + `
-FROM (SELECT * FROM SCHEMA.devices WHERE %s) AS d
+	latest := `SELECT d.device, n.time_ms, ` + each("coalesce(COL1.time_ms, COL2.time_ms), coalesce(COL1.COL, COL2.COL), coalesce(COL1.utc_offset, COL2.utc_offset)", ", ") + `,
+	CASE WHEN d.more IS NOT NULL THEN (SELECT array_agg(ARRAY[number, l.time_ms, l.value, l.utc_offset]) FROM generate_series(%[2]d, %[3]d) AS number
+		CROSS JOIN LATERAL (SELECT r.time_ms, SCHEMA.more_value(r.more, number) AS value, r.utc_offset FROM SCHEMA.readings AS r
+			WHERE r.device = d.device AND r.more IS NOT NULL AND SCHEMA.more_value(r.more, number) IS NOT NULL ORDER BY r.time_ms DESC LIMIT 1) AS l
+		WHERE d.more & (1 << number) <> 0) END
+FROM (SELECT * FROM SCHEMA.devices WHERE %[1]s) AS d
 LEFT JOIN LATERAL (SELECT r.time_ms FROM SCHEMA.readings AS r WHERE r.device = d.device ORDER BY r.time_ms DESC LIMIT 1) AS n ON true` + each(latestOf, "") + ` ORDER BY d.device`
-	q.latest = q.of(fmt.Sprintf(latest, "device = $1"))
-	q.devices = q.of(fmt.Sprintf(latest, "device > $1 ORDER BY device LIMIT $2"))
+	q.latest = q.of(fmt.Sprintf(latest, "device = $1", len(columns), vitals.MaxSigns-1))
+	q.devices = q.of(fmt.Sprintf(latest, "device > $1 ORDER BY device LIMIT $2", len(columns), vitals.MaxSigns-1))
 
 	const scan = `SELECT ` + recordColumns + ` FROM SCHEMA.readings AS r
 WHERE device = $1 AND time_ms >= $2 AND time_ms < $3 ORDER BY time_ms %s LIMIT $4`

@@ -35,6 +35,7 @@ type work struct {
 	passes [maxStatements]params // parameters of one transaction
 	rows   [maxStatements][]int32
 	finder params
+	found  []record
 	hints  params
 
 	generation int64 // that the last transaction has read
@@ -43,14 +44,14 @@ type work struct {
 // An item is a reading of a lane.
 type item struct {
 	e       *storage.Entry
-	at      int32 // its position in the lane's part of the group
-	chain   int32 // its chain during conclude
-	done    bool  // it is settled
-	cleared bool  // its Guard has permitted the comparison, which found no conflict
-	wrote   bool  // its statement has stored or completed the record
-	had     uint8 // signs of the record before; 0 means it was stored
-	writes  bool  // it is to store or complete the record, together with a unit
-	then    uint8 // signs that later items of the same transaction have added
+	at      int32  // its position in the lane's part of the group
+	chain   int32  // its chain during conclude
+	done    bool   // it is settled
+	cleared bool   // its Guard has permitted the comparison, which found no conflict
+	wrote   bool   // its statement has stored or completed the record
+	had     uint32 // signs of the record before; 0 means it was stored
+	writes  bool   // it is to store or complete the record, together with a unit
+	then    uint32 // signs that later items of the same transaction have added
 }
 
 // A chain is the items of one device and time that are not settled, in their order.
@@ -59,9 +60,10 @@ type chain struct {
 	sent     int32 // number of items, from the first, that the transaction has
 
 	// have is the record that was read after the transaction, if there is one, and later that
-	// record as it will be after the items before the next one. They are for conclude.
+	// record as it will be after the items before the next one. They are for conclude. A record that
+	// they point to is not modified: most chains need no other one.
 	have    *record
-	later   record
+	later   *record
 	held    bool // there is a record after the items of units so far
 	blocked bool // the items that follow depend on others that are not stored yet
 }
@@ -111,6 +113,8 @@ func (s *writer) work(part []*storage.Entry) *work {
 func (s *writer) release(w *work) {
 	if cap(w.items) <= maxKept {
 		clear(w.items)
+		clear(w.chains)
+		clear(w.found)
 		s.works.Put(w)
 	}
 }
@@ -192,7 +196,7 @@ func (w *work) pass(t *try) error {
 	}
 	for i := range w.chains {
 		if c := &w.chains[i]; c.have != nil {
-			c.later = *c.have
+			c.later = c.have
 			w.trace(c)
 		}
 	}
@@ -237,8 +241,8 @@ func (p *params) add(e *storage.Entry, blind bool) {
 	a[0].name(&r.Device)
 	a[1].int64(r.TimeUnixMs)
 	a[2].int64(e.ReceivedUnixMs)
-	for sg := range vitals.Sign(vitals.NumSigns) {
-		if v, ok := r.Values.Get(sg); ok {
+	for sg := range columns {
+		if v, ok := r.Values.Get(vitals.Sign(sg)); ok {
 			a[3+sg].int16(int16(v))
 		} else {
 			a[3+sg].null()
@@ -258,6 +262,13 @@ func (p *params) add(e *storage.Entry, blind bool) {
 		a[10].null()
 	} else {
 		a[10].name(&r.Gateway)
+	}
+	// unnest makes NULL of what an array lacks at its end.
+	if more := r.Values.Present() &^ inColumns; more != 0 {
+		for a[11].n+1 < a[0].n {
+			a[11].null()
+		}
+		a[11].more(&r.Values)
 	}
 }
 
@@ -310,7 +321,7 @@ func (w *work) receive(results *pgconn.MultiResultReader, statements int, hinted
 				return errors.New("PostgreSQL returned a reading that was not sent")
 			}
 			it := &w.items[w.rows[k][next]]
-			it.wrote, it.had = true, uint8(max(decodeInt16(v[2]), 0))
+			it.wrote, it.had = true, decodeHad(v[2], v[3])
 			next++
 			return nil
 		}); err != nil {
@@ -357,7 +368,7 @@ func (w *work) mustFind(c chain) bool {
 type record struct {
 	storage.Record
 	device vitals.Name
-	had    int16
+	had    uint32 // signs that it had before its last completion
 }
 
 // isOf reports whether the record names this gateway.
@@ -376,20 +387,20 @@ func (w *work) find(conn *pgconn.PgConn, needs func(chain) bool) (err error) {
 			w.finder.arrays[1].int64(r.TimeUnixMs)
 		}
 	}
-	var found []record
+	w.found = slices.Grow(w.found[:0], w.finder.rows())
 	rows := conn.ExecPrepared(context.Background(), w.s.sql.find, w.finder.encode(findTypes[:]), binaryFormat, binaryFormat)
 	for rows.NextRow() {
 		var r record
 		if err = r.decode(rows.Values()); err != nil {
 			break
 		}
-		found = append(found, r)
+		w.found = append(w.found, r)
 	}
 	if _, closeErr := rows.Close(); closeErr != nil {
 		err = closeErr
 	}
-	for i := range found {
-		r := &found[i]
+	for i := range w.found {
+		r := &w.found[i]
 		if n, ok := slices.BinarySearchFunc(w.chains, r, func(c chain, r *record) int {
 			return compareKeys(w.items[c.from].e.Reading, &r.device, r.TimeUnixMs)
 		}); ok {
@@ -406,7 +417,7 @@ func (r *record) decode(v [][]byte) (err error) {
 	if r.device, err = vitals.ParseName(v[0]); err != nil {
 		return fmt.Errorf("%w: name of a device", storage.ErrCorrupt)
 	}
-	r.had = decodeInt16(v[1])
+	r.had = decodeHad(v[1], v[2])
 	r.Record, err = decodeRecord(v[len(foundSizes):], nil)
 	return err
 }
@@ -429,14 +440,18 @@ func (w *work) conclude(t *try) {
 			}
 		case c.have == nil: // erased since
 		case i < c.from+c.sent:
-			then := *c.have
-			then.Values = without(&c.have.Values, it.then)
-			it.done = it.compare(&then, t.unknown)
+			have := c.have
+			if it.then != 0 {
+				have = &record{}
+				*have = *c.have
+				have.Values = without(&c.have.Values, it.then)
+			}
+			it.done = it.compare(have, t.unknown)
 		default:
 			it.done = it.reject(c)
 		}
-		if !it.done {
-			c.later.merge(it.e.Reading)
+		if !it.done && c.later != nil {
+			c.later = c.later.with(it.e.Reading)
 		}
 	}
 }
@@ -462,7 +477,7 @@ func (w *work) inOrder() []int32 {
 // trace notes for each item that was sent what later ones have added to the record: the sign of a
 // conflict is the first one that contradicted then.
 func (w *work) trace(c *chain) {
-	added := uint8(0)
+	added := uint32(0)
 	for i := c.from + c.sent - 1; i >= c.from; i-- {
 		it := &w.items[i]
 		it.then = added
@@ -473,9 +488,9 @@ func (w *work) trace(c *chain) {
 }
 
 // without returns values without some signs.
-func without(values *vitals.Values, signs uint8) (kept vitals.Values) {
-	for sg := range vitals.Sign(vitals.NumSigns) {
-		if v, ok := values.Get(sg); ok && signs&(1<<sg) == 0 {
+func without(values *vitals.Values, signs uint32) (kept vitals.Values) {
+	for sg, v := range values.All() {
+		if signs&(1<<sg) == 0 {
 			kept.Set(sg, v)
 		}
 	}
@@ -495,8 +510,8 @@ func (it *item) reject(c *chain) bool {
 	switch {
 	case c.blocked:
 		return false
-	case it.guarded(&c.later):
-		return it.compare(&c.later, false)
+	case it.guarded(c.later):
+		return it.compare(c.later, false)
 	}
 	return contradicts && it.compare(c.have, false)
 }
@@ -537,23 +552,25 @@ func (it *item) compare(have *record, retried bool) bool {
 	case !retried:
 	case have.ReceivedUnixMs == e.ReceivedUnixMs && have.isOf(&e.Reading.Gateway):
 		e.Outcome = storage.Stored
-	case have.had > 0:
+	case have.had != 0:
 		e.Outcome = storage.Completed
 	}
 	return true
 }
 
-// merge changes r as settling a reading would.
-func (r *record) merge(reading *vitals.Reading) {
+// with returns r as settling a reading would leave it.
+func (r *record) with(reading *vitals.Reading) *record {
 	merged, _, outcome := storage.Merge(&r.Values, &reading.Values)
 	if outcome != storage.Completed {
-		return
+		return r
 	}
-	r.Values = merged
-	r.Shared = r.Shared || !r.isOf(&reading.Gateway)
+	changed := *r
+	changed.Values = merged
+	changed.Shared = r.Shared || !r.isOf(&reading.Gateway)
 	if r.Gateway == nil && !reading.Gateway.IsZero() {
-		r.Gateway = &reading.Gateway
+		changed.Gateway = &reading.Gateway
 	}
+	return &changed
 }
 
 // fillHints notes the readings to be sent, and puts the devices that are due into the parameters

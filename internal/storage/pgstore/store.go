@@ -32,11 +32,12 @@ var (
 )
 
 // Open connects to the database, and creates its schema if there is none. The error wraps
-// storage.ErrFormat if the schema is of another version, and is [ErrNotReplicated] if the server
+// storage.ErrFormat if the schema is of another version, is one of [vitals.Signs.Define] if the
+// database has other definitions than opt, and is [ErrNotReplicated] if the server
 // has no synchronous standbys and opt does not permit that.
 func Open(ctx context.Context, opt Options) (*Store, error) {
 	opt = opt.withDefaults()
-	db := &database{opt: opt, sql: newStatements(opt.Schema), lockKey: lockKey("schema", opt.Schema)}
+	db := &database{opt: opt, sql: newStatements(opt.Schema), lockKey: lockKey("schema", opt.Schema), signs: vitals.NewSigns()}
 	db.unswept.Store(true)
 	r, p := &reader{db}, &partitions{database: db}
 	s := &Store{database: db, reader: r, subjects: &subjects{r}, mover: &mover{database: db}}
@@ -75,6 +76,9 @@ func (s *Store) open(ctx context.Context) error {
 		return err
 	}
 	err = s.createSchema(ctx, conn.Conn())
+	if err == nil {
+		err = s.openSigns(ctx, conn.Conn())
+	}
 	if err == nil {
 		err = conn.QueryRow(ctx, s.sql.of("SELECT generation FROM SCHEMA.meta")).Scan(&s.registry.generation)
 	}

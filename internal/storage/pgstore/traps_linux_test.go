@@ -73,7 +73,7 @@ func TestTraps(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ms++
 			standby.Kill()
-			e := reading("d", ms, vitals.Hundredths(ms))
+			e := reading("d", ms, vitals.Value(ms))
 			done := appendLater(s, e)
 			polltest.Until(t, "the commit waits", func() bool { return waiting(t, primary) > 0 })
 			wait(t, done)
@@ -238,7 +238,7 @@ func TestStorm(t *testing.T) {
 	const groups, devices = 60, 20
 	group := func(k, by int) (g []*storage.Entry) {
 		for d := range devices {
-			g = append(g, reading(fmt.Sprintf("d-%02d", (d+by*7)%devices), int64(k), vitals.Hundredths((d+by*7)%devices+1)))
+			g = append(g, reading(fmt.Sprintf("d-%02d", (d+by*7)%devices), int64(k), vitals.Value((d+by*7)%devices+1)))
 		}
 		return g
 	}
@@ -270,7 +270,7 @@ func TestStorm(t *testing.T) {
 	storm.Wait()
 	for d := range devices {
 		page := make([]storage.Record, groups+1)
-		e := reading(fmt.Sprintf("d-%02d", d), 0, vitals.Hundredths(d+1))
+		e := reading(fmt.Sprintf("d-%02d", d), 0, vitals.Value(d+1))
 		n, err := nodes[0].Scan(context.Background(), storage.Range{Device: e.Reading.Device, ToUnixMs: 1 << 40}, page)
 		if err != nil || n != groups {
 			t.Fatalf("device %d has %d records, %v, want %d", d, n, err, groups)

@@ -82,7 +82,7 @@ func (w *work) plan(part []*storage.Entry, retried bool) {
 	for i := range w.chains {
 		c := &w.chains[i]
 		if c.held = c.have != nil; c.held {
-			c.later = *c.have
+			c.later = c.have
 		}
 	}
 	order := w.inOrder()
@@ -122,19 +122,19 @@ func (it *item) planOne(c *chain, retried bool) {
 	e := it.e
 	if !c.held {
 		e.Outcome, it.writes = storage.Stored, true
-		c.held, c.later = true, record{Record: storage.Record{ReceivedUnixMs: e.ReceivedUnixMs, Values: e.Reading.Values}}
+		c.held, c.later = true, &record{Record: storage.Record{ReceivedUnixMs: e.ReceivedUnixMs, Values: e.Reading.Values}}
 		if !e.Reading.Gateway.IsZero() {
 			c.later.Gateway = &e.Reading.Gateway
 		}
 		return
 	}
-	settled := it.compare(&c.later, retried)
+	settled := it.compare(c.later, retried)
 	if !settled {
-		settled = it.compare(&c.later, retried) // the first call may only have asked the Guard
+		settled = it.compare(c.later, retried) // the first call may only have asked the Guard
 	}
 	if !settled {
 		e.Outcome, it.writes = storage.Completed, true
-		c.later.merge(e.Reading)
+		c.later = c.later.with(e.Reading)
 	}
 }
 

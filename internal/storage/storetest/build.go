@@ -28,14 +28,14 @@ const receivedUnixMs = 1_800_000_000_000
 // A sign is one value of a reading.
 type sign struct {
 	sign vitals.Sign
-	v    vitals.Hundredths
+	v    vitals.Value
 }
 
-func sys(v vitals.Hundredths) sign  { return sign{vitals.Systolic, v} }
-func dia(v vitals.Hundredths) sign  { return sign{vitals.Diastolic, v} }
-func spo2(v vitals.Hundredths) sign { return sign{vitals.SpO2, v} }
-func hr(v vitals.Hundredths) sign   { return sign{vitals.HeartRate, v} }
-func rhr(v vitals.Hundredths) sign  { return sign{vitals.RestingHeartRate, v} }
+func sys(v vitals.Value) sign  { return sign{vitals.Systolic, v} }
+func dia(v vitals.Value) sign  { return sign{vitals.Diastolic, v} }
+func spo2(v vitals.Value) sign { return sign{vitals.SpO2, v} }
+func hr(v vitals.Value) sign   { return sign{vitals.HeartRate, v} }
+func rhr(v vitals.Value) sign  { return sign{vitals.RestingHeartRate, v} }
 
 func mustName(s string) vitals.Name {
 	if s == "" {
@@ -195,7 +195,7 @@ func settleAll(t tb, s storage.Store, model records, group ...*storage.Entry) {
 	mustAppend(t, s, group...)
 	for i, want := range model.settleGroup(group, 0) {
 		if e := group[i]; e.Outcome != want.outcome || want.outcome == storage.Conflict && e.Sign != want.sign {
-			t.Fatalf("reading %d, of %s at %s, settled as %s (%s), want %s (%s)", i, e.Reading.Device, describe(recordOf(e)),
+			t.Fatalf("reading %d, of %s at %s, settled as %s (sign %d), want %s (sign %d)", i, e.Reading.Device, describe(recordOf(e)),
 				OutcomeName(e.Outcome), e.Sign, OutcomeName(want.outcome), want.sign)
 		}
 	}
@@ -308,9 +308,9 @@ func OutcomeName(o storage.Outcome) string {
 func describe(r storage.Record) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d{", r.TimeUnixMs)
-	for s := range vitals.Sign(vitals.NumSigns) {
+	for s := range vitals.Sign(vitals.MaxSigns) {
 		if v, ok := r.Values.Get(s); ok {
-			fmt.Fprintf(&b, "%s:%d ", s, v)
+			fmt.Fprintf(&b, "%d:%d ", s, v)
 		}
 	}
 	if r.Gateway != nil {

@@ -54,10 +54,10 @@ func rush(t testing.TB, stores ...storage.Store) {
 			for d := range devices {
 				device := fmt.Sprintf("rush-%d", d)
 				group = append(group,
-					entry(device, round, hr(vitals.Hundredths(1+d))),                              // equal
-					entry(device, 1000+round, spo2(vitals.Hundredths(1+i))),                       // contradicting
-					entry(device, 2000+round, []sign{sys(9), dia(8), rhr(7), hr(6)}[i%4]),         // parts
-					entry(device, 3000+round, hr(5), []sign{sys(1), sys(2), sys(1), rhr(3)}[i%4])) // some of each
+					entry(device, round, hr(vitals.Value(1+d))),                                                                                // equal
+					entry(device, 1000+round, spo2(vitals.Value(1+i))),                                                                         // contradicting
+					entry(device, 2000+round, []sign{sys(9), {vitals.BodyWeight, -8}, rhr(7), {vitals.GlucoseMass, 1 << 20}}[i%4]),             // parts
+					entry(device, 3000+round, hr(5), []sign{{vitals.PulseRate, 1}, {vitals.PulseRate, 2}, {vitals.PulseRate, 1}, rhr(3)}[i%4])) // some of each
 			}
 			rng.Shuffle(len(group), func(a, b int) { group[a], group[b] = group[b], group[a] })
 			groups[i] = group
@@ -167,10 +167,10 @@ func checkNodesSee(t testing.TB, h Harness) {
 	for i := range int64(40) {
 		s := nodes[i%2]
 		settleAll(t, s, model,
-			entry("d", i, hr(vitals.Hundredths(i))),
-			entry("d", i-i%3, spo2(vitals.Hundredths(i))),
-			entry("d", max(i-1, 0), hr(vitals.Hundredths(i/2*2))),
-			entry(fmt.Sprintf("d-%d", i%7), i/7, rhr(vitals.Hundredths(i%2))))
+			entry("d", i, hr(vitals.Value(i))),
+			entry("d", i-i%3, spo2(vitals.Value(i))),
+			entry("d", max(i-1, 0), hr(vitals.Value(i/2*2))),
+			entry(fmt.Sprintf("d-%d", i%7), i/7, rhr(vitals.Value(i%2))))
 		if i%5 == 4 {
 			gone := mustName(fmt.Sprintf("d-%d", i%7))
 			delete(model, gone)

@@ -18,7 +18,7 @@ import (
 // and time with another one, and most assignments cover some.
 func checkRandom(t testing.TB, open func(testing.TB) Harness) {
 	rapid.Check(t, func(rt *rapid.T) {
-		h := open(t)
+		h := open(t).withOwn(OwnSigns())
 		m := &machine{h: h, s: mustOpen(rt, h.Open), model: NewMemory(), rejected: map[vitals.Name]bool{}}
 		defer func() { _ = m.s.Close() }()
 		actions := map[string]func(*rapid.T){
@@ -56,6 +56,7 @@ type machine struct {
 var (
 	randomDevices  = []string{"a", "a-", "a-1", "b", "b0"}
 	randomGateways = []string{"", "", "g1", "g2"}
+	randomMore     = []uint32{1 << 5, 1 << 6, 1<<5 | 1<<31, 1<<30 | 1<<31, 1<<11 | 1<<20 | 1<<12, 0xFFFFFFE0}
 	randomOffsets  = []vitals.UTCOffset{0, 0, vitals.MakeUTCOffset(0), vitals.MakeUTCOffset(-210)}
 
 	// randomSubjects has subjects that are prefixes of others, and one that is the name of a device.
@@ -83,15 +84,22 @@ func drawEntry(t *rapid.T) *storage.Entry {
 	e.Reading.Gateway = mustName(rapid.SampledFrom(randomGateways).Draw(t, "gateway"))
 	e.ReceivedUnixMs = rapid.Int64Range(1, 3).Draw(t, "received")
 	e.Reading.UTCOffset = rapid.SampledFrom(randomOffsets).Draw(t, "offset")
-	present := rapid.Uint8Range(1, 1<<vitals.NumSigns-1).Draw(t, "signs")
+	present := rapid.Uint32Range(1, 1<<5-1).Draw(t, "signs")
+	switch more := rapid.SampledFrom(randomMore).Draw(t, "more"); rapid.IntRange(0, 3).Draw(t, "with more") {
+	case 0:
+		present = more
+	case 1:
+		present |= more
+	}
 	odd := seldom(t, "value", 8) // so most values agree
-	for sg := range vitals.Sign(vitals.NumSigns) {
+	for sg := range vitals.Sign(vitals.MaxSigns) {
 		if present&(1<<sg) == 0 {
 			continue
 		}
-		v := vitals.Hundredths(100 + sg)
+		all := extremesOf(sg)
+		v := all[int(sg)%len(all)]
 		if odd {
-			v++
+			v ^= 1
 		}
 		e.Reading.Values.Set(sg, v)
 	}

@@ -28,7 +28,7 @@ func checkRange(t testing.TB, h Harness) {
 	s := open(t, h)
 	model := records{}
 	for _, ms := range []int64{0, 10, 20, 30, 255, 256, 65535, 65536} {
-		settleAll(t, s, model, entry("d", ms, hr(vitals.Hundredths(ms%100))))
+		settleAll(t, s, model, entry("d", ms, hr(vitals.Value(ms%100))))
 	}
 	bounds := []int64{-1 << 63, -1, 0, 1, 9, 10, 11, 20, 30, 31, 255, 256, 257, 65536, 65537, endOfTime}
 	for _, from := range bounds {
@@ -118,7 +118,7 @@ func checkLatestPerSign(t testing.TB, h Harness) {
 	put(250, rhr(1))         // completes a late record: newest resting heart rate
 	put(0, sys(1), dia(1))   // older than all
 	for ms := int64(301); ms < 600; ms++ {
-		put(ms, hr(vitals.Hundredths(ms))) // many readings of one sign do not change the others
+		put(ms, hr(vitals.Value(ms))) // many readings of one sign do not change the others
 	}
 	put(450, sys(3), dia(2)) // completes in the middle of the run
 	put(350, spo2(3))
@@ -135,7 +135,7 @@ func checkDevices(t testing.TB, h Harness) {
 	wantDevices(t, "devices of an empty store", devicePages(t, s, 10), nil)
 	model := records{}
 	for i := range int64(37) {
-		settleAll(t, s, model, entry(fmt.Sprintf("dev-%d", i*7%37), i, hr(vitals.Hundredths(i))))
+		settleAll(t, s, model, entry(fmt.Sprintf("dev-%d", i*7%37), i, hr(vitals.Value(i))))
 	}
 	for size := 1; size <= 38; size++ {
 		wantDevices(t, fmt.Sprintf("pages of %d", size), devicePages(t, s, size), model.devices(vitals.Name{}))

@@ -20,7 +20,7 @@ func removable(t testing.TB, s store) (model records) {
 		entry("b", 9, hr(8)), entry("b", 10, hr(9)), entry("b", 11, hr(10), spo2(11)), entry("b", 40, hr(12)),
 	}
 	for i := range int64(200) { // more than a store keeps in memory per device
-		group = append(group, entry("many", 1+i, hr(vitals.Hundredths(1+i))))
+		group = append(group, entry("many", 1+i, hr(vitals.Value(1+i))))
 	}
 	for i, e := range group {
 		if i%3 > 0 {

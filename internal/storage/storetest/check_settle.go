@@ -218,7 +218,7 @@ func checkLargeGroup(t testing.TB, h Harness) {
 	want := records{}
 	var group []*storage.Entry
 	for i := range int64(n) {
-		group = append(group, entry(fmt.Sprintf("many-%d", i%50), i, hr(vitals.Hundredths(i))), entry("one", i, spo2(vitals.Hundredths(i))))
+		group = append(group, entry(fmt.Sprintf("many-%d", i%50), i, hr(vitals.Value(i))), entry("one", i, spo2(vitals.Value(i))))
 	}
 	backwards := slices.Clone(group)
 	slices.Reverse(backwards)
@@ -338,7 +338,7 @@ func checkWithheld(t testing.TB, h Harness) {
 			group, want = append(group, by("me", e)), append(want, outcome)
 		}
 		for i := range int64(5) { // the writer's own record is not guarded
-			add(storage.Conflict, d(12, hr(vitals.Hundredths(2+i))))
+			add(storage.Conflict, d(12, hr(vitals.Value(2+i))))
 		}
 		add(storage.Duplicate, d(12, hr(1)))
 		add(storage.Duplicate, d(10, hr(1)))

@@ -113,7 +113,7 @@ func checkEraseAssignment(t testing.TB, h Harness) {
 	model := NewMemory()
 	var group []*storage.Entry
 	for ms := range int64(200) { // more than a store keeps in memory per device
-		group = append(group, by(fmt.Sprintf("g%d", ms/50), entry("a", ms, hr(vitals.Hundredths(1+ms)), []sign{spo2(1), sys(2), dia(3)}[ms%3])))
+		group = append(group, by(fmt.Sprintf("g%d", ms/50), entry("a", ms, hr(vitals.Value(1+ms)), []sign{spo2(1), sys(2), dia(3)}[ms%3])))
 	}
 	group = append(group, entry("a", 15, rhr(1)), entry("a-", 15, hr(1)), entry("a-1", 15, hr(1)))
 	for i, e := range group {

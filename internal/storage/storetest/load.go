@@ -19,6 +19,8 @@ import (
 //   - a reading at 2(k-1) with the blood pressure, which completes the previous one;
 //   - a late reading at 2(k-loadLate)+1 with a resting heart rate and a heart rate.
 //
+// In some groups, all of these have a body weight as well, which is beyond the first five signs.
+//
 // Every value is a function of device, time and sign, so that each record can be
 // checked by itself, and a partly stored reading is found.
 type load struct {
@@ -34,14 +36,21 @@ const (
 
 func loadDevice(i int) vitals.Name { return mustName(fmt.Sprintf("load-%d", i)) }
 
-func loadValue(device int, timeUnixMs int64, s vitals.Sign) vitals.Hundredths {
-	return vitals.Hundredths((timeUnixMs*131 + int64(device)*17 + int64(s)*7) % 65536)
+func loadValue(device int, timeUnixMs int64, s vitals.Sign) vitals.Value {
+	v := vitals.Value((timeUnixMs*131 + int64(device)*17 + int64(s)*7) % 65536)
+	if s == vitals.BodyWeight {
+		return 40_000 - 5*v
+	}
+	return v
 }
 
 func loadEntry(device int, timeUnixMs int64, signs ...vitals.Sign) *storage.Entry {
 	e := &storage.Entry{
 		Reading:        &vitals.Reading{Device: loadDevice(device), TimeUnixMs: timeUnixMs},
 		ReceivedUnixMs: receivedUnixMs,
+	}
+	if timeUnixMs/8%2 == 1 {
+		signs = append(signs, vitals.BodyWeight)
 	}
 	for _, s := range signs {
 		e.Reading.Values.Set(s, loadValue(device, timeUnixMs, s))
@@ -126,7 +135,7 @@ func (l *load) verify(s storage.Store, device int, acked, attempted int64, size 
 	if latest.NewestUnixMs < 2*(acked-1) {
 		return fmt.Errorf("newest of device %d is %d, but %d was acknowledged", device, latest.NewestUnixMs, 2*(acked-1))
 	}
-	seen := map[int64]uint8{}
+	seen := map[int64]uint32{}
 	r := storage.Range{Device: loadDevice(device), ToUnixMs: endOfTime}
 	last := int64(-1)
 	for page := make([]storage.Record, size); ; {

@@ -23,13 +23,16 @@ type Memory struct {
 	assigned   *assignments // guarded by mu
 	closed     bool         // guarded by mu
 	maxDevices int          // 0 means no limit
+	signs      *vitals.Signs
 }
 
 // records holds the stored records by device and time.
 type records map[vitals.Name]map[int64]storage.Record
 
 // NewMemory returns an empty store without a limit on devices.
-func NewMemory() *Memory { return &Memory{records: records{}, assigned: &assignments{}} }
+func NewMemory() *Memory {
+	return &Memory{records: records{}, assigned: &assignments{}, signs: vitals.NewSigns()}
+}
 
 // Reopen closes m if it is open, and returns a store with its records. A maxDevices
 // of 0 means no limit.
@@ -37,7 +40,7 @@ func (m *Memory) Reopen(maxDevices int) *Memory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.closed = true
-	return &Memory{records: m.records, assigned: m.assigned, maxDevices: maxDevices}
+	return &Memory{records: m.records, assigned: m.assigned, signs: m.signs, maxDevices: maxDevices}
 }
 
 // Clone returns an open store with a copy of the records of m. A maxDevices of 0 means
@@ -45,12 +48,15 @@ func (m *Memory) Reopen(maxDevices int) *Memory {
 func (m *Memory) Clone(maxDevices int) *Memory {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	c := &Memory{records: make(records, len(m.records)), assigned: &assignments{slices.Clone(m.assigned.all)}, maxDevices: maxDevices}
+	c := &Memory{records: make(records, len(m.records)), assigned: &assignments{slices.Clone(m.assigned.all)}, signs: m.signs, maxDevices: maxDevices}
 	for device, byTime := range m.records {
 		c.records[device] = maps.Clone(byTime)
 	}
 	return c
 }
+
+// Signs implements [storage.Store].
+func (m *Memory) Signs() *vitals.Signs { return m.signs }
 
 // Append implements [storage.Store]. Readings are durable when it returns.
 func (m *Memory) Append(group []*storage.Entry) error {
@@ -59,7 +65,7 @@ func (m *Memory) Append(group []*storage.Entry) error {
 	if m.closed {
 		return fmt.Errorf("append group: %w: %w", storage.ErrNotWritten, storage.ErrClosed)
 	}
-	if err := storage.CheckGroup(group); err != nil {
+	if err := storage.CheckGroup(group, m.signs); err != nil {
 		return fmt.Errorf("append group: %w: %w", storage.ErrNotWritten, err)
 	}
 	for i, got := range m.records.settleGroup(group, m.maxDevices) {
@@ -157,7 +163,7 @@ func (rs records) settle(e *storage.Entry, maxDevices int) (storage.Outcome, vit
 
 // firstConflict returns the first sign of which a and b hold different values.
 func firstConflict(a, b vitals.Values) (vitals.Sign, bool) {
-	for s := range vitals.Sign(vitals.NumSigns) {
+	for s := range vitals.Sign(vitals.MaxSigns) {
 		va, inA := a.Get(s)
 		vb, inB := b.Get(s)
 		if inA && inB && va != vb {
@@ -169,7 +175,7 @@ func firstConflict(a, b vitals.Values) (vitals.Sign, bool) {
 
 // union returns a with the signs of b that a lacks.
 func union(a, b vitals.Values) vitals.Values {
-	for s := range vitals.Sign(vitals.NumSigns) {
+	for s := range vitals.Sign(vitals.MaxSigns) {
 		if v, ok := b.Get(s); ok && !a.Has(s) {
 			a.Set(s, v)
 		}
@@ -195,7 +201,7 @@ func (rs records) latest(device vitals.Name) storage.Device {
 	d := storage.Device{Name: device, NewestUnixMs: -1}
 	for t, rec := range rs[device] {
 		d.NewestUnixMs = max(d.NewestUnixMs, t)
-		for s := range vitals.Sign(vitals.NumSigns) {
+		for s := range vitals.Sign(vitals.MaxSigns) {
 			l := &d.Latest[s]
 			if v, ok := rec.Values.Get(s); ok && (!l.Known || t > l.TimeUnixMs) {
 				*l = storage.Latest{TimeUnixMs: t, UTCOffset: rec.UTCOffset, Value: v, Known: true}

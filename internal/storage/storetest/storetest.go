@@ -27,6 +27,7 @@ import (
 	"testing"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // A Harness opens and crashes one store under test, such as one in a directory. The
@@ -46,6 +47,9 @@ type Harness struct {
 
 	// OpenLimited is Open with a limit on the number of devices.
 	OpenLimited func(maxDevices int) (storage.Store, error)
+
+	// OpenSigns is Open with definitions of a user's own signs. Open defines none.
+	OpenSigns func(own []vitals.Definition) (storage.Store, error)
 
 	// Concurrent means that Append may be called concurrently with itself.
 	Concurrent bool
@@ -94,6 +98,9 @@ func Checks() []Check {
 		one("settle/units", checkUnits),
 		one("settle/units beyond the device limit", checkUnitsLimited),
 		one("settle/units withheld", checkUnitsWithheld),
+		one("signs/every sign", checkEverySign),
+		one("signs/conflict sign", checkConflictOfMany),
+		one("signs/dictionary", checkDictionary),
 		one("read/unknown device", checkUnknownDevice),
 		one("read/range", checkRange),
 		one("read/pages during writes", checkPagesDuringWrites),

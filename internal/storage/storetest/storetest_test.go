@@ -7,6 +7,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/storetest"
+	"github.com/pulsegate/pulsegate/vitals"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -16,10 +17,14 @@ func TestMemory(t *testing.T) {
 	storetest.Run(t, func(testing.TB) storetest.Harness {
 		disk := storetest.NewMemory()
 		return storetest.Harness{
-			Open:        func() (storage.Store, error) { disk = disk.Reopen(0); return disk, nil },
+			Open:        func() (storage.Store, error) { disk = disk.Reopen(0); return disk, disk.Signs().Define(nil) },
 			Crash:       func(int, uint64) { disk = disk.Reopen(0) }, // closes the old one
 			OpenLimited: func(maxDevices int) (storage.Store, error) { disk = disk.Reopen(maxDevices); return disk, nil },
-			Concurrent:  true,
+			OpenSigns: func(own []vitals.Definition) (storage.Store, error) {
+				disk = disk.Reopen(0)
+				return disk, disk.Signs().Define(own)
+			},
+			Concurrent: true,
 		}
 	})
 }

@@ -1,7 +1,7 @@
 // The page: which view is shown, and whether the reader is signed in. The view and its
 // parameters are in the address after #, which browsers do not send.
 
-import { abandon, el, request } from "./common.js";
+import { abandon, el, loadSigns, request } from "./common.js";
 import { fleet } from "./fleet.js";
 
 const main = document.getElementById("main");
@@ -99,6 +99,7 @@ async function start() {
     delete document.documentElement.dataset.session;
     if (state === undefined) session = await request("v1/session");
     else session = { tokens: state !== "open", signed_in: state !== "out", all_devices: state === "open" || state === "all" };
+    if (session.signed_in || !session.tokens) await loadSigns();
   } catch (err) {
     main.replaceChildren(el("h1", {}, "Pulsegate"), el("p", { role: "alert", class: "error" }, err.message),
       el("button", { type: "button", onclick: start }, "Try again"));

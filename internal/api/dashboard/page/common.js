@@ -12,19 +12,31 @@ export function el(tag, props, ...children) {
   return e;
 }
 
-// SIGNS are the vital signs by their names in the API, in the order of the table.
-export const SIGNS = {
-  systolic_mmhg: { label: "Systolic pressure", unit: "mmHg" },
-  diastolic_mmhg: { label: "Diastolic pressure", unit: "mmHg" },
-  spo2_pct: { label: "SpO₂", unit: "%" },
-  heart_rate_bpm: { label: "Heart rate", unit: "/min" },
-  resting_heart_rate_bpm: { label: "Resting heart rate", unit: "/min" },
-};
+// SIGNS are the vital signs by their names in the API, in the order of their numbers. loadSigns fills it.
+export const SIGNS = {};
 
-// flagSign returns the sign at which a flag such as "heart_rate_bpm high" is shown, and its text.
+// unitText returns a UCUM code as people write it.
+const unitText = (code) => ({ Cel: "°C", "[degF]": "°F", 1: "" })[code] ?? code.replace(/[[\]]/g, "");
+
+// loadSigns asks the server for its signs.
+export async function loadSigns() {
+  const { signs } = await request("v1/limits");
+  for (const [name, s] of Object.entries(signs).sort((a, b) => a[1].number - b[1].number)) SIGNS[name] = { ...s, unit: unitText(s.unit) };
+}
+
+// groups returns the signs as they are shown: a pair is one group.
+export function groups() {
+  const lows = Object.values(SIGNS).map((s) => s.pair?.low);
+  return Object.entries(SIGNS).filter(([name]) => !lows.includes(name)).map(([name, s]) => ({
+    key: name, title: s.pair?.label ?? s.label, unit: s.unit, signs: s.pair ? [name, s.pair.low] : [name], paired: s.pair !== undefined,
+  }));
+}
+
+// flagSign returns the sign at which a flag such as "x_bpm high" is shown, and its text.
 export function flagSign(flag) {
   const [name, text] = [flag.slice(0, flag.indexOf(" ")), flag.slice(flag.indexOf(" ") + 1)];
-  return name === "pulse_pressure_mmhg" ? ["systolic_mmhg", "pulse pressure " + text] : [name, text];
+  const [high, s] = Object.entries(SIGNS).find(([, s]) => s.pair?.difference === name) ?? [];
+  return s ? [high, s.pair.difference_label.toLowerCase() + " " + text] : [name, text];
 }
 
 export const flagMark = (text) => (text.endsWith("high") ? "▲ " : text.endsWith("low") ? "▼ " : "◆ ") + text;

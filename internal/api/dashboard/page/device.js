@@ -2,7 +2,7 @@
 // are drawn as they are, many as aggregates: the mean, and a band from the lowest to the
 // highest value.
 
-import { SIGNS, Stream, ageText, counted, el, flagMark, flagSign, number, notice, query, request, timeText } from "./common.js";
+import { SIGNS, Stream, ageText, counted, el, flagMark, flagSign, groups, number, notice, query, request, timeText } from "./common.js";
 import { Chart, onTheme } from "./chart.js";
 
 const hour = 3600000, day = 24 * hour;
@@ -15,10 +15,6 @@ const steps = [
 const unitMs = { s: 1000, m: 60000, h: hour, d: day };
 const stepMs = (s) => parseInt(s, 10) * unitMs[s.at(-1)];
 const stepWords = (s) => `${parseInt(s, 10)} ${{ s: "s", m: "min", h: "h", d: "d" }[s.at(-1)]}`;
-const charts = [
-  { title: "Blood pressure", unit: "mmHg", signs: ["systolic_mmhg", "diastolic_mmhg"], paired: true },
-  ...["spo2_pct", "heart_rate_bpm", "resting_heart_rate_bpm"].map((s) => ({ title: SIGNS[s].label, unit: SIGNS[s].unit, signs: [s] })),
-];
 const tailMs = 1000; // how often live readings are drawn
 const checkMs = 15000; // how often the page looks whether the device still exists
 const rereadMs = 300000; // how often readings are read again, for late ones, while the range ends now
@@ -26,6 +22,7 @@ const rereadMs = 300000; // how often readings are read again, for late ones, wh
 export function device(main, params) {
   const name = params.get("device") ?? "";
   const path = "v1/devices/" + encodeURIComponent(name);
+  const charts = groups(); // those without values are not drawn
   document.title = name + " – Pulsegate";
   let range = null, from = 0, to = 0; // Unix ms; range is a key of ranges, or null
   let chosen = false; // whether the address has a range; if not, it is the newest day with readings
@@ -214,15 +211,15 @@ export function device(main, params) {
     for (const c of charts) {
       const spec = data.raw ? rawOf(c) : meansOf(c);
       if (spec.xs.length === 0) {
-        drawn.get(c.title)?.close();
-        drawn.get(c.title)?.figure.remove();
-        drawn.delete(c.title);
+        drawn.get(c.key)?.close();
+        drawn.get(c.key)?.figure.remove();
+        drawn.delete(c.key);
         continue;
       }
       Object.assign(spec, { title: c.title, unit: c.unit, from: from / 1000, to: to / 1000, zone: z, paired: c.paired, onZoom: (a, b) => go({ from: a * 1000, to: b * 1000 }) });
-      const chart = drawn.get(c.title);
+      const chart = drawn.get(c.key);
       if (chart) chart.draw(spec);
-      else drawn.set(c.title, new Chart(figures, spec));
+      else drawn.set(c.key, new Chart(figures, spec));
     }
     const span = { from: iso(from), to: iso(to) };
     exports.replaceChildren("This range as ", ...["csv", "ndjson", "parquet"].flatMap((f, i) => [i ? ", " : "", el("a", { href: path + "/readings?" + query({ ...span, format: f }), download: `${name}.${f}` }, { csv: "CSV", ndjson: "NDJSON", parquet: "Parquet" }[f])]));
@@ -255,15 +252,16 @@ export function device(main, params) {
       if (open && open.to >= bounds[k][0]) open.to = Math.max(open.to, bounds[k][1]);
       else flags.push({ from: bounds[k][0], to: bounds[k][1], text });
     };
+    const difference = SIGNS[c.key].pair?.difference_label.toLowerCase() ?? "\n";
     let k = 0;
     for (const r of data.flagged) {
       const t = Date.parse(r.time) / 1000;
       while (k < bounds.length - 1 && bounds[k][1] <= t) k++;
       for (const text of flagsOf(r, c)) {
-        if (!data.moreFlagged || text.startsWith("pulse pressure")) mark(k, text);
+        if (!data.moreFlagged || text.startsWith(difference)) mark(k, text);
       }
     }
-    if (data.moreFlagged) { // too many to list; the ends of the buckets tell as much, except for the pulse pressure
+    if (data.moreFlagged) { // too many to list; the ends of the buckets tell as much, except for the difference of a pair
       buckets.forEach((b, i) => {
         for (const s of c.signs) {
           const v = b.signs[s], l = data.limits.signs[s];

@@ -2,15 +2,12 @@
 // and pages. The rows on the screen follow the live readings; the order of the rows is
 // refreshed from time to time.
 
-import { SIGNS, Stream, ageText, el, flagMark, flagSign, grouped, notice, number, query, request } from "./common.js";
+import { SIGNS, Stream, ageText, el, flagMark, flagSign, grouped, groups, notice, number, query, request } from "./common.js";
 
 const pageSize = 50;
 const refreshMs = 20000;
 const states = { "": ["All", "devices"], flagged: ["Flagged", "flagged"], stale: ["Silent", "stale"], fresh: ["Fresh", "fresh"] };
-const columns = [
-  { title: "Pressure", unit: "mmHg", signs: ["systolic_mmhg", "diastolic_mmhg"] },
-  ...["spo2_pct", "heart_rate_bpm", "resting_heart_rate_bpm"].map((s) => ({ title: SIGNS[s].label, unit: SIGNS[s].unit, signs: [s] })),
-];
+const firstColumns = 5; // signs with smaller numbers are shown until other columns are chosen
 
 export function fleet(main, params) {
   document.title = "Fleet – Pulsegate";
@@ -20,6 +17,9 @@ export function fleet(main, params) {
   let next = null; // cursor of the next page
   let rows = new Map(); // by device: { device, time, latest, stale, tr, … }
   const onScreen = new Set();
+  const every = groups();
+  const saved = localStorage.getItem("columns")?.split(","); // keys of groups
+  let columns = every.filter((c) => saved?.includes(c.key) ?? SIGNS[c.key].number < firstColumns);
   let closed = false, pending = null, timers = [], staleMs = 0;
 
   const status = el("p", { role: "status", class: "quiet" });
@@ -38,18 +38,33 @@ export function fleet(main, params) {
     typing = setTimeout(() => { prefix = search.value.trim(); first(); }, 250);
   });
   const body = el("tbody", { role: "rowgroup" });
+  const head = el("tr", { role: "row" });
   const table = el("table", { class: "fleet", role: "table" },
     el("caption", {}, "Devices, worst first: flagged, then silent, then by name"),
-    el("thead", { role: "rowgroup" }, el("tr", { role: "row" },
-      ["Device", "State", "Last reading"].map((t, i) => el("th", { scope: "col", role: "columnheader", class: i === 2 ? "num" : "" }, t)),
-      columns.map((c) => el("th", { scope: "col", role: "columnheader", class: "num" }, c.title + " ", el("span", { class: "unit" }, c.unit))))),
-    body);
+    el("thead", { role: "rowgroup" }, head), body);
+  const showHead = () => head.replaceChildren(
+    ...["Device", "State", "Last reading"].map((t, i) => el("th", { scope: "col", role: "columnheader", class: i === 2 ? "num" : "" }, t)),
+    ...columns.map((c) => el("th", { scope: "col", role: "columnheader", class: "num" }, c.title + " ", el("span", { class: "unit" }, c.unit))));
+  showHead();
+  // choose shows or hides a column, here and the next time.
+  function choose(key, shown) {
+    columns = every.filter((c) => (c.key === key ? shown : columns.includes(c)));
+    localStorage.setItem("columns", columns.map((c) => c.key).join(","));
+    showHead();
+    for (const row of rows.values()) {
+      fill(row);
+      draw(row);
+    }
+  }
+  const chooser = el("details", { class: "columns" }, el("summary", {}, "Columns"),
+    el("fieldset", {}, el("legend", {}, "Signs in the table"), every.map((c) => el("label", {},
+      el("input", { type: "checkbox", checked: columns.includes(c), "data-sign": c.key, onchange: (e) => choose(c.key, e.target.checked) }), ` ${c.title} `, el("span", { class: "unit" }, c.unit)))));
   const back = el("button", { type: "button", onclick: () => { cursors.pop(); load(true); } }, "Previous page");
   const forth = el("button", { type: "button", onclick: () => { cursors.push(next); load(true); } }, "Next page");
   const where = el("span", { class: "quiet" });
   main.append(el("h1", {}, "Fleet"), worst,
     el("div", { class: "bar" }, counts, el("span", { class: "field" }, el("label", { for: "prefix" }, "Name begins with"), search)),
-    notice(), status, table, el("div", { class: "pages", role: "group", "aria-label": "Pages" }, back, forth, where));
+    notice(), status, chooser, table, el("div", { class: "pages", role: "group", "aria-label": "Pages" }, back, forth, where));
 
   const stream = new Stream((r) => {
     const row = rows.get(r.device);
@@ -126,12 +141,19 @@ export function fleet(main, params) {
     if (moves === true && cursors.length > 1) table.scrollIntoView({ block: "start" });
   }
 
+  const cell = (props, label) => el("td", { role: "cell", "data-label": label, ...props });
+
   function newRow(device) {
-    const cell = (props, label) => el("td", { role: "cell", "data-label": label, ...props });
-    const row = { device, state: cell({}, "State"), age: cell({ class: "num" }, "Last reading"), cells: columns.map((c) => cell({ class: "num" }, `${c.title} ${c.unit}`)) };
-    row.tr = el("tr", { role: "row", "data-device": device },
-      el("th", { scope: "row", role: "rowheader" }, el("a", { href: "#device?" + query({ device }) }, device)), row.state, row.age, row.cells);
+    const row = { device, tr: el("tr", { role: "row", "data-device": device }), state: cell({}, "State"), age: cell({ class: "num" }, "Last reading") };
+    row.name = el("th", { scope: "row", role: "rowheader" }, el("a", { href: "#device?" + query({ device }) }, device));
+    fill(row);
     return row;
+  }
+
+  // fill gives a row the cells of the columns.
+  function fill(row) {
+    row.cells = columns.map((c) => cell({ class: "num" }, `${c.title} ${c.unit}`));
+    row.tr.replaceChildren(row.name, row.state, row.age, ...row.cells);
   }
 
   const isFlagged = (row) => Object.values(row.latest).some((v) => v.flags.length > 0);
@@ -183,7 +205,7 @@ export function fleet(main, params) {
     const age = ageText(Date.now() - row.time);
     if (isFlagged(row)) {
       const [sign, v] = Object.entries(row.latest).find(([, l]) => l.flags.length > 0);
-      worst.replaceChildren("Worst: ", link, " – ", el("b", {}, `${SIGNS[sign].label} ${number(v.value)} ${SIGNS[sign].unit}`), ` ${flagMark(v.flags[0])}, measured ${ageText(Date.now() - v.time)} ago`);
+      worst.replaceChildren("Worst: ", link, " – ", el("b", {}, `${SIGNS[sign]?.label ?? sign} ${number(v.value)} ${SIGNS[sign]?.unit ?? ""}`), ` ${flagMark(v.flags[0])}, measured ${ageText(Date.now() - v.time)} ago`);
     } else if (row.stale) worst.replaceChildren("Worst: ", link, " – silent for ", el("b", {}, age));
     else worst.replaceChildren("No device is flagged or silent.");
   }

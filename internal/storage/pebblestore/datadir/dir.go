@@ -33,6 +33,10 @@ const (
 	// A store without them stays at StoreFormat, which an older one reads.
 	AssignedFormat = 3
 
+	// SignsFormat is that of a store that has had signs of a user's own, or readings with signs
+	// beyond the first five. An older Pulsegate would take their records and segments for damaged.
+	SignsFormat = 4
+
 	maxFormatBytes = 1024
 
 	formatLine  = "pulsegate store, format "
@@ -258,9 +262,9 @@ func (d *Dir) checkFormat(names []string) error {
 		return fmt.Errorf("%w: %s has format %d, which this version does not read: export its readings with the version that wrote it, and import them into a new store",
 			storage.ErrFormat, FormatFile, version)
 	}
-	if version < StoreFormat || version > AssignedFormat {
+	if version < StoreFormat || version > SignsFormat {
 		return fmt.Errorf("%w: %s has format %d, this version of Pulsegate reads formats %d to %d",
-			storage.ErrFormat, FormatFile, version, StoreFormat, AssignedFormat)
+			storage.ErrFormat, FormatFile, version, StoreFormat, SignsFormat)
 	}
 	d.version.Store(int32(version))
 	if string(text) != d.FormatText() {

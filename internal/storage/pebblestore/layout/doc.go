@@ -26,7 +26,8 @@
 // # Device record
 //
 //	byte         meaning
-//	0            version, 2; 3 if any latest value has an offset from UTC
+//	0            version, 2; 3 if any latest value has an offset from UTC; 4 if any has a sign beyond
+//	             the first five: known signs and values then have 4 bytes each, and offsets follow
 //	1 to 8       newest time
 //	9            presence: bit s is set if the device has a latest value of sign s
 //	then 10 n    for each of the n signs, in their order: time of its latest value,
@@ -53,7 +54,8 @@
 //
 // and a key with the subject and an empty value, the index. The assignments of a device do not
 // overlap. A store that has ever had one is of format 3, so that earlier versions, which would not erase
-// assignments with their device, reject it. Other stores are of format 2.
+// assignments with their device, reject it. A store that has ever had signs of a user's own, or a reading with a
+// sign beyond the first five, is of format 4, assignments or not. Other stores are of format 2.
 //
 // # Gateway and states
 //
@@ -63,6 +65,7 @@
 //	gateways     4 bytes: the number of the next gateway
 //	readings     8 bytes: the number of readings in segments
 //	sweep        empty: readings were removed; names of gateways may have become unused
+//	signs        definitions of signs of a user's own, with their numbers: see storage.EncodeSigns
 //	uncounted    empty: damaged readings were removed uncounted, so readings is too large
 //
 // # Not here

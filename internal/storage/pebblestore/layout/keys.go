@@ -11,12 +11,15 @@ import (
 const (
 	recordVersion = 2 // of a record without offsets from UTC
 	offsetVersion = 3 // of a record with at least one
+	signsVersion  = 4 // of a record with signs beyond the first ones
 	assignVersion = 1
 
 	maxUTCOffset = vitals.UTCOffset(2*vitals.MaxUTCOffsetMinutes + 1)
 
-	// allSigns is the presence of every sign.
-	allSigns = 1<<vitals.NumSigns - 1
+	// FirstSigns is the number of signs that stores had before others were added. Their values have
+	// 16 bits, and firstSigns is their presence.
+	FirstSigns = 5
+	firstSigns = 1<<FirstSigns - 1
 )
 
 // The first bytes of the kinds of keys.
@@ -37,6 +40,7 @@ const (
 	GatewaysKey = "\x00gateways" // the number of the next gateway
 	ReadingsKey = "\x00readings" // the number of readings in segments
 	SweepKey    = "\x00sweep"    // exists, with an empty value, while the dictionary must be swept
+	SignsKey    = "\x00signs"    // the definitions of signs of a user's own: see storage.EncodeSigns
 
 	// UncountedKey exists, with an empty value, if damaged readings were removed that could not be
 	// counted: then the number of readings is too large.

@@ -29,7 +29,7 @@ func unhex(s string) []byte {
 // them again. A change here changes the format: existing stores must stay readable.
 func TestGolden(t *testing.T) {
 	ab := mustName("a-b")
-	full := layout.Record{NewestUnixMs: 5, SealedUnixMs: 4, Known: 1 << vitals.HeartRate, Smalls: 2, Small: [layout.MaxSmall]uint16{3, 258}}
+	full := layout.Record{NewestUnixMs: 5, SealedUnixMs: 4, Known: 1 << vitals.HeartRate, Sizes: layout.Sizes{Smalls: 2, Small: [layout.MaxSmall]uint16{3, 258}}}
 	full.LatestUnixMs[vitals.HeartRate], full.Latest[vitals.HeartRate] = 3, 7200
 	shifted := full
 	shifted.Offsets[vitals.HeartRate] = vitals.MakeUTCOffset(60)

@@ -19,11 +19,15 @@ const (
 type Record struct {
 	NewestUnixMs int64
 	SealedUnixMs int64 // time of the last reading in the device's segments, or NoSegment
-	LatestUnixMs [vitals.NumSigns]int64
-	Latest       [vitals.NumSigns]vitals.Hundredths
-	Offsets      [vitals.NumSigns]vitals.UTCOffset // of the latest times
-	Known        uint8                             // bit s is set when sign s has a latest value
+	LatestUnixMs [vitals.MaxSigns]int64
+	Latest       [vitals.MaxSigns]vitals.Value
+	Offsets      [vitals.MaxSigns]vitals.UTCOffset // of the latest times
+	Known        uint32                            // bit s is set when sign s has a latest value
+	Sizes
+}
 
+// Sizes has the numbers of readings of the last segments of a device.
+type Sizes struct {
 	// Small has the numbers of readings of the last Smalls segments, if these are small, in the order
 	// of time.
 	Smalls uint8
@@ -34,13 +38,14 @@ type Record struct {
 // later reading, so it is updated if d has the values already.
 func (d *Record) Update(timeUnixMs int64, values *vitals.Values, offset vitals.UTCOffset) {
 	d.NewestUnixMs = max(d.NewestUnixMs, timeUnixMs)
-	for s := range vitals.Sign(vitals.NumSigns) {
-		v, ok := values.Get(s)
-		switch {
-		case !ok || d.Known&(1<<s) != 0 && timeUnixMs < d.LatestUnixMs[s]:
-		case d.Known&(1<<s) == 0 || timeUnixMs > d.LatestUnixMs[s]:
+	for rest := values.Present(); rest != 0; rest &= rest - 1 {
+		s := vitals.Sign(bits.TrailingZeros32(rest))
+		switch known := d.Known&(1<<s) != 0; {
+		case known && timeUnixMs < d.LatestUnixMs[s]:
+		case !known || timeUnixMs > d.LatestUnixMs[s]:
 			d.Known |= 1 << s
-			d.Latest[s], d.LatestUnixMs[s], d.Offsets[s] = v, timeUnixMs, offset
+			d.Latest[s], _ = values.Get(s)
+			d.LatestUnixMs[s], d.Offsets[s] = timeUnixMs, offset
 		case offset != 0:
 			d.Offsets[s] = offset
 		}
@@ -48,8 +53,8 @@ func (d *Record) Update(timeUnixMs int64, values *vitals.Values, offset vitals.U
 }
 
 // Forget makes d one without latest values of the signs.
-func (d *Record) Forget(signs uint8) {
-	for s := range vitals.NumSigns {
+func (d *Record) Forget(signs uint32) {
+	for s := range vitals.MaxSigns {
 		if signs&(1<<s) != 0 {
 			d.Latest[s], d.LatestUnixMs[s], d.Offsets[s] = 0, 0, 0
 		}
@@ -62,14 +67,21 @@ func AppendRecord(dst []byte, d *Record) []byte {
 	version := d.version()
 	dst = append(dst, version)
 	dst = binary.BigEndian.AppendUint64(dst, uint64(d.NewestUnixMs))
-	dst = append(dst, d.Known)
-	for s := range vitals.NumSigns {
-		if d.Known&(1<<s) != 0 {
-			dst = binary.BigEndian.AppendUint64(dst, uint64(d.LatestUnixMs[s]))
+	if version == signsVersion {
+		dst = binary.BigEndian.AppendUint32(dst, d.Known)
+	} else {
+		dst = append(dst, byte(d.Known))
+	}
+	for rest := d.Known; rest != 0; rest &= rest - 1 {
+		s := bits.TrailingZeros32(rest)
+		dst = binary.BigEndian.AppendUint64(dst, uint64(d.LatestUnixMs[s]))
+		if version == signsVersion {
+			dst = binary.BigEndian.AppendUint32(dst, uint32(d.Latest[s]))
+		} else {
 			dst = binary.BigEndian.AppendUint16(dst, uint16(d.Latest[s]))
-			if version == offsetVersion {
-				dst = binary.BigEndian.AppendUint16(dst, uint16(d.Offsets[s]))
-			}
+		}
+		if version != recordVersion {
+			dst = binary.BigEndian.AppendUint16(dst, uint16(d.Offsets[s]))
 		}
 	}
 	dst = binary.BigEndian.AppendUint64(dst, uint64(d.SealedUnixMs))
@@ -81,39 +93,63 @@ func AppendRecord(dst []byte, d *Record) []byte {
 
 // RecordBytes returns the number of bytes that AppendRecord appends.
 func RecordBytes(d *Record) int {
-	return 1 + 8 + 1 + latestBytes(d.version())*bits.OnesCount8(d.Known) + 8 + 2*int(d.Smalls)
+	version := d.version()
+	return 1 + 8 + knownBytes(version) + latestBytes(version)*bits.OnesCount32(d.Known) + 8 + 2*int(d.Smalls)
 }
 
 // version returns the version of a record.
 func (d *Record) version() byte {
-	if d.Offsets == [vitals.NumSigns]vitals.UTCOffset{} {
+	switch {
+	case d.Known&^firstSigns != 0:
+		return signsVersion
+	case d.Offsets == [vitals.MaxSigns]vitals.UTCOffset{}:
 		return recordVersion
+	default:
+		return offsetVersion
 	}
-	return offsetVersion
+}
+
+// knownBytes returns the number of bytes of the presence in a record.
+func knownBytes(version byte) int {
+	if version == signsVersion {
+		return 4
+	}
+	return 1
 }
 
 // latestBytes returns the number of bytes of each latest value in a record.
 func latestBytes(version byte) int {
-	if version == offsetVersion {
+	switch version {
+	case recordVersion:
+		return 10
+	case offsetVersion:
 		return 12
+	default:
+		return 14
 	}
-	return 10
 }
 
 // DecodeRecord decodes the record b into d.
 func DecodeRecord(b []byte, d *Record) error {
-	version := byte(recordVersion)
-	if len(b) > 0 && b[0] == offsetVersion {
-		version = offsetVersion
+	if len(b) == 0 {
+		return errLength
 	}
-	known, rest, err := header(b, version, 8)
-	if err != nil {
-		return err
+	version := b[0]
+	if version < recordVersion || version > signsVersion {
+		return errVersion
 	}
-	if known == 0 {
+	if len(b) < 1+8+knownBytes(version) {
+		return errLength
+	}
+	known := uint32(b[9])
+	if version == signsVersion {
+		known = binary.BigEndian.Uint32(b[9:])
+	}
+	rest := b[9+knownBytes(version):]
+	if known == 0 || version != signsVersion && known&^firstSigns != 0 {
 		return errSigns
 	}
-	signs := latestBytes(version) * bits.OnesCount8(known)
+	signs := latestBytes(version) * bits.OnesCount32(known)
 	if len(rest) < signs+8 || len(rest)%2 != 0 || len(rest) > signs+8+2*MaxSmall {
 		return errLength
 	}
@@ -146,43 +182,28 @@ func DecodeRecord(b []byte, d *Record) error {
 // decodeLatest decodes the latest value of each sign that d knows, with its time, from the
 // start of b, which must be long enough and from a record of the version.
 func (d *Record) decodeLatest(b []byte, version byte) error {
-	for s := range vitals.NumSigns {
-		if d.Known&(1<<s) == 0 {
-			continue
-		}
+	for rest := d.Known; rest != 0; rest &= rest - 1 {
+		s := bits.TrailingZeros32(rest)
 		d.LatestUnixMs[s] = int64(binary.BigEndian.Uint64(b))
-		d.Latest[s] = vitals.Hundredths(binary.BigEndian.Uint16(b[8:]))
 		if d.LatestUnixMs[s] < 0 {
 			return errTime
 		}
 		if d.LatestUnixMs[s] > d.NewestUnixMs {
 			return errOrder
 		}
-		if version == offsetVersion {
-			if d.Offsets[s] = vitals.UTCOffset(binary.BigEndian.Uint16(b[10:])); d.Offsets[s] < 0 || d.Offsets[s] > maxUTCOffset {
+		offset := b[latestBytes(version)-2:]
+		switch b := b[8:]; version {
+		case signsVersion:
+			d.Latest[s] = vitals.Value(binary.BigEndian.Uint32(b))
+		default:
+			d.Latest[s] = vitals.Value(binary.BigEndian.Uint16(b))
+		}
+		if version != recordVersion {
+			if d.Offsets[s] = vitals.UTCOffset(binary.BigEndian.Uint16(offset)); d.Offsets[s] < 0 || d.Offsets[s] > maxUTCOffset {
 				return errOffset
 			}
 		}
 		b = b[latestBytes(version):]
 	}
 	return nil
-}
-
-// header checks the version in b's first byte. It returns the presence bits, which follow
-// after skip bytes, and the rest of b.
-func header(b []byte, version byte, skip int) (present uint8, rest []byte, err error) {
-	if len(b) == 0 {
-		return 0, nil, errLength
-	}
-	if b[0] != version {
-		return 0, nil, errVersion
-	}
-	if len(b) < skip+2 {
-		return 0, nil, errLength
-	}
-	present = b[1+skip]
-	if present&^allSigns != 0 {
-		return 0, nil, errSigns
-	}
-	return present, b[skip+2:], nil
 }

@@ -27,7 +27,7 @@ func (n *NameTable) Find(text string) (uint32, bool) {
 
 func (n *NameTable) Add(text string) uint32 {
 	name, _ := vitals.ParseName(text)
-	return n.t.AddHashed(&name, n.hash(name), Device{Record: layout.Record{NewestUnixMs: -1}})
+	return n.t.AddHashed(&name, n.hash(name), -1)
 }
 
 func (n *NameTable) Remove(text string) {
@@ -56,7 +56,7 @@ func FillTable(n, nameBytes int) *Filled {
 	f := &Filled{table: NewTable()}
 	for i := range n {
 		name := filledName(i, nameBytes)
-		f.table.Add(&name, Device{})
+		f.table.Add(&name, &layout.Record{})
 	}
 	return f
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"iter"
 	"math"
+	"math/bits"
 	"slices"
 	"sort"
 	"sync"
@@ -32,7 +33,9 @@ type Window struct {
 	// the sealer of a frozen window, to which nothing is added, need no lock to read.
 	mu           sync.RWMutex
 	rows         int
-	chunks       [][]columns.Row // of windowChunkRows each
+	chunks       [][]windowRow    // of windowChunkRows each
+	values       [][]vitals.Value // of windowChunkValues each; the rows' values
+	valuesUsed   int              // of the last of these
 	names        nameSet
 	devices      [][]windowDevice // by the number of the name, of ChunkDevices each
 	arena        []uint32         // for indexes
@@ -45,27 +48,40 @@ type windowDevice struct {
 	index        []uint32 // numbers of the rows, sorted by time and then by number
 	newestUnixMs int64    // time of the last of them
 	table        uint32   // number in the table of devices
-	signs        uint8    // presence of the signs that any of the rows has
+	signs        uint32   // presence of the signs that any of the rows has
+}
+
+// A windowRow is a row whose values are in the window's values.
+type windowRow struct {
+	timeUnixMs     int64
+	receivedUnixMs int64
+	present        uint32 // bit s is set if the row has a value of sign s
+	values         uint32 // place of the first of the values, which are in the order of their signs
+	gateway        uint32
+	utcOffset      vitals.UTCOffset
+	shared         bool
 }
 
 const (
-	windowChunkRows  = 4096
-	windowArenaRows  = 64 << 10
-	windowFirstIndex = 4
+	windowChunkRows   = 4096
+	windowChunkValues = 8192
+	windowArenaRows   = 64 << 10
+	windowFirstIndex  = 4
 
 	// maxDeviceRows is the number of rows of one device at which a window is sealed: adding
 	// a late row moves as many numbers.
 	maxDeviceRows = 16 << 10
 
 	// Approximate sizes, for the bound on a window's memory: a row with its number in an
-	// index, and a device without its name, with the first numbers in its index.
+	// index, a value, and a device without its name, with the first numbers in its index.
 	// TestDeviceBytes asserts them.
-	windowRowBytes    = 48
+	windowRowBytes    = 40
+	windowValueBytes  = 4
 	windowDeviceBytes = 80
 
 	// windowBytesPerRow times the rows of a full window is the bound: with few readings of each of many
 	// devices, a window is full before it has that many rows.
-	windowBytesPerRow = windowRowBytes * 3 / 2
+	windowBytesPerRow = (windowRowBytes + 2*windowValueBytes) * 3 / 2
 )
 
 // NewWindow returns an empty window whose first group is firstGroup.
@@ -74,8 +90,38 @@ func NewWindow(number uint32, firstGroup uint64) *Window {
 }
 
 // row returns a row by its number.
-func (w *Window) row(i uint32) *columns.Row {
+func (w *Window) row(i uint32) *windowRow {
 	return &w.chunks[i/windowChunkRows][i%windowChunkRows]
+}
+
+// unpack returns a row with its values.
+func (w *Window) unpack(r *windowRow) columns.Row {
+	row := columns.Row{
+		TimeUnixMs: r.timeUnixMs, ReceivedUnixMs: r.receivedUnixMs, Gateway: r.gateway, UTCOffset: r.utcOffset, Shared: r.shared,
+	}
+	values := w.values[r.values/windowChunkValues][r.values%windowChunkValues:]
+	for rest := r.present; rest != 0; rest &= rest - 1 {
+		row.Values.Set(vitals.Sign(bits.TrailingZeros32(rest)), values[0])
+		values = values[1:]
+	}
+	return row
+}
+
+// pack returns a row whose values are added to the window's.
+func (w *Window) pack(r *columns.Row) windowRow {
+	present := r.Values.Present()
+	n := bits.OnesCount32(present)
+	if len(w.values) == 0 || w.valuesUsed+n > windowChunkValues {
+		w.values = append(w.values, make([]vitals.Value, windowChunkValues))
+		w.valuesUsed = 0
+	}
+	last := len(w.values) - 1
+	at := w.valuesUsed
+	for rest := present; rest != 0; rest &= rest - 1 {
+		w.values[last][w.valuesUsed], _ = r.Values.Get(vitals.Sign(bits.TrailingZeros32(rest)))
+		w.valuesUsed++
+	}
+	return windowRow{r.TimeUnixMs, r.ReceivedUnixMs, present, uint32(last*windowChunkValues + at), r.Gateway, r.UTCOffset, r.Shared}
 }
 
 // device returns a device by its number.
@@ -85,7 +131,7 @@ func (w *Window) device(i uint32) *windowDevice {
 
 // bytes returns the approximate memory that w takes.
 func (w *Window) bytes() int {
-	return w.rows*windowRowBytes + w.names.used*windowDeviceBytes + w.names.bytes()
+	return w.rows*windowRowBytes + (max(len(w.values)-1, 0)*windowChunkValues+w.valuesUsed)*windowValueBytes + w.names.used*windowDeviceBytes + w.names.bytes()
 }
 
 // Number returns the number that the next window's follows.
@@ -172,9 +218,9 @@ func (w *Window) Add(d *Device, table uint32, name *vitals.Name, r *columns.Row)
 func (w *Window) add(device uint32, r *columns.Row) {
 	n := uint32(w.rows)
 	if n%windowChunkRows == 0 {
-		w.chunks = append(w.chunks, make([]columns.Row, windowChunkRows))
+		w.chunks = append(w.chunks, make([]windowRow, windowChunkRows))
 	}
-	*w.row(n) = *r
+	*w.row(n) = w.pack(r)
 	w.rows++
 	d := w.device(device)
 	if len(d.index) == cap(d.index) {
@@ -210,48 +256,48 @@ func (w *Window) grow(index []uint32) []uint32 {
 
 // from returns the position of the first number whose row is not before timeUnixMs.
 func (w *Window) from(index []uint32, timeUnixMs int64) int {
-	return sort.Search(len(index), func(i int) bool { return w.row(index[i]).TimeUnixMs >= timeUnixMs })
+	return sort.Search(len(index), func(i int) bool { return w.row(index[i]).timeUnixMs >= timeUnixMs })
 }
 
 // after returns the position of the first number whose row is after timeUnixMs.
 func (w *Window) after(index []uint32, timeUnixMs int64) int {
-	return sort.Search(len(index), func(i int) bool { return w.row(index[i]).TimeUnixMs > timeUnixMs })
+	return sort.Search(len(index), func(i int) bool { return w.row(index[i]).timeUnixMs > timeUnixMs })
 }
 
-// Find returns the row of a device, whose state in the table is d, and a time, or nil if there is none. w
+// Find returns the row of a device, whose state in the table is d, and a time, and whether there is one. w
 // must be the active window.
-func (w *Window) Find(d *Device, timeUnixMs int64) *columns.Row {
+func (w *Window) Find(d *Device, timeUnixMs int64) (columns.Row, bool) {
 	if d.window != w.number {
-		return nil
+		return columns.Row{}, false
 	}
 	return w.find(d.inWindow, timeUnixMs)
 }
 
 // FindNamed is like Find in a window that is not the active one.
-func (w *Window) FindNamed(name *vitals.Name, timeUnixMs int64) *columns.Row {
+func (w *Window) FindNamed(name *vitals.Name, timeUnixMs int64) (columns.Row, bool) {
 	if i, ok := w.names.find(name); ok {
 		return w.find(i, timeUnixMs)
 	}
-	return nil
+	return columns.Row{}, false
 }
 
-// find returns the row of a device and a time, or nil if there is none.
-func (w *Window) find(device uint32, timeUnixMs int64) *columns.Row {
+// find returns the row of a device and a time, and whether there is one.
+func (w *Window) find(device uint32, timeUnixMs int64) (columns.Row, bool) {
 	index := w.device(device).index
 	if i := w.after(index, timeUnixMs); i > 0 {
-		if r := w.row(index[i-1]); r.TimeUnixMs == timeUnixMs {
-			return r
+		if r := w.row(index[i-1]); r.timeUnixMs == timeUnixMs {
+			return w.unpack(r), true
 		}
 	}
-	return nil
+	return columns.Row{}, false
 }
 
 // AppendAll appends all rows of a device to dst, in the order of time.
 func (w *Window) AppendAll(dst []columns.Row, device uint32) []columns.Row {
 	index := w.device(device).index
 	for i, n := range index {
-		if r := w.row(n); i+1 == len(index) || w.row(index[i+1]).TimeUnixMs != r.TimeUnixMs {
-			dst = append(dst, *r)
+		if r := w.row(n); i+1 == len(index) || w.row(index[i+1]).timeUnixMs != r.timeUnixMs {
+			dst = append(dst, w.unpack(r))
 		}
 	}
 	return dst
@@ -277,7 +323,7 @@ func (v View) Gateways(visit func(number uint32)) {
 	v.w.mu.RLock()
 	defer v.w.mu.RUnlock()
 	for i := range v.limit {
-		visit(v.w.row(i).Gateway)
+		visit(v.w.row(i).gateway)
 	}
 }
 
@@ -298,18 +344,18 @@ func (v View) AppendRange(dst []columns.Row, name *vitals.Name, fromUnixMs, toUn
 		// All rows of the next time: the last one before the limit counts.
 		var same []uint32
 		if descending {
-			i := w.from(index, w.row(index[len(index)-1]).TimeUnixMs)
+			i := w.from(index, w.row(index[len(index)-1]).timeUnixMs)
 			index, same = index[:i], index[i:]
 		} else {
 			i := 1
-			for t := w.row(index[0]).TimeUnixMs; i < len(index) && w.row(index[i]).TimeUnixMs == t; {
+			for t := w.row(index[0]).timeUnixMs; i < len(index) && w.row(index[i]).timeUnixMs == t; {
 				i++
 			}
 			index, same = index[i:], index[:i]
 		}
 		for i := len(same) - 1; i >= 0; i-- {
 			if same[i] < v.limit {
-				dst = append(dst, *w.row(same[i]))
+				dst = append(dst, w.unpack(w.row(same[i])))
 				most--
 				break
 			}
@@ -330,12 +376,12 @@ func (v View) Update(name *vitals.Name, d *layout.Record) (has bool) {
 		return false
 	}
 	index, signs := w.device(i).index, w.device(i).signs
-	seen := uint8(0)
+	seen := uint32(0)
 	for i := len(index) - 1; i >= 0 && seen != signs; i-- {
 		if index[i] >= v.limit {
 			continue
 		}
-		r := w.row(index[i])
+		r := w.unpack(w.row(index[i]))
 		d.Update(r.TimeUnixMs, &r.Values, r.UTCOffset)
 		seen, has = seen|r.Values.Present(), true
 	}

@@ -204,7 +204,7 @@ func (c *cut) take(first, last []byte) {
 func (c *cut) resize(it *pebble.Iterator, d *layout.Record) error {
 	if c.blind && d.SealedUnixMs < c.toMs {
 		c.stays = nil // what could not be read belongs to another device
-		d.SealedUnixMs, d.Smalls, d.Small = layout.NoSegment, 0, [layout.MaxSmall]uint16{}
+		d.SealedUnixMs, d.Sizes = layout.NoSegment, layout.Sizes{}
 		return nil
 	}
 	var sizes []uint16 // the last one first
@@ -248,8 +248,8 @@ func (c *cut) resize(it *pebble.Iterator, d *layout.Record) error {
 // readings left, neither in segments nor in windows, it adds the removal of all keys of the device instead,
 // and gone is true.
 func (c *cut) record(it *pebble.Iterator, b *pebble.Batch, d *layout.Record, windows []*memory.Window) (gone bool, err error) {
-	lost := uint8(0)
-	for sg := range vitals.NumSigns {
+	lost := uint32(0)
+	for sg := range vitals.MaxSigns {
 		if d.Known&(1<<sg) != 0 && c.within(d.LatestUnixMs[sg]) {
 			lost |= 1 << sg
 		}
@@ -288,7 +288,7 @@ func (c *cut) record(it *pebble.Iterator, b *pebble.Batch, d *layout.Record, win
 
 // replace sets latest values that were lost, and the newest time if it is negative, from the readings before
 // the cut: those that were removed had the latest ones, so there are none after it.
-func (c *cut) replace(it *pebble.Iterator, d *layout.Record, lost uint8) error {
+func (c *cut) replace(it *pebble.Iterator, d *layout.Record, lost uint32) error {
 	earlier := layout.Record{NewestUnixMs: -1}
 	start := c.key(c.fromMs)
 	ok := it.SeekGE(start) && seal.IsOf(it, c.prefix) || it.Error() == nil && it.SeekLT(start)
@@ -302,7 +302,7 @@ func (c *cut) replace(it *pebble.Iterator, d *layout.Record, lost uint8) error {
 			earlier.Update(rows[i].TimeUnixMs, &rows[i].Values, rows[i].UTCOffset)
 		}
 	}
-	for sg := range vitals.NumSigns {
+	for sg := range vitals.MaxSigns {
 		if lost&earlier.Known&(1<<sg) != 0 {
 			d.Known |= 1 << sg
 			d.Latest[sg], d.LatestUnixMs[sg], d.Offsets[sg] = earlier.Latest[sg], earlier.LatestUnixMs[sg], earlier.Offsets[sg]

@@ -33,7 +33,7 @@ func row(ms int64) (r columns.Row) {
 	if ms%3 == 0 {
 		sign = vitals.SpO2
 	}
-	r.Values.Set(sign, vitals.Hundredths(5000+ms))
+	r.Values.Set(sign, vitals.Value(5000+ms))
 	return r
 }
 

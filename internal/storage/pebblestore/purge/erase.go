@@ -321,7 +321,7 @@ func (r *removal) keys(b *pebble.Batch) error {
 	if err != nil {
 		return err
 	}
-	r.after = r.st.Table.At(r.number).Record
+	r.after = r.st.Table.Record(r.number)
 	if err = r.segments(it, b, &r.after); err == nil {
 		r.gone, err = r.record(it, b, &r.after, r.st.Windows)
 	}

@@ -148,8 +148,8 @@ func (x *expiry) remove(st *State, b *pebble.Batch, it *pebble.Iterator, found [
 		if d.number, known = st.Table.Find(&d.name); !known {
 			return joinClose(fmt.Errorf("%w: device %s is not known", storage.ErrCorrupt, &d.name), b)
 		}
-		after := st.Table.At(d.number).Record
-		after.SealedUnixMs, after.Smalls, after.Small = d.after.SealedUnixMs, d.after.Smalls, d.after.Small
+		after := st.Table.Record(d.number)
+		after.SealedUnixMs, after.Sizes = d.after.SealedUnixMs, d.after.Sizes
 		d.after = after
 		var err error
 		if d.gone, err = d.record(it, b, &d.after, st.Windows); err != nil {

@@ -73,7 +73,7 @@ func (st *State) settle(name *vitals.Name, number uint32, after *layout.Record, 
 	}
 	d := st.Table.At(number)
 	st.Table.Active.Moved(d.NewestUnixMs, after.NewestUnixMs)
-	d.Record = *after
+	st.Table.Set(number, after)
 }
 
 // Gateways is the dictionary of gateways.

@@ -46,7 +46,7 @@ func (x *tree) States(dst []layout.Record, numbers []uint32) ([]layout.Record, e
 func (x *tree) Publish(b *pebble.Batch, added int64, devices []seal.Sealed) error {
 	x.total += added
 	for _, d := range devices {
-		x.record.SealedUnixMs, x.record.Smalls, x.record.Small = d.SealedUnixMs, d.Smalls, d.Small
+		x.record.SealedUnixMs, x.record.Sizes = d.SealedUnixMs, d.Sizes
 	}
 	return b.Commit(pebble.NoSync)
 }

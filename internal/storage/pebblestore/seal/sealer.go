@@ -77,8 +77,7 @@ type Sealer struct {
 type Sealed struct {
 	Table        uint32 // the device's number in the table
 	SealedUnixMs int64
-	Smalls       uint8
-	Small        [layout.MaxSmall]uint16
+	layout.Sizes
 }
 
 // A Carried is a row that stays.
@@ -188,7 +187,7 @@ func (c *Sealer) device(device uint32, d *layout.Record) error {
 			}
 		}
 	}
-	c.sealed = append(c.sealed, Sealed{c.Rows.InTable(device), d.SealedUnixMs, d.Smalls, d.Small})
+	c.sealed = append(c.sealed, Sealed{c.Rows.InTable(device), d.SealedUnixMs, d.Sizes})
 	return SetRecord(c.Batch, name, d)
 }
 
@@ -288,7 +287,7 @@ func (c *Sealer) resize(name *vitals.Name, d *layout.Record) {
 		}
 		ok = c.it.Prev()
 	}
-	trim(d, c.threshold())
+	trim(&d.Sizes, c.threshold())
 }
 
 // editOf returns the edit of the segment with a key's time, or nil.
@@ -309,7 +308,7 @@ func (c *Sealer) threshold() int { return c.SegmentRows / 2 }
 func (c *Sealer) appendNew(device uint32, d *layout.Record, rows []columns.Row) error {
 	name := c.name(device)
 	c.added += int64(len(rows))
-	n, total := Similar(d, len(rows))
+	n, total := Similar(&d.Sizes, len(rows))
 	switch {
 	case c.Tidy && n > 1:
 	case n+1 >= mergeAt, total >= c.threshold():
@@ -391,7 +390,7 @@ func (c *Sealer) write(device uint32, rows []columns.Row, d *layout.Record) erro
 			return err
 		}
 		if d != nil {
-			push(d, len(piece), c.threshold())
+			push(&d.Sizes, len(piece), c.threshold())
 		}
 	}
 	return nil

@@ -1,0 +1,180 @@
+package main_test
+
+import (
+	"bufio"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/pulsegate/pulsegate/internal/pgtest"
+)
+
+// ownSign is the field of a sign that no file of the program names, and ownFile defines it. Its values
+// have a sign and three decimals, need more than 16 bits, and may be 0.
+const (
+	ownSign = "tympanic_gradient_mk"
+	ownFile = `[[sign]]
+field = "tympanic_gradient_mk"
+label = "Tympanic gradient"
+unit = "mV"
+decimals = 3
+accepted = { min = -900.5, max = 900.5 }
+usual = { max = 500 }
+`
+)
+
+// A sign that nobody thought of goes through every address and format, a crash, a restart without its
+// file, a backup, an export and import, a move to the other store and an erasure.
+func TestOwnSign(t *testing.T) {
+	t.Run("directory", func(t *testing.T) { driveOwnSign(t) })
+	t.Run("postgres", func(t *testing.T) {
+		db := pgtest.Start(t, "fsync=off")
+		driveOwnSign(t, "--store="+db.DSN(), "--postgres-single")
+	})
+}
+
+func driveOwnSign(t *testing.T, store ...string) {
+	scratch, bin := t.TempDir(), program(t)
+	file, dir := filepath.Join(scratch, "signs.toml"), filepath.Join(scratch, "data")
+	writeTo(t, file, []byte(ownFile))
+	with := append([]string{"--signs=" + file, "--admin-addr=127.0.0.1:0"}, store...)
+	p := start(t, bin, dir, with...)
+
+	ask := func(method, path, body string, want int) string {
+		t.Helper()
+		kind := "application/json"
+		if strings.HasPrefix(path, "/fhir") {
+			kind = "application/fhir+json"
+		}
+		resp, text := fetch(t, method, p.url(path), body, "Content-Type", kind)
+		if resp.StatusCode != want {
+			t.Fatalf("%s %s: %d, want %d: %s", method, path, resp.StatusCode, want, text)
+		}
+		return text
+	}
+	shows := func(path string, want ...string) {
+		t.Helper()
+		text := ask(http.MethodGet, path, "", 200)
+		for _, part := range want {
+			if !strings.Contains(text, part) {
+				t.Errorf("GET %s: %q is missing in %s", path, part, text)
+			}
+		}
+	}
+	run := func(want string, args ...string) string {
+		t.Helper()
+		out, errs, code := output(t, bin, args...)
+		if code != 0 || !strings.Contains(out, want) {
+			t.Fatalf("%v: exit code %d, %q is missing in %s%s", args, code, want, out, errs)
+		}
+		return out
+	}
+
+	assign := func() {
+		t.Helper()
+		run("", "subject", "assign", "--target=http://"+p.admin, "--device=d-1", "--subject=p-1", "--from=2026-11-21T00:00:00Z")
+	}
+	assign()
+	live, err := http.Get(p.url("/v1/live?device=d-1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer live.Body.Close()
+	const (
+		one = `{"device":"d-1","time":"2026-11-21T10:00:00Z","heart_rate_bpm":72,"` + ownSign + `":-800.125}`
+		two = `{"device":"d-1","time":"2026-11-21T10:00:01Z","` + ownSign + `":0}` + "\n" + `{"device":"d-1","time":"2026-11-21T10:00:02Z","` + ownSign + `":500.001}`
+	)
+	ask(http.MethodPost, "/v1/readings", one, 200)
+	for events := bufio.NewScanner(live.Body); ; {
+		if !events.Scan() {
+			t.Fatalf("the live stream ended: %v", events.Err())
+		}
+		if strings.Contains(events.Text(), `"`+ownSign+`":`) && strings.Contains(events.Text(), "-800.125") {
+			break
+		}
+	}
+	ask(http.MethodPost, "/v1/readings", two, 200)
+	ask(http.MethodPost, "/v1/readings", strings.Replace(one, "125", "1255", 1), 422)
+	ask(http.MethodPost, "/v1/readings", strings.Replace(one, "800.125", "900.501", 1), 422)
+	ask(http.MethodPost, "/v1/readings", strings.Replace(one, "125", "126", 1), 409)
+
+	reads := func() {
+		t.Helper()
+		const readings = "/v1/devices/d-1/readings"
+		shows(readings, `"heart_rate_bpm":72,"`+ownSign+`":-800.125`, `"`+ownSign+`":0`, `"`+ownSign+` high"`)
+		if text := ask(http.MethodGet, readings+"?flag="+ownSign+"+high", "", 200); strings.Count(text, `"time":`) != 1 || !strings.Contains(text, "500.001") {
+			t.Errorf("flagged: %s", text)
+		}
+		shows(readings+"?format=ndjson", `"`+ownSign+`":-800.125`)
+		shows(readings+"?format=csv", ","+ownSign, ",-800.125", "500.001")
+		shows(readings+"?format=parquet", ownSign)
+		shows("/v1/devices/d-1/aggregates?step=1h", `"`+ownSign+`":{`, `"min":-800.125`, `"max":500.001`)
+		shows("/v1/devices/d-1", `"`+ownSign+`":{"value":500.001`)
+		shows("/v1/devices", `"`+ownSign+`":{"value":500.001`)
+		shows("/v1/limits", `"`+ownSign+`":{`, `"unit":"mV"`)
+		shows("/openapi.json", ownSign)
+		shows("/fhir/Observation?device=d-1", `"code":"`+ownSign+`"`, "-800.125")
+		if out := run("", "devices", "--target="+p.url("")); !strings.Contains(out, ownSign) || !strings.Contains(out, "500.001") {
+			t.Errorf("devices: %s", out)
+		}
+	}
+	reads()
+
+	p.kill()
+	p = start(t, bin, dir, with...)
+	reads()
+	if code := p.stop(); code != 0 {
+		t.Fatalf("exit code %d: %s", code, p.stderr())
+	}
+
+	p = start(t, bin, dir, with[1:]...) // without the file
+	reads()
+	if text := ask(http.MethodPost, "/v1/readings", strings.Replace(one, ":00Z", ":03Z", 1), 422); !strings.Contains(text, ownSign) {
+		t.Errorf("a retired sign: %s", text)
+	}
+	exported := filepath.Join(scratch, "out.ndjson")
+	run("", "export", "--target="+p.url(""), "--device=d-1", "--format=ndjson", "--out="+exported)
+	table := filepath.Join(scratch, "out.csv")
+	run("", "export", "--target="+p.url(""), "--device=d-1", "--format=csv", "--out="+table)
+	if store == nil {
+		copied, restored := filepath.Join(scratch, "copy"), filepath.Join(scratch, "restored")
+		run("ok ", "backup", copied, "--target=http://"+p.admin)
+		run("", "restore", copied, "--data="+restored)
+		run(ownSign+"=3\n", "check", restored)
+		kept := p
+		p = start(t, bin, restored)
+		reads()
+		p.kill()
+		p = kept
+	}
+	p.stop()
+
+	// The other store.
+	moved := filepath.Join(scratch, "moved")
+	if store == nil {
+		db := pgtest.Start(t, "fsync=off")
+		run("ok devices=1 readings=3 copied=3 ", "migrate", "--from="+dir, "--to="+db.DSN(), "--postgres-single")
+		p = start(t, bin, moved, "--store="+db.DSN(), "--postgres-single")
+	} else {
+		run("ok devices=1 readings=3 copied=3 ", "migrate", "--from="+strings.TrimPrefix(store[0], "--store="), "--to="+moved)
+		run(ownSign+"=3\n", "check", moved)
+		p = start(t, bin, moved)
+	}
+	reads()
+	p.stop()
+
+	// A second server, whose file has another sign before it.
+	writeTo(t, file, []byte(strings.NewReplacer(ownSign, "other_mv", "Tympanic", "Other").Replace(ownFile)+ownFile))
+	for _, from := range []string{exported, table} {
+		p = start(t, bin, from+".data", "--signs="+file, "--admin-addr=127.0.0.1:0")
+		run("stored=3 ", "import", from, "--target="+p.url(""), "--signs="+file)
+		assign()
+		reads()
+		run("missing=0 altered=0 ", "sim", "--target="+p.url(""), "--signs="+file, "--users=2", "--posts=20", "--seed=7", "--verify", "--start=2026-11-20T00:00:00Z")
+		shows("/v1/devices", `"other_mv":{"value":`)
+		run("erased device=d-1 readings=3", "erase", "--target=http://"+p.admin, "--device=d-1", "--yes")
+		ask(http.MethodGet, "/v1/devices/d-1", "", 404)
+		p.stop()
+	}
+}

@@ -1,0 +1,84 @@
+package pebblestore
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+var errUnknownSign = errors.New("its sign is not defined")
+
+// Signs implements [storage.Store].
+func (e *engine) Signs() *vitals.Signs { return e.signs }
+
+// openSigns reads the definitions of signs, and stores those of the options, if these differ.
+func (e *engine) openSigns() error {
+	e.signs = vitals.NewSigns()
+	stored, err := e.storedSigns()
+	if err != nil {
+		return err
+	}
+	if err := e.signs.Define(e.options.Signs); err != nil || e.options.ReadOnly {
+		return err
+	}
+	text, err := storage.EncodeSigns(e.signs)
+	if err != nil || e.signs.Known()>>vitals.NumBuiltIn == 0 || bytes.Equal(text, stored) {
+		return err
+	}
+	if err := e.upgradeForSigns(); err != nil {
+		return err
+	}
+	b := e.db.NewBatch()
+	if err := b.Set([]byte(layout.SignsKey), text, nil); err != nil {
+		return joinClose(err, b)
+	}
+	return joinClose(e.commit(b), b)
+}
+
+// storedSigns adds the signs that the store has to e.signs, and returns their stored form.
+func (e *engine) storedSigns() (stored []byte, err error) {
+	value, closer, err := e.db.Get([]byte(layout.SignsKey))
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read definitions of signs: %w", corrupt(err))
+	}
+	stored = bytes.Clone(value)
+	if err := closer.Close(); err != nil {
+		return nil, fmt.Errorf("read definitions of signs: %w", corrupt(err))
+	}
+	if err = storage.RestoreSigns(e.signs, stored); err != nil && e.options.problem != nil {
+		err = e.options.problem(err)
+	}
+	return stored, err
+}
+
+// permitSigns makes the format of the store one that has all signs of a group.
+func (e *engine) permitSigns(group []*storage.Entry) error {
+	if e.files.Format() >= datadir.SignsFormat {
+		return nil
+	}
+	present := uint32(0)
+	for _, entry := range group {
+		present |= entry.Reading.Values.Present()
+	}
+	if present>>layout.FirstSigns == 0 {
+		return nil
+	}
+	return e.upgradeForSigns()
+}
+
+func (e *engine) upgradeForSigns() error {
+	if e.files.Format() >= datadir.SignsFormat {
+		return nil
+	}
+	return e.files.Upgrade(datadir.SignsFormat)
+}

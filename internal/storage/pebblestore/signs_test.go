@@ -1,0 +1,224 @@
+package pebblestore_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/backup"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// drift is a sign with negative values and three decimals.
+func drift() vitals.Definition {
+	return vitals.Definition{
+		Field: "skin_drift_k", Label: "Drift", Unit: "K", Decimals: 3,
+		Accepted: vitals.Range{Min: -90_000_000, Max: 90_000_000}, Usual: vitals.Range{Min: -1000, Max: vitals.MaxValue},
+	}
+}
+
+func formatOf(t *testing.T, fs vfs.FS) string {
+	t.Helper()
+	line, _, _ := strings.Cut(files(t, fs)["PULSEGATE"], "\n")
+	return line
+}
+
+// TestSignsFormat checks that a store gets a later format with the first reading or definition that
+// needs it, and not before.
+func TestSignsFormat(t *testing.T) {
+	fs := vfs.NewMem()
+	s := mustOpen(t, pebblestore.Options{FS: fs})
+	mustAppend(t, s, with(with(entry("a", 1, 1), vitals.SpO2, 65535), vitals.RestingHeartRate, 0))
+	mustClose(t, s)
+	if got := formatOf(t, fs); got != "pulsegate store, format 2" {
+		t.Errorf("with the first five signs: %q", got)
+	}
+	s = mustOpen(t, pebblestore.Options{FS: fs})
+	mustAppend(t, s, with(entry("a", 2, 1), vitals.GlucoseMass, 100_000))
+	if got := formatOf(t, fs); got != "pulsegate store, format 4" {
+		t.Errorf("with another sign: %q", got)
+	}
+	mustClose(t, s)
+
+	fs = vfs.NewMem()
+	mustClose(t, mustOpen(t, pebblestore.Options{FS: fs, Signs: []vitals.Definition{drift()}}))
+	if got := formatOf(t, fs); got != "pulsegate store, format 4" {
+		t.Errorf("with a sign of the user's own: %q", got)
+	}
+}
+
+// TestOwnSigns checks that definitions survive crashes and later definitions, and values too.
+func TestOwnSigns(t *testing.T) {
+	disk := vfs.NewCrashableMem()
+	first, second := drift(), drift()
+	second.Field = "steps"
+	s := mustOpen(t, pebblestore.Options{FS: disk, Signs: []vitals.Definition{first}})
+	number, ok := s.Signs().Named(first.Field)
+	if !ok || number != vitals.NumBuiltIn {
+		t.Fatalf("number %d, %v", number, ok)
+	}
+	whole := entry("a", 5, 1)
+	for sign := range s.Signs().All() {
+		whole.Reading.Values.Set(sign, vitals.Value(1+sign))
+	}
+	whole.Reading.Values.Set(number, -89_999_999)
+	mustAppend(t, s, whole, with(entry("b", 1, 1), number, 0))
+	crashed := disk.CrashClone(vfs.CrashCloneCfg{})
+	mustClose(t, s)
+
+	for name, fs := range map[string]*vfs.MemFS{"crashed": crashed, "closed": disk} {
+		s := mustOpen(t, pebblestore.Options{FS: fs, Signs: []vitals.Definition{second}, WindowRows: 1})
+		if d := s.Signs().Of(number); d == nil || !d.Retired || d.Field != first.Field {
+			t.Errorf("%s: the retired sign is %+v", name, d)
+		}
+		if got, ok := s.Signs().Named("steps"); !ok || got != number+1 {
+			t.Errorf("%s: the second sign has number %d, %v", name, got, ok)
+		}
+		mustAppend(t, s, entry("c", 1, 1)) // seals the window
+		page := make([]storage.Record, 2)
+		n, err := s.Scan(context.Background(), storage.Range{Device: mustName("a"), ToUnixMs: 10}, page)
+		if err != nil || n != 1 || page[0].Values != whole.Reading.Values {
+			t.Errorf("%s: Scan returns %d, %v, %+v", name, n, err, page[0])
+		}
+		d, err := s.Latest(context.Background(), mustName("a"))
+		if err != nil || d.Latest[number].Value != -89_999_999 || d.Latest[vitals.PulseRate].Value != 11 {
+			t.Errorf("%s: Latest returns %+v, %v", name, d, err)
+		}
+		unknown := with(entry("a", 6, 1), number+2, 1)
+		if err := s.Append([]*storage.Entry{unknown}); !errors.Is(err, storage.ErrNotWritten) {
+			t.Errorf("%s: a sign that is not defined: %v", name, err)
+		}
+		mustClose(t, s)
+		r, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs})
+		if err != nil || r.Values[number] != 2 || r.Signs.Field(number) != first.Field {
+			t.Errorf("%s: Check returns %+v, %v", name, r, err)
+		}
+		s = mustOpen(t, pebblestore.Options{FS: fs, Signs: []vitals.Definition{first}})
+		if d := s.Signs().Of(number); d.Retired {
+			t.Errorf("%s: the sign is still retired", name)
+		}
+		if _, err := s.Erase(mustName("a")); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		mustClose(t, s)
+
+		changed := first
+		changed.Decimals = 2
+		var of *vitals.DefinitionError
+		if _, err := pebblestore.Open(dataDir, pebblestore.Options{FS: fs, Signs: []vitals.Definition{second, changed}}); !errors.As(err, &of) || of.Index != 1 ||
+			!strings.HasSuffix(err.Error(), "decimals: vitals: bad definition of a sign: skin_drift_k is stored with 3 decimals") {
+			t.Errorf("%s: other decimals: %v", name, err)
+		}
+	}
+}
+
+// TestOwnSignsCrash crashes while the first definition is stored: the store can be opened afterwards, with
+// the sign and without.
+func TestOwnSignsCrash(t *testing.T) {
+	for _, with := range []bool{false, true} {
+		disk := vfs.NewCrashableMem()
+		mustClose(t, mustOpen(t, pebblestore.Options{FS: disk}))
+		var mu sync.Mutex
+		var crashes []*vfs.MemFS
+		watched := inject(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
+				mu.Lock()
+				defer mu.Unlock()
+				crashes = append(crashes, disk.CrashClone(vfs.CrashCloneCfg{}))
+			}
+			return nil
+		}))
+		mustClose(t, mustOpen(t, pebblestore.Options{FS: watched, Signs: []vitals.Definition{drift()}}))
+		if len(crashes) < 5 {
+			t.Fatalf("%d crashes", len(crashes))
+		}
+		for i, fs := range crashes {
+			o := pebblestore.Options{FS: fs}
+			if with {
+				o.Signs = []vitals.Definition{drift()}
+			}
+			s, err := pebblestore.Open(dataDir, o)
+			if err != nil {
+				t.Errorf("crash %d: %v", i, err)
+				continue
+			}
+			if number, ok := s.Signs().Named("skin_drift_k"); with && (!ok || number != vitals.NumBuiltIn) {
+				t.Errorf("crash %d: number %d, %v", i, number, ok)
+			}
+			mustClose(t, s)
+		}
+	}
+}
+
+// TestOtherSignCrash crashes while the first reading with a sign beyond the first five is stored. Every
+// crash leaves a store that can be opened and checked, and whose format permits what it holds.
+func TestOtherSignCrash(t *testing.T) {
+	disk := vfs.NewCrashableMem()
+	mustClose(t, mustOpen(t, pebblestore.Options{FS: disk}))
+	var mu sync.Mutex
+	var crashes []*vfs.MemFS
+	s := mustOpen(t, pebblestore.Options{FS: inject(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
+			mu.Lock()
+			defer mu.Unlock()
+			crashes = append(crashes, disk.CrashClone(vfs.CrashCloneCfg{}))
+		}
+		return nil
+	}))})
+	mustAppend(t, s, entry("a", 1, 1))
+	mustAppend(t, s, with(entry("a", 2, 1), vitals.GlucoseMass, 100_000))
+	mu.Lock()
+	crashes = append(crashes, disk.CrashClone(vfs.CrashCloneCfg{}))
+	last := len(crashes) - 1
+	mu.Unlock()
+	mustClose(t, s)
+	for i, fs := range crashes[:last+1] {
+		r, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs})
+		if err != nil {
+			t.Errorf("crash %d: Check: %v", i, err)
+			continue
+		}
+		other := r.Values[vitals.GlucoseMass] == 1
+		if i == last && !other {
+			t.Errorf("the acknowledged reading is lost")
+		}
+		if got := formatOf(t, fs); other && got != "pulsegate store, format 4" {
+			t.Errorf("crash %d: %q with another sign", i, got)
+		}
+		mustClose(t, mustOpen(t, pebblestore.Options{FS: fs}))
+	}
+}
+
+// TestOwnSignsInBackup restores a backup, which must have the definitions and the values.
+func TestOwnSignsInBackup(t *testing.T) {
+	s := mustOpen(t, pebblestore.Options{FS: vfs.NewMem(), MinFreeBytes: -1, Signs: []vitals.Definition{drift()}})
+	number, _ := s.Signs().Named(drift().Field)
+	e := with(entry("a", 1, 1), number, -5)
+	mustAppend(t, s, e)
+	to := vfs.NewMem()
+	mustReceive(t, to, mustBackup(t, s))
+	if _, err := pebblestore.Restore(context.Background(), backupPath, dataDir, backup.Options{FS: to}); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, s)
+	s = mustOpen(t, pebblestore.Options{FS: to})
+	if d := s.Signs().Of(number); d == nil || d.Field != drift().Field || !d.Retired {
+		t.Errorf("after the restore, the sign is %+v", d)
+	}
+	page := make([]storage.Record, 2)
+	n, err := s.Scan(context.Background(), storage.Range{Device: mustName("a"), ToUnixMs: 10}, page)
+	if err != nil || n != 1 || page[0].Values != e.Reading.Values {
+		t.Errorf("after the restore, Scan returns %d, %v, %+v", n, err, page[0])
+	}
+	mustClose(t, s)
+	if got := formatOf(t, to); got != "pulsegate store, format 4" {
+		t.Errorf("after the restore: %q", got)
+	}
+}

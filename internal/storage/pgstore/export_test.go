@@ -1,0 +1,6 @@
+package pgstore
+
+import "strings"
+
+// SchemaOfVersion2 returns the statements with which the releases before created a schema.
+func SchemaOfVersion2(name string) string { return strings.ReplaceAll(schema, "SCHEMA", name) }

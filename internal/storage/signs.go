@@ -1,0 +1,51 @@
+package storage
+
+import (
+	"fmt"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// A storedSign is the definition of a sign of a user's own as stores keep it, with its number.
+type storedSign struct {
+	Number   vitals.Sign  `json:"number"`
+	Field    string       `json:"field"`
+	Label    string       `json:"label"`
+	Unit     string       `json:"unit"`
+	Decimals int          `json:"decimals"`
+	LOINC    []string     `json:"loinc,omitempty"`
+	Accepted vitals.Range `json:"accepted"` // in units of the last decimal
+	Usual    vitals.Range `json:"usual"`
+}
+
+// EncodeSigns returns the definitions of a user's own signs in a table, as stores keep them.
+func EncodeSigns(signs *vitals.Signs) ([]byte, error) {
+	own := []storedSign{}
+	for s, d := range signs.All() {
+		if s >= vitals.NumBuiltIn {
+			own = append(own, storedSign{s, d.Field, d.Label, d.Unit, d.Decimals, d.LOINC, d.Accepted, d.Usual})
+		}
+	}
+	return json.Marshal(own, json.Deterministic(true))
+}
+
+// RestoreSigns adds the signs that EncodeSigns encoded to a table. Those that it adds are retired until
+// they are defined again. Its errors wrap [ErrCorrupt].
+func RestoreSigns(signs *vitals.Signs, text []byte) error {
+	var own []storedSign
+	if err := json.Unmarshal(text, &own, json.RejectUnknownMembers(true)); err != nil {
+		return fmt.Errorf("%w: definitions of signs", ErrCorrupt)
+	}
+	for _, s := range own {
+		if signs.Field(s.Number) == s.Field {
+			continue
+		}
+		d := vitals.Definition{Field: s.Field, Label: s.Label, Unit: s.Unit, Decimals: s.Decimals, LOINC: s.LOINC, Accepted: s.Accepted, Usual: s.Usual, Retired: true}
+		if err := signs.Restore(s.Number, d); err != nil {
+			return fmt.Errorf("%w: definitions of signs: %w", ErrCorrupt, err)
+		}
+	}
+	return nil
+}
