@@ -61,7 +61,7 @@
 //     looks like seconds and is rejected ([ErrTimeFormat]). Digits finer than a
 //     millisecond are truncated; nothing else of a reading is dropped.
 //   - A sign is a JSON number ([ErrType]), in any spelling of RFC 8259, whose value has
-//     no more decimals than its sign ([ErrPrecision]): with two, 97.550 and 9.755e1 are
+//     at most the decimals of its sign ([ErrPrecision]): with two, 97.550 and 9.755e1 are
 //     97.55, and 97.555 is rejected. It must be within the sign's range ([ErrRange]); zero
 //     outside of the range means that there was no signal ([ErrNoSignal]).
 //   - systolic and diastolic are both present or both absent ([ErrPair]), and systolic

@@ -158,7 +158,7 @@ func (s *database) createSchema(ctx context.Context, conn *pgx.Conn) error {
 }
 
 // upgradeSchema makes version 3 of version 2 while servers of both use it. The tables are locked for
-// moments only: a lock that is not free soon is not waited for, because all groups would wait behind.
+// moments only: it gives up if a lock is not free soon, because all groups would have to wait for it.
 func (s *database) upgradeSchema(ctx context.Context, conn *pgx.Conn) error {
 	for deadline := time.Now().Add(s.opt.Timeout); ; {
 		err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
