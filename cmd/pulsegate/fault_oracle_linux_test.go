@@ -53,7 +53,8 @@ func TestOracleSees(t *testing.T) {
 	}
 }
 
-// sentFirst returns device and time of a reading that was sent without a resting heart rate.
+// sentFirst returns device and time of a reading that was sent without a resting heart rate and
+// without an offset.
 func sentFirst(t *testing.T, l *load) (device, unixMs string) {
 	t.Helper()
 	text, err := os.ReadFile(l.ledger)
@@ -61,7 +62,7 @@ func sentFirst(t *testing.T, l *load) (device, unixMs string) {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(text)) {
-		if f := strings.Fields(line); len(f) == 6 && f[0] == "S" && strings.Count(f[4], ",") == 3 {
+		if f := strings.Fields(line); len(f) == 6 && f[0] == "S" && strings.Count(f[4], ",") == 3 && !strings.ContainsAny(f[3], "+-") {
 			return f[2], f[3]
 		}
 	}
