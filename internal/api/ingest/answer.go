@@ -1,6 +1,8 @@
 package ingest
 
 import (
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
@@ -73,6 +75,10 @@ const maxJitter = 5 * time.Minute
 type answers struct {
 	whole, mixed *reply.Head // 200 and 207
 	kinds        [numKinds]kindInfo
+	signs        *vitals.Signs
+
+	tooLargeSingle, tooMany string   // details with a limit
+	errTooLarge             *refusal // of a batch's body
 }
 
 // The bodies of the usual answers. They must not be modified.
@@ -81,8 +87,15 @@ var (
 	duplicateBody = []byte(`{"status":"duplicate"}` + "\n")
 )
 
-func newAnswers(set *problem.Set) *answers {
+func newAnswers(set *problem.Set, cfg *Config) *answers {
 	a := &answers{
+		signs:          cfg.Limits.Signs,
+		tooLargeSingle: fmt.Sprintf("A reading may have %d bytes.", cfg.MaxSingleBytes),
+		tooMany:        fmt.Sprintf("A batch may have %d readings.", cfg.MaxReadings),
+		errTooLarge: &refusal{
+			kind:   refusedTooLarge,
+			detail: fmt.Sprintf("A batch may have %d bytes, decompressed.", cfg.MaxBatchBytes),
+		},
 		whole: reply.NewHead(http.StatusOK, "application/json", reply.NoStore()),
 		mixed: reply.NewHead(http.StatusMultiStatus, "application/json", reply.NoStore()),
 		kinds: [numKinds]kindInfo{
@@ -118,7 +131,7 @@ func newAnswers(set *problem.Set) *answers {
 // RetryAfterSeconds returns the least and the greatest Retry-After of a problem; 0 and 0 if
 // it depends on the client, or if there is none.
 func RetryAfterSeconds(set *problem.Set, p *reply.Problem) (least, most int) {
-	kinds := &newAnswers(set).kinds
+	kinds := &newAnswers(set, new(Config)).kinds
 	for k := range kinds {
 		if kinds[k].problem == p {
 			return kinds[k].least, kinds[k].most
@@ -190,6 +203,23 @@ func (p *answers) retryAfter(k kind, wait time.Duration) time.Duration {
 	return 0
 }
 
+// refusalOf returns the refusal for an error of the decoder.
+func (p *answers) refusalOf(err error) refusal {
+	if own, ok := errors.AsType[*refusal](err); ok {
+		return *own
+	}
+	if syntax, ok := errors.AsType[*vitals.SyntaxError](err); ok {
+		return refusal{kind: refusedMalformed, detail: fmt.Sprintf("byte %d: %s", syntax.Offset, syntax.Reason)}
+	}
+	if errors.Is(err, vitals.ErrTooManyReadings) {
+		return refusal{kind: refusedTooLarge, detail: p.tooMany}
+	}
+	if errors.Is(err, vitals.ErrReadingTooLong) {
+		return refusal{kind: refusedTooLarge, detail: p.tooLargeSingle}
+	}
+	panic("ingest: the decoder returned an error that it does not document: " + err.Error())
+}
+
 // Answer returns the response of POST /v1/readings, or of the job's [Responder]. It must be called
 // once, after Decode returned false or after Commit.
 func (j *Job) Answer() Answer {
@@ -213,8 +243,8 @@ func (j *Job) Answer() Answer {
 		return Answer{Head: c.answers.whole, Body: duplicateBody}
 	default:
 		var why refusal
-		if why.kind, why.field, why.reason = j.core.entryRefusal(e); why.kind == refusedWithheld { // the withholding ends
-			why = refusal{kind: refusedWithheld, retryAfter: j.reportWithheld()}
+		if why.kind, why.field, why.reason = c.answers.entryRefusal(e); why.kind == refusedWithheld { // the withholding ends
+			why = refusal{kind: refusedWithheld, retryAfter: j.auth.reportWithheld()}
 		}
 		return j.refused(&why)
 	}
@@ -229,10 +259,10 @@ func (j *Job) refused(why *refusal) Answer {
 }
 
 // entryRefusal returns the reason for which the store did not accept a reading.
-func (c *Core) entryRefusal(e *storage.Entry) (k kind, field, reason string) {
+func (p *answers) entryRefusal(e *storage.Entry) (k kind, field, reason string) {
 	switch e.Outcome {
 	case storage.Conflict:
-		return refusedConflict, c.cfg.Limits.Signs.Field(e.Sign), "contradicts the stored value"
+		return refusedConflict, p.signs.Field(e.Sign), "contradicts the stored value"
 	case storage.AwkwardName:
 		return refusedInvalid, "device", "a new device may be named neither . nor .., nor begin with -"
 	case storage.TooManyDevices:
@@ -266,7 +296,7 @@ func (j *Job) batchAnswer() Answer {
 		}
 	}
 	if withheld {
-		j.reportWithheld()
+		j.auth.reportWithheld()
 	}
 	c.counters.stored.Add(uint64(stored))
 	c.counters.duplicate.Add(uint64(duplicate))
@@ -290,7 +320,7 @@ func (j *Job) batchAnswer() Answer {
 			out = appendRejected(out, refused[0].Index, refused[0].Field, refused[0].Reason(), len(out) == n)
 			refused = refused[1:]
 		}
-		k, field, reason := j.core.entryRefusal(e)
+		k, field, reason := c.answers.entryRefusal(e)
 		c.counters.refused[k].Add(1)
 		out = appendRejected(out, index, field, reason, len(out) == n)
 	}

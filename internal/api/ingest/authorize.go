@@ -12,10 +12,13 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// An authorization holds what a request may do, and its peer.
+// An authorization holds what a request may do, and its peer. It is the storage.Guard of the
+// request's readings.
 type authorization struct {
+	gate   *gate.Gate // that allowed the request; nil means every client may write
 	access gate.Access
 	peer   gate.Peer // nil means not known
+	began  time.Time // when the request was received
 }
 
 // enter authorizes a request before its body is read, so that unauthorized clients cannot make
@@ -30,7 +33,7 @@ func (c *Core) enter(v gate.Credentials, now time.Time) (authorization, refusal)
 	access, verdict, retryAfter := c.cfg.Gate.Authorize(v, token.Write, now)
 	switch verdict {
 	case gate.Allowed:
-		return authorization{access: access, peer: v.Peer}, refusal{}
+		return authorization{gate: c.cfg.Gate, access: access, peer: v.Peer}, refusal{}
 	case gate.Limited:
 		return authorization{}, refusal{kind: refusedLimited, retryAfter: retryAfter}
 	case gate.Forbidden:
@@ -55,30 +58,26 @@ var (
 )
 
 // keepAuthorized rejects the decoded readings that the credentials do not allow, and sets the
-// gateway of the others.
-func (j *Job) keepAuthorized() {
-	if j.core.cfg.Gate == nil {
-		return
-	}
-	access := &j.auth.access
+// gateway of the others. It returns the number of readings of devices that the token does not cover.
+func (b *batch) keepAuthorized(access *gate.Access) (uncovered int) {
 	gateway, coversAll := access.Gateway(), access.CoversAll()
 	if gateway.IsZero() && coversAll {
-		return
+		return 0
 	}
-	for i := range j.batch.Refused {
-		if j.batch.Refused[i].Err == ErrNotCovered {
-			j.uncovered++
+	for i := range b.Refused {
+		if b.Refused[i].Err == ErrNotCovered {
+			uncovered++
 		}
 	}
-	readings, kept := j.batch.Readings, 0
+	readings, kept := b.Readings, 0
 	for i := range readings {
-		r, index := &readings[i], j.batch.Index[i]
+		r, index := &readings[i], b.Index[i]
 		switch {
 		case !coversAll && !access.Covers(&r.Device):
-			j.uncovered++
-			j.batch.Refused = append(j.batch.Refused, vitals.FieldError{Index: int(index), Field: "device", Err: ErrNotCovered})
+			uncovered++
+			b.Refused = append(b.Refused, vitals.FieldError{Index: int(index), Field: "device", Err: ErrNotCovered})
 		case !gateway.IsZero() && !r.Gateway.IsZero() && r.Gateway != *gateway:
-			j.batch.Refused = append(j.batch.Refused, vitals.FieldError{Index: int(index), Field: "gateway", Err: errGateway})
+			b.Refused = append(b.Refused, vitals.FieldError{Index: int(index), Field: "gateway", Err: errGateway})
 		default:
 			if !gateway.IsZero() {
 				r.Gateway = *gateway
@@ -86,41 +85,47 @@ func (j *Job) keepAuthorized() {
 			if kept < i {
 				readings[kept] = *r
 			}
-			j.batch.Index[kept] = index
+			b.Index[kept] = index
 			kept++
 		}
 	}
-	if kept == len(readings) {
-		return
+	if kept < len(readings) {
+		b.Readings, b.Index = readings[:kept], b.Index[:kept]
+		b.sortRefused()
 	}
-	j.batch.Readings, j.batch.Index = readings[:kept], j.batch.Index[:kept]
-	j.batch.sortRefused()
+	return uncovered
 }
 
 func (b *batch) sortRefused() {
 	slices.SortFunc(b.Refused, func(x, y vitals.FieldError) int { return cmp.Compare(x.Index, y.Index) })
 }
 
-// charge charges all readings of the request, rejected ones too, to the rate of its token, and
-// reports whether the rate allows them. A request without readings counts as one.
+// charge charges all readings of a request, rejected ones too, to the rate of its token. It returns
+// the refusal if the rate does not allow them. A request without readings counts as one.
 //
 // Only requests that are admitted or invalid are charged: a client whose request was rejected
 // because of overload sends it again.
-func (j *Job) charge() bool {
-	if j.core.cfg.Gate == nil {
-		return true
+func (a *authorization) charge(readings int) refusal {
+	if a.gate == nil {
+		return refusal{}
 	}
-	ok, retryAfter := j.auth.access.Allow(max(j.batch.Len(), 1), j.began)
-	if !ok {
-		j.refusal = refusal{kind: refusedLimited, retryAfter: retryAfter}
+	if ok, retryAfter := a.access.Allow(max(readings, 1), a.began); !ok {
+		return refusal{kind: refusedLimited, retryAfter: retryAfter}
 	}
-	return ok
+	return refusal{}
 }
+
+// Take implements storage.Guard. Like Return, it runs on the committer's goroutine, while the Job
+// waits.
+func (a *authorization) Take() bool { return a.gate.TakeContradiction(&a.access, a.began) }
+
+// Return implements storage.Guard.
+func (a *authorization) Return() { a.gate.ReturnContradiction(&a.access, a.began) }
 
 // reportWithheld reports a request with withheld readings to the gate, and returns the time until
 // one can be compared.
-func (j *Job) reportWithheld() (retryAfter time.Duration) {
-	return j.core.cfg.Gate.Withheld(&j.auth.access, j.auth.peer, j.began)
+func (a *authorization) reportWithheld() (retryAfter time.Duration) {
+	return a.gate.Withheld(&a.access, a.peer, a.began)
 }
 
 // reportUncovered reports a request to the gate of which readings were rejected because of their

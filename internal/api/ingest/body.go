@@ -62,7 +62,7 @@ func (br *bodyReader) read(src io.Reader, h *share.Holder, encoding string, size
 	switch {
 	case encoding == "" || strings.EqualFold(encoding, "identity"):
 		if sizeHint > int64(br.core.cfg.MaxBatchBytes) {
-			return buf, br.core.errTooLarge
+			return buf, br.core.answers.errTooLarge
 		}
 		// One byte more than announced, so that the end is found without growing. A client that
 		// announces much and sends little gets no more than this.
@@ -103,7 +103,7 @@ func (br *bodyReader) fill(buf *buffer, src io.Reader) error {
 		buf.bytes = buf.bytes[:len(buf.bytes)+n]
 		switch {
 		case len(buf.bytes) > limit:
-			return br.core.errTooLarge
+			return br.core.answers.errTooLarge
 		case err == io.EOF:
 			return nil
 		case err != nil:
@@ -174,7 +174,7 @@ func (br *bodyReader) readZstd(buf *buffer, src io.Reader) error {
 	br.zstds.Put(z)
 	switch {
 	case errors.Is(err, zstd.ErrDecoderSizeExceeded):
-		return br.core.errTooLarge
+		return br.core.answers.errTooLarge
 	case errors.Is(err, zstd.ErrWindowSizeExceeded):
 		return errWindow
 	}

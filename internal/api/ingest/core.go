@@ -97,9 +97,6 @@ type Core struct {
 	draining  atomic.Bool
 	counters  counters
 
-	tooLargeSingle, tooMany string   // details with a limit
-	errTooLarge             *refusal // of a batch's body
-
 	memory bodyMemory
 
 	// decoding limits how many large bodies are decoded concurrently. Decoding takes up to
@@ -124,17 +121,11 @@ func New(appender Appender, problems *problem.Set, cfg Config) (*Core, error) {
 		return nil, fmt.Errorf("ingest: %w", err)
 	}
 	c := &Core{
-		cfg:            cfg,
-		rules:          rules,
-		answers:        newAnswers(problems),
-		queue:          newAdmission(cfg.MaxQueued),
-		counters:       newCounters(),
-		tooLargeSingle: fmt.Sprintf("A reading may have %d bytes.", cfg.MaxSingleBytes),
-		tooMany:        fmt.Sprintf("A batch may have %d readings.", cfg.MaxReadings),
-		errTooLarge: &refusal{
-			kind:   refusedTooLarge,
-			detail: fmt.Sprintf("A batch may have %d bytes, decompressed.", cfg.MaxBatchBytes),
-		},
+		cfg:      cfg,
+		rules:    rules,
+		answers:  newAnswers(problems, &cfg),
+		queue:    newAdmission(cfg.MaxQueued),
+		counters: newCounters(),
 		memory:   bodyMemory{most: int64(cfg.MaxBodyBytes), small: cfg.MaxSingleBytes + 1},
 		decoding: make(chan struct{}, maxDecoding),
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -20,28 +19,13 @@ import (
 //     another value are rejected without being compared. See refuseContradictions.
 //   - Readings that contradict another gateway's record are counted. Once the budget for
 //     these is exhausted, readings that would have to be compared with such records are
-//     rejected instead. See guard.
+//     rejected instead. See authorization.Take.
 //
 // A gateway may compare readings with its own records without limit.
 
 // errStated is the reason for rejecting a reading that states a second value. Its text is sent
 // to the client.
 var errStated = errors.New("a reading before it in the request states another value")
-
-// guard returns the guard of j's readings, or nil if they need none.
-func (j *Job) guard() storage.Guard {
-	if j.core.cfg.Gate == nil || j.auth.access.MayRead() {
-		return nil
-	}
-	return (*guard)(j)
-}
-
-// A guard is a Job as a storage.Guard. Its methods run on the committer's goroutine, while the
-// Job waits.
-type guard Job
-
-func (g *guard) Take() bool { return g.core.cfg.Gate.TakeContradiction(&g.auth.access, g.began) }
-func (g *guard) Return()    { g.core.cfg.Gate.ReturnContradiction(&g.auth.access, g.began) }
 
 // refuseContradictions rejects the decoded readings that state another value for a device,
 // time and sign than an earlier reading of the request.

@@ -195,7 +195,7 @@ func (o *Outcome) Results() iter.Seq[Result] {
 				c.counters.duplicate.Add(1)
 			default:
 				var k kind
-				k, r.Field, r.Reason = j.core.entryRefusal(e)
+				k, r.Field, r.Reason = c.answers.entryRefusal(e)
 				c.counters.refused[k].Add(1)
 				r.Problem = c.answers.kinds[k].problem
 				r.RetryAfter = c.answers.retryAfter(k, 0)
@@ -204,7 +204,7 @@ func (o *Outcome) Results() iter.Seq[Result] {
 			all = append(all, r)
 		}
 		if withheld {
-			wait := j.reportWithheld()
+			wait := j.auth.reportWithheld()
 			for i := range all {
 				if all[i].Outcome == storage.Withheld {
 					all[i].RetryAfter = c.answers.retryAfter(refusedWithheld, wait)

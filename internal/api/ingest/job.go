@@ -31,9 +31,8 @@ type Job struct {
 	refs    []*storage.Entry // pointers to the entries of one committer call
 
 	auth      authorization
-	began     time.Time // when the request was received
-	uncovered int       // readings of devices that the token does not cover
-	trace     *trace    // nil means not recorded
+	uncovered int    // readings of devices that the token does not cover
+	trace     *trace // nil means not recorded
 
 	refusal refusal // set if the request is rejected as a whole
 	settled Outcome // see outcome
@@ -120,26 +119,33 @@ func (j *Job) Decode(body []byte) bool {
 
 // decodeAt is Decode with the server's current time.
 func (j *Job) decodeAt(body []byte, now time.Time) bool {
-	j.began = now
+	j.auth.began = now
 	more := j.decode(body)
 	if !more && j.core.answers.kinds[j.refusal.kind].least == 0 {
-		j.charge()
+		if why := j.auth.charge(j.batch.Len()); why.kind != 0 {
+			j.refusal = why
+		}
 	}
 	return more
 }
 
 func (j *Job) decode(body []byte) bool {
-	c, nowUnixMs := j.core, j.began.UnixMilli()
+	c, nowUnixMs := j.core, j.auth.began.UnixMilli()
 	if c.draining.Load() {
 		j.refusal = refusal{kind: refusedDraining}
 		return false
 	}
 	if err := j.decodeMessage(body, nowUnixMs); err != nil {
-		j.refusal = c.refusalOf(err)
+		j.refusal = c.answers.refusalOf(err)
 		return false
 	}
-	j.keepAuthorized()
-	guard := j.guard()
+	var guard storage.Guard // nil means that the readings need none
+	if c.cfg.Gate != nil {
+		j.uncovered = j.batch.keepAuthorized(&j.auth.access)
+		if !j.auth.access.MayRead() {
+			guard = &j.auth
+		}
+	}
 	if guard != nil && j.batch.Shape != vitals.Single {
 		j.batch.refuseContradictions(j.core.cfg.Limits.Signs)
 	}
@@ -152,7 +158,7 @@ func (j *Job) decode(body []byte) bool {
 	}
 	switch {
 	case j.batch.Shape == vitals.Single && len(body) > c.cfg.MaxSingleBytes:
-		j.refusal = refusal{kind: refusedTooLarge, detail: c.tooLargeSingle}
+		j.refusal = refusal{kind: refusedTooLarge, detail: c.answers.tooLargeSingle}
 		return false
 	case j.batch.Shape == vitals.Single && len(j.batch.Refused) > 0:
 		refused := &j.batch.Refused[0]
@@ -210,23 +216,6 @@ func (j *Job) releaseBuffers() {
 	next.Release()
 }
 
-// refusalOf returns the refusal for an error of the decoder.
-func (c *Core) refusalOf(err error) refusal {
-	if own, ok := errors.AsType[*refusal](err); ok {
-		return *own
-	}
-	if syntax, ok := errors.AsType[*vitals.SyntaxError](err); ok {
-		return refusal{kind: refusedMalformed, detail: fmt.Sprintf("byte %d: %s", syntax.Offset, syntax.Reason)}
-	}
-	if errors.Is(err, vitals.ErrTooManyReadings) {
-		return refusal{kind: refusedTooLarge, detail: c.tooMany}
-	}
-	if errors.Is(err, vitals.ErrReadingTooLong) {
-		return refusal{kind: refusedTooLarge, detail: c.tooLargeSingle}
-	}
-	panic("ingest: the decoder returned an error that it does not document: " + err.Error())
-}
-
 // admit adds n of the decoded readings to the queue, and charges the request for all of its
 // readings. It returns false if the queue or the rate does not allow it; the answer is then
 // final.
@@ -235,7 +224,8 @@ func (j *Job) admit(n int) bool {
 		j.refusal = refusal{kind: refusedOverloaded}
 		return false
 	}
-	if !j.charge() {
+	if why := j.auth.charge(j.batch.Len()); why.kind != 0 {
+		j.refusal = why
 		j.core.queue.leave(n)
 		return false
 	}
