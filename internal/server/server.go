@@ -31,6 +31,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/api/openapi"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/api/query"
+	"github.com/pulsegate/pulsegate/internal/api/rejections"
 	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 	"github.com/pulsegate/pulsegate/internal/observe/tracing"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
@@ -63,6 +64,8 @@ type server struct {
 	retention *admin.Retention // nil means readings are kept for ever
 	page      *dashboard.Handler
 
+	rejections *rejections.List // of inputs that cannot answer
+
 	background     sync.WaitGroup     // of what startBackground starts
 	stopBackground context.CancelFunc // ends them; nil means not started
 
@@ -90,10 +93,11 @@ func Run(ctx context.Context, opt *Options, log *Log, onServing func(context.Con
 	}
 	s := &server{
 		opt: &own, parsed: parsed, log: log, life: life, problems: own.problems(),
-		access:   &access{opt: &own, gate: new(gate.Gate), log: log.Logger},
-		holders:  share.Holders{Exempt: parsed.proxies},
-		requests: metrics.NewRequests(),
-		failed:   make(chan string, 1),
+		access:     &access{opt: &own, gate: new(gate.Gate), log: log.Logger},
+		holders:    share.Holders{Exempt: parsed.proxies},
+		requests:   metrics.NewRequests(),
+		rejections: rejections.New(rejections.Max),
+		failed:     make(chan string, 1),
 	}
 	s.requests.OnAnswered = log.access.answered
 	s.listeners = &listeners{
