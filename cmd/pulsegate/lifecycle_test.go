@@ -199,7 +199,7 @@ func buildHanging(t *testing.T) string {
 	t.Helper()
 	replaced := map[string]string{}
 	for _, r := range []struct{ file, before, hang string }{
-		{"internal/api/ingest/lane_linux.go", "\tfor taken < len(b) && !c.Full() {\n", "loop"},
+		{"internal/api/ingest/http_linux.go", "\tfor taken < len(b) && !c.Full() {\n", "loop"},
 		{"internal/storage/groupcommit/run.go", "\t\tc.commit(g)\n", "committer"},
 		{"internal/storage/pebblestore/store.go", "\ts.settler.reset()\n", "disk"},
 	} {
