@@ -12,7 +12,7 @@ import (
 
 // A committer makes batches durable, one after another.
 type committer struct {
-	db    *pebble.DB // replaced by engine.reopenLocked
+	db    *pebble.DB // replaced by tree.reopen
 	alarm *alarm
 	stuck atomic.Bool // do not call Pebble again
 

@@ -15,7 +15,7 @@ import (
 )
 
 // An engine is the tree of an open store, with what is in memory for the next group, and what
-// readers see. The tree can be replaced by another one of the same files: see reopenLocked.
+// readers see. The tree can be replaced by another one of the same files: see tree.reopen.
 type engine struct {
 	committer
 	views views // what readers see
@@ -68,20 +68,6 @@ func (e *engine) commitAndPublish(b *pebble.Batch) error {
 	}
 	e.publish()
 	return b.Close()
-}
-
-// awaitReaders publishes a new snapshot and waits for the readers of older ones.
-func (e *engine) awaitReaders() error {
-	e.mu.Lock()
-	if err := e.alarm.reportedErr(); err != nil {
-		e.mu.Unlock()
-		return err
-	}
-	older := e.views.turn()
-	e.publish()
-	e.mu.Unlock()
-	older.Wait()
-	return nil
 }
 
 // Ready returns nil if the store would accept a group now, and otherwise an error that

@@ -261,7 +261,7 @@ func TestDamagedIntent(t *testing.T) {
 func awaitsReaders() bool {
 	stacks := make([]byte, 1<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
-	return bytes.Contains(stacks, []byte("(*engine).awaitReaders(")) || bytes.Contains(stacks, []byte("(*views).close("))
+	return bytes.Contains(stacks, []byte("tree.AwaitReaders(")) || bytes.Contains(stacks, []byte("(*views).close("))
 }
 
 // A briefReader begins to read whenever the log is synced, and ends when the next compaction

@@ -101,9 +101,9 @@ func CommitAlong(s *Store, state string) (err error) {
 func HandedBatch(s *Store) bool { return s.handed.Load() != nil }
 
 // HasState reports whether a state is stored.
-func HasState(s *Store, state string) bool {
-	ok, err := hasState(s.db, state)
-	return ok && err == nil
+func HasState(s *Store, key string) bool {
+	value, err := state(s.db, key)
+	return value != nil && err == nil
 }
 
 // CompactAll compacts everything down to the last level, as background compactions may.
@@ -164,7 +164,7 @@ func MemTables(s *Store) int64 { return s.db.Metrics().MemTable.Count }
 
 // Reopen closes and reopens the tree.
 func Reopen(s *Store) error {
-	_, err := s.reopen()
+	_, err := tree{s.segments}.reopen()
 	return err
 }
 

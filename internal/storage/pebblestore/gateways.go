@@ -207,28 +207,24 @@ func (g *dictionary) load(it *pebble.Iterator) error {
 	return nil
 }
 
-// hasState reports whether a state is stored.
-func hasState(r pebble.Reader, key string) (bool, error) {
-	_, closer, err := r.Get([]byte(key))
+// state returns the value of a state, or nil if it is not stored.
+func state(r pebble.Reader, key string) ([]byte, error) {
+	value, closer, err := r.Get([]byte(key))
 	if errors.Is(err, pebble.ErrNotFound) {
-		return false, nil
+		return nil, nil
 	}
 	if err != nil {
-		return false, corrupt(err)
+		return nil, corrupt(err)
 	}
-	return true, closer.Close()
+	return append([]byte{}, value...), corrupt(closer.Close())
 }
 
 // readState returns an integer of some bytes, or 0 if it is not stored.
 func readState(r pebble.Reader, key string, bytes int) (uint64, error) {
-	value, closer, err := r.Get([]byte(key))
-	if errors.Is(err, pebble.ErrNotFound) {
-		return 0, nil
+	value, err := state(r, key)
+	if err != nil || value == nil {
+		return 0, err
 	}
-	if err != nil {
-		return 0, corrupt(err)
-	}
-	defer closer.Close()
 	n, err := layout.DecodeNumber(value, bytes)
 	if err != nil {
 		return 0, fmt.Errorf("%w: state %s: %w", storage.ErrCorrupt, key[1:], err)

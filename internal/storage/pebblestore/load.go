@@ -52,9 +52,11 @@ func load(db *pebble.DB, readOnly bool, problem func(error) error) (_ *loaded, e
 		}
 	}
 	l.readings = int64(readings)
-	if l.sweepDue, err = hasState(db, layout.SweepKey); err != nil {
+	sweep, err := state(db, layout.SweepKey)
+	if err != nil {
 		return nil, err
 	}
+	l.sweepDue = sweep != nil
 	if l.table != nil {
 		for i := range uint32(l.table.Len()) {
 			l.table.Active.Moved(-1, l.table.At(i).NewestUnixMs)

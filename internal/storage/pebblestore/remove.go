@@ -223,20 +223,25 @@ func (t tree) View(ctx context.Context) (pebble.Reader, []memory.View, func(), e
 	return v, v.windows, func() { t.views.release(v) }, nil
 }
 
-// AwaitReaders implements [purge.Tree].
-func (t tree) AwaitReaders() error { return t.awaitReaders() }
+// AwaitReaders implements [purge.Tree]. It publishes a new snapshot and waits for the readers of older ones.
+func (t tree) AwaitReaders() error {
+	t.mu.Lock()
+	if err := t.alarm.reportedErr(); err != nil {
+		t.mu.Unlock()
+		return err
+	}
+	older := t.views.turn()
+	t.publish()
+	t.mu.Unlock()
+	older.Wait()
+	return nil
+}
 
 // Flush implements [purge.Tree].
 func (t tree) Flush(ctx context.Context) error { return t.flush(ctx) }
 
-// Renew implements [purge.Tree].
-func (t tree) Renew() error { return t.renewTree() }
-
 // Ready implements [purge.Tree].
 func (t tree) Ready() error { return t.ready() }
-
-// CheckSpace implements [purge.Tree].
-func (t tree) CheckSpace(ranges []purge.Range) error { return t.checkSpace(ranges) }
 
 // Failed implements [purge.Tree].
 func (t tree) Failed() bool { return t.alarm.err() != nil }

@@ -16,76 +16,71 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir/wal"
 )
 
-// renewTree closes and reopens the tree, which makes a new log and a new manifest, and
-// removes all files that are no longer needed.
-func (g *segments) renewTree() error {
+// Renew implements [purge.Tree]. It closes and reopens the tree, which makes a new log and a new
+// manifest, and removes all files that are no longer needed.
+func (t tree) Renew() error {
 	// Flush first: the shorter the log, the shorter Append waits.
-	if err := g.flush(g.maintenance.ctx); err != nil {
+	if err := t.flush(t.maintenance.ctx); err != nil {
 		return err
 	}
-	g.awaitIdle()
-	tables, err := g.reopen()
+	t.awaitIdle()
+	tables, err := t.reopen()
 	if err != nil {
 		return err
 	}
-	return g.awaitRemoval(tables)
+	return t.awaitRemoval(tables)
 }
 
 // idleFor bounds the wait for a moment without compactions. Closing the tree waits for
 // running compactions, and Append waits for the tree.
 const idleFor = 2 * time.Second
 
-func (e *engine) awaitIdle() {
-	ctx, cancel := context.WithTimeout(e.maintenance.ctx, idleFor)
+func (t tree) awaitIdle() {
+	ctx, cancel := context.WithTimeout(t.maintenance.ctx, idleFor)
 	defer cancel()
-	_ = poll(ctx, func() (bool, error) { return e.db.Metrics().Compact.NumInProgress == 0, nil })
+	_ = poll(ctx, func() (bool, error) { return t.db.Metrics().Compact.NumInProgress == 0, nil })
 }
 
 // reopen closes and reopens the tree. It returns the tables that are no longer referred
 // to, which Pebble removes.
-func (g *segments) reopen() (obsolete []string, err error) {
-	g.sealing.Lock()
-	defer g.sealing.Unlock()
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.reopenLocked()
-}
-
-// reopenLocked is reopen. segments.sealing and e.mu must be held.
-func (e *engine) reopenLocked() (obsolete []string, err error) {
-	if err := e.ready(); err != nil {
+func (t tree) reopen() (obsolete []string, err error) {
+	t.sealing.Lock()
+	defer t.sealing.Unlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.ready(); err != nil {
 		return nil, err
 	}
 	begun := time.Now()
 	defer func() {
 		if err != nil && !errors.Is(err, storage.ErrFailed) {
-			e.alarm.raise(fmt.Sprintf("it cannot be reopened after an erasure: %v", err))
+			t.alarm.raise(fmt.Sprintf("it cannot be reopened after an erasure: %v", err))
 			err = fmt.Errorf("%w: %w", storage.ErrFailed, err)
 		}
 	}()
-	e.views.pause()
-	defer func() { e.views.resume() }()
-	tree := e.opened[e.treeAt:]
-	e.opened = e.opened[:e.treeAt]
-	err = errors.Join(e.settler.closeBatch(), e.guard(tree.Close))
-	if e.renewed != nil {
-		close(e.renewed)
-		e.renewed = nil
+	t.views.pause()
+	defer func() { t.views.resume() }()
+	closers := t.opened[t.treeAt:]
+	t.opened = t.opened[:t.treeAt]
+	err = errors.Join(t.settler.closeBatch(), t.guard(closers.Close))
+	if t.renewed != nil {
+		close(t.renewed)
+		t.renewed = nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	before, err := e.files.FS.List(e.path)
+	before, err := t.files.FS.List(t.path)
 	if err != nil {
 		return nil, err
 	}
-	if err := e.openTree(-1); err != nil { // there is almost nothing to replay
+	if err := t.openTree(-1); err != nil { // there is almost nothing to replay
 		return nil, err
 	}
-	e.settler.db, e.settler.batch = e.db, newBatch(e.db)
-	e.publish()
-	obsolete, err = e.removeOld(before)
-	e.options.Log.Info("store reopened after an erasure", "dir", e.dir, "writes_waited", time.Since(begun))
+	t.settler.db, t.settler.batch = t.db, newBatch(t.db)
+	t.publish()
+	obsolete, err = t.removeOld(before)
+	t.options.Log.Info("store reopened after an erasure", "dir", t.dir, "writes_waited", time.Since(begun))
 	return obsolete, err
 }
 
@@ -93,16 +88,16 @@ func (e *engine) reopenLocked() (obsolete []string, err error) {
 // refer to. names are the files that existed before the tree was reopened.
 //
 // The readings of the logs are in tables now; see Replayed in the package comment.
-func (e *engine) removeOld(names []string) (tables []string, err error) {
-	live, err := e.liveTables()
+func (t tree) removeOld(names []string) (tables []string, err error) {
+	live, err := t.liveTables()
 	if err != nil {
 		return nil, err
 	}
-	desc, err := pebble.Peek(e.path, e.files.FS)
+	desc, err := pebble.Peek(t.path, t.files.FS)
 	if err != nil {
 		return nil, err
 	}
-	current := e.files.FS.PathBase(desc.ManifestFilename)
+	current := t.files.FS.PathBase(desc.ManifestFilename)
 	for _, name := range names {
 		switch {
 		case strings.HasSuffix(name, datadir.TableSuffix):
@@ -110,18 +105,18 @@ func (e *engine) removeOld(names []string) (tables []string, err error) {
 				tables = append(tables, name)
 			}
 		case strings.HasSuffix(name, wal.LogSuffix), strings.HasPrefix(name, wal.ManifestPrefix) && name != current:
-			err := e.files.FS.Remove(e.files.FS.PathJoin(e.path, name))
+			err := t.files.FS.Remove(t.files.FS.PathJoin(t.path, name))
 			if err != nil && !errors.Is(err, fs.ErrNotExist) { // Pebble removes some of them too
 				return nil, err
 			}
 		}
 	}
-	return tables, datadir.SyncDir(e.files.FS, e.path)
+	return tables, datadir.SyncDir(t.files.FS, t.path)
 }
 
 // liveTables returns the names of the tables that the tree refers to.
-func (e *engine) liveTables() (map[string]bool, error) {
-	files, err := datadir.Tables(e.db)
+func (t tree) liveTables() (map[string]bool, error) {
+	files, err := datadir.Tables(t.db)
 	if err != nil {
 		return nil, err
 	}
@@ -133,18 +128,18 @@ func (e *engine) liveTables() (map[string]bool, error) {
 }
 
 // awaitRemoval waits until Pebble has removed tables in the background.
-func (e *engine) awaitRemoval(tables []string) error {
-	err := poll(e.maintenance.ctx, func() (bool, error) {
-		names, err := e.files.FS.List(e.path)
+func (t tree) awaitRemoval(tables []string) error {
+	err := poll(t.maintenance.ctx, func() (bool, error) {
+		names, err := t.files.FS.List(t.path)
 		if err != nil {
 			return false, err
 		}
-		return !slices.ContainsFunc(tables, func(t string) bool { return slices.Contains(names, t) }), nil
+		return !slices.ContainsFunc(tables, func(name string) bool { return slices.Contains(names, name) }), nil
 	})
 	if err != nil {
 		return fmt.Errorf("remove old tables: %w", err)
 	}
-	return datadir.SyncDir(e.files.FS, e.path)
+	return datadir.SyncDir(t.files.FS, t.path)
 }
 
 // poll calls cond periodically until it returns true or an error, or until ctx ends.

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
@@ -32,7 +30,7 @@ func (e *engine) openSigns() error {
 	if err != nil || e.signs.Known()>>vitals.NumBuiltIn == 0 || bytes.Equal(text, stored) {
 		return err
 	}
-	if err := e.upgradeForSigns(); err != nil {
+	if err := e.files.Upgrade(datadir.SignsFormat); err != nil {
 		return err
 	}
 	b := e.db.NewBatch()
@@ -44,41 +42,15 @@ func (e *engine) openSigns() error {
 
 // storedSigns adds the signs that the store has to e.signs, and returns their stored form.
 func (e *engine) storedSigns() (stored []byte, err error) {
-	value, closer, err := e.db.Get([]byte(layout.SignsKey))
-	if errors.Is(err, pebble.ErrNotFound) {
-		return nil, nil
-	}
+	stored, err = state(e.db, layout.SignsKey)
 	if err != nil {
-		return nil, fmt.Errorf("read definitions of signs: %w", corrupt(err))
+		return nil, fmt.Errorf("read definitions of signs: %w", err)
 	}
-	stored = bytes.Clone(value)
-	if err := closer.Close(); err != nil {
-		return nil, fmt.Errorf("read definitions of signs: %w", corrupt(err))
+	if stored == nil {
+		return nil, nil
 	}
 	if err = storage.RestoreSigns(e.signs, stored); err != nil && e.options.problem != nil {
 		err = e.options.problem(err)
 	}
 	return stored, err
-}
-
-// permitSigns makes the format of the store one that has all signs of a group.
-func (e *engine) permitSigns(group []*storage.Entry) error {
-	if e.files.Format() >= datadir.SignsFormat {
-		return nil
-	}
-	present := uint32(0)
-	for _, entry := range group {
-		present |= entry.Reading.Values.Present()
-	}
-	if present>>layout.FirstSigns == 0 {
-		return nil
-	}
-	return e.upgradeForSigns()
-}
-
-func (e *engine) upgradeForSigns() error {
-	if e.files.Format() >= datadir.SignsFormat {
-		return nil
-	}
-	return e.files.Upgrade(datadir.SignsFormat)
 }

@@ -10,16 +10,16 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/space"
 )
 
-// checkSpace returns an error that wraps storage.ErrDiskLow if there is not enough space to rewrite the tables
-// that have keys in ranges.
-func (e *engine) checkSpace(ranges []purge.Range) error {
-	free := e.disk.FreeBytes()
+// CheckSpace implements [purge.Tree]. It returns an error that wraps storage.ErrDiskLow if there is not enough
+// space to rewrite the tables that have keys in ranges.
+func (t tree) CheckSpace(ranges []purge.Range) error {
+	free := t.disk.FreeBytes()
 	if free == 0 { // unknown
 		return nil
 	}
-	need := 2*uint64(e.options.MemTableBytes) + space.SmallFilesBytes
+	need := 2*uint64(t.options.MemTableBytes) + space.SmallFilesBytes
 	for _, r := range ranges {
-		levels, err := e.db.SSTables(pebble.WithKeyRangeFilter(r.Before, r.After))
+		levels, err := t.db.SSTables(pebble.WithKeyRangeFilter(r.Before, r.After))
 		if err != nil {
 			return corrupt(err)
 		}

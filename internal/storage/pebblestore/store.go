@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/verify"
 )
 
@@ -84,7 +86,14 @@ func (s *Store) admit(group []*storage.Entry) error {
 	if err := storage.CheckGroup(group, s.signs); err != nil {
 		return err
 	}
-	return s.permitSigns(group)
+	present := uint32(0)
+	for _, entry := range group {
+		present |= entry.Reading.Values.Present()
+	}
+	if present>>layout.FirstSigns == 0 {
+		return nil
+	}
+	return s.files.Upgrade(datadir.SignsFormat)
 }
 
 // Close implements [storage.Store]. It seals nothing: the next Open reads

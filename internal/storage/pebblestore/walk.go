@@ -16,11 +16,13 @@ func (rd *reader) WalkDevices(ctx context.Context, visit func([]storage.Device))
 		return fmt.Errorf("visit devices: %w", ErrReadOnly)
 	}
 	devices := make([]storage.Device, 0, memory.ChunkDevices)
-	for i, more := 0, true; more; i++ {
-		err := ctx.Err()
-		if err == nil {
-			devices, more, err = rd.devicesOfChunk(devices[:0], i)
-		}
+	for i, more := uint32(0), true; more; i++ {
+		devices = devices[:0]
+		var err error
+		more, err = rd.visitChunk(ctx, i, func(t *memory.Table, n uint32) {
+			d := t.Record(n)
+			devices = append(devices, public(t.Name(n), &d))
+		})
 		if err != nil {
 			return fmt.Errorf("visit devices: %w", err)
 		}
@@ -29,33 +31,29 @@ func (rd *reader) WalkDevices(ctx context.Context, visit func([]storage.Device))
 	return nil
 }
 
-// devicesOfChunk appends the devices in chunk i of the table, and reports whether there are
-// further chunks. Append waits until it returns; between two Appends, the table has durable data
+// visitChunk calls visit with the numbers of the devices in chunk i of the table, and reports whether there
+// are further chunks. Append waits until it returns; between two Appends, the table has durable data
 // only.
-func (rd *reader) devicesOfChunk(dst []storage.Device, i int) (_ []storage.Device, more bool, err error) {
+func (rd *reader) visitChunk(ctx context.Context, i uint32, visit func(t *memory.Table, n uint32)) (more bool, err error) {
 	rd.mu.Lock()
 	defer rd.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
 	if rd.closed.Load() {
-		return dst, false, storage.ErrClosed
+		return false, storage.ErrClosed
 	}
 	if err := rd.alarm.reportedErr(); err != nil {
-		return dst, false, err
+		return false, err
 	}
 	t := rd.settler.table
-	first, end := chunk(t, i)
-	for n := first; n < end; n++ {
+	end := min((i+1)*memory.ChunkDevices, t.Assigned())
+	for n := i * memory.ChunkDevices; n < end; n++ {
 		if t.At(n).NewestUnixMs >= 0 {
-			d := t.Record(n)
-			dst = append(dst, public(t.Name(n), &d))
+			visit(t, n)
 		}
 	}
-	return dst, end < t.Assigned(), nil
-}
-
-// chunk returns the numbers of the devices in chunk i of a table: from first to before end.
-func chunk(t *memory.Table, i int) (first, end uint32) {
-	end = min(uint32(i+1)*memory.ChunkDevices, t.Assigned())
-	return min(uint32(i)*memory.ChunkDevices, end), end
+	return end < t.Assigned(), nil
 }
 
 // NewestUnixMs returns the newest times of all devices, in no particular order.
@@ -64,37 +62,14 @@ func (rd *reader) NewestUnixMs(ctx context.Context) ([]int64, error) {
 		return nil, ErrReadOnly
 	}
 	all := make([]int64, 0, rd.deviceCount.Load())
-	for i, more := 0, true; more; i++ {
-		err := ctx.Err()
-		if err == nil {
-			all, more, err = rd.newestOfChunk(all, i)
-		}
+	for i, more := uint32(0), true; more; i++ {
+		var err error
+		more, err = rd.visitChunk(ctx, i, func(t *memory.Table, n uint32) { all = append(all, t.At(n).NewestUnixMs) })
 		if err != nil {
 			return nil, fmt.Errorf("read newest times: %w", err)
 		}
 	}
 	return all, nil
-}
-
-// newestOfChunk appends the newest times of the devices in chunk i of the table. Append
-// waits until it returns.
-func (rd *reader) newestOfChunk(all []int64, i int) (_ []int64, more bool, err error) {
-	rd.mu.Lock()
-	defer rd.mu.Unlock()
-	if rd.closed.Load() {
-		return nil, false, storage.ErrClosed
-	}
-	if err := rd.alarm.reportedErr(); err != nil {
-		return nil, false, err
-	}
-	t := rd.settler.table
-	first, end := chunk(t, i)
-	for n := first; n < end; n++ {
-		if ms := t.At(n).NewestUnixMs; ms >= 0 {
-			all = append(all, ms)
-		}
-	}
-	return all, end < t.Assigned(), nil
 }
 
 // EstimateReadings returns the approximate number of readings: readings that complete others

@@ -301,6 +301,9 @@ func formatTextOf(version int) string { return formatLine + strconv.Itoa(version
 // Upgrade makes a store of an earlier format one of the given format, durably. The list may have
 // the earlier FormatFile until it is written again: see compare.
 func (d *Dir) Upgrade(version int) error {
+	if d.Format() >= version {
+		return nil
+	}
 	if err := Replace(d.FS, d.Path, FormatFile, []byte(formatTextOf(version))); err != nil {
 		return fmt.Errorf("write %s: %w", FormatFile, err)
 	}
