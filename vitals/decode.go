@@ -44,6 +44,8 @@ type Decoder struct {
 	json jsontext.Decoder
 	src  bytes.Buffer
 
+	from Origin // of the body that is decoded
+
 	// scratch is a buffer for unescaped strings.
 	scratch [maxEscapedBytes]byte
 
@@ -72,6 +74,38 @@ func NewDecoder(rules *Validator, options DecoderOptions) *Decoder {
 	}
 	d.json.Reset(&d.src)
 	return d
+}
+
+// An Origin is where a body comes from, as far as that is known from something else than the body,
+// such as the topic to which it was published. Its zero names are not known.
+type Origin struct{ Device, Gateway Name }
+
+// complete sets the names that r lacks. It returns the field of a name that is another one.
+func (o *Origin) complete(r *Reading) (field string, err error) {
+	if !o.Device.IsZero() {
+		if r.Device.IsZero() {
+			r.Device = o.Device
+		} else if r.Device != o.Device {
+			return fieldDevice, ErrOrigin
+		}
+	}
+	if !o.Gateway.IsZero() {
+		if r.Gateway.IsZero() {
+			r.Gateway = o.Gateway
+		} else if r.Gateway != o.Gateway {
+			return fieldGateway, ErrOrigin
+		}
+	}
+	return "", nil
+}
+
+// DecodeFrom is Decode for a body whose readings may lack the names that from has, and may not have
+// others: see [ErrOrigin].
+func (d *Decoder) DecodeFrom(body []byte, nowUnixMs int64, from Origin, dst *Batch) error {
+	d.from = from
+	err := d.Decode(body, nowUnixMs, dst)
+	d.from = Origin{}
+	return err
 }
 
 // Decode decodes a body into dst and replaces its previous content. The shape follows

@@ -65,8 +65,11 @@ func (d *Decoder) decodePlain(body []byte, i int, times timeSpan, r *Reading) (e
 		switch byteAt(body, i) {
 		case ',':
 		case '}':
-			_, err := checkTogether(&r.Values)
-			return i + 1, err == nil && hasTime && !r.Device.IsZero()
+			if _, err := checkTogether(&r.Values); err != nil || !hasTime {
+				return 0, false
+			}
+			_, err := d.from.complete(r)
+			return i + 1, err == nil && !r.Device.IsZero()
 		default:
 			return 0, false
 		}

@@ -105,6 +105,9 @@ func (d *Decoder) strictObject(times timeSpan, r *Reading) (field string, broken
 	if _, err := d.json.ReadToken(); err != nil {
 		return "", nil, err
 	}
+	if broken == nil {
+		field, broken = d.from.complete(r)
+	}
 	switch {
 	case broken != nil:
 		return field, broken, nil

@@ -29,6 +29,9 @@ var (
 	// ErrName means that a device's or gateway's name breaks the rules of [Name].
 	ErrName error = &rule{reason: "not a name of 1 to 64 bytes of A-Z a-z 0-9 . _ : -"}
 
+	// ErrOrigin means that a device or gateway is not the one of the body's [Origin].
+	ErrOrigin error = &rule{reason: "not the one of the topic or of the credentials"}
+
 	// ErrTimeFormat means that a text is not a time.
 	ErrTimeFormat error = &rule{reason: "neither an RFC 3339 time nor integer Unix milliseconds"}
 

@@ -197,7 +197,7 @@ func (e *evictor) evict(l *Loop) {
 		if c == nil || !c.isIdle() {
 			continue
 		}
-		within := l.timers.idle
+		within := l.timers.idleOf(c)
 		if c.fresh {
 			within = l.timers.start
 		}

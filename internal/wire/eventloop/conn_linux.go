@@ -27,6 +27,10 @@ type Conn struct {
 	// User is for the handler. It is 0 for a new connection.
 	User uint32
 
+	// State is for the handler, of a protocol in which connections have a state. It goes along with a
+	// moved connection: see Server.AcceptState.
+	State any
+
 	slot int32 // in the loop's table
 	loop *Loop
 	fd   int // -1: closed or moved
@@ -59,6 +63,7 @@ type Conn struct {
 	turn      uint // of the loop when the connection was last read
 
 	within   int64 // ticks for the unfinished message, from began on
+	quiet    int64 // ticks between two messages, if the handler has set them; otherwise 0
 	expect   int64 // tick by which the handler expects input; 0 means none
 	idleEnd  int64 // tick by which the next message must begin; 0 means not determined
 	began    int64 // tick when the unfinished message began
@@ -104,6 +109,9 @@ func (c *Conn) Need(n int) { c.need = n }
 // Within bounds the time from the first byte of the message that Receive has
 // left unfinished to its last.
 func (c *Conn) Within(d time.Duration) { c.within = c.loop.timers.ticks(d) }
+
+// Idle replaces Config.IdleTimeout for this connection.
+func (c *Conn) Idle(d time.Duration) { c.quiet = c.loop.timers.ticks(d) }
 
 // Expect bounds the time for input of which Receive leaves nothing, such as a skipped body.
 // 0 ends it.

@@ -112,18 +112,18 @@ func (l *Loop) give(c *Conn) {
 	session := c.session
 	l.detach(c)
 	if session == nil {
-		l.server.giveAway(listen.NewConn(&rest, c.place, l.server.left))
+		l.server.giveAway(listen.NewConn(&rest, c.place, l.server.left), c.State)
 		return
 	}
 	session.below.Exchange(conn)
 	rest.Conn = session.tls
-	l.server.giveAway(&movedTLS{unread: &rest, tls: session.tls})
+	l.server.giveAway(&movedTLS{unread: &rest, tls: session.tls}, c.State)
 }
 
 // giveAway passes a connection to the other server.
-func (s *Server) giveAway(c net.Conn) {
+func (s *Server) giveAway(c net.Conn, state any) {
 	s.movedCount.Add(1) // before the other server can answer
-	if !s.moved.push(c) {
+	if !s.moved.push(movedConn{c, state}) {
 		s.movedCount.Add(^uint64(0))
 		closeNow(c) // the other server no longer accepts connections
 	}
@@ -153,17 +153,23 @@ func (s *spare) adopt(fd int) (net.Conn, error) {
 	return conn, err
 }
 
+// A movedConn is a connection with the state that its handler gave it.
+type movedConn struct {
+	conn  net.Conn
+	state any
+}
+
 // moved is a queue of connections for the other server. It is bounded by the number of
 // open connections.
 type moved struct {
 	mu     sync.Mutex
-	change sync.Cond  // signalled when conns or closed changes
-	conns  []net.Conn // guarded by mu
-	closed bool       // guarded by mu
+	change sync.Cond   // signalled when conns or closed changes
+	conns  []movedConn // guarded by mu
+	closed bool        // guarded by mu
 }
 
 // push adds a connection, and reports false if the queue is closed.
-func (q *moved) push(c net.Conn) bool {
+func (q *moved) push(c movedConn) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
@@ -174,18 +180,18 @@ func (q *moved) push(c net.Conn) bool {
 	return true
 }
 
-// pop waits for a connection. It returns nil if the queue is closed.
-func (q *moved) pop() net.Conn {
+// pop waits for a connection. It returns none if the queue is closed.
+func (q *moved) pop() movedConn {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for len(q.conns) == 0 && !q.closed {
 		q.change.Wait()
 	}
 	if q.closed {
-		return nil
+		return movedConn{}
 	}
 	c := q.conns[0]
-	q.conns[0] = nil
+	q.conns[0] = movedConn{}
 	q.conns = q.conns[1:]
 	return c
 }
@@ -198,6 +204,6 @@ func (q *moved) close() {
 	q.change.Broadcast()
 	q.mu.Unlock()
 	for _, c := range left {
-		closeNow(c) // none of them is owed an answer
+		closeNow(c.conn) // none of them is owed an answer
 	}
 }

@@ -105,10 +105,16 @@ func duplicate(v any) (fd int, err error) {
 
 // Accept returns the next moved connection.
 func (s *Server) Accept() (net.Conn, error) {
-	if c := s.moved.pop(); c != nil {
-		return c, nil
+	c, _, err := s.AcceptState()
+	return c, err
+}
+
+// AcceptState returns the next moved connection and its Conn.State.
+func (s *Server) AcceptState() (net.Conn, any, error) {
+	if m := s.moved.pop(); m.conn != nil {
+		return m.conn, m.state, nil
 	}
-	return nil, net.ErrClosed
+	return nil, nil, net.ErrClosed
 }
 
 // Addr returns the address of the listener.

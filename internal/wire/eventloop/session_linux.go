@@ -237,7 +237,7 @@ func (s *Server) acceptSessions() {
 func (s *Server) takeSession(c *tls.Conn) {
 	below, ok := c.NetConn().(*listen.Conn)
 	if !ok || !s.cfg.TLS(c.ConnectionState()) {
-		s.giveAway(c)
+		s.giveAway(c, nil)
 		return
 	}
 	session, fd, err := newSession(c, below)

@@ -58,10 +58,18 @@ func (t *timers) schedule(c *Conn) {
 		t.set(c, c.expect)
 	default:
 		if c.idleEnd == 0 { // since the last message or answer; parts of a TLS record are neither
-			c.idleEnd = t.now + t.idle
+			c.idleEnd = t.now + t.idleOf(c)
 		}
 		t.set(c, c.idleEnd)
 	}
+}
+
+// idleOf returns the ticks that c may have between two messages.
+func (t *timers) idleOf(c *Conn) int64 {
+	if c.quiet > 0 {
+		return c.quiet
+	}
+	return t.idle
 }
 
 // expired returns the slots of the connections whose timers are due. It is valid until the
