@@ -10,6 +10,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/api/openapi"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/api/query"
+	"github.com/pulsegate/pulsegate/internal/api/rejections"
 	"github.com/pulsegate/pulsegate/internal/observe/tracing"
 	"github.com/pulsegate/pulsegate/internal/wire/listen"
 	"github.com/pulsegate/pulsegate/mux"
@@ -20,7 +21,7 @@ const readingsTemplate = "/v1/readings"
 
 // routes returns the handler of the public listener, for its own hosts only. Requests are
 // counted by the template of their route; those for other hosts count as unmatched.
-func (s *server) routes(reads *query.Handler, records *fhir.Handler, description http.Handler) http.Handler {
+func (s *server) routes(reads *query.Handler, records *fhir.Handler, rejected, description http.Handler) http.Handler {
 	requests, core, state, problems := s.requests, s.core, s.health, s.problems
 	// The middleware around it reads the template from the request.
 	router := mux.NewRouter().AllowHeader(true).AnswerOptions(true).ShareRequest(true)
@@ -50,6 +51,7 @@ func (s *server) routes(reads *query.Handler, records *fhir.Handler, description
 	post(readingsTemplate, sameSiteOnly(noGuests(core.Handler(), core.Overloaded()), problems))
 	post("/v1/omh", s.receives(omh.Form, problems.UntrustedOrigin.Answer(crossSiteDetail, nil)))
 	reads.Mount(read)
+	read(rejections.Path, rejected)
 	read(openapi.Path, description)
 	read("/v1/live", noGuests(s.streams(), http.HandlerFunc(s.live.Full)))
 	crossSite := records.Reject(problems.UntrustedOrigin, crossSiteDetail)

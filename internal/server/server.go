@@ -195,7 +195,7 @@ func (s *server) servePublic() (err error) {
 	if err != nil {
 		return err
 	}
-	handler := s.routes(reads, records, openapi.Handler(openapi.Describe(openapi.Options{
+	handler := s.routes(reads, records, rejections.NewHandler(s.rejections, shared), openapi.Handler(openapi.Describe(openapi.Options{
 		Version:    s.opt.Version,
 		Problems:   s.problems,
 		Ingest:     s.opt.ingest(s.parsed.limits),

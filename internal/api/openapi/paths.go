@@ -6,6 +6,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/api/live"
 	"github.com/pulsegate/pulsegate/internal/api/query"
+	"github.com/pulsegate/pulsegate/internal/api/rejections"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
 	"github.com/pulsegate/pulsegate/reply"
 )
@@ -22,8 +23,8 @@ const zonePattern = "^([ +-]" + clock + "|[A-Za-z][A-Za-z0-9/_ +-]*)$"
 // paths describes the addresses.
 func (d *describer) paths() object {
 	p := d.Problems
-	rejections := []*reply.Problem{p.Unauthorized, p.InvalidCredentials, p.Forbidden, p.BadParameter, p.Overloaded}
-	queries := slices.Concat(rejections, []*reply.Problem{p.Draining})
+	refusals := []*reply.Problem{p.Unauthorized, p.InvalidCredentials, p.Forbidden, p.BadParameter, p.Overloaded}
+	queries := slices.Concat(refusals, []*reply.Problem{p.Draining})
 	reading := slices.Concat(queries, []*reply.Problem{p.ReadFailed})
 	ofDevice := slices.Concat(reading, []*reply.Problem{p.UnknownDevice})
 	page := slices.Concat(ofDevice, []*reply.Problem{p.NotAcceptable})
@@ -141,7 +142,18 @@ func (d *describer) paths() object {
 		"/v1/limits": d.get(operation{
 			id: "getLimits", summary: "Which values are accepted and flagged, and the bounds of queries", right: "read",
 			answers:  object{"200": ok("The limits of this server.", object{jsonType: ref("schemas", "Limits")})},
-			problems: rejections,
+			problems: refusals,
+		}),
+		rejections.Path: d.get(operation{
+			id: "listRejections", summary: "The newest readings that were rejected without an answer", right: "read",
+			description: "Lists the newest " + number(rejections.Max) + " readings that were rejected although their protocol has no way to tell the client, since the server started. " +
+				"Rejections over HTTP are not listed: they are answered. A token for some devices lists only theirs.",
+			params: []object{
+				inQuery("device", "Only rejections of this device.", name),
+				limit("rejections", rejections.DefaultLimit, rejections.Max),
+			},
+			answers:  object{"200": ok("The rejections, the newest first.", object{jsonType: ref("schemas", "Rejections")})},
+			problems: refusals,
 		}),
 		"/v1/system": d.get(operation{
 			id: "getSystem", summary: "Metrics that the page shows, at most a second old, and their last hour", right: "read",

@@ -89,6 +89,14 @@ func (d *describer) schemas() object {
 		"Limits": d.limitsSchema(),
 		"System": closed(object{"time": instant, "metrics": object{"type": "object", "propertyNames": oneOf(dashboard.SystemMetrics...),
 			"additionalProperties": object{"type": "array", "items": object{"type": "object"}}}, "history": historySchema()}, "time", "metrics", "history"),
+		"Rejections": closed(object{
+			"rejections": list("Rejection"), "total": described(count, "How many there were since the server started; absent with a token for some devices."),
+		}, "rejections"),
+		"Rejection": closed(object{
+			"time": described(instant, "When the server rejected the reading."), "input": described(str, "The protocol, such as mqtt."),
+			"gateway": described(name, "Absent if it is not known."), "device": described(name, "Absent if it is not known."),
+			"field": described(str, "The cause; empty if it is the reading as a whole."), "reason": str,
+		}, "time", "input", "field", "reason"),
 		"Session": closed(object{
 			"tokens": described(flag, "Whether the server has tokens."), "signed_in": flag, "all_devices": flag, "expires": wholeTime,
 		}, "tokens", "signed_in", "all_devices"),

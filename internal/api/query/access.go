@@ -9,22 +9,10 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// authorize authorizes and admits a request, or answers it. If ok is true, the caller
-// must call leave at the end of the request.
-//
-// The gate comes before the bound, so that unauthorized clients take no places.
-func (h *Handler) authorize(w http.ResponseWriter, r *http.Request) (access gate.Access, leave func(), ok bool) {
-	if access, ok = h.opt.Authorize(w, r); !ok {
-		return access, nil, false
-	}
-	leave, ok = h.admit(w, r, &access, h.opt.Bound)
-	return access, leave, ok
-}
-
 // authorizeDevice is like authorize for a request about the device named in the path,
 // which the token must cover.
 func (h *Handler) authorizeDevice(w http.ResponseWriter, r *http.Request) (device vitals.Name, access gate.Access, leave func(), ok bool) {
-	access, leave, ok = h.authorize(w, r)
+	access, leave, ok = h.opt.Admit(w, r)
 	if !ok {
 		return device, access, nil, false
 	}
@@ -40,14 +28,6 @@ func (h *Handler) authorizeDevice(w http.ResponseWriter, r *http.Request) (devic
 
 // badName explains which names devices have.
 var badName = (&vitals.FieldError{Err: vitals.ErrName}).Reason()
-
-// admit takes a place of a Bound, or answers the request.
-func (h *Handler) admit(w http.ResponseWriter, r *http.Request, access *gate.Access, bound *Bound) (leave func(), ok bool) {
-	if leave, ok = bound.Admit(r, access, h.opt.Holders); !ok {
-		h.opt.Problems.Overloaded.WriteRetryAfter(w, r, BusyFor(), TooManyReads)
-	}
-	return leave, ok
-}
 
 // mayRead reports whether an authorized request would still be authorized now.
 func (h *Handler) mayRead(r *http.Request, device vitals.Name) bool {

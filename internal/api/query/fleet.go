@@ -205,7 +205,7 @@ func parseDevices(access *gate.Access, raw string) (*deviceSelection, error) {
 	p := ReadParams(raw, nil, "prefix", "state", "sort", "counts", "limit", "cursor")
 	q := &deviceSelection{
 		access: access, after: deviceKey{rank: math.MinInt64},
-		limit:  p.limit(DefaultDevices, MaxDevices),
+		limit:  p.Limit(DefaultDevices, MaxDevices),
 		prefix: p.Name("prefix"),
 	}
 	if i := p.choice("state", -1, "fresh", "stale", "flagged"); i >= 0 {

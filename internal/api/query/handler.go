@@ -82,7 +82,7 @@ func (h *Handler) Mount(read func(template string, h http.Handler)) {
 // (true: with the number of devices by state), limit (1 to 1000, default 100), cursor.
 func (h *Handler) Devices(w http.ResponseWriter, r *http.Request) {
 	r = WithoutCancel(r)
-	access, leave, ok := h.authorize(w, r)
+	access, leave, ok := h.opt.Admit(w, r)
 	if !ok {
 		return
 	}
@@ -196,7 +196,7 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, formats Format,
 		return
 	}
 	if q.Format == Parquet {
-		leaveParquet, ok := h.admit(w, r, &access, h.parquet)
+		leaveParquet, ok := h.opt.admit(w, r, &access, h.parquet)
 		if !ok {
 			return
 		}

@@ -14,7 +14,7 @@ import (
 // the bounds of queries. It has no parameters.
 func (h *Handler) Limits(w http.ResponseWriter, r *http.Request) {
 	r = WithoutCancel(r)
-	_, leave, ok := h.authorize(w, r)
+	_, leave, ok := h.opt.Admit(w, r)
 	if !ok {
 		return
 	}

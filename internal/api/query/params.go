@@ -89,8 +89,8 @@ func (p *Params) Names(name string) (all []vitals.Name) {
 // Count returns how often a parameter is given.
 func (p *Params) Count(name string) int { return len(p.values[name]) }
 
-// limit returns the parameter limit, from 1 to most.
-func (p *Params) limit(fallback, most int) int {
+// Limit returns the parameter limit, from 1 to most.
+func (p *Params) Limit(fallback, most int) int {
 	text, ok := p.get("limit")
 	if !ok {
 		return fallback
@@ -151,7 +151,7 @@ func (q *Selection) parse(h *Handler, raw string, format Format) error {
 	if q.Format == JSON {
 		fallback = DefaultReadings
 	}
-	q.Limit = p.limit(fallback, MaxReadings)
+	q.Limit = p.Limit(fallback, MaxReadings)
 	p.cursor(" in this order", func(text string) error {
 		lastUnixMs, err := parseMsCursor(text, timeCursor(q.Range.Descending))
 		q.Range = after(q.Range, lastUnixMs)
@@ -176,7 +176,7 @@ func (a *Aggregation) parse(h *Handler, raw string, format Format) error {
 	if a.Format == JSON {
 		fallback = DefaultBuckets
 	}
-	a.Limit = p.limit(fallback, MaxBuckets)
+	a.Limit = p.Limit(fallback, MaxBuckets)
 	p.cursor("", func(text string) error {
 		from, err := parseMsCursor(text, cursorBucket)
 		a.Range.FromUnixMs = max(a.Range.FromUnixMs, from)

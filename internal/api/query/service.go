@@ -84,6 +84,26 @@ func (s *Service) Authorize(w http.ResponseWriter, r *http.Request) (access gate
 	return access, p == nil
 }
 
+// Admit authorizes and admits a request for readings, or answers it. If ok is true, the caller must
+// call leave at the end of the request.
+//
+// The gate comes before the bound, so that unauthorized clients take no places.
+func (s *Service) Admit(w http.ResponseWriter, r *http.Request) (access gate.Access, leave func(), ok bool) {
+	if access, ok = s.Authorize(w, r); !ok {
+		return access, nil, false
+	}
+	leave, ok = s.admit(w, r, &access, s.Bound)
+	return access, leave, ok
+}
+
+// admit takes a place of a Bound, or answers the request.
+func (s *Service) admit(w http.ResponseWriter, r *http.Request, access *gate.Access, bound *Bound) (leave func(), ok bool) {
+	if leave, ok = bound.Admit(r, access, s.Holders); !ok {
+		s.Problems.Overloaded.WriteRetryAfter(w, r, BusyFor(), TooManyReads)
+	}
+	return leave, ok
+}
+
 // Covers reports whether access covers a device. If not, it answers the request, with
 // the same text whether the device exists or not.
 func (s *Service) Covers(w http.ResponseWriter, r *http.Request, access *gate.Access, device *vitals.Name) bool {

@@ -1,0 +1,80 @@
+package rejections
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/pulsegate/pulsegate/internal/api/query"
+	"github.com/pulsegate/pulsegate/reply"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// Path is the address of the list.
+const Path = "/v1/rejections"
+
+// DefaultLimit is how many rejections an answer has at most if the request does not say.
+const DefaultLimit = 100
+
+// A Handler serves a list.
+type Handler struct {
+	list   *List
+	opt    query.Service
+	object *reply.Head // 200 with a JSON body
+}
+
+// NewHandler returns a Handler of a list.
+func NewHandler(list *List, opt query.Service) *Handler {
+	opt.SetDefaults()
+	return &Handler{list, opt, reply.NewHead(http.StatusOK, "application/json", reply.NoStore())}
+}
+
+// A listed is a rejection in an answer.
+type listed struct {
+	Time    string `json:"time"`
+	Input   string `json:"input"`
+	Gateway string `json:"gateway,omitempty"`
+	Device  string `json:"device,omitempty"`
+	Field   string `json:"field"`
+	Reason  string `json:"reason"`
+}
+
+// ServeHTTP serves GET and HEAD of [Path]: the newest rejections first. Parameters: device,
+// limit (1 to Max, default DefaultLimit). A token for some devices sees only theirs, and not how many
+// there are in total.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	access, leave, ok := h.opt.Admit(w, r)
+	if !ok {
+		return
+	}
+	defer leave()
+	p := query.ReadParams(r.URL.RawQuery, nil, "device", "limit")
+	device, limit := p.Name("device"), p.Limit(DefaultLimit, Max)
+	if p.Err != nil {
+		h.opt.Fail(w, r, p.Err)
+		return
+	}
+	if !device.IsZero() && !h.opt.Covers(w, r, &access, &device) {
+		return
+	}
+	newest, total := h.list.Newest(limit, func(r *Rejection) bool {
+		return access.Covers(&r.Device) && (device.IsZero() || r.Device == device)
+	})
+	body := struct {
+		Rejections []listed `json:"rejections"`
+		Total      *uint64  `json:"total,omitempty"`
+	}{Rejections: make([]listed, 0, len(newest))}
+	if access.CoversAll() {
+		body.Total = &total
+	}
+	for i := range newest {
+		r := &newest[i]
+		body.Rejections = append(body.Rejections, listed{
+			string(vitals.AppendTime(nil, r.UnixMs)), r.Input, r.Gateway.String(), r.Device.String(), r.Field, r.Reason,
+		})
+	}
+	text, err := json.Marshal(body)
+	if err != nil {
+		panic(err) // no value of the type has this error
+	}
+	_ = h.object.Write(w, r, append(text, '\n')) // an error means that the client has disconnected
+}
