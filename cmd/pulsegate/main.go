@@ -54,10 +54,11 @@ type commands struct {
 	Demo   demoCommand   `cmd:"" group:"server" help:"Start a server, send it a recording over HTTP, show what it stored, and keep serving."`
 	Health healthCommand `cmd:"" group:"server" help:"Report a server's readiness by exit code: 0 if it is ready, otherwise 1."`
 
-	Devices devicesCommand `cmd:"" group:"readings" help:"List the devices of a server with their latest values."`
-	Latest  latestCommand  `cmd:"" group:"readings" help:"Show the latest value of each vital sign of a device."`
-	Import  importCommand  `cmd:"" group:"readings" help:"Send a CSV or NDJSON file of readings to a server."`
-	Export  exportCommand  `cmd:"" group:"readings" help:"Write the readings of a device, from a server or a data directory."`
+	Devices    devicesCommand    `cmd:"" group:"readings" help:"List the devices of a server with their latest values."`
+	Latest     latestCommand     `cmd:"" group:"readings" help:"Show the latest value of each vital sign of a device."`
+	Import     importCommand     `cmd:"" group:"readings" help:"Send a CSV or NDJSON file of readings to a server."`
+	Export     exportCommand     `cmd:"" group:"readings" help:"Write the readings of a device, from a server or a data directory."`
+	Rejections rejectionsCommand `cmd:"" group:"readings" help:"List the readings that a server rejected without being able to tell the client."`
 
 	Token   tokenCommand   `cmd:"" group:"admin" help:"Create, list and revoke the tokens of gateways and readers."`
 	Backup  backupCommand  `cmd:"" group:"admin" help:"Write a consistent, verified copy of a store to a directory."`
