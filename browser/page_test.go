@@ -686,6 +686,39 @@ func TestSystemHistory(t *testing.T) {
 	}
 }
 
+// The system view shows rejections as text, and nothing of them while there are none.
+func TestRejections(t *testing.T) {
+	p := open(t, serve(t).url+"/#system")
+	p.drawn()
+	if eval[bool](p, `document.body.innerText.includes("Rejections")`) {
+		t.Error("a list of no rejections is shown")
+	}
+	p.goTo("#fleet")
+	p.shows("No device has sent readings yet.")
+	p.js(`
+		const send = fetch;
+		window.fetch = (path, options) => path.startsWith("v1/rejections") ? Promise.resolve(new Response(JSON.stringify({ total: 12345, rejections: [
+			{ time: "2026-11-24T10:00:01.000Z", input: "mqtt", gateway: "bed-7", device: "ppg-1", field: "spo2_pct", reason: "<img src=x onerror=alert(1)> &amp;" },
+			{ time: "2026-11-24T10:00:00.000Z", input: "mqtt", field: "", reason: "not a topic" }] }))) : send(path, options);`)
+	p.goTo("#system")
+	p.shows("The newest 2 of 12,345 since the start")
+	for _, want := range []string{"mqtt bed-7 ppg-1 spo2_pct <img src=x onerror=alert(1)> &amp;", "mqtt – – – not a topic"} {
+		p.until(fmt.Sprintf(`[...document.querySelectorAll("section tbody tr")].some((tr) => [...tr.children].slice(1).map((td) => td.innerText).join(" ") === %q)`, want))
+	}
+	p.screen(360, 800)
+	if got := eval[int64](p, `document.documentElement.scrollWidth`); got > 360 {
+		t.Errorf("%d px wide on a screen of 360", got)
+	}
+	axe, err := os.ReadFile("testdata/axe.min.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.js(string(axe))
+	if found := eval[string](p, `axe.run("section").then((r) => r.violations.map((v) => v.id + ": " + v.help).join("\n"))`); found != "" {
+		t.Error(found)
+	}
+}
+
 // summary returns the summary in words of a chart.
 func summary(p *tab, chart string) string {
 	p.t.Helper()

@@ -1,9 +1,10 @@
 // The system: numbers of /metrics, as they are now and in the last hour.
 
-import { Failure, ageText, el, grouped, number, request } from "./common.js";
+import { Failure, ageText, el, grouped, number, request, timeText } from "./common.js";
 import { Chart, onTheme } from "./chart.js";
 
 const everyMs = 5000;
+const shownRejections = 100;
 
 const bytes = (n) => {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -30,8 +31,15 @@ export function system(main) {
   const refusals = el("tbody", {});
   const outcomes = el("tbody", {});
   const table = (caption, head, body) => el("table", { class: "plain" }, el("caption", {}, caption), el("thead", {}, el("tr", {}, head.map((h, i) => el("th", { scope: "col", class: i ? "num" : "" }, h)))), body);
+  const rejected = el("tbody", {});
+  const rejectedCaption = el("caption", {});
+  const rejections = el("section", { hidden: true }, el("h2", {}, "Rejections"),
+    el("p", { class: "quiet" }, "Readings that were rejected although their protocol has no way to tell the client."),
+    el("div", { class: "rows", tabindex: 0, role: "region", "aria-label": "Rejections" }, el("table", {}, rejectedCaption,
+      el("thead", {}, el("tr", {}, ["Time", "Input", "Gateway", "Device", "Field", "Reason"].map((h) => el("th", { scope: "col" }, h)))), rejected)));
   main.append(el("h1", {}, "System"), status, facts, figures,
     el("div", { class: "tables" }, table("Readings since the start, by outcome", ["Outcome", "Readings"], outcomes), table("Refused since the start, by reason", ["Reason", "Requests"], refusals)),
+    rejections,
     el("p", { class: "quiet" }, "All metrics are on the admin listener under /metrics, for Prometheus."));
 
   const charts = [];
@@ -41,9 +49,10 @@ export function system(main) {
     const mine = ++gather;
     clearTimeout(timer);
     try {
-      const s = await request("v1/system");
+      const [s, r] = await Promise.all([request("v1/system"), request("v1/rejections?limit=" + shownRejections).catch(() => null)]);
       if (closed || mine !== gather) return;
       status.textContent = "";
+      if (r !== null) showRejections(r);
       show(Date.parse(s.time), s.metrics, s.history);
     } catch (err) {
       if (closed || mine !== gather) return;
@@ -51,6 +60,13 @@ export function system(main) {
       status.textContent = err.message;
     }
     if (!document.hidden) timer = setTimeout(load, everyMs);
+  }
+
+  function showRejections({ rejections: list, total }) {
+    rejections.hidden = list.length === 0;
+    rejectedCaption.textContent = `The newest ${grouped(list.length)} of ${grouped(total)} since the start`;
+    rejected.replaceChildren(...list.map((r) => el("tr", {},
+      [timeText(Date.parse(r.time), "local"), r.input, r.gateway ?? "–", r.device ?? "–", r.field || "–", r.reason].map((text) => el("td", {}, text)))));
   }
 
   function show(t, m, history) {
