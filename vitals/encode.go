@@ -1,9 +1,6 @@
 package vitals
 
-import (
-	"math/bits"
-	"strconv"
-)
+import "strconv"
 
 // AppendJSON appends r to dst as one JSON object without spaces, its fields in the
 // order device, time, the signs, gateway. Missing signs and a missing gateway are omitted. The time
@@ -27,8 +24,9 @@ func (t *Signs) AppendJSON(dst []byte, r *Reading) []byte {
 // AppendMembers appends values to dst as members of a JSON object, each after a comma. All signs
 // must be in t.
 func (t *Signs) AppendMembers(dst []byte, values *Values) []byte {
-	for rest := values.present; rest != 0; rest &= rest - 1 {
-		s := Sign(bits.TrailingZeros32(rest))
+	for rest := values.present; rest != 0; {
+		s := First(rest)
+		rest &^= 1 << s
 		d := t.Of(s)
 		dst = AppendDecimal(append(dst, d.member...), values.at[s], d.Decimals)
 	}

@@ -77,8 +77,7 @@ func (t *Signs) Flags(fs FlagSet) iter.Seq[Flag] {
 
 func (t *Signs) flags(fs FlagSet) iter.Seq2[FlagSet, Flag] {
 	return func(yield func(FlagSet, Flag) bool) {
-		for rest := fs.low | fs.high | fs.unvalidated | pairSigns(fs.pairLow|fs.pairHigh); rest != 0; rest &= rest - 1 {
-			s := Sign(bits.TrailingZeros32(rest))
+		for s := range InOrder(fs.low | fs.high | fs.unvalidated | pairSigns(fs.pairLow|fs.pairHigh)) {
 			d := t.Of(s)
 			if d == nil {
 				continue

@@ -73,9 +73,9 @@ func (t *Signs) DefaultLimits() Limits {
 // since 1970.
 func (t *Signs) WidestLimits() Limits {
 	l := Limits{Signs: t}
-	for s := range t.All() {
+	for s, d := range t.All() {
 		l.Accepted[s] = Range{MinValue + 1, MaxValue - 1}
-		if s < NumBuiltIn {
+		if !d.own {
 			l.Accepted[s].Min = 1
 		}
 		if s < NumFirst {
@@ -95,7 +95,7 @@ func (l *Limits) Validate() error {
 	}
 	for s, d := range l.Signs.All() {
 		switch r := l.Accepted[s]; {
-		case s < NumBuiltIn && r.Min <= 0:
+		case !d.own && r.Min <= 0:
 			return fmt.Errorf("%w: %s: the range does not start above 0, which means no signal", ErrLimits, d.Field)
 		case r.Min > r.Max:
 			return fmt.Errorf("%w: %s: the range ends before it starts", ErrLimits, d.Field)

@@ -31,7 +31,8 @@ const (
 	GlucoseMolar     Sign = 9  // glucose in blood, mmol/L
 	PulseRate        Sign = 10 // pulse rate by pulse oximetry, /min
 
-	// NumBuiltIn is the number of built-in signs. Signs of a user's own follow.
+	// NumBuiltIn is the number of built-in signs. Those of later versions get the numbers that
+	// follow. Signs of a user's own have numbers from the largest one downward: see [OwnSign].
 	NumBuiltIn = 11
 
 	// NumFirst is the number of signs that stores have had from the start. They keep these in 16
@@ -41,6 +42,31 @@ const (
 	// MaxSigns is the largest number of signs in a table.
 	MaxSigns = 32
 )
+
+// OwnSign returns the number of the sign of a user's own that a store defined after n others.
+func OwnSign(n int) Sign { return Sign(MaxSigns - 1 - n) }
+
+// First returns the sign of a bit set, which is not empty, that comes first wherever signs have an
+// order: built-in ones in the order of their numbers, then a user's own in the order in which
+// the store defined them, which is the reverse order of their numbers.
+func First(signs uint32) Sign {
+	if own := signs >> NumBuiltIn << NumBuiltIn; own == signs {
+		return Sign(bits.Len32(own) - 1)
+	}
+	return Sign(bits.TrailingZeros32(signs))
+}
+
+// InOrder returns the signs of a bit set in the order of [First].
+func InOrder(signs uint32) iter.Seq[Sign] {
+	return func(yield func(Sign) bool) {
+		for signs != 0 {
+			s := First(signs)
+			if signs &^= 1 << s; !yield(s) {
+				return
+			}
+		}
+	}
+}
 
 // BuiltIn returns the definition of a built-in sign. It panics for others.
 func BuiltIn(s Sign) Definition { return builtIn[s] }
@@ -157,6 +183,7 @@ type Definition struct {
 	// Retired means that the sign is stored, but not accepted any more.
 	Retired bool
 
+	own    bool   // the sign is a user's own
 	member string // `,"field":`
 }
 
@@ -168,8 +195,17 @@ const (
 	maxCodes      = 8
 )
 
-// ErrDefinition is wrapped by errors about definitions of signs.
-var ErrDefinition = errors.New("vitals: bad definition of a sign")
+// Errors about definitions of signs.
+var (
+	// ErrDefinition is wrapped by errors about invalid definitions.
+	ErrDefinition = errors.New("vitals: bad definition of a sign")
+
+	// ErrTaken is wrapped by [Signs.Restore] if a built-in sign has the number or the field.
+	ErrTaken = errors.New("vitals: a sign of the store's own is in the way of a built-in one")
+)
+
+// Own reports whether d, from a table of signs, defines a sign of a user's own.
+func (d *Definition) Own() bool { return d.own }
 
 // Append appends v to dst as the shortest exact decimal, such as 97.5, in the unit of the
 // sign.
@@ -240,35 +276,54 @@ func (e *FieldOf) Unwrap() error { return e.Err }
 // Validate returns a [*FieldOf], which wraps [ErrDefinition], unless d can be the definition of
 // a sign of a user's own.
 func (d *Definition) Validate() error {
-	bad := func(part, format string, args ...any) error {
-		return &FieldOf{part, fmt.Errorf("%w: "+format, append([]any{ErrDefinition}, args...)...)}
+	if err := d.wellFormed(); err != nil {
+		return err
 	}
 	switch {
-	case !isField(d.Field):
-		return bad("field", "not a letter and at most %d letters, digits and underscores, all in lower case", MaxFieldBytes-1)
-	case slices.Contains(reserved[:], d.Field) || slices.ContainsFunc(builtIn[:], func(b Definition) bool { return b.Field == d.Field }):
-		return bad("field", "%s is a built-in field", d.Field)
-	case d.Label == "" || len(d.Label) > MaxLabelBytes || !isText(d.Label):
-		return bad("label", "not 1 to %d bytes of text", MaxLabelBytes)
+	case isTaken(d.Field):
+		return badPart("field", "%s is a built-in field", d.Field)
 	case !IsUCUM(d.Unit):
-		return bad("unit", "%q is not a UCUM code that this program knows, such as ms, mm[Hg], /min, %% or 1", d.Unit)
+		return badPart("unit", "%q is not a UCUM code that this program knows, such as ms, mm[Hg], /min, %% or 1", d.Unit)
+	}
+	return nil
+}
+
+// wellFormed is Validate without what may differ between versions: the built-in fields and the units
+// that are known.
+func (d *Definition) wellFormed() error {
+	switch {
+	case !isField(d.Field):
+		return badPart("field", "not a letter and at most %d letters, digits and underscores, all in lower case", MaxFieldBytes-1)
+	case d.Label == "" || len(d.Label) > MaxLabelBytes || !isText(d.Label):
+		return badPart("label", "not 1 to %d bytes of text", MaxLabelBytes)
+	case d.Unit == "" || len(d.Unit) > maxUnitBytes || !isText(d.Unit):
+		return badPart("unit", "not 1 to %d bytes of text", maxUnitBytes)
 	case d.Decimals < 0 || d.Decimals > MaxDecimals:
-		return bad("decimals", "not 0 to %d", MaxDecimals)
+		return badPart("decimals", "not 0 to %d", MaxDecimals)
 	case len(d.LOINC) > maxCodes:
-		return bad("loinc", "more than %d codes", maxCodes)
+		return badPart("loinc", "more than %d codes", maxCodes)
 	case d.Accepted.Min > d.Accepted.Max:
-		return bad("accepted", "the range ends before it starts")
+		return badPart("accepted", "the range ends before it starts")
 	case d.Accepted.Min == MinValue || d.Accepted.Max == MaxValue:
-		return bad("accepted", "the range has no end")
+		return badPart("accepted", "the range has no end")
 	case d.Usual.Min > d.Usual.Max:
-		return bad("usual", "the range ends before it starts")
+		return badPart("usual", "the range ends before it starts")
 	}
 	for _, code := range d.LOINC {
 		if !isLOINC(code) {
-			return bad("loinc", "%q is not a LOINC code, such as 8867-4", code)
+			return badPart("loinc", "%q is not a LOINC code, such as 8867-4", code)
 		}
 	}
 	return nil
+}
+
+func badPart(part, format string, args ...any) error {
+	return &FieldOf{part, fmt.Errorf("%w: "+format, append([]any{ErrDefinition}, args...)...)}
+}
+
+// isTaken reports whether a field is built in.
+func isTaken(field string) bool {
+	return slices.Contains(reserved[:], field) || slices.ContainsFunc(builtIn[:], func(b Definition) bool { return b.Field == field })
 }
 
 // reserved has fields of a reading, and of answers beside signs, and what every object of JavaScript has.
@@ -321,11 +376,15 @@ type Signs struct {
 	rows [MaxSigns]atomic.Pointer[Definition]
 }
 
-// NewSigns returns a table of the built-in signs.
-func NewSigns() *Signs {
+// NewSigns returns a table of the built-in signs, and of later ones, with the numbers that follow, as a
+// later version may build them in.
+func NewSigns(later ...Definition) *Signs {
 	t := new(Signs)
-	for s := range builtIn {
-		t.put(Sign(s), builtIn[s])
+	for s, d := range builtIn {
+		t.put(Sign(s), d)
+	}
+	for i, d := range later {
+		t.put(Sign(NumBuiltIn+i), d)
 	}
 	return t
 }
@@ -338,11 +397,11 @@ func (t *Signs) Of(s Sign) *Definition {
 	return t.rows[s].Load()
 }
 
-// All returns the signs in the order of their numbers.
+// All returns the signs in the order of [First].
 func (t *Signs) All() iter.Seq2[Sign, *Definition] {
 	return func(yield func(Sign, *Definition) bool) {
-		for s := range t.rows {
-			if d := t.rows[s].Load(); d != nil && !yield(Sign(s), d) {
+		for s := range InOrder(t.Known()) {
+			if !yield(s, t.rows[s].Load()) {
 				return
 			}
 		}
@@ -351,8 +410,10 @@ func (t *Signs) All() iter.Seq2[Sign, *Definition] {
 
 // Known returns a bit set in which bit s is set if t has sign s.
 func (t *Signs) Known() (signs uint32) {
-	for s := range t.All() {
-		signs |= 1 << s
+	for s := range t.rows {
+		if t.rows[s].Load() != nil {
+			signs |= 1 << s
+		}
 	}
 	return signs
 }
@@ -375,21 +436,29 @@ func (t *Signs) Field(s Sign) string {
 	return ""
 }
 
-// Restore adds a sign of a user's own as a store has it, with its number. It returns an
-// error if d is invalid, or if t has another sign of that number or field.
+// Restore adds a sign of a user's own as a store has it, with its number. An earlier or later version
+// may have accepted the definition, so a unit that this one does not know is none the worse. It returns an
+// error that wraps [ErrTaken] if t has a built-in sign of that number or field, and one that wraps
+// [ErrDefinition] if d is malformed or t has another sign of that number or field.
 func (t *Signs) Restore(s Sign, d Definition) error {
-	if err := d.Validate(); err != nil {
+	if err := d.wellFormed(); err != nil {
 		return err
+	}
+	if s >= MaxSigns {
+		return fmt.Errorf("%w: number %d of %s", ErrDefinition, s, d.Field)
 	}
 	have, known := t.Named(d.Field)
 	switch old := t.Of(s); {
-	case s < NumBuiltIn || s >= MaxSigns:
-		return fmt.Errorf("%w: number %d of %s", ErrDefinition, s, d.Field)
+	case isTaken(d.Field) || known && !t.Of(have).own:
+		return fmt.Errorf("%w: %s is a built-in field of this version", ErrTaken, d.Field)
+	case old != nil && !old.own:
+		return fmt.Errorf("%w: %s has the number of %s: this version has room for fewer signs of your own", ErrTaken, d.Field, old.Field)
 	case known && have != s, old != nil && old.Field != d.Field:
 		return fmt.Errorf("%w: %s is given twice", ErrDefinition, d.Field)
 	case old != nil && (old.Unit != d.Unit || old.Decimals != d.Decimals):
 		return fmt.Errorf("%w: %s: unit or decimals differ", ErrDefinition, d.Field)
 	}
+	d.own = true
 	t.put(s, d)
 	return nil
 }
@@ -400,20 +469,19 @@ func (t *Signs) Restore(s Sign, d Definition) error {
 // field is given twice, if the unit or the decimals of a sign change, or if there are too many
 // signs. An error about one definition is a [*DefinitionError].
 func (t *Signs) Define(own []Definition) error {
-	var rows [MaxSigns]*Definition
-	next := NumBuiltIn
+	var rows [MaxSigns]*Definition // of a user's own
+	next := OwnSign(0)
 	for s, d := range t.All() {
-		rows[s] = d
-		if s >= NumBuiltIn {
+		if d.own {
 			retired := *d
 			retired.Retired = true
 			rows[s] = &retired
-			next = int(s) + 1
+			next = s - 1
 		}
 	}
 	for i := range own {
 		d := own[i]
-		d.Retired = false
+		d.Retired, d.own = false, true
 		fail := func(err error) error { return &DefinitionError{Index: i, Err: err} }
 		if err := d.Validate(); err != nil {
 			return fail(err)
@@ -423,11 +491,11 @@ func (t *Signs) Define(own []Definition) error {
 		}
 		s, known := t.Named(d.Field)
 		if !known {
-			if next == MaxSigns {
+			if t.Of(next) != nil { // a built-in one
 				return fail(&FieldOf{"field", fmt.Errorf("%w: more than %d signs, including those that the store has", ErrDefinition, MaxSigns)})
 			}
-			s = Sign(next)
-			next++
+			s = next
+			next--
 		} else if old := t.Of(s); old.Unit != d.Unit {
 			return fail(&FieldOf{"unit", fmt.Errorf("%w: %s is stored in %s", ErrDefinition, d.Field, old.Unit)})
 		} else if old.Decimals != d.Decimals {
@@ -436,7 +504,7 @@ func (t *Signs) Define(own []Definition) error {
 		rows[s] = &d
 	}
 	for s, d := range rows {
-		if s >= NumBuiltIn && d != nil {
+		if d != nil {
 			t.put(Sign(s), *d)
 		}
 	}
@@ -502,11 +570,10 @@ func (vs *Values) Present() uint32 { return vs.present }
 // IsZero reports whether there are no values.
 func (vs *Values) IsZero() bool { return vs.present == 0 }
 
-// All returns the values in the order of their signs.
+// All returns the values in the order of [First].
 func (vs *Values) All() iter.Seq2[Sign, Value] {
 	return func(yield func(Sign, Value) bool) {
-		for rest := vs.present; rest != 0; rest &= rest - 1 {
-			s := Sign(bits.TrailingZeros32(rest))
+		for s := range InOrder(vs.present) {
 			if !yield(s, vs.at[s]) {
 				return
 			}

@@ -157,17 +157,17 @@ func TestDefine(t *testing.T) {
 	must(a, b)
 	must(b) // a is retired
 	must(b, c)
-	if got, want := fmt.Sprint(table(signs)), "[11 hrv_rmssd_ms retired 12 b 13 c]"; got != want {
+	if got, want := fmt.Sprint(table(signs)), "[31 hrv_rmssd_ms retired 30 b 29 c]"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	must(c, a) // numbers stay
-	if got, want := fmt.Sprint(table(signs)), "[11 hrv_rmssd_ms 12 b retired 13 c]"; got != want {
+	if got, want := fmt.Sprint(table(signs)), "[31 hrv_rmssd_ms 30 b retired 29 c]"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	changed := a
 	changed.Label, changed.LOINC, changed.Accepted, changed.Usual = "other", []string{"80404-7"}, vitals.Range{Min: 1, Max: 2}, vitals.Range{Min: 1, Max: 1}
 	must(changed)
-	if d := signs.Of(11); d.Label != "other" || d.Accepted.Max != 2 || d.LOINC[0] != "80404-7" || d.Usual.Max != 1 {
+	if d := signs.Of(31); d.Label != "other" || d.Accepted.Max != 2 || d.LOINC[0] != "80404-7" || d.Usual.Max != 1 {
 		t.Errorf("changed to %+v", d)
 	}
 
@@ -200,7 +200,7 @@ func TestDefine(t *testing.T) {
 // table returns the signs of a user's own: number and field, and whether they are retired.
 func table(signs *vitals.Signs) (texts []string) {
 	for s, d := range signs.All() {
-		if s < vitals.NumBuiltIn {
+		if !d.Own() {
 			continue
 		}
 		text := fmt.Sprint(int(s), " ", d.Field)
@@ -226,7 +226,7 @@ func TestRestore(t *testing.T) {
 	for _, tt := range []struct {
 		number vitals.Sign
 		d      vitals.Definition
-	}{{21, a}, {20, b}, {20, unit}, {20, decimals}, {21, invalid}, {vitals.PulseRate, b}, {vitals.MaxSigns, b}, {255, b}} {
+	}{{21, a}, {20, b}, {20, unit}, {20, decimals}, {21, invalid}, {vitals.MaxSigns, b}, {255, b}} {
 		if err := signs.Restore(tt.number, tt.d); !errors.Is(err, vitals.ErrDefinition) {
 			t.Errorf("Restore(%d, %+v) = %v, want ErrDefinition", tt.number, tt.d, err)
 		}
@@ -235,11 +235,88 @@ func TestRestore(t *testing.T) {
 	if err := signs.Define([]vitals.Definition{b}); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := fmt.Sprint(table(signs)), "[20 hrv_rmssd_ms retired 21 b]"; got != want {
+	if got, want := fmt.Sprint(table(signs)), "[20 hrv_rmssd_ms retired 19 b]"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	if s, ok := signs.Named("b"); s != 21 || !ok || signs.Field(21) != "b" || signs.Field(22) != "" || signs.Of(255) != nil {
-		t.Errorf("b is %d, %v, %q", s, ok, signs.Field(21))
+	if s, ok := signs.Named("b"); s != 19 || !ok || signs.Field(19) != "b" || signs.Field(18) != "" || signs.Of(255) != nil {
+		t.Errorf("b is %d, %v, %q", s, ok, signs.Field(19))
+	}
+}
+
+// TestRestoreLater restores signs of a user's own to the table of a version with one more built-in sign and
+// other units: all but those that have its field or its number.
+func TestRestoreLater(t *testing.T) {
+	steps := vitals.Definition{Field: "step_count", Label: "Steps", Unit: "1", Accepted: vitals.Range{Min: 1, Max: 1e6}, Usual: vitals.Range{Min: vitals.MinValue, Max: vitals.MaxValue}}
+	signs := vitals.NewSigns(steps)
+	unit, field, other := rmssd(), rmssd(), rmssd()
+	unit.Unit, field.Field, other.Field = "furlong", steps.Field, "other"
+	if err := signs.Restore(vitals.OwnSign(0), unit); err != nil {
+		t.Error(err)
+	}
+	for _, tt := range []struct {
+		number vitals.Sign
+		d      vitals.Definition
+		want   string
+	}{
+		{30, field, "step_count is a built-in field of this version"},
+		{11, field, "step_count is a built-in field of this version"},
+		{11, other, "other has the number of step_count: this version has room for fewer signs of your own"},
+		{vitals.PulseRate, other, "other has the number of pulse_rate_bpm: this version has room for fewer signs of your own"},
+	} {
+		err := signs.Restore(tt.number, tt.d)
+		if !errors.Is(err, vitals.ErrTaken) || !strings.HasSuffix(err.Error(), ": "+tt.want) {
+			t.Errorf("Restore(%d, %s) = %v, want ErrTaken: %s", tt.number, tt.d.Field, err, tt.want)
+		}
+	}
+	if got, want := fmt.Sprint(table(signs)), "[31 hrv_rmssd_ms]"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	var own []vitals.Definition
+	for i := range vitals.MaxSigns - vitals.NumBuiltIn - 1 {
+		own = append(own, rmssd())
+		own[i].Field = fmt.Sprintf("x%d", i)
+	}
+	if err := signs.Define(own); err == nil {
+		t.Error("a sign got the number of a built-in one")
+	}
+	if err := signs.Define(own[1:]); err != nil || signs.Known() != 1<<vitals.MaxSigns-1 {
+		t.Errorf("Define of as many as there is room for: %v", err)
+	}
+}
+
+// TestOrder checks that signs are in the order of their numbers if they are built in, and otherwise in the
+// order in which they were defined, in all that goes through a table or values.
+func TestOrder(t *testing.T) {
+	all := vitals.Values{}
+	all.SetPresent(1<<vitals.MaxSigns - 1)
+	var want []vitals.Sign
+	for s := range vitals.Sign(vitals.NumBuiltIn) {
+		want = append(want, s)
+	}
+	signs := vitals.NewSigns()
+	var own []vitals.Definition
+	for i := range vitals.MaxSigns - vitals.NumBuiltIn {
+		want = append(want, vitals.OwnSign(i))
+		own = append(own, rmssd())
+		own[i].Field = fmt.Sprintf("x%d", i)
+		if err := signs.Define(own); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var ofTable, ofValues, members []vitals.Sign
+	for s := range signs.All() {
+		ofTable = append(ofTable, s)
+	}
+	for s := range all.All() {
+		ofValues = append(ofValues, s)
+	}
+	for member := range strings.SplitSeq(string(signs.AppendMembers(nil, &all))[1:], ",") {
+		field, _, _ := strings.Cut(member[1:], `"`)
+		s, _ := signs.Named(field)
+		members = append(members, s)
+	}
+	if !slices.Equal(ofTable, want) || !slices.Equal(ofValues, want) || !slices.Equal(members, want) {
+		t.Errorf("the order is %d, %d, %d, want %d", ofTable, ofValues, members, want)
 	}
 }
 
@@ -325,7 +402,7 @@ func TestManyFields(t *testing.T) {
 	if _, err := refusal(`"own_00_sign":1`); !errors.Is(err, vitals.ErrUnknownField) {
 		t.Errorf("a retired sign: %v, want ErrUnknownField", err)
 	}
-	r := vitals.Reading{Device: name(t, "a"), TimeUnixMs: nowUnixMs, Values: values(vitals.NumBuiltIn, 1)}
+	r := vitals.Reading{Device: name(t, "a"), TimeUnixMs: nowUnixMs, Values: values(vitals.MaxSigns-1, 1)}
 	if err := rules.Validate(&r, nowUnixMs); !errors.Is(err, vitals.ErrUnknownField) {
 		t.Errorf("Validate of a retired sign = %v, want ErrUnknownField", err)
 	}

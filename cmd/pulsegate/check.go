@@ -46,7 +46,7 @@ func (c *checkCommand) Run(ctx context.Context, std stdio) error {
 	var lines []byte
 	for s, d := range report.Signs.All() {
 		// Built-in signs beyond the first five are shown if there are values of them.
-		if n := report.Values[s]; n > 0 || s < vitals.NumFirst || s >= vitals.NumBuiltIn {
+		if n := report.Values[s]; n > 0 || s < vitals.NumFirst || d.Own() {
 			r.Values[d.Field] = n
 			values += n
 			lines = fmt.Appendf(lines, "%s=%d\n", d.Field, n)

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/go-json-experiment/json"
@@ -20,30 +21,36 @@ type storedSign struct {
 	Usual    vitals.Range `json:"usual"`
 }
 
-// EncodeSigns returns the definitions of a user's own signs in a table, as stores keep them.
+// EncodeSigns returns the definitions of a user's own signs in a table, as stores keep them, or nil if there
+// are none.
 func EncodeSigns(signs *vitals.Signs) ([]byte, error) {
-	own := []storedSign{}
+	var own []storedSign
 	for s, d := range signs.All() {
-		if s >= vitals.NumBuiltIn {
+		if d.Own() {
 			own = append(own, storedSign{s, d.Field, d.Label, d.Unit, d.Decimals, d.LOINC, d.Accepted, d.Usual})
 		}
+	}
+	if own == nil {
+		return nil, nil
 	}
 	return json.Marshal(own, json.Deterministic(true))
 }
 
 // RestoreSigns adds the signs that EncodeSigns encoded to a table. Those that it adds are retired until
-// they are defined again. Its errors wrap [ErrCorrupt].
+// they are defined again. Its errors wrap [ErrCorrupt], or [vitals.ErrTaken].
 func RestoreSigns(signs *vitals.Signs, text []byte) error {
 	var own []storedSign
 	if err := json.Unmarshal(text, &own, json.RejectUnknownMembers(true)); err != nil {
 		return fmt.Errorf("%w: definitions of signs", ErrCorrupt)
 	}
 	for _, s := range own {
-		if signs.Field(s.Number) == s.Field {
+		if d := signs.Of(s.Number); d != nil && d.Own() && d.Field == s.Field {
 			continue
 		}
 		d := vitals.Definition{Field: s.Field, Label: s.Label, Unit: s.Unit, Decimals: s.Decimals, LOINC: s.LOINC, Accepted: s.Accepted, Usual: s.Usual, Retired: true}
-		if err := signs.Restore(s.Number, d); err != nil {
+		if err := signs.Restore(s.Number, d); errors.Is(err, vitals.ErrTaken) {
+			return fmt.Errorf("%w; export its readings with the version before, and import them into a new store", err)
+		} else if err != nil {
 			return fmt.Errorf("%w: definitions of signs: %w", ErrCorrupt, err)
 		}
 	}

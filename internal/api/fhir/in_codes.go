@@ -90,8 +90,8 @@ func meaningOf(signs *vitals.Signs, system, code []byte) (m meaning) {
 // ownSigns returns the signs of a user's own that are accepted.
 func ownSigns(signs *vitals.Signs) iter.Seq2[vitals.Sign, *vitals.Definition] {
 	return func(yield func(vitals.Sign, *vitals.Definition) bool) {
-		for s := vitals.Sign(vitals.NumBuiltIn); s < vitals.MaxSigns; s++ {
-			if d := signs.Of(s); d != nil && !d.Retired && !yield(s, d) {
+		for s, d := range signs.All() {
+			if d.Own() && !d.Retired && !yield(s, d) {
 				return
 			}
 		}

@@ -34,7 +34,7 @@ type observed struct {
 }
 
 // sign returns the sign of the group, which has one only.
-func (o *observed) sign() vitals.Sign { return vitals.Sign(o.group) + 1 }
+func (o *observed) sign() vitals.Sign { return o.group.sign() }
 
 // A when is a time and its offset from UTC.
 type when struct {

@@ -1,13 +1,15 @@
 package fhir
 
 import (
+	"math/bits"
 	"strconv"
 
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // A group is a sign group: the signs of a reading that one Observation has. Blood pressure has two
-// signs, each other group has one: group g has sign g+1.
+// signs, each other group has one. Groups are in the order of [vitals.First], in which Observations of one
+// reading are.
 type group uint8
 
 // The group of blood pressure, and the number of groups.
@@ -22,7 +24,20 @@ type groups uint32
 const allGroups groups = 1<<numGroups - 1
 
 // groupWith returns the group of a sign.
-func groupWith(s vitals.Sign) group { return group(max(s, 1) - 1) }
+func groupWith(s vitals.Sign) group {
+	if s >= vitals.NumBuiltIn {
+		return group(len(builtIn)) + group(vitals.OwnSign(0)-s)
+	}
+	return group(max(s, 1) - 1)
+}
+
+// sign returns the sign of a group; of blood pressure, the lower one.
+func (g group) sign() vitals.Sign {
+	if own := int(g) - len(builtIn); own >= 0 {
+		return vitals.OwnSign(own)
+	}
+	return vitals.Sign(g) + 1
+}
 
 // Systems of codes, as FHIR names them. signSystem is that of the fields of a user's own signs.
 const (
@@ -117,7 +132,7 @@ func mappingOf(signs *vitals.Signs, g group) *mapping {
 	if int(g) < len(builtIn) {
 		return &builtIn[g]
 	}
-	s := vitals.Sign(g) + 1
+	s := g.sign()
 	d := signs.Of(s)
 	if d == nil {
 		return nil
@@ -135,7 +150,7 @@ func (g group) key() string {
 	if int(g) < len(builtIn) {
 		return builtIn[g].key
 	}
-	return "s" + strconv.Itoa(int(g)+1)
+	return "s" + strconv.Itoa(int(g.sign()))
 }
 
 // groupOf returns the group with a key.
@@ -181,6 +196,8 @@ func withCategory(category string) (with groups) {
 // groupsOf returns the groups of which values has all signs. Readings have either both
 // pressures or none.
 func groupsOf(values *vitals.Values) groups {
+	const mask = 1<<vitals.NumBuiltIn - 1
 	present := values.Present()
-	return groups(present>>1&^1 | present>>1&present&1)
+	first := present & mask
+	return groups(first>>1&^1 | first>>1&first&1 | bits.Reverse32(present&^mask)<<len(builtIn))
 }

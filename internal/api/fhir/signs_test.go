@@ -117,7 +117,7 @@ func TestServeSigns(t *testing.T) {
 		t.Fatal(err)
 	}
 	srv := serve(t, s, fhir.Options{})
-	all := []string{"resp", "temp", "wt", "glu", "glum", "pr", "s11", "s12", "s13"}
+	all := []string{"resp", "temp", "wt", "glu", "glum", "pr", "s31", "s30", "s29"}
 	for _, tt := range []struct {
 		query string
 		want  []string
@@ -126,10 +126,10 @@ func TestServeSigns(t *testing.T) {
 		{"&_sort=-date", all},
 		{"&code=8310-5", []string{"temp"}},
 		{"&code=http://loinc.org|9279-1,29463-7", []string{"resp", "wt"}},
-		{"&code=8867-4", []string{"s12"}},
-		{"&code=skin_delta_c", []string{"s13"}},
-		{"&code=urn:pulsegate:sign|skin_delta_c,urn:pulsegate:sign|hrv_rmssd_ms", []string{"s11", "s13"}},
-		{"&code=urn:pulsegate:sign|", []string{"s11", "s12", "s13"}},
+		{"&code=8867-4", []string{"s30"}},
+		{"&code=skin_delta_c", []string{"s29"}},
+		{"&code=urn:pulsegate:sign|skin_delta_c,urn:pulsegate:sign|hrv_rmssd_ms", []string{"s31", "s29"}},
+		{"&code=urn:pulsegate:sign|", []string{"s31", "s30", "s29"}},
 		{"&code=http://loinc.org|skin_delta_c", nil},
 		{"&category=laboratory", []string{"glu", "glum"}},
 		{"&category=vital-signs", slices.Concat(all[:3], all[5:])},
@@ -151,8 +151,8 @@ func TestServeSigns(t *testing.T) {
 		"temp": {`"profile":["http://hl7.org/fhir/StructureDefinition/bodytemp"]`, `"code":"vital-signs"`, `"code":"8310-5"`, `"valueQuantity":{"value":36.6,"unit":"C","system":"http://unitsofmeasure.org","code":"Cel"}`},
 		"glum": {`"}` + `,"status":"final","category":[{"coding":[{"system":"http://terminology.hl7.org/CodeSystem/observation-category","code":"laboratory","display":"Laboratory"}]}]`, `"value":5.5,"unit":"mmol/L"`},
 		"pr":   {`"code":"8889-8","display":"Heart rate by Pulse oximetry"`},
-		"s11":  {`"code":{"coding":[{"system":"http://loinc.org","code":"80404-7"},{"system":"urn:pulsegate:sign","code":"hrv_rmssd_ms","display":"RMSSD"}],"text":"RMSSD"}`, `"value":42.5,"unit":"ms"`},
-		"s13":  {`"code":{"coding":[{"system":"urn:pulsegate:sign","code":"skin_delta_c","display":"Difference"}],"text":"Difference"}`, `{"value":-0.375,"unit":"Cel","system":"http://unitsofmeasure.org","code":"Cel"}`},
+		"s31":  {`"code":{"coding":[{"system":"http://loinc.org","code":"80404-7"},{"system":"urn:pulsegate:sign","code":"hrv_rmssd_ms","display":"RMSSD"}],"text":"RMSSD"}`, `"value":42.5,"unit":"ms"`},
+		"s29":  {`"code":{"coding":[{"system":"urn:pulsegate:sign","code":"skin_delta_c","display":"Difference"}],"text":"Difference"}`, `{"value":-0.375,"unit":"Cel","system":"http://unitsofmeasure.org","code":"Cel"}`},
 	} {
 		resp, text := srv.send("GET", "Observation/"+key+"-mwq8lds0-ppg-1", "")
 		for _, part := range want {
@@ -161,7 +161,7 @@ func TestServeSigns(t *testing.T) {
 			}
 		}
 	}
-	for _, key := range []string{"s14", "s31", "s32", "s5", "s011", "hr", "x"} {
+	for _, key := range []string{"s28", "s11", "s32", "s5", "s031", "hr", "x"} {
 		if resp, _ := srv.send("GET", "Observation/"+key+"-mwq8lds0-ppg-1", ""); resp.StatusCode != http.StatusNotFound {
 			t.Errorf("%s: %d", key, resp.StatusCode)
 		}

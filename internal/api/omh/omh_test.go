@@ -148,7 +148,7 @@ func TestNewSigns(t *testing.T) {
 	}
 	e := omh.NewEncoder(name(t, "d:1"), signs)
 	var values vitals.Values
-	values.Set(vitals.NumBuiltIn, 0)
+	values.Set(vitals.OwnSign(0), 0)
 	values.Set(vitals.PulseRate, 71_00)
 	if dst, more := e.AppendRecord(nil, &storage.Record{Values: values}, false); len(dst) > 0 || more {
 		t.Errorf("exported as %s", dst)

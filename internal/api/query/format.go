@@ -1,7 +1,6 @@
 package query
 
 import (
-	"math/bits"
 	"strconv"
 	"strings"
 
@@ -131,8 +130,8 @@ func (e *encoder) appendHead(dst []byte) []byte {
 		return append(dst, `{"readings":[`...)
 	case CSV:
 		dst = append(dst, "device,time,utc_offset_minutes"...)
-		for rest := e.columns; rest != 0; rest &= rest - 1 {
-			dst = append(append(dst, ','), e.signs.Field(vitals.Sign(bits.TrailingZeros32(rest)))...)
+		for s := range vitals.InOrder(e.columns) {
+			dst = append(append(dst, ','), e.signs.Field(s)...)
 		}
 		dst = append(dst, ",gateway,received"...)
 		if e.flags != nil {
@@ -193,8 +192,7 @@ func AppendReading(dst []byte, device vitals.Name, r *storage.Record, signs *vit
 
 // appendCells appends the values as cells of a CSV row, each after a comma.
 func (e *encoder) appendCells(dst []byte, values *vitals.Values) []byte {
-	for rest := e.columns; rest != 0; rest &= rest - 1 {
-		s := vitals.Sign(bits.TrailingZeros32(rest))
+	for s := range vitals.InOrder(e.columns) {
 		dst = append(dst, ',')
 		if v, ok := values.Get(s); ok {
 			dst = e.signs.Of(s).Append(dst, v)

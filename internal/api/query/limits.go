@@ -43,7 +43,7 @@ func showRange(d *vitals.Definition, r vitals.Range) (shown shownRange) {
 }
 
 type shownSign struct {
-	Number   int        `json:"number"` // in the order of the signs
+	Number   int        `json:"number"` // position among the signs
 	Label    string     `json:"label"`
 	Unit     string     `json:"unit"`
 	Decimals int        `json:"decimals"`
@@ -75,7 +75,7 @@ func limitsText(opt *Options) []byte {
 	signs := map[string]shownSign{}
 	for s, d := range opt.Flags.Signs.All() {
 		shown := shownSign{
-			Number: int(s), Label: d.Label, Unit: d.Unit, Decimals: d.Decimals, LOINC: d.LOINC, Accepted: showRange(d, opt.Limits.Accepted[s]),
+			Number: len(signs), Label: d.Label, Unit: d.Unit, Decimals: d.Decimals, LOINC: d.LOINC, Accepted: showRange(d, opt.Limits.Accepted[s]),
 			Usual: showRange(d, opt.Flags.Usual[s]), Retired: d.Retired,
 		}
 		if d.ValidatedMin != 0 {

@@ -14,7 +14,7 @@ const (
 	offsetField        // in minutes
 	deviceField
 	gatewayField
-	firstSign // the signs follow, in the order of their numbers
+	firstSign // the signs follow, by their numbers
 
 	numFields = firstSign + vitals.MaxSigns
 )

@@ -186,9 +186,10 @@ func (f *Fleet) appendSent(dst []byte, request uint64, samples []sample) []byte 
 		separator := byte(' ')
 		rest := s.values.Present()
 		for sign := range f.signs.All() {
-			if rest>>sign == 0 {
+			if rest == 0 {
 				break
 			}
+			rest &^= 1 << sign
 			dst = append(dst, separator)
 			separator = ','
 			if v, ok := s.values.Get(sign); ok {

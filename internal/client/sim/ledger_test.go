@@ -40,7 +40,7 @@ func writeLedger(t testing.TB, run string, write func(s *sim.LedgerScript) error
 func sampleLedger(t testing.TB) func(s *sim.LedgerScript) error {
 	return func(s *sim.LedgerScript) error {
 		all := valuesOf(t, 0, 12100, 1, 7900, 2, 9750, 3, 7280, 4, 5800)
-		more := valuesOf(t, 3, 7280, 6, 3670, 7, 650000, 11, -1250)
+		more := valuesOf(t, 3, 7280, 6, 3670, 7, 650000, 31, -1250)
 		return errors.Join(
 			s.Sent(1, 3, 1000, all),
 			s.Sent(2, 4, 2000, valuesOf(t, 3, 6000)), s.Sent(2, 4, 3000, valuesOf(t, 3, 6100)), s.Sent(2, 5, 3000, valuesOf(t, 2, 9700)),
@@ -81,7 +81,7 @@ func TestLedgerRoundTrip(t *testing.T) {
 		{Device: "sim-abc-000001", TimeMs: 7000, Values: all, Fate: "acknowledged", Offset: vitals.MakeUTCOffset(120)},
 		{Device: "sim-abc-000009", TimeMs: 7000, Values: all, Fate: "acknowledged", Offset: vitals.MakeUTCOffset(-210)},
 		{Device: "sim-abc-000025", TimeMs: 7000, Values: all, Fate: "acknowledged", Offset: vitals.MakeUTCOffset(0)},
-		{Device: "sim-abc-000003", TimeMs: 8000, Values: valuesOf(t, 3, 7280, 6, 3670, 7, 650000, 11, -1250), Fate: "acknowledged"},
+		{Device: "sim-abc-000003", TimeMs: 8000, Values: valuesOf(t, 3, 7280, 6, 3670, 7, 650000, 31, -1250), Fate: "acknowledged"},
 		{Device: "sim-abc-000003", TimeMs: 6000, Values: all, Fate: "unsettled"}, // never answered
 	}
 	if !slices.Equal(got, want) {

@@ -117,7 +117,7 @@ func (l *ledgerReader) takeSigns(text string) bool {
 			l.columns = append(l.columns, s)
 			continue
 		}
-		l.columns = append(l.columns, vitals.Sign(vitals.NumBuiltIn+len(own)))
+		l.columns = append(l.columns, vitals.OwnSign(len(own)))
 		own = append(own, vitals.Definition{
 			Field: field, Label: field, Unit: "1", Decimals: n, // the unit does not matter
 			Accepted: vitals.Range{Min: vitals.MinValue + 1, Max: vitals.MaxValue - 1},

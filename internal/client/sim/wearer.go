@@ -85,7 +85,7 @@ func habitsOf(signs *vitals.Signs, also []string) ([]habit, error) {
 		}
 	}
 	for s, d := range signs.All() {
-		if s >= vitals.NumBuiltIn {
+		if d.Own() {
 			least, most := int64(max(d.Accepted.Min, d.Usual.Min)), int64(min(d.Accepted.Max, d.Usual.Max))
 			if least > most { // nothing that is accepted is usual
 				least, most = int64(d.Accepted.Min), int64(d.Accepted.Max)

@@ -371,7 +371,7 @@ func TestSigns(t *testing.T) {
 	var group []*storage.Entry
 	for i := range own {
 		e := entry("a", int64(i%2), 6000)
-		e.Reading.Values.Set(vitals.NumBuiltIn+vitals.Sign(i), vitals.Value(-1_000_000*i))
+		e.Reading.Values.Set(vitals.OwnSign(i), vitals.Value(-1_000_000*i))
 		e.Reading.Gateway = name(fmt.Sprintf("g%d", i)) // the first record is shared
 		group = append(group, e)
 	}

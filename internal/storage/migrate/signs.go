@@ -11,8 +11,8 @@ import (
 // Definitions returns the definitions of the signs of a user's own in the source, with which the target
 // is to be opened. It has the signs that are retired there too, since the source may have values of them.
 func Definitions(from *vitals.Signs) (own []vitals.Definition) {
-	for sg, d := range from.All() {
-		if sg >= vitals.NumBuiltIn {
+	for _, d := range from.All() {
+		if d.Own() {
 			own = append(own, *d)
 		}
 	}

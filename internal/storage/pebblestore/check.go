@@ -436,9 +436,9 @@ func (k *contentChecker) others(it *pebble.Iterator) {
 
 // assignments verifies all assignments.
 func (k *contentChecker) assignments() (err error) {
-	others := k.s.signs.Known()>>vitals.NumBuiltIn != 0
-	for _, n := range k.report.Values[layout.FirstSigns:] {
-		others = others || n > 0
+	others := false
+	for sg, d := range k.s.signs.All() {
+		others = others || d.Own() || sg >= layout.FirstSigns && k.report.Values[sg] > 0
 	}
 	if others && k.s.files.Format() < datadir.SignsFormat {
 		k.problem(fmt.Errorf("there are signs beyond the first %d, but file %s has format %d", layout.FirstSigns, datadir.FormatFile, k.s.files.Format()))

@@ -112,6 +112,9 @@ type Options struct {
 
 	// segmentRows is the largest number of readings of a segment. It is smaller in tests.
 	segmentRows int
+
+	// later has built-in signs of a later version. It is empty but in tests.
+	later []vitals.Definition
 }
 
 func (o Options) withDefaults() Options {

@@ -18,7 +18,7 @@ func (e *engine) Signs() *vitals.Signs { return e.signs }
 
 // openSigns reads the definitions of signs, and stores those of the options, if these differ.
 func (e *engine) openSigns() error {
-	e.signs = vitals.NewSigns()
+	e.signs = vitals.NewSigns(e.options.later...)
 	stored, err := e.storedSigns()
 	if err != nil {
 		return err
@@ -27,7 +27,7 @@ func (e *engine) openSigns() error {
 		return err
 	}
 	text, err := storage.EncodeSigns(e.signs)
-	if err != nil || e.signs.Known()>>vitals.NumBuiltIn == 0 || bytes.Equal(text, stored) {
+	if err != nil || bytes.Equal(text, stored) {
 		return err
 	}
 	if err := e.files.Upgrade(datadir.SignsFormat); err != nil {
@@ -49,7 +49,7 @@ func (e *engine) storedSigns() (stored []byte, err error) {
 	if stored == nil {
 		return nil, nil
 	}
-	if err = storage.RestoreSigns(e.signs, stored); err != nil && e.options.problem != nil {
+	if err = storage.RestoreSigns(e.signs, stored); e.options.problem != nil && errors.Is(err, storage.ErrCorrupt) {
 		err = e.options.problem(err)
 	}
 	return stored, err

@@ -61,7 +61,7 @@ func TestOwnSigns(t *testing.T) {
 	second.Field = "steps"
 	s := mustOpen(t, pebblestore.Options{FS: disk, Signs: []vitals.Definition{first}})
 	number, ok := s.Signs().Named(first.Field)
-	if !ok || number != vitals.NumBuiltIn {
+	if !ok || number != vitals.OwnSign(0) {
 		t.Fatalf("number %d, %v", number, ok)
 	}
 	whole := entry("a", 5, 1)
@@ -78,7 +78,7 @@ func TestOwnSigns(t *testing.T) {
 		if d := s.Signs().Of(number); d == nil || !d.Retired || d.Field != first.Field {
 			t.Errorf("%s: the retired sign is %+v", name, d)
 		}
-		if got, ok := s.Signs().Named("steps"); !ok || got != number+1 {
+		if got, ok := s.Signs().Named("steps"); !ok || got != number-1 {
 			t.Errorf("%s: the second sign has number %d, %v", name, got, ok)
 		}
 		mustAppend(t, s, entry("c", 1, 1)) // seals the window
@@ -91,7 +91,7 @@ func TestOwnSigns(t *testing.T) {
 		if err != nil || d.Latest[number].Value != -89_999_999 || d.Latest[vitals.PulseRate].Value != 11 {
 			t.Errorf("%s: Latest returns %+v, %v", name, d, err)
 		}
-		unknown := with(entry("a", 6, 1), number+2, 1)
+		unknown := with(entry("a", 6, 1), number-2, 1)
 		if err := s.Append([]*storage.Entry{unknown}); !errors.Is(err, storage.ErrNotWritten) {
 			t.Errorf("%s: a sign that is not defined: %v", name, err)
 		}
@@ -116,6 +116,38 @@ func TestOwnSigns(t *testing.T) {
 			!strings.HasSuffix(err.Error(), "decimals: vitals: bad definition of a sign: skin_drift_k is stored with 3 decimals") {
 			t.Errorf("%s: other decimals: %v", name, err)
 		}
+	}
+}
+
+// TestLaterVersion opens a store with signs of the user's own in a version that has one more built-in
+// sign: its values are found, and both signs can be stored. A sign with the field of that one is refused by name.
+func TestLaterVersion(t *testing.T) {
+	fs := vfs.NewMem()
+	s := mustOpen(t, pebblestore.Options{FS: fs, Signs: []vitals.Definition{drift()}})
+	number, _ := s.Signs().Named(drift().Field)
+	old := with(entry("a", 1, 1), number, -5)
+	mustAppend(t, s, old)
+	mustClose(t, s)
+
+	steps := drift()
+	steps.Field = "steps"
+	const later = vitals.NumBuiltIn
+	s = mustOpen(t, pebblestore.Later(pebblestore.Options{FS: fs, Signs: []vitals.Definition{drift()}}, steps))
+	both := with(with(entry("a", 2, 1), later, 7), number, 8)
+	mustAppend(t, s, both)
+	page := make([]storage.Record, 3)
+	n, err := s.Scan(context.Background(), storage.Range{Device: mustName("a"), ToUnixMs: 10}, page)
+	if err != nil || n != 2 || page[0].Values != old.Reading.Values || page[1].Values != both.Reading.Values {
+		t.Errorf("Scan returns %d, %v, %+v", n, err, page)
+	}
+	if d := s.Signs().Of(number); d.Field != drift().Field || d.Retired || s.Signs().Of(later).Own() {
+		t.Errorf("the signs are %+v and %+v", d, s.Signs().Of(later))
+	}
+	mustClose(t, s)
+
+	_, err = pebblestore.Open(dataDir, pebblestore.Later(pebblestore.Options{FS: fs}, drift()))
+	if !errors.Is(err, vitals.ErrTaken) || errors.Is(err, storage.ErrCorrupt) || !strings.Contains(err.Error(), "skin_drift_k is a built-in field of this version; export") {
+		t.Errorf("with a built-in sign of the same name, Open returns %v", err)
 	}
 }
 
@@ -149,7 +181,7 @@ func TestOwnSignsCrash(t *testing.T) {
 				t.Errorf("crash %d: %v", i, err)
 				continue
 			}
-			if number, ok := s.Signs().Named("skin_drift_k"); with && (!ok || number != vitals.NumBuiltIn) {
+			if number, ok := s.Signs().Named("skin_drift_k"); with && (!ok || number != vitals.OwnSign(0)) {
 				t.Errorf("crash %d: number %d, %v", i, number, ok)
 			}
 			mustClose(t, s)

@@ -70,7 +70,7 @@ func (s *database) writeSigns(ctx context.Context, tx pgx.Tx) error {
 		return err
 	}
 	for sg, d := range s.signs.All() {
-		if sg < vitals.NumBuiltIn {
+		if !d.Own() {
 			continue
 		}
 		definition := definitions[0]

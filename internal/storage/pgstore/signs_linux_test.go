@@ -181,7 +181,7 @@ func TestSignsTogether(t *testing.T) {
 	for i, s := range stores {
 		defer s.Close()
 		for sg, d := range s.Signs().All() {
-			if sg >= vitals.NumBuiltIn && !d.Retired {
+			if d.Own() && !d.Retired {
 				mustStore(t, s, with(reading(fmt.Sprintf("d-%d", i), int64(sg), 1), sg, vitals.Value(-int(sg))))
 			}
 		}
@@ -256,10 +256,10 @@ func TestSignsCarried(t *testing.T) {
 	o.Signs = []vitals.Definition{{Field: "a1", Label: "Größe", Unit: "mm[Hg]", Decimals: 3, LOINC: []string{"8867-4"},
 		Accepted: vitals.Range{Min: -7, Max: 7}, Usual: vitals.Range{Min: -1, Max: vitals.MaxValue}}}
 	s := open(t, o)
-	want := *s.Signs().Of(vitals.NumBuiltIn)
+	want := *s.Signs().Of(vitals.OwnSign(0))
 	want.Retired = true
 	o.Signs = nil
-	if got := *open(t, o).Signs().Of(vitals.NumBuiltIn); !reflect.DeepEqual(got, want) {
+	if got := *open(t, o).Signs().Of(vitals.OwnSign(0)); !reflect.DeepEqual(got, want) {
 		t.Errorf("the definition is %+v, want %+v", got, want)
 	}
 }

@@ -93,8 +93,8 @@ func checkConflictOfMany(t testing.TB, h Harness) {
 	}{
 		{[]sign{sys(1), hr(2), {31, 2}}, vitals.HeartRate},
 		{[]sign{hr(1), {vitals.BodyTemperature, 2}, {20, 2}}, vitals.BodyTemperature},
-		{[]sign{{vitals.RespiratoryRate, 1}, {20, -1}, {31, 2}}, 20},
-		{[]sign{hr(1), {20, 1}, {31, 1 << 16}}, 31},
+		{[]sign{{vitals.RespiratoryRate, 1}, {20, -1}, {31, 2}}, 31}, // which was defined first
+		{[]sign{hr(1), {20, 1 << 16}, {31, 1}}, 20},
 	} {
 		e := entry("d", 1, tt.signs...)
 		mustSettle(t, s, e, storage.Conflict)
@@ -121,10 +121,10 @@ func checkDictionary(t testing.TB, h Harness) {
 		}
 	}
 	model := records{}
-	const first = vitals.NumBuiltIn
-	group := []*storage.Entry{entry("d", 1, sign{first, -5}), entry("d", 2, hr(1), sign{first + 1, 1 << 20})}
+	first := vitals.OwnSign(0)
+	group := []*storage.Entry{entry("d", 1, sign{first, -5}), entry("d", 2, hr(1), sign{first - 1, 1 << 20})}
 	settleAll(t, s, model, group...)
-	err := s.Append([]*storage.Entry{entry("d", 3, hr(1)), entry("d", 4, sign{first + 2, 1})})
+	err := s.Append([]*storage.Entry{entry("d", 3, hr(1)), entry("d", 4, sign{first - 2, 1})})
 	if !errors.Is(err, storage.ErrNotWritten) {
 		t.Errorf("Append with an unknown sign returned %v, want ErrNotWritten", err)
 	}
@@ -132,7 +132,7 @@ func checkDictionary(t testing.TB, h Harness) {
 	// Without definitions, all signs are retired, and their values are read and removed.
 	s = reopen(t, s, h)
 	wantSign(own[0].Field, first, true)
-	wantSign(own[1].Field, first+1, true)
+	wantSign(own[1].Field, first-1, true)
 	wantAll(t, s, model, 1)
 
 	// Numbers stay, whatever the order, and are not used again.
@@ -141,13 +141,13 @@ func checkDictionary(t testing.TB, h Harness) {
 	mustClose(t, s)
 	s = mustOpen(t, func() (storage.Store, error) { return h.OpenSigns([]vitals.Definition{own[3], changed}) })
 	wantSign(own[0].Field, first, true)
-	wantSign(own[1].Field, first+1, false)
-	wantSign(own[3].Field, first+2, false)
-	settleAll(t, s, model, entry("d", 3, sign{first + 2, 7}), entry("d", 1, sign{first + 1, 8}))
+	wantSign(own[1].Field, first-1, false)
+	wantSign(own[3].Field, first-2, false)
+	settleAll(t, s, model, entry("d", 3, sign{first - 2, 7}), entry("d", 1, sign{first - 1, 8}))
 	wantAll(t, s, model, 2)
 	mustClose(t, s)
 	s = mustOpen(t, h.Open)
-	if d := s.Signs().Of(first + 1); d == nil || d.Label != changed.Label || d.Accepted != changed.Accepted || d.Unit != changed.Unit || d.Decimals != changed.Decimals {
+	if d := s.Signs().Of(first - 1); d == nil || d.Label != changed.Label || d.Accepted != changed.Accepted || d.Unit != changed.Unit || d.Decimals != changed.Decimals {
 		t.Errorf("the definition is %+v after a reopen, want %+v", d, changed)
 	}
 	mustClose(t, s)
@@ -166,7 +166,7 @@ func checkDictionary(t testing.TB, h Harness) {
 	}
 	s = mustOpen(t, func() (storage.Store, error) { return h.OpenSigns(own) })
 	wantSign(own[0].Field, first, false)
-	wantSign(own[2].Field, first+3, false)
+	wantSign(own[2].Field, first-3, false)
 	wantAll(t, s, model, 2)
 	mustErase(t, s, model, "d")
 	mustClose(t, s)

@@ -163,10 +163,10 @@ func (rs records) settle(e *storage.Entry, maxDevices int) (storage.Outcome, vit
 
 // firstConflict returns the first sign of which a and b hold different values.
 func firstConflict(a, b vitals.Values) (vitals.Sign, bool) {
-	for s := range vitals.Sign(vitals.MaxSigns) {
-		va, inA := a.Get(s)
-		vb, inB := b.Get(s)
-		if inA && inB && va != vb {
+	for s := range vitals.InOrder(a.Present() & b.Present()) {
+		va, _ := a.Get(s)
+		vb, _ := b.Get(s)
+		if va != vb {
 			return s, true
 		}
 	}
