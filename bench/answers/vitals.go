@@ -54,7 +54,7 @@ func Vitals() (forms []Form, stop func() error, err error) {
 	return []Form{
 		{Before, BeforeVitals(io.Discard)},
 		{After, http.HandlerFunc(afterVitals)},
-		{Pulsegate, core.Handler()},
+		{Pulsegate, core.Handler(nil)},
 	}, stop, nil
 }
 

@@ -27,6 +27,7 @@ const (
 	nameRule        rule = "name"             // no package is called util
 	commentRule     rule = "package comment"  // each package comment says what the package promises and what it leaves to others
 	symbolRule      rule = "symbol"           // symbols named in a package comment exist
+	methodsRule     rule = "methods"          // no type has many methods
 	signRule        rule = "sign"             // only the table of signs and a few mappings name a sign
 )
 
@@ -47,6 +48,7 @@ var rules = []struct {
 	{[]rule{nameRule}, (*checker).names},
 	{[]rule{commentRule}, (*checker).comments},
 	{[]rule{symbolRule}, (*checker).symbols},
+	{[]rule{methodsRule}, (*checker).methods},
 	{[]rule{signRule}, (*checker).signs},
 }
 

@@ -83,6 +83,27 @@ func (c *checker) names(p *pkg) {
 	}
 }
 
+// methods checks that no type has more than maxMethods methods. Files for different systems may declare the
+// same one.
+func (c *checker) methods(p *pkg) {
+	declared := make(map[string]map[string]bool)
+	for f := range p.sources() {
+		for _, d := range f.ast.Decls {
+			fn, ok := d.(*ast.FuncDecl)
+			if !ok || fn.Recv == nil {
+				continue
+			}
+			of := typeName(fn.Recv.List[0].Type)
+			if declared[of] == nil {
+				declared[of] = make(map[string]bool)
+			}
+			if declared[of][fn.Name.Name] = true; len(declared[of]) == maxMethods+1 {
+				c.report(methodsRule, p, fn.Pos(), of, "type %s has more than %d methods: split it by what it is responsible for", of, maxMethods)
+			}
+		}
+	}
+}
+
 // comments checks that exactly one file of each package has a package comment, and that
 // the comments of libraries have a section "Not here".
 func (c *checker) comments(p *pkg) {

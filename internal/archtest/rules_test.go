@@ -345,6 +345,13 @@ func TestRulesCanFail(t *testing.T) {
 			[]string{"internal/common/a.go:4: role: ", "internal/common/a.go:4: name: directory internal/common"},
 		},
 
+		// methods
+		{
+			"a type with many methods",
+			map[string]string{"mux/a.go": lib("mux", "type T struct{}\n"+manyMethods(maxMethods)), "mux/b.go": "package mux\nfunc (T) M0() {}\nfunc (*T) N() {}"},
+			[]string{"mux/b.go:3: methods: type T has more than 20 methods"},
+		},
+
 		// package comment
 		{
 			"no comment",
@@ -459,6 +466,15 @@ func TestParseReportsSyntax(t *testing.T) {
 // signTableText is a table of two signs.
 const signTableText = "// Package vitals is made up.\n//\n// # Not here\npackage vitals\ntype Sign int\ntype Definition struct{ Field string }\n" +
 	"const (\n\tSpO2 Sign = 0\n\tWeight Sign = 1\n)\nvar builtIn = [2]Definition{SpO2: {Field: \"spo2_pct\"}, Weight: {Field: \"weight_kg\"}}"
+
+// manyMethods declares n methods of a type T.
+func manyMethods(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "func (T) M%d() {}\n", i)
+	}
+	return b.String()
+}
 
 // lib returns the text of a library file with a complete package comment. The code
 // starts in line 5.

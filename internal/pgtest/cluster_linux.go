@@ -331,10 +331,10 @@ func (c *Cluster) Kill(i int) {
 }
 
 // signal sends a signal to all processes of a machine but etcd.
-func (c *Cluster) signal(i int, sig syscall.Signal) {
-	space, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", c.nodes[i].init.Process.Pid))
+func (n *node) signal(sig syscall.Signal) error {
+	space, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", n.init.Process.Pid))
 	if err != nil {
-		c.t.Fatal(err)
+		return err
 	}
 	// Twice: a process may start another one before it is stopped.
 	for range 2 {
@@ -347,6 +347,7 @@ func (c *Cluster) signal(i int, sig syscall.Signal) {
 			}
 		}
 	}
+	return nil
 }
 
 // Freeze stops all processes of a machine but etcd, and Thaw lets them go on. etcd counts as a
@@ -354,10 +355,10 @@ func (c *Cluster) signal(i int, sig syscall.Signal) {
 // stopped for longer than the leases of the others sends requests to revoke them when it goes on.
 // If they arrive as the old primary goes on too, it may be the first to take the lock
 // again, and what was acknowledged in between is lost.
-func (c *Cluster) Freeze(i int) { c.signal(i, syscall.SIGSTOP) }
+func (c *Cluster) Freeze(i int) { c.must(c.nodes[i].signal(syscall.SIGSTOP)) }
 
 // Thaw ends Freeze.
-func (c *Cluster) Thaw(i int) { c.signal(i, syscall.SIGCONT) }
+func (c *Cluster) Thaw(i int) { c.must(c.nodes[i].signal(syscall.SIGCONT)) }
 
 // Unplug drops all packets of a machine, and Plug ends that.
 func (c *Cluster) Unplug(i int) { c.must(ip("link", "set", c.nodes[i].link, "nomaster")) }
@@ -386,13 +387,13 @@ const (
 func (c *Cluster) Cut(i int, networks ...Network) {
 	c.between(i, networks, func(from int, to string) error {
 		// Frames to this address reach nobody.
-		return c.neighbour(from, "replace", to, "lladdr", "02:00:00:00:00:ff", "dev", "eth0", "nud", "permanent")
+		return c.nodes[from].neighbour("replace", to, "lladdr", "02:00:00:00:00:ff", "dev", "eth0", "nud", "permanent")
 	})
 }
 
 // Mend ends Cut.
 func (c *Cluster) Mend(i int, networks ...Network) {
-	c.between(i, networks, func(from int, to string) error { return c.neighbour(from, "del", to, "dev", "eth0") })
+	c.between(i, networks, func(from int, to string) error { return c.nodes[from].neighbour("del", to, "dev", "eth0") })
 }
 
 func (c *Cluster) between(i int, networks []Network, do func(from int, to string) error) {
@@ -407,11 +408,11 @@ func (c *Cluster) between(i int, networks []Network, do func(from int, to string
 }
 
 // neighbour changes the neighbour table of a machine that is up.
-func (c *Cluster) neighbour(i int, args ...string) error {
-	if c.nodes[i].init == nil {
+func (n *node) neighbour(args ...string) error {
+	if n.init == nil {
 		return nil
 	}
-	space := fmt.Sprintf("--net=/proc/%d/ns/net", c.nodes[i].init.Process.Pid)
+	space := fmt.Sprintf("--net=/proc/%d/ns/net", n.init.Process.Pid)
 	return execute(append([]string{"nsenter", space, "ip", "neigh"}, args...))
 }
 

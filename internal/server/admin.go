@@ -56,10 +56,13 @@ func (s *server) adminRoutes(metricsHandler http.Handler) http.Handler {
 
 	h := admin.NewHandler(admin.Options{
 		Backup: func() (admin.Copy, error) { return s.embedded.Backup() },
-		Erase:  s.erase,
-
-		EraseAssignment: s.eraseAssignment,
-		Subjects:        s.store,
+		Erase: func(device vitals.Name, record func(storage.Erasure) error) (storage.Erasure, error) {
+			return s.store.EraseRecorded(device, s.eraseLive(record))
+		},
+		EraseAssignment: func(a storage.Assignment, record func(storage.Erasure) error) (storage.Erasure, error) {
+			return s.store.EraseAssignmentRecorded(a, s.eraseLive(record))
+		},
+		Subjects: s.store,
 
 		Record:   s.access.record,
 		Actor:    adminActor,
@@ -153,7 +156,7 @@ func (a *access) adminOnly(h http.HandlerFunc, problems *problem.Set) http.Handl
 		}
 		liftWriteDeadline(w)
 		h(w, r.WithContext(context.WithValue(r.Context(), adminKey{}, allowed.ID())))
-	}), problems)
+	}), problems.UntrustedOrigin.Answer(crossSiteDetail, nil))
 }
 
 // adminKey is the context key for the token of a request that adminOnly has admitted.
@@ -168,20 +171,12 @@ func adminActor(ctx context.Context) string {
 	return "this machine"
 }
 
-// erase erases a device in the store and in live streams.
-func (s *server) erase(device vitals.Name, record func(storage.Erasure) error) (storage.Erasure, error) {
-	return s.store.EraseRecorded(device, func(e storage.Erasure) error {
+// eraseLive returns a function that erases what live streams have of a device, and records the erasure.
+func (s *server) eraseLive(record func(storage.Erasure) error) func(storage.Erasure) error {
+	return func(e storage.Erasure) error {
 		s.live.Erased(e.Device)
 		return record(e)
-	})
-}
-
-// eraseAssignment erases an assignment in the store, and what live streams have of the device.
-func (s *server) eraseAssignment(a storage.Assignment, record func(storage.Erasure) error) (storage.Erasure, error) {
-	return s.store.EraseAssignmentRecorded(a, func(e storage.Erasure) error {
-		s.live.Erased(e.Device)
-		return record(e)
-	})
+	}
 }
 
 // erased records an erasure that was unfinished when the store was last closed.

@@ -8,7 +8,6 @@ import (
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/omh"
 	"github.com/pulsegate/pulsegate/internal/api/openapi"
-	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/api/rejections"
 	"github.com/pulsegate/pulsegate/internal/observe/tracing"
@@ -22,7 +21,7 @@ const readingsTemplate = "/v1/readings"
 // routes returns the handler of the public listener, for its own hosts only. Requests are
 // counted by the template of their route; those for other hosts count as unmatched.
 func (s *server) routes(reads *query.Handler, records *fhir.Handler, rejected, description http.Handler) http.Handler {
-	requests, core, state, problems := s.requests, s.core, s.health, s.problems
+	requests, state, problems := s.requests, s.health, s.problems
 	// The middleware around it reads the template from the request.
 	router := mux.NewRouter().AllowHeader(true).AnswerOptions(true).ShareRequest(true)
 	// A path that is not clean matches no route: redirecting a POST would turn it
@@ -48,8 +47,9 @@ func (s *server) routes(reads *query.Handler, records *fhir.Handler, rejected, d
 		}
 	}
 	post := func(template string, h http.Handler) { handle(template, h, http.MethodPost) }
-	post(readingsTemplate, sameSiteOnly(noGuests(core.Handler(), core.Overloaded()), problems))
-	post("/v1/omh", s.receives(omh.Form, problems.UntrustedOrigin.Answer(crossSiteDetail, nil)))
+	untrusted := problems.UntrustedOrigin.Answer(crossSiteDetail, nil)
+	post(readingsTemplate, s.receives(nil, untrusted))
+	post("/v1/omh", s.receives(omh.Form, untrusted))
 	reads.Mount(read)
 	read(rejections.Path, rejected)
 	read(openapi.Path, description)
@@ -57,7 +57,7 @@ func (s *server) routes(reads *query.Handler, records *fhir.Handler, rejected, d
 	crossSite := records.Reject(problems.UntrustedOrigin, crossSiteDetail)
 	records.Mount(read, post, func(form ingest.Form) http.Handler { return s.receives(form, crossSite) })
 	s.page.Mount(readHere, func(template string, h http.Handler, method string) {
-		handle(template, sameSiteOnly(h, problems), method)
+		handle(template, sameSiteOnly(h, untrusted), method)
 	})
 	readHere("/livez", state.Livez())
 	readHere("/readyz", state.Readyz())
@@ -87,23 +87,17 @@ func noGuests(h, guests http.Handler) http.Handler {
 	})
 }
 
-// sameSiteOnly rejects requests that a browser makes for a page of another site: they
-// come from inside the network, but the author of the page does not. Browsers mark
-// them with header fields that the fast lane does not accept.
-func sameSiteOnly(h http.Handler, problems *problem.Set) http.Handler {
-	return sameSiteOr(h, problems.UntrustedOrigin.Answer(crossSiteDetail, nil))
-}
-
 const crossSiteDetail = "The request was made by a page of another site."
 
-// receives serves readings in another form than that of /v1/readings. crossSite answers the
-// requests that sameSiteOnly rejects.
+// receives serves readings in a form. crossSite answers the requests that sameSiteOnly rejects.
 func (s *server) receives(form ingest.Form, crossSite http.Handler) http.Handler {
-	return sameSiteOr(noGuests(s.core.HandlerOf(form), s.core.OverloadedOf(form)), crossSite)
+	return sameSiteOnly(noGuests(s.core.Handler(form), s.core.Overloaded(form)), crossSite)
 }
 
-// sameSiteOr is sameSiteOnly with another answer.
-func sameSiteOr(h, crossSite http.Handler) http.Handler {
+// sameSiteOnly lets crossSite answer requests that a browser makes for a page of another site: they
+// come from inside the network, but the author of the page does not. Browsers mark
+// them with header fields that the fast lane does not accept.
+func sameSiteOnly(h, crossSite http.Handler) http.Handler {
 	protection := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if protection.Check(r) != nil {

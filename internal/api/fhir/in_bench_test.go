@@ -38,7 +38,7 @@ func benchmarkReceive(b *testing.B, typ string, n int) {
 	}
 	defer core.Close(context.Background())
 	assignments := &sentAssignments{all: []storage.Assignment{{Device: sentName(b, "d-1"), Subject: "p-1", ToUnixMs: storage.OpenEnd}}}
-	h := core.HandlerOf(fhir.New(store, assignments, fhir.Options{Service: query.Service{Problems: problems}}).BundleForm)
+	h := core.Handler(fhir.New(store, assignments, fhir.Options{Service: query.Service{Problems: problems}}).BundleForm)
 	at := time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)
 	const described = `"meta":{"profile":["http://hl7.org/fhir/uv/phd/StructureDefinition/PhdNumericObservation"]},"category":[{"coding":[{"system":"http://terminology.hl7.org/CodeSystem/observation-category","code":"vital-signs"}]}]`
 	for b.Loop() {

@@ -99,7 +99,7 @@ func receiveBy(t testing.TB, g *gate.Gate, base string) *receiving {
 	}
 	t.Cleanup(func() { core.Close(context.Background()) })
 	rc := fhir.New(s.store, s.assignments, fhir.Options{Service: query.Service{Problems: problems}, Base: base})
-	s.observation, s.bundle = core.HandlerOf(rc.ObservationForm), core.HandlerOf(rc.BundleForm)
+	s.observation, s.bundle = core.Handler(rc.ObservationForm), core.Handler(rc.BundleForm)
 	return s
 }
 

@@ -18,7 +18,7 @@
 //	})
 //
 // So a further input needs a package with an Input, and a line in package server that mounts it:
-// [Core.HandlerOf] if it comes over HTTP, else a listener that calls Receive.
+// [Core.Handler] if it comes over HTTP, else a listener that calls Receive.
 //
 // The fronts in this package borrow a [Job] and call what Receive consists of:
 //

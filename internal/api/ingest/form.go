@@ -12,14 +12,3 @@ type Responder interface {
 	// that of the problem. Decode may not have been called then.
 	Respond(o *Outcome) Answer
 }
-
-// HandlerOf returns a handler like [Core.Handler] for another form.
-func (c *Core) HandlerOf(form Form) http.Handler {
-	return &handler{core: c, bodies: bodyReader{core: c}, form: form}
-}
-
-// OverloadedOf returns a handler like [Core.Overloaded] for another form.
-func (c *Core) OverloadedOf(form Form) http.Handler {
-	h := &handler{core: c, form: form}
-	return http.HandlerFunc(h.overloaded)
-}

@@ -131,7 +131,7 @@ func serveWith(t testing.TB, a ingest.Appender, cfg ingest.Config, lane *ingest.
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &server{core: core, http: httptest.NewUnstartedServer(core.Handler()), tls: secure}
+	s := &server{core: core, http: httptest.NewUnstartedServer(core.Handler(nil)), tls: secure}
 	s.http.Config.ReadTimeout = polltest.Patience
 	s.http.Config.IdleTimeout = polltest.Patience
 	for _, f := range tune {

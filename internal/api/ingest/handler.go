@@ -13,13 +13,13 @@ import (
 	"github.com/pulsegate/pulsegate/internal/wire/share"
 )
 
-// Handler returns the net/http front of c, for POST /v1/readings. It answers every request. Its
-// server must set:
+// Handler returns the net/http front of c, for requests of a form; nil means that of POST /v1/readings.
+// It answers every request. Its server must set:
 //
 //   - ReadTimeout, to bound how long a body may take to arrive;
 //   - WriteTimeout, to bound how long a client may take to read its answer.
-func (c *Core) Handler() http.Handler {
-	return c.HandlerOf(nil)
+func (c *Core) Handler(form Form) http.Handler {
+	return &handler{core: c, bodies: bodyReader{core: c}, form: form}
 }
 
 type handler struct {
@@ -144,7 +144,10 @@ func (h *handler) pause(w http.ResponseWriter, r *http.Request) {
 
 // Overloaded returns a handler that rejects every request as overloaded, and closes its
 // connection.
-func (c *Core) Overloaded() http.Handler { return c.OverloadedOf(nil) }
+func (c *Core) Overloaded(form Form) http.Handler {
+	h := &handler{core: c, form: form}
+	return http.HandlerFunc(h.overloaded)
+}
 
 func (h *handler) overloaded(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Connection", "close")

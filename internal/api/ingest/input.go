@@ -17,7 +17,7 @@ import (
 // all inputs in the same way. Only one goroutine at a time uses an Input.
 //
 // A front receives messages of a protocol, passes them to the Core with an Input, and writes the
-// protocol's acknowledgement from the [Outcome]. [Core.HandlerOf] is the front for HTTP. Others call
+// protocol's acknowledgement from the [Outcome]. [Core.Handler] is the front for HTTP. Others call
 // [Core.Receive].
 type Input interface {
 	// Decode decodes a message, decompressed, into in.Batch. It must validate the readings

@@ -124,7 +124,7 @@ func TestInput(t *testing.T) {
 // with the answers of POST /v1/readings.
 func TestInputOverHTTP(t *testing.T) {
 	s := serveMemory(t, ingest.Config{}, nil, nil)
-	h := s.core.HandlerOf(plainForm)
+	h := s.core.Handler(plainForm)
 	message := fmt.Sprintf("d %d 72; d %d 0", now.UnixMilli()-1000, now.UnixMilli()-2000)
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", strings.NewReader(message)))

@@ -67,7 +67,7 @@ func serveUnits(t testing.TB, store *storetest.Memory, cfg ingest.Config) func(b
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { core.Close(context.Background()) })
-	h := core.HandlerOf(unitForm)
+	h := core.Handler(unitForm)
 	return func(body string) (int, string) {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body)))

@@ -40,7 +40,7 @@ func receive(t testing.TB) (*storetest.Memory, http.Handler) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { core.Close(context.Background()) })
-	return store, core.HandlerOf(omh.Form)
+	return store, core.Handler(omh.Form)
 }
 
 func send(h http.Handler, body string) *httptest.ResponseRecorder {

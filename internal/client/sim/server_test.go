@@ -48,7 +48,7 @@ func serve(t testing.TB, b *backend, wrap func(http.Handler) http.Handler) *http
 		t.Fatal(err)
 	}
 	reads := query.New(b, b, query.Options{Service: query.Service{Problems: problem.New(), Param: (*http.Request).PathValue}, Flags: vitals.NewSigns().DefaultFlagLimits()})
-	writes := core.Handler()
+	writes := core.Handler(nil)
 	if wrap != nil {
 		writes = wrap(writes)
 	}

@@ -28,7 +28,7 @@ func server(t *testing.T) *transfer.Client {
 	}
 	reads := query.New(store, store, query.Options{Service: query.Service{Problems: problem.New(), Param: (*http.Request).PathValue}, Flags: vitals.NewSigns().DefaultFlagLimits()})
 	mux := http.NewServeMux()
-	mux.Handle("POST /v1/readings", core.Handler())
+	mux.Handle("POST /v1/readings", core.Handler(nil))
 	mux.HandleFunc("GET /v1/devices/{device}/readings", reads.Readings)
 	srv := httptest.NewServer(mux)
 	client, err := transfer.NewClient(srv.URL, transfer.Credentials{})

@@ -103,7 +103,7 @@ func (g *segments) sealIfFull() {
 func (g *segments) freeze() {
 	w := g.settler.active
 	w.EndGroup = g.nextGroup
-	g.settler.frozen, g.settler.active = w, memory.NewWindow(w.Number()+1, g.nextGroup)
+	g.settler.frozen, g.settler.active = w, memory.NewWindow(w.Number+1, g.nextGroup)
 }
 
 // startSealing starts to seal the frozen window in the background.
@@ -261,7 +261,7 @@ func (c *sealer) States(dst []layout.Record, numbers []uint32) ([]layout.Record,
 
 // signal counts rows that are sealed, and wakes a waiting Append from time to time.
 func (c *sealer) signal(rows int) {
-	if n := c.Rows.Seal(rows); n >= c.woken+sealSignalRows {
+	if n := c.Rows.Sealed.Add(int64(rows)); n >= c.woken+sealSignalRows {
 		c.woken = n
 		c.g.progress.Broadcast()
 	}

@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"iter"
 	"math"
-	"math/bits"
 	"slices"
-	"sort"
 	"sync"
 	"sync/atomic"
 
@@ -23,23 +21,20 @@ import (
 //
 // Rows and indexes contain no pointers, so the garbage collector does not scan them.
 type Window struct {
-	number     uint32 // among the windows of this store; not 0
+	Number     uint32 // among the windows of this store; not 0
 	FirstGroup uint64 // number of the first group whose readings may be here
 	EndGroup   uint64 // of the first group after the window; set when it is frozen
 
-	sealed atomic.Int64 // rows of devices that are in segments now
+	Sealed atomic.Int64 // rows of devices that are in segments now
 
 	// mu is locked to add rows, and read-locked to read them. Append, which alone adds, and
 	// the sealer of a frozen window, to which nothing is added, need no lock to read.
 	mu           sync.RWMutex
-	rows         int
-	chunks       [][]windowRow    // of windowChunkRows each
-	values       [][]vitals.Value // of windowChunkValues each; the rows' values
-	valuesUsed   int              // of the last of these
+	rows         windowRows
 	names        nameSet
 	devices      [][]windowDevice // by the number of the name, of ChunkDevices each
-	arena        []uint32         // for indexes
-	longest      int              // number of rows of the device with the most
+	indexes      indexArena
+	longest      int // number of rows of the device with the most
 	oldestUnixMs int64
 }
 
@@ -49,17 +44,6 @@ type windowDevice struct {
 	newestUnixMs int64    // time of the last of them
 	table        uint32   // number in the table of devices
 	signs        uint32   // presence of the signs that any of the rows has
-}
-
-// A windowRow is a row whose values are in the window's values.
-type windowRow struct {
-	timeUnixMs     int64
-	receivedUnixMs int64
-	present        uint32 // bit s is set if the row has a value of sign s
-	values         uint32 // place of the first of the values, which are in the order of their signs
-	gateway        uint32
-	utcOffset      vitals.UTCOffset
-	shared         bool
 }
 
 const (
@@ -86,42 +70,7 @@ const (
 
 // NewWindow returns an empty window whose first group is firstGroup.
 func NewWindow(number uint32, firstGroup uint64) *Window {
-	return &Window{number: number, FirstGroup: firstGroup, names: newNameSet(), oldestUnixMs: math.MaxInt64}
-}
-
-// row returns a row by its number.
-func (w *Window) row(i uint32) *windowRow {
-	return &w.chunks[i/windowChunkRows][i%windowChunkRows]
-}
-
-// unpack returns a row with its values.
-func (w *Window) unpack(r *windowRow) columns.Row {
-	row := columns.Row{
-		TimeUnixMs: r.timeUnixMs, ReceivedUnixMs: r.receivedUnixMs, Gateway: r.gateway, UTCOffset: r.utcOffset, Shared: r.shared,
-	}
-	values := w.values[r.values/windowChunkValues][r.values%windowChunkValues:]
-	for rest := r.present; rest != 0; rest &= rest - 1 {
-		row.Values.Set(vitals.Sign(bits.TrailingZeros32(rest)), values[0])
-		values = values[1:]
-	}
-	return row
-}
-
-// pack returns a row whose values are added to the window's.
-func (w *Window) pack(r *columns.Row) windowRow {
-	present := r.Values.Present()
-	n := bits.OnesCount32(present)
-	if len(w.values) == 0 || w.valuesUsed+n > windowChunkValues {
-		w.values = append(w.values, make([]vitals.Value, windowChunkValues))
-		w.valuesUsed = 0
-	}
-	last := len(w.values) - 1
-	at := w.valuesUsed
-	for rest := present; rest != 0; rest &= rest - 1 {
-		w.values[last][w.valuesUsed], _ = r.Values.Get(vitals.Sign(bits.TrailingZeros32(rest)))
-		w.valuesUsed++
-	}
-	return windowRow{r.TimeUnixMs, r.ReceivedUnixMs, present, uint32(last*windowChunkValues + at), r.Gateway, r.UTCOffset, r.Shared}
+	return &Window{Number: number, FirstGroup: firstGroup, names: newNameSet(), oldestUnixMs: math.MaxInt64}
 }
 
 // device returns a device by its number.
@@ -131,14 +80,11 @@ func (w *Window) device(i uint32) *windowDevice {
 
 // bytes returns the approximate memory that w takes.
 func (w *Window) bytes() int {
-	return w.rows*windowRowBytes + (max(len(w.values)-1, 0)*windowChunkValues+w.valuesUsed)*windowValueBytes + w.names.used*windowDeviceBytes + w.names.bytes()
+	return w.rows.bytes() + w.names.used*windowDeviceBytes + w.names.bytes()
 }
 
-// Number returns the number that the next window's follows.
-func (w *Window) Number() uint32 { return w.number }
-
 // Rows returns the number of rows.
-func (w *Window) Rows() int { return w.rows }
+func (w *Window) Rows() int { return w.rows.n }
 
 // OldestUnixMs returns the oldest time of a row, or math.MaxInt64.
 func (w *Window) OldestUnixMs() int64 { return w.oldestUnixMs }
@@ -147,14 +93,11 @@ func (w *Window) OldestUnixMs() int64 { return w.oldestUnixMs }
 // is full.
 func (w *Window) Filled(full int) float64 {
 	rows := float64(full)
-	return max(float64(w.rows)/rows, float64(w.bytes())/(windowBytesPerRow*rows), float64(w.longest)/maxDeviceRows)
+	return max(float64(w.rows.n)/rows, float64(w.bytes())/(windowBytesPerRow*rows), float64(w.longest)/maxDeviceRows)
 }
 
-// Seal counts rows of devices that are in segments now, and returns their number so far.
-func (w *Window) Seal(rows int) int64 { return w.sealed.Add(int64(rows)) }
-
 // SealedPart returns the part of a frozen window that is sealed.
-func (w *Window) SealedPart() float64 { return float64(w.sealed.Load()) / float64(max(w.rows, 1)) }
+func (w *Window) SealedPart() float64 { return float64(w.Sealed.Load()) / float64(max(w.rows.n, 1)) }
 
 // Lock and Unlock enclose calls of Add.
 func (w *Window) Lock() { w.mu.Lock() }
@@ -208,23 +151,18 @@ func (w *Window) Add(d *Device, table uint32, name *vitals.Name, r *columns.Row)
 		w.add(i, r)
 		return
 	}
-	if d.window != w.number {
-		d.window, d.inWindow = w.number, w.AddDevice(name, table)
+	if d.window != w.Number {
+		d.window, d.inWindow = w.Number, w.AddDevice(name, table)
 	}
 	w.add(d.inWindow, r)
 }
 
 // add adds a row of a device in w.
 func (w *Window) add(device uint32, r *columns.Row) {
-	n := uint32(w.rows)
-	if n%windowChunkRows == 0 {
-		w.chunks = append(w.chunks, make([]windowRow, windowChunkRows))
-	}
-	*w.row(n) = w.pack(r)
-	w.rows++
+	n := w.rows.add(r)
 	d := w.device(device)
 	if len(d.index) == cap(d.index) {
-		d.index = w.grow(d.index)
+		d.index = w.indexes.grow(d.index)
 	}
 	d.index = append(d.index, n)
 	d.signs |= r.Values.Present()
@@ -232,7 +170,7 @@ func (w *Window) add(device uint32, r *columns.Row) {
 		d.newestUnixMs = r.TimeUnixMs
 	} else {
 		last := len(d.index) - 1
-		at := w.after(d.index[:last], r.TimeUnixMs)
+		at := w.rows.after(d.index[:last], r.TimeUnixMs)
 		copy(d.index[at+1:], d.index[at:last])
 		d.index[at] = n
 	}
@@ -240,34 +178,27 @@ func (w *Window) add(device uint32, r *columns.Row) {
 	w.oldestUnixMs = min(w.oldestUnixMs, r.TimeUnixMs)
 }
 
+// An indexArena is unused memory for small indexes.
+type indexArena []uint32
+
 // grow returns a copy of an index with twice the capacity.
-func (w *Window) grow(index []uint32) []uint32 {
+func (a *indexArena) grow(index []uint32) []uint32 {
 	n := max(2*cap(index), windowFirstIndex)
 	if n > windowArenaRows/16 {
 		return append(make([]uint32, 0, n), index...)
 	}
-	if len(w.arena) < n {
-		w.arena = make([]uint32, windowArenaRows)
+	if len(*a) < n {
+		*a = make([]uint32, windowArenaRows)
 	}
-	grown := append(w.arena[:0:n], index...)
-	w.arena = w.arena[n:]
+	grown := append((*a)[:0:n], index...)
+	*a = (*a)[n:]
 	return grown
-}
-
-// from returns the position of the first number whose row is not before timeUnixMs.
-func (w *Window) from(index []uint32, timeUnixMs int64) int {
-	return sort.Search(len(index), func(i int) bool { return w.row(index[i]).timeUnixMs >= timeUnixMs })
-}
-
-// after returns the position of the first number whose row is after timeUnixMs.
-func (w *Window) after(index []uint32, timeUnixMs int64) int {
-	return sort.Search(len(index), func(i int) bool { return w.row(index[i]).timeUnixMs > timeUnixMs })
 }
 
 // Find returns the row of a device, whose state in the table is d, and a time, and whether there is one. w
 // must be the active window.
 func (w *Window) Find(d *Device, timeUnixMs int64) (columns.Row, bool) {
-	if d.window != w.number {
+	if d.window != w.Number {
 		return columns.Row{}, false
 	}
 	return w.find(d.inWindow, timeUnixMs)
@@ -284,9 +215,9 @@ func (w *Window) FindNamed(name *vitals.Name, timeUnixMs int64) (columns.Row, bo
 // find returns the row of a device and a time, and whether there is one.
 func (w *Window) find(device uint32, timeUnixMs int64) (columns.Row, bool) {
 	index := w.device(device).index
-	if i := w.after(index, timeUnixMs); i > 0 {
-		if r := w.row(index[i-1]); r.timeUnixMs == timeUnixMs {
-			return w.unpack(r), true
+	if i := w.rows.after(index, timeUnixMs); i > 0 {
+		if r := w.rows.at(index[i-1]); r.timeUnixMs == timeUnixMs {
+			return w.rows.unpack(r), true
 		}
 	}
 	return columns.Row{}, false
@@ -296,8 +227,8 @@ func (w *Window) find(device uint32, timeUnixMs int64) (columns.Row, bool) {
 func (w *Window) AppendAll(dst []columns.Row, device uint32) []columns.Row {
 	index := w.device(device).index
 	for i, n := range index {
-		if r := w.row(n); i+1 == len(index) || w.row(index[i+1]).timeUnixMs != r.timeUnixMs {
-			dst = append(dst, w.unpack(r))
+		if r := w.rows.at(n); i+1 == len(index) || w.rows.at(index[i+1]).timeUnixMs != r.timeUnixMs {
+			dst = append(dst, w.rows.unpack(r))
 		}
 	}
 	return dst
@@ -310,7 +241,7 @@ type View struct {
 }
 
 // View returns what w holds now.
-func (w *Window) View() View { return View{w, uint32(w.rows)} }
+func (w *Window) View() View { return View{w, uint32(w.rows.n)} }
 
 // Rows returns the number of rows.
 func (v View) Rows() int { return int(v.limit) }
@@ -323,7 +254,7 @@ func (v View) Gateways(visit func(number uint32)) {
 	v.w.mu.RLock()
 	defer v.w.mu.RUnlock()
 	for i := range v.limit {
-		visit(v.w.row(i).gateway)
+		visit(v.w.rows.at(i).gateway)
 	}
 }
 
@@ -338,24 +269,24 @@ func (v View) AppendRange(dst []columns.Row, name *vitals.Name, fromUnixMs, toUn
 		return dst
 	}
 	index := w.device(device).index
-	index = index[w.from(index, fromUnixMs):]
-	index = index[:w.from(index, toUnixMs)]
+	index = index[w.rows.from(index, fromUnixMs):]
+	index = index[:w.rows.from(index, toUnixMs)]
 	for len(index) > 0 && most > 0 {
 		// All rows of the next time: the last one before the limit counts.
 		var same []uint32
 		if descending {
-			i := w.from(index, w.row(index[len(index)-1]).timeUnixMs)
+			i := w.rows.from(index, w.rows.at(index[len(index)-1]).timeUnixMs)
 			index, same = index[:i], index[i:]
 		} else {
 			i := 1
-			for t := w.row(index[0]).timeUnixMs; i < len(index) && w.row(index[i]).timeUnixMs == t; {
+			for t := w.rows.at(index[0]).timeUnixMs; i < len(index) && w.rows.at(index[i]).timeUnixMs == t; {
 				i++
 			}
 			index, same = index[i:], index[:i]
 		}
 		for i := len(same) - 1; i >= 0; i-- {
 			if same[i] < v.limit {
-				dst = append(dst, w.unpack(w.row(same[i])))
+				dst = append(dst, w.rows.unpack(w.rows.at(same[i])))
 				most--
 				break
 			}
@@ -381,7 +312,7 @@ func (v View) Update(name *vitals.Name, d *layout.Record) (has bool) {
 		if index[i] >= v.limit {
 			continue
 		}
-		r := w.unpack(w.row(index[i]))
+		r := w.rows.unpack(w.rows.at(index[i]))
 		d.Update(r.TimeUnixMs, &r.Values, r.UTCOffset)
 		seen, has = seen|r.Values.Present(), true
 	}

@@ -1,0 +1,89 @@
+package memory
+
+import (
+	"math/bits"
+	"sort"
+
+	"github.com/pulsegate/pulsegate/internal/storage/columns"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// A windowRows holds the rows of a window, in the order in which they were added.
+type windowRows struct {
+	n          int
+	chunks     [][]windowRow    // of windowChunkRows each
+	values     [][]vitals.Value // of windowChunkValues each; the rows' values
+	valuesUsed int              // of the last of these
+}
+
+// A windowRow is a row whose values are in the window's values.
+type windowRow struct {
+	timeUnixMs     int64
+	receivedUnixMs int64
+	present        uint32 // bit s is set if the row has a value of sign s
+	values         uint32 // place of the first of the values, which are in the order of their signs
+	gateway        uint32
+	utcOffset      vitals.UTCOffset
+	shared         bool
+}
+
+// at returns a row by its number.
+func (w *windowRows) at(i uint32) *windowRow {
+	return &w.chunks[i/windowChunkRows][i%windowChunkRows]
+}
+
+// unpack returns a row with its values.
+func (w *windowRows) unpack(r *windowRow) columns.Row {
+	row := columns.Row{
+		TimeUnixMs: r.timeUnixMs, ReceivedUnixMs: r.receivedUnixMs, Gateway: r.gateway, UTCOffset: r.utcOffset, Shared: r.shared,
+	}
+	values := w.values[r.values/windowChunkValues][r.values%windowChunkValues:]
+	for rest := r.present; rest != 0; rest &= rest - 1 {
+		row.Values.Set(vitals.Sign(bits.TrailingZeros32(rest)), values[0])
+		values = values[1:]
+	}
+	return row
+}
+
+// add adds a row and returns its number.
+func (w *windowRows) add(r *columns.Row) uint32 {
+	i := uint32(w.n)
+	if i%windowChunkRows == 0 {
+		w.chunks = append(w.chunks, make([]windowRow, windowChunkRows))
+	}
+	*w.at(i) = w.pack(r)
+	w.n++
+	return i
+}
+
+// pack returns a row whose values are added to the window's.
+func (w *windowRows) pack(r *columns.Row) windowRow {
+	present := r.Values.Present()
+	n := bits.OnesCount32(present)
+	if len(w.values) == 0 || w.valuesUsed+n > windowChunkValues {
+		w.values = append(w.values, make([]vitals.Value, windowChunkValues))
+		w.valuesUsed = 0
+	}
+	last := len(w.values) - 1
+	at := w.valuesUsed
+	for rest := present; rest != 0; rest &= rest - 1 {
+		w.values[last][w.valuesUsed], _ = r.Values.Get(vitals.Sign(bits.TrailingZeros32(rest)))
+		w.valuesUsed++
+	}
+	return windowRow{r.TimeUnixMs, r.ReceivedUnixMs, present, uint32(last*windowChunkValues + at), r.Gateway, r.UTCOffset, r.Shared}
+}
+
+// from returns the position of the first number whose row is not before timeUnixMs.
+func (w *windowRows) from(index []uint32, timeUnixMs int64) int {
+	return sort.Search(len(index), func(i int) bool { return w.at(index[i]).timeUnixMs >= timeUnixMs })
+}
+
+// after returns the position of the first number whose row is after timeUnixMs.
+func (w *windowRows) after(index []uint32, timeUnixMs int64) int {
+	return sort.Search(len(index), func(i int) bool { return w.at(index[i]).timeUnixMs > timeUnixMs })
+}
+
+// bytes returns the memory of the rows and their values.
+func (w *windowRows) bytes() int {
+	return w.n*windowRowBytes + (max(len(w.values)-1, 0)*windowChunkValues+w.valuesUsed)*windowValueBytes
+}
