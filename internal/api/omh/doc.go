@@ -48,6 +48,14 @@ var schemas = [...]schema{
 	{"blood-glucose", "4.0", []vitals.Sign{vitals.GlucoseMolar}, []string{"blood_glucose"}, "mmol/L", ""},
 }
 
+// EachSchema calls visit with the schema of each group of signs: its name and version, the members of body that
+// have a value, and their unit. A schema of several groups is visited more than once.
+func EachSchema(visit func(name, version string, members []string, unit string)) {
+	for _, s := range schemas {
+		visit(s.name, s.version, s.members, s.unit)
+	}
+}
+
 const (
 	sensed     = "sensed"
 	peripheral = "peripheral capillary"

@@ -86,7 +86,7 @@ func (d *describer) paths() object {
 		}),
 		"/v1/omh": store(object{jsonType: object{"schema": ref("schemas", "DataPoints")}}, operation{
 			id: "sendDataPoints", summary: "Store data points of Open mHealth",
-			description: "Stores one data point, or an array of them, with the schemas blood-pressure 4.0, oxygen-saturation 2.0 and heart-rate 2.0 of omh. " +
+			description: "Stores one data point, or an array of them, with these schemas of omh: " + dataPointSchemas() + ". " +
 				"In all other respects it is as POST /v1/readings.",
 		}),
 		"/v1/devices": d.get(operation{

@@ -2,9 +2,11 @@ package openapi
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/pulsegate/pulsegate/internal/api/dashboard"
+	"github.com/pulsegate/pulsegate/internal/api/omh"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -55,7 +57,7 @@ func (d *describer) schemas() object {
 		"NewReadings":    d.oneOrMore("NewReading"),
 		"DataPoint":      dataPoint(),
 		"DataPoints":     d.oneOrMore("DataPoint"),
-		"Measure":        closed(object{"value": object{"type": "number", "format": "double"}, "unit": oneOf("mmHg", "%", "beats/min")}, "value", "unit"),
+		"Measure":        measure(),
 		"Outcome":        closed(object{"status": oneOf("stored", "duplicate")}, "status"),
 		"BatchOutcome":   closed(stored, "stored", "duplicate"),
 		"PartialOutcome": closed(object{"stored": count, "duplicate": count, "rejected": object{"type": "array", "minItems": 1, "items": rejected}}, "stored", "duplicate", "rejected"),
@@ -224,23 +226,48 @@ func described(schema object, description string) object {
 
 // dataPoint describes the data points of Open mHealth, without what their own schemas say.
 func dataPoint() object {
-	number := ref("schemas", "Measure")
-	sheet := closed(object{"datasheet_type": str, "datasheet_reference": object{"type": "string", "pattern": "^urn:pulsegate:(device|gateway):[A-Za-z0-9._:-]+$"}}, "datasheet_reference")
-	header := closed(object{
-		"uuid": object{"type": "string", "format": "uuid"}, "source_creation_date_time": wholeTime, "modality": oneOf("sensed"),
-		"schema_id": closed(object{
-			"namespace": oneOf("omh"), "name": oneOf("blood-pressure", "oxygen-saturation", "heart-rate"), "version": oneOf("4.0", "2.0"),
-		}, "namespace", "name", "version"),
-		"external_datasheets": object{"type": "array", "minItems": 1, "items": sheet},
-	}, "uuid", "schema_id", "source_creation_date_time", "external_datasheets")
-	body := closed(object{
-		"systolic_blood_pressure": number, "diastolic_blood_pressure": number, "oxygen_saturation": number, "heart_rate": number,
+	var names, versions []string
+	body := object{
 		"effective_time_frame":                       closed(object{"date_time": wholeTime}, "date_time"),
 		"temporal_relationship_to_physical_activity": oneOf("at rest"),
 		"system":             oneOf("peripheral capillary"),
 		"measurement_method": oneOf("pulse oximetry"),
-	}, "effective_time_frame")
-	return closed(object{"header": header, "body": body}, "header", "body")
+	}
+	omh.EachSchema(func(name, version string, members []string, _ string) {
+		names, versions = append(names, name), append(versions, version)
+		for _, member := range members {
+			body[member] = ref("schemas", "Measure")
+		}
+	})
+	sheet := closed(object{"datasheet_type": str, "datasheet_reference": object{"type": "string", "pattern": "^urn:pulsegate:(device|gateway):[A-Za-z0-9._:-]+$"}}, "datasheet_reference")
+	header := closed(object{
+		"uuid": object{"type": "string", "format": "uuid"}, "source_creation_date_time": wholeTime, "modality": oneOf("sensed"),
+		"schema_id": closed(object{
+			"namespace": oneOf("omh"), "name": oneOf(distinct(names)...), "version": oneOf(distinct(versions)...),
+		}, "namespace", "name", "version"),
+		"external_datasheets": object{"type": "array", "minItems": 1, "items": sheet},
+	}, "uuid", "schema_id", "source_creation_date_time", "external_datasheets")
+	return closed(object{"header": header, "body": closed(body, "effective_time_frame")}, "header", "body")
+}
+
+// measure describes the values of data points.
+func measure() object {
+	var units []string
+	omh.EachSchema(func(_, _ string, _ []string, unit string) { units = append(units, unit) })
+	return closed(object{"value": object{"type": "number", "format": "double"}, "unit": oneOf(distinct(units)...)}, "value", "unit")
+}
+
+// dataPointSchemas returns the names and versions of the schemas of Open mHealth.
+func dataPointSchemas() string {
+	var all []string
+	omh.EachSchema(func(name, version string, _ []string, _ string) { all = append(all, name+" "+version) })
+	return strings.Join(distinct(all), ", ")
+}
+
+// distinct sorts words and removes repeated ones.
+func distinct(words []string) []string {
+	slices.Sort(words)
+	return slices.Compact(words)
 }
 
 // historySchema describes the history of the system.
