@@ -22,13 +22,13 @@ import (
 const Max = 1000
 
 // A Rejection describes a reading that an input rejected although its protocol has no way to tell the
-// client. Input, Field and Reason are constants of the code, never bytes of a message: a message may
-// hold health data anywhere.
+// client. Input, Field and Reason are texts of the server, never bytes of a message, which may hold health
+// data anywhere: an unknown field is not named.
 type Rejection struct {
 	UnixMs          int64
 	Input           string      // such as "mqtt"
 	Gateway, Device vitals.Name // zero if not known
-	Field           string      // JSON name of the field, or "" for the reading as a whole
+	Field           string      // JSON name of the field, or "" if it is not one known field
 	Reason          string
 }
 
