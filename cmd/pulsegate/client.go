@@ -24,6 +24,9 @@ import (
 // tokenVariable is the environment variable that holds a token.
 const tokenVariable = "PULSEGATE_TOKEN"
 
+// exposedWarning is printed if a token leaves this machine in clear text.
+const exposedWarning = "warning: the token and the readings are sent in clear text; use https\n"
+
 // A remedy says what to do about an error of a command.
 type remedy struct {
 	commands string // that may have the error; "": all
@@ -100,7 +103,7 @@ func (f *clientFlags) credentials(target string, stderr io.Writer) (transfer.Cre
 	}
 	cred, err := f.Load(target, os.Getenv(tokenVariable))
 	if cred.Exposed {
-		fmt.Fprintln(stderr, "warning: the token and the readings are sent in clear text; use https")
+		fmt.Fprint(stderr, exposedWarning)
 	}
 	return cred, err
 }

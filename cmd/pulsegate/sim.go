@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/client/sim"
@@ -28,8 +29,8 @@ type simTarget struct {
 	clientFlags `embed:""`
 }
 
-// resolve returns the target and its token.
-func (c *simTarget) resolve(ctx context.Context, stderr io.Writer) (target *sim.Target, token string, err error) {
+// resolve returns the target and the token for it and for mqtt, which may be nil. It sets the certificates of mqtt.
+func (c *simTarget) resolve(ctx context.Context, stderr io.Writer, mqtt *sim.Target) (target *sim.Target, token string, err error) {
 	target, err = sim.ResolveTarget(ctx, c.Target, c.AllowRemote)
 	if errors.Is(err, sim.ErrRemote) || errors.Is(err, sim.ErrTarget) {
 		err = settings.Usage(err)
@@ -37,15 +38,27 @@ func (c *simTarget) resolve(ctx context.Context, stderr io.Writer) (target *sim.
 	if err != nil {
 		return nil, "", err
 	}
-	cred, err := c.credentials(c.Target, stderr)
-	if cred.TLS != nil {
-		target.WithTLS(cred.TLS.RootCAs, cred.TLS.Certificates)
+	secure := c.Target
+	if mqtt != nil && mqtt.TLS() {
+		secure = "https" + strings.TrimPrefix(mqtt.String(), "mqtts")
+	}
+	cred, err := c.credentials(secure, stderr)
+	for _, t := range []*sim.Target{target, mqtt} {
+		if t != nil && cred.TLS != nil {
+			t.WithTLS(cred.TLS.RootCAs, cred.TLS.Certificates)
+		}
+		if t != nil && cred.Token != "" && !cred.Exposed && t.Remote() && !t.TLS() {
+			cred.Exposed = true
+			fmt.Fprint(stderr, exposedWarning)
+		}
 	}
 	return target, cred.Token, err
 }
 
 type simLoadCommand struct {
 	simTarget `embed:""`
+
+	MQTT string `name:"mqtt" placeholder:"URL" help:"Send the readings to this MQTT listener, mqtt://HOST:PORT or mqtts://HOST:PORT, instead of --target. A user name in it is that of all gateways."`
 
 	Config sim.Options `embed:""`
 
@@ -112,10 +125,25 @@ func (c *simLoadCommand) prepare(ctx context.Context, stderr io.Writer) (err err
 	if c.Start != nil {
 		cfg.Start = time.UnixMilli(int64(*c.Start))
 	}
-	if cfg.Target, cfg.Token, err = c.resolve(ctx, stderr); err != nil {
+	if cfg.MQTT, err = c.listener(ctx); err != nil {
+		return err
+	}
+	if cfg.Target, cfg.Token, err = c.resolve(ctx, stderr, cfg.MQTT); err != nil {
 		return err
 	}
 	return settings.Usage(cfg.Prepare())
+}
+
+// listener returns the MQTT listener to load, or nil.
+func (c *simLoadCommand) listener(ctx context.Context) (*sim.Target, error) {
+	if c.MQTT == "" {
+		return nil, nil
+	}
+	t, err := sim.ResolveMQTT(ctx, c.MQTT, c.AllowRemote)
+	if errors.Is(err, sim.ErrRemote) || errors.Is(err, sim.ErrMQTTTarget) {
+		err = settings.Usage(err)
+	}
+	return t, err
 }
 
 // openLedger creates the ledger that --ledger names or --verify needs. remove removes a ledger
@@ -163,7 +191,7 @@ type simVerifyCommand struct {
 }
 
 func (c *simVerifyCommand) Run(ctx context.Context, std stdio) error {
-	target, token, err := c.resolve(ctx, std.err)
+	target, token, err := c.resolve(ctx, std.err, nil)
 	if err != nil {
 		return err
 	}

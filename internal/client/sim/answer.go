@@ -23,6 +23,7 @@ const (
 	refusedNow                      // 503 or 429: to be retried; nothing was stored
 	uncertain                       // to be retried; it may be stored
 	undocumented                    // not an answer of the contract
+	unconfirmed                     // MQTT with QoS 0: sent, and never answered
 )
 
 // An answer is a parsed response.
@@ -31,6 +32,7 @@ type answer struct {
 	status            int
 	stored, duplicate int
 	rejected          []int         // positions in ascending order
+	part              bool          // with refusedWhole: some readings may be stored nevertheless
 	problem           string        // name of the problem type; "" if there is none
 	retryAfter        time.Duration // with refusedNow
 	fault             string        // what is wrong with an undocumented answer; contains no values

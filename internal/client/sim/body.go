@@ -25,10 +25,14 @@ func (f *Fleet) appendDevice(dst []byte, device int32) []byte {
 	return appendNumbered(dst, f.prefix, device)
 }
 
-// appendSample appends a reading as one JSON object.
+// appendSample appends a reading as one JSON object. Every other one leaves the device out if
+// the topic has it.
 func (f *Fleet) appendSample(dst []byte, s *sample, gateway int32) []byte {
-	dst = f.appendDevice(append(dst, `{"device":"`...), s.device)
-	dst = vitals.AppendLocalTime(append(dst, `","time":"`...), s.timeMs, s.offset)
+	dst = append(dst, '{')
+	if !f.inTopic || s.timeMs%2 == 0 {
+		dst = append(f.appendDevice(append(dst, `"device":"`...), s.device), `",`...)
+	}
+	dst = vitals.AppendLocalTime(append(dst, `"time":"`...), s.timeMs, s.offset)
 	dst = append(dst, '"')
 	dst = f.signs.AppendMembers(dst, &s.values)
 	if f.namesGateway {

@@ -17,6 +17,7 @@ type composer struct {
 	counts   map[string]uint64 // requests by behaviour
 	forwards []forward
 	plain    []byte // buffer for a body
+	topic    []byte // buffer
 	gzip     *gzip.Writer
 	packed   bytes.Buffer // compressed body
 }
@@ -81,6 +82,11 @@ func (k *composer) encode(c *connection) {
 	head := k.heads[0]
 	k.plain = k.fleet.appendBody(k.plain[:0], &c.request)
 	body := k.plain
+	if l := c.link; l != nil {
+		k.topic = k.fleet.appendDevice(append(k.topic[:0], "pulsegate/"...), c.request.samples[0].device)
+		c.out = appendPublish(c.out[:0], l.version, l.qos, c.id, k.topic, body)
+		return
+	}
 	if c.request.gzip {
 		head = k.heads[1]
 		k.packed.Reset()

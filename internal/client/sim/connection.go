@@ -15,13 +15,14 @@ const dialTimeout = 10 * time.Second
 // by the server before it is used.
 const idleCheck = 100 * time.Millisecond
 
-// A connection is the connection of one gateway. The run's goroutine owns it, except
-// from a send on turn until it comes back through transport.returned: then the goroutine of
-// serve owns it.
+// A connection is the connection of one gateway, or one of its publications in flight over
+// MQTT. The run's goroutine owns it, except from start until it comes back through
+// transport.returned: then the goroutine of serve owns it, or the link.
 type connection struct {
 	gateway *gateway
-	posts   int64         // left to send, closed loop
-	turn    chan struct{} // starts a try
+	turn    chan struct{} // starts a try; nil with a link
+	link    *link         // nil means HTTP
+	id      uint16        // packet identifier
 
 	request  request
 	live     bool // request is in progress: composed, not answered, not given up
@@ -41,6 +42,8 @@ type connection struct {
 	failed  failure // "": answer is valid
 	answer  answer
 
+	received bool // QoS 2: acknowledged, PUBCOMP is missing
+
 	// State of serve.
 	conn     net.Conn    // nil means not connected
 	unwatch  func() bool // stops closing the connection at the end of the run
@@ -52,7 +55,21 @@ type connection struct {
 // it.
 func (c *connection) waitingAsAsked(now time.Duration) bool { return c.asked && now < c.resumes }
 
-// A transport performs tries, each in the goroutine of its connection.
+// start starts a try. It does not block.
+func (c *connection) start() {
+	if c.link != nil {
+		c.link.submit(c)
+		return
+	}
+	c.turn <- struct{}{} // its goroutine is waiting
+}
+
+// begin resets the state of the last try. A negative sent means that this one is not sent.
+func (c *connection) begin(sent time.Duration) {
+	c.sent, c.failed, c.dropped, c.answer, c.received = sent, "", false, answer{}, false
+}
+
+// A transport performs tries, each in the goroutine of its connection. A [link] uses one for MQTT.
 type transport struct {
 	dial     func(context.Context) (net.Conn, error)
 	judge    *judge
@@ -76,7 +93,7 @@ func (t *transport) serve(ctx context.Context, c *connection) {
 
 // try connects if necessary, and sends the request if one is live.
 func (t *transport) try(ctx context.Context, c *connection) {
-	c.sent, c.failed, c.dropped, c.answer = -1, "", false, answer{}
+	c.begin(-1)
 	if c.pause > 0 {
 		timer := time.NewTimer(c.pause)
 		defer timer.Stop()

@@ -29,7 +29,8 @@
 //
 // One goroutine owns a run: it decides what is sent and when, writes the ledger and
 // counts. Each connection has a goroutine that performs one try after another, measures
-// its times, and shares nothing with the others.
+// its times, and shares nothing with the others. Over MQTT, the tries of a gateway share
+// its connection, which has a goroutine that writes and one that reads.
 //
 // # Not here
 //

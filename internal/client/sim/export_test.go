@@ -18,6 +18,45 @@ func (opt Options) WithDial(dial func(context.Context) (net.Conn, error)) Option
 	return opt
 }
 
+// OverMQTT makes a run use MQTT over connections from dial.
+func (opt Options) OverMQTT(dial func(context.Context) (net.Conn, error), user string) Options {
+	opt.dial, opt.MQTT = dial, &Target{url: "mqtt://pipe", user: user}
+	return opt
+}
+
+// A Packet is a parsed packet of a server.
+type Packet struct {
+	Kind, Code, MaxQoS     byte
+	ID                     uint16
+	ReceiveMax, KeepAliveS int
+}
+
+// ParsePackets parses the packets of a server until one is incomplete.
+func ParsePackets(version byte, text []byte, sizes ...int) (all []Packet, err error) {
+	r := newPacketReader(&pieces{text, sizes}, mqttVersion(version))
+	for {
+		p, err := r.next()
+		switch {
+		case err == io.EOF:
+			return all, nil
+		case err != nil:
+			return all, err
+		}
+		all = append(all, Packet{p.kind, p.code, p.maxQoS, p.id, p.receiveMax, p.keepAliveS})
+	}
+}
+
+// AppendConnect, AppendPublish and AppendPubrel encode packets of a client.
+func AppendConnect(version byte, clientID, user, password string, keepAliveS uint16) []byte {
+	return appendConnect(nil, mqttVersion(version), clientID, user, password, keepAliveS)
+}
+
+func AppendPublish(version, qos byte, id uint16, topic string, payload []byte) []byte {
+	return appendPublish(nil, mqttVersion(version), qos, id, []byte(topic), payload)
+}
+
+func AppendPubrel(id uint16) []byte { return appendPubrel(nil, id) }
+
 // InShares makes a verification compare so many bytes of the ledger at a time.
 func (opt VerifyOptions) InShares(bytes int64) VerifyOptions {
 	opt.shareBytes = bytes

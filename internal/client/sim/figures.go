@@ -32,6 +32,7 @@ const (
 	failedTimeout   failure = "timed out"
 	failedUncertain failure = "outcome unknown" // 408, or 500 outcome-unknown
 	failedGarbage   failure = "not HTTP"
+	failedNotMQTT   failure = "not MQTT"
 )
 
 // maxWaitSeconds is the longest Retry-After that is counted separately. Longer ones are

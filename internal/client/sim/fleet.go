@@ -16,15 +16,18 @@ type Fleet struct {
 	// namesGateway means that requests name their gateway. With tokens or certificates,
 	// the server takes the gateway from these.
 	namesGateway bool
-	wearers      []wearer
-	gateways     []gateway
-	groups       int // the smaller number of gateways and devices
+	// inTopic means that MQTT topics name the devices: a request has readings of one device.
+	inTopic  bool
+	wearers  []wearer
+	gateways []gateway
+	groups   int // the smaller number of gateways and devices
 }
 
 // A gateway sends the readings of its devices.
 type gateway struct {
 	random        random
 	number        int32
+	posts         int64 // left to send, closed loop
 	device        int32 // next one to send
 	batches       bool
 	buffers       bool
@@ -71,7 +74,8 @@ func newFleet(opt *Options, m model) *Fleet {
 		model:        m,
 		mix:          opt.Mix,
 		batch:        opt.Batch,
-		namesGateway: opt.Token == "" && (opt.Target == nil || len(opt.Target.certs) == 0),
+		namesGateway: opt.MQTT == nil && opt.Token == "" && (opt.Target == nil || len(opt.Target.certs) == 0),
+		inTopic:      opt.MQTT != nil,
 		wearers:      make([]wearer, opt.Devices),
 		gateways:     make([]gateway, opt.Users),
 		groups:       min(opt.Users, opt.Devices),
@@ -85,6 +89,7 @@ func newFleet(opt *Options, m model) *Fleet {
 		// gateways does not change the readings.
 		g.random = newRandom(opt.Seed, 1<<40+uint64(i))
 		g.number = int32(i)
+		g.posts = opt.Posts
 		g.device = int32(i % f.groups)
 		g.batches = g.random.chance(f.mix[Batching])
 		g.buffers = g.random.chance(f.mix[Buffering])
@@ -101,6 +106,11 @@ func (f *Fleet) next(g *gateway) sample {
 	if g.device += int32(f.groups); int(g.device) >= len(f.wearers) {
 		g.device = g.number % int32(f.groups)
 	}
+	return f.read(device)
+}
+
+// read returns the next reading of a device.
+func (f *Fleet) read(device int32) sample {
 	timeMs, values := f.wearers[device].next(&f.model)
 	return sample{device, timeMs, values, offsetOf(device)}
 }
@@ -138,7 +148,11 @@ func (f *Fleet) compose(g *gateway, r *request) {
 }
 
 func (f *Fleet) fill(g *gateway, r *request, n int) {
-	for range n {
+	for i := range n {
+		if f.inTopic && i > 0 {
+			r.samples = append(r.samples, f.read(r.samples[0].device))
+			continue
+		}
 		r.samples = append(r.samples, f.next(g))
 	}
 }

@@ -21,10 +21,10 @@ func (r *run) startNext(c *connection) {
 	switch {
 	case r.opt.open():
 		r.idle = append(r.idle, c)
-	case r.opt.Posts > 0 && c.posts == 0, r.until > 0 && r.now >= r.until:
+	case r.opt.Posts > 0 && c.gateway.posts == 0, r.until > 0 && r.now >= r.until:
 		r.active--
 	default:
-		c.posts--
+		c.gateway.posts--
 		r.begin(c, r.now)
 	}
 }
@@ -77,7 +77,7 @@ func (r *run) flush() {
 		return
 	}
 	for _, c := range r.ready {
-		c.turn <- struct{}{} // does not block: its goroutine is waiting
+		c.start()
 	}
 	r.ready = r.ready[:0]
 }
@@ -99,7 +99,9 @@ func (r *run) finishTry(c *connection) {
 	}
 	switch {
 	case c.dropped:
-		r.report.Behaviours[Drop.String()]++
+		if c.request.drop { // otherwise it shared the connection with such a request
+			r.report.Behaviours[Drop.String()]++
+		}
 		r.send(c, 0, false)
 	case c.failed == failedGarbage:
 		r.report.Errors[failedGarbage]++
@@ -140,8 +142,16 @@ func (r *run) answered(c *connection) {
 			r.abort(fmt.Errorf("sim: the server rejects the credentials: status %d", a.status))
 		}
 		r.report.Rejected += n
-		if ledger {
+		if ledger && a.part {
+			r.lines = appendGivenUp(r.lines, c.number)
+		} else if ledger {
 			r.lines = appendRefused(r.lines, c.number)
+		}
+		r.complete(c)
+	case unconfirmed:
+		r.report.Failed += n
+		if ledger {
+			r.lines = appendGivenUp(r.lines, c.number)
 		}
 		r.complete(c)
 	case refusedNow:
@@ -150,7 +160,9 @@ func (r *run) answered(c *connection) {
 		} else {
 			r.report.Refused503++
 		}
-		r.report.RetryAfter[min(int(a.retryAfter/time.Second), maxWaitSeconds)]++
+		if c.link == nil { // MQTT has no Retry-After
+			r.report.RetryAfter[min(int(a.retryAfter/time.Second), maxWaitSeconds)]++
+		}
 		r.retry(c, max(a.retryAfter, firstBackoff), true)
 	case uncertain:
 		r.fail(c, failedUncertain)

@@ -23,6 +23,8 @@ const (
 	// maxInFlight bounds the readings in all concurrent requests, and with them the
 	// memory of a run.
 	maxInFlight = 4_000_000
+
+	maxInFlightPerGateway = 1000
 )
 
 // ErrOptions is wrapped by errors about invalid [Options].
@@ -33,7 +35,8 @@ var ErrOptions = errors.New("sim: invalid options")
 // requests are sent when they are due. The struct tags define command-line flags.
 type Options struct {
 	Target     *Target        `kong:"-"`
-	Token      string         `kong:"-"` // sent as a bearer token; "": none
+	MQTT       *Target        `kong:"-"` // MQTT listener to load instead of Target; may be nil
+	Token      string         `kong:"-"` // sent as a bearer token, or as the password over MQTT; "": none
 	Mix        Mix            `kong:"-"`
 	Signs      *vitals.Signs  `kong:"-"` // nil means the built-in ones; a user's own are measured by every wearer
 	Start      time.Time      `kong:"-"` // start of the wearers' time; zero means such that the run ends now
@@ -53,6 +56,10 @@ type Options struct {
 	Run      string        `placeholder:"NAME" help:"Name of the run; devices are called sim-NAME-000000. 1 to 20 letters and digits. Default: a random one."`
 	Patience time.Duration `default:"10s" help:"End the run if no answer arrives for this long."`
 	MaxTries int           `name:"tries" default:"20" help:"Tries of one request."`
+
+	MQTTVersion string `name:"mqtt-version" enum:"3.1.1,5" default:"3.1.1" help:"Version of MQTT: 3.1.1 or 5."`
+	QoS         int    `name:"qos" default:"1" help:"Quality of service over MQTT: 0, 1 or 2. Nothing acknowledges a reading with 0."`
+	InFlight    int    `default:"32" help:"Publications of a gateway over MQTT that are in flight at the same time, unless the server allows fewer."`
 
 	habits []habit // of wearers
 
@@ -76,6 +83,8 @@ func (opt *Options) Prepare() (err error) {
 	opt.Timeout = cmp.Or(opt.Timeout, 30*time.Second)
 	opt.Patience = cmp.Or(opt.Patience, 10*time.Second)
 	opt.MaxTries = cmp.Or(opt.MaxTries, 20)
+	opt.MQTTVersion = cmp.Or(opt.MQTTVersion, "3.1.1")
+	opt.InFlight = cmp.Or(opt.InFlight, 32)
 	opt.Seed = cmp.Or(opt.Seed, uint64(rand.Uint32())+1)
 	opt.Run = cmp.Or(opt.Run, fmt.Sprintf("%08x", rand.Uint32()))
 	if opt.Signs == nil {
@@ -91,8 +100,12 @@ func (opt *Options) Prepare() (err error) {
 	if opt.Mix[Buffering] > 0 {
 		largest = max(largest, maxBuffered)
 	}
+	if opt.MQTT != nil {
+		opt.Mix[Gzip] = 0
+		largest *= opt.InFlight
+	}
 	switch {
-	case opt.Target == nil && opt.dial == nil:
+	case opt.Target == nil && opt.MQTT == nil && opt.dial == nil:
 		return bad("there is no target")
 	case opt.Users < 1 || opt.Users > MaxUsers:
 		return bad("users must be from 1 to %d", MaxUsers)
@@ -100,6 +113,10 @@ func (opt *Options) Prepare() (err error) {
 		return bad("devices must be from 1 to %d", MaxDevices)
 	case opt.Batch < 1 || opt.Batch > MaxBatch:
 		return bad("readings in a batch must be from 1 to %d", MaxBatch)
+	case opt.QoS < 0 || opt.QoS > 2:
+		return bad("the quality of service must be 0, 1 or 2")
+	case opt.InFlight < 1 || opt.InFlight > maxInFlightPerGateway:
+		return bad("publications in flight must be from 1 to %d", maxInFlightPerGateway)
 	case opt.Users*largest > maxInFlight:
 		return bad("so many users with batches of that size need too much memory: at most %d readings in total", maxInFlight)
 	case opt.Rate != 0 && opt.Posts != 0:
@@ -115,7 +132,7 @@ func (opt *Options) Prepare() (err error) {
 	case opt.Rate != 0 && !(opt.Rate >= minRate && opt.Rate <= maxRate):
 		return bad("the rate must be from %g to %d requests/s", minRate, maxRate)
 	}
-	if err == nil && opt.Target != nil && opt.Target.Remote() {
+	if t := cmp.Or(opt.MQTT, opt.Target); err == nil && t != nil && t.Remote() {
 		err = opt.checkRemote()
 	}
 	return err

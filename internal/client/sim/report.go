@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -67,8 +68,17 @@ type Report struct {
 	CPUPerRequestUs float64 `json:"cpu_per_request_us"` // CPU time of this process
 	Interrupted     bool    `json:"interrupted"`
 
+	MQTT *MQTTReport `json:"mqtt,omitempty"` // nil means HTTP
+
 	Ledger       string        `json:"ledger,omitempty"`
 	Verification *Verification `json:"verification,omitempty"`
+}
+
+// An MQTTReport says how readings were sent over MQTT.
+type MQTTReport struct {
+	Version  string `json:"version"`
+	QoS      int    `json:"qos"`
+	InFlight int    `json:"in_flight"` // publications of a gateway, at most
 }
 
 // A Latency is a distribution, in µs.
@@ -97,8 +107,11 @@ func newReport(opt *Options) *Report {
 		Errors: map[failure]uint64{}, Problems: map[string]uint64{}, Behaviours: map[string]uint64{},
 		RetryAfter: map[int]uint64{},
 	}
-	if opt.Target != nil {
-		r.Target = opt.Target.String()
+	if t := cmp.Or(opt.MQTT, opt.Target); t != nil {
+		r.Target = t.String()
+	}
+	if opt.MQTT != nil {
+		r.MQTT = &MQTTReport{opt.MQTTVersion, opt.QoS, opt.InFlight}
 	}
 	if opt.Rate > 0 {
 		r.Loop, r.Corrected = "open", true
@@ -191,11 +204,18 @@ func (r *Report) WriteTable(out io.Writer) error {
 		workload = fmt.Sprintf("open loop, %g requests/s over %d connections", r.Rate, r.Users)
 	}
 	row("workload", "%s, %d devices, %.1f s", workload, r.Devices, r.ElapsedS)
+	if r.MQTT != nil {
+		row("MQTT", "%s, QoS %d, %d in flight per gateway", r.MQTT.Version, r.MQTT.QoS, r.MQTT.InFlight)
+	}
 	row("run", "%s, seed %d", r.Run, r.Seed)
 	if r.Mix != "" {
 		row("mix", "%s", r.Mix)
 	}
-	row("requests", "%d answered, %.0f/s; %d tries", r.Requests, r.RequestsPerSecond, r.Tries)
+	answered := "answered"
+	if r.MQTT != nil && r.MQTT.QoS == 0 {
+		answered = "sent, which QoS 0 leaves unanswered"
+	}
+	row("requests", "%d %s, %.0f/s; %d tries", r.Requests, answered, r.RequestsPerSecond, r.Tries)
 	row("readings", "%d sent: %d stored, %d duplicate, %d rejected, %d failed; %.0f stored/s",
 		r.Sent, r.Stored, r.Duplicate, r.Rejected, r.Failed, r.ReadingsPerSecond)
 	row("refusals", "%d with 429, %d with 503", r.Refused429, r.Refused503)

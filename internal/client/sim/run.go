@@ -1,10 +1,12 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 )
@@ -37,6 +39,7 @@ type run struct {
 	report  *Report
 	figures *figures
 	conns   []*connection
+	links   []*link // MQTT: by gateway
 	abort   context.CancelCauseFunc
 	tasks   sync.WaitGroup
 	showing sync.Mutex // held during calls of OnProgress
@@ -71,6 +74,8 @@ func Run(ctx context.Context, opt Options) (*Report, error) {
 		if err := fitFiles(opt.Users); err != nil {
 			return report, err
 		}
+	}
+	if opt.dial == nil && opt.MQTT == nil {
 		if err := probe(ctx, opt.Target, opt.Token); err != nil {
 			return report, err
 		}
@@ -92,7 +97,12 @@ func Run(ctx context.Context, opt Options) (*Report, error) {
 }
 
 func newRun(opt *Options, report *Report) (*run, error) {
-	target, newAlarm := opt.Target, timerAlarm
+	target, newAlarm := cmp.Or(opt.MQTT, opt.Target), timerAlarm
+	perGateway := 1
+	if opt.MQTT != nil {
+		perGateway = opt.InFlight
+	}
+	slots := opt.Users * perGateway
 	if target == nil {
 		target = &Target{host: "pipe"}
 	}
@@ -102,9 +112,9 @@ func newRun(opt *Options, report *Report) (*run, error) {
 			fleet: newFleet(opt, opt.model(time.Now())), counts: report.Behaviours,
 			heads: [2][]byte{target.head(opt.Token, false), target.head(opt.Token, true)},
 		},
-		transport: transport{dial: opt.dial, judge: newJudge(), timeout: opt.Timeout, returned: make(chan *connection, opt.Users)},
-		conns:     make([]*connection, opt.Users),
-		active:    opt.Users,
+		transport: transport{dial: opt.dial, judge: newJudge(), timeout: opt.Timeout, returned: make(chan *connection, slots)},
+		conns:     make([]*connection, slots),
+		active:    slots,
 		until:     opt.For,
 		total:     pacer(opt.Rate).total(opt.For),
 	}
@@ -116,7 +126,16 @@ func newRun(opt *Options, report *Report) (*run, error) {
 		r.end = opt.For + opt.Patience
 	}
 	for i := range r.conns {
-		r.conns[i] = &connection{gateway: &r.composer.fleet.gateways[i], posts: opt.Posts, turn: make(chan struct{}, 1)}
+		// Over MQTT, the first connections are of different gateways.
+		c := &connection{gateway: &r.composer.fleet.gateways[i%opt.Users]}
+		if r.conns[i] = c; opt.MQTT == nil {
+			c.turn = make(chan struct{}, 1)
+			continue
+		}
+		if i < opt.Users {
+			r.links = append(r.links, newLink(&r.transport, opt, c.gateway.number, func(err error) { r.abort(err) }))
+		}
+		c.link, c.id = r.links[i%opt.Users], uint16(1+i/opt.Users)
 	}
 	var err error
 	r.alarm, err = newAlarm()
@@ -128,8 +147,13 @@ func (r *run) execute(outer context.Context) error {
 	// An interrupted run continues briefly, an aborted one does not.
 	ctx, abort := context.WithCancelCause(context.WithoutCancel(outer))
 	r.abort = abort
+	for _, l := range r.links {
+		r.tasks.Go(func() { l.serve(ctx) })
+	}
 	for _, c := range r.conns {
-		r.tasks.Go(func() { r.transport.serve(ctx, c) })
+		if c.link == nil {
+			r.tasks.Go(func() { r.transport.serve(ctx, c) })
+		}
 	}
 	r.transport.start = time.Now()
 	err := r.connectAll(outer)
@@ -141,9 +165,16 @@ func (r *run) execute(outer context.Context) error {
 	}
 	abort(nil)
 	for _, c := range r.conns {
-		close(c.turn)
+		if c.link == nil {
+			close(c.turn)
+		}
 	}
 	r.tasks.Wait()
+	for _, l := range r.links {
+		for _, fault := range l.faults {
+			r.report.describe(fault)
+		}
+	}
 	if connected {
 		r.countRemaining()
 	}
@@ -155,11 +186,12 @@ func (r *run) execute(outer context.Context) error {
 
 // connectAll opens all connections and waits for the outcome of each.
 func (r *run) connectAll(ctx context.Context) error {
-	for _, c := range r.conns {
-		c.turn <- struct{}{}
+	gateways := r.conns[:r.opt.Users]
+	for _, c := range gateways {
+		c.start()
 	}
 	failed := 0
-	for range r.conns {
+	for range gateways {
 		select {
 		case c := <-r.transport.returned:
 			if c.failed != "" {
@@ -170,7 +202,9 @@ func (r *run) connectAll(ctx context.Context) error {
 			return ErrInterrupted
 		}
 	}
-	if failed == len(r.conns) {
+	if failed == len(gateways) && r.opt.MQTT != nil {
+		return fmt.Errorf("%w: %s", ErrRefusedAll, countsText(r.report.Errors))
+	} else if failed == len(gateways) {
 		return ErrRefusedAll
 	}
 	return nil
@@ -235,10 +269,7 @@ func (r *run) done() bool {
 // checkSilence aborts the run if no answer has arrived for Patience although one was
 // expected: a request was in progress and the server had not asked to wait.
 func (r *run) checkSilence() {
-	expected := false
-	for _, c := range r.conns {
-		expected = expected || c.live && !c.waitingAsAsked(r.now)
-	}
+	expected := r.live > 0 && slices.ContainsFunc(r.conns, func(c *connection) bool { return c.live && !c.waitingAsAsked(r.now) })
 	if !expected {
 		r.lastAnswer = r.now
 	} else if r.now-r.lastAnswer > r.opt.Patience {

@@ -438,6 +438,8 @@ func TestInvalidOptions(t *testing.T) {
 		"token of two lines":    {Users: 1, Posts: 1, Token: "a\r\nX: b"},
 		"negative rate":         {Users: 1, Rate: -1, For: time.Second},
 		"no rate":               {Users: 1, Rate: math.NaN(), For: time.Second},
+		"QoS 3":                 {Users: 1, Posts: 1, QoS: 3},
+		"too much in flight":    {Users: 1, Posts: 1, InFlight: 1001},
 		"rate too high":         {Users: 1, Rate: 1e9, For: time.Second},
 	} {
 		opt.Run = "t"

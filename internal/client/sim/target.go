@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -19,6 +20,9 @@ var ErrRemote = errors.New("sim: the target is not this machine; a simulated fle
 // ErrTarget is wrapped by errors about the form of a target.
 var ErrTarget = errors.New("sim: the target must have the form http://host:port")
 
+// ErrMQTTTarget is wrapped by errors about the form of a target for MQTT.
+var ErrMQTTTarget = errors.New("sim: the MQTT listener must have the form mqtt://host:port or mqtts://host:port")
+
 // A Target is a server to load.
 type Target struct {
 	url   string // without a trailing slash
@@ -26,6 +30,8 @@ type Target struct {
 	name  string // expected in the certificate
 	path  string // path prefix before /v1
 	tls   bool
+	alpn  []string
+	user  string            // user name for MQTT; "" means the gateways' names
 	roots *x509.CertPool    // nil means the system's roots
 	certs []tls.Certificate // client certificates
 	addrs []netip.AddrPort  // never empty
@@ -45,6 +51,7 @@ func ResolveTarget(ctx context.Context, target string, remote bool) (*Target, er
 		name: u.Hostname(),
 		path: strings.TrimRight(u.EscapedPath(), "/"),
 		tls:  u.Scheme == "https",
+		alpn: []string{"http/1.1"},
 	}
 	port := u.Port()
 	if port == "" {
@@ -54,7 +61,27 @@ func ResolveTarget(ctx context.Context, target string, remote bool) (*Target, er
 	if err != nil {
 		return nil, ErrTarget
 	}
-	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", u.Hostname())
+	return t.resolve(ctx, u.Hostname(), uint16(n), remote)
+}
+
+// ResolveMQTT is ResolveTarget for a URL with the scheme mqtt or mqtts. A user name in the
+// URL is that of all gateways.
+func ResolveMQTT(ctx context.Context, target string, remote bool) (*Target, error) {
+	u, err := url.Parse(target)
+	if err != nil || u.Scheme != "mqtt" && u.Scheme != "mqtts" || u.Hostname() == "" || u.RequestURI() != "/" || u.Fragment != "" {
+		return nil, ErrMQTTTarget // the target is not quoted: it may hold a password
+	}
+	port, err := strconv.ParseUint(u.Port(), 10, 16)
+	if _, secret := u.User.Password(); secret || err != nil {
+		return nil, ErrMQTTTarget
+	}
+	t := &Target{url: target, name: u.Hostname(), tls: u.Scheme == "mqtts", user: u.User.Username()}
+	return t.resolve(ctx, u.Hostname(), uint16(port), remote)
+}
+
+// resolve sets the addresses of t, and returns it.
+func (t *Target) resolve(ctx context.Context, name string, port uint16, remote bool) (*Target, error) {
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
 	if err != nil {
 		return nil, fmt.Errorf("resolve target: %w", err)
 	}
@@ -62,7 +89,7 @@ func ResolveTarget(ctx context.Context, target string, remote bool) (*Target, er
 		if ip = ip.Unmap(); !remote && !ip.IsLoopback() {
 			return nil, ErrRemote
 		}
-		t.addrs = append(t.addrs, netip.AddrPortFrom(ip, uint16(n)))
+		t.addrs = append(t.addrs, netip.AddrPortFrom(ip, port))
 	}
 	return t, nil
 }
@@ -82,7 +109,10 @@ func (t *Target) Remote() bool {
 	return slices.ContainsFunc(t.addrs, func(a netip.AddrPort) bool { return !a.Addr().IsLoopback() })
 }
 
-// dial connects to the target, with TLS for an https URL.
+// TLS reports whether connections to t use TLS.
+func (t *Target) TLS() bool { return t.tls }
+
+// dial connects to the target, with TLS for an https or mqtts URL.
 func (t *Target) dial(ctx context.Context) (net.Conn, error) {
 	conn, err := t.dialContext(ctx, "", "")
 	if err != nil || !t.tls {
@@ -113,7 +143,7 @@ func (t *Target) dialContext(ctx context.Context, _, _ string) (net.Conn, error)
 
 // tlsConfig returns the TLS configuration for the target.
 func (t *Target) tlsConfig() *tls.Config {
-	return &tls.Config{ServerName: t.name, RootCAs: t.roots, Certificates: t.certs, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
+	return &tls.Config{ServerName: t.name, RootCAs: t.roots, Certificates: t.certs, MinVersion: tls.VersionTLS12, NextProtos: t.alpn}
 }
 
 // head returns the header of a POST of readings up to the value of Content-Length.
