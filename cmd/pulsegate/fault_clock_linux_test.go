@@ -1,51 +1,12 @@
 package main_test
 
 import (
-	"os"
-	"path/filepath"
-	"regexp"
 	"strings"
-	"sync"
 	"testing"
 )
 
-// jumpingClock is compiled into a server. Its clock jumps forwards and backwards by
-// milliseconds, minutes and decades each time it is read.
-const jumpingClock = `package server
-
-import (
-	"sync/atomic"
-	"time"
-)
-
-func jumpingClock() func() time.Time {
-	const year = 365 * 24 * time.Hour
-	jumps := []time.Duration{0, 30 * year, -4 * time.Minute, time.Second, -50 * year, -time.Millisecond, -3 * time.Minute, -time.Hour, 7 * year}
-	var looks atomic.Uint64
-	return func() time.Time { return time.Now().Add(jumps[looks.Add(1)%uint64(len(jumps))]) }
-}
-`
-
-// jumping builds that server, once for all tests.
-var jumping = sync.OnceValues(func() (bin string, err error) {
-	serve, err := filepath.Abs("../../internal/server/options.go")
-	if err != nil {
-		return "", err
-	}
-	text, err := os.ReadFile(serve)
-	if err != nil {
-		return "", err
-	}
-	replaced := regexp.MustCompile(`(Limits: +limits,)`).ReplaceAll(text, []byte("${1} Now: jumpingClock(),"))
-	dir := filepath.Join(built.dir, "jumping")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return "", err
-	}
-	return buildInto(dir, map[string]string{
-		serve: string(replaced),
-		filepath.Join(filepath.Dir(serve), "jumping_clock.go"): jumpingClock,
-	})
-})
+// clockJumps starts an altered server whose clock jumps.
+var clockJumps = []string{"env", "ALTERED=clock"}
 
 // Identity, order and values of readings do not depend on the server's clock, which jumps:
 // everything is stored once, under its own time, and repetitions are duplicates. The bound on
@@ -53,7 +14,7 @@ var jumping = sync.OnceValues(func() (bin string, err error) {
 //
 // Seen to fail with the mutant clamp-time-to-clock.
 func TestClockJumps(t *testing.T) {
-	bin, err := jumping()
+	bin, err := altered()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +23,7 @@ func TestClockJumps(t *testing.T) {
 		b := newHarness(t, lane, "--max-ahead=900000h")
 		load := b.bin
 		b.bin = bin
-		b.start()
+		b.startUnder(clockJumps)
 		b.bin = load
 		for _, args := range [][]string{
 			{"--users=20", "--posts=50"}, // ends now, by the real clock

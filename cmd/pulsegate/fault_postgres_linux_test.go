@@ -312,17 +312,18 @@ func (l *pgLife) round(n int, fault crashFault) {
 }
 
 // startNode starts a server.
-func (l *pgLife) startNode(clockJumps bool) {
+func (l *pgLife) startNode(jumping bool) {
 	l.b.lane = []lane{fastLane, fullLane}[l.rnd.IntN(2)]
 	loader := l.b.bin
-	if clockJumps {
-		bin, err := jumping()
+	var wrapper []string
+	if jumping {
+		bin, err := altered()
 		if err != nil {
 			l.t.Fatal(err)
 		}
-		l.b.bin = bin
+		l.b.bin, wrapper = bin, clockJumps
 	}
-	l.b.start()
+	l.b.startUnder(wrapper)
 	l.b.bin = loader
 	l.c.mu.Lock()
 	defer l.c.mu.Unlock()

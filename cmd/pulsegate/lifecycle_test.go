@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -151,7 +150,10 @@ func TestNotifyFails(t *testing.T) {
 func TestWatchdog(t *testing.T) {
 	skipIfShort(t)
 	t.Parallel()
-	bin := buildHanging(t)
+	bin, err := altered()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct {
 		hang string
 		want string // in the log, or "" if the server counts as alive
@@ -164,7 +166,7 @@ func TestWatchdog(t *testing.T) {
 			t.Parallel()
 			m := newManager(t)
 			const timeout = 400 * time.Millisecond
-			p := launch(t, 1, m.managed(bin, []string{"HANG=" + tt.hang, fmt.Sprintf("WATCHDOG_USEC=%d", timeout.Microseconds())}))
+			p := launch(t, 1, m.managed(bin, []string{"ALTERED=" + tt.hang, fmt.Sprintf("WATCHDOG_USEC=%d", timeout.Microseconds())}))
 			m.await("WATCHDOG=1", 4)
 			// The answer never arrives.
 			var client sync.WaitGroup
@@ -191,43 +193,6 @@ func TestWatchdog(t *testing.T) {
 			client.Wait()
 		})
 	}
-}
-
-// buildHanging builds a server one part of which hangs from the first reading on; HANG in its
-// environment names the part.
-func buildHanging(t *testing.T) string {
-	t.Helper()
-	replaced := map[string]string{}
-	for _, r := range []struct{ file, before, hang string }{
-		{"internal/api/ingest/http_linux.go", "\tfor taken < len(b) && !c.Full() {\n", "loop"},
-		{"internal/storage/groupcommit/run.go", "\t\tc.commit(g)\n", "committer"},
-		{"internal/storage/pebblestore/store.go", "\ts.settler.reset()\n", "disk"},
-	} {
-		file, err := filepath.Abs(filepath.Join("../..", r.file))
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if strings.Count(string(text), r.before) != 1 {
-			t.Fatalf("%s does not hold %q once", r.file, r.before)
-		}
-		wait := fmt.Sprintf("if os.Getenv(\"HANG\") == %q { time.Sleep(time.Hour) }\n", r.hang)
-		hangs := strings.Replace(string(text), r.before, wait+r.before, 1)
-		for _, name := range []string{"os", "time"} {
-			if !strings.Contains(hangs, "\t"+strconv.Quote(name)+"\n") {
-				hangs = strings.Replace(hangs, "import (\n", "import (\n\t"+strconv.Quote(name)+"\n", 1)
-			}
-		}
-		replaced[file] = hangs
-	}
-	bin, err := buildInto(t.TempDir(), replaced)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return bin
 }
 
 // activated returns the command of a server that inherits listeners, as a service manager passes
