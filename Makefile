@@ -21,6 +21,8 @@ export GOFLAGS := $(shell go env GOFLAGS) -trimpath
 # detector needs cgo.
 export CGO_ENABLED := 0
 race race-short metamorphic: export CGO_ENABLED = 1
+# With cgo, Pebble would compile zstd in C, which a release does not contain.
+race race-short metamorphic: GOFLAGS += -tags=pebblegozstd
 # The race detector waits a second at each exit by default, also in each process that a
 # test starts.
 race race-short: export GORACE = atexit_sleep_ms=20
@@ -38,7 +40,7 @@ help: ## list the targets
 # the tests of several modules.
 test: setup ## check everything: set-up, lint, all tests
 	@go build -ldflags=-w -o bin/test/ ./cmd/pulsegate
-	@BUILT_PULSEGATE=$(abspath bin/test/pulsegate) $(MAKE) --no-print-directory --jobs=3 --output-sync=target BESIDE=1 cluster-short plain bench-smoke race-short deploy-check docs-check browser-check lint
+	@BUILT_PULSEGATE=$(abspath bin/test/pulsegate) $(MAKE) --no-print-directory --jobs=3 --output-sync=target BESIDE=1 cluster-short plain race-short deploy-short docs-check browser-check lint-short
 
 test-short: ## go vet and quick tests: a minute, without root and devices
 	go vet ./... && $(GOTEST) -short ./...
@@ -46,8 +48,11 @@ test-short: ## go vet and quick tests: a minute, without root and devices
 setup: ## check for programs that the tests need; as root on Debian install missing ones
 	@.ci/setup
 
-lint: ## gofmt, go vet and staticcheck, of bench too
-	@.ci/lint
+lint-short: ## what make test does of lint: gofmt and go vet
+	@.ci/lint -short . browser deploy/test docs
+
+lint: ## gofmt, go vet and staticcheck; make bench-smoke does it for bench
+	@.ci/lint . browser deploy/test docs
 
 plain: ## all tests without the race detector, except those that try every case, and TestCluster
 	$(GOTEST) -skip 'Exhaustive|TestCluster$$' ./cmd/pulsegate $(LONG) ./...
@@ -59,16 +64,19 @@ exhaustive: ## the tests that try every case, and more random calls of stores; m
 	$(GOTEST) -count=1 -run Exhaustive ./...
 	$(GOTEST) -count=1 -run 'TestConformance|TestRandom' ./internal/storage/pebblestore ./internal/storage/pgstore -rapid.checks 500
 
-race-short: ## short tests with the race detector of packages that start goroutines, except commands, which test other processes
-	$(GOTEST) -race -short -skip "$$(grep -v '^#' .ci/in-turn.txt | paste -sd '|')" $(LONG) $$(grep -rlE '^\s*go [a-z]|\.Go\(' --include='*.go' health internal mux reply vitals | xargs -n 1 dirname | sort -u | sed 's|^|./|')
+race-short: ## tests that make calls at once, with the race detector, of the packages that most depend on them
+	$(GOTEST) -race -short -run "^($$(grep -v '^#' .ci/concurrent.txt | paste -sd '|'))$$" $$(sed -n 's|^# internal/|./internal/|p' .ci/concurrent.txt)
 
-race: ## all tests, in full, with the race detector: some minutes more than make test
+race: ## all tests, in full, with the race detector: longer than make test
 	$(GOTEST) -race ./...
 
 # Go does not see that the program, or a file outside their modules, has changed, and would take
 # the results of these tests from its cache.
 deploy-check: ## check the image, the manifests, the packages, the release, the dashboard and the alert rules
 	cd deploy/test && $(GOTEST) -count=1 ./...
+
+deploy-short: ## what make test does of deploy-check: all but building a Debian package and a release
+	cd deploy/test && $(GOTEST) -count=1 -skip 'TestDebianPackage$$|TestRelease$$' ./...
 
 browser-check: ## test the page in Chromium
 	cd browser && $(GOTEST) -count=1 ./...
@@ -182,5 +190,6 @@ bench-mux: ## compare the routers, into docs/benchmarks.md
 overload: ## load a server with up to five times its capacity, into docs/benchmarks.md
 	cd bench && go run ./cmd/bench overload --rounds $(ROUNDS) --seconds $(SECONDS)
 
-bench-smoke: ## every benchmark once, answers verified, allocations asserted
+bench-smoke: ## lint and tests of bench, and every benchmark once, answers verified, allocations asserted
+	@.ci/lint bench
 	@.ci/bench-smoke
