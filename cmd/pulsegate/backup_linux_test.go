@@ -21,8 +21,8 @@ func TestBackupUnderLoad(t *testing.T) {
 		b.start()
 		whole := b.load("--users=8", "--posts=20", "--start=2026-01-01T00:00:00Z")
 		whole.wait()
-		l := b.load("--users=16", "--mix=real", "--for=1h")
-		for round := range 3 {
+		l := b.load("--users=16", "--rate=400", "--mix=real", "--for=1h")
+		for round := range 2 {
 			l.awaitAcknowledged(50 * (round + 1))
 			acknowledged := answersIn(t, l.ledger)
 			dir := filepath.Join(b.scratch, fmt.Sprint("backup", round))

@@ -123,7 +123,7 @@ func TestConformance(t *testing.T) {
 	control := len(resources)
 	resources = append(resources, strings.Replace(first(t, resources, `"hr-`), `"code":"/min"`, `"code":"bpm"`, 1))
 
-	cmd := exec.Command("java", "-cp", filepath.Join(libraries, "*"), "validator/Validate.java")
+	cmd := exec.Command("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", filepath.Join(libraries, "*"), "validator/Validate.java")
 	cmd.Stdin = strings.NewReader(strings.Join(resources, "\n") + "\n")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
