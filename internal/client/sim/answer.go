@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -151,7 +152,7 @@ func (j *judge) judgeProblem(r *response, now time.Time) (answer, error) {
 // parseRetryAfter parses a Retry-After value: seconds or a date (RFC 9110, section
 // 10.2.3).
 func parseRetryAfter(value string, now time.Time) (time.Duration, bool) {
-	if seconds, ok := decimal([]byte(value)); ok {
+	if seconds, err := strconv.ParseUint(value, 10, 30); err == nil {
 		return time.Duration(seconds) * time.Second, true
 	}
 	at, err := http.ParseTime(value)

@@ -4,9 +4,7 @@ import (
 	"context"
 	"io"
 	"net"
-	"net/http"
 	"strings"
-	"testing"
 	"time"
 
 	"github.com/pulsegate/pulsegate/vitals"
@@ -99,27 +97,11 @@ func ParseResponse(in []byte, sizes ...int) (Parsed, error) {
 	case err != nil:
 		return Parsed{}, err
 	}
-	if got.status == http.StatusOK {
-		got.contentType = "" // the fast path does not set it
-	}
 	parsed := Parsed{got.status, string(got.body), got.close, got.retryAfter, got.contentType, true}
 	if _, err := r.in.Peek(1); err != io.EOF {
 		return Parsed{}, ErrNotHTTP // more than one answer
 	}
 	return parsed, nil
-}
-
-// ResponseAllocs returns the number of allocations to read an answer.
-func ResponseAllocs(text string) float64 {
-	in := strings.NewReader(text)
-	var r answerReader
-	r.reset(in)
-	return testing.AllocsPerRun(10, func() {
-		in.Reset(text)
-		if _, err := r.read(); err != nil {
-			panic(err)
-		}
-	})
 }
 
 // Schedule returns the intended send time of request k at a rate, and how many requests

@@ -2,14 +2,11 @@ package sim
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
-	"strconv"
 )
 
 // maxAnswerBytes bounds the size of an answer. A larger one is an error.
@@ -51,10 +48,10 @@ func (r *answerReader) Read(p []byte) (n int, err error) {
 // A response is one HTTP/1.1 answer.
 type response struct {
 	status      int
-	close       bool   // the server closes the connection after this answer
-	contentType string // of a problem
+	close       bool // the server closes the connection after this answer
+	contentType string
 	retryAfter  string
-	body        []byte // valid until the next read
+	body        []byte
 }
 
 // read reads one answer. Errors other than [ErrNotHTTP] are from the connection; io.EOF
@@ -64,50 +61,14 @@ func (r *answerReader) read() (response, error) {
 	if _, err := r.in.Peek(1); err != nil {
 		return response{}, err
 	}
-	arrived, _ := r.in.Peek(r.in.Buffered()) // never blocks
-	resp, length := scan(arrived)
-	if length > 0 {
-		r.in.Discard(length)
-	} else {
-		var err error
-		if resp, err = r.parse(); err != nil {
-			return response{}, err
-		}
+	resp, err := r.parse()
+	if err != nil {
+		return response{}, err
 	}
 	if r.in.Buffered() > 0 {
 		return response{}, notHTTP("more than one answer to a request")
 	}
 	return resp, nil
-}
-
-// usualFields are the header fields that scan accepts with any value.
-var usualFields = [][]byte{[]byte("Content-Type: "), []byte("Cache-Control: "), []byte("X-Content-Type-Options: "), []byte("Date: "), []byte("Server: ")}
-
-// scan recognises the usual answer, a 200 as Pulsegate or a proxy before it writes it,
-// without allocating. It returns the length of the answer, or 0 if it is another one or
-// incomplete. net/http reads every answer that scan accepts in the same way;
-// FuzzResponse checks that.
-func scan(text []byte) (resp response, length int) {
-	rest, ok := bytes.CutPrefix(text, []byte("HTTP/1.1 200 OK\r\n"))
-	bodyBytes := -1
-	for ok {
-		var line []byte
-		if line, rest, ok = bytes.Cut(rest, []byte("\r\n")); !ok || len(line) == 0 {
-			break
-		}
-		if slices.ContainsFunc(line, func(c byte) bool { return c < ' ' || c > '~' }) {
-			return resp, 0
-		}
-		if value, found := bytes.CutPrefix(line, []byte("Content-Length: ")); found && bodyBytes < 0 {
-			bodyBytes, ok = decimal(value)
-		} else {
-			ok = slices.ContainsFunc(usualFields, func(field []byte) bool { return bytes.HasPrefix(line, field) })
-		}
-	}
-	if !ok || bodyBytes < 0 || bodyBytes > len(rest) {
-		return resp, 0
-	}
-	return response{status: http.StatusOK, body: rest[:bodyBytes]}, len(text) - len(rest) + bodyBytes
 }
 
 // parse reads any final answer. It skips informational ones.
@@ -130,13 +91,4 @@ func (r *answerReader) parse() (response, error) {
 		return response{}, cmp.Or(r.err, err)
 	}
 	return response{}, notHTTP("net/http cannot read it") // net/http's errors quote the answer
-}
-
-// decimal parses a decimal number of at most 9 digits.
-func decimal(text []byte) (n int, ok bool) {
-	if len(text) > 9 || len(text) == 0 || text[0] < '0' || text[0] > '9' {
-		return 0, false // strconv accepts signs
-	}
-	n, err := strconv.Atoi(string(text))
-	return n, err == nil
 }

@@ -237,8 +237,8 @@ func settle(entries []ledgerEntry, letter byte, rejected []byte) bool {
 	}
 	for len(rejected) > 0 {
 		text, rest, _ := bytes.Cut(rejected, []byte(","))
-		i, ok := decimal(text)
-		if !ok || i >= len(entries) {
+		i, err := strconv.ParseUint(string(text), 10, 30)
+		if err != nil || i >= uint64(len(entries)) {
 			return false
 		}
 		entries[i].outcome = refused
