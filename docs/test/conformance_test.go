@@ -233,7 +233,7 @@ func kindOf(t *testing.T, text string) string {
 		sign, _, _ := strings.Cut(r.ID, "-")
 		return "Observation: " + map[string]string{
 			"bp": "blood pressure", "spo2": "SpO2", "hr": "heart rate", "rhr": "resting heart rate", "resp": "respiratory rate", "temp": "body temperature", "wt": "body weight",
-			"glu": "glucose in mg/dL", "glum": "glucose in mmol/L", "pr": "pulse rate", "s11": "sign of the user's own, with LOINC code", "s12": "sign of the user's own",
+			"glu": "glucose in mg/dL", "glum": "glucose in mmol/L", "pr": "pulse rate", "s80t7cc4t": "sign of the user's own, with LOINC code", "sreljkib0": "sign of the user's own",
 		}[sign]
 	}
 	return r.ResourceType

@@ -8,12 +8,17 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/pulsegate/pulsegate/internal/storage/storetest"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // Ids have the form of FHIR, differ for different names, and lead back to them.
 func TestIDs(t *testing.T) {
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-."
+	signs := vitals.NewSigns()
+	if err := signs.Define(storetest.OwnSigns()); err != nil {
+		t.Fatal(err)
+	}
 	seen := map[string]vitals.Name{}
 	rapid.Check(t, func(rt *rapid.T) {
 		name, err := vitals.ParseName(rapid.StringMatching(`[a-b._:-]{1,8}|[A-Za-z0-9._:-]{1,64}|[a.]{30,60}|a{30}[._:a-b]{0,34}`).Draw(rt, "name"))
@@ -29,9 +34,9 @@ func TestIDs(t *testing.T) {
 		if !ok || len(text) > maxDeviceID || strings.Trim(text, alphabet) != "" || d.exact && d.name != name || !d.is(&name) || !name.HasPrefix(&d.name) {
 			rt.Fatalf("%s has the id %s, which is %+v, %v", name, text, d, ok)
 		}
-		want := observationID{rapid.Map(rapid.IntRange(0, numGroups-1), func(g int) group { return group(g) }).Draw(rt, "group"), rapid.Int64Range(0, vitals.MaxTimeUnixMs).Draw(rt, "time"), d}
-		observation := want.group.key() + "-" + string(appendTimeID(nil, want.unixMs)) + "-" + text
-		if got, ok := parseObservationID(observation); !ok || got != want || len(observation) > 64 {
+		want := observationID{group(rapid.IntRange(0, numGroups-1).Draw(rt, "group")), rapid.Int64Range(0, vitals.MaxTimeUnixMs).Draw(rt, "time"), d}
+		observation := mappingOf(signs, want.group).key + "-" + string(appendTimeID(nil, want.unixMs)) + "-" + text
+		if got, ok := parseObservationID(signs, observation); !ok || got != want || len(observation) > 64 {
 			rt.Fatalf("%s is %+v, %v, want %+v", observation, got, ok, want)
 		}
 	})
@@ -52,13 +57,20 @@ func TestMappings(t *testing.T) {
 	if err := signs.Restore(vitals.MaxSigns-1, own); err != nil {
 		t.Fatal(err)
 	}
+	other := vitals.NewSigns()
+	if err := other.Restore(vitals.NumBuiltIn, own); err != nil {
+		t.Fatal(err)
+	}
+	if a, b := mappingOf(signs, groupWith(vitals.MaxSigns-1)), mappingOf(other, groupWith(vitals.NumBuiltIn)); a.key != b.key {
+		t.Errorf("the key of a sign is %s, and %s with another number", a.key, b.key)
+	}
 	seen := map[string]bool{}
 	for g := range group(numGroups) {
 		m := mappingOf(signs, g)
 		if m == nil {
 			continue
 		}
-		if len(m.key) > 4 || seen[m.key] || m.key != g.key() {
+		if len(m.key) > maxKey || seen[m.key] {
 			t.Errorf("group %d has the key %s", g, m.key)
 		}
 		seen[m.key] = true

@@ -14,15 +14,16 @@ import (
 // An id of FHIR has 1 to 64 of A-Z, a-z, 0-9, - and . (https://hl7.org/fhir/R4/datatypes.html#id).
 //
 // The id of a Device is the device's name, in which ".", "_" and ":" are written as "..", ".u"
-// and ".c". A name that has more than 48 bytes when written so has the id ".h", 16 digits of
-// a hash, and as many of the name's first bytes as fit into 30: the id then has at most 48
+// and ".c". A name that has more than 43 bytes when written so has the id ".h", 16 digits of
+// a hash, and as many of the name's first bytes as fit into 25: the id then has at most 43
 // bytes too. The name is found among the devices that begin with these bytes.
 //
 // The id of an Observation is the key of its sign group, the time in Unix ms in base 36, and
 // the id of the Device, with hyphens between them, such as bp-mwq8ldvf-ppg-1.
 
 const (
-	maxDeviceID  = 48 // so that the id of an Observation has at most 64 bytes
+	maxDeviceID  = 64 - maxKey - len("-") - maxTimeID - len("-") // so that the id of an Observation has at most 64 bytes
+	maxTimeID    = 10                                            // of the year 9999
 	hashMark     = ".h"
 	hashBytes    = 12
 	hashDigits   = hashBytes / 3 * 4
@@ -139,10 +140,10 @@ type observationID struct {
 
 // parseObservationID parses the id of an Observation. It reports false for a text that is not
 // the id of any Observation.
-func parseObservationID(text string) (o observationID, ok bool) {
+func parseObservationID(signs *vitals.Signs, text string) (o observationID, ok bool) {
 	key, rest, _ := strings.Cut(text, "-")
 	at, device, _ := strings.Cut(rest, "-")
-	if o.group, ok = groupOf(key); !ok {
+	if o.group, ok = groupOf(signs, key); !ok {
 		return o, false
 	}
 	ms, err := strconv.ParseInt(at, 36, 64)

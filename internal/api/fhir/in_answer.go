@@ -5,12 +5,13 @@ import (
 	"strconv"
 
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // appendObservationID appends the id of the Observation at a place; of SampledData, that of its
 // first sample with a value.
-func (p *place) appendObservationID(dst []byte) []byte {
-	dst = append(append(dst, p.group.key()...), '-')
+func (p *place) appendObservationID(signs *vitals.Signs, dst []byte) []byte {
+	dst = append(append(dst, mappingOf(signs, p.group).key...), '-')
 	dst = append(appendTimeID(dst, p.unixMs), '-')
 	return appendDeviceID(dst, &p.device)
 }
@@ -21,7 +22,7 @@ func (s *intake) singleReply(p *place) ingest.Answer {
 		o := s.h.outcomes[problem]
 		return ingest.Answer{Head: o.head, Body: outcomeOf(o.text, p.result.Reason, expression("Observation", p.result.Field)), RetryAfter: p.result.RetryAfter}
 	}
-	answer := ingest.Answer{Head: s.h.heads[contentType], Location: string(p.appendObservationID([]byte(Path + "/Observation/")))}
+	answer := ingest.Answer{Head: s.h.heads[contentType], Location: string(p.appendObservationID(s.h.reader.Signs(), []byte(Path+"/Observation/")))}
 	note := "This Observation was stored before."
 	if p.added {
 		answer.Head, note = s.h.created, "The Observation is stored."
@@ -108,7 +109,7 @@ func (s *intake) appendResponse(dst []byte, i int) []byte {
 		if p.added {
 			text = `201","location":"Observation/`
 		}
-		dst = p.appendObservationID(append(dst, text...))
+		dst = p.appendObservationID(s.h.reader.Signs(), append(dst, text...))
 	}
 	return append(dst, `"}}`...)
 }

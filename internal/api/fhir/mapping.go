@@ -1,8 +1,10 @@
 package fhir
 
 import (
+	"crypto/sha256"
+	"encoding/base32"
 	"math/bits"
-	"strconv"
+	"strings"
 
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -65,7 +67,7 @@ type component struct {
 
 // A mapping describes the Observation of a group.
 type mapping struct {
-	key        string // in ids, at most 4 bytes
+	key        string // in ids, at most maxKey bytes
 	profile    string // below profiles; "" means none
 	category   string
 	codes      []coding
@@ -137,7 +139,7 @@ func mappingOf(signs *vitals.Signs, g group) *mapping {
 	if d == nil {
 		return nil
 	}
-	m := &mapping{key: g.key(), category: vitalSigns, text: d.Label, components: []component{{sign: s}}, unit: d.Unit}
+	m := &mapping{key: ownKey(d.Field), category: vitalSigns, text: d.Label, components: []component{{sign: s}}, unit: d.Unit}
 	for _, code := range d.LOINC {
 		m.codes = append(m.codes, coding{system: loinc, code: code})
 	}
@@ -145,18 +147,20 @@ func mappingOf(signs *vitals.Signs, g group) *mapping {
 	return m
 }
 
-// key returns the key of a group in ids. That of a user's own sign has its number.
-func (g group) key() string {
-	if int(g) < len(builtIn) {
-		return builtIn[g].key
-	}
-	return "s" + strconv.Itoa(int(g.sign()))
+// maxKey is the length of the keys of a user's own signs. Others are shorter.
+const maxKey = len("s") + 8
+
+// ownKey returns the key of a user's own sign: an s and the first 40 bits of the SHA-256 of its field in base32. So ids
+// do not depend on the numbers that a store has for signs, and two of the few own signs have never the same.
+func ownKey(field string) string {
+	sum := sha256.Sum256([]byte(field))
+	return "s" + strings.ToLower(base32.HexEncoding.EncodeToString(sum[:5]))
 }
 
 // groupOf returns the group with a key.
-func groupOf(key string) (group, bool) {
+func groupOf(signs *vitals.Signs, key string) (group, bool) {
 	for g := range group(numGroups) {
-		if g.key() == key {
+		if m := mappingOf(signs, g); m != nil && m.key == key {
 			return g, true
 		}
 	}

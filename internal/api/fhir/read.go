@@ -19,7 +19,7 @@ import (
 // with the other types.
 func (h *Handler) Observation(w http.ResponseWriter, r *http.Request) {
 	h.read(w, r, func(r *http.Request, v *view) ([]byte, error) {
-		id, ok := parseObservationID(h.opt.Param(r, "id"))
+		id, ok := parseObservationID(v.Signs(), h.opt.Param(r, "id"))
 		if !ok {
 			return nil, storage.ErrNotFound
 		}

@@ -107,8 +107,8 @@ func TestReceiveSampledSigns(t *testing.T) {
 	}
 }
 
-// TestServeSigns checks the Observations of signs after the first five, their ids and how they are
-// found, and that a retired sign is served and not accepted.
+// TestServeSigns checks the Observations of signs after the first five, their ids, which are made of the field of a
+// user's own sign, and how they are found, and that a retired sign is served and not accepted.
 func TestServeSigns(t *testing.T) {
 	s := fill(t, `{"device":"ppg-1","time":"2026-11-21T10:00:00Z","respiratory_rate_bpm":14,"body_temperature_c":36.6,"body_weight_kg":81.205,`+
 		`"glucose_mg_dl":99,"glucose_mmol_l":5.5,"pulse_rate_bpm":71,"hrv_rmssd_ms":42.5,"ecg_rate_bpm":70,"skin_delta_c":-0.375}`)
@@ -117,7 +117,7 @@ func TestServeSigns(t *testing.T) {
 		t.Fatal(err)
 	}
 	srv := serve(t, s, fhir.Options{})
-	all := []string{"resp", "temp", "wt", "glu", "glum", "pr", "s31", "s30", "s29"}
+	all := []string{"resp", "temp", "wt", "glu", "glum", "pr", "s085f6rhk", "sm8t7heh9", "sreljkib0"}
 	for _, tt := range []struct {
 		query string
 		want  []string
@@ -126,10 +126,10 @@ func TestServeSigns(t *testing.T) {
 		{"&_sort=-date", all},
 		{"&code=8310-5", []string{"temp"}},
 		{"&code=http://loinc.org|9279-1,29463-7", []string{"resp", "wt"}},
-		{"&code=8867-4", []string{"s30"}},
-		{"&code=skin_delta_c", []string{"s29"}},
-		{"&code=urn:pulsegate:sign|skin_delta_c,urn:pulsegate:sign|hrv_rmssd_ms", []string{"s31", "s29"}},
-		{"&code=urn:pulsegate:sign|", []string{"s31", "s30", "s29"}},
+		{"&code=8867-4", []string{"sm8t7heh9"}},
+		{"&code=skin_delta_c", []string{"sreljkib0"}},
+		{"&code=urn:pulsegate:sign|skin_delta_c,urn:pulsegate:sign|hrv_rmssd_ms", []string{"s085f6rhk", "sreljkib0"}},
+		{"&code=urn:pulsegate:sign|", []string{"s085f6rhk", "sm8t7heh9", "sreljkib0"}},
 		{"&code=http://loinc.org|skin_delta_c", nil},
 		{"&category=laboratory", []string{"glu", "glum"}},
 		{"&category=vital-signs", slices.Concat(all[:3], all[5:])},
@@ -148,11 +148,11 @@ func TestServeSigns(t *testing.T) {
 		}
 	}
 	for key, want := range map[string][]string{
-		"temp": {`"profile":["http://hl7.org/fhir/StructureDefinition/bodytemp"]`, `"code":"vital-signs"`, `"code":"8310-5"`, `"valueQuantity":{"value":36.6,"unit":"C","system":"http://unitsofmeasure.org","code":"Cel"}`},
-		"glum": {`"}` + `,"status":"final","category":[{"coding":[{"system":"http://terminology.hl7.org/CodeSystem/observation-category","code":"laboratory","display":"Laboratory"}]}]`, `"value":5.5,"unit":"mmol/L"`},
-		"pr":   {`"code":"8889-8","display":"Heart rate by Pulse oximetry"`},
-		"s31":  {`"code":{"coding":[{"system":"http://loinc.org","code":"80404-7"},{"system":"urn:pulsegate:sign","code":"hrv_rmssd_ms","display":"RMSSD"}],"text":"RMSSD"}`, `"value":42.5,"unit":"ms"`},
-		"s29":  {`"code":{"coding":[{"system":"urn:pulsegate:sign","code":"skin_delta_c","display":"Difference"}],"text":"Difference"}`, `{"value":-0.375,"unit":"Cel","system":"http://unitsofmeasure.org","code":"Cel"}`},
+		"temp":      {`"profile":["http://hl7.org/fhir/StructureDefinition/bodytemp"]`, `"code":"vital-signs"`, `"code":"8310-5"`, `"valueQuantity":{"value":36.6,"unit":"C","system":"http://unitsofmeasure.org","code":"Cel"}`},
+		"glum":      {`"}` + `,"status":"final","category":[{"coding":[{"system":"http://terminology.hl7.org/CodeSystem/observation-category","code":"laboratory","display":"Laboratory"}]}]`, `"value":5.5,"unit":"mmol/L"`},
+		"pr":        {`"code":"8889-8","display":"Heart rate by Pulse oximetry"`},
+		"s085f6rhk": {`"code":{"coding":[{"system":"http://loinc.org","code":"80404-7"},{"system":"urn:pulsegate:sign","code":"hrv_rmssd_ms","display":"RMSSD"}],"text":"RMSSD"}`, `"value":42.5,"unit":"ms"`},
+		"sreljkib0": {`"code":{"coding":[{"system":"urn:pulsegate:sign","code":"skin_delta_c","display":"Difference"}],"text":"Difference"}`, `{"value":-0.375,"unit":"Cel","system":"http://unitsofmeasure.org","code":"Cel"}`},
 	} {
 		resp, text := srv.send("GET", "Observation/"+key+"-mwq8lds0-ppg-1", "")
 		for _, part := range want {
@@ -161,7 +161,7 @@ func TestServeSigns(t *testing.T) {
 			}
 		}
 	}
-	for _, key := range []string{"s28", "s11", "s32", "s5", "s031", "hr", "x"} {
+	for _, key := range []string{"s31", "s", "s085f6rhk0", "S085F6RHK", "hr", "x"} {
 		if resp, _ := srv.send("GET", "Observation/"+key+"-mwq8lds0-ppg-1", ""); resp.StatusCode != http.StatusNotFound {
 			t.Errorf("%s: %d", key, resp.StatusCode)
 		}
