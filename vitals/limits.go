@@ -57,7 +57,7 @@ type timeSpan struct{ earliestUnixMs, latestUnixMs, leastInteger int64 }
 // DefaultLimits returns the default limits for the signs of t.
 //
 // The ranges are wide on purpose: standards specify a device's accuracy, not what to
-// reject, so only values that no living wearer produces are rejected. Those of rates, pressures and
+// reject, so only values that hardly any living wearer produces are rejected; docs/signs.md names known values. Those of rates, pressures and
 // the saturation also exclude 2046, 2047 and 2048, as which careless gateways decode the special
 // values of the Bluetooth SFLOAT type (IEEE 11073-20601: +infinity, not a number, not at this
 // resolution). Because gateway clocks drift, times may be five minutes ahead.

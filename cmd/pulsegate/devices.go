@@ -37,9 +37,13 @@ func (c *devicesCommand) Run(ctx context.Context, std stdio) error {
 	err = client.Devices(ctx, c.Limit, func(page []transfer.Device) error {
 		if has := signsOf(page, n == 0); len(page) > 0 && !c.JSON && slices.ContainsFunc(has, func(s string) bool { return !slices.Contains(columns, s) }) {
 			columns = has
+			of, err := unitsOf(ctx, client, columns)
+			if err != nil {
+				return err
+			}
 			names, units := "DEVICE\tLAST READING\tAGE", "\t\t"
 			for _, field := range columns {
-				names, units = names+"\t"+field, units+"\t"+unitOf(field)
+				names, units = names+"\t"+field, units+"\t"+of[field]
 			}
 			fmt.Fprintf(table, "%s\tFLAGS\n%s\t\n", names, units)
 		}
@@ -79,12 +83,16 @@ func signsOf(devices []transfer.Device, always bool) (fields []string) {
 	return append(fields, slices.Sorted(maps.Keys(has))...)
 }
 
-// unitOf returns the unit of a built-in sign. Others have theirs in GET /v1/limits.
-func unitOf(field string) string {
-	if s, ok := vitals.NewSigns().Named(field); ok {
-		return vitals.BuiltIn(s).Unit
+// unitsOf returns the units of signs. It asks the server only if one of them is not built in.
+func unitsOf(ctx context.Context, client *transfer.Client, fields []string) (map[string]string, error) {
+	units := map[string]string{}
+	for _, d := range vitals.NewSigns().All() {
+		units[d.Field] = d.Unit
 	}
-	return ""
+	if slices.ContainsFunc(fields, func(field string) bool { return units[field] == "" }) {
+		return client.Units(ctx)
+	}
+	return units, nil
 }
 
 // writeDevice writes the row of a device.
@@ -123,12 +131,17 @@ func (c *latestCommand) Run(ctx context.Context, std stdio) error {
 	if c.JSON {
 		return printJSON(std.out, d)
 	}
+	fields := signsOf([]transfer.Device{d}, false)
+	units, err := unitsOf(ctx, client, fields)
+	if err != nil {
+		return err
+	}
 	now := time.Now()
 	table := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "SIGN\tVALUE\tUNIT\tTIME\tAGE\tFLAGS")
-	for _, field := range signsOf([]transfer.Device{d}, false) {
+	for _, field := range fields {
 		latest := d.Latest[field]
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", field, latest.Value, unitOf(field),
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", field, latest.Value, units[field],
 			latest.Time.UTC().Format(time.RFC3339), age(latest.Time, now), strings.Join(latest.Flags, ", "))
 	}
 	return table.Flush()

@@ -80,7 +80,16 @@ func (c *exportCommand) running(ctx context.Context, out, stderr io.Writer, to m
 	if c.To != nil {
 		selection.To = strconv.Itoa(int(to))
 	}
-	return client.Download(ctx, out, selection)
+	leftOut, err := client.Download(ctx, out, selection)
+	reportLeftOut(stderr, leftOut)
+	return err
+}
+
+// reportLeftOut names the signs that an export lacks.
+func reportLeftOut(stderr io.Writer, signs string) {
+	if signs != "" {
+		fmt.Fprintf(stderr, "Left out, because the format has no schema for them: %s\n", signs)
+	}
 }
 
 // stopped reads the readings from a data directory. The export is in the audit log before any of
@@ -97,8 +106,6 @@ func (c *exportCommand) stopped(ctx context.Context, out, errs io.Writer, to mom
 	formats := map[string]query.Format{"ndjson": query.NDJSON, "csv": query.CSV, "parquet": query.Parquet, "omh": query.OMH}
 	q := query.Selection{Range: storage.Range{Device: c.Device, FromUnixMs: int64(c.From), ToUnixMs: int64(to)}, Format: formats[c.Format], NoFlags: true}
 	page, err := query.WriteReadings(ctx, out, db, q, db.Signs(), nil)
-	if page.LeftOut != "" {
-		fmt.Fprintf(errs, "Left out, because the format has no schema for them: %s\n", page.LeftOut)
-	}
+	reportLeftOut(errs, page.LeftOut)
 	return err
 }

@@ -59,6 +59,7 @@ type harness struct {
 	addr    string   // of every server of this harness, so that a load finds the next one
 	args    []string // of every server of this harness
 	certs   string   // directory of the servers' certificate and its CA; empty: no TLS
+	signs   []string // the flag that defines signs of the user's own for servers and loads; empty: none
 
 	server *process
 	loads  []*load
@@ -82,7 +83,15 @@ func (b *harness) serveCommand(args ...string) []string {
 	if b.certs != "" {
 		line = append(line, certified(b.certs)...)
 	}
-	return append(append(line, b.args...), args...)
+	return slices.Concat(line, b.signs, b.args, args)
+}
+
+// measureMore makes all servers of this harness have a sign of the user's own, and all loads measure it.
+func (b *harness) measureMore() {
+	b.Helper()
+	file := filepath.Join(b.scratch, "signs.toml")
+	writeTo(b, file, []byte(ownFile))
+	b.signs = []string{"--signs=" + file}
 }
 
 // secure makes all servers of this harness use TLS, and all loads.
@@ -122,7 +131,7 @@ func (b *harness) startUnder(wrapper []string, args ...string) {
 }
 
 // measured matches values of vital signs in the output of a server.
-var measured = regexp.MustCompile(`(_mmhg|_pct|_bpm)\\?"?[=: ]+[0-9]`)
+var measured = regexp.MustCompile(`(_mmhg|_pct|_bpm|_mk)\\?"?[=: ]+[0-9]`)
 
 // watchLog checks at the end of the test that no server has logged a measured value.
 //
@@ -171,7 +180,7 @@ type load struct {
 func (b *harness) load(args ...string) *load {
 	b.Helper()
 	l := &load{b: b, ledger: filepath.Join(b.scratch, fmt.Sprintf("%d.ledger", len(b.loads))), ended: make(chan struct{})}
-	l.cmd = exec.Command(b.bin, slices.Concat([]string{"sim", "run", "--ledger=" + l.ledger, "--json", "--threads=1", "--tries=1000", "--patience=60s"}, b.target(), args)...)
+	l.cmd = exec.Command(b.bin, slices.Concat([]string{"sim", "run", "--ledger=" + l.ledger, "--json", "--threads=1", "--tries=1000", "--patience=60s"}, b.signs, b.target(), args)...)
 	l.cmd.Stdout, l.cmd.Stderr = &l.out, &l.stderr
 	if err := l.cmd.Start(); err != nil {
 		b.Fatal(err)

@@ -17,6 +17,7 @@ func TestKillAnyMoment(t *testing.T) {
 	onBothLanes(t, func(t *testing.T, lane lane) {
 		t.Parallel()
 		b := newHarness(t, lane)
+		b.measureMore()
 		b.start()
 		for round, args := range [][]string{
 			{"--users=24", "--posts=150"},
@@ -44,6 +45,7 @@ func TestKillAtSync(t *testing.T) {
 	onBothLanes(t, func(t *testing.T, lane lane) {
 		t.Parallel()
 		b := newHarness(t, lane)
+		b.measureMore()
 		acknowledged := uint64(0)
 		for n := 1; acknowledged < 50; n += 1 + n/2 {
 			if n > 1000 {

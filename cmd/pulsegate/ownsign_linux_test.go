@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"net/http"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -115,8 +116,14 @@ func driveOwnSign(t *testing.T, store ...string) {
 		shows("/v1/limits", `"`+ownSign+`":{`, `"unit":"mV"`)
 		shows("/openapi.json", ownSign)
 		shows("/fhir/Observation?device=d-1", `"code":"`+ownSign+`"`, "-800.125")
-		if out := run("", "devices", "--target="+p.url("")); !strings.Contains(out, ownSign) || !strings.Contains(out, "500.001") {
+		if out := run("", "devices", "--target="+p.url("")); !strings.Contains(out, ownSign) || !strings.Contains(out, "500.001") || !strings.Contains(out, " mV") {
 			t.Errorf("devices: %s", out)
+		}
+		if out := run("", "latest", "d-1", "--target="+p.url("")); !regexp.MustCompile(ownSign + ` +500\.001 +mV `).MatchString(out) {
+			t.Errorf("latest: %s", out)
+		}
+		if _, errs, code := output(t, bin, "export", "--target="+p.url(""), "--device=d-1", "--format=omh"); code != 0 || !strings.Contains(errs, "no schema for them: "+ownSign+"\n") {
+			t.Errorf("export in the form of Open mHealth: exit code %d, %s", code, errs)
 		}
 	}
 	reads()
@@ -128,6 +135,9 @@ func driveOwnSign(t *testing.T, store ...string) {
 		t.Fatalf("exit code %d: %s", code, p.stderr())
 	}
 
+	if _, errs, code := output(t, bin, append([]string{"serve", "--data=" + dir, "--usual=" + ownSign + "=1..2"}, with[1:]...)...); code != 2 || !strings.Contains(errs, `--usual: "`+ownSign+`" is neither a built-in sign`) {
+		t.Errorf("a range of a retired sign: exit code %d, %s", code, errs)
+	}
 	p = start(t, bin, dir, with[1:]...) // without the file
 	reads()
 	if text := ask(http.MethodPost, "/v1/readings", strings.Replace(one, ":00Z", ":03Z", 1), 422); !strings.Contains(text, ownSign) {

@@ -331,7 +331,7 @@ func setRanges(ranges *[vitals.MaxSigns]vitals.Range, signs *vitals.Signs, flag 
 			for _, d := range signs.All() {
 				fields = append(fields, d.Field)
 			}
-			return fmt.Errorf("%s: %q is not a vital sign; the signs are %s", flag, field, strings.Join(fields, ", "))
+			return fmt.Errorf("%s: %q is neither a built-in sign nor one that the file of --signs defines, so no value of it is accepted; the signs are %s", flag, field, strings.Join(fields, ", "))
 		}
 		var err error
 		if ranges[s], err = signs.Of(s).ParseRange(text); err != nil {

@@ -14,7 +14,9 @@ import (
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/observe/tracing"
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/storetest"
 	"github.com/pulsegate/pulsegate/internal/sys/filewatch"
+	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // After the first requests, the lane takes requests from socket to answer without
@@ -32,6 +34,20 @@ func TestLaneAllocations(t *testing.T) {
 			{"array of 20", request(batch("d", 20))},
 			{"refused", request(`{"device":"d","time":1,"spo2_pct":0}`)},
 			{"pipelined", request(good) + request(batch("d", 3)) + request(good)},
+		})
+	})
+	t.Run("own signs", func(t *testing.T) {
+		signs := vitals.NewSigns()
+		if err := signs.Define(storetest.OwnSigns()); err != nil {
+			t.Fatal(err)
+		}
+		limits := signs.DefaultLimits()
+		limits.OldestUnixMs = 0
+		const reading = `{"device":"d","time":1,"own_0":-5,"own_3":0.125,"heart_rate_bpm":72,"own_20":99999}`
+		testLaneAllocations(t, ingest.Config{Limits: limits}, []laneLoad{
+			{"single", request(reading)},
+			{"array of 2", request("[" + reading + "," + reading + "]")},
+			{"refused", request(`{"device":"d","time":1,"own_0":-5.5}`)},
 		})
 	})
 	t.Run("traced", func(t *testing.T) {

@@ -115,6 +115,20 @@ func TestLedgerVersion1(t *testing.T) {
 	}
 }
 
+// The ledger that docs/sim.md shows is one.
+func TestLedgerShown(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/sim.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "\npulsegate-ledger 2 ")
+	text, _, _ := strings.Cut(rest, "```")
+	run, got, err := sim.ReadLedger(strings.NewReader("pulsegate-ledger 2 " + text))
+	if err != nil || run != "4f2a81" || len(got) != 1 || got[0].Fate != "acknowledged" {
+		t.Errorf("got %s, %v, %v", run, got, err)
+	}
+}
+
 // A ledger that is cut off at any byte is reported with the line, and the lines before
 // are read.
 func TestLedgerCutOff(t *testing.T) {

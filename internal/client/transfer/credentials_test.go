@@ -37,8 +37,9 @@ func TestToken(t *testing.T) {
 	}
 	defer client.Close()
 	both := func() []error {
-		_, err := client.SendBatch(t.Context(), []byte("[1]"), 1)
-		return []error{err, client.Download(t.Context(), io.Discard, transfer.Selection{Device: "d", Format: "csv"})}
+		_, sent := client.SendBatch(t.Context(), []byte("[1]"), 1)
+		_, fetched := client.Download(t.Context(), io.Discard, transfer.Selection{Device: "d", Format: "csv"})
+		return []error{sent, fetched}
 	}
 	for _, err := range both() {
 		if err != nil {

@@ -83,6 +83,23 @@ func (c *Client) Devices(ctx context.Context, limit int, visit func(page []Devic
 	}
 }
 
+// Units returns the unit of each sign of the server, as UCUM codes by field.
+func (c *Client) Units(ctx context.Context) (map[string]string, error) {
+	var limits struct {
+		Signs map[string]struct {
+			Unit string `json:"unit"`
+		} `json:"signs"`
+	}
+	if err := c.fetch(ctx, "/v1/limits", &limits); err != nil {
+		return nil, fmt.Errorf("fetch signs: %w", err)
+	}
+	units := map[string]string{}
+	for field, s := range limits.Signs {
+		units[field] = printable(s.Unit)
+	}
+	return units, nil
+}
+
 // fetch gets a JSON document into v.
 func (c *Client) fetch(ctx context.Context, path string, v any) error {
 	resp, err := c.Get(ctx, path)

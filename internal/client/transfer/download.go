@@ -16,8 +16,8 @@ type Selection struct {
 }
 
 // Download writes the selected readings to w as the server sends them. After an error,
-// w may have received part of them.
-func (c *Client) Download(ctx context.Context, w io.Writer, sel Selection) error {
+// w may have received part of them. leftOut names the signs that the format lacks, with commas between them.
+func (c *Client) Download(ctx context.Context, w io.Writer, sel Selection) (leftOut string, err error) {
 	query := url.Values{"format": {sel.Format}, "flags": {"false"}}
 	if sel.From != "" {
 		query.Set("from", sel.From)
@@ -27,11 +27,11 @@ func (c *Client) Download(ctx context.Context, w io.Writer, sel Selection) error
 	}
 	resp, err := c.Get(ctx, "/v1/devices/"+url.PathEscape(sel.Device)+"/readings?"+query.Encode())
 	if err != nil {
-		return fmt.Errorf("fetch readings: %w", err)
+		return "", fmt.Errorf("fetch readings: %w", err)
 	}
 	defer resp.Body.Close()
 	if _, err := io.Copy(w, resp.Body); err != nil {
-		return fmt.Errorf("fetch readings: %w", err)
+		return "", fmt.Errorf("fetch readings: %w", err)
 	}
-	return nil
+	return printable(resp.Trailer.Get("Pulsegate-Left-Out")), nil
 }

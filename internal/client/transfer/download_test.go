@@ -33,7 +33,7 @@ func TestDownload(t *testing.T) {
 			io.WriteString(w, want)
 		})
 		var out bytes.Buffer
-		if err := client.Download(t.Context(), &out, c.sel); err != nil || out.String() != want {
+		if _, err := client.Download(t.Context(), &out, c.sel); err != nil || out.String() != want {
 			t.Errorf("got %d bytes, error %v, want %d bytes", out.Len(), err, len(want))
 		}
 	}
@@ -46,10 +46,22 @@ func TestDownloadProblem(t *testing.T) {
 		io.WriteString(w, `{"title":"unknown device"}`)
 	})
 	var out bytes.Buffer
-	err := client.Download(t.Context(), &out, transfer.Selection{Device: "w-1", Format: "csv"})
+	_, err := client.Download(t.Context(), &out, transfer.Selection{Device: "w-1", Format: "csv"})
 	var problem *transfer.Problem
 	if !errors.As(err, &problem) || problem.Status != 404 || problem.Title != "unknown device" || out.Len() != 0 {
 		t.Errorf("got %d bytes, error %v, want none and the problem", out.Len(), err)
+	}
+}
+
+// TestLeftOut checks that a download returns the signs that the server left out.
+func TestLeftOut(t *testing.T) {
+	client, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Trailer", "Pulsegate-Left-Out")
+		io.WriteString(w, "[]")
+		w.Header().Set("Pulsegate-Left-Out", "steps, hrv_ms")
+	})
+	if got, err := client.Download(t.Context(), io.Discard, transfer.Selection{Device: "w-1", Format: "omh"}); err != nil || got != "steps, hrv_ms" {
+		t.Errorf("left out %q, error %v", got, err)
 	}
 }
 
@@ -70,7 +82,7 @@ func TestConnectionLost(t *testing.T) {
 				io.WriteString(conn, answer[:cut])
 			})
 			var out bytes.Buffer
-			err := client.Download(t.Context(), &out, transfer.Selection{Device: "w-1", Format: "csv"})
+			_, err := client.Download(t.Context(), &out, transfer.Selection{Device: "w-1", Format: "csv"})
 			if whole := cut == len(answer); whole != (err == nil) || whole && out.String() != "line\nline\n" {
 				t.Errorf("cut at byte %d of %q: got %q, error %v", cut, answer, &out, err)
 			}
@@ -87,7 +99,7 @@ func TestNoEnd(t *testing.T) {
 			client, _, stop := pipe(t, version+" 200 OK\r\n\r\nline\n")
 			defer stop()
 			var out bytes.Buffer
-			err := client.Download(t.Context(), &out, transfer.Selection{Device: "w-1", Format: "csv"})
+			_, err := client.Download(t.Context(), &out, transfer.Selection{Device: "w-1", Format: "csv"})
 			if err == nil || !strings.Contains(err.Error(), "neither a length nor chunked encoding") || out.Len() != 0 {
 				t.Errorf("%s: got %q, error %v, want an error that the answer has no end", version, &out, err)
 			}
@@ -104,7 +116,7 @@ func TestSilentExport(t *testing.T) {
 			client, _, stop := pipe(t, answer[:cut])
 			defer stop()
 			start := time.Now()
-			err := client.Download(t.Context(), io.Discard, transfer.Selection{Device: "w-1", Format: "csv"})
+			_, err := client.Download(t.Context(), io.Discard, transfer.Selection{Device: "w-1", Format: "csv"})
 			if err == nil || !strings.Contains(err.Error(), "the server sent nothing for 1m0s") {
 				t.Errorf("silent after %d bytes: got error %v, want an idle timeout", cut, err)
 			}
@@ -131,7 +143,7 @@ func TestSlowWriter(t *testing.T) {
 		client, _, stop := pipe(t, fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body))
 		defer stop()
 		var out slowWriter
-		err := client.Download(t.Context(), &out, transfer.Selection{Device: "w-1", Format: "csv"})
+		_, err := client.Download(t.Context(), &out, transfer.Selection{Device: "w-1", Format: "csv"})
 		if err != nil || out.String() != body {
 			t.Errorf("got %d bytes, error %v, want %d bytes", out.Len(), err, len(body))
 		}
@@ -148,7 +160,7 @@ func (failingWriter) Write([]byte) (int, error) { return 0, errFull }
 func TestFullWriter(t *testing.T) {
 	client, _ := serve(t, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "line\n") })
 	sel := transfer.Selection{Device: "w-1", Format: "csv"}
-	if err := client.Download(t.Context(), failingWriter{}, sel); !errors.Is(err, errFull) {
+	if _, err := client.Download(t.Context(), failingWriter{}, sel); !errors.Is(err, errFull) {
 		t.Errorf("got error %v, want that of the writer", err)
 	}
 }

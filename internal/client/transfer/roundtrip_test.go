@@ -74,7 +74,7 @@ func TestRoundTrip(t *testing.T) {
 				t.Fatalf("%s: %+v, %v", from, sum, err)
 			}
 			var out bytes.Buffer
-			if err := client.Download(t.Context(), &out, transfer.Selection{Device: "d", Format: format}); err != nil {
+			if _, err := client.Download(t.Context(), &out, transfer.Selection{Device: "d", Format: format}); err != nil {
 				t.Fatal(err)
 			}
 			text, from = out.String(), format

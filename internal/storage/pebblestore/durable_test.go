@@ -174,8 +174,11 @@ func crashEverywhere(t *testing.T, wrap func(vfs.FS) vfs.FS, maxProblems, stride
 	})
 	// Small memtables cause flushes, compactions and new logs.
 	// Small windows and segments are sealed, merged and split all the time.
-	s := mustOpen(t, pebblestore.WithSegmentRows(pebblestore.Options{FS: inject(wrap(disk), spy), MemTableBytes: 64 << 10, WindowRows: 60}, 20))
+	s := mustOpen(t, pebblestore.WithSegmentRows(pebblestore.Options{FS: inject(wrap(disk), spy), MemTableBytes: 64 << 10, WindowRows: 60, Signs: []vitals.Definition{drift()}}, 20))
 	model := storetest.NewMemory()
+	if err := model.Signs().Define([]vitals.Definition{drift()}); err != nil {
+		t.Fatal(err)
+	}
 	states := []string{mustDump(t, model)}
 	active.Store(true)
 	for k := range int64(80) {
@@ -183,6 +186,9 @@ func crashEverywhere(t *testing.T, wrap func(vfs.FS) vfs.FS, maxProblems, stride
 		for i := range int64(60) {
 			e := entry(fmt.Sprintf("dev-%d", i%7), 1000*k+i, vitals.Value(i))
 			e.Reading.Gateway = mustName(fmt.Sprintf("a-gateway-with-a-long-name-to-fill-the-memtables-sooner-%d", k))
+			if k%3 == 1 && i < 9 {
+				with(e, vitals.OwnSign(0), vitals.Value(-i))
+			}
 			group = append(group, e)
 		}
 		if k > 0 {

@@ -125,10 +125,8 @@ func (l *valueLedger) append(s storage.Store, group []*storage.Entry) error {
 	each := func(e *storage.Entry, note func(valueID, vitals.Value)) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		for sign := range vitals.Sign(vitals.NumBuiltIn) {
-			if v, ok := e.Reading.Values.Get(sign); ok {
-				note(valueID{e.Reading.Device, e.Reading.TimeUnixMs, sign}, v)
-			}
+		for sign, v := range e.Reading.Values.All() {
+			note(valueID{e.Reading.Device, e.Reading.TimeUnixMs, sign}, v)
 		}
 	}
 	for _, e := range group {
@@ -166,10 +164,8 @@ func (l *valueLedger) holds(s storage.Store) error {
 			return err
 		}
 		for _, r := range records[:n] {
-			for sign := range vitals.Sign(vitals.NumBuiltIn) {
-				if v, ok := r.Values.Get(sign); ok {
-					shown[valueID{d.Name, r.TimeUnixMs, sign}] = v
-				}
+			for sign, v := range r.Values.All() {
+				shown[valueID{d.Name, r.TimeUnixMs, sign}] = v
 			}
 		}
 	}
@@ -245,9 +241,9 @@ func (b *faultStore) options() pebblestore.Options {
 	}})
 }
 
-// withSmallWindows returns o with small memtables, windows and segments.
+// withSmallWindows returns o with small memtables, windows and segments, and a sign of the user's own.
 func withSmallWindows(o pebblestore.Options) pebblestore.Options {
-	o.MinFreeBytes, o.MemTableBytes, o.WindowRows = -1, 64<<10, 400
+	o.MinFreeBytes, o.MemTableBytes, o.WindowRows, o.Signs = -1, 64<<10, 400, []vitals.Definition{drift()}
 	return pebblestore.WithSegmentRows(o, 20)
 }
 
@@ -279,6 +275,7 @@ func (b *faultStore) verify(disk *vfs.MemFS) error {
 func (b *faultStore) write(s storage.Store, groups int) (err error) {
 	for k := int64(0); k < int64(groups) && err == nil; k++ {
 		group := shifted(manyEntries(150), 1000*k)
+		with(group[0], vitals.OwnSign(0), vitals.Value(-k))
 		for _, e := range group {
 			e.Reading.Gateway = mustName("a-gateway-with-a-long-name-to-fill-the-memtables-sooner")
 		}

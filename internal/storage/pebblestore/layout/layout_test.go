@@ -3,6 +3,7 @@ package layout_test
 import (
 	"bytes"
 	"encoding/hex"
+	"fmt"
 	"testing"
 
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
@@ -33,6 +34,12 @@ func TestGolden(t *testing.T) {
 	full.LatestUnixMs[vitals.HeartRate], full.Latest[vitals.HeartRate] = 3, 7200
 	shifted := full
 	shifted.Offsets[vitals.HeartRate] = vitals.MakeUTCOffset(60)
+	every := layout.Record{NewestUnixMs: 31, SealedUnixMs: layout.NoSegment, Known: 1<<32 - 1}
+	everyText := "04" + "000000000000001f" + "ffffffff"
+	for s := range vitals.MaxSigns {
+		every.LatestUnixMs[s], every.Latest[s], every.Offsets[s] = int64(s), vitals.Value(-s), vitals.MakeUTCOffset(s)
+		everyText += fmt.Sprintf("%016x%08x%04x", s, uint32(-s), uint16(every.Offsets[s]))
+	}
 	const from = "00000000000000ff"
 	for _, tt := range []struct {
 		name string
@@ -49,6 +56,7 @@ func TestGolden(t *testing.T) {
 		{"assignment", layout.AppendAssignment(nil, 255, "P-1"), "01" + from + "502d31"},
 		{"record", layout.AppendRecord(nil, &full), "02" + "0000000000000005" + "08" + "0000000000000003" + "1c20" + "0000000000000004" + "0003" + "0102"},
 		{"record with an offset", layout.AppendRecord(nil, &shifted), "03" + "0000000000000005" + "08" + "0000000000000003" + "1c20" + "05dc" + "0000000000000004" + "0003" + "0102"},
+		{"record of 32 signs", layout.AppendRecord(nil, &every), everyText + "ffffffffffffffff"},
 	} {
 		if got := hex.EncodeToString(tt.got); got != tt.want {
 			t.Errorf("%s is %s, want %s", tt.name, got, tt.want)
@@ -75,7 +83,7 @@ func TestGolden(t *testing.T) {
 	if ms, subject, err := layout.DecodeAssignment(unhex("01" + from + "502d31")); err != nil || ms != 255 || subject != "P-1" {
 		t.Errorf("DecodeAssignment returns %d, %q, %v", ms, subject, err)
 	}
-	for _, want := range []layout.Record{full, shifted} {
+	for _, want := range []layout.Record{full, shifted, every} {
 		var got layout.Record
 		if err := layout.DecodeRecord(layout.AppendRecord(nil, &want), &got); err != nil || got != want {
 			t.Errorf("DecodeRecord returns %+v, %v, want %+v", got, err, want)
@@ -116,6 +124,7 @@ func FuzzDecodeRecord(f *testing.F) {
 	f.Add(unhex("0200000000000000050800000000000000051c2000000000000000050001"))
 	f.Add(unhex("0300000000000000050800000000000000051c20069400000000000000050001"))
 	f.Add(unhex("020000000000000005"))
+	f.Add(unhex("040000000000000005800000010000000000000005fffffffe05dc0000000000000004000100000000ffffffffffffffff"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var r layout.Record
 		if layout.DecodeRecord(b, &r) != nil {
