@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -65,6 +66,47 @@ func TestFleet(t *testing.T) {
 	p.click(`button[data-state=""]`)
 	p.enter("#prefix", "ppg-fr")
 	p.until(`[...document.querySelectorAll("table.fleet tbody th")].map((e) => e.innerText).join() === "ppg-fresh"`)
+}
+
+// The columns of the fleet can be chosen and are remembered. Built-in signs are in their order, and the user's own after them
+// in the order of their definition. Values have all their decimals.
+func TestColumns(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "signs.toml")
+	define := func(field, label string) string {
+		return fmt.Sprintf("[[sign]]\nfield = %q\nlabel = %q\nunit = \"mV\"\ndecimals = 3\naccepted = { min = -9, max = 9 }\n", field, label)
+	}
+	if err := os.WriteFile(file, []byte(define("zeta_mv", "Zeta")+define("alpha_mv", "Alpha")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := serve(t, "--signs="+file)
+	s.post(reading("d-1", time.Second, `"heart_rate_bpm":72,"body_weight_kg":3.125,"zeta_mv":-0.375,"alpha_mv":0`))
+	p := open(t, s.url+"/")
+	shows := func(heads, row string) {
+		t.Helper()
+		p.until(`document.querySelectorAll("table.fleet tbody tr").length === 1`)
+		const texts = `(() => { const of = (query) => [...document.querySelectorAll(query)].slice(3).map((c) => c.innerText.replaceAll(/\s+/g, " ").trim()).join("|");
+			return [of("table.fleet thead th"), of("table.fleet tbody tr > *")]; })()`
+		if got := eval[[]string](p, texts); got[0] != heads || got[1] != row {
+			t.Errorf("the fleet shows %q, want %q and %q", got, heads, row)
+		}
+	}
+	choose := func(signs ...string) {
+		t.Helper()
+		p.click("details.columns summary")
+		for _, sign := range signs {
+			p.click("input[data-sign=" + sign + "]")
+		}
+	}
+	shows("Blood pressure mmHg|SpO₂ %|Heart rate /min|Resting heart rate /min", "–|–|72|–")
+	choose("alpha_mv", "spo2_pct", "zeta_mv", "body_weight_kg", "systolic_mmhg", "resting_heart_rate_bpm")
+	const heads, row = "Heart rate /min|Body weight kg|Zeta mV|Alpha mV", "72|3.125|-0.375|0"
+	shows(heads, row)
+	p.js("window.before = true")
+	p.run(chromedp.Navigate(s.url + "/"))
+	p.until("window.before === undefined")
+	shows(heads, row)
+	choose("zeta_mv")
+	shows("Heart rate /min|Body weight kg|Alpha mV", "72|3.125|0")
 }
 
 // The server pages the fleet, and the page shows each device once.

@@ -117,8 +117,8 @@ export function timeText(ms, zone) {
   return `${p.year}-${two(p.month + 1)}-${two(p.day)} ${clockText(p, true)}`;
 }
 
-// number returns a number with at most two decimals, as readings have.
-export const number = (v) => (v === null || v === undefined || Number.isNaN(v) ? "–" : String(Math.round(v * 100) / 100));
+// number returns a number with at most three decimals, as readings have.
+export const number = (v) => (v === null || v === undefined || Number.isNaN(v) ? "–" : String(Math.round(v * 1000) / 1000));
 export const grouped = (n) => n.toLocaleString("en");
 
 // counted returns how many there are of something: "1 reading", "2 readings".
