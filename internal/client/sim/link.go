@@ -67,10 +67,13 @@ func newLink(t *transport, opt *Options, number int32, abort context.CancelCause
 		version = mqtt5
 	}
 	name := string(appendNumbered(nil, "gw-", number))
+	user := opt.MQTT.user
+	if user == "" && opt.Token == "" && len(opt.MQTT.certs) == 0 {
+		user = name
+	}
 	return &link{
 		t: t, version: version, qos: byte(opt.QoS), abort: abort, wake: make(chan struct{}, 1),
-		hello: appendConnect(nil, version, "sim-"+opt.Run+"-"+name, cmp.Or(opt.MQTT.user, name), opt.Token,
-			uint16(keepAlive/time.Second)),
+		hello:    appendConnect(nil, version, "sim-"+opt.Run+"-"+name, user, opt.Token, uint16(keepAlive/time.Second)),
 		inFlight: make([]*connection, opt.InFlight+1),
 	}
 }

@@ -188,7 +188,8 @@ func TestMQTT(t *testing.T) {
 		for qos := range 3 {
 			synctest.Test(t, func(t *testing.T) {
 				l := &listener{version: version}
-				r, err := l.run(t, sim.Options{Users: 3, Devices: 5, Posts: 100, QoS: qos, Token: "pgt_secret"})
+				token := []string{"", "pgt_secret", ""}[qos]
+				r, err := l.run(t, sim.Options{Users: 3, Devices: 5, Posts: 100, QoS: qos, Token: token})
 				if err != nil || r.Fault() != nil || len(r.Errors) != 0 {
 					t.Fatal(err, r.Fault(), r.Errors)
 				}
@@ -205,11 +206,15 @@ func TestMQTT(t *testing.T) {
 				ids, names := map[string]bool{}, map[string]bool{}
 				for _, c := range l.connects {
 					ids[c.ClientIdentifier], names[string(c.Username)] = true, true
-					if string(c.Password) != "pgt_secret" {
+					if string(c.Password) != token {
 						t.Errorf("password %q", c.Password)
 					}
 				}
-				if len(ids) != 3 || !reflect.DeepEqual(names, map[string]bool{"gw-000000": true, "gw-000001": true, "gw-000002": true}) {
+				want := map[string]bool{"gw-000000": true, "gw-000001": true, "gw-000002": true}
+				if token != "" { // which has the gateway's name
+					want = map[string]bool{"": true}
+				}
+				if len(ids) != 3 || !reflect.DeepEqual(names, want) {
 					t.Errorf("clients %v, user names %v", ids, names)
 				}
 				named := 0

@@ -31,7 +31,7 @@ type Target struct {
 	path  string // path prefix before /v1
 	tls   bool
 	alpn  []string
-	user  string            // user name for MQTT; "" means the gateways' names
+	user  string            // user name for MQTT; "" means none with a token or certificate, otherwise the gateways' names
 	roots *x509.CertPool    // nil means the system's roots
 	certs []tls.Certificate // client certificates
 	addrs []netip.AddrPort  // never empty
@@ -65,7 +65,8 @@ func ResolveTarget(ctx context.Context, target string, remote bool) (*Target, er
 }
 
 // ResolveMQTT is ResolveTarget for a URL with the scheme mqtt or mqtts. A user name in the
-// URL is that of all gateways.
+// URL is that of all gateways. By default, only gateways without a token and without a
+// certificate have user names: a server takes the gateway from those.
 func ResolveMQTT(ctx context.Context, target string, remote bool) (*Target, error) {
 	u, err := url.Parse(target)
 	if err != nil || u.Scheme != "mqtt" && u.Scheme != "mqtts" || u.Hostname() == "" || u.RequestURI() != "/" || u.Fragment != "" {
