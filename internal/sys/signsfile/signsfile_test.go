@@ -94,3 +94,34 @@ func TestLocate(t *testing.T) {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }
+
+// FuzzRead tests that a file is either refused with its name, or has definitions that a table takes as they are.
+func FuzzRead(f *testing.F) {
+	f.Add(good)
+	f.Add("sign = [{field='a',label='b',unit='1',accepted={min=-1_0,max=0x7F}}]")
+	f.Add("[[sign]]\nfield = 1979-05-27\naccepted = { min = nan, max = inf }")
+	path := filepath.Join(f.TempDir(), "signs.toml")
+	f.Fuzz(func(t *testing.T, text string) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		own, err := signsfile.Read(path)
+		if err != nil {
+			if own != nil || !strings.Contains(err.Error(), path) {
+				t.Errorf("got %+v, %v", own, err)
+			}
+			return
+		}
+		for _, want := range own {
+			signs := vitals.NewSigns()
+			if err := signs.Define([]vitals.Definition{want}); err != nil {
+				t.Fatal(err)
+			}
+			s, ok := signs.Named(want.Field)
+			if got := signs.Of(s); !ok || got.Label != want.Label || got.Unit != want.Unit || got.Decimals != want.Decimals ||
+				got.Accepted != want.Accepted || got.Usual != want.Usual {
+				t.Errorf("defined %+v, want %+v", got, want)
+			}
+		}
+	})
+}

@@ -94,7 +94,7 @@ export function system(main) {
     if (n === 0) return;
     const xs = history.connections.map((_, i) => to - (n - 1 - i) * step);
     graphs.forEach((g, i) => {
-      const spec = { title: g.title, unit: g.unit, from: to - Math.max(60, n * step), to, zero: true, zone: "local", xs, lines: [{ label: g.title, values: g.of(history) }], flags: [], leastGapS: 0, onZoom() {} };
+      const spec = { title: g.title, unit: g.unit, from: to - Math.max(60, n * step), to, zero: true, zone: "local", xs, lines: [{ label: g.title, values: g.of(history).map((v) => v && Math.round(v * 100) / 100) }], flags: [], leastGapS: 0, onZoom() {} };
       if (charts[i]) charts[i].draw(spec);
       else charts[i] = new Chart(figures, spec);
     });
