@@ -31,6 +31,7 @@ type lifecycle struct {
 const (
 	publicSocket = "public"
 	adminSocket  = "admin"
+	mqttSocket   = "mqtt"
 )
 
 // newLifecycle reads the service manager's environment variables, and catches signals
@@ -58,6 +59,9 @@ func newLifecycle(c *Options, log *slog.Logger) (*lifecycle, error) {
 	if l := life.sockets[adminSocket]; l != nil {
 		c.AdminAddr = l.Addr().String()
 	}
+	if l := life.sockets[mqttSocket]; l != nil {
+		c.MQTTAddr = l.Addr().String()
+	}
 	if c.Reload != nil {
 		signal.Notify(life.hangups, syscall.SIGHUP)
 	}
@@ -73,13 +77,13 @@ func byName(sockets []systemd.Socket) (map[string]net.Listener, error) {
 	named := make(map[string]net.Listener, len(sockets))
 	for _, s := range sockets {
 		name := s.Name
-		if len(sockets) == 1 && name != adminSocket {
+		if len(sockets) == 1 && name != adminSocket && name != mqttSocket {
 			name = publicSocket
 		}
 		_, tcp := s.Listener.(*net.TCPListener)
 		switch {
-		case name != publicSocket && name != adminSocket:
-			return nil, settings.Usagef("the service manager passed a socket named %q: FileDescriptorName= must be %s or %s", name, publicSocket, adminSocket)
+		case name != publicSocket && name != adminSocket && name != mqttSocket:
+			return nil, settings.Usagef("the service manager passed a socket named %q: FileDescriptorName= must be %s, %s or %s", name, publicSocket, adminSocket, mqttSocket)
 		case named[name] != nil:
 			return nil, settings.Usagef("the service manager passed more than one socket named %q", name)
 		case !tcp:

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/access/tlsfiles"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/internal/api/mqtt"
 	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 	"github.com/pulsegate/pulsegate/internal/wire/listen"
 	"github.com/pulsegate/pulsegate/internal/wire/share"
@@ -53,6 +54,7 @@ type listeners struct {
 	trim       trimmer            // after handshakes
 	public     *http.Server       // nil means not served
 	lane       *ingest.FastLane   // nil means public serves all requests
+	mqtt       *mqtt.Server       // nil means not served
 	admin      *http.Server       // nil means not served
 
 	publicAddr net.Addr
@@ -63,7 +65,7 @@ type listeners struct {
 // A listening describes an open listener.
 type listening struct {
 	addr     net.Addr
-	listener string // publicSocket or adminSocket
+	listener string // publicSocket, adminSocket or mqttSocket
 }
 
 func (s *listeners) httpServer(h http.Handler) *http.Server {
@@ -106,7 +108,7 @@ func closeAfterLast(next http.Handler) http.Handler {
 // open opens the listeners that were not inherited. It comes before the store is opened, so that
 // a server whose address is taken creates no data directory. Clients wait in the backlog.
 func (s *listeners) open() error {
-	for _, l := range []struct{ name, addr string }{{publicSocket, s.opt.Addr}, {adminSocket, s.opt.AdminAddr}} {
+	for _, l := range []struct{ name, addr string }{{publicSocket, s.opt.Addr}, {adminSocket, s.opt.AdminAddr}, {mqttSocket, s.opt.MQTTAddr}} {
 		if s.sockets[l.name] != nil || l.addr == "" {
 			continue
 		}
@@ -122,8 +124,8 @@ func (s *listeners) open() error {
 // listenHint returns a remedy for an error of net.Listen, or "".
 func listenHint(name string, err error) string {
 	flag := "--addr"
-	if name == adminSocket {
-		flag = "--admin-addr"
+	if name != publicSocket {
+		flag = "--" + name + "-addr"
 	}
 	_, noSuchHost := errors.AsType[*net.DNSError](err)
 	switch {
@@ -147,20 +149,7 @@ func (s *listeners) servePublic(h http.Handler, core *ingest.Core, hosts *hosts,
 	evictIdle(s.public, conns)
 	if s.access.tls != nil {
 		s.access.protect(s.public)
-		l = listen.TLS(l, conns, listen.Handshakes{
-			Config: s.public.TLSConfig, Slots: maxHandshakes, Timeout: s.opt.HandshakeTimeout, Holders: s.holders, Requests: s.requests.Total,
-			Done: func(cs tls.ConnectionState) {
-				s.handshakes.Done(cs.Version, cs.DidResume)
-				s.trim.handshake()
-			},
-			Failed: func(c net.Conn, err error) {
-				s.handshakes.Failed(failureOf(err))
-				if errors.Is(err, listen.ErrRefused) {
-					return // not an error of the client
-				}
-				s.access.handshakeFailed(c, err)
-			},
-		})
+		l = s.secure(l, conns, s.public.TLSConfig)
 	}
 	if s.opt.FastLane == "on" {
 		var usualHost func([]byte) bool
@@ -194,6 +183,43 @@ func (s *listeners) servePublic(h http.Handler, core *ingest.Core, hosts *hosts,
 		l = listen.Bound(l, conns)
 	}
 	s.publicAddr = s.serve(s.public, listen.Watch(l), publicSocket)
+	return nil
+}
+
+// secure returns a listener whose connections have TLS.
+func (s *listeners) secure(l net.Listener, conns *share.Conns, config *tls.Config) net.Listener {
+	return listen.TLS(l, conns, listen.Handshakes{
+		Config: config, Slots: maxHandshakes, Timeout: s.opt.HandshakeTimeout, Holders: s.holders, Requests: s.requests.Total,
+		Done: func(cs tls.ConnectionState) {
+			s.handshakes.Done(cs.Version, cs.DidResume)
+			s.trim.handshake()
+		},
+		Failed: func(c net.Conn, err error) {
+			s.handshakes.Failed(failureOf(err))
+			if errors.Is(err, listen.ErrRefused) {
+				return // not an error of the client
+			}
+			s.access.handshakeFailed(c, err)
+		},
+	})
+}
+
+// serveMQTT serves the MQTT listener.
+func (s *listeners) serveMQTT(opt mqtt.Options) (err error) {
+	l := s.sockets[mqttSocket]
+	opt.Conns = &share.Conns{Max: s.opt.MaxConns, MaxGuests: maxGuests, Holders: s.holders}
+	opt.Holders = s.holders
+	if s.access.tls != nil {
+		config := s.access.tls.TLSConfig()
+		config.NextProtos = []string{"mqtt"} // IANA, TLS Application-Layer Protocol Negotiation Protocol IDs
+		l, opt.TLS = s.secure(l, opt.Conns, config), true
+	}
+	opt.FastLane, opt.Loops = s.opt.FastLane == "on", s.opt.Loops
+	opt.MaxPacketBytes, opt.ReadTimeout, opt.WriteTimeout = s.opt.MaxBatchBytes, s.opt.ReadTimeout, 2*s.opt.ReadTimeout
+	if s.mqtt, err = mqtt.Serve(l, opt); err != nil {
+		return errors.Join(fmt.Errorf("start MQTT: %w", err), l.Close())
+	}
+	s.listening = append(s.listening, listening{l.Addr(), mqttSocket})
 	return nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/live"
+	"github.com/pulsegate/pulsegate/internal/api/mqtt"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/observe/logbudget"
@@ -28,6 +29,7 @@ import (
 type Options struct {
 	Addr           string        `group:"essential" default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Address of the public listener. Port 0 chooses a free port."`
 	AdminAddr      string        `group:"essential" default:"127.0.0.1:6060" placeholder:"HOST:PORT" help:"Address of the admin listener, with metrics and profiles; empty for none."`
+	MQTTAddr       string        `name:"mqtt-addr" group:"essential" placeholder:"HOST:PORT" help:"Address on which gateways publish readings with MQTT, such as 127.0.0.1:1883. The TLS files, tokens and limits of the public listener hold there too. Default: none."`
 	Data           string        `group:"essential" default:"pulsegate-data" type:"path" placeholder:"DIR" help:"Data directory. It is created if it does not exist."`
 	Store          string        `group:"essential" placeholder:"URL" help:"Address of a PostgreSQL database to use in place of --data, such as postgres://user@host1,host2,host3/db; several servers may share it. The password comes from the file that PGPASSFILE names."`
 	PostgresSingle bool          `group:"essential" help:"Accept a database without synchronous standbys: what is acknowledged is on one machine, or on storage that is replicated itself."`
@@ -43,6 +45,7 @@ type Options struct {
 
 	FHIRURL string `name:"fhir-url" group:"security" placeholder:"URL" help:"URL of /fhir in links and in the addresses of resources, for clients that reach the server through a proxy, such as https://vitals.example/fhir. Default: made from the host to which a request was sent."`
 
+	MQTTTopic     string            `name:"mqtt-topic" group:"readings-limits" default:"${mqtt_topic}" placeholder:"TOPIC" help:"Topic of publications. The levels {device} and {gateway} stand for names that a payload need not repeat."`
 	Signs         string            `group:"readings-limits" type:"path" placeholder:"FILE" help:"TOML file that defines signs of your own."`
 	UnknownFields string            `group:"readings-limits" enum:"refuse,ignore" default:"refuse" help:"What to do with a reading that has an unknown field: reject it (refuse), or ignore the field."`
 	Oldest        time.Time         `group:"readings-limits" default:"2001-01-01T00:00:00Z" placeholder:"TIME" help:"Oldest accepted time of a reading, in RFC 3339. Devices whose clock was never set send times of 1970 or 2000. Integers below 10^11 are rejected too, because they look like seconds; 1970-01-01T00:00:00Z disables both checks."`
@@ -106,6 +109,7 @@ func Defaults() map[string]string {
 		"max_batch_bytes":  size(ingest.DefaultMaxBatchBytes),
 		"max_readings":     n(ingest.DefaultMaxReadings),
 		"max_group":        n(ingest.DefaultMaxGroup),
+		"mqtt_topic":       mqtt.DefaultTopic,
 		"max_queued":       n(ingest.DefaultMaxQueued),
 		"max_body_bytes":   size(ingest.DefaultMaxBodyBytes),
 		"max_conns":        n(defaultMaxConns),
@@ -162,6 +166,7 @@ type parsed struct {
 	tracing *tracing.Options  // nil means no tracing
 	proxies []netip.Prefix    // trusted ones
 	origins *origins          // nil means none
+	topic   mqtt.Topic
 }
 
 // Check returns a [settings.UsageError] for invalid options. It opens nothing.
@@ -197,12 +202,15 @@ func (c *Options) parse() (p parsed, err error) {
 			return p, settings.Usagef("--signs: %v", err)
 		}
 	}
-	var tracingErr, proxiesErr, originsErr error
+	var tracingErr, proxiesErr, originsErr, topicErr error
 	limitsErr := p.setLimits(c, signs)
 	p.tracing, tracingErr = c.tracing()
 	p.proxies, proxiesErr = c.trustedProxies()
 	p.origins, originsErr = newOrigins(c.CORSOrigins)
-	return p, cmp.Or(limitsErr, tracingErr, proxiesErr, originsErr)
+	if p.topic, topicErr = mqtt.ParseTopic(c.MQTTTopic); topicErr != nil {
+		topicErr = settings.Usagef("--mqtt-topic: %v", topicErr)
+	}
+	return p, cmp.Or(limitsErr, tracingErr, proxiesErr, originsErr, topicErr)
 }
 
 // checkBounds rejects bounds that no request could meet, and times that mean "no limit"
@@ -242,6 +250,13 @@ func (c *Options) checkAddr() error {
 	}
 	if _, _, err := net.SplitHostPort(c.AdminAddr); err != nil && c.AdminAddr != "" {
 		return settings.Usagef("--admin-addr: %v%s", err, AddrHint(c.AdminAddr))
+	}
+	if _, _, err := net.SplitHostPort(c.MQTTAddr); err != nil && c.MQTTAddr != "" {
+		return settings.Usagef("--mqtt-addr: %v%s", err, AddrHint(c.MQTTAddr))
+	}
+	if c.AccessOptions.open() && c.MQTTAddr != "" && !isLoopback(c.MQTTAddr) && !c.Insecure {
+		return settings.Usagef("--mqtt-addr %s can be reached from other machines, and this server has no tokens: anybody could write. "+
+			"Listen on 127.0.0.1, name a token file with --tokens, or add --insecure if something else decides who gets in", c.MQTTAddr)
 	}
 	if c.anybody() && !c.Insecure {
 		reach := "can be reached from other machines"

@@ -105,7 +105,11 @@ func (c *Options) Fit(log *slog.Logger) {
 		attrs = append(attrs, "go_limit_bytes", limit)
 	}
 	files := filesLimit()
-	switch room := connsFor(files, c.TLSCert != ""); {
+	room := connsFor(files, c.TLSCert != "")
+	if c.MQTTAddr != "" {
+		room = max(room/2, 1) // for each listener
+	}
+	switch {
 	case c.MaxConns > room:
 		log.Warn("--max-conns leaves the store too few open files; raise their limit (ulimit -n, LimitNOFILE)", "files_limit", files, "max_conns", c.MaxConns, "room_for", room)
 	case c.MaxConns == 0:

@@ -28,6 +28,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/api/fhir"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/live"
+	"github.com/pulsegate/pulsegate/internal/api/mqtt"
 	"github.com/pulsegate/pulsegate/internal/api/openapi"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/api/query"
@@ -137,7 +138,7 @@ const checkDamage = "damage"
 // start opens the store and the listeners. After an error, close closes what it has opened.
 func (s *server) start() error {
 	for _, step := range []func() error{
-		s.access.open, s.listeners.open, s.openStore, s.access.started, s.openCore, s.servePublic, s.serveAdmin,
+		s.access.open, s.listeners.open, s.openStore, s.access.started, s.openCore, s.servePublic, s.serveMQTT, s.serveAdmin,
 	} {
 		if err := step(); err != nil {
 			return err
@@ -203,6 +204,16 @@ func (s *server) servePublic() (err error) {
 		Tokens:     !s.access.gate.Open(),
 	})))
 	return s.listeners.servePublic(forwarded(&s.holders, handler), s.core, s.hosts, posts)
+}
+
+// serveMQTT serves the MQTT listener, if configured.
+func (s *server) serveMQTT() error {
+	if s.opt.MQTTAddr == "" {
+		return nil
+	}
+	return s.listeners.serveMQTT(mqtt.Options{
+		Core: s.core, Gate: s.access.gate, Problems: s.problems, Rejections: s.rejections, Signs: s.parsed.limits.Signs, Topic: s.parsed.topic,
+	})
 }
 
 // readings returns what the packages that serve readings share. Their errors are logged with a text.

@@ -73,7 +73,10 @@ func (s *listeners) shutdownPublic(ctx context.Context) error {
 		return nil
 	}
 	var wg sync.WaitGroup
-	var laneErr error
+	var laneErr, mqttErr error
+	if s.mqtt != nil {
+		wg.Go(func() { mqttErr = s.mqtt.Shutdown(ctx) })
+	}
 	if s.lane != nil {
 		wg.Go(func() { laneErr = s.lane.Shutdown(ctx) })
 	}
@@ -82,7 +85,7 @@ func (s *listeners) shutdownPublic(ctx context.Context) error {
 		err = errors.Join(err, s.public.Close())
 	}
 	wg.Wait()
-	return errors.Join(err, laneErr)
+	return errors.Join(err, laneErr, mqttErr)
 }
 
 // failureGrace is how long the store withholds the failed group's result, while health

@@ -21,6 +21,13 @@ func newPulse(s *server) *pulse {
 	if s.listeners.lane != nil {
 		p.loops = s.listeners.lane.Beat
 	}
+	if s.listeners.mqtt != nil {
+		public := p.loops
+		p.loops = func() bool {
+			alive := s.listeners.mqtt.Beat()
+			return public() && alive
+		}
+	}
 	return p
 }
 

@@ -77,14 +77,17 @@ const (
 type Credentials struct {
 	Authorization string               // value of the header; "" if there is none
 	Bytes         []byte               // the same, for a caller that has bytes; not retained
+	Digest        *token.Digest        // of the token, for a caller that has kept no text; nil means none
 	Several       bool                 // there is more than one Authorization header
 	Cookies       []string             // that may name a session; nil means none
 	TLS           *tls.ConnectionState // nil means none
 	Peer          Peer                 // nil means unknown
 }
 
-// bare reports whether there is no Authorization header.
-func (v *Credentials) bare() bool { return v.Authorization == "" && len(v.Bytes) == 0 && !v.Several }
+// bare reports whether there is no token.
+func (v *Credentials) bare() bool {
+	return v.Authorization == "" && len(v.Bytes) == 0 && !v.Several && v.Digest == nil
+}
 
 // Authorize decides whether a request that needs right is allowed. It sets retryAfter
 // only with Limited; only writes are rate limited. A token that is bound to subjects is allowed
@@ -185,6 +188,9 @@ func (g *Gate) look(v *Credentials, now time.Time) (*token.Principal, audit.Refu
 
 // digest returns the digest of the token in v.
 func (v *Credentials) digest() (token.Digest, error) {
+	if v.Digest != nil {
+		return *v.Digest, nil
+	}
 	if len(v.Bytes) > 0 {
 		return token.DigestOfHeader(v.Bytes)
 	}

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/storage"
@@ -45,7 +44,7 @@ func TestAllocations(t *testing.T) {
 			t.Errorf("%s: %v allocations, want 0", tt.name, allocs)
 		}
 		ctx, answered := context.Background(), func(*ingest.Outcome) {}
-		if allocs := testing.AllocsPerRun(200, func() { core.Receive(ctx, gate.Credentials{}, nil, body, answered) }); allocs != 0 {
+		if allocs := testing.AllocsPerRun(200, func() { core.Receive(ctx, &ingest.Delivery{Message: body}, answered) }); allocs != 0 {
 			t.Errorf("%s: %v allocations in Receive, want 0", tt.name, allocs)
 		}
 	}

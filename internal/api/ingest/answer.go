@@ -225,7 +225,7 @@ func (p *answers) refusalOf(err error) refusal {
 func (j *Job) Answer() Answer {
 	c := j.core
 	if r, ok := j.input.(Responder); ok {
-		return r.Respond(j.outcome())
+		return r.Respond(j.Outcome())
 	}
 	j.reportUncovered()
 	switch {

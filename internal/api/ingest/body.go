@@ -119,7 +119,7 @@ func (br *bodyReader) grow(buf *buffer, n int) error {
 		return nil
 	}
 	more := n - cap(buf.bytes)
-	if !br.core.memory.reserveFor(buf.holder, more, n) {
+	if !br.core.memory.ReserveFor(buf.holder, more, n) {
 		return errOverloaded
 	}
 	buf.counted += more
@@ -150,7 +150,7 @@ func (br *bodyReader) readGzip(buf *buffer, src io.Reader) error {
 
 // readZstd reads a zstd body (RFC 8878), of one or several frames.
 func (br *bodyReader) readZstd(buf *buffer, src io.Reader) error {
-	if !br.core.memory.reserveFor(buf.holder, zstdWindowBytes, zstdWindowBytes) {
+	if !br.core.memory.ReserveFor(buf.holder, zstdWindowBytes, zstdWindowBytes) {
 		return errOverloaded
 	}
 	defer br.core.memory.Release(buf.holder, zstdWindowBytes)

@@ -97,7 +97,7 @@ type Core struct {
 	draining  atomic.Bool
 	counters  counters
 
-	memory bodyMemory
+	memory Memory
 
 	// decoding limits how many large bodies are decoded concurrently. Decoding takes up to
 	// six times the body's length of memory that is not counted yet, and is limited by the
@@ -126,7 +126,7 @@ func New(appender Appender, problems *problem.Set, cfg Config) (*Core, error) {
 		answers:  newAnswers(problems, &cfg),
 		queue:    newAdmission(cfg.MaxQueued),
 		counters: newCounters(),
-		memory:   bodyMemory{most: int64(cfg.MaxBodyBytes), small: cfg.MaxSingleBytes + 1},
+		memory:   Memory{most: int64(cfg.MaxBodyBytes), small: cfg.MaxSingleBytes + 1},
 		decoding: make(chan struct{}, maxDecoding),
 	}
 	c.committer = groupcommit.New(groupcommit.Options[*storage.Entry]{MaxGroup: cfg.MaxGroup, OnFlush: c.committed}, appender.Append)

@@ -13,7 +13,7 @@
 // receives messages of a protocol and owns their bytes. It passes them to the [Core], which is
 // independent of any protocol, and answers from the [Outcome]:
 //
-//	core.Receive(ctx, credentials, input, message, func(o *ingest.Outcome) {
+//	core.Receive(ctx, &ingest.Delivery{From: credentials, Input: input, Message: message}, func(o *ingest.Outcome) {
 //		… // acknowledge: o.Refusal, o.Results
 //	})
 //

@@ -18,7 +18,7 @@ type httpFront struct {
 }
 
 func newLane(c *Core, loop *eventloop.Loop, cfg *FastLaneConfig) *Lane {
-	return c.Lane(loop, fastparse.Target, func(l *Lane) Front {
+	return NewLane(c, loop, fastparse.Target, func(l *Lane) Front {
 		return &httpFront{lane: l, cfg: cfg, clock: reply.NewClock(time.Now)}
 	})
 }
@@ -98,7 +98,7 @@ func (l *httpFront) rejectEarly(c *eventloop.Conn, b []byte, r fastparse.Request
 	if why.kind == 0 || why.kind == refusedDraining {
 		return false
 	}
-	job := l.lane.job()
+	job := l.lane.Job()
 	job.refusal = why
 	l.settle(c, job, r.Close)
 	return true
@@ -167,7 +167,7 @@ func (l *httpFront) GiveUp(c *eventloop.Conn, b []byte, why eventloop.Reason) {
 // refuse answers a request that was not read completely, and closes its connection. No
 // other answer may be pending.
 func (l *httpFront) refuse(c *eventloop.Conn, why refusal) {
-	job := l.lane.job()
+	job := l.lane.Job()
 	job.refusal = why
 	c.End()
 	l.lane.answerNow(c, job, 0)
@@ -176,7 +176,7 @@ func (l *httpFront) refuse(c *eventloop.Conn, why refusal) {
 // take decodes the request r, which begins at b, into the open turn. It returns
 // false if the full lane must handle the request.
 func (l *httpFront) take(c *eventloop.Conn, b []byte, r fastparse.Request) bool {
-	job, ok := l.lane.Take(visitor(c, b, r), nil, r.Body.Of(b))
+	job, ok := l.lane.Take(&Delivery{From: visitor(c, b, r), Message: r.Body.Of(b)})
 	if ok {
 		l.settle(c, job, r.Close)
 	}

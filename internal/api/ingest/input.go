@@ -30,8 +30,9 @@ type Input interface {
 type Intake struct {
 	NowUnixMs   int64 // the server's clock
 	Rules       *vitals.Validator
-	MaxReadings int // in a message
-	MaxUnit     int // readings of a unit
+	Origin      *vitals.Origin // what is known of the message's sender; nil means nothing
+	MaxReadings int            // in a message
+	MaxUnit     int            // readings of a unit
 
 	// Batch gets the readings with their positions, which must not descend. It is empty, and
 	// its shape an array, when Decode is called. A position may have several readings, which
@@ -73,6 +74,9 @@ func Unavailable() error { return &refusal{kind: refusedStoreFailed} }
 type jsonInput struct{ decoder *vitals.Decoder }
 
 func (i jsonInput) Decode(message []byte, in *Intake) error {
+	if in.Origin != nil {
+		return i.decoder.DecodeFrom(message, in.NowUnixMs, *in.Origin, in.Batch)
+	}
 	return i.decoder.Decode(message, in.NowUnixMs, in.Batch)
 }
 
@@ -80,6 +84,9 @@ func (i jsonInput) Decode(message []byte, in *Intake) error {
 func (j *Job) decodeMessage(message []byte, nowUnixMs int64) error {
 	c := j.core
 	j.batch.intake = Intake{NowUnixMs: nowUnixMs, Rules: c.rules, MaxReadings: c.cfg.MaxReadings, MaxUnit: c.cfg.MaxGroup, Batch: &j.batch.Batch}
+	if j.origin != (vitals.Origin{}) {
+		j.batch.intake.Origin = &j.origin
+	}
 	if c.cfg.Gate != nil {
 		j.batch.intake.access = &j.auth.access
 	}
@@ -88,22 +95,36 @@ func (j *Job) decodeMessage(message []byte, nowUnixMs int64) error {
 	return j.input.Decode(message, &j.batch.intake)
 }
 
-// Receive authorizes a client, decodes its message with input, or as JSON if input is nil, makes the
+// A Delivery is a message and what a front knows of it.
+type Delivery struct {
+	From    gate.Credentials
+	Input   Input         // nil means JSON
+	Origin  vitals.Origin // of the readings, as far as the message need not tell it
+	Message []byte
+}
+
+// Receive authorizes a client, decodes its message, makes the
 // readings durable, and calls answer with the outcome, which is valid until answer returns. It waits for the commit until ctx ends;
-// readings that were admitted by then may still be stored. The memory of message is the caller's
+// readings that were admitted by then may still be stored. The memory of the message is the caller's
 // to bound, and may be reused once Receive has returned.
-func (c *Core) Receive(ctx context.Context, from gate.Credentials, input Input, message []byte, answer func(*Outcome)) {
+func (c *Core) Receive(ctx context.Context, d *Delivery, answer func(*Outcome)) {
 	job := c.Job()
-	if input != nil {
-		job.input = input
-	}
-	more := job.receive(from, message)
+	d.to(job)
+	more := job.receive(d.From, d.Message)
 	defer c.cfg.Holders.Put(job.holder)
 	defer job.Release()
 	if more {
 		job.Commit(ctx)
 	}
-	answer(job.outcome())
+	answer(job.Outcome())
+}
+
+// to sets how a job decodes the message.
+func (d *Delivery) to(j *Job) {
+	if d.Input != nil {
+		j.input = d.Input
+	}
+	j.origin = d.Origin
 }
 
 // receive authorizes a client and decodes its message. It reports whether there is something to
@@ -133,14 +154,40 @@ type Outcome struct {
 	refusal *refusal // kind 0 if it was not rejected as a whole
 }
 
-// outcome returns the outcome of a job, after Decode returned false or after Commit.
-func (j *Job) outcome() *Outcome {
+// Outcome returns what became of a job's message, after Decode returned false or after Commit. It must be
+// called once.
+func (j *Job) Outcome() *Outcome {
 	j.reportUncovered()
 	if k := j.refusal.kind; k != 0 && k != refusedDevice { // the latter is counted by reportUncovered
 		j.core.counters.refused[k].Add(1)
 	}
 	j.settled = Outcome{j.core, j, &j.refusal}
 	return &j.settled
+}
+
+// Origin returns the origin with which the message was delivered.
+func (o *Outcome) Origin() vitals.Origin { return o.job.origin }
+
+// AllStored reports whether every reading is stored. If so, it counts them; otherwise Refusal or Results
+// does.
+func (o *Outcome) AllStored() bool {
+	if o.refusal.kind != 0 || len(o.job.batch.Refused) > 0 {
+		return false
+	}
+	entries := o.job.entries
+	for i := range entries {
+		if e := entries[i].Outcome; e != storage.Stored && e != storage.Completed && e != storage.Duplicate {
+			return false
+		}
+	}
+	for i := range entries {
+		if entries[i].Outcome == storage.Duplicate {
+			o.core.counters.duplicate.Add(1)
+		} else {
+			o.core.counters.stored.Add(1)
+		}
+	}
+	return true
 }
 
 // A Refusal is why a message is rejected as a whole: none of its readings is known to be stored.
@@ -153,19 +200,27 @@ type Refusal struct {
 // Refusal returns why the message was rejected as a whole. It returns false if it was not: then
 // Results has the readings.
 func (o *Outcome) Refusal() (why Refusal, rejected bool) {
-	r := o.refusal
+	return o.core.answers.refusal(o.refusal)
+}
+
+// Refused returns why a job's message was rejected as a whole, if it was, and counts nothing: for a front
+// that keeps the message to deliver it again.
+func (j *Job) Refused() (why Refusal, rejected bool) { return j.core.answers.refusal(&j.refusal) }
+
+func (p *answers) refusal(r *refusal) (why Refusal, rejected bool) {
 	if r.kind == 0 {
 		return Refusal{}, false
 	}
 	return Refusal{
-		Problem: o.core.answers.kinds[r.kind].problem, Detail: r.detail, Field: r.field, Reason: r.reason,
-		RetryAfter: o.core.answers.retryAfter(r.kind, r.retryAfter),
+		Problem: p.kinds[r.kind].problem, Detail: r.detail, Field: r.field, Reason: r.reason,
+		RetryAfter: p.retryAfter(r.kind, r.retryAfter),
 	}, true
 }
 
 // A Result is what became of one reading of a message, or of a position without readings.
 type Result struct {
-	Index   int // position in the message
+	Index   int         // position in the message
+	Device  vitals.Name // zero if it is not known
 	Outcome storage.Outcome
 
 	// Problem is why the reading was rejected. It is nil if the reading was stored, or if it
@@ -186,7 +241,7 @@ func (o *Outcome) Results() iter.Seq[Result] {
 		all := make([]Result, 0, len(j.entries)+len(refused))
 		for i := range j.entries {
 			e := &j.entries[i]
-			r := Result{Index: int(j.batch.Index[i]), Outcome: e.Outcome}
+			r := Result{Index: int(j.batch.Index[i]), Device: e.Reading.Device, Outcome: e.Outcome}
 			switch e.Outcome {
 			case 0:
 			case storage.Stored, storage.Completed:
@@ -216,7 +271,7 @@ func (o *Outcome) Results() iter.Seq[Result] {
 			if refused[i].Err == ErrNotCovered {
 				k = refusedDevice
 			}
-			all = append(all, Result{Index: refused[i].Index, Problem: c.answers.kinds[k].problem, Field: refused[i].Field, Reason: refused[i].Reason()})
+			all = append(all, Result{Index: refused[i].Index, Device: j.origin.Device, Problem: c.answers.kinds[k].problem, Field: refused[i].Field, Reason: refused[i].Reason()})
 		}
 		slices.SortStableFunc(all, func(a, b Result) int { return a.Index - b.Index })
 		for _, r := range all {

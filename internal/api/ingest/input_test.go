@@ -63,7 +63,7 @@ func servePlain(core *ingest.Core, conn net.Conn) {
 	lines.Scan()
 	from := gate.Credentials{Authorization: lines.Text()}
 	for lines.Scan() {
-		core.Receive(context.Background(), from, plainInput{}, lines.Bytes(), func(o *ingest.Outcome) {
+		core.Receive(context.Background(), &ingest.Delivery{From: from, Input: plainInput{}, Message: lines.Bytes()}, func(o *ingest.Outcome) {
 			var ack []string
 			if why, rejected := o.Refusal(); rejected {
 				ack = []string{why.Problem.Title()}
@@ -147,7 +147,7 @@ func TestReceiveAfterCommit(t *testing.T) {
 	message := fmt.Appendf(nil, "d %d 72", now.UnixMilli())
 	answered := make(chan bool)
 	receive := func() {
-		s.core.Receive(context.Background(), gate.Credentials{}, plainInput{}, message, func(o *ingest.Outcome) {
+		s.core.Receive(context.Background(), &ingest.Delivery{Input: plainInput{}, Message: message}, func(o *ingest.Outcome) {
 			_, rejected := o.Refusal()
 			answered <- rejected
 		})

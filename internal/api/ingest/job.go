@@ -21,6 +21,7 @@ type Job struct {
 	decoder     *vitals.Decoder
 	ownsDecoder bool // decoder is not shared
 	input       Input
+	origin      vitals.Origin // of the message
 
 	// batch holds the decoded readings; entries refer to them.
 	//
@@ -107,6 +108,7 @@ func (j *Job) reset() bool {
 	j.entries, j.refs, j.out = j.entries[:0], j.refs[:0], j.out[:0]
 	j.refusal = refusal{}
 	j.auth, j.uncovered, j.trace = authorization{}, 0, nil
+	j.origin = vitals.Origin{}
 	j.input, j.batch.intake, j.settled = jsonInput{j.decoder}, Intake{}, Outcome{}
 	return true
 }
@@ -195,7 +197,7 @@ const (
 func (j *Job) reserve() bool {
 	accepted, refused := len(j.batch.Readings), len(j.batch.Refused)
 	n := accepted*acceptedBytes + refused*refusedBytes + (accepted+refused)*rejectedBytes
-	if !j.core.memory.reserveFor(j.holder, n, n) {
+	if !j.core.memory.ReserveFor(j.holder, n, n) {
 		j.batch.Batch = vitals.Batch{}
 		return false
 	}

@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/observe/tracing"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/groupcommit"
@@ -71,9 +70,9 @@ type Lane struct {
 	now   Message // the one that answerNow answers
 }
 
-// Lane returns a handler of a loop's connections, which speak the protocol of a front. The front may
+// NewLane returns a handler of a loop's connections, which speak the protocol of a front. The front may
 // use the Lane once its first method is called. route names the messages in traces.
-func (c *Core) Lane(loop *eventloop.Loop, route string, front func(*Lane) Front) *Lane {
+func NewLane(c *Core, loop *eventloop.Loop, route string, front func(*Lane) Front) *Lane {
 	l := &Lane{core: c, loop: loop, route: route, decoder: c.newDecoder()}
 	l.front = front(l)
 	return l
@@ -113,21 +112,19 @@ func (l *Lane) begin() *turn {
 	return l.open
 }
 
-// Take decodes a message into the open turn. input nil means JSON. It returns false if the message
+// Take decodes a message into the open turn. It returns false if the message
 // must be handled outside of the lane, because it needs several groups. Otherwise the caller must
 // Settle or, if nothing of it was admitted, Release the job.
-func (l *Lane) Take(from gate.Credentials, input Input, message []byte) (job *Job, ok bool) {
+func (l *Lane) Take(d *Delivery) (job *Job, ok bool) {
 	t := l.begin()
-	job = l.job()
-	if input != nil {
-		job.input = input
-	}
-	job.auth, job.refusal = l.core.enter(from, t.arrived)
+	job = l.Job()
+	d.to(job)
+	job.auth, job.refusal = l.core.enter(d.From, t.arrived)
 	switch {
 	case job.refusal.kind != 0:
 	case t.stalled || l.core.queue.full():
 		job.refusal.kind = refusedOverloaded
-	case !job.decodeAt(message, t.arrived):
+	case !job.decodeAt(d.Message, t.arrived):
 	case len(job.entries) > l.core.cfg.MaxGroup:
 		l.Release(job) // it needs several groups, one after another
 		return nil, false
@@ -150,7 +147,8 @@ func (l *Lane) Settle(c *eventloop.Conn, job *Job, tag uint32) {
 		return
 	}
 	c.Owe()
-	l.open.messages = append(l.open.messages, Message{Conn: c, Job: job, Tag: tag})
+	t := l.begin()
+	t.messages = append(t.messages, Message{Conn: c, Job: job, Tag: tag})
 }
 
 // answerNow answers a message that has nothing to commit, on a connection without
@@ -287,8 +285,8 @@ func (l *Lane) answer(t *turn) (took time.Duration) {
 	return took
 }
 
-// job returns an unused job.
-func (l *Lane) job() *Job {
+// Job returns an unused job, for a message without readings.
+func (l *Lane) Job() *Job {
 	if job := l.jobs.get(); job != nil {
 		return job
 	}

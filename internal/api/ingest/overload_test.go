@@ -319,7 +319,7 @@ func TestOverloadLanesShare(t *testing.T) {
 // body found no memory, further ones are rejected before they are read, until some is free.
 //
 // Seen to fail when reserveFor did not distinguish the two, and when ServeHTTP did not call
-// bodyMemory.rejects.
+// Memory.rejects.
 func TestOverloadBodies(t *testing.T) {
 	core, srv := fronts()["full"](t, ingest.Config{MaxBodyBytes: 1 << 20}, nil)
 	head := "POST /v1/readings HTTP/1.1\r\nHost: x\r\nContent-Length: 500000\r\n\r\n"

@@ -1,0 +1,192 @@
+package mqtt
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/internal/wire/fastparse"
+	"github.com/pulsegate/pulsegate/internal/wire/share"
+)
+
+// A conn is a connection with a goroutine of its own.
+type conn struct {
+	server *Server
+	net.Conn
+	in     *bufio.Reader
+	client gate.Credentials
+	holder *share.Holder
+}
+
+// A peer is the address of a client.
+type peer netip.Addr
+
+func (p peer) PeerAddr() netip.Addr { return netip.Addr(p) }
+
+// serve serves a connection until it ends.
+func (s *Server) serve(nc net.Conn, st *session) {
+	c := &conn{server: s, Conn: nc, in: bufio.NewReader(nc)}
+	var addr netip.Addr
+	if tcp, ok := nc.RemoteAddr().(*net.TCPAddr); ok {
+		addr = tcp.AddrPort().Addr().Unmap()
+	}
+	c.client = gate.Credentials{TLS: tlsState(nc), Peer: peer(addr)}
+	if s.opt.Holders != nil {
+		c.holder = s.opt.Holders.Addr(addr)
+		defer s.opt.Holders.Put(c.holder)
+	}
+	for c.next(st) {
+	}
+	if len(st.farewell) > 0 && c.write(st.farewell) {
+		c.linger()
+	}
+}
+
+// next handles a packet, and reports whether another one may follow.
+func (c *conn) next(st *session) bool {
+	wait := st.quiet
+	if st.version == 0 {
+		wait = c.server.opt.StartTimeout
+	}
+	if !c.within(wait) {
+		return c.end(st, shuttingDown)
+	}
+	head := make([]byte, 0, 5)
+	size, start := 0, 0
+	for {
+		b, err := c.in.ReadByte()
+		if err != nil {
+			if c.server.draining.Load() && errors.Is(err, os.ErrDeadlineExceeded) && len(head) == 0 {
+				return c.end(st, shuttingDown)
+			}
+			return false
+		}
+		head = append(head, b)
+		if len(head) == 1 {
+			_ = c.SetReadDeadline(time.Now().Add(c.server.opt.ReadTimeout)) // also while the server drains: the packet has begun
+		}
+		var ok, valid bool
+		if size, start, ok, valid = frame(head); !valid {
+			return c.end(st, malformed)
+		}
+		if ok {
+			break
+		}
+	}
+	if c.server.tooLarge(st, head[0], size) {
+		return c.end(st, packetTooLarge)
+	}
+	if !c.reserve(size) {
+		return c.end(st, serverBusy)
+	}
+	defer c.server.opt.Core.Memory().Release(c.holder, size)
+	packet := append(make([]byte, 0, size), head...)[:size]
+	if _, err := io.ReadFull(c.in, packet[start:]); err != nil {
+		return false
+	}
+	if st.version != 0 && packet[0]>>4 == typePublish {
+		return c.publish(st, packet, start)
+	}
+	guest, ok := c.Conn.(interface{ Guest() bool })
+	answer, end := c.server.control(st, packet[0], packet[start:], c.client, ok && guest.Guest())
+	if end {
+		st.farewell = answer
+		return false
+	}
+	return answer == nil || c.write(answer)
+}
+
+// within bounds the time for the next byte. It reports false if the server drains.
+func (c *conn) within(d time.Duration) bool {
+	_ = c.SetReadDeadline(time.Now().Add(d)) // a closed connection fails at the next read
+	return !c.server.draining.Load() || c.in.Buffered() > 0
+}
+
+// end ends the connection with a code.
+func (c *conn) end(st *session, why code) bool {
+	st.farewell, _ = c.server.end(st, why)
+	return false
+}
+
+// Times for which a publication is held before its connection is ended.
+const (
+	holdFor   = 10 * time.Second
+	holdAgain = 250 * time.Millisecond
+)
+
+// reserve reserves memory for a packet, and waits for it as long as a publication is held.
+func (c *conn) reserve(size int) bool {
+	for end := time.Now().Add(holdFor); ; time.Sleep(holdAgain) {
+		if c.server.opt.Core.Memory().ReserveFor(c.holder, size, size) {
+			return true
+		}
+		if time.Now().After(end) || c.server.draining.Load() {
+			return false
+		}
+	}
+}
+
+// publish delivers a publication and acknowledges it.
+func (c *conn) publish(st *session, packet []byte, start int) bool {
+	s := c.server
+	var p publication
+	if r, verdict := fastparse.RecognisePublish(packet, st.version == 5); verdict == fastparse.Accept {
+		p = recognised(packet, &r)
+	} else {
+		var why code
+		if p, why = st.decodePublish(packet[0], packet[start:]); why != success {
+			return c.end(st, why)
+		}
+	}
+	d := s.delivery(st, p, c.client)
+	s.counters.publications[p.qos].Add(1)
+	for end := time.Now().Add(holdFor); ; {
+		var r result
+		var again time.Duration
+		s.opt.Core.Receive(context.Background(), &d, func(o *ingest.Outcome) {
+			if why, rejected := o.Refusal(); rejected && s.holds(why.Problem) {
+				again = min(max(why.RetryAfter/4, holdAgain), holdFor)
+			}
+			r = s.resultOf(o)
+		})
+		switch {
+		case again > 0 && time.Now().Add(again).Before(end) && !s.draining.Load():
+			s.counters.held.Add(1)
+			time.Sleep(again)
+			continue
+		case r.ends(p.qos):
+			return c.end(st, r.code)
+		}
+		ack := st.appendAck(nil, p.id, p.qos, r)
+		return len(ack) == 0 || c.write(ack)
+	}
+}
+
+func (c *conn) write(b []byte) bool {
+	_ = c.SetWriteDeadline(time.Now().Add(c.server.opt.WriteTimeout))
+	_, err := c.Write(b)
+	return err == nil
+}
+
+// linger waits until the client has read the last packet: closing a connection with unread input resets it.
+func (c *conn) linger() {
+	half, ok := c.Conn.(interface{ CloseWrite() error })
+	if !ok || half.CloseWrite() != nil {
+		return
+	}
+	_ = c.SetReadDeadline(time.Now().Add(lingerFor))
+	_, _ = io.CopyN(io.Discard, c.in, lingerBytes)
+}
+
+// Bounds of lingering.
+const (
+	lingerFor   = 500 * time.Millisecond
+	lingerBytes = 1 << 20
+)

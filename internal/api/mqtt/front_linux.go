@@ -1,0 +1,239 @@
+package mqtt
+
+import (
+	"crypto/tls"
+	"net"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/internal/wire/eventloop"
+	"github.com/pulsegate/pulsegate/internal/wire/fastparse"
+)
+
+// maxInLoop is the length of the longest packet that a loop handles.
+const maxInLoop = fastparse.MaxBodyBytes
+
+// route names publications in traces.
+const route = "mqtt"
+
+// startLoops starts the event loops.
+func (s *Server) startLoops(l net.Listener) (loops, error) {
+	cfg := eventloop.Config{
+		Handler: func(loop *eventloop.Loop) eventloop.Handler {
+			return ingest.NewLane(s.opt.Core, loop, route, func(lane *ingest.Lane) ingest.Front { return &front{service: &s.service, lane: lane} })
+		},
+		Memory: s.opt.Core.Memory(), MaxMessage: maxInLoop, Loops: s.opt.Loops, Conns: s.opt.Conns,
+		StartTimeout: s.opt.StartTimeout, IdleTimeout: s.opt.StartTimeout, WriteTimeout: s.opt.WriteTimeout,
+	}
+	if s.opt.TLS {
+		cfg.TLS = func(tls.ConnectionState) bool { return true }
+	}
+	served, err := eventloop.Serve(l, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return served, nil
+}
+
+// A front is the front of a lane. State of a Conn is its *session.
+type front struct {
+	*service
+	lane *ingest.Lane
+}
+
+// What Lane.Settle carries to AppendAnswer: the packet identifier in the low bits, and these.
+const (
+	tagQoS      = 16      // shift
+	tagFarewell = 1 << 18 // the last packet of the session
+)
+
+// sessionOf returns the session of a connection.
+func sessionOf(c *eventloop.Conn) *session {
+	st, ok := c.State.(*session)
+	if !ok {
+		st = new(session)
+		c.State = st
+	}
+	return st
+}
+
+// clientOf returns the credentials that a connection has without a token.
+func clientOf(c *eventloop.Conn) gate.Credentials { return gate.Credentials{TLS: c.TLS(), Peer: c} }
+
+// Receive implements ingest.Front.
+func (f *front) Receive(c *eventloop.Conn, b []byte, _ bool) (taken int) {
+	st := sessionOf(c)
+	for taken < len(b) && !c.Full() {
+		rest := b[taken:]
+		if st.version != 0 {
+			r, verdict := fastparse.RecognisePublish(rest, st.version == 5)
+			if verdict == fastparse.Accept {
+				if !f.take(c, st, recognised(rest, &r)) {
+					return taken
+				}
+				taken += r.Size
+				continue
+			}
+		}
+		size, start, ok, valid := frame(rest)
+		switch {
+		case !valid:
+			f.finish(c, st, malformed)
+		case ok && f.tooLarge(st, rest[0], size):
+			f.finish(c, st, packetTooLarge)
+		case ok && size > maxInLoop:
+			c.Move()
+		case !ok || len(rest) < size:
+			f.await(c, st, max(size, len(rest)+1))
+		case st.version != 0 && rest[0]>>4 == typePublish:
+			p, why := st.decodePublish(rest[0], rest[start:size])
+			if why != success {
+				f.finish(c, st, why)
+				return taken
+			}
+			if f.take(c, st, p) {
+				taken += size
+				continue
+			}
+		default:
+			f.handle(c, st, rest[0], rest[start:size])
+			taken += size
+			continue
+		}
+		return taken
+	}
+	return taken
+}
+
+// await waits for the rest of a packet.
+func (f *front) await(c *eventloop.Conn, st *session, need int) {
+	c.Need(need)
+	if c.Within(f.opt.ReadTimeout); st.version == 0 {
+		c.Within(f.opt.StartTimeout)
+	}
+}
+
+// handle handles a packet that is not a PUBLISH.
+func (f *front) handle(c *eventloop.Conn, st *session, first byte, body []byte) {
+	connected := st.version != 0
+	answer, end := f.control(st, first, body, clientOf(c), c.Guest())
+	if !connected && st.version != 0 {
+		c.Idle(st.quiet)
+	}
+	switch {
+	case end:
+		f.settleFarewell(c, st, answer)
+	case answer != nil:
+		c.Owe()
+		c.Send(answer, 1)
+	}
+}
+
+// finish ends a connection with a code, after what is owed.
+func (f *front) finish(c *eventloop.Conn, st *session, why code) {
+	answer, _ := f.end(st, why)
+	f.settleFarewell(c, st, answer)
+}
+
+func (f *front) settleFarewell(c *eventloop.Conn, st *session, farewell []byte) {
+	st.farewell = farewell
+	c.End()
+	f.lane.Settle(c, f.lane.Job(), tagFarewell)
+}
+
+// take delivers a publication. It returns false if the publication stays where it is: the connection is moved, or not
+// read for a while.
+func (f *front) take(c *eventloop.Conn, st *session, p publication) bool {
+	d := f.delivery(st, p, clientOf(c))
+	job, ok := f.lane.Take(&d)
+	if !ok {
+		c.Move()
+		return false
+	}
+	if why, rejected := job.Refused(); rejected {
+		if f.holds(why.Problem) && f.hold(c, st, why.RetryAfter) {
+			f.lane.Release(job)
+			return false
+		}
+	}
+	st.heldSince = 0
+	f.counters.publications[p.qos].Add(1)
+	f.lane.Settle(c, job, uint32(p.id)|uint32(p.qos)<<tagQoS)
+	return true
+}
+
+// hold stops reading a connection for a while. It returns false if that has lasted long enough.
+func (f *front) hold(c *eventloop.Conn, st *session, retryAfter time.Duration) bool {
+	now := f.opt.Now().UnixMilli()
+	if st.heldSince == 0 {
+		st.heldSince = now
+	}
+	if now-st.heldSince > holdFor.Milliseconds() {
+		return false
+	}
+	f.counters.held.Add(1)
+	c.Pause(min(max(retryAfter/4, holdAgain), holdFor))
+	return true
+}
+
+// Answering implements ingest.Front.
+func (*front) Answering() {}
+
+// AppendAnswer implements ingest.Front.
+func (f *front) AppendAnswer(dst []byte, m *ingest.Message) ([]byte, int) {
+	c := m.Conn
+	st := sessionOf(c)
+	if m.Tag&tagFarewell != 0 {
+		if !c.Gone() && !st.silent {
+			dst = append(dst, st.farewell...)
+		}
+		return dst, statusStored
+	}
+	r := f.resultOf(m.Job.Outcome())
+	qos := byte(m.Tag >> tagQoS & 3)
+	switch {
+	case c.Gone(), st.silent:
+	case !r.ends(qos):
+		dst = st.appendAck(dst, uint16(m.Tag), qos, r)
+	case !st.ended:
+		answer, _ := f.end(st, r.code)
+		dst = append(dst, answer...)
+		st.silent = true
+		c.End()
+	}
+	return dst, r.status()
+}
+
+// Statuses in terms of HTTP, for traces.
+const (
+	statusStored   = 200
+	statusRejected = 422
+	statusRetry    = 503
+)
+
+func (r *result) status() int {
+	switch {
+	case r.retry:
+		return statusRetry
+	case r.code != success:
+		return statusRejected
+	}
+	return statusStored
+}
+
+// GiveUp implements ingest.Front.
+func (f *front) GiveUp(c *eventloop.Conn, _ []byte, why eventloop.Reason) {
+	st := sessionOf(c)
+	if c.Owed() > 0 || st.ended {
+		return
+	}
+	ending := keepAliveTimeout
+	if why == eventloop.NoMemory {
+		ending = serverBusy
+	}
+	if answer, _ := f.end(st, ending); answer != nil {
+		c.Owe()
+		c.Send(answer, 1)
+	}
+}

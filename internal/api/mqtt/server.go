@@ -1,0 +1,192 @@
+package mqtt
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/internal/api/problem"
+	"github.com/pulsegate/pulsegate/internal/api/rejections"
+	"github.com/pulsegate/pulsegate/internal/wire/listen"
+	"github.com/pulsegate/pulsegate/internal/wire/share"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// Options configure a [Server]. Fields without a default are required.
+type Options struct {
+	Core       *ingest.Core
+	Gate       *gate.Gate // the zero Gate lets every client publish
+	Problems   *problem.Set
+	Rejections *rejections.List
+	Signs      *vitals.Signs
+	Topic      Topic
+	Conns      *share.Conns
+	Holders    *share.Holders
+
+	TLS      bool // the listener is one of listen.TLS
+	FastLane bool // use event loops where there are any
+	Loops    int  // event loops; default 1
+
+	MaxPacketBytes int           // of a packet; default ingest.DefaultMaxBatchBytes
+	StartTimeout   time.Duration // for the CONNECT packet; default 10 s
+	ReadTimeout    time.Duration // for a packet; default 60 s
+	WriteTimeout   time.Duration // for a client to read an answer; default 60 s
+
+	Now func() time.Time // default time.Now
+}
+
+// A service is what the lanes of a Server share.
+type service struct {
+	opt      Options
+	counters counters
+}
+
+type counters struct {
+	accepted, refused, held atomic.Uint64
+	publications            [3]atomic.Uint64 // by QoS
+	endings                 [numEndings]atomic.Uint64
+}
+
+// A Server serves the connections of a listener. Call [ingest.Core.Drain] and then Shutdown before the Core is
+// closed.
+type Server struct {
+	service
+	origin net.Listener
+	loops  loops // nil means that every connection has a goroutine
+
+	draining atomic.Bool
+	mu       sync.Mutex
+	open     map[net.Conn]struct{} // guarded by mu
+	tasks    sync.WaitGroup        // the goroutines of connections, and the one that accepts them
+}
+
+// loops are the event loops of a Server.
+type loops interface {
+	AcceptState() (net.Conn, any, error)
+	Close() error
+	Shutdown(context.Context) error
+	Beat() bool
+}
+
+// Serve serves the connections of l, which it takes ownership of. The caller must call Shutdown. After an error l is
+// unchanged.
+func Serve(l net.Listener, opt Options) (*Server, error) {
+	opt.Loops = max(opt.Loops, 1)
+	opt.MaxPacketBytes = cmp.Or(opt.MaxPacketBytes, ingest.DefaultMaxBatchBytes)
+	opt.StartTimeout = cmp.Or(opt.StartTimeout, 10*time.Second)
+	opt.ReadTimeout = cmp.Or(opt.ReadTimeout, 60*time.Second)
+	opt.WriteTimeout = cmp.Or(opt.WriteTimeout, 60*time.Second)
+	if opt.Now == nil {
+		opt.Now = time.Now
+	}
+	s := &Server{service: service{opt: opt}, origin: l, open: map[net.Conn]struct{}{}}
+	if opt.FastLane {
+		var err error
+		if s.loops, err = s.startLoops(l); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+			return nil, err
+		}
+	}
+	if s.loops == nil && !opt.TLS {
+		s.origin = listen.Bound(l, opt.Conns)
+	}
+	s.tasks.Go(s.accept)
+	return s, nil
+}
+
+// accept serves the connections that the loops move, or all if there are none.
+func (s *Server) accept() {
+	for {
+		st := &session{}
+		var c net.Conn
+		var err error
+		if s.loops != nil {
+			var state any
+			if c, state, err = s.loops.AcceptState(); err == nil && state != nil {
+				st = state.(*session)
+			}
+		} else {
+			c, err = s.origin.Accept()
+		}
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			time.Sleep(acceptAgain) // no descriptors
+			continue
+		}
+		s.mu.Lock()
+		s.open[c] = struct{}{}
+		s.mu.Unlock()
+		s.tasks.Go(func() {
+			s.serve(c, st)
+			_ = c.Close()
+			s.mu.Lock()
+			delete(s.open, c)
+			s.mu.Unlock()
+		})
+	}
+}
+
+// acceptAgain is the time after a failed Accept.
+const acceptAgain = 50 * time.Millisecond
+
+// Shutdown stops accepting, and ends each connection once what has begun is answered. If ctx ends first, it closes the
+// rest and returns an error that wraps ctx's.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.draining.Store(true)
+	var err error
+	if s.loops != nil {
+		err = errors.Join(s.loops.Shutdown(ctx), s.loops.Close())
+	} else if err = s.origin.Close(); errors.Is(err, net.ErrClosed) {
+		err = nil
+	}
+	s.mu.Lock()
+	for c := range s.open {
+		_ = c.SetReadDeadline(time.Unix(1, 0)) // it wakes those that wait for a packet
+	}
+	s.mu.Unlock()
+	done := make(chan struct{})
+	go func() { s.tasks.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		s.mu.Lock()
+		for c := range s.open {
+			closeNow(c)
+		}
+		s.mu.Unlock()
+		<-done
+		err = errors.Join(err, ctx.Err())
+	}
+	return err
+}
+
+// closeNow closes a connection without the goodbye of TLS, which could wait.
+func closeNow(c net.Conn) {
+	if below, ok := c.(interface{ NetConn() net.Conn }); ok {
+		c = below.NetConn()
+	}
+	_ = c.Close()
+}
+
+// Beat reports whether the event loops are alive: see eventloop.Server.Beat.
+func (s *Server) Beat() bool { return s.loops == nil || s.loops.Beat() }
+
+// Addr returns the address of the listener.
+func (s *Server) Addr() net.Addr { return s.origin.Addr() }
+
+// tlsState returns the state of a connection's TLS, or nil.
+func tlsState(c net.Conn) *tls.ConnectionState {
+	if t, ok := c.(interface{ ConnectionState() tls.ConnectionState }); ok {
+		state := t.ConnectionState()
+		return &state
+	}
+	return nil
+}

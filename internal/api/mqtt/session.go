@@ -1,0 +1,355 @@
+package mqtt
+
+import (
+	"bytes"
+	"time"
+
+	"github.com/mochi-mqtt/server/v2/packets"
+
+	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/wire/fastparse"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// receiveMaximum is the number of publications of a connection that may wait for their acknowledgement.
+// More are read when these are acknowledged.
+const receiveMaximum = 64
+
+// maxKeepAlive bounds the time that a client may be silent: a connection without keep alive would hold
+// its place for ever.
+const maxKeepAlive = 20 * time.Minute
+
+// A session is the state of a connection. Nothing of it remains after the connection.
+type session struct {
+	version   byte // 4 is MQTT 3.1.1, 5 is MQTT 5.0; 0 before CONNECT
+	terse     bool // the client wants no reason strings
+	ended     bool // the server has decided to end the connection, or the client has
+	silent    bool // the last packet is sent: nothing may follow
+	hasToken  bool
+	maxPacket uint32        // length of the longest packet that the client takes; 0 means any
+	quiet     time.Duration // after which a silent client is given up
+	heldSince int64         // Unix ms since when a publication is not read, for lack of a resource; 0 means none is
+	digest    token.Digest
+	gateway   vitals.Name // the user name
+
+	farewell []byte // the last packet, to be sent after the acknowledgements
+}
+
+// credentials returns the credentials of the client, which are checked with each publication.
+func (st *session) credentials(v gate.Credentials) gate.Credentials {
+	if st.hasToken {
+		v.Digest = &st.digest
+	}
+	return v
+}
+
+// Types of packets.
+const (
+	typePublish  = packets.Publish
+	typePuback   = packets.Puback
+	typePubrec   = packets.Pubrec
+	typePubcomp  = packets.Pubcomp
+	typePingresp = packets.Pingresp
+)
+
+// frame returns the length of the packet that begins with b, and where its body begins. ok is false if b does not
+// hold as much, and valid is false if there is no such packet.
+func frame(b []byte) (size, body int, ok, valid bool) {
+	length := 0
+	for i := 1; i < len(b); i++ {
+		length |= int(b[i]&0x7f) << (7 * (i - 1))
+		if b[i] < 0x80 {
+			return i + 1 + length, i + 1, true, b[i] != 0 || i == 1
+		}
+		if i == 4 {
+			return 0, 0, false, false
+		}
+	}
+	return 0, 0, false, true
+}
+
+// tooLarge reports whether a packet is longer than the server takes. Only publications may be long.
+func (s *service) tooLarge(st *session, first byte, size int) bool {
+	if st.version == 0 || first>>4 != typePublish {
+		return size > fastparse.MaxBodyBytes
+	}
+	return size > s.opt.MaxPacketBytes
+}
+
+// control handles a packet that is not a PUBLISH. It returns the packet to send, if any, and whether the
+// connection ends with it. client has the peer and its certificate. A guest is refused: there are too many connections.
+func (s *service) control(st *session, first byte, body []byte, client gate.Credentials, guest bool) (answer []byte, end bool) {
+	p := packets.Packet{ProtocolVersion: st.version}
+	p.FixedHeader.Remaining = len(body)
+	if p.FixedHeader.Decode(first) != nil {
+		return s.end(st, malformed)
+	}
+	if st.version == 0 {
+		if p.FixedHeader.Type != packets.Connect {
+			return s.end(st, protocolError)
+		}
+		return s.connect(st, &p, body, client, guest)
+	}
+	bad := malformed
+	switch p.FixedHeader.Type {
+	case packets.Pubrel:
+		if st.intact(body, 2, 3, packets.Pubrel) && p.PubrelDecode(body) == nil {
+			if bad = protocolError; p.PacketID > 0 {
+				return []byte{typePubcomp << 4, 2, byte(p.PacketID >> 8), byte(p.PacketID)}, false
+			}
+		}
+	case packets.Subscribe:
+		if st.intact(body, 2, 2, packets.Subscribe) && p.SubscribeDecode(body) == nil {
+			if bad = protocolError; len(p.Filters) > 0 && p.PacketID > 0 {
+				return st.decline(&p, packets.Suback), false
+			}
+		}
+	case packets.Unsubscribe:
+		if st.intact(body, 2, 2, packets.Unsubscribe) && p.UnsubscribeDecode(body) == nil {
+			if bad = protocolError; len(p.Filters) > 0 && p.PacketID > 0 {
+				return st.decline(&p, packets.Unsuback), false
+			}
+		}
+	case packets.Pingreq:
+		if len(body) == 0 {
+			if refused := s.authorize(st, client); refused != success {
+				return s.end(st, refused)
+			}
+			return []byte{typePingresp << 4, 0}, false
+		}
+	case packets.Disconnect:
+		if len(body) == 0 || st.version == 5 && st.intact(body, 0, 1, packets.Disconnect) && p.DisconnectDecode(body) == nil {
+			st.ended = true
+			s.counters.endings[endedByClient].Add(1)
+			return nil, true
+		}
+	default: // packets of servers, acknowledgements of what was never sent, AUTH without a method, a second CONNECT
+		bad = protocolError
+	}
+	return s.end(st, bad)
+}
+
+// intact reports whether the properties of a packet, which follow its first least bytes, are valid. Below version 5
+// there are none, and if the packet may be shorter than from bytes, it may have none.
+func (st *session) intact(body []byte, least, from int, packet byte) bool {
+	if st.version < 5 {
+		return len(body) >= least && (packet != packets.Pubrel || len(body) == least)
+	}
+	if len(body) <= from && packet != packets.Subscribe && packet != packets.Unsubscribe {
+		return len(body) >= least
+	}
+	if len(body) < from {
+		return false
+	}
+	n, ok := checkProperties(body[from:])
+	return ok && (packet == packets.Subscribe || packet == packets.Unsubscribe || n == len(body)-from)
+}
+
+// decline answers a SUBSCRIBE or UNSUBSCRIBE.
+func (st *session) decline(p *packets.Packet, answer byte) []byte {
+	a := packets.Packet{ProtocolVersion: st.version, PacketID: p.PacketID}
+	a.FixedHeader.Type = answer
+	a.ReasonCodes = bytes.Repeat([]byte{byte(unspecified)}, len(p.Filters)) // version 3.1.1, section 3.9.3
+	var out bytes.Buffer
+	var err error
+	if answer == packets.Suback {
+		if st.version == 5 {
+			a.ReasonCodes = bytes.Repeat([]byte{byte(notAuthorized)}, len(p.Filters))
+		}
+		err = a.SubackEncode(&out)
+	} else {
+		a.ReasonCodes = bytes.Repeat([]byte{byte(noSubscription)}, len(p.Filters))
+		err = a.UnsubackEncode(&out)
+	}
+	if err != nil {
+		panic("mqtt: " + err.Error()) // the packet has an identifier
+	}
+	return out.Bytes()
+}
+
+// end counts why the server ends a connection, and returns its last packet: version 3.1.1 has none.
+func (s *service) end(st *session, why code) (answer []byte, end bool) {
+	st.ended = true
+	s.counters.endings[why.ending()].Add(1)
+	if st.version != 5 {
+		return nil, true
+	}
+	return []byte{packets.Disconnect << 4, 2, byte(why), 0}, true
+}
+
+// connect handles a CONNECT.
+func (s *service) connect(st *session, p *packets.Packet, body []byte, client gate.Credentials, guest bool) (answer []byte, end bool) {
+	why := s.accept(st, p, body, client, guest)
+	if why != success {
+		s.counters.refused.Add(1)
+		st.ended = true
+		s.counters.endings[why.ending()].Add(1)
+		if returnCode, ok := why.connack3(); p.ProtocolVersion != 5 {
+			if !ok {
+				return nil, true
+			}
+			return []byte{packets.Connack << 4, 2, 0, returnCode}, true
+		}
+		return []byte{packets.Connack << 4, 3, 0, byte(why), 0}, true
+	}
+	s.counters.accepted.Add(1)
+	if st.version != 5 {
+		return []byte{packets.Connack << 4, 2, 0, 0}, false
+	}
+	a := packets.Packet{ProtocolVersion: 5, Properties: packets.Properties{
+		ReceiveMaximum:           receiveMaximum,
+		MaximumPacketSize:        uint32(s.opt.MaxPacketBytes),
+		RetainAvailableFlag:      true, // and the flags of what is not available, which are 0
+		WildcardSubAvailableFlag: true,
+		SubIDAvailableFlag:       true,
+		SharedSubAvailableFlag:   true,
+	}}
+	a.FixedHeader.Type = packets.Connack
+	if p.Connect.ClientIdentifier == "" {
+		a.Properties.AssignedClientID = newIdentifier()
+	}
+	if k := time.Duration(p.Connect.Keepalive) * time.Second; k == 0 || k > maxKeepAlive {
+		a.Properties.ServerKeepAlive, a.Properties.ServerKeepAliveFlag = uint16(maxKeepAlive/time.Second), true
+	}
+	a.Properties.SessionExpiryIntervalFlag = p.Properties.SessionExpiryInterval > 0 // it is 0
+	var out bytes.Buffer
+	if err := a.ConnackEncode(&out); err != nil {
+		panic("mqtt: " + err.Error()) // the properties are constant
+	}
+	return out.Bytes(), false
+}
+
+// accept checks a CONNECT and sets the session.
+func (s *service) accept(st *session, p *packets.Packet, body []byte, client gate.Credentials, guest bool) code {
+	// A version that is not known is answered in the form of version 3.1.1 or, beyond version 5, in that of
+	// version 5 (section 3.1.2.2).
+	if len(body) < 7 || string(body[:6]) != "\x00\x04MQTT" {
+		if len(body) > 9 && string(body[:8]) == "\x00\x06MQIsdp" {
+			return unsupportedVersion // MQTT 3.1
+		}
+		return malformed
+	}
+	if version := body[6]; version != 4 && version != 5 {
+		if version > 5 && version < 0x80 { // bridges of Mosquitto set the highest bit
+			p.ProtocolVersion = 5
+		}
+		return unsupportedVersion
+	}
+	p.ProtocolVersion = body[6]
+	if guest {
+		return serverBusy
+	}
+	if why := decodeConnect(p, body); why != success {
+		return why
+	}
+	c := &p.Connect
+	if c.Username != nil && len(c.Username) > 0 {
+		gateway, err := vitals.ParseName(c.Username)
+		if err != nil {
+			return badCredentials
+		}
+		st.gateway = gateway
+	}
+	if c.PasswordFlag && !s.opt.Gate.Open() {
+		digest, err := token.DigestOf(c.Password)
+		if err != nil {
+			digest = token.Digest{} // of no token
+		}
+		st.digest, st.hasToken = digest, true
+	}
+	access, verdict, _ := s.opt.Gate.Authorize(st.credentials(client), token.Write, s.opt.Now())
+	switch {
+	case verdict == gate.BadCredentials:
+		return badCredentials
+	case verdict == gate.Limited:
+		return quotaExceeded
+	case verdict != gate.Allowed:
+		return notAuthorized
+	}
+	if named := *access.Gateway(); !named.IsZero() && !st.gateway.IsZero() && named != st.gateway {
+		return notAuthorized
+	}
+	k := time.Duration(c.Keepalive) * time.Second
+	if k == 0 || k > maxKeepAlive {
+		k = maxKeepAlive
+	}
+	st.quiet = k + k/2 // section 3.1.2.10
+	st.terse = p.Properties.RequestProblemInfoFlag && p.Properties.RequestProblemInfo == 0
+	st.maxPacket = p.Properties.MaximumPacketSize
+	st.version = p.ProtocolVersion
+	return success
+}
+
+// authorize checks the credentials of a connected client again.
+func (s *service) authorize(st *session, client gate.Credentials) code {
+	switch _, verdict, _ := s.opt.Gate.Authorize(st.credentials(client), token.Write, s.opt.Now()); verdict {
+	case gate.Allowed, gate.Limited:
+		return success
+	}
+	return notAuthorized
+}
+
+// decodeConnect decodes the body of a CONNECT whose protocol name and version are checked.
+func decodeConnect(p *packets.Packet, body []byte) code {
+	const variable = 10 // bytes of name, version, flags and keep alive
+	end := variable     // of the fields so far
+	if len(body) < variable {
+		return malformed
+	}
+	flags := body[7]
+	will, password, user := flags&4 != 0, flags&0x40 != 0, flags&0x80 != 0
+	switch {
+	case flags&1 != 0, flags&0x18 == 0x18, !will && flags&0x38 != 0, password && !user && p.ProtocolVersion == 4:
+		return malformed // sections 3.1.2.3 to 3.1.2.9
+	}
+	// The library neither checks where properties end, nor whether they are repeated, nor that nothing follows.
+	var ok bool
+	skip := func(b []byte) {
+		if ok = ok && len(b) >= end; ok {
+			var n int
+			n, ok = checkProperties(b[end:])
+			end += n
+		}
+	}
+	field := func() {
+		if ok = ok && len(body) >= end+2; ok {
+			end += 2 + int(body[end])<<8 + int(body[end+1])
+			ok = end <= len(body)
+		}
+	}
+	ok = true
+	if p.ProtocolVersion == 5 {
+		skip(body)
+	}
+	field() // client identifier
+	if will {
+		if p.ProtocolVersion == 5 {
+			skip(body)
+		}
+		field() // topic
+		field() // payload
+	}
+	for _, has := range []bool{user, password} {
+		if has {
+			field()
+		}
+	}
+	if !ok || end != len(body) || p.ConnectDecode(body) != nil {
+		return malformed
+	}
+	q := &p.Properties
+	switch {
+	case will && (p.Connect.WillTopic == "" || bytes.ContainsAny([]byte(p.Connect.WillTopic), "+#")):
+		return malformed
+	case q.RequestProblemInfo > 1, q.RequestResponseInfo > 1, q.AuthenticationData != nil && q.AuthenticationMethod == "":
+		return protocolError
+	case zeroProperty(body, p.ProtocolVersion):
+		return protocolError
+	case q.AuthenticationMethod != "":
+		return badAuthentication
+	case p.ProtocolVersion == 4 && p.Connect.ClientIdentifier == "" && !p.Connect.Clean:
+		return badIdentifier
+	}
+	return success
+}

@@ -1,0 +1,83 @@
+package mqtt
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// DefaultTopic is the topic to which clients publish unless another one is configured.
+const DefaultTopic = "pulsegate/{device}"
+
+// A Topic is a pattern of topics, such as wards/{gateway}/{device}: levels of which {device} and
+// {gateway} stand for a name.
+type Topic struct {
+	levels []string
+}
+
+// ParseTopic parses a pattern.
+func ParseTopic(pattern string) (Topic, error) {
+	levels := strings.Split(pattern, "/")
+	seen := map[string]bool{}
+	for _, l := range levels {
+		switch {
+		case l == "{device}" || l == "{gateway}":
+			if seen[l] {
+				return Topic{}, fmt.Errorf("%s stands twice in the topic %q", l, pattern)
+			}
+			seen[l] = true
+		case l == "", strings.ContainsAny(l, "+#{}$\x00"), len(l) > vitals.MaxNameBytes:
+			return Topic{}, fmt.Errorf("%q is not a level of a topic: write text, {device} or {gateway}", l)
+		}
+	}
+	return Topic{levels}, nil
+}
+
+// match returns the names in a topic, and false if it does not have the pattern.
+func (t *Topic) match(topic []byte) (from vitals.Origin, ok bool) {
+	for i, want := range t.levels {
+		level := topic
+		end := -1
+		for j, c := range topic {
+			if c == '/' {
+				end = j
+				break
+			}
+		}
+		if last := i == len(t.levels)-1; last != (end < 0) {
+			return vitals.Origin{}, false
+		}
+		if end >= 0 {
+			level, topic = topic[:end], topic[end+1:]
+		}
+		var err error
+		switch want {
+		case "{device}":
+			from.Device, err = vitals.ParseName(level)
+		case "{gateway}":
+			from.Gateway, err = vitals.ParseName(level)
+		default:
+			if string(level) != want {
+				err = errTopic
+			}
+		}
+		if err != nil {
+			return vitals.Origin{}, false
+		}
+	}
+	return from, true
+}
+
+var errTopic = errors.New("not the configured topic")
+
+// A wrongTopic is the input of a publication to a topic that is not configured.
+type wrongTopic struct{}
+
+const topicField = "topic"
+
+func (wrongTopic) Decode([]byte, *ingest.Intake) error {
+	return ingest.Invalid(topicField, errTopic.Error())
+}
