@@ -109,11 +109,16 @@ func contents(t interface{ Fatal(...any) }, place string) []string {
 }
 
 // A store is moved from a directory to PostgreSQL and back, and is the same in each place.
-func TestRoundTrip(t *testing.T) {
+func TestRoundTrip(t *testing.T) { roundTrip(t, "4") }
+
+func TestRoundTripExhaustive(t *testing.T) { roundTrip(t, "40") }
+
+// roundTrip moves this many random stores.
+func roundTrip(t *testing.T, stores string) {
 	server := pgtest.Start(t, "fsync=off")
 	checks := flag.Lookup("rapid.checks")
 	was := checks.Value.String()
-	if err := checks.Value.Set("10"); err != nil { // each opens a database four times
+	if err := checks.Value.Set(stores); err != nil { // each opens a database four times
 		t.Fatal(err)
 	}
 	defer func() { _ = checks.Value.Set(was) }()
@@ -156,7 +161,12 @@ func TestRoundTrip(t *testing.T) {
 }
 
 // A process that moves a store is killed at random points, again and again.
-func TestKilledProcess(t *testing.T) {
+func TestKilledProcess(t *testing.T) { killAfter(t, 8) }
+
+func TestKilledProcessExhaustive(t *testing.T) { killAfter(t, 1) }
+
+// killAfter kills a process after one to most more steps than the one before.
+func killAfter(t *testing.T, most int) {
 	server := pgtest.Start(t, "fsync=off")
 	first, middle, last := filepath.Join(t.TempDir(), "first"), database(server), filepath.Join(t.TempDir(), "last")
 	s, err := pebblestore.Open(first, pebblestore.Options{})
@@ -186,7 +196,7 @@ func TestKilledProcess(t *testing.T) {
 	}
 	for _, places := range [][2]string{{first, middle}, {middle, last}} {
 		kills := 0
-		for lines := 1; ; lines += 1 + random.IntN(3) {
+		for lines := 1; ; lines += 1 + random.IntN(most) {
 			if !killed(t, places, lines) {
 				break
 			}
