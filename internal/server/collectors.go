@@ -14,6 +14,9 @@ func (s *server) collectors() []metrics.Collector {
 	if s.retention != nil {
 		all = append(all, s.retention)
 	}
+	if s.listeners.mqtt != nil {
+		all = append(all, s.listeners.mqtt)
+	}
 	if s.tracer != nil {
 		all = append(all, s.tracer)
 	}
