@@ -598,7 +598,7 @@ func TestMQTTVerifies(t *testing.T) {
 			srv := serve(t, &backend{Memory: storetest.NewMemory()}, nil)
 			l := &listener{version: version}
 			l.bridge(t, srv)
-			opt := sim.Options{Users: 8, Devices: 13, Batch: 7, Posts: 30, Run: "t", Seed: 9, QoS: qos, Mix: realMix(t), MQTTVersion: map[byte]string{4: "3.1.1", 5: "5"}[version]}
+			opt := sim.Options{Users: 8, Devices: 13, Batch: 7, Posts: 20, Run: "t", Seed: 9, Patience: 2 * time.Minute, QoS: qos, Mix: realMix(t), MQTTVersion: map[byte]string{4: "3.1.1", 5: "5"}[version]}
 			report, path, err := runLedger(t, opt.OverMQTT(l.dial, ""))
 			if err != nil || report.Fault() != nil {
 				t.Fatal(err, report.Fault())
