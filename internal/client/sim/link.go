@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 )
@@ -433,11 +434,21 @@ func (l *link) receive(p *packet) error {
 	return nil
 }
 
+// farAhead is less than what a server tolerates by default of clocks that are fast.
+const farAhead = 4 * time.Minute
+
+// mayBeRejected reports whether the server should reject a reading of the request, or may because of
+// the device's clock.
+func mayBeRejected(r *request) bool {
+	latest := time.Now().Add(farAhead).UnixMilli()
+	return r.kind == malformedRequest || slices.ContainsFunc(r.samples, func(s sample) bool { return s.timeMs > latest })
+}
+
 // judge classifies an acknowledgement.
 func (l *link) judge(c *connection, p *packet) answer {
 	if p.code < failureCode {
-		if c.request.kind == malformedRequest && l.version == mqtt311 {
-			return answer{verdict: refusedWhole} // 3.1.1 acknowledges what is rejected, too
+		if l.version == mqtt311 && mayBeRejected(&c.request) {
+			return answer{verdict: refusedWhole, part: true} // 3.1.1 acknowledges what is rejected, too
 		}
 		return answer{verdict: accepted, stored: len(c.request.samples)}
 	}
