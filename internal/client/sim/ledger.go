@@ -33,12 +33,7 @@ import (
 //
 // CRC is the CRC-32C of all preceding bytes of the file, in eight hexadecimal digits,
 // so that a lost line is detected as well as a changed one.
-//
-// Version 1 has no SIGNS: it has the first five signs of the table, and all commas.
-const (
-	ledgerMagic  = "pulsegate-ledger 2 "
-	ledgerMagic1 = "pulsegate-ledger 1 "
-)
+const ledgerMagic = "pulsegate-ledger 2 "
 
 // castagnoli is the table of CRC-32C, for which processors have instructions.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -101,20 +101,6 @@ func TestLedgerRoundTrip(t *testing.T) {
 	}
 }
 
-// Ledgers of version 1 are read: this one is from before there were more than five signs.
-func TestLedgerVersion1(t *testing.T) {
-	const text = "pulsegate-ledger 1 run=4f2a81 seed=7 08f6be80\n" +
-		"S 17 sim-4f2a81-000003 1795270058505 12100,7900,9750,7280,5800 d52b2f7f\nS 17 sim-4f2a81-000003 1795270118505 ,,,7280, 028cfd01\nA 17 - 10956072\nE 4321f214\n"
-	run, got, err := sim.ReadLedger(strings.NewReader(text))
-	want := []sim.LedgerLine{
-		{Device: "sim-4f2a81-000003", TimeMs: 1795270058505, Values: valuesOf(t, 0, 12100, 1, 7900, 2, 9750, 3, 7280, 4, 5800), Fate: "acknowledged"},
-		{Device: "sim-4f2a81-000003", TimeMs: 1795270118505, Values: valuesOf(t, 3, 7280), Fate: "acknowledged"},
-	}
-	if err != nil || run != "4f2a81" || !slices.Equal(got, want) {
-		t.Errorf("got %s, %v, %v; want %v", run, got, err, want)
-	}
-}
-
 // The ledger that docs/sim.md shows is one.
 func TestLedgerShown(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/sim.md")

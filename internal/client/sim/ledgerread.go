@@ -56,7 +56,6 @@ type ledgerReader struct {
 	run     string
 	signs   *vitals.Signs    // what was sent
 	columns []vitals.Sign    // of VALUES
-	trimmed bool             // commas at the end are left out
 	devices []string         // names by number
 	numbers map[string]int32 // the reverse
 
@@ -81,15 +80,12 @@ func newLedgerReader(r io.Reader) (*ledgerReader, error) {
 	if err != nil {
 		return nil, err
 	}
-	fields, v2 := bytes.CutPrefix(line, []byte(ledgerMagic))
-	if !v2 {
-		var v1 bool
-		if fields, v1 = bytes.CutPrefix(line, []byte(ledgerMagic1)); !v1 {
-			return nil, &LedgerError{Line: 1, Reason: "it is not a ledger of version 1 or 2"}
-		}
+	fields, ok := bytes.CutPrefix(line, []byte(ledgerMagic))
+	if !ok {
+		return nil, &LedgerError{Line: 1, Reason: "it is not a ledger of version 2"}
 	}
 	run, rest, _ := bytes.Cut(bytes.TrimPrefix(fields, []byte("run=")), []byte(" "))
-	l.run, l.trimmed = string(run), v2
+	l.run = string(run)
 	_, signs, _ := bytes.Cut(rest, []byte(" signs="))
 	if !l.takeSigns(string(signs)) {
 		return nil, &LedgerError{Line: 1, Reason: "its signs are not known"}
@@ -97,15 +93,9 @@ func newLedgerReader(r io.Reader) (*ledgerReader, error) {
 	return l, nil
 }
 
-// takeSigns processes SIGNS; "" means those of version 1. It returns false if one is invalid.
+// takeSigns processes SIGNS. It returns false if one is invalid.
 func (l *ledgerReader) takeSigns(text string) bool {
 	l.signs = vitals.NewSigns()
-	if !l.trimmed {
-		for s := range vitals.Sign(vitals.NumFirst) {
-			l.columns = append(l.columns, s)
-		}
-		return text == ""
-	}
 	var own []vitals.Definition
 	for sign := range strings.SplitSeq(text, ",") {
 		field, decimals, _ := strings.Cut(sign, ":")
@@ -288,11 +278,11 @@ func (l *ledgerReader) takeSent(request uint64, rest []byte) bool {
 
 // takeValues processes VALUES. It returns false if one is invalid.
 func (l *ledgerReader) takeValues(values *vitals.Values, text string) bool {
-	i := 0
-	for value := range strings.SplitSeq(text, ",") {
-		if i == len(l.columns) {
-			return false
-		}
+	all := strings.Split(text, ",")
+	if len(all) > len(l.columns) {
+		return false
+	}
+	for i, value := range all {
 		if value != "" {
 			v, err := strconv.ParseInt(value, 10, 32)
 			if err != nil {
@@ -300,7 +290,6 @@ func (l *ledgerReader) takeValues(values *vitals.Values, text string) bool {
 			}
 			values.Set(l.columns[i], vitals.Value(v))
 		}
-		i++
 	}
-	return i == len(l.columns) || l.trimmed
+	return true
 }
