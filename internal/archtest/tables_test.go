@@ -75,7 +75,7 @@ var parts = map[string][]string{
 	"seal":        {"vitals", "internal/storage", "internal/storage/columns", "damage", "layout", "memory"},
 	"datadir":     {"internal/storage", "damage", "datadir/wal"},
 	"datadir/wal": {"internal/storage"},
-	"verify":      {"internal/storage", "damage", "datadir"},
+	"verify":      {"vitals", "internal/storage", "internal/storage/columns", "assign", "damage", "datadir", "layout", "memory", "seal"},
 	"backup":      {"internal/storage", "datadir"},
 	"space":       {"internal/storage"},
 }

@@ -31,7 +31,7 @@ func (rd *reader) Latest(ctx context.Context, name vitals.Name) (storage.Device,
 	if err != nil {
 		return storage.Device{}, fmt.Errorf("read latest of %s: %w", name, err)
 	}
-	return public(name, &d), nil
+	return seal.Summary(name, &d), nil
 }
 
 func (rd *reader) latest(ctx context.Context, name *vitals.Name) (d layout.Record, err error) {
@@ -58,17 +58,6 @@ func (rd *reader) latest(ctx context.Context, name *vitals.Name) (d layout.Recor
 	}
 	v.update(name, &d)
 	return d, nil
-}
-
-// public returns a record as a storage.Device.
-func public(name vitals.Name, d *layout.Record) storage.Device {
-	p := storage.Device{Name: name, NewestUnixMs: d.NewestUnixMs}
-	for s := range p.Latest {
-		if d.Known&(1<<s) != 0 {
-			p.Latest[s] = storage.Latest{TimeUnixMs: d.LatestUnixMs[s], UTCOffset: d.Offsets[s], Value: d.Latest[s], Known: true}
-		}
-	}
-	return p
 }
 
 // update updates a device as its record has it with the rows of the windows.
@@ -126,14 +115,14 @@ func (rd *reader) scan(ctx context.Context, r *storage.Range, dst []storage.Reco
 // record returns a row, of which all signs must be known, as a storage.Record.
 func (g gatewayNames) record(r *columns.Row, known uint32, dst *storage.Record) error {
 	if r.Values.Present()&^known != 0 {
-		return errUnknownSign
+		return seal.ErrUnknownSign
 	}
 	*dst = storage.Record{TimeUnixMs: r.TimeUnixMs, ReceivedUnixMs: r.ReceivedUnixMs, Values: r.Values, UTCOffset: r.UTCOffset, Shared: r.Shared}
 	if r.Gateway == 0 {
 		return nil
 	}
 	if dst.Gateway = g.at(r.Gateway); dst.Gateway == nil {
-		return errUnknownGateway
+		return seal.ErrUnknownGateway
 	}
 	return nil
 }
@@ -165,7 +154,7 @@ func (rd *reader) devices(ctx context.Context, after *vitals.Name, dst []storage
 	from := append(layout.AppendRecordKey(nil, after), 0)
 	for ok := sc.first(from); ok; ok = sc.next() {
 		v.update(&sc.name, &sc.record)
-		dst[n] = public(sc.name, &sc.record)
+		dst[n] = seal.Summary(sc.name, &sc.record)
 		if n++; n == len(dst) {
 			break
 		}

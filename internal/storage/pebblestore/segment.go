@@ -18,8 +18,6 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-var errUnknownGateway = errors.New("its gateway is not in the dictionary")
-
 // A rowScanner merges the rows of a device from all places in which a view may have them. Of
 // rows of the same time, that of the first place counts.
 type rowScanner struct {

@@ -11,8 +11,6 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-var errUnknownSign = errors.New("its sign is not defined")
-
 // Signs implements [storage.Store].
 func (e *engine) Signs() *vitals.Signs { return e.signs }
 

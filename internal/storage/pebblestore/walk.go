@@ -6,6 +6,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/memory"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/seal"
 )
 
 // WalkDevices calls visit with the summaries of all devices, some at a time, in no
@@ -21,7 +22,7 @@ func (rd *reader) WalkDevices(ctx context.Context, visit func([]storage.Device))
 		var err error
 		more, err = rd.visitChunk(ctx, i, func(t *memory.Table, n uint32) {
 			d := t.Record(n)
-			devices = append(devices, public(t.Name(n), &d))
+			devices = append(devices, seal.Summary(t.Name(n), &d))
 		})
 		if err != nil {
 			return fmt.Errorf("visit devices: %w", err)

@@ -85,6 +85,23 @@ func SetRecord(b *pebble.Batch, name *vitals.Name, d *layout.Record) error {
 	return op.Finish()
 }
 
+// What may be wrong with a row that is read back.
+var (
+	ErrUnknownGateway = errors.New("its gateway is not in the dictionary")
+	ErrUnknownSign    = errors.New("its sign is not defined")
+)
+
+// Summary returns a record as a storage.Device.
+func Summary(name vitals.Name, d *layout.Record) storage.Device {
+	p := storage.Device{Name: name, NewestUnixMs: d.NewestUnixMs}
+	for s := range p.Latest {
+		if d.Known&(1<<s) != 0 {
+			p.Latest[s] = storage.Latest{TimeUnixMs: d.LatestUnixMs[s], UTCOffset: d.Offsets[s], Value: d.Latest[s], Known: true}
+		}
+	}
+	return p
+}
+
 // RecordError returns an error for a device whose record is damaged.
 func RecordError(device *vitals.Name, err error) error {
 	return fmt.Errorf("%w: record of device %s: %w", storage.ErrCorrupt, device, err)

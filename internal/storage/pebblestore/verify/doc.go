@@ -1,5 +1,5 @@
-// Package verify reads the files of an open store again, so that damage is found while there are still
-// backups that do not have it.
+// Package verify reads the files and the content of a store again, so that damage is found while there are
+// still backups that do not have it.
 //
 // # Promise
 //
@@ -7,7 +7,11 @@
 // once in each period, at a bounded rate. It reports damage. After an error of the
 // operating system, which is not damage, it reads the file again. Progress and findings survive restarts.
 //
+// A [Checker] verifies a store that is not in use: every block of every table, every key and every value, and that each
+// device's record agrees with its readings.
+//
 // # Not here
 //
-// Keys, values and logs are not verified: pebblestore.Check does that, in a store that is not in use.
+// Logs and the list of files are verified by package datadir, and groups by pebblestore when it opens a store.
+// pebblestore.Check does all of it.
 package verify
