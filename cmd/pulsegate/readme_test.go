@@ -16,7 +16,7 @@ import (
 // The README's commands work as they are, in their order.
 func TestReadme(t *testing.T) {
 	skipIfShort(t)
-	for _, addr := range []string{"127.0.0.1:8080", "127.0.0.1:6060"} {
+	for _, addr := range []string{"127.0.0.1:8080", "127.0.0.1:6060", "127.0.0.1:1883"} {
 		requireFreeAddr(t, addr)
 	}
 	blocks := readmeBlocks(t)
