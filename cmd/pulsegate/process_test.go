@@ -109,6 +109,7 @@ type process struct {
 	pipe   io.Closer     // of its standard error
 	addr   string        // of the public listener
 	admin  string        // of the admin listener, or "" if there is none
+	mqtt   string        // of the MQTT listener, or "" if there is none
 	exited chan struct{} // closed when the process has exited and its output was read
 
 	mu  sync.Mutex
@@ -116,7 +117,7 @@ type process struct {
 }
 
 // listening matches the line of a listener, in both formats of the log.
-var listening = regexp.MustCompile(`listening(?: addr=|","addr":")([^\s"]+)(?: listener=|","listener":")(public|admin)`)
+var listening = regexp.MustCompile(`listening(?: addr=|","addr":")([^\s"]+)(?: listener=|","listener":")(public|admin|mqtt)`)
 
 // serving matches the last line of a start, in both formats of the log.
 var serving = regexp.MustCompile(`msg=ready url=|"msg":"ready","url":`)
@@ -132,6 +133,9 @@ func start(t testing.TB, bin, dir string, args ...string) *process {
 	}
 	cmd := exec.Command(bin, append([]string{"serve", "--addr=127.0.0.1:0", "--admin-addr=", "--data=" + dir, "--min-free-bytes=-1", anyTime}, args...)...)
 	cmd.Dir = filepath.Dir(dir)
+	if slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--mqtt-addr") }) {
+		listeners++
+	}
 	return launch(t, listeners, cmd)
 }
 
@@ -160,7 +164,7 @@ func tryLaunch(t testing.TB, listeners int, cmd *exec.Cmd) (*process, error) {
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	lines := make(chan []string, 3) // one per listener, and nil at the end
+	lines := make(chan []string, 4) // one per listener, and nil at the end
 	go func() {
 		defer close(p.exited)
 		in := bufio.NewScanner(stderr)
@@ -183,6 +187,8 @@ func tryLaunch(t testing.TB, listeners int, cmd *exec.Cmd) (*process, error) {
 			case m == nil:
 			case m[2] == "admin":
 				p.admin = m[1]
+			case m[2] == "mqtt":
+				p.mqtt = m[1]
 			default:
 				p.addr = m[1]
 			}

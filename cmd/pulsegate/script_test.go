@@ -25,6 +25,7 @@ import (
 //
 //	serve NAME ARG...    start a server; $NAME is its URL, $NAME_ADDR its host and port,
 //	                     $NAME_ADMIN the URL of its admin listener, if ARG... name one
+//	                     $NAME_MQTT that of its MQTT listener, likewise
 //	term NAME            send it SIGTERM and check that it exits with 0
 //	kill9 NAME           send it SIGKILL
 //	hup NAME             send it SIGHUP
@@ -71,6 +72,9 @@ func runScripts(t *testing.T, dir string, variables map[string]string) {
 				ts.Setenv(args[0]+"_ADDR", p.addr)
 				if p.admin != "" {
 					ts.Setenv(args[0]+"_ADMIN", "http://"+p.admin)
+				}
+				if p.mqtt != "" {
+					ts.Setenv(args[0]+"_MQTT", "mqtt://"+p.mqtt)
 				}
 			},
 			"term": func(ts *testscript.TestScript, neg bool, args []string) {
