@@ -163,26 +163,28 @@ type Entry struct {
 	Unit int32
 }
 
-// CheckGroup returns an error if a store must reject a group as a whole. See [Store.Append].
-func CheckGroup(group []*Entry, signs *vitals.Signs) error {
+// CheckGroup returns the presence of all signs of a group, or an error if a store must reject the group as
+// a whole. See [Store.Append].
+func CheckGroup(group []*Entry, signs *vitals.Signs) (present uint32, err error) {
 	known := signs.Known()
 	for i, e := range group {
 		switch r := e.Reading; {
 		case r.Device.IsZero():
-			return fmt.Errorf("reading %d has no device", i)
+			return 0, fmt.Errorf("reading %d has no device", i)
 		case r.Values.IsZero():
-			return fmt.Errorf("reading %d has no value", i)
+			return 0, fmt.Errorf("reading %d has no value", i)
 		case r.Values.Present()&^known != 0:
-			return fmt.Errorf("reading %d has an unknown sign", i)
+			return 0, fmt.Errorf("reading %d has an unknown sign", i)
 		case !fits(&r.Values):
-			return fmt.Errorf("reading %d has a value beyond 16 bits", i)
+			return 0, fmt.Errorf("reading %d has a value beyond 16 bits", i)
 		case r.TimeUnixMs < 0:
-			return fmt.Errorf("reading %d has a time before 1970", i)
+			return 0, fmt.Errorf("reading %d has a time before 1970", i)
 		case int(e.Unit) > len(group)-i:
-			return fmt.Errorf("the unit of reading %d exceeds the group", i)
+			return 0, fmt.Errorf("the unit of reading %d exceeds the group", i)
 		}
+		present |= e.Reading.Values.Present()
 	}
-	return nil
+	return present, nil
 }
 
 // fits reports whether the values of the first five signs have 16 bits, in which stores keep them.

@@ -83,15 +83,9 @@ func (s *Store) admit(group []*storage.Entry) error {
 	if err := s.awaitRoom(); err != nil {
 		return err
 	}
-	if err := storage.CheckGroup(group, s.signs); err != nil {
+	present, err := storage.CheckGroup(group, s.signs)
+	if err != nil || present>>layout.FirstSigns == 0 {
 		return err
-	}
-	present := uint32(0)
-	for _, entry := range group {
-		present |= entry.Reading.Values.Present()
-	}
-	if present>>layout.FirstSigns == 0 {
-		return nil
 	}
 	return s.files.Upgrade(datadir.SignsFormat)
 }

@@ -23,7 +23,7 @@ func (s *writer) Append(group []*storage.Entry) error {
 		return fmt.Errorf("append group: %w: %w", storage.ErrNotWritten, err)
 	}
 	defer s.calls.RUnlock()
-	if err := storage.CheckGroup(group, s.signs); err != nil {
+	if _, err := storage.CheckGroup(group, s.signs); err != nil {
 		return fmt.Errorf("append group: %w: %w", storage.ErrNotWritten, err)
 	}
 	for _, e := range group {

@@ -65,7 +65,7 @@ func (m *Memory) Append(group []*storage.Entry) error {
 	if m.closed {
 		return fmt.Errorf("append group: %w: %w", storage.ErrNotWritten, storage.ErrClosed)
 	}
-	if err := storage.CheckGroup(group, m.signs); err != nil {
+	if _, err := storage.CheckGroup(group, m.signs); err != nil {
 		return fmt.Errorf("append group: %w: %w", storage.ErrNotWritten, err)
 	}
 	for i, got := range m.records.settleGroup(group, m.maxDevices) {
