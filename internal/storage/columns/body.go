@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 	"math/bits"
+	"slices"
 
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -17,6 +18,10 @@ const (
 
 	maxFirstValue = 1<<16 - 1
 )
+
+// buffers are blocks for the two predictions of a column. To zero new ones for each column would take
+// longer than to encode a few rows.
+type buffers [2]block
 
 // appendBody appends the columns of rows, and returns the version that they need. The time of the
 // first row is known to the decoder.
@@ -38,35 +43,40 @@ func appendBody(dst []byte, rows []Row) ([]byte, byte) {
 	}
 	forms := len(dst)
 	dst = append(dst, 0)
+	var b buffers
 	for c := range numSymbols {
-		symbolic := rows
-		if !differ[c] {
-			symbolic = rows[:1]
+		form := byte(symbolsZero)
+		if differ[c] {
+			dst, form = appendSymbols(dst, c, rows, &b)
+		} else if x := c.of(first); x != 0 {
+			dst, form = binary.AppendUvarint(dst, uint64(x)), symbolsOne
 		}
-		var form byte
-		dst, form = appendSymbols(dst, c, symbolic)
 		dst[forms] |= form << (2 * c)
 	}
-	dst = appendTimes(dst, rows)
-	dst = appendReceipts(dst, rows)
+	dst = appendTimes(dst, rows, &b)
+	dst = appendReceipts(dst, rows, &b)
 	version := byte(1)
 	if union&^firstSigns != 0 {
 		version = 2
 	}
+	var few [MaxRows]vitals.Value
+	values := few[:0]
 	for ; union != 0; union &= union - 1 {
-		switch s := vitals.Sign(bits.TrailingZeros32(union)); {
+		s := vitals.Sign(bits.TrailingZeros32(union))
+		values = gather(values, s, rows)
+		switch {
 		case 1<<s&firstSigns != 0:
-			dst = appendFirst(dst, s, rows)
+			dst = appendFirst(dst, values, &b)
 		default:
-			dst = appendOther(dst, s, rows)
+			dst = appendOther(dst, values, &b)
 		}
 	}
 	return dst, version
 }
 
 // appendTimes appends the times of all rows but the first.
-func appendTimes(dst []byte, rows []Row) []byte {
-	var deltas, line block
+func appendTimes(dst []byte, rows []Row, b *buffers) []byte {
+	deltas, line := &b[0], &b[1]
 	before := rows[0].TimeUnixMs
 	for rows = rows[1:]; len(rows) > 0; {
 		n := min(len(rows), blockLen)
@@ -118,8 +128,8 @@ func spread(rows []Row, step int64) uint64 {
 }
 
 // appendReceipts appends the times of receipt.
-func appendReceipts(dst []byte, rows []Row) []byte {
-	var lags, deltas block
+func appendReceipts(dst []byte, rows []Row, b *buffers) []byte {
+	lags, deltas := &b[0], &b[1]
 	before := rows[0].TimeUnixMs
 	for len(rows) > 0 {
 		n := min(len(rows), blockLen)
@@ -134,88 +144,80 @@ func appendReceipts(dst []byte, rows []Row) []byte {
 	return dst
 }
 
-// appendOther appends the values of s, of which there is at least one. s is not one of the first
-// signs.
-func appendOther(dst []byte, s vitals.Sign, rows []Row) []byte {
-	d := int64(0)
+// gather returns the values of s, in the memory of values if there is enough.
+func gather(values []vitals.Value, s vitals.Sign, rows []Row) []vitals.Value {
+	values = slices.Grow(values[:0], len(rows))[:len(rows)]
+	n := 0
 	for i := range rows {
-		v, _ := rows[i].Values.Get(s)
+		v, ok := rows[i].Values.Get(s)
+		if values[n] = v; ok {
+			n++
+		}
+	}
+	return values[:n]
+}
+
+// appendOther appends values of a sign that is not one of the first.
+func appendOther(dst []byte, values []vitals.Value, b *buffers) []byte {
+	d := int64(0)
+	for _, v := range values {
 		for x := max(int64(v), -int64(v)); x != 0; {
 			d, x = x, d%x
 		}
 	}
 	d = max(d, 1)
 	dst = binary.AppendUvarint(dst, uint64(d))
-	var direct, deltas block
 	before := int64(0)
-	n := 0
-	for i := range rows {
-		v, ok := rows[i].Values.Get(s)
-		if !ok {
-			continue
+	for len(values) > 0 {
+		n := min(len(values), blockLen)
+		direct, deltas := b[0][:n], b[1][:n]
+		for i, v := range values[:n] {
+			x := int64(v) / d
+			direct[i], deltas[i] = x, x-before
+			before = x
 		}
-		x := int64(v) / d
-		direct[n], deltas[n] = x, x-before
-		before = x
-		if n++; n == blockLen {
-			dst = appendCheaper(dst, direct[:], deltas[:])
-			n = 0
-		}
-	}
-	if n > 0 {
-		dst = appendCheaper(dst, direct[:n], deltas[:n])
+		dst = appendCheaper(dst, direct, deltas)
+		values = values[n:]
 	}
 	return dst
 }
 
 // appendFirst is appendOther for one of the first signs, without divisions.
-func appendFirst(dst []byte, s vitals.Sign, rows []Row) []byte {
-	d := divisor(s, rows)
+func appendFirst(dst []byte, values []vitals.Value, b *buffers) []byte {
+	d := divisor(values)
 	dst = binary.AppendUvarint(dst, d)
 	inverse := 1<<32/d + 1 // x*inverse>>32 is x/d, because both have 16 bits
-	var direct, deltas block
 	before := int64(0)
-	n, all := 0, uint32(0)
-	for i := range rows {
-		v, ok := rows[i].Values.Get(s)
-		if !ok {
-			continue
+	for len(values) > 0 {
+		n := min(len(values), blockLen)
+		direct, deltas := b[0][:n], b[1][:n]
+		for i, v := range values[:n] {
+			x := int64(uint64(uint32(v)) * inverse >> 32)
+			direct[i], deltas[i] = x, x-before
+			before = x
 		}
-		all |= uint32(v)
-		x := int64(uint64(uint32(v)) * inverse >> 32)
-		direct[n], deltas[n] = x, x-before
-		before = x
-		if n++; n == blockLen {
-			dst = appendCheaper(dst, direct[:], deltas[:])
-			n = 0
-		}
-	}
-	if n > 0 {
-		dst = appendCheaper(dst, direct[:n], deltas[:n])
-	}
-	if all > maxFirstValue {
-		panic("columns: invalid row")
+		dst = appendCheaper(dst, direct, deltas)
+		values = values[n:]
 	}
 	return dst
 }
 
-// divisor returns the greatest common divisor of the values of s, one of the first signs, or 1 if
-// all are 0.
-func divisor(s vitals.Sign, rows []Row) uint64 {
-	d, inverse := uint64(0), uint64(0)
-	for i := range rows {
-		v, _ := rows[i].Values.Get(s)
+// divisor returns the greatest common divisor of values of one of the first signs, or 1 if all are 0.
+func divisor(values []vitals.Value) uint64 {
+	d, inverse, all := uint64(0), uint64(0), uint32(0)
+	for _, v := range values {
 		x := uint64(uint32(v))
+		all |= uint32(v)
 		if x*inverse>>32*d == x { // as in appendFirst
 			continue
 		}
 		for x != 0 {
 			d, x = x, d%x
 		}
-		if d == 1 {
-			break
-		}
 		inverse = 1<<32/d + 1
+	}
+	if all > maxFirstValue {
+		panic("columns: invalid row")
 	}
 	return max(d, 1)
 }
@@ -347,12 +349,12 @@ func (r *reader) receipts(rows []Row) {
 
 // values decodes the n values of s into the rows that have it.
 func (r *reader) values(s vitals.Sign, n int, rows []Row) {
-	least, most := int64(0), int64(maxFirstValue)
+	bias, width := int64(0), 16
 	if 1<<s&firstSigns == 0 {
-		least, most = math.MinInt32, math.MaxInt32
+		bias, width = -math.MinInt32, 32
 	}
 	u := r.uvarint()
-	if u == 0 || u > uint64(most-least) {
+	if u == 0 || u>>width != 0 {
 		r.fail(errValue)
 	}
 	d := int64(u)
@@ -364,16 +366,16 @@ func (r *reader) values(s vitals.Sign, n int, rows []Row) {
 		if r.err != nil {
 			return
 		}
-		outside := false
+		outside := uint64(0)
 		for j, x := range v[:k] {
 			if deltas {
 				x += before
 			}
 			before = x
 			v[j] = x * d
-			outside = outside || uint64(x-least) > uint64(most-least) || uint64(v[j]-least) > uint64(most-least)
+			outside |= uint64(x+bias)>>width | uint64(x*d+bias)>>width
 		}
-		if outside {
+		if outside != 0 {
 			r.fail(errValue)
 			return
 		}

@@ -95,25 +95,18 @@ func (t *table) fill(c symbols, rows []Row) bool {
 	return true
 }
 
-// appendSymbols appends a column and returns how it was written.
-func appendSymbols(dst []byte, c symbols, rows []Row) ([]byte, byte) {
+// appendSymbols appends a column of different symbols, and returns how it was written.
+func appendSymbols(dst []byte, c symbols, rows []Row, b *buffers) ([]byte, byte) {
 	var t table
 	form := byte(symbolsPlain)
 	if t.fill(c, rows) {
-		switch {
-		case t.n > 1:
-			form = symbolsTable
-			dst = append(dst, byte(t.n))
-			for _, x := range t.symbols[:t.n] {
-				dst = binary.AppendUvarint(dst, uint64(x))
-			}
-		case t.symbols[0] != 0:
-			return binary.AppendUvarint(dst, uint64(t.symbols[0])), symbolsOne
-		default:
-			return dst, symbolsZero
+		form = symbolsTable
+		dst = append(dst, byte(t.n))
+		for _, x := range t.symbols[:t.n] {
+			dst = binary.AppendUvarint(dst, uint64(x))
 		}
 	}
-	var direct, delta block
+	direct, delta := &b[0], &b[1]
 	before := int64(0)
 	for len(rows) > 0 {
 		n := min(len(rows), blockLen)
