@@ -199,10 +199,10 @@ func (d *Decoder) decodeElement(body []byte, i int, times timeSpan, dst *Batch) 
 	n := len(dst.Readings)
 	dst.Readings = slices.Grow(dst.Readings, 1)[:n+1]
 	r := &dst.Readings[n]
-	*r = Reading{}
+	r.reset()
 	end, ok := d.decodePlain(body, i, times, r)
 	if !ok || end-i > d.maxReadingBytes {
-		*r = Reading{}
+		r.reset()
 		var field string
 		var broken error
 		if end, field, broken, err = d.decodeStrict(body, i, times, r); err != nil {

@@ -142,30 +142,24 @@ func plainValue(body []byte, i int, decimals int8) (v Value, end int, ok bool) {
 	if negative {
 		i++
 	}
-	start := i
-	n := int32(0)
-	for i < len(body) && isDigit(body[i]) && i < start+7 {
-		n = n*10 + int32(body[i]-'0')
-		i++
+	whole := body[i:min(i+6, len(body))]
+	n, digits := int32(0), 0
+	for ; digits < len(whole) && isDigit(whole[digits]); digits++ {
+		n = n*10 + int32(whole[digits]-'0')
 	}
-	if digits := i - start; digits == 0 || digits > 6 || body[start] == '0' && digits > 1 {
+	if digits == 0 || digits > 1 && whole[0] == '0' {
 		return 0, 0, false
 	}
-	if byteAt(body, i) == '.' {
-		i++
-		if !isDigit(byteAt(body, i)) {
+	if i += digits; byteAt(body, i) == '.' {
+		if i++; !isDigit(byteAt(body, i)) {
 			return 0, 0, false
 		}
-		for decimals > 0 && isDigit(byteAt(body, i)) {
+		for ; decimals > 0 && isDigit(byteAt(body, i)); decimals-- {
 			n = n*10 + int32(body[i]-'0')
 			i++
-			decimals--
 		}
 	}
-	for ; decimals > 0; decimals-- {
-		n *= 10
-	}
-	if negative {
+	if n *= int32(powers[decimals]); negative {
 		n = -n
 	}
 	return Value(n), i, true

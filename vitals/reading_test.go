@@ -10,7 +10,7 @@ import (
 )
 
 // TestValuesEqual sets signs in any order, some of them repeatedly, and checks that ==
-// compares only the final values.
+// compares only the final values, and that Equal, CopyFrom, Pack, Unpack and Reset agree with it.
 func TestValuesEqual(t *testing.T) {
 	type model map[vitals.Sign]vitals.Value
 	draw := func(t *rapid.T, label string) (vitals.Values, model) {
@@ -38,8 +38,15 @@ func TestValuesEqual(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, givenA := draw(t, "a")
 		b, givenB := draw(t, "b")
-		if got, want := a == b, same(givenA, givenB); got != want {
-			t.Errorf("%v == %v is %v, want %v", givenA, givenB, got, want)
+		if got, want := a == b, same(givenA, givenB); got != want || a.Equal(&b) != want {
+			t.Errorf("%v == %v is %v, Equal returns %v, want %v", givenA, givenB, got, a.Equal(&b), want)
+		}
+		copied, unpacked, reset := b, b, b
+		copied.CopyFrom(&a)
+		unpacked.Unpack(a.Present(), a.Pack(nil))
+		reset.Reset()
+		if copied != a || unpacked != a || reset != (vitals.Values{}) {
+			t.Errorf("%v made equal to %v: CopyFrom makes %v, Unpack %v; Reset makes %v", givenB, givenA, copied, unpacked, reset)
 		}
 		if got, want := a.IsZero(), len(givenA) == 0; got != want {
 			t.Errorf("%v: IsZero() = %v, want %v", givenA, got, want)

@@ -540,6 +540,9 @@ const (
 
 // Values has at most one value per sign. The zero Values has none. Values can be
 // compared with ==.
+//
+// Most readings have few signs, with low numbers. Where there are many readings, Reset, CopyFrom and
+// Equal are cheaper than =, = and ==: they leave the memory of higher numbers alone.
 type Values struct {
 	// Bit s of present is set if there is a value of sign s.
 	//
@@ -547,6 +550,54 @@ type Values struct {
 	// present. TestValuesEqual checks it.
 	present uint32
 	at      [MaxSigns]Value
+}
+
+// lowSigns is the number of the signs that most readings have no others of.
+const lowSigns = 8
+
+// low returns the places of the low signs.
+func (vs *Values) low() *[lowSigns]Value { return (*[lowSigns]Value)(vs.at[:lowSigns]) }
+
+// Reset removes all values.
+func (vs *Values) Reset() {
+	if vs.present>>lowSigns != 0 {
+		clear(vs.at[lowSigns:])
+	}
+	*vs.low() = [lowSigns]Value{}
+	vs.present = 0
+}
+
+// CopyFrom makes vs equal to from.
+func (vs *Values) CopyFrom(from *Values) {
+	if (vs.present|from.present)>>lowSigns != 0 {
+		copy(vs.at[lowSigns:], from.at[lowSigns:])
+	}
+	*vs.low() = *from.low()
+	vs.present = from.present
+}
+
+// Equal reports whether vs and other have the same values.
+func (vs *Values) Equal(other *Values) bool {
+	return vs.present == other.present && *vs.low() == *other.low() && (vs.present>>lowSigns == 0 || vs.at == other.at)
+}
+
+// Pack appends the values to dst, in the order of their signs.
+func (vs *Values) Pack(dst []Value) []Value {
+	for rest := vs.present; rest != 0; rest &= rest - 1 {
+		dst = append(dst, vs.at[bits.TrailingZeros32(rest)%MaxSigns])
+	}
+	return dst
+}
+
+// Unpack makes vs the values that Pack has appended, whose presence is given.
+func (vs *Values) Unpack(present uint32, packed []Value) {
+	vs.Reset()
+	vs.present = present
+	i := 0
+	for rest := present; rest != 0; rest &= rest - 1 {
+		vs.at[bits.TrailingZeros32(rest)%MaxSigns] = packed[i]
+		i++
+	}
 }
 
 // Set sets the value of sign s to v.

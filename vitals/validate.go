@@ -113,7 +113,8 @@ func checkTogether(values *Values) (field string, err error) {
 	if values.IsZero() {
 		return "", ErrEmpty
 	}
-	for _, p := range Pairs {
+	for i := range Pairs {
+		p := &Pairs[i]
 		high, hasHigh := values.Get(p.High)
 		low, hasLow := values.Get(p.Low)
 		switch {

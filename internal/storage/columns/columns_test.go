@@ -8,6 +8,7 @@ import (
 	"hash/crc32"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -307,6 +308,36 @@ func TestGroupClaims(t *testing.T) {
 			}
 		}); allocs != 0 {
 			t.Errorf("%v allocations", allocs)
+		}
+	}
+}
+
+// TestRow checks that no field of a row is forgotten by its methods.
+func TestRow(t *testing.T) {
+	var full columns.Row
+	full.Values.Set(9, 7)
+	for v, i := reflect.ValueOf(&full).Elem(), 0; i < v.NumField(); i++ {
+		switch f := v.Field(i); f.Kind() {
+		case reflect.Bool:
+			f.SetBool(true)
+		case reflect.Uint32:
+			f.SetUint(1)
+		case reflect.Int64, reflect.Int16:
+			f.SetInt(1)
+		}
+		var copied columns.Row
+		if copied.CopyFrom(&full); copied != full || !copied.Equal(&full) {
+			t.Errorf("CopyFrom makes %+v, want %+v", copied, full)
+		}
+		reflect.ValueOf(&copied).Elem().Field(i).SetZero()
+		if copied.Equal(&full) {
+			t.Errorf("Equal does not compare %s", v.Type().Field(i).Name)
+		}
+		if copied.CopyFrom(&full); copied != full {
+			t.Errorf("CopyFrom makes %+v, want %+v", copied, full)
+		}
+		if copied.Reset(); copied != (columns.Row{}) {
+			t.Errorf("Reset makes %+v", copied)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package columns
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -55,8 +56,11 @@ func DecodeGroup(b []byte, runs []Run, rows []Row) ([]Run, []Row, error) {
 	if r.err != nil {
 		return runs, rows, r.err
 	}
-	allRuns, newRuns := grow(runs, int(n+1-fewer))
-	allRows, newRows := grow(rows, int(n+1))
+	devices := int(n + 1 - fewer)
+	allRuns := slices.Grow(runs, devices)[:len(runs)+devices]
+	newRuns := allRuns[len(runs):]
+	clear(newRuns)
+	allRows, newRows := growRows(rows, int(n+1))
 	if fewer == 0 {
 		for i := range newRuns {
 			newRuns[i].Rows = 1

@@ -17,10 +17,28 @@ const MaxGroupRows = 1 << 20
 type Row struct {
 	TimeUnixMs     int64            // of the measurement; not negative
 	ReceivedUnixMs int64            // when the server received it
-	Values         vitals.Values    // at least one sign
 	Gateway        uint32           // number in the store's dictionary; 0 means none
 	UTCOffset      vitals.UTCOffset // as the sender gave it
 	Shared         bool             // gateways other than Gateway have added signs
+	Values         vitals.Values    // at least one sign; last, because the end of it is often not used
+}
+
+// Equal reports whether r and other are equal.
+func (r *Row) Equal(other *Row) bool {
+	return r.TimeUnixMs == other.TimeUnixMs && r.ReceivedUnixMs == other.ReceivedUnixMs && r.Gateway == other.Gateway &&
+		r.UTCOffset == other.UTCOffset && r.Shared == other.Shared && r.Values.Equal(&other.Values)
+}
+
+// Reset makes r the zero Row.
+func (r *Row) Reset() {
+	r.TimeUnixMs, r.ReceivedUnixMs, r.Gateway, r.UTCOffset, r.Shared = 0, 0, 0, 0, false
+	r.Values.Reset()
+}
+
+// CopyFrom makes r equal to from.
+func (r *Row) CopyFrom(from *Row) {
+	r.TimeUnixMs, r.ReceivedUnixMs, r.Gateway, r.UTCOffset, r.Shared = from.TimeUnixMs, from.ReceivedUnixMs, from.Gateway, from.UTCOffset, from.Shared
+	r.Values.CopyFrom(&from.Values)
 }
 
 // Errors of the decoders. Their texts contain no values, because they reach logs.

@@ -45,7 +45,7 @@ func DecodeSegment(b []byte, dst []Row) ([]Row, error) {
 	if r.err != nil {
 		return dst, r.err
 	}
-	all, rows := grow(dst, h.Count)
+	all, rows := growRows(dst, h.Count)
 	rows[0].TimeUnixMs = h.FirstUnixMs
 	r.body(rows)
 	if err := r.end(); err != nil {
@@ -135,11 +135,13 @@ func inOrder(rows []Row) bool {
 	return ok
 }
 
-// grow appends n zero elements to dst, which it also returns alone.
-func grow[T any](dst []T, n int) (all, added []T) {
+// growRows appends n zero rows to dst, which it also returns alone.
+func growRows(dst []Row, n int) (all, added []Row) {
 	all = slices.Grow(dst, n)[:len(dst)+n]
 	added = all[len(dst):]
-	clear(added)
+	for i := range added {
+		added[i].Reset()
+	}
 	return all, added
 }
 

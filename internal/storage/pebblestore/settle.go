@@ -77,10 +77,10 @@ type recordID struct {
 
 // A groupRecord is a record after the readings of the group settled so far.
 type groupRecord struct {
-	columns.Row
 	device uint32
 	entry  int32 // index of an entry with this device
 	adds   bool  // the group creates or completes it
+	columns.Row
 }
 
 // A foundDevice is a device that was looked up in the table.
@@ -273,18 +273,13 @@ const noGateway = 1<<32 - 1
 func (s *settler) store(e *storage.Entry, id recordID, entry int32) {
 	r := e.Reading
 	e.Outcome = storage.Stored
-	s.records = append(s.records, groupRecord{
-		Row: columns.Row{
-			TimeUnixMs:     r.TimeUnixMs,
-			ReceivedUnixMs: e.ReceivedUnixMs,
-			Values:         r.Values,
-			Gateway:        s.gateways.use(&r.Gateway),
-			UTCOffset:      r.UTCOffset,
-		},
-		device: id.device,
-		entry:  entry,
-		adds:   true,
-	})
+	n := len(s.records)
+	s.records = slices.Grow(s.records, 1)[:n+1]
+	m := &s.records[n]
+	m.device, m.entry, m.adds = id.device, entry, true
+	m.TimeUnixMs, m.ReceivedUnixMs = r.TimeUnixMs, e.ReceivedUnixMs
+	m.Gateway, m.UTCOffset, m.Shared = s.gateways.use(&r.Gateway), r.UTCOffset, false
+	m.Values.CopyFrom(&r.Values)
 	d := s.table.At(id.device)
 	if id.timeUnixMs > d.NewestUnixMs {
 		s.table.Active.Moved(d.NewestUnixMs, id.timeUnixMs)

@@ -24,7 +24,9 @@ func (g *Group) Add(device *vitals.Name, r *columns.Row) {
 	} else {
 		g.Runs = append(g.Runs, columns.Run{Device: *device, Rows: 1})
 	}
-	g.Rows = append(g.Rows, *r)
+	n := len(g.Rows)
+	g.Rows = slices.Grow(g.Rows, 1)[:n+1]
+	g.Rows[n].CopyFrom(r)
 }
 
 // Encode returns the value of the group. It is valid until the next call.

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"math/bits"
+	"slices"
 	"sort"
 
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
@@ -32,17 +33,18 @@ func (w *windowRows) at(i uint32) *windowRow {
 	return &w.chunks[i/windowChunkRows][i%windowChunkRows]
 }
 
-// unpack returns a row with its values.
-func (w *windowRows) unpack(r *windowRow) columns.Row {
-	row := columns.Row{
-		TimeUnixMs: r.timeUnixMs, ReceivedUnixMs: r.receivedUnixMs, Gateway: r.gateway, UTCOffset: r.utcOffset, Shared: r.shared,
-	}
-	values := w.values[r.values/windowChunkValues][r.values%windowChunkValues:]
-	for rest := r.present; rest != 0; rest &= rest - 1 {
-		row.Values.Set(vitals.Sign(bits.TrailingZeros32(rest)), values[0])
-		values = values[1:]
-	}
-	return row
+// unpack makes dst a row with its values.
+func (w *windowRows) unpack(dst *columns.Row, r *windowRow) {
+	dst.TimeUnixMs, dst.ReceivedUnixMs, dst.Gateway, dst.UTCOffset, dst.Shared = r.timeUnixMs, r.receivedUnixMs, r.gateway, r.utcOffset, r.shared
+	dst.Values.Unpack(r.present, w.values[r.values/windowChunkValues][r.values%windowChunkValues:])
+}
+
+// appendTo appends a row with its values to dst.
+func (w *windowRows) appendTo(dst []columns.Row, r *windowRow) []columns.Row {
+	n := len(dst)
+	dst = slices.Grow(dst, 1)[:n+1]
+	w.unpack(&dst[n], r)
+	return dst
 }
 
 // add adds a row and returns its number.
@@ -59,17 +61,12 @@ func (w *windowRows) add(r *columns.Row) uint32 {
 // pack returns a row whose values are added to the window's.
 func (w *windowRows) pack(r *columns.Row) windowRow {
 	present := r.Values.Present()
-	n := bits.OnesCount32(present)
-	if len(w.values) == 0 || w.valuesUsed+n > windowChunkValues {
+	if len(w.values) == 0 || w.valuesUsed+bits.OnesCount32(present) > windowChunkValues {
 		w.values = append(w.values, make([]vitals.Value, windowChunkValues))
 		w.valuesUsed = 0
 	}
-	last := len(w.values) - 1
-	at := w.valuesUsed
-	for rest := present; rest != 0; rest &= rest - 1 {
-		w.values[last][w.valuesUsed], _ = r.Values.Get(vitals.Sign(bits.TrailingZeros32(rest)))
-		w.valuesUsed++
-	}
+	last, at := len(w.values)-1, w.valuesUsed
+	w.valuesUsed = len(r.Values.Pack(w.values[last][:at]))
 	return windowRow{r.TimeUnixMs, r.ReceivedUnixMs, present, uint32(last*windowChunkValues + at), r.Gateway, r.UTCOffset, r.Shared}
 }
 

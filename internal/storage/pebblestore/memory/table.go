@@ -141,18 +141,19 @@ func (t *Table) Update(i uint32, timeUnixMs int64, values *vitals.Values, offset
 		return
 	}
 	d := t.At(i)
+	newest := timeUnixMs > d.NewestUnixMs
 	d.NewestUnixMs = max(d.NewestUnixMs, timeUnixMs)
 	for s := range vitals.Sign(layout.FirstSigns) {
 		v, ok := values.Get(s)
 		switch {
-		case !ok || d.known&(1<<s) != 0 && timeUnixMs < d.unixMs[s]:
-		case d.known&(1<<s) == 0 || timeUnixMs > d.unixMs[s]:
-			d.known |= 1 << s
+		case !ok:
+		case newest || d.known&(1<<s) == 0 || timeUnixMs > d.unixMs[s]:
 			d.values[s], d.unixMs[s], d.offsets[s] = uint16(v), timeUnixMs, offset
-		case offset != 0:
+		case timeUnixMs == d.unixMs[s] && offset != 0:
 			d.offsets[s] = offset
 		}
 	}
+	d.known |= uint8(values.Present())
 }
 
 // Add adds a device that t does not hold and returns its number.

@@ -213,14 +213,15 @@ func (w *Window) FindNamed(name *vitals.Name, timeUnixMs int64) (columns.Row, bo
 }
 
 // find returns the row of a device and a time, and whether there is one.
-func (w *Window) find(device uint32, timeUnixMs int64) (columns.Row, bool) {
+func (w *Window) find(device uint32, timeUnixMs int64) (row columns.Row, ok bool) {
 	index := w.device(device).index
 	if i := w.rows.after(index, timeUnixMs); i > 0 {
 		if r := w.rows.at(index[i-1]); r.timeUnixMs == timeUnixMs {
-			return w.rows.unpack(r), true
+			w.rows.unpack(&row, r)
+			return row, true
 		}
 	}
-	return columns.Row{}, false
+	return row, false
 }
 
 // AppendAll appends all rows of a device to dst, in the order of time.
@@ -228,7 +229,7 @@ func (w *Window) AppendAll(dst []columns.Row, device uint32) []columns.Row {
 	index := w.device(device).index
 	for i, n := range index {
 		if r := w.rows.at(n); i+1 == len(index) || w.rows.at(index[i+1]).timeUnixMs != r.timeUnixMs {
-			dst = append(dst, w.rows.unpack(r))
+			dst = w.rows.appendTo(dst, r)
 		}
 	}
 	return dst
@@ -286,7 +287,7 @@ func (v View) AppendRange(dst []columns.Row, name *vitals.Name, fromUnixMs, toUn
 		}
 		for i := len(same) - 1; i >= 0; i-- {
 			if same[i] < v.limit {
-				dst = append(dst, w.rows.unpack(w.rows.at(same[i])))
+				dst = w.rows.appendTo(dst, w.rows.at(same[i]))
 				most--
 				break
 			}
@@ -307,12 +308,13 @@ func (v View) Update(name *vitals.Name, d *layout.Record) (has bool) {
 		return false
 	}
 	index, signs := w.device(i).index, w.device(i).signs
+	var r columns.Row
 	seen := uint32(0)
 	for i := len(index) - 1; i >= 0 && seen != signs; i-- {
 		if index[i] >= v.limit {
 			continue
 		}
-		r := w.rows.unpack(w.rows.at(index[i]))
+		w.rows.unpack(&r, w.rows.at(index[i]))
 		d.Update(r.TimeUnixMs, &r.Values, r.UTCOffset)
 		seen, has = seen|r.Values.Present(), true
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"slices"
 	"sort"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -35,10 +34,18 @@ func Encode(device *vitals.Name, rows []columns.Row) ([]byte, error) {
 func encode(dst []byte, again, rows []columns.Row) ([]byte, []columns.Row, error) {
 	dst = columns.AppendSegment(dst, rows)
 	again, err := columns.DecodeSegment(dst, again)
-	if err != nil || !slices.Equal(again, rows) {
+	if err != nil || !equal(again, rows) {
 		return dst, again, errors.Join(errReadBack, err)
 	}
 	return dst, again, nil
+}
+
+func equal(a, b []columns.Row) bool {
+	same := len(a) == len(b)
+	for i := 0; same && i < len(a); i++ {
+		same = a[i].Equal(&b[i])
+	}
+	return same
 }
 
 // checksum returns the CRC-32C of a segment.
