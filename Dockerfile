@@ -48,7 +48,7 @@ ENV PULSEGATE_ADDR=0.0.0.0:8080 \
 WORKDIR /var/lib/pulsegate
 VOLUME ["/var/lib/pulsegate"]
 USER 65532:0
-EXPOSE 8080
+EXPOSE 8080 8883
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=4s --start-period=5m --retries=3 \
     CMD ["/pulsegate", "health", "http://127.0.0.1:6060/livez"]

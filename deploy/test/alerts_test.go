@@ -106,7 +106,7 @@ func TestPrometheusRule(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got, want := buildManifests(t, "overlays/monitoring").rules.Spec, alerts(t); !reflect.DeepEqual(got, want) {
+	if got, want := buildManifests(t, "overlays/monitoring", false).rules.Spec, alerts(t); !reflect.DeepEqual(got, want) {
 		t.Error("prometheusrule.yaml differs from alerts.yaml: go test -run TestPrometheusRule -update")
 	}
 }

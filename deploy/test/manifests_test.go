@@ -3,7 +3,9 @@ package deploy_test
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,6 +26,7 @@ import (
 // A manifests holds the objects built from one directory of deploy/kubernetes.
 type manifests struct {
 	overlay   string
+	mqtt      bool // with components/mqtt
 	stateful  appsv1.StatefulSet
 	deployed  appsv1.Deployment // in place of stateful in overlays/postgres
 	scaler    autoscalingv2.HorizontalPodAutoscaler
@@ -43,14 +46,25 @@ type manifests struct {
 
 // buildManifests builds a directory as kubectl apply -k does, and decodes every object
 // into its API type. Unknown fields are errors.
-func buildManifests(t testing.TB, overlay string) *manifests {
+func buildManifests(t testing.TB, overlay string, mqtt bool) *manifests {
 	t.Helper()
-	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).
-		Run(filesys.MakeFsOnDisk(), filepath.Join("../kubernetes", overlay))
+	files := filesys.MakeFsInMemory()
+	site := "resources: [../" + overlay + "]\n"
+	if mqtt {
+		site += "components: [../components/mqtt]\n"
+	}
+	err := files.WriteFile("/site/kustomization.yaml", []byte(site))
+	if err == nil {
+		err = copyFiles(files, "../kubernetes")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(files, "/site")
 	if err != nil {
 		t.Fatalf("kustomize build %s: %v", overlay, err)
 	}
-	m := &manifests{overlay: overlay, services: map[string]corev1.Service{}}
+	m := &manifests{overlay: overlay, mqtt: mqtt, services: map[string]corev1.Service{}}
 	for _, object := range built.Resources() {
 		text, err := object.AsYAML()
 		if err != nil {
@@ -65,6 +79,20 @@ func buildManifests(t testing.TB, overlay string) *manifests {
 	}
 	slices.Sort(m.kinds)
 	return m
+}
+
+// copyFiles copies the files under dir to the root of a file system.
+func copyFiles(to filesys.FileSystem, dir string) error {
+	return fs.WalkDir(os.DirFS(dir), ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(filepath.Join(dir, path))
+		if err != nil {
+			return err
+		}
+		return to.WriteFile("/"+path, text)
+	})
 }
 
 // read decodes an object of the given kind.
@@ -124,10 +152,11 @@ func overlays() map[string][]string {
 	}
 }
 
-// eachOverlay runs a test on the manifests of each directory.
+// eachOverlay runs a test on the manifests of each directory, without and with MQTT.
 func eachOverlay(t *testing.T, test func(t *testing.T, m *manifests)) {
 	for _, overlay := range slices.Sorted(maps.Keys(overlays())) {
-		t.Run(overlay, func(t *testing.T) { test(t, buildManifests(t, overlay)) })
+		t.Run(overlay, func(t *testing.T) { test(t, buildManifests(t, overlay, false)) })
+		t.Run(overlay+" with MQTT", func(t *testing.T) { test(t, buildManifests(t, overlay, true)) })
 	}
 }
 
@@ -211,7 +240,17 @@ func TestPorts(t *testing.T) {
 		for _, p := range m.container().Ports {
 			ports[p.Name] = p.ContainerPort
 		}
-		for name, setting := range map[string]string{"public": "PULSEGATE_ADDR", "admin": "PULSEGATE_ADMIN_ADDR"} {
+		settings := map[string]string{"public": "PULSEGATE_ADDR", "admin": "PULSEGATE_ADMIN_ADDR"}
+		if m.mqtt {
+			settings["mqtt"] = "PULSEGATE_MQTT_ADDR"
+			if !slices.ContainsFunc(m.services["pulsegate"].Spec.Ports, func(p corev1.ServicePort) bool { return p.Name == "mqtt" }) {
+				t.Error("the public Service does not have the MQTT port")
+			}
+		}
+		if len(ports) != len(settings) {
+			t.Errorf("the container has the ports %v, want those of the settings %v", ports, settings)
+		}
+		for name, setting := range settings {
 			if got, want := m.settings.Data[setting], fmt.Sprintf(":%d", ports[name]); got != want {
 				t.Errorf("%s is %q, but the container's port %s is %s", setting, got, name, want)
 			}
@@ -244,7 +283,7 @@ func TestPorts(t *testing.T) {
 	})
 }
 
-// TestNetworkPolicy checks that only clients can connect to the public port, that only
+// TestNetworkPolicy checks that only clients can connect to the public and the MQTT port, that only
 // the monitoring can connect to the admin port, and that the server can connect to
 // nothing.
 func TestNetworkPolicy(t *testing.T) {
@@ -285,8 +324,12 @@ func TestNetworkPolicy(t *testing.T) {
 		for _, peers := range got {
 			slices.Sort(peers)
 		}
-		if !maps.EqualFunc(got, want[m.overlay], slices.Equal[[]string]) {
-			t.Errorf("allowed peers by port are %v, want %v", got, want[m.overlay])
+		want := maps.Clone(want[m.overlay])
+		if m.mqtt {
+			want["mqtt"] = []string{"pulsegate-client=true"}
+		}
+		if !maps.EqualFunc(got, want, slices.Equal[[]string]) {
+			t.Errorf("allowed peers by port are %v, want %v", got, want)
 		}
 	})
 }

@@ -23,7 +23,7 @@ func manual(t *testing.T) string {
 // TestOperationsFigures checks that docs/operations.md has the figures of the
 // manifests.
 func TestOperationsFigures(t *testing.T) {
-	m := buildManifests(t, "base")
+	m := buildManifests(t, "base", false)
 	r := m.container().Resources
 	for what, want := range map[string]string{
 		"memory": r.Limits.Memory().String(), "CPU request": r.Requests.Cpu().String(), "CPU limit": r.Limits.Cpu().String(),

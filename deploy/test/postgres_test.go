@@ -53,7 +53,7 @@ type database struct {
 // TestDatabase checks that the database acknowledges nothing that one machine alone has, and that
 // the servers reach it with the secrets that CloudNativePG creates.
 func TestDatabase(t *testing.T) {
-	m := buildManifests(t, "overlays/postgres")
+	m := buildManifests(t, "overlays/postgres", false)
 	spec := m.database.Spec
 	if m.database.APIVersion != "postgresql.cnpg.io/v1" {
 		t.Errorf("the API version is %s", m.database.APIVersion)
@@ -119,7 +119,7 @@ func TestDatabase(t *testing.T) {
 // TestServersSpread checks that servers are replaced without a gap, share no node while others are
 // free, and that the autoscaler alone sets their number.
 func TestServersSpread(t *testing.T) {
-	m := buildManifests(t, "overlays/postgres")
+	m := buildManifests(t, "overlays/postgres", false)
 	d, s := m.deployed, m.scaler.Spec
 	if d.Spec.Replicas != nil {
 		t.Errorf("the Deployment has %d replicas, which each apply would set again", *d.Spec.Replicas)
