@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"net/http"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/gate"
@@ -18,7 +19,7 @@ type httpFront struct {
 }
 
 func newLane(c *Core, loop *eventloop.Loop, cfg *FastLaneConfig) *Lane {
-	return NewLane(c, loop, fastparse.Target, func(l *Lane) Front {
+	return NewLane(c, loop, http.MethodPost, fastparse.Target, func(l *Lane) Front {
 		return &httpFront{lane: l, cfg: cfg, clock: reply.NewClock(time.Now)}
 	})
 }

@@ -1,7 +1,6 @@
 package ingest
 
 import (
-	"net/http"
 	"sync/atomic"
 	"time"
 
@@ -50,7 +49,8 @@ type Lane struct {
 	core    *Core
 	loop    *eventloop.Loop
 	front   Front
-	route   string          // for traces
+	method  string // for traces, like route
+	route   string
 	decoder *vitals.Decoder // for all jobs, which are decoded one after another
 
 	open *turn // the turn being filled; nil means none
@@ -71,9 +71,9 @@ type Lane struct {
 }
 
 // NewLane returns a handler of a loop's connections, which speak the protocol of a front. The front may
-// use the Lane once its first method is called. route names the messages in traces.
-func NewLane(c *Core, loop *eventloop.Loop, route string, front func(*Lane) Front) *Lane {
-	l := &Lane{core: c, loop: loop, route: route, decoder: c.newDecoder()}
+// use the Lane once its first method is called. method and route name the messages in traces.
+func NewLane(c *Core, loop *eventloop.Loop, method, route string, front func(*Lane) Front) *Lane {
+	l := &Lane{core: c, loop: loop, method: method, route: route, decoder: c.newDecoder()}
 	l.front = front(l)
 	return l
 }
@@ -340,7 +340,7 @@ func (l *Lane) trace(t *turn, job *Job, status int) {
 	if !tracer.Wants(r.Sampled, r.End.Sub(r.Start)) {
 		return
 	}
-	r.Method, r.Route, r.Lane, r.Status = http.MethodPost, l.route, "fast", status
+	r.Method, r.Route, r.Lane, r.Status = l.method, l.route, "fast", status
 	if t != nil && job.admitted() && !t.submitted.IsZero() {
 		r.Readings = len(job.entries)
 		r.Phases[tracing.Decode] = tracing.Period{Start: t.arrived, End: t.submitted}

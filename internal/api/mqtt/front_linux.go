@@ -14,14 +14,17 @@ import (
 // maxInLoop is the length of the longest packet that a loop handles.
 const maxInLoop = fastparse.MaxBodyBytes
 
-// route names publications in traces.
-const route = "mqtt"
+// Names of publications in traces.
+const (
+	method = "PUBLISH"
+	route  = "mqtt"
+)
 
 // startLoops starts the event loops.
 func (s *Server) startLoops(l net.Listener) (loops, error) {
 	cfg := eventloop.Config{
 		Handler: func(loop *eventloop.Loop) eventloop.Handler {
-			return ingest.NewLane(s.opt.Core, loop, route, func(lane *ingest.Lane) ingest.Front { return &front{service: &s.service, lane: lane} })
+			return ingest.NewLane(s.opt.Core, loop, method, route, func(lane *ingest.Lane) ingest.Front { return &front{service: &s.service, lane: lane} })
 		},
 		Memory: s.opt.Core.Memory(), MaxMessage: maxInLoop, Loops: s.opt.Loops, Conns: s.opt.Conns,
 		StartTimeout: s.opt.StartTimeout, IdleTimeout: s.opt.StartTimeout, WriteTimeout: s.opt.WriteTimeout,
