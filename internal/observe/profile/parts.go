@@ -10,7 +10,7 @@ type Part string
 
 // The parts of a request's cost, in the order in which parts of equal cost are shown.
 const (
-	HTTPReading       Part = "HTTP reading"       // connections, header, token and body
+	Receiving         Part = "receiving"          // connections, token; header and body, or the packets of MQTT
 	Routing           Part = "routing"            // from the path to the handler
 	Decoding          Part = "decoding"           // JSON, validation, decompression
 	GroupCommit       Part = "group commit"       // joining a group, waiting, waking up
@@ -26,7 +26,7 @@ const (
 )
 
 // allParts lists the parts in order. It is never modified.
-var allParts = []Part{HTTPReading, Routing, Decoding, GroupCommit, StorePart, ReadingBack, Answering, Logging,
+var allParts = []Part{Receiving, Routing, Decoding, GroupCommit, StorePart, ReadingBack, Answering, Logging,
 	Measuring, GarbageCollection, Scheduler, Kernel, Other}
 
 // A rule assigns functions to a part. The part of a stack is decided by the first of
@@ -71,19 +71,21 @@ var runtimeRules = []rule{
 const (
 	metricsPackage = modulePath + "/internal/observe/metrics"
 	ingestPackage  = modulePath + "/internal/api/ingest"
+	mqttPackage    = modulePath + "/internal/api/mqtt"
 	laneSockets    = modulePath + "/internal/wire/eventloop"
 )
 
 var ownerRules = []rule{
 	{Logging, []string{"log/...", modulePath + "/internal/observe/logbudget"}, nil},
-	// Measuring precedes HTTP: the admin listener's handlers are HTTP as well.
+	// Measuring precedes receiving: the admin listener's handlers are HTTP as well.
 	{Measuring, []string{"runtime/pprof", "net/http/pprof", "runtime/metrics", "github.com/prometheus/...", modulePath + "/internal/observe/..."}, nil},
 
 	{Decoding, []string{modulePath + "/vitals", "github.com/go-json-experiment/json/...", "encoding/json/...", "github.com/klauspost/compress/..."}, nil},
-	{Decoding, []string{ingestPackage}, []string{"(*Job).Decode", "(*Job).decode", "(*Core).Job", "(*Core).refusalOf"}},
-	{GroupCommit, []string{ingestPackage}, []string{"(*Job).Commit", "(*Job).refuse"}},
-	{Answering, []string{ingestPackage}, []string{"(*Job).Answer", "(*Job).batchAnswer", "(*Answer)", "(*answers)", "(*Core).entryRefusal", "appendRejected", "(*handler).refuse"}},
-	{HTTPReading, []string{ingestPackage, modulePath + "/internal/wire/...", modulePath + "/internal/access/..."}, nil},
+	{Decoding, []string{ingestPackage}, []string{"(*Job).Decode", "(*Job).decode", "(*Core).Job", "(*answers).refusalOf"}},
+	{GroupCommit, []string{ingestPackage}, []string{"(*Job).Commit", "(*Job).refuse", "(*Lane).submit", "(*turn).Done"}},
+	{Answering, []string{ingestPackage}, []string{"(*Job).Answer", "(*Job).batchAnswer", "(*Answer)", "(*answers)", "(*Outcome)", "(*httpFront).AppendAnswer", "(*Lane).answer", "appendRejected", "(*handler).refuse"}},
+	{Answering, []string{mqttPackage}, []string{"(*front).AppendAnswer", "(*service).resultOf", "(*session).appendAck"}},
+	{Receiving, []string{ingestPackage, mqttPackage, "github.com/mochi-mqtt/...", modulePath + "/internal/wire/...", modulePath + "/internal/access/..."}, nil},
 
 	{GroupCommit, []string{modulePath + "/internal/storage/groupcommit"}, nil},
 	{StorePart, []string{modulePath + "/internal/storage/...", "github.com/cockroachdb/pebble/..."}, nil},
@@ -98,7 +100,7 @@ var ownerRules = []rule{
 		"(*response)", "(*chunkWriter)", "checkConnErrorWriter", "(*ResponseController)",
 		"extraHeader", "StatusText", "writeStatusLine", "DetectContentType",
 	}},
-	{HTTPReading, []string{"net/http/...", "net/textproto", "net/url"}, nil},
+	{Receiving, []string{"net/http/...", "net/textproto", "net/url"}, nil},
 }
 
 // runtimePackages are the packages whose cost belongs to their callers.

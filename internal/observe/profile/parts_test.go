@@ -30,16 +30,19 @@ func TestParts(t *testing.T) {
 		{"socket", "internal/runtime/syscall/linux.Syscall6\nsyscall.RawSyscall6\nsyscall.Syscall\nsyscall.write\nsyscall.Write\ninternal/poll.(*FD).Write\nnet.(*conn).Write\nnet/http.checkConnErrorWriter.Write", pg.Kernel},
 		{"around a system call", "runtime.exitsyscall\nsyscall.Syscall\nsyscall.read\ninternal/poll.(*FD).Read\nnet/http.(*connReader).Read", pg.Scheduler},
 		{"socket outside of the kernel", "internal/poll.(*fdMutex).rwlock\ninternal/poll.(*FD).Write\nnet.(*conn).Write\nnet/http.checkConnErrorWriter.Write", pg.Answering},
-		{"reading a header", "net/textproto.(*Reader).readMIMEHeader\nnet/http.readRequest\nnet/http.(*conn).serve", pg.HTTPReading},
+		{"reading a header", "net/textproto.(*Reader).readMIMEHeader\nnet/http.readRequest\nnet/http.(*conn).serve", pg.Receiving},
 		{"header of a handler", "runtime.mapassign_faststr\nnet/http.Header.Set\n" + module + "reply.fieldList.put", pg.Answering},
-		{"header of the server", "net/http.Header.Get\nnet/http.(*conn).serve", pg.HTTPReading},
+		{"header of the server", "net/http.Header.Get\nnet/http.(*conn).serve", pg.Receiving},
 		{"response", "bufio.(*Writer).Flush\nnet/http.(*response).finishRequest\nnet/http.(*conn).serve", pg.Answering},
 		{"routing", "net/http.(*routingNode).matchPath\nnet/http.(*ServeMux).ServeHTTP", pg.Routing},
 		{"our router", module + "mux.(*Router).Match\n" + module + "mux.(*Router).ServeHTTP", pg.Routing},
 		{"ingest decodes", module + "internal/api/ingest.(*Job).Decode", pg.Decoding},
 		{"ingest waits", module + "internal/api/ingest.(*Job).Commit", pg.GroupCommit},
 		{"ingest answers", "strconv.AppendInt\n" + module + "internal/api/ingest.(*Job).batchAnswer", pg.Answering},
-		{"ingest reads", "runtime.memmove\n" + module + "internal/api/ingest.(*bodyReader).fill", pg.HTTPReading},
+		{"ingest reads", "runtime.memmove\n" + module + "internal/api/ingest.(*bodyReader).fill", pg.Receiving},
+		{"a lane answers", module + "internal/api/mqtt.(*front).AppendAnswer\n" + module + "internal/api/ingest.(*Lane).answer", pg.Answering},
+		{"a lane submits", module + "internal/api/ingest.(*Lane).submit", pg.GroupCommit},
+		{"a publication", module + "internal/api/mqtt.(*front).take", pg.Receiving},
 		{"decompression", "github.com/klauspost/compress/flate.(*decompressor).huffmanBlock\ngithub.com/klauspost/compress/gzip.(*Reader).Read\n" + module + "internal/api/ingest.(*bodyReader).fill", pg.Decoding},
 		{"type parameters", "runtime.mapaccess2\n" + module + "internal/storage/groupcommit.(*Committer[go.shape.*github.com/pulsegate/pulsegate/vitals.Reading]).Commit", pg.GroupCommit},
 		{"store", "github.com/cockroachdb/swiss.(*Map[...]).Get\ngithub.com/cockroachdb/pebble/v2/internal/cache.(*shard).get\ngithub.com/cockroachdb/pebble/v2.(*DB).Get", pg.StorePart},
@@ -75,7 +78,7 @@ func TestAllocationParts(t *testing.T) {
 	c := capture(10, nil)
 	c.Allocs = allocs
 	r := pg.Analyze(c)
-	want := map[string]float64{"scheduler": 400, "decoding": 200, "HTTP reading": 50}
+	want := map[string]float64{"scheduler": 400, "decoding": 200, "receiving": 50}
 	if len(r.Parts) != len(want) {
 		t.Errorf("got parts %v", r.Parts)
 	}
