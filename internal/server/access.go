@@ -224,12 +224,16 @@ func (a *access) announce() {
 	if c.anybody() {
 		a.log.Warn("INSECURE: any client that can connect to this address can write and read health data", "addr", c.Addr)
 	}
+	if c.anybodyPublishes() {
+		a.log.Warn("INSECURE: any client that can connect to this address can write health data", "addr", c.MQTTAddr)
+	}
 	if a.gate.Tokens != nil {
 		a.log.Info("tokens loaded", "tokens", a.gate.Tokens.Len())
 		if a.tls == nil {
-			a.warnCleartext("public", c.Addr)
+			a.warnCleartext(publicSocket, c.Addr)
+			a.warnCleartext(mqttSocket, c.MQTTAddr)
 		}
-		a.warnCleartext("admin", c.AdminAddr)
+		a.warnCleartext(adminSocket, c.AdminAddr)
 	}
 	if a.tls != nil {
 		a.log.Info("certificates loaded", "expire", a.tls.NotAfter().UTC().Format(time.RFC3339), "client_certificates", a.gate.Certificates)

@@ -254,7 +254,7 @@ func (c *Options) checkAddr() error {
 	if _, _, err := net.SplitHostPort(c.MQTTAddr); err != nil && c.MQTTAddr != "" {
 		return settings.Usagef("--mqtt-addr: %v%s", err, AddrHint(c.MQTTAddr))
 	}
-	if c.AccessOptions.open() && c.MQTTAddr != "" && !isLoopback(c.MQTTAddr) && !c.Insecure {
+	if c.anybodyPublishes() && !c.Insecure {
 		return settings.Usagef("--mqtt-addr %s can be reached from other machines, and this server has no tokens: anybody could write. "+
 			"Listen on 127.0.0.1, name a token file with --tokens, or add --insecure if something else decides who gets in", c.MQTTAddr)
 	}
@@ -284,6 +284,11 @@ func AddrHint(addr string) string {
 
 // anybody reports whether anybody on other machines may write and read.
 func (c *Options) anybody() bool { return c.AccessOptions.open() && !isLoopback(c.Addr) }
+
+// anybodyPublishes reports whether anybody on other machines may publish with MQTT.
+func (c *Options) anybodyPublishes() bool {
+	return c.AccessOptions.open() && c.MQTTAddr != "" && !isLoopback(c.MQTTAddr)
+}
 
 // problems returns the answers to rejected requests.
 func (c *Options) problems() *problem.Set {

@@ -177,6 +177,7 @@ func (f *front) hold(c *eventloop.Conn, st *session, retryAfter time.Duration) b
 	}
 	f.counters.held.Add(1)
 	c.Pause(min(max(retryAfter/4, holdAgain), holdFor))
+	c.Within(f.opt.ReadTimeout) // once it is read again
 	return true
 }
 
