@@ -101,6 +101,10 @@ type Delivery struct {
 	Input   Input         // nil means JSON
 	Origin  vitals.Origin // of the readings, as far as the message need not tell it
 	Message []byte
+
+	// Hold, if not nil, is called if the message is rejected as a whole. It reports whether the front
+	// keeps the message to deliver it again: then Receive counts nothing and calls nothing else.
+	Hold func(Refusal) bool
 }
 
 // Receive authorizes a client, decodes its message, makes the
@@ -115,6 +119,9 @@ func (c *Core) Receive(ctx context.Context, d *Delivery, answer func(*Outcome)) 
 	defer job.Release()
 	if more {
 		job.Commit(ctx)
+	}
+	if why, rejected := job.Refused(); rejected && d.Hold != nil && d.Hold(why) {
+		return
 	}
 	answer(job.Outcome())
 }

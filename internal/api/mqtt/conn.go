@@ -2,7 +2,6 @@ package mqtt
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"io"
 	"net"
@@ -63,14 +62,15 @@ func (c *conn) next(st *session) bool {
 	for {
 		b, err := c.in.ReadByte()
 		if err != nil {
-			if c.server.draining.Load() && errors.Is(err, os.ErrDeadlineExceeded) && len(head) == 0 {
-				return c.end(st, shuttingDown)
-			}
-			return false
+			return c.fail(st, err, len(head) > 0)
 		}
-		head = append(head, b)
-		if len(head) == 1 {
-			_ = c.SetReadDeadline(time.Now().Add(c.server.opt.ReadTimeout)) // also while the server drains: the packet has begun
+		if head = append(head, b); len(head) == 1 {
+			if why, opens := st.opens(b); !opens {
+				return c.end(st, why)
+			}
+			if st.version != 0 {
+				_ = c.SetReadDeadline(time.Now().Add(c.server.opt.ReadTimeout)) // also while the server drains: the packet has begun
+			}
 		}
 		var ok, valid bool
 		if size, start, ok, valid = frame(head); !valid {
@@ -89,12 +89,12 @@ func (c *conn) next(st *session) bool {
 	defer c.server.opt.Core.Memory().Release(c.holder, size)
 	packet := append(make([]byte, 0, size), head...)[:size]
 	if _, err := io.ReadFull(c.in, packet[start:]); err != nil {
-		return false
+		return c.fail(st, err, true)
 	}
 	if st.version != 0 && packet[0]>>4 == typePublish {
 		return c.publish(st, packet, start)
 	}
-	guest, ok := c.Conn.(interface{ Guest() bool })
+	guest, ok := below(c.Conn).(interface{ Guest() bool })
 	answer, end := c.server.control(st, packet[0], packet[start:], c.client, ok && guest.Guest())
 	if end {
 		st.farewell = answer
@@ -106,7 +106,19 @@ func (c *conn) next(st *session) bool {
 // within bounds the time for the next byte. It reports false if the server drains.
 func (c *conn) within(d time.Duration) bool {
 	_ = c.SetReadDeadline(time.Now().Add(d)) // a closed connection fails at the next read
-	return !c.server.draining.Load() || c.in.Buffered() > 0
+	return !c.server.drains() || c.in.Buffered() > 0
+}
+
+// fail handles an error of reading. begun means that a part of a packet was read.
+func (c *conn) fail(st *session, err error, begun bool) bool {
+	switch {
+	case !errors.Is(err, os.ErrDeadlineExceeded):
+	case c.server.drains():
+		return c.end(st, shuttingDown)
+	case begun:
+		return c.end(st, keepAliveTimeout)
+	}
+	return false
 }
 
 // end ends the connection with a code.
@@ -121,16 +133,23 @@ const (
 	holdAgain = 250 * time.Millisecond
 )
 
+// pauseFor returns the time after which a publication that has been held for a while is tried again. It is not
+// positive if that has lasted long enough.
+func pauseFor(retryAfter, held time.Duration) time.Duration {
+	return min(max(retryAfter/4, holdAgain), holdFor-held)
+}
+
 // reserve reserves memory for a packet, and waits for it as long as a publication is held.
 func (c *conn) reserve(size int) bool {
-	for end := time.Now().Add(holdFor); ; time.Sleep(holdAgain) {
-		if c.server.opt.Core.Memory().ReserveFor(c.holder, size, size) {
-			return true
-		}
-		if time.Now().After(end) || c.server.draining.Load() {
+	s := c.server
+	for began := s.opt.Now(); !s.opt.Core.Memory().ReserveFor(c.holder, size, size); {
+		pause := pauseFor(0, s.opt.Now().Sub(began))
+		if pause <= 0 || s.drains() {
 			return false
 		}
+		s.sleep(pause)
 	}
+	return true
 }
 
 // publish delivers a publication and acknowledges it.
@@ -147,26 +166,28 @@ func (c *conn) publish(st *session, packet []byte, start int) bool {
 	}
 	d := s.delivery(st, p, c.client)
 	s.counters.publications[p.qos].Add(1)
-	for end := time.Now().Add(holdFor); ; {
-		var r result
-		var again time.Duration
-		s.opt.Core.Receive(context.Background(), &d, func(o *ingest.Outcome) {
-			if why, rejected := o.Refusal(); rejected && s.holds(why.Problem) {
-				again = min(max(why.RetryAfter/4, holdAgain), holdFor)
-			}
-			r = s.resultOf(o)
-		})
-		switch {
-		case again > 0 && time.Now().Add(again).Before(end) && !s.draining.Load():
-			s.counters.held.Add(1)
-			time.Sleep(again)
-			continue
-		case r.ends(p.qos):
-			return c.end(st, r.code)
+	var r result
+	pause, began := time.Duration(0), s.opt.Now()
+	d.Hold = func(why ingest.Refusal) bool {
+		if s.holds(why.Problem) && !s.drains() {
+			pause = pauseFor(why.RetryAfter, s.opt.Now().Sub(began))
 		}
-		ack := st.appendAck(nil, p.id, p.qos, r)
-		return len(ack) == 0 || c.write(ack)
+		return pause > 0
 	}
+	for {
+		pause = 0
+		s.opt.Core.Receive(s.waiting, &d, func(o *ingest.Outcome) { r = s.resultOf(o) })
+		if pause <= 0 {
+			break
+		}
+		s.counters.held.Add(1)
+		s.sleep(pause)
+	}
+	if r.ends(p.qos) {
+		return c.end(st, r.code)
+	}
+	ack := st.appendAck(nil, p.id, p.qos, r)
+	return len(ack) == 0 || c.write(ack)
 }
 
 func (c *conn) write(b []byte) bool {

@@ -71,7 +71,7 @@ func (f *front) Receive(c *eventloop.Conn, b []byte, _ bool) (taken int) {
 		rest := b[taken:]
 		if st.version != 0 {
 			r, verdict := fastparse.RecognisePublish(rest, st.version == 5)
-			if verdict == fastparse.Accept {
+			if verdict == fastparse.Accept && r.Size <= f.opt.MaxPacketBytes {
 				if !f.take(c, st, recognised(rest, &r)) {
 					return taken
 				}
@@ -80,7 +80,10 @@ func (f *front) Receive(c *eventloop.Conn, b []byte, _ bool) (taken int) {
 			}
 		}
 		size, start, ok, valid := frame(rest)
+		why, opens := st.opens(rest[0])
 		switch {
+		case !opens:
+			f.finish(c, st, why)
 		case !valid:
 			f.finish(c, st, malformed)
 		case ok && f.tooLarge(st, rest[0], size):
@@ -90,8 +93,8 @@ func (f *front) Receive(c *eventloop.Conn, b []byte, _ bool) (taken int) {
 		case !ok || len(rest) < size:
 			f.await(c, st, max(size, len(rest)+1))
 		case st.version != 0 && rest[0]>>4 == typePublish:
-			p, why := st.decodePublish(rest[0], rest[start:size])
-			if why != success {
+			var p publication
+			if p, why = st.decodePublish(rest[0], rest[start:size]); why != success {
 				f.finish(c, st, why)
 				return taken
 			}
@@ -172,13 +175,13 @@ func (f *front) hold(c *eventloop.Conn, st *session, retryAfter time.Duration) b
 	if st.heldSince == 0 {
 		st.heldSince = now
 	}
-	if now-st.heldSince > holdFor.Milliseconds() {
-		return false
+	pause := pauseFor(retryAfter, time.Duration(now-st.heldSince)*time.Millisecond)
+	if pause > 0 {
+		f.counters.held.Add(1)
+		c.Pause(pause)
+		c.Within(f.opt.ReadTimeout) // once it is read again
 	}
-	f.counters.held.Add(1)
-	c.Pause(min(max(retryAfter/4, holdAgain), holdFor))
-	c.Within(f.opt.ReadTimeout) // once it is read again
-	return true
+	return pause > 0
 }
 
 // Answering implements ingest.Front.

@@ -12,26 +12,29 @@ const (
 	reasonStringProperty      = 0x1F
 )
 
-// checkProperties reports whether b begins with the length of properties and with these, each complete within that
+// checkProperties checks that b begins with the length of properties and with these, each complete within that
 // length and, except user properties, at most once. n is the number of bytes. The library, which decodes
 // them, checks which of them a packet may have.
-func checkProperties(b []byte) (n int, ok bool) {
+func checkProperties(b []byte) (n int, why code) {
 	size, width := varint(b)
 	if width == 0 || size > len(b)-width {
-		return 0, false
+		return 0, malformed
 	}
 	var seen uint64
 	rest := b[width : width+size]
 	for len(rest) > 0 {
 		id := rest[0]
 		length := valueLength(id, rest[1:])
-		if length < 0 || length > len(rest)-1 || id != userProperty && seen>>id&1 != 0 {
-			return 0, false
+		if length < 0 || length > len(rest)-1 {
+			return 0, malformed
+		}
+		if id != userProperty && seen>>id&1 != 0 {
+			why = protocolError
 		}
 		seen |= 1 << id
 		rest = rest[1+length:]
 	}
-	return width + size, true
+	return width + size, why
 }
 
 // valueLength returns the length of the value of a property that begins with b, or a negative number.

@@ -43,8 +43,8 @@ func (st *session) decodePublish(first byte, body []byte) (publication, code) {
 		if after < 0 || after > len(body) {
 			return publication{}, malformed
 		}
-		if _, ok := checkProperties(body[after:]); !ok {
-			return publication{}, malformed
+		if _, why := checkProperties(body[after:]); why != success {
+			return publication{}, why
 		}
 	}
 	if p.PublishDecode(body) != nil {
@@ -126,8 +126,8 @@ func (s *service) resultOf(o *ingest.Outcome) result {
 			continue
 		}
 		reason := cmpOr(one.Reason, one.Problem.Title())
-		if rejected++; rejected == 1 {
-			r = result{code: c, retry: r.retry, reason: "reading " + strconv.Itoa(one.Index) + ": " + reasonString(one.Field, reason)}
+		if rejected++; rejected == 1 && !r.retry {
+			r = result{code: c, reason: "reading " + strconv.Itoa(one.Index) + ": " + reasonString(one.Field, reason)}
 		}
 		if rejected <= listedPerMessage {
 			s.list(o.Origin(), one.Device, one.Field, reason)

@@ -61,10 +61,12 @@ type Server struct {
 	origin net.Listener
 	loops  loops // nil means that every connection has a goroutine
 
-	draining atomic.Bool
-	mu       sync.Mutex
-	open     map[net.Conn]struct{} // guarded by mu
-	tasks    sync.WaitGroup        // the goroutines of connections, and the one that accepts them
+	draining, waiting  context.Context // end when Shutdown begins, and when it stops waiting for commits
+	drain, stopWaiting context.CancelFunc
+
+	mu    sync.Mutex
+	open  map[net.Conn]struct{} // guarded by mu
+	tasks sync.WaitGroup        // the goroutines of connections, and the one that accepts them
 }
 
 // loops are the event loops of a Server.
@@ -87,6 +89,8 @@ func Serve(l net.Listener, opt Options) (*Server, error) {
 		opt.Now = time.Now
 	}
 	s := &Server{service: service{opt: opt}, origin: l, open: map[net.Conn]struct{}{}}
+	s.draining, s.drain = context.WithCancel(context.Background())
+	s.waiting, s.stopWaiting = context.WithCancel(context.Background())
 	if opt.FastLane {
 		var err error
 		if s.loops, err = s.startLoops(l); err != nil && !errors.Is(err, errors.ErrUnsupported) {
@@ -140,7 +144,8 @@ const acceptAgain = 50 * time.Millisecond
 // Shutdown stops accepting, and ends each connection once what has begun is answered. If ctx ends first, it closes the
 // rest and returns an error that wraps ctx's.
 func (s *Server) Shutdown(ctx context.Context) error {
-	s.draining.Store(true)
+	s.drain()
+	defer s.stopWaiting()
 	var err error
 	if s.loops != nil {
 		err = errors.Join(s.loops.Shutdown(ctx), s.loops.Close())
@@ -157,6 +162,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	select {
 	case <-done:
 	case <-ctx.Done():
+		s.stopWaiting()
 		s.mu.Lock()
 		for c := range s.open {
 			closeNow(c)
@@ -168,12 +174,26 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// closeNow closes a connection without the goodbye of TLS, which could wait.
-func closeNow(c net.Conn) {
-	if below, ok := c.(interface{ NetConn() net.Conn }); ok {
-		c = below.NetConn()
+// drains reports whether Shutdown was called.
+func (s *Server) drains() bool { return s.draining.Err() != nil }
+
+// sleep waits for a time, or until Shutdown is called.
+func (s *Server) sleep(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-s.draining.Done():
 	}
-	_ = c.Close()
+}
+
+// closeNow closes a connection without the goodbye of TLS, which could wait.
+func closeNow(c net.Conn) { _ = below(c).Close() }
+
+// below returns the connection below TLS.
+func below(c net.Conn) net.Conn {
+	if t, ok := c.(interface{ NetConn() net.Conn }); ok {
+		return t.NetConn()
+	}
+	return c
 }
 
 // Beat reports whether the event loops are alive: see eventloop.Server.Beat.

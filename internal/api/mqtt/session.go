@@ -2,7 +2,9 @@ package mqtt
 
 import (
 	"bytes"
+	"cmp"
 	"time"
+	"unicode/utf8"
 
 	"github.com/mochi-mqtt/server/v2/packets"
 
@@ -31,7 +33,7 @@ type session struct {
 	quiet     time.Duration // after which a silent client is given up
 	heldSince int64         // Unix ms since when a publication is not read, for lack of a resource; 0 means none is
 	digest    token.Digest
-	gateway   vitals.Name // the user name
+	gateway   vitals.Name // that the credentials name, or the user name
 
 	farewell []byte // the last packet, to be sent after the acknowledgements
 }
@@ -69,6 +71,18 @@ func frame(b []byte) (size, body int, ok, valid bool) {
 	return 0, 0, false, true
 }
 
+// opens reports whether a connection may begin with a packet whose first byte is first, so that a client of
+// another protocol is not waited for.
+func (st *session) opens(first byte) (code, bool) {
+	switch {
+	case st.version != 0 || first == packets.Connect<<4:
+		return success, true
+	case first>>4 == packets.Connect:
+		return malformed, false
+	}
+	return protocolError, false
+}
+
 // tooLarge reports whether a packet is longer than the server takes. Only publications may be long.
 func (s *service) tooLarge(st *session, first byte, size int) bool {
 	if st.version == 0 || first>>4 != typePublish {
@@ -86,64 +100,36 @@ func (s *service) control(st *session, first byte, body []byte, client gate.Cred
 		return s.end(st, malformed)
 	}
 	if st.version == 0 {
-		if p.FixedHeader.Type != packets.Connect {
-			return s.end(st, protocolError)
-		}
 		return s.connect(st, &p, body, client, guest)
 	}
-	bad := malformed
+	why := protocolError
 	switch p.FixedHeader.Type {
 	case packets.Pubrel:
-		if st.intact(body, 2, 3, packets.Pubrel) && p.PubrelDecode(body) == nil {
-			if bad = protocolError; p.PacketID > 0 {
-				return []byte{typePubcomp << 4, 2, byte(p.PacketID >> 8), byte(p.PacketID)}, false
-			}
+		if why = st.decodePubrel(&p, body); why == success {
+			return []byte{typePubcomp << 4, 2, byte(p.PacketID >> 8), byte(p.PacketID)}, false
 		}
 	case packets.Subscribe:
-		if st.intact(body, 2, 2, packets.Subscribe) && p.SubscribeDecode(body) == nil {
-			if bad = protocolError; len(p.Filters) > 0 && p.PacketID > 0 {
-				return st.decline(&p, packets.Suback), false
-			}
+		if why = st.decodeFilters(&p, body, p.SubscribeDecode, 1); why == success {
+			return st.decline(&p, packets.Suback), false
 		}
 	case packets.Unsubscribe:
-		if st.intact(body, 2, 2, packets.Unsubscribe) && p.UnsubscribeDecode(body) == nil {
-			if bad = protocolError; len(p.Filters) > 0 && p.PacketID > 0 {
-				return st.decline(&p, packets.Unsuback), false
-			}
+		if why = st.decodeFilters(&p, body, p.UnsubscribeDecode, 0); why == success {
+			return st.decline(&p, packets.Unsuback), false
 		}
 	case packets.Pingreq:
-		if len(body) == 0 {
-			if refused := s.authorize(st, client); refused != success {
-				return s.end(st, refused)
+		if why = malformed; len(body) == 0 {
+			if why = s.authorize(st, client); why == success {
+				return []byte{typePingresp << 4, 0}, false
 			}
-			return []byte{typePingresp << 4, 0}, false
 		}
 	case packets.Disconnect:
-		if len(body) == 0 || st.version == 5 && st.intact(body, 0, 1, packets.Disconnect) && p.DisconnectDecode(body) == nil {
+		if why = st.decodeDisconnect(&p, body); why == success {
 			st.ended = true
 			s.counters.endings[endedByClient].Add(1)
 			return nil, true
 		}
-	default: // packets of servers, acknowledgements of what was never sent, AUTH without a method, a second CONNECT
-		bad = protocolError
-	}
-	return s.end(st, bad)
-}
-
-// intact reports whether the properties of a packet, which follow its first least bytes, are valid. Below version 5
-// there are none, and if the packet may be shorter than from bytes, it may have none.
-func (st *session) intact(body []byte, least, from int, packet byte) bool {
-	if st.version < 5 {
-		return len(body) >= least && (packet != packets.Pubrel || len(body) == least)
-	}
-	if len(body) <= from && packet != packets.Subscribe && packet != packets.Unsubscribe {
-		return len(body) >= least
-	}
-	if len(body) < from {
-		return false
-	}
-	n, ok := checkProperties(body[from:])
-	return ok && (packet == packets.Subscribe || packet == packets.Unsubscribe || n == len(body)-from)
+	} // the rest: packets of servers, acknowledgements of what was never sent, AUTH without a method, a second CONNECT
+	return s.end(st, why)
 }
 
 // decline answers a SUBSCRIBE or UNSUBSCRIBE.
@@ -267,8 +253,11 @@ func (s *service) accept(st *session, p *packets.Packet, body []byte, client gat
 	case verdict != gate.Allowed:
 		return notAuthorized
 	}
-	if named := *access.Gateway(); !named.IsZero() && !st.gateway.IsZero() && named != st.gateway {
-		return notAuthorized
+	if named := *access.Gateway(); !named.IsZero() {
+		if !st.gateway.IsZero() && named != st.gateway {
+			return notAuthorized
+		}
+		st.gateway = named
 	}
 	k := time.Duration(c.Keepalive) * time.Second
 	if k == 0 || k > maxKeepAlive {
@@ -304,28 +293,28 @@ func decodeConnect(p *packets.Packet, body []byte) code {
 		return malformed // sections 3.1.2.3 to 3.1.2.9
 	}
 	// The library neither checks where properties end, nor whether they are repeated, nor that nothing follows.
-	var ok bool
-	skip := func(b []byte) {
-		if ok = ok && len(b) >= end; ok {
+	why := success
+	skip := func() {
+		if why == success {
 			var n int
-			n, ok = checkProperties(b[end:])
+			n, why = checkProperties(body[end:])
 			end += n
 		}
 	}
 	field := func() {
-		if ok = ok && len(body) >= end+2; ok {
-			end += 2 + int(body[end])<<8 + int(body[end+1])
-			ok = end <= len(body)
+		n := text(body[end:])
+		if n < 0 || n > len(body)-end {
+			n, why = 0, cmp.Or(why, malformed)
 		}
+		end += n
 	}
-	ok = true
 	if p.ProtocolVersion == 5 {
-		skip(body)
+		skip()
 	}
 	field() // client identifier
 	if will {
 		if p.ProtocolVersion == 5 {
-			skip(body)
+			skip()
 		}
 		field() // topic
 		field() // payload
@@ -335,11 +324,16 @@ func decodeConnect(p *packets.Packet, body []byte) code {
 			field()
 		}
 	}
-	if !ok || end != len(body) || p.ConnectDecode(body) != nil {
+	switch {
+	case why != success:
+		return why
+	case end != len(body), p.ConnectDecode(body) != nil:
 		return malformed
 	}
 	q := &p.Properties
 	switch {
+	case user && (!utf8.Valid(p.Connect.Username) || bytes.IndexByte(p.Connect.Username, 0) >= 0):
+		return malformed
 	case will && (p.Connect.WillTopic == "" || bytes.ContainsAny([]byte(p.Connect.WillTopic), "+#")):
 		return malformed
 	case q.RequestProblemInfo > 1, q.RequestResponseInfo > 1, q.AuthenticationData != nil && q.AuthenticationMethod == "":
