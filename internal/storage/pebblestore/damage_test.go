@@ -448,9 +448,9 @@ func (c *damageCase) wantDamage(what, file string, err error) {
 	if err == nil {
 		return
 	}
-	// Errors do not always contain the number in the names of markers and OPTIONS.
+	// Errors do not always contain the number in the names of markers and tables.
 	named, _, _ := strings.Cut(strings.Replace(file, "-0", ".0", 1), ".0")
-	if strings.HasPrefix(file, "MANIFEST") || isLog(file) {
+	if strings.HasPrefix(file, "MANIFEST") || strings.HasPrefix(file, "OPTIONS") || isLog(file) {
 		named = file
 	}
 	if file == "CHECKSUMS" {

@@ -22,7 +22,7 @@ func (d *Dir) OpenError(err error) error {
 		// Without ErrorIfNotExists, Pebble would have created the missing files.
 		err = fmt.Errorf("files of the store are missing: %s", damage.FirstLine(err))
 	case strings.Contains(err.Error(), "invalid key=value syntax"), strings.Contains(err.Error(), "invalid section"):
-		return fmt.Errorf("%w: file %s*: %s", storage.ErrCorrupt, d.File(optionsPrefix), damage.FirstLine(err))
+		return fmt.Errorf("%w: file %s: %s", storage.ErrCorrupt, d.File(d.options()), damage.FirstLine(err))
 	case pebble.IsCorruptionError(err):
 		return damage.Wrap(err)
 	}
@@ -31,6 +31,18 @@ func (d *Dir) OpenError(err error) error {
 		return fmt.Errorf("%w: file %s: %s", storage.ErrCorrupt, d.File(table[1]+TableSuffix), damage.FirstLine(err))
 	}
 	return fmt.Errorf("%w: %s", storage.ErrCorrupt, damage.FirstLine(err))
+}
+
+// options returns the name of the newest file of options, which is the one that Pebble reads.
+func (d *Dir) options() string {
+	newest := optionsPrefix + "*" // if the files cannot be listed
+	names, _ := d.FS.List(d.Path) // the error of Open is reported
+	for _, name := range names {
+		if strings.HasPrefix(name, optionsPrefix) && (newest == optionsPrefix+"*" || name > newest) {
+			newest = name
+		}
+	}
+	return newest
 }
 
 // tableInText finds the number of a table in Pebble's texts.
