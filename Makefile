@@ -139,6 +139,9 @@ gorilla-suite: ## run gorilla/mux's own tests against mux
 crash: setup ## N random faults at random times under random loads, each verified; SEED=… repeats one
 	go test -vet=off -count=1 -run 'TestCrashCampaign$$' -v ./cmd/pulsegate -timeout 0 -crash.rounds $(N) -crash.seed $(SEED) $(if $(PAGE),-crash.page $(abspath $(PAGE)))
 
+crash-mqtt: setup ## N such rounds with loads over MQTT, into docs/reliability.md; SEED=… begins with one
+	go test -vet=off -count=1 -run 'TestMQTTCampaign$$' -v ./cmd/pulsegate -timeout 0 -mqtt.rounds $(N) -mqtt.seed $(SEED) -mqtt.page $(abspath docs/reliability.md)
+
 crash-postgres: setup ## N rounds of faults on servers and PostgreSQL under load, each verified, into docs/reliability.md; SEED=… begins with one
 	go test -vet=off -count=1 -run 'TestPostgresCampaign$$' -v ./cmd/pulsegate -timeout 0 -postgres.rounds $(N) -postgres.seed $(SEED) -postgres.page $(abspath docs/reliability.md)
 

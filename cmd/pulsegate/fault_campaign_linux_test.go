@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -18,12 +19,17 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/client/sim"
 	"github.com/pulsegate/pulsegate/internal/polltest"
+	"github.com/pulsegate/pulsegate/internal/porttest"
 )
 
 var (
 	crashRounds = flag.Int("crash.rounds", 10, "rounds of TestCrashCampaign")
 	crashSeed   = flag.Uint64("crash.seed", 0, "seed of TestCrashCampaign; 0: a random one, which is logged")
 	crashPage   = flag.String("crash.page", "", "page into which TestCrashCampaign writes its figures")
+
+	mqttCrashRounds = flag.Int("mqtt.rounds", 4, "rounds of TestMQTTCampaign")
+	mqttCrashSeed   = flag.Uint64("mqtt.seed", 0, "seed of TestMQTTCampaign; 0: a random one, which is logged")
+	mqttCrashPage   = flag.String("mqtt.page", "", "page into which TestMQTTCampaign writes its figures")
 )
 
 // A crashFault is what happens to a server in a round of the campaign.
@@ -51,6 +57,8 @@ var (
 
 // A campaign adds up the results of its lives.
 type campaign struct {
+	mqtt bool // the loads come over MQTT
+
 	mu      sync.Mutex // guards the following fields
 	faults  map[crashFault]int
 	rounds  int
@@ -59,7 +67,8 @@ type campaign struct {
 	refused int // of those, servers that rejected a damaged file
 	found   sim.Verification
 	lives   int
-	secured int // of lives, with TLS
+	secured int            // of lives, with TLS
+	loads   map[string]int // over MQTT, by version and QoS
 }
 
 // TestCrashCampaign plays random rounds of a load, a fault at a random moment, a restart, and a
@@ -71,16 +80,28 @@ type campaign struct {
 func TestCrashCampaign(t *testing.T) {
 	skipIfShort(t)
 	t.Parallel()
-	seed := *crashSeed
+	(&campaign{}).run(t, "crash", *crashRounds, *crashSeed, *crashPage)
+}
+
+// TestMQTTCampaign is TestCrashCampaign with loads over MQTT, of both versions, with QoS 1 and 2.
+// SEED=<seed of the life> make crash-mqtt repeats a life.
+func TestMQTTCampaign(t *testing.T) {
+	skipIfShort(t)
+	t.Parallel()
+	(&campaign{mqtt: true}).run(t, "crash-mqtt", *mqttCrashRounds, *mqttCrashSeed, *mqttCrashPage)
+}
+
+// run plays rounds, and writes the figures into a block of a page, unless the page is empty.
+func (c *campaign) run(t *testing.T, block string, rounds int, seed uint64, page string) {
 	if seed == 0 {
 		seed = uint64(rand.Uint32()) + 1
 	}
-	t.Logf("SEED=%d N=%d", seed, *crashRounds)
-	c := &campaign{faults: map[crashFault]int{}}
+	t.Logf("SEED=%d N=%d", seed, rounds)
+	c.faults, c.loads = map[crashFault]int{}, map[string]int{}
 	start := time.Now()
 	t.Run("lives", func(t *testing.T) {
 		seeds := rand.New(rand.NewPCG(seed, 0))
-		for left := *crashRounds; left > 0; {
+		for left := rounds; left > 0; {
 			l := newLife(c, seed)
 			rounds := min(3+l.rnd.IntN(6), left)
 			left -= rounds
@@ -92,14 +113,14 @@ func TestCrashCampaign(t *testing.T) {
 		}
 	})
 	t.Logf("%s\nin %v", c.table(), time.Since(start).Round(time.Second))
-	if !t.Failed() && c.rounds != *crashRounds {
-		t.Errorf("%d rounds were played, want %d", c.rounds, *crashRounds)
+	if !t.Failed() && c.rounds != rounds {
+		t.Errorf("%d rounds were played, want %d", c.rounds, rounds)
 	}
 	if !t.Failed() && c.found.Acknowledged == 0 {
 		t.Error("nothing was acknowledged")
 	}
-	if *crashPage != "" && !t.Failed() {
-		if err := updatePage(*crashPage, "crash", c.table()); err != nil {
+	if page != "" && !t.Failed() {
+		if err := updatePage(page, block, c.table()); err != nil {
 			t.Error(err)
 		}
 	}
@@ -115,6 +136,13 @@ func (c *campaign) table() string {
 		fmt.Fprintf(&b, "| %s | %d |\n", f, c.faults[f])
 	}
 	fmt.Fprintf(&b, "| **all** | **%d** |\n\n", c.rounds)
+	if c.mqtt {
+		b.WriteString("| load | rounds |\n|---|--:|\n")
+		for _, kind := range slices.Sorted(maps.Keys(c.loads)) {
+			fmt.Fprintf(&b, "| %s | %d |\n", kind, c.loads[kind])
+		}
+		b.WriteString("\n")
+	}
 	fmt.Fprintf(&b, "| | |\n|---|--:|\n| date | %s, %s |\n| data directories | %d |\n| of those, with TLS | %d |\n| servers started | %d |\n| of those, killed while they started | %d |\n| of those, which rejected a damaged file | %d |\n"+
 		"| readings acknowledged | %d |\n| readings checked | %d |\n| readings without an answer, of which some are stored | %d |\n"+
 		"| acknowledged and lost | %d |\n| altered | %d |\n| doubled | %d |\n| never sent | %d |\n",
@@ -150,6 +178,9 @@ func (l *life) play(t *testing.T, rounds int) {
 		dir = filepath.Join(l.disk.dir, "data")
 	}
 	l.b = newHarnessIn(t, dir, l.anyLane())
+	if l.c.mqtt {
+		l.b.mqtt = porttest.Addr(t)
+	}
 	if l.rnd.IntN(2) == 0 {
 		l.b.secure()
 		l.c.mu.Lock()
@@ -158,7 +189,11 @@ func (l *life) play(t *testing.T, rounds int) {
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("to repeat: make crash SEED=%d N=%d\nthe state is in %s", l.seed, rounds, l.keep())
+			target := "crash"
+			if l.c.mqtt {
+				target = "crash-mqtt"
+			}
+			t.Logf("to repeat: make %s SEED=%d N=%d\nthe state is in %s", target, l.seed, rounds, l.keep())
 		}
 	})
 	for n := range rounds {
@@ -216,7 +251,7 @@ func (l *life) round(n int) {
 	// The gateways survive and retry, or end with the server. Gateways that wait for seconds
 	// because of Retry-After are killed.
 	survives := l.rnd.IntN(2) == 0 && !harmed && !slices.Contains([]crashFault{faultTerm, faultSyncError, faultPower}, fault)
-	args := l.loadArgs(survives)
+	args := append(l.loadArgs(survives), l.mqttArgs()...)
 	after := time.Duration(l.rnd.Int64N(int64(400 * time.Millisecond)))
 	answers := l.rnd.IntN(40) // on a slow machine there may be none yet
 	l.b.lane = l.anyLane()
@@ -225,11 +260,16 @@ func (l *life) round(n int) {
 	if l.b.server != nil {
 		l.b.server.kill() // while it is idle
 	}
-	alive := l.launch(l.wrapper(fault))
+	wrapper := l.wrapper(fault)
+	alive := l.launch(wrapper)
 	var load *load
 	if alive {
 		load = l.b.load(args...)
-		survives = load.awaitSent() && survives
+		sent := load.awaitSent()
+		if !sent && wrapper == nil {
+			l.t.Fatalf("the load sends nothing:\n%s%s", &load.stderr, &load.out)
+		}
+		survives = sent && survives
 		select {
 		case <-time.After(after):
 		case <-l.b.server.exited: // by an injected fault
@@ -289,6 +329,21 @@ func (l *life) loadArgs(survives bool) []string {
 		return append(args, fmt.Sprintf("--for=%dms", 100+r.IntN(500)))
 	}
 	return append(args, "--for=1h")
+}
+
+// mqttArgs draws the flags of a load over MQTT.
+func (l *life) mqttArgs() []string {
+	if !l.c.mqtt {
+		return nil
+	}
+	version, qos := "3.1.1", 1+l.rnd.IntN(2)
+	if l.rnd.IntN(2) == 0 {
+		version = "5"
+	}
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
+	l.c.loads[fmt.Sprintf("MQTT %s, QoS %d", version, qos)]++
+	return []string{l.b.mqttTarget(), "--mqtt-version=" + version, fmt.Sprintf("--qos=%d", qos), fmt.Sprintf("--in-flight=%d", 1+l.rnd.IntN(32))}
 }
 
 // wrapper returns the command that runs a server with the fault.

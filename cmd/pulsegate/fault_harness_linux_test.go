@@ -57,6 +57,7 @@ type harness struct {
 	dir     string   // data directory
 	scratch string   // on a file system that the fault does not affect
 	addr    string   // of every server of this harness, so that a load finds the next one
+	mqtt    string   // likewise, of the MQTT listener; empty: none
 	args    []string // of every server of this harness
 	certs   string   // directory of the servers' certificate and its CA; empty: no TLS
 	signs   []string // the flag that defines signs of the user's own for servers and loads; empty: none
@@ -83,6 +84,9 @@ func (b *harness) serveCommand(args ...string) []string {
 	if b.certs != "" {
 		line = append(line, certified(b.certs)...)
 	}
+	if b.mqtt != "" {
+		line = append(line, "--mqtt-addr="+b.mqtt)
+	}
 	return slices.Concat(line, b.signs, b.args, args)
 }
 
@@ -107,6 +111,14 @@ func (b *harness) target() []string {
 		return []string{"--target=http://" + b.addr}
 	}
 	return []string{"--target=https://" + b.addr, "--ca=" + filepath.Join(b.certs, "ca.pem")}
+}
+
+// mqttTarget returns the flag of a load over MQTT.
+func (b *harness) mqttTarget() string {
+	if b.certs == "" {
+		return "--mqtt=mqtt://" + b.mqtt
+	}
+	return "--mqtt=mqtts://" + b.mqtt
 }
 
 // start starts the next server and waits until it listens.
