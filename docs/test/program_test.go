@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -44,11 +45,12 @@ func TestMain(m *testing.M) {
 // A server is a running pulsegate serve.
 type server struct {
 	url, admin string
+	mqtt       string // address of the MQTT listener, if args name one
 	cmd        *exec.Cmd
 	exited     chan struct{} // closed when the process has ended
 }
 
-var listening = regexp.MustCompile(`listening addr=(\S+) listener=(public|admin)`)
+var listening = regexp.MustCompile(`listening addr=(\S+) listener=(public|admin|mqtt)`)
 
 // serve starts a server with an empty data directory. It is killed at the end of the test.
 func serve(t testing.TB, args ...string) *server {
@@ -66,7 +68,11 @@ func serve(t testing.TB, args ...string) *server {
 		_ = s.cmd.Process.Kill() // the process may have ended
 		<-s.exited
 	})
-	listeners := make(chan []string, 2)
+	listeners := make(chan []string, 3)
+	want := 2
+	if slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--mqtt-addr=") }) {
+		want = 3
+	}
 	var mu sync.Mutex
 	var log strings.Builder
 	go func() {
@@ -82,12 +88,15 @@ func serve(t testing.TB, args ...string) *server {
 		_ = s.cmd.Wait() // nobody reads the exit code
 	}()
 	deadline := time.After(time.Minute)
-	for range 2 {
+	for range want {
 		select {
 		case m := <-listeners:
-			if m[2] == "public" {
+			switch m[2] {
+			case "public":
 				s.url = "http://" + m[1]
-			} else {
+			case "mqtt":
+				s.mqtt = m[1]
+			default:
 				s.admin = "http://" + m[1]
 			}
 		case <-s.exited:
