@@ -23,7 +23,8 @@ type Front interface {
 	Answering()
 
 	// AppendAnswer appends the answer to a message, which has called Settle with m.Tag, and
-	// returns its status in terms of HTTP, for traces. It appends nothing if the client is Gone.
+	// returns its status in terms of HTTP, for traces; 0 is not traced. It appends nothing if the client is
+	// Gone.
 	AppendAnswer(dst []byte, m *Message) (answer []byte, status int)
 }
 
@@ -328,7 +329,7 @@ func (t *turn) reuse() {
 // decodes, queues and commits all messages of a turn together.
 func (l *Lane) trace(t *turn, job *Job, status int) {
 	tracer := l.core.cfg.Trace
-	if tracer == nil {
+	if tracer == nil || status == 0 {
 		return
 	}
 	r := tracer.Begin(tracing.Parent{})

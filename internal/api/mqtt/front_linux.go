@@ -195,7 +195,7 @@ func (f *front) AppendAnswer(dst []byte, m *ingest.Message) ([]byte, int) {
 		if !c.Gone() && !st.silent {
 			dst = append(dst, st.farewell...)
 		}
-		return dst, statusStored
+		return dst, 0 // not a publication
 	}
 	r := f.resultOf(m.Job.Outcome())
 	qos := byte(m.Tag >> tagQoS & 3)
