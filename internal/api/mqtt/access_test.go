@@ -1,0 +1,176 @@
+package mqtt_test
+
+import (
+	"crypto/tls"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/access/gatetest"
+	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/api/mqtt"
+	"github.com/pulsegate/pulsegate/internal/certtest"
+	"github.com/pulsegate/pulsegate/internal/polltest"
+	"github.com/pulsegate/pulsegate/internal/wire/share"
+)
+
+// The password is a token, and the user name, if there is one, its gateway. Rejections have the gateway of the
+// token. (Seen to fail for a client without a user name, when the list had no gateway.)
+func TestTokens(t *testing.T) {
+	eachPlainLane(t, func(t *testing.T, l lane) {
+		clock := newClock()
+		f := gatetest.New(t)
+		bed := f.Token(t, "bed-7", "", token.Token{Rights: token.Write})[7:]
+		ppg := f.Token(t, "bed-8", "ppg-", token.Token{Rights: token.Write})[7:]
+		read := f.Token(t, "bed-7", "", token.Token{Rights: token.Read})[7:]
+		expired := f.Token(t, "bed-7", "", token.Token{Rights: token.Write, Expires: clock.now()})[7:]
+		s := start(t, l, config{clock: clock, gate: f.Open(t), topic: "wards/{gateway}/{device}"})
+		for _, tt := range []struct{ name, user, password, v3, v5 string }{
+			{"a token", "bed-7", bed, "0", "0"},
+			{"of another gateway", "bed-8", bed, "5", "0x87"},
+			{"of no gateway that is a name", "bed 7", bed, "4", "0x86"},
+			{"a wrong token", "bed-7", strings.Repeat("x", len(bed)), "4", "0x86"},
+			{"no token at all", "bed-7", "", "5", "0x87"},
+			{"nothing", "", "", "5", "0x87"},
+			{"binary", "bed-7", "\x00\xff", "4", "0x86"},
+			{"to read", "bed-7", read, "5", "0x87"},
+			{"expired", "bed-7", expired, "4", "0x86"},
+		} {
+			for version, code := range map[byte]string{4: tt.v3, 5: tt.v5} {
+				c := s.dial(t)
+				c.send(signIn(version, tt.user, tt.password))
+				if c.want("CONNACK " + code); code != "0" {
+					c.want("closed")
+				}
+			}
+		}
+		c := s.dial(t)
+		c.send(signIn(5, "", ppg))
+		c.want("CONNACK 0")
+		for i, tt := range []struct{ name, topic, payload, want, listed string }{
+			{"stored", "wards/bed-8/ppg-1", reading(1), "", ""},
+			{"of another gateway", "wards/bed-7/ppg-1", reading(2), "0x90 topic: not the configured topic", "mqtt|bed-7|ppg-1|topic|not the configured topic"},
+			{"of another gateway in the payload", "wards/bed-8/ppg-1", `{"gateway":"bed-7","time":1,"spo2_pct":97}`, "0x99 gateway: not the one of the topic or of the credentials", "mqtt|bed-8|ppg-1|gateway|not the one of the topic or of the credentials"},
+			{"of a device that is not covered", "wards/bed-8/x", reading(2), "0x87 device: the token is not for this device", "mqtt|bed-8|x|device|the token is not for this device"},
+		} {
+			c.send(publish(5, 1, i+1, tt.topic, tt.payload))
+			got := c.next()
+			if _, got, _ = strings.Cut(strings.TrimPrefix(got, "PUBACK "), " "); got != tt.want {
+				t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+			}
+			if got := strings.Join(s.rejected(), " "); got != tt.listed {
+				t.Errorf("%s: listed %q, want %q", tt.name, got, tt.listed)
+			}
+		}
+		if got := s.store.take(); len(got) != 1 || !strings.Contains(got[0], `ppg-1 by "bed-8"`) {
+			t.Errorf("stored %q, want one by bed-8", got)
+		}
+	})
+}
+
+// A client whose token is revoked, or whose certificate expires, ends at its next packet.
+func TestRevoked(t *testing.T) {
+	ca := certtest.New("ca")
+	pair := &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{ca.Client("bed-7").TLS()}}
+	eachLane(t, func(t *testing.T, l lane) {
+		f := gatetest.New(t)
+		bed := f.Token(t, "bed-7", "", token.Token{Rights: token.Write})[7:]
+		cfg := config{gate: f.Open(t)}
+		if l.secure {
+			cfg.clock = newClock()
+			cfg.clock.advance(time.Since(cfg.clock.now()))
+			cfg.gate = &gate.Gate{Certificates: true}
+			cfg.tls = &tls.Config{Certificates: []tls.Certificate{ca.Server(1).TLS()}, ClientCAs: ca.Pool(), ClientAuth: tls.VerifyClientCertIfGiven}
+		}
+		s := start(t, l, cfg)
+		if l.secure {
+			stranger := s.dial(t)
+			stranger.send(hello(5))
+			stranger.want("CONNACK 0x87", "closed")
+			other := s.dialAs(t, pair)
+			other.send(signIn(5, "bed-8", ""))
+			other.want("CONNACK 0x87", "closed")
+		}
+		var all []*client
+		for i := range 6 {
+			c := s.dialAs(t, pair)
+			if version := byte(4 + i%2); l.secure {
+				c.send(hello(version))
+			} else {
+				c.send(signIn(version, "bed-7", bed))
+			}
+			c.want("CONNACK 0")
+			c.send(publish(byte(4+i%2), 1, 1, "pulsegate/d", reading(i)))
+			c.want("PUBACK 1")
+			all = append(all, c)
+		}
+		if got := s.store.take(); len(got) != 6 || !strings.Contains(got[0], `by "bed-7"`) {
+			t.Errorf("stored %q, want 6 by bed-7", got)
+		}
+		if l.secure {
+			s.clock.advance(24 * time.Hour)
+		} else {
+			f.Revoke(t, "bed-7")
+			if err := cfg.gate.Tokens.Reload(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i, c := range all {
+			version := byte(4 + i%2)
+			c.send([]string{publish(version, 1, 2, "pulsegate/e", reading(i)), pingreq, publish(version, 0, 0, "pulsegate/e", reading(i))}[i/2])
+			c.want(strings.Split(ended(version, "0x87"), ", ")...)
+		}
+		if got := s.store.take(); len(got) != 0 {
+			t.Errorf("stored %q without access", got)
+		}
+	})
+}
+
+// A connection beyond the bound is told so, and the others are unharmed. (Seen to fail over TLS without a loop, when the
+// mark of a guest was looked for on the wrong connection.)
+func TestGuests(t *testing.T) {
+	eachLane(t, func(t *testing.T, l lane) {
+		s := start(t, l, config{opt: mqtt.Options{Conns: &share.Conns{Max: 2, MaxGuests: 4}}})
+		first, second := s.connect(t, 4), s.connect(t, 5)
+		for version, code := range map[byte]string{4: "3", 5: "0x89"} {
+			c := s.dial(t)
+			c.send(hello(version))
+			c.want("CONNACK "+code, "closed")
+			_ = c.Close()
+		}
+		first.send(publish(4, 1, 1, "pulsegate/d", reading(1)))
+		second.send(publish(5, 1, 1, "pulsegate/d", reading(2)))
+		first.want("PUBACK 1")
+		second.want("PUBACK 1")
+		_ = first.Close()
+		polltest.Until(t, "one has left", func() bool { return s.conns.Open() == 1 })
+		s.connect(t, 4)
+	})
+}
+
+// A client that floods the server with packets does not keep it from others.
+func TestFlood(t *testing.T) {
+	eachLane(t, func(t *testing.T, l lane) {
+		s := start(t, l, config{})
+		flood, other := s.connect(t, 4), s.connect(t, 5)
+		const rounds, pings = 20, 1000
+		go func() {
+			for range rounds {
+				if _, err := flood.Write([]byte(strings.Repeat(pingreq, pings))); err != nil {
+					t.Error(err)
+				}
+			}
+		}()
+		for i := range 20 {
+			other.send(publish(5, 1, i+1, "pulsegate/d", reading(i)))
+			other.want(fmt.Sprint("PUBACK ", i+1))
+		}
+		for range rounds * pings {
+			if got := flood.next(); got != "PINGRESP" {
+				t.Fatalf("%s, want an answer to each", got)
+			}
+		}
+	})
+}
