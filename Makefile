@@ -187,6 +187,9 @@ bench-postgres: ## load servers whose store is PostgreSQL: single readings, batc
 bench-fhir: ## search a patient's month page by page, and send Bundles; into docs/benchmarks.md
 	cd bench && go run ./cmd/bench fhir --rounds $(ROUNDS) --seconds $(SECONDS)
 
+bench-mqtt: ## publications of MQTT beside POST requests and Mosquitto, with and without TLS, and idle connections; into docs/benchmarks.md
+	cd bench && go run ./cmd/bench mqtt --rounds $(ROUNDS) --seconds $(SECONDS)
+
 bench-mux: ## compare the routers, into docs/benchmarks.md
 	cd bench && go run ./cmd/bench mux --rounds $(ROUNDS) --time $(BENCHTIME)
 

@@ -13,6 +13,7 @@
 //   - read measures the latest values of a device, and streams of live readings.
 //   - postgres loads Pulsegate with PostgreSQL as its store.
 //   - fhir measures searches and Bundles of FHIR.
+//   - mqtt compares publications of MQTT with HTTP and with a broker.
 //   - overload loads a server with more than its capacity.
 //   - micro runs the microbenchmarks and compares them with benchstat.
 //   - mux compares the routers of package routers.
@@ -59,6 +60,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		Read     readCommand     `cmd:"" help:"Measure the latest values of a device among many readings, and streams of live readings."`
 		Postgres postgresCommand `cmd:"" help:"Load Pulsegate with PostgreSQL as its store: single readings, batches, standbys, two servers, many rows."`
 		FHIR     fhirCommand     `cmd:"" name:"fhir" help:"Search a patient's month, and send Bundles."`
+		MQTT     mqttCommand     `cmd:"" name:"mqtt" help:"Compare publications of MQTT with HTTP and with a broker that stores nothing."`
 		Overload overloadCommand `cmd:"" help:"Load a server with more than its capacity."`
 		Micro    microCommand    `cmd:"" help:"Run the microbenchmarks and compare them with benchstat."`
 		Mux      muxCommand      `cmd:"" help:"Compare the routers."`

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"regexp"
@@ -23,7 +24,7 @@ const (
 )
 
 var (
-	listening = regexp.MustCompile(`listening addr=(\S+) listener=(public|admin)`)
+	listening = regexp.MustCompile(`listening addr=(\S+) listener=(public|admin|mqtt)`)
 	stopped   = regexp.MustCompile(`stopped stored=(\d+)`)
 )
 
@@ -31,6 +32,7 @@ var (
 type process struct {
 	cmd           *exec.Cmd
 	public, admin string // addresses; "": no such listener
+	mqtt          string
 
 	found chan [2]string // address and listener
 	ended chan struct{}  // closed when the process has ended and was waited for
@@ -73,11 +75,7 @@ func start(ctx context.Context, cmd *exec.Cmd, listeners ...string) (*process, e
 	for len(listeners) > 0 {
 		select {
 		case f := <-p.found:
-			if f[1] == "admin" {
-				p.admin = f[0]
-			} else {
-				p.public = f[0]
-			}
+			*map[string]*string{"public": &p.public, "admin": &p.admin, "mqtt": &p.mqtt}[f[1]] = f[0]
 			listeners = slices.DeleteFunc(listeners, func(l string) bool { return l == f[1] })
 		case <-p.ended:
 			return nil, fmt.Errorf("start %s: it ended: %s", cmd.Path, p.text())
@@ -86,6 +84,34 @@ func start(ctx context.Context, cmd *exec.Cmd, listeners ...string) (*process, e
 		}
 	}
 	return p, nil
+}
+
+// freeAddr returns a free address.
+func freeAddr() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("find a free port: %w", err)
+	}
+	return l.Addr().String(), l.Close()
+}
+
+// startOn starts a server that does not log its address, and waits until it accepts connections
+// there.
+func startOn(ctx context.Context, addr string, cmd *exec.Cmd) (*process, error) {
+	p, err := start(ctx, cmd)
+	if err != nil {
+		return nil, err
+	}
+	p.public = addr
+	for deadline := time.Now().Add(startTimeout); ; time.Sleep(10 * time.Millisecond) {
+		c, err := net.Dial("tcp", addr)
+		if err == nil {
+			return p, c.Close()
+		}
+		if time.Now().After(deadline) {
+			return nil, errors.Join(fmt.Errorf("start %s: %w: %s", cmd.Path, err, p.text()), p.stop())
+		}
+	}
 }
 
 // watch reads standard error to its end and waits for the process.

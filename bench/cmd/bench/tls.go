@@ -116,12 +116,10 @@ func (s *secure) flags(withTLS bool) []string {
 
 // startNginx starts nginx with TLS in front of a server.
 func (b *ingestRun) startNginx(ctx context.Context, dir, upstream string) (*process, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	addr, err := freeAddr()
 	if err != nil {
-		return nil, fmt.Errorf("find a free port: %w", err)
+		return nil, err
 	}
-	addr := l.Addr().String()
-	l.Close()
 	const connections = 4096
 	config := fmt.Sprintf(`daemon off; pid %[1]s/nginx.pid; error_log stderr warn; worker_processes auto; worker_rlimit_nofile %[2]d;
 events { worker_connections %[3]d; }
@@ -138,22 +136,7 @@ http {
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		return nil, fmt.Errorf("write configuration of nginx: %w", err)
 	}
-	p, err := start(ctx, exec.Command("nginx", "-p", dir, "-c", file))
-	if err != nil {
-		return nil, err
-	}
-	p.public = addr
-	for deadline := time.Now().Add(startTimeout); ; {
-		c, err := net.Dial("tcp", addr)
-		if err == nil {
-			c.Close()
-			return p, nil
-		}
-		if time.Now().After(deadline) {
-			return nil, errors.Join(fmt.Errorf("start nginx: %w: %s", err, p.text()), p.stop())
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	return startOn(ctx, addr, exec.Command("nginx", "-p", dir, "-c", file))
 }
 
 // shakers is the number of handshakes under way at one time.
