@@ -17,7 +17,7 @@ import (
 )
 
 // The password is a token, and the user name, if there is one, its gateway. Rejections have the gateway of the
-// token. (Seen to fail for a client without a user name, when the list had no gateway.)
+// token.
 func TestTokens(t *testing.T) {
 	eachPlainLane(t, func(t *testing.T, l lane) {
 		clock := newClock()
@@ -128,8 +128,7 @@ func TestRevoked(t *testing.T) {
 	})
 }
 
-// A connection beyond the bound is told so, and the others are unharmed. (Seen to fail over TLS without a loop, when the
-// mark of a guest was looked for on the wrong connection.)
+// A connection beyond the bound is told so, and the others are unharmed.
 func TestGuests(t *testing.T) {
 	eachLane(t, func(t *testing.T, l lane) {
 		s := start(t, l, config{opt: mqtt.Options{Conns: &share.Conns{Max: 2, MaxGuests: 4}}})

@@ -44,7 +44,7 @@ func (v *valve) before([]*storage.Entry) error {
 func (v *valve) release() { v.once.Do(func() { close(v.open) }) }
 
 // A publication that finds the queue full is acknowledged once there is space. Until then its connection
-// stays open, and nothing after it is answered. (Seen to fail when the publication was refused.)
+// stays open, and nothing after it is answered.
 func TestQueueFull(t *testing.T) {
 	eachLane(t, func(t *testing.T, l lane) {
 		v := newValve(t)
@@ -295,8 +295,7 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// Shutdown ends when its context ends, although the store does not, and nothing is acknowledged. (Seen to hang
-// when a goroutine waited for its commit without a bound.)
+// Shutdown ends when its context ends, although the store does not, and nothing is acknowledged.
 func TestShutdownWhileTheStoreHangs(t *testing.T) {
 	eachLane(t, func(t *testing.T, l lane) {
 		v := newValve(t)

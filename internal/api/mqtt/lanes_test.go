@@ -201,8 +201,7 @@ func (tw *twin) openings(version byte) []string {
 	}
 }
 
-// Both lanes answer, store, list and count the same for every stream of packets, split at random. (Seen to
-// fail for packets longer than Options.MaxPacketBytes, which the loop took if it had all of them at once.)
+// Both lanes answer, store, list and count the same for every stream of packets, split at random.
 //
 // TestTwinExhaustive (make exhaustive) sends more streams.
 func TestTwin(t *testing.T) { twins(t, 100) }

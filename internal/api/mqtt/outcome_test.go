@@ -40,7 +40,7 @@ func TestOutcomes(t *testing.T) {
 		{"an empty batch", d, `[]`, "", 0, nil},
 		{"a duplicate", d, `{"time":$S,"spo2_pct":97}`, "", 0, nil},
 		{"completing", d, `{"time":$S,"heart_rate_bpm":$H}`, "", -1, nil}, // stored the first time
-		{"conflict", d, `{"time":$S,"spo2_pct":90}`, "0x83 reading 0: spo2_pct: contradicts the stored value", 0, []string{"|ppg-1|spo2_pct|contradicts the stored value"}},
+		{"conflict", d, `{"time":$S,"spo2_pct":90}`, "0x83 spo2_pct: contradicts the stored value", 0, []string{"|ppg-1|spo2_pct|contradicts the stored value"}},
 		{"invalid", d, `{"time":$T,"spo2_pct":0}`, "0x99 spo2_pct: no signal", 0, []string{"|ppg-1|spo2_pct|no signal"}},
 		{"no time", d, `{"spo2_pct":97}`, "0x99 time: missing", 0, []string{"|ppg-1|time|missing"}},
 		{"no sign", d, `{"time":$T}`, "0x99 no vital sign given", 0, []string{"|ppg-1||no vital sign given"}},

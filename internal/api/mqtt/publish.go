@@ -1,6 +1,7 @@
 package mqtt
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/binary"
 	"strconv"
@@ -107,16 +108,13 @@ func (s *service) resultOf(o *ingest.Outcome) result {
 		if why.Field == topicField {
 			c = badTopic
 		}
-		reason := why.Reason
-		if reason == "" {
-			reason = why.Problem.Title()
-		}
-		s.list(o.Origin(), o.Origin().Device, why.Field, reason)
-		return result{code: c, reason: reasonString(why.Field, cmpOr(why.Reason, why.Detail, why.Problem.Title()))}
+		s.list(o.Origin(), o.Origin().Device, why.Field, cmp.Or(why.Reason, why.Problem.Title()))
+		return result{code: c, reason: reasonString(why.Field, cmp.Or(why.Reason, why.Detail, why.Problem.Title()))}
 	}
 	var r result
-	rejected := 0
+	readings, rejected, first := 0, 0, 0
 	for one := range o.Results() {
+		readings++
 		if one.Problem == nil {
 			continue
 		}
@@ -125,13 +123,17 @@ func (s *service) resultOf(o *ingest.Outcome) result {
 			r.code, r.retry = c, true
 			continue
 		}
-		reason := cmpOr(one.Reason, one.Problem.Title())
+		reason := cmp.Or(one.Reason, one.Problem.Title())
 		if rejected++; rejected == 1 && !r.retry {
-			r = result{code: c, reason: "reading " + strconv.Itoa(one.Index) + ": " + reasonString(one.Field, reason)}
+			r = result{code: c, reason: reasonString(one.Field, reason)}
+			first = one.Index
 		}
 		if rejected <= listedPerMessage {
 			s.list(o.Origin(), one.Device, one.Field, reason)
 		}
+	}
+	if rejected > 0 && readings > 1 {
+		r.reason = "reading " + strconv.Itoa(first) + ": " + r.reason
 	}
 	if rejected > 1 {
 		r.reason += "; " + strconv.Itoa(rejected) + " readings were rejected"
@@ -141,15 +143,6 @@ func (s *service) resultOf(o *ingest.Outcome) result {
 
 // listedPerMessage bounds the rejections that one message adds to the list.
 const listedPerMessage = 100
-
-func cmpOr(texts ...string) string {
-	for _, t := range texts {
-		if t != "" {
-			return t
-		}
-	}
-	return ""
-}
 
 func reasonString(field, reason string) string {
 	if field == "" {
