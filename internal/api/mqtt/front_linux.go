@@ -43,6 +43,10 @@ func (s *Server) startLoops(l net.Listener) (loops, error) {
 type front struct {
 	*service
 	lane *ingest.Lane
+
+	// out holds the answers to packets other than publications, of the connection whose input is handled. They are sent
+	// together: a client that sends thousands of pings at once does not cost a system call for each.
+	out []byte
 }
 
 // What Lane.Settle carries to AppendAnswer: the packet identifier in the low bits, and these.
@@ -67,6 +71,7 @@ func clientOf(c *eventloop.Conn) gate.Credentials { return gate.Credentials{TLS:
 // Receive implements ingest.Front.
 func (f *front) Receive(c *eventloop.Conn, b []byte, _ bool) (taken int) {
 	st := sessionOf(c)
+	defer f.flush(c)
 	for taken < len(b) && !c.Full() {
 		rest := b[taken:]
 		if st.version != 0 {
@@ -130,9 +135,17 @@ func (f *front) handle(c *eventloop.Conn, st *session, first byte, body []byte) 
 	switch {
 	case end:
 		f.settleFarewell(c, st, answer)
-	case answer != nil:
+	default:
+		f.out = append(f.out, answer...)
+	}
+}
+
+// flush sends the answers to packets other than publications.
+func (f *front) flush(c *eventloop.Conn) {
+	if len(f.out) > 0 {
 		c.Owe()
-		c.Send(answer, 1)
+		c.Send(f.out, 1)
+		f.out = f.out[:0]
 	}
 }
 
@@ -143,6 +156,7 @@ func (f *front) finish(c *eventloop.Conn, st *session, why code) {
 }
 
 func (f *front) settleFarewell(c *eventloop.Conn, st *session, farewell []byte) {
+	f.flush(c)
 	st.farewell = farewell
 	c.End()
 	f.lane.Settle(c, f.lane.Job(), tagFarewell)
@@ -165,6 +179,7 @@ func (f *front) take(c *eventloop.Conn, st *session, p publication) bool {
 	}
 	st.heldSince = 0
 	f.counters.publications[p.qos].Add(1)
+	f.flush(c) // an answer may be sent now
 	f.lane.Settle(c, job, uint32(p.id)|uint32(p.qos)<<tagQoS)
 	return true
 }
