@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/api/feed"
 	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -46,7 +47,7 @@ type state struct {
 }
 
 // absorbLocked notes an update. swept is set once idle states were removed in this round.
-func (b *board) absorbLocked(u *update, swept *bool) {
+func (b *board) absorbLocked(u *feed.Update, swept *bool) {
 	st := b.states[u.Device]
 	if !b.topics.has(&u.Device) {
 		return // and the next subscriber makes the state unknown
@@ -64,11 +65,11 @@ func (b *board) absorbLocked(u *update, swept *bool) {
 		b.states[u.Device] = st
 	}
 	switch {
-	case !st.known || u.partial && u.TimeUnixMs >= st.newestUnixMs:
+	case !st.known || u.Partial && u.TimeUnixMs >= st.newestUnixMs:
 		b.askLocked(st, u.TimeUnixMs)
 	case u.TimeUnixMs < st.newestUnixMs: // late
 	default:
-		st.record, st.newestUnixMs, st.dirty = u.record(), u.TimeUnixMs, true
+		st.record, st.newestUnixMs, st.dirty = u.Whole(), u.TimeUnixMs, true
 		b.queueLocked(st)
 	}
 }

@@ -34,15 +34,14 @@
 //
 // # Locks
 //
-// inbox.mu guards the inbox and is held for a copy only. Hub.mu guards everything else
-// that is shared: the board and the queues of subscribers. Neither is held while the store is called, which may call Erased, nor while
-// something is written. Because the store is read without a lock, an erasure may come
+// Hub.mu guards everything that is shared but the inbox: the board and the queues of subscribers. It is
+// not held while the store is called, which may call Erased, nor while something is written. Because the store is read without a lock, an erasure may come
 // between. Each erasure changes a number, so the dispatcher and the handlers notice it and
 // read again. stream.mu guards the write deadline; it is taken last.
 //
 // # Bounds
 //
-// Options.MaxSubscribers, divided among clients; maxInbox readings, twice; maxStates
+// Options.MaxSubscribers, divided among clients; an inbox of readings, twice; maxStates
 // devices; maxPending devices per subscriber; MaxDevices in a request; [eventsPerWrite]
 // events per write, each write with a deadline.
 //

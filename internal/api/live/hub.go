@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/api/feed"
 	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/wire/share"
@@ -55,7 +56,7 @@ const maxStates = 1 << 16
 type Hub struct {
 	reader  Reader
 	opt     Options
-	inbox   inbox
+	inbox   *feed.Inbox
 	walking chan struct{} // holds one for each handler that reads a page
 
 	listeners       atomic.Int64 // number of subscribers
@@ -79,7 +80,7 @@ func New(reader Reader, opt Options) *Hub {
 		opt.Flags.Signs = vitals.NewSigns()
 	}
 	h := &Hub{
-		reader: reader, opt: opt, inbox: inbox{wake: make(chan struct{}, 1)}, walking: make(chan struct{}, maxWalking),
+		reader: reader, opt: opt, inbox: feed.NewInbox(), walking: make(chan struct{}, maxWalking),
 		stop: make(chan struct{}), stopped: make(chan struct{}),
 		board: board{
 			flags: &opt.Flags, subs: map[*subscriber]struct{}{}, topics: newTopics(), states: map[vitals.Name]*state{},
@@ -96,7 +97,7 @@ func New(reader Reader, opt Options) *Hub {
 // the commit of the next one begins.
 func (h *Hub) Publish(group []*storage.Entry) {
 	if h.listeners.Load() > 0 {
-		h.inbox.put(group)
+		h.inbox.Put(group)
 	}
 }
 
@@ -175,7 +176,7 @@ func (h *Hub) subscribe(s *subscriber) error {
 			h.board.forgetLocked(st)
 		}
 	}
-	signal(h.inbox.wake) // the dispatcher begins to check the access
+	h.inbox.Wake() // the dispatcher begins to check the access
 	return nil
 }
 
@@ -190,7 +191,7 @@ func (h *Hub) unsubscribe(s *subscriber) {
 	if h.listeners.Add(-1) == 0 {
 		clear(h.board.states)
 		h.board.due, h.board.cooling = nil, nil
-		h.inbox.take(nil)
+		h.inbox.Take(nil)
 	}
 }
 
@@ -199,13 +200,13 @@ func (h *Hub) dispatch() {
 	defer close(h.stopped)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	var buf []update
+	var buf []feed.Update
 	var checked time.Time
 	for {
 		select {
 		case <-h.stop:
 			return
-		case <-h.inbox.wake:
+		case <-h.inbox.Woken():
 			select {
 			case <-h.stop:
 				return
@@ -241,8 +242,8 @@ func (h *Hub) idleFor(checked time.Time) time.Duration {
 
 // round passes on the updates in the inbox, and those that had to wait. It returns a buffer
 // for the next round.
-func (h *Hub) round(buf []update) []update {
-	updates, lost := h.inbox.take(buf)
+func (h *Hub) round(buf []feed.Update) []feed.Update {
+	updates, lost := h.inbox.Take(buf)
 	h.mu.Lock()
 	if lost > 0 {
 		h.board.loseLocked(lost)

@@ -94,3 +94,11 @@ func (q *queue) takeLocked(texts []event) (taken []event, dropped uint64, resume
 	q.pending = q.pending[:rest]
 	return texts, dropped, false
 }
+
+// signal puts a signal into a channel that holds one.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,26 @@
+// Package alert knows which alerts are active, by rules about what is stored.
+//
+// # Promise
+//
+//   - Whether an alert is active depends on the stored readings, the rules and the time only: not on the
+//     order in which readings arrived, and not on when the server was started. [Rule] and [Lasts] say how.
+//   - It is not an alarm system: alerts are evaluated after readings are stored, from what has arrived.
+//   - Evaluation never delays a commit: [Engine.Publish] copies what was stored and never waits. What it
+//     has no room for is read from the store.
+//   - No measured value and no subject is in an alert.
+//
+// # Goroutines and locks
+//
+// [Engine.Run] is one goroutine. It takes updates, adds them to runs in memory, and reads the runs of a
+// device from the store where that is not enough: for late and completed readings, after erasures, and
+// where a sweep over all devices finds a difference. Engine.mu guards all that is shared; it is not held
+// while the store is called, which may call [Engine.Erased].
+//
+// # Bounds
+//
+// 32 bytes for each device and rule, an inbox of readings, maxEnded alerts that have ended.
+//
+// # Not here
+//
+// Routing, grouping, silencing and delivery: Prometheus Alertmanager does these.
+package alert

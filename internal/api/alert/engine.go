@@ -1,0 +1,369 @@
+package alert
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/api/feed"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// Times of an engine.
+const (
+	gatherFor   = 100 * time.Millisecond // updates gather for this long
+	settleEvery = 5 * time.Second        // silence is noticed this late
+)
+
+// Options configure an [Engine].
+type Options struct {
+	// Shared says that other servers write to the store. Their readings are read at each sweep.
+	Shared bool
+
+	// SweepEvery is how often what is kept of all devices is compared with the store. Default 1 min, or
+	// 10 s with Shared.
+	SweepEvery time.Duration
+
+	// OnError, if not nil, is called with errors of the store.
+	OnError func(error)
+
+	// Now is time.Now by default.
+	Now func() time.Time
+}
+
+// An Alert is active, or has ended.
+type Alert struct {
+	Rule        *Rule
+	Device      vitals.Name
+	SinceUnixMs int64 // by measured time
+	EndedUnixMs int64 // by the server's clock; 0 means that it is active
+}
+
+// same reports whether two alerts have the same labels.
+func (a *Alert) same(b *Alert) bool {
+	return a.Device == b.Device && a.Rule.Name == b.Rule.Name && a.Rule.Sign == b.Rule.Sign && maps.Equal(a.Rule.Labels, b.Rule.Labels)
+}
+
+// An Engine knows which alerts are active. The package comment explains it.
+type Engine struct {
+	reader  Reader
+	opt     Options
+	inbox   *feed.Inbox
+	restart chan struct{} // holds one if next may be set
+
+	mu       sync.Mutex
+	next     []Rule // to be put into force; nil means none
+	board    *board
+	ready    bool                 // the board has all devices
+	before   []Alert              // active before the board was begun; while it is not ready
+	lost     uint64               // updates that the inbox had no room for, and no sweep has made good
+	erasures uint64               // number of calls of Erased
+	erased   map[vitals.Name]bool // since the last sweep: what the inbox holds of them may be erased
+	ended    []Alert              // the newest last; at most maxEnded
+	nEnded   uint64               // number of alerts that have ended
+	changed  chan struct{}        // closed and replaced when an alert begins or ends
+}
+
+// maxEnded bounds the ended alerts that are kept until they are reported. A receiver that is not told
+// of an end knows it from the end time of the last report.
+const maxEnded = 1 << 14
+
+// NewEngine returns an Engine, which Run runs.
+func NewEngine(reader Reader, rules []Rule, opt Options) *Engine {
+	if opt.SweepEvery <= 0 {
+		opt.SweepEvery = time.Minute
+		if opt.Shared {
+			opt.SweepEvery = 10 * time.Second
+		}
+	}
+	if opt.Now == nil {
+		opt.Now = time.Now
+	}
+	return &Engine{
+		reader: reader, opt: opt, inbox: feed.NewInbox(), restart: make(chan struct{}, 1),
+		board: newBoard(rules, opt.Shared), erased: map[vitals.Name]bool{}, changed: make(chan struct{}),
+	}
+}
+
+// Publish takes what a durable group has stored. It never waits, and retains neither the group nor its
+// entries. Groups must be published in the order of their commits.
+func (e *Engine) Publish(group []*storage.Entry) { e.inbox.Put(group) }
+
+// Erased ends the alerts of a device of which readings have been erased. It does not call the store.
+func (e *Engine) Erased(device vitals.Name) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.erasures++
+	e.erased[device] = true
+	e.installLocked(&device, nil)
+	e.board.unread[device] = struct{}{} // only the readings of an assignment may have been erased
+}
+
+// SetRules puts other rules into force. Alerts that have the same labels remain active.
+func (e *Engine) SetRules(rules []Rule) {
+	e.mu.Lock()
+	e.next = rules
+	e.mu.Unlock()
+	select {
+	case e.restart <- struct{}{}:
+	default:
+	}
+}
+
+// Run reads what is stored of all devices, and keeps the alerts current until ctx ends.
+func (e *Engine) Run(ctx context.Context) {
+	settle := time.NewTicker(settleEvery)
+	defer settle.Stop()
+	var buf []feed.Update
+	var sweepAt time.Time
+	all := true
+	for {
+		if now := time.Now(); !now.Before(sweepAt) {
+			if sweepAt = now.Add(e.opt.SweepEvery); !e.sweep(ctx) {
+				sweepAt = now.Add(settleEvery)
+			}
+			all = true
+		}
+		e.readUnread(ctx)
+		e.settle(all)
+		all = false
+		select {
+		case <-ctx.Done():
+			return
+		case <-e.restart:
+			e.begin()
+			sweepAt = time.Time{}
+		case <-settle.C:
+			all = true
+		case <-e.inbox.Woken():
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(gatherFor):
+			}
+		}
+		var lost bool
+		if buf, lost = e.take(buf); lost {
+			sweepAt = time.Time{}
+		}
+	}
+}
+
+// begin begins a board for the rules of SetRules.
+func (e *Engine) begin() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.next == nil {
+		return
+	}
+	if e.ready { // otherwise before is of an older board
+		e.before = e.activeLocked()
+	}
+	e.board, e.next, e.ready = newBoard(e.next, e.opt.Shared), nil, false
+}
+
+// take takes the inbox, and reports whether that has lost something.
+func (e *Engine) take(buf []feed.Update) (updates []feed.Update, lost bool) {
+	updates, n := e.inbox.Take(buf)
+	e.mu.Lock()
+	e.lost += n
+	for i := range updates {
+		u := &updates[i]
+		if e.board.take(&u.Device, &u.Record, u.Partial); len(e.erased) > 0 && e.erased[u.Device] {
+			e.board.unread[u.Device] = struct{}{}
+		}
+	}
+	e.mu.Unlock()
+	clear(updates) // they hold measured values
+	return updates, n > 0
+}
+
+// sweep compares what is kept of all devices with the store. It reports whether it has seen all.
+func (e *Engine) sweep(ctx context.Context) bool {
+	e.mu.Lock()
+	lost := e.lost
+	e.board.sweep++
+	clear(e.erased) // the sweep reads what an update of them has made wrong
+	e.mu.Unlock()
+	err := e.reader.WalkDevices(ctx, func(some []storage.Device) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		for i := range some {
+			e.board.compare(&some[i], lost > 0)
+		}
+	})
+	if err != nil {
+		e.report(err)
+		return false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if lost == e.lost {
+		e.lost = 0
+	}
+	e.board.swept()
+	return true
+}
+
+// readUnread reads the runs of unread devices.
+func (e *Engine) readUnread(ctx context.Context) {
+	e.mu.Lock()
+	rules, devices := e.board.rules, slices.Collect(maps.Keys(e.board.unread))
+	e.mu.Unlock()
+	for _, device := range devices {
+		e.mu.Lock()
+		erasures := e.erasures
+		e.mu.Unlock()
+		runs, err := readRuns(ctx, e.reader, rules, device)
+		if err != nil && !errors.Is(err, storage.ErrNotFound) {
+			e.report(err)
+			return // the others are read next time, too
+		}
+		e.mu.Lock()
+		if e.erasures == erasures { // otherwise what was read may be of erased readings
+			e.installLocked(&device, runs)
+		}
+		e.mu.Unlock()
+	}
+}
+
+// installLocked replaces what is kept of a device by what was read. If runs is nil, it has no readings
+// or no rules.
+func (e *Engine) installLocked(device *vitals.Name, runs []run) {
+	delete(e.board.unread, *device)
+	w := e.board.of(device)
+	if runs == nil {
+		runs = newRuns(e.board.rules, device)
+		defer delete(e.board.devices, *device)
+	}
+	for i := range runs {
+		if old := &w.runs[i]; old.reported {
+			runs[i].reported = true
+			if !runs[i].active {
+				runs[i].sinceUnixMs = old.sinceUnixMs
+			}
+		}
+	}
+	w.runs = runs
+	if e.ready {
+		e.settleLocked(w, e.nowUnixMs())
+	}
+}
+
+// settle notices alerts that begin or end: of all devices, or of those that have changed.
+func (e *Engine) settle(all bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	b, now := e.board, e.nowUnixMs()
+	if !e.ready && b.complete && len(b.unread) == 0 {
+		e.ready, all = true, true
+		e.carryLocked(now)
+	}
+	touched := b.touched
+	b.touched = b.touched[:0]
+	for _, w := range touched {
+		w.touched = false
+		if e.ready && !all {
+			e.settleLocked(w, now)
+		}
+	}
+	clear(touched)
+	if e.ready && all {
+		for _, w := range b.devices {
+			e.settleLocked(w, now)
+		}
+	}
+}
+
+// carryLocked makes alerts of the board before active on this one, or ends them.
+func (e *Engine) carryLocked(nowUnixMs int64) {
+	for i := range e.before {
+		a := &e.before[i]
+		if u := e.board.find(a); u != nil {
+			u.reported = true
+			if !u.active {
+				u.sinceUnixMs = a.SinceUnixMs
+			}
+		} else {
+			e.endLocked(*a, nowUnixMs)
+		}
+	}
+	e.before = nil
+}
+
+// settleLocked notices alerts of a device that begin or end.
+func (e *Engine) settleLocked(w *watched, nowUnixMs int64) {
+	for i := range w.runs {
+		u, rule := &w.runs[i], &e.board.rules[i]
+		since, active := u.at(rule, nowUnixMs)
+		switch {
+		case active && !u.reported:
+			e.noticeLocked()
+		case !active && u.reported:
+			e.endLocked(Alert{Rule: rule, Device: w.name, SinceUnixMs: u.sinceUnixMs}, nowUnixMs)
+		}
+		if u.reported = active; active {
+			u.sinceUnixMs = since
+		}
+	}
+}
+
+func (e *Engine) endLocked(a Alert, nowUnixMs int64) {
+	a.EndedUnixMs = max(nowUnixMs, a.SinceUnixMs)
+	if len(e.ended) == maxEnded {
+		e.ended = slices.Delete(e.ended, 0, maxEnded/2)
+	}
+	e.ended = append(e.ended, a)
+	e.nEnded++
+	e.noticeLocked()
+}
+
+func (e *Engine) noticeLocked() {
+	close(e.changed)
+	e.changed = make(chan struct{})
+}
+
+func (e *Engine) activeLocked() (active []Alert) {
+	for _, w := range e.board.devices {
+		for i := range w.runs {
+			if u := &w.runs[i]; u.reported {
+				active = append(active, Alert{Rule: &e.board.rules[i], Device: w.name, SinceUnixMs: u.sinceUnixMs})
+			}
+		}
+	}
+	return active
+}
+
+// A State is what an [Engine] knows at a moment.
+type State struct {
+	Ready   bool            // the states of all devices were read; otherwise there are no alerts yet
+	Active  []Alert         // in no order
+	Ended   []Alert         // since the State with NEnded before, in the order of their ends
+	NEnded  uint64          // number of alerts that have ended since the start
+	Changed <-chan struct{} // closed when an alert begins or ends
+}
+
+// State returns the active alerts, and those that have ended after nEnded others.
+func (e *Engine) State(nEnded uint64) State {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := State{Ready: e.ready, NEnded: e.nEnded, Changed: e.changed}
+	if e.ready {
+		s.Active = e.activeLocked()
+	}
+	s.Ended = slices.Clone(e.ended[len(e.ended)-int(min(e.nEnded-nEnded, uint64(len(e.ended)))):])
+	return s
+}
+
+func (e *Engine) nowUnixMs() int64 { return e.opt.Now().UnixMilli() }
+
+// report passes an error to OnError, unless it means that the server stops.
+func (e *Engine) report(err error) {
+	if e.opt.OnError != nil && !errors.Is(err, storage.ErrClosed) && !errors.Is(err, context.Canceled) {
+		e.opt.OnError(err)
+	}
+}

@@ -1,0 +1,126 @@
+package alert
+
+import (
+	"context"
+	"math"
+	"slices"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// A Reader reads stored readings. Package storage documents its contract.
+type Reader interface {
+	Latest(ctx context.Context, device vitals.Name) (storage.Device, error)
+	Scan(ctx context.Context, r storage.Range, dst []storage.Record) (int, error)
+
+	// WalkDevices calls visit with all devices, some at a time. visit must not retain the slice.
+	WalkDevices(ctx context.Context, visit func(some []storage.Device)) error
+}
+
+// Bounds of reading a device's runs.
+const (
+	// enough is how far before a sign's newest value a run is read although more of it is stored, once
+	// its condition is met. The alert then seems to have begun later than it did.
+	enough = 2 * Lasts
+
+	// maxRead is the number of a device's readings after which no older ones are read.
+	maxRead = 1 << 17
+
+	pageReadings = 512
+)
+
+// A tail is what is known of a run while its values are read from the newest one back.
+type tail struct {
+	known, open                          bool  // the device has the sign; the run may have older values
+	newestUnixMs                         int64 // of the sign
+	oldestUnixMs                         int64 // of the run, so far
+	youngNewestUnixMs, youngOldestUnixMs int64 // of its young values; with young > 0
+	young                                int   // number of them
+}
+
+// extend adds a record that is older than those before it.
+func (t *tail) extend(rule *Rule, r *storage.Record) {
+	v, has := r.Values.Get(rule.Sign)
+	switch {
+	case t.oldestUnixMs-r.TimeUnixMs >= Lasts.Milliseconds(), has && !rule.Met.Contains(v):
+		t.open = false
+		return
+	case !has:
+		return
+	}
+	t.oldestUnixMs = r.TimeUnixMs
+	if r.ReceivedUnixMs-r.TimeUnixMs <= rule.MaxAge.Milliseconds() {
+		if t.young == 0 {
+			t.youngNewestUnixMs = r.TimeUnixMs
+		}
+		t.young++
+		t.youngOldestUnixMs = r.TimeUnixMs
+	}
+	met := t.young >= rule.Values && t.youngNewestUnixMs-t.youngOldestUnixMs >= rule.For.Milliseconds()
+	t.open = !met || t.newestUnixMs-t.oldestUnixMs < enough.Milliseconds()
+}
+
+// readRuns reads the runs of a device from the store. It returns an error that wraps
+// storage.ErrNotFound if the device has no readings.
+func readRuns(ctx context.Context, from Reader, rules []Rule, device vitals.Name) ([]run, error) {
+	runs := newRuns(rules, &device)
+	d, err := from.Latest(ctx, device)
+	if err != nil || runs == nil {
+		return nil, err
+	}
+	tails := make([]tail, len(rules))
+	for i := range rules {
+		switch latest := &d.Latest[rules[i].Sign]; {
+		case !runs[i].applies:
+		case rules[i].Silent != 0:
+			runs[i].hear(d.NewestUnixMs)
+		case latest.Known:
+			tails[i] = tail{known: true, open: true, newestUnixMs: latest.TimeUnixMs, oldestUnixMs: latest.TimeUnixMs}
+		}
+	}
+	page := make([]storage.Record, pageReadings)
+	isOpen := func(t tail) bool { return t.open }
+	back := storage.Range{Device: device, ToUnixMs: d.NewestUnixMs + 1, Descending: true}
+	for read := 0; read < maxRead && slices.ContainsFunc(tails, isOpen); {
+		n, err := from.Scan(ctx, back, page)
+		if err != nil {
+			return nil, err
+		}
+		for i := range tails {
+			for j := 0; j < n && tails[i].open; j++ {
+				tails[i].extend(&rules[i], &page[j])
+			}
+		}
+		if n < len(page) {
+			break
+		}
+		read += n
+		back.ToUnixMs = page[n-1].TimeUnixMs
+	}
+	forth := storage.Range{Device: device, FromUnixMs: math.MaxInt64, ToUnixMs: d.NewestUnixMs + 1}
+	for i := range tails {
+		if tails[i].known {
+			forth.FromUnixMs = min(forth.FromUnixMs, tails[i].oldestUnixMs)
+		}
+	}
+	for forth.FromUnixMs < forth.ToUnixMs {
+		n, err := from.Scan(ctx, forth, page)
+		if err != nil {
+			return nil, err
+		}
+		for j := range page[:n] {
+			r := &page[j]
+			for i := range tails {
+				if v, has := r.Values.Get(rules[i].Sign); has && tails[i].known && r.TimeUnixMs >= tails[i].oldestUnixMs {
+					runs[i].take(&rules[i], v, r.TimeUnixMs, r.ReceivedUnixMs)
+				}
+			}
+		}
+		if n < len(page) {
+			break
+		}
+		forth.FromUnixMs = page[n-1].TimeUnixMs + 1
+	}
+	return runs, nil
+}
