@@ -104,7 +104,7 @@ var libraries = []library{
 	{path: "github.com/klauspost/compress"},
 	{path: "github.com/mochi-mqtt/server/v2", users: []string{"internal/api/mqtt"}},
 	{path: "github.com/parquet-go/parquet-go", users: []string{"internal/api/query"}},
-	{path: "github.com/pelletier/go-toml/v2", users: []string{"internal/sys/settings", "internal/sys/signsfile"}},
+	{path: "github.com/pelletier/go-toml/v2", users: []string{"internal/sys/settings", "internal/sys/tomlfile"}},
 	{path: "github.com/prometheus/client_golang", users: []string{ // collectors are next to their counters
 		"internal/observe/metrics", "internal/observe/tracing", "internal/access/gate", "internal/storage/pebblestore", "internal/storage/pgstore", "internal/api/ingest", "internal/api/admin", "internal/api/live", "internal/api/mqtt",
 	}},

@@ -11,15 +11,10 @@
 package signsfile
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"os"
-	"slices"
 
-	"github.com/pelletier/go-toml/v2"
-	"github.com/pelletier/go-toml/v2/unstable"
-
+	"github.com/pulsegate/pulsegate/internal/sys/tomlfile"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -44,30 +39,16 @@ type sign struct {
 
 // bounds are the ends of a range; nil means none.
 type bounds struct {
-	Min, Max *number
-}
-
-// A number is the text of a number.
-type number string
-
-// UnmarshalText keeps the text, without the underscores that TOML permits between digits.
-func (n *number) UnmarshalText(text []byte) error {
-	*n = number(bytes.ReplaceAll(text, []byte("_"), nil))
-	return nil
+	Min, Max *tomlfile.Text
 }
 
 // Read reads the definitions in a file.
-func Read(path string) ([]vitals.Definition, error) {
-	text, err := readFile(path)
-	if err != nil {
+func Read(path string) (own []vitals.Definition, err error) {
+	var f file
+	if _, err = tomlfile.Read(path, maxBytes, &f); err != nil {
 		return nil, err
 	}
-	var f file
-	decoder := toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields()
-	if err := decoder.Decode(&f); err != nil {
-		return nil, syntaxError(path, err)
-	}
-	own := make([]vitals.Definition, len(f.Sign))
+	own = make([]vitals.Definition, len(f.Sign))
 	for i := range f.Sign {
 		if own[i], err = f.Sign[i].definition(); err == nil {
 			err = own[i].Validate()
@@ -77,20 +58,6 @@ func Read(path string) ([]vitals.Definition, error) {
 		}
 	}
 	return own, nil
-}
-
-// readFile returns the content of a regular file of at most maxBytes.
-func readFile(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return nil, err
-	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s: not a regular file", path)
-	case info.Size() > maxBytes:
-		return nil, fmt.Errorf("%s: more than %d bytes", path, maxBytes)
-	}
-	return os.ReadFile(path)
 }
 
 // definition returns the definition, which may be invalid.
@@ -116,40 +83,17 @@ func (b *bounds) values(decimals int) (r vitals.Range, err error) {
 	r = vitals.Range{Min: vitals.MinValue, Max: vitals.MaxValue}
 	for _, end := range []struct {
 		name string
-		text *number
+		text *tomlfile.Text
 		to   *vitals.Value
 	}{{"min", b.Min, &r.Min}, {"max", b.Max, &r.Max}} {
 		if end.text == nil {
 			continue
 		}
-		if *end.to, err = vitals.ParseValue(*end.text, decimals); err != nil {
-			switch {
-			case errors.Is(err, vitals.ErrPrecision):
-				return r, fmt.Errorf("%s has more decimals than the sign, which has %d", end.name, decimals)
-			case errors.Is(err, vitals.ErrRange):
-				return r, fmt.Errorf("%s is not within ±2147483646 units of the last decimal", end.name)
-			}
-			return r, fmt.Errorf("%s is not a decimal number", end.name)
+		if *end.to, err = end.text.Value(end.name, decimals); err != nil {
+			return r, err
 		}
 	}
 	return r, nil
-}
-
-// syntaxError returns an error of the TOML decoder with the line.
-func syntaxError(path string, err error) error {
-	var strict *toml.StrictMissingError
-	if errors.As(err, &strict) && len(strict.Errors) > 0 {
-		unknown := &strict.Errors[0]
-		line, _ := unknown.Position()
-		key := unknown.Key()
-		return fmt.Errorf("%s:%d: %s: unknown key", path, line, key[len(key)-1])
-	}
-	var at *toml.DecodeError
-	if errors.As(err, &at) {
-		line, _ := at.Position()
-		return fmt.Errorf("%s:%d: %w", path, line, err)
-	}
-	return fmt.Errorf("%s: %w", path, err)
 }
 
 // Locate returns an error about one of the definitions in a file, a [*vitals.DefinitionError], with the
@@ -164,39 +108,9 @@ func Locate(path string, err error) error {
 	if errors.As(of.Err, &field) {
 		part = field.Part
 	}
-	text, readErr := readFile(path)
+	text, readErr := tomlfile.Read(path, maxBytes, new(file))
 	if readErr != nil {
 		return err
 	}
-	return fmt.Errorf("%s:%d: %w", path, lineOf(text, of.Index, part), of.Err)
-}
-
-// lineOf returns the line of a key in a table of the file, or that of the table if it has no such key.
-func lineOf(text []byte, table int, key string) int {
-	p := unstable.Parser{}
-	p.Reset(text)
-	line, at := 1, -1
-	for p.NextExpression() {
-		e := p.Expression()
-		var keys []string
-		first := 0
-		for it := e.Key(); it.Next(); {
-			if first == 0 {
-				first = p.Shape(it.Node().Raw).Start.Line
-			}
-			keys = append(keys, string(it.Node().Data))
-		}
-		switch {
-		case e.Kind == unstable.ArrayTable && slices.Equal(keys, []string{"sign"}):
-			if at++; at == table {
-				line = first
-			}
-		case e.Kind == unstable.KeyValue && at < 0 && keys[0] == "sign": // an array
-			return first
-		case e.Kind == unstable.Table && at == table && slices.Equal(keys, []string{"sign", key}),
-			e.Kind == unstable.KeyValue && at == table && keys[0] == key:
-			return first
-		}
-	}
-	return line
+	return fmt.Errorf("%s:%d: %w", path, tomlfile.LineOf(text, "sign", of.Index, part), of.Err)
 }
