@@ -175,6 +175,9 @@ func (j *Job) Outcome() *Outcome {
 // Origin returns the origin with which the message was delivered.
 func (o *Outcome) Origin() vitals.Origin { return o.job.origin }
 
+// Covers reports whether the credentials of the client cover a device. They may be unknown, and then cover none.
+func (o *Outcome) Covers(device *vitals.Name) bool { return o.job.auth.access.Covers(device) }
+
 // AllStored reports whether every reading is stored. If so, it counts them; otherwise Refusal or Results
 // does.
 func (o *Outcome) AllStored() bool {

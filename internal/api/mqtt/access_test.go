@@ -11,6 +11,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/gatetest"
 	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/api/mqtt"
+	"github.com/pulsegate/pulsegate/internal/api/rejections"
 	"github.com/pulsegate/pulsegate/internal/certtest"
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/wire/share"
@@ -128,7 +129,7 @@ func TestRevoked(t *testing.T) {
 	})
 }
 
-// A connection beyond the bound is told so, and the others are unharmed.
+// A connection beyond the bound is refused in CONNACK, and the others are unharmed.
 func TestGuests(t *testing.T) {
 	eachLane(t, func(t *testing.T, l lane) {
 		s := start(t, l, config{opt: mqtt.Options{Conns: &share.Conns{Max: 2, MaxGuests: 4}}})
@@ -149,26 +150,66 @@ func TestGuests(t *testing.T) {
 	})
 }
 
-// A client that floods the server with packets does not keep it from others.
+// A client that floods the server with packets that need no commit is not read for a while, again and again, so that
+// it does not keep the server from others. Each packet is answered.
 func TestFlood(t *testing.T) {
-	eachLane(t, func(t *testing.T, l lane) {
-		s := start(t, l, config{})
-		flood, other := s.connect(t, 4), s.connect(t, 5)
-		const rounds, pings = 20, 1000
-		go func() {
-			for range rounds {
-				if _, err := flood.Write([]byte(strings.Repeat(pingreq, pings))); err != nil {
-					t.Error(err)
+	const rounds = 3
+	for _, tt := range []struct {
+		name, packets, answer string
+		answers               int // a round
+	}{
+		{"pings", strings.Repeat(pingreq, 1000), "PINGRESP", 1000},
+		{"rejected readings", strings.Repeat(publish(4, 0, 0, "pulsegate/d", "{}"), 1000) + pingreq, "PINGRESP", 1},
+		{"wrong topics", strings.Repeat(publish(4, 1, 7, "x/d", reading(1)), 1000), "PUBACK 7", 1000},
+		{"many filters", packet(0x82, u16(1)+strings.Repeat(text("x")+"\x00", 15_000)) + pingreq, "", 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			eachLane(t, func(t *testing.T, l lane) {
+				s := start(t, l, config{})
+				flood, other := s.connect(t, 4), s.connect(t, 5)
+				go func() {
+					for range rounds {
+						if _, err := flood.Write([]byte(tt.packets)); err != nil {
+							t.Error(err)
+						}
+					}
+				}()
+				for i := range 5 {
+					other.send(publish(5, 1, i+1, "pulsegate/d", reading(i)))
+					other.want(fmt.Sprint("PUBACK ", i+1))
 				}
-			}
-		}()
-		for i := range 20 {
-			other.send(publish(5, 1, i+1, "pulsegate/d", reading(i)))
-			other.want(fmt.Sprint("PUBACK ", i+1))
+				for range rounds * tt.answers {
+					if got := flood.next(); tt.answer != "" && got != tt.answer {
+						t.Fatalf("%.100s, want an answer to each", got)
+					}
+				}
+				if s.Slowed() == 0 {
+					t.Error("the client was not slowed down")
+				}
+			})
+		})
+	}
+}
+
+// The list of rejections is no channel between tenants: a client cannot add to what readers of a device see that its
+// token does not cover.
+func TestForeignRejections(t *testing.T) {
+	eachPlainLane(t, func(t *testing.T, l lane) {
+		f := gatetest.New(t)
+		ppg := f.Token(t, "bed-8", "ppg-", token.Token{Rights: token.Write})[7:]
+		s := start(t, l, config{gate: f.Open(t)})
+		c := s.dial(t)
+		c.send(signIn(4, "bed-8", ppg))
+		c.want("CONNACK 0")
+		c.send(publish(4, 1, 1, "pulsegate/x", reading(1)), publish(4, 1, 2, "pulsegate/x", "{}"), publish(4, 1, 3, "pulsegate/ppg-1", "{}"), publish(4, 1, 4, "pulsegate/x", "["+reading(1)+"]"))
+		c.want("PUBACK 1", "PUBACK 2", "PUBACK 3", "PUBACK 4")
+		newest, _ := s.list.Newest(10, func(*rejections.Rejection) bool { return true })
+		if len(newest) != 4 {
+			t.Fatalf("%d rejections are listed, want 4", len(newest))
 		}
-		for range rounds * pings {
-			if got := flood.next(); got != "PINGRESP" {
-				t.Fatalf("%s, want an answer to each", got)
+		for _, r := range newest {
+			if own := r.Device.String() == "ppg-1"; r.Foreign == own {
+				t.Errorf("a rejection of %s: foreign %t", r.Device, r.Foreign)
 			}
 		}
 	})

@@ -24,9 +24,7 @@ const (
 	badPayload         code = 0x99
 	retainNotSupported code = 0x9A
 	topicAliasInvalid  code = 0x94
-	noSubscriptions    code = 0x87 // of SUBACK: not authorized
 	noSubscription     code = 0x11 // of UNSUBACK: no subscription existed
-	connectionRate     code = 0x9F // not used by CONNACK of version 3.1.1
 )
 
 // An ending is why the server ends a connection. Its text is the label under which it is counted.

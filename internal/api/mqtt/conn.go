@@ -94,6 +94,7 @@ func (c *conn) next(st *session) bool {
 	if st.version != 0 && packet[0]>>4 == typePublish {
 		return c.publish(st, packet, start)
 	}
+	c.slow(st, size-start, false)
 	guest, ok := below(c.Conn).(interface{ Guest() bool })
 	answer, end := c.server.control(st, packet[0], packet[start:], c.client, ok && guest.Guest())
 	if end {
@@ -101,6 +102,13 @@ func (c *conn) next(st *session) bool {
 		return false
 	}
 	return answer == nil || c.write(answer)
+}
+
+// slow waits after many packets that need no commit.
+func (c *conn) slow(st *session, size int, commits bool) {
+	if c.server.rests(st, size, commits) {
+		c.server.sleep(burstPause)
+	}
 }
 
 // within bounds the time for the next byte. It reports false if the server drains.
@@ -183,9 +191,10 @@ func (c *conn) publish(st *session, packet []byte, start int) bool {
 		s.counters.held.Add(1)
 		s.sleep(pause)
 	}
-	if r.ends(p.qos) {
+	if r.ends(st.version, p.qos) {
 		return c.end(st, r.code)
 	}
+	c.slow(st, len(p.payload), r.code == success)
 	ack := st.appendAck(nil, p.id, p.qos, r)
 	return len(ack) == 0 || c.write(ack)
 }

@@ -137,6 +137,7 @@ func (f *front) handle(c *eventloop.Conn, st *session, first byte, body []byte) 
 		f.settleFarewell(c, st, answer)
 	default:
 		f.out = append(f.out, answer...)
+		f.slow(c, st, len(body), false)
 	}
 }
 
@@ -180,8 +181,18 @@ func (f *front) take(c *eventloop.Conn, st *session, p publication) bool {
 	st.heldSince = 0
 	f.counters.publications[p.qos].Add(1)
 	f.flush(c) // an answer may be sent now
+	owed := c.Owed()
 	f.lane.Settle(c, job, uint32(p.id)|uint32(p.qos)<<tagQoS)
+	f.slow(c, st, len(p.payload), c.Owed() > owed)
 	return true
+}
+
+// slow stops reading a connection for a while after many packets that need no commit.
+func (f *front) slow(c *eventloop.Conn, st *session, size int, commits bool) {
+	if f.rests(st, size, commits) {
+		c.Pause(burstPause)
+		c.Within(f.opt.ReadTimeout) // once it is read again
+	}
 }
 
 // hold stops reading a connection for a while. It returns false if that has lasted long enough.
@@ -216,7 +227,7 @@ func (f *front) AppendAnswer(dst []byte, m *ingest.Message) ([]byte, int) {
 	qos := byte(m.Tag >> tagQoS & 3)
 	switch {
 	case c.Gone(), st.silent:
-	case !r.ends(qos):
+	case !r.ends(st.version, qos):
 		dst = st.appendAck(dst, uint16(m.Tag), qos, r)
 	case !st.ended:
 		answer, _ := f.end(st, r.code)

@@ -27,4 +27,5 @@ func (s *Server) Collect(ch chan<- prometheus.Metric) {
 		labelled("pulsegate_mqtt_endings_total", "Connections that the server ended, or the client with DISCONNECT, by reason.", "reason", text, c.endings[why].Load())
 	}
 	show(prometheus.CounterValue, "pulsegate_mqtt_held_total", "Times that a connection was not read for a while, because a publication could not be stored then.", float64(c.held.Load()))
+	show(prometheus.CounterValue, "pulsegate_mqtt_slowed_total", "Times that a connection was not read for a while, because it had sent many packets that need no commit.", float64(c.slowed.Load()))
 }

@@ -89,11 +89,16 @@ type result struct {
 
 	// retry means that nothing may be acknowledged: the publication may be stored later.
 	retry bool
+
+	// later means that it may be stored later, too, and that the code of version 5 says so.
+	later bool
 }
 
-// ends reports whether the connection of a publication must end, because it can neither be acknowledged nor be kept
-// from being taken for stored. One with QoS 0 is lost.
-func (r *result) ends(qos byte) bool { return r.retry && (qos > 0 || r.code == notAuthorized) }
+// ends reports whether the connection of a publication must end, because an acknowledgement would be taken for one
+// of a stored reading. One with QoS 0 is lost.
+func (r *result) ends(version, qos byte) bool {
+	return r.retry && (qos > 0 || r.code == notAuthorized) || r.later && version != 5 && qos > 0
+}
 
 // resultOf returns the result of a publication, and lists what was rejected for good.
 func (s *service) resultOf(o *ingest.Outcome) result {
@@ -108,14 +113,17 @@ func (s *service) resultOf(o *ingest.Outcome) result {
 		if why.Field == topicField {
 			c = badTopic
 		}
-		s.list(o.Origin(), o.Origin().Device, why.Field, cmp.Or(why.Reason, why.Problem.Title()))
+		s.list(o, o.Origin().Device, why.Field, cmp.Or(why.Reason, why.Problem.Title()))
 		return result{code: c, reason: reasonString(why.Field, cmp.Or(why.Reason, why.Detail, why.Problem.Title()))}
 	}
 	var r result
-	readings, rejected, first := 0, 0, 0
+	readings, stored, rejected, first := 0, 0, 0, 0
 	for one := range o.Results() {
 		readings++
 		if one.Problem == nil {
+			if one.Outcome != 0 {
+				stored++
+			}
 			continue
 		}
 		c, retry := s.codeOf(one.Problem)
@@ -123,14 +131,18 @@ func (s *service) resultOf(o *ingest.Outcome) result {
 			r.code, r.retry = c, true
 			continue
 		}
+		r.later = r.later || one.Problem == s.opt.Problems.TooManyContradictions
 		reason := cmp.Or(one.Reason, one.Problem.Title())
 		if rejected++; rejected == 1 && !r.retry {
-			r = result{code: c, reason: reasonString(one.Field, reason)}
+			r.code, r.reason = c, reasonString(one.Field, reason)
 			first = one.Index
 		}
 		if rejected <= listedPerMessage {
-			s.list(o.Origin(), one.Device, one.Field, reason)
+			s.list(o, one.Device, one.Field, reason)
 		}
+	}
+	if r.code == success && (stored == 0 || stored < readings) {
+		return result{code: unspecified, retry: true} // it is not known to be stored
 	}
 	if rejected > 0 && readings > 1 {
 		r.reason = "reading " + strconv.Itoa(first) + ": " + r.reason
@@ -152,13 +164,16 @@ func reasonString(field, reason string) string {
 }
 
 // list adds a rejection to the list. The name of an unknown field is not listed: it comes from the message.
-func (s *service) list(from vitals.Origin, device vitals.Name, field, reason string) {
+func (s *service) list(o *ingest.Outcome, device vitals.Name, field, reason string) {
 	switch _, sign := s.opt.Signs.Named(field); {
 	case sign, field == topicField, field == "device", field == "time", field == "gateway":
 	default:
 		field = ""
 	}
-	s.opt.Rejections.Add(rejections.Rejection{UnixMs: s.opt.Now().UnixMilli(), Input: "mqtt", Gateway: from.Gateway, Device: device, Field: field, Reason: reason})
+	s.opt.Rejections.Add(rejections.Rejection{
+		UnixMs: s.opt.Now().UnixMilli(), Input: "mqtt",
+		Gateway: o.Origin().Gateway, Device: device, Foreign: !o.Covers(&device), Field: field, Reason: reason,
+	})
 }
 
 // codeOf returns the code for a problem, and whether the same publication may be stored later: then it must not

@@ -49,9 +49,9 @@ type service struct {
 }
 
 type counters struct {
-	accepted, refused, held atomic.Uint64
-	publications            [3]atomic.Uint64 // by QoS
-	endings                 [numEndings]atomic.Uint64
+	accepted, refused, held, slowed atomic.Uint64
+	publications                    [3]atomic.Uint64 // by QoS
+	endings                         [numEndings]atomic.Uint64
 }
 
 // A Server serves the connections of a listener. Call [ingest.Core.Drain] and then Shutdown before the Core is

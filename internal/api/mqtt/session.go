@@ -22,18 +22,46 @@ const receiveMaximum = 64
 // its place for ever.
 const maxKeepAlive = 20 * time.Minute
 
+// Bounds of the packets of a connection that need no commit, so that a client that sends thousands of them, or long
+// ones, does not keep others from the server: it is not read for burstPause after more than maxBurst within that time.
+// A packet counts once, and once more for each 128 bytes, because a SUBSCRIBE may have thousands of filters. A
+// publication that needs a commit makes up for one, because a PUBREL follows it.
+const (
+	maxBurst   = 256
+	burstPause = 100 * time.Millisecond
+)
+
+// rests counts a packet of a size, and reports whether the connection is not to be read for burstPause.
+func (s *service) rests(st *session, size int, commits bool) bool {
+	if commits {
+		st.burst = max(st.burst-1, 0)
+		return false
+	}
+	if now := s.opt.Now().UnixMilli(); now-st.burstSince >= burstPause.Milliseconds() {
+		st.burst, st.burstSince = 0, now
+	}
+	if st.burst += 1 + size/128; st.burst <= maxBurst {
+		return false
+	}
+	st.burst = 0
+	s.counters.slowed.Add(1)
+	return true
+}
+
 // A session is the state of a connection. Nothing of it remains after the connection.
 type session struct {
-	version   byte // 4 is MQTT 3.1.1, 5 is MQTT 5.0; 0 before CONNECT
-	terse     bool // the client wants no reason strings
-	ended     bool // the server has decided to end the connection, or the client has
-	silent    bool // the last packet is sent: nothing may follow
-	hasToken  bool
-	maxPacket uint32        // length of the longest packet that the client takes; 0 means any
-	quiet     time.Duration // after which a silent client is given up
-	heldSince int64         // Unix ms since when a publication is not read, for lack of a resource; 0 means none is
-	digest    token.Digest
-	gateway   vitals.Name // that the credentials name, or the user name
+	version    byte // 4 is MQTT 3.1.1, 5 is MQTT 5.0; 0 before CONNECT
+	terse      bool // the client wants no reason strings
+	ended      bool // the server has decided to end the connection, or the client has
+	silent     bool // the last packet is sent: nothing may follow
+	hasToken   bool
+	maxPacket  uint32        // length of the longest packet that the client takes; 0 means any
+	quiet      time.Duration // after which a silent client is given up
+	heldSince  int64         // Unix ms since when a publication is not read, for lack of a resource; 0 means none is
+	burst      int           // packets that needed no commit since burstSince; see maxBurst
+	burstSince int64         // Unix ms
+	digest     token.Digest
+	gateway    vitals.Name // that the credentials name, or the user name
 
 	farewell []byte // the last packet, to be sent after the acknowledgements
 }
@@ -110,11 +138,11 @@ func (s *service) control(st *session, first byte, body []byte, client gate.Cred
 		}
 	case packets.Subscribe:
 		if why = st.decodeFilters(&p, body, p.SubscribeDecode, 1); why == success {
-			return st.decline(&p, packets.Suback), false
+			return s.decline(st, &p, packets.Suback)
 		}
 	case packets.Unsubscribe:
 		if why = st.decodeFilters(&p, body, p.UnsubscribeDecode, 0); why == success {
-			return st.decline(&p, packets.Unsuback), false
+			return s.decline(st, &p, packets.Unsuback)
 		}
 	case packets.Pingreq:
 		if why = malformed; len(body) == 0 {
@@ -132,14 +160,14 @@ func (s *service) control(st *session, first byte, body []byte, client gate.Cred
 	return s.end(st, why)
 }
 
-// decline answers a SUBSCRIBE or UNSUBSCRIBE.
-func (st *session) decline(p *packets.Packet, answer byte) []byte {
+// decline answers a SUBSCRIBE or UNSUBSCRIBE. An answer that is too long for the client ends the connection.
+func (s *service) decline(st *session, p *packets.Packet, kind byte) (answer []byte, end bool) {
 	a := packets.Packet{ProtocolVersion: st.version, PacketID: p.PacketID}
-	a.FixedHeader.Type = answer
+	a.FixedHeader.Type = kind
 	a.ReasonCodes = bytes.Repeat([]byte{byte(unspecified)}, len(p.Filters)) // version 3.1.1, section 3.9.3
 	var out bytes.Buffer
 	var err error
-	if answer == packets.Suback {
+	if kind == packets.Suback {
 		if st.version == 5 {
 			a.ReasonCodes = bytes.Repeat([]byte{byte(notAuthorized)}, len(p.Filters))
 		}
@@ -151,7 +179,10 @@ func (st *session) decline(p *packets.Packet, answer byte) []byte {
 	if err != nil {
 		panic("mqtt: " + err.Error()) // the packet has an identifier
 	}
-	return out.Bytes()
+	if st.maxPacket > 0 && out.Len() > int(st.maxPacket) {
+		return s.end(st, packetTooLarge)
+	}
+	return out.Bytes(), false
 }
 
 // end counts why the server ends a connection, and returns its last packet: version 3.1.1 has none.

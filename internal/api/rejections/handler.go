@@ -40,7 +40,8 @@ type listed struct {
 
 // ServeHTTP serves GET and HEAD of [Path]: the newest rejections first. Parameters: device,
 // limit (1 to Max, default DefaultLimit). A token for some devices sees only theirs, and not how many
-// there are in total.
+// there are in total. Nor does it see those of clients that may not write for the device: another tenant
+// could make them up.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	access, leave, ok := h.opt.Admit(w, r)
 	if !ok {
@@ -57,7 +58,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	newest, total := h.list.Newest(limit, func(r *Rejection) bool {
-		return access.Covers(&r.Device) && (device.IsZero() || r.Device == device)
+		return access.Covers(&r.Device) && (!r.Foreign || access.CoversAll()) && (device.IsZero() || r.Device == device)
 	})
 	body := struct {
 		Rejections []listed `json:"rejections"`

@@ -54,21 +54,23 @@ func TestHandler(t *testing.T) {
 	l.Add(rejections.Rejection{UnixMs: 2, Input: "mqtt", Gateway: name(t, "bed-7"), Device: name(t, "ppg-1"), Field: "spo2_pct", Reason: "no signal"})
 	l.Add(rejections.Rejection{UnixMs: 3, Input: "mqtt", Device: name(t, "ppg-2"), Field: "time", Reason: "missing"})
 	l.Add(rejections.Rejection{UnixMs: 4, Input: "mqtt", Device: name(t, "x"), Reason: `a "<b>`})
+	l.Add(rejections.Rejection{UnixMs: 5, Input: "mqtt", Device: name(t, "ppg-1"), Foreign: true, Reason: "not for this device"})
 	const (
 		unknown = `{"time":"1970-01-01T00:00:00.001Z","input":"mqtt","field":"","reason":"not a topic"}`
 		first   = `{"time":"1970-01-01T00:00:00.002Z","input":"mqtt","gateway":"bed-7","device":"ppg-1","field":"spo2_pct","reason":"no signal"}`
 		second  = `{"time":"1970-01-01T00:00:00.003Z","input":"mqtt","device":"ppg-2","field":"time","reason":"missing"}`
 		other   = `{"time":"1970-01-01T00:00:00.004Z","input":"mqtt","device":"x","field":"","reason":"a \"\u003cb\u003e"}`
+		foreign = `{"time":"1970-01-01T00:00:00.005Z","input":"mqtt","device":"ppg-1","field":"","reason":"not for this device"}`
 	)
 	for _, tt := range []struct {
 		name, query, auth string
 		total             string
 		want              []string
 	}{
-		{"all", "", all, `,"total":4`, []string{other, second, first, unknown}},
-		{"the newest", "?limit=2", all, `,"total":4`, []string{other, second}},
-		{"one device", "?device=ppg-1&limit=1000", all, `,"total":4`, []string{first}},
-		{"a device without any", "?device=y", all, `,"total":4`, nil},
+		{"all", "", all, `,"total":5`, []string{foreign, other, second, first, unknown}},
+		{"the newest", "?limit=2", all, `,"total":5`, []string{foreign, other}},
+		{"one device", "?device=ppg-1&limit=1000", all, `,"total":5`, []string{foreign, first}},
+		{"a device without any", "?device=y", all, `,"total":5`, nil},
 		{"some devices", "", ward, "", []string{second, first}},
 		{"some devices, the newest", "?limit=1", ward, "", []string{second}},
 		{"one of some devices", "?device=ppg-1", ward, "", []string{first}},

@@ -28,6 +28,7 @@ type Rejection struct {
 	UnixMs          int64
 	Input           string      // such as "mqtt"
 	Gateway, Device vitals.Name // zero if not known
+	Foreign         bool        // the credentials of the client do not cover Device
 	Field           string      // JSON name of the field, or "" if it is not one known field
 	Reason          string
 }

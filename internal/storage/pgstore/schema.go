@@ -13,7 +13,7 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// schemaVersion is the version of schema and upgrade. Earlier releases wrote version 2.
+// schemaVersion is the version of schema and upgrade.
 const schemaVersion = 3
 
 // schema creates the tables of version 2. SCHEMA stands for the schema's name. A released one is never
