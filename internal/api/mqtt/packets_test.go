@@ -240,6 +240,39 @@ func TestConnack(t *testing.T) {
 	})
 }
 
+// No packet is longer than the client takes, and a client that wants no reasons gets none.
+func TestMaximumPacketSize(t *testing.T) {
+	eachPlainLane(t, func(t *testing.T, l lane) {
+		s := start(t, l, config{})
+		const rejected = "PUBACK 7 0x99"
+		filters := func(n int) string { return packet(0x82, u16(7)+"\x00"+strings.Repeat(text("a")+"\x01", n)) }
+		for _, tt := range []struct{ name, props, send, want string }{
+			{"any", "", publish(5, 1, 7, "pulsegate/d", "{}"), rejected + " time: missing"},
+			{"longer than the acknowledgement", "\x27\x00\x00\x00\x20", publish(5, 1, 7, "pulsegate/d", "{}"), rejected + " time: missing"},
+			{"as long", "\x27\x00\x00\x00\x16", publish(5, 1, 7, "pulsegate/d", "{}"), rejected + " time: missing"},
+			{"shorter", "\x27\x00\x00\x00\x16", publish(5, 1, 7, "pulsegate/d", `{"time":1,"spo2_pct":0}`), rejected},
+			{"no reasons", "\x17\x00", publish(5, 1, 7, "pulsegate/d", "{}"), rejected},
+			{"reasons", "\x17\x01", publish(5, 1, 7, "pulsegate/d", "{}"), rejected + " time: missing"},
+			{"as many filters", "\x27\x00\x00\x00\x16", filters(17), "SUBACK 000700" + strings.Repeat("87", 17)},
+			{"too many filters", "\x27\x00\x00\x00\x16", filters(18), "DISCONNECT 0x95"},
+			{"unsubscribing too many", "\x27\x00\x00\x00\x16", packet(0xa2, u16(7)+"\x00"+strings.Repeat(text("a"), 18)), "DISCONNECT 0x95"},
+		} {
+			c := s.dial(t)
+			c.send(connect(5, 2, tt.props, "c"))
+			c.want("CONNACK 0")
+			c.send(tt.send)
+			if got := c.next(); got != tt.want {
+				t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+			}
+		}
+		for _, size := range []string{"\x14", "\x01"} { // CONNACK has 21 bytes
+			c := s.dial(t)
+			c.send(connect(5, 2, "\x27\x00\x00\x00"+size, "c"))
+			c.want("closed")
+		}
+	})
+}
+
 func TestPackets(t *testing.T) {
 	eachPlainLane(t, func(t *testing.T, l lane) {
 		s := start(t, l, config{opt: mqtt.Options{MaxPacketBytes: 100_000}, ingest: ingest.Config{MaxBatchBytes: 100_000}})

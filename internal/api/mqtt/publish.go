@@ -220,7 +220,7 @@ func (st *session) appendAck(dst []byte, id uint16, qos byte, r result) []byte {
 	}
 	reason := strings.ToValidUTF8(r.reason[:min(len(r.reason), maxReason)], "")
 	const fixed = 2 + 2 + 1 + 1 + 3 // bytes of header, identifier, code, length of properties, reason string
-	if st.terse || reason == "" || st.maxPacket > 0 && int(st.maxPacket) < fixed+len(reason) {
+	if st.terse || reason == "" || st.tooLong(fixed+len(reason)) {
 		return append(dst, first, 3, byte(id>>8), byte(id), byte(r.code))
 	}
 	dst = append(dst, first, byte(fixed-2+len(reason)), byte(id>>8), byte(id), byte(r.code), byte(3+len(reason)), reasonStringProperty, 0, byte(len(reason)))

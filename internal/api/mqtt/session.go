@@ -179,7 +179,7 @@ func (s *service) decline(st *session, p *packets.Packet, kind byte) (answer []b
 	if err != nil {
 		panic("mqtt: " + err.Error()) // the packet has an identifier
 	}
-	if st.maxPacket > 0 && out.Len() > int(st.maxPacket) {
+	if st.tooLong(out.Len()) {
 		return s.end(st, packetTooLarge)
 	}
 	return out.Bytes(), false
@@ -210,8 +210,8 @@ func (s *service) connect(st *session, p *packets.Packet, body []byte, client ga
 		}
 		return []byte{packets.Connack << 4, 3, 0, byte(why), 0}, true
 	}
-	s.counters.accepted.Add(1)
 	if st.version != 5 {
+		s.counters.accepted.Add(1)
 		return []byte{packets.Connack << 4, 2, 0, 0}, false
 	}
 	a := packets.Packet{ProtocolVersion: 5, Properties: packets.Properties{
@@ -234,8 +234,18 @@ func (s *service) connect(st *session, p *packets.Packet, body []byte, client ga
 	if err := a.ConnackEncode(&out); err != nil {
 		panic("mqtt: " + err.Error()) // the properties are constant
 	}
+	if st.tooLong(out.Len()) { // then all other packets are shorter, but for those that are checked
+		s.counters.refused.Add(1)
+		st.ended = true
+		s.counters.endings[packetTooLarge.ending()].Add(1)
+		return nil, true
+	}
+	s.counters.accepted.Add(1)
 	return out.Bytes(), false
 }
+
+// tooLong reports whether a packet is longer than the client takes.
+func (st *session) tooLong(size int) bool { return st.maxPacket > 0 && size > int(st.maxPacket) }
 
 // accept checks a CONNECT and sets the session.
 func (s *service) accept(st *session, p *packets.Packet, body []byte, client gate.Credentials, guest bool) code {
