@@ -150,7 +150,10 @@ func (b *recorder) compare() {
 }
 
 // A problem is what the test reads of problem documents.
-type problem struct{ Type, Field, Reason, Detail string }
+type problem struct {
+	Type, Field, Reason, Detail string
+	Message                     string // instead of Detail, in the errors of InfluxDB 2
+}
 
 // compare returns in what a request and its answer differ from the document.
 func (d *description) compare(r *http.Request, resp *http.Response, body []byte) (differences []error) {

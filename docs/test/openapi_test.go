@@ -202,6 +202,13 @@ func point(device string, ms, value int) string {
 		`"external_datasheets":[{"datasheet_reference":"urn:pulsegate:device:%s"}]},"body":{"oxygen_saturation":{"value":%d,"unit":"%%"},"effective_time_frame":{"date_time":%q}}}`, at, device, value, at)
 }
 
+var influxPaths = []string{"/write", "/api/v2/write"}
+
+// beat returns a heart rate as a line of InfluxDB's protocol, measured some ms after 2026-01-22.
+func beat(ms int) string {
+	return fmt.Sprintf("v,device=ppg-1 heart_rate_bpm=72i %d", 1_769_040_000_000+ms)
+}
+
 // driveOpen drives a server without tokens.
 func driveOpen(t *testing.T, seen *seen) {
 	c := client{description: describe(t, serve(t, "--max-reads=1", "--max-live=2").url, seen)}
@@ -233,6 +240,16 @@ func driveOpen(t *testing.T, seen *seen) {
 	c.want(422, "POST", "/v1/omh", `{"header":{}}`)
 	c.want(413, "POST", "/v1/omh", strings.Repeat(" ", 1<<20)+point("ppg-1", 1, 90))
 	c.want(415, "POST", "/v1/omh", point("ppg-1", 1, 90), "Content-Encoding", "br")
+	for _, path := range influxPaths {
+		c.want(204, "POST", path+"?precision=ms", beat(1), "Content-Type", "text/plain")
+		c.want(400, "POST", path, "v\n", "Content-Type", "text/plain")
+		c.want(413, "POST", path, strings.Repeat(" ", 1<<20)+beat(1), "Content-Type", "text/plain")
+		c.want(415, "POST", path, beat(1), "Content-Type", "text/plain", "Content-Encoding", "br")
+		if status := c.raw("POST " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n"); status != 411 {
+			t.Errorf("without a length: %d", status)
+		}
+	}
+	c.want(204, "GET", "/ping", "")
 	c.want(200, "GET", "/v1/devices/ppg-1/readings?format=omh", "")
 	if status := c.raw("POST /v1/omh HTTP/1.1\r\nHost: localhost\r\n\r\n"); status != 411 {
 		t.Errorf("without a length: %d", status)
@@ -269,7 +286,7 @@ func driveOpen(t *testing.T, seen *seen) {
 	}
 	resp.Body.Close()
 	c.want(304, "GET", "/openapi.json", "", "If-None-Match", resp.Header.Get("ETag"))
-	for _, path := range []string{"/livez", "/healthz", "/readyz", "/v1/limits", "/v1/rejections", "/v1/system", "/v1/session"} {
+	for _, path := range []string{"/livez", "/healthz", "/readyz", "/health", "/v1/limits", "/v1/rejections", "/v1/system", "/v1/session"} {
 		c.want(200, "GET", path, "")
 	}
 	c.want(204, "DELETE", "/v1/session", "")
@@ -520,6 +537,7 @@ func driveTokens(t *testing.T, seen *seen) {
 	as(writer).want(403, "POST", "/v1/omh", point("ppg-1", 1, 90), "Sec-Fetch-Site", "cross-site")
 	as(slow).want(429, "POST", "/v1/omh", point("a", 1, 90))
 	as(other).want(429, "POST", "/v1/omh", point("ppg-1", 1, 91))
+	as(slow).want(429, "POST", "/api/v2/write?precision=ms", beat(2), "Content-Type", "text/plain")
 	c.operations(func(method, path string, op *openapi3.Operation) {
 		if op.Responses.Value("401") == nil || path == "/v1/session" {
 			return
@@ -565,6 +583,10 @@ func driveLimits(t *testing.T, seen *seen) {
 	full.want(503, "POST", "/v1/readings", fmt.Sprintf(reading, 60))
 	full.want(503, "POST", "/v1/omh", point("ppg-1", 1, 90))
 	full.want(503, "GET", "/readyz", "")
+	full.want(503, "GET", "/health", "")
+	for _, path := range influxPaths {
+		full.want(503, "POST", path+"?precision=ms", beat(1), "Content-Type", "text/plain")
+	}
 	if status := full.raw("POST /v1/omh HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"); status != 408 {
 		t.Errorf("data points that do not arrive: %d", status)
 	}

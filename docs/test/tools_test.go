@@ -197,7 +197,7 @@ func TestUnsaid(t *testing.T) {
 		if err := json.Unmarshal([]byte(text), &p); err != nil {
 			t.Error(err)
 		}
-		answers = append(answers, strings.Join(strings.Fields(fmt.Sprint(status, " ", p.Field, " ", p.Reason, p.Detail)), " "))
+		answers = append(answers, strings.Join(strings.Fields(fmt.Sprint(status, " ", p.Field, " ", p.Reason, p.Detail, p.Message)), " "))
 	}
 	const aggregates, readings = "/v1/devices/ppg-1/aggregates?step=", "/v1/devices/ppg-1/readings?"
 	for _, target := range []string{
@@ -215,6 +215,8 @@ func TestUnsaid(t *testing.T) {
 	add("POST", "/v1/omh", strings.ReplaceAll(point("a", 1, 90), "oxygen-saturation", "blood-pressure"))
 	add("POST", "/v1/omh", strings.ReplaceAll(point("a", 1, 90), `"%"`, `"mmHg"`))
 	add("POST", "/v1/readings", `[{"device":"a","time":1790000000000,"spo2_pct":0}]`)
+	add("POST", "/api/v2/write", "#")
+	add("POST", "/api/v2/write", "v")
 	for _, rule := range unsaid(t) {
 		holds := func(answer string) bool {
 			status, reason, _ := strings.Cut(rule, " ")
@@ -262,7 +264,7 @@ func TestSchemathesis(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const operations = 17
+	const operations = 22
 	args := []string{"-m", "schemathesis.cli", "run", front.URL + "/openapi.json", "--header", "Authorization: Bearer " + token, "--seed", "1", "--no-shrink",
 		"--continue-on-failure", "--suppress-health-check", "all", "--exclude-checks", "positive_data_acceptance,negative_data_rejection", "--request-timeout", "30",
 		"--max-examples", strconv.Itoa(max(1, *cases/operations))}

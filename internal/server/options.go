@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/api/influx"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/live"
 	"github.com/pulsegate/pulsegate/internal/api/mqtt"
@@ -45,6 +46,7 @@ type Options struct {
 
 	FHIRURL string `name:"fhir-url" group:"security" placeholder:"URL" help:"URL of /fhir in links and in the addresses of resources, for clients that reach the server through a proxy, such as https://vitals.example/fhir. Default: made from the host to which a request was sent."`
 
+	InfluxTag     string            `name:"influx-device-tag" group:"readings-limits" default:"${influx_device_tag}" placeholder:"TAG" help:"Tag that names the device of a line in InfluxDB's line protocol."`
 	MQTTTopic     string            `name:"mqtt-topic" group:"readings-limits" default:"${mqtt_topic}" placeholder:"TOPIC" help:"Topic of publications. The levels {device} and {gateway} stand for names that a payload need not repeat."`
 	Signs         string            `group:"readings-limits" type:"path" placeholder:"FILE" help:"TOML file that defines signs of your own."`
 	UnknownFields string            `group:"readings-limits" enum:"refuse,ignore" default:"refuse" help:"What to do with a reading that has an unknown field: reject it (refuse), or ignore the field."`
@@ -105,22 +107,23 @@ func Defaults() map[string]string {
 	n := func(v int) string { return fmt.Sprint(v) }
 	size := settings.FormatBytes
 	return map[string]string{
-		"max_single_bytes": size(ingest.DefaultMaxSingleBytes),
-		"max_batch_bytes":  size(ingest.DefaultMaxBatchBytes),
-		"max_readings":     n(ingest.DefaultMaxReadings),
-		"max_group":        n(ingest.DefaultMaxGroup),
-		"mqtt_topic":       mqtt.DefaultTopic,
-		"max_queued":       n(ingest.DefaultMaxQueued),
-		"max_body_bytes":   size(ingest.DefaultMaxBodyBytes),
-		"max_conns":        n(defaultMaxConns),
-		"cache_bytes":      size(pebblestore.DefaultCacheBytes),
-		"max_wait":         settings.FormatDuration(ingest.DefaultMaxWait),
-		"max_reads":        n(query.DefaultMaxReads),
-		"max_live":         n(live.DefaultMaxSubscribers),
-		"max_devices":      n(pebblestore.DefaultMaxDevices),
-		"min_free_bytes":   size(pebblestore.DefaultMinFreeBytes),
-		"trace_forced":     n(tracing.DefaultForced),
-		"default_audit":    DefaultAudit,
+		"max_single_bytes":  size(ingest.DefaultMaxSingleBytes),
+		"max_batch_bytes":   size(ingest.DefaultMaxBatchBytes),
+		"max_readings":      n(ingest.DefaultMaxReadings),
+		"max_group":         n(ingest.DefaultMaxGroup),
+		"influx_device_tag": influx.DefaultDeviceTag,
+		"mqtt_topic":        mqtt.DefaultTopic,
+		"max_queued":        n(ingest.DefaultMaxQueued),
+		"max_body_bytes":    size(ingest.DefaultMaxBodyBytes),
+		"max_conns":         n(defaultMaxConns),
+		"cache_bytes":       size(pebblestore.DefaultCacheBytes),
+		"max_wait":          settings.FormatDuration(ingest.DefaultMaxWait),
+		"max_reads":         n(query.DefaultMaxReads),
+		"max_live":          n(live.DefaultMaxSubscribers),
+		"max_devices":       n(pebblestore.DefaultMaxDevices),
+		"min_free_bytes":    size(pebblestore.DefaultMinFreeBytes),
+		"trace_forced":      n(tracing.DefaultForced),
+		"default_audit":     DefaultAudit,
 
 		"max_contradictions": n(token.DefaultContradictions),
 		"audit_reads":        n(token.DefaultReads),
@@ -229,6 +232,7 @@ func (c *Options) checkBounds() error {
 		rule{c.MaxQueued > 0, "--max-queued must be at least 1"},
 		rule{c.MaxBodyBytes > 0, "--max-body-bytes must be at least 1"},
 		rule{c.MaxDevices > 0, "--max-devices must be at least 1"},
+		rule{influx.CheckDeviceTag(c.InfluxTag), "--influx-device-tag must name a tag other than gateway"},
 		rule{c.Loops > 0, "--loops must be at least 1"},
 		rule{c.MaxConns > 0, "--max-conns must be at least 1"},
 		rule{c.CacheBytes > 0, "--cache-bytes must be at least 1"},

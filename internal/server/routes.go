@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/pulsegate/pulsegate/internal/api/fhir"
+	"github.com/pulsegate/pulsegate/internal/api/influx"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/omh"
 	"github.com/pulsegate/pulsegate/internal/api/openapi"
@@ -20,7 +21,7 @@ const readingsTemplate = "/v1/readings"
 
 // routes returns the handler of the public listener, for its own hosts only. Requests are
 // counted by the template of their route; those for other hosts count as unmatched.
-func (s *server) routes(reads *query.Handler, records *fhir.Handler, rejected, description http.Handler) http.Handler {
+func (s *server) routes(reads *query.Handler, records *fhir.Handler, lines *influx.Handler, rejected, description http.Handler) http.Handler {
 	requests, state, problems := s.requests, s.health, s.problems
 	// The middleware around it reads the template from the request.
 	router := mux.NewRouter().AllowHeader(true).AnswerOptions(true).ShareRequest(true)
@@ -50,6 +51,7 @@ func (s *server) routes(reads *query.Handler, records *fhir.Handler, rejected, d
 	untrusted := problems.UntrustedOrigin.Answer(crossSiteDetail, nil)
 	post(readingsTemplate, s.receives(nil, untrusted))
 	post("/v1/omh", s.receives(omh.Form, untrusted))
+	lines.Mount(readHere, post, s.receives, crossSiteDetail)
 	reads.Mount(read)
 	read(rejections.Path, rejected)
 	read(openapi.Path, description)

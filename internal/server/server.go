@@ -26,6 +26,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/api/admin"
 	"github.com/pulsegate/pulsegate/internal/api/dashboard"
 	"github.com/pulsegate/pulsegate/internal/api/fhir"
+	"github.com/pulsegate/pulsegate/internal/api/influx"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/live"
 	"github.com/pulsegate/pulsegate/internal/api/mqtt"
@@ -190,16 +191,22 @@ func (s *server) servePublic() (err error) {
 	shared.Bound = query.NewBound(s.opt.MaxReads)
 	reads := query.New(s.store, s.store, query.Options{Service: shared, Flags: s.parsed.flags, Limits: s.parsed.limits, Subjects: s.store, StaleAfter: s.opt.StaleAfter})
 	records := fhir.New(s.store, s.store, fhir.Options{Service: shared, Version: s.opt.Version, Base: s.opt.FHIRURL})
+	cfg := s.opt.ingest(s.parsed.limits)
+	lines := influx.New(influx.Options{
+		Problems: s.problems, Signs: cfg.Limits.Signs, IgnoreUnknown: cfg.IgnoreUnknown, MaxLineBytes: cfg.MaxSingleBytes,
+		DeviceTag: s.opt.InfluxTag, Version: s.opt.Version, Ready: s.health.Ready,
+	})
 	s.hosts = s.opt.publicHosts(s.parsed.origins)
 	posts := s.requests.Route(readingsTemplate)
 	s.page, err = dashboard.New(dashboard.Options{Service: s.readings("gathering metrics failed"), Metrics: metrics.NewValues(dashboard.SystemMetrics, s.collectors()...)})
 	if err != nil {
 		return err
 	}
-	handler := s.routes(reads, records, rejections.NewHandler(s.rejections, shared), openapi.Handler(openapi.Describe(openapi.Options{
+	handler := s.routes(reads, records, lines, rejections.NewHandler(s.rejections, shared), openapi.Handler(openapi.Describe(openapi.Options{
 		Version:    s.opt.Version,
 		Problems:   s.problems,
-		Ingest:     s.opt.ingest(s.parsed.limits),
+		Ingest:     cfg,
+		DeviceTag:  s.opt.InfluxTag,
 		StaleAfter: s.opt.StaleAfter,
 		Tokens:     !s.access.gate.Open(),
 	})))

@@ -21,7 +21,7 @@ def is_unsaid(response):
         problem = response.json()
     except ValueError:
         return False
-    reason = problem.get("reason") or problem.get("detail")
+    reason = next((problem[name] for name in ("reason", "detail", "message", "error") if problem.get(name)), None)
     return any(" ".join(map(str, words)).startswith(UNSAID) for words in (
         (response.status_code, reason), (response.status_code, problem.get("field"), reason)))
 

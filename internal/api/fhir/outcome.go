@@ -28,17 +28,9 @@ const (
 func newOutcomes(problems *problem.Set) map[*reply.Problem]*outcome {
 	outcomes := map[*reply.Problem]*outcome{}
 	for _, p := range problems.All() {
-		var opts []reply.Option
-		for name, values := range problem.Header(p) {
-			switch name {
-			case "Content-Type", "Content-Length", "X-Content-Type-Options":
-			default:
-				opts = append(opts, reply.Header(name, values[0]))
-			}
-		}
 		system, code, _ := strings.Cut(p.Type(), "#")
 		outcomes[p] = &outcome{
-			head: reply.NewHead(p.Status(), contentType, opts...),
+			head: reply.NewHead(p.Status(), contentType, problem.Options(p)...),
 			text: `{"severity":"error","code":"` + issueType(problems, p) + `","details":{"coding":[{"system":` + quoted(system) + `,"code":` + quoted(code) + `}],"text":` + quoted(p.Title()) + `}`,
 		}
 	}

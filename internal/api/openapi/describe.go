@@ -23,6 +23,7 @@ type Options struct {
 	Problems *problem.Set
 	Ingest   ingest.Config
 
+	DeviceTag  string // of lines in InfluxDB's line protocol
 	StaleAfter time.Duration
 	Tokens     bool // requests need credentials
 }
@@ -45,7 +46,7 @@ const about = "Limits, defaults and ranges in this document are those of this se
 	"Addresses under /fhir are described by GET /fhir/metadata instead (HL7 FHIR R4). " +
 	"HEAD is answered wherever GET is, and OPTIONS with the methods. " +
 	"Other addresses are answered with 404 not-found, other methods with 405 method-not-allowed and Allow. " +
-	"Paths are exact. Unknown and repeated parameters are rejected where there are any. " +
+	"Paths are exact. GET rejects unknown and repeated parameters, where there are any. " +
 	"A request that is not HTTP (400), has too large a header (431), or has an unknown Expect (417), Transfer-Encoding (501) " +
 	"or version (505) is answered in plain text."
 
@@ -242,6 +243,8 @@ var headers = object{
 	"WWW-Authenticate":              text("The scheme of authentication."),
 	"X-Accel-Buffering":             text("no: proxies must not hold events back."),
 	"X-Content-Type-Options":        text("nosniff."),
+	"X-Influxdb-Build":              text("Pulsegate."),
+	"X-Influxdb-Version":            text("The version of Pulsegate."),
 }
 
 func text(description string) object {

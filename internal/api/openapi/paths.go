@@ -3,7 +3,9 @@ package openapi
 import (
 	"fmt"
 	"slices"
+	"strings"
 
+	"github.com/pulsegate/pulsegate/internal/api/influx"
 	"github.com/pulsegate/pulsegate/internal/api/live"
 	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/api/rejections"
@@ -47,8 +49,7 @@ func (d *describer) paths() object {
 			object{"type": "string", "enum": []string{"identity", "gzip", "x-gzip", "zstd"}})}
 		op.body = object{
 			"required": true, "content": media,
-			"description": fmt.Sprintf("A single reading has at most %s bytes, a batch at most %s bytes and %s readings.",
-				number(d.Ingest.MaxSingleBytes), number(d.Ingest.MaxBatchBytes), number(d.Ingest.MaxReadings)),
+			"description": d.sizes(),
 		}
 		op.answers = object{
 			"200": ok("All readings are stored.", object{jsonType: object{"oneOf": []object{ref("schemas", "Outcome"), ref("schemas", "BatchOutcome")}}}),
@@ -88,6 +89,19 @@ func (d *describer) paths() object {
 			id: "sendDataPoints", summary: "Store data points of Open mHealth",
 			description: "Stores one data point, or an array of them, with these schemas of omh: " + dataPointSchemas() + ". " +
 				"In all other respects it is as POST /v1/readings.",
+		}),
+		influx.WritePath:   d.influxWrite("writeInfluxLines", "InfluxDB 1", "InfluxError"),
+		influx.WriteV2Path: d.influxWrite("writeInfluxV2Lines", "InfluxDB 2", "InfluxV2Error"),
+		influx.PingPath: d.get(operation{
+			id: "ping", summary: "The version, for clients of InfluxDB",
+			answers: object{"204": ok("It runs.", nil, "X-Influxdb-Build", "X-Influxdb-Version")},
+		}),
+		influx.HealthPath: d.get(operation{
+			id: "getHealth", summary: "Whether the server can store readings, for clients of InfluxDB",
+			answers: object{
+				"200": ok("It can.", object{jsonType: ref("schemas", "InfluxHealth")}),
+				"503": ok("It cannot, or it is about to stop.", object{jsonType: ref("schemas", "InfluxHealth")}),
+			},
 		}),
 		"/v1/devices": d.get(operation{
 			id: "listDevices", summary: "Devices, with the latest value of each sign", right: "read",
@@ -214,6 +228,55 @@ func (d *describer) paths() object {
 			},
 		}),
 	}
+}
+
+// sizes describes the bounds of a body.
+func (d *describer) sizes() string {
+	return fmt.Sprintf("A single reading has at most %s bytes, a batch at most %s bytes and %s readings.",
+		number(d.Ingest.MaxSingleBytes), number(d.Ingest.MaxBatchBytes), number(d.Ingest.MaxReadings))
+}
+
+// influxWrite describes an address to which clients of InfluxDB write, and whose errors are its errors.
+func (d *describer) influxWrite(id, product, schema string) object {
+	op := d.describe(operation{
+		id: id, summary: "Store lines of InfluxDB's line protocol, as " + product + " does", right: "write",
+		description: "Stores a reading of each line. The tag " + d.DeviceTag + " names the device, the tag gateway may name the gateway, and each field is a sign; measurement, " +
+			"other tags and other parameters are ignored. Each line needs a timestamp. 204 is sent after the readings are on stable storage. Tokens are also accepted with the " +
+			"schemes Token and Basic, as the password. " + d.sizes(),
+		params: []object{
+			inQuery("precision", "Unit of the timestamps.", choices("ns", "ns", "us", "ms", "s", "n", "u", "m", "h")),
+			inQuery("u", "Ignored.", str), inQuery("p", "The token, for clients that cannot send it in the Authorization header.", str),
+			inHeader("Content-Encoding", "Compression of the body. Limits hold for the decompressed size.",
+				object{"type": "string", "enum": []string{"identity", "gzip", "x-gzip", "zstd"}}),
+		},
+		body:    object{"required": true, "content": object{"text/plain": object{"schema": object{"type": "string"}}}},
+		answers: object{"204": ok("All readings are stored.", nil)},
+	})
+	answers := op["responses"].(object)
+	for status, text := range map[string]string{
+		"400": "Some lines were rejected, as the message says; the others are stored. Or the request is not valid: then none are.",
+		"401": "The credentials are missing or not valid.",
+		"411": "The length of the body is missing.",
+		"413": "The body, or a line, is too large.",
+		"415": "The content encoding is not supported.",
+		"429": "The token's rate is exceeded, or the reading is not compared with those of other gateways.",
+		"500": "It is unknown whether the readings were stored.",
+		"503": "The server cannot store readings now, or the request took too long to arrive. Send it again.",
+	} {
+		if status == "429" && schema == "InfluxError" {
+			continue // clients of InfluxDB 1 get 503
+		}
+		a := ok(text, object{jsonType: ref("schemas", schema)}, "WWW-Authenticate", "Accept-Encoding")
+		if status == "429" || status == "503" {
+			a["headers"].(object)["Retry-After"] = object{"description": "Seconds after which to send the request again.", "schema": object{"type": "integer", "minimum": 1}}
+		}
+		answers[status] = a
+	}
+	forbidden := ok("The credentials, or the origin of the request, do not allow this.", object{jsonType: ref("schemas", schema)}, "WWW-Authenticate")
+	_, untrusted, _ := strings.Cut(d.Problems.UntrustedOrigin.Type(), "#")
+	forbidden["content"].(object)[reply.ProblemType] = d.shared[untrusted].(object)["content"].(object)[reply.ProblemType]
+	answers["403"] = forbidden
+	return object{"post": op}
 }
 
 // fileFields are the header fields of the files of the page.

@@ -102,10 +102,15 @@ func (d *describer) schemas() object {
 		"Session": closed(object{
 			"tokens": described(flag, "Whether the server has tokens."), "signed_in": flag, "all_devices": flag, "expires": wholeTime,
 		}, "tokens", "signed_in", "all_devices"),
-		"Dropped": closed(object{"count": some}, "count"),
-		"Alive":   closed(object{"status": oneOf("ok")}, "status"),
-		"Ready":   closed(object{"status": oneOf("ready"), "degraded": described(names, "What needs attention.")}, "status"),
-		"Unready": closed(object{"status": oneOf("unavailable", "draining"), "failing": names, "pending": names, "degraded": names}, "status"),
+		"Dropped":       closed(object{"count": some}, "count"),
+		"Alive":         closed(object{"status": oneOf("ok")}, "status"),
+		"Ready":         closed(object{"status": oneOf("ready"), "degraded": described(names, "What needs attention.")}, "status"),
+		"Unready":       closed(object{"status": oneOf("unavailable", "draining"), "failing": names, "pending": names, "degraded": names}, "status"),
+		"InfluxError":   closed(object{"error": str}, "error"),
+		"InfluxV2Error": closed(object{"code": oneOf("invalid", "unauthorized", "forbidden", "request too large", "too many requests", "internal error", "unavailable"), "message": str}, "code", "message"),
+		"InfluxHealth": closed(object{
+			"name": oneOf("pulsegate"), "message": str, "status": oneOf("pass", "fail"), "checks": object{"type": "array", "maxItems": 0}, "version": str,
+		}, "name", "message", "status", "checks", "version"),
 		"Problem": closed(object{
 			"type": described(str, "What kind of problem it is; stable."), "title": str, "status": object{"type": "integer"}, "detail": str,
 			"field": described(str, "The field or parameter that is the cause."), "reason": str,

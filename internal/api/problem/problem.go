@@ -138,6 +138,19 @@ func Header(p *reply.Problem) http.Header {
 	return http.Header(w)
 }
 
+// Options returns the header fields of a problem's answers that do not depend on the media type, for answers in
+// another form.
+func Options(p *reply.Problem) (opts []reply.Option) {
+	for name, values := range Header(p) {
+		switch name {
+		case "Content-Type", "Content-Length", "X-Content-Type-Options":
+		default:
+			opts = append(opts, reply.Header(name, values[0]))
+		}
+	}
+	return opts
+}
+
 // headerOnly is an http.ResponseWriter that keeps the header only.
 type headerOnly http.Header
 

@@ -1,0 +1,180 @@
+package influx
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+
+	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// An input is one request.
+type input struct {
+	h         *Handler
+	api       *api
+	precision precision
+	malformed string // what is wrong with the query; "" means nothing
+
+	number []byte // buffer
+}
+
+// Reasons for which a line is rejected. Their texts are sent to the client.
+var (
+	errNoTime    = errors.New("missing; without a timestamp, each retry would be a new reading")
+	errTimestamp = errors.New("not an integer")
+	errTwice     = errors.New("given twice")
+	errTag       = errors.New("a tag, where a field is needed")
+	errString    = errors.New("a string, not a number")
+	errBoolean   = errors.New("a boolean, not a number")
+	errNoLine    = ingest.Malformed("There is no line with a reading.")
+)
+
+// Decode implements [ingest.Input]. The position of a reading is the number of its line, from 0.
+func (s *input) Decode(body []byte, in *ingest.Intake) error {
+	if s.malformed != "" {
+		return ingest.Malformed(s.malformed)
+	}
+	lines := NewScanner(body)
+	for lines.Next() {
+		if in.Batch.Len() == in.MaxReadings {
+			return vitals.ErrTooManyReadings
+		}
+		index := lines.Line() - 1
+		var r vitals.Reading
+		field, err := s.read(lines, &r)
+		if lines.Bytes() > s.h.opt.MaxLineBytes {
+			return vitals.ErrReadingTooLong
+		}
+		if err == nil {
+			if broken := in.Rules.Validate(&r, in.NowUnixMs); broken != nil {
+				why := broken.(*vitals.FieldError)
+				field, err = why.Field, why.Err
+			}
+		}
+		if err != nil {
+			in.Batch.Refused = append(in.Batch.Refused, vitals.FieldError{Index: index, Field: field, Err: err})
+			continue
+		}
+		in.Batch.Readings = append(in.Batch.Readings, r)
+		in.Batch.Index = append(in.Batch.Index, int32(index))
+	}
+	if in.Batch.Len() == 0 {
+		return errNoLine
+	}
+	return nil
+}
+
+// read reads a point, and returns the first rule that it breaks. A point that is not of the protocol
+// breaks no other rule.
+func (s *input) read(p *Scanner, r *vitals.Reading) (field string, err error) {
+	refuse := func(name string, why error) {
+		if err == nil && why != nil {
+			field, err = name, why
+		}
+	}
+	for key, value, ok := p.Tag(); ok; key, value, ok = p.Tag() {
+		refuse(s.tag(string(key), value, r))
+	}
+	for key, kind, value, ok := p.Field(); ok; key, kind, value, ok = p.Field() {
+		refuse(s.field(key, kind, value, r))
+	}
+	timestamp := p.Time()
+	if p.Err() != nil {
+		return "", p.Err()
+	}
+	if r.Device.IsZero() {
+		refuse(s.deviceField(), vitals.ErrMissing)
+	}
+	if len(timestamp) == 0 {
+		refuse("time", errNoTime)
+		return field, err
+	}
+	var why error
+	r.TimeUnixMs, why = s.precision.unixMs(timestamp)
+	refuse("time", why)
+	return field, err
+}
+
+// deviceField returns the name of the device's tag in answers.
+func (s *input) deviceField() string { return reportable([]byte(s.h.opt.DeviceTag)) }
+
+func (s *input) tag(key string, value []byte, r *vitals.Reading) (field string, err error) {
+	into := &r.Device
+	switch _, sign := s.h.opt.Signs.Named(key); {
+	case key == s.h.opt.DeviceTag:
+	case key == gatewayTag:
+		into = &r.Gateway
+	case sign:
+		return key, errTag
+	default:
+		return "", nil
+	}
+	if field = reportable([]byte(key)); !into.IsZero() {
+		return field, errTwice
+	}
+	*into, err = vitals.ParseName(value)
+	return field, err
+}
+
+func (s *input) field(key []byte, kind Kind, value []byte, r *vitals.Reading) (field string, err error) {
+	sign, known := s.h.opt.Signs.Named(string(key))
+	if !known {
+		if s.h.opt.IgnoreUnknown {
+			return "", nil
+		}
+		return reportable(key), vitals.ErrUnknownField
+	}
+	field = s.h.opt.Signs.Field(sign)
+	switch {
+	case r.Values.Has(sign):
+		return field, errTwice
+	case kind == String:
+		return field, errString
+	case kind == Boolean:
+		return field, errBoolean
+	case kind == Other || !s.toJSON(kind, value):
+		return field, vitals.ErrNumber
+	}
+	v, err := s.h.opt.Signs.Of(sign).Parse(s.number)
+	if err == nil {
+		r.Values.Set(sign, v)
+	}
+	return field, err
+}
+
+// toJSON sets s.number to a number with the spelling of JSON, which has a digit on both sides of a point and no
+// zeros in front. It returns false if value has no digits where its kind needs them.
+func (s *input) toJSON(kind Kind, value []byte) bool {
+	text, negative := bytes.CutPrefix(value, []byte("-"))
+	digits := 0
+	for digits < len(text) && isDigit(text[digits]) {
+		digits++
+	}
+	whole, rest := bytes.TrimLeft(text[:digits], "0"), text[digits:]
+	fraction := len(rest) > 1 && rest[0] == '.' && isDigit(rest[1])
+	if kind != Float && (digits == 0 || len(rest) > 0) || kind == Unsigned && negative || digits == 0 && !fraction {
+		return false
+	}
+	s.number = s.number[:0]
+	if negative {
+		s.number = append(s.number, '-')
+	}
+	if len(whole) == 0 {
+		s.number = append(s.number, '0')
+	}
+	s.number = append(s.number, whole...)
+	if !fraction {
+		rest = bytes.TrimPrefix(rest, []byte("."))
+	}
+	s.number = append(s.number, rest...)
+	return true
+}
+
+// reportable returns a name of the client's if it is safe to repeat to it, or "".
+func reportable(name []byte) string {
+	if n, err := vitals.ParseName(name); err == nil && !strings.Contains(n.String(), ":") {
+		return n.String()
+	}
+	return ""
+}
