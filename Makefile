@@ -142,6 +142,9 @@ crash: setup ## N random faults at random times under random loads, each verifie
 crash-mqtt: setup ## N such rounds with loads over MQTT, into docs/reliability.md; SEED=… begins with one
 	go test -vet=off -count=1 -run 'TestMQTTCampaign$$' -v ./cmd/pulsegate -timeout 0 -mqtt.rounds $(N) -mqtt.seed $(SEED) -mqtt.page $(abspath docs/reliability.md)
 
+crash-influx: setup ## N such rounds with loads in InfluxDB's line protocol, into docs/reliability.md; SEED=… begins with one
+	go test -vet=off -count=1 -run 'TestInfluxCampaign$$' -v ./cmd/pulsegate -timeout 0 -influx.rounds $(N) -influx.seed $(SEED) -influx.page $(abspath docs/reliability.md)
+
 crash-postgres: setup ## N rounds of faults on servers and PostgreSQL under load, each verified, into docs/reliability.md; SEED=… begins with one
 	go test -vet=off -count=1 -run 'TestPostgresCampaign$$' -v ./cmd/pulsegate -timeout 0 -postgres.rounds $(N) -postgres.seed $(SEED) -postgres.page $(abspath docs/reliability.md)
 

@@ -30,6 +30,10 @@ var (
 	mqttCrashRounds = flag.Int("mqtt.rounds", 4, "rounds of TestMQTTCampaign")
 	mqttCrashSeed   = flag.Uint64("mqtt.seed", 0, "seed of TestMQTTCampaign; 0: a random one, which is logged")
 	mqttCrashPage   = flag.String("mqtt.page", "", "page into which TestMQTTCampaign writes its figures")
+
+	influxCrashRounds = flag.Int("influx.rounds", 3, "rounds of TestInfluxCampaign")
+	influxCrashSeed   = flag.Uint64("influx.seed", 0, "seed of TestInfluxCampaign; 0: a random one, which is logged")
+	influxCrashPage   = flag.String("influx.page", "", "page into which TestInfluxCampaign writes its figures")
 )
 
 // A crashFault is what happens to a server in a round of the campaign.
@@ -57,7 +61,8 @@ var (
 
 // A campaign adds up the results of its lives.
 type campaign struct {
-	mqtt bool // the loads come over MQTT
+	mqtt   bool // the loads come over MQTT
+	influx bool // the loads come in InfluxDB's line protocol
 
 	mu      sync.Mutex // guards the following fields
 	faults  map[crashFault]int
@@ -91,6 +96,16 @@ func TestMQTTCampaign(t *testing.T) {
 	skipIfShort(t)
 	t.Parallel()
 	(&campaign{mqtt: true}).run(t, "crash-mqtt", *mqttCrashRounds, *mqttCrashSeed, *mqttCrashPage)
+}
+
+// TestInfluxCampaign is TestCrashCampaign with loads in InfluxDB's line protocol. SEED=<seed of the life> make
+// crash-influx repeats a life.
+//
+// Seen to fail with the mutant answer-before-commit.
+func TestInfluxCampaign(t *testing.T) {
+	skipIfShort(t)
+	t.Parallel()
+	(&campaign{influx: true}).run(t, "crash-influx", *influxCrashRounds, *influxCrashSeed, *influxCrashPage)
 }
 
 // run plays rounds, and writes the figures into a block of a page, unless the page is empty.
@@ -192,8 +207,11 @@ func (l *life) play(t *testing.T, rounds int) {
 	t.Cleanup(func() {
 		if t.Failed() {
 			target := "crash"
-			if l.c.mqtt {
+			switch {
+			case l.c.mqtt:
 				target = "crash-mqtt"
+			case l.c.influx:
+				target = "crash-influx"
 			}
 			t.Logf("to repeat: make %s SEED=%d N=%d\nthe state is in %s", target, l.seed, rounds, l.keep())
 		}
@@ -254,6 +272,9 @@ func (l *life) round(n int) {
 	// because of Retry-After are killed.
 	survives := l.rnd.IntN(2) == 0 && !harmed && !slices.Contains([]crashFault{faultTerm, faultSyncError, faultPower}, fault)
 	args := append(l.loadArgs(survives), l.mqttArgs()...)
+	if l.c.influx {
+		args = append(args, "--influx")
+	}
 	after := time.Duration(l.rnd.Int64N(int64(400 * time.Millisecond)))
 	answers := l.rnd.IntN(40) // on a slow machine there may be none yet
 	l.b.lane = l.anyLane()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -42,14 +43,15 @@ type answer struct {
 // A judge checks answers against the contract. It is safe for concurrent use.
 type judge struct {
 	problems map[string]int // status by type
+	influx   bool           // the requests are of InfluxDB's API
 }
 
 // newJudge returns a judge for answers to a POST of readings. It accepts all problems of
 // package problem, except those that only a GET, a wrong URL or the admin listener can
 // cause.
-func newJudge() *judge {
+func newJudge(influx bool) *judge {
 	s := problem.New()
-	j := &judge{problems: map[string]int{}}
+	j := &judge{problems: map[string]int{}, influx: influx}
 	for _, p := range []*reply.Problem{
 		s.Malformed, s.Timeout, s.LengthRequired, s.TooLarge, s.UnknownEncoding,
 		s.Unauthorized, s.InvalidCredentials, s.Forbidden, s.UntrustedOrigin, s.TooManyReadings, s.TooManyContradictions, s.Conflict, s.Invalid,
@@ -68,6 +70,8 @@ func (j *judge) judge(r *response, single bool, n int, now time.Time) answer {
 		err error
 	)
 	switch {
+	case j.influx:
+		a, err = judgeLines(r, n, now)
 	case r.status == http.StatusOK && single:
 		a, err = judgeSingle(r.body)
 	case r.status == http.StatusOK || r.status == http.StatusMultiStatus && !single:
@@ -82,6 +86,33 @@ func (j *judge) judge(r *response, single bool, n int, now time.Time) answer {
 	}
 	a.status = r.status
 	return a
+}
+
+// judgeLines parses an answer of InfluxDB's API. After 400, some of the readings are stored.
+func judgeLines(r *response, n int, now time.Time) (answer, error) {
+	if r.status == http.StatusNoContent {
+		return answer{verdict: accepted, stored: n}, nil
+	}
+	var doc struct {
+		Code    string `json:"code"`
+		Message string `json:"message"`
+	}
+	codes := []string{"invalid", "unauthorized", "forbidden", "request too large", "too many requests", "internal error", "unavailable"}
+	if r.status < 400 || json.Unmarshal(r.body, &doc) != nil || doc.Message == "" || !slices.Contains(codes, doc.Code) {
+		return answer{}, errors.New("not an answer of InfluxDB's API")
+	}
+	a := answer{verdict: refusedWhole, part: true, problem: doc.Code}
+	switch r.status {
+	case http.StatusInternalServerError:
+		a.verdict = uncertain
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		a.verdict = refusedNow
+		var ok bool
+		if a.retryAfter, ok = parseRetryAfter(r.retryAfter, now); !ok {
+			a.verdict = uncertain // the request arrived too slowly
+		}
+	}
+	return a, nil
 }
 
 // judgeSingle parses {"status":"stored"} and {"status":"duplicate"}.

@@ -41,9 +41,30 @@ func (f *Fleet) appendSample(dst []byte, s *sample, gateway int32) []byte {
 	return append(dst, '}')
 }
 
+// appendLine appends a reading as a line of InfluxDB's protocol, with a timestamp in ns.
+func (f *Fleet) appendLine(dst []byte, s *sample, gateway int32) []byte {
+	dst = f.appendDevice(append(dst, "vitals,device="...), s.device)
+	if f.namesGateway {
+		dst = appendNumbered(append(dst, ",gateway="...), "gw-", gateway)
+	}
+	between := byte(' ')
+	for sign, v := range s.values.All() {
+		d := f.signs.Of(sign)
+		dst = append(append(append(dst, between), d.Field...), '=')
+		dst, between = d.Append(dst, v), ','
+	}
+	dst = strconv.AppendInt(append(dst, ' '), s.timeMs, 10)
+	return append(dst, "000000\n"...)
+}
+
 // appendBody appends the body of a request.
 func (f *Fleet) appendBody(dst []byte, r *request) []byte {
 	switch {
+	case f.influx:
+		for i := range r.samples {
+			dst = f.appendLine(dst, &r.samples[i], r.gateway)
+		}
+		return dst
 	case r.kind == malformedRequest:
 		return f.appendFlawed(dst, &r.samples[0], r.flaw)
 	case r.kind == singleRequest:

@@ -127,7 +127,7 @@ func Judge(text string, single bool, n int, now time.Time) (Judgement, error) {
 	if err != nil {
 		return Judgement{}, err
 	}
-	a := newJudge().judge(&r, single, n, now)
+	a := newJudge(false).judge(&r, single, n, now)
 	names := map[verdict]string{accepted: "accepted", refusedWhole: "refused whole", refusedNow: "refused now",
 		uncertain: "uncertain", undocumented: "undocumented"}
 	return Judgement{names[a.verdict], a.stored, a.duplicate, a.rejected, a.problem, a.retryAfter}, nil
@@ -135,7 +135,7 @@ func Judge(text string, single bool, n int, now time.Time) (Judgement, error) {
 
 // WriteProblems returns the problem types that are valid answers to a POST, with their
 // statuses.
-func WriteProblems() map[string]int { return newJudge().problems }
+func WriteProblems() map[string]int { return newJudge(false).problems }
 
 // A Signs is one reading of a wearer.
 type Signs struct {

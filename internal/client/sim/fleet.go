@@ -18,6 +18,7 @@ type Fleet struct {
 	namesGateway bool
 	// inTopic means that MQTT topics name the devices: a request has readings of one device.
 	inTopic  bool
+	influx   bool // bodies are in InfluxDB's line protocol
 	wearers  []wearer
 	gateways []gateway
 	groups   int // the smaller number of gateways and devices
@@ -76,6 +77,7 @@ func newFleet(opt *Options, m model) *Fleet {
 		batch:        opt.Batch,
 		namesGateway: opt.MQTT == nil && opt.Token == "" && (opt.Target == nil || len(opt.Target.certs) == 0),
 		inTopic:      opt.MQTT != nil,
+		influx:       opt.Influx,
 		wearers:      make([]wearer, opt.Devices),
 		gateways:     make([]gateway, opt.Users),
 		groups:       min(opt.Users, opt.Devices),
@@ -112,7 +114,11 @@ func (f *Fleet) next(g *gateway) sample {
 // read returns the next reading of a device.
 func (f *Fleet) read(device int32) sample {
 	timeMs, values := f.wearers[device].next(&f.model)
-	return sample{device, timeMs, values, offsetOf(device)}
+	s := sample{device, timeMs, values, offsetOf(device)}
+	if f.influx {
+		s.offset = 0 // timestamps have none
+	}
+	return s
 }
 
 // compose composes the gateway's next request in r. It reuses r's slice.

@@ -57,6 +57,8 @@ type Options struct {
 	Patience time.Duration `default:"10s" help:"End the run if no answer arrives for this long."`
 	MaxTries int           `name:"tries" default:"20" help:"Tries of one request."`
 
+	Influx bool `help:"Send the readings to /api/v2/write, in InfluxDB's line protocol."`
+
 	MQTTVersion string `name:"mqtt-version" enum:"3.1.1,5" default:"3.1.1" help:"Version of MQTT: 3.1.1 or 5."`
 	QoS         int    `name:"qos" default:"1" help:"Quality of service over MQTT: 0, 1 or 2. Nothing acknowledges a reading with 0."`
 	InFlight    int    `default:"32" help:"Publications of a gateway over MQTT that are in flight at the same time, unless the server allows fewer."`
@@ -100,6 +102,9 @@ func (opt *Options) Prepare() (err error) {
 	if opt.Mix[Buffering] > 0 {
 		largest = max(largest, maxBuffered)
 	}
+	if opt.Influx {
+		opt.Mix[Malformed] = 0 // the flaws are of JSON
+	}
 	if opt.MQTT != nil {
 		opt.Mix[Gzip] = 0
 		largest *= opt.InFlight
@@ -107,6 +112,8 @@ func (opt *Options) Prepare() (err error) {
 	switch {
 	case opt.Target == nil && opt.MQTT == nil && opt.dial == nil:
 		return bad("there is no target")
+	case opt.MQTT != nil && opt.Influx:
+		return bad("--mqtt and --influx exclude each other")
 	case opt.Users < 1 || opt.Users > MaxUsers:
 		return bad("users must be from 1 to %d", MaxUsers)
 	case opt.Devices < 1 || opt.Devices > MaxDevices:

@@ -110,9 +110,9 @@ func newRun(opt *Options, report *Report) (*run, error) {
 		opt: opt, report: report, figures: newFigures(),
 		composer: composer{
 			fleet: newFleet(opt, opt.model(time.Now())), counts: report.Behaviours,
-			heads: [2][]byte{target.head(opt.Token, false), target.head(opt.Token, true)},
+			heads: [2][]byte{target.head(opt.Token, false, opt.Influx), target.head(opt.Token, true, opt.Influx)},
 		},
-		transport: transport{dial: opt.dial, judge: newJudge(), timeout: opt.Timeout, returned: make(chan *connection, slots)},
+		transport: transport{dial: opt.dial, judge: newJudge(opt.Influx), timeout: opt.Timeout, returned: make(chan *connection, slots)},
 		conns:     make([]*connection, slots),
 		active:    slots,
 		until:     opt.For,

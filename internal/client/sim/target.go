@@ -148,10 +148,14 @@ func (t *Target) tlsConfig() *tls.Config {
 }
 
 // head returns the header of a POST of readings up to the value of Content-Length.
-func (t *Target) head(token string, gzip bool) []byte {
-	head := "POST " + t.path + "/v1/readings HTTP/1.1\r\nHost: " + t.host + "\r\nContent-Type: application/json\r\n"
+func (t *Target) head(token string, gzip, influx bool) []byte {
+	path, mediaType, scheme := "/v1/readings", "application/json", "Bearer"
+	if influx {
+		path, mediaType, scheme = "/api/v2/write?precision=ns", "text/plain; charset=utf-8", "Token"
+	}
+	head := "POST " + t.path + path + " HTTP/1.1\r\nHost: " + t.host + "\r\nContent-Type: " + mediaType + "\r\n"
 	if token != "" {
-		head += "Authorization: Bearer " + token + "\r\n"
+		head += "Authorization: " + scheme + " " + token + "\r\n"
 	}
 	if gzip {
 		head += "Content-Encoding: gzip\r\n"
