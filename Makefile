@@ -67,8 +67,8 @@ exhaustive: ## the tests that try every case, and more random calls of stores; m
 race-short: ## tests that make calls at once, with the race detector, of the packages that most depend on them
 	$(GOTEST) -race -short -run "^($$(grep -v '^#' .ci/concurrent.txt | paste -sd '|'))$$" $$(sed -n 's|^# internal/|./internal/|p' .ci/concurrent.txt)
 
-race: ## all tests, in full, with the race detector: longer than make test
-	$(GOTEST) -race ./...
+race: setup ## all tests but the exhaustive ones with the race detector: longer than make test
+	$(GOTEST) -race -skip Exhaustive ./...
 
 # Go does not see that the program, or a file outside their modules, has changed, and would take
 # the results of these tests from its cache.

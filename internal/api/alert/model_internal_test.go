@@ -127,7 +127,7 @@ func testRules(rng *rand.Rand) []Rule {
 // After each random change, the alerts of an engine are those of the definition.
 func TestModel(t *testing.T) { testModels(t, 40) }
 
-func TestModelExhaustive(t *testing.T) { testModels(t, 4000) }
+func TestModelExhaustive(t *testing.T) { testModels(t, 1000) }
 
 func testModels(t *testing.T, rounds uint64) {
 	for seed := range rounds {
@@ -254,7 +254,7 @@ func randomGroup(t *testing.T, rng *rand.Rand, devices []string, now *int64) (gr
 // has an alert too much, and together they have all.
 func TestTwoServers(t *testing.T) { testTwoServers(t, 20) }
 
-func TestTwoServersExhaustive(t *testing.T) { testTwoServers(t, 2000) }
+func TestTwoServersExhaustive(t *testing.T) { testTwoServers(t, 500) }
 
 func testTwoServers(t *testing.T, rounds uint64) {
 	for seed := range rounds {
