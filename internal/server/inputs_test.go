@@ -1,0 +1,187 @@
+package server_test
+
+import (
+	"bufio"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/pulsegate/pulsegate/internal/access/gatetest"
+	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/porttest"
+)
+
+// A reading that arrives by two inputs is one reading: whichever is first, it is stored once, and by the second another
+// value is rejected.
+func TestOneReading(t *testing.T) {
+	post := func(path string, body func(device string, value int) string) func(url, device string, value int) (string, error) {
+		return func(url, device string, value int) (string, error) {
+			resp, err := http.Post(url+path, "", strings.NewReader(body(device, value)))
+			if err != nil {
+				return "", err
+			}
+			defer resp.Body.Close()
+			text, err := io.ReadAll(resp.Body)
+			return fmt.Sprintf("%d %s", resp.StatusCode, text), err
+		}
+	}
+	line := func(device string, value int) string {
+		return fmt.Sprintf("vitals,device=%s heart_rate_bpm=%di 1795255200123", device, value)
+	}
+	mqtt := porttest.Addr(t)
+	inputs := []struct {
+		name                       string
+		send                       func(url, device string, value int) (answer string, err error)
+		stored, duplicate, refused string // how the answers begin
+	}{
+		{"JSON", post("/v1/readings", func(device string, value int) string {
+			return fmt.Sprintf(`{"device":%q,"time":1795255200123,"heart_rate_bpm":%d}`, device, value)
+		}), `200 {"status":"stored"}`, `200 {"status":"duplicate"}`, "409 "},
+		{"Open mHealth", post("/v1/omh", func(device string, value int) string {
+			return fmt.Sprintf(`{"header":{"uuid":"2a5b0b21-1c4f-4f4f-9b6f-0f6f6d9d1b11","schema_id":{"namespace":"omh","name":"heart-rate","version":"2.0"},"source_creation_date_time":"2026-11-21T10:00:00Z",`+
+				`"external_datasheets":[{"datasheet_reference":"urn:pulsegate:device:%s"}]},"body":{"heart_rate":{"value":%d,"unit":"beats/min"},"effective_time_frame":{"date_time":"2026-11-21T10:00:00.123Z"}}}`, device, value)
+		}), `200 {"status":"stored"}`, `200 {"status":"duplicate"}`, "409 "},
+		{"FHIR", post("/fhir/Observation", func(device string, value int) string {
+			return fmt.Sprintf(`{"resourceType":"Observation","status":"final","code":{"coding":[{"system":"http://loinc.org","code":"8867-4"}]},"effectiveDateTime":"2026-11-21T10:00:00.123Z",`+
+				`"device":{"reference":"Device/%s"},"valueQuantity":{"value":%d,"system":"http://unitsofmeasure.org","code":"/min"}}`, device, value)
+		}), "201 ", "200 ", "409 "},
+		{"InfluxDB 1", post("/write?precision=ms", line), "204 ", "204 ", "400 "},
+		{"InfluxDB 2", post("/api/v2/write?precision=ms", line), "204 ", "204 ", "400 "},
+		{"MQTT 5", func(_, device string, value int) (string, error) {
+			conn, err := net.Dial("tcp", mqtt)
+			if err != nil {
+				return "", err
+			}
+			defer conn.Close()
+			topic := "pulsegate/" + device
+			publish := fmt.Sprintf("\x00%c%s\x00\x01\x00"+`{"time":1795255200123,"heart_rate_bpm":%d}`, len(topic), topic, value)
+			if _, err := fmt.Fprintf(conn, "\x10\x0e\x00\x04MQTT\x05\x02\x00\x3c\x00\x00\x01a\x32%c%s", len(publish), publish); err != nil {
+				return "", err
+			}
+			in := bufio.NewReader(conn)
+			for { // skip the CONNACK
+				packet := make([]byte, 2)
+				if _, err := io.ReadFull(in, packet); err != nil {
+					return "", err
+				}
+				body := make([]byte, packet[1])
+				if _, err := io.ReadFull(in, body); err != nil {
+					return "", err
+				}
+				switch {
+				case packet[0] != 0x40:
+				case len(body) == 2:
+					return "PUBACK 0x00", nil
+				default:
+					return fmt.Sprintf("PUBACK 0x%02x", body[2]), nil
+				}
+			}
+		}, "PUBACK 0x00", "PUBACK 0x00", "PUBACK 0x83"},
+	}
+	opt := options(t)
+	opt.MQTTAddr, opt.AdminAddr = mqtt, porttest.Addr(t)
+	assign := post("/admin/subject/assign", func(device string, _ int) string {
+		return fmt.Sprintf(`{"device":%q,"subject":"p-1","from":"2026-11-01T00:00:00Z"}`, device)
+	})
+	_, err := run(t, opt, func(url string) error {
+		defer http.DefaultClient.CloseIdleConnections()
+		for i, first := range inputs {
+			for j, second := range inputs {
+				device := fmt.Sprintf("d-%d-%d", i, j)
+				if answer, err := assign("http://"+opt.AdminAddr, device, 0); err != nil || answer[0] != '2' { // FHIR accepts only assigned devices
+					return fmt.Errorf("assign: %s %v", answer, err)
+				}
+				send := func(name string, input func(url, device string, value int) (string, error), value int, want string) {
+					if got, err := input(url, device, value); err != nil || !strings.HasPrefix(got, want) {
+						t.Errorf("%s, then %s: %s answers %s, %v; want %s", first.name, second.name, name, got, err, want)
+					}
+				}
+				send(first.name, first.send, 72, first.stored)
+				send(second.name, second.send, 72, second.duplicate)
+				send(second.name, second.send, 73, second.refused)
+				resp, err := http.Get(url + "/v1/devices/" + device + "/readings?format=csv")
+				if err != nil {
+					return err
+				}
+				text, err := io.ReadAll(resp.Body)
+				resp.Body.Close()
+				if lines := strings.Count(string(text), "\n"); err != nil || lines != 2 || !strings.Contains(string(text), ",72,") {
+					t.Errorf("%s, then %s: stored\n%s%v", first.name, second.name, text, err)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// A token in the query of an InfluxDB client is written nowhere: neither into the log, with all requests in it, nor into
+// spans or the audit log.
+func TestTokenInQuery(t *testing.T) {
+	files := gatetest.New(t)
+	secret := strings.TrimPrefix(files.Token(t, "bed-7", "", token.Token{Rights: token.Write}), "Bearer ")
+	var spans strings.Builder
+	collector := &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(&spans, r.Body) })}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- collector.Serve(listener) }()
+	opt := options(t)
+	auditLog := filepath.Join(t.TempDir(), "audit")
+	opt.Tokens, opt.Audit = files.Tokens, &auditLog
+	opt.AccessLog, opt.AccessLogSample = "all", 1
+	opt.OTLPEndpoint, opt.TraceSample = "http://"+listener.Addr().String(), 1
+	log, err := run(t, opt, func(url string) error {
+		defer http.DefaultClient.CloseIdleConnections()
+		for _, tt := range []struct {
+			query, body string
+			status      int
+		}{
+			{"u=bed-7&p=" + secret, "v,device=d heart_rate_bpm=72 1795255200000000000", 204},
+			{"u=bed-7&p=" + secret, "v,device=d heart_rate_bpm=0 1795255200000000000", 400},
+			{"precision=x&p=" + secret, "v,device=d heart_rate_bpm=72 1795255200000000000", 400},
+			{"%&p=" + secret, "v", 400},
+			{"p=" + secret + "0", "v", 401},
+			{"p=" + base64.StdEncoding.EncodeToString([]byte(secret)), "v", 401},
+		} {
+			for _, path := range []string{"/write", "/api/v2/write"} {
+				resp, err := http.Post(url+path+"?"+tt.query, "text/plain", strings.NewReader(tt.body))
+				if err != nil {
+					return err
+				}
+				text, err := io.ReadAll(resp.Body)
+				resp.Body.Close()
+				if err != nil || resp.StatusCode != tt.status || strings.Contains(string(text), secret) {
+					t.Errorf("%s: %s %s %v, want %d", path, resp.Status, text, err, tt.status)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if err := collector.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	<-served
+	audit, err := os.ReadFile(auditLog)
+	if err != nil {
+		t.Error(err)
+	}
+	for name, text := range map[string]string{"log": log, "spans": spans.String(), "audit log": string(audit)} {
+		if strings.Contains(text, secret) || len(text) == 0 || name != "audit log" && !strings.Contains(text, "/api/v2/write") {
+			t.Errorf("the %s has %d bytes, with the token: %t", name, len(text), strings.Contains(text, secret))
+		}
+	}
+}
