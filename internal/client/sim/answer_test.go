@@ -2,6 +2,7 @@ package sim_test
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -100,5 +101,35 @@ func TestFaultsQuoteNothing(t *testing.T) {
 	got, err := sim.Judge("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsecret", true, 1, time.Now())
 	if err != nil || strings.Contains(fmt.Sprint(got), "secret") {
 		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+// Only answers of InfluxDB's API are documented ones to lines. After 400 nothing is known to be stored, and 503 without a
+// Retry-After means that the request was too slow.
+func TestJudgeLines(t *testing.T) {
+	for _, tt := range []struct {
+		status       int
+		fields, body string
+		want         sim.Judgement
+	}{
+		{204, "", "", sim.Judgement{Verdict: "accepted", Stored: 7}},
+		{200, "", "", sim.Judgement{Verdict: "undocumented"}},
+		{400, "", `{"code":"invalid","message":"partial write: line 1: x; dropped=1"}`, sim.Judgement{Verdict: "refused whole", Problem: "invalid"}},
+		{400, "", `{"error":"partial write: line 1: x; dropped=1"}`, sim.Judgement{Verdict: "undocumented"}},
+		{400, "", `{"code":"72","message":"x"}`, sim.Judgement{Verdict: "undocumented"}},
+		{401, "", `{"code":"unauthorized","message":"x"}`, sim.Judgement{Verdict: "refused whole", Problem: "unauthorized"}},
+		{429, "Retry-After: 3\r\n", `{"code":"too many requests","message":"x"}`, sim.Judgement{Verdict: "refused now", Problem: "too many requests", RetryAfter: 3 * time.Second}},
+		{500, "", `{"code":"internal error","message":"x"}`, sim.Judgement{Verdict: "uncertain", Problem: "internal error"}},
+		{503, "Retry-After: 3\r\n", `{"code":"unavailable","message":"x"}`, sim.Judgement{Verdict: "refused now", Problem: "unavailable", RetryAfter: 3 * time.Second}},
+		{503, "", `{"code":"unavailable","message":"x"}`, sim.Judgement{Verdict: "uncertain", Problem: "unavailable"}},
+	} {
+		length := fmt.Sprintf("Content-Length: %d\r\n", len(tt.body))
+		if tt.status == 204 {
+			length = ""
+		}
+		got, err := sim.JudgeLines(fmt.Sprintf("HTTP/1.1 %d X\r\n%s%s\r\n%s", tt.status, tt.fields, length, tt.body), 7)
+		if err != nil || !reflect.DeepEqual(got, tt.want) {
+			t.Errorf("%d %s: %+v, %v; want %+v", tt.status, tt.body, got, err, tt.want)
+		}
 	}
 }

@@ -121,13 +121,22 @@ type Judgement struct {
 
 // Judge classifies the text of an answer.
 func Judge(text string, single bool, n int, now time.Time) (Judgement, error) {
+	return judgement(newJudge(false), text, single, n, now)
+}
+
+// JudgeLines is Judge for a request of lines in InfluxDB's protocol.
+func JudgeLines(text string, n int) (Judgement, error) {
+	return judgement(newJudge(true), text, false, n, time.Time{})
+}
+
+func judgement(j *judge, text string, single bool, n int, now time.Time) (Judgement, error) {
 	var reader answerReader
 	reader.reset(strings.NewReader(text))
 	r, err := reader.read()
 	if err != nil {
 		return Judgement{}, err
 	}
-	a := newJudge(false).judge(&r, single, n, now)
+	a := j.judge(&r, single, n, now)
 	names := map[verdict]string{accepted: "accepted", refusedWhole: "refused whole", refusedNow: "refused now",
 		uncertain: "uncertain", undocumented: "undocumented"}
 	return Judgement{names[a.verdict], a.stored, a.duplicate, a.rejected, a.problem, a.retryAfter}, nil
