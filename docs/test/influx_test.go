@@ -173,3 +173,15 @@ func TestInfluxResend(t *testing.T) {
 		t.Errorf("%d readings are stored, want %d", strings.Count(got, "\n"), n)
 	}
 }
+
+// The first commands of docs/influxdb.md work.
+func TestInfluxPage(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	_, commands, _ := strings.Cut(page(t, "docs/influxdb.md"), "```sh\npulsegate serve\n")
+	commands, _, found := strings.Cut(commands, "```")
+	out := run(t, "", nil, "sh", "-c", strings.ReplaceAll(commands, "http://127.0.0.1:8080", s.url))
+	if !found || !strings.Contains(out, "HTTP/1.1 204 No Content") || !strings.Contains(out, `"heart_rate_bpm":{"value":72,`) {
+		t.Errorf("they print\n%s", out)
+	}
+}

@@ -94,11 +94,7 @@ func (a *api) reject(p *reply.Problem, message string, retryAfter time.Duration)
 	head := a.heads[p]
 	body := []byte(`{"error":`)
 	if a.path == WriteV2Path {
-		code := codes[head.Status()]
-		if code == "" {
-			code = "invalid"
-		}
-		body = []byte(`{"code":"` + code + `","message":`)
+		body = []byte(`{"code":"` + cmp.Or(codes[head.Status()], "invalid") + `","message":`)
 	}
 	return ingest.Answer{Head: head, Body: append(reply.AppendJSONString(body, message), "}\n"...), RetryAfter: retryAfter}
 }
@@ -199,16 +195,12 @@ func (p precision) unixMs(text []byte) (int64, error) {
 func (h *Handler) newInput(a *api, r *http.Request) *input {
 	in := &input{h: h, api: a}
 	query, err := url.ParseQuery(r.URL.RawQuery)
-	values := query["precision"]
-	if len(values) == 0 {
-		values = []string{""}
-	}
 	var known bool
-	in.precision, known = precisions[values[0]]
+	in.precision, known = precisions[query.Get("precision")]
 	switch {
 	case err != nil:
 		in.malformed = "The query is not valid."
-	case !known || len(values) > 1:
+	case !known || len(query["precision"]) > 1:
 		in.malformed = "The precision must be one of ns, us, ms, s, n, u, m and h."
 	}
 	return in

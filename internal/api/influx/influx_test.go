@@ -426,8 +426,6 @@ type appendFunc func(group []*storage.Entry) error
 func (f appendFunc) Append(group []*storage.Entry) error { return f(group) }
 
 // 204 is sent only when the store's Append has returned.
-//
-// Seen to fail with the mutant answer-before-commit.
 func TestAfterSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, release := &service{Memory: storetest.NewMemory()}, make(chan bool)

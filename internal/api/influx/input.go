@@ -84,7 +84,7 @@ func (s *input) read(p *Scanner, r *vitals.Reading) (field string, err error) {
 		return "", p.Err()
 	}
 	if r.Device.IsZero() {
-		refuse(s.deviceField(), vitals.ErrMissing)
+		refuse(reportable([]byte(s.h.opt.DeviceTag)), vitals.ErrMissing)
 	}
 	if len(timestamp) == 0 {
 		refuse("time", errNoTime)
@@ -95,9 +95,6 @@ func (s *input) read(p *Scanner, r *vitals.Reading) (field string, err error) {
 	refuse("time", why)
 	return field, err
 }
-
-// deviceField returns the name of the device's tag in answers.
-func (s *input) deviceField() string { return reportable([]byte(s.h.opt.DeviceTag)) }
 
 func (s *input) tag(key string, value []byte, r *vitals.Reading) (field string, err error) {
 	into := &r.Device
