@@ -123,7 +123,7 @@ func (c *conn) fail(st *session, err error, begun bool) bool {
 	case !errors.Is(err, os.ErrDeadlineExceeded):
 	case c.server.drains():
 		return c.end(st, shuttingDown)
-	case begun:
+	case begun, st.version != 0:
 		return c.end(st, keepAliveTimeout)
 	}
 	return false

@@ -306,7 +306,7 @@ func TestDrain(t *testing.T) {
 			c.send(publish(byte(4+i%2), 1, 7, fmt.Sprint("pulsegate/d", i), reading(1)))
 			flying = append(flying, c)
 		}
-		idle, late3, late5 := s.connect(t, 4), s.connect(t, 4), s.connect(t, 5)
+		idle3, idle5, late3, late5 := s.connect(t, 4), s.connect(t, 5), s.connect(t, 4), s.connect(t, 5)
 		polltest.Until(t, "four are admitted", func() bool { return strings.Contains(s.figures(t), "queue_readings [] 4") })
 		s.core.Drain()
 		late3.send(publish(4, 1, 1, "pulsegate/x", reading(1)), pingreq)
@@ -315,7 +315,8 @@ func TestDrain(t *testing.T) {
 		late5.want("DISCONNECT 0x8b", "closed")
 		down := make(chan struct{})
 		go func() { s.stop(t); close(down) }()
-		idle.want("closed")
+		idle3.want("closed")
+		idle5.want("DISCONNECT 0x8b", "closed")
 		v.release()
 		for i, c := range flying {
 			c.want("PUBACK 7")
@@ -421,7 +422,7 @@ func TestKeepAlive(t *testing.T) {
 			c.want("CONNACK 0")
 			return c
 		}
-		forever, silent := as(4, 0), as(5, 1)
+		forever, silent, silent3 := as(4, 0), as(5, 1), as(4, 1)
 		pinging := as(4, 1)
 		var wg sync.WaitGroup
 		gone := make(chan struct{})
@@ -435,7 +436,11 @@ func TestKeepAlive(t *testing.T) {
 				}
 			}
 		})
-		silent.want("closed")
+		silent.want("DISCONNECT 0x8d", "closed")
+		silent3.want("closed")
+		if n := s.Ended()["slow"]; n != 2 {
+			t.Errorf("%d clients were silent, want 2", n)
+		}
 		close(gone)
 		wg.Wait()
 		for _, c := range []*client{pinging, forever} {

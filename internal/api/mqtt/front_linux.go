@@ -256,14 +256,19 @@ func (r *result) status() int {
 }
 
 // GiveUp implements ingest.Front.
-func (f *front) GiveUp(c *eventloop.Conn, _ []byte, why eventloop.Reason) {
+func (f *front) GiveUp(c *eventloop.Conn, b []byte, why eventloop.Reason) {
 	st := sessionOf(c)
 	if c.Owed() > 0 || st.ended {
 		return
 	}
 	ending := keepAliveTimeout
-	if why == eventloop.NoMemory {
+	switch {
+	case why == eventloop.NoMemory:
 		ending = serverBusy
+	case why == eventloop.Draining:
+		ending = shuttingDown
+	case len(b) == 0 && st.version == 0:
+		return // it never sent anything
 	}
 	if answer, _ := f.end(st, ending); answer != nil {
 		c.Owe()

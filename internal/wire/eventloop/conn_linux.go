@@ -289,6 +289,7 @@ func (c *Conn) drain() {
 			c.idleEnd = at
 		}
 	default:
+		c.loop.input.handler.GiveUp(c, nil, Draining)
 		c.goal, c.idle = end, true
 	}
 }

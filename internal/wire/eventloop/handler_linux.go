@@ -28,18 +28,19 @@ type Handler interface {
 	Woken()
 
 	// GiveUp is called when the unfinished message b of a connection will not be
-	// completed. The connection is closed after GiveUp has returned and its output is
-	// sent.
+	// completed, or, with an empty b, when an idle connection is closed. It is closed after
+	// GiveUp has returned and its output is sent.
 	GiveUp(c *Conn, b []byte, why Reason)
 }
 
-// A Reason is why a message is given up.
+// A Reason is why a message or an idle connection is given up.
 type Reason uint8
 
 // The reasons.
 const (
 	TooSlow  Reason = iota // it was not complete in time
 	NoMemory               // Memory has no room for it
+	Draining               // the Server drains; only of idle connections
 )
 
 // A Config configures a [Server]. Zero fields select the default, where there is one.

@@ -120,11 +120,15 @@ func (in *input) keep(c *Conn, rest []byte) {
 	c.in = append(c.in, rest...)
 }
 
-// giveUp ends a connection whose message will not be completed.
+// giveUp ends a connection that is idle or whose message will not be completed.
 func (in *input) giveUp(c *Conn, why Reason) {
-	if c.in == nil || c.out != nil || c.lingering {
+	switch {
+	case c.out != nil || c.lingering:
 		in.loop.shut(c)
-	} else {
+	case c.in == nil:
+		in.handler.GiveUp(c, nil, why)
+		in.loop.shut(c)
+	default:
 		b := c.in
 		c.in = nil
 		in.handler.GiveUp(c, b, why)

@@ -121,8 +121,10 @@ func (e *echo) Woken() {
 }
 
 func (e *echo) GiveUp(c *eventloop.Conn, b []byte, why eventloop.Reason) {
-	c.Owe()
-	c.Send(fmt.Appendf(nil, "given up %d\n", why), 1)
+	if len(b) > 0 {
+		c.Owe()
+		c.Send(fmt.Appendf(nil, "given up %d\n", why), 1)
+	}
 }
 
 // start starts a server of echoes.
