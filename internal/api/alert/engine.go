@@ -45,7 +45,7 @@ type Alert struct {
 
 // same reports whether two alerts have the same labels.
 func (a *Alert) same(b *Alert) bool {
-	return a.Device == b.Device && a.Rule.Name == b.Rule.Name && a.Rule.Sign == b.Rule.Sign && maps.Equal(a.Rule.Labels, b.Rule.Labels)
+	return a.Device == b.Device && a.Rule.sameLabels(b.Rule)
 }
 
 // An Engine knows which alerts are active. The package comment explains it.

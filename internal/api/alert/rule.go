@@ -1,6 +1,7 @@
 package alert
 
 import (
+	"maps"
 	"strings"
 	"time"
 
@@ -43,6 +44,11 @@ const (
 // are less than this apart. An alert about values ends if there is no newer value for so long, and a
 // value that is later than the one before by this much begins a new run.
 const Lasts = 36 * time.Hour
+
+// sameLabels reports whether two rules give the same labels to the alerts of a device.
+func (r *Rule) sameLabels(o *Rule) bool {
+	return r.Name == o.Name && (r.Silent != 0) == (o.Silent != 0) && r.Sign == o.Sign && maps.Equal(r.Labels, o.Labels)
+}
 
 // appliesTo reports whether the rule is for a device.
 func (r *Rule) appliesTo(device string) bool { return strings.HasPrefix(device, r.Devices) }
