@@ -92,6 +92,7 @@ func groups() []kong.Group {
 		{Key: "security", Title: "Security:"},
 		{Key: "readings-limits", Title: "Limits of readings:"},
 		{Key: "limits", Title: "Limits of resources and times:"},
+		{Key: "alerts", Title: "Alerts:"},
 		{Key: "observe", Title: "Logs and tracing:"},
 		{Key: "credentials", Title: "Credentials:"},
 	}

@@ -13,8 +13,13 @@ import (
 
 // TestMetricsPage scrapes a server that exposes all its metrics, except those of PostgreSQL.
 func TestMetricsPage(t *testing.T) {
+	rules, err := filepath.Abs("../../examples/alerts.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
 	checkMetricsPage(t, func(name string) bool { return !strings.HasPrefix(name, "pulsegate_postgres_") },
-		"--admin-addr=127.0.0.1:0", "--mqtt-addr=127.0.0.1:0", "--retain=400d", "--otlp-endpoint=http://127.0.0.1:1")
+		"--admin-addr=127.0.0.1:0", "--mqtt-addr=127.0.0.1:0", "--retain=400d", "--otlp-endpoint=http://127.0.0.1:1",
+		"--alerts="+rules, "--alertmanager=http://127.0.0.1:1")
 }
 
 // checkMetricsPage starts a server with flags, scrapes it, and compares its metrics with those in

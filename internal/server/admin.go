@@ -171,10 +171,12 @@ func adminActor(ctx context.Context) string {
 	return "this machine"
 }
 
-// eraseLive returns a function that erases what live streams have of a device, and records the erasure.
+// eraseLive returns a function that erases what live streams and alerts have of a device, and records
+// the erasure.
 func (s *server) eraseLive(record func(storage.Erasure) error) func(storage.Erasure) error {
 	return func(e storage.Erasure) error {
 		s.live.Erased(e.Device)
+		s.alerts.erased(e.Device)
 		return record(e)
 	}
 }
@@ -183,6 +185,7 @@ func (s *server) eraseLive(record func(storage.Erasure) error) func(storage.Eras
 func (s *server) erased(e storage.Erasure) error {
 	if s.live != nil { // the store is open
 		s.live.Erased(e.Device)
+		s.alerts.erased(e.Device)
 	}
 	return s.access.record(admin.ErasedRecord(e, audit.Record{Actor: audit.ActorResumed}))
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/api/alert"
 	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 )
 
@@ -16,6 +17,9 @@ func (s *server) collectors() []metrics.Collector {
 	}
 	if s.listeners.mqtt != nil {
 		all = append(all, s.listeners.mqtt)
+	}
+	if s.alerts != nil {
+		all = append(all, alert.Collector{Engine: s.alerts.engine, File: s.alerts.file}, s.alerts.senders)
 	}
 	if s.tracer != nil {
 		all = append(all, s.tracer)

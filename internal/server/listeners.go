@@ -118,6 +118,7 @@ func (s *listeners) open() error {
 		}
 		s.sockets[l.name] = socket
 	}
+	s.publicAddr = s.sockets[publicSocket].Addr()
 	return nil
 }
 
@@ -182,7 +183,7 @@ func (s *listeners) servePublic(h http.Handler, core *ingest.Core, hosts *hosts,
 	if s.lane == nil && s.access.tls == nil {
 		l = listen.Bound(l, conns)
 	}
-	s.publicAddr = s.serve(s.public, listen.Watch(l), publicSocket)
+	s.serve(s.public, listen.Watch(l), publicSocket)
 	return nil
 }
 
@@ -263,14 +264,13 @@ func evictIdle(h *http.Server, conns *share.Conns) {
 }
 
 // serve serves a listener in the background.
-func (s *listeners) serve(h *http.Server, l net.Listener, name string) net.Addr {
+func (s *listeners) serve(h *http.Server, l net.Listener, name string) {
 	go func() {
 		if err := h.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			s.ended <- fmt.Errorf("%s listener: %w", name, err)
 		}
 	}()
 	s.listening = append(s.listening, listening{l.Addr(), name})
-	return l.Addr()
 }
 
 // url returns the URL of the public listener, for clients on this machine.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/api/alert"
 	"github.com/pulsegate/pulsegate/internal/api/influx"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/live"
@@ -80,6 +81,7 @@ type Options struct {
 	FastLane string `group:"limits" enum:"on,off" default:"on" help:"Serve common POSTs of readings from an event loop, with TLS or without (Linux only). net/http serves all other requests."`
 	Loops    int    `group:"limits" default:"1" help:"Event loops of the fast lane."`
 
+	AlertOptions `embed:"" group:"alerts"`
 	LogOptions   `embed:"" group:"observe"`
 	TraceOptions `embed:"" group:"observe"`
 
@@ -213,7 +215,16 @@ func (c *Options) parse() (p parsed, err error) {
 	if p.topic, topicErr = mqtt.ParseTopic(c.MQTTTopic); topicErr != nil {
 		topicErr = settings.Usagef("--mqtt-topic: %v", topicErr)
 	}
-	return p, cmp.Or(limitsErr, tracingErr, proxiesErr, originsErr, topicErr)
+	if err := cmp.Or(limitsErr, tracingErr, proxiesErr, originsErr, topicErr); err != nil {
+		return p, err
+	}
+	if _, err := c.AlertOptions.urls(); err != nil || c.Alerts == "" {
+		return p, err
+	}
+	if _, err := alert.ReadRules(c.Alerts, &p.flags); err != nil {
+		return p, settings.Usagef("--alerts: %v", err)
+	}
+	return p, nil
 }
 
 // checkBounds rejects bounds that no request could meet, and times that mean "no limit"

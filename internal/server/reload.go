@@ -10,9 +10,9 @@ import (
 )
 
 // reload reads again what may change while the server runs: the options of the log,
-// tokens and certificates. What is invalid changes nothing, and is logged.
+// tokens, certificates and the rules of alerts. What is invalid changes nothing, and is logged.
 func (s *server) reload() {
-	if err := errors.Join(s.log.reload(s.opt.Reload), s.access.reload()); err != nil {
+	if err := errors.Join(s.log.reload(s.opt.Reload), s.access.reload(), s.alerts.reload()); err != nil {
 		s.log.Error("reload failed in part", "error", err)
 		return
 	}

@@ -36,6 +36,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/api/rejections"
 	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 	"github.com/pulsegate/pulsegate/internal/observe/tracing"
+	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
 	"github.com/pulsegate/pulsegate/internal/wire/share"
@@ -60,6 +61,7 @@ type server struct {
 	requests  *metrics.Requests
 	ballast   [][]byte // nil without TLS
 	live      *live.Hub
+	alerts    *alerting // nil means no alerts
 	core      *ingest.Core
 	health    *health.Health
 	listeners *listeners
@@ -180,7 +182,15 @@ func (s *server) openCore() (err error) {
 	cfg.Trace = s.tracer
 	cfg.Holders = &s.holders
 	s.live = live.New(s.store, live.Options{Service: s.readings("reading live readings failed"), Flags: s.parsed.flags, MaxSubscribers: s.opt.MaxLive})
-	cfg.OnCommitted = s.live.Publish
+	if s.opt.Alerts != "" {
+		if s.alerts, err = startAlerts(s.opt, s.store, &s.parsed.flags, s.listeners.url(), s.log.Logger); err != nil {
+			return err
+		}
+	}
+	cfg.OnCommitted = func(group []*storage.Entry) {
+		s.live.Publish(group)
+		s.alerts.publish(group)
+	}
 	s.core, err = ingest.New(s.store, s.problems, cfg)
 	return err
 }
@@ -266,6 +276,9 @@ func (s *server) healthChanged(name string, err error) {
 				"stop the server and run pulsegate check", "error", err)
 		}
 		return
+	}
+	if name == checkAlertmanager {
+		return // its sender has logged it
 	}
 	s.life.status(s, name, err)
 	if err != nil {

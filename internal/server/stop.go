@@ -43,6 +43,7 @@ func (s *server) close(ctx context.Context) error {
 	if s.health != nil {
 		err = errors.Join(err, s.health.Close(ctx))
 	}
+	s.alerts.stop(true) // after the last commit
 	stopTracing(s.tracer, s.log)
 	if s.listeners.admin != nil {
 		err = errors.Join(err, s.listeners.admin.Close())
@@ -97,6 +98,7 @@ const failureGrace = 500 * time.Millisecond
 func (s *server) stopFailed(why string) error {
 	s.life.stopping(2*failureGrace+time.Second, "store failed: "+why)
 	s.core.Drain()
+	s.alerts.stop(false)
 	time.Sleep(failureGrace) // so that readyz reports the failure first
 	ctx, cancel := context.WithTimeout(context.Background(), failureGrace+time.Second)
 	defer cancel()

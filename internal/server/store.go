@@ -78,6 +78,14 @@ func (s *server) openStore() error {
 	if err := s.parsed.setLimits(s.opt, s.store.Signs()); err != nil {
 		return err
 	}
+	if len(s.opt.Alertmanager) > 0 {
+		checks = append(checks, health.Check{
+			Name:     checkAlertmanager,
+			Every:    time.Second,
+			Degrades: true,
+			Run:      func(ctx context.Context) error { return s.alerts.check(ctx) },
+		})
+	}
 	s.health = health.New(health.Options{OnChange: s.healthChanged}, checks...)
 	if keep := s.opt.Retain; keep != 0 {
 		s.retention = &admin.Retention{Store: s.store, Keep: keep, Log: s.log.Logger}

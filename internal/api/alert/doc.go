@@ -18,9 +18,12 @@
 //
 // # Bounds
 //
-// 32 bytes for each device and rule, an inbox of readings, maxEnded alerts that have ended.
+// 32 bytes for each device and rule, an inbox of readings, maxChanges alerts that have begun or ended.
 //
 // # Not here
 //
 // Routing, grouping, silencing and delivery: Prometheus Alertmanager does these.
 package alert
+
+// Notice must be shown wherever alerts are shown.
+const Notice = "Pulsegate is not a medical alarm system (IEC 60601-1-8): alerts follow what has been stored, and may be late or missing."

@@ -35,19 +35,6 @@ type Options struct {
 	Now func() time.Time
 }
 
-// An Alert is active, or has ended.
-type Alert struct {
-	Rule        *Rule
-	Device      vitals.Name
-	SinceUnixMs int64 // by measured time
-	EndedUnixMs int64 // by the server's clock; 0 means that it is active
-}
-
-// same reports whether two alerts have the same labels.
-func (a *Alert) same(b *Alert) bool {
-	return a.Device == b.Device && a.Rule.sameLabels(b.Rule)
-}
-
 // An Engine knows which alerts are active. The package comment explains it.
 type Engine struct {
 	reader  Reader
@@ -61,16 +48,17 @@ type Engine struct {
 	ready    bool                 // the board has all devices
 	before   []Alert              // active before the board was begun; while it is not ready
 	lost     uint64               // updates that the inbox had no room for, and no sweep has made good
+	lostEver uint64               // updates that the inbox had no room for
 	erasures uint64               // number of calls of Erased
 	erased   map[vitals.Name]bool // since the last sweep: what the inbox holds of them may be erased
-	ended    []Alert              // the newest last; at most maxEnded
-	nEnded   uint64               // number of alerts that have ended
+	changes  []Alert              // the newest last; at most maxChanges
+	nChanges uint64               // number of changes since the start
 	changed  chan struct{}        // closed and replaced when an alert begins or ends
 }
 
-// maxEnded bounds the ended alerts that are kept until they are reported. A receiver that is not told
-// of an end knows it from the end time of the last report.
-const maxEnded = 1 << 14
+// maxChanges bounds the changes that are kept until they are reported. A receiver that is not told of an
+// end knows it from the end time of the last report.
+const maxChanges = 1 << 14
 
 // NewEngine returns an Engine, which Run runs.
 func NewEngine(reader Reader, rules []Rule, opt Options) *Engine {
@@ -171,6 +159,7 @@ func (e *Engine) take(buf []feed.Update) (updates []feed.Update, lost bool) {
 	updates, n := e.inbox.Take(buf)
 	e.mu.Lock()
 	e.lost += n
+	e.lostEver += n
 	for i := range updates {
 		u := &updates[i]
 		if e.board.take(&u.Device, &u.Record, u.Partial); len(e.erased) > 0 && e.erased[u.Device] {
@@ -262,6 +251,8 @@ func (e *Engine) settle(all bool) {
 	if !e.ready && b.complete && len(b.unread) == 0 {
 		e.ready, all = true, true
 		e.carryLocked(now)
+		close(e.changed)
+		e.changed = make(chan struct{})
 	}
 	touched := b.touched
 	b.touched = b.touched[:0]
@@ -302,7 +293,7 @@ func (e *Engine) settleLocked(w *watched, nowUnixMs int64) {
 		since, active := u.at(rule, nowUnixMs)
 		switch {
 		case active && !u.reported:
-			e.noticeLocked()
+			e.changeLocked(Alert{Rule: rule, Device: w.name, SinceUnixMs: since})
 		case !active && u.reported:
 			e.endLocked(Alert{Rule: rule, Device: w.name, SinceUnixMs: u.sinceUnixMs}, nowUnixMs)
 		}
@@ -314,15 +305,16 @@ func (e *Engine) settleLocked(w *watched, nowUnixMs int64) {
 
 func (e *Engine) endLocked(a Alert, nowUnixMs int64) {
 	a.EndedUnixMs = max(nowUnixMs, a.SinceUnixMs)
-	if len(e.ended) == maxEnded {
-		e.ended = slices.Delete(e.ended, 0, maxEnded/2)
-	}
-	e.ended = append(e.ended, a)
-	e.nEnded++
-	e.noticeLocked()
+	e.changeLocked(a)
 }
 
-func (e *Engine) noticeLocked() {
+// changeLocked notes an alert that has begun or ended.
+func (e *Engine) changeLocked(a Alert) {
+	if len(e.changes) == maxChanges {
+		e.changes = slices.Delete(e.changes, 0, maxChanges/2)
+	}
+	e.changes = append(e.changes, a)
+	e.nChanges++
 	close(e.changed)
 	e.changed = make(chan struct{})
 }
@@ -338,25 +330,39 @@ func (e *Engine) activeLocked() (active []Alert) {
 	return active
 }
 
-// A State is what an [Engine] knows at a moment.
-type State struct {
-	Ready   bool            // the states of all devices were read; otherwise there are no alerts yet
-	Active  []Alert         // in no order
-	Ended   []Alert         // since the State with NEnded before, in the order of their ends
-	NEnded  uint64          // number of alerts that have ended since the start
-	Changed <-chan struct{} // closed when an alert begins or ends
+// Changes are alerts that have begun or ended.
+type Changes struct {
+	Ready  bool            // the states of all devices were read; otherwise there are no alerts yet
+	Alerts []Alert         // in the order of the changes
+	N      uint64          // number of changes since the start, which these are the last of
+	Lost   bool            // some changes are no longer kept
+	Next   <-chan struct{} // closed at the next change, and when the engine becomes ready
 }
 
-// State returns the active alerts, and those that have ended after nEnded others.
-func (e *Engine) State(nEnded uint64) State {
+// Changes returns the changes after the first n.
+func (e *Engine) Changes(n uint64) Changes {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	s := State{Ready: e.ready, NEnded: e.nEnded, Changed: e.changed}
-	if e.ready {
-		s.Active = e.activeLocked()
+	return e.changesLocked(n)
+}
+
+func (e *Engine) changesLocked(n uint64) Changes {
+	behind := e.nChanges - n
+	kept := min(behind, uint64(len(e.changes)))
+	return Changes{
+		Ready: e.ready, Alerts: slices.Clone(e.changes[len(e.changes)-int(kept):]), N: e.nChanges, Lost: kept < behind, Next: e.changed,
 	}
-	s.Ended = slices.Clone(e.ended[len(e.ended)-int(min(e.nEnded-nEnded, uint64(len(e.ended)))):])
-	return s
+}
+
+// State returns the active alerts, in no order, and the changes after the first n, which have led to
+// them.
+func (e *Engine) State(n uint64) (active []Alert, c Changes) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.ready {
+		active = e.activeLocked()
+	}
+	return active, e.changesLocked(n)
 }
 
 func (e *Engine) nowUnixMs() int64 { return e.opt.Now().UnixMilli() }

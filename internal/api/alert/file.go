@@ -10,6 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/pulsegate/pulsegate/internal/sys/settings"
 	"github.com/pulsegate/pulsegate/internal/sys/tomlfile"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -105,6 +106,7 @@ func (t *table) rule(limits *vitals.FlagLimits) (r Rule, err error) {
 	if r.Silent, err = duration("silent", t.Silent, 0, time.Second, maxSilent); err == nil && t.MaxAge != nil {
 		r.MaxAge, err = duration("max_age", t.MaxAge, 0, r.Silent+time.Second, 2*maxSilent)
 	}
+	r.Condition = "no reading for " + settings.FormatDuration(r.Silent)
 	return r, err
 }
 
@@ -161,7 +163,8 @@ func (t *table) ofValues(r *Rule, limits *vitals.FlagLimits) (err error) {
 		}
 		return &invalid{"sign", fmt.Sprintf("%q is not a sign; the signs are %s", *t.Sign, strings.Join(fields, ", "))}
 	}
-	if r.Met, err = t.met(limits.Signs.Of(r.Sign), limits.Usual[r.Sign]); err != nil {
+	sign := limits.Signs.Of(r.Sign)
+	if r.Met, err = t.met(sign, limits.Usual[r.Sign]); err != nil {
 		return err
 	}
 	if r.For, err = duration("for", t.For, 0, 0, MaxFor); err != nil {
@@ -173,6 +176,21 @@ func (t *table) ofValues(r *Rule, limits *vitals.FlagLimits) (err error) {
 	r.Values = 1
 	if t.Values != nil {
 		r.Values = *t.Values
+	}
+	r.Field, r.Condition = *t.Sign, *t.Sign
+	switch {
+	case t.Flag != nil:
+		r.Condition += " flagged as " + *t.Flag
+	case t.Above != nil:
+		r.Condition += " above " + string(sign.Append(nil, r.Met.Min-1))
+	default:
+		r.Condition += " below " + string(sign.Append(nil, r.Met.Max+1))
+	}
+	if r.For > 0 {
+		r.Condition += " for " + settings.FormatDuration(r.For)
+	}
+	if r.Values > 1 {
+		r.Condition += fmt.Sprintf(" in at least %d values", r.Values)
 	}
 	return because(r.Values >= 1 && r.Values <= MaxValues, "values", "not from 1 to %d", MaxValues)
 }

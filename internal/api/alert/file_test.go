@@ -58,10 +58,11 @@ func TestReadRules(t *testing.T) {
 		{
 			Name: "SpO2Low", Sign: vitals.SpO2, Met: vitals.Range{Min: vitals.MinValue, Max: 91_00}, For: 2 * time.Minute, Values: 3,
 			MaxAge: 10 * time.Minute, Devices: "ward3-", Labels: map[string]string{"severity": "page", "ward": "3"},
+			Field: "spo2_pct", Condition: "spo2_pct flagged as low for 2m in at least 3 values",
 		},
-		{Name: "Warm", Sign: vitals.BodyTemperature, Met: vitals.Range{Min: 38_51, Max: vitals.MaxValue}, Values: 1, MaxAge: 90 * time.Minute},
-		{Name: "Light", Sign: vitals.BodyWeight, Met: vitals.Range{Min: vitals.MinValue, Max: 40_004}, Values: 1, MaxAge: 10 * time.Minute},
-		{Name: "Silent", Silent: 30 * time.Minute, MaxAge: 24 * time.Hour, Labels: map[string]string{"severity": "info"}},
+		{Name: "Warm", Sign: vitals.BodyTemperature, Met: vitals.Range{Min: 38_51, Max: vitals.MaxValue}, Values: 1, MaxAge: 90 * time.Minute, Field: "body_temperature_c", Condition: "body_temperature_c above 38.5"},
+		{Name: "Light", Sign: vitals.BodyWeight, Met: vitals.Range{Min: vitals.MinValue, Max: 40_004}, Values: 1, MaxAge: 10 * time.Minute, Field: "body_weight_kg", Condition: "body_weight_kg below 40.005"},
+		{Name: "Silent", Silent: 30 * time.Minute, MaxAge: 24 * time.Hour, Labels: map[string]string{"severity": "info"}, Condition: "no reading for 30m"},
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v", got, err)

@@ -11,9 +11,11 @@ import (
 // A Rule says when a device has an alert. Its condition is either about the values of a sign, or about
 // silence.
 type Rule struct {
-	Name    string
-	Devices string // the rule is for devices whose names begin with this
-	Labels  map[string]string
+	Name      string
+	Devices   string // the rule is for devices whose names begin with this
+	Labels    map[string]string
+	Field     string // JSON name of Sign; "" with Silent
+	Condition string // in words
 
 	// Silent makes the condition one about silence: it holds if the newest reading of a device is at
 	// least this old, by its time and the server's clock. 0 means that the condition is about Sign.

@@ -1,0 +1,65 @@
+package alert
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pulsegate/pulsegate/internal/sys/filewatch"
+)
+
+// A Collector has the metrics of an engine.
+type Collector struct {
+	Engine *Engine
+	File   *filewatch.Follower // of the rules
+}
+
+var (
+	rulesDesc   = prometheus.NewDesc("pulsegate_alert_rules", "Rules in force.", nil, nil)
+	activeDesc  = prometheus.NewDesc("pulsegate_alerts_active", "Alerts that are active.", nil, nil)
+	statesDesc  = prometheus.NewDesc("pulsegate_alert_states", "States that are kept in memory, one for each device and rule, of 32 bytes each.", nil, nil)
+	changesDesc = prometheus.NewDesc("pulsegate_alert_changes_total", "Alerts that have begun or ended.", nil, nil)
+	lostDesc    = prometheus.NewDesc("pulsegate_alert_readings_lost_total", "Stored readings that were evaluated late, from the store, because the queue of the evaluation was full.", nil, nil)
+	staleDesc   = prometheus.NewDesc("pulsegate_alert_rules_stale", "1 if the file of rules cannot be used, so that older rules are in force.", nil, nil)
+	readyDesc   = prometheus.NewDesc("pulsegate_alert_ready", "1 if the states of all devices have been read since the start, or since the rules were changed. Nothing is reported before.", nil, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (Collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{rulesDesc, activeDesc, statesDesc, changesDesc, lostDesc, staleDesc, readyDesc} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c Collector) Collect(ch chan<- prometheus.Metric) {
+	e := c.Engine
+	e.mu.Lock()
+	var active, states, ready, stale float64
+	for _, w := range e.board.devices {
+		states += float64(len(w.runs))
+		for i := range w.runs {
+			if w.runs[i].reported {
+				active++
+			}
+		}
+	}
+	if e.ready {
+		ready = 1
+	} else {
+		active = float64(len(e.before))
+	}
+	rules, changes, lost := float64(len(e.board.rules)), float64(e.nChanges), float64(e.lostEver)
+	e.mu.Unlock()
+	if c.File.Stale() {
+		stale = 1
+	}
+	gauge := func(d *prometheus.Desc, v float64) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v)
+	}
+	gauge(rulesDesc, rules)
+	gauge(activeDesc, active)
+	gauge(statesDesc, states)
+	gauge(readyDesc, ready)
+	gauge(staleDesc, stale)
+	ch <- prometheus.MustNewConstMetric(changesDesc, prometheus.CounterValue, changes)
+	ch <- prometheus.MustNewConstMetric(lostDesc, prometheus.CounterValue, lost)
+}

@@ -1,0 +1,331 @@
+// Package alertmanager reports active alerts to Prometheus Alertmanager.
+//
+// # Promise
+//
+//   - Every alert that is active is sent, again and again, until it ends; its end is sent once.
+//     Nothing is sent before the states of all devices are known, so that a restart neither fires nor
+//     resolves an alert.
+//   - While an Alertmanager cannot be reached, nothing but the newest changes is kept in memory; what is
+//     active by then is sent when it can be reached again.
+//   - What is sent has the name of the device, and what the rules say: no measured value, no subject.
+//
+// # Goroutines
+//
+// [Sender.Run] is one goroutine for each Alertmanager: none waits for another.
+//
+// # Not here
+//
+// Which alerts are active: package alert. Grouping, silencing and delivery: Alertmanager.
+package alertmanager
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/api/alert"
+)
+
+// Options configure a [Sender].
+type Options struct {
+	URL  *url.URL // of the Alertmanager, without /api/v2
+	Page string   // URL of the page of this server, to which alerts link
+
+	// Every is how often active alerts are sent again. Default [DefaultEvery].
+	Every time.Duration
+
+	Roots        *x509.CertPool // nil means those of the system
+	User         string         // for basic authentication, with the password in PasswordFile
+	PasswordFile string
+	TokenFile    string // of a bearer token; both files are read for each request
+
+	// OnTrouble is called with an error when the Alertmanager begins to fail, and with nil when it works
+	// again.
+	OnTrouble func(*Sender, error)
+}
+
+// DefaultEvery is the default of Options.Every.
+const DefaultEvery = time.Minute
+
+// Bounds of a Sender.
+const (
+	gatherFor      = time.Second // changes gather for this long
+	requestTimeout = 10 * time.Second
+	maxBatchAlerts = 1000
+	maxBatchBytes  = 512 << 10
+	maxAnswerBytes = 64 << 10 // read, so that the connection can be used again
+	maxSecretBytes = 4 << 10
+	minRetry       = time.Second
+	maxRetry       = 30 * time.Second
+)
+
+// lasts returns how long an alert that was sent is active without being sent again: a restart may take a
+// minute, and three requests may fail.
+func (o *Options) lasts() time.Duration { return 4*o.Every + time.Minute }
+
+// A Sender reports the alerts of an engine to an Alertmanager.
+type Sender struct {
+	engine *alert.Engine
+	opt    Options
+	url    string
+	client *http.Client
+
+	sent, failed atomic.Uint64 // alerts, and requests
+
+	mu           sync.Mutex
+	failingSince time.Time // guarded by mu; zero means that the last request has succeeded, or there was none
+	cause        error     // guarded by mu
+}
+
+// New returns a Sender, which Run runs.
+func New(engine *alert.Engine, opt Options) *Sender {
+	if opt.Every <= 0 {
+		opt.Every = DefaultEvery
+	}
+	return &Sender{
+		engine: engine, opt: opt, url: opt.URL.JoinPath("api", "v2", "alerts").String(),
+		client: &http.Client{
+			Timeout: requestTimeout,
+			Transport: &http.Transport{
+				DialContext:         (&net.Dialer{Timeout: requestTimeout / 2}).DialContext,
+				TLSClientConfig:     &tls.Config{RootCAs: opt.Roots, MinVersion: tls.VersionTLS12},
+				TLSHandshakeTimeout: requestTimeout / 2,
+				MaxConnsPerHost:     1,
+				IdleConnTimeout:     2 * opt.Every,
+				ForceAttemptHTTP2:   true,
+			},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}
+}
+
+// URL returns the URL of the Alertmanager.
+func (s *Sender) URL() string { return s.opt.URL.String() }
+
+// Failing returns since when the Alertmanager has not accepted alerts, and why; or a zero time.
+func (s *Sender) Failing() (since time.Time, cause error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failingSince, s.cause
+}
+
+// Run sends alerts until ctx ends.
+func (s *Sender) Run(ctx context.Context) {
+	defer s.client.CloseIdleConnections()
+	var reported uint64 // changes that the Alertmanager knows of
+	var allAt time.Time // when all active alerts are sent
+	retry := minRetry
+	for {
+		c := s.engine.Changes(reported)
+		alerts, all := c.Alerts, c.Lost || !time.Now().Before(allAt)
+		if all {
+			alerts, c = s.engine.State(reported)
+			ended := slices.DeleteFunc(c.Alerts, func(a alert.Alert) bool { return a.EndedUnixMs == 0 })
+			alerts = append(ended, alerts...)
+		}
+		wait := time.Until(allAt)
+		switch {
+		case !c.Ready:
+			wait = s.opt.Every
+		case all || len(alerts) > 0:
+			err := s.send(ctx, alerts)
+			if ctx.Err() != nil {
+				return
+			}
+			s.note(err)
+			if err != nil {
+				allAt = time.Time{} // an Alertmanager that was restarted has forgotten all
+				wait, c.Next = retry/2+rand.N(retry), nil
+				retry = min(2*retry, maxRetry)
+				break
+			}
+			reported, retry = c.N, minRetry
+			if all {
+				allAt = time.Now().Add(s.opt.Every)
+				wait = s.opt.Every
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		case <-c.Next:
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(gatherFor):
+			}
+		}
+	}
+}
+
+// note notes the outcome of sending.
+func (s *Sender) note(err error) {
+	s.mu.Lock()
+	was := !s.failingSince.IsZero()
+	switch {
+	case err == nil:
+		s.failingSince, s.cause = time.Time{}, nil
+	case !was:
+		s.failingSince = time.Now()
+		fallthrough
+	default:
+		s.cause = err
+	}
+	s.mu.Unlock()
+	if s.opt.OnTrouble != nil && was != (err != nil) {
+		s.opt.OnTrouble(s, err)
+	}
+}
+
+// send sends alerts in their order. If there are none, it sends an empty list, which shows whether the
+// Alertmanager can be reached.
+func (s *Sender) send(ctx context.Context, alerts []alert.Alert) error {
+	b := batch{page: s.opt.Page, activeUntil: time.Now().Add(s.opt.lasts())}
+	for i := range alerts {
+		if b.n == maxBatchAlerts || b.text.Len() > maxBatchBytes {
+			if err := s.post(ctx, &b); err != nil {
+				return err
+			}
+		}
+		b.add(&alerts[i])
+	}
+	return s.post(ctx, &b)
+}
+
+// post sends a batch, and empties it.
+func (s *Sender) post(ctx context.Context, b *batch) (err error) {
+	defer func() {
+		if err != nil {
+			s.failed.Add(1)
+		}
+	}()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader(b.end()))
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	if s.opt.PasswordFile != "" {
+		password, err := Secret(s.opt.PasswordFile)
+		if err != nil {
+			return err
+		}
+		r.SetBasicAuth(s.opt.User, password)
+	}
+	if s.opt.TokenFile != "" {
+		token, err := Secret(s.opt.TokenFile)
+		if err != nil {
+			return err
+		}
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	answer, err := s.client.Do(r)
+	if err != nil {
+		if failed, ok := errors.AsType[*url.Error](err); ok {
+			err = failed.Err // without the URL
+		}
+		return err
+	}
+	defer answer.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, maxAnswerBytes)) // it may repeat what was sent, so it is not shown
+	if answer.StatusCode/100 != 2 {
+		return fmt.Errorf("it answers with status %d", answer.StatusCode)
+	}
+	s.sent.Add(uint64(b.n))
+	b.n = 0
+	b.text.Reset()
+	return nil
+}
+
+// Secret reads a file with a password or a token. Its errors do not have what is in it.
+func Secret(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxSecretBytes+1))
+	secret := strings.TrimSpace(string(text))
+	switch {
+	case err != nil:
+		return "", err
+	case len(text) > maxSecretBytes:
+		return "", fmt.Errorf("%s: more than %d bytes", path, maxSecretBytes)
+	case secret == "" || strings.ContainsFunc(secret, func(r rune) bool { return r < ' ' || r == 0x7f }):
+		return "", fmt.Errorf("%s: not a line of text", path)
+	}
+	return secret, nil
+}
+
+// A batch is the body of a request.
+type batch struct {
+	page        string
+	activeUntil time.Time
+	text        bytes.Buffer // without the ]
+	n           int          // number of alerts
+}
+
+// A posted alert is as in the API of Alertmanager: api/v2/openapi.yaml, postableAlert.
+type posted struct {
+	Labels      map[string]string `json:"labels"`
+	Annotations annotations       `json:"annotations"`
+	StartsAt    string            `json:"startsAt"`
+	EndsAt      string            `json:"endsAt"`
+	Generator   string            `json:"generatorURL"`
+}
+
+type annotations struct {
+	Summary string `json:"summary"`
+	Notice  string `json:"notice"`
+}
+
+func (b *batch) add(a *alert.Alert) {
+	until := b.activeUntil
+	if since := time.UnixMilli(a.SinceUnixMs).Add(time.Minute); until.Before(since) { // by a device's clock
+		until = since
+	}
+	if a.EndedUnixMs != 0 {
+		until = time.UnixMilli(a.EndedUnixMs)
+	}
+	text, err := json.Marshal(posted{
+		Labels:      a.Labels(),
+		Annotations: annotations{a.Device.String() + ": " + a.Rule.Condition, alert.Notice},
+		StartsAt:    utc(a.SinceUnixMs), EndsAt: utc(until.UnixMilli()),
+		Generator: a.PageURL(b.page),
+	})
+	if err != nil {
+		panic(err) // no value of the type has this error
+	}
+	if b.n++; b.n == 1 {
+		b.text.WriteByte('[')
+	} else {
+		b.text.WriteByte(',')
+	}
+	b.text.Write(text)
+}
+
+func (b *batch) end() []byte {
+	if b.n == 0 {
+		return []byte("[]")
+	}
+	b.text.WriteByte(']')
+	return b.text.Bytes()
+}
+
+// utc returns a time in RFC 3339.
+func utc(unixMs int64) string { return time.UnixMilli(unixMs).UTC().Format("2006-01-02T15:04:05.000Z") }

@@ -1,0 +1,363 @@
+package alertmanager
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/api/alert"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/storetest"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// A peer is an Alertmanager that keeps what it gets.
+type peer struct {
+	mu       sync.Mutex
+	down     bool
+	status   int
+	requests []*http.Request
+	bodies   []string
+}
+
+func (p *peer) RoundTrip(r *http.Request) (*http.Response, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.down {
+		return nil, errors.New("connection refused")
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	p.requests, p.bodies = append(p.requests, r), append(p.bodies, string(body))
+	status := p.status
+	if status == 0 {
+		status = 200
+	}
+	return &http.Response{StatusCode: status, Header: http.Header{"Location": {"http://other/"}}, Body: io.NopCloser(strings.NewReader("85.25")), Request: r}, nil
+}
+
+// taken returns the alerts of the requests since the call before, and the number of requests.
+func (p *peer) taken(t *testing.T) (alerts []posted, n int) {
+	t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, body := range p.bodies {
+		var some []posted
+		if err := json.Unmarshal([]byte(body), &some); err != nil {
+			t.Fatalf("%v in %s", err, body)
+		}
+		alerts = append(alerts, some...)
+	}
+	n, p.bodies = len(p.bodies), nil
+	return alerts, n
+}
+
+func (p *peer) set(f func()) { p.mu.Lock(); f(); p.mu.Unlock() }
+
+// A fixture is an engine with a rule and a sender, in a bubble.
+type fixture struct {
+	store  *storetest.Memory
+	engine *alert.Engine
+	peer   *peer
+	sender *Sender
+	opt    Options
+	log    []string
+}
+
+var lowRule = alert.Rule{
+	Name: "Low", Sign: vitals.SpO2, Met: vitals.Range{Min: vitals.MinValue, Max: 90_00}, Values: 1, MaxAge: 10 * time.Minute,
+	Labels: map[string]string{"severity": "page"}, Field: "spo2_pct", Condition: "spo2_pct flagged as low",
+}
+
+func newFixture(t *testing.T, opt Options) *fixture {
+	f := &fixture{store: storetest.NewMemory(), peer: &peer{}, opt: opt}
+	if f.opt.URL == nil {
+		f.opt.URL = &url.URL{Scheme: "http", Host: "alertmanager:9093", Path: "/x"}
+	}
+	f.opt.Page = "https://vitals.example/"
+	f.opt.OnTrouble = func(_ *Sender, err error) { f.log = append(f.log, fmt.Sprint(err)) }
+	return f
+}
+
+// start starts the engine and the sender, as a server does.
+func (f *fixture) start(t *testing.T) (stop func()) {
+	f.engine = alert.NewEngine(f.store, []alert.Rule{lowRule}, alert.Options{})
+	f.sender = New(f.engine, f.opt)
+	f.sender.client.Transport = f.peer
+	ctx, cancel := context.WithCancel(t.Context())
+	var tasks sync.WaitGroup
+	tasks.Go(func() { f.engine.Run(ctx) })
+	tasks.Go(func() { f.sender.Run(ctx) })
+	return func() { cancel(); tasks.Wait() }
+}
+
+// store1 stores a value of a device, measured now.
+func (f *fixture) store1(t *testing.T, device string, v vitals.Value) {
+	t.Helper()
+	name, err := vitals.ParseName(device)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := vitals.Reading{Device: name, TimeUnixMs: time.Now().UnixMilli()}
+	r.Values.Set(vitals.SpO2, v)
+	group := []*storage.Entry{{Reading: &r, ReceivedUnixMs: r.TimeUnixMs}}
+	if err := f.store.Append(group); err != nil {
+		t.Fatal(err)
+	}
+	f.engine.Publish(group)
+}
+
+// texts returns alerts as device, start and whether they are active, in order.
+func texts(alerts []posted) (all []string) {
+	for _, a := range alerts {
+		ends, err := time.Parse(time.RFC3339, a.EndsAt)
+		if err != nil {
+			panic(err)
+		}
+		state := "active"
+		if !ends.After(time.Now()) {
+			state = "ended"
+		}
+		all = append(all, a.Labels["device"]+" "+state)
+	}
+	return all
+}
+
+// An alert is sent at once and then every minute while it is active; its end is sent once.
+func TestSend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, Options{})
+		stop := f.start(t)
+		defer stop()
+		time.Sleep(2 * time.Second)
+		if alerts, n := f.peer.taken(t); n != 1 || len(alerts) != 0 {
+			t.Errorf("at the start %v in %d requests, want an empty one", alerts, n)
+		}
+		since := time.Now().UTC()
+		f.store1(t, "a1", 85_25)
+		time.Sleep(3 * time.Second)
+		alerts, _ := f.peer.taken(t)
+		if got := texts(alerts); !slices.Equal(got, []string{"a1 active"}) {
+			t.Fatalf("got %v", got)
+		}
+		until := time.Now().Add(5 * time.Minute)
+		a := alerts[0]
+		ends, err := time.Parse(time.RFC3339, a.EndsAt)
+		want := posted{
+			Labels:      map[string]string{"alertname": "Low", "device": "a1", "sign": "spo2_pct", "severity": "page"},
+			Annotations: annotations{"a1: spo2_pct flagged as low", alert.Notice},
+			StartsAt:    since.Format("2006-01-02T15:04:05.000Z"), EndsAt: a.EndsAt,
+			Generator: "https://vitals.example/#device?" + url.Values{
+				"device": {"a1"}, "from": {since.Add(-30 * time.Minute).Format(time.RFC3339)}, "to": {since.Add(30 * time.Minute).Format(time.RFC3339)},
+			}.Encode(),
+		}
+		if fmt.Sprint(a) != fmt.Sprint(want) || err != nil || ends.After(until) || ends.Before(until.Add(-3*time.Second)) {
+			t.Errorf("got %+v\nwant %+v until %v", a, want, until)
+		}
+		if r := f.peer.requests[0]; r.Method != "POST" || r.URL.String() != "http://alertmanager:9093/x/api/v2/alerts" || r.Header.Get("Content-Type") != "application/json" {
+			t.Errorf("%s %s %v", r.Method, r.URL, r.Header)
+		}
+		time.Sleep(3 * time.Minute)
+		alerts, n := f.peer.taken(t)
+		if got := texts(alerts); n != 3 || !slices.Equal(got, []string{"a1 active", "a1 active", "a1 active"}) {
+			t.Errorf("in three minutes, %d requests: %v", n, got)
+		}
+		f.store1(t, "a1", 97_00)
+		time.Sleep(3 * time.Minute)
+		alerts, _ = f.peer.taken(t)
+		if got := texts(alerts); !slices.Equal(got, []string{"a1 ended"}) {
+			t.Errorf("after its end, got %v", got)
+		}
+	})
+}
+
+// After a restart, an active alert is sent as it was, and one that has ended is not sent.
+func TestRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, Options{})
+		stop := f.start(t)
+		f.store1(t, "a1", 85_25)
+		f.store1(t, "a2", 85_25)
+		time.Sleep(3 * time.Second)
+		before, _ := f.peer.taken(t)
+		f.store1(t, "a2", 97_00)
+		stop()
+		stop = f.start(t)
+		defer stop()
+		time.Sleep(3 * time.Second)
+		after, _ := f.peer.taken(t)
+		if got := texts(after); !slices.Equal(got, []string{"a1 active"}) {
+			t.Fatalf("got %v", got)
+		}
+		i := slices.IndexFunc(before, func(a posted) bool { return a.Labels["device"] == "a1" })
+		if before[i].EndsAt = after[0].EndsAt; fmt.Sprint(before[i]) != fmt.Sprint(after[0]) {
+			t.Errorf("before %+v, after %+v", before[i], after[0])
+		}
+	})
+}
+
+// While an Alertmanager is away for an hour, nothing is lost of what is active, and the end of what was
+// reported is reported.
+func TestAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, Options{})
+		stop := f.start(t)
+		defer stop()
+		f.store1(t, "a1", 85_25)
+		f.store1(t, "a2", 85_25)
+		time.Sleep(3 * time.Second)
+		f.peer.taken(t)
+		f.peer.set(func() { f.peer.down = true })
+		away := time.Now()
+		for i := range 60 {
+			f.store1(t, fmt.Sprint("b", i), 85_25)
+			if i == 30 {
+				f.store1(t, "a2", 97_00)
+			}
+			time.Sleep(time.Minute)
+		}
+		since, cause := f.sender.Failing()
+		if cause == nil || since.Sub(away) > 3*time.Second || Senders([]*Sender{f.sender}).Check(t.Context()) == nil {
+			t.Errorf("failing since %v: %v", since, cause)
+		}
+		f.peer.set(func() { f.peer.down, f.peer.status = false, 500 })
+		time.Sleep(time.Minute)
+		f.peer.taken(t)
+		f.peer.set(func() { f.peer.status = 0 })
+		time.Sleep(time.Minute)
+		alerts, _ := f.peer.taken(t)
+		got := map[string]bool{}
+		for _, text := range texts(alerts) {
+			got[text] = true
+		}
+		if len(got) != 62 || !got["a1 active"] || !got["a2 ended"] || !got["b0 active"] || !got["b59 active"] {
+			t.Errorf("%d: %v", len(got), got)
+		}
+		if _, cause := f.sender.Failing(); cause != nil || !slices.Equal(f.log, []string{"connection refused", "<nil>"}) {
+			t.Errorf("%v, reported %q", cause, f.log)
+		}
+	})
+}
+
+// A redirect is not followed: it could lead anywhere, with the credentials. Files of credentials may
+// change. Neither they nor the answer are in an error.
+func TestCredentials(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		write := func(name, text string) string {
+			path := filepath.Join(dir, name)
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return path
+		}
+		password := write("password", "secret-1\n")
+		f := newFixture(t, Options{User: "pulsegate", PasswordFile: password, Every: time.Second})
+		stop := f.start(t)
+		defer stop()
+		time.Sleep(2 * time.Second)
+		if user, got, ok := f.peer.requests[0].BasicAuth(); !ok || user != "pulsegate" || got != "secret-1" {
+			t.Errorf("got %q %q", user, got)
+		}
+		write("password", "secret-2")
+		time.Sleep(2 * time.Second)
+		if _, got, _ := f.peer.requests[len(f.peer.requests)-1].BasicAuth(); got != "secret-2" {
+			t.Errorf("after a change got %q", got)
+		}
+		f.peer.set(func() { f.peer.status = 307 })
+		time.Sleep(2 * time.Second)
+		if _, cause := f.sender.Failing(); cause == nil || cause.Error() != "it answers with status 307" {
+			t.Errorf("got %v", cause)
+		}
+		write("password", "secret\n-3")
+		time.Sleep(time.Minute)
+		if _, cause := f.sender.Failing(); cause == nil || cause.Error() != password+": not a line of text" {
+			t.Errorf("got %v", cause)
+		}
+		for _, r := range f.peer.requests {
+			if r.URL.Host != "alertmanager:9093" {
+				t.Errorf("a request to %s", r.URL)
+			}
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		token := filepath.Join(t.TempDir(), "token")
+		if err := os.WriteFile(token, []byte("abc"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f := newFixture(t, Options{TokenFile: token})
+		stop := f.start(t)
+		defer stop()
+		time.Sleep(2 * time.Second)
+		if got := f.peer.requests[0].Header.Get("Authorization"); got != "Bearer abc" {
+			t.Errorf("got %q", got)
+		}
+	})
+}
+
+// Requests are bounded, and all alerts are sent.
+func TestBatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, Options{})
+		stop := f.start(t)
+		defer stop()
+		const n = 2500
+		for i := range n {
+			f.store1(t, fmt.Sprint("a", i), 85_25)
+		}
+		time.Sleep(3 * time.Second)
+		for _, body := range f.peer.bodies {
+			if len(body) > maxBatchBytes+4096 {
+				t.Errorf("a request of %d bytes", len(body))
+			}
+		}
+		alerts, requests := f.peer.taken(t)
+		if len(alerts) != n || requests < 3 || requests > 5 {
+			t.Errorf("%d alerts in %d requests", len(alerts), requests)
+		}
+		stop()
+		stop = f.start(t)
+		time.Sleep(3 * time.Second)
+		if alerts, _ := f.peer.taken(t); len(alerts) != n {
+			t.Errorf("%d alerts after a restart", len(alerts))
+		}
+	})
+}
+
+// No measured value is in what is sent.
+func TestPrivate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, Options{})
+		stop := f.start(t)
+		defer stop()
+		f.store1(t, "a1", 85_25)
+		time.Sleep(3 * time.Second)
+		f.store1(t, "a1", 97_25)
+		time.Sleep(3 * time.Second)
+		for i, r := range f.peer.requests {
+			text := f.peer.bodies[i] + fmt.Sprint(r.URL, r.Header)
+			for _, value := range []string{"85.25", "85,25", "8525", "97.25"} {
+				if strings.Contains(text, value) {
+					t.Errorf("a measured value is sent: %s", text)
+				}
+			}
+		}
+		if len(f.peer.bodies) < 2 {
+			t.Errorf("%d requests", len(f.peer.bodies))
+		}
+	})
+}

@@ -1,0 +1,218 @@
+package server
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/api/alert"
+	"github.com/pulsegate/pulsegate/internal/api/alertmanager"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/sys/filewatch"
+	"github.com/pulsegate/pulsegate/internal/sys/settings"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// AlertOptions are the options that docs/alerts.md explains.
+type AlertOptions struct {
+	Alerts       string   `type:"path" placeholder:"FILE" help:"TOML file with rules of alerts. It is read again when it changes. Default: no alerts."`
+	Alertmanager []string `placeholder:"URL" help:"Prometheus Alertmanager to which active alerts are sent, such as http://127.0.0.1:9093; may be repeated. Default: none."`
+	PageURL      string   `name:"page-url" placeholder:"URL" help:"URL of the page to which alerts link, such as https://vitals.example/. Default: that of the public listener."`
+
+	AlertmanagerCA           string        `name:"alertmanager-ca" type:"path" placeholder:"FILE" help:"CA certificates in PEM that verify the certificates of the Alertmanagers. Default: those of the system."`
+	AlertmanagerUser         string        `placeholder:"NAME" help:"User name for basic authentication at the Alertmanagers."`
+	AlertmanagerPasswordFile string        `type:"path" placeholder:"FILE" help:"File with the password. It may change."`
+	AlertmanagerTokenFile    string        `type:"path" placeholder:"FILE" help:"File with a bearer token for the Alertmanagers, instead of a user name. It may change."`
+	AlertmanagerEvery        time.Duration `default:"1m" help:"How often active alerts are sent again. An Alertmanager resolves an alert that was not sent for four times as long and a minute."`
+}
+
+// urls parses the URLs of the Alertmanagers, and checks the options.
+func (c *AlertOptions) urls() (all []*url.URL, err error) {
+	secret := c.AlertmanagerUser != "" || c.AlertmanagerTokenFile != ""
+	for _, text := range c.Alertmanager {
+		u, err := url.Parse(text)
+		// The value is not quoted: it may contain a password.
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+			return nil, settings.Usagef("--alertmanager is not of the form http://host:port, without a user, a query or a fragment")
+		}
+		switch {
+		case slices.ContainsFunc(all, func(o *url.URL) bool { return o.String() == u.String() }):
+			return nil, settings.Usagef("--alertmanager %s is given twice", u)
+		case secret && u.Scheme == "http" && !isLoopback(u.Host):
+			return nil, settings.Usagef("--alertmanager %s: the password or token would be sent in clear text; use https", u)
+		case c.AlertmanagerCA != "" && u.Scheme == "http":
+			return nil, settings.Usagef("--alertmanager-ca requires an --alertmanager with https")
+		}
+		all = append(all, u)
+	}
+	return all, firstBroken(
+		rule{len(all) == 0 || c.Alerts != "", "--alertmanager requires --alerts"},
+		rule{len(all) > 0 || !secret && c.AlertmanagerCA == "" && c.AlertmanagerPasswordFile == "", "--alertmanager-ca, -user, -password-file and -token-file require --alertmanager"},
+		rule{(c.AlertmanagerUser == "") == (c.AlertmanagerPasswordFile == ""), "--alertmanager-user and --alertmanager-password-file must be given together"},
+		rule{c.AlertmanagerUser == "" || c.AlertmanagerTokenFile == "", "--alertmanager-user and --alertmanager-token-file cannot be combined"},
+		rule{c.AlertmanagerEvery >= time.Second && c.AlertmanagerEvery <= time.Hour, "--alertmanager-every must be from 1s to 1h"},
+		rule{c.PageURL == "" || isWebURL(c.PageURL), "--page-url is not of the form https://host/"},
+	)
+}
+
+// isWebURL reports whether a text is the URL of a page, without a query and a fragment.
+func isWebURL(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil && u.RawQuery == "" && u.Fragment == ""
+}
+
+// checkAlertmanager is the name of the readyz check that fails while an Alertmanager does not accept
+// alerts.
+const checkAlertmanager = "alertmanager"
+
+// An alerting evaluates rules and reports alerts.
+type alerting struct {
+	engine  *alert.Engine
+	senders alertmanager.Senders
+	file    *filewatch.Follower
+	cancel  context.CancelFunc
+	tasks   sync.WaitGroup
+	log     *slog.Logger
+}
+
+// startAlerts reads the rules and starts to evaluate them. page is the URL of the page.
+func startAlerts(c *Options, store alert.Reader, flags *vitals.FlagLimits, page string, log *slog.Logger) (*alerting, error) {
+	a := &alerting{log: log}
+	opt, err := c.sending(page)
+	if err != nil {
+		return nil, err
+	}
+	opt.OnTrouble = a.trouble
+	var rules []alert.Rule
+	a.file, err = filewatch.Follow(filewatch.Options{
+		Paths: []string{c.Alerts},
+		Load: func() (changed bool, err error) {
+			read, err := alert.ReadRules(c.Alerts, flags)
+			if err != nil || a.engine != nil && reflect.DeepEqual(read, rules) {
+				return false, err
+			}
+			if rules = read; a.engine == nil {
+				a.engine = alert.NewEngine(store, rules, alert.Options{
+					Shared:  c.Store != "",
+					OnError: func(err error) { log.Error("reading stored readings for alerts failed", "error", err) },
+				})
+			} else {
+				a.engine.SetRules(rules)
+			}
+			return true, nil
+		},
+		OnLoad: func(err error) {
+			if err != nil {
+				log.Error("the rules of alerts cannot be used; the previous ones stay in force", "error", err)
+				return
+			}
+			log.Info("rules of alerts loaded", "rules", len(rules))
+		},
+	})
+	if err != nil {
+		return nil, settings.Usagef("--alerts: %v", err)
+	}
+	urls, err := c.urls()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	a.cancel = cancel
+	a.tasks.Go(func() { a.engine.Run(ctx) })
+	for _, u := range urls {
+		opt.URL = u
+		s := alertmanager.New(a.engine, opt)
+		a.senders = append(a.senders, s)
+		a.tasks.Go(func() { s.Run(ctx) })
+	}
+	log.Info("alerts", "rules", len(rules), "alertmanagers", strings.Join(c.Alertmanager, ","), "notice", alert.Notice)
+	return a, nil
+}
+
+// sending returns the options of senders. The files that they name must be readable at the start.
+func (c *AlertOptions) sending(page string) (opt alertmanager.Options, err error) {
+	opt = alertmanager.Options{
+		Every: c.AlertmanagerEvery, User: c.AlertmanagerUser, PasswordFile: c.AlertmanagerPasswordFile, TokenFile: c.AlertmanagerTokenFile,
+		Page: strings.TrimRight(page, "/") + "/",
+	}
+	if c.PageURL != "" {
+		opt.Page = strings.TrimRight(c.PageURL, "/") + "/"
+	}
+	for _, path := range []string{c.AlertmanagerPasswordFile, c.AlertmanagerTokenFile} {
+		if path != "" {
+			if _, err := alertmanager.Secret(path); err != nil {
+				return opt, err
+			}
+		}
+	}
+	if c.AlertmanagerCA != "" {
+		pem, err := os.ReadFile(c.AlertmanagerCA)
+		if err != nil {
+			return opt, err
+		}
+		if opt.Roots = x509.NewCertPool(); !opt.Roots.AppendCertsFromPEM(pem) {
+			return opt, fmt.Errorf("%s: no certificates in PEM", c.AlertmanagerCA)
+		}
+	}
+	return opt, nil
+}
+
+// trouble logs when an Alertmanager begins to fail, and when it works again.
+func (a *alerting) trouble(s *alertmanager.Sender, err error) {
+	if err == nil {
+		a.log.Info("the Alertmanager accepts alerts again", "url", s.URL())
+		return
+	}
+	a.log.Error("the Alertmanager does not accept alerts; active ones are sent again and again", "url", s.URL(), "error", err)
+}
+
+// publish takes what a group has stored.
+func (a *alerting) publish(group []*storage.Entry) {
+	if a != nil {
+		a.engine.Publish(group)
+	}
+}
+
+// erased ends the alerts of a device of which readings were erased.
+func (a *alerting) erased(device vitals.Name) {
+	if a != nil {
+		a.engine.Erased(device)
+	}
+}
+
+// reload reads the rules again.
+func (a *alerting) reload() error {
+	if a == nil {
+		return nil
+	}
+	return a.file.Reload()
+}
+
+// check is the check of the Alertmanagers.
+func (a *alerting) check(ctx context.Context) error {
+	if a == nil {
+		return errors.New("not started")
+	}
+	return a.senders.Check(ctx)
+}
+
+// stop ends the evaluation. With wait, it has ended when stop returns, and no longer uses the store.
+func (a *alerting) stop(wait bool) {
+	if a == nil {
+		return
+	}
+	a.cancel()
+	if wait {
+		a.file.Close()
+		a.tasks.Wait()
+	}
+}
