@@ -190,7 +190,7 @@ func (d *description) operations(visit func(method, path string, op *openapi3.Op
 
 // fill replaces the variables of a path.
 func fill(path string) string {
-	return strings.NewReplacer("{device}", "ppg-1", "{version}", "1", "{file}", "none.js").Replace(path)
+	return strings.NewReplacer("{device}", "ppg-1", "{version}", "1", "{file}", "none.js", "{name}", "m").Replace(path)
 }
 
 const reading = `{"device":"ppg-1","time":"2026-01-21T10:00:00.123+02:00","spo2_pct":97.5,"systolic_mmhg":121,"diastolic_mmhg":79,"heart_rate_bpm":%d}`
@@ -209,9 +209,16 @@ func beat(ms int) string {
 	return fmt.Sprintf("v,device=ppg-1 heart_rate_bpm=72i %d", 1_769_040_000_000+ms)
 }
 
+// mapped is the flag of a mapping that has the name m, and band one of its payloads, measured some ms after 2026-01-23.
+const mapped = "--mapping=testdata/mapping.toml"
+
+func band(device string, ms, bpm int) string {
+	return fmt.Sprintf(`{"id":%q,"at":%d,"bpm":%d}`, device, 1_769_126_400_000+ms, bpm)
+}
+
 // driveOpen drives a server without tokens.
 func driveOpen(t *testing.T, seen *seen) {
-	c := client{description: describe(t, serve(t, "--max-reads=1", "--max-live=2").url, seen)}
+	c := client{description: describe(t, serve(t, "--max-reads=1", "--max-live=2", mapped).url, seen)}
 	first, second := fmt.Sprintf(reading, 140), fmt.Sprintf(reading, 141)
 	c.want(200, "POST", "/v1/readings", first)
 	c.want(200, "POST", "/v1/readings", first)
@@ -240,6 +247,17 @@ func driveOpen(t *testing.T, seen *seen) {
 	c.want(422, "POST", "/v1/omh", `{"header":{}}`)
 	c.want(413, "POST", "/v1/omh", strings.Repeat(" ", 1<<20)+point("ppg-1", 1, 90))
 	c.want(415, "POST", "/v1/omh", point("ppg-1", 1, 90), "Content-Encoding", "br")
+	c.want(200, "POST", "/v1/mapped/m", band("ppg-1", 1, 90))
+	c.want(409, "POST", "/v1/mapped/m", band("ppg-1", 1, 91))
+	c.want(207, "POST", "/v1/mapped/m", band("ppg-1", 1, 90)+"\n"+band("ppg-1", 2, 0))
+	c.want(400, "POST", "/v1/mapped/m", `{"id":`)
+	c.want(404, "POST", "/v1/mapped/none", `{}`)
+	c.want(422, "POST", "/v1/mapped/m", `true`)
+	c.want(413, "POST", "/v1/mapped/m", strings.Repeat(" ", 1<<20)+band("ppg-1", 1, 90))
+	c.want(415, "POST", "/v1/mapped/m", band("ppg-1", 1, 90), "Content-Encoding", "br")
+	if status := c.raw("POST /v1/mapped/m HTTP/1.1\r\nHost: localhost\r\n\r\n"); status != 411 {
+		t.Errorf("payloads without a length: %d", status)
+	}
 	for _, path := range influxPaths {
 		c.want(204, "POST", path+"?precision=ms", beat(1), "Content-Type", "text/plain")
 		c.want(400, "POST", path, "v\n", "Content-Type", "text/plain")
@@ -522,7 +540,7 @@ func driveTokens(t *testing.T, seen *seen) {
 	writer, other := k.create(t, "bed-7"), k.create(t, "bed-8")
 	reader := k.create(t, "ward", "--rights=read", "--devices=ppg-")
 	slow := k.create(t, "slow", "--rate=1", "--burst=1")
-	c := client{description: describe(t, serve(t, append(k.flags(), "--max-contradictions=1")...).url, seen)}
+	c := client{description: describe(t, serve(t, append(k.flags(), "--max-contradictions=1", mapped)...).url, seen)}
 	as := func(token string) client { return client{c.description, token} }
 	as(writer).want(200, "POST", "/v1/readings", fmt.Sprintf(reading, 60))
 	as(reader).want(403, "POST", "/v1/readings", fmt.Sprintf(reading, 60))
@@ -537,6 +555,11 @@ func driveTokens(t *testing.T, seen *seen) {
 	as(writer).want(403, "POST", "/v1/omh", point("ppg-1", 1, 90), "Sec-Fetch-Site", "cross-site")
 	as(slow).want(429, "POST", "/v1/omh", point("a", 1, 90))
 	as(other).want(429, "POST", "/v1/omh", point("ppg-1", 1, 91))
+	as(writer).want(200, "POST", "/v1/mapped/m", band("ppg-1", 1, 90))
+	as(reader).want(403, "POST", "/v1/mapped/m", band("ppg-1", 1, 90))
+	as(writer).want(403, "POST", "/v1/mapped/m", band("ppg-1", 1, 90), "Sec-Fetch-Site", "cross-site")
+	as(slow).want(429, "POST", "/v1/mapped/m", band("a", 1, 90))
+	as(other).want(429, "POST", "/v1/mapped/m", band("ppg-1", 1, 91))
 	as(slow).want(429, "POST", "/api/v2/write?precision=ms", beat(2), "Content-Type", "text/plain")
 	c.operations(func(method, path string, op *openapi3.Operation) {
 		if op.Responses.Value("401") == nil || path == "/v1/session" {
@@ -579,9 +602,13 @@ func (c client) session(token string) {
 
 // driveLimits drives servers that have reached a limit.
 func driveLimits(t *testing.T, seen *seen) {
-	full := client{description: describe(t, serve(t, "--min-free-bytes=1000000000000000", "--read-timeout=2s").url, seen)}
+	full := client{description: describe(t, serve(t, "--min-free-bytes=1000000000000000", "--read-timeout=2s", mapped).url, seen)}
 	full.want(503, "POST", "/v1/readings", fmt.Sprintf(reading, 60))
 	full.want(503, "POST", "/v1/omh", point("ppg-1", 1, 90))
+	full.want(503, "POST", "/v1/mapped/m", band("ppg-1", 1, 90))
+	if status := full.raw("POST /v1/mapped/m HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"); status != 408 {
+		t.Errorf("payloads that do not arrive: %d", status)
+	}
 	full.want(503, "GET", "/readyz", "")
 	full.want(503, "GET", "/health", "")
 	for _, path := range influxPaths {
@@ -593,7 +620,7 @@ func driveLimits(t *testing.T, seen *seen) {
 	if status := full.raw("POST /v1/readings HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"); status != 408 {
 		t.Errorf("a body that does not arrive: %d", status)
 	}
-	s := serve(t, "--max-conns=1")
+	s := serve(t, "--max-conns=1", mapped)
 	crowded := client{description: describe(t, s.url, seen)}
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections() // with which describe has fetched the document
 	for status := ""; status != "HTTP/1.1 200"; {
@@ -611,6 +638,7 @@ func driveLimits(t *testing.T, seen *seen) {
 	}
 	crowded.want(503, "POST", "/v1/readings", fmt.Sprintf(reading, 60))
 	crowded.want(503, "POST", "/v1/omh", point("ppg-1", 1, 90))
+	crowded.want(503, "POST", "/v1/mapped/m", band("ppg-1", 1, 90))
 	crowded.want(503, "GET", "/v1/live", "")
 }
 

@@ -34,33 +34,22 @@ func TestOneReading(t *testing.T) {
 	line := func(device string, value int) string {
 		return fmt.Sprintf("vitals,device=%s heart_rate_bpm=%di 1795255200123", device, value)
 	}
+	band := func(device string, value int) string {
+		return fmt.Sprintf(`{"id":%q,"bpm":%d,"at":1795255200.123}`, device, 100*value)
+	}
+	strap := func(device string, value int) string {
+		return fmt.Sprintf(`{"id":%q,"hr":"00%02x","at":1795255200123}`, device, value)
+	}
 	mqtt := porttest.Addr(t)
-	inputs := []struct {
-		name                       string
-		send                       func(url, device string, value int) (answer string, err error)
-		stored, duplicate, refused string // how the answers begin
-	}{
-		{"JSON", post("/v1/readings", func(device string, value int) string {
-			return fmt.Sprintf(`{"device":%q,"time":1795255200123,"heart_rate_bpm":%d}`, device, value)
-		}), `200 {"status":"stored"}`, `200 {"status":"duplicate"}`, "409 "},
-		{"Open mHealth", post("/v1/omh", func(device string, value int) string {
-			return fmt.Sprintf(`{"header":{"uuid":"2a5b0b21-1c4f-4f4f-9b6f-0f6f6d9d1b11","schema_id":{"namespace":"omh","name":"heart-rate","version":"2.0"},"source_creation_date_time":"2026-11-21T10:00:00Z",`+
-				`"external_datasheets":[{"datasheet_reference":"urn:pulsegate:device:%s"}]},"body":{"heart_rate":{"value":%d,"unit":"beats/min"},"effective_time_frame":{"date_time":"2026-11-21T10:00:00.123Z"}}}`, device, value)
-		}), `200 {"status":"stored"}`, `200 {"status":"duplicate"}`, "409 "},
-		{"FHIR", post("/fhir/Observation", func(device string, value int) string {
-			return fmt.Sprintf(`{"resourceType":"Observation","status":"final","code":{"coding":[{"system":"http://loinc.org","code":"8867-4"}]},"effectiveDateTime":"2026-11-21T10:00:00.123Z",`+
-				`"device":{"reference":"Device/%s"},"valueQuantity":{"value":%d,"system":"http://unitsofmeasure.org","code":"/min"}}`, device, value)
-		}), "201 ", "200 ", "409 "},
-		{"InfluxDB 1", post("/write?precision=ms", line), "204 ", "204 ", "400 "},
-		{"InfluxDB 2", post("/api/v2/write?precision=ms", line), "204 ", "204 ", "400 "},
-		{"MQTT 5", func(_, device string, value int) (string, error) {
+	publish := func(root string, payload func(device string, value int) string) func(url, device string, value int) (string, error) {
+		return func(_, device string, value int) (string, error) {
 			conn, err := net.Dial("tcp", mqtt)
 			if err != nil {
 				return "", err
 			}
 			defer conn.Close()
-			topic := "pulsegate/" + device
-			publish := fmt.Sprintf("\x00%c%s\x00\x01\x00"+`{"time":1795255200123,"heart_rate_bpm":%d}`, len(topic), topic, value)
+			topic := root + "/" + device
+			publish := fmt.Sprintf("\x00%c%s\x00\x01\x00%s", len(topic), topic, payload(device, value))
 			if _, err := fmt.Fprintf(conn, "\x10\x0e\x00\x04MQTT\x05\x02\x00\x3c\x00\x00\x01a\x32%c%s", len(publish), publish); err != nil {
 				return "", err
 			}
@@ -82,9 +71,35 @@ func TestOneReading(t *testing.T) {
 					return fmt.Sprintf("PUBACK 0x%02x", body[2]), nil
 				}
 			}
-		}, "PUBACK 0x00", "PUBACK 0x00", "PUBACK 0x83"},
+		}
 	}
-	opt := options(t)
+	inputs := []struct {
+		name                       string
+		send                       func(url, device string, value int) (answer string, err error)
+		stored, duplicate, refused string // how the answers begin
+	}{
+		{"JSON", post("/v1/readings", func(device string, value int) string {
+			return fmt.Sprintf(`{"device":%q,"time":1795255200123,"heart_rate_bpm":%d}`, device, value)
+		}), `200 {"status":"stored"}`, `200 {"status":"duplicate"}`, "409 "},
+		{"Open mHealth", post("/v1/omh", func(device string, value int) string {
+			return fmt.Sprintf(`{"header":{"uuid":"2a5b0b21-1c4f-4f4f-9b6f-0f6f6d9d1b11","schema_id":{"namespace":"omh","name":"heart-rate","version":"2.0"},"source_creation_date_time":"2026-11-21T10:00:00Z",`+
+				`"external_datasheets":[{"datasheet_reference":"urn:pulsegate:device:%s"}]},"body":{"heart_rate":{"value":%d,"unit":"beats/min"},"effective_time_frame":{"date_time":"2026-11-21T10:00:00.123Z"}}}`, device, value)
+		}), `200 {"status":"stored"}`, `200 {"status":"duplicate"}`, "409 "},
+		{"FHIR", post("/fhir/Observation", func(device string, value int) string {
+			return fmt.Sprintf(`{"resourceType":"Observation","status":"final","code":{"coding":[{"system":"http://loinc.org","code":"8867-4"}]},"effectiveDateTime":"2026-11-21T10:00:00.123Z",`+
+				`"device":{"reference":"Device/%s"},"valueQuantity":{"value":%d,"system":"http://unitsofmeasure.org","code":"/min"}}`, device, value)
+		}), "201 ", "200 ", "409 "},
+		{"InfluxDB 1", post("/write?precision=ms", line), "204 ", "204 ", "400 "},
+		{"InfluxDB 2", post("/api/v2/write?precision=ms", line), "204 ", "204 ", "400 "},
+		{"MQTT 5", publish("pulsegate", func(_ string, value int) string {
+			return fmt.Sprintf(`{"time":1795255200123,"heart_rate_bpm":%d}`, value)
+		}), "PUBACK 0x00", "PUBACK 0x00", "PUBACK 0x83"},
+		{"mapped", post("/v1/mapped/band", band), `200 {"status":"stored"}`, `200 {"status":"duplicate"}`, "409 "},
+		{"mapped characteristic", post("/v1/mapped/strap", strap), `200 {"status":"stored"}`, `200 {"status":"duplicate"}`, "409 "},
+		{"mapped, with MQTT 5", publish("band", band), "PUBACK 0x00", "PUBACK 0x00", "PUBACK 0x83"},
+		{"mapped characteristic, with MQTT 5", publish("strap", strap), "PUBACK 0x00", "PUBACK 0x00", "PUBACK 0x83"},
+	}
+	opt := withMappings(t)
 	opt.MQTTAddr, opt.AdminAddr = mqtt, porttest.Addr(t)
 	assign := post("/admin/subject/assign", func(device string, _ int) string {
 		return fmt.Sprintf(`{"device":%q,"subject":"p-1","from":"2026-11-01T00:00:00Z"}`, device)

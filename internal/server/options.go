@@ -15,6 +15,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/api/influx"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/live"
+	"github.com/pulsegate/pulsegate/internal/api/mapping"
 	"github.com/pulsegate/pulsegate/internal/api/mqtt"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/api/query"
@@ -49,6 +50,7 @@ type Options struct {
 
 	InfluxTag     string            `name:"influx-device-tag" group:"readings-limits" default:"${influx_device_tag}" placeholder:"TAG" help:"Tag that names the device of a line in InfluxDB's line protocol."`
 	MQTTTopic     string            `name:"mqtt-topic" group:"readings-limits" default:"${mqtt_topic}" placeholder:"TOPIC" help:"Topic of publications. The levels {device} and {gateway} stand for names that a payload need not repeat."`
+	Mapping       []string          `group:"readings-limits" type:"path" placeholder:"FILE" help:"TOML file that maps payloads that others designed to readings, for topics and for POST /v1/mapped/NAME. It may be given several times."`
 	Signs         string            `group:"readings-limits" type:"path" placeholder:"FILE" help:"TOML file that defines signs of your own."`
 	UnknownFields string            `group:"readings-limits" enum:"refuse,ignore" default:"refuse" help:"What to do with a reading that has an unknown field: reject it (refuse), or ignore the field."`
 	Oldest        time.Time         `group:"readings-limits" default:"2001-01-01T00:00:00Z" placeholder:"TIME" help:"Oldest accepted time of a reading, in RFC 3339. Devices whose clock was never set send times of 1970 or 2000. Integers below 10^11 are rejected too, because they look like seconds; 1970-01-01T00:00:00Z disables both checks."`
@@ -172,6 +174,8 @@ type parsed struct {
 	proxies []netip.Prefix    // trusted ones
 	origins *origins          // nil means none
 	topic   mqtt.Topic
+
+	mappings *mapping.Set
 }
 
 // Check returns a [settings.UsageError] for invalid options. It opens nothing.
@@ -215,7 +219,7 @@ func (c *Options) parse() (p parsed, err error) {
 	if p.topic, topicErr = mqtt.ParseTopic(c.MQTTTopic); topicErr != nil {
 		topicErr = settings.Usagef("--mqtt-topic: %v", topicErr)
 	}
-	if err := cmp.Or(limitsErr, tracingErr, proxiesErr, originsErr, topicErr); err != nil {
+	if err := cmp.Or(limitsErr, tracingErr, proxiesErr, originsErr, topicErr, p.setMappings(c, signs)); err != nil {
 		return p, err
 	}
 	if _, err := c.AlertOptions.urls(); err != nil || c.Alerts == "" {
@@ -225,6 +229,21 @@ func (c *Options) parse() (p parsed, err error) {
 		return p, settings.Usagef("--alerts: %v", err)
 	}
 	return p, nil
+}
+
+// setMappings reads the mappings for a table of signs.
+func (p *parsed) setMappings(c *Options, signs *vitals.Signs) (err error) {
+	p.mappings, err = mapping.Read(c.Mapping, signs, func(pattern string) (bool, error) {
+		t, err := mqtt.ParseTopic(pattern)
+		if err == nil && t.Overlaps(&p.topic) {
+			err = fmt.Errorf("a topic may have this pattern and that of --mqtt-topic, %s", c.MQTTTopic)
+		}
+		return t.HasDevice(), err
+	})
+	if err != nil {
+		return settings.Usagef("--mapping: %v", err)
+	}
+	return nil
 }
 
 // checkBounds rejects bounds that no request could meet, and times that mean "no limit"

@@ -52,6 +52,7 @@ func (s *server) routes(reads *query.Handler, records *fhir.Handler, lines *infl
 	post(readingsTemplate, s.receives(nil, untrusted))
 	post("/v1/omh", s.receives(omh.Form, untrusted))
 	lines.Mount(readHere, post, s.receives, crossSiteDetail)
+	post("/v1/mapped/{name}", s.receivesMapped(untrusted))
 	reads.Mount(read)
 	read(rejections.Path, rejected)
 	read(openapi.Path, description)
@@ -94,6 +95,20 @@ const crossSiteDetail = "The request was made by a page of another site."
 // receives serves readings in a form. crossSite answers the requests that sameSiteOnly rejects.
 func (s *server) receives(form ingest.Form, crossSite http.Handler) http.Handler {
 	return sameSiteOnly(noGuests(s.core.Handler(form), s.core.Overloaded(form)), crossSite)
+}
+
+// receivesMapped serves payloads for the mappings that the path names.
+func (s *server) receivesMapped(crossSite http.Handler) http.Handler {
+	named := func(r *http.Request) ingest.Input { return s.parsed.mappings.Named(mux.Var(r, "name")) }
+	known := s.receives(named, crossSite)
+	unknown := s.problems.NotFound.Answer("No mapping has this name: see serve --mapping.", nil)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if named(r) == nil {
+			unknown.ServeHTTP(w, r)
+			return
+		}
+		known.ServeHTTP(w, r)
+	})
 }
 
 // sameSiteOnly lets crossSite answer requests that a browser makes for a page of another site: they

@@ -228,8 +228,17 @@ func (s *server) serveMQTT() error {
 	if s.opt.MQTTAddr == "" {
 		return nil
 	}
+	var mapped []mqtt.Mapped
+	for _, pattern := range s.parsed.mappings.Topics() {
+		topic, err := mqtt.ParseTopic(pattern)
+		if err != nil {
+			return err
+		}
+		mapped = append(mapped, mqtt.Mapped{Topic: topic, Input: s.parsed.mappings.OfTopic(pattern)})
+	}
 	return s.listeners.serveMQTT(mqtt.Options{
-		Core: s.core, Gate: s.access.gate, Problems: s.problems, Rejections: s.rejections, Signs: s.parsed.limits.Signs, Topic: s.parsed.topic,
+		Mapped: mapped,
+		Core:   s.core, Gate: s.access.gate, Problems: s.problems, Rejections: s.rejections, Signs: s.parsed.limits.Signs, Topic: s.parsed.topic,
 	})
 }
 

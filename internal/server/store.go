@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -75,7 +76,7 @@ func (s *server) openStore() error {
 			Run:      func(context.Context) error { return db.Degraded() },
 		}}, checks...)
 	}
-	if err := s.parsed.setLimits(s.opt, s.store.Signs()); err != nil {
+	if err := cmp.Or(s.parsed.setLimits(s.opt, s.store.Signs()), s.parsed.setMappings(s.opt, s.store.Signs())); err != nil { // the store has the numbers of signs
 		return err
 	}
 	if len(s.opt.Alertmanager) > 0 {

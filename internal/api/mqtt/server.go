@@ -27,6 +27,7 @@ type Options struct {
 	Rejections *rejections.List
 	Signs      *vitals.Signs
 	Topic      Topic
+	Mapped     []Mapped // further topics; the first that matches is used
 	Conns      *share.Conns
 	Holders    *share.Holders
 

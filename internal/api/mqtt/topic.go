@@ -3,6 +3,7 @@ package mqtt
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
@@ -36,8 +37,16 @@ func ParseTopic(pattern string) (Topic, error) {
 	return Topic{levels}, nil
 }
 
-// match returns the names in a topic, and false if it does not have the pattern.
-func (t *Topic) match(topic []byte) (from vitals.Origin, ok bool) {
+// HasDevice reports whether topics of t have the name of a device.
+func (t *Topic) HasDevice() bool { return slices.Contains(t.levels, "{device}") }
+
+// Overlaps reports whether a topic may have both patterns.
+func (t *Topic) Overlaps(other *Topic) bool {
+	return slices.EqualFunc(t.levels, other.levels, func(a, b string) bool { return a == b || a[0] == '{' || b[0] == '{' })
+}
+
+// Match returns the names in a topic, and false if it does not have the pattern.
+func (t *Topic) Match(topic []byte) (from vitals.Origin, ok bool) {
 	for i, want := range t.levels {
 		level := topic
 		end := -1
@@ -72,6 +81,12 @@ func (t *Topic) match(topic []byte) (from vitals.Origin, ok bool) {
 }
 
 var errTopic = errors.New("not the configured topic")
+
+// A Mapped is a pattern of topics whose payloads have an input of their own, which many goroutines may use.
+type Mapped struct {
+	Topic Topic
+	Input ingest.Input
+}
 
 // A wrongTopic is the input of a publication to a topic that is not configured.
 type wrongTopic struct{}

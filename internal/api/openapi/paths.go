@@ -45,8 +45,8 @@ func (d *describer) paths() object {
 	// store describes an address that stores the bodies in media.
 	store := func(media object, op operation) object {
 		op.right = "write"
-		op.params = []object{inHeader("Content-Encoding", "Compression of the body. Limits hold for the decompressed size.",
-			object{"type": "string", "enum": []string{"identity", "gzip", "x-gzip", "zstd"}})}
+		op.params = append(op.params, inHeader("Content-Encoding", "Compression of the body. Limits hold for the decompressed size.",
+			object{"type": "string", "enum": []string{"identity", "gzip", "x-gzip", "zstd"}}))
 		op.body = object{
 			"required": true, "content": media,
 			"description": d.sizes(),
@@ -55,10 +55,9 @@ func (d *describer) paths() object {
 			"200": ok("All readings are stored.", object{jsonType: object{"oneOf": []object{ref("schemas", "Outcome"), ref("schemas", "BatchOutcome")}}}),
 			"207": ok("Some readings of a batch were rejected; the others are stored.", object{jsonType: ref("schemas", "PartialOutcome")}),
 		}
-		op.problems = []*reply.Problem{
+		op.problems = append(op.problems,
 			p.Malformed, p.Unauthorized, p.InvalidCredentials, p.Forbidden, p.Timeout, p.Conflict, p.LengthRequired, p.TooLarge, p.UnknownEncoding, p.Invalid,
-			p.TooManyReadings, p.TooManyContradictions, p.OutcomeUnknown, p.Overloaded, p.Draining, p.DiskLow, p.StoreDamaged, p.StoreFailed,
-		}
+			p.TooManyReadings, p.TooManyContradictions, p.OutcomeUnknown, p.Overloaded, p.Draining, p.DiskLow, p.StoreDamaged, p.StoreFailed)
 		return object{"post": d.describe(op)}
 	}
 	alive := func(id, summary string) object {
@@ -102,6 +101,12 @@ func (d *describer) paths() object {
 				"200": ok("It can.", object{jsonType: ref("schemas", "InfluxHealth")}),
 				"503": ok("It cannot, or it is about to stop.", object{jsonType: ref("schemas", "InfluxHealth")}),
 			},
+		}),
+		"/v1/mapped/{name}": store(object{jsonType: object{"schema": object{"type": []string{"object", "array", "number", "string"}}}}, operation{
+			id: "sendMapped", summary: "Store readings of payloads that others designed",
+			description: "Stores payloads, JSON values one after another, as the mappings of a name map them: see serve --mapping. " +
+				"In all other respects it is as POST /v1/readings.",
+			params: []object{inPath("name", "Name of the mappings.", name)}, problems: []*reply.Problem{p.NotFound},
 		}),
 		"/v1/devices": d.get(operation{
 			id: "listDevices", summary: "Devices, with the latest value of each sign", right: "read",

@@ -65,6 +65,9 @@ func (r *Reader) value() jsontext.Value {
 	return r.body[end-int64(len(v)) : end]
 }
 
+// Raw reads a value of any kind and returns its text.
+func (r *Reader) Raw() []byte { return r.value() }
+
 // Skip reads a value of any kind.
 func (r *Reader) Skip() { r.value() }
 

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/internal/api/mapping"
+	"github.com/pulsegate/pulsegate/internal/api/mqtt"
+	"github.com/pulsegate/pulsegate/internal/sys/settings"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+type mappingCommand struct {
+	Test mappingTestCommand `cmd:"" help:"Print the readings that a server would store of payloads, and what it would reject."`
+}
+
+type mappingTestCommand struct {
+	File  string `arg:"" type:"path" help:"File of mappings, the same as that of serve --mapping. Payloads come from standard input: JSON values, one after another."`
+	Name  string `placeholder:"NAME" help:"Mappings to use, if the file has several names."`
+	Topic string `placeholder:"TOPIC" help:"Topic to which the payloads were published, such as ward/ppg-1/state: it chooses the mappings and may name device and gateway."`
+
+	signsFlag `embed:""`
+}
+
+func (c *mappingTestCommand) Run(std stdio) error {
+	signs, err := c.table()
+	if err != nil {
+		return err
+	}
+	set, err := mapping.Read([]string{c.File}, signs, func(pattern string) (bool, error) {
+		t, err := mqtt.ParseTopic(pattern)
+		return t.HasDevice(), err
+	})
+	if err != nil {
+		return settings.Usage(err)
+	}
+	input, from, err := c.choose(set)
+	if err != nil {
+		return err
+	}
+	message, err := io.ReadAll(io.LimitReader(std.in, ingest.DefaultMaxBatchBytes+1))
+	if err != nil {
+		return err
+	}
+	if len(message) > ingest.DefaultMaxBatchBytes {
+		return settings.Usagef("standard input has more than %d bytes", ingest.DefaultMaxBatchBytes)
+	}
+	rules, err := vitals.NewValidator(signs.DefaultLimits())
+	if err != nil {
+		return err
+	}
+	var got vitals.Batch
+	in := ingest.Intake{NowUnixMs: time.Now().UnixMilli(), Rules: rules, Origin: &from, MaxReadings: ingest.DefaultMaxReadings, Batch: &got}
+	if err := input.Decode(message, &in); err != nil {
+		return fmt.Errorf("the payloads are %w: %w", errRejected, err)
+	}
+	for i := range got.Readings {
+		if _, err := fmt.Fprintf(std.out, "%s\n", signs.AppendJSON(nil, &got.Readings[i])); err != nil {
+			return err
+		}
+	}
+	for i := range got.Refused {
+		fmt.Fprintf(std.err, "rejected: %s\n", strings.TrimPrefix(got.Refused[i].Error(), "vitals: "))
+	}
+	if n := len(got.Refused); n > 0 {
+		return fmt.Errorf("%d of %d readings would be %w", n, got.Len(), errRejected)
+	}
+	return nil
+}
+
+// choose returns the input of the mappings that the flags choose, and what the topic names.
+func (c *mappingTestCommand) choose(set *mapping.Set) (input ingest.Input, from vitals.Origin, err error) {
+	if c.Topic != "" {
+		for _, pattern := range set.Topics() {
+			t, err := mqtt.ParseTopic(pattern)
+			if err != nil {
+				return nil, from, err
+			}
+			if from, ok := t.Match([]byte(c.Topic)); ok {
+				return set.OfTopic(pattern), from, nil
+			}
+		}
+		return nil, from, settings.Usagef("--topic: no mapping of the file takes this topic; they take %q", set.Topics())
+	}
+	names := set.Names()
+	if c.Name == "" && len(names) > 1 {
+		return nil, from, settings.Usagef("the file has mappings of several names, %q: choose with --name or --topic", names)
+	}
+	if c.Name == "" {
+		c.Name = names[0]
+	}
+	if input = set.Named(c.Name); input == nil {
+		return nil, from, settings.Usagef("--name: the file has only %q", names)
+	}
+	return input, from, nil
+}

@@ -1,0 +1,89 @@
+package mapping
+
+import (
+	"bytes"
+	"errors"
+	"math/big"
+	"strconv"
+
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// A decimal is the number digits × 10^exponent.
+type decimal struct {
+	digits   *big.Int
+	exponent int
+}
+
+// Bounds of the numbers that are computed with.
+const (
+	maxNumberBytes = 64
+	maxExponent    = 99
+)
+
+var (
+	errNotNumber = errors.New("neither a number nor a string with one")
+	errLong      = errors.New("a number of more than 64 bytes, or with an exponent beyond 99")
+	errFine      = errors.New("finer than a millisecond; times are not rounded")
+)
+
+// parseDecimal parses a JSON number.
+func parseDecimal(text []byte) (d decimal, err error) {
+	if _, err := vitals.ParseValue(text, vitals.MaxDecimals); errors.Is(err, vitals.ErrNumber) {
+		return d, errNotNumber
+	}
+	if len(text) > maxNumberBytes {
+		return d, errLong
+	}
+	mantissa := text
+	if i := bytes.IndexAny(text, "eE"); i >= 0 {
+		mantissa = text[:i]
+		if d.exponent, err = strconv.Atoi(string(text[i+1:])); err != nil || d.exponent < -maxExponent || d.exponent > maxExponent {
+			return d, errLong
+		}
+	}
+	whole, fraction, _ := bytes.Cut(mantissa, []byte("."))
+	d.exponent -= len(fraction)
+	d.digits, _ = new(big.Int).SetString(string(whole)+string(fraction), 10) // checked above
+	return d, nil
+}
+
+// times returns the text of d times a factor.
+func (d decimal) times(factor decimal) string {
+	return new(big.Int).Mul(d.digits, factor.digits).String() + "e" + strconv.Itoa(d.exponent+factor.exponent)
+}
+
+// parseUnix parses a number of units of 10^exponent ms since 1970, and returns it in ms.
+func parseUnix(text []byte, exponent int) (unixMs int64, err error) {
+	d, err := parseDecimal(text)
+	if err != nil {
+		return 0, err
+	}
+	n, power := d.digits, new(big.Int)
+	switch e := d.exponent + exponent; {
+	case e >= 0:
+		n = new(big.Int).Mul(n, power.Exp(big.NewInt(10), big.NewInt(int64(e)), nil))
+	default:
+		var rest big.Int
+		if n, _ = new(big.Int).QuoRem(n, power.Exp(big.NewInt(10), big.NewInt(int64(-e)), nil), &rest); rest.Sign() != 0 {
+			return 0, errFine
+		}
+	}
+	switch {
+	case n.IsInt64():
+		return n.Int64(), nil
+	case n.Sign() < 0:
+		return 0, vitals.ErrPast
+	}
+	return 0, vitals.ErrFuture
+}
+
+// exactUnits has the factors from one unit (UCUM) to another that are exact and have few digits.
+var exactUnits = map[[2]string]decimal{
+	{"g", "kg"}: {big.NewInt(1), -3}, {"kg", "g"}: {big.NewInt(1), 3},
+	{"ms", "s"}: {big.NewInt(1), -3}, {"s", "ms"}: {big.NewInt(1), 3},
+	{"cm", "m"}: {big.NewInt(1), -2}, {"m", "cm"}: {big.NewInt(1), 2},
+	{"Pa", "kPa"}: {big.NewInt(1), -3}, {"hPa", "kPa"}: {big.NewInt(1), -1},
+	{"1", "%"}: {big.NewInt(1), 2}, {"/s", "/min"}: {big.NewInt(60), 0}, {"Hz", "/min"}: {big.NewInt(60), 0},
+	{"mg/L", "mg/dL"}: {big.NewInt(1), -1}, {"g/L", "mg/dL"}: {big.NewInt(1), 2}, {"umol/L", "mmol/L"}: {big.NewInt(1), -3},
+}

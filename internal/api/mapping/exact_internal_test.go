@@ -1,0 +1,208 @@
+package mapping
+
+import (
+	"errors"
+	"math/big"
+	"strconv"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// ratOf is the model of numbers: mantissa × 10^exponent of two's complements of a number of bits.
+func ratOf(bits uint64, mantissaBits, exponentBits int) *big.Rat {
+	signed := func(n uint64, width int) int64 {
+		if n>>(width-1)&1 == 1 {
+			return int64(n) - 1<<width
+		}
+		return int64(n)
+	}
+	mantissa := signed(bits&(1<<mantissaBits-1), mantissaBits)
+	exponent := signed(bits>>mantissaBits, exponentBits)
+	power := new(big.Int).Exp(big.NewInt(10), big.NewInt(max(exponent, -exponent)), nil)
+	r := new(big.Rat).SetInt64(mantissa)
+	if exponent < 0 {
+		return r.Quo(r, new(big.Rat).SetInt(power))
+	}
+	return r.Mul(r, new(big.Rat).SetInt(power))
+}
+
+// A tester is a *testing.T or a *rapid.T.
+type tester interface {
+	Helper()
+	Errorf(format string, args ...any)
+}
+
+// checkValue checks that a sign takes a number if, and only if, the number is a Value with the decimals of the sign.
+func checkValue(t tester, d *vitals.Definition, want *big.Rat, got vitals.Value, err error) {
+	t.Helper()
+	scale := int64(1)
+	for range d.Decimals {
+		scale *= 10
+	}
+	scaled := new(big.Rat).Mul(want, new(big.Rat).SetInt64(scale))
+	limit := new(big.Rat).SetInt64(int64(vitals.MaxValue))
+	switch fits := new(big.Rat).Abs(scaled).Cmp(limit) < 0; {
+	case !scaled.IsInt():
+		if !errors.Is(err, vitals.ErrPrecision) {
+			t.Errorf("%v: got %d, %v, want ErrPrecision", want, got, err)
+		}
+	case !fits:
+		if !errors.Is(err, vitals.ErrRange) {
+			t.Errorf("%v: got %d, %v, want ErrRange", want, got, err)
+		}
+	case err != nil || scaled.Num().Int64() != int64(got):
+		t.Errorf("%v: got %d, %v, want %v", want, got, err, scaled)
+	}
+}
+
+func ruleFor(decimals int) *signRule {
+	return &signRule{definition: &vitals.Definition{Decimals: decimals}}
+}
+
+func (s *signRule) valueOf(mantissa, exponent int) (vitals.Value, error) {
+	var r vitals.Reading
+	err := s.set(&r, mantissa, exponent)
+	v, _ := r.Values.Get(0)
+	return v, err
+}
+
+// TestSFLOAT compares all SFLOATs with the model.
+func TestSFLOAT(t *testing.T) {
+	specials := 0
+	for bits := range 1 << 16 {
+		mantissa, exponent, ok := parseSFLOAT(uint16(bits))
+		if !ok {
+			specials++
+			if m := bits & 0xFFF; bits>>12 != 0 || m < 0x7FE || m > 0x802 {
+				t.Errorf("%04x is a number", bits)
+			}
+			continue
+		}
+		for decimals := range vitals.MaxDecimals + 1 {
+			s := ruleFor(decimals)
+			got, err := s.valueOf(mantissa, exponent)
+			checkValue(t, s.definition, ratOf(uint64(bits), 12, 4), got, err)
+		}
+	}
+	if specials != 5 {
+		t.Errorf("%d special values, want 5", specials)
+	}
+}
+
+// TestFLOAT compares FLOATs with the model: all exponents with mantissas near powers of two and of ten, and random ones.
+func TestFLOAT(t *testing.T) {
+	check := func(t tester, bits uint32) {
+		mantissa, exponent, ok := parseFLOAT(bits)
+		m := bits & 0xFFFFFF
+		if special := bits>>24 == 0 && m >= 0x7FFFFE && m <= 0x800002; ok == special {
+			t.Errorf("%08x: a number %v", bits, ok)
+		} else if ok {
+			s := ruleFor(2)
+			got, err := s.valueOf(mantissa, exponent)
+			checkValue(t, s.definition, ratOf(uint64(bits), 24, 8), got, err)
+		}
+	}
+	for exponent := range 256 {
+		for shift := range 24 {
+			for off := -2; off <= 2; off++ {
+				check(t, uint32(exponent)<<24|uint32(1<<shift+off)&0xFFFFFF)
+			}
+		}
+		for n := 1; n < 1<<24; n *= 10 {
+			check(t, uint32(exponent)<<24|uint32(n))
+			check(t, uint32(exponent)<<24|uint32(-n)&0xFFFFFF)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) { check(t, rapid.Uint32().Draw(t, "bits")) })
+}
+
+// TestFactors compares values times factors with math/big.
+func TestFactors(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		digits := rapid.StringMatching(`-?(0|[1-9][0-9]{0,11})(\.[0-9]{1,8})?([eE][+-]?[0-9]{1,2})?`).Draw(t, "value")
+		factor := rapid.StringMatching(`(0|[1-9][0-9]{0,5})(\.[0-9]{1,6})?(e-?[0-9])?`).Draw(t, "factor")
+		f, err := parseDecimal([]byte(factor))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := ruleFor(rapid.IntRange(0, vitals.MaxDecimals).Draw(t, "decimals"))
+		s.factor = &f
+		a, _ := new(big.Rat).SetString(digits)
+		b, _ := new(big.Rat).SetString(factor)
+		got, err := s.parse([]byte(digits))
+		checkValue(t, s.definition, a.Mul(a, b), got, err)
+	})
+	for units, f := range exactUnits {
+		if f.digits.Sign() <= 0 {
+			t.Errorf("%v: %v", units, f)
+		}
+	}
+}
+
+// TestUnix compares times with math/big.
+func TestUnix(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		digits := rapid.StringMatching(`-?(0|[1-9][0-9]{0,20})(\.[0-9]{1,8})?([eE][+-]?[0-9]{1,2})?`).Draw(t, "time")
+		want, _ := new(big.Rat).SetString(digits)
+		want.Mul(want, big.NewRat(1000, 1))
+		got, err := parseUnix([]byte(digits), 3)
+		switch {
+		case !want.IsInt():
+			if err != errFine {
+				t.Errorf("%s: %d, %v", digits, got, err)
+			}
+		case !want.Num().IsInt64():
+			if !errors.Is(err, vitals.ErrFuture) && !errors.Is(err, vitals.ErrPast) {
+				t.Errorf("%s: %d, %v", digits, got, err)
+			}
+		case err != nil || got != want.Num().Int64():
+			t.Errorf("%s: %d, %v, want %v", digits, got, err, want)
+		}
+	})
+}
+
+// TestInstant compares local times with all instants of two days at which a clock is changed, and of zones that
+// change theirs by a day and by half an hour.
+func TestInstant(t *testing.T) {
+	for _, tt := range []struct{ zone, around string }{
+		{"Europe/Berlin", "2026-03-29"}, {"Europe/Berlin", "2026-10-25"}, {"America/New_York", "2026-11-01"},
+		{"Australia/Lord_Howe", "2026-04-05"}, {"Pacific/Apia", "2011-12-30"}, {"UTC", "2026-06-01"},
+	} {
+		zone, err := zoneOf(tt.zone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		day, _ := time.Parse(time.DateOnly, tt.around)
+		instants := map[string][]int64{} // by what the clock shows
+		const step = 15 * time.Minute
+		for at := day.Add(-72 * time.Hour); at.Before(day.Add(72 * time.Hour)); at = at.Add(step) {
+			shown := at.In(zone).Format(time.DateTime)
+			instants[shown] = append(instants[shown], at.UnixMilli())
+		}
+		for wall := day.Add(-24 * time.Hour); wall.Before(day.Add(48 * time.Hour)); wall = wall.Add(step) {
+			got, _, err := instant(wall, zone)
+			want := instants[wall.Format(time.DateTime)]
+			switch len(want) {
+			case 0:
+				if err != errSkipped {
+					t.Errorf("%s %v: %v, %v, want errSkipped", tt.zone, wall, got, err)
+				}
+			case 1:
+				if err != nil || got != want[0] {
+					t.Errorf("%s %v: %v, %v, want %v", tt.zone, wall, got, err, want)
+				}
+			default:
+				if err != errTwice {
+					t.Errorf("%s %v: %v, %v, want errTwice", tt.zone, wall, got, err)
+				}
+			}
+		}
+	}
+	if _, offset, _ := instant(time.Date(2026, 7, 1, 8, 0, 0, 0, time.UTC), time.FixedZone("", -3*3600-1800)); strconv.Itoa(func() int { m, _ := offset.Minutes(); return m }()) != "-210" {
+		t.Errorf("offset %v", offset)
+	}
+}

@@ -1,0 +1,402 @@
+package mapping
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// A gattCharacteristic is a characteristic of Bluetooth's Generic Attribute Profile. Flags, fields and their units are
+// those of the GATT Specification Supplement (https://www.bluetooth.com/specifications/gss/) and of the services' own
+// specifications: Blood Pressure 1.1, Heart Rate 1.0, Pulse Oximeter 1.0, Health Thermometer 1.0 and Weight Scale 1.0.
+type gattCharacteristic struct {
+	parts   map[string][]string // units (UCUM), by the name of the part
+	stamped bool                // it may have a time stamp
+	decode  func(*measurement)
+}
+
+// characteristics has the characteristics that are decoded, by their assigned numbers. It is never modified.
+var characteristics = map[string]*gattCharacteristic{
+	"2A35": {map[string][]string{"systolic": {mmHg, kPa}, "diastolic": {mmHg, kPa}, "mean_arterial": {mmHg, kPa}, "pulse_rate": {perMinute}}, true, bloodPressure},
+	"2A37": {map[string][]string{"heart_rate": {perMinute}}, false, heartRate},
+	"2A5E": {map[string][]string{"spo2": {percent}, "pulse_rate": {perMinute}, "pulse_amplitude": {percent}}, true, spotCheck},
+	"2A5F": {map[string][]string{"spo2": {percent}, "pulse_rate": {perMinute}, "spo2_fast": {percent}, "pulse_rate_fast": {perMinute},
+		"spo2_slow": {percent}, "pulse_rate_slow": {perMinute}, "pulse_amplitude": {percent}}, false, continuous},
+	"2A1C": {map[string][]string{"temperature": {celsius, fahrenheit}}, true, temperature},
+	"2A9D": {map[string][]string{"weight": {kilogram, pound}, "bmi": {"kg/m2"}, "height": {"m", "[in_i]"}}, true, weight},
+}
+
+// Units.
+const (
+	mmHg, kPa, perMinute, percent        = "mm[Hg]", "kPa", "/min", "%"
+	celsius, fahrenheit, kilogram, pound = "Cel", "[degF]", "kg", "[lb_av]"
+)
+
+// maxAttributeBytes is the longest value of an attribute (Bluetooth Core, Vol 3, Part F, 3.2.9).
+const maxAttributeBytes = 512
+
+var (
+	errNotHex    = errors.New("not a characteristic in hex")
+	errNotBase64 = errors.New("not a characteristic in base64")
+	errShort     = errors.New("the characteristic is shorter than its flags say")
+	errRest      = errors.New("the characteristic is longer than its flags say")
+	errReserved  = errors.New("the characteristic has flags that are reserved")
+	errContact   = errors.New("no signal: the sensor has no contact with the skin")
+	errNoDate    = errors.New("the time stamp has no date")
+	errNoTime    = errors.New("the time stamp is no date and time")
+	errClock     = errors.New("the clock of the device is not set")
+	errSkipped   = errors.New("the zone has no such time: its clock was put forward")
+	errTwice     = errors.New("the zone has this time twice: its clock was put back")
+)
+
+// measurementStatus has the bits of a pulse oximeter's measurement status with which a value is none.
+var measurementStatus = []struct {
+	bit uint
+	err error
+}{
+	{10, errors.New("no signal: data for demonstration")},
+	{11, errors.New("no signal: data for testing")},
+	{12, errors.New("no signal: the sensor is calibrated")},
+	{13, errors.New("no signal: the measurement is unavailable")},
+	{15, errors.New("no signal: the measurement is invalid")},
+}
+
+// A measurement is what a characteristic says. Its decoder takes its bytes from rest.
+type measurement struct {
+	rest  []byte
+	err   error // the first one
+	parts []part
+	stamp []byte // date and time; nil means none
+	clock bool   // it is not set
+	user  int    // unknownUser if there is none
+}
+
+// A part is the number mantissa × 10^exponent.
+type part struct {
+	name, unit         string
+	mantissa, exponent int
+}
+
+const unknownUser = 255
+
+func (m *measurement) refuse(err error) {
+	if m.err == nil {
+		m.err = err
+	}
+}
+
+// take returns the next bytes: n, which are 0 if there are fewer.
+func (m *measurement) take(n int) []byte {
+	if len(m.rest) < n {
+		m.refuse(errShort)
+		m.rest = nil
+		return make([]byte, n)
+	}
+	b := m.rest[:n]
+	m.rest = m.rest[n:]
+	return b
+}
+
+func (m *measurement) uint16() int { return int(binary.LittleEndian.Uint16(m.take(2))) }
+
+// flags returns a byte of flags, of which the bits of known have a meaning.
+func (m *measurement) flags(known byte) byte {
+	f := m.take(1)[0]
+	if f&^known != 0 {
+		m.refuse(errReserved)
+	}
+	return f
+}
+
+// Special values of SFLOAT and FLOAT (IEEE 11073-20601), by their bits: not a number, not at this resolution, +∞, −∞,
+// and a reserved one. They are no values.
+var (
+	specialSFLOATs = [...]uint16{0x07FF, 0x0800, 0x07FE, 0x0802, 0x0801}
+	specialFLOATs  = [...]uint32{0x007FFFFF, 0x00800000, 0x007FFFFE, 0x00800002, 0x00800001}
+)
+
+// parseSFLOAT returns the number of a 16-bit SFLOAT, a mantissa of 12 bits and an exponent of 4, both signed.
+func parseSFLOAT(bits uint16) (mantissa, exponent int, ok bool) {
+	for _, special := range specialSFLOATs {
+		if bits == special {
+			return 0, 0, false
+		}
+	}
+	return int(int16(bits<<4) >> 4), int(int16(bits) >> 12), true
+}
+
+// parseFLOAT returns the number of a 32-bit FLOAT, a mantissa of 24 bits and an exponent of 8, both signed.
+func parseFLOAT(bits uint32) (mantissa, exponent int, ok bool) {
+	for _, special := range specialFLOATs {
+		if bits == special {
+			return 0, 0, false
+		}
+	}
+	return int(int32(bits<<8) >> 8), int(int32(bits) >> 24), true
+}
+
+func (m *measurement) sfloat(name, unit string) {
+	if mantissa, exponent, ok := parseSFLOAT(uint16(m.uint16())); ok {
+		m.parts = append(m.parts, part{name, unit, mantissa, exponent})
+	}
+}
+
+// time takes a date and time.
+func (m *measurement) time() { m.stamp = m.take(7) }
+
+// choose returns one of two units.
+func choose(second bool, units ...string) string {
+	if second {
+		return units[1]
+	}
+	return units[0]
+}
+
+// Names of parts, which mappings have.
+const (
+	pulseRate = "pulse_rate"
+	spo2      = "spo2"
+	fast      = "_fast"
+	slow      = "_slow"
+)
+
+func bloodPressure(m *measurement) {
+	flags := m.flags(0x1F)
+	unit := choose(flags&1 != 0, mmHg, kPa)
+	for _, name := range []string{"systolic", "diastolic", "mean_arterial"} {
+		m.sfloat(name, unit)
+	}
+	if flags&2 != 0 {
+		m.time()
+	}
+	if flags&4 != 0 {
+		m.sfloat(pulseRate, perMinute)
+	}
+	if flags&8 != 0 {
+		m.user = int(m.take(1)[0])
+	}
+	if flags&16 != 0 {
+		m.take(2) // movement, fit of the cuff, irregular pulse, position: no values
+	}
+}
+
+func heartRate(m *measurement) {
+	flags := m.flags(0x1F)
+	bpm := 0
+	if flags&1 != 0 {
+		bpm = m.uint16()
+	} else {
+		bpm = int(m.take(1)[0])
+	}
+	if flags&6 == 4 {
+		m.refuse(errContact)
+	}
+	m.parts = append(m.parts, part{"heart_rate", perMinute, bpm, 0})
+	if flags&8 != 0 {
+		m.take(2) // energy expended
+	}
+	if flags&16 != 0 {
+		m.take(len(m.rest) &^ 1) // intervals in 1/1024 s, which are no decimals
+	}
+}
+
+func (m *measurement) oximetry(suffix string) {
+	m.sfloat(spo2+suffix, percent)
+	m.sfloat(pulseRate+suffix, perMinute)
+}
+
+// oximeterStatus takes the status fields, and the pulse amplitude index.
+func (m *measurement) oximeterStatus(measured, sensor, amplitude bool) {
+	if measured {
+		status := m.uint16()
+		for _, s := range measurementStatus {
+			if status>>s.bit&1 != 0 {
+				m.refuse(s.err)
+			}
+		}
+	}
+	if sensor {
+		m.take(3)
+	}
+	if amplitude {
+		m.sfloat("pulse_amplitude", percent)
+	}
+}
+
+func spotCheck(m *measurement) {
+	flags := m.flags(0x1F)
+	m.oximetry("")
+	if flags&1 != 0 {
+		m.time()
+	}
+	m.clock = flags&16 != 0
+	m.oximeterStatus(flags&2 != 0, flags&4 != 0, flags&8 != 0)
+}
+
+func continuous(m *measurement) {
+	flags := m.flags(0x1F)
+	m.oximetry("")
+	if flags&1 != 0 {
+		m.oximetry(fast)
+	}
+	if flags&2 != 0 {
+		m.oximetry(slow)
+	}
+	m.oximeterStatus(flags&4 != 0, flags&8 != 0, flags&16 != 0)
+}
+
+func temperature(m *measurement) {
+	flags := m.flags(0x07)
+	if mantissa, exponent, ok := parseFLOAT(binary.LittleEndian.Uint32(m.take(4))); ok {
+		m.parts = append(m.parts, part{"temperature", choose(flags&1 != 0, celsius, fahrenheit), mantissa, exponent})
+	}
+	if flags&2 != 0 {
+		m.time()
+	}
+	if flags&4 != 0 {
+		m.take(1) // where on the body
+	}
+}
+
+func weight(m *measurement) {
+	flags := m.flags(0x0F)
+	imperial := flags&1 != 0
+	scaled := func(name, unit string, n, step, exponent int) {
+		m.parts = append(m.parts, part{name, unit, n * step, exponent})
+	}
+	switch n := m.uint16(); { // 0xFFFF: measurement unsuccessful
+	case n == 0xFFFF:
+	case imperial:
+		scaled("weight", pound, n, 1, -2)
+	default:
+		scaled("weight", kilogram, n, 5, -3)
+	}
+	if flags&2 != 0 {
+		m.time()
+	}
+	if flags&4 != 0 {
+		m.user = int(m.take(1)[0])
+	}
+	if flags&8 == 0 {
+		return
+	}
+	scaled("bmi", "kg/m2", m.uint16(), 1, -1)
+	if n := m.uint16(); imperial {
+		scaled("height", "[in_i]", n, 1, -1)
+	} else {
+		scaled("height", "m", n, 1, -3)
+	}
+}
+
+// measure decodes a characteristic.
+func (c *gattCharacteristic) measure(b []byte) measurement {
+	m := measurement{rest: b, user: unknownUser}
+	c.decode(&m)
+	if len(m.rest) > 0 {
+		m.refuse(errRest)
+	}
+	return m
+}
+
+const valueField = "value"
+
+// readGATT sets what the characteristic of a payload says.
+func (m *mapping) readGATT(p *payload, r *vitals.Reading) (field string, err error) {
+	v := p.at(m.value)
+	switch {
+	case v.kind == absent:
+		return valueField, errMissing
+	case v.kind != text && v.kind != number: // hex may be a number
+		return valueField, errNotText
+	case len(v.text) > 2*maxAttributeBytes:
+		return valueField, errRest
+	}
+	var b []byte
+	if m.base64 {
+		if b, err = base64.StdEncoding.DecodeString(string(v.text)); err != nil {
+			return valueField, errNotBase64
+		}
+	} else if b, err = hex.DecodeString(string(v.text)); err != nil {
+		return valueField, errNotHex
+	}
+	got := m.gatt.measure(b)
+	if got.err != nil {
+		return valueField, got.err
+	}
+	for _, part := range got.parts {
+		if field, err := m.take(part, r); err != nil {
+			return field, err
+		}
+	}
+	if m.userSuffix != "" && got.user != unknownUser {
+		if r.Device, err = vitals.ParseName(r.Device.String() + m.userSuffix + strconv.Itoa(got.user)); err != nil {
+			return "device", err
+		}
+	}
+	if m.time == characteristic {
+		r.TimeUnixMs, r.UTCOffset, err = got.when(m.zone)
+	}
+	return "time", err
+}
+
+// take sets the value of the sign that a part has in its unit, if the mapping has one of the part.
+func (m *mapping) take(p part, r *vitals.Reading) (field string, err error) {
+	for i := range m.signs {
+		s := &m.signs[i]
+		if s.at != p.name {
+			continue
+		}
+		if s.definition.Unit == p.unit {
+			return s.field, s.set(r, p.mantissa, p.exponent)
+		}
+		field, err = s.field, fmt.Errorf("in %s, of which the mapping has no sign; units are not converted", p.unit)
+	}
+	return field, err
+}
+
+// when returns the instant of the time stamp.
+func (m *measurement) when(zone *time.Location) (unixMs int64, offset vitals.UTCOffset, err error) {
+	switch {
+	case m.clock:
+		return 0, 0, errClock
+	case m.stamp == nil:
+		return 0, 0, errMissing
+	}
+	year, month, day := int(binary.LittleEndian.Uint16(m.stamp)), int(m.stamp[2]), int(m.stamp[3])
+	if year == 0 || month == 0 || day == 0 {
+		return 0, 0, errNoDate
+	}
+	hour, minute, second := int(m.stamp[4]), int(m.stamp[5]), int(m.stamp[6])
+	wall := time.Date(year, time.Month(month), day, hour, minute, second, 0, time.UTC)
+	if month > 12 || wall.Day() != day || hour > 23 || minute > 59 || second > 59 {
+		return 0, 0, errNoTime
+	}
+	return instant(wall, zone)
+}
+
+// instant returns the instant at which the clock of a zone shows what wall shows in UTC, and the offset of the zone
+// then.
+func instant(wall time.Time, zone *time.Location) (unixMs int64, offset vitals.UTCOffset, err error) {
+	err = errSkipped
+	for _, near := range []time.Duration{-26 * time.Hour, 0, 26 * time.Hour} { // a clock is put forward or back by at most a day
+		_, seconds := wall.Add(near).In(zone).Zone()
+		at := wall.Add(-time.Duration(seconds) * time.Second)
+		if _, then := at.In(zone).Zone(); then != seconds || err == nil && at.UnixMilli() == unixMs {
+			continue
+		}
+		if err == nil {
+			return 0, 0, errTwice
+		}
+		unixMs, err = at.UnixMilli(), nil
+		if seconds%60 == 0 {
+			offset = vitals.MakeUTCOffset(seconds / 60)
+		}
+	}
+	return unixMs, offset, err
+}
