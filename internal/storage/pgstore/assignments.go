@@ -69,14 +69,25 @@ func (s *subjects) changeAssignments(ctx context.Context, device *vitals.Name, c
 		return err
 	}
 	defer s.calls.RUnlock()
+	t := s.try()
+	k, err := s.marks.take(t)
+	if err != nil {
+		return err
+	}
+	defer s.marks.release(k)
 	var refused error
-	err := s.try().run(func(conn *pgx.Conn) error {
+	var generation int64
+	err = t.run(func(conn *pgx.Conn) error {
 		err := pgx.BeginFunc(context.Background(), conn, func(tx pgx.Tx) error {
 			all, err := s.lockAssignments(tx, device)
 			if err != nil {
 				return err
 			}
-			return change(tx, all)
+			if err := change(tx, all); err != nil {
+				return err
+			}
+			generation, err = s.marks.set(tx, s.sql, k)
+			return err
 		})
 		refused = nil
 		for _, known := range []error{storage.ErrAssigned, storage.ErrNotAssigned, storage.ErrTooManyAssignments, storage.ErrPeriod, storage.ErrCorrupt} {
@@ -86,6 +97,9 @@ func (s *subjects) changeAssignments(ctx context.Context, device *vitals.Name, c
 		}
 		return err
 	}, nil)
+	if err == nil && refused == nil {
+		s.marks.acknowledge(k, generation)
+	}
 	return cmp.Or(err, refused)
 }
 

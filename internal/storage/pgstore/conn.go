@@ -16,6 +16,11 @@ import (
 var ErrNotReplicated = errors.New("pgstore: synchronous_standby_names is empty: one server's disk would hold the only copy of what is acknowledged; " +
 	"configure standbys, or use --postgres-single if one machine or replicated storage is meant")
 
+// errPooler means that the process at the other end is not the one that the connection was promised: PgBouncer makes up the
+// numbers that cancel requests name. Transactions of one connection may reach several processes then, and settings, locks and
+// prepared statements do not follow.
+var errPooler = errors.New("pgstore: a connection pooler such as PgBouncer is between the server and PostgreSQL; connect directly")
+
 // settings are set on each connection, whatever the server, database or role say. A backend checks
 // whether its client is still there, so that a transaction that was given up leaves the queue of the
 // lock that it waits for. It does not check during a commit.
@@ -39,12 +44,15 @@ func (s *database) connected(ctx context.Context, conn *pgx.Conn) error {
 	}
 	var standbys, fsync string
 	var free, unfinished bool
-	err := conn.QueryRow(ctx, `SELECT current_setting('synchronous_standby_names'), current_setting('fsync'),
+	var pid uint32
+	err := conn.QueryRow(ctx, `SELECT pg_backend_pid(), current_setting('synchronous_standby_names'), current_setting('fsync'),
 		CASE WHEN $1 THEN true ELSE pg_try_advisory_lock_shared($2) END, to_regclass($3) IS NOT NULL`,
-		s.opt.Move != 0, lockKey("nodes", s.opt.Schema), s.opt.Schema+"."+unfinishedTable).Scan(&standbys, &fsync, &free, &unfinished)
+		s.opt.Move != 0, lockKey("nodes", s.opt.Schema), s.opt.Schema+"."+unfinishedTable).Scan(&pid, &standbys, &fsync, &free, &unfinished)
 	switch {
 	case err != nil:
 		return fmt.Errorf("check connection: %w", hide(err))
+	case pid != conn.PgConn().PID():
+		return errPooler
 	case !free:
 		return errMoving
 	case unfinished && s.opt.Move != MoveTo:

@@ -22,11 +22,15 @@ type database struct {
 	lockKey int64
 	signs   *vitals.Signs
 
+	marks *marks
+
 	write, read *pgxpool.Pool
 	counters    counters
 
 	created atomic.Bool // the tables exist
 	unsafe  sync.Once   // logs that fsync is off
+
+	forgetting atomic.Bool // the last primary that was found had forgotten
 
 	// unswept is set if the rows of some devices without readings may have stayed: before the first
 	// Expire of a process, and after one with an error or an unknown outcome.
@@ -67,6 +71,9 @@ func (s *database) setState(err error) {
 		if s.state.Load() != nil {
 			s.state.Store(nil)
 		}
+		if s.forgetting.Load() && s.forgetting.Swap(false) {
+			s.opt.Log.Info("the database has what was acknowledged")
+		}
 		return
 	}
 	s.state.Store(&err)
@@ -99,7 +106,10 @@ func (s *database) probe(ctx context.Context) {
 		current_setting('synchronous_standby_names') <> '' FROM SCHEMA.meta`)).Scan(&devices, &quorum, &standbys)
 	if err != nil {
 		if ctx.Err() == nil || errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			s.setState(fmt.Errorf("PostgreSQL does not answer: %w", hide(err)))
+			if !errors.Is(err, ErrForgot) {
+				err = fmt.Errorf("PostgreSQL does not answer: %w", err)
+			}
+			s.setState(hide(err))
 		}
 		return
 	}

@@ -46,6 +46,9 @@
 //     again if it has changed. TestErasedElsewhere checks it.
 //   - Replicated. Each transaction reads synchronous_standby_names. If it is empty, its outcome is
 //     unknown, and no new connection is accepted. TestStandbysRemoved checks it.
+//   - Remembered. Each transaction with a mark, each new connection and each connection once a second
+//     compares the table of marks with what this process has acknowledged. A primary that lacks any of it
+//     is neither written to nor read from. TestForgettingPrimary checks it, and TestForgettingModel the decision.
 //   - Primary only. Every connection is to a server that accepts writes; replicas may show
 //     commits in another order.
 //
@@ -59,8 +62,10 @@
 // The table signs has the definitions of a user's own signs. A node reads it at the start, and again
 // when it reads a value of a sign that it does not know: then another node has defined that sign.
 //
+// The table marks has the numbers of each node's last transactions.
+//
 // The table meta holds the version of the schema. Open creates it under an advisory lock, upgrades
-// version 2 while nodes use it, and refuses other versions. The table unfinished_move exists while a store that is moved to the
+// versions 2 and 3 while nodes use it, and refuses other versions. The table unfinished_move exists while a store that is moved to the
 // schema is incomplete: see [Move].
 //
 // # Not here

@@ -14,6 +14,8 @@ import (
 // SQLSTATE codes that are handled.
 const (
 	noTable          = "42P01"
+	noSchema         = "3F000"
+	divisionByZero   = "22012" // of the statement generation: the database has forgotten
 	noPartition      = "23514"
 	readOnly         = "25006"
 	serialization    = "40001"
@@ -48,7 +50,7 @@ func fateOf(err error) fate {
 		return unknown
 	}
 	switch pg.Code {
-	case noPartition, readOnly, serialization, deadlock, tooManyConns, lockNotAvailable, canceled, startingUp:
+	case noPartition, readOnly, divisionByZero, serialization, deadlock, tooManyConns, lockNotAvailable, canceled, startingUp:
 		return rolledBack
 	}
 	return rejected
@@ -75,6 +77,9 @@ const quotable = "08 25 28 3D 40 42 53 54 55 57 58 XX"
 
 // hide returns err with a text that contains no values.
 func hide(err error) error {
+	if errors.Is(err, ErrForgot) {
+		return &hidden{ErrForgot.Error(), err}
+	}
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {
 		return err

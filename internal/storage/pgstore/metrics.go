@@ -15,6 +15,7 @@ type counters struct {
 	groups, readings, nanos         atomic.Int64
 	unknown, unresolved             atomic.Int64
 	expiredReadings, expiredDevices atomic.Int64
+	forgot                          atomic.Int64
 
 	mu      sync.Mutex
 	retries map[string]int64 // guarded by mu; by SQLSTATE
@@ -64,6 +65,7 @@ func (s *database) Collect(ch chan<- prometheus.Metric) {
 	show(counter, "pulsegate_postgres_unresolved_outcomes_total", "Of the unknown outcomes, those that were still unknown at the deadline.", float64(c.unresolved.Load()))
 	show(gauge, "pulsegate_postgres_standbys_in_quorum", "Synchronous standbys that are connected to the primary. 0 without the role pg_monitor.", float64(c.quorum.Load()))
 	show(gauge, "pulsegate_postgres_timeline", "Timeline of the primary. Each promotion increments it.", float64(c.timeline.Load()))
+	show(counter, "pulsegate_postgres_forgot_total", "Connections and transactions that were refused because the database lacked what was acknowledged.", float64(c.forgot.Load()))
 	show(counter, "pulsegate_retention_removed_readings_total", "Readings that were removed because they were older than the server keeps.", float64(c.expiredReadings.Load()))
 	show(counter, "pulsegate_retention_removed_devices_total", "Devices of which old readings were removed and no other was left.", float64(c.expiredDevices.Load()))
 

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pulsegate/pulsegate/vitals"
@@ -140,7 +139,8 @@ func (o *Options) pools(s *database) (write, read *pgxpool.Config, err error) {
 	if write.ConnConfig.ConnectTimeout == 0 {
 		write.ConnConfig.ConnectTimeout = connectTimeout
 	}
-	write.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+	write.ConnConfig.ValidateConnect = s.validate
+	write.PrepareConn = s.prepare
 	write.ConnConfig.RuntimeParams["application_name"] = "pulsegate"
 	write.MaxConnLifetime, write.MaxConnLifetimeJitter = maxConnLifetime, maxConnLifetime/5
 	write.MinConns, write.MinIdleConns = 0, 0

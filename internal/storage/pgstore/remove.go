@@ -121,15 +121,31 @@ func (s *remover) erase(e *storage.Erasure, record func(storage.Erasure) error, 
 	if err := record(*e); err != nil {
 		return unfinished(err)
 	}
-	var rest int64
-	if err := s.try().run(func(conn *pgx.Conn) (err error) {
-		rest, _, err = s.forgetDevices(conn, []string{name}, e)
-		return err
-	}, nil); err != nil {
+	rest, err := s.finishErasure(e)
+	if err != nil {
 		return unfinished(err)
 	}
 	e.Readings += rest
 	return nil
+}
+
+// finishErasure removes the rest of what e says, and returns its number of readings.
+func (s *remover) finishErasure(e *storage.Erasure) (rest int64, err error) {
+	t := s.try()
+	k, err := s.marks.take(t)
+	if err != nil {
+		return 0, err
+	}
+	defer s.marks.release(k)
+	var generation int64
+	err = t.run(func(conn *pgx.Conn) (err error) {
+		rest, _, generation, err = s.forgetDevices(conn, []string{e.Device.String()}, e, k)
+		return err
+	}, nil)
+	if err == nil {
+		s.marks.acknowledge(k, generation)
+	}
+	return rest, err
 }
 
 // rangeOf returns the first and the last time of the readings that e removes.
@@ -141,9 +157,9 @@ func rangeOf(e *storage.Erasure) (firstMs, lastMs int64) {
 }
 
 // forgetDevices deletes the rows of devices that have no readings, while no group is being stored.
-// If erased is not nil, it deletes what that says before. It returns the numbers of readings and of
-// devices.
-func (s *remover) forgetDevices(conn *pgx.Conn, names []string, erased *storage.Erasure) (readings, devices int64, err error) {
+// If erased is not nil, it deletes what that says before, and sets the mark k. It returns the numbers of readings and of
+// devices, and the generation.
+func (s *remover) forgetDevices(conn *pgx.Conn, names []string, erased *storage.Erasure, k mark) (readings, devices, generation int64, err error) {
 	ctx := context.Background()
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		// Waits for the groups that are being stored, and keeps others out until the commit: those
@@ -165,9 +181,12 @@ func (s *remover) forgetDevices(conn *pgx.Conn, names []string, erased *storage.
 		}
 		devices = tag.RowsAffected()
 		_, err = tx.Exec(ctx, s.sql.of("UPDATE SCHEMA.meta SET devices = devices - $1, generation = generation + 1"), devices)
+		if err == nil && erased != nil {
+			generation, err = s.marks.set(tx, s.sql, k)
+		}
 		return err
 	})
-	return readings, devices, err
+	return readings, devices, generation, err
 }
 
 // lock locks tables. It bounds the time for which tx waits: if somebody else's transaction takes
@@ -321,7 +340,7 @@ func (s *remover) forgetEmpty(ctx context.Context, devices []string, x *storage.
 			if err != nil || len(empty) == 0 {
 				return err
 			}
-			_, forgotten, err := s.forgetDevices(conn, empty, nil)
+			_, forgotten, _, err := s.forgetDevices(conn, empty, nil, mark{})
 			if err == nil {
 				x.Devices += forgotten
 			}

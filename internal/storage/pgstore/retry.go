@@ -106,7 +106,14 @@ func (t *try) once(do func(*pgx.Conn) error) error {
 	if _, warned := c.CustomData()[warning]; warned && (err == nil || fateOf(err) == unknown) {
 		err = errors.Join(errWarning, err)
 	}
-	if err != nil && (fateOf(err) == unknown || sqlState(err) == readOnly) {
+	state := sqlState(err)
+	if state == divisionByZero {
+		t.s.noteForgot(c)
+		err = errors.Join(ErrForgot, err)
+		t.s.write.Reset()
+		t.s.read.Reset()
+	}
+	if err != nil && (fateOf(err) == unknown || state == readOnly || state == divisionByZero) {
 		// The socket first: Close would wait for a server that does not answer.
 		_ = socket.Close()
 		_ = conn.Conn().Close(context.Background())

@@ -13,8 +13,8 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// schemaVersion is the version of schema and upgrade.
-const schemaVersion = 3
+// schemaVersion is the version of schema and upgrades.
+const schemaVersion = 4
 
 // schema creates the tables of version 2. SCHEMA stands for the schema's name. A released one is never
 // changed.
@@ -68,10 +68,13 @@ CREATE TABLE SCHEMA.assignments (
 CREATE INDEX ON SCHEMA.assignments (subject, device, from_ms);
 `
 
-// upgrade makes version 3 of version 2. It rewrites nothing: the columns are NULL in all rows that there
+// upgrades are what makes version 3 of version 2, and 4 of 3.
+var upgrades = [...]string{upgrade3, upgrade4}
+
+// upgrade3 makes version 3 of version 2. It rewrites nothing: the columns are NULL in all rows that there
 // are, and in all later ones without the signs from number 5 on. Servers of version 2 that still run name the columns that they
 // write, so they leave the new ones as they are.
-const upgrade = `
+const upgrade3 = `
 ALTER TABLE SCHEMA.readings
 	ADD COLUMN more     integer[], -- number, value, number, value … of the signs from number 5 on, by number; NULL: none
 	ADD COLUMN had_more integer;   -- bits of these, as had has those of the others; NULL: none
@@ -102,6 +105,20 @@ CREATE FUNCTION SCHEMA.more_merge(a integer[], b integer[]) RETURNS integer[] LA
 UPDATE SCHEMA.meta SET version = 3;
 `
 
+// upgrade4 makes version 4 of version 3. Servers of version 3 that still run do not use the table.
+const upgrade4 = `
+-- marks has the last transaction of each slot of each server.
+CREATE TABLE SCHEMA.marks (
+	server bigint NOT NULL,   -- random; each process has another one
+	slot   smallint NOT NULL, -- a slot has one transaction at a time
+	number bigint NOT NULL,   -- 0: it has had none
+	at_ms  bigint NOT NULL,   -- when it was set, by the server's clock, Unix ms
+	PRIMARY KEY (server, slot)
+) WITH (fillfactor = 10);
+
+UPDATE SCHEMA.meta SET version = 4;
+`
+
 // columns are the columns of the first signs, by sign. All others are in readings.more.
 var columns = [...]string{"sys", "dia", "spo2", "hr", "rhr"}
 
@@ -129,8 +146,8 @@ func (s *database) createSchema(ctx context.Context, conn *pgx.Conn) error {
 			storage.ErrFormat, s.opt.Schema, version, schemaVersion)
 	case version == schemaVersion:
 		return nil
-	case version == schemaVersion-1:
-		return s.upgradeSchema(ctx, conn)
+	case version >= schemaVersion-len(upgrades):
+		return s.upgradeSchema(ctx, conn, version)
 	case version != 0:
 		return fmt.Errorf("%w: schema %s has version %d, which no release has written: export the readings with the pulsegate that wrote it, drop the schema, and import them",
 			storage.ErrFormat, s.opt.Schema, version)
@@ -148,7 +165,7 @@ func (s *database) createSchema(ctx context.Context, conn *pgx.Conn) error {
 				return err
 			}
 		}
-		_, err := tx.Exec(ctx, s.sql.of(schema+upgrade))
+		_, err := tx.Exec(ctx, s.sql.of(schema+strings.Join(upgrades[:], "")))
 		return err
 	}); err != nil {
 		return fmt.Errorf("create schema %s: %w", s.opt.Schema, hide(err))
@@ -157,12 +174,13 @@ func (s *database) createSchema(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// upgradeSchema makes version 3 of version 2 while servers of both use it. The tables are locked for
+// upgradeSchema makes the newest version of an earlier one while servers of both use it. The tables are locked for
 // moments only: it gives up if a lock is not free soon, because all groups would have to wait for it.
-func (s *database) upgradeSchema(ctx context.Context, conn *pgx.Conn) error {
+func (s *database) upgradeSchema(ctx context.Context, conn *pgx.Conn, version int) error {
+	missing := strings.Join(upgrades[len(upgrades)-(schemaVersion-version):], "")
 	for deadline := time.Now().Add(s.opt.Timeout); ; {
 		err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, s.sql.of("SET LOCAL lock_timeout = '500ms';"+upgrade))
+			_, err := tx.Exec(ctx, s.sql.of("SET LOCAL lock_timeout = '500ms';"+missing))
 			return err
 		})
 		state := sqlState(err)
@@ -198,7 +216,7 @@ type statements struct {
 
 	settle, find, hint, generation string // names of prepared ones
 
-	latest, devices, scan, scanDown string
+	latest, devices, scan, scanDown, remembers string
 }
 
 // recordColumns are the columns of a row r that decodeRecord decodes.
@@ -246,9 +264,15 @@ UPDATE SCHEMA.devices AS d SET ` + each("COL_ms = greatest(d.COL_ms, u.COL_ms)",
 FROM free, unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[]) AS u(device, ` + each("COL_ms", ", ") + `)
 WHERE d.device = free.device AND u.device = free.device`),
 
-		// The standbys may be removed from the configuration while a connection is in use.
-		q.generation: q.of(`SELECT generation, current_setting('synchronous_standby_names') <> '' FROM SCHEMA.meta`),
+		// The standbys may be removed from the configuration while a connection is in use. A number that
+		// is lower than one in the table is of an attempt that was given up, and went on. The division
+		// rolls the transaction back if the database has forgotten: all parts see the same snapshot, of
+		// before the update.
+		q.generation: q.of(`WITH own AS (UPDATE SCHEMA.marks SET number = greatest(number, $3::bigint), at_ms = $4::bigint WHERE server = $1::bigint AND slot = $2::smallint RETURNING slot)
+SELECT generation, current_setting('synchronous_standby_names') <> '', 1 / CASE WHEN ` + remembered("$1", "$5", "$6") + ` AND EXISTS (SELECT FROM own) THEN 1 ELSE 0 END FROM SCHEMA.meta`),
 	}
+
+	q.remembers = q.of("SELECT " + remembered("$1", "$2", "$3") + " FROM SCHEMA.meta")
 
 	// A hint is the time of a reading with the sign, so the latest one is not before it. If there
 	// is none from there on, that reading was removed, and all are searched.
@@ -271,4 +295,11 @@ LEFT JOIN LATERAL (SELECT r.time_ms FROM SCHEMA.readings AS r WHERE r.device = d
 WHERE device = $1 AND time_ms >= $2 AND time_ms < $3 ORDER BY time_ms %s LIMIT $4`
 	q.scan, q.scanDown = q.of(fmt.Sprintf(scan, "")), q.of(fmt.Sprintf(scan, "DESC"))
 	return q
+}
+
+// remembered returns the condition that meta and marks have at least what a server knows: the numbers of its slots, and the
+// generation.
+func remembered(server, numbers, generation string) string {
+	return "generation >= " + generation + "::bigint AND (SELECT count(*) FROM SCHEMA.marks AS k WHERE k.server = " + server +
+		"::bigint AND k.number >= (" + numbers + "::bigint[])[k.slot + 1]) = cardinality(" + numbers + "::bigint[])"
 }

@@ -38,6 +38,7 @@ type work struct {
 	found  []record
 	hints  params
 
+	mark       mark  // of the next transaction
 	generation int64 // that the last transaction has read
 }
 
@@ -173,10 +174,14 @@ func (w *work) pending() bool {
 }
 
 // pass runs one transaction, and then settles what its results and the records show.
-func (w *work) pass(t *try) error {
+func (w *work) pass(t *try) (err error) {
+	if w.mark, err = w.s.marks.take(t); err != nil {
+		return err
+	}
+	defer w.s.marks.release(w.mark)
 	statements := w.fill()
 	hinted := w.fillHints()
-	err := t.run(func(conn *pgx.Conn) error {
+	err = t.run(func(conn *pgx.Conn) error {
 		if err := w.s.partitions.ensure(conn, w); err != nil {
 			return err
 		}
@@ -185,6 +190,7 @@ func (w *work) pass(t *try) error {
 	if err != nil {
 		return err
 	}
+	w.s.marks.acknowledge(w.mark, w.generation)
 	if !slices.ContainsFunc(w.chains, w.mustFind) {
 		w.conclude(t)
 		return nil
@@ -284,7 +290,7 @@ func (w *work) send(conn *pgconn.PgConn, statements int, hinted bool) error {
 	if hinted {
 		b.ExecPrepared(w.s.sql.hint, w.hints.encode(hintTypes[:]), binaryFormat, binaryFormat)
 	}
-	b.ExecPrepared(w.s.sql.generation, nil, nil, binaryFormat)
+	b.ExecPrepared(w.s.sql.generation, w.s.marks.params(w.mark), binaryFormat, binaryFormat)
 	// No context: see the package comment.
 	results := conn.ExecBatch(context.Background(), &b)
 	err := w.receive(results, statements, hinted)

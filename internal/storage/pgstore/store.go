@@ -37,7 +37,7 @@ var (
 // has no synchronous standbys and opt does not permit that.
 func Open(ctx context.Context, opt Options) (*Store, error) {
 	opt = opt.withDefaults()
-	db := &database{opt: opt, sql: newStatements(opt.Schema), lockKey: lockKey("schema", opt.Schema), signs: vitals.NewSigns()}
+	db := &database{opt: opt, sql: newStatements(opt.Schema), lockKey: lockKey("schema", opt.Schema), signs: vitals.NewSigns(), marks: newMarks()}
 	db.unswept.Store(true)
 	r, p := &reader{db}, &partitions{database: db}
 	s := &Store{database: db, reader: r, subjects: &subjects{r}, mover: &mover{database: db}}
@@ -81,6 +81,9 @@ func (s *Store) open(ctx context.Context) error {
 	}
 	if err == nil {
 		err = conn.QueryRow(ctx, s.sql.of("SELECT generation FROM SCHEMA.meta")).Scan(&s.registry.generation)
+	}
+	if err == nil && s.opt.Move != MoveFrom {
+		err = s.marks.register(ctx, conn.Conn(), s.sql)
 	}
 	// This connection has no prepared statements.
 	_ = conn.Hijack().Close(ctx)

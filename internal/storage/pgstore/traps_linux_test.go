@@ -1,11 +1,13 @@
 package pgstore_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -369,6 +371,30 @@ func TestOpenRefuses(t *testing.T) {
 	}
 	if err := pgstore.CheckDSN("postgres://u@h1:5432,h2,[::1]:5433/db?sslmode=verify-full"); err != nil {
 		t.Errorf("an address with several hosts: %v", err)
+	}
+}
+
+// A pooled connection answers as PgBouncer does: the numbers for cancel requests are not PostgreSQL's.
+type pooled struct{ net.Conn }
+
+func (c pooled) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	const head = "K\x00\x00\x00\x0c"
+	if i := bytes.Index(b[:n], []byte(head)); i >= 0 {
+		b[i+len(head)+3] ^= 1
+	}
+	return n, err
+}
+
+// TestPooler connects through a pooler, which Open must refuse by name.
+func TestPooler(t *testing.T) {
+	o := options(sharedServer(t))
+	o.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+		return pooled{conn}, err
+	}
+	if _, err := pgstore.Open(context.Background(), o); err == nil || !strings.Contains(err.Error(), "PgBouncer") {
+		t.Errorf("Open returned %v, want an error that names PgBouncer", err)
 	}
 }
 

@@ -166,6 +166,10 @@ func (w *work) fillUnits() (statements int) {
 
 // writeUnits runs the transaction. It reports whether it was rolled back because a record has changed.
 func (w *work) writeUnits(t *try, statements int) (stale bool, err error) {
+	if w.mark, err = w.s.marks.take(t); err != nil {
+		return false, err
+	}
+	defer w.s.marks.release(w.mark)
 	hinted := w.fillHints()
 	err = t.run(func(conn *pgx.Conn) error {
 		if err := w.s.partitions.ensure(conn, w); err != nil {
@@ -182,6 +186,9 @@ func (w *work) writeUnits(t *try, statements int) (stale bool, err error) {
 		}
 		return err
 	}, w.s.partitions.known.Clear)
+	if err == nil && !stale {
+		w.s.marks.acknowledge(w.mark, w.generation)
+	}
 	return stale, err
 }
 

@@ -1,0 +1,197 @@
+package pgstore
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// ErrForgot means that a primary lacks something that this server has acknowledged: another history was
+// promoted, or an earlier state was restored.
+var ErrForgot = errors.New("pgstore: the database lacks what was acknowledged: a standby without it was promoted, an old primary was started again, or an earlier state was restored")
+
+// slots is the number of transactions with a mark that a server runs at once.
+const slots = writers
+
+// A mark is the number of a transaction. Numbers of a slot rise, and no two transactions have the same one;
+// all attempts of one transaction do.
+type mark struct {
+	slot   int
+	number int64
+}
+
+// marks has the high-water marks of this server. The table of marks has a row for each slot: the number of
+// the slot's last transaction. A primary whose row is lower than what was acknowledged, or missing, has
+// forgotten.
+//
+// A slot has one transaction at a time, so its acknowledged ones were committed in the order of their
+// numbers, and a row vouches for all before it.
+type marks struct {
+	server int64 // identity of this process
+	free   chan int
+
+	mu         sync.Mutex // guards the following fields
+	registered bool       // the table has rows of this server
+	issued     [slots]int64
+	acked      [slots]int64
+	generation int64 // the highest that a committed transaction has read
+}
+
+func newMarks() *marks {
+	m := &marks{server: rand.Int64(), free: make(chan int, slots)}
+	for slot := range slots {
+		m.free <- slot
+	}
+	return m
+}
+
+// take returns a mark for a transaction. The caller must call release.
+func (m *marks) take(t *try) (mark, error) {
+	timer := time.NewTimer(time.Until(t.deadline))
+	defer timer.Stop()
+	select {
+	case slot := <-m.free:
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.issued[slot]++
+		return mark{slot, m.issued[slot]}, nil
+	case <-timer.C:
+		return mark{}, t.fail(errUnreached)
+	}
+}
+
+func (m *marks) release(k mark) { m.free <- k.slot }
+
+// acknowledge notes that a transaction was committed, and the generation that it has read.
+func (m *marks) acknowledge(k mark, generation int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.acked[k.slot] = k.number
+	m.generation = max(m.generation, generation)
+}
+
+// known returns what a primary must have.
+func (m *marks) known() (acked [slots]int64, generation int64, registered bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.acked, m.generation, m.registered
+}
+
+// register writes the rows of this server, and removes those of servers that have not written for long.
+func (m *marks) register(ctx context.Context, conn *pgx.Conn, q *statements) error {
+	const keptFor = 365 * 24 * time.Hour // a server that writes nothing for so long while others start takes itself for forgotten
+	now := time.Now()
+	err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, q.of("DELETE FROM SCHEMA.marks WHERE at_ms < $1"), now.Add(-keptFor).UnixMilli())
+		if err == nil {
+			_, err = tx.Exec(ctx, q.of("INSERT INTO SCHEMA.marks (server, slot, number, at_ms) SELECT $1, slot, 0, $2 FROM generate_series(0, $3::integer - 1) AS slot"), m.server, now.UnixMilli(), slots)
+		}
+		return err
+	})
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.registered = err == nil
+	return err
+}
+
+// params returns the parameters of the statement generation, in the binary format.
+func (m *marks) params(k mark) [][]byte {
+	acked, generation, _ := m.known()
+	int64 := func(v int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(v)) }
+	var all array
+	all.reset()
+	for _, number := range acked {
+		all.int64(number)
+	}
+	return [][]byte{
+		int64(m.server), binary.BigEndian.AppendUint16(nil, uint16(k.slot)), int64(k.number), int64(time.Now().UnixMilli()),
+		all.bytes(pgtype.Int8OID), int64(generation),
+	}
+}
+
+// args returns the same parameters for pgx.
+func (m *marks) args(k mark) []any {
+	acked, generation, _ := m.known()
+	return []any{m.server, int16(k.slot), k.number, time.Now().UnixMilli(), acked[:], generation}
+}
+
+// set sets the mark of a transaction of pgx, and returns the generation. The transaction must not be
+// committed after an error.
+func (m *marks) set(tx pgx.Tx, q *statements, k mark) (generation int64, err error) {
+	var standbys bool
+	err = tx.QueryRow(context.Background(), q.generation, m.args(k)...).Scan(&generation, &standbys, nil)
+	return generation, err
+}
+
+// validate checks a new connection: the server must accept writes, be connected directly, and remember. pgx tries the
+// next host of the address otherwise.
+func (s *database) validate(ctx context.Context, conn *pgconn.PgConn) error {
+	if err := pgconn.ValidateConnectTargetSessionAttrsReadWrite(ctx, conn); err != nil {
+		return err
+	}
+	return s.remembers(ctx, conn)
+}
+
+// remembers returns ErrForgot if the server lacks a mark of this one.
+func (s *database) remembers(ctx context.Context, conn *pgconn.PgConn) error {
+	acked, generation, registered := s.marks.known() // before the query
+	if !registered {
+		return nil
+	}
+	numbers := strings.Join(slices.Collect(func(yield func(string) bool) {
+		for _, n := range acked {
+			if !yield(strconv.FormatInt(n, 10)) {
+				return
+			}
+		}
+	}), ",")
+	result := conn.ExecParams(ctx, s.sql.remembers, [][]byte{
+		strconv.AppendInt(nil, s.marks.server, 10), []byte("{" + numbers + "}"), strconv.AppendInt(nil, generation, 10),
+	}, nil, nil, nil).Read()
+	state := sqlState(result.Err)
+	switch {
+	case state == noTable || state == noSchema: // it is from before the table
+	case result.Err != nil:
+		return fmt.Errorf("check marks: %w", hide(result.Err))
+	case len(result.Rows) == 1 && string(result.Rows[0][0]) == "t":
+		conn.CustomData()[checkedAt] = time.Now()
+		return nil
+	}
+	s.noteForgot(conn)
+	return ErrForgot
+}
+
+// checkedAt is the key of a connection's custom data for the time of the last check.
+const checkedAt = "pulsegate checked"
+
+// checkEvery is how often a connection in use is checked: it may be to a primary that was replaced.
+const checkEvery = time.Second
+
+// prepare checks a connection of a pool before it is used.
+func (s *database) prepare(ctx context.Context, conn *pgx.Conn) (bool, error) {
+	c := conn.PgConn()
+	if at, ok := c.CustomData()[checkedAt].(time.Time); ok && time.Since(at) < checkEvery {
+		return true, nil
+	}
+	return s.remembers(ctx, c) == nil, nil // the pool makes another one
+}
+
+// noteForgot notes that a primary has forgotten. Idle connections may be to the same one.
+func (s *database) noteForgot(conn *pgconn.PgConn) {
+	s.counters.forgot.Add(1)
+	if !s.forgetting.Swap(true) {
+		host := conn.ParameterStatus("server_version")
+		s.opt.Log.Error("the database lacks what was acknowledged; it is neither written to nor read from", "version", host)
+	}
+}
