@@ -134,9 +134,12 @@ func (m *marks) set(tx pgx.Tx, q *statements, k mark) (generation int64, err err
 	return generation, err
 }
 
+// A recall checks whether connections are to a primary that has what was acknowledged.
+type recall struct{ *database }
+
 // validate checks a new connection: the server must accept writes, be connected directly, and remember. pgx tries the
 // next host of the address otherwise.
-func (s *database) validate(ctx context.Context, conn *pgconn.PgConn) error {
+func (s recall) validate(ctx context.Context, conn *pgconn.PgConn) error {
 	if err := pgconn.ValidateConnectTargetSessionAttrsReadWrite(ctx, conn); err != nil {
 		return err
 	}
@@ -144,7 +147,7 @@ func (s *database) validate(ctx context.Context, conn *pgconn.PgConn) error {
 }
 
 // remembers returns ErrForgot if the server lacks a mark of this one.
-func (s *database) remembers(ctx context.Context, conn *pgconn.PgConn) error {
+func (s recall) remembers(ctx context.Context, conn *pgconn.PgConn) error {
 	acked, generation, registered := s.marks.known() // before the query
 	if !registered {
 		return nil
@@ -179,7 +182,7 @@ const checkedAt = "pulsegate checked"
 const checkEvery = time.Second
 
 // prepare checks a connection of a pool before it is used.
-func (s *database) prepare(ctx context.Context, conn *pgx.Conn) (bool, error) {
+func (s recall) prepare(ctx context.Context, conn *pgx.Conn) (bool, error) {
 	c := conn.PgConn()
 	if at, ok := c.CustomData()[checkedAt].(time.Time); ok && time.Since(at) < checkEvery {
 		return true, nil
@@ -188,7 +191,7 @@ func (s *database) prepare(ctx context.Context, conn *pgx.Conn) (bool, error) {
 }
 
 // noteForgot notes that a primary has forgotten. Idle connections may be to the same one.
-func (s *database) noteForgot(conn *pgconn.PgConn) {
+func (s recall) noteForgot(conn *pgconn.PgConn) {
 	s.counters.forgot.Add(1)
 	if !s.forgetting.Swap(true) {
 		host := conn.ParameterStatus("server_version")

@@ -139,8 +139,8 @@ func (o *Options) pools(s *database) (write, read *pgxpool.Config, err error) {
 	if write.ConnConfig.ConnectTimeout == 0 {
 		write.ConnConfig.ConnectTimeout = connectTimeout
 	}
-	write.ConnConfig.ValidateConnect = s.validate
-	write.PrepareConn = s.prepare
+	write.ConnConfig.ValidateConnect = recall{s}.validate
+	write.PrepareConn = recall{s}.prepare
 	write.ConnConfig.RuntimeParams["application_name"] = "pulsegate"
 	write.MaxConnLifetime, write.MaxConnLifetimeJitter = maxConnLifetime, maxConnLifetime/5
 	write.MinConns, write.MinIdleConns = 0, 0
