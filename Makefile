@@ -142,6 +142,9 @@ crash: setup ## N random faults at random times under random loads, each verifie
 crash-mqtt: setup ## N such rounds with loads over MQTT, into docs/reliability.md; SEED=… begins with one
 	go test -vet=off -count=1 -run 'TestMQTTCampaign$$' -v ./cmd/pulsegate -timeout 0 -mqtt.rounds $(N) -mqtt.seed $(SEED) -mqtt.page $(abspath docs/reliability.md)
 
+crash-mapped: setup ## N such rounds with payloads of another design, into docs/reliability.md; SEED=… begins with one
+	go test -vet=off -count=1 -run 'TestMappedCampaign$$' -v ./cmd/pulsegate -timeout 0 -mapped.rounds $(N) -mapped.seed $(SEED) -mapped.page $(abspath docs/reliability.md)
+
 crash-influx: setup ## N such rounds with loads in InfluxDB's line protocol, into docs/reliability.md; SEED=… begins with one
 	go test -vet=off -count=1 -run 'TestInfluxCampaign$$' -v ./cmd/pulsegate -timeout 0 -influx.rounds $(N) -influx.seed $(SEED) -influx.page $(abspath docs/reliability.md)
 

@@ -33,7 +33,11 @@ var (
 
 	influxCrashRounds = flag.Int("influx.rounds", 3, "rounds of TestInfluxCampaign")
 	influxCrashSeed   = flag.Uint64("influx.seed", 0, "seed of TestInfluxCampaign; 0: a random one, which is logged")
-	influxCrashPage   = flag.String("influx.page", "", "page into which TestInfluxCampaign writes its figures")
+	mappedCrashRounds = flag.Int("mapped.rounds", 3, "rounds of TestMappedCampaign")
+	mappedCrashSeed   = flag.Uint64("mapped.seed", 0, "seed of TestMappedCampaign; 0: a random one, which is logged")
+	mappedCrashPage   = flag.String("mapped.page", "", "page into which TestMappedCampaign writes its figures")
+
+	influxCrashPage = flag.String("influx.page", "", "page into which TestInfluxCampaign writes its figures")
 )
 
 // A crashFault is what happens to a server in a round of the campaign.
@@ -63,6 +67,8 @@ var (
 type campaign struct {
 	mqtt   bool // the loads come over MQTT
 	influx bool // the loads come in InfluxDB's line protocol
+
+	mapped bool // the loads are payloads of another design
 
 	mu      sync.Mutex // guards the following fields
 	faults  map[crashFault]int
@@ -106,6 +112,14 @@ func TestInfluxCampaign(t *testing.T) {
 	skipIfShort(t)
 	t.Parallel()
 	(&campaign{influx: true}).run(t, "crash-influx", *influxCrashRounds, *influxCrashSeed, *influxCrashPage)
+}
+
+// TestMappedCampaign is TestCrashCampaign with payloads of another design. SEED=<seed of the life> make crash-mapped
+// repeats a life.
+func TestMappedCampaign(t *testing.T) {
+	skipIfShort(t)
+	t.Parallel()
+	(&campaign{mapped: true}).run(t, "crash-mapped", *mappedCrashRounds, *mappedCrashSeed, *mappedCrashPage)
 }
 
 // run plays rounds, and writes the figures into a block of a page, unless the page is empty.
@@ -198,6 +212,9 @@ func (l *life) play(t *testing.T, rounds int) {
 	if l.c.mqtt {
 		l.b.mqtt = porttest.Addr(t)
 	}
+	if l.c.mapped {
+		l.b.args = append(l.b.args, "--mapping=../../examples/mappings/sim.toml")
+	}
 	if l.rnd.IntN(2) == 0 {
 		l.b.secure()
 		l.c.mu.Lock()
@@ -212,6 +229,8 @@ func (l *life) play(t *testing.T, rounds int) {
 				target = "crash-mqtt"
 			case l.c.influx:
 				target = "crash-influx"
+			case l.c.mapped:
+				target = "crash-mapped"
 			}
 			t.Logf("to repeat: make %s SEED=%d N=%d\nthe state is in %s", target, l.seed, rounds, l.keep())
 		}
@@ -274,6 +293,9 @@ func (l *life) round(n int) {
 	args := append(l.loadArgs(survives), l.mqttArgs()...)
 	if l.c.influx {
 		args = append(args, "--influx")
+	}
+	if l.c.mapped {
+		args = append(args, "--mapped=sim")
 	}
 	after := time.Duration(l.rnd.Int64N(int64(400 * time.Millisecond)))
 	answers := l.rnd.IntN(40) // on a slow machine there may be none yet

@@ -57,12 +57,28 @@ func (f *Fleet) appendLine(dst []byte, s *sample, gateway int32) []byte {
 	return append(dst, "000000\n"...)
 }
 
+// appendMapped appends a reading as a payload of another design, and a newline.
+func (f *Fleet) appendMapped(dst []byte, s *sample, gateway int32) []byte {
+	dst = f.appendDevice(append(dst, `{"sensor":{"id":"`...), s.device)
+	if f.namesGateway {
+		dst = appendNumbered(append(dst, `","hub":"`...), "gw-", gateway)
+	}
+	dst = vitals.AppendLocalTime(append(dst, `"},"at":"`...), s.timeMs, s.offset)
+	dst = append(dst, `","data":{"n":1`...)
+	return append(f.signs.AppendMembers(dst, &s.values), "}}\n"...)
+}
+
 // appendBody appends the body of a request.
 func (f *Fleet) appendBody(dst []byte, r *request) []byte {
 	switch {
 	case f.influx:
 		for i := range r.samples {
 			dst = f.appendLine(dst, &r.samples[i], r.gateway)
+		}
+		return dst
+	case f.mapped:
+		for i := range r.samples {
+			dst = f.appendMapped(dst, &r.samples[i], r.gateway)
 		}
 		return dst
 	case r.kind == malformedRequest:

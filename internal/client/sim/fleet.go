@@ -18,6 +18,7 @@ type Fleet struct {
 	namesGateway bool
 	// inTopic means that MQTT topics name the devices: a request has readings of one device.
 	inTopic  bool
+	mapped   bool // bodies are payloads of another design
 	influx   bool // bodies are in InfluxDB's line protocol
 	wearers  []wearer
 	gateways []gateway
@@ -78,6 +79,7 @@ func newFleet(opt *Options, m model) *Fleet {
 		namesGateway: opt.MQTT == nil && opt.Token == "" && (opt.Target == nil || len(opt.Target.certs) == 0),
 		inTopic:      opt.MQTT != nil,
 		influx:       opt.Influx,
+		mapped:       opt.Mapped != "",
 		wearers:      make([]wearer, opt.Devices),
 		gateways:     make([]gateway, opt.Users),
 		groups:       min(opt.Users, opt.Devices),

@@ -59,6 +59,8 @@ type Options struct {
 
 	Influx bool `help:"Send the readings to /api/v2/write, in InfluxDB's line protocol."`
 
+	Mapped string `placeholder:"NAME" help:"Send the readings to /v1/mapped/NAME, as payloads of another design: docs/mappings.md has their mapping."`
+
 	MQTTVersion string `name:"mqtt-version" enum:"3.1.1,5" default:"3.1.1" help:"Version of MQTT: 3.1.1 or 5."`
 	QoS         int    `name:"qos" default:"1" help:"Quality of service over MQTT: 0, 1 or 2. Nothing acknowledges a reading with 0."`
 	InFlight    int    `default:"32" help:"Publications of a gateway over MQTT that are in flight at the same time, unless the server allows fewer."`
@@ -102,8 +104,8 @@ func (opt *Options) Prepare() (err error) {
 	if opt.Mix[Buffering] > 0 {
 		largest = max(largest, maxBuffered)
 	}
-	if opt.Influx {
-		opt.Mix[Malformed] = 0 // the flaws are of JSON
+	if opt.Influx || opt.Mapped != "" {
+		opt.Mix[Malformed] = 0 // the flaws are of readings in JSON
 	}
 	if opt.MQTT != nil {
 		opt.Mix[Gzip] = 0
@@ -114,6 +116,8 @@ func (opt *Options) Prepare() (err error) {
 		return bad("there is no target")
 	case opt.MQTT != nil && opt.Influx:
 		return bad("--mqtt and --influx exclude each other")
+	case opt.Mapped != "" && (opt.MQTT != nil || opt.Influx):
+		return bad("--mapped excludes --mqtt and --influx")
 	case opt.Users < 1 || opt.Users > MaxUsers:
 		return bad("users must be from 1 to %d", MaxUsers)
 	case opt.Devices < 1 || opt.Devices > MaxDevices:

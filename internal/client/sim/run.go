@@ -110,7 +110,7 @@ func newRun(opt *Options, report *Report) (*run, error) {
 		opt: opt, report: report, figures: newFigures(),
 		composer: composer{
 			fleet: newFleet(opt, opt.model(time.Now())), counts: report.Behaviours,
-			heads: [2][]byte{target.head(opt.Token, false, opt.Influx), target.head(opt.Token, true, opt.Influx)},
+			heads: [2][]byte{target.head(opt.Token, false, opt.Influx, opt.Mapped), target.head(opt.Token, true, opt.Influx, opt.Mapped)},
 		},
 		transport: transport{dial: opt.dial, judge: newJudge(opt.Influx), timeout: opt.Timeout, returned: make(chan *connection, slots)},
 		conns:     make([]*connection, slots),

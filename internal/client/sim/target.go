@@ -148,8 +148,11 @@ func (t *Target) tlsConfig() *tls.Config {
 }
 
 // head returns the header of a POST of readings up to the value of Content-Length.
-func (t *Target) head(token string, gzip, influx bool) []byte {
+func (t *Target) head(token string, gzip, influx bool, mapped string) []byte {
 	path, mediaType, scheme := "/v1/readings", "application/json", "Bearer"
+	if mapped != "" {
+		path = "/v1/mapped/" + mapped
+	}
 	if influx {
 		path, mediaType, scheme = "/api/v2/write?precision=ns", "text/plain; charset=utf-8", "Token"
 	}
