@@ -59,7 +59,7 @@ type Options struct {
 
 	Influx bool `help:"Send the readings to /api/v2/write, in InfluxDB's line protocol."`
 
-	Mapped string `placeholder:"NAME" help:"Send the readings to /v1/mapped/NAME, as payloads of another design: docs/mappings.md has their mapping."`
+	Mapped string `placeholder:"NAME" help:"Send the readings to /v1/mapped/NAME, as payloads of another design, which a mapping of that name reads."`
 
 	MQTTVersion string `name:"mqtt-version" enum:"3.1.1,5" default:"3.1.1" help:"Version of MQTT: 3.1.1 or 5."`
 	QoS         int    `name:"qos" default:"1" help:"Quality of service over MQTT: 0, 1 or 2. Nothing acknowledges a reading with 0."`
