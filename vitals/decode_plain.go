@@ -53,7 +53,7 @@ func (d *Decoder) decodePlain(body []byte, i int, times timeSpan, r *Reading) (e
 			}
 		default:
 			s := Sign(m)
-			v, next, ok := plainValue(body, i, d.rules.decimals[s])
+			v, next, ok := plainValue(body, i, int(d.rules.decimals[s]))
 			if !ok || r.Values.Has(s) || d.rules.checkValue(s, v) != nil {
 				return 0, false
 			}
@@ -137,26 +137,26 @@ func plainTime(body []byte, i int, leastInteger int64, r *Reading) (end int, ok 
 // plainValue parses the number at body[i], with at most six digits before the point and at most
 // the given number of decimals, and returns the index after it. A remainder of the number
 // makes the caller give up.
-func plainValue(body []byte, i int, decimals int8) (v Value, end int, ok bool) {
+func plainValue(body []byte, i int, decimals int) (v Value, end int, ok bool) {
 	negative := byteAt(body, i) == '-'
 	if negative {
 		i++
 	}
-	whole := body[i:min(i+6, len(body))]
-	n, digits := int32(0), 0
-	for ; digits < len(whole) && isDigit(whole[digits]); digits++ {
-		n = n*10 + int32(whole[digits]-'0')
+	start, n := i, int32(0) // n is undefined after too many digits
+	for ; i < len(body) && isDigit(body[i]); i++ {
+		n = n*10 + int32(body[i]-'0')
 	}
-	if digits == 0 || digits > 1 && whole[0] == '0' {
+	if digits := i - start; digits == 0 || digits > 6 || digits > 1 && body[start] == '0' {
 		return 0, 0, false
 	}
-	if i += digits; byteAt(body, i) == '.' {
-		if i++; !isDigit(byteAt(body, i)) {
-			return 0, 0, false
-		}
-		for ; decimals > 0 && isDigit(byteAt(body, i)); decimals-- {
+	if byteAt(body, i) == '.' {
+		i++
+		point := i
+		for ; i < len(body) && isDigit(body[i]); i++ {
 			n = n*10 + int32(body[i]-'0')
-			i++
+		}
+		if decimals -= i - point; i == point || decimals < 0 {
+			return 0, 0, false
 		}
 	}
 	if n *= int32(powers[decimals]); negative {

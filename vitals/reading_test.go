@@ -41,9 +41,14 @@ func TestValuesEqual(t *testing.T) {
 		if got, want := a == b, same(givenA, givenB); got != want || a.Equal(&b) != want {
 			t.Errorf("%v == %v is %v, Equal returns %v, want %v", givenA, givenB, got, a.Equal(&b), want)
 		}
+		if got := a.Len(); got != len(givenA) {
+			t.Errorf("%v: Len() = %d", givenA, got)
+		}
 		copied, unpacked, reset := b, b, b
+		packed := make([]vitals.Value, a.Len())
+		a.Pack(packed)
 		copied.CopyFrom(&a)
-		unpacked.Unpack(a.Present(), a.Pack(nil))
+		unpacked.Unpack(a.Present(), packed)
 		reset.Reset()
 		if copied != a || unpacked != a || reset != (vitals.Values{}) {
 			t.Errorf("%v made equal to %v: CopyFrom makes %v, Unpack %v; Reset makes %v", givenB, givenA, copied, unpacked, reset)
@@ -59,6 +64,19 @@ func TestValuesEqual(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestFirstFit gives each sign a value of 16 bits, one of more and a negative one.
+func TestFirstFit(t *testing.T) {
+	for s := range vitals.Sign(vitals.MaxSigns) {
+		for v, want := range map[vitals.Value]bool{1<<16 - 1: true, 1 << 16: s >= vitals.NumFirst, -1: s >= vitals.NumFirst} {
+			var values vitals.Values
+			values.Set(s, v)
+			if got := values.FirstFit(); got != want {
+				t.Errorf("sign %d with %d: FirstFit() = %v, want %v", s, v, got, want)
+			}
+		}
+	}
 }
 
 // TestSigns checks the numbers, which are part of the stored format, and the codes of

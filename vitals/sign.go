@@ -149,6 +149,14 @@ type Pair struct {
 // A pulse pressure below 20 or above 120 mmHg is flagged; this project chose these numbers.
 var Pairs = [...]Pair{{Systolic, Diastolic, "Blood pressure", "pulse_pressure_mmhg", "Pulse pressure", Range{20_00, 120_00}}}
 
+// paired is the presence of the signs that have a pair. It is never modified.
+var paired = func() (signs uint32) {
+	for _, p := range Pairs {
+		signs |= 1<<p.High | 1<<p.Low
+	}
+	return signs
+}()
+
 // A Definition defines a sign.
 type Definition struct {
 	// Field is the name of the JSON field: a letter and at most MaxFieldBytes-1 letters,
@@ -572,7 +580,8 @@ func (vs *Values) CopyFrom(from *Values) {
 	if (vs.present|from.present)>>lowSigns != 0 {
 		copy(vs.at[lowSigns:], from.at[lowSigns:])
 	}
-	*vs.low() = *from.low()
+	low := *from.low() // by way of a variable, which spares a call of memmove
+	*vs.low() = low
 	vs.present = from.present
 }
 
@@ -581,15 +590,26 @@ func (vs *Values) Equal(other *Values) bool {
 	return vs.present == other.present && *vs.low() == *other.low() && (vs.present>>lowSigns == 0 || vs.at == other.at)
 }
 
-// Pack appends the values to dst, in the order of their signs.
-func (vs *Values) Pack(dst []Value) []Value {
-	for rest := vs.present; rest != 0; rest &= rest - 1 {
-		dst = append(dst, vs.at[bits.TrailingZeros32(rest)%MaxSigns])
-	}
-	return dst
+// FirstFit reports whether the values of the first signs have 16 bits: see [NumFirst].
+func (vs *Values) FirstFit() bool {
+	low := vs.low()
+	return uint32(low[0]|low[1]|low[2]|low[3]|low[4]) < 1<<16
 }
 
-// Unpack makes vs the values that Pack has appended, whose presence is given.
+// Len returns the number of values.
+func (vs *Values) Len() int { return bits.OnesCount32(vs.present) }
+
+// Pack fills the beginning of dst with the values, in the order of their signs. It panics if dst
+// is too short.
+func (vs *Values) Pack(dst []Value) {
+	i := 0
+	for rest := vs.present; rest != 0; rest &= rest - 1 {
+		dst[i] = vs.at[bits.TrailingZeros32(rest)%MaxSigns]
+		i++
+	}
+}
+
+// Unpack makes vs the values that Pack has written, whose presence is given.
 func (vs *Values) Unpack(present uint32, packed []Value) {
 	vs.Reset()
 	vs.present = present

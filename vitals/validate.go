@@ -113,6 +113,9 @@ func checkTogether(values *Values) (field string, err error) {
 	if values.IsZero() {
 		return "", ErrEmpty
 	}
+	if values.present&paired == 0 {
+		return "", nil
+	}
 	for i := range Pairs {
 		p := &Pairs[i]
 		high, hasHigh := values.Get(p.High)

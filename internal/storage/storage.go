@@ -175,7 +175,7 @@ func CheckGroup(group []*Entry, signs *vitals.Signs) (present uint32, err error)
 			return 0, fmt.Errorf("reading %d has no value", i)
 		case r.Values.Present()&^known != 0:
 			return 0, fmt.Errorf("reading %d has an unknown sign", i)
-		case !fits(&r.Values):
+		case !r.Values.FirstFit():
 			return 0, fmt.Errorf("reading %d has a value beyond 16 bits", i)
 		case r.TimeUnixMs < 0:
 			return 0, fmt.Errorf("reading %d has a time before 1970", i)
@@ -185,16 +185,6 @@ func CheckGroup(group []*Entry, signs *vitals.Signs) (present uint32, err error)
 		present |= e.Reading.Values.Present()
 	}
 	return present, nil
-}
-
-// fits reports whether the values of the first five signs have 16 bits, in which stores keep them.
-func fits(values *vitals.Values) bool {
-	all := vitals.Value(0)
-	for s := range vitals.Sign(5) {
-		v, _ := values.Get(s)
-		all |= v
-	}
-	return uint32(all) < 1<<16
 }
 
 // UnitLen returns the number of entries from the first of group on that are settled together: those

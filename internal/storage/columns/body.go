@@ -147,10 +147,10 @@ func appendReceipts(dst []byte, rows []Row, b *buffers) []byte {
 // gather returns the values of s, in the memory of values if there is enough.
 func gather(values []vitals.Value, s vitals.Sign, rows []Row) []vitals.Value {
 	values = slices.Grow(values[:0], len(rows))[:len(rows)]
-	n := 0
+	bit, n := uint32(1)<<s, 0
 	for i := range rows {
-		v, ok := rows[i].Values.Get(s)
-		if values[n] = v; ok {
+		v := &rows[i].Values
+		if values[n], _ = v.Get(s); v.Present()&bit != 0 {
 			n++
 		}
 	}

@@ -366,7 +366,7 @@ func (s *settler) write(group []*storage.Entry, number uint64) (bool, error) {
 	if s.sort(name); len(s.order) == 0 {
 		return false, nil
 	}
-	s.group.Reset()
+	s.group.Reset(len(s.order))
 	for _, x := range s.order {
 		s.group.Add(name(x.record), &s.records[x.record].Row)
 	}

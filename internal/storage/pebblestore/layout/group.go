@@ -14,15 +14,16 @@ type Group struct {
 	value []byte
 }
 
-// Reset removes all rows.
-func (g *Group) Reset() { g.Runs, g.Rows = g.Runs[:0], g.Rows[:0] }
+// Reset removes all rows, and makes room for that many.
+func (g *Group) Reset(rows int) { g.Runs, g.Rows = g.Runs[:0], slices.Grow(g.Rows[:0], rows) }
 
 // Add adds a row after all others.
 func (g *Group) Add(device *vitals.Name, r *columns.Row) {
 	if n := len(g.Runs); n > 0 && g.Runs[n-1].Device == *device {
 		g.Runs[n-1].Rows++
 	} else {
-		g.Runs = append(g.Runs, columns.Run{Device: *device, Rows: 1})
+		g.Runs = slices.Grow(g.Runs, 1)[:n+1]
+		g.Runs[n].Device, g.Runs[n].Rows = *device, 1
 	}
 	n := len(g.Rows)
 	g.Rows = slices.Grow(g.Rows, 1)[:n+1]

@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"math/bits"
 	"slices"
 	"sort"
 
@@ -53,21 +52,17 @@ func (w *windowRows) add(r *columns.Row) uint32 {
 	if i%windowChunkRows == 0 {
 		w.chunks = append(w.chunks, make([]windowRow, windowChunkRows))
 	}
-	*w.at(i) = w.pack(r)
 	w.n++
-	return i
-}
-
-// pack returns a row whose values are added to the window's.
-func (w *windowRows) pack(r *columns.Row) windowRow {
-	present := r.Values.Present()
-	if len(w.values) == 0 || w.valuesUsed+bits.OnesCount32(present) > windowChunkValues {
+	values := r.Values.Len()
+	if len(w.values) == 0 || w.valuesUsed+values > windowChunkValues {
 		w.values = append(w.values, make([]vitals.Value, windowChunkValues))
 		w.valuesUsed = 0
 	}
 	last, at := len(w.values)-1, w.valuesUsed
-	w.valuesUsed = len(r.Values.Pack(w.values[last][:at]))
-	return windowRow{r.TimeUnixMs, r.ReceivedUnixMs, present, uint32(last*windowChunkValues + at), r.Gateway, r.UTCOffset, r.Shared}
+	r.Values.Pack(w.values[last][at:])
+	w.valuesUsed += values
+	*w.at(i) = windowRow{r.TimeUnixMs, r.ReceivedUnixMs, r.Values.Present(), uint32(last*windowChunkValues + at), r.Gateway, r.UTCOffset, r.Shared}
+	return i
 }
 
 // from returns the position of the first number whose row is not before timeUnixMs.
