@@ -16,6 +16,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/api/alert"
 	"github.com/pulsegate/pulsegate/internal/api/alertmanager"
+	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/sys/filewatch"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
@@ -173,6 +174,14 @@ func (a *alerting) trouble(s *alertmanager.Sender, err error) {
 		return
 	}
 	a.log.Error("the Alertmanager does not accept alerts; active ones are sent again and again", "url", s.URL(), "error", err)
+}
+
+// handler serves the active alerts.
+func (a *alerting) handler(service query.Service) *alert.Handler {
+	if a == nil {
+		return alert.NewHandler(nil, service)
+	}
+	return alert.NewHandler(a.engine, service)
 }
 
 // publish takes what a group has stored.

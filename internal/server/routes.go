@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/pulsegate/pulsegate/internal/api/alert"
 	"github.com/pulsegate/pulsegate/internal/api/fhir"
 	"github.com/pulsegate/pulsegate/internal/api/influx"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
@@ -21,7 +22,7 @@ const readingsTemplate = "/v1/readings"
 
 // routes returns the handler of the public listener, for its own hosts only. Requests are
 // counted by the template of their route; those for other hosts count as unmatched.
-func (s *server) routes(reads *query.Handler, records *fhir.Handler, lines *influx.Handler, rejected, description http.Handler) http.Handler {
+func (s *server) routes(reads *query.Handler, records *fhir.Handler, lines *influx.Handler, rejected, alerts, description http.Handler) http.Handler {
 	requests, state, problems := s.requests, s.health, s.problems
 	// The middleware around it reads the template from the request.
 	router := mux.NewRouter().AllowHeader(true).AnswerOptions(true).ShareRequest(true)
@@ -55,6 +56,7 @@ func (s *server) routes(reads *query.Handler, records *fhir.Handler, lines *infl
 	post("/v1/mapped/{name}", s.receivesMapped(untrusted))
 	reads.Mount(read)
 	read(rejections.Path, rejected)
+	read(alert.Path, alerts)
 	read(openapi.Path, description)
 	read("/v1/live", noGuests(s.streams(), http.HandlerFunc(s.live.Full)))
 	crossSite := records.Reject(problems.UntrustedOrigin, crossSiteDetail)

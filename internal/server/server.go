@@ -212,7 +212,7 @@ func (s *server) servePublic() (err error) {
 	if err != nil {
 		return err
 	}
-	handler := s.routes(reads, records, lines, rejections.NewHandler(s.rejections, shared), openapi.Handler(openapi.Describe(openapi.Options{
+	handler := s.routes(reads, records, lines, rejections.NewHandler(s.rejections, shared), s.alerts.handler(shared), openapi.Handler(openapi.Describe(openapi.Options{
 		Version:    s.opt.Version,
 		Problems:   s.problems,
 		Ingest:     cfg,

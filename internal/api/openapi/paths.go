@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pulsegate/pulsegate/internal/api/alert"
 	"github.com/pulsegate/pulsegate/internal/api/influx"
 	"github.com/pulsegate/pulsegate/internal/api/live"
 	"github.com/pulsegate/pulsegate/internal/api/query"
@@ -172,6 +173,16 @@ func (d *describer) paths() object {
 				limit("rejections", rejections.DefaultLimit, rejections.Max),
 			},
 			answers:  object{"200": ok("The rejections, the newest first.", object{jsonType: ref("schemas", "Rejections")})},
+			problems: refusals,
+		}),
+		alert.Path: d.get(operation{
+			id: "listAlerts", summary: "The active alerts", right: "read",
+			description: "Lists the alerts that are active by the rules of this server, the newest first; without rules there are none. A token for some devices lists only theirs. " + alert.Notice,
+			params: []object{
+				inQuery("device", "Only alerts of this device.", name),
+				limit("alerts", alert.DefaultLimit, alert.MaxLimit),
+			},
+			answers:  object{"200": ok("The active alerts, the newest first.", object{jsonType: ref("schemas", "Alerts")})},
 			problems: refusals,
 		}),
 		"/v1/system": d.get(operation{

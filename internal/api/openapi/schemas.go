@@ -99,6 +99,16 @@ func (d *describer) schemas() object {
 			"gateway": described(name, "Absent if it is not known."), "device": described(name, "Absent if it is not known."),
 			"field": described(str, "The cause; empty if it is the reading as a whole."), "reason": str,
 		}, "time", "input", "field", "reason"),
+		"Alerts": closed(object{
+			"notice": described(str, "What alerts are not: to be shown wherever they are shown."),
+			"ready":  described(flag, "Whether the states of all devices were read since the start, or since the rules were changed; no alert is listed before."),
+			"alerts": list("Alert"), "total": described(count, "How many are active, of the devices that are selected and covered by the token."),
+		}, "notice", "ready", "alerts", "total"),
+		"Alert": closed(object{
+			"name": str, "device": name, "sign": described(str, "JSON name of the sign; absent if the alert is about silence."), "condition": described(str, "The rule in words."),
+			"labels": object{"type": "object", "additionalProperties": str, "description": "Further labels of the rule."},
+			"since":  described(instant, "Since when it is active, by measured time."),
+		}, "name", "device", "condition", "since"),
 		"Session": closed(object{
 			"tokens": described(flag, "Whether the server has tokens."), "signed_in": flag, "all_devices": flag, "expires": wholeTime,
 		}, "tokens", "signed_in", "all_devices"),

@@ -1,0 +1,92 @@
+package alert
+
+import (
+	"cmp"
+	"encoding/json"
+	"net/http"
+	"slices"
+
+	"github.com/pulsegate/pulsegate/internal/api/query"
+	"github.com/pulsegate/pulsegate/reply"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// Path is the address of the active alerts.
+const Path = "/v1/alerts"
+
+// Limits of an answer.
+const (
+	DefaultLimit = 100
+	MaxLimit     = 1000
+)
+
+// A Handler serves the active alerts.
+type Handler struct {
+	engine *Engine
+	opt    query.Service
+	object *reply.Head // 200 with a JSON body
+}
+
+// NewHandler returns a Handler of an engine's alerts. If engine is nil, there are none.
+func NewHandler(engine *Engine, opt query.Service) *Handler {
+	opt.SetDefaults()
+	return &Handler{engine, opt, reply.NewHead(http.StatusOK, "application/json", reply.NoStore())}
+}
+
+// A listed is an alert in an answer.
+type listed struct {
+	Name      string            `json:"name"`
+	Device    string            `json:"device"`
+	Sign      string            `json:"sign,omitempty"`
+	Condition string            `json:"condition"`
+	Labels    map[string]string `json:"labels,omitempty"`
+	Since     string            `json:"since"`
+}
+
+// ServeHTTP serves GET and HEAD of [Path]: the active alerts, the newest first. Parameters: device, limit
+// (1 to MaxLimit, default DefaultLimit). A token for some devices sees only theirs.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	access, leave, ok := h.opt.Admit(w, r)
+	if !ok {
+		return
+	}
+	defer leave()
+	p := query.ReadParams(r.URL.RawQuery, nil, "device", "limit")
+	device, limit := p.Name("device"), p.Limit(DefaultLimit, MaxLimit)
+	if p.Err != nil {
+		h.opt.Fail(w, r, p.Err)
+		return
+	}
+	if !device.IsZero() && !h.opt.Covers(w, r, &access, &device) {
+		return
+	}
+	var active []Alert
+	body := struct {
+		Notice string   `json:"notice"`
+		Ready  bool     `json:"ready"`
+		Alerts []listed `json:"alerts"`
+		Total  int      `json:"total"`
+	}{Notice: Notice, Ready: true, Alerts: []listed{}}
+	if h.engine != nil {
+		var c Changes
+		active, c = h.engine.State(0)
+		body.Ready = c.Ready
+	}
+	active = slices.DeleteFunc(active, func(a Alert) bool {
+		return !access.Covers(&a.Device) || !device.IsZero() && a.Device != device
+	})
+	slices.SortFunc(active, func(a, b Alert) int {
+		return cmp.Or(cmp.Compare(b.SinceUnixMs, a.SinceUnixMs), a.Device.Compare(&b.Device), cmp.Compare(a.Rule.Name, b.Rule.Name))
+	})
+	body.Total = len(active)
+	for _, a := range active[:min(len(active), limit)] {
+		body.Alerts = append(body.Alerts, listed{
+			a.Rule.Name, a.Device.String(), a.Rule.Field, a.Rule.Condition, a.Rule.Labels, string(vitals.AppendTime(nil, a.SinceUnixMs)),
+		})
+	}
+	text, err := json.Marshal(body)
+	if err != nil {
+		panic(err) // no value of the type has this error
+	}
+	_ = h.object.Write(w, r, append(text, '\n')) // an error means that the client has disconnected
+}

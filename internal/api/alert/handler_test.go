@@ -1,0 +1,105 @@
+package alert_test
+
+import (
+	"context"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/access/gatetest"
+	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/api/alert"
+	"github.com/pulsegate/pulsegate/internal/api/problem"
+	"github.com/pulsegate/pulsegate/internal/api/query"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/storetest"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// A token sees the alerts of the devices that it covers. No measured value is in an answer.
+func TestHandler(t *testing.T) {
+	f := gatetest.New(t)
+	all := f.Token(t, "archive", "", token.Token{Rights: token.Read})
+	ward := f.Token(t, "ward-7", "ppg-", token.Token{Rights: token.Read})
+	writer := f.Token(t, "bed-7", "", token.Token{Rights: token.Write})
+	bound := f.Token(t, "ehr", "", token.Token{Rights: token.Read, Subjects: "P-17"})
+	service := query.Service{Problems: problem.New(), Gate: f.Open(t)}
+	store := storetest.NewMemory()
+	rules := []alert.Rule{{
+		Name: "Low", Sign: vitals.SpO2, Met: vitals.Range{Min: vitals.MinValue, Max: 90_00}, Values: 1, MaxAge: time.Hour,
+		Field: "spo2_pct", Condition: "spo2_pct below 90.01", Labels: map[string]string{"severity": "page"},
+	}}
+	engine := alert.NewEngine(store, rules, alert.Options{Now: func() time.Time { return time.UnixMilli(10_000) }})
+	var group []*storage.Entry
+	for i, device := range []string{"ppg-1", "ppg-2", "x"} {
+		name, err := vitals.ParseName(device)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := vitals.Reading{Device: name, TimeUnixMs: int64(i + 1)}
+		r.Values.Set(vitals.SpO2, 85_25)
+		group = append(group, &storage.Entry{Reading: &r, ReceivedUnixMs: 5})
+	}
+	if err := store.Append(group); err != nil {
+		t.Fatal(err)
+	}
+	h := alert.NewHandler(engine, service)
+	get := func(h *alert.Handler, query, auth string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest("GET", alert.Path+query, nil)
+		if auth != "" {
+			r.Header.Set("Authorization", auth)
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w
+	}
+	const head = `{"notice":"` + alert.Notice + `","ready":`
+	if got, want := get(h, "", all).Body.String(), head+`false,"alerts":[],"total":0}`+"\n"; got != want {
+		t.Errorf("before the states are read: %s, want %s", got, want)
+	}
+	ready := engine.Changes(0).Next
+	ctx, cancel := context.WithCancel(t.Context())
+	var task sync.WaitGroup
+	task.Go(func() { engine.Run(ctx) })
+	defer task.Wait()
+	defer cancel()
+	for !engine.Changes(0).Ready {
+		<-ready
+		ready = engine.Changes(0).Next
+	}
+	if c := engine.Changes(0); c.N < 3 { // they begin when the engine is ready
+		t.Fatalf("%d alerts have begun", c.N)
+	}
+	one := func(device, since string) string {
+		return `{"name":"Low","device":"` + device + `","sign":"spo2_pct","condition":"spo2_pct below 90.01","labels":{"severity":"page"},"since":"1970-01-01T00:00:00.00` + since + `Z"}`
+	}
+	first, second, other := one("ppg-1", "1"), one("ppg-2", "2"), one("x", "3")
+	for _, tt := range []struct{ name, query, auth, total, want string }{
+		{"all", "", all, "3", other + "," + second + "," + first},
+		{"the newest", "?limit=2", all, "3", other + "," + second},
+		{"one device", "?device=ppg-1", all, "1", first},
+		{"some devices", "", ward, "2", second + "," + first},
+		{"a device without any", "?device=ppg-3", ward, "0", ""},
+	} {
+		w := get(h, tt.query, tt.auth)
+		if want := head + `true,"alerts":[` + tt.want + `],"total":` + tt.total + "}\n"; w.Code != 200 || w.Body.String() != want || w.Header().Get("Cache-Control") != "no-store" {
+			t.Errorf("%s: %d %s\nwant %s", tt.name, w.Code, w.Body, want)
+		}
+	}
+	for _, tt := range []struct {
+		name, query, auth string
+		status            int
+	}{
+		{"no token", "", "", 401}, {"a writer's token", "", writer, 403}, {"a token bound to subjects", "", bound, 403}, {"a device of others", "?device=x", ward, 403},
+		{"no limit", "?limit=0", all, 400}, {"too many", "?limit=1001", all, 400}, {"an unknown parameter", "?from=now", all, 400},
+	} {
+		if w := get(h, tt.query, tt.auth); w.Code != tt.status || strings.Contains(w.Body.String(), "Low") {
+			t.Errorf("%s: %d %s, want %d", tt.name, w.Code, w.Body, tt.status)
+		}
+	}
+	if w := get(alert.NewHandler(nil, service), "", all); w.Code != 200 || !strings.Contains(w.Body.String(), `"alerts":[],"total":0`) {
+		t.Errorf("without rules: %d %s", w.Code, w.Body)
+	}
+}
