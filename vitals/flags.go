@@ -12,8 +12,8 @@ const FlagNotice = "Flags mark unusual values. Pulsegate is not an alarm system.
 // A Flag marks an unusual property of a reading's values. Flags are computed when a
 // reading is shown and never stored.
 //
-// Pulsegate is not an alarm system: nothing monitors flags, readings may arrive hours
-// late, and the absence of a flag says nothing about a patient.
+// Pulsegate is not an alarm system: readings may arrive hours late, and the absence of a flag says
+// nothing about a patient.
 type Flag struct {
 	Subject string // the JSON name of a sign's field, or the name of a [Pair]'s difference
 	Text    string // the statement about it: "low", "high" or "outside validated range"
