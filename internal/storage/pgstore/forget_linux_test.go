@@ -59,7 +59,7 @@ func mustRefuse(t *testing.T, s *pgstore.Store, what string) {
 // promoted, and the second of two equal standbys is promoted in place of the first, so that both have the
 // same timeline number.
 //
-// Seen to fail before there were marks: all of these were ready, and acknowledged.
+// Its mutant is forget-marks.
 func TestForgettingPrimary(t *testing.T) {
 	t.Parallel()
 	c := startConfused(t)
