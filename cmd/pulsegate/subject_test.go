@@ -18,9 +18,13 @@ func TestBoundTokenEverywhere(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
 	bound := createToken(t, program(t), file, "--gateway=ehr", "--rights=read", "--subject=P-1")
 	writer := createToken(t, program(t), file, "--gateway=bed-7")
+	mapping, err := filepath.Abs("../../examples/mappings/sim.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
 	// They show nothing that was stored, and need no token.
 	public := []string{"GET /v1/session", "HEAD /v1/session", "DELETE /v1/session"}
-	for lane, p := range lanes(t, "--tokens="+file, "--audit=") {
+	for lane, p := range lanes(t, "--tokens="+file, "--audit=", "--mapping="+mapping) {
 		t.Run(lane, func(t *testing.T) {
 			t.Parallel()
 			p.in(t)
@@ -60,7 +64,7 @@ func TestBoundTokenEverywhere(t *testing.T) {
 						body = `{"token":"` + bound + `"}`
 					}
 					tested++
-					status, text := ask(method, strings.ReplaceAll(path, "{device}", "ppg-1"), bound, body)
+					status, text := ask(method, strings.NewReplacer("{device}", "ppg-1", "{name}", "sim").Replace(path), bound, body)
 					if status != http.StatusForbidden || strings.Contains(text, "ppg-1") || strings.Contains(text, "72") {
 						t.Errorf("%s %s: %d %s", method, path, status, text)
 					}

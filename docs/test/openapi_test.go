@@ -304,7 +304,7 @@ func driveOpen(t *testing.T, seen *seen) {
 	}
 	resp.Body.Close()
 	c.want(304, "GET", "/openapi.json", "", "If-None-Match", resp.Header.Get("ETag"))
-	for _, path := range []string{"/livez", "/healthz", "/readyz", "/health", "/v1/limits", "/v1/rejections", "/v1/system", "/v1/session"} {
+	for _, path := range []string{"/livez", "/healthz", "/readyz", "/health", "/v1/limits", "/v1/rejections", "/v1/alerts", "/v1/system", "/v1/session"} {
 		c.want(200, "GET", path, "")
 	}
 	c.want(204, "DELETE", "/v1/session", "")
@@ -520,7 +520,7 @@ func (c client) fillReads() {
 		c.t.Fatal(err)
 	}
 	done := make(chan bool)
-	targets := []string{"/v1/limits", "/v1/rejections", "/v1/devices", "/v1/devices/long", "/v1/devices/long/readings", "/v1/devices/long/aggregates?step=1h"}
+	targets := []string{"/v1/limits", "/v1/rejections", "/v1/alerts", "/v1/devices", "/v1/devices/long", "/v1/devices/long/readings", "/v1/devices/long/aggregates?step=1h"}
 	for _, target := range targets {
 		go func() {
 			defer func() { done <- true }()

@@ -103,7 +103,7 @@ func (d *describer) paths() object {
 				"503": ok("It cannot, or it is about to stop.", object{jsonType: ref("schemas", "InfluxHealth")}),
 			},
 		}),
-		"/v1/mapped/{name}": store(object{jsonType: object{"schema": object{"type": []string{"object", "array", "number", "string"}}}}, operation{
+		"/v1/mapped/{name}": store(object{jsonType: object{"schema": object{"anyOf": []object{{"type": "object"}, {"type": "array", "items": object{}}, {"type": "number"}, {"type": "string"}}}}}, operation{
 			id: "sendMapped", summary: "Store readings of payloads that others designed",
 			description: "Stores payloads, JSON values one after another, as the mappings of a name map them: see serve --mapping. " +
 				"In all other respects it is as POST /v1/readings.",

@@ -119,7 +119,7 @@ func (d *describer) schemas() object {
 		"InfluxError":   closed(object{"error": str}, "error"),
 		"InfluxV2Error": closed(object{"code": oneOf("invalid", "unauthorized", "forbidden", "request too large", "too many requests", "internal error", "unavailable"), "message": str}, "code", "message"),
 		"InfluxHealth": closed(object{
-			"name": oneOf("pulsegate"), "message": str, "status": oneOf("pass", "fail"), "checks": object{"type": "array", "maxItems": 0}, "version": str,
+			"name": oneOf("pulsegate"), "message": str, "status": oneOf("pass", "fail"), "checks": object{"type": "array", "items": object{}, "maxItems": 0}, "version": str,
 		}, "name", "message", "status", "checks", "version"),
 		"Problem": closed(object{
 			"type": described(str, "What kind of problem it is; stable."), "title": str, "status": object{"type": "integer"}, "detail": str,

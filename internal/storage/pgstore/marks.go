@@ -42,7 +42,6 @@ type marks struct {
 	free   chan int
 
 	mu         sync.Mutex // guards the following fields
-	registered bool       // the table has rows of this server
 	issued     [slots]int64
 	acked      [slots]int64
 	generation int64 // the highest that a committed transaction has read
@@ -82,32 +81,27 @@ func (m *marks) acknowledge(k mark, generation int64) {
 }
 
 // known returns what a primary must have.
-func (m *marks) known() (acked [slots]int64, generation int64, registered bool) {
+func (m *marks) known() (acked [slots]int64, generation int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.acked, m.generation, m.registered
+	return m.acked, m.generation
 }
 
-// register writes the rows of this server, and removes those of servers that have not written for long.
-func (m *marks) register(ctx context.Context, conn *pgx.Conn, q *statements) error {
-	const keptFor = 365 * 24 * time.Hour // a server that writes nothing for so long while others start takes itself for forgotten
-	now := time.Now()
-	err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, q.of("DELETE FROM SCHEMA.marks WHERE at_ms < $1"), now.Add(-keptFor).UnixMilli())
+// tidy removes the rows of servers that have not written for long. It does not wait for standbys.
+func (m *marks) tidy(ctx context.Context, conn *pgx.Conn, q *statements) error {
+	const keptFor = 365 * 24 * time.Hour // a server that writes nothing for so long while others start takes the database for forgetful
+	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "SET LOCAL synchronous_commit = off")
 		if err == nil {
-			_, err = tx.Exec(ctx, q.of("INSERT INTO SCHEMA.marks (server, slot, number, at_ms) SELECT $1, slot, 0, $2 FROM generate_series(0, $3::integer - 1) AS slot"), m.server, now.UnixMilli(), slots)
+			_, err = tx.Exec(ctx, q.of("DELETE FROM SCHEMA.marks WHERE at_ms < $1"), time.Now().Add(-keptFor).UnixMilli())
 		}
 		return err
 	})
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.registered = err == nil
-	return err
 }
 
 // params returns the parameters of the statement generation, in the binary format.
 func (m *marks) params(k mark) [][]byte {
-	acked, generation, _ := m.known()
+	acked, generation := m.known()
 	int64 := func(v int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(v)) }
 	var all array
 	all.reset()
@@ -122,7 +116,7 @@ func (m *marks) params(k mark) [][]byte {
 
 // args returns the same parameters for pgx.
 func (m *marks) args(k mark) []any {
-	acked, generation, _ := m.known()
+	acked, generation := m.known()
 	return []any{m.server, int16(k.slot), k.number, time.Now().UnixMilli(), acked[:], generation}
 }
 
@@ -148,8 +142,8 @@ func (s recall) validate(ctx context.Context, conn *pgconn.PgConn) error {
 
 // remembers returns ErrForgot if the server lacks a mark of this one.
 func (s recall) remembers(ctx context.Context, conn *pgconn.PgConn) error {
-	acked, generation, registered := s.marks.known() // before the query
-	if !registered {
+	acked, generation := s.marks.known() // before the query
+	if acked == ([slots]int64{}) && generation == 0 {
 		return nil
 	}
 	numbers := strings.Join(slices.Collect(func(yield func(string) bool) {

@@ -268,8 +268,9 @@ WHERE d.device = free.device AND u.device = free.device`),
 		// is lower than one in the table is of an attempt that was given up, and went on. The division
 		// rolls the transaction back if the database has forgotten: all parts see the same snapshot, of
 		// before the update.
-		q.generation: q.of(`WITH own AS (UPDATE SCHEMA.marks SET number = greatest(number, $3::bigint), at_ms = $4::bigint WHERE server = $1::bigint AND slot = $2::smallint RETURNING slot)
-SELECT generation, current_setting('synchronous_standby_names') <> '', 1 / CASE WHEN ` + remembered("$1", "$5", "$6") + ` AND EXISTS (SELECT FROM own) THEN 1 ELSE 0 END FROM SCHEMA.meta`),
+		q.generation: q.of(`WITH own AS (INSERT INTO SCHEMA.marks AS k (server, slot, number, at_ms) VALUES ($1::bigint, $2::smallint, $3::bigint, $4::bigint)
+	ON CONFLICT (server, slot) DO UPDATE SET number = greatest(k.number, excluded.number), at_ms = excluded.at_ms)
+SELECT generation, current_setting('synchronous_standby_names') <> '', 1 / CASE WHEN ` + remembered("$1", "$5", "$6") + ` THEN 1 ELSE 0 END FROM SCHEMA.meta`),
 	}
 
 	q.remembers = q.of("SELECT " + remembered("$1", "$2", "$3") + " FROM SCHEMA.meta")
@@ -298,8 +299,8 @@ WHERE device = $1 AND time_ms >= $2 AND time_ms < $3 ORDER BY time_ms %s LIMIT $
 }
 
 // remembered returns the condition that meta and marks have at least what a server knows: the numbers of its slots, and the
-// generation.
+// generation. A slot whose number is 0 has acknowledged nothing, and may have no row.
 func remembered(server, numbers, generation string) string {
 	return "generation >= " + generation + "::bigint AND (SELECT count(*) FROM SCHEMA.marks AS k WHERE k.server = " + server +
-		"::bigint AND k.number >= (" + numbers + "::bigint[])[k.slot + 1]) = cardinality(" + numbers + "::bigint[])"
+		"::bigint AND (" + numbers + "::bigint[])[k.slot + 1] BETWEEN 1 AND k.number) = (SELECT count(*) FROM unnest(" + numbers + "::bigint[]) AS a WHERE a > 0)"
 }

@@ -83,7 +83,7 @@ func (s *Store) open(ctx context.Context) error {
 		err = conn.QueryRow(ctx, s.sql.of("SELECT generation FROM SCHEMA.meta")).Scan(&s.registry.generation)
 	}
 	if err == nil && s.opt.Move != MoveFrom {
-		err = s.marks.register(ctx, conn.Conn(), s.sql)
+		err = s.marks.tidy(ctx, conn.Conn(), s.sql)
 	}
 	// This connection has no prepared statements.
 	_ = conn.Hijack().Close(ctx)
