@@ -137,19 +137,26 @@ func texts(alerts []posted) (all []string) {
 	return all
 }
 
+// pass lets time pass, and waits for what the sender does then.
+func (f *fixture) pass(d time.Duration) {
+	f.peer.set(func() {}) // what the test has read of the peer comes before what the sender does next
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 // An alert is sent at once and then every minute while it is active; its end is sent once.
 func TestSend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, Options{})
 		stop := f.start(t)
 		defer stop()
-		time.Sleep(2 * time.Second)
+		f.pass(2 * time.Second)
 		if alerts, n := f.peer.taken(t); n != 1 || len(alerts) != 0 {
 			t.Errorf("at the start %v in %d requests, want an empty one", alerts, n)
 		}
 		since := time.Now().UTC()
 		f.store1(t, "a1", 85_25)
-		time.Sleep(3 * time.Second)
+		f.pass(3 * time.Second)
 		alerts, _ := f.peer.taken(t)
 		if got := texts(alerts); !slices.Equal(got, []string{"a1 active"}) {
 			t.Fatalf("got %v", got)
@@ -171,13 +178,13 @@ func TestSend(t *testing.T) {
 		if r := f.peer.requests[0]; r.Method != "POST" || r.URL.String() != "http://alertmanager:9093/x/api/v2/alerts" || r.Header.Get("Content-Type") != "application/json" {
 			t.Errorf("%s %s %v", r.Method, r.URL, r.Header)
 		}
-		time.Sleep(3 * time.Minute)
+		f.pass(3 * time.Minute)
 		alerts, n := f.peer.taken(t)
 		if got := texts(alerts); n != 3 || !slices.Equal(got, []string{"a1 active", "a1 active", "a1 active"}) {
 			t.Errorf("in three minutes, %d requests: %v", n, got)
 		}
 		f.store1(t, "a1", 97_00)
-		time.Sleep(3 * time.Minute)
+		f.pass(3 * time.Minute)
 		alerts, _ = f.peer.taken(t)
 		if got := texts(alerts); !slices.Equal(got, []string{"a1 ended"}) {
 			t.Errorf("after its end, got %v", got)
@@ -192,13 +199,13 @@ func TestRestart(t *testing.T) {
 		stop := f.start(t)
 		f.store1(t, "a1", 85_25)
 		f.store1(t, "a2", 85_25)
-		time.Sleep(3 * time.Second)
+		f.pass(3 * time.Second)
 		before, _ := f.peer.taken(t)
 		f.store1(t, "a2", 97_00)
 		stop()
 		stop = f.start(t)
 		defer stop()
-		time.Sleep(3 * time.Second)
+		f.pass(3 * time.Second)
 		after, _ := f.peer.taken(t)
 		if got := texts(after); !slices.Equal(got, []string{"a1 active"}) {
 			t.Fatalf("got %v", got)
@@ -219,7 +226,7 @@ func TestAway(t *testing.T) {
 		defer stop()
 		f.store1(t, "a1", 85_25)
 		f.store1(t, "a2", 85_25)
-		time.Sleep(3 * time.Second)
+		f.pass(3 * time.Second)
 		f.peer.taken(t)
 		f.peer.set(func() { f.peer.down = true })
 		away := time.Now()
@@ -228,17 +235,17 @@ func TestAway(t *testing.T) {
 			if i == 30 {
 				f.store1(t, "a2", 97_00)
 			}
-			time.Sleep(time.Minute)
+			f.pass(time.Minute)
 		}
 		since, cause := f.sender.Failing()
 		if cause == nil || since.Sub(away) > 3*time.Second || Senders([]*Sender{f.sender}).Check(t.Context()) == nil {
 			t.Errorf("failing since %v: %v", since, cause)
 		}
 		f.peer.set(func() { f.peer.down, f.peer.status = false, 500 })
-		time.Sleep(time.Minute)
+		f.pass(time.Minute)
 		f.peer.taken(t)
 		f.peer.set(func() { f.peer.status = 0 })
-		time.Sleep(time.Minute)
+		f.pass(time.Minute)
 		alerts, _ := f.peer.taken(t)
 		got := map[string]bool{}
 		for _, text := range texts(alerts) {
@@ -269,22 +276,22 @@ func TestCredentials(t *testing.T) {
 		f := newFixture(t, Options{User: "pulsegate", PasswordFile: password, Every: time.Second})
 		stop := f.start(t)
 		defer stop()
-		time.Sleep(2 * time.Second)
+		f.pass(2 * time.Second)
 		if user, got, ok := f.peer.requests[0].BasicAuth(); !ok || user != "pulsegate" || got != "secret-1" {
 			t.Errorf("got %q %q", user, got)
 		}
 		write("password", "secret-2")
-		time.Sleep(2 * time.Second)
+		f.pass(2 * time.Second)
 		if _, got, _ := f.peer.requests[len(f.peer.requests)-1].BasicAuth(); got != "secret-2" {
 			t.Errorf("after a change got %q", got)
 		}
 		f.peer.set(func() { f.peer.status = 307 })
-		time.Sleep(2 * time.Second)
+		f.pass(2 * time.Second)
 		if _, cause := f.sender.Failing(); cause == nil || cause.Error() != "it answers with status 307" {
 			t.Errorf("got %v", cause)
 		}
 		write("password", "secret\n-3")
-		time.Sleep(time.Minute)
+		f.pass(time.Minute)
 		if _, cause := f.sender.Failing(); cause == nil || cause.Error() != password+": not a line of text" {
 			t.Errorf("got %v", cause)
 		}
@@ -302,7 +309,7 @@ func TestCredentials(t *testing.T) {
 		f := newFixture(t, Options{TokenFile: token})
 		stop := f.start(t)
 		defer stop()
-		time.Sleep(2 * time.Second)
+		f.pass(2 * time.Second)
 		if got := f.peer.requests[0].Header.Get("Authorization"); got != "Bearer abc" {
 			t.Errorf("got %q", got)
 		}
@@ -319,7 +326,7 @@ func TestBatches(t *testing.T) {
 		for i := range n {
 			f.store1(t, fmt.Sprint("a", i), 85_25)
 		}
-		time.Sleep(3 * time.Second)
+		f.pass(3 * time.Second)
 		for _, body := range f.peer.bodies {
 			if len(body) > maxBatchBytes+4096 {
 				t.Errorf("a request of %d bytes", len(body))
@@ -331,7 +338,7 @@ func TestBatches(t *testing.T) {
 		}
 		stop()
 		stop = f.start(t)
-		time.Sleep(3 * time.Second)
+		f.pass(3 * time.Second)
 		if alerts, _ := f.peer.taken(t); len(alerts) != n {
 			t.Errorf("%d alerts after a restart", len(alerts))
 		}
@@ -345,9 +352,9 @@ func TestPrivate(t *testing.T) {
 		stop := f.start(t)
 		defer stop()
 		f.store1(t, "a1", 85_25)
-		time.Sleep(3 * time.Second)
+		f.pass(3 * time.Second)
 		f.store1(t, "a1", 97_25)
-		time.Sleep(3 * time.Second)
+		f.pass(3 * time.Second)
 		for i, r := range f.peer.requests {
 			text := f.peer.bodies[i] + fmt.Sprint(r.URL, r.Header)
 			for _, value := range []string{"85.25", "85,25", "8525", "97.25"} {
