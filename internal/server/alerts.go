@@ -93,6 +93,10 @@ func startAlerts(c *Options, store alert.Reader, flags *vitals.FlagLimits, page 
 		return nil, err
 	}
 	opt.OnTrouble = a.trouble
+	urls, err := c.urls()
+	if err != nil {
+		return nil, err
+	}
 	var rules []alert.Rule
 	a.file, err = filewatch.Follow(filewatch.Options{
 		Paths: []string{c.Alerts},
@@ -121,10 +125,6 @@ func startAlerts(c *Options, store alert.Reader, flags *vitals.FlagLimits, page 
 	})
 	if err != nil {
 		return nil, settings.Usagef("--alerts: %v", err)
-	}
-	urls, err := c.urls()
-	if err != nil {
-		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	a.cancel = cancel

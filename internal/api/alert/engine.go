@@ -56,8 +56,8 @@ type Engine struct {
 	changed  chan struct{}        // closed and replaced when an alert begins or ends
 }
 
-// maxChanges bounds the changes that are kept until they are reported. A receiver that is not told of an
-// end knows it from the end time of the last report.
+// maxChanges bounds the changes that are kept until they are reported. A receiver that misses an end knows
+// it by the end time of the last report.
 const maxChanges = 1 << 14
 
 // NewEngine returns an Engine, which Run runs.

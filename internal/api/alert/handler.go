@@ -46,20 +46,11 @@ type listed struct {
 // ServeHTTP serves GET and HEAD of [Path]: the active alerts, the newest first. Parameters: device, limit
 // (1 to MaxLimit, default DefaultLimit). A token for some devices sees only theirs.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	access, leave, ok := h.opt.Admit(w, r)
+	access, device, limit, leave, ok := h.opt.AdmitList(w, r, DefaultLimit, MaxLimit)
 	if !ok {
 		return
 	}
 	defer leave()
-	p := query.ReadParams(r.URL.RawQuery, nil, "device", "limit")
-	device, limit := p.Name("device"), p.Limit(DefaultLimit, MaxLimit)
-	if p.Err != nil {
-		h.opt.Fail(w, r, p.Err)
-		return
-	}
-	if !device.IsZero() && !h.opt.Covers(w, r, &access, &device) {
-		return
-	}
 	var active []Alert
 	body := struct {
 		Notice string   `json:"notice"`

@@ -96,6 +96,23 @@ func (s *Service) Admit(w http.ResponseWriter, r *http.Request) (access gate.Acc
 	return access, leave, ok
 }
 
+// AdmitList admits a request for a list with the parameters device and limit, or answers it. The zero Name means all
+// devices that the token covers. If ok is true, the caller must call leave at the end of the request.
+func (s *Service) AdmitList(w http.ResponseWriter, r *http.Request, defaultLimit, maxLimit int) (access gate.Access, device vitals.Name, limit int, leave func(), ok bool) {
+	if access, leave, ok = s.Admit(w, r); !ok {
+		return access, device, 0, nil, false
+	}
+	p := ReadParams(r.URL.RawQuery, nil, "device", "limit")
+	device, limit = p.Name("device"), p.Limit(defaultLimit, maxLimit)
+	if p.Err != nil {
+		s.Fail(w, r, p.Err)
+	} else if device.IsZero() || s.Covers(w, r, &access, &device) {
+		return access, device, limit, leave, true
+	}
+	leave()
+	return access, device, 0, nil, false
+}
+
 // admit takes a place of a Bound, or answers the request.
 func (s *Service) admit(w http.ResponseWriter, r *http.Request, access *gate.Access, bound *Bound) (leave func(), ok bool) {
 	if leave, ok = bound.Admit(r, access, s.Holders); !ok {

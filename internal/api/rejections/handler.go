@@ -43,20 +43,11 @@ type listed struct {
 // there are in total. Nor does it see those of clients that may not write for the device: another tenant
 // could make them up.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	access, leave, ok := h.opt.Admit(w, r)
+	access, device, limit, leave, ok := h.opt.AdmitList(w, r, DefaultLimit, Max)
 	if !ok {
 		return
 	}
 	defer leave()
-	p := query.ReadParams(r.URL.RawQuery, nil, "device", "limit")
-	device, limit := p.Name("device"), p.Limit(DefaultLimit, Max)
-	if p.Err != nil {
-		h.opt.Fail(w, r, p.Err)
-		return
-	}
-	if !device.IsZero() && !h.opt.Covers(w, r, &access, &device) {
-		return
-	}
 	newest, total := h.list.Newest(limit, func(r *Rejection) bool {
 		return access.Covers(&r.Device) && (!r.Foreign || access.CoversAll()) && (device.IsZero() || r.Device == device)
 	})

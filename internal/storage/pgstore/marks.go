@@ -165,7 +165,7 @@ func (s recall) remembers(ctx context.Context, conn *pgconn.PgConn) error {
 		conn.CustomData()[checkedAt] = time.Now()
 		return nil
 	}
-	s.noteForgot(conn)
+	s.noteForgot()
 	return ErrForgot
 }
 
@@ -184,11 +184,10 @@ func (s recall) prepare(ctx context.Context, conn *pgx.Conn) (bool, error) {
 	return s.remembers(ctx, c) == nil, nil // the pool makes another one
 }
 
-// noteForgot notes that a primary has forgotten. Idle connections may be to the same one.
-func (s recall) noteForgot(conn *pgconn.PgConn) {
+// noteForgot notes that a primary has forgotten.
+func (s recall) noteForgot() {
 	s.counters.forgot.Add(1)
 	if !s.forgetting.Swap(true) {
-		host := conn.ParameterStatus("server_version")
-		s.opt.Log.Error("the database lacks what was acknowledged; it is neither written to nor read from", "version", host)
+		s.opt.Log.Error("the database lacks what was acknowledged; it is neither written to nor read from")
 	}
 }

@@ -108,7 +108,7 @@ func (t *try) once(do func(*pgx.Conn) error) error {
 	}
 	state := sqlState(err)
 	if state == divisionByZero {
-		recall{t.s}.noteForgot(c)
+		recall{t.s}.noteForgot()
 		err = errors.Join(ErrForgot, err)
 		t.s.write.Reset()
 		t.s.read.Reset()
