@@ -178,6 +178,9 @@ func (o *Outcome) Origin() vitals.Origin { return o.job.origin }
 // Covers reports whether the credentials of the client cover a device. They may be unknown, and then cover none.
 func (o *Outcome) Covers(device *vitals.Name) bool { return o.job.auth.access.Covers(device) }
 
+// Admitted reports whether the message has readings that were passed to the store without failing there.
+func (o *Outcome) Admitted() bool { return o.job != nil && o.job.Admitted() }
+
 // AllStored reports whether every reading is stored. If so, it counts them; otherwise Refusal or Results
 // does.
 func (o *Outcome) AllStored() bool {

@@ -234,9 +234,9 @@ func (j *Job) admit(n int) bool {
 	return true
 }
 
-// admitted reports whether j's readings were passed to the committer. It may be called before
+// Admitted reports whether j's readings were passed to the committer. It may be called before
 // the outcome is known.
-func (j *Job) admitted() bool { return j.refusal.kind == 0 && len(j.entries) > 0 }
+func (j *Job) Admitted() bool { return j.refusal.kind == 0 && len(j.entries) > 0 }
 
 // Commit makes the decoded readings durable, and waits until they are or ctx ends. They join one
 // group; a batch larger than the limit of a group is committed in several, one after another.

@@ -143,7 +143,7 @@ func (l *Lane) Take(d *Delivery) (job *Job, ok bool) {
 // Settle puts the message of a job that Take returned into the open turn, or answers it immediately if
 // it has nothing to commit and no earlier answer to wait for. tag is for the front.
 func (l *Lane) Settle(c *eventloop.Conn, job *Job, tag uint32) {
-	if !job.admitted() && c.Owed() == 0 {
+	if !job.Admitted() && c.Owed() == 0 {
 		l.answerNow(c, job, tag)
 		return
 	}
@@ -265,7 +265,7 @@ func (l *Lane) answer(t *turn) (took time.Duration) {
 	for i := range t.messages {
 		m := &t.messages[i]
 		c, job := m.Conn, m.Job
-		if t.flush.Err != nil && job.admitted() {
+		if t.flush.Err != nil && job.Admitted() {
 			job.refuse(t.flush.Err, false)
 			job.lost = false // the committer has released the entries
 		}
@@ -342,7 +342,7 @@ func (l *Lane) trace(t *turn, job *Job, status int) {
 		return
 	}
 	r.Method, r.Route, r.Lane, r.Status = l.method, l.route, "fast", status
-	if t != nil && job.admitted() && !t.submitted.IsZero() {
+	if t != nil && job.Admitted() && !t.submitted.IsZero() {
 		r.Readings = len(job.entries)
 		r.Phases[tracing.Decode] = tracing.Period{Start: t.arrived, End: t.submitted}
 		if f := t.flush; f.Items > 0 {

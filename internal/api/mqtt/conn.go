@@ -175,6 +175,7 @@ func (c *conn) publish(st *session, packet []byte, start int) bool {
 	d := s.delivery(st, p, c.client)
 	s.counters.publications[p.qos].Add(1)
 	var r result
+	commits := false
 	pause, began := time.Duration(0), s.opt.Now()
 	d.Hold = func(why ingest.Refusal) bool {
 		if s.holds(why.Problem) && !s.drains() {
@@ -184,7 +185,7 @@ func (c *conn) publish(st *session, packet []byte, start int) bool {
 	}
 	for {
 		pause = 0
-		s.opt.Core.Receive(s.waiting, &d, func(o *ingest.Outcome) { r = s.resultOf(o) })
+		s.opt.Core.Receive(s.waiting, &d, func(o *ingest.Outcome) { r, commits = s.resultOf(o), o.Admitted() })
 		if pause <= 0 {
 			break
 		}
@@ -194,7 +195,7 @@ func (c *conn) publish(st *session, packet []byte, start int) bool {
 	if r.ends(st.version, p.qos) {
 		return c.end(st, r.code)
 	}
-	c.slow(st, len(p.payload), r.code == success)
+	c.slow(st, len(p.payload), commits)
 	ack := st.appendAck(nil, p.id, p.qos, r)
 	return len(ack) == 0 || c.write(ack)
 }

@@ -255,6 +255,30 @@ func TestEverySplit(t *testing.T) {
 	}
 }
 
+// Both lanes count the same packets toward a burst. A batch of which some readings are rejected needs a commit, as do a
+// duplicate and a contradiction; what is rejected as a whole needs none.
+func TestBurst(t *testing.T) {
+	mixed := `[{"time":1,"spo2_pct":0},` + reading(2) + `]`
+	for name, tt := range map[string]struct {
+		payload string
+		slowed  uint64
+	}{
+		"stored": {reading(1), 0}, "partly rejected": {mixed, 0}, "contradictions": {reading(9), 0},
+		"rejected": {"{}", 1}, "rejected readings": {`[{"time":1,"spo2_pct":0},{"time":2,"spo2_pct":0}]`, 1},
+	} {
+		for qos := range byte(3) {
+			t.Run(fmt.Sprintf("%s, QoS %d", name, qos), func(t *testing.T) {
+				t.Parallel()
+				tw := newTwin(t, false, false)
+				tw.compare(t, hello(4)+strings.Repeat(publish(4, qos, 7, "pulsegate/d", tt.payload), 300)+disconnect, nil)
+				if got := tw.loop.Counters().Slowed; got != tt.slowed {
+					t.Errorf("slowed %d times, want %d", got, tt.slowed)
+				}
+			})
+		}
+	}
+}
+
 // FuzzPackets fuzzes the bytes of a connection. Neither lane panics, and both do the same.
 func FuzzPackets(f *testing.F) {
 	for _, version := range []byte{4, 5} {
