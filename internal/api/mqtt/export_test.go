@@ -5,14 +5,13 @@ import "fmt"
 // Counters are the counters that tests compare and wait for.
 type Counters struct {
 	Accepted, Refused uint64
-	Slowed            uint64
 	Publications      [3]uint64 // by QoS
 	Endings           string    // those that occurred, by reason
 }
 
 // Counters returns the counters of s.
 func (s *Server) Counters() (c Counters) {
-	c.Accepted, c.Refused, c.Slowed = s.counters.accepted.Load(), s.counters.refused.Load(), s.counters.slowed.Load()
+	c.Accepted, c.Refused = s.counters.accepted.Load(), s.counters.refused.Load()
 	for i := range s.counters.publications {
 		c.Publications[i] = s.counters.publications[i].Load()
 	}

@@ -180,7 +180,7 @@ func (f *front) take(c *eventloop.Conn, st *session, p publication) bool {
 	}
 	st.heldSince = 0
 	f.counters.publications[p.qos].Add(1)
-	f.flush(c) // an answer may be sent now
+	f.flush(c)                // an answer may be sent now
 	commits := job.Admitted() // before Settle, which may release the job
 	f.lane.Settle(c, job, uint32(p.id)|uint32(p.qos)<<tagQoS)
 	f.slow(c, st, len(p.payload), commits)

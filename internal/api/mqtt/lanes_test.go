@@ -271,19 +271,24 @@ func TestBurst(t *testing.T) {
 				t.Parallel()
 				tw := newTwin(t, false, false)
 				tw.compare(t, hello(4)+strings.Repeat(publish(4, qos, 7, "pulsegate/d", tt.payload), 300)+disconnect, nil)
-				if got := tw.loop.Counters().Slowed; got != tt.slowed {
-					t.Errorf("slowed %d times, want %d", got, tt.slowed)
+				for lane, s := range map[string]*server{"loop": tw.loop, "goroutines": tw.goroutines} {
+					if got := s.Slowed(); got != tt.slowed {
+						t.Errorf("%s: slowed %d times, want %d", lane, got, tt.slowed)
+					}
 				}
 			})
 		}
 	}
 }
 
+// maxFuzzed is the length of a stream that has too few packets for a burst, which would take 200 ms.
+const maxFuzzed = 520
+
 // FuzzPackets fuzzes the bytes of a connection. Neither lane panics, and both do the same.
 func FuzzPackets(f *testing.F) {
 	for _, version := range []byte{4, 5} {
 		for _, part := range parts(version) {
-			if len(part) < 3000 {
+			if len(part) < maxFuzzed-100 {
 				f.Add([]byte(hello(version)+part+pingreq), 20, 40)
 			}
 		}
@@ -293,7 +298,7 @@ func FuzzPackets(f *testing.F) {
 	}
 	tw := newTwin(f, false, false)
 	f.Fuzz(func(t *testing.T, stream []byte, cut1, cut2 int) {
-		if len(stream) <= 4000 {
+		if len(stream) <= maxFuzzed {
 			tw.compare(t, string(stream), []int{cut1, cut2})
 		}
 	})

@@ -28,7 +28,7 @@ type Counters struct {
 	CPU       float64           `json:"cpu_s"`      // user and system time of the process, in seconds
 	Bytes     float64           `json:"bytes"`      // allocated on the heap, as counted by the runtime; 0 if missing
 	Objects   float64           `json:"objects"`    // the same in objects
-	Requests  map[string]uint64 `json:"requests"`   // of the public listener, by route pattern and status class
+	Requests  map[string]uint64 `json:"requests"`   // of the public listener, by route pattern and status class, and publications of MQTT by QoS
 	Readings  map[string]uint64 `json:"readings"`   // by outcome
 }
 
@@ -36,6 +36,7 @@ type Counters struct {
 const (
 	buildInfoMetric = "pulsegate_build_info"
 	requestsMetric  = "pulsegate_http_requests_total"
+	mqttMetric      = "pulsegate_mqtt_publications_total"
 	readingsMetric  = "pulsegate_readings_total"
 	cpuMetric       = "process_cpu_seconds_total"
 	startedMetric   = "process_start_time_seconds"
@@ -57,14 +58,21 @@ func ReadCounters(r io.Reader) (Counters, error) {
 		}
 	}
 	requests, errRequests := counts(families[requestsMetric], "route", "code")
+	publications, errPublications := counts(families[mqttMetric], "qos")
 	readings, errReadings := counts(families[readingsMetric], "outcome")
+	if err := errors.Join(errRequests, errPublications, errReadings); err != nil {
+		return Counters{}, err
+	}
+	for qos, n := range publications {
+		requests["MQTT QoS "+qos] = n
+	}
 	info := families[buildInfoMetric].Metric[0]
 	return Counters{
 		Version: label(info, "version"), GoVersion: label(info, "goversion"),
 		CPU: single(families[cpuMetric]), Started: single(families[startedMetric]),
 		Bytes: single(families[bytesMetric]), Objects: single(families[objectsMetric]),
 		Requests: requests, Readings: readings,
-	}, errors.Join(errRequests, errReadings)
+	}, nil
 }
 
 // maxCount is the bound up to which a float64, the number type of the text format,
@@ -122,7 +130,7 @@ func label(m *dto.Metric, name string) string {
 // export them.
 type Load struct {
 	Seconds        float64           `json:"seconds"`
-	Requests       uint64            `json:"requests"`        // of the public listener
+	Requests       uint64            `json:"requests"`        // of the public listener, and publications of MQTT
 	Routes         map[string]uint64 `json:"routes"`          // the same by route pattern and status class; without zeros
 	Readings       map[string]uint64 `json:"readings"`        // by outcome; without zeros
 	ProcessCPUUs   float64           `json:"process_cpu_us"`  // CPU time as counted by the process

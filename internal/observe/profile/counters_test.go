@@ -17,6 +17,9 @@ pulsegate_build_info{goversion="go1.26.8",version="1.2.3"} 1
 pulsegate_http_requests_total{code="2xx",route="POST /v1/readings"} 1234
 pulsegate_http_requests_total{code="4xx",route="POST /v1/readings"} 5
 pulsegate_http_requests_total{code="2xx",route="/livez"} 1e+06
+# TYPE pulsegate_mqtt_publications_total counter
+pulsegate_mqtt_publications_total{qos="0"} 7
+pulsegate_mqtt_publications_total{qos="1"} 8
 # TYPE pulsegate_readings_total counter
 pulsegate_readings_total{outcome="stored"} 1200
 pulsegate_readings_total{outcome="duplicate"} 34
@@ -38,7 +41,7 @@ func TestReadCounters(t *testing.T) {
 	if got.Version != "1.2.3" || got.GoVersion != "go1.26.8" || got.CPU != 12.5 || got.Started != 1.7e9 || got.Bytes != 4.5e6 || got.Objects != 12000 {
 		t.Errorf("got %+v", got)
 	}
-	want := map[string]uint64{"POST /v1/readings 2xx": 1234, "POST /v1/readings 4xx": 5, "/livez 2xx": 1000000}
+	want := map[string]uint64{"POST /v1/readings 2xx": 1234, "POST /v1/readings 4xx": 5, "/livez 2xx": 1000000, "MQTT QoS 0": 7, "MQTT QoS 1": 8}
 	if !maps.Equal(got.Requests, want) {
 		t.Errorf("requests: got %v, want %v", got.Requests, want)
 	}
@@ -60,6 +63,7 @@ func TestReadCountersRejects(t *testing.T) {
 		"count without end":     strings.Replace(metricsText, " 1234", " +Inf", 1),
 		"count beyond floats":   strings.Replace(metricsText, " 1234", " 1e300", 1),
 		"series twice":          metricsText + "pulsegate_readings_total{outcome=\"stored\"} 1\n",
+		"publications negative": strings.Replace(metricsText, `"1"} 8`, `"1"} -8`, 1),
 		"readings negative":     strings.Replace(metricsText, " 1200", " -1", 1),
 	} {
 		_, err := pg.ReadCounters(strings.NewReader(text))
