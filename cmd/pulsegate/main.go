@@ -59,6 +59,7 @@ type commands struct {
 	Import     importCommand     `cmd:"" group:"readings" help:"Send a CSV or NDJSON file of readings to a server."`
 	Export     exportCommand     `cmd:"" group:"readings" help:"Write the readings of a device, from a server or a data directory."`
 	Mapping    mappingCommand    `cmd:"" group:"readings" help:"Test files that map payloads which others designed to readings."`
+	Alerts     alertsCommand     `cmd:"" group:"readings" help:"Test rules of alerts on stored readings."`
 	Rejections rejectionsCommand `cmd:"" group:"readings" help:"List the readings that a server rejected without being able to tell the client."`
 
 	Token   tokenCommand   `cmd:"" group:"admin" help:"Create, list and revoke the tokens of gateways and readers."`

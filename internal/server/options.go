@@ -362,18 +362,27 @@ func (c *Options) trustedProxies() ([]netip.Prefix, error) {
 // setLimits sets the limits of readings for a table of signs, and those outside of which values get
 // flags.
 func (p *parsed) setLimits(c *Options, signs *vitals.Signs) error {
-	p.limits, p.flags = signs.DefaultLimits(), signs.DefaultFlagLimits()
+	p.limits = signs.DefaultLimits()
 	p.limits.MaxAhead = c.MaxAhead
 	p.limits.MaxAge = c.Retain
 	p.limits.OldestUnixMs = c.Oldest.UnixMilli()
 	err := setRanges(&p.limits.Accepted, signs, "--accept", c.Accept)
 	if err == nil {
-		err = setRanges(&p.flags.Usual, signs, "--usual", c.Usual)
+		err = p.limits.Validate()
 	}
 	if err == nil {
-		err = cmp.Or(p.limits.Validate(), p.flags.Validate())
+		p.flags, err = FlagLimits(c.Usual, signs)
 	}
 	return settings.Usage(err)
+}
+
+// FlagLimits returns the ranges outside of which values get flags, given those of --usual.
+func FlagLimits(usual map[string]string, signs *vitals.Signs) (flags vitals.FlagLimits, err error) {
+	flags = signs.DefaultFlagLimits()
+	if err = setRanges(&flags.Usual, signs, "--usual", usual); err == nil {
+		err = flags.Validate()
+	}
+	return flags, settings.Usage(err)
 }
 
 // setRanges parses ranges such as spo2_pct=1..100.

@@ -1,0 +1,116 @@
+package alert
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/storetest"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// At each moment of a replay, those alerts are active that the definition has for what had arrived by
+// then.
+func TestReplay(t *testing.T) {
+	for seed := range uint64(60) {
+		rng := rand.New(rand.NewPCG(seed, 41))
+		rules := testRules(rng)
+		device := name(t, []string{"a1", "b1"}[rng.IntN(2)])
+		begin := int64(1_800_000_000_000)
+		now := begin
+		var entries []*storage.Entry // none completes another: a record has one time of arrival
+		has := map[int64]bool{}
+		for range 30 {
+			if rng.IntN(6) == 0 {
+				now += rng.Int64N(40*60) * minute
+			}
+			for _, e := range randomGroup(t, rng, []string{device.String()}, &now) {
+				if !has[e.Reading.TimeUnixMs] {
+					entries = append(entries, e)
+				}
+				has[e.Reading.TimeUnixMs] = true
+			}
+		}
+		stored := func(untilUnixMs int64) *storetest.Memory {
+			store := storetest.NewMemory()
+			for _, e := range entries {
+				if e.ReceivedUnixMs >= untilUnixMs {
+					continue
+				}
+				if err := store.Append([]*storage.Entry{e}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return store
+		}
+		records := make([]storage.Record, len(entries))
+		if n, err := stored(2*begin).Scan(t.Context(), storage.Range{Device: device, ToUnixMs: 2 * begin}, records); n != len(records) || err != nil {
+			t.Fatal(n, err)
+		}
+		for range 20 {
+			until := begin + rng.Int64N(now+100*60*minute-begin)
+			episodes, _, err := Replay(t.Context(), rules, device, records, until)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got, want []string
+			for _, e := range episodes {
+				if e.FiredUnixMs < e.SinceUnixMs && e.Rule.Silent != 0 || e.ResolvedUnixMs != 0 && e.ResolvedUnixMs < e.FiredUnixMs {
+					t.Errorf("seed %d: %+v", seed, e)
+				}
+				if e.ResolvedUnixMs == 0 {
+					got = append(got, e.Rule.Name)
+				}
+			}
+			store := stored(until)
+			active, _ := expected(t, store, rules, until)
+			for _, a := range active {
+				want = append(want, a.Rule.Name)
+			}
+			slices.Sort(got)
+			slices.Sort(want)
+			if !slices.Equal(got, want) {
+				t.Fatalf("seed %d, at %d: got %q, want %q", seed, until, got, want)
+			}
+		}
+	}
+}
+
+// A replay shows when an alert would have begun and ended: by both clocks, with silence and late values.
+func TestReplayTimes(t *testing.T) {
+	rules := []Rule{
+		{Name: "Low", Sign: vitals.SpO2, Met: vitals.Range{Min: vitals.MinValue, Max: 90_00}, For: 2 * time.Minute, Values: 3, MaxAge: 10 * time.Minute},
+		{Name: "Silent", Silent: 30 * time.Minute, MaxAge: 2 * time.Hour},
+	}
+	var records []storage.Record
+	add := func(atMinute, arrivedMinute int64, spo2 vitals.Value) {
+		r := storage.Record{TimeUnixMs: atMinute * minute, ReceivedUnixMs: arrivedMinute*minute + 1000}
+		r.Values.Set(vitals.SpO2, spo2)
+		records = append(records, r)
+	}
+	add(1, 1, 85_00)
+	add(2, 2, 85_00)
+	add(3, 3, 85_00) // fires
+	add(4, 4, 95_00) // resolves
+	for m := int64(10); m < 20; m++ {
+		add(m, 60, 85_00) // these are too late, and do not end the silence
+	}
+	add(61, 61, 97_00)
+	episodes, late, err := Replay(t.Context(), rules, name(t, "d"), records, 600*minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.SortStableFunc(episodes, func(a, b Episode) int { return cmp.Compare(a.FiredUnixMs, b.FiredUnixMs) })
+	var got []string
+	for _, e := range episodes {
+		got = append(got, fmt.Sprintf("%s %d %d %d", e.Rule.Name, e.SinceUnixMs/minute, e.FiredUnixMs/minute, e.ResolvedUnixMs/minute))
+	}
+	want := []string{"Low 3 3 4", "Silent 34 34 61", "Silent 91 91 181"}
+	if !slices.Equal(got, want) || late != 10 {
+		t.Errorf("got %q and %d late readings, want %q and 10", got, late, want)
+	}
+}
