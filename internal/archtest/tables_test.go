@@ -123,7 +123,8 @@ var libraries = []library{
 // signFiles lists the files beside the table of signs that may name a sign, or directories: each maps
 // signs to something that has no table.
 var signFiles = []string{
-	"internal/api/fhir/in_codes.go",       // codes of others
+	"internal/api/codes/codes.go",         // codes of others
+	"internal/api/fhir/in_codes.go",       // meanings of codes
 	"internal/api/fhir/in_observation.go", // a blood pressure is one resource
 	"internal/api/fhir/mapping.go",        // profiles of FHIR
 	"internal/api/omh/decode.go",          // a heart rate at rest

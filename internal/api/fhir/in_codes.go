@@ -4,6 +4,7 @@ import (
 	"iter"
 	"slices"
 
+	"github.com/pulsegate/pulsegate/internal/api/codes"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -32,9 +33,7 @@ func byCode(s vitals.Sign) meaning { return 1 << (9 + s) }
 // byField is the meaning of the field of a sign of a user's own as a code.
 func byField(s vitals.Sign) meaning { return 1 << (32 + s) }
 
-// loincMeanings and mdcMeanings are never modified. The IEEE 11073-10101 codes are those of the
-// Personal Health Device guide (https://hl7.org/fhir/uv/phd/), which calls a pulse rate, however
-// it is measured, a heart rate.
+// loincMeanings and mdcMeanings are never modified. Package codes has the IEEE 11073-10101 codes of signs.
 var (
 	loincMeanings = map[string]meaning{
 		"85354-9": meansPressure, "8480-6": meansSystolic, "8462-4": meansDiastolic, "8478-0": meansMean,
@@ -43,20 +42,30 @@ var (
 		"2339-0": byCode(vitals.GlucoseMass), "15074-8": byCode(vitals.GlucoseMolar), "8889-8": byCode(vitals.PulseRate),
 	}
 	mdcMeanings = map[string]meaning{
-		"150020": meansPressure,                  // MDC_PRESS_BLD_NONINV
-		"150021": meansSystolic,                  // MDC_PRESS_BLD_NONINV_SYS
-		"150022": meansDiastolic,                 // MDC_PRESS_BLD_NONINV_DIA
-		"150023": meansMean,                      // MDC_PRESS_BLD_NONINV_MEAN
-		"150456": meansOxygen,                    // MDC_PULS_OXIM_SAT_O2
-		"149530": meansRate,                      // MDC_PULS_OXIM_PULS_RATE
-		"149546": meansRate,                      // MDC_PULS_RATE_NON_INV
-		"147842": meansRate,                      // MDC_ECG_HEART_RATE
-		"151562": byCode(vitals.RespiratoryRate), // MDC_RESP_RATE
-		"150364": byCode(vitals.BodyTemperature), // MDC_TEMP_BODY
-		"188736": byCode(vitals.BodyWeight),      // MDC_MASS_BODY_ACTUAL
+		"150020": meansPressure, // MDC_PRESS_BLD_NONINV
+		"150300": meansPressure, // MDC_PRESS_CUFF
+		"150023": meansMean,     // MDC_PRESS_BLD_NONINV_MEAN
+		"150303": meansMean,     // MDC_PRESS_CUFF_MEAN
 		"68193":  meansSupplement,
 	}
 )
+
+// ofSign returns the meaning of a code that a sign has, or 0.
+func ofSign(s vitals.Sign, known bool) meaning {
+	switch {
+	case !known:
+		return 0
+	case s == vitals.Systolic:
+		return meansSystolic
+	case s == vitals.Diastolic:
+		return meansDiastolic
+	case s == vitals.SpO2:
+		return meansOxygen
+	case s == vitals.HeartRate:
+		return meansRate
+	}
+	return byCode(s)
+}
 
 // meaningOf returns the meaning of a code. A code of LOINC that built-in signs have is never that of a
 // user's own. Codes of other systems are translations of the others, and have none.
@@ -71,7 +80,9 @@ func meaningOf(signs *vitals.Signs, system, code []byte) (m meaning) {
 			}
 		}
 	case mdc:
-		m = mdcMeanings[string(code)]
+		if m = mdcMeanings[string(code)]; m == 0 {
+			m = ofSign(codes.MDC(code))
+		}
 	case signSystem:
 		for s, d := range ownSigns(signs) {
 			if d.Field == string(code) {

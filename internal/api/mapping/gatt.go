@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/api/localtime"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -51,8 +52,6 @@ var (
 	errNoDate    = errors.New("the time stamp has no date")
 	errNoTime    = errors.New("the time stamp is no date and time")
 	errClock     = errors.New("the clock of the device is not set")
-	errSkipped   = errors.New("the zone has no such time: its clock was put forward")
-	errTwice     = errors.New("the zone has this time twice: its clock was put back")
 )
 
 // measurementStatus has the bits of a pulse oximeter's measurement status with which a value is none.
@@ -377,26 +376,5 @@ func (m *measurement) when(zone *time.Location) (unixMs int64, offset vitals.UTC
 	if month > 12 || wall.Day() != day || hour > 23 || minute > 59 || second > 59 {
 		return 0, 0, errNoTime
 	}
-	return instant(wall, zone)
-}
-
-// instant returns the instant at which the clock of a zone shows what wall shows in UTC, and the offset of the zone
-// then.
-func instant(wall time.Time, zone *time.Location) (unixMs int64, offset vitals.UTCOffset, err error) {
-	err = errSkipped
-	for _, near := range []time.Duration{-26 * time.Hour, 0, 26 * time.Hour} { // a clock is put forward or back by at most a day
-		_, seconds := wall.Add(near).In(zone).Zone()
-		at := wall.Add(-time.Duration(seconds) * time.Second)
-		if _, then := at.In(zone).Zone(); then != seconds || err == nil && at.UnixMilli() == unixMs {
-			continue
-		}
-		if err == nil {
-			return 0, 0, errTwice
-		}
-		unixMs, err = at.UnixMilli(), nil
-		if seconds%60 == 0 {
-			offset = vitals.MakeUTCOffset(seconds / 60)
-		}
-	}
-	return unixMs, offset, err
+	return localtime.Instant(wall, zone)
 }

@@ -1,0 +1,513 @@
+package hl7
+
+import (
+	"bytes"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/api/codes"
+	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/internal/api/localtime"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// A rule is a reason for which an OBX is rejected. Its text is sent to the client.
+type rule struct {
+	code   int // of HL7's table 0357
+	reason string
+}
+
+func (r *rule) Error() string { return r.reason }
+
+var (
+	errPatient  = &rule{valueNotFound, "not 1 to 64 of A-Z, a-z, 0-9, hyphen and dot"}
+	errPatients = &rule{valueNotFound, "the message has several patients"}
+	errType     = &rule{wrongType, "not NM; only numbers are stored"}
+	errCode     = &rule{valueNotFound, "not a code of a sign in MDC or LN"}
+	errCodes    = &rule{valueNotFound, "the codes are of different signs"}
+	errSeveral  = &rule{wrongType, "several values"}
+	errNumber   = &rule{wrongType, "not a number"}
+	errUnit     = &rule{valueNotFound, "not the unit of the sign; units are not converted"}
+	errDisowned = &rule{valueNotFound, "no signal: the device marks the value as invalid, or as not measured on the patient"}
+	errStatus   = &rule{valueNotFound, "neither R nor F; other results are not stored"}
+	errTime     = &rule{wrongType, "not a time such as 20060102150405.000+0100"}
+	errCoarse   = &rule{wrongType, "coarser than a second; times are not guessed"}
+	errFine     = &rule{wrongType, "finer than a millisecond; times are not rounded"}
+)
+
+// A place is what is at a position: an OBX, or the two of a blood pressure.
+type place struct {
+	reading vitals.Reading
+	obx     [2]int // ordinals; the second is 0 if there is none
+	signs   [2]vitals.Sign
+
+	device, time location // of the reading
+
+	// If the OBX is rejected: which rule a field breaks.
+	at  location
+	err error
+}
+
+// A decoder reads the observations of a message.
+type decoder struct {
+	*Message
+	in      *ingest.Intake
+	gateway vitals.Name
+
+	obr, obx, prt int // ordinals of the last segments
+	order         origin
+	structure     map[string]origin // of the order, by OBX-4
+	pending       fields            // of the last OBX, to which PRT are added
+	participant   origin            // of the last OBX
+	open          bool              // there is a pending OBX
+	halves        map[half]int      // positions of blood pressures that lack a sign
+}
+
+// An origin is where readings are from: a device, a time, both or neither.
+type origin struct {
+	device, time     []byte
+	deviceAt, timeAt location
+}
+
+// A half is what the two OBX of a blood pressure have in common.
+type half struct {
+	obr    int
+	device vitals.Name
+	unixMs int64
+	parent string // of OBX-4
+	other  vitals.Sign
+}
+
+// Decode implements [ingest.Input]. The position of a reading is the number of its OBX, from 0, among those that are
+// stored or rejected. The argument message is ignored: a Message has it.
+func (m *Message) Decode(_ []byte, in *ingest.Intake) error {
+	if m.fault != nil {
+		return ingest.Malformed(m.fault.reason)
+	}
+	m.places = m.places[:0]
+	d := decoder{Message: m, in: in, gateway: m.gateway(in)}
+	var f fields
+	for segment := range m.segments() {
+		switch m.name(segment) {
+		case "OBR":
+			d.close()
+			m.split(&f, segment)
+			d.obr++
+			d.order = origin{time: f[7], timeAt: location{"OBR", d.obr, 7}}
+			d.structure = nil
+		case "OBX":
+			d.close()
+			m.split(&d.pending, segment)
+			d.obx++
+			d.participant, d.open = origin{}, true
+		case "PRT":
+			m.split(&f, segment)
+			d.prt++
+			into := &d.order
+			if d.open {
+				into = &d.participant
+			}
+			if id := m.identifier(f[10]); len(into.device) == 0 && len(id) > 0 {
+				into.device, into.deviceAt = id, location{"PRT", d.prt, 10}
+			}
+		}
+		if len(m.places) > in.MaxReadings {
+			return vitals.ErrTooManyReadings
+		}
+	}
+	d.close()
+	if len(m.places) > in.MaxReadings {
+		return vitals.ErrTooManyReadings
+	}
+	return d.settle()
+}
+
+// gateway returns the gateway of a message, which need not have one.
+func (m *Message) gateway(in *ingest.Intake) vitals.Name {
+	if in.Origin != nil && !in.Origin.Gateway.IsZero() {
+		return in.Origin.Gateway
+	}
+	id := m.part(m.msh[3], 2)
+	if len(id) == 0 {
+		id = m.part(m.msh[3], 1)
+	}
+	name, _ := vitals.ParseName(id)
+	return name
+}
+
+// identifier returns the identifier of a device.
+func (m *Message) identifier(field []byte) []byte {
+	if id := m.part(field, 1); len(id) > 0 {
+		return id
+	}
+	return m.part(field, 3)
+}
+
+// close reads the pending OBX.
+func (d *decoder) close() {
+	if !d.open {
+		return
+	}
+	d.open = false
+	f := &d.pending
+	from := origin{d.identifier(f[18]), f[14], d.at(18), d.at(14)}
+	if len(from.device) == 0 {
+		from.device, from.deviceAt = d.participant.device, d.participant.deviceAt
+	}
+	if len(f[5]) == 0 {
+		if path := structural(f[4]); path != nil && (len(from.device) > 0 || len(from.time) > 0) {
+			if d.structure == nil {
+				d.structure = map[string]origin{}
+			}
+			d.structure[string(path)] = from
+		}
+		return
+	}
+	sign, at, err := d.sign(f[3])
+	if err == nil && at == 0 || err == errCode && d.opt.IgnoreUnknown {
+		return
+	}
+	p := place{obx: [2]int{d.obx}, signs: [2]vitals.Sign{sign, sign}}
+	p.reading.Gateway = d.gateway
+	if err == nil {
+		at, err = d.read(f, sign, &p.reading)
+	}
+	if err != nil {
+		p.at, p.err = d.at(at), err
+	} else {
+		d.place(f[4], &from, &p)
+	}
+	if p.err == nil && d.paired(f[4], sign, &p) {
+		return
+	}
+	d.places = append(d.places, p)
+}
+
+// at returns the location of a field of the last OBX.
+func (d *decoder) at(field int) location { return location{"OBX", d.obx, field} }
+
+// maxLevels is how many levels OBX-4 may have for readings to inherit.
+const maxLevels = 8
+
+// structural returns OBX-4 of structure without the zeros at its end, which stand for lower levels.
+func structural(path []byte) []byte {
+	if bytes.Count(path, []byte(".")) >= maxLevels {
+		return nil
+	}
+	for {
+		shorter, ok := bytes.CutSuffix(path, []byte(".0"))
+		if !ok {
+			return path
+		}
+		path = shorter
+	}
+}
+
+// parent returns the path of the structure that contains the one at path.
+func parent(path []byte) []byte {
+	return structural(path[:max(bytes.LastIndexByte(path, '.'), 0)])
+}
+
+// sign returns the sign of OBX-3, or the field and the rule that it breaks. Both are zero if OBX-3 is not the code of a
+// measurement.
+func (d *decoder) sign(field []byte) (sign vitals.Sign, at int, err error) {
+	found := false
+	for _, first := range []int{1, 4} { // the code, and an alternate one
+		code, system := d.part(field, first), d.part(field, first+2)
+		var its vitals.Sign
+		var ok bool
+		switch string(system) {
+		case "MDC":
+			if n, err := strconv.ParseUint(string(code), 10, 32); err == nil && (n>>16 == 1 || n>>16 == 8) {
+				return 0, 0, nil
+			}
+			its, ok = codes.MDC(code)
+		case "LN":
+			its, ok = codes.LOINC(d.opt.Signs, string(code))
+		default:
+			continue
+		}
+		switch {
+		case !ok:
+			return 0, 3, errCode
+		case found && its != sign:
+			return 0, 3, errCodes
+		}
+		sign, found = its, true
+	}
+	if !found {
+		return 0, 3, errCode
+	}
+	return sign, 3, nil
+}
+
+// disowning has the flags of OBX-8 with which a device disowns a value: invalid, not available, calibrating, data of a
+// test and of a demonstration.
+var disowning = []string{"INV", "NAV", "CALIB", "TEST", "DEMO"}
+
+// read sets the value of an OBX. It returns the field and the rule that it breaks.
+func (d *decoder) read(f *fields, sign vitals.Sign, r *vitals.Reading) (at int, err error) {
+	definition := d.opt.Signs.Of(sign)
+	if string(f[2]) != "NM" {
+		return 2, errType
+	}
+	if bytes.IndexByte(f[5], d.repetition) >= 0 {
+		return 5, errSeveral
+	}
+	number, ok := appendNumber(nil, f[5])
+	if !ok {
+		return 5, errNumber
+	}
+	value, err := definition.Parse(number)
+	if err != nil {
+		return 5, err
+	}
+	r.Values.Set(sign, value)
+	if len(f[6]) == 0 {
+		return 6, vitals.ErrMissing
+	}
+	if !d.hasUnit(f[6], definition.Unit) {
+		return 6, errUnit
+	}
+	for flag := range bytes.SplitSeq(f[8], []byte{d.repetition}) {
+		for _, no := range disowning {
+			if string(d.part(flag, 1)) == no {
+				return 8, errDisowned
+			}
+		}
+	}
+	switch string(f[11]) {
+	case "R", "F":
+		return 0, nil
+	case "":
+		return 11, vitals.ErrMissing
+	}
+	return 11, errStatus
+}
+
+// appendNumber appends a number with the spelling of JSON, which has a digit on both sides of a point, no plus sign and
+// no zeros in front. It returns false if text is not a number of HL7.
+func appendNumber(dst, text []byte) ([]byte, bool) {
+	if len(text) > 0 && (text[0] == '+' || text[0] == '-') {
+		if text[0] == '-' {
+			dst = append(dst, '-')
+		}
+		text = text[1:]
+	}
+	whole, fraction, _ := bytes.Cut(text, []byte("."))
+	if len(whole)+len(fraction) == 0 || !isDigits(whole) || !isDigits(fraction) {
+		return dst, false
+	}
+	if whole = bytes.TrimLeft(whole, "0"); len(whole) == 0 {
+		whole = []byte("0")
+	}
+	dst = append(dst, whole...)
+	if len(fraction) > 0 {
+		dst = append(append(dst, '.'), fraction...)
+	}
+	return dst, true
+}
+
+func isDigits(text []byte) bool {
+	for _, c := range text {
+		if c < '0' || c > '9' {
+			return false
+		}
+	}
+	return true
+}
+
+// hasUnit reports whether OBX-6 is a unit. If it has an alternate code, both must be of the unit.
+func (d *decoder) hasUnit(field []byte, unit string) bool {
+	found := false
+	for _, first := range []int{1, 4} {
+		code, system := d.part(field, first), d.part(field, first+2)
+		var its string
+		switch string(system) {
+		case "MDC":
+			its, _ = codes.MDCUnit(code)
+		case "UCUM", "":
+			if its = string(code); its == "" {
+				continue
+			}
+			if !strings.Contains(unit, "{") {
+				its = withoutAnnotations(its)
+			}
+		default:
+			continue
+		}
+		if its != unit {
+			return false
+		}
+		found = true
+	}
+	return found
+}
+
+// withoutAnnotations returns a UCUM code without what is in braces, which does not change a unit.
+func withoutAnnotations(code string) string {
+	for {
+		before, rest, open := strings.Cut(code, "{")
+		_, after, closed := strings.Cut(rest, "}")
+		if !open || !closed {
+			return code
+		}
+		code = before + after
+	}
+}
+
+// place sets the device and the time of a reading, or the rule that they break.
+func (d *decoder) place(path []byte, from *origin, p *place) {
+	if structural(path) != nil {
+		for above := parent(path); len(above) > 0; above = parent(above) {
+			inherited, ok := d.structure[string(above)]
+			if ok && len(from.device) == 0 {
+				from.device, from.deviceAt = inherited.device, inherited.deviceAt
+			}
+			if ok && len(from.time) == 0 {
+				from.time, from.timeAt = inherited.time, inherited.timeAt
+			}
+		}
+	}
+	if len(from.device) == 0 {
+		from.device, from.deviceAt = d.order.device, d.order.deviceAt
+	}
+	if len(from.time) == 0 {
+		from.time, from.timeAt = d.order.time, d.order.timeAt
+	}
+	if len(from.time) == 0 {
+		from.timeAt = d.at(14)
+	}
+	p.device, p.time = from.deviceAt, from.timeAt
+	p.reading.TimeUnixMs, p.reading.UTCOffset, p.err = d.instant(d.part(from.time, 1))
+	if p.at = p.time; p.err != nil {
+		return
+	}
+	p.at = p.device
+	switch {
+	case len(from.device) > 0:
+		p.reading.Device, p.err = vitals.ParseName(from.device)
+	case d.in.Origin != nil && !d.in.Origin.Device.IsZero():
+		p.reading.Device = d.in.Origin.Device
+	default:
+		p.device = d.at(18)
+		p.at, p.err = p.device, vitals.ErrMissing
+	}
+}
+
+// cutOffset cuts the offset off the end of a time.
+func cutOffset(text []byte) (local, offset []byte, ok bool) {
+	i := bytes.IndexAny(text, "+-")
+	if i < 0 || len(text)-i != len("+0100") || !isDigits(text[i+1:]) {
+		return text, nil, false
+	}
+	return text[:i], text[i:], true
+}
+
+// instant returns the instant of a time.
+func (m *Message) instant(text []byte) (unixMs int64, offset vitals.UTCOffset, err error) {
+	const second = len("20060102150405")
+	if len(text) == 0 {
+		return 0, 0, vitals.ErrMissing
+	}
+	local, zone, ok := cutOffset(text)
+	if !ok {
+		zone = m.zone
+	}
+	whole, fraction, point := bytes.Cut(local, []byte("."))
+	switch {
+	case len(text) > vitals.MaxTimeBytes, !isDigits(whole), !isDigits(fraction), point && len(fraction) == 0, len(whole) > second, point && len(whole) < second:
+		return 0, 0, errTime
+	case len(whole) < second && len(whole) >= len("2006") && len(whole)%2 == 0:
+		return 0, 0, errCoarse
+	case len(whole) < second:
+		return 0, 0, errTime
+	case len(fraction) > 3 && len(bytes.TrimRight(fraction[3:], "0")) > 0:
+		return 0, 0, errFine
+	}
+	w := string(whole)
+	rfc := w[:4] + "-" + w[4:6] + "-" + w[6:8] + "T" + w[8:10] + ":" + w[10:12] + ":" + w[12:]
+	if point {
+		rfc += "." + string(fraction)
+	}
+	switch {
+	case len(zone) > 0:
+		unixMs, offset, err = vitals.ParseRFC3339(rfc + string(zone[:3]) + ":" + string(zone[3:]))
+	default:
+		unixMs, _, err = vitals.ParseRFC3339(rfc + "Z")
+	}
+	switch {
+	case err != nil:
+		return 0, 0, errTime
+	case len(zone) > 0:
+		return unixMs, offset, nil
+	case m.opt.Zone == nil:
+		return 0, 0, vitals.ErrTimeZone
+	}
+	return localtime.Instant(time.UnixMilli(unixMs).UTC(), m.opt.Zone)
+}
+
+// paired reports whether a reading is the second half of a blood pressure, and was added to the first.
+func (d *decoder) paired(path []byte, sign vitals.Sign, p *place) bool {
+	for _, pair := range vitals.Pairs {
+		other := pair.High
+		switch sign {
+		case pair.High:
+			other = pair.Low
+		case pair.Low:
+		default:
+			continue
+		}
+		key := half{d.obr, p.reading.Device, p.reading.TimeUnixMs, string(path[:max(bytes.LastIndexByte(path, '.'), 0)]), sign}
+		if i, ok := d.halves[key]; ok {
+			first := &d.places[i]
+			value, _ := p.reading.Values.Get(sign)
+			first.reading.Values.Set(sign, value)
+			first.obx[1], first.signs[1] = d.obx, sign
+			delete(d.halves, key)
+			return true
+		}
+		if key.other = other; d.halves == nil {
+			d.halves = map[half]int{}
+		}
+		d.halves[key] = len(d.places)
+	}
+	return false
+}
+
+// settle passes the readings on.
+func (d *decoder) settle() error {
+	var patient storage.Subject
+	var unknown error
+	if d.opt.Assign != nil {
+		patient, unknown = d.Subject()
+	}
+	batch := d.in.Batch
+	for i := range d.places {
+		p := &d.places[i]
+		field := p.at.name()
+		if p.err == nil {
+			if broken, ok := errors.AsType[*vitals.FieldError](d.in.Rules.Validate(&p.reading, d.in.NowUnixMs)); ok {
+				field, p.at, p.err = broken.Field, location{}, broken.Err
+			}
+		}
+		if p.err == nil && (patient != "" || unknown != nil) {
+			p.at, field, p.err = location{"PID", 1, 3}, "PID-3", unknown
+			if !d.in.Covers(&p.reading.Device) {
+				p.at, field, p.err = p.device, "device", ingest.ErrNotCovered
+			} else if unknown == nil {
+				p.err = d.opt.Assign(d.in, &p.reading, patient)
+			}
+		}
+		if p.err != nil {
+			batch.Refused = append(batch.Refused, vitals.FieldError{Index: i, Field: field, Err: p.err})
+			continue
+		}
+		batch.Readings = append(batch.Readings, p.reading)
+		batch.Index = append(batch.Index, int32(i))
+	}
+	return nil
+}
