@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"slices"
 	"time"
@@ -131,30 +132,44 @@ func (h *Handler) End(w http.ResponseWriter, r *http.Request) {
 	h.change(w, r, audit.SubjectEnded, a, func(ctx context.Context) error { return h.opt.Subjects.EndAssignment(ctx, a) })
 }
 
-// change records a change of an assignment, makes it, and answers with the assignment. The record
-// comes first, so that no change is without one; a change that then fails is recorded as failed.
+// change makes a change of an assignment, and answers with the assignment.
 func (h *Handler) change(w http.ResponseWriter, r *http.Request, event audit.Event, a storage.Assignment, do func(context.Context) error) {
-	record := audit.Record{
-		Event: event, Device: a.Device, Subject: string(a.Subject), From: time.UnixMilli(a.FromUnixMs), Actor: h.opt.Actor(r.Context()), Peer: peer(r),
-	}
-	if a.ToUnixMs != storage.OpenEnd {
-		record.To = time.UnixMilli(a.ToUnixMs)
-	}
-	if err := h.opt.Record(record); err != nil {
-		h.opt.Log.Error("a change of an assignment cannot be recorded in the audit log", "device", a.Device, "error", err)
+	record := audit.Record{Event: event, Actor: h.opt.Actor(r.Context()), Peer: peer(r)}
+	err := Change(h.opt.Record, h.opt.Log, record, a, func() error {
+		return do(context.WithoutCancel(r.Context())) // a client that disconnects does not undo it
+	})
+	switch {
+	case errors.Is(err, ErrNotRecorded):
 		h.opt.Problems.ReadFailed.Write(w, r, "The change could not be recorded in the audit log. Nothing was changed.")
-		return
-	}
-	// A client that disconnects does not undo it.
-	if err := do(context.WithoutCancel(r.Context())); err != nil {
-		record.Event = audit.SubjectFailed
-		if err := h.opt.Record(record); err != nil {
-			h.opt.Log.Error("the failure of a change of an assignment cannot be recorded in the audit log", "device", a.Device, "error", err)
-		}
+	case err != nil:
 		h.refuse(w, r, "change of an assignment", err)
-		return
+	default:
+		h.answer(w, assignmentOf(&a))
 	}
-	h.answer(w, assignmentOf(&a))
+}
+
+// ErrNotRecorded means that an assignment was not changed, because the change could not be recorded.
+var ErrNotRecorded = errors.New("admin: the change cannot be recorded in the audit log")
+
+// Change records a change of an assignment and calls do to make it. The record comes first, so that no change is
+// without one; a change that then fails is recorded as failed. r has the event, the actor and the peer.
+func Change(record func(audit.Record) error, log *slog.Logger, r audit.Record, a storage.Assignment, do func() error) error {
+	r.Device, r.Subject, r.From = a.Device, string(a.Subject), time.UnixMilli(a.FromUnixMs)
+	if a.ToUnixMs != storage.OpenEnd {
+		r.To = time.UnixMilli(a.ToUnixMs)
+	}
+	if err := record(r); err != nil {
+		log.Error("a change of an assignment cannot be recorded in the audit log", "device", a.Device, "error", err)
+		return ErrNotRecorded
+	}
+	err := do()
+	if err != nil {
+		r.Event = audit.SubjectFailed
+		if err := record(r); err != nil {
+			log.Error("the failure of a change of an assignment cannot be recorded in the audit log", "device", a.Device, "error", err)
+		}
+	}
+	return err
 }
 
 // pageAssignments is the number of assignments in an answer.

@@ -12,6 +12,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/wire/fastparse"
+	"github.com/pulsegate/pulsegate/internal/wire/listen"
 	"github.com/pulsegate/pulsegate/internal/wire/share"
 )
 
@@ -36,7 +37,7 @@ func (s *Server) serve(nc net.Conn, st *session) {
 	if tcp, ok := nc.RemoteAddr().(*net.TCPAddr); ok {
 		addr = tcp.AddrPort().Addr().Unmap()
 	}
-	c.client = gate.Credentials{TLS: tlsState(nc), Peer: peer(addr)}
+	c.client = gate.Credentials{TLS: listen.TLSState(nc), Peer: peer(addr)}
 	if s.opt.Holders != nil {
 		c.holder = s.opt.Holders.Addr(addr)
 		defer s.opt.Holders.Put(c.holder)
@@ -95,7 +96,7 @@ func (c *conn) next(st *session) bool {
 		return c.publish(st, packet, start)
 	}
 	c.slow(st, size-start, false)
-	guest, ok := below(c.Conn).(interface{ Guest() bool })
+	guest, ok := listen.Below(c.Conn).(interface{ Guest() bool })
 	answer, end := c.server.control(st, packet[0], packet[start:], c.client, ok && guest.Guest())
 	if end {
 		st.farewell = answer

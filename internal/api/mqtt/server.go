@@ -3,10 +3,8 @@ package mqtt
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"net"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -65,9 +63,7 @@ type Server struct {
 	draining, waiting  context.Context // end when Shutdown begins, and when it stops waiting for commits
 	drain, stopWaiting context.CancelFunc
 
-	mu    sync.Mutex
-	open  map[net.Conn]struct{} // guarded by mu
-	tasks sync.WaitGroup        // the goroutines of connections, and the one that accepts them
+	conns listen.Group // those that have a goroutine
 }
 
 // loops are the event loops of a Server.
@@ -89,7 +85,7 @@ func Serve(l net.Listener, opt Options) (*Server, error) {
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
-	s := &Server{service: service{opt: opt}, origin: l, open: map[net.Conn]struct{}{}}
+	s := &Server{service: service{opt: opt}, origin: l}
 	s.draining, s.drain = context.WithCancel(context.Background())
 	s.waiting, s.stopWaiting = context.WithCancel(context.Background())
 	if opt.FastLane {
@@ -101,46 +97,23 @@ func Serve(l net.Listener, opt Options) (*Server, error) {
 	if s.loops == nil && !opt.TLS {
 		s.origin = listen.Bound(l, opt.Conns)
 	}
-	s.tasks.Go(s.accept)
+	s.conns.Serve(s.accept)
 	return s, nil
 }
 
-// accept serves the connections that the loops move, or all if there are none.
-func (s *Server) accept() {
-	for {
-		st := &session{}
-		var c net.Conn
-		var err error
-		if s.loops != nil {
-			var state any
-			if c, state, err = s.loops.AcceptState(); err == nil && state != nil {
-				st = state.(*session)
-			}
-		} else {
-			c, err = s.origin.Accept()
+// accept returns a connection that the loops move, or any if there are none, and what serves it.
+func (s *Server) accept() (c net.Conn, serve func(), err error) {
+	st := &session{}
+	if s.loops == nil {
+		c, err = s.origin.Accept()
+	} else {
+		var state any
+		if c, state, err = s.loops.AcceptState(); state != nil {
+			st = state.(*session)
 		}
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil {
-			time.Sleep(acceptAgain) // no descriptors
-			continue
-		}
-		s.mu.Lock()
-		s.open[c] = struct{}{}
-		s.mu.Unlock()
-		s.tasks.Go(func() {
-			s.serve(c, st)
-			_ = c.Close()
-			s.mu.Lock()
-			delete(s.open, c)
-			s.mu.Unlock()
-		})
 	}
+	return c, func() { s.serve(c, st) }, err
 }
-
-// acceptAgain is the time after a failed Accept.
-const acceptAgain = 50 * time.Millisecond
 
 // Shutdown stops accepting, and ends each connection once what has begun is answered. If ctx ends first, it closes the
 // rest and returns an error that wraps ctx's.
@@ -153,26 +126,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	} else if err = s.origin.Close(); errors.Is(err, net.ErrClosed) {
 		err = nil
 	}
-	s.mu.Lock()
-	for c := range s.open {
-		_ = c.SetReadDeadline(time.Unix(1, 0)) // it wakes those that wait for a packet
-	}
-	s.mu.Unlock()
-	done := make(chan struct{})
-	go func() { s.tasks.Wait(); close(done) }()
-	select {
-	case <-done:
-	case <-ctx.Done():
-		s.stopWaiting()
-		s.mu.Lock()
-		for c := range s.open {
-			closeNow(c)
-		}
-		s.mu.Unlock()
-		<-done
-		err = errors.Join(err, ctx.Err())
-	}
-	return err
+	return errors.Join(err, s.conns.Shutdown(ctx, s.stopWaiting))
 }
 
 // drains reports whether Shutdown was called.
@@ -186,28 +140,8 @@ func (s *Server) sleep(d time.Duration) {
 	}
 }
 
-// closeNow closes a connection without the goodbye of TLS, which could wait.
-func closeNow(c net.Conn) { _ = below(c).Close() }
-
-// below returns the connection below TLS.
-func below(c net.Conn) net.Conn {
-	if t, ok := c.(interface{ NetConn() net.Conn }); ok {
-		return t.NetConn()
-	}
-	return c
-}
-
 // Beat reports whether the event loops are alive: see eventloop.Server.Beat.
 func (s *Server) Beat() bool { return s.loops == nil || s.loops.Beat() }
 
 // Addr returns the address of the listener.
 func (s *Server) Addr() net.Addr { return s.origin.Addr() }
-
-// tlsState returns the state of a connection's TLS, or nil.
-func tlsState(c net.Conn) *tls.ConnectionState {
-	if t, ok := c.(interface{ ConnectionState() tls.ConnectionState }); ok {
-		state := t.ConnectionState()
-		return &state
-	}
-	return nil
-}
