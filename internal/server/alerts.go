@@ -16,6 +16,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/api/alert"
 	"github.com/pulsegate/pulsegate/internal/api/alertmanager"
+	"github.com/pulsegate/pulsegate/internal/api/live"
 	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/sys/filewatch"
@@ -85,8 +86,9 @@ type alerting struct {
 	log     *slog.Logger
 }
 
-// startAlerts reads the rules and starts to evaluate them. page is the URL of the page.
-func startAlerts(c *Options, store alert.Reader, flags *vitals.FlagLimits, page string, log *slog.Logger) (*alerting, error) {
+// startAlerts reads the rules and starts to evaluate them. Changes are passed to hub. page is the URL of the
+// page.
+func startAlerts(c *Options, store alert.Reader, hub *live.Hub, flags *vitals.FlagLimits, page string, log *slog.Logger) (*alerting, error) {
 	a := &alerting{log: log}
 	opt, err := c.sending(page)
 	if err != nil {
@@ -129,6 +131,7 @@ func startAlerts(c *Options, store alert.Reader, flags *vitals.FlagLimits, page 
 	ctx, cancel := context.WithCancel(context.Background())
 	a.cancel = cancel
 	a.tasks.Go(func() { a.engine.Run(ctx) })
+	a.tasks.Go(func() { alert.Follow(ctx, a.engine, hub.PublishAlerts) })
 	for _, u := range urls {
 		opt.URL = u
 		s := alertmanager.New(a.engine, opt)

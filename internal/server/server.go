@@ -183,7 +183,7 @@ func (s *server) openCore() (err error) {
 	cfg.Holders = &s.holders
 	s.live = live.New(s.store, live.Options{Service: s.readings("reading live readings failed"), Flags: s.parsed.flags, MaxSubscribers: s.opt.MaxLive})
 	if s.opt.Alerts != "" {
-		if s.alerts, err = startAlerts(s.opt, s.store, &s.parsed.flags, s.listeners.url(), s.log.Logger); err != nil {
+		if s.alerts, err = startAlerts(s.opt, s.store, s.live, &s.parsed.flags, s.listeners.url(), s.log.Logger); err != nil {
 			return err
 		}
 	}

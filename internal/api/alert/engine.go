@@ -365,6 +365,27 @@ func (e *Engine) State(n uint64) (active []Alert, c Changes) {
 	return active, e.changesLocked(n)
 }
 
+// Follow calls visit with the changes of an engine, from its start until ctx ends. lost means that some are
+// missing.
+func Follow(ctx context.Context, e *Engine, visit func(changed []Alert, lost bool)) {
+	for n := uint64(0); ; {
+		c := e.Changes(n)
+		if n = c.N; len(c.Alerts) > 0 {
+			visit(c.Alerts, c.Lost)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.Next:
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(gatherFor):
+			}
+		}
+	}
+}
+
 func (e *Engine) nowUnixMs() int64 { return e.opt.Now().UnixMilli() }
 
 // report passes an error to OnError, unless it means that the server stops.

@@ -33,6 +33,25 @@ func NewHandler(engine *Engine, opt query.Service) *Handler {
 	return &Handler{engine, opt, reply.NewHead(http.StatusOK, "application/json", reply.NoStore())}
 }
 
+// AppendJSON appends the alert as GET /v1/alerts lists it, with the time at which it ended if it has.
+func (a *Alert) AppendJSON(dst []byte) []byte {
+	text, err := json.Marshal(a.listed())
+	if err != nil {
+		panic(err) // no value of the type has this error
+	}
+	return append(dst, text...)
+}
+
+func (a *Alert) listed() listed {
+	l := listed{Name: a.Rule.Name, Device: a.Device.String(), Sign: a.Rule.Field, Condition: a.Rule.Condition, Labels: a.Rule.Labels}
+	if l.Since = utc(a.SinceUnixMs); a.EndedUnixMs != 0 {
+		l.Ended = utc(a.EndedUnixMs)
+	}
+	return l
+}
+
+func utc(unixMs int64) string { return string(vitals.AppendTime(nil, unixMs)) }
+
 // A listed is an alert in an answer.
 type listed struct {
 	Name      string            `json:"name"`
@@ -41,6 +60,7 @@ type listed struct {
 	Condition string            `json:"condition"`
 	Labels    map[string]string `json:"labels,omitempty"`
 	Since     string            `json:"since"`
+	Ended     string            `json:"ended,omitempty"`
 }
 
 // ServeHTTP serves GET and HEAD of [Path]: the active alerts, the newest first. Parameters: device, limit
@@ -71,9 +91,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	})
 	body.Total = len(active)
 	for _, a := range active[:min(len(active), limit)] {
-		body.Alerts = append(body.Alerts, listed{
-			a.Rule.Name, a.Device.String(), a.Rule.Field, a.Rule.Condition, a.Rule.Labels, string(vitals.AppendTime(nil, a.SinceUnixMs)),
-		})
+		body.Alerts = append(body.Alerts, a.listed())
 	}
 	text, err := json.Marshal(body)
 	if err != nil {

@@ -1,9 +1,11 @@
 package live
 
 import (
+	"fmt"
 	"strconv"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/api/alert"
 	"github.com/pulsegate/pulsegate/internal/api/feed"
 	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/storage"
@@ -142,17 +144,34 @@ func (b *board) sendLocked(st *state, r *storage.Record, now time.Time) {
 	st.dirty, st.ask, st.record = false, false, storage.Record{}
 	st.sent, st.hot = now, true
 	b.cooling = append(b.cooling, st)
-	b.topics.each(&st.device, func(g group) bool {
+	b.eachLocked(&st.device, func(q *queue) { q.noteLocked(st) })
+	if st.waiting == 0 {
+		st.text = nil
+	}
+}
+
+// alertLocked passes an alert that has begun or ended on to the subscribers of its device.
+func (b *board) alertLocked(a *alert.Alert) {
+	var text []byte // formatted once somebody wants it
+	b.eachLocked(&a.Device, func(q *queue) {
+		if text == nil {
+			b.lastID++
+			text = fmt.Appendf(nil, "id: %d\nevent: alert\ndata: %s\n\n", b.lastID, a.AppendJSON(nil))
+		}
+		q.alertLocked(event{a.Device, text})
+	})
+}
+
+// eachLocked calls f with the queues of the subscribers that want a device and may read it.
+func (b *board) eachLocked(device *vitals.Name, f func(*queue)) {
+	b.topics.each(device, func(g group) bool {
 		for s := range g {
-			if s.queue.access.Covers(&st.device) {
-				s.queue.noteLocked(st)
+			if s.queue.access.Covers(device) {
+				f(&s.queue)
 			}
 		}
 		return true
 	})
-	if st.waiting == 0 {
-		st.text = nil
-	}
 }
 
 // appendEvent appends a reading of a device as an event.

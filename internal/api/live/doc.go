@@ -14,6 +14,8 @@
 //     second ago. Nothing is written after the right to read was found to be lost.
 //   - After [Hub.Erased], no erased value of that device is written. If one is being written,
 //     its stream is cut. The inbox may hold one until its next round, some milliseconds.
+//   - Alerts that begin or end are sent in their order to the subscribers that may read their devices. A
+//     subscriber that does not get one is told that it missed events.
 //
 // # Goroutines
 //
@@ -42,7 +44,7 @@
 // # Bounds
 //
 // Options.MaxSubscribers, divided among clients; an inbox of readings, twice; maxStates
-// devices; maxPending devices per subscriber; MaxDevices in a request; [eventsPerWrite]
+// devices; maxPending devices, and as many alerts, per subscriber; MaxDevices in a request; [eventsPerWrite]
 // events per write, each write with a deadline.
 //
 // # Not here

@@ -111,7 +111,7 @@ func (h *Hub) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, nil), kind, value)
 	}
 	show(prometheus.GaugeValue, "pulsegate_live_subscribers", "Open streams of live readings.", float64(h.listeners.Load()))
-	show(prometheus.CounterValue, "pulsegate_live_events_total", "Readings that were written to streams of live readings.", float64(h.events.Load()))
+	show(prometheus.CounterValue, "pulsegate_live_events_total", "Readings, and changes of alerts, that were written to streams of live readings.", float64(h.events.Load()))
 	show(prometheus.CounterValue, "pulsegate_live_dropped_total",
 		"Events that streams did not get because their clients read too slowly, or because the dispatcher was overloaded.", float64(h.dropped.Load()))
 }

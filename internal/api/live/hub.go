@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/api/alert"
 	"github.com/pulsegate/pulsegate/internal/api/feed"
 	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/storage"
@@ -98,6 +99,23 @@ func New(reader Reader, opt Options) *Hub {
 func (h *Hub) Publish(group []*storage.Entry) {
 	if h.listeners.Load() > 0 {
 		h.inbox.Put(group)
+	}
+}
+
+// PublishAlerts passes on alerts that have begun or ended. lost means that some are missing. It never waits.
+func (h *Hub) PublishAlerts(changed []alert.Alert, lost bool) {
+	if h.listeners.Load() == 0 {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range changed {
+		h.board.alertLocked(&changed[i])
+	}
+	for s := range h.board.subs {
+		if lost {
+			s.queue.loseAlertsLocked()
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ type queue struct {
 	access    gate.Access
 	pending   []*state            // oldest first
 	has       map[*state]struct{} // of pending
+	alerts    []event             // oldest first; at most maxPending
 	dropped   uint64              // events that were not sent, and not yet reported to the client
 	resume    bool                // the latest readings are to be read from the store
 	writing   []vitals.Name       // devices in the current write
@@ -36,6 +37,23 @@ func (q *queue) noteLocked(st *state) {
 	q.has[st] = struct{}{}
 	q.pending = append(q.pending, st)
 	st.waiting++
+	signal(q.wake)
+}
+
+// alertLocked adds a change of an alert.
+func (q *queue) alertLocked(e event) {
+	if len(q.alerts) == maxPending {
+		q.loseAlertsLocked()
+		return
+	}
+	q.alerts = append(q.alerts, e)
+	signal(q.wake)
+}
+
+// loseAlertsLocked drops the changes of alerts that wait, and one more.
+func (q *queue) loseAlertsLocked() {
+	q.missLocked(uint64(len(q.alerts)) + 1)
+	q.alerts = nil
 	signal(q.wake)
 }
 
@@ -78,7 +96,12 @@ func (q *queue) takeLocked(texts []event) (taken []event, dropped uint64, resume
 		q.resume = false
 		return texts, dropped, true
 	}
-	n := min(len(q.pending), eventsPerWrite)
+	alerts := min(len(q.alerts), eventsPerWrite)
+	texts = append(texts, q.alerts[:alerts]...)
+	if q.alerts = q.alerts[alerts:]; len(q.alerts) == 0 {
+		q.alerts = nil
+	}
+	n := min(len(q.pending), eventsPerWrite-alerts)
 	for _, st := range q.pending[:n] {
 		if st.text != nil { // not erased
 			texts = append(texts, event{st.device, st.text})
@@ -86,7 +109,7 @@ func (q *queue) takeLocked(texts []event) (taken []event, dropped uint64, resume
 		}
 		q.releaseLocked(st)
 	}
-	if n < len(q.pending) {
+	if n < len(q.pending) || len(q.alerts) > 0 {
 		signal(q.wake)
 	}
 	rest := copy(q.pending, q.pending[n:])

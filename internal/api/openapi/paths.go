@@ -214,7 +214,7 @@ func (d *describer) paths() object {
 		"/v1/live": d.get(operation{
 			id: "streamReadings", summary: "The newest readings of devices, while they arrive", right: "read",
 			description: "Server-Sent Events. The event reading has the newest reading of a device, after it is on stable storage, at most four a second. " +
-				"The event dropped has the number of events that were left out because the client did not read. A comment every 15 s shows that the stream is alive.",
+				"The event alert has an alert that has begun, or has ended if it has the member ended. The event dropped has the number of events that were left out because the client did not read. A comment every 15 s shows that the stream is alive.",
 			params: []object{
 				inQuery("device", "Only this device; may be repeated. Not together with prefix.", object{"type": "array", "maxItems": live.MaxDevices, "items": name}),
 				prefix,
@@ -222,7 +222,7 @@ func (d *describer) paths() object {
 			},
 			answers: object{"200": ok("A stream of events.", object{"text/event-stream": object{
 				"type": "string", "contentMediaType": "text/event-stream",
-				"description": "The data of the events reading and dropped.", "contentSchema": object{"oneOf": []object{ref("schemas", "Reading"), ref("schemas", "Dropped")}},
+				"description": "The data of the events reading, alert and dropped.", "contentSchema": object{"oneOf": []object{ref("schemas", "Reading"), ref("schemas", "Alert"), ref("schemas", "Dropped")}},
 			}}, "Pulsegate-Notice", "X-Accel-Buffering")},
 			problems: queries,
 		}),

@@ -108,6 +108,7 @@ func (d *describer) schemas() object {
 			"name": str, "device": name, "sign": described(str, "JSON name of the sign; absent if the alert is about silence."), "condition": described(str, "The rule in words."),
 			"labels": object{"type": "object", "additionalProperties": str, "description": "Further labels of the rule."},
 			"since":  described(instant, "Since when it is active, by measured time."),
+			"ended":  described(instant, "In live readings only: when it ended, by the server's clock."),
 		}, "name", "device", "condition", "since"),
 		"Session": closed(object{
 			"tokens": described(flag, "Whether the server has tokens."), "signed_in": flag, "all_devices": flag, "expires": wholeTime,
