@@ -71,6 +71,49 @@ func TestFairConnections(t *testing.T) {
 	}
 }
 
+// One address opens ten times as many MQTT connections as allowed, and keeps them. Another address connects and
+// publishes at once, and the first one can connect again when it has closed what it kept.
+//
+// Seen to fail without shares.
+func TestFairMQTT(t *testing.T) {
+	t.Parallel()
+	const hello, published = "\x10\x0d\x00\x04MQTT\x04\x02\x00\x00\x00\x01c", "\x20\x02\x00\x00\x40\x02\x00\x07"
+	publication := "\x00\x0epulsegate/fair\x00\x07" + `{"time":1700000000000,"spo2_pct":97}`
+	publication = "\x32" + string([]byte{byte(len(publication))}) + publication
+	for lane, p := range lanes(t, "--max-conns=20", "--mqtt-addr=127.0.0.1:0") {
+		t.Run(lane, func(t *testing.T) {
+			t.Parallel()
+			p.in(t)
+			p.awaitStatus("/readyz", http.StatusOK)
+			publish := func(from string) string {
+				conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: polltest.Patience}).Dial("tcp", p.mqtt)
+				if err != nil {
+					return err.Error()
+				}
+				defer conn.Close()
+				_ = conn.SetDeadline(time.Now().Add(polltest.Patience))
+				_, _ = io.WriteString(conn, hello+publication) // it may be refused
+				got := make([]byte, len(published))
+				n, _ := io.ReadFull(conn, got)
+				return string(got[:n])
+			}
+			var kept []net.Conn
+			for range 200 {
+				conn := connect(t, p.mqtt)
+				_, _ = io.WriteString(conn, hello) // some are refused
+				kept = append(kept, conn)
+			}
+			if got := publish("127.0.0.2"); got != published && runtime.GOOS == "linux" {
+				t.Errorf("another address is answered %x, want CONNACK and PUBACK", got)
+			}
+			for _, conn := range kept {
+				_ = conn.Close()
+			}
+			p.await("the first address can connect again", func() bool { return publish("127.0.0.1") == published })
+		})
+	}
+}
+
 // Peers that stall in their handshakes take no connections from others, and are closed after the
 // timeout.
 //
