@@ -768,3 +768,92 @@ func summary(p *tab, chart string) string {
 	p.until(fmt.Sprintf("document.querySelector(%q) !== null", selector))
 	return eval[string](p, fmt.Sprintf("document.querySelector(%q).innerText", selector))
 }
+
+// Active alerts are in a column and a list of the fleet, and in a list and the charts of their device. They
+// come and go without a new request.
+func TestAlerts(t *testing.T) {
+	rules := filepath.Join(t.TempDir(), "alerts.toml")
+	if err := os.WriteFile(rules, []byte(`[[alert]]
+name = "HeartFast"
+sign = "heart_rate_bpm"
+flag = "high"
+labels = { severity = "<b>page</b>" }
+[[alert]]
+name = "Silent"
+silent = "30m"
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := serve(t, "--alerts="+rules)
+	fewReadings(s)
+	p := open(t, s.url+"/")
+	p.shows("2 active alerts")
+	p.shows("Pulsegate is not a medical alarm system (IEC 60601-1-8)")
+	column := func(want string) {
+		t.Helper()
+		p.until(fmt.Sprintf(`[...document.querySelectorAll("table.fleet tbody tr")].map((tr) => tr.children[0].innerText + " " + tr.children[3].innerText.trim()).join() === %q`, want))
+	}
+	if got := eval[string](p, `[...document.querySelectorAll("table.fleet thead th")].slice(0, 4).map((th) => th.innerText.trim()).join()`); got != "Device,State,Last reading,Alerts" {
+		t.Errorf("the columns are %q", got)
+	}
+	column("ppg-flagged ⚠ HeartFast,ppg-silent ⚠ Silent,ppg-fresh –")
+	p.click(".alerts summary")
+	const list = `[...document.querySelectorAll(".alerts tbody tr")].map((tr) => [...tr.children].filter((c, i) => i !== 3).map((c) => c.innerText).join("|")).join("\n")`
+	if got, want := eval[string](p, list), "HeartFast|ppg-flagged|heart_rate_bpm flagged as high|severity = <b>page</b>\nSilent|ppg-silent|no reading for 30m|"; got != want {
+		t.Errorf("the list is\n%s\nwant\n%s", got, want)
+	}
+	axe, err := os.ReadFile("testdata/axe.min.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.js(string(axe))
+	for _, scheme := range []string{"dark", "light"} {
+		p.scheme(scheme)
+		if found := eval[string](p, `axe.run("main").then((r) => r.violations.map((v) => v.id + ": " + v.help).join("\n"))`); found != "" {
+			t.Errorf("%s: %s", scheme, found)
+		}
+	}
+	p.screen(360, 800)
+	if got := eval[int64](p, `document.documentElement.scrollWidth`); got > 360 {
+		t.Errorf("%d px wide on a screen of 360", got)
+	}
+	p.screen(1280, 900)
+	p.js(`{ const send = fetch; window.fetch = (path, options) => path.startsWith("v1/alerts") ? new Promise(() => {}) : send(path, options); }`)
+	following(p, s)
+	s.post(reading("ppg-fresh", 0, `"heart_rate_bpm":150`), reading("ppg-flagged", 0, `"heart_rate_bpm":70`))
+	p.until(`document.querySelector("tr[data-device=ppg-fresh]").innerText.includes("⚠ HeartFast")`)
+	p.until(`!document.querySelector("tr[data-device=ppg-flagged]").innerText.includes("⚠")`)
+
+	p.run(chromedp.Navigate(s.url + "/?#device?device=ppg-fresh&range=1h"))
+	p.drawn()
+	p.shows("1 active alert")
+	p.shows("not a medical alarm system")
+	p.until(`document.querySelector("figure[data-chart='Heart rate'] .summary").innerText.endsWith(", 1 alert: HeartFast.")`)
+	if got := summary(p, "SpO₂"); strings.Contains(got, "alert") {
+		t.Errorf("the summary of another sign is %q", got)
+	}
+	band := `(() => { const c = document.querySelector("figure[data-chart='Heart rate'] canvas"), x = c.getContext("2d").getImageData(0, 0, c.width, c.height).data, want = [0x6b, 0x4a, 0x00];
+		for (let i = 0; i < x.length; i += 4) if (want.every((v, k) => x[i + k] === v)) return true;
+		return false; })()`
+	if !eval[bool](p, band) {
+		t.Error("the chart has no band")
+	}
+	following(p, s)
+	s.post(reading("ppg-fresh", 0, `"heart_rate_bpm":71`))
+	p.shows("No active alert")
+	p.goTo("#device?device=ppg-silent&range=6h")
+	p.until(`document.querySelector("figure[data-chart='Resting heart rate'] .summary")?.innerText.endsWith(", 1 alert: Silent.")`)
+}
+
+// A server without rules shows nothing about alerts.
+func TestNoAlerts(t *testing.T) {
+	s := serve(t)
+	fewReadings(s)
+	p := open(t, s.url+"/")
+	answered := `performance.getEntriesByType("resource").some((e) => e.name.includes("v1/alerts") && e.responseEnd > 0)`
+	p.until(answered)
+	p.shows("ppg-fresh")
+	if text := p.text(); strings.Contains(strings.ToLower(text), "alert") {
+		t.Errorf("the page shows\n%s", text)
+	}
+}

@@ -332,6 +332,7 @@ func (e *Engine) activeLocked() (active []Alert) {
 
 // Changes are alerts that have begun or ended.
 type Changes struct {
+	Rules  int             // number of rules in force
 	Ready  bool            // the states of all devices were read; otherwise there are no alerts yet
 	Alerts []Alert         // in the order of the changes
 	N      uint64          // number of changes since the start, which these are the last of
@@ -350,7 +351,7 @@ func (e *Engine) changesLocked(n uint64) Changes {
 	behind := e.nChanges - n
 	kept := min(behind, uint64(len(e.changes)))
 	return Changes{
-		Ready: e.ready, Alerts: slices.Clone(e.changes[len(e.changes)-int(kept):]), N: e.nChanges, Lost: kept < behind, Next: e.changed,
+		Rules: len(e.board.rules), Ready: e.ready, Alerts: slices.Clone(e.changes[len(e.changes)-int(kept):]), N: e.nChanges, Lost: kept < behind, Next: e.changed,
 	}
 }
 

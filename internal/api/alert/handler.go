@@ -74,6 +74,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var active []Alert
 	body := struct {
 		Notice string   `json:"notice"`
+		Rules  int      `json:"rules"`
 		Ready  bool     `json:"ready"`
 		Alerts []listed `json:"alerts"`
 		Total  int      `json:"total"`
@@ -81,7 +82,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if h.engine != nil {
 		var c Changes
 		active, c = h.engine.State(0)
-		body.Ready = c.Ready
+		body.Rules, body.Ready = c.Rules, c.Ready
 	}
 	active = slices.DeleteFunc(active, func(a Alert) bool {
 		return !access.Covers(&a.Device) || !device.IsZero() && a.Device != device

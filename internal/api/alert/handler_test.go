@@ -55,7 +55,7 @@ func TestHandler(t *testing.T) {
 		h.ServeHTTP(w, r)
 		return w
 	}
-	const head = `{"notice":"` + alert.Notice + `","ready":`
+	const head = `{"notice":"` + alert.Notice + `","rules":1,"ready":`
 	if got, want := get(h, "", all).Body.String(), head+`false,"alerts":[],"total":0}`+"\n"; got != want {
 		t.Errorf("before the states are read: %s, want %s", got, want)
 	}

@@ -45,7 +45,7 @@ export function withGaps(xs, columns, times, leastS) {
 //   title, unit, from, to (Unix s), zone,
 //   xs (Unix s), lines: [{ label, values, min?, max? }] with arrays as long as xs,
 //   paired: whether the two lines are marks of one measurement,
-//   flags: [{ from, to, text }] in Unix s, leastGapS, bucket (text) if lines are means,
+//   flags and, if there are any, alerts: [{ from, to, text }] in Unix s, leastGapS, bucket (text) if lines are means,
 //   zero: whether the axis begins at 0,
 //   onZoom(from, to).
 export class Chart {
@@ -115,7 +115,9 @@ export class Chart {
     });
     const gaps = this.data.gaps === 0 ? "No gaps" : counted(this.data.gaps, "gap");
     const flags = s.zero ? "" : s.flags.length === 0 ? ", no flags" : ", " + counted(s.flags.length, "flagged range");
-    return `${texts.join(". ")}. ${gaps}${flags}.` + (s.bucket ? ` Each point is the mean of ${s.bucket}; the band is from the lowest to the highest value.` : "");
+    const alerts = s.alerts?.filter((a) => a.to >= s.from && a.from <= s.to) ?? [];
+    const alerted = alerts.length === 0 ? "" : ", " + counted(alerts.length, "alert") + ": " + alerts.map((a) => a.text).join(", ");
+    return `${texts.join(". ")}. ${gaps}${flags}${alerted}.` + (s.bucket ? ` Each point is the mean of ${s.bucket}; the band is from the lowest to the highest value.` : "");
   }
 
   #table() {
@@ -232,10 +234,10 @@ export class Chart {
     };
   }
 
-  // #spans returns the flagged ranges in pixels of the canvas; those that touch are one.
-  #spans(u) {
+  // #spans returns ranges of time in pixels of the canvas; those that touch and have the same text are one.
+  #spans(u, ranges) {
     const { left, width } = u.bbox, spans = [];
-    for (const f of this.shown.flags) {
+    for (const f of ranges) {
       const a = Math.max(left, u.valToPos(f.from, "x", true) - 2), b = Math.min(left + width, u.valToPos(f.to, "x", true) + 2);
       if (b < left || a > left + width) continue;
       const last = spans.at(-1);
@@ -248,11 +250,17 @@ export class Chart {
   #shade(u) {
     const { ctx } = u, { top, height } = u.bbox;
     ctx.save();
-    for (const { a, b } of this.#spans(u)) {
+    for (const { a, b } of this.#spans(u, this.shown.flags)) {
       ctx.fillStyle = colour("--shade");
       ctx.fillRect(a, top, b - a, height);
       ctx.fillStyle = colour("--flag"); // a line on top, so that colour is not the only sign
       ctx.fillRect(a, top, b - a, 3 * devicePixelRatio);
+    }
+    for (const { a, b } of this.#spans(u, this.shown.alerts ?? [])) { // with a line at the bottom
+      ctx.fillStyle = colour("--alert-shade");
+      ctx.fillRect(a, top, b - a, height);
+      ctx.fillStyle = colour("--silent");
+      ctx.fillRect(a, top + height - 4 * devicePixelRatio, b - a, 4 * devicePixelRatio);
     }
     ctx.restore();
   }
@@ -261,17 +269,21 @@ export class Chart {
     const { ctx } = u, px = devicePixelRatio;
     ctx.save();
     ctx.font = `${11 * px}px system-ui, sans-serif`;
-    ctx.fillStyle = colour("--flag");
     ctx.textAlign = "left";
     ctx.textBaseline = "top";
-    let end = 0;
-    for (const { a, text } of this.#spans(u)) {
-      const label = "⚑ " + text, w = ctx.measureText(label).width;
-      const x = Math.min(a + 2 * px, u.bbox.left + u.bbox.width - w);
-      if (x < end) continue; // its line is drawn, and its text is in the table
-      ctx.fillText(label, x, u.bbox.top + 5 * px);
-      end = x + w + 8 * px;
-    }
+    const write = (ranges, mark, ink, y) => {
+      ctx.fillStyle = colour(ink);
+      let end = 0;
+      for (const { a, text } of this.#spans(u, ranges)) {
+        const label = mark + text, w = ctx.measureText(label).width;
+        const x = Math.min(a + 2 * px, u.bbox.left + u.bbox.width - w);
+        if (x < end) continue; // its line is drawn, and its text is in the table or in the summary
+        ctx.fillText(label, x, y);
+        end = x + w + 8 * px;
+      }
+    };
+    write(this.shown.flags, "⚑ ", "--flag", u.bbox.top + 5 * px);
+    write(this.shown.alerts ?? [], "⚠ ", "--silent", u.bbox.top + u.bbox.height - 18 * px);
     ctx.restore();
   }
 

@@ -41,7 +41,7 @@ export function flagSign(flag) {
 
 export const flagMark = (text) => (text.endsWith("high") ? "▲ " : text.endsWith("low") ? "▼ " : "◆ ") + text;
 
-export const notice = () => el("p", { class: "notice" }, "Flags mark unusual values. Pulsegate is not an alarm system: nothing acts on flags, and readings may arrive late.");
+export const notice = () => el("p", { class: "notice" }, "Flags mark unusual values. Pulsegate is not an alarm system, and readings may arrive late.");
 
 // A Failure is an answer other than success.
 export class Failure extends Error {
@@ -133,8 +133,9 @@ export class Stream {
 
   // onLost is called some time after a stream has ended, longer each time: the session may
   // have ended too, or the browser may open it again.
-  constructor(onReading, onLost) {
+  constructor(onReading, onAlert, onLost) {
     this.onReading = onReading;
+    this.onAlert = onAlert;
     this.onLost = onLost;
   }
 
@@ -147,6 +148,7 @@ export class Stream {
     if (devices.length === 0) return;
     this.#source = new EventSource("v1/live?" + new URLSearchParams(devices.map((d) => ["device", d])));
     this.#source.addEventListener("reading", (e) => this.onReading(JSON.parse(e.data)));
+    this.#source.addEventListener("alert", (e) => this.onAlert(JSON.parse(e.data)));
     this.#source.addEventListener("open", () => { this.#waitMs = 1000; });
     this.#source.addEventListener("error", () => {
       clearTimeout(this.#timer);

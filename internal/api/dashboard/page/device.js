@@ -2,6 +2,7 @@
 // are drawn as they are, many as aggregates: the mean, and a band from the lowest to the
 // highest value.
 
+import { Alerts } from "./alerts.js";
 import { SIGNS, Stream, ageText, counted, el, flagMark, flagSign, groups, number, notice, query, request, timeText } from "./common.js";
 import { Chart, onTheme } from "./chart.js";
 
@@ -50,6 +51,7 @@ export function device(main, params) {
     go({ from: from + by, to: to + by });
   };
   const button = (text, title, call) => el("button", { type: "button", "aria-label": title, title, onclick: call }, text);
+  const alerts = new Alerts(name, () => { if (data !== null && !closed) show(); });
   main.append(
     el("h1", {}, name), subject, latest,
     el("div", { class: "bar" },
@@ -57,7 +59,7 @@ export function device(main, params) {
       el("div", { class: "counts", role: "group", "aria-label": "Move and zoom" },
         button("←", "Earlier", () => move(-0.5)), button("→", "Later", () => move(0.5)), button("+", "Zoom in", () => zoom(0.5)), button("−", "Zoom out", () => zoom(2))),
       el("span", { class: "field" }, el("label", { for: "zone" }, "Times"), zones), shown),
-    notice(), status, figures, exports);
+    notice(), alerts.box, status, figures, exports);
 
   const zoneOf = () => (zone === "local" ? "local" : zone === "device" ? (offset ?? 0) : 0);
 
@@ -111,6 +113,7 @@ export function device(main, params) {
         to = Date.now();
         from = ranges[range][1] === 0 ? await firstTime() : to - ranges[range][1];
       }
+      alerts.load();
       const next = await read(from, to);
       if (mine !== loading || closed) return;
       data = next;
@@ -216,7 +219,7 @@ export function device(main, params) {
         drawn.delete(c.key);
         continue;
       }
-      Object.assign(spec, { title: c.title, unit: c.unit, from: from / 1000, to: to / 1000, zone: z, paired: c.paired, onZoom: (a, b) => go({ from: a * 1000, to: b * 1000 }) });
+      Object.assign(spec, { title: c.title, unit: c.unit, from: from / 1000, to: to / 1000, zone: z, paired: c.paired, alerts: alerts.bands(c.signs), onZoom: (a, b) => go({ from: a * 1000, to: b * 1000 }) });
       const chart = drawn.get(c.key);
       if (chart) chart.draw(spec);
       else drawn.set(c.key, new Chart(figures, spec));
@@ -298,7 +301,7 @@ export function device(main, params) {
   const stream = new Stream((r) => {
     tail.push(r);
     if (drawing === 0) drawing = setTimeout(drawTail, tailMs);
-  }, () => load());
+  }, (a) => alerts.take(a), () => load());
   function drawTail() {
     drawing = 0;
     if (closed || gone || data === null) return;
@@ -338,6 +341,7 @@ export function device(main, params) {
     if ((found?.device === name) === gone || (!gone && !chosen && range === null && isRecent(found))) return load();
     if (gone || range === null || data === null) return;
     showLatest(found);
+    alerts.load();
     const pause = data.raw ? rereadMs : Math.max(checkMs, stepMs(data.step) / 2);
     if (Date.now() - readAt >= pause && (news || data.raw)) load();
   }

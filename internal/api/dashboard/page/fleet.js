@@ -2,6 +2,7 @@
 // and pages. The rows on the screen follow the live readings; the order of the rows is
 // refreshed from time to time.
 
+import { Alerts } from "./alerts.js";
 import { SIGNS, Stream, ageText, el, flagMark, flagSign, grouped, groups, notice, number, query, request } from "./common.js";
 
 const pageSize = 50;
@@ -21,6 +22,7 @@ export function fleet(main, params) {
   const saved = localStorage.getItem("columns")?.split(","); // keys of groups
   let columns = every.filter((c) => saved?.includes(c.key) ?? SIGNS[c.key].number < firstColumns);
   let closed = false, pending = null, timers = [], staleMs = 0;
+  let alerted = false; // there is a column of alerts
 
   const status = el("p", { role: "status", class: "quiet" });
   const worst = el("p", { class: "worst" });
@@ -42,8 +44,17 @@ export function fleet(main, params) {
   const table = el("table", { class: "fleet", role: "table" },
     el("caption", {}, "Devices, worst first: flagged, then silent, then by name"),
     el("thead", { role: "rowgroup" }, head), body);
+  const alerts = new Alerts("", () => {
+    const shown = alerts.rules > 0;
+    if (shown !== alerted) {
+      alerted = shown;
+      showHead();
+      for (const row of rows.values()) fill(row);
+    }
+    for (const row of rows.values()) draw(row);
+  });
   const showHead = () => head.replaceChildren(
-    ...["Device", "State", "Last reading"].map((t, i) => el("th", { scope: "col", role: "columnheader", class: i === 2 ? "num" : "" }, t)),
+    ...["Device", "State", "Last reading", ...(alerted ? ["Alerts"] : [])].map((t, i) => el("th", { scope: "col", role: "columnheader", class: i === 2 ? "num" : "" }, t)),
     ...columns.map((c) => el("th", { scope: "col", role: "columnheader", class: "num" }, c.title + " ", el("span", { class: "unit" }, c.unit))));
   showHead();
   // choose shows or hides a column, here and the next time.
@@ -64,7 +75,7 @@ export function fleet(main, params) {
   const where = el("span", { class: "quiet" });
   main.append(el("h1", {}, "Fleet"), worst,
     el("div", { class: "bar" }, counts, el("span", { class: "field" }, el("label", { for: "prefix" }, "Name begins with"), search)),
-    notice(), status, chooser, table, el("div", { class: "pages", role: "group", "aria-label": "Pages" }, back, forth, where));
+    notice(), alerts.box, status, chooser, table, el("div", { class: "pages", role: "group", "aria-label": "Pages" }, back, forth, where));
 
   const stream = new Stream((r) => {
     const row = rows.get(r.device);
@@ -72,7 +83,7 @@ export function fleet(main, params) {
     update(row, r);
     draw(row);
     showWorst();
-  }, () => load().then(follow));
+  }, (a) => alerts.take(a), () => load().then(follow));
   const observer = new IntersectionObserver((entries) => {
     for (const e of entries) {
       if (e.isIntersecting) onScreen.add(e.target.dataset.device);
@@ -96,6 +107,7 @@ export function fleet(main, params) {
   let loading = 0;
   async function load(moves) {
     const mine = ++loading;
+    alerts.load();
     for (const [key, { b }] of Object.entries(buttons)) b.setAttribute("aria-pressed", String(key === state));
     let page;
     try {
@@ -144,7 +156,7 @@ export function fleet(main, params) {
   const cell = (props, label) => el("td", { role: "cell", "data-label": label, ...props });
 
   function newRow(device) {
-    const row = { device, tr: el("tr", { role: "row", "data-device": device }), state: cell({}, "State"), age: cell({ class: "num" }, "Last reading") };
+    const row = { device, tr: el("tr", { role: "row", "data-device": device }), state: cell({}, "State"), age: cell({ class: "num" }, "Last reading"), alerts: cell({}, "Alerts") };
     row.name = el("th", { scope: "row", role: "rowheader" }, el("a", { href: "#device?" + query({ device }) }, device));
     fill(row);
     return row;
@@ -153,7 +165,7 @@ export function fleet(main, params) {
   // fill gives a row the cells of the columns.
   function fill(row) {
     row.cells = columns.map((c) => cell({ class: "num" }, `${c.title} ${c.unit}`));
-    row.tr.replaceChildren(row.name, row.state, row.age, ...row.cells);
+    row.tr.replaceChildren(row.name, row.state, row.age, ...(alerted ? [row.alerts] : []), ...row.cells);
   }
 
   const isFlagged = (row) => Object.values(row.latest).some((v) => v.flags.length > 0);
@@ -164,6 +176,8 @@ export function fleet(main, params) {
     const words = [flagged ? el("span", { class: "tag flag" }, "◆ flagged") : null, row.stale ? el("span", { class: "tag silent" }, "○ silent") : null];
     row.state.replaceChildren(...(flagged || row.stale ? words.filter(Boolean) : [el("span", { class: "tag" }, "● fresh")]));
     drawAge(row, now);
+    const names = alerts.names(row.device);
+    row.alerts.replaceChildren(names.length ? el("span", { class: "tag alert" }, "⚠ " + names.join(", ")) : el("span", { class: "quiet" }, "–"));
     columns.forEach((c, i) => {
       const values = c.signs.map((s) => row.latest[s]);
       const known = values.filter(Boolean);

@@ -1,0 +1,72 @@
+// Alerts by the rules of the server: those that are active, as a list, and for the fleet's column and
+// the bands of charts.
+
+import { ageText, counted, el, grouped, query, request, timeText } from "./common.js";
+
+const most = 1000; // that the server lists
+
+export class Alerts {
+  rules = 0; // of the server; 0: nothing is shown
+  active = []; // the newest first
+  #ended = []; // since the view was opened
+  #total = 0;
+
+  // device is "" for all. onChange is called when there may be others.
+  constructor(device, onChange) {
+    this.device = device;
+    this.onChange = onChange;
+    this.summary = el("summary", {});
+    this.notice = el("p", { class: "notice" });
+    this.rows = el("div", { class: "rows", tabindex: "0", role: "region", "aria-label": "Active alerts" });
+    this.section = el("details", { class: "alerts", hidden: true }, this.summary, this.rows);
+    this.box = el("div", {}, this.section, this.notice);
+  }
+
+  // load reads what is active.
+  async load() {
+    let body;
+    try {
+      body = await request("v1/alerts?" + query({ device: this.device, limit: most }));
+    } catch {
+      return; // the next one may succeed
+    }
+    Object.assign(this, { rules: body.rules, active: body.alerts });
+    this.#total = body.total;
+    this.notice.textContent = body.rules > 0 ? body.notice : "";
+    this.#show();
+  }
+
+  // take takes an event of the stream.
+  take(a) {
+    const key = (b) => JSON.stringify([b.name, b.device, b.sign, b.labels]);
+    const others = this.active.filter((b) => key(b) !== key(a));
+    this.#total += others.length - this.active.length + (a.ended ? 0 : 1);
+    this.active = a.ended ? others : [a, ...others];
+    if (a.ended) this.#ended.push(a);
+    this.#show();
+  }
+
+  names(device) {
+    return this.active.filter((a) => a.device === device).map((a) => a.name);
+  }
+
+  // bands returns the times of alerts about some signs, or about silence, in Unix s.
+  bands(signs) {
+    return [...this.#ended, ...this.active].filter((a) => a.sign === undefined || signs.includes(a.sign)).map((a) => ({
+      from: Date.parse(a.since) / 1000, to: (a.ended ? Date.parse(a.ended) : Date.now()) / 1000, text: a.name,
+    })).sort((a, b) => a.from - b.from);
+  }
+
+  #show() {
+    this.section.hidden = this.rules === 0;
+    this.summary.textContent = this.#total === 0 ? "No active alert" : counted(this.#total, "active alert");
+    const heads = ["Alert", "Device", "Condition", "Active since", "Labels"];
+    const rows = this.active.map((a) => el("tr", {}, el("th", { scope: "row" }, a.name),
+      el("td", {}, el("a", { href: "#device?" + query({ device: a.device }) }, a.device)), el("td", {}, a.condition),
+      el("td", {}, `${timeText(Date.parse(a.since), "local")}, ${ageText(Date.now() - Date.parse(a.since))} ago`),
+      el("td", {}, Object.entries(a.labels ?? {}).map(([k, v]) => `${k} = ${v}`).join(", "))));
+    this.rows.replaceChildren(...(this.#total > rows.length ? [el("p", { class: "quiet" }, `The newest ${grouped(rows.length)} of ${grouped(this.#total)}.`)] : []),
+      ...(rows.length ? [el("table", {}, el("thead", {}, el("tr", {}, heads.map((h) => el("th", { scope: "col" }, h)))), el("tbody", {}, rows))] : []));
+    this.onChange();
+  }
+}
