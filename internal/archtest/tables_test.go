@@ -98,6 +98,8 @@ var libraries = []library{
 		"internal/storage/pebblestore/verify", "internal/storage/pebblestore/backup", "internal/storage/pebblestore/seal",
 		"internal/storage/pebblestore/space", "internal/storage/pebblestore/purge", "internal/storage/pebblestore/assign",
 	}},
+	{path: "github.com/coreos/go-oidc/v3", users: []string{"internal/access/oidc"}},
+	{path: "github.com/go-jose/go-jose/v4", users: []string{"internal/access/oidc"}}, // comes with go-oidc
 	{path: "github.com/go-json-experiment/json"},
 	{path: "github.com/google/pprof", users: []string{"internal/observe/profile"}},
 	{path: "github.com/jackc/pgx/v5", users: []string{"internal/storage/pgstore"}},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/access/audit"
 	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/access/oidc"
 	"github.com/pulsegate/pulsegate/internal/access/tlsfiles"
 	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
@@ -31,6 +32,11 @@ type AccessOptions struct {
 	TLSClientCA      string `name:"tls-client-ca" type:"path" placeholder:"FILE" help:"CA certificates in PEM. A client certificate that they verify lets a gateway write under the name in it. Default: none are requested."`
 	TLSRequireClient bool   `name:"tls-require-client" help:"Reject connections without a client certificate."`
 
+	OIDCIssuer   string   `name:"oidc-issuer" placeholder:"URL" help:"Issuer of an OpenID Connect provider whose JWTs are accepted as tokens, such as https://login.example/realms/house. It requires TLS, or --trusted-proxies, unless the server listens on loopback only. Default: none."`
+	OIDCClientID string   `name:"oidc-client-id" placeholder:"ID" help:"Client ID of this server at the provider. A JWT must have it among its audiences."`
+	OIDCClients  []string `name:"oidc-clients" placeholder:"ID" help:"Further clients of the provider whose JWTs are accepted, by the claims azp, client_id and appid. Default: none."`
+	AccessRules  string   `type:"path" placeholder:"FILE" help:"TOML file that maps the claims of a JWT to rights, devices and subjects. It is reloaded when it changes."`
+
 	TokenRate  int `help:"Readings per second in the long run, for tokens without a rate of their own. Default: unlimited."`
 	TokenBurst int `help:"Readings accepted at once after a pause, for tokens without a rate of their own. Default: 60 times the rate."`
 
@@ -42,7 +48,10 @@ type AccessOptions struct {
 const DefaultAudit = "pulsegate-audit.log"
 
 // open reports whether there is no access control.
-func (f *AccessOptions) open() bool { return f.Tokens == "" && f.TLSClientCA == "" }
+func (f *AccessOptions) open() bool { return !f.tokens() && f.TLSClientCA == "" }
+
+// tokens reports whether there are tokens of either kind.
+func (f *AccessOptions) tokens() bool { return f.Tokens != "" || f.OIDCIssuer != "" }
 
 // check rejects options that contradict each other.
 func (f *AccessOptions) check() error {
@@ -50,7 +59,9 @@ func (f *AccessOptions) check() error {
 		rule{(f.TLSCert == "") == (f.TLSKey == ""), "--tls-cert and --tls-key must be given together"},
 		rule{f.TLSClientCA == "" || f.TLSCert != "", "--tls-client-ca requires --tls-cert and --tls-key"},
 		rule{!f.TLSRequireClient || f.TLSClientCA != "", "--tls-require-client requires --tls-client-ca"},
-		rule{f.TokenRate == 0 && f.TokenBurst == 0 || f.Tokens != "", "--token-rate and --token-burst require --tokens"},
+		rule{f.TokenRate == 0 && f.TokenBurst == 0 || f.tokens(), "--token-rate and --token-burst require --tokens or --oidc-issuer"},
+		rule{f.OIDCIssuer == "" || f.OIDCClientID != "" && f.AccessRules != "", "--oidc-issuer requires --oidc-client-id and --access-rules"},
+		rule{f.OIDCIssuer != "" || f.OIDCClientID == "" && f.AccessRules == "" && f.OIDCClients == nil, "--oidc-client-id, --oidc-clients and --access-rules require --oidc-issuer"},
 		rule{f.TokenRate >= 0 && f.TokenRate <= token.MaxPerSecond, fmt.Sprintf("--token-rate is not from 1 to %d", token.MaxPerSecond)},
 		rule{f.TokenBurst >= 0 && f.TokenBurst <= token.MaxBurst && (f.TokenBurst == 0 || f.TokenRate > 0),
 			fmt.Sprintf("--token-burst is not from 1 to %d, with a --token-rate", token.MaxBurst)},
@@ -117,6 +128,16 @@ func (a *access) open() (err error) {
 			return err
 		}
 	}
+	if f.OIDCIssuer != "" {
+		a.gate.OIDC, err = oidc.Open(oidc.Options{
+			Issuer: f.OIDCIssuer, ClientID: f.OIDCClientID, Clients: f.OIDCClients, Rules: f.AccessRules,
+			Limits:  token.Options{DefaultLimit: token.LimitOf(f.TokenRate, f.TokenBurst), Hourly: a.gate.Hourly},
+			OnRules: a.rulesChanged, OnProvider: a.providerChanged,
+		})
+		if err != nil {
+			return settings.Usagef("--access-rules: %v", err)
+		}
+	}
 	if f.TLSCert != "" {
 		a.tls, err = tlsfiles.Open(tlsfiles.Options{
 			CertFile: f.TLSCert, KeyFile: f.TLSKey, ClientCAFile: f.TLSClientCA, RequireClient: f.TLSRequireClient,
@@ -134,6 +155,9 @@ func (a *access) open() (err error) {
 func (a *access) close() error {
 	if a.gate.Tokens != nil {
 		a.gate.Tokens.Close()
+	}
+	if a.gate.OIDC != nil {
+		a.gate.OIDC.Close()
 	}
 	if a.tls != nil {
 		a.tls.Close()
@@ -193,14 +217,17 @@ func (a *access) syslogTrouble(err error) {
 
 // reload reads the files again. A file that is not valid changes nothing.
 func (a *access) reload() error {
-	var tokens, certificates error
+	var tokens, rules, certificates error
 	if a.gate.Tokens != nil {
 		tokens = a.gate.Tokens.Reload()
+	}
+	if a.gate.OIDC != nil {
+		rules = a.gate.OIDC.Reload()
 	}
 	if a.tls != nil {
 		certificates = a.tls.Reload()
 	}
-	return errors.Join(tokens, certificates)
+	return errors.Join(tokens, rules, certificates)
 }
 
 // record writes to the audit log, if there is one.
@@ -227,8 +254,13 @@ func (a *access) announce() {
 	if c.anybodyPublishes() {
 		a.log.Warn("INSECURE: any client that can connect to this address can write health data", "addr", c.MQTTAddr)
 	}
+	if a.gate.OIDC != nil {
+		a.log.Info("access rules loaded", "rules", a.gate.OIDC.Rules(), "issuer", a.gate.OIDC.Issuer())
+	}
 	if a.gate.Tokens != nil {
 		a.log.Info("tokens loaded", "tokens", a.gate.Tokens.Len())
+	}
+	if c.tokens() {
 		if a.tls == nil {
 			a.warnCleartext(publicSocket, c.Addr)
 			a.warnCleartext(mqttSocket, c.MQTTAddr)
@@ -259,6 +291,24 @@ func (a *access) tokensChanged(c token.Change) {
 	if err := a.record(r); err != nil {
 		a.log.Error("a change of tokens cannot be recorded", "error", err)
 	}
+}
+
+func (a *access) rulesChanged(rules int, err error) {
+	if err != nil {
+		a.log.Error("the access rules cannot be used; the previous ones stay in force", "rules", rules, "error", err)
+		return
+	}
+	a.log.Info("access rules loaded", "rules", rules)
+}
+
+// providerChanged is called with an error when the keys of the OpenID Connect provider cannot be fetched, and with nil
+// when they can again.
+func (a *access) providerChanged(err error) {
+	if err == nil {
+		a.log.Info("the keys of the OpenID Connect provider are fetched again")
+		return
+	}
+	a.log.Error("the keys of the OpenID Connect provider cannot be fetched; those that are known stay in use", "error", err)
 }
 
 func (a *access) certificatesChanged(err error) {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"net/http"
@@ -140,7 +141,7 @@ func (b *timedBody) Read(p []byte) (int, error) {
 // machine at any time (DNS rebinding).
 func (a *access) adminOnly(h http.HandlerFunc, problems *problem.Set) http.Handler {
 	return sameSiteOnly(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if a.gate.Tokens == nil {
+		if a.gate.Tokens == nil && a.gate.OIDC == nil {
 			if !isLoopback(r.RemoteAddr) || !isLoopback(r.Host) || !ownPage(r, nil) {
 				problems.UntrustedOrigin.Write(w, r, "Without tokens this is for requests from this machine to a loopback address, and not for pages of other origins.")
 				return
@@ -150,23 +151,22 @@ func (a *access) adminOnly(h http.HandlerFunc, problems *problem.Set) http.Handl
 			return
 		}
 		allowed, verdict, _ := a.gate.Authorize(gate.CredentialsOf(r), token.Admin, time.Now())
-		if p, detail := query.Refusal(problems, verdict, "The admin right is required."); p != nil {
-			p.Write(w, r, detail)
+		if query.Refuse(w, r, problems, verdict, "The admin right is required.") {
 			return
 		}
 		liftWriteDeadline(w)
-		h(w, r.WithContext(context.WithValue(r.Context(), adminKey{}, allowed.ID())))
+		h(w, r.WithContext(context.WithValue(r.Context(), adminKey{}, allowed.Principal)))
 	}), problems.UntrustedOrigin.Answer(crossSiteDetail, nil))
 }
 
-// adminKey is the context key for the token of a request that adminOnly has admitted.
+// adminKey is the context key for the sender of a request that adminOnly has admitted.
 type adminKey struct{}
 
 // adminActor returns the sender of a request that adminOnly has admitted, as the audit
 // log names it.
 func adminActor(ctx context.Context) string {
-	if id, ok := ctx.Value(adminKey{}).(token.ID); ok {
-		return "token:" + id.String()
+	if p, ok := ctx.Value(adminKey{}).(*token.Principal); ok {
+		return cmp.Or(p.Actor(), "token:"+p.ID().String())
 	}
 	return "this machine"
 }

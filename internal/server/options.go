@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/access/oidc"
 	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/api/alert"
 	"github.com/pulsegate/pulsegate/internal/api/influx"
@@ -300,6 +301,16 @@ func (c *Options) checkAddr() error {
 		return settings.Usagef("--addr %s %s, and this server has no tokens: anybody could write and read. "+
 			"Listen on 127.0.0.1:%s, name a token file with --tokens, or add --insecure if a proxy decides who gets in", c.Addr, reach, port)
 	}
+	if c.OIDCIssuer == "" {
+		return nil
+	}
+	if err := oidc.CheckIssuer(c.OIDCIssuer); err != nil {
+		return settings.Usagef("--oidc-issuer: %v", err)
+	}
+	if !isLoopback(c.Addr) && c.TLSCert == "" && len(c.TrustedProxies) == 0 {
+		return settings.Usagef("--oidc-issuer with --addr %s: anybody on the network could read the tokens. "+
+			"Add --tls-cert and --tls-key, or --trusted-proxies if a proxy has TLS, or listen on 127.0.0.1", c.Addr)
+	}
 	return nil
 }
 
@@ -326,7 +337,7 @@ func (c *Options) anybodyPublishes() bool {
 
 // problems returns the answers to rejected requests.
 func (c *Options) problems() *problem.Set {
-	if c.Tokens == "" {
+	if !c.tokens() {
 		return problem.New().WithoutTokens()
 	}
 	return problem.New()

@@ -51,6 +51,7 @@ const (
 	NotCovered                       // valid, but not for this device
 	BadCertificate                   // an invalid client certificate, or one that names no gateway or another one than the token
 	Contradictions                   // valid, but has contradicted too many readings of other gateways
+	Undecided                        // a token whose key is not known yet
 	numReasons
 )
 
@@ -63,6 +64,7 @@ var reasonNames = [numReasons]string{
 	NotCovered:     "not-covered",
 	BadCertificate: "bad-certificate",
 	Contradictions: "contradictions",
+	Undecided:      "undecided",
 }
 
 // String returns the name in the log, such as "expired".
@@ -96,7 +98,7 @@ type Record struct {
 	Count   int64       // see the Event
 	Reason  Reason      // with AuthRefused
 	Peer    netip.Addr  // address of the client
-	Actor   string      // who did it: a user of the machine, or "token:ID"; at most 64 printable ASCII bytes without " and \
+	Actor   string      // who did it: a user of the machine, or "token:ID" or "oidc:SUBJECT ISSUER"; at most MaxActorBytes of printable ASCII without " and \
 
 	counts [numReasons]uint64 // with AuthRefusedMore
 	prev   *chain             // with LogStarted
@@ -110,7 +112,7 @@ func (r *Record) check() error {
 	switch {
 	case r.Event == "" || r.Reason >= numReasons:
 		return errRecord
-	case !plain(string(r.Event)) || !plain(r.Token) || !plain(r.Rights) || !plain(r.Actor):
+	case !plain(string(r.Event)) || !plain(r.Token) || !plain(r.Rights) || !printable(r.Actor) || len(r.Actor) > MaxActorBytes:
 		return errRecord
 	case strings.Count(r.Subject, ",") >= 16:
 		return errRecord
@@ -123,13 +125,18 @@ func (r *Record) check() error {
 	return nil
 }
 
-func plain(text string) bool {
+// MaxActorBytes bounds a Record.Actor.
+const MaxActorBytes = 640
+
+func plain(text string) bool { return len(text) <= 64 && printable(text) }
+
+func printable(text string) bool {
 	for i := range len(text) {
 		if c := text[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
 			return false
 		}
 	}
-	return len(text) <= 64
+	return true
 }
 
 // A chain is the SHA-256 that links a record to those before it.

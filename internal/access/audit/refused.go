@@ -10,11 +10,12 @@ import (
 type Refusal struct {
 	Reason Reason
 	Token  [6]byte    // ID of the token in the request, even if it is unknown; zero means no token
+	Actor  string     // instead of Token: whom an OpenID Connect provider vouches for; see Record
 	Peer   netip.Addr // address of the client
 }
 
 func (r *Refusal) record() Record {
-	rec := Record{Event: AuthRefused, Reason: r.Reason, Peer: r.Peer}
+	rec := Record{Event: AuthRefused, Reason: r.Reason, Peer: r.Peer, Actor: r.Actor}
 	if r.Token != [6]byte{} {
 		rec.Token = hex.EncodeToString(r.Token[:])
 	}

@@ -63,7 +63,7 @@ func (a *Access) MayRead() bool { return a.Has(token.Read) }
 // NotCovered records that a request was rejected because its token does not cover a
 // device.
 func (g *Gate) NotCovered(a *Access, peer Peer) {
-	g.note(audit.Refusal{Reason: audit.NotCovered, Token: a.ID()}, peer)
+	g.note(refusal(audit.NotCovered, a.Principal), peer)
 }
 
 // BadCertificate records a client certificate that failed the TLS handshake.
@@ -86,14 +86,15 @@ func (g *Gate) Exporting(ctx context.Context, a *Access, peer Peer, e Export) er
 		return nil
 	}
 	r := audit.Record{Gateway: a.gateway, Device: e.Device, Subject: e.Subject, From: e.From, To: e.To, Peer: addrOf(peer)}
-	if id := a.ID(); id != (token.ID{}) {
+	if r.Actor = a.Actor(); r.Actor != "" {
+	} else if id := a.ID(); id != (token.ID{}) {
 		r.Token = id.String()
 	}
 	return g.Audit.Export(ctx, r)
 }
 
 // numReasons is one more than the largest audit.Reason.
-const numReasons = audit.Contradictions + 1
+const numReasons = audit.Undecided + 1
 
 // Refused returns the number of requests rejected for a reason.
 func (g *Gate) Refused(reason audit.Reason) uint64 {

@@ -59,7 +59,7 @@ func (g *Gate) ReturnContradiction(a *Access, now time.Time) {
 // Withheld records that readings of a request were not compared because the budget is
 // exhausted. It returns how long to wait until one can be.
 func (g *Gate) Withheld(a *Access, peer Peer, now time.Time) (retryAfter time.Duration) {
-	g.note(audit.Refusal{Reason: audit.Contradictions, Token: a.ID()}, peer)
+	g.note(refusal(audit.Contradictions, a.Principal), peer)
 	_, wait := g.budgets(a, now).Contradictions.Take(0, now)
 	return wait
 }

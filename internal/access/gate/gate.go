@@ -31,6 +31,7 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/audit"
+	"github.com/pulsegate/pulsegate/internal/access/oidc"
 	"github.com/pulsegate/pulsegate/internal/access/tlsfiles"
 	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -43,6 +44,9 @@ type Gate struct {
 	Tokens       *token.Set // nil means no tokens
 	Certificates bool       // clients may present certificates
 	Audit        *audit.Log // nil means no audit log
+
+	// OIDC verifies the tokens of an OpenID Connect provider. nil means none are accepted.
+	OIDC *oidc.Provider
 
 	// Trusted reports whether the CA of a client's certificate is still in use. If nil,
 	// every certificate that passed the handshake is trusted.
@@ -58,7 +62,7 @@ type Gate struct {
 }
 
 // Open reports whether g allows every request.
-func (g *Gate) Open() bool { return g.Tokens == nil && !g.Certificates }
+func (g *Gate) Open() bool { return g.Tokens == nil && !g.Certificates && g.OIDC == nil }
 
 // A Verdict is the decision about a request.
 type Verdict uint8
@@ -69,6 +73,8 @@ const (
 	BadCredentials                // 401: invalid credentials; only the audit log has the reason
 	Forbidden                     // 403: valid credentials without the required right
 	Limited                       // 429 with Retry-After
+	Unavailable                   // 503: the key of a token is not known yet
+	Undecided                     // only with Credentials.Quick: the token is being verified
 	Allowed
 )
 
@@ -82,6 +88,10 @@ type Credentials struct {
 	Cookies       []string             // that may name a session; nil means none
 	TLS           *tls.ConnectionState // nil means none
 	Peer          Peer                 // nil means unknown
+
+	// Quick is set by a caller that must not spend the time to verify a token that was not verified before. It
+	// asks again in a moment, or without Quick.
+	Quick bool
 }
 
 // bare reports whether there is no token.
@@ -119,17 +129,21 @@ func (g *Gate) Authorize(v Credentials, right token.Rights, now time.Time) (acce
 	verified := inSession
 	if !signedIn {
 		var why audit.Refusal
-		if verified, why = g.look(&v, now); verified == nil {
+		switch verified, why, verdict = g.look(&v, now); verdict {
+		case Allowed:
+		case Undecided:
+			return Access{}, Undecided, 0
+		default:
 			g.note(why, v.Peer)
-			return Access{}, BadCredentials, 0
+			return Access{}, verdict, 0
 		}
 	}
 	switch {
 	case certErr == nil && verified.Gateway() != named:
-		g.note(audit.Refusal{Reason: audit.BadCertificate, Token: verified.ID()}, v.Peer)
+		g.note(refusal(audit.BadCertificate, verified), v.Peer)
 		return Access{}, Forbidden, 0
 	case !verified.Has(right):
-		g.note(audit.Refusal{Reason: audit.NoRight, Token: verified.ID()}, v.Peer)
+		g.note(refusal(audit.NoRight, verified), v.Peer)
 		return Access{bound: verified.Bound()}, Forbidden, 0
 	}
 	if ok, wait := verified.Allow(0, now); right == token.Write && !ok {
@@ -161,29 +175,70 @@ func (g *Gate) Outlived(cs *tls.ConnectionState, now time.Time) bool {
 	return errors.Is(err, tlsfiles.ErrExpired) || errors.Is(err, tlsfiles.ErrUntrusted)
 }
 
-// look looks up the token in v. If it is rejected, look returns nil and the reason.
-func (g *Gate) look(v *Credentials, now time.Time) (*token.Principal, audit.Refusal) {
-	switch {
-	case v.Several:
-		return nil, audit.Refusal{Reason: audit.Malformed}
-	case g.Tokens == nil:
-		return nil, audit.Refusal{Reason: audit.Unknown}
+// look looks up the token in v. If it is rejected, look returns the reason. It sets verified only with Allowed.
+func (g *Gate) look(v *Credentials, now time.Time) (verified *token.Principal, why audit.Refusal, verdict Verdict) {
+	if v.Several {
+		return nil, audit.Refusal{Reason: audit.Malformed}, BadCredentials
+	}
+	if g.OIDC != nil && v.Digest == nil {
+		if text := token.TextOf(v.Bytes); oidc.IsJWT(text) {
+			return lookJWT(g, text, v.Quick, now)
+		}
+		if text := token.TextOf(v.Authorization); oidc.IsJWT(text) {
+			return lookJWT(g, text, v.Quick, now)
+		}
+	}
+	if g.Tokens == nil {
+		return nil, audit.Refusal{Reason: audit.Unknown}, BadCredentials
 	}
 	digest, err := v.digest()
 	if err != nil {
-		return nil, audit.Refusal{Reason: audit.Malformed}
+		return nil, audit.Refusal{Reason: audit.Malformed}, BadCredentials
 	}
-	verified, err := g.Tokens.Lookup(&digest, now.UnixMilli())
+	verified, err = g.Tokens.Lookup(&digest, now.UnixMilli())
 	if errors.Is(err, token.ErrUnknown) {
 		// The token may have been created after the last check of the file.
 		g.Tokens.Refresh()
 		verified, err = g.Tokens.Lookup(&digest, now.UnixMilli())
 	}
-	reason := audit.Unknown
-	if errors.Is(err, token.ErrExpired) {
-		reason = audit.Expired
+	switch {
+	case err == nil:
+		return verified, audit.Refusal{}, Allowed
+	case errors.Is(err, token.ErrExpired):
+		return nil, audit.Refusal{Reason: audit.Expired, Token: digest.ID()}, BadCredentials
 	}
-	return verified, audit.Refusal{Reason: reason, Token: digest.ID()}
+	return nil, audit.Refusal{Reason: audit.Unknown, Token: digest.ID()}, BadCredentials
+}
+
+// lookJWT is look for a token of an OpenID Connect provider.
+func lookJWT[T string | []byte](g *Gate, text T, quick bool, now time.Time) (*token.Principal, audit.Refusal, Verdict) {
+	if p, ok := oidc.Cached(g.OIDC, text, now.UnixMilli()); ok {
+		return p, audit.Refusal{}, Allowed
+	}
+	if quick {
+		g.OIDC.Begin(string(text))
+		return nil, audit.Refusal{}, Undecided
+	}
+	p, err := g.OIDC.Verify(string(text))
+	switch err {
+	case nil:
+		return p, audit.Refusal{}, Allowed
+	case oidc.ErrUnavailable:
+		return nil, audit.Refusal{Reason: audit.Undecided}, Unavailable
+	case oidc.ErrExpired:
+		return nil, audit.Refusal{Reason: audit.Expired}, BadCredentials
+	case oidc.ErrMalformed:
+		return nil, audit.Refusal{Reason: audit.Malformed}, BadCredentials
+	}
+	return nil, audit.Refusal{Reason: audit.Unknown}, BadCredentials
+}
+
+// refusal returns a refusal of a request with valid credentials.
+func refusal(why audit.Reason, p *token.Principal) audit.Refusal {
+	if actor := p.Actor(); actor != "" {
+		return audit.Refusal{Reason: why, Actor: actor}
+	}
+	return audit.Refusal{Reason: why, Token: p.ID()}
 }
 
 // digest returns the digest of the token in v.

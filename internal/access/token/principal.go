@@ -1,6 +1,7 @@
 package token
 
 import (
+	"crypto/sha256"
 	"slices"
 	"time"
 
@@ -20,13 +21,62 @@ type Principal struct {
 	subjects []string // nil means not bound
 	limiter  *Bucket  // nil means no limit
 	budgets  *Budgets // nil means no token
+
+	actor string // "" means the holder of a token in the file
+}
+
+// An Identity is whom an OpenID Connect provider vouches for.
+type Identity struct{ Issuer, Subject string }
+
+// ID returns an ID in place of a token's.
+func (who *Identity) ID() ID {
+	digest := Digest(sha256.Sum256([]byte(who.Issuer + "\n" + who.Subject)))
+	return digest.ID()
+}
+
+// NewPrincipal returns the principal of whom a provider vouches for, with what spec allows. Of opt it uses
+// DefaultLimit and Hourly. If was is not nil, it is the same person's, and the state of its limiter and
+// budgets is kept. start is that of the first.
+func NewPrincipal(who Identity, spec *Token, opt *Options, start time.Time, was *Principal) *Principal {
+	p := spec.principal()
+	p.id, p.actor = who.ID(), "oidc:"+who.Subject+" "+who.Issuer
+	if was != nil {
+		p.budgets, p.limiter = was.budgets, was.limiter
+		return &p
+	}
+	p.budgets = NewBudgets(opt.Hourly, start)
+	if opt.DefaultLimit != (Limit{}) {
+		p.limiter = newLimiter(opt.DefaultLimit, start)
+	}
+	return &p
+}
+
+// principal returns what a token allows, without a limiter and budgets.
+func (t *Token) principal() Principal {
+	p := Principal{id: t.ID(), gateway: t.Gateway, devices: t.Devices, before: Before(t.Devices), rights: t.Rights, subjects: t.Subjects.List()}
+	if p.rights.Has(Read) {
+		p.rights |= ReadSubjects
+	}
+	if p.subjects != nil {
+		p.rights &^= Read
+	}
+	return p
+}
+
+// Actor returns how the audit log names whom a provider vouches for, "oidc:SUBJECT ISSUER", or "" for the
+// holder of a token in the file, whom it names by the ID.
+func (p *Principal) Actor() string {
+	if p == nil {
+		return ""
+	}
+	return p.actor
 }
 
 // Unlimited returns a Principal without a token, which has rights for all devices and
 // subjects, at any rate.
 func Unlimited(rights Rights) *Principal { return &Principal{rights: rights} }
 
-// ID returns the ID of the token.
+// ID returns the ID of the token, or of the [Identity].
 func (p *Principal) ID() ID {
 	if p == nil {
 		return ID{}

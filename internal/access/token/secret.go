@@ -132,17 +132,23 @@ func DigestOfHeader[T ~string | ~[]byte](value T) (Digest, error) {
 	if len(value) == 0 {
 		return Digest{}, ErrMissing
 	}
+	return DigestOf(TextOf(value))
+}
+
+// TextOf returns the token in the value of an Authorization header, which may be anything that follows the
+// scheme and the spaces; empty if the value has another form.
+func TextOf[T ~string | ~[]byte](value T) (text T) {
 	if len(value) <= len(scheme) || value[len(scheme)] != ' ' {
-		return Digest{}, ErrMalformed
+		return text
 	}
 	for i := range len(scheme) {
 		if value[i]|0x20 != scheme[i] { // bit 5 is the letter case
-			return Digest{}, ErrMalformed
+			return text
 		}
 	}
 	i := len(scheme)
 	for i < len(value) && value[i] == ' ' {
 		i++
 	}
-	return DigestOf(value[i:])
+	return value[i:]
 }

@@ -120,15 +120,7 @@ func (s *Set) publish(tokens []Token) Change {
 }
 
 func (s *Set) newEntry(t *Token, was *entry) *entry {
-	e := &entry{token: *t, limit: t.Limit, Principal: Principal{
-		id: t.ID(), gateway: t.Gateway, devices: t.Devices, before: Before(t.Devices), rights: t.Rights, subjects: t.Subjects.List(),
-	}}
-	if e.rights.Has(Read) {
-		e.rights |= ReadSubjects
-	}
-	if e.subjects != nil {
-		e.rights &^= Read
-	}
+	e := &entry{token: *t, limit: t.Limit, Principal: t.principal()}
 	if !t.Expires.IsZero() {
 		e.expiresUnixMs = t.Expires.UnixMilli()
 	}

@@ -143,11 +143,7 @@ func (h *Handler) SignOut(w http.ResponseWriter, r *http.Request) {
 
 // verdict reports whether a request is allowed. If not, it answers the request.
 func (h *Handler) verdict(w http.ResponseWriter, r *http.Request, v gate.Verdict) bool {
-	p, detail := query.Refusal(h.opt.Problems, v, "A token with the read right is needed, and one that is not bound to subjects.")
-	if p != nil {
-		p.Write(w, r, detail)
-	}
-	return p == nil
+	return !query.Refuse(w, r, h.opt.Problems, v, "A token with the read right is needed, and one that is not bound to subjects.")
 }
 
 // SystemMetrics are the names of the metrics in the answer of [Handler.System]. None of their

@@ -100,7 +100,11 @@ func relative[T ~string | ~[]byte](reference T, base string) T {
 func (h *Handler) begin(w http.ResponseWriter, r *http.Request) (head *reply.Head, access gate.Access, leave func(), ok bool) {
 	access, verdict := h.opt.May(r, token.ReadSubjects)
 	if p, detail := query.Refusal(h.opt.Problems, verdict, "A token with the read right is needed."); p != nil {
-		h.reject(w, r, p, detail)
+		if p == h.opt.Problems.KeysUnknown {
+			h.rejectRetry(w, r, p, query.KeysAfter, detail)
+		} else {
+			h.reject(w, r, p, detail)
+		}
 		return nil, access, nil, false
 	}
 	if head, ok = h.negotiate(w, r); !ok {

@@ -25,6 +25,8 @@ const (
 	refusedCredentials  // invalid credentials
 	refusedForbidden    // valid credentials without the right
 	refusedDevice       // a device that the credentials do not cover
+	refusedKeyUnknown   // credentials that cannot be checked yet
+	refusedUndecided    // credentials that are being checked; the front for HTTP waits
 	refusedLimited
 	refusedNoLength
 	refusedTooLarge
@@ -105,6 +107,7 @@ func newAnswers(set *problem.Set, cfg *Config) *answers {
 			refusedCredentials:  {problem: set.InvalidCredentials}, // unauthorized
 			refusedForbidden:    {problem: set.Forbidden, reason: "no_right"},
 			refusedDevice:       {problem: set.Forbidden, outcome: "forbidden"},
+			refusedKeyUnknown:   {problem: set.KeysUnknown, reason: "keys_unknown", least: 1, most: 3},
 			refusedLimited:      {problem: set.TooManyReadings, reason: "too_many_readings"},
 			refusedNoLength:     {problem: set.LengthRequired, reason: "no_length"},
 			refusedTooLarge:     {problem: set.TooLarge, reason: "too_large"},

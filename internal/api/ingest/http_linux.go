@@ -30,9 +30,12 @@ const (
 	// after it are skipped.
 	answeredPost uint32 = 1
 
+	// awaited is set while the credentials of the next request are being checked.
+	awaited uint32 = 2
+
 	// The bits above count the missing body bytes of a request that was answered
 	// before its body arrived. They can hold fastparse.MaxBodyBytes.
-	passOverShift = 1
+	passOverShift = 2
 )
 
 // Receive handles the requests at the beginning of b.
@@ -68,11 +71,15 @@ func (l *httpFront) Receive(c *eventloop.Conn, b []byte, ended bool) (taken int)
 		switch {
 		case verdict == fastparse.More && !ended && !tooLarge:
 			if !l.rejectEarly(c, rest, r) {
-				l.unfinished(c, r)
+				if !c.Full() {
+					l.unfinished(c, r)
+				}
 				return taken
 			}
 		case verdict != fastparse.Accept, tooLarge, l.lane.core.cfg.Trace != nil && r.Traceparent.End > 0, l.cfg.Host != nil && !l.cfg.Host(r.Host.Of(rest)), !l.take(c, rest, r):
-			c.Move()
+			if !c.Full() { // otherwise it waits
+				c.Move()
+			}
 			return taken
 		}
 		here := min(r.Body.End, len(rest))
@@ -93,6 +100,10 @@ func (l *httpFront) rejectEarly(c *eventloop.Conn, b []byte, r fastparse.Request
 		return false
 	}
 	_, why := l.lane.core.enter(visitor(c, b, r), l.lane.begin().arrived)
+	if why.kind == refusedUndecided {
+		l.await(c)
+		return false
+	}
 	if why.kind == 0 && c.Owed() == 0 && r.Body.End-len(b) < l.lane.core.memory.small && l.lane.core.full() {
 		why.kind = refusedOverloaded
 	}
@@ -107,7 +118,23 @@ func (l *httpFront) rejectEarly(c *eventloop.Conn, b []byte, r fastparse.Request
 
 // visitor returns the client that sent the request r, which begins at b.
 func visitor(c *eventloop.Conn, b []byte, r fastparse.Request) gate.Credentials {
-	return gate.Credentials{Bytes: r.Authorization.Of(b), TLS: c.TLS(), Peer: c}
+	return gate.Credentials{Bytes: r.Authorization.Of(b), TLS: c.TLS(), Peer: c, Quick: true}
+}
+
+// checkTime is how long a connection waits while its credentials are checked on another goroutine.
+const checkTime = 10 * time.Millisecond
+
+// await offers a request again when its credentials should have been checked. After that, if they are
+// not accepted, the full lane answers.
+func (l *httpFront) await(c *eventloop.Conn) {
+	if c.User&awaited == 0 {
+		c.User |= awaited
+		c.Pause(checkTime)
+	}
+	if !c.Full() {
+		c.User &^= awaited
+		c.Move()
+	}
 }
 
 // rejectGuest rejects the readings of a guest, whose connection exceeds the bound.
@@ -178,7 +205,12 @@ func (l *httpFront) refuse(c *eventloop.Conn, why refusal) {
 // false if the full lane must handle the request.
 func (l *httpFront) take(c *eventloop.Conn, b []byte, r fastparse.Request) bool {
 	job, ok := l.lane.Take(&Delivery{From: visitor(c, b, r), Message: r.Body.Of(b)})
-	if ok {
+	switch {
+	case ok && job.refusal.kind == refusedUndecided:
+		l.lane.Release(job)
+		l.await(c)
+		return false
+	case ok:
 		l.settle(c, job, r.Close)
 	}
 	return ok

@@ -71,6 +71,7 @@ pulsegate_readings_total{outcome="unreadable"} 0
 pulsegate_readings_total{outcome="withheld"} 0
 pulsegate_refused_requests_total{reason="disk_low"} 0
 pulsegate_refused_requests_total{reason="draining"} 0
+pulsegate_refused_requests_total{reason="keys_unknown"} 0
 pulsegate_refused_requests_total{reason="malformed"} 1
 pulsegate_refused_requests_total{reason="no_length"} 0
 pulsegate_refused_requests_total{reason="no_right"} 1

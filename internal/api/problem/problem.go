@@ -54,6 +54,8 @@ type Set struct {
 	// 429 a reading that would have to be compared, after too many contradictions
 	TooManyContradictions *reply.Problem
 
+	KeysUnknown *reply.Problem // 503 the provider's keys are not known yet
+
 	// About a single reading.
 	Conflict *reply.Problem // 409 contradicts what is stored
 	Invalid  *reply.Problem // 422 breaks a rule of the data model
@@ -111,11 +113,12 @@ func New() *Set {
 		OutcomeUnknown:        define(http.StatusInternalServerError, "outcome-unknown", "It is unknown whether the readings were stored"),
 		ErasureUnfinished:     define(http.StatusInternalServerError, "erasure-unfinished", "The erasure is not finished"),
 		Busy:                  define(http.StatusServiceUnavailable, "busy", "A backup or an erasure is in progress"),
-		Overloaded:            define(http.StatusServiceUnavailable, "overloaded", "The server is overloaded"),
-		Draining:              define(http.StatusServiceUnavailable, "draining", "The server is about to stop"),
-		DiskLow:               define(http.StatusServiceUnavailable, "disk-low", "The server's disk is nearly full"),
-		StoreDamaged:          define(http.StatusServiceUnavailable, "store-damaged", "The stored reading of the same time cannot be read"),
-		StoreFailed:           define(http.StatusServiceUnavailable, "store-failed", "The server cannot store readings"),
+		KeysUnknown: define(http.StatusServiceUnavailable, "keys-unknown", "The credentials cannot be checked yet"),
+		Overloaded:   define(http.StatusServiceUnavailable, "overloaded", "The server is overloaded"),
+		Draining:     define(http.StatusServiceUnavailable, "draining", "The server is about to stop"),
+		DiskLow:      define(http.StatusServiceUnavailable, "disk-low", "The server's disk is nearly full"),
+		StoreDamaged: define(http.StatusServiceUnavailable, "store-damaged", "The stored reading of the same time cannot be read"),
+		StoreFailed:  define(http.StatusServiceUnavailable, "store-failed", "The server cannot store readings"),
 	}
 	s.all = all
 	return s

@@ -54,6 +54,22 @@ func (s *Service) SetDefaults() {
 	}
 }
 
+// KeysAfter is the Retry-After of problem.Set.KeysUnknown.
+const KeysAfter = time.Second
+
+// Refuse answers a request with a verdict, and reports whether the verdict is other than gate.Allowed. See Refusal.
+func Refuse(w http.ResponseWriter, r *http.Request, p *problem.Set, v gate.Verdict, whyForbidden string) (refused bool) {
+	switch answer, detail := Refusal(p, v, whyForbidden); answer {
+	case nil:
+		return false
+	case p.KeysUnknown:
+		answer.WriteRetryAfter(w, r, KeysAfter, detail)
+	default:
+		answer.Write(w, r, detail)
+	}
+	return true
+}
+
 // Refusal returns the problem with which a verdict is answered, and its detail; if the verdict is
 // gate.Allowed, the problem is nil. whyForbidden is the detail of gate.Forbidden.
 func Refusal(p *problem.Set, v gate.Verdict, whyForbidden string) (refused *reply.Problem, detail string) {
@@ -64,6 +80,8 @@ func Refusal(p *problem.Set, v gate.Verdict, whyForbidden string) (refused *repl
 		return p.Unauthorized, ""
 	case gate.BadCredentials:
 		return p.InvalidCredentials, ""
+	case gate.Unavailable:
+		return p.KeysUnknown, ""
 	}
 	return p.Forbidden, whyForbidden
 }
@@ -77,11 +95,7 @@ func (s *Service) May(r *http.Request, right token.Rights) (gate.Access, gate.Ve
 // Authorize authorizes a request for readings, or answers it.
 func (s *Service) Authorize(w http.ResponseWriter, r *http.Request) (access gate.Access, ok bool) {
 	access, verdict := s.May(r, token.Read)
-	p, detail := Refusal(s.Problems, verdict, access.WhyNotRead())
-	if p != nil {
-		p.Write(w, r, detail)
-	}
-	return access, p == nil
+	return access, !Refuse(w, r, s.Problems, verdict, access.WhyNotRead())
 }
 
 // Admit authorizes and admits a request for readings, or answers it. If ok is true, the caller must

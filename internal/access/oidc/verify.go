@@ -1,0 +1,253 @@
+package oidc
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	goidc "github.com/coreos/go-oidc/v3/oidc"
+	"github.com/go-json-experiment/json"
+
+	"github.com/pulsegate/pulsegate/internal/access/token"
+)
+
+// Errors of tokens. They are not wrapped.
+var (
+	ErrMalformed   = errors.New("oidc: not a JWT")
+	ErrInvalid     = errors.New("oidc: the token is not valid here")
+	ErrExpired     = errors.New("oidc: the token has expired")
+	ErrUnavailable = errors.New("oidc: the provider's keys are not known yet")
+)
+
+// Skew is how far the clocks of the provider and of this server may differ.
+const Skew = time.Minute
+
+// MaxTokenBytes bounds a token.
+const MaxTokenBytes = 8 << 10
+
+// maxSubjectBytes bounds the claim sub (OpenID Connect Core, section 2).
+const maxSubjectBytes = 255
+
+// counters are exported by package gate.
+type counters struct {
+	fetches, fetchErrors         atomic.Uint64
+	accepted, invalid, undecided atomic.Uint64 // tokens that were verified, by result
+}
+
+// IsJWT reports whether text can only be a JWT: it begins as an object in JSON does in base64url. A token of
+// package token does not.
+func IsJWT[T string | []byte](text T) bool { return len(text) > 1 && text[0] == 'e' && text[1] == 'y' }
+
+// isCompact reports whether text consists of three parts of base64url, and is not too long.
+func isCompact(text string) bool {
+	dots := 0
+	for i := range len(text) {
+		switch c := text[i]; {
+		case c == '.':
+			dots++
+		case 'A' <= c && c <= 'Z', 'a' <= c && c <= 'z', '0' <= c && c <= '9', c == '-', c == '_':
+		default:
+			return false
+		}
+	}
+	return dots == 2 && len(text) <= MaxTokenBytes
+}
+
+// Cached returns whom a token identifies, if the token was verified before and still holds. It neither
+// allocates nor locks, and does not retain text.
+func Cached[T string | []byte](p *Provider, text T, nowUnixMs int64) (*token.Principal, bool) {
+	v := cached(p.cache, text)
+	if v == nil || nowUnixMs >= v.untilUnixMs || v.generation != p.generation.Load() {
+		return nil, false
+	}
+	return v.principal, true
+}
+
+// Begin verifies a token on another goroutine, if not too many are being verified. Then Cached
+// returns the result, unless the token is rejected.
+func (p *Provider) Begin(text string) {
+	select {
+	case p.verifying <- struct{}{}:
+	default:
+		return
+	}
+	p.done.Go(func() {
+		defer func() { <-p.verifying }()
+		_, _ = p.Verify(text) // rejected when it is presented again
+	})
+}
+
+// Verify returns whom a token identifies, and what the rules allow: no right if no rule matches. It
+// does not wait for the provider.
+func (p *Provider) Verify(text string) (*token.Principal, error) {
+	now := p.opt.Now()
+	if principal, ok := Cached(p, text, now.UnixMilli()); ok {
+		return principal, nil
+	}
+	generation := p.generation.Load()
+	person, err := p.verify(text, p.opt.Clients, bearer)
+	switch err {
+	case nil:
+		p.accepted.Add(1)
+	case ErrUnavailable:
+		p.undecided.Add(1)
+		return nil, err
+	default:
+		p.invalid.Add(1)
+		return nil, err
+	}
+	principal := person.Principal()
+	p.cache.put(&verified{strings.Clone(text), principal, person.Expires.Add(Skew).UnixMilli(), generation})
+	return principal, nil
+}
+
+// VerifyIDToken returns whom an ID token identifies that the provider has issued to this server for a nonce. If its key is
+// not known, it waits for the provider until ctx ends.
+func (p *Provider) VerifyIDToken(ctx context.Context, text, nonce string) (*Person, error) {
+	return p.wait(ctx, text, func(w *Person) bool { return nonce != "" && w.nonce == nonce })
+}
+
+// VerifyRefreshed is VerifyIDToken for the ID token that a refresh of person has returned, which may have no nonce (OpenID
+// Connect Core, section 12.2).
+func (p *Provider) VerifyRefreshed(ctx context.Context, text string, person *Person) (*Person, error) {
+	return p.wait(ctx, text, func(w *Person) bool {
+		return w.Identity == person.Identity && (w.nonce == "" || w.nonce == person.nonce)
+	})
+}
+
+func (p *Provider) wait(ctx context.Context, text string, holds func(*Person) bool) (*Person, error) {
+	for {
+		person, err := p.verify(text, nil, idToken)
+		switch {
+		case err == ErrUnavailable && sleep(ctx, 100*time.Millisecond, nil):
+		case err == nil && !holds(person):
+			return nil, ErrInvalid
+		default:
+			return person, err
+		}
+	}
+}
+
+// A Person is whom an accepted token identifies.
+type Person struct {
+	token.Identity
+	Expires time.Time // of the token, without Skew
+
+	provider *Provider
+	claims   map[string]any
+	nonce    string
+}
+
+// Principal returns what the rules in force allow the person: no right if no rule matches.
+func (w *Person) Principal() *token.Principal {
+	return w.provider.people.principal(w.Identity, w.provider.current.Load().match(w.claims))
+}
+
+// A purpose is what a token is presented for.
+type purpose uint8
+
+const (
+	bearer  purpose = iota // in a request
+	idToken                // to sign in
+)
+
+// verify verifies a token, which may name this server's client or one of clients as its client.
+func (p *Provider) verify(text string, clients []string, purpose purpose) (*Person, error) {
+	if !isCompact(text) {
+		return nil, ErrMalformed
+	}
+	found := p.found.Load()
+	if found == nil {
+		return nil, ErrUnavailable
+	}
+	now := p.opt.Now()
+	signed := signature{keys: found.keys}
+	verifier := goidc.NewVerifier(p.opt.Issuer, &signed, &goidc.Config{
+		ClientID: p.opt.ClientID, SupportedSigningAlgs: []string{goidc.RS256, goidc.ES256, goidc.EdDSA},
+		Now: func() time.Time { return now.Add(-Skew) },
+	})
+	t, err := verifier.Verify(context.Background(), text)
+	expired := (*goidc.TokenExpiredError)(nil)
+	switch {
+	case signed.unknown:
+		return nil, p.unknownKey(found, now)
+	case errors.As(err, &expired):
+		return nil, ErrExpired
+	case err != nil:
+		return nil, ErrInvalid
+	}
+	person := &Person{Identity: token.Identity{Issuer: t.Issuer, Subject: t.Subject}, Expires: t.Expiry, provider: p, nonce: t.Nonce}
+	var payload rawClaims
+	if t.Claims(&payload) != nil || json.Unmarshal(payload, &person.claims) != nil { // rejects names that are there twice
+		return nil, ErrInvalid
+	}
+	if !check(person, now, purpose, append([]string{p.opt.ClientID}, clients...), len(t.Audience)) {
+		return nil, ErrInvalid
+	}
+	return person, nil
+}
+
+// unknownKey asks for new keys. The provider may have begun to use a key since the last fetch,
+// unless that was a moment ago.
+func (p *Provider) unknownKey(found *discovery, now time.Time) error {
+	select {
+	case p.kick <- struct{}{}:
+	default:
+	}
+	if now.Sub(found.at) < 2*MinFetch {
+		return ErrInvalid
+	}
+	return ErrUnavailable
+}
+
+// rawClaims are claims as JSON.
+type rawClaims []byte
+
+func (c *rawClaims) UnmarshalJSON(text []byte) error {
+	*c = slices.Clone(text)
+	return nil
+}
+
+// known lists the claims that the library or this package interprets.
+var known = []string{"iss", "sub", "aud", "exp", "nbf", "iat", "nonce", "azp", "client_id", "appid", "typ", "events", "cnf"}
+
+// check checks what the library does not: that a token is meant for the purpose, that one of clients
+// has got it, and that it is not of the future.
+func check(w *Person, now time.Time, purpose purpose, clients []string, audiences int) bool {
+	for name := range w.claims {
+		// The library ignores the case of names, and takes the last.
+		if slices.ContainsFunc(known, func(k string) bool { return name != k && strings.EqualFold(name, k) }) {
+			return false
+		}
+	}
+	for _, name := range []string{"nbf", "iat"} {
+		if at, ok := w.claims[name].(float64); ok && at > float64(now.Add(Skew).Unix()) {
+			return false
+		} else if _, given := w.claims[name]; given && !ok {
+			return false
+		}
+	}
+	named := false
+	for _, name := range []string{"azp", "client_id", "appid"} {
+		if claim, given := w.claims[name]; given {
+			client, _ := claim.(string)
+			if !slices.Contains(clients, client) {
+				return false
+			}
+			named = true
+		}
+	}
+	kind, typed := w.claims["typ"] // Keycloak names the kind of its tokens
+	_, event := w.claims["events"] // a logout token
+	_, bound := w.claims["cnf"]    // to a key that the client would have to prove (RFC 7800)
+	switch {
+	case w.Subject == "" || len(w.Subject) > maxSubjectBytes || strings.ContainsFunc(w.Subject, func(c rune) bool { return c < ' ' || c > '~' || c == '"' || c == '\\' }),
+		audiences > 1 && !named, event,
+		purpose == bearer && (bound || w.nonce != "" || typed && kind != "Bearer"):
+		return false
+	}
+	return true
+}
