@@ -1,6 +1,8 @@
 package hl7
 
 import (
+	"bytes"
+	"cmp"
 	"errors"
 	"net/http"
 	"strconv"
@@ -14,7 +16,7 @@ import (
 // maxErrors bounds the ERR segments of an answer.
 const maxErrors = 1000
 
-// Acknowledgement codes of HL7's table 0008. Those of the enhanced mode begin with C.
+// Acknowledgement codes of HL7's table 0008. The codes of the enhanced mode begin with C.
 const (
 	accepted = "AA"
 	failed   = "AE" // the client must send something else
@@ -24,10 +26,10 @@ const (
 // Answer appends the answer to a message to dst: an ACK. It must be called after Decode, once.
 func (m *Message) Answer(dst []byte, o *ingest.Outcome, now time.Time) []byte {
 	if r, whole := o.Refusal(); whole {
-		if m.fault != nil && r.Problem.Status() == http.StatusBadRequest {
-			return m.appendError(m.appendHeader(dst, rejected, now), m.fault)
+		if m.err != nil && r.Problem.Status() == http.StatusBadRequest {
+			return m.appendError(m.appendHeader(dst, rejected, now), m.at, m.err.code, m.at.name(), m.err.reason)
 		}
-		return m.Reject(dst, strings.Join(nonEmpty(r.Problem.Title(), r.Detail, r.Field, r.Reason), ": "), now)
+		return m.Reject(dst, join(r.Problem.Title(), r.Detail, r.Field, r.Reason), now)
 	}
 	if o.AllStored() {
 		return m.appendHeader(dst, accepted, now)
@@ -44,12 +46,12 @@ func (m *Message) Answer(dst []byte, o *ingest.Outcome, now time.Time) []byte {
 				continue
 			}
 			if count++; count <= maxErrors {
-				dst = m.appendError(dst, p.fault(i, &r, m.opt.Signs))
+				dst = m.appendRejected(dst, p, i, &r)
 			}
 		}
 	}
 	if count > maxErrors {
-		dst = m.appendError(dst, &fault{location{}, internalError, strconv.Itoa(count-maxErrors) + " further OBX were rejected"})
+		dst = m.appendError(dst, location{}, internalError, "", strconv.Itoa(count-maxErrors)+" further OBX were rejected")
 	}
 	return dst
 }
@@ -57,128 +59,95 @@ func (m *Message) Answer(dst []byte, o *ingest.Outcome, now time.Time) []byte {
 // Reject appends the answer to a message that is rejected as a whole, for a reason that is not in it: AR, after which a
 // client may send the same message again.
 func (m *Message) Reject(dst []byte, reason string, now time.Time) []byte {
-	return m.appendError(m.appendHeader(dst, rejected, now), &fault{code: internalError, reason: reason})
+	return m.appendError(m.appendHeader(dst, rejected, now), location{}, internalError, "", reason)
 }
 
-func nonEmpty(texts ...string) (all []string) {
-	for _, t := range texts {
-		if t != "" {
-			all = append(all, t)
+// join joins the texts that are not empty.
+func join(texts ...string) (joined string) {
+	for _, text := range texts {
+		if joined != "" && text != "" {
+			joined += ": "
 		}
+		joined += text
 	}
-	return all
+	return joined
 }
 
-// fault returns why an OBX of the place was rejected.
-func (p *place) fault(i int, r *ingest.Result, signs *vitals.Signs) *fault {
-	f := &fault{at: location{"OBX", p.obx[i], 0}, code: internalError, reason: r.Reason}
-	field := r.Field
+// appendRejected appends ERR for an OBX of a place.
+func (m *Message) appendRejected(dst []byte, p *place, i int, r *ingest.Result) []byte {
+	at, field, code := location{"OBX", p.obx[i], 0}, r.Field, internalError
 	switch {
-	case p.err != nil && p.at.segment != "":
-		f.at, field = p.at, p.at.name()
-	case r.Field == "time":
-		f.at, field = p.time, p.time.name()
-	case r.Field == "device" && p.device.segment != "":
-		f.at, field = p.device, p.device.name()
-	case r.Field == signs.Field(p.signs[i]):
-		f.at.field = 5
+	case p.err != nil && p.at != location{}:
+		at = p.at
+	case field == "time":
+		at, field = p.from[theTime].at, p.from[theTime].at.name()
+	case field == "device":
+		at, field = p.from[theDevice].at, p.from[theDevice].at.name()
+	case field == m.opt.Signs.Field(p.signs[i]):
+		at.field = 5
 	}
 	broken, own := errors.AsType[*rule](p.err)
 	switch {
 	case own:
-		f.code = broken.code
+		code = broken.code
 	case errors.Is(p.err, vitals.ErrMissing):
-		f.code = requiredMissing
+		code = requiredMissing
 	case r.Problem.Status() == http.StatusConflict:
-		f.code = duplicateKey
+		code = duplicateKey
 	}
-	if f.reason == "" {
-		f.reason = r.Problem.Title()
-	}
-	if field != "" {
-		f.reason = field + ": " + f.reason
-	}
-	return f
-}
-
-// name returns the name of a field, such as OBX-5.
-func (l location) name() string {
-	if l.field == 0 {
-		return l.segment
-	}
-	return l.segment + "-" + strconv.Itoa(l.field)
+	return m.appendError(dst, at, code, field, cmp.Or(r.Reason, r.Problem.Title()))
 }
 
 // appendHeader appends MSH and MSA.
 func (m *Message) appendHeader(dst []byte, code string, now time.Time) []byte {
-	version := "2.6"
-	if v := m.part(m.msh[12], 1); len(v) > 0 && len(v) <= len("2.5.1") {
-		version = string(v)
-	}
 	// In the enhanced mode, a client may want to know that the message is stored, and not that an application has read it.
 	if string(m.msh[16]) == "NE" && len(m.msh[15]) > 0 && string(m.msh[15]) != "NE" {
 		code = "C" + code[1:]
 	}
-	sep := string(m.field)
-	dst = append(dst, "MSH"+sep...)
-	dst = append(dst, m.component, m.repetition, m.escape, m.sub)
-	dst = append(dst, sep+"Pulsegate"+sep+sep...)
-	dst = append(append(append(dst, m.msh[3]...), sep...), m.msh[4]...)
-	dst = append(now.UTC().AppendFormat(append(dst, sep...), "20060102150405.000-0700"), sep+sep+"ACK"...)
-	dst = append(append(dst, m.component), "R01"...)
-	dst = append(append(dst, m.component), "ACK"+sep...)
-	dst = append(append(dst, m.msh[10]...), sep+"P"+sep...)
-	dst = append(dst, version+strings.Repeat(sep, 6)+"UNICODE UTF-8\r"...)
-	dst = append(dst, "MSA"+sep+code+sep...)
-	return append(append(dst, m.msh[10]...), '\r')
+	component := []byte{m.component}
+	kind := bytes.Join([][]byte{[]byte("ACK"), m.appendEscaped(nil, string(m.part(m.msh[9], 2))), []byte("ACK")}, component)
+	header := [][]byte{
+		[]byte("MSH"), {m.component, m.repetition, m.escape, m.sub}, []byte("Pulsegate"), nil, m.msh[3], m.msh[4],
+		now.UTC().AppendFormat(nil, "20060102150405.000-0700"), nil, kind, m.msh[10], []byte("P"), []byte(cmp.Or(string(m.msh[12]), "2.6")),
+	}
+	if len(m.msh[18]) > 0 { // what is not from the message is ASCII
+		header = append(header, nil, nil, nil, nil, nil, m.msh[18])
+	}
+	dst = append(append(dst, bytes.Join(header, []byte{m.field})...), '\r')
+	return append(append(dst, bytes.Join([][]byte{[]byte("MSA"), []byte(code), m.msh[10]}, []byte{m.field})...), '\r')
 }
 
-// conditions has the texts of the codes of HL7's table 0357.
-var conditions = map[int]string{
+// conditions has the texts of HL7's table 0357. It is never modified.
+var conditions = map[condition]string{
 	segmentSequence: "Segment sequence error", requiredMissing: "Required field missing", wrongType: "Data type error",
 	valueNotFound: "Table value not found", unsupportedMessage: "Unsupported message type", unsupportedEvent: "Unsupported event code",
 	unsupportedID: "Unsupported processing id", unsupportedVersion: "Unsupported version id", duplicateKey: "Duplicate key identifier",
 	internalError: "Application internal error",
 }
 
-// appendError appends ERR.
-func (m *Message) appendError(dst []byte, f *fault) []byte {
-	dst = append(dst, "ERR"...)
-	dst = append(dst, m.field, m.field)
-	if f.at.segment != "" {
-		dst = append(append(dst, f.at.segment...), m.component)
-		dst = strconv.AppendInt(dst, int64(f.at.ordinal), 10)
-		if f.at.field > 0 {
-			dst = strconv.AppendInt(append(dst, m.component), int64(f.at.field), 10)
+// appendError appends ERR. field may be empty.
+func (m *Message) appendError(dst []byte, at location, code condition, field, reason string) []byte {
+	component := string(m.component)
+	place := at.segment
+	for _, n := range []int{at.ordinal, at.field} {
+		if n > 0 {
+			place += component + strconv.Itoa(n)
 		}
 	}
-	dst = strconv.AppendInt(append(dst, m.field), int64(f.code), 10)
-	dst = append(append(dst, m.component), conditions[f.code]...)
-	dst = append(append(dst, m.component), "HL70357"...)
-	dst = append(dst, m.field, 'E', m.field, m.field, m.field, m.field) // ERR-8
-	return append(m.appendEscaped(dst, f.reason), '\r')
+	kind := strings.Join([]string{strconv.Itoa(int(code)), conditions[code], "HL70357"}, component)
+	segment := strings.Join([]string{"ERR", "", place, kind, "E", "", "", "", ""}, string(m.field))
+	return append(m.appendEscaped(append(dst, segment...), join(field, reason)), '\r')
 }
 
 // appendEscaped appends text with separators as escape sequences.
 func (m *Message) appendEscaped(dst []byte, text string) []byte {
+	separators := []byte{m.field, m.component, m.repetition, m.escape, m.sub}
 	for i := range len(text) {
-		name := byte(0)
-		switch c := text[i]; c {
-		case m.field:
-			name = 'F'
-		case m.component:
-			name = 'S'
-		case m.sub:
-			name = 'T'
-		case m.repetition:
-			name = 'R'
-		case m.escape:
-			name = 'E'
-		default:
-			dst = append(dst, c)
-			continue
+		if n := bytes.IndexByte(separators, text[i]); n >= 0 {
+			dst = append(dst, m.escape, "FSRET"[n], m.escape)
+		} else {
+			dst = append(dst, text[i])
 		}
-		dst = append(dst, m.escape, name, m.escape)
 	}
 	return dst
 }

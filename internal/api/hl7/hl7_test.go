@@ -77,7 +77,7 @@ func (s *service) all(t testing.TB, devices ...string) (texts []string) {
 
 const (
 	header    = `MSH|^~\&|AcmeInc^ACDE48234567ABCD^EUI-64||||20261122093000+0000||ORU^R01^ORU_R01|MSGID1234|P|2.6|||NE|AL|||||IHE PCD ORU-R01 2006^HL7^1.3.6.1.4.1.19376.1.6.1.1.1^ISO` + "\n"
-	ackHeader = `MSH|^~\&|Pulsegate||AcmeInc^ACDE48234567ABCD^EUI-64||20261122100000.000+0000||ACK^R01^ACK|MSGID1234|P|2.6||||||UNICODE UTF-8` + "\n"
+	ackHeader = `MSH|^~\&|Pulsegate||AcmeInc^ACDE48234567ABCD^EUI-64||20261122100000.000+0000||ACK^R01^ACK|MSGID1234|P|2.6` + "\n"
 	patient   = `PID|||789567^^^Imaginary Hospital^PI||Doe^John^Joseph^^^^L^A|||M` + "\n"
 	order     = `OBR|1|AB12345^AcmeAHDInc^ACDE48234567ABCD^EUI-64|CD12345^AcmeAHDInc^ACDE48234567ABCD^EUI-64|528391^MDC_DEV_SPEC_PROFILE_BP^MDC|||20261122092715+0500` + "\n"
 )
@@ -100,14 +100,43 @@ OBX|7|DTM|67975^MDC_ATTR_TIME_ABS^MDC|1.0.0.1|20261122082715||||||R|||2026112209
 			"MSA|AE|MSGID1234\nERR||OBX^6^3|103^Table value not found^HL70357|E||||OBX-3: not a code of a sign in MDC or LN\n",
 			"0123456789ABCDEF",
 			[]string{"0123456789ABCDEF 2026-11-22T09:27:15.000+05:00,systolic_mmhg:120,diastolic_mmhg:80,gateway ACDE48234567ABCD"}},
+		{"a bedside monitor: the device of each value, the time of the order", header + patient + order +
+			`OBX|1||69965^MDC_DEV_MON_PHYSIO_MULTI_PARAM_MDS^MDC|1.0.0.0|||||||X
+OBX|2||69798^MDC_DEV_ECG_VMD^MDC|1.5.0.0|||||||X
+OBX|3|NM|147842^MDC_ECG_HEART_RATE^MDC|1.5.1.1|80|264864^MDC_DIM_BEAT_PER_MIN^MDC|||||R|||||||080019FFFE0B4020^B40_GE
+OBX|4||70686^MDC_DEV_PRESS_BLD_NONINV_VMD^MDC|1.1.0.0|||||||X
+OBX|5||70687^MDC_DEV_PRESS_BLD_NONINV_CHAN^MDC|1.1.1.0|||||||X|||20261122042642+0000
+OBX|6|NM|150021^MDC_PRESS_BLD_NONINV_SYS^MDC|1.1.1.1|120|mm[Hg]^mm[Hg]^UCUM|||||R|||20261122042642+0000||||080019FFFE0B4020^B40_GE
+OBX|7|NM|150456^MDC_PULS_OXIM_SAT_O2^MDC|1.6.1.1|+097.50|262688^MDC_DIM_PERCENT^MDC|||||R|||||||080019FFFE0B4020^B40_GE
+OBX|8|NM|150022^MDC_PRESS_BLD_NONINV_DIA^MDC|1.1.1.2|80|mm[Hg]^mm[Hg]^UCUM|||||R|||||||080019FFFE0B4020^B40_GE
+OBX|9|NM|149546^MDC_PULS_RATE_NON_INV^MDC|1.1.1.4|63|{beat}/min^{beat}/min^UCUM|||||R|||||||080019FFFE0B4020^B40_GE
+`, "MSA|AA|MSGID1234\n", "080019FFFE0B4020", []string{
+			"080019FFFE0B4020 2026-11-22T04:26:42.000+00:00,systolic_mmhg:120,diastolic_mmhg:80,heart_rate_bpm:63,gateway ACDE48234567ABCD",
+			"080019FFFE0B4020 2026-11-22T09:27:15.000+05:00,spo2_pct:97.5,heart_rate_bpm:80,gateway ACDE48234567ABCD"}},
+		{"devices of PRT segments, LOINC codes, other separators, lines of CR and LF", strings.NewReplacer("|", "!", "^", "#", "\\&", "?&").Replace(header+patient+order) +
+			"PRT!1!UC!!EQUIP#Equipment#HL70912!!!!!!of-the-order##0123#EUI-64\n\n" +
+			"OBX!1!NM!8867-4#Heart rate#LN!!72!/min#per minute#UCUM!!!!!F!!!20261122100000.1200+0000\nNTE!1!!a note\nPRT!2!UC!!EQUIP!!!!!!of?X2D?the?X2D?value\n" +
+			"OBX!2!NM!TEMP#Temperature#99LOCAL#8310-5#Body temperature#LN!!36.6!Cel!!!!!F!!!20261122100000+0000!!!!##dev.ice#L\n" +
+			"OBX!3!NM!188736#MDC_MASS_BODY_ACTUAL#MDC#29463-7##LN!!.5!263875#MDC_DIM_KILO_G#MDC#kg##UCUM!!N~QUES!!!F!!!20261122100000+0000",
+			"MSA!AA!MSGID1234\n", "of-the-order of-the-value dev.ice", []string{
+				"of-the-order 2026-11-22T10:00:00.000+00:00,body_weight_kg:0.5,gateway ACDE48234567ABCD",
+				"of-the-value 2026-11-22T10:00:00.120+00:00,heart_rate_bpm:72,gateway ACDE48234567ABCD",
+				"dev.ice 2026-11-22T10:00:00.000+00:00,body_temperature_c:36.6,gateway ACDE48234567ABCD"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := serve(t, ingest.Config{}, hl7.Options{})
-			if got := s.send(tt.message); got != ackHeader+tt.answer {
-				t.Errorf("answer\n%swant\n%s", got, ackHeader+tt.answer)
+			want := ackHeader + tt.answer
+			if tt.message[3] == '!' {
+				want = strings.NewReplacer("|", "!", "^", "#", "\\&", "?&").Replace(ackHeader) + tt.answer
+			}
+			if got := s.send(tt.message); got != want {
+				t.Errorf("answer\n%swant\n%s", got, want)
 			}
 			if got := s.all(t, strings.Fields(tt.devices)...); strings.Join(got, "\n") != strings.Join(tt.want, "\n") {
 				t.Errorf("stored\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
+			}
+			if again := s.send(tt.message); again != want {
+				t.Errorf("sent again:\n%s", again)
 			}
 		})
 	}

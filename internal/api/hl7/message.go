@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/hex"
 	"iter"
+	"slices"
+	"strconv"
 	"time"
 	"unicode/utf8"
 
@@ -25,9 +27,11 @@ type Options struct {
 
 // A Message is a message of a client. It is an [ingest.Input]. Only one goroutine at a time uses a Message.
 type Message struct {
-	opt   *Options
-	text  []byte
-	fault *fault // why the message is rejected as a whole; nil means that it is not
+	opt  *Options
+	text []byte
+
+	at  location // of err
+	err *rule    // why the message is rejected as a whole; nil means that it is not
 
 	field, component, repetition, escape, sub byte // separators
 
@@ -37,25 +41,28 @@ type Message struct {
 	places []place // by position
 }
 
-// A fault is why a message or an OBX is rejected.
-type fault struct {
-	at     location
-	code   int // of HL7's table 0357
+// A rule is a reason for which a message or an OBX is rejected. Its text is sent to the client.
+type rule struct {
+	code   condition
 	reason string
 }
 
-// Codes of HL7's table 0357.
+func (r *rule) Error() string { return r.reason }
+
+// A condition is a code of HL7's table 0357.
+type condition int
+
 const (
-	segmentSequence    = 100
-	requiredMissing    = 101
-	wrongType          = 102
-	valueNotFound      = 103
-	unsupportedMessage = 200
-	unsupportedEvent   = 201
-	unsupportedID      = 202
-	unsupportedVersion = 203
-	duplicateKey       = 205
-	internalError      = 207
+	segmentSequence    condition = 100
+	requiredMissing    condition = 101
+	wrongType          condition = 102
+	valueNotFound      condition = 103
+	unsupportedMessage condition = 200
+	unsupportedEvent   condition = 201
+	unsupportedID      condition = 202
+	unsupportedVersion condition = 203
+	duplicateKey       condition = 205
+	internalError      condition = 207
 )
 
 // A location is a field of a segment, or a segment if field is 0.
@@ -64,68 +71,66 @@ type location struct {
 	ordinal, field int // from 1
 }
 
+// name returns the name of a field, such as OBX-5, or "".
+func (l location) name() string {
+	if l.field == 0 {
+		return ""
+	}
+	return l.segment + "-" + strconv.Itoa(l.field)
+}
+
 // fields has the fields of a segment by their numbers, as far as they are read. Field 0 is the segment's name.
 type fields [19][]byte
 
 // Parse returns the message. It retains text, which must not be modified while the Message is in use.
 func Parse(text []byte, opt *Options) *Message {
 	m := &Message{opt: opt, text: text, field: '|', component: '^', repetition: '~', escape: '\\', sub: '&'}
-	m.fault = m.readHeader()
+	m.at = location{"MSH", 1, 0}
+	m.at.field, m.err = m.readHeader()
 	return m
 }
 
-// readHeader reads MSH, and returns why the message is rejected as a whole.
-func (m *Message) readHeader() *fault {
+// readHeader reads MSH, and returns the field and the rule for which the message is rejected.
+func (m *Message) readHeader() (at int, err *rule) {
 	header, _ := cutSegment(m.text)
-	if len(header) < len(`MSH|^~\&|`) || string(header[:3]) != "MSH" {
-		return &fault{location{"MSH", 1, 0}, segmentSequence, "the message does not begin with MSH"}
-	}
-	reject := func(field, code int, reason string) *fault {
-		return &fault{location{"MSH", 1, field}, code, reason}
+	if len(header) < len(`MSH|^~\&`) || string(header[:3]) != "MSH" {
+		return 0, &rule{segmentSequence, "the message does not begin with MSH"}
 	}
 	separators := header[3:8]
 	for i, c := range separators {
 		if c <= ' ' || c > '~' || isAlphanumeric(c) || bytes.IndexByte(separators[:i], c) >= 0 {
-			return reject(2, wrongType, "not four different separators")
+			return 2, &rule{wrongType, "not four different separators"}
 		}
 	}
 	m.field, m.component, m.repetition, m.escape, m.sub = separators[0], separators[1], separators[2], separators[3], separators[4]
 	m.split(&m.msh, header)
 	copy(m.msh[2:], m.msh[1:]) // MSH-1 is the separator
-	m.msh[1] = header[3:4]
-	if _, offset, ok := cutOffset(m.part(m.msh[7], 1)); ok {
-		m.zone = offset
-	}
-	switch set := m.msh[18]; string(set) {
-	case "", "UNICODE UTF-8":
-		if !utf8.Valid(m.text) {
-			return reject(18, wrongType, "the message is not UTF-8")
-		}
-	case "ASCII":
-		for _, c := range m.text {
-			if c >= utf8.RuneSelf {
-				return reject(18, wrongType, "the message is not ASCII")
-			}
-		}
-	default:
-		return reject(18, valueNotFound, "neither ASCII nor UNICODE UTF-8; other character sets are not read")
-	}
+	_, m.zone = cutOffset(m.part(m.msh[7], 1))
+	set := string(m.msh[18])
 	switch {
+	case len(m.msh[2]) > len(`^~\&#`):
+		return 2, &rule{wrongType, "not four different separators"}
+	case set != "" && set != "ASCII" && set != "UNICODE UTF-8":
+		return 18, &rule{valueNotFound, "neither ASCII nor UNICODE UTF-8; other character sets are not read"}
+	case !utf8.Valid(m.text):
+		return 18, &rule{wrongType, "the message is not UTF-8"}
+	case set == "ASCII" && slices.ContainsFunc(m.text, func(c byte) bool { return c >= utf8.RuneSelf }):
+		return 18, &rule{wrongType, "the message is not ASCII"}
 	case string(m.part(m.msh[9], 1)) != "ORU":
-		return reject(9, unsupportedMessage, "not ORU^R01")
+		return 9, &rule{unsupportedMessage, "not ORU with the event R01"}
 	case string(m.part(m.msh[9], 2)) != "R01":
-		return reject(9, unsupportedEvent, "not ORU^R01")
+		return 9, &rule{unsupportedEvent, "not ORU with the event R01"}
 	case len(m.msh[10]) == 0:
-		return reject(10, requiredMissing, "missing")
+		return 10, &rule{requiredMissing, "missing"}
 	case string(m.part(m.msh[11], 1)) != "P":
-		return reject(11, unsupportedID, "not P; messages of trainings and tests are not stored")
+		return 11, &rule{unsupportedID, "not P; messages of trainings and tests are not stored"}
 	case !bytes.HasPrefix(m.msh[12], []byte("2.")):
-		return reject(12, unsupportedVersion, "not a version of HL7 v2")
+		return 12, &rule{unsupportedVersion, "not a version of HL7 v2"}
 	}
-	return nil
+	return 0, nil
 }
 
-func isAlphanumeric(c byte) bool { return c-'0' <= 9 || c|0x20 >= 'a' && c|0x20 <= 'z' }
+func isAlphanumeric(c byte) bool { return c-'0' <= 9 || (c|0x20)-'a' <= 'z'-'a' }
 
 func cutSegment(text []byte) (segment, rest []byte) {
 	if i := bytes.IndexAny(text, "\r\n"); i >= 0 {
@@ -134,44 +139,28 @@ func cutSegment(text []byte) (segment, rest []byte) {
 	return text, nil
 }
 
-// segments returns the segments that are not empty.
-func (m *Message) segments() iter.Seq[[]byte] {
-	return func(yield func([]byte) bool) {
+// segments returns the segments that are not empty, and their names.
+func (m *Message) segments() iter.Seq2[string, []byte] {
+	return func(yield func(string, []byte) bool) {
 		for rest := m.text; len(rest) > 0; {
 			var segment []byte
-			if segment, rest = cutSegment(rest); len(segment) > 0 && !yield(segment) {
+			if segment, rest = cutSegment(rest); len(segment) == 0 {
+				continue
+			}
+			name, _, _ := bytes.Cut(segment, []byte{m.field})
+			if !yield(string(name), segment) {
 				return
 			}
 		}
 	}
 }
 
-// name returns the name of a segment.
-func (m *Message) name(segment []byte) string {
-	name, _, _ := bytes.Cut(segment, []byte{m.field})
-	switch string(name) { // a constant needs no memory
-	case "OBX":
-		return "OBX"
-	case "OBR":
-		return "OBR"
-	case "PRT":
-		return "PRT"
-	case "PID":
-		return "PID"
-	}
-	return ""
-}
-
 // split sets to to the fields of a segment.
 func (m *Message) split(to *fields, segment []byte) {
 	*to = fields{}
-	for i := range to {
-		end := bytes.IndexByte(segment, m.field)
-		if end < 0 {
-			to[i] = segment
-			return
-		}
-		to[i], segment = segment[:end], segment[end+1:]
+	found := true
+	for i := 0; i < len(to) && found; i++ {
+		to[i], segment, found = bytes.Cut(segment, []byte{m.field})
 	}
 }
 
@@ -190,69 +179,50 @@ func (m *Message) unescape(text []byte) []byte {
 	if bytes.IndexByte(text, m.escape) < 0 {
 		return text
 	}
-	var plain []byte
-	for {
-		before, rest, found := bytes.Cut(text, []byte{m.escape})
-		plain = append(plain, before...)
-		sequence, after, closed := bytes.Cut(rest, []byte{m.escape})
-		switch {
-		case !found:
-			return plain
-		case !closed:
-			return append(append(plain, m.escape), rest...)
-		}
-		switch c := m.escaped(sequence); {
-		case c != nil:
-			plain = append(plain, c...)
-		default:
-			plain = append(append(append(plain, m.escape), sequence...), m.escape)
-		}
-		text = after
+	parts := bytes.Split(text, []byte{m.escape})
+	plain := bytes.Clone(parts[0])
+	for parts = parts[1:]; len(parts) > 1; parts = parts[2:] {
+		plain = append(append(plain, m.escaped(parts[0])...), parts[1]...)
 	}
+	for _, open := range parts {
+		plain = append(append(plain, m.escape), open...)
+	}
+	return plain
 }
 
-// escaped returns what an escape sequence stands for, or nil.
+// escaped returns what an escape sequence stands for.
 func (m *Message) escaped(sequence []byte) []byte {
-	switch string(sequence) {
-	case "F":
-		return []byte{m.field}
-	case "S":
-		return []byte{m.component}
-	case "T":
-		return []byte{m.sub}
-	case "R":
-		return []byte{m.repetition}
-	case "E":
-		return []byte{m.escape}
+	if i := bytes.Index([]byte("FSRET"), sequence); i >= 0 && len(sequence) == 1 {
+		return []byte{[]byte{m.field, m.component, m.repetition, m.escape, m.sub}[i]}
 	}
 	if digits, ok := bytes.CutPrefix(sequence, []byte("X")); ok {
-		if b, err := hex.DecodeString(string(digits)); err == nil && len(b) > 0 {
+		if b, err := hex.DecodeString(string(digits)); err == nil {
 			return b
 		}
 	}
-	return nil
+	return slices.Concat([]byte{m.escape}, sequence, []byte{m.escape})
 }
 
 // Subject returns the patient in PID-3, or "" if there is none. It returns an error whose text is for the client if the
 // identifier is not one of Pulsegate's, or if the message has several patients.
 func (m *Message) Subject() (patient storage.Subject, err error) {
-	if m.fault != nil {
+	if m.err != nil {
 		return "", nil
 	}
 	var pid fields
-	for segment := range m.segments() {
-		if m.name(segment) != "PID" {
+	for name, segment := range m.segments() {
+		if name != "PID" {
 			continue
 		}
 		m.split(&pid, segment)
-		id := m.part(pid[3], 1)
-		if len(id) == 0 || string(id) == string(patient) {
+		id := string(m.part(pid[3], 1))
+		switch {
+		case id == "" || id == string(patient):
 			continue
-		}
-		if patient != "" {
+		case patient != "":
 			return "", errPatients
 		}
-		if patient, err = storage.ParseSubject(string(id)); err != nil {
+		if patient, err = storage.ParseSubject(id); err != nil {
 			return "", errPatient
 		}
 	}

@@ -14,14 +14,7 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A rule is a reason for which an OBX is rejected. Its text is sent to the client.
-type rule struct {
-	code   int // of HL7's table 0357
-	reason string
-}
-
-func (r *rule) Error() string { return r.reason }
-
+// Rules of an OBX.
 var (
 	errPatient  = &rule{valueNotFound, "not 1 to 64 of A-Z, a-z, 0-9, hyphen and dot"}
 	errPatients = &rule{valueNotFound, "the message has several patients"}
@@ -41,14 +34,34 @@ var (
 // A place is what is at a position: an OBX, or the two of a blood pressure.
 type place struct {
 	reading vitals.Reading
+	from    origin
 	obx     [2]int // ordinals; the second is 0 if there is none
 	signs   [2]vitals.Sign
 
-	device, time location // of the reading
-
-	// If the OBX is rejected: which rule a field breaks.
+	// If the OBX is rejected: which rule a field breaks. The field is unknown if the rule is about the reading.
 	at  location
 	err error
+}
+
+// An origin is the device and the time of readings, each with its location.
+type origin [2]struct {
+	text []byte
+	at   location
+}
+
+// What an origin has.
+const (
+	theDevice = iota
+	theTime
+)
+
+// inherit sets what the origin lacks.
+func (o *origin) inherit(from *origin) {
+	for i := range o {
+		if len(o[i].text) == 0 && len(from[i].text) > 0 {
+			o[i] = from[i]
+		}
+	}
 }
 
 // A decoder reads the observations of a message.
@@ -60,69 +73,81 @@ type decoder struct {
 	obr, obx, prt int // ordinals of the last segments
 	order         origin
 	structure     map[string]origin // of the order, by OBX-4
-	pending       fields            // of the last OBX, to which PRT are added
-	participant   origin            // of the last OBX
-	open          bool              // there is a pending OBX
-	halves        map[half]int      // positions of blood pressures that lack a sign
+	pending       fields            // the last OBX, if open
+	participant   origin            // of PRT after it
+	open          bool
+	halves        map[half]int // positions of blood pressures that lack a sign
 }
 
-// An origin is where readings are from: a device, a time, both or neither.
-type origin struct {
-	device, time     []byte
-	deviceAt, timeAt location
-}
-
-// A half is what the two OBX of a blood pressure have in common.
+// A half is a sign that lacks to a blood pressure, and what it must have in common.
 type half struct {
+	sign   vitals.Sign
 	obr    int
 	device vitals.Name
 	unixMs int64
-	parent string // of OBX-4
-	other  vitals.Sign
+	group  string // of OBX-4
 }
 
-// Decode implements [ingest.Input]. The position of a reading is the number of its OBX, from 0, among those that are
+// Decode implements [ingest.Input]. The position of a reading is the number of its OBX, from 0, among the OBX that are
 // stored or rejected. The argument message is ignored: a Message has it.
 func (m *Message) Decode(_ []byte, in *ingest.Intake) error {
-	if m.fault != nil {
-		return ingest.Malformed(m.fault.reason)
-	}
-	m.places = m.places[:0]
-	d := decoder{Message: m, in: in, gateway: m.gateway(in)}
-	var f fields
-	for segment := range m.segments() {
-		switch m.name(segment) {
-		case "OBR":
-			d.close()
-			m.split(&f, segment)
-			d.obr++
-			d.order = origin{time: f[7], timeAt: location{"OBR", d.obr, 7}}
-			d.structure = nil
-		case "OBX":
-			d.close()
-			m.split(&d.pending, segment)
-			d.obx++
-			d.participant, d.open = origin{}, true
-		case "PRT":
-			m.split(&f, segment)
-			d.prt++
-			into := &d.order
-			if d.open {
-				into = &d.participant
+	if m.err == nil {
+		m.places = m.places[:0]
+		d := decoder{Message: m, in: in, gateway: m.gateway(in)}
+		ordinal, headers := 0, 0
+		for name, segment := range m.segments() {
+			ordinal++
+			switch d.segment(name, segment); {
+			case name == "MSH":
+				if headers++; headers == 2 {
+					m.at, m.err = location{"MSH", 2, 0}, &rule{segmentSequence, "a second message"}
+				}
+			case !isName(name):
+				m.err = &rule{segmentSequence, "segment " + strconv.Itoa(ordinal) + " has no name"}
 			}
-			if id := m.identifier(f[10]); len(into.device) == 0 && len(id) > 0 {
-				into.device, into.deviceAt = id, location{"PRT", d.prt, 10}
+			if len(m.places) > in.MaxReadings {
+				return vitals.ErrTooManyReadings
 			}
 		}
-		if len(m.places) > in.MaxReadings {
+		if d.close(); len(m.places) > in.MaxReadings {
 			return vitals.ErrTooManyReadings
 		}
+		if m.err == nil {
+			d.settle()
+			return nil
+		}
 	}
-	d.close()
-	if len(m.places) > in.MaxReadings {
-		return vitals.ErrTooManyReadings
+	return ingest.Malformed(m.err.reason)
+}
+
+// isName reports whether a text is the name of a segment.
+func isName(text string) bool {
+	return len(text) == 3 && text[0]-'A' <= 'Z'-'A' && isAlphanumeric(text[1]) && isAlphanumeric(text[2]) && text == strings.ToUpper(text)
+}
+
+// segment reads a segment.
+func (d *decoder) segment(name string, segment []byte) {
+	var f fields
+	switch name {
+	case "OBR":
+		d.close()
+		d.split(&f, segment)
+		d.obr++
+		d.order, d.structure = origin{theTime: {f[7], location{"OBR", d.obr, 7}}}, nil
+	case "OBX":
+		d.close()
+		d.split(&d.pending, segment)
+		d.obx++
+		d.participant, d.open = origin{}, true
+	case "PRT":
+		d.split(&f, segment)
+		d.prt++
+		into := &d.order
+		if d.open {
+			into = &d.participant
+		}
+		into.inherit(&origin{theDevice: {d.identifier(f[10]), location{"PRT", d.prt, 10}}})
 	}
-	return d.settle()
 }
 
 // gateway returns the gateway of a message, which need not have one.
@@ -153,16 +178,14 @@ func (d *decoder) close() {
 	}
 	d.open = false
 	f := &d.pending
-	from := origin{d.identifier(f[18]), f[14], d.at(18), d.at(14)}
-	if len(from.device) == 0 {
-		from.device, from.deviceAt = d.participant.device, d.participant.deviceAt
-	}
+	p := place{obx: [2]int{d.obx}, from: origin{{d.identifier(f[18]), d.at(18)}, {f[14], d.at(14)}}}
+	p.from.inherit(&d.participant)
 	if len(f[5]) == 0 {
-		if path := structural(f[4]); path != nil && (len(from.device) > 0 || len(from.time) > 0) {
+		if path := structural(f[4]); len(path) > 0 {
 			if d.structure == nil {
 				d.structure = map[string]origin{}
 			}
-			d.structure[string(path)] = from
+			d.structure[string(path)] = p.from
 		}
 		return
 	}
@@ -170,15 +193,12 @@ func (d *decoder) close() {
 	if err == nil && at == 0 || err == errCode && d.opt.IgnoreUnknown {
 		return
 	}
-	p := place{obx: [2]int{d.obx}, signs: [2]vitals.Sign{sign, sign}}
-	p.reading.Gateway = d.gateway
+	p.signs, p.reading.Gateway = [2]vitals.Sign{sign, sign}, d.gateway
 	if err == nil {
 		at, err = d.read(f, sign, &p.reading)
 	}
-	if err != nil {
-		p.at, p.err = d.at(at), err
-	} else {
-		d.place(f[4], &from, &p)
+	if p.at, p.err = d.at(at), err; err == nil {
+		p.at, p.err = d.place(f[4], &p)
 	}
 	if p.err == nil && d.paired(f[4], sign, &p) {
 		return
@@ -197,16 +217,13 @@ func structural(path []byte) []byte {
 	if bytes.Count(path, []byte(".")) >= maxLevels {
 		return nil
 	}
-	for {
-		shorter, ok := bytes.CutSuffix(path, []byte(".0"))
-		if !ok {
-			return path
-		}
-		path = shorter
+	for bytes.HasSuffix(path, []byte(".0")) {
+		path = path[:len(path)-2]
 	}
+	return path
 }
 
-// parent returns the path of the structure that contains the one at path.
+// parent returns the path of the structure that contains the one at path; it is empty if there is none.
 func parent(path []byte) []byte {
 	return structural(path[:max(bytes.LastIndexByte(path, '.'), 0)])
 }
@@ -359,90 +376,75 @@ func withoutAnnotations(code string) string {
 	}
 }
 
-// place sets the device and the time of a reading, or the rule that they break.
-func (d *decoder) place(path []byte, from *origin, p *place) {
-	if structural(path) != nil {
-		for above := parent(path); len(above) > 0; above = parent(above) {
-			inherited, ok := d.structure[string(above)]
-			if ok && len(from.device) == 0 {
-				from.device, from.deviceAt = inherited.device, inherited.deviceAt
-			}
-			if ok && len(from.time) == 0 {
-				from.time, from.timeAt = inherited.time, inherited.timeAt
-			}
+// place sets the device and the time of a reading. It returns the field and the rule that it breaks.
+func (d *decoder) place(path []byte, p *place) (at location, err error) {
+	for above := parent(path); len(above) > 0; above = parent(above) {
+		if structure, ok := d.structure[string(above)]; ok {
+			p.from.inherit(&structure)
 		}
 	}
-	if len(from.device) == 0 {
-		from.device, from.deviceAt = d.order.device, d.order.deviceAt
+	p.from.inherit(&d.order)
+	from, r := &p.from, &p.reading
+	if r.TimeUnixMs, r.UTCOffset, err = d.instant(d.part(from[theTime].text, 1)); err != nil {
+		return from[theTime].at, err
 	}
-	if len(from.time) == 0 {
-		from.time, from.timeAt = d.order.time, d.order.timeAt
+	var known vitals.Name
+	if d.in.Origin != nil {
+		known = d.in.Origin.Device
 	}
-	if len(from.time) == 0 {
-		from.timeAt = d.at(14)
-	}
-	p.device, p.time = from.deviceAt, from.timeAt
-	p.reading.TimeUnixMs, p.reading.UTCOffset, p.err = d.instant(d.part(from.time, 1))
-	if p.at = p.time; p.err != nil {
-		return
-	}
-	p.at = p.device
-	switch {
-	case len(from.device) > 0:
-		p.reading.Device, p.err = vitals.ParseName(from.device)
-	case d.in.Origin != nil && !d.in.Origin.Device.IsZero():
-		p.reading.Device = d.in.Origin.Device
+	switch name, broken := vitals.ParseName(from[theDevice].text); {
+	case len(from[theDevice].text) > 0 && broken != nil:
+		err = broken
+	case !name.IsZero() && !known.IsZero() && name != known:
+		err = vitals.ErrOrigin
+	case !name.IsZero():
+		r.Device = name
+	case !known.IsZero():
+		r.Device = known
 	default:
-		p.device = d.at(18)
-		p.at, p.err = p.device, vitals.ErrMissing
+		err = vitals.ErrMissing
 	}
+	return from[theDevice].at, err
 }
 
 // cutOffset cuts the offset off the end of a time.
-func cutOffset(text []byte) (local, offset []byte, ok bool) {
-	i := bytes.IndexAny(text, "+-")
-	if i < 0 || len(text)-i != len("+0100") || !isDigits(text[i+1:]) {
-		return text, nil, false
+func cutOffset(text []byte) (local, offset []byte) {
+	if i := len(text) - len("+0100"); i >= 0 && (text[i] == '+' || text[i] == '-') && isDigits(text[i+1:]) {
+		return text[:i], text[i:]
 	}
-	return text[:i], text[i:], true
+	return text, nil
 }
 
 // instant returns the instant of a time.
 func (m *Message) instant(text []byte) (unixMs int64, offset vitals.UTCOffset, err error) {
 	const second = len("20060102150405")
-	if len(text) == 0 {
-		return 0, 0, vitals.ErrMissing
-	}
-	local, zone, ok := cutOffset(text)
-	if !ok {
+	local, zone := cutOffset(text)
+	if len(zone) == 0 {
 		zone = m.zone
 	}
 	whole, fraction, point := bytes.Cut(local, []byte("."))
 	switch {
-	case len(text) > vitals.MaxTimeBytes, !isDigits(whole), !isDigits(fraction), point && len(fraction) == 0, len(whole) > second, point && len(whole) < second:
-		return 0, 0, errTime
-	case len(whole) < second && len(whole) >= len("2006") && len(whole)%2 == 0:
+	case len(text) == 0:
+		return 0, 0, vitals.ErrMissing
+	case !point && len(whole) < second && len(whole) >= len("2006") && isDigits(whole):
 		return 0, 0, errCoarse
-	case len(whole) < second:
+	case len(text) > vitals.MaxTimeBytes, len(whole) != second, !isDigits(whole), !isDigits(fraction), point != (len(fraction) > 0):
 		return 0, 0, errTime
 	case len(fraction) > 3 && len(bytes.TrimRight(fraction[3:], "0")) > 0:
 		return 0, 0, errFine
 	}
-	w := string(whole)
+	w, hasZone := string(local), len(zone) > 0
 	rfc := w[:4] + "-" + w[4:6] + "-" + w[6:8] + "T" + w[8:10] + ":" + w[10:12] + ":" + w[12:]
-	if point {
-		rfc += "." + string(fraction)
+	if hasZone {
+		rfc += string(zone[:3]) + ":" + string(zone[3:])
+	} else {
+		rfc += "Z"
 	}
-	switch {
-	case len(zone) > 0:
-		unixMs, offset, err = vitals.ParseRFC3339(rfc + string(zone[:3]) + ":" + string(zone[3:]))
-	default:
-		unixMs, _, err = vitals.ParseRFC3339(rfc + "Z")
-	}
+	unixMs, offset, err = vitals.ParseRFC3339(rfc)
 	switch {
 	case err != nil:
 		return 0, 0, errTime
-	case len(zone) > 0:
+	case hasZone:
 		return unixMs, offset, nil
 	case m.opt.Zone == nil:
 		return 0, 0, vitals.ErrTimeZone
@@ -452,34 +454,35 @@ func (m *Message) instant(text []byte) (unixMs int64, offset vitals.UTCOffset, e
 
 // paired reports whether a reading is the second half of a blood pressure, and was added to the first.
 func (d *decoder) paired(path []byte, sign vitals.Sign, p *place) bool {
+	group := string(path[:max(bytes.LastIndexByte(path, '.'), 0)])
 	for _, pair := range vitals.Pairs {
-		other := pair.High
-		switch sign {
-		case pair.High:
-			other = pair.Low
-		case pair.Low:
-		default:
+		if sign != pair.High && sign != pair.Low {
 			continue
 		}
-		key := half{d.obr, p.reading.Device, p.reading.TimeUnixMs, string(path[:max(bytes.LastIndexByte(path, '.'), 0)]), sign}
+		key := half{sign, d.obr, p.reading.Device, p.reading.TimeUnixMs, group}
 		if i, ok := d.halves[key]; ok {
-			first := &d.places[i]
 			value, _ := p.reading.Values.Get(sign)
+			first := &d.places[i]
 			first.reading.Values.Set(sign, value)
 			first.obx[1], first.signs[1] = d.obx, sign
 			delete(d.halves, key)
 			return true
 		}
-		if key.other = other; d.halves == nil {
+		if d.halves == nil {
 			d.halves = map[half]int{}
 		}
-		d.halves[key] = len(d.places)
+		if key.sign = pair.Low; sign == pair.Low {
+			key.sign = pair.High
+		}
+		if _, waits := d.halves[key]; !waits {
+			d.halves[key] = len(d.places)
+		}
 	}
 	return false
 }
 
 // settle passes the readings on.
-func (d *decoder) settle() error {
+func (d *decoder) settle() {
 	var patient storage.Subject
 	var unknown error
 	if d.opt.Assign != nil {
@@ -490,15 +493,18 @@ func (d *decoder) settle() error {
 		p := &d.places[i]
 		field := p.at.name()
 		if p.err == nil {
-			if broken, ok := errors.AsType[*vitals.FieldError](d.in.Rules.Validate(&p.reading, d.in.NowUnixMs)); ok {
-				field, p.at, p.err = broken.Field, location{}, broken.Err
+			p.at, p.err = location{}, d.in.Rules.Validate(&p.reading, d.in.NowUnixMs)
+			if broken, ok := errors.AsType[*vitals.FieldError](p.err); ok {
+				field, p.err = broken.Field, broken.Err
 			}
 		}
-		if p.err == nil && (patient != "" || unknown != nil) {
+		switch {
+		case p.err != nil || patient == "" && unknown == nil:
+		case !d.in.Covers(&p.reading.Device):
+			field, p.err = "device", ingest.ErrNotCovered
+		default:
 			p.at, field, p.err = location{"PID", 1, 3}, "PID-3", unknown
-			if !d.in.Covers(&p.reading.Device) {
-				p.at, field, p.err = p.device, "device", ingest.ErrNotCovered
-			} else if unknown == nil {
+			if unknown == nil {
 				p.err = d.opt.Assign(d.in, &p.reading, patient)
 			}
 		}
@@ -509,5 +515,4 @@ func (d *decoder) settle() error {
 		batch.Readings = append(batch.Readings, p.reading)
 		batch.Index = append(batch.Index, int32(i))
 	}
-	return nil
 }

@@ -1,0 +1,360 @@
+package hl7_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/api/hl7"
+	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/internal/api/problem"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// good is an OBX that is stored. Tests replace one of its fields.
+const good = `OBX|1|NM|147842^MDC_ECG_HEART_RATE^MDC|1.5.1.1|72|264864^MDC_DIM_BEAT_PER_MIN^MDC||N|||R|||20261122093000+0000||||d`
+
+// with returns a segment with another field.
+func with(segment string, field int, text string) string {
+	fields := strings.Split(segment, "|")
+	fields[field] = text
+	return strings.Join(fields, "|")
+}
+
+// An OBX that is rejected has an ERR segment with its place and the reason, and the others are stored.
+func TestRejectedOBX(t *testing.T) {
+	const code, kind, missing, internal = "103^Table value not found", "102^Data type error", "101^Required field missing", "207^Application internal error"
+	for _, tt := range []struct {
+		name  string
+		field int
+		text  string
+		want  string // ERR-2, ERR-3 and ERR-8; "" means that it is not a reading
+	}{
+		{"no value", 5, "", ""},
+		{"code of the device's structure", 3, "69965^MDC_DEV_MON_PHYSIO_MULTI_PARAM_MDS^MDC", ""},
+		{"code of the message", 3, "528391^MDC_DEV_SPEC_PROFILE_BP^MDC", ""},
+		{"type", 2, "ST", "2|" + kind + "|OBX-2: not NM; only numbers are stored"},
+		{"no type", 2, "", "2|" + kind + "|OBX-2: not NM; only numbers are stored"},
+		{"no code", 3, "", "3|" + code + "|OBX-3: not a code of a sign in MDC or LN"},
+		{"code of no sign", 3, "150023^MDC_PRESS_BLD_NONINV_MEAN^MDC", "3|" + code + "|OBX-3: not a code of a sign in MDC or LN"},
+		{"code without a system", 3, "147842", "3|" + code + "|OBX-3: not a code of a sign in MDC or LN"},
+		{"code of another system", 3, "147842^HR^99MNDRY", "3|" + code + "|OBX-3: not a code of a sign in MDC or LN"},
+		{"LOINC code as one of MDC", 3, "8867-4^^MDC", "3|" + code + "|OBX-3: not a code of a sign in MDC or LN"},
+		{"codes of two signs", 3, "147842^^MDC^9279-1^^LN", "3|" + code + "|OBX-3: the codes are of different signs"},
+		{"one code of no sign", 3, "147842^^MDC^1-8^^LN", "3|" + code + "|OBX-3: not a code of a sign in MDC or LN"},
+		{"two values", 5, "72~73", "5|" + kind + "|OBX-5: several values"},
+		{"text", 5, "high", "5|" + kind + "|OBX-5: not a number"},
+		{"null", 5, `""`, "5|" + kind + "|OBX-5: not a number"},
+		{"sign only", 5, "+", "5|" + kind + "|OBX-5: not a number"},
+		{"point only", 5, ".", "5|" + kind + "|OBX-5: not a number"},
+		{"two points", 5, "7.2.1", "5|" + kind + "|OBX-5: not a number"},
+		{"exponent", 5, "72e0", "5|" + kind + "|OBX-5: not a number"},
+		{"space", 5, "72 ", "5|" + kind + "|OBX-5: not a number"},
+		{"components", 5, "72^73", "5|" + kind + "|OBX-5: not a number"},
+		{"escape", 5, `7\X32\`, "5|" + kind + "|OBX-5: not a number"},
+		{"too fine", 5, "72.001", "5|" + internal + "|OBX-5: more than two decimals"},
+		{"zero", 5, "0", "5|" + internal + "|heart_rate_bpm: no signal"},
+		{"out of range", 5, "-100", "5|" + internal + "|heart_rate_bpm: outside the accepted range 20 to 300 /min"},
+		{"the mark of a value that is not available", 5, "8388607", "5|" + internal + "|heart_rate_bpm: outside the accepted range 20 to 300 /min"},
+		{"huge", 5, strings.Repeat("9", 500), "5|" + internal + "|OBX-5: outside the accepted range"},
+		{"no unit", 6, "", "6|" + missing + "|OBX-6: missing"},
+		{"another code of the unit", 6, "264672^MDC_DIM_PER_MIN^MDC^/min^^UCUM", ""},
+		{"unit of MDC", 6, "264608^MDC_DIM_PER_SEC^MDC", "6|" + code + "|OBX-6: not the unit of the sign; units are not converted"},
+		{"unit of UCUM", 6, "/s^^UCUM", "6|" + code + "|OBX-6: not the unit of the sign; units are not converted"},
+		{"unit of another system", 6, "/min^^ISO+", "6|" + code + "|OBX-6: not the unit of the sign; units are not converted"},
+		{"everyday unit", 6, "bpm", "6|" + code + "|OBX-6: not the unit of the sign; units are not converted"},
+		{"two units", 6, "264864^^MDC^/s^^UCUM", "6|" + code + "|OBX-6: not the unit of the sign; units are not converted"},
+		{"open brace", 6, "{beat/min", "6|" + code + "|OBX-6: not the unit of the sign; units are not converted"},
+		{"invalid", 8, "N~INV", "8|" + code + "|OBX-8: no signal: the device marks the value as invalid, or as not measured on the patient"},
+		{"demonstration", 8, "DEMO", "8|" + code + "|OBX-8: no signal: the device marks the value as invalid, or as not measured on the patient"},
+		{"no status", 11, "", "11|" + missing + "|OBX-11: missing"},
+		{"preliminary", 11, "P", "11|" + code + "|OBX-11: neither R nor F; other results are not stored"},
+		{"correction", 11, "C", "11|" + code + "|OBX-11: neither R nor F; other results are not stored"},
+		{"deletion", 11, "D", "11|" + code + "|OBX-11: neither R nor F; other results are not stored"},
+		{"not obtained", 11, "X", "11|" + code + "|OBX-11: neither R nor F; other results are not stored"},
+		{"no time", 14, "yesterday", "14|" + kind + "|OBX-14: not a time such as 20060102150405.000+0100"},
+		{"no such day", 14, "20260230093000+0000", "14|" + kind + "|OBX-14: not a time such as 20060102150405.000+0100"},
+		{"leap second", 14, "20261122093060+0000", "14|" + kind + "|OBX-14: not a time such as 20060102150405.000+0100"},
+		{"offset of three digits", 14, "20261122093000+000", "14|" + kind + "|OBX-14: not a time such as 20060102150405.000+0100"},
+		{"no such offset", 14, "20261122093000+2400", "14|" + kind + "|OBX-14: not a time such as 20060102150405.000+0100"},
+		{"no digits after the point", 14, "20261122093000.+0000", "14|" + kind + "|OBX-14: not a time such as 20060102150405.000+0100"},
+		{"milliseconds without a point", 14, "20261122093000000+0000", "14|" + kind + "|OBX-14: not a time such as 20060102150405.000+0100"},
+		{"minutes", 14, "202611220930+0000", "14|" + kind + "|OBX-14: coarser than a second; times are not guessed"},
+		{"days", 14, "20261122", "14|" + kind + "|OBX-14: coarser than a second; times are not guessed"},
+		{"too fine a time", 14, "20261122093000.0001+0000", "14|" + kind + "|OBX-14: finer than a millisecond; times are not rounded"},
+		{"future", 14, "20261123093000+0000", "14|" + internal + "|OBX-14: more than 5m0s ahead of the server's clock"},
+		{"past", 14, "19691231235959+0000", "14|" + internal + "|OBX-14: before 1970"},
+		{"no device", 18, "", "18|" + missing + "|OBX-18: missing"},
+		{"a device with spaces", 18, "Room 4", "18|" + internal + "|OBX-18: not a name of 1 to 64 bytes of A-Z a-z 0-9 . _ : -"},
+		{"half of a blood pressure", 3, "150022^MDC_PRESS_BLD_NONINV_DIA^MDC", "6|" + code + "|OBX-6: not the unit of the sign; units are not converted"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := serve(t, ingest.Config{}, hl7.Options{})
+			other := with(good, 18, "other")
+			want := ackHeader + "MSA|AE|MSGID1234\n"
+			if tt.want == "" {
+				want = ackHeader + "MSA|AA|MSGID1234\n"
+			} else {
+				parts := strings.Split(tt.want, "|")
+				want += "ERR||OBX^2^" + parts[0] + "|" + parts[1] + "^HL70357|E||||" + parts[2] + "\n"
+			}
+			if got := s.send(header + strings.Join([]string{other, with(good, tt.field, tt.text)}, "\n")); got != want {
+				t.Errorf("answer\n%swant\n%s", got, want)
+			}
+			if got := s.all(t, "other"); len(got) != 1 {
+				t.Errorf("stored of the other OBX: %q", got)
+			}
+		})
+	}
+}
+
+// A message that is rejected as a whole is answered with AR, the field and the reason.
+func TestRejectedMessage(t *testing.T) {
+	const reject = "MSA|AR|MSGID1234\nERR||MSH^1^"
+	for _, tt := range []struct {
+		name, message, want string
+	}{
+		{"nothing", "", "MSH|^~\\&|Pulsegate||||20261122100000.000+0000||ACK^^ACK||P|2.6\nMSA|AR|\nERR||MSH^1|100^Segment sequence error^HL70357|E||||the message does not begin with MSH\n"},
+		{"another segment", "FHS|^~\\&|", "MSH|^~\\&|Pulsegate||||20261122100000.000+0000||ACK^^ACK||P|2.6\nMSA|AR|\nERR||MSH^1|100^Segment sequence error^HL70357|E||||the message does not begin with MSH\n"},
+		{"a separator twice", "MSH|^~^&|a\n", "MSH|^~\\&|Pulsegate||||20261122100000.000+0000||ACK^^ACK||P|2.6\nMSA|AR|\nERR||MSH^1^2|102^Data type error^HL70357|E||||MSH-2: not four different separators\n"},
+		{"a long MSH-2", "MSH|^~\\&#+|a\n", "MSH|^~\\&|Pulsegate||a||20261122100000.000+0000||ACK^^ACK||P|2.6\nMSA|AR|\nERR||MSH^1^2|102^Data type error^HL70357|E||||MSH-2: not four different separators\n"},
+		{"message", strings.Replace(header, "ORU^R01^ORU_R01", "ADT^A08", 1), strings.Replace(ackHeader, "R01", "A08", 1) + reject + "9|200^Unsupported message type^HL70357|E||||MSH-9: not ORU with the event R01\n"},
+		{"event", strings.Replace(header, "ORU^R01^ORU_R01", "ORU^R40^ORU_R40", 1), strings.Replace(ackHeader, "R01", "R40", 1) + reject + "9|201^Unsupported event code^HL70357|E||||MSH-9: not ORU with the event R01\n"},
+		{"no control ID", strings.Replace(header, "MSGID1234", "", 1), strings.Replace(ackHeader, "MSGID1234", "", 1) + "MSA|AR|\nERR||MSH^1^10|101^Required field missing^HL70357|E||||MSH-10: missing\n"},
+		{"training", strings.Replace(header, "|P|", "|T|", 1), ackHeader + reject + "11|202^Unsupported processing id^HL70357|E||||MSH-11: not P; messages of trainings and tests are not stored\n"},
+		{"version", strings.Replace(header, "2.6", "3.0", 1), strings.Replace(ackHeader, "2.6", "3.0", 1) + reject + "12|203^Unsupported version id^HL70357|E||||MSH-12: not a version of HL7 v2\n"},
+		{"character set", strings.Replace(header, "AL|||||IHE", "AL||8859/1|||IHE", 1), strings.TrimSuffix(ackHeader, "\n") + "||||||8859/1\n" + reject + "18|103^Table value not found^HL70357|E||||MSH-18: neither ASCII nor UNICODE UTF-8; other character sets are not read\n"},
+		{"not UTF-8", header + "PID|||1||M\xfcller", ackHeader + reject + "18|102^Data type error^HL70357|E||||MSH-18: the message is not UTF-8\n"},
+		{"not ASCII", strings.Replace(header, "AL|||||IHE", "AL||ASCII|||IHE", 1) + "PID|||1||Müller", strings.TrimSuffix(ackHeader, "\n") + "||||||ASCII\n" + reject + "18|102^Data type error^HL70357|E||||MSH-18: the message is not ASCII\n"},
+		{"two messages", header + good + "\n" + header, ackHeader + "MSA|AR|MSGID1234\nERR||MSH^2|100^Segment sequence error^HL70357|E||||a second message\n"},
+		{"a segment without a name", header + good + "\nobx|2", ackHeader + "MSA|AR|MSGID1234\nERR||MSH^1|100^Segment sequence error^HL70357|E||||segment 3 has no name\n"},
+		{"too many readings", header + strings.Repeat(good+"\n", 4), ackHeader + "MSA|AR|MSGID1234\nERR|||207^Application internal error^HL70357|E||||The body is too large: A batch may have 3 readings.\n"},
+		{"the server ends", header + good, ackHeader + "MSA|AR|MSGID1234\nERR|||207^Application internal error^HL70357|E||||The server is about to stop\n"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := serve(t, ingest.Config{MaxReadings: 3}, hl7.Options{})
+			if tt.name == "the server ends" {
+				_ = s.core.Close(t.Context())
+			}
+			if got := s.send(tt.message); got != tt.want {
+				t.Errorf("answer\n%swant\n%s", got, tt.want)
+			}
+			if got := s.all(t, "d"); len(got) > 0 {
+				t.Errorf("stored %q", got)
+			}
+		})
+	}
+}
+
+// Halves of blood pressures are joined only if they are of one device, time and group.
+func TestPressures(t *testing.T) {
+	systolic := `OBX|1|NM|150021^^MDC|1.1.1.1|120|266016^^MDC|||||R|||20261122093000+0000||||d`
+	diastolic := `OBX|2|NM|150022^^MDC|1.1.1.2|80|266016^^MDC|||||R|||20261122093000+0000||||d`
+	single := func(ordinal string) string {
+		lacks := map[string]string{"1": "diastolic_mmhg", "2": "systolic_mmhg"}[ordinal]
+		return "ERR||OBX^" + ordinal + "|207^Application internal error^HL70357|E||||" + lacks + ": systolic and diastolic go together\n"
+	}
+	for _, tt := range []struct {
+		name     string
+		segments []string
+		want     string
+	}{
+		{"in order", []string{systolic, diastolic}, ""},
+		{"reversed", []string{diastolic, good, systolic}, ""},
+		{"without OBX-4", []string{with(systolic, 4, ""), with(diastolic, 4, "")}, ""},
+		{"of a cuff, and by LOINC", []string{with(systolic, 3, "150301^^MDC"), with(diastolic, 3, "8462-4^^LN")}, ""},
+		{"one", []string{systolic}, single("1")},
+		{"of two groups", []string{systolic, with(diastolic, 4, "1.1.2.2")}, single("1") + single("2")},
+		{"of two times", []string{systolic, with(diastolic, 14, "20261122093001+0000")}, single("1") + single("2")},
+		{"of two devices", []string{systolic, with(diastolic, 18, "e")}, single("1") + single("2")},
+		{"of two orders", []string{systolic, order + diastolic}, single("1") + single("2")},
+		{"one rejected", []string{systolic, with(diastolic, 5, "low")}, single("1") + "ERR||OBX^2^5|102^Data type error^HL70357|E||||OBX-5: not a number\n"},
+		{"order of values", []string{with(systolic, 5, "70"), diastolic}, "ERR||OBX^1^5|207^Application internal error^HL70357|E||||systolic_mmhg: systolic is not above diastolic\n" +
+			"ERR||OBX^2|207^Application internal error^HL70357|E||||systolic_mmhg: systolic is not above diastolic\n"},
+		{"one twice", []string{systolic, with(systolic, 5, "130"), diastolic}, strings.Replace(single("1"), "OBX^1", "OBX^2", 1)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := serve(t, ingest.Config{}, hl7.Options{})
+			want := ackHeader + "MSA|AE|MSGID1234\n" + tt.want
+			if tt.want == "" {
+				want = ackHeader + "MSA|AA|MSGID1234\n"
+			}
+			if got := s.send(header + strings.Join(tt.segments, "\n")); got != want {
+				t.Errorf("answer\n%swant\n%s", got, want)
+			}
+			if got := strings.Join(s.all(t, "d"), ""); strings.Contains(got, "systolic_mmhg:120,diastolic_mmhg:80") != (tt.want == "" || tt.name == "one twice") {
+				t.Errorf("stored %q", got)
+			}
+		})
+	}
+}
+
+// Another value than the stored one is a duplicate key.
+func TestConflict(t *testing.T) {
+	s := serve(t, ingest.Config{}, hl7.Options{})
+	s.send(header + good)
+	want := ackHeader + "MSA|AE|MSGID1234\nERR||OBX^2^5|205^Duplicate key identifier^HL70357|E||||heart_rate_bpm: contradicts the stored value\n"
+	if got := s.send(header + with(good, 14, "20261122093001+0000") + "\n" + with(good, 5, "73")); got != want {
+		t.Errorf("answer\n%swant\n%s", got, want)
+	}
+}
+
+// Codes that no sign has may be left out.
+func TestIgnoreUnknown(t *testing.T) {
+	s := serve(t, ingest.Config{}, hl7.Options{IgnoreUnknown: true})
+	message := header + good + "\n" + with(good, 3, "150023^^MDC") + "\n" + with(with(good, 3, "150023^^MDC"), 2, "CWE")
+	if got := s.send(message); got != ackHeader+"MSA|AA|MSGID1234\n" {
+		t.Error(got)
+	}
+	if got := s.send(header + with(good, 3, "147842^^MDC^9279-1^^LN")); !strings.Contains(got, "MSA|AE") {
+		t.Errorf("different signs: %s", got)
+	}
+}
+
+// A time without an offset has that of MSH-7, or is a time of the zone if the zone has it once.
+func TestZones(t *testing.T) {
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	unzoned := strings.Replace(header, "+0000|", "|", 1)
+	const skipped, twice = "OBX-14: the zone has no such time: its clock was put forward", "OBX-14: the zone has this time twice: its clock was put back"
+	for _, tt := range []struct {
+		name, header string
+		zone         *time.Location
+		text, want   string
+	}{
+		{"MSH-7", header, nil, "20261122093000", "2026-11-22T09:30:00.000+00:00"},
+		{"MSH-7 before the zone", header, berlin, "20261122093000", "2026-11-22T09:30:00.000+00:00"},
+		{"its own", header, berlin, "20261122093000-0330", "OBX-14: more than 5m0s ahead of the server's clock"},
+		{"UTC without an offset", header, berlin, "20261122093000-0000", "2026-11-22T09:30:00.000Z"},
+		{"zone", unzoned, berlin, "20261122093000", "2026-11-22T09:30:00.000+01:00"},
+		{"zone in summer", unzoned, berlin, "20260722093000.5", "2026-07-22T09:30:00.500+02:00"},
+		{"gap", unzoned, berlin, "20260329023000", skipped},
+		{"fold", unzoned, berlin, "20261025023000", twice},
+		{"none", unzoned, nil, "20261122093000", "OBX-14: no time zone"},
+	} {
+		s := serve(t, ingest.Config{}, hl7.Options{Zone: tt.zone})
+		answer := s.send(tt.header + with(good, 14, tt.text))
+		got := strings.Join(s.all(t, "d"), "")
+		if !strings.Contains(answer+got, tt.want) {
+			t.Errorf("%s: answer\n%sstored %s, want %s", tt.name, answer, got, tt.want)
+		}
+	}
+}
+
+// serveSigns returns a service with the signs of another.
+func serveSigns(t *testing.T, s *service) *service {
+	t.Helper()
+	var err error
+	if s.core, err = ingest.New(s.Memory, problem.New(), ingest.Config{Now: func() time.Time { return receivedAt }, Limits: s.Signs().DefaultLimits()}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.core.Close(context.Background()) })
+	return s
+}
+
+// An own sign has LOINC codes. A general code is that of the first sign that has it.
+func TestOwnSigns(t *testing.T) {
+	s := serve(t, ingest.Config{}, hl7.Options{})
+	own := vitals.Definition{Field: "fev1_l", Label: "FEV1", Unit: "L", Decimals: 2, LOINC: []string{"20150-9", "8867-4"}, Accepted: vitals.Range{Min: 50, Max: 12_00}, Usual: vitals.Range{Min: vitals.MinValue, Max: vitals.MaxValue}}
+	if err := s.Signs().Define([]vitals.Definition{own}); err != nil {
+		t.Fatal(err)
+	}
+	s = serveSigns(t, s)
+	message := header + with(with(with(good, 3, "20150-9^^LN"), 5, "3.25"), 6, "L^^UCUM") + "\n" + with(with(good, 3, "8867-4^^LN"), 6, "/min")
+	if got := s.send(message); got != ackHeader+"MSA|AA|MSGID1234\n" {
+		t.Error(got)
+	}
+	if got := s.all(t, "d"); len(got) != 1 || !strings.Contains(got[0], "heart_rate_bpm:72,fev1_l:3.25") {
+		t.Errorf("stored %q", got)
+	}
+}
+
+// The device of the message's origin is that of OBX without one, and others are rejected.
+func TestOrigin(t *testing.T) {
+	s := serve(t, ingest.Config{}, hl7.Options{})
+	s.origin.Device, _ = vitals.ParseName("bed-4")
+	s.origin.Gateway, _ = vitals.ParseName("ward-2")
+	want := ackHeader + "MSA|AE|MSGID1234\nERR||OBX^2^18|207^Application internal error^HL70357|E||||OBX-18: not the one of the topic or of the credentials\n"
+	if got := s.send(header + with(good, 18, "") + "\n" + good); got != want {
+		t.Errorf("answer\n%swant\n%s", got, want)
+	}
+	if got := s.all(t, "bed-4"); len(got) != 1 || !strings.HasSuffix(got[0], "gateway ward-2") {
+		t.Errorf("stored %q", got)
+	}
+}
+
+// Patients are passed on with each reading, and a rejection names neither the patient nor a value.
+func TestPatients(t *testing.T) {
+	const refused = "ERR||PID^1^3|103^Table value not found^HL70357|E||||PID-3: "
+	for _, tt := range []struct{ name, message, assigned, want string }{
+		{"one", patient + good, "d 789567", ""},
+		{"none", good, "", ""},
+		{"no identifier", "PID|||^^^Hospital^PI\n" + good, "", ""},
+		{"the first of several identifiers", "PID|||a-1^^^H^MR~2^^^H^PI\n" + good, "d a-1", ""},
+		{"the same again", patient + patient + good, "d 789567", ""},
+		{"several patients", patient + "PID|||2\n" + good, "", refused + "the message has several patients\n"},
+		{"not an identifier of Pulsegate", "PID|||K.-L. Doe\n" + good, "", refused + "not 1 to 64 of A-Z, a-z, 0-9, hyphen and dot\n"},
+		{"assigned to another one", "PID|||other\n" + good, "d other", "ERR||PID^1^3|207^Application internal error^HL70357|E||||PID-3: assigned to another patient\n"},
+		{"a rejected reading", patient + with(good, 5, "high"), "", "ERR||OBX^1^5|102^Data type error^HL70357|E||||OBX-5: not a number\n"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var assigned []string
+			s := serve(t, ingest.Config{}, hl7.Options{Assign: func(_ *ingest.Intake, r *vitals.Reading, patient storage.Subject) error {
+				assigned = append(assigned, r.Device.String()+" "+string(patient))
+				if patient == "other" {
+					return errors.New("assigned to another patient")
+				}
+				return nil
+			}})
+			want := ackHeader + "MSA|AA|MSGID1234\n"
+			if tt.want != "" {
+				want = ackHeader + "MSA|AE|MSGID1234\n" + tt.want
+			}
+			if got := s.send(header + tt.message); got != want {
+				t.Errorf("answer\n%swant\n%s", got, want)
+			}
+			if got := strings.Join(assigned, ", "); got != tt.assigned {
+				t.Errorf("assigned %q, want %q", got, tt.assigned)
+			}
+		})
+	}
+}
+
+// In the enhanced mode, a client that wants no answer of an application gets one of the receiver.
+func TestEnhancedMode(t *testing.T) {
+	for _, tt := range []struct{ modes, good, bad, unknown string }{
+		{"||", "AA", "AE", "AR"}, {"|NE|AL", "AA", "AE", "AR"}, {"|AL|AL", "AA", "AE", "AR"}, {"|NE|NE", "AA", "AE", "AR"},
+		{"|AL|NE", "CA", "CE", "CR"}, {"|ER|NE", "CA", "CE", "CR"},
+	} {
+		s := serve(t, ingest.Config{}, hl7.Options{})
+		head := strings.Replace(header, "|NE|AL", tt.modes, 1)
+		for message, want := range map[string]string{head + good: tt.good, head + with(good, 2, "ST"): tt.bad, strings.Replace(head, "ORU", "ADT", 1): tt.unknown} {
+			if got := s.send(message); !strings.Contains(got, "\nMSA|"+want+"|MSGID1234\n") {
+				t.Errorf("%s: %s, want %s", tt.modes, got, want)
+			}
+		}
+	}
+}
+
+// An answer lists a bounded number of OBX.
+func TestManyRejected(t *testing.T) {
+	s := serve(t, ingest.Config{MaxReadings: 2000}, hl7.Options{})
+	got := s.send(header + strings.Repeat(with(good, 2, "ST")+"\n", 1234))
+	if n := strings.Count(got, "\nERR|"); n != 1001 || !strings.HasSuffix(got, "ERR|||207^Application internal error^HL70357|E||||234 further OBX were rejected\n") {
+		t.Errorf("%d ERR; %s", n, got[len(got)-200:])
+	}
+}
+
+// What a reason has of the message's separators is escaped.
+func TestEscapedAnswer(t *testing.T) {
+	opt := hl7.Options{Signs: vitals.NewSigns()}
+	m := hl7.Parse([]byte("MSH|: -\\x|"), &opt)
+	if got := string(m.Reject(nil, "a: b-c|d\\e", receivedAt)); !strings.HasSuffix(got, "ERR|||207^Application internal error^HL70357|E||||a: b-c\\F\\d\\E\\e\r") {
+		t.Errorf("%q", got)
+	}
+}
