@@ -152,6 +152,11 @@ func sentPart(code, value string) string {
 	return `{"code":{"coding":[{"system":"http://loinc.org","code":"` + code + `"}]},` + sentQuantity(value, "mm[Hg]") + `}`
 }
 
+// mdcCode returns a code of IEEE 11073-10101.
+func mdcCode(code string) string {
+	return `"code":{"coding":[{"system":"urn:iso:std:iso:11073:10101","code":"` + code + `"}]}`
+}
+
 // sentObservation returns a final Observation.
 func sentObservation(members ...string) string {
 	return `{"resourceType":"Observation","status":"final",` + strings.Join(members, ",") + `}`
@@ -167,6 +172,8 @@ func TestSendObservation(t *testing.T) {
 		{"blood pressure", sentObservation(sentBP, sentTime, sentD1, `"component":[`+sentPart("8462-4", "80")+`,`+sentPart("8480-6", "120.25")+`]`), "bp-mwq6g83f-d-1", at + `"systolic_mmhg":120.25,"diastolic_mmhg":80}`},
 		{"codes of devices", sentObservation(`"code":{"coding":[{"system":"urn:iso:std:iso:11073:10101","code":"149530"},{"system":"http://example.org","code":"x"}]}`, sentTime, sentD1, sentQuantity("72", "/min")), "hr-mwq6g83f-d-1", at + `"heart_rate_bpm":72}`},
 		{"an ECG's heart rate", sentObservation(`"code":{"coding":[{"system":"urn:iso:std:iso:11073:10101","code":"147842"}]}`, sentTime, sentD1, sentQuantity("72", "/min")), "hr-mwq6g83f-d-1", at + `"heart_rate_bpm":72}`},
+		{"a cuff's blood pressure", sentObservation(mdcCode("150300"), sentTime, sentD1, `"component":[{`+mdcCode("150301")+`,`+sentQuantity("120.25", "mm[Hg]")+`},{`+mdcCode("150302")+`,`+sentQuantity("80", "mm[Hg]")+`}]`), "bp-mwq6g83f-d-1", at + `"systolic_mmhg":120.25,"diastolic_mmhg":80}`},
+		{"a temperature without its site", sentObservation(mdcCode("150344"), sentTime, sentD1, sentQuantity("36.6", "Cel")), "temp-mwq6g83f-d-1", at + `"body_temperature_c":36.6}`},
 		{"description and escapes", sentObservation(sentSpO2, sentTime, `"dev\u0069ce":{"reference":"Dev\u0069ce/d-1"}`, sentQuantity("97", "%"), `"note":[{"text":"x"}],"category":[{"text":"x"}],"component":[{"code":{"coding":[{"system":"urn:iso:std:iso:11073:10101","code":"68193"}]},"valueCodeableConcept":{"text":"spot"}}]`), "spo2-mwq6g83f-d-1", at + `"spo2_pct":97}`},
 		{"UTC", sentObservation(sentSpO2, `"effectiveInstant":"2026-11-21T09:00:00.123Z"`, sentD1, sentQuantity("97", "%")), "spo2-mwq6g83f-d-1", `{"device":"d-1","time":"2026-11-21T09:00:00.123Z","spo2_pct":97}`},
 		{"an id of Pulsegate", sentObservation(sentSpO2, sentTime, `"device":{"reference":"Device/d.u2"}`, sentQuantity("97", "%")), "spo2-mwq6g83f-d.u2", `{"device":"d_2","time":"2026-11-21T10:00:00.123+01:00","spo2_pct":97}`},

@@ -103,7 +103,7 @@ func (m *Message) Decode(_ []byte, in *ingest.Intake) error {
 					m.at, m.err = location{"MSH", 2, 0}, &rule{segmentSequence, "a second message"}
 				}
 			case !isName(name):
-				m.err = &rule{segmentSequence, "segment " + strconv.Itoa(ordinal) + " has no name"}
+				m.at, m.err = location{}, &rule{segmentSequence, "segment " + strconv.Itoa(ordinal) + " has no name"}
 			}
 			if len(m.places) > in.MaxReadings {
 				return vitals.ErrTooManyReadings
@@ -129,6 +129,9 @@ func isName(text string) bool {
 func (d *decoder) segment(name string, segment []byte) {
 	var f fields
 	switch name {
+	case "PID":
+		d.close()
+		d.order, d.structure = origin{}, nil
 	case "OBR":
 		d.close()
 		d.split(&f, segment)
@@ -180,8 +183,8 @@ func (d *decoder) close() {
 	f := &d.pending
 	p := place{obx: [2]int{d.obx}, from: origin{{d.identifier(f[18]), d.at(18)}, {f[14], d.at(14)}}}
 	p.from.inherit(&d.participant)
-	if len(f[5]) == 0 {
-		if path := structural(f[4]); len(path) > 0 {
+	if len(f[5]) == 0 && !isChange(f[11]) {
+		if path := structural(f[4]); len(path) > 0 && len(p.from[theDevice].text)+len(p.from[theTime].text) > 0 {
 			if d.structure == nil {
 				d.structure = map[string]origin{}
 			}
@@ -268,25 +271,21 @@ var disowning = []string{"INV", "NAV", "CALIB", "TEST", "DEMO"}
 // read sets the value of an OBX. It returns the field and the rule that it breaks.
 func (d *decoder) read(f *fields, sign vitals.Sign, r *vitals.Reading) (at int, err error) {
 	definition := d.opt.Signs.Of(sign)
-	if string(f[2]) != "NM" {
-		return 2, errType
-	}
-	if bytes.IndexByte(f[5], d.repetition) >= 0 {
-		return 5, errSeveral
-	}
 	number, ok := appendNumber(nil, f[5])
-	if !ok {
+	switch {
+	case len(f[11]) == 0:
+		return 11, vitals.ErrMissing
+	case string(f[11]) != "R" && string(f[11]) != "F":
+		return 11, errStatus
+	case string(f[2]) != "NM":
+		return 2, errType
+	case bytes.IndexByte(f[5], d.repetition) >= 0:
+		return 5, errSeveral
+	case !ok:
 		return 5, errNumber
-	}
-	value, err := definition.Parse(number)
-	if err != nil {
-		return 5, err
-	}
-	r.Values.Set(sign, value)
-	if len(f[6]) == 0 {
+	case len(f[6]) == 0:
 		return 6, vitals.ErrMissing
-	}
-	if !d.hasUnit(f[6], definition.Unit) {
+	case !d.hasUnit(f[6], definition.Unit):
 		return 6, errUnit
 	}
 	for flag := range bytes.SplitSeq(f[8], []byte{d.repetition}) {
@@ -296,14 +295,16 @@ func (d *decoder) read(f *fields, sign vitals.Sign, r *vitals.Reading) (at int, 
 			}
 		}
 	}
-	switch string(f[11]) {
-	case "R", "F":
-		return 0, nil
-	case "":
-		return 11, vitals.ErrMissing
+	value, err := definition.Parse(number)
+	if err == nil {
+		r.Values.Set(sign, value)
 	}
-	return 11, errStatus
+	return 5, err
 }
+
+// isChange reports whether OBX-11 says that an OBX changes what was sent before: a correction, a deletion, another status
+// or a mistake.
+func isChange(status []byte) bool { return len(status) == 1 && bytes.Contains([]byte("CDUW"), status) }
 
 // appendNumber appends a number with the spelling of JSON, which has a digit on both sides of a point, no plus sign and
 // no zeros in front. It returns false if text is not a number of HL7.

@@ -130,7 +130,7 @@ func TestRejectedMessage(t *testing.T) {
 		{"not UTF-8", header + "PID|||1||M\xfcller", ackHeader + reject + "18|102^Data type error^HL70357|E||||MSH-18: the message is not UTF-8\n"},
 		{"not ASCII", strings.Replace(header, "AL|||||IHE", "AL||ASCII|||IHE", 1) + "PID|||1||Müller", strings.TrimSuffix(ackHeader, "\n") + "||||||ASCII\n" + reject + "18|102^Data type error^HL70357|E||||MSH-18: the message is not ASCII\n"},
 		{"two messages", header + good + "\n" + header, ackHeader + "MSA|AR|MSGID1234\nERR||MSH^2|100^Segment sequence error^HL70357|E||||a second message\n"},
-		{"a segment without a name", header + good + "\nobx|2", ackHeader + "MSA|AR|MSGID1234\nERR||MSH^1|100^Segment sequence error^HL70357|E||||segment 3 has no name\n"},
+		{"a segment without a name", header + good + "\nobx|2", ackHeader + "MSA|AR|MSGID1234\nERR|||100^Segment sequence error^HL70357|E||||segment 3 has no name\n"},
 		{"too many readings", header + strings.Repeat(good+"\n", 4), ackHeader + "MSA|AR|MSGID1234\nERR|||207^Application internal error^HL70357|E||||The body is too large: A batch may have 3 readings.\n"},
 		{"the server ends", header + good, ackHeader + "MSA|AR|MSGID1234\nERR|||207^Application internal error^HL70357|E||||The server is about to stop\n"},
 	} {
@@ -189,6 +189,54 @@ func TestPressures(t *testing.T) {
 				t.Errorf("stored %q", got)
 			}
 		})
+	}
+}
+
+// A change of what was sent before is rejected although it has no value: a stored reading never changes.
+func TestChanges(t *testing.T) {
+	for status, stored := range map[string]bool{"C": false, "D": false, "U": false, "W": false, "X": true, "R": true, "": true} {
+		s := serve(t, ingest.Config{}, hl7.Options{})
+		want := "MSA|AA|MSGID1234\n"
+		if !stored {
+			want = "MSA|AE|MSGID1234\nERR||OBX^1^11|103^Table value not found^HL70357|E||||OBX-11: neither R nor F; other results are not stored\n"
+		}
+		if got := s.send(header + with(with(good, 5, ""), 11, status)); got != ackHeader+want {
+			t.Errorf("%q: answer\n%swant\n%s", status, got, ackHeader+want)
+		}
+	}
+}
+
+// A reading inherits from what contains it in the same order, the nearest first, and from nothing else.
+func TestInheritance(t *testing.T) {
+	structure := func(path, time, device string) string {
+		return "OBX|1||70687^MDC_DEV_PRESS_BLD_NONINV_CHAN^MDC|" + path + "|||||||X|||" + time + "||||" + device
+	}
+	value := with(with(with(good, 4, "1.2.3.4"), 14, ""), 18, "")
+	const at1, at2 = "20261122090001+0000", "20261122090002+0000"
+	const noDevice, noTime = "OBX-18: missing", "OBX-14: missing"
+	for _, tt := range []struct {
+		name     string
+		segments []string
+		want     string
+	}{
+		{"system", []string{structure("1.0.0.0", at1, "a"), value}, "a 2026-11-22T09:00:01"},
+		{"system without zeros", []string{structure("1", at1, "a"), value}, "a 2026-11-22T09:00:01"},
+		{"channel before system", []string{structure("1.2.3.0", at2, ""), structure("1.0.0.0", at1, "a"), value}, "a 2026-11-22T09:00:02"},
+		{"its own first", []string{structure("1", at1, "a"), with(with(value, 14, at2), 18, "b")}, "b 2026-11-22T09:00:02"},
+		{"order last", []string{"OBR|1||||||" + at2, "PRT|1|||||||||c", structure("1", at1, ""), value}, "c 2026-11-22T09:00:01"},
+		{"another channel", []string{structure("1.2.4.0", at1, "a"), value}, noTime},
+		{"another system", []string{structure("11", at1, "a"), value}, noTime},
+		{"a value's", []string{with(good, 4, "1.2.3.0"), value}, noTime},
+		{"another order", []string{structure("1", at1, "a"), "OBR|2||||||" + at2, value}, noDevice},
+		{"another patient", []string{"OBR|1||||||" + at1, structure("1", at1, "a"), patient + "PRT|1|||||||||c", value}, noTime},
+		{"a PRT of the OBX before", []string{"OBR|1||||||" + at1, good, "PRT|1|||||||||c", value}, noDevice},
+		{"too deep", []string{structure("1", at1, "a"), with(value, 4, strings.Repeat("1.", 9)+"1")}, noTime},
+	} {
+		s := serve(t, ingest.Config{}, hl7.Options{})
+		answer := s.send(header + strings.Join(tt.segments, "\n"))
+		if got := answer + strings.Join(s.all(t, "a", "b", "c"), "\n"); !strings.Contains(got, tt.want) || strings.Contains(answer, "MSA|AA") == strings.Contains(tt.want, "OBX") {
+			t.Errorf("%s:\n%s\nwant %s", tt.name, got, tt.want)
+		}
 	}
 }
 
