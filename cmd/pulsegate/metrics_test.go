@@ -18,7 +18,7 @@ func TestMetricsPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkMetricsPage(t, func(name string) bool { return !strings.HasPrefix(name, "pulsegate_postgres_") },
-		"--admin-addr=127.0.0.1:0", "--mqtt-addr=127.0.0.1:0", "--retain=400d", "--otlp-endpoint=http://127.0.0.1:1",
+		"--admin-addr=127.0.0.1:0", "--mqtt-addr=127.0.0.1:0", "--mllp-addr=127.0.0.1:0", "--retain=400d", "--otlp-endpoint=http://127.0.0.1:1",
 		"--alerts="+rules, "--alertmanager=http://127.0.0.1:1")
 }
 

@@ -257,6 +257,9 @@ func (a *access) announce() {
 	if a.gate.OIDC != nil {
 		a.log.Info("access rules loaded", "rules", a.gate.OIDC.Rules(), "issuer", a.gate.OIDC.Issuer())
 	}
+	if c.anybodySends() {
+		a.log.Warn("INSECURE: any client that can connect to this address can write health data", "addr", c.MLLPAddr)
+	}
 	if a.gate.Tokens != nil {
 		a.log.Info("tokens loaded", "tokens", a.gate.Tokens.Len())
 	}

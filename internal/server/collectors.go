@@ -18,6 +18,9 @@ func (s *server) collectors() []metrics.Collector {
 	if s.listeners.mqtt != nil {
 		all = append(all, s.listeners.mqtt)
 	}
+	if s.listeners.mllp != nil {
+		all = append(all, s.listeners.mllp)
+	}
 	if s.alerts != nil {
 		all = append(all, alert.Collector{Engine: s.alerts.engine, File: s.alerts.file}, s.alerts.senders)
 	}

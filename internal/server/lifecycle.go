@@ -32,6 +32,7 @@ const (
 	publicSocket = "public"
 	adminSocket  = "admin"
 	mqttSocket   = "mqtt"
+	mllpSocket   = "mllp"
 )
 
 // newLifecycle reads the service manager's environment variables, and catches signals
@@ -62,6 +63,9 @@ func newLifecycle(c *Options, log *slog.Logger) (*lifecycle, error) {
 	if l := life.sockets[mqttSocket]; l != nil {
 		c.MQTTAddr = l.Addr().String()
 	}
+	if l := life.sockets[mllpSocket]; l != nil {
+		c.MLLPAddr = l.Addr().String()
+	}
 	if c.Reload != nil {
 		signal.Notify(life.hangups, syscall.SIGHUP)
 	}
@@ -77,13 +81,14 @@ func byName(sockets []systemd.Socket) (map[string]net.Listener, error) {
 	named := make(map[string]net.Listener, len(sockets))
 	for _, s := range sockets {
 		name := s.Name
-		if len(sockets) == 1 && name != adminSocket && name != mqttSocket {
-			name = publicSocket
+		known := name == publicSocket || name == adminSocket || name == mqttSocket || name == mllpSocket
+		if len(sockets) == 1 && !known {
+			name, known = publicSocket, true
 		}
 		_, tcp := s.Listener.(*net.TCPListener)
 		switch {
-		case name != publicSocket && name != adminSocket && name != mqttSocket:
-			return nil, settings.Usagef("the service manager passed a socket named %q: FileDescriptorName= must be %s, %s or %s", name, publicSocket, adminSocket, mqttSocket)
+		case !known:
+			return nil, settings.Usagef("the service manager passed a socket named %q: FileDescriptorName= must be %s, %s, %s or %s", name, publicSocket, adminSocket, mqttSocket, mllpSocket)
 		case named[name] != nil:
 			return nil, settings.Usagef("the service manager passed more than one socket named %q", name)
 		case !tcp:

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/tlsfiles"
+	"github.com/pulsegate/pulsegate/internal/api/hl7"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/mqtt"
 	"github.com/pulsegate/pulsegate/internal/observe/metrics"
@@ -55,6 +56,7 @@ type listeners struct {
 	public     *http.Server       // nil means not served
 	lane       *ingest.FastLane   // nil means public serves all requests
 	mqtt       *mqtt.Server       // nil means not served
+	mllp       *hl7.Server        // nil means not served
 	admin      *http.Server       // nil means not served
 
 	publicAddr net.Addr
@@ -65,7 +67,7 @@ type listeners struct {
 // A listening describes an open listener.
 type listening struct {
 	addr     net.Addr
-	listener string // publicSocket, adminSocket or mqttSocket
+	listener string // publicSocket, adminSocket, mqttSocket or mllpSocket
 }
 
 func (s *listeners) httpServer(h http.Handler) *http.Server {
@@ -108,7 +110,7 @@ func closeAfterLast(next http.Handler) http.Handler {
 // open opens the listeners that were not inherited. It comes before the store is opened, so that
 // a server whose address is taken creates no data directory. Clients wait in the backlog.
 func (s *listeners) open() error {
-	for _, l := range []struct{ name, addr string }{{publicSocket, s.opt.Addr}, {adminSocket, s.opt.AdminAddr}, {mqttSocket, s.opt.MQTTAddr}} {
+	for _, l := range []struct{ name, addr string }{{publicSocket, s.opt.Addr}, {adminSocket, s.opt.AdminAddr}, {mqttSocket, s.opt.MQTTAddr}, {mllpSocket, s.opt.MLLPAddr}} {
 		if s.sockets[l.name] != nil || l.addr == "" {
 			continue
 		}
@@ -211,8 +213,9 @@ func (s *listeners) serveMQTT(opt mqtt.Options) (err error) {
 	opt.Conns = &share.Conns{Max: s.opt.MaxConns, MaxGuests: maxGuests, Holders: s.holders}
 	opt.Holders = s.holders
 	if s.access.tls != nil {
-		config := s.access.tls.TLSConfig()
-		config.NextProtos = []string{"mqtt"} // IANA, TLS Application-Layer Protocol Negotiation Protocol IDs
+		config := s.access.tls.TLSConfigWith(func(c *tls.Config) {
+			c.NextProtos = []string{"mqtt"} // IANA, TLS Application-Layer Protocol Negotiation Protocol IDs
+		})
 		l, opt.TLS = s.secure(l, opt.Conns, config), true
 	}
 	opt.FastLane, opt.Loops = s.opt.FastLane == "on", s.opt.Loops
@@ -222,6 +225,25 @@ func (s *listeners) serveMQTT(opt mqtt.Options) (err error) {
 	}
 	s.listening = append(s.listening, listening{l.Addr(), mqttSocket})
 	return nil
+}
+
+// serveMLLP serves the MLLP listener.
+func (s *listeners) serveMLLP(opt hl7.ServerOptions) {
+	l := s.sockets[mllpSocket]
+	opt.Conns = &share.Conns{Max: s.opt.MaxConns, MaxGuests: maxGuests, Holders: s.holders}
+	opt.Holders = s.holders
+	if s.access.tls != nil {
+		config := s.access.tls.TLSConfigWith(func(c *tls.Config) {
+			c.NextProtos = nil // IANA has no identifier for MLLP
+			if c.ClientCAs != nil {
+				c.ClientAuth = tls.RequireAndVerifyClientCert // there are no tokens
+			}
+		})
+		l, opt.TLS = s.secure(l, opt.Conns, config), true
+	}
+	opt.MaxMessageBytes, opt.ReadTimeout, opt.WriteTimeout = s.opt.MaxBatchBytes, s.opt.ReadTimeout, 2*s.opt.ReadTimeout
+	s.mllp = hl7.Serve(l, opt)
+	s.listening = append(s.listening, listening{l.Addr(), mllpSocket})
 }
 
 // failureOf returns why a handshake has failed.

@@ -34,6 +34,7 @@ type Options struct {
 	Addr           string        `group:"essential" default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Address of the public listener. Port 0 chooses a free port."`
 	AdminAddr      string        `group:"essential" default:"127.0.0.1:6060" placeholder:"HOST:PORT" help:"Address of the admin listener, with metrics and profiles; empty for none."`
 	MQTTAddr       string        `name:"mqtt-addr" group:"essential" placeholder:"HOST:PORT" help:"Address on which gateways publish readings with MQTT, such as 127.0.0.1:1883. The TLS files, tokens and limits of the public listener hold there too. Default: none."`
+	MLLPAddr       string        `name:"mllp-addr" group:"essential" placeholder:"HOST:PORT" help:"Address on which gateways send HL7 v2 messages with MLLP, such as 127.0.0.1:2575. The TLS files and limits of the public listener hold there too. MLLP has no tokens: beyond this machine, clients need a certificate (--tls-client-ca). Default: none."`
 	Data           string        `group:"essential" default:"pulsegate-data" type:"path" placeholder:"DIR" help:"Data directory. It is created if it does not exist."`
 	Store          string        `group:"essential" placeholder:"URL" help:"Address of a PostgreSQL database to use in place of --data, such as postgres://user@host1,host2,host3/db; several servers may share it. The password comes from the file that PGPASSFILE names."`
 	PostgresSingle bool          `group:"essential" help:"Accept a database without synchronous standbys: what is acknowledged is on one machine, or on storage that is replicated itself."`
@@ -51,6 +52,8 @@ type Options struct {
 
 	InfluxTag     string            `name:"influx-device-tag" group:"readings-limits" default:"${influx_device_tag}" placeholder:"TAG" help:"Tag that names the device of a line in InfluxDB's line protocol."`
 	MQTTTopic     string            `name:"mqtt-topic" group:"readings-limits" default:"${mqtt_topic}" placeholder:"TOPIC" help:"Topic of publications. The levels {device} and {gateway} stand for names that a payload need not repeat."`
+	MLLPZone      string            `name:"mllp-zone" group:"readings-limits" placeholder:"ZONE" help:"Time zone of times without an offset in HL7 v2 messages, such as Europe/Berlin. Default: they are rejected."`
+	MLLPAssign    bool              `name:"mllp-assign" group:"readings-limits" help:"Assign a device that is assigned to nobody to the patient in PID-3 of an HL7 v2 message, from the time of its first reading."`
 	Mapping       []string          `group:"readings-limits" type:"path" placeholder:"FILE" help:"TOML file that maps payloads that others designed to readings, for topics and for POST /v1/mapped/NAME. It may be given several times."`
 	Signs         string            `group:"readings-limits" type:"path" placeholder:"FILE" help:"TOML file that defines signs of your own."`
 	UnknownFields string            `group:"readings-limits" enum:"refuse,ignore" default:"refuse" help:"What to do with a reading that has an unknown field: reject it (refuse), or ignore the field."`
@@ -175,6 +178,7 @@ type parsed struct {
 	proxies []netip.Prefix    // trusted ones
 	origins *origins          // nil means none
 	topic   mqtt.Topic
+	zone    *time.Location // of HL7 v2 messages; nil means none
 
 	mappings *mapping.Set
 }
@@ -212,7 +216,7 @@ func (c *Options) parse() (p parsed, err error) {
 			return p, settings.Usagef("--signs: %v", err)
 		}
 	}
-	var tracingErr, proxiesErr, originsErr, topicErr error
+	var tracingErr, proxiesErr, originsErr, topicErr, zoneErr error
 	limitsErr := p.setLimits(c, signs)
 	p.tracing, tracingErr = c.tracing()
 	p.proxies, proxiesErr = c.trustedProxies()
@@ -220,7 +224,12 @@ func (c *Options) parse() (p parsed, err error) {
 	if p.topic, topicErr = mqtt.ParseTopic(c.MQTTTopic); topicErr != nil {
 		topicErr = settings.Usagef("--mqtt-topic: %v", topicErr)
 	}
-	if err := cmp.Or(limitsErr, tracingErr, proxiesErr, originsErr, topicErr, p.setMappings(c, signs)); err != nil {
+	if c.MLLPZone != "" {
+		if p.zone, zoneErr = time.LoadLocation(c.MLLPZone); zoneErr != nil {
+			zoneErr = settings.Usagef("--mllp-zone: %v", zoneErr)
+		}
+	}
+	if err := cmp.Or(limitsErr, tracingErr, proxiesErr, originsErr, topicErr, zoneErr, p.setMappings(c, signs)); err != nil {
 		return p, err
 	}
 	if _, err := c.AlertOptions.urls(); err != nil || c.Alerts == "" {
@@ -264,6 +273,7 @@ func (c *Options) checkBounds() error {
 		rule{c.MaxBodyBytes > 0, "--max-body-bytes must be at least 1"},
 		rule{c.MaxDevices > 0, "--max-devices must be at least 1"},
 		rule{influx.CheckDeviceTag(c.InfluxTag), "--influx-device-tag must name a tag other than gateway"},
+		rule{c.MLLPAddr != "" || c.MLLPZone == "" && !c.MLLPAssign, "--mllp-zone and --mllp-assign require --mllp-addr"},
 		rule{c.Loops > 0, "--loops must be at least 1"},
 		rule{c.MaxConns > 0, "--max-conns must be at least 1"},
 		rule{c.CacheBytes > 0, "--cache-bytes must be at least 1"},
@@ -288,6 +298,16 @@ func (c *Options) checkAddr() error {
 	}
 	if _, _, err := net.SplitHostPort(c.MQTTAddr); err != nil && c.MQTTAddr != "" {
 		return settings.Usagef("--mqtt-addr: %v%s", err, AddrHint(c.MQTTAddr))
+	}
+	if _, _, err := net.SplitHostPort(c.MLLPAddr); err != nil && c.MLLPAddr != "" {
+		return settings.Usagef("--mllp-addr: %v%s", err, AddrHint(c.MLLPAddr))
+	}
+	if c.MLLPAddr != "" && c.TLSClientCA == "" && !c.AccessOptions.open() {
+		return settings.Usagef("--mllp-addr requires --tls-client-ca: MLLP has no tokens, so clients need a certificate")
+	}
+	if c.anybodySends() && !c.Insecure {
+		return settings.Usagef("--mllp-addr %s can be reached from other machines, and clients need no certificate: anybody could write. "+
+			"Listen on 127.0.0.1, name the CA of client certificates with --tls-client-ca, or add --insecure if something else decides who gets in", c.MLLPAddr)
 	}
 	if c.anybodyPublishes() && !c.Insecure {
 		return settings.Usagef("--mqtt-addr %s can be reached from other machines, and this server has no tokens: anybody could write. "+
@@ -333,6 +353,11 @@ func (c *Options) anybody() bool { return c.AccessOptions.open() && !isLoopback(
 // anybodyPublishes reports whether anybody on other machines may publish with MQTT.
 func (c *Options) anybodyPublishes() bool {
 	return c.AccessOptions.open() && c.MQTTAddr != "" && !isLoopback(c.MQTTAddr)
+}
+
+// anybodySends reports whether anybody on other machines may send messages with MLLP.
+func (c *Options) anybodySends() bool {
+	return c.AccessOptions.open() && c.MLLPAddr != "" && !isLoopback(c.MLLPAddr)
 }
 
 // problems returns the answers to rejected requests.

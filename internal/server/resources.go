@@ -106,9 +106,13 @@ func (c *Options) Fit(log *slog.Logger) {
 	}
 	files := filesLimit()
 	room := connsFor(files, c.TLSCert != "")
-	if c.MQTTAddr != "" {
-		room = max(room/2, 1) // for each listener
+	listeners := 1
+	for _, addr := range []string{c.MQTTAddr, c.MLLPAddr} {
+		if addr != "" {
+			listeners++
+		}
 	}
+	room = max(room/listeners, 1)
 	switch {
 	case c.MaxConns > room:
 		log.Warn("--max-conns leaves the store too few open files; raise their limit (ulimit -n, LimitNOFILE)", "files_limit", files, "max_conns", c.MaxConns, "room_for", room)

@@ -18,14 +18,17 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 
 	"github.com/pulsegate/pulsegate/health"
+	"github.com/pulsegate/pulsegate/internal/access/audit"
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/api/admin"
 	"github.com/pulsegate/pulsegate/internal/api/dashboard"
 	"github.com/pulsegate/pulsegate/internal/api/fhir"
+	"github.com/pulsegate/pulsegate/internal/api/hl7"
 	"github.com/pulsegate/pulsegate/internal/api/influx"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/live"
@@ -41,6 +44,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
 	"github.com/pulsegate/pulsegate/internal/wire/share"
 	"github.com/pulsegate/pulsegate/mux"
+	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // A server is a running service: a store, the core that writes to it, and the
@@ -141,7 +145,7 @@ const checkDamage = "damage"
 // start opens the store and the listeners. After an error, close closes what it has opened.
 func (s *server) start() error {
 	for _, step := range []func() error{
-		s.access.open, s.listeners.open, s.openStore, s.access.started, s.openCore, s.servePublic, s.serveMQTT, s.serveAdmin,
+		s.access.open, s.listeners.open, s.openStore, s.access.started, s.openCore, s.servePublic, s.serveMQTT, s.serveMLLP, s.serveAdmin,
 	} {
 		if err := step(); err != nil {
 			return err
@@ -240,6 +244,28 @@ func (s *server) serveMQTT() error {
 		Mapped: mapped,
 		Core:   s.core, Gate: s.access.gate, Problems: s.problems, Rejections: s.rejections, Signs: s.parsed.limits.Signs, Topic: s.parsed.topic,
 	})
+}
+
+// serveMLLP serves the MLLP listener, if configured.
+func (s *server) serveMLLP() error {
+	if s.opt.MLLPAddr == "" {
+		return nil
+	}
+	patients := hl7.Patients{Of: s.store.DeviceAssignments}
+	if s.opt.MLLPAssign {
+		patients.Assign = s.assignFor
+	}
+	s.listeners.serveMLLP(hl7.ServerOptions{
+		Messages: hl7.Options{Signs: s.parsed.limits.Signs, Zone: s.parsed.zone, IgnoreUnknown: s.opt.UnknownFields == "ignore"},
+		Core:     s.core, Gate: s.access.gate, Problems: s.problems, Rejections: s.rejections, Patients: patients,
+	})
+	return nil
+}
+
+// assignFor assigns a device as a gateway has asked, and records it.
+func (s *server) assignFor(ctx context.Context, a storage.Assignment, gateway vitals.Name, peer netip.Addr) error {
+	record := audit.Record{Event: audit.SubjectAssigned, Gateway: gateway, Peer: peer, Actor: "hl7"}
+	return admin.Change(s.access.record, s.log.Logger, record, a, func() error { return s.store.Assign(context.WithoutCancel(ctx), a) })
 }
 
 // readings returns what the packages that serve readings share. Their errors are logged with a text.

@@ -74,9 +74,12 @@ func (s *listeners) shutdownPublic(ctx context.Context) error {
 		return nil
 	}
 	var wg sync.WaitGroup
-	var laneErr, mqttErr error
+	var laneErr, mqttErr, mllpErr error
 	if s.mqtt != nil {
 		wg.Go(func() { mqttErr = s.mqtt.Shutdown(ctx) })
+	}
+	if s.mllp != nil {
+		wg.Go(func() { mllpErr = s.mllp.Shutdown(ctx) })
 	}
 	if s.lane != nil {
 		wg.Go(func() { laneErr = s.lane.Shutdown(ctx) })
@@ -86,7 +89,7 @@ func (s *listeners) shutdownPublic(ctx context.Context) error {
 		err = errors.Join(err, s.public.Close())
 	}
 	wg.Wait()
-	return errors.Join(err, laneErr, mqttErr)
+	return errors.Join(err, laneErr, mqttErr, mllpErr)
 }
 
 // failureGrace is how long the store withholds the failed group's result, while health

@@ -106,6 +106,28 @@ func (f *Files) TLSConfig() *tls.Config {
 	}
 }
 
+// TLSConfigWith is like TLSConfig for a listener of another protocol than HTTP. set changes
+// the configuration of handshakes, each time that certificates were read.
+func (f *Files) TLSConfigWith(set func(*tls.Config)) *tls.Config {
+	type changed struct {
+		from   *state
+		config *tls.Config // one for many handshakes, because it has the keys of session tickets
+	}
+	var last atomic.Pointer[changed]
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			st, c := f.current.Load(), last.Load()
+			if c == nil || c.from != st {
+				c = &changed{st, st.tls.Clone()}
+				set(c.config)
+				last.Store(c)
+			}
+			return c.config, nil
+		},
+	}
+}
+
 // Trusts reports whether the client certificate of a connection chains to one of the
 // CAs in use; a connection may outlive the removal of its CA. It does not allocate, so
 // it may be called for each request.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/reply"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -23,21 +24,32 @@ const (
 	rejected = "AR"
 )
 
-// Answer appends the answer to a message to dst: an ACK. It must be called after Decode, once.
-func (m *Message) Answer(dst []byte, o *ingest.Outcome, now time.Time) []byte {
+// Answer appends the answer to a message to dst: an ACK. It returns its code, or "" if there is none, because the same
+// message may be stored later: most clients do not send it again after an answer, whatever its code. It must be called
+// after Decode, once.
+func (m *Message) Answer(dst []byte, o *ingest.Outcome, now time.Time) (answer []byte, code string) {
 	if r, whole := o.Refusal(); whole {
-		if m.err != nil && r.Problem.Status() == http.StatusBadRequest {
-			return m.appendError(m.appendHeader(dst, rejected, now), m.at, m.err.code, m.at.name(), m.err.reason)
+		switch {
+		case later(r.Problem):
+			return dst, ""
+		case m.err != nil && r.Problem.Status() == http.StatusBadRequest:
+			m.reject(vitals.Name{}, m.at.name(), m.err.reason)
+			return m.appendError(m.appendHeader(dst, rejected, now), m.at, m.err.code, m.at.name(), m.err.reason), rejected
 		}
-		return m.Reject(dst, join(r.Problem.Title(), r.Detail, r.Field, r.Reason), now)
+		m.reject(vitals.Name{}, r.Field, cmp.Or(r.Reason, r.Problem.Title()))
+		return m.Reject(dst, join(r.Problem.Title(), r.Detail, r.Field, r.Reason), now), rejected
 	}
 	if o.AllStored() {
-		return m.appendHeader(dst, accepted, now)
+		return m.appendHeader(dst, accepted, now), accepted
 	}
-	dst = m.appendHeader(dst, failed, now)
+	answer, code = m.appendHeader(dst, failed, now), failed
 	count := 0
 	for r := range o.Results() {
-		if r.Problem == nil {
+		switch {
+		case r.Problem == nil && r.Outcome != 0:
+			continue
+		case r.Problem == nil, later(r.Problem):
+			code = ""
 			continue
 		}
 		p := &m.places[r.Index]
@@ -46,20 +58,39 @@ func (m *Message) Answer(dst []byte, o *ingest.Outcome, now time.Time) []byte {
 				continue
 			}
 			if count++; count <= maxErrors {
-				dst = m.appendRejected(dst, p, i, &r)
+				answer = m.appendRejected(answer, p, i, &r)
 			}
 		}
 	}
-	if count > maxErrors {
-		dst = m.appendError(dst, location{}, internalError, "", strconv.Itoa(count-maxErrors)+" further OBX were rejected")
+	if code == "" {
+		return dst, ""
 	}
-	return dst
+	if count > maxErrors {
+		answer = m.appendError(answer, location{}, internalError, "", strconv.Itoa(count-maxErrors)+" further OBX were rejected")
+	}
+	return answer, code
 }
 
-// Reject appends the answer to a message that is rejected as a whole, for a reason that is not in it: AR, after which a
-// client may send the same message again.
+// Reject appends the answer to a message that is rejected as a whole, for a reason that is not in it.
 func (m *Message) Reject(dst []byte, reason string, now time.Time) []byte {
 	return m.appendError(m.appendHeader(dst, rejected, now), location{}, internalError, "", reason)
+}
+
+// later reports whether what was rejected with a problem may be stored later.
+func later(p *reply.Problem) bool {
+	switch status := p.Status(); status {
+	case http.StatusUnauthorized, http.StatusTooManyRequests:
+		return true
+	default:
+		return status >= http.StatusInternalServerError
+	}
+}
+
+// reject calls OnRejected.
+func (m *Message) reject(device vitals.Name, field, reason string) {
+	if m.opt.OnRejected != nil {
+		m.opt.OnRejected(device, field, reason)
+	}
 }
 
 // join joins the texts that are not empty.
@@ -95,7 +126,9 @@ func (m *Message) appendRejected(dst []byte, p *place, i int, r *ingest.Result) 
 	case r.Problem.Status() == http.StatusConflict:
 		code = duplicateKey
 	}
-	return m.appendError(dst, at, code, field, cmp.Or(r.Reason, r.Problem.Title()))
+	reason := cmp.Or(r.Reason, r.Problem.Title())
+	m.reject(p.reading.Device, field, reason)
+	return m.appendError(dst, at, code, field, reason)
 }
 
 // appendHeader appends MSH and MSA.
@@ -105,7 +138,9 @@ func (m *Message) appendHeader(dst []byte, code string, now time.Time) []byte {
 		code = "C" + code[1:]
 	}
 	component := []byte{m.component}
-	kind := bytes.Join([][]byte{[]byte("ACK"), m.appendEscaped(nil, string(m.part(m.msh[9], 2))), []byte("ACK")}, component)
+	_, event, _ := bytes.Cut(m.msh[9], component)
+	event, _, _ = bytes.Cut(event, component)
+	kind := bytes.Join([][]byte{[]byte("ACK"), event, []byte("ACK")}, component) // without escapes, which may stand for any bytes
 	header := [][]byte{
 		[]byte("MSH"), {m.component, m.repetition, m.escape, m.sub}, []byte("Pulsegate"), nil, m.msh[3], m.msh[4],
 		now.UTC().AppendFormat(nil, "20060102150405.000-0700"), nil, kind, m.msh[10], []byte("P"), []byte(cmp.Or(string(m.msh[12]), "2.6")),

@@ -45,7 +45,7 @@ func (s *service) send(message string) string {
 	m := hl7.Parse(text, &s.opt)
 	var answer []byte
 	s.core.Receive(context.Background(), &ingest.Delivery{Input: m, Message: text, Origin: s.origin}, func(o *ingest.Outcome) {
-		answer = m.Answer(nil, o, receivedAt)
+		answer, _ = m.Answer(nil, o, receivedAt)
 	})
 	return strings.ReplaceAll(string(answer), "\r", "\n")
 }

@@ -23,6 +23,10 @@ type Options struct {
 	// Assign, if not nil, is called for each reading of a message with a patient before it is stored. The client may
 	// write readings of the device. An error rejects the reading; its text is sent to the client.
 	Assign func(in *ingest.Intake, r *vitals.Reading, patient storage.Subject) error
+
+	// OnRejected, if not nil, is called for each ERR segment. The device is zero if it is not known, or if the message is
+	// rejected as a whole. field and reason have no texts of the message.
+	OnRejected func(device vitals.Name, field, reason string)
 }
 
 // A Message is a message of a client. It is an [ingest.Input]. Only one goroutine at a time uses a Message.
@@ -90,11 +94,17 @@ func Parse(text []byte, opt *Options) *Message {
 	return m
 }
 
+// maxHeader bounds MSH, of which the answer has parts.
+const maxHeader = 4 << 10
+
 // readHeader reads MSH, and returns the field and the rule for which the message is rejected.
 func (m *Message) readHeader() (at int, err *rule) {
 	header, _ := cutSegment(m.text)
 	if len(header) < len(`MSH|^~\&`) || string(header[:3]) != "MSH" {
 		return 0, &rule{segmentSequence, "the message does not begin with MSH"}
+	}
+	if len(header) > maxHeader {
+		return 0, &rule{wrongType, "longer than " + strconv.Itoa(maxHeader) + " bytes"}
 	}
 	separators := header[3:8]
 	for i, c := range separators {

@@ -132,7 +132,7 @@ func TestRejectedMessage(t *testing.T) {
 		{"two messages", header + good + "\n" + header, ackHeader + "MSA|AR|MSGID1234\nERR||MSH^2|100^Segment sequence error^HL70357|E||||a second message\n"},
 		{"a segment without a name", header + good + "\nobx|2", ackHeader + "MSA|AR|MSGID1234\nERR|||100^Segment sequence error^HL70357|E||||segment 3 has no name\n"},
 		{"too many readings", header + strings.Repeat(good+"\n", 4), ackHeader + "MSA|AR|MSGID1234\nERR|||207^Application internal error^HL70357|E||||The body is too large: A batch may have 3 readings.\n"},
-		{"the server ends", header + good, ackHeader + "MSA|AR|MSGID1234\nERR|||207^Application internal error^HL70357|E||||The server is about to stop\n"},
+		{"the server ends", header + good, ""}, // it may be stored later
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := serve(t, ingest.Config{MaxReadings: 3}, hl7.Options{})

@@ -113,12 +113,12 @@ func New() *Set {
 		OutcomeUnknown:        define(http.StatusInternalServerError, "outcome-unknown", "It is unknown whether the readings were stored"),
 		ErasureUnfinished:     define(http.StatusInternalServerError, "erasure-unfinished", "The erasure is not finished"),
 		Busy:                  define(http.StatusServiceUnavailable, "busy", "A backup or an erasure is in progress"),
-		KeysUnknown: define(http.StatusServiceUnavailable, "keys-unknown", "The credentials cannot be checked yet"),
-		Overloaded:   define(http.StatusServiceUnavailable, "overloaded", "The server is overloaded"),
-		Draining:     define(http.StatusServiceUnavailable, "draining", "The server is about to stop"),
-		DiskLow:      define(http.StatusServiceUnavailable, "disk-low", "The server's disk is nearly full"),
-		StoreDamaged: define(http.StatusServiceUnavailable, "store-damaged", "The stored reading of the same time cannot be read"),
-		StoreFailed:  define(http.StatusServiceUnavailable, "store-failed", "The server cannot store readings"),
+		KeysUnknown:           define(http.StatusServiceUnavailable, "keys-unknown", "The credentials cannot be checked yet"),
+		Overloaded:            define(http.StatusServiceUnavailable, "overloaded", "The server is overloaded"),
+		Draining:              define(http.StatusServiceUnavailable, "draining", "The server is about to stop"),
+		DiskLow:               define(http.StatusServiceUnavailable, "disk-low", "The server's disk is nearly full"),
+		StoreDamaged:          define(http.StatusServiceUnavailable, "store-damaged", "The stored reading of the same time cannot be read"),
+		StoreFailed:           define(http.StatusServiceUnavailable, "store-failed", "The server cannot store readings"),
 	}
 	s.all = all
 	return s

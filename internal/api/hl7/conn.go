@@ -1,0 +1,199 @@
+package hl7
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/internal/api/rejections"
+	"github.com/pulsegate/pulsegate/internal/wire/listen"
+	"github.com/pulsegate/pulsegate/internal/wire/share"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// A conn is a connection of a client.
+type conn struct {
+	server *Server
+	net.Conn
+	frames   frames
+	client   gate.Credentials
+	gateway  vitals.Name // that the certificate names; zero if there is none
+	addr     netip.Addr
+	holder   *share.Holder
+	reserved int // bytes of memory for the message
+}
+
+// A peer is the address of a client.
+type peer netip.Addr
+
+func (p peer) PeerAddr() netip.Addr { return netip.Addr(p) }
+
+// serve serves a connection until it ends.
+func (s *Server) serve(nc net.Conn) {
+	c := &conn{server: s, Conn: nc}
+	c.frames = frames{in: bufio.NewReader(nc), max: s.opt.MaxMessageBytes, grow: c.reserve, begun: func() {
+		_ = c.SetReadDeadline(time.Now().Add(s.opt.ReadTimeout)) // a closed connection fails at the next read
+	}}
+	if tcp, ok := nc.RemoteAddr().(*net.TCPAddr); ok {
+		c.addr = tcp.AddrPort().Addr().Unmap()
+	}
+	c.client = gate.Credentials{TLS: listen.TLSState(nc), Peer: peer(c.addr)}
+	if guest, ok := listen.Below(nc).(interface{ Guest() bool }); ok && guest.Guest() {
+		c.end(busy) // nothing can be sent before a message has come
+		return
+	}
+	access, verdict, _ := s.opt.Gate.Authorize(c.client, token.Write, s.opt.Now())
+	if verdict != gate.Allowed {
+		c.end(unauthorized)
+		return
+	}
+	c.gateway = *access.Gateway()
+	if s.opt.Holders != nil {
+		c.holder = s.opt.Holders.Addr(c.addr)
+		defer s.opt.Holders.Put(c.holder)
+	}
+	for c.next() {
+	}
+}
+
+// next handles a message, and reports whether another one may follow.
+func (c *conn) next() bool {
+	s := c.server
+	_ = c.SetReadDeadline(time.Now().Add(s.opt.IdleTimeout))
+	if s.drains() && c.frames.in.Buffered() == 0 {
+		return c.end(draining)
+	}
+	defer func() {
+		s.opt.Core.Memory().Release(c.holder, c.reserved)
+		c.reserved = 0
+	}()
+	text, err := c.frames.next(nil)
+	if err != nil && err != errTooLarge {
+		return c.end(c.ending(err))
+	}
+	return c.receive(text, err == errTooLarge)
+}
+
+// ending returns why a connection ends after an error of reading.
+func (c *conn) ending(err error) ending {
+	late := errors.Is(err, os.ErrDeadlineExceeded)
+	switch {
+	case (late || err == errMemory) && c.server.drains():
+		return draining
+	case late && c.frames.within:
+		return slow
+	case late:
+		return idle
+	case err == errMemory:
+		return busy
+	case err == errOutside, err == errNested, err == errEnd, err == io.ErrUnexpectedEOF:
+		return badFrame
+	}
+	return byClient
+}
+
+// end counts why the connection ends.
+func (c *conn) end(why ending) bool {
+	c.server.counters.endings[why].Add(1)
+	return false
+}
+
+// listedPerMessage bounds the rejections that one message adds to the list.
+const listedPerMessage = 100
+
+// receive stores the readings of a message and acknowledges it, and reports whether another one may follow. tooLarge
+// means that text is only its beginning.
+func (c *conn) receive(text []byte, tooLarge bool) bool {
+	s := c.server
+	var pause time.Duration
+	began := s.opt.Now()
+	d := ingest.Delivery{From: c.client, Message: text, Origin: vitals.Origin{Gateway: c.gateway}, Hold: func(why ingest.Refusal) bool {
+		if p := s.opt.Problems; (why.Problem == p.Overloaded || why.Problem == p.TooManyReadings) && !s.drains() {
+			pause = pauseFor(why.RetryAfter, s.opt.Now().Sub(began))
+		}
+		return pause > 0
+	}}
+	var answer []byte
+	var code string
+	why := busy
+	for {
+		m := newMessage(c, text, tooLarge)
+		d.Input, pause = m, 0
+		s.opt.Core.Receive(s.waiting, &d, func(o *ingest.Outcome) {
+			m.outcome = o
+			answer, code = m.Answer([]byte{startBlock}, o, s.opt.Now())
+			switch refusal, _ := o.Refusal(); refusal.Problem {
+			case s.opt.Problems.Unauthorized, s.opt.Problems.InvalidCredentials:
+				why = unauthorized
+			case s.opt.Problems.Draining:
+				why = draining
+			}
+		})
+		if pause <= 0 {
+			break
+		}
+		s.hold(pause)
+	}
+	if code == "" {
+		return c.end(why) // without an acknowledgement, so that the client sends the message again
+	}
+	_ = c.SetWriteDeadline(time.Now().Add(s.opt.WriteTimeout))
+	if _, err := c.Write(append(answer, endBlock, endFrame)); err != nil {
+		return c.end(byClient)
+	}
+	s.counters.acknowledged[code].Add(1)
+	return true
+}
+
+// list adds a rejection to the list.
+func (m *message) list(device vitals.Name, field, reason string) {
+	if m.listed++; m.listed <= listedPerMessage {
+		s := m.conn.server
+		s.opt.Rejections.Add(rejections.Rejection{
+			UnixMs: s.opt.Now().UnixMilli(), Input: "hl7", Gateway: m.conn.gateway, Device: device,
+			Foreign: !device.IsZero() && !m.outcome.Covers(&device), Field: field, Reason: reason,
+		})
+	}
+}
+
+// Times for which a message is held before its connection is ended without an acknowledgement.
+const (
+	holdFor   = 10 * time.Second
+	holdAgain = 250 * time.Millisecond
+)
+
+// pauseFor returns the time after which a message that has been held for a while is tried again. It is not positive if
+// that has lasted long enough.
+func pauseFor(retryAfter, held time.Duration) time.Duration {
+	return min(max(retryAfter/4, holdAgain), holdFor-held)
+}
+
+// hold waits for a time, or until Shutdown is called.
+func (s *Server) hold(d time.Duration) {
+	s.counters.held.Add(1)
+	select {
+	case <-time.After(d):
+	case <-s.draining.Done():
+	}
+}
+
+// reserve reserves memory for a message that takes up n bytes, and waits for it as long as a message is held.
+func (c *conn) reserve(n int) bool {
+	s := c.server
+	for began := s.opt.Now(); !s.opt.Core.Memory().ReserveFor(c.holder, n-c.reserved, n); {
+		pause := pauseFor(0, s.opt.Now().Sub(began))
+		if pause <= 0 || s.drains() {
+			return false
+		}
+		s.hold(pause)
+	}
+	c.reserved = n
+	return true
+}

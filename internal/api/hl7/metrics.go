@@ -1,0 +1,51 @@
+package hl7
+
+import (
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+type counters struct {
+	held         atomic.Uint64
+	acknowledged map[string]*atomic.Uint64 // by code; not modified
+	endings      [numEndings]atomic.Uint64
+}
+
+// An ending is why a connection has ended.
+type ending uint8
+
+const (
+	byClient     ending = iota
+	badFrame            // see frames
+	unauthorized        // the credentials are not, or no longer, valid
+	slow                // a message was not complete in time
+	idle                // no message came
+	busy                // no place, no memory, overload, a full disk or a failing store
+	draining
+	numEndings
+)
+
+// endingTexts has the endings as labels.
+var endingTexts = [numEndings]string{"client", "framing", "unauthorized", "slow", "idle", "busy", "draining"}
+
+// Describe implements prometheus.Collector.
+func (s *Server) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(s, ch) }
+
+// Collect implements prometheus.Collector. docs/metrics.md lists the metrics.
+func (s *Server) Collect(ch chan<- prometheus.Metric) {
+	show := func(kind prometheus.ValueType, name, help string, value float64) {
+		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, nil), kind, value)
+	}
+	labelled := func(name, help, label, text string, value uint64) {
+		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, []string{label}, nil), prometheus.CounterValue, float64(value), text)
+	}
+	show(prometheus.GaugeValue, "pulsegate_mllp_connections", "Open connections of the MLLP listener.", float64(s.opt.Conns.Open()))
+	for code, n := range s.counters.acknowledged {
+		labelled("pulsegate_mllp_acknowledgements_total", "Acknowledged messages, by code in the original mode: AA, AE, AR.", "code", code, n.Load())
+	}
+	for why, text := range endingTexts {
+		labelled("pulsegate_mllp_endings_total", "Connections that have ended, by reason.", "reason", text, s.counters.endings[why].Load())
+	}
+	show(prometheus.CounterValue, "pulsegate_mllp_held_total", "Times that a connection was not read for a while, because a message could not be stored then.", float64(s.counters.held.Load()))
+}

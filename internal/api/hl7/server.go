@@ -1,0 +1,91 @@
+package hl7
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/internal/api/problem"
+	"github.com/pulsegate/pulsegate/internal/api/rejections"
+	"github.com/pulsegate/pulsegate/internal/wire/listen"
+	"github.com/pulsegate/pulsegate/internal/wire/share"
+)
+
+// ServerOptions configure a [Server]. Fields without a default are required.
+type ServerOptions struct {
+	Messages   Options // its functions are those of the server
+	Core       *ingest.Core
+	Gate       *gate.Gate // the zero Gate lets every client send
+	Problems   *problem.Set
+	Rejections *rejections.List
+	Patients   Patients
+	Conns      *share.Conns
+	Holders    *share.Holders
+	TLS        bool // the listener is one of listen.TLS
+
+	MaxMessageBytes int           // default ingest.DefaultMaxBatchBytes, at least 4 KiB
+	IdleTimeout     time.Duration // between two messages; default 20 min
+	ReadTimeout     time.Duration // for a message; default 60 s
+	WriteTimeout    time.Duration // for a client to read an acknowledgement; default 60 s
+
+	Now func() time.Time // default time.Now
+}
+
+// A Server serves the connections of a listener with MLLP. Call [ingest.Core.Drain] and then Shutdown before the Core
+// is closed.
+type Server struct {
+	opt      ServerOptions
+	listener net.Listener
+	counters counters
+
+	draining, waiting  context.Context // end when Shutdown begins, and when it stops waiting for commits
+	drain, stopWaiting context.CancelFunc
+
+	conns listen.Group
+}
+
+// Serve serves the connections of l, which it takes ownership of. The caller must call Shutdown.
+func Serve(l net.Listener, opt ServerOptions) *Server {
+	opt.MaxMessageBytes = max(cmp.Or(opt.MaxMessageBytes, ingest.DefaultMaxBatchBytes), minMessage)
+	opt.IdleTimeout = cmp.Or(opt.IdleTimeout, 20*time.Minute)
+	opt.ReadTimeout = cmp.Or(opt.ReadTimeout, 60*time.Second)
+	opt.WriteTimeout = cmp.Or(opt.WriteTimeout, 60*time.Second)
+	if opt.Now == nil {
+		opt.Now = time.Now
+	}
+	if !opt.TLS {
+		l = listen.Bound(l, opt.Conns)
+	}
+	s := &Server{opt: opt, listener: l}
+	s.counters.acknowledged = map[string]*atomic.Uint64{accepted: {}, failed: {}, rejected: {}}
+	s.draining, s.drain = context.WithCancel(context.Background())
+	s.waiting, s.stopWaiting = context.WithCancel(context.Background())
+	s.conns.Serve(func() (net.Conn, func(), error) {
+		c, err := l.Accept()
+		return c, func() { s.serve(c) }, err
+	})
+	return s
+}
+
+// Shutdown stops accepting, and ends each connection once the message that has begun is answered. If ctx ends first,
+// it closes the rest and returns an error that wraps ctx's.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.drain()
+	defer s.stopWaiting()
+	err := s.listener.Close()
+	if errors.Is(err, net.ErrClosed) {
+		err = nil
+	}
+	return errors.Join(err, s.conns.Shutdown(ctx, s.stopWaiting))
+}
+
+// drains reports whether Shutdown was called.
+func (s *Server) drains() bool { return s.draining.Err() != nil }
+
+// Addr returns the address of the listener.
+func (s *Server) Addr() net.Addr { return s.listener.Addr() }
