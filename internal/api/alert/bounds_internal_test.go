@@ -1,0 +1,101 @@
+package alert
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/storetest"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+var lowOnly = []Rule{{Name: "Low", Sign: vitals.SpO2, Met: vitals.Range{Min: vitals.MinValue, Max: 90_00}, Values: 1, MaxAge: time.Hour}}
+
+// group returns a reading of each of n devices.
+func group(t *testing.T, n int, unixMs int64, v vitals.Value) (entries []*storage.Entry) {
+	t.Helper()
+	for i := range n {
+		r := vitals.Reading{Device: name(t, fmt.Sprint("d", i)), TimeUnixMs: unixMs}
+		r.Values.Set(vitals.SpO2, v)
+		entries = append(entries, &storage.Entry{Reading: &r, ReceivedUnixMs: unixMs})
+	}
+	return entries
+}
+
+// While the evaluation stands still, publishing never waits, and holds a bounded number of readings. The
+// alerts of those that it had no room for are found in the store.
+func TestEvaluationStandsStill(t *testing.T) {
+	store := storetest.NewMemory()
+	now := int64(1_800_000_000_000)
+	e := NewEngine(store, lowOnly, Options{Now: func() time.Time { return time.UnixMilli(now) }})
+	const devices, rounds, room = 4096, 7, 16384
+	for i := range rounds {
+		v := vitals.Value(97_00)
+		if i == rounds-1 {
+			v = 85_00
+		}
+		g := group(t, devices, now+int64(i), v)
+		if err := store.Append(g); err != nil {
+			t.Fatal(err)
+		}
+		e.Publish(g)
+	}
+	now += rounds
+	e.step(t.Context(), false)
+	if want := uint64(devices*rounds - room); e.lostEver != want {
+		t.Errorf("%d readings were lost, want %d", e.lostEver, want)
+	}
+	if active, c := e.State(0); !c.Ready || len(active) != devices {
+		t.Errorf("%d alerts are active, want %d", len(active), devices)
+	}
+}
+
+// A receiver that is away learns that it has missed changes, and what is active; the engine keeps a bounded
+// number of changes.
+func TestManyChanges(t *testing.T) {
+	store := storetest.NewMemory()
+	now := int64(1_800_000_000_000)
+	e := NewEngine(store, lowOnly, Options{Now: func() time.Time { return time.UnixMilli(now) }})
+	const devices, rounds = 500, 81
+	for i := range rounds {
+		g := group(t, devices, now, []vitals.Value{85_00, 97_00}[i%2])
+		if err := store.Append(g); err != nil {
+			t.Fatal(err)
+		}
+		e.Publish(g)
+		e.step(t.Context(), i == 0)
+		now += minute
+	}
+	active, c := e.State(0)
+	if c.N != devices*rounds || !c.Lost || len(c.Alerts) > maxChanges || len(c.Alerts) < maxChanges/2 || cap(e.changes) > 2*maxChanges {
+		t.Errorf("%d changes, of which %d are kept, in room for %d; lost is %v", c.N, len(c.Alerts), cap(e.changes), c.Lost)
+	}
+	if len(active) != devices || active[0].SinceUnixMs != now-minute {
+		t.Errorf("%d alerts are active, the first one since %d", len(active), active[0].SinceUnixMs)
+	}
+	if c := e.Changes(c.N - 3); c.Lost || len(c.Alerts) != 3 {
+		t.Errorf("of the last three changes, got %d, lost is %v", len(c.Alerts), c.Lost)
+	}
+}
+
+// Of a run that is as long as the store is deep, a bounded part is read.
+func TestLongRun(t *testing.T) {
+	store := storetest.NewMemory()
+	now := int64(1_800_000_000_000)
+	entries := make([]*storage.Entry, 0, 4000)
+	for i := range cap(entries) { // 166 days, of which three are read
+		r := vitals.Reading{Device: name(t, "d"), TimeUnixMs: now - int64(i)*60*minute}
+		r.Values.Set(vitals.SpO2, 85_00)
+		entries = append(entries, &storage.Entry{Reading: &r, ReceivedUnixMs: r.TimeUnixMs})
+	}
+	if err := store.Append(entries); err != nil {
+		t.Fatal(err)
+	}
+	e := NewEngine(store, lowOnly, Options{Now: func() time.Time { return time.UnixMilli(now) }})
+	e.step(t.Context(), true)
+	active, _ := e.State(0)
+	if age := time.Duration(now-active[0].SinceUnixMs) * time.Millisecond; len(active) != 1 || age < enough || age > enough+time.Hour {
+		t.Errorf("%d alerts, the first one since %v", len(active), age)
+	}
+}
