@@ -110,6 +110,7 @@ type process struct {
 	addr   string        // of the public listener
 	admin  string        // of the admin listener, or "" if there is none
 	mqtt   string        // of the MQTT listener, or "" if there is none
+	mllp   string        // of the MLLP listener, or "" if there is none
 	exited chan struct{} // closed when the process has exited and its output was read
 
 	mu  sync.Mutex
@@ -117,7 +118,7 @@ type process struct {
 }
 
 // listening matches the line of a listener, in both formats of the log.
-var listening = regexp.MustCompile(`listening(?: addr=|","addr":")([^\s"]+)(?: listener=|","listener":")(public|admin|mqtt)`)
+var listening = regexp.MustCompile(`listening(?: addr=|","addr":")([^\s"]+)(?: listener=|","listener":")(public|admin|mqtt|mllp)`)
 
 // serving matches the last line of a start, in both formats of the log.
 var serving = regexp.MustCompile(`msg=ready url=|"msg":"ready","url":`)
@@ -133,8 +134,10 @@ func start(t testing.TB, bin, dir string, args ...string) *process {
 	}
 	cmd := exec.Command(bin, append([]string{"serve", "--addr=127.0.0.1:0", "--admin-addr=", "--data=" + dir, "--min-free-bytes=-1", anyTime}, args...)...)
 	cmd.Dir = filepath.Dir(dir)
-	if slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--mqtt-addr") }) {
-		listeners++
+	for _, flag := range []string{"--mqtt-addr", "--mllp-addr"} {
+		if slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, flag) }) {
+			listeners++
+		}
 	}
 	return launch(t, listeners, cmd)
 }
@@ -189,6 +192,8 @@ func tryLaunch(t testing.TB, listeners int, cmd *exec.Cmd) (*process, error) {
 				p.admin = m[1]
 			case m[2] == "mqtt":
 				p.mqtt = m[1]
+			case m[2] == "mllp":
+				p.mllp = m[1]
 			default:
 				p.addr = m[1]
 			}

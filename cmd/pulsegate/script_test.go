@@ -26,6 +26,7 @@ import (
 //	serve NAME ARG...    start a server; $NAME is its URL, $NAME_ADDR its host and port,
 //	                     $NAME_ADMIN the URL of its admin listener, if ARG... name one
 //	                     $NAME_MQTT that of its MQTT listener, likewise
+//	                     $NAME_MLLP the host and port of its MLLP listener, likewise
 //	term NAME            send it SIGTERM and check that it exits with 0
 //	kill9 NAME           send it SIGKILL
 //	hup NAME             send it SIGHUP
@@ -75,6 +76,9 @@ func runScripts(t *testing.T, dir string, variables map[string]string) {
 				}
 				if p.mqtt != "" {
 					ts.Setenv(args[0]+"_MQTT", "mqtt://"+p.mqtt)
+				}
+				if p.mllp != "" {
+					ts.Setenv(args[0]+"_MLLP", p.mllp)
 				}
 			},
 			"term": func(ts *testscript.TestScript, neg bool, args []string) {

@@ -73,6 +73,21 @@ func TestOneReading(t *testing.T) {
 			}
 		}
 	}
+	mllp := porttest.Addr(t)
+	order := func(_, device string, value int) (string, error) {
+		conn, err := net.Dial("tcp", mllp)
+		if err != nil {
+			return "", err
+		}
+		defer conn.Close()
+		if _, err := fmt.Fprintf(conn, "\x0bMSH|^~\\&|||||||ORU^R01^ORU_R01|1|P|2.6\rPID|||p-1\rOBR|1||||||20261121100000.123+0000\r"+
+			"OBX|1|NM|147842^MDC_ECG_HEART_RATE^MDC||%d|264864^MDC_DIM_BEAT_PER_MIN^MDC|||||R|||||||%s\r\x1c\r", value, device); err != nil {
+			return "", err
+		}
+		answer, err := bufio.NewReader(conn).ReadString('\x1c')
+		_, msa, _ := strings.Cut(answer, "\rMSA|")
+		return msa, err
+	}
 	inputs := []struct {
 		name                       string
 		send                       func(url, device string, value int) (answer string, err error)
@@ -94,13 +109,14 @@ func TestOneReading(t *testing.T) {
 		{"MQTT 5", publish("pulsegate", func(_ string, value int) string {
 			return fmt.Sprintf(`{"time":1795255200123,"heart_rate_bpm":%d}`, value)
 		}), "PUBACK 0x00", "PUBACK 0x00", "PUBACK 0x83"},
+		{"HL7 v2", order, "AA|1", "AA|1", "AE|1"},
 		{"mapped", post("/v1/mapped/band", band), `200 {"status":"stored"}`, `200 {"status":"duplicate"}`, "409 "},
 		{"mapped characteristic", post("/v1/mapped/strap", strap), `200 {"status":"stored"}`, `200 {"status":"duplicate"}`, "409 "},
 		{"mapped, with MQTT 5", publish("band", band), "PUBACK 0x00", "PUBACK 0x00", "PUBACK 0x83"},
 		{"mapped characteristic, with MQTT 5", publish("strap", strap), "PUBACK 0x00", "PUBACK 0x00", "PUBACK 0x83"},
 	}
 	opt := withMappings(t)
-	opt.MQTTAddr, opt.AdminAddr = mqtt, porttest.Addr(t)
+	opt.MQTTAddr, opt.MLLPAddr, opt.AdminAddr = mqtt, mllp, porttest.Addr(t)
 	assign := post("/admin/subject/assign", func(device string, _ int) string {
 		return fmt.Sprintf(`{"device":%q,"subject":"p-1","from":"2026-11-01T00:00:00Z"}`, device)
 	})
