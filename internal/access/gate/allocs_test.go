@@ -6,9 +6,27 @@ import (
 	"math"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/access/token"
 )
+
+// A JWT that was verified before costs no allocation.
+func TestAuthorizeJWTAllocates(t *testing.T) {
+	h := newHouse(t)
+	text := h.of("bed-7", nil)
+	v := gate.Credentials{Authorization: text}
+	if _, verdict, _ := h.Authorize(v, token.Write, time.Now()); verdict != gate.Allowed {
+		t.Fatal(verdict)
+	}
+	at := time.Now()
+	for _, v := range []gate.Credentials{v, {Bytes: []byte(text), Quick: true}} {
+		if n := testing.AllocsPerRun(100, func() { h.Authorize(v, token.Write, at) }); n != 0 {
+			t.Errorf("%v allocations, want 0", n)
+		}
+	}
+}
 
 // Authorize does not allocate for any verdict, and neither does the code between
 // net/http and the gate.

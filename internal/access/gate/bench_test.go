@@ -1,9 +1,13 @@
 package gate_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/access/oidctest"
 	"github.com/pulsegate/pulsegate/internal/access/token"
 )
 
@@ -36,4 +40,36 @@ func BenchmarkAuthorize(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkAuthorizeJWT measures what a JWT that was verified before costs beside a token, in turns in one run: JWT/token is
+// the quotient. The tokens have the size of those of Keycloak.
+func BenchmarkAuthorizeJWT(b *testing.B) {
+	f := newFixture(b)
+	h := newHouse(b)
+	h.Tokens = f.set
+	static := gate.Credentials{Bytes: []byte(f.write), Quick: true}
+	jwt := gate.Credentials{Bytes: []byte(h.of("bed-7", oidctest.Object{"padding": strings.Repeat("x", 700)})), Quick: true}
+	h.Authorize(gate.Credentials{Bytes: jwt.Bytes}, token.Write, time.Now())
+	at := time.Now()
+	measure := func(v gate.Credentials) time.Duration {
+		began := time.Now()
+		for range 1000 {
+			if _, verdict, _ := h.Authorize(v, token.Write, at); verdict != gate.Allowed {
+				b.Fatal(verdict)
+			}
+		}
+		return time.Since(began)
+	}
+	var ofToken, ofJWT []time.Duration
+	for b.Loop() {
+		ofToken, ofJWT = append(ofToken, measure(static)), append(ofJWT, measure(jwt))
+	}
+	slices.Sort(ofToken)
+	slices.Sort(ofJWT)
+	token, jwtMedian := ofToken[len(ofToken)/2], ofJWT[len(ofJWT)/2]
+	b.ReportMetric(float64(token)/1000, "ns/token")
+	b.ReportMetric(float64(jwtMedian)/1000, "ns/JWT")
+	b.ReportMetric(float64(jwtMedian)/float64(token), "JWT/token")
+	b.ReportMetric(float64(len(jwt.Bytes)), "bytes")
 }

@@ -28,6 +28,9 @@ const Skew = time.Minute
 // MaxTokenBytes bounds a token.
 const MaxTokenBytes = 8 << 10
 
+// maxUnix bounds the time at which a token expires: the year 36812.
+const maxUnix = 1 << 40
+
 // maxSubjectBytes bounds the claim sub (OpenID Connect Core, section 2).
 const maxSubjectBytes = 255
 
@@ -223,10 +226,9 @@ func check(w *Person, now time.Time, purpose purpose, clients []string, audience
 			return false
 		}
 	}
-	for _, name := range []string{"nbf", "iat"} {
-		if at, ok := w.claims[name].(float64); ok && at > float64(now.Add(Skew).Unix()) {
-			return false
-		} else if _, given := w.claims[name]; given && !ok {
+	for name, latest := range map[string]int64{"nbf": now.Add(Skew).Unix(), "iat": now.Add(Skew).Unix(), "exp": maxUnix} {
+		claim, given := w.claims[name]
+		if at, ok := claim.(float64); given && (!ok || at > float64(latest)) {
 			return false
 		}
 	}

@@ -1,0 +1,207 @@
+package gate_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/access/audit"
+	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/access/oidctest"
+	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/polltest"
+	"github.com/pulsegate/pulsegate/internal/wire/share"
+)
+
+// A houseGate is a gate with a provider.
+type houseGate struct {
+	*gate.Gate
+	house *oidctest.Provider
+}
+
+// The rules of a houseGate: nurses of ward 3 read there, chiefs administer, and a service writes for a gateway.
+const rules = `
+[[rule]]
+claim = "groups"
+value = "ward-3-nurses"
+rights = ["read"]
+devices = "ward3-"
+[[rule]]
+claim = "groups"
+value = "chiefs"
+rights = ["read", "admin"]
+[[rule]]
+claim = "groups"
+value = "relatives"
+rights = ["read"]
+subjects = ["p-1"]
+[[rule]]
+claim = "groups"
+value = "bed-7"
+rights = ["write"]
+gateway = "bed-7"
+`
+
+func newHouse(t testing.TB) *houseGate {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "rules")
+	if err := os.WriteFile(path, []byte(rules), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	house := oidctest.New(t)
+	return &houseGate{&gate.Gate{OIDC: house.Open(path)}, house}
+}
+
+// of returns the header value of somebody in a group.
+func (h *houseGate) of(group string, others oidctest.Object) string {
+	claims := oidctest.Object{"groups": []string{group}}
+	for name, v := range others {
+		claims[name] = v
+	}
+	return "Bearer " + h.house.Token(claims)
+}
+
+// Every verdict about a JWT, with the header as a string and as bytes, for a caller that may wait and for one that may not.
+func TestAuthorizeJWT(t *testing.T) {
+	f := newFixture(t)
+	h := newHouse(t)
+	both := &gate.Gate{OIDC: h.OIDC, Tokens: f.set, Certificates: true, Audit: f.log}
+	unknown := "Bearer " + h.house.Sign("es", oidctest.Object{"kid": "unknown"}, h.house.Claims(nil))
+	nurse := h.of("ward-3-nurses", nil)
+	for _, tt := range []visit{
+		{"a nurse reads", h.Gate, nurse, nil, token.Read, gate.Allowed, ""},
+		{"a nurse writes", h.Gate, nurse, nil, token.Write, gate.Forbidden, ""},
+		{"a nurse administers", h.Gate, nurse, nil, token.Admin, gate.Forbidden, ""},
+		{"a chief administers", h.Gate, h.of("chiefs", nil), nil, token.Admin, gate.Allowed, ""},
+		{"a relative reads", h.Gate, h.of("relatives", nil), nil, token.Read, gate.Forbidden, ""},
+		{"a relative reads by subject", h.Gate, h.of("relatives", nil), nil, token.ReadSubjects, gate.Allowed, ""},
+		{"a service writes", h.Gate, h.of("bed-7", nil), nil, token.Write, gate.Allowed, "bed-7"},
+		{"a stranger reads", h.Gate, h.of("staff", nil), nil, token.Read, gate.Forbidden, ""},
+		{"lower-case scheme", h.Gate, "bearer" + nurse[6:], nil, token.Read, gate.Allowed, ""},
+		{"several spaces", h.Gate, "Bearer   " + nurse[7:], nil, token.Read, gate.Allowed, ""},
+		{"space after it", h.Gate, nurse + " ", nil, token.Read, gate.BadCredentials, ""},
+		{"no scheme", h.Gate, nurse[7:], nil, token.Read, gate.BadCredentials, ""},
+		{"other scheme", h.Gate, "DPoP" + nurse[6:], nil, token.Read, gate.BadCredentials, ""},
+		{"two tokens", h.Gate, nurse + "," + nurse, nil, token.Read, gate.BadCredentials, ""},
+		{"expired", h.Gate, h.of("ward-3-nurses", oidctest.Object{"exp": 1}), nil, token.Read, gate.BadCredentials, ""},
+		{"other audience", h.Gate, h.of("ward-3-nurses", oidctest.Object{"aud": "x"}), nil, token.Read, gate.BadCredentials, ""},
+		{"not a JWT", h.Gate, "Bearer eyJ", nil, token.Read, gate.BadCredentials, ""},
+		{"token of a file, and none is given", h.Gate, f.read, nil, token.Read, gate.BadCredentials, ""},
+		{"nothing", h.Gate, "", nil, token.Read, gate.NoCredentials, ""},
+		{"token of a file", both, f.read, nil, token.Read, gate.Allowed, "ward"},
+		{"a nurse, beside tokens", both, nurse, nil, token.Read, gate.Allowed, ""},
+		{"a service with a certificate that names it", both, h.of("bed-7", nil), presenting("bed-7"), token.Write, gate.Allowed, "bed-7"},
+		{"a service with a certificate of another", both, h.of("bed-7", nil), presenting("bed-1"), token.Write, gate.Forbidden, ""},
+		{"a JWT without provider", &gate.Gate{Tokens: f.set}, nurse, nil, token.Read, gate.BadCredentials, ""},
+	} {
+		at := time.Now()
+		if tt.tls != nil {
+			at = now // the certificates are valid then
+		}
+		quick := func() (gate.Access, gate.Verdict) {
+			access, verdict, _ := tt.gate.Authorize(gate.Credentials{Bytes: []byte(tt.auth), TLS: tt.tls, Quick: true}, tt.right, at)
+			return access, verdict
+		}
+		access, verdict := quick()
+		if fresh := verdict == gate.Undecided; fresh && tt.want != gate.BadCredentials {
+			polltest.Until(t, tt.name+": the token is verified", func() bool { access, verdict = quick(); return verdict != gate.Undecided })
+		}
+		if verdict != tt.want && (verdict != gate.Undecided || tt.want != gate.BadCredentials) || access.Gateway().String() != tt.gateway {
+			t.Errorf("%s: verdict %v of %q, want %v of %q", tt.name, verdict, access.Gateway(), tt.want, tt.gateway)
+		}
+		access, verdict, _ = tt.gate.Authorize(gate.Credentials{Authorization: tt.auth, TLS: tt.tls}, tt.right, at)
+		if verdict != tt.want || access.Gateway().String() != tt.gateway {
+			t.Errorf("%s: verdict %v of %q, want %v of %q", tt.name, verdict, access.Gateway(), tt.want, tt.gateway)
+		}
+	}
+	if _, verdict, _ := h.Authorize(gate.Credentials{Authorization: nurse, Several: true}, token.Read, time.Now()); verdict != gate.BadCredentials {
+		t.Errorf("two headers: verdict %v", verdict)
+	}
+	if _, verdict, _ := h.Authorize(gate.Credentials{Authorization: unknown}, token.Read, time.Now()); verdict != gate.BadCredentials && verdict != gate.Unavailable {
+		t.Errorf("unknown key: verdict %v", verdict)
+	}
+	if h.Open() {
+		t.Error("a gate with a provider is open")
+	}
+}
+
+// Before the provider has answered, the verdict is that nothing is known.
+func TestAuthorizeUnavailable(t *testing.T) {
+	h := newHouse(t)
+	unknown := "Bearer " + h.house.Sign("es", oidctest.Object{"kid": "unknown"}, h.house.Claims(nil))
+	h.house.Rotate("-2")
+	verdicts := map[gate.Verdict]bool{}
+	polltest.Until(t, "the provider has been asked", func() bool {
+		_, verdict, _ := h.Authorize(gate.Credentials{Authorization: unknown}, token.Read, time.Now().Add(time.Hour))
+		verdicts[verdict] = true
+		return h.house.Requests.Load() >= 2
+	})
+	for verdict := range verdicts {
+		if verdict != gate.BadCredentials && verdict != gate.Unavailable {
+			t.Errorf("verdict %v", verdict)
+		}
+	}
+}
+
+// The audit log names a person by subject and issuer, and shares, budgets and rates are those of the person.
+func TestPersonIsPrincipal(t *testing.T) {
+	f := newFixture(t)
+	h := newHouse(t)
+	h.Audit, h.Tokens = f.log, f.set
+	authorize := func(auth string, right token.Rights) gate.Access {
+		access, _, _ := h.Authorize(gate.Credentials{Authorization: auth, Peer: peer{}}, right, time.Now())
+		return access
+	}
+	first, again, other := h.of("ward-3-nurses", nil), h.of("ward-3-nurses", oidctest.Object{"jti": "2"}), h.of("ward-3-nurses", oidctest.Object{"sub": "nurse-2"})
+	a, b, c := authorize(first, token.Read), authorize(again, token.Read), authorize(other, token.Read)
+	var holders share.Holders
+	holds := func(a *gate.Access) *share.Holder { holder := a.Holder(&holders, peer{}); return holder }
+	ha, hb, hc := holds(&a), holds(&b), holds(&c)
+	if ha != hb || ha == hc {
+		t.Error("shares are not those of persons")
+	}
+	for _, holder := range []*share.Holder{ha, hb, hc} {
+		holders.Put(holder)
+	}
+	if !h.TakeReads(&a, token.DefaultReads, time.Now()) || h.TakeReads(&b, 1, time.Now()) || !h.TakeReads(&c, 1, time.Now()) {
+		t.Error("allowances for reading are not those of persons")
+	}
+	authorize(first, token.Write)
+	authorize("Bearer "+h.house.Token(oidctest.Object{"exp": 1}), token.Read)
+	h.NotCovered(&a, peer{})
+	if err := h.Exporting(t.Context(), &a, peer{}, gate.Export{Device: name(t, "ward3-1")}); err != nil {
+		t.Fatal(err)
+	}
+	for reason, want := range map[audit.Reason]uint64{audit.NoRight: 1, audit.NotCovered: 1, audit.Expired: 1} {
+		if got := h.Refused(reason); got != want {
+			t.Errorf("rejected for %v: %d, want %d", reason, got, want)
+		}
+	}
+	if err := f.log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(f.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	actor := `"actor":"oidc:nurse-1 ` + h.house.URL + `"`
+	for _, want := range []string{
+		`"event":"auth.refused","reason":"no-right","peer":"192.0.2.7",` + actor,
+		`"event":"auth.refused","reason":"not-covered","peer":"192.0.2.7",` + actor,
+		`"event":"auth.refused","reason":"expired","peer":"192.0.2.7"`,
+		`"event":"exported","device":"ward3-1","peer":"192.0.2.7",` + actor,
+	} {
+		if !bytes.Contains(text, []byte(want)) {
+			t.Errorf("the log does not contain %s:\n%s", want, text)
+		}
+	}
+	if strings.Contains(string(text), "eyJ") {
+		t.Errorf("the log contains a token:\n%s", text)
+	}
+	if _, err := audit.VerifyLog(f.path, nil); err != nil {
+		t.Error(err)
+	}
+}

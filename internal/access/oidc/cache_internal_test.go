@@ -1,0 +1,124 @@
+package oidc
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/pulsegate/pulsegate/internal/access/token"
+)
+
+// The cache stays within its bounds, in entries and in bytes, under a million distinct tokens, of any length; what it
+// returns is what was put, and the newest tokens are mostly there.
+func TestCacheBound(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		bytes  int
+		n      int
+		least  int // entries at the end
+		newest int // of the 1,000 newest tokens
+	}{
+		{"usual tokens", 900, 1_000_000, MaxCached * 95 / 100, 990},
+		{"largest tokens", MaxTokenBytes, 20_000, MaxCachedBytes / MaxTokenBytes * 99 / 100, 750},
+	} {
+		c := newCache()
+		filler := strings.Repeat("x", tt.bytes)
+		text := func(i int) string { return fmt.Sprintf("%09d", i) + filler[9:] }
+		for i := range tt.n {
+			c.put(&verified{text: text(i), untilUnixMs: int64(i)})
+			if entries, bytes := c.size(); entries > MaxCached || bytes > MaxCachedBytes {
+				t.Fatalf("%s: %d entries of %d bytes after %d tokens", tt.name, entries, bytes, i)
+			}
+		}
+		entries, bytes, newest := 0, 0, 0
+		for s := range c.sets {
+			for w := range c.sets[s] {
+				if v := c.sets[s][w].Load(); v != nil {
+					entries++
+					bytes += len(v.text)
+				}
+			}
+		}
+		if e, b := c.size(); e != entries || b != bytes || entries < tt.least {
+			t.Errorf("%s: %d entries of %d bytes, counted as %d of %d; want at least %d", tt.name, entries, bytes, e, b, tt.least)
+		}
+		for i := range 1000 {
+			i := tt.n - 1 - i
+			if v := cached(c, text(i)); v != nil && v.untilUnixMs != int64(i) {
+				t.Fatalf("%s: token %d is taken for %d", tt.name, i, v.untilUnixMs)
+			} else if v != nil {
+				newest++
+			}
+		}
+		if newest < tt.newest {
+			t.Errorf("%s: %d of the 1,000 newest tokens are cached", tt.name, newest)
+		}
+	}
+}
+
+// A token is in the cache once, and gives way to another if the keys or the rules have changed.
+func TestCacheReplaces(t *testing.T) {
+	c := newCache()
+	for i := range 100 {
+		c.put(&verified{text: "t", untilUnixMs: int64(i), generation: uint64(i)})
+	}
+	if entries, bytes := c.size(); entries != 1 || bytes != 1 || cached(c, "t").untilUnixMs != 99 {
+		t.Errorf("%d entries of %d bytes, the newest %+v", entries, bytes, cached(c, "t"))
+	}
+	for i := range 20 * MaxCached { // all sets are full of entries of the former generation
+		c.put(&verified{text: fmt.Sprint("old ", i), untilUnixMs: 1000, generation: 1})
+	}
+	for i := range 1000 {
+		c.put(&verified{text: fmt.Sprint("new ", i), untilUnixMs: 10, generation: 2})
+		if cached(c, fmt.Sprint("new ", i)) == nil {
+			t.Fatal("a token was not cached")
+		}
+	}
+	missing := 0
+	for i := range 1000 {
+		if cached(c, fmt.Sprint("new ", i)) == nil {
+			missing++
+		}
+	}
+	if missing > 0 {
+		t.Errorf("%d tokens gave way although there were some of the former generation", missing)
+	}
+}
+
+func TestCacheConcurrent(t *testing.T) {
+	c := newCache()
+	var done sync.WaitGroup
+	for range 4 {
+		done.Go(func() {
+			for range 20_000 {
+				i := rand.IntN(2 * MaxCached)
+				text := fmt.Sprint(i)
+				if v := cached(c, text); v != nil && v.untilUnixMs != int64(i) {
+					t.Errorf("token %d is taken for %d", i, v.untilUnixMs)
+				}
+				c.put(&verified{text: text, untilUnixMs: int64(i)})
+			}
+		})
+	}
+	done.Wait()
+}
+
+// People beyond the bound share one rate.
+func TestPeopleBound(t *testing.T) {
+	p := people{opt: &token.Options{}, byID: map[token.ID]*token.Principal{}}
+	for i := range maxPeople + 1000 {
+		p.principal(token.Identity{Issuer: "i", Subject: fmt.Sprint(i)}, nil)
+	}
+	if len(p.byID) != maxPeople+1 {
+		t.Errorf("%d people", len(p.byID))
+	}
+	a := p.principal(token.Identity{Subject: "a"}, nil)
+	if b := p.principal(token.Identity{Subject: "b"}, nil); a.Budgets() != b.Budgets() || a.ID() == b.ID() {
+		t.Error("people beyond the bound do not share a budget, or are the same")
+	}
+	if first := p.principal(token.Identity{Issuer: "i", Subject: "0"}, nil); first.Budgets() == a.Budgets() {
+		t.Error("the first person has lost the own budget")
+	}
+}
