@@ -378,3 +378,20 @@ func BenchmarkRecognise(b *testing.B) {
 		}
 	}
 }
+
+// Every byte at every place of a value, which is scanned in words of eight bytes.
+func TestValueBytes(t *testing.T) {
+	for place := range 24 {
+		for c := range 256 {
+			value := []byte(strings.Repeat("a", 26))
+			value[1+place] = byte(c)
+			want := fastparse.Other
+			if ' ' <= c && c <= '~' {
+				want = fastparse.Accept
+			}
+			if got := check(t, []byte(line+"Host: x\r\nContent-Length: 1\r\nAccept: "+string(value)+"\r\n\r\nb")); got != want {
+				t.Errorf("byte %#x at %d: verdict %v, want %v", c, place, got, want)
+			}
+		}
+	}
+}

@@ -1,5 +1,7 @@
 package fastparse
 
+import "encoding/binary"
+
 // A field is one name of the short list; a set of fields is their sum.
 type field uint16
 
@@ -87,6 +89,9 @@ func line(b []byte, i int) (f field, value Span, next int, verdict Verdict) {
 		i++
 	}
 	value.Start = i
+	for i+8 <= len(b) && allVisible(binary.LittleEndian.Uint64(b[i:])) {
+		i += 8
+	}
 	for i < len(b) && ' ' <= b[i] && b[i] <= '~' {
 		i++
 	}
@@ -104,6 +109,13 @@ func line(b []byte, i int) (f field, value Span, next int, verdict Verdict) {
 		return 0, Span{}, 0, Other
 	}
 	return f, value, i + 2, Accept
+}
+
+// allVisible reports whether each byte of x is from ' ' to '~'. It never is true wrongly: below ' ', the first
+// difference borrows; above '~', the sum or x itself has the high bit.
+func allVisible(x uint64) bool {
+	const each = 0x0101010101010101
+	return ((x-' '*each)|(x+each)|x)&(0x80*each) == 0
 }
 
 func isNameByte(c byte) bool {
