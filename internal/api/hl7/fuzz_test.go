@@ -51,7 +51,7 @@ func FuzzMessage(f *testing.F) {
 			t.Fatalf("sent again: %q, want %q", again, answer)
 		}
 		// The answer is a message itself, which is not an ORU.
-		if _, code, _ := strings.Cut(s.send(answer), "MSA"+separator); len(code) < 2 || code[1] != 'R' {
+		if _, code, _ := strings.Cut(s.send(answer), "\nMSA"+separator); len(code) < 2 || code[1] != 'R' {
 			t.Fatalf("answer to an answer: %q", code)
 		}
 	})
