@@ -5,7 +5,9 @@
 //
 // An OBX with a value is a reading, or half of a blood pressure. MSA-1 is AA only if the readings of all OBX are on
 // stable storage. It is AE if some were rejected, each with an ERR segment that says where and why, and AR if the
-// message was rejected as a whole. No text of an answer has a measured value or an identifier of a patient.
+// message was rejected as a whole. There is no answer if something of the message may be stored later. In the enhanced
+// mode, a client that wants an accept acknowledgement only (MSH-15 without NE, MSH-16 NE) gets CA, CE and CR. No text of
+// an answer has a measured value or an identifier of a patient.
 //
 // Nothing is rounded, converted or guessed: not a value, a unit, a time, a zone, nor a device.
 //
