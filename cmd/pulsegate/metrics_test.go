@@ -11,15 +11,27 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 )
 
-// TestMetricsPage scrapes a server that exposes all its metrics, except those of PostgreSQL.
+// TestMetricsPage scrapes a server that exposes all its metrics, except those of PostgreSQL and of OpenID Connect.
 func TestMetricsPage(t *testing.T) {
 	rules, err := filepath.Abs("../../examples/alerts.toml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkMetricsPage(t, func(name string) bool { return !strings.HasPrefix(name, "pulsegate_postgres_") },
+	checkMetricsPage(t, func(name string) bool {
+		return !strings.HasPrefix(name, "pulsegate_postgres_") && !strings.HasPrefix(name, "pulsegate_oidc_")
+	},
 		"--admin-addr=127.0.0.1:0", "--mqtt-addr=127.0.0.1:0", "--mllp-addr=127.0.0.1:0", "--retain=400d", "--otlp-endpoint=http://127.0.0.1:1",
 		"--alerts="+rules, "--alertmanager=http://127.0.0.1:1")
+}
+
+// TestMetricsPageOIDC scrapes a server with an OpenID Connect provider.
+func TestMetricsPageOIDC(t *testing.T) {
+	access := filepath.Join(t.TempDir(), "access.toml")
+	if err := os.WriteFile(access, []byte("[[rule]]\nclaim = \"groups\"\nvalue = \"staff\"\nrights = [\"read\"]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	checkMetricsPage(t, func(name string) bool { return strings.HasPrefix(name, "pulsegate_oidc_") },
+		"--admin-addr=127.0.0.1:0", "--oidc-issuer=http://127.0.0.1:1", "--oidc-client-id=pulsegate", "--access-rules="+access, "--audit=")
 }
 
 // checkMetricsPage starts a server with flags, scrapes it, and compares its metrics with those in

@@ -135,7 +135,7 @@ func (a *access) open() (err error) {
 			OnRules: a.rulesChanged, OnProvider: a.providerChanged,
 		})
 		if err != nil {
-			return settings.Usagef("--access-rules: %v", err)
+			return err
 		}
 	}
 	if f.TLSCert != "" {

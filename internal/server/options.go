@@ -232,6 +232,11 @@ func (c *Options) parse() (p parsed, err error) {
 	if err := cmp.Or(limitsErr, tracingErr, proxiesErr, originsErr, topicErr, zoneErr, p.setMappings(c, signs)); err != nil {
 		return p, err
 	}
+	if c.AccessRules != "" {
+		if _, err := oidc.ReadRules(c.AccessRules); err != nil {
+			return p, settings.Usagef("--access-rules: %v", err)
+		}
+	}
 	if _, err := c.AlertOptions.urls(); err != nil || c.Alerts == "" {
 		return p, err
 	}

@@ -34,10 +34,28 @@ const maxUnix = 1 << 40
 // maxSubjectBytes bounds the claim sub (OpenID Connect Core, section 2).
 const maxSubjectBytes = 255
 
-// counters are exported by package gate.
 type counters struct {
 	fetches, fetchErrors         atomic.Uint64
 	accepted, invalid, undecided atomic.Uint64 // tokens that were verified, by result
+}
+
+// Stats are the counters of a [Provider] since its start.
+type Stats struct {
+	Fetches, FetchErrors         uint64    // of keys
+	Accepted, Invalid, Undecided uint64    // tokens that were not cached
+	Cached                       int       // verified tokens, expired ones included
+	KeysAt                       time.Time // when the keys were fetched; zero means never
+}
+
+// Stats returns the counters.
+func (p *Provider) Stats() Stats {
+	s := Stats{Fetches: p.fetches.Load(), FetchErrors: p.fetchErrors.Load(),
+		Accepted: p.accepted.Load(), Invalid: p.invalid.Load(), Undecided: p.undecided.Load()}
+	s.Cached, _ = p.cache.size()
+	if found := p.found.Load(); found != nil {
+		s.KeysAt = found.at
+	}
+	return s
 }
 
 // IsJWT reports whether text can only be a JWT: it begins as an object in JSON does in base64url. A token of

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/access/oidc"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/reply"
@@ -145,7 +146,11 @@ func withToken(next http.Handler) http.Handler {
 			bearer = append(bearer, value)
 		}
 		if password := r.URL.Query().Get("p"); password != "" {
-			bearer = append(bearer, "Bearer "+password)
+			scheme := "Bearer "
+			if oidc.IsJWT(password) {
+				scheme = "" // rejected: it is somebody's identity, and proxies may log it
+			}
+			bearer = append(bearer, scheme+password)
 		}
 		if len(bearer) > 0 {
 			r = r.WithContext(r.Context()) // a copy

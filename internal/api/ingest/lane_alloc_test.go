@@ -8,9 +8,11 @@ import (
 	"net/url"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/access/oidctest"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/observe/tracing"
 	"github.com/pulsegate/pulsegate/internal/storage"
@@ -64,6 +66,14 @@ func TestLaneAllocations(t *testing.T) {
 		testLaneAllocations(t, ingest.Config{Trace: tracer}, []laneLoad{
 			{"single", request(good)},
 			{"pipelined", request(good) + request(batch("d", 3)) + request(good)},
+		})
+	})
+	t.Run("with JWTs", func(t *testing.T) {
+		house, g, static := newHouse(t)
+		text := "Bearer " + house.Token(oidctest.Object{"padding": strings.Repeat("x", 700)})
+		testLaneAllocations(t, ingest.Config{Gate: g}, []laneLoad{
+			{"single", authorized(good, text)},
+			{"beside a token", authorized(good, text) + authorized(good, static)},
 		})
 	})
 	t.Run("with tokens", func(t *testing.T) {

@@ -102,7 +102,11 @@ type operation struct {
 // describe returns the Operation Object.
 func (d *describer) describe(op operation) object {
 	byStatus := map[int][]*reply.Problem{}
-	for _, p := range slices.Concat(op.problems, []*reply.Problem{d.Problems.UntrustedOrigin}) {
+	everywhere := []*reply.Problem{d.Problems.UntrustedOrigin}
+	if op.right != "" {
+		everywhere = append(everywhere, d.Problems.KeysUnknown)
+	}
+	for _, p := range slices.Concat(op.problems, everywhere) {
 		byStatus[p.Status()] = append(byStatus[p.Status()], p)
 	}
 	answers := maps.Clone(op.answers)

@@ -89,8 +89,12 @@ func line(b []byte, i int) (f field, value Span, next int, verdict Verdict) {
 		i++
 	}
 	value.Start = i
-	for i+8 <= len(b) && allVisible(binary.LittleEndian.Uint64(b[i:])) {
-		i += 8
+	for ; i+32 <= len(b); i += 32 { // tokens are long
+		w := b[i : i+32]
+		if invisible(binary.LittleEndian.Uint64(w))|invisible(binary.LittleEndian.Uint64(w[8:]))|
+			invisible(binary.LittleEndian.Uint64(w[16:]))|invisible(binary.LittleEndian.Uint64(w[24:])) != 0 {
+			break
+		}
 	}
 	for i < len(b) && ' ' <= b[i] && b[i] <= '~' {
 		i++
@@ -111,11 +115,11 @@ func line(b []byte, i int) (f field, value Span, next int, verdict Verdict) {
 	return f, value, i + 2, Accept
 }
 
-// allVisible reports whether each byte of x is from ' ' to '~'. It never is true wrongly: below ' ', the first
-// difference borrows; above '~', the sum or x itself has the high bit.
-func allVisible(x uint64) bool {
+// invisible returns 0 if each byte of x is from ' ' to '~', and otherwise not: below ' ', the first difference borrows;
+// above '~', the sum or x itself has the high bit.
+func invisible(x uint64) uint64 {
 	const each = 0x0101010101010101
-	return ((x-' '*each)|(x+each)|x)&(0x80*each) == 0
+	return ((x - ' '*each) | (x + each) | x) & (0x80 * each)
 }
 
 func isNameByte(c byte) bool {

@@ -1,0 +1,203 @@
+package ingest_test
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/access/gatetest"
+	"github.com/pulsegate/pulsegate/internal/access/oidc"
+	"github.com/pulsegate/pulsegate/internal/access/oidctest"
+	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/internal/storage"
+)
+
+// rulesFile returns the path of a file of rules.
+func rulesFile(t testing.TB) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "rules")
+	const rules = "[[rule]]\nclaim = \"azp\"\nvalue = \"pulsegate\"\nrights = [\"write\"]\ngateway = \"bed-7\"\ndevices = \"ppg-\"\n"
+	if err := os.WriteFile(path, []byte(rules), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// newHouse returns a provider, and a gate with its tokens and one of a file, which may write.
+func newHouse(t testing.TB) (house *oidctest.Provider, g *gate.Gate, static string) {
+	t.Helper()
+	files := gatetest.New(t)
+	static = files.Token(t, "bed-7", "ppg-", token.Token{Rights: token.Write})
+	house, g = oidctest.New(t), files.Open(t)
+	g.OIDC, g.Audit = house.Open(rulesFile(t)), nil
+	return house, g, static
+}
+
+// swap sends a request and returns the answer's status line and the header and body after it.
+func swap(t *testing.T, conn *peer, text string) (status, rest string) {
+	t.Helper()
+	if _, err := io.WriteString(conn, text); err != nil {
+		t.Fatal(err)
+	}
+	answer := make([]byte, 64<<10)
+	n, err := io.ReadAtLeast(conn, answer, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, rest, _ = strings.Cut(string(answer[:n]), "\r\n")
+	return status, rest
+}
+
+// A connection stays in the fast lane while its JWT is verified on another goroutine, and when the JWT is renewed. The
+// full lane answers those that are rejected, cannot be decided, or do not fit.
+func TestLaneJWT(t *testing.T) {
+	house, g, static := newHouse(t)
+	srv := serveOn(t, settleAs(storage.Stored), ingest.Config{Gate: g, Now: time.Now}, &ingest.FastLaneConfig{})
+	moved := func(want uint64) {
+		t.Helper()
+		if n := srv.lane.Stats().Moved; n != want {
+			t.Fatalf("%d connections have left the lane, want %d", n, want)
+		}
+	}
+	bearer := func(others oidctest.Object) string { return "Bearer " + house.Token(others) }
+	stored := func(conn *peer, auth string) {
+		t.Helper()
+		if status, rest := swap(t, conn, authorized(good, auth)); status != "HTTP/1.1 200 OK" || !strings.Contains(rest, `{"status":"stored"}`) {
+			t.Fatalf("%s\n%s", status, rest)
+		}
+	}
+	conn := dial(t, srv)
+	stored(conn, static)
+	for _, id := range []string{"1", "2", "3"} { // a client that renews its token
+		text := bearer(oidctest.Object{"jti": id})
+		stored(conn, text)
+		stored(conn, text)
+	}
+	stored(conn, bearer(oidctest.Object{"padding": strings.Repeat("x", 2000)}))
+	stored(conn, static)
+	moved(0)
+
+	// A header that arrives before its body, and requests that are sent at once.
+	early := authorized(good, bearer(oidctest.Object{"jti": "4"}))
+	cut := strings.Index(early, "\r\n\r\n") + 4
+	if _, err := io.WriteString(conn, early[:cut]); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(20 * time.Millisecond)
+	if status, rest := swap(t, conn, early[cut:]); status != "HTTP/1.1 200 OK" {
+		t.Fatalf("%s\n%s", status, rest)
+	}
+	pipelined := authorized(good, static) + authorized(good, bearer(oidctest.Object{"jti": "5"})) + authorized(good, bearer(oidctest.Object{"jti": "6"}))
+	if _, err := io.WriteString(conn, pipelined); err != nil {
+		t.Fatal(err)
+	}
+	answers, answer := "", make([]byte, 64<<10)
+	for strings.Count(answers, "HTTP/1.1 200 OK") < 3 {
+		n, err := conn.Read(answer)
+		if err != nil {
+			t.Fatalf("%v after %s", err, answers)
+		}
+		answers += string(answer[:n])
+	}
+	moved(0)
+
+	for i, tt := range []struct {
+		name, auth, status, want string
+	}{
+		{"expired", bearer(oidctest.Object{"exp": 1}), "HTTP/1.1 401 Unauthorized", `error="invalid_token"`},
+		{"other audience", bearer(oidctest.Object{"aud": "x"}), "HTTP/1.1 401 Unauthorized", "invalid-credentials"},
+		{"unknown key", "Bearer " + house.Sign("es", oidctest.Object{"kid": "unknown"}, house.Claims(nil)), "HTTP/1.1 401 Unauthorized", "invalid-credentials"},
+		{"larger than the lane takes", bearer(oidctest.Object{"padding": strings.Repeat("x", 4000)}), "HTTP/1.1 200 OK", `{"status":"stored"}`},
+		{"largest", bearer(oidctest.Object{"padding": strings.Repeat("x", 5500)}), "HTTP/1.1 200 OK", `{"status":"stored"}`},
+		{"too large", bearer(oidctest.Object{"padding": strings.Repeat("x", 6100)}), "HTTP/1.1 401 Unauthorized", "invalid-credentials"},
+	} {
+		status, rest := swap(t, dial(t, srv), authorized(good, tt.auth))
+		if status != tt.status || !strings.Contains(rest, tt.want) {
+			t.Errorf("%s: %s\n%s", tt.name, status, rest)
+		}
+		moved(uint64(i + 1))
+	}
+	// That no rule matches is known from the second time on, and the lane answers.
+	if status, rest := swap(t, conn, authorized(good, bearer(oidctest.Object{"azp": nil}))); status != "HTTP/1.1 403 Forbidden" {
+		t.Errorf("no rule: %s\n%s", status, rest)
+	}
+	moved(6)
+
+	// A provider that has never answered.
+	nowhere := oidctest.New(t)
+	broken := func(w http.ResponseWriter, _ *http.Request) bool { w.WriteHeader(http.StatusBadGateway); return true }
+	nowhere.Answer.Store(&broken)
+	provider, err := oidc.Open(oidc.Options{Issuer: nowhere.URL, ClientID: oidctest.ClientID, Rules: rulesFile(t), Every: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer provider.Close()
+	srv = serveOn(t, settleAs(storage.Stored), ingest.Config{Gate: &gate.Gate{OIDC: provider}, Now: time.Now}, &ingest.FastLaneConfig{})
+	if status, rest := swap(t, dial(t, srv), authorized(good, "Bearer "+nowhere.Token(nil))); status != "HTTP/1.1 503 Service Unavailable" ||
+		!strings.Contains(rest, "Retry-After: ") || !strings.Contains(rest, "keys-unknown") {
+		t.Errorf("no keys: %s\n%s", status, rest)
+	}
+}
+
+// BenchmarkLaneJWT measures the CPU time of the process for a request with a JWT that was verified before, beside one with a
+// token, in turns in one run: JWT/token is the quotient. It includes the client's. The store does nothing.
+func BenchmarkLaneJWT(b *testing.B) {
+	house, g, static := newHouse(b)
+	srv := serveOn(b, settleAs(storage.Stored), ingest.Config{Gate: g, Now: time.Now}, &ingest.FastLaneConfig{})
+	conn := dial(b, srv)
+	jwt := "Bearer " + house.Token(oidctest.Object{"padding": strings.Repeat("x", 700)}) // as long as Keycloak's
+	cpu := func() float64 {
+		var used unix.Rusage
+		if err := unix.Getrusage(unix.RUSAGE_SELF, &used); err != nil {
+			b.Fatal(err)
+		}
+		return float64(used.Utime.Nano() + used.Stime.Nano())
+	}
+	for name, pipelined := range map[string]int{"one by one": 1, "32 at once": 32} {
+		b.Run(name, func(b *testing.B) {
+			answer := make([]byte, 64<<10)
+			rounds := 1600 / pipelined
+			measure := func(auth string) float64 {
+				text := []byte(strings.Repeat(authorized(good, auth), pipelined))
+				before := cpu()
+				for range rounds {
+					if _, err := conn.Write(text); err != nil {
+						b.Fatal(err)
+					}
+					for stored := 0; stored < pipelined; {
+						n, err := conn.Read(answer)
+						if err != nil {
+							b.Fatal(err)
+						}
+						stored += bytes.Count(answer[:n], []byte(`{"status":"stored"}`))
+					}
+				}
+				return (cpu() - before) / float64(rounds*pipelined)
+			}
+			measure(static)
+			measure(jwt)
+			var ofToken, ofJWT []float64
+			for b.Loop() {
+				ofToken, ofJWT = append(ofToken, measure(static)), append(ofJWT, measure(jwt))
+			}
+			if srv.lane.Stats().Moved > 0 {
+				b.Fatal("the connection has left the lane")
+			}
+			slices.Sort(ofToken)
+			slices.Sort(ofJWT)
+			b.ReportMetric(ofToken[len(ofToken)/2], "ns/token")
+			b.ReportMetric(ofJWT[len(ofJWT)/2], "ns/JWT")
+			b.ReportMetric(ofJWT[len(ofJWT)/2]/ofToken[len(ofToken)/2], "JWT/token")
+		})
+	}
+}
