@@ -112,6 +112,14 @@ func TestEraseCrash(t *testing.T) {
 	if _, err := s.Erase(mustName(erasedDevice)); err != nil {
 		t.Fatal(err)
 	}
+	mu.Lock()
+	erased := len(found)
+	mu.Unlock()
+	polltest.Until(t, "there were crashes after the removal", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(found) >= erased+60
+	})
 	stop()
 	writer.Wait()
 	mu.Lock()

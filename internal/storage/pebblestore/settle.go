@@ -385,11 +385,13 @@ func (s *settler) write(group []*storage.Entry, number uint64) (bool, error) {
 	return true, nil
 }
 
-// An ordered record has a part of its device's name as a number, so that few names are compared
-// in full: names often differ only in digits at their end.
+// An ordered record has what its order depends on, so that records, which are long, are not read again. part is a part of
+// its device's name as a number, so that few names are compared in full: names often differ only in digits at their end.
 type ordered struct {
-	part   uint64
-	record int32
+	part       uint64
+	timeUnixMs int64
+	device     uint32
+	record     int32
 }
 
 // sort puts the records that the group adds in order.
@@ -398,31 +400,39 @@ func (s *settler) sort(name func(record int32) *vitals.Name) {
 	same := vitals.MaxNameBytes // bytes that all names have in common
 	var text, first [vitals.MaxNameBytes + 8]byte
 	for i := range s.records {
-		if !s.records[i].adds {
+		r := &s.records[i]
+		if !r.adds {
 			continue
 		}
-		if len(s.order) == 0 {
+		s.order = append(s.order, ordered{timeUnixMs: r.TimeUnixMs, device: r.device, record: int32(i)})
+		switch n := len(s.order); {
+		case n == 1:
 			name(int32(i)).AppendTo(first[:0])
+		case s.order[n-2].device == r.device:
+			continue
 		}
-		s.order = append(s.order, ordered{record: int32(i)})
 		for n := name(int32(i)).AppendTo(text[:0]); same > 0 && !bytes.Equal(n[:min(same, len(n))], first[:same]); {
 			same--
 		}
 	}
 	for i := range s.order {
+		x := &s.order[i]
+		if i > 0 && s.order[i-1].device == x.device {
+			x.part = s.order[i-1].part
+			continue
+		}
 		text = [len(text)]byte{}
-		name(s.order[i].record).AppendTo(text[:0])
-		s.order[i].part = binary.BigEndian.Uint64(text[same:])
+		name(x.record).AppendTo(text[:0])
+		x.part = binary.BigEndian.Uint64(text[same:])
 	}
 	slices.SortFunc(s.order, func(x, y ordered) int {
-		if x.part != y.part {
+		switch {
+		case x.part != y.part:
 			return cmp.Compare(x.part, y.part)
-		}
-		a, b := &s.records[x.record], &s.records[y.record]
-		if a.device != b.device {
+		case x.device != y.device:
 			return name(x.record).Compare(name(y.record))
 		}
-		return cmp.Compare(a.TimeUnixMs, b.TimeUnixMs)
+		return cmp.Compare(x.timeUnixMs, y.timeUnixMs)
 	})
 }
 

@@ -227,6 +227,7 @@ func (w *Window) find(device uint32, timeUnixMs int64) (row columns.Row, ok bool
 // AppendAll appends all rows of a device to dst, in the order of time.
 func (w *Window) AppendAll(dst []columns.Row, device uint32) []columns.Row {
 	index := w.device(device).index
+	dst = slices.Grow(dst, len(index))
 	for i, n := range index {
 		if r := w.rows.at(n); i+1 == len(index) || w.rows.at(index[i+1]).timeUnixMs != r.timeUnixMs {
 			dst = w.rows.appendTo(dst, r)
