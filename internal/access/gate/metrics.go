@@ -6,7 +6,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/pulsegate/pulsegate/internal/access/audit"
-	"github.com/pulsegate/pulsegate/internal/access/oidc"
 	"github.com/pulsegate/pulsegate/internal/access/tlsfiles"
 )
 
@@ -42,7 +41,7 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 		days = time.Until(c.Files.NotAfter()).Hours() / 24
 	}
 	if c.Gate.OIDC != nil {
-		collectOIDC(ch, c.Gate.OIDC)
+		c.Gate.OIDC.Collect(ch)
 	}
 	oneIf := map[bool]float64{true: 1}
 	gauge("pulsegate_audit_failed", "Whether the audit log cannot be written or was changed from outside: 0 or 1.",
@@ -58,32 +57,4 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 	gauge("pulsegate_certificate_expiry_timestamp_seconds", "Unix time at which the first certificate of the server's chain expires. 0 without TLS.", float64(end))
 	gauge("pulsegate_certificate_expiry_days", "Days until the first certificate of the server's chain expires, negative after that. 0 without TLS.", days)
 	gauge("pulsegate_certificates_stale", "Whether the certificate files are unusable, so that the previous certificates stay in use: 0 or 1.", oneIf[certificatesStale])
-}
-
-// collectOIDC exports metrics about an OpenID Connect provider and its tokens.
-func collectOIDC(ch chan<- prometheus.Metric, p *oidc.Provider) {
-	show := func(name, help string, kind prometheus.ValueType, label string, values map[string]float64) {
-		var labels []string
-		if label != "" {
-			labels = []string{label}
-		}
-		desc := prometheus.NewDesc(name, help, labels, nil)
-		for value, n := range values {
-			ch <- prometheus.MustNewConstMetric(desc, kind, n, []string{value}[:len(labels)]...)
-		}
-	}
-	s, stale, keysAt := p.Stats(), 0.0, 0.0
-	if p.Stale() {
-		stale = 1
-	}
-	if !s.KeysAt.IsZero() {
-		keysAt = float64(s.KeysAt.Unix())
-	}
-	show("pulsegate_oidc_fetches_total", "Attempts to fetch the provider's keys, by result.", prometheus.CounterValue, "result",
-		map[string]float64{"ok": float64(s.Fetches), "error": float64(s.FetchErrors)})
-	show("pulsegate_oidc_verified_total", "JWTs that were not in the cache, by result.", prometheus.CounterValue, "result",
-		map[string]float64{"accepted": float64(s.Accepted), "rejected": float64(s.Invalid), "undecided": float64(s.Undecided)})
-	show("pulsegate_oidc_cached_tokens", "Verified JWTs in the cache, expired ones included.", prometheus.GaugeValue, "", map[string]float64{"": float64(s.Cached)})
-	show("pulsegate_oidc_keys_timestamp_seconds", "Unix time at which the provider's keys were fetched. 0 if never.", prometheus.GaugeValue, "", map[string]float64{"": keysAt})
-	show("pulsegate_oidc_rules_stale", "Whether the file of rules is unusable, so that the previous rules stay in force: 0 or 1.", prometheus.GaugeValue, "", map[string]float64{"": stale})
 }

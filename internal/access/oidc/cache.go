@@ -9,14 +9,11 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/token"
 )
 
-// Bounds of the cache of verified tokens.
-const (
-	MaxCached      = 16_384
-	MaxCachedBytes = 16 << 20 // of their texts
+// MaxCached bounds the verified tokens in the cache, each of which has at most [MaxTokenBytes].
+const MaxCached = 4096
 
-	ways    = 8 // entries of a set
-	numSets = MaxCached / ways
-)
+// ways is the number of entries of a set.
+const ways = 8
 
 // A verified is a token that was verified. It does not change.
 type verified struct {
@@ -34,15 +31,9 @@ type verified struct {
 // Look-ups take no lock.
 type cache struct {
 	seed maphash.Seed
-	sets [numSets][ways]atomic.Pointer[verified]
-
-	mu    sync.Mutex // held while entries change
-	len   int        // guarded by mu
-	bytes int        // guarded by mu; of texts
-	hand  int        // guarded by mu; where the search for an entry to evict goes on
+	mu   sync.Mutex // held while entries change
+	sets [MaxCached / ways][ways]atomic.Pointer[verified]
 }
-
-func newCache() *cache { return &cache{seed: maphash.MakeSeed()} }
 
 // set returns the set of a token.
 func set[T string | []byte](c *cache, text T) *[ways]atomic.Pointer[verified] {
@@ -53,7 +44,7 @@ func set[T string | []byte](c *cache, text T) *[ways]atomic.Pointer[verified] {
 	case []byte:
 		hash = maphash.Bytes(c.seed, text)
 	}
-	return &c.sets[hash%numSets]
+	return &c.sets[hash%uint64(len(c.sets))]
 }
 
 // cached returns the entry of a token, or nil.
@@ -68,7 +59,7 @@ func cached[T string | []byte](c *cache, text T) *verified {
 }
 
 // put adds an entry. It replaces one of the same token, and if its set is full one of other keys or
-// rules, else the one that expires first. It evicts entries until the texts are within their bound.
+// rules, else the one that expires first.
 func (c *cache) put(v *verified) {
 	of := set(c, v.text)
 	c.mu.Lock()
@@ -78,7 +69,7 @@ func (c *cache) put(v *verified) {
 		old, rank := of[i].Load(), int64(math.MinInt64)
 		switch {
 		case old != nil && old.text == v.text:
-			c.dropLocked(&of[i])
+			of[i].Store(nil)
 		case old != nil && old.generation == v.generation:
 			rank = old.untilUnixMs
 		}
@@ -86,26 +77,5 @@ func (c *cache) put(v *verified) {
 			victim, best = &of[i], rank
 		}
 	}
-	c.dropLocked(victim)
-	for c.bytes+len(v.text) > MaxCachedBytes {
-		c.dropLocked(&c.sets[c.hand/ways][c.hand%ways])
-		c.hand = (c.hand + 1) % MaxCached
-	}
-	c.len++
-	c.bytes += len(v.text)
 	victim.Store(v)
-}
-
-func (c *cache) dropLocked(at *atomic.Pointer[verified]) {
-	if old := at.Swap(nil); old != nil {
-		c.len--
-		c.bytes -= len(old.text)
-	}
-}
-
-// size returns the number of entries, expired ones included, and the bytes of their texts.
-func (c *cache) size() (entries, bytes int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.len, c.bytes
 }

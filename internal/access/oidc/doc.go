@@ -6,8 +6,7 @@
 //     it has the provider's issuer, this server's client ID among its audiences and, if it
 //     names a client, one of [Options], and if it is valid now, give or take [Skew].
 //   - [Cached] neither allocates nor takes a lock. It returns what [Provider.Verify]
-//     has accepted, until the token expires, or the keys or the rules change. The cache is
-//     bounded in entries and in bytes.
+//     has accepted, until the token expires, or the keys or the rules change. The cache is bounded.
 //   - Nothing that a client sends makes requests to the provider more often than once in
 //     [MinFetch]. No request waits for the provider: a token whose key is not known is
 //     [ErrUnavailable] until the keys have been fetched.

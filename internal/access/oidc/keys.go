@@ -2,16 +2,11 @@ package oidc
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/ed25519"
-	"crypto/elliptic"
-	"crypto/rsa"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/go-jose/go-jose/v4"
@@ -20,81 +15,47 @@ import (
 // maxKeys bounds the keys of a provider.
 const maxKeys = 64
 
-const minRSABits = 2048
-
 // algorithms are those that a token may be signed with.
 var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.EdDSA}
 
-// keys are public keys of a provider.
-type keys []jose.JSONWebKey
-
-// fetchKeys gets a JSON Web Key Set (RFC 7517), without the keys that cannot have signed a token.
-func (p *Provider) fetchKeys(ctx context.Context, url string) (keys, error) {
+// fetchKeys gets a JSON Web Key Set (RFC 7517), as it is and without the keys that cannot have signed a token.
+func (p *Provider) fetchKeys(ctx context.Context, url string) (text []byte, keys []jose.JSONWebKey, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	resp, err := p.client.Do(req)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("status %d", resp.StatusCode)
+		return nil, nil, fmt.Errorf("status %d", resp.StatusCode)
 	}
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return nil, err
+	if text, err = io.ReadAll(resp.Body); err != nil {
+		return nil, nil, err
 	}
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
 	}
-	if err := json.Unmarshal(body, &set); err != nil {
-		return nil, errors.New("not a key set")
+	if json.Unmarshal(text, &set) != nil || len(set.Keys) > maxKeys {
+		return nil, nil, fmt.Errorf("not a set of at most %d keys", maxKeys)
 	}
-	var found keys
 	for _, raw := range set.Keys {
-		var key jose.JSONWebKey
-		if key.UnmarshalJSON(raw) != nil || !usable(&key) {
-			continue // others must be ignored (RFC 7517, section 5)
-		}
-		if found = append(found, key); len(found) > maxKeys {
-			return nil, fmt.Errorf("more than %d keys", maxKeys)
+		var key jose.JSONWebKey // others must be ignored (RFC 7517, section 5)
+		if key.UnmarshalJSON(raw) == nil && key.IsPublic() && (key.Use == "" || key.Use == "sig") {
+			keys = append(keys, key)
 		}
 	}
-	if len(found) == 0 {
-		return nil, errors.New("no key for RS256, ES256 or EdDSA")
+	if len(keys) == 0 {
+		return nil, nil, errors.New("no usable key")
 	}
-	return found, nil
-}
-
-// usable reports whether a key is for one of the algorithms.
-func usable(key *jose.JSONWebKey) bool {
-	if key.Use != "" && key.Use != "sig" || key.Algorithm != "" && !slices.Contains(algorithms, jose.SignatureAlgorithm(key.Algorithm)) {
-		return false
-	}
-	switch public := key.Key.(type) {
-	case *rsa.PublicKey:
-		return public.N.BitLen() >= minRSABits
-	case *ecdsa.PublicKey:
-		return public.Curve == elliptic.P256()
-	case ed25519.PublicKey:
-		return true
-	}
-	return false
-}
-
-func (k keys) equal(other keys) bool {
-	return slices.EqualFunc(k, other, func(a, b jose.JSONWebKey) bool {
-		x, errX := a.MarshalJSON()
-		y, errY := b.MarshalJSON()
-		return errX == nil && errY == nil && string(x) == string(y)
-	})
+	return text, keys, nil
 }
 
 // A signature is a goidc.KeySet for one token.
 type signature struct {
-	keys    keys
+	keys    []jose.JSONWebKey
 	unknown bool // the token names a key that is not known
 }
 

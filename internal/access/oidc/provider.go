@@ -1,9 +1,11 @@
 package oidc
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"net"
 	"net/http"
@@ -14,6 +16,8 @@ import (
 	"time"
 
 	goidc "github.com/coreos/go-oidc/v3/oidc"
+	"github.com/go-jose/go-jose/v4"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/sys/filewatch"
@@ -72,13 +76,14 @@ type Provider struct {
 	done      sync.WaitGroup
 	verifying chan struct{} // a place for each verification that Begin has started
 
-	counters
+	fetches, checked *prometheus.CounterVec
 }
 
 // A discovery is what the provider has published. It does not change.
 type discovery struct {
 	provider *goidc.Provider
-	keys     keys
+	keys     []jose.JSONWebKey
+	text     []byte    // of the keys
 	at       time.Time // when it was fetched
 }
 
@@ -116,13 +121,22 @@ func Open(opt Options) (*Provider, error) {
 		}
 	}
 	p := &Provider{
-		opt: opt, cache: newCache(), kick: make(chan struct{}, 1), verifying: make(chan struct{}, 4),
+		opt: opt, cache: &cache{seed: maphash.MakeSeed()}, kick: make(chan struct{}, 1), verifying: make(chan struct{}, 4),
 		people: people{opt: &opt.Limits, start: time.Now(), byID: map[token.ID]*token.Principal{}},
 		client: &http.Client{
 			Transport: &bounded{opt.Transport}, Timeout: fetchTimeout,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}
+	counter := func(name, help string, results ...string) *prometheus.CounterVec {
+		vec := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"result"})
+		for _, result := range results {
+			vec.WithLabelValues(result)
+		}
+		return vec
+	}
+	p.fetches = counter("pulsegate_oidc_fetches_total", "Attempts to fetch the provider's keys, by result.", "ok", "error")
+	p.checked = counter("pulsegate_oidc_verified_total", "JWTs that were not in the cache, by result.", "accepted", "rejected", "undecided")
 	var err error
 	p.rules, err = filewatch.Follow(filewatch.Options{Paths: []string{opt.Rules}, Every: opt.Every, Load: p.load, OnLoad: p.loaded})
 	if err != nil {
@@ -164,8 +178,17 @@ func (p *Provider) loaded(err error) {
 // Rules returns the number of rules in force.
 func (p *Provider) Rules() int { return p.current.Load().Len() }
 
-// Stale reports whether the file of rules cannot be used, so that the previous ones are in force.
-func (p *Provider) Stale() bool { return p.rules.Stale() }
+// Collect exports the counters.
+func (p *Provider) Collect(ch chan<- prometheus.Metric) {
+	p.fetches.Collect(ch)
+	p.checked.Collect(ch)
+	stale := 0.0
+	if p.rules.Stale() {
+		stale = 1
+	}
+	ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("pulsegate_oidc_rules_stale",
+		"Whether the file of rules is unusable, so that the previous rules stay in force: 0 or 1.", nil, nil), prometheus.GaugeValue, stale)
+}
 
 // run fetches what the provider publishes: at the start, then once in RenewEvery, sooner if a token
 // has an unknown key, but not more often than once in MinFetch, and with back-off after failures.
@@ -177,11 +200,11 @@ func (p *Provider) run(ctx context.Context) {
 		}
 		pause, more := MinFetch, RenewEvery-MinFetch
 		if err != nil {
-			p.fetchErrors.Add(1)
+			p.fetches.WithLabelValues("error").Inc()
 			pause, more = min(MinFetch<<min(failures, 8), maxBackOff), 0
 			failures++
 		} else {
-			p.fetches.Add(1)
+			p.fetches.WithLabelValues("ok").Inc()
 		}
 		if p.opt.OnProvider != nil && (failures == 1 && err != nil || failures > 0 && err == nil) {
 			p.opt.OnProvider(err)
@@ -225,12 +248,11 @@ func (p *Provider) fetch(ctx context.Context) error {
 	if err := CheckIssuer(published.JWKS); err != nil {
 		return fmt.Errorf("oidc: get the provider's keys: jwks_uri is %w", err)
 	}
-	next, err := p.fetchKeys(ctx, published.JWKS)
+	text, keys, err := p.fetchKeys(ctx, published.JWKS)
 	if err != nil {
 		return brief("get the provider's keys", err)
 	}
-	old := p.found.Swap(&discovery{provider, next, p.opt.Now()})
-	if old == nil || !old.keys.equal(next) {
+	if old := p.found.Swap(&discovery{provider, keys, text, p.opt.Now()}); old == nil || !bytes.Equal(old.text, text) {
 		p.generation.Add(1)
 	}
 	return nil
@@ -244,7 +266,7 @@ func brief(what string, err error) error {
 }
 
 // Client returns a context for requests to the provider with the libraries go-oidc and oauth2. They
-// do not follow redirections, end after 10 s, and fail if a response is larger than 1 MiB.
+// do not follow redirections, end after 10 s, and read at most 1 MiB.
 func (p *Provider) Client(ctx context.Context) context.Context {
 	return goidc.ClientContext(ctx, p.client)
 }
@@ -260,15 +282,16 @@ func (p *Provider) Discovered() (*goidc.Provider, error) {
 // Issuer returns the provider's URL.
 func (p *Provider) Issuer() string { return p.opt.Issuer }
 
-// bounded bounds responses.
+// A bounded cuts off long responses, which are then not valid JSON.
 type bounded struct{ http.RoundTripper }
-
-var errTooLarge = errors.New("oidc: the response is larger than 1 MiB")
 
 func (b *bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := b.RoundTripper.RoundTrip(r)
 	if err == nil {
-		resp.Body = &boundedBody{resp.Body, maxResponseBytes}
+		resp.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.LimitReader(resp.Body, maxResponseBytes), resp.Body}
 	}
 	return resp, err
 }
@@ -277,17 +300,4 @@ func (b *bounded) CloseIdleConnections() {
 	if inner, ok := b.RoundTripper.(interface{ CloseIdleConnections() }); ok {
 		inner.CloseIdleConnections()
 	}
-}
-
-type boundedBody struct {
-	io.ReadCloser
-	left int
-}
-
-func (b *boundedBody) Read(to []byte) (int, error) {
-	n, err := b.ReadCloser.Read(to)
-	if b.left -= n; b.left < 0 {
-		return 0, errTooLarge
-	}
-	return n, err
 }

@@ -121,18 +121,17 @@ func TestProviderAtStart(t *testing.T) {
 		{"redirection", broken(http.StatusFound, ""), "302"},
 		{"garbage", broken(http.StatusOK, "\x00\xff<html>"), "invalid character"},
 		{"empty", broken(http.StatusOK, ""), "unexpected end"},
-		{"10 MB", broken(http.StatusOK, `{"issuer":"`+strings.Repeat("x", 10<<20)+`"}`), "larger than 1 MiB"},
+		{"10 MB", broken(http.StatusOK, `{"issuer":"`+strings.Repeat("x", 10<<20)+`"}`), "unexpected end of JSON"},
 		{"other issuer", configuration(`"issuer":"https://else.example","jwks_uri":"HOUSE/keys"`), "did not match"},
 		{"no address of keys", configuration(`"issuer":"HOUSE"`), "jwks_uri is not a URL"},
 		{"keys in clear text", configuration(`"issuer":"HOUSE","jwks_uri":"http://else.example/keys"`), "jwks_uri is not an https URL"},
 		{"keys in a file", configuration(`"issuer":"HOUSE","jwks_uri":"file:///etc/passwd"`), "jwks_uri is not a URL"},
-		{"garbage for keys", keys("]"), "not a key set"},
-		{"10 MB of keys", keys(`{"keys":[` + strings.Repeat(" ", 10<<20) + `]}`), "larger than 1 MiB"},
-		{"many keys", keys(manyKeys(65)), "more than 64 keys"},
-		{"no keys", keys(`{"keys":[]}`), "no key for RS256, ES256 or EdDSA"},
-		{"symmetric key", keys(`{"keys":[{"kty":"oct","kid":"es","k":"c2VjcmV0"}]}`), "no key for RS256, ES256 or EdDSA"},
-		{"short key", keys(`{"keys":[{"kty":"RSA","kid":"rs","e":"AQAB","n":"` + strings.Repeat("_", 170) + `"}]}`), "no key for RS256, ES256 or EdDSA"},
-		{"key for encryption", keys(strings.ReplaceAll(manyKeys(1), `"kty"`, `"use":"enc","kty"`)), "no key for RS256, ES256 or EdDSA"},
+		{"garbage for keys", keys("]"), "not a set of at most 64 keys"},
+		{"10 MB of keys", keys(`{"keys":[` + strings.Repeat(" ", 10<<20) + `]}`), "not a set of at most 64 keys"},
+		{"many keys", keys(manyKeys(65)), "not a set of at most 64 keys"},
+		{"no keys", keys(`{"keys":[]}`), "no usable key"},
+		{"symmetric key", keys(`{"keys":[{"kty":"oct","kid":"es","k":"c2VjcmV0"}]}`), "no usable key"},
+		{"key for encryption", keys(strings.ReplaceAll(manyKeys(1), `"kty"`, `"use":"enc","kty"`)), "no usable key"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			begin(t, tt.answer, func(tr *trial) {
@@ -217,23 +216,24 @@ func TestRotation(t *testing.T) {
 	})
 }
 
-// Tokens with unknown keys, a thousand a second for a minute, make at most one pair of requests in MinFetch.
+// Tokens with a thousand unknown keys a second make at most one pair of requests in MinFetch.
 func TestUnknownKeys(t *testing.T) {
 	begin(t, nil, func(tr *trial) {
 		tr.pass(time.Minute)
-		text := tr.Sign("es", object{"kid": "unknown"}, tr.Claims(nil))
+		const seconds = 12
+		rest := "." + oidctest.Part(tr.Claims(nil)) + ".AAAA" // the key is looked up first
 		before := tr.Requests.Load()
 		counts := map[error]int{}
-		for range 60 * 1000 {
-			_, err := tr.tokens.Verify(text)
+		for i := range seconds * 1000 {
+			_, err := tr.tokens.Verify(oidctest.Part(object{"alg": "ES256", "kid": fmt.Sprint(i)}) + rest)
 			counts[err]++
 			time.Sleep(time.Millisecond)
 		}
-		if n, most := tr.Requests.Load()-before, int64(2*(time.Minute/oidc.MinFetch+1)); n < 4 || n > most {
-			t.Errorf("%d requests in a minute, want at most %d", n, most)
+		if n, most := tr.Requests.Load()-before, int64(2*(seconds*time.Second/oidc.MinFetch+1)); n < 4 || n > most {
+			t.Errorf("%d requests, want at most %d", n, most)
 		}
 		// The first cannot be decided; once the provider has said that there is no such key, the others can.
-		if counts[oidc.ErrUnavailable] != 1 || counts[oidc.ErrInvalid] != 60*1000-1 {
+		if counts[oidc.ErrUnavailable] != 1 || counts[oidc.ErrInvalid] != seconds*1000-1 {
 			t.Errorf("answers %v", counts)
 		}
 		tr.want("known key, meanwhile", tr.Token(nil), nil)

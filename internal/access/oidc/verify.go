@@ -5,11 +5,11 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	goidc "github.com/coreos/go-oidc/v3/oidc"
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/pulsegate/pulsegate/internal/access/token"
 )
@@ -33,30 +33,6 @@ const maxUnix = 1 << 40
 
 // maxSubjectBytes bounds the claim sub (OpenID Connect Core, section 2).
 const maxSubjectBytes = 255
-
-type counters struct {
-	fetches, fetchErrors         atomic.Uint64
-	accepted, invalid, undecided atomic.Uint64 // tokens that were verified, by result
-}
-
-// Stats are the counters of a [Provider] since its start.
-type Stats struct {
-	Fetches, FetchErrors         uint64    // of keys
-	Accepted, Invalid, Undecided uint64    // tokens that were not cached
-	Cached                       int       // verified tokens, expired ones included
-	KeysAt                       time.Time // when the keys were fetched; zero means never
-}
-
-// Stats returns the counters.
-func (p *Provider) Stats() Stats {
-	s := Stats{Fetches: p.fetches.Load(), FetchErrors: p.fetchErrors.Load(),
-		Accepted: p.accepted.Load(), Invalid: p.invalid.Load(), Undecided: p.undecided.Load()}
-	s.Cached, _ = p.cache.size()
-	if found := p.found.Load(); found != nil {
-		s.KeysAt = found.at
-	}
-	return s
-}
 
 // IsJWT reports whether text can only be a JWT: it begins as an object in JSON does in base64url. A token of
 // package token does not.
@@ -112,12 +88,12 @@ func (p *Provider) Verify(text string) (*token.Principal, error) {
 	person, err := p.verify(text, p.opt.Clients, bearer)
 	switch err {
 	case nil:
-		p.accepted.Add(1)
+		p.checked.WithLabelValues("accepted").Inc()
 	case ErrUnavailable:
-		p.undecided.Add(1)
+		p.checked.WithLabelValues("undecided").Inc()
 		return nil, err
 	default:
-		p.invalid.Add(1)
+		p.checked.WithLabelValues("rejected").Inc()
 		return nil, err
 	}
 	principal := person.Principal()
@@ -201,7 +177,7 @@ func (p *Provider) verify(text string, clients []string, purpose purpose) (*Pers
 		return nil, ErrInvalid
 	}
 	person := &Person{Identity: token.Identity{Issuer: t.Issuer, Subject: t.Subject}, Expires: t.Expiry, provider: p, nonce: t.Nonce}
-	var payload rawClaims
+	var payload jsontext.Value
 	if t.Claims(&payload) != nil || json.Unmarshal(payload, &person.claims) != nil { // rejects names that are there twice
 		return nil, ErrInvalid
 	}
@@ -222,14 +198,6 @@ func (p *Provider) unknownKey(found *discovery, now time.Time) error {
 		return ErrInvalid
 	}
 	return ErrUnavailable
-}
-
-// rawClaims are claims as JSON.
-type rawClaims []byte
-
-func (c *rawClaims) UnmarshalJSON(text []byte) error {
-	*c = slices.Clone(text)
-	return nil
 }
 
 // known lists the claims that the library or this package interprets.
