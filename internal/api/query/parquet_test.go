@@ -24,25 +24,33 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// varied returns records with every combination of signs, with and without a gateway and an
-// offset, and with values of all numbers of decimals.
-func varied(n int) *decoded {
+// varied returns records with every combination of the first five signs, and of more at random, with and without a
+// gateway and an offset, and with values of all numbers of decimals.
+func varied(n int, signs *vitals.Signs, more ...vitals.Sign) *decoded {
 	rnd := rand.New(rand.NewPCG(5, 6))
 	gateways := []*vitals.Name{nil}
 	for i := range 3 {
 		name, _ := vitals.ParseName(fmt.Sprintf("bed-%d", i))
 		gateways = append(gateways, &name)
 	}
-	src, limits := &decoded{}, vitals.NewSigns().DefaultLimits()
+	src, limits := &decoded{}, signs.DefaultLimits()
 	for i := range n {
 		r := storage.Record{TimeUnixMs: 1_700_000_000_000 + int64(i)*997, ReceivedUnixMs: 1_800_000_000_000 + rnd.Int64N(1e9), Gateway: gateways[rnd.IntN(4)]}
 		if rnd.IntN(2) == 0 {
 			r.UTCOffset = vitals.MakeUTCOffset(rnd.IntN(2*vitals.MaxUTCOffsetMinutes) - vitals.MaxUTCOffsetMinutes)
 		}
-		for s := range vitals.Sign(vitals.NumBuiltIn) {
+		set := func(s vitals.Sign) {
+			accepted := limits.Accepted[s]
+			r.Values.Set(s, accepted.Min+vitals.Value(rnd.Int64N(int64(accepted.Max)-int64(accepted.Min)+1)))
+		}
+		for s := range vitals.Sign(5) {
 			if (i%31+1)&(1<<s) != 0 {
-				accepted := limits.Accepted[s]
-				r.Values.Set(s, accepted.Min+vitals.Value(rnd.IntN(int(accepted.Max-accepted.Min+1))))
+				set(s)
+			}
+		}
+		for _, s := range more {
+			if rnd.IntN(2) == 0 {
+				set(s)
 			}
 		}
 		src.records = append(src.records, r)
@@ -55,21 +63,34 @@ func (d *decoded) all() query.Selection {
 	return query.Selection{Range: storage.Range{Device: name, ToUnixMs: 1 << 62}}
 }
 
-// TestParquetTools compares a file with the CSV of the same readings, as pyarrow and DuckDB
-// read it.
+// TestParquetTools compares a file with the CSV of the same readings, as pyarrow, pandas and DuckDB
+// read it. Its columns are those of all signs, of which two are a user's own.
 func TestParquetTools(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	tools, absErr := filepath.Abs("../../../bin/tools/python")
 	if err == nil && absErr == nil {
-		probe := exec.Command(python, "-c", "import duckdb, pyarrow")
+		probe := exec.Command(python, "-c", "import duckdb, pandas, pyarrow")
 		probe.Env = append(os.Environ(), "PYTHONPATH="+tools)
 		err = probe.Run()
 	}
 	if err = errors.Join(err, absErr); err != nil {
 		if os.Getenv("CI") == "true" {
-			t.Fatalf("python3 with duckdb and pyarrow: %v: run .ci/setup", err)
+			t.Fatalf("python3 with duckdb, pandas and pyarrow: %v: run .ci/setup", err)
 		}
-		t.Skipf("python3 with duckdb and pyarrow: %v: run .ci/setup", err)
+		t.Skipf("python3 with duckdb, pandas and pyarrow: %v: run .ci/setup", err)
+	}
+	signs := vitals.NewSigns()
+	if err := signs.Define([]vitals.Definition{
+		{Field: "base_excess", Label: "Base excess", Unit: "mmol/L", Decimals: 1, LOINC: []string{"11555-0"}, Accepted: vitals.Range{Min: -300, Max: 300}},
+		{Field: "tympanic_gradient", Label: "Tympanic gradient", Unit: "mV", Decimals: 3, Accepted: vitals.Range{Min: -2_000_000, Max: 2_000_000_000}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	var more []vitals.Sign
+	for s := range signs.All() {
+		if s >= 5 {
+			more = append(more, s)
+		}
 	}
 	for _, tt := range []struct {
 		flags bool
@@ -78,8 +99,8 @@ func TestParquetTools(t *testing.T) {
 	}{{false, 1000, "1000 rows in 1 groups\n"}, {true, 140_000, "140000 rows in 2 groups\n"}} {
 		t.Run(fmt.Sprintf("flags=%v", tt.flags), func(t *testing.T) {
 			t.Parallel()
-			src := varied(tt.rows)
-			dir, q, limits := t.TempDir(), src.all(), vitals.NewSigns().DefaultFlagLimits()
+			src := varied(tt.rows, signs, more...)
+			dir, q, limits := t.TempDir(), src.all(), signs.DefaultFlagLimits()
 			q.NoFlags = !tt.flags
 			for _, format := range []query.Format{query.CSV, query.Parquet} {
 				var file bytes.Buffer
@@ -114,7 +135,7 @@ func TestParquetIsStreamed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("sends much from one goroutine")
 	}
-	src, limits := varied(300_000), vitals.NewSigns().DefaultFlagLimits()
+	src, limits := varied(300_000, vitals.NewSigns()), vitals.NewSigns().DefaultFlagLimits()
 	q := src.all()
 	q.Format = query.Parquet
 	var w limitedWriter
@@ -254,7 +275,7 @@ func TestParquetPages(t *testing.T) {
 
 func BenchmarkParquet(b *testing.B) {
 	const readings = 140_000
-	src, limits := varied(readings), vitals.NewSigns().DefaultFlagLimits()
+	src, limits := varied(readings, vitals.NewSigns()), vitals.NewSigns().DefaultFlagLimits()
 	q := src.all()
 	q.Format = query.Parquet
 	b.ReportAllocs()

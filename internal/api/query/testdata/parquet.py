@@ -1,15 +1,16 @@
 # Compares a Parquet file with the CSV file of the same readings, value by value, as
-# pyarrow and DuckDB read it.
+# pyarrow, pandas and DuckDB read it.
 import csv
 import datetime
 import decimal
 import sys
 
 import duckdb
+import pandas
 import pyarrow
 import pyarrow.parquet
 
-signs = ["systolic_mmhg", "diastolic_mmhg", "spo2_pct", "heart_rate_bpm", "resting_heart_rate_bpm"]
+others = ["device", "time", "received", "gateway", "utc_offset_minutes", "shared", "flags"]
 
 
 def cell(name, value):
@@ -41,6 +42,8 @@ def main(parquet_file, csv_file):
     compare("pyarrow", table.column_names, list(zip(*(c.to_pylist() for c in table.columns))), want)
     for name in ["time", "received"]:
         assert table.schema.field(name).type == pyarrow.timestamp("ms", "UTC"), table.schema
+    signs = [name for name in table.column_names if name not in others]
+    assert len(signs) == 13 and signs[-2:] == ["base_excess", "tympanic_gradient"], signs
     for name in signs:
         assert table.schema.field(name).type == pyarrow.float64(), table.schema
         assert (name + ".unit").encode() in file.metadata.metadata, file.metadata.metadata
@@ -50,6 +53,14 @@ def main(parquet_file, csv_file):
         assert group.num_rows <= 128 << 10, group
         for j in [table.column_names.index("device"), table.column_names.index("gateway")]:
             assert "RLE_DICTIONARY" in group.column(j).encodings, group.column(j)
+
+    frame = pandas.read_parquet(parquet_file)
+    for name in ["time", "received"]:
+        assert str(frame[name].dtype) == "datetime64[ms, UTC]", frame.dtypes
+    for name in signs:
+        assert str(frame[name].dtype) == "float64", frame.dtypes
+    frame = frame.astype(object).where(frame.notna(), None)
+    compare("pandas", list(frame.columns), list(zip(*(frame[name] for name in frame.columns))), want)
 
     # Its conversion of TIMESTAMPTZ for Python needs a further package.
     times = ["time", "received"]
