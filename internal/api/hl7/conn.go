@@ -38,9 +38,7 @@ func (p peer) PeerAddr() netip.Addr { return netip.Addr(p) }
 // serve serves a connection until it ends.
 func (s *Server) serve(nc net.Conn) {
 	c := &conn{server: s, Conn: nc}
-	c.frames = frames{in: bufio.NewReader(nc), max: s.opt.MaxMessageBytes, grow: c.reserve, begun: func() {
-		_ = c.SetReadDeadline(time.Now().Add(s.opt.ReadTimeout)) // a closed connection fails at the next read
-	}}
+	c.frames = frames{in: bufio.NewReader(nc), max: s.opt.MaxMessageBytes, grow: c.reserve, begun: func() { c.await(s.opt.ReadTimeout) }}
 	if tcp, ok := nc.RemoteAddr().(*net.TCPAddr); ok {
 		c.addr = tcp.AddrPort().Addr().Unmap()
 	}
@@ -66,10 +64,7 @@ func (s *Server) serve(nc net.Conn) {
 // next handles a message, and reports whether another one may follow.
 func (c *conn) next() bool {
 	s := c.server
-	_ = c.SetReadDeadline(time.Now().Add(s.opt.IdleTimeout))
-	if s.drains() && c.frames.in.Buffered() == 0 {
-		return c.end(draining)
-	}
+	c.await(s.opt.IdleTimeout)
 	defer func() {
 		s.opt.Core.Memory().Release(c.holder, c.reserved)
 		c.reserved = 0
@@ -79,6 +74,14 @@ func (c *conn) next() bool {
 		return c.end(c.ending(err))
 	}
 	return c.receive(text, err == errTooLarge)
+}
+
+// await bounds the time for what comes next. If the server drains, what has not arrived does not count.
+func (c *conn) await(d time.Duration) {
+	_ = c.SetReadDeadline(time.Now().Add(d)) // a closed connection fails at the next read
+	if c.server.drains() {
+		_ = c.SetReadDeadline(time.Unix(1, 0))
+	}
 }
 
 // ending returns why a connection ends after an error of reading.

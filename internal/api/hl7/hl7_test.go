@@ -35,7 +35,8 @@ func serve(t testing.TB, cfg ingest.Config, opt hl7.Options) *service {
 	if s.core, err = ingest.New(s.Memory, problem.New(), cfg); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = s.core.Close(context.Background()) }) // a test may have closed it
+	core := s.core
+	t.Cleanup(func() { _ = core.Close(context.Background()) }) // a test may have closed it
 	return s
 }
 

@@ -1,0 +1,600 @@
+package hl7_test
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/api/hl7"
+	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/internal/api/problem"
+	"github.com/pulsegate/pulsegate/internal/api/rejections"
+	"github.com/pulsegate/pulsegate/internal/certtest"
+	"github.com/pulsegate/pulsegate/internal/polltest"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/storetest"
+	"github.com/pulsegate/pulsegate/internal/wire/listen"
+	"github.com/pulsegate/pulsegate/internal/wire/share"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+func TestMain(m *testing.M) { polltest.Main(m) }
+
+// A store is a store in memory that counts what it has stored. before, if not nil, is called before each Append and may
+// return its error.
+type store struct {
+	*storetest.Memory
+	before func() error
+	stored atomic.Int64
+}
+
+func (s *store) Append(group []*storage.Entry) error {
+	if s.before != nil {
+		if err := s.before(); err != nil {
+			return err
+		}
+	}
+	err := s.Memory.Append(group)
+	for _, e := range group {
+		if err == nil && (e.Outcome == storage.Stored || e.Outcome == storage.Completed) {
+			s.stored.Add(1)
+		}
+	}
+	return err
+}
+
+// A config configures a server. Zero fields select what a test needs least.
+type config struct {
+	ingest ingest.Config
+	opt    hl7.ServerOptions
+	before func() error
+	tls    *tls.Config
+}
+
+// A server is a running server.
+type server struct {
+	*hl7.Server
+	core  *ingest.Core
+	store *store
+	list  *rejections.List
+	conns *share.Conns
+	late  atomic.Int64 // how far its clock is ahead, in ns
+}
+
+// start starts a server, and stops it at the end of the test.
+func start(t testing.TB, cfg config) *server {
+	t.Helper()
+	s := &server{store: &store{Memory: storetest.NewMemory(), before: cfg.before}, list: rejections.New(rejections.Max)}
+	in, problems := cfg.ingest, problem.New()
+	in.Now = func() time.Time { return time.Now().Add(time.Duration(s.late.Load())) }
+	in.MaxWait = cmp.Or(in.MaxWait, polltest.Patience)
+	in.Limits = s.store.Signs().DefaultLimits()
+	in.Gate = cfg.opt.Gate
+	var err error
+	if s.core, err = ingest.New(s.store, problems, in); err != nil {
+		t.Fatal(err)
+	}
+	opt := cfg.opt
+	opt.Core, opt.Problems, opt.Rejections, opt.Now, opt.Messages.Signs = s.core, problems, s.list, in.Now, in.Limits.Signs
+	if opt.Gate == nil {
+		opt.Gate = new(gate.Gate)
+	}
+	if opt.Conns == nil {
+		opt.Conns = &share.Conns{Max: 1000, MaxGuests: 1}
+	}
+	if opt.Patients.Of == nil {
+		opt.Patients.Of = s.store.DeviceAssignments
+	}
+	s.conns = opt.Conns
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg.tls != nil {
+		opt.TLS = true
+		listener = listen.TLS(listener, opt.Conns, listen.Handshakes{Config: cfg.tls, Slots: 64, Timeout: polltest.Patience})
+	}
+	s.Server = hl7.Serve(listener, opt)
+	t.Cleanup(func() { s.stop(t) })
+	return s
+}
+
+// stop stops the server. It may be called again.
+func (s *server) stop(t testing.TB) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), polltest.Patience)
+	defer cancel()
+	s.core.Drain()
+	if err := errors.Join(s.Shutdown(ctx), s.core.Close(ctx)); err != nil {
+		t.Error(err)
+	}
+	if n := s.conns.Open(); n != 0 {
+		t.Errorf("%d connections are open at the end", n)
+	}
+}
+
+// figures returns the counters that are not 0, such as "endings client 1".
+func (s *server) figures(t testing.TB) (texts []string) {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(s.Server)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		name := strings.TrimSuffix(strings.TrimPrefix(family.GetName(), "pulsegate_mllp_"), "_total")
+		for _, m := range family.GetMetric() {
+			label := ""
+			for _, l := range m.GetLabel() {
+				label = " " + l.GetValue()
+			}
+			if v := m.GetCounter().GetValue(); v != 0 {
+				texts = append(texts, fmt.Sprintf("%s%s %v", name, label, v))
+			}
+		}
+	}
+	return texts
+}
+
+// wantFigures waits for counters.
+func (s *server) wantFigures(t testing.TB, want ...string) {
+	t.Helper()
+	if !polltest.Within(polltest.Patience, func() bool { return slices.Equal(s.figures(t), want) }) {
+		t.Errorf("counted %q, want %q", s.figures(t), want)
+	}
+}
+
+// A client is a connection to a server.
+type client struct {
+	net.Conn
+	t  testing.TB
+	in *bufio.Reader
+}
+
+// dial connects to a server. The connection is closed at the end of the test.
+func (s *server) dial(t testing.TB, pair ...tls.Certificate) *client {
+	t.Helper()
+	conn, err := net.Dial("tcp", s.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(polltest.Patience)); err != nil {
+		t.Fatal(err)
+	}
+	if len(pair) > 0 {
+		conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true, Certificates: pair})
+	}
+	return &client{conn, t, bufio.NewReader(conn)}
+}
+
+func (c *client) send(texts ...string) {
+	c.t.Helper()
+	if _, err := io.WriteString(c, strings.Join(texts, "")); err != nil {
+		c.t.Error(err)
+	}
+}
+
+// next returns MSA-1 and MSA-2 of the next answer and the texts of its ERR, or "closed".
+func (c *client) next() string {
+	text, err := c.in.ReadString(0x1c)
+	if err != nil {
+		if len(text) > 0 {
+			return "a part of an answer: " + text
+		}
+		if errors.Is(err, io.EOF) {
+			return "closed"
+		}
+		return err.Error()
+	}
+	if b, err := c.in.ReadByte(); b != '\r' || text[0] != 0x0b || strings.Count(text, "\x0b") > 1 {
+		return fmt.Sprintf("not a frame: %q %q %v", text, b, err)
+	}
+	segments := strings.Split(strings.TrimSuffix(text[1:], "\r\x1c"), "\r")
+	if len(segments) < 2 || !strings.HasPrefix(segments[0], "MSH|") || !strings.HasPrefix(segments[1], "MSA|") {
+		return fmt.Sprintf("not an answer: %q", text)
+	}
+	answer := strings.ReplaceAll(strings.TrimPrefix(segments[1], "MSA|"), "|", " ")
+	for _, s := range segments[2:] {
+		answer += ", " + s[strings.LastIndexByte(s, '|')+1:]
+	}
+	return answer
+}
+
+func (c *client) want(answers ...string) {
+	c.t.Helper()
+	for _, want := range answers {
+		if got := c.next(); got != want {
+			c.t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// heartRate returns a message, in a frame, with a heart rate that was measured so many seconds after a time. Its control
+// ID is that number.
+func heartRate(second, bpm int) string { return framed(observation(second, bpm, "")) }
+
+func observation(second, bpm int, patient string) string {
+	at := time.Date(2026, 11, 20, 10, 0, second, 0, time.UTC).Format("20060102150405")
+	return fmt.Sprintf("MSH|^~\\&|||||||ORU^R01^ORU_R01|%d|P|2.6\rPID|||%s\rOBR|1||||||%s+0000\r"+
+		"OBX|1|NM|147842^MDC_ECG_HEART_RATE^MDC||%d|264864^MDC_DIM_BEAT_PER_MIN^MDC|||||R|||||||d\r", second, patient, at, bpm)
+}
+
+func framed(message string) string { return "\x0b" + message + "\x1c\r" }
+
+// Whatever a client sends, what is acknowledged is stored, nothing else is, and a connection that cannot be read any
+// further ends.
+func TestAttacks(t *testing.T) {
+	long := strings.Repeat("x", 20_000)
+	for _, tt := range []struct {
+		name, in string
+		answers  []string
+		counted  []string
+	}{
+		{"a message", heartRate(1, 72), []string{"AA 1"}, []string{"acknowledgements AA 1", "endings client 1"}},
+		{"many at once", heartRate(1, 72) + heartRate(2, 72) + heartRate(3, 72), []string{"AA 1", "AA 2", "AA 3"}, []string{"acknowledgements AA 3", "endings client 1"}},
+		{"a message twice", heartRate(1, 72) + heartRate(1, 72), []string{"AA 1", "AA 1"}, []string{"acknowledgements AA 2", "endings client 1"}},
+		{"a contradiction", heartRate(1, 72) + heartRate(1, 73), []string{"AA 1", "AE 1, heart_rate_bpm: contradicts the stored value"},
+			[]string{"acknowledgements AA 1", "acknowledgements AE 1", "endings client 1"}},
+		{"nothing", "", nil, []string{"endings client 1"}},
+		{"an empty message", framed(""), []string{"AR , the message does not begin with MSH"}, []string{"acknowledgements AR 1", "endings client 1"}},
+		{"no message of HL7", framed("GET / HTTP/1.1\r\n\r\n") + heartRate(1, 72), []string{"AR , the message does not begin with MSH", "AA 1"},
+			[]string{"acknowledgements AA 1", "acknowledgements AR 1", "endings client 1"}},
+		{"no frame", observation(1, 72, ""), []string{"closed"}, []string{"endings framing 1"}},
+		{"HTTP", "POST /v1/readings HTTP/1.1\r\n\r\n", []string{"closed"}, []string{"endings framing 1"}},
+		{"no end block", "\x0b" + observation(1, 72, ""), nil, []string{"endings framing 1"}},
+		{"no end block before the next message", "\x0b" + observation(1, 72, "") + heartRate(2, 72), []string{"closed"}, []string{"endings framing 1"}},
+		{"no carriage return after the end block", "\x0b" + observation(1, 72, "") + "\x1c" + heartRate(2, 72), []string{"closed"}, []string{"endings framing 1"}},
+		{"a nested start block", "\x0bMSH\x0b" + observation(1, 72, "") + "\x1c\r", []string{"closed"}, []string{"endings framing 1"}},
+		{"a nested frame", framed(framed(observation(1, 72, ""))), []string{"closed"}, []string{"endings framing 1"}},
+		{"bytes between two messages", heartRate(1, 72) + "\x00" + heartRate(2, 72), []string{"AA 1", "closed"}, []string{"acknowledgements AA 1", "endings framing 1"}},
+		{"line breaks between two messages", "\r\n" + heartRate(1, 72) + "\r\n\r\n" + heartRate(2, 72), []string{"AA 1", "AA 2"}, []string{"acknowledgements AA 2", "endings client 1"}},
+		{"endless line breaks", strings.Repeat("\r", 20) + heartRate(1, 72), []string{"closed"}, []string{"endings framing 1"}},
+		{"a giant segment", framed(observation(1, 72, "")+"NTE|"+long) + heartRate(2, 72), []string{"AR 1, The body is too large: A message may have 16384 bytes.", "AA 2"},
+			[]string{"acknowledgements AA 1", "acknowledgements AR 1", "endings client 1"}},
+		{"a giant header", framed("MSH|^~\\&|"+long[:10_000]), []string{"AR , longer than 4096 bytes"}, []string{"acknowledgements AR 1", "endings client 1"}},
+		{"a frame in an escape sequence", framed(strings.Replace(observation(1, 72, ""), "|2.6", `|2.\X1C0D0B\6`, 1)) + framed(strings.Replace(observation(2, 72, ""), "R01^", `\X1C0D\^`, 1)),
+			[]string{"AA 1", "AR 2, MSH-9: not ORU with the event R01"}, []string{"acknowledgements AA 1", "acknowledgements AR 1", "endings client 1"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := start(t, config{opt: hl7.ServerOptions{MaxMessageBytes: 16 << 10}})
+			c := s.dial(t)
+			c.send(tt.in)
+			c.want(tt.answers...)
+			stored, times := 0, map[string]bool{}
+			for _, answer := range tt.answers {
+				if code, id, _ := strings.Cut(answer, " "); code == "AA" && !times[id] {
+					stored, times[id] = stored+1, true
+				}
+			}
+			_ = c.Close()
+			s.wantFigures(t, tt.counted...)
+			if got := s.store.stored.Load(); got != int64(stored) {
+				t.Errorf("%d readings are stored, want %d", got, stored)
+			}
+		})
+	}
+}
+
+// A message may come in pieces, but must be complete in time. A connection without messages ends, later.
+func TestSlow(t *testing.T) {
+	s := start(t, config{opt: hl7.ServerOptions{ReadTimeout: 50 * time.Millisecond}})
+	c := s.dial(t)
+	for _, b := range []byte(heartRate(1, 72)[:20]) {
+		if _, err := c.Write([]byte{b}); err != nil {
+			break // it was not in time
+		}
+	}
+	c.want("closed")
+	s.wantFigures(t, "endings slow 1")
+
+	s = start(t, config{opt: hl7.ServerOptions{IdleTimeout: time.Second}})
+	c = s.dial(t)
+	c.send(heartRate(1, 72))
+	c.want("AA 1", "closed")
+	s.wantFigures(t, "acknowledgements AA 1", "endings idle 1")
+
+	s = start(t, config{})
+	c = s.dial(t)
+	for _, b := range []byte(heartRate(1, 72)) {
+		c.send(string(b))
+	}
+	c.want("AA 1")
+}
+
+// A client that does not read its answers is let go.
+func TestDeafClient(t *testing.T) {
+	s := start(t, config{opt: hl7.ServerOptions{WriteTimeout: 50 * time.Millisecond}})
+	c := s.dial(t)
+	many := strings.Repeat(framed("MSH|^~\\&|"+strings.Repeat("x", 3000)), 1000)
+	for {
+		if _, err := io.WriteString(c, many); err != nil {
+			break
+		}
+	}
+	polltest.Until(t, "the connection has ended", func() bool { return s.conns.Open() == 0 })
+}
+
+// An answer follows the sync, also while the server stops. Then, waiting connections end, and a message that has not
+// arrived completely is not stored.
+func TestShutdown(t *testing.T) {
+	began, release := make(chan struct{}, 1), make(chan struct{})
+	var once sync.Once
+	s := start(t, config{before: func() error { once.Do(func() { close(began); <-release }); return nil }})
+	idle, half, busy := s.dial(t), s.dial(t), s.dial(t)
+	idle.send(framed("MSH"))
+	idle.want("AR , the message does not begin with MSH")
+	half.send("\x0b" + observation(1, 72, ""))
+	busy.send(heartRate(2, 72))
+	<-began
+	answered := make(chan string, 1)
+	go func() { answered <- busy.next() }()
+	stopped := make(chan struct{})
+	go func() { defer close(stopped); s.stop(t) }()
+	idle.want("closed")
+	half.want("closed")
+	select {
+	case answer := <-answered:
+		t.Errorf("%q before the sync", answer)
+	default:
+	}
+	close(release)
+	if answer := <-answered; answer != "AA 2" {
+		t.Errorf("%q, want AA", answer)
+	}
+	busy.want("closed")
+	<-stopped
+	s.wantFigures(t, "acknowledgements AA 1", "acknowledgements AR 1", "endings draining 3")
+}
+
+// If the store does not answer in time, Shutdown ends all connections, without an acknowledgement.
+func TestShutdownTimeout(t *testing.T) {
+	began, release := make(chan struct{}), make(chan struct{})
+	s := start(t, config{before: func() error { close(began); <-release; return nil }})
+	defer close(release)
+	c := s.dial(t)
+	c.send(heartRate(1, 72))
+	<-began
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Shutdown(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, want the context's error", err)
+	}
+	c.want("closed")
+}
+
+// A failure of the store is not acknowledged: the client sends the message again.
+func TestStoreFails(t *testing.T) {
+	s := start(t, config{before: func() error { return errors.New("broken") }})
+	c := s.dial(t)
+	c.send(heartRate(1, 72), heartRate(2, 72))
+	c.want("closed")
+	s.wantFigures(t, "endings busy 1")
+}
+
+// A message that finds the queue full is acknowledged once there is space. If that takes too long, its connection ends
+// without an acknowledgement.
+func TestQueueFull(t *testing.T) {
+	began, release := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	s := start(t, config{ingest: ingest.Config{MaxQueued: 1}, before: func() error { once.Do(func() { close(began); <-release }); return nil }})
+	first, second, third := s.dial(t), s.dial(t), s.dial(t)
+	first.send(heartRate(1, 72))
+	<-began
+	second.send(heartRate(2, 72))
+	held := func(n int) {
+		polltest.Until(t, "a message is held", func() bool {
+			return slices.ContainsFunc(s.figures(t), func(text string) bool { return strings.HasPrefix(text, "held") && text >= fmt.Sprintf("held %d", n) })
+		})
+	}
+	held(1)
+	s.late.Add(int64(10 * time.Second))
+	second.want("closed")
+	third.send(heartRate(3, 72))
+	held(2)
+	close(release)
+	first.want("AA 1")
+	third.want("AA 3")
+	if got := s.store.stored.Load(); got != 2 {
+		t.Errorf("%d readings are stored, want 2", got)
+	}
+}
+
+// Messages for which there is no memory wait for it, and those that wait for too long end their connection.
+func TestMemory(t *testing.T) {
+	s := start(t, config{ingest: ingest.Config{MaxBodyBytes: 40 << 10, MaxBatchBytes: 10 << 10}, opt: hl7.ServerOptions{Holders: new(share.Holders)}})
+	var all []*client
+	for range 10 {
+		c := s.dial(t)
+		c.send("\x0bMSH|^~\\&|", strings.Repeat("x", 5000))
+		all = append(all, c)
+	}
+	polltest.Until(t, "messages wait", func() bool {
+		return slices.ContainsFunc(s.figures(t), func(text string) bool { return strings.HasPrefix(text, "held") })
+	})
+	s.late.Add(int64(10 * time.Second))
+	polltest.Until(t, "some connections have ended", func() bool {
+		return slices.ContainsFunc(s.figures(t), func(text string) bool { return strings.HasPrefix(text, "endings busy") })
+	})
+	for _, c := range all {
+		_ = c.Close()
+	}
+	polltest.Until(t, "all have", func() bool {
+		s.late.Add(int64(10 * time.Second)) // for those that wait only now
+		return s.conns.Open() == 0
+	})
+	c := s.dial(t)
+	c.send(heartRate(1, 72))
+	c.want("AA 1") // the memory is there again
+}
+
+// A connection beyond the bound is closed at once, and the others are unharmed.
+func TestGuests(t *testing.T) {
+	s := start(t, config{opt: hl7.ServerOptions{Conns: &share.Conns{Max: 1, MaxGuests: 1}}})
+	first := s.dial(t)
+	first.send(heartRate(1, 72))
+	first.want("AA 1")
+	s.dial(t).want("closed")
+	first.send(heartRate(2, 72))
+	first.want("AA 2")
+	_ = first.Close()
+	polltest.Until(t, "both have left", func() bool { return s.conns.Open() == 0 })
+	third := s.dial(t)
+	third.send(heartRate(3, 72))
+	third.want("AA 3")
+	s.wantFigures(t, "acknowledgements AA 3", "endings busy 1", "endings client 1")
+}
+
+// A connection ends at the first message after its client's certificate has expired. Rejections name the gateway of the
+// certificate.
+func TestCertificateExpires(t *testing.T) {
+	ca := certtest.New("ca")
+	s := start(t, config{
+		opt: hl7.ServerOptions{Gate: &gate.Gate{Certificates: true}},
+		tls: &tls.Config{Certificates: []tls.Certificate{ca.Server(1).TLS()}, ClientCAs: ca.Pool(), ClientAuth: tls.VerifyClientCertIfGiven},
+	})
+	c, stranger := s.dial(t, ca.Client("bed-7").TLS()), s.dial(t, tls.Certificate{})
+	c.send(heartRate(1, 72), heartRate(1, 73))
+	c.want("AA 1", "AE 1, heart_rate_bpm: contradicts the stored value")
+	if err := stranger.Conn.(*tls.Conn).Handshake(); err != nil {
+		t.Fatal(err)
+	}
+	stranger.want("closed")
+	s.late.Add(int64(48 * time.Hour))
+	c.send(heartRate(2, 72))
+	c.want("closed")
+	s.wantFigures(t, "acknowledgements AA 1", "acknowledgements AE 1", "endings unauthorized 2")
+	listed, _ := s.list.Newest(10, func(*rejections.Rejection) bool { return true })
+	if len(listed) != 1 || fmt.Sprintf("%s %s %s %v %s: %s", listed[0].Input, listed[0].Gateway, listed[0].Device, listed[0].Foreign, listed[0].Field, listed[0].Reason) !=
+		"hl7 bed-7 d false heart_rate_bpm: contradicts the stored value" {
+		t.Errorf("listed %+v", listed)
+	}
+}
+
+// Of clients that name different patients for a device at the same time, one assigns it.
+func TestAssignAtOnce(t *testing.T) {
+	var s *server
+	assigned := atomic.Int64{}
+	s = start(t, config{opt: hl7.ServerOptions{Patients: hl7.Patients{Assign: func(ctx context.Context, a storage.Assignment, gateway vitals.Name, peer netip.Addr) error {
+		if !gateway.IsZero() || !peer.IsLoopback() {
+			t.Errorf("assigned by %q at %v", gateway, peer)
+		}
+		err := s.store.Assign(ctx, a)
+		if err == nil {
+			assigned.Add(1)
+		}
+		return err
+	}}}})
+	var tasks sync.WaitGroup
+	answers := make([]string, 8)
+	for i := range answers {
+		c := s.dial(t)
+		tasks.Go(func() {
+			c.send(framed(observation(1, 72, fmt.Sprintf("P-%d", i))))
+			answers[i] = c.next()
+		})
+	}
+	tasks.Wait()
+	slices.Sort(answers)
+	want := append([]string{"AA 1"}, slices.Repeat([]string{"AE 1, PID-3: not the patient to whom the device was assigned at that time"}, 7)...)
+	if !slices.Equal(answers, want) || assigned.Load() != 1 {
+		t.Errorf("assigned %d times: %q", assigned.Load(), answers)
+	}
+}
+
+// An assignment begins with the first reading of its device in the message, even if that comes last. If it cannot be
+// made, nothing is stored and nothing acknowledged.
+func TestAssign(t *testing.T) {
+	var mu sync.Mutex
+	var made []string
+	var fails error
+	s := start(t, config{opt: hl7.ServerOptions{Patients: hl7.Patients{Assign: func(_ context.Context, a storage.Assignment, _ vitals.Name, _ netip.Addr) error {
+		mu.Lock()
+		defer mu.Unlock()
+		made = append(made, fmt.Sprint(a.Device, " ", a.Subject, " ", time.UnixMilli(a.FromUnixMs).UTC().Format("05")))
+		return fails
+	}}}})
+	_, earlier, _ := strings.Cut(observation(3, 71, ""), "OBR")
+	_, far, _ := strings.Cut(strings.ReplaceAll(observation(0, 71, ""), "20261120", "29991120"), "OBR")
+	c := s.dial(t)
+	c.send(framed(observation(5, 72, "P-1") + "OBR" + far + "OBR" + earlier))
+	c.want("AE 5, OBR-7: more than 5m0s ahead of the server's clock")
+	// This store has forgotten it, so it is asked again.
+	mu.Lock()
+	if want := []string{"d P-1 03", "d P-1 03"}; !slices.Equal(made, want) {
+		t.Errorf("made %q, want %q", made, want)
+	}
+	mu.Unlock()
+	for err, want := range map[error]string{
+		storage.ErrTooManyAssignments: "AE 6, PID-3: the device has as many assignments as it may have",
+		storage.ErrAssigned:           "closed", // again and again
+		errors.New("broken"):          "closed",
+	} {
+		mu.Lock()
+		fails, made = err, nil
+		mu.Unlock()
+		c := s.dial(t)
+		c.send(framed(observation(6, 72, "P-1")))
+		c.want(want)
+		mu.Lock()
+		if errors.Is(err, storage.ErrAssigned) != (len(made) == 3) {
+			t.Errorf("%v: %q", err, made)
+		}
+		mu.Unlock()
+	}
+	if got := s.store.stored.Load(); got != 2 {
+		t.Errorf("%d readings are stored, want 2", got)
+	}
+}
+
+// FuzzServer sends any bytes in pieces: the server answers no more messages than there are, and ends.
+func FuzzServer(f *testing.F) {
+	for _, in := range []string{heartRate(1, 72) + "\r\n" + heartRate(2, 300), "\x0b\x1c\r\x0b", framed(framed("MSH")), "\x0bMSH|^~\\&|\x1c\r" + strings.Repeat("\n", 30)} {
+		f.Add([]byte(in), 7)
+	}
+	s := start(f, config{opt: hl7.ServerOptions{MaxMessageBytes: 8 << 10}})
+	f.Fuzz(func(t *testing.T, in []byte, piece int) {
+		c := s.dial(t)
+		piece = min(max(piece, 1), 1000)
+		go func() {
+			for part := range slices.Chunk(in, piece) {
+				if _, err := c.Write(part); err != nil {
+					break
+				}
+			}
+			_ = c.Conn.(*net.TCPConn).CloseWrite()
+		}()
+		answers := 0
+		for {
+			answer := c.next()
+			if answer == "closed" || strings.Contains(answer, "reset") {
+				break
+			}
+			if code, _, _ := strings.Cut(answer, " "); code != "AA" && code != "AE" && code != "AR" && code != "CA" && code != "CE" && code != "CR" {
+				t.Fatalf("%q", answer)
+			}
+			answers++
+		}
+		if most := bytes.Count(in, []byte{0x0b}); answers > most {
+			t.Fatalf("%d answers to %d messages", answers, most)
+		}
+	})
+}
