@@ -13,6 +13,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -540,7 +542,13 @@ func driveTokens(t *testing.T, seen *seen) {
 	writer, other := k.create(t, "bed-7"), k.create(t, "bed-8")
 	reader := k.create(t, "ward", "--rights=read", "--devices=ppg-")
 	slow := k.create(t, "slow", "--rate=1", "--burst=1")
-	c := client{description: describe(t, serve(t, append(k.flags(), "--max-contradictions=1", mapped)...).url, seen)}
+	rules := filepath.Join(t.TempDir(), "access.toml")
+	if err := os.WriteFile(rules, []byte("[[rule]]\nclaim = \"groups\"\nvalue = \"staff\"\nrights = [\"read\"]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := client{description: describe(t, serve(t, append(k.flags(), "--max-contradictions=1", mapped,
+		"--oidc-issuer=http://127.0.0.1:1", "--oidc-client-id=pulsegate", "--access-rules="+rules)...).url, seen)}
+	const jwt = "eyJhbGciOiJFUzI1NiJ9.e30.AAAA" // nobody knows the key
 	as := func(token string) client { return client{c.description, token} }
 	as(writer).want(200, "POST", "/v1/readings", fmt.Sprintf(reading, 60))
 	as(reader).want(403, "POST", "/v1/readings", fmt.Sprintf(reading, 60))
@@ -567,6 +575,7 @@ func driveTokens(t *testing.T, seen *seen) {
 		}
 		c.want(401, method, path, "")
 		as("x").want(401, method, path, "")
+		as(jwt).want(503, method, path, "")
 		if method == "POST" {
 			return
 		}
