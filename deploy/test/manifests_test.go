@@ -26,7 +26,7 @@ import (
 // A manifests holds the objects built from one directory of deploy/kubernetes.
 type manifests struct {
 	overlay   string
-	mqtt      bool // with components/mqtt
+	inputs    bool // with components/mqtt and components/mllp
 	stateful  appsv1.StatefulSet
 	deployed  appsv1.Deployment // in place of stateful in overlays/postgres
 	scaler    autoscalingv2.HorizontalPodAutoscaler
@@ -46,12 +46,12 @@ type manifests struct {
 
 // buildManifests builds a directory as kubectl apply -k does, and decodes every object
 // into its API type. Unknown fields are errors.
-func buildManifests(t testing.TB, overlay string, mqtt bool) *manifests {
+func buildManifests(t testing.TB, overlay string, inputs bool) *manifests {
 	t.Helper()
 	files := filesys.MakeFsInMemory()
 	site := "resources: [../" + overlay + "]\n"
-	if mqtt {
-		site += "components: [../components/mqtt]\n"
+	if inputs {
+		site += "components: [../components/mqtt, ../components/mllp]\n"
 	}
 	err := files.WriteFile("/site/kustomization.yaml", []byte(site))
 	if err == nil {
@@ -64,7 +64,7 @@ func buildManifests(t testing.TB, overlay string, mqtt bool) *manifests {
 	if err != nil {
 		t.Fatalf("kustomize build %s: %v", overlay, err)
 	}
-	m := &manifests{overlay: overlay, mqtt: mqtt, services: map[string]corev1.Service{}}
+	m := &manifests{overlay: overlay, inputs: inputs, services: map[string]corev1.Service{}}
 	for _, object := range built.Resources() {
 		text, err := object.AsYAML()
 		if err != nil {
@@ -152,11 +152,11 @@ func overlays() map[string][]string {
 	}
 }
 
-// eachOverlay runs a test on the manifests of each directory, without and with MQTT.
+// eachOverlay runs a test on the manifests of each directory, without and with MQTT and MLLP.
 func eachOverlay(t *testing.T, test func(t *testing.T, m *manifests)) {
 	for _, overlay := range slices.Sorted(maps.Keys(overlays())) {
 		t.Run(overlay, func(t *testing.T) { test(t, buildManifests(t, overlay, false)) })
-		t.Run(overlay+" with MQTT", func(t *testing.T) { test(t, buildManifests(t, overlay, true)) })
+		t.Run(overlay+" with MQTT and MLLP", func(t *testing.T) { test(t, buildManifests(t, overlay, true)) })
 	}
 }
 
@@ -241,10 +241,12 @@ func TestPorts(t *testing.T) {
 			ports[p.Name] = p.ContainerPort
 		}
 		settings := map[string]string{"public": "PULSEGATE_ADDR", "admin": "PULSEGATE_ADMIN_ADDR"}
-		if m.mqtt {
-			settings["mqtt"] = "PULSEGATE_MQTT_ADDR"
-			if !slices.ContainsFunc(m.services["pulsegate"].Spec.Ports, func(p corev1.ServicePort) bool { return p.Name == "mqtt" }) {
-				t.Error("the public Service does not have the MQTT port")
+		if m.inputs {
+			for _, name := range []string{"mqtt", "mllp"} {
+				settings[name] = "PULSEGATE_" + strings.ToUpper(name) + "_ADDR"
+				if !slices.ContainsFunc(m.services["pulsegate"].Spec.Ports, func(p corev1.ServicePort) bool { return p.Name == name }) {
+					t.Errorf("the public Service does not have the port %s", name)
+				}
 			}
 		}
 		if len(ports) != len(settings) {
@@ -283,7 +285,7 @@ func TestPorts(t *testing.T) {
 	})
 }
 
-// TestNetworkPolicy checks that only clients can connect to the public and the MQTT port, that only
+// TestNetworkPolicy checks that only clients can connect to the public port and those of MQTT and MLLP, that only
 // the monitoring can connect to the admin port, and that the server can connect to
 // nothing.
 func TestNetworkPolicy(t *testing.T) {
@@ -325,8 +327,8 @@ func TestNetworkPolicy(t *testing.T) {
 			slices.Sort(peers)
 		}
 		want := maps.Clone(want[m.overlay])
-		if m.mqtt {
-			want["mqtt"] = []string{"pulsegate-client=true"}
+		if m.inputs {
+			want["mqtt"], want["mllp"] = []string{"pulsegate-client=true"}, []string{"pulsegate-client=true"}
 		}
 		if !maps.EqualFunc(got, want, slices.Equal[[]string]) {
 			t.Errorf("allowed peers by port are %v, want %v", got, want)
