@@ -11,8 +11,10 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/audit"
+	"github.com/pulsegate/pulsegate/internal/access/oidc"
 	"github.com/pulsegate/pulsegate/internal/access/oidctest"
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/server"
@@ -147,6 +149,15 @@ func TestJWT(t *testing.T) {
 			if status, text, _ := do(tt.method, tt.path, tt.bearer, tt.body, edits...); status != tt.status || !strings.Contains(text, tt.want) || strings.Contains(text, staff) {
 				t.Errorf("%s: %d %s, want %d", tt.name, status, text, tt.status)
 			}
+		}
+		// A stream of live readings ends when the JWT does.
+		began := time.Now()
+		ending := house.Token(oidctest.Object{"groups": "staff", "exp": began.Add(2 * time.Second).Add(-oidc.Skew).Unix()})
+		if status, _, _ := do("GET", "/v1/live?device=d", ending, ""); status != http.StatusOK {
+			t.Errorf("live: %d", status)
+		}
+		if status, _, _ := do("GET", "/v1/devices", ending, ""); status != http.StatusUnauthorized {
+			t.Errorf("after the stream has ended: %d", status)
 		}
 		if err := os.WriteFile(opt.AccessRules, []byte("[[rule]]\nclaim = \"groups\"\nvalue = \"beds\"\nrights = [\"admin\"]\n"), 0o600); err != nil {
 			return err

@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"hash/maphash"
 	"io"
-	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -47,7 +47,7 @@ type Options struct {
 	Every time.Duration
 
 	Now       func() time.Time  // default time.Now
-	Transport http.RoundTripper // for requests to the provider; default: one with deadlines
+	Transport http.RoundTripper // for requests to the provider; default: as http.DefaultTransport
 
 	// OnRules, if not nil, is called as [filewatch.Options.OnLoad] is, with the number of rules in force.
 	OnRules func(rules int, err error)
@@ -87,11 +87,22 @@ type discovery struct {
 	at       time.Time // when it was fetched
 }
 
-// CheckIssuer rejects an issuer whose keys anybody on the network could replace.
+// CheckIssuer rejects an issuer whose keys anybody on the network could replace, and one that is no URL of at most 256
+// bytes without a query.
 func CheckIssuer(issuer string) error {
-	u, err := url.Parse(issuer)
-	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return errors.New("not a URL such as https://login.example/realms/house")
+	if len(issuer) > 256 || strings.ContainsFunc(issuer, func(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune(`"\?#`, c) }) {
+		return errURL
+	}
+	return checkURL(issuer)
+}
+
+var errURL = errors.New("not a URL such as https://login.example/realms/house")
+
+// checkURL rejects an address whose answers anybody on the network could replace.
+func checkURL(text string) error {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || u.User != nil {
+		return errURL
 	}
 	addr, err := netip.ParseAddr(u.Hostname())
 	if loopback := u.Hostname() == "localhost" || err == nil && addr.IsLoopback(); u.Scheme != "https" && (u.Scheme != "http" || !loopback) {
@@ -110,15 +121,7 @@ func Open(opt Options) (*Provider, error) {
 		opt.Now = time.Now
 	}
 	if opt.Transport == nil {
-		opt.Transport = &http.Transport{
-			Proxy:                 http.ProxyFromEnvironment,
-			DialContext:           (&net.Dialer{Timeout: fetchTimeout / 2}).DialContext,
-			TLSHandshakeTimeout:   fetchTimeout / 2,
-			ResponseHeaderTimeout: fetchTimeout,
-			MaxConnsPerHost:       4,
-			IdleConnTimeout:       time.Minute,
-			ForceAttemptHTTP2:     true,
-		}
+		opt.Transport = http.DefaultTransport.(*http.Transport).Clone() // of its own, to close its connections
 	}
 	p := &Provider{
 		opt: opt, cache: &cache{seed: maphash.MakeSeed()}, kick: make(chan struct{}, 1), verifying: make(chan struct{}, 4),
@@ -245,7 +248,7 @@ func (p *Provider) fetch(ctx context.Context) error {
 	if err := provider.Claims(&published); err != nil {
 		return brief("get the provider's configuration", err)
 	}
-	if err := CheckIssuer(published.JWKS); err != nil {
+	if err := checkURL(published.JWKS); err != nil {
 		return fmt.Errorf("oidc: get the provider's keys: jwks_uri is %w", err)
 	}
 	text, keys, err := p.fetchKeys(ctx, published.JWKS)

@@ -263,7 +263,7 @@ func TestCheckIssuer(t *testing.T) {
 		"https://login.example/realms/house": true, "https://login.example": true, "http://127.0.0.1:8080": true,
 		"http://[::1]:1/x": true, "http://localhost:9": true,
 		"": false, "login.example": false, "http://login.example": false, "http://localhost.example": false, "http://127.0.0.1.example": false,
-		"https://": false, "https://a@b": false, "https://a?b": false, "https://a#b": false, "ftp://a": false, "file:///x": false,
+		"https://": false, "https://a@b": false, "https://a?b": false, "https://a#b": false, "https://a?": false, "https://a/\"": false, "https://a/ b": false, "https://ä": false, "https://a/" + strings.Repeat("a", 250): false, "ftp://a": false, "file:///x": false,
 	} {
 		if err := oidc.CheckIssuer(issuer); (err == nil) != want {
 			t.Errorf("%q: %v", issuer, err)

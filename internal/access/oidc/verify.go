@@ -176,7 +176,7 @@ func (p *Provider) verify(text string, clients []string, purpose purpose) (*Pers
 	case err != nil:
 		return nil, ErrInvalid
 	}
-	person := &Person{Identity: token.Identity{Issuer: t.Issuer, Subject: t.Subject}, Expires: t.Expiry, provider: p, nonce: t.Nonce}
+	person := &Person{Identity: token.Identity{Issuer: p.opt.Issuer, Subject: t.Subject}, Expires: t.Expiry, provider: p, nonce: t.Nonce}
 	var payload jsontext.Value
 	if t.Claims(&payload) != nil || json.Unmarshal(payload, &person.claims) != nil { // rejects names that are there twice
 		return nil, ErrInvalid
