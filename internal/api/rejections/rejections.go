@@ -9,7 +9,7 @@
 // # Not here
 //
 // A list is in memory only and starts empty. Rejections of protocols that tell the client why, such as
-// HTTP, are not listed.
+// HTTP, are not listed, except for those of HL7 v2, which few clients show.
 package rejections
 
 import (
