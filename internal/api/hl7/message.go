@@ -20,7 +20,8 @@ type Options struct {
 	Zone          *time.Location // of times without an offset; nil means that they are rejected
 	IgnoreUnknown bool           // leave out OBX with codes that no sign has instead of rejecting them
 
-	// Assign, if not nil, is called for each reading of a message with a patient before it is stored. The client may
+	// Assign, if not nil, is called for each reading of a message with a patient before it is stored. patient is empty if
+	// the identifier in PID-3 cannot be that of a patient to whom a device is assigned. The client may
 	// write readings of the device. An error rejects the reading; its text is sent to the client.
 	Assign func(in *ingest.Intake, r *vitals.Reading, patient storage.Subject) error
 

@@ -78,10 +78,12 @@ func (m *message) assign(in *ingest.Intake, r *vitals.Reading, patient storage.S
 			m.device, m.assignments = r.Device, all
 		}
 		switch known := storage.SubjectAt(m.assignments, r.TimeUnixMs); {
-		case known == patient, known == "" && patients.Assign == nil:
+		case known == "" && patients.Assign == nil, known != "" && known == patient:
 			return nil
 		case known != "":
 			return errOtherPatient
+		case patient == "":
+			return errPatient
 		}
 		err := patients.Assign(ctx, m.newAssignment(in, r, patient), m.conn.gateway, m.conn.addr)
 		m.device = vitals.Name{} // read its assignments again
