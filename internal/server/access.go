@@ -22,7 +22,7 @@ import (
 // AccessOptions are the options that docs/tokens.md and SECURITY.md explain.
 type AccessOptions struct {
 	Tokens string  `type:"path" placeholder:"FILE" help:"Token file of 'pulsegate token'. Writers and readers then need a token. A new token is in force at once, other changes within a second. Default: no tokens."`
-	Audit  *string `placeholder:"FILE" help:"Audit log of changes of tokens, exports, erasures, backups and rejected credentials; empty for none. Default: ${default_audit} with tokens or client certificates, otherwise none."`
+	Audit  *string `placeholder:"FILE" help:"Audit log of changes of tokens, exports, erasures, backups and rejected credentials; empty for none. Default: ${default_audit} with tokens, client certificates or an identity provider, otherwise none."`
 
 	AuditKey    string `type:"path" placeholder:"FILE" help:"Key of 'pulsegate audit key' that signs the audit log, in a different directory from the log. FILE.head beside it records the last signature. Default: not signed."`
 	AuditSyslog string `placeholder:"ADDR" help:"Syslog server that gets a copy of the audit log: unix:/dev/log, udp:host:514 or tcp:host:601. Default: none."`

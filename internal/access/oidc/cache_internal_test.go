@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/token"
 )
@@ -96,20 +97,34 @@ func TestCacheConcurrent(t *testing.T) {
 	done.Wait()
 }
 
-// People beyond the bound share one rate.
+// People beyond the bound share one allowance, until others have been away for long.
 func TestPeopleBound(t *testing.T) {
-	p := people{opt: &token.Options{}, byID: map[token.ID]*token.Principal{}}
+	p := people{opt: &token.Options{}, byID: map[token.ID]person{}}
+	now := time.Unix(1_800_000_000, 0)
+	of := func(subject string) *token.Principal {
+		return p.principal(token.Identity{Issuer: "i", Subject: subject}, nil, now)
+	}
 	for i := range maxPeople + 1000 {
-		p.principal(token.Identity{Issuer: "i", Subject: fmt.Sprint(i)}, nil)
+		of(fmt.Sprint(i))
 	}
 	if len(p.byID) != maxPeople+1 {
 		t.Errorf("%d people", len(p.byID))
 	}
-	a := p.principal(token.Identity{Subject: "a"}, nil)
-	if b := p.principal(token.Identity{Subject: "b"}, nil); a.Budgets() != b.Budgets() || a.ID() == b.ID() {
-		t.Error("people beyond the bound do not share a budget, or are the same")
+	a := of("a")
+	if b := of("b"); a.Budgets() != b.Budgets() || a.ID() == b.ID() {
+		t.Error("people beyond the bound do not share an allowance, or are the same")
 	}
-	if first := p.principal(token.Identity{Issuer: "i", Subject: "0"}, nil); first.Budgets() == a.Budgets() {
-		t.Error("the first person has lost the own budget")
+	first := of("0")
+	if first.Budgets() == a.Budgets() {
+		t.Error("the first person has lost the own allowance")
+	}
+	now = now.Add(forgetAfter)
+	of("0")
+	now = now.Add(time.Second)
+	if c := of("c"); c.Budgets() == a.Budgets() || len(p.byID) > 2 {
+		t.Errorf("%d people are known although nearly all were away", len(p.byID))
+	}
+	if again := of("0"); again.Budgets() != first.Budgets() {
+		t.Error("somebody who is here has lost the allowance")
 	}
 }

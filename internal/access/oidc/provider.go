@@ -125,7 +125,7 @@ func Open(opt Options) (*Provider, error) {
 	}
 	p := &Provider{
 		opt: opt, cache: &cache{seed: maphash.MakeSeed()}, kick: make(chan struct{}, 1), verifying: make(chan struct{}, 4),
-		people: people{opt: &opt.Limits, start: time.Now(), byID: map[token.ID]*token.Principal{}},
+		people: people{opt: &opt.Limits, start: time.Now(), byID: map[token.ID]person{}},
 		client: &http.Client{
 			Transport: &bounded{opt.Transport}, Timeout: fetchTimeout,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

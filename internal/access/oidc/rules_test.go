@@ -91,3 +91,19 @@ subjects = ["p-1", "p-2"]
 		t.Fatalf("%v rules, %v", rules, err)
 	}
 }
+
+// The rules in docs/signin.md are valid.
+func TestRulesInDocs(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/signin.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(text), "```toml\n")
+	example, _, closed := strings.Cut(rest, "```")
+	if !found || !closed {
+		t.Fatal("docs/signin.md has no rules")
+	}
+	if rules, err := oidc.ReadRules(write(t, "", example)); err != nil || rules.Len() != 3 {
+		t.Errorf("%v", err)
+	}
+}

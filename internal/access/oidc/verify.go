@@ -140,7 +140,7 @@ type Person struct {
 
 // Principal returns what the rules in force allow the person: no right if no rule matches.
 func (w *Person) Principal() *token.Principal {
-	return w.provider.people.principal(w.Identity, w.provider.current.Load().match(w.claims))
+	return w.provider.people.principal(w.Identity, w.provider.current.Load().match(w.claims), w.provider.opt.Now())
 }
 
 // A purpose is what a token is presented for.
