@@ -5,7 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
-	"net/netip"
+	"net/http"
 	"os"
 	"time"
 
@@ -25,24 +25,15 @@ type conn struct {
 	frames   frames
 	client   gate.Credentials
 	gateway  vitals.Name // that the certificate names; zero if there is none
-	addr     netip.Addr
 	holder   *share.Holder
 	reserved int // bytes of memory for the message
 }
-
-// A peer is the address of a client.
-type peer netip.Addr
-
-func (p peer) PeerAddr() netip.Addr { return netip.Addr(p) }
 
 // serve serves a connection until it ends.
 func (s *Server) serve(nc net.Conn) {
 	c := &conn{server: s, Conn: nc}
 	c.frames = frames{in: bufio.NewReader(nc), max: s.opt.MaxMessageBytes, grow: c.reserve, begun: func() { c.await(s.opt.ReadTimeout) }}
-	if tcp, ok := nc.RemoteAddr().(*net.TCPAddr); ok {
-		c.addr = tcp.AddrPort().Addr().Unmap()
-	}
-	c.client = gate.Credentials{TLS: listen.TLSState(nc), Peer: peer(c.addr)}
+	c.client = gate.Credentials{TLS: listen.TLSState(nc), Peer: gate.PeerOf(&http.Request{RemoteAddr: nc.RemoteAddr().String()})}
 	if guest, ok := listen.Below(nc).(interface{ Guest() bool }); ok && guest.Guest() {
 		c.end(busy) // nothing can be sent before a message has come
 		return
@@ -53,10 +44,8 @@ func (s *Server) serve(nc net.Conn) {
 		return
 	}
 	c.gateway = *access.Gateway()
-	if s.opt.Holders != nil {
-		c.holder = s.opt.Holders.Addr(c.addr)
-		defer s.opt.Holders.Put(c.holder)
-	}
+	c.holder = s.opt.Holders.Addr(c.client.Peer.PeerAddr())
+	defer s.opt.Holders.Put(c.holder)
 	for c.next() {
 	}
 }

@@ -85,7 +85,7 @@ func (m *message) assign(in *ingest.Intake, r *vitals.Reading, patient storage.S
 		case patient == "":
 			return errPatient
 		}
-		err := patients.Assign(ctx, m.newAssignment(in, r, patient), m.conn.gateway, m.conn.addr)
+		err := patients.Assign(ctx, m.newAssignment(in, r, patient), m.conn.gateway, m.conn.client.Peer.PeerAddr())
 		m.device = vitals.Name{} // read its assignments again
 		switch {
 		case err == nil:

@@ -269,7 +269,7 @@ func TestAttacks(t *testing.T) {
 		{"endless line breaks", strings.Repeat("\r", 20) + heartRate(1, 72), []string{"closed"}, []string{"endings framing 1"}},
 		{"a giant segment", framed(observation(1, 72, "")+"NTE|"+long) + heartRate(2, 72), []string{"AR 1, The body is too large: A message may have 16384 bytes.", "AA 2"},
 			[]string{"acknowledgements AA 1", "acknowledgements AR 1", "endings client 1"}},
-		{"a giant header", framed("MSH|^~\\&|"+long[:10_000]), []string{"AR , longer than 4096 bytes"}, []string{"acknowledgements AR 1", "endings client 1"}},
+		{"a giant header", framed("MSH|^~\\&|" + long[:10_000]), []string{"AR , longer than 4096 bytes"}, []string{"acknowledgements AR 1", "endings client 1"}},
 		{"a frame in an escape sequence", framed(strings.Replace(observation(1, 72, ""), "|2.6", `|2.\X1C0D0B\6`, 1)) + framed(strings.Replace(observation(2, 72, ""), "R01^", `\X1C0D\^`, 1)),
 			[]string{"AA 1", "AR 2, MSH-9: not ORU with the event R01"}, []string{"acknowledgements AA 1", "acknowledgements AR 1", "endings client 1"}},
 	} {
