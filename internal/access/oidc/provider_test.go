@@ -165,27 +165,39 @@ func manyKeys(n int) string {
 	return `{"keys":[` + strings.Join(keys, ",") + `]}`
 }
 
-// While the provider is away, tokens with known keys are accepted, others cannot be checked.
+// While the provider is away, slow, or answers nonsense, tokens with known keys are accepted, others cannot be checked.
 func TestProviderAwayLater(t *testing.T) {
-	begin(t, nil, func(tr *trial) {
-		tr.want("known key", tr.Token(nil), nil)
-		old := tr.Token(object{"exp": time.Now().Add(time.Hour).Unix()})
-		tr.answer(broken(http.StatusServiceUnavailable, ""))
-		tr.pass(30 * time.Minute)
-		tr.want("known key, provider away", tr.Token(nil), nil)
-		tr.want("known key, provider away, older token", old, nil)
-		for i := range 1000 {
-			tr.want("unknown key, provider away", tr.Sign("es", object{"kid": fmt.Sprint(i)}, tr.Claims(nil)), oidc.ErrUnavailable)
-		}
-		if len(tr.states) != 1 || tr.states[0] == nil {
-			t.Errorf("reported %q, want one error", tr.states)
-		}
-		tr.answer(nil)
-		tr.pass(70 * time.Second)
-		if len(tr.states) != 2 || tr.states[1] != nil {
-			t.Errorf("reported %q, want nil at the end", tr.states)
-		}
-	})
+	for name, answer := range map[string]func(http.ResponseWriter, *http.Request) bool{
+		"away":  broken(http.StatusServiceUnavailable, ""),
+		"slow":  func(_ http.ResponseWriter, r *http.Request) bool { <-r.Context().Done(); return true },
+		"junk":  broken(http.StatusOK, "<html>"),
+		"10 MB": broken(http.StatusOK, strings.Repeat("[", 10<<20)),
+		"no keys any more": func(w http.ResponseWriter, r *http.Request) bool {
+			return r.URL.Path == "/keys" && broken(http.StatusOK, `{"keys":[]}`)(w, r)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			begin(t, nil, func(tr *trial) {
+				tr.want("known key", tr.Token(nil), nil)
+				old := tr.Token(object{"exp": time.Now().Add(time.Hour).Unix()})
+				tr.answer(answer)
+				tr.pass(30 * time.Minute)
+				tr.want("known key, new token", tr.Token(nil), nil)
+				tr.want("known key, older token", old, nil)
+				for i := range 100 {
+					tr.want("unknown key", tr.Sign("es", object{"kid": fmt.Sprint(i)}, tr.Claims(nil)), oidc.ErrUnavailable)
+				}
+				if len(tr.states) != 1 || tr.states[0] == nil {
+					t.Errorf("reported %q, want one error", tr.states)
+				}
+				tr.answer(nil)
+				tr.pass(80 * time.Second)
+				if len(tr.states) != 2 || tr.states[1] != nil {
+					t.Errorf("reported %q, want nil at the end", tr.states)
+				}
+			})
+		})
+	}
 }
 
 // A provider that replaces all its keys at once: new tokens are accepted after one more request, old ones no longer.

@@ -44,14 +44,6 @@ type invalid struct{ key, reason string }
 
 func (e *invalid) Error() string { return e.key + ": " + e.reason }
 
-// because returns an invalid, unless the condition holds.
-func because(holds bool, key, reason string) error {
-	if holds {
-		return nil
-	}
-	return &invalid{key, reason}
-}
-
 // ReadRules reads the rules in a file. Errors name the file, the line, the key and the reason. A
 // file without rules is an error, because nobody could sign in: more likely, it is being written.
 func ReadRules(path string) (*Rules, error) {
@@ -68,76 +60,70 @@ func ReadRules(path string) (*Rules, error) {
 	r := &Rules{make([]rule, len(f.Rule))}
 	seen := make(map[string]int, len(f.Rule)) // rules, by claim and value
 	for i := range f.Rule {
-		err := because(i < MaxRules, "claim", fmt.Sprintf("more than %d rules", MaxRules))
-		if err == nil {
-			r.rules[i], err = f.Rule[i].rule()
+		wrong := f.Rule[i].to(&r.rules[i])
+		key := fmt.Sprintf("%q=%q", r.rules[i].path, r.rules[i].value)
+		switch first, twice := seen[key]; {
+		case wrong != nil:
+		case twice:
+			wrong = &invalid{"value", fmt.Sprintf("the rule in line %d has the same claim and value, and applies first", tomlfile.LineOf(text, "rule", first, "value"))}
+		case i >= MaxRules:
+			wrong = &invalid{"claim", fmt.Sprintf("more than %d rules", MaxRules)}
 		}
-		if err == nil {
-			key := fmt.Sprintf("%q=%q", r.rules[i].path, r.rules[i].value)
-			if first, twice := seen[key]; twice {
-				err = &invalid{"value", fmt.Sprintf("the rule in line %d has the same claim and value, and applies first", tomlfile.LineOf(text, "rule", first, "value"))}
-			}
-			seen[key] = i
+		if wrong != nil {
+			return nil, fmt.Errorf("%s:%d: %w", path, tomlfile.LineOf(text, "rule", i, wrong.key), wrong)
 		}
-		if e, ok := err.(*invalid); ok {
-			return nil, fmt.Errorf("%s:%d: %w", path, tomlfile.LineOf(text, "rule", i, e.key), e)
-		}
+		seen[key] = i
 	}
 	return r, nil
 }
 
-// rule returns the rule that a table describes, or an *invalid.
-func (t *table) rule() (r rule, err error) {
-	if r.path, err = t.path(); err != nil {
-		return r, err
-	}
-	r.value = t.Value
-	if err := because(t.Value != "" && len(t.Value) <= maxValueBytes, "value", fmt.Sprintf("not a text of 1 to %d bytes", maxValueBytes)); err != nil {
-		return r, err
-	}
-	if r.spec.Rights, err = token.ParseRights(strings.Join(t.Rights, ",")); err != nil {
-		return r, &invalid{"rights", "not a list of write, read and admin, each at most once"}
-	}
+// to sets the rule that a table describes, or returns what is wrong.
+func (t *table) to(r *rule) *invalid {
+	r.path, r.value = t.path(), t.Value
+	var rightsErr, devicesErr, gatewayErr, subjectsErr error
+	r.spec.Rights, rightsErr = token.ParseRights(strings.Join(t.Rights, ","))
+	r.spec.Subjects, subjectsErr = token.MakeSubjects(t.Subjects)
 	if t.Devices != "" {
-		if r.spec.Devices, err = vitals.ParseName(t.Devices); err != nil {
-			return r, &invalid{"devices", "no name of a device begins with this"}
-		}
+		r.spec.Devices, devicesErr = vitals.ParseName(t.Devices)
 	}
 	if t.Gateway != "" {
-		if r.spec.Gateway, err = vitals.ParseName(t.Gateway); err != nil {
-			return r, &invalid{"gateway", "not a name of 1 to 64 letters, digits, and . _ : -"}
-		}
+		r.spec.Gateway, gatewayErr = vitals.ParseName(t.Gateway)
 	}
-	if r.spec.Subjects, err = token.MakeSubjects(t.Subjects); err != nil {
-		return r, &invalid{"subjects", "not 1 to 16 distinct texts, each 1 to 64 of A-Z, a-z, 0-9, hyphen and dot"}
-	}
-	writes, bound := r.spec.Rights.Has(token.Write), t.Subjects != nil
-	for _, err := range []error{
-		because(writes == (t.Gateway != ""), "gateway", "the right write requires the name of the gateway whose readings these are, and other rights have none"),
-		because(!bound || len(t.Subjects) > 0, "subjects", "empty"),
-		because(!bound || r.spec.Rights == token.Read, "subjects", "requires that read is the only right"),
-		because(!bound || t.Devices == "", "subjects", "cannot be combined with devices"),
+	bound := t.Subjects != nil
+	for _, c := range []struct {
+		holds       bool
+		key, reason string
+	}{
+		{len(r.path) > 0 && len(r.path) <= maxPath && !slices.ContainsFunc(r.path, func(name string) bool { return name == "" || len(name) > maxValueBytes }),
+			"claim", `not the name of a claim such as "groups", or a list of names such as ["realm_access", "roles"]`},
+		{t.Value != "" && len(t.Value) <= maxValueBytes, "value", fmt.Sprintf("not a text of 1 to %d bytes", maxValueBytes)},
+		{rightsErr == nil, "rights", "not a list of write, read and admin, each at most once"},
+		{devicesErr == nil, "devices", "no name of a device begins with this"},
+		{gatewayErr == nil, "gateway", "not a name of 1 to 64 letters, digits, and . _ : -"},
+		{subjectsErr == nil && (!bound || len(t.Subjects) > 0), "subjects", "not 1 to 16 distinct texts, each 1 to 64 of A-Z, a-z, 0-9, hyphen and dot"},
+		{r.spec.Rights.Has(token.Write) == (t.Gateway != ""), "gateway", "the right write requires the name of the gateway whose readings these are, and other rights have none"},
+		{!bound || r.spec.Rights == token.Read, "subjects", "requires that read is the only right"},
+		{!bound || t.Devices == "", "subjects", "cannot be combined with devices"},
 	} {
-		if err != nil {
-			return r, err
+		if !c.holds {
+			return &invalid{c.key, c.reason}
 		}
 	}
-	return r, nil
+	return nil
 }
 
-// path returns the path of the claim.
-func (t *table) path() (path []string, err error) {
+// path returns the path of the claim, which may be invalid.
+func (t *table) path() (path []string) {
 	switch claim := t.Claim.(type) {
 	case string:
-		path = []string{claim}
+		return []string{claim}
 	case []any:
 		for _, name := range claim {
-			text, _ := name.(string) // "" is rejected below
+			text, _ := name.(string) // "" is invalid
 			path = append(path, text)
 		}
 	}
-	ok := len(path) > 0 && len(path) <= maxPath && !slices.ContainsFunc(path, func(name string) bool { return name == "" || len(name) > maxValueBytes })
-	return path, because(ok, "claim", `not the name of a claim such as "groups", or a list of names such as ["realm_access", "roles"]`)
+	return path
 }
 
 // Len returns the number of rules.
