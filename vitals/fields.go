@@ -1,5 +1,7 @@
 package vitals
 
+import "encoding/binary"
+
 // A member is a field of a reading: a Sign, or one of the following constants.
 type member uint8
 
@@ -19,7 +21,26 @@ type fieldTable struct {
 	}
 	longest int // length of the longest name
 
-	quoted [memberUnknown]string // by member: the name as in JSON, or "" if there is none
+	quoted [memberUnknown]quotedName // by member
+}
+
+// A quotedName is the name of a member as in JSON, or "" if there is none. Most names have 8 to 16 bytes, and are
+// compared as two words.
+type quotedName struct {
+	text        string
+	first, last uint64 // bytes of text, if it has as many
+}
+
+// begins reports whether b begins with q, and has more bytes.
+func (q *quotedName) begins(b []byte) bool {
+	n := len(q.text)
+	switch {
+	case n >= len(b):
+		return false
+	case n < 8 || n > 16:
+		return string(b[:n]) == q.text
+	}
+	return binary.LittleEndian.Uint64(b) == q.first && binary.LittleEndian.Uint64(b[n-8:]) == q.last
 }
 
 const fieldTableBits = 7 // at most 35 names in 128 slots
@@ -39,7 +60,11 @@ func newFieldTable(signs *Signs) (t fieldTable) {
 
 func (t *fieldTable) add(name string, m member) {
 	t.longest = max(t.longest, len(name))
-	t.quoted[m] = `"` + name + `"`
+	q := quotedName{text: `"` + name + `"`}
+	if b := []byte(q.text); len(b) >= 8 {
+		q.first, q.last = binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[len(b)-8:])
+	}
+	t.quoted[m] = q
 	i := fieldHash([]byte(name))
 	for t.slots[i].name != "" {
 		i = (i + 1) % uint32(len(t.slots))

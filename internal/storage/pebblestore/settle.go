@@ -367,8 +367,12 @@ func (s *settler) write(group []*storage.Entry, number uint64) (bool, error) {
 		return false, nil
 	}
 	s.group.Reset(len(s.order))
-	for _, x := range s.order {
-		s.group.Add(name(x.record), &s.records[x.record].Row)
+	for i, x := range s.order {
+		if row := &s.records[x.record].Row; i > 0 && s.order[i-1].device == x.device {
+			s.group.AddSame(row)
+		} else {
+			s.group.Add(name(x.record), row)
+		}
 	}
 	if err := s.batch.Set(layout.AppendGroupKey(s.key[:0], number), s.group.Encode(), nil); err != nil {
 		return false, fmt.Errorf("fill batch: %w", err)
@@ -437,12 +441,20 @@ func (s *settler) sort(name func(record int32) *vitals.Name) {
 }
 
 // fill adds the rows of the written group to the active window.
-func (s *settler) fill(group []*storage.Entry) {
+func (s *settler) fill() {
+	if len(s.order) == 0 { // write has left the rows of an earlier group
+		return
+	}
 	w := s.active
 	w.Lock()
 	defer w.Unlock()
-	for _, x := range s.order {
-		m := &s.records[x.record]
-		w.Add(s.table.At(m.device), m.device, &group[m.entry].Reading.Device, &m.Row)
+	at := 0
+	for i := range s.group.Runs {
+		run, device := &s.group.Runs[i], s.order[at].device
+		d := s.table.At(device)
+		for range run.Rows {
+			w.Add(d, device, &run.Device, &s.group.Rows[at])
+			at++
+		}
 	}
 }

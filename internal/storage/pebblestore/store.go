@@ -64,7 +64,7 @@ func (s *Store) Append(group []*storage.Entry) error {
 		s.counters.batchBytes.Add(int64(size))
 		s.counters.syncNanos.Add(int64(time.Since(start)))
 		s.nextGroup++
-		s.settler.fill(group)
+		s.settler.fill()
 		s.publish()
 		s.sealIfFull()
 	}

@@ -19,12 +19,16 @@ func (g *Group) Reset(rows int) { g.Runs, g.Rows = g.Runs[:0], slices.Grow(g.Row
 
 // Add adds a row after all others.
 func (g *Group) Add(device *vitals.Name, r *columns.Row) {
-	if n := len(g.Runs); n > 0 && g.Runs[n-1].Device == *device {
-		g.Runs[n-1].Rows++
-	} else {
+	if n := len(g.Runs); n == 0 || g.Runs[n-1].Device != *device {
 		g.Runs = slices.Grow(g.Runs, 1)[:n+1]
-		g.Runs[n].Device, g.Runs[n].Rows = *device, 1
+		g.Runs[n].Device, g.Runs[n].Rows = *device, 0
 	}
+	g.AddSame(r)
+}
+
+// AddSame adds a row of the same device as the last one.
+func (g *Group) AddSame(r *columns.Row) {
+	g.Runs[len(g.Runs)-1].Rows++
 	n := len(g.Rows)
 	g.Rows = slices.Grow(g.Rows, 1)[:n+1]
 	g.Rows[n].CopyFrom(r)
