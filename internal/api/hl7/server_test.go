@@ -442,8 +442,10 @@ func TestMemory(t *testing.T) {
 		return s.conns.Open() == 0
 	})
 	c := s.dial(t)
-	c.send(heartRate(1, 72))
-	c.want("AA 1") // the memory is there again
+	for i := range 20 { // the memory is there again, after each
+		c.send(framed(observation(i, 72, "") + "NTE|" + strings.Repeat("x", 5000)))
+		c.want(fmt.Sprintf("AA %d", i))
+	}
 }
 
 // A connection beyond the bound is closed at once, and the others are unharmed.
