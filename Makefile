@@ -145,6 +145,9 @@ crash-mqtt: setup ## N such rounds with loads over MQTT, into docs/reliability.m
 crash-mapped: setup ## N such rounds with payloads of another design, into docs/reliability.md; SEED=… begins with one
 	go test -vet=off -count=1 -run 'TestMappedCampaign$$' -v ./cmd/pulsegate -timeout 0 -mapped.rounds $(N) -mapped.seed $(SEED) -mapped.page $(abspath docs/reliability.md)
 
+crash-hl7: setup ## N such rounds with messages of HL7 v2, into docs/reliability.md; SEED=… begins with one
+	go test -vet=off -count=1 -run 'TestHL7Campaign$$' -v ./cmd/pulsegate -timeout 0 -hl7.rounds $(N) -hl7.seed $(SEED) -hl7.page $(abspath docs/reliability.md)
+
 crash-influx: setup ## N such rounds with loads in InfluxDB's line protocol, into docs/reliability.md; SEED=… begins with one
 	go test -vet=off -count=1 -run 'TestInfluxCampaign$$' -v ./cmd/pulsegate -timeout 0 -influx.rounds $(N) -influx.seed $(SEED) -influx.page $(abspath docs/reliability.md)
 

@@ -58,6 +58,7 @@ type harness struct {
 	scratch string   // on a file system that the fault does not affect
 	addr    string   // of every server of this harness, so that a load finds the next one
 	mqtt    string   // likewise, of the MQTT listener; empty: none
+	mllp    string   // likewise, of the MLLP listener; empty: none
 	args    []string // of every server of this harness
 	certs   string   // directory of the servers' certificate and its CA; empty: no TLS
 	signs   []string // the flag that defines signs of the user's own for servers and loads; empty: none
@@ -86,6 +87,9 @@ func (b *harness) serveCommand(args ...string) []string {
 	}
 	if b.mqtt != "" {
 		line = append(line, "--mqtt-addr="+b.mqtt)
+	}
+	if b.mllp != "" {
+		line = append(line, "--mllp-addr="+b.mllp)
 	}
 	return slices.Concat(line, b.signs, b.args, args)
 }
@@ -119,6 +123,14 @@ func (b *harness) mqttTarget() string {
 		return "--mqtt=mqtt://" + b.mqtt
 	}
 	return "--mqtt=mqtts://" + b.mqtt
+}
+
+// mllpTarget returns the flag of a load over MLLP.
+func (b *harness) mllpTarget() string {
+	if b.certs == "" {
+		return "--mllp=mllp://" + b.mllp
+	}
+	return "--mllp=mllps://" + b.mllp
 }
 
 // start starts the next server and waits until it listens.

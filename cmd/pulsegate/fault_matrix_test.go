@@ -23,7 +23,7 @@ var faultMatrix = []struct {
 }{
 	{"kill -9 at any moment under load",
 		[]string{"TestKillAnyMoment", "TestKillAtSync"},
-		[]string{"TestCrashCampaign", "TestMQTTCampaign", "internal/storage/pebblestore TestCrashWhileCreating"}},
+		[]string{"TestCrashCampaign", "TestMQTTCampaign", "TestHL7Campaign", "internal/storage/pebblestore TestCrashWhileCreating"}},
 	{"loss of power",
 		[]string{"TestPowerLoss"},
 		[]string{"internal/storage/pebblestore TestCrashEverywhere", "internal/storage/pebblestore TestCrashEverywhereExhaustive",

@@ -29,8 +29,9 @@ type simTarget struct {
 	clientFlags `embed:""`
 }
 
-// resolve returns the target and the token for it and for mqtt, which may be nil. It sets the certificates of mqtt.
-func (c *simTarget) resolve(ctx context.Context, stderr io.Writer, mqtt *sim.Target) (target *sim.Target, token string, err error) {
+// resolve returns the target and the token for it and for other, the listener of another protocol, which may be nil. It
+// sets the certificates of other.
+func (c *simTarget) resolve(ctx context.Context, stderr io.Writer, other *sim.Target) (target *sim.Target, token string, err error) {
 	target, err = sim.ResolveTarget(ctx, c.Target, c.AllowRemote)
 	if errors.Is(err, sim.ErrRemote) || errors.Is(err, sim.ErrTarget) {
 		err = settings.Usage(err)
@@ -39,11 +40,12 @@ func (c *simTarget) resolve(ctx context.Context, stderr io.Writer, mqtt *sim.Tar
 		return nil, "", err
 	}
 	secure := c.Target
-	if mqtt != nil && mqtt.TLS() {
-		secure = "https" + strings.TrimPrefix(mqtt.String(), "mqtts")
+	if other != nil && other.TLS() {
+		_, address, _ := strings.Cut(other.String(), ":")
+		secure = "https:" + address
 	}
 	cred, err := c.credentials(secure, stderr)
-	for _, t := range []*sim.Target{target, mqtt} {
+	for _, t := range []*sim.Target{target, other} {
 		if t != nil && cred.TLS != nil {
 			t.WithTLS(cred.TLS.RootCAs, cred.TLS.Certificates)
 		}
@@ -59,6 +61,8 @@ type simLoadCommand struct {
 	simTarget `embed:""`
 
 	MQTT string `name:"mqtt" placeholder:"URL" help:"Send the readings to this MQTT listener, mqtt://HOST:PORT or mqtts://HOST:PORT, instead of --target. A user name in it is that of all gateways."`
+
+	MLLP string `name:"mllp" placeholder:"URL" help:"Send the readings as HL7 v2 messages to this MLLP listener, mllp://HOST:PORT or mllps://HOST:PORT, instead of --target."`
 
 	Config sim.Options `embed:""`
 
@@ -125,22 +129,25 @@ func (c *simLoadCommand) prepare(ctx context.Context, stderr io.Writer) (err err
 	if c.Start != nil {
 		cfg.Start = time.UnixMilli(int64(*c.Start))
 	}
-	if cfg.MQTT, err = c.listener(ctx); err != nil {
+	if cfg.MQTT, err = c.listener(ctx, c.MQTT, sim.ResolveMQTT); err != nil {
 		return err
 	}
-	if cfg.Target, cfg.Token, err = c.resolve(ctx, stderr, cfg.MQTT); err != nil {
+	if cfg.MLLP, err = c.listener(ctx, c.MLLP, sim.ResolveMLLP); err != nil {
+		return err
+	}
+	if cfg.Target, cfg.Token, err = c.resolve(ctx, stderr, cmp.Or(cfg.MQTT, cfg.MLLP)); err != nil {
 		return err
 	}
 	return settings.Usage(cfg.Prepare())
 }
 
-// listener returns the MQTT listener to load, or nil.
-func (c *simLoadCommand) listener(ctx context.Context) (*sim.Target, error) {
-	if c.MQTT == "" {
+// listener returns the listener to load with another protocol than HTTP, or nil.
+func (c *simLoadCommand) listener(ctx context.Context, url string, resolve func(context.Context, string, bool) (*sim.Target, error)) (*sim.Target, error) {
+	if url == "" {
 		return nil, nil
 	}
-	t, err := sim.ResolveMQTT(ctx, c.MQTT, c.AllowRemote)
-	if errors.Is(err, sim.ErrRemote) || errors.Is(err, sim.ErrMQTTTarget) {
+	t, err := resolve(ctx, url, c.AllowRemote)
+	if errors.Is(err, sim.ErrRemote) || errors.Is(err, sim.ErrMQTTTarget) || errors.Is(err, sim.ErrMLLPTarget) {
 		err = settings.Usage(err)
 	}
 	return t, err

@@ -79,6 +79,10 @@ func (k *composer) count(q *request) {
 
 // encode writes the request to c.out.
 func (k *composer) encode(c *connection) {
+	if k.fleet.mllp {
+		c.out = k.fleet.appendMessage(c.out[:0], &c.request, c.number)
+		return
+	}
 	head := k.heads[0]
 	k.plain = k.fleet.appendBody(k.plain[:0], &c.request)
 	body := k.plain

@@ -74,6 +74,7 @@ type transport struct {
 	dial     func(context.Context) (net.Conn, error)
 	judge    *judge
 	timeout  time.Duration    // for one answer
+	mllp     bool             // requests are messages of HL7 v2
 	returned chan *connection // from the connections' goroutines
 	start    time.Time        // of the run; set while no try is in progress
 }
@@ -130,16 +131,26 @@ func (t *transport) try(ctx context.Context, c *connection) {
 		return
 	}
 	// A request that was sent only in part may have been answered nevertheless.
-	resp, readErr := c.reader.read()
+	var (
+		resp    response
+		readErr error
+	)
+	if t.mllp {
+		resp.body, readErr = c.reader.readMessage()
+	} else {
+		resp, readErr = c.reader.read()
+	}
 	now = time.Now()
 	c.ended = now.Sub(t.start)
 	if err != nil || readErr != nil || resp.close {
 		defer c.disconnect()
 	}
 	switch {
+	case readErr == nil && t.mllp:
+		c.answer = judgeAck(resp.body, c.number, len(c.request.samples))
 	case readErr == nil:
 		c.answer = t.judge.judge(&resp, c.request.kind != batchRequest, len(c.request.samples), now)
-	case errors.Is(readErr, ErrNotHTTP):
+	case errors.Is(readErr, ErrNotHTTP) || errors.Is(readErr, ErrNotMLLP):
 		c.failed, c.answer.fault = failedGarbage, readErr.Error()
 	case errors.Is(errors.Join(err, readErr), os.ErrDeadlineExceeded):
 		c.failed = failedTimeout

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -314,4 +315,23 @@ func Random(n int) (normal []int64) {
 		normal = append(normal, r.normal(1000))
 	}
 	return normal
+}
+
+// JudgeAck classifies the text of an answer to a message of HL7 v2.
+func JudgeAck(text string, number uint64, n int) string {
+	var reader answerReader
+	reader.reset(strings.NewReader(text))
+	message, err := reader.readMessage()
+	if err != nil {
+		return err.Error()
+	}
+	switch a := judgeAck(message, number, n); {
+	case a.verdict == accepted:
+		return fmt.Sprintf("accepted %d", a.stored)
+	case a.verdict == refusedWhole && a.part:
+		return "refused whole, perhaps in part: " + a.problem
+	case a.verdict == refusedWhole:
+		return "refused whole: " + a.problem
+	}
+	return "undocumented"
 }

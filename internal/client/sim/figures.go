@@ -31,7 +31,7 @@ const (
 	failedBroken    failure = "connection lost" // before the answer
 	failedTimeout   failure = "timed out"
 	failedUncertain failure = "outcome unknown" // 408, or 500 outcome-unknown
-	failedGarbage   failure = "not HTTP"
+	failedGarbage   failure = "not HTTP"        // or not MLLP
 	failedNotMQTT   failure = "not MQTT"
 )
 

@@ -20,6 +20,7 @@ type Fleet struct {
 	inTopic  bool
 	mapped   bool // bodies are payloads of another design
 	influx   bool // bodies are in InfluxDB's line protocol
+	mllp     bool // requests are messages of HL7 v2
 	wearers  []wearer
 	gateways []gateway
 	groups   int // the smaller number of gateways and devices
@@ -79,6 +80,7 @@ func newFleet(opt *Options, m model) *Fleet {
 		namesGateway: opt.MQTT == nil && opt.Token == "" && (opt.Target == nil || len(opt.Target.certs) == 0),
 		inTopic:      opt.MQTT != nil,
 		influx:       opt.Influx,
+		mllp:         opt.MLLP != nil,
 		mapped:       opt.Mapped != "",
 		wearers:      make([]wearer, opt.Devices),
 		gateways:     make([]gateway, opt.Users),
@@ -119,6 +121,9 @@ func (f *Fleet) read(device int32) sample {
 	s := sample{device, timeMs, values, offsetOf(device)}
 	if f.influx {
 		s.offset = 0 // timestamps have none
+	}
+	if f.mllp && s.offset == 0 {
+		s.offset = vitals.MakeUTCOffset(0) // HL7 has no Z
 	}
 	return s
 }

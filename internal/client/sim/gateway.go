@@ -49,9 +49,9 @@ func (r *run) dispatch() {
 
 // begin composes the connection's next request and queues it.
 func (r *run) begin(c *connection, intended time.Duration) {
+	c.number = r.number
 	r.composer.compose(c)
 	q := &c.request
-	c.number = r.number
 	r.number++
 	if r.opt.Ledger != nil && q.kind != malformedRequest {
 		r.lines = r.composer.fleet.appendSent(r.lines, c.number, q.samples)

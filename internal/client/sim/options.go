@@ -36,6 +36,7 @@ var ErrOptions = errors.New("sim: invalid options")
 type Options struct {
 	Target     *Target        `kong:"-"`
 	MQTT       *Target        `kong:"-"` // MQTT listener to load instead of Target; may be nil
+	MLLP       *Target        `kong:"-"` // MLLP listener to load instead of Target; may be nil
 	Token      string         `kong:"-"` // sent as a bearer token, or as the password over MQTT; "": none
 	Mix        Mix            `kong:"-"`
 	Signs      *vitals.Signs  `kong:"-"` // nil means the built-in ones; a user's own are measured by every wearer
@@ -104,8 +105,16 @@ func (opt *Options) Prepare() (err error) {
 	if opt.Mix[Buffering] > 0 {
 		largest = max(largest, maxBuffered)
 	}
-	if opt.Influx || opt.Mapped != "" {
+	if opt.Influx || opt.Mapped != "" || opt.MLLP != nil {
 		opt.Mix[Malformed] = 0 // the flaws are of readings in JSON
+	}
+	if opt.MLLP != nil {
+		opt.Mix[Gzip] = 0
+		for _, d := range opt.Signs.All() {
+			if !d.Retired && hl7Code(d) == "" {
+				return bad("--mllp: the sign %s has no LOINC code", d.Field)
+			}
+		}
 	}
 	if opt.MQTT != nil {
 		opt.Mix[Gzip] = 0
@@ -118,6 +127,8 @@ func (opt *Options) Prepare() (err error) {
 		return bad("--mqtt and --influx exclude each other")
 	case opt.Mapped != "" && (opt.MQTT != nil || opt.Influx):
 		return bad("--mapped excludes --mqtt and --influx")
+	case opt.MLLP != nil && (opt.MQTT != nil || opt.Influx || opt.Mapped != ""):
+		return bad("--mllp excludes --mqtt, --influx and --mapped")
 	case opt.Users < 1 || opt.Users > MaxUsers:
 		return bad("users must be from 1 to %d", MaxUsers)
 	case opt.Devices < 1 || opt.Devices > MaxDevices:
@@ -143,7 +154,7 @@ func (opt *Options) Prepare() (err error) {
 	case opt.Rate != 0 && !(opt.Rate >= minRate && opt.Rate <= maxRate):
 		return bad("the rate must be from %g to %d requests/s", minRate, maxRate)
 	}
-	if t := cmp.Or(opt.MQTT, opt.Target); err == nil && t != nil && t.Remote() {
+	if t := cmp.Or(opt.MQTT, opt.MLLP, opt.Target); err == nil && t != nil && t.Remote() {
 		err = opt.checkRemote()
 	}
 	return err

@@ -107,7 +107,7 @@ func newReport(opt *Options) *Report {
 		Errors: map[failure]uint64{}, Problems: map[string]uint64{}, Behaviours: map[string]uint64{},
 		RetryAfter: map[int]uint64{},
 	}
-	if t := cmp.Or(opt.MQTT, opt.Target); t != nil {
+	if t := cmp.Or(opt.MQTT, opt.MLLP, opt.Target); t != nil {
 		r.Target = t.String()
 	}
 	if opt.MQTT != nil {

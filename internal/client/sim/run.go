@@ -75,7 +75,7 @@ func Run(ctx context.Context, opt Options) (*Report, error) {
 			return report, err
 		}
 	}
-	if opt.dial == nil && opt.MQTT == nil {
+	if opt.dial == nil && opt.MQTT == nil && opt.MLLP == nil {
 		if err := probe(ctx, opt.Target, opt.Token); err != nil {
 			return report, err
 		}
@@ -97,7 +97,7 @@ func Run(ctx context.Context, opt Options) (*Report, error) {
 }
 
 func newRun(opt *Options, report *Report) (*run, error) {
-	target, newAlarm := cmp.Or(opt.MQTT, opt.Target), timerAlarm
+	target, newAlarm := cmp.Or(opt.MQTT, opt.MLLP, opt.Target), timerAlarm
 	perGateway := 1
 	if opt.MQTT != nil {
 		perGateway = opt.InFlight
@@ -112,7 +112,7 @@ func newRun(opt *Options, report *Report) (*run, error) {
 			fleet: newFleet(opt, opt.model(time.Now())), counts: report.Behaviours,
 			heads: [2][]byte{target.head(opt.Token, false, opt.Influx, opt.Mapped), target.head(opt.Token, true, opt.Influx, opt.Mapped)},
 		},
-		transport: transport{dial: opt.dial, judge: newJudge(opt.Influx), timeout: opt.Timeout, returned: make(chan *connection, slots)},
+		transport: transport{dial: opt.dial, judge: newJudge(opt.Influx), timeout: opt.Timeout, mllp: opt.MLLP != nil, returned: make(chan *connection, slots)},
 		conns:     make([]*connection, slots),
 		active:    slots,
 		until:     opt.For,

@@ -80,6 +80,23 @@ func ResolveMQTT(ctx context.Context, target string, remote bool) (*Target, erro
 	return t.resolve(ctx, u.Hostname(), uint16(port), remote)
 }
 
+// ErrMLLPTarget is wrapped by errors about the form of a target for MLLP.
+var ErrMLLPTarget = errors.New("sim: the MLLP listener must have the form mllp://host:port or mllps://host:port")
+
+// ResolveMLLP is ResolveTarget for a URL with the scheme mllp or mllps.
+func ResolveMLLP(ctx context.Context, target string, remote bool) (*Target, error) {
+	u, err := url.Parse(target)
+	if err != nil || u.Scheme != "mllp" && u.Scheme != "mllps" || u.Hostname() == "" || u.User != nil || u.RequestURI() != "/" || u.Fragment != "" {
+		return nil, ErrMLLPTarget
+	}
+	port, err := strconv.ParseUint(u.Port(), 10, 16)
+	if err != nil {
+		return nil, ErrMLLPTarget
+	}
+	t := &Target{url: target, name: u.Hostname(), tls: u.Scheme == "mllps"}
+	return t.resolve(ctx, u.Hostname(), uint16(port), remote)
+}
+
 // resolve sets the addresses of t, and returns it.
 func (t *Target) resolve(ctx context.Context, name string, port uint16, remote bool) (*Target, error) {
 	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
