@@ -43,12 +43,3 @@ func AssignRange(device *vitals.Name) Range {
 	end := append(bytes.Clone(start[:len(start)-1]), 1)
 	return Range{Before: start, Start: start, End: end, After: binary.BigEndian.AppendUint64(bytes.Clone(start), math.MaxUint64)}
 }
-
-// KeyBefore returns a key before another one that is not the key of anything.
-func KeyBefore(key []byte) []byte {
-	n := len(key) - 1
-	if key[n] == 0 {
-		return key[:n:n]
-	}
-	return append(append(bytes.Clone(key[:n]), key[n]-1), 0xff)
-}
