@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -208,12 +209,13 @@ func (c *client) next() string {
 		return fmt.Sprintf("not a frame: %q %q %v", text, b, err)
 	}
 	segments := strings.Split(strings.TrimSuffix(text[1:], "\r\x1c"), "\r")
-	if len(segments) < 2 || !strings.HasPrefix(segments[0], "MSH|") || !strings.HasPrefix(segments[1], "MSA|") {
+	if len(segments) < 2 || len(segments[0]) < 8 || !strings.HasPrefix(segments[0], "MSH") || !strings.HasPrefix(segments[1], "MSA"+segments[0][3:4]) {
 		return fmt.Sprintf("not an answer: %q", text)
 	}
-	answer := strings.ReplaceAll(strings.TrimPrefix(segments[1], "MSA|"), "|", " ")
+	separator := segments[0][3:4] // that of the message
+	answer := strings.ReplaceAll(segments[1][4:], separator, " ")
 	for _, s := range segments[2:] {
-		answer += ", " + s[strings.LastIndexByte(s, '|')+1:]
+		answer += ", " + s[strings.LastIndex(s, separator)+1:]
 	}
 	return answer
 }
@@ -306,7 +308,7 @@ func TestSlow(t *testing.T) {
 	c.want("closed")
 	s.wantFigures(t, "endings slow 1")
 
-	s = start(t, config{opt: hl7.ServerOptions{IdleTimeout: time.Second}})
+	s = start(t, config{opt: hl7.ServerOptions{IdleTimeout: 2 * time.Second}})
 	c = s.dial(t)
 	c.send(heartRate(1, 72))
 	c.want("AA 1", "closed")
@@ -402,7 +404,10 @@ func TestQueueFull(t *testing.T) {
 	second.send(heartRate(2, 72))
 	held := func(n int) {
 		polltest.Until(t, "a message is held", func() bool {
-			return slices.ContainsFunc(s.figures(t), func(text string) bool { return strings.HasPrefix(text, "held") && text >= fmt.Sprintf("held %d", n) })
+			return slices.ContainsFunc(s.figures(t), func(text string) bool {
+				times, is := strings.CutPrefix(text, "held ")
+				return is && (len(times) > 1 || times >= strconv.Itoa(n))
+			})
 		})
 	}
 	held(1)
