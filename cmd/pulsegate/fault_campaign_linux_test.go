@@ -130,7 +130,7 @@ func TestMappedCampaign(t *testing.T) {
 // TestHL7Campaign is TestCrashCampaign with messages of HL7 v2 over MLLP. SEED=<seed of the life> make crash-hl7 repeats
 // a life.
 //
-// Seen to fail with the mutant acknowledge-hl7-before-the-sync.
+// Seen to fail with the mutant acknowledge-hl7-before-the-store.
 func TestHL7Campaign(t *testing.T) {
 	skipIfShort(t)
 	t.Parallel()

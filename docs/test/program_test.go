@@ -45,12 +45,12 @@ func TestMain(m *testing.M) {
 // A server is a running pulsegate serve.
 type server struct {
 	url, admin string
-	mqtt       string // address of the MQTT listener, if args name one
+	mqtt, mllp string // addresses of the listeners of MQTT and MLLP, if args name them
 	cmd        *exec.Cmd
 	exited     chan struct{} // closed when the process has ended
 }
 
-var listening = regexp.MustCompile(`listening addr=(\S+) listener=(public|admin|mqtt)`)
+var listening = regexp.MustCompile(`listening addr=(\S+) listener=(public|admin|mqtt|mllp)`)
 
 // serve starts a server with an empty data directory. It is killed at the end of the test.
 func serve(t testing.TB, args ...string) *server {
@@ -68,10 +68,12 @@ func serve(t testing.TB, args ...string) *server {
 		_ = s.cmd.Process.Kill() // the process may have ended
 		<-s.exited
 	})
-	listeners := make(chan []string, 3)
+	listeners := make(chan []string, 4)
 	want := 2
-	if slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--mqtt-addr=") }) {
-		want = 3
+	for _, more := range []string{"--mqtt-addr=", "--mllp-addr="} {
+		if slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, more) }) {
+			want++
+		}
 	}
 	var mu sync.Mutex
 	var log strings.Builder
@@ -96,6 +98,8 @@ func serve(t testing.TB, args ...string) *server {
 				s.url = "http://" + m[1]
 			case "mqtt":
 				s.mqtt = m[1]
+			case "mllp":
+				s.mllp = m[1]
 			default:
 				s.admin = "http://" + m[1]
 			}

@@ -1,0 +1,147 @@
+package docs_test
+
+import (
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// HAPI HL7v2 builds messages of PCD-01, sends them and reads the acknowledgements, with the segment and the field of what was
+// rejected. A message that is sent again is acknowledged, and stored once.
+func TestHL7Client(t *testing.T) {
+	t.Parallel()
+	libraries := tool(t, "hapi_hl7v2_260")
+	s := serve(t, "--insecure", "--mllp-addr=127.0.0.1:0")
+	host, port, _ := net.SplitHostPort(s.mllp)
+	source, err := filepath.Abs("hl7client/Send.java")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", filepath.Join(libraries, "*"), source, host, port, "false", "mon-1")
+	cmd.Dir = t.TempDir() // HAPI writes a file
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	const want = `AA
+AA
+AE; OBX-5 of 2: 207 spo2_pct: outside the accepted range 1 to 100 %
+AE; OBX-5 of 2: 205 spo2_pct: contradicts the stored value
+AR; MSH-9 of 1: 200 MSH-9: not ORU with the event R01
+AA
+`
+	if err != nil || string(out) != want {
+		t.Fatalf("HAPI prints\n%swant\n%s%v: %s", out, want, err, &stderr)
+	}
+	line := func(second int, spo2 string) string {
+		return fmt.Sprintf(`{"device":"mon-1","time":"2026-11-21T09:00:0%d.000Z","utc_offset_minutes":60,"systolic_mmhg":121,"diastolic_mmhg":79.5%s,"gateway":"gw-1"}`+"\n", second, spo2)
+	}
+	r := reader{url: s.url}
+	if got, want := r.stored(t, "mon-1"), line(1, `,"spo2_pct":97.5`)+line(2, "")+line(3, `,"spo2_pct":98`); got != want {
+		t.Errorf("stored\n%swant\n%s", got, want)
+	}
+}
+
+// docs/clients/hl7.py stores every reading once, though the server is killed while it sends, and prints what is rejected.
+func TestHL7Script(t *testing.T) {
+	t.Parallel()
+	flags := []string{"--data=" + t.TempDir(), "--addr=" + freePort(t), "--mllp-addr=" + freePort(t)}
+	s := serve(t, flags...)
+	cmd := exec.Command("python3", root+"/docs/clients/hl7.py", "mllp://"+s.mllp)
+	in, out := io.Pipe()
+	var text strings.Builder
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, &text, t.Output()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Kill() }()
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	const n = 1500
+	half := make(chan bool)
+	go func() { // the client does not read while it tries again
+		_, _ = io.WriteString(out, beats(0, n/2)) // the test fails if lines are missing
+		close(half)
+		_, _ = io.WriteString(out, beats(n/2, n/2)+`{"device":"ppg-1","time":"2026-11-22T10:00:00+02:00","spo2_pct":300}`)
+		_ = out.Close()
+	}()
+	<-half
+	s.kill()
+	s = serve(t, flags...)
+	select {
+	case err := <-ended:
+		want := fmt.Sprintf("rejected %d: AE spo2_pct: outside the accepted range 1 to 100 %%\nstored %d\n", n+1, n)
+		if err == nil || err.Error() != "exit status 1" || text.String() != want {
+			t.Errorf("the client prints %q, %v; want %q", text.String(), err, want)
+		}
+	case <-time.After(patience):
+		t.Fatal("the client does not end")
+	}
+	got := strings.ReplaceAll((&reader{url: s.url}).stored(t, "ppg-1"), `"utc_offset_minutes":0,`, "")
+	if got != beats(0, n) {
+		t.Errorf("%d readings are stored, want %d", strings.Count(got, "\n"), n)
+	}
+}
+
+// With TLS, docs/clients/hl7.py needs a client certificate, which names the gateway.
+func TestHL7ScriptTLS(t *testing.T) {
+	t.Parallel()
+	cert, key, pool := certificates(t, "test")
+	bed, bedKey, _ := certificates(t, "bed-8")
+	k := tokens{t.TempDir()}
+	r := reader{token: k.create(t, "reader", "--rights=read")}
+	s := serve(t, append(k.flags(), "--mllp-addr=127.0.0.1:0", "--tls-cert="+cert, "--tls-key="+key, "--tls-client-ca="+bed)...)
+	both := filepath.Join(t.TempDir(), "both.pem")
+	var pair []byte
+	for _, name := range []string{bed, bedKey} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pair = append(pair, text...)
+	}
+	writeFile(t, both, string(pair))
+	cmd := exec.Command("python3", root+"/docs/clients/hl7.py", "mllps://"+s.mllp)
+	cmd.Env = append(os.Environ(), "SSL_CERT_FILE="+cert, "CLIENT_CERT="+both)
+	cmd.Stdin = strings.NewReader(beats(0, 2))
+	if out, err := cmd.CombinedOutput(); err != nil || string(out) != "stored 2\n" {
+		t.Fatalf("%v: %s", err, out)
+	}
+	r.url = strings.Replace(s.url, "http:", "https:", 1)
+	r.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}
+	if got := r.get(t, "/v1/devices/ppg-1/readings?format=ndjson"); strings.Count(got, `"gateway":"bed-8"`) != 2 {
+		t.Errorf("stored %s, want 2 readings of bed-8", got)
+	}
+	cmd = exec.Command("python3", root+"/docs/clients/hl7.py", "mllps://"+s.mllp)
+	cmd.Env = append(os.Environ(), "SSL_CERT_FILE="+cert, "TRIES=2")
+	cmd.Stdin = strings.NewReader(beats(2, 1))
+	if out, err := cmd.CombinedOutput(); err == nil || strings.Contains(string(out), "stored") {
+		t.Errorf("without a certificate, the client prints %s", out)
+	}
+}
+
+// The first commands of docs/hl7.md work. nc is a function here: not every machine has it, and those that do have several kinds.
+func TestHL7Page(t *testing.T) {
+	t.Parallel()
+	s := serve(t, "--mllp-addr=127.0.0.1:0")
+	_, commands, _ := strings.Cut(page(t, "docs/hl7.md"), "```sh\npulsegate serve --mllp-addr 127.0.0.1:2575\n")
+	commands, _, found := strings.Cut(commands, "```")
+	host, port, _ := net.SplitHostPort(s.mllp)
+	const nc = `nc() { python3 -c 'import socket, sys
+c = socket.create_connection((sys.argv[1], sys.argv[2]))
+c.sendall(sys.stdin.buffer.read())
+sys.stdout.buffer.write(c.recv(9999))' "$3" "$4"; }
+`
+	commands = strings.ReplaceAll(strings.ReplaceAll(commands, "127.0.0.1 2575", host+" "+port), "http://127.0.0.1:8080", s.url)
+	out := run(t, "", nil, "sh", "-c", nc+commands)
+	if !found || !strings.Contains(out, "\nMSA|AA|1\n") || !strings.Contains(out, `"heart_rate_bpm":{"value":72,`) {
+		t.Errorf("they print\n%s", out)
+	}
+}
