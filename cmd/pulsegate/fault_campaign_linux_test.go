@@ -121,6 +121,8 @@ func TestInfluxCampaign(t *testing.T) {
 
 // TestMappedCampaign is TestCrashCampaign with payloads of another design. SEED=<seed of the life> make crash-mapped
 // repeats a life.
+//
+// Seen to fail with the mutant drop-mapped-decimals.
 func TestMappedCampaign(t *testing.T) {
 	skipIfShort(t)
 	t.Parallel()

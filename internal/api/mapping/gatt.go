@@ -55,15 +55,33 @@ var (
 )
 
 // measurementStatus has the bits of a pulse oximeter's measurement status with which a value is none.
-var measurementStatus = []struct {
-	bit uint
-	err error
-}{
+var measurementStatus = []statusBit{
 	{10, errors.New("no signal: data for demonstration")},
 	{11, errors.New("no signal: data for testing")},
 	{12, errors.New("no signal: the sensor is calibrated")},
 	{13, errors.New("no signal: the measurement is unavailable")},
 	{15, errors.New("no signal: the measurement is invalid")},
+}
+
+// sensorStatus has the bits of a pulse oximeter's device and sensor status with which a value is none.
+var sensorStatus = []statusBit{
+	{11, errContact},
+	{15, errors.New("no signal: the sensor is disconnected")},
+}
+
+// A statusBit is a bit of a status, and why there is no value with it.
+type statusBit struct {
+	bit uint
+	err error
+}
+
+// refuseWith refuses the measurement for the bits of a status.
+func (m *measurement) refuseWith(status int, bits []statusBit) {
+	for _, s := range bits {
+		if status>>s.bit&1 != 0 {
+			m.refuse(s.err)
+		}
+	}
 }
 
 // A measurement is what a characteristic says. Its decoder takes its bytes from rest.
@@ -213,15 +231,11 @@ func (m *measurement) oximetry(suffix string) {
 // oximeterStatus takes the status fields, and the pulse amplitude index.
 func (m *measurement) oximeterStatus(measured, sensor, amplitude bool) {
 	if measured {
-		status := m.uint16()
-		for _, s := range measurementStatus {
-			if status>>s.bit&1 != 0 {
-				m.refuse(s.err)
-			}
-		}
+		m.refuseWith(m.uint16(), measurementStatus)
 	}
 	if sensor {
-		m.take(3)
+		m.refuseWith(m.uint16(), sensorStatus)
+		m.take(1) // reserved
 	}
 	if amplitude {
 		m.sfloat("pulse_amplitude", percent)

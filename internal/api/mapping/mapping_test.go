@@ -457,10 +457,14 @@ func TestGATT(t *testing.T) {
 		{"m", "2A5E", "03 6200 4800 EA0707 01081E05 0080", "value: no signal: the measurement is invalid"},
 		{"m", "2A5E", "03 6200 4800 EA0707 01081E05 0004", "value: no signal: data for demonstration"},
 		{"m", "2A5E", "07 6200 4800 EA0707 01081E05 0040 010000", reading("d", "2026-07-01T08:30:05.000+05:30", `"spo2_pct":98,"pulse_rate_bpm":72`)}, // questionable
+		{"m", "2A5E", "05 6200 4800 EA0707 01081E05 000800", "value: no signal: the sensor has no contact with the skin"},
+		{"m", "2A5E", "05 6200 4800 EA0707 01081E05 FF77FF", reading("d", "2026-07-01T08:30:05.000+05:30", `"spo2_pct":98,"pulse_rate_bpm":72`)}, // poor
 		{"m", "2A5E", "00 6200 4800", "time: missing"},
 
 		{"m", "2A5F", "00 CFF3 D0F2", reading("d", atNow, `"spo2_pct":97.5,"pulse_rate_bpm":72`)},
 		{"m", "2A5F", "1F 6200 4800 6000 4900 FF07 FF07 2000 000000 FF07", reading("d", atNow, `"spo2_pct":98,"pulse_rate_bpm":72,"spo2_fast_pct":96`)},
+		{"m", "2A5F", "08 6200 4800 000800", "value: no signal: the sensor has no contact with the skin"},
+		{"m", "2A5F", "08 6200 4800 008000", "value: no signal: the sensor is disconnected"},
 		{"m", "2A5F", "05 6200 4800 6000 4900 0020", "value: no signal: the measurement is unavailable"},
 
 		{"m", "2A1C", "06 6E0E00FE EA0707 01081E05 02", reading("d", atNow, `"body_temperature_c":36.94`)},
