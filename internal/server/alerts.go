@@ -26,7 +26,7 @@ import (
 
 // AlertOptions are the options that docs/alerts.md explains.
 type AlertOptions struct {
-	Alerts       string   `type:"path" placeholder:"FILE" help:"TOML file with rules of alerts. It is read again when it changes. Default: no alerts."`
+	Alerts       string   `type:"path" placeholder:"FILE" help:"TOML file with rules of alerts, which are no medical alarms. It is read again when it changes. Default: no alerts."`
 	Alertmanager []string `placeholder:"URL" help:"Prometheus Alertmanager to which active alerts are sent, such as http://127.0.0.1:9093; may be repeated. Default: none."`
 	PageURL      string   `name:"page-url" placeholder:"URL" help:"URL of the page to which alerts link, such as https://vitals.example/. Default: that of the public listener."`
 
