@@ -100,6 +100,18 @@ func driveOwnSign(t *testing.T, store ...string) {
 	ask(http.MethodPost, "/v1/readings", strings.Replace(one, "800.125", "900.501", 1), 422)
 	ask(http.MethodPost, "/v1/readings", strings.Replace(one, "125", "126", 1), 409)
 
+	// The other inputs accept exactly the value that is stored.
+	const (
+		line        = "v,device=d-1 " + ownSign + "=-800.125 1795255200"
+		observation = `{"resourceType":"Observation","status":"final","code":{"coding":[{"system":"urn:pulsegate:sign","code":"` + ownSign + `"}]},
+			"device":{"identifier":{"system":"urn:pulsegate:device","value":"d-1"}},"effectiveDateTime":"2026-11-21T10:00:00Z",
+			"valueQuantity":{"value":-800.125,"unit":"mV","system":"http://unitsofmeasure.org","code":"mV"}}`
+	)
+	ask(http.MethodPost, "/api/v2/write?precision=s", line, 204)
+	ask(http.MethodPost, "/api/v2/write?precision=s", strings.Replace(line, "-800.125", "-800.126", 1), 400)
+	ask(http.MethodPost, "/fhir/Observation", observation, 200)
+	ask(http.MethodPost, "/fhir/Observation", strings.Replace(observation, "-800.125", "-800.126", 1), 409)
+
 	reads := func() {
 		t.Helper()
 		const readings = "/v1/devices/d-1/readings"
@@ -147,7 +159,7 @@ func driveOwnSign(t *testing.T, store ...string) {
 	exported := filepath.Join(scratch, "out.ndjson")
 	run("", "export", "--target="+p.url(""), "--device=d-1", "--format=ndjson", "--out="+exported)
 	table := filepath.Join(scratch, "out.csv")
-	run("", "export", "--target="+p.url(""), "--device=d-1", "--format=csv", "--out="+table)
+	writeTo(t, table, []byte(strings.Replace(run("", "export", "--target="+p.url(""), "--device=d-1", "--format=csv"), ","+ownSign+",", ",Gradient,", 1)))
 	if store == nil {
 		copied, restored := filepath.Join(scratch, "copy"), filepath.Join(scratch, "restored")
 		run("ok ", "backup", copied, "--target=http://"+p.admin)
@@ -177,9 +189,9 @@ func driveOwnSign(t *testing.T, store ...string) {
 
 	// A second server, whose file has another sign before it.
 	writeTo(t, file, []byte(strings.NewReplacer(ownSign, "other_mv", "Tympanic", "Other").Replace(ownFile)+ownFile))
-	for _, from := range []string{exported, table} {
+	for from, more := range map[string][]string{exported: nil, table: {"--map=heart_rate_bpm=heart_rate_bpm," + ownSign + "=Gradient"}} {
 		p = start(t, bin, from+".data", "--signs="+file, "--admin-addr=127.0.0.1:0")
-		run("stored=3 ", "import", from, "--target="+p.url(""), "--signs="+file)
+		run("stored=3 ", append([]string{"import", from, "--target=" + p.url(""), "--signs=" + file}, more...)...)
 		assign()
 		reads()
 		run("missing=0 altered=0 ", "sim", "--target="+p.url(""), "--signs="+file, "--users=2", "--posts=20", "--seed=7", "--verify", "--start=2026-11-20T00:00:00Z")
