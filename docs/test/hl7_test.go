@@ -1,6 +1,7 @@
 package docs_test
 
 import (
+	"bufio"
 	"crypto/tls"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -143,5 +145,65 @@ sys.stdout.buffer.write(c.recv(9999))' "$3" "$4"; }
 	out := run(t, "", nil, "sh", "-c", nc+commands)
 	if !found || !strings.Contains(out, "\nMSA|AA|1\n") || !strings.Contains(out, `"heart_rate_bpm":{"value":72,`) {
 		t.Errorf("they print\n%s", out)
+	}
+}
+
+// Bad input is answered as the table of docs/hl7.md says, and the other OBX of the message is stored unless the code is AR.
+func TestHL7BadInput(t *testing.T) {
+	t.Parallel()
+	s := serve(t, "--insecure", "--mllp-addr=127.0.0.1:0")
+	r := reader{url: s.url}
+	_, table, _ := strings.Cut(page(t, "docs/hl7.md"), "\n## Bad input\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	rows := strings.Split(table[strings.Index(table, "|---"):], "\n")[1:]
+	count := 0
+	for i, row := range rows {
+		cells := strings.Split(strings.Trim(row, "|"), "|")
+		if len(cells) != 6 {
+			continue
+		}
+		count++
+		for i := range cells {
+			cells[i] = strings.Trim(strings.TrimSpace(cells[i]), "`")
+		}
+		name, number, _ := strings.Cut(cells[0], "-")
+		field, err := strconv.Atoi(number)
+		if err != nil {
+			t.Fatalf("%s: %v", row, err)
+		}
+		first := fmt.Sprintf("OBX|1|NM|8867-4^^LN||71|/min|||||R|||20261121100000+0000||||first-%d", i)
+		segments := []string{`MSH|^~\&|||||||ORU^R01^ORU_R01|7|P|2.6||||||`, "OBR|1", first, strings.Replace(first, "OBX|1|", "OBX|2|", 1)}
+		change := 3
+		if name == "MSH" {
+			change, field = 0, field-1 // MSH-1 is the separator
+		}
+		fields := strings.Split(segments[change], "|")
+		fields[field] = cells[1]
+		segments[change] = strings.Join(fields, "|")
+		segments[3] = strings.Replace(segments[3], fmt.Sprintf("first-%d", i), fmt.Sprintf("second-%d", i), 1)
+		conn, err := net.Dial("tcp", s.mllp)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(patience))
+		if _, err := io.WriteString(conn, "\v"+strings.Join(segments, "\r")+"\r\x1c\r"); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := bufio.NewReader(conn).ReadString('\x1c')
+		_, msa, _ := strings.Cut(answer, "\rMSA|")
+		want := fmt.Sprintf("%s|7\rERR||%s|%s^HL70357|E||||%s\r\x1c", cells[2], cells[3], cells[4], cells[5])
+		if cells[0] == "MSH-10" {
+			want = strings.Replace(want, "|7", "|", 1)
+		}
+		if err != nil || msa != want {
+			t.Errorf("%s: %q, %v; want %q", row, msa, err, want)
+		}
+		if got := r.get(t, fmt.Sprintf("/v1/devices/first-%d", i)); (got != "") != (cells[2] == "AE") {
+			t.Errorf("%s: stored of the other OBX: %q", row, got)
+		}
+	}
+	if count < 10 {
+		t.Errorf("the table has %d rows", count)
 	}
 }
