@@ -30,7 +30,8 @@ type database struct {
 	created atomic.Bool // the tables exist
 	unsafe  sync.Once   // logs that fsync is off
 
-	forgetting atomic.Bool // the last primary that was found had forgotten
+	forgetting atomic.Bool         // the last primary that was found had forgotten
+	missing    atomic.Pointer[gap] // of that primary
 
 	// unswept is set if the rows of some devices without readings may have stayed: before the first
 	// Expire of a process, and after one with an error or an unknown outcome.
@@ -72,6 +73,7 @@ func (s *database) setState(err error) {
 			s.state.Store(nil)
 		}
 		if s.forgetting.Load() && s.forgetting.Swap(false) {
+			s.missing.Store(nil)
 			s.opt.Log.Info("the database has what was acknowledged")
 		}
 		return

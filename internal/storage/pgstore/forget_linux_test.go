@@ -3,9 +3,13 @@ package pgstore_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pulsegate/pulsegate/internal/pgtest"
 	"github.com/pulsegate/pulsegate/internal/polltest"
@@ -55,6 +59,56 @@ func mustRefuse(t *testing.T, s *pgstore.Store, what string) {
 	}
 }
 
+// A logBuffer has what was logged.
+type logBuffer struct {
+	mu   sync.Mutex
+	text strings.Builder // guarded by mu
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *logBuffer) contains(text string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return strings.Contains(b.text.String(), text)
+}
+
+// mustMiss checks when, according to the metrics, the first and the last of what is missing was acknowledged:
+// in the time from the first of these to the second, and in that from the third until now.
+func mustMiss(t *testing.T, s *pgstore.Store, firstFrom, firstTo, last time.Time) {
+	t.Helper()
+	from, to := gauge(t, s, "pulsegate_postgres_missing_from_timestamp_seconds"), gauge(t, s, "pulsegate_postgres_missing_to_timestamp_seconds")
+	seconds := func(at time.Time) float64 { return float64(at.UnixMilli()) / 1000 }
+	if from < seconds(firstFrom) || from > seconds(firstTo) {
+		t.Errorf("the first that is missing was acknowledged at %f, want %f to %f", from, seconds(firstFrom), seconds(firstTo))
+	}
+	if to < seconds(last) || to > seconds(time.Now()) {
+		t.Errorf("the last that is missing was acknowledged at %f, want %f until now", to, seconds(last))
+	}
+}
+
+// gauge returns the value of a metric without labels.
+func gauge(t *testing.T, c prometheus.Collector, name string) float64 {
+	t.Helper()
+	r := prometheus.NewRegistry()
+	r.MustRegister(c)
+	all, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range all {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	t.Fatalf("there is no metric %s", name)
+	return 0
+}
+
 // TestForgettingPrimary promotes the wrong servers: an old primary is started again after another one was
 // promoted, and the second of two equal standbys is promoted in place of the first, so that both have the
 // same timeline number.
@@ -65,29 +119,42 @@ func TestForgettingPrimary(t *testing.T) {
 	c := startConfused(t)
 	o := c.options()
 	o.Timeout = 2 * time.Second
+	var log logBuffer
+	o.Log = slog.New(slog.NewTextHandler(&log, nil))
 	s := open(t, o)
+	began := time.Now()
 	mustStore(t, s, reading("d", 1, 1))
 	c.awaitEqual(t)
 	c.primary.Kill()
 	c.a.Promote(t)
 	polltest.Until(t, "the first standby takes readings", func() bool { return s.Append([]*storage.Entry{reading("d", 2, 1)}) == nil })
+	second := time.Now()
 
 	c.primary.Restart(t)
 	execute(t, c.a, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'pulsegate'")
+	third := time.Now()
 	mustStore(t, s, reading("d", 3, 1)) // the address names the old primary first
 	if n := queryValue[int](t, c.a, "SELECT count(*) FROM "+o.Schema+".readings"); n != 3 {
 		t.Errorf("the promoted standby has %d readings, want 3", n)
 	}
 	c.a.Kill()
 	mustRefuse(t, s, "the old primary was started again")
+	mustMiss(t, s, began, second, third)
 
 	c.primary.Kill()
 	c.b.Promote(t)
 	mustRefuse(t, s, "another standby was promoted")
+	mustMiss(t, s, began, second, third)
+	if !log.contains("acknowledged_from=20") || !log.contains("acknowledged_to=20") {
+		t.Error("the log does not say when what is missing was acknowledged")
+	}
 
 	c.b.Kill()
 	c.a.Restart(t)
 	polltest.Until(t, "the store is ready again", func() bool { return s.Ready() == nil })
+	if at := gauge(t, s, "pulsegate_postgres_missing_to_timestamp_seconds"); at != 0 {
+		t.Errorf("something is missing until %f though the database has everything", at)
+	}
 	mustStore(t, s, reading("d", 4, 1))
 	name, _ := vitals.ParseName("d") // it is a name
 	if n, err := s.Scan(context.Background(), storage.Range{Device: name, ToUnixMs: 10}, make([]storage.Record, 9)); n != 4 || err != nil {

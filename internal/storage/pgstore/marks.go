@@ -45,6 +45,8 @@ type marks struct {
 	issued     [slots]int64
 	acked      [slots]int64
 	generation int64 // the highest that a committed transaction has read
+
+	acknowledged [slots]journal
 }
 
 func newMarks() *marks {
@@ -77,6 +79,7 @@ func (m *marks) acknowledge(k mark, generation int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.acked[k.slot] = k.number
+	m.acknowledged[k.slot].add(k.number, time.Now().UnixMilli())
 	m.generation = max(m.generation, generation)
 }
 
@@ -165,7 +168,7 @@ func (s recall) remembers(ctx context.Context, conn *pgconn.PgConn) error {
 		conn.CustomData()[checkedAt] = time.Now()
 		return nil
 	}
-	s.noteForgot()
+	s.noteForgot(ctx, conn)
 	return ErrForgot
 }
 
@@ -182,12 +185,4 @@ func (s recall) prepare(ctx context.Context, conn *pgx.Conn) (bool, error) {
 		return true, nil
 	}
 	return s.remembers(ctx, c) == nil, nil // the pool makes another one
-}
-
-// noteForgot notes that a primary has forgotten.
-func (s recall) noteForgot() {
-	s.counters.forgot.Add(1)
-	if !s.forgetting.Swap(true) {
-		s.opt.Log.Error("the database lacks what was acknowledged; it is neither written to nor read from")
-	}
 }

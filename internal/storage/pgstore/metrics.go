@@ -66,6 +66,12 @@ func (s *database) Collect(ch chan<- prometheus.Metric) {
 	show(gauge, "pulsegate_postgres_standbys_in_quorum", "Synchronous standbys that are connected to the primary. 0 without the role pg_monitor.", float64(c.quorum.Load()))
 	show(gauge, "pulsegate_postgres_timeline", "Timeline of the primary. Each promotion increments it.", float64(c.timeline.Load()))
 	show(counter, "pulsegate_postgres_forgot_total", "Connections and transactions that were refused because the database lacked what was acknowledged.", float64(c.forgot.Load()))
+	var missing gap
+	if g := s.missing.Load(); g != nil {
+		missing = *g
+	}
+	show(gauge, "pulsegate_postgres_missing_from_timestamp_seconds", "When the first of what the database lacks was acknowledged. 0 if it lacks nothing.", float64(missing.fromMs)/1000)
+	show(gauge, "pulsegate_postgres_missing_to_timestamp_seconds", "When the last of what the database lacks was acknowledged. 0 if it lacks nothing.", float64(missing.toMs)/1000)
 	show(counter, "pulsegate_retention_removed_readings_total", "Readings that were removed because they were older than the server keeps.", float64(c.expiredReadings.Load()))
 	show(counter, "pulsegate_retention_removed_devices_total", "Devices of which old readings were removed and no other was left.", float64(c.expiredDevices.Load()))
 

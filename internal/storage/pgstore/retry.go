@@ -108,7 +108,9 @@ func (t *try) once(do func(*pgx.Conn) error) error {
 	}
 	state := sqlState(err)
 	if state == divisionByZero {
-		recall{t.s}.noteForgot()
+		ctx, cancel := context.WithDeadline(context.Background(), t.deadline)
+		recall{t.s}.noteForgot(ctx, c)
+		cancel()
 		err = errors.Join(ErrForgot, err)
 		t.s.write.Reset()
 		t.s.read.Reset()

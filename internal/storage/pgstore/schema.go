@@ -216,7 +216,7 @@ type statements struct {
 
 	settle, find, hint, generation string // names of prepared ones
 
-	latest, devices, scan, scanDown, remembers string
+	latest, devices, scan, scanDown, remembers, marked string
 }
 
 // recordColumns are the columns of a row r that decodeRecord decodes.
@@ -273,6 +273,7 @@ WHERE d.device = free.device AND u.device = free.device`),
 SELECT generation, current_setting('synchronous_standby_names') <> '', 1 / CASE WHEN ` + remembered("$1", "$5", "$6") + ` THEN 1 ELSE 0 END FROM SCHEMA.meta`),
 	}
 
+	q.marked = q.of("SELECT slot, number FROM SCHEMA.marks WHERE server = $1::bigint")
 	q.remembers = q.of("SELECT " + remembered("$1", "$2", "$3") + " FROM SCHEMA.meta")
 
 	// A hint is the time of a reading with the sign, so the latest one is not before it. If there
