@@ -95,7 +95,7 @@ func TestRevoked(t *testing.T) {
 			other.want("CONNACK 0x87", "closed")
 		}
 		var all []*client
-		for i := range 6 {
+		for i := range 12 {
 			c := s.dialAs(t, pair)
 			if version := byte(4 + i%2); l.secure {
 				c.send(hello(version))
@@ -107,8 +107,8 @@ func TestRevoked(t *testing.T) {
 			c.want("PUBACK 1")
 			all = append(all, c)
 		}
-		if got := s.store.take(); len(got) != 6 || !strings.Contains(got[0], `by "bed-7"`) {
-			t.Errorf("stored %q, want 6 by bed-7", got)
+		if got := s.store.take(); len(got) != 12 || !strings.Contains(got[0], `by "bed-7"`) {
+			t.Errorf("stored %q, want 12 by bed-7", got)
 		}
 		if l.secure {
 			s.clock.advance(24 * time.Hour)
@@ -120,7 +120,9 @@ func TestRevoked(t *testing.T) {
 		}
 		for i, c := range all {
 			version := byte(4 + i%2)
-			c.send([]string{publish(version, 1, 2, "pulsegate/e", reading(i)), pingreq, publish(version, 0, 0, "pulsegate/e", reading(i))}[i/2])
+			noProps := map[byte]string{5: "\x00"}[version]
+			c.send([]string{publish(version, 1, 2, "pulsegate/e", reading(i)), pingreq, publish(version, 0, 0, "pulsegate/e", reading(i)),
+				packet(0x62, u16(7)), packet(0x82, u16(7)+noProps+text("a")+"\x01"), packet(0xa2, u16(7)+noProps+text("a"))}[i/2])
 			c.want(strings.Split(ended(version, "0x87"), ", ")...)
 		}
 		if got := s.store.take(); len(got) != 0 {

@@ -158,6 +158,15 @@ func TestWithheld(t *testing.T) {
 		if got := late.next(); !strings.HasPrefix(got, "PUBACK 9 0x97 ") {
 			t.Errorf("version 5: %s, want 0x97", got)
 		}
+		// A client that keeps only what is answered with 0x97 must not lose such a reading of a batch.
+		for _, other := range []string{`{"time":2000,"spo2_pct":0}`, "7", `{"time":2000,"spo2_pct":97}`} {
+			for _, payload := range []string{`[` + other + `,{"time":70,"spo2_pct":50}]`, `[{"time":70,"spo2_pct":50},` + other + `]`} {
+				late.send(publish(5, 1, 9, "pulsegate/d", payload))
+				if got := late.next(); !strings.HasPrefix(got, "PUBACK 9 0x97 ") {
+					t.Errorf("version 5, %s: %s, want 0x97", payload, got)
+				}
+			}
+		}
 	})
 }
 

@@ -141,12 +141,13 @@ func (s *service) resultOf(o *ingest.Outcome) result {
 			r.code, r.retry = c, true
 			continue
 		}
-		r.later = r.later || one.Problem == s.opt.Problems.TooManyContradictions
+		later := one.Problem == s.opt.Problems.TooManyContradictions && !r.later
 		reason := cmp.Or(one.Reason, one.Problem.Title())
-		if rejected++; rejected == 1 && !r.retry {
+		if rejected++; (rejected == 1 || later) && !r.retry { // what may be stored later is not to be given up
 			r.code, r.reason = c, reasonString(one.Field, reason)
 			first = one.Index
 		}
+		r.later = r.later || later
 		if rejected <= listedPerMessage {
 			s.list(o, one.Device, one.Field, reason)
 		}

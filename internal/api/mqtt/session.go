@@ -130,6 +130,11 @@ func (s *service) control(st *session, first byte, body []byte, client gate.Cred
 	if st.version == 0 {
 		return s.connect(st, &p, body, client, guest)
 	}
+	if p.FixedHeader.Type != packets.Disconnect {
+		if why := s.authorize(st, client); why != success {
+			return s.end(st, why)
+		}
+	}
 	why := protocolError
 	switch p.FixedHeader.Type {
 	case packets.Pubrel:
@@ -146,9 +151,7 @@ func (s *service) control(st *session, first byte, body []byte, client gate.Cred
 		}
 	case packets.Pingreq:
 		if why = malformed; len(body) == 0 {
-			if why = s.authorize(st, client); why == success {
-				return []byte{typePingresp << 4, 0}, false
-			}
+			return []byte{typePingresp << 4, 0}, false
 		}
 	case packets.Disconnect:
 		if why = st.decodeDisconnect(&p, body); why == success {
