@@ -116,6 +116,7 @@ var libraries = []library{
 	{path: "github.com/rogpeppe/go-internal", tests: true},
 	{path: "github.com/schollz/progressbar/v3", users: []string{"cmd/pulsegate"}},
 	{path: "go.uber.org/goleak", tests: true},
+	{path: "golang.org/x/oauth2", users: []string{"internal/access/signin"}},
 	{path: "golang.org/x/sys"},
 	{path: "golang.org/x/term", users: []string{"internal/sys/terminal"}},
 	{path: "golang.org/x/time"},

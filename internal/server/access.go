@@ -9,11 +9,13 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/audit"
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/access/oidc"
+	"github.com/pulsegate/pulsegate/internal/access/signin"
 	"github.com/pulsegate/pulsegate/internal/access/tlsfiles"
 	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
@@ -35,6 +37,9 @@ type AccessOptions struct {
 	OIDCIssuer   string   `name:"oidc-issuer" placeholder:"URL" help:"Issuer of an OpenID Connect provider whose JWTs are accepted as tokens, such as https://login.example/realms/house. It requires TLS, or --trusted-proxies, unless the server listens on loopback only. Default: none."`
 	OIDCClientID string   `name:"oidc-client-id" placeholder:"ID" help:"Client ID of this server at the provider. A JWT must have it among its audiences."`
 	OIDCClients  []string `name:"oidc-clients" placeholder:"ID" help:"Further clients of the provider whose JWTs are accepted, by the claims azp, client_id and appid. Default: none."`
+	OIDCPage     string   `name:"oidc-page" placeholder:"URL" help:"Address of the page in browsers, such as https://pulsegate.example/. People then sign in there at the provider. Default: they do not."`
+	OIDCSecret   string   `name:"oidc-client-secret-file" type:"path" placeholder:"FILE" help:"File with the secret of the client at the provider, for sign-in on the page. Default: the client has none."`
+	OIDCScopes   []string `name:"oidc-scopes" placeholder:"SCOPE" help:"Scopes that sign-in on the page requests beside openid. Default: none."`
 	AccessRules  string   `type:"path" placeholder:"FILE" help:"TOML file that maps the claims of a JWT to rights, devices and subjects. It is reloaded when it changes."`
 
 	TokenRate  int `help:"Readings per second in the long run, for tokens without a rate of their own. Default: unlimited."`
@@ -62,6 +67,8 @@ func (f *AccessOptions) check() error {
 		rule{f.TokenRate == 0 && f.TokenBurst == 0 || f.tokens(), "--token-rate and --token-burst require --tokens or --oidc-issuer"},
 		rule{f.OIDCIssuer == "" || f.OIDCClientID != "" && f.AccessRules != "", "--oidc-issuer requires --oidc-client-id and --access-rules"},
 		rule{f.OIDCIssuer != "" || f.OIDCClientID == "" && f.AccessRules == "" && f.OIDCClients == nil, "--oidc-client-id, --oidc-clients and --access-rules require --oidc-issuer"},
+		rule{f.OIDCPage == "" || f.OIDCIssuer != "", "--oidc-page requires --oidc-issuer"},
+		rule{f.OIDCPage != "" || f.OIDCSecret == "" && f.OIDCScopes == nil, "--oidc-client-secret-file and --oidc-scopes require --oidc-page"},
 		rule{f.TokenRate >= 0 && f.TokenRate <= token.MaxPerSecond, fmt.Sprintf("--token-rate is not from 1 to %d", token.MaxPerSecond)},
 		rule{f.TokenBurst >= 0 && f.TokenBurst <= token.MaxBurst && (f.TokenBurst == 0 || f.TokenRate > 0),
 			fmt.Sprintf("--token-burst is not from 1 to %d, with a --token-rate", token.MaxBurst)},
@@ -138,6 +145,13 @@ func (a *access) open() (err error) {
 			return err
 		}
 	}
+	if f.OIDCPage != "" {
+		secret, err := clientSecret(f.OIDCSecret)
+		if err != nil {
+			return err
+		}
+		a.gate.SignIns = signin.New(signin.Options{Provider: a.gate.OIDC, ClientID: f.OIDCClientID, Secret: secret, Scopes: f.OIDCScopes, Page: f.OIDCPage})
+	}
 	if f.TLSCert != "" {
 		a.tls, err = tlsfiles.Open(tlsfiles.Options{
 			CertFile: f.TLSCert, KeyFile: f.TLSKey, ClientCAFile: f.TLSClientCA, RequireClient: f.TLSRequireClient,
@@ -156,6 +170,9 @@ func (a *access) close() error {
 	if a.gate.Tokens != nil {
 		a.gate.Tokens.Close()
 	}
+	if a.gate.SignIns != nil {
+		a.gate.SignIns.Close()
+	}
 	if a.gate.OIDC != nil {
 		a.gate.OIDC.Close()
 	}
@@ -172,6 +189,22 @@ func (a *access) close() error {
 		a.syslog.Close()
 	}
 	return err
+}
+
+// clientSecret reads the secret in a file; "" means no file and no secret.
+func clientSecret(file string) (string, error) {
+	if file == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	secret := strings.TrimSpace(string(text))
+	if secret == "" || len(secret) > 1024 {
+		return "", fmt.Errorf("%s: not a secret of 1 to 1,024 bytes", file)
+	}
+	return secret, nil
 }
 
 // openAudit opens the audit log.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/oidc"
+	"github.com/pulsegate/pulsegate/internal/access/signin"
 	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/api/alert"
 	"github.com/pulsegate/pulsegate/internal/api/influx"
@@ -331,6 +332,9 @@ func (c *Options) checkAddr() error {
 	}
 	if err := oidc.CheckIssuer(c.OIDCIssuer); err != nil {
 		return settings.Usagef("--oidc-issuer: %v", err)
+	}
+	if err := signin.CheckPage(c.OIDCPage); c.OIDCPage != "" && err != nil {
+		return settings.Usagef("--oidc-page: %v", err)
 	}
 	if !isLoopback(c.Addr) && c.TLSCert == "" && len(c.TrustedProxies) == 0 {
 		return settings.Usagef("--oidc-issuer with --addr %s: anybody on the network could read the tokens. "+

@@ -32,6 +32,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/access/audit"
 	"github.com/pulsegate/pulsegate/internal/access/oidc"
+	"github.com/pulsegate/pulsegate/internal/access/signin"
 	"github.com/pulsegate/pulsegate/internal/access/tlsfiles"
 	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -47,6 +48,9 @@ type Gate struct {
 
 	// OIDC verifies the tokens of an OpenID Connect provider. nil means none are accepted.
 	OIDC *oidc.Provider
+
+	// SignIns let people sign in at the provider in a browser. nil means they cannot.
+	SignIns *signin.Flow
 
 	// Trusted reports whether the CA of a client's certificate is still in use. If nil,
 	// every certificate that passed the handshake is trusted.

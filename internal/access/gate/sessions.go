@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/access/signin"
 	"github.com/pulsegate/pulsegate/internal/access/token"
 )
 
@@ -26,10 +27,10 @@ const (
 	plainCookie  = "pulsegate"
 )
 
-// sessions are the sessions of people who have signed in with a token in a browser. A
-// session is a random value in a cookie, and allows reads only, as long as its token does:
-// it ends when the token expires or is revoked. Sessions are in memory only and end with the
-// process. The zero value is ready for use, and safe for concurrent use.
+// sessions are the sessions of people who have signed in with a token, or at an OpenID Connect
+// provider, in a browser. A session is a random value in a cookie, and allows reads only, as long
+// as its token or login does: it ends when the token expires or is revoked. Sessions are in memory
+// only and end with the process. The zero value is ready for use, and safe for concurrent use.
 type sessions struct {
 	mu   sync.Mutex
 	byID map[sessionID]session // guarded by mu; at most maxSessions
@@ -42,12 +43,14 @@ type sessionID [sha256.Size]byte
 
 type session struct {
 	token         token.Digest
+	login         *signin.Login // nil means that it is the token's
+	holder        token.ID      // of the token, or the person
 	expiresUnixMs int64
 	number        uint64 // in the order of their beginnings
 }
 
 // begin begins a session and returns the cookie's value.
-func (s *sessions) begin(digest token.Digest, now time.Time) (value string) {
+func (s *sessions) begin(next session, now time.Time) (value string) {
 	value = rand.Text()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,15 +58,23 @@ func (s *sessions) begin(digest token.Digest, now time.Time) (value string) {
 		s.byID = map[sessionID]session{}
 	}
 	for id, old := range s.byID {
-		if now.UnixMilli() >= old.expiresUnixMs {
-			delete(s.byID, id)
+		if now.UnixMilli() >= old.expiresUnixMs || old.login != nil && old.login.Ended() {
+			s.dropLocked(id)
 		}
 	}
-	s.evictLocked(maxTokenSessions, func(old *session) bool { return old.token == digest })
+	s.evictLocked(maxTokenSessions, func(old *session) bool { return old.holder == next.holder })
 	s.evictLocked(maxSessions, func(*session) bool { return true })
 	s.last++
-	s.byID[sha256.Sum256([]byte(value))] = session{token: digest, expiresUnixMs: now.Add(sessionTime).UnixMilli(), number: s.last}
+	next.expiresUnixMs, next.number = now.Add(sessionTime).UnixMilli(), s.last
+	s.byID[sha256.Sum256([]byte(value))] = next
 	return value
+}
+
+func (s *sessions) dropLocked(id sessionID) {
+	if login := s.byID[id].login; login != nil {
+		login.End()
+	}
+	delete(s.byID, id)
 }
 
 // evictLocked ends the oldest of some sessions if there are most of them.
@@ -79,7 +90,7 @@ func (s *sessions) evictLocked(most int, some func(*session) bool) {
 		}
 	}
 	if n >= most {
-		delete(s.byID, oldest)
+		s.dropLocked(oldest)
 	}
 }
 
@@ -99,7 +110,7 @@ func (s *sessions) end(values []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, value := range values {
-		delete(s.byID, sha256.Sum256([]byte(value)))
+		s.dropLocked(sha256.Sum256([]byte(value)))
 	}
 }
 
@@ -145,15 +156,21 @@ func (g *Gate) SignIn(w http.ResponseWriter, r *http.Request, text string, now t
 		return BadCredentials // Authorize accepts spaces before the text
 	}
 	g.sessions.end(v.Cookies)
-	value := g.sessions.begin(digest, now)
-	http.SetCookie(w, sessionCookie(r, value, int(sessionTime/time.Second)))
+	value := g.sessions.begin(session{token: digest, holder: digest.ID()}, now)
+	http.SetCookie(w, sessionCookie(isSecure(r), value, int(sessionTime/time.Second)))
 	return Allowed
 }
 
-// SignOut ends the session of the sender of r.
-func (g *Gate) SignOut(w http.ResponseWriter, r *http.Request) {
-	g.sessions.end(cookies(r))
-	http.SetCookie(w, sessionCookie(r, "", -1))
+// SignOut ends the session of the sender of r. If it began at a provider, SignOut returns the address at which
+// the provider ends its own, or "" if there is none.
+func (g *Gate) SignOut(w http.ResponseWriter, r *http.Request, now time.Time) (address string) {
+	values := cookies(r)
+	if found, ok := g.sessions.find(values, now); ok && found.login != nil {
+		address = found.login.EndAddress()
+	}
+	g.sessions.end(values)
+	http.SetCookie(w, sessionCookie(isSecure(r), "", -1))
+	return address
 }
 
 // Session returns what the session of the sender of r allows, if there is one.
@@ -166,24 +183,28 @@ func (g *Gate) Session(r *http.Request, now time.Time) (access Access, expires t
 	return accessOf(verified), time.UnixMilli(found.expiresUnixMs), true
 }
 
-// inSession returns the token of the session that a request names, and which ends when the
-// token does. Only a read without an Authorization header may use a session.
+// inSession returns whose session a request names, which ends when the token or the login
+// does. Only a read without an Authorization header may use a session.
 func (g *Gate) inSession(v *Credentials, right token.Rights, now time.Time) (session, *token.Principal, bool) {
-	if len(v.Cookies) == 0 || !v.bare() || right != token.Read || g.Tokens == nil {
+	if len(v.Cookies) == 0 || !v.bare() || right != token.Read {
 		return session{}, nil, false
 	}
 	found, ok := g.sessions.find(v.Cookies, now)
 	if !ok {
 		return session{}, nil, false
 	}
+	if found.login != nil {
+		p := found.login.Principal()
+		return found, p, p != nil
+	}
 	verified, err := g.Tokens.Lookup(&found.token, now.UnixMilli())
 	return found, verified, err == nil
 }
 
 // sessionCookie returns the cookie of a session; maxAge is in seconds.
-func sessionCookie(r *http.Request, value string, maxAge int) *http.Cookie {
+func sessionCookie(secure bool, value string, maxAge int) *http.Cookie {
 	c := &http.Cookie{Name: plainCookie, Value: value, Path: "/", MaxAge: maxAge, HttpOnly: true, SameSite: http.SameSiteStrictMode}
-	if isSecure(r) {
+	if secure {
 		c.Name, c.Secure = secureCookie, true
 	}
 	return c

@@ -78,7 +78,7 @@ func TestSession(t *testing.T) {
 
 	r := httptest.NewRequest("DELETE", "/v1/session", nil)
 	r.AddCookie(c)
-	g.SignOut(httptest.NewRecorder(), r)
+	g.SignOut(httptest.NewRecorder(), r, now)
 	if got := use(g, c, token.Read, now); got != gate.NoCredentials {
 		t.Errorf("after sign-out: %v", got)
 	}

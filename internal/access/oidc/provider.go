@@ -93,13 +93,13 @@ func CheckIssuer(issuer string) error {
 	if len(issuer) > 256 || strings.ContainsFunc(issuer, func(c rune) bool { return c <= ' ' || c > '~' || strings.ContainsRune(`"\?#`, c) }) {
 		return errURL
 	}
-	return checkURL(issuer)
+	return CheckURL(issuer)
 }
 
 var errURL = errors.New("not a URL such as https://login.example/realms/house")
 
-// checkURL rejects an address whose answers anybody on the network could replace.
-func checkURL(text string) error {
+// CheckURL rejects an address whose answers anybody on the network could replace.
+func CheckURL(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.User != nil {
 		return errURL
@@ -248,7 +248,7 @@ func (p *Provider) fetch(ctx context.Context) error {
 	if err := provider.Claims(&published); err != nil {
 		return brief("get the provider's configuration", err)
 	}
-	if err := checkURL(published.JWKS); err != nil {
+	if err := CheckURL(published.JWKS); err != nil {
 		return fmt.Errorf("oidc: get the provider's keys: jwks_uri is %w", err)
 	}
 	text, keys, err := p.fetchKeys(ctx, published.JWKS)

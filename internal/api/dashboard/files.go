@@ -32,6 +32,9 @@ const (
 	sessionOut  = "out"  // not signed in
 	sessionAll  = "all"  // may read all devices
 	sessionSome = "some" // may read some devices
+
+	sessionProvider = "provider" // not signed in, and people sign in at a provider
+	sessionEither   = "either"   // not signed in, and people sign in at a provider or with a token
 )
 
 // policy allows what the page uses, from its own origin.
@@ -81,7 +84,7 @@ func loadFiles(fsys fs.FS) (*files, error) {
 			continue
 		}
 		text = bytes.ReplaceAll(text, []byte(versionMark), []byte(f.version))
-		for _, state := range []string{sessionOpen, sessionOut, sessionAll, sessionSome} {
+		for _, state := range []string{sessionOpen, sessionOut, sessionAll, sessionSome, sessionProvider, sessionEither} {
 			if f.index[state], err = pageFile(name, bytes.ReplaceAll(text, []byte(sessionMark), []byte(state)), "private, no-cache"); err != nil {
 				return nil, err
 			}

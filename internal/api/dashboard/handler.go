@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/access/signin"
 	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/observe/metrics"
@@ -57,13 +58,19 @@ func (h *Handler) Mount(read func(template string, h http.Handler), write func(t
 	read("/v1/session", http.HandlerFunc(h.Session))
 	write("/v1/session", http.HandlerFunc(h.SignIn), http.MethodPost)
 	write("/v1/session", http.HandlerFunc(h.SignOut), http.MethodDelete)
+	read("/v1/session/begin", http.HandlerFunc(h.BeginSignIn))
+	read("/"+signin.CallbackPath, http.HandlerFunc(h.FinishSignIn))
 }
 
 // Index serves GET and HEAD of /.
 func (h *Handler) Index(w http.ResponseWriter, r *http.Request) {
 	state := sessionOut
 	switch s := h.sessionState(r); {
-	case !s.Tokens:
+	case s.Provider && !s.SignedIn && s.Tokens:
+		state = sessionEither
+	case s.Provider && !s.SignedIn:
+		state = sessionProvider
+	case !s.Tokens && !s.Provider:
 		state = sessionOpen
 	case s.SignedIn && s.AllDevices:
 		state = sessionAll
@@ -85,10 +92,11 @@ func (h *Handler) Asset(w http.ResponseWriter, r *http.Request) {
 
 // A sessionState is the body of GET /v1/session.
 type sessionState struct {
-	Tokens     bool       `json:"tokens"`            // the server has tokens
-	SignedIn   bool       `json:"signed_in"`         // always true without tokens
-	AllDevices bool       `json:"all_devices"`       // the session may read all devices
-	Expires    *time.Time `json:"expires,omitempty"` // of the session
+	Tokens     bool       `json:"tokens"`             // the server has tokens
+	SignedIn   bool       `json:"signed_in"`          // always true without tokens
+	AllDevices bool       `json:"all_devices"`        // the session may read all devices
+	Provider   bool       `json:"provider,omitempty"` // people sign in at a provider
+	Expires    *time.Time `json:"expires,omitempty"`  // of the session
 }
 
 // Session serves GET and HEAD of /v1/session: whether the sender is signed in.
@@ -101,7 +109,7 @@ func (h *Handler) Session(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *Handler) sessionState(r *http.Request) sessionState {
-	state := sessionState{Tokens: h.opt.Gate.Tokens != nil, SignedIn: h.opt.Gate.Open(), AllDevices: h.opt.Gate.Open()}
+	state := sessionState{Tokens: h.opt.Gate.Tokens != nil, SignedIn: h.opt.Gate.Open(), AllDevices: h.opt.Gate.Open(), Provider: h.opt.Gate.SignIns != nil}
 	if access, expires, ok := h.opt.Gate.Session(r, time.Now()); ok {
 		expires = expires.UTC()
 		state.SignedIn, state.AllDevices, state.Expires = true, access.CoversAll(), &expires
@@ -136,7 +144,16 @@ func (h *Handler) SignIn(w http.ResponseWriter, r *http.Request) {
 
 // SignOut serves DELETE /v1/session. The caller rejects requests from other origins.
 func (h *Handler) SignOut(w http.ResponseWriter, r *http.Request) {
-	h.opt.Gate.SignOut(w, r)
+	if address := h.opt.Gate.SignOut(w, r, time.Now()); address != "" {
+		text, err := json.Marshal(struct {
+			Continue string `json:"continue"`
+		}{address})
+		if err != nil {
+			panic(err) // no value of the type has this error
+		}
+		_ = h.object.Write(w, r, append(text, '\n'))
+		return
+	}
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(http.StatusNoContent)
 }

@@ -76,8 +76,14 @@ func (d *describer) paths() object {
 	})
 	session["delete"] = d.describe(operation{
 		id: "signOut", summary: "End the session",
-		answers: object{"204": ok("There is no session.", nil, "Set-Cookie")},
+		answers: object{
+			"200": ok("There is no session, and at the address the provider ends its own.", object{jsonType: closed(object{"continue": str}, "continue")}, "Set-Cookie"),
+			"204": ok("There is no session.", nil, "Set-Cookie"),
+		},
 	})
+	html := object{"text/html; charset=utf-8": object{"type": "string"}}
+	pageFields := []string{"Content-Security-Policy", "Cross-Origin-Opener-Policy", "Cross-Origin-Resource-Policy", "Referrer-Policy", "Vary", "X-Content-Type-Options"}
+	finished := append([]string{"Set-Cookie"}, pageFields...)
 	return object{
 		"/v1/readings": store(object{jsonType: object{"schema": ref("schemas", "NewReadings")}, linesType: object{"schema": lines(linesType, "NewReading")}}, operation{
 			id: "sendReadings", summary: "Store readings",
@@ -192,6 +198,20 @@ func (d *describer) paths() object {
 			problems:    []*reply.Problem{p.Unauthorized, p.InvalidCredentials, p.Forbidden, p.ReadFailed},
 		}),
 		"/v1/session": session,
+		"/v1/session/begin": d.get(operation{
+			id: "beginSignIn", summary: "Begin to sign in at the provider in a browser",
+			answers:  object{"303": ok("Continue at the provider.", nil, "Location", "Referrer-Policy", "Set-Cookie"), "503": ok("The provider does not answer.", html, pageFields...)},
+			problems: []*reply.Problem{p.NotFound},
+		}),
+		"/v1/session/callback": d.get(operation{
+			id: "finishSignIn", summary: "Begin a session of a browser that the provider has sent back",
+			description: "The parameters are the provider's, as in OpenID Connect.",
+			answers: object{
+				"200": ok("The session has begun, and the page leads on.", html, finished...),
+				"401": ok("Nobody has signed in.", html, finished...), "503": ok("The provider does not answer.", html, finished...),
+			},
+			problems: []*reply.Problem{p.NotFound},
+		}),
 		"/": d.get(operation{
 			id: "getPage", summary: "The page for people",
 			answers: object{

@@ -112,7 +112,7 @@ func (d *describer) schemas() object {
 			"ended":  described(instant, "In live readings only: when it ended, by the server's clock."),
 		}, "name", "device", "condition", "since"),
 		"Session": closed(object{
-			"tokens": described(flag, "Whether the server has tokens."), "signed_in": flag, "all_devices": flag, "expires": wholeTime,
+			"tokens": described(flag, "Whether the server has tokens."), "signed_in": flag, "all_devices": flag, "expires": wholeTime, "provider": described(flag, "Whether people sign in at a provider."),
 		}, "tokens", "signed_in", "all_devices"),
 		"Dropped":       closed(object{"count": some}, "count"),
 		"Alive":         closed(object{"status": oneOf("ok")}, "status"),

@@ -16,6 +16,8 @@ let current = null; // the view that is shown: { name, close(), change(params)? 
 let session = null;
 let turn = 0; // counts calls of show, of which the last one wins
 
+const closed = () => session.tokens || session.provider; // to people who are not signed in
+
 function place() {
   const [name, rest] = location.hash.slice(1).split("?");
   return { name: name in views ? name : "fleet", params: new URLSearchParams(rest ?? "") };
@@ -24,7 +26,7 @@ function place() {
 async function show() {
   const { name, params } = place();
   const mine = ++turn;
-  if (session.tokens && !session.signed_in) return signIn();
+  if (closed() && !session.signed_in) return signIn();
   if (current?.name === name && current.change?.(params)) return;
   const view = await views[name]();
   if (mine !== turn) return;
@@ -52,8 +54,20 @@ function leave() {
   abandon();
 }
 
-function signIn(message) {
+async function signIn(message) {
   leave();
+  if (session.provider) {
+    const mine = turn;
+    const { choices } = await import("./provider.js");
+    if (mine !== turn) return;
+    document.title = "Sign in – Pulsegate";
+    main.replaceChildren(...choices(message, session.tokens && (() => tokenForm())));
+    return header();
+  }
+  tokenForm(message);
+}
+
+function tokenForm(message) {
   document.title = "Sign in – Pulsegate";
   const error = el("p", { role: "alert", class: "error" }, message ?? "");
   const input = el("input", { id: "token", type: "password", autocomplete: "current-password", spellcheck: "false", required: true, "aria-describedby": "token-help" });
@@ -82,12 +96,13 @@ function signIn(message) {
 
 function header() {
   who.replaceChildren();
-  if (!session.tokens || !session.signed_in) return;
+  if (!closed() || !session.signed_in) return;
   who.append(el("button", {
     type: "button", onclick: async () => {
       // First, because what the view requests would fail without a session.
       leave();
-      await request("v1/session", { method: "DELETE" }).catch(() => {}); // start shows whether it has ended
+      const ended = await request("v1/session", { method: "DELETE" }).catch(() => null); // start shows whether it has ended
+      if (ended?.continue) return location.assign(ended.continue); // to end the provider's session
       await start();
     },
   }, "Sign out"));
@@ -98,14 +113,17 @@ async function start() {
     const state = document.documentElement.dataset.session; // of the page as it was loaded
     delete document.documentElement.dataset.session;
     if (state === undefined) session = await request("v1/session");
-    else session = { tokens: state !== "open", signed_in: state !== "out", all_devices: state === "open" || state === "all" };
-    if (session.signed_in || !session.tokens) await loadSigns();
+    else session = {
+      tokens: state !== "open" && state !== "provider", signed_in: !["out", "provider", "either"].includes(state),
+      all_devices: state === "open" || state === "all", provider: state === "provider" || state === "either",
+    };
+    if (session.signed_in || !closed()) await loadSigns();
   } catch (err) {
     main.replaceChildren(el("h1", {}, "Pulsegate"), el("p", { role: "alert", class: "error" }, err.message),
       el("button", { type: "button", onclick: start }, "Try again"));
     return;
   }
-  document.querySelector("nav").hidden = !session.signed_in && session.tokens;
+  document.querySelector("nav").hidden = !session.signed_in && closed();
   header();
   await show();
 }

@@ -1,0 +1,317 @@
+package gate_test
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/access/oidctest"
+	"github.com/pulsegate/pulsegate/internal/access/signin"
+	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/polltest"
+)
+
+// A desk is the part of a provider where browsers sign in, and of which codes and refresh tokens are redeemed once.
+type desk struct {
+	*houseGate
+	t    *testing.T
+	page string
+
+	mu       sync.Mutex
+	codes    map[string]url.Values // guarded by mu; the requests that they answer
+	group    string                // guarded by mu; of whoever signs in
+	claims   oidctest.Object       // guarded by mu; in place of the right ones
+	status   int                   // guarded by mu; of answers to refreshes; 0 is 200
+	lifetime int                   // guarded by mu; of access tokens, in seconds
+	redeemed int                   // guarded by mu; requests
+}
+
+func newDesk(t *testing.T, page string) *desk {
+	t.Helper()
+	d := &desk{houseGate: newHouse(t), t: t, page: page, codes: map[string]url.Values{}, group: "ward-3-nurses", lifetime: 3600}
+	d.SignIns = signin.New(signin.Options{Provider: d.OIDC, ClientID: oidctest.ClientID, Secret: "s", Page: page})
+	t.Cleanup(d.SignIns.Close)
+	answer := func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == "/token" {
+			d.redeem(w, r)
+		}
+		return r.URL.Path == "/token"
+	}
+	d.house.Answer.Store(&answer)
+	return d
+}
+
+func (d *desk) redeem(w http.ResponseWriter, r *http.Request) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.redeemed++
+	w.Header().Set("Content-Type", "application/json")
+	code := r.FormValue("code") + r.FormValue("refresh_token")
+	asked, ok := d.codes[code]
+	sum := sha256.Sum256([]byte(r.FormValue("code_verifier")))
+	id, secret, _ := r.BasicAuth()
+	refresh := r.FormValue("grant_type") == "refresh_token"
+	if !ok || id != oidctest.ClientID || secret != "s" || !refresh && asked.Get("code_challenge") != base64.RawURLEncoding.EncodeToString(sum[:]) {
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = w.Write([]byte(`{"error":"invalid_grant"}`))
+		return
+	}
+	if refresh && d.status != 0 {
+		w.WriteHeader(d.status)
+		return
+	}
+	delete(d.codes, code)
+	d.codes["r"+code] = asked
+	claims := oidctest.Object{"groups": []string{d.group}, "nonce": asked.Get("nonce"), "typ": "ID"}
+	for name, v := range d.claims {
+		claims[name] = v
+	}
+	if err := json.NewEncoder(w).Encode(oidctest.Object{
+		"access_token": "a", "token_type": "Bearer", "expires_in": d.lifetime, "refresh_token": "r" + code, "id_token": d.house.Token(claims),
+	}); err != nil {
+		d.t.Error(err)
+	}
+}
+
+// set changes what the desk does.
+func (d *desk) set(change func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	change()
+}
+
+// begin begins a sign-in, and returns the browser's cookie and the answer of the provider.
+func (d *desk) begin(code string) (*http.Cookie, url.Values) {
+	d.t.Helper()
+	w := httptest.NewRecorder()
+	address, err := gate.BeginSignIn(d.Gate, w)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	u, err := url.Parse(address)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.set(func() { d.codes[code] = u.Query() })
+	return w.Result().Cookies()[0], url.Values{"code": {code}, "state": {u.Query().Get("state")}}
+}
+
+// finish finishes it, and returns the cookie of the session.
+func (d *desk) finish(answer url.Values, cookies ...*http.Cookie) (gate.Verdict, *http.Cookie) {
+	d.t.Helper()
+	r := httptest.NewRequest(http.MethodGet, d.page+signin.CallbackPath+"?"+answer.Encode(), nil)
+	for _, c := range cookies {
+		if c != nil {
+			r.AddCookie(c)
+		}
+	}
+	w := httptest.NewRecorder()
+	v := gate.FinishSignIn(d.Gate, w, r, time.Now())
+	for _, c := range w.Result().Cookies() {
+		if c.MaxAge > 0 {
+			return v, c
+		}
+	}
+	return v, nil
+}
+
+// reads returns the verdict about a read with a session.
+func (d *desk) reads(c *http.Cookie) (gate.Access, gate.Verdict) {
+	r := httptest.NewRequest(http.MethodGet, d.page, nil)
+	r.AddCookie(c)
+	a, v, _ := d.Authorize(gate.CredentialsOf(r), token.Read, time.Now())
+	return a, v
+}
+
+const securePage = "https://pulsegate.example/"
+
+// A session of a person who has signed in at the provider allows what the rules say, and reads only. The cookie of
+// either is the host's own.
+func TestSignInAtProvider(t *testing.T) {
+	d := newDesk(t, securePage)
+	begun, answer := d.begin("c")
+	if begun.Name != "__Host-pulsegate-begin" || !begun.Secure || !begun.HttpOnly || begun.SameSite != http.SameSiteLaxMode || begun.Path != "/" {
+		t.Errorf("the sign-in has the cookie %v", begun)
+	}
+	planted := &http.Cookie{Name: "__Host-pulsegate", Value: "planted"}
+	v, session := d.finish(answer, begun, planted)
+	if v != gate.Allowed || session == nil || session.Name != "__Host-pulsegate" || !session.Secure || !session.HttpOnly || session.SameSite != http.SameSiteStrictMode {
+		t.Fatalf("verdict %v, cookie %v", v, session)
+	}
+	access, v := d.reads(session)
+	if v != gate.Allowed || access.CoversAll() || access.Actor() != "oidc:nurse-1 "+d.house.URL {
+		t.Errorf("a read: verdict %v, all devices %v, actor %s", v, access.CoversAll(), access.Actor())
+	}
+	if _, v := d.reads(planted); session.Value == planted.Value || v != gate.NoCredentials {
+		t.Errorf("a session that was there before signs in: verdict %v", v)
+	}
+	r := httptest.NewRequest(http.MethodPost, d.page, nil)
+	r.AddCookie(session)
+	if _, v, _ := d.Authorize(gate.CredentialsOf(r), token.Write, time.Now()); v != gate.NoCredentials {
+		t.Errorf("a write: verdict %v", v)
+	}
+}
+
+// What an attacker, or a provider that is one, may send back signs nobody in.
+func TestSignInAttacks(t *testing.T) {
+	d := newDesk(t, securePage)
+	other, _ := d.begin("other")
+	for _, tt := range []struct {
+		name   string
+		edit   func(answer url.Values) *http.Cookie // returns a cookie in place of the browser's
+		claims oidctest.Object
+		want   gate.Verdict
+	}{
+		{"login CSRF: another browser", func(url.Values) *http.Cookie { return other }, nil, gate.BadCredentials},
+		{"login CSRF: no cookie", func(url.Values) *http.Cookie { return &http.Cookie{Name: "other", Value: "v"} }, nil, gate.BadCredentials},
+		{"an empty cookie", func(url.Values) *http.Cookie { return &http.Cookie{Name: "__Host-pulsegate-begin"} }, nil, gate.BadCredentials},
+		{"a cookie in clear text", func(url.Values) *http.Cookie { return &http.Cookie{Name: "pulsegate-begin", Value: "v"} }, nil, gate.BadCredentials},
+		{"no state", func(a url.Values) *http.Cookie { a.Del("state"); return nil }, nil, gate.BadCredentials},
+		{"another state", func(a url.Values) *http.Cookie { a.Set("state", "s"); return nil }, nil, gate.BadCredentials},
+		{"another issuer", func(a url.Values) *http.Cookie { a.Set("iss", "https://evil.example"); return nil }, nil, gate.BadCredentials},
+		{"no code", func(a url.Values) *http.Cookie { a.Del("code"); return nil }, nil, gate.BadCredentials},
+		{"an unknown code", func(a url.Values) *http.Cookie { a.Set("code", "x"); return nil }, nil, gate.BadCredentials},
+		{"code of another browser (PKCE)", func(a url.Values) *http.Cookie { a.Set("code", "other"); return nil }, nil, gate.BadCredentials},
+		{"another nonce", nil, oidctest.Object{"nonce": "n"}, gate.BadCredentials},
+		{"no nonce", nil, oidctest.Object{"nonce": nil}, gate.BadCredentials},
+		{"another audience", nil, oidctest.Object{"aud": "other", "azp": "other"}, gate.BadCredentials},
+		{"issued by another", nil, oidctest.Object{"iss": "https://evil.example"}, gate.BadCredentials},
+		{"expired", nil, oidctest.Object{"exp": time.Now().Add(-2 * time.Minute).Unix()}, gate.BadCredentials},
+		{"no rule", nil, oidctest.Object{"groups": []string{"visitors"}}, gate.Forbidden},
+		{"a rule for subjects", nil, oidctest.Object{"groups": []string{"relatives"}}, gate.Forbidden},
+		{"a rule for writing", nil, oidctest.Object{"groups": []string{"bed-7"}}, gate.Forbidden},
+		{"nothing wrong", nil, nil, gate.Allowed},
+	} {
+		begun, answer := d.begin(tt.name)
+		if tt.edit != nil {
+			if c := tt.edit(answer); c != nil {
+				begun = c
+			}
+		}
+		d.set(func() { d.claims = tt.claims })
+		v, session := d.finish(answer, begun)
+		if v != tt.want || (session != nil) != (v == gate.Allowed) {
+			t.Errorf("%s: verdict %v, want %v; cookie %v", tt.name, v, tt.want, session)
+		}
+		if v, session := d.finish(answer, begun); tt.want == gate.Allowed && (v != gate.BadCredentials || session != nil) {
+			t.Errorf("%s, replayed: verdict %v, cookie %v", tt.name, v, session)
+		}
+	}
+	before := d.redeemed
+	for range 1000 {
+		d.finish(url.Values{"code": {"c"}, "state": {"s"}}, other)
+	}
+	if d.redeemed != before {
+		t.Errorf("answers without a state made %d requests to the provider", d.redeemed-before)
+	}
+}
+
+// A login follows the provider: changed groups apply, and when the account is disabled, the session ends. An answer that says
+// nothing about the account changes nothing at first.
+func TestSignInRefreshed(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, securePage)
+	d.set(func() { d.lifetime, d.status = 1, http.StatusServiceUnavailable })
+	begun, answer := d.begin("c")
+	v, session := d.finish(answer, begun)
+	if v != gate.Allowed {
+		t.Fatalf("verdict %v", v)
+	}
+	polltest.Until(t, "a refresh that fails", func() bool { d.mu.Lock(); defer d.mu.Unlock(); return d.redeemed == 2 })
+	if _, v := d.reads(session); v != gate.Allowed {
+		t.Errorf("while the provider is away: verdict %v", v)
+	}
+
+	d.set(func() { d.status, d.group = 0, "chiefs" })
+	begun, answer = d.begin("second")
+	if v, session = d.finish(answer, begun); v != gate.Allowed {
+		t.Fatalf("verdict %v", v)
+	}
+	d.set(func() { d.group = "ward-3-nurses" })
+	polltest.Until(t, "the changed group", func() bool { a, v := d.reads(session); return v == gate.Allowed && !a.CoversAll() })
+	d.set(func() { d.group = "visitors" })
+	polltest.Until(t, "no right", func() bool { _, v := d.reads(session); return v == gate.Forbidden })
+	d.set(func() { d.group = "chiefs" })
+	polltest.Until(t, "the right again", func() bool { _, v := d.reads(session); return v == gate.Allowed })
+	d.set(func() { d.status = http.StatusBadRequest })
+	polltest.Until(t, "the end", func() bool { _, v := d.reads(session); return v == gate.NoCredentials })
+}
+
+// The provider's addresses are asked for nothing but what a sign-in needs, and nobody can be led elsewhere.
+func TestSignInAddresses(t *testing.T) {
+	d := newDesk(t, "http://127.0.0.1:8080/below/")
+	w := httptest.NewRecorder()
+	address, err := gate.BeginSignIn(d.Gate, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, names := u.Query(), []string{}
+	for name := range q {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	if got, want := strings.Join(names, " "), "client_id code_challenge code_challenge_method nonce redirect_uri response_type scope state"; got != want {
+		t.Errorf("the parameters are %s, want %s", got, want)
+	}
+	secret := w.Result().Cookies()[0].Value
+	if !strings.HasPrefix(address, d.house.URL+"/authorize?") || q.Get("redirect_uri") != "http://127.0.0.1:8080/below/v1/session/callback" ||
+		q.Get("code_challenge_method") != "S256" || q.Get("response_type") != "code" || strings.Contains(address, secret) {
+		t.Errorf("the address is %s", address)
+	}
+	for _, page := range []string{"http://pulsegate.example/", "https://pulsegate.example", "https://pulsegate.example/?q", "https://u@pulsegate.example/", "//pulsegate.example/"} {
+		if signin.CheckPage(page) == nil {
+			t.Errorf("the page may be %s", page)
+		}
+	}
+	if err := signin.CheckPage(securePage); err != nil {
+		t.Error(err)
+	}
+}
+
+// A provider that was never reached is no reason to wait.
+func TestSignInAway(t *testing.T) {
+	d := newDesk(t, securePage)
+	begun, answer := d.begin("c")
+	away := func(w http.ResponseWriter, r *http.Request) bool { w.WriteHeader(http.StatusBadGateway); return true }
+	d.house.Answer.Store(&away)
+	if v, session := d.finish(answer, begun); v != gate.Unavailable || session != nil {
+		t.Errorf("verdict %v, cookie %v", v, session)
+	}
+}
+
+// No number of sessions of a person keeps more logins than sessions, and signing out ends one.
+func TestSignOutAtProvider(t *testing.T) {
+	d := newDesk(t, securePage)
+	var first, last *http.Cookie
+	for i := range 33 {
+		begun, answer := d.begin(string(rune('A' + i)))
+		if _, last = d.finish(answer, begun); last == nil {
+			t.Fatal("nobody has signed in")
+		}
+		if first == nil {
+			first = last
+		}
+	}
+	if _, v := d.reads(first); v != gate.NoCredentials {
+		t.Errorf("the oldest of 33 sessions: verdict %v", v)
+	}
+	r := httptest.NewRequest(http.MethodDelete, d.page+"v1/session", nil)
+	r.AddCookie(last)
+	d.SignOut(httptest.NewRecorder(), r, time.Now())
+	if _, v := d.reads(last); v != gate.NoCredentials {
+		t.Errorf("after the end: verdict %v", v)
+	}
+}
