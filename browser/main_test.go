@@ -335,7 +335,7 @@ func (p *tab) until(expression string) {
 			return
 		}
 		// A document that is loaded replaces the one in which the expression is evaluated.
-		if ctx.Err() != nil || !strings.Contains(err.Error(), "context") {
+		if ctx.Err() != nil || !strings.Contains(err.Error(), "context") && !strings.Contains(err.Error(), "navigated") {
 			p.t.Fatalf("%s: %v\nthe page shows:\n%s", expression, err, p.text())
 		}
 	}
