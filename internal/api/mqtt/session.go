@@ -274,7 +274,7 @@ func (s *service) accept(st *session, p *packets.Packet, body []byte, client gat
 		return why
 	}
 	c := &p.Connect
-	if c.Username != nil && len(c.Username) > 0 {
+	if len(c.Username) > 0 {
 		gateway, err := vitals.ParseName(c.Username)
 		if err != nil {
 			return badCredentials
