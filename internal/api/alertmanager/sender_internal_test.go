@@ -321,7 +321,7 @@ func TestBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, Options{})
 		stop := f.start(t)
-		defer stop()
+		defer func() { stop() }()
 		const n = 2500
 		for i := range n {
 			f.store1(t, fmt.Sprint("a", i), 85_25)
