@@ -52,7 +52,7 @@ func TestRulesErrors(t *testing.T) {
 		{"number in a path", "[[rule]]\nclaim = [\"a\", 1]\nvalue = \"x\"", "access.toml:2: claim: not the name of a claim"},
 		{"no value", "[[rule]]\nclaim = \"x\"\nrights = [\"read\"]", "access.toml:1: value: not a text of 1 to 256 bytes"},
 		{"long value", "[[rule]]\nclaim = \"x\"\nvalue = \"" + strings.Repeat("a", 257) + "\"", "access.toml:3: value: not a text of 1 to 256 bytes"},
-		{"value of another type", "[[rule]]\nclaim = \"x\"\nvalue = true", "access.toml:3: toml: cannot decode TOML boolean"},
+		{"value of another type", "[[rule]]\nclaim = \"x\"\nvalue = true", "access.toml:3: value: toml: cannot decode TOML boolean"},
 		{"no rights", rule(""), "access.toml:1: rights: not a list of write, read and admin, each at most once"},
 		{"unknown right", rule("rights = [\"read\", \"all\"]"), "access.toml:4: rights: not a list of write, read and admin, each at most once"},
 		{"right twice", rule("rights = [\"read\", \"read\"]"), "access.toml:4: rights: not a list of write, read and admin, each at most once"},

@@ -62,6 +62,9 @@ func TestRead(t *testing.T) {
 func TestErrors(t *testing.T) {
 	for _, tt := range []struct{ old, new, want string }{
 		{`unit = "ms"`, `unit = "millis"`, `signs.toml:5: unit: vitals: bad definition of a sign: "millis" is not a UCUM code that this program knows, such as ms, mm[Hg], /min, % or 1`},
+		{`decimals = 1`, `decimals = 1.5`, "signs.toml:6: decimals: toml: cannot decode TOML float"},
+		{`label = "RMSSD"`, `label = 7`, "signs.toml:4: label: toml: cannot decode TOML integer"},
+		{`max = 500 }`, `max = 2026-11-26 }`, "signs.toml:7: accepted: toml: cannot decode TOML local date"},
 		{`decimals = 1`, `decimals = 4`, "signs.toml:6: decimals: vitals: bad definition of a sign: not 0 to 3"},
 		{`max = 500 }`, `max = 500.25 }`, "signs.toml:7: accepted: max has more decimals than the sign, which has 1"},
 		{`max = 500 }`, `max = 214748364.7 }`, "signs.toml:7: accepted: max is not within ±2147483646 units of the last decimal"},
@@ -78,6 +81,8 @@ func TestErrors(t *testing.T) {
 		_, err := signsfile.Read(write(t, strings.Replace(good, tt.old, tt.new, 1)))
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: got %v, want %s", tt.new, err, tt.want)
+		} else if strings.Contains(err.Error(), "signsfile.") {
+			t.Errorf("%s: got %v, which names a type of Go", tt.new, err)
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/pelletier/go-toml/v2"
 	"github.com/pelletier/go-toml/v2/unstable"
@@ -78,6 +79,9 @@ func syntaxError(path string, err error) error {
 		return fmt.Errorf("%s:%d: %s: unknown key", path, line, key[len(key)-1])
 	case errors.As(err, &at):
 		line, _ := at.Position()
+		if reason, _, wrongType := strings.Cut(err.Error(), " into "); wrongType && len(at.Key()) > 0 { // the rest names types of Go
+			return fmt.Errorf("%s:%d: %s: %s", path, line, at.Key()[len(at.Key())-1], reason)
+		}
 		return fmt.Errorf("%s:%d: %w", path, line, err)
 	}
 	return fmt.Errorf("%s: %w", path, err)
