@@ -344,7 +344,7 @@ func (p *tab) until(expression string) {
 // shows waits until the page shows a text.
 func (p *tab) shows(text string) {
 	p.t.Helper()
-	p.until(fmt.Sprintf("document.body.innerText.includes(%q)", text))
+	p.until(fmt.Sprintf("document.body?.innerText.includes(%q)", text))
 }
 
 // drawn waits until every chart has its canvas.

@@ -1,0 +1,223 @@
+package browser_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/zitadel/oidc/v3/example/server/exampleop"
+	"github.com/zitadel/oidc/v3/example/server/storage"
+	"github.com/zitadel/oidc/v3/pkg/op"
+)
+
+const clientSecret = "a-secret-of-the-client"
+
+// A house is the provider of zitadel/oidc, with its form for names and passwords.
+type house struct {
+	*storage.Storage
+	page     string
+	disabled atomic.Bool // refreshes fail
+}
+
+// A houseClient is the client of the page.
+type houseClient struct {
+	op.Client
+	page string
+}
+
+func (c *houseClient) PostLogoutRedirectURIs() []string { return []string{c.page} }
+
+func (h *house) GetClientByClientID(ctx context.Context, id string) (op.Client, error) {
+	c, err := h.Storage.GetClientByClientID(ctx, id)
+	return &houseClient{c, h.page}, err
+}
+
+func (h *house) TokenRequestByRefreshToken(ctx context.Context, refreshToken string) (op.RefreshTokenRequest, error) {
+	if h.disabled.Load() {
+		return nil, op.ErrInvalidRefreshToken
+	}
+	return h.Storage.TokenRequestByRefreshToken(ctx, refreshToken)
+}
+
+// A shortAnswer says of an answer to a request for tokens that they expire at once.
+type shortAnswer struct {
+	http.ResponseWriter
+	body strings.Builder
+	code int
+}
+
+func (a *shortAnswer) Write(b []byte) (int, error) { return a.body.Write(b) }
+func (a *shortAnswer) WriteHeader(code int)        { a.code = code }
+
+// serveHouse starts a provider, and a server whose page uses it. The rules are those of the first of two people.
+func serveHouse(t *testing.T, args ...string) (*server, *house) {
+	t.Helper()
+	provider := httptest.NewUnstartedServer(nil)
+	issuer := "http://localhost:" + fmt.Sprint(provider.Listener.Addr().(*net.TCPAddr).Port)
+	addr := freeAddr(t)
+	h := &house{page: "http://" + addr + "/"}
+	h.Storage = storage.NewStorageWithClients(storage.NewUserStore(issuer), map[string]*storage.Client{
+		"pulsegate": storage.WebClient("pulsegate", clientSecret, h.page+"v1/session/callback"),
+	})
+	router := exampleop.SetupServer(issuer, h, slog.New(slog.DiscardHandler), false, op.WithAllowInsecure())
+	provider.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/oauth/token" {
+			router.ServeHTTP(w, r)
+			return
+		}
+		a := &shortAnswer{ResponseWriter: w, code: http.StatusOK}
+		router.ServeHTTP(a, r)
+		var body map[string]any
+		if json.Unmarshal([]byte(a.body.String()), &body) == nil && body["expires_in"] != nil {
+			body["expires_in"] = 1
+		}
+		w.WriteHeader(a.code)
+		_ = json.NewEncoder(w).Encode(body) // an error means that the client has disconnected
+	})
+	provider.Start()
+	t.Cleanup(provider.Close)
+	return serveSignIn(t, issuer, h.page, addr, `claim = "sub"`+"\n"+`value = "id1"`, append(args, "--oidc-scopes=offline_access")...), h
+}
+
+// serveSignIn starts a server whose page signs people in.
+func serveSignIn(t *testing.T, issuer, page, addr, match string, args ...string) *server {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"secret": clientSecret + "\n", "access.toml": "[[rule]]\n" + match + "\nrights = [\"read\"]\ndevices = \"ward3-\"\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return serve(t, append([]string{
+		"--addr=" + addr, "--oidc-issuer=" + issuer, "--oidc-client-id=pulsegate", "--oidc-client-secret-file=" + filepath.Join(dir, "secret"),
+		"--oidc-page=" + page, "--access-rules=" + filepath.Join(dir, "access.toml"), "--audit=" + filepath.Join(dir, "audit"),
+	}, args...)...)
+}
+
+// freeAddr returns an address on which nobody listens.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// elsewhere forgets the problems of a tab that has been at the provider, which are the provider's.
+func (p *tab) elsewhere() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.problems = nil
+}
+
+// signIn signs in at the provider of a house.
+func signIn(p *tab, user string) {
+	p.t.Helper()
+	p.shows("Sign in with your account")
+	p.click("a.button")
+	p.enter("#username", user)
+	p.enter("#password", "verysecure")
+	p.click("button[type=submit]")
+}
+
+// People sign in at the provider and out again, here and there, and the session ends when the account is disabled.
+func TestSignInAtProvider(t *testing.T) {
+	s, h := serveHouse(t)
+	p := open(t, s.url+"/#system")
+	p.shows("Sign in with your account")
+	if got := eval[int](p, `document.querySelectorAll("input").length`); got != 0 {
+		t.Errorf("without tokens there are %d fields", got)
+	}
+	signIn(p, "test-user@localhost")
+	p.shows("Sign out")
+	p.shows("No device has sent readings yet.")
+	if at := eval[string](p, "location.href"); at != h.page {
+		t.Errorf("the browser is at %s, want %s", at, h.page)
+	}
+	if got := eval[string](p, `fetch("v1/session").then((r) => r.text())`); !strings.Contains(got, `"signed_in":true,"all_devices":false,"provider":true`) {
+		t.Errorf("the session is %s", got)
+	}
+	if got := eval[string](p, "document.cookie"); got != "" {
+		t.Errorf("scripts see the cookies %q", got)
+	}
+	p.elsewhere()
+	p.press("Sign out")
+	p.shows("Sign in with your account")
+	if at := eval[string](p, "location.href"); !strings.HasPrefix(at, h.page) {
+		t.Errorf("the browser is at %s, want %s", at, h.page)
+	}
+	p.elsewhere()
+
+	signIn(p, "test-user@localhost")
+	p.shows("Sign out")
+	p.elsewhere()
+	h.disabled.Store(true)
+	p.shows("Your session has ended.")
+	p.elsewhere()
+
+	other := open(t, s.url+"/")
+	signIn(other, "test-user2")
+	other.shows("Your account may not read here.")
+	other.click("main a")
+	other.shows("Sign in with your account")
+	other.elsewhere()
+}
+
+// A server with tokens too has both ways.
+func TestSignInEither(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tokens")
+	reader := newToken(t, file, "screen", "read")
+	s, _ := serveHouse(t, "--tokens="+file)
+	p := open(t, s.url+"/")
+	p.shows("Sign in with your account")
+	p.press("Use a token instead")
+	p.enter("#token", reader)
+	p.press("Sign in")
+	p.shows("Sign out")
+	p.press("Sign out")
+	p.shows("Sign in with your account")
+}
+
+// Without a provider, the page and its answers have no byte of it, and its addresses do not exist.
+func TestNoProvider(t *testing.T) {
+	s, _, _ := withTokens(t)
+	p := open(t, s.url+"/")
+	p.shows("Token with the right to read")
+	if loaded := eval[string](p, `performance.getEntriesByType("resource").map((e) => e.name).join(" ")`); strings.Contains(loaded, "provider") {
+		t.Errorf("the page has loaded %s", loaded)
+	}
+	for path, want := range map[string]string{"/": `data-session="out"`, "/v1/session": `{"tokens":true,"signed_in":false,"all_devices":false}` + "\n"} {
+		answer, err := http.Get(s.url + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(answer.Body)
+		answer.Body.Close()
+		if err != nil || !strings.Contains(string(text), want) || strings.Contains(string(text), "provider") {
+			t.Errorf("%s: %s, %v", path, text, err)
+		}
+	}
+	for _, path := range []string{"/v1/session/begin", "/v1/session/callback?" + url.Values{"code": {"c"}, "state": {"s"}}.Encode()} {
+		answer, err := http.Get(s.url + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+		if answer.StatusCode != http.StatusNotFound || answer.Header.Get("Set-Cookie") != "" {
+			t.Errorf("%s: status %d, cookie %s", path, answer.StatusCode, answer.Header.Get("Set-Cookie"))
+		}
+	}
+}
