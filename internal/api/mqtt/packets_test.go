@@ -427,6 +427,8 @@ func TestPackets(t *testing.T) {
 				fails("topic alias 0", publishAs(5, 0x32, 7, "pulsegate/d", "\x23\x00\x00", usual()), "0x94", "unsupported")
 				wrong("a subscription identifier", publishAs(5, 0x32, 7, "pulsegate/d", subscriptionID, usual()))
 				wrong("payload format 2", publishAs(5, 0x32, 7, "pulsegate/d", "\x01\x02", usual()))
+				wrong("a response topic with #", publishAs(5, 0x32, 7, "pulsegate/d", "\x08\x00\x03a/#", usual()))
+				wrong("AUTH that begins anew", packet(0xf0, "\x19\x04"+method))
 				wrong("a property twice", publishAs(5, 0x32, 7, "pulsegate/d", expiry+user+expiry, usual()))
 				bad("a property of CONNECT", publishAs(5, 0x32, 7, "pulsegate/d", sessionExpiry, usual()))
 				bad("an unknown property", publishAs(5, 0x32, 7, "pulsegate/d", "\x7f", usual()))

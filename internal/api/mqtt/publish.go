@@ -52,7 +52,8 @@ func (st *session) decodePublish(first byte, body []byte) (publication, code) {
 		return publication{}, malformed
 	}
 	switch {
-	case p.FixedHeader.Qos > 0 && p.PacketID == 0, len(p.Properties.SubscriptionIdentifier) > 0, p.Properties.PayloadFormat > 1:
+	case p.FixedHeader.Qos > 0 && p.PacketID == 0, len(p.Properties.SubscriptionIdentifier) > 0, p.Properties.PayloadFormat > 1,
+		strings.ContainsAny(p.Properties.ResponseTopic, "+#"):
 		return publication{}, protocolError
 	case p.Properties.TopicAliasFlag:
 		return publication{}, topicAliasInvalid // the server announces no aliases
