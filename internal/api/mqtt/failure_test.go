@@ -104,6 +104,41 @@ func TestHeldTooLong(t *testing.T) {
 	})
 }
 
+// A long publication for which there is no memory waits for it, and ends its connection after ten seconds. Short ones
+// are stored meanwhile.
+func TestMemory(t *testing.T) {
+	eachPlainLane(t, func(t *testing.T, l lane) {
+		s := start(t, l, config{ingest: ingest.Config{MaxBatchBytes: 100_000, MaxBodyBytes: 290_000}})
+		long := publish(5, 1, 7, "pulsegate/long", "["+reading(1)+strings.Repeat(" ", 90_000)+"]")
+		var first []*client
+		for range 2 {
+			c := s.connect(t, 5)
+			c.send(long[:80_000])
+			first = append(first, c)
+		}
+		polltest.Until(t, "they hold their memory", func() bool {
+			return strings.Contains(s.figures(t), fmt.Sprintf("body_bytes [] %d", 2*len(long)))
+		})
+		waits, late := s.connect(t, 5), s.connect(t, 4)
+		waits.send(long)
+		late.send(publish(4, 1, 7, "pulsegate/long", "["+reading(1)+strings.Repeat(" ", 90_000)+"]"))
+		short := s.connect(t, 5)
+		short.send(publish(5, 1, 1, "pulsegate/short", reading(1)))
+		short.want("PUBACK 1")
+		polltest.Until(t, "two connections have waited for too long", func() bool {
+			s.clock.advance(10 * time.Second) // again, until both have begun to wait
+			return s.Ended()["busy"] == 2
+		})
+		for _, c := range first {
+			c.send(long[80_000:])
+			c.want("PUBACK 7")
+		}
+		if got := s.store.take(); len(got) != 2 {
+			t.Errorf("stored %q, want a short and a long publication", got)
+		}
+	})
+}
+
 // Publications beyond a token's rate are held until it allows them.
 func TestRate(t *testing.T) {
 	eachPlainLane(t, func(t *testing.T, l lane) {
