@@ -221,6 +221,7 @@ func (m *Message) Subject() (patient storage.Subject, err error) {
 		return "", nil
 	}
 	var pid fields
+	first := true
 	for name, segment := range m.segments() {
 		if name != "PID" {
 			continue
@@ -228,11 +229,13 @@ func (m *Message) Subject() (patient storage.Subject, err error) {
 		m.split(&pid, segment)
 		id := string(m.part(pid[3], 1))
 		switch {
-		case id == "" || id == string(patient):
-			continue
-		case patient != "":
+		case !first && id != string(patient): // also one without an identifier
 			return "", errPatients
+		case id == "" || !first:
+			first = false
+			continue
 		}
+		first = false
 		if patient, err = storage.ParseSubject(id); err != nil {
 			return "", errPatient
 		}

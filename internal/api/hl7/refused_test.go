@@ -346,6 +346,8 @@ func TestPatients(t *testing.T) {
 		{"the first of several identifiers", "PID|||a-1^^^H^MR~2^^^H^PI\n" + good, "d a-1", ""},
 		{"the same again", patient + patient + good, "d 789567", ""},
 		{"several patients", patient + "PID|||2\n" + good, "", refused + "the message has several patients\n"},
+		{"one, and then one without an identifier", patient + "PID|||^^^Hospital^PI\n" + good, "", refused + "the message has several patients\n"},
+		{"one without an identifier, and then one", "PID|||\n" + patient + good, "", refused + "the message has several patients\n"},
 		{"not an identifier of Pulsegate", "PID|||K.-L. Doe\n" + good, "d ", ""},
 		{"assigned to another one", "PID|||other\n" + good, "d other", "ERR||PID^1^3|207^Application internal error^HL70357|E||||PID-3: assigned to another patient\n"},
 		{"a rejected reading", patient + with(good, 5, "high"), "", "ERR||OBX^1^5|102^Data type error^HL70357|E||||OBX-5: not a number\n"},
