@@ -156,7 +156,7 @@ func (m *Message) identifier(field []byte) []byte {
 
 // close reads the pending OBX.
 func (d *decoder) close() {
-	if !d.open {
+	if !d.open || d.err != nil {
 		return
 	}
 	d.open = false
@@ -168,7 +168,9 @@ func (d *decoder) close() {
 			if d.structure == nil {
 				d.structure = map[string]origin{}
 			}
-			d.structure[string(path)] = p.from
+			if d.structure[string(path)] = p.from; len(d.structure) > maxStructures {
+				d.Message.at, d.err = d.at(4), &rule{internalError, "more than " + strconv.Itoa(maxStructures) + " structures"}
+			}
 		}
 		return
 	}
@@ -191,6 +193,9 @@ func (d *decoder) close() {
 
 // at returns the location of a field of the last OBX.
 func (d *decoder) at(field int) location { return location{"OBX", d.obx, field} }
+
+// maxStructures bounds the structures of an order.
+const maxStructures = 4096
 
 // maxLevels is how many levels OBX-4 may have for readings to inherit.
 const maxLevels = 8

@@ -3,6 +3,7 @@ package hl7_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -236,6 +237,27 @@ func TestInheritance(t *testing.T) {
 		answer := s.send(header + strings.Join(tt.segments, "\n"))
 		if got := answer + strings.Join(s.all(t, "a", "b", "c"), "\n"); !strings.Contains(got, tt.want) || strings.Contains(answer, "MSA|AA") == strings.Contains(tt.want, "OBX") {
 			t.Errorf("%s:\n%s\nwant %s", tt.name, got, tt.want)
+		}
+	}
+}
+
+// The structures of an order are bounded: a message of many takes up no more memory.
+func TestManyStructures(t *testing.T) {
+	for n, want := range map[int]string{
+		4096: ackHeader + "MSA|AA|MSGID1234\n",
+		5000: ackHeader + "MSA|AR|MSGID1234\nERR||OBX^4097^4|207^Application internal error^HL70357|E||||OBX-4: more than 4096 structures\n",
+	} {
+		message := strings.Builder{}
+		message.WriteString(header)
+		for i := range n {
+			fmt.Fprintf(&message, "OBX||||%d||||||||||1\n", i+1)
+		}
+		s := serve(t, ingest.Config{}, hl7.Options{})
+		if got := s.send(message.String() + "OBR|2\n" + good); got != want {
+			t.Errorf("%d structures: answer\n%swant\n%s", n, got, want)
+		}
+		if stored := len(s.all(t, "d")); (stored == 1) != (n == 4096) {
+			t.Errorf("%d structures: %d readings are stored", n, stored)
 		}
 	}
 }
