@@ -145,7 +145,10 @@ func withToken(next http.Handler) http.Handler {
 			}
 			bearer = append(bearer, value)
 		}
-		if password := r.URL.Query().Get("p"); password != "" {
+		for _, password := range r.URL.Query()["p"] {
+			if password == "" {
+				continue
+			}
 			scheme := "Bearer "
 			if oidc.IsJWT(password) {
 				scheme = "" // rejected: it is somebody's identity, and proxies may log it

@@ -347,6 +347,7 @@ func TestTokens(t *testing.T) {
 		{"another token", "", []string{"Token my-token"}, line, 401, "The credentials are not valid"},
 		{"another scheme", "", []string{"Digest " + text}, line, 401, "The credentials are not valid"},
 		{"two ways", "p=" + text, []string{"Token " + text}, line, 401, "The credentials are not valid"},
+		{"p twice", "p=" + text + "&p=another", nil, line, 401, "The credentials are not valid"},
 		{"two headers", "", []string{"Token " + text, bearer}, line, 401, "The credentials are not valid"},
 		{"a reader", "", []string{"Token " + strings.TrimPrefix(reader, "Bearer ")}, line, 403, "The right write is needed, and a client certificate must name the token's gateway."},
 		{"another device", "", []string{"Token " + text}, "v,device=x heart_rate_bpm=72 1795341600", 400, "partial write: line 1: device: the token is not for this device; dropped=1"},
