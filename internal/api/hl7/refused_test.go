@@ -45,7 +45,7 @@ func TestRejectedOBX(t *testing.T) {
 		{"code of another system", 3, "147842^HR^99MNDRY", "3|" + code + "|OBX-3: not a code of a sign in MDC or LN"},
 		{"LOINC code as one of MDC", 3, "8867-4^^MDC", "3|" + code + "|OBX-3: not a code of a sign in MDC or LN"},
 		{"codes of two signs", 3, "147842^^MDC^9279-1^^LN", "3|" + code + "|OBX-3: the codes are of different signs"},
-		{"one code of no sign", 3, "147842^^MDC^1-8^^LN", "3|" + code + "|OBX-3: not a code of a sign in MDC or LN"},
+		{"one code of no sign", 3, "147842^^MDC^1-8^^LN", "3|" + code + "|OBX-3: the codes are of different signs"},
 		{"two values", 5, "72~73", "5|" + kind + "|OBX-5: several values"},
 		{"text", 5, "high", "5|" + kind + "|OBX-5: not a number"},
 		{"null", 5, `""`, "5|" + kind + "|OBX-5: not a number"},
@@ -281,6 +281,17 @@ func TestIgnoreUnknown(t *testing.T) {
 	}
 	if got := s.send(header + with(good, 3, "147842^^MDC^9279-1^^LN")); !strings.Contains(got, "MSA|AE") {
 		t.Errorf("different signs: %s", got)
+	}
+}
+
+// An OBX with the code of a sign and another code is rejected, not left out.
+func TestHalfKnown(t *testing.T) {
+	for _, codes := range []string{"8867-4^^LN^150023^^MDC", "150023^^MDC^8867-4^^LN", "8867-4^^LN^69965^^MDC", "69965^^MDC^8867-4^^LN"} {
+		s := serve(t, ingest.Config{}, hl7.Options{IgnoreUnknown: true})
+		want := ackHeader + "MSA|AE|MSGID1234\nERR||OBX^1^3|103^Table value not found^HL70357|E||||OBX-3: the codes are of different signs\n"
+		if got := s.send(header + with(good, 3, codes)); got != want {
+			t.Errorf("%s: answer\n%swant\n%s", codes, got, want)
+		}
 	}
 }
 

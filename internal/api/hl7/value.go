@@ -31,7 +31,7 @@ var (
 // sign returns the sign of OBX-3, or the field and the rule that it breaks. Both are zero if OBX-3 is not the code of a
 // measurement.
 func (d *decoder) sign(field []byte) (sign vitals.Sign, at int, err error) {
-	found := false
+	found, unknown, described := false, false, false
 	for _, first := range []int{1, 4} { // the code, and an alternate one
 		code, system := d.part(field, first), d.part(field, first+2)
 		var its vitals.Sign
@@ -39,7 +39,8 @@ func (d *decoder) sign(field []byte) (sign vitals.Sign, at int, err error) {
 		switch string(system) {
 		case "MDC":
 			if n, err := strconv.ParseUint(string(code), 10, 32); err == nil && (n>>16 == 1 || n>>16 == 8) {
-				return 0, 0, nil
+				described = true
+				continue
 			}
 			its, ok = codes.MDC(code)
 		case "LN":
@@ -49,13 +50,19 @@ func (d *decoder) sign(field []byte) (sign vitals.Sign, at int, err error) {
 		}
 		switch {
 		case !ok:
-			return 0, 3, errCode
+			unknown = true
+			continue
 		case found && its != sign:
 			return 0, 3, errCodes
 		}
 		sign, found = its, true
 	}
-	if !found {
+	switch {
+	case found && (unknown || described):
+		return 0, 3, errCodes
+	case described:
+		return 0, 0, nil
+	case !found:
 		return 0, 3, errCode
 	}
 	return sign, 3, nil
