@@ -220,7 +220,7 @@ func TestMutants(t *testing.T) {
 
 var (
 	testName   = regexp.MustCompile(`\b(Test|Fuzz)[A-Z0-9]\w*`)
-	mutantName = regexp.MustCompile(`mutants? ([a-z-]+(?:(?:, | and )(?:[a-z]+-[a-z-]+))*)`)
+	mutantName = regexp.MustCompile(`mutants? ([a-z0-9-]+(?:(?:, | and )(?:[a-z]+-[a-z0-9-]+))*)`)
 )
 
 // TestReliabilityNames checks that the tests that docs/reliability.md names exist, and the mutants

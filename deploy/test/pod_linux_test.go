@@ -108,7 +108,11 @@ func newPod(t *testing.T, m *manifests) *pod {
 		case "tokens":
 			p.tokens = c.mount(t, v.MountPath, 0o755, true)
 		case "tls":
-			p.secret(t, c.mount(t, v.MountPath, 0o755, true), "1", p.certificate(t))
+			files := p.certificate(t)
+			if m.settings.Data["PULSEGATE_TLS_CLIENT_CA"] != "" {
+				files["client-ca.pem"] = files["tls.crt"]
+			}
+			p.secret(t, c.mount(t, v.MountPath, 0o755, true), "1", files)
 		default:
 			t.Fatalf("the test does not support the volume %s", v.Name)
 		}

@@ -156,12 +156,13 @@ func TestGeneratedClients(t *testing.T) {
 	}
 }
 
-// Redocly's linter accepts the descriptions of servers with and without tokens.
+// Redocly's linter accepts the descriptions of servers with and without tokens. Its rule that an operation has a 2xx is
+// left out, because the beginning of a sign-in only redirects.
 func TestRedocly(t *testing.T) {
 	t.Parallel()
 	cli := filepath.Join(tool(t, "openapi_node"), "node_modules/@redocly/cli/bin/cli.js")
 	_, document, _ := withToken(t)
-	out := run(t, t.TempDir(), []string{"REDOCLY_TELEMETRY=off", "REDOCLY_SUPPRESS_UPDATE_NOTICE=true"}, "node", cli, "lint", document, fetchDescription(t, serve(t).url))
+	out := run(t, t.TempDir(), []string{"REDOCLY_TELEMETRY=off", "REDOCLY_SUPPRESS_UPDATE_NOTICE=true"}, "node", cli, "lint", "--skip-rule=operation-2xx-response", document, fetchDescription(t, serve(t).url))
 	if strings.Contains(out, " warning.") || strings.Contains(out, " warnings.") {
 		t.Errorf("it warns:\n%s", out)
 	}
