@@ -2,6 +2,7 @@ package alert_test
 
 import (
 	"context"
+	"fmt"
 	"net/http/httptest"
 	"strings"
 	"sync"
@@ -18,7 +19,8 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A token sees the alerts of the devices that it covers. No measured value is in an answer.
+// A token sees the alerts of the devices that it covers. Neither a measured value nor a subject is in an
+// answer.
 func TestHandler(t *testing.T) {
 	f := gatetest.New(t)
 	all := f.Token(t, "archive", "", token.Token{Rights: token.Read})
@@ -45,6 +47,9 @@ func TestHandler(t *testing.T) {
 	if err := store.Append(group); err != nil {
 		t.Fatal(err)
 	}
+	if err := store.Assign(t.Context(), storage.Assignment{Device: group[0].Reading.Device, Subject: "P-17", FromUnixMs: 1, ToUnixMs: storage.OpenEnd}); err != nil {
+		t.Fatal(err)
+	}
 	h := alert.NewHandler(engine, service)
 	get := func(h *alert.Handler, query, auth string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest("GET", alert.Path+query, nil)
@@ -53,6 +58,11 @@ func TestHandler(t *testing.T) {
 		}
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
+		for _, private := range []string{"85.25", "8525", "P-17"} {
+			if text := fmt.Sprint(w.Header(), w.Body); strings.Contains(text, private) {
+				t.Errorf("%s is in %s", private, text)
+			}
+		}
 		return w
 	}
 	const head = `{"notice":"` + alert.Notice + `","rules":1,"ready":`

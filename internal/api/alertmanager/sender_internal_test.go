@@ -17,9 +17,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/pulsegate/pulsegate/internal/api/alert"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/storetest"
+	"github.com/pulsegate/pulsegate/internal/sys/filewatch"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -345,26 +348,52 @@ func TestBatches(t *testing.T) {
 	})
 }
 
-// No measured value is in what is sent.
+// Neither a measured value nor a subject is in what is sent, reported or counted, though an Alertmanager
+// fails and answers with a value.
 func TestPrivate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, Options{})
 		stop := f.start(t)
 		defer stop()
+		f.pass(2 * time.Second)
+		device, err := vitals.ParseName("a1")
+		if err != nil {
+			t.Fatal(err)
+		}
 		f.store1(t, "a1", 85_25)
-		f.pass(3 * time.Second)
+		if err := f.store.Assign(t.Context(), storage.Assignment{Device: device, Subject: "P-17", FromUnixMs: 1, ToUnixMs: storage.OpenEnd}); err != nil {
+			t.Fatal(err)
+		}
+		f.pass(2 * time.Minute)
+		f.peer.set(func() { f.peer.status = 500 })
 		f.store1(t, "a1", 97_25)
 		f.pass(3 * time.Second)
-		for i, r := range f.peer.requests {
-			text := f.peer.bodies[i] + fmt.Sprint(r.URL, r.Header)
-			for _, value := range []string{"85.25", "85,25", "8525", "97.25"} {
-				if strings.Contains(text, value) {
-					t.Errorf("a measured value is sent: %s", text)
-				}
-			}
+		failing := Senders{f.sender}.Check(t.Context())
+		if failing == nil {
+			t.Error("a failure is not noticed")
 		}
-		if len(f.peer.bodies) < 2 {
-			t.Errorf("%d requests", len(f.peer.bodies))
+		metrics := prometheus.NewPedanticRegistry()
+		metrics.MustRegister(Senders{f.sender}, alert.Collector{Engine: f.engine, File: &filewatch.Follower{}})
+		families, err := metrics.Gather()
+		if err != nil || len(families) < 8 {
+			t.Errorf("%d metrics, error %v", len(families), err)
+		}
+		f.peer.set(func() { f.peer.status = 0 })
+		f.pass(time.Minute)
+		if len(f.peer.bodies) < 5 || len(f.log) != 2 {
+			t.Errorf("%d requests, reported %q", len(f.peer.bodies), f.log)
+		}
+		text := fmt.Sprint(f.peer.bodies, f.log, failing, families)
+		for _, r := range f.peer.requests {
+			text += fmt.Sprint("\n", r.Method, r.URL, r.Header)
+		}
+		if !strings.Contains(text, `"device":"a1"`) {
+			t.Error("no alert is sent")
+		}
+		for _, private := range []string{"85.25", "85,25", "8525", "97.25", "97,25", "9725", "P-17"} {
+			if strings.Contains(text, private) {
+				t.Errorf("%s is in %s", private, text)
+			}
 		}
 	})
 }
