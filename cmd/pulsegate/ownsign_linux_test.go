@@ -2,6 +2,7 @@ package main_test
 
 import (
 	"bufio"
+	"io"
 	"net/http"
 	"path/filepath"
 	"regexp"
@@ -39,7 +40,7 @@ func driveOwnSign(t *testing.T, store ...string) {
 	scratch, bin := t.TempDir(), program(t)
 	file, dir := filepath.Join(scratch, "signs.toml"), filepath.Join(scratch, "data")
 	writeTo(t, file, []byte(ownFile))
-	with := append([]string{"--signs=" + file, "--admin-addr=127.0.0.1:0"}, store...)
+	with := append([]string{"--signs=" + file, "--admin-addr=127.0.0.1:0", "--mqtt-addr=127.0.0.1:0"}, store...)
 	p := start(t, bin, dir, with...)
 
 	ask := func(method, path, body string, want int) string {
@@ -111,6 +112,20 @@ func driveOwnSign(t *testing.T, store ...string) {
 	ask(http.MethodPost, "/api/v2/write?precision=s", strings.Replace(line, "-800.125", "-800.126", 1), 400)
 	ask(http.MethodPost, "/fhir/Observation", observation, 200)
 	ask(http.MethodPost, "/fhir/Observation", strings.Replace(observation, "-800.125", "-800.126", 1), 409)
+
+	publish := func(text, want string) {
+		t.Helper()
+		conn := connect(t, p.mqtt)
+		defer conn.Close()
+		body := "\x00\x0dpulsegate/d-1\x00\x07\x00" + text
+		_, _ = io.WriteString(conn, "\x10\x0e\x00\x04MQTT\x05\x02\x00\x3c\x00\x00\x01a\x32"+string([]byte{byte(len(body))})+body+"\xe0\x00") // the answer shows whether it came
+		if got, err := io.ReadAll(conn); err != nil || !strings.Contains(string(got), want) {
+			t.Errorf("MQTT answers %q, %v, want %q", got, err, want)
+		}
+	}
+	published := `{"time":"2026-11-21T10:00:00Z","` + ownSign + `":-800.125}`
+	publish(published, "\x40\x02\x00\x07")
+	publish(strings.Replace(published, "125", "126", 1), ownSign+": contradicts the stored value")
 
 	reads := func() {
 		t.Helper()

@@ -1,0 +1,57 @@
+package mqtt_test
+
+import (
+	"net"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pulsegate/pulsegate/internal/polltest"
+)
+
+// A client that vanishes without a FIN or RST, as a host without power does, loses its place after 1.5 times its keep
+// alive. Others are served meanwhile.
+func TestVanishedClient(t *testing.T) {
+	eachPlainLane(t, func(t *testing.T, l lane) {
+		s := start(t, l, config{})
+		other := s.connect(t, 5)
+		for _, version := range []byte{4, 5} {
+			c := s.dial(t)
+			whole := hello(version)
+			c.send(whole[:10] + u16(1) + whole[12:])
+			c.want("CONNACK 0")
+			vanish(t, c.Conn)
+		}
+		if n := s.conns.Open(); n != 3 {
+			t.Errorf("%d connections are open, want those of the vanished clients too", n)
+		}
+		other.send(publish(5, 1, 7, "pulsegate/e", reading(1)))
+		other.want("PUBACK 7")
+		polltest.Until(t, "the vanished clients have lost their places", func() bool { return s.conns.Open() == 1 })
+		if n := s.Ended()["slow"]; n != 2 {
+			t.Errorf("%d clients are counted as slow, want 2", n)
+		}
+	})
+}
+
+// vanish closes a connection without a word to its peer, which tcp(7) offers for processes that move to another host.
+func vanish(t *testing.T, c net.Conn) {
+	t.Helper()
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var failed error
+	if err := raw.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_REPAIR, 1) }); err != nil {
+		t.Fatal(err)
+	}
+	if failed == unix.EPERM {
+		t.Skip("needs CAP_NET_ADMIN")
+	}
+	if failed != nil {
+		t.Fatal(failed)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
