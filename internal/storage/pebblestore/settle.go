@@ -440,11 +440,8 @@ func (s *settler) sort(name func(record int32) *vitals.Name) {
 	})
 }
 
-// fill adds the rows of the written group to the active window.
+// fill adds the rows of the group that write has added to the active window.
 func (s *settler) fill() {
-	if len(s.order) == 0 { // write has left the rows of an earlier group
-		return
-	}
 	w := s.active
 	w.Lock()
 	defer w.Unlock()
