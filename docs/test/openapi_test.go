@@ -488,6 +488,11 @@ func (c client) follow() {
 		c.t.Fatal(err)
 	}
 	resp, err := c.RoundTrip(r)
+	for err == nil && resp.StatusCode == http.StatusServiceUnavailable { // until the server has seen that an earlier stream has ended
+		resp.Body.Close()
+		time.Sleep(10 * time.Millisecond)
+		resp, err = c.RoundTrip(r)
+	}
 	if err != nil {
 		c.t.Fatal(err)
 	}
