@@ -154,6 +154,11 @@ crash-influx: setup ## N such rounds with loads in InfluxDB's line protocol, int
 crash-postgres: setup ## N rounds of faults on servers and PostgreSQL under load, each verified, into docs/reliability.md; SEED=… begins with one
 	go test -vet=off -count=1 -run 'TestPostgresCampaign$$' -v ./cmd/pulsegate -timeout 0 -postgres.rounds $(N) -postgres.seed $(SEED) -postgres.page $(abspath docs/reliability.md)
 
+alerts: setup ## ROUNDS of faults with servers and Prometheus Alertmanager, into docs/reliability.md; builds it first; SEED=… begins with one
+	@.ci/alertmanager
+	go test -vet=off -count=1 -parallel 16 -run 'TestAlertCampaign$$|TestAlertmanagerExample$$' -v ./cmd/pulsegate -timeout 0 -alerts.rounds $(ROUNDS) -alerts.seed $(SEED) \
+		-alerts.programs $(abspath bin/tools/alertmanager) -alerts.page $(abspath docs/reliability.md)
+
 tlsfuzzer: ## compare the answers of both lanes to the scripts of tlsfuzzer, of which TLSFUZZER names a checkout
 	@.ci/tlsfuzzer "$(TLSFUZZER)"
 

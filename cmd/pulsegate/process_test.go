@@ -132,14 +132,20 @@ func start(t testing.TB, bin, dir string, args ...string) *process {
 	if slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--admin-addr") }) {
 		listeners = 2
 	}
-	cmd := exec.Command(bin, append([]string{"serve", "--addr=127.0.0.1:0", "--admin-addr=", "--data=" + dir, "--min-free-bytes=-1", anyTime}, args...)...)
-	cmd.Dir = filepath.Dir(dir)
+	cmd := serveCommand(context.Background(), bin, dir, args...)
 	for _, flag := range []string{"--mqtt-addr", "--mllp-addr"} {
 		if slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, flag) }) {
 			listeners++
 		}
 	}
 	return launch(t, listeners, cmd)
+}
+
+// serveCommand returns the command of start. The process is killed when ctx ends.
+func serveCommand(ctx context.Context, bin, dir string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, bin, append([]string{"serve", "--addr=127.0.0.1:0", "--admin-addr=", "--data=" + dir, "--min-free-bytes=-1", anyTime}, args...)...)
+	cmd.Dir = filepath.Dir(dir)
+	return cmd
 }
 
 // anyTime makes a server accept any time since 1970.
