@@ -168,8 +168,14 @@ metamorphic: ## N rounds of concurrent calls on the store, compared with a model
 soak: setup ## MINUTES of mixed load with faults in between, into docs/reliability.md
 	go test -vet=off -count=1 -run 'TestSoak$$' -v ./cmd/pulsegate -timeout 0 -soak.time $(MINUTES)m -soak.page $(abspath docs/reliability.md)
 
-cluster: setup ## MINUTES of faults in a cluster of PostgreSQL, into docs/reliability.md; needs root
+cluster: setup ## MINUTES of faults in a cluster of PostgreSQL, into docs/reliability.md; or ROUNDS of a KIND in which it forgets: frozen, async, restored, equal, old; needs root
+ifeq ($(KIND),)
 	go test -vet=off -count=1 -run 'TestCluster$$' -v ./cmd/pulsegate -timeout 0 -cluster.time $(MINUTES)m -cluster.page $(abspath docs/reliability.md)
+else ifeq ($(KIND),frozen)
+	go test -vet=off -count=1 -run 'TestCluster$$' -v ./cmd/pulsegate -timeout 0 -cluster.frozen $(ROUNDS) -cluster.page $(abspath docs/reliability.md)
+else
+	go test -vet=off -count=1 -run 'TestForgetCampaign$$' -v ./cmd/pulsegate -timeout 0 -forget.rounds $(ROUNDS) -forget.kind $(KIND) -forget.page $(abspath docs/reliability.md)
+endif
 
 vuln: ## check for known vulnerabilities in called code, in vuln.go.dev or a copy: VULNDB=file:///path
 	go tool -modfile=tools/go.mod govulncheck $(if $(VULNDB),-db $(VULNDB)) ./...
@@ -196,7 +202,7 @@ bench-read: ## latest values of a device among 25 million readings, streams of l
 	cd bench && go run ./cmd/bench read --rounds $(ROUNDS) --seconds $(SECONDS) $(if $(PARTS),--parts $(PARTS))
 
 bench-postgres: ## load servers whose store is PostgreSQL: single readings, batches, standbys, two servers, 50 million rows; into docs/benchmarks.md
-	cd bench && go run ./cmd/bench postgres --rounds $(ROUNDS) --seconds $(SECONDS) $(if $(ROWS),--rows $(ROWS)) $(if $(PARTS),--parts $(PARTS))
+	cd bench && go run ./cmd/bench postgres --rounds $(ROUNDS) --seconds $(SECONDS) $(if $(ROWS),--rows $(ROWS)) $(if $(PARTS),--parts $(PARTS)) $(if $(BEFORE),--before $(abspath $(BEFORE)))
 
 bench-fhir: ## search a patient's month page by page, and send Bundles; into docs/benchmarks.md
 	cd bench && go run ./cmd/bench fhir --rounds $(ROUNDS) --seconds $(SECONDS)

@@ -20,8 +20,9 @@ import (
 )
 
 var (
-	clusterTime = flag.Duration("cluster.time", 0, "how long TestCluster injects faults; at least the first ones, which take about two minutes")
-	clusterPage = flag.String("cluster.page", "", "page into which TestCluster writes its figures")
+	clusterTime   = flag.Duration("cluster.time", 0, "how long TestCluster injects faults; at least the first ones, which take about two minutes")
+	clusterFrozen = flag.Int("cluster.frozen", 0, "rounds of TestCluster in which the primary's machine is frozen together with etcd's leader, in place of other faults")
+	clusterPage   = flag.String("cluster.page", "", "page into which TestCluster writes its figures")
 )
 
 // A clusterFault is what happens to a machine in TestCluster.
@@ -85,6 +86,14 @@ var clusterFaults = []clusterFault{
 	}},
 }
 
+// frozenWithLeader is the fault of TestCluster with -cluster.frozen. The old primary may become the primary again, with an
+// earlier state.
+var frozenWithLeader = clusterFault{"the primary's machine is frozen together with etcd's leader, and thaws", func(r *clusterRun, primary, _ int) {
+	r.FreezeWithLeader(primary)
+	r.awaitStored(primary)
+	r.ThawWithLeader(primary)
+}}
+
 // A clusterRun is a run of TestCluster.
 type clusterRun struct {
 	*testing.T
@@ -111,8 +120,36 @@ type clusterRun struct {
 func TestCluster(t *testing.T) {
 	skipIfShort(t)
 	t.Parallel()
-	seed := rand.Uint64()
-	r := &clusterRun{T: t, Cluster: pgtest.StartCluster(t, root+"/bin/tools"), rnd: rand.New(rand.NewPCG(seed, 0)), stalls: map[string][]time.Duration{}}
+	r := startCluster(t)
+	block := "cluster"
+	found := r.during(func() {
+		if *clusterFrozen > 0 {
+			block = "cluster-frozen"
+			for range *clusterFrozen {
+				r.inject(frozenWithLeader)
+			}
+			return
+		}
+		for n := 0; n < 3 || time.Since(r.start) < *clusterTime; n++ {
+			if n < len(clusterFaults) {
+				r.inject(clusterFaults[n])
+			} else {
+				r.inject(clusterFaults[r.rnd.IntN(len(clusterFaults))])
+			}
+		}
+	})
+	text := r.table(found)
+	t.Log("\n" + text)
+	if *clusterPage != "" && !t.Failed() {
+		if err := updatePage(*clusterPage, block, text); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// startCluster starts a cluster, and three servers with a load each.
+func startCluster(t *testing.T) *clusterRun {
+	r := &clusterRun{T: t, Cluster: pgtest.StartCluster(t, root+"/bin/tools"), rnd: rand.New(rand.NewPCG(rand.Uint64(), 0)), stalls: map[string][]time.Duration{}}
 	for range 3 {
 		s := newHarness(t, fastLane, "--store="+r.DSN(), "--admin-addr=127.0.0.1:0")
 		s.start()
@@ -120,6 +157,11 @@ func TestCluster(t *testing.T) {
 			"--for=24h", "--patience=10m")
 		r.servers = append(r.servers, s)
 	}
+	return r
+}
+
+// during calls inject, which injects faults, and then ends everything and compares the store with the ledgers.
+func (r *clusterRun) during(inject func()) (found sim.Verification) {
 	r.start, r.changed = time.Now(), time.Now()
 	stop := make(chan struct{})
 	var looking sync.WaitGroup
@@ -128,15 +170,7 @@ func TestCluster(t *testing.T) {
 	defer close(stop)
 
 	r.awaitStored(-1)
-	for n := 0; n < 3 || time.Since(r.start) < *clusterTime; n++ {
-		if n < len(clusterFaults) {
-			r.inject(clusterFaults[n])
-		} else {
-			r.inject(clusterFaults[r.rnd.IntN(len(clusterFaults))])
-		}
-	}
-
-	var found sim.Verification
+	inject()
 	for _, s := range r.servers {
 		for _, l := range s.loads {
 			l.settle()
@@ -150,15 +184,9 @@ func TestCluster(t *testing.T) {
 		s.term()
 	}
 	if found.Acknowledged == 0 {
-		t.Error("nothing was acknowledged")
+		r.Error("nothing was acknowledged")
 	}
-	text := r.table(found)
-	t.Log("\n" + text)
-	if *clusterPage != "" && !t.Failed() {
-		if err := updatePage(*clusterPage, "cluster", text); err != nil {
-			t.Error(err)
-		}
-	}
+	return found
 }
 
 // inject injects a fault into the whole cluster, and waits until it is whole again.
@@ -251,7 +279,7 @@ func (r *clusterRun) look(stop <-chan struct{}) {
 func (r *clusterRun) table(found sim.Verification) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "| fault | times | longest time without an answer, s: median | greatest |\n|---|--:|--:|--:|\n")
-	for _, f := range clusterFaults {
+	for _, f := range append(slices.Clone(clusterFaults), frozenWithLeader) {
 		if all := slices.Sorted(slices.Values(r.stalls[f.name])); len(all) > 0 {
 			fmt.Fprintf(&b, "| %s | %d | %.0f | %.0f |\n", f.name, len(all), all[len(all)/2].Seconds(), all[len(all)-1].Seconds())
 		}

@@ -209,18 +209,9 @@ func (l *pgLife) play(t *testing.T, faults []crashFault) {
 	} else {
 		l.members[0] = pgtest.Start(t, l.settings()...)
 	}
-	var hosts []string
-	for i := range l.addrs {
-		hosts = append(hosts, l.net.Forward(t, func() string {
-			if addr := l.addrs[i].Load(); addr != nil {
-				return *addr
-			}
-			return ""
-		}))
-	}
 	l.follow()
 	l.route()
-	args := []string{"--store=postgres://" + pgtest.User + "@" + strings.Join(hosts, ",") + "/postgres?sslmode=disable", "--max-ahead=900000h"}
+	args := []string{l.store(), "--max-ahead=900000h"}
 	if l.topology.standbys == 0 {
 		args = append(args, "--postgres-single")
 	}
@@ -241,6 +232,20 @@ func (l *pgLife) play(t *testing.T, faults []crashFault) {
 	l.c.found.Acknowledged += l.found.Acknowledged
 	l.c.found.Stored += l.found.Stored
 	l.c.found.Unsettled += l.found.Unsettled
+}
+
+// store returns the flag that names the members as hosts of one address. It must be called once.
+func (l *pgLife) store() string {
+	var hosts []string
+	for i := range l.addrs {
+		hosts = append(hosts, l.net.Forward(l.t, func() string {
+			if addr := l.addrs[i].Load(); addr != nil {
+				return *addr
+			}
+			return ""
+		}))
+	}
+	return "--store=postgres://" + pgtest.User + "@" + strings.Join(hosts, ",") + "/postgres?sslmode=disable"
 }
 
 // follow creates standbys in the place of members that are not the primary.

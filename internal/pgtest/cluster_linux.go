@@ -330,8 +330,8 @@ func (c *Cluster) Kill(i int) {
 	_ = ip("link", "del", n.link) // the kernel removes it later
 }
 
-// signal sends a signal to all processes of a machine but etcd.
-func (n *node) signal(sig syscall.Signal) error {
+// signal sends a signal to all processes of a machine, or all but etcd.
+func (n *node) signal(sig syscall.Signal, etcdToo bool) error {
 	space, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", n.init.Process.Pid))
 	if err != nil {
 		return err
@@ -341,7 +341,7 @@ func (n *node) signal(sig syscall.Signal) error {
 		all, _ := filepath.Glob("/proc/[0-9]*/ns/pid")
 		for _, link := range all {
 			name, _ := os.ReadFile(filepath.Join(filepath.Dir(filepath.Dir(link)), "comm")) // it may have ended
-			if of, err := os.Readlink(link); err == nil && of == space && string(name) != "etcd\n" {
+			if of, err := os.Readlink(link); err == nil && of == space && (etcdToo || string(name) != "etcd\n") {
 				pid, _ := strconv.Atoi(strings.Split(link, "/")[2])
 				_ = syscall.Kill(pid, sig) // it may have ended
 			}
@@ -351,14 +351,47 @@ func (n *node) signal(sig syscall.Signal) error {
 }
 
 // Freeze stops all processes of a machine but etcd, and Thaw lets them go on. etcd counts as a
-// machine of its own here, as docs/scaling.md demands it: a leader of etcd that is
-// stopped for longer than the leases of the others sends requests to revoke them when it goes on.
-// If they arrive as the old primary goes on too, it may be the first to take the lock
-// again, and what was acknowledged in between is lost.
-func (c *Cluster) Freeze(i int) { c.must(c.nodes[i].signal(syscall.SIGSTOP)) }
+// machine of its own here, as docs/scaling.md demands it.
+func (c *Cluster) Freeze(i int) { c.must(c.nodes[i].signal(syscall.SIGSTOP, false)) }
 
 // Thaw ends Freeze.
-func (c *Cluster) Thaw(i int) { c.must(c.nodes[i].signal(syscall.SIGCONT)) }
+func (c *Cluster) Thaw(i int) { c.must(c.nodes[i].signal(syscall.SIGCONT, false)) }
+
+// FreezeWithLeader stops all processes of a machine, of which etcd is the leader by then. When such a machine goes on after the
+// leases of the others have ended, its etcd sends requests to revoke them. If they arrive as the old primary goes on too, that
+// may be the first to take the lock again, and what was acknowledged in between is lost.
+func (c *Cluster) FreezeWithLeader(i int) {
+	c.t.Helper()
+	c.await("etcd has another leader", func() bool {
+		var status struct {
+			Header struct {
+				MemberID string `json:"member_id"`
+			}
+			Leader string
+		}
+		if askEtcd(i, "status", "{}", &status) != nil || status.Header.MemberID == "" {
+			return false
+		}
+		for k := range c.nodes { // only the leader does it
+			_ = askEtcd(k, "transfer-leadership", `{"targetID":"`+status.Header.MemberID+`"}`, &struct{}{})
+		}
+		return status.Leader == status.Header.MemberID
+	})
+	c.must(c.nodes[i].signal(syscall.SIGSTOP, true))
+}
+
+// ThawWithLeader ends FreezeWithLeader.
+func (c *Cluster) ThawWithLeader(i int) { c.must(c.nodes[i].signal(syscall.SIGCONT, true)) }
+
+// askEtcd sends a request to the etcd of machine i.
+func askEtcd(i int, what, body string, answer any) error {
+	resp, err := impatient.Post("http://"+control(i)+":2379/v3/maintenance/"+what, "application/json", strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	return json.NewDecoder(resp.Body).Decode(answer)
+}
 
 // Unplug drops all packets of a machine, and Plug ends that.
 func (c *Cluster) Unplug(i int) { c.must(ip("link", "set", c.nodes[i].link, "nomaster")) }

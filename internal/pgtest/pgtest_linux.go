@@ -374,12 +374,30 @@ func (s *Server) CPU(t testing.TB) (sum time.Duration) {
 // it.
 func (s *Server) Standby(t testing.TB, name string, settings ...string) *Server {
 	t.Helper()
-	standby := create(t, nil, settings)
-	source := fmt.Sprintf("host=127.0.0.1 port=%d user=%s application_name=%s", s.port, User, name)
-	s.must(t, standby.run("pg_basebackup", "-D", standby.data(), "-d", source, "-R", "--no-sync", "--checkpoint=fast"))
-	standby.settings = append(standby.settings, "primary_conninfo="+source)
+	source := s.source() + " application_name=" + name
+	standby := s.copy(t, source, slices.Concat(settings, []string{"primary_conninfo=" + source}), "-R")
 	standby.Restart(t)
 	return standby
+}
+
+// Backup returns a base backup of the server. Its first Restart makes a primary of it, with what the server had by the
+// end of this call.
+func (s *Server) Backup(t testing.TB, settings ...string) *Server {
+	t.Helper()
+	return s.copy(t, s.source(), settings)
+}
+
+// source returns how other servers connect to the server.
+func (s *Server) source() string {
+	return fmt.Sprintf("host=127.0.0.1 port=%d user=%s", s.port, User)
+}
+
+// copy returns a server with a copy of the data.
+func (s *Server) copy(t testing.TB, source string, settings []string, args ...string) *Server {
+	t.Helper()
+	c := create(t, nil, settings)
+	s.must(t, c.run("pg_basebackup", append(args, "-D", c.data(), "-d", source, "--no-sync", "--checkpoint=fast")...))
+	return c
 }
 
 // Promote makes a standby a primary.

@@ -112,6 +112,12 @@ func (db *database) count(ctx context.Context, table string) (n uint64, err erro
 	return n, err
 }
 
+// logged returns the number of bytes of the log so far.
+func (db *database) logged() (n uint64, err error) {
+	err = db.query(context.Background(), "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint", &n)
+	return n, err
+}
+
 // query executes a query that returns one value.
 func (db *database) query(ctx context.Context, sql string, value any) error {
 	conn, err := pgx.Connect(ctx, db.dsn)

@@ -18,14 +18,17 @@ import (
 const (
 	partBatches = "batches"
 	partRows    = "rows"
+	partBefore  = "before"
 )
 
 // postgresCommand measures Pulsegate with PostgreSQL as its store: single readings, in
 // comparison with a service that inserts each and with Pulsegate's own store; batches, also
-// with standbys and with two servers; and batches into tables with few and many rows.
+// with standbys and with two servers; and batches into tables with few and many rows. It also compares
+// with an earlier Pulsegate.
 type postgresCommand struct {
 	loads
-	Parts       []string `default:"single,batches,rows" enum:"single,batches,rows" help:"What to measure: single readings, batches, batches into tables with rows."`
+	Parts       []string `default:"single,batches,rows" enum:"single,batches,rows,before" help:"What to measure: single readings, batches, batches into tables with rows, an earlier pulsegate."`
+	Before      string   `type:"existingdir" help:"Directory with an earlier pulsegate, for the part before."`
 	Connections int      `default:"1000" help:"Connections with single readings."`
 	Rows        []int    `default:"1000000,50000000" help:"Numbers of rows of the tables."`
 	Readings    int      `default:"200000" help:"Readings of one measurement of a table."`
@@ -34,6 +37,9 @@ type postgresCommand struct {
 func (c *postgresCommand) Validate() error {
 	if c.Connections < 1 || c.Readings < batchReadings {
 		return fmt.Errorf("--connections must be at least 1, and --readings %d", batchReadings)
+	}
+	if slices.Contains(c.Parts, partBefore) && (c.Before == "" || len(c.Parts) > 1) {
+		return errors.New("--parts before is measured alone, and needs --before")
 	}
 	if len(c.Rows) == 0 || slices.Min(c.Rows) < batchReadings {
 		return fmt.Errorf("--rows must be at least %d", batchReadings)
@@ -50,6 +56,9 @@ const (
 	postgresStandbys = "batches: pulsegate, PostgreSQL with two standbys, ANY 1"
 	postgresNodes    = "batches: two servers, one PostgreSQL"
 )
+
+// earlier follows the names of rows of the earlier pulsegate.
+const earlier = ", the earlier pulsegate"
 
 // intoTable is the name of the row of a table that has this many rows before.
 func intoTable(rows int) string { return "batches: into a table of " + report.Count(rows) + " rows" }
@@ -88,7 +97,10 @@ func (c *postgresCommand) Run(ctx context.Context, out io.Writer) (err error) {
 		{Title: "readings/s", Figure: "rate", Format: "%.0f"},
 		{Title: "generator, µs", Figure: "loader", Format: "%.2f", Show: report.Median},
 	}, latencyColumns("%.1f")...)}}
-	if slices.Contains(c.Parts, partSingle) {
+	if c.Before != "" {
+		b.result.Columns = slices.Insert(b.result.Columns, 3, report.Column{Title: "log of PostgreSQL, bytes a reading", Figure: "log", Format: "%.1f"})
+	}
+	if slices.Contains(c.Parts, partSingle) || c.Before != "" {
 		if b.wrk, err = findWrk(ctx, work, ingestScript); err != nil {
 			return err
 		}
@@ -103,6 +115,8 @@ func (c *postgresCommand) Run(ctx context.Context, out io.Writer) (err error) {
 				err = b.singles(ctx, round)
 			case part == partBatches:
 				err = b.batches(ctx, round)
+			case part == partBefore:
+				err = b.beside(ctx, round)
 			case round == 0:
 				err = b.tables(ctx)
 			}
@@ -111,7 +125,15 @@ func (c *postgresCommand) Run(ctx context.Context, out io.Writer) (err error) {
 			}
 		}
 	}
+	if c.Before != "" {
+		return b.write(out, "bench-postgres-before", b.report(report.Here(fmt.Sprintf("make bench-postgres PARTS=before BEFORE=… ROUNDS=%d SECONDS=%d", c.Rounds, c.Seconds))).Markdown())
+	}
 	return b.write(out, "bench-postgres", b.report(setting).Markdown())
+}
+
+// thanEarlier returns a goal for the ratio of a figure to that of the earlier pulsegate.
+func thanEarlier(what, row, figure string) report.Bar {
+	return report.Bar{What: what + " / that of the earlier pulsegate", Row: row, Figure: figure, Base: row + earlier, Limit: 1.05, Format: "%.3f"}
 }
 
 // Numbers of rows that a goal compares.
@@ -133,6 +155,10 @@ func (b *postgresRun) report(setting report.Setting) *report.Report {
 			report.Bar{What: postgresBatches + ": readings/s", Row: postgresBatches, Figure: "rate", AtLeast: true, Limit: 40_000, Format: "%.0f"},
 			report.Bar{What: postgresStandbys + ": readings/s", Row: postgresStandbys, Figure: "rate", AtLeast: true, Limit: 30_000, Format: "%.0f"},
 			report.Bar{What: "two servers: readings/s / those of one", Row: postgresNodes, Figure: "rate", Base: postgresBatches, AtLeast: true, Limit: 1, Format: "%.3f"},
+			thanEarlier("single readings: CPU of server and PostgreSQL", postgresSingle, "cpu"),
+			thanEarlier("single readings: log of PostgreSQL", postgresSingle, "log"),
+			thanEarlier(postgresBatches+": CPU of server and PostgreSQL", postgresBatches, "cpu"),
+			thanEarlier(postgresBatches+": log of PostgreSQL", postgresBatches, "log"),
 			report.Bar{What: "CPU with " + report.Count(largeTable) + " rows / with " + report.Count(smallTable), Row: intoTable(largeTable), Figure: "cpu", Base: intoTable(smallTable), Limit: 1.3, Format: "%.3f"},
 		),
 	}
@@ -255,6 +281,13 @@ func (c *cluster) measure(load func() (cost, error)) (report.Figures, error) {
 	nodes, databases := c.pids()
 	var l cost
 	var database time.Duration
+	var before uint64
+	if len(c.databases) > 0 {
+		var err error
+		if before, err = c.databases[0].logged(); err != nil {
+			return nil, err
+		}
+	}
 	node, err := cpuDuring(nodes, func() (err error) {
 		database, err = cpuDuring(databases, func() (err error) {
 			l, err = load()
@@ -266,8 +299,15 @@ func (c *cluster) measure(load func() (cost, error)) (report.Figures, error) {
 		return nil, err
 	}
 	f := latency(per(l.readings, l.took, node+database, l.loader), l.p50, l.p99)
+	if len(c.databases) > 0 {
+		logged, err := c.databases[0].logged()
+		if err != nil {
+			return nil, err
+		}
+		f["log"] = float64(logged-before) / float64(l.readings)
+	}
 	f["node"], f["database"] = report.Micros(node)/float64(l.readings), report.Micros(database)/float64(l.readings)
-	return f, err
+	return f, nil
 }
 
 // ownTable is Pulsegate's table.
@@ -374,6 +414,33 @@ func (b *postgresRun) batches(ctx context.Context, round int) error {
 			return fmt.Errorf("%s: %w", one.name, err)
 		}
 		b.result.Add(b.out, round, one.name, "", f)
+	}
+	return nil
+}
+
+// beside measures single readings and batches, with this pulsegate and with the earlier one. Which is first changes with each round.
+func (b *postgresRun) beside(ctx context.Context, round int) error {
+	old := *b.postgresCommand
+	old.Programs = b.Before
+	for i := range 4 {
+		run, suffix := *b, ""
+		if (i+round)%2 == 0 {
+			run.postgresCommand, suffix = &old, earlier
+		}
+		name, load := postgresSingle, func(c *cluster) (report.Figures, error) { return run.single(ctx, c, ownTable) }
+		if i >= 2 {
+			name, load = postgresBatches, func(c *cluster) (report.Figures, error) { return run.bulk(ctx, c) }
+		}
+		c, err := run.startCluster(ctx, 1, 0)
+		if err != nil {
+			return fmt.Errorf("%s%s: %w", name, suffix, err)
+		}
+		f, err := load(c)
+		if err = errors.Join(err, c.stop()); err != nil {
+			return fmt.Errorf("%s%s: %w", name, suffix, err)
+		}
+		b.database = run.database
+		b.result.Add(b.out, round, name+suffix, "", f)
 	}
 	return nil
 }
