@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"testing"
@@ -32,6 +33,15 @@ func accessRules(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// houseOptions returns the options of a server with a provider.
+func houseOptions(t *testing.T, issuer string) *server.Options {
+	t.Helper()
+	opt := options(t)
+	log := filepath.Join(t.TempDir(), "audit")
+	opt.OIDCIssuer, opt.OIDCClientID, opt.AccessRules, opt.Audit = issuer, oidctest.ClientID, accessRules(t), &log
+	return opt
 }
 
 // Settings that contradict each other, or that would send tokens in clear text, are errors.
@@ -60,6 +70,17 @@ func TestSignInSettings(t *testing.T) {
 		{"wrong rules", func(o *server.Options) { o.AccessRules = broken }, "broken.toml:2: clam: unknown key"},
 		{"missing rules", func(o *server.Options) { o.AccessRules = "none.toml" }, "no such file"},
 		{"rate", func(o *server.Options) { o.TokenRate = 1 }, ""},
+		{"page", func(o *server.Options) { o.OIDCPage = "https://pulsegate.example/below/" }, ""},
+		{"page, secret and scopes", func(o *server.Options) {
+			o.OIDCPage, o.OIDCSecret, o.OIDCScopes = "https://pulsegate.example/", rules, []string{"offline_access"}
+		}, ""},
+		{"page without issuer", func(o *server.Options) {
+			o.OIDCPage, o.OIDCIssuer, o.OIDCClientID, o.AccessRules = "https://pulsegate.example/", "", "", ""
+		}, "--oidc-page requires --oidc-issuer"},
+		{"page in clear text", func(o *server.Options) { o.OIDCPage = "http://pulsegate.example/" }, "--oidc-page: not an https URL"},
+		{"page without a slash", func(o *server.Options) { o.OIDCPage = "https://pulsegate.example" }, "--oidc-page: does not end in a slash"},
+		{"secret without page", func(o *server.Options) { o.OIDCSecret = rules }, "--oidc-client-secret-file and --oidc-scopes require --oidc-page"},
+		{"scopes without page", func(o *server.Options) { o.OIDCScopes = []string{"offline_access"} }, "--oidc-client-secret-file and --oidc-scopes require --oidc-page"},
 	} {
 		opt := options(t)
 		opt.OIDCIssuer, opt.OIDCClientID, opt.AccessRules = "https://login.example", oidctest.ClientID, rules
@@ -75,9 +96,8 @@ func TestSignInSettings(t *testing.T) {
 // only into the audit log, and the rules are followed while the server runs.
 func TestJWT(t *testing.T) {
 	house := oidctest.New(t)
-	opt := options(t)
-	auditLog := filepath.Join(t.TempDir(), "audit")
-	opt.OIDCIssuer, opt.OIDCClientID, opt.AccessRules, opt.Audit = house.URL, oidctest.ClientID, accessRules(t), &auditLog
+	opt := houseOptions(t, house.URL)
+	auditLog := *opt.Audit
 	opt.AccessLog, opt.AccessLogSample, opt.LogLevel = "all", 1, slog.LevelDebug
 	of := func(group string) string {
 		return house.Token(oidctest.Object{"groups": group, "sub": "subject-" + group})
@@ -186,16 +206,33 @@ func TestJWT(t *testing.T) {
 	}
 }
 
-// Without the settings there is no goroutine.
+// Without the settings there is no goroutine, and so no request to a provider; with them there is one.
 func TestNoSignIn(t *testing.T) {
-	_, err := run(t, options(t), func(string) error {
-		stacks := make([]byte, 4<<20)
-		if stacks = stacks[:runtime.Stack(stacks, true)]; strings.Contains(string(stacks), "internal/access/oidc.") {
-			t.Errorf("a goroutine is in package oidc:\n%s", stacks)
+	goroutine := regexp.MustCompile(`(?m)^(created by )?(github\.com/pulsegate/pulsegate/internal/access/(oidc|signin)\.|github\.com/coreos/|golang\.org/x/oauth2)`)
+	for opt, want := range map[*server.Options]bool{options(t): false, houseOptions(t, oidctest.New(t).URL): true} {
+		_, err := run(t, opt, func(string) error {
+			stacks := make([]byte, 4<<20)
+			if stacks = stacks[:runtime.Stack(stacks, true)]; goroutine.Match(stacks) != want {
+				t.Errorf("goroutines, want one for sign-in: %v\n%s", want, stacks)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
+	}
+}
+
+// The file of the client's secret must have one.
+func TestClientSecretFile(t *testing.T) {
+	for text, want := range map[string]string{"": "not a secret of 1 to 1,024 bytes", " \n": "not a secret", strings.Repeat("s", 1025): "not a secret"} {
+		opt := houseOptions(t, oidctest.New(t).URL)
+		opt.OIDCPage, opt.OIDCSecret = "http://127.0.0.1/", filepath.Join(t.TempDir(), "secret")
+		if err := os.WriteFile(opt.OIDCSecret, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := run(t, opt, func(string) error { return nil }); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "ssss") {
+			t.Errorf("a secret of %d bytes: %v", len(text), err)
+		}
 	}
 }

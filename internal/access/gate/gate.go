@@ -27,6 +27,7 @@ package gate
 import (
 	"crypto/tls"
 	"errors"
+	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -35,6 +36,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/signin"
 	"github.com/pulsegate/pulsegate/internal/access/tlsfiles"
 	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/wire/share"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -62,6 +64,7 @@ type Gate struct {
 
 	refused  [numReasons]atomic.Uint64 // by audit.Reason
 	named    namedBudgets
+	attempts attempts
 	sessions sessions
 }
 
@@ -186,10 +189,10 @@ func (g *Gate) look(v *Credentials, now time.Time) (verified *token.Principal, w
 	}
 	if g.OIDC != nil && v.Digest == nil {
 		if text := token.TextOf(v.Bytes); oidc.IsJWT(text) {
-			return lookJWT(g, text, v.Quick, now)
+			return lookJWT(g, text, v, now)
 		}
 		if text := token.TextOf(v.Authorization); oidc.IsJWT(text) {
-			return lookJWT(g, text, v.Quick, now)
+			return lookJWT(g, text, v, now)
 		}
 	}
 	if g.Tokens == nil {
@@ -215,15 +218,16 @@ func (g *Gate) look(v *Credentials, now time.Time) (verified *token.Principal, w
 }
 
 // lookJWT is look for a token of an OpenID Connect provider.
-func lookJWT[T string | []byte](g *Gate, text T, quick bool, now time.Time) (*token.Principal, audit.Refusal, Verdict) {
+func lookJWT[T string | []byte](g *Gate, text T, v *Credentials, now time.Time) (*token.Principal, audit.Refusal, Verdict) {
 	if p, ok := oidc.Cached(g.OIDC, text, now.UnixMilli()); ok {
 		return p, audit.Refusal{}, Allowed
 	}
-	if quick {
-		g.OIDC.Begin(string(text))
+	from, jwt := share.Network(addrOf(v.Peer)), string(text)
+	if v.Quick {
+		g.OIDC.Begin(func() { _, _ = verify(g, jwt, from) }) // rejected when it is presented again
 		return nil, audit.Refusal{}, Undecided
 	}
-	p, err := g.OIDC.Verify(string(text))
+	p, err := verify(g, jwt, from)
 	switch err {
 	case nil:
 		return p, audit.Refusal{}, Allowed
@@ -235,6 +239,19 @@ func lookJWT[T string | []byte](g *Gate, text T, quick bool, now time.Time) (*to
 		return nil, audit.Refusal{Reason: audit.Malformed}, BadCredentials
 	}
 	return nil, audit.Refusal{Reason: audit.Unknown}, BadCredentials
+}
+
+// verify verifies a JWT, unless the network that it comes from has sent too many wrong ones: this one may be right.
+func verify(g *Gate, jwt string, from netip.Prefix) (*token.Principal, error) {
+	attempt := g.attempts.begin(from)
+	if attempt == nil {
+		return nil, oidc.ErrUnavailable
+	}
+	p, err := g.OIDC.Verify(jwt)
+	if err == nil || err == oidc.ErrUnavailable {
+		attempt.Return(1)
+	}
+	return p, err
 }
 
 // refusal returns a refusal of a request with valid credentials.

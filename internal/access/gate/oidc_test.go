@@ -2,14 +2,17 @@ package gate_test
 
 import (
 	"bytes"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/audit"
 	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/access/oidc"
 	"github.com/pulsegate/pulsegate/internal/access/oidctest"
 	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/polltest"
@@ -47,12 +50,32 @@ gateway = "bed-7"
 
 func newHouse(t testing.TB) *houseGate {
 	t.Helper()
+	house := oidctest.New(t)
+	return &houseGate{&gate.Gate{OIDC: house.Open(rulesFile(t))}, house}
+}
+
+func rulesFile(t testing.TB) string {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "rules")
 	if err := os.WriteFile(path, []byte(rules), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	house := oidctest.New(t)
-	return &houseGate{&gate.Gate{OIDC: house.Open(path)}, house}
+	return path
+}
+
+// inBubble runs a test with a houseGate in a bubble, where time passes at once.
+func inBubble(t *testing.T, test func(*testing.T, *houseGate)) {
+	t.Helper()
+	path, house := rulesFile(t), oidctest.New(t)
+	synctest.Test(t, func(t *testing.T) {
+		provider, err := oidc.Open(oidc.Options{Issuer: house.URL, ClientID: oidctest.ClientID, Rules: path, Every: -1, Transport: house})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(provider.Close)
+		synctest.Wait()
+		test(t, &houseGate{&gate.Gate{OIDC: provider}, house})
+	})
 }
 
 // of returns the header value of somebody in a group.
@@ -144,6 +167,69 @@ func TestAuthorizeUnavailable(t *testing.T) {
 			t.Errorf("verdict %v", verdict)
 		}
 	}
+}
+
+// A from is a peer with an address.
+type from string
+
+func (f from) PeerAddr() netip.Addr { return netip.MustParseAddr(string(f)) }
+
+// An address that sends wrong JWTs makes the server verify a hundred, and ten more each second. Those that were verified
+// before are accepted from there nevertheless, and other addresses are not concerned.
+func TestWrongJWTs(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *houseGate) {
+		authorize := func(auth string, peer from, quick bool) gate.Verdict {
+			_, verdict, _ := h.Authorize(gate.Credentials{Authorization: auth, Peer: peer, Quick: quick}, token.Read, time.Now())
+			return verdict
+		}
+		const attacker, neighbor = from("2001:db8::1"), from("2001:db8::2")
+		// flood sends wrong JWTs, of which it wants some verified. The signature is that of another token.
+		flood := func(verified int) {
+			t.Helper()
+			counts := map[gate.Verdict]int{}
+			signature := h.of("chiefs", nil)
+			signature = signature[strings.LastIndex(signature, "."):]
+			for i := range 1000 {
+				wrong := h.of("ward-3-nurses", oidctest.Object{"jti": i})
+				counts[authorize(wrong[:strings.LastIndex(wrong, ".")]+signature, []from{attacker, neighbor}[i%2], false)]++
+			}
+			if counts[gate.BadCredentials] != verified || counts[gate.Unavailable] != 1000-verified {
+				t.Errorf("verdicts %v, want %d verified", counts, verified)
+			}
+		}
+		known, next := h.of("ward-3-nurses", nil), h.of("ward-3-nurses", oidctest.Object{"jti": "next"})
+		for range 200 { // right ones are not counted
+			if v := authorize(h.of("ward-3-nurses", oidctest.Object{"jti": "right"}), attacker, false); v != gate.Allowed {
+				t.Fatal(v)
+			}
+		}
+		authorize(known, attacker, false)
+		flood(100)
+		if v := authorize(known, attacker, false); v != gate.Allowed {
+			t.Errorf("a JWT that was verified before: verdict %v", v)
+		}
+		for range 3 {
+			if v := authorize(next, attacker, true); v != gate.Undecided {
+				t.Errorf("in the fast lane: verdict %v", v)
+			}
+			synctest.Wait()
+		}
+		if v := authorize(next, attacker, false); v != gate.Unavailable {
+			t.Errorf("a right JWT from the address: verdict %v", v)
+		}
+		elsewhere := false // addresses may share a bucket by chance
+		for _, peer := range []from{"2001:db8:0:1::1", "192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4", "192.0.2.5"} {
+			elsewhere = elsewhere || authorize(h.of("ward-3-nurses", oidctest.Object{"jti": string(peer)}), peer, false) == gate.Allowed
+		}
+		if !elsewhere {
+			t.Error("other addresses are concerned")
+		}
+		time.Sleep(time.Second)
+		if v := authorize(next, attacker, false); v != gate.Allowed {
+			t.Errorf("a second later: verdict %v", v)
+		}
+		flood(10)
+	})
 }
 
 // The audit log names a person by subject and issuer, and shares, budgets and rates are those of the person.

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// sessionTime is how long a session lasts: a working day.
-	sessionTime = 12 * time.Hour
+	// sessionTime is how long a session lasts.
+	sessionTime = signin.MaxTime
 
 	// maxSessions bounds the sessions; maxTokenSessions those of one token. Beyond, the
 	// oldest one ends.

@@ -8,6 +8,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/audit"
 	"github.com/pulsegate/pulsegate/internal/access/signin"
 	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/wire/share"
 )
 
 // beginTime is how long a person may take to sign in at the provider.
@@ -40,7 +41,12 @@ func FinishSignIn(g *Gate, w http.ResponseWriter, r *http.Request, now time.Time
 		secret = c.Value
 	}
 	http.SetCookie(w, beginCookie(g, "", -1))
-	login, err := g.SignIns.Finish(r.Context(), secret, r.URL.Query())
+	login, err := (*signin.Login)(nil), signin.ErrUnavailable
+	if attempt := g.attempts.begin(share.Network(addrOf(PeerOf(r)))); attempt != nil {
+		if login, err = g.SignIns.Finish(r.Context(), secret, r.URL.Query()); err == nil || err == signin.ErrState {
+			attempt.Return(1) // the provider has not been asked in vain
+		}
+	}
 	switch err {
 	case nil:
 	case signin.ErrUnavailable:

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -11,13 +12,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/access/oidctest"
 	"github.com/pulsegate/pulsegate/internal/access/signin"
 	"github.com/pulsegate/pulsegate/internal/access/token"
-	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
 // A desk is the part of a provider where browsers sign in, and of which codes and refresh tokens are redeemed once.
@@ -31,13 +32,18 @@ type desk struct {
 	group    string                // guarded by mu; of the person who signs in
 	claims   oidctest.Object       // guarded by mu; in place of the right ones
 	status   int                   // guarded by mu; of answers to refreshes; 0 is 200
-	lifetime int                   // guarded by mu; of access tokens, in seconds
+	once     bool                  // guarded by mu; there are no refresh tokens
+	hold     chan struct{}         // guarded by mu; if not nil, requests wait for its end
 	redeemed int                   // guarded by mu; requests
 }
 
 func newDesk(t *testing.T, page string) *desk {
 	t.Helper()
-	d := &desk{houseGate: newHouse(t), t: t, page: page, codes: map[string]url.Values{}, group: "ward-3-nurses", lifetime: 3600}
+	return newHouse(t).desk(t, page)
+}
+
+func (h *houseGate) desk(t *testing.T, page string) *desk {
+	d := &desk{houseGate: h, t: t, page: page, codes: map[string]url.Values{}, group: "ward-3-nurses"}
 	d.SignIns = signin.New(signin.Options{Provider: d.OIDC, ClientID: oidctest.ClientID, Secret: "s", Page: page})
 	t.Cleanup(d.SignIns.Close)
 	answer := func(w http.ResponseWriter, r *http.Request) bool {
@@ -54,6 +60,11 @@ func (d *desk) redeem(w http.ResponseWriter, r *http.Request) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.redeemed++
+	if hold := d.hold; hold != nil {
+		d.mu.Unlock()
+		<-hold
+		d.mu.Lock()
+	}
 	w.Header().Set("Content-Type", "application/json")
 	code := r.FormValue("code") + r.FormValue("refresh_token")
 	asked, ok := d.codes[code]
@@ -75,9 +86,11 @@ func (d *desk) redeem(w http.ResponseWriter, r *http.Request) {
 	for name, v := range d.claims {
 		claims[name] = v
 	}
-	if err := json.NewEncoder(w).Encode(oidctest.Object{
-		"access_token": "a", "token_type": "Bearer", "expires_in": d.lifetime, "refresh_token": "r" + code, "id_token": d.house.Token(claims),
-	}); err != nil {
+	answer := oidctest.Object{"access_token": "a", "token_type": "Bearer", "expires_in": 3600, "refresh_token": "r" + code, "id_token": d.house.Token(claims)}
+	if d.once {
+		delete(answer, "refresh_token")
+	}
+	if err := json.NewEncoder(w).Encode(answer); err != nil {
 		d.t.Error(err)
 	}
 }
@@ -122,6 +135,32 @@ func (d *desk) finish(answer url.Values, cookies ...*http.Cookie) (gate.Verdict,
 		}
 	}
 	return v, nil
+}
+
+// signIn signs somebody in, and returns the cookie of the session.
+func (d *desk) signIn(code string) *http.Cookie {
+	d.t.Helper()
+	begun, answer := d.begin(code)
+	v, session := d.finish(answer, begun)
+	if v != gate.Allowed {
+		d.t.Fatalf("verdict %v", v)
+	}
+	return session
+}
+
+// pass lets time pass, and returns the number of requests for tokens in it.
+func (d *desk) pass(duration time.Duration) int {
+	before := d.count()
+	time.Sleep(duration)
+	synctest.Wait()
+	return d.count() - before
+}
+
+// count returns the number of requests for tokens.
+func (d *desk) count() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.redeemed
 }
 
 // reads returns the verdict about a read with a session.
@@ -215,35 +254,146 @@ func TestSignInAttacks(t *testing.T) {
 	}
 }
 
-// A login follows the provider: changed groups apply, and when the account is disabled, the session ends. An answer that says
-// nothing about the account changes nothing at first.
+// A login follows the provider: changed groups apply, and the session ends within ten minutes after the account is disabled.
+// An answer that says nothing about the account changes nothing for nine minutes.
 func TestSignInRefreshed(t *testing.T) {
-	t.Parallel()
-	d := newDesk(t, securePage)
-	d.set(func() { d.lifetime, d.status = 1, http.StatusServiceUnavailable })
-	begun, answer := d.begin("c")
-	v, session := d.finish(answer, begun)
-	if v != gate.Allowed {
-		t.Fatalf("verdict %v", v)
-	}
-	polltest.Until(t, "a refresh that fails", func() bool { d.mu.Lock(); defer d.mu.Unlock(); return d.redeemed == 2 })
-	if _, v := d.reads(session); v != gate.Allowed {
-		t.Errorf("while the provider is away: verdict %v", v)
-	}
+	inBubble(t, func(t *testing.T, h *houseGate) {
+		d := h.desk(t, securePage)
+		session := d.signIn("first")
+		check := func(what string, want gate.Verdict) {
+			t.Helper()
+			if _, v := d.reads(session); v != want {
+				t.Errorf("%s: verdict %v, want %v", what, v, want)
+			}
+		}
+		d.set(func() { d.group = "chiefs" })
+		if n := d.pass(signin.RefreshEvery); n != 1 {
+			t.Errorf("%d refreshes in the first interval", n)
+		}
+		if a, v := d.reads(session); v != gate.Allowed || !a.CoversAll() {
+			t.Errorf("another group: verdict %v, all devices %v", v, a.CoversAll())
+		}
+		d.set(func() { d.group = "visitors" })
+		d.pass(signin.RefreshEvery)
+		check("no right", gate.Forbidden)
+		d.set(func() { d.group = "chiefs" })
+		d.pass(signin.RefreshEvery)
+		check("the right again", gate.Allowed)
+		d.set(func() { d.status = http.StatusServiceUnavailable })
+		if n := d.pass(signin.EndAfter - signin.RefreshEvery - time.Second); n < 2 {
+			t.Errorf("%d refreshes while the provider is away", n)
+		}
+		check("while the provider is away", gate.Allowed)
+		d.set(func() { d.status = 0 })
+		d.pass(signin.RefreshEvery)
+		d.set(func() { d.status = http.StatusTooManyRequests })
+		d.pass(signin.EndAfter - signin.RefreshEvery - time.Second)
+		check("the provider was back in time", gate.Allowed)
+		d.pass(signin.RefreshEvery + 2*time.Second)
+		check("no answer for nine minutes", gate.NoCredentials)
+		if n := d.pass(time.Hour); n != 0 {
+			t.Errorf("%d refreshes after the end", n)
+		}
 
-	d.set(func() { d.status, d.group = 0, "chiefs" })
-	begun, answer = d.begin("second")
-	if v, session = d.finish(answer, begun); v != gate.Allowed {
-		t.Fatalf("verdict %v", v)
-	}
-	d.set(func() { d.group = "ward-3-nurses" })
-	polltest.Until(t, "the changed group", func() bool { a, v := d.reads(session); return v == gate.Allowed && !a.CoversAll() })
-	d.set(func() { d.group = "visitors" })
-	polltest.Until(t, "no right", func() bool { _, v := d.reads(session); return v == gate.Forbidden })
-	d.set(func() { d.group = "chiefs" })
-	polltest.Until(t, "the right again", func() bool { _, v := d.reads(session); return v == gate.Allowed })
-	d.set(func() { d.status = http.StatusBadRequest })
-	polltest.Until(t, "the end", func() bool { _, v := d.reads(session); return v == gate.NoCredentials })
+		d.set(func() { d.status = 0 })
+		session = d.signIn("second")
+		d.set(func() { d.status = http.StatusBadRequest })
+		d.pass(10 * time.Minute)
+		check("ten minutes after the account was disabled", gate.NoCredentials)
+		d.set(func() { d.status, d.claims = 0, oidctest.Object{"sub": "nurse-2"} })
+		session = d.signIn("third")
+		d.set(func() { d.claims = oidctest.Object{"sub": "nurse-3"} })
+		d.pass(10 * time.Minute)
+		check("a refresh that confirms somebody else", gate.NoCredentials)
+
+		d.set(func() { d.once, d.claims = true, nil })
+		session = d.signIn("fourth")
+		d.pass(signin.EndAfter - 2*time.Second)
+		check("without a refresh token", gate.Allowed)
+		d.pass(2 * time.Second)
+		check("nine minutes after that", gate.NoCredentials)
+
+		d.set(func() { d.once = false })
+		session = d.signIn("fifth")
+		d.pass(12*time.Hour - time.Second)
+		check("for nearly twelve hours", gate.Allowed)
+		d.pass(time.Second)
+		check("after twelve hours", gate.NoCredentials)
+		if n := d.pass(time.Hour); n != 0 {
+			t.Errorf("%d refreshes after twelve hours", n)
+		}
+	})
+}
+
+// Sixteen sign-ins are finished at a time; the provider is not asked for more.
+func TestSignInsAtOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *houseGate) {
+		d := h.desk(t, securePage)
+		hold := make(chan struct{})
+		d.set(func() { d.hold = hold })
+		var done sync.WaitGroup
+		for i := range signin.MaxFinishing {
+			begun, answer := d.begin(fmt.Sprint(i))
+			done.Go(func() {
+				if v, _ := d.finish(answer, begun); v != gate.Allowed {
+					t.Errorf("one of %d sign-ins: verdict %v", signin.MaxFinishing, v)
+				}
+			})
+		}
+		synctest.Wait()
+		begun, answer := d.begin("one too many")
+		if v, _ := d.finish(answer, begun); v != gate.Unavailable || d.count() != signin.MaxFinishing {
+			t.Errorf("another one: verdict %v, %d requests", v, d.count())
+		}
+		close(hold)
+		done.Wait()
+		d.set(func() { d.hold = nil })
+		d.signIn("later")
+	})
+}
+
+// There are 1,024 logins at most, and none without a session is refreshed.
+func TestSignInBound(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *houseGate) {
+		d := h.desk(t, securePage)
+		var sessions []*http.Cookie
+		for i := range 1030 {
+			d.set(func() { d.claims = oidctest.Object{"sub": fmt.Sprint("nurse-", i)} })
+			sessions = append(sessions, d.signIn(fmt.Sprint(i)))
+		}
+		for i, session := range sessions {
+			want := gate.Allowed
+			if i < 6 {
+				want = gate.NoCredentials
+			}
+			if _, v := d.reads(session); v != want {
+				t.Errorf("session %d: verdict %v, want %v", i, v, want)
+			}
+		}
+		d.set(func() { d.status = http.StatusBadRequest })
+		if n := d.pass(time.Hour); n != 1024 {
+			t.Errorf("%d logins were refreshed", n)
+		}
+	})
+}
+
+// An address that sends wrong codes makes a hundred requests to the provider, and ten more each second.
+func TestWrongCodes(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *houseGate) {
+		d := h.desk(t, securePage)
+		begun, answer := d.begin("c")
+		answer.Set("code", "wrong")
+		counts := map[gate.Verdict]int{}
+		for range 1000 {
+			v, _ := d.finish(answer, begun)
+			counts[v]++
+		}
+		if d.count() != 100 || counts[gate.BadCredentials] != 100 || counts[gate.Unavailable] != 900 {
+			t.Errorf("%d requests, verdicts %v", d.count(), counts)
+		}
+		d.pass(time.Second)
+		d.signIn("another")
+	})
 }
 
 // The provider's addresses are asked for nothing but what a sign-in needs, and nobody can be led elsewhere.

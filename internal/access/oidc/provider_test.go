@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -14,22 +13,6 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/oidc"
 	"github.com/pulsegate/pulsegate/internal/access/oidctest"
 )
-
-// A direct carries requests to a handler in the same process, so that a test can run in a bubble.
-type direct struct{ http.Handler }
-
-func (d direct) RoundTrip(r *http.Request) (resp *http.Response, err error) {
-	w := httptest.NewRecorder()
-	defer func() {
-		if recover() != nil {
-			resp, err = nil, errors.New("connection refused")
-		}
-	}()
-	if d.ServeHTTP(w, r); r.Context().Err() != nil {
-		return nil, r.Context().Err()
-	}
-	return w.Result(), nil
-}
 
 // A trial is a provider that may misbehave, in a bubble.
 type trial struct {
@@ -48,7 +31,7 @@ func begin(t *testing.T, answer func(w http.ResponseWriter, r *http.Request) boo
 		tr.answer(answer)
 		var err error
 		tr.tokens, err = oidc.Open(oidc.Options{
-			Issuer: house.URL, ClientID: oidctest.ClientID, Rules: rules, Every: -1, Transport: direct{house},
+			Issuer: house.URL, ClientID: oidctest.ClientID, Rules: rules, Every: -1, Transport: house,
 			OnProvider: func(err error) { tr.states = append(tr.states, err) },
 		})
 		if err != nil {

@@ -63,9 +63,9 @@ func Cached[T string | []byte](p *Provider, text T, nowUnixMs int64) (*token.Pri
 	return v.principal, true
 }
 
-// Begin verifies a token on another goroutine, if not too many are being verified. Then Cached
-// returns the result, unless the token is rejected.
-func (p *Provider) Begin(text string) {
+// Begin calls verify on another goroutine, if not too many are running. It calls Verify, and then Cached returns the
+// result, unless the token is rejected.
+func (p *Provider) Begin(verify func()) {
 	select {
 	case p.verifying <- struct{}{}:
 	default:
@@ -73,7 +73,7 @@ func (p *Provider) Begin(text string) {
 	}
 	p.done.Go(func() {
 		defer func() { <-p.verifying }()
-		_, _ = p.Verify(text) // rejected when it is presented again
+		verify()
 	})
 }
 

@@ -20,6 +20,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math/big"
@@ -95,6 +96,7 @@ func (p *Provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/.well-known/openid-configuration" {
 		p.write(w, Object{
 			"issuer": p.URL, "jwks_uri": p.URL + "/keys", "authorization_endpoint": p.URL + "/authorize", "token_endpoint": p.URL + "/token",
+			"end_session_endpoint": p.URL + "/end",
 			// As a hostile or careless provider states them.
 			"id_token_signing_alg_values_supported": []string{"none", "HS256", "RS256", "ES256", "EdDSA"},
 		})
@@ -107,6 +109,21 @@ func (p *Provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		keys = append(keys, JWK(id, key.Public()))
 	}
 	p.write(w, Object{"keys": keys})
+}
+
+// RoundTrip serves a request in this process, so that a test can run in a bubble of synctest. It returns an error if an
+// Answer panics.
+func (p *Provider) RoundTrip(r *http.Request) (resp *http.Response, err error) {
+	w := httptest.NewRecorder()
+	defer func() {
+		if recover() != nil {
+			resp, err = nil, errors.New("connection refused")
+		}
+	}()
+	if p.ServeHTTP(w, r); r.Context().Err() != nil {
+		return nil, r.Context().Err()
+	}
+	return w.Result(), nil
 }
 
 func (p *Provider) write(w http.ResponseWriter, v any) {

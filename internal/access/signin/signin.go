@@ -23,6 +23,7 @@ import (
 const (
 	RefreshEvery = 4 * time.Minute // or sooner, if what the provider has issued expires sooner
 	EndAfter     = 9 * time.Minute // without a confirmation by the provider
+	MaxTime      = 12 * time.Hour  // a working day
 	retryEvery   = 30 * time.Second
 	minRefresh   = 5 * time.Second
 	timeout      = 10 * time.Second // of what the provider is asked for
@@ -166,7 +167,7 @@ func (f *Flow) Finish(ctx context.Context, secret string, answer url.Values) (*L
 	if l.person, err = f.opt.Provider.VerifyIDToken(ctx, l.idToken, of(secret, "nonce")); err != nil {
 		return nil, brief(err)
 	}
-	l.ctx, l.end = context.WithCancel(f.ctx)
+	l.ctx, l.end = context.WithTimeout(f.ctx, MaxTime)
 	f.logins.Go(func() { l.follow(t, time.Now()) })
 	return l, nil
 }

@@ -46,7 +46,7 @@ func NewPrincipal(who Identity, spec *Token, opt *Options, start time.Time, was 
 	}
 	p.budgets = NewBudgets(opt.Hourly, start)
 	if opt.DefaultLimit != (Limit{}) {
-		p.limiter = newLimiter(opt.DefaultLimit, start)
+		p.limiter = NewBucket(opt.DefaultLimit, start)
 	}
 	return &p
 }

@@ -137,7 +137,7 @@ func (s *Set) newEntry(t *Token, was *entry) *entry {
 	case was != nil && was.limit == e.limit:
 		e.limiter = was.limiter
 	default:
-		e.limiter = newLimiter(e.limit, s.start)
+		e.limiter = NewBucket(e.limit, s.start)
 	}
 	return e
 }

@@ -133,7 +133,11 @@ func (h *Handler) SignIn(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if h.opt.Gate.Tokens == nil {
-		h.opt.Problems.NotFound.Write(w, r, "This server has no tokens.")
+		detail := "This server has no tokens."
+		if h.opt.Gate.SignIns != nil {
+			detail = "This server has no tokens of its own. Sign in with your account."
+		}
+		h.opt.Problems.NotFound.Write(w, r, detail)
 		return
 	}
 	if h.verdict(w, r, h.opt.Gate.SignIn(w, r, body.Token, time.Now())) {

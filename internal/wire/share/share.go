@@ -87,16 +87,19 @@ func (hs *Holders) Addr(addr netip.Addr) *Holder {
 	if hs == nil || !addr.IsValid() || hs.IsExempt(addr) {
 		return nil
 	}
+	return hs.Get(Network(addr))
+}
+
+// Network returns what counts as the address: an IPv4 address, or an IPv6 network of 64 bits. That of an invalid
+// address is the zero Prefix.
+func Network(addr netip.Addr) netip.Prefix {
 	addr = addr.Unmap().WithZone("")
 	bits := addr.BitLen()
 	if addr.Is6() {
 		bits = 64
 	}
-	network, err := addr.Prefix(bits)
-	if err != nil {
-		return nil // impossible for these numbers of bits
-	}
-	return hs.Get(network)
+	network, _ := addr.Prefix(bits) // an error means that addr is invalid
+	return network
 }
 
 // IsExempt reports whether an address is in one of the exempt networks.
