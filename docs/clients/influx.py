@@ -37,7 +37,8 @@ def send(first, points):
 points = []
 for number, line in enumerate(sys.stdin, 1):
     reading = json.loads(line, parse_float=decimal.Decimal)  # exact
-    point = Point("vitals").tag("device", reading.pop("device")).time(reading.pop("time"))
+    time = reading.pop("time")  # written in ns: with WritePrecision.MS, influxdb-client rounds down what it has divided in floating point
+    point = Point("vitals").tag("device", reading.pop("device")).time(time * 1_000_000 if isinstance(time, int) else time)
     if "gateway" in reading:
         point.tag("gateway", reading.pop("gateway"))
     for field, value in reading.items():

@@ -149,7 +149,7 @@ func listenHint(name string, err error) string {
 func (s *listeners) servePublic(h http.Handler, core *ingest.Core, hosts *hosts, posts *metrics.Route) error {
 	s.public = s.httpServer(h)
 	l, conns := s.sockets[publicSocket], s.conns
-	evictIdle(s.public, conns)
+	s.public.ConnState = evictIdle(conns).ConnState
 	if s.access.tls != nil {
 		s.access.protect(s.public)
 		l = s.secure(l, conns, s.public.TLSConfig)
@@ -231,7 +231,7 @@ func (s *listeners) serveMQTT(opt mqtt.Options) (err error) {
 func (s *listeners) serveMLLP(opt hl7.ServerOptions) {
 	l := s.sockets[mllpSocket]
 	opt.Conns = &share.Conns{Max: s.opt.MaxConns, MaxGuests: maxGuests, Holders: s.holders}
-	opt.Holders = s.holders
+	opt.Holders, opt.Idle = s.holders, evictIdle(opt.Conns)
 	if s.access.tls != nil {
 		config := s.access.tls.TLSConfigWith(func(c *tls.Config) {
 			c.NextProtos = nil // IANA has no identifier for MLLP
@@ -274,15 +274,15 @@ func (s *listeners) serveAdmin(h http.Handler) {
 		Max: maxAdminConns, MaxGuests: maxAdminGuests,
 		Holders: &share.Holders{Exempt: s.holders.Exempt}, // counted apart from the public listener
 	}
-	evictIdle(s.admin, conns)
+	s.admin.ConnState = evictIdle(conns).ConnState
 	s.serve(s.admin, listen.Bound(s.sockets[adminSocket], conns), adminSocket)
 }
 
-// evictIdle closes idle connections of h if there are guests.
-func evictIdle(h *http.Server, conns *share.Conns) {
+// evictIdle returns what closes idle connections if there are guests.
+func evictIdle(conns *share.Conns) *listen.Idle {
 	idle := new(listen.Idle)
 	conns.OnGuest = func() { idle.Evict(conns) }
-	h.ConnState = idle.ConnState
+	return idle
 }
 
 // serve serves a listener in the background.

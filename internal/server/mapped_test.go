@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"encoding/binary"
 	"fmt"
 	"io"
 	"log/slog"
@@ -81,7 +82,7 @@ func publish(addr, topic, payload string) error {
 		return err
 	}
 	body := fmt.Sprintf("\x00%c%s\x00\x01%s", len(topic), topic, payload)
-	if _, err := fmt.Fprintf(c, "\x10\x0c\x00\x04MQTT\x04\x02\x00\x3c\x00\x00\x32%c%s", len(body), body); err != nil {
+	if _, err := fmt.Fprintf(c, "\x10\x0c\x00\x04MQTT\x04\x02\x00\x3c\x00\x00\x32%s%s", binary.AppendUvarint(nil, uint64(len(body))), body); err != nil {
 		return err
 	}
 	var answer [8]byte // CONNACK and PUBACK

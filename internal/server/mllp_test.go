@@ -28,7 +28,7 @@ func TestMLLPOptions(t *testing.T) {
 		{"tokens and certificates", "127.0.0.1:2575", "tokens", "ca.pem", "", ""},
 		{"no port", "127.0.0.1", "", "", "", "--mllp-addr: address 127.0.0.1: missing port in address; did you mean 127.0.0.1:8080?"},
 		{"a zone that is not known", "127.0.0.1:2575", "", "", "Mars/Olympus", "--mllp-zone: unknown time zone Mars/Olympus"},
-		{"no address", "", "", "", "UTC", "--mllp-zone and --mllp-assign require --mllp-addr"},
+		{"no address", "", "", "", "UTC", "--mllp-zone, --mllp-authority and --mllp-assign require --mllp-addr"},
 	} {
 		opt := options(t)
 		opt.MLLPAddr, opt.Tokens, opt.TLSClientCA, opt.MLLPZone = tt.addr, tt.tokens, tt.ca, tt.zone
@@ -120,6 +120,7 @@ func TestMLLPAssign(t *testing.T) {
 			opt := options(t)
 			auditLog := filepath.Join(t.TempDir(), "audit")
 			opt.MLLPAddr, opt.AdminAddr, opt.MLLPAssign, opt.Audit = porttest.Addr(t), porttest.Addr(t), assign, &auditLog
+			opt.MLLPAuthority = "H"
 			admin := "http://" + opt.AdminAddr
 			assigned := func(device string) string {
 				_, text, err := post(admin+"/admin/subject/list", fmt.Sprintf(`{"device":%q}`, device))
@@ -131,6 +132,7 @@ func TestMLLPAssign(t *testing.T) {
 			const (
 				none     = `{"assignments":[],"more":false}`
 				conflict = "AE|1 PID-3: not the patient to whom the device was assigned at that time"
+				unknown  = "AE|1 PID-3: no identifier of the assigning authority that --mllp-authority names"
 			)
 			_, err := run(t, opt, func(string) error {
 				defer http.DefaultClient.CloseIdleConnections()
@@ -153,11 +155,16 @@ func TestMLLPAssign(t *testing.T) {
 					{"no name of a patient", "P 3", "new", "20261121100004", map[bool]string{false: "AA|1", true: conflict}[assign]},
 					{"no name of a patient, a device of nobody", "P 3", "other", "20261121100004", map[bool]string{false: "AA|1", true: "AE|1 PID-3: not 1 to 64 of A-Z, a-z, 0-9, hyphen and dot"}[assign]},
 					{"no name of a patient, a device that somebody wears", "P 3", "worn", "20261121105957", conflict},
+					{"the same number of another authority", "P-1^^^I", "worn", "20261121105956", unknown},
+					{"the same number of another authority, a device of nobody", "P-1^^^I", "other", "20261121105956", map[bool]string{false: "AA|1", true: unknown}[assign]},
 					{"the patient who wears it", "P-1", "worn", "20261121105959", "AA|1"},
 					{"not the patient who wears it", "P-2", "worn", "20261121105958", conflict},
 					{"of nobody, before", "P-2", "worn", "20261121095959", "AA|1"},
 					{"of nobody, after", "P-2", "worn", "20261121110000", "AA|1"},
 				} {
+					if tt.patient != "" && !strings.Contains(tt.patient, "^") {
+						tt.patient += "^^^H"
+					}
 					answer, err := exchange(conn, hl7Message("", tt.patient, tt.device, tt.time, 72))
 					if err != nil || answer != tt.want {
 						t.Errorf("%s: %q, %v; want %q", tt.name, answer, err, tt.want)

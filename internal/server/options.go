@@ -54,6 +54,7 @@ type Options struct {
 	InfluxTag     string            `name:"influx-device-tag" group:"readings-limits" default:"${influx_device_tag}" placeholder:"TAG" help:"Tag that names the device of a line in InfluxDB's line protocol."`
 	MQTTTopic     string            `name:"mqtt-topic" group:"readings-limits" default:"${mqtt_topic}" placeholder:"TOPIC" help:"Topic of publications. The levels {device} and {gateway} stand for names that a payload need not repeat."`
 	MLLPZone      string            `name:"mllp-zone" group:"readings-limits" placeholder:"ZONE" help:"Time zone of times without an offset in HL7 v2 messages, such as Europe/Berlin. Default: they are rejected."`
+	MLLPAuthority string            `name:"mllp-authority" group:"readings-limits" placeholder:"NAME" help:"Assigning authority of the patients' identifiers in PID-3 of HL7 v2 messages, by its name or universal ID, and after ^ their type if it assigns several: HOSPITAL^MR. Default: identifiers without an authority."`
 	MLLPAssign    bool              `name:"mllp-assign" group:"readings-limits" help:"Assign a device that is assigned to nobody to the patient in PID-3 of an HL7 v2 message, from the time of its first reading."`
 	Mapping       []string          `group:"readings-limits" type:"path" placeholder:"FILE" help:"TOML file that maps payloads that others designed to readings, for topics and for POST /v1/mapped/NAME. It may be given several times."`
 	Signs         string            `group:"readings-limits" type:"path" placeholder:"FILE" help:"TOML file that defines signs of your own."`
@@ -279,7 +280,7 @@ func (c *Options) checkBounds() error {
 		rule{c.MaxBodyBytes > 0, "--max-body-bytes must be at least 1"},
 		rule{c.MaxDevices > 0, "--max-devices must be at least 1"},
 		rule{influx.CheckDeviceTag(c.InfluxTag), "--influx-device-tag must name a tag other than gateway"},
-		rule{c.MLLPAddr != "" || c.MLLPZone == "" && !c.MLLPAssign, "--mllp-zone and --mllp-assign require --mllp-addr"},
+		rule{c.MLLPAddr != "" || c.MLLPZone == "" && c.MLLPAuthority == "" && !c.MLLPAssign, "--mllp-zone, --mllp-authority and --mllp-assign require --mllp-addr"},
 		rule{c.Loops > 0, "--loops must be at least 1"},
 		rule{c.MaxConns > 0, "--max-conns must be at least 1"},
 		rule{c.CacheBytes > 0, "--cache-bytes must be at least 1"},

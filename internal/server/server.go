@@ -256,7 +256,7 @@ func (s *server) serveMLLP() error {
 		patients.Assign = s.assignFor
 	}
 	s.listeners.serveMLLP(hl7.ServerOptions{
-		Messages: hl7.Options{Signs: s.parsed.limits.Signs, Zone: s.parsed.zone, IgnoreUnknown: s.opt.UnknownFields == "ignore"},
+		Messages: hl7.Options{Signs: s.parsed.limits.Signs, Zone: s.parsed.zone, Authority: s.opt.MLLPAuthority, IgnoreUnknown: s.opt.UnknownFields == "ignore"},
 		Core:     s.core, Gate: s.access.gate, Problems: s.problems, Rejections: s.rejections, Patients: patients,
 	})
 	return nil

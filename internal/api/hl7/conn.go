@@ -32,7 +32,8 @@ type conn struct {
 // serve serves a connection until it ends.
 func (s *Server) serve(nc net.Conn) {
 	c := &conn{server: s, Conn: nc}
-	c.frames = frames{in: bufio.NewReader(nc), max: s.opt.MaxMessageBytes, grow: c.reserve, begun: func() { c.await(s.opt.ReadTimeout) }}
+	c.frames = frames{in: bufio.NewReader(nc), max: s.opt.MaxMessageBytes, grow: c.reserve, begun: func() { c.await(http.StateActive, s.opt.ReadTimeout) }}
+	defer s.opt.Idle.ConnState(nc, http.StateClosed)
 	c.client = gate.Credentials{TLS: listen.TLSState(nc), Peer: gate.PeerOf(&http.Request{RemoteAddr: nc.RemoteAddr().String()})}
 	if guest, ok := listen.Below(nc).(interface{ Guest() bool }); ok && guest.Guest() {
 		c.end(busy) // nothing can be sent before a message has come
@@ -53,7 +54,7 @@ func (s *Server) serve(nc net.Conn) {
 // next handles a message, and reports whether another one may follow.
 func (c *conn) next() bool {
 	s := c.server
-	c.await(s.opt.IdleTimeout)
+	c.await(http.StateIdle, s.opt.IdleTimeout)
 	defer func() {
 		s.opt.Core.Memory().Release(c.holder, c.reserved)
 		c.reserved = 0
@@ -66,7 +67,8 @@ func (c *conn) next() bool {
 }
 
 // await bounds the time for what comes next. If the server drains, what has not arrived does not count.
-func (c *conn) await(d time.Duration) {
+func (c *conn) await(state http.ConnState, d time.Duration) {
+	c.server.opt.Idle.ConnState(c.Conn, state)
 	_ = c.SetReadDeadline(time.Now().Add(d)) // a closed connection fails at the next read
 	if c.server.drains() {
 		_ = c.SetReadDeadline(time.Unix(1, 0))
@@ -83,7 +85,7 @@ func (c *conn) ending(err error) ending {
 		return slow
 	case late:
 		return idle
-	case err == errMemory:
+	case err == errMemory, errors.Is(err, net.ErrClosed): // evicted, unless the server has stopped
 		return busy
 	case err == errOutside, err == errNested, err == errEnd, err == io.ErrUnexpectedEOF:
 		return badFrame
@@ -104,35 +106,22 @@ const listedPerMessage = 100
 // means that text is only its beginning.
 func (c *conn) receive(text []byte, tooLarge bool) bool {
 	s := c.server
-	var pause time.Duration
-	began := s.opt.Now()
-	d := ingest.Delivery{From: c.client, Message: text, Origin: vitals.Origin{Gateway: c.gateway}, Hold: func(why ingest.Refusal) bool {
-		if p := s.opt.Problems; (why.Problem == p.Overloaded || why.Problem == p.TooManyReadings) && !s.drains() {
-			pause = pauseFor(why.RetryAfter, s.opt.Now().Sub(began))
-		}
-		return pause > 0
-	}}
+	m := newMessage(c, text, tooLarge)
+	d := ingest.Delivery{From: c.client, Input: m, Message: text, Origin: vitals.Origin{Gateway: c.gateway}, Method: "ORU", Route: "mllp"}
 	var answer []byte
 	var code string
 	why := busy
-	for {
-		m := newMessage(c, text, tooLarge)
-		d.Input, pause = m, 0
-		s.opt.Core.Receive(s.waiting, &d, func(o *ingest.Outcome) {
-			m.outcome = o
-			answer, code = m.Answer([]byte{startBlock}, o, s.opt.Now())
-			switch refusal, _ := o.Refusal(); refusal.Problem {
-			case s.opt.Problems.Unauthorized, s.opt.Problems.InvalidCredentials:
-				why = unauthorized
-			case s.opt.Problems.Draining:
-				why = draining
-			}
-		})
-		if pause <= 0 {
-			break
+	s.hold.Receive(s.waiting, &d, func(o *ingest.Outcome) {
+		m.outcome = o
+		answer, code = m.Answer([]byte{startBlock}, o, s.opt.Now())
+		o.Traced(statuses[code])
+		switch refusal, _ := o.Refusal(); refusal.Problem {
+		case s.opt.Problems.Unauthorized, s.opt.Problems.InvalidCredentials:
+			why = unauthorized
+		case s.opt.Problems.Draining:
+			why = draining
 		}
-		s.hold(pause)
-	}
+	})
 	if code == "" {
 		return c.end(why) // without an acknowledgement, so that the client sends the message again
 	}
@@ -155,36 +144,13 @@ func (m *message) list(device vitals.Name, field, reason string) {
 	}
 }
 
-// Times for which a message is held before its connection is ended without an acknowledgement.
-const (
-	holdFor   = 10 * time.Second
-	holdAgain = 250 * time.Millisecond
-)
+// statuses has the codes of answers in terms of HTTP, for traces.
+var statuses = map[string]int{accepted: 200, failed: 422, rejected: 422, "": 503}
 
-// pauseFor returns the time after which a message that has been held for a while is tried again. It is not positive if
-// that has lasted long enough.
-func pauseFor(retryAfter, held time.Duration) time.Duration {
-	return min(max(retryAfter/4, holdAgain), holdFor-held)
-}
-
-// hold waits for a time, or until Shutdown is called.
-func (s *Server) hold(d time.Duration) {
-	s.counters.held.Add(1)
-	select {
-	case <-time.After(d):
-	case <-s.draining.Done():
-	}
-}
-
-// reserve reserves memory for a message that takes up n bytes, and waits for it as long as a message is held.
+// reserve reserves memory for a message that takes up n bytes.
 func (c *conn) reserve(n int) bool {
-	s := c.server
-	for began := s.opt.Now(); !s.opt.Core.Memory().ReserveFor(c.holder, n-c.reserved, n); {
-		pause := pauseFor(0, s.opt.Now().Sub(began))
-		if pause <= 0 || s.drains() {
-			return false
-		}
-		s.hold(pause)
+	if !c.server.hold.Reserve(c.holder, n-c.reserved, n) {
+		return false
 	}
 	c.reserved = n
 	return true

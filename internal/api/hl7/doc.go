@@ -31,7 +31,7 @@
 //   - The device is EI.1 of OBX-18, else EI.3; else that of PRT-10 after the OBX; else that of the structure above; else
 //     that of PRT-10 after the OBR; else the one of the message's origin. MSH-3 is never the device: it names the
 //     gateway, by its universal ID or else by its name, if it is a name of Pulsegate.
-//   - The patient is the first identifier in PID-3.
+//   - The patient is the identifier in PID-3 that is of [Options.Authority].
 //
 // # Characters
 //

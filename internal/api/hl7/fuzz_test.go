@@ -24,7 +24,7 @@ func FuzzMessage(f *testing.F) {
 		if len(text) > 1<<16 {
 			return
 		}
-		s := serve(t, ingest.Config{}, hl7.Options{Assign: func(*ingest.Intake, *vitals.Reading, storage.Subject) error { return nil }})
+		s := serve(t, ingest.Config{}, hl7.Options{Assign: func(_ *ingest.Intake, _ *vitals.Reading, _ storage.Subject, unknown error) error { return unknown }})
 		answer := s.send(string(text))
 		lines := strings.SplitAfter(answer, "\n")
 		if len(lines) < 3 || lines[len(lines)-1] != "" || len(answer) < 8 || answer[:3] != "MSH" {

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -20,10 +21,14 @@ type Options struct {
 	Zone          *time.Location // of times without an offset; nil means that they are rejected
 	IgnoreUnknown bool           // leave out OBX with codes that no sign has instead of rejecting them
 
-	// Assign, if not nil, is called for each reading of a message with a patient before it is stored. patient is empty if
-	// the identifier in PID-3 cannot be that of a patient to whom a device is assigned. The client may
+	// Authority is the assigning authority of the identifiers of patients in PID-3, and after ^ their type if there are
+	// several. Empty means identifiers without an authority.
+	Authority string
+
+	// Assign, if not nil, is called for each reading of a message with a patient before it is stored. If PID-3 has no
+	// identifier of a patient to whom a device may be assigned, patient is empty, and unknown says why. The client may
 	// write readings of the device. An error rejects the reading; its text is sent to the client.
-	Assign func(in *ingest.Intake, r *vitals.Reading, patient storage.Subject) error
+	Assign func(in *ingest.Intake, r *vitals.Reading, patient storage.Subject, unknown error) error
 
 	// OnRejected, if not nil, is called for each ERR segment. The device is zero if it is not known, or if the message is
 	// rejected as a whole. field and reason have no texts of the message.
@@ -214,31 +219,70 @@ func (m *Message) escaped(sequence []byte) []byte {
 	return slices.Concat([]byte{m.escape}, sequence, []byte{m.escape})
 }
 
-// Subject returns the patient in PID-3, or "" if there is none. It returns an error whose text is for the client if the
-// identifier is not one of Pulsegate's, or if the message has several patients.
+// Subject returns the patient in PID-3, or "" if there is none. It returns an error whose text is for the client if it is
+// not known which patient that is, or if the message has several.
 func (m *Message) Subject() (patient storage.Subject, err error) {
 	if m.err != nil {
 		return "", nil
 	}
 	var pid fields
+	var id string
 	first := true
 	for name, segment := range m.segments() {
 		if name != "PID" {
 			continue
 		}
 		m.split(&pid, segment)
-		id := string(m.part(pid[3], 1))
-		switch {
-		case !first && id != string(patient): // also one without an identifier
+		its, unknown := m.identifierOf(pid[3])
+		if !first && (its != id || unknown != err) { // also one without an identifier
 			return "", errPatients
-		case id == "" || !first:
-			first = false
-			continue
 		}
-		first = false
-		if patient, err = storage.ParseSubject(id); err != nil {
-			return "", errPatient
-		}
+		id, err, first = its, unknown, false
+	}
+	if id == "" || err != nil {
+		return "", err
+	}
+	if patient, err = storage.ParseSubject(id); err != nil {
+		return "", errPatient
 	}
 	return patient, nil
+}
+
+// identifierOf returns the identifier in PID-3, or "" if there is none. It is unique only within an authority: without one
+// of the right authority, or with several, the patient is not known.
+func (m *Message) identifierOf(field []byte) (id string, err error) {
+	other := ""
+	for one := range bytes.SplitSeq(field, []byte{m.repetition}) {
+		switch its := string(m.part(one, 1)); {
+		case its == "" || its == id:
+		case !m.hasAuthority(one):
+			other = its
+		case id != "":
+			return id, errIdentifiers
+		default:
+			id = its
+		}
+	}
+	if id == "" && other != "" {
+		return other, errAuthority
+	}
+	return id, nil
+}
+
+// hasAuthority reports whether an identifier is of [Options.Authority].
+func (m *Message) hasAuthority(id []byte) bool {
+	authority, kind, typed := strings.Cut(m.opt.Authority, "^")
+	if typed && string(m.part(id, 5)) != kind {
+		return false
+	}
+	for range 3 { // the assigning authority is the fourth component: its name, and its universal ID
+		_, id, _ = bytes.Cut(id, []byte{m.component})
+	}
+	id, _, _ = bytes.Cut(id, []byte{m.component})
+	name, rest, _ := bytes.Cut(id, []byte{m.sub})
+	universal, _, _ := bytes.Cut(rest, []byte{m.sub})
+	if authority == "" {
+		return len(name)+len(universal) == 0
+	}
+	return string(m.unescape(name)) == authority || string(m.unescape(universal)) == authority
 }

@@ -299,8 +299,8 @@ func (d *decoder) settle() {
 			field, p.err = "device", ingest.ErrNotCovered
 		default:
 			p.at, field, p.err = location{"PID", 1, 3}, "PID-3", unknown
-			if unknown == nil || unknown == errPatient {
-				p.err = d.opt.Assign(d.in, &p.reading, patient)
+			if unknown != errPatients {
+				p.err = d.opt.Assign(d.in, &p.reading, patient, unknown)
 			}
 		}
 		if p.err != nil {

@@ -49,8 +49,9 @@ func newMessage(c *conn, text []byte, tooLarge bool) *message {
 	return m
 }
 
-// Decode implements [ingest.Input].
+// Decode implements [ingest.Input]. A message that is held is decoded again.
 func (m *message) Decode(text []byte, in *ingest.Intake) error {
+	m.device, m.unavailable = vitals.Name{}, false
 	if m.tooLarge {
 		return ingest.TooLarge(fmt.Sprintf("A message may have %d bytes.", m.conn.server.opt.MaxMessageBytes))
 	}
@@ -63,7 +64,7 @@ func (m *message) Decode(text []byte, in *ingest.Intake) error {
 
 // assign checks that a reading is of the patient to whom its device was assigned at the time. If the device was
 // assigned to nobody, it assigns it.
-func (m *message) assign(in *ingest.Intake, r *vitals.Reading, patient storage.Subject) error {
+func (m *message) assign(in *ingest.Intake, r *vitals.Reading, patient storage.Subject, unknown error) error {
 	if m.unavailable {
 		return nil // nothing is stored
 	}
@@ -80,10 +81,10 @@ func (m *message) assign(in *ingest.Intake, r *vitals.Reading, patient storage.S
 		switch known := storage.SubjectAt(m.assignments, r.TimeUnixMs); {
 		case known == "" && patients.Assign == nil, known != "" && known == patient:
 			return nil
+		case unknown != nil && (known == "" || unknown != errPatient):
+			return unknown
 		case known != "":
 			return errOtherPatient
-		case patient == "":
-			return errPatient
 		}
 		err := patients.Assign(ctx, m.newAssignment(in, r, patient), m.conn.gateway, m.conn.client.Peer.PeerAddr())
 		m.device = vitals.Name{} // read its assignments again

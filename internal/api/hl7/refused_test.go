@@ -371,28 +371,48 @@ func TestOrigin(t *testing.T) {
 
 // Patients are passed on with each reading, and a rejection names neither the patient nor a value.
 func TestPatients(t *testing.T) {
-	const refused = "ERR||PID^1^3|103^Table value not found^HL70357|E||||PID-3: "
-	for _, tt := range []struct{ name, message, assigned, want string }{
-		{"one", patient + good, "d 789567", ""},
-		{"none", good, "", ""},
-		{"no identifier", "PID|||^^^Hospital^PI\n" + good, "", ""},
-		{"the first of several identifiers", "PID|||a-1^^^H^MR~2^^^H^PI\n" + good, "d a-1", ""},
-		{"the same again", patient + patient + good, "d 789567", ""},
-		{"several patients", patient + "PID|||2\n" + good, "", refused + "the message has several patients\n"},
-		{"one, and then one without an identifier", patient + "PID|||^^^Hospital^PI\n" + good, "", refused + "the message has several patients\n"},
-		{"one without an identifier, and then one", "PID|||\n" + patient + good, "", refused + "the message has several patients\n"},
-		{"not an identifier of Pulsegate", "PID|||K.-L. Doe\n" + good, "d ", ""},
-		{"assigned to another one", "PID|||other\n" + good, "d other", "ERR||PID^1^3|207^Application internal error^HL70357|E||||PID-3: assigned to another patient\n"},
-		{"a rejected reading", patient + with(good, 5, "high"), "", "ERR||OBX^1^5|102^Data type error^HL70357|E||||OBX-5: not a number\n"},
+	const (
+		refused        = "ERR||PID^1^3|103^Table value not found^HL70357|E||||PID-3: "
+		otherAuthority = refused + "no identifier of the assigning authority that --mllp-authority names\n"
+		ambiguous      = refused + "several identifiers of the authority; --mllp-authority may name a type, too\n"
+	)
+	for _, tt := range []struct{ name, authority, message, assigned, want string }{
+		{"one", "Imaginary Hospital", patient + good, "d 789567", ""},
+		{"none", "", good, "", ""},
+		{"no identifier", "", "PID|||^^^Hospital^PI\n" + good, "", ""},
+		{"no authority", "", "PID|||a-1^^^^MR~^^^H~a-1\n" + good, "d a-1", ""},
+		{"no authority, beside one with", "", "PID|||1^^^H~a-1~2^^^&1.2.3&ISO\n" + good, "d a-1", ""},
+		{"the same number of another authority", "", "PID|||a-1^^^H^MR\n" + good, "d ", otherAuthority},
+		{"the same number of another authority, with a setting", "H", "PID|||a-1^^^I^MR\n" + good, "d ", otherAuthority},
+		{"no authority, with a setting", "H", "PID|||a-1\n" + good, "d ", otherAuthority},
+		{"two without an authority", "", "PID|||a-1~2\n" + good, "d ", ambiguous},
+		{"two types", "H", "PID|||a-1^^^H^MR~2^^^H^PI\n" + good, "d ", ambiguous},
+		{"the type", "H^PI", "PID|||a-1^^^H^MR~2^^^H^PI~3^^^I^PI\n" + good, "d 2", ""},
+		{"another type", "H^PI", "PID|||a-1^^^H^MR\n" + good, "d ", otherAuthority},
+		{"a type without an authority", "^PI", "PID|||a-1^^^^MR~2^^^^PI~3^^^H^PI\n" + good, "d 2", ""},
+		{"an authority by its universal ID", "1.2.3", "PID|||1^^^H&1.2.4&ISO~a-1^^^H&1.2.3&ISO\n" + good, "d a-1", ""},
+		{"an authority by its name", "H & H", "PID|||1^^^I&1.2.3&ISO~a-1^^^H \\T\\ H&1.2.3&ISO\n" + good, "d a-1", ""},
+		{"two authorities of one patient", "H", "PID|||1^^^I~a-1^^^H\nPID|||a-1^^^H~2^^^J\n" + good, "d a-1", ""},
+		{"two patients of another authority", "H", "PID|||1^^^I\nPID|||2^^^I\n" + good, "", refused + "the message has several patients\n"},
+		{"the same again", "Imaginary Hospital", patient + patient + good, "d 789567", ""},
+		{"several patients", "Imaginary Hospital", patient + "PID|||2\n" + good, "", refused + "the message has several patients\n"},
+		{"one, and then one without an identifier", "Imaginary Hospital", patient + "PID|||^^^Hospital^PI\n" + good, "", refused + "the message has several patients\n"},
+		{"one without an identifier, and then one", "Imaginary Hospital", "PID|||\n" + patient + good, "", refused + "the message has several patients\n"},
+		{"not an identifier of Pulsegate", "", "PID|||K.-L. Doe\n" + good, "d ", ""},
+		{"assigned to another one", "", "PID|||other\n" + good, "d other", "ERR||PID^1^3|207^Application internal error^HL70357|E||||PID-3: assigned to another patient\n"},
+		{"a rejected reading", "Imaginary Hospital", patient + with(good, 5, "high"), "", "ERR||OBX^1^5|102^Data type error^HL70357|E||||OBX-5: not a number\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var assigned []string
-			s := serve(t, ingest.Config{}, hl7.Options{Assign: func(_ *ingest.Intake, r *vitals.Reading, patient storage.Subject) error {
+			s := serve(t, ingest.Config{}, hl7.Options{Authority: tt.authority, Assign: func(_ *ingest.Intake, r *vitals.Reading, patient storage.Subject, unknown error) error {
 				assigned = append(assigned, r.Device.String()+" "+string(patient))
-				if patient == "other" {
+				switch {
+				case patient == "other":
 					return errors.New("assigned to another patient")
+				case tt.want == "" && unknown != nil: // a device of nobody
+					return nil
 				}
-				return nil
+				return unknown
 			}})
 			want := ackHeader + "MSA|AA|MSGID1234\n"
 			if tt.want != "" {

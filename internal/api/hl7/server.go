@@ -25,6 +25,7 @@ type ServerOptions struct {
 	Rejections *rejections.List
 	Patients   Patients
 	Conns      *share.Conns
+	Idle       *listen.Idle // gets the idle connections; nil means that none is evicted
 	Holders    *share.Holders
 	TLS        bool // the listener is one of listen.TLS
 
@@ -47,6 +48,7 @@ type Server struct {
 	drain, stopWaiting context.CancelFunc
 
 	conns listen.Group
+	hold  ingest.Hold
 }
 
 // Serve serves the connections of l, which it takes ownership of. The caller must call Shutdown.
@@ -58,6 +60,9 @@ func Serve(l net.Listener, opt ServerOptions) *Server {
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
+	if opt.Idle == nil {
+		opt.Idle = new(listen.Idle)
+	}
 	if !opt.TLS {
 		l = listen.Bound(l, opt.Conns)
 	}
@@ -65,6 +70,7 @@ func Serve(l net.Listener, opt ServerOptions) *Server {
 	s.counters.acknowledged = map[string]*atomic.Uint64{accepted: {}, failed: {}, rejected: {}}
 	s.draining, s.drain = context.WithCancel(context.Background())
 	s.waiting, s.stopWaiting = context.WithCancel(context.Background())
+	s.hold = ingest.Hold{Core: opt.Core, Until: s.draining, Held: &s.counters.held}
 	s.conns.Serve(func() (net.Conn, func(), error) {
 		c, err := l.Accept()
 		return c, func() { s.serve(c) }, err

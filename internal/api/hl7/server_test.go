@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -172,7 +173,13 @@ type client struct {
 // dial connects to a server. The connection is closed at the end of the test.
 func (s *server) dial(t testing.TB, pair ...tls.Certificate) *client {
 	t.Helper()
-	conn, err := net.Dial("tcp", s.Addr().String())
+	return s.dialFrom(t, "127.0.0.1", pair...)
+}
+
+// dialFrom is dial from a loopback address.
+func (s *server) dialFrom(t testing.TB, addr string, pair ...tls.Certificate) *client {
+	t.Helper()
+	conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(addr)}}).Dial("tcp", s.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -468,6 +475,65 @@ func TestGuests(t *testing.T) {
 	third.send(heartRate(3, 72))
 	third.want("AA 3")
 	s.wantFigures(t, "acknowledgements AA 3", "endings busy 1", "endings client 1")
+}
+
+// Connections that have been idle for a second give way to others of their address, which may try again. Neither these nor
+// those that an address keeps opening shut out another address.
+func TestFairConnections(t *testing.T) {
+	const bound = 8
+	conns, idle := &share.Conns{Max: bound, MaxGuests: 2, Holders: new(share.Holders)}, new(listen.Idle)
+	conns.OnGuest = func() { idle.Evict(conns) }
+	s := start(t, config{opt: hl7.ServerOptions{Conns: conns, Idle: idle, Holders: conns.Holders}})
+	for range 4 * bound {
+		s.dial(t) // beyond the share, at the latest when the guests have taken theirs, it is closed
+	}
+	if runtime.GOOS == "linux" { // others have one loopback address
+		c := s.dialFrom(t, "127.0.0.2")
+		c.send(heartRate(1, 72))
+		c.want("AA 1")
+	}
+	n := 1
+	polltest.Until(t, "an idle connection has given way", func() bool {
+		n++
+		c := s.dial(t)
+		_, _ = io.WriteString(c, heartRate(n, 72)) // a guest may be closed before
+		return c.next() == fmt.Sprint("AA ", n)
+	})
+}
+
+// A monitor that sends as fast as it can, with long messages, on as many connections as its address may have, does not keep
+// the server from a quiet one, whose messages are all acknowledged.
+func TestGreedyMonitor(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("there is one loopback address")
+	}
+	holders := new(share.Holders)
+	s := start(t, config{
+		ingest: ingest.Config{MaxQueued: 1000, MaxBodyBytes: 1 << 20, MaxBatchBytes: 256 << 10, Holders: holders},
+		opt:    hl7.ServerOptions{Conns: &share.Conns{Max: 8, MaxGuests: 2, Holders: holders}, Holders: holders, MaxMessageBytes: 256 << 10},
+	})
+	var greedy sync.WaitGroup
+	defer greedy.Wait()
+	for i := range 16 {
+		c := s.dialFrom(t, "127.0.0.2")
+		defer c.Close()
+		head, order, _ := strings.Cut(observation(i, 72, ""), "OBR")
+		long := framed(head + strings.Repeat("OBR"+strings.ReplaceAll(order, "||||||d\r", fmt.Sprintf("||||||greedy-%d\r", i)), 100) + "NTE|" + strings.Repeat("x", 100<<10))
+		greedy.Go(func() { _, _ = io.Copy(io.Discard, c.in) }) // until it is closed
+		greedy.Go(func() {
+			for {
+				if _, err := io.WriteString(c, long); err != nil {
+					return // beyond the share, held for too long, or the end of the test
+				}
+			}
+		})
+	}
+	polltest.Until(t, "the greedy monitor is served", func() bool { return s.store.stored.Load() > 0 })
+	quiet := s.dial(t)
+	for i := range 20 {
+		quiet.send(heartRate(i, 72))
+		quiet.want(fmt.Sprint("AA ", i))
+	}
 }
 
 // A connection ends at the first message after its client's certificate has expired. Rejections name the gateway of the

@@ -15,6 +15,10 @@ import (
 var (
 	errPatient  = &rule{valueNotFound, "not 1 to 64 of A-Z, a-z, 0-9, hyphen and dot"}
 	errPatients = &rule{valueNotFound, "the message has several patients"}
+
+	errAuthority   = &rule{valueNotFound, "no identifier of the assigning authority that --mllp-authority names"}
+	errIdentifiers = &rule{valueNotFound, "several identifiers of the authority; --mllp-authority may name a type, too"}
+
 	errType     = &rule{wrongType, "not NM; only numbers are stored"}
 	errCode     = &rule{valueNotFound, "not a code of a sign in MDC or LN"}
 	errCodes    = &rule{valueNotFound, "the codes are of different signs"}

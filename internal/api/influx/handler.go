@@ -176,8 +176,7 @@ var precisions = map[string]precision{
 	"s": {ms: 1e3}, "m": {ms: 60e3}, "h": {ms: 3600e3},
 }
 
-// unixMs returns a timestamp in milliseconds. It truncates finer digits towards the past, as
-// [vitals.ParseRFC3339] does.
+// unixMs returns a timestamp in milliseconds.
 func (p precision) unixMs(text []byte) (int64, error) {
 	n, err := vitals.ParseUnixMs(text)
 	switch {
@@ -185,12 +184,10 @@ func (p precision) unixMs(text []byte) (int64, error) {
 		return 0, errTimestamp
 	case err != nil:
 		return 0, err
+	case p.perMs > 0 && n%p.perMs != 0:
+		return 0, errFine
 	case p.perMs > 0:
-		ms := n / p.perMs
-		if n%p.perMs < 0 {
-			ms--
-		}
-		return ms, nil
+		return n / p.perMs, nil
 	case n > vitals.MaxTimeUnixMs/p.ms:
 		return 0, vitals.ErrFuture
 	case n < vitals.MinTimeUnixMs/p.ms:

@@ -114,10 +114,9 @@ func TestAccepted(t *testing.T) {
 		{"no digit after the point, and an exponent", "s", "v,device=d heart_rate_bpm=7.e+1 1795341600", `1795341600000,"heart_rate_bpm":70`},
 		{"zeros in front", "s", "v,device=d heart_rate_bpm=0072,pulse_rate_bpm=0071i 1795341600", `1795341600000,"heart_rate_bpm":72,"pulse_rate_bpm":71`},
 		{"nanoseconds by default", "", "v,device=d heart_rate_bpm=72 1795341600123000000", `1795341600123,"heart_rate_bpm":72`},
-		{"nanoseconds, truncated as in JSON", "ns", "v,device=d heart_rate_bpm=72 1795341600123999999", `1795341600123,"heart_rate_bpm":72`},
-		{"n", "n", "v,device=d heart_rate_bpm=72 1795341600123000001", `1795341600123,"heart_rate_bpm":72`},
-		{"u", "u", "v,device=d heart_rate_bpm=72 1795341600123999", `1795341600123,"heart_rate_bpm":72`},
-		{"us", "us", "v,device=d heart_rate_bpm=72 1795341600123001", `1795341600123,"heart_rate_bpm":72`},
+		{"n", "n", "v,device=d heart_rate_bpm=72 1795341600123000000", `1795341600123,"heart_rate_bpm":72`},
+		{"u", "u", "v,device=d heart_rate_bpm=72 1795341600123000", `1795341600123,"heart_rate_bpm":72`},
+		{"us", "us", "v,device=d heart_rate_bpm=72 1795341600123000", `1795341600123,"heart_rate_bpm":72`},
 		{"ms", "ms", "v,device=d heart_rate_bpm=72 1795341600123", `1795341600123,"heart_rate_bpm":72`},
 		{"m", "m", "v,device=d heart_rate_bpm=72 29922360", `1795341600000,"heart_rate_bpm":72`},
 		{"h", "h", "v,device=d heart_rate_bpm=72 498706", `1795341600000,"heart_rate_bpm":72`},
@@ -214,6 +213,17 @@ func TestRejectedLines(t *testing.T) {
 			}
 		}
 	}
+	// Two readings of one device in one millisecond would contradict each other, and one of them would be lost.
+	t.Run("a fraction of a millisecond", func(t *testing.T) {
+		for precision, timestamp := range map[string]string{"": "1795341600123000001", "ns": "1795341600123999999", "n": "-1795341600123999999", "us": "1795341600123001", "u": "1795341600123999"} {
+			s := serve(t, ingest.Config{}, influx.Options{})
+			w := s.post("/write?precision="+precision, "v,device=d heart_rate_bpm=72 "+timestamp)
+			const want = `{"error":"partial write: line 1: time: finer than a millisecond; times are not rounded: let the client round them; dropped=1"}` + "\n"
+			if got := s.stored(t, "d"); w.Code != 400 || w.Body.String() != want || len(got) != 0 {
+				t.Errorf("%s: %d %s, stored %q, want %s", precision, w.Code, w.Body, got, want)
+			}
+		}
+	})
 	t.Run("a string without an end", func(t *testing.T) {
 		s := serve(t, ingest.Config{}, influx.Options{})
 		w := s.post("/write?precision=s", good+"\n"+`v,device=d heart_rate_bpm="72 1795341601`+"\n"+good)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/observe/tracing"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/reply"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -102,9 +103,10 @@ type Delivery struct {
 	Origin  vitals.Origin // of the readings, as far as the message need not tell it
 	Message []byte
 
-	// Hold, if not nil, is called if the message is rejected as a whole. It reports whether the front
-	// keeps the message to deliver it again: then Receive counts nothing and calls nothing else.
-	Hold func(Refusal) bool
+	Method, Route string // of its span, which it has if Outcome.Traced is called
+
+	since time.Time          // when it was delivered first; zero means now
+	hold  func(Refusal) bool // see Hold
 }
 
 // Receive authorizes a client, decodes its message, makes the
@@ -114,16 +116,20 @@ type Delivery struct {
 func (c *Core) Receive(ctx context.Context, d *Delivery, answer func(*Outcome)) {
 	job := c.Job()
 	d.to(job)
+	job.trace = newTrace(c, d.since)
+	job.trace.begins(tracing.Decode, c.cfg.Now)
 	more := job.receive(d.From, d.Message)
+	job.trace.ends(tracing.Decode, c.cfg.Now)
 	defer c.cfg.Holders.Put(job.holder)
 	defer job.Release()
 	if more {
 		job.Commit(ctx)
 	}
-	if why, rejected := job.Refused(); rejected && d.Hold != nil && d.Hold(why) {
+	if why, rejected := job.Refused(); rejected && d.hold != nil && d.hold(why) {
 		return
 	}
 	answer(job.Outcome())
+	job.trace.record(c, d)
 }
 
 // to sets how a job decodes the message.
@@ -178,6 +184,13 @@ func (o *Outcome) Origin() vitals.Origin { return o.job.origin }
 // Covers reports whether the credentials of the client cover a device. They may be unknown, and then cover none.
 func (o *Outcome) Covers(device *vitals.Name) bool { return o.job.auth.access.Covers(device) }
 
+// Traced sets the status of the message's span, in terms of HTTP.
+func (o *Outcome) Traced(status int) {
+	if o.job != nil && o.job.trace != nil {
+		o.job.trace.Status = status
+	}
+}
+
 // Admitted reports whether the message has readings that were passed to the store without failing there.
 func (o *Outcome) Admitted() bool { return o.job != nil && o.job.Admitted() }
 
@@ -208,6 +221,7 @@ type Refusal struct {
 	Problem               *reply.Problem
 	Detail, Field, Reason string        // may be empty
 	RetryAfter            time.Duration // 0 means the client need not try again
+	Transient             bool          // there may be room in a few seconds: see Hold
 }
 
 // Refusal returns why the message was rejected as a whole. It returns false if it was not: then
@@ -226,7 +240,7 @@ func (p *answers) refusal(r *refusal) (why Refusal, rejected bool) {
 	}
 	return Refusal{
 		Problem: p.kinds[r.kind].problem, Detail: r.detail, Field: r.field, Reason: r.reason,
-		RetryAfter: p.retryAfter(r.kind, r.retryAfter),
+		RetryAfter: p.retryAfter(r.kind, r.retryAfter), Transient: r.kind == refusedOverloaded || r.kind == refusedLimited,
 	}, true
 }
 

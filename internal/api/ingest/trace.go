@@ -20,6 +20,26 @@ func (c *Core) traceOf(r *http.Request) *trace {
 	return (*trace)(tracing.Of(r))
 }
 
+// newTrace returns the trace of a message that did not come over HTTP, or nil. It began at a time, or now if that is zero.
+func newTrace(c *Core, since time.Time) *trace {
+	if c.cfg.Trace == nil {
+		return nil
+	}
+	t := trace(c.cfg.Trace.Begin(tracing.Parent{}))
+	if t.Start = since; since.IsZero() {
+		t.Start = c.cfg.Now()
+	}
+	return &t
+}
+
+// record records the trace of a message.
+func (t *trace) record(c *Core, d *Delivery) {
+	if t != nil && t.Status != 0 {
+		t.Method, t.Route, t.Lane, t.End = d.Method, d.Route, "full", c.cfg.Now()
+		c.cfg.Trace.Record((*tracing.Request)(t))
+	}
+}
+
 // flushed records a group with the given number of the request's readings. With several
 // groups, the phases extend from the first to the last.
 func (t *trace) flushed(f groupcommit.Flush, readings int) {

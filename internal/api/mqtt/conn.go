@@ -84,7 +84,7 @@ func (c *conn) next(st *session) bool {
 	if c.server.tooLarge(st, head[0], size) {
 		return c.end(st, packetTooLarge)
 	}
-	if !c.reserve(size) {
+	if !c.server.hold.Reserve(c.holder, size, size) {
 		return c.end(st, serverBusy)
 	}
 	defer c.server.opt.Core.Memory().Release(c.holder, size)
@@ -136,31 +136,6 @@ func (c *conn) end(st *session, why code) bool {
 	return false
 }
 
-// Times for which a publication is held before its connection is ended.
-const (
-	holdFor   = 10 * time.Second
-	holdAgain = 250 * time.Millisecond
-)
-
-// pauseFor returns the time after which a publication that has been held for a while is tried again. It is not
-// positive if that has lasted long enough.
-func pauseFor(retryAfter, held time.Duration) time.Duration {
-	return min(max(retryAfter/4, holdAgain), holdFor-held)
-}
-
-// reserve reserves memory for a packet, and waits for it as long as a publication is held.
-func (c *conn) reserve(size int) bool {
-	s := c.server
-	for began := s.opt.Now(); !s.opt.Core.Memory().ReserveFor(c.holder, size, size); {
-		pause := pauseFor(0, s.opt.Now().Sub(began))
-		if pause <= 0 || s.drains() {
-			return false
-		}
-		s.sleep(pause)
-	}
-	return true
-}
-
 // publish delivers a publication and acknowledges it.
 func (c *conn) publish(st *session, packet []byte, start int) bool {
 	s := c.server
@@ -177,22 +152,10 @@ func (c *conn) publish(st *session, packet []byte, start int) bool {
 	s.counters.publications[p.qos].Add(1)
 	var r result
 	commits := false
-	pause, began := time.Duration(0), s.opt.Now()
-	d.Hold = func(why ingest.Refusal) bool {
-		if s.holds(why.Problem) && !s.drains() {
-			pause = pauseFor(why.RetryAfter, s.opt.Now().Sub(began))
-		}
-		return pause > 0
-	}
-	for {
-		pause = 0
-		s.opt.Core.Receive(s.waiting, &d, func(o *ingest.Outcome) { r, commits = s.resultOf(o), o.Admitted() })
-		if pause <= 0 {
-			break
-		}
-		s.counters.held.Add(1)
-		s.sleep(pause)
-	}
+	s.hold.Receive(s.waiting, &d, func(o *ingest.Outcome) {
+		r, commits = s.resultOf(o), o.Admitted()
+		o.Traced(r.status())
+	})
 	if r.ends(st.version, p.qos) {
 		return c.end(st, r.code)
 	}

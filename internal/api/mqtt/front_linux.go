@@ -14,12 +14,6 @@ import (
 // maxInLoop is the length of the longest packet that a loop handles.
 const maxInLoop = fastparse.MaxBodyBytes
 
-// Names of publications in traces.
-const (
-	method = "PUBLISH"
-	route  = "mqtt"
-)
-
 // startLoops starts the event loops.
 func (s *Server) startLoops(l net.Listener) (loops, error) {
 	cfg := eventloop.Config{
@@ -173,7 +167,7 @@ func (f *front) take(c *eventloop.Conn, st *session, p publication) bool {
 		return false
 	}
 	if why, rejected := job.Refused(); rejected {
-		if f.holds(why.Problem) && f.hold(c, st, why.RetryAfter) {
+		if why.Transient && f.hold(c, st, why.RetryAfter) {
 			f.lane.Release(job)
 			return false
 		}
@@ -201,7 +195,7 @@ func (f *front) hold(c *eventloop.Conn, st *session, retryAfter time.Duration) b
 	if st.heldSince == 0 {
 		st.heldSince = now
 	}
-	pause := pauseFor(retryAfter, time.Duration(now-st.heldSince)*time.Millisecond)
+	pause := ingest.HoldFor(retryAfter, time.Duration(now-st.heldSince)*time.Millisecond)
 	if pause > 0 {
 		f.counters.held.Add(1)
 		c.Pause(pause)
@@ -236,23 +230,6 @@ func (f *front) AppendAnswer(dst []byte, m *ingest.Message) ([]byte, int) {
 		c.End()
 	}
 	return dst, r.status()
-}
-
-// Statuses in terms of HTTP, for traces.
-const (
-	statusStored   = 200
-	statusRejected = 422
-	statusRetry    = 503
-)
-
-func (r *result) status() int {
-	switch {
-	case r.retry:
-		return statusRetry
-	case r.code != success:
-		return statusRejected
-	}
-	return statusStored
 }
 
 // GiveUp implements ingest.Front.

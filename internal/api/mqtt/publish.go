@@ -70,7 +70,7 @@ func (st *session) decodePublish(first byte, body []byte) (publication, code) {
 
 // delivery returns a publication as a message for the Core.
 func (s *service) delivery(st *session, p publication, client gate.Credentials) ingest.Delivery {
-	d := ingest.Delivery{From: st.credentials(client), Message: p.payload}
+	d := ingest.Delivery{From: st.credentials(client), Message: p.payload, Method: method, Route: route}
 	var ok bool
 	if d.Origin, ok = s.opt.Topic.Match(p.topic); !ok {
 		d.Origin, d.Input = s.mapped(p.topic)
@@ -212,10 +212,27 @@ func (s *service) codeOf(p *reply.Problem) (c code, retry bool) {
 	return unspecified, true // the store has failed, or is damaged there
 }
 
-// holds reports whether a publication that was rejected with a problem is held: its connection is not read until
-// the publication can be stored.
-func (s *service) holds(p *reply.Problem) bool {
-	return p == s.opt.Problems.Overloaded || p == s.opt.Problems.TooManyReadings
+// Names of publications in traces.
+const (
+	method = "PUBLISH"
+	route  = "mqtt"
+)
+
+// Statuses in terms of HTTP, for traces.
+const (
+	statusStored   = 200
+	statusRejected = 422
+	statusRetry    = 503
+)
+
+func (r *result) status() int {
+	switch {
+	case r.retry:
+		return statusRetry
+	case r.code != success:
+		return statusRejected
+	}
+	return statusStored
 }
 
 // appendAck appends the acknowledgement of a publication: none with QoS 0.

@@ -64,6 +64,7 @@ type Server struct {
 	drain, stopWaiting context.CancelFunc
 
 	conns listen.Group // those that have a goroutine
+	hold  ingest.Hold  // their publications
 }
 
 // loops are the event loops of a Server.
@@ -88,6 +89,7 @@ func Serve(l net.Listener, opt Options) (*Server, error) {
 	s := &Server{service: service{opt: opt}, origin: l}
 	s.draining, s.drain = context.WithCancel(context.Background())
 	s.waiting, s.stopWaiting = context.WithCancel(context.Background())
+	s.hold = ingest.Hold{Core: opt.Core, Until: s.draining, Held: &s.counters.held}
 	if opt.FastLane {
 		var err error
 		if s.loops, err = s.startLoops(l); err != nil && !errors.Is(err, errors.ErrUnsupported) {

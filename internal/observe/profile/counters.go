@@ -28,7 +28,7 @@ type Counters struct {
 	CPU       float64           `json:"cpu_s"`      // user and system time of the process, in seconds
 	Bytes     float64           `json:"bytes"`      // allocated on the heap, as counted by the runtime; 0 if missing
 	Objects   float64           `json:"objects"`    // the same in objects
-	Requests  map[string]uint64 `json:"requests"`   // of the public listener, by route pattern and status class, and publications of MQTT by QoS
+	Requests  map[string]uint64 `json:"requests"`   // of the public listener, by route pattern and status class, publications of MQTT by QoS, and messages of MLLP by their answer
 	Readings  map[string]uint64 `json:"readings"`   // by outcome
 }
 
@@ -37,6 +37,7 @@ const (
 	buildInfoMetric = "pulsegate_build_info"
 	requestsMetric  = "pulsegate_http_requests_total"
 	mqttMetric      = "pulsegate_mqtt_publications_total"
+	mllpMetric      = "pulsegate_mllp_acknowledgements_total"
 	readingsMetric  = "pulsegate_readings_total"
 	cpuMetric       = "process_cpu_seconds_total"
 	startedMetric   = "process_start_time_seconds"
@@ -59,12 +60,16 @@ func ReadCounters(r io.Reader) (Counters, error) {
 	}
 	requests, errRequests := counts(families[requestsMetric], "route", "code")
 	publications, errPublications := counts(families[mqttMetric], "qos")
+	messages, errMessages := counts(families[mllpMetric], "code")
 	readings, errReadings := counts(families[readingsMetric], "outcome")
-	if err := errors.Join(errRequests, errPublications, errReadings); err != nil {
+	if err := errors.Join(errRequests, errPublications, errMessages, errReadings); err != nil {
 		return Counters{}, err
 	}
 	for qos, n := range publications {
 		requests["MQTT QoS "+qos] = n
+	}
+	for code, n := range messages {
+		requests["MLLP "+code] = n
 	}
 	info := families[buildInfoMetric].Metric[0]
 	return Counters{
@@ -130,7 +135,7 @@ func label(m *dto.Metric, name string) string {
 // export them.
 type Load struct {
 	Seconds        float64           `json:"seconds"`
-	Requests       uint64            `json:"requests"`        // of the public listener, and publications of MQTT
+	Requests       uint64            `json:"requests"`        // of the public listener, publications of MQTT and messages of MLLP
 	Routes         map[string]uint64 `json:"routes"`          // the same by route pattern and status class; without zeros
 	Readings       map[string]uint64 `json:"readings"`        // by outcome; without zeros
 	ProcessCPUUs   float64           `json:"process_cpu_us"`  // CPU time as counted by the process

@@ -20,6 +20,8 @@ pulsegate_http_requests_total{code="2xx",route="/livez"} 1e+06
 # TYPE pulsegate_mqtt_publications_total counter
 pulsegate_mqtt_publications_total{qos="0"} 7
 pulsegate_mqtt_publications_total{qos="1"} 8
+# TYPE pulsegate_mllp_acknowledgements_total counter
+pulsegate_mllp_acknowledgements_total{code="AA"} 9
 # TYPE pulsegate_readings_total counter
 pulsegate_readings_total{outcome="stored"} 1200
 pulsegate_readings_total{outcome="duplicate"} 34
@@ -41,7 +43,7 @@ func TestReadCounters(t *testing.T) {
 	if got.Version != "1.2.3" || got.GoVersion != "go1.26.8" || got.CPU != 12.5 || got.Started != 1.7e9 || got.Bytes != 4.5e6 || got.Objects != 12000 {
 		t.Errorf("got %+v", got)
 	}
-	want := map[string]uint64{"POST /v1/readings 2xx": 1234, "POST /v1/readings 4xx": 5, "/livez 2xx": 1000000, "MQTT QoS 0": 7, "MQTT QoS 1": 8}
+	want := map[string]uint64{"POST /v1/readings 2xx": 1234, "POST /v1/readings 4xx": 5, "/livez 2xx": 1000000, "MQTT QoS 0": 7, "MQTT QoS 1": 8, "MLLP AA": 9}
 	if !maps.Equal(got.Requests, want) {
 		t.Errorf("requests: got %v, want %v", got.Requests, want)
 	}

@@ -10,7 +10,7 @@ type Part string
 
 // The parts of a request's cost, in the order in which parts of equal cost are shown.
 const (
-	Receiving         Part = "receiving"          // connections, token; header and body, or the packets of MQTT
+	Receiving         Part = "receiving"          // connections, token; header and body, packets of MQTT, frames of MLLP
 	Routing           Part = "routing"            // from the path to the handler
 	Decoding          Part = "decoding"           // JSON, validation, decompression
 	GroupCommit       Part = "group commit"       // joining a group, waiting, waking up
@@ -72,6 +72,9 @@ const (
 	metricsPackage = modulePath + "/internal/observe/metrics"
 	ingestPackage  = modulePath + "/internal/api/ingest"
 	mqttPackage    = modulePath + "/internal/api/mqtt"
+	hl7Package     = modulePath + "/internal/api/hl7"
+	influxPackage  = modulePath + "/internal/api/influx"
+	mappingPackage = modulePath + "/internal/api/mapping"
 	laneSockets    = modulePath + "/internal/wire/eventloop"
 )
 
@@ -81,6 +84,10 @@ var ownerRules = []rule{
 	{Measuring, []string{"runtime/pprof", "net/http/pprof", "runtime/metrics", "github.com/prometheus/...", modulePath + "/internal/observe/..."}, nil},
 
 	{Decoding, []string{modulePath + "/vitals", "github.com/go-json-experiment/json/...", "encoding/json/...", "github.com/klauspost/compress/..."}, nil},
+	{Receiving, []string{hl7Package}, []string{"(*conn)", "(*frames)", "(*Server)"}},
+	{Answering, []string{hl7Package}, []string{"(*Message).Answer", "(*Message).append"}},
+	{Answering, []string{influxPackage}, []string{"(*input).Respond", "(*api)"}},
+	{Decoding, []string{hl7Package, influxPackage, mappingPackage}, nil},
 	{Decoding, []string{ingestPackage}, []string{"(*Job).Decode", "(*Job).decode", "(*Core).Job", "(*answers).refusalOf"}},
 	{GroupCommit, []string{ingestPackage}, []string{"(*Job).Commit", "(*Job).refuse", "(*Lane).submit", "(*turn).Done"}},
 	{Answering, []string{ingestPackage}, []string{"(*Job).Answer", "(*Job).batchAnswer", "(*Answer)", "(*answers)", "(*Outcome)", "(*httpFront).AppendAnswer", "(*Lane).answer", "appendRejected", "(*handler).refuse"}},
