@@ -395,7 +395,9 @@ func TestStoreFails(t *testing.T) {
 	s := start(t, config{before: func() error { return errors.New("broken") }})
 	c := s.dial(t)
 	c.send(heartRate(1, 72), heartRate(2, 72))
-	c.want("closed")
+	if got := c.next(); got != "closed" {
+		t.Fatalf("%q, want no answer", got)
+	}
 	s.wantFigures(t, "endings busy 1")
 }
 
