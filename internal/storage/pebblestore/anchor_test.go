@@ -57,13 +57,6 @@ var tampering = map[string]func(t *testing.T, dir string) string{
 	},
 }
 
-func try(t *testing.T, errs ...error) {
-	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestTampering removes or replaces LOCK or the directory of an open store. The store must
 // fail by itself or at the next group, and report the reason. Everything acknowledged must
 // be in its directory, and the directory that replaced it must be unchanged.

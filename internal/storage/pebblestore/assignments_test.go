@@ -42,9 +42,7 @@ func beside(a storage.Assignment) []*storage.Entry {
 func mustAssign(t testing.TB, s *pebblestore.Store, all ...storage.Assignment) {
 	t.Helper()
 	for _, a := range all {
-		if err := s.Assign(context.Background(), a); err != nil {
-			t.Fatal(err)
-		}
+		try(t, s.Assign(context.Background(), a))
 	}
 }
 
@@ -123,13 +121,9 @@ func TestEraseRemovesAssignments(t *testing.T) {
 	s := mustOpen(t, pebblestore.Options{FS: fs, MemTableBytes: 64 << 10})
 	a := erasedAssignment(0, 10)
 	mustAssign(t, s, a)
-	if err := pebblestore.Flush(s); err != nil {
-		t.Fatal(err)
-	}
+	try(t, pebblestore.Flush(s))
 	a.ToUnixMs++
-	if err := s.EndAssignment(context.Background(), a); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.EndAssignment(context.Background(), a))
 	fill(t, s, 0, 10)
 	if _, err := s.Erase(a.Device); err != nil {
 		t.Fatal(err)
@@ -256,9 +250,7 @@ func TestAssignmentsRaiseFormat(t *testing.T) {
 	mustAppend(t, s, entry("a", 1, 1))
 	first := func(fs vfs.FS) string {
 		text, err := readFile(fs, dataDir+"/PULSEGATE")
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		line, _, _ := strings.Cut(text, "\n")
 		return line
 	}
@@ -343,9 +335,7 @@ func TestCheckAssignments(t *testing.T) {
 			var err error
 			change(func(key, value []byte) { err = errors.Join(err, db.Set(key, value, pebble.Sync)) },
 				func(key []byte) { err = errors.Join(err, db.Delete(key, pebble.Sync)) })
-			if err := errors.Join(err, db.Close()); err != nil {
-				t.Fatal(err)
-			}
+			try(t, err, db.Close())
 			_, err = pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs})
 			if name = strings.TrimSpace(name); name == "" && err != nil || name != "" && (!errors.Is(err, storage.ErrCorrupt) || !strings.Contains(err.Error(), name)) {
 				t.Errorf("Check returns %v, want %q", err, name)
@@ -387,9 +377,7 @@ func TestEraseAssignmentEnded(t *testing.T) {
 	defer mustClose(t, s)
 	mustAppend(t, s, entry("d", 10, 1), entry("d", 60, 1))
 	// The assignment stays in memory: the table is being opened when its end is set.
-	if err := errors.Join(pebblestore.Seal(s), pebblestore.Flush(s), s.Assign(t.Context(), a)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, pebblestore.Seal(s), pebblestore.Flush(s), s.Assign(t.Context(), a))
 	mustAppend(t, s, entry("d", 15, 1))
 	armed.Store(true)
 	e, eraseErr := s.EraseAssignment(a)

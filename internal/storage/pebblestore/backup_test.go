@@ -32,25 +32,19 @@ const (
 func mustBackup(t testing.TB, s *pebblestore.Store) []byte {
 	t.Helper()
 	b, err := s.Backup()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	var archive bytes.Buffer
 	if _, err := b.WriteTo(&archive); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, b.Close())
 	return archive.Bytes()
 }
 
 func mustReceive(t testing.TB, fs vfs.FS, archive []byte) pebblestore.Report {
 	t.Helper()
 	report, err := pebblestore.ReceiveBackup(context.Background(), bytes.NewReader(archive), backupPath, backup.Options{FS: fs})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return report
 }
 
@@ -58,9 +52,7 @@ func mustReceive(t testing.TB, fs vfs.FS, archive []byte) pebblestore.Report {
 func openAt(t testing.TB, fs vfs.FS, dir string) *pebblestore.Store {
 	t.Helper()
 	s, err := pebblestore.Open(dir, pebblestore.Options{FS: fs})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return s
 }
 
@@ -136,9 +128,7 @@ func TestBackupIsWhole(t *testing.T) {
 		t.Errorf("Open of a backup returns %v, want ErrBackup with what to do", err)
 	}
 	r, err := pebblestore.Open(backupPath, pebblestore.Options{FS: fs, ReadOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if got := mustDump(t, r); got != want {
 		t.Error("the backup differs from the store")
 	}
@@ -147,9 +137,7 @@ func TestBackupIsWhole(t *testing.T) {
 	// A backup of the stopped store, and one of the backup.
 	for _, dir := range []string{dataDir, backupPath} {
 		b, err := backup.Stopped(context.Background(), dir, fs)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		var archive bytes.Buffer
 		n, err := b.WriteTo(&archive)
 		if err != nil || n != int64(archive.Len()) || b.Bytes() > n {
@@ -158,9 +146,7 @@ func TestBackupIsWhole(t *testing.T) {
 		if _, err := pebblestore.Open(dir, pebblestore.Options{FS: fs, ReadOnly: true}); !errors.Is(err, storage.ErrLocked) {
 			t.Errorf("while it is copied, Open returns %v, want ErrLocked", err)
 		}
-		if err := b.Close(); err != nil {
-			t.Fatal(err)
-		}
+		try(t, b.Close())
 		copied, err := pebblestore.ReceiveBackup(context.Background(), &archive, "again/of/"+dir, backup.Options{FS: fs})
 		if err != nil || copied.Readings != 3000 {
 			t.Errorf("backup of %s: %+v, %v", dir, copied, err)
@@ -226,9 +212,7 @@ func TestBackupPlaces(t *testing.T) {
 			fs := vfs.NewMem()
 			for _, file := range tt.files {
 				dir := fs.PathDir(file)
-				if err := fs.MkdirAll(dir, 0o700); err != nil {
-					t.Fatal(err)
-				}
+				try(t, fs.MkdirAll(dir, 0o700))
 				if !strings.HasSuffix(file, "/") {
 					writeFile(t, fs, file, "mine")
 				}
@@ -266,15 +250,11 @@ func TestBackupModes(t *testing.T) {
 	archive := mustBackup(t, s)
 	mustClose(t, s)
 	open := t.TempDir()
-	if err := os.Chmod(open, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.Chmod(open, 0o755))
 	missing := filepath.Join(open, "not", "there")
 	for _, dir := range []string{missing, filepath.Join(open, "there")} {
 		if dir != missing {
-			if err := os.Mkdir(dir, 0o755); err != nil {
-				t.Fatal(err)
-			}
+			try(t, os.Mkdir(dir, 0o755))
 		}
 		if _, err := pebblestore.ReceiveBackup(context.Background(), bytes.NewReader(archive), dir, backup.Options{}); err != nil {
 			t.Fatal(err)
@@ -285,9 +265,7 @@ func TestBackupModes(t *testing.T) {
 		}
 		for _, e := range entries {
 			info, err := e.Info()
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			if info.Mode().Perm()&0o077 != 0 && info.Size() > 0 {
 				t.Errorf("%s has the mode %v", e.Name(), info.Mode())
 			}
@@ -324,9 +302,7 @@ func TestBackupFaults(t *testing.T) {
 		for n := int64(1); ; n++ {
 			mem := vfs.NewMem()
 			if inside {
-				if err := mem.MkdirAll(backupPath, 0o700); err != nil {
-					t.Fatal(err)
-				}
+				try(t, mem.MkdirAll(backupPath, 0o700))
 			}
 			fault := &nthWrite{n: n}
 			_, err := pebblestore.ReceiveBackup(context.Background(), bytes.NewReader(archive), backupPath,
@@ -422,15 +398,11 @@ func TestBackupBusy(t *testing.T) {
 	s := mustOpen(t, pebblestore.Options{FS: fs})
 	mustAppend(t, s, manyEntries(100)...)
 	b, err := s.Backup()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if _, err := s.Backup(); !errors.Is(err, storage.ErrBusy) {
 		t.Errorf("a second backup: %v, want ErrBusy", err)
 	}
-	if err := b.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, b.Close())
 	if b, err = s.Backup(); err != nil {
 		t.Fatal(err)
 	}
@@ -471,13 +443,9 @@ func TestBackupCrash(t *testing.T) {
 	s := mustOpen(t, pebblestore.Options{FS: disk})
 	mustAppend(t, s, manyEntries(100)...)
 	b, err := s.Backup()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	crashed := disk.CrashClone(vfs.CrashCloneCfg{})
-	if err := b.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, b.Close())
 	want := mustDump(t, s)
 	mustClose(t, s)
 	if _, err := crashed.Stat(dataDir + "/checkpoint"); err != nil {

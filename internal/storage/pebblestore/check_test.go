@@ -67,9 +67,7 @@ func TestCheckEmpty(t *testing.T) {
 	if err != nil || r.Devices != 0 || r.Readings != 0 || r.NewestUnixMs != 0 {
 		t.Errorf("Check returns %+v, %v", r, err)
 	}
-	if err := fs.MkdirAll("empty", 0o700); err != nil {
-		t.Fatal(err)
-	}
+	try(t, fs.MkdirAll("empty", 0o700))
 	for dir, want := range map[string]string{"missing": "the directory does not exist", "empty": "the directory is empty"} {
 		_, err = pebblestore.Check(context.Background(), dir, pebblestore.CheckOptions{FS: fs})
 		if !errors.Is(err, storage.ErrFormat) || !strings.Contains(err.Error(), want) {
@@ -160,26 +158,18 @@ func TestCheckInvariants(t *testing.T) {
 				group := []*storage.Entry{entry("a", 5, 1), entry("b", 5, 1), entry("b", 9, 1), entry("c", 5, 1)}
 				mustAppend(t, s, group...)
 				if where == inSegments {
-					if err := pebblestore.Seal(s); err != nil {
-						t.Fatal(err)
-					}
+					try(t, pebblestore.Seal(s))
 				}
 				fs := disk.CrashClone(vfs.CrashCloneCfg{})
 				mustClose(t, s)
 				db := openRaw(t, fs)
 				for key, value := range tt.sets {
-					if err := db.Set(unhex(key), unhex(value), pebble.Sync); err != nil {
-						t.Fatal(err)
-					}
+					try(t, db.Set(unhex(key), unhex(value), pebble.Sync))
 				}
 				for _, key := range tt.deletes {
-					if err := db.Delete(unhex(key), pebble.Sync); err != nil {
-						t.Fatal(err)
-					}
+					try(t, db.Delete(unhex(key), pebble.Sync))
 				}
-				if err := db.Close(); err != nil {
-					t.Fatal(err)
-				}
+				try(t, db.Close())
 				r, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs})
 				if tt.want == "" {
 					if err != nil {
@@ -201,13 +191,9 @@ func TestCheckManyProblems(t *testing.T) {
 	mustClose(t, mustOpen(t, pebblestore.Options{FS: fs}))
 	db := openRaw(t, fs)
 	for i := range 250 {
-		if err := db.Set(fmt.Appendf(nil, "\x10%d", i), nil, pebble.NoSync); err != nil {
-			t.Fatal(err)
-		}
+		try(t, db.Set(fmt.Appendf(nil, "\x10%d", i), nil, pebble.NoSync))
 	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, db.Close())
 	r, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs})
 	if !errors.Is(err, storage.ErrCorrupt) || len(r.Problems) != 100 || r.More != 150 {
 		t.Errorf("Check returns %d problems and %d more, %v", len(r.Problems), r.More, err)

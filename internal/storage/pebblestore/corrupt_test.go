@@ -26,9 +26,7 @@ func damaged(t *testing.T, closed bool) (fs *vfs.MemFS, texts []string) {
 	for k := range int64(200) {
 		mustAppend(t, s, shifted(manyEntries(100), 1000*k)...)
 	}
-	if err := pebblestore.Seal(s); err != nil {
-		t.Fatal(err)
-	}
+	try(t, pebblestore.Seal(s))
 	pebblestore.CompactAll(s)
 	mustClose(t, s)
 	s = mustOpen(t, pebblestore.Options{FS: disk, MemTableBytes: 4 << 20})
@@ -64,9 +62,7 @@ func flip(t *testing.T, fs vfs.FS, name string, offset int) { damage(t, fs, name
 func damage(t *testing.T, fs vfs.FS, name string, offset int, mask string) {
 	t.Helper()
 	text, err := readFile(fs, name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	b := []byte(text)
 	for i := range min(len(mask), len(b)-offset) {
 		b[offset+i] ^= mask[i]
@@ -152,9 +148,7 @@ func wantDamage(t *testing.T, what, name string, err error) {
 func size(t *testing.T, fs vfs.FS, name string) int {
 	t.Helper()
 	info, err := fs.Stat(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return int(info.Size())
 }
 
@@ -213,9 +207,7 @@ func TestDamagedManifest(t *testing.T) {
 	long(t)
 	disk, texts := damaged(t, false)
 	desc, err := pebble.Peek(dataDir, disk)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	refused, right := 0, 0
 	for offset := range size(t, disk, desc.ManifestFilename) {
 		fs := copyFS(t, disk)
@@ -245,9 +237,7 @@ func TestTornLog(t *testing.T) {
 	disk, texts := damaged(t, false)
 	log := slices.MaxFunc(namesWith(t, disk, ".log"), strings.Compare)
 	whole, err := readFile(disk, log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	found := map[int]bool{}
 	for n := len(whole); n > 4096; n -= 2503 {
 		fs := copyFS(t, disk)
@@ -310,9 +300,7 @@ func TestDamagedLookup(t *testing.T) {
 	// After the tables are restored, nothing has changed.
 	for _, name := range namesWith(t, whole, ".sst") {
 		text, err := readFile(whole, name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		writeFile(t, disk, name, text)
 	}
 	s = mustOpen(t, pebblestore.Options{FS: disk})

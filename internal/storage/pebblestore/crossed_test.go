@@ -46,9 +46,7 @@ func TestRemovalsBesideBackup(t *testing.T) {
 	want := mustDump(t, s)
 
 	b, err := s.Backup()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	expire(s, 30*70)
 	if _, err := s.Erase(mustName(erasedDevice)); !errors.Is(err, storage.ErrBusy) {
 		t.Errorf("during the backup, Erase returns %v, want ErrBusy", err)
@@ -57,9 +55,7 @@ func TestRemovalsBesideBackup(t *testing.T) {
 	if _, err := b.WriteTo(&archive); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, b.Close())
 	if n := erase(s); n != 1 {
 		t.Errorf("Erase removes %d readings, want 1", n)
 	}

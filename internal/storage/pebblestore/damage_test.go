@@ -135,9 +135,7 @@ func makeDamageScenes(t *testing.T) map[string]scene {
 	older = nil
 	for range 8 {
 		w.append(s, 7)
-		if err := pebblestore.Flush(s); err != nil {
-			t.Fatal(err)
-		}
+		try(t, pebblestore.Flush(s))
 		older = append(older, filesNow(t, disk))
 	}
 	w.append(s, 3)
@@ -180,9 +178,7 @@ func filesNow(t *testing.T, disk *vfs.MemFS) map[string]string {
 func backUp(t *testing.T, s *pebblestore.Store) *vfs.MemFS {
 	t.Helper()
 	fs := vfs.NewMem()
-	if err := fs.MkdirAll(path.Dir(dataDir), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	try(t, fs.MkdirAll(path.Dir(dataDir), 0o700))
 	if _, err := pebblestore.ReceiveBackup(context.Background(), bytes.NewReader(mustBackup(t, s)), dataDir, backup.Options{FS: fs}); err != nil {
 		t.Fatal(err)
 	}
@@ -334,9 +330,7 @@ func TestOlderMarker(t *testing.T) {
 		if !strings.HasSuffix(marker, current) {
 			t.Fatalf("%s: %s does not name %s", name, marker, current)
 		}
-		if err := fs.Remove(path.Join(dataDir, marker)); err != nil {
-			t.Fatal(err)
-		}
+		try(t, fs.Remove(path.Join(dataDir, marker)))
 		writeFile(t, fs, path.Join(dataDir, strings.TrimSuffix(marker, current)+manifests[0]), "")
 		_, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs})
 		wantDamage(t, name+": Check", current, err)

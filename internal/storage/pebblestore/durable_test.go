@@ -106,9 +106,7 @@ func TestDuplicateOfUnsynced(t *testing.T) {
 	killed := disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))})
 	lost := disk.CrashClone(vfs.CrashCloneCfg{})
 	gate.open()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	try(t, <-done)
 	mustClose(t, s)
 
 	s = mustOpen(t, pebblestore.Options{FS: lost})
@@ -176,9 +174,7 @@ func crashEverywhere(t *testing.T, wrap func(vfs.FS) vfs.FS, maxProblems, stride
 	// Small windows and segments are sealed, merged and split all the time.
 	s := mustOpen(t, pebblestore.WithSegmentRows(pebblestore.Options{FS: inject(wrap(disk), spy), MemTableBytes: 64 << 10, WindowRows: 60, Signs: []vitals.Definition{drift()}}, 20))
 	model := storetest.NewMemory()
-	if err := model.Signs().Define([]vitals.Definition{drift()}); err != nil {
-		t.Fatal(err)
-	}
+	try(t, model.Signs().Define([]vitals.Definition{drift()}))
 	states := []string{mustDump(t, model)}
 	active.Store(true)
 	for k := range int64(80) {
@@ -202,9 +198,7 @@ func crashEverywhere(t *testing.T, wrap func(vfs.FS) vfs.FS, maxProblems, stride
 		states = append(states, mustDump(t, model))
 		acked.Add(1)
 		if k%20 == 19 {
-			if err := pebblestore.Flush(s); err != nil {
-				t.Fatal(err)
-			}
+			try(t, pebblestore.Flush(s))
 		}
 		if k == 40 {
 			merged, split := pebblestore.SegmentRows(s, mustName("dev-6")), pebblestore.SegmentRows(s, mustName("dev-4"))
@@ -215,9 +209,7 @@ func crashEverywhere(t *testing.T, wrap func(vfs.FS) vfs.FS, maxProblems, stride
 		if k >= 40 {
 			continue // sealed while others are written
 		}
-		if err := pebblestore.Seal(s); err != nil {
-			t.Fatal(err)
-		}
+		try(t, pebblestore.Seal(s))
 	}
 	for k := range int64(3) {
 		group := []*storage.Entry{entry("small", 1000*k, 1), entry("small", 1000*k+1, 2)}
@@ -225,13 +217,9 @@ func crashEverywhere(t *testing.T, wrap func(vfs.FS) vfs.FS, maxProblems, stride
 		mustAppend(t, model, group...)
 		states = append(states, mustDump(t, model))
 		acked.Add(1)
-		if err := pebblestore.Seal(s); err != nil {
-			t.Fatal(err)
-		}
+		try(t, pebblestore.Seal(s))
 	}
-	if err := pebblestore.TidyPass(s); err != nil {
-		t.Fatal(err)
-	}
+	try(t, pebblestore.TidyPass(s))
 	if got := pebblestore.SegmentRows(s, mustName("small")); !slices.Equal(got, []int{6}) {
 		t.Errorf("small segments were merged to segments of %v rows, want 6", got)
 	}

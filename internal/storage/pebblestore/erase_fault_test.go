@@ -300,9 +300,7 @@ func TestEraseFailedBatch(t *testing.T) {
 		failing: errDisk,
 	}
 	s, err := pebblestore.Open(dataDir, pebblestore.Options{FS: inject(vfs.NewMem(), f), OnFatal: func(string) {}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	mustAppend(t, s, erasedEntry(1))
 	f.on.Store(true)
 	if _, err := s.Erase(mustName(erasedDevice)); !errors.Is(err, storage.ErrFailed) {

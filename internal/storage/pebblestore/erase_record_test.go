@@ -137,9 +137,7 @@ func TestBackupOfUnfinishedErasure(t *testing.T) {
 		recorded = append(recorded, e)
 		return nil
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	mustClose(t, s)
 	if len(recorded) != 1 || recorded[0].Device != mustName(erasedDevice) {
 		t.Errorf("the start of the copy recorded %+v, want the erasure", recorded)

@@ -116,9 +116,7 @@ func TestErase(t *testing.T) {
 	devices := s.DeviceCount()
 
 	e, err := s.Erase(mustName(erasedDevice))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if e.Readings != 4000 || e.Device != mustName(erasedDevice) {
 		t.Errorf("Erase returns %+v, want 4000 readings", e)
 	}
@@ -191,9 +189,7 @@ func TestEraseBesideReader(t *testing.T) {
 		return
 	}
 	release()
-	if err := <-erased; err != nil {
-		t.Fatal(err)
-	}
+	try(t, <-erased)
 	if found := traces(t, fs, dataDir); len(found) > 0 {
 		t.Errorf("%v hold traces", found)
 	}
@@ -206,15 +202,11 @@ func TestEraseBusy(t *testing.T) {
 	defer mustClose(t, s)
 	mustAppend(t, s, erasedEntry(1))
 	b, err := s.Backup()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if _, err := s.Erase(mustName(erasedDevice)); !errors.Is(err, storage.ErrBusy) || !strings.Contains(err.Error(), "backup") {
 		t.Errorf("during a backup: %v, want ErrBusy", err)
 	}
-	if err := b.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, b.Close())
 	if _, err := s.Erase(mustName("nobody")); !errors.Is(err, storage.ErrNotFound) {
 		t.Errorf("unknown device: %v, want ErrNotFound", err)
 	}

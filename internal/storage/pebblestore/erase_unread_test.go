@@ -126,9 +126,7 @@ func TestEraseAssignmentLateRow(t *testing.T) {
 		s := mustOpen(t, pebblestore.Options{FS: inject(fs, f), CacheBytes: 1})
 		mustAppend(t, s, entry("d", 10, 1), entry("d", 20, 1), entry("other", 10, 1))
 		a := storage.Assignment{Device: mustName("d"), Subject: "P-17", FromUnixMs: 10, ToUnixMs: 21}
-		if err := errors.Join(s.Assign(t.Context(), a), pebblestore.Seal(s), pebblestore.Flush(s)); err != nil {
-			t.Fatal(err)
-		}
+		try(t, s.Assign(t.Context(), a), pebblestore.Seal(s), pebblestore.Flush(s))
 		mustAppend(t, s, entry("d", tt.lateUnixMs, 1))
 		f.on.Store(true)
 		_, err := s.EraseAssignment(a)

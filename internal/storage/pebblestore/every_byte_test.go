@@ -39,9 +39,7 @@ func everyKind(t *testing.T, closed bool) *vfs.MemFS {
 	}
 	writeFile(t, disk, path.Join(dataDir, "ERASING"), pebblestore.WithSum("pulsegate erasure 1 purge\ndevice dev-1\nreadings 7\n"))
 	if closed {
-		if err := pebblestore.List(disk, dataDir, "closed"); err != nil {
-			t.Fatal(err)
-		}
+		try(t, pebblestore.List(disk, dataDir, "closed"))
 	}
 	return disk
 }

@@ -42,9 +42,7 @@ func oneTable(t *testing.T) (disk *vfs.MemFS, table string) {
 		}
 	}
 	mustAppend(t, s, group...)
-	if err := pebblestore.Seal(s); err != nil {
-		t.Fatal(err)
-	}
+	try(t, pebblestore.Seal(s))
 	pebblestore.CompactAll(s)
 	mustClose(t, s)
 	tables := namesWith(t, disk, ".sst")

@@ -44,9 +44,7 @@ func TestExpireLate(t *testing.T) {
 			}
 			mustClose(t, s)
 			s = mustOpen(t, o)
-			if err := pebblestore.Seal(s); err != nil {
-				t.Fatal(err)
-			}
+			try(t, pebblestore.Seal(s))
 			if got := mustDump(t, s); got != want {
 				t.Errorf("after the next start, the store has\n%swant\n%s", got, want)
 			}

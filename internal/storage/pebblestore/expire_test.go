@@ -252,9 +252,7 @@ func TestExpireNotSealed(t *testing.T) {
 	s := mustOpen(t, pebblestore.Options{FS: inject(vfs.NewMem(), fault), MinFreeBytes: -1, CacheBytes: 1})
 	mustAppend(t, s, manyDevices(10, 1000)...)
 	mustAppend(t, s, manyDevices(10, 3000)...)
-	if err := errors.Join(pebblestore.Seal(s), pebblestore.Flush(s)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, pebblestore.Seal(s), pebblestore.Flush(s))
 	mustAppend(t, s, manyDevices(10, 2000)...)
 	failing.Store(true)
 	if done, err := s.Expire(context.Background(), 2500, math.MaxInt64); !errors.Is(err, syscall.EIO) {

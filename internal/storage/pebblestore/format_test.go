@@ -75,9 +75,7 @@ func TestGolden(t *testing.T) {
 	wantText(t, "in groups", rawContent(t, fs), states+
 		recordsOf("00000000000000ff", "00000000000000ff 0002", none, none, none, none)+groups+gateways)
 
-	if err := pebblestore.Seal(s); err != nil {
-		t.Fatal(err)
-	}
+	try(t, pebblestore.Seal(s))
 	sealed := rawContent(t, fs)
 	mustClose(t, s)
 	segmentOf := func(rows ...columns.Row) string { return hex.EncodeToString(columns.AppendSegment(nil, rows)) }
@@ -118,9 +116,7 @@ func rawContent(t *testing.T, fs vfs.FS) string {
 	db := openRaw(t, copyFS(t, fs))
 	defer db.Close()
 	it, err := db.NewIter(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer it.Close()
 	var b strings.Builder
 	for ok := it.First(); ok; ok = it.Next() {
@@ -210,13 +206,9 @@ func TestRefusedValues(t *testing.T) {
 			for key, value := range map[string]string{
 				segmentKey: okSegment, recordKey: okRecord, "00" + hex.EncodeToString([]byte("readings")): "0000000000000001", tt.key: tt.value,
 			} {
-				if err := db.Set(unhex(key), unhex(value), pebble.Sync); err != nil {
-					t.Fatal(err)
-				}
+				try(t, db.Set(unhex(key), unhex(value), pebble.Sync))
 			}
-			if err := db.Close(); err != nil {
-				t.Fatal(err)
-			}
+			try(t, db.Close())
 			wantCorrupt := func(what string, err error) {
 				t.Helper()
 				if !errors.Is(err, storage.ErrCorrupt) || !strings.Contains(err.Error(), tt.want) {
@@ -246,9 +238,7 @@ func TestRefusedValues(t *testing.T) {
 				wantCorrupt("Devices", err)
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			defer s.Close()
 			_, err = s.Scan(context.Background(), storage.Range{Device: mustName("d"), ToUnixMs: 10}, make([]storage.Record, 1))
 			wantCorrupt("Scan", err)
@@ -294,13 +284,9 @@ func TestOffsetOfRecord(t *testing.T) {
 		for key, value := range map[string][]byte{
 			"\x02d\x00\x00\x00\x00\x00\x00\x00\x00\x05": columns.AppendSegment(nil, []columns.Row{row}), "\x01d": unhex(tt.record), "\x00readings": unhex("0000000000000001"),
 		} {
-			if err := db.Set([]byte(key), value, pebble.Sync); err != nil {
-				t.Fatal(err)
-			}
+			try(t, db.Set([]byte(key), value, pebble.Sync))
 		}
-		if err := db.Close(); err != nil {
-			t.Fatal(err)
-		}
+		try(t, db.Close())
 		_, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs})
 		if tt.err == "" && err != nil || tt.err != "" && (!errors.Is(err, storage.ErrCorrupt) || !strings.Contains(err.Error(), tt.err)) {
 			t.Errorf("record %s: Check returns %v, want %q", tt.record, err, tt.err)

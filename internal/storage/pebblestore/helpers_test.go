@@ -46,6 +46,14 @@ func long(t testing.TB) {
 	}
 }
 
+// try ends the test if one of errs is not nil.
+func try(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func mustName(s string) vitals.Name {
 	n, err := vitals.ParseName(s)
 	if err != nil {
@@ -73,9 +81,7 @@ func shown(t testing.TB, s *pebblestore.Store, name string) float64 {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(s)
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	for _, f := range families {
 		if f.GetName() == "pulsegate_"+name {
 			return f.Metric[0].GetGauge().GetValue() + f.Metric[0].GetCounter().GetValue() // only one of them is set
@@ -274,13 +280,9 @@ func readFile(fs vfs.FS, path string) (string, error) {
 func writeFile(t testing.TB, fs vfs.FS, path, text string) {
 	t.Helper()
 	f, err := fs.Create(path, vfs.WriteCategoryUnspecified)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if _, err := io.WriteString(f, text); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, f.Close())
 }

@@ -18,9 +18,7 @@ func TestOpenPartial(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	for range 2 { // the second run continues the first
 		s, err := pebblestore.OpenPartial(dir, pebblestore.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		e := entry("-awkward", 1, 1)
 		if err := errors.Join(s.Begin(), s.Append([]*storage.Entry{e}), s.Close()); err != nil || e.Outcome != storage.Stored && e.Outcome != storage.Duplicate {
 			t.Fatalf("%v, outcome %d", err, e.Outcome)
@@ -30,12 +28,8 @@ func TestOpenPartial(t *testing.T) {
 		}
 	}
 	s, err := pebblestore.OpenPartial(dir, pebblestore.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Publish(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
+	try(t, s.Publish())
 	if _, err := os.Stat(dir + ".partial"); !errors.Is(err, os.ErrNotExist) {
 		t.Fatal(err)
 	}
@@ -47,19 +41,13 @@ func TestOpenPartial(t *testing.T) {
 	if err := s.Begin(); !errors.Is(err, backup.ErrNotEmpty) {
 		t.Errorf("a store that exists: %v", err)
 	}
-	if err := s.Publish(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.Publish())
 	s, err = pebblestore.Open(dir, pebblestore.Options{Existing: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if s.DeviceCount() != 1 {
 		t.Errorf("%d devices", s.DeviceCount())
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.Close())
 
 	other := t.TempDir()
 	if _, err := pebblestore.OpenPartial(other, pebblestore.Options{}); !errors.Is(err, storage.ErrFormat) {
@@ -71,29 +59,17 @@ func TestOpenPartial(t *testing.T) {
 func TestOpenVerifiedErasing(t *testing.T) {
 	dir := t.TempDir()
 	s, err := pebblestore.Open(dir, pebblestore.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(s.Append([]*storage.Entry{entry("gone", 1, 1)}), s.Close()); err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
+	try(t, s.Append([]*storage.Entry{entry("gone", 1, 1)}), s.Close())
 	if s, _, err = pebblestore.OpenVerified(t.Context(), dir, pebblestore.CheckOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.Close())
 	// An erasure began, and the process was killed: the store was not closed.
-	if err := os.Remove(filepath.Join(dir, "LISTED")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(filepath.Join(dir, "CHECKSUMS")); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.Remove(filepath.Join(dir, "LISTED")))
+	try(t, os.Remove(filepath.Join(dir, "CHECKSUMS")))
 	text := pebblestore.WithSum("pulsegate erasure 1 remove\ndevice gone\nreadings 0\n")
-	if err := os.WriteFile(filepath.Join(dir, "ERASING"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(filepath.Join(dir, "ERASING"), []byte(text), 0o600))
 	if _, _, err := pebblestore.OpenVerified(t.Context(), dir, pebblestore.CheckOptions{}); !errors.Is(err, storage.ErrUnfinished) || !strings.Contains(err.Error(), "gone") {
 		t.Fatal(err)
 	}

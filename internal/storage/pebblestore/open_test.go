@@ -59,9 +59,7 @@ func TestLocked(t *testing.T) {
 func TestLockedByPath(t *testing.T) {
 	t.Chdir(t.TempDir())
 	s, err := pebblestore.Open("data", pebblestore.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer mustClose(t, s)
 	for _, path := range []string{"./data/", "data/../data", filepath.Join(mustWd(t), "data")} {
 		if _, err := pebblestore.Open(path, pebblestore.Options{}); !errors.Is(err, storage.ErrLocked) {
@@ -72,9 +70,7 @@ func TestLockedByPath(t *testing.T) {
 
 func mustWd(t *testing.T) string {
 	wd, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return wd
 }
 
@@ -96,9 +92,7 @@ func TestForeignDirectory(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			fs := vfs.NewMem()
-			if err := fs.MkdirAll(dataDir, 0o755); err != nil {
-				t.Fatal(err)
-			}
+			try(t, fs.MkdirAll(dataDir, 0o755))
 			for name, text := range tt.files {
 				writeFile(t, fs, dataDir+"/"+name, text)
 			}
@@ -121,15 +115,9 @@ func TestForeignDirectory(t *testing.T) {
 func TestForeignPebble(t *testing.T) {
 	fs := vfs.NewMem()
 	db, err := pebble.Open(dataDir, &pebble.Options{FS: fs, Logger: silent{}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := db.Set([]byte("k"), []byte("v"), pebble.Sync); err != nil {
-		t.Fatal(err)
-	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
+	try(t, db.Set([]byte("k"), []byte("v"), pebble.Sync))
+	try(t, db.Close())
 	before := files(t, fs)
 	if _, err := pebblestore.Open(dataDir, pebblestore.Options{FS: fs}); !errors.Is(err, storage.ErrFormat) {
 		t.Errorf("Open returns %v, want ErrFormat", err)
@@ -143,9 +131,7 @@ func TestForeignPebble(t *testing.T) {
 func files(t testing.TB, fs vfs.FS) map[string]string {
 	t.Helper()
 	names, err := fs.List(dataDir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	all := map[string]string{}
 	for _, name := range names {
 		if name == "LOCK" {
@@ -155,9 +141,7 @@ func files(t testing.TB, fs vfs.FS) map[string]string {
 		if errors.Is(err, os.ErrNotExist) {
 			continue // removed by an open store since it was listed
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		all[name] = text
 	}
 	return all
@@ -175,14 +159,10 @@ func TestNewDirectory(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "deep", "down")
-			if err := prepare(dir); err != nil {
-				t.Fatal(err)
-			}
+			try(t, prepare(dir))
 			for range 2 {
 				s, err := pebblestore.Open(dir, pebblestore.Options{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				try(t, err)
 				mustAppend(t, s, entry("d", 1, 1))
 				mustClose(t, s)
 			}
@@ -193,9 +173,7 @@ func TestNewDirectory(t *testing.T) {
 // TestNotADirectory opens a file, and a missing directory read-only.
 func TestNotADirectory(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(file, nil, 0o644))
 	_, err := pebblestore.Open(file, pebblestore.Options{})
 	if err == nil || errors.Is(err, storage.ErrLocked) || !strings.Contains(err.Error(), file) {
 		t.Errorf("Open of a file returns %v, want an error that names it", err)
@@ -239,9 +217,7 @@ func TestMissingFiles(t *testing.T) {
 			continue
 		}
 		fs := copyFS(t, disk)
-		if err := fs.Remove(dataDir + "/" + name); err != nil {
-			t.Fatal(err)
-		}
+		try(t, fs.Remove(dataDir+"/"+name))
 		before := files(t, fs)
 		_, err := pebblestore.Open(dataDir, pebblestore.Options{FS: fs})
 		if !errors.Is(err, storage.ErrCorrupt) {
@@ -296,9 +272,7 @@ func TestReadOnly(t *testing.T) {
 // there would accept readings, and the restore could not be repeated.
 func TestOpenBesideUnfinishedCopy(t *testing.T) {
 	fs := vfs.NewMem()
-	if err := fs.MkdirAll(dataDir+".partial", 0o700); err != nil {
-		t.Fatal(err)
-	}
+	try(t, fs.MkdirAll(dataDir+".partial", 0o700))
 	_, err := pebblestore.Open(dataDir, pebblestore.Options{FS: fs})
 	if !errors.Is(err, storage.ErrFormat) || !strings.Contains(err.Error(), dataDir+".partial") {
 		t.Errorf("got %v, want ErrFormat with the copy", err)
@@ -306,9 +280,7 @@ func TestOpenBesideUnfinishedCopy(t *testing.T) {
 	if _, err := fs.Stat(dataDir); err == nil {
 		t.Error("the directory was created")
 	}
-	if err := fs.RemoveAll(dataDir + ".partial"); err != nil {
-		t.Fatal(err)
-	}
+	try(t, fs.RemoveAll(dataDir+".partial"))
 	mustClose(t, mustOpen(t, pebblestore.Options{FS: fs}))
 	if err := fs.MkdirAll(dataDir+".partial", 0o700); err != nil { // an existing store can be opened
 		t.Fatal(err)

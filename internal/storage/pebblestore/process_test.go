@@ -77,16 +77,10 @@ func holder(t *testing.T, dir string) (end func() error) {
 	t.Helper()
 	cmd := child(t, "hold the store open", dir)
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
+	try(t, cmd.Start())
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if strings.TrimSpace(line) != "open" {
 		t.Fatalf("the other process printed %q, %v", line, err)

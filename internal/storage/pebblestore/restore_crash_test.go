@@ -91,16 +91,12 @@ func mkdirSynced(t *testing.T, fs vfs.FS, dirs ...string) {
 	t.Helper()
 	parent := ""
 	for _, dir := range dirs {
-		if err := fs.MkdirAll(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		try(t, fs.MkdirAll(dir, 0o700))
 		d, err := fs.OpenDir(parent)
 		if err == nil {
 			err = errors.Join(d.Sync(), d.Close())
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		parent = dir
 	}
 }

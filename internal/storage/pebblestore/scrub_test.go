@@ -81,9 +81,7 @@ func writeTables(t *testing.T, fs vfs.FS, s *pebblestore.Store, tables int) {
 			group = append(group, e)
 		}
 		mustAppend(t, s, group...)
-		if err := errors.Join(pebblestore.Seal(s), pebblestore.Flush(s)); err != nil {
-			t.Fatal(err)
-		}
+		try(t, pebblestore.Seal(s), pebblestore.Flush(s))
 	}
 	for _, name := range pebblestore.TableFiles(s) {
 		if n := size(t, fs, path.Join(dataDir, name)); n < 512<<10 && n > 64<<10 {
@@ -147,9 +145,7 @@ func TestScrub(t *testing.T) {
 
 		bad := pebblestore.TableFiles(s)[1]
 		whole, err := readFile(fs, path.Join(dataDir, bad))
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		flip(t, fs, path.Join(dataDir, bad), len(whole)/3)
 		time.Sleep(scrubTime)
 		if err := s.Degraded(); !errors.Is(err, storage.ErrCorrupt) || !strings.Contains(err.Error(), bad) {
@@ -183,9 +179,7 @@ func TestScrubLost(t *testing.T) {
 		s := scrubStore(t, fs, nil, 2)
 		defer s.Close() // its error does not matter here
 		lost := pebblestore.TableFiles(s)[1]
-		if err := fs.Remove(path.Join(dataDir, lost)); err != nil {
-			t.Fatal(err)
-		}
+		try(t, fs.Remove(path.Join(dataDir, lost)))
 		defer scrub(t, s)()
 		time.Sleep(scrubTime)
 		wantBad(t, s, 1, 0)
@@ -233,9 +227,7 @@ func TestScrubManifest(t *testing.T) {
 		names := namesWith(t, fs, "MANIFEST-")
 		name := names[len(names)-1]
 		old, err := readFile(fs, name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		var grown bytes.Buffer
 		w := record.NewWriter(&grown)
 		for r := record.NewReader(strings.NewReader(old), 0); ; {
@@ -247,18 +239,14 @@ func TestScrubManifest(t *testing.T) {
 			if err == nil {
 				_, err = w.WriteRecord(b)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 		}
 		for grown.Len() < 1<<20 {
 			if _, err := w.WriteRecord(make([]byte, 8<<10)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
+		try(t, w.Close())
 		writeFile(t, fs, name, grown.String())
 		defer scrub(t, s)()
 		time.Sleep(scrubDelay + time.Second)
@@ -387,9 +375,7 @@ func TestScrubYields(t *testing.T) {
 		},
 		"backup": func(t *testing.T, s *pebblestore.Store, during func()) {
 			b, err := s.Backup()
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			during()
 			if err := b.Close(); err != nil {
 				t.Error(err)
@@ -581,9 +567,7 @@ func TestScrubBesideAll(t *testing.T) {
 			t.Errorf("%v hold traces", found)
 		}
 		b, err := s.Backup()
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		if err := b.Close(); err != nil {
 			t.Error(err)
 		}

@@ -137,9 +137,7 @@ func TestCloseBesidePacedAppend(t *testing.T) {
 	gate := &readGate{}
 	s := mustOpen(t, pebblestore.Options{FS: inject(vfs.NewMem(), gate), MinFreeBytes: -1, CacheBytes: 1, WindowRows: 3000})
 	mustAppend(t, s, manyDevices(1100, 1000)...)
-	if err := errors.Join(pebblestore.Seal(s), pebblestore.Flush(s)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, pebblestore.Seal(s), pebblestore.Flush(s))
 	mustAppend(t, s, manyDevices(1100, 500)...) // they are merged into segments, which are read
 	gate.close()
 	expired := make(chan error)
@@ -174,9 +172,7 @@ func TestPacedAppend(t *testing.T) {
 		gate := &readGate{}
 		s := mustOpen(t, pebblestore.Options{FS: inject(vfs.NewMem(), gate), MinFreeBytes: -1, CacheBytes: 1, WindowRows: 800})
 		mustAppend(t, s, entry("a", 1000, 1))
-		if err := errors.Join(pebblestore.Seal(s), pebblestore.Flush(s)); err != nil {
-			t.Fatal(err)
-		}
+		try(t, pebblestore.Seal(s), pebblestore.Flush(s))
 		mustAppend(t, s, entry("a", 500, 1)) // it is merged into a segment, which is read
 		gate.close()
 		acknowledged := 0
@@ -231,9 +227,7 @@ func TestHandedBatch(t *testing.T) {
 			})
 			s := mustOpen(t, pebblestore.Options{FS: inject(inject(disk, gate), syncer), MinFreeBytes: -1, CacheBytes: 1})
 			mustAppend(t, s, entry("a", 1000, 1))
-			if err := errors.Join(pebblestore.Seal(s), pebblestore.Flush(s)); err != nil {
-				t.Fatal(err)
-			}
+			try(t, pebblestore.Seal(s), pebblestore.Flush(s))
 			gate.close()
 			counting.Store(true)
 			appended, handed := make(chan error, 1), make(chan error, 1)
@@ -278,9 +272,7 @@ func TestCarriedRows(t *testing.T) {
 			mustAppend(t, s, e)
 		}
 	}
-	if err := pebblestore.Seal(s); err != nil {
-		t.Fatal(err)
-	}
+	try(t, pebblestore.Seal(s))
 	pebblestore.CompactAll(s)
 	for i := range int64(each / 10) {
 		for _, device := range []string{"a", "b", "c"} {
@@ -345,16 +337,10 @@ func TestCarriedRows(t *testing.T) {
 func syncAll(t testing.TB, disk vfs.FS) {
 	t.Helper()
 	names, err := disk.List(dataDir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	for _, path := range append([]string{""}, names...) {
 		f, err := disk.OpenDir(disk.PathJoin(dataDir, path))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(f.Sync(), f.Close()); err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
+		try(t, f.Sync(), f.Close())
 	}
 }

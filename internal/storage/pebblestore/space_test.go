@@ -47,9 +47,7 @@ func fillRoom(t *testing.T, rounds int) {
 			mustAppend(t, s, group...)
 		}
 		reserve, err := pebblestore.TableReserve(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		before := fs.rest()
 		polltest.Until(t, "the store rests", func() bool { return pebblestore.Resting(s) })
 		more := fs.peak() - before

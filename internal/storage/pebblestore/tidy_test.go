@@ -46,9 +46,7 @@ func TestTidy(t *testing.T) {
 			for i := range n {
 				mustAppend(t, s, entry(device, 1000*(from+i), vitals.Value(from+i)))
 			}
-			if err := pebblestore.Seal(s); err != nil {
-				t.Fatal(err)
-			}
+			try(t, pebblestore.Seal(s))
 		}
 		sealRows("large", 0, 90)
 		for k := range int64(5) {
@@ -98,9 +96,7 @@ func TestTidy(t *testing.T) {
 
 		sealRows("small", 20, 4) // the record must agree with the segments
 		mustAppend(t, s, entry("small", 2500, 1), with(entry("small", 3000, 3), vitals.SpO2, 9700), entry("small", 4000, 4))
-		if err := pebblestore.Seal(s); err != nil {
-			t.Fatal(err)
-		}
+		try(t, pebblestore.Seal(s))
 		if got, want := pebblestore.SegmentRows(s, mustName("small")), []int{21, 4}; !slices.Equal(got, want) {
 			t.Errorf("after late readings the segments have %v rows, want %v", got, want)
 		}
@@ -133,9 +129,7 @@ func TestTidyDamaged(t *testing.T) {
 			group = append(group, entry(fmt.Sprintf("d%04d", i), 1000*k, vitals.Value(i)))
 		}
 		mustAppend(t, s, group...)
-		if err := pebblestore.Seal(s); err != nil {
-			t.Fatal(err)
-		}
+		try(t, pebblestore.Seal(s))
 	}
 	pebblestore.CompactAll(s)
 	mustClose(t, s)
@@ -146,9 +140,7 @@ func TestTidyDamaged(t *testing.T) {
 	flip(t, disk, tables[0], size(t, disk, tables[0])/2)
 
 	s = mustOpen(t, pebblestore.Options{FS: disk, MinFreeBytes: -1})
-	if err := pebblestore.TidyPass(s); err != nil {
-		t.Fatal(err)
-	}
+	try(t, pebblestore.TidyPass(s))
 	if err := s.Degraded(); !errors.Is(err, storage.ErrCorrupt) {
 		t.Errorf("Degraded returns %v, want ErrCorrupt", err)
 	}
@@ -184,9 +176,7 @@ func TestTidyRetries(t *testing.T) {
 		s := mustOpen(t, pebblestore.Options{FS: vfs.NewMem(), MinFreeBytes: -1, Log: slog.New(slog.NewTextHandler(&log, nil))})
 		for ms := range int64(2) {
 			mustAppend(t, s, entry("d", ms, 1))
-			if err := pebblestore.Seal(s); err != nil {
-				t.Fatal(err)
-			}
+			try(t, pebblestore.Seal(s))
 		}
 		var failing atomic.Bool
 		failing.Store(true)
@@ -234,18 +224,12 @@ func TestFaultIsNoDamage(t *testing.T) {
 	}
 	s := open()
 	mustAppend(t, s, manyDevices(100, 1000)...)
-	if err := pebblestore.Seal(s); err != nil {
-		t.Fatal(err)
-	}
+	try(t, pebblestore.Seal(s))
 	mustAppend(t, s, manyDevices(100, 3000)...)
-	if err := errors.Join(pebblestore.Seal(s), pebblestore.Flush(s)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, pebblestore.Seal(s), pebblestore.Flush(s))
 	mustAppend(t, s, manyDevices(100, 2000)...)
 	failing.Store(true)
-	if err := errors.Join(pebblestore.Seal(s), pebblestore.TidyPass(s)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, pebblestore.Seal(s), pebblestore.TidyPass(s))
 	failing.Store(false)
 	if err := s.Degraded(); err != nil {
 		t.Errorf("Degraded returns %v after errors of the disk", err)

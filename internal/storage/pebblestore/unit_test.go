@@ -1,7 +1,6 @@
 package pebblestore_test
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -41,9 +40,7 @@ func TestUnitReadFault(t *testing.T) {
 			}
 			mustAppend(t, s, group...)
 		}
-		if err := errors.Join(pebblestore.Seal(s), pebblestore.Flush(s)); err != nil {
-			t.Fatal(err)
-		}
+		try(t, pebblestore.Seal(s), pebblestore.Flush(s))
 		reads.Store(-n)
 		unit := []*storage.Entry{entry(first, 1, 61), entry(last, 1, 61)}
 		unit[0].Unit = 2

@@ -25,15 +25,11 @@ func TestWalkDevices(t *testing.T) {
 	check := func(when string, wantDevices int) {
 		t.Helper()
 		var got []storage.Device
-		if err := s.WalkDevices(ctx, func(some []storage.Device) { got = append(got, some...) }); err != nil {
-			t.Fatal(err)
-		}
+		try(t, s.WalkDevices(ctx, func(some []storage.Device) { got = append(got, some...) }))
 		slices.SortFunc(got, func(a, b storage.Device) int { return a.Name.Compare(&b.Name) })
 		want := make([]storage.Device, 5000)
 		n, err := s.Devices(ctx, vitals.Name{}, want)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		if !slices.Equal(got, want[:n]) || n != wantDevices {
 			t.Errorf("%s: %d devices are visited, %d listed, want %d, all equal", when, len(got), n, wantDevices)
 		}
