@@ -89,6 +89,9 @@ func (s *subjects) changeAssignments(ctx context.Context, device *vitals.Name, c
 			generation, err = s.marks.set(tx, s.sql, k)
 			return err
 		})
+		if err == nil {
+			err = s.keepUp(conn, generation)
+		}
 		refused = nil
 		for _, known := range []error{storage.ErrAssigned, storage.ErrNotAssigned, storage.ErrTooManyAssignments, storage.ErrPeriod, storage.ErrCorrupt} {
 			if errors.Is(err, known) { // the outcome is known: it was rolled back

@@ -33,6 +33,8 @@ type database struct {
 	forgetting atomic.Bool         // the last primary that was found had forgotten
 	missing    atomic.Pointer[gap] // of that primary
 
+	lost atomic.Pointer[Loss] // not confirmed, as of the last probe; nil means nothing
+
 	// unswept is set if the rows of some devices without readings may have stayed: before the first
 	// Expire of a process, and after one with an error or an unknown outcome.
 	unswept atomic.Bool
@@ -101,11 +103,17 @@ func (s *database) watch(ctx context.Context) {
 func (s *database) probe(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	var devices, quorum int64
+	var devices, quorum, generation int64
+	var lostFrom, lostTo *int64
 	var standbys bool
 	// Without the role pg_monitor, the state of standbys is NULL.
 	err := s.read.QueryRow(ctx, s.sql.of(`SELECT devices, (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')),
-		current_setting('synchronous_standby_names') <> '' FROM SCHEMA.meta`)).Scan(&devices, &quorum, &standbys)
+		current_setting('synchronous_standby_names') <> '', generation,
+		(SELECT min(from_ms) FROM SCHEMA.losses WHERE confirmed_ms IS NULL), (SELECT max(to_ms) FROM SCHEMA.losses WHERE confirmed_ms IS NULL)
+		FROM SCHEMA.meta`)).Scan(&devices, &quorum, &standbys, &generation, &lostFrom, &lostTo)
+	if err == nil && generation > s.marks.learned() {
+		err = s.learn(ctx, s.read)
+	}
 	if err != nil {
 		if ctx.Err() == nil || errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			if !errors.Is(err, ErrForgot) {
@@ -117,6 +125,11 @@ func (s *database) probe(ctx context.Context) {
 	}
 	s.counters.devices.Store(devices)
 	s.counters.quorum.Store(quorum)
+	var lost *Loss
+	if lostFrom != nil && lostTo != nil {
+		lost = &Loss{*lostFrom, *lostTo}
+	}
+	s.lost.Store(lost)
 	if standbys || s.opt.Single {
 		s.setState(nil)
 	} else {

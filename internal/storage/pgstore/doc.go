@@ -62,10 +62,10 @@
 // The table signs has the definitions of a user's own signs. A node reads it at the start, and again
 // when it reads a value of a sign that it does not know: then another node has defined that sign.
 //
-// The table marks has the numbers of each node's last transactions.
+// The table marks has the numbers of each node's last transactions, changes what every node remembers, and losses what none could put back.
 //
 // The table meta holds the version of the schema. Open creates it under an advisory lock, upgrades
-// versions 2 and 3 while nodes use it, and refuses other versions. The table unfinished_move exists while a store that is moved to the
+// versions 2 to 4 while nodes use it, and refuses other versions. The table unfinished_move exists while a store that is moved to the
 // schema is incomplete: see [Move].
 //
 // # Not here

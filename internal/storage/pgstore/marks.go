@@ -47,6 +47,10 @@ type marks struct {
 	generation int64 // the highest that a committed transaction has read
 
 	acknowledged [slots]journal
+
+	changes []change // that this server knows, in the order of their generations
+	upTo    int64    // generation before which it knows all
+	epoch   int64    // number of repairs, each of which begins another history
 }
 
 func newMarks() *marks {
@@ -83,11 +87,11 @@ func (m *marks) acknowledge(k mark, generation int64) {
 	m.generation = max(m.generation, generation)
 }
 
-// known returns what a primary must have.
-func (m *marks) known() (acked [slots]int64, generation int64) {
+// known returns what a primary must have: numbers, a generation, and the id of a change, which is 0 if there is none.
+func (m *marks) known() (acked [slots]int64, generation, change int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.acked, m.generation
+	return m.acked, m.generation, m.lastLocked().id
 }
 
 // tidy removes the rows of servers that have not written for long. It does not wait for standbys.
@@ -104,7 +108,7 @@ func (m *marks) tidy(ctx context.Context, conn *pgx.Conn, q *statements) error {
 
 // params returns the parameters of the statement generation, in the binary format.
 func (m *marks) params(k mark) [][]byte {
-	acked, generation := m.known()
+	acked, generation, change := m.known()
 	int64 := func(v int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(v)) }
 	var all array
 	all.reset()
@@ -113,14 +117,14 @@ func (m *marks) params(k mark) [][]byte {
 	}
 	return [][]byte{
 		int64(m.server), binary.BigEndian.AppendUint16(nil, uint16(k.slot)), int64(k.number), int64(time.Now().UnixMilli()),
-		all.bytes(pgtype.Int8OID), int64(generation),
+		all.bytes(pgtype.Int8OID), int64(generation), int64(change),
 	}
 }
 
 // args returns the same parameters for pgx.
 func (m *marks) args(k mark) []any {
-	acked, generation := m.known()
-	return []any{m.server, int16(k.slot), k.number, time.Now().UnixMilli(), acked[:], generation}
+	acked, generation, change := m.known()
+	return []any{m.server, int16(k.slot), k.number, time.Now().UnixMilli(), acked[:], generation, change}
 }
 
 // set sets the mark of a transaction of pgx, and returns the generation. The transaction must not be
@@ -145,8 +149,8 @@ func (s recall) validate(ctx context.Context, conn *pgconn.PgConn) error {
 
 // remembers returns ErrForgot if the server lacks a mark of this one.
 func (s recall) remembers(ctx context.Context, conn *pgconn.PgConn) error {
-	acked, generation := s.marks.known() // before the query
-	if acked == ([slots]int64{}) && generation == 0 {
+	acked, generation, change := s.marks.known() // before the query
+	if acked == ([slots]int64{}) && generation == 0 && change == 0 {
 		return nil
 	}
 	numbers := strings.Join(slices.Collect(func(yield func(string) bool) {
@@ -157,7 +161,7 @@ func (s recall) remembers(ctx context.Context, conn *pgconn.PgConn) error {
 		}
 	}), ",")
 	result := conn.ExecParams(ctx, s.sql.remembers, [][]byte{
-		strconv.AppendInt(nil, s.marks.server, 10), []byte("{" + numbers + "}"), strconv.AppendInt(nil, generation, 10),
+		strconv.AppendInt(nil, s.marks.server, 10), []byte("{" + numbers + "}"), strconv.AppendInt(nil, generation, 10), strconv.AppendInt(nil, change, 10),
 	}, nil, nil, nil).Read()
 	state := sqlState(result.Err)
 	switch {

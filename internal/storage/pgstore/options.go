@@ -59,6 +59,9 @@ type Options struct {
 	// Schema is the name of the schema. "" means DefaultSchema.
 	Schema string
 
+	// OnLoss is called with each loss that this server reports, in the goroutine that repairs the database. May be nil.
+	OnLoss func(Loss)
+
 	// Log receives log records; nil disables logging.
 	Log *slog.Logger
 

@@ -138,9 +138,12 @@ func (s *remover) finishErasure(e *storage.Erasure) (rest int64, err error) {
 	}
 	defer s.marks.release(k)
 	var generation int64
+	c := changeOf(e)
 	err = t.run(func(conn *pgx.Conn) (err error) {
-		rest, _, generation, err = s.forgetDevices(conn, []string{e.Device.String()}, e, k)
-		return err
+		if rest, _, generation, err = s.forgetDevices(conn, []string{e.Device.String()}, e, &c, k); err != nil {
+			return err
+		}
+		return s.keepUp(conn, generation)
 	}, nil)
 	if err == nil {
 		s.marks.acknowledge(k, generation)
@@ -157,9 +160,9 @@ func rangeOf(e *storage.Erasure) (firstMs, lastMs int64) {
 }
 
 // forgetDevices deletes the rows of devices that have no readings, while no group is being stored.
-// If erased is not nil, it deletes what that says before, and sets the mark k. It returns the numbers of readings and of
-// devices, and the generation.
-func (s *remover) forgetDevices(conn *pgx.Conn, names []string, erased *storage.Erasure, k mark) (readings, devices, generation int64, err error) {
+// If erased is not nil, it deletes what that says before, inserts its change c, and sets the mark k. It returns the numbers of readings
+// and of devices, and the generation.
+func (s *remover) forgetDevices(conn *pgx.Conn, names []string, erased *storage.Erasure, c *change, k mark) (readings, devices, generation int64, err error) {
 	ctx := context.Background()
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		// Waits for the groups that are being stored, and keeps others out until the commit: those
@@ -180,8 +183,17 @@ func (s *remover) forgetDevices(conn *pgx.Conn, names []string, erased *storage.
 			return err
 		}
 		devices = tag.RowsAffected()
-		_, err = tx.Exec(ctx, s.sql.of("UPDATE SCHEMA.meta SET devices = devices - $1, generation = generation + 1"), devices)
-		if err == nil && erased != nil {
+		if _, err = tx.Exec(ctx, s.sql.of("UPDATE SCHEMA.meta SET devices = devices - $1"), devices); err != nil {
+			return err
+		}
+		if erased == nil {
+			generation, err = s.nextGeneration(tx)
+			return err
+		}
+		if erased.Subject != "" { // its end may have been set again
+			c.fromMs, c.toMs = rangeOf(erased)
+		}
+		if err = s.insertChange(tx, *c); err == nil {
 			generation, err = s.marks.set(tx, s.sql, k)
 		}
 		return err
@@ -340,7 +352,7 @@ func (s *remover) forgetEmpty(ctx context.Context, devices []string, x *storage.
 			if err != nil || len(empty) == 0 {
 				return err
 			}
-			_, forgotten, _, err := s.forgetDevices(conn, empty, nil, mark{})
+			_, forgotten, _, err := s.forgetDevices(conn, empty, nil, nil, mark{})
 			if err == nil {
 				x.Devices += forgotten
 			}

@@ -14,7 +14,7 @@ import (
 )
 
 // schemaVersion is the version of schema and upgrades.
-const schemaVersion = 4
+const schemaVersion = 5
 
 // schema creates the tables of version 2. SCHEMA stands for the schema's name. A released one is never
 // changed.
@@ -68,8 +68,8 @@ CREATE TABLE SCHEMA.assignments (
 CREATE INDEX ON SCHEMA.assignments (subject, device, from_ms);
 `
 
-// upgrades are what makes version 3 of version 2, and 4 of 3.
-var upgrades = [...]string{upgrade3, upgrade4}
+// upgrades are what makes version 3 of version 2, and so on.
+var upgrades = [...]string{upgrade3, upgrade4, upgrade5}
 
 // upgrade3 makes version 3 of version 2. It rewrites nothing: the columns are NULL in all rows that there
 // are, and in all later ones without the signs from number 5 on. Servers of version 2 that still run name the columns that they
@@ -117,6 +117,33 @@ CREATE TABLE SCHEMA.marks (
 ) WITH (fillfactor = 10);
 
 UPDATE SCHEMA.meta SET version = 4;
+`
+
+// upgrade5 makes version 5 of version 4. Servers of version 4 that still run do not use the tables: what they erase is not repeated
+// in a database that has forgotten it.
+const upgrade5 = `
+-- changes has what servers remember beyond readings and assignments: see docs/adr/0026-repair.md.
+CREATE TABLE SCHEMA.changes (
+	id         bigint PRIMARY KEY,        -- random
+	generation bigint NOT NULL,           -- of meta, after the transaction that inserted the row
+	since      bigint NOT NULL,           -- the same, where the change was made: a repair inserts the row again
+	kind       smallint NOT NULL,         -- 1: a device was erased, 2: an assignment was, 3: old readings were removed, 4: a restore was accepted
+	device     text COLLATE "C" NOT NULL, -- of 1 and 2
+	from_ms    bigint NOT NULL,           -- first and last time of the removed readings, Unix ms
+	to_ms      bigint NOT NULL,
+	at_ms      bigint NOT NULL            -- when, by the server's clock, Unix ms
+);
+
+-- losses has what was acknowledged and could not be put back.
+CREATE TABLE SCHEMA.losses (
+	id           bigint PRIMARY KEY, -- random
+	from_ms      bigint NOT NULL,    -- when the first of it was acknowledged, at the earliest, Unix ms
+	to_ms        bigint NOT NULL,    -- when the last of it was, at the latest
+	at_ms        bigint NOT NULL,    -- when it was reported
+	confirmed_ms bigint              -- when an operator confirmed it; NULL: nobody has
+);
+
+UPDATE SCHEMA.meta SET version = 5;
 `
 
 // columns are the columns of the first signs, by sign. All others are in readings.more.
@@ -270,11 +297,11 @@ WHERE d.device = free.device AND u.device = free.device`),
 		// before the update.
 		q.generation: q.of(`WITH own AS (INSERT INTO SCHEMA.marks AS k (server, slot, number, at_ms) VALUES ($1::bigint, $2::smallint, $3::bigint, $4::bigint)
 	ON CONFLICT (server, slot) DO UPDATE SET number = greatest(k.number, excluded.number), at_ms = excluded.at_ms)
-SELECT generation, current_setting('synchronous_standby_names') <> '', 1 / CASE WHEN ` + remembered("$1", "$5", "$6") + ` THEN 1 ELSE 0 END FROM SCHEMA.meta`),
+SELECT generation, current_setting('synchronous_standby_names') <> '', 1 / CASE WHEN ` + remembered("$1", "$5", "$6", "$7") + ` THEN 1 ELSE 0 END FROM SCHEMA.meta`),
 	}
 
 	q.marked = q.of("SELECT slot, number FROM SCHEMA.marks WHERE server = $1::bigint")
-	q.remembers = q.of("SELECT " + remembered("$1", "$2", "$3") + " FROM SCHEMA.meta")
+	q.remembers = q.of("SELECT " + remembered("$1", "$2", "$3", "$4") + " FROM SCHEMA.meta")
 
 	// A hint is the time of a reading with the sign, so the latest one is not before it. If there
 	// is none from there on, that reading was removed, and all are searched.
@@ -300,8 +327,8 @@ WHERE device = $1 AND time_ms >= $2 AND time_ms < $3 ORDER BY time_ms %s LIMIT $
 }
 
 // remembered returns the condition that meta and marks have at least what a server knows: the numbers of its slots, and the
-// generation. A slot whose number is 0 has acknowledged nothing, and may have no row.
-func remembered(server, numbers, generation string) string {
-	return "generation >= " + generation + "::bigint AND (SELECT count(*) FROM SCHEMA.marks AS k WHERE k.server = " + server +
+// generation, and the last change. A slot whose number is 0 has acknowledged nothing, and may have no row; change 0 is none.
+func remembered(server, numbers, generation, change string) string {
+	return "(" + change + "::bigint = 0 OR EXISTS (SELECT FROM SCHEMA.changes AS c WHERE c.id = " + change + "::bigint)) AND generation >= " + generation + "::bigint AND (SELECT count(*) FROM SCHEMA.marks AS k WHERE k.server = " + server +
 		"::bigint AND (" + numbers + "::bigint[])[k.slot + 1] BETWEEN 1 AND k.number) = (SELECT count(*) FROM unnest(" + numbers + "::bigint[]) AS a WHERE a > 0)"
 }

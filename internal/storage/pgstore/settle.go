@@ -185,7 +185,10 @@ func (w *work) pass(t *try) (err error) {
 		if err := w.s.partitions.ensure(conn, w); err != nil {
 			return err
 		}
-		return w.send(conn.PgConn(), statements, hinted)
+		if err := w.send(conn.PgConn(), statements, hinted); err != nil {
+			return err
+		}
+		return w.s.keepUp(conn, w.generation)
 	}, w.s.partitions.known.Clear)
 	if err != nil {
 		return err

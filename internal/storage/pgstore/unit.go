@@ -184,7 +184,10 @@ func (w *work) writeUnits(t *try, statements int) (stale bool, err error) {
 		if stale = errors.Is(err, errStale); stale {
 			return nil // the outcome is known
 		}
-		return err
+		if err != nil {
+			return err
+		}
+		return w.s.keepUp(conn, w.generation)
 	}, w.s.partitions.known.Clear)
 	if err == nil && !stale {
 		w.s.marks.acknowledge(w.mark, w.generation)

@@ -1,0 +1,86 @@
+package pgstore
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// A Loss is when readings or assignments were acknowledged that a database has forgotten and that no server remembers:
+// not before the first time, and not after the second one.
+type Loss struct{ FromUnixMs, ToUnixMs int64 }
+
+// A LossError means that something acknowledged was lost, and no operator has confirmed that.
+type LossError struct{ Loss }
+
+func (e *LossError) Error() string {
+	return fmt.Sprintf("pgstore: the database has forgotten what was acknowledged from %s to %s, and no server remembers all of it", showTime(e.FromUnixMs), showTime(e.ToUnixMs))
+}
+
+func showTime(unixMs int64) string { return time.UnixMilli(unixMs).UTC().Format(time.RFC3339) }
+
+// Degraded returns a [*LossError] from the first to the last of all losses that are not confirmed, or nil if there are none. It does not
+// block.
+func (s *database) Degraded() error {
+	if l := s.lost.Load(); l != nil {
+		return &LossError{*l}
+	}
+	return nil
+}
+
+// A healer is what operators decide about a database that has forgotten.
+type healer struct{ *database }
+
+// ConfirmLoss ends the reports of losses, on all servers, and returns the losses.
+func (s *healer) ConfirmLoss(ctx context.Context) (all []Loss, err error) {
+	atMs := time.Now().UnixMilli()
+	err = s.decide(ctx, "confirm losses", func(tx pgx.Tx) error {
+		all = nil
+		rows, err := tx.Query(context.Background(), s.sql.of("UPDATE SCHEMA.losses SET confirmed_ms = $1 WHERE confirmed_ms IS NULL OR confirmed_ms = $1 RETURNING from_ms, to_ms"), atMs)
+		if err != nil {
+			return err
+		}
+		var l Loss
+		_, err = pgx.ForEachRow(rows, []any{&l.FromUnixMs, &l.ToUnixMs}, func() error { all = append(all, l); return nil })
+		return err
+	})
+	return all, err
+}
+
+// AcceptRestore says that the database was restored to an earlier state on purpose. Servers that miss something in it then forget the
+// readings and assignments that they remember, in place of sending them again. They repeat erasures in any case.
+func (s *healer) AcceptRestore(ctx context.Context) error {
+	c := newChange(acceptedRestore, vitals.Name{}, 0, math.MaxInt64)
+	return s.decide(ctx, "accept restore", func(tx pgx.Tx) error { return s.insertChange(tx, c) })
+}
+
+// decide runs a transaction until its outcome is known.
+func (s *healer) decide(ctx context.Context, what string, do func(pgx.Tx) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	err := s.enter()
+	if err == nil {
+		defer s.calls.RUnlock()
+		err = s.try().run(func(conn *pgx.Conn) error { return pgx.BeginFunc(context.Background(), conn, do) }, nil)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+// report inserts a loss, unless it is there.
+func (s *database) report(tx pgx.Tx, id int64, l Loss) error {
+	_, err := tx.Exec(context.Background(), s.sql.of("INSERT INTO SCHEMA.losses (id, from_ms, to_ms, at_ms) VALUES ($1, $2, $3, $4) ON CONFLICT (id) DO NOTHING"),
+		id, l.FromUnixMs, l.ToUnixMs, time.Now().UnixMilli())
+	return err
+}
+
+func lossID() int64 { return rand.Int64() }
