@@ -155,12 +155,17 @@ func (b *postgresRun) report(setting report.Setting) *report.Report {
 			report.Bar{What: postgresBatches + ": readings/s", Row: postgresBatches, Figure: "rate", AtLeast: true, Limit: 40_000, Format: "%.0f"},
 			report.Bar{What: postgresStandbys + ": readings/s", Row: postgresStandbys, Figure: "rate", AtLeast: true, Limit: 30_000, Format: "%.0f"},
 			report.Bar{What: "two servers: readings/s / those of one", Row: postgresNodes, Figure: "rate", Base: postgresBatches, AtLeast: true, Limit: 1, Format: "%.3f"},
-			thanEarlier("single readings: CPU of server and PostgreSQL", postgresSingle, "cpu"),
-			thanEarlier("single readings: log of PostgreSQL", postgresSingle, "log"),
-			thanEarlier(postgresBatches+": CPU of server and PostgreSQL", postgresBatches, "cpu"),
-			thanEarlier(postgresBatches+": log of PostgreSQL", postgresBatches, "log"),
 			report.Bar{What: "CPU with " + report.Count(largeTable) + " rows / with " + report.Count(smallTable), Row: intoTable(largeTable), Figure: "cpu", Base: intoTable(smallTable), Limit: 1.3, Format: "%.3f"},
 		),
+	}
+	if b.Before != "" {
+		r.Goals = b.result.Goals(
+			thanEarlier("single readings: CPU of the server", postgresSingle, "node"),
+			thanEarlier("single readings: CPU of PostgreSQL", postgresSingle, "database"),
+			thanEarlier("single readings: log of PostgreSQL", postgresSingle, "log"),
+			thanEarlier("batches: CPU of the server", postgresBatches, "node"),
+			thanEarlier("batches: CPU of PostgreSQL", postgresBatches, "database"),
+			thanEarlier("batches: log of PostgreSQL", postgresBatches, "log"))
 	}
 	if b.wrk != nil {
 		r.Notes = append(r.Notes, fmt.Sprintf("Single readings: %s, one thread, %d connections", b.wrk.version, b.Connections))

@@ -33,6 +33,12 @@ func TestPostgres(t *testing.T) {
 			t.Errorf("no figures of %s:\n%s", want, text)
 		}
 	}
+	_, text = runPage(t, []string{"bench-postgres-before"}, "postgres", "--parts=before", "--before="+built(t), "--rounds=1", "--seconds=1", "--connections=1", "--warm-up=0s", "--programs="+built(t), "--dir="+dir)
+	for _, want := range []string{postgresSingle, postgresSingle + earlier, postgresBatches, postgresBatches + earlier} {
+		if !strings.Contains(text, "\n| "+want+" | ") {
+			t.Errorf("no figures of %s:\n%s", want, text)
+		}
+	}
 }
 
 func TestStartWithin(t *testing.T) {
