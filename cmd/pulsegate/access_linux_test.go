@@ -23,19 +23,13 @@ func TestRevokeWithoutDescriptors(t *testing.T) {
 		t.Fatalf("a valid token: %d", status)
 	}
 	var was unix.Rlimit
-	if err := unix.Prlimit(p.cmd.Process.Pid, unix.RLIMIT_NOFILE, nil, &was); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Prlimit(p.cmd.Process.Pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: was.Max}, nil); err != nil {
-		t.Fatal(err)
-	}
+	try(t, unix.Prlimit(p.cmd.Process.Pid, unix.RLIMIT_NOFILE, nil, &was))
+	try(t, unix.Prlimit(p.cmd.Process.Pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: was.Max}, nil))
 	if _, errs, code := output(t, bin, "token", "revoke", "--file", file, "--audit", "", "--all"); code != 0 {
 		t.Fatal(errs)
 	}
 	p.awaitLine("too many open files", 1)
-	if err := unix.Prlimit(p.cmd.Process.Pid, unix.RLIMIT_NOFILE, &was, nil); err != nil {
-		t.Fatal(err)
-	}
+	try(t, unix.Prlimit(p.cmd.Process.Pid, unix.RLIMIT_NOFILE, &was, nil))
 	poster.until(401)
 	if code := p.stop(); code != 0 {
 		t.Errorf("exit code %d:\n%s", code, p.stderr())

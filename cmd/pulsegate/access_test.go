@@ -81,9 +81,7 @@ func TestRenewCertificateUnderLoad(t *testing.T) {
 	}
 	// One client keeps its connection, the others reconnect for each request.
 	kept := newPoster(t, tls.Client(connect(t, p.addr), &tls.Config{RootCAs: roots, ServerName: "localhost"}), "Authorization: Bearer "+token+"\r\n")
-	if err := kept.conn.SetDeadline(time.Now().Add(2 * polltest.Patience)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, kept.conn.SetDeadline(time.Now().Add(2*polltest.Patience)))
 	load.Go(func() {
 		run(func() bool {
 			status, ends := kept.post()
@@ -110,9 +108,7 @@ func TestRenewCertificateUnderLoad(t *testing.T) {
 		p.await(fmt.Sprintf("certificate %d is served", next), func() bool { return serial.Load() == next || t.Failed() })
 	}
 	// A certificate and a key that do not match change nothing.
-	if err := os.WriteFile(filepath.Join(dir, "server.key"), []byte("no key"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(filepath.Join(dir, "server.key"), []byte("no key"), 0o600))
 	p.awaitLine("the certificates cannot be used", 1)
 	before := posts.Load()
 	p.await("20 further readings are taken", func() bool { return posts.Load() >= before+20 || t.Failed() })
@@ -184,9 +180,7 @@ func TestNoSecretsInOutput(t *testing.T) {
 	shown.WriteString(p.stderr())
 	for _, name := range []string{"pulsegate-audit.log", "tokens"} {
 		text, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		shown.Write(text)
 	}
 	if !strings.Contains(shown.String(), `"event":"auth.refused"`) {

@@ -61,9 +61,7 @@ func (a *alertmanager) start(t *testing.T) {
 		"--web.listen-address="+a.addr, "--cluster.listen-address=", "--log.level=debug")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.Stdout, cmd.Stderr = &a.log, &a.log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, cmd.Start())
 	exited := make(chan struct{})
 	a.cmd, a.exited = cmd, exited
 	go func() {
@@ -126,9 +124,7 @@ func (m *imitation) url() string { return "http://" + m.addr }
 func (m *imitation) start(t *testing.T) {
 	t.Helper()
 	listener, err := net.Listen("tcp", m.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if m.told == nil {
 		m.told = map[string]bool{}
 		t.Cleanup(func() { m.end(t, syscall.SIGKILL) })
@@ -224,9 +220,7 @@ func TestAlertmanagerExample(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	text, err := os.ReadFile(example)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	mail, onCall := &pager{}, &pager{}
 	receivers := "receivers:\n"
 	for name, p := range map[string]*pager{"mail": mail, "on-call": onCall} {

@@ -17,21 +17,15 @@ import (
 func TestAuditVerifyAfterGap(t *testing.T) {
 	bin, path := program(t), filepath.Join(t.TempDir(), "audit")
 	log, err := audit.Open(t.Context(), path, audit.Options{MaxBytes: 1}) // the minimum is 64 KiB
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	long := strings.Repeat("x", 64)
 	for {
-		if err := log.Append(t.Context(), audit.Record{Event: audit.BackedUp, Token: long, Rights: long, Actor: long}); err != nil {
-			t.Fatal(err)
-		}
+		try(t, log.Append(t.Context(), audit.Record{Event: audit.BackedUp, Token: long, Rights: long, Actor: long}))
 		if _, err := os.Stat(path + ".2"); err == nil {
 			break
 		}
 	}
-	if err := log.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, log.Close())
 	verify := func() (text string, code int) {
 		out, errs, code := output(t, bin, "audit", "verify", path)
 		return out + errs, code
@@ -41,23 +35,17 @@ func TestAuditVerifyAfterGap(t *testing.T) {
 		t.Fatalf("exit code %d:\n%s", code, whole)
 	}
 	for _, n := range []string{".2", ".1"} { // the first step of a rotation
-		if err := os.Rename(path+n, path+map[string]string{".2": ".3", ".1": ".2"}[n]); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.Rename(path+n, path+map[string]string{".2": ".3", ".1": ".2"}[n]))
 	}
 	_, total, _ := strings.Cut(whole, "\nok ")
 	if text, code := verify(); code != 0 || !strings.HasSuffix(text, "\nok "+total) {
 		t.Errorf("with a gap: exit code %d\n%s\nwant\n%s", code, text, total)
 	}
-	if err := os.Remove(path + ".2"); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.Remove(path+".2"))
 	if text, code := verify(); code != 1 || !strings.Contains(text, "does not follow") {
 		t.Errorf("without one of the files: exit code %d\n%s", code, text)
 	}
-	if err := os.Remove(path + ".3"); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.Remove(path+".3"))
 	if text, code := verify(); code != 1 || !strings.Contains(text, "of 8 older files that a log keeps, only 0 are there") {
 		t.Errorf("without the older files: exit code %d\n%s", code, text)
 	}

@@ -31,9 +31,7 @@ func TestBackupUnderLoad(t *testing.T) {
 				t.Fatalf("backup: exit code %d\n%s%s", code, out, errs)
 			}
 			sent, err := os.ReadFile(l.ledger)
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			restored := newHarness(t, lane)
 			if out, errs, code := output(t, b.bin, "restore", dir, "--data="+restored.dir); code != 0 {
 				t.Fatalf("restore: exit code %d\n%s%s", code, out, errs)
@@ -60,9 +58,7 @@ func TestBackupUnderLoad(t *testing.T) {
 func answersIn(t *testing.T, ledger string) map[string]bool {
 	t.Helper()
 	text, err := os.ReadFile(ledger)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	answers := map[string]bool{}
 	for line := range strings.Lines(string(text)) {
 		if record, ok := ledgerRecord(line); ok && strings.HasPrefix(record, "A ") {

@@ -69,9 +69,7 @@ func TestComplete(t *testing.T) {
 // The shells complete with the scripts.
 func TestCompletionScripts(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "some file"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(filepath.Join(dir, "some file"), nil, 0o600))
 	for _, tt := range []struct {
 		shell string
 		// What the shell runs. The script is in $SCRIPT; the completions are printed one per
@@ -98,9 +96,7 @@ func TestCompletionScripts(t *testing.T) {
 			t.Fatalf("completion %s: exit code %d, %s", tt.shell, code, errs)
 		}
 		script := filepath.Join(t.TempDir(), "script")
-		if err := os.WriteFile(script, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.WriteFile(script, []byte(text), 0o600))
 		cmd := exec.Command(shell, "-c", tt.line)
 		cmd.Dir = dir
 		cmd.Env = append(os.Environ(), "SCRIPT="+script, "HOME="+dir, "PATH="+filepath.Dir(program(t))+":"+os.Getenv("PATH"))
@@ -118,17 +114,13 @@ func TestMan(t *testing.T) {
 		t.Fatalf("exit code %d: %s", code, errs)
 	}
 	file := filepath.Join(t.TempDir(), "pulsegate.1")
-	if err := os.WriteFile(file, []byte(page), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(file, []byte(page), 0o600))
 	// The date is unknown in a build outside a repository.
 	if out, _ := exec.Command(requireProgram(t, "mandoc"), "-T", "lint", "-W", "style", file).CombinedOutput(); strings.Trim(dropLines(string(out), "missing date", "unknown manual section", "referenced manual not found", "input text line longer than 80 bytes"), "\n") != "" {
 		t.Errorf("mandoc: %s", out)
 	}
 	rendered, err := exec.Command(requireProgram(t, "mandoc"), "-T", "ascii", "-O", "width=1000", file).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	text := stripOverstrikes(string(rendered))
 	for _, command := range []string{"serve", "devices", "latest", "import", "sim run", "token create", "health"} {
 		help, _, _ := output(t, program(t), append(strings.Fields(command), "--help")...)

@@ -14,9 +14,7 @@ import (
 func TestHangup(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "pulsegate.toml")
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(path, nil, 0o600))
 	p := start(t, program(t), filepath.Join(dir, "data"), "--config="+path, "--access-log-budget=7")
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -31,9 +29,7 @@ func TestHangup(t *testing.T) {
 	}
 	hangup := func(text, want string, times int) {
 		t.Helper()
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.WriteFile(path, []byte(text), 0o600))
 		p.signal(syscall.SIGHUP)
 		p.awaitLine(want, times)
 	}
@@ -51,9 +47,7 @@ func TestHangup(t *testing.T) {
 	p.awaitLine("msg=request ", 3)
 	hangup("[serve]\naccess-log = 'errors'\nlog-level = 'debug'\nmax-readings = 1000\n", `msg="log settings reloaded" level=DEBUG access_log=errors`, 1)
 	get()
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.Remove(path))
 	p.signal(syscall.SIGHUP)
 	p.awaitLine("no such file", 1)
 	if code := p.stop(); code != 0 {

@@ -22,14 +22,10 @@ import (
 func TestDemo(t *testing.T) {
 	cmd := exec.Command(program(t), "demo", "--addr=127.0.0.1:0")
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, cmd.Start())
 	var shown strings.Builder
 	var commands []string
 	deadline := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
@@ -81,9 +77,7 @@ func TestDemo(t *testing.T) {
 	}
 	// The last row of the file with a heart rate has 68.5.
 	table, err := csv.NewReader(strings.NewReader(string(out))).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	heart, last := slices.Index(table[0], "heart_rate_bpm"), ""
 	for _, row := range table[1:] {
 		last = cmp.Or(row[heart], last)
@@ -95,17 +89,13 @@ func TestDemo(t *testing.T) {
 	// The replay continues: the five devices get readings.
 	polltest.Until(t, "readings of the replay", func() bool {
 		answer, err := http.Get(address + "v1/devices?prefix=replay-")
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		defer answer.Body.Close()
 		text, err := io.ReadAll(answer.Body)
 		return err == nil && strings.Count(string(text), `"device":"replay-`) == 4
 	})
 
-	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
+	try(t, cmd.Process.Signal(syscall.SIGINT))
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("after Ctrl-C: %v\n%s", err, stderr.String())
 	}

@@ -15,24 +15,18 @@ import (
 // Seen to fail with a missing row, and with another version in one.
 func TestDependenciesPage(t *testing.T) {
 	text, err := os.ReadFile("../../docs/dependencies.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	page := string(text)
 	// Unlike go list -m all, go mod edit needs neither the network nor a filled module cache.
 	text, err = exec.Command("go", "mod", "edit", "-json", "../../go.mod").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	var mod struct {
 		Require []struct {
 			Path, Version string
 			Indirect      bool
 		}
 	}
-	if err := json.Unmarshal(text, &mod); err != nil {
-		t.Fatal(err)
-	}
+	try(t, json.Unmarshal(text, &mod))
 	known := map[string]bool{}
 	for _, m := range mod.Require {
 		known[m.Path+" | "+m.Version] = true
@@ -41,9 +35,7 @@ func TestDependenciesPage(t *testing.T) {
 		}
 	}
 	linked, err := buildinfo.ReadFile(program(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if len(linked.Deps) < 20 {
 		t.Errorf("only %d modules are linked: the test tests nothing", len(linked.Deps))
 	}

@@ -15,9 +15,7 @@ var clockJumps = []string{"env", "ALTERED=clock"}
 // Seen to fail with the mutant clamp-time-to-clock.
 func TestClockJumps(t *testing.T) {
 	bin, err := altered()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	onBothLanes(t, func(t *testing.T, lane lane) {
 		t.Parallel()
 		b := newHarness(t, lane, "--max-ahead=900000h")

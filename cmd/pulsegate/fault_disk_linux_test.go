@@ -40,15 +40,9 @@ func newDisk(t testing.TB, bytes int64) *disk {
 	}
 	base := t.TempDir()
 	d := &disk{TB: t, image: filepath.Join(base, "image"), dir: filepath.Join(base, "mounted")}
-	if err := os.Mkdir(d.dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(d.image, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(d.image, bytes); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.Mkdir(d.dir, 0o700))
+	try(t, os.WriteFile(d.image, nil, 0o600))
+	try(t, os.Truncate(d.image, bytes))
 	if out, err := exec.Command("mkfs.ext4", "-q", "-F", d.image).CombinedOutput(); err != nil {
 		unable(t, "mkfs.ext4: %v\n%s", err, out)
 	}

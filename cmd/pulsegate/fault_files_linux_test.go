@@ -39,22 +39,16 @@ func TestTornLog(t *testing.T) {
 		b.server.kill()
 		_, written := b.log()
 		text, err := os.ReadFile(log)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 
 		whole := b.dir
 		found := map[int]bool{}
 		for _, keep := range []int64{synced, synced + 1, synced + (written-synced)/2, written - 1, written} {
 			for _, garbage := range []int{0, 700} {
 				b.dir = filepath.Join(b.scratch, fmt.Sprintf("cut%d-%d", keep, garbage))
-				if err := os.CopyFS(b.dir, os.DirFS(whole)); err != nil {
-					t.Fatal(err)
-				}
+				try(t, os.CopyFS(b.dir, os.DirFS(whole)))
 				cut := filepath.Join(b.dir, filepath.Base(log))
-				if err := os.Truncate(cut, keep); err != nil {
-					t.Fatal(err)
-				}
+				try(t, os.Truncate(cut, keep))
 				rest := randomBytes(garbage)
 				if garbage > 0 && keep < written {
 					// A byte with one flipped bit is reported as damage, and one random
@@ -102,9 +96,7 @@ func TestDamagedFiles(t *testing.T) {
 		}
 		for _, name := range append(tables, log) {
 			text, err := os.ReadFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			damaged := slices.Clone(text)
 			offset := len(text)/4 + rand.IntN(len(text)/2)
 			damaged[offset] ^= 1 << rand.IntN(8)
@@ -158,9 +150,7 @@ func TestDamagedLookup(t *testing.T) {
 			t.Fatalf("there are tables %q, %v; want one", tables, err)
 		}
 		table, err := os.ReadFile(tables[0])
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		damaged := slices.Clone(table)
 		damaged[len(table)/4] ^= 1 << rand.IntN(8) // in a segment, between records and groups
 		writeTo(t, tables[0], damaged)
@@ -218,16 +208,12 @@ func randomBytes(n int) []byte {
 
 func writeTo(t testing.TB, name string, text []byte) {
 	t.Helper()
-	if err := os.WriteFile(name, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(name, text, 0o600))
 }
 
 func appendTo(t testing.TB, name string, text []byte) {
 	t.Helper()
 	whole, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	writeTo(t, name, append(whole, text...))
 }

@@ -38,9 +38,7 @@ func TestDiskFull(t *testing.T) {
 			l := b.load("--users=8", "--batch=200", "--for=1h")
 			b.awaitReady(503)
 			resp, err := http.Post("http://"+b.addr+"/v1/readings", "", strings.NewReader(`{"device":"during","time":1000,"spo2_pct":97}`))
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			resp.Body.Close()
 			if resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" {
 				t.Errorf("a POST is answered %d, Retry-After %q; want 503 and a time", resp.StatusCode, resp.Header.Get("Retry-After"))

@@ -1,7 +1,6 @@
 package main_test
 
 import (
-	"errors"
 	"maps"
 	"os"
 	"os/exec"
@@ -45,18 +44,14 @@ func harmOf(fault crashFault) (stop crashFault, h harm, ok bool) {
 func (b *harness) files() map[string]string {
 	b.Helper()
 	entries, err := os.ReadDir(b.dir)
-	if err != nil {
-		b.Fatal(err)
-	}
+	try(b, err)
 	all := map[string]string{}
 	for _, e := range entries {
 		if e.Name() == "LOCK" || !e.Type().IsRegular() {
 			continue
 		}
 		text, err := os.ReadFile(filepath.Join(b.dir, e.Name()))
-		if err != nil {
-			b.Fatal(err)
-		}
+		try(b, err)
 		all[e.Name()] = string(text)
 	}
 	return all
@@ -123,12 +118,8 @@ func writeSynced(t testing.TB, name string, text []byte) {
 	writeTo(t, name, text)
 	for _, name := range []string{name, filepath.Dir(name)} {
 		f, err := os.Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(f.Sync(), f.Close()); err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
+		try(t, f.Sync(), f.Close())
 	}
 }
 

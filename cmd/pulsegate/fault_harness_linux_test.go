@@ -206,9 +206,7 @@ func (b *harness) load(args ...string) *load {
 	l := &load{b: b, ledger: filepath.Join(b.scratch, fmt.Sprintf("%d.ledger", len(b.loads))), ended: make(chan struct{})}
 	l.cmd = exec.Command(b.bin, slices.Concat([]string{"sim", "run", "--ledger=" + l.ledger, "--json", "--threads=1", "--tries=1000", "--patience=60s"}, b.signs, b.target(), args)...)
 	l.cmd.Stdout, l.cmd.Stderr = &l.out, &l.stderr
-	if err := l.cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
+	try(b, l.cmd.Start())
 	go func() {
 		defer close(l.ended)
 		_ = l.cmd.Wait() // ProcessState has the result
@@ -385,13 +383,9 @@ func (b *harness) tamper(inject string) (heal func()) {
 	cmd := exec.Command("strace", "-f", "-p", strconv.Itoa(b.server.cmd.Process.Pid),
 		"-e", "signal=none", "-e", "trace=fdatasync", "-e", "inject="+inject)
 	stderr, err := os.Create(log)
-	if err != nil {
-		b.Fatal(err)
-	}
+	try(b, err)
 	cmd.Stderr = stderr
-	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
+	try(b, cmd.Start())
 	heal = sync.OnceFunc(func() {
 		// The kernel releases what a dead tracer held. strace does not detach from a process that was
 		// killed.
@@ -403,9 +397,7 @@ func (b *harness) tamper(inject string) (heal func()) {
 	var trace string
 	polltest.Until(b, "strace attaches or fails", func() bool {
 		text, err := os.ReadFile(log)
-		if err != nil {
-			b.Fatal(err)
-		}
+		try(b, err)
 		trace = string(text)
 		return strings.Contains(trace, "attach")
 	})
@@ -424,9 +416,7 @@ func (b *harness) log() (name string, bytes int64) {
 	}
 	name = slices.MaxFunc(names, strings.Compare)
 	info, err := os.Stat(name)
-	if err != nil {
-		b.Fatal(err)
-	}
+	try(b, err)
 	return name, info.Size()
 }
 
@@ -531,15 +521,11 @@ func (b *harness) peakMemory() int {
 func procStatus(t testing.TB, pid int, name string) int {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	for line := range strings.Lines(string(text)) {
 		if rest, ok := strings.CutPrefix(line, name+":"); ok {
 			n, err := strconv.Atoi(strings.Fields(rest)[0])
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			return n
 		}
 	}

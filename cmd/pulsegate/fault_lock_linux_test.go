@@ -54,18 +54,14 @@ func TestTwoServersOneAddress(t *testing.T) {
 		t.Parallel()
 		b := newHarness(t, lane)
 		l, err := net.Listen("tcp", b.addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		line := b.serveCommand()
 		second := exec.Command(line[0], line[1:]...)
 		_, err = tryLaunch(t, 1, second)
 		if err == nil || second.ProcessState.ExitCode() != 1 || !strings.Contains(err.Error(), fmt.Sprint(l.Addr())) {
 			t.Errorf("a server on an address that is taken: %v; want exit code 1 and the address", err)
 		}
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+		try(t, l.Close())
 		b.start()
 		b.term()
 		b.check()

@@ -68,13 +68,9 @@ func TestLostFiles(t *testing.T) {
 			t.Helper()
 			path := filepath.Join(b.dir, file)
 			text, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			for how, harm := range harms {
-				if err := harm(path); err != nil {
-					t.Fatal(err)
-				}
+				try(t, harm(path))
 				b.refused(fmt.Sprintf("%s, %s %s", stop, file, how), file)
 				writeTo(t, path, text)
 			}
@@ -96,9 +92,7 @@ func TestLostFiles(t *testing.T) {
 		}
 		manifest := slices.Max(manifests)
 		info, err := os.Stat(manifest)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		tables, err := filepath.Glob(filepath.Join(b.dir, "*.sst"))
 		if err != nil || len(tables) == 0 {
 			t.Fatalf("there are tables %q, %v", tables, err)
@@ -109,9 +103,7 @@ func TestLostFiles(t *testing.T) {
 		lose("SIGTERM", "CHECKSUMS", map[string]func(string) error{"removed": os.Remove, "cut": cut(100)})
 		writeTo(t, filepath.Join(b.dir, "000099.log"), nil)
 		b.refused("SIGTERM, a log put back", "000099.log")
-		if err := os.Remove(filepath.Join(b.dir, "000099.log")); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.Remove(filepath.Join(b.dir, "000099.log")))
 
 		b.check()
 		b.start()
@@ -158,9 +150,7 @@ func TestTakenDirectory(t *testing.T) {
 				l.awaitAcknowledged(50)
 				b.server.signal(syscall.SIGSTOP)
 				now, err := take(b.dir)
-				if err != nil {
-					t.Fatal(err)
-				}
+				try(t, err)
 				// The server has not noticed yet, and still holds its directory.
 				second := exec.Command(b.bin, "serve", "--addr=127.0.0.1:0", "--admin-addr=", "--data="+now, "--min-free-bytes=-1")
 				if p, err := tryLaunch(t, 1, second); err == nil {

@@ -110,9 +110,7 @@ const root = "../.."
 // those fails with a mutant, and docs/reliability.md describes it.
 func TestFaultMatrix(t *testing.T) {
 	page, err := os.ReadFile(root + "/docs/reliability.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	tests := testsIn(t, ".")
 	caught := map[string]bool{}
 	for _, m := range mutants(t) {
@@ -165,9 +163,7 @@ func mutants(t *testing.T) []mutant {
 	var all []mutant
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		m := mutant{name: strings.TrimSuffix(filepath.Base(file), ".patch")}
 		header, _, _ := strings.Cut(string(text), "\n\n")
 		for line := range strings.Lines(header) {
@@ -190,13 +186,9 @@ func mutants(t *testing.T) []mutant {
 // that docs/reliability.md lists it. make mutants runs the patches.
 func TestMutants(t *testing.T) {
 	page, err := os.ReadFile(root + "/docs/reliability.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	dir, err := filepath.Abs("testdata/mutants")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if _, err := exec.LookPath("git"); err != nil && os.Getenv("CI") != "true" {
 		t.Skip("git is needed to try patches")
 	}
@@ -230,9 +222,7 @@ var (
 // that comments name.
 func TestReliabilityNames(t *testing.T) {
 	page, err := os.ReadFile(root + "/docs/reliability.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	all := map[string]bool{}
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
@@ -246,9 +236,7 @@ func TestReliabilityNames(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	names := testName.FindAllString(string(page), -1)
 	if len(names) < 20 {
 		t.Errorf("docs/reliability.md names %d tests", len(names))
@@ -285,15 +273,11 @@ func TestReliabilityNames(t *testing.T) {
 func testsIn(t *testing.T, dir string) map[string]*ast.FuncDecl {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	tests := map[string]*ast.FuncDecl{}
 	for _, file := range files {
 		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments|parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		for _, decl := range parsed.Decls {
 			if f, ok := decl.(*ast.FuncDecl); ok && f.Recv == nil && testName.MatchString(f.Name.Name) {
 				tests[f.Name.Name] = f

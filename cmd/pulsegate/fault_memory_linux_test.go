@@ -36,9 +36,7 @@ func TestMemoryLimit(t *testing.T) {
 		var conns []net.Conn
 		for range batches {
 			conn, err := net.Dial("tcp", b.addr)
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			defer conn.Close()
 			conns = append(conns, conn)
 			go func() { _, _ = io.WriteString(conn, head+part) }() // the answer may come before everything is sent
@@ -82,8 +80,6 @@ func TestMemoryLimit(t *testing.T) {
 func number(t *testing.T, text string) int {
 	t.Helper()
 	n, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return n
 }

@@ -20,9 +20,7 @@ func TestOracleSees(t *testing.T) {
 	kept.wait()
 	b.term()
 	older := b.dir + ".older"
-	if err := os.CopyFS(older, os.DirFS(b.dir)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.CopyFS(older, os.DirFS(b.dir)))
 	b.start()
 	lost := b.load("--users=4", "--posts=10", "--start=2026-01-01T00:00:00Z")
 	acknowledged := lost.wait().Stored
@@ -58,9 +56,7 @@ func TestOracleSees(t *testing.T) {
 func sentFirst(t *testing.T, l *load) (device, unixMs string) {
 	t.Helper()
 	text, err := os.ReadFile(l.ledger)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	for line := range strings.Lines(string(text)) {
 		if f := strings.Fields(line); len(f) == 6 && f[0] == "S" && strings.Count(f[4], ",") == 3 && !strings.ContainsAny(f[3], "+-") {
 			return f[2], f[3]

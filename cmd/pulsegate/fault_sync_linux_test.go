@@ -65,9 +65,7 @@ func failedSync(t *testing.T, trace string) (after func() string) {
 	t.Helper()
 	rest := func() (string, bool) {
 		text, err := os.ReadFile(trace)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		_, rest, found := strings.Cut(string(text), "(INJECTED)")
 		return rest, found
 	}

@@ -104,9 +104,7 @@ func sendHalf(t *testing.T, addr, body string, chunked bool) *halfSent {
 		rest += "\r\n0\r\n\r\n"
 	}
 	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if _, err := io.WriteString(conn, "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\n"+head); err != nil {
 		t.Fatal(err)
 	}
@@ -116,9 +114,7 @@ func sendHalf(t *testing.T, addr, body string, chunked bool) *halfSent {
 // finish sends the rest and returns the status of the answer, or 0 without one.
 func (h *halfSent) finish(t *testing.T) int {
 	t.Helper()
-	if err := h.conn.SetDeadline(time.Now().Add(polltest.Patience)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, h.conn.SetDeadline(time.Now().Add(polltest.Patience)))
 	_, _ = io.WriteString(h.conn, h.rest) // the answer may have come first
 	resp, err := http.ReadResponse(bufio.NewReader(h.conn), nil)
 	if err != nil {

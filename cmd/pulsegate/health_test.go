@@ -27,9 +27,7 @@ func TestHealthOfOtherServers(t *testing.T) {
 	defer secure.Close()
 	defer close(stuck)
 	ca := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}), 0o600))
 	for _, tt := range []struct {
 		name             string
 		args             []string

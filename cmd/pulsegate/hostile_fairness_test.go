@@ -169,9 +169,7 @@ func TestFairBodies(t *testing.T) {
 			other := from(t, "127.0.0.2", nil)
 			for range 10 {
 				resp, err := other.Post(p.url("/v1/readings"), "", strings.NewReader(batch))
-				if err != nil {
-					t.Fatal(err)
-				}
+				try(t, err)
 				resp.Body.Close()
 				if resp.StatusCode != 200 && runtime.GOOS == "linux" {
 					t.Errorf("a batch of another address: %d, want 200", resp.StatusCode)

@@ -32,9 +32,7 @@ func TestSlowClientsThatNeverReadHTTP2(t *testing.T) {
 		t.Fatalf("20,000 readings: %s, %v", got, err)
 	}
 	stalling := &stallingConn{TCPConn: connect(t, p.addr), gone: make(chan struct{})}
-	if err := stalling.SetReadBuffer(4 << 10); err != nil {
-		t.Fatal(err)
-	}
+	try(t, stalling.SetReadBuffer(4<<10))
 	transport := &http.Transport{TLSClientConfig: cfg, ForceAttemptHTTP2: true, DialContext: func(context.Context, string, string) (net.Conn, error) { return stalling, nil }}
 	client = &http.Client{Transport: transport, Timeout: polltest.Patience}
 	if resp, err := client.Get("https://" + p.addr + "/livez"); err != nil || resp.ProtoMajor != 2 {

@@ -134,9 +134,7 @@ func zstdOfSize(n uint64) string {
 // when a name may occur twice.
 func TestBadInputBodies(t *testing.T) {
 	problems, err := os.ReadFile("../../docs/problems.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	bodies := badBodies()
 	eachLane(t, func(t *testing.T, p *process) {
 		for _, tt := range bodies {

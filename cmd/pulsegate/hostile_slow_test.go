@@ -115,8 +115,6 @@ func sockets(t *testing.T, p *process) int {
 	if errors.Is(err, os.ErrNotExist) {
 		return 0 // unknown on this system
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return len(files)
 }

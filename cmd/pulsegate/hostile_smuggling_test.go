@@ -152,9 +152,7 @@ func TestBadInputSmuggling(t *testing.T) {
 			cfg.NextProtos = []string{"http/1.1"}
 			testSmuggling(t, func(t *testing.T) net.Conn {
 				conn := tls.Client(connect(t, p.addr), cfg)
-				if err := conn.HandshakeContext(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				try(t, conn.HandshakeContext(t.Context()))
 				return conn
 			})
 			client := &http.Client{Transport: &http.Transport{TLSClientConfig: cfg}}

@@ -68,14 +68,10 @@ func checkMemory(t *testing.T, p *process) {
 		return // unknown on this system
 	}
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	_, rest, _ := strings.Cut(string(status), "VmHWM:")
 	kilobytes, err := strconv.Atoi(strings.Fields(rest)[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	t.Logf("peak of the resident memory: %d MiB", kilobytes>>10)
 	if kilobytes<<10 > maxRSSBytes {
 		t.Errorf("the server used %d MiB, want at most %d", kilobytes>>10, maxRSSBytes>>20)
@@ -152,13 +148,9 @@ func exchange(t testing.TB, addr, stream string) string {
 func connect(t testing.TB, addr string) *net.TCPConn {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	t.Cleanup(func() { conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(polltest.Patience)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, conn.SetDeadline(time.Now().Add(polltest.Patience)))
 	return conn.(*net.TCPConn)
 }
 
@@ -186,9 +178,7 @@ func outcome(conn net.Conn) string {
 func devices(t testing.TB, p *process) string {
 	t.Helper()
 	page, err := askOnce(http.DefaultClient, http.MethodGet, p.url("/v1/devices?limit=1000"), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return namesIn(page)
 }
 

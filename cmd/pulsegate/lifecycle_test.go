@@ -29,9 +29,7 @@ func newManager(t *testing.T) *manager {
 	t.Helper()
 	m := &manager{t: t, path: filepath.Join(t.TempDir(), "notify")}
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: m.path, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	var reader sync.WaitGroup
 	reader.Go(func() {
 		for text := make([]byte, 4096); ; {
@@ -151,9 +149,7 @@ func TestWatchdog(t *testing.T) {
 	skipIfShort(t)
 	t.Parallel()
 	bin, err := altered()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	for _, tt := range []struct {
 		hang string
 		want string // in the log, or "" if the server counts as alive
@@ -204,9 +200,7 @@ func activated(t *testing.T, names, dir string, listeners []net.Listener, args .
 	cmd.Env = append(os.Environ(), fmt.Sprintf("LISTEN_FDS=%d", len(listeners)), "LISTEN_FDNAMES="+names)
 	for _, l := range listeners {
 		f, err := l.(*net.TCPListener).File()
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		t.Cleanup(func() { f.Close() })
 		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
 	}
@@ -216,9 +210,7 @@ func activated(t *testing.T, names, dir string, listeners []net.Listener, args .
 func listenOn(t *testing.T, addr string) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	t.Cleanup(func() { l.Close() })
 	return l
 }

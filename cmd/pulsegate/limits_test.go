@@ -16,9 +16,7 @@ import (
 // test name.
 func TestLimitsPage(t *testing.T) {
 	text, err := os.ReadFile("../../docs/limits.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	page := string(text)
 	help, _, code := output(t, program(t), "serve", "--help")
 	if code != 0 {
@@ -82,9 +80,7 @@ func plain(s string) string {
 func testNames(t *testing.T) map[string]bool {
 	t.Helper()
 	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	names := map[string]bool{}
 	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)[A-Z]\w*)\(`)
 	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
@@ -105,8 +101,6 @@ func testNames(t *testing.T) map[string]bool {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return names
 }

@@ -15,9 +15,7 @@ import (
 func smallPipe(t *testing.T) (r, w *os.File) {
 	t.Helper()
 	var fds [2]int
-	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
-		t.Fatal(err)
-	}
+	try(t, unix.Pipe2(fds[:], unix.O_CLOEXEC))
 	if _, err := unix.FcntlInt(uintptr(fds[1]), unix.F_SETPIPE_SZ, os.Getpagesize()); err != nil {
 		t.Fatal(err)
 	}
@@ -51,9 +49,7 @@ func TestFailsIntoFullPipe(t *testing.T) {
 // Seen to fail when SIGPIPE is not ignored.
 func TestBrokenPipe(t *testing.T) {
 	p := start(t, program(t), filepath.Join(t.TempDir(), "data"), "--admin-addr=127.0.0.1:0", "--access-log=all")
-	if err := p.pipe.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, p.pipe.Close())
 	if got := pipeline(t, p.addr, 500, goodReading); got[200] != 500 {
 		t.Fatalf("statuses %v, want 500 times 200", got)
 	}

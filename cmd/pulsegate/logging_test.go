@@ -19,13 +19,9 @@ import (
 func pipeline(t testing.TB, addr string, n int, request func(i int) string) map[int]int {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(5 * time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, conn.SetDeadline(time.Now().Add(5*time.Minute)))
 	sent := make(chan error, 1)
 	go func() {
 		out := bufio.NewWriterSize(conn, 64<<10)
@@ -46,9 +42,7 @@ func pipeline(t testing.TB, addr string, n int, request func(i int) string) map[
 		}
 		statuses[resp.StatusCode]++
 	}
-	if err := <-sent; err != nil {
-		t.Fatal(err)
-	}
+	try(t, <-sent)
 	return statuses
 }
 
@@ -78,9 +72,7 @@ func TestNoLinesOfRequests(t *testing.T) {
 	}
 	for range 100 { // connections without a request, or with an invalid one
 		conn, err := net.Dial("tcp", p.addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		if _, err := io.WriteString(conn, "\x16\x03\x01 no HTTP\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}

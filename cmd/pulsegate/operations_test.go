@@ -14,9 +14,7 @@ func TestOperations(t *testing.T) {
 		requireFreeAddr(t, addr)
 	}
 	text, err := os.ReadFile("../../docs/operations.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	r := newReader(t)
 	for _, section := range []string{"A machine", "Load tests"} {
 		_, rest, found := strings.Cut(string(text), "\n## "+section+"\n")

@@ -155,9 +155,7 @@ const anyTime = "--oldest=1970-01-01T00:00:00Z"
 func launch(t testing.TB, listeners int, cmd *exec.Cmd) *process {
 	t.Helper()
 	p, err := tryLaunch(t, listeners, cmd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return p
 }
 
@@ -166,13 +164,9 @@ func tryLaunch(t testing.TB, listeners int, cmd *exec.Cmd) (*process, error) {
 	t.Helper()
 	p := &process{t: t, cmd: cmd, exited: make(chan struct{})}
 	stderr, err := p.cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	p.pipe = stderr
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, p.cmd.Start())
 	lines := make(chan []string, 4) // one per listener, and nil at the end
 	go func() {
 		defer close(p.exited)
@@ -290,9 +284,7 @@ func (p *process) awaitLine(text string, times int) {
 func fetch(t testing.TB, method, url, body string, fields ...string) (*http.Response, string) {
 	t.Helper()
 	req, err := http.NewRequest(method, url, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	for i := 0; i < len(fields); i += 2 {
 		req.Header.Add(fields[i], fields[i+1])
 	}
@@ -300,14 +292,10 @@ func fetch(t testing.TB, method, url, body string, fields ...string) (*http.Resp
 		req.Host = host
 	}
 	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return resp, string(text)
 }
 
@@ -341,4 +329,12 @@ func output(t testing.TB, bin string, args ...string) (stdout, stderr string, co
 		t.Fatal(err)
 	}
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// try ends the test if one of errs is not nil.
+func try(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -71,9 +71,7 @@ func requireFreeAddr(t *testing.T, addr string) {
 func readmeBlocks(t *testing.T) []string {
 	t.Helper()
 	text, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	var blocks []string
 	for _, part := range strings.Split(string(text), "```sh\n")[1:] {
 		block, _, ended := strings.Cut(part, "```")
@@ -99,16 +97,10 @@ func newReader(t *testing.T) *reader {
 	t.Helper()
 	r := &reader{t: t, dir: t.TempDir()}
 	internal, err := filepath.Abs("../../internal")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(internal, filepath.Join(r.dir, "internal")); err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
+	try(t, os.Symlink(internal, filepath.Join(r.dir, "internal")))
 	bin := t.TempDir()
-	if err := os.Symlink(program(t), filepath.Join(bin, "pulsegate")); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.Symlink(program(t), filepath.Join(bin, "pulsegate")))
 	// The program has the README's settings, and curl fails if the answer is an error.
 	for _, setting := range os.Environ() {
 		if !strings.HasPrefix(setting, "PULSEGATE_") && !strings.HasPrefix(setting, "PATH=") {
@@ -116,9 +108,7 @@ func newReader(t *testing.T) *reader {
 		}
 	}
 	r.env = append(r.env, "CURL_HOME="+r.dir, "PATH="+bin+":"+os.Getenv("PATH"))
-	if err := os.WriteFile(filepath.Join(r.dir, ".curlrc"), []byte("fail\nsilent\nshow-error\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(filepath.Join(r.dir, ".curlrc"), []byte("fail\nsilent\nshow-error\n"), 0o600))
 	return r
 }
 

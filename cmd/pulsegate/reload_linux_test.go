@@ -20,17 +20,13 @@ func TestHangupWhileOpening(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	stderr, err := os.Create(filepath.Join(dir, "stderr"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer stderr.Close()
 	d := newDisk(t, 256<<20)
 	d.freeze() // the store can be created once it is thawed
 	cmd := exec.Command(program(t), "serve", "--addr=127.0.0.1:0", "--admin-addr=", "--data="+filepath.Join(d.dir, "data"), "--min-free-bytes=-1", "--log-level=debug", anyTime)
 	cmd.Stderr = stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, cmd.Start())
 	exited := make(chan struct{})
 	go func() {
 		defer close(exited)
@@ -43,9 +39,7 @@ func TestHangupWhileOpening(t *testing.T) {
 	}()
 	logged := func() string {
 		text, err := os.ReadFile(stderr.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		return string(text)
 	}
 	await := func(what string) {
@@ -60,18 +54,14 @@ func TestHangupWhileOpening(t *testing.T) {
 		})
 	}
 	await("msg=resources")
-	if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
+	try(t, cmd.Process.Signal(syscall.SIGHUP))
 	if strings.Contains(logged(), "listening ") {
 		t.Fatal("the store was opened too soon for this test")
 	}
 	d.thaw()
 	await("listening ")
 	await("msg=reloaded")
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	try(t, cmd.Process.Signal(syscall.SIGTERM))
 	polltest.Until(t, "the server ends", func() bool {
 		select {
 		case <-exited:

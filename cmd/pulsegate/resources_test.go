@@ -98,9 +98,7 @@ func count(t *testing.T, report, name string) int {
 		t.Fatalf("no %s in\n%s", name, report)
 	}
 	n, err := strconv.Atoi(m[1] + m[2])
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return n
 }
 

@@ -41,9 +41,7 @@ func TestScalingPage(t *testing.T) {
 	for i, name := range []string{"db1", "db2", "db3"} {
 		for _, file := range []string{name + ".pem", name + ".key"} {
 			content, err := os.ReadFile(filepath.Join(r.dir, file))
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			databases[i].Put(t, file, content)
 		}
 		databases[i].Shell(t, strings.Replace(settings, "db=db1 ", "db="+name+" ", 1), "")

@@ -42,9 +42,7 @@ func mountTmpfs(t testing.TB, dir string, bytes int64) {
 func freeBytes(t testing.TB, dir string) int64 {
 	t.Helper()
 	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
-		t.Fatal(err)
-	}
+	try(t, unix.Statfs(dir, &st))
 	return int64(st.Bavail) * st.Bsize
 }
 
@@ -59,9 +57,7 @@ func leave(t testing.TB, dir string, bytes int64) *filler {
 	t.Helper()
 	f := &filler{t, filepath.Join(dir, "filler")}
 	file, err := os.Create(f.path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer file.Close()
 	if bytes >= 0 {
 		if err := unix.Fallocate(int(file.Fd()), 0, 0, freeBytes(t, dir)-bytes); err != nil {

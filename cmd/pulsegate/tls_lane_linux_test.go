@@ -25,17 +25,13 @@ func TestTLSLane(t *testing.T) {
 	token := createToken(t, bin, tokens, "--gateway", "bed-7")
 	p := start(t, bin, file("data"), append(certified(dir), "--admin-addr=127.0.0.1:0", "--tokens="+tokens, "--handshake-timeout=300ms", "--tls-client-ca="+file("ca.pem"))...)
 	client, err := tls.LoadX509KeyPair(file("bed-1.pem"), file("bed-1.key"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	base := &tls.Config{InsecureSkipVerify: true, ServerName: "localhost"}
 	session := func(change func(*tls.Config)) net.Conn {
 		cfg := base.Clone()
 		change(cfg)
 		conn := tls.Client(connect(t, p.addr), cfg)
-		if err := conn.HandshakeContext(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		try(t, conn.HandshakeContext(t.Context()))
 		return conn
 	}
 	post := func(conn net.Conn, header string) {

@@ -11,9 +11,7 @@ import (
 func pageBlocks(t *testing.T, name string, want int) []string {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	found := regexp.MustCompile("(?ms)^```sh\n(.*?)^```$").FindAllStringSubmatch(string(page), -1)
 	if len(found) != want {
 		t.Fatalf("the page has %d blocks of commands, want %d", len(found), want)

@@ -121,9 +121,7 @@ func TestLines(t *testing.T) {
 		audit.Record{Event: audit.Exported, Token: "afd37bdffa6b", Device: name(t, "ppg-1"), From: time.UnixMilli(0), To: epoch, Count: 12, Peer: netip.MustParseAddr("::ffff:192.0.2.7")},
 		audit.Record{Event: audit.Erased, Device: name(t, "ppg-1"), Count: 1936},
 	)
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, l.Close())
 	const want = `{"seq":1,"time":"2026-11-21T10:00:00.123Z","event":"log.started","prev":"0000000000000000000000000000000000000000000000000000000000000000","chain":"C1"}
 {"seq":2,"time":"2026-11-21T10:00:00.123Z","event":"token.created","token":"afd37bdffa6b","gateway":"bed-7","rights":"write,read","device":"ppg-","expires":"2026-11-21T11:00:00.123Z","actor":"anna (uid 1000)","chain":"C2"}
 {"seq":3,"time":"2026-11-21T10:00:00.123Z","event":"exported","token":"afd37bdffa6b","device":"ppg-1","from":"1970-01-01T00:00:00.000Z","to":"2026-11-21T10:00:00.123Z","count":12,"peer":"192.0.2.7","chain":"C3"}
@@ -178,23 +176,17 @@ func TestTornTail(t *testing.T) {
 	whole := filepath.Join(dir, "whole")
 	l := open(t, whole, audit.Options{})
 	appendAll(t, l, audit.Record{Event: audit.Erased, Count: 1}, audit.Record{Event: audit.Erased, Count: 2})
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, l.Close())
 	text := read(t, whole)
 	last := strings.LastIndex(text[:len(text)-1], "\n") + 1
 	const kept = "log.started erased:1"
 	for cut := last; cut <= len(text); cut++ {
 		for _, tail := range []string{"", "\x00\x00\x00", "\n"} {
 			path := filepath.Join(dir, "cut")
-			if err := os.WriteFile(path, []byte(text[:cut]+tail), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			try(t, os.WriteFile(path, []byte(text[:cut]+tail), 0o600))
 			l := open(t, path, audit.Options{})
 			appendAll(t, l, audit.Record{Event: audit.Erased, Count: 3})
-			if err := l.Close(); err != nil {
-				t.Fatal(err)
-			}
+			try(t, l.Close())
 			torn := cut - last + len(tail)
 			want := kept
 			if cut == len(text) || cut == len(text)-1 && tail == "\n" {
@@ -221,9 +213,7 @@ func TestTampering(t *testing.T) {
 	for i := range 5 {
 		appendAll(t, l, audit.Record{Event: audit.Erased, Count: int64(i + 1)})
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, l.Close())
 	text := []byte(read(t, path))
 	lines := bytes.SplitAfter(text, []byte("\n"))
 	lines = lines[:len(lines)-1]
@@ -234,9 +224,7 @@ func TestTampering(t *testing.T) {
 			t.Errorf("%s: Verify = %+v, %v; want ErrCorrupt", what, r, err)
 		}
 		other := filepath.Join(dir, "changed")
-		if err := os.WriteFile(other, changed, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.WriteFile(other, changed, 0o600))
 		if l, err := audit.Open(t.Context(), other, audit.Options{}); !errors.Is(err, audit.ErrCorrupt) {
 			t.Errorf("%s: Open = %v; want ErrCorrupt", what, err)
 			l.Close()
@@ -273,9 +261,7 @@ func TestRotation(t *testing.T) {
 	for range 800 {
 		appendAll(t, l, r)
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, l.Close())
 	files, err := filepath.Glob(path + "*")
 	if err != nil || len(files) != 4 { // including the lock
 		t.Errorf("files %v, %v; want the file in use, two older ones and the lock", files, err)
@@ -294,9 +280,7 @@ func TestRotation(t *testing.T) {
 	}
 
 	// A crash right after the file in use was renamed.
-	if err := os.Rename(path, path+".1"); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.Rename(path, path+".1"))
 	open(t, path, audit.Options{})
 	if report := verify(t, path); report.Prev != before.Chain || report.FirstSeq != before.LastSeq+1 {
 		t.Errorf("after a crash: begins with %d after %s, want %d after %s", report.FirstSeq, report.Prev, before.LastSeq+1, before.Chain)
@@ -358,4 +342,12 @@ func FuzzVerify(f *testing.F) {
 			t.Fatalf("without the torn part: %+v, %v; want %+v", again, err, r)
 		}
 	})
+}
+
+// try ends the test if one of errs is not nil.
+func try(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -67,9 +67,7 @@ func TestExportFlood(t *testing.T) {
 				if second+i == 0 {
 					r.From, r.To = time.Time{}, time.Time{}
 				}
-				if err := l.Export(t.Context(), r); err != nil {
-					t.Fatal(err)
-				}
+				try(t, l.Export(t.Context(), r))
 			}
 			time.Sleep(time.Second)
 		}
@@ -103,9 +101,7 @@ func TestDistinctExports(t *testing.T) {
 	export := func(r audit.Record) {
 		t.Helper()
 		r.Token = "afd37bdffa6b"
-		if err := l.Export(t.Context(), r); err != nil {
-			t.Fatal(err)
-		}
+		try(t, l.Export(t.Context(), r))
 	}
 	for i := range 100 { // each range is slightly wider
 		export(audit.Record{Device: name(t, "ppg-1"), From: epoch.Add(-time.Duration(i) * time.Minute), To: epoch})
@@ -127,15 +123,11 @@ func TestDistinctExports(t *testing.T) {
 		t.Errorf("the last record is %+v, want one for any device and address", last)
 	}
 	// Another token has records of its own.
-	if err := l.Export(t.Context(), audit.Record{Token: "b", Device: name(t, "ppg-1")}); err != nil {
-		t.Fatal(err)
-	}
+	try(t, l.Export(t.Context(), audit.Record{Token: "b", Device: name(t, "ppg-1")}))
 	if lines := exportLines(t, path); lines[len(lines)-1].Token != "b" || lines[len(lines)-1].Event != "exported" {
 		t.Errorf("another token: %+v", lines[len(lines)-1])
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, l.Close())
 	counted := int64(0)
 	for _, line := range exportLines(t, path) {
 		if line.Event == "exported" {

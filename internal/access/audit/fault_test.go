@@ -23,24 +23,18 @@ func newFixture(t *testing.T) fixture {
 	b := fixture{dir, filepath.Join(dir, "log", "audit"), filepath.Join(dir, "key")}
 	mkdir(t, filepath.Join(dir, "log"))
 	key, err := audit.CreateKey(b.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	l := open(t, b.path, volatile(audit.Options{MaxBytes: 1, Key: key}))
 	fillUntil(t, l, b.path+".2")
 	for {
 		info, err := os.Stat(b.path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		if info.Size() > 64<<10-1500 {
 			break
 		}
 		appendAll(t, l, long(t))
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, l.Close())
 	put(t, b.path, read(t, b.path)+"{torn")
 	return b
 }
@@ -49,9 +43,7 @@ func newFixture(t *testing.T) fixture {
 func (b fixture) copy(t *testing.T) fixture {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS(b.dir)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.CopyFS(dir, os.DirFS(b.dir)))
 	return fixture{dir, filepath.Join(dir, "log", "audit"), filepath.Join(dir, "key")}
 }
 
@@ -79,9 +71,7 @@ func (s *script) append(l *audit.Log) error {
 func (s *script) run(b fixture, f *audit.Fault) {
 	t := s.t
 	key, err := audit.LoadKey(b.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	l, err := audit.Open(t.Context(), b.path, f.With(audit.Options{
 		MaxBytes: 1, Keep: 3, Key: key, CheckEvery: time.Hour, Now: func() time.Time { return epoch },
 	}))
@@ -114,9 +104,7 @@ func (b fixture) counts(t *testing.T) (counts []int64) {
 		if os.IsNotExist(err) {
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		for line := range bytes.Lines(text) {
 			_, rest, ok := bytes.Cut(line, []byte(`"count":`))
 			if !ok || !bytes.Contains(line, []byte(`"event":"erased"`)) {
@@ -163,9 +151,7 @@ func TestFaults(t *testing.T) {
 			failed[f.Failed[0]]++
 			what := fmt.Sprintf("call %d, %s, fails (lasting %t, half %t)", f.At, f.Failed[0], f.Lasting, f.Half)
 			key, err := audit.LoadKey(b.key)
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			l, err := audit.Open(t.Context(), b.path, volatile(audit.Options{MaxBytes: 1, Keep: 3, Key: key}))
 			if err != nil {
 				t.Fatalf("%s: the next process: %v", what, err)
@@ -206,9 +192,7 @@ func TestFailedSync(t *testing.T) {
 	b := newFixture(t)
 	f := audit.Fault{}
 	l, err := audit.Open(t.Context(), b.path, f.With(audit.Options{MaxBytes: 1, CheckEvery: time.Hour}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	s := &script{t: t}
 	f.After(0, "sync")
 	for range 3 {

@@ -83,9 +83,7 @@ func TestChangedWhileOpen(t *testing.T) {
 			for i := range 8 {
 				appendAll(t, l, audit.Record{Event: audit.Erased, Count: int64(i + 100)})
 			}
-			if err := l.Close(); err != nil {
-				t.Fatal(err)
-			}
+			try(t, l.Close())
 		}},
 		{"another last line of the same length", func(t *testing.T, path string) {
 			text := read(t, path)
@@ -98,9 +96,7 @@ func TestChangedWhileOpen(t *testing.T) {
 			for range 5 {
 				appendAll(t, l, audit.Record{Event: audit.Erased, Count: 9})
 			}
-			if err := l.Close(); err != nil {
-				t.Fatal(err)
-			}
+			try(t, l.Close())
 			move(t, other, path)
 		}},
 		{"renamed", func(t *testing.T, path string) { move(t, path, path+".away") }},
@@ -110,9 +106,7 @@ func TestChangedWhileOpen(t *testing.T) {
 			remove(t, path)
 			l := open(t, path, audit.Options{Now: time.Now}) // continues the shortened one
 			appendAll(t, l, audit.Record{Event: audit.Erased, Count: 9}, audit.Record{Event: audit.Erased, Count: 9})
-			if err := l.Close(); err != nil {
-				t.Fatal(err)
-			}
+			try(t, l.Close())
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -192,16 +186,12 @@ func TestOthersRotate(t *testing.T) {
 			appendAll(t, idle, audit.Record{Event: audit.Erased, Count: 77})
 			other := open(t, path, volatile(audit.Options{MaxBytes: 1}))
 			fillUntil(t, other, path+".2")
-			if err := other.Close(); err != nil {
-				t.Fatal(err)
-			}
+			try(t, other.Close())
 			tt.change(t, path)
 			before := read(t, path)
 			err := idle.Append(t.Context(), audit.Record{Event: audit.Erased, Count: 99})
 			if !tt.gone {
-				if err != nil {
-					t.Fatal(err)
-				}
+				try(t, err)
 				if report, err := audit.VerifyLog(path, nil); err != nil || int(report.Records) != len(copied) {
 					t.Errorf("%+v, %v, want %d records", report, err, len(copied))
 				}
@@ -230,9 +220,7 @@ func TestRotationFails(t *testing.T) {
 		l := open(t, path, f.With(audit.Options{MaxBytes: 1, Keep: 3}))
 		fillUntil(t, l, path+".3")
 		before, err := audit.VerifyLog(path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		for tries := 0; tries < 5; {
 			f.After(renames-1, "rename")
 			if renames > 1 && tries > 0 {
@@ -260,9 +248,7 @@ func TestOlderFilesRemoved(t *testing.T) {
 	removed := func() uint64 {
 		t.Helper()
 		report, err := audit.VerifyLog(path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		return report.Removed
 	}
 	older := func(n int) string { return fmt.Sprintf("%s.%d", path, n) }
@@ -285,9 +271,7 @@ func TestOlderFilesRemoved(t *testing.T) {
 			t.Errorf("after %d rotations, %d records count as removed", n, got)
 		}
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, l.Close())
 	if first := firstSeq(t, path); first == 1 {
 		t.Error("rotation has dropped no file: the test tests nothing")
 	}
@@ -297,8 +281,6 @@ func TestOlderFilesRemoved(t *testing.T) {
 func firstSeq(t *testing.T, path string) uint64 {
 	t.Helper()
 	report, err := audit.VerifyLog(path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return report.Files[0].FirstSeq
 }

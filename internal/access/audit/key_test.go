@@ -52,15 +52,11 @@ func newSigned(t *testing.T) (path string, key *audit.Key) {
 		for i := range 3 {
 			appendAll(t, l, audit.Record{Event: audit.Erased, Count: int64(i + 1)})
 		}
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+		try(t, l.Close())
 	}
 	l := open(t, path, audit.Options{}) // a command that runs beside the server
 	appendAll(t, l, audit.Record{Event: audit.Erased, Count: 8}, audit.Record{Event: audit.Erased, Count: 9})
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, l.Close())
 	const want = "log.started log.signed erased:1 erased:2 erased:3 log.signed log.signed erased:1 erased:2 erased:3 log.signed erased:8 erased:9"
 	if got := events(t, path); got != want {
 		t.Fatalf("the log has %s, want %s", got, want)
@@ -79,9 +75,7 @@ func recompute(t *testing.T, path, text string, n int) {
 	for range len(lines) - n {
 		appendAll(t, l, audit.Record{Event: audit.Erased, Count: 77})
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, l.Close())
 }
 
 // Signed records cannot be cut off, omitted or recomputed: VerifyLog detects it, and a
@@ -150,9 +144,7 @@ func TestSignedLog(t *testing.T) {
 	}
 	put(t, path, text)
 	l := open(t, path, audit.Options{Key: key})
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, l.Close())
 	if report, err := audit.VerifyLog(path, key); err != nil || report.Signed != 14 || report.Records != 14 {
 		t.Errorf("the next process: %+v, %v, want 14 records, all signed", report, err)
 	}
@@ -172,9 +164,7 @@ func TestForgedSignatures(t *testing.T) {
 	put(t, path, strings.Join(lines[:7], ""))
 	l := open(t, path, audit.Options{Key: other})
 	appendAll(t, l, audit.Record{Event: audit.Erased, Count: 77})
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, l.Close())
 	report, err := audit.VerifyLog(path, publicKey(t, key))
 	if err != nil || report.Signed != 7 || report.Others != 2 {
 		t.Errorf("%+v, %v; want 7 records signed and two signatures of another key", report, err)
@@ -182,9 +172,7 @@ func TestForgedSignatures(t *testing.T) {
 	// He uses the ID of the key that he does not have.
 	put(t, path, lines[0])
 	l = open(t, path, audit.Options{Key: audit.Renamed(other, key)})
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, l.Close())
 	if _, err := audit.VerifyLog(path, publicKey(t, key)); !errors.Is(err, audit.ErrCorrupt) || !strings.Contains(err.Error(), "not signed by the key that it names") {
 		t.Errorf("a forged signature: %v, want ErrCorrupt", err)
 	}
@@ -218,9 +206,7 @@ func TestSignsEveryMinute(t *testing.T) {
 		time.Sleep(time.Minute)
 		expect("log.started log.signed backed-up backed-up log.signed token.created log.signed")
 		appendAll(t, l, audit.Record{Event: audit.BackedUp})
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+		try(t, l.Close())
 		expect("log.started log.signed backed-up backed-up log.signed token.created log.signed backed-up log.signed")
 	})
 }
@@ -235,9 +221,7 @@ func TestSignedRotation(t *testing.T) {
 	for range 500 {
 		appendAll(t, l, long(t))
 	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, l.Close())
 	report, err := audit.VerifyLog(path, key)
 	if err != nil || len(report.Files) != 3 || report.Files[0].FirstSeq == 1 || report.Signed != report.Files[2].LastSeq {
 		t.Errorf("%+v, %v", report, err)
@@ -268,14 +252,10 @@ func TestArchivedFile(t *testing.T) {
 	path, key := filepath.Join(dir, "log", "audit"), createKey(t, filepath.Join(dir, "key"))
 	l := open(t, path, audit.Options{Key: key})
 	appendAll(t, l, audit.Record{Event: audit.Erased, Count: 1})
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, l.Close())
 	archived := filepath.Join(dir, "archived")
 	move(t, path, archived) // and a crash in the rotation lost the new file
-	if err := os.Symlink(archived, path+".1"); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.Symlink(archived, path+".1"))
 	l = open(t, path, audit.Options{Key: key})
 	if err := l.Close(); err != nil {
 		t.Error(err)

@@ -22,9 +22,7 @@ const patience = polltest.Patience
 func datagrams(t *testing.T, network, address string) (addr string, messages chan string) {
 	t.Helper()
 	conn, err := net.ListenPacket(network, address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	messages = make(chan string, 10_000)
 	done := make(chan struct{})
 	go func() {
@@ -58,9 +56,7 @@ func receive(t *testing.T, messages <-chan string) string {
 func syslog(t *testing.T, target string, onTrouble func(error)) *audit.Syslog {
 	t.Helper()
 	s, err := audit.NewSyslog(target, "ward 7", onTrouble)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	t.Cleanup(s.Close)
 	return s
 }
@@ -103,9 +99,7 @@ func TestSyslog(t *testing.T) {
 func TestSyslogTCP(t *testing.T) {
 	addr := porttest.Addr(t)
 	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	troubles := make(chan error, 100)
 	s := syslog(t, "tcp:"+addr, func(err error) { troubles <- err })
 	next := func(in *bufio.Reader) string {
@@ -123,12 +117,8 @@ func TestSyslogTCP(t *testing.T) {
 	accept := func() (net.Conn, *bufio.Reader) {
 		t.Helper()
 		conn, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
+		try(t, conn.SetDeadline(time.Now().Add(patience)))
 		return conn, bufio.NewReader(conn)
 	}
 	s.Send([]byte("first\n"))
@@ -176,9 +166,7 @@ func TestSyslogTCP(t *testing.T) {
 func TestSyslogBackAtClose(t *testing.T) {
 	socket, troubles := filepath.Join(t.TempDir(), "socket"), make(chan error, 10)
 	s, err := audit.NewSyslog("unix:"+socket, "", func(err error) { troubles <- err })
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	s.Send([]byte("first"))
 	if err := <-troubles; err == nil {
 		t.Error("reported the end of no trouble")
@@ -200,14 +188,10 @@ func TestSyslogBackAtClose(t *testing.T) {
 // queue are dropped and counted, to the last line.
 func TestSyslogFull(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0") // accepts no connection
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer l.Close()
 	s, err := audit.NewSyslog("tcp:"+l.Addr().String(), "", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	line := []byte(strings.Repeat("x", 2000))
 	const lines = 50_000 // 100 MB
 	sent := make(chan struct{})

@@ -2,7 +2,6 @@ package eventloop_test
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net"
 	"testing"
@@ -19,18 +18,14 @@ import (
 func TestBeat(t *testing.T) {
 	hangs, hang := make(chan struct{}), make(chan struct{})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	s, err := eventloop.Serve(l, eventloop.Config{
 		Loops: 2, Memory: newBounded(1 << 20), MaxMessage: 1 << 10, Tick: 10 * time.Millisecond,
 		Handler: func(l *eventloop.Loop) eventloop.Handler {
 			return &echo{loop: l, info: func(string) string { close(hangs); <-hang; return "" }}
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if !s.Beat() {
 		t.Fatal("the first Beat reports that a loop hangs")
 	}
@@ -53,9 +48,7 @@ func TestBeat(t *testing.T) {
 	conn.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), polltest.Patience)
 	defer cancel()
-	if err := errors.Join(s.Close(), s.Shutdown(ctx)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.Close(), s.Shutdown(ctx))
 	for range 2 { // the first sets the flag, the second checks it
 		if !s.Beat() {
 			t.Error("Beat reports loops that have ended")

@@ -45,9 +45,7 @@ func (e *byteEcho) GiveUp(c *eventloop.Conn, b []byte, _ eventloop.Reason) {}
 func startBytes(t *testing.T, cfg eventloop.Config, pause time.Duration) *eventloop.Server {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	memory := newBounded(1 << 20)
 	cfg.Memory, cfg.MaxMessage = memory, 1<<10
 	if cfg.Tick == 0 {
@@ -55,9 +53,7 @@ func startBytes(t *testing.T, cfg eventloop.Config, pause time.Duration) *eventl
 	}
 	cfg.Handler = func(*eventloop.Loop) eventloop.Handler { return &byteEcho{pause} }
 	s, err := eventloop.Serve(l, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	t.Cleanup(func() {
 		if err := s.Shutdown(t.Context()); err != nil && t.Context().Err() == nil {
 			t.Error(err)
@@ -169,9 +165,7 @@ func TestGuests(t *testing.T) {
 		t.Fatal(err)
 	}
 	moved, err := s.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if g, ok := moved.(interface{ Guest() bool }); !ok || !g.Guest() {
 		t.Error("Guest of a moved guest is false")
 	}

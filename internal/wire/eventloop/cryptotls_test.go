@@ -52,9 +52,7 @@ func TestCryptoTLS(t *testing.T) {
 		t.Run("CloseWrite writes once", func(t *testing.T) {
 			server, _, wire := pair(t, version)
 			for range 2 {
-				if err := server.CloseWrite(); err != nil {
-					t.Fatal(err)
-				}
+				try(t, server.CloseWrite())
 			}
 			if wire.writes != 1 {
 				t.Errorf("%d writes, want 1", wire.writes)
@@ -126,17 +124,13 @@ func pair(t *testing.T, version uint16) (server, client *tls.Conn, w *wire) {
 		}
 		ended <- err
 	}()
-	if err := server.Handshake(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, server.Handshake())
 	if version == tls.VersionTLS13 {
 		if _, err := server.Write([]byte{0}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := <-ended; err != nil {
-		t.Fatal(err)
-	}
+	try(t, <-ended)
 	w.over = true
 	return server, client, w
 }

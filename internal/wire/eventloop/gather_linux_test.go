@@ -61,9 +61,7 @@ func (g *gatherer) GiveUp(*eventloop.Conn, []byte, eventloop.Reason) {}
 func TestGather(t *testing.T) {
 	const clients = 5
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	var g *gatherer
 	s, err := eventloop.Serve(l, eventloop.Config{
 		Memory: newBounded(1 << 20), MaxMessage: 100,
@@ -72,9 +70,7 @@ func TestGather(t *testing.T) {
 			return g
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	var conns []net.Conn
 	for range clients {
 		conns = append(conns, dial(t, s.Addr().String()))

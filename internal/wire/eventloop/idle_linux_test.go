@@ -34,9 +34,7 @@ func TestTenThousandTLSConnectionsExhaustive(t *testing.T) {
 func testIdleTLS(t *testing.T, n, maxResident int) {
 	testIdleConnections(t, n, startChildAs(t, "tls"), func(c net.Conn) net.Conn {
 		conn := tls.Client(c, &tls.Config{InsecureSkipVerify: true})
-		if err := conn.Handshake(); err != nil {
-			t.Fatal(err)
-		}
+		try(t, conn.Handshake())
 		return conn
 	}, 10<<10, maxResident)
 }

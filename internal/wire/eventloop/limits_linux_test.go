@@ -111,17 +111,11 @@ func startChildAs(t *testing.T, value string) string {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childVar+"="+value)
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, cmd.Start())
 	t.Cleanup(func() {
 		stdin.Close()
 		if err := cmd.Wait(); err != nil {
@@ -131,9 +125,7 @@ func startChildAs(t *testing.T, value string) string {
 	timer := time.AfterFunc(polltest.Patience, func() { _ = cmd.Process.Kill() })
 	defer timer.Stop()
 	addr, err := bufio.NewReader(stdout).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return strings.TrimSpace(addr)
 }
 
@@ -157,9 +149,7 @@ func TestNoDescriptors(t *testing.T) {
 	}
 	polltest.Until(t, "the server runs out of descriptors", func() bool { return ask(t, conns[0], "?errors") != "0" })
 	n, err := strconv.Atoi(ask(t, conns[0], "?open")) // stays the same: there are no descriptors for more
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if n == 0 || n >= clients-room {
 		t.Fatalf("%d connections are served, want some, and fewer than %d", n, clients-room)
 	}
@@ -170,9 +160,7 @@ func TestNoDescriptors(t *testing.T) {
 			}
 			continue
 		}
-		if err := conn.SetReadDeadline(time.Now().Add(20 * time.Millisecond)); err != nil {
-			t.Fatal(err)
-		}
+		try(t, conn.SetReadDeadline(time.Now().Add(20*time.Millisecond)))
 		if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("connection %d: %v, want no answer from a server of %d connections", i+1, err, n)
 		}
@@ -187,9 +175,7 @@ func TestNoDescriptors(t *testing.T) {
 		conn.Close()
 	}
 	for i, conn := range conns[n : n+n] {
-		if err := conn.SetReadDeadline(time.Now().Add(polltest.Patience)); err != nil {
-			t.Fatal(err)
-		}
+		try(t, conn.SetReadDeadline(time.Now().Add(polltest.Patience)))
 		if _, err := io.ReadFull(conn, make([]byte, 2)); err != nil {
 			t.Errorf("connection %d is not served when there is room: %v", n+i, err)
 		}
@@ -201,9 +187,7 @@ func TestNoDescriptors(t *testing.T) {
 func testIdleConnections(t *testing.T, n int, addr string, secure func(net.Conn) net.Conn, maxHeap, maxResident int) {
 	t.Helper()
 	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
+	try(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
 	if needed := uint64(n + 500); limit.Max < needed {
 		if os.Getenv("CI") == "true" {
 			t.Fatalf("the hard limit of descriptors is %d, and %d are needed", limit.Max, needed)
@@ -216,9 +200,7 @@ func testIdleConnections(t *testing.T, n int, addr string, secure func(net.Conn)
 			t.Fatal(err)
 		}
 		v, err := strconv.Atoi(ask(t, conn, command))
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		return v
 	}
 	first := secure(dial(t, addr))
@@ -242,9 +224,7 @@ func testIdleConnections(t *testing.T, n int, addr string, secure func(net.Conn)
 	}
 	two := make([]byte, 2)
 	for i, conn := range conns {
-		if err := conn.SetReadDeadline(time.Now().Add(polltest.Patience)); err != nil {
-			t.Fatal(err)
-		}
+		try(t, conn.SetReadDeadline(time.Now().Add(polltest.Patience)))
 		if _, err := io.ReadFull(conn, two); err != nil {
 			t.Fatalf("connection %d: %v", i, err)
 		}

@@ -40,17 +40,13 @@ func (h *restingHandler) GiveUp(*eventloop.Conn, []byte, eventloop.Reason) {}
 // Seen to fail when look waits despite an order: Shutdown then returns at its deadline.
 func TestOrderWhileResting(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	rests := make(chan struct{})
 	s, err := eventloop.Serve(l, eventloop.Config{
 		Memory: newBounded(1 << 20), MaxMessage: 100, Tick: time.Hour, // no tick wakes the loop during the test
 		Handler: func(loop *eventloop.Loop) eventloop.Handler { return &restingHandler{loop, rests} },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	conn := dial(t, s.Addr().String())
 	if _, err := io.WriteString(conn, "m"); err != nil {
 		t.Fatal(err)
@@ -78,18 +74,14 @@ func TestShutdownAcceptsWaiting(t *testing.T) {
 	}
 	hangs, hang := make(chan struct{}), make(chan struct{})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	s, err := eventloop.Serve(l, eventloop.Config{
 		Memory: newBounded(1 << 20), MaxMessage: 1 << 10, Tick: 10 * time.Millisecond,
 		Handler: func(l *eventloop.Loop) eventloop.Handler {
 			return &echo{loop: l, info: func(string) string { close(hangs); <-hang; return "" }}
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if _, err := io.WriteString(dial(t, s.Addr().String()), "?\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -129,13 +121,9 @@ func TestShutdownAcceptsWaiting(t *testing.T) {
 func maxBacklog(t *testing.T) int {
 	t.Helper()
 	text, err := os.ReadFile("/proc/sys/net/core/somaxconn")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return n
 }
 
@@ -146,22 +134,16 @@ func maxBacklog(t *testing.T) int {
 // to accept in each turn.
 func TestDrainLeavesSocketAlone(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	kept, err := l.(*net.TCPListener).File()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer kept.Close()
 	var wg sync.WaitGroup
 	s, err := eventloop.Serve(l, eventloop.Config{
 		Memory: newBounded(1 << 20), MaxMessage: 100, Tick: 10 * time.Millisecond,
 		Handler: func(loop *eventloop.Loop) eventloop.Handler { return &echo{loop: loop, wg: &wg} },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	addr := s.Addr().String()
 	conn := dial(t, addr)
 	if got := ask(t, conn, "a"); got != "a" {

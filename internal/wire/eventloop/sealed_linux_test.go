@@ -64,9 +64,7 @@ func sealedWithPart(t *testing.T, s *eventloop.Server, text string, missing int)
 	wire := &tap{Conn: c.tcp, holds: text != ""}
 	quiet := &mute{Conn: wire}
 	c.client = tls.Client(quiet, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13, KeyLogWriter: &keys})
-	if err := c.client.HandshakeContext(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	try(t, c.client.HandshakeContext(t.Context()))
 	quiet.on = true
 	c.newHash, c.keyLen = sha256.New, 16
 	switch suite := c.client.ConnectionState().CipherSuite; suite {
@@ -79,9 +77,7 @@ func sealedWithPart(t *testing.T, s *eventloop.Server, text string, missing int)
 	for line := range strings.Lines(keys.String()) {
 		if fields := strings.Fields(line); fields[0] == "CLIENT_TRAFFIC_SECRET_0" {
 			secret, err := hex.DecodeString(fields[2])
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			c.use(secret)
 		}
 	}

@@ -136,9 +136,7 @@ func start(t testing.TB, cfg eventloop.Config) (*eventloop.Server, *bounded) {
 func startAt(t testing.TB, addr string, cfg eventloop.Config) (*eventloop.Server, *bounded) {
 	t.Helper()
 	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	memory := newBounded(1 << 20)
 	if cfg.Memory == nil {
 		cfg.Memory = memory
@@ -153,9 +151,7 @@ func startAt(t testing.TB, addr string, cfg eventloop.Config) (*eventloop.Server
 		l = tlsListener(l, cfg.Conns)
 	}
 	s, err := eventloop.Serve(l, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), polltest.Patience)
 		defer cancel()
@@ -176,13 +172,9 @@ func startAt(t testing.TB, addr string, cfg eventloop.Config) (*eventloop.Server
 func dial(t testing.TB, addr string) *net.TCPConn {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	t.Cleanup(func() { conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(polltest.Patience)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, conn.SetDeadline(time.Now().Add(polltest.Patience)))
 	return conn.(*net.TCPConn)
 }
 
@@ -213,9 +205,7 @@ func readLine(t testing.TB, conn net.Conn) string {
 func openFiles(t testing.TB) int {
 	t.Helper()
 	files, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return len(files)
 }
 
@@ -303,9 +293,7 @@ func TestPeerAddr(t *testing.T) {
 		}
 		s, _ := startAt(t, tt.listen, eventloop.Config{})
 		_, port, err := net.SplitHostPort(s.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		conn := dial(t, net.JoinHostPort(tt.host, port))
 		if _, err := io.WriteString(conn, "who\n"); err != nil {
 			t.Fatal(err)
@@ -325,9 +313,7 @@ func TestMove(t *testing.T) {
 		t.Fatal(err)
 	}
 	moved, err := s.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer moved.Close()
 	for _, want := range []string{"later 1", "later 2"} {
 		if got := readLine(t, conn); !strings.HasPrefix(got, "later") {
@@ -338,9 +324,7 @@ func TestMove(t *testing.T) {
 	if _, err := io.ReadFull(moved, got); err != nil || string(got) != "move\nand more" {
 		t.Errorf("the other server reads %q, %v", got, err)
 	}
-	if err := moved.SetReadDeadline(time.Now().Add(20 * time.Millisecond)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, moved.SetReadDeadline(time.Now().Add(20*time.Millisecond)))
 	if _, err := moved.Read(got); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("a read after its deadline: %v", err)
 	}
@@ -370,9 +354,7 @@ func TestMovedMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		moved, err := s.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		first := held()
 		if first < int64(len("move\n")) {
 			t.Errorf("%d bytes are held for what was read", first)
@@ -443,9 +425,7 @@ func TestUnfinished(t *testing.T) {
 	endless := dial(t, s.Addr().String())
 	go io.WriteString(endless, long+long)
 	moved, err := s.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	moved.Close()
 
 	// Without memory, an incomplete message is given up.
@@ -462,4 +442,12 @@ func TestUnfinished(t *testing.T) {
 		t.Errorf("answer %q", got)
 	}
 	memory.Release(nil, all)
+}
+
+// try ends the test if one of errs is not nil.
+func try(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -14,9 +14,7 @@ import (
 func socketPair(t *testing.T) (a, b int) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	t.Cleanup(func() {
 		for _, fd := range fds {
 			_ = unix.Close(fd) // a test may have closed it
@@ -98,9 +96,7 @@ func TestSocketEmpty(t *testing.T) {
 // After the peer has closed, Send returns EPIPE and Recv reports the end.
 func TestSocketPeerGone(t *testing.T) {
 	a, b := socketPair(t)
-	if err := unix.Close(b); err != nil {
-		t.Fatal(err)
-	}
+	try(t, unix.Close(b))
 	if _, err := eventloop.Send(a, []byte("x")); !errors.Is(err, unix.EPIPE) {
 		t.Errorf("send to a closed peer: %v, want EPIPE", err)
 	}
@@ -118,9 +114,7 @@ func TestSocketFull(t *testing.T) {
 		if errors.Is(err, unix.EAGAIN) {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		if sent += n; sent > 1<<30 {
 			t.Fatal("the socket is never full")
 		}

@@ -125,9 +125,7 @@ func TestTLSCertificateOutlivesDescriptor(t *testing.T) {
 	s, _ := startTLS(t, eventloop.Config{Handler: g.start})
 	conn := dialTLS(t, s, &tls.Config{Certificates: certificate().Certificates})
 	g.stop(t, conn)
-	if err := conn.NetConn().(*tap).Conn.(*net.TCPConn).SetLinger(0); err != nil {
-		t.Fatal(err)
-	}
+	try(t, conn.NetConn().(*tap).Conn.(*net.TCPConn).SetLinger(0))
 	conn.NetConn().Close()
 	g.proceed <- struct{}{}
 	if got, want := <-named, [2]bool{true, true}; got != want {
@@ -141,17 +139,13 @@ func TestTLSCertificateOutlivesDescriptor(t *testing.T) {
 func TestTLSNotWatched(t *testing.T) {
 	conns := &share.Conns{Max: 10}
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	s, err := eventloop.Serve(unwatchable{tlsListener(inner, conns), t}, eventloop.Config{
 		Handler: func(loop *eventloop.Loop) eventloop.Handler { return &echo{loop: loop} },
 		Memory:  newBounded(1 << 20), MaxMessage: 1 << 10, Conns: conns,
 		TLS: func(tls.ConnectionState) bool { return true },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	conn := dialTLS(t, s, nil)
 	if _, err := conn.Read(make([]byte, 1)); err == nil {
 		t.Error("the connection is served")
@@ -283,19 +277,13 @@ func TestTLSRenegotiation(t *testing.T) {
 	line := strings.Fields(keys.String()) // CLIENT_RANDOM, random, master secret
 	clientRandom, err1 := hex.DecodeString(line[1])
 	master, err2 := hex.DecodeString(line[2])
-	if err := errors.Join(err1, err2); err != nil {
-		t.Fatal(err)
-	}
+	try(t, err1, err2)
 	// RFC 5246, section 6.3: the keys of client and server, then their IVs.
 	block := prf12(master, "key expansion", append(serverRandom, clientRandom...), 2*16+2*4)
 	aesBlock, err := aes.NewCipher(block[:16])
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	aead, err := cipher.NewGCM(aesBlock)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	hello := append([]byte{1, 0, 0, 41, 3, 3}, clientRandom...)
 	hello = append(hello, 0, 0, 2, 0xc0, 0x2b, 1, 0) // no session, one suite, no compression
 	// RFC 5288, section 3: Finished was record 0, and hello was record 1.

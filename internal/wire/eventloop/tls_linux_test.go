@@ -35,9 +35,7 @@ func dialTLS(t testing.TB, s *eventloop.Server, cfg *tls.Config) *tls.Conn {
 	}
 	cfg.InsecureSkipVerify = true // the tests are about the server
 	conn := tls.Client(&tap{Conn: dial(t, s.Addr().String())}, cfg)
-	if err := conn.HandshakeContext(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	try(t, conn.HandshakeContext(t.Context()))
 	t.Cleanup(func() { conn.Close() })
 	return conn
 }
@@ -133,9 +131,7 @@ func TestTLSEarlyLine(t *testing.T) {
 	s, _ := startTLS(t, eventloop.Config{})
 	wire := &tap{Conn: dial(t, s.Addr().String()), holds: true}
 	conn := tls.Client(wire, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13})
-	if err := conn.HandshakeContext(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	try(t, conn.HandshakeContext(t.Context()))
 	if _, err := io.WriteString(conn, "hello\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -172,9 +168,7 @@ func TestTLSGoodbye(t *testing.T) {
 				if got := ask(t, conn, "hello"); got != "hello" {
 					t.Fatalf("got %q, want hello", got)
 				}
-				if err := tt.cause(s, conn); err != nil {
-					t.Fatal(err)
-				}
+				try(t, tt.cause(s, conn))
 				if _, err := io.ReadAll(conn); err != nil {
 					t.Fatal(err)
 				}
@@ -209,9 +203,7 @@ func TestTLSMove(t *testing.T) {
 			t.Fatal(err)
 		}
 		moved, err := s.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		state, ok := moved.(interface{ ConnectionState() tls.ConnectionState })
 		if !ok || state.ConnectionState().Version != version {
 			t.Errorf("a connection of type %T has no TLS state", moved)
@@ -450,9 +442,7 @@ func TestTLSKeyUpdates(t *testing.T) {
 	}
 
 	storm := sealed(t, s)
-	if err := storm.tcp.SetWriteDeadline(time.Now().Add(2 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, storm.tcp.SetWriteDeadline(time.Now().Add(2*time.Second)))
 	line := []byte(strings.Repeat("x", 1000) + "\n")
 	least := memory.left.Load()
 	for storm.err == nil {
