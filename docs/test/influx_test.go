@@ -154,7 +154,7 @@ func TestInfluxResend(t *testing.T) {
 	go func() { // the client does not read while it tries again
 		_, _ = io.WriteString(out, beats(0, n/2)) // the test fails if lines are missing
 		close(half)
-		_, _ = io.WriteString(out, beats(n/2, n/2)+`{"device":"ppg-1","time":1,"spo2_pct":97}`)
+		_, _ = io.WriteString(out, beats(n/2, n/2)+`{"device":"ppg-2","time":1795200000002,"spo2_pct":97}`+"\n"+`{"device":"ppg-1","time":1,"spo2_pct":97}`)
 		_ = out.Close()
 	}()
 	<-half
@@ -162,7 +162,7 @@ func TestInfluxResend(t *testing.T) {
 	s = serve(t, flags...)
 	select {
 	case err := <-ended:
-		const want = "lines 2001 to 2501: partial write: line 501: time: before 2001-01-01T00:00:00.000Z, the oldest time that this server accepts; dropped=1\n"
+		const want = "lines 2001 to 2502: partial write: line 502: time: before 2001-01-01T00:00:00.000Z, the oldest time that this server accepts; dropped=1\n"
 		if err == nil || err.Error() != "exit status 1" || text.String() != want {
 			t.Errorf("the client prints %q, %v; want %q", text.String(), err, want)
 		}
@@ -171,6 +171,10 @@ func TestInfluxResend(t *testing.T) {
 	}
 	if got := (&reader{url: s.url}).stored(t, "ppg-1"); got != beats(0, n) {
 		t.Errorf("%d readings are stored, want %d", strings.Count(got, "\n"), n)
+	}
+	const integer = `{"device":"ppg-2","time":"2026-11-20T18:40:00.002Z","spo2_pct":97}` + "\n"
+	if got := (&reader{url: s.url}).stored(t, "ppg-2"); got != integer {
+		t.Errorf("stored %s, want %s", got, integer)
 	}
 }
 
