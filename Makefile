@@ -192,6 +192,9 @@ bench: ## all microbenchmarks with benchstat, into docs/benchmarks.md
 bench-ingest: ## load every server in turn: single readings, batches, idle connections, TLS; into docs/benchmarks.md
 	cd bench && go run ./cmd/bench ingest --rounds $(ROUNDS) --seconds $(SECONDS)
 
+bench-alerts: ## the CPU time of a server with ten rules of alerts beside one without, into docs/benchmarks.md
+	cd bench && go run ./cmd/bench ingest --parts alerts --connections 1000 --rounds $(ROUNDS) --seconds $(SECONDS)
+
 bench-store: ## store READINGS readings of DEVICES devices in each server: CPU, disk, restart, scans; into docs/benchmarks.md
 	cd bench && go run ./cmd/bench store --rounds 1 --seconds $(SECONDS) --readings $(READINGS) --devices $(DEVICES) $(if $(PARTS),--parts $(PARTS))
 

@@ -52,7 +52,7 @@ func (b *ingestRun) runBulk(ctx context.Context) error {
 	for round := range b.Rounds {
 		for i := range chosen {
 			n := (i + round) % len(chosen)
-			f, err := b.measureForm(ctx, chosen[n])
+			f, err := b.measureForm(ctx, &contestant{name: report.Own, own: true}, chosen[n])
 			if err != nil {
 				return fmt.Errorf("measure batches in the form %s: %w", chosen[n], err)
 			}
@@ -80,9 +80,8 @@ func (b *ingestRun) runBulk(ctx context.Context) error {
 	return b.write(b.out, "bench-bulk", r.Markdown())
 }
 
-// measureForm measures one form of a batch with a fresh server.
-func (b *ingestRun) measureForm(ctx context.Context, f form) (_ report.Figures, err error) {
-	own := &contestant{name: report.Own, own: true}
+// measureForm measures one form of a batch with a fresh Pulsegate.
+func (b *ingestRun) measureForm(ctx context.Context, own *contestant, f form) (_ report.Figures, err error) {
 	server, remove, err := b.startFresh(ctx, own, "bulk")
 	if err != nil {
 		return nil, err

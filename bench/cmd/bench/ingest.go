@@ -24,6 +24,7 @@ const (
 	partBulk   = "bulk"
 	partIdle   = "idle"
 	partTLS    = "tls"
+	partAlerts = "alerts" // only if it is named
 )
 
 // ingestCommand measures the cost of posting readings to servers: CPU time per request,
@@ -32,7 +33,7 @@ const (
 // started for it, with a temporary directory and no network.
 type ingestCommand struct {
 	loads
-	Parts       []string `default:"single,bulk,idle,tls" enum:"single,bulk,idle,tls" help:"What to measure: single readings, batches, idle connections, single readings over TLS."`
+	Parts       []string `default:"single,bulk,idle,tls" enum:"single,bulk,idle,tls,alerts" help:"What to measure: single readings, batches, idle connections, single readings over TLS, the cost of alerts."`
 	Connections []int    `default:"64,1000" help:"Numbers of connections with single readings."`
 	Servers     []string `help:"Servers to measure, such as floor,pulsegate. Default: all that can be started."`
 	Forms       []string `help:"Forms of batches to measure, such as array,ndjson+gzip. Default: all."`
@@ -76,7 +77,7 @@ func (c *ingestCommand) Run(ctx context.Context, out io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, remove()) }()
 	b.work = work
-	parts := map[string]func(context.Context) error{partSingle: b.runSingle, partBulk: b.runBulk, partIdle: b.runIdle, partTLS: b.runTLS}
+	parts := map[string]func(context.Context) error{partSingle: b.runSingle, partBulk: b.runBulk, partIdle: b.runIdle, partTLS: b.runTLS, partAlerts: b.runAlerts}
 	for _, part := range c.Parts {
 		if err := parts[part](ctx); err != nil {
 			return err
