@@ -24,9 +24,7 @@ func TestCreateAndRevoke(t *testing.T) {
 	}
 	text, made := create(t, path, spec)
 	digest, err := token.DigestOf(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	want := token.Token{
 		Digest: digest, Gateway: spec.Gateway, Rights: spec.Rights, Devices: spec.Devices,
 		Created: epoch, Expires: epoch.Add(time.Hour), Limit: spec.Limit,
@@ -37,9 +35,7 @@ func TestCreateAndRevoke(t *testing.T) {
 	_, second := create(t, path, writer(t, "bed-8"))
 	checkFile(t, path, want, second)
 	file, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if strings.Contains(string(file), text[len(token.Prefix):]) {
 		t.Error("the file contains the token itself")
 	}
@@ -69,9 +65,7 @@ func TestCreateAndRevoke(t *testing.T) {
 func checkFile(t *testing.T, path string, want ...token.Token) {
 	t.Helper()
 	got, err := token.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("the file has %v, want %v", got, want)
 	}
@@ -112,19 +106,13 @@ func TestChangeFails(t *testing.T) {
 	}{
 		{"before returns an error", func(*testing.T, string) {}, errAudit},
 		{"the new file cannot be created", func(t *testing.T, path string) {
-			if err := os.MkdirAll(path+".tmp/full", 0o700); err != nil {
-				t.Fatal(err)
-			}
+			try(t, os.MkdirAll(path+".tmp/full", 0o700))
 		}, nil},
 		{"the lock is a link", func(t *testing.T, path string) {
-			if err := errors.Join(os.Remove(path+".lock"), os.Symlink("elsewhere", path+".lock")); err != nil {
-				t.Fatal(err)
-			}
+			try(t, os.Remove(path+".lock"), os.Symlink("elsewhere", path+".lock"))
 		}, nil},
 		{"the file is damaged", func(t *testing.T, path string) {
-			if err := os.WriteFile(path, []byte("pulsegate-tokens 1\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			try(t, os.WriteFile(path, []byte("pulsegate-tokens 1\n"), 0o600))
 		}, token.ErrFile},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -132,9 +120,7 @@ func TestChangeFails(t *testing.T) {
 			create(t, path, writer(t, "bed-7"))
 			tt.setUp(t, path)
 			was, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			text, made, err := token.Create(t.Context(), path, writer(t, "bed-8"), epoch, func(token.Token) error { return errAudit })
 			if err == nil || tt.want != nil && !errors.Is(err, tt.want) || errors.Is(err, token.ErrUncertain) {
 				t.Errorf("got %v, want %v", err, tt.want)
@@ -182,9 +168,7 @@ func TestConcurrentChanges(t *testing.T) {
 	}
 	wg.Wait()
 	got, err := token.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	for i := range got {
 		if !want[got[i].ID()] {
 			t.Errorf("%v is in the file and should not be", got[i].ID())
@@ -201,9 +185,7 @@ func TestLink(t *testing.T) {
 	dir := t.TempDir()
 	path, link := filepath.Join(dir, "tokens"), filepath.Join(dir, "link")
 	create(t, path, writer(t, "bed-7"))
-	if err := os.Symlink(path, link); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.Symlink(path, link))
 	create(t, link, writer(t, "bed-8"))
 	if info, err := os.Lstat(link); err != nil || info.Mode()&os.ModeSymlink == 0 {
 		t.Errorf("the link is %v, %v", info.Mode(), err)

@@ -15,17 +15,13 @@ import (
 func TestKeeper(t *testing.T) {
 	dir := t.TempDir()
 	log, err := audit.Open(t.Context(), filepath.Join(dir, "audit"), audit.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer log.Close()
 	keeper := &token.Keeper{Path: filepath.Join(dir, "tokens"), Audit: log, Actor: "uid 7"}
 	recorded := func(want ...string) {
 		t.Helper()
 		text, err := os.ReadFile(filepath.Join(dir, "audit"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		var got []string
 		for line := range strings.Lines(string(text)) {
 			_, rest, _ := strings.Cut(line, `"event":"`)
@@ -43,9 +39,7 @@ func TestKeeper(t *testing.T) {
 	}
 	keep := func(string) error { return nil }
 	first, err := keeper.Create(t.Context(), writer(t, "bed-7"), epoch, keep)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	recorded("token.created")
 
 	// A token that was not handed out is revoked.
@@ -66,9 +60,7 @@ func TestKeeper(t *testing.T) {
 	recorded("token.created", "token.created", "token.revoked")
 
 	// The file cannot be replaced.
-	if err := os.MkdirAll(keeper.Path+".tmp/full", 0o700); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.MkdirAll(keeper.Path+".tmp/full", 0o700))
 	if _, err := keeper.Revoke(t.Context(), all, first.ID()); err == nil {
 		t.Error("no error from a file that cannot be replaced")
 	}

@@ -71,9 +71,7 @@ func TestTypingErrors(t *testing.T) {
 
 func TestID(t *testing.T) {
 	digest, err := token.DigestOf(sample)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	sum := sha256.Sum256([]byte(sample))
 	if got, want := digest.ID().String(), hex.EncodeToString(sum[:6]); got != want || got != sampleID {
 		t.Errorf("ID = %s, want %s and %s", got, want, sampleID)
@@ -90,9 +88,7 @@ func TestID(t *testing.T) {
 
 func TestHeader(t *testing.T) {
 	want, err := token.DigestOf(sample)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	for _, tt := range []struct {
 		value string
 		err   error

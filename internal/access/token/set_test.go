@@ -97,16 +97,12 @@ func TestLookup(t *testing.T) {
 func TestLookupComparesAll(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	digest, err := token.DigestOf(sample)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	for i := len(token.ID{}); i < len(digest); i++ {
 		near := digest
 		near[i] ^= 1
 		file := token.AppendFile(nil, []token.Token{{Digest: near, Gateway: name(t, "g"), Rights: token.Write, Created: epoch}})
-		if err := os.WriteFile(path, file, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.WriteFile(path, file, 0o600))
 		if g, err := find(open(t, path, token.Options{}), "Bearer "+sample, 0); !errors.Is(err, token.ErrUnknown) || g.Has(token.Write) {
 			t.Errorf("a digest that differs in byte %d only: %v", i, err)
 		}
@@ -152,9 +148,7 @@ func TestFollow(t *testing.T) {
 		first, firstMade := create(t, path, writer(t, "bed-7"))
 		var reported changes
 		s, err := token.Open(path, token.Options{OnChange: reported.add})
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		defer s.Close()
 		next := func(want string) {
 			t.Helper()
@@ -179,9 +173,7 @@ func TestFollow(t *testing.T) {
 		lookup(t, s, second)
 
 		good, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		for _, step := range []struct {
 			name string
 			act  func() error
@@ -195,9 +187,7 @@ func TestFollow(t *testing.T) {
 			{"back", func() error { return os.WriteFile(path, good, 0o600) }, "[ok 1 +0 -0]"},
 			{"touched", func() error { return os.Chtimes(path, epoch, epoch) }, "[]"},
 		} {
-			if err := step.act(); err != nil {
-				t.Fatal(err)
-			}
+			try(t, step.act())
 			next(step.want)
 			if _, err := find(s, "Bearer "+second, 0); err != nil || s.Len() != 1 {
 				t.Errorf("%s: %v, %d tokens; want the token to be in force", step.name, err, s.Len())
@@ -224,9 +214,7 @@ func TestLimits(t *testing.T) {
 	want(first, 1, false)
 	want(second, 1, true)
 	third, _ := create(t, path, writer(t, "bed-9"))
-	if err := s.Reload(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.Reload())
 	want(first, 1, false)
 	want(second, 1, true)
 	want(second, 0, false)
@@ -235,17 +223,11 @@ func TestLimits(t *testing.T) {
 
 	// A token that is altered but keeps its limit keeps its bucket too.
 	all, err := token.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	all[0].Gateway = name(t, "bed-1")
 	all[1].Limit = token.Limit{PerSecond: 1, Burst: 3}
-	if err := os.WriteFile(path, token.AppendFile(nil, all), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Reload(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(path, token.AppendFile(nil, all), 0o600))
+	try(t, s.Reload())
 	if got := lookup(t, s, first).Gateway(); got != name(t, "bed-1") {
 		t.Errorf("the altered token is of %q, want bed-1", got)
 	}
@@ -289,5 +271,13 @@ func TestLookupDuringReload(t *testing.T) {
 	wg.Wait()
 	if got := s.Len(); got != 21 {
 		t.Errorf("%d tokens, want 21", got)
+	}
+}
+
+// try ends the test if one of errs is not nil.
+func try(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -54,17 +54,11 @@ func TestBound(t *testing.T) {
 	gateway, _ := vitals.ParseName("ehr")
 	bound := token.Token{Gateway: gateway, Rights: token.Read, Subjects: "P-1,P-2"}
 	text, _, err := token.Create(t.Context(), path, bound, now, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	plain, _, err := token.Create(t.Context(), path, token.Token{Gateway: gateway, Rights: token.Read}, now, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	writes, _, err := token.Create(t.Context(), path, token.Token{Gateway: gateway, Rights: token.Write}, now, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	for _, change := range []func(*token.Token){
 		func(s *token.Token) { s.Rights = token.Write },
 		func(s *token.Token) { s.Rights = token.Read | token.Write },
@@ -81,9 +75,7 @@ func TestBound(t *testing.T) {
 		}
 	}
 	set, err := token.Open(path, token.Options{Every: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer set.Close()
 	for _, tt := range []struct {
 		what, text               string
@@ -94,9 +86,7 @@ func TestBound(t *testing.T) {
 		{"without the read right", writes, false, false, true, true},
 	} {
 		a, err := find(set, "Bearer "+tt.text, now.UnixMilli())
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		if a.Has(token.Read) != tt.read || a.Has(token.ReadSubjects) != tt.subjects || a.CoversSubject("P-1") != tt.of1 || a.CoversSubject("P-3") != tt.of3 {
 			t.Errorf("%s: reads %t, reads subjects %t, covers P-1 %t, P-3 %t", tt.what, a.Has(token.Read), a.Has(token.ReadSubjects), a.CoversSubject("P-1"), a.CoversSubject("P-3"))
 		}

@@ -19,9 +19,7 @@ import (
 // single or in a batch, whether a front uses a Job or Receive.
 func TestAllocations(t *testing.T) {
 	core, err := newCore(settleAs(storage.Stored), problem.New(), ingest.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer core.Close(context.Background())
 	for _, tt := range []struct{ name, body string }{
 		{"single", good},

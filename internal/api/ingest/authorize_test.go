@@ -173,14 +173,10 @@ func testRevoked(t *testing.T, serve serveFunc) {
 	expect(k.write, 1, "200 ")
 	k.Revoke(t, "bed-7")
 	expect(k.write, 2, "200 ") // not reloaded yet
-	if err := k.gate.Tokens.Reload(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, k.gate.Tokens.Reload())
 	expect(k.write, 3, "401 ")
 	renewed := k.Token(t, "bed-7", "", token.Token{Rights: token.Write})
-	if err := k.gate.Tokens.Reload(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, k.gate.Tokens.Reload())
 	expect(renewed, 4, "200 ")
 	expect(k.write, 5, "401 ")
 }
@@ -209,9 +205,7 @@ func testRevokedUnderWay(t *testing.T, serve serveFunc) {
 		polltest.Until(t, "the body is being read", func() bool { return core.Counters().BodyBytes > before })
 	}
 	k.Revoke(t, "bed-7")
-	if err := k.gate.Tokens.Reload(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, k.gate.Tokens.Reload())
 	for i, p := range posts {
 		if _, err := io.WriteString(p.conn, p.rest); err != nil {
 			t.Fatal(err)
@@ -258,13 +252,9 @@ func testRate(t *testing.T, serve serveFunc) {
 		t.Helper()
 		send(t, conn, authorized(body, k.slow))
 		resp, err := http.ReadResponse(in, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		text, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		if got := fmt.Sprint(resp.StatusCode, " ", string(text)); !strings.HasPrefix(got, want) {
 			t.Errorf("got %s, want %s", got, want)
 		}
@@ -429,13 +419,9 @@ func testRefusalsAreNoted(t *testing.T, serve serveFunc) {
 	}
 	raw(t, srv, authorized(reading("d", 1)))
 	raw(t, srv, authorized(reading("d", 1), k.ppg))
-	if err := k.gate.Audit.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, k.gate.Audit.Close())
 	text, err := os.ReadFile(k.Log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	for _, reason := range []string{"malformed", "unknown", "expired", "no-right", "no-credentials", "not-covered"} {
 		if !strings.Contains(string(text), fmt.Sprintf(`"reason":%q,"peer":"127.0.0.1"`, reason)) {
 			t.Errorf("the log does not have %s from 127.0.0.1:\n%s", reason, text)
@@ -454,9 +440,7 @@ func TestRefusedBodyEnds(t *testing.T) {
 	k := newKeyring(t)
 	srv := fast(t, ingest.Config{Gate: k.gate}, ingest.FastLaneConfig{ReadTimeout: 300 * time.Millisecond, IdleTimeout: time.Hour}, nil)
 	conn := dial(t, srv)
-	if err := conn.SetDeadline(time.Now().Add(polltest.Patience)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, conn.SetDeadline(time.Now().Add(polltest.Patience)))
 	if _, err := io.WriteString(conn, "POST /v1/readings HTTP/1.1\r\nHost: x\r\nContent-Length: 60000\r\n\r\n{"); err != nil {
 		t.Fatal(err)
 	}

@@ -201,9 +201,7 @@ func TestClientGone(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, srv.url(), strings.NewReader(good))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	gone := make(chan error, 1)
 	go func() {
 		resp, err := srv.client.Do(req)

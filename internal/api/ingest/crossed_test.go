@@ -168,9 +168,9 @@ func testPromisesCrossed(t *testing.T, serve serveFunc, requests int) {
 		switch random.IntN(40) {
 		case 0: // the audit log fails, or works again
 			if works = !works; works {
-				mustDo(t, os.Remove(k.Log), os.Rename(away, k.Log))
+				try(t, os.Remove(k.Log), os.Rename(away, k.Log))
 			} else {
-				mustDo(t, os.Rename(k.Log, away), os.Mkdir(k.Log, 0o700))
+				try(t, os.Rename(k.Log, away), os.Mkdir(k.Log, 0o700))
 			}
 			continue
 		case 1:
@@ -236,7 +236,7 @@ func testPromisesCrossed(t *testing.T, serve serveFunc, requests int) {
 		}
 	}
 	if !works {
-		mustDo(t, os.Remove(k.Log), os.Rename(away, k.Log))
+		try(t, os.Remove(k.Log), os.Rename(away, k.Log))
 	}
 	for key, want := range model.stored {
 		device, ms := key[:5], key[5:]
@@ -248,7 +248,7 @@ func testPromisesCrossed(t *testing.T, serve serveFunc, requests int) {
 	if n := k.gate.Refused(audit.Contradictions); n != withheld {
 		t.Errorf("%d requests recorded, want %d", n, withheld)
 	}
-	mustDo(t, k.gate.Audit.Close())
+	try(t, k.gate.Audit.Close())
 	checkCrossedLog(t, k.Log, withheld)
 }
 
@@ -274,14 +274,10 @@ func storedValues(t *testing.T, reads *query.Handler, auth, device, ms string) (
 func checkCrossedLog(t *testing.T, path string, want uint64) {
 	t.Helper()
 	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer file.Close()
 	text, err := io.ReadAll(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if _, err := audit.VerifyLog(path, nil); err != nil {
 		t.Error(err)
 	}
@@ -301,15 +297,6 @@ func checkCrossedLog(t *testing.T, path string, want uint64) {
 	for _, secret := range slices.Concat(crossedSigns, []string{"pgt_"}) {
 		if bytes.Contains(text, []byte(secret)) {
 			t.Errorf("the audit log contains %s", secret)
-		}
-	}
-}
-
-func mustDo(t *testing.T, errs ...error) {
-	t.Helper()
-	for _, err := range errs {
-		if err != nil {
-			t.Fatal(err)
 		}
 	}
 }

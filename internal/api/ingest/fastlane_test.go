@@ -179,9 +179,7 @@ func TestConnectionClose(t *testing.T) {
 		in := bufio.NewReader(conn)
 		answers(t, in, 1)
 		resp, err := http.ReadResponse(in, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		if !resp.Close {
 			t.Error("the last answer has no Connection: close")
 		}
@@ -206,9 +204,7 @@ func testHalfClosed(t *testing.T, secure bool) {
 	})
 	conn := dial(t, srv)
 	send(t, conn, request(reading("d", 1)))
-	if err := conn.CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, conn.CloseWrite())
 	// Once the loop has answered a later request, it has seen the half-close.
 	other := dial(t, srv)
 	send(t, other, request("no reading"))
@@ -245,9 +241,7 @@ func testPeersThatGo(t *testing.T, secure bool) {
 	conn := dial(t, srv)
 	send(t, conn, text+request(reading("d", 2)))
 	<-entered
-	if err := conn.SetLinger(0); err != nil {
-		t.Fatal(err)
-	}
+	try(t, conn.SetLinger(0))
 	conn.Close()
 	polltest.Until(t, "all connections are closed", func() bool { return srv.lane.Stats().Open == 0 })
 	close(release)
@@ -268,9 +262,7 @@ func TestPeerThatDoesNotRead(t *testing.T) { eachFast(t, testPeerThatDoesNotRead
 func testPeerThatDoesNotRead(t *testing.T, secure bool) {
 	srv := fast(t, ingest.Config{}, ingest.FastLaneConfig{TLS: secure, WriteTimeout: 300 * time.Millisecond}, nil)
 	conn := dial(t, srv)
-	if err := conn.SetReadBuffer(4 << 10); err != nil {
-		t.Fatal(err)
-	}
+	try(t, conn.SetReadBuffer(4<<10))
 	refused := request("[" + strings.TrimSuffix(strings.Repeat("1,", 15_000), ",") + "]")
 	sent := 0
 	for ; sent < 10_000; sent++ {
@@ -298,9 +290,7 @@ func TestPeerThatReadsLate(t *testing.T) { eachFast(t, testPeerThatReadsLate) }
 func testPeerThatReadsLate(t *testing.T, secure bool) {
 	srv := fast(t, ingest.Config{}, ingest.FastLaneConfig{TLS: secure}, nil)
 	conn := dial(t, srv)
-	if err := conn.SetReadBuffer(256 << 10); err != nil {
-		t.Fatal(err)
-	}
+	try(t, conn.SetReadBuffer(256<<10))
 	const requests = 7 // whose answers are more than the buffers of both sides hold
 	refused := request("[" + strings.TrimSuffix(strings.Repeat("1,", 15_000), ",") + "]")
 	var wg sync.WaitGroup
@@ -404,9 +394,7 @@ func testFullQueueReadsNoBody(t *testing.T, secure bool) {
 	second := dial(t, srv)
 	send(t, second, "POST /v1/readings HTTP/1.1\r\nHost: x\r\nContent-Length: 60000\r\n\r\n[")
 	resp, err := http.ReadResponse(bufio.NewReader(second), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" || !resp.Close {
 		t.Errorf("%d with %v, want 503 with Retry-After and an end", resp.StatusCode, resp.Header)
 	}
@@ -481,9 +469,7 @@ func testShutdown(t *testing.T, secure bool) {
 	close(release)
 	in := bufio.NewReader(waiting)
 	resp, err := http.ReadResponse(in, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if rest, err := io.ReadAll(in); err != nil || string(rest) != `{"status":"stored"}`+"\n" || !resp.Close {
 		t.Errorf("the request in progress: %q, %v, closes: %v", rest, err, resp.Close)
 	}
@@ -505,25 +491,17 @@ func TestShutdownCutOff(t *testing.T) {
 		<-release
 		return nil
 	}}, problem.New(), ingest.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	lane, err := core.FastLane(l, ingest.FastLaneConfig{})
 	if errors.Is(err, errors.ErrUnsupported) {
 		l.Close()
 		t.Skip("there is no fast lane on this system")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	conn, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer conn.Close()
 	send(t, conn, request(good))
 	<-entered
@@ -554,16 +532,12 @@ func TestMaxConns(t *testing.T) {
 	send(t, second, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 	answers(t, bufio.NewReader(second), 1)
 	send(t, third, request(reading("d", 3)))
-	if err := third.SetReadDeadline(time.Now().Add(150 * time.Millisecond)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, third.SetReadDeadline(time.Now().Add(150*time.Millisecond)))
 	if _, err := third.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the third of two connections is served: %v", err)
 	}
 	second.Close()
-	if err := third.SetReadDeadline(time.Now().Add(polltest.Patience)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, third.SetReadDeadline(time.Now().Add(polltest.Patience)))
 	answers(t, bufio.NewReader(third), 1)
 }
 

@@ -128,9 +128,7 @@ func serveWith(t testing.TB, a ingest.Appender, cfg ingest.Config, lane *ingest.
 		cfg.Now = func() time.Time { return now }
 	}
 	core, err := newCore(a, problem.New(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	s := &server{core: core, http: httptest.NewUnstartedServer(core.Handler(nil)), tls: secure}
 	s.http.Config.ReadTimeout = polltest.Patience
 	s.http.Config.IdleTimeout = polltest.Patience
@@ -152,9 +150,7 @@ func serveWith(t testing.TB, a ingest.Appender, cfg ingest.Config, lane *ingest.
 			s.http.Listener.Close()
 			t.Skip("the fast lane is not supported on this system")
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		s.http.Listener = s.lane
 	}
 	s.http.Start()
@@ -199,9 +195,7 @@ func (s *server) stop(t testing.TB) {
 func post(t *testing.T, srv *server, body, encoding string) (*http.Response, string) {
 	t.Helper()
 	req, err := http.NewRequest(http.MethodPost, srv.url(), strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if encoding != "" {
 		req.Header.Set("Content-Encoding", encoding)
 	}
@@ -209,14 +203,10 @@ func post(t *testing.T, srv *server, body, encoding string) (*http.Response, str
 		req.Header.Set("X-Odd", "1")
 	}
 	resp, err := srv.client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return resp, strings.TrimSuffix(string(text), "\n")
 }
 
@@ -260,19 +250,13 @@ func dial(t testing.TB, srv *server) *peer {
 func dialThrough(t testing.TB, srv *server, wrap func(net.Conn) net.Conn) *peer {
 	t.Helper()
 	conn, err := net.Dial("tcp", srv.addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	t.Cleanup(func() { conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(polltest.Patience)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, conn.SetDeadline(time.Now().Add(polltest.Patience)))
 	p := &peer{wrap(conn), conn.(*net.TCPConn)}
 	if srv.tls {
 		secured := tls.Client(p.Conn, clientTLS())
-		if err := secured.Handshake(); err != nil {
-			t.Fatal(err)
-		}
+		try(t, secured.Handshake())
 		p.Conn = secured
 	}
 	return p

@@ -152,9 +152,7 @@ func newGuessKeyring(t *testing.T) *keyring {
 	t.Helper()
 	k := newKeyring(t)
 	set, err := token.Open(k.Tokens, token.Options{Every: -1, Hourly: token.Hourly{Contradictions: guesses}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	k.gate.Tokens.Close()
 	t.Cleanup(set.Close)
 	k.gate.Tokens = set
@@ -213,17 +211,11 @@ func testGuessBudget(t *testing.T, serve serveFunc) {
 	if n := k.gate.Refused(audit.Contradictions); n != 5 {
 		t.Errorf("%d requests recorded, want 5", n)
 	}
-	if err := k.gate.Audit.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, k.gate.Audit.Close())
 	text, err := os.ReadFile(k.Log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	digest, err := token.DigestOfHeader(k.write)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	want := fmt.Sprintf(`"event":"auth.refused","token":"%s","reason":"contradictions","peer":"127.0.0.1"`, digest.ID())
 	if n := bytes.Count(text, []byte(want)); n != 5 {
 		t.Errorf("the audit log holds %s %d times, want 5:\n%s", want, n, text)

@@ -158,13 +158,9 @@ func raw(t *testing.T, srv *server, request string) (*http.Response, string) {
 	defer conn.Close()
 	_, _ = io.WriteString(conn, request)
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return resp, strings.TrimSuffix(string(text), "\n")
 }
 
@@ -198,9 +194,7 @@ func testRawRequests(t *testing.T, serve serveFunc) {
 func compress(t *testing.T, encoding, text string) string {
 	t.Helper()
 	compressed, err := compressed(encoding, text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return compressed
 }
 
@@ -247,9 +241,7 @@ func testCompressed(t *testing.T, serve serveFunc) {
 			t.Errorf("%s, cut off: %d %s, want 400", encoding, resp.StatusCode, text)
 		}
 		bomb, err := bombs[encoding]()
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		resp, text = post(t, srv, bomb, encoding)
 		if resp.StatusCode != 413 || !strings.Contains(text, "too-large") {
 			t.Errorf("%s, bomb of %d bytes: %d %s, want 413", encoding, len(bomb), resp.StatusCode, text)
@@ -297,5 +289,13 @@ func testIgnoreUnknown(t *testing.T, serve serveFunc) {
 	_, srv := serve(t, ingest.Config{IgnoreUnknown: true}, nil)
 	if resp, text := post(t, srv, with(`"spo2_pct":97,"battery_pct":[50,{"a":null}]`), ""); resp.StatusCode != 200 {
 		t.Errorf("unknown field: %d %s, want 200", resp.StatusCode, text)
+	}
+}
+
+// try ends the test if one of errs is not nil.
+func try(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -109,9 +109,7 @@ func TestInput(t *testing.T) {
 		served.Go(func() { servePlain(s.core, conn) })
 		fmt.Fprintf(client, "%s\n%s\n", tt.token, tt.message)
 		got, err := bufio.NewReader(client).ReadString('\n')
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		if got = strings.TrimSuffix(got, "\n"); got != tt.want {
 			t.Errorf("%s: answer %q, want %q", tt.name, got, tt.want)
 		}

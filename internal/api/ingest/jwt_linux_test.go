@@ -27,9 +27,7 @@ func rulesFile(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "rules")
 	const rules = "[[rule]]\nclaim = \"azp\"\nvalue = \"pulsegate\"\nrights = [\"write\"]\ngateway = \"bed-7\"\ndevices = \"ppg-\"\n"
-	if err := os.WriteFile(path, []byte(rules), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(path, []byte(rules), 0o600))
 	return path
 }
 
@@ -51,9 +49,7 @@ func swap(t *testing.T, conn *peer, text string) (status, rest string) {
 	}
 	answer := make([]byte, 64<<10)
 	n, err := io.ReadAtLeast(conn, answer, 100)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	status, rest, _ = strings.Cut(string(answer[:n]), "\r\n")
 	return status, rest
 }
@@ -138,9 +134,7 @@ func TestLaneJWT(t *testing.T) {
 	broken := func(w http.ResponseWriter, _ *http.Request) bool { w.WriteHeader(http.StatusBadGateway); return true }
 	nowhere.Answer.Store(&broken)
 	provider, err := oidc.Open(oidc.Options{Issuer: nowhere.URL, ClientID: oidctest.ClientID, Rules: rulesFile(t), Every: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer provider.Close()
 	srv = serveOn(t, settleAs(storage.Stored), ingest.Config{Gate: &gate.Gate{OIDC: provider}, Now: time.Now}, &ingest.FastLaneConfig{})
 	if status, rest := swap(t, dial(t, srv), authorized(good, "Bearer "+nowhere.Token(nil))); status != "HTTP/1.1 503 Service Unavailable" ||
@@ -158,9 +152,7 @@ func BenchmarkLaneJWT(b *testing.B) {
 	jwt := "Bearer " + house.Token(oidctest.Object{"padding": strings.Repeat("x", 700)}) // as long as Keycloak's
 	cpu := func() float64 {
 		var used unix.Rusage
-		if err := unix.Getrusage(unix.RUSAGE_SELF, &used); err != nil {
-			b.Fatal(err)
-		}
+		try(b, unix.Getrusage(unix.RUSAGE_SELF, &used))
 		return float64(used.Utime.Nano() + used.Stime.Nano())
 	}
 	for name, pipelined := range map[string]int{"one by one": 1, "32 at once": 32} {
@@ -176,9 +168,7 @@ func BenchmarkLaneJWT(b *testing.B) {
 					}
 					for stored := 0; stored < pipelined; {
 						n, err := conn.Read(answer)
-						if err != nil {
-							b.Fatal(err)
-						}
+						try(b, err)
 						stored += bytes.Count(answer[:n], []byte(`{"status":"stored"}`))
 					}
 				}

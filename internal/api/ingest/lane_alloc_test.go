@@ -40,9 +40,7 @@ func TestLaneAllocations(t *testing.T) {
 	})
 	t.Run("own signs", func(t *testing.T) {
 		signs := vitals.NewSigns()
-		if err := signs.Define(storetest.OwnSigns()); err != nil {
-			t.Fatal(err)
-		}
+		try(t, signs.Define(storetest.OwnSigns()))
 		limits := signs.DefaultLimits()
 		limits.OldestUnixMs = 0
 		const reading = `{"device":"d","time":1,"own_0":-5,"own_3":0.125,"heart_rate_bpm":72,"own_20":99999}`
@@ -54,14 +52,10 @@ func TestLaneAllocations(t *testing.T) {
 	})
 	t.Run("traced", func(t *testing.T) {
 		nowhere, err := url.Parse("http://127.0.0.1:1/v1/traces")
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		// Every request is judged, and none is recorded.
 		tracer, err := tracing.New(tracing.Options{Endpoint: nowhere, Slow: time.Hour})
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		defer tracer.Close(context.Background())
 		testLaneAllocations(t, ingest.Config{Trace: tracer}, []laneLoad{
 			{"single", request(good)},

@@ -85,9 +85,7 @@ func TestSmuggling(t *testing.T) {
 			conn := dial(t, single)
 			send(t, conn, shape)
 			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			if _, err := io.Copy(io.Discard, resp.Body); err != nil {
 				t.Fatal(err)
 			}

@@ -254,9 +254,7 @@ func TestOverloadMaxWait(t *testing.T) {
 			conn := dial(t, srv)
 			send(t, conn, request(reading("d", i)))
 			// Requests admitted before wait for the store, like the first one.
-			if err := conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond)); err != nil {
-				t.Fatal(err)
-			}
+			try(t, conn.SetReadDeadline(time.Now().Add(200*time.Millisecond)))
 			line, err := bufio.NewReader(conn).ReadString('\n')
 			if err == nil && strings.HasPrefix(line, "HTTP/1.1 503 ") {
 				break

@@ -72,13 +72,9 @@ func traced(t *testing.T, share float64) (*tracing.Tracer, func() [][]tracedSpan
 	}))
 	t.Cleanup(collector.Close)
 	endpoint, err := url.Parse(collector.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	tr, err := tracing.New(tracing.Options{Endpoint: endpoint, Sample: share})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	var once sync.Once
 	end := func() {
 		once.Do(func() {

@@ -63,9 +63,7 @@ func serveUnits(t testing.TB, store *storetest.Memory, cfg ingest.Config) func(b
 	t.Helper()
 	cfg.Now = func() time.Time { return now }
 	core, err := ingest.New(store, problem.New(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	t.Cleanup(func() { core.Close(context.Background()) })
 	h := core.Handler(unitForm)
 	return func(body string) (int, string) {

@@ -189,21 +189,15 @@ func TestExportsAreRecorded(t *testing.T) {
 	get(t, srv, "/v1/devices/ppg-9/readings?format=csv", "Authorization", k.ppg)
 	get(t, srv, "/v1/devices/bed-1/readings?format=csv", "Authorization", k.ppg)
 	req, err := http.NewRequest(http.MethodHead, srv.URL+"/v1/devices/ppg-1/readings?format=csv", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	req.Header.Set("Authorization", k.ppg)
 	resp, err := srv.Client().Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	resp.Body.Close()
 	if records := k.Records(t, "exported"); len(records) != recorded {
 		t.Errorf("recorded although nothing was sent: %q", records[recorded:])
 	}
-	if err := k.gate.Audit.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, k.gate.Audit.Close())
 	resp, text := get(t, srv, "/v1/devices/ppg-1/readings?format=csv", "Authorization", k.ppg)
 	if resp.StatusCode != 500 || !strings.Contains(text, "#read-failed") || strings.Contains(text, "97") || len(failures) != 1 {
 		t.Errorf("without an audit log: %d %s, %v", resp.StatusCode, text, failures)
@@ -221,9 +215,7 @@ func TestExportsAreRecorded(t *testing.T) {
 func TestPagesAreExports(t *testing.T) {
 	k := newKeyring(t)
 	set, err := token.Open(k.Tokens, token.Options{Every: -1, Hourly: token.Hourly{Reads: 2500}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	k.gate.Tokens.Close()
 	t.Cleanup(set.Close)
 	k.gate.Tokens = set
@@ -272,9 +264,7 @@ func TestPagesAreExports(t *testing.T) {
 			t.Errorf("a page of another token is recorded: %s", r)
 		}
 	}
-	if err := k.gate.Audit.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, k.gate.Audit.Close())
 	if resp, text := get(t, srv, "/v1/devices/ppg-1/readings", "Authorization", k.all); resp.StatusCode != 200 {
 		t.Errorf("without an audit log, below the budget: %d %.100s, want 200", resp.StatusCode, text)
 	}

@@ -100,9 +100,7 @@ func TestAggregatesModel(t *testing.T) {
 		for step, layout := range map[string]string{"1h": "2006-01-02 15 -0700", "1d": "2006-01-02"} {
 			t.Run(tt.zone+" "+step, func(t *testing.T) {
 				zone, err := time.LoadLocation(tt.zone)
-				if err != nil {
-					t.Fatal(err)
-				}
+				try(t, err)
 				rnd := rand.New(rand.NewPCG(7, uint64(tt.clock.Unix())))
 				at := tt.clock.Add(-3 * 24 * time.Hour)
 				want := map[string]*group{}
@@ -242,9 +240,7 @@ func BenchmarkAggregates(b *testing.B) {
 	}
 	device, _ := vitals.ParseName("a")
 	berlin, err := time.LoadLocation("Europe/Berlin")
-	if err != nil {
-		b.Fatal(err)
-	}
+	try(b, err)
 	for _, tt := range []struct {
 		step string
 		ms   int64

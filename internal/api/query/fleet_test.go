@@ -91,9 +91,7 @@ func TestDeviceStates(t *testing.T) {
 	}
 	_, text := get(t, srv, "/v1/devices?counts=true&state=stale&limit=1")
 	var page devicesPage
-	if err := json.Unmarshal([]byte(text), &page); err != nil {
-		t.Fatal(err)
-	}
+	try(t, json.Unmarshal([]byte(text), &page))
 	if got := fmt.Sprintf("%+v", page); !strings.Contains(text, `"counts":{"devices":6,"fresh":4,"stale":2,"flagged":3}`) || len(page.Devices) != 1 || !page.Devices[0].Stale {
 		t.Errorf("got %s: %s", got, text)
 	}
@@ -177,9 +175,7 @@ func TestDeviceStatesByToken(t *testing.T) {
 func mustName(t testing.TB, text string) vitals.Name {
 	t.Helper()
 	name, err := vitals.ParseName(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return name
 }
 
@@ -232,9 +228,7 @@ func BenchmarkDevicesWorst(b *testing.B) {
 func BenchmarkDevice(b *testing.B) {
 	src := fill(b, `{"device":"ppg-000123","time":"2026-11-21T10:00:00.123Z","systolic_mmhg":121,"diastolic_mmhg":79,"spo2_pct":97.5,"heart_rate_bpm":72,"resting_heart_rate_bpm":58}`)
 	d, err := src.Latest(context.Background(), mustName(b, "ppg-000123"))
-	if err != nil {
-		b.Fatal(err)
-	}
+	try(b, err)
 	h := query.New(latestOf{device: d}, nil, query.Options{
 		Service: query.Service{Problems: problem.New(), Bound: query.NewBound(64), Param: func(*http.Request, string) string { return "ppg-000123" }},
 		Flags:   vitals.NewSigns().DefaultFlagLimits(),

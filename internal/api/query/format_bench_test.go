@@ -33,9 +33,7 @@ func (t *table) Scan(_ context.Context, _ storage.Range, dst []storage.Record) (
 // through a gateway in batches and sometimes measured others.
 func newTable(t testing.TB) *table {
 	gateway, err := vitals.ParseName("gw-000017")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	b := &table{records: make([]storage.Record, 2048)}
 	for i := range b.records {
 		ms := 1_795_255_200_000 + int64(i)*1000 + int64(i*i%40)
@@ -57,9 +55,7 @@ func BenchmarkWriteReadings(b *testing.B) {
 	const readings = 100_000
 	limits := vitals.NewSigns().DefaultFlagLimits()
 	device, err := vitals.ParseName("ppg-000123")
-	if err != nil {
-		b.Fatal(err)
-	}
+	try(b, err)
 	t := newTable(b)
 	for name, q := range map[string]query.Selection{
 		"format=json":               {Format: query.JSON},

@@ -39,14 +39,10 @@ func appendTo(t testing.TB, m *storetest.Memory, lines ...string) {
 	limits := vitals.NewSigns().DefaultLimits()
 	limits.OldestUnixMs = 0 // times in the tests are small numbers
 	rules, err := vitals.NewValidator(limits)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	var batch vitals.Batch
 	body := strings.Join(lines, "\n")
-	if err := vitals.NewDecoder(rules, vitals.DecoderOptions{}).Decode([]byte(body), vitals.MaxTimeUnixMs, &batch); err != nil {
-		t.Fatal(err)
-	}
+	try(t, vitals.NewDecoder(rules, vitals.DecoderOptions{}).Decode([]byte(body), vitals.MaxTimeUnixMs, &batch))
 	if len(batch.Refused) > 0 {
 		t.Fatal(&batch.Refused[0])
 	}
@@ -54,9 +50,7 @@ func appendTo(t testing.TB, m *storetest.Memory, lines ...string) {
 	for i := range batch.Readings {
 		group = append(group, &storage.Entry{Reading: &batch.Readings[i], ReceivedUnixMs: 1_800_000_000_000})
 	}
-	if err := m.Append(group); err != nil {
-		t.Fatal(err)
-	}
+	try(t, m.Append(group))
 }
 
 // A source is the store of a server.
@@ -93,21 +87,15 @@ func serveOptions(t *testing.T, src source, cfg query.Options, wrap func(http.Ha
 func get(t *testing.T, srv *httptest.Server, path string, header ...string) (*http.Response, string) {
 	t.Helper()
 	req, err := http.NewRequest(http.MethodGet, srv.URL+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Add(header[i], header[i+1])
 	}
 	resp, err := srv.Client().Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return resp, string(text)
 }
 
@@ -293,9 +281,7 @@ func times(t *testing.T, srv *httptest.Server, params string, between func()) (a
 		}
 		for _, r := range page.Readings {
 			ms, _, err := vitals.ParseTime(r.Time)
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			all = append(all, ms)
 		}
 		if page.Next == "" {
@@ -406,9 +392,7 @@ func TestMillionReadings(t *testing.T) {
 		t.Skip("sends much from one goroutine")
 	}
 	name, err := vitals.ParseName("a")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	var w countingWriter
 	q := query.Selection{Range: storage.Range{Device: name, ToUnixMs: 1 << 40}, Format: query.NDJSON}
 	src := &endless{gateways: [3]*vitals.Name{nil, &name, new(name)}, readings: 1_000_000}
@@ -445,9 +429,7 @@ func TestCutOff(t *testing.T) {
 		srv := serve(t, &endless{readings: 5000, err: errors.New("checksum mismatch")})
 		srv.Config.ErrorLog = nil
 		resp, err := srv.Client().Get(srv.URL + "/v1/devices/a/readings?limit=1000000&format=" + format)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		if _, err = io.ReadAll(resp.Body); err == nil {
 			t.Errorf("%s: the response looks complete", format)
 		}
@@ -467,9 +449,7 @@ func TestHead(t *testing.T) {
 	srv := serve(t, fill(t, `{"device":"a","time":1000,"heart_rate_bpm":60}`))
 	for _, path := range []string{"/v1/devices", "/v1/devices/a", "/v1/devices/a/readings"} {
 		resp, err := srv.Client().Head(srv.URL + path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		resp.Body.Close()
 		if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "application/json" {
 			t.Errorf("HEAD %s: %d %q", path, resp.StatusCode, resp.Header.Get("Content-Type"))
@@ -523,17 +503,11 @@ func TestHalfClosed(t *testing.T) {
 	for _, path := range []string{"/v1/devices", "/v1/devices/d", "/v1/devices/d/readings?format=csv"} {
 		srv := serve(t, &slowStore{source: fill(t, `{"device":"d","time":1000,"spo2_pct":97}`)})
 		conn, err := net.Dial("tcp", srv.Listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		defer conn.Close()
-		if err := conn.SetDeadline(time.Now().Add(polltest.Patience)); err != nil {
-			t.Fatal(err)
-		}
+		try(t, conn.SetDeadline(time.Now().Add(polltest.Patience)))
 		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path)
-		if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
-			t.Fatal(err)
-		}
+		try(t, conn.(*net.TCPConn).CloseWrite())
 		text, err := io.ReadAll(conn)
 		if err != nil || !strings.HasPrefix(string(text), "HTTP/1.1 200 ") {
 			t.Errorf("%s: %q, %v; want 200", path, text, err)
@@ -572,4 +546,12 @@ func (s *slowStore) Devices(ctx context.Context, after vitals.Name, dst []storag
 		return 0, err
 	}
 	return s.source.Devices(ctx, after, dst)
+}
+
+// try ends the test if one of errs is not nil.
+func try(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -108,9 +108,7 @@ func TestParquetTools(t *testing.T) {
 				if _, err := query.WriteReadings(context.Background(), &file, src, q, limits.Signs, &limits); err != nil {
 					t.Fatal(err)
 				}
-				if err := os.WriteFile(filepath.Join(dir, format.ContentType()[:4]), file.Bytes(), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				try(t, os.WriteFile(filepath.Join(dir, format.ContentType()[:4]), file.Bytes(), 0o600))
 			}
 			cmd := exec.CommandContext(t.Context(), python, "testdata/parquet.py", filepath.Join(dir, "appl"), filepath.Join(dir, "text"))
 			cmd.Env = append(os.Environ(), "PYTHONPATH="+tools, "PYTHONDONTWRITEBYTECODE=1")
@@ -193,18 +191,14 @@ func (n manyGateways) Scan(_ context.Context, r storage.Range, dst []storage.Rec
 func TestParquetManyGateways(t *testing.T) {
 	const readings = 30_000
 	name, err := vitals.ParseName("ppg-1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	var file bytes.Buffer
 	q := query.Selection{Range: storage.Range{Device: name, ToUnixMs: 1 << 62}, Format: query.Parquet, NoFlags: true}
 	if _, err := query.WriteReadings(t.Context(), &file, manyGateways(readings), q, vitals.NewSigns(), nil); err != nil {
 		t.Fatal(err)
 	}
 	f, err := parquet.OpenFile(bytes.NewReader(file.Bytes()), int64(file.Len()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	for i, g := range f.RowGroups() {
 		if g.NumRows() > 10_240 {
 			t.Errorf("row group %d has %d rows, each with the name of another gateway", i, g.NumRows())
@@ -244,9 +238,7 @@ func TestParquetPages(t *testing.T) {
 			t.Fatalf("content type %q, notice %q: %s", ct, resp.Header.Get("Pulsegate-Notice"), text)
 		}
 		rows, err := parquet.Read[row](strings.NewReader(text), int64(len(text)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		for _, r := range rows {
 			got = append(got, fmt.Sprint(r.Time, " ", *r.HeartRate))
 			if r.Flags != nil {

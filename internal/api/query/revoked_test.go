@@ -35,13 +35,9 @@ func TestRevokedExport(t *testing.T) {
 				})
 			})
 			conn, err := net.Dial("tcp", srv.Listener.Addr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			defer conn.Close()
-			if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
-				t.Fatal(err)
-			}
+			try(t, conn.SetDeadline(time.Now().Add(time.Minute)))
 			if _, err := io.WriteString(conn, "GET /v1/devices/ppg-1/readings?format=ndjson HTTP/1.1\r\nHost: x\r\nAuthorization: "+k.ppg+"\r\n\r\n"); err != nil {
 				t.Fatal(err)
 			}
@@ -49,9 +45,7 @@ func TestRevokedExport(t *testing.T) {
 				t.Fatal(err)
 			}
 			k.Revoke(t, "ward-7")
-			if err := k.gate.Tokens.Reload(); err != nil {
-				t.Fatal(err)
-			}
+			try(t, k.gate.Tokens.Reload())
 			if tt.reads {
 				if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
 					t.Fatalf("the export does not end: %v", err)

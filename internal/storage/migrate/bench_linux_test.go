@@ -16,9 +16,7 @@ func BenchmarkMove(b *testing.B) {
 	dir := b.TempDir()
 	first := filepath.Join(dir, "first")
 	s, err := pebblestore.Open(first, pebblestore.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	try(b, err)
 	devices, times := 1000, int64(200)
 	if testing.Short() {
 		times = 10
@@ -30,13 +28,9 @@ func BenchmarkMove(b *testing.B) {
 			e.Reading.Gateway = name(fmt.Sprintf("ward-%d", d%10))
 			group = append(group, e)
 		}
-		if err := s.Append(group); err != nil {
-			b.Fatal(err)
-		}
+		try(b, s.Append(group))
 	}
-	if err := s.Close(); err != nil {
-		b.Fatal(err)
-	}
+	try(b, s.Close())
 	n := 0
 	for _, direction := range []string{"to-postgres", "to-directory"} {
 		b.Run(direction, func(b *testing.B) {
@@ -45,15 +39,11 @@ func BenchmarkMove(b *testing.B) {
 				from, to := first, database(server)
 				if direction == "to-directory" {
 					b.StopTimer()
-					if err := move(from, to, nil); err != nil {
-						b.Fatal(err)
-					}
+					try(b, move(from, to, nil))
 					b.StartTimer()
 					from, to = to, filepath.Join(dir, fmt.Sprint(n))
 				}
-				if err := move(from, to, nil); err != nil {
-					b.Fatal(err)
-				}
+				try(b, move(from, to, nil))
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*devices*int(times)), "ns/reading")
 		})

@@ -69,12 +69,10 @@ func name(text string) vitals.Name {
 }
 
 // all returns the contents of a store as text, and their number.
-func all(t interface{ Fatal(...any) }, s storage.Store) (lines []string) {
+func all(t rapid.TB, s storage.Store) (lines []string) {
 	devices := make([]storage.Device, 1000)
 	n, err := s.Devices(context.Background(), vitals.Name{}, devices)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	for _, d := range devices[:n] {
 		line := fmt.Sprint(d.Name, d.NewestUnixMs)
 		for _, sg := range byField(s.Signs()) {
@@ -85,9 +83,7 @@ func all(t interface{ Fatal(...any) }, s storage.Store) (lines []string) {
 		lines = append(lines, line)
 		records := make([]storage.Record, 20_000)
 		n, err := s.Scan(context.Background(), storage.Range{Device: d.Name, ToUnixMs: math.MaxInt64}, records)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		for _, r := range records[:n] {
 			line := fmt.Sprint(d.Name, r.TimeUnixMs, r.ReceivedUnixMs, r.UTCOffset, r.Shared, r.Gateway)
 			for _, sg := range byField(s.Signs()) {
@@ -114,12 +110,10 @@ func byField(signs *vitals.Signs) (all []vitals.Sign) {
 }
 
 // assignments returns the assignments of a store.
-func assignments(t interface{ Fatal(...any) }, s storage.Store) []storage.Assignment {
+func assignments(t rapid.TB, s storage.Store) []storage.Assignment {
 	found := make([]storage.Assignment, 1000)
 	n, err := s.(storage.Subjects).Assignments(context.Background(), storage.AssignmentKey{}, found)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return found[:n]
 }
 
@@ -133,9 +127,7 @@ func assign(t *rapid.T, s storage.Store) {
 			if at = a.ToUnixMs; rapid.IntRange(0, 3).Draw(t, "open") == 0 {
 				at, a.ToUnixMs = -1, storage.OpenEnd
 			}
-			if err := s.(storage.Subjects).Assign(context.Background(), a); err != nil {
-				t.Fatal(err)
-			}
+			try(t, s.(storage.Subjects).Assign(context.Background(), a))
 			if at < 0 {
 				break
 			}
@@ -144,12 +136,10 @@ func assign(t *rapid.T, s storage.Store) {
 }
 
 // count returns the number of readings of a store.
-func count(t interface{ Fatal(...any) }, s storage.Store) int64 {
+func count(t rapid.TB, s storage.Store) int64 {
 	devices := make([]storage.Device, 1000)
 	n, err := s.Devices(context.Background(), vitals.Name{}, devices)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return int64(len(all(t, s)) - n - len(assignments(t, s)))
 }
 
@@ -179,11 +169,7 @@ func draw(t *rapid.T, signs vitals.Sign) (group []*storage.Entry) {
 	return group
 }
 
-func equal(t interface {
-	Helper()
-	Fatal(...any)
-	Fatalf(string, ...any)
-}, from, to storage.Store) {
+func equal(t rapid.TB, from, to storage.Store) {
 	t.Helper()
 	if got, want := all(t, to), all(t, from); !slices.Equal(got, want) {
 		t.Fatalf("the target has\n%q\nand the source\n%q", got, want)
@@ -195,9 +181,7 @@ func equal(t interface {
 func TestKilled(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		from := storetest.NewMemory()
-		if err := from.Append(draw(t, vitals.NumBuiltIn)); err != nil {
-			t.Fatal(err)
-		}
+		try(t, from.Append(draw(t, vitals.NumBuiltIn)))
 		assign(t, from)
 		o := migrate.Options{From: from, Readings: count(t, from)}
 		to := newTarget(storetest.NewMemory())
@@ -243,9 +227,7 @@ func TestSums(t *testing.T) {
 		change(&e)
 		from := stored(t, &e)
 		report, err := migrate.Run(t.Context(), migrate.Options{From: from, To: newTarget(storetest.NewMemory()), Readings: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		if other, ok := sums[report.SHA256]; ok {
 			t.Errorf("the checksums are equal after changing %s and %s", what, other)
 		}
@@ -263,9 +245,7 @@ func entry(device string, timeUnixMs int64, v vitals.Value) *storage.Entry {
 func stored(t *testing.T, group ...*storage.Entry) *storetest.Memory {
 	t.Helper()
 	m := storetest.NewMemory()
-	if err := m.Append(group); err != nil {
-		t.Fatal(err)
-	}
+	try(t, m.Append(group))
 	return m
 }
 
@@ -324,9 +304,7 @@ func TestRefusedAssignments(t *testing.T) {
 	}
 	for _, a := range []storage.Assignment{of("aa", "P-1", 0, 1), of("b", "P-1", 0, 1), of("b", "P-2", 5, 9), of("b", "P-1", 5, 8), of("c", "P-1", 0, 1)} {
 		from, to := stored(t, entry("b", 1, 6000)), newTarget(storetest.NewMemory())
-		if err := errors.Join(from.Assign(t.Context(), of("b", "P-1", 5, 9)), to.Assign(t.Context(), a)); err != nil {
-			t.Fatal(err)
-		}
+		try(t, from.Assign(t.Context(), of("b", "P-1", 5, 9)), to.Assign(t.Context(), a))
 		_, err := migrate.Run(t.Context(), migrate.Options{From: from, To: to, Readings: 1})
 		if !errors.Is(err, migrate.ErrDiffers) || !contains(err, "device "+a.Device.String()) || contains(err, string(a.Subject)) || to.begun {
 			t.Errorf("a target with %v: %v", a, err)
@@ -365,9 +343,7 @@ func TestEnds(t *testing.T) {
 func TestSigns(t *testing.T) {
 	own := storetest.OwnSigns()[:3]
 	from := storetest.NewMemory()
-	if err := from.Signs().Define(own); err != nil {
-		t.Fatal(err)
-	}
+	try(t, from.Signs().Define(own))
 	var group []*storage.Entry
 	for i := range own {
 		e := entry("a", int64(i%2), 6000)
@@ -382,9 +358,7 @@ func TestSigns(t *testing.T) {
 
 	for _, there := range [][]vitals.Definition{nil, own[2:], {own[2], own[0]}, {own[1], own[2]}, own} {
 		to := newTarget(storetest.NewMemory())
-		if err := errors.Join(to.Signs().Define(there), to.Signs().Define(migrate.Definitions(from.Signs()))); err != nil {
-			t.Fatal(err)
-		}
+		try(t, to.Signs().Define(there), to.Signs().Define(migrate.Definitions(from.Signs())))
 		for range 2 { // the second run finds that nothing is lacking
 			report, err := migrate.Run(t.Context(), migrate.Options{From: from, To: to, Readings: 2})
 			if err != nil || report.Readings != 2 {
@@ -402,11 +376,17 @@ func TestSigns(t *testing.T) {
 	unit[2].Unit = "kg"
 	for field, there := range map[string][]vitals.Definition{own[0].Field: nil, own[1].Field: decimals, own[2].Field: unit} {
 		to := newTarget(storetest.NewMemory())
-		if err := to.Signs().Define(there); err != nil {
-			t.Fatal(err)
-		}
+		try(t, to.Signs().Define(there))
 		if _, err := migrate.Run(t.Context(), migrate.Options{From: from, To: to, Readings: 2}); !contains(err, field) || to.begun {
 			t.Errorf("a target in which %s differs: %v", field, err)
 		}
+	}
+}
+
+// try ends the test if one of errs is not nil.
+func try(t rapid.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
 	}
 }

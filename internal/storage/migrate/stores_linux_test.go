@@ -99,11 +99,9 @@ func database(server *pgtest.Server) string {
 }
 
 // contents returns what a store has.
-func contents(t interface{ Fatal(...any) }, place string) []string {
+func contents(t rapid.TB, place string) []string {
 	s, _, err := openFrom(place)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer s.Close()
 	return all(t, s)
 }
@@ -130,19 +128,13 @@ func roundTrip(t *testing.T, stores string) {
 		// Each place has other numbers of the signs.
 		own := storetest.OwnSigns()
 		s, err := pebblestore.Open(first, pebblestore.Options{WindowRows: 8, Signs: own})
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		for range rapid.IntRange(1, 4).Draw(t, "groups") {
-			if err := s.Append(draw(t, vitals.MaxSigns)); err != nil {
-				t.Fatal(err)
-			}
+			try(t, s.Append(draw(t, vitals.MaxSigns)))
 		}
 		assign(t, s)
 		want := all(t, s)
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		try(t, s.Close())
 		for _, places := range [][2]string{{first, middle}, {middle, last}} {
 			slices.Reverse(own)
 			if prepared, err := openTo(places[1], own[:n%len(own)]); err != nil {
@@ -150,9 +142,7 @@ func roundTrip(t *testing.T, stores string) {
 			} else if err := prepared.Close(); err != nil {
 				t.Fatal(err)
 			}
-			if err := move(places[0], places[1], nil); err != nil {
-				t.Fatal(err)
-			}
+			try(t, move(places[0], places[1], nil))
 			if got := contents(t, places[1]); !slices.Equal(got, want) {
 				t.Fatalf("%s has\n%q\nwant\n%q", places[1], got, want)
 			}
@@ -170,9 +160,7 @@ func killAfter(t *testing.T, most int) {
 	server := pgtest.Start(t, "fsync=off")
 	first, middle, last := filepath.Join(t.TempDir(), "first"), database(server), filepath.Join(t.TempDir(), "last")
 	s, err := pebblestore.Open(first, pebblestore.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	random := rand.New(rand.NewPCG(1, 1))
 	for range 10 {
 		var group []*storage.Entry
@@ -186,14 +174,10 @@ func killAfter(t *testing.T, most int) {
 			}
 			group = append(group, e)
 		}
-		if err := s.Append(group); err != nil {
-			t.Fatal(err)
-		}
+		try(t, s.Append(group))
 	}
 	want := all(t, s)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.Close())
 	for _, places := range [][2]string{{first, middle}, {middle, last}} {
 		kills := 0
 		for lines := 1; ; lines += 1 + random.IntN(most) {
@@ -221,9 +205,7 @@ func killed(t *testing.T, places [2]string, lines int) bool {
 	if err == nil {
 		err = cmd.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	var last string
 	for in := bufio.NewScanner(out); lines > 0 && in.Scan(); lines-- {
 		last = in.Text()
@@ -245,15 +227,11 @@ func awaitUnlocked(t *testing.T, server *pgtest.Server) {
 	t.Helper()
 	ctx := context.Background()
 	conn, err := pgx.Connect(ctx, server.DSN())
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer conn.Close(ctx)
 	polltest.Until(t, "the lock of the killed process is released", func() bool {
 		var held int
-		if err := conn.QueryRow(ctx, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'").Scan(&held); err != nil {
-			t.Fatal(err)
-		}
+		try(t, conn.QueryRow(ctx, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'").Scan(&held))
 		return held == 0
 	})
 }
@@ -263,35 +241,23 @@ func TestDamagedSource(t *testing.T) {
 	dir := t.TempDir()
 	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
 	s, err := pebblestore.Open(from, pebblestore.Options{WindowRows: 8})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	for i := range int64(100) {
-		if err := s.Append([]*storage.Entry{entry("a", i, 6000)}); err != nil {
-			t.Fatal(err)
-		}
+		try(t, s.Append([]*storage.Entry{entry("a", i, 6000)}))
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.Close())
 	files, err := filepath.Glob(filepath.Join(from, "*.*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	for _, file := range files {
 		was, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		if len(was) == 0 {
 			continue
 		}
 		flipped := slices.Clone(was)
 		flipped[len(flipped)/2] ^= 4
 		for _, text := range [][]byte{flipped, nil} {
-			if err := os.WriteFile(file, text, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			try(t, os.WriteFile(file, text, 0o600))
 			if text == nil {
 				_ = os.Remove(file)
 			}
@@ -302,13 +268,9 @@ func TestDamagedSource(t *testing.T) {
 				t.Fatalf("it made %s", made)
 			}
 		}
-		if err := os.WriteFile(file, was, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.WriteFile(file, was, 0o600))
 	}
-	if err := move(from, to, nil); err != nil {
-		t.Fatal(err)
-	}
+	try(t, move(from, to, nil))
 }
 
 // A device of PostgreSQL that its table of devices lacks is not silently left behind.
@@ -317,12 +279,8 @@ func TestLostDevice(t *testing.T) {
 	from, to := database(server), filepath.Join(t.TempDir(), "to")
 	o, _ := dsn(from)
 	s, err := pgstore.Open(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(s.Append([]*storage.Entry{entry("a", 1, 6000), entry("b", 1, 6000)}), s.Close()); err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
+	try(t, s.Append([]*storage.Entry{entry("a", 1, 6000), entry("b", 1, 6000)}), s.Close())
 	server.Execute(t, "DELETE FROM "+o.Schema+".devices WHERE device = 'a'")
 	if err := move(from, to, nil); !errors.Is(err, storage.ErrCorrupt) {
 		t.Fatal(err)

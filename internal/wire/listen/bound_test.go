@@ -22,9 +22,7 @@ func TestMain(m *testing.M) { polltest.Main(m) }
 func serve(t *testing.T, conns *share.Conns) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	bounded := listen.Bound(l, conns)
 	srv := &http.Server{
 		ConnContext: listen.Mark,
@@ -96,9 +94,7 @@ func TestBound(t *testing.T) {
 		}
 	}
 	holder, err := net.Dial("tcp", l.Addr().String()) // takes the guest's place and sends no request
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	polltest.Until(t, "the guest's place is taken", func() bool { return conns.Open() == 3 })
 	var wg sync.WaitGroup
 	var free atomic.Bool
@@ -127,20 +123,14 @@ func TestBound(t *testing.T) {
 // Close ends an Accept that waits for a place.
 func TestClose(t *testing.T) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	conns := &share.Conns{Max: 1}
 	l := listen.Bound(inner, conns)
 	conn, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer conn.Close()
 	accepted, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	ended := make(chan error)
 	go func() {
 		_, err := l.Accept()
@@ -159,5 +149,13 @@ func TestClose(t *testing.T) {
 	accepted.Close()
 	if n := conns.Open(); n != 0 {
 		t.Errorf("%d connections open, want none", n)
+	}
+}
+
+// try ends the test if one of errs is not nil.
+func try(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -42,31 +42,21 @@ func TestEndDead(t *testing.T) {
 func testEndDead(t *testing.T) {
 	loopback(t, true)
 	near, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	l := listen.Bound(near, &share.Conns{Max: 1})
 	defer l.Close()
 	peer, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer peer.Close()
 	c, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer c.Close()
-	if err := listen.EndDead(listen.Mark(t.Context(), c), 500*time.Millisecond); err != nil {
-		t.Fatal(err)
-	}
+	try(t, listen.EndDead(listen.Mark(t.Context(), c), 500*time.Millisecond))
 	loopback(t, false)
 	if _, err := c.Write([]byte(":\n\n")); err != nil {
 		t.Fatalf("a write to a peer that has vanished fails at once: %v", err)
 	}
-	if err := c.SetReadDeadline(time.Now().Add(polltest.Patience)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, c.SetReadDeadline(time.Now().Add(polltest.Patience)))
 	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ETIMEDOUT) {
 		t.Errorf("the connection ends with %v, want %v", err, syscall.ETIMEDOUT)
 	}
@@ -76,18 +66,12 @@ func testEndDead(t *testing.T) {
 func loopback(t *testing.T, up bool) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer unix.Close(fd)
 	request, err := unix.NewIfreq("lo")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if up {
 		request.SetUint16(unix.IFF_UP)
 	}
-	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, request); err != nil {
-		t.Fatal(err)
-	}
+	try(t, unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, request))
 }

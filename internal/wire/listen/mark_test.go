@@ -115,9 +115,7 @@ func last(t *testing.T, text string, piece int) bool {
 	t.Helper()
 	near, far := net.Pipe()
 	conn, err := listen.Watch(&singleListener{conn: near}).Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer conn.Close()
 	ctx := listen.Mark(t.Context(), conn)
 	go func() {

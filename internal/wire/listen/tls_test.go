@@ -26,30 +26,22 @@ func TestHandshakesOfOneAddress(t *testing.T) {
 	cert.StartTLS()
 	defer cert.Close()
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	var holders share.Holders
 	conns := &share.Conns{Max: 4 * open, MaxGuests: 1, Holders: &holders}
 	l := listen.TLS(inner, conns, listen.Handshakes{Config: cert.TLS, Slots: slots, Timeout: polltest.Patience, Holders: &holders})
 	defer l.Close()
 	for i := range open {
 		c, err := net.Dial("tcp", inner.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		defer c.Close()
-		if err := c.SetDeadline(time.Now().Add(polltest.Patience)); err != nil {
-			t.Fatal(err)
-		}
+		try(t, c.SetDeadline(time.Now().Add(polltest.Patience)))
 		client := tls.Client(c, &tls.Config{InsecureSkipVerify: true}) // the test is about the listener
 		if err := client.Handshake(); err != nil {
 			t.Fatalf("handshake with %d connections of this address open: %v", i, err)
 		}
 		accepted, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		defer accepted.Close()
 	}
 	if got := conns.Open(); got != open {
@@ -77,9 +69,7 @@ func TestHandshakesTakeTurns(t *testing.T) {
 		return nil, nil
 	}
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	conns := &share.Conns{Max: 4 * clients, MaxGuests: 1}
 	l := listen.TLS(inner, conns, listen.Handshakes{Config: cfg, Slots: 4 * clients, Timeout: polltest.Patience})
 	defer l.Close()
@@ -94,9 +84,7 @@ func TestHandshakesTakeTurns(t *testing.T) {
 	}()
 	for range clients { // stalled handshakes
 		c, err := net.Dial("tcp", inner.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		defer c.Close()
 		if _, err := c.Write([]byte{22, 3, 1}); err != nil {
 			t.Fatal(err)
@@ -150,13 +138,9 @@ func TestHandshakesPause(t *testing.T) {
 			for range clients {
 				client, server := net.Pipe()
 				inner <- server
-				if err := tls.Client(client, &tls.Config{InsecureSkipVerify: true}).Handshake(); err != nil {
-					t.Fatal(err)
-				}
+				try(t, tls.Client(client, &tls.Config{InsecureSkipVerify: true}).Handshake())
 				c, err := l.Accept()
-				if err != nil {
-					t.Fatal(err)
-				}
+				try(t, err)
 				defer c.Close()
 				defer client.Close()
 			}
