@@ -22,13 +22,9 @@ const alertsFile = "../prometheus/alerts.yaml"
 func alerts(t *testing.T) monitoringv1.PrometheusRuleSpec {
 	t.Helper()
 	text, err := os.ReadFile(alertsFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	var spec monitoringv1.PrometheusRuleSpec
-	if err := yaml.UnmarshalStrict(text, &spec); err != nil {
-		t.Fatal(err)
-	}
+	try(t, yaml.UnmarshalStrict(text, &spec))
 	return spec
 }
 
@@ -49,9 +45,7 @@ func TestAlertRules(t *testing.T) {
 func TestAlerts(t *testing.T) {
 	t.Parallel()
 	tests, err := os.ReadFile("../prometheus/alerts_test.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	var explained []string
 	for _, m := range regexp.MustCompile(`(?m)^#+ (Pulsegate[A-Za-z]+)$`).FindAllStringSubmatch(manual(t), -1) {
 		explained = append(explained, m[1])
@@ -90,9 +84,7 @@ func TestPrometheusRule(t *testing.T) {
 	const file = "../kubernetes/components/monitoring/prometheusrule.yaml"
 	if *update {
 		text, err := os.ReadFile(alertsFile)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		_, groups, found := strings.Cut(string(text), "\ngroups:\n")
 		if !found {
 			t.Fatal("alerts.yaml has no groups")
@@ -102,9 +94,7 @@ func TestPrometheusRule(t *testing.T) {
 		for line := range strings.Lines(groups) {
 			head += "  " + line
 		}
-		if err := os.WriteFile(file, []byte(head), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.WriteFile(file, []byte(head), 0o644))
 	}
 	if got, want := buildManifests(t, "overlays/monitoring", false).rules.Spec, alerts(t); !reflect.DeepEqual(got, want) {
 		t.Error("prometheusrule.yaml differs from alerts.yaml: go test -run TestPrometheusRule -update")

@@ -152,9 +152,7 @@ func newContainer(t *testing.T) *container {
 		missing(t, "containers need root")
 	}
 	img, err := readImage()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	program(t)
 	c := &container{img: img, plan: containerPlan{
 		Root: t.TempDir(),
@@ -171,9 +169,7 @@ func newContainer(t *testing.T) *container {
 	for _, copied := range img.Copied {
 		c.copy(t, copied.SourcePaths[0], copied.DestPath)
 	}
-	if err := os.Mkdir(filepath.Join(c.plan.Root, "proc"), 0o555); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.Mkdir(filepath.Join(c.plan.Root, "proc"), 0o555))
 	c.net = newNetwork(t)
 	return c
 }
@@ -185,29 +181,19 @@ func (c *container) copy(t *testing.T, from, to string) {
 		from = filepath.Join(built.dir, from)
 	}
 	to = filepath.Join(c.plan.Root, to)
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.MkdirAll(filepath.Dir(to), 0o755))
 	info, err := os.Stat(from)
 	if errors.Is(err, os.ErrNotExist) && !strings.HasPrefix(from, built.dir) {
 		return // a file of the build stage's system that this machine lacks
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if info.IsDir() {
-		if err := os.Mkdir(to, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.Mkdir(to, 0o755))
 		return
 	}
 	text, err := os.ReadFile(from)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(to, text, info.Mode().Perm()); err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
+	try(t, os.WriteFile(to, text, info.Mode().Perm()))
 }
 
 // mount adds a volume and returns its path on the host. It is owned by root and by the
@@ -215,19 +201,11 @@ func (c *container) copy(t *testing.T, from, to string) {
 func (c *container) mount(t *testing.T, to string, mode os.FileMode, readOnly bool) string {
 	t.Helper()
 	from := filepath.Join(c.plan.Root, "..", "volume"+strings.ReplaceAll(to, "/", "-"))
-	if err := os.Mkdir(from, mode); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.Mkdir(from, mode))
 	t.Cleanup(func() { _ = os.RemoveAll(from) }) // t.TempDir removes its parent
-	if err := os.Chown(from, 0, c.group()); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(from, mode); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll(filepath.Join(c.plan.Root, to), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.Chown(from, 0, c.group()))
+	try(t, os.Chmod(from, mode))
+	try(t, os.MkdirAll(filepath.Join(c.plan.Root, to), 0o755))
 	c.plan.Volumes = append(c.plan.Volumes, mount{from, to, readOnly})
 	return from
 }
@@ -248,9 +226,7 @@ func (c *container) command(t *testing.T, args []string, env ...string) *exec.Cm
 	plan.Args = args
 	plan.Env = settings(c.plan.Env, env)
 	text, err := json.Marshal(plan)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = []string{planEnv + "=" + string(text)}
 	// The network namespace is inherited from the thread that starts the command.
@@ -374,9 +350,7 @@ func setUpLoopback() error {
 func status(t *testing.T, s *server) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	fields := map[string]string{}
 	for line := range strings.Lines(string(text)) {
 		name, value, _ := strings.Cut(line, ":")

@@ -27,9 +27,7 @@ type datasource struct{ Type, UID string }
 // panels use series of a running server.
 func TestDashboard(t *testing.T) {
 	text, err := os.ReadFile("../grafana/pulsegate.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	var dashboard struct {
 		ID         *int
 		UID        string
@@ -37,9 +35,7 @@ func TestDashboard(t *testing.T) {
 		Panels     []panel
 		Templating struct{ List []struct{ Name, Type string } }
 	}
-	if err := json.Unmarshal(text, &dashboard); err != nil {
-		t.Fatal(err)
-	}
+	try(t, json.Unmarshal(text, &dashboard))
 	if dashboard.ID != nil || dashboard.UID == "" || dashboard.Title == "" {
 		t.Error("the dashboard has an id, or no uid or title")
 	}

@@ -107,17 +107,13 @@ func ignoredFiles() (*patternmatcher.PatternMatcher, error) {
 // OpenShift.
 func TestDockerfile(t *testing.T) {
 	img, err := readImage()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	t.Run("bases", func(t *testing.T) {
 		if last := img.From[len(img.From)-1]; last != "scratch" {
 			t.Errorf("the image is based on %s, want scratch, which has no package manager and no shell", last)
 		}
 		gomod, err := os.ReadFile(filepath.Join(root, "go.mod"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		minor := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindSubmatch(gomod)[1]
 		want := regexp.MustCompile(`^golang:` + regexp.QuoteMeta(string(minor)) + `\.\d+-[a-z]+@sha256:[0-9a-f]{64}$`)
 		for _, base := range img.From[:len(img.From)-1] {
@@ -161,9 +157,7 @@ func TestDockerfile(t *testing.T) {
 // TestDockerignore checks that the build context contains sources only.
 func TestDockerignore(t *testing.T) {
 	ignored, err := ignoredFiles()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	for name, want := range map[string]bool{
 		"go.mod": false, "cmd/pulsegate/main.go": false, "internal/storage/pebblestore/open.go": false, "LICENSE": false, "deploy/notices": false,
 		".git/config": true, "pulsegate-data/000001.log": true, "tls.key": true, "pulsegate-tokens": true, "bin/pulsegate": true,

@@ -141,9 +141,7 @@ func seriesOf(t *testing.T) []series {
 func postgresSeries(t *testing.T) (all []series) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "docs/metrics.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	code := regexp.MustCompile("`([a-z_]+)`")
 	for _, row := range regexp.MustCompile("(?m)^\\| `(pulsegate_postgres_[a-z_]+)` \\| [a-z]+ \\|(.*?)\\|(.*)\\|$").FindAllStringSubmatch(string(text), -1) {
 		some := []series{{row[1], map[string]string{}}}
@@ -220,13 +218,9 @@ func checkSyntax(t *testing.T, exprs []string) {
 		rules = append(rules, rule{fmt.Sprintf("r:%d", i), e})
 	}
 	text, err := yaml.Marshal(map[string]any{"groups": []any{map[string]any{"name": "dashboard", "rules": rules}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	file := filepath.Join(t.TempDir(), "rules.yaml")
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(file, text, 0o600))
 	if out, code := run(t, exec.Command(tool(t, "promtool"), "check", "rules", file)); code != 0 {
 		t.Errorf("promtool check rules:\n%s", out)
 	}

@@ -16,21 +16,15 @@ const reading = `{"device":"d","time":1763700000000,"spo2_pct":97}`
 func post(t *testing.T, client *http.Client, url, token string) (int, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/readings", strings.NewReader(reading))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	resp, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return resp.StatusCode, string(answer)
 }
 

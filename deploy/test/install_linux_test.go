@@ -17,9 +17,7 @@ import (
 func script(t *testing.T, name string, env ...string) *exec.Cmd {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join(root, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	cmd := exec.Command(path)
 	cmd.Env = append(os.Environ(), env...)
 	return cmd
@@ -34,18 +32,14 @@ func files(t *testing.T, dir string) (names []string) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return names
 }
 
 func read(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return string(text)
 }
 
@@ -93,9 +87,7 @@ func TestInstall(t *testing.T) {
 	}
 	// A second installation keeps the settings.
 	config := filepath.Join(dest, "/opt/etc/pulsegate/pulsegate.toml")
-	if err := os.WriteFile(config, []byte("mine"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(config, []byte("mine"), 0o600))
 	if out, code := run(t, script(t, "deploy/install", "DESTDIR="+dest, "PREFIX=/opt/p", "SYSCONFDIR=/opt/etc")); code != 0 || read(t, config) != "mine" {
 		t.Errorf("exit code %d, settings are %q\n%s", code, read(t, config), out)
 	}
@@ -108,9 +100,7 @@ func TestInstall(t *testing.T) {
 func TestInstalledSettings(t *testing.T) {
 	dir := t.TempDir()
 	config, err := filepath.Abs(filepath.Join(root, "deploy/systemd/pulsegate.toml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	check := func(path string) {
 		t.Helper()
 		cmd := exec.Command(program(t), "serve", "--config", path, "--print-config")
@@ -128,9 +118,7 @@ func TestInstalledSettings(t *testing.T) {
 		t.Errorf("there are no commented-out settings:\n%s", text)
 	}
 	suggested := filepath.Join(dir, "suggested.toml")
-	if err := os.WriteFile(suggested, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(suggested, []byte(text), 0o600))
 	check(suggested)
 }
 
@@ -145,9 +133,7 @@ func systemdAnalyze(t *testing.T, args ...string) (output string, code int) {
 	dir := t.TempDir()
 	for _, name := range []string{"pulsegate.service", "pulsegate.socket"} {
 		text := strings.ReplaceAll(read(t, filepath.Join(root, "deploy/systemd", name)), "/usr/bin/pulsegate", program(t))
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	cmd := exec.Command(analyze, args...)
 	cmd.Dir = dir
@@ -190,9 +176,7 @@ func TestUnitAllows(t *testing.T) {
 	if out, code := run(t, exec.Command(program(t), "sim", "run", "--target", s.public, "--users=8", "--posts=30", "--mix=real", "--verify")); code != 0 {
 		t.Errorf("sim: exit code %d\n%s", code, out)
 	}
-	if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	try(t, syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM))
 	<-s.exited
 
 	unit := read(t, filepath.Join(root, "deploy/systemd/pulsegate.service"))
@@ -313,9 +297,7 @@ func TestDebianPackage(t *testing.T) {
 	}
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	deb, err := filepath.Abs(filepath.Join(root, lines[len(lines)-1]))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	t.Cleanup(func() { os.Remove(deb) })
 
 	control, _ := run(t, exec.Command("dpkg-deb", "--info", deb))
@@ -360,14 +342,10 @@ func testPackageDocs(t *testing.T, deb string) {
 	pages := 0
 	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md"} {
 		sources, err := filepath.Glob(filepath.Join(root, pattern))
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		for _, source := range sources {
 			name, err := filepath.Rel(root, source)
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			page := filepath.Join(doc, name)
 			pages++
 			for _, m := range regexp.MustCompile(`\]\(([^)#:]+)(?:#[^)]*)?\)`).FindAllStringSubmatch(read(t, page), -1) {
@@ -391,14 +369,10 @@ func testPackageDocs(t *testing.T, deb string) {
 func testPackageLife(t *testing.T, deb string) {
 	dir := t.TempDir()
 	for _, sub := range []string{"var/lib/dpkg/updates", "var/lib/dpkg/info", "var/lib/dpkg/triggers", "etc", "usr/lib"} {
-		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.MkdirAll(filepath.Join(dir, sub), 0o755))
 	}
 	for _, file := range []string{"var/lib/dpkg/status", "var/lib/dpkg/available", "etc/passwd", "etc/group"} {
-		if err := os.WriteFile(filepath.Join(dir, file), nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.WriteFile(filepath.Join(dir, file), nil, 0o644))
 	}
 	dpkg := func(args ...string) string {
 		t.Helper()
@@ -412,9 +386,7 @@ func testPackageLife(t *testing.T, deb string) {
 	owner := func(name string) string {
 		t.Helper()
 		info, err := os.Stat(path(name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		stat := info.Sys().(*syscall.Stat_t)
 		return fmt.Sprintf("%d:%d %#o", stat.Uid, stat.Gid, info.Mode().Perm())
 	}
@@ -439,15 +411,9 @@ func testPackageLife(t *testing.T, deb string) {
 	}
 
 	// An upgrade and a removal keep the administrator's changes.
-	if err := os.WriteFile(path("etc/pulsegate/pulsegate.toml"), []byte("[serve]\nloops = 2\n"), 0o640); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(path("etc/pulsegate"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path("var/lib/pulsegate/record"), []byte("97"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(path("etc/pulsegate/pulsegate.toml"), []byte("[serve]\nloops = 2\n"), 0o640))
+	try(t, os.Chmod(path("etc/pulsegate"), 0o700))
+	try(t, os.WriteFile(path("var/lib/pulsegate/record"), []byte("97"), 0o600))
 	if out := dpkg("--install", deb); strings.Contains(out, "systemctl enable") {
 		t.Errorf("an upgrade prints the first step:\n%s", out)
 	}

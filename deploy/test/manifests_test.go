@@ -57,9 +57,7 @@ func buildManifests(t testing.TB, overlay string, inputs bool) *manifests {
 	if err == nil {
 		err = copyFiles(files, "../kubernetes")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(files, "/site")
 	if err != nil {
 		t.Fatalf("kustomize build %s: %v", overlay, err)
@@ -67,9 +65,7 @@ func buildManifests(t testing.TB, overlay string, inputs bool) *manifests {
 	m := &manifests{overlay: overlay, inputs: inputs, services: map[string]corev1.Service{}}
 	for _, object := range built.Resources() {
 		text, err := object.AsYAML()
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		kind := object.GetKind()
 		if err := m.read(kind, text); err != nil {
 			t.Errorf("%s: %s %s: %v", overlay, kind, object.GetName(), err)

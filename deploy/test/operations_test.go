@@ -14,9 +14,7 @@ import (
 func manual(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "docs/operations.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return string(text)
 }
 
@@ -44,25 +42,15 @@ func TestSiteOverlay(t *testing.T) {
 	}
 	site := t.TempDir()
 	deploy, err := filepath.Abs("..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	relative, err := filepath.Rel(site, deploy)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	text = strings.ReplaceAll(text, "../deploy/", relative+"/")
-	if err := os.WriteFile(filepath.Join(site, "kustomization.yaml"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(filepath.Join(site, "kustomization.yaml"), []byte(text), 0o600))
 	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), site)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	all, err := built.AsYaml()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	for _, want := range []string{
 		"\n  namespace: pulsegate\n",
 		"image: registry.example/health/pulsegate:0.1.0\n",

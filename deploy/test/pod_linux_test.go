@@ -141,9 +141,7 @@ func (p *pod) newToken(t *testing.T, version string) string {
 		t.Fatalf("token create: %v", err)
 	}
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	p.secret(t, p.tokens, version, map[string][]byte{"tokens": text})
 	return strings.TrimSpace(string(token))
 }
@@ -154,9 +152,7 @@ func (p *pod) secret(t *testing.T, dir, version string, files map[string][]byte)
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 	}
 	target := "..version_" + version
 	must(os.Mkdir(filepath.Join(dir, target), 0o755))
@@ -178,9 +174,7 @@ func (p *pod) secret(t *testing.T, dir, version string, files map[string][]byte)
 func (p *pod) certificate(t *testing.T) map[string][]byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1),
 		NotBefore:    time.Now().Add(-time.Hour),
@@ -190,13 +184,9 @@ func (p *pod) certificate(t *testing.T) map[string][]byte {
 		IsCA:         true, BasicConstraintsValid: true,
 	}
 	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	files := map[string][]byte{
 		"tls.crt": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}),
 		"tls.key": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}),

@@ -19,9 +19,7 @@ import (
 // some requirements beyond the standard.
 func TestPodSecurity(t *testing.T) {
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	eachOverlay(t, func(t *testing.T, m *manifests) {
 		pod := m.pod()
 		level := api.LevelVersion{Level: api.LevelRestricted, Version: api.LatestVersion()}

@@ -76,9 +76,7 @@ func TestDatabase(t *testing.T) {
 	}
 
 	store, err := url.Parse(m.settings.Data["PULSEGATE_STORE"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	db := spec.Bootstrap.InitDB
 	if store.Host != m.database.Name+"-rw" || store.User.String() != db.Owner || store.Path != "/"+db.Database || store.Query().Get("sslmode") != "verify-full" {
 		t.Errorf("the servers connect to %s", store)

@@ -69,9 +69,7 @@ func missing(t testing.TB, format string, args ...any) {
 func tool(t testing.TB, name string) string {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join(root, "bin/tools", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if _, err := os.Stat(path); err == nil {
 		return path
 	}
@@ -100,12 +98,8 @@ func start(t testing.TB, cmd *exec.Cmd, begin func() error) *server {
 	t.Helper()
 	s := &server{cmd: cmd, exited: make(chan struct{})}
 	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := begin(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
+	try(t, begin())
 	listeners := make(chan []string, 2)
 	go func() {
 		defer close(s.exited)
@@ -191,14 +185,10 @@ func awaitReady(t testing.TB, client *http.Client, url string) {
 func get(t testing.TB, client *http.Client, url string) (int, string) {
 	t.Helper()
 	resp, err := client.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return resp.StatusCode, string(body)
 }
 
@@ -213,11 +203,17 @@ func runWith(t testing.TB, cmd *exec.Cmd, begin func() error) (output string, co
 	t.Helper()
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := begin(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, begin())
 	if err := cmd.Wait(); err != nil && !errors.As(err, new(*exec.ExitError)) {
 		t.Fatal(err)
 	}
 	return out.String(), cmd.ProcessState.ExitCode()
+}
+
+// try ends the test if one of errs is not nil.
+func try(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
 }

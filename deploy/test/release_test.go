@@ -52,9 +52,7 @@ func TestRelease(t *testing.T) {
 
 	name := "pulsegate_1.2.3_linux_" + runtime.GOARCH
 	zip, err := gzip.NewReader(strings.NewReader(read(t, filepath.Join(one, name+".tar.gz"))))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	archive := untar(t, zip)
 	for _, file := range []string{"README.md", "docs/tls.md", "docs/adr/0001-pebble.md", "LICENSE", "THIRD-PARTY-NOTICES", "pulsegate.1", "completions/pulsegate.zsh"} {
 		if len(archive[name+"/"+file].text) == 0 {
@@ -63,9 +61,7 @@ func TestRelease(t *testing.T) {
 	}
 	program := archive[name+"/pulsegate"]
 	unpacked := filepath.Join(t.TempDir(), "pulsegate")
-	if err := os.WriteFile(unpacked, program.text, os.FileMode(program.Mode)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(unpacked, program.text, os.FileMode(program.Mode)))
 	if out, code := run(t, exec.Command(unpacked, "version")); code != 0 || !strings.HasPrefix(out, "pulsegate 1.2.3\n") {
 		t.Errorf("the program's version: exit code %d\n%s", code, out)
 	}
@@ -74,9 +70,7 @@ func TestRelease(t *testing.T) {
 	var list struct {
 		Packages []struct{ Name, LicenseDeclared string }
 	}
-	if err := json.Unmarshal([]byte(read(t, filepath.Join(one, "pulsegate_1.2.3.spdx.json"))), &list); err != nil {
-		t.Fatal(err)
-	}
+	try(t, json.Unmarshal([]byte(read(t, filepath.Join(one, "pulsegate_1.2.3.spdx.json"))), &list))
 	licences := map[string]string{}
 	for _, p := range list.Packages {
 		licences[p.Name] = p.LicenseDeclared
@@ -109,16 +103,12 @@ func checkImage(t *testing.T, path string, program []byte) {
 			t.Fatalf("%s is missing, or its digest or size is another", d.Digest)
 		}
 		if into != nil {
-			if err := json.Unmarshal(text, into); err != nil {
-				t.Fatal(err)
-			}
+			try(t, json.Unmarshal(text, into))
 		}
 		return text
 	}
 	var top, index v1.Index
-	if err := json.Unmarshal(archive["index.json"].text, &top); err != nil {
-		t.Fatal(err)
-	}
+	try(t, json.Unmarshal(archive["index.json"].text, &top))
 	blob(top.Manifests[0], &index)
 	var manifest v1.Manifest
 	blob(index.Manifests[0], &manifest)
@@ -126,9 +116,7 @@ func checkImage(t *testing.T, path string, program []byte) {
 	blob(manifest.Config, &config)
 
 	img, err := readImage()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	got := config.Config
 	if got.User != img.User || !slices.Equal(got.Env, img.Env) || !slices.Equal(got.Entrypoint, img.Entry) || !slices.Equal(got.Cmd, img.Cmd) || got.WorkingDir != img.Dir || got.StopSignal != img.Stop || !slices.Equal(got.Healthcheck.Test, img.Health.Test) {
 		t.Errorf("the image is configured as %+v, the Dockerfile says %+v", got, img)
@@ -137,13 +125,9 @@ func checkImage(t *testing.T, path string, program []byte) {
 		t.Errorf("labels: %v", got.Labels)
 	}
 	zip, err := gzip.NewReader(bytes.NewReader(blob(manifest.Layers[0], nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	layer, err := io.ReadAll(zip)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if config.RootFS.DiffIDs[0] != digest.FromBytes(layer) {
 		t.Error("the configuration has another digest of the layer")
 	}
@@ -174,13 +158,9 @@ func untar(t *testing.T, r io.Reader) map[string]entry {
 		if errors.Is(err, io.EOF) {
 			return entries
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		text, err := io.ReadAll(archive)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		entries[h.Name] = entry{*h, text}
 	}
 }
