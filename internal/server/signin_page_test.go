@@ -26,7 +26,7 @@ type visit struct {
 	t      *testing.T
 	house  *oidctest.Provider
 	page   string
-	nonces sync.Map // by code, which is redeemed once
+	nonces sync.Map // by code, which is redeemed once; people whose code is "visitor" are in no group
 	client http.Client
 }
 
@@ -38,15 +38,18 @@ func visitPage(t *testing.T, test func(*visit)) {
 		if r.URL.Path != "/token" {
 			return false
 		}
-		nonce, ok := v.nonces.LoadAndDelete(r.FormValue("code"))
+		code := r.FormValue("code")
+		nonce, ok := v.nonces.LoadAndDelete(code)
 		if !ok {
 			w.WriteHeader(http.StatusBadRequest)
 			return true
 		}
 		w.Header().Set("Content-Type", "application/json")
-		if err := json.NewEncoder(w).Encode(oidctest.Object{
-			"access_token": "a", "token_type": "Bearer", "id_token": v.house.Token(oidctest.Object{"nonce": nonce, "typ": "ID"}),
-		}); err != nil {
+		claims := oidctest.Object{"nonce": nonce, "typ": "ID"}
+		if code == "visitor" {
+			claims["groups"] = nil
+		}
+		if err := json.NewEncoder(w).Encode(oidctest.Object{"access_token": "a", "token_type": "Bearer", "id_token": v.house.Token(claims)}); err != nil {
 			t.Error(err)
 		}
 		return true
@@ -167,7 +170,7 @@ func TestAttackers(t *testing.T) {
 			{"key of another issuer", other.Sign("es", nil, claims), 401, "invalid-credentials"},
 			{"expired", house.Token(oidctest.Object{"exp": in(-oidc.Skew - 10*time.Second)}), 401, "invalid-credentials"},
 			{"expired, but for the skew", house.Token(oidctest.Object{"exp": in(-oidc.Skew + 20*time.Second)}), 200, "devices"},
-			{"future", house.Token(oidctest.Object{"nbf": in(oidc.Skew + time.Hour)}), 401, "invalid-credentials"},
+			{"future", house.Token(oidctest.Object{"nbf": in(oidc.Skew + 2*time.Minute)}), 401, "invalid-credentials"},
 			{"future, but for the skew", house.Token(oidctest.Object{"nbf": in(oidc.Skew - 20*time.Second)}), 200, "devices"},
 			{"no rule", house.Token(oidctest.Object{"groups": "visitors"}), 403, "forbidden"},
 		} {
@@ -200,6 +203,7 @@ func TestAttackers(t *testing.T) {
 				}
 				return ""
 			}, 200, "You are signed in"},
+			{"visitor", func(url.Values) string { return "" }, 403, "Your account may not read here."},
 			{"markup of the provider", func(a url.Values) string {
 				a.Del("code")
 				a.Set("error", "<script>evil</script>")
@@ -276,6 +280,9 @@ func TestSignInBelowPath(t *testing.T) {
 		}
 		if v.signedIn(session) {
 			t.Error("the session has not ended")
+		}
+		if resp, _ := v.do("GET", "v1/devices", field("Authorization", "Bearer "+u.Query().Get("id_token_hint"))); resp.StatusCode != http.StatusUnauthorized {
+			t.Errorf("the ID token in that address is a token: %d", resp.StatusCode)
 		}
 	})
 }

@@ -223,12 +223,10 @@ func (p *Provider) run(ctx context.Context) {
 
 // sleep waits for d or for early, and reports whether ctx continues.
 func sleep(ctx context.Context, d time.Duration, early <-chan struct{}) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return false
-	case <-timer.C:
+	case <-time.After(d):
 	case <-early:
 	}
 	return true

@@ -85,7 +85,7 @@ func (p *Provider) Verify(text string) (*token.Principal, error) {
 		return principal, nil
 	}
 	generation := p.generation.Load()
-	person, err := p.verify(text, p.opt.Clients, bearer)
+	person, err := p.verify(text, false)
 	switch err {
 	case nil:
 		p.checked.WithLabelValues("accepted").Inc()
@@ -117,7 +117,7 @@ func (p *Provider) VerifyRefreshed(ctx context.Context, text string, person *Per
 
 func (p *Provider) wait(ctx context.Context, text string, holds func(*Person) bool) (*Person, error) {
 	for {
-		person, err := p.verify(text, nil, idToken)
+		person, err := p.verify(text, true)
 		switch {
 		case err == ErrUnavailable && sleep(ctx, 100*time.Millisecond, nil):
 		case err == nil && !holds(person):
@@ -143,16 +143,8 @@ func (w *Person) Principal() *token.Principal {
 	return w.provider.people.principal(w.Identity, w.provider.current.Load().match(w.claims), w.provider.opt.Now())
 }
 
-// A purpose is what a token is presented for.
-type purpose uint8
-
-const (
-	bearer  purpose = iota // in a request
-	idToken                // to sign in
-)
-
-// verify verifies a token, which may name this server's client or one of clients as its client.
-func (p *Provider) verify(text string, clients []string, purpose purpose) (*Person, error) {
+// verify verifies a token of a request, or an ID token for this server.
+func (p *Provider) verify(text string, idToken bool) (*Person, error) {
 	if !isCompact(text) {
 		return nil, ErrMalformed
 	}
@@ -181,7 +173,11 @@ func (p *Provider) verify(text string, clients []string, purpose purpose) (*Pers
 	if t.Claims(&payload) != nil || json.Unmarshal(payload, &person.claims) != nil { // rejects names that are there twice
 		return nil, ErrInvalid
 	}
-	if !check(person, now, purpose, append([]string{p.opt.ClientID}, clients...), len(t.Audience)) {
+	clients := []string{p.opt.ClientID}
+	if !idToken {
+		clients = append(clients, p.opt.Clients...)
+	}
+	if !check(person, now, idToken, clients, len(t.Audience)) {
 		return nil, ErrInvalid
 	}
 	return person, nil
@@ -201,11 +197,11 @@ func (p *Provider) unknownKey(found *discovery, now time.Time) error {
 }
 
 // known lists the claims that the library or this package interprets.
-var known = []string{"iss", "sub", "aud", "exp", "nbf", "iat", "nonce", "azp", "client_id", "appid", "typ", "events", "cnf"}
+var known = []string{"iss", "sub", "aud", "exp", "nbf", "iat", "nonce", "azp", "client_id", "appid", "typ", "events", "cnf", "at_hash"}
 
-// check checks what the library does not: that a token is meant for the purpose, that one of clients
+// check checks what the library does not: that a token is an ID token, or none as far as that shows, that one of clients
 // has got it, and that it is not of the future.
-func check(w *Person, now time.Time, purpose purpose, clients []string, audiences int) bool {
+func check(w *Person, now time.Time, idToken bool, clients []string, audiences int) bool {
 	for name := range w.claims {
 		// The library ignores the case of names, and takes the last.
 		if slices.ContainsFunc(known, func(k string) bool { return name != k && strings.EqualFold(name, k) }) {
@@ -231,10 +227,11 @@ func check(w *Person, now time.Time, purpose purpose, clients []string, audience
 	kind, typed := w.claims["typ"] // Keycloak names the kind of its tokens
 	_, event := w.claims["events"] // a logout token
 	_, bound := w.claims["cnf"]    // to a key that the client would have to prove (RFC 7800)
+	_, hash := w.claims["at_hash"] // of an access token, beside which it was issued
 	switch {
 	case w.Subject == "" || len(w.Subject) > maxSubjectBytes || strings.ContainsFunc(w.Subject, func(c rune) bool { return c < ' ' || c > '~' || c == '"' || c == '\\' }),
 		audiences > 1 && !named, event,
-		purpose == bearer && (bound || w.nonce != "" || typed && kind != "Bearer"):
+		!idToken && (bound || hash || w.nonce != "" || typed && kind != "Bearer"):
 		return false
 	}
 	return true

@@ -127,6 +127,7 @@ func TestAttacks(t *testing.T) {
 		{"subject beyond ASCII", with(object{"sub": "ä"}), oidc.ErrInvalid},
 
 		{"ID token", with(object{"nonce": "n"}), oidc.ErrInvalid},
+		{"ID token without a nonce", with(object{"at_hash": "x", "typ": nil}), oidc.ErrInvalid},
 		{"ID token of Keycloak", with(object{"typ": "ID"}), oidc.ErrInvalid},
 		{"refresh token of Keycloak", with(object{"typ": "Refresh"}), oidc.ErrInvalid},
 		{"logout token", house.Sign("es", object{"typ": "logout+jwt"}, claims), oidc.ErrInvalid},

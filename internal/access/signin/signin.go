@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/oauth2"
@@ -164,9 +165,11 @@ func (f *Flow) Finish(ctx context.Context, secret string, answer url.Values) (*L
 	}
 	l := &Login{flow: f}
 	l.idToken, _ = t.Extra("id_token").(string)
-	if l.person, err = f.opt.Provider.VerifyIDToken(ctx, l.idToken, of(secret, "nonce")); err != nil {
+	person, err := f.opt.Provider.VerifyIDToken(ctx, l.idToken, of(secret, "nonce"))
+	if err != nil {
 		return nil, brief(err)
 	}
+	l.person.Store(person)
 	l.ctx, l.end = context.WithTimeout(f.ctx, MaxTime)
 	f.logins.Go(func() { l.follow(t, time.Now()) })
 	return l, nil
@@ -176,14 +179,11 @@ func (f *Flow) Finish(ctx context.Context, secret string, answer url.Values) (*L
 func brief(err error) error {
 	answer := (*oauth2.RetrieveError)(nil)
 	switch {
-	case errors.Is(err, oidc.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
-		return ErrUnavailable
 	case errors.As(err, &answer):
-		if code := answer.Response.StatusCode; code >= 500 || code == 429 || code == 408 {
-			return ErrUnavailable
+		if code := answer.Response.StatusCode; code < 500 && code != 429 && code != 408 {
+			return ErrRefused
 		}
-		return ErrRefused
-	case errors.Is(err, oidc.ErrInvalid), errors.Is(err, oidc.ErrExpired), errors.Is(err, oidc.ErrMalformed):
+	case err == oidc.ErrInvalid, err == oidc.ErrExpired, err == oidc.ErrMalformed:
 		return ErrRefused
 	}
 	return ErrUnavailable
@@ -195,9 +195,8 @@ type Login struct {
 	ctx  context.Context // until it ends
 	end  context.CancelFunc
 
-	mu      sync.Mutex
-	person  *oidc.Person // guarded by mu
-	idToken string       // guarded by mu; the newest
+	idToken string // of the sign-in; because it has a nonce, the API accepts it nowhere
+	person  atomic.Pointer[oidc.Person]
 }
 
 // End ends the login here.
@@ -208,12 +207,10 @@ func (l *Login) Ended() bool { return l.ctx.Err() != nil }
 
 // Principal returns what the person may do now, or nil if the login has ended.
 func (l *Login) Principal() *token.Principal {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	if l.Ended() {
 		return nil
 	}
-	return l.person.Principal()
+	return l.person.Load().Principal()
 }
 
 // EndAddress returns the provider's address that ends the person's session there and leads back to the page, or "" if
@@ -224,8 +221,6 @@ func (l *Login) EndAddress() string {
 	if err != nil || parseErr != nil || address == "" {
 		return ""
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	q := u.Query()
 	q.Set("client_id", l.flow.opt.ClientID)
 	q.Set("id_token_hint", l.idToken)
@@ -241,7 +236,15 @@ func (l *Login) follow(t *oauth2.Token, confirmed time.Time) {
 	if t.RefreshToken != "" {
 		pause = pauseAfter(t)
 	}
-	for sleep(l.ctx, pause) && t.RefreshToken != "" {
+	for {
+		select {
+		case <-l.ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+		if t.RefreshToken == "" {
+			return
+		}
 		next, err := l.refresh(t)
 		if next != nil {
 			t = next // the former one may be of no use any more
@@ -282,24 +285,10 @@ func (l *Login) refresh(t *oauth2.Token) (*oauth2.Token, error) {
 	if idToken == "" {
 		return next, nil // the account holds, and nothing is known to have changed
 	}
-	person, err := l.flow.opt.Provider.VerifyRefreshed(ctx, idToken, l.person) // only this goroutine writes it
+	person, err := l.flow.opt.Provider.VerifyRefreshed(ctx, idToken, l.person.Load())
 	if err != nil {
 		return next, brief(err)
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.person, l.idToken = person, idToken
+	l.person.Store(person)
 	return next, nil
-}
-
-// sleep waits for d, and reports whether ctx continues.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }

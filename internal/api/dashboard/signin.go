@@ -39,7 +39,7 @@ func (h *Handler) FinishSignIn(w http.ResponseWriter, r *http.Request) {
 	case gate.Allowed:
 		h.after(w, http.StatusOK, "")
 	case gate.Forbidden:
-		h.after(w, http.StatusUnauthorized, "Your account may not read here. Ask those who administer this server.")
+		h.after(w, http.StatusForbidden, "Your account may not read here. Ask those who administer this server.")
 	case gate.Unavailable:
 		h.after(w, http.StatusServiceUnavailable, "The provider of your account does not answer. Try again in a minute.")
 	default:

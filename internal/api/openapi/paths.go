@@ -208,7 +208,8 @@ func (d *describer) paths() object {
 			description: "The parameters are the provider's, as in OpenID Connect.",
 			answers: object{
 				"200": ok("The session has begun, and the page leads on.", html, finished...),
-				"401": ok("Nobody has signed in.", html, finished...), "503": ok("The provider does not answer.", html, finished...),
+				"401": ok("Nobody has signed in.", html, finished...), "403": ok("The account may not read.", html, finished...),
+				"503": ok("The provider does not answer.", html, finished...),
 			},
 			problems: []*reply.Problem{p.NotFound},
 		}),
