@@ -100,7 +100,7 @@ func (b *board) compare(d *storage.Device, lost bool) {
 				b.unread[d.Name] = struct{}{}
 			}
 			u.hear(d.NewestUnixMs)
-		case latest.Known && !u.known && !rule.Met.Contains(latest.Value):
+		case latest.Known && (!u.known || latest.TimeUnixMs > u.newestUnixMs) && !rule.Met.Contains(latest.Value):
 			u.take(rule, latest.Value, latest.TimeUnixMs, latest.TimeUnixMs) // and need not be read
 		case latest.Known != u.known || latest.Known && latest.TimeUnixMs != u.newestUnixMs || lost && u.met || b.shared && u.reported:
 			b.unread[d.Name] = struct{}{}

@@ -1,8 +1,12 @@
 package alert
 
 import (
+	"context"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
@@ -49,6 +53,52 @@ func TestEvaluationStandsStill(t *testing.T) {
 	if active, c := e.State(0); !c.Ready || len(active) != devices {
 		t.Errorf("%d alerts are active, want %d", len(active), devices)
 	}
+}
+
+// A slow is a store in which it takes a while to walk over all devices.
+type slow struct {
+	*storetest.Memory
+	walks atomic.Int64
+}
+
+func (s *slow) WalkDevices(ctx context.Context, visit func([]storage.Device)) error {
+	s.walks.Add(1)
+	time.Sleep(100 * time.Millisecond)
+	return s.Memory.WalkDevices(ctx, visit)
+}
+
+// While readings are lost all the time, sweeps take a small part of the time, and still find alerts.
+func TestOverload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &slow{Memory: storetest.NewMemory()}
+		e := NewEngine(store, lowOnly, Options{})
+		ctx, stop := context.WithCancel(t.Context())
+		var run sync.WaitGroup
+		run.Go(func() { e.Run(ctx) })
+		defer run.Wait()
+		defer stop()
+		g := group(t, 17_000, time.Now().UnixMilli(), 97_00)
+		if err := store.Append(g); err != nil {
+			t.Fatal(err)
+		}
+		for range 120 {
+			e.Publish(g)
+			time.Sleep(time.Second)
+		}
+		if n := store.walks.Load(); n < 10 || n > 30 {
+			t.Errorf("%d sweeps of 100 ms in two minutes", n)
+		}
+		low := group(t, 1, time.Now().UnixMilli(), 85_00)
+		if err := store.Append(low); err != nil {
+			t.Fatal(err)
+		}
+		e.Publish(append(g, low...))
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if active, _ := e.State(0); len(active) != 1 {
+			t.Errorf("%d alerts are active, want 1", len(active))
+		}
+	})
 }
 
 // A receiver that is away learns that it has missed changes, and what is active; the engine keeps a bounded

@@ -17,6 +17,7 @@ import (
 const (
 	gatherFor   = 100 * time.Millisecond // updates gather for this long
 	settleEvery = 5 * time.Second        // silence is noticed this late
+	lostShare   = 50                     // sweeps for readings that were lost take a part of the time
 )
 
 // Options configure an [Engine].
@@ -107,16 +108,23 @@ func (e *Engine) Run(ctx context.Context) {
 	settle := time.NewTicker(settleEvery)
 	defer settle.Stop()
 	var buf []feed.Update
-	var sweepAt time.Time
+	var sweepAt, sweptAt time.Time // sweptAt is the end of the last sweep
+	var took time.Duration         // by the last sweep
 	all := true
 	for {
-		if now := time.Now(); !now.Before(sweepAt) {
+		now := time.Now()
+		sweeps := !now.Before(sweepAt)
+		if sweeps {
 			if sweepAt = now.Add(e.opt.SweepEvery); !e.sweep(ctx) {
 				sweepAt = now.Add(settleEvery)
 			}
 			all = true
 		}
 		e.readUnread(ctx)
+		if sweeps {
+			sweptAt = time.Now()
+			took = sweptAt.Sub(now)
+		}
 		e.settle(all)
 		all = false
 		select {
@@ -136,7 +144,9 @@ func (e *Engine) Run(ctx context.Context) {
 		}
 		var lost bool
 		if buf, lost = e.take(buf); lost {
-			sweepAt = time.Time{}
+			if soon := sweptAt.Add(lostShare * took); soon.Before(sweepAt) {
+				sweepAt = soon
+			}
 		}
 	}
 }
