@@ -92,7 +92,7 @@ type alertCampaign struct {
 //
 // make alerts runs it with Alertmanager; make test with an imitation.
 //
-// Seen to fail with the mutants resolve-alerts-at-start and send-alerts-once.
+// Seen to fail with the mutant resolve-alerts-at-stop.
 func TestAlertCampaign(t *testing.T) {
 	skipIfShort(t)
 	pgtest.Need(t)
