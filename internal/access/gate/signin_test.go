@@ -245,6 +245,11 @@ func TestSignInAttacks(t *testing.T) {
 			t.Errorf("%s, replayed: verdict %v, cookie %v", tt.name, v, session)
 		}
 	}
+	d.set(func() {
+		if d.codes["other"] == nil {
+			t.Error("the code of another browser was redeemed, and only the nonce has failed")
+		}
+	})
 	before := d.redeemed
 	for range 1000 {
 		d.finish(url.Values{"code": {"c"}, "state": {"s"}}, other)
