@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -32,6 +33,7 @@ type desk struct {
 	group    string                // guarded by mu; of the person who signs in
 	claims   oidctest.Object       // guarded by mu; in place of the right ones
 	status   int                   // guarded by mu; of answers to refreshes; 0 is 200
+	key      string                // guarded by mu; that signs
 	once     bool                  // guarded by mu; there are no refresh tokens
 	hold     chan struct{}         // guarded by mu; if not nil, requests wait for its end
 	redeemed int                   // guarded by mu; requests
@@ -43,7 +45,7 @@ func newDesk(t *testing.T, page string) *desk {
 }
 
 func (h *houseGate) desk(t *testing.T, page string) *desk {
-	d := &desk{houseGate: h, t: t, page: page, codes: map[string]url.Values{}, group: "ward-3-nurses"}
+	d := &desk{houseGate: h, t: t, page: page, codes: map[string]url.Values{}, group: "ward-3-nurses", key: "es"}
 	d.SignIns = signin.New(signin.Options{Provider: d.OIDC, ClientID: oidctest.ClientID, Secret: "s", Page: page})
 	t.Cleanup(d.SignIns.Close)
 	answer := func(w http.ResponseWriter, r *http.Request) bool {
@@ -86,7 +88,7 @@ func (d *desk) redeem(w http.ResponseWriter, r *http.Request) {
 	for name, v := range d.claims {
 		claims[name] = v
 	}
-	answer := oidctest.Object{"access_token": "a", "token_type": "Bearer", "expires_in": 3600, "refresh_token": "r" + code, "id_token": d.house.Token(claims)}
+	answer := oidctest.Object{"access_token": "a", "token_type": "Bearer", "expires_in": 3600, "refresh_token": "r" + code, "id_token": d.house.Sign(d.key, nil, d.house.Claims(claims))}
 	if d.once {
 		delete(answer, "refresh_token")
 	}
@@ -436,15 +438,52 @@ func TestSignInAddresses(t *testing.T) {
 	}
 }
 
-// A provider that was never reached is no reason to wait.
+// Whatever the provider answers to a code, nobody waits for longer than ten seconds, and nobody is signed in. One that has replaced
+// its keys signs in.
 func TestSignInAway(t *testing.T) {
-	d := newDesk(t, securePage)
-	begun, answer := d.begin("c")
-	away := func(w http.ResponseWriter, r *http.Request) bool { w.WriteHeader(http.StatusBadGateway); return true }
-	d.house.Answer.Store(&away)
-	if v, session := d.finish(answer, begun); v != gate.Unavailable || session != nil {
-		t.Errorf("verdict %v, cookie %v", v, session)
+	answer := func(status int, body string) func(http.ResponseWriter, *http.Request) bool {
+		return func(w http.ResponseWriter, r *http.Request) bool {
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("Location", "https://evil.example/")
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, body) // to a recorder
+			return true
+		}
 	}
+	for _, tt := range []struct {
+		name   string
+		answer func(http.ResponseWriter, *http.Request) bool
+		want   gate.Verdict
+	}{
+		{"away", func(http.ResponseWriter, *http.Request) bool { panic(http.ErrAbortHandler) }, gate.Unavailable},
+		{"error", answer(http.StatusBadGateway, ""), gate.Unavailable},
+		{"too many requests", answer(http.StatusTooManyRequests, ""), gate.Unavailable},
+		{"slow", func(_ http.ResponseWriter, r *http.Request) bool { <-r.Context().Done(); return true }, gate.Unavailable},
+		{"garbage", answer(http.StatusOK, "<html>"), gate.Unavailable},
+		{"10 MB", answer(http.StatusOK, `{"access_token":"`+strings.Repeat("a", 10<<20)+`"}`), gate.Unavailable},
+		{"redirection", answer(http.StatusTemporaryRedirect, ""), gate.BadCredentials},
+		{"refused", answer(http.StatusUnauthorized, `{"error":"invalid_client"}`), gate.BadCredentials},
+		{"no ID token", answer(http.StatusOK, `{"access_token":"a","token_type":"Bearer"}`), gate.BadCredentials},
+		{"huge ID token", answer(http.StatusOK, `{"access_token":"a","id_token":"`+strings.Repeat("a", 500<<10)+`"}`), gate.BadCredentials},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, h *houseGate) {
+				d := h.desk(t, securePage)
+				begun, answer := d.begin("c")
+				d.house.Answer.Store(&tt.answer)
+				began := time.Now()
+				if v, session := d.finish(answer, begun); v != tt.want || session != nil || time.Since(began) > 10*time.Second {
+					t.Errorf("verdict %v after %v, cookie %v", v, time.Since(began), session)
+				}
+			})
+		})
+	}
+	inBubble(t, func(t *testing.T, h *houseGate) {
+		d := h.desk(t, securePage)
+		d.house.Rotate("-2")
+		d.set(func() { d.key = "es-2" })
+		d.signIn("with a new key")
+	})
 }
 
 // No number of sessions of a person keeps more logins than sessions, and signing out ends one.

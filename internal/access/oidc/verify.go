@@ -162,7 +162,14 @@ func (p *Provider) verify(text string, idToken bool) (*Person, error) {
 	expired := (*goidc.TokenExpiredError)(nil)
 	switch {
 	case signed.unknown:
-		return nil, p.unknownKey(found, now)
+		select {
+		case p.kick <- struct{}{}:
+		default:
+		}
+		if !idToken && now.Sub(found.at) < 2*MinFetch {
+			return nil, ErrInvalid // a moment ago, the provider had no such key
+		}
+		return nil, ErrUnavailable
 	case errors.As(err, &expired):
 		return nil, ErrExpired
 	case err != nil:
@@ -181,19 +188,6 @@ func (p *Provider) verify(text string, idToken bool) (*Person, error) {
 		return nil, ErrInvalid
 	}
 	return person, nil
-}
-
-// unknownKey asks for new keys. The provider may have begun to use a key since the last fetch,
-// unless that was a moment ago.
-func (p *Provider) unknownKey(found *discovery, now time.Time) error {
-	select {
-	case p.kick <- struct{}{}:
-	default:
-	}
-	if now.Sub(found.at) < 2*MinFetch {
-		return ErrInvalid
-	}
-	return ErrUnavailable
 }
 
 // known lists the claims that the library or this package interprets.
