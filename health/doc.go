@@ -12,8 +12,8 @@
 // every check has a first result. A check that only degrades the service
 // ([Check].Degrades) is named in answers but does not affect readiness.
 //
-// Answers contain the names of failing checks and nothing else. The texts of errors may
-// be confidential, so they are passed only to [Options].OnChange.
+// Answers contain the names of failing checks, and the texts of errors that are [Public]. Other
+// texts may be confidential, so they are passed only to [Options].OnChange.
 //
 // # Checks
 //
@@ -29,6 +29,7 @@
 //	200 {"status":"ok"}                                  livez, healthz
 //	200 {"status":"ready"}                               readyz
 //	200 {"status":"ready","degraded":["damage"]}
+//	200 {"status":"ready","degraded":["loss"],"details":{"loss":"…"}}
 //	503 {"status":"unavailable","failing":["disk"],"pending":["store"]}
 //	503 {"status":"draining"}                            failing and pending as above
 //	405                                                  not GET or HEAD; with Allow

@@ -80,9 +80,17 @@ type check struct {
 
 	outcome  outcome
 	err      error  // error of the last failure
+	public   string // its public text; "" if it has none
 	pushes   uint64 // number of results from a Reporter
 	running  bool
 	reported outcome // last outcome passed to OnChange
+}
+
+// Public is implemented by errors of checks with a text that answers show beside the check's name. It consists of
+// printable ASCII.
+type Public interface {
+	error
+	Public() string
 }
 
 type outcome uint8
@@ -173,12 +181,15 @@ func (h *Health) Ready() bool { return h.ready.Load().Status() == 200 }
 
 // recordLocked records a result.
 func (h *Health) recordLocked(c *check, err error) {
-	was := c.outcome
-	c.outcome, c.err = passing, err
+	was, said := c.outcome, c.public
+	c.outcome, c.err, c.public = passing, err, ""
 	if err != nil {
 		c.outcome = failing
 	}
-	if c.outcome == was {
+	if p, ok := errors.AsType[Public](err); ok {
+		c.public = p.Public()
+	}
+	if c.outcome == was && c.public == said {
 		return
 	}
 	h.publishLocked()
@@ -192,6 +203,9 @@ func (h *Health) recordLocked(c *check, err error) {
 func (h *Health) publishLocked() {
 	var l lists
 	for _, c := range h.checks {
+		if c.public != "" {
+			l.details = append(l.details, fmt.Sprintf("%q:%q", c.Name, c.public))
+		}
 		switch {
 		case c.Degrades && c.outcome == failing:
 			l.degraded = append(l.degraded, c.Name)
@@ -212,8 +226,8 @@ func (h *Health) publishLocked() {
 	}
 }
 
-// lists has the names of checks in an answer.
-type lists struct{ failing, pending, degraded []string }
+// lists has the names of checks in an answer, and members for the public texts of their errors.
+type lists struct{ failing, pending, degraded, details []string }
 
 // newAnswer prepares one of the answers listed in the package comment. Names need no
 // escaping; see validName.
@@ -227,6 +241,9 @@ func newAnswer(status int, text string, l lists, opts ...reply.Option) *reply.An
 		if len(list.names) > 0 {
 			fmt.Fprintf(&b, `,%q:["%s"]`, list.key, strings.Join(list.names, `","`))
 		}
+	}
+	if len(l.details) > 0 {
+		fmt.Fprintf(&b, `,"details":{%s}`, strings.Join(l.details, ","))
 	}
 	b.WriteString("}\n")
 	return reply.New(status, "application/json", []byte(b.String()), append(opts, reply.Lean())...)

@@ -173,6 +173,32 @@ func TestDegraded(t *testing.T) {
 	mustClose(t, h)
 }
 
+// A told is an error with a public text.
+type told string
+
+func (told) Error() string    { return errSecret.Error() }
+func (e told) Public() string { return string(e) }
+
+// The public text of an error is in answers while its check fails, and follows the last result.
+func TestPublic(t *testing.T) {
+	h := health.New(health.Options{}, health.Check{Name: "loss", Degrades: true}, health.Check{Name: "store"})
+	loss, store := h.Reporter("loss"), h.Reporter("store")
+	for _, step := range []struct {
+		do   func()
+		want string
+	}{
+		{func() { store(nil); loss(told("from 1 to 2")) }, `200 {"status":"ready","degraded":["loss"],"details":{"loss":"from 1 to 2"}}`},
+		{func() { loss(fmt.Errorf("check: %w", told("from 1 to 3"))) }, `200 {"status":"ready","degraded":["loss"],"details":{"loss":"from 1 to 3"}}`},
+		{func() { store(told("full")) }, `503 {"status":"unavailable","failing":["store"],"degraded":["loss"],"details":{"loss":"from 1 to 3","store":"full"}}`},
+		{func() { loss(errSecret) }, `503 {"status":"unavailable","failing":["store"],"degraded":["loss"],"details":{"store":"full"}}`},
+		{func() { store(nil); loss(nil) }, `200 {"status":"ready"}`},
+	} {
+		step.do()
+		wantReady(t, h, step.want)
+	}
+	mustClose(t, h)
+}
+
 func TestMistakesPanicAtStart(t *testing.T) {
 	ok := health.Check{Name: "a"}
 	for what, f := range map[string]func(){

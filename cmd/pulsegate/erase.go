@@ -105,7 +105,7 @@ func confirm(std stdio, question string) error {
 	fmt.Fprintf(std.err, "%s [y/N] ", question)
 	line, err := bufio.NewReader(std.in).ReadString('\n')
 	if answer := strings.ToLower(strings.TrimSpace(line)); answer != "y" && answer != "yes" {
-		return errors.Join(errors.New("nothing was removed"), err)
+		return errors.Join(errors.New("nothing was changed"), err)
 	}
 	return nil
 }

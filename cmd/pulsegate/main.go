@@ -67,6 +67,7 @@ type commands struct {
 	Restore restoreCommand `cmd:"" group:"admin" help:"Create a data directory from a backup, without overwriting anything."`
 	Check   checkCommand   `cmd:"" group:"admin" help:"Verify the data directory of a stopped server, without changing it, and count its contents."`
 	Migrate migrateCommand `cmd:"" group:"admin" help:"Move a store from a directory to PostgreSQL, or back, and prove that both are equal."`
+	Store   storeCommand   `cmd:"" group:"admin" help:"Decide about a PostgreSQL database that lacks what was acknowledged."`
 	Erase   eraseCommand   `cmd:"" group:"admin" help:"Remove all readings of a device, or of a subject, for good."`
 	Subject subjectCommand `cmd:"" group:"admin" help:"Assign devices to subjects, the patients who wear them."`
 	Audit   auditCommand   `cmd:"" group:"admin" help:"Verify the audit log, or create the key that signs it."`

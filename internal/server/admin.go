@@ -16,6 +16,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/observe/profile"
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pgstore"
 	"github.com/pulsegate/pulsegate/reply"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -178,6 +179,14 @@ func (s *server) eraseLive(record func(storage.Erasure) error) func(storage.Eras
 		s.live.Erased(e.Device)
 		s.alerts.erased(e.Device)
 		return record(e)
+	}
+}
+
+// lost records a loss that this server reports.
+func (s *server) lost(l pgstore.Loss) {
+	r := audit.Record{Event: audit.LossReported, From: time.UnixMilli(l.FromUnixMs), To: time.UnixMilli(l.ToUnixMs)}
+	if err := s.access.record(r); err != nil {
+		s.log.Error("a loss cannot be recorded in the audit log", "error", err)
 	}
 }
 

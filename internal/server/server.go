@@ -142,6 +142,10 @@ func Run(ctx context.Context, opt *Options, log *Log, onServing func(context.Con
 // damaged.
 const checkDamage = "damage"
 
+// checkLoss is the name of the readyz check that fails while a database may lack what was acknowledged, and no operator has
+// confirmed that.
+const checkLoss = "loss"
+
 // start opens the store and the listeners. After an error, close closes what it has opened.
 func (s *server) start() error {
 	for _, step := range []func() error{
@@ -312,8 +316,14 @@ func (s *server) healthChanged(name string, err error) {
 		}
 		return
 	}
-	if name == checkAlertmanager {
+	switch name {
+	case checkAlertmanager:
 		return // its sender has logged it
+	case checkLoss:
+		if err != nil {
+			s.log.Error("something acknowledged was lost; confirm it with pulsegate store confirm-loss", "error", err)
+		}
+		return
 	}
 	s.life.status(s, name, err)
 	if err != nil {

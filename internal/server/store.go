@@ -48,11 +48,18 @@ func (s *server) openStore() error {
 			MaxDevices: s.opt.MaxDevices,
 			Signs:      s.parsed.own,
 			Log:        s.log.Logger,
+			OnLoss:     s.lost,
 		})
 		if err != nil {
 			return signsfile.Locate(s.opt.Signs, err)
 		}
 		s.store = db
+		checks = append(checks, health.Check{
+			Name:     checkLoss,
+			Every:    time.Second,
+			Degrades: true,
+			Run:      func(context.Context) error { return db.Degraded() },
+		})
 	} else {
 		db, err := pebblestore.Open(s.opt.Data, pebblestore.Options{
 			MaxDevices:    s.opt.MaxDevices,

@@ -36,6 +36,9 @@ const (
 	SubjectAssigned Event = "subject.assigned"      // a device is about to be assigned to a subject, from From to To
 	SubjectEnded    Event = "subject.ended"         // the end of an assignment that begins at From is about to be set to To
 	SubjectFailed   Event = "subject.change-failed" // a recorded change of an assignment has failed
+	LossReported    Event = "loss.reported"         // what was acknowledged from From to To may be missing in the database for good
+	LossConfirmed   Event = "loss.confirmed"        // such reports are about to be ended
+	RestoreAccepted Event = "restore.accepted"      // a database without what was acknowledged from From on is about to be accepted
 )
 
 // A Reason is why credentials were rejected.

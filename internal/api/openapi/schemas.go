@@ -23,6 +23,7 @@ var (
 	str       = object{"type": "string"}
 	next      = object{"type": "string", "description": "The cursor of the next page; absent on the last one."}
 	names     = object{"type": "array", "minItems": 1, "items": str}
+	details   = object{"type": "object", "additionalProperties": str, "description": "What is known about checks that fail, by their names."}
 	notice    = described(str, vitals.FlagNotice)
 	step      = object{"type": "string"}
 	flag      = object{"type": "boolean"}
@@ -116,8 +117,8 @@ func (d *describer) schemas() object {
 		}, "tokens", "signed_in", "all_devices"),
 		"Dropped":       closed(object{"count": some}, "count"),
 		"Alive":         closed(object{"status": oneOf("ok")}, "status"),
-		"Ready":         closed(object{"status": oneOf("ready"), "degraded": described(names, "What needs attention.")}, "status"),
-		"Unready":       closed(object{"status": oneOf("unavailable", "draining"), "failing": names, "pending": names, "degraded": names}, "status"),
+		"Ready":         closed(object{"status": oneOf("ready"), "degraded": described(names, "What needs attention."), "details": details}, "status"),
+		"Unready":       closed(object{"status": oneOf("unavailable", "draining"), "failing": names, "pending": names, "degraded": names, "details": details}, "status"),
 		"InfluxError":   closed(object{"error": str}, "error"),
 		"InfluxV2Error": closed(object{"code": oneOf("invalid", "unauthorized", "forbidden", "request too large", "too many requests", "internal error", "unavailable"), "message": str}, "code", "message"),
 		"InfluxHealth": closed(object{

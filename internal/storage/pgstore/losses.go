@@ -23,6 +23,11 @@ func (e *LossError) Error() string {
 	return fmt.Sprintf("pgstore: the database has forgotten what was acknowledged from %s to %s, and no server remembers all of it", showTime(e.FromUnixMs), showTime(e.ToUnixMs))
 }
 
+// Public returns what anybody may know: when it was acknowledged.
+func (e *LossError) Public() string {
+	return fmt.Sprintf("acknowledged from %s to %s", showTime(e.FromUnixMs), showTime(e.ToUnixMs))
+}
+
 func showTime(unixMs int64) string { return time.UnixMilli(unixMs).UTC().Format(time.RFC3339) }
 
 // Degraded returns a [*LossError] from the first to the last of all losses that are not confirmed, or nil if there are none. It does not
@@ -37,12 +42,13 @@ func (s *database) Degraded() error {
 // A healer is what operators decide about a database that has forgotten.
 type healer struct{ *database }
 
-// ConfirmLoss ends the reports of losses, on all servers, and returns the losses.
-func (s *healer) ConfirmLoss(ctx context.Context) (all []Loss, err error) {
+// ConfirmLoss ends the reports of all losses between two times, on all servers, and returns the losses.
+func (s *healer) ConfirmLoss(ctx context.Context, within Loss) (all []Loss, err error) {
 	atMs := time.Now().UnixMilli()
 	err = s.decide(ctx, "confirm losses", func(tx pgx.Tx) error {
 		all = nil
-		rows, err := tx.Query(context.Background(), s.sql.of("UPDATE SCHEMA.losses SET confirmed_ms = $1 WHERE confirmed_ms IS NULL OR confirmed_ms = $1 RETURNING from_ms, to_ms"), atMs)
+		rows, err := tx.Query(context.Background(), s.sql.of(`UPDATE SCHEMA.losses SET confirmed_ms = $1
+			WHERE (confirmed_ms IS NULL OR confirmed_ms = $1) AND from_ms >= $2 AND to_ms <= $3 RETURNING from_ms, to_ms`), atMs, within.FromUnixMs, within.ToUnixMs)
 		if err != nil {
 			return err
 		}
@@ -58,6 +64,14 @@ func (s *healer) ConfirmLoss(ctx context.Context) (all []Loss, err error) {
 func (s *healer) AcceptRestore(ctx context.Context) error {
 	c := newChange(acceptedRestore, vitals.Name{}, 0, math.MaxInt64)
 	return s.decide(ctx, "accept restore", func(tx pgx.Tx) error { return s.insertChange(tx, c) })
+}
+
+// LastMark returns when a server has last committed a transaction with a mark, by its clock; 0 if none has.
+func (s *healer) LastMark(ctx context.Context) (unixMs int64, err error) {
+	err = s.decide(ctx, "read marks", func(tx pgx.Tx) error {
+		return tx.QueryRow(context.Background(), s.sql.of("SELECT coalesce(max(at_ms), 0) FROM SCHEMA.marks")).Scan(&unixMs)
+	})
+	return unixMs, err
 }
 
 // decide runs a transaction until its outcome is known.

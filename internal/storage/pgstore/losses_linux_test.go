@@ -3,6 +3,7 @@ package pgstore_test
 import (
 	"context"
 	"errors"
+	"math"
 	"testing"
 
 	"github.com/pulsegate/pulsegate/internal/polltest"
@@ -27,14 +28,26 @@ func TestConfirmLoss(t *testing.T) {
 			t.Errorf("Ready returned %v: the store is to serve on", err)
 		}
 	}
-	all, err := a.ConfirmLoss(context.Background())
+	shown := pgstore.Loss{FromUnixMs: 1000, ToUnixMs: 4000}
+	execute(t, shared, "INSERT INTO "+o.Schema+".losses VALUES (4, 5000, 6000, 9000, NULL)")
+	all, err := a.ConfirmLoss(context.Background(), shown)
 	if err != nil || len(all) != 2 {
 		t.Errorf("ConfirmLoss returned %v, %v, want two losses", all, err)
+	}
+	later := pgstore.Loss{FromUnixMs: 5000, ToUnixMs: 6000}
+	for _, s := range []*pgstore.Store{a, b} {
+		polltest.Until(t, "only the loss that was not shown is reported", func() bool {
+			lost, ok := errors.AsType[*pgstore.LossError](s.Degraded())
+			return ok && lost.Loss == later
+		})
+	}
+	if all, err = a.ConfirmLoss(context.Background(), later); err != nil || len(all) != 1 {
+		t.Errorf("ConfirmLoss returned %v, %v, want the later loss", all, err)
 	}
 	for _, s := range []*pgstore.Store{a, b} {
 		polltest.Until(t, "the losses are confirmed", func() bool { return s.Degraded() == nil })
 	}
-	if all, err = b.ConfirmLoss(context.Background()); err != nil || len(all) != 0 {
+	if all, err = b.ConfirmLoss(context.Background(), pgstore.Loss{ToUnixMs: math.MaxInt64}); err != nil || len(all) != 0 {
 		t.Errorf("the second ConfirmLoss returned %v, %v, want none", all, err)
 	}
 }

@@ -48,6 +48,9 @@ type Options struct {
 	// Move is set by a process that moves the store from or to the database.
 	Move Move
 
+	// Existing makes Open return an error if the database has no store.
+	Existing bool
+
 	// Signs has the signs of a user's own that this node accepts. Others that the database has are
 	// retired in this node only. Open returns an error of [vitals.Signs.Define].
 	Signs []vitals.Definition

@@ -178,7 +178,7 @@ func (s *database) createSchema(ctx context.Context, conn *pgx.Conn) error {
 	case version != 0:
 		return fmt.Errorf("%w: schema %s has version %d, which no release has written: export the readings with the pulsegate that wrote it, drop the schema, and import them",
 			storage.ErrFormat, s.opt.Schema, version)
-	case s.opt.Move == MoveFrom:
+	case s.opt.Move == MoveFrom || s.opt.Existing:
 		return fmt.Errorf("%w: the database has no schema %s", storage.ErrFormat, s.opt.Schema)
 	}
 	if err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
