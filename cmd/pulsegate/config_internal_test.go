@@ -333,7 +333,7 @@ func TestHelp(t *testing.T) {
 			t.Fatal(err)
 		}
 		last := strings.TrimSpace(string(text[bytes.LastIndexByte(bytes.TrimSpace(text), '\n')+1:]))
-		if out, _, _ := runCommand(t, append([]string{"help"}, strings.Split(strings.TrimSuffix(file.Name(), ".txt"), "-")...)...); !strings.Contains(out, last) {
+		if out, _, _ := runCommand(t, append([]string{"help"}, strings.SplitN(strings.TrimSuffix(file.Name(), ".txt"), "-", 2)...)...); !strings.Contains(out, last) {
 			t.Errorf("no help shows help/%s:\n%s", file.Name(), out)
 		}
 	}

@@ -72,6 +72,12 @@ func (s *database) Collect(ch chan<- prometheus.Metric) {
 	}
 	show(gauge, "pulsegate_postgres_missing_from_timestamp_seconds", "When the first of what the database lacks was acknowledged. 0 if it lacks nothing.", float64(missing.fromMs)/1000)
 	show(gauge, "pulsegate_postgres_missing_to_timestamp_seconds", "When the last of what the database lacks was acknowledged. 0 if it lacks nothing.", float64(missing.toMs)/1000)
+	var lost Loss
+	if l := s.lost.Load(); l != nil {
+		lost = *l
+	}
+	show(gauge, "pulsegate_postgres_lost_from_timestamp_seconds", "When the first of what may be lost for good was acknowledged, of all servers. 0 if no loss is reported.", float64(lost.FromUnixMs)/1000)
+	show(gauge, "pulsegate_postgres_lost_to_timestamp_seconds", "When the last of what may be lost for good was acknowledged, of all servers. 0 if no loss is reported.", float64(lost.ToUnixMs)/1000)
 	show(counter, "pulsegate_retention_removed_readings_total", "Readings that were removed because they were older than the server keeps.", float64(c.expiredReadings.Load()))
 	show(counter, "pulsegate_retention_removed_devices_total", "Devices of which old readings were removed and no other was left.", float64(c.expiredDevices.Load()))
 
