@@ -18,8 +18,8 @@ import (
 // synchronous_standby_names. Seen to fail with certificates for other names.
 func TestScalingPage(t *testing.T) {
 	skipIfShort(t)
-	blocks := pageBlocks(t, "scaling.md", 7)
-	certificates, settings, role, files, serve, look, move := blocks[0], blocks[1], blocks[2], blocks[3], blocks[4], blocks[5], blocks[6]
+	blocks := pageBlocks(t, "scaling.md", 8)
+	certificates, settings, role, files, serve, look, move, accept := blocks[0], blocks[1], blocks[2], blocks[3], blocks[4], blocks[5], blocks[6], blocks[7]
 	requireFreeAddr(t, "127.0.0.1:8080")
 	requireFreeAddr(t, "127.0.0.1:6060")
 	primary := pgtest.Start(t, "fsync=off")
@@ -58,6 +58,8 @@ func TestScalingPage(t *testing.T) {
 	r.want(`"status":"ready"`, "\npulsegate_postgres_standbys_in_quorum 2\n", " missing=0 ")
 	r.run("curl -d '" + reading + "' http://127.0.0.1:8080/v1/readings")
 	r.want("duplicate")
+	r.run(strings.TrimSpace(here.Replace(accept)) + " --yes")
+	r.want("\naccepted\n")
 	connections := primary.Shell(t, `psql -Atc "SELECT DISTINCT usename, ssl FROM pg_stat_activity JOIN pg_stat_ssl USING (pid) WHERE application_name = 'pulsegate'"`, "")
 	if connections != "pulsegate|t\n" {
 		t.Errorf("the server's connections are of %q, want the role's, with TLS", connections)
