@@ -9,8 +9,7 @@
 //
 // [DecodeSegment] and [DecodeGroup] check the checksum, the structure and the bounds of every
 // field. Given the right checksum, they accept other encodings of the same rows too, such as
-// a block with a greater width; [VerifySegment] and [VerifyGroup] encode the rows again, so
-// they accept only what the encoder writes.
+// a block with a greater width; to reject these, encode the rows again.
 //
 // # Segment and group
 //

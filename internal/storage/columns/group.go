@@ -1,7 +1,6 @@
 package columns
 
 import (
-	"bytes"
 	"encoding/binary"
 	"slices"
 
@@ -44,8 +43,7 @@ func AppendGroup(dst []byte, runs []Run, rows []Row) []byte {
 }
 
 // DecodeGroup appends the group b to runs and rows. It allocates only if these lack the
-// capacity. It does not retain b. Its guarantees are those of [DecodeSegment]; [VerifyGroup]
-// checks the remaining ones.
+// capacity. It does not retain b. Its guarantees are those of [DecodeSegment].
 func DecodeGroup(b []byte, runs []Run, rows []Row) ([]Run, []Row, error) {
 	r := checked(b, groupTag)
 	n, fewer := r.uvarint(), r.uvarint()
@@ -82,18 +80,6 @@ func DecodeGroup(b []byte, runs []Run, rows []Row) ([]Run, []Row, error) {
 		rest = rest[k:]
 	}
 	return allRuns, allRows, nil
-}
-
-// VerifyGroup is to DecodeGroup what [VerifySegment] is to DecodeSegment.
-func VerifyGroup(b []byte) error {
-	runs, rows, err := DecodeGroup(b, nil, nil)
-	if err != nil {
-		return err
-	}
-	if !bytes.Equal(AppendGroup(make([]byte, 0, len(b)+64), runs, rows), b) {
-		return errSpelling
-	}
-	return nil
 }
 
 // runsInOrder reports whether runs and rows form a group, except for the names.

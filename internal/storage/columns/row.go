@@ -54,7 +54,6 @@ var (
 	errTime     = errors.New("columns: times are not in order")
 	errValue    = errors.New("columns: invalid value of a sign")
 	errName     = errors.New("columns: device is not a name, or not in order")
-	errSpelling = errors.New("columns: not as the encoder would write it")
 )
 
 // checksumBytes is the length of the CRC-32C at the end.

@@ -1,7 +1,6 @@
 package columns
 
 import (
-	"bytes"
 	"encoding/binary"
 	"hash/crc32"
 	"slices"
@@ -38,8 +37,8 @@ func AppendSegment(dst []byte, rows []Row) []byte {
 // the capacity for them. It does not retain b.
 //
 // It returns an error if the checksum is wrong, if b is not the encoding of valid rows with
-// strictly increasing times, or if bytes follow. [VerifySegment] also rejects encodings of
-// the same rows that AppendSegment would not write. With an error, it returns dst unchanged.
+// strictly increasing times, or if bytes follow. It accepts encodings of the same rows that
+// AppendSegment would not write. With an error, it returns dst unchanged.
 func DecodeSegment(b []byte, dst []Row) ([]Row, error) {
 	h, r := decodeHeader(b)
 	if r.err != nil {
@@ -55,20 +54,6 @@ func DecodeSegment(b []byte, dst []Row) ([]Row, error) {
 		return dst, errTime
 	}
 	return all, nil
-}
-
-// VerifySegment is like DecodeSegment, but it also returns an error if AppendSegment would
-// encode the rows differently, and it does not return the rows.
-func VerifySegment(b []byte) error {
-	var buf [MaxRows]Row
-	rows, err := DecodeSegment(b, buf[:0])
-	if err != nil {
-		return err
-	}
-	if !bytes.Equal(AppendSegment(make([]byte, 0, len(b)+64), rows), b) {
-		return errSpelling
-	}
-	return nil
 }
 
 // A Header has the properties of a segment as a whole.
