@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -47,13 +46,9 @@ func startVictoriaMetrics(ctx context.Context, c *storeCommand, dir string) (*ke
 	if err != nil {
 		return nil, errors.New("there is no program victoria-metrics in PATH; install it, or name its path with --victoria-metrics")
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	addr, err := freeAddr()
 	if err != nil {
-		return nil, fmt.Errorf("find free port: %w", err)
-	}
-	addr := l.Addr().String()
-	if err := l.Close(); err != nil {
-		return nil, fmt.Errorf("find free port: %w", err)
+		return nil, err
 	}
 	data := filepath.Join(dir, "data")
 	p, err := start(ctx, exec.Command(program, "-storageDataPath="+data, "-httpListenAddr="+addr, "-retentionPeriod=100y"))

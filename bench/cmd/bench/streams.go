@@ -118,18 +118,13 @@ type cpuSamples struct{ all, streams float64 }
 func cpuProfile(ctx context.Context, admin string, d time.Duration) (s cpuSamples, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d+loadGrace)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", admin, int(d.Seconds())), nil)
-	if err != nil {
-		return s, err
-	}
-	resp, err := http.DefaultClient.Do(req)
+	text, err := exchange(ctx, http.MethodGet, fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", admin, int(d.Seconds())), nil, nil)
 	if err != nil {
 		return s, fmt.Errorf("profile: %w", err)
 	}
-	defer resp.Body.Close()
-	p, err := profile.Parse(resp.Body)
+	p, err := profile.ParseData(text)
 	if err != nil {
-		return s, fmt.Errorf("profile: status %d: %w", resp.StatusCode, err)
+		return s, fmt.Errorf("profile: %w", err)
 	}
 	for _, one := range p.Sample {
 		nanos := float64(one.Value[len(one.Value)-1])
