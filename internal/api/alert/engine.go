@@ -15,9 +15,10 @@ import (
 
 // Times of an engine.
 const (
-	gatherFor   = 100 * time.Millisecond // updates gather for this long
+	gatherFor   = 100 * time.Millisecond // updates gather for at most this long
+	gatherLeast = 10 * time.Millisecond  // and for at least this long, so that few are in memory
 	settleEvery = 5 * time.Second        // silence is noticed this late
-	lostShare   = 50                     // sweeps for readings that were lost take a part of the time
+	share       = 50                     // taking updates, or sweeps for lost ones, take at most a fiftieth of the time
 )
 
 // Options configure an [Engine].
@@ -109,7 +110,7 @@ func (e *Engine) Run(ctx context.Context) {
 	defer settle.Stop()
 	var buf []feed.Update
 	var sweepAt, sweptAt time.Time // sweptAt is the end of the last sweep
-	var took time.Duration         // by the last sweep
+	var took, busy time.Duration   // by the last sweep, and by taking updates
 	all := true
 	for {
 		now := time.Now()
@@ -139,15 +140,17 @@ func (e *Engine) Run(ctx context.Context) {
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(gatherFor):
+			case <-time.After(min(max(gatherLeast, share*busy), gatherFor)):
 			}
 		}
+		began := time.Now()
 		var lost bool
 		if buf, lost = e.take(buf); lost {
-			if soon := sweptAt.Add(lostShare * took); soon.Before(sweepAt) {
+			if soon := sweptAt.Add(share * took); soon.Before(sweepAt) {
 				sweepAt = soon
 			}
 		}
+		busy = time.Since(began)
 	}
 }
 
