@@ -215,6 +215,16 @@ func TestRotation(t *testing.T) {
 func TestUnknownKeys(t *testing.T) {
 	begin(t, nil, func(tr *trial) {
 		tr.pass(time.Minute)
+		for name, tt := range map[string]struct {
+			claim object
+			want  error
+		}{
+			"other issuer":   {object{"iss": "https://else.example"}, oidc.ErrInvalid},
+			"other audience": {object{"aud": "account"}, oidc.ErrInvalid},
+			"expired":        {object{"exp": 1}, oidc.ErrExpired},
+		} {
+			tr.want("unknown key, "+name, oidctest.Part(object{"alg": "ES256", "kid": "x"})+"."+oidctest.Part(tr.Claims(tt.claim))+".AAAA", tt.want)
+		}
 		const seconds = 12
 		rest := "." + oidctest.Part(tr.Claims(nil)) + ".AAAA" // the key is looked up first
 		before := tr.Requests.Load()

@@ -161,6 +161,10 @@ func (p *Provider) verify(text string, idToken bool) (*Person, error) {
 	t, err := verifier.Verify(context.Background(), text)
 	expired := (*goidc.TokenExpiredError)(nil)
 	switch {
+	case errors.As(err, &expired):
+		return nil, ErrExpired
+	case err != nil:
+		return nil, ErrInvalid
 	case signed.unknown:
 		select {
 		case p.kick <- struct{}{}:
@@ -170,10 +174,6 @@ func (p *Provider) verify(text string, idToken bool) (*Person, error) {
 			return nil, ErrInvalid // a moment ago, the provider had no such key
 		}
 		return nil, ErrUnavailable
-	case errors.As(err, &expired):
-		return nil, ErrExpired
-	case err != nil:
-		return nil, ErrInvalid
 	}
 	person := &Person{Identity: token.Identity{Issuer: p.opt.Issuer, Subject: t.Subject}, Expires: t.Expiry, provider: p, nonce: t.Nonce}
 	var payload jsontext.Value
