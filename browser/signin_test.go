@@ -27,6 +27,7 @@ const clientSecret = "a-secret-of-the-client"
 type house struct {
 	*storage.Storage
 	page     string
+	rules    string      // path of the file of rules
 	disabled atomic.Bool // refreshes fail
 }
 
@@ -87,22 +88,25 @@ func serveHouse(t *testing.T, args ...string) (*server, *house) {
 	})
 	provider.Start()
 	t.Cleanup(provider.Close)
-	return serveSignIn(t, issuer, h.page, addr, `claim = "sub"`+"\n"+`value = "id1"`, append(args, "--oidc-scopes=offline_access")...), h
-}
-
-// serveSignIn starts a server whose page signs people in.
-func serveSignIn(t *testing.T, issuer, page, addr, match string, args ...string) *server {
-	t.Helper()
 	dir := t.TempDir()
-	for name, text := range map[string]string{"secret": clientSecret + "\n", "access.toml": "[[rule]]\n" + match + "\nrights = [\"read\"]\ndevices = \"ward3-\"\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+	h.rules = filepath.Join(dir, "access.toml")
+	h.admit(t, "id1")
+	if err := os.WriteFile(filepath.Join(dir, "secret"), []byte(clientSecret+"\n"), 0o600); err != nil {
+		t.Fatal(err)
 	}
 	return serve(t, append([]string{
 		"--addr=" + addr, "--oidc-issuer=" + issuer, "--oidc-client-id=pulsegate", "--oidc-client-secret-file=" + filepath.Join(dir, "secret"),
-		"--oidc-page=" + page, "--access-rules=" + filepath.Join(dir, "access.toml"), "--audit=" + filepath.Join(dir, "audit"),
-	}, args...)...)
+		"--oidc-page=" + h.page, "--access-rules=" + h.rules, "--audit=" + filepath.Join(dir, "audit"), "--oidc-scopes=offline_access",
+	}, args...)...), h
+}
+
+// admit writes rules that let one person in.
+func (h *house) admit(t *testing.T, sub string) {
+	t.Helper()
+	rule := fmt.Sprintf("[[rule]]\nclaim = \"sub\"\nvalue = %q\nrights = [\"read\"]\ndevices = \"ward3-\"\n", sub)
+	if err := os.WriteFile(h.rules, []byte(rule), 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // freeAddr returns an address on which nobody listens.
@@ -174,6 +178,15 @@ func TestSignInAtProvider(t *testing.T) {
 	other.click("main a")
 	other.shows("Sign in with your account")
 	other.elsewhere()
+
+	// A session without rights is none.
+	h.disabled.Store(false)
+	signIn(p, "test-user@localhost")
+	p.shows("Sign out")
+	p.elsewhere()
+	h.admit(t, "id2")
+	p.shows("Your session has ended.")
+	p.elsewhere()
 }
 
 // A server with tokens too has both ways.

@@ -77,7 +77,8 @@ export async function request(path, options) {
     if (answer.ok) throw new Failure(0, { title: "The answer is incomplete." });
   }
   if (!answer.ok) {
-    if (answer.status === 401 && !options?.method) dispatchEvent(new Event("signedout"));
+    // 403 may mean that the session has lost its rights.
+    if ((answer.status === 401 || answer.status === 403) && path !== "v1/session" && !options?.method) dispatchEvent(new Event("signedout"));
     throw new Failure(answer.status, body);
   }
   return body;
