@@ -87,6 +87,9 @@ screenshots: ## write the images of the page into docs/images
 bench-page: ## measure the page in Chromium, into docs/page.md
 	cd browser && go test -count=1 -timeout 10m -run 'TestMeasure$$' -v . -measure $(abspath docs/page.md)
 
+oidc: ## sign in at Keycloak in Chromium, with the commands of docs/signin.md; some minutes. Needs Java and Maven
+	cd browser && go test -count=1 -timeout 30m -run 'TestKeycloak$$' -v . -keycloak
+
 docs-check: ## check the description of the API and the clients in docs/clients against servers
 	cd docs && $(GOTEST) -count=1 ./...
 

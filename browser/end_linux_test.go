@@ -5,5 +5,5 @@ import (
 	"syscall"
 )
 
-// endWithTest makes a command end with the test's process, also if that is killed.
-func endWithTest(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
+// endWithTest makes a command end with the test's process, also if that is killed. Scripts pass SIGTERM on.
+func endWithTest(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM} }
