@@ -56,8 +56,8 @@ var afterPage = template.Must(template.New("").Parse(`<!doctype html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <title>Sign in – Pulsegate</title>
-<link rel="icon" href="{{.Page}}assets/{{.Version}}/icon.svg">
 <link rel="stylesheet" href="{{.Page}}assets/{{.Version}}/style.css">
+<link rel="icon" href="{{.Page}}assets/{{.Version}}/icon.svg">
 {{- if not .Why}}
 <meta http-equiv="refresh" content="0;url={{.Page}}">
 {{- end}}
