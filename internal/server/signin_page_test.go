@@ -262,7 +262,7 @@ func TestSignInBelowPath(t *testing.T) {
 		resp, text = v.do("GET", "v1/session/callback?"+answer.Encode(), field("Cookie", cookie))
 		_, style, _ := strings.Cut(text, `href="`+v.page)
 		style, _, _ = strings.Cut(style, `"`)
-		if styled, _ := v.do("GET", style); styled.StatusCode != http.StatusOK || strings.Count(text, v.page) != 3 || strings.Count(text, "://") != 3 {
+		if styled, _ := v.do("GET", style); styled.StatusCode != http.StatusOK || strings.Count(text, v.page) != 4 || strings.Count(text, "://") != 4 {
 			t.Errorf("the page after the sign-in, whose style %q is %d:\n%s", style, styled.StatusCode, text)
 		}
 		session := newCookies(resp)
