@@ -16,37 +16,78 @@ import (
 	"time"
 )
 
-// HAPI HL7v2 builds messages of PCD-01, sends them and reads the acknowledgements, with the segment and the field of what was
-// rejected. A message that is sent again is acknowledged, and stored once.
-func TestHL7Client(t *testing.T) {
-	t.Parallel()
-	libraries := tool(t, "hapi_hl7v2_260")
-	s := serve(t, "--insecure", "--mllp-addr=127.0.0.1:0")
-	host, port, _ := net.SplitHostPort(s.mllp)
-	source, err := filepath.Abs("hl7client/Send.java")
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", filepath.Join(libraries, "*"), source, host, port, "false", "mon-1")
-	cmd.Dir = t.TempDir() // HAPI writes a file
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	const want = `AA
+// hapiWant is what HAPI HL7v2 prints with hl7client/Send.java.
+const hapiWant = `AA
 AA
 AE; OBX-5 of 2: 207 spo2_pct: outside the accepted range 1 to 100 %
 AE; OBX-5 of 2: 205 spo2_pct: contradicts the stored value
 AR; MSH-9 of 1: 200 MSH-9: not ORU with the event R01
 AA
 `
-	if err != nil || string(out) != want {
-		t.Fatalf("HAPI prints\n%swant\n%s%v: %s", out, want, err, &stderr)
+
+// hapi runs HAPI HL7v2 against a server.
+func hapi(t *testing.T, s *server, tls bool, options ...string) (out string, err error) {
+	t.Helper()
+	libraries := tool(t, "hapi_hl7v2_260")
+	host, port, _ := net.SplitHostPort(s.mllp)
+	source, err := filepath.Abs("hl7client/Send.java")
+	if err != nil {
+		t.Fatal(err)
 	}
+	args := append(options, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", filepath.Join(libraries, "*"), source, host, port, strconv.FormatBool(tls), "mon-1")
+	cmd := exec.Command("java", args...)
+	cmd.Dir = t.TempDir() // HAPI writes a file
+	cmd.Stderr = t.Output()
+	text, err := cmd.Output()
+	return string(text), err
+}
+
+// hapiStored returns the readings that it stores.
+func hapiStored() string {
 	line := func(second int, spo2 string) string {
-		return fmt.Sprintf(`{"device":"mon-1","time":"2026-11-21T09:00:0%d.000Z","utc_offset_minutes":60,"systolic_mmhg":121,"diastolic_mmhg":79.5%s,"gateway":"gw-1"}`+"\n", second, spo2)
+		return fmt.Sprintf(`{"device":"mon-1","time":"2026-11-21T09:00:0%d.000Z","utc_offset_minutes":60,"systolic_mmhg":121,"diastolic_mmhg":79.5%s}`+"\n", second, spo2)
+	}
+	return line(1, `,"spo2_pct":97.5`) + line(2, "") + line(3, `,"spo2_pct":98`)
+}
+
+// HAPI HL7v2 builds messages of PCD-01, sends them and reads the acknowledgements, with the segment and the field of what was
+// rejected. A message that is sent again is acknowledged, and stored once.
+func TestHL7Client(t *testing.T) {
+	t.Parallel()
+	s := serve(t, "--insecure", "--mllp-addr=127.0.0.1:0")
+	if out, err := hapi(t, s, false); err != nil || out != hapiWant {
+		t.Fatalf("HAPI prints\n%swant\n%s%v", out, hapiWant, err)
 	}
 	r := reader{url: s.url}
-	if got, want := r.stored(t, "mon-1"), line(1, `,"spo2_pct":97.5`)+line(2, "")+line(3, `,"spo2_pct":98`); got != want {
+	if got, want := strings.ReplaceAll(r.stored(t, "mon-1"), `,"gateway":"gw-1"`, ""), hapiStored(); got != want {
+		t.Errorf("stored\n%swant\n%s", got, want)
+	}
+}
+
+// With TLS, HAPI's certificate names the gateway, whatever the messages say, and without one nothing is acknowledged.
+func TestHL7ClientTLS(t *testing.T) {
+	t.Parallel()
+	cert, key, pool := certificates(t, "test")
+	bed, bedKey, _ := certificates(t, "bed-8")
+	k := tokens{t.TempDir()}
+	r := reader{token: k.create(t, "reader", "--rights=read")}
+	s := serve(t, append(k.flags(), "--mllp-addr=127.0.0.1:0", "--tls-cert="+cert, "--tls-key="+key, "--tls-client-ca="+bed)...)
+	trusted, own := filepath.Join(t.TempDir(), "trusted.p12"), filepath.Join(t.TempDir(), "own.p12")
+	run(t, "", nil, "keytool", "-importcert", "-noprompt", "-keystore", trusted, "-storetype", "PKCS12", "-storepass", "secret", "-alias", "server", "-file", cert)
+	run(t, "", nil, "openssl", "pkcs12", "-export", "-in", bed, "-inkey", bedKey, "-out", own, "-passout", "pass:secret")
+	trust := []string{"-Djavax.net.ssl.trustStore=" + trusted, "-Djavax.net.ssl.trustStorePassword=secret"}
+	if out, err := hapi(t, s, true, trust...); err == nil || out != "" {
+		t.Errorf("without a certificate, HAPI prints %s, %v", out, err)
+	}
+	if out, err := hapi(t, s, true, append(trust, "-Djavax.net.ssl.keyStore="+own, "-Djavax.net.ssl.keyStorePassword=secret")...); err != nil || out != hapiWant {
+		t.Fatalf("HAPI prints\n%swant\n%s%v", out, hapiWant, err)
+	}
+	r.url = strings.Replace(s.url, "http:", "https:", 1)
+	r.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}
+	if text := r.get(t, "/v1/devices/mon-1/readings?format=ndjson"); strings.Count(text, `"gateway":"bed-8"`) != 3 {
+		t.Errorf("stored %s, want 3 readings of bed-8", text)
+	}
+	if got, want := r.stored(t, "mon-1"), hapiStored(); got != want {
 		t.Errorf("stored\n%swant\n%s", got, want)
 	}
 }

@@ -211,7 +211,7 @@ func (s *listeners) secure(l net.Listener, conns *share.Conns, config *tls.Confi
 func (s *listeners) serveMQTT(opt mqtt.Options) (err error) {
 	l := s.sockets[mqttSocket]
 	opt.Conns = &share.Conns{Max: s.opt.MaxConns, MaxGuests: maxGuests, Holders: s.holders}
-	opt.Holders = s.holders
+	opt.Holders, opt.Idle = s.holders, evictIdle(opt.Conns)
 	if s.access.tls != nil {
 		config := s.access.tls.TLSConfigWith(func(c *tls.Config) {
 			c.NextProtos = []string{"mqtt"} // IANA, TLS Application-Layer Protocol Negotiation Protocol IDs

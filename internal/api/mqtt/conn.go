@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"time"
@@ -42,6 +43,7 @@ func (s *Server) serve(nc net.Conn, st *session) {
 		c.holder = s.opt.Holders.Addr(addr)
 		defer s.opt.Holders.Put(c.holder)
 	}
+	defer s.opt.Idle.ConnState(nc, http.StateClosed)
 	for c.next(st) {
 	}
 	if len(st.farewell) > 0 && c.write(st.farewell) {
@@ -55,6 +57,7 @@ func (c *conn) next(st *session) bool {
 	if st.version == 0 {
 		wait = c.server.opt.StartTimeout
 	}
+	c.server.opt.Idle.ConnState(c.Conn, http.StateIdle)
 	if !c.within(wait) {
 		return c.end(st, shuttingDown)
 	}
@@ -66,6 +69,7 @@ func (c *conn) next(st *session) bool {
 			return c.fail(st, err, len(head) > 0)
 		}
 		if head = append(head, b); len(head) == 1 {
+			c.server.opt.Idle.ConnState(c.Conn, http.StateActive)
 			if why, opens := st.opens(b); !opens {
 				return c.end(st, why)
 			}

@@ -27,6 +27,7 @@ type Options struct {
 	Topic      Topic
 	Mapped     []Mapped // further topics; the first that matches is used
 	Conns      *share.Conns
+	Idle       *listen.Idle // gets the idle connections that have a goroutine; nil means that none of them is evicted
 	Holders    *share.Holders
 
 	TLS      bool // the listener is one of listen.TLS
@@ -85,6 +86,9 @@ func Serve(l net.Listener, opt Options) (*Server, error) {
 	opt.WriteTimeout = cmp.Or(opt.WriteTimeout, 60*time.Second)
 	if opt.Now == nil {
 		opt.Now = time.Now
+	}
+	if opt.Idle == nil {
+		opt.Idle = new(listen.Idle)
 	}
 	s := &Server{service: service{opt: opt}, origin: l}
 	s.draining, s.drain = context.WithCancel(context.Background())
