@@ -7,21 +7,14 @@ import (
 	"io"
 
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/backup"
-	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/purge"
 )
 
 // # How a backup is made
 //
-// Between two groups, and between two windows that are sealed, Pebble makes a checkpoint: hard
-// links to its tables, which never change, and copies of its log and manifest.
+// Pebble makes a checkpoint between two groups, and between two windows that are sealed.
 // Nothing else is written while it is made, so it ends after a complete group: it holds
-// every reading acknowledged until then. The checkpoint is sent while the store
-// continues to write; it takes extra space only for tables that are compacted away
-// before it was sent. If the process is killed, the next start removes the checkpoint.
-//
-// A backup is the directory of a store. The state of its list of checksums keeps Open
-// from writing to it.
+// every reading acknowledged until then. Package backup makes a backup of it.
 
 // ErrBackup means that a directory cannot be opened for writing because it is a backup.
 var ErrBackup = errors.New("pebblestore: the directory is a backup, which must not be changed")
@@ -41,7 +34,7 @@ func (s *Store) Backup() (*backup.Backup, error) {
 	return b, nil
 }
 
-func (s *Store) makeBackup() (_ *backup.Backup, err error) {
+func (s *Store) makeBackup() (*backup.Backup, error) {
 	if s.options.ReadOnly {
 		return nil, ErrReadOnly
 	}
@@ -49,43 +42,21 @@ func (s *Store) makeBackup() (_ *backup.Backup, err error) {
 	if err != nil {
 		return nil, err
 	}
-	dir := s.files.FS.PathJoin(s.path, datadir.CheckpointDir)
-	release := func() error {
-		defer done()
-		return s.files.FS.RemoveAll(dir)
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, release())
+	return backup.Running(s.maintenance.ctx, s.files, func(dir string) error {
+		if err := s.checkpoint(dir); err != nil {
+			return err
 		}
-	}()
-	if err := s.checkpoint(dir); err != nil {
-		return nil, err
-	}
-	// Read the format after the checkpoint: the first assignment raises it before it is stored.
-	for name, text := range map[string]string{datadir.ListedFile: datadir.ListedText, datadir.FormatFile: s.files.FormatText()} {
-		if err := datadir.WriteSynced(s.files.FS, s.files.FS.PathJoin(dir, name), []byte(text)); err != nil {
-			return nil, err
+		// An unfinished erasure must be finished in the copy, too.
+		in, err := purge.ReadIntent(s.files)
+		if in == nil || err != nil {
+			return err
 		}
-	}
-	// An unfinished erasure must be finished in the copy, too.
-	in, err := purge.ReadIntent(s.files)
-	if err != nil {
-		return nil, err
-	}
-	if in != nil {
-		if err := in.Write(s.files.FS, dir); err != nil {
-			return nil, err
-		}
-	}
-	return backup.New(s.maintenance.ctx, s.files.FS, dir, datadir.ListBackup, release)
+		return in.Write(s.files.FS, dir)
+	}, done)
 }
 
 // checkpoint makes a checkpoint between two groups, and while nothing is being sealed.
 func (s *Store) checkpoint(dir string) error {
-	if err := s.files.FS.RemoveAll(dir); err != nil { // left by a backup that could not remove it
-		return err
-	}
 	// Flush first: the shorter the log, the shorter Append waits.
 	if s.disk.Ready() == nil {
 		if err := s.flush(s.maintenance.ctx); err != nil {

@@ -58,12 +58,50 @@ func source(ctx context.Context, dir string, fsys vfs.FS, state datadir.ListStat
 	if state == datadir.ListClosed && (l == nil || !l.State.Complete()) {
 		return nil, fmt.Errorf("%w: it is neither a backup nor a store that was closed cleanly", storage.ErrFormat)
 	}
-	return New(ctx, d.FS, d.Path, state, d.Close)
+	return newBackup(ctx, d.FS, d.Path, state, d.Close)
 }
 
-// New returns a Backup of the files in dir, which must no longer change, with the list of a
+// # How a running store is backed up
+//
+// A checkpoint of Pebble has hard links to its tables, which never change, and copies of its log and
+// manifest. It is sent while the store continues to write; it takes extra space only for tables that
+// are compacted away before it was sent. If the process is killed, the next start removes the checkpoint.
+//
+// A backup is the directory of a store. The state of its list of checksums keeps a store from being
+// opened for writing in it.
+
+// Running makes a Backup of the open store in d. checkpoint writes what the store holds at one time to the
+// directory that it gets, which does not exist. WriteTo stops when ctx ends. done is called once: when the
+// Backup is closed, or if it cannot be made.
+func Running(ctx context.Context, d *datadir.Dir, checkpoint func(dir string) error, done func()) (_ *Backup, err error) {
+	dir := d.File(datadir.CheckpointDir)
+	release := func() error {
+		defer done()
+		return d.FS.RemoveAll(dir)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, release())
+		}
+	}()
+	if err := d.FS.RemoveAll(dir); err != nil { // left by a Backup that could not remove it
+		return nil, err
+	}
+	if err := checkpoint(dir); err != nil {
+		return nil, err
+	}
+	// Read the format after the checkpoint: the first assignment raises it before it is stored.
+	for name, text := range map[string]string{datadir.ListedFile: datadir.ListedText, datadir.FormatFile: d.FormatText()} {
+		if err := datadir.WriteSynced(d.FS, d.FS.PathJoin(dir, name), []byte(text)); err != nil {
+			return nil, err
+		}
+	}
+	return newBackup(ctx, d.FS, dir, datadir.ListBackup, release)
+}
+
+// newBackup returns a Backup of the files in dir, which must no longer change, with the list of a
 // state. WriteTo stops when ctx ends, and Close calls release.
-func New(ctx context.Context, fsys vfs.FS, dir string, state datadir.ListState, release func() error) (*Backup, error) {
+func newBackup(ctx context.Context, fsys vfs.FS, dir string, state datadir.ListState, release func() error) (*Backup, error) {
 	list, err := datadir.ListFiles(fsys, dir, state)
 	if err != nil {
 		return nil, err

@@ -8,6 +8,6 @@
 //
 // # Not here
 //
-// How the files of an open store are kept from changing: pebblestore.Store.Backup makes a checkpoint.
+// How a checkpoint ends after a complete group: pebblestore.Store.Backup.
 // What makes a copy valid: pebblestore.Check.
 package backup
