@@ -18,7 +18,7 @@ const (
 	gatherFor   = 100 * time.Millisecond // updates gather for at most this long
 	gatherLeast = 10 * time.Millisecond  // and for at least this long, so that few are in memory
 	settleEvery = 5 * time.Second        // silence is noticed this late
-	share       = 50                     // taking updates, or sweeps for lost ones, take at most a fiftieth of the time
+	share       = 100                    // evaluating updates, and sweeps for lost ones, take a hundredth of the time
 )
 
 // Options configure an [Engine].
@@ -49,8 +49,8 @@ type Engine struct {
 	board    *board
 	ready    bool                 // the board has all devices
 	before   []Alert              // active before the board was begun; while it is not ready
-	lost     uint64               // updates that the inbox had no room for, and no sweep has made good
-	lostEver uint64               // updates that the inbox had no room for
+	lost     uint64               // updates that were not evaluated, and no sweep has made good
+	lostEver uint64               // updates that were not evaluated
 	erasures uint64               // number of calls of Erased
 	erased   map[vitals.Name]bool // since the last sweep: what the inbox holds of them may be erased
 	changes  []Alert              // the newest last; at most maxChanges
@@ -145,12 +145,13 @@ func (e *Engine) Run(ctx context.Context) {
 		}
 		began := time.Now()
 		var lost bool
-		if buf, lost = e.take(buf); lost {
+		buf, lost = e.take(buf)
+		if busy = time.Since(began); lost {
+			busy = gatherFor
 			if soon := sweptAt.Add(share * took); soon.Before(sweepAt) {
 				sweepAt = soon
 			}
 		}
-		busy = time.Since(began)
 	}
 }
 
@@ -167,14 +168,19 @@ func (e *Engine) begin() {
 	e.board, e.next, e.ready = newBoard(e.next, e.opt.Shared), nil, false
 }
 
-// take takes the inbox, and reports whether that has lost something.
+// take takes the inbox, and reports whether that has lost something. Then the whole inbox counts as lost: the
+// next sweep reads all that is stored.
 func (e *Engine) take(buf []feed.Update) (updates []feed.Update, lost bool) {
 	updates, n := e.inbox.Take(buf)
+	all := updates
+	if n > 0 {
+		n, all = n+uint64(len(updates)), nil
+	}
 	e.mu.Lock()
 	e.lost += n
 	e.lostEver += n
-	for i := range updates {
-		u := &updates[i]
+	for i := range all {
+		u := &all[i]
 		if e.board.take(&u.Device, &u.Record, u.Partial); len(e.erased) > 0 && e.erased[u.Device] {
 			e.board.unread[u.Device] = struct{}{}
 		}
