@@ -414,7 +414,7 @@ func pageWithKeycloak(t *testing.T, k *keycloak) {
 	signIn := func() {
 		t.Helper()
 		p.shows("Sign in with your account")
-		p.click("a.button")
+		p.press("Sign in with your account")
 		atKeycloak(p)
 		p.shows("Sign out")
 		if at := eval[string](p, "location.href"); at != pageURL {
@@ -441,13 +441,13 @@ func pageWithKeycloak(t *testing.T, k *keycloak) {
 	k.do("DELETE", nina+"/groups/"+wards[1], nil, nil)
 	p.shows("Your session has ended.")
 	p.elsewhere()
-	p.click("a.button") // Keycloak's session is still there
+	p.press("Sign in with your account") // Keycloak's session is still there
 	p.shows("Your account may not read here.")
 	p.elsewhere()
 	k.do("PUT", nina+"/groups/"+wards[0], nil, nil)
 	p.click("main a")
 	p.shows("Sign in with your account")
-	p.click("a.button")
+	p.press("Sign in with your account")
 	p.shows("ward3-bed-1")
 	p.elsewhere()
 
@@ -473,7 +473,7 @@ func pageWithKeycloak(t *testing.T, k *keycloak) {
 	k.do("PUT", nina, map[string]any{"enabled": false}, nil)
 	p.shows("Your session has ended.")
 	p.elsewhere()
-	p.click("a.button")
+	p.press("Sign in with your account")
 	atKeycloak(p)
 	p.shows("Account is disabled")
 	p.elsewhere()

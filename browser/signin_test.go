@@ -131,7 +131,7 @@ func (p *tab) elsewhere() {
 func signIn(p *tab, user string) {
 	p.t.Helper()
 	p.shows("Sign in with your account")
-	p.click("a.button")
+	p.press("Sign in with your account")
 	p.enter("#username", user)
 	p.enter("#password", "verysecure")
 	p.click("button[type=submit]")

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/access/gatetest"
+	"github.com/pulsegate/pulsegate/internal/access/signin"
 	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/api/dashboard"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
@@ -124,6 +125,55 @@ func TestFiles(t *testing.T) {
 		if answer := do(h, "GET", path, ""); answer.StatusCode != 404 || strings.Contains(answer.Header.Get("Cache-Control"), "immutable") {
 			t.Errorf("%s: status %d, %q", path, answer.StatusCode, answer.Header.Get("Cache-Control"))
 		}
+	}
+}
+
+var module = regexp.MustCompile(`"\./([a-z]+\.js)"`)
+
+// loads returns the files that the page may load, by name.
+func loads(t *testing.T, h http.Handler) map[string]string {
+	t.Helper()
+	files := map[string]string{"": text(t, do(h, "GET", "/", "").Body)}
+	folder := regexp.MustCompile(`assets/[0-9a-f]+/`).FindString(files[""])
+	var names []string
+	for _, m := range address.FindAllStringSubmatch(files[""], -1) {
+		names = append(names, strings.TrimPrefix(m[1], folder))
+	}
+	for i := 0; i < len(names); i++ {
+		if _, known := files[names[i]]; known {
+			continue
+		}
+		answer := do(h, "GET", "/"+folder+names[i], "")
+		files[names[i]] = text(t, answer.Body)
+		if answer.StatusCode != http.StatusOK {
+			t.Errorf("%s: status %d", names[i], answer.StatusCode)
+		}
+		for _, m := range module.FindAllStringSubmatch(files[names[i]], -1) {
+			names = append(names, m[1])
+		}
+	}
+	return files
+}
+
+// Without a provider, no byte of the page is of the sign-in there; with one, only the sign-in differs.
+func TestFilesOfProvider(t *testing.T) {
+	logins := signin.New(signin.Options{Page: "http://127.0.0.1:8080/"})
+	t.Cleanup(logins.Close)
+	without, with := loads(t, handler(t, &gate.Gate{})), loads(t, handler(t, &gate.Gate{SignIns: logins}))
+	if len(without) < 9 || !strings.Contains(without["signin.js"], "token") || with["token.js"] != without["signin.js"] {
+		t.Fatalf("the page loads %d files", len(without))
+	}
+	of := regexp.MustCompile(`(?i)provider|oidc|organisation|session/begin|\.continue`)
+	for name, text := range without {
+		if found := of.FindString(text); found != "" {
+			t.Errorf("without a provider, %q has %q", name, found)
+		}
+		if name != "" && name != "signin.js" && with[name] != text {
+			t.Errorf("with a provider, %q differs", name)
+		}
+	}
+	if !strings.Contains(with["signin.js"], "v1/session/begin") || len(with) != len(without)+1 {
+		t.Errorf("with a provider, the page loads %d files instead of %d", len(with), len(without))
 	}
 }
 

@@ -7,15 +7,17 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/http"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/klauspost/compress/gzip"
 )
 
-// pageFiles are the files of the page.
+// pageFiles are the files of the page, and a folder with what replaces them if people sign in at a provider.
 //
 //go:embed page
 var pageFiles embed.FS
@@ -32,9 +34,6 @@ const (
 	sessionOut  = "out"  // not signed in
 	sessionAll  = "all"  // may read all devices
 	sessionSome = "some" // may read some devices
-
-	sessionProvider = "provider" // not signed in, and people sign in at a provider
-	sessionEither   = "either"   // not signed in, and people sign in at a provider or with a token
 )
 
 // policy allows what the page uses, from its own origin.
@@ -63,14 +62,22 @@ type files struct {
 	index   map[string]*File // index.html by the state of the session
 }
 
-func loadFiles(fsys fs.FS) (*files, error) {
-	names, err := fs.Glob(fsys, "*")
+// loadFiles loads the files. provider reports whether people sign in at a provider.
+func loadFiles(fsys fs.FS, provider bool) (*files, error) {
+	names, err := fs.Glob(fsys, "*.*")
 	if err != nil {
 		return nil, err
 	}
-	all, hash := map[string][]byte{}, sha256.New()
+	paths := map[string]string{} // by name
 	for _, name := range names {
-		if all[name], err = fs.ReadFile(fsys, name); err != nil {
+		paths[name] = name
+	}
+	if provider {
+		paths["token.js"], paths["signin.js"] = "signin.js", "provider/signin.js"
+	}
+	all, hash := map[string][]byte{}, sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(paths)) {
+		if all[name], err = fs.ReadFile(fsys, paths[name]); err != nil {
 			return nil, err
 		}
 		fmt.Fprintf(hash, "%s %d\n%s", name, len(all[name]), all[name])
@@ -84,7 +91,7 @@ func loadFiles(fsys fs.FS) (*files, error) {
 			continue
 		}
 		text = bytes.ReplaceAll(text, []byte(versionMark), []byte(f.version))
-		for _, state := range []string{sessionOpen, sessionOut, sessionAll, sessionSome, sessionProvider, sessionEither} {
+		for _, state := range []string{sessionOpen, sessionOut, sessionAll, sessionSome} {
 			if f.index[state], err = pageFile(name, bytes.ReplaceAll(text, []byte(sessionMark), []byte(state)), "private, no-cache"); err != nil {
 				return nil, err
 			}

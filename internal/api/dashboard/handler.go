@@ -45,7 +45,7 @@ func New(opt Options) (*Handler, error) {
 	}
 	now := time.Now()
 	h := &Handler{opt: opt, history: history{began: now, at: now}, object: reply.NewHead(http.StatusOK, "application/json", reply.NoStore())}
-	h.files, err = loadFiles(page)
+	h.files, err = loadFiles(page, opt.Gate.SignIns != nil)
 	return h, err
 }
 
@@ -66,10 +66,6 @@ func (h *Handler) Mount(read func(template string, h http.Handler), write func(t
 func (h *Handler) Index(w http.ResponseWriter, r *http.Request) {
 	state := sessionOut
 	switch s := h.sessionState(r); {
-	case s.Provider && !s.SignedIn && s.Tokens:
-		state = sessionEither
-	case s.Provider && !s.SignedIn:
-		state = sessionProvider
 	case !s.Tokens && !s.Provider:
 		state = sessionOpen
 	case s.SignedIn && s.AllDevices:

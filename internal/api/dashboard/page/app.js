@@ -13,10 +13,8 @@ const views = {
 };
 
 let current = null; // the view that is shown: { name, close(), change(params)? }
-let session = null;
+let session = null; // whether somebody is signed in, or need not be, and may read all devices
 let turn = 0; // counts calls of show, of which the last one wins
-
-const closed = () => session.tokens || session.provider; // to people who are not signed in
 
 function place() {
   const [name, rest] = location.hash.slice(1).split("?");
@@ -26,7 +24,7 @@ function place() {
 async function show() {
   const { name, params } = place();
   const mine = ++turn;
-  if (closed() && !session.signed_in) return signIn();
+  if (!session.signed_in) return signIn();
   if (current?.name === name && current.change?.(params)) return;
   const view = await views[name]();
   if (mine !== turn) return;
@@ -56,74 +54,47 @@ function leave() {
 
 async function signIn(message) {
   leave();
-  if (session.provider) {
-    const mine = turn;
-    const { choices } = await import("./provider.js");
-    if (mine !== turn) return;
-    document.title = "Sign in – Pulsegate";
-    main.replaceChildren(...choices(message, session.tokens && (() => tokenForm())));
-    return header();
-  }
-  tokenForm(message);
-}
-
-function tokenForm(message) {
+  const mine = turn;
+  const { choices } = await import("./signin.js");
+  const elements = await choices(message, start);
+  if (mine !== turn) return;
   document.title = "Sign in – Pulsegate";
-  const error = el("p", { role: "alert", class: "error" }, message ?? "");
-  const input = el("input", { id: "token", type: "password", autocomplete: "current-password", spellcheck: "false", required: true, "aria-describedby": "token-help" });
-  const submit = async (e) => {
-    e.preventDefault();
-    error.textContent = "";
-    try {
-      await request("v1/session", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ token: input.value.trim() }) });
-      input.value = "";
-      await start();
-    } catch (err) {
-      error.textContent = err.status === 401 ? "This is not a valid token." : err.message;
-      input.focus();
-    }
-  };
-  main.replaceChildren(
-    el("h1", {}, "Sign in"),
-    el("form", { class: "signin", method: "post", onsubmit: submit },
-      el("input", { type: "text", autocomplete: "username", value: "pulsegate", hidden: true, "aria-hidden": "true", tabindex: "-1" }), // for password managers
-      el("label", { for: "token" }, "Token with the right to read"), input,
-      el("p", { id: "token-help", class: "quiet" }, "It is sent to this server once, and the page does not keep it. You stay signed in for 12 hours, or until you sign out or the token is revoked."),
-      el("button", {}, "Sign in"), error));
-  input.focus();
+  main.replaceChildren(...elements);
+  main.querySelector("input:not([hidden])")?.focus();
   header();
 }
 
 function header() {
   who.replaceChildren();
-  if (!closed() || !session.signed_in) return;
+  if (session.open || !session.signed_in) return;
   who.append(el("button", {
     type: "button", onclick: async () => {
       // First, because what the view requests would fail without a session.
       leave();
-      const ended = await request("v1/session", { method: "DELETE" }).catch(() => null); // start shows whether it has ended
-      if (ended?.continue) return location.assign(ended.continue); // to end the provider's session
-      await start();
+      await import("./signin.js").then(({ signOut }) => signOut(start), start);
     },
   }, "Sign out"));
+}
+
+// ask asks the server for the session. A server that asks nobody to sign in has none that expires.
+async function ask() {
+  const { signed_in, all_devices, expires } = await request("v1/session");
+  return { open: signed_in && expires === undefined, signed_in, all_devices };
 }
 
 async function start() {
   try {
     const state = document.documentElement.dataset.session; // of the page as it was loaded
     delete document.documentElement.dataset.session;
-    if (state === undefined) session = await request("v1/session");
-    else session = {
-      tokens: state !== "open" && state !== "provider", signed_in: !["out", "provider", "either"].includes(state),
-      all_devices: state === "open" || state === "all", provider: state === "provider" || state === "either",
-    };
-    if (session.signed_in || !closed()) await loadSigns();
+    if (state === undefined) session = await ask();
+    else session = { open: state === "open", signed_in: state !== "out", all_devices: state === "open" || state === "all" };
+    if (session.signed_in) await loadSigns();
   } catch (err) {
     main.replaceChildren(el("h1", {}, "Pulsegate"), el("p", { role: "alert", class: "error" }, err.message),
       el("button", { type: "button", onclick: start }, "Try again"));
     return;
   }
-  document.querySelector("nav").hidden = !session.signed_in && closed();
+  document.querySelector("nav").hidden = !session.signed_in;
   header();
   await show();
 }
@@ -133,7 +104,7 @@ addEventListener("hashchange", () => {
 });
 addEventListener("signedout", async () => {
   try {
-    session = await request("v1/session");
+    session = await ask();
   } catch {
     return; // the view says what it misses, or was left
   }
