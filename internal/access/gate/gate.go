@@ -248,8 +248,8 @@ func verify(g *Gate, jwt string, from netip.Prefix) (*token.Principal, error) {
 		return nil, oidc.ErrUnavailable
 	}
 	p, err := g.OIDC.Verify(jwt)
-	if err == nil || err == oidc.ErrUnavailable {
-		attempt.Return(1)
+	if err == nil || err == oidc.ErrUnavailable || err == oidc.ErrExpired {
+		attempt.Return(1) // no signature was verified in vain
 	}
 	return p, err
 }

@@ -2,6 +2,7 @@ package gate_test
 
 import (
 	"bytes"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -198,9 +199,11 @@ func TestWrongJWTs(t *testing.T) {
 			}
 		}
 		known, next := h.of("ward-3-nurses", nil), h.of("ward-3-nurses", oidctest.Object{"jti": "next"})
-		for range 200 { // right ones are not counted
-			if v := authorize(h.of("ward-3-nurses", oidctest.Object{"jti": "right"}), attacker, false); v != gate.Allowed {
-				t.Fatal(v)
+		expired := h.of("ward-3-nurses", oidctest.Object{"exp": 1})
+		for i := range 200 { // these are not counted
+			right := h.of("ward-3-nurses", oidctest.Object{"jti": fmt.Sprint("right-", i)})
+			if v, w := authorize(right, attacker, false), authorize(expired, attacker, false); v != gate.Allowed || w != gate.BadCredentials {
+				t.Fatal(v, w)
 			}
 		}
 		authorize(known, attacker, false)

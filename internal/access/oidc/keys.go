@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/go-jose/go-jose/v4"
 )
@@ -56,7 +57,9 @@ func (p *Provider) fetchKeys(ctx context.Context, url string) (text []byte, keys
 // A signature is a goidc.KeySet for one token.
 type signature struct {
 	keys    []jose.JSONWebKey
-	unknown bool // the token names a key that is not known
+	earlier time.Time // of now and the provider's clock
+	expired bool      // the token says that it has expired; its signature is not worth the time then
+	unknown bool      // the token names a key that is not known
 }
 
 var errSignature = errors.New("oidc: no key has signed this")
@@ -79,6 +82,13 @@ func (s *signature) VerifySignature(_ context.Context, text string) ([]byte, err
 		if name = strings.TrimPrefix(strings.ToLower(name), "application/"); name != "jwt" && name != "at+jwt" {
 			return nil, errSignature
 		}
+	}
+	var claims struct {
+		Expires float64 `json:"exp"`
+	}
+	if json.Unmarshal(jws.UnsafePayloadWithoutVerification(), &claims) == nil && claims.Expires < float64(s.earlier.Unix()) {
+		s.expired = true
+		return nil, errSignature
 	}
 	s.unknown = header.KeyID != ""
 	for i := range s.keys {

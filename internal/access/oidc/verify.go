@@ -153,15 +153,15 @@ func (p *Provider) verify(text string, idToken bool) (*Person, error) {
 		return nil, ErrUnavailable
 	}
 	now := p.opt.Now()
-	signed := signature{keys: found.keys}
+	signed := signature{keys: found.keys, earlier: now.Add(-Skew)}
 	verifier := goidc.NewVerifier(p.opt.Issuer, &signed, &goidc.Config{
 		ClientID: p.opt.ClientID, SupportedSigningAlgs: []string{goidc.RS256, goidc.ES256, goidc.EdDSA},
-		Now: func() time.Time { return now.Add(-Skew) },
+		Now: func() time.Time { return signed.earlier },
 	})
 	t, err := verifier.Verify(context.Background(), text)
 	expired := (*goidc.TokenExpiredError)(nil)
 	switch {
-	case errors.As(err, &expired):
+	case signed.expired, errors.As(err, &expired):
 		return nil, ErrExpired
 	case err != nil:
 		return nil, ErrInvalid

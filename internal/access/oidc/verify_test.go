@@ -315,6 +315,14 @@ func BenchmarkVerify(b *testing.B) {
 			}
 		})
 	}
+	b.Run("expired", func(b *testing.B) {
+		text := house.Token(object{"exp": 1})
+		for b.Loop() {
+			if _, err := p.Verify(text); err != oidc.ErrExpired {
+				b.Fatal(err)
+			}
+		}
+	})
 	b.Run("unknown key", func(b *testing.B) {
 		text := house.Sign("es", object{"kid": "unknown"}, claims)
 		for b.Loop() {
