@@ -70,7 +70,7 @@ func (c *conn) next() bool {
 func (c *conn) await(state http.ConnState, d time.Duration) {
 	c.server.opt.Idle.ConnState(c.Conn, state)
 	_ = c.SetReadDeadline(time.Now().Add(d)) // a closed connection fails at the next read
-	if c.server.drains() {
+	if c.server.conns.Drains() {
 		_ = c.SetReadDeadline(time.Unix(1, 0))
 	}
 }
@@ -79,7 +79,7 @@ func (c *conn) await(state http.ConnState, d time.Duration) {
 func (c *conn) ending(err error) ending {
 	late := errors.Is(err, os.ErrDeadlineExceeded)
 	switch {
-	case (late || err == errMemory) && c.server.drains():
+	case (late || err == errMemory) && c.server.conns.Drains():
 		return draining
 	case late && c.frames.within:
 		return slow
@@ -111,7 +111,7 @@ func (c *conn) receive(text []byte, tooLarge bool) bool {
 	var answer []byte
 	var code string
 	why := busy
-	s.hold.Receive(s.waiting, &d, func(o *ingest.Outcome) {
+	s.hold.Receive(s.conns.Waiting, &d, func(o *ingest.Outcome) {
 		m.outcome = o
 		answer, code = m.Answer([]byte{startBlock}, o, s.opt.Now())
 		o.Traced(statuses[code])

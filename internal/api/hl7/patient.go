@@ -68,7 +68,7 @@ func (m *message) assign(in *ingest.Intake, r *vitals.Reading, patient storage.S
 	if m.unavailable {
 		return nil // nothing is stored
 	}
-	patients, ctx := &m.conn.server.opt.Patients, m.conn.server.waiting
+	patients, ctx := &m.conn.server.opt.Patients, m.conn.server.conns.Waiting
 	for range assignTries {
 		if r.Device != m.device {
 			all, err := patients.Of(ctx, r.Device)

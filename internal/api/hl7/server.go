@@ -3,7 +3,6 @@ package hl7
 import (
 	"cmp"
 	"context"
-	"errors"
 	"net"
 	"sync/atomic"
 	"time"
@@ -43,12 +42,8 @@ type Server struct {
 	opt      ServerOptions
 	listener net.Listener
 	counters counters
-
-	draining, waiting  context.Context // end when Shutdown begins, and when it stops waiting for commits
-	drain, stopWaiting context.CancelFunc
-
-	conns listen.Group
-	hold  ingest.Hold
+	conns    *listen.Group
+	hold     ingest.Hold
 }
 
 // Serve serves the connections of l, which it takes ownership of. The caller must call Shutdown.
@@ -66,11 +61,9 @@ func Serve(l net.Listener, opt ServerOptions) *Server {
 	if !opt.TLS {
 		l = listen.Bound(l, opt.Conns)
 	}
-	s := &Server{opt: opt, listener: l}
+	s := &Server{opt: opt, listener: l, conns: listen.NewGroup()}
 	s.counters.acknowledged = map[string]*atomic.Uint64{accepted: {}, failed: {}, rejected: {}}
-	s.draining, s.drain = context.WithCancel(context.Background())
-	s.waiting, s.stopWaiting = context.WithCancel(context.Background())
-	s.hold = ingest.Hold{Core: opt.Core, Until: s.draining, Held: &s.counters.held}
+	s.hold = ingest.Hold{Core: opt.Core, Until: s.conns.Draining, Held: &s.counters.held}
 	s.conns.Serve(func() (net.Conn, func(), error) {
 		c, err := l.Accept()
 		return c, func() { s.serve(c) }, err
@@ -80,18 +73,7 @@ func Serve(l net.Listener, opt ServerOptions) *Server {
 
 // Shutdown stops accepting, and ends each connection once the message that has begun is answered. If ctx ends first,
 // it closes the rest and returns an error that wraps ctx's.
-func (s *Server) Shutdown(ctx context.Context) error {
-	s.drain()
-	defer s.stopWaiting()
-	err := s.listener.Close()
-	if errors.Is(err, net.ErrClosed) {
-		err = nil
-	}
-	return errors.Join(err, s.conns.Shutdown(ctx, s.stopWaiting))
-}
-
-// drains reports whether Shutdown was called.
-func (s *Server) drains() bool { return s.draining.Err() != nil }
+func (s *Server) Shutdown(ctx context.Context) error { return s.conns.Shutdown(ctx, s.listener) }
 
 // Addr returns the address of the listener.
 func (s *Server) Addr() net.Addr { return s.listener.Addr() }

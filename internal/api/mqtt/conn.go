@@ -119,14 +119,14 @@ func (c *conn) slow(st *session, size int, commits bool) {
 // within bounds the time for the next byte. It reports false if the server drains.
 func (c *conn) within(d time.Duration) bool {
 	_ = c.SetReadDeadline(time.Now().Add(d)) // a closed connection fails at the next read
-	return !c.server.drains() || c.in.Buffered() > 0
+	return !c.server.conns.Drains() || c.in.Buffered() > 0
 }
 
 // fail handles an error of reading. begun means that a part of a packet was read.
 func (c *conn) fail(st *session, err error, begun bool) bool {
 	switch {
 	case !errors.Is(err, os.ErrDeadlineExceeded):
-	case c.server.drains():
+	case c.server.conns.Drains():
 		return c.end(st, shuttingDown)
 	case begun, st.version != 0:
 		return c.end(st, keepAliveTimeout)
@@ -156,7 +156,7 @@ func (c *conn) publish(st *session, packet []byte, start int) bool {
 	s.counters.publications[p.qos].Add(1)
 	var r result
 	commits := false
-	s.hold.Receive(s.waiting, &d, func(o *ingest.Outcome) {
+	s.hold.Receive(s.conns.Waiting, &d, func(o *ingest.Outcome) {
 		r, commits = s.resultOf(o), o.Admitted()
 		o.Traced(r.status())
 	})

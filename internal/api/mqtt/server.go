@@ -59,13 +59,9 @@ type counters struct {
 type Server struct {
 	service
 	origin net.Listener
-	loops  loops // nil means that every connection has a goroutine
-
-	draining, waiting  context.Context // end when Shutdown begins, and when it stops waiting for commits
-	drain, stopWaiting context.CancelFunc
-
-	conns listen.Group // those that have a goroutine
-	hold  ingest.Hold  // their publications
+	loops  loops         // nil means that every connection has a goroutine
+	conns  *listen.Group // those that have a goroutine
+	hold   ingest.Hold   // their publications
 }
 
 // loops are the event loops of a Server.
@@ -90,10 +86,8 @@ func Serve(l net.Listener, opt Options) (*Server, error) {
 	if opt.Idle == nil {
 		opt.Idle = new(listen.Idle)
 	}
-	s := &Server{service: service{opt: opt}, origin: l}
-	s.draining, s.drain = context.WithCancel(context.Background())
-	s.waiting, s.stopWaiting = context.WithCancel(context.Background())
-	s.hold = ingest.Hold{Core: opt.Core, Until: s.draining, Held: &s.counters.held}
+	s := &Server{service: service{opt: opt}, origin: l, conns: listen.NewGroup()}
+	s.hold = ingest.Hold{Core: opt.Core, Until: s.conns.Draining, Held: &s.counters.held}
 	if opt.FastLane {
 		var err error
 		if s.loops, err = s.startLoops(l); err != nil && !errors.Is(err, errors.ErrUnsupported) {
@@ -124,25 +118,18 @@ func (s *Server) accept() (c net.Conn, serve func(), err error) {
 // Shutdown stops accepting, and ends each connection once what has begun is answered. If ctx ends first, it closes the
 // rest and returns an error that wraps ctx's.
 func (s *Server) Shutdown(ctx context.Context) error {
-	s.drain()
-	defer s.stopWaiting()
-	var err error
-	if s.loops != nil {
-		err = errors.Join(s.loops.Shutdown(ctx), s.loops.Close())
-	} else if err = s.origin.Close(); errors.Is(err, net.ErrClosed) {
-		err = nil
+	if s.loops == nil {
+		return s.conns.Shutdown(ctx, s.origin)
 	}
-	return errors.Join(err, s.conns.Shutdown(ctx, s.stopWaiting))
+	s.conns.Drain()
+	return errors.Join(s.loops.Shutdown(ctx), s.conns.Shutdown(ctx, s.loops))
 }
-
-// drains reports whether Shutdown was called.
-func (s *Server) drains() bool { return s.draining.Err() != nil }
 
 // sleep waits for a time, or until Shutdown is called.
 func (s *Server) sleep(d time.Duration) {
 	select {
 	case <-time.After(d):
-	case <-s.draining.Done():
+	case <-s.conns.Draining.Done():
 	}
 }
 
