@@ -9,7 +9,7 @@ import (
 
 // A Scanner reads the points of a text in line protocol. After Next, which must return true, call Tag
 // until it returns false, then Field likewise, then Time and Err. It allocates only for names with
-// escapes, and does not modify the text. docs/test compares it with InfluxData's own parser.
+// escapes, and does not modify the text. FuzzLineProtocol compares it with InfluxData's own parser.
 type Scanner struct {
 	text    []byte
 	at      int
