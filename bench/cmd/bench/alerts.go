@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/pulsegate/pulsegate/bench/report"
 )
@@ -64,7 +66,32 @@ func (b *ingestRun) runAlerts(ctx context.Context) (err error) {
 			batches.Add(b.out, round, c.name, fmt.Sprintf("**%s**: %s", c.name, c.what), f)
 		}
 	}
-	r.Tables = append(r.Tables, batches)
+	shares := &report.Table{Text: "Samples of a CPU profile under load with alerts that are in the goroutines of alerts, or in what the committer does for them:", Head: "load", Columns: []report.Column{
+		{Title: "share, %", Figure: "share", Format: "%.1f"},
+	}}
+	seconds := b.duration() + 2*b.WarmUp
+	for round := range b.Rounds {
+		for name, load := range map[string]func(addr string) error{
+			"single readings": func(addr string) error {
+				_, err := b.wrk.run(ctx, addr, slices.Max(b.Connections), seconds, time.Now().Add(-baseAge).UnixMilli())
+				return err
+			},
+			"batches": func(addr string) error {
+				load, err := feeds(addr, form{}, time.Now().Add(-baseAge), seconds)
+				if err == nil {
+					_, err = post(ctx, load, seconds, isBatchAnswer)
+				}
+				return err
+			},
+		} {
+			f, err := b.alertShare(ctx, &chosen[1], load)
+			if err != nil {
+				return fmt.Errorf("profile %s: %w", name, err)
+			}
+			shares.Add(b.out, round, name, "", f)
+		}
+	}
+	r.Tables = append(r.Tables, batches, shares)
 	bar := report.Bar{What: "CPU with alerts / without", Row: withAlerts, Base: report.Own, Figure: "cpu", Limit: 1.02, Format: "%.3f"}
 	for i, t := range b.result {
 		bar.What = fmt.Sprintf("%d connections: CPU of a reading with alerts / without", b.Connections[i])
@@ -72,5 +99,28 @@ func (b *ingestRun) runAlerts(ctx context.Context) (err error) {
 	}
 	bar.What = "batches: CPU of a reading with alerts / without"
 	r.Goals = append(r.Goals, batches.Goals(bar)...)
+	for _, row := range []string{"single readings", "batches"} {
+		r.Goals = append(r.Goals, shares.Goals(report.Bar{What: row + ": share of alerts in the samples, %", Row: row, Figure: "share", Limit: 2, Format: "%.1f"})...)
+	}
 	return b.write(b.out, "bench-alerts", r.Markdown())
+}
+
+// alertStacks are the goroutines of alerts, and the function that the committer calls.
+var alertStacks = []string{"/internal/api/alert.(*Engine).Run", "/internal/api/alert.(*Engine).Publish", "/internal/api/alertmanager.(*Sender).Run"}
+
+// alertShare returns the share of alerts in the CPU time of a fresh server under load.
+func (b *ingestRun) alertShare(ctx context.Context, c *contestant, load func(addr string) error) (_ report.Figures, err error) {
+	server, remove, err := b.startFresh(ctx, c, "share")
+	if err != nil {
+		return nil, err
+	}
+	loaded := make(chan error, 1)
+	go func() { loaded <- load(server.server.public) }()
+	err = sleep(ctx, b.WarmUp)
+	var s cpuSamples
+	if err == nil {
+		s, err = cpuProfile(ctx, server.server.admin, b.duration(), alertStacks)
+	}
+	err = errors.Join(err, <-loaded, server.stop(), remove())
+	return report.Figures{"share": 100 * s.part / max(s.all, 1)}, err
 }

@@ -25,7 +25,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-func TestOfStreams(t *testing.T) {
+func TestHasAny(t *testing.T) {
 	const module = "github.com/pulsegate/pulsegate"
 	for stack, want := range map[string]bool{
 		"runtime.memmove " + module + "/internal/api/live.(*inbox).put " + module + "/internal/api/live.(*Hub).Publish " + module + "/internal/api/ingest.(*Core).commit":  false,
@@ -37,7 +37,7 @@ func TestOfStreams(t *testing.T) {
 		for name := range strings.FieldsSeq(stack) {
 			s.Location = append(s.Location, &profile.Location{Line: []profile.Line{{Function: &profile.Function{Name: name}}}})
 		}
-		if got := ofStreams(s); got != want {
+		if got := hasAny(s, streamStacks); got != want {
 			t.Errorf("%s: got %v, want %v", stack, got, want)
 		}
 	}

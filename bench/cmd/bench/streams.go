@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -68,7 +69,7 @@ func (b *readRun) ingestWith(ctx context.Context, subscribers int) (_ report.Fig
 		return nil, err
 	}
 	events := streams.events.Load()
-	samples, err := cpuProfile(ctx, p.admin, b.duration())
+	samples, err := cpuProfile(ctx, p.admin, b.duration(), streamStacks)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +89,7 @@ func (b *readRun) ingestWith(ctx context.Context, subscribers int) (_ report.Fig
 		return nil, errors.New("no event arrived")
 	}
 	f := per(readings, b.duration(), after.cpu-before.cpu, 0)
-	f["streams"] = f["cpu"] * samples.streams / max(samples.all, 1) // a short, light load may have no sample
+	f["streams"] = f["cpu"] * samples.part / max(samples.all, 1) // a short, light load may have no sample
 	f["ingest"] = f["cpu"] - f["streams"]
 	f["events"], f["dropped"] = float64(events)/b.duration().Seconds(), float64(after.dropped-before.dropped)
 	return f, streams.failed()
@@ -110,12 +111,11 @@ func liveState(ctx context.Context, p *process) (s liveTotals, err error) {
 	return s, err
 }
 
-// cpuSamples is the CPU time in a profile, and the part of it that the goroutines of
-// streams have used.
-type cpuSamples struct{ all, streams float64 }
+// cpuSamples is the CPU time in a profile, and the part of it with certain functions in its stacks.
+type cpuSamples struct{ all, part float64 }
 
-// cpuProfile profiles a server for d, in whole seconds.
-func cpuProfile(ctx context.Context, admin string, d time.Duration) (s cpuSamples, err error) {
+// cpuProfile profiles a server for d, in whole seconds. stacks are the ends of names of functions.
+func cpuProfile(ctx context.Context, admin string, d time.Duration, stacks []string) (s cpuSamples, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d+loadGrace)
 	defer cancel()
 	text, err := exchange(ctx, http.MethodGet, fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", admin, int(d.Seconds())), nil, nil)
@@ -128,21 +128,22 @@ func cpuProfile(ctx context.Context, admin string, d time.Duration) (s cpuSample
 	}
 	for _, one := range p.Sample {
 		nanos := float64(one.Value[len(one.Value)-1])
-		if s.all += nanos; ofStreams(one) {
-			s.streams += nanos
+		if s.all += nanos; hasAny(one, stacks) {
+			s.part += nanos
 		}
 	}
 	return s, nil
 }
 
-// ofStreams reports whether a stack is that of the dispatcher, or of a handler of a stream.
-// What the committer does for streams belongs to the ingest path; so do, because they have no
-// such stack, garbage collection and scheduling.
-func ofStreams(s *profile.Sample) bool {
-	const dispatcher, handler = "/internal/api/live.(*Hub).dispatch", "/internal/api/live.(*Hub).ServeHTTP"
+// streamStacks are the dispatcher and the handler of streams. What the committer does for streams belongs
+// to the ingest path; so do, because they have no such stack, garbage collection and scheduling.
+var streamStacks = []string{"/internal/api/live.(*Hub).dispatch", "/internal/api/live.(*Hub).ServeHTTP"}
+
+// hasAny reports whether a stack has one of some functions.
+func hasAny(s *profile.Sample, functions []string) bool {
 	for _, at := range s.Location {
 		for _, line := range at.Line {
-			if strings.HasSuffix(line.Function.Name, dispatcher) || strings.HasSuffix(line.Function.Name, handler) {
+			if slices.ContainsFunc(functions, func(end string) bool { return strings.HasSuffix(line.Function.Name, end) }) {
 				return true
 			}
 		}
