@@ -91,7 +91,8 @@ func TestKeycloak(t *testing.T) {
 		t.Fatalf("the answer to a reading with a JWT is %s", answer)
 	}
 	t.Run("bearer", func(t *testing.T) { bearerOfKeycloak(t, k) })
-	t.Run("page", func(t *testing.T) { pageWithKeycloak(t, k) })
+	t.Run("page", func(t *testing.T) { pageWithKeycloak(t, k, g) })
+	t.Run("no secret", func(t *testing.T) { pageWithoutSecret(t, k, g) })
 }
 
 // signInPage returns the rules of docs/signin.md, and the commands of its part about Keycloak.
@@ -401,8 +402,9 @@ func atKeycloak(p *tab) {
 }
 
 // People sign in on the page at Keycloak, and their sessions follow the account.
-func pageWithKeycloak(t *testing.T, k *keycloak) {
-	nina := "/users/" + k.id("/users?username=nina&exact=true")
+func pageWithKeycloak(t *testing.T, k *keycloak, g *guide) {
+	sub := k.id("/users?username=nina&exact=true")
+	nina := "/users/" + sub
 	sessions := func() int {
 		t.Helper()
 		var all []json.RawMessage
@@ -444,6 +446,9 @@ func pageWithKeycloak(t *testing.T, k *keycloak) {
 	p.press("Sign in with your account") // Keycloak's session is still there
 	p.shows("Your account may not read here.")
 	p.elsewhere()
+	if log := g.run("cat pulsegate-audit.log"); !strings.Contains(log, `"oidc:`+sub+" "+issuer+`"`) || strings.Contains(log, "nina") {
+		t.Errorf("the audit log is\n%s", log)
+	}
 	k.do("PUT", nina+"/groups/"+wards[0], nil, nil)
 	p.click("main a")
 	p.shows("Sign in with your account")
@@ -476,5 +481,24 @@ func pageWithKeycloak(t *testing.T, k *keycloak) {
 	p.press("Sign in with your account")
 	atKeycloak(p)
 	p.shows("Account is disabled")
+	p.run(chromedp.Navigate(pageURL)) // what Keycloak's page still requests is no problem of this page
+	p.shows("Sign in with your account")
 	p.elsewhere()
+	k.do("PUT", nina, map[string]any{"enabled": true}, nil)
+}
+
+// A client needs no secret.
+func pageWithoutSecret(t *testing.T, k *keycloak, g *guide) {
+	addr := freeAddr(t)
+	page := "http://" + addr + "/"
+	k.do("PUT", "/clients/"+k.id("/clients?clientId=pulsegate"), map[string]any{"clientId": "pulsegate", "publicClient": true, "redirectUris": []string{page + "v1/session/callback"}}, nil)
+	serve(t, "--addr="+addr, "--oidc-issuer="+issuer, "--oidc-client-id=pulsegate", "--oidc-page="+page, "--access-rules="+filepath.Join(g.dir, "access.toml"), "--audit=")
+	p := open(t, page)
+	p.press("Sign in with your account")
+	atKeycloak(p)
+	p.shows("No device has sent readings yet.")
+	p.elsewhere()
+	k.refreshed(1)
+	p.run(chromedp.Reload())
+	p.shows("Sign out")
 }
