@@ -22,26 +22,27 @@ import (
 	"github.com/pulsegate/pulsegate/internal/porttest"
 )
 
+// A campaignFlag has the flags of a campaign.
+type campaignFlag struct {
+	rounds *int
+	seed   *uint64
+	page   *string
+}
+
+func campaignFlags(prefix, test string, rounds int) campaignFlag {
+	return campaignFlag{
+		flag.Int(prefix+".rounds", rounds, "rounds of "+test),
+		flag.Uint64(prefix+".seed", 0, "seed of "+test+"; 0: a random one, which is logged"),
+		flag.String(prefix+".page", "", "page into which "+test+" writes its figures"),
+	}
+}
+
 var (
-	crashRounds = flag.Int("crash.rounds", 10, "rounds of TestCrashCampaign")
-	crashSeed   = flag.Uint64("crash.seed", 0, "seed of TestCrashCampaign; 0: a random one, which is logged")
-	crashPage   = flag.String("crash.page", "", "page into which TestCrashCampaign writes its figures")
-
-	mqttCrashRounds = flag.Int("mqtt.rounds", 4, "rounds of TestMQTTCampaign")
-	mqttCrashSeed   = flag.Uint64("mqtt.seed", 0, "seed of TestMQTTCampaign; 0: a random one, which is logged")
-	mqttCrashPage   = flag.String("mqtt.page", "", "page into which TestMQTTCampaign writes its figures")
-
-	influxCrashRounds = flag.Int("influx.rounds", 3, "rounds of TestInfluxCampaign")
-	influxCrashSeed   = flag.Uint64("influx.seed", 0, "seed of TestInfluxCampaign; 0: a random one, which is logged")
-	mappedCrashRounds = flag.Int("mapped.rounds", 3, "rounds of TestMappedCampaign")
-	mappedCrashSeed   = flag.Uint64("mapped.seed", 0, "seed of TestMappedCampaign; 0: a random one, which is logged")
-	mappedCrashPage   = flag.String("mapped.page", "", "page into which TestMappedCampaign writes its figures")
-
-	hl7CrashRounds = flag.Int("hl7.rounds", 3, "rounds of TestHL7Campaign")
-	hl7CrashSeed   = flag.Uint64("hl7.seed", 0, "seed of TestHL7Campaign; 0: a random one, which is logged")
-	hl7CrashPage   = flag.String("hl7.page", "", "page into which TestHL7Campaign writes its figures")
-
-	influxCrashPage = flag.String("influx.page", "", "page into which TestInfluxCampaign writes its figures")
+	crashFlags  = campaignFlags("crash", "TestCrashCampaign", 10)
+	mqttFlags   = campaignFlags("mqtt", "TestMQTTCampaign", 4)
+	influxFlags = campaignFlags("influx", "TestInfluxCampaign", 3)
+	mappedFlags = campaignFlags("mapped", "TestMappedCampaign", 3)
+	hl7Flags    = campaignFlags("hl7", "TestHL7Campaign", 3)
 )
 
 // A crashFault is what happens to a server in a round of the campaign.
@@ -69,11 +70,7 @@ var (
 
 // A campaign adds up the results of its lives.
 type campaign struct {
-	mqtt   bool // the loads come over MQTT
-	influx bool // the loads come in InfluxDB's line protocol
-
-	mapped bool // the loads are payloads of another design
-	hl7    bool // the loads are messages of HL7 v2
+	input string // how the loads come: mqtt, influx, mapped (payloads of another design) or hl7; "" is JSON over HTTP
 
 	mu      sync.Mutex // guards the following fields
 	faults  map[crashFault]int
@@ -96,7 +93,7 @@ type campaign struct {
 func TestCrashCampaign(t *testing.T) {
 	skipIfShort(t)
 	t.Parallel()
-	(&campaign{}).run(t, "crash", *crashRounds, *crashSeed, *crashPage)
+	(&campaign{}).run(t, crashFlags)
 }
 
 // TestMQTTCampaign is TestCrashCampaign with loads over MQTT, of both versions, with QoS 1 and 2.
@@ -106,7 +103,7 @@ func TestCrashCampaign(t *testing.T) {
 func TestMQTTCampaign(t *testing.T) {
 	skipIfShort(t)
 	t.Parallel()
-	(&campaign{mqtt: true}).run(t, "crash-mqtt", *mqttCrashRounds, *mqttCrashSeed, *mqttCrashPage)
+	(&campaign{input: "mqtt"}).run(t, mqttFlags)
 }
 
 // TestInfluxCampaign is TestCrashCampaign with loads in InfluxDB's line protocol. SEED=<seed of the life> make
@@ -116,7 +113,7 @@ func TestMQTTCampaign(t *testing.T) {
 func TestInfluxCampaign(t *testing.T) {
 	skipIfShort(t)
 	t.Parallel()
-	(&campaign{influx: true}).run(t, "crash-influx", *influxCrashRounds, *influxCrashSeed, *influxCrashPage)
+	(&campaign{input: "influx"}).run(t, influxFlags)
 }
 
 // TestMappedCampaign is TestCrashCampaign with payloads of another design. SEED=<seed of the life> make crash-mapped
@@ -126,7 +123,7 @@ func TestInfluxCampaign(t *testing.T) {
 func TestMappedCampaign(t *testing.T) {
 	skipIfShort(t)
 	t.Parallel()
-	(&campaign{mapped: true}).run(t, "crash-mapped", *mappedCrashRounds, *mappedCrashSeed, *mappedCrashPage)
+	(&campaign{input: "mapped"}).run(t, mappedFlags)
 }
 
 // TestHL7Campaign is TestCrashCampaign with messages of HL7 v2 over MLLP. SEED=<seed of the life> make crash-hl7 repeats
@@ -136,11 +133,15 @@ func TestMappedCampaign(t *testing.T) {
 func TestHL7Campaign(t *testing.T) {
 	skipIfShort(t)
 	t.Parallel()
-	(&campaign{hl7: true}).run(t, "crash-hl7", *hl7CrashRounds, *hl7CrashSeed, *hl7CrashPage)
+	(&campaign{input: "hl7"}).run(t, hl7Flags)
 }
 
-// run plays rounds, and writes the figures into a block of a page, unless the page is empty.
-func (c *campaign) run(t *testing.T, block string, rounds int, seed uint64, page string) {
+// name returns the name of the campaign: the target of make, and the block of docs/reliability.md.
+func (c *campaign) name() string { return strings.TrimSuffix("crash-"+c.input, "-") }
+
+// run plays rounds, and writes the figures into the campaign's block of a page, unless the page is empty.
+func (c *campaign) run(t *testing.T, flags campaignFlag) {
+	rounds, seed, page := *flags.rounds, *flags.seed, *flags.page
 	if seed == 0 {
 		seed = uint64(rand.Uint32()) + 1
 	}
@@ -168,7 +169,7 @@ func (c *campaign) run(t *testing.T, block string, rounds int, seed uint64, page
 		t.Error("nothing was acknowledged")
 	}
 	if page != "" && !t.Failed() {
-		if err := updatePage(page, block, c.table()); err != nil {
+		if err := updatePage(page, c.name(), c.table()); err != nil {
 			t.Error(err)
 		}
 	}
@@ -184,7 +185,7 @@ func (c *campaign) table() string {
 		fmt.Fprintf(&b, "| %s | %d |\n", f, c.faults[f])
 	}
 	fmt.Fprintf(&b, "| **all** | **%d** |\n\n", c.rounds)
-	if c.mqtt {
+	if c.input == "mqtt" {
 		b.WriteString("| load | rounds |\n|---|--:|\n")
 		for _, kind := range slices.Sorted(maps.Keys(c.loads)) {
 			fmt.Fprintf(&b, "| %s | %d |\n", kind, c.loads[kind])
@@ -226,13 +227,12 @@ func (l *life) play(t *testing.T, rounds int) {
 		dir = filepath.Join(l.disk.dir, "data")
 	}
 	l.b = newHarnessIn(t, dir, l.anyLane())
-	if l.c.mqtt {
+	switch l.c.input {
+	case "mqtt":
 		l.b.mqtt = porttest.Addr(t)
-	}
-	if l.c.hl7 {
+	case "hl7":
 		l.b.mllp = porttest.Addr(t)
-	}
-	if l.c.mapped {
+	case "mapped":
 		l.b.args = append(l.b.args, "--mapping=../../examples/mappings/sim.toml")
 	}
 	if l.rnd.IntN(2) == 0 {
@@ -243,18 +243,7 @@ func (l *life) play(t *testing.T, rounds int) {
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			target := "crash"
-			switch {
-			case l.c.mqtt:
-				target = "crash-mqtt"
-			case l.c.influx:
-				target = "crash-influx"
-			case l.c.mapped:
-				target = "crash-mapped"
-			case l.c.hl7:
-				target = "crash-hl7"
-			}
-			t.Logf("to repeat: make %s SEED=%d N=%d\nthe state is in %s", target, l.seed, rounds, l.keep())
+			t.Logf("to repeat: make %s SEED=%d N=%d\nthe state is in %s", l.c.name(), l.seed, rounds, l.keep())
 		}
 	})
 	for n := range rounds {
@@ -312,14 +301,15 @@ func (l *life) round(n int) {
 	// The gateways survive and retry, or end with the server. Gateways that wait for seconds
 	// because of Retry-After are killed.
 	survives := l.rnd.IntN(2) == 0 && !harmed && !slices.Contains([]crashFault{faultTerm, faultSyncError, faultPower}, fault)
-	args := append(l.loadArgs(survives), l.mqttArgs()...)
-	if l.c.influx {
+	args := l.loadArgs(survives)
+	switch l.c.input {
+	case "mqtt":
+		args = append(args, l.mqttArgs()...)
+	case "influx":
 		args = append(args, "--influx")
-	}
-	if l.c.mapped {
+	case "mapped":
 		args = append(args, "--mapped=sim")
-	}
-	if l.c.hl7 {
+	case "hl7":
 		args = append(args, l.b.mllpTarget())
 	}
 	after := time.Duration(l.rnd.Int64N(int64(400 * time.Millisecond)))
@@ -403,9 +393,6 @@ func (l *life) loadArgs(survives bool) []string {
 
 // mqttArgs draws the flags of a load over MQTT.
 func (l *life) mqttArgs() []string {
-	if !l.c.mqtt {
-		return nil
-	}
 	version, qos := "3.1.1", 1+l.rnd.IntN(2)
 	if l.rnd.IntN(2) == 0 {
 		version = "5"
