@@ -57,10 +57,9 @@ devices = "ward4-"
 // The commands of docs/signin.md lead to a page on which people sign in at Keycloak, and to tokens for the API. A session
 // follows the account: what Keycloak knows about it applies after the next refresh.
 //
-// A refresh comes after half the life of an access token, and after four minutes at most (signin.RefreshEvery). The account is
-// disabled for no longer than that when a refresh fails, which ends the session at once; only while Keycloak does not
-// answer, it lasts for nine minutes (signin.EndAfter). Here tokens live for ten seconds, so that the test
-// need not wait.
+// The server refreshes after half the life of an access token, and after four minutes at most. Keycloak then refuses a disabled
+// account, which ends the session; only while Keycloak does not answer, the session lasts for nine minutes. TestSignInRefreshed in
+// internal/access/gate checks these times. Here tokens live for ten seconds, so that nobody has to wait.
 func TestKeycloak(t *testing.T) {
 	if !*withKeycloak {
 		t.Skip("make oidc runs it")
