@@ -17,6 +17,7 @@ func FuzzMessage(f *testing.F) {
 		header + patient + order + good, header + with(good, 5, "secret-value") + "\n" + good, "MSH|^~\\&|", "MSH", "",
 		header + order + "OBX|1||69965^^MDC|1.0.0.0|||||||X|||20261122093000||||d\nOBX|2|NM|150021^^MDC|1.1.1.1|120|266016^^MDC|||||R\nOBX|3|NM|150022^^MDC|1.1.1.2|80|mm[Hg]|||||F\nPRT|1|||||||||e\n",
 		strings.ReplaceAll(header+good, "|", "+"), header + "OBX|1|NM|\\X38\\867-4^^LN||72|{b}/min|||||R|||20261122093000.0||||\\F\\\\T\\\\", strings.Replace(header, "R01", "", 1),
+		strings.ReplaceAll("MSH|^~\\&|||||||ORU^R01|", "|", "+") + strings.Repeat("1", 4060),
 	} {
 		f.Add([]byte(strings.ReplaceAll(text, "\n", "\r")))
 	}
@@ -50,7 +51,10 @@ func FuzzMessage(f *testing.F) {
 		if again := s.send(string(text)); again != answer {
 			t.Fatalf("sent again: %q, want %q", again, answer)
 		}
-		// The answer is a message itself, which is not an ORU.
+		// The answer is a message itself, which is not an ORU. With texts of a long header it may be longer than those accepted.
+		if len(lines[0]) > 4<<10 {
+			return
+		}
 		if _, code, _ := strings.Cut(s.send(answer), "\nMSA"+separator); len(code) < 2 || code[1] != 'R' {
 			t.Fatalf("answer to an answer: %q", code)
 		}
