@@ -453,6 +453,10 @@ func (l *alertLife) live(c *condition) {
 	}
 	l.await(c.rule+" of "+c.device+" is notified", func() bool { return len(l.pager.of(c.device, c.raised, l.pager.now())) > 0 })
 	time.Sleep(c.hold)
+	l.await(c.rule+" of "+c.device+" is known to Alertmanager, also after its restart", func() bool {
+		active, _ := l.managerKnows()
+		return slices.Contains(active, c.device)
+	})
 	c.cleared = l.pager.now()
 	c.sameManager = c.managers == l.restarts.Load()
 	switch c.clear {
@@ -507,9 +511,21 @@ func (l *alertLife) knowsNone() bool {
 }
 
 func (l *alertLife) managerKnowsNone() bool {
+	active, ok := l.managerKnows()
+	return ok && len(active) == 0
+}
+
+// managerKnows returns the devices with alerts that are active in Alertmanager, unless that is down.
+func (l *alertLife) managerKnows() (devices []string, ok bool) {
 	text, err := askOnce(http.DefaultClient, http.MethodGet, l.manager.url()+"/api/v2/alerts", "")
-	var alerts []any
-	return err == nil && json.Unmarshal([]byte(text), &alerts) == nil && len(alerts) == 0
+	var alerts []struct{ Labels map[string]string }
+	if err != nil || json.Unmarshal([]byte(text), &alerts) != nil {
+		return nil, false
+	}
+	for _, a := range alerts {
+		devices = append(devices, a.Labels["device"])
+	}
+	return devices, true
 }
 
 // strike applies a random fault. All parts run when it returns.
