@@ -32,9 +32,12 @@ func decode(t *testing.T, part string) []byte {
 
 // The tokens that an attacker could make, steal or get issued, and what they are answered.
 func TestAttacks(t *testing.T) {
-	house := oidctest.New(t)
-	p := house.Open(write(t, "", nurses))
-	now := time.Now()
+	other := oidctest.New(t)
+	begin(t, nil, func(tr *trial) { testAttacks(tr.t, tr, other) })
+}
+
+func testAttacks(t *testing.T, house *trial, other *oidctest.Provider) {
+	requests, p, now := house.Requests.Load(), house.tokens, time.Now()
 	at := func(d time.Duration) int64 { return now.Add(d).Unix() }
 	claims := house.Claims(nil)
 	good := house.Token(nil)
@@ -45,7 +48,6 @@ func TestAttacks(t *testing.T) {
 		t.Fatal(err)
 	}
 	publicPEM := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
-	other := oidctest.New(t)
 	stranger := other.Key("es").Public().(*ecdsa.PublicKey)
 	raw := func(extra string) string {
 		text := oidctest.Part(claims)
@@ -157,8 +159,8 @@ func TestAttacks(t *testing.T) {
 			t.Errorf("%s: cached: %v", tt.name, ok)
 		}
 	}
-	if other.Requests.Load() != 0 {
-		t.Error("a token has made the server ask another provider")
+	if house.Requests.Load() != requests {
+		t.Error("a token has made the server ask a provider")
 	}
 }
 
@@ -303,7 +305,7 @@ func TestPersonRate(t *testing.T) {
 func BenchmarkVerify(b *testing.B) {
 	house := oidctest.New(b)
 	p := house.Open(write(b, "", nurses))
-	claims := house.Claims(object{"exp": time.Now().Add(-30 * time.Second).Unix()})
+	claims := house.Claims(nil)
 	for _, key := range []string{"rs", "es", "ed"} {
 		text := house.Sign(key, nil, claims)
 		b.Run(key+" rejected", func(b *testing.B) {
