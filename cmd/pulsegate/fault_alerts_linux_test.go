@@ -73,6 +73,8 @@ devices = "silent-"
 
 // An alertCampaign adds up the results of its lives.
 type alertCampaign struct {
+	seed uint64 // of the first life
+
 	mu         sync.Mutex // guards the following fields
 	faults     map[crashFault]int
 	lives      map[string]int // by store
@@ -102,7 +104,7 @@ func TestAlertCampaign(t *testing.T) {
 		seed = 2 + uint64(rand.Uint32())/2*2 // its lowest bit is the store
 	}
 	t.Logf("SEED=%d ROUNDS=%d", seed, *alertRounds)
-	c := &alertCampaign{faults: map[crashFault]int{}, lives: map[string]int{}, conditions: map[string]int{}}
+	c := &alertCampaign{seed: seed, faults: map[crashFault]int{}, lives: map[string]int{}, conditions: map[string]int{}}
 	start := time.Now()
 	t.Run("lives", func(t *testing.T) {
 		seeds := rand.New(rand.NewPCG(seed, 0))
@@ -147,8 +149,8 @@ func (c *alertCampaign) table() string {
 		text, _ := exec.Command(filepath.Join(*alertPrograms, "alertmanager"), "--version").CombinedOutput() // it has run
 		manager, _, _ = strings.Cut(string(text), " (")
 	}
-	fmt.Fprintf(&b, "\n| | |\n|---|--:|\n| date | %s, %s |\n| Alertmanager | %s |\n| rounds | %d |\n| lives with the embedded store | %d |\n| lives with two servers on PostgreSQL | %d |\n| servers and Alertmanagers started | %d |\n",
-		time.Now().Format(time.DateOnly), runtime.Version(), manager, c.rounds, c.lives["embedded"], c.lives["PostgreSQL"], c.starts)
+	fmt.Fprintf(&b, "\n| | |\n|---|--:|\n| date | %s, %s |\n| command | `make alerts ROUNDS=%d SEED=%d` |\n| Alertmanager | %s |\n| rounds | %d |\n| lives with the embedded store | %d |\n| lives with two servers on PostgreSQL | %d |\n| servers and Alertmanagers started | %d |\n",
+		time.Now().Format(time.DateOnly), runtime.Version(), c.rounds, c.seed, manager, c.rounds, c.lives["embedded"], c.lives["PostgreSQL"], c.starts)
 	total := 0
 	for _, rule := range []string{"Low", "Fast", "Silent"} {
 		fmt.Fprintf(&b, "| conditions of the rule %s | %d |\n", rule, c.conditions[rule])
