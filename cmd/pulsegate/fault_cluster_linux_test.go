@@ -86,14 +86,6 @@ var clusterFaults = []clusterFault{
 	}},
 }
 
-// frozenWithLeader is the fault of TestCluster with -cluster.frozen. The old primary may become the primary again, with an
-// earlier state.
-var frozenWithLeader = clusterFault{"the primary's machine is frozen together with etcd's leader, and thaws", func(r *clusterRun, primary, _ int) {
-	r.FreezeWithLeader(primary)
-	r.awaitStored(primary)
-	r.ThawWithLeader(primary)
-}}
-
 // A clusterRun is a run of TestCluster.
 type clusterRun struct {
 	*testing.T
@@ -102,6 +94,7 @@ type clusterRun struct {
 	rnd     *rand.Rand
 	start   time.Time
 	stalls  map[string][]time.Duration
+	refused bool // the primary has forgotten, and no other one has everything
 
 	mu      sync.Mutex    // guards the following fields
 	answers int           // requests answered, as of the last look
@@ -120,16 +113,12 @@ type clusterRun struct {
 func TestCluster(t *testing.T) {
 	skipIfShort(t)
 	t.Parallel()
+	if *clusterFrozen > 0 {
+		freezeClusters(t)
+		return
+	}
 	r := startCluster(t)
-	block := "cluster"
 	found := r.during(func() {
-		if *clusterFrozen > 0 {
-			block = "cluster-frozen"
-			for range *clusterFrozen {
-				r.inject(frozenWithLeader)
-			}
-			return
-		}
 		for n := 0; n < 3 || time.Since(r.start) < *clusterTime; n++ {
 			if n < len(clusterFaults) {
 				r.inject(clusterFaults[n])
@@ -141,10 +130,63 @@ func TestCluster(t *testing.T) {
 	text := r.table(found)
 	t.Log("\n" + text)
 	if *clusterPage != "" && !t.Failed() {
-		if err := updatePage(*clusterPage, block, text); err != nil {
+		if err := updatePage(*clusterPage, "cluster", text); err != nil {
 			t.Error(err)
 		}
 	}
+}
+
+// freezeClusters freezes the primary's machine together with etcd's leader, again and again. When it thaws, it may become
+// the primary again, with an earlier state. Servers must refuse that, and a new cluster follows.
+func freezeClusters(t *testing.T) {
+	forgot := 0
+	for n := 0; n < *clusterFrozen; {
+		t.Run(fmt.Sprintf("from round %d", n), func(t *testing.T) {
+			r := startCluster(t)
+			r.during(func() {
+				for n < *clusterFrozen && !r.refused {
+					n++
+					r.freeze()
+				}
+			})
+			if r.refused {
+				forgot++
+			}
+		})
+		if t.Failed() {
+			return
+		}
+	}
+	text := fmt.Sprintf("| | |\n|---|--:|\n| date | %s, %s, %s |\n| times that the machine was frozen | %d |\n| of those, the old primary became the primary again, and was refused | %d |\n",
+		time.Now().Format(time.DateOnly), runtime.Version(), pgtest.Version(), *clusterFrozen, forgot)
+	t.Log("\n" + text)
+	if *clusterPage != "" {
+		if err := updatePage(*clusterPage, "cluster-frozen", text); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// freeze freezes the primary's machine until another one has stored readings, and waits until readings are stored again, or
+// refused because the primary lacks some.
+func (r *clusterRun) freeze() {
+	primary := r.Primary()
+	if primary < 0 {
+		r.Fatal("the cluster has no primary")
+	}
+	r.FreezeWithLeader(primary)
+	r.awaitStored(primary)
+	r.ThawWithLeader(primary)
+	r.AwaitWhole()
+	before := r.acknowledged()
+	r.await("readings are stored, or all servers refuse the primary", func() bool {
+		r.refused = !slices.ContainsFunc(r.servers, func(s *harness) bool {
+			return !strings.Contains(s.server.stderr(), "the database lacks what was acknowledged") || status(s.server.url("/readyz")) != 503
+		})
+		return r.refused && r.Whole() || r.acknowledged() >= before+100
+	})
+	r.refused = r.refused && r.acknowledged() < before+100
+	r.Logf("refused: %t", r.refused)
 }
 
 // startCluster starts a cluster, and three servers with a load each.
@@ -172,6 +214,9 @@ func (r *clusterRun) during(inject func()) (found sim.Verification) {
 	r.awaitStored(-1)
 	inject()
 	for _, s := range r.servers {
+		if r.refused {
+			break
+		}
 		for _, l := range s.loads {
 			l.settle()
 			v := l.verify()
@@ -183,7 +228,7 @@ func (r *clusterRun) during(inject func()) (found sim.Verification) {
 	for _, s := range r.servers {
 		s.term()
 	}
-	if found.Acknowledged == 0 {
+	if found.Acknowledged == 0 && !r.refused {
 		r.Error("nothing was acknowledged")
 	}
 	return found
@@ -279,7 +324,7 @@ func (r *clusterRun) look(stop <-chan struct{}) {
 func (r *clusterRun) table(found sim.Verification) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "| fault | times | longest time without an answer, s: median | greatest |\n|---|--:|--:|--:|\n")
-	for _, f := range append(slices.Clone(clusterFaults), frozenWithLeader) {
+	for _, f := range clusterFaults {
 		if all := slices.Sorted(slices.Values(r.stalls[f.name])); len(all) > 0 {
 			fmt.Fprintf(&b, "| %s | %d | %.0f | %.0f |\n", f.name, len(all), all[len(all)/2].Seconds(), all[len(all)-1].Seconds())
 		}

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -46,8 +47,9 @@ var forgetKinds = []forgetKind{
 		r.start(r.earlier).Promote(r.t)
 	}},
 	{"restored", "a base backup is restored", func(r *forgetRun) {
-		r.earlier, r.backup = r.primary, r.members[r.primary].Backup(r.t, r.settings()...)
+		r.backup = r.members[r.primary].Backup(r.t, r.settings()...)
 	}, func(r *forgetRun) {
+		r.earlier = (r.primary + 1) % slots
 		r.members[r.earlier].Remove()
 		r.members[r.earlier] = r.backup
 		r.start(r.earlier)
@@ -119,6 +121,7 @@ type forgetRun struct {
 	timeline int64          // of the primary, when it was last noted
 
 	rounds, erasures int
+	noticed          map[*harness]int // lines of a server that it has found such a primary
 
 	timeMs      int64               // of the last reading that is not of a load
 	readings    map[string][]string // heart rates that devices must have, in the order of time, besides those of loads
@@ -127,7 +130,7 @@ type forgetRun struct {
 
 // play plays rounds.
 func (r *forgetRun) play(t *testing.T, rounds int) {
-	r.t, r.timeMs, r.readings, r.assignments = t, 1_700_000_000_000, map[string][]string{}, map[string]string{}
+	r.t, r.timeMs, r.readings, r.assignments, r.noticed = t, 1_700_000_000_000, map[string][]string{}, map[string]string{}, map[*harness]int{}
 	t.Cleanup(func() {
 		for i, m := range r.members {
 			if t.Failed() && m != nil {
@@ -150,15 +153,14 @@ func (r *forgetRun) play(t *testing.T, rounds int) {
 			r.found.Stored += v.Stored
 			r.found.Unsettled += v.Unsettled
 		}
-		if b.server != nil {
-			r.check(b)
-			b.term()
-		}
+		r.check(b)
+		b.term()
 	}
 }
 
 // round plays one round.
 func (r *forgetRun) round(n int) {
+	began := time.Now()
 	r.joinAll()
 	for _, b := range r.servers {
 		if b.server != nil && r.rnd.IntN(3) == 0 {
@@ -167,10 +169,11 @@ func (r *forgetRun) round(n int) {
 		}
 		if b.server == nil {
 			b.start()
+			r.noticed[b] = 0
 		}
 	}
 	for _, b := range r.servers {
-		b.load(fmt.Sprintf("--seed=%d", 1+r.rnd.IntN(1_000_000)), fmt.Sprintf("--users=%d", 1+r.rnd.IntN(20)), "--mix=real", "--share=malformed=0", "--for=1h")
+		b.load(fmt.Sprintf("--seed=%d", 1+r.rnd.IntN(1_000_000)), fmt.Sprintf("--users=%d", 1+r.rnd.IntN(20)), "--mix=real", "--share=malformed=0", "--rate=200", "--for=1h")
 	}
 	r.awaitMore()
 	first := r.servers[r.rnd.IntN(2)]
@@ -197,22 +200,31 @@ func (r *forgetRun) round(n int) {
 	r.awaitMore()
 
 	for _, m := range r.members {
-		m.Kill()
+		if m != nil {
+			m.Kill()
+		}
 	}
+	right := r.primary
 	r.kind.forget(r)
+	other := 3 - right - r.earlier // the standby of the right one
+	follower := r.members[r.primary].Standby(r.t, inQuorum(other), r.settings()...)
 	r.route()
-	if !r.expect() {
-		return
-	}
-	r.joinAll()
+	r.mustRefuse()
+
+	follower.Remove()
+	r.members[r.earlier].Kill()
+	r.start(right)
+	r.members[other].Restart(r.t)
 	r.awaitMore()
 	for _, b := range r.servers {
 		l := b.loads[len(b.loads)-1]
+		b.awaitReady(200)
 		l.settle()
 		l.verify()
 		r.check(b)
 	}
 	r.rounds++
+	r.t.Logf("round %d took %v", n, time.Since(began).Round(time.Second/10))
 }
 
 // inQuorum returns the name of a member for synchronous_standby_names.
@@ -256,17 +268,22 @@ func (r *forgetRun) promoteOne() (other int) {
 	return other
 }
 
-// noteTimeline notes the timeline of the primary.
-func (r *forgetRun) noteTimeline() {
+// query asks the primary.
+func (r *forgetRun) query(sql string, v any) {
 	ctx := context.Background()
 	conn, err := pgx.Connect(ctx, r.members[r.primary].DSN())
 	if err == nil {
 		defer conn.Close(ctx)
-		err = conn.QueryRow(ctx, "SELECT ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint").Scan(&r.timeline)
+		err = conn.QueryRow(ctx, sql).Scan(v)
 	}
 	if err != nil {
 		r.t.Fatal(err)
 	}
+}
+
+// noteTimeline notes the timeline of the primary.
+func (r *forgetRun) noteTimeline() {
+	r.query("SELECT ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint", &r.timeline)
 }
 
 // awaitMore waits until the load of each server has got some answers more.
@@ -346,23 +363,32 @@ func (r *forgetRun) check(b *harness) {
 	}
 }
 
-// expect checks what the servers do about the primary, and reports whether they repair it.
-func (r *forgetRun) expect() (repairs bool) {
+// mustRefuse checks that the servers notice that the primary lacks what they have acknowledged, and neither write to it nor read
+// from it.
+func (r *forgetRun) mustRefuse() {
+	r.t.Helper()
+	const notice = "the database lacks what was acknowledged"
 	for _, b := range r.servers {
-		b.server.awaitLine("the database lacks what was acknowledged", 1)
+		b.server.awaitLine(notice, 1+r.noticed[b])
+		r.noticed[b] = strings.Count(b.server.stderr(), notice)
 		b.awaitReady(503)
-		if code, _, err := b.post(`{"device":"refused","time":1,"heart_rate_bpm":60}`, false); err != nil || code < 500 {
-			r.t.Errorf("a reading is answered %d, %v, want 500 or 503", code, err)
-		}
-		b.server.kill()
-		b.server = nil
-		b.loads[len(b.loads)-1].kill()
-		b.loads = nil
 	}
-	clear(r.readings)
-	clear(r.assignments)
-	r.rounds++
-	return false
+	var asking sync.WaitGroup
+	for _, b := range r.servers {
+		asking.Go(func() {
+			if code, text, err := b.post(fmt.Sprintf(`{"device":"refused","time":%d,"heart_rate_bpm":60}`, r.timeMs), false); err != nil || code < 500 {
+				r.t.Errorf("a reading is answered %d %s, %v; want 500 or 503", code, text, err)
+			}
+		})
+		if resp, text := fetch(r.t, "GET", b.server.url("/v1/devices/refused/readings"), ""); resp.StatusCode < 500 {
+			r.t.Errorf("a query is answered %d %s, want 500 or 503", resp.StatusCode, text)
+		}
+	}
+	asking.Wait()
+	var n int
+	if r.query("SELECT count(*) FROM pulsegate.readings WHERE device = 'refused'", &n); n != 0 {
+		r.t.Errorf("the primary has %d readings that were refused", n)
+	}
 }
 
 // forgetTable returns the figures for docs/reliability.md.
