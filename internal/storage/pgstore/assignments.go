@@ -90,7 +90,7 @@ func (s *subjects) changeAssignments(ctx context.Context, device *vitals.Name, c
 			return err
 		})
 		if err == nil {
-			err = s.keepUp(conn, generation)
+			err = changelog{s.database}.keepUp(conn, generation)
 		}
 		refused = nil
 		for _, known := range []error{storage.ErrAssigned, storage.ErrNotAssigned, storage.ErrTooManyAssignments, storage.ErrPeriod, storage.ErrCorrupt} {

@@ -14,6 +14,9 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
+// A changelog reads and writes the table of changes.
+type changelog struct{ *database }
+
 // A change is a removal, or an accepted restore, which every server remembers. A row of the table of changes
 // has it.
 type change struct {
@@ -59,7 +62,7 @@ func changeOf(e *storage.Erasure) change {
 }
 
 // insertChange increments the generation and inserts c. An earlier attempt of the same transaction may have inserted it.
-func (s *database) insertChange(tx pgx.Tx, c change) error {
+func (s changelog) insertChange(tx pgx.Tx, c change) error {
 	generation, err := s.nextGeneration(tx)
 	if err != nil {
 		return err
@@ -80,14 +83,14 @@ func (s *database) insertChange(tx pgx.Tx, c change) error {
 
 // nextGeneration raises the generation above all that this server knows, by a random number: two histories of the
 // database do not have the same generations.
-func (s *database) nextGeneration(tx pgx.Tx) (generation int64, err error) {
+func (s changelog) nextGeneration(tx pgx.Tx) (generation int64, err error) {
 	_, known, _ := s.marks.known()
 	err = tx.QueryRow(context.Background(), s.sql.of("UPDATE SCHEMA.meta SET generation = greatest(generation, $1) + $2 RETURNING generation"), known, 1+rand.Int64N(1<<20)).Scan(&generation)
 	return generation, err
 }
 
 // learn reads the changes that this server does not know.
-func (s *database) learn(ctx context.Context, q querier) error {
+func (s changelog) learn(ctx context.Context, q querier) error {
 	last := s.marks.last()
 	all, generation, err := s.queryChanges(ctx, q, last.generation, last.id)
 	if err == nil {
@@ -98,7 +101,7 @@ func (s *database) learn(ctx context.Context, q querier) error {
 
 // queryChanges returns the changes after one of a generation, or all if the database does not have that one there, and
 // the generation of the database.
-func (s *database) queryChanges(ctx context.Context, q querier, generation, id int64) (all []change, now int64, err error) {
+func (s changelog) queryChanges(ctx context.Context, q querier, generation, id int64) (all []change, now int64, err error) {
 	rows, err := q.Query(ctx, s.sql.of(`SELECT m.generation, c.id, c.generation, c.since, c.kind, c.device, c.from_ms, c.to_ms, c.at_ms FROM SCHEMA.meta AS m
 		LEFT JOIN SCHEMA.changes AS c ON c.generation > $1 OR NOT EXISTS (SELECT FROM SCHEMA.changes WHERE id = $2 AND generation = $1)
 		ORDER BY c.generation`), generation, id)
@@ -128,7 +131,7 @@ func (s *database) queryChanges(ctx context.Context, q querier, generation, id i
 
 // keepUp learns what changed before a generation that a transaction of conn has read. The transaction must not be
 // answered after an error.
-func (s *database) keepUp(conn *pgx.Conn, generation int64) error {
+func (s changelog) keepUp(conn *pgx.Conn, generation int64) error {
 	if generation <= s.marks.learned() {
 		return nil
 	}

@@ -112,7 +112,7 @@ func (s *database) probe(ctx context.Context) {
 		(SELECT min(from_ms) FROM SCHEMA.losses WHERE confirmed_ms IS NULL), (SELECT max(to_ms) FROM SCHEMA.losses WHERE confirmed_ms IS NULL)
 		FROM SCHEMA.meta`)).Scan(&devices, &quorum, &standbys, &generation, &lostFrom, &lostTo)
 	if err == nil && generation > s.marks.learned() {
-		err = s.learn(ctx, s.read)
+		err = changelog{s}.learn(ctx, s.read)
 	}
 	if err != nil {
 		if ctx.Err() == nil || errors.Is(ctx.Err(), context.DeadlineExceeded) {

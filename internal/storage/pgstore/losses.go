@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -30,17 +29,17 @@ func (e *LossError) Public() string {
 
 func showTime(unixMs int64) string { return time.UnixMilli(unixMs).UTC().Format(time.RFC3339) }
 
+// A healer is what operators decide about a database that has forgotten.
+type healer struct{ changelog }
+
 // Degraded returns a [*LossError] from the first to the last of all losses that are not confirmed, or nil if there are none. It does not
 // block.
-func (s *database) Degraded() error {
+func (s *healer) Degraded() error {
 	if l := s.lost.Load(); l != nil {
 		return &LossError{*l}
 	}
 	return nil
 }
-
-// A healer is what operators decide about a database that has forgotten.
-type healer struct{ *database }
 
 // ConfirmLoss ends the reports of all losses between two times, on all servers, and returns the losses.
 func (s *healer) ConfirmLoss(ctx context.Context, within Loss) (all []Loss, err error) {
@@ -89,12 +88,3 @@ func (s *healer) decide(ctx context.Context, what string, do func(pgx.Tx) error)
 	}
 	return nil
 }
-
-// report inserts a loss, unless it is there.
-func (s *database) report(tx pgx.Tx, id int64, l Loss) error {
-	_, err := tx.Exec(context.Background(), s.sql.of("INSERT INTO SCHEMA.losses (id, from_ms, to_ms, at_ms) VALUES ($1, $2, $3, $4) ON CONFLICT (id) DO NOTHING"),
-		id, l.FromUnixMs, l.ToUnixMs, time.Now().UnixMilli())
-	return err
-}
-
-func lossID() int64 { return rand.Int64() }

@@ -143,7 +143,7 @@ func (s *remover) finishErasure(e *storage.Erasure) (rest int64, err error) {
 		if rest, _, generation, err = s.forgetDevices(conn, []string{e.Device.String()}, e, &c, k); err != nil {
 			return err
 		}
-		return s.keepUp(conn, generation)
+		return changelog{s.database}.keepUp(conn, generation)
 	}, nil)
 	if err == nil {
 		s.marks.acknowledge(k, generation)
@@ -187,13 +187,13 @@ func (s *remover) forgetDevices(conn *pgx.Conn, names []string, erased *storage.
 			return err
 		}
 		if erased == nil {
-			generation, err = s.nextGeneration(tx)
+			generation, err = changelog{s.database}.nextGeneration(tx)
 			return err
 		}
 		if erased.Subject != "" { // its end may have been set again
 			c.fromMs, c.toMs = rangeOf(erased)
 		}
-		if err = s.insertChange(tx, *c); err == nil {
+		if err = (changelog{s.database}).insertChange(tx, *c); err == nil {
 			generation, err = s.marks.set(tx, s.sql, k)
 		}
 		return err

@@ -188,7 +188,7 @@ func (w *work) pass(t *try) (err error) {
 		if err := w.send(conn.PgConn(), statements, hinted); err != nil {
 			return err
 		}
-		return w.s.keepUp(conn, w.generation)
+		return changelog{w.s.database}.keepUp(conn, w.generation)
 	}, w.s.partitions.known.Clear)
 	if err != nil {
 		return err

@@ -41,7 +41,7 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	db := &database{opt: opt, sql: newStatements(opt.Schema), lockKey: lockKey("schema", opt.Schema), signs: vitals.NewSigns(), marks: newMarks()}
 	db.unswept.Store(true)
 	r, p := &reader{db}, &partitions{database: db}
-	s := &Store{database: db, reader: r, subjects: &subjects{r}, mover: &mover{database: db}, healer: &healer{db}}
+	s := &Store{database: db, reader: r, subjects: &subjects{r}, mover: &mover{database: db}, healer: &healer{changelog{db}}}
 	s.remover = &remover{db, s.subjects, p}
 	s.writer = &writer{database: db, registry: registry{known: map[vitals.Name]*known{}}, partitions: p, works: sync.Pool{New: func() any { return &work{} }}}
 	write, read, err := opt.pools(db)
@@ -84,7 +84,7 @@ func (s *Store) open(ctx context.Context) error {
 		err = conn.QueryRow(ctx, s.sql.of("SELECT generation FROM SCHEMA.meta")).Scan(&s.registry.generation)
 	}
 	if err == nil {
-		err = s.learn(ctx, conn.Conn())
+		err = changelog{s.database}.learn(ctx, conn.Conn())
 	}
 	if err == nil && s.opt.Move != MoveFrom {
 		err = s.marks.tidy(ctx, conn.Conn(), s.sql)

@@ -187,7 +187,7 @@ func (w *work) writeUnits(t *try, statements int) (stale bool, err error) {
 		if err != nil {
 			return err
 		}
-		return w.s.keepUp(conn, w.generation)
+		return changelog{w.s.database}.keepUp(conn, w.generation)
 	}, w.s.partitions.known.Clear)
 	if err == nil && !stale {
 		w.s.marks.acknowledge(w.mark, w.generation)
