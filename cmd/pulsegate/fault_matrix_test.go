@@ -93,7 +93,7 @@ var faultMatrix = []struct {
 			"internal/storage/pgstore TestEveryByte", "internal/storage/pgstore TestStorm", "internal/storage/pgstore TestConformanceServerCrash"}},
 	{"an earlier state of PostgreSQL",
 		nil,
-		[]string{"TestForgetCampaign", "internal/storage/pgstore TestForgettingPrimary", "internal/storage/pgstore TestForgettingModel"}},
+		[]string{"TestForgetCampaign", "internal/storage/pgstore TestForgettingPrimary", "internal/storage/pgstore TestForgettingErasure", "internal/storage/pgstore TestForgettingModel"}},
 	{"two servers on one directory",
 		[]string{"TestTwoServers"},
 		nil},

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -160,4 +161,33 @@ func TestForgettingPrimary(t *testing.T) {
 	if n, err := s.Scan(context.Background(), storage.Range{Device: name, ToUnixMs: 10}, make([]storage.Record, 9)); n != 4 || err != nil {
 		t.Errorf("Scan returned %d, %v, want 4 readings", n, err)
 	}
+}
+
+// TestForgettingErasure restores a backup of before an erasure. A server that has acknowledged nothing, and has only read of the
+// erasure, refuses it.
+//
+// Its mutant is forget-erasures.
+func TestForgettingErasure(t *testing.T) {
+	t.Parallel()
+	primary := pgtest.Start(t, fast...)
+	var sockets pgtest.Sockets
+	var addr atomic.Value
+	addr.Store(primary.Addr())
+	o := options(primary)
+	o.DSN = strings.Replace(o.DSN, primary.Addr(), sockets.Forward(t, func() string { return addr.Load().(string) }), 1)
+	o.Timeout = 2 * time.Second
+	a, b := open(t, o), open(t, o)
+	mustStore(t, a, reading("d", 1, 1))
+	backup := primary.Backup(t, fast...)
+	name, _ := vitals.ParseName("d") // it is a name
+	if _, err := a.Erase(name); err != nil {
+		t.Fatal(err)
+	}
+	generation := queryValue[int64](t, primary, "SELECT generation FROM "+o.Schema+".meta")
+	polltest.Until(t, "the other server has read of the erasure", func() bool { return pgstore.Learned(b) == generation })
+	addr.Store("")
+	primary.Kill()
+	backup.Restart(t)
+	addr.Store(backup.Addr())
+	mustRefuse(t, b, "a backup of before an erasure was restored")
 }
