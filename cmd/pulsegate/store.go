@@ -90,7 +90,7 @@ func (c *acceptRestoreCommand) Run(ctx context.Context, std stdio) (err error) {
 		r.From = time.UnixMilli(lastMs)
 		last = fmt.Sprintf("The last transaction in this database is of %s.", utc(lastMs))
 	}
-	fmt.Fprintf(std.err, "%s Servers will not put back the readings and assignments that they acknowledged after it, until now, %s. They repeat erasures.\n",
+	fmt.Fprintf(std.err, "%s Servers will not put back the readings and assignments that they acknowledged after it, until now, %s. Repeat the erasures of that time.\n",
 		last, utc(r.To.UnixMilli()))
 	if err := c.decide(ctx, std, "Accept the database as it is?", r); err != nil {
 		return err
