@@ -72,9 +72,12 @@ func isWebURL(text string) bool {
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil && u.RawQuery == "" && u.Fragment == ""
 }
 
-// checkAlertmanager is the name of the readyz check that fails while an Alertmanager does not accept
-// alerts.
-const checkAlertmanager = "alertmanager"
+// Names of the readyz checks that fail while some devices have no alerts, and while an Alertmanager does not
+// accept alerts.
+const (
+	checkAlerts       = "alerts"
+	checkAlertmanager = "alertmanager"
+)
 
 // An alerting evaluates rules and reports alerts.
 type alerting struct {
@@ -107,14 +110,18 @@ func startAlerts(c *Options, store alert.Reader, hub *live.Hub, flags *vitals.Fl
 			if err != nil || a.engine != nil && reflect.DeepEqual(read, rules) {
 				return false, err
 			}
-			if rules = read; a.engine == nil {
-				a.engine = alert.NewEngine(store, rules, alert.Options{
-					Shared:  c.Store != "",
-					OnError: func(err error) { log.Error("reading stored readings for alerts failed", "error", err) },
+			if a.engine == nil {
+				a.engine = alert.NewEngine(store, read, alert.Options{
+					Shared:   c.Store != "",
+					MaxBytes: c.alertBytes,
+					Retain:   c.Retain,
+					Grace:    c.AlertmanagerEvery,
+					OnError:  func(err error) { log.Error("reading stored readings for alerts failed", "error", err) },
 				})
-			} else {
-				a.engine.SetRules(rules)
+			} else if err := a.engine.SetRules(read); err != nil {
+				return false, fmt.Errorf("%s: %w", c.Alerts, err)
 			}
+			rules = read
 			return true, nil
 		},
 		OnLoad: func(err error) {
@@ -209,8 +216,15 @@ func (a *alerting) reload() error {
 	return a.file.Reload()
 }
 
-// check is the check of the Alertmanagers.
-func (a *alerting) check(ctx context.Context) error {
+// checkStates is the check that all devices have alerts, and checkSenders the one of the Alertmanagers.
+func (a *alerting) checkStates(ctx context.Context) error {
+	if a == nil {
+		return errors.New("not started")
+	}
+	return a.engine.Check(ctx)
+}
+
+func (a *alerting) checkSenders(ctx context.Context) error {
 	if a == nil {
 		return errors.New("not started")
 	}

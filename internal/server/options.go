@@ -106,6 +106,7 @@ type Options struct {
 	usableBytes   int64 // of memory, set by Fit
 	memTableBytes int64 // 0 means the store's default
 	windowRows    int   // likewise
+	alertBytes    int64 // of states of alerts; 0 means no bound
 	cacheSet      bool  // CacheBytes was set before Fit
 }
 

@@ -20,6 +20,9 @@ import (
 // quarter of it, 1.5 µs and 49 bytes. A start reads two windows, at 0.1 µs a reading.
 const maxWindowRows = 1 << 20
 
+// maxAlertBytes bounds the states of alerts: it is enough for a million devices and ten rules.
+const maxAlertBytes = 512 << 20
+
 // maxBounds returns the bounds of a server with ample memory.
 func maxBounds() memlimit.Bounds {
 	return memlimit.Bounds{
@@ -31,6 +34,7 @@ func maxBounds() memlimit.Bounds {
 		MaxQueued:     ingest.DefaultMaxQueued,
 		MaxDevices:    pebblestore.DefaultMaxDevices,
 		MaxConns:      defaultMaxConns,
+		AlertBytes:    maxAlertBytes,
 	}
 }
 
@@ -85,7 +89,7 @@ func (c *Options) Fit(log *slog.Logger) {
 	c.MaxBatchBytes = cmp.Or(c.MaxBatchBytes, max(min(b.MaxBatchBytes, c.MaxBodyBytes/4), 1)) // a client may use only its share
 	c.MaxQueued = cmp.Or(c.MaxQueued, b.MaxQueued)
 	c.MaxDevices = cmp.Or(c.MaxDevices, b.MaxDevices)
-	c.memTableBytes, c.windowRows = b.MemTableBytes, b.WindowRows
+	c.memTableBytes, c.windowRows, c.alertBytes = b.MemTableBytes, b.WindowRows, b.AlertBytes
 	if c.cacheSet = c.CacheBytes != 0; c.cacheSet {
 		c.memTableBytes = memlimit.MemTable(c.CacheBytes, maxBounds().MemTableBytes)
 	}

@@ -325,6 +325,12 @@ func (s *server) healthChanged(name string, err error) {
 		}
 		return
 	}
+	if name == checkAlerts {
+		if err != nil {
+			s.log.Error("some devices have no alerts; use fewer rules, or more memory", "error", err)
+		}
+		return
+	}
 	s.life.status(s, name, err)
 	if err != nil {
 		s.log.Warn("not ready", "check", name, "error", err)

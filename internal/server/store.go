@@ -86,13 +86,10 @@ func (s *server) openStore() error {
 	if err := cmp.Or(s.parsed.setLimits(s.opt, s.store.Signs()), s.parsed.setMappings(s.opt, s.store.Signs())); err != nil { // the store has the numbers of signs
 		return err
 	}
-	if len(s.opt.Alertmanager) > 0 {
-		checks = append(checks, health.Check{
-			Name:     checkAlertmanager,
-			Every:    time.Second,
-			Degrades: true,
-			Run:      func(ctx context.Context) error { return s.alerts.check(ctx) },
-		})
+	if s.opt.Alerts != "" {
+		checks = append(checks,
+			health.Check{Name: checkAlerts, Every: time.Second, Degrades: true, Run: func(ctx context.Context) error { return s.alerts.checkStates(ctx) }},
+			health.Check{Name: checkAlertmanager, Every: time.Second, Degrades: true, Run: func(ctx context.Context) error { return s.alerts.checkSenders(ctx) }})
 	}
 	s.health = health.New(health.Options{OnChange: s.healthChanged}, checks...)
 	if keep := s.opt.Retain; keep != 0 {

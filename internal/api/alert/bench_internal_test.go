@@ -15,7 +15,7 @@ func TestCost(t *testing.T) {
 	if got := unsafe.Sizeof(run{}); got > 32 {
 		t.Errorf("a run has %d bytes, more than 32", got)
 	}
-	b, device, r := newBoard(tenRules(), false), name(t, "ppg-000123"), storage.Record{TimeUnixMs: 1}
+	b, device, r := newBoard(tenRules(), &Options{}), name(t, "ppg-000123"), storage.Record{TimeUnixMs: 1}
 	r.Values.Set(vitals.SpO2, 97_00)
 	b.take(&device, &r, false)
 	if got := testing.AllocsPerRun(100, func() {
@@ -35,7 +35,7 @@ func tenRules() (rules []Rule) {
 
 // BenchmarkTake adds readings of 10,000 devices to boards with ten rules.
 func BenchmarkTake(b *testing.B) {
-	board := newBoard(tenRules(), false)
+	board := newBoard(tenRules(), &Options{})
 	var devices [10_000]vitals.Name
 	for i := range devices {
 		devices[i], _ = vitals.ParseName(fmt.Sprintf("ppg-%06d", i))

@@ -1,19 +1,39 @@
 package alert
 
 import (
+	"math"
+
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // A board has the runs of all devices, for one set of rules. Engine.mu guards it.
 type board struct {
-	shared   bool // other servers write to the store
-	rules    []Rule
-	devices  map[vitals.Name]*watched
-	touched  []*watched               // may have changed since they were settled
-	unread   map[vitals.Name]struct{} // devices whose runs must be read from the store
-	sweep    uint32                   // number of sweeps that have begun
-	complete bool                     // one has ended
+	opt        *Options
+	rules      []Rule
+	devices    map[vitals.Name]*watched // at most maxDevices
+	touched    []*watched               // may have changed since they were settled
+	unread     map[vitals.Name]struct{} // devices whose runs must be read from the store
+	sweep      uint32                   // number of sweeps that have begun
+	complete   bool                     // one has ended
+	cutUnixMs  int64                    // readings before this may have expired
+	maxDevices int
+	full       bool // devices were left out since the last sweep has begun
+	leftOut    int  // number of those that it has found
+}
+
+// Memory of states.
+const (
+	stateBytes  = 32  // a run
+	deviceBytes = 200 // a watched, and what the maps take
+)
+
+// maxDevices returns for how many devices Options.MaxBytes has room with a number of rules.
+func maxDevices(opt *Options, rules int) int {
+	if opt.MaxBytes == 0 {
+		return math.MaxInt
+	}
+	return int(opt.MaxBytes) / (deviceBytes + stateBytes*rules)
 }
 
 // A watched is what is kept of a device.
@@ -24,18 +44,22 @@ type watched struct {
 	sweep   uint32 // in which it was seen last
 }
 
-func newBoard(rules []Rule, shared bool) *board {
-	return &board{shared: shared, rules: rules, devices: map[vitals.Name]*watched{}, unread: map[vitals.Name]struct{}{}}
+func newBoard(rules []Rule, opt *Options) *board {
+	return &board{opt: opt, rules: rules, devices: map[vitals.Name]*watched{}, unread: map[vitals.Name]struct{}{}, maxDevices: maxDevices(opt, len(rules))}
 }
 
-// of returns what is kept of a device.
-func (b *board) of(device *vitals.Name) *watched {
-	w := b.devices[*device]
-	if w == nil {
-		w = &watched{name: *device, runs: newRuns(b.rules, device), sweep: b.sweep}
-		b.devices[*device] = w
+// of returns what is kept of a device, and whether nothing was; or nil if there is no room for it.
+func (b *board) of(device *vitals.Name) (w *watched, isNew bool) {
+	if w = b.devices[*device]; w != nil {
+		return w, false
 	}
-	return w
+	if len(b.devices) >= b.maxDevices {
+		b.full = true
+		return nil, true
+	}
+	w = &watched{name: *device, runs: newRuns(b.rules, device), sweep: b.sweep}
+	b.devices[*device] = w
+	return w, true
 }
 
 // newRuns returns the runs of a device of which nothing is known, or nil if no rule is for it.
@@ -63,7 +87,13 @@ func (b *board) touch(w *watched) {
 // take adds a reading that was stored or, with completed, has added signs to a stored one. A device
 // becomes unread if the reading is late and matters.
 func (b *board) take(device *vitals.Name, r *storage.Record, completed bool) {
-	w := b.of(device)
+	w, isNew := b.of(device)
+	if w == nil {
+		return
+	}
+	if isNew && (b.full || !b.complete) {
+		b.unread[*device] = struct{}{} // it may have readings that no sweep has seen
+	}
 	for i := range w.runs {
 		rule, u := &b.rules[i], &w.runs[i]
 		v, has := r.Values.Get(rule.Sign)
@@ -76,9 +106,6 @@ func (b *board) take(device *vitals.Name, r *storage.Record, completed bool) {
 			b.unread[*device] = struct{}{}
 		case !u.known || r.TimeUnixMs > u.newestUnixMs:
 			u.take(rule, v, r.TimeUnixMs, r.ReceivedUnixMs)
-			if b.shared && u.active && !u.reported {
-				b.unread[*device] = struct{}{} // another server may have stored a late value within the run
-			}
 		case !u.ignores(rule, v, r.TimeUnixMs, r.ReceivedUnixMs):
 			b.unread[*device] = struct{}{}
 		}
@@ -86,10 +113,22 @@ func (b *board) take(device *vitals.Name, r *storage.Record, completed bool) {
 	b.touch(w)
 }
 
+// begin begins a sweep.
+func (b *board) begin(nowUnixMs int64) {
+	b.sweep++
+	if b.full, b.leftOut = false, 0; b.opt.Retain != 0 {
+		b.cutUnixMs = max(b.cutUnixMs, nowUnixMs-b.opt.Retain.Milliseconds())
+	}
+}
+
 // compare compares what is kept of a device with its summary. The device becomes unread if its runs
-// may differ from what is stored: with lost also because late readings were lost.
+// may differ from what is stored: with lost also because late readings are not known.
 func (b *board) compare(d *storage.Device, lost bool) {
-	w := b.of(&d.Name)
+	w, _ := b.of(&d.Name)
+	if w == nil {
+		b.leftOut++
+		return
+	}
 	w.sweep = b.sweep
 	for i := range w.runs {
 		rule, u := &b.rules[i], &w.runs[i]
@@ -102,7 +141,7 @@ func (b *board) compare(d *storage.Device, lost bool) {
 			u.hear(d.NewestUnixMs)
 		case latest.Known && (!u.known || latest.TimeUnixMs > u.newestUnixMs) && !rule.Met.Contains(latest.Value):
 			u.take(rule, latest.Value, latest.TimeUnixMs, latest.TimeUnixMs) // and need not be read
-		case latest.Known != u.known || latest.Known && latest.TimeUnixMs != u.newestUnixMs || lost && u.met || b.shared && u.reported:
+		case latest.Known != u.known || latest.Known && latest.TimeUnixMs != u.newestUnixMs, u.met && (lost || b.opt.Shared || u.young > 0 && u.firstUnixMs < b.cutUnixMs):
 			b.unread[d.Name] = struct{}{}
 		}
 	}

@@ -1,8 +1,10 @@
 package alert
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -19,16 +21,29 @@ const (
 	gatherLeast = 10 * time.Millisecond  // and for at least this long, so that few are in memory
 	settleEvery = 5 * time.Second        // silence is noticed this late
 	share       = 100                    // evaluating updates, and sweeps for lost ones, take a hundredth of the time
+	refreshFor  = 10 * time.Second
 )
 
 // Options configure an [Engine].
 type Options struct {
-	// Shared says that other servers write to the store. Their readings are read at each sweep.
+	// Shared says that other servers write to the store. Their readings are read at each sweep, at
+	// [Engine.Refresh], and before an alert begins.
 	Shared bool
 
 	// SweepEvery is how often what is kept of all devices is compared with the store. Default 1 min, or
 	// 10 s with Shared.
 	SweepEvery time.Duration
+
+	// MaxBytes bounds the memory of states: a device takes deviceBytes, and stateBytes for each rule.
+	// Devices for which there is no room have no alerts. 0 means no bound.
+	MaxBytes int64
+
+	// Retain is how long readings are kept; 0 means for ever.
+	Retain time.Duration
+
+	// Grace is how long after the start no alert about silence begins, so that gateways can send what
+	// they hold.
+	Grace time.Duration
 
 	// OnError, if not nil, is called with errors of the store.
 	OnError func(error)
@@ -42,7 +57,9 @@ type Engine struct {
 	reader  Reader
 	opt     Options
 	inbox   *feed.Inbox
-	restart chan struct{} // holds one if next may be set
+	begun   time.Time
+	restart chan struct{}      // holds one if next may be set
+	refresh chan chan struct{} // closed when all devices were compared
 
 	mu       sync.Mutex
 	next     []Rule // to be put into force; nil means none
@@ -74,8 +91,8 @@ func NewEngine(reader Reader, rules []Rule, opt Options) *Engine {
 		opt.Now = time.Now
 	}
 	return &Engine{
-		reader: reader, opt: opt, inbox: feed.NewInbox(), restart: make(chan struct{}, 1),
-		board: newBoard(rules, opt.Shared), erased: map[vitals.Name]bool{}, changed: make(chan struct{}),
+		reader: reader, opt: opt, inbox: feed.NewInbox(), begun: time.Now(), restart: make(chan struct{}, 1), refresh: make(chan chan struct{}),
+		board: newBoard(rules, &opt), erased: map[vitals.Name]bool{}, changed: make(chan struct{}),
 	}
 }
 
@@ -93,15 +110,53 @@ func (e *Engine) Erased(device vitals.Name) {
 	e.board.unread[device] = struct{}{} // only the readings of an assignment may have been erased
 }
 
-// SetRules puts other rules into force. Alerts that have the same labels remain active.
-func (e *Engine) SetRules(rules []Rule) {
+// SetRules puts other rules into force, or returns an error if devices that are evaluated would have no
+// room. Alerts that have the same labels remain active.
+func (e *Engine) SetRules(rules []Rule) error {
 	e.mu.Lock()
-	e.next = rules
+	n, most := len(e.board.devices), maxDevices(&e.opt, len(rules))
+	if n <= most {
+		e.next = rules
+	}
 	e.mu.Unlock()
+	if n > most {
+		return fmt.Errorf("%d rules have room for %d devices in %d bytes, and there are %d", len(rules), most, e.opt.MaxBytes, n)
+	}
 	select {
 	case e.restart <- struct{}{}:
 	default:
 	}
+	return nil
+}
+
+// Refresh returns once all devices were compared with a store to which other servers write, so that what
+// they have stored until now is known; or after refreshFor.
+func (e *Engine) Refresh(ctx context.Context) {
+	if !e.opt.Shared {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, refreshFor)
+	defer cancel()
+	done := make(chan struct{})
+	select {
+	case e.refresh <- done:
+	case <-ctx.Done():
+	}
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
+// Check returns an error if devices have no alerts because there is no room for their states. It is a check
+// of package health.
+func (e *Engine) Check(context.Context) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if b := e.board; b.full {
+		return fmt.Errorf("%d devices have no alerts: the states of %d rules have room for %d devices", b.leftOut, len(b.rules), b.maxDevices)
+	}
+	return nil
 }
 
 // Run reads what is stored of all devices, and keeps the alerts current until ctx ends.
@@ -112,6 +167,7 @@ func (e *Engine) Run(ctx context.Context) {
 	var sweepAt, sweptAt time.Time // sweptAt is the end of the last sweep
 	var took, busy time.Duration   // by the last sweep, and by taking updates
 	all := true
+	var refreshed chan struct{}
 	for {
 		now := time.Now()
 		sweeps := !now.Before(sweepAt)
@@ -127,12 +183,18 @@ func (e *Engine) Run(ctx context.Context) {
 			took = sweptAt.Sub(now)
 		}
 		e.settle(all)
-		all = false
+		e.readUnread(ctx) // what other servers may have stored of alerts that are about to begin
+		if all = false; refreshed != nil {
+			close(refreshed)
+			refreshed = nil
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-e.restart:
 			e.begin()
+			sweepAt = time.Time{}
+		case refreshed = <-e.refresh:
 			sweepAt = time.Time{}
 		case <-settle.C:
 			all = true
@@ -165,7 +227,7 @@ func (e *Engine) begin() {
 	if e.ready { // otherwise before is of an older board
 		e.before = e.activeLocked()
 	}
-	e.board, e.next, e.ready = newBoard(e.next, e.opt.Shared), nil, false
+	e.board, e.next, e.ready = newBoard(e.next, &e.opt), nil, false
 }
 
 // take takes the inbox, and reports whether that has lost something. Then the whole inbox counts as lost: the
@@ -194,7 +256,7 @@ func (e *Engine) take(buf []feed.Update) (updates []feed.Update, lost bool) {
 func (e *Engine) sweep(ctx context.Context) bool {
 	e.mu.Lock()
 	lost := e.lost
-	e.board.sweep++
+	e.board.begin(e.nowUnixMs())
 	clear(e.erased) // the sweep reads what an update of them has made wrong
 	e.mu.Unlock()
 	err := e.reader.WalkDevices(ctx, func(some []storage.Device) {
@@ -243,22 +305,28 @@ func (e *Engine) readUnread(ctx context.Context) {
 // or no rules.
 func (e *Engine) installLocked(device *vitals.Name, runs []run) {
 	delete(e.board.unread, *device)
-	w := e.board.of(device)
+	if runs == nil && e.board.devices[*device] == nil {
+		return
+	}
+	w, _ := e.board.of(device)
+	if w == nil {
+		return
+	}
 	if runs == nil {
 		runs = newRuns(e.board.rules, device)
 		defer delete(e.board.devices, *device)
 	}
 	for i := range runs {
-		if old := &w.runs[i]; old.reported {
-			runs[i].reported = true
-			if !runs[i].active {
-				runs[i].sinceUnixMs = old.sinceUnixMs
+		if old, u := &w.runs[i], &runs[i]; old.reported {
+			u.reported = true
+			if !u.active || u.cut && old.sinceUnixMs < u.sinceUnixMs {
+				u.sinceUnixMs = old.sinceUnixMs
 			}
 		}
 	}
 	w.runs = runs
 	if e.ready {
-		e.settleLocked(w, e.nowUnixMs())
+		e.settleLocked(w, e.nowUnixMs(), true)
 	}
 }
 
@@ -278,13 +346,13 @@ func (e *Engine) settle(all bool) {
 	for _, w := range touched {
 		w.touched = false
 		if e.ready && !all {
-			e.settleLocked(w, now)
+			e.settleLocked(w, now, false)
 		}
 	}
 	clear(touched)
 	if e.ready && all {
 		for _, w := range b.devices {
-			e.settleLocked(w, now)
+			e.settleLocked(w, now, false)
 		}
 	}
 }
@@ -305,12 +373,19 @@ func (e *Engine) carryLocked(nowUnixMs int64) {
 	e.before = nil
 }
 
-// settleLocked notices alerts of a device that begin or end.
-func (e *Engine) settleLocked(w *watched, nowUnixMs int64) {
+// settleLocked notices alerts of a device that begin or end. read means that its runs were read from the
+// store just now: with Options.Shared it is read before an alert begins, because another server may have
+// stored what contradicts it.
+func (e *Engine) settleLocked(w *watched, nowUnixMs int64, read bool) {
 	for i := range w.runs {
 		u, rule := &w.runs[i], &e.board.rules[i]
 		since, active := u.at(rule, nowUnixMs)
 		switch {
+		case active && !u.reported && rule.Silent != 0 && time.Since(e.begun) < e.opt.Grace:
+			active = false
+		case active && !u.reported && e.opt.Shared && !read:
+			e.board.unread[w.name] = struct{}{}
+			active = false
 		case active && !u.reported:
 			e.changeLocked(Alert{Rule: rule, Device: w.name, SinceUnixMs: since})
 		case !active && u.reported:
@@ -338,15 +413,47 @@ func (e *Engine) changeLocked(a Alert) {
 	e.changed = make(chan struct{})
 }
 
-func (e *Engine) activeLocked() (active []Alert) {
+// eachLocked calls visit with each active alert.
+func (e *Engine) eachLocked(visit func(Alert)) {
 	for _, w := range e.board.devices {
 		for i := range w.runs {
 			if u := &w.runs[i]; u.reported {
-				active = append(active, Alert{Rule: &e.board.rules[i], Device: w.name, SinceUnixMs: u.sinceUnixMs})
+				visit(Alert{Rule: &e.board.rules[i], Device: w.name, SinceUnixMs: u.sinceUnixMs})
 			}
 		}
 	}
+}
+
+func (e *Engine) activeLocked() (active []Alert) {
+	e.eachLocked(func(a Alert) { active = append(active, a) })
 	return active
+}
+
+// Newest returns at most limit of the active alerts for which wanted reports true, the newest first, and how
+// many there are. Changes has no alerts.
+func (e *Engine) Newest(limit int, wanted func(*Alert) bool) (newest []Alert, total int, c Changes) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if c = e.changesLocked(e.nChanges); !c.Ready {
+		return nil, 0, c
+	}
+	sort := func() {
+		slices.SortFunc(newest, func(a, b Alert) int {
+			return cmp.Or(cmp.Compare(b.SinceUnixMs, a.SinceUnixMs), a.Device.Compare(&b.Device), cmp.Compare(a.Rule.Name, b.Rule.Name))
+		})
+		newest = newest[:min(len(newest), limit)]
+	}
+	e.eachLocked(func(a Alert) {
+		if !wanted(&a) {
+			return
+		}
+		if total++; len(newest) >= 2*limit {
+			sort()
+		}
+		newest = append(newest, a)
+	})
+	sort()
+	return newest, total, c
 }
 
 // Changes are alerts that have begun or ended.

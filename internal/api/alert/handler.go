@@ -1,7 +1,6 @@
 package alert
 
 import (
-	"cmp"
 	"encoding/json"
 	"net/http"
 	"slices"
@@ -63,15 +62,14 @@ type listed struct {
 	Ended     string            `json:"ended,omitempty"`
 }
 
-// ServeHTTP serves GET and HEAD of [Path]: the active alerts, the newest first. Parameters: device, limit
-// (1 to MaxLimit, default DefaultLimit). A token for some devices sees only theirs.
+// ServeHTTP serves GET and HEAD of [Path]: the active alerts, the newest first. Parameters: device, which may be
+// repeated, limit (1 to MaxLimit, default DefaultLimit). A token for some devices sees only theirs.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	access, device, limit, leave, ok := h.opt.AdmitList(w, r, DefaultLimit, MaxLimit)
+	access, devices, limit, leave, ok := h.opt.AdmitList(w, r, DefaultLimit, MaxLimit)
 	if !ok {
 		return
 	}
 	defer leave()
-	var active []Alert
 	body := struct {
 		Notice string   `json:"notice"`
 		Rules  int      `json:"rules"`
@@ -80,19 +78,13 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Total  int      `json:"total"`
 	}{Notice: Notice, Ready: true, Alerts: []listed{}}
 	if h.engine != nil {
-		var c Changes
-		active, c = h.engine.State(0)
-		body.Rules, body.Ready = c.Rules, c.Ready
-	}
-	active = slices.DeleteFunc(active, func(a Alert) bool {
-		return !access.Covers(&a.Device) || !device.IsZero() && a.Device != device
-	})
-	slices.SortFunc(active, func(a, b Alert) int {
-		return cmp.Or(cmp.Compare(b.SinceUnixMs, a.SinceUnixMs), a.Device.Compare(&b.Device), cmp.Compare(a.Rule.Name, b.Rule.Name))
-	})
-	body.Total = len(active)
-	for _, a := range active[:min(len(active), limit)] {
-		body.Alerts = append(body.Alerts, a.listed())
+		newest, total, c := h.engine.Newest(limit, func(a *Alert) bool {
+			return access.Covers(&a.Device) && (len(devices) == 0 || slices.Contains(devices, a.Device))
+		})
+		body.Rules, body.Ready, body.Total = c.Rules, c.Ready, total
+		for _, a := range newest {
+			body.Alerts = append(body.Alerts, a.listed())
+		}
 	}
 	text, err := json.Marshal(body)
 	if err != nil {

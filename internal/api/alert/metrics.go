@@ -16,6 +16,7 @@ var (
 	rulesDesc   = prometheus.NewDesc("pulsegate_alert_rules", "Rules in force.", nil, nil)
 	activeDesc  = prometheus.NewDesc("pulsegate_alerts_active", "Alerts that are active.", nil, nil)
 	statesDesc  = prometheus.NewDesc("pulsegate_alert_states", "States that are kept in memory, one for each device and rule, of 32 bytes each.", nil, nil)
+	leftOutDesc = prometheus.NewDesc("pulsegate_alert_devices_left_out", "Devices that have no alerts, because there is no room for their states.", nil, nil)
 	changesDesc = prometheus.NewDesc("pulsegate_alert_changes_total", "Alerts that have begun or ended.", nil, nil)
 	lostDesc    = prometheus.NewDesc("pulsegate_alert_readings_lost_total", "Stored readings that were evaluated late, from the store, because the queue of the evaluation was full.", nil, nil)
 	staleDesc   = prometheus.NewDesc("pulsegate_alert_rules_stale", "1 if the file of rules cannot be used, so that older rules are in force.", nil, nil)
@@ -24,7 +25,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (Collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{rulesDesc, activeDesc, statesDesc, changesDesc, lostDesc, staleDesc, readyDesc} {
+	for _, d := range []*prometheus.Desc{rulesDesc, activeDesc, statesDesc, leftOutDesc, changesDesc, lostDesc, staleDesc, readyDesc} {
 		ch <- d
 	}
 }
@@ -47,7 +48,7 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 	} else {
 		active = float64(len(e.before))
 	}
-	rules, changes, lost := float64(len(e.board.rules)), float64(e.nChanges), float64(e.lostEver)
+	rules, leftOut, changes, lost := float64(len(e.board.rules)), float64(e.board.leftOut), float64(e.nChanges), float64(e.lostEver)
 	e.mu.Unlock()
 	if c.File.Stale() {
 		stale = 1
@@ -58,6 +59,7 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(rulesDesc, rules)
 	gauge(activeDesc, active)
 	gauge(statesDesc, states)
+	gauge(leftOutDesc, leftOut)
 	gauge(readyDesc, ready)
 	gauge(staleDesc, stale)
 	ch <- prometheus.MustNewConstMetric(changesDesc, prometheus.CounterValue, changes)

@@ -33,6 +33,7 @@ const (
 // A tail is what is known of a run while its values are read from the newest one back.
 type tail struct {
 	known, open                          bool  // the device has the sign; the run may have older values
+	cut                                  bool  // older values of the run were not read
 	newestUnixMs                         int64 // of the sign
 	oldestUnixMs                         int64 // of the run, so far
 	youngNewestUnixMs, youngOldestUnixMs int64 // of its young values; with young > 0
@@ -58,7 +59,8 @@ func (t *tail) extend(rule *Rule, r *storage.Record) {
 		t.youngOldestUnixMs = r.TimeUnixMs
 	}
 	met := t.young >= rule.Values && t.youngNewestUnixMs-t.youngOldestUnixMs >= rule.For.Milliseconds()
-	t.open = !met || t.newestUnixMs-t.oldestUnixMs < enough.Milliseconds()
+	t.cut = met && t.newestUnixMs-t.oldestUnixMs >= enough.Milliseconds()
+	t.open = !t.cut
 }
 
 // readRuns reads the runs of a device from the store. It returns an error that wraps
@@ -95,12 +97,16 @@ func readRuns(ctx context.Context, from Reader, rules []Rule, device vitals.Name
 		if n < len(page) {
 			break
 		}
-		read += n
 		back.ToUnixMs = page[n-1].TimeUnixMs
+		if read += n; read >= maxRead {
+			for i := range tails {
+				tails[i].cut = tails[i].cut || tails[i].open
+			}
+		}
 	}
 	forth := storage.Range{Device: device, FromUnixMs: math.MaxInt64, ToUnixMs: d.NewestUnixMs + 1}
 	for i := range tails {
-		if tails[i].known {
+		if runs[i].cut = tails[i].cut; tails[i].known {
 			forth.FromUnixMs = min(forth.FromUnixMs, tails[i].oldestUnixMs)
 		}
 	}

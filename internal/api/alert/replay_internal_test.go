@@ -16,9 +16,10 @@ import (
 // At each moment of a replay, those alerts are active that the definition has for what had arrived by
 // then.
 func TestReplay(t *testing.T) {
+	counts := map[string]int{}
 	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 41))
-		rules := testRules(rng)
+		m := newModel(t, rng)
 		device := name(t, []string{"a1", "b1"}[rng.IntN(2)])
 		begin := int64(1_800_000_000_000)
 		now := begin
@@ -28,7 +29,7 @@ func TestReplay(t *testing.T) {
 			if rng.IntN(6) == 0 {
 				now += rng.Int64N(40*60) * minute
 			}
-			for _, e := range randomGroup(t, rng, []string{device.String()}, &now) {
+			for _, e := range m.randomGroup(t, rng, []string{device.String()}, &now, counts) {
 				if !has[e.Reading.TimeUnixMs] {
 					entries = append(entries, e)
 				}
@@ -37,6 +38,9 @@ func TestReplay(t *testing.T) {
 		}
 		stored := func(untilUnixMs int64) *storetest.Memory {
 			store := storetest.NewMemory()
+			if err := store.Signs().Define([]vitals.Definition{ownSign}); err != nil {
+				t.Fatal(err)
+			}
 			for _, e := range entries {
 				if e.ReceivedUnixMs >= untilUnixMs {
 					continue
@@ -53,7 +57,7 @@ func TestReplay(t *testing.T) {
 		}
 		for range 20 {
 			until := begin + rng.Int64N(now+100*60*minute-begin)
-			episodes, _, err := Replay(t.Context(), rules, device, records, until)
+			episodes, _, err := Replay(t.Context(), m.rules, device, records, until)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -66,8 +70,8 @@ func TestReplay(t *testing.T) {
 					got = append(got, e.Rule.Name)
 				}
 			}
-			store := stored(until)
-			active, _ := expected(t, store, rules, until)
+			m.store = stored(until)
+			active, _ := m.expected(t, until)
 			for _, a := range active {
 				want = append(want, a.Rule.Name)
 			}

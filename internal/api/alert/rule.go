@@ -72,6 +72,7 @@ type run struct {
 	met          bool   // the newest value meets the condition
 	active       bool   // not for rules about silence
 	reported     bool   // as active
+	cut          bool   // it was read, but not all of its values
 }
 
 // take adds a value that is newer than all that the run has seen.

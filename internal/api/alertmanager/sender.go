@@ -134,6 +134,9 @@ func (s *Sender) Run(ctx context.Context) {
 		c := s.engine.Changes(reported)
 		alerts, all := c.Alerts, c.Lost || !time.Now().Before(allAt)
 		if all {
+			if c.Ready {
+				s.engine.Refresh(ctx) // otherwise it might raise again what another server has resolved
+			}
 			alerts, c = s.engine.State(reported)
 			ended := slices.DeleteFunc(c.Alerts, func(a alert.Alert) bool { return a.EndedUnixMs == 0 })
 			alerts = append(ended, alerts...)
@@ -196,7 +199,8 @@ func (s *Sender) note(err error) {
 // send sends alerts in their order. If there are none, it sends an empty list, which shows whether the
 // Alertmanager can be reached.
 func (s *Sender) send(ctx context.Context, alerts []alert.Alert) error {
-	b := batch{page: s.opt.Page, activeUntil: time.Now().Add(s.opt.lasts())}
+	now := time.Now()
+	b := batch{page: s.opt.Page, nowUnixMs: now.UnixMilli(), untilUnixMs: now.Add(s.opt.lasts()).UnixMilli()}
 	for i := range alerts {
 		if b.n == maxBatchAlerts || b.text.Len() > maxBatchBytes {
 			if err := s.post(ctx, &b); err != nil {
@@ -275,7 +279,8 @@ func Secret(path string) (string, error) {
 // A batch is the body of a request.
 type batch struct {
 	page        string
-	activeUntil time.Time
+	nowUnixMs   int64
+	untilUnixMs int64        // end of active alerts
 	text        bytes.Buffer // without the ]
 	n           int          // number of alerts
 }
@@ -295,17 +300,15 @@ type annotations struct {
 }
 
 func (b *batch) add(a *alert.Alert) {
-	until := b.activeUntil
-	if since := time.UnixMilli(a.SinceUnixMs).Add(time.Minute); until.Before(since) { // by a device's clock
-		until = since
-	}
+	until, since := b.untilUnixMs, min(a.SinceUnixMs, b.nowUnixMs) // a device's clock may be ahead
 	if a.EndedUnixMs != 0 {
-		until = time.UnixMilli(a.EndedUnixMs)
+		until = min(a.EndedUnixMs, b.nowUnixMs)
+		since = min(since, until)
 	}
 	text, err := json.Marshal(posted{
 		Labels:      a.Labels(),
 		Annotations: annotations{a.Device.String() + ": " + a.Rule.Condition, alert.Notice},
-		StartsAt:    utc(a.SinceUnixMs), EndsAt: utc(until.UnixMilli()),
+		StartsAt:    utc(since), EndsAt: utc(until),
 		Generator: a.PageURL(b.page),
 	})
 	if err != nil {

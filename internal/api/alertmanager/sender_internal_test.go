@@ -71,8 +71,10 @@ func (p *peer) taken(t *testing.T) (alerts []posted, n int) {
 
 func (p *peer) set(f func()) { p.mu.Lock(); f(); p.mu.Unlock() }
 
-// A fixture is an engine with a rule and a sender, in a bubble.
+// A fixture is an engine with rules and a sender, in a bubble.
 type fixture struct {
+	rules  []alert.Rule
+	engOpt alert.Options
 	store  *storetest.Memory
 	engine *alert.Engine
 	peer   *peer
@@ -87,7 +89,7 @@ var lowRule = alert.Rule{
 }
 
 func newFixture(t *testing.T, opt Options) *fixture {
-	f := &fixture{store: storetest.NewMemory(), peer: &peer{}, opt: opt}
+	f := &fixture{rules: []alert.Rule{lowRule}, store: storetest.NewMemory(), peer: &peer{}, opt: opt}
 	if f.opt.URL == nil {
 		f.opt.URL = &url.URL{Scheme: "http", Host: "alertmanager:9093", Path: "/x"}
 	}
@@ -98,7 +100,7 @@ func newFixture(t *testing.T, opt Options) *fixture {
 
 // start starts the engine and the sender, as a server does.
 func (f *fixture) start(t *testing.T) (stop func()) {
-	f.engine = alert.NewEngine(f.store, []alert.Rule{lowRule}, alert.Options{})
+	f.engine = alert.NewEngine(f.store, f.rules, f.engOpt)
 	f.sender = New(f.engine, f.opt)
 	f.sender.client.Transport = f.peer
 	ctx, cancel := context.WithCancel(t.Context())
@@ -111,13 +113,19 @@ func (f *fixture) start(t *testing.T) (stop func()) {
 // store1 stores a value of a device, measured now.
 func (f *fixture) store1(t *testing.T, device string, v vitals.Value) {
 	t.Helper()
+	f.storeAt(t, device, v, time.Now())
+}
+
+// storeAt stores a value of a device, by its clock.
+func (f *fixture) storeAt(t *testing.T, device string, v vitals.Value, at time.Time) {
+	t.Helper()
 	name, err := vitals.ParseName(device)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := vitals.Reading{Device: name, TimeUnixMs: time.Now().UnixMilli()}
+	r := vitals.Reading{Device: name, TimeUnixMs: at.UnixMilli()}
 	r.Values.Set(vitals.SpO2, v)
-	group := []*storage.Entry{{Reading: &r, ReceivedUnixMs: r.TimeUnixMs}}
+	group := []*storage.Entry{{Reading: &r, ReceivedUnixMs: time.Now().UnixMilli()}}
 	if err := f.store.Append(group); err != nil {
 		t.Fatal(err)
 	}
@@ -216,6 +224,119 @@ func TestRestart(t *testing.T) {
 		i := slices.IndexFunc(before, func(a posted) bool { return a.Labels["device"] == "a1" })
 		if before[i].EndsAt = after[0].EndsAt; fmt.Sprint(before[i]) != fmt.Sprint(after[0]) {
 			t.Errorf("before %+v, after %+v", before[i], after[0])
+		}
+	})
+}
+
+// After a start, no alert about silence begins until a gateway had time to send again what it could not
+// send. One that began before is sent soon enough, so that Alertmanager does not resolve it.
+func TestRestartSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, Options{})
+		f.rules = []alert.Rule{{Name: "Silent", Silent: 10 * time.Minute}}
+		f.engOpt.Grace = time.Minute
+		stop := f.start(t)
+		f.store1(t, "gone", 97_00)
+		f.pass(4 * time.Minute)
+		f.store1(t, "a1", 97_00)
+		f.store1(t, "a2", 97_00)
+		f.pass(7 * time.Minute)
+		before, _ := f.peer.taken(t)
+		if got := texts(before); len(got) == 0 || slices.ContainsFunc(got, func(text string) bool { return text != "gone active" }) {
+			t.Fatalf("before the restart, got %v", got)
+		}
+		stop()
+		f.pass(2*time.Minute + 50*time.Second) // a1 and a2 have been silent for less
+		stop = f.start(t)
+		defer stop()
+		f.pass(30 * time.Second) // and now for longer
+		f.store1(t, "a1", 97_00)
+		f.pass(2 * time.Minute)
+		after, _ := f.peer.taken(t)
+		if got := texts(after); !slices.Equal(got[:2], []string{"a2 active", "gone active"}) && !slices.Equal(got[:2], []string{"gone active", "a2 active"}) || slices.Contains(got, "a1 active") {
+			t.Errorf("after the restart, got %v", got)
+		}
+		for _, a := range after {
+			if a.Labels["device"] == "gone" && a.StartsAt != before[0].StartsAt {
+				t.Errorf("it began %s, and after the restart %s", before[0].StartsAt, a.StartsAt)
+			}
+		}
+		last := before[len(before)-1]
+		ends, err := time.Parse(time.RFC3339, last.EndsAt)
+		if sent, _ := time.Parse(time.RFC3339, after[0].EndsAt); err != nil || sent.Add(-5*time.Minute).After(ends) {
+			t.Errorf("it ended %s, before it was sent again", last.EndsAt)
+		}
+	})
+}
+
+// A server does not raise again what another one with the same store has resolved, whenever that was.
+func TestTwoServers(t *testing.T) {
+	for offset := time.Duration(0); offset < time.Minute; offset += 500 * time.Millisecond {
+		synctest.Test(t, func(t *testing.T) {
+			a := newFixture(t, Options{})
+			a.engOpt.Shared = true
+			b := newFixture(t, Options{Every: 56 * time.Second}) // at some times after a sweep
+			b.engOpt, b.store, b.peer = a.engOpt, a.store, a.peer
+			stopA := a.start(t)
+			defer stopA()
+			a.store1(t, "a1", 85_25)
+			stopB := b.start(t)
+			defer stopB()
+			a.pass(2*time.Minute + offset)
+			before, _ := a.peer.taken(t)
+			if got := texts(before); len(got) < 4 || slices.Contains(got, "a1 ended") {
+				t.Fatalf("got %v", got)
+			}
+			a.store1(t, "a1", 97_00)
+			a.pass(2 * time.Minute)
+			after, _ := a.peer.taken(t)
+			got := texts(after)
+			ended := slices.Index(got, "a1 ended")
+			if ended < 0 || slices.Contains(got[ended:], "a1 active") {
+				t.Errorf("after %v: %v", offset, got)
+			}
+		})
+	}
+}
+
+// What begins and ends within the second for which changes are gathered is sent in this order, so that
+// Alertmanager knows that it has ended.
+func TestShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, Options{})
+		stop := f.start(t)
+		defer stop()
+		f.pass(2 * time.Second)
+		f.peer.taken(t)
+		f.store1(t, "a1", 85_25)
+		f.pass(300 * time.Millisecond)
+		f.store1(t, "a1", 97_00)
+		f.pass(3 * time.Second)
+		alerts, _ := f.peer.taken(t)
+		if len(alerts) != 2 || alerts[0].EndsAt <= alerts[1].EndsAt || alerts[0].StartsAt != alerts[1].StartsAt || texts(alerts)[1] != "a1 ended" {
+			t.Errorf("got %+v", alerts)
+		}
+	})
+}
+
+// An alert of a device whose clock is ahead is valid for Alertmanager, and has ended when it ends.
+func TestClockAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, Options{})
+		stop := f.start(t)
+		defer stop()
+		f.storeAt(t, "a1", 85_25, time.Now().Add(4*time.Minute))
+		f.pass(3 * time.Second)
+		f.storeAt(t, "a1", 97_00, time.Now().Add(4*time.Minute))
+		f.pass(3 * time.Second)
+		alerts, _ := f.peer.taken(t)
+		if got := texts(alerts); !slices.Equal(got, []string{"a1 active", "a1 ended"}) {
+			t.Errorf("got %v", got)
+		}
+		for _, a := range alerts {
+			if a.StartsAt > a.EndsAt {
+				t.Errorf("it ends %s, before it starts %s", a.EndsAt, a.StartsAt)
+			}
 		}
 	})
 }

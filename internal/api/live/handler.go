@@ -14,7 +14,7 @@ import (
 )
 
 // MaxDevices is the number of devices that a request may list.
-const MaxDevices = 100
+const MaxDevices = query.MaxListed
 
 // ServeHTTP serves GET and HEAD of /v1/live. Parameters: device, which may be repeated, or
 // prefix; without either, all devices that the token covers are selected. With a

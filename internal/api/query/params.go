@@ -14,6 +14,7 @@ import (
 const (
 	DefaultDevices  = 100       // default number of devices in a page
 	MaxDevices      = 1000      // maximum number of devices in a page
+	MaxListed       = 100       // maximum number of devices that a request may list
 	DefaultReadings = 1000      // default number of readings in a JSON page
 	MaxReadings     = 1_000_000 // maximum value of limit for readings
 )

@@ -110,21 +110,26 @@ func (s *Service) Admit(w http.ResponseWriter, r *http.Request) (access gate.Acc
 	return access, leave, ok
 }
 
-// AdmitList admits a request for a list with the parameters device and limit, or answers it. The zero Name means all
-// devices that the token covers. If ok is true, the caller must call leave at the end of the request.
-func (s *Service) AdmitList(w http.ResponseWriter, r *http.Request, defaultLimit, maxLimit int) (access gate.Access, device vitals.Name, limit int, leave func(), ok bool) {
+// AdmitList admits a request for a list with the parameters device, which may be repeated, and limit, or answers it. No
+// devices mean all that the token covers. If ok is true, the caller must call leave at the end of the request.
+func (s *Service) AdmitList(w http.ResponseWriter, r *http.Request, defaultLimit, maxLimit int) (access gate.Access, devices []vitals.Name, limit int, leave func(), ok bool) {
 	if access, leave, ok = s.Admit(w, r); !ok {
-		return access, device, 0, nil, false
+		return access, nil, 0, nil, false
 	}
-	p := ReadParams(r.URL.RawQuery, nil, "device", "limit")
-	device, limit = p.Name("device"), p.Limit(defaultLimit, maxLimit)
-	if p.Err != nil {
+	p := ReadParams(r.URL.RawQuery, []string{"device"}, "limit")
+	if devices, limit = p.Names("device"), p.Limit(defaultLimit, maxLimit); p.Count("device") > MaxListed {
+		p.fail("device", fmt.Sprintf("given more than %d times", MaxListed))
+	}
+	if ok = p.Err == nil; !ok {
 		s.Fail(w, r, p.Err)
-	} else if device.IsZero() || s.Covers(w, r, &access, &device) {
-		return access, device, limit, leave, true
 	}
-	leave()
-	return access, device, 0, nil, false
+	for i := 0; i < len(devices) && ok; i++ {
+		ok = s.Covers(w, r, &access, &devices[i])
+	}
+	if !ok {
+		leave()
+	}
+	return access, devices, limit, leave, ok
 }
 
 // admit takes a place of a Bound, or answers the request.

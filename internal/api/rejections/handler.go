@@ -3,6 +3,7 @@ package rejections
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 
 	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/reply"
@@ -38,18 +39,18 @@ type listed struct {
 	Reason  string `json:"reason"`
 }
 
-// ServeHTTP serves GET and HEAD of [Path]: the newest rejections first. Parameters: device,
+// ServeHTTP serves GET and HEAD of [Path]: the newest rejections first. Parameters: device, which may be repeated,
 // limit (1 to Max, default DefaultLimit). A token for some devices sees only theirs, and not how many
 // there are in total. Nor does it see those of clients that may not write for the device: another tenant
 // could make them up.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	access, device, limit, leave, ok := h.opt.AdmitList(w, r, DefaultLimit, Max)
+	access, devices, limit, leave, ok := h.opt.AdmitList(w, r, DefaultLimit, Max)
 	if !ok {
 		return
 	}
 	defer leave()
 	newest, total := h.list.Newest(limit, func(r *Rejection) bool {
-		return access.Covers(&r.Device) && (!r.Foreign || access.CoversAll()) && (device.IsZero() || r.Device == device)
+		return access.Covers(&r.Device) && (!r.Foreign || access.CoversAll()) && (len(devices) == 0 || slices.Contains(devices, r.Device))
 	})
 	body := struct {
 		Rejections []listed `json:"rejections"`

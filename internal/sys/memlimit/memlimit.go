@@ -25,6 +25,7 @@ type Bounds struct {
 	MaxQueued     int   // readings waiting for a commit
 	MaxDevices    int   // devices in the store
 	MaxConns      int   // connections
+	AlertBytes    int64 // states of alerts
 }
 
 // Memory per item.
@@ -35,7 +36,7 @@ const (
 	connBytes   = 8 << 10 // 1 KiB in the fast lane, 20 KiB in the full lane
 )
 
-// Shares of the memory, as divisors. The remaining sixth is for the runtime, for
+// Shares of the memory, as divisors. The remaining eighth is for the runtime, for
 // decoding two batches, where short readings take six times their length, and for
 // garbage.
 const (
@@ -46,6 +47,7 @@ const (
 	queueShare  = 8
 	deviceShare = 8
 	connShare   = 6
+	alertShare  = 24
 
 	memTableShare = 4 // of the cache
 )
@@ -60,6 +62,7 @@ const (
 	minQueued        = 1 << 10
 	minDevices       = 1 << 10
 	minConns         = 64
+	minAlertBytes    = 1 << 20
 )
 
 // Fit returns bounds that fit into the given number of bytes. None exceeds its value in
@@ -73,6 +76,7 @@ func Fit(bytes int64, most Bounds) Bounds {
 		MaxQueued:     fit(int(bytes/queueShare/queuedBytes), minQueued, most.MaxQueued),
 		MaxDevices:    fit(int(bytes/deviceShare/deviceBytes), minDevices, most.MaxDevices),
 		MaxConns:      fit(int(bytes/connShare/connBytes), minConns, most.MaxConns),
+		AlertBytes:    fit(bytes/alertShare, minAlertBytes, most.AlertBytes),
 	}
 	b.MemTableBytes = MemTable(b.CacheBytes, most.MemTableBytes)
 	return b

@@ -9,7 +9,7 @@ import (
 
 var most = memlimit.Bounds{
 	CacheBytes: 64 << 20, MemTableBytes: 16 << 20, WindowRows: 1 << 20, MaxBodyBytes: 256 << 20, MaxBatchBytes: 32 << 20,
-	MaxQueued: 1 << 18, MaxDevices: 1_000_000, MaxConns: 1 << 16,
+	MaxQueued: 1 << 18, MaxDevices: 1_000_000, MaxConns: 1 << 16, AlertBytes: 512 << 20,
 }
 
 func TestFit(t *testing.T) {
@@ -18,14 +18,14 @@ func TestFit(t *testing.T) {
 		bytes int64
 		want  memlimit.Bounds
 	}{
-		{"plenty", 8 << 30, most},
+		{"plenty", 16 << 30, most},
 		{"100 MB", 100_000_000, memlimit.Bounds{
 			CacheBytes: 16_666_666, MemTableBytes: 4_166_666, WindowRows: 86_805, MaxBodyBytes: 16_666_666, MaxBatchBytes: 781_250,
-			MaxQueued: 12_207, MaxDevices: 52_083, MaxConns: 2_034,
+			MaxQueued: 12_207, MaxDevices: 52_083, MaxConns: 2_034, AlertBytes: 4_166_666,
 		}},
 		{"nothing", 0, memlimit.Bounds{
 			CacheBytes: 4 << 20, MemTableBytes: 1 << 20, WindowRows: 16 << 10, MaxBodyBytes: 1 << 20, MaxBatchBytes: 64 << 10,
-			MaxQueued: 1024, MaxDevices: 1024, MaxConns: 64,
+			MaxQueued: 1024, MaxDevices: 1024, MaxConns: 64, AlertBytes: 1 << 20,
 		}},
 	} {
 		if got := memlimit.Fit(tt.bytes, most); got != tt.want {
@@ -50,6 +50,7 @@ func TestFitGrows(t *testing.T) {
 			{int64(less.MaxQueued), int64(more.MaxQueued), int64(most.MaxQueued)},
 			{int64(less.MaxDevices), int64(more.MaxDevices), int64(most.MaxDevices)},
 			{int64(less.MaxConns), int64(more.MaxConns), int64(most.MaxConns)},
+			{less.AlertBytes, more.AlertBytes, most.AlertBytes},
 		} {
 			if pair[0] > pair[1] || pair[1] > pair[2] {
 				t.Fatalf("%d bytes give %+v, %d bytes give %+v", a, less, b, more)
