@@ -111,13 +111,16 @@ func startAlerts(c *Options, store alert.Reader, hub *live.Hub, flags *vitals.Fl
 				return false, err
 			}
 			if a.engine == nil {
-				a.engine = alert.NewEngine(store, read, alert.Options{
+				opt := alert.Options{
 					Shared:   c.Store != "",
 					MaxBytes: c.alertBytes,
 					Retain:   c.Retain,
-					Grace:    c.AlertmanagerEvery,
 					OnError:  func(err error) { log.Error("reading stored readings for alerts failed", "error", err) },
-				})
+				}
+				if len(urls) > 0 {
+					opt.Grace = c.AlertmanagerEvery
+				}
+				a.engine = alert.NewEngine(store, read, opt)
 			} else if err := a.engine.SetRules(read); err != nil {
 				return false, fmt.Errorf("%s: %w", c.Alerts, err)
 			}

@@ -3,6 +3,7 @@ package alert
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -149,3 +150,75 @@ func TestLongRun(t *testing.T) {
 		t.Errorf("%d alerts, the first one since %v", len(active), age)
 	}
 }
+
+// The states of all devices and rules have room in Options.MaxBytes. Devices that have none have no alerts,
+// which Check and a metric say, and get them when there is room. Rules that would leave out devices are
+// refused.
+func TestStatesBound(t *testing.T) {
+	store := storetest.NewMemory()
+	now := int64(1_800_000_000_000)
+	e := NewEngine(store, lowOnly, Options{
+		Now: func() time.Time { return time.UnixMilli(now) }, MaxBytes: 3*(deviceBytes+stateBytes) + 100,
+	})
+	add := func(n int, v vitals.Value) {
+		t.Helper()
+		g := group(t, n, now, v)
+		if err := store.Append(g); err != nil {
+			t.Fatal(err)
+		}
+		e.Publish(g)
+		now += minute
+	}
+	check := func(what string, alerts, leftOut int, full bool) {
+		t.Helper()
+		active, _ := e.State(0)
+		if len(active) != alerts || e.board.leftOut != leftOut || len(e.board.devices) > 3 || (e.Check(t.Context()) != nil) != full {
+			t.Errorf("%s: %d alerts, %d devices left out, states of %d, %v", what, len(active), e.board.leftOut, len(e.board.devices), e.Check(t.Context()))
+		}
+	}
+	add(3, 85_00)
+	e.step(t.Context(), true)
+	check("three devices", 3, 0, false)
+	add(5, 85_00)
+	e.step(t.Context(), false)
+	check("two more", 3, 0, true) // the next sweep counts them
+	e.step(t.Context(), true)
+	check("after a sweep", 3, 2, true)
+	if err := e.SetRules(slices.Repeat(lowOnly, 5)); err == nil || len(e.board.rules) != 1 || e.next != nil {
+		t.Errorf("rules that do not fit are in force: %v", err)
+	}
+	for _, device := range []string{"d0", "d1", "d2", "d3", "d4"} {
+		if _, evaluated := e.board.devices[name(t, device)]; evaluated && len(e.board.devices) > 1 {
+			if _, err := store.Erase(name(t, device)); err != nil {
+				t.Fatal(err)
+			}
+			e.Erased(name(t, device))
+		}
+	}
+	add(5, 85_00) // those that were left out, and erased ones again
+	e.step(t.Context(), false)
+	e.step(t.Context(), true)
+	check("after erasures", 3, 2, true)
+	for _, a := range first(e.State(0)) {
+		records := make([]storage.Record, 9)
+		if n, err := store.Scan(t.Context(), storage.Range{Device: a.Device, ToUnixMs: now}, records); err != nil || n == 0 || records[0].TimeUnixMs != a.SinceUnixMs {
+			t.Errorf("%s has an alert since %d, and %d readings from %d", a.Device, a.SinceUnixMs, n, records[0].TimeUnixMs)
+		}
+	}
+	for i := range 5 {
+		if _, err := store.Erase(name(t, fmt.Sprint("d", i))); err != nil {
+			t.Fatal(err)
+		}
+		e.Erased(name(t, fmt.Sprint("d", i)))
+	}
+	add(2, 85_00)
+	e.step(t.Context(), true)
+	check("two devices", 2, 0, false)
+	if err := e.SetRules(append(lowOnly[:1:1], Rule{Name: "Silent", Silent: time.Hour})); err != nil {
+		t.Error(err)
+	}
+	e.step(t.Context(), true)
+	check("two rules", 2, 0, false)
+}
+
+func first[A, B any](a A, _ B) A { return a }

@@ -374,7 +374,7 @@ func (e *Engine) carryLocked(nowUnixMs int64) {
 }
 
 // settleLocked notices alerts of a device that begin or end. read means that its runs were read from the
-// store just now: with Options.Shared it is read before an alert begins, because another server may have
+// store just now: it is before an alert begins if another server, or an update that was lost, may have
 // stored what contradicts it.
 func (e *Engine) settleLocked(w *watched, nowUnixMs int64, read bool) {
 	for i := range w.runs {
@@ -383,7 +383,7 @@ func (e *Engine) settleLocked(w *watched, nowUnixMs int64, read bool) {
 		switch {
 		case active && !u.reported && rule.Silent != 0 && time.Since(e.begun) < e.opt.Grace:
 			active = false
-		case active && !u.reported && e.opt.Shared && !read:
+		case active && !u.reported && (e.opt.Shared || e.lost > 0) && !read:
 			e.board.unread[w.name] = struct{}{}
 			active = false
 		case active && !u.reported:

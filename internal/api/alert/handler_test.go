@@ -91,6 +91,7 @@ func TestHandler(t *testing.T) {
 		{"the newest", "?limit=2", all, "3", other + "," + second},
 		{"one device", "?device=ppg-1", all, "1", first},
 		{"some devices", "", ward, "2", second + "," + first},
+		{"two devices", "?device=ppg-1&device=x", all, "2", other + "," + first},
 		{"a device without any", "?device=ppg-3", ward, "0", ""},
 	} {
 		w := get(h, tt.query, tt.auth)
@@ -103,6 +104,7 @@ func TestHandler(t *testing.T) {
 		status            int
 	}{
 		{"no token", "", "", 401}, {"a writer's token", "", writer, 403}, {"a token bound to subjects", "", bound, 403}, {"a device of others", "?device=x", ward, 403},
+		{"a device of others beside one's own", "?device=ppg-1&device=x", ward, 403}, {"many devices", "?" + strings.Repeat("device=x&", 101), all, 400},
 		{"no limit", "?limit=0", all, 400}, {"too many", "?limit=1001", all, 400}, {"an unknown parameter", "?from=now", all, 400},
 	} {
 		if w := get(h, tt.query, tt.auth); w.Code != tt.status || strings.Contains(w.Body.String(), "Low") {

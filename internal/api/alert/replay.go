@@ -46,16 +46,17 @@ func Replay(ctx context.Context, rules []Rule, device vitals.Name, records []sto
 	})
 	e.sweep(ctx)
 	var changes uint64
+	open := map[*Rule]int{} // index of the episode that has not ended
 	settle := func() {
 		e.settle(true)
 		c := e.Changes(changes)
 		changes = c.N
 		for _, a := range c.Alerts {
-			i := slices.IndexFunc(episodes, func(o Episode) bool { return o.Rule == a.Rule && o.ResolvedUnixMs == 0 })
-			if i < 0 {
+			if a.EndedUnixMs == 0 {
+				open[a.Rule] = len(episodes)
 				episodes = append(episodes, Episode{Rule: a.Rule, SinceUnixMs: a.SinceUnixMs, FiredUnixMs: now})
 			} else {
-				episodes[i].ResolvedUnixMs = a.EndedUnixMs
+				episodes[open[a.Rule]].ResolvedUnixMs = a.EndedUnixMs
 			}
 		}
 	}

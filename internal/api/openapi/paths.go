@@ -7,7 +7,6 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/api/alert"
 	"github.com/pulsegate/pulsegate/internal/api/influx"
-	"github.com/pulsegate/pulsegate/internal/api/live"
 	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/api/rejections"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
@@ -33,6 +32,7 @@ func (d *describer) paths() object {
 	page := slices.Concat(ofDevice, []*reply.Problem{p.NotAcceptable})
 
 	device := inPath("device", "Name of the device.", name)
+	listed := object{"type": "array", "maxItems": query.MaxListed, "items": name}
 	prefix := inQuery("prefix", "Only devices whose names begin with it.", name)
 	cursor := inQuery("cursor", "next_cursor of the previous page, with the same other parameters. Default: the first page.", object{"type": "string"})
 	format := func(formats []query.Format) object {
@@ -175,7 +175,7 @@ func (d *describer) paths() object {
 			description: "Lists the newest " + number(rejections.Max) + " readings that were rejected although their protocol has no way to tell the client, since the server started. " +
 				"Rejections over HTTP are not listed: they are answered. A token for some devices lists only theirs.",
 			params: []object{
-				inQuery("device", "Only rejections of this device.", name),
+				inQuery("device", "Only rejections of this device; may be repeated.", listed),
 				limit("rejections", rejections.DefaultLimit, rejections.Max),
 			},
 			answers:  object{"200": ok("The rejections, the newest first.", object{jsonType: ref("schemas", "Rejections")})},
@@ -185,7 +185,7 @@ func (d *describer) paths() object {
 			id: "listAlerts", summary: "The active alerts", right: "read",
 			description: "Lists the alerts that are active by the rules of this server, the newest first; without rules there are none. A token for some devices lists only theirs. " + alert.Notice,
 			params: []object{
-				inQuery("device", "Only alerts of this device.", name),
+				inQuery("device", "Only alerts of this device; may be repeated.", listed),
 				limit("alerts", alert.DefaultLimit, alert.MaxLimit),
 			},
 			answers:  object{"200": ok("The active alerts, the newest first.", object{jsonType: ref("schemas", "Alerts")})},
@@ -237,7 +237,7 @@ func (d *describer) paths() object {
 			description: "Server-Sent Events. The event reading has the newest reading of a device, after it is on stable storage, at most four a second. " +
 				"The event alert has an alert that has begun, or has ended if it has the member ended. The event dropped has the number of events that were left out because the client did not read. A comment every 15 s shows that the stream is alive.",
 			params: []object{
-				inQuery("device", "Only this device; may be repeated. Not together with prefix.", object{"type": "array", "maxItems": live.MaxDevices, "items": name}),
+				inQuery("device", "Only this device; may be repeated. Not together with prefix.", listed),
 				prefix,
 				inHeader("Last-Event-ID", "id of the last event: the stream begins with the newest reading of every selected device.", object{"type": "string"}),
 			},

@@ -70,6 +70,7 @@ func TestHandler(t *testing.T) {
 		{"all", "", all, `,"total":5`, []string{foreign, other, second, first, unknown}},
 		{"the newest", "?limit=2", all, `,"total":5`, []string{foreign, other}},
 		{"one device", "?device=ppg-1&limit=1000", all, `,"total":5`, []string{foreign, first}},
+		{"two devices", "?device=x&device=ppg-2", all, `,"total":5`, []string{other, second}},
 		{"a device without any", "?device=y", all, `,"total":5`, nil},
 		{"some devices", "", ward, "", []string{second, first}},
 		{"some devices, the newest", "?limit=1", ward, "", []string{second}},
@@ -95,14 +96,15 @@ func TestHandler(t *testing.T) {
 		{"no limit", "?limit=0", all, 400, "from 1 to 1000"},
 		{"too many", "?limit=1001", all, 400, "from 1 to 1000"},
 		{"no name", "?device=", all, 400, "device"},
-		{"two devices", "?device=x&device=y", all, 400, "more than once"},
+		{"many devices", "?" + strings.Repeat("device=x&", 101), all, 400, "more than 100 times"},
+		{"a device of others beside one's own", "?device=ppg-1&device=x", ward, 403, "not for this device"},
 		{"an unknown parameter", "?from=now", all, 400, "known here: device, limit"},
 	} {
 		if w := get(h, tt.query, tt.auth); w.Code != tt.status || !strings.Contains(w.Body.String(), tt.want) || strings.Contains(w.Body.String(), "mqtt") {
 			t.Errorf("%s: %d %s, want %d %s", tt.name, w.Code, w.Body, tt.status, tt.want)
 		}
 	}
-	if got, want := g.Refused(audit.NotCovered), uint64(1); got != want {
+	if got, want := g.Refused(audit.NotCovered), uint64(2); got != want {
 		t.Errorf("%d requests for a device that is not covered are recorded, want %d", got, want)
 	}
 }

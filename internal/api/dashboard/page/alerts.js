@@ -10,6 +10,8 @@ export class Alerts {
   active = []; // the newest first
   #ended = []; // since the view was opened
   #total = 0;
+  #others = []; // of devices that about has asked for
+  unsure = false; // devices may have alerts that are in neither list
 
   // device is "" for all. onChange is called when there may be others.
   constructor(device, onChange) {
@@ -32,14 +34,26 @@ export class Alerts {
     }
     Object.assign(this, { rules: body.rules, active: body.alerts });
     this.#total = body.total;
+    this.unsure = body.total > body.alerts.length;
     this.notice.textContent = body.rules > 0 ? body.notice : "";
     this.#show();
+  }
+
+  // about reads the alerts of some devices, after load, if the list does not have all.
+  async about(devices) {
+    if (!this.unsure || devices.length === 0) return;
+    const body = await request("v1/alerts?" + new URLSearchParams([["limit", most], ...devices.map((d) => ["device", d])])).catch(() => null);
+    if (body === null) return;
+    this.#others = body.alerts;
+    this.unsure = body.total > body.alerts.length;
+    this.onChange();
   }
 
   // take takes an event of the stream.
   take(a) {
     const key = (b) => JSON.stringify([b.name, b.device, b.sign, b.labels]);
     const others = this.active.filter((b) => key(b) !== key(a));
+    this.#others = this.#others.filter((b) => key(b) !== key(a));
     this.#total += others.length - this.active.length + (a.ended ? 0 : 1);
     this.active = a.ended ? others : [a, ...others];
     if (a.ended) this.#ended.push(a);
@@ -47,7 +61,7 @@ export class Alerts {
   }
 
   names(device) {
-    return this.active.filter((a) => a.device === device).map((a) => a.name);
+    return [...new Set([...this.active, ...this.#others].filter((a) => a.device === device).map((a) => a.name))];
   }
 
   // bands returns the times of alerts about some signs, or about silence, in Unix s.

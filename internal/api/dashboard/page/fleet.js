@@ -107,7 +107,7 @@ export function fleet(main, params) {
   let loading = 0;
   async function load(moves) {
     const mine = ++loading;
-    alerts.load();
+    const listed = alerts.load();
     for (const [key, { b }] of Object.entries(buttons)) b.setAttribute("aria-pressed", String(key === state));
     let page;
     try {
@@ -149,6 +149,7 @@ export function fleet(main, params) {
     forth.disabled = next === null;
     status.textContent = trs.length > 0 ? "" : page.counts.devices > 0 ? "No device is in this state." : prefix ? "No device has such a name." : "No device has sent readings yet.";
     showWorst();
+    listed.then(() => alerts.about([...rows.keys()]));
     if (performance.getEntriesByName("first-table").length === 0) performance.mark("first-table"); // make bench-page reads it
     if (moves === true && cursors.length > 1) table.scrollIntoView({ block: "start" });
   }
@@ -177,7 +178,7 @@ export function fleet(main, params) {
     row.state.replaceChildren(...(flagged || row.stale ? words.filter(Boolean) : [el("span", { class: "tag" }, "● fresh")]));
     drawAge(row, now);
     const names = alerts.names(row.device);
-    row.alerts.replaceChildren(names.length ? el("span", { class: "tag alert" }, "⚠ " + names.join(", ")) : el("span", { class: "quiet" }, "–"));
+    row.alerts.replaceChildren(names.length ? el("span", { class: "tag alert" }, "⚠ " + names.join(", ")) : el("span", { class: "quiet" }, alerts.unsure ? "?" : "–"));
     columns.forEach((c, i) => {
       const values = c.signs.map((s) => row.latest[s]);
       const known = values.filter(Boolean);
