@@ -171,3 +171,20 @@ func (b *board) find(a *Alert) *run {
 	}
 	return nil
 }
+
+// each calls visit with each active alert.
+func (b *board) each(visit func(Alert)) {
+	for _, w := range b.devices {
+		for i := range w.runs {
+			if u := &w.runs[i]; u.reported {
+				visit(Alert{Rule: &b.rules[i], Device: w.name, SinceUnixMs: u.sinceUnixMs})
+			}
+		}
+	}
+}
+
+// active returns the active alerts.
+func (b *board) active() (active []Alert) {
+	b.each(func(a Alert) { active = append(active, a) })
+	return active
+}

@@ -225,7 +225,7 @@ func (e *Engine) begin() {
 		return
 	}
 	if e.ready { // otherwise before is of an older board
-		e.before = e.activeLocked()
+		e.before = e.board.active()
 	}
 	e.board, e.next, e.ready = newBoard(e.next, &e.opt), nil, false
 }
@@ -256,7 +256,7 @@ func (e *Engine) take(buf []feed.Update) (updates []feed.Update, lost bool) {
 func (e *Engine) sweep(ctx context.Context) bool {
 	e.mu.Lock()
 	lost := e.lost
-	e.board.begin(e.nowUnixMs())
+	e.board.begin(e.opt.nowUnixMs())
 	clear(e.erased) // the sweep reads what an update of them has made wrong
 	e.mu.Unlock()
 	err := e.reader.WalkDevices(ctx, func(some []storage.Device) {
@@ -326,7 +326,7 @@ func (e *Engine) installLocked(device *vitals.Name, runs []run) {
 	}
 	w.runs = runs
 	if e.ready {
-		e.settleLocked(w, e.nowUnixMs(), true)
+		e.settleLocked(w, e.opt.nowUnixMs(), true)
 	}
 }
 
@@ -334,7 +334,7 @@ func (e *Engine) installLocked(device *vitals.Name, runs []run) {
 func (e *Engine) settle(all bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	b, now := e.board, e.nowUnixMs()
+	b, now := e.board, e.opt.nowUnixMs()
 	if !e.ready && b.complete && len(b.unread) == 0 {
 		e.ready, all = true, true
 		e.carryLocked(now)
@@ -367,7 +367,7 @@ func (e *Engine) carryLocked(nowUnixMs int64) {
 				u.sinceUnixMs = a.SinceUnixMs
 			}
 		} else {
-			e.endLocked(*a, nowUnixMs)
+			e.changeLocked(ended(*a, nowUnixMs))
 		}
 	}
 	e.before = nil
@@ -389,7 +389,7 @@ func (e *Engine) settleLocked(w *watched, nowUnixMs int64, read bool) {
 		case active && !u.reported:
 			e.changeLocked(Alert{Rule: rule, Device: w.name, SinceUnixMs: since})
 		case !active && u.reported:
-			e.endLocked(Alert{Rule: rule, Device: w.name, SinceUnixMs: u.sinceUnixMs}, nowUnixMs)
+			e.changeLocked(ended(Alert{Rule: rule, Device: w.name, SinceUnixMs: u.sinceUnixMs}, nowUnixMs))
 		}
 		if u.reported = active; active {
 			u.sinceUnixMs = since
@@ -397,9 +397,10 @@ func (e *Engine) settleLocked(w *watched, nowUnixMs int64, read bool) {
 	}
 }
 
-func (e *Engine) endLocked(a Alert, nowUnixMs int64) {
+// ended returns an alert that has ended.
+func ended(a Alert, nowUnixMs int64) Alert {
 	a.EndedUnixMs = max(nowUnixMs, a.SinceUnixMs)
-	e.changeLocked(a)
+	return a
 }
 
 // changeLocked notes an alert that has begun or ended.
@@ -411,22 +412,6 @@ func (e *Engine) changeLocked(a Alert) {
 	e.nChanges++
 	close(e.changed)
 	e.changed = make(chan struct{})
-}
-
-// eachLocked calls visit with each active alert.
-func (e *Engine) eachLocked(visit func(Alert)) {
-	for _, w := range e.board.devices {
-		for i := range w.runs {
-			if u := &w.runs[i]; u.reported {
-				visit(Alert{Rule: &e.board.rules[i], Device: w.name, SinceUnixMs: u.sinceUnixMs})
-			}
-		}
-	}
-}
-
-func (e *Engine) activeLocked() (active []Alert) {
-	e.eachLocked(func(a Alert) { active = append(active, a) })
-	return active
 }
 
 // Newest returns at most limit of the active alerts for which wanted reports true, the newest first, and how
@@ -443,7 +428,7 @@ func (e *Engine) Newest(limit int, wanted func(*Alert) bool) (newest []Alert, to
 		})
 		newest = newest[:min(len(newest), limit)]
 	}
-	e.eachLocked(func(a Alert) {
+	e.board.each(func(a Alert) {
 		if !wanted(&a) {
 			return
 		}
@@ -487,7 +472,7 @@ func (e *Engine) State(n uint64) (active []Alert, c Changes) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.ready {
-		active = e.activeLocked()
+		active = e.board.active()
 	}
 	return active, e.changesLocked(n)
 }
@@ -513,7 +498,7 @@ func Follow(ctx context.Context, e *Engine, visit func(changed []Alert, lost boo
 	}
 }
 
-func (e *Engine) nowUnixMs() int64 { return e.opt.Now().UnixMilli() }
+func (opt *Options) nowUnixMs() int64 { return opt.Now().UnixMilli() }
 
 // report passes an error to OnError, unless it means that the server stops.
 func (e *Engine) report(err error) {
