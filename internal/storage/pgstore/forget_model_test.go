@@ -3,21 +3,23 @@ package pgstore_test
 import (
 	"cmp"
 	"fmt"
+	"hash/maphash"
 	"slices"
 	"testing"
 )
 
 // A model is a small world of servers and a database of which any earlier state may return at any time.
-// It checks the decisions of docs/adr/0022-forgetting.md, not the code: every reachable state is visited.
+// It checks the decisions of docs/adr/0022-forgetting.md and 0026-repair.md, not the code: every reachable state is visited.
 //
 // There are two devices with one time each, so a reading is a device and one of two values, which
 // contradict each other. Only device 0 is erased, once.
 type model struct {
 	// Bounds of the world.
 	commits, failovers, restarts, memory int
+	oneFact                              bool // only one reading, in one lane
 
 	// Mutants, each of which must break an invariant.
-	noMarks, oneLane, noRepair, noErasures, noReport, noDrop, noLearning bool
+	noMarks, oneLane, noRepair, noErasures, noReport, noDrop, noLearning, noEpochs, noComparing, noRecheck bool
 }
 
 const (
@@ -40,10 +42,11 @@ type modelDB struct {
 	marks      [modelServers]struct{ id, number [modelLanes]int8 }
 	rows       [2]modelRow
 	erased     int8 // the generation of the erasure, 0: it has none
+	repeated   bool // by a repair
 	generation int8
 }
 
-type modelGroup struct{ lane, number, fact, received, generation int8 }
+type modelGroup struct{ lane, number, fact, received, generation, epoch int8 }
 
 type modelServer struct {
 	id            int8
@@ -52,7 +55,11 @@ type modelServer struct {
 	evicted       [modelLanes]int8 // the last group that the memory has lost
 	memory        [2]modelGroup    // oldest first; number 0: none
 	erased        int8             // generation of the erasure that it remembers
+	erasedEpoch   int8             // in which it has learned that
+	epoch         int8             // number of repairs
+	repairing     bool
 	maxGeneration int8
+	sent          int8 // groups of the memory that a repair has sent; only without comparing marks
 }
 
 // A fact is what clients know about a reading.
@@ -115,6 +122,9 @@ func (s *modelState) mark(i int, lane int8) int8 {
 
 // forgets reports whether server i sees that the database has forgotten something.
 func (m *model) forgets(s *modelState, i int, own int8) bool {
+	if s.servers[i].repairing {
+		return true
+	}
 	for lane := range int8(modelLanes) {
 		if (!m.oneLane || lane == own) && s.mark(i, lane) < s.servers[i].acked[lane] {
 			return !m.noMarks
@@ -160,8 +170,8 @@ func (m *model) next(s modelState) (all []modelState) {
 		}
 		if v := &s.servers[i]; s.db.erased != 0 && v.erased == 0 && !m.forgets(&s, i, 0) { // it reads the changes of others
 			t := s
-			t.servers[i].erased, t.servers[i].maxGeneration = s.db.erased, max(v.maxGeneration, s.db.generation)
-			t.knowers |= 1 << i
+			m.learn(&t, i)
+			t.servers[i].maxGeneration = max(v.maxGeneration, s.db.generation)
 			all = append(all, t)
 		}
 		if m.forgets(&s, i, 0) {
@@ -201,7 +211,7 @@ func (m *model) appends(s modelState, i int) (all []modelState) {
 	}
 	for fact := range int8(modelFacts) {
 		for lane := range int8(modelLanes) {
-			if fact/2 != 0 && lane == 0 || m.forgets(&s, i, lane) {
+			if m.oneFact && fact+lane != 0 || fact/2 != 0 && lane == 0 || m.forgets(&s, i, lane) {
 				continue
 			}
 			clocks := []int8{beforeErasure, nearErasure}
@@ -231,11 +241,11 @@ func (m *model) appends(s modelState, i int) (all []modelState) {
 				// It reads the changes of others before it answers, if there are any since its last group:
 				// otherwise its repair might put back a reading that is then erased again by another's.
 				if t.db.erased != 0 && !m.noLearning {
-					v.erased, t.knowers = t.db.erased, t.knowers|1<<i
+					m.learn(&t, i)
 				}
 				v.acked[lane] = number
 				v.maxGeneration = max(v.maxGeneration, t.db.generation)
-				m.remember(v, modelGroup{lane, number, fact, received, t.db.generation})
+				m.remember(v, modelGroup{lane, number, fact, received, t.db.generation, v.epoch})
 				if s.erased && old.value != 0 && old.received != afterErasure {
 					f.erased = false // a duplicate of what is about to be erased again: nothing is promised
 				} else {
@@ -255,7 +265,7 @@ func (m *model) erase(t modelState, i int) modelState {
 	v := &t.servers[i]
 	t.db.rows[0] = modelRow{}
 	t.db.generation++
-	t.db.erased, v.erased = t.db.generation, t.db.generation
+	t.db.erased, v.erased, v.erasedEpoch = t.db.generation, t.db.generation, v.epoch
 	v.issued[0]++
 	v.acked[0] = v.issued[0]
 	t.setMark(i, 0, v.acked[0])
@@ -270,9 +280,39 @@ func (m *model) erase(t modelState, i int) modelState {
 	return t
 }
 
+// learn notes that server i knows the erasure that the database has. If that was repeated, it may have removed a row with which the server
+// took a later reading for a duplicate.
+func (m *model) learn(s *modelState, i int) {
+	v := &s.servers[i]
+	if v.erased == 0 {
+		v.erased, v.erasedEpoch = s.db.erased, v.epoch
+		for _, g := range v.memory {
+			if s.db.repeated && !m.noRecheck && g.number != 0 && g.fact/2 == 0 && g.received != beforeErasure {
+				s.report(g.fact, true)
+			}
+		}
+	}
+	s.knowers |= 1 << i
+}
+
+// isErased reports whether the erasure that server i knows removes a group of device 0.
+func (m *model) isErased(v *modelServer, g modelGroup) bool {
+	switch {
+	case m.noDrop || v.erased == 0 || v.erasedEpoch < g.epoch && !m.noEpochs:
+		return false
+	case v.erasedEpoch > g.epoch && !m.noEpochs: // it comes from another history, where no number compares
+		return g.received != afterErasure
+	}
+	return g.generation < v.erased
+}
+
 // repairStep is one transaction of a repair.
 func (m *model) repairStep(t *modelState, i int) {
 	v := &t.servers[i]
+	if !v.repairing && !m.noRepair {
+		v.repairing = true
+		v.epoch++
+	}
 	switch {
 	case m.noRepair:
 		for lane := range int8(modelLanes) {
@@ -284,9 +324,11 @@ func (m *model) repairStep(t *modelState, i int) {
 			t.report(2*0+row.value-1, row.received == nearErasure)
 			*row = modelRow{}
 		}
-		t.db.erased = v.erased
+		t.db.erased, t.db.repeated = v.erased, true
 		t.db.generation = max(t.db.generation, v.maxGeneration) + 1
 		return
+	case v.erased == 0 && t.db.erased != 0 && !m.noLearning: // somebody else's; it is not a transaction
+		m.learn(t, i)
 	}
 	for lane := range int8(modelLanes) { // what the memory has lost
 		if mark := t.mark(i, lane); mark < v.evicted[lane] {
@@ -299,11 +341,14 @@ func (m *model) repairStep(t *modelState, i int) {
 			return
 		}
 	}
-	for _, g := range v.memory {
-		if g.number == 0 || t.mark(i, g.lane) >= g.number {
+	for k, g := range v.memory {
+		if g.number == 0 || t.mark(i, g.lane) >= g.number || k < int(v.sent) {
 			continue
 		}
-		if g.fact/2 == 0 && g.generation < t.db.erased && !m.noDrop {
+		if m.noComparing {
+			v.sent = int8(k) + 1
+		}
+		if g.fact/2 == 0 && m.isErased(v, g) {
 			t.report(g.fact, g.received != beforeErasure)
 		} else if !t.db.put(g.fact, g.received) {
 			t.report(g.fact, true) // contradicted
@@ -314,6 +359,7 @@ func (m *model) repairStep(t *modelState, i int) {
 	for lane := range int8(modelLanes) { // its last group was an erasure
 		t.setMark(i, lane, max(t.mark(i, lane), v.acked[lane]))
 	}
+	v.repairing, v.sent = false, 0
 	t.db.generation = max(t.db.generation, v.maxGeneration) + 1
 }
 
@@ -324,7 +370,11 @@ func (s *modelState) report(fact int8, reports bool) {
 // broken returns which invariant a state breaks, or "".
 func (m *model) broken(s modelState) string {
 	for i := range modelServers {
-		if !m.forgets(&s, i, 0) && s.lacks(1<<i) {
+		t := s
+		if t.db.erased != 0 && !m.noLearning {
+			m.learn(&t, i) // within a second, and before it answers
+		}
+		if !m.forgets(&s, i, 0) && t.lacks(1<<i) {
 			return "a forgetting database is used"
 		}
 	}
@@ -333,6 +383,11 @@ func (m *model) broken(s modelState) string {
 		for _, i := range order {
 			for m.forgets(&t, i, 0) {
 				m.repairStep(&t, i)
+			}
+		}
+		for i := range modelServers {
+			if t.db.erased != 0 && !m.noLearning {
+				m.learn(&t, i)
 			}
 		}
 		if t.lacks(^0) {
@@ -361,7 +416,8 @@ func (s *modelState) lacks(servers int8) bool {
 // search visits the states, nearest first, and returns how the first broken one came about.
 func (m *model) search() (broken string, states int) {
 	from := []modelState{m.start()}
-	seen := map[modelState]bool{from[0]: true}
+	seed := maphash.MakeSeed() // states take hundreds of bytes; that two of a million have one hash is unlikelier than 1 in 10 million
+	seen := map[uint64]bool{maphash.Comparable(seed, from[0]): true}
 	for len(from) > 0 {
 		var to []modelState
 		for _, s := range from {
@@ -369,8 +425,8 @@ func (m *model) search() (broken string, states int) {
 				return fmt.Sprintf("%s: %+v", what, s), len(seen)
 			}
 			for _, t := range m.next(s) {
-				if !seen[t] {
-					seen[t] = true
+				if h := maphash.Comparable(seed, t); !seen[h] {
+					seen[h] = true
 					to = append(to, t)
 				}
 			}
@@ -382,7 +438,7 @@ func (m *model) search() (broken string, states int) {
 
 func TestForgettingModel(t *testing.T) {
 	small := model{commits: 3, failovers: 1, restarts: 1, memory: 1}
-	for _, m := range []model{small, {commits: 2, failovers: 3, restarts: 1, memory: 2}} {
+	for _, m := range []model{small, {commits: 2, failovers: 3, restarts: 1, memory: 2}, {commits: 3, failovers: 2, memory: 1, oneFact: true}} {
 		broken, states := m.search()
 		t.Logf("%d states", states)
 		if broken != "" {
@@ -390,13 +446,16 @@ func TestForgettingModel(t *testing.T) {
 		}
 	}
 	for name, change := range map[string]func(*model){
-		"no marks":    func(m *model) { m.noMarks = true },
-		"one lane":    func(m *model) { m.oneLane = true },
-		"no repair":   func(m *model) { m.noRepair = true },
-		"no erasures": func(m *model) { m.noErasures = true },
-		"no report":   func(m *model) { m.noReport = true },
-		"no learning": func(m *model) { m.noLearning = true },
-		"no drop":     func(m *model) { m.noDrop = true },
+		"no marks":     func(m *model) { m.noMarks = true },
+		"one lane":     func(m *model) { m.oneLane = true },
+		"no repair":    func(m *model) { m.noRepair = true },
+		"no erasures":  func(m *model) { m.noErasures = true },
+		"no report":    func(m *model) { m.noReport = true },
+		"no learning":  func(m *model) { m.noLearning = true },
+		"no recheck":   func(m *model) { *m = model{commits: 3, failovers: 2, memory: 1, oneFact: true, noRecheck: true} },
+		"no drop":      func(m *model) { m.noDrop = true },
+		"no epochs":    func(m *model) { *m = model{commits: 3, failovers: 2, memory: 1, oneFact: true, noEpochs: true} },
+		"no comparing": func(m *model) { *m = model{commits: 2, failovers: 3, memory: 2, noComparing: true} },
 	} {
 		m := small
 		change(&m)
