@@ -136,7 +136,7 @@ func (s changelog) keepUp(conn *pgx.Conn, generation int64) error {
 		return nil
 	}
 	if err := s.learn(context.Background(), conn); err != nil {
-		return fmt.Errorf("read changes: %s", err) // the transaction is committed, so the text only
+		return fmt.Errorf("read changes: %s", hide(err)) // the transaction is committed, so the text only
 	}
 	return nil
 }
