@@ -240,16 +240,22 @@ func TestAlertmanagerExample(t *testing.T) {
 	dir := t.TempDir()
 	rules := filepath.Join(dir, "alerts.toml")
 	certtest.Write(t, rules, []byte(rule("SpO2Low", 90)+"max_age = \"3h\"\nlabels = { severity = \"page\" }\n[[alert]]\nname = \"Silent\"\nsilent = \"1h\"\n"))
-	p := start(t, program(t), filepath.Join(dir, "data"), "--alerts="+rules, "--alertmanager="+am.url())
-	post := func(device string, age time.Duration) {
+	p := start(t, program(t), filepath.Join(dir, "data"), "--alerts="+rules, "--alertmanager="+am.url(), "--alertmanager-every=1s")
+	post := func(device string, spo2 int, age time.Duration) {
 		t.Helper()
-		resp, text := fetch(t, http.MethodPost, p.url("/v1/readings"), fmt.Sprintf(`{"device":%q,"time":%d,"spo2_pct":85}`, device, time.Now().Add(-age).UnixMilli()))
+		resp, text := fetch(t, http.MethodPost, p.url("/v1/readings"), fmt.Sprintf(`{"device":%q,"time":%d,"spo2_pct":%d}`, device, time.Now().Add(-age).UnixMilli(), spo2))
 		if resp.StatusCode != http.StatusOK {
 			t.Fatalf("%d %s", resp.StatusCode, text)
 		}
 	}
-	post("a", 2*time.Hour)
-	post("b", 0)
+	post("a", 97, 2*time.Hour)
+	awaitAlerts(p, "Silent a")
+	polltest.Until(t, "Alertmanager knows that the device is silent", func() bool {
+		_, text := fetch(t, http.MethodGet, am.url()+"/api/v2/alerts", "")
+		return strings.Contains(text, `"alertname":"Silent"`)
+	})
+	post("a", 85, 90*time.Minute)
+	post("b", 85, 0)
 	awaitAlerts(p, "Silent a", "SpO2Low a", "SpO2Low b")
 	suppressed := func() (names []string) {
 		var alerts []struct {
@@ -277,6 +283,6 @@ func TestAlertmanagerExample(t *testing.T) {
 		t.Errorf("mail has %+v", got)
 	}
 	mail.mu.Unlock()
-	post("a", 0)
+	post("a", 85, 0)
 	polltest.Until(t, "the device that is heard again is notified", func() bool { return len(onCall.of("a", 0, onCall.now())) > 0 })
 }
