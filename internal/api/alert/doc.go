@@ -3,7 +3,8 @@
 // # Promise
 //
 //   - Whether an alert is active depends on the stored readings, the rules and the time only: not on the
-//     order in which readings arrived, and not on when the server was started. [Rule] and [Lasts] say how.
+//     order in which readings arrived, and not on when the server was started, but for Options.Grace. [Rule]
+//     and [Lasts] say how.
 //   - It is not an alarm system: alerts are evaluated after readings are stored, from what has arrived.
 //   - Evaluation never delays a commit: [Engine.Publish] copies what was stored and never waits. What it
 //     has no room for is read from the store.
@@ -18,7 +19,7 @@
 //
 // # Bounds
 //
-// 32 bytes for each device and rule, an inbox of readings, maxChanges alerts that have begun or ended.
+// 32 bytes for each device and rule and 200 for each device, within Options.MaxBytes; an inbox of readings, maxChanges alerts that have begun or ended.
 //
 // # Not here
 //
