@@ -246,13 +246,13 @@ func TestAttackers(t *testing.T) {
 // Below a path of a proxy, the page, the sign-in and the sign-out lead to addresses below it, whatever a request says.
 func TestSignInBelowPath(t *testing.T) {
 	visitPage(t, func(v *visit) {
-		resp, text := v.do("GET", "")
+		_, text := v.do("GET", "")
 		_, script, found := strings.Cut(text, `src="`)
 		script, _, _ = strings.Cut(script, `"`)
 		if resp, _ := v.do("GET", script); !found || resp.StatusCode != http.StatusOK {
 			t.Errorf("the page's script %q: %d", script, resp.StatusCode)
 		}
-		resp, _ = v.do("GET", "v1/session/begin?redirect_uri=https://evil.example/", func(r *http.Request) {
+		resp, _ := v.do("GET", "v1/session/begin?redirect_uri=https://evil.example/", func(r *http.Request) {
 			r.Host = "evil.example"
 			r.Header.Set("X-Forwarded-Host", "evil.example")
 		})
