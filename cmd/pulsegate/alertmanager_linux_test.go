@@ -100,8 +100,8 @@ type imitation struct {
 	every time.Duration
 	pager *pager
 
-	told map[string]bool // alerts that were notified and have not ended; the log of notifications
-	now  *imitated       // nil while it is down
+	notified map[string]bool // alerts that were notified and have not ended; the log of notifications
+	now      *imitated       // nil while it is down
 }
 
 // An imitated is one process of an imitation.
@@ -125,8 +125,8 @@ func (m *imitation) start(t *testing.T) {
 	t.Helper()
 	listener, err := net.Listen("tcp", m.addr)
 	try(t, err)
-	if m.told == nil {
-		m.told = map[string]bool{}
+	if m.notified == nil {
+		m.notified = map[string]bool{}
 		t.Cleanup(func() { m.end(t, syscall.SIGKILL) })
 	}
 	now := &imitated{stop: make(chan struct{}), alerts: map[string]*postedAlert{}}
@@ -155,7 +155,7 @@ func (m *imitation) end(t *testing.T, sig syscall.Signal) {
 	close(m.now.stop)
 	m.now.tasks.Wait()
 	if m.now = nil; sig == syscall.SIGKILL {
-		clear(m.told)
+		clear(m.notified)
 	}
 }
 
@@ -171,8 +171,8 @@ func (m *imitation) flush(now *imitated) {
 	defer now.mu.Unlock()
 	for key, a := range now.alerts {
 		active := a.EndsAt.After(time.Now())
-		if active != m.told[key] {
-			m.told[key] = active
+		if active != m.notified[key] {
+			m.notified[key] = active
 			m.pager.deliver(page{a.Labels["device"], a.Labels["alertname"], active, a.StartsAt})
 		}
 		if !active {
