@@ -374,8 +374,16 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// A pooled connection answers as PgBouncer does: the numbers for cancel requests are not PostgreSQL's.
+// A pooled connection answers as PgBouncer does: the numbers for cancel requests are not PostgreSQL's, and the process has a
+// statement that another client has prepared.
 type pooled struct{ net.Conn }
+
+func (c pooled) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte("stmtcache_")) {
+		return 0, errors.New("the statement already exists")
+	}
+	return c.Conn.Write(b)
+}
 
 func (c pooled) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
