@@ -93,10 +93,10 @@ oidc: ## sign in at Keycloak in Chromium, with the commands of docs/signin.md; s
 docs-check: ## check the description of the API and the clients in docs/clients against servers
 	cd docs && $(GOTEST) -count=1 ./...
 
-openapi: setup ## send more than 1,000 requests that schemathesis makes of the description; make test sends some
-	cd docs && go test -count=1 -timeout 20m -run 'TestSchemathesis$$' -v ./test -openapi.cases 1000
+openapi: setup ## send thousands of requests that follow the description, and others; make test sends some
+	cd docs && go test -count=1 -timeout 20m -run 'TestSchemathesis$$|TestDescription$$' -v ./test -openapi.cases 1000
 
-conformance: setup ## check more than 1,000 FHIR resources with HL7's validator, into docs/fhir.md; make test checks some
+conformance: setup ## check more than 1,000 FHIR resources with HL7's validator, into docs/fhir.md; make test checks some, if they are new
 	cd docs && go test -count=1 -timeout 20m -run 'TestConformance$$' ./test -conformance.readings 140 -conformance.page $(abspath docs/fhir.md)
 
 build: ## build bin/pulsegate, statically linked and without symbols, as in a release

@@ -101,8 +101,8 @@ func TestClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	inGo := filepath.Join(t.TempDir(), "client")
-	if out, err := exec.Command("go", "build", "-o", inGo, filepath.Join(folder, "client.go")).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	if err := build("", inGo, filepath.Join(folder, "client.go")); err != nil {
+		t.Fatal(err)
 	}
 	for name, c := range map[string]struct{ command, needs []string }{
 		"go":         {[]string{inGo}, nil},

@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -120,11 +121,19 @@ func mosquitto(t *testing.T, name string) string {
 	return path
 }
 
+// mqttGoClient returns the path of mqttclients/goclient, which is built once.
+var mqttGoClient = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(scratch, "mqttclient")
+	return path, build("", path, "./mqttclients/goclient")
+})
+
 // mqttClients are commands that publish the lines of standard input, as functions of the address, version, QoS and CA.
 func mqttClients(t *testing.T) map[string]func(s *server, device, version, qos, ca, token string) *exec.Cmd {
 	python := "PYTHONPATH=" + tool(t, "mqtt_python")
-	inGo := filepath.Join(t.TempDir(), "client")
-	run(t, "", nil, "go", "build", "-ldflags=-w", "-o", inGo, "./mqttclients/goclient")
+	inGo, err := mqttGoClient()
+	if err != nil {
+		t.Fatal(err)
+	}
 	url := func(s *server, ca string) string {
 		if ca != "" {
 			return "mqtts://" + s.mqtt
@@ -245,8 +254,10 @@ func TestMQTTCertificates(t *testing.T) {
 		out, err := exec.Command(mosquitto(t, "mosquitto_pub"), all...).CombinedOutput()
 		return string(out), err
 	}
-	goclient := filepath.Join(t.TempDir(), "client")
-	run(t, "", nil, "go", "build", "-ldflags=-w", "-o", goclient, "./mqttclients/goclient")
+	goclient, err := mqttGoClient()
+	if err != nil {
+		t.Fatal(err)
+	}
 
 	type open struct {
 		device string

@@ -401,7 +401,7 @@ func (c client) randomReadings() {
 		}
 	}
 	members["systolic_mmhg"] = values{[]string{"300", "251.5"}, members["systolic_mmhg"].bad}
-	for i := range 600 {
+	for i := range *cases {
 		at := time.Date(2026, 1, 1, 0, 0, i, 0, time.UTC)
 		members["time"] = values{
 			[]string{`"` + at.Format(time.RFC3339) + `"`, `"` + at.In(time.FixedZone("", 19800)).Format("2006-01-02T15:04:05.000Z07:00") + `"`, fmt.Sprint(at.UnixMilli())},
@@ -441,7 +441,7 @@ func (c client) randomQueries() {
 		if op == nil || op.Responses.Value("400") == nil {
 			continue
 		}
-		for range 250 {
+		for range *cases * 2 / 5 {
 			query, method := url.Values{}, []string{"GET", "GET", "GET", "HEAD"}[rng.IntN(4)]
 			send := c.send
 			for _, p := range op.Parameters {

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -20,26 +21,37 @@ const root = "../.."
 // program is the path of pulsegate, which TestMain builds.
 var program string
 
+// scratch is a directory for programs that are built once for all tests. TestMain creates and removes it.
+var scratch string
+
 func TestMain(m *testing.M) {
+	debug.SetGCPercent(400) // the schemas that TestDescription compiles are short-lived
 	os.Exit(func() int {
-		if program = os.Getenv("BUILT_PULSEGATE"); program != "" { // make test sets it
-			return m.Run()
-		}
-		dir, err := os.MkdirTemp("", "pulsegate-docs-")
-		if err != nil {
+		var err error
+		if scratch, err = os.MkdirTemp("", "pulsegate-docs-"); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
-		defer os.RemoveAll(dir)
-		program = filepath.Join(dir, "pulsegate")
-		build := exec.Command("go", "build", "-ldflags=-w", "-o", program, "./cmd/pulsegate")
-		build.Dir = root
-		if out, err := build.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "%v\n%s", err, out)
-			return 1
+		defer os.RemoveAll(scratch)
+		if program = os.Getenv("BUILT_PULSEGATE"); program == "" { // make test sets it
+			program = filepath.Join(scratch, "pulsegate")
+			if err := build(root, program, "./cmd/pulsegate"); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				return 1
+			}
 		}
 		return m.Run()
 	}())
+}
+
+// build builds a program in Go.
+func build(dir, program, source string, flags ...string) error {
+	cmd := exec.Command("go", append(append([]string{"build", "-ldflags=-w", "-o", program}, flags...), source)...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	return nil
 }
 
 // A server is a running pulsegate serve.

@@ -20,7 +20,7 @@ import (
 	"testing"
 )
 
-var cases = flag.Int("openapi.cases", 150, "about how many cases TestSchemathesis generates")
+var cases = flag.Int("openapi.cases", 150, "about how many cases TestSchemathesis generates, and how many random readings TestDescription")
 
 // tool returns the path of a program or of packages that .ci/tools has installed.
 func tool(t *testing.T, name string) string {
@@ -126,7 +126,9 @@ func TestGeneratedClients(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			run(t, "", nil, "go", "build", "-tags", "generated", "-overlay", filepath.Join(dir, "overlay.json"), "-ldflags=-w", "-o", filepath.Join(dir, "client"), "./openapi/goclient")
+			if err := build("", filepath.Join(dir, "client"), "./openapi/goclient", "-tags=generated", "-overlay="+filepath.Join(dir, "overlay.json")); err != nil {
+				t.Fatal(err)
+			}
 			return []string{filepath.Join(dir, "client")}, nil
 		},
 		"openapi-typescript": func(t *testing.T, dir string) (command, env []string) {
