@@ -143,7 +143,7 @@ func (r *forgetRun) play(t *testing.T, rounds int) {
 	r.members[0] = pgtest.Start(t, r.settings()...)
 	store := r.store()
 	for range 2 {
-		r.servers = append(r.servers, newHarness(t, fastLane, store, "--admin-addr=127.0.0.1:0"))
+		r.servers = append(r.servers, newHarness(t, fastLane, store, "--admin-addr=127.0.0.1:0", "--remember=0s"))
 	}
 	for n := range rounds {
 		r.round(n)

@@ -39,6 +39,7 @@ type Options struct {
 	Data           string        `group:"essential" default:"pulsegate-data" type:"path" placeholder:"DIR" help:"Data directory. It is created if it does not exist."`
 	Store          string        `group:"essential" placeholder:"URL" help:"Address of a PostgreSQL database to use in place of --data, such as postgres://user@host1,host2,host3/db; several servers may share it. The password comes from the file that PGPASSFILE names."`
 	PostgresSingle bool          `group:"essential" help:"Accept a database without synchronous standbys: what is acknowledged is on one machine, or on storage that is replicated itself."`
+	Remember       time.Duration `group:"essential" default:"10m" help:"With --store: how long to remember what was acknowledged, so that a database that has forgotten it is repaired; 0s for not at all, so that such a database is refused."`
 	Retain         time.Duration `group:"essential" unit:"d" help:"How long to keep readings, by their time, such as 400d; at least 1h. Older readings are removed and rejected. Default: keep for ever."`
 
 	AccessOptions `embed:"" group:"security"`
@@ -77,6 +78,7 @@ type Options struct {
 	MaxReads       int           `group:"limits" default:"${max_reads}" help:"Concurrent queries. More wait for a second and are then rejected with 503."`
 	MaxLive        int           `group:"limits" default:"${max_live}" help:"Open streams of live readings. One token or address may open half of them; more are rejected with 503."`
 	CacheBytes     int64         `group:"limits" help:"Memory for the cache of the store. Default: ${cache_bytes}, or less to fit the memory limit."`
+	RememberBytes  int64         `group:"limits" help:"Memory for what --remember keeps; the oldest goes first. Default: ${cache_bytes}, or less to fit the memory limit."`
 	Scrub          time.Duration `group:"limits" unit:"d" default:"7d" help:"Time in which the checksums of all stored tables are verified once, slowly, while the server runs; at least 1m, or 0s for never."`
 	MinFreeBytes   int64         `group:"limits" default:"${min_free_bytes}" help:"Free disk space below which readings are rejected with 503."`
 
@@ -285,6 +287,8 @@ func (c *Options) checkBounds() error {
 		rule{c.Loops > 0, "--loops must be at least 1"},
 		rule{c.MaxConns > 0, "--max-conns must be at least 1"},
 		rule{c.CacheBytes > 0, "--cache-bytes must be at least 1"},
+		rule{c.RememberBytes > 0, "--remember-bytes must be at least 1"},
+		rule{c.Remember >= 0, "--remember must be at least 0s"},
 		rule{c.MaxReads > 0, "--max-reads must be at least 1"},
 		rule{c.MaxLive > 0, "--max-live must be at least 1"},
 		rule{c.MaxWait > 0, "--max-wait must be above 0"},

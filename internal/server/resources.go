@@ -94,6 +94,7 @@ func (c *Options) Fit(log *slog.Logger) {
 		c.memTableBytes = memlimit.MemTable(c.CacheBytes, maxBounds().MemTableBytes)
 	}
 	c.CacheBytes = cmp.Or(c.CacheBytes, b.CacheBytes)
+	c.RememberBytes = cmp.Or(c.RememberBytes, b.CacheBytes) // a server has one of the two
 	if m.setGoLimit {
 		limit := m.usableBytes
 		if pebblestore.CacheOffHeap {

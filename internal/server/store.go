@@ -43,12 +43,14 @@ func (s *server) openStore() error {
 	}}
 	if s.opt.Store != "" {
 		db, err := pgstore.Open(context.Background(), pgstore.Options{
-			DSN:        s.opt.Store,
-			Single:     s.opt.PostgresSingle,
-			MaxDevices: s.opt.MaxDevices,
-			Signs:      s.parsed.own,
-			Log:        s.log.Logger,
-			OnLoss:     s.lost,
+			DSN:           s.opt.Store,
+			Single:        s.opt.PostgresSingle,
+			MaxDevices:    s.opt.MaxDevices,
+			Signs:         s.parsed.own,
+			Remember:      s.opt.Remember,
+			RememberBytes: s.opt.RememberBytes,
+			Log:           s.log.Logger,
+			OnLoss:        s.lost,
 		})
 		if err != nil {
 			return signsfile.Locate(s.opt.Signs, err)

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pgstore/history"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -28,7 +29,7 @@ func (s *subjects) deviceLock(device *vitals.Name) int64 {
 func (s *subjects) Assign(ctx context.Context, a storage.Assignment) error {
 	err := a.Validate()
 	if err == nil {
-		err = s.changeAssignments(ctx, &a.Device, func(tx pgx.Tx, all []storage.Assignment) error {
+		err = s.changeAssignments(ctx, &a, func(tx pgx.Tx, all []storage.Assignment) error {
 			if exists, err := a.Admit(all); exists || err != nil {
 				return err
 			}
@@ -45,7 +46,7 @@ func (s *subjects) Assign(ctx context.Context, a storage.Assignment) error {
 
 // EndAssignment implements [storage.Subjects].
 func (s *subjects) EndAssignment(ctx context.Context, a storage.Assignment) error {
-	err := s.changeAssignments(ctx, &a.Device, func(tx pgx.Tx, all []storage.Assignment) error {
+	err := s.changeAssignments(ctx, &a, func(tx pgx.Tx, all []storage.Assignment) error {
 		if err := a.AdmitEnd(all); err != nil {
 			return err
 		}
@@ -58,10 +59,10 @@ func (s *subjects) EndAssignment(ctx context.Context, a storage.Assignment) erro
 	return nil
 }
 
-// changeAssignments calls change with the assignments of a device, in a transaction that no other
+// changeAssignments calls change with the assignments of the device of a, the one that it leads to, in a transaction that no other
 // change of them overlaps. It may call it again; then the previous attempt was undone, or is
 // among the assignments.
-func (s *subjects) changeAssignments(ctx context.Context, device *vitals.Name, change func(pgx.Tx, []storage.Assignment) error) error {
+func (s *subjects) changeAssignments(ctx context.Context, a *storage.Assignment, change func(pgx.Tx, []storage.Assignment) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -76,21 +77,26 @@ func (s *subjects) changeAssignments(ctx context.Context, device *vitals.Name, c
 	}
 	defer s.marks.release(k)
 	var refused error
-	var generation int64
+	e := history.Entry{Assignment: a}
 	err = t.run(func(conn *pgx.Conn) error {
 		err := pgx.BeginFunc(context.Background(), conn, func(tx pgx.Tx) error {
-			all, err := s.lockAssignments(tx, device)
+			all, err := s.lockAssignments(tx, &a.Device)
 			if err != nil {
 				return err
+			}
+			for _, b := range all { // an earlier attempt may have changed it already
+				if b.FromUnixMs == a.FromUnixMs && b.Subject == a.Subject && b.ToUnixMs != a.ToUnixMs {
+					e.PreviousToMs = b.ToUnixMs
+				}
 			}
 			if err := change(tx, all); err != nil {
 				return err
 			}
-			generation, err = s.marks.set(tx, s.sql, k)
+			e.Generation, err = s.marks.set(tx, s.sql, k)
 			return err
 		})
 		if err == nil {
-			err = changelog{s.database}.keepUp(conn, generation)
+			err = changelog{s.database}.keepUp(conn, e.Generation)
 		}
 		refused = nil
 		for _, known := range []error{storage.ErrAssigned, storage.ErrNotAssigned, storage.ErrTooManyAssignments, storage.ErrPeriod, storage.ErrCorrupt} {
@@ -101,7 +107,8 @@ func (s *subjects) changeAssignments(ctx context.Context, device *vitals.Name, c
 		return err
 	}, nil)
 	if err == nil && refused == nil {
-		s.marks.acknowledge(k, generation)
+		s.marks.acknowledge(k, e.Generation)
+		keeper{s.database}.keep(e, k, nil)
 	}
 	return cmp.Or(err, refused)
 }

@@ -29,7 +29,10 @@ type change struct {
 	toMs       int64
 	atMs       int64 // when it was made, by the clock of the server that made it
 
-	epoch int64 // in which this server learned it
+	epoch   int64 // in which this server learned it first
+	learned int64 // its generation then
+
+	before numbers // the marks that the database had when this server made it; nil: another one has made it
 }
 
 type changeKind int16
@@ -49,8 +52,11 @@ const (
 )
 
 func newChange(kind changeKind, device vitals.Name, fromMs, toMs int64) change {
-	return change{id: 1 + rand.Int64N(math.MaxInt64), kind: kind, device: device, fromMs: fromMs, toMs: toMs, atMs: time.Now().UnixMilli()}
+	return change{id: newID(), kind: kind, device: device, fromMs: fromMs, toMs: toMs, atMs: time.Now().UnixMilli()}
 }
+
+// newID returns a random id of a change or a loss.
+func newID() int64 { return 1 + rand.Int64N(math.MaxInt64) }
 
 // changeOf returns the change of an erasure.
 func changeOf(e *storage.Erasure) change {
@@ -162,15 +168,65 @@ func (m *marks) learned() int64 {
 	return m.upTo
 }
 
-// learn adds changes in their order. Those that it knows get the generation that they have in the database now.
-func (m *marks) learn(all []change, generation int64) {
+// all returns the changes that this server knows, in their order.
+func (s changelog) all() []change {
+	s.marks.mu.Lock()
+	defer s.marks.mu.Unlock()
+	return slices.Clone(s.marks.changes)
+}
+
+// made notes that this server has made a change, which it has learned.
+func (s changelog) made(c *change) {
+	s.marks.mu.Lock()
+	defer s.marks.mu.Unlock()
+	if i := slices.IndexFunc(s.marks.changes, func(k change) bool { return k.id == c.id }); i >= 0 {
+		s.marks.changes[i].before = c.before
+	}
+}
+
+// removedUntil returns until which time old readings were removed, as far as changes say.
+func (s changelog) removedUntil() (unixMs int64) {
+	s.marks.mu.Lock()
+	defer s.marks.mu.Unlock()
+	for _, c := range s.marks.changes {
+		if c.kind == removedOld {
+			unixMs = max(unixMs, c.toMs)
+		}
+	}
+	return unixMs
+}
+
+// again notes repeated erasures for the next takeRepeated.
+func (s changelog) again(repeated []change) {
+	s.marks.mu.Lock()
+	defer s.marks.mu.Unlock()
+	s.marks.repeated = append(s.marks.repeated, repeated...)
+}
+
+// takeRepeated returns the repeated erasures that this server has learned since the last call.
+func (s changelog) takeRepeated() []change {
+	s.marks.mu.Lock()
+	defer s.marks.mu.Unlock()
+	all := s.marks.repeated
+	s.marks.repeated = nil
+	return all
+}
+
+// learn adds changes in their order, and returns those that this server did not know. The others get the generation that they have in the
+// database now.
+func (m *marks) learn(all []change, generation int64) (learned []change) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, c := range all {
-		c.epoch = m.epoch
 		if i := slices.IndexFunc(m.changes, func(k change) bool { return k.id == c.id }); i >= 0 {
-			c.epoch = m.changes[i].epoch
+			c.epoch, c.learned, c.before = m.changes[i].epoch, m.changes[i].learned, m.changes[i].before
 			m.changes = slices.Delete(m.changes, i, i+1)
+		} else {
+			c.epoch, c.learned = m.epoch, c.generation
+			learned = append(learned, c)
+			if c.generation != c.since && c.device != (vitals.Name{}) {
+				m.repeated = append(m.repeated, c)
+			}
 		}
 		m.changes = append(m.changes, c)
 	}
@@ -180,4 +236,5 @@ func (m *marks) learn(all []change, generation int64) {
 	}
 	m.upTo = max(m.upTo, generation)
 	m.generation = max(m.generation, generation)
+	return learned
 }

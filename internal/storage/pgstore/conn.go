@@ -37,8 +37,16 @@ SET default_transaction_deferrable = off;
 SET bytea_output = hex;
 SET jit = off`
 
-// connected prepares and checks a new connection.
+// connected configures and checks a new connection, and prepares its statements.
 func (s *database) connected(ctx context.Context, conn *pgx.Conn) error {
+	if err := s.configure(ctx, conn); err != nil || !s.created.Load() {
+		return err
+	}
+	return s.prepare(ctx, conn)
+}
+
+// configure configures and checks a new connection.
+func (s *database) configure(ctx context.Context, conn *pgx.Conn) error {
 	if err := conn.PgConn().Exec(ctx, settings).Close(); err != nil {
 		return fmt.Errorf("configure connection: %w", hide(err))
 	}
@@ -65,9 +73,11 @@ func (s *database) connected(ctx context.Context, conn *pgx.Conn) error {
 			s.opt.Log.Error("PostgreSQL runs with fsync off: a loss of power loses acknowledged readings")
 		})
 	}
-	if !s.created.Load() {
-		return nil
-	}
+	return nil
+}
+
+// prepare prepares the statements of a connection.
+func (s *database) prepare(ctx context.Context, conn *pgx.Conn) error {
 	for name, sql := range s.sql.prepared {
 		if _, err := conn.Prepare(ctx, name, sql); err != nil {
 			return fmt.Errorf("prepare connection: %w", hide(err))

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pgstore/history"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -22,7 +22,8 @@ type database struct {
 	lockKey int64
 	signs   *vitals.Signs
 
-	marks *marks
+	marks  *marks
+	memory *history.History // nil means there is none, and no repair
 
 	write, read *pgxpool.Pool
 	counters    counters
@@ -32,6 +33,8 @@ type database struct {
 
 	forgetting atomic.Bool         // the last primary that was found had forgotten
 	missing    atomic.Pointer[gap] // of that primary
+
+	repairing atomic.Pointer[RepairError] // nil means no repair runs
 
 	lost atomic.Pointer[Loss] // not confirmed, as of the last probe; nil means nothing
 
@@ -62,6 +65,9 @@ func (s *database) Ready() error {
 	if s.closed.Load() {
 		return storage.ErrClosed
 	}
+	if r := s.repairing.Load(); r != nil {
+		return r
+	}
 	if err := s.state.Load(); err != nil {
 		return *err
 	}
@@ -83,31 +89,15 @@ func (s *database) setState(err error) {
 	s.state.Store(&err)
 }
 
-// watchEvery is the interval at which watch asks the database.
-const watchEvery = time.Second
-
-// watch notes regularly whether the database can be reached, and how it is replicated.
-func (s *database) watch(ctx context.Context) {
-	tick := time.NewTicker(watchEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			s.probe(ctx)
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-func (s *database) probe(ctx context.Context) {
+// probe notes whether the database can be reached, and how it is replicated.
+func (s *database) probe(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	var devices, quorum, generation int64
 	var lostFrom, lostTo *int64
 	var standbys bool
 	// Without the role pg_monitor, the state of standbys is NULL.
-	err := s.read.QueryRow(ctx, s.sql.of(`SELECT devices, (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')),
+	err = s.read.QueryRow(ctx, s.sql.of(`SELECT devices, (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')),
 		current_setting('synchronous_standby_names') <> '', generation,
 		(SELECT min(from_ms) FROM SCHEMA.losses WHERE confirmed_ms IS NULL), (SELECT max(to_ms) FROM SCHEMA.losses WHERE confirmed_ms IS NULL)
 		FROM SCHEMA.meta`)).Scan(&devices, &quorum, &standbys, &generation, &lostFrom, &lostTo)
@@ -121,7 +111,7 @@ func (s *database) probe(ctx context.Context) {
 			}
 			s.setState(hide(err))
 		}
-		return
+		return err
 	}
 	s.counters.devices.Store(devices)
 	s.counters.quorum.Store(quorum)
@@ -141,6 +131,7 @@ func (s *database) probe(ctx context.Context) {
 	if s.read.QueryRow(ctx, `SELECT ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint`).Scan(&timeline) == nil {
 		s.counters.timeline.Store(timeline)
 	}
+	return nil
 }
 
 // DeviceCount returns the number of devices that all nodes have registered, as of the last second.

@@ -41,8 +41,8 @@ type modelRow struct{ value, received int8 } // value 0: none
 type modelDB struct {
 	marks      [modelServers]struct{ id, number [modelLanes]int8 }
 	rows       [2]modelRow
-	erased     int8 // the generation of the erasure, 0: it has none
-	repeated   bool // by a repair
+	erased     int8 // the generation of the erasure where it was made, 0: it has none
+	erasedAt   int8 // its generation here: higher if a repair has repeated it
 	generation int8
 }
 
@@ -55,7 +55,8 @@ type modelServer struct {
 	evicted       [modelLanes]int8 // the last group that the memory has lost
 	memory        [2]modelGroup    // oldest first; number 0: none
 	erased        int8             // generation of the erasure that it remembers
-	erasedEpoch   int8             // in which it has learned that
+	learned       int8             // its generation in the database in which the server has learned it first
+	erasedEpoch   int8             // and the epoch
 	epoch         int8             // number of repairs
 	repairing     bool
 	maxGeneration int8
@@ -265,7 +266,8 @@ func (m *model) erase(t modelState, i int) modelState {
 	v := &t.servers[i]
 	t.db.rows[0] = modelRow{}
 	t.db.generation++
-	t.db.erased, v.erased, v.erasedEpoch = t.db.generation, t.db.generation, v.epoch
+	t.db.erased, t.db.erasedAt = t.db.generation, t.db.generation
+	v.erased, v.learned, v.erasedEpoch = t.db.erased, t.db.erasedAt, v.epoch
 	v.issued[0]++
 	v.acked[0] = v.issued[0]
 	t.setMark(i, 0, v.acked[0])
@@ -281,29 +283,49 @@ func (m *model) erase(t modelState, i int) modelState {
 }
 
 // learn notes that server i knows the erasure that the database has. If that was repeated, it may have removed a row with which the server
-// took a later reading for a duplicate.
+// took a later reading for a duplicate: then the database lacks it.
 func (m *model) learn(s *modelState, i int) {
 	v := &s.servers[i]
 	if v.erased == 0 {
-		v.erased, v.erasedEpoch = s.db.erased, v.epoch
+		v.erased, v.learned, v.erasedEpoch = s.db.erased, s.db.erasedAt, v.epoch
 		for _, g := range v.memory {
-			if s.db.repeated && !m.noRecheck && g.number != 0 && g.fact/2 == 0 && g.received != beforeErasure {
-				s.report(g.fact, true)
+			if v.learned != v.erased && !m.noRecheck && g.number != 0 && g.fact/2 == 0 && g.received != beforeErasure {
+				s.report(g.fact, s.db.rows[0].value != g.fact%2+1)
 			}
 		}
 	}
 	s.knowers |= 1 << i
 }
 
-// isErased reports whether the erasure that server i knows removes a group of device 0.
-func (m *model) isErased(v *modelServer, g modelGroup) bool {
+// isErased reports whether the erasure that a server knows removes a group of device 0, and whether that is in doubt.
+func (m *model) isErased(v *modelServer, g modelGroup) (erased, doubtful bool) {
 	switch {
 	case m.noDrop || v.erased == 0 || v.erasedEpoch < g.epoch && !m.noEpochs:
-		return false
-	case v.erasedEpoch > g.epoch && !m.noEpochs: // it comes from another history, where no number compares
-		return g.received != afterErasure
+		return false, false
+	case v.erasedEpoch == g.epoch || m.noEpochs:
+		if g.generation >= v.learned {
+			return false, false
+		}
+		if v.learned == v.erased {
+			return true, false
+		}
 	}
-	return g.generation < v.erased
+	// It comes from another history, where no number compares.
+	return g.received != afterErasure, g.received == nearErasure
+}
+
+// isCertain reports whether all that a server remembers of a device was acknowledged before the erasure, and whether there is any.
+func (m *model) isCertain(v *modelServer, device int8) (certain bool) {
+	for _, g := range v.memory {
+		if g.number == 0 || g.fact/2 != device {
+			continue
+		}
+		if erased, doubtful := m.isErased(v, g); !erased || doubtful {
+			return false
+		}
+		certain = true
+	}
+	return certain
 }
 
 // repairStep is one transaction of a repair.
@@ -321,11 +343,11 @@ func (m *model) repairStep(t *modelState, i int) {
 		return
 	case v.erased != 0 && t.db.erased == 0 && !m.noErasures:
 		if row := &t.db.rows[0]; row.value != 0 && row.received != afterErasure {
-			t.report(2*0+row.value-1, row.received == nearErasure)
+			t.report(2*0+row.value-1, row.received == nearErasure && !m.isCertain(v, 0))
 			*row = modelRow{}
 		}
-		t.db.erased, t.db.repeated = v.erased, true
 		t.db.generation = max(t.db.generation, v.maxGeneration) + 1
+		t.db.erased, t.db.erasedAt = v.erased, t.db.generation
 		return
 	case v.erased == 0 && t.db.erased != 0 && !m.noLearning: // somebody else's; it is not a transaction
 		m.learn(t, i)
@@ -348,8 +370,8 @@ func (m *model) repairStep(t *modelState, i int) {
 		if m.noComparing {
 			v.sent = int8(k) + 1
 		}
-		if g.fact/2 == 0 && m.isErased(v, g) {
-			t.report(g.fact, g.received != beforeErasure)
+		if erased, doubtful := m.isErased(v, g); g.fact/2 == 0 && erased {
+			t.report(g.fact, doubtful)
 		} else if !t.db.put(g.fact, g.received) {
 			t.report(g.fact, true) // contradicted
 		}

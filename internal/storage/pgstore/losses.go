@@ -15,6 +15,14 @@ import (
 // not before the first time, and not after the second one.
 type Loss struct{ FromUnixMs, ToUnixMs int64 }
 
+// extend returns the loss of l, which may be nil, and of what was acknowledged between two times.
+func (l *Loss) extend(fromUnixMs, toUnixMs int64) *Loss {
+	if l == nil {
+		return &Loss{fromUnixMs, toUnixMs}
+	}
+	return &Loss{min(l.FromUnixMs, fromUnixMs), max(l.ToUnixMs, toUnixMs)}
+}
+
 // A LossError means that something acknowledged was lost, and no operator has confirmed that.
 type LossError struct{ Loss }
 

@@ -15,6 +15,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/pulsegate/pulsegate/internal/storage/pgstore/history"
 )
 
 // ErrForgot means that a primary lacks something that this server has acknowledged: another history was
@@ -48,9 +50,10 @@ type marks struct {
 
 	acknowledged [slots]journal
 
-	changes []change // that this server knows, in the order of their generations
-	upTo    int64    // generation before which it knows all
-	epoch   int64    // number of repairs, each of which begins another history
+	changes  []change // that this server knows, in the order of their generations
+	repeated []change // erasures that were learned after a repair has repeated them; see repairer.recheck
+	upTo     int64    // generation before which it knows all
+	epoch    int64    // number of repairs, each of which begins another history
 }
 
 func newMarks() *marks {
@@ -72,6 +75,9 @@ func (m *marks) take(t *try) (mark, error) {
 		m.issued[slot]++
 		return mark{slot, m.issued[slot]}, nil
 	case <-timer.C:
+		if r := t.s.repairing.Load(); r != nil {
+			return mark{}, t.fail(r)
+		}
 		return mark{}, t.fail(errUnreached)
 	}
 }
@@ -85,6 +91,54 @@ func (m *marks) acknowledge(k mark, generation int64) {
 	m.acked[k.slot] = k.number
 	m.acknowledged[k.slot].add(k.number, time.Now().UnixMilli())
 	m.generation = max(m.generation, generation)
+}
+
+// takeAll takes all slots, and waits for the transactions that have them. It reports false, and takes none, if ctx ends.
+func (m *marks) takeAll(ctx context.Context) (taken []int, ok bool) {
+	for range slots {
+		select {
+		case slot := <-m.free:
+			taken = append(taken, slot)
+		case <-ctx.Done():
+			m.releaseAll(taken)
+			return nil, false
+		}
+	}
+	return taken, true
+}
+
+func (m *marks) releaseAll(taken []int) {
+	for _, slot := range taken {
+		m.free <- slot
+	}
+}
+
+// beginEpoch begins another history. The caller has all slots.
+func (m *marks) beginEpoch() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.epoch++
+}
+
+// currentEpoch returns the number of this history. It does not change while the caller has a slot.
+func (m *marks) currentEpoch() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.epoch
+}
+
+// raise notes that the database has a generation, which all transactions from now on read.
+func (m *marks) raise(generation int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.generation = max(m.generation, generation)
+}
+
+// acknowledgedAfter returns a time before which no transaction of a slot with a higher number was acknowledged.
+func (m *marks) acknowledgedAfter(slot int, number int64) (fromMs int64, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.acknowledged[slot].after(number)
 }
 
 // known returns what a primary must have: numbers, a generation, and the id of a change, which is 0 if there is none.
@@ -135,6 +189,18 @@ func (m *marks) set(tx pgx.Tx, q *statements, k mark) (generation int64, err err
 	return generation, err
 }
 
+// queryMarks returns marks of the database.
+func (q *statements) queryMarks(from querier, which string, args ...any) (numbers, error) {
+	rows, err := from.Query(context.Background(), q.of("SELECT server, slot, number FROM SCHEMA.marks "+which), args...)
+	if err != nil {
+		return nil, err
+	}
+	all := numbers{}
+	var k history.Mark
+	_, err = pgx.ForEachRow(rows, []any{&k.Server, &k.Slot.Slot, &k.Number}, func() error { all[k.Slot] = k.Number; return nil })
+	return all, err
+}
+
 // A recall checks whether connections are to a primary that has what was acknowledged.
 type recall struct{ *database }
 
@@ -182,8 +248,8 @@ const checkedAt = "pulsegate checked"
 // checkEvery is how often a connection in use is checked: it may be to a primary that was replaced.
 const checkEvery = time.Second
 
-// prepare checks a connection of a pool before it is used.
-func (s recall) prepare(ctx context.Context, conn *pgx.Conn) (bool, error) {
+// check checks a connection of a pool before it is used.
+func (s recall) check(ctx context.Context, conn *pgx.Conn) (bool, error) {
 	c := conn.PgConn()
 	if at, ok := c.CustomData()[checkedAt].(time.Time); ok && time.Since(at) < checkEvery {
 		return true, nil

@@ -16,6 +16,8 @@ type counters struct {
 	unknown, unresolved             atomic.Int64
 	expiredReadings, expiredDevices atomic.Int64
 	forgot                          atomic.Int64
+	repairs, repaired               atomic.Int64
+	contradicted, losses            atomic.Int64
 
 	mu      sync.Mutex
 	retries map[string]int64 // guarded by mu; by SQLSTATE
@@ -66,6 +68,16 @@ func (s *database) Collect(ch chan<- prometheus.Metric) {
 	show(gauge, "pulsegate_postgres_standbys_in_quorum", "Synchronous standbys that are connected to the primary. 0 without the role pg_monitor.", float64(c.quorum.Load()))
 	show(gauge, "pulsegate_postgres_timeline", "Timeline of the primary. Each promotion increments it.", float64(c.timeline.Load()))
 	show(counter, "pulsegate_postgres_forgot_total", "Connections and transactions that were refused because the database lacked what was acknowledged.", float64(c.forgot.Load()))
+	show(counter, "pulsegate_postgres_repairs_total", "Repairs of a database that lacked what was acknowledged.", float64(c.repairs.Load()))
+	show(counter, "pulsegate_postgres_repaired_readings_total", "Readings that repairs have put back.", float64(c.repaired.Load()))
+	show(counter, "pulsegate_postgres_contradicted_total", "Readings and assignments that repairs could not put back, because the database had other ones.", float64(c.contradicted.Load()))
+	show(counter, "pulsegate_postgres_losses_total", "Losses that this server has reported.", float64(c.losses.Load()))
+	var bytes, fromMs int64
+	if s.memory != nil {
+		bytes, fromMs = s.memory.Stats()
+	}
+	show(gauge, "pulsegate_postgres_remembered_bytes", "Bytes of what the server remembers for a repair.", float64(bytes))
+	show(gauge, "pulsegate_postgres_remembered_from_timestamp_seconds", "When the first of what the server remembers was acknowledged. 0 if it remembers nothing.", float64(fromMs)/1000)
 	var missing gap
 	if g := s.missing.Load(); g != nil {
 		missing = *g

@@ -29,6 +29,8 @@ const (
 	DefaultMaxDevices = 1_000_000
 	DefaultTimeout    = 10 * time.Second
 	DefaultSchema     = "pulsegate"
+
+	DefaultRememberBytes = 64 << 20
 )
 
 // Options configures a store.
@@ -62,6 +64,11 @@ type Options struct {
 	// Schema is the name of the schema. "" means DefaultSchema.
 	Schema string
 
+	// Remember is for how long the store keeps what it has acknowledged, so that it can repair a database that has forgotten it. 0 means
+	// not at all: such a database is refused. RememberBytes bounds it; 0 means DefaultRememberBytes.
+	Remember      time.Duration
+	RememberBytes int64
+
 	// OnLoss is called with each loss that this server reports, in the goroutine that repairs the database. May be nil.
 	OnLoss func(Loss)
 
@@ -76,6 +83,7 @@ func (o Options) withDefaults() Options {
 	o.MaxDevices = cmp.Or(o.MaxDevices, DefaultMaxDevices)
 	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
 	o.Schema = cmp.Or(o.Schema, DefaultSchema)
+	o.RememberBytes = cmp.Or(o.RememberBytes, DefaultRememberBytes)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -146,7 +154,7 @@ func (o *Options) pools(s *database) (write, read *pgxpool.Config, err error) {
 		write.ConnConfig.ConnectTimeout = connectTimeout
 	}
 	write.ConnConfig.ValidateConnect = recall{s}.validate
-	write.PrepareConn = recall{s}.prepare
+	write.PrepareConn = recall{s}.check
 	write.ConnConfig.RuntimeParams["application_name"] = "pulsegate"
 	write.MaxConnLifetime, write.MaxConnLifetimeJitter = maxConnLifetime, maxConnLifetime/5
 	write.MinConns, write.MinIdleConns = 0, 0

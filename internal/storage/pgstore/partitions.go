@@ -89,7 +89,7 @@ func (s *partitions) drop(conn *pgx.Conn, n, atMost int64) (readings int64, devi
 	ctx := context.Background()
 	table := fmt.Sprintf("%s.%s%d", s.opt.Schema, partitionPrefix, n)
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		if err := s.lock(tx, "SCHEMA.readings, "+table+" IN ACCESS EXCLUSIVE MODE"); err != nil {
+		if err := s.sql.lock(tx, "SCHEMA.readings, "+table+" IN ACCESS EXCLUSIVE MODE"); err != nil {
 			return err
 		}
 		if err := tx.QueryRow(ctx, fmt.Sprintf("SELECT count(*) FROM (SELECT FROM %s LIMIT $1) AS r", table), max(atMost, 0)+1).Scan(&readings); err != nil {

@@ -120,7 +120,7 @@ func (r *registry) renew(generation int64) {
 // register adds devices to the table of devices, or signs to those that are in it. If limited,
 // new devices with awkward names and those beyond the limit are denied. It looks first, and counts
 // again under a lock if there is anything to write.
-func (s *writer) register(conn *pgx.Conn, wanted []registration, limited bool) error {
+func (s *writer) register(conn beginner, wanted []registration, limited bool) error {
 	ctx := context.Background()
 	if names, _, _, err := s.unregistered(ctx, conn, "", wanted, limited); err != nil || len(names) == 0 {
 		return err
@@ -144,6 +144,12 @@ func (s *writer) register(conn *pgx.Conn, wanted []registration, limited bool) e
 type querier interface {
 	Query(context.Context, string, ...any) (pgx.Rows, error)
 	QueryRow(context.Context, string, ...any) pgx.Row
+}
+
+// A beginner is a connection, or a transaction that begins another one in it.
+type beginner interface {
+	querier
+	Begin(context.Context) (pgx.Tx, error)
 }
 
 // unregistered returns the devices that are to be written, by name, with their signs, and the number

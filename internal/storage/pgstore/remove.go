@@ -146,6 +146,7 @@ func (s *remover) finishErasure(e *storage.Erasure) (rest int64, err error) {
 		return changelog{s.database}.keepUp(conn, generation)
 	}, nil)
 	if err == nil {
+		changelog{s.database}.made(&c)
 		s.marks.acknowledge(k, generation)
 	}
 	return rest, err
@@ -167,7 +168,7 @@ func (s *remover) forgetDevices(conn *pgx.Conn, names []string, erased *storage.
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		// Waits for the groups that are being stored, and keeps others out until the commit: those
 		// will see the new generation. ONLY, so as not to wait for a vacuum of a partition.
-		err := s.lock(tx, "SCHEMA.readings IN SHARE ROW EXCLUSIVE MODE")
+		err := s.sql.lock(tx, "SCHEMA.readings IN SHARE ROW EXCLUSIVE MODE")
 		if err == nil && erased != nil {
 			readings, err = s.removeErased(tx, erased)
 		}
@@ -177,13 +178,7 @@ func (s *remover) forgetDevices(conn *pgx.Conn, names []string, erased *storage.
 		if _, err := tx.Exec(ctx, s.sql.of("SELECT FROM SCHEMA.meta FOR UPDATE")); err != nil {
 			return err
 		}
-		tag, err := tx.Exec(ctx, s.sql.of(`DELETE FROM SCHEMA.devices AS d WHERE device = ANY($1)
-			AND NOT EXISTS (SELECT FROM SCHEMA.readings AS r WHERE r.device = d.device)`), names)
-		if err != nil {
-			return err
-		}
-		devices = tag.RowsAffected()
-		if _, err = tx.Exec(ctx, s.sql.of("UPDATE SCHEMA.meta SET devices = devices - $1"), devices); err != nil {
+		if devices, err = s.deleteEmpty(tx, names); err != nil {
 			return err
 		}
 		if erased == nil {
@@ -193,6 +188,9 @@ func (s *remover) forgetDevices(conn *pgx.Conn, names []string, erased *storage.
 		if erased.Subject != "" { // its end may have been set again
 			c.fromMs, c.toMs = rangeOf(erased)
 		}
+		if c.before, err = s.sql.queryMarks(tx, ""); err != nil {
+			return err
+		}
 		if err = (changelog{s.database}).insertChange(tx, *c); err == nil {
 			generation, err = s.marks.set(tx, s.sql, k)
 		}
@@ -201,10 +199,23 @@ func (s *remover) forgetDevices(conn *pgx.Conn, names []string, erased *storage.
 	return readings, devices, generation, err
 }
 
+// deleteEmpty deletes the rows of devices that have no readings. No group is being stored, and tx is the only one that changes the number
+// of devices.
+func (s *remover) deleteEmpty(tx pgx.Tx, names []string) (devices int64, err error) {
+	ctx := context.Background()
+	tag, err := tx.Exec(ctx, s.sql.of(`DELETE FROM SCHEMA.devices AS d WHERE device = ANY($1)
+		AND NOT EXISTS (SELECT FROM SCHEMA.readings AS r WHERE r.device = d.device)`), names)
+	if err == nil {
+		devices = tag.RowsAffected()
+		_, err = tx.Exec(ctx, s.sql.of("UPDATE SCHEMA.meta SET devices = devices - $1"), devices)
+	}
+	return devices, err
+}
+
 // lock locks tables. It bounds the time for which tx waits: if somebody else's transaction takes
 // longer, all groups would wait for tx too.
-func (s *database) lock(tx pgx.Tx, what string) error {
-	_, err := tx.Exec(context.Background(), s.sql.of("SET LOCAL lock_timeout = '1s'; LOCK TABLE ONLY "+what))
+func (q *statements) lock(tx pgx.Tx, what string) error {
+	_, err := tx.Exec(context.Background(), q.of("SET LOCAL lock_timeout = '1s'; LOCK TABLE ONLY "+what))
 	return err
 }
 
@@ -274,6 +285,9 @@ func (s *remover) expire(ctx context.Context, beforeUnixMs, atMost int64, x *sto
 		more = int64(len(deleted)) == chunk || t.unknown
 		touched = append(touched, slices.Compact(slices.Sorted(slices.Values(deleted)))...)
 	}
+	if x.Readings > 0 {
+		err = errors.Join(err, s.recordRemoval(beforeUnixMs))
+	}
 	slices.Sort(touched)
 	touched = slices.Compact(touched)
 	if s.unswept.Swap(false) {
@@ -285,6 +299,41 @@ func (s *remover) expire(ctx context.Context, beforeUnixMs, atMost int64, x *sto
 	}
 	if err != nil {
 		s.unswept.Store(true)
+	}
+	return err
+}
+
+// removalsEveryMs is the least difference of the bounds of two changes that record removals of old readings, in ms: each makes all servers
+// register their devices again. A repair puts back what lies between a recorded bound and the one of the last run, which the next run removes again.
+const removalsEveryMs = 24 * 60 * 60 * 1000
+
+// recordRemoval records that old readings were removed, so that repairs do not put them back.
+func (s *remover) recordRemoval(beforeUnixMs int64) error {
+	untilMs := beforeUnixMs/removalsEveryMs*removalsEveryMs - 1
+	if untilMs <= (changelog{s.database}).removedUntil() {
+		return nil
+	}
+	c := newChange(removedOld, vitals.Name{}, 0, untilMs)
+	t := s.try()
+	k, err := s.marks.take(t)
+	if err != nil {
+		return err
+	}
+	defer s.marks.release(k)
+	var generation int64
+	err = t.run(func(conn *pgx.Conn) error {
+		if err := pgx.BeginFunc(context.Background(), conn, func(tx pgx.Tx) (err error) {
+			if err = (changelog{s.database}).insertChange(tx, c); err == nil {
+				generation, err = s.marks.set(tx, s.sql, k)
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+		return changelog{s.database}.keepUp(conn, generation)
+	}, nil)
+	if err == nil {
+		s.marks.acknowledge(k, generation)
 	}
 	return err
 }

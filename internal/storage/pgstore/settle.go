@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pgstore/history"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -38,8 +39,9 @@ type work struct {
 	found  []record
 	hints  params
 
-	mark       mark  // of the next transaction
+	mark       mark  // of the next transaction; the zero mark is that of a repair, which sets others
 	generation int64 // that the last transaction has read
+	accepted   []*storage.Entry
 }
 
 // An item is a reading of a lane.
@@ -116,12 +118,14 @@ func (s *writer) release(w *work) {
 		clear(w.items)
 		clear(w.chains)
 		clear(w.found)
+		clear(w.accepted)
 		s.works.Put(w)
 	}
 }
 
 // start sorts the readings into chains.
 func (w *work) start(part []*storage.Entry) {
+	w.mark = mark{}
 	w.items = w.items[:0]
 	for i, e := range part {
 		w.items = append(w.items, item{e: e, at: int32(i)})
@@ -194,23 +198,45 @@ func (w *work) pass(t *try) (err error) {
 		return err
 	}
 	w.s.marks.acknowledge(w.mark, w.generation)
-	if !slices.ContainsFunc(w.chains, w.mustFind) {
-		w.conclude(t)
-		return nil
+	if slices.ContainsFunc(w.chains, w.mustFind) {
+		// The transaction is committed: from now on, something of the group is written.
+		t.written = true
+		if err := t.run(func(conn *pgx.Conn) error { return w.find(conn.PgConn(), w.mustFind) }, nil); err != nil {
+			return err
+		}
+		w.beginComparing()
 	}
-	// The transaction is committed: from now on, something of the group is written.
-	t.written = true
-	if err := t.run(func(conn *pgx.Conn) error { return w.find(conn.PgConn(), w.mustFind) }, nil); err != nil {
-		return err
-	}
+	w.conclude(t)
+	w.s.remember(w)
+	return nil
+}
+
+// beginComparing prepares conclude for the records that find has read.
+func (w *work) beginComparing() {
 	for i := range w.chains {
 		if c := &w.chains[i]; c.have != nil {
 			c.later = c.have
 			w.trace(c)
 		}
 	}
-	w.conclude(t)
-	return nil
+}
+
+// remember adds what the last transaction of w has accepted to the memory. The slot of its mark is not released yet.
+func (s *writer) remember(w *work) {
+	if s.memory == nil {
+		return
+	}
+	w.accepted = w.accepted[:0]
+	for _, c := range w.chains {
+		for i := c.from; i < c.to; i++ {
+			if it := &w.items[i]; it.accepted() {
+				w.accepted = append(w.accepted, it.e)
+			}
+		}
+	}
+	if len(w.accepted) > 0 {
+		keeper{s.database}.keep(history.Entry{Generation: w.generation}, w.mark, w.accepted)
+	}
 }
 
 // fill puts the readings that can be sent now into the statements of a transaction, and returns
@@ -293,7 +319,9 @@ func (w *work) send(conn *pgconn.PgConn, statements int, hinted bool) error {
 	if hinted {
 		b.ExecPrepared(w.s.sql.hint, w.hints.encode(hintTypes[:]), binaryFormat, binaryFormat)
 	}
-	b.ExecPrepared(w.s.sql.generation, w.s.marks.params(w.mark), binaryFormat, binaryFormat)
+	if w.mark != (mark{}) {
+		b.ExecPrepared(w.s.sql.generation, w.s.marks.params(w.mark), binaryFormat, binaryFormat)
+	}
 	// No context: see the package comment.
 	results := conn.ExecBatch(context.Background(), &b)
 	err := w.receive(results, statements, hinted)
@@ -341,6 +369,9 @@ func (w *work) receive(results *pgconn.MultiResultReader, statements int, hinted
 		if err := each(nil, nil); err != nil {
 			return err
 		}
+	}
+	if w.mark == (mark{}) {
+		return nil
 	}
 	standbys := true
 	err := each(generationSizes, func(v [][]byte) error {

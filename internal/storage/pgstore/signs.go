@@ -35,7 +35,7 @@ func (s *database) openSigns(ctx context.Context, conn *pgx.Conn) error {
 		if err := s.signs.Define(s.opt.Signs); err != nil {
 			return err
 		}
-		return s.writeSigns(ctx, tx)
+		return s.writeSigns(ctx, tx, false)
 	})
 }
 
@@ -59,10 +59,11 @@ func (s *database) renewSigns(ctx context.Context) error {
 	return s.readSigns(ctx, s.read)
 }
 
-// writeSigns writes the definitions that are not retired and differ from those in the database.
-func (s *database) writeSigns(ctx context.Context, tx pgx.Tx) error {
+// writeSigns writes the definitions that are not retired and differ from those in the database, and if retired is set, those that are
+// retired and that it lacks.
+func (s *database) writeSigns(ctx context.Context, tx pgx.Tx, retired bool) error {
 	text, err := storage.EncodeSigns(s.signs)
-	if err != nil {
+	if err != nil || text == nil {
 		return err
 	}
 	var definitions []jsontext.Value
@@ -75,11 +76,11 @@ func (s *database) writeSigns(ctx context.Context, tx pgx.Tx) error {
 		}
 		definition := definitions[0]
 		definitions = definitions[1:]
-		if d.Retired {
+		if d.Retired && !retired {
 			continue
 		}
 		if _, err := tx.Exec(ctx, s.sql.of(`INSERT INTO SCHEMA.signs AS s VALUES ($1, $2)
-			ON CONFLICT (number) DO UPDATE SET definition = excluded.definition WHERE s.definition <> excluded.definition`), int16(sg), string(definition)); err != nil {
+			ON CONFLICT (number) DO UPDATE SET definition = excluded.definition WHERE s.definition <> excluded.definition AND NOT $3`), int16(sg), string(definition), d.Retired); err != nil {
 			return err
 		}
 	}

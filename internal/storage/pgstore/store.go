@@ -2,12 +2,15 @@ package pgstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pgstore/history"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -21,6 +24,8 @@ type Store struct {
 	*writer
 	*mover
 	*healer
+
+	repairer *repairer
 
 	stop    context.CancelFunc // ends watch
 	watched sync.WaitGroup
@@ -43,7 +48,11 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	r, p := &reader{db}, &partitions{database: db}
 	s := &Store{database: db, reader: r, subjects: &subjects{r}, mover: &mover{database: db}, healer: &healer{changelog{db}}}
 	s.remover = &remover{db, s.subjects, p}
+	if opt.Remember > 0 && opt.Move == 0 {
+		db.memory = history.New(history.Options{For: opt.Remember, MaxBytes: opt.RememberBytes})
+	}
 	s.writer = &writer{database: db, registry: registry{known: map[vitals.Name]*known{}}, partitions: p, works: sync.Pool{New: func() any { return &work{} }}}
+	s.repairer = &repairer{db, s.writer, s.remover}
 	write, read, err := opt.pools(db)
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
@@ -63,6 +72,30 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	ctx, s.stop = context.WithCancel(context.Background())
 	s.watched.Go(func() { s.watch(ctx) })
 	return s, nil
+}
+
+// watchEvery is the interval at which watch asks the database.
+const watchEvery = time.Second
+
+// watch asks the database regularly, and repairs it when no host has everything for a while.
+func (s *Store) watch(ctx context.Context) {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for forgot := 0; ; {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		// Other hosts may take so long to refuse a connection that the probe does not reach the one that has forgotten.
+		if err := s.probe(ctx); !errors.Is(err, ErrForgot) && (err == nil || !s.forgetting.Load()) {
+			forgot = 0
+		} else if forgot++; forgot >= repairAfter && s.memory != nil {
+			s.repairer.run(ctx)
+			_ = s.probe(ctx)
+		}
+		s.repairer.recheck(ctx)
+	}
 }
 
 // open creates the schema and reads what the registry needs.

@@ -191,6 +191,7 @@ func (w *work) writeUnits(t *try, statements int) (stale bool, err error) {
 	}, w.s.partitions.known.Clear)
 	if err == nil && !stale {
 		w.s.marks.acknowledge(w.mark, w.generation)
+		w.s.remember(w)
 	}
 	return stale, err
 }

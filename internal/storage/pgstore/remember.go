@@ -1,0 +1,92 @@
+package pgstore
+
+import (
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pgstore/history"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// A keeper adds what this server acknowledges to its memory.
+type keeper struct{ *database }
+
+// keep adds a transaction, which has accepted readings, or an assignment. It must be called after the commit, before the slot of the mark is
+// released, and before any client is answered.
+func (s keeper) keep(e history.Entry, k mark, accepted []*storage.Entry) {
+	if s.memory == nil {
+		return
+	}
+	e.Mark = history.Mark{Slot: history.Slot{Server: s.marks.server, Slot: int16(k.slot)}, Number: k.number}
+	e.Epoch, e.UnixMs = s.marks.currentEpoch(), time.Now().UnixMilli()
+	s.memory.Add(e, accepted)
+}
+
+// clockSkewMs is the greatest difference of the clocks of two servers, in ms. It matters only for what different histories have.
+const clockSkewMs = 60_000
+
+// matches reports whether c removes readings of a device and time.
+func (c *change) matches(device *vitals.Name, timeUnixMs int64) bool {
+	switch c.kind {
+	case erasedDevice, erasedAssignment:
+		return c.device == *device && c.fromMs <= timeUnixMs && timeUnixMs <= c.toMs
+	case removedOld:
+		return timeUnixMs <= c.toMs
+	}
+	return false
+}
+
+// matchesAssignment reports whether c removes an assignment.
+func (c *change) matchesAssignment(a *storage.Assignment) bool {
+	return c.device == a.Device && (c.kind == erasedDevice || c.kind == erasedAssignment && c.fromMs == a.FromUnixMs)
+}
+
+// removes reports whether c has removed what it matches of an entry. In doubt it has, and was perhaps made before that was acknowledged: see
+// docs/adr/0026-repair.md, "Before or after".
+func (c *change) removes(e *history.Entry, receivedUnixMs int64) (removed, doubtful bool) {
+	switch {
+	case c.epoch < e.Epoch || c.epoch == e.Epoch && e.Generation >= c.learned:
+		return false, false
+	case c.epoch == e.Epoch && c.learned == c.since:
+		return true, false
+	}
+	removed = receivedUnixMs <= c.atMs+clockSkewMs
+	return removed, removed && c.kind != removedOld && receivedUnixMs > c.atMs-clockSkewMs
+}
+
+// removals are the changes that this server knows, by device. Those without a device concern all.
+type removals map[vitals.Name][]change
+
+func (s changelog) removals() removals {
+	all := removals{}
+	for _, c := range s.all() {
+		all[c.device] = append(all[c.device], c)
+	}
+	return all
+}
+
+// reading reports whether a reading of an entry was removed: see change.removes.
+func (r removals) reading(e *history.Entry, reading *history.Reading) (removed, doubtful bool) {
+	return r.any(&reading.Device, e, reading.ReceivedUnixMs, func(c *change) bool { return c.matches(&reading.Device, reading.TimeUnixMs) })
+}
+
+// assignment reports whether the assignment of an entry was removed.
+func (r removals) assignment(e *history.Entry) (removed, doubtful bool) {
+	return r.any(&e.Assignment.Device, e, e.UnixMs, func(c *change) bool { return c.matchesAssignment(e.Assignment) })
+}
+
+func (r removals) any(device *vitals.Name, e *history.Entry, receivedUnixMs int64, matches func(*change) bool) (removed, doubtful bool) {
+	for _, some := range [][]change{r[*device], r[vitals.Name{}]} {
+		for i := range some {
+			if !matches(&some[i]) {
+				continue
+			}
+			does, perhaps := some[i].removes(e, receivedUnixMs)
+			if does && !perhaps {
+				return true, false
+			}
+			removed, doubtful = removed || does, doubtful || perhaps
+		}
+	}
+	return removed, doubtful
+}
