@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"testing"
 )
 
@@ -19,10 +20,11 @@ import (
 // fast lane. Compiling them, as go vet does, would cost twenty times the time, because every
 // dependency would be compiled for each system.
 func TestSystems(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(300)) // syntax trees are large, and garbage soon
+	files := parsedFiles{token.NewFileSet(), map[string]*ast.File{}}
 	for _, system := range []string{"darwin", "windows"} {
 		t.Run(system, func(t *testing.T) {
-			t.Parallel()
-			if err := checkTypes("../..", system); err != nil {
+			if err := files.checkTypes("../..", system); err != nil {
 				t.Errorf("the module does not build for %s:\n%v", system, err)
 			}
 		})
@@ -34,10 +36,27 @@ type importer func(path string) (*types.Package, error)
 
 func (i importer) Import(path string) (*types.Package, error) { return i(path) }
 
+// parsedFiles are files by path. Most of them belong to every system.
+type parsedFiles struct {
+	fset  *token.FileSet
+	files map[string]*ast.File
+}
+
+func (p parsedFiles) parse(path string) (*ast.File, error) {
+	if f := p.files[path]; f != nil {
+		return f, nil
+	}
+	f, err := parser.ParseFile(p.fset, path, nil, parser.SkipObjectResolution)
+	if err == nil {
+		p.files[path] = f
+	}
+	return f, err
+}
+
 // checkTypes checks the types of all packages of the module in dir as they are built for a
 // system. It returns the errors in the module's own packages: an error in a dependency that
 // matters shows there too.
-func checkTypes(dir, system string) error {
+func (files parsedFiles) checkTypes(dir, system string) error {
 	list := exec.Command("go", "list", "-deps", "-json=Dir,ImportPath,GoFiles,ImportMap,Module", "./...")
 	list.Dir = dir
 	list.Env = append(os.Environ(), "GOOS="+system, "CGO_ENABLED=0")
@@ -50,7 +69,6 @@ func checkTypes(dir, system string) error {
 		return err
 	}
 	var found []error
-	fset := token.NewFileSet()
 	checked := map[string]*types.Package{"unsafe": types.Unsafe}
 	for decoder := json.NewDecoder(out); ; {
 		var p struct {
@@ -73,14 +91,14 @@ func checkTypes(dir, system string) error {
 				found = append(found, err)
 			}
 		}
-		var files []*ast.File
+		var parsed []*ast.File
 		for _, name := range p.GoFiles {
-			f, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
+			f, err := files.parse(filepath.Join(p.Dir, name))
 			if err != nil {
 				report(err)
 				continue
 			}
-			files = append(files, f)
+			parsed = append(parsed, f)
 		}
 		c := types.Config{
 			IgnoreFuncBodies: !own,
@@ -96,7 +114,7 @@ func checkTypes(dir, system string) error {
 				return nil, fmt.Errorf("package %s is not listed", path)
 			}),
 		}
-		checked[p.ImportPath], _ = c.Check(p.ImportPath, fset, files, nil) // errors go to report
+		checked[p.ImportPath], _ = c.Check(p.ImportPath, files.fset, parsed, nil) // errors go to report
 	}
 	return errors.Join(append(found, list.Wait())...)
 }
