@@ -20,6 +20,7 @@ import (
 // The demo prints the figures that were counted by hand in its recording, and the curl commands
 // that it prints work as they are.
 func TestDemo(t *testing.T) {
+	t.Parallel()
 	cmd := exec.Command(program(t), "demo", "--addr=127.0.0.1:0")
 	stdout, err := cmd.StdoutPipe()
 	try(t, err)

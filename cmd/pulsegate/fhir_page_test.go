@@ -3,10 +3,7 @@ package main_test
 import "testing"
 
 // The commands of docs/fhir.md have the effects that it describes.
-func TestFHIRPage(t *testing.T) {
-	skipIfShort(t)
-	requireFreeAddr(t, "127.0.0.1:8080")
-	requireFreeAddr(t, "127.0.0.1:6060")
+func followFHIRPage(t *testing.T) {
 	blocks := pageBlocks(t, "fhir.md", 4)
 	assign, search, form, send := blocks[0], blocks[1], blocks[2], blocks[3]
 	r := newReader(t)

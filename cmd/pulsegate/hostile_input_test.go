@@ -133,6 +133,7 @@ func zstdOfSize(n uint64) string {
 // Seen to fail when --max-batch-bytes does not reach the core, with zstd windows of any size, and
 // when a name may occur twice.
 func TestBadInputBodies(t *testing.T) {
+	t.Parallel()
 	problems, err := os.ReadFile("../../docs/problems.md")
 	try(t, err)
 	bodies := badBodies()
@@ -165,6 +166,7 @@ func TestBadInputBodies(t *testing.T) {
 // Seen to fail without MaxHeaderBytes (the bound of net/http is 1 MiB), and when
 // --max-batch-bytes does not reach the core.
 func TestBadInputEndless(t *testing.T) {
+	t.Parallel()
 	const post = "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\n"
 	const chunked = post + "Transfer-Encoding: chunked\r\n\r\n"
 	const most = 64 << 20 // sent at most, if the server never rejects

@@ -67,6 +67,7 @@ func zipped(text string) string {
 // the ReadTimeout of net/http.
 func TestSlowClients(t *testing.T) {
 	skipIfShort(t)
+	t.Parallel()
 	const each = 10
 	eachLane(t, func(t *testing.T, p *process) {
 		before := sockets(t, p)

@@ -139,6 +139,7 @@ func attacks() []attack {
 // were stored, when Watch does not look into connections with TLS, and without the answer of
 // closeAfterLast to "OPTIONS *", when its reading was stored.
 func TestBadInputSmuggling(t *testing.T) {
+	t.Parallel()
 	eachLane(t, func(t *testing.T, p *process) {
 		testSmuggling(t, func(t *testing.T) net.Conn { return connect(t, p.addr) })
 		if got, want := devices(t, p), smuggledNothing(); got != want {

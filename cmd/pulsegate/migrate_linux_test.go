@@ -10,6 +10,7 @@ import (
 // TestPostgresScripts runs the scripts that need PostgreSQL. $POSTGRES is the address of its
 // database, and $MOVER that for a role whose password is in the file pgpass.
 func TestPostgresScripts(t *testing.T) {
+	t.Parallel()
 	server := pgtest.Start(t, "fsync=off")
 	server.Execute(t, "CREATE ROLE mover LOGIN PASSWORD 'hard-to-guess'")
 	server.Execute(t, "CREATE DATABASE moved OWNER mover")

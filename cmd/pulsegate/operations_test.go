@@ -8,11 +8,7 @@ import (
 
 // A new operator follows docs/operations.md on one machine, and its commands work as they are. The
 // rest of the page needs a container engine or a cluster; deploy/test runs it.
-func TestOperations(t *testing.T) {
-	skipIfShort(t)
-	for _, addr := range []string{"127.0.0.1:8080", "127.0.0.1:6060"} {
-		requireFreeAddr(t, addr)
-	}
+func followOperations(t *testing.T) {
 	text, err := os.ReadFile("../../docs/operations.md")
 	try(t, err)
 	r := newReader(t)

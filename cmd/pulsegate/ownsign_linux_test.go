@@ -29,8 +29,13 @@ usual = { max = 500 }
 // A sign that nobody thought of goes through every address and format, a crash, a restart without its
 // file, a backup, an export and import, a move to the other store and an erasure.
 func TestOwnSign(t *testing.T) {
-	t.Run("directory", func(t *testing.T) { driveOwnSign(t) })
+	t.Parallel()
+	t.Run("directory", func(t *testing.T) {
+		t.Parallel()
+		driveOwnSign(t)
+	})
 	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
 		db := pgtest.Start(t, "fsync=off")
 		driveOwnSign(t, "--store="+db.DSN(), "--postgres-single")
 	})

@@ -13,12 +13,30 @@ import (
 	"time"
 )
 
-// The README's commands work as they are, in their order.
-func TestReadme(t *testing.T) {
+// The commands of pages work as they are. They use the default addresses, so one page is followed after another.
+func TestPages(t *testing.T) {
 	skipIfShort(t)
-	for _, addr := range []string{"127.0.0.1:8080", "127.0.0.1:6060", "127.0.0.1:1883"} {
-		requireFreeAddr(t, addr)
+	t.Parallel()
+	for _, page := range []struct {
+		name   string
+		follow func(*testing.T)
+	}{
+		{"README", followReadme},
+		{"backup", followBackupPage},
+		{"fhir", followFHIRPage},
+		{"operations", followOperations},
+		{"retention", followRetentionPage},
+		{"scaling", followScalingPage},
+		{"tls", followTLSPage},
+		{"tokens", followTokensPage},
+	} {
+		t.Run(page.name, page.follow)
 	}
+}
+
+// The README's commands work as they are, in their order.
+func followReadme(t *testing.T) {
+	requireFreeAddr(t, "127.0.0.1:1883")
 	blocks := readmeBlocks(t)
 	r := newReader(t)
 	for _, block := range blocks {
@@ -95,6 +113,8 @@ type reader struct {
 
 func newReader(t *testing.T) *reader {
 	t.Helper()
+	requireFreeAddr(t, "127.0.0.1:8080")
+	requireFreeAddr(t, "127.0.0.1:6060")
 	r := &reader{t: t, dir: t.TempDir()}
 	internal, err := filepath.Abs("../../internal")
 	try(t, err)

@@ -9,19 +9,16 @@ import (
 	"github.com/pulsegate/pulsegate/internal/pgtest"
 )
 
-// TestScalingPage follows docs/scaling.md: its commands, in their order, set up a primary and two
+// followScalingPage follows docs/scaling.md: its commands, in their order, set up a primary and two
 // standbys with TLS and quorum commit, move a directory's readings there, and start a server that
 // connects with a password and verifies the certificate. The databases' addresses and the paths are
 // replaced, and nothing else.
 //
 // Seen to fail with these left out of the page: --pwprompt, sslrootcert, passfile, ssl = on,
 // synchronous_standby_names. Seen to fail with certificates for other names.
-func TestScalingPage(t *testing.T) {
-	skipIfShort(t)
+func followScalingPage(t *testing.T) {
 	blocks := pageBlocks(t, "scaling.md", 8)
 	certificates, settings, role, files, serve, look, move, accept := blocks[0], blocks[1], blocks[2], blocks[3], blocks[4], blocks[5], blocks[6], blocks[7]
-	requireFreeAddr(t, "127.0.0.1:8080")
-	requireFreeAddr(t, "127.0.0.1:6060")
 	primary := pgtest.Start(t, "fsync=off")
 	primary.SetRules(t, "local all all trust\nhost replication all 127.0.0.1/32 trust\n")
 	databases := []*pgtest.Server{primary, primary.Standby(t, "db2", "fsync=off"), primary.Standby(t, "db3", "fsync=off")}

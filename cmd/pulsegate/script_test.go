@@ -41,7 +41,10 @@ import (
 //	                     contains TEXT; print it, and save it in DIR
 //
 // $RECORDING is the path of the project's recording.
-func TestScripts(t *testing.T) { runScripts(t, "testdata/script", nil) }
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	runScripts(t, "testdata/script", nil)
+}
 
 // runScripts runs the scripts in dir, with further environment variables.
 func runScripts(t *testing.T, dir string, variables map[string]string) {

@@ -9,11 +9,8 @@ import (
 // certificate.
 //
 // Seen to fail with a server certificate for another name, and without --tls-client-ca.
-func TestTLSPage(t *testing.T) {
-	skipIfShort(t)
+func followTLSPage(t *testing.T) {
 	blocks := pageBlocks(t, "tls.md", 6)
-	requireFreeAddr(t, "127.0.0.1:8080")
-	requireFreeAddr(t, "127.0.0.1:6060")
 	certificate, serve, withToken := blocks[0], blocks[1], blocks[2]
 	clientCertificate, serveClients, withCertificate := blocks[3], strings.TrimSpace(blocks[4]), blocks[5]
 	r := newReader(t)

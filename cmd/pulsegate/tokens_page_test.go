@@ -7,11 +7,8 @@ import (
 )
 
 // The commands of docs/tokens.md have the effects that it describes, and their tokens are accepted.
-func TestTokensPage(t *testing.T) {
-	skipIfShort(t)
+func followTokensPage(t *testing.T) {
 	blocks := pageBlocks(t, "tokens.md", 4)
-	requireFreeAddr(t, "127.0.0.1:8080")
-	requireFreeAddr(t, "127.0.0.1:6060")
 	r := newReader(t)
 	for _, block := range blocks {
 		r.follow(block)

@@ -26,8 +26,6 @@ func pageBlocks(t *testing.T, name string, want int) []string {
 // upkeepReader is a reader with a running server that has three readings of two devices.
 func upkeepReader(t *testing.T) *reader {
 	t.Helper()
-	requireFreeAddr(t, "127.0.0.1:8080")
-	requireFreeAddr(t, "127.0.0.1:6060")
 	r := newReader(t)
 	r.follow("pulsegate serve --audit pulsegate-audit.log\n")
 	r.run(`curl -d '[{"device":"ppg-000123","time":"2026-11-21T10:00:00Z","spo2_pct":97.5},
@@ -58,8 +56,7 @@ func (r *reader) want(texts ...string) {
 }
 
 // The commands of docs/backup.md have the effects that it describes.
-func TestBackupPage(t *testing.T) {
-	skipIfShort(t)
+func followBackupPage(t *testing.T) {
 	blocks := pageBlocks(t, "backup.md", 9)
 	running, stopped, archive, token, withToken := blocks[0], blocks[1], blocks[2], blocks[3], blocks[4]
 	restore, eraseAgain, addMissing, check := blocks[5], blocks[6], blocks[7], blocks[8]
@@ -93,8 +90,7 @@ func TestBackupPage(t *testing.T) {
 }
 
 // The commands of docs/retention.md have the effects that it describes.
-func TestRetentionPage(t *testing.T) {
-	skipIfShort(t)
+func followRetentionPage(t *testing.T) {
 	blocks := pageBlocks(t, "retention.md", 5)
 	erase, overHTTP, stopped, subject, retain := blocks[0], blocks[1], blocks[2], blocks[3], strings.TrimSpace(blocks[4])
 	r := upkeepReader(t)
