@@ -9,7 +9,7 @@
 //
 // # Not here
 //
-// No decision about what is put back: that is package pgstore's. Nothing survives the end of the process.
+// No decision about what is put back: that is package pgstore's. Without a directory, nothing survives the end of the process.
 package history
 
 import (
@@ -68,10 +68,19 @@ type History struct {
 	opt   Options
 	works sync.Pool // of *work
 
-	mu    sync.Mutex // guards the following fields
-	kept  []encoded  // oldest first
-	bytes int64      // that they take
-	gone  map[Slot]int64
+	mu      sync.Mutex // guards the following fields
+	kept    []encoded  // oldest first
+	bytes   int64      // that they take
+	added   int64      // number of entries that were ever added
+	gone    map[Slot]int64
+	last    map[Slot]int64 // number of the last entry
+	epoch   int64          // of the last entry
+	changes []Change
+	damage  []Damage
+	signs   []byte     // definitions of signs, which only the store reads
+	dir     *directory // nil means none
+	server  int64      // of the run that uses dir
+	buf     []byte     // a frame
 }
 
 // An encoded entry is not modified.
@@ -90,7 +99,7 @@ type work struct {
 
 // New returns an empty History.
 func New(opt Options) *History {
-	return &History{opt: opt, works: sync.Pool{New: func() any { return &work{} }}, gone: map[Slot]int64{}}
+	return &History{opt: opt, works: sync.Pool{New: func() any { return &work{} }}, gone: map[Slot]int64{}, last: map[Slot]int64{}}
 }
 
 // entryBytes is what an entry takes besides its readings, about.
@@ -118,16 +127,35 @@ func (h *History) Add(e Entry, readings []*storage.Entry) {
 
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.kept = append(h.kept, added)
-	h.bytes += added.bytes()
-	n, before := 0, e.UnixMs-h.opt.For.Milliseconds()
-	for ; n < len(h.kept) && (h.kept[n].entry.UnixMs < before || h.bytes > h.opt.MaxBytes); n++ {
-		old := &h.kept[n]
-		h.gone[old.entry.Slot] = old.entry.Number
-		h.bytes -= old.bytes()
-		*old = encoded{}
+	h.add(added)
+	if h.dir != nil {
+		h.dir.write(h, func(b []byte) []byte { return appendEntry(b, &added) })
 	}
-	h.kept = h.kept[n:]
+}
+
+func (h *History) add(e encoded) {
+	h.kept = append(h.kept, e)
+	h.bytes += e.bytes()
+	h.added++
+	h.last[e.entry.Slot] = e.entry.Number
+	h.epoch = max(h.epoch, e.entry.Epoch)
+	h.expire(e.entry.UnixMs)
+}
+
+// expire removes the entries that exceed the bounds.
+func (h *History) expire(nowMs int64) {
+	before := nowMs - h.opt.For.Milliseconds()
+	for len(h.kept) > 0 && (h.kept[0].entry.UnixMs < before || h.bytes > h.opt.MaxBytes) {
+		h.removeFirst()
+	}
+}
+
+func (h *History) removeFirst() {
+	old := &h.kept[0]
+	h.gone[old.entry.Slot] = max(h.gone[old.entry.Slot], old.entry.Number)
+	h.bytes -= old.bytes()
+	*old = encoded{}
+	h.kept = h.kept[1:]
 }
 
 // maxRows is the number of readings that are encoded together, at most.
@@ -224,7 +252,14 @@ func (h *History) Gone() map[Slot]int64 {
 func (h *History) Forget() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.kept, h.bytes, h.gone = nil, 0, map[Slot]int64{}
+	h.kept, h.bytes, h.damage = nil, 0, nil
+	clear(h.gone)
+	clear(h.last)
+	if h.dir != nil {
+		if err := h.dir.begin(h, true); err != nil {
+			h.dir.fail(err)
+		}
+	}
 }
 
 // Stats returns how much memory the entries take, about, and when the first of them was acknowledged; 0 means there is none.
@@ -235,4 +270,78 @@ func (h *History) Stats() (sizeBytes, fromUnixMs int64) {
 		fromUnixMs = h.kept[0].entry.UnixMs
 	}
 	return h.bytes, fromUnixMs
+}
+
+// Server returns the identity of this run. It is for a History with a directory.
+func (h *History) Server() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.server
+}
+
+// Last returns the number of the last entry of each slot, of earlier runs as well.
+func (h *History) Last() map[Slot]int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return maps.Clone(h.last)
+}
+
+// Epoch returns the epoch of the last entry.
+func (h *History) Epoch() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.epoch
+}
+
+// Damage returns what files of earlier runs could not be read of.
+func (h *History) Damage() []Damage {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.damage)
+}
+
+// Changes returns the changes of earlier runs, or those of SetChanges.
+func (h *History) Changes() []Change {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.changes)
+}
+
+// SetChanges sets the changes, in their order. Those that are new or have changed are written.
+func (h *History) SetChanges(all []Change) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	old := h.changes
+	h.changes = slices.Clone(all)
+	if h.dir == nil {
+		return
+	}
+	for i := range all {
+		if !slices.Contains(old, all[i]) {
+			h.dir.write(h, func(b []byte) []byte { return appendChange(append(b, changeFrame), &all[i]) })
+		}
+	}
+}
+
+// Signs returns the definitions of signs of earlier runs, or those of SetSigns.
+func (h *History) Signs() []byte {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return bytes.Clone(h.signs)
+}
+
+// SetSigns sets the definitions of signs, in a form that only the caller knows. They must be set before entries with such signs are added.
+func (h *History) SetSigns(text []byte) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.dir == nil || bytes.Equal(h.signs, text) {
+		return nil
+	}
+	h.signs = bytes.Clone(text)
+	return h.dir.begin(h, false)
+}
+
+// replaced returns changes with c, in place of what was known of it before.
+func replaced(all []Change, c Change) []Change {
+	return append(slices.DeleteFunc(all, func(k Change) bool { return k.ID == c.ID }), c)
 }
