@@ -315,7 +315,9 @@ func (d *directory) begin(h *History, whole bool) error {
 	d.number++
 	d.segments = append(d.segments, segment{number: d.number})
 	d.file, d.written, d.dirty, d.failed = file, int64(len(buf)), true, false
-	d.removeOld(h)
+	if whole || len(d.segments) > maxFiles {
+		d.removeOld(h)
+	}
 	return nil
 }
 
@@ -384,6 +386,9 @@ func (d *directory) write(h *History, frame func([]byte) []byte) {
 	}
 }
 
+// maxFiles is the number of files from which on those without kept entries go at once, and not only when later ones are synced.
+const maxFiles = 16
+
 // minFileBytes is the size of a file from which on it may be followed by another one.
 const minFileBytes = 1 << 16
 
@@ -440,11 +445,17 @@ func (d *directory) flush(h *History) {
 		err = errors.Join(err, f.Sync(), f.Close())
 	}
 	if dirty {
-		err = errors.Join(err, file.Sync(), sharedfile.SyncDir(d.path))
+		// A file that a whole one has followed is closed: what it has is in that one.
+		if err = errors.Join(err, file.Sync(), sharedfile.SyncDir(d.path)); errors.Is(err, os.ErrClosed) {
+			return
+		}
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if err != nil && !d.failed {
+	switch {
+	case err == nil && dirty:
+		d.removeOld(h) // not before the state in the file that follows is synced
+	case err != nil && !d.failed:
 		d.fail(err)
 	}
 }

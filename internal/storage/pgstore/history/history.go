@@ -230,6 +230,9 @@ func (e *encoded) decode() (*Entry, error) {
 		for _, run := range runs {
 			for _, row := range rows[:run.Rows] {
 				r := Reading{vitals.Reading{Device: run.Device, TimeUnixMs: row.TimeUnixMs, UTCOffset: row.UTCOffset, Values: row.Values}, row.ReceivedUnixMs}
+				if int(row.Gateway) > len(e.gateways) {
+					return nil, fmt.Errorf("decode what is remembered: no gateway %d", row.Gateway)
+				}
 				if row.Gateway != 0 {
 					r.Gateway = e.gateways[row.Gateway-1]
 				}
