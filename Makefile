@@ -171,13 +171,13 @@ metamorphic: ## N rounds of concurrent calls on the store, compared with a model
 soak: setup ## MINUTES of mixed load with faults in between, into docs/reliability.md
 	go test -vet=off -count=1 -run 'TestSoak$$' -v ./cmd/pulsegate -timeout 0 -soak.time $(MINUTES)m -soak.page $(abspath docs/reliability.md)
 
-cluster: setup ## MINUTES of faults in a cluster of PostgreSQL, into docs/reliability.md; or ROUNDS of a KIND in which it forgets: frozen, async, restored, equal, old; needs root
+cluster: setup ## MINUTES of faults in a cluster of PostgreSQL, into docs/reliability.md; or ROUNDS of a KIND in which it forgets: frozen, or async,restored,equal,old,thawed, which REFUSED=1 does without a memory; needs root
 ifeq ($(KIND),)
 	go test -vet=off -count=1 -run 'TestCluster$$' -v ./cmd/pulsegate -timeout 0 -cluster.time $(MINUTES)m -cluster.page $(abspath docs/reliability.md)
 else ifeq ($(KIND),frozen)
 	go test -vet=off -count=1 -run 'TestCluster$$' -v ./cmd/pulsegate -timeout 0 -cluster.frozen $(ROUNDS) -cluster.page $(abspath docs/reliability.md)
 else
-	go test -vet=off -count=1 -run 'TestForgetCampaign$$' -v ./cmd/pulsegate -timeout 0 -forget.rounds $(ROUNDS) -forget.kind $(KIND) -forget.page $(abspath docs/reliability.md)
+	go test -vet=off -count=1 -run 'Test$(if $(REFUSED),Forget,Repair)Campaign$$' -v ./cmd/pulsegate -timeout 0 -forget.rounds $(ROUNDS) -forget.kind $(KIND) -forget.page $(abspath docs/reliability.md)
 endif
 
 vuln: ## check for known vulnerabilities in called code, in vuln.go.dev or a copy: VULNDB=file:///path

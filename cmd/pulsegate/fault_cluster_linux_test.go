@@ -94,7 +94,6 @@ type clusterRun struct {
 	rnd     *rand.Rand
 	start   time.Time
 	stalls  map[string][]time.Duration
-	refused bool // the primary has forgotten, and no other one has everything
 
 	mu      sync.Mutex    // guards the following fields
 	answers int           // requests answered, as of the last look
@@ -114,7 +113,7 @@ func TestCluster(t *testing.T) {
 	skipIfShort(t)
 	t.Parallel()
 	if *clusterFrozen > 0 {
-		freezeClusters(t)
+		freezeWithLeader(t)
 		return
 	}
 	r := startCluster(t)
@@ -136,57 +135,60 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// freezeClusters freezes the primary's machine together with etcd's leader, again and again. When it thaws, it may become
-// the primary again, with an earlier state. Servers must refuse that, and a new cluster follows.
-func freezeClusters(t *testing.T) {
+// freezeWithLeader freezes the primary's machine together with etcd's leader, again and again. When it thaws, it may become
+// the primary again, with an earlier state. Servers must put back what that lacks, and lose nothing.
+func freezeWithLeader(t *testing.T) {
+	r := startCluster(t)
 	forgot := 0
-	for n := 0; n < *clusterFrozen; {
-		t.Run(fmt.Sprintf("from round %d", n), func(t *testing.T) {
-			r := startCluster(t)
-			r.during(func() {
-				for n < *clusterFrozen && !r.refused {
-					n++
-					r.freeze()
-				}
-			})
-			if r.refused {
+	found := r.during(func() {
+		for range *clusterFrozen {
+			if r.freeze() {
 				forgot++
 			}
-		})
-		if t.Failed() {
-			return
 		}
-	}
-	text := fmt.Sprintf("| | |\n|---|--:|\n| date | %s, %s, %s |\n| times that the machine was frozen | %d |\n| of those, the old primary became the primary again, and was refused | %d |\n",
-		time.Now().Format(time.DateOnly), runtime.Version(), pgtest.Version(), *clusterFrozen, forgot)
+	})
+	text := fmt.Sprintf("| | |\n|---|--:|\n| date | %s, %s, %s |\n| times that the machine was frozen | %d |\n| of those, the old primary became the primary again, and was repaired | %d |\n%s",
+		time.Now().Format(time.DateOnly), runtime.Version(), pgtest.Version(), *clusterFrozen, forgot, foundRows(found))
 	t.Log("\n" + text)
-	if *clusterPage != "" {
+	if *clusterPage != "" && !t.Failed() {
 		if err := updatePage(*clusterPage, "cluster-frozen", text); err != nil {
 			t.Error(err)
 		}
 	}
 }
 
-// freeze freezes the primary's machine until another one has stored readings, and waits until readings are stored again, or
-// refused because the primary lacks some.
-func (r *clusterRun) freeze() {
+// freeze freezes the primary's machine until another one has stored readings, waits until readings are stored again, and reports whether
+// servers have repaired the primary.
+func (r *clusterRun) freeze() bool {
 	primary := r.Primary()
 	if primary < 0 {
 		r.Fatal("the cluster has no primary")
 	}
+	before := r.repairs()
 	r.FreezeWithLeader(primary)
 	r.awaitStored(primary)
 	r.ThawWithLeader(primary)
 	r.AwaitWhole()
-	before := r.acknowledged()
-	r.await("readings are stored, or all servers refuse the primary", func() bool {
-		r.refused = !slices.ContainsFunc(r.servers, func(s *harness) bool {
-			return !strings.Contains(s.server.stderr(), "the database lacks what was acknowledged") || status(s.server.url("/readyz")) != 503
-		})
-		return r.refused && r.Whole() || r.acknowledged() >= before+100
+	r.awaitStored(-1)
+	r.await("all servers are ready, and report no loss", func() bool {
+		for _, s := range r.servers {
+			if _, text := fetch(r, "GET", s.server.url("/readyz"), ""); text != `{"status":"ready"}`+"\n" {
+				return false
+			}
+		}
+		return true
 	})
-	r.refused = r.refused && r.acknowledged() < before+100
-	r.Logf("refused: %t", r.refused)
+	repairs := r.repairs() - before
+	r.Logf("%d servers have repaired the primary", repairs)
+	return repairs > 0
+}
+
+// repairs returns how often servers have repaired the database.
+func (r *clusterRun) repairs() (n int) {
+	for _, s := range r.servers {
+		n += strings.Count(s.server.stderr(), "the database is repaired")
+	}
+	return n
 }
 
 // startCluster starts a cluster, and three servers with a load each.
@@ -214,9 +216,6 @@ func (r *clusterRun) during(inject func()) (found sim.Verification) {
 	r.awaitStored(-1)
 	inject()
 	for _, s := range r.servers {
-		if r.refused {
-			break
-		}
 		for _, l := range s.loads {
 			l.settle()
 			v := l.verify()
@@ -228,7 +227,7 @@ func (r *clusterRun) during(inject func()) (found sim.Verification) {
 	for _, s := range r.servers {
 		s.term()
 	}
-	if found.Acknowledged == 0 && !r.refused {
+	if found.Acknowledged == 0 {
 		r.Error("nothing was acknowledged")
 	}
 	return found
@@ -329,9 +328,14 @@ func (r *clusterRun) table(found sim.Verification) string {
 			fmt.Fprintf(&b, "| %s | %d | %.0f | %.0f |\n", f.name, len(all), all[len(all)/2].Seconds(), all[len(all)-1].Seconds())
 		}
 	}
-	fmt.Fprintf(&b, "\n| | |\n|---|--:|\n| time | %.0f min, %s, %s, %d processors |\n| readings acknowledged | %d |\n| readings checked | %d |\n| readings without an answer, of which some are stored | %d |\n"+
-		"| acknowledged and lost | %d |\n| altered | %d |\n| doubled | %d |\n| never sent | %d |\n",
-		time.Since(r.start).Minutes(), time.Now().Format(time.DateOnly), runtime.Version(), runtime.NumCPU(), found.Acknowledged, found.Stored, found.Unsettled,
-		found.Missing, found.Altered, found.Doubled, found.Unknown)
+	fmt.Fprintf(&b, "\n| | |\n|---|--:|\n| time | %.0f min, %s, %s, %d processors |\n%s",
+		time.Since(r.start).Minutes(), time.Now().Format(time.DateOnly), runtime.Version(), runtime.NumCPU(), foundRows(found))
 	return b.String()
+}
+
+// foundRows returns the rows of a table about a verification.
+func foundRows(found sim.Verification) string {
+	return fmt.Sprintf("| readings acknowledged | %d |\n| readings checked | %d |\n| readings without an answer, of which some are stored | %d |\n"+
+		"| acknowledged and lost | %d |\n| altered | %d |\n| doubled | %d |\n| never sent | %d |\n",
+		found.Acknowledged, found.Stored, found.Unsettled, found.Missing, found.Altered, found.Doubled, found.Unknown)
 }

@@ -20,10 +20,10 @@ import (
 )
 
 var (
-	forgetRounds = flag.Int("forget.rounds", 1, "rounds of each kind of TestForgetCampaign")
-	forgetOnly   = flag.String("forget.kind", "restored", "the kinds that TestForgetCampaign plays, separated by commas: async, restored, equal, old")
-	forgetSeed   = flag.Uint64("forget.seed", 0, "seed of TestForgetCampaign; 0: a random one, which is logged")
-	forgetPage   = flag.String("forget.page", "", "page into which TestForgetCampaign writes its figures")
+	forgetRounds = flag.Int("forget.rounds", 1, "rounds of each kind of TestForgetCampaign and TestRepairCampaign")
+	forgetOnly   = flag.String("forget.kind", "restored", "the kinds that they play, separated by commas: async, restored, equal, old, thawed")
+	forgetSeed   = flag.Uint64("forget.seed", 0, "their seed; 0: a random one, which is logged")
+	forgetPage   = flag.String("forget.page", "", "page into which they write their figures")
 )
 
 // A forgetKind is a way in which an earlier state of the database comes back. Before each step there is a primary with at
@@ -56,6 +56,7 @@ var forgetKinds = []forgetKind{
 	}},
 	{"equal", "both standbys are promoted, one after the other, and have the same timeline number", func(r *forgetRun) {
 		old := r.primary
+		r.members[old].Kill()
 		r.earlier = r.promoteOne()
 		r.join(old, inQuorum(old))
 	}, func(r *forgetRun) {
@@ -67,19 +68,35 @@ var forgetKinds = []forgetKind{
 	}},
 	{"old", "an old primary is started again after a promotion", func(r *forgetRun) {
 		r.earlier = r.primary
+		r.members[r.primary].Kill()
 		other := r.promoteOne()
 		r.join(other, inQuorum(other))
 	}, func(r *forgetRun) {
 		r.start(r.earlier)
 	}},
+	{"thawed", "the machine of the primary freezes, and goes on after a promotion", func(r *forgetRun) {
+		r.earlier = r.primary
+		r.thaw = r.members[r.primary].Freeze(r.t)
+		other := r.promoteOne()
+		r.join(other, inQuorum(other))
+	}, func(r *forgetRun) {
+		r.thaw()
+		r.thaw = nil
+		r.primary = r.earlier
+	}},
 }
 
 // TestForgetCampaign plays rounds in which the primary of PostgreSQL is replaced by an earlier state of it, while two servers
-// store a load each. After each round the database is compared with what was acknowledged: readings by the ledgers of the loads,
-// erasures and assignments one by one.
+// without a memory store a load each. They must refuse it. After each round the database is compared with what was acknowledged:
+// readings by the ledgers of the loads, erasures and assignments one by one.
 //
 // Seen to fail with the mutant forget-marks.
 func TestForgetCampaign(t *testing.T) {
+	playForgetting(t, "forget", func(r *forgetRun) { r.args = []string{"--remember=0s"} })
+}
+
+// playForgetting plays the rounds of a campaign, and writes its figures.
+func playForgetting(t *testing.T, marker string, prepare func(r *forgetRun)) {
 	skipIfShort(t)
 	pgtest.Need(t)
 	t.Parallel()
@@ -96,6 +113,7 @@ func TestForgetCampaign(t *testing.T) {
 				t.Fatalf("there is no kind %q", name)
 			}
 			r := &forgetRun{pgLife: &pgLife{topology: topologies[0], rnd: rand.New(rand.NewPCG(seed, uint64(i)))}, kind: &forgetKinds[k]}
+			prepare(r)
 			done = append(done, r)
 			t.Run(name, func(t *testing.T) { r.play(t, *forgetRounds) })
 		}
@@ -106,7 +124,7 @@ func TestForgetCampaign(t *testing.T) {
 	text := forgetTable(done)
 	t.Log("\n" + text)
 	if *forgetPage != "" {
-		if err := updatePage(*forgetPage, "forget", text); err != nil {
+		if err := updatePage(*forgetPage, marker, text); err != nil {
 			t.Error(err)
 		}
 	}
@@ -115,20 +133,30 @@ func TestForgetCampaign(t *testing.T) {
 // A forgetRun is a cluster of PostgreSQL with two servers.
 type forgetRun struct {
 	*pgLife
-	kind    *forgetKind
-	servers []*harness
+	kind     *forgetKind
+	args     []string // of the servers
+	remember bool     // the servers remember what they have acknowledged, and repair the primary
+	servers  []*harness
 
 	earlier  int            // the member with the earlier state
 	backup   *pgtest.Server // that it will be, if it is not one yet
+	thaw     func()         // ends that it is frozen; nil means it is not
 	timeline int64          // of the primary, when it was last noted
 
-	rounds, erasures int
-	noticed          map[*harness]int // lines of a server that it has found such a primary
+	rounds, erasures, repairs, kills, changes int
+	noticed                                   map[*harness]int // lines of a server that it has found such a primary, or repaired it
+
+	killed *harness // the server that will be killed during the repair; nil means none is
+	begun  []*load  // the loads of this round
 
 	timeMs      int64               // of the last reading that is not of a load
-	readings    map[string][]string // heart rates that devices must have, in the order of time, besides those of loads
+	readings    map[string][]string // heart rates, and oxygen saturations, that devices must have in the order of time, besides those of loads
 	assignments map[string]string   // those that devices must have, as JSON
 }
+
+// settings are those of every member of the cluster. No machine loses its power here, so nothing is synced, which takes long when a server
+// starts.
+func (r *forgetRun) settings() []string { return append(r.pgLife.settings(), "fsync=off") }
 
 // play plays rounds.
 func (r *forgetRun) play(t *testing.T, rounds int) {
@@ -143,7 +171,7 @@ func (r *forgetRun) play(t *testing.T, rounds int) {
 	r.members[0] = pgtest.Start(t, r.settings()...)
 	store := r.store()
 	for range 2 {
-		r.servers = append(r.servers, newHarness(t, fastLane, store, "--admin-addr=127.0.0.1:0", "--remember=0s"))
+		r.servers = append(r.servers, newHarness(t, fastLane, append([]string{store, "--admin-addr=127.0.0.1:0"}, r.args...)...))
 	}
 	for n := range rounds {
 		r.round(n)
@@ -164,6 +192,7 @@ func (r *forgetRun) play(t *testing.T, rounds int) {
 func (r *forgetRun) round(n int) {
 	began := time.Now()
 	r.joinAll()
+	r.begun, r.killed = nil, nil
 	for _, b := range r.servers {
 		if b.server != nil && r.rnd.IntN(3) == 0 {
 			b.server.kill()
@@ -173,60 +202,87 @@ func (r *forgetRun) round(n int) {
 			b.start()
 			r.noticed[b] = 0
 		}
-	}
-	for _, b := range r.servers {
-		b.load(fmt.Sprintf("--seed=%d", 1+r.rnd.IntN(1_000_000)), fmt.Sprintf("--users=%d", 1+r.rnd.IntN(20)), "--mix=real", "--share=malformed=0", "--rate=200", "--for=1h")
+		r.load(b)
 	}
 	r.awaitMore()
-	first := r.servers[r.rnd.IntN(2)]
-	for _, name := range []string{"erased", "again"} {
-		r.post(first, fmt.Sprintf("%s-%d", name, n), 61, 62, 63)
+	name := func(what string) string { return fmt.Sprintf("%s-%d", what, n) }
+	for _, what := range []string{"erased", "again", "left"} {
+		r.post(r.any(), name(what), 61, 62, 63)
 	}
-	r.assign(first, fmt.Sprintf("worn-%d", n), "")
+	for _, what := range []string{"worn", "left"} {
+		r.assign(r.any(), name(what), "")
+	}
+	sure := r.rnd.IntN(3) > 0
+	if sure { // what is erased was received long before
+		r.age(name("erased"), name("again"), name("left"))
+	}
+	if r.remember && r.rnd.IntN(2) == 0 {
+		r.killed = r.any()
+		r.silence(r.killed)
+	}
 
 	r.kind.split(r)
 	r.route()
 	r.noteTimeline()
 	r.awaitMore()
-	for _, b := range r.servers {
-		r.post(b, fmt.Sprintf("kept-%d", n), 64+r.rnd.IntN(100))
+	kept := name("kept")
+	for _, b := range r.storing() {
+		r.post(b, kept, 64+r.rnd.IntN(100))
 	}
-	second := r.servers[r.rnd.IntN(2)]
-	r.post(second, fmt.Sprintf("fresh-%d", n), 61)
-	for _, name := range []string{"erased", "again", "fresh"} {
-		r.erase(second, fmt.Sprintf("%s-%d", name, n))
+	r.complete(r.any(), kept)
+	r.post(r.any(), name("fresh"), 61)
+	for _, what := range []string{"erased", "again", "fresh"} {
+		r.erase(r.any(), name(what))
 	}
-	r.post(second, fmt.Sprintf("again-%d", n), 64)
-	r.assign(second, fmt.Sprintf("kept-%d", n), "")
-	r.assign(second, fmt.Sprintf("worn-%d", n), "2026-02-01T00:00:00.000Z")
+	r.eraseSubject(r.any(), name("left"))
+	r.post(r.any(), name("again"), 64)
+	r.complete(r.any(), name("again"))
+	r.assign(r.any(), kept, "")
+	r.assign(r.any(), name("worn"), "2026-02-01T00:00:00.000Z")
 	r.awaitMore()
 
-	for _, m := range r.members {
-		if m != nil {
+	for i, m := range r.members {
+		if m != nil && (r.thaw == nil || i != r.earlier) {
 			m.Kill()
 		}
 	}
 	right := r.primary
 	r.kind.forget(r)
-	other := 3 - right - r.earlier // the standby of the right one
-	follower := r.members[r.primary].Standby(r.t, inQuorum(other), r.settings()...)
-	r.route()
-	r.mustRefuse()
-
-	follower.Remove()
-	r.members[r.earlier].Kill()
-	r.start(right)
-	r.members[other].Restart(r.t)
+	if r.remember {
+		r.mustRepair(right, sure)
+	} else {
+		r.mustRefuse(right)
+	}
 	r.awaitMore()
 	for _, b := range r.servers {
-		l := b.loads[len(b.loads)-1]
 		b.awaitReady(200)
+	}
+	for _, l := range r.begun {
 		l.settle()
 		l.verify()
+	}
+	for _, b := range r.servers {
 		r.check(b)
 	}
 	r.rounds++
 	r.t.Logf("round %d took %v", n, time.Since(began).Round(time.Second/10))
+}
+
+// load begins a load on a server.
+func (r *forgetRun) load(b *harness) {
+	r.begun = append(r.begun, b.load(fmt.Sprintf("--seed=%d", 1+r.rnd.IntN(1_000_000)), fmt.Sprintf("--users=%d", 1+r.rnd.IntN(20)),
+		"--mix=real", "--share=malformed=0", "--rate=100", "--for=1h"))
+}
+
+// storing returns the servers that store something.
+func (r *forgetRun) storing() []*harness {
+	return slices.DeleteFunc(slices.Clone(r.servers), func(b *harness) bool { return b.loads[len(b.loads)-1].cut })
+}
+
+// any returns one of them.
+func (r *forgetRun) any() *harness {
+	all := r.storing()
+	return all[r.rnd.IntN(len(all))]
 }
 
 // inQuorum returns the name of a member for synchronous_standby_names.
@@ -256,12 +312,11 @@ func (r *forgetRun) start(i int) *pgtest.Server {
 	return r.members[i]
 }
 
-// promoteOne kills the primary and the standby that has less of its log, promotes the other standby, and returns the one that was
-// killed.
+// promoteOne kills the standby that has less of the log of the primary, which is down, promotes the other standby, and returns the one
+// that was killed.
 func (r *forgetRun) promoteOne() (other int) {
-	r.members[r.primary].Kill()
 	best, other := (r.primary+1)%slots, (r.primary+2)%slots
-	if r.replayed(r.members[other]) > r.replayed(r.members[best]) {
+	if r.received(other) > r.received(best) {
 		best, other = other, best
 	}
 	r.members[other].Kill()
@@ -270,10 +325,20 @@ func (r *forgetRun) promoteOne() (other int) {
 	return other
 }
 
+// received returns how much of the log a standby has.
+func (r *forgetRun) received(i int) (at int64) {
+	r.ask(i, "SELECT pg_wal_lsn_diff(pg_last_wal_receive_lsn(), '0/0')::bigint", &at)
+	return at
+}
+
 // query asks the primary.
-func (r *forgetRun) query(sql string, v any) {
+func (r *forgetRun) query(sql string, v any) { r.ask(r.primary, sql, v) }
+
+// ask asks a member.
+func (r *forgetRun) ask(i int, sql string, v any) {
+	r.t.Helper()
 	ctx := context.Background()
-	conn, err := pgx.Connect(ctx, r.members[r.primary].DSN())
+	conn, err := pgx.Connect(ctx, r.members[i].DSN())
 	if err == nil {
 		defer conn.Close(ctx)
 		err = conn.QueryRow(ctx, sql).Scan(v)
@@ -288,10 +353,10 @@ func (r *forgetRun) noteTimeline() {
 	r.query("SELECT ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint", &r.timeline)
 }
 
-// awaitMore waits until the load of each server has got some answers more.
+// awaitMore waits until the load of each server that stores something has got some answers more.
 func (r *forgetRun) awaitMore() {
 	r.t.Helper()
-	for _, b := range r.servers {
+	for _, b := range r.storing() {
 		l := b.loads[len(b.loads)-1]
 		l.awaitAcknowledged(l.acknowledged() + 20)
 	}
@@ -302,20 +367,51 @@ func (r *forgetRun) post(b *harness, device string, heartRates ...int) {
 	r.t.Helper()
 	for _, bpm := range heartRates {
 		r.timeMs++
-		body := fmt.Sprintf(`{"device":%q,"time":%d,"heart_rate_bpm":%d}`, device, r.timeMs, bpm)
-		b.server.await("a reading is stored", func() bool {
-			code, _, err := b.post(body, false)
-			return err == nil && code == 200
-		})
+		r.send(b, device, fmt.Sprintf(`"heart_rate_bpm":%d`, bpm))
 		r.readings[device] = append(r.readings[device], fmt.Sprint(bpm))
 	}
+}
+
+// complete stores the last reading again, as a duplicate, and one that completes it.
+func (r *forgetRun) complete(b *harness, device string) {
+	r.t.Helper()
+	last := &r.readings[device][len(r.readings[device])-1]
+	r.send(r.any(), device, `"heart_rate_bpm":`+*last)
+	r.send(b, device, `"spo2_pct":97`)
+	*last += "/97"
+}
+
+// send sends signs that a device has measured at the last time until they are acknowledged.
+func (r *forgetRun) send(b *harness, device, signs string) {
+	r.t.Helper()
+	body := fmt.Sprintf(`{"device":%q,"time":%d,%s}`, device, r.timeMs, signs)
+	b.server.await("a reading is stored", func() bool {
+		code, text, err := b.post(body, false)
+		if code == 409 {
+			r.t.Fatalf("%s is answered %s", body, text)
+		}
+		return err == nil && code == 200
+	})
 }
 
 // erase erases a device.
 func (r *forgetRun) erase(b *harness, device string) {
 	r.t.Helper()
+	r.remove(b, device, "--device="+device)
+}
+
+// eraseSubject erases what the subject of a device has measured, and that it was assigned to it.
+func (r *forgetRun) eraseSubject(b *harness, device string) {
+	r.t.Helper()
+	r.remove(b, device, "--subject=S-"+device)
+	r.assignments[device] = ""
+}
+
+// remove erases all readings of a device.
+func (r *forgetRun) remove(b *harness, device, what string) {
+	r.t.Helper()
 	b.server.await("a device is erased", func() bool {
-		_, errs, code := output(r.t, b.bin, "erase", "--target=http://"+b.server.admin, "--device="+device, "--yes")
+		_, errs, code := output(r.t, b.bin, "erase", "--target=http://"+b.server.admin, what, "--yes")
 		return code == 0 || strings.Contains(errs, "404") // an attempt without an answer may have erased it
 	})
 	r.readings[device] = nil
@@ -325,7 +421,7 @@ func (r *forgetRun) erase(b *harness, device string) {
 // assign assigns a device to a subject from a time on, or ends that.
 func (r *forgetRun) assign(b *harness, device, end string) {
 	r.t.Helper()
-	const from = "2026-01-01T00:00:00.000Z"
+	const from = "2023-01-01T00:00:00.000Z" // before all readings
 	subject := "S-" + device
 	line := []string{"subject", "assign", "--subject=" + subject}
 	listed := fmt.Sprintf(`{"device":%q,"subject":%q,"from":%q}`, device, subject, from)
@@ -341,7 +437,10 @@ func (r *forgetRun) assign(b *harness, device, end string) {
 	r.assignments[device] = listed
 }
 
-var heartRate = regexp.MustCompile(`"heart_rate_bpm":(\d+)`)
+var (
+	heartRate  = regexp.MustCompile(`"heart_rate_bpm":(\d+)`)
+	saturation = regexp.MustCompile(`"spo2_pct":(\d+)`)
+)
 
 // check compares what devices have, besides those of loads, with what was acknowledged.
 func (r *forgetRun) check(b *harness) {
@@ -352,23 +451,35 @@ func (r *forgetRun) check(b *harness) {
 			if m := heartRate.FindStringSubmatch(line); m != nil {
 				got = append(got, m[1])
 			}
+			if m := saturation.FindStringSubmatch(line); m != nil {
+				got[len(got)-1] += "/" + m[1]
+			}
 		}
 		if !slices.Equal(got, want) {
-			r.t.Errorf("%s has readings with the heart rates %v, want %v", device, got, want)
+			r.t.Errorf("%s has readings with the heart rates and saturations %v, want %v", device, got, want)
 		}
 	}
-	for device, want := range r.assignments {
-		got, errs, _ := output(r.t, b.bin, "subject", "list", "--json", "--target=http://"+b.server.admin, "--device="+device)
-		if strings.TrimSpace(got) != want {
-			r.t.Errorf("%s has the assignments %s%s, want %s", device, got, errs, want)
+	out, errs, _ := output(r.t, b.bin, "subject", "list", "--json", "--target=http://"+b.server.admin)
+	var want []string
+	for _, listed := range r.assignments {
+		if listed != "" {
+			want = append(want, listed)
 		}
+	}
+	got := slices.Sorted(strings.Lines(out))
+	slices.Sort(want)
+	if text := strings.Join(want, "\n") + "\n"; strings.Join(got, "") != text {
+		r.t.Errorf("the assignments are\n%s%s, want\n%s", out, errs, text)
 	}
 }
 
 // mustRefuse checks that the servers notice that the primary lacks what they have acknowledged, and neither write to it nor read
-// from it.
-func (r *forgetRun) mustRefuse() {
+// from it. Then the right one comes back.
+func (r *forgetRun) mustRefuse(right int) {
 	r.t.Helper()
+	other := 3 - right - r.earlier // the standby of the right one
+	follower := r.members[r.primary].Standby(r.t, inQuorum(other), r.settings()...)
+	r.route()
 	const notice = "the database lacks what was acknowledged"
 	for _, b := range r.servers {
 		b.server.awaitLine(notice, 1+r.noticed[b])
@@ -391,24 +502,29 @@ func (r *forgetRun) mustRefuse() {
 	if r.query("SELECT count(*) FROM pulsegate.readings WHERE device = 'refused'", &n); n != 0 {
 		r.t.Errorf("the primary has %d readings that were refused", n)
 	}
+	follower.Remove()
+	r.members[r.earlier].Kill()
+	r.start(right)
+	r.members[other].Restart(r.t)
 }
 
 // forgetTable returns the figures for docs/reliability.md.
 func forgetTable(runs []*forgetRun) string {
 	var b strings.Builder
 	var found sim.Verification
-	erasures := 0
+	var erasures, repairs, kills, changes int
 	fmt.Fprintf(&b, "| an earlier state comes back | rounds |\n|---|--:|\n")
 	for _, r := range runs {
 		fmt.Fprintf(&b, "| %s | %d |\n", r.kind.what, r.rounds)
 		found.Acknowledged += r.found.Acknowledged
 		found.Stored += r.found.Stored
 		found.Unsettled += r.found.Unsettled
-		erasures += r.erasures
+		erasures, repairs, kills, changes = erasures+r.erasures, repairs+r.repairs, kills+r.kills, changes+r.changes
 	}
-	fmt.Fprintf(&b, "\n| | |\n|---|--:|\n| date | %s, %s, %s |\n| readings acknowledged | %d |\n| readings checked | %d |\n| readings without an answer, of which some are stored | %d |\n"+
-		"| acknowledged and lost | %d |\n| altered | %d |\n| doubled | %d |\n| never sent | %d |\n| devices erased, of which none came back | %d |\n",
-		time.Now().Format(time.DateOnly), runtime.Version(), pgtest.Version(), found.Acknowledged, found.Stored, found.Unsettled,
-		found.Missing, found.Altered, found.Doubled, found.Unknown, erasures)
+	fmt.Fprintf(&b, "\n| | |\n|---|--:|\n| date | %s, %s, %s |\n%s| erasures, of which none came back | %d |\n",
+		time.Now().Format(time.DateOnly), runtime.Version(), pgtest.Version(), foundRows(found), erasures)
+	if repairs > 0 {
+		fmt.Fprintf(&b, "| repairs | %d |\n| servers killed meanwhile | %d |\n| primaries replaced meanwhile | %d |\n", repairs, kills, changes)
+	}
 	return b.String()
 }

@@ -94,7 +94,7 @@ var faultMatrix = []struct {
 			"internal/storage/pgstore TestEveryByte", "internal/storage/pgstore TestStorm", "internal/storage/pgstore TestConformanceServerCrash"}},
 	{"an earlier state of PostgreSQL",
 		nil,
-		[]string{"TestForgetCampaign", "internal/storage/pgstore TestForgettingPrimary", "internal/storage/pgstore TestForgettingErasure", "internal/storage/pgstore TestForgettingModel"}},
+		[]string{"TestRepairCampaign", "TestForgetCampaign", "internal/storage/pgstore TestRepair", "internal/storage/pgstore TestRepairErasures", "internal/storage/pgstore TestRepairAgain", "internal/storage/pgstore TestForgettingPrimary", "internal/storage/pgstore TestForgettingErasure", "internal/storage/pgstore TestForgettingModel"}},
 	{"two servers on one directory",
 		[]string{"TestTwoServers"},
 		nil},

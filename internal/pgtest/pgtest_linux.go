@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -327,6 +328,22 @@ func (s *Server) Kill() {
 	s.postmaster = nil
 	// The next server cannot start while one of them has the shared memory.
 	polltest.Within(polltest.Patience, func() bool { return !slices.ContainsFunc(children, running) })
+}
+
+// Freeze stops all processes of the server, as when the machine freezes, until thaw is called.
+func (s *Server) Freeze(t testing.TB) (thaw func()) {
+	pids := []int{s.postmaster.Process.Pid}
+	signal := func(sig syscall.Signal) {
+		for _, pid := range pids {
+			_ = syscall.Kill(pid, sig) // it may have ended
+		}
+	}
+	signal(syscall.SIGSTOP) // first, so that it starts no others
+	pids = append(pids, s.children()...)
+	signal(syscall.SIGSTOP)
+	thaw = sync.OnceFunc(func() { signal(syscall.SIGCONT) })
+	t.Cleanup(thaw)
+	return thaw
 }
 
 // running reports whether a process has not ended.

@@ -55,12 +55,22 @@ func (r *returning) backup(t *testing.T) *pgtest.Server {
 // restore replaces the primary by an earlier state.
 func (r *returning) restore(t *testing.T, earlier *pgtest.Server) {
 	t.Helper()
+	r.stop()
+	earlier.Restart(t)
+	r.use(earlier)
+}
+
+// stop kills the primary.
+func (r *returning) stop() {
 	r.addr.Store("")
 	r.now.Kill()
 	r.sockets.BreakAll()
-	earlier.Restart(t)
-	r.now = earlier
-	r.addr.Store(earlier.Addr())
+}
+
+// use makes a server the primary.
+func (r *returning) use(s *pgtest.Server) {
+	r.now = s
+	r.addr.Store(s.Addr())
 }
 
 // awaitRepairs waits until a store is ready, and has repaired the database n times.
