@@ -92,7 +92,7 @@ func (c *demoCommand) Run(ctx context.Context, std stdio) (err error) {
 // defaultOptions returns the options of a server without flags.
 func defaultOptions() (*server.Options, error) {
 	opt := new(server.Options)
-	parser, err := kong.New(opt, kong.Vars(server.Defaults()), settings.Units())
+	parser, err := kong.New(opt, settings.Defaults(server.Defaults()), settings.Units())
 	if err == nil {
 		_, err = parser.Parse(nil)
 	}

@@ -189,6 +189,7 @@ func newParser(cmds *commands, std stdio) (*kong.Kong, error) {
 		kong.Writers(std.out, std.err),
 		kong.Exit(func(code int) { panic(exitCode(code)) }),
 		kong.ExplicitGroups(groups()),
+		settings.Defaults(server.Defaults()),
 		settings.Environment(),
 		settings.Units(),
 		settings.Text(vitals.ParseName),
@@ -198,7 +199,6 @@ func newParser(cmds *commands, std stdio) (*kong.Kong, error) {
 		settings.Help(),
 		details(),
 		kong.Help(printHelp),
-		kong.Vars(server.Defaults()),
 	)
 }
 

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { polltest.Main(m) }
 func options(t *testing.T) *server.Options {
 	t.Helper()
 	opt := new(server.Options)
-	parser, err := kong.New(opt, kong.Vars(server.Defaults()), settings.Units())
+	parser, err := kong.New(opt, settings.Defaults(server.Defaults()), settings.Units())
 	if err != nil {
 		t.Fatal(err)
 	}

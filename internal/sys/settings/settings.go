@@ -179,6 +179,24 @@ func Environment() kong.Option {
 	})
 }
 
+// Defaults replaces ${name} in defaults and descriptions of flags and arguments by values[name]. kong.Vars does the same, but
+// reads all values again for each flag, which took most of the time in which a command starts.
+func Defaults(values map[string]string) kong.Option {
+	var pairs []string
+	for name, value := range values {
+		pairs = append(pairs, "${"+name+"}", value)
+	}
+	replacer := strings.NewReplacer(pairs...)
+	return kong.PostBuild(func(k *kong.Kong) error {
+		return kong.Visit(k.Model, func(n kong.Visitable, next kong.Next) error {
+			if v, ok := n.(*kong.Value); ok {
+				v.Default, v.Help = replacer.Replace(v.Default), replacer.Replace(v.Help)
+			}
+			return next(nil)
+		})
+	})
+}
+
 // variableOf returns the environment variable of a flag, or of a command and its flag.
 func variableOf(words string) string {
 	return variablePrefix + strings.ToUpper(strings.NewReplacer("-", "_", " ", "_").Replace(words))
