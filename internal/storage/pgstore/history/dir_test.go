@@ -358,7 +358,7 @@ func TestDirectoryBounded(t *testing.T) {
 func TestAddAllocs(t *testing.T) {
 	h := open(t, history.Options{For: time.Hour, MaxBytes: 1 << 20}, t.TempDir())
 	start(t, h)
-	readings, number := group(1000, 1), int64(0)
+	readings, number := fleet(1000, 1000), int64(0)
 	allocs := testing.AllocsPerRun(100, func() {
 		number++
 		h.Add(entry(h.Server(), number, 1), readings)

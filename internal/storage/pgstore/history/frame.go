@@ -90,10 +90,7 @@ func appendEntry(b []byte, e *encoded) []byte {
 		b = appendBytes(appendName(b, &a.Device), []byte(a.Subject))
 		b = appendInts(b, a.FromUnixMs, a.ToUnixMs)
 	}
-	b = binary.AppendUvarint(b, uint64(len(e.gateways)))
-	for i := range e.gateways {
-		b = appendName(b, &e.gateways[i])
-	}
+	b = appendBytes(b, e.gateways)
 	b = binary.AppendUvarint(b, uint64(len(e.groups)))
 	for _, g := range e.groups {
 		b = appendBytes(b, g)
@@ -234,9 +231,7 @@ func (p *decoder) entry() (e encoded) {
 		x.Assignment = &storage.Assignment{Device: p.name(), Subject: storage.Subject(p.bytes())}
 		p.ints(&x.Assignment.FromUnixMs, &x.Assignment.ToUnixMs)
 	}
-	for range p.count() {
-		e.gateways = append(e.gateways, p.name())
-	}
+	e.gateways = bytes.Clone(p.bytes())
 	for range p.count() {
 		e.groups = append(e.groups, bytes.Clone(p.bytes()))
 	}

@@ -14,7 +14,9 @@ package history
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"hash/crc32"
 	"iter"
 	"maps"
 	"slices"
@@ -87,14 +89,20 @@ type History struct {
 type encoded struct {
 	entry    Entry // without readings
 	groups   [][]byte
-	gateways []vitals.Name
+	gateways []byte // names, each after a byte with its length
 }
 
 // A work has buffers for encoding.
 type work struct {
-	runs []columns.Run
-	rows []columns.Row
-	buf  []byte
+	runs     []columns.Run
+	rows     []columns.Row
+	buf      []byte
+	gateways []vitals.Name // of the entry
+	names    []byte        // the same, encoded
+
+	// numbers has by a hash of a name the number of the last gateway with that hash. So a name may be encoded more than once, and the cost of
+	// a reading does not depend on the number of gateways.
+	numbers [1024]uint32
 }
 
 // New returns an empty History.
@@ -109,7 +117,7 @@ func (e *encoded) bytes() (n int64) {
 	for _, g := range e.groups {
 		n += int64(cap(g)) + 24
 	}
-	return n + entryBytes + int64(len(e.gateways))*int64(vitals.MaxNameBytes)
+	return n + entryBytes + int64(cap(e.gateways))
 }
 
 // Add adds an entry with readings, sorted by device and time; those of one device and time are in their order. It does not retain them.
@@ -120,9 +128,12 @@ func (h *History) Add(e Entry, readings []*storage.Entry) {
 		added.entry.Assignment = &a
 	}
 	w := h.works.Get().(*work)
+	w.gateways, w.names = w.gateways[:0], w.names[:0]
+	clear(w.numbers[:])
 	for len(readings) > 0 {
 		readings = w.encode(&added, readings)
 	}
+	added.gateways = bytes.Clone(w.names)
 	h.works.Put(w)
 
 	h.mu.Lock()
@@ -177,7 +188,7 @@ func (w *work) encode(e *encoded, readings []*storage.Entry) (left []*storage.En
 			w.runs = append(w.runs, columns.Run{Device: reading.Device})
 		}
 		w.runs[len(w.runs)-1].Rows++
-		w.rows = append(w.rows, columns.Row{TimeUnixMs: reading.TimeUnixMs, ReceivedUnixMs: r.ReceivedUnixMs, Gateway: e.gateway(&reading.Gateway),
+		w.rows = append(w.rows, columns.Row{TimeUnixMs: reading.TimeUnixMs, ReceivedUnixMs: r.ReceivedUnixMs, Gateway: w.gateway(&reading.Gateway),
 			UTCOffset: reading.UTCOffset, Values: reading.Values})
 	}
 	w.buf = columns.AppendGroup(w.buf[:0], w.runs, w.rows)
@@ -189,17 +200,22 @@ func (w *work) encode(e *encoded, readings []*storage.Entry) (left []*storage.En
 }
 
 // gateway returns the number of a gateway in the entry; 0 means none.
-func (e *encoded) gateway(name *vitals.Name) uint32 {
+func (w *work) gateway(name *vitals.Name) uint32 {
 	if name.IsZero() {
 		return 0
 	}
-	for i := range slices.Backward(e.gateways) { // mostly the one of the reading before
-		if e.gateways[i] == *name {
-			return uint32(i + 1)
-		}
+	at := len(w.names)
+	w.names = name.AppendTo(append(w.names, 0))
+	text := w.names[at+1:]
+	number := &w.numbers[crc32.Checksum(text, castagnoli)%uint32(len(w.numbers))]
+	if *number > 0 && w.gateways[*number-1] == *name {
+		w.names = w.names[:at]
+		return *number
 	}
-	e.gateways = append(e.gateways, *name)
-	return uint32(len(e.gateways))
+	w.names[at] = byte(len(text))
+	w.gateways = append(w.gateways, *name)
+	*number = uint32(len(w.gateways))
+	return *number
 }
 
 // All returns the entries in the order of their addition. They are new, and belong to the caller.
@@ -216,11 +232,25 @@ func (h *History) All() iter.Seq2[*Entry, error] {
 	}
 }
 
+var errGateways = errors.New("history: invalid names of gateways")
+
 func (e *encoded) decode() (*Entry, error) {
 	entry := e.entry
 	if entry.Assignment != nil {
 		a := *entry.Assignment
 		entry.Assignment = &a
+	}
+	var gateways []vitals.Name
+	for b := e.gateways; len(b) > 0; {
+		n := int(b[0])
+		if n >= len(b) {
+			return nil, errGateways
+		}
+		name, err := vitals.ParseName(b[1 : 1+n])
+		if err != nil {
+			return nil, errGateways
+		}
+		gateways, b = append(gateways, name), b[1+n:]
 	}
 	for _, g := range e.groups {
 		runs, rows, err := columns.DecodeGroup(g, nil, nil)
@@ -230,11 +260,11 @@ func (e *encoded) decode() (*Entry, error) {
 		for _, run := range runs {
 			for _, row := range rows[:run.Rows] {
 				r := Reading{vitals.Reading{Device: run.Device, TimeUnixMs: row.TimeUnixMs, UTCOffset: row.UTCOffset, Values: row.Values}, row.ReceivedUnixMs}
-				if int(row.Gateway) > len(e.gateways) {
-					return nil, fmt.Errorf("decode what is remembered: no gateway %d", row.Gateway)
-				}
-				if row.Gateway != 0 {
-					r.Gateway = e.gateways[row.Gateway-1]
+				switch {
+				case row.Gateway > uint32(len(gateways)):
+					return nil, errGateways
+				case row.Gateway > 0:
+					r.Gateway = gateways[row.Gateway-1]
 				}
 				entry.Readings = append(entry.Readings, r)
 			}
