@@ -2,6 +2,8 @@ package alert
 
 import (
 	"math"
+	"math/bits"
+	"time"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -11,7 +13,7 @@ import (
 type board struct {
 	opt        *Options
 	rules      []Rule
-	devices    map[vitals.Name]*watched // at most maxDevices
+	devices    devices                  // at most maxDevices
 	touched    []*watched               // may have changed since they were settled
 	unread     map[vitals.Name]struct{} // devices whose runs must be read from the store
 	sweep      uint32                   // number of sweeps that have begun
@@ -20,6 +22,12 @@ type board struct {
 	maxDevices int
 	full       bool // devices were left out since the last sweep has begun
 	leftOut    int  // number of those that it has found
+	states     int  // number of runs
+	reported   int  // number of runs that are reported as active
+
+	signs         uint32                        // bit set of the signs that rules are about
+	calm          [vitals.MaxSigns]vitals.Range // by sign; values between the ends meet no rule
+	leastSilentMs int64                         // of the rules about silence
 }
 
 // Memory of states.
@@ -36,30 +44,108 @@ func maxDevices(opt *Options, rules int) int {
 	return int(opt.MaxBytes) / (deviceBytes + stateBytes*rules)
 }
 
-// A watched is what is kept of a device.
+// A watched is what is kept of a device. Most readings of a calm device use nothing but the fields before runs, which
+// are in one cache line.
 type watched struct {
-	name    vitals.Name
-	runs    []run  // by rule; nil if no rule is for the device
+	newestUnixMs int64 // of its newest reading
+
+	// A reading whose values meet no rule changes nothing of the runs of a calm device but the times of the newest
+	// values. The last such reading is held here until the runs are needed.
+	heldUnixMs int64
+	heldSigns  uint32
+
+	calm    bool   // no run is met, and none is reported as active; set when the device is settled
 	touched bool   // it is in board.touched
 	sweep   uint32 // in which it was seen last
+	runs    []run  // by rule; nil if no rule is for the device
+	name    vitals.Name
 }
 
 func newBoard(rules []Rule, opt *Options) *board {
-	return &board{opt: opt, rules: rules, devices: map[vitals.Name]*watched{}, unread: map[vitals.Name]struct{}{}, maxDevices: maxDevices(opt, len(rules))}
+	b := &board{opt: opt, rules: rules, devices: newDevices(), unread: map[vitals.Name]struct{}{}, maxDevices: maxDevices(opt, len(rules)), leastSilentMs: math.MaxInt64}
+	for i := range b.calm {
+		b.calm[i] = vitals.Range{Min: vitals.MinValue, Max: vitals.MaxValue}
+	}
+	for i := range rules {
+		r := &rules[i]
+		if r.Silent != 0 {
+			b.leastSilentMs = min(b.leastSilentMs, r.Silent.Milliseconds())
+			continue
+		}
+		b.signs |= 1 << r.Sign
+		if calm := &b.calm[r.Sign]; r.Met.Min == vitals.MinValue {
+			calm.Min = max(calm.Min, r.Met.Max)
+		} else {
+			calm.Max = min(calm.Max, r.Met.Min)
+		}
+	}
+	return b
+}
+
+// wanted returns the bit set of the signs without which a reading changes nothing of the board.
+func (b *board) wanted() uint32 {
+	if b.leastSilentMs != math.MaxInt64 {
+		return math.MaxUint32
+	}
+	return b.signs
+}
+
+// isCalm reports whether the values of some signs meet no rule. It may report false although they do not.
+func (b *board) isCalm(values *vitals.Values, signs uint32) bool {
+	for ; signs != 0; signs &= signs - 1 {
+		s := vitals.Sign(bits.TrailingZeros32(signs))
+		if v, _ := values.Get(s); v <= b.calm[s].Min || v >= b.calm[s].Max {
+			return false
+		}
+	}
+	return true
+}
+
+// hold holds a reading of a calm device whose values meet no rule, and which has some of the signs of rules. It
+// reports false if the runs must be compared with the reading.
+func (b *board) hold(w *watched, unixMs int64, signs uint32) bool {
+	if unixMs <= w.heldUnixMs {
+		return signs&^w.heldSigns == 0
+	}
+	if w.heldSigns&^signs != 0 {
+		b.release(w)
+	}
+	w.heldUnixMs, w.heldSigns = unixMs, signs
+	return true
+}
+
+// release adds the reading that is held to the runs.
+func (b *board) release(w *watched) {
+	if w.heldSigns == 0 {
+		return
+	}
+	for i := range w.runs {
+		if u := &w.runs[i]; u.applies && b.rules[i].Silent == 0 && w.heldSigns&(1<<b.rules[i].Sign) != 0 {
+			u.known, u.newestUnixMs = true, max(u.newestUnixMs, w.heldUnixMs)
+		}
+	}
+	w.heldUnixMs, w.heldSigns = 0, 0
 }
 
 // of returns what is kept of a device, and whether nothing was; or nil if there is no room for it.
 func (b *board) of(device *vitals.Name) (w *watched, isNew bool) {
-	if w = b.devices[*device]; w != nil {
+	if w = b.devices.get(device); w != nil {
 		return w, false
 	}
-	if len(b.devices) >= b.maxDevices {
+	if b.devices.len() >= b.maxDevices {
 		b.full = true
 		return nil, true
 	}
 	w = &watched{name: *device, runs: newRuns(b.rules, device), sweep: b.sweep}
-	b.devices[*device] = w
+	b.devices.put(w)
+	b.states += len(w.runs)
 	return w, true
+}
+
+// remove removes what is kept of a device.
+func (b *board) remove(w *watched) {
+	b.devices.remove(w)
+	b.states -= len(w.runs)
 }
 
 // newRuns returns the runs of a device of which nothing is known, or nil if no rule is for it.
@@ -76,6 +162,16 @@ func newRuns(rules []Rule, device *vitals.Name) (runs []run) {
 	return runs
 }
 
+// at returns whether the alert of the rule with an index is active at a time, and since when.
+func (w *watched) at(i int, r *Rule, nowUnixMs int64) (sinceUnixMs int64, active bool) {
+	u := &w.runs[i]
+	if r.Silent == 0 {
+		return u.sinceUnixMs, u.active && time.Duration(nowUnixMs-u.newestUnixMs)*time.Millisecond < Lasts
+	}
+	age := time.Duration(nowUnixMs-w.newestUnixMs) * time.Millisecond
+	return w.newestUnixMs + r.Silent.Milliseconds(), u.applies && age >= r.Silent && (r.MaxAge == 0 || age < r.MaxAge)
+}
+
 // touch notes that a device may have changed.
 func (b *board) touch(w *watched) {
 	if !w.touched {
@@ -84,32 +180,35 @@ func (b *board) touch(w *watched) {
 	}
 }
 
-// take adds a reading that was stored or, with completed, has added signs to a stored one. A device
-// becomes unread if the reading is late and matters.
-func (b *board) take(device *vitals.Name, r *storage.Record, completed bool) {
-	w, isNew := b.of(device)
+// take adds a reading. Its device becomes unread if the reading is late and matters.
+func (b *board) take(r *update) {
+	w, isNew := b.of(&r.device)
 	if w == nil {
 		return
 	}
 	if isNew && (b.full || !b.complete) {
-		b.unread[*device] = struct{}{} // it may have readings that no sweep has seen
+		b.unread[r.device] = struct{}{} // it may have readings that no sweep has seen
 	}
+	w.newestUnixMs = max(w.newestUnixMs, r.unixMs)
+	signs := r.values.Present() & b.signs
+	if w.calm && b.isCalm(&r.values, signs) && b.hold(w, r.unixMs, signs) {
+		return
+	}
+	b.release(w)
 	for i := range w.runs {
 		rule, u := &b.rules[i], &w.runs[i]
-		v, has := r.Values.Get(rule.Sign)
+		v, has := r.values.Get(rule.Sign)
 		switch {
-		case !u.applies:
-		case rule.Silent != 0:
-			u.hear(r.TimeUnixMs)
-		case !has:
-		case completed: // a record keeps the time at which its first reading arrived
-			b.unread[*device] = struct{}{}
-		case !u.known || r.TimeUnixMs > u.newestUnixMs:
-			u.take(rule, v, r.TimeUnixMs, r.ReceivedUnixMs)
-		case !u.ignores(rule, v, r.TimeUnixMs, r.ReceivedUnixMs):
-			b.unread[*device] = struct{}{}
+		case !u.applies || rule.Silent != 0 || !has:
+		case r.completed: // a record keeps the time at which its first reading arrived
+			b.unread[r.device] = struct{}{}
+		case !u.known || r.unixMs > u.newestUnixMs:
+			u.take(rule, v, r.unixMs, r.receivedUnixMs)
+		case !u.ignores(rule, v, r.unixMs, r.receivedUnixMs):
+			b.unread[r.device] = struct{}{}
 		}
 	}
+	w.calm = false
 	b.touch(w)
 }
 
@@ -130,15 +229,15 @@ func (b *board) compare(d *storage.Device, lost bool) {
 		return
 	}
 	w.sweep = b.sweep
+	b.release(w)
+	if d.NewestUnixMs < w.newestUnixMs { // readings were removed
+		b.unread[d.Name] = struct{}{}
+	}
+	w.newestUnixMs = max(w.newestUnixMs, d.NewestUnixMs)
 	for i := range w.runs {
 		rule, u := &b.rules[i], &w.runs[i]
 		switch latest := &d.Latest[rule.Sign]; {
-		case !u.applies:
-		case rule.Silent != 0:
-			if d.NewestUnixMs < u.newestUnixMs { // readings were removed
-				b.unread[d.Name] = struct{}{}
-			}
-			u.hear(d.NewestUnixMs)
+		case !u.applies || rule.Silent != 0:
 		case latest.Known && (!u.known || latest.TimeUnixMs > u.newestUnixMs) && !rule.Met.Contains(latest.Value):
 			u.take(rule, latest.Value, latest.TimeUnixMs, latest.TimeUnixMs) // and need not be read
 		case latest.Known != u.known || latest.Known && latest.TimeUnixMs != u.newestUnixMs, u.met && (lost || b.opt.Shared || u.young > 0 && u.firstUnixMs < b.cutUnixMs):
@@ -151,16 +250,16 @@ func (b *board) compare(d *storage.Device, lost bool) {
 // swept makes the devices unread that no sweep has seen since the last one began: they may be gone.
 func (b *board) swept() {
 	b.complete = true
-	for name, w := range b.devices {
+	for w := range b.devices.all() {
 		if w.sweep != b.sweep {
-			b.unread[name] = struct{}{}
+			b.unread[w.name] = struct{}{}
 		}
 	}
 }
 
 // find returns the run of the rule and device of an alert, or nil if there is none.
 func (b *board) find(a *Alert) *run {
-	w := b.devices[a.Device]
+	w := b.devices.get(&a.Device)
 	if w == nil {
 		return nil
 	}
@@ -174,7 +273,7 @@ func (b *board) find(a *Alert) *run {
 
 // each calls visit with each active alert.
 func (b *board) each(visit func(Alert)) {
-	for _, w := range b.devices {
+	for w := range b.devices.all() {
 		for i := range w.runs {
 			if u := &w.runs[i]; u.reported {
 				visit(Alert{Rule: &b.rules[i], Device: w.name, SinceUnixMs: u.sinceUnixMs})

@@ -172,8 +172,8 @@ func TestStatesBound(t *testing.T) {
 	check := func(what string, alerts, leftOut int, full bool) {
 		t.Helper()
 		active, _ := e.State(0)
-		if len(active) != alerts || e.board.leftOut != leftOut || len(e.board.devices) > 3 || (e.Check(t.Context()) != nil) != full {
-			t.Errorf("%s: %d alerts, %d devices left out, states of %d, %v", what, len(active), e.board.leftOut, len(e.board.devices), e.Check(t.Context()))
+		if len(active) != alerts || e.board.leftOut != leftOut || e.board.devices.len() > 3 || (e.Check(t.Context()) != nil) != full {
+			t.Errorf("%s: %d alerts, %d devices left out, states of %d, %v", what, len(active), e.board.leftOut, e.board.devices.len(), e.Check(t.Context()))
 		}
 	}
 	add(3, 85_00)
@@ -188,7 +188,7 @@ func TestStatesBound(t *testing.T) {
 		t.Errorf("rules that do not fit are in force: %v", err)
 	}
 	for _, device := range []string{"d0", "d1", "d2", "d3", "d4"} {
-		if _, evaluated := e.board.devices[name(t, device)]; evaluated && len(e.board.devices) > 1 {
+		if d := name(t, device); e.board.devices.get(&d) != nil && e.board.devices.len() > 1 {
 			if _, err := store.Erase(name(t, device)); err != nil {
 				t.Fatal(err)
 			}

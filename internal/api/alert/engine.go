@@ -56,7 +56,8 @@ type Options struct {
 type Engine struct {
 	reader  Reader
 	opt     Options
-	inbox   *feed.Inbox
+	inbox   *feed.Inbox[update]
+	filter  filter // of what is put into the inbox
 	begun   time.Time
 	restart chan struct{}      // holds one if next may be set
 	refresh chan chan struct{} // closed when all devices were compared
@@ -90,10 +91,13 @@ func NewEngine(reader Reader, rules []Rule, opt Options) *Engine {
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
-	return &Engine{
-		reader: reader, opt: opt, inbox: feed.NewInbox(), begun: time.Now(), restart: make(chan struct{}, 1), refresh: make(chan chan struct{}),
+	e := &Engine{
+		reader: reader, opt: opt, begun: time.Now(), restart: make(chan struct{}, 1), refresh: make(chan chan struct{}),
 		board: newBoard(rules, &opt), erased: map[vitals.Name]bool{}, changed: make(chan struct{}),
 	}
+	e.inbox = feed.NewInbox(e.filter.fill)
+	e.filter.signs.Store(e.board.wanted())
+	return e
 }
 
 // Publish takes what a durable group has stored. It never waits, and retains neither the group nor its
@@ -106,7 +110,7 @@ func (e *Engine) Erased(device vitals.Name) {
 	defer e.mu.Unlock()
 	e.erasures++
 	e.erased[device] = true
-	e.installLocked(&device, nil)
+	e.installLocked(&device, nil, 0)
 	e.board.unread[device] = struct{}{} // only the readings of an assignment may have been erased
 }
 
@@ -114,7 +118,7 @@ func (e *Engine) Erased(device vitals.Name) {
 // room. Alerts that have the same labels remain active.
 func (e *Engine) SetRules(rules []Rule) error {
 	e.mu.Lock()
-	n, most := len(e.board.devices), maxDevices(&e.opt, len(rules))
+	n, most := e.board.devices.len(), maxDevices(&e.opt, len(rules))
 	if n <= most {
 		e.next = rules
 	}
@@ -163,7 +167,7 @@ func (e *Engine) Check(context.Context) error {
 func (e *Engine) Run(ctx context.Context) {
 	settle := time.NewTicker(settleEvery)
 	defer settle.Stop()
-	var buf []feed.Update
+	var buf []update
 	var sweepAt, sweptAt time.Time // sweptAt is the end of the last sweep
 	var took, busy time.Duration   // by the last sweep, and by taking updates
 	all := true
@@ -228,27 +232,29 @@ func (e *Engine) begin() {
 		e.before = e.board.active()
 	}
 	e.board, e.next, e.ready = newBoard(e.next, &e.opt), nil, false
+	e.filter.signs.Store(e.board.wanted()) // the sweep that follows reads what was not wanted before
 }
 
 // take takes the inbox, and reports whether that has lost something. Then the whole inbox counts as lost: the
 // next sweep reads all that is stored.
-func (e *Engine) take(buf []feed.Update) (updates []feed.Update, lost bool) {
+func (e *Engine) take(buf []update) (updates []update, lost bool) {
 	updates, n := e.inbox.Take(buf)
-	all := updates
 	if n > 0 {
-		n, all = n+uint64(len(updates)), nil
+		n += uint64(len(updates))
 	}
 	e.mu.Lock()
 	e.lost += n
 	e.lostEver += n
-	for i := range all {
-		u := &all[i]
-		if e.board.take(&u.Device, &u.Record, u.Partial); len(e.erased) > 0 && e.erased[u.Device] {
-			e.board.unread[u.Device] = struct{}{}
+	for i := range updates {
+		u := &updates[i]
+		if n == 0 {
+			e.board.take(u)
+		}
+		if u.values.Reset(); len(e.erased) > 0 && e.erased[u.device] {
+			e.board.unread[u.device] = struct{}{}
 		}
 	}
 	e.mu.Unlock()
-	clear(updates) // they hold measured values
 	return updates, n > 0
 }
 
@@ -288,14 +294,14 @@ func (e *Engine) readUnread(ctx context.Context) {
 		e.mu.Lock()
 		erasures := e.erasures
 		e.mu.Unlock()
-		runs, err := readRuns(ctx, e.reader, rules, device)
+		runs, newestUnixMs, err := readRuns(ctx, e.reader, rules, device)
 		if err != nil && !errors.Is(err, storage.ErrNotFound) {
 			e.report(err)
 			return // the others are read next time, too
 		}
 		e.mu.Lock()
 		if e.erasures == erasures { // otherwise what was read may be of erased readings
-			e.installLocked(&device, runs)
+			e.installLocked(&device, runs, newestUnixMs)
 		}
 		e.mu.Unlock()
 	}
@@ -303,9 +309,9 @@ func (e *Engine) readUnread(ctx context.Context) {
 
 // installLocked replaces what is kept of a device by what was read. If runs is nil, it has no readings
 // or no rules.
-func (e *Engine) installLocked(device *vitals.Name, runs []run) {
+func (e *Engine) installLocked(device *vitals.Name, runs []run, newestUnixMs int64) {
 	delete(e.board.unread, *device)
-	if runs == nil && e.board.devices[*device] == nil {
+	if runs == nil && e.board.devices.get(device) == nil {
 		return
 	}
 	w, _ := e.board.of(device)
@@ -313,8 +319,8 @@ func (e *Engine) installLocked(device *vitals.Name, runs []run) {
 		return
 	}
 	if runs == nil {
-		runs = newRuns(e.board.rules, device)
-		defer delete(e.board.devices, *device)
+		runs, newestUnixMs = newRuns(e.board.rules, device), e.opt.nowUnixMs() // not silent
+		defer e.board.remove(w)
 	}
 	for i := range runs {
 		if old, u := &w.runs[i], &runs[i]; old.reported {
@@ -324,7 +330,7 @@ func (e *Engine) installLocked(device *vitals.Name, runs []run) {
 			}
 		}
 	}
-	w.runs = runs
+	w.runs, w.newestUnixMs, w.heldUnixMs, w.heldSigns, w.calm = runs, newestUnixMs, 0, 0, false
 	if e.ready {
 		e.settleLocked(w, e.opt.nowUnixMs(), true)
 	}
@@ -351,8 +357,10 @@ func (e *Engine) settle(all bool) {
 	}
 	clear(touched)
 	if e.ready && all {
-		for _, w := range b.devices {
-			e.settleLocked(w, now, false)
+		for w := range b.devices.all() {
+			if !w.calm || now-w.newestUnixMs >= b.leastSilentMs {
+				e.settleLocked(w, now, false)
+			}
 		}
 	}
 }
@@ -363,6 +371,7 @@ func (e *Engine) carryLocked(nowUnixMs int64) {
 		a := &e.before[i]
 		if u := e.board.find(a); u != nil {
 			u.reported = true
+			e.board.reported++
 			if !u.active {
 				u.sinceUnixMs = a.SinceUnixMs
 			}
@@ -377,9 +386,10 @@ func (e *Engine) carryLocked(nowUnixMs int64) {
 // store just now: it is before an alert begins if another server, or an update that was lost, may have
 // stored what contradicts it.
 func (e *Engine) settleLocked(w *watched, nowUnixMs int64, read bool) {
+	w.calm = true
 	for i := range w.runs {
 		u, rule := &w.runs[i], &e.board.rules[i]
-		since, active := u.at(rule, nowUnixMs)
+		since, active := w.at(i, rule, nowUnixMs)
 		switch {
 		case active && !u.reported && rule.Silent != 0 && time.Since(e.begun) < e.opt.Grace:
 			active = false
@@ -387,13 +397,16 @@ func (e *Engine) settleLocked(w *watched, nowUnixMs int64, read bool) {
 			e.board.unread[w.name] = struct{}{}
 			active = false
 		case active && !u.reported:
+			e.board.reported++
 			e.changeLocked(Alert{Rule: rule, Device: w.name, SinceUnixMs: since})
 		case !active && u.reported:
+			e.board.reported--
 			e.changeLocked(ended(Alert{Rule: rule, Device: w.name, SinceUnixMs: u.sinceUnixMs}, nowUnixMs))
 		}
 		if u.reported = active; active {
 			u.sinceUnixMs = since
 		}
+		w.calm = w.calm && !u.met && !active
 	}
 }
 

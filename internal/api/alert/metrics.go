@@ -34,15 +34,8 @@ func (Collector) Describe(ch chan<- *prometheus.Desc) {
 func (c Collector) Collect(ch chan<- prometheus.Metric) {
 	e := c.Engine
 	e.mu.Lock()
-	var active, states, ready, stale float64
-	for _, w := range e.board.devices {
-		states += float64(len(w.runs))
-		for i := range w.runs {
-			if w.runs[i].reported {
-				active++
-			}
-		}
-	}
+	var ready, stale float64
+	active, states := float64(e.board.reported), float64(e.board.states)
 	if e.ready {
 		ready = 1
 	} else {

@@ -63,20 +63,18 @@ func (t *tail) extend(rule *Rule, r *storage.Record) {
 	t.open = !t.cut
 }
 
-// readRuns reads the runs of a device from the store. It returns an error that wraps
+// readRuns reads the runs of a device, and the time of its newest reading, from the store. It returns an error that wraps
 // storage.ErrNotFound if the device has no readings.
-func readRuns(ctx context.Context, from Reader, rules []Rule, device vitals.Name) ([]run, error) {
-	runs := newRuns(rules, &device)
+func readRuns(ctx context.Context, from Reader, rules []Rule, device vitals.Name) (runs []run, newestUnixMs int64, err error) {
+	runs = newRuns(rules, &device)
 	d, err := from.Latest(ctx, device)
 	if err != nil || runs == nil {
-		return nil, err
+		return nil, 0, err
 	}
 	tails := make([]tail, len(rules))
 	for i := range rules {
 		switch latest := &d.Latest[rules[i].Sign]; {
-		case !runs[i].applies:
-		case rules[i].Silent != 0:
-			runs[i].hear(d.NewestUnixMs)
+		case !runs[i].applies || rules[i].Silent != 0:
 		case latest.Known:
 			tails[i] = tail{known: true, open: true, newestUnixMs: latest.TimeUnixMs, oldestUnixMs: latest.TimeUnixMs}
 		}
@@ -87,7 +85,7 @@ func readRuns(ctx context.Context, from Reader, rules []Rule, device vitals.Name
 	for read := 0; read < maxRead && slices.ContainsFunc(tails, isOpen); {
 		n, err := from.Scan(ctx, back, page)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		for i := range tails {
 			for j := 0; j < n && tails[i].open; j++ {
@@ -113,7 +111,7 @@ func readRuns(ctx context.Context, from Reader, rules []Rule, device vitals.Name
 	for forth.FromUnixMs < forth.ToUnixMs {
 		n, err := from.Scan(ctx, forth, page)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		for j := range page[:n] {
 			r := &page[j]
@@ -128,5 +126,5 @@ func readRuns(ctx context.Context, from Reader, rules []Rule, device vitals.Name
 		}
 		forth.FromUnixMs = page[n-1].TimeUnixMs + 1
 	}
-	return runs, nil
+	return runs, d.NewestUnixMs, nil
 }

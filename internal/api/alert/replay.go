@@ -91,7 +91,7 @@ func Replay(ctx context.Context, rules []Rule, device vitals.Name, records []sto
 			if slices.ContainsFunc(rules, func(rule Rule) bool { return rule.appliesTo(device.String()) && rule.tooOld(r) }) {
 				late++
 			}
-			e.board.take(&device, r, false)
+			e.board.take(&update{device: device, unixMs: r.TimeUnixMs, receivedUnixMs: r.ReceivedUnixMs, values: r.Values})
 		}
 		e.readUnread(ctx)
 		settle()
@@ -109,16 +109,15 @@ func (r *Rule) tooOld(record *storage.Record) bool {
 
 // turns returns the times at which alerts of a device may begin or end though no reading arrives.
 func (b *board) turns(device *vitals.Name) (unixMs []int64) {
-	w := b.devices[*device]
+	w := b.devices.get(device)
 	if w == nil {
 		return nil
 	}
 	for i := range w.runs {
 		switch u, rule := &w.runs[i], &b.rules[i]; {
-		case !u.known:
 		case rule.Silent != 0:
-			unixMs = append(unixMs, u.newestUnixMs+rule.Silent.Milliseconds(), u.newestUnixMs+rule.MaxAge.Milliseconds())
-		default:
+			unixMs = append(unixMs, w.newestUnixMs+rule.Silent.Milliseconds(), w.newestUnixMs+rule.MaxAge.Milliseconds())
+		case u.active:
 			unixMs = append(unixMs, u.newestUnixMs+Lasts.Milliseconds())
 		}
 	}

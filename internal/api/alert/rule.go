@@ -56,7 +56,7 @@ func (r *Rule) sameLabels(o *Rule) bool {
 func (r *Rule) appliesTo(device string) bool { return strings.HasPrefix(device, r.Devices) }
 
 // A run is the newest values of a device's sign that meet a rule's condition, back to the last value
-// that does not or to a pause of Lasts. For a rule about silence it holds the newest reading.
+// that does not or to a pause of Lasts. A rule about silence uses applies, sinceUnixMs and reported only.
 //
 // Values count if they are young. The condition of the rule is met, and its alert is active, if at least
 // Rule.Values of them are in the run, and the time from the first to the last one is at least Rule.For.
@@ -70,9 +70,9 @@ type run struct {
 	applies      bool   // the rule is for the device
 	known        bool   // the device has a value
 	met          bool   // the newest value meets the condition
-	active       bool   // not for rules about silence
-	reported     bool   // as active
-	cut          bool   // it was read, but not all of its values
+	active       bool
+	reported     bool // as active
+	cut          bool // it was read, but not all of its values
 }
 
 // take adds a value that is newer than all that the run has seen.
@@ -104,19 +104,4 @@ func (u *run) ignores(r *Rule, v vitals.Value, unixMs, receivedUnixMs int64) boo
 	default:
 		return !inside
 	}
-}
-
-// hear records a reading for a rule about silence.
-func (u *run) hear(unixMs int64) {
-	u.newestUnixMs = max(u.newestUnixMs, unixMs)
-	u.known = true
-}
-
-// at returns whether the alert is active at a time, and since when.
-func (u *run) at(r *Rule, nowUnixMs int64) (sinceUnixMs int64, active bool) {
-	age := time.Duration(nowUnixMs-u.newestUnixMs) * time.Millisecond
-	if r.Silent == 0 {
-		return u.sinceUnixMs, u.active && age < Lasts
-	}
-	return u.newestUnixMs + r.Silent.Milliseconds(), u.known && age >= r.Silent && (r.MaxAge == 0 || age < r.MaxAge)
 }

@@ -11,52 +11,40 @@
 package feed
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
-	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // maxUpdates is the number of readings that an inbox holds: four of the largest usual groups.
 // It is taken every few milliseconds.
 const maxUpdates = 4 * 4096
 
-// An Update is a reading that was stored, or has completed a stored one.
-type Update struct {
-	Device, Gateway vitals.Name // Gateway: of the record; the zero Name: none
-	storage.Record              // without a gateway: that of most updates is not needed
-
-	// Partial means that the stored reading has signs that this one has not.
-	Partial bool
-}
-
-// Whole returns the record of an update, with its gateway.
-func (u *Update) Whole() storage.Record {
-	r := u.Record
-	if gateway := u.Gateway; !gateway.IsZero() {
-		r.Gateway = &gateway
-	}
-	return r
-}
-
-// An Inbox holds the updates that the committer has put and a reader has not taken.
-type Inbox struct {
+// An Inbox holds the updates that the committer has put and a reader has not taken. T is what the reader
+// needs of an entry.
+type Inbox[T any] struct {
+	fill func(update *T, e *storage.Entry) (wanted bool)
 	wake chan struct{} // holds one if there is something to take
 
 	mu      sync.Mutex
-	updates []Update // guarded by mu; at most maxUpdates
-	lost    uint64   // guarded by mu; updates that found the inbox full
+	updates []T    // guarded by mu; at most maxUpdates
+	lost    uint64 // guarded by mu; updates that found the inbox full
 }
 
-// NewInbox returns an empty Inbox.
-func NewInbox() *Inbox { return &Inbox{wake: make(chan struct{}, 1)} }
+// NewInbox returns an empty Inbox. fill fills an update, which has unspecified contents, from an entry that was
+// stored or has completed a stored one, unless the reader does not want it. It must not wait, and must not
+// retain the entry.
+func NewInbox[T any](fill func(update *T, e *storage.Entry) (wanted bool)) *Inbox[T] {
+	return &Inbox[T]{fill: fill, wake: make(chan struct{}, 1)}
+}
 
 // Woken returns a channel from which a value is received when there is something to take, and after
 // Wake.
-func (in *Inbox) Woken() <-chan struct{} { return in.wake }
+func (in *Inbox[T]) Woken() <-chan struct{} { return in.wake }
 
 // Wake wakes the reader up.
-func (in *Inbox) Wake() {
+func (in *Inbox[T]) Wake() {
 	select {
 	case in.wake <- struct{}{}:
 	default:
@@ -64,7 +52,7 @@ func (in *Inbox) Wake() {
 }
 
 // Put copies what a group has stored. It retains neither the group nor its entries.
-func (in *Inbox) Put(group []*storage.Entry) {
+func (in *Inbox[T]) Put(group []*storage.Entry) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	before := len(in.updates)
@@ -76,13 +64,10 @@ func (in *Inbox) Put(group []*storage.Entry) {
 			in.lost++
 			continue
 		}
-		r := e.Reading
-		in.updates = append(in.updates, Update{
-			Device:  r.Device,
-			Gateway: r.Gateway,
-			Record:  storage.Record{TimeUnixMs: r.TimeUnixMs, ReceivedUnixMs: e.ReceivedUnixMs, Values: r.Values, UTCOffset: r.UTCOffset},
-			Partial: e.Outcome == storage.Completed,
-		})
+		n := len(in.updates)
+		if in.updates = slices.Grow(in.updates, 1)[:n+1]; !in.fill(&in.updates[n], e) {
+			in.updates = in.updates[:n]
+		}
 	}
 	if before == 0 && len(in.updates) > 0 {
 		in.Wake()
@@ -91,7 +76,7 @@ func (in *Inbox) Put(group []*storage.Entry) {
 
 // Take returns the updates and the number of those that were lost since the call before, and puts the
 // emptied buf in place of the updates.
-func (in *Inbox) Take(buf []Update) (updates []Update, lost uint64) {
+func (in *Inbox[T]) Take(buf []T) (updates []T, lost uint64) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	updates, lost = in.updates, in.lost
@@ -100,7 +85,7 @@ func (in *Inbox) Take(buf []Update) (updates []Update, lost uint64) {
 }
 
 // Lose counts updates that are not in the inbox.
-func (in *Inbox) Lose(n uint64) {
+func (in *Inbox[T]) Lose(n uint64) {
 	in.mu.Lock()
 	in.lost += n
 	in.mu.Unlock()

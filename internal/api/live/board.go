@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/api/alert"
-	"github.com/pulsegate/pulsegate/internal/api/feed"
 	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -48,10 +47,37 @@ type state struct {
 	waiting     int    // number of subscribers that have it pending
 }
 
+// An update is a reading that was stored, or has completed a stored one.
+type update struct {
+	device, gateway vitals.Name    // gateway: of the record; the zero Name: none
+	record          storage.Record // without a gateway: that of most updates is not needed
+
+	// partial means that the stored reading has signs that this one has not.
+	partial bool
+}
+
+func (u *update) fill(e *storage.Entry) (wanted bool) {
+	r := e.Reading
+	*u = update{
+		device: r.Device, gateway: r.Gateway, partial: e.Outcome == storage.Completed,
+		record: storage.Record{TimeUnixMs: r.TimeUnixMs, ReceivedUnixMs: e.ReceivedUnixMs, Values: r.Values, UTCOffset: r.UTCOffset},
+	}
+	return true
+}
+
+// whole returns the record of an update, with its gateway.
+func (u *update) whole() storage.Record {
+	r := u.record
+	if gateway := u.gateway; !gateway.IsZero() {
+		r.Gateway = &gateway
+	}
+	return r
+}
+
 // absorbLocked notes an update. swept is set once idle states were removed in this round.
-func (b *board) absorbLocked(u *feed.Update, swept *bool) {
-	st := b.states[u.Device]
-	if !b.topics.has(&u.Device) {
+func (b *board) absorbLocked(u *update, swept *bool) {
+	st := b.states[u.device]
+	if !b.topics.has(&u.device) {
 		return // and the next subscriber makes the state unknown
 	}
 	if st == nil {
@@ -63,15 +89,15 @@ func (b *board) absorbLocked(u *feed.Update, swept *bool) {
 			b.loseLocked(1)
 			return
 		}
-		st = &state{device: u.Device}
-		b.states[u.Device] = st
+		st = &state{device: u.device}
+		b.states[u.device] = st
 	}
 	switch {
-	case !st.known || u.Partial && u.TimeUnixMs >= st.newestUnixMs:
-		b.askLocked(st, u.TimeUnixMs)
-	case u.TimeUnixMs < st.newestUnixMs: // late
+	case !st.known || u.partial && u.record.TimeUnixMs >= st.newestUnixMs:
+		b.askLocked(st, u.record.TimeUnixMs)
+	case u.record.TimeUnixMs < st.newestUnixMs: // late
 	default:
-		st.record, st.newestUnixMs, st.dirty = u.Whole(), u.TimeUnixMs, true
+		st.record, st.newestUnixMs, st.dirty = u.whole(), u.record.TimeUnixMs, true
 		b.queueLocked(st)
 	}
 }

@@ -57,7 +57,7 @@ const maxStates = 1 << 16
 type Hub struct {
 	reader  Reader
 	opt     Options
-	inbox   *feed.Inbox
+	inbox   *feed.Inbox[update]
 	walking chan struct{} // holds one for each handler that reads a page
 
 	listeners       atomic.Int64 // number of subscribers
@@ -81,7 +81,7 @@ func New(reader Reader, opt Options) *Hub {
 		opt.Flags.Signs = vitals.NewSigns()
 	}
 	h := &Hub{
-		reader: reader, opt: opt, inbox: feed.NewInbox(), walking: make(chan struct{}, maxWalking),
+		reader: reader, opt: opt, inbox: feed.NewInbox((*update).fill), walking: make(chan struct{}, maxWalking),
 		stop: make(chan struct{}), stopped: make(chan struct{}),
 		board: board{
 			flags: &opt.Flags, subs: map[*subscriber]struct{}{}, topics: newTopics(), states: map[vitals.Name]*state{},
@@ -218,7 +218,7 @@ func (h *Hub) dispatch() {
 	defer close(h.stopped)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	var buf []feed.Update
+	var buf []update
 	var checked time.Time
 	for {
 		select {
@@ -260,7 +260,7 @@ func (h *Hub) idleFor(checked time.Time) time.Duration {
 
 // round passes on the updates in the inbox, and those that had to wait. It returns a buffer
 // for the next round.
-func (h *Hub) round(buf []feed.Update) []feed.Update {
+func (h *Hub) round(buf []update) []update {
 	updates, lost := h.inbox.Take(buf)
 	h.mu.Lock()
 	if lost > 0 {
