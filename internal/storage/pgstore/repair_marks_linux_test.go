@@ -1,6 +1,7 @@
 package pgstore_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/pulsegate/pulsegate/internal/polltest"
@@ -16,21 +17,25 @@ func TestRepairMarksLast(t *testing.T) {
 	s := open(t, r.opt)
 	mustStore(t, s, reading("d", 1, 1))
 	earlier := r.backup(t)
-	for n := range int64(10) {
-		mustStore(t, s, reading("d", 2+n, 1))
-	}
+	mustStore(t, s, reading("new", 1, 1))
 	marks := func() string {
 		return queryValue[string](t, earlier, "SELECT string_agg(concat(server, ' ', slot, ' ', number), ', ' ORDER BY server, slot) FROM "+r.opt.Schema+".marks")
 	}
 	r.stop()
 	earlier.Restart(t)
 	want := marks()
-	release := holding(t, earlier, r.opt, "SHARE")
-	r.use(earlier)
-	polltest.Until(t, "the repair waits for the table of readings", func() bool { return lockedOut(t, earlier) > 0 })
-	if got := marks(); got != want {
-		t.Errorf("before readings are put back, the marks are %s, want %s", got, want)
+	conn := connect(t, earlier)
+	defer conn.Close(context.Background())
+	if _, err := conn.Exec(context.Background(), "BEGIN; SELECT FROM "+r.opt.Schema+".meta FOR UPDATE"); err != nil {
+		t.Fatal(err)
 	}
-	release()
+	r.use(earlier)
+	polltest.Until(t, "the repair waits to count the new device", func() bool { return lockedOut(t, earlier) > 0 })
+	if got := marks(); got != want {
+		t.Errorf("before a reading is put back, the marks are %s, want %s", got, want)
+	}
+	if _, err := conn.Exec(context.Background(), "ROLLBACK"); err != nil {
+		t.Fatal(err)
+	}
 	awaitRepairs(t, s, 1)
 }
