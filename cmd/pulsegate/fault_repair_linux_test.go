@@ -12,6 +12,8 @@ import (
 // the repair, one of them may be killed, and the primary may be replaced again.
 //
 // The server that is killed has no directory for its memory, so it acknowledges nothing from before the earlier state until then.
+//
+// Seen to fail with the mutants repair-erased-readings, repair-nothing and repair-without-erasures.
 func TestRepairCampaign(t *testing.T) {
 	playForgetting(t, "repair", func(r *forgetRun) { r.remember = true })
 }
