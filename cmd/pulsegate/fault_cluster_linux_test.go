@@ -160,10 +160,7 @@ func freezeWithLeader(t *testing.T) {
 // freeze freezes the primary's machine until another one has stored readings, waits until readings are stored again, and reports whether
 // servers have repaired the primary.
 func (r *clusterRun) freeze() bool {
-	primary := r.Primary()
-	if primary < 0 {
-		r.Fatal("the cluster has no primary")
-	}
+	primary := r.awaitPrimary()
 	before := r.repairs()
 	r.FreezeWithLeader(primary)
 	r.awaitStored(primary)
@@ -236,10 +233,7 @@ func (r *clusterRun) during(inject func()) (found sim.Verification) {
 // inject injects a fault into the whole cluster, and waits until it is whole again.
 func (r *clusterRun) inject(f clusterFault) {
 	r.Helper()
-	primary := r.Primary()
-	if primary < 0 {
-		r.Fatal("the cluster has no primary")
-	}
+	primary := r.awaitPrimary()
 	r.mu.Lock()
 	r.stall, r.changed = 0, time.Now()
 	r.mu.Unlock()
@@ -251,6 +245,13 @@ func (r *clusterRun) inject(f clusterFault) {
 	defer r.mu.Unlock()
 	r.stalls[f.name] = append(r.stalls[f.name], r.stall)
 	r.Logf("%s: no request was acknowledged for up to %v; whole after %v", f.name, r.stall.Round(time.Second/10), time.Since(began).Round(time.Second/10))
+}
+
+// awaitPrimary waits until a machine is the primary, and returns it. On a busy machine, Patroni may not answer in time at first.
+func (r *clusterRun) awaitPrimary() (primary int) {
+	r.Helper()
+	r.await("a machine is the primary", func() bool { primary = r.Primary(); return primary >= 0 })
+	return primary
 }
 
 // awaitStored waits until further readings are stored, by another primary than lost.
