@@ -40,6 +40,7 @@ type Options struct {
 	Store          string        `group:"essential" placeholder:"URL" help:"Address of a PostgreSQL database to use in place of --data, such as postgres://user@host1,host2,host3/db; several servers may share it. The password comes from the file that PGPASSFILE names."`
 	PostgresSingle bool          `group:"essential" help:"Accept a database without synchronous standbys: what is acknowledged is on one machine, or on storage that is replicated itself."`
 	Remember       time.Duration `group:"essential" default:"10m" help:"With --store: how long to remember what was acknowledged, so that a database that has forgotten it is repaired; 0s for not at all, so that such a database is refused."`
+	RememberDir    string        `group:"essential" type:"path" placeholder:"DIR" help:"Directory that keeps what --remember has, so that it survives a restart; of this server alone. It is created if it does not exist. Default: it is kept in memory."`
 	Retain         time.Duration `group:"essential" unit:"d" help:"How long to keep readings, by their time, such as 400d; at least 1h. Older readings are removed and rejected. Default: keep for ever."`
 
 	AccessOptions `embed:"" group:"security"`

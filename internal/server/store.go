@@ -49,6 +49,7 @@ func (s *server) openStore() error {
 			Signs:         s.parsed.own,
 			Remember:      s.opt.Remember,
 			RememberBytes: s.opt.RememberBytes,
+			RememberDir:   s.opt.RememberDir,
 			Log:           s.log.Logger,
 			OnLoss:        s.lost,
 		})
@@ -114,6 +115,9 @@ func (c *Options) checkStore() error {
 		if c.PostgresSingle {
 			return settings.Usagef("--postgres-single is for --store")
 		}
+		if c.RememberDir != "" {
+			return settings.Usagef("--remember-dir is for --store")
+		}
 		return nil
 	}
 	if err := pgstore.CheckDSN(c.Store); err != nil {
@@ -121,6 +125,7 @@ func (c *Options) checkStore() error {
 	}
 	const instead = " has no meaning for a store in PostgreSQL: "
 	return firstBroken(
+		rule{c.RememberDir == "" || c.Remember > 0, "--remember-dir has no meaning with --remember 0s"},
 		rule{!c.cacheSet, "--cache-bytes" + instead + "set shared_buffers of the database"},
 		rule{c.MinFreeBytes == pebblestore.DefaultMinFreeBytes || c.MinFreeBytes < 0, "--min-free-bytes" + instead + "watch the database's disk"},
 		rule{c.Scrub == defaultScrub || c.Scrub == 0, "--scrub" + instead + "use the database's data checksums and pg_amcheck"},

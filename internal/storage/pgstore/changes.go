@@ -100,7 +100,9 @@ func (s changelog) learn(ctx context.Context, q querier) error {
 	last := s.marks.last()
 	all, generation, err := s.queryChanges(ctx, q, last.generation, last.id)
 	if err == nil {
-		s.marks.learn(all, generation)
+		if s.marks.learn(all, generation); len(all) > 0 {
+			keeper{s.database}.keepChanges()
+		}
 	}
 	return err
 }

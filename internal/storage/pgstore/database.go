@@ -24,6 +24,7 @@ type database struct {
 
 	marks  *marks
 	memory *history.History // nil means there is none, and no repair
+	saving sync.Mutex       // held while the memory gets changes
 
 	write, read *pgxpool.Pool
 	counters    counters

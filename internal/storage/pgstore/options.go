@@ -69,6 +69,9 @@ type Options struct {
 	Remember      time.Duration
 	RememberBytes int64
 
+	// RememberDir is a directory that also keeps it, so that it survives a restart. No other process may use it. "" means none.
+	RememberDir string
+
 	// OnLoss is called with each loss that this server reports, in the goroutine that repairs the database. May be nil.
 	OnLoss func(Loss)
 

@@ -22,6 +22,53 @@ func (s keeper) keep(e history.Entry, k mark, accepted []*storage.Entry) {
 	s.memory.Add(e, accepted)
 }
 
+// keepSigns keeps the numbers of signs, which the readings have. A database that forgets may have others.
+func (s keeper) keepSigns() error {
+	if s.opt.RememberDir == "" || s.memory == nil {
+		return nil
+	}
+	text, err := storage.EncodeSigns(s.signs)
+	if err == nil {
+		err = s.memory.SetSigns(text)
+	}
+	return err
+}
+
+// keepChanges keeps the changes that this server knows.
+func (s keeper) keepChanges() {
+	if s.opt.RememberDir == "" || s.memory == nil {
+		return
+	}
+	s.saving.Lock()
+	defer s.saving.Unlock()
+	var all []history.Change
+	for _, c := range (changelog{s.database}).all() {
+		all = append(all, history.Change{ID: c.id, Generation: c.generation, Since: c.since, Learned: c.learned, Epoch: c.epoch,
+			Kind: int16(c.kind), Device: c.device, FromMs: c.fromMs, ToMs: c.toMs, AtMs: c.atMs})
+	}
+	s.memory.SetChanges(all)
+}
+
+// resume takes over what earlier runs knew. This run begins another history.
+func (s keeper) resume() error {
+	if text := s.memory.Signs(); len(text) > 0 {
+		if err := storage.RestoreSigns(s.signs, text); err != nil {
+			return err
+		}
+	}
+	m := s.marks
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.epoch = s.memory.Epoch()
+	for _, c := range s.memory.Changes() {
+		m.changes = append(m.changes, change{id: c.ID, generation: c.Generation, since: c.Since, learned: c.Learned, epoch: c.Epoch,
+			kind: changeKind(c.Kind), device: c.Device, fromMs: c.FromMs, toMs: c.ToMs, atMs: c.AtMs})
+		m.epoch, m.generation = max(m.epoch, c.Epoch), max(m.generation, c.Generation)
+	}
+	m.epoch++
+	return nil
+}
+
 // clockSkewMs is the greatest difference of the clocks of two servers, in ms. It matters only for what different histories have.
 const clockSkewMs = 60_000
 

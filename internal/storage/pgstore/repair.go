@@ -21,6 +21,8 @@ type repairer struct {
 	*database
 	writer  *writer
 	remover *remover
+
+	older bool // the memory's directory is older than its last run
 }
 
 // A RepairError means that the store puts back what the database has forgotten, and acknowledges nothing yet.
@@ -41,28 +43,47 @@ func (e *RepairError) Public() string {
 // repairAfter is the number of probes, one a second, after which a database is repaired if no host has everything.
 const repairAfter = 3
 
-// run repairs the database. Nothing is acknowledged meanwhile, so every entry of the memory is complete.
-func (s *repairer) run(ctx context.Context) {
+// run repairs the database, and reports whether it could. Nothing is acknowledged meanwhile, so every entry of the memory is complete.
+func (s *repairer) run(ctx context.Context) (repaired bool) {
 	s.repairing.Store(&RepairError{})
 	defer s.repairing.Store(nil)
 	taken, ok := s.marks.takeAll(ctx)
 	if !ok {
-		return
+		return false
 	}
 	defer s.marks.releaseAll(taken)
 	s.marks.beginEpoch()
-	s.opt.Log.Warn("the repair of the database begins")
-	began := time.Now()
-	switch err := s.repair(ctx); {
+	switch err := s.repair(ctx, false); {
 	case err == nil:
-		s.counters.repairs.Add(1)
-		s.opt.Log.Warn("the database is repaired", "took", time.Since(began))
+		s.forgetting.Store(false)
+		s.missing.Store(nil)
+		return true
 	case ctx.Err() == nil:
 		s.opt.Log.Error("the database is not repaired yet; the repair begins again", "error", hide(err))
 	}
+	return false
 }
 
-func (s *repairer) repair(ctx context.Context) error {
+// beginAttempts bounds the attempts of begin.
+const beginAttempts = 5
+
+// begin begins a run of a memory with a directory: it puts back what earlier runs have acknowledged and the database lacks, and sets a mark of this
+// run, which vouches for theirs.
+func (s *repairer) begin(ctx context.Context) error {
+	if err := (keeper{s.database}).resume(); err != nil {
+		return fmt.Errorf("read what is remembered: %w", err)
+	}
+	for attempt := 1; ; attempt++ {
+		err := s.repair(ctx, true)
+		if err == nil || attempt == beginAttempts || !errors.Is(err, errPrimaryChanged) && fateOf(err) != rolledBack {
+			return hide(err)
+		}
+	}
+}
+
+// repair makes an attempt of a repair. begins is set if it begins a run.
+func (s *repairer) repair(ctx context.Context, begins bool) error {
+	began := time.Now()
 	config := s.write.Config().ConnConfig
 	config.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite // and not what the server remembers
 	dialing, cancel := context.WithTimeout(ctx, s.opt.Timeout)
@@ -78,11 +99,15 @@ func (s *repairer) repair(ctx context.Context) error {
 		_ = socket.Close() // first: Close would wait for a server that does not answer
 		_ = conn.Close(context.Background())
 	}()
-	r := &repair{repairer: s, conn: conn}
-	for _, step := range []func() error{r.prepare, r.look, r.repeatChanges, r.learn, r.reportGone, r.send, r.finish} {
+	r := &repair{repairer: s, conn: conn, begins: begins}
+	for _, step := range []func() error{r.prepare, r.look, r.announce, r.repeatChanges, r.learn, r.reportGone, r.send, r.finish} {
 		if err := step(); err != nil {
 			return err
 		}
+	}
+	if r.needed {
+		s.counters.repairs.Add(1)
+		s.opt.Log.Warn("the database is repaired", "took", time.Since(began))
 	}
 	return nil
 }
@@ -105,7 +130,10 @@ type repair struct {
 	*repairer
 	conn *pgx.Conn
 
-	have       numbers // the marks of this server
+	begins bool // it begins a run
+	needed bool // the database lacks something
+
+	have       numbers // the marks of this server, and of earlier runs
 	generation int64
 	change     int64 // id of one that is there; 0 means none is known
 }
@@ -124,6 +152,11 @@ func (r *repair) prepare() error {
 	if err != nil {
 		return err
 	}
+	if r.begins {
+		if err := r.start(ctx); err != nil {
+			return err
+		}
+	}
 	r.writer.partitions.known.Clear()
 	if err := pgx.BeginFunc(ctx, r.conn, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, r.sql.of("LOCK TABLE SCHEMA.signs IN SHARE ROW EXCLUSIVE MODE")); err != nil {
@@ -132,6 +165,11 @@ func (r *repair) prepare() error {
 		if err := r.readSigns(ctx, tx); err != nil {
 			return err
 		}
+		if len(r.opt.Signs) > 0 {
+			if err := r.signs.Define(r.opt.Signs); err != nil {
+				return err
+			}
+		}
 		return r.writeSigns(ctx, tx, true)
 	}); err != nil {
 		return fmt.Errorf("write signs: %w", err)
@@ -139,9 +177,47 @@ func (r *repair) prepare() error {
 	return r.database.prepare(ctx, r.conn)
 }
 
+// start gives this run its identity. If the database knows a later run of the memory's directory, that is a copy of an earlier state.
+func (r *repair) start(ctx context.Context) (err error) {
+	if r.marks.server == r.memory.Server() { // an earlier attempt has
+		return nil
+	}
+	latest, err := r.latest(ctx)
+	if err != nil {
+		return err
+	}
+	if r.repairer.older, err = r.memory.Start(latest); err != nil {
+		return err
+	}
+	r.marks.server = r.memory.Server()
+	if r.older {
+		r.opt.Log.Error("the directory of what is remembered is older than its last run", "dir", r.opt.RememberDir)
+	}
+	return nil
+}
+
+// latest returns the identity of the latest run of the memory's directory that has a mark, 0 if none has.
+func (r *repair) latest(ctx context.Context) (server int64, err error) {
+	first, last := r.memory.Range()
+	err = r.conn.QueryRow(ctx, r.sql.of("SELECT coalesce(max(server), 0) FROM SCHEMA.marks WHERE server BETWEEN $1 AND $2"), first, last).Scan(&server)
+	return server, err
+}
+
 // look reads what the database has.
 func (r *repair) look() error {
 	return r.step(func(pgx.Tx) error { return nil })
+}
+
+// announce logs that the repair begins, if it is needed.
+func (r *repair) announce() error {
+	r.needed = !r.begins
+	for k, number := range r.memory.Last() {
+		r.needed = r.needed || r.have[k] < number
+	}
+	if r.needed {
+		r.opt.Log.Warn("the repair of the database begins")
+	}
+	return nil
 }
 
 // step runs a transaction, if the primary has what the step before left, and no server has repaired it in our name since.
@@ -175,7 +251,11 @@ func (r *repair) compare(tx pgx.Tx) error {
 	if !standbys && !r.opt.Single {
 		return ErrNotReplicated
 	}
-	have, err := r.sql.queryMarks(tx, "WHERE server = $1", r.marks.server)
+	servers := []int64{r.marks.server}
+	for k := range r.memory.Last() {
+		servers = append(servers, k.Server)
+	}
+	have, err := r.sql.queryMarks(tx, "WHERE server = ANY($1)", servers)
 	if err != nil {
 		return err
 	}
@@ -357,6 +437,7 @@ func (r *repair) learn() error {
 	}
 	learned := r.marks.learn(all, generation)
 	r.change = r.marks.last().id
+	keeper{r.database}.keepChanges()
 	// One that another server has repeated says nothing about this database.
 	if slices.ContainsFunc(learned, func(c change) bool { return c.kind == acceptedRestore && c.learned == c.since }) {
 		r.opt.Log.Warn("a restore of the database was accepted: what this server remembers beyond it is given up")
@@ -365,24 +446,48 @@ func (r *repair) learn() error {
 	return nil
 }
 
-// reportGone reports as lost what the memory does not have any more.
+// reportGone reports as lost what the memory does not have, or not any more.
 func (r *repair) reportGone() error {
 	to := numbers{}
 	var lost *Loss
 	_, untilMs := r.memory.Stats() // gone is what was acknowledged before
+	if untilMs == 0 {
+		untilMs = time.Now().UnixMilli()
+	}
 	for k, number := range r.memory.Gone() {
 		if r.have[k] >= number {
 			continue
 		}
 		to[k] = number
-		fromMs, _ := r.marks.acknowledgedAfter(int(k.Slot), r.have[k])
+		fromMs := int64(0) // of an earlier run, nobody knows
+		if k.Server == r.marks.server {
+			fromMs, _ = r.marks.acknowledgedAfter(int(k.Slot), r.have[k])
+		}
 		lost = lost.extend(fromMs, max(untilMs, fromMs))
+	}
+	if damage := r.memory.Damage(); len(damage) > 0 {
+		latest, err := r.latest(context.Background())
+		if err != nil {
+			return err
+		}
+		for _, d := range damage {
+			if latest <= d.Server { // no later run has reported it in this database
+				lost = lost.extend(d.FromUnixMs, d.ToUnixMs)
+			}
+		}
+	}
+	if r.older && r.needed {
+		fromMs := int64(0)
+		for e, err := range r.memory.All() {
+			if err != nil {
+				return err
+			}
+			fromMs = e.UnixMs
+		}
+		lost = lost.extend(fromMs, time.Now().UnixMilli())
 	}
 	if lost == nil {
 		return nil
-	}
-	if untilMs == 0 {
-		lost.ToUnixMs = time.Now().UnixMilli()
 	}
 	if err := r.step(func(tx pgx.Tx) error { return errors.Join(r.insertLoss(tx, *lost), r.raise(tx, to)) }); err != nil {
 		return err
@@ -566,12 +671,15 @@ func (r *repair) assign(tx pgx.Tx, e *history.Entry) (ok bool, err error) {
 
 // finish raises all marks and the generation, which opens the database for this server.
 func (r *repair) finish() error {
-	to := numbers{}
+	to := numbers(r.memory.Last())
 	acked, _, _ := r.marks.known()
 	for slot, number := range acked {
 		if number > 0 {
 			to[history.Slot{Server: r.marks.server, Slot: int16(slot)}] = number
 		}
+	}
+	if r.begins {
+		to[history.Slot{Server: r.marks.server}] = 1
 	}
 	var generation int64
 	if err := r.step(func(tx pgx.Tx) (err error) {
@@ -582,7 +690,9 @@ func (r *repair) finish() error {
 	}); err != nil {
 		return err
 	}
-	r.marks.raise(generation)
+	if r.marks.raise(generation); r.begins {
+		r.marks.begin()
+	}
 	return nil
 }
 

@@ -48,11 +48,8 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	r, p := &reader{db}, &partitions{database: db}
 	s := &Store{database: db, reader: r, subjects: &subjects{r}, mover: &mover{database: db}, healer: &healer{changelog{db}}}
 	s.remover = &remover{db, s.subjects, p}
-	if opt.Remember > 0 && opt.Move == 0 {
-		db.memory = history.New(history.Options{For: opt.Remember, MaxBytes: opt.RememberBytes})
-	}
 	s.writer = &writer{database: db, registry: registry{known: map[vitals.Name]*known{}}, partitions: p, works: sync.Pool{New: func() any { return &work{} }}}
-	s.repairer = &repairer{db, s.writer, s.remover}
+	s.repairer = &repairer{database: db, writer: s.writer, remover: s.remover}
 	write, read, err := opt.pools(db)
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
@@ -64,7 +61,11 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 		s.write.Close()
 		return nil, fmt.Errorf("open database: %w", err)
 	}
-	if err := s.open(ctx); err != nil {
+	err = s.openMemory(ctx)
+	if err == nil {
+		err = s.open(ctx)
+	}
+	if err != nil {
 		s.closeConns()
 		return nil, fmt.Errorf("open database: %w", err)
 	}
@@ -91,11 +92,28 @@ func (s *Store) watch(ctx context.Context) {
 		if err := s.probe(ctx); !errors.Is(err, ErrForgot) && (err == nil || !s.forgetting.Load()) {
 			forgot = 0
 		} else if forgot++; forgot >= repairAfter && s.memory != nil {
-			s.repairer.run(ctx)
+			if s.repairer.run(ctx) {
+				forgot = 0
+			}
 			_ = s.probe(ctx)
 		}
 		s.repairer.recheck(ctx)
 	}
+}
+
+// openMemory opens the memory. If it has a directory, it repairs what the database lacks of earlier runs.
+func (s *Store) openMemory(ctx context.Context) (err error) {
+	keep := history.Options{For: s.opt.Remember, MaxBytes: s.opt.RememberBytes}
+	switch {
+	case s.opt.Remember == 0 || s.opt.Move != 0:
+	case s.opt.RememberDir == "":
+		s.memory = history.New(keep)
+	default:
+		if s.memory, err = history.Open(ctx, keep, s.opt.RememberDir, s.opt.Log); err == nil {
+			err = s.repairer.begin(ctx)
+		}
+	}
+	return err
 }
 
 // open creates the schema and reads what the registry needs.
@@ -125,6 +143,9 @@ func (s *Store) open(ctx context.Context) error {
 	// This connection has no prepared statements.
 	_ = conn.Hijack().Close(ctx)
 	s.created.Store(err == nil)
+	if err == nil {
+		err = keeper{s.database}.keepSigns()
+	}
 	return hide(err)
 }
 
@@ -146,5 +167,10 @@ func (s *Store) closeConns() {
 	s.read.Close()
 	if s.alone != nil {
 		s.unlock()
+	}
+	if s.memory != nil {
+		if err := s.memory.Close(); err != nil {
+			s.opt.Log.Error("what is remembered may be incomplete in its directory", "error", err)
+		}
 	}
 }
