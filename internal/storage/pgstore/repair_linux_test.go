@@ -312,12 +312,13 @@ func TestRepairErasures(t *testing.T) {
 	r := startReturning(t)
 	a, b := open(t, r.opt), open(t, r.opt)
 	ctx := context.Background()
-	mustStore(t, a, received(reading("own", 1, 1), 0), received(reading("theirs", 1, 1), 0), received(reading("again", 1, 1), 0), received(reading("part", 1, 1), 0), received(reading("part", 5, 5), 0))
+	const long = 10 * 60_000 // before a's erasure: if b repeats that one, it must not doubt
+	mustStore(t, a, received(reading("own", 1, 1), long), received(reading("theirs", 1, 1), 0), received(reading("again", 1, 1), 0), received(reading("part", 1, 1), 0), received(reading("part", 5, 5), 0))
 	if err := a.Assign(ctx, assignment("part", "S-1", 1, 3)); err != nil {
 		t.Fatal(err)
 	}
 	earlier := r.backup(t)
-	mustStore(t, a, received(reading("own", 2, 2), 0), received(reading("fresh", 1, 1), 0), received(reading("part", 2, 2), 0))
+	mustStore(t, a, received(reading("own", 2, 2), long), received(reading("fresh", 1, 1), 0), received(reading("part", 2, 2), 0))
 	erase := func(s *pgstore.Store, device string) {
 		t.Helper()
 		name, _ := vitals.ParseName(device) // it is a name
