@@ -100,6 +100,16 @@ func TestDatabase(t *testing.T) {
 			t.Errorf("%s is not in the secret %s", path, secret)
 		}
 	}
+	remembered := m.settings.Data["PULSEGATE_REMEMBER_DIR"]
+	i := slices.IndexFunc(m.container().VolumeMounts, func(v corev1.VolumeMount) bool { return v.Name == "data" && strings.HasPrefix(remembered, v.MountPath+"/") })
+	if i < 0 {
+		t.Errorf("what is remembered, in %q, does not survive the container", remembered)
+	}
+	for _, v := range m.pod().Spec.Volumes {
+		if limit := m.container().Resources.Limits.StorageEphemeral(); v.EmptyDir != nil && v.EmptyDir.SizeLimit.Cmp(*limit) >= 0 {
+			t.Errorf("the volume %s may have %v, and the container has %v", v.Name, v.EmptyDir.SizeLimit, limit)
+		}
+	}
 	// The settings are accepted, so that the server tries to connect.
 	serve := exec.Command(program(t), "serve")
 	for name, value := range m.settings.Data {
@@ -108,7 +118,7 @@ func TestDatabase(t *testing.T) {
 		}
 	}
 	store.Host, store.RawQuery = "127.0.0.1:1", "sslmode=disable"
-	serve.Env = append(serve.Env, "PULSEGATE_STORE="+store.String(), "PULSEGATE_INSECURE=true", "PULSEGATE_ADDR=127.0.0.1:0", "PULSEGATE_ADMIN_ADDR=127.0.0.1:0", "PULSEGATE_AUDIT=")
+	serve.Env = append(serve.Env, "PULSEGATE_STORE="+store.String(), "PULSEGATE_INSECURE=true", "PULSEGATE_ADDR=127.0.0.1:0", "PULSEGATE_ADMIN_ADDR=127.0.0.1:0", "PULSEGATE_AUDIT=", "PULSEGATE_REMEMBER_DIR="+t.TempDir())
 	if out, code := run(t, serve); code != 1 || !strings.Contains(out, "open database") {
 		t.Errorf("serve without a database: exit code %d, want 1\n%s", code, out)
 	}
