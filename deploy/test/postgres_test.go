@@ -101,7 +101,9 @@ func TestDatabase(t *testing.T) {
 		}
 	}
 	remembered := m.settings.Data["PULSEGATE_REMEMBER_DIR"]
-	i := slices.IndexFunc(m.container().VolumeMounts, func(v corev1.VolumeMount) bool { return v.Name == "data" && strings.HasPrefix(remembered, v.MountPath+"/") })
+	i := slices.IndexFunc(m.container().VolumeMounts, func(v corev1.VolumeMount) bool {
+		return v.Name == "data" && strings.HasPrefix(remembered, v.MountPath+"/")
+	})
 	if i < 0 {
 		t.Errorf("what is remembered, in %q, does not survive the container", remembered)
 	}
