@@ -9,9 +9,11 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"math/big"
+	random "math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -323,12 +325,18 @@ func TestMQTTCertificates(t *testing.T) {
 // freePort returns an address that nobody listens on, for servers that are restarted.
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for {
+		// Below the ports that Linux gives to connections: one of those may take it while the server is restarted.
+		l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 20_000+random.IntN(12_000)))
+		if errors.Is(err, syscall.EADDRINUSE) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		return l.Addr().String()
 	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // kill kills a server as a crash does.
