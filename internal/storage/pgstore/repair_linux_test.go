@@ -165,6 +165,7 @@ func TestRepairConfused(t *testing.T) {
 	add()
 	c.awaitEqual(t)
 	c.primary.Kill()
+	c.b.Kill() // it does not follow the primary when that is started again
 	c.a.Promote(t)
 	add()
 	c.a.Kill()
@@ -173,12 +174,13 @@ func TestRepairConfused(t *testing.T) {
 	mustHave(t, s, "d", want...)
 	add()
 	c.primary.Kill()
-	c.b.Promote(t) // with the timeline number that a has had; it may have followed the primary since
-	polltest.Until(t, "everything is there", func() bool {
-		n, err := s.Scan(context.Background(), storage.Range{Device: reading("d", 1, 1).Reading.Device, ToUnixMs: math.MaxInt64}, make([]storage.Record, len(want)+1))
-		return err == nil && n == len(want) && s.Ready() == nil
-	})
+	c.b.Restart(t)
+	c.b.Promote(t) // with the timeline number that a has had
+	awaitRepairs(t, s, 2)
 	mustHave(t, s, "d", want...)
+	if got := metric(t, s, "pulsegate_postgres_repaired_readings_total", ""); got != 150 {
+		t.Errorf("%v readings were put back, want 50 and 100", got)
+	}
 	mustNotLose(t, s)
 }
 
@@ -281,9 +283,7 @@ func TestRepairContradictions(t *testing.T) {
 	if err := s.Assign(ctx, assignment("d", "S-1", 10, 20)); err != nil {
 		t.Fatal(err)
 	}
-	r.addr.Store("")
-	r.now.Kill()
-	r.sockets.BreakAll()
+	r.stop()
 	earlier.Restart(t)
 	other := r.opt
 	other.DSN, other.Remember = earlier.DSN(), 0
@@ -293,8 +293,7 @@ func TestRepairContradictions(t *testing.T) {
 	if err := b.Assign(ctx, theirs); err != nil {
 		t.Fatal(err)
 	}
-	r.now = earlier
-	r.addr.Store(earlier.Addr())
+	r.use(earlier)
 	awaitRepairs(t, s, 1)
 	mustHave(t, s, "d", 7, 2)
 	if all, err := s.DeviceAssignments(ctx, theirs.Device); err != nil || !slices.Equal(all, []storage.Assignment{theirs}) {
@@ -409,16 +408,13 @@ func TestRepairRepeatedErasure(t *testing.T) {
 	if _, err := a.Erase(name); err != nil {
 		t.Fatal(err)
 	}
-	r.addr.Store("")
-	r.now.Kill()
-	r.sockets.BreakAll()
+	r.stop()
 	earlier.Restart(t)
 	other := r.opt
 	other.DSN = earlier.DSN()
 	b := open(t, other)
 	mustStore(t, b, received(reading("d", 1, 1), 0), received(reading("d", 2, 2), -10*60_000)) // by its clock, the second one long after the erasure
-	r.now = earlier
-	r.addr.Store(earlier.Addr())
+	r.use(earlier)
 	awaitRepairs(t, a, 1)
 	polltest.Until(t, "the duplicate is reported", func() bool { return metric(t, b, "pulsegate_postgres_losses_total", "") == 1 })
 	mustHave(t, b, "d", 0, 2)
@@ -472,14 +468,11 @@ func TestRepairSchema(t *testing.T) {
 	awaitRepairs(t, s, 1)
 	mustHave(t, s, "d", 1, 2)
 
-	r.addr.Store("")
-	r.now.Kill()
-	r.sockets.BreakAll()
+	r.stop()
 	old.Restart(t)
 	execute(t, old, "CREATE SCHEMA "+r.opt.Schema)
 	execute(t, old, pgstore.SchemaOfVersion2(r.opt.Schema))
-	r.now = old
-	r.addr.Store(old.Addr())
+	r.use(old)
 	awaitRepairs(t, s, 2)
 	mustHave(t, s, "d", 1, 2)
 	mustNotLose(t, s)
@@ -497,9 +490,7 @@ func TestRepairAccepted(t *testing.T) {
 	if _, err := s.Erase(name); err != nil {
 		t.Fatal(err)
 	}
-	r.addr.Store("")
-	r.now.Kill()
-	r.sockets.BreakAll()
+	r.stop()
 	earlier.Restart(t)
 	command, err := pgstore.Open(context.Background(), pgstore.Options{DSN: earlier.DSN(), Single: true, Existing: true, Schema: r.opt.Schema})
 	if err != nil {
@@ -509,8 +500,7 @@ func TestRepairAccepted(t *testing.T) {
 	if closeErr := command.Close(); err != nil || closeErr != nil {
 		t.Fatal(err, closeErr)
 	}
-	r.now = earlier
-	r.addr.Store(earlier.Addr())
+	r.use(earlier)
 	awaitRepairs(t, s, 1)
 	mustHave(t, s, "d", 1, 0)
 	mustHave(t, s, "erased", 0)
