@@ -64,7 +64,7 @@ const (
 const maxEarlierRuns = 64
 
 const (
-	fileMagic = "PGHIST\x00\x01"
+	fileMagic = "PGHIST\x00\x02"
 	lockName  = "lock"
 	suffix    = ".history"
 

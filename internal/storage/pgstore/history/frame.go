@@ -90,12 +90,7 @@ func appendEntry(b []byte, e *encoded) []byte {
 		b = appendBytes(appendName(b, &a.Device), []byte(a.Subject))
 		b = appendInts(b, a.FromUnixMs, a.ToUnixMs)
 	}
-	b = appendBytes(b, e.gateways)
-	b = binary.AppendUvarint(b, uint64(len(e.groups)))
-	for _, g := range e.groups {
-		b = appendBytes(b, g)
-	}
-	return b
+	return append(b, e.rows...)
 }
 
 func bit(set bool) int64 {
@@ -153,6 +148,16 @@ func (p *decoder) int() int64 {
 	return v
 }
 
+func (p *decoder) uint() uint64 {
+	v, n := binary.Uvarint(p.b)
+	if n <= 0 {
+		p.fail()
+		return 0
+	}
+	p.b = p.b[n:]
+	return v
+}
+
 func (p *decoder) ints(all ...*int64) {
 	for _, v := range all {
 		*v = p.int()
@@ -161,12 +166,11 @@ func (p *decoder) ints(all ...*int64) {
 
 // count returns a number of items, each of which takes at least a byte.
 func (p *decoder) count() int {
-	v, n := binary.Uvarint(p.b)
-	if n <= 0 || v > uint64(len(p.b)-n) {
+	v := p.uint()
+	if v > uint64(len(p.b)) {
 		p.fail()
 		return 0
 	}
-	p.b = p.b[n:]
 	return int(v)
 }
 
@@ -231,9 +235,6 @@ func (p *decoder) entry() (e encoded) {
 		x.Assignment = &storage.Assignment{Device: p.name(), Subject: storage.Subject(p.bytes())}
 		p.ints(&x.Assignment.FromUnixMs, &x.Assignment.ToUnixMs)
 	}
-	e.gateways = bytes.Clone(p.bytes())
-	for range p.count() {
-		e.groups = append(e.groups, bytes.Clone(p.bytes()))
-	}
+	e.rows, p.b = bytes.Clone(p.b), nil
 	return e
 }

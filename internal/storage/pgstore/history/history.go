@@ -5,7 +5,7 @@
 // A [History] returns the transactions that were added, in the order of their addition, with exactly the readings that they had. When it exceeds its
 // bounds, the oldest go first; [History.Gone] has their numbers.
 //
-// Readings are encoded as columns, see package columns: those of a transaction with 1,000 readings take about a tenth of what they take otherwise.
+// Readings are encoded: those of a transaction with 1,000 readings take about a tenth of what they take otherwise.
 //
 // # Not here
 //
@@ -14,9 +14,6 @@ package history
 
 import (
 	"bytes"
-	"errors"
-	"fmt"
-	"hash/crc32"
 	"iter"
 	"maps"
 	"slices"
@@ -24,7 +21,6 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
-	"github.com/pulsegate/pulsegate/internal/storage/columns"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -67,8 +63,8 @@ type Options struct {
 
 // A History is a bounded list of entries. All methods may be called concurrently.
 type History struct {
-	opt   Options
-	works sync.Pool // of *work
+	opt      Options
+	encoders sync.Pool // of *encoder
 
 	mu      sync.Mutex // guards the following fields
 	kept    []encoded  // oldest first
@@ -87,38 +83,19 @@ type History struct {
 
 // An encoded entry is not modified.
 type encoded struct {
-	entry    Entry // without readings
-	groups   [][]byte
-	gateways []byte // names, each after a byte with its length
-}
-
-// A work has buffers for encoding.
-type work struct {
-	runs     []columns.Run
-	rows     []columns.Row
-	buf      []byte
-	gateways []vitals.Name // of the entry
-	names    []byte        // the same, encoded
-
-	// numbers has by a hash of a name the number of the last gateway with that hash. So a name may be encoded more than once, and the cost of
-	// a reading does not depend on the number of gateways.
-	numbers [1024]uint32
+	entry Entry  // without readings
+	rows  []byte // the readings
 }
 
 // New returns an empty History.
 func New(opt Options) *History {
-	return &History{opt: opt, works: sync.Pool{New: func() any { return &work{} }}, gone: map[Slot]int64{}, last: map[Slot]int64{}}
+	return &History{opt: opt, encoders: sync.Pool{New: func() any { return &encoder{} }}, gone: map[Slot]int64{}, last: map[Slot]int64{}}
 }
 
 // entryBytes is what an entry takes besides its readings, about.
 const entryBytes = 256
 
-func (e *encoded) bytes() (n int64) {
-	for _, g := range e.groups {
-		n += int64(cap(g)) + 24
-	}
-	return n + entryBytes + int64(cap(e.gateways))
-}
+func (e *encoded) bytes() int64 { return entryBytes + int64(cap(e.rows)) }
 
 // Add adds an entry with readings, sorted by device and time; those of one device and time are in their order. It does not retain them.
 func (h *History) Add(e Entry, readings []*storage.Entry) {
@@ -127,14 +104,9 @@ func (h *History) Add(e Entry, readings []*storage.Entry) {
 		a := *e.Assignment
 		added.entry.Assignment = &a
 	}
-	w := h.works.Get().(*work)
-	w.gateways, w.names = w.gateways[:0], w.names[:0]
-	clear(w.numbers[:])
-	for len(readings) > 0 {
-		readings = w.encode(&added, readings)
-	}
-	added.gateways = bytes.Clone(w.names)
-	h.works.Put(w)
+	w := h.encoders.Get().(*encoder)
+	added.rows = bytes.Clone(w.encode(readings))
+	h.encoders.Put(w)
 
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -169,55 +141,6 @@ func (h *History) removeFirst() {
 	h.kept = h.kept[1:]
 }
 
-// maxRows is the number of readings that are encoded together, at most.
-const maxRows = 1 << 16
-
-// encode encodes the first readings of each device and time, and returns the others, which are to be encoded again. They are the first
-// of readings.
-func (w *work) encode(e *encoded, readings []*storage.Entry) (left []*storage.Entry) {
-	w.runs, w.rows = w.runs[:0], w.rows[:0]
-	some := readings[:min(len(readings), maxRows)]
-	var again []*storage.Entry
-	for i, r := range some {
-		reading := r.Reading
-		if i > 0 && some[i-1].Reading.TimeUnixMs == reading.TimeUnixMs && some[i-1].Reading.Device == reading.Device {
-			again = append(again, r)
-			continue
-		}
-		if n := len(w.runs); n == 0 || w.runs[n-1].Device != reading.Device {
-			w.runs = append(w.runs, columns.Run{Device: reading.Device})
-		}
-		w.runs[len(w.runs)-1].Rows++
-		w.rows = append(w.rows, columns.Row{TimeUnixMs: reading.TimeUnixMs, ReceivedUnixMs: r.ReceivedUnixMs, Gateway: w.gateway(&reading.Gateway),
-			UTCOffset: reading.UTCOffset, Values: reading.Values})
-	}
-	w.buf = columns.AppendGroup(w.buf[:0], w.runs, w.rows)
-	e.groups = append(e.groups, bytes.Clone(w.buf))
-	if len(again) == 0 {
-		return readings[len(some):]
-	}
-	return slices.Concat(again, readings[len(some):])
-}
-
-// gateway returns the number of a gateway in the entry; 0 means none.
-func (w *work) gateway(name *vitals.Name) uint32 {
-	if name.IsZero() {
-		return 0
-	}
-	at := len(w.names)
-	w.names = name.AppendTo(append(w.names, 0))
-	text := w.names[at+1:]
-	number := &w.numbers[crc32.Checksum(text, castagnoli)%uint32(len(w.numbers))]
-	if *number > 0 && w.gateways[*number-1] == *name {
-		w.names = w.names[:at]
-		return *number
-	}
-	w.names[at] = byte(len(text))
-	w.gateways = append(w.gateways, *name)
-	*number = uint32(len(w.gateways))
-	return *number
-}
-
 // All returns the entries in the order of their addition. They are new, and belong to the caller.
 func (h *History) All() iter.Seq2[*Entry, error] {
 	return func(yield func(*Entry, error) bool) {
@@ -232,44 +155,15 @@ func (h *History) All() iter.Seq2[*Entry, error] {
 	}
 }
 
-var errGateways = errors.New("history: invalid names of gateways")
-
 func (e *encoded) decode() (*Entry, error) {
 	entry := e.entry
 	if entry.Assignment != nil {
 		a := *entry.Assignment
 		entry.Assignment = &a
 	}
-	var gateways []vitals.Name
-	for b := e.gateways; len(b) > 0; {
-		n := int(b[0])
-		if n >= len(b) {
-			return nil, errGateways
-		}
-		name, err := vitals.ParseName(b[1 : 1+n])
-		if err != nil {
-			return nil, errGateways
-		}
-		gateways, b = append(gateways, name), b[1+n:]
-	}
-	for _, g := range e.groups {
-		runs, rows, err := columns.DecodeGroup(g, nil, nil)
-		if err != nil {
-			return nil, fmt.Errorf("decode what is remembered: %w", err)
-		}
-		for _, run := range runs {
-			for _, row := range rows[:run.Rows] {
-				r := Reading{vitals.Reading{Device: run.Device, TimeUnixMs: row.TimeUnixMs, UTCOffset: row.UTCOffset, Values: row.Values}, row.ReceivedUnixMs}
-				switch {
-				case row.Gateway > uint32(len(gateways)):
-					return nil, errGateways
-				case row.Gateway > 0:
-					r.Gateway = gateways[row.Gateway-1]
-				}
-				entry.Readings = append(entry.Readings, r)
-			}
-			rows = rows[run.Rows:]
-		}
+	var err error
+	if entry.Readings, err = decodeRows(e.rows); err != nil {
+		return nil, err
 	}
 	return &entry, nil
 }

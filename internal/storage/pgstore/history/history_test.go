@@ -49,7 +49,7 @@ func fleet(devices, gateways int) []*storage.Entry {
 
 // TestHistoryBytes checks that readings take few bytes.
 func TestHistoryBytes(t *testing.T) {
-	for _, tt := range []struct{ gateways, most int64 }{{1, 9}, {30, 10}, {1000, 25}} {
+	for _, tt := range []struct{ gateways, most int64 }{{1, 11}, {30, 13}, {1000, 26}} {
 		h := history.New(history.Options{For: time.Hour, MaxBytes: 1 << 30})
 		h.Add(history.Entry{UnixMs: 1_800_000_000_000}, fleet(1000, int(tt.gateways)))
 		if size, _ := h.Stats(); size > 1000*tt.most {
