@@ -146,6 +146,9 @@ const checkDamage = "damage"
 // confirmed that.
 const checkLoss = "loss"
 
+// checkMemory is the name of the readyz check that fails while the directory of what the server remembers cannot be written.
+const checkMemory = "remember-dir"
+
 // start opens the store and the listeners. After an error, close closes what it has opened.
 func (s *server) start() error {
 	for _, step := range []func() error{
@@ -317,8 +320,8 @@ func (s *server) healthChanged(name string, err error) {
 		return
 	}
 	switch name {
-	case checkAlertmanager:
-		return // its sender has logged it
+	case checkAlertmanager, checkMemory:
+		return // its sender has logged it, or the store
 	case checkLoss:
 		if err != nil {
 			s.log.Error("something acknowledged was lost; confirm it with pulsegate store confirm-loss", "error", err)

@@ -62,6 +62,11 @@ func (s *server) openStore() error {
 			Every:    time.Second,
 			Degrades: true,
 			Run:      func(context.Context) error { return db.Degraded() },
+		}, health.Check{
+			Name:     checkMemory,
+			Every:    time.Second,
+			Degrades: true,
+			Run:      func(context.Context) error { return db.Memory() },
 		})
 	} else {
 		db, err := pebblestore.Open(s.opt.Data, pebblestore.Options{

@@ -35,6 +35,16 @@ func (e *LossError) Public() string {
 	return fmt.Sprintf("acknowledged from %s to %s", showTime(e.FromUnixMs), showTime(e.ToUnixMs))
 }
 
+// A MemoryError means that the directory of [Options.RememberDir] lacks something of what the server remembers.
+type MemoryError struct{ err error }
+
+func (e *MemoryError) Error() string { return "pgstore: " + e.Public() + ": " + e.err.Error() }
+
+// Public returns what anybody may know.
+func (e *MemoryError) Public() string {
+	return "the directory of what is remembered cannot be written: a restart would forget it"
+}
+
 func showTime(unixMs int64) string { return time.UnixMilli(unixMs).UTC().Format(time.RFC3339) }
 
 // A healer is what operators decide about a database that has forgotten.
@@ -45,6 +55,16 @@ type healer struct{ changelog }
 func (s *healer) Degraded() error {
 	if l := s.lost.Load(); l != nil {
 		return &LossError{*l}
+	}
+	return nil
+}
+
+// Memory returns a [*MemoryError] while the directory of what is remembered cannot be written, and otherwise nil. It does not block.
+func (s *healer) Memory() error {
+	if s.memory != nil {
+		if err := s.memory.Trouble(); err != nil {
+			return &MemoryError{err}
+		}
 	}
 	return nil
 }

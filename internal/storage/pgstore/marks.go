@@ -140,13 +140,6 @@ func (m *marks) raise(generation int64) {
 	m.generation = max(m.generation, generation)
 }
 
-// acknowledgedAfter returns a time before which no transaction of a slot with a higher number was acknowledged.
-func (m *marks) acknowledgedAfter(slot int, number int64) (fromMs int64, ok bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.acknowledged[slot].after(number)
-}
-
 // known returns what a primary must have: numbers, a generation, and the id of a change, which is 0 if there is none.
 func (m *marks) known() (acked [slots]int64, generation, change int64) {
 	m.mu.Lock()

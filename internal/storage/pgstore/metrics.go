@@ -73,11 +73,16 @@ func (s *database) Collect(ch chan<- prometheus.Metric) {
 	show(counter, "pulsegate_postgres_contradicted_total", "Readings and assignments that repairs could not put back, because the database had other ones.", float64(c.contradicted.Load()))
 	show(counter, "pulsegate_postgres_losses_total", "Losses that this server has reported.", float64(c.losses.Load()))
 	var bytes, fromMs int64
+	var unwritten float64
 	if s.memory != nil {
 		bytes, fromMs = s.memory.Stats()
+		if s.memory.Trouble() != nil {
+			unwritten = 1
+		}
 	}
 	show(gauge, "pulsegate_postgres_remembered_bytes", "Bytes of what the server remembers for a repair.", float64(bytes))
 	show(gauge, "pulsegate_postgres_remembered_from_timestamp_seconds", "When the first of what the server remembers was acknowledged. 0 if it remembers nothing.", float64(fromMs)/1000)
+	show(gauge, "pulsegate_postgres_remembered_unwritten", "1 while the directory of what the server remembers cannot be written, else 0.", unwritten)
 	var missing gap
 	if g := s.missing.Load(); g != nil {
 		missing = *g

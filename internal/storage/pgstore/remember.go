@@ -29,7 +29,7 @@ func (s keeper) keepSigns() error {
 	}
 	text, err := storage.EncodeSigns(s.signs)
 	if err == nil {
-		err = s.memory.SetSigns(text)
+		s.memory.SetSigns(text)
 	}
 	return err
 }
@@ -59,7 +59,7 @@ func (s keeper) resume() error {
 	m := s.marks
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.epoch = s.memory.Epoch()
+	m.epoch = s.memory.Past().Epoch
 	for _, c := range s.memory.Changes() {
 		m.changes = append(m.changes, change{id: c.ID, generation: c.Generation, since: c.Since, learned: c.Learned, epoch: c.Epoch,
 			kind: changeKind(c.Kind), device: c.Device, fromMs: c.FromMs, toMs: c.ToMs, atMs: c.AtMs})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -22,7 +23,7 @@ type repairer struct {
 	writer  *writer
 	remover *remover
 
-	older bool // the memory's directory is older than its last run
+	unknown *Loss // when later runs of the memory's directory may have acknowledged what it lacks; nil means that it is of the last run
 }
 
 // A RepairError means that the store puts back what the database has forgotten, and acknowledges nothing yet.
@@ -53,7 +54,7 @@ func (s *repairer) run(ctx context.Context) (repaired bool) {
 	}
 	defer s.marks.releaseAll(taken)
 	s.marks.beginEpoch()
-	switch err := s.repair(ctx, false); {
+	switch err := s.repair(ctx, false, pgconn.ValidateConnectTargetSessionAttrsReadWrite); {
 	case err == nil:
 		s.forgetting.Store(false)
 		s.missing.Store(nil)
@@ -68,24 +69,75 @@ func (s *repairer) run(ctx context.Context) (repaired bool) {
 const beginAttempts = 5
 
 // begin begins a run of a memory with a directory: it puts back what earlier runs have acknowledged and the database lacks, and sets a mark of this
-// run, which vouches for theirs.
+// run, which vouches for theirs. As a server that runs does, it first looks for a host that has everything.
 func (s *repairer) begin(ctx context.Context) error {
 	if err := (keeper{s.database}).resume(); err != nil {
 		return fmt.Errorf("read what is remembered: %w", err)
 	}
-	for attempt := 1; ; attempt++ {
-		err := s.repair(ctx, true)
-		if err == nil || attempt == beginAttempts || !errors.Is(err, errPrimaryChanged) && fateOf(err) != rolledBack {
+	validate := s.hasEarlier
+	for attempt, probe := 1, 1; ; {
+		err := s.repair(ctx, true, validate)
+		switch {
+		case errors.Is(err, ErrForgot):
+			if probe++; probe > repairAfter {
+				validate = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+			}
+			select {
+			case <-time.After(watchEvery):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		case err == nil || attempt == beginAttempts || !errors.Is(err, errPrimaryChanged) && fateOf(err) != rolledBack:
 			return hide(err)
+		default:
+			attempt++
 		}
 	}
 }
 
-// repair makes an attempt of a repair. begins is set if it begins a run.
-func (s *repairer) repair(ctx context.Context, begins bool) error {
+// hasEarlier checks a new connection: the server must accept writes, and have what earlier runs have acknowledged and knew.
+func (s *repairer) hasEarlier(ctx context.Context, conn *pgconn.PgConn) error {
+	if err := pgconn.ValidateConnectTargetSessionAttrsReadWrite(ctx, conn); err != nil {
+		return err
+	}
+	var servers, slots, numbers []int64
+	for k, number := range s.memory.Past().Last {
+		servers, slots, numbers = append(servers, k.Server), append(slots, int64(k.Slot)), append(numbers, number)
+	}
+	_, generation, change := s.marks.known()
+	if len(servers) == 0 && change == 0 {
+		return nil
+	}
+	text := func(all []int64) []byte {
+		b := []byte("{")
+		for i, v := range all {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = strconv.AppendInt(b, v, 10)
+		}
+		return append(b, '}')
+	}
+	result := conn.ExecParams(ctx, s.sql.of(`SELECT generation >= $4::bigint AND ($5::bigint = 0 OR EXISTS (SELECT FROM SCHEMA.changes AS c WHERE c.id = $5::bigint)) AND NOT EXISTS (
+		SELECT FROM unnest($1::bigint[], $2::smallint[], $3::bigint[]) AS a(server, slot, number) LEFT JOIN SCHEMA.marks AS k USING (server, slot)
+		WHERE (k.number < a.number) IS NOT FALSE) FROM SCHEMA.meta`),
+		[][]byte{text(servers), text(slots), text(numbers), strconv.AppendInt(nil, generation, 10), strconv.AppendInt(nil, change, 10)}, nil, nil, nil).Read()
+	state := sqlState(result.Err)
+	switch {
+	case state == noTable || state == noSchema: // it is from before the table
+	case result.Err != nil:
+		return fmt.Errorf("check marks: %w", hide(result.Err))
+	case len(result.Rows) == 1 && string(result.Rows[0][0]) == "t":
+		return nil
+	}
+	return ErrForgot
+}
+
+// repair makes an attempt of a repair, of the first host that validate accepts. begins is set if it begins a run.
+func (s *repairer) repair(ctx context.Context, begins bool, validate pgconn.ValidateConnectFunc) error {
 	began := time.Now()
 	config := s.write.Config().ConnConfig
-	config.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite // and not what the server remembers
+	config.ValidateConnect = validate
 	dialing, cancel := context.WithTimeout(ctx, s.opt.Timeout)
 	defer cancel()
 	conn, err := pgx.ConnectConfig(dialing, config)
@@ -186,11 +238,11 @@ func (r *repair) start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if r.repairer.older, err = r.memory.Start(latest); err != nil {
-		return err
-	}
+	untilMs := r.memory.Past().UntilUnixMs
+	older := r.memory.Start(latest)
 	r.marks.server = r.memory.Server()
-	if r.older {
+	if older {
+		r.unknown = &Loss{untilMs, max(untilMs, time.Now().UnixMilli())}
 		r.opt.Log.Error("the directory of what is remembered is older than its last run", "dir", r.opt.RememberDir)
 	}
 	return nil
@@ -211,7 +263,7 @@ func (r *repair) look() error {
 // announce logs that the repair begins, if it is needed.
 func (r *repair) announce() error {
 	r.needed = !r.begins
-	for k, number := range r.memory.Last() {
+	for k, number := range r.memory.Past().Last {
 		r.needed = r.needed || r.have[k] < number
 	}
 	if r.needed {
@@ -252,7 +304,7 @@ func (r *repair) compare(tx pgx.Tx) error {
 		return ErrNotReplicated
 	}
 	servers := []int64{r.marks.server}
-	for k := range r.memory.Last() {
+	for k := range r.memory.Past().Last {
 		servers = append(servers, k.Server)
 	}
 	have, err := r.sql.queryMarks(tx, "WHERE server = ANY($1)", servers)
@@ -266,8 +318,8 @@ func (r *repair) compare(tx pgx.Tx) error {
 	return nil
 }
 
-// raise sets marks. What they vouch for is in the same transaction, or committed.
-func (r *repair) raise(tx pgx.Tx, to numbers) error {
+// raise sets marks. What they vouch for is in the same transaction, or committed. What follows them was not acknowledged before atMs.
+func (r *repair) raise(tx pgx.Tx, to numbers, atMs int64) error {
 	var servers, all []int64
 	var slots []int16
 	for k, number := range to {
@@ -275,7 +327,7 @@ func (r *repair) raise(tx pgx.Tx, to numbers) error {
 	}
 	_, err := tx.Exec(context.Background(), r.sql.of(`INSERT INTO SCHEMA.marks AS k (server, slot, number, at_ms)
 		SELECT server, slot, number, $4 FROM unnest($1::bigint[], $2::smallint[], $3::bigint[]) AS u(server, slot, number)
-		ON CONFLICT (server, slot) DO UPDATE SET number = greatest(k.number, excluded.number), at_ms = excluded.at_ms`), servers, slots, all, time.Now().UnixMilli())
+		ON CONFLICT (server, slot) DO UPDATE SET number = greatest(k.number, excluded.number), at_ms = excluded.at_ms`), servers, slots, all, atMs)
 	return err
 }
 
@@ -454,18 +506,18 @@ func (r *repair) reportGone() error {
 	if untilMs == 0 {
 		untilMs = time.Now().UnixMilli()
 	}
-	for k, number := range r.memory.Gone() {
-		if r.have[k] >= number {
-			continue
-		}
-		to[k] = number
-		fromMs := int64(0) // of an earlier run, nobody knows
-		if k.Server == r.marks.server {
-			fromMs, _ = r.marks.acknowledgedAfter(int(k.Slot), r.have[k])
-		}
-		lost = lost.extend(fromMs, max(untilMs, fromMs))
+	gone := r.memory.Past().Gone
+	afterMs, err := r.acknowledgedAfter(gone)
+	if err != nil {
+		return err
 	}
-	if damage := r.memory.Damage(); len(damage) > 0 {
+	for k, number := range gone {
+		if r.have[k] < number {
+			to[k] = number
+			lost = lost.extend(afterMs[k], max(untilMs, afterMs[k]))
+		}
+	}
+	if damage := r.memory.Past().Damage; len(damage) > 0 {
 		latest, err := r.latest(context.Background())
 		if err != nil {
 			return err
@@ -476,25 +528,40 @@ func (r *repair) reportGone() error {
 			}
 		}
 	}
-	if r.older && r.needed {
-		fromMs := int64(0)
-		for e, err := range r.memory.All() {
-			if err != nil {
-				return err
-			}
-			fromMs = e.UnixMs
-		}
-		lost = lost.extend(fromMs, time.Now().UnixMilli())
+	if u := r.unknown; u != nil && r.needed {
+		lost = lost.extend(u.FromUnixMs, u.ToUnixMs)
 	}
 	if lost == nil {
 		return nil
 	}
-	if err := r.step(func(tx pgx.Tx) error { return errors.Join(r.insertLoss(tx, *lost), r.raise(tx, to)) }); err != nil {
+	if err := r.step(func(tx pgx.Tx) error { return errors.Join(r.insertLoss(tx, *lost), r.raise(tx, to, untilMs)) }); err != nil {
 		return err
 	}
 	r.raised(to)
 	r.noteLoss(lost)
 	return nil
+}
+
+// acknowledgedAfter returns for each slot a time before which nothing that the database lacks of it was acknowledged.
+func (r *repair) acknowledgedAfter(gone map[history.Slot]int64) (map[history.Slot]int64, error) {
+	if len(gone) == 0 {
+		return nil, nil
+	}
+	afterMs := r.memory.Past().First
+	var servers []int64
+	for k := range gone {
+		servers = append(servers, k.Server)
+	}
+	rows, err := r.conn.Query(context.Background(), r.sql.of("SELECT server, slot, at_ms FROM SCHEMA.marks WHERE server = ANY($1)"), servers)
+	if err != nil {
+		return nil, err
+	}
+	var k history.Slot
+	var atMs int64
+	if _, err = pgx.ForEachRow(rows, []any{&k.Server, &k.Slot, &atMs}, func() error { afterMs[k] = max(afterMs[k], atMs); return nil }); err != nil {
+		return nil, err
+	}
+	return afterMs, nil
 }
 
 // batchReadings is the number of readings of which a transaction of a repair consists, about.
@@ -593,7 +660,7 @@ func (r *repair) sendBatch(b *batch) error {
 				return err
 			}
 		}
-		return r.raise(tx, b.to)
+		return r.raise(tx, b.to, b.untilMs)
 	}); err != nil {
 		return err
 	}
@@ -671,7 +738,7 @@ func (r *repair) assign(tx pgx.Tx, e *history.Entry) (ok bool, err error) {
 
 // finish raises all marks and the generation, which opens the database for this server.
 func (r *repair) finish() error {
-	to := numbers(r.memory.Last())
+	to := numbers(r.memory.Past().Last)
 	acked, _, _ := r.marks.known()
 	for slot, number := range acked {
 		if number > 0 {
@@ -683,7 +750,7 @@ func (r *repair) finish() error {
 	}
 	var generation int64
 	if err := r.step(func(tx pgx.Tx) (err error) {
-		if err = r.raise(tx, to); err == nil {
+		if err = r.raise(tx, to, time.Now().UnixMilli()); err == nil {
 			generation, err = changelog{r.database}.nextGeneration(tx)
 		}
 		return err

@@ -65,6 +65,9 @@ func (r *returning) restore(t *testing.T, earlier *pgtest.Server) {
 	r.use(earlier)
 }
 
+// forwarded matches the address of a returning primary in its DSN.
+var forwarded = regexp.MustCompile(`127\.0\.0\.1:\d+`)
+
 // stop kills the primary.
 func (r *returning) stop() {
 	r.addr.Store("")
@@ -379,6 +382,31 @@ func TestRepairGone(t *testing.T) {
 	mustStore(t, s, reading("d", 4, 4)) // it serves on
 }
 
+// TestRepairGoneEarlier reports as lost what the directory does not have any more of an earlier run, and when that was acknowledged.
+func TestRepairGoneEarlier(t *testing.T) {
+	t.Parallel()
+	r := startReturning(t)
+	r.opt.RememberDir, r.opt.RememberBytes = t.TempDir(), 1
+	var lost []pgstore.Loss
+	r.opt.OnLoss = func(l pgstore.Loss) { lost = append(lost, l) }
+	first := open(t, r.opt)
+	mustStore(t, first, reading("d", 1, 1))
+	earlier := r.backup(t)
+	fromMs := time.Now().UnixMilli()
+	for n := range int64(20) { // more than there are slots
+		mustStore(t, first, reading("d", 2+n, 2))
+	}
+	toMs := time.Now().UnixMilli()
+	mustClose(t, first)
+	r.restore(t, earlier)
+	second := open(t, r.opt)
+	const backup = 60_000 // it takes less
+	if len(lost) != 1 || lost[0].FromUnixMs < fromMs-backup || lost[0].FromUnixMs > toMs || lost[0].ToUnixMs < toMs {
+		t.Errorf("lost %v, want a loss from about %d until %d or later", lost, fromMs, toMs)
+	}
+	mustStore(t, second, reading("d", 30, 3))
+}
+
 // TestRepairTwoServers lets two servers put back what each has acknowledged, of which one has taken some for duplicates.
 func TestRepairTwoServers(t *testing.T) {
 	t.Parallel()
@@ -638,6 +666,52 @@ func TestRepairDirectory(t *testing.T) {
 	mustHave(t, third, "d", 1, 2, 3, 4)
 }
 
+// TestRememberDirGone takes the directory away: the store serves on, and says that it remembers in memory only.
+func TestRememberDirGone(t *testing.T) {
+	t.Parallel()
+	o := options(sharedServer(t))
+	o.Remember, o.RememberDir = time.Hour, filepath.Join(t.TempDir(), "remembered")
+	s := open(t, o)
+	mustStore(t, s, reading("d", 1, 1))
+	if err := s.Memory(); err != nil || metric(t, s, "pulsegate_postgres_remembered_unwritten", "") != 0 {
+		t.Errorf("the directory is there, and the store says %v", err)
+	}
+	if err := os.RemoveAll(o.RememberDir); err != nil {
+		t.Fatal(err)
+	}
+	polltest.Until(t, "the directory is missed", func() bool { return s.Memory() != nil })
+	if n := metric(t, s, "pulsegate_postgres_remembered_unwritten", ""); n != 1 {
+		t.Errorf("the metric is %v, want 1", n)
+	}
+	mustStore(t, s, reading("d", 2, 2))
+	if err := s.Ready(); err != nil {
+		t.Errorf("the store is not ready: %v", err)
+	}
+}
+
+// TestRepairOtherHost begins a run while the first host of the address has an earlier state, and another one has everything.
+func TestRepairOtherHost(t *testing.T) {
+	t.Parallel()
+	r := startReturning(t)
+	r.opt.RememberDir = t.TempDir()
+	first := open(t, r.opt)
+	mustStore(t, first, reading("d", 1, 1))
+	earlier := r.backup(t)
+	mustStore(t, first, reading("d", 2, 2))
+	mustClose(t, first)
+	earlier.Restart(t)
+	r.opt.DSN = forwarded.ReplaceAllString(r.opt.DSN, earlier.Addr()+",$0")
+	second := open(t, r.opt)
+	if n := metric(t, second, "pulsegate_postgres_repairs_total", ""); n != 0 {
+		t.Errorf("%v repairs, want none", n)
+	}
+	mustHave(t, second, "d", 1, 2)
+	mustStore(t, second, reading("d", 3, 3))
+	if n := queryValue[int](t, r.now, "SELECT count(*) FROM "+r.opt.Schema+".readings"); n != 3 {
+		t.Errorf("the host that has everything has %d readings, want 3", n)
+	}
+}
+
 // TestRepairLaterFailover lets a run repair what an earlier one has acknowledged, though nothing was missing when it began.
 func TestRepairLaterFailover(t *testing.T) {
 	t.Parallel()
@@ -662,6 +736,7 @@ func TestRepairOldDirectory(t *testing.T) {
 	r.opt.RememberDir = t.TempDir()
 	var lost []pgstore.Loss
 	r.opt.OnLoss = func(l pgstore.Loss) { lost = append(lost, l) }
+	fromMs := time.Now().UnixMilli()
 	first := open(t, r.opt)
 	mustStore(t, first, reading("d", 1, 1))
 	toMs := time.Now().UnixMilli()
@@ -676,8 +751,8 @@ func TestRepairOldDirectory(t *testing.T) {
 	r.opt.RememberDir = old
 	third := open(t, r.opt)
 	mustHave(t, third, "d", 1, 0)
-	if len(lost) != 1 || lost[0].FromUnixMs > toMs || lost[0].ToUnixMs < toMs {
-		t.Errorf("lost %v, want a loss before and after %d", lost, toMs)
+	if len(lost) != 1 || lost[0].FromUnixMs < fromMs || lost[0].FromUnixMs > toMs || lost[0].ToUnixMs < toMs {
+		t.Errorf("lost %v, want a loss from between %d and %d on, until after that", lost, fromMs, toMs)
 	}
 	polltest.Until(t, "the loss is reported", func() bool { return third.Degraded() != nil })
 }
@@ -763,7 +838,6 @@ func TestRepairSilentHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	forwarded := regexp.MustCompile(`127\.0\.0\.1:\d+`)
 	r.opt.DSN = forwarded.ReplaceAllString(r.opt.DSN, silent.Addr().String()+",$0")
 	s := open(t, r.opt)
 	earlier := r.backup(t)

@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/sys/sharedfile"
@@ -22,22 +21,47 @@ import (
 
 // A directory keeps a history beyond the end of the process. Its files have frames, in the order of acknowledgement. The first frame of a
 // file is a state: what is known besides the entries. A frame is written before its transaction is answered, and synced within a second.
+//
+// One goroutine writes all files. Others wait for it, without a lock and not for long: a disk that does not answer must not stop the server. What was
+// not written meanwhile is written later, if it is still kept.
 type directory struct {
 	path   string
 	unlock func()
 	log    *slog.Logger
+	create func(name string, flag int) (file, error)
 
-	id, run  int64 // random number of the directory, and number of this run
-	file     *os.File
-	written  int64      // bytes of file
-	full     []*os.File // earlier ones, which are to be synced and closed
+	id, run int64 // random number of the directory, and number of this run
+
+	// Of the goroutine that writes, once there is one.
+	file     file
+	size     int64  // bytes of file
+	dirty    bool   // file has frames that are not synced
+	full     []file // earlier ones, which are to be synced and closed
 	segments []segment
 	number   int64 // of the last file
-	failed   bool  // the last write failed; the files lack entries
-	dirty    bool  // file has frames that are not synced
+	buf      []byte
 
-	stop   context.CancelFunc
-	synced sync.WaitGroup
+	// Guarded by the mutex of the history.
+	next    int64         // number of entries, of those that were ever added, that were written
+	changes []Change      // to be written
+	begins  bool          // another file is to begin
+	whole   bool          // with everything: the files lack something
+	asked   int64         // number of the last request to write
+	done    int64         // number of the last one that was carried out
+	turn    chan struct{} // closed when done or trouble changes; nil means that Start was not called
+	broken  bool          // a write has failed; nothing is written until everything can be
+	trouble error         // why nobody waits for the goroutine; nil means the files have everything
+
+	wake  chan struct{} // there is something to write
+	stop  context.CancelFunc
+	ended chan error
+}
+
+// A file is an [os.File].
+type file interface {
+	Write(p []byte) (int, error)
+	Sync() error
+	Close() error
 }
 
 // A segment is a file.
@@ -86,12 +110,16 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // Open returns a History that is also kept in a directory, and reads what earlier runs have left there. Start must be called before Add.
 func Open(ctx context.Context, opt Options, path string, log *slog.Logger) (*History, error) {
 	h := New(opt)
-	d := &directory{path: path, log: log}
+	d := &directory{path: path, log: log, create: create, wake: make(chan struct{}, 1), ended: make(chan error, 1)}
 	if err := d.open(ctx, h); err != nil {
 		return nil, fmt.Errorf("open directory of what is remembered: %w", err)
 	}
 	h.dir = d
 	return h, nil
+}
+
+func create(name string, flag int) (file, error) {
+	return os.OpenFile(name, flag|os.O_CREATE|os.O_WRONLY, 0o600)
 }
 
 func (d *directory) open(ctx context.Context, h *History) error {
@@ -233,11 +261,10 @@ func (r *reader) frame(payload []byte, first bool) bool {
 }
 
 // Start begins a run of the directory. latest is the highest identity, of those that Range returns, that the database knows; 0 means none. older
-// reports whether a later run than those of the directory is among them: the directory is a copy of an earlier state.
-func (h *History) Start(latest int64) (older bool, err error) {
+// reports whether a later run than those of the directory is among them: the directory is a copy of an earlier state, or could not be written.
+func (h *History) Start(latest int64) (older bool) {
 	d := h.dir
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	if run := latest >> randomBits & maxRuns; latest != 0 && run > d.run {
 		older, d.run = true, run
 	}
@@ -247,13 +274,14 @@ func (h *History) Start(latest int64) (older bool, err error) {
 	d.run++
 	h.server = d.id<<(runBits+randomBits) | d.run<<randomBits | rand.Int64N(1<<randomBits)
 	d.forgetRuns(h)
-	if err := d.begin(h, true); err != nil {
-		return older, fmt.Errorf("write what is remembered: %w", err)
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	d.stop = stop
-	d.synced.Go(func() { d.sync(ctx, h) })
-	return older, nil
+	var ctx context.Context
+	ctx, d.stop = context.WithCancel(context.Background())
+	d.turn, d.whole = make(chan struct{}), true
+	go func() { d.ended <- d.loop(ctx, h) }()
+	request := d.ask()
+	h.mu.Unlock()
+	d.wait(h, request, wholeWithin)
+	return older
 }
 
 // Range returns the lowest and the highest identity that runs of the directory may have.
@@ -277,23 +305,142 @@ func (d *directory) forgetRuns(h *History) {
 		for slot := range h.last {
 			if slot.Server == server {
 				delete(h.last, slot)
+				delete(h.first, slot)
 				delete(h.gone, slot)
 			}
 		}
 	}
 }
 
-// begin begins a file. If it is whole, it has all entries, stands for all files before it, and is synced.
-func (d *directory) begin(h *History, whole bool) error {
-	buf := appendFrame([]byte(fileMagic), func(b []byte) []byte { return appendState(b, d.state(h, whole)) })
-	name, write := d.name(d.number+1), d.writeNew
-	if whole {
-		for i := range h.kept {
-			buf = appendFrame(buf, func(b []byte) []byte { return appendEntry(b, &h.kept[i]) })
+// Times of the goroutine that writes.
+const (
+	syncEvery   = time.Second
+	syncWithin  = 10 * time.Second
+	retryEvery  = 10 * time.Second
+	writeWithin = 2 * time.Second
+	wholeWithin = 10 * time.Second
+)
+
+const (
+	maxFiles     = 16      // number from which on files without kept entries go at once, and not only when later ones are synced
+	minFileBytes = 1 << 16 // size from which on a file may be followed by another one
+	maxBufBytes  = 1 << 20 // of a buffer that is kept
+)
+
+var (
+	errWriteTime = errors.New("a write takes too long")
+	errSyncTime  = errors.New("a sync takes too long")
+)
+
+// ask makes the goroutine write what is new, and returns the number of the request. The caller has the mutex.
+func (d *directory) ask() int64 {
+	d.asked++
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+	return d.asked
+}
+
+// wait waits until a request is carried out, or cannot be.
+func (d *directory) wait(h *History, request int64, within time.Duration) {
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	for late := false; ; {
+		h.mu.Lock()
+		if late && d.done < request {
+			d.fail(errWriteTime)
 		}
+		turn, ended := d.turn, d.done >= request || d.trouble != nil
+		h.mu.Unlock()
+		if ended {
+			return
+		}
+		select {
+		case <-turn:
+		case <-timer.C:
+			late = true
+		}
+	}
+}
+
+// fail notes that the directory cannot be written. The caller has the mutex.
+func (d *directory) fail(err error) {
+	if d.trouble == nil {
+		d.log.Error("what is remembered is in memory only: its directory cannot be written", "error", err)
+	}
+	d.trouble = err
+	d.endTurn()
+}
+
+func (d *directory) endTurn() {
+	close(d.turn)
+	d.turn = make(chan struct{})
+}
+
+// A job is what is to be written.
+type job struct {
+	request int64
+	head    []byte // the state with which a file begins; nil means none does
+	whole   bool   // that file stands for all files before it
+	entries []encoded
+	changes []Change
+	from    int64 // entries that were written before
+	first   int64 // entries that were added before the first one that is kept
+}
+
+// take returns what is to be written, or nil. The caller has the mutex.
+func (d *directory) take(h *History) *job {
+	first := h.added - int64(len(h.kept))
+	if d.whole {
+		d.next, d.begins = first, true
+	}
+	if d.next < first { // some has gone before it was written, which the state says
+		d.next, d.begins = first, true
+	}
+	if !d.begins && d.next == h.added && len(d.changes) == 0 {
+		d.done = d.asked
+		return nil
+	}
+	j := &job{request: d.asked, whole: d.whole, entries: slices.Clone(h.kept[d.next-first:]), changes: d.changes, from: d.next, first: first}
+	if d.begins {
+		j.head, j.changes = appendState(nil, d.state(h, d.whole)), nil
+	}
+	d.next, d.changes, d.begins, d.whole = h.added, nil, false, false
+	return j
+}
+
+// write writes a job.
+func (d *directory) write(j *job) error {
+	b := d.buf[:0]
+	if j.head != nil {
+		b = appendFrame(append(b, fileMagic...), func(b []byte) []byte { return append(b, j.head...) })
+	}
+	for i := range j.entries {
+		b = appendFrame(b, func(b []byte) []byte { return appendEntry(b, &j.entries[i]) })
+	}
+	for i := range j.changes {
+		b = appendFrame(b, func(b []byte) []byte { return appendChange(append(b, changeFrame), &j.changes[i]) })
+	}
+	if d.buf = b; cap(b) > maxBufBytes {
+		d.buf = nil
+	}
+	d.dirty = true
+	if j.head == nil {
+		d.size += int64(len(b))
+		_, err := d.file.Write(b)
+		return err
+	}
+	return d.begin(j, b)
+}
+
+// begin begins a file.
+func (d *directory) begin(j *job, data []byte) error {
+	name, write := d.name(d.number+1), d.writeNew
+	if j.whole {
 		write = d.writeWhole
 	}
-	file, err := write(name, buf)
+	f, err := write(name, data)
 	if err != nil {
 		return err
 	}
@@ -301,9 +448,9 @@ func (d *directory) begin(h *History, whole bool) error {
 		d.full = append(d.full, d.file)
 	}
 	if n := len(d.segments); n > 0 {
-		d.segments[n-1].last = h.added
+		d.segments[n-1].last = j.from
 	}
-	if whole {
+	if j.whole {
 		for i := range d.segments {
 			d.segments[i].last = 0
 		}
@@ -314,33 +461,33 @@ func (d *directory) begin(h *History, whole bool) error {
 	}
 	d.number++
 	d.segments = append(d.segments, segment{number: d.number})
-	d.file, d.written, d.dirty, d.failed = file, int64(len(buf)), true, false
-	if whole || len(d.segments) > maxFiles {
-		d.removeOld(h)
+	d.file, d.size = f, int64(len(data))
+	if j.whole || len(d.segments) > maxFiles {
+		d.removeOld(j.first)
 	}
 	return nil
 }
 
-func (d *directory) writeNew(name string, data []byte) (*os.File, error) {
-	file, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+func (d *directory) writeNew(name string, data []byte) (file, error) {
+	f, err := d.create(name, os.O_EXCL)
 	if err != nil {
 		return nil, err
 	}
-	if _, err = file.Write(data); err != nil {
-		return nil, errors.Join(err, file.Close(), os.Remove(name))
+	if _, err = f.Write(data); err != nil {
+		return nil, errors.Join(err, f.Close(), os.Remove(name))
 	}
-	return file, nil
+	return f, nil
 }
 
 // writeWhole writes a file that has its name only when it is complete: the ones before it do not count any more.
-func (d *directory) writeWhole(name string, data []byte) (*os.File, error) {
+func (d *directory) writeWhole(name string, data []byte) (file, error) {
 	tmp := name + unfinished
-	file, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	f, err := d.create(tmp, os.O_TRUNC)
 	if err != nil {
 		return nil, err
 	}
-	if _, err = file.Write(data); err == nil {
-		err = file.Sync()
+	if _, err = f.Write(data); err == nil {
+		err = f.Sync()
 	}
 	if err == nil {
 		err = os.Rename(tmp, name)
@@ -350,14 +497,13 @@ func (d *directory) writeWhole(name string, data []byte) (*os.File, error) {
 	}
 	if err != nil {
 		_ = os.Remove(tmp)
-		return nil, errors.Join(err, file.Close())
+		return nil, errors.Join(err, f.Close())
 	}
-	return file, nil
+	return f, nil
 }
 
 // removeOld removes the files of which no entry is kept.
-func (d *directory) removeOld(h *History) {
-	first := h.added - int64(len(h.kept)) // entries that were added before the first one kept
+func (d *directory) removeOld(first int64) {
 	for len(d.segments) > 1 && d.segments[0].last <= first {
 		if err := os.Remove(d.name(d.segments[0].number)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return // it is tried again
@@ -366,97 +512,114 @@ func (d *directory) removeOld(h *History) {
 	}
 }
 
-// write appends a frame. After an error the history is kept in memory only, until the sync goroutine can write all of it again.
-func (d *directory) write(h *History, frame func([]byte) []byte) {
-	if d.failed || d.file == nil {
-		return
-	}
-	h.buf = appendFrame(h.buf[:0], frame)
-	n, err := d.file.Write(h.buf)
-	d.written += int64(n)
-	d.dirty = true
-	if err != nil {
-		d.fail(err)
-		return
-	}
-	if d.written >= max(h.opt.MaxBytes/8, minFileBytes) {
-		if err := d.begin(h, false); err != nil {
-			d.fail(err)
-		}
-	}
-}
-
-// maxFiles is the number of files from which on those without kept entries go at once, and not only when later ones are synced.
-const maxFiles = 16
-
-// minFileBytes is the size of a file from which on it may be followed by another one.
-const minFileBytes = 1 << 16
-
-func (d *directory) fail(err error) {
-	d.failed = true
-	d.log.Error("what is remembered is in memory only: its directory cannot be written", "error", err)
-}
-
-// Times of the sync goroutine.
-const (
-	syncEvery  = time.Second
-	retryEvery = 10 * time.Second
-)
-
-// sync syncs the files, begins others after a while, and after a failure writes everything again.
-func (d *directory) sync(ctx context.Context, h *History) {
+// loop writes what it is asked to, syncs the files, begins others after a while, and after a failure writes everything again.
+func (d *directory) loop(ctx context.Context, h *History) error {
 	tick := time.NewTicker(syncEvery)
 	defer tick.Stop()
 	begun, retried := time.Now(), time.Now()
+	var syncing time.Time // since when; zero means no sync is under way
+	synced := make(chan error, 1)
 	for {
 		select {
-		case <-ctx.Done():
-			return
+		case <-d.wake:
 		case <-tick.C:
-		}
-		h.mu.Lock()
-		switch {
-		case d.failed && time.Since(retried) >= retryEvery:
-			retried = time.Now()
-			if d.begin(h, true) == nil {
-				d.log.Info("what is remembered is in its directory again")
+			h.mu.Lock()
+			switch {
+			case d.broken && time.Since(retried) >= retryEvery:
+				retried, d.whole = time.Now(), true
+			case !d.broken && time.Since(begun) > max(h.opt.For/4, syncEvery):
+				begun, d.begins = time.Now(), true
+				h.expire(begun.UnixMilli()) // so that files of a server that stores nothing go as well
+				h.damage = slices.DeleteFunc(h.damage, func(d Damage) bool { return d.ToUnixMs < begun.Add(-h.opt.For).UnixMilli() })
 			}
-		case !d.failed && time.Since(begun) > max(h.opt.For/4, syncEvery):
-			begun = time.Now()
-			h.expire(begun.UnixMilli()) // so that files of a server that stores nothing go as well
-			h.damage = slices.DeleteFunc(h.damage, func(d Damage) bool { return d.ToUnixMs < begun.Add(-h.opt.For).UnixMilli() })
-			if err := d.begin(h, false); err != nil {
-				d.fail(err)
+			if !syncing.IsZero() && time.Since(syncing) > syncWithin {
+				d.fail(errSyncTime)
 			}
+			h.mu.Unlock()
+			if syncing.IsZero() && d.dirty && d.file != nil {
+				syncing = time.Now()
+				flush := d.flush()
+				go func() { synced <- flush() }()
+			}
+		case err := <-synced:
+			syncing = time.Time{}
+			d.endSync(h, err)
+		case <-ctx.Done():
+			if !syncing.IsZero() {
+				d.endSync(h, <-synced)
+			}
+			return d.end(h)
 		}
-		h.mu.Unlock()
-		d.flush(h)
+		d.turnOnce(h, !syncing.IsZero() && time.Since(syncing) > syncWithin)
 	}
 }
 
-// flush syncs the files, while others may write.
-func (d *directory) flush(h *History) {
+// end writes what was not written yet, and syncs and closes the files.
+func (d *directory) end(h *History) error {
 	h.mu.Lock()
-	full, file, dirty := d.full, d.file, d.dirty
-	d.full, d.dirty = nil, false
+	d.whole = d.whole || d.broken
 	h.mu.Unlock()
-	var err error
-	for _, f := range full {
-		err = errors.Join(err, f.Sync(), f.Close())
+	d.turnOnce(h, false)
+	err := h.Trouble()
+	if d.file != nil {
+		err = errors.Join(err, d.flush()(), d.file.Close())
 	}
-	if dirty {
-		// A file that a whole one has followed is closed: what it has is in that one.
-		if err = errors.Join(err, file.Sync(), sharedfile.SyncDir(d.path)); errors.Is(err, os.ErrClosed) {
-			return
-		}
-	}
+	return err
+}
+
+// turnOnce writes what is new.
+func (d *directory) turnOnce(h *History, unsynced bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	switch {
-	case err == nil && dirty:
-		d.removeOld(h) // not before the state in the file that follows is synced
-	case err != nil && !d.failed:
+	if d.broken && !d.whole {
+		return
+	}
+	if j := d.take(h); j != nil {
+		h.mu.Unlock()
+		err := d.write(j)
+		h.mu.Lock()
+		if err != nil {
+			d.broken = true
+			d.fail(err)
+			return
+		}
+		d.broken, d.done = false, j.request
+		d.begins = d.begins || d.size >= max(h.opt.MaxBytes/8, minFileBytes)
+	}
+	if d.trouble != nil && !unsynced {
+		d.trouble = nil
+		d.log.Info("what is remembered is in its directory again")
+	}
+	d.endTurn()
+}
+
+// flush returns a function that syncs the files, while others may be written.
+func (d *directory) flush() func() error {
+	full, last := d.full, d.file
+	d.full, d.dirty = nil, false
+	return func() (err error) {
+		for _, f := range full {
+			err = errors.Join(err, f.Sync(), f.Close())
+		}
+		// A file that a whole one has followed is closed: what it has is in that one.
+		if err = errors.Join(err, last.Sync(), sharedfile.SyncDir(d.path)); errors.Is(err, os.ErrClosed) {
+			return nil
+		}
+		return err
+	}
+}
+
+// endSync notes that files were synced.
+func (d *directory) endSync(h *History, err error) {
+	h.mu.Lock()
+	first := h.added - int64(len(h.kept))
+	if err != nil && !d.broken {
+		d.broken = true
 		d.fail(err)
+	}
+	h.mu.Unlock()
+	if err == nil {
+		d.removeOld(first) // not before the state in the file that follows is synced
 	}
 }
 
@@ -468,14 +631,17 @@ func (h *History) Close() error {
 	}
 	if d.stop != nil {
 		d.stop()
-		d.synced.Wait()
+		select {
+		case err := <-d.ended:
+			d.ended <- nil // another Close does not wait
+			d.unlock()
+			return err
+		case <-time.After(wholeWithin):
+			return errWriteTime // the lock is kept: the goroutine may write yet
+		}
 	}
-	defer d.unlock()
-	if d.file == nil {
-		return nil
-	}
-	d.flush(h)
-	return d.file.Close()
+	d.unlock()
+	return nil
 }
 
 // appendFrame appends a frame with the payload that add appends.

@@ -24,14 +24,15 @@ type state struct {
 	nowMs           int64 // when the file was begun
 	epoch           int64
 	whole           bool // the files before it do not count
-	gone, last      map[Slot]int64
+	gone            map[Slot]int64
+	first, last     map[Slot]int64
 	changes         []Change
 	damage          []Damage
 	signs           []byte
 }
 
 func (d *directory) state(h *History, whole bool) *state {
-	return &state{d.id, d.run, h.server, time.Now().UnixMilli(), h.epoch, whole, h.gone, h.last, h.changes, h.damage, h.signs}
+	return &state{d.id, d.run, h.server, time.Now().UnixMilli(), h.epoch, whole, h.gone, h.first, h.last, h.changes, h.damage, h.signs}
 }
 
 // restore sets what the first frame of a file says.
@@ -39,12 +40,18 @@ func (s *state) restore(h *History) {
 	if s.whole {
 		h.kept, h.bytes, h.damage = nil, 0, nil
 		clear(h.gone)
+		clear(h.first)
 		clear(h.last)
 	}
 	h.server, h.changes, h.signs = s.server, s.changes, s.signs
-	h.epoch = max(h.epoch, s.epoch)
+	h.epoch, h.untilMs = max(h.epoch, s.epoch), max(h.untilMs, s.nowMs)
 	for slot, number := range s.gone {
 		h.gone[slot] = max(h.gone[slot], number)
+	}
+	for slot, ms := range s.first {
+		if _, known := h.first[slot]; !known {
+			h.first[slot] = ms
+		}
 	}
 	for slot, number := range s.last {
 		h.last[slot] = max(h.last[slot], number)
@@ -61,7 +68,7 @@ func (s *state) restore(h *History) {
 
 func appendState(b []byte, s *state) []byte {
 	b = appendInts(append(b, stateFrame), s.id, s.run, s.server, s.nowMs, s.epoch, bit(s.whole))
-	for _, m := range []map[Slot]int64{s.gone, s.last} {
+	for _, m := range []map[Slot]int64{s.gone, s.first, s.last} {
 		b = binary.AppendUvarint(b, uint64(len(m)))
 		for slot, number := range m {
 			b = appendInts(b, slot.Server, int64(slot.Slot), number)
@@ -201,7 +208,7 @@ func (p *decoder) state() *state {
 	s := &state{}
 	p.ints(&s.id, &s.run, &s.server, &s.nowMs, &s.epoch)
 	s.whole = p.int() != 0
-	for _, m := range []*map[Slot]int64{&s.gone, &s.last} {
+	for _, m := range []*map[Slot]int64{&s.gone, &s.first, &s.last} {
 		*m = map[Slot]int64{}
 		for range p.count() {
 			slot := p.slot()

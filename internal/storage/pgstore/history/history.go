@@ -3,7 +3,7 @@
 // # Promise
 //
 // A [History] returns the transactions that were added, in the order of their addition, with exactly the readings that they had. When it exceeds its
-// bounds, the oldest go first; [History.Gone] has their numbers.
+// bounds, the oldest go first; [History.Past] has their numbers.
 //
 // Readings are encoded: those of a transaction with 1,000 readings take about a tenth of what they take otherwise.
 //
@@ -71,14 +71,15 @@ type History struct {
 	bytes   int64      // that they take
 	added   int64      // number of entries that were ever added
 	gone    map[Slot]int64
+	first   map[Slot]int64 // when the first entry was acknowledged, in ms
 	last    map[Slot]int64 // number of the last entry
+	untilMs int64          // when the last entry was acknowledged, or a file of an earlier run was begun
 	epoch   int64          // of the last entry
 	changes []Change
 	damage  []Damage
 	signs   []byte     // definitions of signs, which only the store reads
 	dir     *directory // nil means none
 	server  int64      // of the run that uses dir
-	buf     []byte     // a frame
 }
 
 // An encoded entry is not modified.
@@ -89,7 +90,7 @@ type encoded struct {
 
 // New returns an empty History.
 func New(opt Options) *History {
-	return &History{opt: opt, encoders: sync.Pool{New: func() any { return &encoder{} }}, gone: map[Slot]int64{}, last: map[Slot]int64{}}
+	return &History{opt: opt, encoders: sync.Pool{New: func() any { return &encoder{} }}, gone: map[Slot]int64{}, first: map[Slot]int64{}, last: map[Slot]int64{}}
 }
 
 // entryBytes is what an entry takes besides its readings, about.
@@ -109,18 +110,31 @@ func (h *History) Add(e Entry, readings []*storage.Entry) {
 	h.encoders.Put(w)
 
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	h.add(added)
-	if h.dir != nil {
-		h.dir.write(h, func(b []byte) []byte { return appendEntry(b, &added) })
+	h.release(writeWithin)
+}
+
+// release unlocks the mutex and, if there is a directory, waits until it has what is new.
+func (h *History) release(within time.Duration) {
+	d := h.dir
+	if d == nil || d.turn == nil {
+		h.mu.Unlock()
+		return
 	}
+	request := d.ask()
+	h.mu.Unlock()
+	d.wait(h, request, within)
 }
 
 func (h *History) add(e encoded) {
 	h.kept = append(h.kept, e)
 	h.bytes += e.bytes()
 	h.added++
+	if _, known := h.first[e.entry.Slot]; !known {
+		h.first[e.entry.Slot] = e.entry.UnixMs
+	}
 	h.last[e.entry.Slot] = e.entry.Number
+	h.untilMs = max(h.untilMs, e.entry.UnixMs)
 	h.epoch = max(h.epoch, e.entry.Epoch)
 	h.expire(e.entry.UnixMs)
 }
@@ -168,25 +182,34 @@ func (e *encoded) decode() (*Entry, error) {
 	return &entry, nil
 }
 
-// Gone returns the highest number of each slot that the history does not have any more.
-func (h *History) Gone() map[Slot]int64 {
+// A Past is what a History knows besides its entries, of earlier runs as well. Slots have the numbers of their transactions.
+type Past struct {
+	Gone        map[Slot]int64 // the highest one that the history does not have any more
+	First       map[Slot]int64 // when the first one was acknowledged, in ms
+	Last        map[Slot]int64
+	Epoch       int64    // of the last entry
+	UntilUnixMs int64    // until when it has what was acknowledged: the time of the last entry, or of a file of an earlier run
+	Damage      []Damage // what files of earlier runs could not be read of
+}
+
+// Past returns what the history knows besides its entries.
+func (h *History) Past() Past {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return maps.Clone(h.gone)
+	return Past{maps.Clone(h.gone), maps.Clone(h.first), maps.Clone(h.last), h.epoch, h.untilMs, slices.Clone(h.damage)}
 }
 
 // Forget removes all entries, as if they had never been added.
 func (h *History) Forget() {
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	h.kept, h.bytes, h.damage = nil, 0, nil
 	clear(h.gone)
+	clear(h.first)
 	clear(h.last)
 	if h.dir != nil {
-		if err := h.dir.begin(h, true); err != nil {
-			h.dir.fail(err)
-		}
+		h.dir.whole = true
 	}
+	h.release(wholeWithin)
 }
 
 // Stats returns how much memory the entries take, about, and when the first of them was acknowledged; 0 means there is none.
@@ -206,27 +229,6 @@ func (h *History) Server() int64 {
 	return h.server
 }
 
-// Last returns the number of the last entry of each slot, of earlier runs as well.
-func (h *History) Last() map[Slot]int64 {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return maps.Clone(h.last)
-}
-
-// Epoch returns the epoch of the last entry.
-func (h *History) Epoch() int64 {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.epoch
-}
-
-// Damage returns what files of earlier runs could not be read of.
-func (h *History) Damage() []Damage {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return slices.Clone(h.damage)
-}
-
 // Changes returns the changes of earlier runs, or those of SetChanges.
 func (h *History) Changes() []Change {
 	h.mu.Lock()
@@ -237,17 +239,16 @@ func (h *History) Changes() []Change {
 // SetChanges sets the changes, in their order. Those that are new or have changed are written.
 func (h *History) SetChanges(all []Change) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	old := h.changes
 	h.changes = slices.Clone(all)
-	if h.dir == nil {
-		return
-	}
-	for i := range all {
-		if !slices.Contains(old, all[i]) {
-			h.dir.write(h, func(b []byte) []byte { return appendChange(append(b, changeFrame), &all[i]) })
+	if h.dir != nil {
+		for i := range all {
+			if !slices.Contains(old, all[i]) {
+				h.dir.changes = append(h.dir.changes, all[i])
+			}
 		}
 	}
+	h.release(writeWithin)
 }
 
 // Signs returns the definitions of signs of earlier runs, or those of SetSigns.
@@ -258,14 +259,22 @@ func (h *History) Signs() []byte {
 }
 
 // SetSigns sets the definitions of signs, in a form that only the caller knows. They must be set before entries with such signs are added.
-func (h *History) SetSigns(text []byte) error {
+func (h *History) SetSigns(text []byte) {
+	h.mu.Lock()
+	if h.dir != nil && !bytes.Equal(h.signs, text) {
+		h.signs, h.dir.begins = bytes.Clone(text), true
+	}
+	h.release(writeWithin)
+}
+
+// Trouble returns why the directory lacks something of the history, or nil.
+func (h *History) Trouble() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.dir == nil || bytes.Equal(h.signs, text) {
+	if h.dir == nil {
 		return nil
 	}
-	h.signs = bytes.Clone(text)
-	return h.dir.begin(h, false)
+	return h.dir.trouble
 }
 
 // replaced returns changes with c, in place of what was known of it before.

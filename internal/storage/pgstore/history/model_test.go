@@ -130,8 +130,8 @@ func TestModel(t *testing.T) {
 				if gotBytes, gotFromMs := h.Stats(); gotBytes != bytes || gotFromMs != fromMs {
 					t.Fatalf("the history has %d bytes from %d on, want %d from %d on", gotBytes, gotFromMs, bytes, fromMs)
 				}
-				if !maps.Equal(h.Gone(), gone) {
-					t.Fatalf("Gone returned %v, want %v", h.Gone(), gone)
+				if !maps.Equal(h.Past().Gone, gone) {
+					t.Fatalf("Gone returned %v, want %v", h.Past().Gone, gone)
 				}
 				i := 0
 				for got, err := range h.All() {
