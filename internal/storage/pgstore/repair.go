@@ -74,6 +74,7 @@ func (s *repairer) begin(ctx context.Context) error {
 	if err := (keeper{s.database}).resume(); err != nil {
 		return fmt.Errorf("read what is remembered: %w", err)
 	}
+	defer s.repairing.Store(nil)
 	validate := s.hasEarlier
 	for attempt, probe := 1, 1; ; {
 		err := s.repair(ctx, true, validate)

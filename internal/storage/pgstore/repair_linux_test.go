@@ -639,6 +639,9 @@ func TestRepairDirectory(t *testing.T) {
 
 	check := func(s *pgstore.Store, repairs float64, want ...vitals.Value) {
 		t.Helper()
+		if err := s.Ready(); err != nil {
+			t.Errorf("the store is open, and not ready: %v", err)
+		}
 		if n := metric(t, s, "pulsegate_postgres_repairs_total", ""); n != repairs {
 			t.Errorf("%v repairs, want %v", n, repairs)
 		}
