@@ -16,7 +16,8 @@ import (
 
 // TestConformance runs the suite. A crash is one of the node: its connections break.
 func TestConformance(t *testing.T) {
-	server := sharedServer(t)
+	t.Parallel()
+	server := pgtest.Start(t, fast...)
 	for _, c := range storetest.Checks() {
 		if testing.Short() && strings.HasSuffix(c.Name, "random") {
 			continue

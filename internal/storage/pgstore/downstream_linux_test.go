@@ -18,6 +18,7 @@ import (
 // TestDownstream runs the SQL of docs/scaling.md. Another PostgreSQL that subscribes to the
 // publication gets new readings, also in new partitions, completed ones and erasures.
 func TestDownstream(t *testing.T) {
+	t.Parallel()
 	page, err := os.ReadFile("../../../docs/scaling.md")
 	if err != nil {
 		t.Fatal(err)

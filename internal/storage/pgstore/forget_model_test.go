@@ -459,6 +459,7 @@ func (m *model) search() (broken string, states int) {
 }
 
 func TestForgettingModel(t *testing.T) {
+	t.Parallel()
 	small := model{commits: 3, failovers: 1, restarts: 1, memory: 1}
 	for _, m := range []model{small, {commits: 2, failovers: 3, restarts: 1, memory: 2}, {commits: 3, failovers: 2, memory: 1, oneFact: true}} {
 		broken, states := m.search()

@@ -155,6 +155,7 @@ func TestReadEnds(t *testing.T) {
 // Somebody removes the standbys from the configuration while a node runs: the node acknowledges
 // nothing more, on the connections that it has neither, until they are back.
 func TestStandbysRemoved(t *testing.T) {
+	t.Parallel()
 	primary := pgtest.Start(t, fast...)
 	primary.Standby(t, "s1", fast...)
 	configure := func(standbys string) {
@@ -273,6 +274,7 @@ func TestOtherTypes(t *testing.T) {
 // While no standby answers, the transactions that a node has given up stay with the server, which
 // waits for a standby. Their number is bounded: the server has only so many connections.
 func TestStandbysGone(t *testing.T) {
+	t.Parallel()
 	primary, standby := replicated(t)
 	o := options(primary)
 	o.Single, o.Timeout = false, 2*time.Second

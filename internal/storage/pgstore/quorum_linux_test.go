@@ -16,6 +16,7 @@ import (
 //
 // Seen to fail with the mutant plain-postgres.
 func TestQuorum(t *testing.T) {
+	t.Parallel()
 	primary := pgtest.Start(t, append(fast, "synchronous_standby_names=ANY 1 (a, b)", "wal_sender_timeout=5s")...)
 	standbys := []*pgtest.Server{primary.Standby(t, "a", fast...), primary.Standby(t, "b", fast...)}
 	polltest.Until(t, "both standbys are in the quorum", func() bool {
@@ -63,6 +64,7 @@ func TestQuorum(t *testing.T) {
 
 // The timeline in the metrics is that of the primary which the store uses.
 func TestTimeline(t *testing.T) {
+	t.Parallel()
 	primary := pgtest.Start(t, fast...)
 	standby := primary.Standby(t, "a", fast...)
 	polltest.Until(t, "the standby follows", func() bool {

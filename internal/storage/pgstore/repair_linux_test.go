@@ -198,7 +198,7 @@ func TestRepairRecords(t *testing.T) {
 	for n := range 7 {
 		var group []*storage.Entry
 		for i := range 1000 {
-			e := reading(string(rune('a'+i%26))+"-device", int64(i)*1_000_000_000+int64(n%3), vitals.Value(i))
+			e := reading(string(rune('a'+i%26))+"-device", int64(i)*100_000_000+int64(n%3), vitals.Value(i))
 			e.ReceivedUnixMs = int64(1_700_000_000_000 + n*1000 + i)
 			switch n % 4 {
 			case 1: // completes, with other signs and a gateway

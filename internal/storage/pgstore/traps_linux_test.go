@@ -58,6 +58,7 @@ func mustNotEnd(t *testing.T, done <-chan error) {
 //
 // Seen to fail with the mutant plain-postgres.
 func TestTraps(t *testing.T) {
+	t.Parallel()
 	primary, standby := replicated(t)
 	var net pgtest.Sockets
 	o := options(primary)
@@ -124,6 +125,7 @@ func TestTraps(t *testing.T) {
 //
 // Seen to fail with the mutant plain-postgres.
 func TestDuplicatesWait(t *testing.T) {
+	t.Parallel()
 	primary, standby := replicated(t)
 	o := options(primary)
 	o.Single, o.Timeout = false, polltest.Patience
@@ -209,7 +211,8 @@ func outcomeName(o storage.Outcome) string {
 // readings. Each must be stored once, and none altered. The strikes become rarer while no group is
 // stored, because a machine with other work stores none between two of them.
 func TestStorm(t *testing.T) {
-	server := sharedServer(t)
+	t.Parallel()
+	server := pgtest.Start(t, fast...) // the storm strikes the stores of other tests too
 	o := options(server)
 	o.Timeout = polltest.Patience
 	nodes := []*pgstore.Store{open(t, o), open(t, o)}
