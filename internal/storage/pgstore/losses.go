@@ -2,12 +2,14 @@ package pgstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/pulsegate/pulsegate/internal/storage/pgstore/history"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -115,4 +117,90 @@ func (s *healer) decide(ctx context.Context, what string, do func(pgx.Tx) error)
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil
+}
+
+// reportGone reports as lost what the memory does not have, or not any more.
+func (r *repair) reportGone() error {
+	to := numbers{}
+	var lost *Loss
+	_, untilMs := r.memory.Stats() // gone is what was acknowledged before
+	if untilMs == 0 {
+		untilMs = time.Now().UnixMilli()
+	}
+	gone := r.memory.Past().Gone
+	afterMs, err := r.acknowledgedAfter(gone)
+	if err != nil {
+		return err
+	}
+	for k, number := range gone {
+		if r.have[k] < number {
+			to[k] = number
+			lost = lost.extend(afterMs[k], max(untilMs, afterMs[k]))
+		}
+	}
+	if damage := r.memory.Past().Damage; len(damage) > 0 {
+		latest, err := r.latest(context.Background())
+		if err != nil {
+			return err
+		}
+		for _, d := range damage {
+			if latest <= d.Server { // no later run has reported it in this database
+				lost = lost.extend(d.FromUnixMs, d.ToUnixMs)
+			}
+		}
+	}
+	if u := r.unknown; u != nil && r.needed {
+		lost = lost.extend(u.FromUnixMs, u.ToUnixMs)
+	}
+	if lost == nil {
+		return nil
+	}
+	if err := r.step(func(tx pgx.Tx) error { return errors.Join(r.insertLoss(tx, *lost), r.raise(tx, to, untilMs)) }); err != nil {
+		return err
+	}
+	r.raised(to)
+	r.noteLoss(lost)
+	return nil
+}
+
+// acknowledgedAfter returns for each slot a time before which nothing that the database lacks of it was acknowledged.
+func (r *repair) acknowledgedAfter(gone map[history.Slot]int64) (map[history.Slot]int64, error) {
+	if len(gone) == 0 {
+		return nil, nil
+	}
+	afterMs := r.memory.Past().First
+	var servers []int64
+	for k := range gone {
+		servers = append(servers, k.Server)
+	}
+	rows, err := r.conn.Query(context.Background(), r.sql.of("SELECT server, slot, at_ms FROM SCHEMA.marks WHERE server = ANY($1)"), servers)
+	if err != nil {
+		return nil, err
+	}
+	var k history.Slot
+	var atMs int64
+	if _, err = pgx.ForEachRow(rows, []any{&k.Server, &k.Slot, &atMs}, func() error { afterMs[k] = max(afterMs[k], atMs); return nil }); err != nil {
+		return nil, err
+	}
+	return afterMs, nil
+}
+
+// insertLoss reports a loss in a transaction.
+func (s *repairer) insertLoss(tx pgx.Tx, l Loss) error {
+	_, err := tx.Exec(context.Background(), s.sql.of("INSERT INTO SCHEMA.losses (id, from_ms, to_ms, at_ms) VALUES ($1, $2, $3, $4)"),
+		newID(), l.FromUnixMs, l.ToUnixMs, time.Now().UnixMilli())
+	return err
+}
+
+// noteLoss reports a loss, unless it is nil, whose transaction was committed.
+func (s *repairer) noteLoss(l *Loss) {
+	if l == nil {
+		return
+	}
+	s.opt.Log.Error("the database has forgotten what was acknowledged, and no server remembers all of it",
+		"acknowledged_from", time.UnixMilli(l.FromUnixMs).UTC(), "acknowledged_to", time.UnixMilli(l.ToUnixMs).UTC())
+	if s.opt.OnLoss != nil {
+		s.opt.OnLoss(*l)
+	}
+	s.counters.losses.Add(1)
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -63,75 +62,6 @@ func (s *repairer) run(ctx context.Context) (repaired bool) {
 		s.opt.Log.Error("the database is not repaired yet; the repair begins again", "error", hide(err))
 	}
 	return false
-}
-
-// beginAttempts bounds the attempts of begin.
-const beginAttempts = 5
-
-// begin begins a run of a memory with a directory: it puts back what earlier runs have acknowledged and the database lacks, and sets a mark of this
-// run, which vouches for theirs. As a server that runs does, it first looks for a host that has everything.
-func (s *repairer) begin(ctx context.Context) error {
-	if err := (keeper{s.database}).resume(); err != nil {
-		return fmt.Errorf("read what is remembered: %w", err)
-	}
-	defer s.repairing.Store(nil)
-	validate := s.hasEarlier
-	for attempt, probe := 1, 1; ; {
-		err := s.repair(ctx, true, validate)
-		switch {
-		case errors.Is(err, ErrForgot):
-			if probe++; probe > repairAfter {
-				validate = pgconn.ValidateConnectTargetSessionAttrsReadWrite
-			}
-			select {
-			case <-time.After(watchEvery):
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		case err == nil || attempt == beginAttempts || !errors.Is(err, errPrimaryChanged) && fateOf(err) != rolledBack:
-			return hide(err)
-		default:
-			attempt++
-		}
-	}
-}
-
-// hasEarlier checks a new connection: the server must accept writes, and have what earlier runs have acknowledged and knew.
-func (s *repairer) hasEarlier(ctx context.Context, conn *pgconn.PgConn) error {
-	if err := pgconn.ValidateConnectTargetSessionAttrsReadWrite(ctx, conn); err != nil {
-		return err
-	}
-	var servers, slots, numbers []int64
-	for k, number := range s.memory.Past().Last {
-		servers, slots, numbers = append(servers, k.Server), append(slots, int64(k.Slot)), append(numbers, number)
-	}
-	_, generation, change := s.marks.known()
-	if len(servers) == 0 && change == 0 {
-		return nil
-	}
-	text := func(all []int64) []byte {
-		b := []byte("{")
-		for i, v := range all {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = strconv.AppendInt(b, v, 10)
-		}
-		return append(b, '}')
-	}
-	result := conn.ExecParams(ctx, s.sql.of(`SELECT generation >= $4::bigint AND ($5::bigint = 0 OR EXISTS (SELECT FROM SCHEMA.changes AS c WHERE c.id = $5::bigint)) AND NOT EXISTS (
-		SELECT FROM unnest($1::bigint[], $2::smallint[], $3::bigint[]) AS a(server, slot, number) LEFT JOIN SCHEMA.marks AS k USING (server, slot)
-		WHERE (k.number < a.number) IS NOT FALSE) FROM SCHEMA.meta`),
-		[][]byte{text(servers), text(slots), text(numbers), strconv.AppendInt(nil, generation, 10), strconv.AppendInt(nil, change, 10)}, nil, nil, nil).Read()
-	state := sqlState(result.Err)
-	switch {
-	case state == noTable || state == noSchema: // it is from before the table
-	case result.Err != nil:
-		return fmt.Errorf("check marks: %w", hide(result.Err))
-	case len(result.Rows) == 1 && string(result.Rows[0][0]) == "t":
-		return nil
-	}
-	return ErrForgot
 }
 
 // repair makes an attempt of a repair, of the first host that validate accepts. begins is set if it begins a run.
@@ -228,32 +158,6 @@ func (r *repair) prepare() error {
 		return fmt.Errorf("write signs: %w", err)
 	}
 	return r.database.prepare(ctx, r.conn)
-}
-
-// start gives this run its identity. If the database knows a later run of the memory's directory, that is a copy of an earlier state.
-func (r *repair) start(ctx context.Context) (err error) {
-	if r.marks.server == r.memory.Server() { // an earlier attempt has
-		return nil
-	}
-	latest, err := r.latest(ctx)
-	if err != nil {
-		return err
-	}
-	untilMs := r.memory.Past().UntilUnixMs
-	older := r.memory.Start(latest)
-	r.marks.server = r.memory.Server()
-	if older {
-		r.unknown = &Loss{untilMs, max(untilMs, time.Now().UnixMilli())}
-		r.opt.Log.Error("the directory of what is remembered is older than its last run", "dir", r.opt.RememberDir)
-	}
-	return nil
-}
-
-// latest returns the identity of the latest run of the memory's directory that has a mark, 0 if none has.
-func (r *repair) latest(ctx context.Context) (server int64, err error) {
-	first, last := r.memory.Range()
-	err = r.conn.QueryRow(ctx, r.sql.of("SELECT coalesce(max(server), 0) FROM SCHEMA.marks WHERE server BETWEEN $1 AND $2"), first, last).Scan(&server)
-	return server, err
 }
 
 // look reads what the database has.
@@ -497,72 +401,6 @@ func (r *repair) learn() error {
 		r.memory.Forget()
 	}
 	return nil
-}
-
-// reportGone reports as lost what the memory does not have, or not any more.
-func (r *repair) reportGone() error {
-	to := numbers{}
-	var lost *Loss
-	_, untilMs := r.memory.Stats() // gone is what was acknowledged before
-	if untilMs == 0 {
-		untilMs = time.Now().UnixMilli()
-	}
-	gone := r.memory.Past().Gone
-	afterMs, err := r.acknowledgedAfter(gone)
-	if err != nil {
-		return err
-	}
-	for k, number := range gone {
-		if r.have[k] < number {
-			to[k] = number
-			lost = lost.extend(afterMs[k], max(untilMs, afterMs[k]))
-		}
-	}
-	if damage := r.memory.Past().Damage; len(damage) > 0 {
-		latest, err := r.latest(context.Background())
-		if err != nil {
-			return err
-		}
-		for _, d := range damage {
-			if latest <= d.Server { // no later run has reported it in this database
-				lost = lost.extend(d.FromUnixMs, d.ToUnixMs)
-			}
-		}
-	}
-	if u := r.unknown; u != nil && r.needed {
-		lost = lost.extend(u.FromUnixMs, u.ToUnixMs)
-	}
-	if lost == nil {
-		return nil
-	}
-	if err := r.step(func(tx pgx.Tx) error { return errors.Join(r.insertLoss(tx, *lost), r.raise(tx, to, untilMs)) }); err != nil {
-		return err
-	}
-	r.raised(to)
-	r.noteLoss(lost)
-	return nil
-}
-
-// acknowledgedAfter returns for each slot a time before which nothing that the database lacks of it was acknowledged.
-func (r *repair) acknowledgedAfter(gone map[history.Slot]int64) (map[history.Slot]int64, error) {
-	if len(gone) == 0 {
-		return nil, nil
-	}
-	afterMs := r.memory.Past().First
-	var servers []int64
-	for k := range gone {
-		servers = append(servers, k.Server)
-	}
-	rows, err := r.conn.Query(context.Background(), r.sql.of("SELECT server, slot, at_ms FROM SCHEMA.marks WHERE server = ANY($1)"), servers)
-	if err != nil {
-		return nil, err
-	}
-	var k history.Slot
-	var atMs int64
-	if _, err = pgx.ForEachRow(rows, []any{&k.Server, &k.Slot, &atMs}, func() error { afterMs[k] = max(afterMs[k], atMs); return nil }); err != nil {
-		return nil, err
-	}
-	return afterMs, nil
 }
 
 // batchReadings is the number of readings of which a transaction of a repair consists, about.
@@ -831,24 +669,4 @@ func (s *repairer) reportRemoved(repeated []change) error {
 	}
 	s.noteLoss(lost)
 	return nil
-}
-
-// insertLoss reports a loss in a transaction.
-func (s *repairer) insertLoss(tx pgx.Tx, l Loss) error {
-	_, err := tx.Exec(context.Background(), s.sql.of("INSERT INTO SCHEMA.losses (id, from_ms, to_ms, at_ms) VALUES ($1, $2, $3, $4)"),
-		newID(), l.FromUnixMs, l.ToUnixMs, time.Now().UnixMilli())
-	return err
-}
-
-// noteLoss reports a loss, unless it is nil, whose transaction was committed.
-func (s *repairer) noteLoss(l *Loss) {
-	if l == nil {
-		return
-	}
-	s.opt.Log.Error("the database has forgotten what was acknowledged, and no server remembers all of it",
-		"acknowledged_from", time.UnixMilli(l.FromUnixMs).UTC(), "acknowledged_to", time.UnixMilli(l.ToUnixMs).UTC())
-	if s.opt.OnLoss != nil {
-		s.opt.OnLoss(*l)
-	}
-	s.counters.losses.Add(1)
 }
