@@ -135,8 +135,8 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// freezeWithLeader freezes the primary's machine together with etcd's leader, again and again. When it thaws, it may become
-// the primary again, with an earlier state. Servers must put back what that lacks, and lose nothing.
+// freezeWithLeader freezes the primary's machine together with etcd's leader, again and again. When it thaws, it mostly becomes
+// the primary again, with an earlier state: see pgtest.Cluster.ThawAsPrimary. Servers must put back what that lacks, and lose nothing.
 func freezeWithLeader(t *testing.T) {
 	r := startCluster(t)
 	forgot := 0
@@ -164,7 +164,7 @@ func (r *clusterRun) freeze() bool {
 	before := r.repairs()
 	r.FreezeWithLeader(primary)
 	r.awaitStored(primary)
-	r.ThawWithLeader(primary)
+	r.Logf("the old primary takes the lock again: %t", r.ThawAsPrimary(primary))
 	r.AwaitWhole()
 	r.awaitStored(-1)
 	r.await("all servers are ready, and report no loss", func() bool {

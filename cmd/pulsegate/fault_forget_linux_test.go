@@ -143,10 +143,14 @@ type forgetRun struct {
 	thaw     func()         // ends that it is frozen; nil means it is not
 	timeline int64          // of the primary, when it was last noted
 
-	rounds, erasures, repairs, kills, changes int
-	noticed                                   map[*harness]int // lines of a server that it has found such a primary, or repaired it
+	dirs    map[*harness]string // --remember-dir of servers
+	lasting bool                // servers have them in this round
+
+	rounds, erasures, repairs, kills, changes, restarts int
+	noticed                                             map[*harness]int // lines of a server that it has found such a primary, or repaired it
 
 	killed *harness // the server that will be killed during the repair; nil means none is
+	all    bool     // all servers are killed before the repair, with what they have acknowledged in their directories only
 	begun  []*load  // the loads of this round
 
 	timeMs      int64               // of the last reading that is not of a load
@@ -170,8 +174,11 @@ func (r *forgetRun) play(t *testing.T, rounds int) {
 	})
 	r.members[0] = pgtest.Start(t, r.settings()...)
 	store := r.store()
+	r.args = append([]string{store, "--admin-addr=127.0.0.1:0"}, r.args...)
+	r.dirs = map[*harness]string{}
 	for range 2 {
-		r.servers = append(r.servers, newHarness(t, fastLane, append([]string{store, "--admin-addr=127.0.0.1:0"}, r.args...)...))
+		b := newHarness(t, fastLane, r.args...)
+		r.servers, r.dirs[b] = append(r.servers, b), t.TempDir()
 	}
 	for n := range rounds {
 		r.round(n)
@@ -192,13 +199,19 @@ func (r *forgetRun) play(t *testing.T, rounds int) {
 func (r *forgetRun) round(n int) {
 	began := time.Now()
 	r.joinAll()
-	r.begun, r.killed = nil, nil
+	r.begun, r.killed, r.all = nil, nil, false
+	lasting := r.remember && r.rnd.IntN(2) == 0
+	other := lasting != r.lasting
+	r.lasting = lasting
 	for _, b := range r.servers {
-		if b.server != nil && r.rnd.IntN(3) == 0 {
+		if b.server != nil && (other || r.rnd.IntN(3) == 0) {
 			b.server.kill()
 			b.server = nil
 		}
 		if b.server == nil {
+			if b.args = r.args; lasting {
+				b.args = append(slices.Clip(r.args), "--remember-dir="+r.dirs[b])
+			}
 			b.start()
 			r.noticed[b] = 0
 		}
@@ -216,9 +229,14 @@ func (r *forgetRun) round(n int) {
 	if sure { // what is erased was received long before
 		r.age(name("erased"), name("again"), name("left"))
 	}
-	if r.remember && r.rnd.IntN(2) == 0 {
+	switch {
+	case r.lasting && r.rnd.IntN(2) == 0:
+		r.all = true
+	case r.remember && r.rnd.IntN(2) == 0:
 		r.killed = r.any()
-		r.silence(r.killed)
+		if !r.lasting {
+			r.silence(r.killed)
+		}
 	}
 
 	r.kind.split(r)
@@ -241,6 +259,12 @@ func (r *forgetRun) round(n int) {
 	r.assign(r.any(), name("worn"), "2026-02-01T00:00:00.000Z")
 	r.awaitMore()
 
+	if r.all {
+		for _, b := range r.servers {
+			r.noteRepairs(b)
+			b.server.kill()
+		}
+	}
 	for i, m := range r.members {
 		if m != nil && (r.thaw == nil || i != r.earlier) {
 			m.Kill()
@@ -512,19 +536,20 @@ func (r *forgetRun) mustRefuse(right int) {
 func forgetTable(runs []*forgetRun) string {
 	var b strings.Builder
 	var found sim.Verification
-	var erasures, repairs, kills, changes int
+	var erasures, repairs, kills, changes, restarts int
 	fmt.Fprintf(&b, "| an earlier state comes back | rounds |\n|---|--:|\n")
 	for _, r := range runs {
 		fmt.Fprintf(&b, "| %s | %d |\n", r.kind.what, r.rounds)
 		found.Acknowledged += r.found.Acknowledged
 		found.Stored += r.found.Stored
 		found.Unsettled += r.found.Unsettled
-		erasures, repairs, kills, changes = erasures+r.erasures, repairs+r.repairs, kills+r.kills, changes+r.changes
+		erasures, repairs, kills, changes, restarts = erasures+r.erasures, repairs+r.repairs, kills+r.kills, changes+r.changes, restarts+r.restarts
 	}
 	fmt.Fprintf(&b, "\n| | |\n|---|--:|\n| date | %s, %s, %s |\n%s| erasures, of which none came back | %d |\n",
 		time.Now().Format(time.DateOnly), runtime.Version(), pgtest.Version(), foundRows(found), erasures)
 	if repairs > 0 {
-		fmt.Fprintf(&b, "| repairs | %d |\n| servers killed meanwhile | %d |\n| primaries replaced meanwhile | %d |\n", repairs, kills, changes)
+		fmt.Fprintf(&b, "| repairs | %d |\n| servers killed meanwhile | %d |\n| primaries replaced meanwhile | %d |\n"+
+			"| rounds in which all servers were killed before the repair | %d |\n", repairs, kills, changes, restarts)
 	}
 	return b.String()
 }

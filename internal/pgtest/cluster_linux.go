@@ -4,6 +4,7 @@ package pgtest
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -330,8 +331,8 @@ func (c *Cluster) Kill(i int) {
 	_ = ip("link", "del", n.link) // the kernel removes it later
 }
 
-// signal sends a signal to all processes of a machine, or all but etcd.
-func (n *node) signal(sig syscall.Signal, etcdToo bool) error {
+// signal sends a signal to the processes of a machine whose names are chosen.
+func (n *node) signal(sig syscall.Signal, chosen func(name string) bool) error {
 	space, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", n.init.Process.Pid))
 	if err != nil {
 		return err
@@ -341,7 +342,7 @@ func (n *node) signal(sig syscall.Signal, etcdToo bool) error {
 		all, _ := filepath.Glob("/proc/[0-9]*/ns/pid")
 		for _, link := range all {
 			name, _ := os.ReadFile(filepath.Join(filepath.Dir(filepath.Dir(link)), "comm")) // it may have ended
-			if of, err := os.Readlink(link); err == nil && of == space && (etcdToo || string(name) != "etcd\n") {
+			if of, err := os.Readlink(link); err == nil && of == space && chosen(strings.TrimSpace(string(name))) {
 				pid, _ := strconv.Atoi(strings.Split(link, "/")[2])
 				_ = syscall.Kill(pid, sig) // it may have ended
 			}
@@ -350,12 +351,16 @@ func (n *node) signal(sig syscall.Signal, etcdToo bool) error {
 	return nil
 }
 
+func every(string) bool          { return true }
+func notEtcd(name string) bool   { return name != "etcd" }
+func isPatroni(name string) bool { return name == "python3" }
+
 // Freeze stops all processes of a machine but etcd, and Thaw lets them go on. etcd counts as a
 // machine of its own here, as docs/scaling.md demands it.
-func (c *Cluster) Freeze(i int) { c.must(c.nodes[i].signal(syscall.SIGSTOP, false)) }
+func (c *Cluster) Freeze(i int) { c.must(c.nodes[i].signal(syscall.SIGSTOP, notEtcd)) }
 
 // Thaw ends Freeze.
-func (c *Cluster) Thaw(i int) { c.must(c.nodes[i].signal(syscall.SIGCONT, false)) }
+func (c *Cluster) Thaw(i int) { c.must(c.nodes[i].signal(syscall.SIGCONT, notEtcd)) }
 
 // FreezeWithLeader stops all processes of a machine, of which etcd is the leader by then. When such a machine goes on after the
 // leases of the others have ended, its etcd sends requests to revoke them. If they arrive as the old primary goes on too, that
@@ -369,23 +374,51 @@ func (c *Cluster) FreezeWithLeader(i int) {
 			}
 			Leader string
 		}
-		if askEtcd(i, "status", "{}", &status) != nil || status.Header.MemberID == "" {
+		if askEtcd(i, "maintenance/status", "{}", &status) != nil || status.Header.MemberID == "" {
 			return false
 		}
 		for k := range c.nodes { // only the leader does it
-			_ = askEtcd(k, "transfer-leadership", `{"targetID":"`+status.Header.MemberID+`"}`, &struct{}{})
+			_ = askEtcd(k, "maintenance/transfer-leadership", `{"targetID":"`+status.Header.MemberID+`"}`, &struct{}{})
 		}
 		return status.Leader == status.Header.MemberID
 	})
-	c.must(c.nodes[i].signal(syscall.SIGSTOP, true))
+	c.must(c.nodes[i].signal(syscall.SIGSTOP, every))
 }
 
-// ThawWithLeader ends FreezeWithLeader.
-func (c *Cluster) ThawWithLeader(i int) { c.must(c.nodes[i].signal(syscall.SIGCONT, true)) }
+// ThawAsPrimary ends FreezeWithLeader, and reports whether the old primary took the lock again. Without help that depends on chance: its Patroni must
+// find the lock free before the others do, and must not know yet that another one has had it, or that there is a later timeline. So the keys that say so
+// are removed, the Patroni of the other machines is stopped until then, and the machine's etcd goes on last.
+func (c *Cluster) ThawAsPrimary(i int) (again bool) {
+	c.t.Helper()
+	for k := range c.nodes {
+		if k != i {
+			c.must(c.nodes[k].signal(syscall.SIGSTOP, isPatroni))
+		}
+	}
+	other := (i + 1) % Nodes
+	key := func(name string) string {
+		return base64.StdEncoding.EncodeToString([]byte("/service/pulsegate/" + name))
+	}
+	for _, name := range []string{"leader", "history"} {
+		c.await(name+" is removed", func() bool {
+			return askEtcd(other, "kv/deleterange", `{"key":"`+key(name)+`"}`, &struct{}{}) == nil
+		})
+	}
+	c.must(c.nodes[i].signal(syscall.SIGCONT, notEtcd))
+	again = polltest.Within(30*time.Second, func() bool {
+		var answer struct{ Kvs []struct{ Value string } }
+		err := askEtcd(other, "kv/range", `{"key":"`+key("leader")+`"}`, &answer)
+		return err == nil && len(answer.Kvs) == 1 && answer.Kvs[0].Value == base64.StdEncoding.EncodeToString(fmt.Appendf(nil, "node%d", i+1))
+	})
+	for k := range c.nodes {
+		c.must(c.nodes[k].signal(syscall.SIGCONT, every))
+	}
+	return again
+}
 
 // askEtcd sends a request to the etcd of machine i.
 func askEtcd(i int, what, body string, answer any) error {
-	resp, err := impatient.Post("http://"+control(i)+":2379/v3/maintenance/"+what, "application/json", strings.NewReader(body))
+	resp, err := impatient.Post("http://"+control(i)+":2379/v3/"+what, "application/json", strings.NewReader(body))
 	if err != nil {
 		return err
 	}
