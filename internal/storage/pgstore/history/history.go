@@ -98,7 +98,7 @@ const entryBytes = 256
 
 func (e *encoded) bytes() int64 { return entryBytes + int64(cap(e.rows)) }
 
-// Add adds an entry with readings, sorted by device and time; those of one device and time are in their order. It does not retain them.
+// Add adds an entry with readings, which take the fewest bytes when they are sorted by device and time. It does not retain them.
 func (h *History) Add(e Entry, readings []*storage.Entry) {
 	added := encoded{entry: e}
 	if e.Assignment != nil {

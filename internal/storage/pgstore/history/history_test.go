@@ -1,7 +1,6 @@
 package history_test
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"testing"
@@ -20,17 +19,13 @@ func name(text string) vitals.Name {
 	return n
 }
 
-// equal compares entries. Readings of one device and time must be in the same order, others may be in another one.
+// equal compares entries, with readings in their order.
 func equal(got, want *history.Entry) bool {
 	if got.Mark != want.Mark || got.Generation != want.Generation || got.Epoch != want.Epoch || got.UnixMs != want.UnixMs || got.PreviousToMs != want.PreviousToMs ||
 		(got.Assignment == nil) != (want.Assignment == nil) || got.Assignment != nil && *got.Assignment != *want.Assignment {
 		return false
 	}
-	sorted := slices.Clone(got.Readings)
-	slices.SortStableFunc(sorted, func(a, b history.Reading) int {
-		return cmp.Or(a.Device.Compare(&b.Device), cmp.Compare(a.TimeUnixMs, b.TimeUnixMs))
-	})
-	return slices.EqualFunc(sorted, want.Readings, func(a, b history.Reading) bool {
+	return slices.EqualFunc(got.Readings, want.Readings, func(a, b history.Reading) bool {
 		return a.Device == b.Device && a.TimeUnixMs == b.TimeUnixMs && a.ReceivedUnixMs == b.ReceivedUnixMs && a.Gateway == b.Gateway && a.UTCOffset == b.UTCOffset && a.Values.Equal(&b.Values)
 	})
 }
