@@ -39,6 +39,7 @@ type Options struct {
 	Data           string        `group:"essential" default:"pulsegate-data" type:"path" placeholder:"DIR" help:"Data directory. It is created if it does not exist."`
 	Store          string        `group:"essential" placeholder:"URL" help:"Address of a PostgreSQL database to use in place of --data, such as postgres://user@host1,host2,host3/db; several servers may share it. The password comes from the file that PGPASSFILE names."`
 	PostgresSingle bool          `group:"essential" help:"Accept a database without synchronous standbys: what is acknowledged is on one machine, or on storage that is replicated itself."`
+	SealAfter      time.Duration `group:"essential" default:"0s" help:"With --store: the age, by measured time, from which on readings are moved into segments, which take a tenth of the disk; 0s for never. Stop servers of earlier releases first."`
 	Remember       time.Duration `group:"essential" default:"10m" help:"With --store: how long to remember what was acknowledged, so that a database that has forgotten it is repaired; 0s for not at all, so that such a database is refused."`
 	RememberDir    string        `group:"essential" type:"path" placeholder:"DIR" help:"Directory that keeps what --remember has, so that it survives a restart; of this server alone. It is created if it does not exist. Default: it is kept in memory."`
 	Retain         time.Duration `group:"essential" unit:"d" help:"How long to keep readings, by their time, such as 400d; at least 1h. Older readings are removed and rejected. Default: keep for ever."`
@@ -290,6 +291,7 @@ func (c *Options) checkBounds() error {
 		rule{c.CacheBytes > 0, "--cache-bytes must be at least 1"},
 		rule{c.RememberBytes > 0, "--remember-bytes must be at least 1"},
 		rule{c.Remember >= 0, "--remember must be at least 0s"},
+		rule{c.SealAfter >= 0, "--seal-after must be at least 0s"},
 		rule{c.MaxReads > 0, "--max-reads must be at least 1"},
 		rule{c.MaxLive > 0, "--max-live must be at least 1"},
 		rule{c.MaxWait > 0, "--max-wait must be above 0"},

@@ -50,6 +50,7 @@ func (s *server) openStore() error {
 			Remember:      s.opt.Remember,
 			RememberBytes: s.opt.RememberBytes,
 			RememberDir:   s.opt.RememberDir,
+			SealAfter:     s.opt.SealAfter,
 			Log:           s.log.Logger,
 			OnLoss:        s.lost,
 		})

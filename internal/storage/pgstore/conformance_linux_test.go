@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pulsegate/pulsegate/internal/pgtest"
 	"github.com/pulsegate/pulsegate/internal/storage"
@@ -24,6 +25,22 @@ func TestConformance(t *testing.T) {
 		}
 		t.Run(c.Name, func(t *testing.T) {
 			c.Run(t, func(t testing.TB) storetest.Harness { return newHarness(t, server, false) })
+		})
+	}
+}
+
+// TestConformanceSealed runs the suite while everything is sealed all the time: what was just stored, and segments of a single
+// reading.
+func TestConformanceSealed(t *testing.T) {
+	server := sharedServer(t)
+	for _, c := range storetest.Checks() {
+		if testing.Short() && strings.HasSuffix(c.Name, "random") {
+			continue
+		}
+		t.Run(c.Name, func(t *testing.T) {
+			c.Run(t, func(t testing.TB) storetest.Harness {
+				return newHarness(t, server, false, func(o *pgstore.Options) { o.SealAfter, o.SealEvery, o.SealAtLeast = 1, 20*time.Millisecond, 1 })
+			})
 		})
 	}
 }
@@ -61,8 +78,11 @@ func conformAfterKills(t *testing.T, checks []storetest.Check) {
 
 // newHarness returns a harness for a new schema on server. If killing, a crash is one of the
 // server.
-func newHarness(t testing.TB, server *pgtest.Server, killing bool) storetest.Harness {
+func newHarness(t testing.TB, server *pgtest.Server, killing bool, change ...func(*pgstore.Options)) storetest.Harness {
 	o := options(server)
+	for _, f := range change {
+		f(&o)
+	}
 	var net pgtest.Sockets
 	o.Dial = net.Dial
 	var open []*pgstore.Store

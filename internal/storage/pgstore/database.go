@@ -22,9 +22,11 @@ type database struct {
 	lockKey int64
 	signs   *vitals.Signs
 
-	marks  *marks
-	memory *history.History // nil means there is none, and no repair
-	saving sync.Mutex       // held while the memory gets changes
+	marks *marks
+
+	horizon horizon
+	memory  *history.History // nil means there is none, and no repair
+	saving  sync.Mutex       // held while the memory gets changes
 
 	write, read *pgxpool.Pool
 	counters    counters
@@ -94,14 +96,14 @@ func (s *database) setState(err error) {
 func (s *database) probe(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	var devices, quorum, generation int64
+	var devices, quorum, generation, sealedMs, passedMs int64
 	var lostFrom, lostTo *int64
 	var standbys bool
 	// Without the role pg_monitor, the state of standbys is NULL.
 	err = s.read.QueryRow(ctx, s.sql.of(`SELECT devices, (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')),
-		current_setting('synchronous_standby_names') <> '', generation,
+		current_setting('synchronous_standby_names') <> '', generation, sealed_ms, passed_ms,
 		(SELECT min(from_ms) FROM SCHEMA.losses WHERE confirmed_ms IS NULL), (SELECT max(to_ms) FROM SCHEMA.losses WHERE confirmed_ms IS NULL)
-		FROM SCHEMA.meta`)).Scan(&devices, &quorum, &standbys, &generation, &lostFrom, &lostTo)
+		FROM SCHEMA.meta`)).Scan(&devices, &quorum, &standbys, &generation, &sealedMs, &passedMs, &lostFrom, &lostTo)
 	if err == nil && generation > s.marks.learned() {
 		err = changelog{s}.learn(ctx, s.read)
 	}
@@ -114,6 +116,8 @@ func (s *database) probe(ctx context.Context) (err error) {
 		}
 		return err
 	}
+	s.horizon.note(sealedMs)
+	s.counters.passedMs.Store(passedMs)
 	s.counters.devices.Store(devices)
 	s.counters.quorum.Store(quorum)
 	var lost *Loss

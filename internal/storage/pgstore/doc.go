@@ -24,7 +24,7 @@
 //
 // A [Store] is a database, which holds connections, statements and the state of health, and what
 // uses it: writer (groups, with the registry of devices), reader, subjects, remover, partitions, which
-// writer and remover share, and mover. Only database knows whether the store is closed.
+// writer and remover share, sealer, and mover. Only database knows whether the store is closed.
 //
 // # Invariants
 //
@@ -49,6 +49,8 @@
 //   - Remembered. Each transaction with a mark, each new connection and each connection once a second
 //     compares the table of marks with what this process has acknowledged. A primary that lacks any of it
 //     is neither written to nor read from. TestForgettingPrimary checks it, and TestForgettingModel the decision.
+//   - In one place. A reading is in readings or in a segment. A reading from before the horizon is settled in a transaction that has turned
+//     the segment that may have it into rows again, with a lock that the sealer waits for. TestConformanceSealed checks it.
 //   - Primary only. Every connection is to a server that accepts writes; replicas may show
 //     commits in another order.
 //
@@ -65,7 +67,7 @@
 // The table marks has the numbers of each node's last transactions, changes what every node remembers, and losses what none could put back.
 //
 // The table meta holds the version of the schema. Open creates it under an advisory lock, upgrades
-// versions 2 to 4 while nodes use it, and refuses other versions. The table unfinished_move exists while a store that is moved to the
+// versions 2 to 5 while nodes use it, and refuses other versions. The table unfinished_move exists while a store that is moved to the
 // schema is incomplete: see [Move].
 //
 // # Not here

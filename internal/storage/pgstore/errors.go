@@ -16,6 +16,7 @@ const (
 	noTable          = "42P01"
 	noSchema         = "3F000"
 	divisionByZero   = "22012" // of the statement generation: the database has forgotten
+	sealed           = "22003" // of the statement generation: readings that were not looked up in segments may be in one
 	noPartition      = "23514"
 	readOnly         = "25006"
 	serialization    = "40001"
@@ -50,7 +51,7 @@ func fateOf(err error) fate {
 		return unknown
 	}
 	switch pg.Code {
-	case noPartition, readOnly, divisionByZero, serialization, deadlock, tooManyConns, lockNotAvailable, canceled, startingUp:
+	case sealed, noPartition, readOnly, divisionByZero, serialization, deadlock, tooManyConns, lockNotAvailable, canceled, startingUp:
 		return rolledBack
 	}
 	return rejected

@@ -1,9 +1,23 @@
 package pgstore
 
-import "strings"
+import (
+	"context"
+	"strings"
+)
+
+// Seal seals what was measured before a time.
+func Seal(s *Store, beforeUnixMs int64) (int64, error) {
+	return sealer{s.database}.seal(context.Background(), beforeUnixMs)
+}
 
 // SchemaOfVersion2 returns the statements with which the releases before created a schema.
 func SchemaOfVersion2(name string) string { return strings.ReplaceAll(schema, "SCHEMA", name) }
 
 // Learned returns the generation up to which a store knows the changes.
 func Learned(s *Store) int64 { return s.marks.learned() }
+
+// ErrEarlier is the error of Seal while a server of an earlier release is connected.
+var ErrEarlier = errEarlier
+
+// LockKey returns the key of an advisory lock.
+func LockKey(what, schema string) int64 { return lockKey(what, schema) }

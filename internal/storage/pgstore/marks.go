@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -159,8 +160,9 @@ func (m *marks) tidy(ctx context.Context, conn *pgx.Conn, q *statements) error {
 	})
 }
 
-// params returns the parameters of the statement generation, in the binary format.
-func (m *marks) params(k mark) [][]byte {
+// params returns the parameters of the statement generation, in the binary format. From freshMs on, readings were not looked up in
+// segments.
+func (m *marks) params(k mark, freshMs int64) [][]byte {
 	acked, generation, change := m.known()
 	int64 := func(v int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(v)) }
 	var all array
@@ -170,21 +172,21 @@ func (m *marks) params(k mark) [][]byte {
 	}
 	return [][]byte{
 		int64(m.server), binary.BigEndian.AppendUint16(nil, uint16(k.slot)), int64(k.number), int64(time.Now().UnixMilli()),
-		all.bytes(pgtype.Int8OID), int64(generation), int64(change),
+		all.bytes(pgtype.Int8OID), int64(generation), int64(change), int64(freshMs),
 	}
 }
 
 // args returns the same parameters for pgx.
 func (m *marks) args(k mark) []any {
 	acked, generation, change := m.known()
-	return []any{m.server, int16(k.slot), k.number, time.Now().UnixMilli(), acked[:], generation, change}
+	return []any{m.server, int16(k.slot), k.number, time.Now().UnixMilli(), acked[:], generation, change, int64(math.MaxInt64)}
 }
 
 // set sets the mark of a transaction of pgx, and returns the generation. The transaction must not be
 // committed after an error.
 func (m *marks) set(tx pgx.Tx, q *statements, k mark) (generation int64, err error) {
 	var standbys bool
-	err = tx.QueryRow(context.Background(), q.generation, m.args(k)...).Scan(&generation, &standbys, nil)
+	err = tx.QueryRow(context.Background(), q.generation, m.args(k)...).Scan(&generation, &standbys, nil, nil)
 	return generation, err
 }
 

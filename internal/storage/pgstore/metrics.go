@@ -18,6 +18,7 @@ type counters struct {
 	forgot                          atomic.Int64
 	repairs, repaired               atomic.Int64
 	contradicted, losses            atomic.Int64
+	sealed, passedMs                atomic.Int64
 
 	mu      sync.Mutex
 	retries map[string]int64 // guarded by mu; by SQLSTATE
@@ -67,6 +68,12 @@ func (s *database) Collect(ch chan<- prometheus.Metric) {
 	show(counter, "pulsegate_postgres_unresolved_outcomes_total", "Of the unknown outcomes, those that were still unknown at the deadline.", float64(c.unresolved.Load()))
 	show(gauge, "pulsegate_postgres_standbys_in_quorum", "Synchronous standbys that are connected to the primary. 0 without the role pg_monitor.", float64(c.quorum.Load()))
 	show(gauge, "pulsegate_postgres_timeline", "Timeline of the primary. Each promotion increments it.", float64(c.timeline.Load()))
+	show(counter, "pulsegate_postgres_sealed_readings_total", "Readings that this server has moved from rows to segments.", float64(c.sealed.Load()))
+	var lag time.Duration
+	if s.opt.SealAfter > 0 {
+		lag = max(0, time.Since(time.UnixMilli(c.passedMs.Load()))-s.opt.SealAfter)
+	}
+	show(gauge, "pulsegate_postgres_seal_lag_seconds", "By how much the oldest reading that may be left to be sealed is older than --seal-after. 0 without --seal-after.", lag.Seconds())
 	show(counter, "pulsegate_postgres_forgot_total", "Connections and transactions that were refused because the database lacked what was acknowledged.", float64(c.forgot.Load()))
 	show(counter, "pulsegate_postgres_repairs_total", "Repairs of a database that lacked what was acknowledged.", float64(c.repairs.Load()))
 	show(counter, "pulsegate_postgres_repaired_readings_total", "Readings that repairs have put back.", float64(c.repaired.Load()))

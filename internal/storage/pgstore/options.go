@@ -30,6 +30,9 @@ const (
 	DefaultTimeout    = 10 * time.Second
 	DefaultSchema     = "pulsegate"
 
+	DefaultSealEvery   = 8 * time.Hour
+	DefaultSealAtLeast = 64
+
 	DefaultRememberBytes = 64 << 20
 )
 
@@ -61,6 +64,16 @@ type Options struct {
 	// or to reach the database. 0 means DefaultTimeout.
 	Timeout time.Duration
 
+	// SealAfter is the age, by measured time, from which on readings are moved from rows to segments, which take a tenth of the bytes.
+	// 0 means never.
+	SealAfter time.Duration
+
+	// SealEvery is how often all devices are looked through for readings to be sealed. 0 means DefaultSealEvery.
+	SealEvery time.Duration
+
+	// SealAtLeast is the smallest number of readings of a segment, unless they have waited for a week. 0 means DefaultSealAtLeast.
+	SealAtLeast int
+
 	// Schema is the name of the schema. "" means DefaultSchema.
 	Schema string
 
@@ -86,6 +99,8 @@ func (o Options) withDefaults() Options {
 	o.MaxDevices = cmp.Or(o.MaxDevices, DefaultMaxDevices)
 	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
 	o.Schema = cmp.Or(o.Schema, DefaultSchema)
+	o.SealEvery = cmp.Or(o.SealEvery, DefaultSealEvery)
+	o.SealAtLeast = cmp.Or(o.SealAtLeast, DefaultSealAtLeast)
 	o.RememberBytes = cmp.Or(o.RememberBytes, DefaultRememberBytes)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -169,7 +184,7 @@ func (o *Options) pools(s *database) (write, read *pgxpool.Config, err error) {
 	read = write.Copy()
 	read.MaxConns = Readers
 	read.ConnConfig.DialFunc = o.Dial
-	write.MaxConns = writers
+	write.MaxConns = writers + 1 // and the sealer
 	write.AfterConnect = s.connectedToWrite
 	write.ConnConfig.DialFunc = noCancel(o.Dial)
 	write.ConnConfig.OnNotice = noteWarning

@@ -89,6 +89,18 @@ func (s *partitions) drop(conn *pgx.Conn, n, atMost int64) (readings int64, devi
 	ctx := context.Background()
 	table := fmt.Sprintf("%s.%s%d", s.opt.Schema, partitionPrefix, n)
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		// A segment of it could not be turned into rows again.
+		if err := s.sql.meetSealer(tx); err != nil {
+			return err
+		}
+		var sealed bool
+		if err := tx.QueryRow(ctx, s.sql.of(`SELECT EXISTS (SELECT FROM SCHEMA.devices AS d CROSS JOIN LATERAL
+			(SELECT FROM SCHEMA.segments AS s WHERE s.device = d.device AND s.first_ms < $1 LIMIT 1) AS s)`), endOf(n)).Scan(&sealed); err != nil {
+			return err
+		}
+		if sealed {
+			return errKept
+		}
 		if err := s.sql.lock(tx, "SCHEMA.readings, "+table+" IN ACCESS EXCLUSIVE MODE"); err != nil {
 			return err
 		}
@@ -116,4 +128,4 @@ func (s *partitions) drop(conn *pgx.Conn, n, atMost int64) (readings int64, devi
 }
 
 // errKept rolls back what drop has begun.
-var errKept = errors.New("the partition has more readings")
+var errKept = errors.New("the partition has more readings, or segments")

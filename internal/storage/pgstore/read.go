@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -202,12 +203,12 @@ func (s *reader) Scan(ctx context.Context, r storage.Range, dst []storage.Record
 		if len(dst) == 0 || r.FromUnixMs >= r.ToUnixMs {
 			return nil
 		}
-		sql := s.sql.scan
-		if r.Descending {
-			sql = s.sql.scanDown
+		for more := 1; ; more *= 4 {
+			var whole bool
+			if n, whole, err = s.scan(ctx, r, dst, more); whole || err != nil {
+				return err
+			}
 		}
-		n, err = s.scan(ctx, dst, sql, r.Device.String(), r.FromUnixMs, r.ToUnixMs, len(dst))
-		return err
 	})
 	if err != nil {
 		return 0, fmt.Errorf("scan %s: %w", r.Device, err)
@@ -215,27 +216,36 @@ func (s *reader) Scan(ctx context.Context, r storage.Range, dst []storage.Record
 	return n, nil
 }
 
-// scan fills dst with the records that a query returns, in the binary format.
-func (s *reader) scan(ctx context.Context, dst []storage.Record, sql string, args ...any) (n int, err error) {
-	rows, err := s.read.Query(ctx, sql, append([]any{pgx.QueryResultFormats{pgx.BinaryFormatCode}}, args...)...)
-	if err != nil {
-		return 0, err
+// scan fills dst with records from rows and from segments, which together have more times as many readings. It reports whether these
+// were enough: they may not be if times of segments overlap.
+func (s *reader) scan(ctx context.Context, r storage.Range, dst []storage.Record, more int) (n int, whole bool, err error) {
+	most := more * (16 + len(dst)/64) // segments
+	sql, segments, boundMs := s.sql.scan, s.sql.segments, max(r.FromUnixMs, 0)-maxSpanMs
+	if r.Descending {
+		sql, segments, boundMs = s.sql.scanDown, s.sql.segmentsDown, min(r.ToUnixMs, math.MaxInt64-maxSpanMs)+maxSpanMs
 	}
-	defer rows.Close()
-	known := s.signs.Known()
-	var gateway *vitals.Name // of the last record
-	for n < len(dst) && rows.Next() {
-		if dst[n], err = decodeRecord(rows.RawValues(), gateway); err != nil {
-			return 0, err
+	var b pgx.Batch // one snapshot: the sealer moves records
+	b.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+	b.Queue(segments, r.Device.String(), r.FromUnixMs, r.ToUnixMs, most, boundMs, more*len(dst))
+	b.Queue(sql, r.Device.String(), r.FromUnixMs, r.ToUnixMs, len(dst))
+	b.Queue("COMMIT")
+	results := s.read.SendBatch(ctx, &b)
+	defer func() {
+		if closeErr := results.Close(); err == nil {
+			err = closeErr
 		}
-		if dst[n].Values.Present()&^known != 0 {
-			return 0, errUnknownSign
-		}
-		gateway = dst[n].Gateway
-		n++
+	}()
+	if _, err = results.Exec(); err != nil {
+		return 0, false, err
 	}
-	rows.Close()
-	return n, rows.Err()
+	m := merger{r: r, known: s.signs.Known()}
+	if err = m.readSegments(results, most); err != nil {
+		return 0, false, err
+	}
+	if n, err = m.merge(results, dst); err != nil {
+		return 0, false, err
+	}
+	return n, n == len(dst) || !m.bounded, nil
 }
 
 // decodeRecord decodes the values of recordColumns in the binary format. The record shares the
@@ -260,17 +270,23 @@ func decodeRecord(v [][]byte, before *vitals.Name) (r storage.Record, err error)
 			return r, err
 		}
 	}
-	if v[9] == nil {
-		return r, nil
+	r.Gateway, err = decodeGateway(v[9], before)
+	return r, err
+}
+
+// decodeGateway returns the gateway of a row. It is before if that has the same name.
+func decodeGateway(text []byte, before *vitals.Name) (*vitals.Name, error) {
+	switch {
+	case text == nil:
+		return nil, nil
+	case before != nil && before.String() == string(text):
+		return before, nil
 	}
-	if r.Gateway = before; before == nil || before.String() != string(v[9]) {
-		name, err := vitals.ParseName(v[9])
-		if err != nil {
-			return r, fmt.Errorf("%w: name of a gateway", storage.ErrCorrupt)
-		}
-		r.Gateway = &name
+	name, err := vitals.ParseName(text)
+	if err != nil {
+		return nil, fmt.Errorf("%w: name of a gateway", storage.ErrCorrupt)
 	}
-	return r, nil
+	return &name, nil
 }
 
 // makeOffset returns the offset from UTC of a row.
@@ -289,13 +305,14 @@ func (s *reader) NewestUnixMs(ctx context.Context) ([]int64, error) {
 
 // EstimateReadings returns PostgreSQL's estimate of the number of stored readings.
 func (s *reader) EstimateReadings(ctx context.Context) (int64, error) {
-	return only(s.numbers(ctx, "estimate readings", `SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint FROM pg_inherits AS i
-		JOIN pg_class AS c ON c.oid = i.inhrelid WHERE i.inhparent = $1::regclass`, s.opt.Schema+".readings"))
+	return only(s.numbers(ctx, "estimate readings", s.sql.of(`SELECT (coalesce(sum(greatest(c.reltuples, 0)), 0)
+			+ (SELECT greatest(reltuples, 0) FROM pg_class WHERE oid = 'SCHEMA.segments'::regclass) * coalesce((SELECT avg(n) FROM (SELECT n FROM SCHEMA.segments LIMIT 1000) AS some), 0))::bigint
+		FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid WHERE i.inhparent = 'SCHEMA.readings'::regclass`)))
 }
 
 // CountReadings counts the stored readings. It reads all of the table.
 func (s *reader) CountReadings(ctx context.Context) (int64, error) {
-	return only(s.numbers(ctx, "count readings", s.sql.of("SELECT count(*) FROM SCHEMA.readings")))
+	return only(s.numbers(ctx, "count readings", s.sql.of("SELECT (SELECT count(*) FROM SCHEMA.readings) + (SELECT coalesce(sum(n), 0) FROM SCHEMA.segments)")))
 }
 
 // numbers runs a query for numbers, which may take long.

@@ -91,25 +91,32 @@ func (s *remover) erase(e *storage.Erasure, record func(storage.Erasure) error, 
 		return err
 	}
 	for {
-		var deleted int64
+		var deleted, sealed int64
 		var missing error
 		t := s.try()
-		err := t.run(func(conn *pgx.Conn) error {
+		err := t.run(func(conn *pgx.Conn) (err error) {
+			deleted, sealed = 0, 0
 			if missing = find(conn); errors.Is(missing, storage.ErrNotFound) || errors.Is(missing, storage.ErrNotAssigned) {
 				return nil
 			} else if missing != nil {
 				return missing
 			}
 			fromMs, toMs := rangeOf(e)
-			tag, err := conn.Exec(context.Background(), s.sql.of(`DELETE FROM SCHEMA.readings WHERE device = $1 AND time_ms = ANY(ARRAY(
-				SELECT time_ms FROM SCHEMA.readings WHERE device = $1 AND time_ms >= $3 AND time_ms <= $4 ORDER BY time_ms LIMIT $2))`), name, chunkReadings, fromMs, toMs)
-			deleted = tag.RowsAffected()
-			return err
+			return pgx.BeginFunc(context.Background(), conn, func(tx pgx.Tx) error {
+				if sealed, err = s.sql.removeSegments(tx, name, fromMs, toMs); err != nil {
+					return err
+				}
+				tag, err := tx.Exec(context.Background(), s.sql.of(`DELETE FROM SCHEMA.readings WHERE device = $1 AND time_ms = ANY(ARRAY(
+					SELECT time_ms FROM SCHEMA.readings WHERE device = $1 AND time_ms >= $3 AND time_ms <= $4 ORDER BY time_ms LIMIT $2))`), name, chunkReadings, fromMs, toMs)
+				deleted = tag.RowsAffected()
+				return err
+			})
 		}, nil)
-		begun = begun || deleted > 0 || t.unknown
-		if e.Readings += deleted; err != nil {
+		begun = begun || deleted+sealed > 0 || t.unknown
+		if err != nil {
 			return unfinished(err)
 		}
+		e.Readings += deleted + sealed
 		if missing != nil && e.Readings == 0 {
 			return missing
 		}
@@ -166,6 +173,9 @@ func rangeOf(e *storage.Erasure) (firstMs, lastMs int64) {
 func (s *remover) forgetDevices(conn *pgx.Conn, names []string, erased *storage.Erasure, c *change, k mark) (readings, devices, generation int64, err error) {
 	ctx := context.Background()
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		if err := s.sql.meetSealer(tx); err != nil { // before other locks, as in groups
+			return err
+		}
 		// Waits for the groups that are being stored, and keeps others out until the commit: those
 		// will see the new generation. ONLY, so as not to wait for a vacuum of a partition.
 		err := s.sql.lock(tx, "SCHEMA.readings IN SHARE ROW EXCLUSIVE MODE")
@@ -204,7 +214,7 @@ func (s *remover) forgetDevices(conn *pgx.Conn, names []string, erased *storage.
 func (s *remover) deleteEmpty(tx pgx.Tx, names []string) (devices int64, err error) {
 	ctx := context.Background()
 	tag, err := tx.Exec(ctx, s.sql.of(`DELETE FROM SCHEMA.devices AS d WHERE device = ANY($1)
-		AND NOT EXISTS (SELECT FROM SCHEMA.readings AS r WHERE r.device = d.device)`), names)
+		AND NOT EXISTS (SELECT FROM SCHEMA.readings AS r WHERE r.device = d.device) AND NOT EXISTS (SELECT FROM SCHEMA.segments AS s WHERE s.device = d.device)`), names)
 	if err == nil {
 		devices = tag.RowsAffected()
 		_, err = tx.Exec(ctx, s.sql.of("UPDATE SCHEMA.meta SET devices = devices - $1"), devices)
@@ -241,8 +251,12 @@ func (s *remover) removeErased(tx pgx.Tx, e *storage.Erasure) (int64, error) {
 		return 0, err
 	}
 	fromMs, toMs := rangeOf(e)
+	sealed, err := s.sql.removeSegments(tx, name, fromMs, toMs)
+	if err != nil {
+		return 0, err
+	}
 	tag, err := tx.Exec(ctx, s.sql.of("DELETE FROM SCHEMA.readings WHERE device = $1 AND time_ms >= $2 AND time_ms <= $3"), name, fromMs, toMs)
-	return tag.RowsAffected(), err
+	return sealed + tag.RowsAffected(), err
 }
 
 // Expire implements [storage.Remover]. A partition of which all readings are due, and are not
@@ -265,25 +279,27 @@ func (s *remover) Expire(ctx context.Context, beforeUnixMs, atMost int64) (x sto
 func (s *remover) expire(ctx context.Context, beforeUnixMs, atMost int64, x *storage.Expiry) error {
 	var touched []string
 	err := s.dropPartitions(ctx, beforeUnixMs, atMost, x, &touched)
-	for more := true; err == nil && more; {
+	for after, more := "", true; err == nil && more; {
 		if err = ctx.Err(); err != nil {
 			break
 		}
-		chunk := min(chunkReadings, atMost-x.Readings)
-		if chunk <= 0 {
-			x.More = true
+		if x.More = x.Readings >= atMost; x.More {
 			break
 		}
-		var deleted []string
+		var some *expiring
 		t := s.try()
-		err = t.run(func(conn *pgx.Conn) (err error) {
-			deleted, err = s.expireChunk(conn, beforeUnixMs, chunk)
-			return err
+		err = t.run(func(conn *pgx.Conn) error {
+			return pgx.BeginFunc(context.Background(), conn, func(tx pgx.Tx) (err error) {
+				some, err = s.expireSome(tx, after, beforeUnixMs, atMost-x.Readings)
+				return err
+			})
 		}, nil)
 		s.noteUnknown(t)
-		x.Readings += int64(len(deleted))
-		more = int64(len(deleted)) == chunk || t.unknown
-		touched = append(touched, slices.Compact(slices.Sorted(slices.Values(deleted)))...)
+		if err == nil {
+			x.Readings += some.readings
+			touched = append(touched, some.devices...)
+			after, more = some.after, some.more
+		}
 	}
 	if x.Readings > 0 {
 		err = errors.Join(err, s.recordRemoval(beforeUnixMs))
@@ -301,6 +317,107 @@ func (s *remover) expire(ctx context.Context, beforeUnixMs, atMost int64, x *sto
 		s.unswept.Store(true)
 	}
 	return err
+}
+
+// An expiring is what a transaction has removed, and what follows.
+type expiring struct {
+	readings int64
+	devices  []string
+	after    string // the next transaction begins after this device
+	more     bool
+}
+
+// expiredDevices is the largest number of devices of which a transaction removes readings.
+const expiredDevices = 50
+
+// expireSome removes what is due of some devices: whole segments, the first readings of others, and rows. If a device has more than may be
+// removed in one transaction, its segments become rows, of which the first are removed.
+func (s *remover) expireSome(tx pgx.Tx, after string, beforeUnixMs, atMost int64) (*expiring, error) {
+	ctx := context.Background()
+	if err := s.sql.meetSealer(tx); err != nil {
+		return nil, err
+	}
+	rows, err := tx.Query(ctx, s.sql.of(`SELECT v.device, r.n, s.last_ms, s.n, s.due FROM SCHEMA.devices AS v
+		CROSS JOIN LATERAL (SELECT count(*) AS n FROM (SELECT FROM SCHEMA.readings AS r WHERE r.device = v.device AND r.time_ms < $2 LIMIT $4) AS r) AS r
+		CROSS JOIN LATERAL (SELECT coalesce(array_agg(s.last_ms), '{}') AS last_ms, coalesce(array_agg(s.n), '{}') AS n, coalesce(array_agg(CASE WHEN s.last_ms < $2 THEN s.n ELSE
+			(SELECT count(*)::integer FROM (SELECT s.back || ''::bytea AS back OFFSET 0) AS b CROSS JOIN generate_series(0, s.n - 1) AS i WHERE s.last_ms - SCHEMA.uint31_at(b.back, i) < $2) END), '{}') AS due
+			FROM SCHEMA.segments AS s WHERE s.device = v.device AND s.first_ms < $2) AS s
+		WHERE v.device > $1 AND (r.n > 0 OR s.n <> '{}') ORDER BY v.device LIMIT $3`), after, beforeUnixMs, expiredDevices, chunkReadings+1)
+	if err != nil {
+		return nil, err
+	}
+	x := &expiring{after: after}
+	inRows, unfinished := int64(0), ""
+	var whole, cut, kept struct {
+		devices []string
+		lastMs  []int64
+		n, due  []int32
+	}
+	var device string
+	var n int64
+	var lastMs []int64
+	var readings, due []int32
+	found := 0
+	if _, err := pgx.ForEachRow(rows, []any{&device, &n, &lastMs, &readings, &due}, func() error {
+		if found++; unfinished != "" {
+			return nil
+		}
+		all := n
+		for i := range due {
+			all += int64(due[i])
+		}
+		to := &kept
+		if fits := x.readings+all <= atMost && inRows+n <= chunkReadings; fits {
+			x.devices, x.after = append(x.devices, device), device
+			x.readings += all
+			inRows += n
+		} else if unfinished = device; len(x.devices) > 0 {
+			return nil
+		}
+		for i := range due {
+			if unfinished == "" {
+				if to = &cut; due[i] == readings[i] {
+					to = &whole
+				}
+			}
+			to.devices, to.lastMs, to.n, to.due = append(to.devices, device), append(to.lastMs, lastMs[i]), append(to.n, readings[i]), append(to.due, due[i])
+		}
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	if found == 0 {
+		return x, nil
+	}
+	x.more = found == expiredDevices || unfinished != ""
+	// Another server may have removed some meanwhile.
+	const those = "USING unnest($1::text[], $2::bigint[], $3::integer[]) AS k(device, last_ms, n) WHERE s.device = k.device AND s.last_ms = k.last_ms AND s.n = k.n"
+	var inWhole, inCut int64
+	if err := tx.QueryRow(ctx, s.sql.of("WITH gone AS (DELETE FROM SCHEMA.segments AS s "+those+" RETURNING s.n) SELECT coalesce(sum(n), 0) FROM gone"),
+		whole.devices, whole.lastMs, whole.n).Scan(&inWhole); err != nil {
+		return nil, err
+	}
+	if err := tx.QueryRow(ctx, s.sql.of(`WITH gone AS (UPDATE SCHEMA.segments AS s SET n = s.n - k.due, first_ms = s.last_ms - SCHEMA.uint31_at(s.back, k.due),
+		back = substring(s.back FROM 4 * k.due + 1), delays = substring(s.delays FROM 4 * k.due + 1), `+each("COL = substring(s.COL FROM 2 * k.due + 1)", ", ")+`
+		FROM unnest($1::text[], $2::bigint[], $3::integer[], $4::integer[]) AS k(device, last_ms, n, due)
+		WHERE s.device = k.device AND s.last_ms = k.last_ms AND s.n = k.n RETURNING k.due) SELECT coalesce(sum(due), 0) FROM gone`),
+		cut.devices, cut.lastMs, cut.n, cut.due).Scan(&inCut); err != nil {
+		return nil, err
+	}
+	if len(kept.devices) > 0 {
+		if _, err := tx.Exec(ctx, s.sql.of(unsealing(those)), kept.devices, kept.lastMs, kept.n); err != nil {
+			return nil, err
+		}
+	}
+	chunk := int64(chunkReadings)
+	if len(x.devices) == 0 {
+		x.devices, chunk = []string{unfinished}, min(chunk, atMost)
+	}
+	tag, err := tx.Exec(ctx, s.sql.of(`DELETE FROM SCHEMA.readings AS r USING unnest($1::text[]) AS k(device) CROSS JOIN LATERAL
+		(SELECT r.time_ms FROM SCHEMA.readings AS r WHERE r.device = k.device AND r.time_ms < $2 ORDER BY r.time_ms LIMIT $3) AS due
+		WHERE r.device = k.device AND r.time_ms = due.time_ms`), x.devices, beforeUnixMs, chunk)
+	x.readings = inWhole + inCut + tag.RowsAffected()
+	return x, err
 }
 
 // removalsEveryMs is the least difference of the bounds of two changes that record removals of old readings, in ms: each makes all servers
@@ -343,20 +460,6 @@ func (s *remover) noteUnknown(t *try) {
 	if t.unknown {
 		s.unswept.Store(true)
 	}
-}
-
-// expireChunk deletes the first readings that are due, device by device, and returns the devices
-// of each.
-func (s *remover) expireChunk(conn *pgx.Conn, beforeUnixMs, chunk int64) ([]string, error) {
-	rows, err := conn.Query(context.Background(), s.sql.of(`WITH due AS MATERIALIZED (
-	SELECT d.device, r.time_ms FROM SCHEMA.devices AS d CROSS JOIN LATERAL
-		(SELECT r.time_ms FROM SCHEMA.readings AS r WHERE r.device = d.device AND r.time_ms < $1 ORDER BY r.time_ms LIMIT $2) AS r
-	ORDER BY d.device, r.time_ms LIMIT $2)
-DELETE FROM SCHEMA.readings AS r USING due WHERE r.device = due.device AND r.time_ms = due.time_ms RETURNING r.device`), beforeUnixMs, chunk)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
 // sweptDevices is the number of devices of which one transaction forgets those without readings, so

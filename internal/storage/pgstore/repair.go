@@ -272,6 +272,9 @@ func (r *repair) repeat(c *change) error {
 	erases := c.kind == erasedDevice || c.kind == erasedAssignment
 	for more := erases; more; {
 		if err := r.step(func(tx pgx.Tx) error {
+			if err := r.sql.unsealRange(tx, c.device.String(), c.fromMs, c.toMs); err != nil {
+				return err
+			}
 			tag, err := tx.Exec(context.Background(), r.sql.of(`DELETE FROM SCHEMA.readings WHERE device = $1 AND time_ms = ANY(ARRAY(
 				SELECT time_ms FROM SCHEMA.readings WHERE device = $1 AND time_ms >= $3 AND time_ms <= $4 AND received_ms <= $5 ORDER BY time_ms LIMIT $2)) AND received_ms <= $5`),
 				c.device.String(), chunkReadings, c.fromMs, c.toMs, c.atMs-clockSkewMs)
@@ -284,6 +287,9 @@ func (r *repair) repeat(c *change) error {
 	var lost *Loss
 	err := r.step(func(tx pgx.Tx) (err error) {
 		lost = nil
+		if err = r.sql.meetSealer(tx); err != nil {
+			return err
+		}
 		if err = r.sql.lock(tx, "SCHEMA.readings IN SHARE ROW EXCLUSIVE MODE"); err != nil {
 			return err
 		}
@@ -314,6 +320,9 @@ func (r *repair) repeat(c *change) error {
 // eraseAgain removes what an erasure has removed, and returns a loss if some of it may have been acknowledged after the erasure.
 func (r *repair) eraseAgain(tx pgx.Tx, c *change) (*Loss, error) {
 	ctx, device := context.Background(), c.device.String()
+	if err := r.sql.unsealRange(tx, device, c.fromMs, c.toMs); err != nil {
+		return nil, err
+	}
 	rows, err := tx.Query(ctx, r.sql.of("DELETE FROM SCHEMA.readings WHERE device = $1 AND time_ms >= $2 AND time_ms <= $3 AND received_ms <= $4 RETURNING time_ms, received_ms"),
 		device, c.fromMs, c.toMs, c.atMs+clockSkewMs)
 	if err != nil {
@@ -530,7 +539,7 @@ func (r *repair) store(tx pgx.Tx, w *work) error {
 		wanted[k].signs |= reading.Values.Present()
 	}
 	for w.pending() {
-		if err := w.send(conn, w.fill(), false); err != nil {
+		if err := w.send(r.conn, w.fill(), false); err != nil {
 			return err
 		}
 		if slices.ContainsFunc(w.chains, w.mustFind) {
@@ -656,7 +665,8 @@ func (s *repairer) reportRemoved(repeated []change) error {
 			var fromMs, toMs *int64
 			if err := tx.QueryRow(context.Background(), s.sql.of(`SELECT min(k.at_ms), max(k.at_ms)
 				FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[]) AS k(device, subject, time_ms, at_ms)
-				WHERE CASE WHEN k.subject = '' THEN NOT EXISTS (SELECT FROM SCHEMA.readings AS r WHERE r.device = k.device AND r.time_ms = k.time_ms)
+				WHERE CASE WHEN k.subject = '' THEN NOT EXISTS (SELECT FROM SCHEMA.all_readings AS r WHERE r.device = k.device AND r.time_ms = k.time_ms
+						AND r.stored_from_ms <= k.time_ms AND r.stored_to_ms >= k.time_ms)
 					ELSE NOT EXISTS (SELECT FROM SCHEMA.assignments AS a WHERE a.device = k.device AND a.from_ms = k.time_ms AND a.subject = k.subject) END`),
 				devices, subjects, times, acknowledged).Scan(&fromMs, &toMs); err != nil || fromMs == nil {
 				return err

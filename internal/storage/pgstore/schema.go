@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"math"
 	"strings"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 )
 
 // schemaVersion is the version of schema and upgrades.
-const schemaVersion = 5
+const schemaVersion = 6
 
 // schema creates the tables of version 2. SCHEMA stands for the schema's name. A released one is never
 // changed.
@@ -69,7 +70,7 @@ CREATE INDEX ON SCHEMA.assignments (subject, device, from_ms);
 `
 
 // upgrades are what makes version 3 of version 2, and so on.
-var upgrades = [...]string{upgrade3, upgrade4, upgrade5}
+var upgrades = [...]string{upgrade3, upgrade4, upgrade5, upgrade6}
 
 // upgrade3 makes version 3 of version 2. It rewrites nothing: the columns are NULL in all rows that there
 // are, and in all later ones without the signs from number 5 on. Servers of version 2 that still run name the columns that they
@@ -144,6 +145,81 @@ CREATE TABLE SCHEMA.losses (
 );
 
 UPDATE SCHEMA.meta SET version = 5;
+`
+
+// upgrade6 makes version 6 of version 5. Servers of version 5 that still run do not read segments. While any is connected, no
+// reading is sealed; when one has been, the trigger refuses what they write.
+const upgrade6 = `
+-- segments has readings of a device that were moved from readings: see docs/adr/0027-sealing.md. Those of a segment have the same
+-- signs, gateway, offset, shared and had. The bytea columns have a number for each, big-endian, in the order of their times.
+CREATE TABLE SCHEMA.segments (
+	device     text COLLATE "C" NOT NULL,
+	last_ms    bigint NOT NULL,   -- time of the last reading
+	first_ms   bigint NOT NULL,
+	n          integer NOT NULL,  -- number of readings
+	gateway    text COLLATE "C",
+	utc_offset smallint,
+	shared     boolean NOT NULL,
+	had        smallint NOT NULL,
+	delay_ms   bigint NOT NULL,   -- shortest time between measurement and arrival; may be negative
+	back       bytea NOT NULL,    -- four bytes each: last_ms - time_ms
+	delays     bytea NOT NULL,    -- four bytes each: received_ms - time_ms - delay_ms
+	sys        bytea,             -- two bytes each, hundredths; NULL: none has the sign
+	dia        bytea,
+	spo2       bytea,
+	hr         bytea,
+	rhr        bytea,
+	PRIMARY KEY (device, last_ms)
+) WITH (toast_tuple_target = 512);
+CREATE INDEX ON SCHEMA.segments (device, first_ms);
+DO $$ DECLARE c text; BEGIN
+	FOREACH c IN ARRAY ARRAY['back', 'delays', 'sys', 'dia', 'spo2', 'hr', 'rhr'] LOOP
+		BEGIN
+			EXECUTE format('ALTER TABLE SCHEMA.segments ALTER COLUMN %I SET COMPRESSION lz4', c);
+		EXCEPTION WHEN feature_not_supported THEN -- this PostgreSQL was built without it
+		END;
+	END LOOP;
+END $$;
+
+ALTER TABLE SCHEMA.meta
+	ADD COLUMN sealed_ms bigint NOT NULL DEFAULT 0, -- all readings of segments are before it
+	ADD COLUMN passed_ms bigint NOT NULL DEFAULT 0; -- all devices have been looked through for readings before it
+
+CREATE FUNCTION SCHEMA.uint16_at(b bytea, i integer) RETURNS integer LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+	RETURN (get_byte(b, 2 * i) << 8) | get_byte(b, 2 * i + 1);
+CREATE FUNCTION SCHEMA.uint31_at(b bytea, i integer) RETURNS integer LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+	RETURN (get_byte(b, 4 * i) << 24) | (get_byte(b, 4 * i + 1) << 16) | (get_byte(b, 4 * i + 2) << 8) | get_byte(b, 4 * i + 3);
+
+-- all_readings has all readings in the units of the API, one row each; NULL is an absent sign. What is stored with a reading
+-- begins at stored_from_ms and ends at stored_to_ms.
+CREATE VIEW SCHEMA.all_readings AS
+SELECT device, time_ms, received_ms, utc_offset AS utc_offset_minutes, gateway,
+	((sys + 65536) % 65536) / 100.0 AS systolic_mmhg, ((dia + 65536) % 65536) / 100.0 AS diastolic_mmhg, ((spo2 + 65536) % 65536) / 100.0 AS spo2_pct,
+	((hr + 65536) % 65536) / 100.0 AS heart_rate_bpm, ((rhr + 65536) % 65536) / 100.0 AS resting_heart_rate_bpm, more,
+	time_ms AS stored_from_ms, time_ms AS stored_to_ms
+FROM SCHEMA.readings
+UNION ALL
+SELECT s.device, s.last_ms - SCHEMA.uint31_at(b.back, i), s.last_ms - SCHEMA.uint31_at(b.back, i) + s.delay_ms + SCHEMA.uint31_at(b.delays, i), s.utc_offset, s.gateway,
+	SCHEMA.uint16_at(b.sys, i) / 100.0, SCHEMA.uint16_at(b.dia, i) / 100.0, SCHEMA.uint16_at(b.spo2, i) / 100.0,
+	SCHEMA.uint16_at(b.hr, i) / 100.0, SCHEMA.uint16_at(b.rhr, i) / 100.0, NULL::integer[], s.first_ms, s.last_ms
+FROM SCHEMA.segments AS s
+CROSS JOIN LATERAL (SELECT s.back || ''::bytea AS back, s.delays || ''::bytea AS delays, s.sys || ''::bytea AS sys, s.dia || ''::bytea AS dia,
+	s.spo2 || ''::bytea AS spo2, s.hr || ''::bytea AS hr, s.rhr || ''::bytea AS rhr OFFSET 0) AS b -- each is read once
+CROSS JOIN LATERAL generate_series(0, s.n - 1) AS i;
+
+-- readings_between returns those of all_readings from one time to another, Unix ms, exclusive. It reads what is stored with them only.
+CREATE FUNCTION SCHEMA.readings_between(from_ms bigint, to_ms bigint) RETURNS SETOF SCHEMA.all_readings LANGUAGE sql STABLE PARALLEL SAFE ROWS 1000 AS
+	'SELECT * FROM SCHEMA.all_readings AS r WHERE r.stored_to_ms >= $1 AND r.stored_from_ms < $2 AND r.time_ms >= $1 AND r.time_ms < $2';
+
+CREATE FUNCTION SCHEMA.refuse_earlier() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+	IF coalesce(current_setting('pulsegate.reads_segments', true), '') = '' AND (SELECT sealed_ms > 0 FROM SCHEMA.meta) THEN
+		RAISE EXCEPTION 'readings were sealed: stop the servers of releases that do not know segments' USING ERRCODE = '55000';
+	END IF;
+	RETURN NULL;
+END $$;
+CREATE TRIGGER refuse_earlier BEFORE INSERT OR UPDATE OR DELETE ON SCHEMA.readings FOR EACH STATEMENT EXECUTE FUNCTION SCHEMA.refuse_earlier();
+
+UPDATE SCHEMA.meta SET version = 6;
 `
 
 // columns are the columns of the first signs, by sign. All others are in readings.more.
@@ -241,9 +317,9 @@ type statements struct {
 	schema   string
 	prepared map[string]string // of writing connections, by name
 
-	settle, find, hint, generation string // names of prepared ones
+	settle, find, hint, generation, meet, unseal string // names of prepared ones
 
-	latest, devices, scan, scanDown, remembers, marked string
+	latest, devices, scan, scanDown, segments, segmentsDown, remembers, marked string
 }
 
 // recordColumns are the columns of a row r that decodeRecord decodes.
@@ -262,7 +338,7 @@ func each(text, sep string) string {
 }
 
 func newStatements(schema string) *statements {
-	q := &statements{schema: schema, settle: "settle", find: "find", hint: "hint", generation: "generation"}
+	q := &statements{schema: schema, settle: "settle", find: "find", hint: "hint", generation: "generation", meet: "meet", unseal: "unseal"}
 	// A reading for which had is negative is not compared with a record of another gateway.
 	const others = "(r.shared OR r.gateway IS DISTINCT FROM excluded.gateway)"
 	q.prepared = map[string]string{
@@ -297,7 +373,11 @@ WHERE d.device = free.device AND u.device = free.device`),
 		// before the update.
 		q.generation: q.of(`WITH own AS (INSERT INTO SCHEMA.marks AS k (server, slot, number, at_ms) VALUES ($1::bigint, $2::smallint, $3::bigint, $4::bigint)
 	ON CONFLICT (server, slot) DO UPDATE SET number = greatest(k.number, excluded.number), at_ms = excluded.at_ms)
-SELECT generation, current_setting('synchronous_standby_names') <> '', 1 / CASE WHEN ` + remembered("$1", "$5", "$6", "$7") + ` THEN 1 ELSE 0 END FROM SCHEMA.meta`),
+SELECT generation, current_setting('synchronous_standby_names') <> '', 1 / CASE WHEN ` + remembered("$1", "$5", "$6", "$7") + ` THEN 1 ELSE 0 END,
+	(CASE WHEN sealed_ms <= $8::bigint THEN 0 ELSE 32768 END)::smallint FROM SCHEMA.meta`), // errors.go has the error: see sealed
+
+		q.meet:   fmt.Sprintf("SELECT pg_advisory_xact_lock_shared(%d)", lockKey("seal", schema)),
+		q.unseal: q.of(unsealing("USING unnest($1::text[], $2::bigint[]) AS k(device, time_ms) WHERE s.device = k.device AND s.first_ms <= k.time_ms AND s.last_ms >= k.time_ms AND s.last_ms < least(k.time_ms, " + fmt.Sprint(int64(math.MaxInt64-maxSpanMs)) + ") + " + fmt.Sprint(maxSpanMs))),
 	}
 
 	q.marked = q.of("SELECT slot, number FROM SCHEMA.marks WHERE server = $1::bigint")
@@ -323,6 +403,13 @@ LEFT JOIN LATERAL (SELECT r.time_ms FROM SCHEMA.readings AS r WHERE r.device = d
 	const scan = `SELECT ` + recordColumns + ` FROM SCHEMA.readings AS r
 WHERE device = $1 AND time_ms >= $2 AND time_ms < $3 ORDER BY time_ms %s LIMIT $4`
 	q.scan, q.scanDown = q.of(fmt.Sprintf(scan, "")), q.of(fmt.Sprintf(scan, "DESC"))
+	// Values of segments that a page does not need are not read: before is the number of readings of the segments before one, and next_ms
+	// where the first of the others starts. The bound of the other end, which follows from maxSpanMs, is for the index.
+	const segments = "SELECT " + segmentColumns + `, s.next_ms FROM (SELECT s.*, lead(START) OVER w AS next_ms, coalesce(sum(n) FILTER (WHERE WHOLE) OVER (w ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before
+	FROM (SELECT * FROM SCHEMA.segments WHERE device = $1 AND EDGE $5 AND last_ms >= $2 AND first_ms < $3 ORDER BY ORDERED LIMIT $4) AS s
+	WINDOW w AS (ORDER BY ORDERED)) AS s WHERE s.before < $6`
+	q.segments = q.of(strings.NewReplacer("START", "first_ms", "WHOLE", "first_ms >= $2", "EDGE", "first_ms >", "ORDERED", "first_ms").Replace(segments))
+	q.segmentsDown = q.of(strings.NewReplacer("START", "last_ms", "WHOLE", "last_ms < $3", "EDGE", "last_ms <", "ORDERED", "last_ms DESC").Replace(segments))
 	return q
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -38,6 +39,7 @@ type work struct {
 	finder params
 	found  []record
 	hints  params
+	late   params // keys of readings that may be in segments
 
 	mark       mark  // of the next transaction; the zero mark is that of a repair, which sets others
 	generation int64 // that the last transaction has read
@@ -189,11 +191,11 @@ func (w *work) pass(t *try) (err error) {
 		if err := w.s.partitions.ensure(conn, w); err != nil {
 			return err
 		}
-		if err := w.send(conn.PgConn(), statements, hinted); err != nil {
+		if err := w.send(conn, statements, hinted); err != nil {
 			return err
 		}
 		return changelog{w.s.database}.keepUp(conn, w.generation)
-	}, w.s.partitions.known.Clear)
+	}, w.s.mend)
 	if err != nil {
 		return err
 	}
@@ -308,11 +310,20 @@ func (p *params) add(e *storage.Entry, blind bool) {
 }
 
 // send runs one transaction in one round trip, and notes what its statements return.
-func (w *work) send(conn *pgconn.PgConn, statements int, hinted bool) error {
+func (w *work) send(conn *pgx.Conn, statements int, hinted bool) error {
 	for i := range w.items {
 		w.items[i].wrote = false // of an earlier attempt
 	}
+	horizonMs, err := int64(math.MaxInt64), error(nil) // without a mark, no statement checks it
+	if w.mark != (mark{}) {
+		horizonMs, err = w.s.horizon.at(conn, w.s.sql)
+	}
+	if err != nil {
+		return err
+	}
+	freshMs := fillLate(w, horizonMs)
 	var b pgconn.Batch
+	w.s.sql.unsealLate(&b, &w.late)
 	for k := range statements {
 		b.ExecPrepared(w.s.sql.settle, w.passes[k].encode(settleTypes[:]), binaryFormat, binaryFormat)
 	}
@@ -320,15 +331,45 @@ func (w *work) send(conn *pgconn.PgConn, statements int, hinted bool) error {
 		b.ExecPrepared(w.s.sql.hint, w.hints.encode(hintTypes[:]), binaryFormat, binaryFormat)
 	}
 	if w.mark != (mark{}) {
-		b.ExecPrepared(w.s.sql.generation, w.s.marks.params(w.mark), binaryFormat, binaryFormat)
+		b.ExecPrepared(w.s.sql.generation, w.s.marks.params(w.mark, freshMs), binaryFormat, binaryFormat)
 	}
 	// No context: see the package comment.
-	results := conn.ExecBatch(context.Background(), &b)
-	err := w.receive(results, statements, hinted)
+	results := conn.PgConn().ExecBatch(context.Background(), &b)
+	err = w.receive(results, statements, hinted)
 	if closeErr := results.Close(); err == nil || closeErr != nil {
 		err = closeErr
 	}
 	return err
+}
+
+// fillLate puts the keys of readings before the horizon into the parameters of unseal, and returns the earliest time of the others.
+func fillLate(w *work, horizonMs int64) (freshMs int64) {
+	w.late.reset()
+	freshMs = math.MaxInt64
+	for i := range w.chains {
+		r := w.items[w.chains[i].from].e.Reading
+		if r.TimeUnixMs >= horizonMs {
+			freshMs = min(freshMs, r.TimeUnixMs)
+			continue
+		}
+		w.late.arrays[0].name(&r.Device)
+		w.late.arrays[1].int64(r.TimeUnixMs)
+	}
+	return freshMs
+}
+
+// unsealLate adds the statements that turn the segments of late readings into rows again.
+func (q *statements) unsealLate(b *pgconn.Batch, late *params) {
+	if late.rows() > 0 {
+		b.ExecPrepared(q.meet, nil, nil, binaryFormat)
+		b.ExecPrepared(q.unseal, late.encode(findTypes[:]), binaryFormat, binaryFormat)
+	}
+}
+
+// mend prepares another attempt of a transaction that was rolled back.
+func (s *writer) mend() {
+	s.partitions.known.Clear()
+	s.horizon.stale.Store(true)
 }
 
 // receive reads the results of send.
@@ -350,6 +391,14 @@ func (w *work) receive(results *pgconn.MultiResultReader, statements int, hinted
 		}
 		_, err := rows.Close()
 		return err
+	}
+	if w.late.rows() > 0 {
+		if err := each([]int{text}, func([][]byte) error { return nil }); err != nil {
+			return err
+		}
+		if err := each(nil, nil); err != nil {
+			return err
+		}
 	}
 	for k := range statements {
 		next := 0

@@ -72,6 +72,9 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	s.probe(ctx) // from now on the store has a connection, and so the lock of its nodes
 	ctx, s.stop = context.WithCancel(context.Background())
 	s.watched.Go(func() { s.watch(ctx) })
+	if opt.SealAfter > 0 && opt.Move == 0 {
+		s.watched.Go(func() { sealer{db}.run(ctx) })
+	}
 	return s, nil
 }
 
@@ -128,6 +131,7 @@ func (s *Store) open(ctx context.Context) error {
 		return err
 	}
 	err = s.createSchema(ctx, conn.Conn())
+	s.horizon.stale.Store(true)
 	if err == nil {
 		err = s.openSigns(ctx, conn.Conn())
 	}

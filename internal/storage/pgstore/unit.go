@@ -48,9 +48,7 @@ func (s *writer) unitLane(t *try, part []*storage.Entry, generation int64) error
 	w := s.work(part)
 	defer s.release(w)
 	for {
-		if err := t.run(func(conn *pgx.Conn) error {
-			return w.find(conn.PgConn(), func(chain) bool { return true })
-		}, nil); err != nil {
+		if err := t.run(func(conn *pgx.Conn) error { return findAll(w, conn) }, w.s.mend); err != nil {
 			return err
 		}
 		w.plan(part, t.unknown)
@@ -74,6 +72,25 @@ func (s *writer) unitLane(t *try, part []*storage.Entry, generation int64) error
 		return s.registerAgain(t, part, w.generation)
 	}
 	return nil
+}
+
+// findAll reads the records of all chains, also of those that were in segments.
+func findAll(w *work, conn *pgx.Conn) error {
+	horizonMs, err := w.s.horizon.at(conn, w.s.sql)
+	if err != nil {
+		return err
+	}
+	if fillLate(w, horizonMs); w.late.rows() > 0 {
+		if err := w.s.partitions.ensure(conn, w); err != nil {
+			return err
+		}
+		var b pgconn.Batch
+		w.s.sql.unsealLate(&b, &w.late)
+		if err := conn.PgConn().ExecBatch(context.Background(), &b).Close(); err != nil {
+			return err
+		}
+	}
+	return w.find(conn.PgConn(), func(chain) bool { return true })
 }
 
 // plan settles the readings as if nobody else wrote. In each chain, later is the record as the accepted
@@ -176,7 +193,7 @@ func (w *work) writeUnits(t *try, statements int) (stale bool, err error) {
 			return err
 		}
 		err := pgx.BeginFunc(context.Background(), conn, func(pgx.Tx) error {
-			if err := w.send(conn.PgConn(), statements, hinted); err != nil {
+			if err := w.send(conn, statements, hinted); err != nil {
 				return err
 			}
 			return w.confirm(conn.PgConn())
@@ -188,7 +205,7 @@ func (w *work) writeUnits(t *try, statements int) (stale bool, err error) {
 			return err
 		}
 		return changelog{w.s.database}.keepUp(conn, w.generation)
-	}, w.s.partitions.known.Clear)
+	}, w.s.mend)
 	if err == nil && !stale {
 		w.s.marks.acknowledge(w.mark, w.generation)
 		w.s.remember(w)
@@ -209,7 +226,7 @@ func (w *work) confirm(conn *pgconn.PgConn) error {
 	for i := range w.items {
 		it := &w.items[i]
 		switch {
-		case it.writes && !it.wrote:
+		case it.writes != it.wrote: // a record that it repeats was removed, unless it was to write
 			return errStale
 		case it.writes && it.had == 0:
 			it.e.Outcome = storage.Stored

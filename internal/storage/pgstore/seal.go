@@ -1,0 +1,388 @@
+package pgstore
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// A horizon is the time before which readings may be in segments, as far as this server knows. meta.sealed_ms has it. A transaction
+// that stores readings looks those before it up in segments, and its last statement fails if the horizon has been raised above
+// one that it has not looked up.
+type horizon struct {
+	ms    atomic.Int64
+	stale atomic.Bool // a transaction was rolled back, perhaps because of it
+}
+
+// at returns the horizon.
+func (h *horizon) at(conn *pgx.Conn, q *statements) (int64, error) {
+	if h.stale.Load() {
+		var ms int64
+		if err := conn.QueryRow(context.Background(), q.of("SELECT sealed_ms FROM SCHEMA.meta")).Scan(&ms); err != nil {
+			return 0, err
+		}
+		h.note(ms)
+		h.stale.Store(false)
+	}
+	return h.ms.Load(), nil
+}
+
+// note notes a horizon that the database had: it is never lowered.
+func (h *horizon) note(ms int64) {
+	for {
+		old := h.ms.Load()
+		if ms <= old || h.ms.CompareAndSwap(old, ms) {
+			return
+		}
+	}
+}
+
+// A sealer moves old readings from rows to segments. Of all servers, one does so at a time.
+//
+// A transaction moves some readings of some devices. It holds a lock exclusively that all others hold shared which read or change segments, or
+// rows before the horizon. So a reading is in one place whenever nobody moves it, and readers, which
+// have one snapshot for both, find it in one.
+//
+// It leaves each device's last reading with each sign in rows, of those that it finds: the latest values are in rows. Readings with signs of a user's
+// own stay there, too.
+type sealer struct{ *database }
+
+// A dueRow is a row that may be sealed.
+type dueRow struct {
+	storage.Record
+	had int16
+	at  pgtype.TID // where it is in its partition
+}
+
+func (r *dueRow) delayMs() int64 { return r.ReceivedUnixMs - r.TimeUnixMs }
+
+// Sizes of the sealer's transactions, which others that change old readings wait for.
+const (
+	sealDevices = 32
+	sealRows    = 1000 // of a device
+)
+
+// sealWait is how long a reading waits for enough others at most.
+const sealWait = 7 * 24 * time.Hour
+
+// run seals readings from time to time.
+func (s sealer) run(ctx context.Context) {
+	tick := time.NewTicker(min(s.opt.SealEvery, time.Minute))
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		beforeMs := time.Now().Add(-s.opt.SealAfter).UnixMilli()
+		if beforeMs < s.counters.passedMs.Load()+s.opt.SealEvery.Milliseconds() {
+			continue
+		}
+		began := time.Now()
+		n, err := s.seal(ctx, beforeMs)
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			s.opt.Log.Warn("sealing readings failed; it is tried again in a minute", "error", hide(err), "readings", n)
+		case n > 0:
+			s.opt.Log.Info("readings sealed", "readings", n, "before", time.UnixMilli(beforeMs).UTC(), "took", time.Since(began))
+		}
+	}
+}
+
+// errEarlier means that a server is connected that does not know segments.
+var errEarlier = errors.New("pgstore: a server of an earlier release is connected, which does not find sealed readings: update it, or stop it")
+
+// seal seals what was measured before a time, and returns the number of readings. It returns 0 if another server does so. If a
+// transaction is rolled back, because another one does not let go of old readings, it goes on with other devices before it returns the error.
+func (s sealer) seal(ctx context.Context, beforeMs int64) (sealed int64, err error) {
+	conn, err := s.write.Acquire(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Release()
+	var free bool
+	key := lockKey("sealer", s.opt.Schema)
+	if err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock($1)", key).Scan(&free); err != nil || !free {
+		return 0, err
+	}
+	defer func() {
+		if _, unlockErr := conn.Exec(context.Background(), "SELECT pg_advisory_unlock($1)", key); unlockErr != nil {
+			_ = conn.Conn().Close(context.Background())
+		}
+	}()
+	if beforeMs, err = s.raise(ctx, conn, beforeMs); err != nil {
+		return 0, err
+	}
+	var failed error
+	for after := ""; ; {
+		var page []string
+		rows, err := conn.Query(ctx, s.sql.of("SELECT device FROM SCHEMA.devices WHERE device > $1 ORDER BY device LIMIT $2"), after, sealDevices)
+		if err == nil {
+			page, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		}
+		switch {
+		case err != nil:
+			return sealed, err
+		case len(page) == 0 && failed == nil:
+			return sealed, s.passed(ctx, conn, beforeMs)
+		case len(page) == 0:
+			return sealed, failed
+		}
+		after = page[len(page)-1]
+		for from := make([]int64, len(page)); len(page) > 0; {
+			var n int64
+			if n, page, from, err = s.sealDevices(ctx, conn, page, from, beforeMs); err != nil {
+				if fateOf(err) != rolledBack {
+					return sealed, err
+				}
+				failed = err
+			}
+			s.counters.sealed.Add(n)
+			sealed += n
+		}
+	}
+}
+
+// passed notes that all devices were looked through.
+func (s sealer) passed(ctx context.Context, conn *pgxpool.Conn, beforeMs int64) error {
+	if _, err := conn.Exec(ctx, s.sql.of("UPDATE SCHEMA.meta SET passed_ms = greatest(passed_ms, $1)"), beforeMs); err != nil {
+		return err
+	}
+	s.counters.passedMs.Store(beforeMs)
+	return nil
+}
+
+// raise raises the horizon, and returns it, or beforeMs if that is earlier: no group that is being stored has readings before it
+// afterwards that were not looked up. It is never later than the clock of the database: what is before it costs a look-up for good.
+func (s sealer) raise(ctx context.Context, conn *pgxpool.Conn, beforeMs int64) (int64, error) {
+	var earlier bool
+	if err := conn.QueryRow(ctx, `WITH held AS (SELECT pid, (classid::bigint << 32) | objid::bigint AS key FROM pg_locks
+			WHERE locktype = 'advisory' AND objsubid = 1 AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))
+		SELECT EXISTS (SELECT FROM held AS a WHERE key = $1 AND NOT EXISTS (SELECT FROM held AS b WHERE b.pid = a.pid AND b.key = $2))`,
+		lockKey("nodes", s.opt.Schema), lockKey("segments", s.opt.Schema)).Scan(&earlier); err != nil {
+		return 0, err
+	}
+	if earlier {
+		return 0, errEarlier
+	}
+	var ms int64
+	err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		// What it changes is replicated with the first group that depends on it.
+		if _, err := tx.Exec(ctx, "SET LOCAL synchronous_commit = off"); err != nil {
+			return err
+		}
+		if err := s.sql.lock(tx, "SCHEMA.readings IN SHARE ROW EXCLUSIVE MODE"); err != nil {
+			return err
+		}
+		err := tx.QueryRow(ctx, s.sql.of(`UPDATE SCHEMA.meta SET sealed_ms = greatest(sealed_ms, least($1, (extract(epoch FROM now()) * 1000)::bigint))
+			RETURNING sealed_ms`), beforeMs).Scan(&ms)
+		if err == nil {
+			s.horizon.note(ms)
+		}
+		return err
+	})
+	return min(ms, beforeMs), err
+}
+
+// sealDevices runs a transaction that seals readings of some devices, of each from a time on. It returns their number, and the devices that may have
+// more, and from when on: the index still has the rows that were deleted, and passing over them takes longer than all the rest.
+func (s sealer) sealDevices(ctx context.Context, conn *pgxpool.Conn, devices []string, fromMs []int64, beforeMs int64) (sealed int64, left []string, leftMs []int64, err error) {
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		// If this server stops in the middle, late readings and erasures wait for seconds.
+		if _, err := tx.Exec(ctx, fmt.Sprintf(`SET LOCAL synchronous_commit = off; SET LOCAL idle_in_transaction_session_timeout = '10s'; SET LOCAL tcp_user_timeout = '10s';
+			SET LOCAL lock_timeout = '1s'; SELECT pg_advisory_xact_lock(%d)`, lockKey("seal", s.opt.Schema))); err != nil {
+			return err
+		}
+		due := make(map[string][]dueRow, len(devices))
+		if err := s.due(ctx, tx, devices, fromMs, beforeMs, due); err != nil {
+			return err
+		}
+		var all segments
+		places := map[int64][]pgtype.TID{} // of moved rows, by partition
+		moved := map[string][]storage.Record{}
+		for _, device := range devices {
+			rows := due[device]
+			parts, restMs := s.parts(rows, beforeMs)
+			for _, part := range parts {
+				all.add(device, part)
+				partition := partitionOf(part[0].TimeUnixMs)
+				for i := range part {
+					places[partition] = append(places[partition], part[i].at)
+					moved[device] = append(moved[device], part[i].Record)
+				}
+				sealed += int64(len(part))
+			}
+			if len(rows) == sealRows && len(parts) > 0 {
+				left, leftMs = append(left, device), append(leftMs, restMs)
+			}
+		}
+		if sealed == 0 {
+			return nil
+		}
+		if err := all.insert(ctx, tx, s.sql); err != nil {
+			return err
+		}
+		if err := s.verify(ctx, tx, &all, moved); err != nil {
+			return err
+		}
+		return s.delete(ctx, tx, places)
+	})
+	if err != nil {
+		return 0, nil, nil, err
+	}
+	return sealed, left, leftMs, nil
+}
+
+// delete deletes the rows at some places of partitions, which nobody else changes meanwhile.
+//
+// Finding rows by where they are takes a third of the time of finding them by their keys.
+func (s sealer) delete(ctx context.Context, tx pgx.Tx, places map[int64][]pgtype.TID) error {
+	for partition, at := range places {
+		tag, err := tx.Exec(ctx, s.sql.of(fmt.Sprint("DELETE FROM SCHEMA.", partitionPrefix, partition, " WHERE ctid = ANY($1)")), at)
+		if err != nil {
+			return err
+		}
+		if n := tag.RowsAffected(); n != int64(len(at)) {
+			return fmt.Errorf("%w: %d rows were sealed, and %d deleted", storage.ErrCorrupt, len(at), n)
+		}
+	}
+	return nil
+}
+
+// due reads the first rows of each device, from a time on, that may be sealed.
+func (s sealer) due(ctx context.Context, tx pgx.Tx, devices []string, fromMs []int64, beforeMs int64, due map[string][]dueRow) error {
+	rows, err := tx.Query(ctx, s.sql.of(`SELECT d.device, r.had, r.at, `+recordColumns+` FROM unnest($1::text[], $4::bigint[]) AS d(device, from_ms) CROSS JOIN LATERAL
+		(SELECT *, ctid AS at FROM SCHEMA.readings AS r WHERE r.device = d.device AND r.time_ms >= d.from_ms AND r.time_ms < $2 AND r.more IS NULL ORDER BY r.time_ms LIMIT $3) AS r`),
+		pgx.QueryResultFormats{pgx.BinaryFormatCode}, devices, beforeMs, sealRows, fromMs)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	var gateway *vitals.Name
+	for rows.Next() {
+		v := rows.RawValues()
+		if err := checkSizes(v[:min(3, len(v))], []int{text, 2, 6}); err != nil {
+			return err
+		}
+		r := dueRow{had: decodeInt16(v[1]), at: pgtype.TID{BlockNumber: binary.BigEndian.Uint32(v[2]), OffsetNumber: binary.BigEndian.Uint16(v[2][4:]), Valid: true}}
+		if r.Record, err = decodeRecord(v[3:], gateway); err != nil {
+			return err
+		}
+		gateway = r.Gateway
+		due[string(v[0])] = append(due[string(v[0])], r)
+	}
+	return rows.Err()
+}
+
+// parts divides rows of a device into those of segments, without the last one with each sign. It returns the time of the first one that it leaves.
+func (s sealer) parts(rows []dueRow, beforeMs int64) (all [][]dueRow, restMs int64) {
+	type kind struct {
+		signs     uint32
+		gateway   string
+		offset    vitals.UTCOffset
+		shared    bool
+		had       int16
+		partition int64
+	}
+	kinds := map[kind][]dueRow{}
+	restMs = math.MaxInt64
+	seen := uint32(0)
+	latest := make([]bool, len(rows))
+	for i, r := range slices.Backward(rows) {
+		latest[i] = r.Values.Present()&^seen != 0
+		seen |= r.Values.Present()
+	}
+	flush := func(k kind) {
+		part := kinds[k]
+		kinds[k] = nil
+		if len(part) >= s.opt.SealAtLeast || len(part) > 0 && part[0].TimeUnixMs < beforeMs-sealWait.Milliseconds() {
+			all = append(all, part)
+		} else if len(part) > 0 {
+			restMs = min(restMs, part[0].TimeUnixMs)
+		}
+	}
+	for i, r := range rows {
+		if latest[i] {
+			restMs = min(restMs, r.TimeUnixMs)
+			continue
+		}
+		k := kind{r.Values.Present(), "", r.UTCOffset, r.Shared, r.had, partitionOf(r.TimeUnixMs)}
+		if r.Gateway != nil {
+			k.gateway = r.Gateway.String()
+		}
+		if part := kinds[k]; len(part) > 0 && !fits(part, &r) {
+			flush(k)
+		}
+		kinds[k] = append(kinds[k], r)
+	}
+	for k := range kinds {
+		flush(k)
+	}
+	return all, restMs
+}
+
+// fits reports whether a row may follow others in a segment.
+func fits(part []dueRow, r *dueRow) bool {
+	const most = 1 << 30 // so that the range of delays is below 1 << 31
+	delay := r.delayMs() - part[0].delayMs()
+	return len(part) < maxSegment && r.TimeUnixMs-part[0].TimeUnixMs < maxSpanMs && -most < delay && delay < most
+}
+
+// verify reads segments back, and returns an error unless they have the readings that were moved.
+func (s sealer) verify(ctx context.Context, tx pgx.Tx, all *segments, moved map[string][]storage.Record) error {
+	rows, err := tx.Query(ctx, s.sql.of("SELECT s.device, "+segmentColumns+` FROM unnest($1::text[], $2::bigint[], $3::smallint[]) AS k(device, last_ms, had)
+		JOIN SCHEMA.segments AS s ON s.device = k.device AND s.last_ms = k.last_ms AND s.had = k.had`), pgx.QueryResultFormats{pgx.BinaryFormatCode}, all.devices, all.lastMs, all.had)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	read := map[string][]storage.Record{}
+	for rows.Next() {
+		v := rows.RawValues()
+		g, err := decodeSegment(v[1:], nil)
+		if err != nil {
+			return err
+		}
+		device := string(v[0])
+		for i := range g.n {
+			read[device] = append(read[device], g.record(i))
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	byTime := func(a, b storage.Record) int { return cmp.Compare(a.TimeUnixMs, b.TimeUnixMs) }
+	for device, want := range moved {
+		got := read[device]
+		slices.SortFunc(got, byTime)
+		slices.SortFunc(want, byTime)
+		if !slices.EqualFunc(got, want, sameRecord) {
+			return fmt.Errorf("%w: a segment differs from its rows", storage.ErrCorrupt)
+		}
+	}
+	return nil
+}
+
+// sameRecord compares all but the addresses of gateways.
+func sameRecord(a, b storage.Record) bool {
+	if (a.Gateway == nil) != (b.Gateway == nil) || a.Gateway != nil && *a.Gateway != *b.Gateway {
+		return false
+	}
+	a.Gateway, b.Gateway = nil, nil
+	return a == b
+}

@@ -1,0 +1,526 @@
+package pgstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pulsegate/pulsegate/internal/pgtest"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pgstore"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+const sealStart = 1763719200000
+
+// mixed returns readings of a device, one a minute, of several kinds.
+func mixed(device string, n int) (all []*storage.Entry) {
+	random := rand.New(rand.NewPCG(1, 2))
+	gateways := []string{"", "gw-1", "gw-2"}
+	for i := range n {
+		e := reading(device, sealStart+int64(i)*60000+random.Int64N(1000), vitals.Value(6000+random.IntN(4000)))
+		r := e.Reading
+		e.ReceivedUnixMs = r.TimeUnixMs + random.Int64N(5000) - 1000
+		r.Values.Set(vitals.SpO2, vitals.Value(9000+random.IntN(1000)))
+		if i%60 == 7 {
+			r.Values.Set(vitals.Systolic, vitals.Value(30000+random.IntN(5000))) // above 327.67 too
+			r.Values.Set(vitals.Diastolic, 8000)
+		}
+		if i%97 == 5 {
+			r.Values = vitals.Values{}
+			r.Values.Set(vitals.RestingHeartRate, 6000)
+		}
+		if i%11 == 3 {
+			r.UTCOffset = vitals.MakeUTCOffset(330)
+		}
+		if name := gateways[i/200%3]; name != "" {
+			gateway, err := vitals.ParseName(name)
+			if err != nil {
+				panic(err)
+			}
+			r.Gateway = gateway
+		}
+		all = append(all, e)
+	}
+	return all
+}
+
+// scanAll returns all records of a device, in pages of different lengths.
+func scanAll(t testing.TB, s *pgstore.Store, device string, page int, down bool) (all []storage.Record) {
+	t.Helper()
+	name, _ := vitals.ParseName(device)
+	r := storage.Range{Device: name, FromUnixMs: 0, ToUnixMs: 1 << 60, Descending: down}
+	dst := make([]storage.Record, page)
+	for {
+		n, err := s.Scan(context.Background(), r, dst)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, dst[:n]...)
+		if n < page {
+			return all
+		}
+		if down {
+			r.ToUnixMs = dst[n-1].TimeUnixMs
+		} else {
+			r.FromUnixMs = dst[n-1].TimeUnixMs + 1
+		}
+	}
+}
+
+func sameRecords(a, b []storage.Record) bool {
+	return slices.EqualFunc(a, b, func(a, b storage.Record) bool {
+		if (a.Gateway == nil) != (b.Gateway == nil) || a.Gateway != nil && *a.Gateway != *b.Gateway {
+			return false
+		}
+		a.Gateway, b.Gateway = nil, nil
+		return a == b
+	})
+}
+
+func seal(t testing.TB, s *pgstore.Store, beforeUnixMs int64) int64 {
+	t.Helper()
+	n, err := pgstore.Seal(s, beforeUnixMs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// TestSealedScan compares what is read before and after readings were sealed, and what SQL finds.
+func TestSealedScan(t *testing.T) {
+	server := sharedServer(t)
+	o := options(server)
+	o.SealAtLeast = 1
+	s := open(t, o)
+	if err := s.Append(mixed("bed-7", 3000)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Append(mixed("bed-8", 10)); err != nil {
+		t.Fatal(err)
+	}
+	name, _ := vitals.ParseName("bed-7")
+	want := scanAll(t, s, "bed-7", 10000, false)
+	latest, err := s.Latest(context.Background(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const columns = "device, time_ms, received_ms, utc_offset_minutes, gateway, systolic_mmhg, diastolic_mmhg, spo2_pct, heart_rate_bpm, resting_heart_rate_bpm, more"
+	digest := func() string {
+		return queryValue[string](t, server, "SELECT md5(string_agg(r::text, ' ' ORDER BY r.device, r.time_ms)) FROM (SELECT "+columns+" FROM "+o.Schema+".all_readings) AS r")
+	}
+	rows := digest()
+	n := seal(t, s, sealStart+2000*60000)
+	sealed := queryValue[int64](t, server, "SELECT sum(n) FROM "+o.Schema+".segments")
+	if sealed != n || n < 1900 {
+		t.Fatalf("Seal returned %d, and segments have %d readings", n, sealed)
+	}
+	if count, err := s.CountReadings(context.Background()); err != nil || count != 3010 {
+		t.Errorf("CountReadings returned %d, %v", count, err)
+	}
+	for _, page := range []int{1, 7, 300, 1000, 10000} {
+		if page == 1 {
+			dst := make([]storage.Record, 1)
+			if n, err := s.Scan(context.Background(), storage.Range{Device: name, ToUnixMs: 1 << 60}, dst); n != 1 || err != nil || !sameRecords(dst, want[:1]) {
+				t.Errorf("the first record is %v, %v", dst, err)
+			}
+			continue
+		}
+		if got := scanAll(t, s, "bed-7", page, false); !sameRecords(got, want) {
+			t.Errorf("pages of %d records differ: %d records, want %d", page, len(got), len(want))
+		}
+		got := scanAll(t, s, "bed-7", page, true)
+		slices.Reverse(got)
+		if !sameRecords(got, want) {
+			t.Errorf("pages of %d records, descending, differ: %d records, want %d", page, len(got), len(want))
+		}
+	}
+	if got, err := s.Latest(context.Background(), name); err != nil || got != latest {
+		t.Errorf("Latest returns %v, %v, want %v", got, err, latest)
+	}
+	if got := digest(); got != rows {
+		t.Error("the view differs after readings were sealed")
+	}
+	if again := seal(t, s, sealStart+2000*60000); again > 10 {
+		t.Errorf("%d readings were sealed again", again)
+	}
+}
+
+// TestSealedSettle sends readings whose records are in segments.
+func TestSealedSettle(t *testing.T) {
+	server := sharedServer(t)
+	o := options(server)
+	o.SealAtLeast = 1
+	s, other := open(t, o), open(t, o)
+	if err := s.Append(mixed("bed-7", 500)); err != nil {
+		t.Fatal(err)
+	}
+	seal(t, s, sealStart+400*60000)
+	// The other node does not know that anything was sealed.
+	for i, n := range []*pgstore.Store{other, s} {
+		all := mixed("bed-7", 500)
+		duplicate, conflict, completed, between := all[10+i], all[110+i], all[220+i], reading("bed-7", sealStart+300*60000+30000+int64(i), 7000)
+		conflict.Reading.Values.Set(vitals.HeartRate, 1)
+		completed.Reading.Values.Set(vitals.RestingHeartRate, 5500)
+		unit := []*storage.Entry{reading("bed-7", all[330+i].Reading.TimeUnixMs, 2), reading("bed-9", sealStart, 7000)}
+		unit[0].Unit, unit[1].Unit = 2, 0
+		group := append([]*storage.Entry{duplicate, conflict, completed, between}, unit...)
+		if err := n.Append(group); err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []storage.Outcome{storage.Duplicate, storage.Conflict, storage.Completed, storage.Stored, storage.Conflict} {
+			if group[i].Outcome != want {
+				t.Errorf("reading %d got outcome %d, want %d", i, group[i].Outcome, want)
+			}
+		}
+		if got := queryValue[int64](t, server, "SELECT count(*) FROM (SELECT FROM "+o.Schema+".all_readings WHERE device = 'bed-7' GROUP BY device, time_ms) AS r"); got != int64(501+i) {
+			t.Errorf("there are %d readings, want %d", got, 501+i)
+		}
+		if got, want := len(scanAll(t, s, "bed-7", 1000, false)), 501+i; got != want {
+			t.Errorf("there are %d records, want %d", got, want)
+		}
+		seal(t, s, sealStart+400*60000)
+	}
+}
+
+// TestSealedRemoval erases and expires readings in segments.
+func TestSealedRemoval(t *testing.T) {
+	server := sharedServer(t)
+	o := options(server)
+	o.SealAtLeast = 1
+	s := open(t, o)
+	ctx := context.Background()
+	bed7, _ := vitals.ParseName("bed-7")
+	for _, d := range []string{"bed-7", "bed-8", "bed-9"} {
+		if err := s.Append(mixed(d, 500)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := scanAll(t, s, "bed-7", 1000, false)
+	seal(t, s, sealStart+1000*60000)
+	// The latest readings go with the assignment.
+	subject, err := storage.ParseSubject("patient-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := storage.Assignment{Device: bed7, Subject: subject, FromUnixMs: want[300].TimeUnixMs, ToUnixMs: want[499].TimeUnixMs + 1}
+	if err := s.Assign(ctx, a); err != nil {
+		t.Fatal(err)
+	}
+	if e, err := s.EraseAssignment(a); err != nil || e.Readings != 200 {
+		t.Errorf("EraseAssignment returned %v, %v, want 200 readings", e, err)
+	}
+	want = want[:300]
+	if got := scanAll(t, s, "bed-7", 64, false); !sameRecords(got, want) {
+		t.Errorf("after the erasure there are %d records, want %d", len(got), len(want))
+	}
+	latest, err := s.Latest(ctx, bed7)
+	if err != nil || latest.NewestUnixMs != want[299].TimeUnixMs {
+		t.Errorf("after the erasure the newest reading is of %d, %v, want %d", latest.NewestUnixMs, err, want[299].TimeUnixMs)
+	}
+	for sg := range vitals.Sign(5) {
+		var newest storage.Record
+		for _, r := range want {
+			if r.Values.Has(sg) {
+				newest = r
+			}
+		}
+		if v, _ := newest.Values.Get(sg); latest.Latest[sg].Value != v || latest.Latest[sg].TimeUnixMs != newest.TimeUnixMs {
+			t.Errorf("after the erasure the latest value of sign %d is %v", sg, latest.Latest[sg])
+		}
+	}
+	seal(t, s, sealStart+1000*60000)
+
+	before := want[100].TimeUnixMs
+	removed := int64(0)
+	for more := true; more; {
+		x, err := s.Expire(ctx, before, 37)
+		if err != nil || x.Readings > 37 {
+			t.Fatalf("Expire returned %v, %v", x, err)
+		}
+		removed, more = removed+x.Readings, x.More
+	}
+	if removed != 300 {
+		t.Errorf("%d readings were removed, want 300", removed)
+	}
+	if got := scanAll(t, s, "bed-7", 64, false); !sameRecords(got, want[100:]) {
+		t.Errorf("after Expire there are %d records, want %d", len(got), len(want)-100)
+	}
+	seal(t, s, sealStart+1000*60000)
+	if x, err := s.Expire(ctx, want[150].TimeUnixMs, 1<<40); err != nil || x.Readings != 150 || x.More {
+		t.Errorf("Expire returned %v, %v, want 150 readings", x, err)
+	}
+	if got := scanAll(t, s, "bed-7", 64, false); !sameRecords(got, want[150:]) {
+		t.Errorf("after Expire there are %d records, want %d", len(got), len(want)-150)
+	}
+	if e, err := s.Erase(bed7); err != nil || e.Readings != 150 {
+		t.Errorf("Erase returned %v, %v, want 150 readings", e, err)
+	}
+	if x, err := s.Expire(ctx, sealStart+1000*60000, 1<<40); err != nil || x.Devices != 2 {
+		t.Errorf("Expire returned %v, %v, want 2 devices", x, err)
+	}
+	if n := queryValue[int64](t, server, "SELECT (SELECT count(*) FROM "+o.Schema+".segments) + (SELECT count(*) FROM "+o.Schema+".readings) + (SELECT count(*) FROM "+o.Schema+".devices)"); n != 0 {
+		t.Errorf("%d rows are left", n)
+	}
+}
+
+// TestSealedExpireBeside removes all readings from two servers while they are sealed: none is left, nor any device, and each was counted once.
+func TestSealedExpireBeside(t *testing.T) {
+	server := sharedServer(t)
+	o := options(server)
+	o.SealAtLeast = 1
+	s, other := open(t, o), open(t, o)
+	ctx := context.Background()
+	end := int64(sealStart + 1000*60000)
+	for range 5 {
+		for _, d := range []string{"bed-7", "bed-8", "bed-9"} {
+			if err := s.Append(mixed(d, 300)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var all sync.WaitGroup
+		all.Go(func() {
+			for range 3 {
+				if _, err := pgstore.Seal(s, end); err != nil {
+					t.Log(err) // the removal may hold the lock for long
+				}
+			}
+		})
+		var removed, devices atomic.Int64
+		expire := func(s *pgstore.Store, beforeUnixMs int64) {
+			for more := true; more; {
+				x, err := s.Expire(ctx, beforeUnixMs, 250)
+				if err != nil {
+					t.Error(err)
+				}
+				removed.Add(x.Readings)
+				devices.Add(x.Devices)
+				more = x.More
+			}
+		}
+		for _, n := range []*pgstore.Store{s, other} {
+			all.Go(func() { expire(n, sealStart+150*60000) })
+		}
+		all.Wait()
+		left := queryValue[int64](t, server, "SELECT count(*) FROM "+o.Schema+".all_readings")
+		late := queryValue[int64](t, server, "SELECT count(*) FROM "+o.Schema+".all_readings WHERE time_ms >= "+fmt.Sprint(int64(sealStart+150*60000)))
+		if left != 450 || late != 450 || removed.Load() != 450 {
+			t.Fatalf("%d readings were removed, want 450; %d are left, of which %d are later", removed.Load(), left, late)
+		}
+		expire(s, end)
+		if left := queryValue[int64](t, server, "SELECT (SELECT count(*) FROM "+o.Schema+".all_readings) + (SELECT count(*) FROM "+o.Schema+".devices)"); left != 0 || removed.Load() != 900 || devices.Load() != 3 {
+			t.Fatalf("%d readings of %d devices were removed, want 900 of 3; %d are left", removed.Load(), devices.Load(), left)
+		}
+	}
+}
+
+// TestSealedExpireWithoutRows removes readings of a device whose rows are all gone: the device stays as long as there are segments.
+func TestSealedExpireWithoutRows(t *testing.T) {
+	server := sharedServer(t)
+	o := options(server)
+	o.SealAtLeast = 1
+	s := open(t, o)
+	if err := s.Append(mixed("bed-7", 300)); err != nil {
+		t.Fatal(err)
+	}
+	n := seal(t, s, sealStart+1000*60000)
+	conn := connect(t, server)
+	defer conn.Close(context.Background())
+	if _, err := conn.Exec(context.Background(), "SET pulsegate.reads_segments = 'yes'; DELETE FROM "+o.Schema+".readings"); err != nil {
+		t.Fatal(err)
+	}
+	first, err := s.Expire(context.Background(), sealStart+100*60000, 1<<40)
+	if err != nil || first.Devices != 0 || first.Readings == 0 {
+		t.Errorf("Expire returned %+v, %v", first, err)
+	}
+	if x, err := s.Expire(context.Background(), sealStart+1000*60000, 1<<40); err != nil || x.Readings != n-first.Readings {
+		t.Errorf("Expire returned %+v, %v, want %d readings", x, err, n-first.Readings)
+	}
+}
+
+// TestSealedMove reads segments as the source of a move does.
+func TestSealedMove(t *testing.T) {
+	server := sharedServer(t)
+	o := options(server)
+	o.SealAtLeast = 1
+	s, err := pgstore.Open(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Append(mixed("bed-7", 300)); err != nil {
+		t.Fatal(err)
+	}
+	want := scanAll(t, s, "bed-7", 1000, false)
+	seal(t, s, sealStart+1000*60000)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	o.Move = pgstore.MoveFrom
+	from := open(t, o)
+	if got := scanAll(t, from, "bed-7", 100, false); !sameRecords(got, want) {
+		t.Errorf("the source of a move has %d records, want %d", len(got), len(want))
+	}
+	if n, err := from.CountReadings(context.Background()); err != nil || n != int64(len(want)) {
+		t.Errorf("the source of a move has %d readings, %v, want %d", n, err, len(want))
+	}
+}
+
+// TestSealedPass checks that a pass that another transaction stood in the way of is not taken for a whole one.
+func TestSealedPass(t *testing.T) {
+	server := sharedServer(t)
+	o := options(server)
+	o.SealAtLeast = 1
+	s := open(t, o)
+	if err := s.Append(mixed("bed-7", 100)); err != nil {
+		t.Fatal(err)
+	}
+	passed := func() bool { return queryValue[bool](t, server, "SELECT passed_ms > 0 FROM "+o.Schema+".meta") }
+	late := connect(t, server)
+	defer late.Close(context.Background())
+	if _, err := late.Exec(context.Background(), "SELECT pg_advisory_lock_shared($1)", pgstore.LockKey("seal", o.Schema)); err != nil {
+		t.Fatal(err)
+	}
+	end := int64(sealStart + 1000*60000)
+	if n, err := pgstore.Seal(s, end); n != 0 || err == nil || passed() {
+		t.Errorf("beside a transaction that changes old readings, Seal returned %d, %v", n, err)
+	}
+	if _, err := late.Exec(context.Background(), "SELECT pg_advisory_unlock_all()"); err != nil {
+		t.Fatal(err)
+	}
+	if n := seal(t, s, end); n == 0 || !passed() {
+		t.Errorf("%d readings were sealed", n)
+	}
+	if lag := metric(t, s, "pulsegate_postgres_seal_lag_seconds", ""); lag != 0 {
+		t.Errorf("without --seal-after the lag is %v", lag)
+	}
+	o.SealAfter = time.Hour
+	if lag := metric(t, open(t, o), "pulsegate_postgres_seal_lag_seconds", ""); lag < float64(time.Now().UnixMilli()-end)/1000-7200 || lag > float64(time.Now().UnixMilli()-end)/1000 {
+		t.Errorf("the lag is %v", lag)
+	}
+}
+
+// TestSealedEarlierServer checks that nothing is sealed while a server of an earlier release is connected, and that such a server is refused
+// afterwards.
+func TestSealedEarlierServer(t *testing.T) {
+	server := sharedServer(t)
+	o := options(server)
+	o.SealAtLeast = 1
+	s := open(t, o)
+	if err := s.Append(mixed("bed-7", 100)); err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	earlier := connect(t, server)
+	defer earlier.Close(ctx)
+	if _, err := earlier.Exec(ctx, "SELECT pg_advisory_lock_shared($1)", pgstore.LockKey("nodes", o.Schema)); err != nil {
+		t.Fatal(err)
+	}
+	insert := "INSERT INTO " + o.Schema + ".readings (device, time_ms, received_ms, hr, had) VALUES ('bed-7', $1, 1, 6000, 0)"
+	if _, err := earlier.Exec(ctx, insert, sealStart+5); err != nil {
+		t.Errorf("before anything is sealed, a server of an earlier release got %v", err)
+	}
+	if n, err := pgstore.Seal(s, sealStart+1000*60000); !errors.Is(err, pgstore.ErrEarlier) {
+		t.Errorf("Seal returned %d, %v, want ErrEarlier", n, err)
+	}
+	if _, err := earlier.Exec(ctx, "SELECT pg_advisory_unlock_all()"); err != nil {
+		t.Fatal(err)
+	}
+	seal(t, s, sealStart+1000*60000)
+	if _, err := earlier.Exec(ctx, insert, sealStart+6); err == nil || !strings.Contains(err.Error(), "stop the servers of releases that do not know segments") {
+		t.Errorf("after readings were sealed, a server of an earlier release got %v", err)
+	}
+}
+
+// TestSealedSQL runs the queries of docs/scaling.md, and checks that those of a device and a time read what they need.
+func TestSealedSQL(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/scaling.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(page), "## Read it from other systems")
+	section, _, _ = strings.Cut(section, "## ")
+	var queries []string
+	for _, block := range regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllStringSubmatch(section, -1) {
+		for _, q := range strings.Split(block[1], ";\n") {
+			if strings.Contains(q, "SELECT ") && !strings.Contains(q, "PUBLICATION") {
+				queries = append(queries, q)
+			}
+		}
+	}
+	if len(queries) < 5 {
+		t.Fatalf("docs/scaling.md has %d queries", len(queries))
+	}
+	server := pgtest.Start(t, fast...)
+	o := options(server)
+	o.Schema, o.SealAtLeast = pgstore.DefaultSchema, 1
+	s := open(t, o)
+	for _, d := range []string{"bed-7", "bed-8"} {
+		if err := s.Append(mixed(d, 3000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bed7, _ := vitals.ParseName("bed-7")
+	subject, _ := storage.ParseSubject("patient-1")
+	if err := s.Assign(context.Background(), storage.Assignment{Device: bed7, Subject: subject, FromUnixMs: sealStart, ToUnixMs: sealStart + 1000*60000}); err != nil {
+		t.Fatal(err)
+	}
+	conn := connect(t, server)
+	defer conn.Close(context.Background())
+	results := func() (all []string) {
+		for _, q := range queries {
+			rows, err := conn.Query(context.Background(), "SELECT r::text FROM ("+q+") AS r")
+			if err != nil {
+				t.Fatalf("%s: %v", q, err)
+			}
+			got, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			if err != nil || len(got) == 0 {
+				t.Fatalf("%s returned %q, %v", q, got, err)
+			}
+			all = append(all, strings.Join(got, "\n"))
+		}
+		return all
+	}
+	before := results()
+	seal(t, s, time.Now().UnixMilli())
+	for i, got := range results() {
+		if got != before[i] {
+			t.Errorf("%s returned %q before readings were sealed, and %q afterwards", queries[i], before[i], got)
+		}
+	}
+	if _, err := conn.Exec(context.Background(), "ANALYZE"); err != nil {
+		t.Fatal(err)
+	}
+	explain := func(sql string) string {
+		rows, err := conn.Query(context.Background(), "EXPLAIN "+sql)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Join(lines, "\n")
+	}
+	if _, err := conn.Exec(context.Background(), "SET enable_seqscan = off"); err != nil { // the tables are small
+		t.Fatal(err)
+	}
+	plan := explain("SELECT * FROM pulsegate.all_readings WHERE device = 'bed-7' AND time_ms >= 1763719200000 AND time_ms < 1763722800000")
+	if !regexp.MustCompile(`(?s)on readings.*\(device = 'bed-7'::text\) AND \(time_ms >= '?1763719200000.*on segments.*Index Cond: \(device = 'bed-7'::text\)`).MatchString(plan) {
+		t.Errorf("the view is read by\n%s", plan)
+	}
+	plan = explain("SELECT * FROM pulsegate.readings_between(1763719200000, 1763722800000) WHERE device = 'bed-7'")
+	if !regexp.MustCompile(`(?s)on readings.*\(device = 'bed-7'::text\) AND \(time_ms >= '?1763719200000.*on segments.*\(device = 'bed-7'::text\) AND \(\w+ [<>]=? '?17637`).MatchString(plan) {
+		t.Errorf("readings_between is read by\n%s", plan)
+	}
+}
