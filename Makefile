@@ -216,6 +216,9 @@ bench-fhir: ## search a patient's month page by page, and send Bundles; into doc
 bench-mqtt: ## publications of MQTT beside POST requests and Mosquitto, with and without TLS, and idle connections; into docs/benchmarks.md
 	cd bench && go run ./cmd/bench mqtt --rounds $(ROUNDS) --seconds $(SECONDS)
 
+bench-sealed: ## readings that are sealed in PostgreSQL beside rows: disk, WAL, CPU, scans; into docs/benchmarks.md
+	cd bench && go run ./cmd/bench sealed --rounds $(ROUNDS)
+
 bench-mux: ## compare the routers, into docs/benchmarks.md
 	cd bench && go run ./cmd/bench mux --rounds $(ROUNDS) --time $(BENCHTIME)
 

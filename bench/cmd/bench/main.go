@@ -59,6 +59,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		Devices  devicesCommand  `cmd:"" help:"Measure the memory and the disk space of a device."`
 		Read     readCommand     `cmd:"" help:"Measure the latest values of a device among many readings, and streams of live readings."`
 		Postgres postgresCommand `cmd:"" help:"Load Pulsegate with PostgreSQL as its store: single readings, batches, standbys, two servers, many rows."`
+		Sealed   sealedCommand   `cmd:"" help:"Measure readings that are sealed in PostgreSQL, beside rows."`
 		FHIR     fhirCommand     `cmd:"" name:"fhir" help:"Search a patient's month, and send Bundles."`
 		MQTT     mqttCommand     `cmd:"" name:"mqtt" help:"Compare publications of MQTT with HTTP and with a broker that stores nothing."`
 		Overload overloadCommand `cmd:"" help:"Load a server with more than its capacity."`

@@ -1,0 +1,260 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pulsegate/pulsegate/bench/report"
+	"github.com/pulsegate/pulsegate/internal/pgtest"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pgstore"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// sealedCommand measures what sealing costs and saves in PostgreSQL, beside the same readings that are not sealed.
+type sealedCommand struct {
+	loads
+	Devices int `default:"60" help:"Devices with a reading a minute."`
+	Minutes int `default:"1440" help:"Readings of each device."`
+	Long    int `default:"100000" help:"Readings of one further device."`
+}
+
+const (
+	rowsOnly = "rows"
+	sealed   = "sealed"
+)
+
+func (c *sealedCommand) Run(ctx context.Context, out io.Writer) (err error) {
+	if _, err := pgtest.Programs(); err != nil {
+		return err
+	}
+	work, remove, err := temporary(c.Dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, remove()) }()
+	result := &report.Table{Head: "readings", Columns: []report.Column{
+		{Title: "disk, bytes a reading", Figure: "disk", Format: "%.1f"},
+		{Title: "log of PostgreSQL, bytes a reading", Figure: "log", Format: "%.0f"},
+		{Title: "CPU of PostgreSQL, µs a reading", Figure: "cpu", Format: "%.2f"},
+		{Title: "a device-day, ms", Figure: "day", Format: "%.2f"},
+		{Title: "all of the further device, ms", Figure: "long", Format: "%.0f"},
+	}}
+	for round := range c.Rounds {
+		kinds := []string{rowsOnly, sealed}
+		if round%2 == 1 {
+			slices.Reverse(kinds)
+		}
+		for _, kind := range kinds {
+			f, err := c.measure(ctx, work, kind)
+			if err != nil {
+				return fmt.Errorf("measure %s: %w", kind, err)
+			}
+			result.Add(out, round, kind, "", f)
+		}
+	}
+	r := &report.Report{
+		Setting: report.Here(fmt.Sprintf("make bench-sealed ROUNDS=%d", c.Rounds)),
+		Text: "Disk is the files of `segments` with their indexes, and of the rows in the other case, by the readings in them. Log and CPU are those of storing the readings in groups of 1,000, of sealing them, and " +
+			"of a vacuum of the rows at the end. Scans are pages of 10,000 records, read by the store in this program; the median of several devices or scans.",
+		Tables: []*report.Table{result},
+		Goals: result.Goals(
+			report.Bar{What: "disk, bytes a reading", Row: sealed, Figure: "disk", Limit: 16, Format: "%.1f"},
+			report.Bar{What: "log / that of rows", Row: sealed, Figure: "log", Base: rowsOnly, Limit: 1.3, Format: "%.2f"},
+			report.Bar{What: "CPU of PostgreSQL / that of rows", Row: sealed, Figure: "cpu", Base: rowsOnly, Limit: 1.5, Format: "%.2f"},
+			report.Bar{What: "a device-day: time / that of rows", Row: sealed, Figure: "day", Base: rowsOnly, Limit: 0.33, Format: "%.2f"},
+			report.Bar{What: "all of the further device: time / that of rows", Row: sealed, Figure: "long", Base: rowsOnly, Limit: 0.33, Format: "%.2f"},
+		),
+		Notes: []string{
+			fmt.Sprintf("Readings: %d devices with %d, and one with %d, one a minute with a jitter of a second; two signs, a gateway, received within two seconds", c.Devices, c.Minutes, c.Long),
+			fmt.Sprintf("Rounds: %d, each with new databases", c.Rounds), "Data: on " + fileSystem(work),
+		},
+	}
+	return c.write(out, "bench-sealed", r.Markdown())
+}
+
+// measure measures a new database.
+func (c *sealedCommand) measure(ctx context.Context, work, kind string) (_ report.Figures, err error) {
+	dir, remove, err := temporary(work)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, remove()) }()
+	db, err := startPostgres(ctx, dir, databaseSettings...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, db.stop()) }()
+	before, err := db.logged()
+	if err != nil {
+		return nil, err
+	}
+	opt := pgstore.Options{DSN: db.dsn, Single: true}
+	cpu, err := cpuDuring([]int{db.process.pid()}, func() error {
+		s, err := pgstore.Open(ctx, opt)
+		if err == nil {
+			err = errors.Join(c.fill(s), s.Close())
+		}
+		if err != nil {
+			return err
+		}
+		if kind == sealed {
+			opt.SealAfter, opt.SealEvery = time.Hour, 5*time.Second
+			if s, err = pgstore.Open(ctx, opt); err != nil {
+				return err
+			}
+			if err := errors.Join(awaitSealed(ctx, db), s.Close()); err != nil {
+				return err
+			}
+		}
+		return db.execute(ctx, "VACUUM pulsegate.readings")
+	})
+	if err != nil {
+		return nil, err
+	}
+	logged, err := db.logged()
+	if err != nil {
+		return nil, err
+	}
+	n := float64(c.Devices*c.Minutes + c.Long)
+	f := report.Figures{"log": float64(logged-before) / n, "cpu": report.Micros(cpu) / n}
+	if err := db.execute(ctx, "ANALYZE"); err != nil {
+		return nil, err
+	}
+	var disk float64
+	size := "SELECT sum(pg_total_relation_size(inhrelid))::float8 / (SELECT count(*) FROM pulsegate.readings) FROM pg_inherits WHERE inhparent = 'pulsegate.readings'::regclass"
+	if kind == sealed {
+		size = "SELECT pg_total_relation_size('pulsegate.segments')::float8 / sum(n) FROM pulsegate.segments"
+	}
+	if err := db.query(ctx, size, &disk); err != nil {
+		return nil, err
+	}
+	f["disk"] = disk
+	s, err := pgstore.Open(ctx, pgstore.Options{DSN: db.dsn, Single: true})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	var days, all []float64
+	for i := range 40 {
+		took, err := scan(ctx, s, sealedDevice(i%c.Devices), c.start(c.Minutes), min(c.Minutes, 1440))
+		if err != nil {
+			return nil, err
+		}
+		days = append(days, took)
+	}
+	for range 5 {
+		took, err := scan(ctx, s, sealedDevice(c.Devices), c.start(c.Long), c.Long)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, took)
+	}
+	slices.Sort(days)
+	slices.Sort(all)
+	f["day"], f["long"] = days[len(days)/2], all[len(all)/2]
+	return f, nil
+}
+
+// start returns the time of the first of n readings, which end two days ago.
+func (c *sealedCommand) start(n int) int64 {
+	return time.Now().Truncate(24*time.Hour).UnixMilli() - int64(n+2880)*60000
+}
+
+func sealedDevice(i int) vitals.Name {
+	name, err := vitals.ParseName(fmt.Sprintf("device-%06d", i))
+	if err != nil {
+		panic(err)
+	}
+	return name
+}
+
+// fill stores the readings: minute by minute of all devices, then those of the further one.
+func (c *sealedCommand) fill(s *pgstore.Store) error {
+	random := rand.New(rand.NewPCG(1, 1))
+	var group []*storage.Entry
+	flush := func() error {
+		err := s.Append(group)
+		for _, e := range group {
+			if err == nil && e.Outcome != storage.Stored {
+				err = fmt.Errorf("a reading got outcome %d", e.Outcome)
+			}
+		}
+		group = group[:0]
+		return err
+	}
+	add := func(device, n, i int) error {
+		gateway, err := vitals.ParseName(fmt.Sprintf("gateway-%d", device%20))
+		if err != nil {
+			return err
+		}
+		r := &vitals.Reading{Device: sealedDevice(device), TimeUnixMs: c.start(n) + int64(i)*60000 + random.Int64N(1000), Gateway: gateway}
+		r.Values.Set(vitals.HeartRate, vitals.Value(6000+10*random.IntN(300)))
+		r.Values.Set(vitals.SpO2, vitals.Value(9300+100*random.IntN(6)))
+		if group = append(group, &storage.Entry{Reading: r, ReceivedUnixMs: r.TimeUnixMs + random.Int64N(2000)}); len(group) == 1000 {
+			return flush()
+		}
+		return nil
+	}
+	for i := range c.Minutes {
+		for d := range c.Devices {
+			if err := add(d, c.Minutes, i); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range c.Long {
+		if err := add(c.Devices, c.Long, i); err != nil {
+			return err
+		}
+	}
+	return flush()
+}
+
+// awaitSealed waits until all devices have been looked through. It asks on one connection: a new one each time would count as CPU of sealing.
+func awaitSealed(ctx context.Context, db *database) error {
+	conn, err := pgx.Connect(ctx, db.dsn)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(context.Background()) }()
+	for {
+		var passed bool
+		if err := conn.QueryRow(ctx, "SELECT passed_ms > 0 FROM pulsegate.meta").Scan(&passed); err != nil || passed {
+			return err
+		}
+		select {
+		case <-time.After(500 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// scan reads a number of minutes of a device, and returns how long it took, in ms.
+func scan(ctx context.Context, s *pgstore.Store, device vitals.Name, fromMs int64, minutes int) (float64, error) {
+	r := storage.Range{Device: device, FromUnixMs: fromMs, ToUnixMs: fromMs + int64(minutes)*60000}
+	dst := make([]storage.Record, 10000)
+	began, read := time.Now(), 0
+	for {
+		n, err := s.Scan(ctx, r, dst)
+		if err != nil {
+			return 0, err
+		}
+		if read += n; n < len(dst) {
+			break
+		}
+		r.FromUnixMs = dst[n-1].TimeUnixMs + 1
+	}
+	if read != minutes {
+		return 0, fmt.Errorf("%d readings were read, want %d", read, minutes)
+	}
+	return float64(time.Since(began).Microseconds()) / 1000, nil
+}
