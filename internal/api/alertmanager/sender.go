@@ -240,10 +240,7 @@ func (s *Sender) post(ctx context.Context, b *batch) (err error) {
 	}
 	answer, err := s.client.Do(r)
 	if err != nil {
-		if failed, ok := errors.AsType[*url.Error](err); ok {
-			err = failed.Err // without the URL
-		}
-		return err
+		return shown(err)
 	}
 	defer answer.Body.Close()
 	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, maxAnswerBytes)) // it may repeat what was sent, so it is not shown
@@ -254,6 +251,21 @@ func (s *Sender) post(ctx context.Context, b *batch) (err error) {
 	b.n = 0
 	b.text.Reset()
 	return nil
+}
+
+// shown returns what is shown of the error of a request: not the URL, and nothing that the Alertmanager has
+// answered, because that may repeat what was sent, with the password or the token.
+func shown(err error) error {
+	if failed, ok := errors.AsType[*url.Error](err); ok {
+		err = failed.Err
+	}
+	_, network := errors.AsType[net.Error](err)
+	_, certificate := errors.AsType[*tls.CertificateVerificationError](err)
+	_, alert := errors.AsType[tls.AlertError](err)
+	if network || certificate || alert || errors.Is(err, io.EOF) || errors.Is(err, context.Canceled) {
+		return err
+	}
+	return errors.New("its answer is not HTTP, or not of the scheme of its URL")
 }
 
 // Secret reads a file with a password or a token. Its errors do not have what is in it.

@@ -1,11 +1,13 @@
 package alertmanager
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -39,7 +41,7 @@ func (p *peer) RoundTrip(r *http.Request) (*http.Response, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.down {
-		return nil, errors.New("connection refused")
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
 	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -388,7 +390,7 @@ func TestAway(t *testing.T) {
 		if len(got) != 62 || !got["a1 active"] || !got["a2 ended"] || !got["b0 active"] || !got["b59 active"] {
 			t.Errorf("%d: %v", len(got), got)
 		}
-		if _, cause := f.sender.Failing(); cause != nil || !slices.Equal(f.log, []string{"connection refused", "<nil>"}) {
+		if _, cause := f.sender.Failing(); cause != nil || !slices.Equal(f.log, []string{"dial tcp: connection refused", "<nil>"}) {
 			t.Errorf("%v, reported %q", cause, f.log)
 		}
 	})
@@ -527,4 +529,38 @@ func TestPrivate(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What is not an answer of HTTP may repeat what was sent, the token included: no error has it.
+func TestEcho(t *testing.T) {
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("s3cret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, before := range []string{"", "HTTP/1.1 200 OK\r\n"} { // the line is that of a status, or of a header
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer listener.Close()
+		go func() {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			for in := bufio.NewScanner(conn); in.Scan(); {
+				if _, credentials, ok := strings.Cut(in.Text(), "Authorization: "); ok {
+					_, _ = conn.Write([]byte(before + credentials + "\r\n\r\n")) // the sender may have gone
+					return
+				}
+			}
+		}()
+		s := New(nil, Options{URL: &url.URL{Scheme: "http", Host: listener.Addr().String()}, TokenFile: token})
+		err = s.send(t.Context(), nil)
+		s.client.CloseIdleConnections()
+		if err == nil || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("after %q, the error is %v", before, err)
+		}
+	}
 }
