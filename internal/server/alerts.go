@@ -72,7 +72,7 @@ func isWebURL(text string) bool {
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil && u.RawQuery == "" && u.Fragment == ""
 }
 
-// Names of the readyz checks that fail while some devices have no alerts, and while an Alertmanager does not
+// Names of the readyz checks that fail while devices may have no alerts, and while an Alertmanager does not
 // accept alerts.
 const (
 	checkAlerts       = "alerts"

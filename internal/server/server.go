@@ -330,7 +330,7 @@ func (s *server) healthChanged(name string, err error) {
 	}
 	if name == checkAlerts {
 		if err != nil {
-			s.log.Error("some devices have no alerts; use fewer rules, or more memory", "error", err)
+			s.log.Error("devices may have no alerts", "error", err)
 		}
 		return
 	}

@@ -2,6 +2,7 @@ package alert
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -222,3 +223,41 @@ func TestStatesBound(t *testing.T) {
 }
 
 func first[A, B any](a A, _ B) A { return a }
+
+// A damaged is a store in which the readings of one device cannot be read.
+type damaged struct {
+	*storetest.Memory
+	device vitals.Name
+}
+
+func (d *damaged) Scan(ctx context.Context, r storage.Range, dst []storage.Record) (int, error) {
+	if r.Device == d.device {
+		return 0, errFailing
+	}
+	return d.Memory.Scan(ctx, r, dst)
+}
+
+// Check says that the states of devices cannot be read, until they can: nothing is reported before.
+func TestUnreadable(t *testing.T) {
+	store := &damaged{Memory: storetest.NewMemory(), device: name(t, "d0")}
+	now := int64(1_800_000_000_000)
+	if err := store.Append(group(t, 3, now, 85_00)); err != nil {
+		t.Fatal(err)
+	}
+	from := &failing{Reader: store, fails: true}
+	e := NewEngine(from, lowOnly, Options{Now: func() time.Time { return time.UnixMilli(now) }})
+	for _, what := range []string{"no device can be read", "one device cannot be read"} {
+		for range 20 { // in another order each time
+			e.step(t.Context(), true)
+			if err := e.Check(t.Context()); !errors.Is(err, errFailing) {
+				t.Errorf("while %s, Check returns %v", what, err)
+			}
+		}
+		from.fails = false
+	}
+	store.device = vitals.Name{}
+	e.step(t.Context(), false)
+	if active, c := e.State(0); e.Check(t.Context()) != nil || !c.Ready || len(active) != 3 {
+		t.Errorf("once all can be read, %d alerts, ready is %v, Check returns %v", len(active), c.Ready, e.Check(t.Context()))
+	}
+}

@@ -70,6 +70,8 @@ type Engine struct {
 	lost     uint64               // updates that were not evaluated, and no sweep has made good
 	lostEver uint64               // updates that were not evaluated
 	erasures uint64               // number of calls of Erased
+	sweepErr error                // of the last sweep; nil means that it has seen all devices
+	readErr  error                // of the last reading of unread devices; nil means that it has read all
 	erased   map[vitals.Name]bool // since the last sweep: what the inbox holds of them may be erased
 	changes  []Alert              // the newest last; at most maxChanges
 	nChanges uint64               // number of changes since the start
@@ -152,13 +154,16 @@ func (e *Engine) Refresh(ctx context.Context) {
 	}
 }
 
-// Check returns an error if devices have no alerts because there is no room for their states. It is a check
-// of package health.
+// Check returns an error if devices may have no alerts, because their states cannot be read from the store or
+// there is no room for them. It is a check of package health.
 func (e *Engine) Check(context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if err := cmp.Or(e.sweepErr, e.readErr); err != nil {
+		return fmt.Errorf("stored readings cannot be read: %w", err)
+	}
 	if b := e.board; b.full {
-		return fmt.Errorf("%d devices have no alerts: the states of %d rules have room for %d devices", b.leftOut, len(b.rules), b.maxDevices)
+		return fmt.Errorf("%d devices have no alerts: the states of %d rules have room for %d devices; use fewer rules, or more memory", b.leftOut, len(b.rules), b.maxDevices)
 	}
 	return nil
 }
@@ -272,6 +277,9 @@ func (e *Engine) sweep(ctx context.Context) bool {
 			e.board.compare(&some[i], lost > 0)
 		}
 	})
+	e.mu.Lock()
+	e.sweepErr = err
+	e.mu.Unlock()
 	if err != nil {
 		e.report(err)
 		return false
@@ -290,6 +298,7 @@ func (e *Engine) readUnread(ctx context.Context) {
 	e.mu.Lock()
 	rules, devices := e.board.rules, slices.Collect(maps.Keys(e.board.unread))
 	e.mu.Unlock()
+	var failed error
 	for _, device := range devices {
 		e.mu.Lock()
 		erasures := e.erasures
@@ -297,7 +306,8 @@ func (e *Engine) readUnread(ctx context.Context) {
 		runs, newestUnixMs, err := readRuns(ctx, e.reader, rules, device)
 		if err != nil && !errors.Is(err, storage.ErrNotFound) {
 			e.report(err)
-			return // the others are read next time, too
+			failed = err
+			break // the others are read next time, too
 		}
 		e.mu.Lock()
 		if e.erasures == erasures { // otherwise what was read may be of erased readings
@@ -305,6 +315,9 @@ func (e *Engine) readUnread(ctx context.Context) {
 		}
 		e.mu.Unlock()
 	}
+	e.mu.Lock()
+	e.readErr = failed
+	e.mu.Unlock()
 }
 
 // installLocked replaces what is kept of a device by what was read. If runs is nil, it has no readings
