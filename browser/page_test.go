@@ -856,6 +856,23 @@ silent = "30m"
 	p.until(`document.querySelector("figure[data-chart='Resting heart rate'] .summary")?.innerText.endsWith(", 1 alert: Silent.")`)
 }
 
+// Until the states of all devices are known, the page does not say that nothing is active.
+func TestAlertsUnknown(t *testing.T) {
+	rules := filepath.Join(t.TempDir(), "alerts.toml")
+	if err := os.WriteFile(rules, []byte("[[alert]]\nname = \"HeartFast\"\nsign = \"heart_rate_bpm\"\nflag = \"high\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := serve(t, "--alerts="+rules)
+	fewReadings(s)
+	p := open(t, s.url+"/")
+	p.shows("1 active alert")
+	p.js(`window.send = fetch; window.fetch = async (path, options) => !path.startsWith("v1/alerts") ? send(path, options) :
+		new Response(JSON.stringify({ ...await (await send(path, options)).json(), alerts: [], total: 0, ready: false }), { headers: { "Content-Type": "application/json" } });`)
+	p.click("button[data-state='']")
+	p.shows("Active alerts are not known yet")
+	p.until(`[...document.querySelectorAll("table.fleet tbody tr")].every((tr) => tr.children[3].innerText.trim() === "?")`)
+}
+
 // A server without rules shows nothing about alerts.
 func TestNoAlerts(t *testing.T) {
 	s := serve(t)
