@@ -84,8 +84,9 @@ func Replay(ctx context.Context, rules []Rule, device vitals.Name, records []sto
 			break
 		}
 		pass(at)
-		for len(order) > 0 && records[order[0]].ReceivedUnixMs < at+gatherFor.Milliseconds() {
+		for len(order) > 0 && records[order[0]].ReceivedUnixMs < min(at+gatherFor.Milliseconds(), untilUnixMs) {
 			r := &records[order[0]]
+			now = max(now, r.ReceivedUnixMs)
 			got.add(order[0])
 			order = order[1:]
 			if slices.ContainsFunc(rules, func(rule Rule) bool { return rule.appliesTo(device.String()) && rule.tooOld(r) }) {

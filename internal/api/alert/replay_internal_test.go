@@ -118,3 +118,21 @@ func TestReplayTimes(t *testing.T) {
 		t.Errorf("got %q and %d late readings, want %q and 10", got, late, want)
 	}
 }
+
+// Readings that arrive within a moment are evaluated together, when the last of them has arrived, but not those
+// that arrive when the replay has ended.
+func TestReplayTogether(t *testing.T) {
+	const begin, gap = 1_800_000_000_000, 40
+	var records []storage.Record
+	for i, v := range []vitals.Value{85_00, 85_00, 97_00} {
+		r := storage.Record{TimeUnixMs: begin + int64(i)*gap, ReceivedUnixMs: begin + int64(i)*gap + 1}
+		r.Values.Set(vitals.SpO2, v)
+		records = append(records, r)
+	}
+	rule := lowOnly[0]
+	rule.Values = 2
+	episodes, _, err := Replay(t.Context(), []Rule{rule}, name(t, "d"), records, begin+2*gap)
+	if err != nil || len(episodes) != 1 || episodes[0].SinceUnixMs != begin+gap || episodes[0].FiredUnixMs != begin+gap+1 || episodes[0].ResolvedUnixMs != 0 {
+		t.Errorf("got %+v, %v", episodes, err)
+	}
+}
