@@ -252,6 +252,7 @@ func TestOtherTypes(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.Timeout = time.Second // Append fails for this time
+	execute(t, server, "DROP VIEW "+o.Schema+".all_readings CASCADE")
 	execute(t, server, "ALTER TABLE "+o.Schema+".readings ALTER received_ms TYPE integer")
 	s = open(t, o)
 	// An attempt that the deadline cuts off has an error of its own.
