@@ -387,7 +387,7 @@ func (c *Cluster) FreezeWithLeader(i int) {
 
 // ThawAsPrimary ends FreezeWithLeader, and reports whether the old primary took the lock again. Without help that depends on chance: its Patroni must
 // find the lock free before the others do, and must not know yet that another one has had it, or that there is a later timeline. So the keys that say so
-// are removed, the Patroni of the other machines is stopped until then, and the machine's etcd goes on last.
+// are removed, the Patroni of the other machines is stopped until then, and the machine's etcd is resumed last.
 func (c *Cluster) ThawAsPrimary(i int) (again bool) {
 	c.t.Helper()
 	for k := range c.nodes {

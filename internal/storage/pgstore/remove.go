@@ -331,16 +331,18 @@ type expiring struct {
 const expiredDevices = 50
 
 // expireSome removes what is due of some devices: whole segments, the first readings of others, and rows. If a device has more than may be
-// removed in one transaction, its segments become rows, of which the first are removed.
+// removed in one transaction, its first segments become rows, of which the first are removed.
 func (s *remover) expireSome(tx pgx.Tx, after string, beforeUnixMs, atMost int64) (*expiring, error) {
 	ctx := context.Background()
 	if err := s.sql.meetSealer(tx); err != nil {
 		return nil, err
 	}
-	rows, err := tx.Query(ctx, s.sql.of(`SELECT v.device, r.n, s.last_ms, s.n, s.due FROM SCHEMA.devices AS v
+	rows, err := tx.Query(ctx, s.sql.of(`SELECT v.device, r.n, s.first_ms, s.last_ms, s.n, s.due FROM SCHEMA.devices AS v
 		CROSS JOIN LATERAL (SELECT count(*) AS n FROM (SELECT FROM SCHEMA.readings AS r WHERE r.device = v.device AND r.time_ms < $2 LIMIT $4) AS r) AS r
-		CROSS JOIN LATERAL (SELECT coalesce(array_agg(s.last_ms), '{}') AS last_ms, coalesce(array_agg(s.n), '{}') AS n, coalesce(array_agg(CASE WHEN s.last_ms < $2 THEN s.n ELSE
-			(SELECT count(*)::integer FROM (SELECT s.back || ''::bytea AS back OFFSET 0) AS b CROSS JOIN generate_series(0, s.n - 1) AS i WHERE s.last_ms - SCHEMA.uint31_at(b.back, i) < $2) END), '{}') AS due
+		CROSS JOIN LATERAL (SELECT coalesce(array_agg(s.first_ms ORDER BY s.first_ms, s.last_ms), '{}') AS first_ms, coalesce(array_agg(s.last_ms ORDER BY s.first_ms, s.last_ms), '{}') AS last_ms,
+			coalesce(array_agg(s.n ORDER BY s.first_ms, s.last_ms), '{}') AS n, coalesce(array_agg(CASE WHEN s.last_ms < $2 THEN s.n ELSE
+			(SELECT count(*)::integer FROM (SELECT s.back || ''::bytea AS back OFFSET 0) AS b CROSS JOIN generate_series(0, s.n - 1) AS i WHERE s.last_ms - SCHEMA.uint31_at(b.back, i) < $2) END
+			ORDER BY s.first_ms, s.last_ms), '{}') AS due
 			FROM SCHEMA.segments AS s WHERE s.device = v.device AND s.first_ms < $2) AS s
 		WHERE v.device > $1 AND (r.n > 0 OR s.n <> '{}') ORDER BY v.device LIMIT $3`), after, beforeUnixMs, expiredDevices, chunkReadings+1)
 	if err != nil {
@@ -355,10 +357,10 @@ func (s *remover) expireSome(tx pgx.Tx, after string, beforeUnixMs, atMost int64
 	}
 	var device string
 	var n int64
-	var lastMs []int64
+	var firstMs, lastMs []int64
 	var readings, due []int32
 	found := 0
-	if _, err := pgx.ForEachRow(rows, []any{&device, &n, &lastMs, &readings, &due}, func() error {
+	if _, err := pgx.ForEachRow(rows, []any{&device, &n, &firstMs, &lastMs, &readings, &due}, func() error {
 		if found++; unfinished != "" {
 			return nil
 		}
@@ -374,11 +376,23 @@ func (s *remover) expireSome(tx pgx.Tx, after string, beforeUnixMs, atMost int64
 		} else if unfinished = device; len(x.devices) > 0 {
 			return nil
 		}
-		for i := range due {
-			if unfinished == "" {
-				if to = &cut; due[i] == readings[i] {
-					to = &whole
+		// until returns how many readings the segments have that end before the one with an index begins.
+		until := func(i int) (n int64) {
+			for k := range i {
+				if lastMs[k] < firstMs[i] {
+					n += int64(due[k])
 				}
+			}
+			return n
+		}
+		for i := range due {
+			switch {
+			case unfinished == "" && due[i] == readings[i]:
+				to = &whole
+			case unfinished == "":
+				to = &cut
+			case until(i) >= min(chunkReadings, atMost):
+				return nil // what this transaction removes is before it
 			}
 			to.devices, to.lastMs, to.n, to.due = append(to.devices, device), append(to.lastMs, lastMs[i]), append(to.n, readings[i]), append(to.due, due[i])
 		}

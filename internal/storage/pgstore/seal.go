@@ -108,7 +108,7 @@ func (s sealer) run(ctx context.Context) {
 var errEarlier = errors.New("pgstore: a server of an earlier release is connected, which does not find sealed readings: update it, or stop it")
 
 // seal seals what was measured before a time, and returns the number of readings. It returns 0 if another server does so. If a
-// transaction is rolled back, because another one does not let go of old readings, it goes on with other devices before it returns the error.
+// transaction is rolled back, because another one holds the lock for long, it seals the other devices before it returns the error.
 func (s sealer) seal(ctx context.Context, beforeMs int64) (sealed int64, err error) {
 	conn, err := s.write.Acquire(ctx)
 	if err != nil {
@@ -250,7 +250,7 @@ func (s sealer) sealDevices(ctx context.Context, conn *pgxpool.Conn, devices []s
 
 // delete deletes the rows at some places of partitions, which nobody else changes meanwhile.
 //
-// Finding rows by where they are takes a third of the time of finding them by their keys.
+// It finds rows by where they are and not by their keys, which would be a look-up in the index for each.
 func (s sealer) delete(ctx context.Context, tx pgx.Tx, places map[int64][]pgtype.TID) error {
 	for partition, at := range places {
 		tag, err := tx.Exec(ctx, s.sql.of(fmt.Sprint("DELETE FROM SCHEMA.", partitionPrefix, partition, " WHERE ctid = ANY($1)")), at)

@@ -194,6 +194,32 @@ func TestSealedSettle(t *testing.T) {
 	}
 }
 
+// TestSealedExpireMany removes some of the readings that are due of a device: the first ones, and segments that are not needed for that
+// stay.
+func TestSealedExpireMany(t *testing.T) {
+	o := options(sharedServer(t))
+	o.SealAtLeast = 1
+	s := open(t, o)
+	for all := mixed("bed-7", 12000); len(all) > 0; all = all[3000:] {
+		if err := s.Append(all[:3000]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := scanAll(t, s, "bed-7", 10000, false)
+	seal(t, s, sealStart+12000*60000)
+	const removed = 7000
+	x, err := s.Expire(context.Background(), sealStart+12000*60000, removed)
+	if err != nil || x != (storage.Expiry{Readings: removed, More: true}) {
+		t.Fatalf("Expire returned %+v, %v", x, err)
+	}
+	if got := scanAll(t, s, "bed-7", 10000, false); !sameRecords(got, want[removed:]) {
+		t.Errorf("%d records are left, want the last %d", len(got), len(want)-removed)
+	}
+	if n := queryValue[int64](t, sharedServer(t), "SELECT count(*) FROM "+o.Schema+".segments"); n == 0 {
+		t.Error("all segments became rows")
+	}
+}
+
 // TestSealedRemoval erases and expires readings in segments.
 func TestSealedRemoval(t *testing.T) {
 	server := sharedServer(t)

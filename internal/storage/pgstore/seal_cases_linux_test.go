@@ -1,0 +1,140 @@
+package pgstore_test
+
+import (
+	"context"
+	"math"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/pulsegate/pulsegate/internal/polltest"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pgstore"
+	"github.com/pulsegate/pulsegate/internal/storage/storetest"
+)
+
+// TestSealedExpireLatest removes old readings one by one while they are sealed: at any time, the latest values are in rows.
+func TestSealedExpireLatest(t *testing.T) {
+	server := sharedServer(t)
+	w := openSealWorld(t, server, 2)
+	defer w.close()
+	s, end := w.stores[0], int64(sealStart+1000*minuteMs)
+	if err := s.Append(mixed("bed-7", 40)); err != nil {
+		t.Fatal(err)
+	}
+	var ended atomic.Bool
+	var beside sync.WaitGroup
+	beside.Go(func() {
+		for !ended.Load() {
+			if _, err := pgstore.Seal(s, end); err != nil {
+				t.Log(err)
+			}
+		}
+	})
+	for more := true; more && !t.Failed(); {
+		x, err := w.stores[1].Expire(context.Background(), end, 1)
+		if err != nil {
+			t.Error(err)
+		}
+		more = x.More
+		if all, err := w.violations(w.conn); err != nil || len(all) > 0 {
+			t.Errorf("%v, %v", all, err)
+		}
+	}
+	ended.Store(true)
+	beside.Wait()
+}
+
+// TestSealedEraseLatest erases the latest readings: the latest one of those that are left was in a segment.
+//
+// Its mutant is erase-latest-in-rows.
+func TestSealedEraseLatest(t *testing.T) {
+	o := options(sharedServer(t))
+	o.SealAtLeast = 1
+	s := open(t, o)
+	for part := range int64(2) {
+		var group []*storage.Entry
+		for i := range int64(50) {
+			group = append(group, reading("d", sealStart+(50*part+i)*minuteMs, 1))
+		}
+		if err := s.Append(group); err != nil {
+			t.Fatal(err)
+		}
+		seal(t, s, sealStart+1000*minuteMs)
+	}
+	a := assignment("d", "P", sealStart+49*minuteMs, math.MaxInt64) // the second segment begins there
+	if err := s.Assign(context.Background(), a); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.EraseAssignment(a); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.Latest(context.Background(), a.Device); err != nil || got.NewestUnixMs != sealStart+48*minuteMs {
+		t.Errorf("Latest returned %+v, %v, want a reading of %d", got, err, int64(sealStart+48*minuteMs))
+	}
+}
+
+// TestSealedOldHorizon repeats, on another server, what was sealed at this moment. That server learns of the new horizon when it fails, or
+// within a second.
+//
+// Its mutant is trust-old-horizon.
+func TestSealedOldHorizon(t *testing.T) {
+	o := options(sharedServer(t))
+	o.SealAtLeast = 1
+	s, other := open(t, o), open(t, o)
+	for round := range int64(20) {
+		group := func() (all []*storage.Entry) {
+			for i := range int64(10) {
+				all = append(all, reading("d", sealStart+(10*round+i)*minuteMs, 1))
+			}
+			return all
+		}
+		if err := other.Append(group()); err != nil {
+			t.Fatal(err)
+		}
+		seal(t, s, sealStart+(10*round+10)*minuteMs)
+		again := group()
+		if err := other.Append(again); err != nil {
+			t.Fatal(err)
+		}
+		for i, e := range again {
+			if e.Outcome != storage.Duplicate {
+				t.Errorf("round %d: reading %d got outcome %s, want duplicate", round, i, storetest.OutcomeName(e.Outcome))
+			}
+		}
+	}
+}
+
+// TestUnitRepeatsRemoved removes the record that a reading of a unit repeats, after it was read: the reading is stored, and its outcome says so.
+func TestUnitRepeatsRemoved(t *testing.T) {
+	server := sharedServer(t)
+	o := options(server)
+	s := open(t, o)
+	if err := s.Append([]*storage.Entry{reading("d", 1, 1)}); err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	conn := connect(t, server)
+	defer conn.Close(ctx)
+	if _, err := conn.Exec(ctx, "BEGIN; LOCK TABLE "+o.Schema+".readings IN SHARE ROW EXCLUSIVE MODE"); err != nil {
+		t.Fatal(err)
+	}
+	unit := []*storage.Entry{reading("d", 1, 1), reading("d", 2, 2)}
+	unit[0].Unit = 2
+	ended := make(chan error, 1)
+	go func() { ended <- s.Append(unit) }()
+	polltest.Until(t, "the unit waits", func() bool {
+		return queryValue[int](t, server, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pulsegate' AND wait_event_type = 'Lock'") > 0
+	})
+	if _, err := conn.Exec(ctx, "DELETE FROM "+o.Schema+".readings; COMMIT"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	for i, e := range unit {
+		if e.Outcome != storage.Stored {
+			t.Errorf("reading %d got outcome %s, want stored", i, storetest.OutcomeName(e.Outcome))
+		}
+	}
+}
