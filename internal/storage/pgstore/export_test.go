@@ -3,6 +3,8 @@ package pgstore
 import (
 	"context"
 	"strings"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // Seal seals what was measured before a time.
@@ -21,3 +23,11 @@ var ErrEarlier = errEarlier
 
 // LockKey returns the key of an advisory lock.
 func LockKey(what, schema string) int64 { return lockKey(what, schema) }
+
+// CreatePartition creates a partition of readings.
+func CreatePartition(s *Store, conn *pgx.Conn, partition int64) error {
+	return (&partitions{database: s.database}).create(conn, partition)
+}
+
+// LockOf returns the key of the advisory lock of those who create partitions.
+func LockOf(s *Store) int64 { return s.lockKey }

@@ -241,6 +241,42 @@ func TestAddressOptions(t *testing.T) {
 	}
 }
 
+// TestPartitionOfOther creates a partition in a session that has seen that there is none, while another session creates it: what the first one
+// knows of the catalog may be of the time before it waited.
+func TestPartitionOfOther(t *testing.T) {
+	server := sharedServer(t)
+	o := options(server)
+	s := open(t, o)
+	ctx := context.Background()
+	first, other := connect(t, server), connect(t, server)
+	defer first.Close(ctx)
+	defer other.Close(ctx)
+	const partition = 680
+	table := o.Schema + ".readings_p680"
+	for _, sql := range []string{
+		"BEGIN", fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", pgstore.LockOf(s)), fmt.Sprintf("CREATE TABLE %s (LIKE %s.readings INCLUDING ALL)", table, o.Schema),
+		fmt.Sprintf("ALTER TABLE %s.readings ATTACH PARTITION %s FOR VALUES FROM (1762560000000) TO (1765152000000)", o.Schema, table),
+	} {
+		if _, err := other.Exec(ctx, sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := first.Exec(ctx, "SET application_name = 'first'; SELECT to_regclass('"+table+"')"); err != nil {
+		t.Fatal(err)
+	}
+	created := make(chan error, 1)
+	go func() { created <- pgstore.CreatePartition(s, first, partition) }()
+	polltest.Until(t, "the first session waits", func() bool {
+		return queryValue[int](t, server, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'first' AND wait_event = 'advisory'") == 1
+	})
+	if _, err := other.Exec(ctx, "COMMIT"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-created; err != nil {
+		t.Error(err)
+	}
+}
+
 // A server whose answers have other types than the schema makes a call fail, and not the process.
 func TestOtherTypes(t *testing.T) {
 	server := sharedServer(t)

@@ -66,8 +66,11 @@ func (s *partitions) create(conn *pgx.Conn, partition int64) error {
 	).Replace(`DO $$ BEGIN
 	PERFORM pg_advisory_xact_lock(LOCK);
 	IF to_regclass('TABLE_') IS NULL THEN
-		CREATE TABLE TABLE_ (LIKE SCHEMA.readings INCLUDING ALL);
-		ALTER TABLE SCHEMA.readings ATTACH PARTITION TABLE_ FOR VALUES FROM (FIRST) TO (END_);
+		BEGIN
+			CREATE TABLE TABLE_ (LIKE SCHEMA.readings INCLUDING ALL);
+			ALTER TABLE SCHEMA.readings ATTACH PARTITION TABLE_ FOR VALUES FROM (FIRST) TO (END_);
+		EXCEPTION WHEN duplicate_table THEN -- by another session, which this one waited for: to_regclass may be of the time before
+		END;
 	END IF;
 END $$`)))
 	return err
