@@ -337,9 +337,9 @@ func (s *remover) expireSome(tx pgx.Tx, after string, beforeUnixMs, atMost int64
 	if err := s.sql.meetSealer(tx); err != nil {
 		return nil, err
 	}
-	rows, err := tx.Query(ctx, s.sql.of(`SELECT v.device, r.n, s.first_ms, s.last_ms, s.n, s.due FROM SCHEMA.devices AS v
+	rows, err := tx.Query(ctx, s.sql.of(`SELECT v.device, r.n, s.last_ms, s.n, s.due FROM SCHEMA.devices AS v
 		CROSS JOIN LATERAL (SELECT count(*) AS n FROM (SELECT FROM SCHEMA.readings AS r WHERE r.device = v.device AND r.time_ms < $2 LIMIT $4) AS r) AS r
-		CROSS JOIN LATERAL (SELECT coalesce(array_agg(s.first_ms ORDER BY s.first_ms, s.last_ms), '{}') AS first_ms, coalesce(array_agg(s.last_ms ORDER BY s.first_ms, s.last_ms), '{}') AS last_ms,
+		CROSS JOIN LATERAL (SELECT coalesce(array_agg(s.last_ms ORDER BY s.first_ms, s.last_ms), '{}') AS last_ms,
 			coalesce(array_agg(s.n ORDER BY s.first_ms, s.last_ms), '{}') AS n, coalesce(array_agg(CASE WHEN s.last_ms < $2 THEN s.n ELSE
 			(SELECT count(*)::integer FROM (SELECT s.back || ''::bytea AS back OFFSET 0) AS b CROSS JOIN generate_series(0, s.n - 1) AS i WHERE s.last_ms - SCHEMA.uint31_at(b.back, i) < $2) END
 			ORDER BY s.first_ms, s.last_ms), '{}') AS due
@@ -357,10 +357,10 @@ func (s *remover) expireSome(tx pgx.Tx, after string, beforeUnixMs, atMost int64
 	}
 	var device string
 	var n int64
-	var firstMs, lastMs []int64
+	var lastMs []int64
 	var readings, due []int32
 	found := 0
-	if _, err := pgx.ForEachRow(rows, []any{&device, &n, &firstMs, &lastMs, &readings, &due}, func() error {
+	if _, err := pgx.ForEachRow(rows, []any{&device, &n, &lastMs, &readings, &due}, func() error {
 		if found++; unfinished != "" {
 			return nil
 		}
@@ -376,24 +376,17 @@ func (s *remover) expireSome(tx pgx.Tx, after string, beforeUnixMs, atMost int64
 		} else if unfinished = device; len(x.devices) > 0 {
 			return nil
 		}
-		// until returns how many readings the segments have that end before the one with an index begins.
-		until := func(i int) (n int64) {
-			for k := range i {
-				if lastMs[k] < firstMs[i] {
-					n += int64(due[k])
-				}
-			}
-			return n
-		}
+		unsealed := int64(0)
 		for i := range due {
 			switch {
 			case unfinished == "" && due[i] == readings[i]:
 				to = &whole
 			case unfinished == "":
 				to = &cut
-			case until(i) >= min(chunkReadings, atMost):
-				return nil // what this transaction removes is before it
+			case unsealed >= min(chunkReadings, atMost):
+				return nil // enough for this transaction
 			}
+			unsealed += int64(due[i])
 			to.devices, to.lastMs, to.n, to.due = append(to.devices, device), append(to.lastMs, lastMs[i]), append(to.n, readings[i]), append(to.due, due[i])
 		}
 		return nil
@@ -427,8 +420,11 @@ func (s *remover) expireSome(tx pgx.Tx, after string, beforeUnixMs, atMost int64
 	if len(x.devices) == 0 {
 		x.devices, chunk = []string{unfinished}, min(chunk, atMost)
 	}
-	tag, err := tx.Exec(ctx, s.sql.of(`DELETE FROM SCHEMA.readings AS r USING unnest($1::text[]) AS k(device) CROSS JOIN LATERAL
-		(SELECT r.time_ms FROM SCHEMA.readings AS r WHERE r.device = k.device AND r.time_ms < $2 ORDER BY r.time_ms LIMIT $3) AS due
+	// What is measured after a segment begins is not first. Such a segment is one that was not needed, or another server removes readings of the device
+	// at the same time, and has removed what this one has counted.
+	tag, err := tx.Exec(ctx, s.sql.of(`DELETE FROM SCHEMA.readings AS r USING unnest($1::text[]) AS k(device)
+		CROSS JOIN LATERAL (SELECT least(min(s.first_ms), $2) AS ms FROM SCHEMA.segments AS s WHERE s.device = k.device) AS until
+		CROSS JOIN LATERAL (SELECT r.time_ms FROM SCHEMA.readings AS r WHERE r.device = k.device AND r.time_ms < until.ms ORDER BY r.time_ms LIMIT $3) AS due
 		WHERE r.device = k.device AND r.time_ms = due.time_ms`), x.devices, beforeUnixMs, chunk)
 	x.readings = inWhole + inCut + tag.RowsAffected()
 	return x, err
