@@ -867,10 +867,15 @@ func TestAlertsUnknown(t *testing.T) {
 	p := open(t, s.url+"/")
 	p.shows("1 active alert")
 	p.js(`window.send = fetch; window.fetch = async (path, options) => !path.startsWith("v1/alerts") ? send(path, options) :
-		new Response(JSON.stringify({ ...await (await send(path, options)).json(), alerts: [], total: 0, ready: false }), { headers: { "Content-Type": "application/json" } });`)
-	p.click("button[data-state='']")
-	p.shows("Active alerts are not known yet")
-	p.until(`[...document.querySelectorAll("table.fleet tbody tr")].every((tr) => tr.children[3].innerText.trim() === "?")`)
+		new Response(JSON.stringify({ ...await (await send(path, options)).json(), alerts: [], total: 0, ...window.unknown }), { headers: { "Content-Type": "application/json" } });`)
+	for _, tt := range []struct{ unknown, shown string }{
+		{"{ ready: false }", "Active alerts are not known yet"}, {"{ unread: 1 }", "No active alert; those of 1 device are not known"},
+	} {
+		p.js("window.unknown = " + tt.unknown)
+		p.click("button[data-state='']")
+		p.shows(tt.shown)
+		p.until(`[...document.querySelectorAll("table.fleet tbody tr")].every((tr) => tr.children[3].innerText.trim() === "?")`)
+	}
 }
 
 // A server without rules shows nothing about alerts.

@@ -50,7 +50,8 @@ type readings interface {
 	// devices calls visit with the names of all devices.
 	devices(ctx context.Context, visit func(vitals.Name) error) error
 
-	// records calls visit with the records of a device in a range.
+	// records calls visit with the records of a device in a range, or only with the newest one if the range is
+	// descending.
 	records(ctx context.Context, r storage.Range, visit func(*storage.Record) error) error
 }
 
@@ -104,19 +105,26 @@ func (c *alertsTestCommand) replay(ctx context.Context, from readings, rules []a
 		until = int64(*c.To)
 	}
 	within := storage.Range{FromUnixMs: max(0, int64(c.From)-alert.Memory(rules).Milliseconds()), ToUnixMs: until}
+	// The reading before: the device may have been silent since.
+	before := storage.Range{ToUnixMs: within.FromUnixMs, Descending: true}
 	table := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
 	var devices, alerts, late int
 	one := func(device vitals.Name) error {
-		within.Device = device
+		within.Device, before.Device = device, device
 		var records []storage.Record
-		err := from.records(ctx, within, func(r *storage.Record) error {
+		add := func(r *storage.Record) error {
 			if len(records) == maxReplayed {
 				return fmt.Errorf("%s has more than %d readings: replay fewer with --from and --to", device, maxReplayed)
 			}
 			records = append(records, *r)
 			return nil
-		})
-		if err != nil {
+		}
+		if before.ToUnixMs > 0 {
+			if err := from.records(ctx, before, add); err != nil {
+				return err
+			}
+		}
+		if err := from.records(ctx, within, add); err != nil {
 			return err
 		}
 		episodes, n, err := alert.Replay(ctx, rules, device, records, until)
@@ -179,13 +187,17 @@ func (s stoppedServer) devices(ctx context.Context, visit func(vitals.Name) erro
 }
 
 func (s stoppedServer) records(ctx context.Context, r storage.Range, visit func(*storage.Record) error) error {
-	for page := make([]storage.Record, 1024); ; {
+	page := make([]storage.Record, 1024)
+	if r.Descending {
+		page = page[:1]
+	}
+	for {
 		n, err := s.db.Scan(ctx, r, page)
 		for i := 0; i < n && err == nil; i++ {
 			r.FromUnixMs = page[i].TimeUnixMs + 1
 			err = visit(&page[i])
 		}
-		if err != nil || n < len(page) {
+		if err != nil || n < len(page) || r.Descending {
 			return err
 		}
 	}
@@ -221,7 +233,7 @@ func (s runningServer) records(ctx context.Context, r storage.Range, visit func(
 		return visit(&record)
 	}}
 	_, err := s.client.Download(ctx, &lines, transfer.Selection{
-		Device: r.Device.String(), From: strconv.FormatInt(r.FromUnixMs, 10), To: strconv.FormatInt(r.ToUnixMs, 10), Format: "ndjson",
+		Device: r.Device.String(), From: strconv.FormatInt(r.FromUnixMs, 10), To: strconv.FormatInt(r.ToUnixMs, 10), Format: "ndjson", Newest: r.Descending,
 	})
 	return err
 }

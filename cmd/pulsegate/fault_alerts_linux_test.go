@@ -66,9 +66,26 @@ devices = "fast-"
 labels = { severity = "page" }
 
 [[alert]]
+name = "Cold"
+sign = "skin_c"
+below = 30
+max_age = "3h"
+devices = "own-"
+
+[[alert]]
 name = "Silent"
 silent = "10h"
 devices = "silent-"
+`
+
+// alertSigns has the sign of the rule Cold.
+const alertSigns = `
+[[sign]]
+field = "skin_c"
+label = "Skin temperature"
+unit = "Cel"
+accepted = { min = 0, max = 50 }
+decimals = 1
 `
 
 // An alertCampaign adds up the results of its lives.
@@ -152,7 +169,7 @@ func (c *alertCampaign) table() string {
 	fmt.Fprintf(&b, "\n| | |\n|---|--:|\n| date | %s, %s |\n| command | `make alerts ROUNDS=%d SEED=%d` |\n| Alertmanager | %s |\n| rounds | %d |\n| lives with the embedded store | %d |\n| lives with two servers on PostgreSQL | %d |\n| servers and Alertmanagers started | %d |\n",
 		time.Now().Format(time.DateOnly), runtime.Version(), c.rounds, c.seed, manager, c.rounds, c.lives["embedded"], c.lives["PostgreSQL"], c.starts)
 	total := 0
-	for _, rule := range []string{"Low", "Fast", "Silent"} {
+	for _, rule := range []string{"Low", "Fast", "Cold", "Silent"} {
 		fmt.Fprintf(&b, "| conditions of the rule %s | %d |\n", rule, c.conditions[rule])
 		total += c.conditions[rule]
 	}
@@ -291,6 +308,8 @@ func (l *alertLife) play(shared bool, rounds int) {
 func (l *alertLife) begin(shared bool) {
 	rules := filepath.Join(l.t.TempDir(), "alerts.toml")
 	certtest.Write(l.t, rules, []byte(alertRules))
+	signs := filepath.Join(l.t.TempDir(), "signs.toml")
+	certtest.Write(l.t, signs, []byte(alertSigns))
 	l.every = 300 * time.Millisecond
 	switch {
 	case *alertPrograms == "":
@@ -304,7 +323,7 @@ func (l *alertLife) begin(shared bool) {
 		l.manager = newAlertmanager(l.t, l.pager, l.every)
 	}
 	l.startManager()
-	args := []string{"--admin-addr=127.0.0.1:0", "--alerts=" + rules, "--alertmanager=" + l.manager.url(), "--alertmanager-every=1s"}
+	args := []string{"--admin-addr=127.0.0.1:0", "--signs=" + signs, "--alerts=" + rules, "--alertmanager=" + l.manager.url(), "--alertmanager-every=1s"}
 	store, nodes := "embedded", 1
 	if shared {
 		store, nodes = "PostgreSQL", 2
@@ -420,7 +439,7 @@ func (l *alertLife) draw() *condition {
 		c.raise = append(c.raise, fmt.Sprintf(`{"device":"%s","time":%d,"%s":%d}`, c.device, at(age), sign, value))
 	}
 	anyOf := func(texts ...string) string { return texts[l.rnd.IntN(len(texts))] }
-	switch c.rule = anyOf("Low", "Fast", "Silent", "none"); c.rule {
+	switch c.rule = anyOf("Low", "Fast", "Cold", "Silent", "none"); c.rule {
 	case "Low":
 		c.device = fmt.Sprint("low-", l.devices)
 		reading("spo2_pct", 85, 0)
@@ -431,12 +450,17 @@ func (l *alertLife) draw() *condition {
 			reading("heart_rate_bpm", 180, time.Duration(age)*90*time.Second)
 		}
 		c.since, c.clear = at(0), anyOf("newer", "late", "erase")
+	case "Cold": // of an age that is below max_age, but not below its default
+		c.device = fmt.Sprint("own-", l.devices)
+		reading("skin_c", 29, 2*time.Hour)
+		c.since, c.clear = at(2*time.Hour), anyOf("newer", "newer", "erase")
 	case "Silent":
 		c.device = fmt.Sprint("silent-", l.devices)
 		reading("spo2_pct", 97, 11*time.Hour)
 		c.since, c.clear = at(time.Hour), anyOf("newer", "newer", "erase")
 	case "none": // values that are late, too few, or usual
-		c.device = anyOf("low-", "fast-", "silent-") + fmt.Sprint(l.devices)
+		c.device = anyOf("low-", "fast-", "own-", "silent-") + fmt.Sprint(l.devices)
+		reading("skin_c", 29, 4*time.Hour)
 		reading("heart_rate_bpm", 180, 3*time.Minute)
 		reading("spo2_pct", 85, time.Hour)
 		reading("spo2_pct", 97, 0)
@@ -469,7 +493,7 @@ func (l *alertLife) live(c *condition) {
 		if c.clear == "late" { // it divides the run
 			ms = c.since - 30_000
 		}
-		l.send(func(p *process) string { return p.url("/v1/readings") }, fmt.Sprintf(`{"device":"%s","time":%d,"spo2_pct":97,"heart_rate_bpm":70}`, c.device, ms))
+		l.send(func(p *process) string { return p.url("/v1/readings") }, fmt.Sprintf(`{"device":"%s","time":%d,"spo2_pct":97,"heart_rate_bpm":70,"skin_c":33}`, c.device, ms))
 	}
 }
 

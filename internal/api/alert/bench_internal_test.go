@@ -35,23 +35,54 @@ func tenRules() (rules []Rule) {
 	return append(rules, Rule{Name: "Silent", Silent: time.Hour})
 }
 
-// BenchmarkReadings publishes and evaluates readings of 10,000 devices in random order with ten rules, in
-// groups of 500. One in ten devices has an alert.
-func BenchmarkReadings(b *testing.B) {
-	var devices [10_000]vitals.Name
+// Readings of 10,000 devices in random order with ten rules, in groups of 500. One in ten devices has an alert.
+const benchDevices, benchGroup = 10_000, 500
+
+// benchEngine returns an engine, and the readings of the devices, each at index modulo benchDevices.
+func benchEngine(b *testing.B) (e *Engine, devices []vitals.Name, values func(device int) vitals.Values) {
+	devices = make([]vitals.Name, benchDevices)
 	for i := range devices {
 		devices[i], _ = vitals.ParseName(fmt.Sprintf("ppg-%06d", i))
 	}
-	group := make([]*storage.Entry, 500)
-	for i := range group {
-		group[i] = &storage.Entry{Reading: new(vitals.Reading), Outcome: storage.Stored}
-		for s := range vitals.Sign(5) {
-			group[i].Reading.Values.Set(s, 72_00)
-		}
-	}
-	e := NewEngine(storetest.NewMemory(), tenRules(), Options{})
+	e = NewEngine(storetest.NewMemory(), tenRules(), Options{})
 	e.sweep(b.Context())
 	e.settle(true)
+	return e, devices, func(device int) (v vitals.Values) {
+		for s := range vitals.Sign(5) {
+			v.Set(s, 72_00)
+		}
+		if v.Set(vitals.SpO2, 89_00); device%10 == 0 {
+			v.Set(vitals.SpO2, 97_00)
+		}
+		return v
+	}
+}
+
+// BenchmarkEvaluate evaluates readings that were taken from the inbox.
+func BenchmarkEvaluate(b *testing.B) {
+	e, devices, values := benchEngine(b)
+	now := time.Now().UnixMilli()
+	updates := make([]update, len(devices))
+	for i, device := range rand.Perm(len(devices)) {
+		updates[i] = update{device: devices[device], values: values(device)}
+	}
+	for i := 0; b.Loop(); i++ { // one reading
+		u := &updates[i%len(updates)]
+		u.unixMs, u.receivedUnixMs = now+int64(i), now+int64(i)
+		if e.board.take(u); (i+1)%benchGroup == 0 {
+			e.settle(false)
+		}
+	}
+}
+
+// BenchmarkReadings also publishes them, with 70 ns for making a reading.
+func BenchmarkReadings(b *testing.B) {
+	e, devices, values := benchEngine(b)
+	group := make([]*storage.Entry, benchGroup)
+	for i := range group {
+		group[i] = &storage.Entry{Reading: new(vitals.Reading), Outcome: storage.Stored}
+	}
+	var calm, high = values(0), values(1)
 	order := rand.Perm(len(devices))
 	var buf []update
 	now := time.Now().UnixMilli()
@@ -59,9 +90,8 @@ func BenchmarkReadings(b *testing.B) {
 		entry, device := group[i%len(group)], order[i%len(devices)]
 		r := entry.Reading
 		r.Device, r.TimeUnixMs, entry.ReceivedUnixMs = devices[device], now+int64(i), now+int64(i)
-		r.Values.Set(vitals.SpO2, 89_00)
-		if device%10 == 0 {
-			r.Values.Set(vitals.SpO2, 97_00)
+		if r.Values = high; device%10 == 0 {
+			r.Values = calm
 		}
 		if (i+1)%len(group) == 0 {
 			e.Publish(group)

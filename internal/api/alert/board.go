@@ -13,12 +13,12 @@ import (
 type board struct {
 	opt        *Options
 	rules      []Rule
-	devices    devices                  // at most maxDevices
-	touched    []*watched               // may have changed since they were settled
-	unread     map[vitals.Name]struct{} // devices whose runs must be read from the store
-	sweep      uint32                   // number of sweeps that have begun
-	complete   bool                     // one has ended
-	cutUnixMs  int64                    // readings before this may have expired
+	devices    devices              // at most maxDevices
+	touched    []*watched           // may have changed since they were settled
+	unread     map[vitals.Name]bool // devices whose runs must be read from the store; true means that it failed
+	sweep      uint32               // number of sweeps that have begun
+	complete   bool                 // one has ended
+	cutUnixMs  int64                // readings before this may have expired
 	maxDevices int
 	full       bool // devices were left out since the last sweep has begun
 	leftOut    int  // number of those that it has found
@@ -62,7 +62,7 @@ type watched struct {
 }
 
 func newBoard(rules []Rule, opt *Options) *board {
-	b := &board{opt: opt, rules: rules, devices: newDevices(), unread: map[vitals.Name]struct{}{}, maxDevices: maxDevices(opt, len(rules)), leastSilentMs: math.MaxInt64}
+	b := &board{opt: opt, rules: rules, devices: newDevices(), unread: map[vitals.Name]bool{}, maxDevices: maxDevices(opt, len(rules)), leastSilentMs: math.MaxInt64}
 	for i := range b.calm {
 		b.calm[i] = vitals.Range{Min: vitals.MinValue, Max: vitals.MaxValue}
 	}
@@ -172,6 +172,19 @@ func (w *watched) at(i int, r *Rule, nowUnixMs int64) (sinceUnixMs int64, active
 	return w.newestUnixMs + r.Silent.Milliseconds(), u.applies && age >= r.Silent && (r.MaxAge == 0 || age < r.MaxAge)
 }
 
+// mark makes a device unread.
+func (b *board) mark(device *vitals.Name) { b.unread[*device] = b.unread[*device] }
+
+// failed returns the number of unread devices that could not be read.
+func (b *board) failed() (n int) {
+	for _, failed := range b.unread {
+		if failed {
+			n++
+		}
+	}
+	return n
+}
+
 // touch notes that a device may have changed.
 func (b *board) touch(w *watched) {
 	if !w.touched {
@@ -187,7 +200,7 @@ func (b *board) take(r *update) {
 		return
 	}
 	if isNew && (b.full || !b.complete) {
-		b.unread[r.device] = struct{}{} // it may have readings that no sweep has seen
+		b.mark(&r.device) // it may have readings that no sweep has seen
 	}
 	w.newestUnixMs = max(w.newestUnixMs, r.unixMs)
 	signs := r.values.Present() & b.signs
@@ -201,11 +214,11 @@ func (b *board) take(r *update) {
 		switch {
 		case !u.applies || rule.Silent != 0 || !has:
 		case r.completed: // a record keeps the time at which its first reading arrived
-			b.unread[r.device] = struct{}{}
+			b.mark(&r.device)
 		case !u.known || r.unixMs > u.newestUnixMs:
 			u.take(rule, v, r.unixMs, r.receivedUnixMs)
 		case !u.ignores(rule, v, r.unixMs, r.receivedUnixMs):
-			b.unread[r.device] = struct{}{}
+			b.mark(&r.device)
 		}
 	}
 	w.calm = false
@@ -231,7 +244,7 @@ func (b *board) compare(d *storage.Device, lost bool) {
 	w.sweep = b.sweep
 	b.release(w)
 	if d.NewestUnixMs < w.newestUnixMs { // readings were removed
-		b.unread[d.Name] = struct{}{}
+		b.mark(&d.Name)
 	}
 	w.newestUnixMs = max(w.newestUnixMs, d.NewestUnixMs)
 	for i := range w.runs {
@@ -241,7 +254,7 @@ func (b *board) compare(d *storage.Device, lost bool) {
 		case latest.Known && (!u.known || latest.TimeUnixMs > u.newestUnixMs) && !rule.Met.Contains(latest.Value):
 			u.take(rule, latest.Value, latest.TimeUnixMs, latest.TimeUnixMs) // and need not be read
 		case latest.Known != u.known || latest.Known && latest.TimeUnixMs != u.newestUnixMs, u.met && (lost || b.opt.Shared || u.young > 0 && u.firstUnixMs < b.cutUnixMs):
-			b.unread[d.Name] = struct{}{}
+			b.mark(&d.Name)
 		}
 	}
 	b.touch(w)
@@ -252,7 +265,7 @@ func (b *board) swept() {
 	b.complete = true
 	for w := range b.devices.all() {
 		if w.sweep != b.sweep {
-			b.unread[w.name] = struct{}{}
+			b.mark(&w.name)
 		}
 	}
 }

@@ -237,27 +237,92 @@ func (d *damaged) Scan(ctx context.Context, r storage.Range, dst []storage.Recor
 	return d.Memory.Scan(ctx, r, dst)
 }
 
-// Check says that the states of devices cannot be read, until they can: nothing is reported before.
+// Devices that cannot be read hold up no others, and Check says so: after a start, and after a change of the rules,
+// when their alerts stay as they were.
 func TestUnreadable(t *testing.T) {
 	store := &damaged{Memory: storetest.NewMemory(), device: name(t, "d0")}
 	now := int64(1_800_000_000_000)
-	if err := store.Append(group(t, 3, now, 85_00)); err != nil {
-		t.Fatal(err)
+	add := func(v vitals.Value) (g []*storage.Entry) {
+		t.Helper()
+		g = group(t, 3, now, v)
+		if err := store.Append(g); err != nil {
+			t.Fatal(err)
+		}
+		now += minute
+		return g
 	}
+	add(85_00)
 	from := &failing{Reader: store, fails: true}
 	e := NewEngine(from, lowOnly, Options{Now: func() time.Time { return time.UnixMilli(now) }})
-	for _, what := range []string{"no device can be read", "one device cannot be read"} {
+	check := func(what string, ready bool, alerts, since int64) {
+		t.Helper()
 		for range 20 { // in another order each time
 			e.step(t.Context(), true)
-			if err := e.Check(t.Context()); !errors.Is(err, errFailing) {
-				t.Errorf("while %s, Check returns %v", what, err)
+			if err := e.Check(t.Context()); errors.Is(err, errFailing) != (from.fails || !store.device.IsZero()) {
+				t.Errorf("%s: Check returns %v", what, err)
 			}
 		}
-		from.fails = false
+		active, c := e.State(0)
+		if c.Ready != ready || len(active) != int(alerts) || alerts > 0 && active[0].SinceUnixMs != since {
+			t.Errorf("%s: ready is %v, the alerts are %v", what, c.Ready, active)
+		}
+		for device, want := range map[string]int{"d0": 1, "d1": 0} {
+			if from.fails || store.device.IsZero() {
+				want = 0
+			}
+			if _, _, unread, _ := e.Newest(1, func(d *vitals.Name) bool { return *d == name(t, device) }); unread != want {
+				t.Errorf("%s: %d devices of %s are unread, want %d", what, unread, device, want)
+			}
+		}
 	}
+	begin := now - minute
+	check("nothing can be read", false, 0, 0)
+	from.fails = false
+	check("a start without one device", true, 2, begin)
 	store.device = vitals.Name{}
-	e.step(t.Context(), false)
-	if active, c := e.State(0); e.Check(t.Context()) != nil || !c.Ready || len(active) != 3 {
-		t.Errorf("once all can be read, %d alerts, ready is %v, Check returns %v", len(active), c.Ready, e.Check(t.Context()))
+	check("all can be read", true, 3, begin)
+	store.device = name(t, "d0")
+	rules := append(slices.Clone(lowOnly), Rule{Name: "Other", Sign: vitals.HeartRate, Met: lowOnly[0].Met, Values: 1})
+	if err := e.SetRules(rules); err != nil {
+		t.Fatal(err)
 	}
+	check("other rules without one device", true, 3, begin)
+	changes := e.nChanges
+	e.Publish(add(97_00))
+	check("values that end all alerts", true, 0, 0)
+	if e.nChanges != changes+3 {
+		t.Errorf("%d changes, want 3", e.nChanges-changes)
+	}
+	e.Publish(add(85_00))
+	check("values that begin them again", true, 3, now-minute)
+	store.device = vitals.Name{}
+	check("all can be read again", true, 3, now-minute)
+}
+
+// After an outage of the store, silence has the same grace as after a start.
+func TestSilenceAfterOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &failing{Reader: storetest.NewMemory()}
+		if err := store.Reader.(*storetest.Memory).Append(group(t, 1, time.Now().UnixMilli(), 97_00)); err != nil {
+			t.Fatal(err)
+		}
+		e := NewEngine(store, []Rule{{Name: "Silent", Silent: 30 * time.Minute}}, Options{Shared: true, Grace: time.Minute})
+		check := func(what string, alerts int) {
+			t.Helper()
+			e.step(t.Context(), true)
+			if active, _ := e.State(0); len(active) != alerts {
+				t.Errorf("%s: %d alerts, want %d", what, len(active), alerts)
+			}
+		}
+		time.Sleep(20 * time.Minute)
+		check("before", 0)
+		store.fails = true
+		time.Sleep(20 * time.Minute)
+		check("while the store is away", 0)
+		store.fails = false
+		time.Sleep(59 * time.Second)
+		check("soon after", 0)
+		time.Sleep(2 * time.Second)
+		check("after a minute", 1)
+	})
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -41,8 +40,8 @@ type Options struct {
 	// Retain is how long readings are kept; 0 means for ever.
 	Retain time.Duration
 
-	// Grace is how long after the start no alert about silence begins, so that gateways can send what
-	// they hold.
+	// Grace is how long after the start, and after the store has failed, no alert about silence begins, so
+	// that gateways can send what they hold.
 	Grace time.Duration
 
 	// OnError, if not nil, is called with errors of the store.
@@ -57,21 +56,21 @@ type Engine struct {
 	reader  Reader
 	opt     Options
 	inbox   *feed.Inbox[update]
-	filter  filter // of what is put into the inbox
-	begun   time.Time
+	filter  filter             // of what is put into the inbox
 	restart chan struct{}      // holds one if next may be set
 	refresh chan chan struct{} // closed when all devices were compared
 
 	mu       sync.Mutex
 	next     []Rule // to be put into force; nil means none
 	board    *board
-	ready    bool                 // the board has all devices
+	ready    bool                 // the board has all devices, but those that could not be read
+	troubled time.Time            // when the store last failed, or the start
 	before   []Alert              // active before the board was begun; while it is not ready
 	lost     uint64               // updates that were not evaluated, and no sweep has made good
 	lostEver uint64               // updates that were not evaluated
 	erasures uint64               // number of calls of Erased
 	sweepErr error                // of the last sweep; nil means that it has seen all devices
-	readErr  error                // of the last reading of unread devices; nil means that it has read all
+	readErr  error                // of an unread device that could not be read
 	erased   map[vitals.Name]bool // since the last sweep: what the inbox holds of them may be erased
 	changes  []Alert              // the newest last; at most maxChanges
 	nChanges uint64               // number of changes since the start
@@ -94,7 +93,7 @@ func NewEngine(reader Reader, rules []Rule, opt Options) *Engine {
 		opt.Now = time.Now
 	}
 	e := &Engine{
-		reader: reader, opt: opt, begun: time.Now(), restart: make(chan struct{}, 1), refresh: make(chan chan struct{}),
+		reader: reader, opt: opt, troubled: time.Now(), restart: make(chan struct{}, 1), refresh: make(chan chan struct{}),
 		board: newBoard(rules, &opt), erased: map[vitals.Name]bool{}, changed: make(chan struct{}),
 	}
 	e.inbox = feed.NewInbox(e.filter.fill)
@@ -113,7 +112,7 @@ func (e *Engine) Erased(device vitals.Name) {
 	e.erasures++
 	e.erased[device] = true
 	e.installLocked(&device, nil, 0)
-	e.board.unread[device] = struct{}{} // only the readings of an assignment may have been erased
+	e.board.mark(&device) // only the readings of an assignment may have been erased
 }
 
 // SetRules puts other rules into force, or returns an error if devices that are evaluated would have no
@@ -159,8 +158,11 @@ func (e *Engine) Refresh(ctx context.Context) {
 func (e *Engine) Check(context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if err := cmp.Or(e.sweepErr, e.readErr); err != nil {
+	if err := e.sweepErr; err != nil {
 		return fmt.Errorf("stored readings cannot be read: %w", err)
+	}
+	if err := e.readErr; err != nil {
+		return fmt.Errorf("stored readings of %d devices cannot be read: %w", e.board.failed(), err)
 	}
 	if b := e.board; b.full {
 		return fmt.Errorf("%d devices have no alerts: the states of %d rules have room for %d devices; use fewer rules, or more memory", b.leftOut, len(b.rules), b.maxDevices)
@@ -186,13 +188,13 @@ func (e *Engine) Run(ctx context.Context) {
 			}
 			all = true
 		}
-		e.readUnread(ctx)
+		e.readUnread(ctx, all)
 		if sweeps {
 			sweptAt = time.Now()
 			took = sweptAt.Sub(now)
 		}
 		e.settle(all)
-		e.readUnread(ctx) // what other servers may have stored of alerts that are about to begin
+		e.readUnread(ctx, false) // what other servers may have stored of alerts that are about to begin
 		if all = false; refreshed != nil {
 			close(refreshed)
 			refreshed = nil
@@ -256,7 +258,7 @@ func (e *Engine) take(buf []update) (updates []update, lost bool) {
 			e.board.take(u)
 		}
 		if u.values.Reset(); len(e.erased) > 0 && e.erased[u.device] {
-			e.board.unread[u.device] = struct{}{}
+			e.board.mark(&u.device)
 		}
 	}
 	e.mu.Unlock()
@@ -278,13 +280,12 @@ func (e *Engine) sweep(ctx context.Context) bool {
 		}
 	})
 	e.mu.Lock()
-	e.sweepErr = err
-	e.mu.Unlock()
-	if err != nil {
+	if e.sweepErr = err; err != nil {
+		e.troubled = time.Now()
+		e.mu.Unlock()
 		e.report(err)
 		return false
 	}
-	e.mu.Lock()
 	defer e.mu.Unlock()
 	if lost == e.lost {
 		e.lost = 0
@@ -293,31 +294,59 @@ func (e *Engine) sweep(ctx context.Context) bool {
 	return true
 }
 
-// readUnread reads the runs of unread devices.
-func (e *Engine) readUnread(ctx context.Context) {
+// maxFailures is the number of devices in a row that cannot be read, after which the store is taken to have failed: the
+// other ones are read next time.
+const maxFailures = 8
+
+// readUnread reads the runs of unread devices; with again, also of those that could not be read before.
+func (e *Engine) readUnread(ctx context.Context, again bool) {
 	e.mu.Lock()
-	rules, devices := e.board.rules, slices.Collect(maps.Keys(e.board.unread))
+	rules := e.board.rules
+	var devices, failed []vitals.Name
+	for device, before := range e.board.unread {
+		if !before {
+			devices = append(devices, device)
+		} else if again {
+			failed = append(failed, device)
+		}
+	}
 	e.mu.Unlock()
-	var failed error
-	for _, device := range devices {
+	var readErr error
+	failures := 0
+	for _, device := range append(devices, failed...) {
 		e.mu.Lock()
 		erasures := e.erasures
 		e.mu.Unlock()
 		runs, newestUnixMs, err := readRuns(ctx, e.reader, rules, device)
-		if err != nil && !errors.Is(err, storage.ErrNotFound) {
-			e.report(err)
-			failed = err
-			break // the others are read next time, too
+		if ctx.Err() != nil {
+			return
 		}
+		failed := err != nil && !errors.Is(err, storage.ErrNotFound)
 		e.mu.Lock()
-		if e.erasures == erasures { // otherwise what was read may be of erased readings
+		switch {
+		case failed:
+			e.board.unread[device] = true
+		case e.erasures == erasures: // otherwise what was read may be of erased readings
 			e.installLocked(&device, runs, newestUnixMs)
 		}
 		e.mu.Unlock()
+		if !failed {
+			failures = 0
+			continue
+		}
+		readErr = err
+		if failures++; failures == maxFailures {
+			break
+		}
+	}
+	if readErr != nil {
+		e.report(readErr)
 	}
 	e.mu.Lock()
-	e.readErr = failed
-	e.mu.Unlock()
+	defer e.mu.Unlock()
+	if readErr != nil || e.board.failed() == 0 {
+		e.readErr = readErr
+	}
 }
 
 // installLocked replaces what is kept of a device by what was read. If runs is nil, it has no readings
@@ -354,7 +383,7 @@ func (e *Engine) settle(all bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	b, now := e.board, e.opt.nowUnixMs()
-	if !e.ready && b.complete && len(b.unread) == 0 {
+	if !e.ready && b.complete && len(b.unread) == b.failed() {
 		e.ready, all = true, true
 		e.carryLocked(now)
 		close(e.changed)
@@ -397,17 +426,21 @@ func (e *Engine) carryLocked(nowUnixMs int64) {
 
 // settleLocked notices alerts of a device that begin or end. read means that its runs were read from the
 // store just now: it is before an alert begins if another server, or an update that was lost, may have
-// stored what contradicts it.
+// stored what contradicts it. While they cannot be read, an alert about values ends only with a newer value.
 func (e *Engine) settleLocked(w *watched, nowUnixMs int64, read bool) {
 	w.calm = true
+	failed := e.board.unread[w.name]
 	for i := range w.runs {
 		u, rule := &w.runs[i], &e.board.rules[i]
 		since, active := w.at(i, rule, nowUnixMs)
+		if newest := u.known && u.newestUnixMs == w.newestUnixMs; failed && u.reported && rule.Silent == 0 && (u.met || !newest) {
+			since, active = u.sinceUnixMs, true
+		}
 		switch {
-		case active && !u.reported && rule.Silent != 0 && time.Since(e.begun) < e.opt.Grace:
+		case active && !u.reported && rule.Silent != 0 && time.Since(e.troubled) < e.opt.Grace:
 			active = false
 		case active && !u.reported && (e.opt.Shared || e.lost > 0) && !read:
-			e.board.unread[w.name] = struct{}{}
+			e.board.mark(&w.name)
 			active = false
 		case active && !u.reported:
 			e.board.reported++
@@ -440,13 +473,19 @@ func (e *Engine) changeLocked(a Alert) {
 	e.changed = make(chan struct{})
 }
 
-// Newest returns at most limit of the active alerts for which wanted reports true, the newest first, and how
-// many there are. Changes has no alerts.
-func (e *Engine) Newest(limit int, wanted func(*Alert) bool) (newest []Alert, total int, c Changes) {
+// Newest returns at most limit of the active alerts of the devices for which wanted reports true, the newest first,
+// how many there are, and how many of these devices cannot be read, so that they may have others. Changes has no
+// alerts.
+func (e *Engine) Newest(limit int, wanted func(*vitals.Name) bool) (newest []Alert, total, unread int, c Changes) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if c = e.changesLocked(e.nChanges); !c.Ready {
-		return nil, 0, c
+		return nil, 0, 0, c
+	}
+	for device, failed := range e.board.unread {
+		if failed && wanted(&device) {
+			unread++
+		}
 	}
 	sort := func() {
 		slices.SortFunc(newest, func(a, b Alert) int {
@@ -455,7 +494,7 @@ func (e *Engine) Newest(limit int, wanted func(*Alert) bool) (newest []Alert, to
 		newest = newest[:min(len(newest), limit)]
 	}
 	e.board.each(func(a Alert) {
-		if !wanted(&a) {
+		if !wanted(&a.Device) {
 			return
 		}
 		if total++; len(newest) >= 2*limit {
@@ -464,13 +503,13 @@ func (e *Engine) Newest(limit int, wanted func(*Alert) bool) (newest []Alert, to
 		newest = append(newest, a)
 	})
 	sort()
-	return newest, total, c
+	return newest, total, unread, c
 }
 
 // Changes are alerts that have begun or ended.
 type Changes struct {
 	Rules  int             // number of rules in force
-	Ready  bool            // the states of all devices were read; otherwise there are no alerts yet
+	Ready  bool            // the states of all devices were read, or could not be; otherwise there are no alerts yet
 	Alerts []Alert         // in the order of the changes
 	N      uint64          // number of changes since the start, which these are the last of
 	Lost   bool            // some changes are no longer kept

@@ -76,12 +76,13 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Ready  bool     `json:"ready"`
 		Alerts []listed `json:"alerts"`
 		Total  int      `json:"total"`
+		Unread int      `json:"unread"`
 	}{Notice: Notice, Ready: true, Alerts: []listed{}}
 	if h.engine != nil {
-		newest, total, c := h.engine.Newest(limit, func(a *Alert) bool {
-			return access.Covers(&a.Device) && (len(devices) == 0 || slices.Contains(devices, a.Device))
+		newest, total, unread, c := h.engine.Newest(limit, func(d *vitals.Name) bool {
+			return access.Covers(d) && (len(devices) == 0 || slices.Contains(devices, *d))
 		})
-		body.Rules, body.Ready, body.Total = c.Rules, c.Ready, total
+		body.Rules, body.Ready, body.Total, body.Unread = c.Rules, c.Ready, total, unread
 		for _, a := range newest {
 			body.Alerts = append(body.Alerts, a.listed())
 		}

@@ -66,7 +66,7 @@ func TestHandler(t *testing.T) {
 		return w
 	}
 	const head = `{"notice":"` + alert.Notice + `","rules":1,"ready":`
-	if got, want := get(h, "", all).Body.String(), head+`false,"alerts":[],"total":0}`+"\n"; got != want {
+	if got, want := get(h, "", all).Body.String(), head+`false,"alerts":[],"total":0,"unread":0}`+"\n"; got != want {
 		t.Errorf("before the states are read: %s, want %s", got, want)
 	}
 	ready := engine.Changes(0).Next
@@ -95,7 +95,7 @@ func TestHandler(t *testing.T) {
 		{"a device without any", "?device=ppg-3", ward, "0", ""},
 	} {
 		w := get(h, tt.query, tt.auth)
-		if want := head + `true,"alerts":[` + tt.want + `],"total":` + tt.total + "}\n"; w.Code != 200 || w.Body.String() != want || w.Header().Get("Cache-Control") != "no-store" {
+		if want := head + `true,"alerts":[` + tt.want + `],"total":` + tt.total + ",\"unread\":0}\n"; w.Code != 200 || w.Body.String() != want || w.Header().Get("Cache-Control") != "no-store" {
 			t.Errorf("%s: %d %s\nwant %s", tt.name, w.Code, w.Body, want)
 		}
 	}

@@ -20,12 +20,13 @@ var (
 	changesDesc = prometheus.NewDesc("pulsegate_alert_changes_total", "Alerts that have begun or ended.", nil, nil)
 	lostDesc    = prometheus.NewDesc("pulsegate_alert_readings_lost_total", "Stored readings that were evaluated late, from the store, because the queue of the evaluation was full.", nil, nil)
 	staleDesc   = prometheus.NewDesc("pulsegate_alert_rules_stale", "1 if the file of rules cannot be used, so that older rules are in force.", nil, nil)
-	readyDesc   = prometheus.NewDesc("pulsegate_alert_ready", "1 if the states of all devices have been read since the start, or since the rules were changed. Nothing is reported before.", nil, nil)
+	unreadDesc  = prometheus.NewDesc("pulsegate_alert_devices_unread", "Devices whose stored readings cannot be read, so that they may have other alerts.", nil, nil)
+	readyDesc   = prometheus.NewDesc("pulsegate_alert_ready", "1 if the states of all devices have been read, or could not be, since the start, or since the rules were changed. Nothing is reported before.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (Collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{rulesDesc, activeDesc, statesDesc, leftOutDesc, changesDesc, lostDesc, staleDesc, readyDesc} {
+	for _, d := range []*prometheus.Desc{rulesDesc, activeDesc, statesDesc, leftOutDesc, changesDesc, lostDesc, staleDesc, unreadDesc, readyDesc} {
 		ch <- d
 	}
 }
@@ -41,7 +42,7 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 	} else {
 		active = float64(len(e.before))
 	}
-	rules, leftOut, changes, lost := float64(len(e.board.rules)), float64(e.board.leftOut), float64(e.nChanges), float64(e.lostEver)
+	rules, leftOut, unread, changes, lost := float64(len(e.board.rules)), float64(e.board.leftOut), float64(e.board.failed()), float64(e.nChanges), float64(e.lostEver)
 	e.mu.Unlock()
 	if c.File.Stale() {
 		stale = 1
@@ -53,6 +54,7 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(activeDesc, active)
 	gauge(statesDesc, states)
 	gauge(leftOutDesc, leftOut)
+	gauge(unreadDesc, unread)
 	gauge(readyDesc, ready)
 	gauge(staleDesc, stale)
 	ch <- prometheus.MustNewConstMetric(changesDesc, prometheus.CounterValue, changes)

@@ -194,10 +194,12 @@ func (m *model) defined(rule *spec, records []storage.Record, nowUnixMs int64) (
 	return 0, false, false
 }
 
-// check compares the active alerts of an engine with the definition.
-func (m *model) check(t *testing.T, active []Alert, now, expired int64) {
+// check compares the active alerts of an engine with the definition, but those of a device that cannot be read.
+func (m *model) check(t *testing.T, active []Alert, damaged vitals.Name, now, expired int64) {
 	t.Helper()
 	want, forgettable := m.expected(t, now)
+	of := func(a Alert) bool { return a.Device == damaged }
+	active, want = slices.DeleteFunc(slices.Clone(active), of), slices.DeleteFunc(want, of)
 	for i := range want {
 		for _, a := range active {
 			if key(&a) == key(&want[i]) && (a.SinceUnixMs < expired || forgettable[key(&a)]) {
@@ -230,9 +232,9 @@ func (e *Engine) step(ctx context.Context, sweep bool) (read bool) {
 	if _, lost := e.take(nil); lost || sweep {
 		read = e.sweep(ctx)
 	}
-	e.readUnread(ctx)
+	e.readUnread(ctx, true)
 	e.settle(true)
-	e.readUnread(ctx)
+	e.readUnread(ctx, true)
 	return read
 }
 
@@ -241,13 +243,14 @@ const minute = int64(time.Minute / time.Millisecond)
 // A failing is a Reader that may fail.
 type failing struct {
 	Reader
-	fails bool
+	fails  bool
+	device vitals.Name // which cannot be read
 }
 
 var errFailing = errors.New("the store fails")
 
 func (f *failing) Latest(ctx context.Context, device vitals.Name) (storage.Device, error) {
-	if f.fails {
+	if f.fails || device == f.device {
 		return storage.Device{}, errFailing
 	}
 	return f.Reader.Latest(ctx, device)
@@ -271,7 +274,7 @@ func testModels(t *testing.T, rounds uint64) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { testModel(t, rand.New(rand.NewPCG(seed, 39)), counts) })
 	}
 	for _, what := range []string{
-		"stored", "completed", "duplicate", "late", "ahead", "lost", "forward", "backward", "a pause", "erased", "a part erased", "expired", "rules", "restart", "failure",
+		"stored", "completed", "duplicate", "late", "ahead", "lost", "forward", "backward", "a pause", "erased", "a part erased", "expired", "rules", "restart", "failure", "a device damaged",
 		"Low", "Lasting", "Below", "Fast", "High", "Often", "Cold", "Own", "Silent", "Gone",
 	} {
 		if counts[what] < 10 && !t.Failed() {
@@ -301,7 +304,7 @@ func testModel(t *testing.T, rng *rand.Rand, counts map[string]int) {
 	for range 60 {
 		for more := 1 + rng.IntN(2); more > 0; more-- {
 			what := ""
-			switch rng.IntN(16) {
+			switch rng.IntN(18) {
 			default:
 				group := m.randomGroup(t, rng, devices, &now, counts)
 				switch rng.IntN(8) {
@@ -333,10 +336,10 @@ func testModel(t *testing.T, rng *rand.Rand, counts map[string]int) {
 					e.Erased(a.Device)
 				}
 			case 5:
-				if retain == 0 {
+				if retain == 0 || now-retain.Milliseconds() < expired {
 					break
 				}
-				expired = max(expired, now-retain.Milliseconds())
+				expired = now - retain.Milliseconds()
 				x, err := m.store.Expire(t.Context(), expired, math.MaxInt64)
 				if err != nil {
 					t.Fatal(err)
@@ -358,6 +361,11 @@ func testModel(t *testing.T, rng *rand.Rand, counts map[string]int) {
 			case 8:
 				what = "failure"
 				store.fails = true
+			case 9:
+				what = "a device damaged"
+				store.device = some()
+			case 10:
+				store.device = vitals.Name{}
 			}
 			counts[what]++
 		}
@@ -370,7 +378,7 @@ func testModel(t *testing.T, rng *rand.Rand, counts map[string]int) {
 		if !s.Ready {
 			t.Fatal("not ready")
 		}
-		m.check(t, active, now, expired)
+		m.check(t, active, store.device, now, expired)
 		// The changes lead from what was active to what is.
 		nChanges = s.N
 		is := map[string]Alert{}
@@ -487,7 +495,7 @@ func testTwo(t *testing.T, rng *rand.Rand) {
 				}
 			}
 			if sweep {
-				m.check(t, active, now, 0)
+				m.check(t, active, vitals.Name{}, now, 0)
 			}
 		}
 	}

@@ -102,6 +102,6 @@ func (u *run) ignores(r *Rule, v vitals.Value, unixMs, receivedUnixMs int64) boo
 	case r.Met.Contains(v):
 		return inside && receivedUnixMs-unixMs > r.MaxAge.Milliseconds() // one before it may end a pause
 	default:
-		return !inside
+		return !inside && !u.cut // the alert may have begun before what was read
 	}
 }

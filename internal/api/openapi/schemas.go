@@ -103,9 +103,10 @@ func (d *describer) schemas() object {
 		"Alerts": closed(object{
 			"notice": described(str, "What alerts are not: to be shown wherever they are shown."),
 			"rules":  described(count, "How many rules are in force."),
-			"ready":  described(flag, "Whether the states of all devices were read since the start, or since the rules were changed; no alert is listed before."),
+			"ready":  described(flag, "Whether the states of all devices but unread ones are known since the start, or since the rules were changed; no alert is listed before."),
 			"alerts": list("Alert"), "total": described(count, "How many are active, of the devices that are selected and covered by the token."),
-		}, "notice", "rules", "ready", "alerts", "total"),
+			"unread": described(count, "How many of these devices have stored readings that cannot be read, so that they may have other alerts."),
+		}, "notice", "rules", "ready", "alerts", "total", "unread"),
 		"Alert": closed(object{
 			"name": str, "device": name, "sign": described(str, "JSON name of the sign; absent if the alert is about silence."), "condition": described(str, "The rule in words."),
 			"labels": object{"type": "object", "additionalProperties": str, "description": "Further labels of the rule."},

@@ -13,6 +13,7 @@ type Selection struct {
 	From   string // inclusive, in the server's format; "" is open
 	To     string // exclusive; "" is open
 	Format string // "ndjson", "csv", "parquet" or "omh"
+	Newest bool   // only the newest reading
 }
 
 // Download writes the selected readings to w as the server sends them. After an error,
@@ -24,6 +25,10 @@ func (c *Client) Download(ctx context.Context, w io.Writer, sel Selection) (left
 	}
 	if sel.To != "" {
 		query.Set("to", sel.To)
+	}
+	if sel.Newest {
+		query.Set("order", "desc")
+		query.Set("limit", "1")
 	}
 	resp, err := c.Get(ctx, "/v1/devices/"+url.PathEscape(sel.Device)+"/readings?"+query.Encode())
 	if err != nil {

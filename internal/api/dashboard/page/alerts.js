@@ -10,7 +10,8 @@ export class Alerts {
   active = []; // the newest first
   #ended = []; // since the view was opened
   #total = 0;
-  #ready = true; // the server knows the states of all devices
+  #ready = true; // the server knows the states of all devices but
+  #unread = 0; // devices, which it cannot read
   #others = []; // of devices that about has asked for
   unsure = false; // devices may have alerts that are in neither list
 
@@ -36,7 +37,8 @@ export class Alerts {
     Object.assign(this, { rules: body.rules, active: body.alerts });
     this.#total = body.total;
     this.#ready = body.ready;
-    this.unsure = !body.ready || body.total > body.alerts.length;
+    this.#unread = body.unread;
+    this.unsure = !body.ready || body.unread > 0 || body.total > body.alerts.length;
     this.notice.textContent = body.rules > 0 ? body.notice : "";
     this.#show();
   }
@@ -47,7 +49,7 @@ export class Alerts {
     const body = await request("v1/alerts?" + new URLSearchParams([["limit", most], ...devices.map((d) => ["device", d])])).catch(() => null);
     if (body === null) return;
     this.#others = body.alerts;
-    this.unsure = !body.ready || body.total > body.alerts.length;
+    this.unsure = !body.ready || body.unread > 0 || body.total > body.alerts.length;
     this.onChange();
   }
 
@@ -75,7 +77,8 @@ export class Alerts {
 
   #show() {
     this.section.hidden = this.rules === 0;
-    this.summary.textContent = !this.#ready ? "Active alerts are not known yet" : this.#total === 0 ? "No active alert" : counted(this.#total, "active alert");
+    this.summary.textContent = !this.#ready ? "Active alerts are not known yet" : (this.#total === 0 ? "No active alert" : counted(this.#total, "active alert")) +
+      (this.#unread > 0 ? `; those of ${counted(this.#unread, "device")} are not known` : "");
     const heads = ["Alert", "Device", "Condition", "Active since", "Labels"];
     const rows = this.active.map((a) => el("tr", {}, el("th", { scope: "row" }, a.name),
       el("td", {}, el("a", { href: "#device?" + query({ device: a.device }) }, a.device)), el("td", {}, a.condition),
