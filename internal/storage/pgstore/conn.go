@@ -23,12 +23,13 @@ var errPooler = errors.New("pgstore: a connection pooler such as PgBouncer is be
 
 // settings are set on each connection, whatever the server, database or role say. A backend checks
 // whether its client is still there, so that a transaction that was given up leaves the queue of the
-// lock that it waits for. It does not check during a commit.
+// lock that it waits for. It does not check during a commit. A transaction whose server is frozen, and would hold its locks for
+// ever, is ended later than a server that runs closes its connection: TestFrozen checks it.
 const settings = `SET synchronous_commit = on;
 SET client_min_messages = notice;
 SET statement_timeout = 0;
 SET lock_timeout = 0;
-SET idle_in_transaction_session_timeout = 0;
+SET idle_in_transaction_session_timeout = '20s';
 SET idle_session_timeout = 0;
 SET client_connection_check_interval = '1s';
 SET default_transaction_isolation = 'read committed';

@@ -117,11 +117,12 @@ func (s sealer) seal(ctx context.Context, beforeMs int64) (sealed int64, err err
 	defer conn.Release()
 	var free bool
 	key := lockKey("sealer", s.opt.Schema)
-	if err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock($1)", key).Scan(&free); err != nil || !free {
+	// If this server freezes between two transactions, another one seals.
+	if err := conn.QueryRow(ctx, "SELECT CASE WHEN pg_try_advisory_lock($1) THEN set_config('idle_session_timeout', '20s', false) <> '' ELSE false END", key).Scan(&free); err != nil || !free {
 		return 0, err
 	}
 	defer func() {
-		if _, unlockErr := conn.Exec(context.Background(), "SELECT pg_advisory_unlock($1)", key); unlockErr != nil {
+		if _, unlockErr := conn.Exec(context.Background(), fmt.Sprintf("SELECT pg_advisory_unlock(%d); SET idle_session_timeout = 0", key)); unlockErr != nil {
 			_ = conn.Conn().Close(context.Background())
 		}
 	}()
@@ -203,7 +204,7 @@ func (s sealer) raise(ctx context.Context, conn *pgxpool.Conn, beforeMs int64) (
 // more, and from when on: the index still has the rows that were deleted, and passing over them takes longer than all the rest.
 func (s sealer) sealDevices(ctx context.Context, conn *pgxpool.Conn, devices []string, fromMs []int64, beforeMs int64) (sealed int64, left []string, leftMs []int64, err error) {
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		// If this server stops in the middle, late readings and erasures wait for seconds.
+		// If this server freezes in the middle, late readings and erasures wait for seconds.
 		if _, err := tx.Exec(ctx, fmt.Sprintf(`SET LOCAL synchronous_commit = off; SET LOCAL idle_in_transaction_session_timeout = '10s'; SET LOCAL tcp_user_timeout = '10s';
 			SET LOCAL lock_timeout = '1s'; SELECT pg_advisory_xact_lock(%d)`, lockKey("seal", s.opt.Schema))); err != nil {
 			return err
