@@ -36,7 +36,8 @@ func hang(part, code string) string {
 }
 
 // altered builds, once for all tests, a server that ALTERED in its environment alters: its clock
-// jumps, or one part of it hangs from the first reading on. One program for all costs one build.
+// jumps, or one part of it hangs from the first reading on. With --seal-after, it seals everything that is due, ten times a
+// second and not every eight hours. One program for all costs one build.
 var altered = sync.OnceValues(func() (bin string, err error) {
 	module, err := filepath.Abs("../..")
 	if err != nil {
@@ -44,8 +45,10 @@ var altered = sync.OnceValues(func() (bin string, err error) {
 	}
 	replaced := map[string]string{filepath.Join(module, "internal/server/jumping_clock.go"): jumpingClock}
 	const loop, committer, disk = "\tfor taken < len(b) && !c.Full() {\n", "\t\tc.commit(g)\n", "\ts.settler.reset()\n"
+	const after = "SealAfter:     s.opt.SealAfter,\n"
 	for _, r := range []struct{ file, old, new string }{
 		{"internal/server/options.go", " limits,\n", " limits, Now: jumpingClock(),\n"},
+		{"internal/server/store.go", after, after + "SealEvery: 100 * time.Millisecond, SealAtLeast: 1,\n"},
 		{"internal/api/ingest/http_linux.go", loop, hang("loop", loop)},
 		{"internal/storage/groupcommit/run.go", committer, hang("committer", committer)},
 		{"internal/storage/pebblestore/store.go", disk, hang("disk", disk)},

@@ -136,19 +136,23 @@ func TestCluster(t *testing.T) {
 }
 
 // freezeWithLeader freezes the primary's machine together with etcd's leader, again and again. When it thaws, it mostly becomes
-// the primary again, with an earlier state: see pgtest.Cluster.ThawAsPrimary. Servers must put back what that lacks, and lose nothing.
+// the primary again, with an earlier state: see pgtest.Cluster.ThawAsPrimary. Servers, which seal all the time, must put back what that lacks,
+// and lose nothing.
 func freezeWithLeader(t *testing.T) {
-	r := startCluster(t)
-	forgot := 0
+	r := startCluster(t, "--seal-after=1ms")
+	forgot, sealed := 0, 0
 	found := r.during(func() {
 		for range *clusterFrozen {
 			if r.freeze() {
 				forgot++
 			}
 		}
+		for _, s := range r.servers {
+			sealed += metric(t, s.server, "pulsegate_postgres_sealed_readings_total")
+		}
 	})
-	text := fmt.Sprintf("| | |\n|---|--:|\n| date | %s, %s, %s |\n| times that the machine was frozen | %d |\n| of those, the old primary became the primary again, and was repaired | %d |\n%s",
-		time.Now().Format(time.DateOnly), runtime.Version(), pgtest.Version(), *clusterFrozen, forgot, foundRows(found))
+	text := fmt.Sprintf("| | |\n|---|--:|\n| date | %s, %s, %s |\n| times that the machine was frozen | %d |\n| of those, the old primary became the primary again, and was repaired | %d |\n| readings that servers sealed meanwhile | %d |\n%s",
+		time.Now().Format(time.DateOnly), runtime.Version(), pgtest.Version(), *clusterFrozen, forgot, sealed, foundRows(found))
 	t.Log("\n" + text)
 	if *clusterPage != "" && !t.Failed() {
 		if err := updatePage(*clusterPage, "cluster-frozen", text); err != nil {
@@ -189,10 +193,15 @@ func (r *clusterRun) repairs() (n int) {
 }
 
 // startCluster starts a cluster, and three servers with a load each.
-func startCluster(t *testing.T) *clusterRun {
+func startCluster(t *testing.T, args ...string) *clusterRun {
 	r := &clusterRun{T: t, Cluster: pgtest.StartCluster(t, root+"/bin/tools"), rnd: rand.New(rand.NewPCG(rand.Uint64(), 0)), stalls: map[string][]time.Duration{}}
 	for range 3 {
-		s := newHarness(t, fastLane, "--store="+r.DSN(), "--admin-addr=127.0.0.1:0")
+		s := newHarness(t, fastLane, append(slices.Clip(args), "--store="+r.DSN(), "--admin-addr=127.0.0.1:0")...)
+		if len(args) > 0 {
+			bin, err := altered()
+			try(t, err)
+			s.bin = bin
+		}
 		s.start()
 		s.load("--users=20", "--rate=20", "--batch=10", "--devices=200", "--mix=real", "--share=batch=0.9,drop=0.05,forward=0.1,reorder=0.1",
 			"--for=24h", "--patience=10m")

@@ -35,12 +35,18 @@ const (
 // ends.
 func newDisk(t testing.TB, bytes int64) *disk {
 	t.Helper()
+	dir := filepath.Join(t.TempDir(), "mounted")
+	try(t, os.Mkdir(dir, 0o700))
+	return newDiskOn(t, dir, bytes)
+}
+
+// newDiskOn is newDisk for a disk that is mounted on a directory.
+func newDiskOn(t testing.TB, dir string, bytes int64) *disk {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		unable(t, "a loop device is needed, and root to mount it")
 	}
-	base := t.TempDir()
-	d := &disk{TB: t, image: filepath.Join(base, "image"), dir: filepath.Join(base, "mounted")}
-	try(t, os.Mkdir(d.dir, 0o700))
+	d := &disk{TB: t, image: filepath.Join(t.TempDir(), "image"), dir: dir}
 	try(t, os.WriteFile(d.image, nil, 0o600))
 	try(t, os.Truncate(d.image, bytes))
 	if out, err := exec.Command("mkfs.ext4", "-q", "-F", d.image).CombinedOutput(); err != nil {

@@ -1,7 +1,6 @@
 package main_test
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -12,8 +11,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/pulsegate/pulsegate/internal/client/sim"
 	"github.com/pulsegate/pulsegate/internal/pgtest"
@@ -155,6 +152,7 @@ type forgetRun struct {
 
 	timeMs      int64               // of the last reading that is not of a load
 	readings    map[string][]string // heart rates, and oxygen saturations, that devices must have in the order of time, besides those of loads
+	times       map[string][]int64  // of readings
 	assignments map[string]string   // those that devices must have, as JSON
 }
 
@@ -164,7 +162,7 @@ func (r *forgetRun) settings() []string { return append(r.pgLife.settings(), "fs
 
 // play plays rounds.
 func (r *forgetRun) play(t *testing.T, rounds int) {
-	r.t, r.timeMs, r.readings, r.assignments, r.noticed = t, 1_700_000_000_000, map[string][]string{}, map[string]string{}, map[*harness]int{}
+	r.t, r.timeMs, r.readings, r.times, r.assignments, r.noticed = t, 1_700_000_000_000, map[string][]string{}, map[string][]int64{}, map[string]string{}, map[*harness]int{}
 	t.Cleanup(func() {
 		for i, m := range r.members {
 			if t.Failed() && m != nil {
@@ -177,7 +175,7 @@ func (r *forgetRun) play(t *testing.T, rounds int) {
 	r.args = append([]string{store, "--admin-addr=127.0.0.1:0"}, r.args...)
 	r.dirs = map[*harness]string{}
 	for range 2 {
-		b := newHarness(t, fastLane, r.args...)
+		b := r.harness(r.args)
 		r.servers, r.dirs[b] = append(r.servers, b), t.TempDir()
 	}
 	for n := range rounds {
@@ -200,17 +198,20 @@ func (r *forgetRun) round(n int) {
 	began := time.Now()
 	r.joinAll()
 	r.begun, r.killed, r.all = nil, nil, false
-	lasting := r.remember && r.rnd.IntN(2) == 0
-	other := lasting != r.lasting
-	r.lasting = lasting
+	lasting, sealing := r.remember && r.rnd.IntN(2) == 0, r.remember && r.rnd.IntN(2) == 0
+	other := lasting != r.lasting || sealing != r.sealing
+	r.lasting, r.sealing = lasting, sealing
 	for _, b := range r.servers {
 		if b.server != nil && (other || r.rnd.IntN(3) == 0) {
 			b.server.kill()
 			b.server = nil
 		}
 		if b.server == nil {
-			if b.args = r.args; lasting {
-				b.args = append(slices.Clip(r.args), "--remember-dir="+r.dirs[b])
+			if b.args = slices.Clip(r.args); lasting {
+				b.args = append(b.args, "--remember-dir="+r.dirs[b])
+			}
+			if sealing {
+				b.args = append(b.args, "--seal-after=1ms")
 			}
 			b.start()
 			r.noticed[b] = 0
@@ -245,19 +246,20 @@ func (r *forgetRun) round(n int) {
 	r.awaitMore()
 	kept := name("kept")
 	for _, b := range r.storing() {
-		r.post(b, kept, 64+r.rnd.IntN(100))
+		r.post(b, kept, 64+r.rnd.IntN(100), 64+r.rnd.IntN(100))
 	}
-	r.complete(r.any(), kept)
+	r.complete(r.any(), kept, len(r.readings[kept])-1)
 	r.post(r.any(), name("fresh"), 61)
 	for _, what := range []string{"erased", "again", "fresh"} {
 		r.erase(r.any(), name(what))
 	}
 	r.eraseSubject(r.any(), name("left"))
 	r.post(r.any(), name("again"), 64)
-	r.complete(r.any(), name("again"))
+	r.complete(r.any(), name("again"), 0)
 	r.assign(r.any(), kept, "")
 	r.assign(r.any(), name("worn"), "2026-02-01T00:00:00.000Z")
 	r.awaitMore()
+	r.complete(r.any(), kept, 0) // it is in a segment by now, where servers seal
 
 	if r.all {
 		for _, b := range r.servers {
@@ -287,6 +289,9 @@ func (r *forgetRun) round(n int) {
 	}
 	for _, b := range r.servers {
 		r.check(b)
+	}
+	if r.sealing {
+		r.noteSealed(1)
 	}
 	r.rounds++
 	r.t.Logf("round %d took %v", n, time.Since(began).Round(time.Second/10))
@@ -355,23 +360,6 @@ func (r *forgetRun) received(i int) (at int64) {
 	return at
 }
 
-// query asks the primary.
-func (r *forgetRun) query(sql string, v any) { r.ask(r.primary, sql, v) }
-
-// ask asks a member.
-func (r *forgetRun) ask(i int, sql string, v any) {
-	r.t.Helper()
-	ctx := context.Background()
-	conn, err := pgx.Connect(ctx, r.members[i].DSN())
-	if err == nil {
-		defer conn.Close(ctx)
-		err = conn.QueryRow(ctx, sql).Scan(v)
-	}
-	if err != nil {
-		r.t.Fatal(err)
-	}
-}
-
 // noteTimeline notes the timeline of the primary.
 func (r *forgetRun) noteTimeline() {
 	r.query("SELECT ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint", &r.timeline)
@@ -391,24 +379,25 @@ func (r *forgetRun) post(b *harness, device string, heartRates ...int) {
 	r.t.Helper()
 	for _, bpm := range heartRates {
 		r.timeMs++
-		r.send(b, device, fmt.Sprintf(`"heart_rate_bpm":%d`, bpm))
+		r.send(b, device, r.timeMs, fmt.Sprintf(`"heart_rate_bpm":%d`, bpm))
 		r.readings[device] = append(r.readings[device], fmt.Sprint(bpm))
+		r.times[device] = append(r.times[device], r.timeMs)
 	}
 }
 
-// complete stores the last reading again, as a duplicate, and one that completes it.
-func (r *forgetRun) complete(b *harness, device string) {
+// complete stores a reading again, as a duplicate, and one that completes it.
+func (r *forgetRun) complete(b *harness, device string, i int) {
 	r.t.Helper()
-	last := &r.readings[device][len(r.readings[device])-1]
-	r.send(r.any(), device, `"heart_rate_bpm":`+*last)
-	r.send(b, device, `"spo2_pct":97`)
-	*last += "/97"
+	reading, timeMs := &r.readings[device][i], r.times[device][i]
+	r.send(r.any(), device, timeMs, `"heart_rate_bpm":`+*reading)
+	r.send(b, device, timeMs, `"spo2_pct":97`)
+	*reading += "/97"
 }
 
-// send sends signs that a device has measured at the last time until they are acknowledged.
-func (r *forgetRun) send(b *harness, device, signs string) {
+// send sends signs that a device has measured until they are acknowledged.
+func (r *forgetRun) send(b *harness, device string, timeMs int64, signs string) {
 	r.t.Helper()
-	body := fmt.Sprintf(`{"device":%q,"time":%d,%s}`, device, r.timeMs, signs)
+	body := fmt.Sprintf(`{"device":%q,"time":%d,%s}`, device, timeMs, signs)
 	b.server.await("a reading is stored", func() bool {
 		code, text, err := b.post(body, false)
 		if code == 409 {
@@ -438,7 +427,7 @@ func (r *forgetRun) remove(b *harness, device, what string) {
 		_, errs, code := output(r.t, b.bin, "erase", "--target=http://"+b.server.admin, what, "--yes")
 		return code == 0 || strings.Contains(errs, "404") // an attempt without an answer may have erased it
 	})
-	r.readings[device] = nil
+	r.readings[device], r.times[device] = nil, nil
 	r.erasures++
 }
 
@@ -537,6 +526,7 @@ func forgetTable(runs []*forgetRun) string {
 	var b strings.Builder
 	var found sim.Verification
 	var erasures, repairs, kills, changes, restarts int
+	var sealed []int
 	fmt.Fprintf(&b, "| an earlier state comes back | rounds |\n|---|--:|\n")
 	for _, r := range runs {
 		fmt.Fprintf(&b, "| %s | %d |\n", r.kind.what, r.rounds)
@@ -544,6 +534,7 @@ func forgetTable(runs []*forgetRun) string {
 		found.Stored += r.found.Stored
 		found.Unsettled += r.found.Unsettled
 		erasures, repairs, kills, changes, restarts = erasures+r.erasures, repairs+r.repairs, kills+r.kills, changes+r.changes, restarts+r.restarts
+		sealed = append(sealed, r.sealed...)
 	}
 	fmt.Fprintf(&b, "\n| | |\n|---|--:|\n| date | %s, %s, %s |\n%s| erasures, of which none came back | %d |\n",
 		time.Now().Format(time.DateOnly), runtime.Version(), pgtest.Version(), foundRows(found), erasures)
@@ -551,5 +542,6 @@ func forgetTable(runs []*forgetRun) string {
 		fmt.Fprintf(&b, "| repairs | %d |\n| servers killed meanwhile | %d |\n| primaries replaced meanwhile | %d |\n"+
 			"| rounds in which all servers were killed before the repair | %d |\n", repairs, kills, changes, restarts)
 	}
+	b.WriteString(sealedRows(sealed))
 	return b.String()
 }

@@ -90,7 +90,7 @@ var faultMatrix = []struct {
 		[]string{"TestCluster", "internal/storage/pgstore TestQuorum"}},
 	{"failing PostgreSQL",
 		nil,
-		[]string{"TestPostgresCampaign", "internal/storage/pgstore TestTraps", "internal/storage/pgstore TestDuplicatesWait",
+		[]string{"TestPostgresCampaign", "TestPostgresPowerLoss", "internal/storage/pgstore TestFrozen", "internal/storage/pgstore TestTraps", "internal/storage/pgstore TestDuplicatesWait",
 			"internal/storage/pgstore TestEveryByte", "internal/storage/pgstore TestStorm", "internal/storage/pgstore TestConformanceServerCrash"}},
 	{"an earlier state of PostgreSQL",
 		nil,

@@ -11,10 +11,12 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"golang.org/x/sys/unix"
 
 	"github.com/pulsegate/pulsegate/internal/client/sim"
 	"github.com/pulsegate/pulsegate/internal/pgtest"
@@ -30,7 +32,7 @@ var (
 // The faults of the campaign over PostgreSQL.
 const (
 	faultNode      crashFault = "kill -9 of the server"
-	faultPrimary   crashFault = "kill -9 of PostgreSQL"
+	faultPrimary   crashFault = "kill -9 of PostgreSQL, or its immediate shutdown"
 	faultBoth      crashFault = "kill -9 of the server and PostgreSQL"
 	faultCut       crashFault = "connections cut in answers of PostgreSQL"
 	faultCancel    crashFault = "storm of pg_cancel_backend"
@@ -38,6 +40,7 @@ const (
 	faultFull      crashFault = "PostgreSQL's disk is full"
 	faultLogFull   crashFault = "PostgreSQL's disk is full, and it cannot write its log and ends"
 	faultPromote   crashFault = "kill -9 of PostgreSQL, a standby is promoted"
+	faultFrozen    crashFault = "the server is stopped while it seals, another one seals, it goes on"
 	faultAlone     crashFault = "all standbys killed, storms, the server killed, then PostgreSQL; a standby is promoted"
 )
 
@@ -46,15 +49,17 @@ type topology struct {
 	name     string
 	standbys int
 	small    bool // on a file system that can be filled
+	powered  bool // on a disk whose power can be cut
 	faults   []crashFault
 }
 
-var anyFaults = []crashFault{faultNode, faultPrimary, faultBoth, faultCut, faultCancel, faultTerminate}
+var anyFaults = []crashFault{faultNode, faultPrimary, faultBoth, faultCut, faultCancel, faultTerminate, faultFrozen}
 
 var topologies = []topology{
-	{"two standbys, ANY 1", 2, false, append(slices.Clone(anyFaults), faultPromote, faultAlone)},
-	{"one server", 0, true, append(slices.Clone(anyFaults), faultFull, faultLogFull)},
-	{"one standby", 1, false, append(slices.Clone(anyFaults), faultPromote, faultAlone)},
+	{"two standbys, ANY 1", 2, false, false, append(slices.Clone(anyFaults), faultPromote, faultAlone)},
+	{"one server", 0, true, false, append(slices.Clone(anyFaults), faultFull, faultLogFull)},
+	{"one standby", 1, false, false, append(slices.Clone(anyFaults), faultPromote, faultAlone)},
+	{"one server, whose power fails", 0, false, true, []crashFault{faultPower, faultPower, faultPower, faultBoth}},
 }
 
 // A postgresCampaign adds up the results of its clusters.
@@ -67,14 +72,19 @@ type postgresCampaign struct {
 	rounds   int
 	starts   int // servers started
 	jumping  int // of rounds, with a clock that jumps
+	sealed   []int
 	cuts     int
 	cutAt    map[int64]bool // bytes after which a connection was cut
 	found    sim.Verification
 }
 
+func newPostgresCampaign() *postgresCampaign {
+	return &postgresCampaign{faults: map[crashFault]int{}, clusters: map[string]int{}, cutAt: map[int64]bool{}}
+}
+
 // TestPostgresCampaign plays rounds of a load, a fault at a random moment, and a comparison of what
 // PostgreSQL has with the ledger. In half of the rounds the server's clock jumps at each reading of
-// it. Each cluster of PostgreSQL has a seed, which is logged; SEED=<seed> make crash-postgres begins
+// it, and in half of them it seals all the time. Each cluster of PostgreSQL has a seed, which is logged; SEED=<seed> make crash-postgres begins
 // with it. After a promotion only the promoted standby has the readings.
 //
 // Seen to fail with the mutants plain-postgres and cancel-commits.
@@ -88,7 +98,7 @@ func TestPostgresCampaign(t *testing.T) {
 		seed = kinds + uint64(rand.Uint32())/kinds*kinds
 	}
 	t.Logf("SEED=%d N=%d", seed, *postgresRounds)
-	c := &postgresCampaign{faults: map[crashFault]int{}, clusters: map[string]int{}, cutAt: map[int64]bool{}}
+	c := newPostgresCampaign()
 	start := time.Now()
 	t.Run("clusters", func(t *testing.T) {
 		seeds := rand.New(rand.NewPCG(seed, 0))
@@ -96,7 +106,7 @@ func TestPostgresCampaign(t *testing.T) {
 			l := &pgLife{c: c, topology: topologies[seed%kinds], rnd: rand.New(rand.NewPCG(seed, 1))}
 			faults := slices.Clone(l.topology.faults)
 			if os.Geteuid() != 0 { // only root can mount a file system to fill
-				faults = slices.DeleteFunc(faults, func(f crashFault) bool { return f == faultFull || f == faultLogFull })
+				faults = slices.DeleteFunc(faults, func(f crashFault) bool { return f == faultFull || f == faultLogFull || f == faultPower })
 			}
 			l.rnd.Shuffle(len(faults), func(i, j int) { faults[i], faults[j] = faults[j], faults[i] })
 			if i := slices.Index(faults, faultFull); i > 0 { // a short run comes to the first one alone
@@ -124,11 +134,31 @@ func TestPostgresCampaign(t *testing.T) {
 	if c.faults[faultCut] >= 10 && c.cuts == 0 { // the loads of a single one may have ended first
 		t.Error("no connection was cut")
 	}
+	if len(c.sealed) >= 10 && slices.Max(c.sealed) == 0 {
+		t.Error("nothing was sealed")
+	}
 	if *postgresPage != "" {
 		if err := updatePage(*postgresPage, "crash-postgres", c.table()); err != nil {
 			t.Error(err)
 		}
 	}
+}
+
+// TestPostgresPowerLoss cuts the power of PostgreSQL while a server stores readings and seals them.
+//
+// Seen to fail with fsync off.
+func TestPostgresPowerLoss(t *testing.T) {
+	skipIfShort(t)
+	pgtest.Need(t)
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		unable(t, "a loop device is needed, and root to mount it")
+	}
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	i := slices.IndexFunc(topologies, func(one topology) bool { return one.powered })
+	l := &pgLife{c: newPostgresCampaign(), topology: topologies[i], rnd: rand.New(rand.NewPCG(seed, 0))}
+	l.play(t, []crashFault{faultPower, faultPower})
 }
 
 // table returns the figures as a table for docs/reliability.md.
@@ -137,7 +167,7 @@ func (c *postgresCampaign) table() string {
 	defer c.mu.Unlock()
 	var b strings.Builder
 	fmt.Fprintf(&b, "| fault | rounds |\n|---|--:|\n")
-	for _, f := range append(slices.Clone(anyFaults), faultFull, faultLogFull, faultPromote, faultAlone) {
+	for _, f := range append(slices.Clone(anyFaults), faultFull, faultLogFull, faultPower, faultPromote, faultAlone) {
 		fmt.Fprintf(&b, "| %s | %d |\n", f, c.faults[f])
 	}
 	fmt.Fprintf(&b, "| **all** | **%d** |\n| of those, with a server whose clock jumps | %d |\n\n", c.rounds, c.jumping)
@@ -150,7 +180,16 @@ func (c *postgresCampaign) table() string {
 		"| acknowledged and lost | %d |\n| altered | %d |\n| doubled | %d |\n| never sent | %d |\n",
 		c.starts, c.cuts, len(c.cutAt), c.found.Acknowledged, c.found.Stored, c.found.Unsettled,
 		c.found.Missing, c.found.Altered, c.found.Doubled, c.found.Unknown)
-	return b.String()
+	return b.String() + sealedRows(c.sealed)
+}
+
+// sealedRows returns the rows of a table about rounds in which servers sealed.
+func sealedRows(sealed []int) string {
+	if len(sealed) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("| rounds in which servers sealed all the time | %d |\n| readings in segments at the end of each of those | %d to %d |\n",
+		len(sealed), slices.Min(sealed), slices.Max(sealed))
 }
 
 // slots is the number of servers that a cluster can have: the server knows an address for each.
@@ -163,14 +202,18 @@ type pgLife struct {
 	rnd      *rand.Rand
 	t        *testing.T
 	b        *harness
-	disk     string // directory of the small file system
+	disk     string // directory of the file system, if it has one of its own
+	power    *disk  // nil: it cannot be cut
+
+	sealing bool // servers that are started seal all the time
 
 	net     pgtest.Sockets
 	members [slots]*pgtest.Server
 	primary int // in members
 	addrs   [slots]atomic.Pointer[string]
 
-	found sim.Verification
+	found  sim.Verification
+	sealed []int // readings in segments at the end of each round in which servers sealed
 }
 
 // settings are those of every member of the cluster.
@@ -197,17 +240,19 @@ func (l *pgLife) play(t *testing.T, faults []crashFault) {
 	})
 	l.net.Mark = []byte("\x00settle\x00")
 	var mount func(dir string)
-	if l.topology.small && os.Geteuid() == 0 {
+	if (l.topology.small || l.topology.powered) && os.Geteuid() == 0 {
 		mount = func(dir string) {
-			l.disk = dir
 			t.Cleanup(func() { _ = os.Remove(dir) })
-			mountTmpfs(t, dir, 128<<20)
+			if l.disk = dir; l.topology.powered {
+				l.power = newDiskOn(t, dir, 512<<20)
+			} else {
+				mountTmpfs(t, dir, 128<<20)
+			}
 		}
 	}
-	if l.topology.small {
-		l.members[0] = pgtest.StartOn(t, mount, l.settings()...)
-	} else {
-		l.members[0] = pgtest.Start(t, l.settings()...)
+	l.members[0] = pgtest.StartOn(t, mount, l.settings()...)
+	if l.power != nil {
+		l.power.control("sync", unix.Syncfs) // initdb does not
 	}
 	l.follow()
 	l.route()
@@ -215,7 +260,7 @@ func (l *pgLife) play(t *testing.T, faults []crashFault) {
 	if l.topology.standbys == 0 {
 		args = append(args, "--postgres-single")
 	}
-	l.b = newHarness(t, fastLane, args...)
+	l.b = l.harness(args)
 	for n, fault := range faults {
 		l.round(n, fault)
 	}
@@ -232,6 +277,48 @@ func (l *pgLife) play(t *testing.T, faults []crashFault) {
 	l.c.found.Acknowledged += l.found.Acknowledged
 	l.c.found.Stored += l.found.Stored
 	l.c.found.Unsettled += l.found.Unsettled
+	l.c.sealed = append(l.c.sealed, l.sealed...)
+}
+
+// query asks the primary.
+func (l *pgLife) query(sql string, v any) { l.ask(l.primary, sql, v) }
+
+// ask asks a member.
+func (l *pgLife) ask(i int, sql string, v any) {
+	l.t.Helper()
+	ctx := context.Background()
+	conn, err := pgx.Connect(ctx, l.members[i].DSN())
+	if err == nil {
+		defer conn.Close(ctx)
+		err = conn.QueryRow(ctx, sql).Scan(v)
+	}
+	if err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// noteSealed waits until some readings are in segments, and checks that each is in one place.
+func (l *pgLife) noteSealed(atLeast int) {
+	l.t.Helper()
+	var n, twice int
+	polltest.Until(l.t, "there are segments", func() bool {
+		l.query("SELECT coalesce(sum(n), 0)::bigint FROM pulsegate.segments", &n)
+		return n >= atLeast
+	})
+	l.query("SELECT count(*) FROM (SELECT FROM pulsegate.all_readings GROUP BY device, time_ms HAVING count(*) > 1) AS twice", &twice)
+	if twice > 0 {
+		l.t.Errorf("%d readings are stored twice", twice)
+	}
+	l.sealed = append(l.sealed, n)
+}
+
+// harness returns a harness whose server can be altered.
+func (l *pgLife) harness(args []string) *harness {
+	b := newHarness(l.t, fastLane, args...)
+	bin, err := altered()
+	try(l.t, err)
+	b.bin = bin
+	return b
 }
 
 // store returns the flag that names the members as hosts of one address. It must be called once.
@@ -270,6 +357,7 @@ func (l *pgLife) route() {
 // round plays one round. The server and PostgreSQL are running when it returns.
 func (l *pgLife) round(n int, fault crashFault) {
 	jumping := l.rnd.IntN(2) == 0
+	sealing := l.rnd.IntN(2) == 0 || fault == faultFrozen || fault == faultPower
 	survives := l.rnd.IntN(2) == 0 && fault != faultFull && fault != faultLogFull // on a full disk, gateways wait for half a minute
 	args := []string{fmt.Sprintf("--seed=%d", 1+l.rnd.IntN(1_000_000)), fmt.Sprintf("--users=%d", 1+l.rnd.IntN(40))}
 	switch l.rnd.IntN(4) {
@@ -287,10 +375,11 @@ func (l *pgLife) round(n int, fault crashFault) {
 		length = fmt.Sprintf("--for=%dms", ms)
 	}
 	after := time.Duration(l.rnd.Int64N(int64(300 * time.Millisecond)))
-	l.t.Logf("round %d, %s: %s after %v, gateways survive %t, the clock jumps %t, sim %s", n, l.topology.name, fault, after.Round(time.Millisecond), survives, jumping, strings.Join(args, " "))
+	l.t.Logf("round %d, %s: %s after %v, gateways survive %t, the clock jumps %t, sealing %t, sim %s", n, l.topology.name, fault, after.Round(time.Millisecond), survives, jumping, sealing, strings.Join(args, " "))
 	if l.b.server != nil {
 		l.b.server.kill() // while it is idle
 	}
+	l.sealing = sealing
 	l.startNode(jumping)
 	load := l.b.load(append(args, length)...)
 	survives = load.awaitSent() && survives
@@ -307,6 +396,9 @@ func (l *pgLife) round(n int, fault crashFault) {
 		load.settle()
 	}
 	load.verify()
+	if sealing {
+		l.noteSealed(0) // a short round may have nothing to seal
+	}
 	l.c.mu.Lock()
 	defer l.c.mu.Unlock()
 	l.c.faults[fault]++
@@ -319,17 +411,14 @@ func (l *pgLife) round(n int, fault crashFault) {
 // startNode starts a server.
 func (l *pgLife) startNode(jumping bool) {
 	l.b.lane = []lane{fastLane, fullLane}[l.rnd.IntN(2)]
-	loader := l.b.bin
-	var wrapper []string
+	var wrapper, args []string
 	if jumping {
-		bin, err := altered()
-		if err != nil {
-			l.t.Fatal(err)
-		}
-		l.b.bin, wrapper = bin, clockJumps
+		wrapper = clockJumps
 	}
-	l.b.startUnder(wrapper)
-	l.b.bin = loader
+	if l.sealing {
+		args = append(args, "--seal-after=1ms")
+	}
+	l.b.startUnder(wrapper, args...)
 	l.c.mu.Lock()
 	defer l.c.mu.Unlock()
 	l.c.starts++
@@ -344,7 +433,11 @@ func (l *pgLife) strike(fault crashFault, jumping bool) {
 		l.b.server.kill()
 		l.startNode(jumping)
 	case faultPrimary:
-		primary.Kill()
+		if l.rnd.IntN(2) == 0 {
+			primary.Kill()
+		} else {
+			primary.Abort()
+		}
 		time.Sleep(pause)
 		primary.Restart(l.t)
 	case faultBoth:
@@ -358,6 +451,14 @@ func (l *pgLife) strike(fault crashFault, jumping bool) {
 		l.storm("pg_cancel_backend", 300*time.Millisecond+pause)
 	case faultTerminate:
 		l.storm("pg_terminate_backend", 300*time.Millisecond+pause)
+	case faultFrozen:
+		l.freezeSealer()
+	case faultPower:
+		primary.Freeze(l.t) // see harness.losePower
+		l.power.cutPower()
+		primary.Kill()
+		l.power.revive()
+		primary.Restart(l.t)
 	case faultFull:
 		f := leave(l.t, l.disk, -1)
 		l.awaitRejected()
@@ -401,6 +502,34 @@ func (l *pgLife) strike(fault crashFault, jumping bool) {
 		}
 		l.promote()
 	}
+}
+
+// freezeSealer stops the server in a transaction with which it seals, until another one has looked through all devices.
+func (l *pgLife) freezeSealer() {
+	l.b.server.await("the server is stopped while it seals", func() bool {
+		l.b.server.signal(syscall.SIGSTOP)
+		l.b.server.await("it is stopped", func() bool { return !l.b.server.running() })
+		var seals bool
+		l.query(`SELECT EXISTS (SELECT FROM pg_stat_activity JOIN pg_locks USING (pid)
+			WHERE state = 'idle in transaction' AND locktype = 'advisory' AND mode = 'ExclusiveLock' AND granted)`, &seals)
+		if !seals {
+			l.b.server.signal(syscall.SIGCONT)
+			time.Sleep(time.Duration(l.rnd.Int64N(int64(10 * time.Millisecond))))
+		}
+		return seals
+	})
+	var before, passed int64
+	const look = "SELECT passed_ms FROM pulsegate.meta"
+	l.query(look, &before)
+	other := l.harness(l.b.args)
+	other.start("--seal-after=1ms")
+	other.server.await("another server seals", func() bool {
+		l.query(look, &passed)
+		return passed > before
+	})
+	l.b.server.signal(syscall.SIGCONT)
+	time.Sleep(time.Duration(l.rnd.Int64N(int64(time.Second)))) // it finds out
+	other.term()
 }
 
 // cut cuts this many connections off, each after one more byte of an answer, as far as there are

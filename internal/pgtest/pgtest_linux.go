@@ -346,9 +346,12 @@ func (s *Server) end(sig syscall.Signal) {
 // Stop stops the server in good order.
 func (s *Server) Stop() { s.end(syscall.SIGINT) }
 
+// Abort stops the server at once: an immediate shutdown.
+func (s *Server) Abort() { s.end(syscall.SIGQUIT) }
+
 // Remove stops the server at once and removes its data.
 func (s *Server) Remove() {
-	s.end(syscall.SIGQUIT)
+	s.Abort()
 	_ = errors.Join(s.stderr.Close(), os.Remove(s.stderr.Name()), os.RemoveAll(s.dir)) // again after a test that has removed it
 }
 
@@ -397,6 +400,10 @@ func (s *Server) Freeze(t testing.TB) (thaw func()) {
 	signal(syscall.SIGSTOP) // first, so that it starts no others
 	pids = append(pids, s.children()...)
 	signal(syscall.SIGSTOP)
+	// Those that wait in the kernel stop when the wait ends.
+	polltest.Within(polltest.Patience, func() bool {
+		return !slices.ContainsFunc(pids, func(pid int) bool { return state(pid) == "R" || state(pid) == "S" })
+	})
 	thaw = sync.OnceFunc(func() { signal(syscall.SIGCONT) })
 	t.Cleanup(thaw)
 	return thaw
@@ -404,9 +411,15 @@ func (s *Server) Freeze(t testing.TB) (thaw func()) {
 
 // running reports whether a process has not ended.
 func running(pid int) bool {
+	is := state(pid)
+	return is != "" && is != "Z"
+}
+
+// state returns the state of a process, as in proc(5); "" if there is none.
+func state(pid int) string {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	_, state, _ := strings.Cut(string(text), ") ")
-	return state != "" && state[0] != 'Z'
+	_, fields, _ := strings.Cut(string(text), ") ") // after the name
+	return fields[:min(1, len(fields))]
 }
 
 // children returns the processes of the server, without the postmaster.
