@@ -14,6 +14,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/client/sim"
 	"github.com/pulsegate/pulsegate/internal/pgtest"
+	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
 var (
@@ -198,7 +199,7 @@ func (r *forgetRun) round(n int) {
 	began := time.Now()
 	r.joinAll()
 	r.begun, r.killed, r.all = nil, nil, false
-	lasting, sealing := r.remember && r.rnd.IntN(2) == 0, r.remember && r.rnd.IntN(2) == 0
+	lasting, sealing := r.remember && r.rnd.IntN(2) == 0, r.remember && n%2 == 0
 	other := lasting != r.lasting || sealing != r.sealing
 	r.lasting, r.sealing = lasting, sealing
 	for _, b := range r.servers {
@@ -229,6 +230,13 @@ func (r *forgetRun) round(n int) {
 	sure := r.rnd.IntN(3) > 0
 	if sure { // what is erased was received long before
 		r.age(name("erased"), name("again"), name("left"))
+	}
+	if sealing {
+		polltest.Until(r.t, "what will be erased is in segments", func() bool {
+			var n int
+			r.query("SELECT count(DISTINCT device) FROM pulsegate.segments WHERE device IN ('"+name("erased")+"', '"+name("again")+"', '"+name("left")+"')", &n)
+			return n == 3
+		})
 	}
 	switch {
 	case r.lasting && r.rnd.IntN(2) == 0:

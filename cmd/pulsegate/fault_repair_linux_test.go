@@ -11,10 +11,10 @@ import (
 // TestRepairCampaign is TestForgetCampaign for servers that remember what they have acknowledged. They repair the primary and go on. During
 // the repair, one of them may be killed, and the primary may be replaced again.
 //
-// In some rounds, servers seal all the time. In some rounds, servers have a directory for their memory. In some of those, all are killed after the last acknowledgement and before the earlier
+// In every second round, servers seal all the time. In some rounds, servers have a directory for their memory. In some of those, all are killed after the last acknowledgement and before the earlier
 // state is back. In the other rounds, a server that is killed acknowledges nothing from before the earlier state until then.
 //
-// Seen to fail with the mutants repair-erased-readings, repair-nothing and repair-without-erasures.
+// Seen to fail with the mutants repair-erased-readings, repair-nothing, repair-without-erasures and repeat-erasure-in-rows.
 func TestRepairCampaign(t *testing.T) {
 	playForgetting(t, "repair", func(r *forgetRun) { r.remember = true })
 }
