@@ -94,6 +94,7 @@ type clusterRun struct {
 	rnd     *rand.Rand
 	start   time.Time
 	stalls  map[string][]time.Duration
+	astray  int // times that a standby went astray
 
 	mu      sync.Mutex    // guards the following fields
 	answers int           // requests answered, as of the last look
@@ -151,8 +152,9 @@ func freezeWithLeader(t *testing.T) {
 			sealed += metric(t, s.server, "pulsegate_postgres_sealed_readings_total")
 		}
 	})
-	text := fmt.Sprintf("| | |\n|---|--:|\n| date | %s, %s, %s |\n| times that the machine was frozen | %d |\n| of those, the old primary became the primary again, and was repaired | %d |\n| readings that servers sealed meanwhile | %d |\n%s",
-		time.Now().Format(time.DateOnly), runtime.Version(), pgtest.Version(), *clusterFrozen, forgot, sealed, foundRows(found))
+	text := fmt.Sprintf("| | |\n|---|--:|\n| date | %s, %s, %s |\n| times that the machine was frozen | %d |\n| of those, the old primary became the primary again, and was repaired | %d |\n"+
+		"| nothing was stored meanwhile, because the standby that was left went astray | %d |\n| readings that servers sealed meanwhile | %d |\n%s",
+		time.Now().Format(time.DateOnly), runtime.Version(), pgtest.Version(), *clusterFrozen, forgot, r.astray, sealed, foundRows(found))
 	t.Log("\n" + text)
 	if *clusterPage != "" && !t.Failed() {
 		if err := updatePage(*clusterPage, "cluster-frozen", text); err != nil {
@@ -263,15 +265,23 @@ func (r *clusterRun) awaitPrimary() (primary int) {
 	return primary
 }
 
-// awaitStored waits until further readings are stored, by another primary than lost.
+// awaitStored waits until further readings are stored, by another primary than lost. If that has no standby either, because the other
+// one went astray, it is left to the return of lost.
 func (r *clusterRun) awaitStored(lost int) {
 	r.Helper()
 	const enough = 100 // more than what may have been answered already
 	if lost >= 0 {
 		r.await("another machine is the primary", func() bool { p := r.Primary(); return p >= 0 && p != lost })
 	}
-	before := r.acknowledged()
-	r.await("readings are stored", func() bool { return r.acknowledged() >= before+enough })
+	before, began, astray := r.acknowledged(), time.Now(), false
+	r.await("readings are stored", func() bool {
+		astray = lost >= 0 && time.Since(began) > time.Minute && r.Astray()
+		return astray || r.acknowledged() >= before+enough
+	})
+	if astray {
+		r.Log("the standby of the new primary went astray")
+		r.astray++
+	}
 }
 
 // await waits for what takes longer than polltest.Patience on a busy machine.

@@ -539,6 +539,18 @@ func (c *Cluster) Whole() bool {
 	return members == Nodes-1
 }
 
+// Astray reports whether a standby waits for a log that no machine has. When a primary is lost in the middle of a record that one file of its log
+// begins and the next one goes on with, and another machine is promoted, PostgreSQL 15 asks that one for the second file only, and never
+// finds the rest of the first one. Patroni does not notice it. The standby follows again when there is another primary.
+func (c *Cluster) Astray() bool {
+	for i := range c.nodes {
+		if text := c.tail(i, "patroni.log"); strings.Contains(text[max(0, len(text)-3000):], "waiting for WAL to become available") {
+			return true
+		}
+	}
+	return false
+}
+
 // AwaitWhole waits until the cluster is whole.
 func (c *Cluster) AwaitWhole() {
 	c.t.Helper()
