@@ -133,7 +133,7 @@ func TestParquetIsStreamed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("sends much from one goroutine")
 	}
-	src, limits := varied(300_000, vitals.NewSigns()), vitals.NewSigns().DefaultFlagLimits()
+	src, limits := varied(140_000, vitals.NewSigns()), vitals.NewSigns().DefaultFlagLimits()
 	q := src.all()
 	q.Format = query.Parquet
 	var w limitedWriter

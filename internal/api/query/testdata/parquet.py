@@ -1,5 +1,6 @@
 # Compares a Parquet file with the CSV file of the same readings, value by value, as
-# pyarrow, pandas and DuckDB read it.
+# pyarrow, pandas and DuckDB read it. Of many rows, it formats those beside the end of the
+# first row group and one in 50: three tools take seconds to format 140,000.
 import csv
 import datetime
 import decimal
@@ -34,12 +35,16 @@ def compare(tool, names, rows, want):
 
 
 def main(parquet_file, csv_file):
-    with open(csv_file, newline="") as f:
-        want = list(csv.DictReader(f))
-
     file = pyarrow.parquet.ParquetFile(parquet_file)
     table = file.read()
-    compare("pyarrow", table.column_names, list(zip(*(c.to_pylist() for c in table.columns))), want)
+    count, border = table.num_rows, file.metadata.row_group(0).num_rows
+    some = [i for i in range(count) if count <= 1000 or i % 50 == 0 or abs(i - border) <= 500 or i == count - 1]
+    with open(csv_file, newline="") as f:
+        lines = f.readlines()
+    assert len(lines) == 1 + count, (len(lines), count)
+    want = list(csv.DictReader([lines[0]] + [lines[1 + i] for i in some]))
+
+    compare("pyarrow", table.column_names, list(zip(*(c.to_pylist() for c in table.take(some).columns))), want)
     for name in ["time", "received"]:
         assert table.schema.field(name).type == pyarrow.timestamp("ms", "UTC"), table.schema
     signs = [name for name in table.column_names if name not in others]
@@ -59,20 +64,24 @@ def main(parquet_file, csv_file):
         assert str(frame[name].dtype) == "datetime64[ms, UTC]", frame.dtypes
     for name in signs:
         assert str(frame[name].dtype) == "float64", frame.dtypes
+    assert len(frame) == count, len(frame)
+    frame = frame.iloc[some]
     frame = frame.astype(object).where(frame.notna(), None)
     compare("pandas", list(frame.columns), list(zip(*(frame[name] for name in frame.columns))), want)
 
     # Its conversion of TIMESTAMPTZ for Python needs a further package.
     times = ["time", "received"]
     columns = ", ".join("epoch_ms(%s)" % name if name in times else name for name in table.column_names)
-    rows = duckdb.execute("SELECT " + columns + " FROM read_parquet(?)", [parquet_file]).fetchall()
+    assert duckdb.execute("SELECT count(*) FROM read_parquet(?)", [parquet_file]).fetchone() == (count,)
+    picked = "?::BIGINT <= 1000 OR file_row_number % 50 = 0 OR abs(file_row_number - ?) <= 500 OR file_row_number = ? - 1"
+    rows = duckdb.execute("SELECT " + columns + " FROM read_parquet(?, file_row_number = true) WHERE " + picked, [parquet_file, count, border, count]).fetchall()
     kinds = dict(duckdb.execute("SELECT column_name, column_type FROM (DESCRIBE SELECT * FROM read_parquet(?))", [parquet_file]).fetchall())
     assert [kinds[name] for name in times] == ["TIMESTAMP WITH TIME ZONE"] * 2, kinds
     epoch = datetime.datetime.fromtimestamp(0, datetime.timezone.utc)
     at = [table.column_names.index(name) for name in times]
     rows = [[epoch + datetime.timedelta(milliseconds=v) if i in at else v for i, v in enumerate(row)] for row in rows]
     compare("DuckDB", table.column_names, rows, want)
-    print(len(rows), "rows in", file.metadata.num_row_groups, "groups")
+    print(count, "rows in", file.metadata.num_row_groups, "groups")
 
 
 main(*sys.argv[1:])
