@@ -38,11 +38,11 @@ func campaignFlags(prefix, test string, rounds int) campaignFlag {
 }
 
 var (
-	crashFlags  = campaignFlags("crash", "TestCrashCampaign", 10)
-	mqttFlags   = campaignFlags("mqtt", "TestMQTTCampaign", 4)
-	influxFlags = campaignFlags("influx", "TestInfluxCampaign", 3)
-	mappedFlags = campaignFlags("mapped", "TestMappedCampaign", 3)
-	hl7Flags    = campaignFlags("hl7", "TestHL7Campaign", 3)
+	crashFlags  = campaignFlags("crash", "TestCrashCampaign", 6)
+	mqttFlags   = campaignFlags("mqtt", "TestMQTTCampaign", 2)
+	influxFlags = campaignFlags("influx", "TestInfluxCampaign", 2)
+	mappedFlags = campaignFlags("mapped", "TestMappedCampaign", 2)
+	hl7Flags    = campaignFlags("hl7", "TestHL7Campaign", 2)
 )
 
 // A crashFault is what happens to a server in a round of the campaign.
