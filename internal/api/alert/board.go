@@ -13,12 +13,12 @@ import (
 type board struct {
 	opt        *Options
 	rules      []Rule
-	devices    devices              // at most maxDevices
-	touched    []*watched           // may have changed since they were settled
-	unread     map[vitals.Name]bool // devices whose runs must be read from the store; true means that it failed
-	sweep      uint32               // number of sweeps that have begun
-	complete   bool                 // one has ended
-	cutUnixMs  int64                // readings before this may have expired
+	devices    devices                // at most maxDevices
+	touched    []*watched             // may have changed since they were settled
+	unread     map[vitals.Name]uint32 // devices whose runs must be read from the store; if that failed, the value of sweep then
+	sweep      uint32                 // number of sweeps that have begun
+	complete   bool                   // one has ended
+	cutUnixMs  int64                  // readings before this may have expired
 	maxDevices int
 	full       bool // devices were left out since the last sweep has begun
 	leftOut    int  // number of those that it has found
@@ -62,7 +62,7 @@ type watched struct {
 }
 
 func newBoard(rules []Rule, opt *Options) *board {
-	b := &board{opt: opt, rules: rules, devices: newDevices(), unread: map[vitals.Name]bool{}, maxDevices: maxDevices(opt, len(rules)), leastSilentMs: math.MaxInt64}
+	b := &board{opt: opt, rules: rules, devices: newDevices(), unread: map[vitals.Name]uint32{}, maxDevices: maxDevices(opt, len(rules)), leastSilentMs: math.MaxInt64}
 	for i := range b.calm {
 		b.calm[i] = vitals.Range{Min: vitals.MinValue, Max: vitals.MaxValue}
 	}
@@ -142,10 +142,11 @@ func (b *board) of(device *vitals.Name) (w *watched, isNew bool) {
 	return w, true
 }
 
-// remove removes what is kept of a device.
+// remove removes what is kept of a device. It may still be in b.touched.
 func (b *board) remove(w *watched) {
 	b.devices.remove(w)
 	b.states -= len(w.runs)
+	w.runs = nil
 }
 
 // newRuns returns the runs of a device of which nothing is known, or nil if no rule is for it.
@@ -178,7 +179,7 @@ func (b *board) mark(device *vitals.Name) { b.unread[*device] = b.unread[*device
 // failed returns the number of unread devices that could not be read.
 func (b *board) failed() (n int) {
 	for _, failed := range b.unread {
-		if failed {
+		if failed != 0 {
 			n++
 		}
 	}
@@ -251,8 +252,10 @@ func (b *board) compare(d *storage.Device, lost bool) {
 		rule, u := &b.rules[i], &w.runs[i]
 		switch latest := &d.Latest[rule.Sign]; {
 		case !u.applies || rule.Silent != 0:
-		case latest.Known && (!u.known || latest.TimeUnixMs > u.newestUnixMs) && !rule.Met.Contains(latest.Value):
-			u.take(rule, latest.Value, latest.TimeUnixMs, latest.TimeUnixMs) // and need not be read
+		case latest.Known && (!u.known || latest.TimeUnixMs > u.newestUnixMs):
+			if u.take(rule, latest.Value, latest.TimeUnixMs, math.MaxInt64); u.met { // as long as it is not read, it is not young
+				b.mark(&d.Name)
+			}
 		case latest.Known != u.known || latest.Known && latest.TimeUnixMs != u.newestUnixMs, u.met && (lost || b.opt.Shared || u.young > 0 && u.firstUnixMs < b.cutUnixMs):
 			b.mark(&d.Name)
 		}

@@ -326,3 +326,85 @@ func TestSilenceAfterOutage(t *testing.T) {
 		check("after a minute", 1)
 	})
 }
+
+// While a device cannot be read, the values that arrive begin and end its alerts: whatever its other signs, and although
+// another server may have stored some.
+func TestUnreadableValues(t *testing.T) {
+	for _, shared := range []bool{false, true} {
+		store := &damaged{Memory: storetest.NewMemory(), device: name(t, "d0")}
+		now := int64(1_800_000_000_000)
+		e := NewEngine(store, append(slices.Clone(lowOnly), Rule{Name: "Silent", Silent: time.Hour}), Options{
+			Shared: shared, Now: func() time.Time { return time.UnixMilli(now) },
+		})
+		add := func(publish bool, v ...vitals.Value) {
+			t.Helper()
+			for _, v := range v {
+				g := group(t, 1, now, v)
+				if v == 0 { // another sign
+					g[0].Reading.Values = vitals.Values{}
+					g[0].Reading.Values.Set(vitals.HeartRate, 70_00)
+				}
+				if err := store.Append(g); err != nil {
+					t.Fatal(err)
+				}
+				if publish {
+					e.Publish(g)
+				}
+				now += 1000
+			}
+		}
+		check := func(what string, want ...string) {
+			t.Helper()
+			e.step(t.Context(), false)
+			e.step(t.Context(), true)
+			e.step(t.Context(), true)
+			active, c := e.State(0)
+			var got []string
+			for _, a := range active {
+				got = append(got, a.Rule.Name)
+			}
+			if slices.Sort(got); !c.Ready || !slices.Equal(got, want) {
+				t.Errorf("shared is %v, %s: got %q, want %q", shared, what, got, want)
+			}
+		}
+		add(false, 85_00)
+		check("a low value that is not known")
+		add(true, 85_00)
+		check("a low value", "Low")
+		add(true, 97_00, 0)
+		check("a value that is not low, and one of another sign")
+		add(true, 85_00, 0)
+		check("a low value, and one of another sign", "Low")
+		add(false, 97_00, 0)
+		check("a value that is not low, which was stored elsewhere")
+		add(true, 85_00)
+		check("a low value", "Low")
+		now += 60 * minute
+		check("silence", "Low", "Silent")
+		now += Lasts.Milliseconds()
+		check("a pause", "Silent")
+	}
+}
+
+// What is kept of a device that was erased is not evaluated any more, although it was about to be.
+func TestErasedWhileEvaluated(t *testing.T) {
+	store := storetest.NewMemory()
+	now := int64(1_800_000_000_000)
+	e := NewEngine(store, []Rule{{Name: "Silent", Silent: time.Minute}}, Options{Now: func() time.Time { return time.UnixMilli(now) }})
+	e.step(t.Context(), true)
+	g := group(t, 1, now, 97_00)
+	if err := store.Append(g); err != nil {
+		t.Fatal(err)
+	}
+	e.Publish(g)
+	e.take(nil)
+	if _, err := store.Erase(g[0].Reading.Device); err != nil {
+		t.Fatal(err)
+	}
+	e.Erased(g[0].Reading.Device)
+	now += minute // a step of the clock
+	e.settle(false)
+	if e.nChanges != 0 || e.board.reported != 0 {
+		t.Errorf("%d changes, %d alerts are active", e.nChanges, e.board.reported)
+	}
+}

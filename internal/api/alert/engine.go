@@ -304,7 +304,7 @@ func (e *Engine) readUnread(ctx context.Context, again bool) {
 	rules := e.board.rules
 	var devices, failed []vitals.Name
 	for device, before := range e.board.unread {
-		if !before {
+		if before == 0 {
 			devices = append(devices, device)
 		} else if again {
 			failed = append(failed, device)
@@ -325,7 +325,7 @@ func (e *Engine) readUnread(ctx context.Context, again bool) {
 		e.mu.Lock()
 		switch {
 		case failed:
-			e.board.unread[device] = true
+			e.board.unread[device] = cmp.Or(e.board.unread[device], e.board.sweep)
 		case e.erasures == erasures: // otherwise what was read may be of erased readings
 			e.installLocked(&device, runs, newestUnixMs)
 		}
@@ -426,20 +426,22 @@ func (e *Engine) carryLocked(nowUnixMs int64) {
 
 // settleLocked notices alerts of a device that begin or end. read means that its runs were read from the
 // store just now: it is before an alert begins if another server, or an update that was lost, may have
-// stored what contradicts it. While they cannot be read, an alert about values ends only with a newer value.
+// stored what contradicts it. While they cannot be read, an alert about values ends only with a newer value, or
+// a pause; and what is known begins one, once a sweep after the failure has shown that the store works otherwise.
 func (e *Engine) settleLocked(w *watched, nowUnixMs int64, read bool) {
 	w.calm = true
 	failed := e.board.unread[w.name]
+	damaged := failed != 0 && failed != e.board.sweep && e.sweepErr == nil
 	for i := range w.runs {
 		u, rule := &w.runs[i], &e.board.rules[i]
 		since, active := w.at(i, rule, nowUnixMs)
-		if newest := u.known && u.newestUnixMs == w.newestUnixMs; failed && u.reported && rule.Silent == 0 && (u.met || !newest) {
+		if failed != 0 && u.reported && rule.Silent == 0 && u.met && time.Duration(nowUnixMs-u.newestUnixMs)*time.Millisecond < Lasts {
 			since, active = u.sinceUnixMs, true
 		}
 		switch {
 		case active && !u.reported && rule.Silent != 0 && time.Since(e.troubled) < e.opt.Grace:
 			active = false
-		case active && !u.reported && (e.opt.Shared || e.lost > 0) && !read:
+		case active && !u.reported && (e.opt.Shared || e.lost > 0) && !read && !damaged:
 			e.board.mark(&w.name)
 			active = false
 		case active && !u.reported:
@@ -483,7 +485,7 @@ func (e *Engine) Newest(limit int, wanted func(*vitals.Name) bool) (newest []Ale
 		return nil, 0, 0, c
 	}
 	for device, failed := range e.board.unread {
-		if failed && wanted(&device) {
+		if failed != 0 && wanted(&device) {
 			unread++
 		}
 	}
