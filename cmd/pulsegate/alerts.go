@@ -41,8 +41,9 @@ type alertsTestCommand struct {
 
 // Bounds of a replay.
 const (
-	maxReplayed  = 1 << 20  // readings of a device, which are in memory
-	maxLineBytes = 64 << 10 // of a reading from a server
+	maxReplayed  = 1 << 20        // readings of a device, which are in memory
+	maxLineBytes = 64 << 10       // of a reading from a server
+	maxAhead     = 24 * time.Hour // of the times of readings, before they arrive: more than serve --max-ahead usually is
 )
 
 // A readings reads the readings of devices.
@@ -104,7 +105,7 @@ func (c *alertsTestCommand) replay(ctx context.Context, from readings, rules []a
 	if c.To != nil {
 		until = int64(*c.To)
 	}
-	within := storage.Range{FromUnixMs: max(0, int64(c.From)-alert.Memory(rules).Milliseconds()), ToUnixMs: until}
+	within := storage.Range{FromUnixMs: max(0, int64(c.From)-alert.Memory(rules).Milliseconds()), ToUnixMs: max(until, min(until+maxAhead.Milliseconds(), vitals.MaxTimeUnixMs))}
 	// The reading before: the device may have been silent since.
 	before := storage.Range{ToUnixMs: within.FromUnixMs, Descending: true}
 	table := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
@@ -113,6 +114,9 @@ func (c *alertsTestCommand) replay(ctx context.Context, from readings, rules []a
 		within.Device, before.Device = device, device
 		var records []storage.Record
 		add := func(r *storage.Record) error {
+			if r.ReceivedUnixMs >= until {
+				return nil // what the server did not have yet
+			}
 			if len(records) == maxReplayed {
 				return fmt.Errorf("%s has more than %d readings: replay fewer with --from and --to", device, maxReplayed)
 			}
