@@ -70,6 +70,9 @@ func ReadRules(path string, limits *vitals.FlagLimits) ([]Rule, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(f.Alert) == 0 { // an editor that saves the file may have emptied it for a moment
+		return nil, fmt.Errorf("%s: no [[alert]]", path)
+	}
 	rules := make([]Rule, len(f.Alert))
 	for i := range f.Alert {
 		if rules[i], err = f.Alert[i].rule(limits); err == nil {

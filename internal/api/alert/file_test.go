@@ -67,9 +67,6 @@ func TestReadRules(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	if got, err := readRules(t, ""); err != nil || len(got) != 0 {
-		t.Errorf("an empty file: %v, %v", got, err)
-	}
 }
 
 // Errors have the line, the key and the reason.
@@ -107,6 +104,8 @@ func TestReadRulesErrors(t *testing.T) {
 		{`severity = "info"`, `severity = 1`, "alerts.toml:27: "},
 		{`name = "Light"`, `name = "Light`, "alerts.toml:18: "},
 		{goodRules, strings.Repeat("#", 1<<19), "more than 262144 bytes"},
+		{goodRules, "", "alerts.toml: no [[alert]]"},
+		{goodRules, "# none", "alerts.toml: no [[alert]]"},
 		{goodRules, rulesOf(65), fmt.Sprintf("alerts.toml:%d: name: more than 64 alerts", 1+3*64+1)},
 	} {
 		_, err := readRules(t, strings.Replace(goodRules, tt.old, tt.new, 1))
