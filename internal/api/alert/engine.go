@@ -109,6 +109,13 @@ func (e *Engine) Publish(group []*storage.Entry) { e.inbox.Put(group) }
 func (e *Engine) Erased(device vitals.Name) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.before = slices.DeleteFunc(e.before, func(a Alert) bool {
+		if a.Device != device {
+			return false
+		}
+		e.changeLocked(ended(a, e.opt.nowUnixMs()))
+		return true
+	})
 	e.erasures++
 	e.erased[device] = true
 	e.installLocked(&device, nil, 0)
@@ -534,11 +541,11 @@ func (e *Engine) changesLocked(n uint64) Changes {
 }
 
 // State returns the active alerts, in no order, and the changes after the first n, which have led to
-// them.
+// them. While the engine is not ready after a change of the rules, those stay active that were before.
 func (e *Engine) State(n uint64) (active []Alert, c Changes) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.ready {
+	if active = slices.Clone(e.before); e.ready {
 		active = e.board.active()
 	}
 	return active, e.changesLocked(n)

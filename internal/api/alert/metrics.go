@@ -21,7 +21,7 @@ var (
 	lostDesc    = prometheus.NewDesc("pulsegate_alert_readings_lost_total", "Stored readings that were evaluated late, from the store, because the queue of the evaluation was full.", nil, nil)
 	staleDesc   = prometheus.NewDesc("pulsegate_alert_rules_stale", "1 if the file of rules cannot be used, so that older rules are in force.", nil, nil)
 	unreadDesc  = prometheus.NewDesc("pulsegate_alert_devices_unread", "Devices whose stored readings cannot be read, so that they may have other alerts.", nil, nil)
-	readyDesc   = prometheus.NewDesc("pulsegate_alert_ready", "1 if the states of all devices have been read, or could not be, since the start, or since the rules were changed. Nothing is reported before.", nil, nil)
+	readyDesc   = prometheus.NewDesc("pulsegate_alert_ready", "1 if the states of all devices have been read, or could not be, since the start, or since the rules were changed. No alert begins before.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.

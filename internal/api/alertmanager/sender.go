@@ -134,16 +134,16 @@ func (s *Sender) Run(ctx context.Context) {
 		c := s.engine.Changes(reported)
 		alerts, all := c.Alerts, c.Lost || !time.Now().Before(allAt)
 		if all {
-			if c.Ready {
+			if alerts, c = s.engine.State(reported); c.Ready || len(alerts) > 0 {
 				s.engine.Refresh(ctx) // otherwise it might raise again what another server has resolved
+				alerts, c = s.engine.State(reported)
 			}
-			alerts, c = s.engine.State(reported)
 			ended := slices.DeleteFunc(c.Alerts, func(a alert.Alert) bool { return a.EndedUnixMs == 0 })
 			alerts = append(ended, alerts...)
 		}
 		wait := time.Until(allAt)
 		switch {
-		case !c.Ready:
+		case !c.Ready && len(alerts) == 0:
 			wait = s.opt.Every
 		case all || len(alerts) > 0:
 			err := s.send(ctx, alerts)

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -78,6 +79,7 @@ type fixture struct {
 	rules  []alert.Rule
 	engOpt alert.Options
 	store  *storetest.Memory
+	away   atomic.Bool // the store cannot be read
 	engine *alert.Engine
 	peer   *peer
 	sender *Sender
@@ -100,9 +102,22 @@ func newFixture(t *testing.T, opt Options) *fixture {
 	return f
 }
 
+// A reader reads the store of a fixture.
+type reader struct {
+	*storetest.Memory
+	f *fixture
+}
+
+func (r reader) WalkDevices(ctx context.Context, visit func([]storage.Device)) error {
+	if r.f.away.Load() {
+		return errors.New("the store is away")
+	}
+	return r.Memory.WalkDevices(ctx, visit)
+}
+
 // start starts the engine and the sender, as a server does.
 func (f *fixture) start(t *testing.T) (stop func()) {
-	f.engine = alert.NewEngine(f.store, f.rules, f.engOpt)
+	f.engine = alert.NewEngine(reader{f.store, f}, f.rules, f.engOpt)
 	f.sender = New(f.engine, f.opt)
 	f.sender.client.Transport = f.peer
 	ctx, cancel := context.WithCancel(t.Context())
@@ -203,6 +218,48 @@ func TestSend(t *testing.T) {
 			t.Errorf("after its end, got %v", got)
 		}
 	})
+}
+
+// Rules that are changed while the store is away resolve nothing until it is known what holds; what is erased ends.
+func TestRulesWhileAway(t *testing.T) {
+	for _, shared := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFixture(t, Options{})
+			f.engOpt.Shared = shared
+			stop := f.start(t)
+			defer stop()
+			f.store1(t, "a1", 85_25)
+			f.store1(t, "a2", 85_25)
+			f.pass(30 * time.Second)
+			f.away.Store(true)
+			if err := f.engine.SetRules(append(slices.Clone(f.rules), alert.Rule{Name: "Silent", Silent: time.Hour})); err != nil {
+				t.Fatal(err)
+			}
+			f.pass(time.Second)
+			f.peer.taken(t)
+			f.pass(4 * time.Minute)
+			if alerts, _ := f.peer.taken(t); len(alerts) < 6 || slices.ContainsFunc(texts(alerts), func(text string) bool { return strings.Contains(text, "ended") }) {
+				t.Errorf("shared is %v, while the store is away: %v", shared, texts(alerts))
+			}
+			a1, err := vitals.ParseName("a1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := f.store.Erase(a1); err != nil {
+				t.Fatal(err)
+			}
+			f.engine.Erased(a1)
+			f.pass(2 * time.Second)
+			if alerts, _ := f.peer.taken(t); !slices.Equal(texts(alerts), []string{"a1 ended"}) {
+				t.Errorf("shared is %v, after an erasure: %v", shared, texts(alerts))
+			}
+			f.away.Store(false)
+			f.pass(2 * time.Minute)
+			if alerts, _ := f.peer.taken(t); len(alerts) < 2 || slices.ContainsFunc(texts(alerts), func(text string) bool { return text != "a2 active" }) {
+				t.Errorf("shared is %v, at the end: %v", shared, texts(alerts))
+			}
+		})
+	}
 }
 
 // After a restart, an active alert is sent as it was, and one that has ended is not sent.
