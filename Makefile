@@ -162,6 +162,9 @@ alerts: setup ## ROUNDS of faults with servers and Prometheus Alertmanager, into
 	go test -vet=off -count=1 -parallel 16 -run 'TestAlertCampaign$$|TestAlertmanagerExample$$' -v ./cmd/pulsegate -timeout 0 -alerts.rounds $(ROUNDS) -alerts.seed $(SEED) \
 		-alerts.programs $(abspath bin/tools/alertmanager) -alerts.page $(abspath docs/reliability.md)
 
+upgrade: ## servers of schema version 5, built from the history, and of this one on the same PostgreSQL
+	@.ci/upgrade
+
 tlsfuzzer: ## compare the answers of both lanes to the scripts of tlsfuzzer, of which TLSFUZZER names a checkout
 	@.ci/tlsfuzzer "$(TLSFUZZER)"
 
@@ -218,6 +221,9 @@ bench-mqtt: ## publications of MQTT beside POST requests and Mosquitto, with and
 
 bench-sealed: ## readings that are sealed in PostgreSQL beside rows: disk, WAL, CPU, scans; into docs/benchmarks.md
 	cd bench && go run ./cmd/bench sealed --rounds $(ROUNDS)
+
+bench-sealing: ## 5,000 readings/s for MINUTES while readings are sealed: whether sealing and autovacuum keep up; into docs/benchmarks.md
+	cd bench && go run ./cmd/bench sealing --for $(MINUTES)m
 
 bench-mux: ## compare the routers, into docs/benchmarks.md
 	cd bench && go run ./cmd/bench mux --rounds $(ROUNDS) --time $(BENCHTIME)

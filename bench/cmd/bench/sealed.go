@@ -63,7 +63,7 @@ func (c *sealedCommand) Run(ctx context.Context, out io.Writer) (err error) {
 	r := &report.Report{
 		Setting: report.Here(fmt.Sprintf("make bench-sealed ROUNDS=%d", c.Rounds)),
 		Text: "Disk is the files of `segments` with their indexes, and of the rows in the other case, by the readings in them. Log and CPU are those of storing the readings in groups of 1,000, of sealing them, and " +
-			"of a vacuum of the rows at the end. Scans are pages of 10,000 records, read by the store in this program; the median of several devices or scans.",
+			"of a vacuum of the rows at the end. Scans are pages of 10,000 records, read by the store in this program into memory that it has; the median of several devices or scans.",
 		Tables: []*report.Table{result},
 		Goals: result.Goals(
 			report.Bar{What: "disk, bytes a reading", Row: sealed, Figure: "disk", Limit: 16, Format: "%.1f"},
@@ -143,15 +143,16 @@ func (c *sealedCommand) measure(ctx context.Context, work, kind string) (_ repor
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	var days, all []float64
+	dst := make([]storage.Record, 10000)
 	for i := range 40 {
-		took, err := scan(ctx, s, sealedDevice(i%c.Devices), c.start(c.Minutes), min(c.Minutes, 1440))
+		took, err := scan(ctx, s, dst, sealedDevice(i%c.Devices), c.start(c.Minutes), min(c.Minutes, 1440))
 		if err != nil {
 			return nil, err
 		}
 		days = append(days, took)
 	}
 	for range 5 {
-		took, err := scan(ctx, s, sealedDevice(c.Devices), c.start(c.Long), c.Long)
+		took, err := scan(ctx, s, dst, sealedDevice(c.Devices), c.start(c.Long), c.Long)
 		if err != nil {
 			return nil, err
 		}
@@ -227,7 +228,7 @@ func awaitSealed(ctx context.Context, db *database) error {
 	defer func() { _ = conn.Close(context.Background()) }()
 	for {
 		var passed bool
-		if err := conn.QueryRow(ctx, "SELECT passed_ms > 0 FROM pulsegate.meta").Scan(&passed); err != nil || passed {
+		if err := conn.QueryRow(ctx, "SELECT passed_ms > 0 FROM pulsegate.state").Scan(&passed); err != nil || passed {
 			return err
 		}
 		select {
@@ -238,10 +239,9 @@ func awaitSealed(ctx context.Context, db *database) error {
 	}
 }
 
-// scan reads a number of minutes of a device, and returns how long it took, in ms.
-func scan(ctx context.Context, s *pgstore.Store, device vitals.Name, fromMs int64, minutes int) (float64, error) {
+// scan reads a number of minutes of a device into dst, page by page, and returns how long it took, in ms.
+func scan(ctx context.Context, s *pgstore.Store, dst []storage.Record, device vitals.Name, fromMs int64, minutes int) (float64, error) {
 	r := storage.Range{Device: device, FromUnixMs: fromMs, ToUnixMs: fromMs + int64(minutes)*60000}
-	dst := make([]storage.Record, 10000)
 	began, read := time.Now(), 0
 	for {
 		n, err := s.Scan(ctx, r, dst)

@@ -91,7 +91,7 @@ func (s changelog) insertChange(tx pgx.Tx, c change) error {
 // database do not have the same generations.
 func (s changelog) nextGeneration(tx pgx.Tx) (generation int64, err error) {
 	_, known, _ := s.marks.known()
-	err = tx.QueryRow(context.Background(), s.sql.of("UPDATE SCHEMA.meta SET generation = greatest(generation, $1) + $2 RETURNING generation"), known, 1+rand.Int64N(1<<20)).Scan(&generation)
+	err = tx.QueryRow(context.Background(), s.sql.of("UPDATE SCHEMA.state SET generation = greatest(generation, $1) + $2 RETURNING generation"), known, 1+rand.Int64N(1<<20)).Scan(&generation)
 	return generation, err
 }
 
@@ -110,7 +110,7 @@ func (s changelog) learn(ctx context.Context, q querier) error {
 // queryChanges returns the changes after one of a generation, or all if the database does not have that one there, and
 // the generation of the database.
 func (s changelog) queryChanges(ctx context.Context, q querier, generation, id int64) (all []change, now int64, err error) {
-	rows, err := q.Query(ctx, s.sql.of(`SELECT m.generation, c.id, c.generation, c.since, c.kind, c.device, c.from_ms, c.to_ms, c.at_ms FROM SCHEMA.meta AS m
+	rows, err := q.Query(ctx, s.sql.of(`SELECT m.generation, c.id, c.generation, c.since, c.kind, c.device, c.from_ms, c.to_ms, c.at_ms FROM SCHEMA.state AS m
 		LEFT JOIN SCHEMA.changes AS c ON c.generation > $1 OR NOT EXISTS (SELECT FROM SCHEMA.changes WHERE id = $2 AND generation = $1)
 		ORDER BY c.generation`), generation, id)
 	if err != nil {

@@ -39,6 +39,18 @@ SET bytea_output = hex;
 SET pulsegate.reads_segments = 'yes';
 SET jit = off`
 
+// connectedToRead is connected for a connection for reading. Its statements that are sent at once, without BEGIN, are a transaction, which has one
+// snapshot.
+func (s *database) connectedToRead(ctx context.Context, conn *pgx.Conn) error {
+	if err := s.connected(ctx, conn); err != nil {
+		return err
+	}
+	if _, err := conn.Exec(ctx, "SET default_transaction_isolation = 'repeatable read'"); err != nil {
+		return fmt.Errorf("configure connection: %w", hide(err))
+	}
+	return nil
+}
+
 // connected configures and checks a new connection, and prepares its statements.
 func (s *database) connected(ctx context.Context, conn *pgx.Conn) error {
 	if err := s.configure(ctx, conn); err != nil || !s.created.Load() {

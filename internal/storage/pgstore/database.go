@@ -103,7 +103,7 @@ func (s *database) probe(ctx context.Context) (err error) {
 	err = s.read.QueryRow(ctx, s.sql.of(`SELECT devices, (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')),
 		current_setting('synchronous_standby_names') <> '', generation, sealed_ms, passed_ms,
 		(SELECT min(from_ms) FROM SCHEMA.losses WHERE confirmed_ms IS NULL), (SELECT max(to_ms) FROM SCHEMA.losses WHERE confirmed_ms IS NULL)
-		FROM SCHEMA.meta`)).Scan(&devices, &quorum, &standbys, &generation, &sealedMs, &passedMs, &lostFrom, &lostTo)
+		FROM SCHEMA.state`)).Scan(&devices, &quorum, &standbys, &generation, &sealedMs, &passedMs, &lostFrom, &lostTo)
 	if err == nil && generation > s.marks.learned() {
 		err = changelog{s}.learn(ctx, s.read)
 	}

@@ -21,6 +21,9 @@ func Learned(s *Store) int64 { return s.marks.learned() }
 // ErrEarlier is the error of Seal while a server of an earlier release is connected.
 var ErrEarlier = errEarlier
 
+// ErrPublished is the error of Seal if its deletes are published.
+var ErrPublished = errPublished
+
 // LockKey returns the key of an advisory lock.
 func LockKey(what, schema string) int64 { return lockKey(what, schema) }
 

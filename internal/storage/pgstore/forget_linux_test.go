@@ -183,7 +183,7 @@ func TestForgettingErasure(t *testing.T) {
 	if _, err := a.Erase(name); err != nil {
 		t.Fatal(err)
 	}
-	generation := queryValue[int64](t, primary, "SELECT generation FROM "+o.Schema+".meta")
+	generation := queryValue[int64](t, primary, "SELECT generation FROM "+o.Schema+".state")
 	polltest.Until(t, "the other server has read of the erasure", func() bool { return pgstore.Learned(b) == generation })
 	addr.Store("")
 	primary.Kill()

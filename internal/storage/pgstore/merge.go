@@ -95,16 +95,15 @@ func (m *merger) next() (c *cursor) {
 	return c
 }
 
-// take returns the record of a cursor, and moves it on.
-func (m *merger) take(c *cursor) storage.Record {
-	r := c.record(c.at)
+// take sets r to the record of a cursor, and moves that on.
+func (m *merger) take(c *cursor, r *storage.Record) {
+	c.record(c.at, r)
 	if c.left--; c.left == 0 {
 		m.open = slices.DeleteFunc(m.open, func(o *cursor) bool { return o == c })
-		return r
+		return
 	}
 	c.at += c.step
 	c.atMs = c.timeMs(c.at)
-	return r
 }
 
 // merge fills dst with the records before the bound.
@@ -126,7 +125,7 @@ func (m *merger) merge(results pgx.BatchResults, dst []storage.Record) (n int, e
 		c := m.next()
 		switch {
 		case c != nil && (!more || m.before(c.atMs, row.TimeUnixMs)):
-			dst[n] = m.take(c)
+			m.take(c, &dst[n])
 		case more:
 			dst[n] = row
 			more = read()

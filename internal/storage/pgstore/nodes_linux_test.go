@@ -201,11 +201,11 @@ func TestEraseUnregistered(t *testing.T) {
 		t.Fatal(err)
 	}
 	execute(t, server, "DELETE FROM "+o.Schema+".devices")
-	execute(t, server, "UPDATE "+o.Schema+".meta SET devices = 0, generation = generation + 1")
+	execute(t, server, "UPDATE "+o.Schema+".state SET devices = 0, generation = generation + 1")
 	if got, err := s.Erase(e.Reading.Device); err != nil || got.Readings != 1 {
 		t.Errorf("Erase returned %+v, %v, want 1 reading", got, err)
 	}
-	if n := queryValue[int](t, server, "SELECT devices FROM "+o.Schema+".meta"); n != 0 {
+	if n := queryValue[int](t, server, "SELECT devices FROM "+o.Schema+".state"); n != 0 {
 		t.Errorf("%d devices are counted, want 0", n)
 	}
 }

@@ -30,7 +30,7 @@ const (
 	DefaultTimeout    = 10 * time.Second
 	DefaultSchema     = "pulsegate"
 
-	DefaultSealEvery   = 8 * time.Hour
+	maxSealEvery       = 8 * time.Hour
 	DefaultSealAtLeast = 64
 
 	DefaultRememberBytes = 64 << 20
@@ -68,7 +68,7 @@ type Options struct {
 	// 0 means never.
 	SealAfter time.Duration
 
-	// SealEvery is how often all devices are looked through for readings to be sealed. 0 means DefaultSealEvery.
+	// SealEvery is how often all devices are looked through for readings to be sealed. 0 means eight times SealAfter, and 8 hours at most.
 	SealEvery time.Duration
 
 	// SealAtLeast is the smallest number of readings of a segment, unless they have waited for a week. 0 means DefaultSealAtLeast.
@@ -99,7 +99,7 @@ func (o Options) withDefaults() Options {
 	o.MaxDevices = cmp.Or(o.MaxDevices, DefaultMaxDevices)
 	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
 	o.Schema = cmp.Or(o.Schema, DefaultSchema)
-	o.SealEvery = cmp.Or(o.SealEvery, DefaultSealEvery)
+	o.SealEvery = cmp.Or(o.SealEvery, min(max(8*o.SealAfter, time.Second), maxSealEvery))
 	o.SealAtLeast = cmp.Or(o.SealAtLeast, DefaultSealAtLeast)
 	o.RememberBytes = cmp.Or(o.RememberBytes, DefaultRememberBytes)
 	if o.Log == nil {
@@ -159,6 +159,9 @@ const (
 // registering devices and removing readings.
 const writers = Lanes + 2
 
+// applicationName is the name of connections in pg_stat_activity.
+const applicationName = "pulsegate"
+
 // pools returns the configurations of the pools for writing and for reading.
 func (o *Options) pools(s *database) (write, read *pgxpool.Config, err error) {
 	if !schemaName.MatchString(o.Schema) {
@@ -173,7 +176,7 @@ func (o *Options) pools(s *database) (write, read *pgxpool.Config, err error) {
 	}
 	write.ConnConfig.ValidateConnect = recall{s}.validate
 	write.PrepareConn = recall{s}.check
-	write.ConnConfig.RuntimeParams["application_name"] = "pulsegate"
+	write.ConnConfig.RuntimeParams["application_name"] = applicationName
 	write.MaxConnLifetime, write.MaxConnLifetimeJitter = maxConnLifetime, maxConnLifetime/5
 	write.MinConns, write.MinIdleConns = 0, 0
 	// These may be in the address, and the store relies on them.
@@ -183,6 +186,7 @@ func (o *Options) pools(s *database) (write, read *pgxpool.Config, err error) {
 	write.AfterConnect = s.connected
 	read = write.Copy()
 	read.MaxConns = Readers
+	read.AfterConnect = s.connectedToRead
 	read.ConnConfig.DialFunc = o.Dial
 	write.MaxConns = writers + 1 // and the sealer
 	write.AfterConnect = s.connectedToWrite

@@ -224,20 +224,15 @@ func (s *reader) scan(ctx context.Context, r storage.Range, dst []storage.Record
 	if r.Descending {
 		sql, segments, boundMs = s.sql.scanDown, s.sql.segmentsDown, min(r.ToUnixMs, math.MaxInt64-maxSpanMs)+maxSpanMs
 	}
-	var b pgx.Batch // one snapshot: the sealer moves records
-	b.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+	var b pgx.Batch // one transaction, and so one snapshot: the sealer moves records
 	b.Queue(segments, r.Device.String(), r.FromUnixMs, r.ToUnixMs, most, boundMs, more*len(dst))
 	b.Queue(sql, r.Device.String(), r.FromUnixMs, r.ToUnixMs, len(dst))
-	b.Queue("COMMIT")
 	results := s.read.SendBatch(ctx, &b)
 	defer func() {
 		if closeErr := results.Close(); err == nil {
 			err = closeErr
 		}
 	}()
-	if _, err = results.Exec(); err != nil {
-		return 0, false, err
-	}
 	m := merger{r: r, known: s.signs.Known()}
 	if err = m.readSegments(results, most); err != nil {
 		return 0, false, err

@@ -17,7 +17,7 @@ import (
 type registry struct {
 	mu         sync.Mutex
 	known      map[vitals.Name]*known // guarded by mu
-	generation int64                  // guarded by mu; of meta when known was read
+	generation int64                  // guarded by mu; of state when known was read
 }
 
 // A known is a device that is registered.
@@ -135,7 +135,7 @@ func (s *writer) register(conn beginner, wanted []registration, limited bool) er
 			ON CONFLICT (device) DO UPDATE SET signs = d.signs | excluded.signs, more = coalesce(d.more | excluded.more, d.more, excluded.more)`), names, signs, inColumns); err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, s.sql.of("UPDATE SCHEMA.meta SET devices = devices + $1"), added)
+		_, err = tx.Exec(ctx, s.sql.of("UPDATE SCHEMA.state SET devices = devices + $1"), added)
 		return err
 	})
 }
@@ -156,7 +156,7 @@ type beginner interface {
 // of new ones among them. It sets which of wanted are denied.
 func (s *writer) unregistered(ctx context.Context, q querier, lock string, wanted []registration, limited bool) (names []string, signs []int32, added int64, err error) {
 	var count int64
-	if err := q.QueryRow(ctx, s.sql.of("SELECT devices FROM SCHEMA.meta"+lock)).Scan(&count); err != nil {
+	if err := q.QueryRow(ctx, s.sql.of("SELECT devices FROM SCHEMA.state"+lock)).Scan(&count); err != nil {
 		return nil, nil, 0, err
 	}
 	all := make([]string, len(wanted))

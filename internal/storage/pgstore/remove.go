@@ -185,7 +185,7 @@ func (s *remover) forgetDevices(conn *pgx.Conn, names []string, erased *storage.
 		if err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, s.sql.of("SELECT FROM SCHEMA.meta FOR UPDATE")); err != nil {
+		if _, err := tx.Exec(ctx, s.sql.of("SELECT FROM SCHEMA.state FOR UPDATE")); err != nil {
 			return err
 		}
 		if devices, err = s.deleteEmpty(tx, names); err != nil {
@@ -217,7 +217,7 @@ func (s *remover) deleteEmpty(tx pgx.Tx, names []string) (devices int64, err err
 		AND NOT EXISTS (SELECT FROM SCHEMA.readings AS r WHERE r.device = d.device) AND NOT EXISTS (SELECT FROM SCHEMA.segments AS s WHERE s.device = d.device)`), names)
 	if err == nil {
 		devices = tag.RowsAffected()
-		_, err = tx.Exec(ctx, s.sql.of("UPDATE SCHEMA.meta SET devices = devices - $1"), devices)
+		_, err = tx.Exec(ctx, s.sql.of("UPDATE SCHEMA.state SET devices = devices - $1"), devices)
 	}
 	return devices, err
 }

@@ -202,7 +202,7 @@ func (r *repair) compare(tx pgx.Tx) error {
 	var generation int64
 	var standbys, known bool
 	if err := tx.QueryRow(ctx, r.sql.of(`SELECT generation, current_setting('synchronous_standby_names') <> '',
-		$1::bigint = 0 OR EXISTS (SELECT FROM SCHEMA.changes WHERE id = $1) FROM SCHEMA.meta`), r.change).Scan(&generation, &standbys, &known); err != nil {
+		$1::bigint = 0 OR EXISTS (SELECT FROM SCHEMA.changes WHERE id = $1) FROM SCHEMA.state`), r.change).Scan(&generation, &standbys, &known); err != nil {
 		return err
 	}
 	if !standbys && !r.opt.Single {
@@ -346,7 +346,7 @@ func (r *repair) eraseAgain(tx pgx.Tx, c *change) (*Loss, error) {
 	if _, err = tx.Exec(ctx, r.sql.of(sql), args...); err != nil {
 		return nil, err
 	}
-	if _, err := tx.Exec(ctx, r.sql.of("SELECT FROM SCHEMA.meta FOR UPDATE")); err != nil {
+	if _, err := tx.Exec(ctx, r.sql.of("SELECT FROM SCHEMA.state FOR UPDATE")); err != nil {
 		return nil, err
 	}
 	if _, err := r.remover.deleteEmpty(tx, []string{device}); err != nil {

@@ -219,7 +219,7 @@ func TestRepairRecords(t *testing.T) {
 	}
 	table := "SELECT md5(string_agg(r::text, '' ORDER BY device, time_ms)) FROM " + r.opt.Schema + ".readings AS r"
 	count := "SELECT count(*) FROM " + r.opt.Schema + ".readings"
-	devices := "SELECT string_agg(concat(device, ' ', signs, ' ', more), ', ' ORDER BY device) || (SELECT ' ' || devices FROM " + r.opt.Schema + ".meta) FROM " + r.opt.Schema + ".devices"
+	devices := "SELECT string_agg(concat(device, ' ', signs, ' ', more), ', ' ORDER BY device) || (SELECT ' ' || devices FROM " + r.opt.Schema + ".state) FROM " + r.opt.Schema + ".devices"
 	want, rows, registered := queryValue[string](t, r.now, table), queryValue[int](t, r.now, count), queryValue[string](t, r.now, devices)
 	r.restore(t, earlier)
 	awaitRepairs(t, s, 1)
@@ -336,7 +336,7 @@ func TestRepairErasures(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustStore(t, a, received(reading("again", 2, 2), 0))
-	generation := queryValue[int64](t, r.now, "SELECT generation FROM "+r.opt.Schema+".meta")
+	generation := queryValue[int64](t, r.now, "SELECT generation FROM "+r.opt.Schema+".state")
 	polltest.Until(t, "both know the erasures", func() bool { return pgstore.Learned(a) == generation && pgstore.Learned(b) == generation })
 	r.restore(t, earlier)
 	awaitRepairs(t, a, 1)
@@ -349,7 +349,7 @@ func TestRepairErasures(t *testing.T) {
 		mustHave(t, s, "part", 0, 0, 0, 0, 5)
 		mustNotLose(t, s)
 	}
-	if n := queryValue[int](t, r.now, "SELECT devices FROM "+r.opt.Schema+".meta"); n != 2 {
+	if n := queryValue[int](t, r.now, "SELECT devices FROM "+r.opt.Schema+".state"); n != 2 {
 		t.Errorf("the database has %d devices, want again and part", n)
 	}
 	if n := queryValue[int](t, r.now, "SELECT count(*) FROM "+r.opt.Schema+".changes"); n != 5 {

@@ -26,7 +26,7 @@ func TestRepairMarksLast(t *testing.T) {
 	want := marks()
 	conn := connect(t, earlier)
 	defer conn.Close(context.Background())
-	if _, err := conn.Exec(context.Background(), "BEGIN; SELECT FROM "+r.opt.Schema+".meta FOR UPDATE"); err != nil {
+	if _, err := conn.Exec(context.Background(), "BEGIN; SELECT FROM "+r.opt.Schema+".state FOR UPDATE"); err != nil {
 		t.Fatal(err)
 	}
 	r.use(earlier)

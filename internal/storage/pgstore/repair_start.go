@@ -66,7 +66,7 @@ func (s *repairer) hasEarlier(ctx context.Context, conn *pgconn.PgConn) error {
 	}
 	result := conn.ExecParams(ctx, s.sql.of(`SELECT generation >= $4::bigint AND ($5::bigint = 0 OR EXISTS (SELECT FROM SCHEMA.changes AS c WHERE c.id = $5::bigint)) AND NOT EXISTS (
 		SELECT FROM unnest($1::bigint[], $2::smallint[], $3::bigint[]) AS a(server, slot, number) LEFT JOIN SCHEMA.marks AS k USING (server, slot)
-		WHERE (k.number < a.number) IS NOT FALSE) FROM SCHEMA.meta`),
+		WHERE (k.number < a.number) IS NOT FALSE) FROM SCHEMA.state`),
 		[][]byte{text(servers), text(slots), text(numbers), strconv.AppendInt(nil, generation, 10), strconv.AppendInt(nil, change, 10)}, nil, nil, nil).Read()
 	state := sqlState(result.Err)
 	switch {

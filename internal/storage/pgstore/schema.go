@@ -15,7 +15,7 @@ import (
 )
 
 // schemaVersion is the version of schema and upgrades.
-const schemaVersion = 6
+const schemaVersion = 7
 
 // schema creates the tables of version 2. SCHEMA stands for the schema's name. A released one is never
 // changed.
@@ -70,7 +70,7 @@ CREATE INDEX ON SCHEMA.assignments (subject, device, from_ms);
 `
 
 // upgrades are what makes version 3 of version 2, and so on.
-var upgrades = [...]string{upgrade3, upgrade4, upgrade5, upgrade6}
+var upgrades = [...]string{upgrade3, upgrade4, upgrade5, upgrade6, upgrade7}
 
 // upgrade3 makes version 3 of version 2. It rewrites nothing: the columns are NULL in all rows that there
 // are, and in all later ones without the signs from number 5 on. Servers of version 2 that still run name the columns that they
@@ -220,6 +220,27 @@ END $$;
 CREATE TRIGGER refuse_earlier BEFORE INSERT OR UPDATE OR DELETE ON SCHEMA.readings FOR EACH STATEMENT EXECUTE FUNCTION SCHEMA.refuse_earlier();
 
 UPDATE SCHEMA.meta SET version = 6;
+`
+
+// upgrade7 makes version 7 of version 6. Each connection of a server of version 5 reads meta when it is made, and again after a second of use: once
+// something is sealed, this fails. So such a server, which does not read segments, cannot go on with new connections either.
+const upgrade7 = `
+CREATE FUNCTION SCHEMA.refuse_reader(sealed_ms bigint) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
+	IF sealed_ms > 0 THEN
+		RAISE EXCEPTION 'readings were sealed, which a server of this release does not find: stop it, and start one of the release that the others have' USING ERRCODE = '55000';
+	END IF;
+	RETURN true;
+END $$;
+ALTER TABLE SCHEMA.meta RENAME TO state;
+CREATE VIEW SCHEMA.meta AS SELECT * FROM SCHEMA.state AS s WHERE current_setting('pulsegate.reads_segments', true) = 'yes' OR SCHEMA.refuse_reader(s.sealed_ms);
+CREATE OR REPLACE FUNCTION SCHEMA.refuse_earlier() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+	IF coalesce(current_setting('pulsegate.reads_segments', true), '') = '' AND (SELECT sealed_ms > 0 FROM SCHEMA.state) THEN
+		RAISE EXCEPTION 'readings were sealed: stop the servers of releases that do not know segments' USING ERRCODE = '55000';
+	END IF;
+	RETURN NULL;
+END $$;
+
+UPDATE SCHEMA.state SET version = 7;
 `
 
 // columns are the columns of the first signs, by sign. All others are in readings.more.
@@ -374,14 +395,14 @@ WHERE d.device = free.device AND u.device = free.device`),
 		q.generation: q.of(`WITH own AS (INSERT INTO SCHEMA.marks AS k (server, slot, number, at_ms) VALUES ($1::bigint, $2::smallint, $3::bigint, $4::bigint)
 	ON CONFLICT (server, slot) DO UPDATE SET number = greatest(k.number, excluded.number), at_ms = excluded.at_ms)
 SELECT generation, current_setting('synchronous_standby_names') <> '', 1 / CASE WHEN ` + remembered("$1", "$5", "$6", "$7") + ` THEN 1 ELSE 0 END,
-	(CASE WHEN sealed_ms <= $8::bigint THEN 0 ELSE 32768 END)::smallint FROM SCHEMA.meta`), // errors.go has the error: see sealed
+	(CASE WHEN sealed_ms <= $8::bigint THEN 0 ELSE 32768 END)::smallint FROM SCHEMA.state`), // errors.go has the error: see sealed
 
 		q.meet:   fmt.Sprintf("SELECT pg_advisory_xact_lock_shared(%d)", lockKey("seal", schema)),
 		q.unseal: q.of(unsealing("USING unnest($1::text[], $2::bigint[]) AS k(device, time_ms) WHERE s.device = k.device AND s.first_ms <= k.time_ms AND s.last_ms >= k.time_ms AND s.last_ms < least(k.time_ms, " + fmt.Sprint(int64(math.MaxInt64-maxSpanMs)) + ") + " + fmt.Sprint(maxSpanMs))),
 	}
 
 	q.marked = q.of("SELECT slot, number FROM SCHEMA.marks WHERE server = $1::bigint")
-	q.remembers = q.of("SELECT " + remembered("$1", "$2", "$3", "$4") + " FROM SCHEMA.meta")
+	q.remembers = q.of("SELECT " + remembered("$1", "$2", "$3", "$4") + " FROM SCHEMA.state")
 
 	// A hint is the time of a reading with the sign, so the latest one is not before it. If there
 	// is none from there on, that reading was removed, and all are searched.
@@ -413,7 +434,7 @@ WHERE device = $1 AND time_ms >= $2 AND time_ms < $3 ORDER BY time_ms %s LIMIT $
 	return q
 }
 
-// remembered returns the condition that meta and marks have at least what a server knows: the numbers of its slots, and the
+// remembered returns the condition that state and marks have at least what a server knows: the numbers of its slots, and the
 // generation, and the last change. A slot whose number is 0 has acknowledged nothing, and may have no row; change 0 is none.
 func remembered(server, numbers, generation, change string) string {
 	return "(" + change + "::bigint = 0 OR EXISTS (SELECT FROM SCHEMA.changes AS c WHERE c.id = " + change + "::bigint)) AND generation >= " + generation + "::bigint AND (SELECT count(*) FROM SCHEMA.marks AS k WHERE k.server = " + server +

@@ -19,7 +19,7 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A horizon is the time before which readings may be in segments, as far as this server knows. meta.sealed_ms has it. A transaction
+// A horizon is the time before which readings may be in segments, as far as this server knows. state.sealed_ms has it. A transaction
 // that stores readings looks those before it up in segments, and its last statement fails if the horizon has been raised above
 // one that it has not looked up.
 type horizon struct {
@@ -31,7 +31,7 @@ type horizon struct {
 func (h *horizon) at(conn *pgx.Conn, q *statements) (int64, error) {
 	if h.stale.Load() {
 		var ms int64
-		if err := conn.QueryRow(context.Background(), q.of("SELECT sealed_ms FROM SCHEMA.meta")).Scan(&ms); err != nil {
+		if err := conn.QueryRow(context.Background(), q.of("SELECT sealed_ms FROM SCHEMA.state")).Scan(&ms); err != nil {
 			return 0, err
 		}
 		h.note(ms)
@@ -107,6 +107,9 @@ func (s sealer) run(ctx context.Context) {
 // errEarlier means that a server is connected that does not know segments.
 var errEarlier = errors.New("pgstore: a server of an earlier release is connected, which does not find sealed readings: update it, or stop it")
 
+// errPublished means that a consumer of logical decoding would see readings deleted that are sealed.
+var errPublished = errors.New("pgstore: a publication has the deletes of readings, and sealing deletes rows: ALTER PUBLICATION … SET (publish = 'insert, update'), or add the table segments to it, if consumers read that")
+
 // seal seals what was measured before a time, and returns the number of readings. It returns 0 if another server does so. If a
 // transaction is rolled back, because another one holds the lock for long, it seals the other devices before it returns the error.
 func (s sealer) seal(ctx context.Context, beforeMs int64) (sealed int64, err error) {
@@ -126,6 +129,9 @@ func (s sealer) seal(ctx context.Context, beforeMs int64) (sealed int64, err err
 			_ = conn.Conn().Close(context.Background())
 		}
 	}()
+	if err := s.published(ctx, conn); err != nil {
+		return 0, err
+	}
 	if beforeMs, err = s.raise(ctx, conn, beforeMs); err != nil {
 		return 0, err
 	}
@@ -159,9 +165,24 @@ func (s sealer) seal(ctx context.Context, beforeMs int64) (sealed int64, err err
 	}
 }
 
+// published returns errPublished, with names, if there are such publications.
+func (s sealer) published(ctx context.Context, conn *pgxpool.Conn) error {
+	var names *string
+	if err := conn.QueryRow(ctx, `SELECT string_agg(pubname, ', ' ORDER BY pubname) FROM pg_publication AS p WHERE pubdelete
+		AND EXISTS (SELECT FROM pg_publication_tables AS t WHERE t.pubname = p.pubname AND schemaname = $1 AND tablename ~ $2)
+		AND NOT EXISTS (SELECT FROM pg_publication_tables AS t WHERE t.pubname = p.pubname AND schemaname = $1 AND tablename = 'segments')`,
+		s.opt.Schema, "^readings$|^"+partitionPrefix+"[0-9]+$").Scan(&names); err != nil {
+		return err
+	}
+	if names != nil {
+		return fmt.Errorf("%w: %s", errPublished, *names)
+	}
+	return nil
+}
+
 // passed notes that all devices were looked through.
 func (s sealer) passed(ctx context.Context, conn *pgxpool.Conn, beforeMs int64) error {
-	if _, err := conn.Exec(ctx, s.sql.of("UPDATE SCHEMA.meta SET passed_ms = greatest(passed_ms, $1)"), beforeMs); err != nil {
+	if _, err := conn.Exec(ctx, s.sql.of("UPDATE SCHEMA.state SET passed_ms = greatest(passed_ms, $1)"), beforeMs); err != nil {
 		return err
 	}
 	s.counters.passedMs.Store(beforeMs)
@@ -170,19 +191,14 @@ func (s sealer) passed(ctx context.Context, conn *pgxpool.Conn, beforeMs int64) 
 
 // raise raises the horizon, and returns it, or beforeMs if that is earlier: no group that is being stored has readings before it
 // afterwards that were not looked up. It is never later than the clock of the database: what is before it costs a look-up for good.
+//
+// It returns errEarlier if a server of an earlier release is connected. Once the horizon is raised, such a server cannot connect.
 func (s sealer) raise(ctx context.Context, conn *pgxpool.Conn, beforeMs int64) (int64, error) {
-	var earlier bool
-	if err := conn.QueryRow(ctx, `WITH held AS (SELECT pid, (classid::bigint << 32) | objid::bigint AS key FROM pg_locks
-			WHERE locktype = 'advisory' AND objsubid = 1 AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))
-		SELECT EXISTS (SELECT FROM held AS a WHERE key = $1 AND NOT EXISTS (SELECT FROM held AS b WHERE b.pid = a.pid AND b.key = $2))`,
-		lockKey("nodes", s.opt.Schema), lockKey("segments", s.opt.Schema)).Scan(&earlier); err != nil {
-		return 0, err
-	}
-	if earlier {
-		return 0, errEarlier
+	if earlier, _, err := s.releases(ctx, conn, time.Time{}); err != nil || earlier {
+		return 0, cmp.Or(err, errEarlier)
 	}
 	var ms int64
-	err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+	if err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		// What it changes is replicated with the first group that depends on it.
 		if _, err := tx.Exec(ctx, "SET LOCAL synchronous_commit = off"); err != nil {
 			return err
@@ -190,14 +206,52 @@ func (s sealer) raise(ctx context.Context, conn *pgxpool.Conn, beforeMs int64) (
 		if err := s.sql.lock(tx, "SCHEMA.readings IN SHARE ROW EXCLUSIVE MODE"); err != nil {
 			return err
 		}
-		err := tx.QueryRow(ctx, s.sql.of(`UPDATE SCHEMA.meta SET sealed_ms = greatest(sealed_ms, least($1, (extract(epoch FROM now()) * 1000)::bigint))
+		err := tx.QueryRow(ctx, s.sql.of(`UPDATE SCHEMA.state SET sealed_ms = greatest(sealed_ms, least($1, (extract(epoch FROM now()) * 1000)::bigint))
 			RETURNING sealed_ms`), beforeMs).Scan(&ms)
 		if err == nil {
 			s.horizon.note(ms)
 		}
 		return err
-	})
-	return min(ms, beforeMs), err
+	}); err != nil {
+		return 0, err
+	}
+	return min(ms, beforeMs), s.awaitConnecting(ctx, conn)
+}
+
+// awaitConnecting waits for the servers that began to connect before the horizon was raised: one of an earlier release may have passed the check
+// that it would fail now.
+func (s sealer) awaitConnecting(ctx context.Context, conn *pgxpool.Conn) error {
+	var raised time.Time
+	if err := conn.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&raised); err != nil {
+		return err
+	}
+	for deadline := time.Now().Add(s.opt.Timeout); ; {
+		earlier, connecting, err := s.releases(ctx, conn, raised)
+		switch {
+		case err != nil:
+			return err
+		case earlier || connecting && time.Now().After(deadline):
+			return errEarlier
+		case !connecting:
+			return nil
+		}
+		select {
+		case <-time.After(firstPause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// releases reports whether a server of an earlier release is connected, and whether any began to connect before a time and has not got as far as
+// taking the locks that show its release.
+func (s sealer) releases(ctx context.Context, conn *pgxpool.Conn, before time.Time) (earlier, connecting bool, err error) {
+	err = conn.QueryRow(ctx, `WITH held AS (SELECT pid, (classid::bigint << 32) | objid::bigint AS key FROM pg_locks
+			WHERE locktype = 'advisory' AND objsubid = 1 AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))
+		SELECT EXISTS (SELECT FROM held AS a WHERE key = $1 AND NOT EXISTS (SELECT FROM held AS b WHERE b.pid = a.pid AND b.key = $2)),
+			EXISTS (SELECT FROM pg_stat_activity AS a WHERE datname = current_database() AND application_name = $3 AND backend_start < $4 AND NOT EXISTS (SELECT FROM held AS b WHERE b.pid = a.pid))`,
+		lockKey("nodes", s.opt.Schema), lockKey("segments", s.opt.Schema), applicationName, before).Scan(&earlier, &connecting)
+	return earlier, connecting, err
 }
 
 // sealDevices runs a transaction that seals readings of some devices, of each from a time on. It returns their number, and the devices that may have
@@ -360,8 +414,10 @@ func (s sealer) verify(ctx context.Context, tx pgx.Tx, all *segments, moved map[
 			return err
 		}
 		device := string(v[0])
+		from := len(read[device])
+		read[device] = slices.Grow(read[device], g.n)[:from+g.n]
 		for i := range g.n {
-			read[device] = append(read[device], g.record(i))
+			g.record(i, &read[device][from+i])
 		}
 	}
 	if err := rows.Err(); err != nil {

@@ -411,7 +411,7 @@ func TestSealedPass(t *testing.T) {
 	if err := s.Append(mixed("bed-7", 100)); err != nil {
 		t.Fatal(err)
 	}
-	passed := func() bool { return queryValue[bool](t, server, "SELECT passed_ms > 0 FROM "+o.Schema+".meta") }
+	passed := func() bool { return queryValue[bool](t, server, "SELECT passed_ms > 0 FROM "+o.Schema+".state") }
 	late := connect(t, server)
 	defer late.Close(context.Background())
 	if _, err := late.Exec(context.Background(), "SELECT pg_advisory_lock_shared($1)", pgstore.LockKey("seal", o.Schema)); err != nil {
@@ -459,12 +459,64 @@ func TestSealedEarlierServer(t *testing.T) {
 	if n, err := pgstore.Seal(s, sealStart+1000*60000); !errors.Is(err, pgstore.ErrEarlier) {
 		t.Errorf("Seal returned %d, %v, want ErrEarlier", n, err)
 	}
+	const check = "SELECT generation FROM %s.meta" // of a new connection, and of one that was not used for a second
+	if _, err := earlier.Exec(ctx, fmt.Sprintf(check, o.Schema)); err != nil {
+		t.Errorf("before anything is sealed, a server of an earlier release got %v", err)
+	}
 	if _, err := earlier.Exec(ctx, "SELECT pg_advisory_unlock_all()"); err != nil {
 		t.Fatal(err)
 	}
 	seal(t, s, sealStart+1000*60000)
+	if _, err := earlier.Exec(ctx, fmt.Sprintf(check, o.Schema)); err == nil || !strings.Contains(err.Error(), "stop it, and start one of the release that the others have") {
+		t.Errorf("after readings were sealed, a server of an earlier release that connects got %v", err)
+	}
 	if _, err := earlier.Exec(ctx, insert, sealStart+6); err == nil || !strings.Contains(err.Error(), "stop the servers of releases that do not know segments") {
 		t.Errorf("after readings were sealed, a server of an earlier release got %v", err)
+	}
+}
+
+// TestSealedConnecting checks that nothing is sealed while a server that began to connect before may be of an earlier release.
+func TestSealedConnecting(t *testing.T) {
+	server := pgtest.Start(t, fast...) // other stores of a shared server would be taken for such servers
+	o := options(server)
+	o.SealAtLeast, o.Timeout = 1, time.Second
+	s := open(t, o)
+	if err := s.Append(mixed("bed-7", 100)); err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	connecting, err := pgx.Connect(ctx, server.DSN()+"&application_name=pulsegate")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer connecting.Close(ctx)
+	if n, err := pgstore.Seal(s, sealStart+1000*60000); n != 0 || !errors.Is(err, pgstore.ErrEarlier) {
+		t.Errorf("Seal returned %d, %v, want ErrEarlier", n, err)
+	}
+	if err := connecting.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if n := seal(t, s, sealStart+1000*60000); n == 0 {
+		t.Error("nothing was sealed")
+	}
+}
+
+// TestSealedPublished checks that nothing is sealed while consumers of logical decoding would take it for erasures.
+func TestSealedPublished(t *testing.T) {
+	server := pgtest.Start(t, append(fast, "wal_level=logical")...)
+	o := options(server)
+	o.SealAtLeast = 1
+	s := open(t, o)
+	if err := s.Append(mixed("bed-7", 100)); err != nil {
+		t.Fatal(err)
+	}
+	execute(t, server, "CREATE PUBLICATION downstream FOR TABLE "+o.Schema+".readings WITH (publish_via_partition_root = true)")
+	for _, remedy := range []string{"SET (publish = 'insert, update')", "SET (publish = 'insert, update, delete')", "ADD TABLE " + o.Schema + ".segments"} {
+		execute(t, server, "ALTER PUBLICATION downstream "+remedy)
+		n, err := pgstore.Seal(s, sealStart+50*60000)
+		if refused := strings.Contains(remedy, "delete"); refused != errors.Is(err, pgstore.ErrPublished) || refused && n != 0 || !refused && err != nil {
+			t.Errorf("after %s, Seal returned %d, %v", remedy, n, err)
+		}
 	}
 }
 

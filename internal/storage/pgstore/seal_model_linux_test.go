@@ -194,8 +194,8 @@ UNION ALL SELECT format('a segment of %s is from %s to %s, and has readings from
 UNION ALL SELECT format('the readings of a segment of %s until %s are not in order', device, of_ms)
 	FROM (SELECT device, of_ms, time_ms < lag(time_ms) OVER (PARTITION BY device, of_ms ORDER BY i) AS wrong FROM sealed) AS o WHERE wrong
 UNION ALL SELECT format('%s has readings and is not registered', device) FROM (SELECT DISTINCT device FROM place) AS p WHERE NOT EXISTS (SELECT FROM SCHEMA.devices AS d WHERE d.device = p.device)
-UNION ALL SELECT format('%s devices are counted, and there are %s', m.devices, n) FROM SCHEMA.meta AS m, (SELECT count(*) AS n FROM SCHEMA.devices) AS d WHERE m.devices <> n
-UNION ALL SELECT format('a segment of %s until %s is not before the horizon', device, last_ms) FROM SCHEMA.segments WHERE last_ms >= (SELECT sealed_ms FROM SCHEMA.meta)
+UNION ALL SELECT format('%s devices are counted, and there are %s', m.devices, n) FROM SCHEMA.state AS m, (SELECT count(*) AS n FROM SCHEMA.devices) AS d WHERE m.devices <> n
+UNION ALL SELECT format('a segment of %s until %s is not before the horizon', device, last_ms) FROM SCHEMA.segments WHERE last_ms >= (SELECT sealed_ms FROM SCHEMA.state)
 UNION ALL SELECT format('a segment of %s until %s is too long', device, last_ms) FROM SCHEMA.segments WHERE last_ms - first_ms >= 691200000 OR last_ms / 2592000000 <> first_ms / 2592000000
 UNION ALL SELECT format('the signs of a segment of %s until %s are not registered', s.device, s.last_ms) FROM SCHEMA.segments AS s JOIN SCHEMA.devices AS d USING (device)
 	WHERE EACH(s.COL IS NOT NULL AND d.signs & BIT = 0)

@@ -65,9 +65,9 @@ func decodeSegment(v [][]byte, before *vitals.Name) (s segment, err error) {
 
 func (s *segment) timeMs(i int) int64 { return s.lastMs - int64(binary.BigEndian.Uint32(s.back[4*i:])) }
 
-// record returns a reading.
-func (s *segment) record(i int) storage.Record {
-	r := s.same
+// record sets r to a reading.
+func (s *segment) record(i int, r *storage.Record) {
+	*r = s.same
 	r.TimeUnixMs = s.timeMs(i)
 	r.ReceivedUnixMs = r.TimeUnixMs + s.delayMs + int64(binary.BigEndian.Uint32(s.delays[4*i:]))
 	for sg, all := range s.values {
@@ -75,7 +75,6 @@ func (s *segment) record(i int) storage.Record {
 			r.Values.Set(vitals.Sign(sg), vitals.Value(binary.BigEndian.Uint16(all[2*i:])))
 		}
 	}
-	return r
 }
 
 // between returns which readings have times from one to another, exclusive: those from an index to another, exclusive.
@@ -180,7 +179,7 @@ SELECT g.device, g.last_ms - SCHEMA.uint31_at(g.back, i), g.last_ms - SCHEMA.uin
 }
 
 // meet makes the transaction wait for the sealer, and the sealer for it. It must be called before the transaction reads or changes
-// segments, and rows before meta.sealed_ms.
+// segments, and rows before state.sealed_ms.
 func (q *statements) meetSealer(tx pgx.Tx) error {
 	_, err := tx.Exec(context.Background(), fmt.Sprintf("SELECT pg_advisory_xact_lock_shared(%d)", lockKey("seal", q.schema)))
 	return err

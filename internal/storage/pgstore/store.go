@@ -136,7 +136,7 @@ func (s *Store) open(ctx context.Context) error {
 		err = s.openSigns(ctx, conn.Conn())
 	}
 	if err == nil {
-		err = conn.QueryRow(ctx, s.sql.of("SELECT generation FROM SCHEMA.meta")).Scan(&s.registry.generation)
+		err = conn.QueryRow(ctx, s.sql.of("SELECT generation FROM SCHEMA.state")).Scan(&s.registry.generation)
 	}
 	if err == nil {
 		err = changelog{s.database}.learn(ctx, conn.Conn())

@@ -309,7 +309,7 @@ func TestErasedElsewhere(t *testing.T) {
 			t.Errorf("Erase returned %+v, %v", got, err)
 		}
 	}
-	if n := queryValue[int](t, server, "SELECT devices FROM "+o.Schema+".meta"); n != 0 {
+	if n := queryValue[int](t, server, "SELECT devices FROM "+o.Schema+".state"); n != 0 {
 		t.Errorf("%d devices are counted, want 0", n)
 	}
 }
@@ -358,7 +358,7 @@ func TestOpenRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for version, advice := range map[int]string{99: "use a newer pulsegate", 1: "export the readings with the pulsegate that wrote it"} {
-		execute(t, server, "UPDATE "+o.Schema+".meta SET version = $1", version)
+		execute(t, server, "UPDATE "+o.Schema+".state SET version = $1", version)
 		if _, err := pgstore.Open(context.Background(), o); !errors.Is(err, storage.ErrFormat) || !strings.Contains(err.Error(), fmt.Sprint("version ", version)) || !strings.Contains(err.Error(), advice) {
 			t.Errorf("with schema version %d Open returned %v, want ErrFormat with the version and %q", version, err, advice)
 		}
@@ -455,7 +455,7 @@ func TestExpireUnknown(t *testing.T) {
 			t.Fatal("no answer was cut off")
 		}
 		left := queryValue[string](t, server, "SELECT string_agg(device, ' ') FROM "+o.Schema+".devices")
-		if counted := queryValue[int](t, server, "SELECT devices FROM "+o.Schema+".meta"); left != "stays" || counted != 1 {
+		if counted := queryValue[int](t, server, "SELECT devices FROM "+o.Schema+".state"); left != "stays" || counted != 1 {
 			t.Errorf("%s: the devices %s are left, and %d are counted, want one that stays", cut, left, counted)
 		}
 	}
@@ -474,12 +474,12 @@ func TestExpireSweepsInParts(t *testing.T) {
 	const devices = 12_000
 	in := func(sql string) string { return strings.ReplaceAll(sql, "SCHEMA", o.Schema) }
 	execute(t, server, in("INSERT INTO SCHEMA.devices (device, signs) SELECT 'd-' || i, 1 FROM generate_series(1, $1) AS i"), devices)
-	execute(t, server, in("UPDATE SCHEMA.meta SET devices = devices + $1"), devices)
+	execute(t, server, in("UPDATE SCHEMA.state SET devices = devices + $1"), devices)
 	execute(t, server, in(`CREATE FUNCTION SCHEMA.few() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 		IF OLD.devices - NEW.devices > 5000 THEN RAISE EXCEPTION 'many devices at once'; END IF;
 		RETURN NEW;
 	END $$`))
-	execute(t, server, in("CREATE TRIGGER few BEFORE UPDATE ON SCHEMA.meta FOR EACH ROW EXECUTE FUNCTION SCHEMA.few()"))
+	execute(t, server, in("CREATE TRIGGER few BEFORE UPDATE ON SCHEMA.state FOR EACH ROW EXECUTE FUNCTION SCHEMA.few()"))
 	got, err := s.Expire(context.Background(), 1, 10)
 	if err != nil || got.Devices != devices {
 		t.Errorf("Expire returned %+v, %v, want %d devices", got, err, devices)
