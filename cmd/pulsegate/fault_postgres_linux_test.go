@@ -519,7 +519,7 @@ func (l *pgLife) freezeSealer() {
 		return seals
 	})
 	var before, passed int64
-	const look = "SELECT passed_ms FROM pulsegate.meta"
+	const look = "SELECT passed_ms FROM pulsegate.state"
 	l.query(look, &before)
 	other := l.harness(l.b.args)
 	other.start("--seal-after=1ms")

@@ -34,7 +34,7 @@ func TestRollingUpgrade(t *testing.T) {
 		for i := from; i < from+n; i++ {
 			fmt.Fprintf(&lines, `{"device":%q,"time":"%d-02-01T%02d:%02d:00Z","heart_rate_bpm":%d.5}`+"\n", device, year, i/60, i%60, 60+i%40)
 		}
-		if resp, text := fetch(t, "POST", p.url("/v1/readings"), lines.String(), "Content-Type", "application/x-ndjson"); resp.StatusCode != http.StatusOK || strings.Count(text, `"stored"`) != n {
+		if resp, text := fetch(t, "POST", p.url("/v1/readings"), lines.String(), "Content-Type", "application/x-ndjson"); resp.StatusCode != http.StatusOK || !strings.Contains(text, fmt.Sprintf(`"stored":%d,"duplicate":0}`, n)) {
 			t.Errorf("%d readings are answered %s %.500s", n, resp.Status, text)
 		}
 		stored[device] += n
@@ -83,7 +83,7 @@ func TestRollingUpgrade(t *testing.T) {
 	const advice = "stop it, and start one of the release that the others have"
 	cutOff.awaitStatus("/readyz", http.StatusServiceUnavailable)
 	cutOff.awaitLine(advice, 1)
-	for range 20 {
+	for range 3 {
 		if resp, text := fetch(t, "GET", cutOff.url("/v1/devices/d-1/readings?limit=1000"), ""); resp.StatusCode < 500 {
 			t.Fatalf("the earlier server answers %s, with %d readings", resp.Status, strings.Count(text, `"heart_rate_bpm"`))
 		}

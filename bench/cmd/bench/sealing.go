@@ -99,6 +99,7 @@ func (c *sealingCommand) Run(ctx context.Context, out io.Writer) (err error) {
 			fmt.Sprintf("Sealing: `--seal-after %v`, so that each device is visited every %v", c.SealAfter, 8*c.SealAfter),
 			fmt.Sprintf("At the end there were the %s readings that were acknowledged, each once", report.Count(int(stored))),
 			"Data: on " + fileSystem(work),
+			fmt.Sprintf("Connections that broke before an answer, whose batch was sent again: %d", m.broken),
 		},
 		Text:   "Rows and segments are with their indexes. Rates, answers, CPU and log are those since the row before.",
 		Tables: []*report.Table{table},
@@ -113,6 +114,7 @@ type sealingRun struct {
 
 	mu      sync.Mutex // guards the following fields
 	batches uint64     // acknowledged
+	broken  int        // connections that broke before an answer
 	took    []time.Duration
 }
 
@@ -183,7 +185,7 @@ func (m *sealingRun) send(ctx context.Context, number int, began time.Time, leng
 	if err != nil {
 		return err
 	}
-	defer c.close()
+	defer func() { c.close() }()
 	for at := began; at.Before(began.Add(length)); at = at.Add(time.Second) {
 		if err := sleep(ctx, time.Until(at)); err != nil {
 			return nil
@@ -194,8 +196,20 @@ func (m *sealingRun) send(ctx context.Context, number int, began time.Time, leng
 			if ctx.Err() != nil {
 				return nil
 			}
-			if err != nil {
-				return err
+			if err != nil { // the machine may be so busy that an answer takes too long
+				m.mu.Lock()
+				m.broken++
+				m.mu.Unlock()
+				c.close()
+				if err := sleep(ctx, time.Second); err != nil {
+					return nil
+				}
+				again, connectErr := connect(ctx, m.server.public)
+				if connectErr != nil {
+					return errors.Join(err, connectErr, errors.New(m.server.text()))
+				}
+				c = again
+				continue
 			}
 			if resp.StatusCode == http.StatusOK {
 				m.mu.Lock()

@@ -110,7 +110,7 @@ func TestFrozen(t *testing.T) {
 			})
 			polltest.Until(t, "another server seals", func() bool {
 				_, err := pgstore.Seal(other, end)
-				return err == nil && queryValue[int64](t, server, "SELECT passed_ms FROM "+o.Schema+".meta") == end
+				return err == nil && queryValue[int64](t, server, "SELECT passed_ms FROM "+o.Schema+".state") == end
 			})
 			thaw()
 			if err := <-ended; err != nil {
