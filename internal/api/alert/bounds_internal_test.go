@@ -328,13 +328,13 @@ func TestSilenceAfterOutage(t *testing.T) {
 }
 
 // While a device cannot be read, the values that arrive begin and end its alerts: whatever its other signs, and although
-// another server may have stored some.
+// another server may have stored some. The error is reported once, because damage stays.
 func TestUnreadableValues(t *testing.T) {
 	for _, shared := range []bool{false, true} {
 		store := &damaged{Memory: storetest.NewMemory(), device: name(t, "d0")}
-		now := int64(1_800_000_000_000)
+		now, reports := int64(1_800_000_000_000), 0
 		e := NewEngine(store, append(slices.Clone(lowOnly), Rule{Name: "Silent", Silent: time.Hour}), Options{
-			Shared: shared, Now: func() time.Time { return time.UnixMilli(now) },
+			Shared: shared, Now: func() time.Time { return time.UnixMilli(now) }, OnError: func(error) { reports++ },
 		})
 		add := func(publish bool, v ...vitals.Value) {
 			t.Helper()
@@ -383,6 +383,9 @@ func TestUnreadableValues(t *testing.T) {
 		check("silence", "Low", "Silent")
 		now += Lasts.Milliseconds()
 		check("a pause", "Silent")
+		if reports != 1 {
+			t.Errorf("shared is %v: the error was reported %d times, want once", shared, reports)
+		}
 	}
 }
 

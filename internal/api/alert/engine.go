@@ -318,7 +318,7 @@ func (e *Engine) readUnread(ctx context.Context, again bool) {
 		}
 	}
 	e.mu.Unlock()
-	var readErr error
+	var readErr, newErr error
 	failures := 0
 	for _, device := range append(devices, failed...) {
 		e.mu.Lock()
@@ -331,8 +331,9 @@ func (e *Engine) readUnread(ctx context.Context, again bool) {
 		failed := err != nil && !errors.Is(err, storage.ErrNotFound)
 		e.mu.Lock()
 		switch {
+		case failed && e.board.unread[device] == 0:
+			e.board.unread[device], newErr = e.board.sweep, err
 		case failed:
-			e.board.unread[device] = cmp.Or(e.board.unread[device], e.board.sweep)
 		case e.erasures == erasures: // otherwise what was read may be of erased readings
 			e.installLocked(&device, runs, newestUnixMs)
 		}
@@ -346,8 +347,8 @@ func (e *Engine) readUnread(ctx context.Context, again bool) {
 			break
 		}
 	}
-	if readErr != nil {
-		e.report(readErr)
+	if newErr != nil { // others were reported before
+		e.report(newErr)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
