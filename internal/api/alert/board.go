@@ -235,8 +235,8 @@ func (b *board) begin(nowUnixMs int64) {
 }
 
 // compare compares what is kept of a device with its summary. The device becomes unread if its runs
-// may differ from what is stored: with lost also because late readings are not known.
-func (b *board) compare(d *storage.Device, lost bool) {
+// may differ from what is stored: with late also because late readings are not known.
+func (b *board) compare(d *storage.Device, late bool) {
 	w, _ := b.of(&d.Name)
 	if w == nil {
 		b.leftOut++
@@ -256,7 +256,7 @@ func (b *board) compare(d *storage.Device, lost bool) {
 			if u.take(rule, latest.Value, latest.TimeUnixMs, math.MaxInt64); u.met { // as long as it is not read, it is not young
 				b.mark(&d.Name)
 			}
-		case latest.Known != u.known || latest.Known && latest.TimeUnixMs != u.newestUnixMs, u.met && (lost || b.opt.Shared || u.young > 0 && u.firstUnixMs < b.cutUnixMs):
+		case latest.Known != u.known || latest.Known && latest.TimeUnixMs != u.newestUnixMs, u.met && (late || u.young > 0 && u.firstUnixMs < b.cutUnixMs):
 			b.mark(&d.Name)
 		}
 	}

@@ -411,3 +411,61 @@ func TestErasedWhileEvaluated(t *testing.T) {
 		t.Errorf("%d changes, %d alerts are active", e.nChanges, e.board.reported)
 	}
 }
+
+// A slowRead is a store in which it takes a while to read records.
+type slowRead struct {
+	*storetest.Memory
+	reads atomic.Int64
+}
+
+func (s *slowRead) Scan(ctx context.Context, r storage.Range, dst []storage.Record) (int, error) {
+	s.reads.Add(1)
+	time.Sleep(100 * time.Millisecond)
+	return s.Memory.Scan(ctx, r, dst)
+}
+
+// What other servers may have stored of active alerts is read in a small part of the time, however long that takes; what is
+// newer than all values is known after a sweep.
+func TestRereading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &slowRead{Memory: storetest.NewMemory()}
+		begin := time.Now()
+		rule := lowOnly[0]
+		rule.Values = 2
+		for range 2 {
+			if err := store.Append(group(t, 20, time.Now().UnixMilli(), 85_00)); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		e := NewEngine(store, []Rule{rule}, Options{Shared: true})
+		ctx, stop := context.WithCancel(t.Context())
+		var run sync.WaitGroup
+		run.Go(func() { e.Run(ctx) })
+		defer run.Wait()
+		defer stop()
+		check := func(after time.Duration, want int) {
+			t.Helper()
+			time.Sleep(after)
+			synctest.Wait()
+			if active, _ := e.State(0); len(active) != want {
+				t.Errorf("%d alerts are active, want %d", len(active), want)
+			}
+		}
+		check(time.Minute, 20)
+		before := store.reads.Load()
+		check(10*time.Minute, 20)
+		if share := (store.reads.Load() - before) * 100 / 6000; share < 5 || share > 15 {
+			t.Errorf("%d %% of the time was spent with reading", share)
+		}
+		if err := store.Append(group(t, 1, time.Now().UnixMilli(), 97_00)); err != nil {
+			t.Fatal(err)
+		}
+		check(15*time.Second, 19)
+		between := group(t, 2, begin.UnixMilli()+500, 97_00)
+		if err := store.Append(between[1:]); err != nil {
+			t.Fatal(err)
+		}
+		check(time.Minute, 18)
+	})
+}

@@ -20,6 +20,8 @@ const (
 	gatherLeast = 10 * time.Millisecond  // and for at least this long, so that few are in memory
 	settleEvery = 5 * time.Second        // silence is noticed this late
 	share       = 100                    // evaluating updates, and sweeps for lost ones, take a hundredth of the time
+	rereadShare = 10                     // reading again what other servers may have stored of runs takes a tenth
+	rereadEvery = 5 * time.Minute        // but is done so often
 	refreshFor  = 10 * time.Second
 )
 
@@ -59,6 +61,8 @@ type Engine struct {
 	filter  filter             // of what is put into the inbox
 	restart chan struct{}      // holds one if next may be set
 	refresh chan chan struct{} // closed when all devices were compared
+
+	rereadAt time.Time // with Shared: from when on sweeps read again the runs that are met; used by Run only
 
 	mu       sync.Mutex
 	next     []Rule // to be put into force; nil means none
@@ -198,7 +202,9 @@ func (e *Engine) Run(ctx context.Context) {
 		e.readUnread(ctx, all)
 		if sweeps {
 			sweptAt = time.Now()
-			took = sweptAt.Sub(now)
+			if took = sweptAt.Sub(now); !now.Before(e.rereadAt) {
+				e.rereadAt = sweptAt.Add(min((rereadShare-1)*took, rereadEvery))
+			}
 		}
 		e.settle(all)
 		e.readUnread(ctx, false) // what other servers may have stored of alerts that are about to begin
@@ -279,11 +285,12 @@ func (e *Engine) sweep(ctx context.Context) bool {
 	e.board.begin(e.opt.nowUnixMs())
 	clear(e.erased) // the sweep reads what an update of them has made wrong
 	e.mu.Unlock()
+	reread := lost > 0 || e.opt.Shared && !time.Now().Before(e.rereadAt)
 	err := e.reader.WalkDevices(ctx, func(some []storage.Device) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		for i := range some {
-			e.board.compare(&some[i], lost > 0)
+			e.board.compare(&some[i], reread)
 		}
 	})
 	e.mu.Lock()
