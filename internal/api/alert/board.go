@@ -3,7 +3,6 @@ package alert
 import (
 	"math"
 	"math/bits"
-	"time"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -167,10 +166,10 @@ func newRuns(rules []Rule, device *vitals.Name) (runs []run) {
 func (w *watched) at(i int, r *Rule, nowUnixMs int64) (sinceUnixMs int64, active bool) {
 	u := &w.runs[i]
 	if r.Silent == 0 {
-		return u.sinceUnixMs, u.active && time.Duration(nowUnixMs-u.newestUnixMs)*time.Millisecond < Lasts
+		return u.sinceUnixMs, u.active && !u.isOver(nowUnixMs)
 	}
-	age := time.Duration(nowUnixMs-w.newestUnixMs) * time.Millisecond
-	return w.newestUnixMs + r.Silent.Milliseconds(), u.applies && age >= r.Silent && (r.MaxAge == 0 || age < r.MaxAge)
+	ageMs := nowUnixMs - w.newestUnixMs
+	return w.newestUnixMs + r.Silent.Milliseconds(), u.applies && ageMs >= r.Silent.Milliseconds() && (r.MaxAge == 0 || ageMs < r.MaxAge.Milliseconds())
 }
 
 // mark makes a device unread.

@@ -450,7 +450,7 @@ func (e *Engine) settleLocked(w *watched, nowUnixMs int64, read bool) {
 	for i := range w.runs {
 		u, rule := &w.runs[i], &e.board.rules[i]
 		since, active := w.at(i, rule, nowUnixMs)
-		if failed != 0 && u.reported && rule.Silent == 0 && u.met && time.Duration(nowUnixMs-u.newestUnixMs)*time.Millisecond < Lasts {
+		if failed != 0 && u.reported && rule.Silent == 0 && u.met && !u.isOver(nowUnixMs) {
 			since, active = u.sinceUnixMs, true
 		}
 		switch {

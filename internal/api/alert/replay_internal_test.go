@@ -117,6 +117,10 @@ func TestReplayTimes(t *testing.T) {
 	if !slices.Equal(got, want) || late != 10 {
 		t.Errorf("got %q and %d late readings, want %q and 10", got, late, want)
 	}
+	const centuries = 10_000_000_000_000 // more than a time.Duration has
+	if episodes, _, err = Replay(t.Context(), lowOnly, name(t, "d"), records[:1], centuries); err != nil || len(episodes) != 1 || episodes[0].ResolvedUnixMs != minute+Lasts.Milliseconds() {
+		t.Errorf("after centuries: %+v, %v", episodes, err)
+	}
 }
 
 // Readings that arrive within a moment are evaluated together, when the last of them has arrived, but not those

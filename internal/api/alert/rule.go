@@ -105,3 +105,6 @@ func (u *run) ignores(r *Rule, v vitals.Value, unixMs, receivedUnixMs int64) boo
 		return !inside && !u.cut // the alert may have begun before what was read
 	}
 }
+
+// isOver reports whether the newest value is so old that it says nothing any more.
+func (u *run) isOver(nowUnixMs int64) bool { return nowUnixMs-u.newestUnixMs >= Lasts.Milliseconds() }
