@@ -125,7 +125,11 @@ func (r *forgetRun) mustRepair(right int, sure bool) {
 	var losses int
 	if r.query("SELECT count(*) FROM pulsegate.losses WHERE confirmed_ms IS NULL", &losses); losses > 0 && sure {
 		r.t.Errorf("%d losses are reported, want none", losses)
-	} else if losses > 0 {
+		for _, b := range r.servers {
+			r.t.Logf("the log of a server:\n%s", b.server.stderr())
+		}
+	}
+	if losses > 0 {
 		r.t.Logf("%d losses are reported", losses)
 		_, errs, code := output(r.t, r.servers[0].bin, "store", "confirm-loss", "--yes", r.servers[0].args[0], "--audit=")
 		if code != 0 {
