@@ -460,8 +460,10 @@ func TestSealedEarlierServer(t *testing.T) {
 		t.Errorf("Seal returned %d, %v, want ErrEarlier", n, err)
 	}
 	const check = "SELECT generation FROM %s.meta" // of a new connection, and of one that was not used for a second
-	if _, err := earlier.Exec(ctx, fmt.Sprintf(check, o.Schema)); err != nil {
-		t.Errorf("before anything is sealed, a server of an earlier release got %v", err)
+	for _, sql := range []string{check, "SELECT FROM %s.meta FOR UPDATE", "UPDATE %s.meta SET devices = devices + 0, generation = generation"} {
+		if _, err := earlier.Exec(ctx, fmt.Sprintf(sql, o.Schema)); err != nil {
+			t.Errorf("before anything is sealed, a server of an earlier release got %v", err)
+		}
 	}
 	if _, err := earlier.Exec(ctx, "SELECT pg_advisory_unlock_all()"); err != nil {
 		t.Fatal(err)
