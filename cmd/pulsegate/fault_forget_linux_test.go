@@ -220,6 +220,15 @@ func (r *forgetRun) round(n int) {
 		r.load(b)
 	}
 	r.awaitMore()
+	switch {
+	case r.lasting && r.rnd.IntN(2) == 0:
+		r.all = true
+	case r.remember && r.rnd.IntN(2) == 0:
+		r.killed = r.any()
+		if !r.lasting {
+			r.silence(r.killed)
+		}
+	}
 	name := func(what string) string { return fmt.Sprintf("%s-%d", what, n) }
 	for _, what := range []string{"erased", "again", "left"} {
 		r.post(r.any(), name(what), 61, 62, 63)
@@ -230,6 +239,7 @@ func (r *forgetRun) round(n int) {
 	sure := r.rnd.IntN(3) > 0
 	if sure { // what is erased was received long before
 		r.age(name("erased"), name("again"), name("left"))
+		r.replicate()
 	}
 	if sealing {
 		polltest.Until(r.t, "what will be erased is in segments", func() bool {
@@ -237,15 +247,6 @@ func (r *forgetRun) round(n int) {
 			r.query("SELECT count(DISTINCT device) FROM pulsegate.segments WHERE device IN ('"+name("erased")+"', '"+name("again")+"', '"+name("left")+"')", &n)
 			return n == 3
 		})
-	}
-	switch {
-	case r.lasting && r.rnd.IntN(2) == 0:
-		r.all = true
-	case r.remember && r.rnd.IntN(2) == 0:
-		r.killed = r.any()
-		if !r.lasting {
-			r.silence(r.killed)
-		}
 	}
 
 	r.kind.split(r)
@@ -266,6 +267,9 @@ func (r *forgetRun) round(n int) {
 	r.complete(r.any(), name("again"), 0)
 	r.assign(r.any(), kept, "")
 	r.assign(r.any(), name("worn"), "2026-02-01T00:00:00.000Z")
+	for _, b := range r.storing() { // each knows the erasures before it answers
+		r.post(b, name("known"), 61)
+	}
 	r.awaitMore()
 	r.complete(r.any(), kept, 0) // it is in a segment by now, where servers seal
 
