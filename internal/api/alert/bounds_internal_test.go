@@ -469,3 +469,49 @@ func TestRereading(t *testing.T) {
 		check(time.Minute, 18)
 	})
 }
+
+// Late readings of many devices, which take long to read from the store, do not hold up the alerts of others.
+func TestManyLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &slowRead{Memory: storetest.NewMemory()}
+		e := NewEngine(store, lowOnly, Options{})
+		ctx, stop := context.WithCancel(t.Context())
+		var run sync.WaitGroup
+		run.Go(func() { e.Run(ctx) })
+		defer run.Wait()
+		defer stop()
+		add := func(g []*storage.Entry) {
+			t.Helper()
+			if err := store.Append(g); err != nil {
+				t.Fatal(err)
+			}
+			e.Publish(g)
+		}
+		check := func(after time.Duration, want int) {
+			t.Helper()
+			time.Sleep(after)
+			synctest.Wait()
+			if active, _ := e.State(0); len(active) != want {
+				t.Errorf("%d alerts are active, want %d", len(active), want)
+			}
+		}
+		synctest.Wait() // until it is ready
+		begin := time.Now().UnixMilli()
+		add(group(t, 100, begin, 85_00))
+		check(time.Second, 100)
+		time.Sleep(4 * time.Second)
+		add(group(t, 100, begin-1000, 85_00)) // 20 s to read
+		check(time.Second, 100)
+		add(group(t, 101, time.Now().UnixMilli(), 85_00)[100:])
+		check(3*time.Second, 101)
+		check(20*time.Second, 101)
+		if len(e.board.unread) > 0 {
+			t.Errorf("%d devices are not read", len(e.board.unread))
+		}
+		for _, a := range first(e.State(0))[:100] {
+			if want := begin - 1000; a.Device != name(t, "d100") && a.SinceUnixMs != want {
+				t.Fatalf("%s has an alert since %d, want %d", a.Device, a.SinceUnixMs, want)
+			}
+		}
+	})
+}

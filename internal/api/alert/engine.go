@@ -22,6 +22,7 @@ const (
 	share       = 100                    // evaluating updates, and sweeps for lost ones, take a hundredth of the time
 	rereadShare = 10                     // reading again what other servers may have stored of runs takes a tenth
 	rereadEvery = 5 * time.Minute        // but is done so often
+	readFor     = time.Second            // after this, devices are left for the next round, so that others do not wait
 	refreshFor  = 10 * time.Second
 )
 
@@ -199,7 +200,7 @@ func (e *Engine) Run(ctx context.Context) {
 			}
 			all = true
 		}
-		e.readUnread(ctx, all)
+		e.readUnread(ctx, all, sweeps)
 		if sweeps {
 			sweptAt = time.Now()
 			if took = sweptAt.Sub(now); !now.Before(e.rereadAt) {
@@ -207,12 +208,16 @@ func (e *Engine) Run(ctx context.Context) {
 			}
 		}
 		e.settle(all)
-		e.readUnread(ctx, false) // what other servers may have stored of alerts that are about to begin
+		var rest <-chan time.Time
+		if !e.readUnread(ctx, false, false) { // what other servers may have stored of alerts that are about to begin
+			rest = time.After(gatherLeast)
+		}
 		if all = false; refreshed != nil {
 			close(refreshed)
 			refreshed = nil
 		}
 		select {
+		case <-rest:
 		case <-ctx.Done():
 			return
 		case <-e.restart:
@@ -312,9 +317,12 @@ func (e *Engine) sweep(ctx context.Context) bool {
 // other ones are read next time.
 const maxFailures = 8
 
-// readUnread reads the runs of unread devices; with again, also of those that could not be read before.
-func (e *Engine) readUnread(ctx context.Context, again bool) {
+// readUnread reads the runs of unread devices; with again, also of those that could not be read before. Unless whole is
+// true or the engine is not ready, it takes about readFor, and reports whether it has come to the end.
+func (e *Engine) readUnread(ctx context.Context, again, whole bool) (done bool) {
+	began := time.Now()
 	e.mu.Lock()
+	whole = whole || !e.ready
 	rules := e.board.rules
 	var devices, failed []vitals.Name
 	for device, before := range e.board.unread {
@@ -327,13 +335,17 @@ func (e *Engine) readUnread(ctx context.Context, again bool) {
 	e.mu.Unlock()
 	var readErr, newErr error
 	failures := 0
+	done = true
 	for _, device := range append(devices, failed...) {
+		if done = whole || time.Since(began) < readFor; !done {
+			break
+		}
 		e.mu.Lock()
 		erasures := e.erasures
 		e.mu.Unlock()
 		runs, newestUnixMs, err := readRuns(ctx, e.reader, rules, device)
 		if ctx.Err() != nil {
-			return
+			return true
 		}
 		failed := err != nil && !errors.Is(err, storage.ErrNotFound)
 		e.mu.Lock()
@@ -362,6 +374,7 @@ func (e *Engine) readUnread(ctx context.Context, again bool) {
 	if readErr != nil || e.board.failed() == 0 {
 		e.readErr = readErr
 	}
+	return done
 }
 
 // installLocked replaces what is kept of a device by what was read. If runs is nil, it has no readings

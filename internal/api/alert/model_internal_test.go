@@ -232,9 +232,9 @@ func (e *Engine) step(ctx context.Context, sweep bool) (read bool) {
 	if _, lost := e.take(nil); lost || sweep {
 		read = e.sweep(ctx)
 	}
-	e.readUnread(ctx, true)
+	e.readUnread(ctx, true, true)
 	e.settle(true)
-	e.readUnread(ctx, true)
+	e.readUnread(ctx, true, true)
 	return read
 }
 

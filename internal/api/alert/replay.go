@@ -94,7 +94,7 @@ func Replay(ctx context.Context, rules []Rule, device vitals.Name, records []sto
 			}
 			e.board.take(&update{device: device, unixMs: r.TimeUnixMs, receivedUnixMs: r.ReceivedUnixMs, values: r.Values})
 		}
-		e.readUnread(ctx, true)
+		e.readUnread(ctx, true, true)
 		settle()
 	}
 	pass(untilUnixMs)
