@@ -35,9 +35,10 @@ endif
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# Three phases at a time keep two processors busy, because many tests wait. The longest begin first, so
-# that none of them runs alone at the end. The output of a phase is printed when it has ended. The program, without data for debuggers, is linked once for
-# the tests of several modules, while set-up waits for downloads.
+# Three phases at a time keep two processors busy, because many tests wait. The longest begin first,
+# so that none of them runs alone at the end. The output of a phase is printed when it has ended. The
+# program, without data for debuggers, is linked once for the tests of several modules, while set-up
+# waits for downloads.
 test: ## check everything: set-up, lint, all tests
 	@.ci/setup & setup=$$!; go build -ldflags=-w -o bin/test/ ./cmd/pulsegate; built=$$?; wait $$setup && exit $$built
 	@BUILT_PULSEGATE=$(abspath bin/test/pulsegate) $(MAKE) --no-print-directory --jobs=3 --output-sync=target BESIDE=1 cluster-short plain browser-check race-short docs-check deploy-short lint-short
