@@ -39,9 +39,9 @@ SET bytea_output = hex;
 SET pulsegate.reads_segments = 'yes';
 SET jit = off`
 
-// connectedToRead is connected for a connection for reading. Its statements that are sent at once, without BEGIN, are a transaction, which has one
+// connectedToRead is [database.connected] for a connection for reading. Its statements that are sent at once, without BEGIN, are a transaction, which has one
 // snapshot.
-func (s *database) connectedToRead(ctx context.Context, conn *pgx.Conn) error {
+func connectedToRead(ctx context.Context, s *database, conn *pgx.Conn) error {
 	if err := s.connected(ctx, conn); err != nil {
 		return err
 	}

@@ -186,7 +186,7 @@ func (o *Options) pools(s *database) (write, read *pgxpool.Config, err error) {
 	write.AfterConnect = s.connected
 	read = write.Copy()
 	read.MaxConns = Readers
-	read.AfterConnect = s.connectedToRead
+	read.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error { return connectedToRead(ctx, s, conn) }
 	read.ConnConfig.DialFunc = o.Dial
 	write.MaxConns = writers + 1 // and the sealer
 	write.AfterConnect = s.connectedToWrite
