@@ -79,6 +79,7 @@ func (s *subjects) changeAssignments(ctx context.Context, a *storage.Assignment,
 	var refused error
 	e := history.Entry{Assignment: a}
 	err = t.run(func(conn *pgx.Conn) error {
+		k = s.marks.attempt(k)
 		err := pgx.BeginFunc(context.Background(), conn, func(tx pgx.Tx) error {
 			all, err := s.lockAssignments(tx, &a.Device)
 			if err != nil {

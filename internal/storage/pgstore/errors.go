@@ -16,7 +16,7 @@ const (
 	noTable          = "42P01"
 	noSchema         = "3F000"
 	divisionByZero   = "22012" // of the statement generation: the database has forgotten
-	sealed           = "22003" // of the statement generation: readings that were not looked up in segments may be in one
+	sealed           = "22003" // of the statement generation: readings that were not looked up in segments may be in one, or a later attempt was committed
 	noPartition      = "23514"
 	readOnly         = "25006"
 	serialization    = "40001"

@@ -27,8 +27,7 @@ var ErrForgot = errors.New("pgstore: the database lacks what was acknowledged: a
 // slots is the number of transactions with a mark that a server runs at once.
 const slots = writers
 
-// A mark is the number of a transaction. Numbers of a slot rise, and no two transactions have the same one;
-// all attempts of one transaction do.
+// A mark is the number of an attempt of a transaction. Numbers of a slot rise, and no two attempts have the same one.
 type mark struct {
 	slot   int
 	number int64
@@ -65,22 +64,28 @@ func newMarks() *marks {
 	return m
 }
 
-// take returns a mark for a transaction. The caller must call release.
+// take returns the mark of a transaction, which has no number before attempt. The caller must call release.
 func (m *marks) take(t *try) (mark, error) {
 	timer := time.NewTimer(time.Until(t.deadline))
 	defer timer.Stop()
 	select {
 	case slot := <-m.free:
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.issued[slot]++
-		return mark{slot, m.issued[slot]}, nil
+		return mark{slot: slot}, nil
 	case <-timer.C:
 		if r := t.s.repairing.Load(); r != nil {
 			return mark{}, t.fail(r)
 		}
 		return mark{}, t.fail(errUnreached)
 	}
+}
+
+// attempt returns the mark of the next attempt. An earlier one that reaches the database after it has no effect: what both have stored may have
+// been erased meanwhile.
+func (m *marks) attempt(k mark) mark {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.issued[k.slot]++
+	return mark{k.slot, m.issued[k.slot]}
 }
 
 func (m *marks) release(k mark) { m.free <- k.slot }

@@ -147,6 +147,7 @@ func (s *remover) finishErasure(e *storage.Erasure) (rest int64, err error) {
 	var generation int64
 	c := changeOf(e)
 	err = t.run(func(conn *pgx.Conn) (err error) {
+		k = s.marks.attempt(k)
 		if rest, _, generation, err = s.forgetDevices(conn, []string{e.Device.String()}, e, &c, k); err != nil {
 			return err
 		}
@@ -449,6 +450,7 @@ func (s *remover) recordRemoval(beforeUnixMs int64) error {
 	defer s.marks.release(k)
 	var generation int64
 	err = t.run(func(conn *pgx.Conn) error {
+		k = s.marks.attempt(k)
 		if err := pgx.BeginFunc(context.Background(), conn, func(tx pgx.Tx) (err error) {
 			if err = (changelog{s.database}).insertChange(tx, c); err == nil {
 				generation, err = s.marks.set(tx, s.sql, k)

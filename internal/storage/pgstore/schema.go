@@ -389,11 +389,12 @@ FROM free, unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigi
 WHERE d.device = free.device AND u.device = free.device`),
 
 		// The standbys may be removed from the configuration while a connection is in use. A number that
-		// is lower than one in the table is of an attempt that was given up, and went on. The division
-		// rolls the transaction back if the database has forgotten: all parts see the same snapshot, of
+		// is not above the one in the table is of an attempt that was given up, and reaches the database late: the addition, which is out of
+		// range, rolls it back. The division
+		// does so if the database has forgotten: all parts see the same snapshot, of
 		// before the update.
 		q.generation: q.of(`WITH own AS (INSERT INTO SCHEMA.marks AS k (server, slot, number, at_ms) VALUES ($1::bigint, $2::smallint, $3::bigint, $4::bigint)
-	ON CONFLICT (server, slot) DO UPDATE SET number = greatest(k.number, excluded.number), at_ms = excluded.at_ms)
+	ON CONFLICT (server, slot) DO UPDATE SET number = CASE WHEN k.number < excluded.number THEN excluded.number ELSE k.number + 9223372036854775807 END, at_ms = excluded.at_ms)
 SELECT generation, current_setting('synchronous_standby_names') <> '', 1 / CASE WHEN ` + remembered("$1", "$5", "$6", "$7") + ` THEN 1 ELSE 0 END,
 	(CASE WHEN sealed_ms <= $8::bigint THEN 0 ELSE 32768 END)::smallint FROM SCHEMA.state`), // errors.go has the error: see sealed
 

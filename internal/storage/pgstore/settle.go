@@ -188,6 +188,7 @@ func (w *work) pass(t *try) (err error) {
 	statements := w.fill()
 	hinted := w.fillHints()
 	err = t.run(func(conn *pgx.Conn) error {
+		w.mark = w.s.marks.attempt(w.mark)
 		if err := w.s.partitions.ensure(conn, w); err != nil {
 			return err
 		}

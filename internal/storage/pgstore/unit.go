@@ -189,6 +189,7 @@ func (w *work) writeUnits(t *try, statements int) (stale bool, err error) {
 	defer w.s.marks.release(w.mark)
 	hinted := w.fillHints()
 	err = t.run(func(conn *pgx.Conn) error {
+		w.mark = w.s.marks.attempt(w.mark)
 		if err := w.s.partitions.ensure(conn, w); err != nil {
 			return err
 		}

@@ -1,0 +1,89 @@
+package pgstore_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+)
+
+// A delayer delays the first group that a server sends, as a proxy on the way to the database or a frozen backend does: the server finds the
+// connection broken, and the database gets the group later.
+type delayer struct {
+	once    sync.Once
+	server  net.Conn // that of the delayed group
+	delayed []byte
+}
+
+func (d *delayer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+	return &delaying{Conn: conn, d: d}, err
+}
+
+// deliver sends the delayed group, and waits until the database has handled it.
+func (d *delayer) deliver(t *testing.T) {
+	t.Helper()
+	if _, err := d.server.Write(d.delayed); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.server.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, d.server); err != nil {
+		t.Fatal(err)
+	}
+	_ = d.server.Close()
+}
+
+type delaying struct {
+	net.Conn
+	d      *delayer
+	broken bool
+}
+
+func (c *delaying) Write(b []byte) (int, error) {
+	if bytes.Contains(b, settleMark) {
+		c.d.once.Do(func() {
+			c.broken, c.d.server, c.d.delayed = true, c.Conn, bytes.Clone(b)
+			c.Conn, _ = net.Pipe()
+		})
+	}
+	if c.broken {
+		return 0, errors.New("broken")
+	}
+	return c.Conn.Write(b)
+}
+
+// TestDelayedAttempt delays an attempt of a group until the next one was acknowledged and the device erased: the device does not come back.
+//
+// Seen to fail with the mutant accept-late-attempts.
+func TestDelayedAttempt(t *testing.T) {
+	server := sharedServer(t)
+	o := options(server)
+	other := open(t, o)
+	mustStore(t, other, reading("other", 1, 1)) // creates the partition
+	d := &delayer{}
+	o.Dial = d.dial
+	s := open(t, o)
+	e := reading("d", 1, 1)
+	mustStore(t, s, e)
+	if d.delayed == nil {
+		t.Fatal("no group was delayed")
+	}
+	if e.Outcome != storage.Stored {
+		t.Errorf("the reading got outcome %d, want stored", e.Outcome)
+	}
+	if _, err := other.Erase(e.Reading.Device); err != nil {
+		t.Fatal(err)
+	}
+	d.deliver(t)
+	mustHave(t, other, "d", 0)
+	if n := queryValue[int](t, server, "SELECT count(*) FROM "+o.Schema+".readings"); n != 1 {
+		t.Errorf("the database has %d readings, want that of the other device", n)
+	}
+}
