@@ -103,7 +103,7 @@ func (s *remover) erase(e *storage.Erasure, record func(storage.Erasure) error, 
 			}
 			fromMs, toMs := rangeOf(e)
 			return pgx.BeginFunc(context.Background(), conn, func(tx pgx.Tx) error {
-				if sealed, err = s.sql.removeSegments(tx, name, fromMs, toMs); err != nil {
+				if sealed, err = s.sql.removeSegments(tx, name, fromMs, toMs, math.MaxInt64); err != nil {
 					return err
 				}
 				tag, err := tx.Exec(context.Background(), s.sql.of(`DELETE FROM SCHEMA.readings WHERE device = $1 AND time_ms = ANY(ARRAY(
@@ -252,7 +252,7 @@ func (s *remover) removeErased(tx pgx.Tx, e *storage.Erasure) (int64, error) {
 		return 0, err
 	}
 	fromMs, toMs := rangeOf(e)
-	sealed, err := s.sql.removeSegments(tx, name, fromMs, toMs)
+	sealed, err := s.sql.removeSegments(tx, name, fromMs, toMs, math.MaxInt64)
 	if err != nil {
 		return 0, err
 	}

@@ -272,7 +272,7 @@ func (r *repair) repeat(c *change) error {
 	erases := c.kind == erasedDevice || c.kind == erasedAssignment
 	for more := erases; more; {
 		if err := r.step(func(tx pgx.Tx) error {
-			if err := r.sql.unsealRange(tx, c.device.String(), c.fromMs, c.toMs); err != nil {
+			if _, err := r.sql.removeSegments(tx, c.device.String(), c.fromMs, c.toMs, c.atMs-clockSkewMs); err != nil {
 				return err
 			}
 			tag, err := tx.Exec(context.Background(), r.sql.of(`DELETE FROM SCHEMA.readings WHERE device = $1 AND time_ms = ANY(ARRAY(

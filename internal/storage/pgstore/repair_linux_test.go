@@ -850,3 +850,29 @@ func TestRepairSilentHost(t *testing.T) {
 	mustHave(t, s, "d", 1)
 	mustNotLose(t, s)
 }
+
+// TestRepairErasureSealed repeats the erasure of a device with sealed readings. They do not become rows first, which would take longer for a
+// device with many than a transaction may.
+func TestRepairErasureSealed(t *testing.T) {
+	t.Parallel()
+	r := startReturning(t)
+	r.opt.SealAtLeast = 1
+	s := open(t, r.opt)
+	mustStore(t, s, mixed("gone", 1000)...)
+	sealed := seal(t, s, sealStart+10_000*minuteMs)
+	if sealed == 0 {
+		t.Fatal("nothing was sealed")
+	}
+	execute(t, r.now, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'a row'; END $$;
+		CREATE TRIGGER refuse BEFORE INSERT ON `+r.opt.Schema+`.readings FOR EACH ROW WHEN (NEW.device = 'gone') EXECUTE FUNCTION refuse()`)
+	earlier := r.backup(t)
+	if _, err := s.Erase(modelNames("gone")[0]); err != nil {
+		t.Fatal(err)
+	}
+	r.restore(t, earlier)
+	awaitRepairs(t, s, 1)
+	if n, err := s.CountReadings(context.Background()); err != nil || n != 0 {
+		t.Errorf("the database has %d readings, %v, want none", n, err)
+	}
+	mustNotLose(t, s)
+}

@@ -88,11 +88,12 @@ func (s sealer) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		beforeMs := time.Now().Add(-s.opt.SealAfter).UnixMilli()
-		if beforeMs < s.counters.passedMs.Load()+s.opt.SealEvery.Milliseconds() {
+		began := time.Now()
+		beforeMs := began.Add(-s.opt.SealAfter).UnixMilli()
+		// A clock that was ahead may have left a later time there.
+		if passedMs := s.counters.passedMs.Load(); passedMs <= began.UnixMilli() && beforeMs < passedMs+s.opt.SealEvery.Milliseconds() {
 			continue
 		}
-		began := time.Now()
 		n, err := s.seal(ctx, beforeMs)
 		switch {
 		case ctx.Err() != nil:
@@ -182,7 +183,7 @@ func (s sealer) published(ctx context.Context, conn *pgxpool.Conn) error {
 
 // passed notes that all devices were looked through.
 func (s sealer) passed(ctx context.Context, conn *pgxpool.Conn, beforeMs int64) error {
-	if _, err := conn.Exec(ctx, s.sql.of("UPDATE SCHEMA.state SET passed_ms = greatest(passed_ms, $1)"), beforeMs); err != nil {
+	if _, err := conn.Exec(ctx, s.sql.of("UPDATE SCHEMA.state SET passed_ms = $1"), beforeMs); err != nil {
 		return err
 	}
 	s.counters.passedMs.Store(beforeMs)

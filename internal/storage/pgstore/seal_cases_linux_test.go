@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
@@ -137,4 +138,15 @@ func TestUnitRepeatsRemoved(t *testing.T) {
 			t.Errorf("reading %d got outcome %s, want stored", i, storetest.OutcomeName(e.Outcome))
 		}
 	}
+}
+
+// TestSealedClockAhead seals though a pass was made when the clock was ahead.
+func TestSealedClockAhead(t *testing.T) {
+	server := sharedServer(t)
+	o := options(server)
+	mustStore(t, open(t, o), mixed("d", 100)...)
+	execute(t, server, "UPDATE "+o.Schema+".state SET passed_ms = 4102444800000") // 2100
+	o.SealAtLeast, o.SealAfter, o.SealEvery = 1, time.Millisecond, 10*time.Millisecond
+	s := open(t, o)
+	polltest.Until(t, "readings are sealed", func() bool { return metric(t, s, "pulsegate_postgres_sealed_readings_total", "") > 0 })
 }

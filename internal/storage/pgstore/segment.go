@@ -196,14 +196,16 @@ func (q *statements) unsealRange(tx pgx.Tx, device string, fromMs, toMs int64) e
 	return err
 }
 
-// removeSegments removes the segments of a device whose readings are all from one time to another, inclusive, and returns the number of
-// those. The other readings between these times are rows afterwards.
-func (q *statements) removeSegments(tx pgx.Tx, device string, fromMs, toMs int64) (readings int64, err error) {
+// removeSegments removes the segments of a device whose readings are all from one time to another, inclusive, and were all received until
+// a time, and returns the number of those. The other readings between these times are rows afterwards.
+func (q *statements) removeSegments(tx pgx.Tx, device string, fromMs, toMs, receivedMs int64) (readings int64, err error) {
 	if err := q.meetSealer(tx); err != nil {
 		return 0, err
 	}
-	if err := tx.QueryRow(context.Background(), q.of(`WITH gone AS (DELETE FROM SCHEMA.segments WHERE device = $1 AND first_ms >= $2 AND last_ms <= $3 RETURNING n)
-		SELECT coalesce(sum(n), 0) FROM gone`), device, fromMs, toMs).Scan(&readings); err != nil {
+	if err := tx.QueryRow(context.Background(), q.of(`WITH gone AS (DELETE FROM SCHEMA.segments AS s WHERE device = $1 AND first_ms >= $2 AND last_ms <= $3
+			AND (last_ms + delay_ms <= $4 - 2147483648 OR last_ms + delay_ms + (SELECT max(SCHEMA.uint31_at(b.delays, i))
+				FROM (SELECT s.delays || ''::bytea AS delays OFFSET 0) AS b CROSS JOIN generate_series(0, s.n - 1) AS i) <= $4) RETURNING n)
+		SELECT coalesce(sum(n), 0) FROM gone`), device, fromMs, toMs, receivedMs).Scan(&readings); err != nil {
 		return 0, err
 	}
 	return readings, q.unsealRange(tx, device, fromMs, toMs)
