@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -319,12 +320,22 @@ func (r *repair) repeat(c *change) error {
 
 // eraseAgain removes what an erasure has removed, and returns a loss if some of it may have been acknowledged after the erasure.
 func (r *repair) eraseAgain(tx pgx.Tx, c *change) (*Loss, error) {
-	ctx, device := context.Background(), c.device.String()
+	ctx, device, untilMs := context.Background(), c.device.String(), c.atMs+clockSkewMs
+	// This server may know that the primary is in a state from before the erasure, whatever the clocks were.
+	if c.before != nil {
+		marks, err := r.sql.queryMarks(tx, "")
+		if err != nil {
+			return nil, err
+		}
+		if !marks.exceed(c.before) {
+			untilMs = math.MaxInt64
+		}
+	}
 	if err := r.sql.unsealRange(tx, device, c.fromMs, c.toMs); err != nil {
 		return nil, err
 	}
 	rows, err := tx.Query(ctx, r.sql.of("DELETE FROM SCHEMA.readings WHERE device = $1 AND time_ms >= $2 AND time_ms <= $3 AND received_ms <= $4 RETURNING time_ms, received_ms"),
-		device, c.fromMs, c.toMs, c.atMs+clockSkewMs)
+		device, c.fromMs, c.toMs, untilMs)
 	if err != nil {
 		return nil, err
 	}
@@ -352,19 +363,10 @@ func (r *repair) eraseAgain(tx pgx.Tx, c *change) (*Loss, error) {
 	if _, err := r.remover.deleteEmpty(tx, []string{device}); err != nil {
 		return nil, err
 	}
-	if len(doubtful) == 0 {
+	if len(doubtful) == 0 || untilMs == math.MaxInt64 {
 		return nil, nil
 	}
-	// This server may know more: that the primary is in a state from before the erasure, or that it has acknowledged the readings before.
-	if c.before != nil {
-		marks, err := r.sql.queryMarks(tx, "")
-		if err != nil {
-			return nil, err
-		}
-		if !marks.exceed(c.before) {
-			return nil, nil
-		}
-	}
+	// It may also know that it has acknowledged the readings before.
 	before, after := map[int64]bool{}, map[int64]bool{} // times of readings that this server has acknowledged then
 	for e, err := range r.memory.All() {
 		if err != nil {
