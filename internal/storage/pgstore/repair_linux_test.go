@@ -853,6 +853,8 @@ func TestRepairSilentHost(t *testing.T) {
 
 // TestRepairErasureSealed repeats the erasure of a device with sealed readings. They do not become rows first, which would take longer for a
 // device with many than a transaction may.
+//
+// Seen to fail with the mutant repeat-erasure-in-rows.
 func TestRepairErasureSealed(t *testing.T) {
 	t.Parallel()
 	r := startReturning(t)
