@@ -3,7 +3,7 @@
 
 import { ageText, counted, el, grouped, query, request, timeText } from "./common.js";
 
-const most = 1000; // that the server lists
+const most = 1000; // that the server lists, and of those that have ended
 
 export class Alerts {
   rules = 0; // of the server; 0: nothing is shown
@@ -13,6 +13,7 @@ export class Alerts {
   #ready = true; // the server knows the states of all devices but
   #unread = 0; // devices, which it cannot read
   #others = []; // of devices that about has asked for
+  #soon = 0; // not 0: what has changed will be shown, with all that changes until then
   unsure = false; // devices may have alerts that are in neither list
 
   // device is "" for all. onChange is called when there may be others.
@@ -60,8 +61,8 @@ export class Alerts {
     this.#others = this.#others.filter((b) => key(b) !== key(a));
     this.#total += others.length - this.active.length + (a.ended ? 0 : 1);
     this.active = a.ended ? others : [a, ...others];
-    if (a.ended) this.#ended.push(a);
-    this.#show();
+    if (a.ended && this.device !== "") this.#ended = [...this.#ended.slice(1 - most), a];
+    this.#soon ||= requestAnimationFrame(() => this.#show());
   }
 
   names(device) {
@@ -76,6 +77,7 @@ export class Alerts {
   }
 
   #show() {
+    this.#soon = 0;
     this.section.hidden = this.rules === 0;
     this.summary.textContent = !this.#ready ? "Active alerts are not known yet" : (this.#total === 0 ? "No active alert" : counted(this.#total, "active alert")) +
       (this.#unread > 0 ? `; those of ${counted(this.#unread, "device")} are not known` : "");
