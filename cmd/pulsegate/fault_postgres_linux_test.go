@@ -40,7 +40,7 @@ const (
 	faultFull      crashFault = "PostgreSQL's disk is full"
 	faultLogFull   crashFault = "PostgreSQL's disk is full, and it cannot write its log and ends"
 	faultPromote   crashFault = "kill -9 of PostgreSQL, a standby is promoted"
-	faultFrozen    crashFault = "the server is stopped while it seals, another one seals, it goes on"
+	faultFrozen    crashFault = "the server is stopped while it seals, another one seals, then it continues"
 	faultAlone     crashFault = "all standbys killed, storms, the server killed, then PostgreSQL; a standby is promoted"
 )
 

@@ -163,7 +163,7 @@ func (s *segments) insert(ctx context.Context, tx pgx.Tx, q *statements) error {
 }
 
 // unsealing returns the statement that turns segments s into rows again. which ends its DELETE FROM SCHEMA.segments AS s. The
-// transaction has called meet, in a statement before.
+// transaction has called meetSealer, in a statement before.
 func unsealing(which string) string {
 	flat := []string{"s.back || ''::bytea AS back", "s.delays || ''::bytea AS delays"} // read once each
 	var values []string
@@ -178,7 +178,7 @@ SELECT g.device, g.last_ms - SCHEMA.uint31_at(g.back, i), g.last_ms - SCHEMA.uin
 		strings.Join(values, ", ") + `, g.utc_offset, g.had, g.shared, g.gateway FROM gone AS g CROSS JOIN LATERAL generate_series(0, g.n - 1) AS i`
 }
 
-// meet makes the transaction wait for the sealer, and the sealer for it. It must be called before the transaction reads or changes
+// meetSealer makes the transaction wait for the sealer, and the sealer for it. It must be called before the transaction reads or changes
 // segments, and rows before state.sealed_ms.
 func (q *statements) meetSealer(tx pgx.Tx) error {
 	_, err := tx.Exec(context.Background(), fmt.Sprintf("SELECT pg_advisory_xact_lock_shared(%d)", lockKey("seal", q.schema)))
