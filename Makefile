@@ -197,13 +197,13 @@ bench: ## all microbenchmarks with benchstat, into docs/benchmarks.md
 	cd bench && go run ./cmd/bench micro --rounds $(ROUNDS) --time $(BENCHTIME)
 
 bench-ingest: ## load every server in turn: single readings, batches, idle connections, TLS; into docs/benchmarks.md
-	cd bench && go run ./cmd/bench ingest --rounds $(ROUNDS) --seconds $(SECONDS)
+	cd bench && go run ./cmd/bench ingest --rounds $(ROUNDS) --seconds $(SECONDS) $(if $(PARTS),--parts $(PARTS)) $(if $(BEFORE),--before $(abspath $(BEFORE)))
 
 bench-alerts: ## the CPU time of a server with ten rules of alerts beside one without, into docs/benchmarks.md
 	cd bench && go run ./cmd/bench ingest --parts alerts --connections 1000 --rounds $(ROUNDS) --seconds $(SECONDS)
 
 bench-store: ## store READINGS readings of DEVICES devices in each server: CPU, disk, restart, scans; into docs/benchmarks.md
-	cd bench && go run ./cmd/bench store --rounds 1 --seconds $(SECONDS) --readings $(READINGS) --devices $(DEVICES) $(if $(PARTS),--parts $(PARTS))
+	cd bench && go run ./cmd/bench store --rounds $(if $(BEFORE),$(ROUNDS),1) --seconds $(SECONDS) --readings $(READINGS) --devices $(DEVICES) $(if $(PARTS),--parts $(PARTS)) $(if $(BEFORE),--before $(abspath $(BEFORE)))
 
 bench-devices: ## measure the memory and the disk space of a device, into docs/limits.md; DEVICES=200000
 	cd bench && go run ./cmd/bench devices --rounds $(ROUNDS) --page ../docs/limits.md $(if $(filter-out file,$(origin DEVICES)),--devices $(DEVICES))

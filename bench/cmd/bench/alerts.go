@@ -21,13 +21,7 @@ var tenRules []byte
 const withAlerts = "with alerts"
 
 // runAlerts measures Pulsegate without alerts and with ten rules, with single readings and with batches.
-func (b *ingestRun) runAlerts(ctx context.Context) (err error) {
-	if b.wrk, err = findWrk(ctx, b.work, ingestScript); err != nil {
-		return err
-	}
-	if err := raiseFileLimit(slices.Max(b.Connections)); err != nil {
-		return err
-	}
+func (b *ingestRun) runAlerts(ctx context.Context) error {
 	rules := filepath.Join(b.work, "alerts.toml")
 	if err := os.WriteFile(rules, tenRules, 0o600); err != nil {
 		return fmt.Errorf("write rules: %w", err)
@@ -38,34 +32,11 @@ func (b *ingestRun) runAlerts(ctx context.Context) (err error) {
 		{name: report.Own, what: "`pulsegate serve`", stores: "durable", own: true},
 		{name: withAlerts, what: "the same with `--alerts` and `--alertmanager`", stores: "durable", own: true, flags: []string{"--alerts=" + rules, "--alertmanager=" + manager.URL}},
 	}
-	r := b.newReport("CPU is user and system time of the server's process, divided by the readings that it acknowledged. Ratios are computed within a round. " + rounded)
-	r.Setting = b.setting("bench-alerts")
-	r.Notes = append(r.Notes, "Alerts: ten rules, and a server in place of Alertmanager that accepts all alerts; 10000 devices, of which one in ten has active alerts")
-	for _, t := range b.result {
-		for i := range t.Columns {
-			if t.Columns[i].Base != "" {
-				t.Columns[i].Title, t.Columns[i].Base = "x without", report.Own
-			}
-		}
-	}
-	if _, err = b.measure(ctx, chosen); err != nil {
+	r, err := b.beside(ctx, "bench-alerts", chosen)
+	if err != nil {
 		return err
 	}
-	batches := &report.Table{Text: fmt.Sprintf("Batches of %d readings:", batchReadings), Head: "server", Columns: []report.Column{
-		{Title: "CPU per reading, µs", Figure: "cpu", Format: "%.2f"},
-		{Title: "x without", Figure: "cpu", Format: "%.2f", Base: report.Own},
-		{Title: "readings/s", Figure: "rate", Format: "%.0f"},
-	}}
-	for round := range b.Rounds {
-		for i := range chosen {
-			c := &chosen[(i+round)%len(chosen)]
-			f, err := b.measureForm(ctx, c, form{})
-			if err != nil {
-				return fmt.Errorf("measure batches %s: %w", c.name, err)
-			}
-			batches.Add(b.out, round, c.name, fmt.Sprintf("**%s**: %s", c.name, c.what), f)
-		}
-	}
+	r.Notes = append(r.Notes, "Alerts: ten rules, and a server in place of Alertmanager that accepts all alerts; 10000 devices, of which one in ten has active alerts")
 	shares := &report.Table{Text: "Samples of a CPU profile under load with alerts that are in the goroutines of alerts, or in what the committer does for them:", Head: "load", Columns: []report.Column{
 		{Title: "share, %", Figure: "share", Format: "%.1f"},
 	}}
@@ -91,7 +62,7 @@ func (b *ingestRun) runAlerts(ctx context.Context) (err error) {
 			shares.Add(b.out, round, name, "", f)
 		}
 	}
-	r.Tables = append(r.Tables, batches, shares)
+	r.Tables = append(r.Tables, shares)
 	// The ratios of CPU times vary by more than the goal: docs/benchmarks.md says so.
 	for _, row := range []string{"single readings", "batches"} {
 		r.Goals = append(r.Goals, shares.Goals(report.Bar{What: row + ": share of alerts in the samples, %", Row: row, Figure: "share", Limit: 2, Format: "%.1f"})...)

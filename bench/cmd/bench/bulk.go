@@ -30,7 +30,10 @@ const (
 // batchAnswer is the answer to a batch of new readings.
 var batchAnswer = fmt.Appendf(nil, "{\"stored\":%d,\"duplicate\":0}\n", batchReadings)
 
-func isBatchAnswer(answer []byte) bool { return bytes.Equal(answer, batchAnswer) }
+// An earlier Pulsegate has sent no line break.
+func isBatchAnswer(answer []byte) bool {
+	return bytes.Equal(bytes.TrimSpace(answer), bytes.TrimSpace(batchAnswer))
+}
 
 // runBulk measures Pulsegate with every form of a batch, with a fresh server for each.
 // The order rotates by one in each round.

@@ -20,9 +20,10 @@ type contestant struct {
 	// PostgreSQL. The others are peers without dependencies.
 	own, postgres bool
 
-	mode  string   // of the peer, if it is not the name
-	flags []string // of Pulsegate
-	nginx bool     // with nginx in front
+	mode     string   // of the peer, if it is not the name
+	flags    []string // of Pulsegate
+	programs string   // directory of another Pulsegate's binary; empty means this one's
+	nginx    bool     // with nginx in front
 }
 
 // contestants returns all contestants, in the order of the tables.
@@ -98,7 +99,9 @@ func (b *ingestRun) startPulsegate(ctx context.Context, r *running, c *contestan
 	if b.secure != nil {
 		flags = append(b.secure.flags(!c.nginx), flags...)
 	}
-	if r.server, err = b.startOwn(ctx, filepath.Join(dir, "data"), nil, flags...); err != nil || !c.nginx {
+	l := b.loads
+	l.Programs = cmp.Or(c.programs, l.Programs)
+	if r.server, err = l.startOwn(ctx, filepath.Join(dir, "data"), nil, flags...); err != nil || !c.nginx {
 		return err
 	}
 	r.upstream = r.server

@@ -33,7 +33,8 @@ const (
 // started for it, with a temporary directory and no network.
 type ingestCommand struct {
 	loads
-	Parts       []string `default:"single,bulk,idle,tls" enum:"single,bulk,idle,tls,alerts" help:"What to measure: single readings, batches, idle connections, single readings over TLS, the cost of alerts."`
+	Parts       []string `default:"single,bulk,idle,tls" enum:"single,bulk,idle,tls,alerts,before" help:"What to measure: single readings, batches, idle connections, single readings over TLS, the cost of alerts, an earlier pulsegate."`
+	Before      string   `type:"existingdir" help:"Directory with an earlier pulsegate, for the part before."`
 	Connections []int    `default:"64,1000" help:"Numbers of connections with single readings."`
 	Servers     []string `help:"Servers to measure, such as floor,pulsegate. Default: all that can be started."`
 	Forms       []string `help:"Forms of batches to measure, such as array,ndjson+gzip. Default: all."`
@@ -47,6 +48,9 @@ type ingestCommand struct {
 func (c *ingestCommand) Validate() error {
 	if c.Idle < 1 || len(c.Connections) == 0 || slices.Min(c.Connections) < 1 {
 		return errors.New("--idle and --connections must be at least 1")
+	}
+	if slices.Contains(c.Parts, partBefore) && c.Before == "" {
+		return errors.New("--before must be set for the part before")
 	}
 	return c.loads.Validate()
 }
@@ -77,7 +81,7 @@ func (c *ingestCommand) Run(ctx context.Context, out io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, remove()) }()
 	b.work = work
-	parts := map[string]func(context.Context) error{partSingle: b.runSingle, partBulk: b.runBulk, partIdle: b.runIdle, partTLS: b.runTLS, partAlerts: b.runAlerts}
+	parts := map[string]func(context.Context) error{partSingle: b.runSingle, partBulk: b.runBulk, partIdle: b.runIdle, partTLS: b.runTLS, partAlerts: b.runAlerts, partBefore: b.runBefore}
 	for _, part := range c.Parts {
 		if err := parts[part](ctx); err != nil {
 			return err

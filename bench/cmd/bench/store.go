@@ -28,7 +28,8 @@ type storeCommand struct {
 	loads
 	Readings        int           `default:"30000000" help:"Readings of one load."`
 	Devices         int           `default:"20000" help:"Devices."`
-	Parts           []string      `default:"load,year,peers" enum:"load,year,peers" help:"What to measure: Pulsegate's loads, a device-year through the API, other stores."`
+	Parts           []string      `default:"load,year,peers" enum:"load,year,peers,before" help:"What to measure: Pulsegate's loads, a device-year through the API, other stores; or an earlier pulsegate, alone."`
+	Before          string        `type:"existingdir" help:"Directory with an earlier pulsegate, for the part before."`
 	Peers           []string      `help:"Other stores, such as victoria-metrics. Default: all that are installed."`
 	TableReadings   int           `default:"3000000" help:"Readings of one load of PostgreSQL, at most. More take hours."`
 	VictoriaMetrics string        `default:"victoria-metrics" help:"Program of a single node of VictoriaMetrics."`
@@ -42,6 +43,9 @@ func (c *storeCommand) Validate() error {
 	}
 	if c.Devices < 1 || c.Devices > 1_000_000 || c.Settled <= 0 {
 		return errors.New("--devices must be from 1 to 1000000, --settled positive")
+	}
+	if slices.Contains(c.Parts, partBefore) && (c.Before == "" || len(c.Parts) > 1) {
+		return errors.New("--before must be set for the part before, which is measured alone")
 	}
 	return c.loads.Validate()
 }
@@ -114,6 +118,8 @@ func (c *storeCommand) Run(ctx context.Context, out io.Writer) (err error) {
 				err = b.readYear(ctx, round)
 			case partPeers:
 				err = b.loadPeers(ctx, round, chosen)
+			case partBefore:
+				err = b.loadBefore(ctx, round)
 			}
 			if err != nil {
 				return err
@@ -121,6 +127,13 @@ func (c *storeCommand) Run(ctx context.Context, out io.Writer) (err error) {
 		}
 	}
 	block := "bench-store"
+	if c.Before != "" {
+		r := b.report(report.Here(fmt.Sprintf("make bench-store PARTS=before BEFORE=… ROUNDS=%d READINGS=%d DEVICES=%d", c.Rounds, c.Readings, c.Devices)))
+		r.Tables = []*report.Table{b.servers}
+		r.Goals = b.servers.Goals(
+			thanEarlier("CPU per reading", report.Own, "cpu", 1.03), thanEarlier("bytes a reading on disk", report.Own, "disk", 1.03), thanEarlier("bytes written", report.Own, "written", 1.03))
+		return b.write(out, block+"-before", r.Markdown())
+	}
 	if c.Readings >= largeStore {
 		block += "-large"
 	}
@@ -188,44 +201,70 @@ func flowOf(readings, devices, signs, conns int, open func(context.Context) (sin
 // loadOwn measures Pulsegate: with a tenth of the readings, with all of them, with five signs,
 // and with ten.
 func (b *storeRun) loadOwn(ctx context.Context, round int) error {
-	for _, load := range []struct {
-		name            string
-		readings, signs int
-		kill            bool
-	}{
+	for _, load := range []ownLoad{
 		{ownTenth, b.Readings / 10, 2, false},
 		{report.Own, b.Readings, 2, true},
 		{ownAllSigns, b.Readings, 5, false},
 		{ownTenSigns, b.Readings, 10, false},
 	} {
-		err := b.inDir(func(dir string) error {
-			k, err := b.startKeeper(ctx, dir)
-			if err != nil {
-				return err
-			}
-			f := flowOf(load.readings, b.Devices, load.signs, senders, k.open)
-			run, err := b.measure(ctx, k, f, load.readings)
-			if err = errors.Join(err, k.stop()); err != nil {
-				return err
-			}
-			// A new start leaves nothing in the log that is not elsewhere.
-			if k, err = b.startKeeper(ctx, dir); err != nil {
-				return err
-			}
-			disk, _, err := b.settle(ctx, k)
-			if err != nil {
-				return errors.Join(err, k.stop())
-			}
-			run["disk"] = float64(disk) / run["readings"]
-			b.servers.Add(b.out, round, load.name, "", run)
-			if !load.kill {
-				return k.stop()
-			}
-			return b.kill(ctx, k, f, dir, round, uint64(run["readings"]))
-		})
-		if err != nil {
-			return fmt.Errorf("measure %s: %w", load.name, err)
+		if err := b.loadOne(ctx, round, load); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// loadBefore measures Pulsegate and an earlier one. Which is first changes with each round.
+func (b *storeRun) loadBefore(ctx context.Context, round int) error {
+	old := *b.storeCommand
+	old.Programs = b.Before
+	for i := range 2 {
+		run, name := *b, report.Own
+		if (i+round)%2 == 0 {
+			run.storeCommand, name = &old, report.Own+earlier
+		}
+		if err := run.loadOne(ctx, round, ownLoad{name, b.Readings, 2, false}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// An ownLoad is a load of Pulsegate.
+type ownLoad struct {
+	name            string
+	readings, signs int
+	kill            bool // the server, in the midst of another load
+}
+
+func (b *storeRun) loadOne(ctx context.Context, round int, load ownLoad) error {
+	err := b.inDir(func(dir string) error {
+		k, err := b.startKeeper(ctx, dir)
+		if err != nil {
+			return err
+		}
+		f := flowOf(load.readings, b.Devices, load.signs, senders, k.open)
+		run, err := b.measure(ctx, k, f, load.readings)
+		if err = errors.Join(err, k.stop()); err != nil {
+			return err
+		}
+		// A new start leaves nothing in the log that is not elsewhere.
+		if k, err = b.startKeeper(ctx, dir); err != nil {
+			return err
+		}
+		disk, _, err := b.settle(ctx, k)
+		if err != nil {
+			return errors.Join(err, k.stop())
+		}
+		run["disk"] = float64(disk) / run["readings"]
+		b.servers.Add(b.out, round, load.name, "", run)
+		if !load.kill {
+			return k.stop()
+		}
+		return b.kill(ctx, k, f, dir, round, uint64(run["readings"]))
+	})
+	if err != nil {
+		return fmt.Errorf("measure %s: %w", load.name, err)
 	}
 	return nil
 }
