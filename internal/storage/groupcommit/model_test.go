@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"slices"
 	"strings"
@@ -13,7 +14,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/groupcommit"
 )
 
-// TestModel runs every order of a few calls of one or two items, their
+// TestModel runs one in six, and TestModelExhaustive (make exhaustive) every order of a few calls of one or two items, their
 // cancellations, Close, and flushes that succeed, fail, panic or end their
 // goroutine. After each event it waits until all goroutines are blocked and compares
 // the answers, their order, the groups and the counters with those of a model without
@@ -26,13 +27,19 @@ import (
 // not answering what is queued at a panic, answering it like the group that panicked,
 // giving an error of flush to the next group or to no call, not answering at Goexit,
 // losing a wake-up, not waiting in Close.
-func TestModel(t *testing.T) {
+func TestModel(t *testing.T) { playPaths(t, 6) }
+
+func TestModelExhaustive(t *testing.T) { playPaths(t, 1) }
+
+// playPaths plays one path in this many, from a random one on.
+func playPaths(t *testing.T, one int) {
+	first := rand.IntN(one)
 	for _, method := range []method{viaCommit, viaSubmit} {
 		t.Run(method.String(), func(t *testing.T) {
 			paths := 0
 			eachPath(newModel(method), nil, func(path []event) {
 				paths++
-				if testing.Short() && paths%5 > 0 {
+				if paths%one != first {
 					return
 				}
 				var diff string

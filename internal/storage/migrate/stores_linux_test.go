@@ -151,7 +151,7 @@ func roundTrip(t *testing.T, stores string) {
 }
 
 // A process that moves a store is killed at random points, again and again.
-func TestKilledProcess(t *testing.T) { killAfter(t, 8) }
+func TestKilledProcess(t *testing.T) { killAfter(t, 16) }
 
 func TestKilledProcessExhaustive(t *testing.T) { killAfter(t, 1) }
 

@@ -20,7 +20,7 @@ import (
 // tenth of that was needed once. TestRoomExhaustive (make exhaustive) has more rounds.
 func TestRoom(t *testing.T) {
 	long(t)
-	fillRoom(t, 6)
+	fillRoom(t, 3)
 }
 
 func TestRoomExhaustive(t *testing.T) {

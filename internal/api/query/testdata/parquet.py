@@ -84,4 +84,5 @@ def main(parquet_file, csv_file):
     print(count, "rows in", file.metadata.num_row_groups, "groups")
 
 
-main(*sys.argv[1:])
+for i in range(1, len(sys.argv), 2):
+    main(*sys.argv[i : i + 2])
