@@ -882,6 +882,36 @@ func TestAlertsUnknown(t *testing.T) {
 	}
 }
 
+// The list is bounded, however many alerts begin while the page is open, and the number of those that are active stays right.
+func TestManyAlerts(t *testing.T) {
+	rules := filepath.Join(t.TempDir(), "alerts.toml")
+	if err := os.WriteFile(rules, []byte("[[alert]]\nname = \"HeartFast\"\nsign = \"heart_rate_bpm\"\nflag = \"high\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := serve(t, "--alerts="+rules)
+	p := open(t, s.url+"/")
+	p.shows("No active alert")
+	p.js(`window.send = fetch; window.fetch = async (path, options) => !path.startsWith("v1/alerts") ? send(path, options) :
+		new Response(JSON.stringify({ ...await (await send(path, options)).json(), total: 1000, alerts: Array.from({ length: 1000 }, (_, i) => (
+			{ name: "HeartFast", device: "other-" + i, sign: "heart_rate_bpm", condition: "", since: "2026-11-24T10:00:01.000Z" })) }), { headers: { "Content-Type": "application/json" } });`)
+	s.post(reading("ppg-1", 0, `"heart_rate_bpm":70`))
+	p.click("button[data-state='']")
+	p.shows("1,000 active alerts")
+	p.js(`window.fetch = (path, options) => path.startsWith("v1/alerts") ? new Promise(() => {}) : send(path, options);`)
+	p.click(".alerts summary")
+	following(p, s)
+	listed := func(n int) {
+		t.Helper()
+		p.until(fmt.Sprintf(`document.querySelectorAll(".alerts tbody tr").length === %d`, n))
+	}
+	s.post(reading("ppg-1", 0, `"heart_rate_bpm":150`))
+	p.shows("The newest 1,000 of 1,001.")
+	listed(1000)
+	s.post(reading("ppg-1", 0, `"heart_rate_bpm":70`))
+	p.shows("The newest 999 of 1,000.")
+	listed(999)
+}
+
 // A server without rules shows nothing about alerts.
 func TestNoAlerts(t *testing.T) {
 	s := serve(t)

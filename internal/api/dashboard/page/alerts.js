@@ -59,8 +59,10 @@ export class Alerts {
     const key = (b) => JSON.stringify([b.name, b.device, b.sign, b.labels]);
     const others = this.active.filter((b) => key(b) !== key(a));
     this.#others = this.#others.filter((b) => key(b) !== key(a));
-    this.#total += others.length - this.active.length + (a.ended ? 0 : 1);
-    this.active = a.ended ? others : [a, ...others];
+    if (others.length < this.active.length || a.ended && this.#total > this.active.length) this.#total--; // it was listed, or not
+    if (!a.ended) this.#total++;
+    this.active = a.ended ? others : [a, ...others.slice(0, most - 1)];
+    this.unsure ||= this.#total > this.active.length;
     if (a.ended && this.device !== "") this.#ended = [...this.#ended.slice(1 - most), a];
     this.#soon ||= requestAnimationFrame(() => this.#show());
   }
