@@ -19,10 +19,10 @@ func TestCost(t *testing.T) {
 	}
 	b, r := newBoard(tenRules(), &Options{}), update{device: name(t, "ppg-000123"), unixMs: 1}
 	r.values.Set(vitals.SpO2, 97_00)
-	b.take(&r)
+	b.take(&r, nil)
 	if got := testing.AllocsPerRun(100, func() {
 		r.unixMs++
-		b.take(&r)
+		b.take(&r, nil)
 	}); got != 0 {
 		t.Errorf("%v allocations a reading, want 0", got)
 	}
@@ -45,7 +45,7 @@ func benchEngine(b *testing.B) (e *Engine, devices []vitals.Name, values func(de
 		devices[i], _ = vitals.ParseName(fmt.Sprintf("ppg-%06d", i))
 	}
 	e = NewEngine(storetest.NewMemory(), tenRules(), Options{})
-	e.sweep(b.Context())
+	e.sweep(b.Context(), true)
 	e.settle(true)
 	return e, devices, func(device int) (v vitals.Values) {
 		for s := range vitals.Sign(5) {
@@ -69,7 +69,8 @@ func BenchmarkEvaluate(b *testing.B) {
 	for i := 0; b.Loop(); i++ { // one reading
 		u := &updates[i%len(updates)]
 		u.unixMs, u.receivedUnixMs = now+int64(i), now+int64(i)
-		if e.board.take(u); (i+1)%benchGroup == 0 {
+		if n := i%len(updates) + 1; n%benchGroup == 0 {
+			e.board.takeAll(updates[n-benchGroup : n])
 			e.settle(false)
 		}
 	}

@@ -14,7 +14,7 @@ type board struct {
 	rules      []Rule
 	devices    devices                // at most maxDevices
 	touched    []*watched             // may have changed since they were settled
-	unread     map[vitals.Name]uint32 // devices whose runs must be read from the store; if that failed, the value of sweep then
+	unread     map[vitals.Name]unread // devices whose runs must be read from the store
 	sweep      uint32                 // number of sweeps that have begun
 	complete   bool                   // one has ended
 	cutUnixMs  int64                  // readings before this may have expired
@@ -61,7 +61,7 @@ type watched struct {
 }
 
 func newBoard(rules []Rule, opt *Options) *board {
-	b := &board{opt: opt, rules: rules, devices: newDevices(), unread: map[vitals.Name]uint32{}, maxDevices: maxDevices(opt, len(rules)), leastSilentMs: math.MaxInt64}
+	b := &board{opt: opt, rules: rules, devices: newDevices(), unread: map[vitals.Name]unread{}, maxDevices: maxDevices(opt, len(rules)), leastSilentMs: math.MaxInt64}
 	for i := range b.calm {
 		b.calm[i] = vitals.Range{Min: vitals.MinValue, Max: vitals.MaxValue}
 	}
@@ -131,7 +131,7 @@ func (b *board) of(device *vitals.Name) (w *watched, isNew bool) {
 	if w = b.devices.get(device); w != nil {
 		return w, false
 	}
-	if b.devices.len() >= b.maxDevices {
+	if b.devices.n >= b.maxDevices {
 		b.full = true
 		return nil, true
 	}
@@ -172,13 +172,34 @@ func (w *watched) at(i int, r *Rule, nowUnixMs int64) (sinceUnixMs int64, active
 	return w.newestUnixMs + r.Silent.Milliseconds(), u.applies && ageMs >= r.Silent.Milliseconds() && (r.MaxAge == 0 || ageMs < r.MaxAge.Milliseconds())
 }
 
+// An unread is a device whose runs must be read from the store.
+type unread struct {
+	order  order  // those with the least are read first
+	failed uint32 // if they could not be read, the value of board.sweep then
+}
+
+type order uint8
+
+const (
+	beginning order = iota // it has an alert that begins if the store does not contradict it
+	differs                // its runs may differ from what is stored
+	perhaps                // there may be late values that are not known
+	numOrders
+)
+
 // mark makes a device unread.
-func (b *board) mark(device *vitals.Name) { b.unread[*device] = b.unread[*device] }
+func (b *board) mark(device *vitals.Name, o order) {
+	u, is := b.unread[*device]
+	if !is || o < u.order {
+		u.order = o
+		b.unread[*device] = u
+	}
+}
 
 // failed returns the number of unread devices that could not be read.
 func (b *board) failed() (n int) {
-	for _, failed := range b.unread {
-		if failed != 0 {
+	for _, u := range b.unread {
+		if u.failed != 0 {
 			n++
 		}
 	}
@@ -193,14 +214,29 @@ func (b *board) touch(w *watched) {
 	}
 }
 
-// take adds a reading. Its device becomes unread if the reading is late and matters.
-func (b *board) take(r *update) {
-	w, isNew := b.of(&r.device)
-	if w == nil {
-		return
+// takeAll adds readings.
+func (b *board) takeAll(updates []update) {
+	var found [atOnce]*watched
+	for ; len(updates) > 0; updates = updates[min(len(updates), atOnce):] {
+		some := updates[:min(len(updates), atOnce)]
+		b.devices.find(some, &found)
+		for i := range some {
+			b.take(&some[i], found[i])
+		}
 	}
-	if isNew && (b.full || !b.complete) {
-		b.mark(&r.device) // it may have readings that no sweep has seen
+}
+
+// take adds a reading of a device, of which w is kept; nil means that this is not known. The device becomes unread if
+// the reading is late and matters.
+func (b *board) take(r *update, w *watched) {
+	if w == nil {
+		var isNew bool
+		if w, isNew = b.of(&r.device); w == nil {
+			return
+		}
+		if isNew && (b.full || !b.complete) {
+			b.mark(&r.device, differs) // it may have readings that no sweep has seen
+		}
 	}
 	w.newestUnixMs = max(w.newestUnixMs, r.unixMs)
 	signs := r.values.Present() & b.signs
@@ -214,11 +250,11 @@ func (b *board) take(r *update) {
 		switch {
 		case !u.applies || rule.Silent != 0 || !has:
 		case r.completed: // a record keeps the time at which its first reading arrived
-			b.mark(&r.device)
+			b.mark(&r.device, differs)
 		case !u.known || r.unixMs > u.newestUnixMs:
 			u.take(rule, v, r.unixMs, r.receivedUnixMs)
 		case !u.ignores(rule, v, r.unixMs, r.receivedUnixMs):
-			b.mark(&r.device)
+			b.mark(&r.device, differs)
 		}
 	}
 	w.calm = false
@@ -244,7 +280,7 @@ func (b *board) compare(d *storage.Device, late bool) {
 	w.sweep = b.sweep
 	b.release(w)
 	if d.NewestUnixMs < w.newestUnixMs { // readings were removed
-		b.mark(&d.Name)
+		b.mark(&d.Name, differs)
 	}
 	w.newestUnixMs = max(w.newestUnixMs, d.NewestUnixMs)
 	for i := range w.runs {
@@ -253,10 +289,12 @@ func (b *board) compare(d *storage.Device, late bool) {
 		case !u.applies || rule.Silent != 0:
 		case latest.Known && (!u.known || latest.TimeUnixMs > u.newestUnixMs):
 			if u.take(rule, latest.Value, latest.TimeUnixMs, math.MaxInt64); u.met { // as long as it is not read, it is not young
-				b.mark(&d.Name)
+				b.mark(&d.Name, differs)
 			}
-		case latest.Known != u.known || latest.Known && latest.TimeUnixMs != u.newestUnixMs, u.met && (late || u.young > 0 && u.firstUnixMs < b.cutUnixMs):
-			b.mark(&d.Name)
+		case latest.Known != u.known || latest.Known && latest.TimeUnixMs != u.newestUnixMs, u.met && u.young > 0 && u.firstUnixMs < b.cutUnixMs:
+			b.mark(&d.Name, differs)
+		case u.met && late:
+			b.mark(&d.Name, perhaps)
 		}
 	}
 	b.touch(w)
@@ -267,7 +305,7 @@ func (b *board) swept() {
 	b.complete = true
 	for w := range b.devices.all() {
 		if w.sweep != b.sweep {
-			b.mark(&w.name)
+			b.mark(&w.name, differs)
 		}
 	}
 }

@@ -27,7 +27,7 @@ func TestHeld(t *testing.T) {
 		now := int64(1_800_000_000_000)
 		engine := func() *Engine {
 			e := NewEngine(storetest.NewMemory(), rules, Options{Now: func() time.Time { return time.UnixMilli(now) }})
-			e.sweep(t.Context())
+			e.sweep(t.Context(), true)
 			e.settle(true)
 			return e
 		}
@@ -55,7 +55,7 @@ func TestHeld(t *testing.T) {
 				continue
 			}
 			for _, e := range []*Engine{e, plain} {
-				e.board.take(&r)
+				e.board.take(&r, nil)
 				e.settle(rng.IntN(3) == 0)
 			}
 			w, p := e.board.devices.get(&device), plain.board.devices.get(&device)

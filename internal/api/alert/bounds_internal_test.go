@@ -173,8 +173,8 @@ func TestStatesBound(t *testing.T) {
 	check := func(what string, alerts, leftOut int, full bool) {
 		t.Helper()
 		active, _ := e.State(0)
-		if len(active) != alerts || e.board.leftOut != leftOut || e.board.devices.len() > 3 || (e.Check(t.Context()) != nil) != full {
-			t.Errorf("%s: %d alerts, %d devices left out, states of %d, %v", what, len(active), e.board.leftOut, e.board.devices.len(), e.Check(t.Context()))
+		if len(active) != alerts || e.board.leftOut != leftOut || e.board.devices.n > 3 || (e.Check(t.Context()) != nil) != full {
+			t.Errorf("%s: %d alerts, %d devices left out, states of %d, %v", what, len(active), e.board.leftOut, e.board.devices.n, e.Check(t.Context()))
 		}
 	}
 	add(3, 85_00)
@@ -189,7 +189,7 @@ func TestStatesBound(t *testing.T) {
 		t.Errorf("rules that do not fit are in force: %v", err)
 	}
 	for _, device := range []string{"d0", "d1", "d2", "d3", "d4"} {
-		if d := name(t, device); e.board.devices.get(&d) != nil && e.board.devices.len() > 1 {
+		if d := name(t, device); e.board.devices.get(&d) != nil && e.board.devices.n > 1 {
 			if _, err := store.Erase(name(t, device)); err != nil {
 				t.Fatal(err)
 			}
@@ -514,4 +514,72 @@ func TestManyLate(t *testing.T) {
 			}
 		}
 	})
+}
+
+// While the runs of many devices are read again, because other servers may have stored late values of them, the alerts of
+// others begin, and so do those that such a device gets.
+func TestNewWhileRereading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &slowRead{Memory: storetest.NewMemory()}
+		const devices = 200
+		if err := store.Append(group(t, devices, time.Now().UnixMilli(), 85_00)); err != nil {
+			t.Fatal(err)
+		}
+		rules := append(slices.Clone(lowOnly), Rule{Name: "Fast", Sign: vitals.HeartRate, Met: vitals.Range{Min: 100_00, Max: vitals.MaxValue}, Values: 1, MaxAge: time.Hour})
+		e := NewEngine(store, rules, Options{Shared: true})
+		ctx, stop := context.WithCancel(t.Context())
+		var run sync.WaitGroup
+		run.Go(func() { e.Run(ctx) })
+		defer run.Wait()
+		defer stop()
+		time.Sleep(5 * time.Minute) // until all are active
+		for i := range 200 {
+			g := group(t, devices+i+1, time.Now().UnixMilli(), 85_00)[devices+i:]
+			if i%2 == 0 { // of a device that has an alert
+				g[0].Reading.Device = name(t, fmt.Sprint("d", i))
+				g[0].Reading.Values.Reset()
+				g[0].Reading.Values.Set(vitals.HeartRate, 120_00)
+			}
+			if err := store.Append(g); err != nil {
+				t.Fatal(err)
+			}
+			e.Publish(g)
+			time.Sleep(3 * time.Second)
+			synctest.Wait()
+			if active, _ := e.State(0); len(active) != devices+i+1 {
+				t.Fatalf("%d alerts are active, want %d", len(active), devices+i+1)
+			}
+		}
+	})
+}
+
+// An alert does not begin while a late value that may prevent it has not been read.
+func TestLateBeforeBegin(t *testing.T) {
+	store := &failing{Reader: storetest.NewMemory()}
+	now := int64(1_800_000_000_000)
+	rule := lowOnly[0]
+	rule.Values = 3
+	e := NewEngine(store, []Rule{rule}, Options{Now: func() time.Time { return time.UnixMilli(now) }})
+	e.step(t.Context(), true)
+	add := func(unixMs int64, v vitals.Value) {
+		t.Helper()
+		g := group(t, 1, unixMs, v)
+		if err := store.Reader.(*storetest.Memory).Append(g); err != nil {
+			t.Fatal(err)
+		}
+		e.Publish(g)
+	}
+	add(now-2*minute, 85_00)
+	add(now-minute, 85_00)
+	add(now-minute/2*3, 97_00) // between them
+	add(now, 85_00)
+	e.take(nil)
+	e.settle(false) // its run is read later
+	if active, _ := e.State(0); len(active) != 0 {
+		t.Errorf("%d alerts are active, want 0", len(active))
+	}
+	e.step(t.Context(), false)
+	if active, _ := e.State(0); len(active) != 0 {
+		t.Errorf("after the run was read, %d alerts are active, want 0", len(active))
+	}
 }

@@ -22,7 +22,7 @@ const (
 	share       = 100                    // evaluating updates, and sweeps for lost ones, take a hundredth of the time
 	rereadShare = 10                     // reading again what other servers may have stored of runs takes a tenth
 	rereadEvery = 5 * time.Minute        // but is done so often
-	readFor     = time.Second            // after this, devices are left for the next round, so that others do not wait
+	readFor     = 500 * time.Millisecond // after this, devices are left for the next round, so that others do not wait
 	refreshFor  = 10 * time.Second
 )
 
@@ -63,7 +63,7 @@ type Engine struct {
 	restart chan struct{}      // holds one if next may be set
 	refresh chan chan struct{} // closed when all devices were compared
 
-	rereadAt time.Time // with Shared: from when on sweeps read again the runs that are met; used by Run only
+	page []storage.Record // of a run that is read; used by Run only
 
 	mu       sync.Mutex
 	next     []Rule // to be put into force; nil means none
@@ -124,14 +124,14 @@ func (e *Engine) Erased(device vitals.Name) {
 	e.erasures++
 	e.erased[device] = true
 	e.installLocked(&device, nil, 0)
-	e.board.mark(&device) // only the readings of an assignment may have been erased
+	e.board.mark(&device, differs) // only the readings of an assignment may have been erased
 }
 
 // SetRules puts other rules into force, or returns an error if devices that are evaluated would have no
 // room. Alerts that have the same labels remain active.
 func (e *Engine) SetRules(rules []Rule) error {
 	e.mu.Lock()
-	n, most := e.board.devices.len(), maxDevices(&e.opt, len(rules))
+	n, most := e.board.devices.n, maxDevices(&e.opt, len(rules))
 	if n <= most {
 		e.next = rules
 	}
@@ -187,33 +187,36 @@ func (e *Engine) Run(ctx context.Context) {
 	settle := time.NewTicker(settleEvery)
 	defer settle.Stop()
 	var buf []update
-	var sweepAt, sweptAt time.Time // sweptAt is the end of the last sweep
-	var took, busy time.Duration   // by the last sweep, and by taking updates
-	all := true
-	var refreshed chan struct{}
+	all, sweeping, rereads := true, false, false // sweeping lasts until what the sweep has found was read
+	var sweepAt, sweptAt, rereadAt time.Time     // sweptAt is the end of the last sweep
+	var took, busy time.Duration                 // by the last sweep, and by taking updates
+	var refreshed []chan struct{}                // to be closed when a sweep has ended
 	for {
 		now := time.Now()
-		sweeps := !now.Before(sweepAt)
-		if sweeps {
-			if sweepAt = now.Add(e.opt.SweepEvery); !e.sweep(ctx) {
+		if !now.Before(sweepAt) {
+			if !sweeping { // otherwise what is read takes long, and is not read once more before the rest
+				rereads, took = !now.Before(rereadAt), 0
+			}
+			if sweepAt = now.Add(e.opt.SweepEvery); !e.sweep(ctx, rereads && !sweeping) {
 				sweepAt = now.Add(settleEvery)
 			}
-			all = true
+			all, sweeping = true, true
 		}
-		e.readUnread(ctx, all, sweeps)
-		if sweeps {
-			sweptAt = time.Now()
-			if took = sweptAt.Sub(now); !now.Before(e.rereadAt) {
-				e.rereadAt = sweptAt.Add(min((rereadShare-1)*took, rereadEvery))
-			}
-		}
+		e.readUnread(ctx, all, false)
 		e.settle(all)
+		all = false
 		var rest <-chan time.Time
-		if !e.readUnread(ctx, false, false) { // what other servers may have stored of alerts that are about to begin
+		done := e.readUnread(ctx, false, false) // what other servers may have stored of alerts that are about to begin
+		if !done {
 			rest = time.After(gatherLeast)
 		}
-		if all = false; refreshed != nil {
-			close(refreshed)
+		if took += time.Since(now); sweeping && done {
+			if sweeping, sweptAt = false, time.Now(); rereads {
+				rereadAt = sweptAt.Add(min((rereadShare-1)*took, rereadEvery))
+			}
+			for _, c := range refreshed {
+				close(c)
+			}
 			refreshed = nil
 		}
 		select {
@@ -223,7 +226,8 @@ func (e *Engine) Run(ctx context.Context) {
 		case <-e.restart:
 			e.begin()
 			sweepAt = time.Time{}
-		case refreshed = <-e.refresh:
+		case c := <-e.refresh:
+			refreshed = append(refreshed, c)
 			sweepAt = time.Time{}
 		case <-settle.C:
 			all = true
@@ -239,7 +243,7 @@ func (e *Engine) Run(ctx context.Context) {
 		buf, lost = e.take(buf)
 		if busy = time.Since(began); lost {
 			busy = gatherFor
-			if soon := sweptAt.Add(share * took); soon.Before(sweepAt) {
+			if soon := sweptAt.Add(share * took); soon.Before(sweepAt) && !sweeping {
 				sweepAt = soon
 			}
 		}
@@ -270,32 +274,32 @@ func (e *Engine) take(buf []update) (updates []update, lost bool) {
 	e.mu.Lock()
 	e.lost += n
 	e.lostEver += n
-	for i := range updates {
-		u := &updates[i]
-		if n == 0 {
-			e.board.take(u)
-		}
-		if u.values.Reset(); len(e.erased) > 0 && e.erased[u.device] {
-			e.board.mark(&u.device)
+	if n == 0 {
+		e.board.takeAll(updates)
+	}
+	for i := 0; i < len(updates) && len(e.erased) > 0; i++ {
+		if e.erased[updates[i].device] {
+			e.board.mark(&updates[i].device, differs)
 		}
 	}
 	e.mu.Unlock()
 	return updates, n > 0
 }
 
-// sweep compares what is kept of all devices with the store. It reports whether it has seen all.
-func (e *Engine) sweep(ctx context.Context) bool {
+// sweep compares what is kept of all devices with the store. With reread, what other servers may have stored of
+// runs that are met is read again. It reports whether it has seen all devices.
+func (e *Engine) sweep(ctx context.Context, reread bool) bool {
 	e.mu.Lock()
 	lost := e.lost
 	e.board.begin(e.opt.nowUnixMs())
 	clear(e.erased) // the sweep reads what an update of them has made wrong
 	e.mu.Unlock()
-	reread := lost > 0 || e.opt.Shared && !time.Now().Before(e.rereadAt)
+	late := lost > 0 || e.opt.Shared && reread
 	err := e.reader.WalkDevices(ctx, func(some []storage.Device) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		for i := range some {
-			e.board.compare(&some[i], reread)
+			e.board.compare(&some[i], late)
 		}
 	})
 	e.mu.Lock()
@@ -324,34 +328,37 @@ func (e *Engine) readUnread(ctx context.Context, again, whole bool) (done bool) 
 	e.mu.Lock()
 	whole = whole || !e.ready
 	rules := e.board.rules
-	var devices, failed []vitals.Name
-	for device, before := range e.board.unread {
-		if before == 0 {
-			devices = append(devices, device)
+	var devices [numOrders + 1][]vitals.Name // those that have failed before are the last
+	for device, u := range e.board.unread {
+		if u.failed == 0 {
+			devices[u.order] = append(devices[u.order], device)
 		} else if again {
-			failed = append(failed, device)
+			devices[numOrders] = append(devices[numOrders], device)
 		}
 	}
 	e.mu.Unlock()
 	var readErr, newErr error
 	failures := 0
 	done = true
-	for _, device := range append(devices, failed...) {
+	for _, device := range slices.Concat(devices[:]...) {
 		if done = whole || time.Since(began) < readFor; !done {
 			break
 		}
 		e.mu.Lock()
 		erasures := e.erasures
 		e.mu.Unlock()
-		runs, newestUnixMs, err := readRuns(ctx, e.reader, rules, device)
+		if e.page == nil {
+			e.page = make([]storage.Record, pageReadings)
+		}
+		runs, newestUnixMs, err := readRuns(ctx, e.reader, rules, device, e.page)
 		if ctx.Err() != nil {
 			return true
 		}
 		failed := err != nil && !errors.Is(err, storage.ErrNotFound)
 		e.mu.Lock()
 		switch {
-		case failed && e.board.unread[device] == 0:
-			e.board.unread[device], newErr = e.board.sweep, err
+		case failed && e.board.unread[device].failed == 0:
+			e.board.unread[device], newErr = unread{order: differs, failed: e.board.sweep}, err
 		case failed:
 		case e.erasures == erasures: // otherwise what was read may be of erased readings
 			e.installLocked(&device, runs, newestUnixMs)
@@ -453,24 +460,26 @@ func (e *Engine) carryLocked(nowUnixMs int64) {
 }
 
 // settleLocked notices alerts of a device that begin or end. read means that its runs were read from the
-// store just now: it is before an alert begins if another server, or an update that was lost, may have
+// store just now: it is before an alert begins if another server, or an update that was lost or is late, may have
 // stored what contradicts it. While they cannot be read, an alert about values ends only with a newer value, or
 // a pause; and what is known begins one, once a sweep after the failure has shown that the store works otherwise.
 func (e *Engine) settleLocked(w *watched, nowUnixMs int64, read bool) {
 	w.calm = true
-	failed := e.board.unread[w.name]
-	damaged := failed != 0 && failed != e.board.sweep && e.sweepErr == nil
+	pending, is := e.board.unread[w.name]
+	failed := pending.failed != 0
+	damaged := failed && pending.failed != e.board.sweep && e.sweepErr == nil
+	doubtful := !read && !damaged && (e.opt.Shared || e.lost > 0 || is && !failed)
 	for i := range w.runs {
 		u, rule := &w.runs[i], &e.board.rules[i]
 		since, active := w.at(i, rule, nowUnixMs)
-		if failed != 0 && u.reported && rule.Silent == 0 && u.met && !u.isOver(nowUnixMs) {
+		if failed && u.reported && rule.Silent == 0 && u.met && !u.isOver(nowUnixMs) {
 			since, active = u.sinceUnixMs, true
 		}
 		switch {
 		case active && !u.reported && rule.Silent != 0 && time.Since(e.troubled) < e.opt.Grace:
 			active = false
-		case active && !u.reported && (e.opt.Shared || e.lost > 0) && !read && !damaged:
-			e.board.mark(&w.name)
+		case active && !u.reported && doubtful:
+			e.board.mark(&w.name, beginning)
 			active = false
 		case active && !u.reported:
 			e.board.reported++
@@ -512,8 +521,8 @@ func (e *Engine) Newest(limit int, wanted func(*vitals.Name) bool) (newest []Ale
 	if c = e.changesLocked(e.nChanges); !c.Ready {
 		return nil, 0, 0, c
 	}
-	for device, failed := range e.board.unread {
-		if failed != 0 && wanted(&device) {
+	for device, u := range e.board.unread {
+		if u.failed != 0 && wanted(&device) {
 			unread++
 		}
 	}

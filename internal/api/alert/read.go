@@ -32,7 +32,7 @@ const (
 
 // A tail is what is known of a run while its values are read from the newest one back.
 type tail struct {
-	known, open                          bool  // the device has the sign; the run may have older values
+	met, open                            bool  // the newest value meets the condition; the run may have older values
 	cut                                  bool  // older values of the run were not read
 	newestUnixMs                         int64 // of the sign
 	oldestUnixMs                         int64 // of the run, so far
@@ -64,25 +64,26 @@ func (t *tail) extend(rule *Rule, r *storage.Record) {
 }
 
 // readRuns reads the runs of a device, and the time of its newest reading, from the store. It returns an error that wraps
-// storage.ErrNotFound if the device has no readings.
-func readRuns(ctx context.Context, from Reader, rules []Rule, device vitals.Name) (runs []run, newestUnixMs int64, err error) {
+// storage.ErrNotFound if the device has no readings. It uses page for what it reads.
+func readRuns(ctx context.Context, from Reader, rules []Rule, device vitals.Name, page []storage.Record) (runs []run, newestUnixMs int64, err error) {
 	runs = newRuns(rules, &device)
 	d, err := from.Latest(ctx, device)
 	if err != nil || runs == nil {
 		return nil, 0, err
 	}
 	tails := make([]tail, len(rules))
+	back := storage.Range{Device: device, Descending: true}
 	for i := range rules {
-		switch latest := &d.Latest[rules[i].Sign]; {
-		case !runs[i].applies || rules[i].Silent != 0:
-		case latest.Known:
-			tails[i] = tail{known: true, open: true, newestUnixMs: latest.TimeUnixMs, oldestUnixMs: latest.TimeUnixMs}
+		if latest := &d.Latest[rules[i].Sign]; runs[i].applies && rules[i].Silent == 0 && latest.Known {
+			met := rules[i].Met.Contains(latest.Value)
+			runs[i].known, runs[i].met, runs[i].newestUnixMs = true, met, latest.TimeUnixMs
+			tails[i] = tail{met: met, open: true, newestUnixMs: latest.TimeUnixMs, oldestUnixMs: latest.TimeUnixMs}
+			back.ToUnixMs = max(back.ToUnixMs, latest.TimeUnixMs+1)
 		}
 	}
-	page := make([]storage.Record, pageReadings)
+	forth := storage.Range{Device: device, FromUnixMs: math.MaxInt64, ToUnixMs: back.ToUnixMs}
 	isOpen := func(t tail) bool { return t.open }
-	back := storage.Range{Device: device, ToUnixMs: d.NewestUnixMs + 1, Descending: true}
-	for read := 0; read < maxRead && slices.ContainsFunc(tails, isOpen); {
+	for read := 0; slices.ContainsFunc(tails, isOpen); {
 		n, err := from.Scan(ctx, back, page)
 		if err != nil {
 			return nil, 0, err
@@ -100,31 +101,37 @@ func readRuns(ctx context.Context, from Reader, rules []Rule, device vitals.Name
 			for i := range tails {
 				tails[i].cut = tails[i].cut || tails[i].open
 			}
+			break
 		}
 	}
-	forth := storage.Range{Device: device, FromUnixMs: math.MaxInt64, ToUnixMs: d.NewestUnixMs + 1}
 	for i := range tails {
-		if runs[i].cut = tails[i].cut; tails[i].known {
+		if runs[i].cut = tails[i].cut; tails[i].met {
 			forth.FromUnixMs = min(forth.FromUnixMs, tails[i].oldestUnixMs)
 		}
 	}
-	for forth.FromUnixMs < forth.ToUnixMs {
+	// Once an alert is active, the values that follow in its run change nothing.
+	for waits := true; waits && forth.FromUnixMs < forth.ToUnixMs; {
 		n, err := from.Scan(ctx, forth, page)
 		if err != nil {
 			return nil, 0, err
 		}
-		for j := range page[:n] {
-			r := &page[j]
+		for j := 0; j < n && waits; j++ {
+			waits = false
 			for i := range tails {
-				if v, has := r.Values.Get(rules[i].Sign); has && tails[i].known && r.TimeUnixMs >= tails[i].oldestUnixMs {
+				t, r := &tails[i], &page[j]
+				if v, has := r.Values.Get(rules[i].Sign); has && t.met && r.TimeUnixMs >= t.oldestUnixMs {
 					runs[i].take(&rules[i], v, r.TimeUnixMs, r.ReceivedUnixMs)
 				}
+				waits = waits || t.met && !runs[i].active
 			}
 		}
 		if n < len(page) {
 			break
 		}
 		forth.FromUnixMs = page[n-1].TimeUnixMs + 1
+	}
+	for i := range tails {
+		runs[i].newestUnixMs = max(runs[i].newestUnixMs, tails[i].newestUnixMs)
 	}
 	return runs, d.NewestUnixMs, nil
 }

@@ -44,7 +44,7 @@ func Replay(ctx context.Context, rules []Rule, device vitals.Name, records []sto
 	e := NewEngine(&got, rules, Options{
 		Now: func() time.Time { return time.UnixMilli(now) }, OnError: func(failed error) { err = failed },
 	})
-	e.sweep(ctx)
+	e.sweep(ctx, false)
 	var changes uint64
 	open := map[*Rule]int{} // index of the episode that has not ended
 	settle := func() {
@@ -92,7 +92,7 @@ func Replay(ctx context.Context, rules []Rule, device vitals.Name, records []sto
 			if slices.ContainsFunc(rules, func(rule Rule) bool { return rule.appliesTo(device.String()) && rule.tooOld(r) }) {
 				late++
 			}
-			e.board.take(&update{device: device, unixMs: r.TimeUnixMs, receivedUnixMs: r.ReceivedUnixMs, values: r.Values})
+			e.board.take(&update{device: device, unixMs: r.TimeUnixMs, receivedUnixMs: r.ReceivedUnixMs, values: r.Values}, nil)
 		}
 		e.readUnread(ctx, true, true)
 		settle()

@@ -99,8 +99,8 @@ func (u *run) ignores(r *Rule, v vitals.Value, unixMs, receivedUnixMs int64) boo
 	switch inside := u.young > 0 && unixMs >= u.firstUnixMs; {
 	case !u.met:
 		return true // a value after it does not meet the condition
-	case r.Met.Contains(v):
-		return inside && receivedUnixMs-unixMs > r.MaxAge.Milliseconds() // one before it may end a pause
+	case r.Met.Contains(v): // one before the run may end a pause
+		return u.active && unixMs > u.sinceUnixMs || inside && receivedUnixMs-unixMs > r.MaxAge.Milliseconds()
 	default:
 		return !inside && !u.cut // the alert may have begun before what was read
 	}
