@@ -210,7 +210,10 @@ func (e *Engine) Run(ctx context.Context) {
 		if !done {
 			rest = time.After(gatherLeast)
 		}
-		if took += time.Since(now); sweeping && done {
+		if sweeping {
+			took += time.Since(now)
+		}
+		if sweeping && done {
 			if sweeping, sweptAt = false, time.Now(); rereads {
 				rereadAt = sweptAt.Add(min((rereadShare-1)*took, rereadEvery))
 			}
