@@ -238,7 +238,7 @@ func (l *pgLife) play(t *testing.T, faults []crashFault) {
 			}
 		}
 	})
-	l.net.Mark = []byte("\x00settle\x00")
+	l.net.Mark = []byte("\x00generation\x00")
 	var mount func(dir string)
 	if (l.topology.small || l.topology.powered) && os.Geteuid() == 0 {
 		mount = func(dir string) {

@@ -17,6 +17,7 @@ const (
 	noSchema         = "3F000"
 	divisionByZero   = "22012" // of the statement generation: the database has forgotten
 	sealed           = "22003" // of the statement generation: readings that were not looked up in segments may be in one, or a later attempt was committed
+	duplicateKey     = "23505" // of the statement insert: another node has stored a reading that was expected to be new
 	noPartition      = "23514"
 	readOnly         = "25006"
 	serialization    = "40001"

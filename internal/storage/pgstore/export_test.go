@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -34,3 +35,13 @@ func CreatePartition(s *Store, conn *pgx.Conn, partition int64) error {
 
 // LockOf returns the key of the advisory lock of those who create partitions.
 func LockOf(s *Store) int64 { return s.lockKey }
+
+// ExpectAgain makes stores that are opened from now on expect readings to be new at once after a collision, so that tests do that often.
+func ExpectAgain() { settlesFor = 0 }
+
+// SettleFor makes a store expect no reading to be new for d after a collision.
+func SettleFor(s *Store, d time.Duration) {
+	s.registry.mu.Lock()
+	defer s.registry.mu.Unlock()
+	s.registry.settlesFor = d
+}

@@ -26,6 +26,7 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("rapid.checks", "4"); err != nil {
 		panic(err)
 	}
+	pgstore.ExpectAgain()
 	goleak.VerifyTestMain(run{m})
 }
 
@@ -68,7 +69,7 @@ var safe = []string{"fsync=on", "max_connections=200", "restart_after_crash=off"
 var schemas atomic.Int64
 
 // settleMark is in each message that sends a group.
-var settleMark = []byte("\x00settle\x00")
+var settleMark = []byte("\x00generation\x00")
 
 // options returns the options for a new schema on server.
 func options(server *pgtest.Server) pgstore.Options {

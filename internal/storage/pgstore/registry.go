@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -18,11 +19,14 @@ type registry struct {
 	mu         sync.Mutex
 	known      map[vitals.Name]*known // guarded by mu
 	generation int64                  // guarded by mu; of state when known was read
+	collidedAt time.Time              // guarded by mu; when a reading that was expected to be new was found stored
+	settlesFor time.Duration          // guarded by mu; how long no reading is expected to be new after that
 }
 
 // A known is a device that is registered.
 type known struct {
 	signs    uint32              // that its row has, or more than these
+	newestMs int64               // newest time of any reading that this node has sent; 0 means none
 	latestMs [len(columns)]int64 // newest times, of the first signs, that this node has stored since the last hint; 0 means none
 	stored   uint8               // readings since the last hint
 }
@@ -200,14 +204,22 @@ func (s *writer) unregistered(ctx context.Context, q querier, lock string, wante
 	return names, signs, added, nil
 }
 
-// storedLocked notes a reading that a lane is about to store, and reports whether the row of its
+// settlesFor is how long a node expects no reading to be new after one was not: each such error costs an attempt, and is a line in
+// PostgreSQL's log. Tests shorten it before they open stores.
+var settlesFor = time.Minute
+
+// collided notes that a reading that was expected to be new was found stored.
+func (r *registry) collided() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.collidedAt = time.Now()
+}
+
+// note notes a reading that a lane is about to store, and reports whether the row of its
 // device is due for a hint. If the reading is then rejected, the hint may be too late a time;
 // readers find that out.
-func (r *registry) storedLocked(reading *vitals.Reading) bool {
-	k := r.known[reading.Device]
-	if k == nil { // another lane has found a new generation
-		return false
-	}
+func (k *known) note(reading *vitals.Reading) bool {
+	k.newestMs = max(k.newestMs, reading.TimeUnixMs)
 	for sg := range k.latestMs {
 		if reading.Values.Has(vitals.Sign(sg)) {
 			k.latestMs[sg] = max(k.latestMs[sg], reading.TimeUnixMs)

@@ -338,7 +338,7 @@ type statements struct {
 	schema   string
 	prepared map[string]string // of writing connections, by name
 
-	settle, find, hint, generation, meet, unseal string // names of prepared ones
+	insert, settle, find, hint, generation, meet, unseal string // names of prepared ones
 
 	latest, devices, scan, scanDown, segments, segmentsDown, remembers, marked string
 }
@@ -359,14 +359,18 @@ func each(text, sep string) string {
 }
 
 func newStatements(schema string) *statements {
-	q := &statements{schema: schema, settle: "settle", find: "find", hint: "hint", generation: "generation", meet: "meet", unseal: "unseal"}
+	q := &statements{schema: schema, insert: "insert", settle: "settle", find: "find", hint: "hint", generation: "generation", meet: "meet", unseal: "unseal"}
 	// A reading for which had is negative is not compared with a record of another gateway.
 	const others = "(r.shared OR r.gateway IS DISTINCT FROM excluded.gateway)"
-	q.prepared = map[string]string{
-		q.settle: q.of(`INSERT INTO SCHEMA.readings AS r (device, time_ms, received_ms, sys, dia, spo2, hr, rhr, utc_offset, had, gateway, more)
+	const insert = `INSERT INTO SCHEMA.readings AS r (device, time_ms, received_ms, sys, dia, spo2, hr, rhr, utc_offset, had, gateway, more)
 SELECT device, time_ms, received_ms, sys, dia, spo2, hr, rhr, utc_offset, had, gateway, more::integer[]
 FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::smallint[], $5::smallint[], $6::smallint[], $7::smallint[], $8::smallint[], $9::smallint[], $10::smallint[], $11::text[], $12::text[])
-	AS u(device, time_ms, received_ms, sys, dia, spo2, hr, rhr, utc_offset, had, gateway, more)
+	AS u(device, time_ms, received_ms, sys, dia, spo2, hr, rhr, utc_offset, had, gateway, more)`
+	q.prepared = map[string]string{
+		// ON CONFLICT costs another look-up in the index and another record in the log, for each row.
+		q.insert: q.of(insert),
+
+		q.settle: q.of(insert + `
 ON CONFLICT (device, time_ms) DO UPDATE SET ` + each("COL = coalesce(r.COL, excluded.COL)", ", ") + `,
 	shared = ` + others + `, gateway = coalesce(r.gateway, excluded.gateway), utc_offset = coalesce(r.utc_offset, excluded.utc_offset), had = ` + each("(CASE WHEN r.COL IS NULL THEN 0 ELSE BIT END)", " | ") + `,
 	more = coalesce(SCHEMA.more_merge(r.more, excluded.more), r.more, excluded.more), had_more = SCHEMA.more_bits(r.more)

@@ -36,6 +36,8 @@ type work struct {
 	order  []int32               // positions of items, in the order of the group
 	passes [maxStatements]params // parameters of one transaction
 	rows   [maxStatements][]int32
+	insert params  // of the statement before these, which has the readings that are expected to be new
+	fresh  []int32 // its items
 	finder params
 	found  []record
 	hints  params
@@ -63,6 +65,7 @@ type item struct {
 type chain struct {
 	from, to int32
 	sent     int32 // number of items, from the first, that the transaction has
+	fresh    bool  // the next attempt inserts the first item
 
 	// have is the record that was read after the transaction, if there is one, and later that
 	// record as it will be after the items before the next one. They are for conclude. A record that
@@ -128,6 +131,7 @@ func (s *writer) release(w *work) {
 // start sorts the readings into chains.
 func (w *work) start(part []*storage.Entry) {
 	w.mark = mark{}
+	w.fresh = w.fresh[:0]
 	w.items = w.items[:0]
 	for i, e := range part {
 		w.items = append(w.items, item{e: e, at: int32(i)})
@@ -185,17 +189,16 @@ func (w *work) pass(t *try) (err error) {
 		return err
 	}
 	defer w.s.marks.release(w.mark)
-	statements := w.fill()
-	hinted := w.fillHints()
+	hinted := w.fillHints(!t.unknown)
 	err = t.run(func(conn *pgx.Conn) error {
-		w.mark = w.s.marks.attempt(w.mark)
-		if err := w.s.partitions.ensure(conn, w); err != nil {
-			return err
+		err := w.attempt(conn, hinted)
+		if len(w.fresh) > 0 && sqlState(err) == duplicateKey {
+			// Another server has stored one of them: nothing was written.
+			t.s.counters.retry(duplicateKey)
+			w.s.registry.collided()
+			err = w.attempt(conn, hinted)
 		}
-		if err := w.send(conn, statements, hinted); err != nil {
-			return err
-		}
-		return changelog{w.s.database}.keepUp(conn, w.generation)
+		return err
 	}, w.s.mend)
 	if err != nil {
 		return err
@@ -212,6 +215,19 @@ func (w *work) pass(t *try) (err error) {
 	w.conclude(t)
 	w.s.remember(w)
 	return nil
+}
+
+// attempt sends the transaction.
+func (w *work) attempt(conn *pgx.Conn, hinted bool) error {
+	statements := w.fill()
+	w.mark = w.s.marks.attempt(w.mark)
+	if err := w.s.partitions.ensure(conn, w); err != nil {
+		return err
+	}
+	if err := w.send(conn, statements, hinted); err != nil {
+		return err
+	}
+	return changelog{w.s.database}.keepUp(conn, w.generation)
 }
 
 // beginComparing prepares conclude for the records that find has read.
@@ -243,15 +259,26 @@ func (s *writer) remember(w *work) {
 }
 
 // fill puts the readings that can be sent now into the statements of a transaction, and returns
-// their number. A chain is cut after a reading whose comparison its Guard has not permitted.
+// the number of those that settle. A chain is cut after a reading whose comparison its Guard has not permitted.
+//
+// Only the first attempt inserts: if it fails, or its outcome is unknown, the next one must find what is stored.
 func (w *work) fill() (statements int) {
+	w.insert.reset()
+	w.fresh = w.fresh[:0]
 	for i := range w.chains {
 		c := &w.chains[i]
 		c.sent = 0
-		for c.sent < maxStatements && c.from+c.sent < c.to {
+		for k := 0; c.sent < maxStatements && c.from+c.sent < c.to; {
 			it := &w.items[c.from+c.sent]
 			blind := it.e.Guard != nil && !it.cleared
-			statements = w.put(statements, int(c.sent), c.from+c.sent, blind)
+			if c.fresh {
+				c.fresh = false
+				w.insert.add(it.e, blind)
+				w.fresh = append(w.fresh, c.from)
+			} else {
+				statements = w.put(statements, k, c.from+c.sent, blind)
+				k++
+			}
 			c.sent++
 			if blind {
 				break
@@ -325,6 +352,9 @@ func (w *work) send(conn *pgx.Conn, statements int, hinted bool) error {
 	freshMs := fillLate(w, horizonMs)
 	var b pgconn.Batch
 	w.s.sql.unsealLate(&b, &w.late)
+	if len(w.fresh) > 0 {
+		b.ExecPrepared(w.s.sql.insert, w.insert.encode(settleTypes[:]), binaryFormat, binaryFormat)
+	}
 	for k := range statements {
 		b.ExecPrepared(w.s.sql.settle, w.passes[k].encode(settleTypes[:]), binaryFormat, binaryFormat)
 	}
@@ -375,8 +405,9 @@ func (s *writer) mend() {
 
 // receive reads the results of send.
 func (w *work) receive(results *pgconn.MultiResultReader, statements int, hinted bool) error {
+	var tag pgconn.CommandTag // of the last result
 	// each calls row with each row of the next result.
-	each := func(sizes []int, row func(v [][]byte) error) error {
+	each := func(sizes []int, row func(v [][]byte) error) (err error) {
 		if !results.NextResult() {
 			return results.Close()
 		}
@@ -390,7 +421,7 @@ func (w *work) receive(results *pgconn.MultiResultReader, statements int, hinted
 				return err
 			}
 		}
-		_, err := rows.Close()
+		tag, err = rows.Close()
 		return err
 	}
 	if w.late.rows() > 0 {
@@ -399,6 +430,17 @@ func (w *work) receive(results *pgconn.MultiResultReader, statements int, hinted
 		}
 		if err := each(nil, nil); err != nil {
 			return err
+		}
+	}
+	if len(w.fresh) > 0 {
+		if err := each(nil, nil); err != nil {
+			return err
+		}
+		if n := tag.RowsAffected(); n != int64(len(w.fresh)) {
+			return fmt.Errorf("PostgreSQL inserted %d of %d readings", n, len(w.fresh))
+		}
+		for _, i := range w.fresh {
+			w.items[i].wrote, w.items[i].had = true, 0
 		}
 	}
 	for k := range statements {
@@ -664,18 +706,30 @@ func (r *record) with(reading *vitals.Reading) *record {
 }
 
 // fillHints notes the readings to be sent, and puts the devices that are due into the parameters
-// of hint. It reports whether there are any.
-func (w *work) fillHints() bool {
+// of hint. It reports whether there are any. If insert is true, it notes also which chains begin with a reading that is expected
+// to be new: it is later than all that this node knows of its device.
+func (w *work) fillHints(insert bool) bool {
 	w.hints.reset()
 	r := &w.s.registry
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	insert = insert && w.s.opt.Move == 0 && time.Since(r.collidedAt) > r.settlesFor
+	var device *vitals.Name
+	var newestMs int64 // of the device, before these readings
 	for i := range w.chains {
-		e := w.items[w.chains[i].from].e
-		if !r.storedLocked(e.Reading) {
+		c := &w.chains[i]
+		e := w.items[c.from].e
+		k := r.known[e.Reading.Device]
+		if k == nil { // another lane has found a new generation
 			continue
 		}
-		k := r.known[e.Reading.Device]
+		if device == nil || *device != e.Reading.Device {
+			device, newestMs = &e.Reading.Device, k.newestMs
+		}
+		c.fresh = insert && newestMs > 0 && e.Reading.TimeUnixMs > newestMs
+		if !k.note(e.Reading) {
+			continue
+		}
 		k.stored = 0
 		w.hints.arrays[0].name(&e.Reading.Device)
 		for sg, ms := range k.latestMs {

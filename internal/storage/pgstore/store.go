@@ -48,7 +48,7 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	r, p := &reader{db}, &partitions{database: db}
 	s := &Store{database: db, reader: r, subjects: &subjects{r}, mover: &mover{database: db}, healer: &healer{changelog{db}}}
 	s.remover = &remover{db, s.subjects, p}
-	s.writer = &writer{database: db, registry: registry{known: map[vitals.Name]*known{}}, partitions: p, works: sync.Pool{New: func() any { return &work{} }}}
+	s.writer = &writer{database: db, registry: registry{known: map[vitals.Name]*known{}, settlesFor: settlesFor}, partitions: p, works: sync.Pool{New: func() any { return &work{} }}}
 	s.repairer = &repairer{database: db, writer: s.writer, remover: s.remover}
 	write, read, err := opt.pools(db)
 	if err != nil {

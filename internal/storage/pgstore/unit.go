@@ -187,7 +187,7 @@ func (w *work) writeUnits(t *try, statements int) (stale bool, err error) {
 		return false, err
 	}
 	defer w.s.marks.release(w.mark)
-	hinted := w.fillHints()
+	hinted := w.fillHints(false)
 	err = t.run(func(conn *pgx.Conn) error {
 		w.mark = w.s.marks.attempt(w.mark)
 		if err := w.s.partitions.ensure(conn, w); err != nil {
