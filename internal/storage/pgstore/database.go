@@ -34,6 +34,8 @@ type database struct {
 	created atomic.Bool // the tables exist
 	unsafe  sync.Once   // logs that fsync is off
 
+	uncompressed sync.Once // logs that the sealer may not compress
+
 	forgetting atomic.Bool         // the last primary that was found had forgotten
 	missing    atomic.Pointer[gap] // of that primary
 

@@ -125,11 +125,19 @@ func (s sealer) seal(ctx context.Context, beforeMs int64) (sealed int64, err err
 	if err := conn.QueryRow(ctx, "SELECT CASE WHEN pg_try_advisory_lock($1) THEN set_config('idle_session_timeout', '20s', false) <> '' ELSE false END", key).Scan(&free); err != nil || !free {
 		return 0, err
 	}
+	reset := fmt.Sprintf("SELECT pg_advisory_unlock(%d); SET idle_session_timeout = 0", key)
 	defer func() {
-		if _, unlockErr := conn.Exec(context.Background(), fmt.Sprintf("SELECT pg_advisory_unlock(%d); SET idle_session_timeout = 0", key)); unlockErr != nil {
+		if _, resetErr := conn.Exec(context.Background(), reset); resetErr != nil {
 			_ = conn.Conn().Close(context.Background())
 		}
 	}()
+	compressed, err := s.compress(ctx, conn)
+	if err != nil {
+		return 0, err
+	}
+	if compressed {
+		reset += "; RESET wal_compression"
+	}
 	if err := s.published(ctx, conn); err != nil {
 		return 0, err
 	}
@@ -164,6 +172,35 @@ func (s sealer) seal(ctx context.Context, beforeMs int64) (sealed int64, err err
 			sealed += n
 		}
 	}
+}
+
+// compress makes PostgreSQL compress the pages that the session writes to its log, and reports whether it does. After a checkpoint, the first
+// reading of a page that is sealed writes the whole page. It asks for the right first: an error would be in PostgreSQL's log again and again.
+func (s sealer) compress(ctx context.Context, conn *pgxpool.Conn) (compressed bool, err error) {
+	var off, allowed bool
+	var methods []string // nil before PostgreSQL 15, which has one, and no right to set it
+	err = conn.QueryRow(ctx, "SELECT setting = 'off', enumvals, current_setting('is_superuser') = 'on' FROM pg_settings WHERE name = 'wal_compression'").Scan(&off, &methods, &allowed)
+	if errors.Is(err, pgx.ErrNoRows) || err == nil && !off {
+		return false, nil
+	}
+	if err == nil && !allowed && methods != nil {
+		err = conn.QueryRow(ctx, "SELECT has_parameter_privilege('wal_compression', 'SET')").Scan(&allowed)
+	}
+	if err != nil {
+		return false, err
+	}
+	if !allowed {
+		s.uncompressed.Do(func() {
+			s.opt.Log.Info("sealing writes whole pages to PostgreSQL's log, uncompressed: set wal_compression, or GRANT SET ON PARAMETER wal_compression")
+		})
+		return false, nil
+	}
+	method := "on"
+	if slices.Contains(methods, "lz4") {
+		method = "lz4"
+	}
+	_, err = conn.Exec(ctx, "SET wal_compression = "+method)
+	return err == nil, err
 }
 
 // published returns errPublished, with names, if there are such publications.

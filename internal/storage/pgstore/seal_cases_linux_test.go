@@ -1,13 +1,17 @@
 package pgstore_test
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"math"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/pgtest"
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pgstore"
@@ -149,4 +153,55 @@ func TestSealedClockAhead(t *testing.T) {
 	o.SealAtLeast, o.SealAfter, o.SealEvery = 1, time.Millisecond, 10*time.Millisecond
 	s := open(t, o)
 	polltest.Until(t, "readings are sealed", func() bool { return metric(t, s, "pulsegate_postgres_sealed_readings_total", "") > 0 })
+}
+
+// TestSealedCompressed checks that the sealer compresses the pages that it writes to PostgreSQL's log if it has the right to, and
+// only it does.
+func TestSealedCompressed(t *testing.T) {
+	server := sharedServer(t)
+	compressed := "pglz"
+	if queryValue[bool](t, server, "SELECT 'lz4' = ANY(enumvals) FROM pg_settings WHERE name = 'wal_compression'") {
+		compressed = "lz4"
+	}
+	o := options(server)
+	role := o.Schema
+	execute(t, server, "CREATE ROLE "+role+" LOGIN")
+	execute(t, server, "CREATE SCHEMA "+o.Schema+" AUTHORIZATION "+role)
+	o.DSN = strings.Replace(o.DSN, pgtest.User+"@", role+"@", 1)
+	o.SealAtLeast = 1
+	var log bytes.Buffer
+	o.Log = slog.New(slog.NewTextHandler(&log, nil))
+	s := open(t, o)
+	mustStore(t, s, mixed("bed-7", 100)...)
+	execute(t, server, strings.ReplaceAll(`CREATE TABLE SCHEMA.seen (what text, wal_compression text);
+		GRANT INSERT ON SCHEMA.seen TO PUBLIC;
+		CREATE FUNCTION SCHEMA.see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO SCHEMA.seen VALUES (TG_TABLE_NAME, current_setting('wal_compression')); RETURN NULL; END $$;
+		CREATE TRIGGER see AFTER INSERT ON SCHEMA.readings FOR EACH STATEMENT EXECUTE FUNCTION SCHEMA.see();
+		CREATE TRIGGER see AFTER INSERT ON SCHEMA.segments FOR EACH STATEMENT EXECUTE FUNCTION SCHEMA.see()`, "SCHEMA", o.Schema))
+	for i, tt := range []struct{ before, want string }{
+		{"", "off"},
+		{"GRANT SET ON PARAMETER wal_compression TO " + role, compressed},
+	} {
+		if tt.before != "" {
+			execute(t, server, tt.before)
+		}
+		if n := seal(t, s, sealStart+int64(i+1)*20*60000); n == 0 {
+			t.Errorf("%q: nothing was sealed", tt.before)
+		}
+		if got := queryValue[string](t, server, "SELECT string_agg(DISTINCT wal_compression, ' ') FROM "+o.Schema+".seen WHERE what = 'segments'"); got != tt.want {
+			t.Errorf("%q: segments were written with wal_compression %s, want %s", tt.before, got, tt.want)
+		}
+		execute(t, server, "TRUNCATE "+o.Schema+".seen")
+		mustStore(t, s, mixed("bed-8", 100)...) // on the connection that was released last
+		if got := queryValue[string](t, server, "SELECT string_agg(DISTINCT wal_compression, ' ') FROM "+o.Schema+".seen WHERE what = 'readings'"); got != "off" {
+			t.Errorf("%q: readings were written with wal_compression %s, want off", tt.before, got)
+		}
+		execute(t, server, "TRUNCATE "+o.Schema+".seen")
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if n := strings.Count(log.String(), "GRANT SET ON PARAMETER"); n != 1 {
+		t.Errorf("the log names the right %d times, want once:\n%s", n, &log)
+	}
 }
