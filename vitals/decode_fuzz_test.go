@@ -1,6 +1,7 @@
 package vitals_test
 
 import (
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -18,6 +19,28 @@ import (
 // v2 itself checks types, unknown fields, the case of names, duplicate names, invalid
 // UTF-8, escapes and the grammar.
 func FuzzDecode(f *testing.F) {
+	const good, bad = `{"device":"a","time":0,"spo2_pct":97}`, `{"device":"a","time":0,"spo2_pct":0}`
+	for _, body := range []string{
+		strings.TrimSuffix(typical, "}") + `,"gateway":"gw:7"}`,
+		" \r\n\t" + strings.NewReplacer(",", "\t, ", ":", " :\n", "{", "{ ", "}", " }").Replace(typical) + "\n\n ",
+		`{"spo2_pct":97.550,"time":"2026-11-21T10:00:00.123Z","device":"a"}`,
+		`{"device":"a","time":"2026-11-21T10:00:00.123999Z","spo2_pct":9.755e1}`,
+		`{"device":"a","time":"2026-11-21T11:00:00.123+01:00","spo2_pct":97.55}`,
+		`{"device":"a","time":"2026-11-21T10:00:00.123-00:00","spo2_pct":97.55}`,
+		`{"device":"a","time":"2026-11-21T06:30:00.123\u002d03:30","spo2_pct":97.55}`,
+		`{"devi\u0063e":"\u0061","time":"2026\u002D11-21T10:00:00.123\u005a","\u0073po2_pct":97.55}`,
+		`{"device":"` + strings.Repeat(`\u0061`, 64) + `","time":1795255200123,"spo2_pct":97.55}`,
+		`{"device":"a","time":1795255505123,"spo2_pct":97.55}`, // as far ahead as allowed
+		good, good + "\n", bad, "1\r\n", good + "\n" + good,
+		"\r\n" + good + "\r\n\r\n \t\r\n" + bad + "\r\n" + good + "\r\n\r\n",
+		"1\n[]\n" + good + "\n[" + good + "]",
+		"{\n}\n" + strings.ReplaceAll(good, ",", ",\n"),
+		good + "  \n  " + good,
+		"[]", " \n[ \n] \n", "[" + good + "]", "[[]]",
+		"[" + bad + "\n,\n" + good + ",null,[" + good + "]," + good + " ]\n",
+	} {
+		f.Add([]byte(body), false)
+	}
 	f.Fuzz(func(t *testing.T, body []byte, ignoreUnknown bool) {
 		// Longer bodies may exceed the bounds of length and depth, which the model does
 		// not have.

@@ -51,57 +51,6 @@ func checkBatch(tb testing.TB, batch *vitals.Batch, err error) {
 	}
 }
 
-func TestDecodeReading(t *testing.T) {
-	everything := vitals.Reading{
-		Device: name(t, "ppg-000123"), Gateway: name(t, "gw:7"), TimeUnixMs: nowUnixMs - 5000,
-		Values: values(systolic, 121_00, diastolic, 79_00, spo2, 97_50, heartRate, 72_00, resting, 58_00),
-	}
-	noGateway := everything
-	noGateway.Gateway = vitals.Name{}
-	justSpO2 := vitals.Reading{Device: name(t, "a"), TimeUnixMs: nowUnixMs - 5000, Values: values(spo2, 97_55)}
-	withOffset := func(minutes int) vitals.Reading {
-		r := justSpO2
-		r.UTCOffset = vitals.MakeUTCOffset(minutes)
-		return r
-	}
-
-	for _, tt := range []struct {
-		name, body string
-		want       vitals.Reading
-	}{
-		{"typical", typical, noGateway},
-		{"gateway", strings.TrimSuffix(typical, "}") + `,"gateway":"gw:7"}`, everything},
-		{"white space", " \r\n\t" + strings.NewReplacer(",", "\t, ", ":", " :\n", "{", "{ ", "}", " }").Replace(
-			`{"device":"a","time":1795255200123,"spo2_pct":97.55}`) + "\n\n ", justSpO2},
-		{"another order", `{"spo2_pct":97.55,"time":"2026-11-21T10:00:00.123Z","device":"a"}`, justSpO2},
-		{"trailing zeros", `{"device":"a","time":1795255200123,"spo2_pct":97.550}`, justSpO2},
-		{"exponent", `{"device":"a","time":1795255200123,"spo2_pct":9.755e1}`, justSpO2},
-		{"digits finer than a millisecond", `{"device":"a","time":"2026-11-21T10:00:00.123999Z","spo2_pct":97.55}`, justSpO2},
-		{"offset", `{"device":"a","time":"2026-11-21T11:00:00.123+01:00","spo2_pct":97.55}`, withOffset(60)},
-		{"offset of zero", `{"device":"a","time":"2026-11-21T10:00:00.123+00:00","spo2_pct":97.55}`, withOffset(0)},
-		{"unknown offset", `{"device":"a","time":"2026-11-21T10:00:00.123-00:00","spo2_pct":97.55}`, justSpO2},
-		{"offset, with escapes", `{"device":"a","time":"2026-11-21T06:30:00.123\u002d03:30","spo2_pct":97.55}`, withOffset(-210)},
-		{"offset, with an exponent", `{"device":"a","time":"2026-11-21T15:45:00.123+05:45","spo2_pct":9.755e1}`, withOffset(345)},
-		{"escapes", `{"devi\u0063e":"\u0061","time":"2026\u002D11-21T10:00:00.123\u005a","\u0073po2_pct":97.55}`, justSpO2},
-		{"64 bytes of escapes", `{"device":"` + strings.Repeat(`\u0061`, 64) + `","time":1795255200123,"spo2_pct":97.55}`,
-			vitals.Reading{Device: name(t, strings.Repeat("a", 64)), TimeUnixMs: nowUnixMs - 5000, Values: values(spo2, 97_55)}},
-		{"1970", `{"device":"a","time":0,"spo2_pct":97.55}`,
-			vitals.Reading{Device: name(t, "a"), Values: values(spo2, 97_55)}},
-		{"as far ahead as allowed", `{"device":"a","time":1795255505123,"spo2_pct":97.55}`,
-			vitals.Reading{Device: name(t, "a"), TimeUnixMs: nowUnixMs + 300_000, Values: values(spo2, 97_55)}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			batch, err := decode(t, tt.body, vitals.DecoderOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if batch.Shape != vitals.Single || !slices.Equal(batch.Readings, []vitals.Reading{tt.want}) {
-				t.Errorf("got %+v, want single %+v", batch, tt.want)
-			}
-		})
-	}
-}
-
 func TestDecodeRejects(t *testing.T) {
 	const tooFine, notAName = "more than two decimals", "not a name of 1 to 64 bytes of A-Z a-z 0-9 . _ : -"
 	const notATime = "neither an RFC 3339 time nor integer Unix milliseconds"
@@ -217,47 +166,6 @@ func TestDecodeRejects(t *testing.T) {
 				t.Errorf("%v %.60s: %v needs escapes in JSON", shape, tt.body, got)
 			}
 		}
-	}
-}
-
-func TestDecodeShapes(t *testing.T) {
-	// good is an accepted reading, bad a rejected one.
-	const good, bad = `{"device":"a","time":0,"spo2_pct":97}`, `{"device":"a","time":0,"spo2_pct":0}`
-	for _, tt := range []struct {
-		name, body string
-		shape      vitals.Shape
-		accepted   []int32
-		refused    []int
-	}{
-		{"one object", good, vitals.Single, []int32{0}, nil},
-		{"one line of NDJSON", good + "\n", vitals.Single, []int32{0}, nil},
-		{"one rejected", bad, vitals.Single, nil, []int{0}},
-		{"a scalar", "1\r\n", vitals.Single, nil, []int{0}},
-		{"two lines", good + "\n" + good, vitals.NDJSON, []int32{0, 1}, nil},
-		{"CRLF and blank lines", "\r\n" + good + "\r\n\r\n \t\r\n" + bad + "\r\n" + good + "\r\n\r\n", vitals.NDJSON, []int32{0, 2}, []int{1}},
-		{"scalars and arrays in lines", "1\n[]\n" + good + "\n[" + good + "]", vitals.NDJSON, []int32{2}, []int{0, 1, 3}},
-		{"over several lines", "{\n}\n" + strings.ReplaceAll(good, ",", ",\n"), vitals.NDJSON, []int32{1}, []int{0}},
-		{"a line break among spaces", good + "  \n  " + good, vitals.NDJSON, []int32{0, 1}, nil},
-		{"empty array", "[]", vitals.Array, nil, nil},
-		{"empty array with spaces", " \n[ \n] \n", vitals.Array, nil, nil},
-		{"array of one", "[" + good + "]", vitals.Array, []int32{0}, nil},
-		{"array", "[" + bad + "\n,\n" + good + ",null,[" + good + "]," + good + " ]\n", vitals.Array, []int32{1, 4}, []int{0, 2, 3}},
-		{"array of arrays", "[[]]", vitals.Array, nil, []int{0}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			batch, err := decode(t, tt.body, vitals.DecoderOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			var refused []int
-			for _, r := range batch.Refused {
-				refused = append(refused, r.Index)
-			}
-			if batch.Shape != tt.shape || !slices.Equal(batch.Index, tt.accepted) || !slices.Equal(refused, tt.refused) {
-				t.Errorf("%v, accepted %d, rejected %d; want %v, %d, %d",
-					batch.Shape, batch.Index, refused, tt.shape, tt.accepted, tt.refused)
-			}
-		})
 	}
 }
 
