@@ -45,7 +45,7 @@ func benchEngine(b *testing.B) (e *Engine, devices []vitals.Name, values func(de
 		devices[i], _ = vitals.ParseName(fmt.Sprintf("ppg-%06d", i))
 	}
 	e = NewEngine(storetest.NewMemory(), tenRules(), Options{})
-	e.sweep(b.Context(), true)
+	e.sweep(b.Context(), nil)
 	e.settle(true)
 	return e, devices, func(device int) (v vitals.Values) {
 		for s := range vitals.Sign(5) {

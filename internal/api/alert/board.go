@@ -183,7 +183,7 @@ type order uint8
 const (
 	beginning order = iota // it has an alert that begins if the store does not contradict it
 	differs                // its runs may differ from what is stored
-	perhaps                // there may be late values that are not known
+	perhaps                // there may be values that are not known; see rereadShare
 	numOrders
 )
 
@@ -289,7 +289,7 @@ func (b *board) compare(d *storage.Device, late bool) {
 		case !u.applies || rule.Silent != 0:
 		case latest.Known && (!u.known || latest.TimeUnixMs > u.newestUnixMs):
 			if u.take(rule, latest.Value, latest.TimeUnixMs, math.MaxInt64); u.met { // as long as it is not read, it is not young
-				b.mark(&d.Name, differs)
+				b.mark(&d.Name, perhaps)
 			}
 		case latest.Known != u.known || latest.Known && latest.TimeUnixMs != u.newestUnixMs, u.met && u.young > 0 && u.firstUnixMs < b.cutUnixMs:
 			b.mark(&d.Name, differs)

@@ -27,7 +27,7 @@ func TestHeld(t *testing.T) {
 		now := int64(1_800_000_000_000)
 		engine := func() *Engine {
 			e := NewEngine(storetest.NewMemory(), rules, Options{Now: func() time.Time { return time.UnixMilli(now) }})
-			e.sweep(t.Context(), true)
+			e.sweep(t.Context(), nil)
 			e.settle(true)
 			return e
 		}

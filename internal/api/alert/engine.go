@@ -20,8 +20,8 @@ const (
 	gatherLeast = 10 * time.Millisecond  // and for at least this long, so that few are in memory
 	settleEvery = 5 * time.Second        // silence is noticed this late
 	share       = 100                    // evaluating updates, and sweeps for lost ones, take a hundredth of the time
-	rereadShare = 10                     // reading again what other servers may have stored of runs takes a tenth
-	rereadEvery = 5 * time.Minute        // but is done so often
+	rereadShare = 50                     // sweeps, and reading runs of which other servers may have stored values, each take a fiftieth
+	sweepAtMost = 5 * time.Minute        // but sweeps are made so often
 	readFor     = 500 * time.Millisecond // after this, devices are left for the next round, so that others do not wait
 	refreshFor  = 10 * time.Second
 )
@@ -63,7 +63,9 @@ type Engine struct {
 	restart chan struct{}      // holds one if next may be set
 	refresh chan chan struct{} // closed when all devices were compared
 
-	page []storage.Record // of a run that is read; used by Run only
+	// Used by Run only.
+	page     []storage.Record // of a run that is read
+	rereadAt time.Time        // when devices of the order perhaps are read
 
 	mu       sync.Mutex
 	next     []Rule // to be put into force; nil means none
@@ -187,36 +189,35 @@ func (e *Engine) Run(ctx context.Context) {
 	settle := time.NewTicker(settleEvery)
 	defer settle.Stop()
 	var buf []update
-	all, sweeping, rereads := true, false, false // sweeping lasts until what the sweep has found was read
-	var sweepAt, sweptAt, rereadAt time.Time     // sweptAt is the end of the last sweep
-	var took, busy time.Duration                 // by the last sweep, and by taking updates
-	var refreshed []chan struct{}                // to be closed when a sweep has ended
+	var sweepAt, sweptAt time.Time // sweptAt is the end of the last sweep
+	var took, busy time.Duration   // by the last sweep, and by taking updates
+	var refreshed []chan struct{}  // to be closed when a sweep has ended, and what it has found was read
+	all := true
 	for {
-		now := time.Now()
-		if !now.Before(sweepAt) {
-			if !sweeping { // otherwise what is read takes long, and is not read once more before the rest
-				rereads, took = !now.Before(rereadAt), 0
-			}
-			if sweepAt = now.Add(e.opt.SweepEvery); !e.sweep(ctx, rereads && !sweeping) {
+		if now := time.Now(); !now.Before(sweepAt) {
+			turned, turns := now, time.Duration(0)
+			ok := e.sweep(ctx, func() { // a sweep may take seconds
+				if began := time.Now(); began.Sub(turned) >= gatherFor {
+					buf, _ = e.take(buf)
+					e.settle(false)
+					e.readUnread(ctx, false, false)
+					turned = time.Now()
+					turns += turned.Sub(began)
+				}
+			})
+			all, sweptAt = true, time.Now()
+			took = sweptAt.Sub(now) - turns
+			if sweepAt = now.Add(max(e.opt.SweepEvery, min(rereadShare*took, sweepAtMost))); !ok {
 				sweepAt = now.Add(settleEvery)
 			}
-			all, sweeping = true, true
 		}
 		e.readUnread(ctx, all, false)
 		e.settle(all)
 		all = false
 		var rest <-chan time.Time
-		done := e.readUnread(ctx, false, false) // what other servers may have stored of alerts that are about to begin
-		if !done {
+		if !e.readUnread(ctx, false, false) { // what other servers may have stored of alerts that are about to begin
 			rest = time.After(gatherLeast)
-		}
-		if sweeping {
-			took += time.Since(now)
-		}
-		if sweeping && done {
-			if sweeping, sweptAt = false, time.Now(); rereads {
-				rereadAt = sweptAt.Add(min((rereadShare-1)*took, rereadEvery))
-			}
+		} else {
 			for _, c := range refreshed {
 				close(c)
 			}
@@ -246,7 +247,7 @@ func (e *Engine) Run(ctx context.Context) {
 		buf, lost = e.take(buf)
 		if busy = time.Since(began); lost {
 			busy = gatherFor
-			if soon := sweptAt.Add(share * took); soon.Before(sweepAt) && !sweeping {
+			if soon := sweptAt.Add(share * took); soon.Before(sweepAt) {
 				sweepAt = soon
 			}
 		}
@@ -289,20 +290,23 @@ func (e *Engine) take(buf []update) (updates []update, lost bool) {
 	return updates, n > 0
 }
 
-// sweep compares what is kept of all devices with the store. With reread, what other servers may have stored of
-// runs that are met is read again. It reports whether it has seen all devices.
-func (e *Engine) sweep(ctx context.Context, reread bool) bool {
+// sweep compares what is kept of all devices with the store, and reports whether it has seen all. With Shared, it
+// calls between now and then, if that is not nil: what is taken then is older than what is compared next.
+func (e *Engine) sweep(ctx context.Context, between func()) bool {
 	e.mu.Lock()
 	lost := e.lost
+	late := lost > 0 || e.opt.Shared
 	e.board.begin(e.opt.nowUnixMs())
 	clear(e.erased) // the sweep reads what an update of them has made wrong
 	e.mu.Unlock()
-	late := lost > 0 || e.opt.Shared && reread
 	err := e.reader.WalkDevices(ctx, func(some []storage.Device) {
 		e.mu.Lock()
-		defer e.mu.Unlock()
 		for i := range some {
 			e.board.compare(&some[i], late)
+		}
+		e.mu.Unlock()
+		if between != nil && e.opt.Shared { // a store of one server may walk over a snapshot
+			between()
 		}
 	})
 	e.mu.Lock()
@@ -325,26 +329,44 @@ func (e *Engine) sweep(ctx context.Context, reread bool) bool {
 const maxFailures = 8
 
 // readUnread reads the runs of unread devices; with again, also of those that could not be read before. Unless whole is
-// true or the engine is not ready, it takes about readFor, and reports whether it has come to the end.
+// true or the engine is not ready, it takes about readFor, reads those of the order perhaps in a small part of the time, and
+// reports whether it has come to the end of the others.
 func (e *Engine) readUnread(ctx context.Context, again, whole bool) (done bool) {
 	began := time.Now()
+	until := began.Add(readFor)
 	e.mu.Lock()
-	whole = whole || !e.ready
-	rules := e.board.rules
-	var devices [numOrders + 1][]vitals.Name // those that have failed before are the last
+	if whole || !e.ready {
+		until, e.rereadAt = time.Time{}, began
+	}
+	var must [numOrders][]vitals.Name // those that have failed before are the last
+	var doubts []vitals.Name
 	for device, u := range e.board.unread {
-		if u.failed == 0 {
-			devices[u.order] = append(devices[u.order], device)
-		} else if again {
-			devices[numOrders] = append(devices[numOrders], device)
+		switch {
+		case u.failed != 0 && again:
+			must[perhaps] = append(must[perhaps], device)
+		case u.failed == 0 && u.order != perhaps:
+			must[u.order] = append(must[u.order], device)
+		case u.failed == 0 && !began.Before(e.rereadAt):
+			doubts = append(doubts, device)
 		}
 	}
 	e.mu.Unlock()
+	done = e.read(ctx, slices.Concat(must[:]...), until)
+	if done && len(doubts) > 0 {
+		rereads := time.Now()
+		e.read(ctx, doubts, until)
+		e.rereadAt = time.Now().Add((rereadShare - 1) * time.Since(rereads))
+	}
+	return done
+}
+
+// read reads the runs of devices until a time, or all if it is zero. It reports whether it has come to the end.
+func (e *Engine) read(ctx context.Context, devices []vitals.Name, until time.Time) (done bool) {
 	var readErr, newErr error
 	failures := 0
 	done = true
-	for _, device := range slices.Concat(devices[:]...) {
-		if done = whole || time.Since(began) < readFor; !done {
+	for _, device := range devices {
+		if done = until.IsZero() || time.Now().Before(until); !done {
 			break
 		}
 		e.mu.Lock()
@@ -353,7 +375,7 @@ func (e *Engine) readUnread(ctx context.Context, again, whole bool) (done bool) 
 		if e.page == nil {
 			e.page = make([]storage.Record, pageReadings)
 		}
-		runs, newestUnixMs, err := readRuns(ctx, e.reader, rules, device, e.page)
+		runs, newestUnixMs, err := readRuns(ctx, e.reader, e.board.rules, device, e.page)
 		if ctx.Err() != nil {
 			return true
 		}

@@ -230,7 +230,7 @@ func (e *Engine) step(ctx context.Context, sweep bool) (read bool) {
 	}
 	read = true
 	if _, lost := e.take(nil); lost || sweep {
-		read = e.sweep(ctx, true)
+		read = e.sweep(ctx, nil)
 	}
 	e.readUnread(ctx, true, true)
 	e.settle(true)

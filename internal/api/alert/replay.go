@@ -44,7 +44,7 @@ func Replay(ctx context.Context, rules []Rule, device vitals.Name, records []sto
 	e := NewEngine(&got, rules, Options{
 		Now: func() time.Time { return time.UnixMilli(now) }, OnError: func(failed error) { err = failed },
 	})
-	e.sweep(ctx, false)
+	e.sweep(ctx, nil)
 	var changes uint64
 	open := map[*Rule]int{} // index of the episode that has not ended
 	settle := func() {
