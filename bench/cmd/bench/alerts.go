@@ -20,17 +20,26 @@ var tenRules []byte
 
 const withAlerts = "with alerts"
 
-// runAlerts measures Pulsegate without alerts and with ten rules, with single readings and with batches.
-func (b *ingestRun) runAlerts(ctx context.Context) error {
-	rules := filepath.Join(b.work, "alerts.toml")
+// alertFlags returns the flags of a server with ten rules, and with an Alertmanager that accepts all alerts until stop.
+func alertFlags(work string) (flags []string, stop func(), err error) {
+	rules := filepath.Join(work, "alerts.toml")
 	if err := os.WriteFile(rules, tenRules, 0o600); err != nil {
-		return fmt.Errorf("write rules: %w", err)
+		return nil, nil, fmt.Errorf("write rules: %w", err)
 	}
 	manager := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	defer manager.Close()
+	return []string{"--alerts=" + rules, "--alertmanager=" + manager.URL}, manager.Close, nil
+}
+
+// runAlerts measures Pulsegate without alerts and with ten rules, with single readings and with batches.
+func (b *ingestRun) runAlerts(ctx context.Context) error {
+	flags, stop, err := alertFlags(b.work)
+	if err != nil {
+		return err
+	}
+	defer stop()
 	chosen := []contestant{
 		{name: report.Own, what: "`pulsegate serve`", stores: "durable", own: true},
-		{name: withAlerts, what: "the same with `--alerts` and `--alertmanager`", stores: "durable", own: true, flags: []string{"--alerts=" + rules, "--alertmanager=" + manager.URL}},
+		{name: withAlerts, what: "the same with `--alerts` and `--alertmanager`", stores: "durable", own: true, flags: flags},
 	}
 	r, err := b.beside(ctx, "bench-alerts", chosen)
 	if err != nil {

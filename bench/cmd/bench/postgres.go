@@ -27,7 +27,7 @@ const (
 // with an earlier Pulsegate.
 type postgresCommand struct {
 	loads
-	Parts       []string `default:"single,batches,rows" enum:"single,batches,rows,before" help:"What to measure: single readings, batches, batches into tables with rows, an earlier pulsegate."`
+	Parts       []string `default:"single,batches,rows" enum:"single,batches,rows,before,alerts" help:"What to measure: single readings, batches, batches into tables with rows, an earlier pulsegate, two servers with alerts."`
 	Before      string   `type:"existingdir" help:"Directory with an earlier pulsegate, for the part before."`
 	Connections int      `default:"1000" help:"Connections with single readings."`
 	Rows        []int    `default:"1000000,50000000" help:"Numbers of rows of the tables."`
@@ -40,6 +40,9 @@ func (c *postgresCommand) Validate() error {
 	}
 	if slices.Contains(c.Parts, partBefore) && (c.Before == "" || len(c.Parts) > 1) {
 		return errors.New("--parts before is measured alone, and needs --before")
+	}
+	if slices.Contains(c.Parts, partAlerts) && len(c.Parts) > 1 {
+		return errors.New("--parts alerts is measured alone")
 	}
 	if len(c.Rows) == 0 || slices.Min(c.Rows) < batchReadings {
 		return fmt.Errorf("--rows must be at least %d", batchReadings)
@@ -55,6 +58,7 @@ const (
 	postgresBatches  = "batches: pulsegate, PostgreSQL"
 	postgresStandbys = "batches: pulsegate, PostgreSQL with two standbys, ANY 1"
 	postgresNodes    = "batches: two servers, one PostgreSQL"
+	postgresAlerts   = "batches: two servers with `--alerts` and `--alertmanager`, one PostgreSQL"
 )
 
 // earlier follows the names of rows of the earlier pulsegate.
@@ -77,7 +81,8 @@ type postgresRun struct {
 	wrk    *wrk // nil means no single readings
 	result *report.Table
 
-	database string // version and settings of PostgreSQL
+	database string   // version and settings of PostgreSQL
+	alerts   []string // flags of servers with alerts
 }
 
 func (c *postgresCommand) Run(ctx context.Context, out io.Writer) (err error) {
@@ -100,6 +105,19 @@ func (c *postgresCommand) Run(ctx context.Context, out io.Writer) (err error) {
 	if c.Before != "" {
 		b.result.Columns = slices.Insert(b.result.Columns, 3, report.Column{Title: "log of PostgreSQL, bytes a reading", Figure: "log", Format: "%.1f"})
 	}
+	block := "bench-postgres"
+	if slices.Contains(c.Parts, partAlerts) {
+		block, setting = "bench-postgres-alerts", report.Here(fmt.Sprintf("make bench-postgres PARTS=alerts ROUNDS=%d SECONDS=%d", c.Rounds, c.Seconds))
+		flags, stop, err := alertFlags(work)
+		if err != nil {
+			return err
+		}
+		defer stop()
+		b.alerts = flags
+		for i, figure := range []string{"node", "database"} {
+			b.result.Columns = slices.Insert(b.result.Columns, 2*i+1, report.Column{Title: "x without", Figure: figure, Format: "%.3f", Base: postgresNodes})
+		}
+	}
 	if slices.Contains(c.Parts, partSingle) || c.Before != "" {
 		if b.wrk, err = findWrk(ctx, work, ingestScript); err != nil {
 			return err
@@ -113,7 +131,7 @@ func (c *postgresCommand) Run(ctx context.Context, out io.Writer) (err error) {
 			switch {
 			case part == partSingle:
 				err = b.singles(ctx, round)
-			case part == partBatches:
+			case part == partBatches, part == partAlerts:
 				err = b.batches(ctx, round)
 			case part == partBefore:
 				err = b.beside(ctx, round)
@@ -128,7 +146,7 @@ func (c *postgresCommand) Run(ctx context.Context, out io.Writer) (err error) {
 	if c.Before != "" {
 		return b.write(out, "bench-postgres-before", b.report(report.Here(fmt.Sprintf("make bench-postgres PARTS=before BEFORE=… ROUNDS=%d SECONDS=%d", c.Rounds, c.Seconds))).Markdown())
 	}
-	return b.write(out, "bench-postgres", b.report(setting).Markdown())
+	return b.write(out, block, b.report(setting).Markdown())
 }
 
 // thanEarlier returns a goal for the ratio of a figure to that of the earlier pulsegate.
@@ -187,13 +205,13 @@ type cluster struct {
 }
 
 // startCluster starts a primary with standbys in a new directory, and servers on it.
-func (b *postgresRun) startCluster(ctx context.Context, nodes, standbys int) (_ *cluster, err error) {
+func (b *postgresRun) startCluster(ctx context.Context, nodes, standbys int, more ...string) (_ *cluster, err error) {
 	c, err := b.startDatabases(ctx, standbys)
 	if err != nil {
 		return nil, err
 	}
 	for n := range nodes {
-		flags := []string{"--store=" + c.databases[0].dsn}
+		flags := append([]string{"--store=" + c.databases[0].dsn}, more...)
 		if standbys == 0 {
 			flags = append(flags, "--postgres-single")
 		}
@@ -400,17 +418,22 @@ func (b *postgresRun) single(ctx context.Context, c *cluster, table string) (rep
 
 // batches measures batches. The order rotates by one in each round.
 func (b *postgresRun) batches(ctx context.Context, round int) error {
-	all := []struct {
+	type measured struct {
 		name            string
 		nodes, standbys int
-	}{
-		{postgresBatches, 1, 0},
-		{postgresStandbys, 1, 2},
-		{postgresNodes, 2, 0},
+		flags           []string
+	}
+	all := []measured{
+		{postgresBatches, 1, 0, nil},
+		{postgresStandbys, 1, 2, nil},
+		{postgresNodes, 2, 0, nil},
+	}
+	if b.alerts != nil {
+		all = append(all[2:], measured{postgresAlerts, 2, 0, b.alerts})
 	}
 	for i := range all {
 		one := all[(i+round)%len(all)]
-		c, err := b.startCluster(ctx, one.nodes, one.standbys)
+		c, err := b.startCluster(ctx, one.nodes, one.standbys, one.flags...)
 		if err != nil {
 			return fmt.Errorf("%s: %w", one.name, err)
 		}

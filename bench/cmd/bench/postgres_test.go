@@ -39,6 +39,12 @@ func TestPostgres(t *testing.T) {
 			t.Errorf("no figures of %s:\n%s", want, text)
 		}
 	}
+	_, text = runPage(t, []string{"bench-postgres-alerts"}, "postgres", "--parts=alerts", "--rounds=1", "--seconds=1", "--warm-up=0s", "--programs="+built(t), "--dir="+dir)
+	for _, want := range []string{postgresNodes, postgresAlerts} {
+		if !strings.Contains(text, "\n| "+want+" | ") {
+			t.Errorf("no figures of %s:\n%s", want, text)
+		}
+	}
 }
 
 func TestStartWithin(t *testing.T) {
