@@ -313,7 +313,7 @@ func (e *Engine) sweep(ctx context.Context, between func()) bool {
 	if e.sweepErr = err; err != nil {
 		e.troubled = time.Now()
 		e.mu.Unlock()
-		e.report(err)
+		e.opt.report(err)
 		return false
 	}
 	defer e.mu.Unlock()
@@ -322,91 +322,6 @@ func (e *Engine) sweep(ctx context.Context, between func()) bool {
 	}
 	e.board.swept()
 	return true
-}
-
-// maxFailures is the number of devices in a row that cannot be read, after which the store is taken to have failed: the
-// other ones are read next time.
-const maxFailures = 8
-
-// readUnread reads the runs of unread devices; with again, also of those that could not be read before. Unless whole is
-// true or the engine is not ready, it takes about readFor, reads those of the order perhaps in a small part of the time, and
-// reports whether it has come to the end of the others.
-func (e *Engine) readUnread(ctx context.Context, again, whole bool) (done bool) {
-	began := time.Now()
-	until := began.Add(readFor)
-	e.mu.Lock()
-	if whole || !e.ready {
-		until, e.rereadAt = time.Time{}, began
-	}
-	var must [numOrders][]vitals.Name // those that have failed before are the last
-	var doubts []vitals.Name
-	for device, u := range e.board.unread {
-		switch {
-		case u.failed != 0 && again:
-			must[perhaps] = append(must[perhaps], device)
-		case u.failed == 0 && u.order != perhaps:
-			must[u.order] = append(must[u.order], device)
-		case u.failed == 0 && !began.Before(e.rereadAt):
-			doubts = append(doubts, device)
-		}
-	}
-	e.mu.Unlock()
-	done = e.read(ctx, slices.Concat(must[:]...), until)
-	if done && len(doubts) > 0 {
-		rereads := time.Now()
-		e.read(ctx, doubts, until)
-		e.rereadAt = time.Now().Add((rereadShare - 1) * time.Since(rereads))
-	}
-	return done
-}
-
-// read reads the runs of devices until a time, or all if it is zero. It reports whether it has come to the end.
-func (e *Engine) read(ctx context.Context, devices []vitals.Name, until time.Time) (done bool) {
-	var readErr, newErr error
-	failures := 0
-	done = true
-	for _, device := range devices {
-		if done = until.IsZero() || time.Now().Before(until); !done {
-			break
-		}
-		e.mu.Lock()
-		erasures := e.erasures
-		e.mu.Unlock()
-		if e.page == nil {
-			e.page = make([]storage.Record, pageReadings)
-		}
-		runs, newestUnixMs, err := readRuns(ctx, e.reader, e.board.rules, device, e.page)
-		if ctx.Err() != nil {
-			return true
-		}
-		failed := err != nil && !errors.Is(err, storage.ErrNotFound)
-		e.mu.Lock()
-		switch {
-		case failed && e.board.unread[device].failed == 0:
-			e.board.unread[device], newErr = unread{order: differs, failed: e.board.sweep}, err
-		case failed:
-		case e.erasures == erasures: // otherwise what was read may be of erased readings
-			e.installLocked(&device, runs, newestUnixMs)
-		}
-		e.mu.Unlock()
-		if !failed {
-			failures = 0
-			continue
-		}
-		readErr = err
-		if failures++; failures == maxFailures {
-			break
-		}
-	}
-	if newErr != nil { // others were reported before
-		e.report(newErr)
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if readErr != nil || e.board.failed() == 0 {
-		e.readErr = readErr
-	}
-	return done
 }
 
 // installLocked replaces what is kept of a device by what was read. If runs is nil, it has no readings
@@ -630,8 +545,8 @@ func Follow(ctx context.Context, e *Engine, visit func(changed []Alert, lost boo
 func (opt *Options) nowUnixMs() int64 { return opt.Now().UnixMilli() }
 
 // report passes an error to OnError, unless it means that the server stops.
-func (e *Engine) report(err error) {
-	if e.opt.OnError != nil && !errors.Is(err, storage.ErrClosed) && !errors.Is(err, context.Canceled) {
-		e.opt.OnError(err)
+func (opt *Options) report(err error) {
+	if opt.OnError != nil && !errors.Is(err, storage.ErrClosed) && !errors.Is(err, context.Canceled) {
+		opt.OnError(err)
 	}
 }
