@@ -76,14 +76,19 @@ func (s changelog) insertChange(tx pgx.Tx, c change) error {
 	if c.since == 0 {
 		c.since = generation
 	}
-	ctx := context.Background()
-	if _, err := tx.Exec(ctx, s.sql.of(`DELETE FROM SCHEMA.changes WHERE at_ms < $1
-		AND generation < (SELECT generation FROM SCHEMA.changes ORDER BY generation DESC OFFSET $2 LIMIT 1)`), time.Now().Add(-changesKeptFor).UnixMilli(), changesKept-1); err != nil {
+	if err := s.tidy(tx, time.Now()); err != nil {
 		return err
 	}
-	_, err = tx.Exec(ctx, s.sql.of(`INSERT INTO SCHEMA.changes VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+	_, err = tx.Exec(context.Background(), s.sql.of(`INSERT INTO SCHEMA.changes VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 		ON CONFLICT (id) DO UPDATE SET generation = excluded.generation, since = excluded.since`),
 		c.id, generation, c.since, int16(c.kind), c.device.String(), c.fromMs, c.toMs, c.atMs)
+	return err
+}
+
+// tidy removes old changes.
+func (s changelog) tidy(tx pgx.Tx, now time.Time) error {
+	_, err := tx.Exec(context.Background(), s.sql.of("DELETE FROM SCHEMA.changes WHERE at_ms < "+earlierMs+` - $2
+		AND generation < (SELECT generation FROM SCHEMA.changes ORDER BY generation DESC OFFSET $3 LIMIT 1)`), now.UnixMilli(), changesKeptFor.Milliseconds(), changesKept-1)
 	return err
 }
 
@@ -98,30 +103,30 @@ func (s changelog) nextGeneration(tx pgx.Tx) (generation int64, err error) {
 // learn reads the changes that this server does not know.
 func (s changelog) learn(ctx context.Context, q querier) error {
 	last := s.marks.last()
-	all, generation, err := s.queryChanges(ctx, q, last.generation, last.id)
+	all, generation, nowMs, err := s.queryChanges(ctx, q, last.generation, last.id)
 	if err == nil {
-		if s.marks.learn(all, generation); len(all) > 0 {
+		if s.marks.learn(all, generation, nowMs); len(all) > 0 {
 			keeper{s.database}.keepChanges()
 		}
 	}
 	return err
 }
 
-// queryChanges returns the changes after one of a generation, or all if the database does not have that one there, and
-// the generation of the database.
-func (s changelog) queryChanges(ctx context.Context, q querier, generation, id int64) (all []change, now int64, err error) {
-	rows, err := q.Query(ctx, s.sql.of(`SELECT m.generation, c.id, c.generation, c.since, c.kind, c.device, c.from_ms, c.to_ms, c.at_ms FROM SCHEMA.state AS m
-		LEFT JOIN SCHEMA.changes AS c ON c.generation > $1 OR NOT EXISTS (SELECT FROM SCHEMA.changes WHERE id = $2 AND generation = $1)
-		ORDER BY c.generation`), generation, id)
+// queryChanges returns the changes after one of a generation, or all if the database does not have that one there,
+// the generation of the database, and the time: see earlierMs.
+func (s changelog) queryChanges(ctx context.Context, q querier, after, id int64) (all []change, generation, nowMs int64, err error) {
+	rows, err := q.Query(ctx, s.sql.of("SELECT m.generation, "+earlierMs+`, c.id, c.generation, c.since, c.kind, c.device, c.from_ms, c.to_ms, c.at_ms FROM SCHEMA.state AS m
+		LEFT JOIN SCHEMA.changes AS c ON c.generation > $2 OR NOT EXISTS (SELECT FROM SCHEMA.changes WHERE id = $3 AND generation = $2)
+		ORDER BY c.generation`), time.Now().UnixMilli(), after, id)
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, 0, err
 	}
 	var row struct {
 		id, generation, since, fromMs, toMs, atMs *int64
 		kind                                      *changeKind
 		device                                    *string
 	}
-	_, err = pgx.ForEachRow(rows, []any{&now, &row.id, &row.generation, &row.since, &row.kind, &row.device, &row.fromMs, &row.toMs, &row.atMs}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&generation, &nowMs, &row.id, &row.generation, &row.since, &row.kind, &row.device, &row.fromMs, &row.toMs, &row.atMs}, func() error {
 		if row.id == nil {
 			return nil // there is none
 		}
@@ -134,7 +139,7 @@ func (s changelog) queryChanges(ctx context.Context, q querier, generation, id i
 		all = append(all, c)
 		return nil
 	})
-	return all, now, err
+	return all, generation, nowMs, err
 }
 
 // keepUp learns what changed before a generation that a transaction of conn has read. The transaction must not be
@@ -216,7 +221,7 @@ func (s changelog) takeRepeated() []change {
 
 // learn adds changes in their order, and returns those that this server did not know. The others get the generation that they have in the
 // database now.
-func (m *marks) learn(all []change, generation int64) (learned []change) {
+func (m *marks) learn(all []change, generation, nowMs int64) (learned []change) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, c := range all {
@@ -232,8 +237,7 @@ func (m *marks) learn(all []change, generation int64) (learned []change) {
 		}
 		m.changes = append(m.changes, c)
 	}
-	before := time.Now().Add(-changesKeptFor).UnixMilli()
-	for len(m.changes) > changesKept && m.changes[0].atMs < before {
+	for len(m.changes) > changesKept && m.changes[0].atMs < nowMs-changesKeptFor.Milliseconds() {
 		m.changes = m.changes[1:]
 	}
 	m.upTo = max(m.upTo, generation)

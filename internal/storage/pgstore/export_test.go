@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -44,4 +45,12 @@ func SettleFor(s *Store, d time.Duration) {
 	s.registry.mu.Lock()
 	defer s.registry.mu.Unlock()
 	s.registry.settlesFor = d
+}
+
+// Tidy removes marks and changes that are old by a clock and by the one of the database.
+func Tidy(s *Store, now time.Time) error {
+	ctx := context.Background()
+	return s.decide(ctx, "tidy", func(tx pgx.Tx) error {
+		return errors.Join(s.marks.tidy(ctx, tx, s.sql, now), s.tidy(tx, now))
+	})
 }

@@ -191,3 +191,46 @@ func TestForgettingErasure(t *testing.T) {
 	addr.Store(backup.Addr())
 	mustRefuse(t, b, "a backup of before an erasure was restored")
 }
+
+// TestKeptMarks removes marks and changes that are old by the earlier of two clocks, and never the last ones: a server whose clock is ahead, or a
+// database's, does not make others that are alive take the database for forgetful.
+//
+// Its mutant is tidy-by-own-clock.
+func TestKeptMarks(t *testing.T) {
+	server := sharedServer(t)
+	o := options(server)
+	s := open(t, o)
+	mustStore(t, s, reading("d", 1, 1))
+	execute(t, server, "INSERT INTO "+o.Schema+".changes SELECT n, n, n, 1, 'erased', 0, 0, extract(epoch FROM now()) * 1000 FROM generate_series(1, 20) AS n")
+	count := func(table string) int { return queryValue[int](t, server, "SELECT count(*) FROM "+o.Schema+"."+table) }
+	tidy := func(ahead time.Duration) {
+		t.Helper()
+		if err := pgstore.Tidy(s, time.Now().Add(ahead)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(when string, marks, changes int) {
+		t.Helper()
+		if m, c := count("marks"), count("changes"); m != marks || c != changes {
+			t.Errorf("%s: %d marks and %d changes are left, want %d and %d", when, m, c, marks, changes)
+		}
+	}
+	const years = 3 * 365 * 24 * time.Hour
+	marks := count("marks")
+	tidy(years)
+	check("the server's clock was ahead", marks, 20)
+	for _, table := range []string{"marks", "changes"} {
+		execute(t, server, "UPDATE "+o.Schema+"."+table+" SET at_ms = at_ms - $1", years.Milliseconds())
+	}
+	tidy(-years)
+	check("the database's clock was ahead", marks, 20)
+	tidy(0)
+	check("both clocks were ahead", marks, 16)
+	mustStore(t, s, reading("d", 2, 2))
+	execute(t, server, "INSERT INTO "+o.Schema+".marks SELECT 1, n, 1, extract(epoch FROM now()) * 1000 FROM generate_series(1, 2000) AS n")
+	execute(t, server, "UPDATE "+o.Schema+".marks SET at_ms = 1 WHERE server = 1 AND slot > 1000")
+	tidy(0)
+	if n := count("marks"); n < 1000 || n > 1000+marks {
+		t.Errorf("%d marks are left, want the last 1,000", n)
+	}
+}

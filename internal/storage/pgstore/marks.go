@@ -153,20 +153,30 @@ func (m *marks) known() (acked [slots]int64, generation, change int64) {
 	return m.acked, m.generation, m.lastLocked().id
 }
 
-// tidy removes the rows of servers that have not written for long. It does not wait for standbys.
-func (m *marks) tidy(ctx context.Context, conn *pgx.Conn, q *statements) error {
-	const keptFor = 365 * 24 * time.Hour // a server that writes nothing for so long while others start takes the database for forgetful
+// marksKeptFor is how long the marks of a server stay after its last transaction, at least. The last ones stay in any case, whatever the clocks
+// were: a server whose marks are gone takes the database for forgetful.
+const (
+	marksKeptFor = 365 * 24 * time.Hour
+	marksKept    = 1000
+)
+
+// earlierMs is the earlier of a server's clock, parameter $1, and the database's: either may be ahead.
+const earlierMs = "least($1::bigint, (extract(epoch FROM now()) * 1000)::bigint)"
+
+// tidy removes the marks of servers that have not written for long. It does not wait for standbys.
+func (m *marks) tidy(ctx context.Context, conn beginner, q *statements, now time.Time) error {
 	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "SET LOCAL synchronous_commit = off")
 		if err == nil {
-			_, err = tx.Exec(ctx, q.of("DELETE FROM SCHEMA.marks WHERE at_ms < $1"), time.Now().Add(-keptFor).UnixMilli())
+			_, err = tx.Exec(ctx, q.of("DELETE FROM SCHEMA.marks WHERE at_ms < "+earlierMs+` - $2
+				AND at_ms < (SELECT at_ms FROM SCHEMA.marks ORDER BY at_ms DESC OFFSET $3 LIMIT 1)`), now.UnixMilli(), marksKeptFor.Milliseconds(), marksKept-1)
 		}
 		return err
 	})
 }
 
 // params returns the parameters of the statement generation, in the binary format. From freshMs on, readings were not looked up in
-// segments.
+// segments. The transaction is rolled back if something was removed that this server does not know.
 func (m *marks) params(k mark, freshMs int64) [][]byte {
 	acked, generation, change := m.known()
 	int64 := func(v int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(v)) }

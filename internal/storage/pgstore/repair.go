@@ -396,14 +396,14 @@ func (r *repair) eraseAgain(tx pgx.Tx, c *change) (*Loss, error) {
 // learn reads the changes of this history.
 func (r *repair) learn() error {
 	var all []change
-	var generation int64
+	var generation, nowMs int64
 	if err := r.step(func(tx pgx.Tx) (err error) {
-		all, generation, err = changelog{r.database}.queryChanges(context.Background(), tx, 0, 0)
+		all, generation, nowMs, err = changelog{r.database}.queryChanges(context.Background(), tx, 0, 0)
 		return err
 	}); err != nil {
 		return err
 	}
-	learned := r.marks.learn(all, generation)
+	learned := r.marks.learn(all, generation, nowMs)
 	r.change = r.marks.last().id
 	keeper{r.database}.keepChanges()
 	// One that another server has repeated says nothing about this database.

@@ -142,7 +142,7 @@ func (s *Store) open(ctx context.Context) error {
 		err = changelog{s.database}.learn(ctx, conn.Conn())
 	}
 	if err == nil && s.opt.Move != MoveFrom {
-		err = s.marks.tidy(ctx, conn.Conn(), s.sql)
+		err = s.marks.tidy(ctx, conn.Conn(), s.sql, time.Now())
 	}
 	// This connection has no prepared statements.
 	_ = conn.Hijack().Close(ctx)
