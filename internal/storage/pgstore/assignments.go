@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -59,6 +60,10 @@ func (s *subjects) EndAssignment(ctx context.Context, a storage.Assignment) erro
 	return nil
 }
 
+// rememberedOthers is the number of assignments before one of which the memory has the ends as well. Another server may have set them, and one that
+// is open in its place is in the way of the later ones when they are put back.
+const rememberedOthers = 16
+
 // changeAssignments calls change with the assignments of the device of a, the one that it leads to, in a transaction that no other
 // change of them overlaps. It may call it again; then the previous attempt was undone, or is
 // among the assignments.
@@ -77,7 +82,7 @@ func (s *subjects) changeAssignments(ctx context.Context, a *storage.Assignment,
 	}
 	defer s.marks.release(k)
 	var refused error
-	e := history.Entry{Assignment: a}
+	var e history.Entry
 	err = t.run(func(conn *pgx.Conn) error {
 		k = s.marks.attempt(k)
 		err := pgx.BeginFunc(context.Background(), conn, func(tx pgx.Tx) error {
@@ -85,10 +90,18 @@ func (s *subjects) changeAssignments(ctx context.Context, a *storage.Assignment,
 			if err != nil {
 				return err
 			}
-			for _, b := range all { // an earlier attempt may have changed it already
-				if b.FromUnixMs == a.FromUnixMs && b.Subject == a.Subject && b.ToUnixMs != a.ToUnixMs {
-					e.PreviousToMs = b.ToUnixMs
+			e.Assignments = []storage.Assignment{*a}
+			for _, b := range all {
+				if b.FromUnixMs == a.FromUnixMs && b.Subject == a.Subject {
+					if b.ToUnixMs != a.ToUnixMs { // an earlier attempt may have changed it already
+						e.PreviousToMs = b.ToUnixMs
+					}
+				} else if b.FromUnixMs < a.FromUnixMs {
+					e.Assignments = append(e.Assignments, b)
 				}
+			}
+			if n := len(e.Assignments); n > 1+rememberedOthers {
+				e.Assignments = slices.Delete(e.Assignments, 1, n-rememberedOthers)
 			}
 			if err := change(tx, all); err != nil {
 				return err

@@ -11,7 +11,7 @@ import (
 // A keeper adds what this server acknowledges to its memory.
 type keeper struct{ *database }
 
-// keep adds a transaction, which has accepted readings, or an assignment. It must be called after the commit, before the slot of the mark is
+// keep adds a transaction, which has accepted readings, or assignments. It must be called after the commit, before the slot of the mark is
 // released, and before any client is answered.
 func (s keeper) keep(e history.Entry, k mark, accepted []*storage.Entry) {
 	if s.memory == nil {
@@ -119,7 +119,8 @@ func (r removals) reading(e *history.Entry, reading *history.Reading) (removed, 
 
 // assignment reports whether the assignment of an entry was removed.
 func (r removals) assignment(e *history.Entry) (removed, doubtful bool) {
-	return r.any(&e.Assignment.Device, e, e.UnixMs, func(c *change) bool { return c.matchesAssignment(e.Assignment) })
+	a := &e.Assignments[0]
+	return r.any(&a.Device, e, e.UnixMs, func(c *change) bool { return c.matchesAssignment(a) })
 }
 
 func (r removals) any(device *vitals.Name, e *history.Entry, receivedUnixMs int64, matches func(*change) bool) (removed, doubtful bool) {

@@ -117,7 +117,8 @@ type repair struct {
 	begins bool // it begins a run
 	needed bool // the database lacks something
 
-	have       numbers // the marks of this server, and of earlier runs
+	have       numbers                           // the marks of this server, and of earlier runs
+	ends       map[storage.AssignmentKey][]int64 // of assignments, as far as they were put back
 	generation int64
 	change     int64 // id of one that is there; 0 means none is known
 }
@@ -429,6 +430,7 @@ type batch struct {
 // send sends the entries that the database lacks, in their order.
 func (r *repair) send() error {
 	removed := changelog{r.database}.removals()
+	r.ends = map[storage.AssignmentKey][]int64{}
 	b := batch{to: numbers{}}
 	for e, err := range r.memory.All() {
 		if err != nil {
@@ -461,7 +463,7 @@ func (b *batch) add(e *history.Entry, all removals) {
 			b.readings = append(b.readings, &storage.Entry{Reading: &reading.Reading, ReceivedUnixMs: reading.ReceivedUnixMs})
 		}
 	}
-	if e.Assignment == nil {
+	if e.Assignments == nil {
 		return
 	}
 	switch removed, doubtful := all.assignment(e); {
@@ -558,32 +560,51 @@ func (r *repair) store(tx pgx.Tx, w *work) error {
 	return r.writer.register(tx, wanted, false)
 }
 
-// assign makes an assignment again, or sets its end. It reports false if the database has another one, which stays.
+// assign makes an assignment again, or sets its end. It reports false if the database has another one, which stays. Another server may have
+// ended what this one has made, and made what this one has ended: whichever repairs first, an end that was set wins over none, and over one that
+// this server knows to be earlier.
 func (r *repair) assign(tx pgx.Tx, e *history.Entry) (ok bool, err error) {
-	a := e.Assignment
+	a := &e.Assignments[0]
 	all, err := r.remover.subjects.lockAssignments(tx, &a.Device)
 	if err != nil {
 		return false, err
 	}
-	sql := "INSERT INTO SCHEMA.assignments (device, from_ms, to_ms, subject) VALUES ($1, $2, $3, $4)"
-	if i := slices.IndexFunc(all, func(b storage.Assignment) bool { return b.FromUnixMs == a.FromUnixMs && b.Subject == a.Subject }); i >= 0 {
-		switch all[i].ToUnixMs {
-		case a.ToUnixMs:
-			return true, nil
-		case e.PreviousToMs:
-			err = a.AdmitEnd(all)
-			sql = "UPDATE SCHEMA.assignments SET to_ms = $3 WHERE device = $1 AND from_ms = $2 AND subject = $4"
-		default:
+	find := func(a *storage.Assignment) int {
+		return slices.IndexFunc(all, func(b storage.Assignment) bool { return b.FromUnixMs == a.FromUnixMs && b.Subject == a.Subject })
+	}
+	setEnd := func(a *storage.Assignment) error {
+		_, err := tx.Exec(context.Background(), r.sql.of("UPDATE SCHEMA.assignments SET to_ms = $3 WHERE device = $1 AND from_ms = $2"), a.Device.String(), a.FromUnixMs, a.ToUnixMs)
+		return err
+	}
+	for _, other := range e.Assignments[1:] {
+		if i := find(&other); i >= 0 && all[i].ToUnixMs == storage.OpenEnd && other.ToUnixMs != storage.OpenEnd {
+			if err := setEnd(&other); err != nil {
+				return false, err
+			}
+			all[i].ToUnixMs = other.ToUnixMs
+		}
+	}
+	earlier := append(r.ends[a.Key()], e.PreviousToMs)
+	r.ends[a.Key()] = append(earlier, a.ToUnixMs)
+	i := find(a)
+	switch {
+	case i < 0:
+		if _, err := a.Admit(all); err != nil {
+			return false, nil // another one overlaps it
+		}
+		_, err = tx.Exec(context.Background(), r.sql.of("INSERT INTO SCHEMA.assignments (device, from_ms, to_ms, subject) VALUES ($1, $2, $3, $4)"),
+			a.Device.String(), a.FromUnixMs, a.ToUnixMs, string(a.Subject))
+		return err == nil, err
+	case all[i].ToUnixMs == a.ToUnixMs:
+		return true, nil
+	case all[i].ToUnixMs == storage.OpenEnd || slices.Contains(earlier, all[i].ToUnixMs):
+		if a.AdmitEnd(all) != nil {
 			return false, nil
 		}
-	} else {
-		_, err = a.Admit(all)
+		err = setEnd(a)
+		return err == nil, err
 	}
-	if err != nil { // another one overlaps it
-		return false, nil
-	}
-	_, err = tx.Exec(context.Background(), r.sql.of(sql), a.Device.String(), a.FromUnixMs, a.ToUnixMs, string(a.Subject))
-	return err == nil, err
+	return a.ToUnixMs == storage.OpenEnd, nil // it was ended since
 }
 
 // finish raises all marks and the generation, which opens the database for this server.
@@ -652,7 +673,10 @@ func (s *repairer) reportRemoved(repeated []change) error {
 				}
 			}
 		}
-		if a := e.Assignment; a != nil && slices.ContainsFunc(repeated, func(c change) bool { return c.matchesAssignment(a) && e.UnixMs > c.atMs-clockSkewMs }) {
+		if e.Assignments == nil {
+			continue
+		}
+		if a := &e.Assignments[0]; slices.ContainsFunc(repeated, func(c change) bool { return c.matchesAssignment(a) && e.UnixMs > c.atMs-clockSkewMs }) {
 			if gone, doubtful := removed.assignment(e); !gone || doubtful {
 				suspect(e, &a.Device, a.FromUnixMs, a.Subject)
 			}

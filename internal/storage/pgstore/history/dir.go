@@ -88,7 +88,7 @@ const (
 const maxEarlierRuns = 64
 
 const (
-	fileMagic = "PGHIST\x00\x02"
+	fileMagic = "PGHIST\x00\x03"
 	lockName  = "lock"
 	suffix    = ".history"
 

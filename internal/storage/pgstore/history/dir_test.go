@@ -113,7 +113,7 @@ func (w *world) step() {
 		w.at += w.rng.Int64N(1000)
 		e := entry(w.h.Server(), w.number, w.at)
 		if w.rng.IntN(10) == 0 {
-			e.Assignment, e.PreviousToMs = &storage.Assignment{Device: name("a"), Subject: "S", FromUnixMs: 1, ToUnixMs: w.at}, 5
+			e.Assignments, e.PreviousToMs = []storage.Assignment{{Device: name("a"), Subject: "S", FromUnixMs: 1, ToUnixMs: w.at}, {Device: name("a"), Subject: "T", ToUnixMs: 1}}, 5
 		}
 		readings := group(w.rng.IntN(50), w.at)
 		w.h.Add(e, readings)

@@ -92,8 +92,10 @@ func appendChange(b []byte, c *Change) []byte {
 
 func appendEntry(b []byte, e *encoded) []byte {
 	x := &e.entry
-	b = appendInts(append(b, entryFrame), x.Server, int64(x.Slot.Slot), x.Number, x.Generation, x.Epoch, x.UnixMs, x.PreviousToMs, bit(x.Assignment != nil))
-	if a := x.Assignment; a != nil {
+	b = appendInts(append(b, entryFrame), x.Server, int64(x.Slot.Slot), x.Number, x.Generation, x.Epoch, x.UnixMs, x.PreviousToMs)
+	b = binary.AppendUvarint(b, uint64(len(x.Assignments)))
+	for i := range x.Assignments {
+		a := &x.Assignments[i]
 		b = appendBytes(appendName(b, &a.Device), []byte(a.Subject))
 		b = appendInts(b, a.FromUnixMs, a.ToUnixMs)
 	}
@@ -238,9 +240,10 @@ func (p *decoder) entry() (e encoded) {
 	x := &e.entry
 	x.Slot = p.slot()
 	p.ints(&x.Number, &x.Generation, &x.Epoch, &x.UnixMs, &x.PreviousToMs)
-	if p.int() != 0 {
-		x.Assignment = &storage.Assignment{Device: p.name(), Subject: storage.Subject(p.bytes())}
-		p.ints(&x.Assignment.FromUnixMs, &x.Assignment.ToUnixMs)
+	for range p.count() {
+		a := storage.Assignment{Device: p.name(), Subject: storage.Subject(p.bytes())}
+		p.ints(&a.FromUnixMs, &a.ToUnixMs)
+		x.Assignments = append(x.Assignments, a)
 	}
 	e.rows, p.b = bytes.Clone(p.b), nil
 	return e

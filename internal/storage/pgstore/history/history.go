@@ -42,7 +42,7 @@ type Reading struct {
 	ReceivedUnixMs int64
 }
 
-// An Entry is an acknowledged transaction. It has readings or an assignment.
+// An Entry is an acknowledged transaction. It has readings or assignments.
 type Entry struct {
 	Mark
 	Generation int64 // of the database, that the transaction has read
@@ -51,8 +51,8 @@ type Entry struct {
 
 	Readings []Reading // those of a device and time in their order
 
-	Assignment   *storage.Assignment // nil means none
-	PreviousToMs int64               // the end that the assignment had before; 0 means none
+	Assignments  []storage.Assignment // first the one that was made or ended, then others of the device, as they were; nil means none
+	PreviousToMs int64                // the end that the first one had before; 0 means none
 }
 
 // Options configures a History.
@@ -93,18 +93,20 @@ func New(opt Options) *History {
 	return &History{opt: opt, encoders: sync.Pool{New: func() any { return &encoder{} }}, gone: map[Slot]int64{}, first: map[Slot]int64{}, last: map[Slot]int64{}}
 }
 
-// entryBytes is what an entry takes besides its readings, about.
-const entryBytes = 256
+// What an entry takes besides its readings and assignments, and an assignment, about.
+const (
+	entryBytes      = 256
+	assignmentBytes = 192
+)
 
-func (e *encoded) bytes() int64 { return entryBytes + int64(cap(e.rows)) }
+func (e *encoded) bytes() int64 {
+	return entryBytes + int64(cap(e.rows)+assignmentBytes*len(e.entry.Assignments))
+}
 
 // Add adds an entry with readings, which take the fewest bytes when they are sorted by device and time. It does not retain them.
 func (h *History) Add(e Entry, readings []*storage.Entry) {
 	added := encoded{entry: e}
-	if e.Assignment != nil {
-		a := *e.Assignment
-		added.entry.Assignment = &a
-	}
+	added.entry.Assignments = slices.Clone(e.Assignments)
 	w := h.encoders.Get().(*encoder)
 	added.rows = bytes.Clone(w.encode(readings))
 	h.encoders.Put(w)
@@ -171,10 +173,7 @@ func (h *History) All() iter.Seq2[*Entry, error] {
 
 func (e *encoded) decode() (*Entry, error) {
 	entry := e.entry
-	if entry.Assignment != nil {
-		a := *entry.Assignment
-		entry.Assignment = &a
-	}
+	entry.Assignments = slices.Clone(entry.Assignments)
 	var err error
 	if entry.Readings, err = decodeRows(e.rows); err != nil {
 		return nil, err

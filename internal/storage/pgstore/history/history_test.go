@@ -22,7 +22,7 @@ func name(text string) vitals.Name {
 // equal compares entries, with readings in their order.
 func equal(got, want *history.Entry) bool {
 	if got.Mark != want.Mark || got.Generation != want.Generation || got.Epoch != want.Epoch || got.UnixMs != want.UnixMs || got.PreviousToMs != want.PreviousToMs ||
-		(got.Assignment == nil) != (want.Assignment == nil) || got.Assignment != nil && *got.Assignment != *want.Assignment {
+		!slices.Equal(got.Assignments, want.Assignments) {
 		return false
 	}
 	return slices.EqualFunc(got.Readings, want.Readings, func(a, b history.Reading) bool {

@@ -61,7 +61,7 @@ type modelEntry struct {
 // TestModel compares a History with a list of which the first entries go when they are too old, or when the sum of all sizes is too large.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		opt := history.Options{For: time.Minute, MaxBytes: rapid.OneOf(rapid.SampledFrom([]int64{256, 512}), rapid.Int64Range(1, 20_000)).Draw(t, "max bytes")} // 256: an assignment
+		opt := history.Options{For: time.Minute, MaxBytes: rapid.OneOf(rapid.SampledFrom([]int64{448, 896}), rapid.Int64Range(1, 20_000)).Draw(t, "max bytes")} // 448: an assignment
 		h := history.New(opt)
 		var kept []modelEntry
 		var number, nowMs, bytes int64 = 0, 1_800_000_000_000, 0
@@ -76,11 +76,8 @@ func TestModel(t *testing.T) {
 			alone.Add(e, readings)
 			want := modelEntry{Entry: e}
 			want.bytes, _ = alone.Stats()
-			if e.Assignment != nil {
-				a := *e.Assignment
-				want.Assignment = &a
-				*e.Assignment = storage.Assignment{} // it is not retained
-			}
+			want.Assignments = slices.Clone(e.Assignments)
+			clear(e.Assignments) // they are not retained
 			for _, r := range readings {
 				want.Readings = append(want.Readings, history.Reading{Reading: *r.Reading, ReceivedUnixMs: r.ReceivedUnixMs})
 				*r.Reading, *r = vitals.Reading{}, storage.Entry{}
@@ -99,10 +96,14 @@ func TestModel(t *testing.T) {
 				n := rapid.OneOf(rapid.IntRange(1, 3), rapid.IntRange(1, 300)).Draw(t, "readings")
 				add(history.Entry{Generation: rapid.Int64().Draw(t, "generation"), Epoch: rapid.Int64().Draw(t, "epoch")}, anyReadings(rng, n))
 			},
-			"add an assignment": func(t *rapid.T) {
-				a := &storage.Assignment{Device: name("a"), Subject: storage.Subject(rapid.SampledFrom([]string{"S", strings.Repeat("S", 64)}).Draw(t, "subject"))}
-				a.FromUnixMs, a.ToUnixMs = rapid.Int64().Draw(t, "from"), rapid.Int64().Draw(t, "to")
-				add(history.Entry{Assignment: a, PreviousToMs: rapid.Int64().Draw(t, "previous")}, nil)
+			"add assignments": func(t *rapid.T) {
+				var all []storage.Assignment
+				for range rapid.IntRange(1, 3).Draw(t, "assignments") {
+					a := storage.Assignment{Device: name("a"), Subject: storage.Subject(rapid.SampledFrom([]string{"S", strings.Repeat("S", 64)}).Draw(t, "subject"))}
+					a.FromUnixMs, a.ToUnixMs = rapid.Int64().Draw(t, "from"), rapid.Int64().Draw(t, "to")
+					all = append(all, a)
+				}
+				add(history.Entry{Assignments: all, PreviousToMs: rapid.Int64().Draw(t, "previous")}, nil)
 			},
 			"time passes": func(t *rapid.T) {
 				nowMs += rapid.OneOf(rapid.SampledFrom([]int64{60_000, 60_001}), rapid.Int64Range(0, 70_000)).Draw(t, "ms")
@@ -116,9 +117,7 @@ func TestModel(t *testing.T) {
 			"change what was returned": func(*rapid.T) {
 				for e := range h.All() {
 					clear(e.Readings)
-					if e.Assignment != nil {
-						*e.Assignment = storage.Assignment{}
-					}
+					clear(e.Assignments)
 					*e = history.Entry{}
 				}
 			},
@@ -171,7 +170,7 @@ func TestBytesCounted(t *testing.T) {
 				some = append(some, &storage.Entry{Reading: r})
 			}
 			if readings == 0 {
-				e.Assignment = &storage.Assignment{Device: name("device"), Subject: storage.Subject(fmt.Sprint("subject-", i))}
+				e.Assignments = []storage.Assignment{{Device: name("device"), Subject: storage.Subject(fmt.Sprint("subject-", i))}}
 			}
 			h.Add(e, some)
 		}
