@@ -16,7 +16,7 @@ const (
 	noTable          = "42P01"
 	noSchema         = "3F000"
 	divisionByZero   = "22012" // of the statement generation: the database has forgotten
-	sealed           = "22003" // of the statement generation: readings that were not looked up in segments may be in one, or a later attempt was committed
+	outdated         = "22003" // of the statement generation: readings that were not looked up in segments may be in one, or some were removed since
 	duplicateKey     = "23505" // of the statement insert: another node has stored a reading that was expected to be new
 	noPartition      = "23514"
 	readOnly         = "25006"
@@ -52,7 +52,7 @@ func fateOf(err error) fate {
 		return unknown
 	}
 	switch pg.Code {
-	case sealed, noPartition, readOnly, divisionByZero, serialization, deadlock, tooManyConns, lockNotAvailable, canceled, startingUp:
+	case outdated, noPartition, readOnly, divisionByZero, serialization, deadlock, tooManyConns, lockNotAvailable, canceled, startingUp:
 		return rolledBack
 	}
 	return rejected

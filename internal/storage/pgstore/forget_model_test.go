@@ -17,9 +17,10 @@ type model struct {
 	// Bounds of the world.
 	commits, failovers, restarts, memory int
 	oneFact                              bool // only one reading, in one lane
+	late                                 bool // the first attempt of one group reaches the database late
 
 	// Mutants, each of which must break an invariant.
-	noMarks, oneLane, noRepair, noErasures, noReport, noDrop, noLearning, noEpochs, noComparing, noRecheck bool
+	noMarks, oneLane, noRepair, noErasures, noReport, noDrop, noLearning, noEpochs, noComparing, noRecheck, noFence, noNumbers bool
 }
 
 const (
@@ -47,6 +48,16 @@ type modelDB struct {
 }
 
 type modelGroup struct{ lane, number, fact, received, generation, epoch int8 }
+
+// A modelLate is an attempt that its server gave up, as it was sent. It may reach any state of the database: the connection is to a machine that
+// was replaced, and comes back.
+type modelLate struct {
+	group  modelGroup // its generation is the one that the server knew; number 0: none
+	server int8
+	id     int8 // of the server
+	acked  [modelLanes]int8
+	erased bool // the server knew the erasure
+}
 
 type modelServer struct {
 	id            int8
@@ -79,6 +90,8 @@ type modelState struct {
 	servers                      [modelServers]modelServer
 	facts                        [modelFacts]modelFact
 	erased                       bool // some client knows it
+	late                         modelLate
+	delayed                      bool // there was a late attempt
 	knowers                      int8 // bits of the servers that remember the erasure
 }
 
@@ -192,6 +205,9 @@ func (m *model) next(s modelState) (all []modelState) {
 			all = append(all, t)
 		}
 	}
+	if s.late.group.number != 0 {
+		all = append(all, m.deliver(s))
+	}
 	if int(s.failovers) < m.failovers {
 		for _, old := range s.history {
 			if old != (modelDB{}) && old != s.db {
@@ -223,42 +239,77 @@ func (m *model) appends(s modelState, i int) (all []modelState) {
 				clocks = []int8{nearErasure, afterErasure}
 			}
 			for _, received := range clocks {
-				t := s
-				v, f := &t.servers[i], &t.facts[fact]
-				old := t.db.rows[fact/2]
-				if !t.db.put(fact, received) {
-					continue // 409
+				all = append(all, m.append(s, i, fact, lane, received)...)
+				if m.late && !s.delayed {
+					t := s
+					v := &t.servers[i]
+					t.delayed = true
+					t.late = modelLate{modelGroup{lane, v.issued[lane] + 1, fact, received, v.maxGeneration, v.epoch}, int8(i), v.id, v.acked, v.erased != 0}
+					if !m.noNumbers {
+						v.issued[lane]++
+					}
+					all = append(all, m.append(t, i, fact, lane, received)...)
 				}
-				v.issued[lane]++
-				number := v.issued[lane]
-				t.setMark(i, lane, number)
-				t.commit()
-				lost := t
-				if lost.facts[fact].erased {
-					lost.facts[fact] = modelFact{} // it may be there again, or not
-				}
-				all = append(all, lost)
-
-				// It reads the changes of others before it answers, if there are any since its last group:
-				// otherwise its repair might put back a reading that is then erased again by another's.
-				if t.db.erased != 0 && !m.noLearning {
-					m.learn(&t, i)
-				}
-				v.acked[lane] = number
-				v.maxGeneration = max(v.maxGeneration, t.db.generation)
-				m.remember(v, modelGroup{lane, number, fact, received, t.db.generation, v.epoch})
-				if s.erased && old.value != 0 && old.received != afterErasure {
-					f.erased = false // a duplicate of what is about to be erased again: nothing is promised
-				} else {
-					f.acked, f.erased, f.reported = true, false, false
-					f.holders |= 1 << i
-					f.at[i] = struct{ id, lane, number int8 }{v.id, lane, number}
-				}
-				all = append(all, t)
 			}
 		}
 	}
 	return all
+}
+
+// append returns the states after a group, with the answer and without.
+func (m *model) append(t modelState, i int, fact, lane, received int8) (all []modelState) {
+	v, f := &t.servers[i], &t.facts[fact]
+	old := t.db.rows[fact/2]
+	if !t.db.put(fact, received) {
+		return nil // 409
+	}
+	v.issued[lane]++
+	number := v.issued[lane]
+	t.setMark(i, lane, number)
+	t.commit()
+	lost := t
+	if lost.facts[fact].erased {
+		lost.facts[fact] = modelFact{} // it may be there again, or not
+	}
+	all = append(all, lost)
+
+	// It reads the changes of others before it answers, if there are any since its last group:
+	// otherwise its repair might put back a reading that is then erased again by another's.
+	if t.db.erased != 0 && !m.noLearning {
+		m.learn(&t, i)
+	}
+	v.acked[lane] = number
+	v.maxGeneration = max(v.maxGeneration, t.db.generation)
+	m.remember(v, modelGroup{lane, number, fact, received, t.db.generation, v.epoch})
+	if t.erased && old.value != 0 && old.received != afterErasure {
+		f.erased = false // a duplicate of what is about to be erased again: nothing is promised
+	} else {
+		f.acked, f.erased, f.reported = true, false, false
+		f.holders |= 1 << i
+		f.at[i] = struct{ id, lane, number int8 }{v.id, lane, number}
+	}
+	return append(all, t)
+}
+
+// deliver lets the late attempt reach the database, which rolls it back unless it has what the server knew, and no later change.
+func (m *model) deliver(t modelState) modelState {
+	late := t.late
+	t.late = modelLate{}
+	g := late.group
+	if t.db.generation < g.generation || t.db.generation > g.generation && !m.noFence || late.erased && t.db.erased == 0 {
+		return t
+	}
+	if t.servers[late.server].id == late.id { // of others, the database may have any marks
+		for lane := range int8(modelLanes) {
+			if t.mark(int(late.server), lane) < late.acked[lane] {
+				return t
+			}
+		}
+		t.setMark(int(late.server), g.lane, max(t.mark(int(late.server), g.lane), g.number))
+	}
+	t.db.put(g.fact, g.received)
+	t.commit()
+	return t
 }
 
 // erase is an acknowledged erasure of device 0.
@@ -458,10 +509,27 @@ func (m *model) search() (broken string, states int) {
 	return "", len(seen)
 }
 
+// TestForgettingModelExhaustive (make exhaustive) visits larger worlds with late attempts.
+func TestForgettingModelExhaustive(t *testing.T) {
+	for _, m := range []model{
+		{commits: 3, failovers: 1, restarts: 1, memory: 1, oneFact: true, late: true},
+		{commits: 3, failovers: 2, memory: 1, oneFact: true, late: true},
+		{commits: 4, failovers: 1, memory: 1, oneFact: true, late: true},
+		{commits: 3, failovers: 1, memory: 1, late: true},
+	} {
+		broken, states := m.search()
+		t.Logf("%d states", states)
+		if broken != "" {
+			t.Error(broken)
+		}
+	}
+}
+
 func TestForgettingModel(t *testing.T) {
 	t.Parallel()
 	small := model{commits: 3, failovers: 1, restarts: 1, memory: 1}
-	for _, m := range []model{small, {commits: 2, failovers: 3, restarts: 1, memory: 2}, {commits: 3, failovers: 2, memory: 1, oneFact: true}} {
+	late := model{commits: 3, failovers: 1, memory: 1, oneFact: true, late: true}
+	for _, m := range []model{small, {commits: 2, failovers: 3, restarts: 1, memory: 2}, {commits: 3, failovers: 2, memory: 1, oneFact: true}, late} {
 		broken, states := m.search()
 		t.Logf("%d states", states)
 		if broken != "" {
@@ -478,6 +546,8 @@ func TestForgettingModel(t *testing.T) {
 		"no recheck":   func(m *model) { *m = model{commits: 3, failovers: 2, memory: 1, oneFact: true, noRecheck: true} },
 		"no drop":      func(m *model) { m.noDrop = true },
 		"no epochs":    func(m *model) { *m = model{commits: 3, failovers: 2, memory: 1, oneFact: true, noEpochs: true} },
+		"no fence":     func(m *model) { *m = late; m.noFence = true },
+		"no numbers":   func(m *model) { *m = late; m.noNumbers = true },
 		"no comparing": func(m *model) { *m = model{commits: 2, failovers: 3, memory: 2, noComparing: true} },
 	} {
 		m := small

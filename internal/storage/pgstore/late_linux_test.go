@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
@@ -86,4 +87,66 @@ func TestDelayedAttempt(t *testing.T) {
 	if n := queryValue[int](t, server, "SELECT count(*) FROM "+o.Schema+".readings"); n != 1 {
 		t.Errorf("the database has %d readings, want that of the other device", n)
 	}
+}
+
+// TestDelayedAttemptRepaired delays an attempt on a machine that is replaced, and comes back without what was stored since. Another server has repaired
+// it, and repeated the erasure of the device, when the attempt reaches it: the device does not come back, though the database knows of no later attempt.
+//
+// Seen to fail with the mutant accept-late-attempts.
+func TestDelayedAttemptRepaired(t *testing.T) {
+	t.Parallel()
+	r := startReturning(t)
+	d := &delayer{}
+	other := open(t, r.opt)
+	mustStore(t, other, reading("other", 1, 1)) // creates the partition
+	o := r.opt
+	o.DSN, o.Dial, o.Remember = r.now.DSN(), d.dial, 0
+	s := open(t, o)
+	mustStore(t, s, reading("d", 1, 1))
+	if d.delayed == nil {
+		t.Fatal("no group was delayed")
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.Erase(modelNames("d")[0]); err != nil {
+		t.Fatal(err)
+	}
+	// The machine comes back: it has neither the later attempt, nor the erasure, before the repair.
+	execute(t, r.now, "DELETE FROM "+r.opt.Schema+".marks")
+	execute(t, r.now, "DELETE FROM "+r.opt.Schema+".changes")
+	awaitRepairs(t, other, 1)
+	d.deliver(t)
+	mustHave(t, other, "d", 0)
+	if n := queryValue[int](t, r.now, "SELECT count(*) FROM "+r.opt.Schema+".readings"); n != 1 {
+		t.Errorf("the database has %d readings, want that of the other device", n)
+	}
+}
+
+// TestStoreBesideErasures stores groups while others erase devices without a pause: each erasure rolls back the groups that do not know it, but no group
+// for ever.
+func TestStoreBesideErasures(t *testing.T) {
+	o := options(sharedServer(t))
+	s := open(t, o)
+	var stop atomic.Bool
+	var erasing sync.WaitGroup
+	for _, device := range []string{"a", "b", "c"} {
+		other := open(t, o)
+		erasing.Go(func() {
+			for !stop.Load() {
+				e := reading(device, 1, 1)
+				if err := other.Append([]*storage.Entry{e}); err != nil {
+					t.Error(err)
+				}
+				if _, err := other.Erase(e.Reading.Device); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for i := range int64(20) {
+		mustStore(t, s, reading("d", i, 1))
+	}
+	stop.Store(true)
+	erasing.Wait()
 }

@@ -79,8 +79,8 @@ func (m *marks) take(t *try) (mark, error) {
 	}
 }
 
-// attempt returns the mark of the next attempt. An earlier one that reaches the database after it has no effect: what both have stored may have
-// been erased meanwhile.
+// attempt returns the mark of the next attempt. If an earlier one reaches the database late, it must not vouch for this one: what that has stored may
+// have been erased, and stored again by this one.
 func (m *marks) attempt(k mark) mark {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -187,14 +187,15 @@ func (m *marks) params(k mark, freshMs int64) [][]byte {
 	}
 	return [][]byte{
 		int64(m.server), binary.BigEndian.AppendUint16(nil, uint16(k.slot)), int64(k.number), int64(time.Now().UnixMilli()),
-		all.bytes(pgtype.Int8OID), int64(generation), int64(change), int64(freshMs),
+		all.bytes(pgtype.Int8OID), int64(generation), int64(change), int64(freshMs), int64(m.learned()),
 	}
 }
 
-// args returns the same parameters for pgx.
+// args returns the same parameters for pgx. What removes or changes something itself is not rolled back: it is committed in another round trip, so it
+// cannot come late.
 func (m *marks) args(k mark) []any {
 	acked, generation, change := m.known()
-	return []any{m.server, int16(k.slot), k.number, time.Now().UnixMilli(), acked[:], generation, change, int64(math.MaxInt64)}
+	return []any{m.server, int16(k.slot), k.number, time.Now().UnixMilli(), acked[:], generation, change, int64(math.MaxInt64), int64(math.MaxInt64)}
 }
 
 // set sets the mark of a transaction of pgx, and returns the generation. The transaction must not be

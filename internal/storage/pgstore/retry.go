@@ -21,6 +21,9 @@ type try struct {
 	// transactions of one call, which then have been written in part.
 	unknown bool
 
+	// rolledBack means that an attempt was rolled back.
+	rolledBack bool
+
 	// written means that an earlier transaction of the call was committed.
 	written bool
 }
@@ -59,8 +62,11 @@ func (t *try) run(do func(*pgx.Conn) error, mend func()) error {
 		if f == rejected || left <= 0 {
 			return t.fail(err)
 		}
-		if f == rolledBack && mend != nil {
-			mend()
+		if f == rolledBack {
+			t.rolledBack = true
+			if mend != nil {
+				mend()
+			}
 		}
 		// A part of the pause is random, so that nodes do not meet again.
 		time.Sleep(min(pause/2+rand.N(pause), left))

@@ -392,15 +392,13 @@ UPDATE SCHEMA.devices AS d SET ` + each("COL_ms = greatest(d.COL_ms, u.COL_ms)",
 FROM free, unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[]) AS u(device, ` + each("COL_ms", ", ") + `)
 WHERE d.device = free.device AND u.device = free.device`),
 
-		// The standbys may be removed from the configuration while a connection is in use. A number that
-		// is not above the one in the table is of an attempt that was given up, and reaches the database late: the addition, which is out of
-		// range, rolls it back. The division
-		// does so if the database has forgotten: all parts see the same snapshot, of
-		// before the update.
+		// The standbys may be removed from the configuration while a connection is in use. The last column, which is out of range, rolls the
+		// transaction back if something was removed, or sealed, since this server looked: the attempt may be one that was given up, and reaches the database
+		// late. The division does so if the database has forgotten: all parts see the same snapshot, of before the update.
 		q.generation: q.of(`WITH own AS (INSERT INTO SCHEMA.marks AS k (server, slot, number, at_ms) VALUES ($1::bigint, $2::smallint, $3::bigint, $4::bigint)
-	ON CONFLICT (server, slot) DO UPDATE SET number = CASE WHEN k.number < excluded.number THEN excluded.number ELSE k.number + 9223372036854775807 END, at_ms = excluded.at_ms)
+	ON CONFLICT (server, slot) DO UPDATE SET number = greatest(k.number, excluded.number), at_ms = excluded.at_ms)
 SELECT generation, current_setting('synchronous_standby_names') <> '', 1 / CASE WHEN ` + remembered("$1", "$5", "$6", "$7") + ` THEN 1 ELSE 0 END,
-	(CASE WHEN sealed_ms <= $8::bigint THEN 0 ELSE 32768 END)::smallint FROM SCHEMA.state`), // errors.go has the error: see sealed
+	(CASE WHEN sealed_ms <= $8::bigint AND generation <= $9::bigint THEN 0 ELSE 32768 END)::smallint FROM SCHEMA.state`), // errors.go has the error: see outdated
 
 		q.meet:   fmt.Sprintf("SELECT pg_advisory_xact_lock_shared(%d)", lockKey("seal", schema)),
 		q.unseal: q.of(unsealing("USING unnest($1::text[], $2::bigint[]) AS k(device, time_ms) WHERE s.device = k.device AND s.first_ms <= k.time_ms AND s.last_ms >= k.time_ms AND s.last_ms < least(k.time_ms, " + fmt.Sprint(int64(math.MaxInt64-maxSpanMs)) + ") + " + fmt.Sprint(maxSpanMs))),

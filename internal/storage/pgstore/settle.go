@@ -191,12 +191,12 @@ func (w *work) pass(t *try) (err error) {
 	defer w.s.marks.release(w.mark)
 	hinted := w.fillHints(!t.unknown)
 	err = t.run(func(conn *pgx.Conn) error {
-		err := w.attempt(conn, hinted)
+		err := w.attempt(t, conn, hinted)
 		if len(w.fresh) > 0 && sqlState(err) == duplicateKey {
 			// Another server has stored one of them: nothing was written.
 			t.s.counters.retry(duplicateKey)
 			w.s.registry.collided()
-			err = w.attempt(conn, hinted)
+			err = w.attempt(t, conn, hinted)
 		}
 		return err
 	}, w.s.mend)
@@ -218,16 +218,42 @@ func (w *work) pass(t *try) (err error) {
 }
 
 // attempt sends the transaction.
-func (w *work) attempt(conn *pgx.Conn, hinted bool) error {
+func (w *work) attempt(t *try, conn *pgx.Conn, hinted bool) (err error) {
 	statements := w.fill()
 	w.mark = w.s.marks.attempt(w.mark)
-	if err := w.s.partitions.ensure(conn, w); err != nil {
+	if err = w.s.partitions.ensure(conn, w); err != nil {
 		return err
 	}
-	if err := w.send(conn, statements, hinted); err != nil {
+	send := func(pgx.Tx) error { return w.send(conn, statements, hinted) }
+	if t.rolledBack {
+		err = transact(t, w, conn, send)
+	} else {
+		err = send(nil)
+	}
+	if err != nil {
 		return err
 	}
 	return changelog{w.s.database}.keepUp(conn, w.generation)
+}
+
+// transact runs do in a transaction of several round trips. After an attempt that was rolled back, nothing is removed between what this server
+// learns first and the commit: otherwise it might be rolled back for as long as others remove devices.
+func transact(t *try, w *work, conn *pgx.Conn, do func(pgx.Tx) error) error {
+	return pgx.BeginFunc(context.Background(), conn, func(tx pgx.Tx) error {
+		if !t.rolledBack {
+			return do(tx)
+		}
+		if err := w.s.sql.meetSealer(tx); err != nil { // before other locks, as in removals
+			return err
+		}
+		if _, err := tx.Exec(context.Background(), w.s.sql.of("LOCK TABLE ONLY SCHEMA.readings IN ROW EXCLUSIVE MODE")); err != nil {
+			return err
+		}
+		if err := (changelog{w.s.database}).learn(context.Background(), tx); err != nil {
+			return err
+		}
+		return do(tx)
+	})
 }
 
 // beginComparing prepares conclude for the records that find has read.

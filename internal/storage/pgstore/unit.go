@@ -80,17 +80,21 @@ func findAll(w *work, conn *pgx.Conn) error {
 	if err != nil {
 		return err
 	}
-	if fillLate(w, horizonMs); w.late.rows() > 0 {
-		if err := w.s.partitions.ensure(conn, w); err != nil {
-			return err
-		}
+	find := func() error { return w.find(conn.PgConn(), func(chain) bool { return true }) }
+	if fillLate(w, horizonMs); w.late.rows() == 0 {
+		return find()
+	}
+	if err := w.s.partitions.ensure(conn, w); err != nil {
+		return err
+	}
+	return pgx.BeginFunc(context.Background(), conn, func(pgx.Tx) error { // in which nothing is sealed again
 		var b pgconn.Batch
 		w.s.sql.unsealLate(&b, &w.late)
 		if err := conn.PgConn().ExecBatch(context.Background(), &b).Close(); err != nil {
 			return err
 		}
-	}
-	return w.find(conn.PgConn(), func(chain) bool { return true })
+		return find()
+	})
 }
 
 // plan settles the readings as if nobody else wrote. In each chain, later is the record as the accepted
@@ -193,7 +197,7 @@ func (w *work) writeUnits(t *try, statements int) (stale bool, err error) {
 		if err := w.s.partitions.ensure(conn, w); err != nil {
 			return err
 		}
-		err := pgx.BeginFunc(context.Background(), conn, func(pgx.Tx) error {
+		err := transact(t, w, conn, func(pgx.Tx) error {
 			if err := w.send(conn, statements, hinted); err != nil {
 				return err
 			}
