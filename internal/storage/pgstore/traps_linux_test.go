@@ -1,21 +1,26 @@
 package pgstore_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/pulsegate/pulsegate/internal/pgtest"
 	"github.com/pulsegate/pulsegate/internal/polltest"
+	"github.com/pulsegate/pulsegate/internal/porttest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pgstore"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -377,35 +382,68 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// A pooled connection answers as PgBouncer does: the numbers for cancel requests are not PostgreSQL's, and the process has a
-// statement that another client has prepared.
-type pooled struct{ net.Conn }
-
-func (c pooled) Write(b []byte) (int, error) {
-	if bytes.Contains(b, []byte("stmtcache_")) {
-		return 0, errors.New("the statement already exists")
-	}
-	return c.Conn.Write(b)
-}
-
-func (c pooled) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	const head = "K\x00\x00\x00\x0c"
-	if i := bytes.Index(b[:n], []byte(head)); i >= 0 {
-		b[i+len(head)+3] ^= 1
-	}
-	return n, err
-}
-
-// TestPooler connects through a pooler, which Open must refuse by name.
+// TestPooler connects through PgBouncer, which Open must refuse by name in each mode, before it has changed anything.
 func TestPooler(t *testing.T) {
-	o := options(sharedServer(t))
-	o.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
-		return pooled{conn}, err
+	program, err := exec.LookPath("pgbouncer")
+	if err != nil {
+		program, err = exec.LookPath("/usr/sbin/pgbouncer") // Debian installs it there, which is not always in PATH
 	}
-	if _, err := pgstore.Open(context.Background(), o); err == nil || !strings.Contains(err.Error(), "PgBouncer") {
-		t.Errorf("Open returned %v, want an error that names PgBouncer", err)
+	switch {
+	case err != nil && os.Getenv("CI") == "true":
+		t.Fatal("PgBouncer is missing, which .ci/setup installs")
+	case err != nil:
+		t.Skip("PgBouncer is missing")
+	}
+	server := sharedServer(t)
+	for _, mode := range []string{"session", "transaction", "statement"} {
+		addr := porttest.Addr(t)
+		_, port, _ := net.SplitHostPort(addr) // it is an address
+		_, serverPort, _ := net.SplitHostPort(server.Addr())
+		dir, err := os.MkdirTemp("", "pgbouncer") // its user could not reach one in t.TempDir()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.RemoveAll(dir) })
+		config := filepath.Join(dir, "pgbouncer.ini")
+		if err := os.WriteFile(config, fmt.Appendf(nil, `[databases]
+postgres = host=127.0.0.1 port=%s user=%s
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = %s
+unix_socket_dir =
+auth_type = any
+pool_mode = %s
+`, serverPort, pgtest.User, port, mode), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		pooler := exec.Command(program, config)
+		if pooler.SysProcAttr, err = pgtest.Unprivileged(dir); err != nil {
+			t.Fatal(err)
+		}
+		var log strings.Builder
+		pooler.Stderr = &log
+		if err := pooler.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = pooler.Process.Kill()
+			_ = pooler.Wait() // it was killed
+			if t.Failed() {
+				t.Log(log.String())
+			}
+		})
+		o := options(server)
+		o.DSN = strings.Replace(o.DSN, server.Addr(), addr, 1)
+		polltest.Until(t, "PgBouncer takes connections", func() bool {
+			conn, err := pgx.Connect(context.Background(), o.DSN)
+			return err == nil && conn.Close(context.Background()) == nil
+		})
+		if _, err := pgstore.Open(context.Background(), o); err == nil || !strings.Contains(err.Error(), "PgBouncer") {
+			t.Errorf("mode %s: Open returned %v, want an error that names PgBouncer", mode, err)
+		}
+		if queryValue[bool](t, server, "SELECT to_regnamespace($1) IS NOT NULL", o.Schema) {
+			t.Errorf("mode %s: the schema was created", mode)
+		}
 	}
 }
 
