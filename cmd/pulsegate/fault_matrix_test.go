@@ -161,13 +161,11 @@ var (
 	mutantName = regexp.MustCompile(`mutants? ([a-z0-9-]+(?:(?:, | and )(?:[a-z]+-[a-z0-9-]+))*)`)
 )
 
-// TestReliabilityNames checks that the tests that docs/reliability.md names exist, and the mutants
+// TestReliabilityNames checks that the tests that docs/reliability.md and docs/scaling.md name exist, and the mutants
 // that comments name.
 func TestReliabilityNames(t *testing.T) {
-	page, err := os.ReadFile(root + "/docs/reliability.md")
-	try(t, err)
 	index, all := testIndex{}, map[string]bool{}
-	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
 			return err
 		}
@@ -180,13 +178,17 @@ func TestReliabilityNames(t *testing.T) {
 		return nil
 	})
 	try(t, err)
-	names := testName.FindAllString(string(page), -1)
-	if len(names) < 20 {
-		t.Errorf("docs/reliability.md names %d tests", len(names))
-	}
-	for _, name := range names {
-		if !all[name] {
-			t.Errorf("docs/reliability.md names %s, which does not exist", name)
+	for name, least := range map[string]int{"docs/reliability.md": 20, "docs/scaling.md": 10} {
+		page, err := os.ReadFile(filepath.Join(root, name))
+		try(t, err)
+		names := testName.FindAllString(string(page), -1)
+		if len(names) < least {
+			t.Errorf("%s names %d tests", name, len(names))
+		}
+		for _, test := range names {
+			if !all[test] {
+				t.Errorf("%s names %s, which does not exist", name, test)
+			}
 		}
 	}
 

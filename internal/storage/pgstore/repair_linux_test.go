@@ -652,6 +652,22 @@ func TestRepairOldReadings(t *testing.T) {
 	mustNotLose(t, s)
 }
 
+// TestForgottenByAll shows what remains: without a directory, what a server acknowledged that has stopped is lost with the database's memory of it. Another
+// server takes the earlier state as it is, and nobody notices.
+func TestForgottenByAll(t *testing.T) {
+	t.Parallel()
+	r := startReturning(t)
+	a, b := open(t, r.opt), open(t, r.opt)
+	mustStore(t, b, reading("d", 1, 1))
+	earlier := r.backup(t)
+	mustStore(t, a, reading("d", 2, 2))
+	mustClose(t, a)
+	r.restore(t, earlier)
+	polltest.Until(t, "the server is ready", func() bool { return b.Ready() == nil && b.Append([]*storage.Entry{reading("d", 3, 3)}) == nil })
+	mustHave(t, b, "d", 1, 0, 3)
+	mustNotLose(t, b)
+}
+
 // TestRepairNotReplicated does not repair a server without synchronous standbys, until it has one.
 func TestRepairNotReplicated(t *testing.T) {
 	t.Parallel()
