@@ -191,12 +191,12 @@ func (w *work) pass(t *try) (err error) {
 	defer w.s.marks.release(w.mark)
 	hinted := w.fillHints(!t.unknown)
 	err = t.run(func(conn *pgx.Conn) error {
-		err := w.attempt(t, conn, hinted)
+		err := attempt(t, w, conn, hinted)
 		if len(w.fresh) > 0 && sqlState(err) == duplicateKey {
 			// Another server has stored one of them: nothing was written.
 			t.s.counters.retry(duplicateKey)
 			w.s.registry.collided()
-			err = w.attempt(t, conn, hinted)
+			err = attempt(t, w, conn, hinted)
 		}
 		return err
 	}, w.s.mend)
@@ -218,7 +218,7 @@ func (w *work) pass(t *try) (err error) {
 }
 
 // attempt sends the transaction.
-func (w *work) attempt(t *try, conn *pgx.Conn, hinted bool) (err error) {
+func attempt(t *try, w *work, conn *pgx.Conn, hinted bool) (err error) {
 	statements := w.fill()
 	w.mark = w.s.marks.attempt(w.mark)
 	if err = w.s.partitions.ensure(conn, w); err != nil {
