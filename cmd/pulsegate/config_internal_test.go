@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -345,33 +346,74 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// An error names the help of the command that it is about.
-func TestErrorsNameHelp(t *testing.T) {
+// An invalid command line exits with 2 and names the help of its command; a command that fails exits with 1.
+func TestExitCodes(t *testing.T) {
 	for _, tt := range []struct {
 		args []string
-		want string
+		want int
+		text string // in the output
 	}{
-		{nil, "Run 'pulsegate --help' for the commands."},
-		{[]string{"nonsense"}, "Run 'pulsegate --help' for the commands."},
-		{[]string{"serve", "--nonsense"}, "Run 'pulsegate serve --help' for its flags."},
-		{[]string{"serve", "--retain", "400"}, "--retain: 400 needs a unit; did you mean 400d? (the units are ms, s, m, h and d)\nRun 'pulsegate serve --help' for its flags."},
-		{[]string{"serve", "--loops=x"}, `--loops: "x" is not a whole number`},
-		{[]string{"serve", "--addr=8080"}, "did you mean 127.0.0.1:8080?\nRun 'pulsegate serve --help' for its flags."},
-		{[]string{"serve", "--addr=:8080"}, "--addr :8080 has no host, so it can be reached from other machines"},
-		{[]string{"serve", "--log-level=loud"}, "the levels are debug, info, warn and error"},
-		{[]string{"serve", "--log-format=xml"}, `must be one of "text","json"`},
-		{[]string{"serve", "--oldest=2001"}, "RFC 3339 with a zone"},
-		{[]string{"token", "create"}, "Run 'pulsegate token create --help' for its flags."},
-		{[]string{"token", "revoke"}, "Run 'pulsegate token revoke --help' for its flags."},
-		{[]string{"import", "x.csv", "--map=pulse=HR"}, "the fields are time, utc_offset_minutes, device, gateway, systolic_mmhg"},
-		{[]string{"import", "x.csv", "--batch=0"}, "Run 'pulsegate import --help' for its flags."},
-		{[]string{"devices", "--target=127.0.0.1:8080"}, "did you mean http://127.0.0.1:8080?"},
-		{[]string{"devices", "--target=localhost:8080"}, "did you mean http://localhost:8080?"},
-		{[]string{"help", "nonsense"}, "nonsense"},
+		{[]string{"--help"}, 0, "serve"},
+		{[]string{"serve", "--help"}, 0, "--drain-timeout"},
+		{[]string{"version"}, 0, "go1."},
+		{[]string{"nonsense"}, exitUsage, `unknown command "nonsense"`},
+		{[]string{"serv"}, exitUsage, `unknown command "serv", did you mean "serve"?`},
+		{[]string{"token"}, exitUsage, `missing command: "create", "list", "revoke"`},
+		{[]string{"token", "nonsense"}, exitUsage, `unknown command "nonsense"`},
+		{[]string{"check"}, exitUsage, "missing argument: <dir>"},
+		{[]string{"check", "a", "b"}, exitUsage, "unexpected argument b"},
+		{[]string{"export", "--device", "d", "--target"}, exitUsage, "--target requires a value"},
+		{[]string{"serve", "--retain", "--insecure"}, exitUsage, "--retain requires a value"},
+		{[]string{"token", "revoke", "abc"}, exitUsage, "<id>: token: an ID is 12 hexadecimal digits"},
+		{[]string{"serve", "--addr", "0.0.0.0:0"}, exitUsage, "--insecure"},
+		{[]string{"serve", "--accept", "spo2_pct=100..1"}, exitUsage, "spo2_pct"},
+		{[]string{"serve", "--scrub", "59s"}, exitUsage, "--scrub must be at least 1m, or 0s"},
+		{[]string{"serve", "--scrub", "0s", "--print-config"}, 0, "scrub = "},
+		{[]string{"serve", "--print-config"}, 0, "# sign body_weight_kg: unit kg, decimals 3, accepted 0.2..650, usual ..\n"},
+		{[]string{"import", "x.csv", "--map", "spo2_pct"}, exitUsage, "field=column"},
+		{[]string{"import", "nowhere.csv", "--device", "d"}, 1, "no such file"},
+		{[]string{"import", "x.txt"}, exitUsage, "--format"},
+		{[]string{"export", "--data", "nowhere", "--device", "d"}, 1, "nowhere"},
+		{[]string{"check", "nowhere"}, 1, "nowhere: storage: no usable store: the directory does not exist"},
+		{[]string{"devices", "--target", "http://127.0.0.1:1"}, 1, "set the server's address with --target"},
+		{[]string{"devices", "--target", "http://nowhere..invalid"}, 1, "set the server's address with --target"},
+		{[]string{"sim", "--target", "http://192.0.2.1:8080"}, exitUsage, "--allow-remote"},
+		{[]string{"sim", "--target", "http://192.0.2.1:8080", "--allow-remote"}, exitUsage, "set the requests per second with --rate"},
+		{[]string{"sim", "--target", "http://192.0.2.1:8080", "--allow-remote", "--for", "1s", "--rate", "51", "--batch", "20"}, exitUsage, "1020 readings per second exceed the limit of 1000"},
+		{[]string{"sim", "--target", "http://192.0.2.1:8080", "--allow-remote", "--for", "1s", "--rate", "10", "--max-rate", "9.5"}, exitUsage, "limit of 9.5"},
+		{[]string{"sim", "--target", "http://192.0.2.1:8080", "--allow-remote", "--for", "1s", "--rate", "10", "--max-rate=-1"}, exitUsage, "--max-rate must be a number"},
+		{[]string{"sim", "--target", "nonsense"}, exitUsage, "http://host:port"},
+		{[]string{"sim", "--target", "http://127.0.0.1:1"}, 1, "cannot be reached"},
+		{[]string{"sim", "verify", "nowhere", "--target", "http://127.0.0.1:1"}, 1, "no such file"},
+		{[]string{"profile", "http://127.0.0.1:1"}, 1, "Start a server with 'pulsegate serve', or check the address."},
+		{[]string{"token", "list", "--file", "nowhere"}, 1, "'pulsegate token create' creates it"},
+		{[]string{"profile", "127.0.0.1:1"}, 1, "connection refused"},
+		{[]string{"profile", "ftp://x"}, exitUsage, "not an http"},
+		{[]string{"profile", "--for", "1500ms"}, exitUsage, "--for"},
+		{nil, exitUsage, "Run 'pulsegate --help' for the commands."},
+		{[]string{"nonsense"}, exitUsage, "Run 'pulsegate --help' for the commands."},
+		{[]string{"serve", "--nonsense"}, exitUsage, "Run 'pulsegate serve --help' for its flags."},
+		{[]string{"serve", "--retain", "400"}, exitUsage, "--retain: 400 needs a unit; did you mean 400d? (the units are ms, s, m, h and d)\nRun 'pulsegate serve --help' for its flags."},
+		{[]string{"serve", "--loops=x"}, exitUsage, `--loops: "x" is not a whole number`},
+		{[]string{"serve", "--addr=8080"}, exitUsage, "did you mean 127.0.0.1:8080?\nRun 'pulsegate serve --help' for its flags."},
+		{[]string{"serve", "--addr=:8080"}, exitUsage, "--addr :8080 has no host, so it can be reached from other machines"},
+		{[]string{"serve", "--log-level=loud"}, exitUsage, "the levels are debug, info, warn and error"},
+		{[]string{"serve", "--log-format=xml"}, exitUsage, `must be one of "text","json"`},
+		{[]string{"serve", "--oldest=2001"}, exitUsage, "RFC 3339 with a zone"},
+		{[]string{"token", "create"}, exitUsage, "Run 'pulsegate token create --help' for its flags."},
+		{[]string{"token", "revoke"}, exitUsage, "Run 'pulsegate token revoke --help' for its flags."},
+		{[]string{"import", "x.csv", "--map=pulse=HR"}, exitUsage, "the fields are time, utc_offset_minutes, device, gateway, systolic_mmhg"},
+		{[]string{"import", "x.csv", "--batch=0"}, exitUsage, "Run 'pulsegate import --help' for its flags."},
+		{[]string{"devices", "--target=127.0.0.1:8080"}, exitUsage, "did you mean http://127.0.0.1:8080?"},
+		{[]string{"devices", "--target=localhost:8080"}, exitUsage, "did you mean http://localhost:8080?"},
+		{[]string{"help", "nonsense"}, exitUsage, "nonsense"},
 	} {
-		_, errs, code := runCommand(t, tt.args...)
-		if code != exitUsage || !strings.Contains(errs, tt.want) {
-			t.Errorf("%v: exit code %d, want %d, and %q in\n%s", tt.args, code, exitUsage, tt.want, errs)
+		out, errs, code := runCommand(t, tt.args...)
+		if code != tt.want || !strings.Contains(out+errs, tt.text) {
+			t.Errorf("pulsegate %s: exit code %d, want %d, and %q in\n%s%s", strings.Join(tt.args, " "), code, tt.want, tt.text, out, errs)
 		}
+	}
+	if _, err := os.Stat("nowhere"); !errors.Is(err, os.ErrNotExist) {
+		t.Error("a command created a directory that it should only read")
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -201,70 +200,4 @@ func ask(ts *testscript.TestScript, method, url, body string) {
 	out.WriteByte('\n')
 	_, err = ts.Stdout().Write(out.Bytes())
 	ts.Check(err)
-}
-
-// An invalid command line exits with 2, a command that fails with 1.
-func TestExitCodes(t *testing.T) {
-	t.Parallel()
-	bin := program(t)
-	for _, tt := range []struct {
-		args []string
-		want int
-		text string // in the output
-	}{
-		{[]string{"--help"}, 0, "serve"},
-		{[]string{"serve", "--help"}, 0, "--drain-timeout"},
-		{[]string{"version"}, 0, "go1."},
-		{nil, 2, "missing command: "},
-		{[]string{"nonsense"}, 2, `unknown command "nonsense"`},
-		{[]string{"help", "nonsense"}, 2, `unknown command "nonsense"`},
-		{[]string{"serv"}, 2, `unknown command "serv", did you mean "serve"?`},
-		{[]string{"token"}, 2, `missing command: "create", "list", "revoke"`},
-		{[]string{"token", "nonsense"}, 2, `unknown command "nonsense"`},
-		{[]string{"check"}, 2, "missing argument: <dir>"},
-		{[]string{"check", "a", "b"}, 2, "unexpected argument b"},
-		{[]string{"export", "--device", "d", "--target"}, 2, "--target requires a value"},
-		{[]string{"serve", "--retain", "--insecure"}, 2, "--retain requires a value"},
-		{[]string{"token", "revoke", "abc"}, 2, "<id>: token: an ID is 12 hexadecimal digits"},
-		{[]string{"serve", "--nonsense"}, 2, "unknown flag"},
-		{[]string{"serve", "--addr", "0.0.0.0:0"}, 2, "--insecure"},
-		{[]string{"serve", "--addr", "nonsense"}, 2, "--addr"},
-		{[]string{"serve", "--accept", "spo2_pct=100..1"}, 2, "spo2_pct"},
-		{[]string{"serve", "--accept", "sp02_pct=1..100"}, 2, "sp02_pct"},
-		{[]string{"serve", "--max-group", "0"}, 2, "--max-group"},
-		{[]string{"serve", "--scrub", "59s"}, 2, "--scrub must be at least 1m, or 0s"},
-		{[]string{"serve", "--scrub", "0s", "--print-config"}, 0, "scrub = "},
-		{[]string{"serve", "--print-config"}, 0, "# sign body_weight_kg: unit kg, decimals 3, accepted 0.2..650, usual ..\n"},
-		{[]string{"import", "x.csv", "--map", "spo2_pct"}, 2, "field=column"},
-		{[]string{"import", "nowhere.csv", "--device", "d"}, 1, "no such file"},
-		{[]string{"import", "x.txt"}, 2, "--format"},
-		{[]string{"export", "--data", "nowhere", "--device", "d"}, 1, "nowhere"},
-		{[]string{"check", "nowhere"}, 1, "nowhere: storage: no usable store: the directory does not exist"},
-		{[]string{"devices", "--target", "http://127.0.0.1:1"}, 1, "set the server's address with --target"},
-		{[]string{"devices", "--target", "http://nowhere..invalid"}, 1, "set the server's address with --target"},
-		{[]string{"sim", "--target", "http://192.0.2.1:8080"}, 2, "--allow-remote"},
-		{[]string{"sim", "--target", "http://192.0.2.1:8080", "--allow-remote"}, 2, "set the requests per second with --rate"},
-		{[]string{"sim", "--target", "http://192.0.2.1:8080", "--allow-remote", "--for", "1s", "--rate", "51", "--batch", "20"}, 2, "1020 readings per second exceed the limit of 1000"},
-		{[]string{"sim", "--target", "http://192.0.2.1:8080", "--allow-remote", "--for", "1s", "--rate", "10", "--max-rate", "9.5"}, 2, "limit of 9.5"},
-		{[]string{"sim", "--target", "http://192.0.2.1:8080", "--allow-remote", "--for", "1s", "--rate", "10", "--max-rate=-1"}, 2, "--max-rate must be a number"},
-		{[]string{"sim", "--target", "nonsense"}, 2, "http://host:port"},
-		{[]string{"sim", "--target", "http://127.0.0.1:1"}, 1, "cannot be reached"},
-		{[]string{"sim", "verify", "nowhere", "--target", "http://127.0.0.1:1"}, 1, "no such file"},
-		{[]string{"profile", "http://127.0.0.1:1"}, 1, "Start a server with 'pulsegate serve', or check the address."},
-		{[]string{"token", "list", "--file", "nowhere"}, 1, "'pulsegate token create' creates it"},
-		{[]string{"profile", "127.0.0.1:1"}, 1, "connection refused"},
-		{[]string{"profile", "ftp://x"}, 2, "not an http"},
-		{[]string{"profile", "--for", "1500ms"}, 2, "--for"},
-	} {
-		out, errs, code := output(t, bin, tt.args...)
-		if code != tt.want || !strings.Contains(out+errs, tt.text) {
-			t.Errorf("pulsegate %s: exit code %d, want %d, and %q in\n%s%s", strings.Join(tt.args, " "), code, tt.want, tt.text, out, errs)
-		}
-		if code != 0 && strings.Contains(out+errs, "goroutine ") {
-			t.Errorf("pulsegate %s panics:\n%s", strings.Join(tt.args, " "), errs)
-		}
-	}
-	if _, err := os.Stat("nowhere"); !errors.Is(err, os.ErrNotExist) {
-		t.Error("a command created a directory that it should only read")
-	}
 }
