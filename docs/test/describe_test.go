@@ -158,6 +158,11 @@ type problem struct {
 // compare returns in what a request and its answer differ from the document.
 func (d *description) compare(r *http.Request, resp *http.Response, body []byte) (differences []error) {
 	differ := func(format string, args ...any) { differences = append(differences, fmt.Errorf(format, args...)) }
+	// The prompt of a shell follows on a line of its own.
+	if strings.HasSuffix(resp.Header.Get("Content-Type"), "json") && resp.Header.Get("Content-Encoding") == "" && len(body) > 0 &&
+		(body[len(body)-1] != '\n' || bytes.HasSuffix(body, []byte("\n\n"))) {
+		differ("the answer does not end with one newline")
+	}
 	var p problem
 	if resp.Header.Get("Content-Type") == "application/problem+json" && len(body) > 0 {
 		if err := json.Unmarshal(body, &p); err != nil {

@@ -160,6 +160,9 @@ func (s *server) send(method, target, body string, fields ...string) (*http.Resp
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	if n := len(text); n > 0 && (text[n-1] != '\n' || strings.HasSuffix(string(text), "\n\n")) {
+		s.t.Errorf("%s %s: %q does not end with one newline", method, target, text[max(0, n-20):])
+	}
 	return resp, string(text)
 }
 
