@@ -23,7 +23,7 @@ import (
 func TestMain(m *testing.M) {
 	// A reopened store takes tens of milliseconds: PostgreSQL starts a process per connection.
 	// make exhaustive plays more.
-	if err := flag.Set("rapid.checks", "4"); err != nil {
+	if err := flag.Set("rapid.checks", "3"); err != nil {
 		panic(err)
 	}
 	pgstore.ExpectAgain()
