@@ -41,6 +41,12 @@ func FuzzDecode(f *testing.F) {
 	} {
 		f.Add([]byte(body), false)
 	}
+	for _, members := range []string{
+		`"spo2_pct":97,"x":1`, `"x":null,"spo2_pct":97`, `"x":{"device":"b","spo2_pct":[0,{}]},"spo2_pct":97`, `"":"","spo2_pct":97,"\u0000":"\ud83d\ude00"`,
+		`"spo2_pct":97,"SPO2_PCT":96`, `"spo2_pct":97,"x":` + strings.Repeat("[", 3000) + strings.Repeat("]", 3000), `"x":1,"spo2_pct":0`,
+	} {
+		f.Add([]byte(with(members)), true)
+	}
 	f.Fuzz(func(t *testing.T, body []byte, ignoreUnknown bool) {
 		// Longer bodies may exceed the bounds of length and depth, which the model does
 		// not have.

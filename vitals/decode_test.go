@@ -2,7 +2,6 @@ package vitals_test
 
 import (
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 
@@ -166,27 +165,6 @@ func TestDecodeRejects(t *testing.T) {
 				t.Errorf("%v %.60s: %v needs escapes in JSON", shape, tt.body, got)
 			}
 		}
-	}
-}
-
-func TestDecodeIgnoreUnknown(t *testing.T) {
-	want := vitals.Reading{Device: name(t, "ppg-1"), TimeUnixMs: nowUnixMs - 5000, Values: values(spo2, 97_00)}
-	for _, members := range []string{
-		`"spo2_pct":97,"x":1`,
-		`"x":null,"spo2_pct":97`,
-		`"x":{"device":"b","spo2_pct":[0,{}]},"spo2_pct":97`,
-		`"":"","spo2_pct":97,"\u0000":"\ud83d\ude00"`,
-		`"spo2_pct":97,"SPO2_PCT":96`,
-		`"spo2_pct":97,"x":` + strings.Repeat("[", 5000) + strings.Repeat("]", 5000),
-	} {
-		batch, err := decode(t, with(members), vitals.DecoderOptions{IgnoreUnknown: true})
-		if err != nil || !slices.Equal(batch.Readings, []vitals.Reading{want}) {
-			t.Errorf("%.60s: %v, %v; want %v", members, batch, err, want)
-		}
-	}
-	batch, err := decode(t, with(`"x":1,"spo2_pct":0`), vitals.DecoderOptions{IgnoreUnknown: true})
-	if err != nil || len(batch.Refused) != 1 || !errors.Is(&batch.Refused[0], vitals.ErrNoSignal) {
-		t.Errorf("a broken rule with an unknown field: %v, %v", batch, err)
 	}
 }
 
