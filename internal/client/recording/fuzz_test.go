@@ -78,7 +78,6 @@ func FuzzNDJSON(f *testing.F) {
 	f.Add([]byte(`{"device":"d","time":1,"utc_offset_minutes":-210,"spo2_pct":97}`+"\n"+`{"device":"d","time":"2026-01-02T03:04:05+01:00","utc_offset_minutes":60,"spo2_pct":97}`), "", int64(0))
 	f.Add([]byte(`{"device":"d","time":1767323045000,"heart_rate_bpm":61.55,"received":1,"flags":["x"]}`+"\n\n{\n"), "", int64(0))
 	f.Add([]byte(`{"time":"2026-01-02T03:04:05.6789Z","spo2_pct":9.75e1,"heart_rate_bpm":0.0,"gateway":"g"}`+"\r\n"+`{"time":1,"sp02_pct":9,"spo2_pct":97}`), "bed-7", int64(1000))
-	f.Add([]byte(`{"device":"d","time":1,"utc_offset_minutes":-210,"spo2_pct":97}`+"\n"+`{"device":"d","time":"2026-01-02T03:04:05+01:00","utc_offset_minutes":60,"spo2_pct":97}`), "", int64(0))
 	f.Add([]byte(`{"devic\u0065":"d","time":1,"spo2_pct":97}`+"\n"+`[]`+"\n"+`{"device":"d","device":"e"}{}`), "d", int64(-1))
 	f.Fuzz(func(t *testing.T, file []byte, device string, shiftMs int64) {
 		if len(file) > maxFuzzBytes {
