@@ -103,12 +103,7 @@ func (s *remover) erase(e *storage.Erasure, record func(storage.Erasure) error, 
 			}
 			fromMs, toMs := rangeOf(e)
 			return pgx.BeginFunc(context.Background(), conn, func(tx pgx.Tx) error {
-				if sealed, err = s.sql.removeSegments(tx, name, fromMs, toMs, math.MaxInt64); err != nil {
-					return err
-				}
-				tag, err := tx.Exec(context.Background(), s.sql.of(`DELETE FROM SCHEMA.readings WHERE device = $1 AND time_ms = ANY(ARRAY(
-					SELECT time_ms FROM SCHEMA.readings WHERE device = $1 AND time_ms >= $3 AND time_ms <= $4 ORDER BY time_ms LIMIT $2))`), name, chunkReadings, fromMs, toMs)
-				deleted = tag.RowsAffected()
+				deleted, sealed, err = s.sql.removeSome(tx, name, fromMs, toMs, math.MaxInt64)
 				return err
 			})
 		}, nil)
@@ -134,6 +129,18 @@ func (s *remover) erase(e *storage.Erasure, record func(storage.Erasure) error, 
 	}
 	e.Readings += rest
 	return nil
+}
+
+// removeSome removes readings of a device from one time to another, inclusive, that were received until a time: whole segments, and a chunk of rows. It
+// returns the numbers of both.
+func (q *statements) removeSome(tx pgx.Tx, device string, fromMs, toMs, untilMs int64) (deleted, sealed int64, err error) {
+	if sealed, err = q.removeSegments(tx, device, fromMs, toMs, untilMs); err != nil {
+		return 0, 0, err
+	}
+	tag, err := tx.Exec(context.Background(), q.of(`DELETE FROM SCHEMA.readings WHERE device = $1 AND time_ms = ANY(ARRAY(
+		SELECT time_ms FROM SCHEMA.readings WHERE device = $1 AND time_ms >= $3 AND time_ms <= $4 AND received_ms <= $5 ORDER BY time_ms LIMIT $2)) AND received_ms <= $5`),
+		device, chunkReadings, fromMs, toMs, untilMs)
+	return tag.RowsAffected(), sealed, err
 }
 
 // finishErasure removes the rest of what e says, and returns its number of readings.

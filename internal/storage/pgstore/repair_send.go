@@ -1,0 +1,205 @@
+package pgstore
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pgstore/history"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// batchReadings is the number of readings of which a transaction of a repair consists, about.
+const batchReadings = 2000
+
+// A batch is some entries that are sent in one transaction.
+type batch struct {
+	readings    []*storage.Entry
+	assignments []*history.Entry
+	lost        *Loss
+	to          numbers
+	untilMs     int64
+}
+
+// send sends the entries that the database lacks, in their order.
+func (r *repair) send() error {
+	removed := changelog{r.database}.removals()
+	r.ends = map[storage.AssignmentKey][]int64{}
+	b := batch{to: numbers{}}
+	for e, err := range r.memory.All() {
+		if err != nil {
+			return err
+		}
+		if e.Number <= r.have[e.Slot] {
+			continue
+		}
+		b.add(e, removed)
+		if len(b.readings)+len(b.assignments) < batchReadings {
+			continue
+		}
+		if err := r.sendBatch(&b); err != nil {
+			return err
+		}
+		b = batch{to: numbers{}}
+	}
+	return r.sendBatch(&b)
+}
+
+// add adds an entry without what was removed.
+func (b *batch) add(e *history.Entry, all removals) {
+	b.to[e.Slot], b.untilMs = e.Number, e.UnixMs
+	for i := range e.Readings {
+		reading := &e.Readings[i]
+		switch removed, doubtful := all.reading(e, reading); {
+		case doubtful:
+			b.lost = b.lost.extend(e.UnixMs, e.UnixMs)
+		case !removed:
+			b.readings = append(b.readings, &storage.Entry{Reading: &reading.Reading, ReceivedUnixMs: reading.ReceivedUnixMs})
+		}
+	}
+	if e.Assignments == nil {
+		return
+	}
+	switch removed, doubtful := all.assignment(e); {
+	case doubtful:
+		b.lost = b.lost.extend(e.UnixMs, e.UnixMs)
+	case !removed:
+		b.assignments = append(b.assignments, e)
+	}
+}
+
+// sendBatch stores a batch and sets its marks in one transaction.
+func (r *repair) sendBatch(b *batch) error {
+	if len(b.to) == 0 {
+		return nil
+	}
+	w := r.writer.work(b.readings)
+	defer r.writer.release(w)
+	if err := r.writer.partitions.ensure(r.conn, w); err != nil {
+		return err
+	}
+	var repaired, contradicted int64
+	if err := r.step(func(tx pgx.Tx) error {
+		repaired, contradicted = 0, 0
+		if err := r.store(tx, w); err != nil {
+			return err
+		}
+		for _, e := range b.readings {
+			switch e.Outcome {
+			case storage.Conflict:
+				contradicted++
+			case storage.Stored, storage.Completed:
+				repaired++
+			}
+		}
+		for _, e := range b.assignments {
+			ok, err := r.assign(tx, e)
+			if err != nil {
+				return err
+			}
+			if !ok {
+				contradicted++
+			}
+		}
+		if b.lost != nil {
+			if err := r.insertLoss(tx, *b.lost); err != nil {
+				return err
+			}
+		}
+		return r.raise(tx, b.to, b.untilMs)
+	}); err != nil {
+		return err
+	}
+	r.raised(b.to)
+	r.noteLoss(b.lost)
+	r.counters.repaired.Add(repaired)
+	r.counters.contradicted.Add(contradicted)
+	if contradicted > 0 {
+		r.opt.Log.Error("the database contradicts what was acknowledged, and keeps what it has", "readings", contradicted,
+			"acknowledged_until", time.UnixMilli(b.untilMs).UTC())
+	}
+	r.repairing.Store(&RepairError{UntilUnixMs: b.untilMs})
+	return nil
+}
+
+// store settles the readings of w, through the statement that has stored them, and registers their devices. What is there stays.
+func (r *repair) store(tx pgx.Tx, w *work) error {
+	conn := r.conn.PgConn()
+	var wanted []registration
+	at := map[vitals.Name]int{}
+	for i := range w.items {
+		reading := w.items[i].e.Reading
+		k, ok := at[reading.Device]
+		if !ok {
+			k = len(wanted)
+			at[reading.Device], wanted = k, append(wanted, registration{device: reading.Device})
+		}
+		wanted[k].signs |= reading.Values.Present()
+	}
+	for w.pending() {
+		if err := w.send(r.conn, w.fill(), false); err != nil {
+			return err
+		}
+		if slices.ContainsFunc(w.chains, w.mustFind) {
+			if err := w.find(conn, w.mustFind); err != nil {
+				return err
+			}
+			w.beginComparing()
+		}
+		w.conclude(&try{})
+	}
+	if len(wanted) == 0 {
+		return nil
+	}
+	return r.writer.register(tx, wanted, false)
+}
+
+// assign makes an assignment again, or sets its end. It reports false if the database has another one, which stays. Another server may have
+// ended what this one has made, and made what this one has ended: whichever repairs first, an end that was set wins over none, and over one that
+// this server knows to be earlier.
+func (r *repair) assign(tx pgx.Tx, e *history.Entry) (ok bool, err error) {
+	a := &e.Assignments[0]
+	all, err := r.remover.subjects.lockAssignments(tx, &a.Device)
+	if err != nil {
+		return false, err
+	}
+	find := func(a *storage.Assignment) int {
+		return slices.IndexFunc(all, func(b storage.Assignment) bool { return b.FromUnixMs == a.FromUnixMs && b.Subject == a.Subject })
+	}
+	setEnd := func(a *storage.Assignment) error {
+		_, err := tx.Exec(context.Background(), r.sql.of("UPDATE SCHEMA.assignments SET to_ms = $3 WHERE device = $1 AND from_ms = $2"), a.Device.String(), a.FromUnixMs, a.ToUnixMs)
+		return err
+	}
+	for _, other := range e.Assignments[1:] {
+		if i := find(&other); i >= 0 && all[i].ToUnixMs == storage.OpenEnd && other.ToUnixMs != storage.OpenEnd {
+			if err := setEnd(&other); err != nil {
+				return false, err
+			}
+			all[i].ToUnixMs = other.ToUnixMs
+		}
+	}
+	earlier := append(r.ends[a.Key()], e.PreviousToMs)
+	r.ends[a.Key()] = append(earlier, a.ToUnixMs)
+	i := find(a)
+	switch {
+	case i < 0:
+		if _, err := a.Admit(all); err != nil {
+			return false, nil // another one overlaps it
+		}
+		_, err = tx.Exec(context.Background(), r.sql.of("INSERT INTO SCHEMA.assignments (device, from_ms, to_ms, subject) VALUES ($1, $2, $3, $4)"),
+			a.Device.String(), a.FromUnixMs, a.ToUnixMs, string(a.Subject))
+		return err == nil, err
+	case all[i].ToUnixMs == a.ToUnixMs:
+		return true, nil
+	case all[i].ToUnixMs == storage.OpenEnd || slices.Contains(earlier, all[i].ToUnixMs):
+		if a.AdmitEnd(all) != nil {
+			return false, nil
+		}
+		err = setEnd(a)
+		return err == nil, err
+	}
+	return a.ToUnixMs == storage.OpenEnd, nil // it was ended since
+}
