@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pgstore/history"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -20,25 +21,14 @@ type changelog struct{ *database }
 // A change is a removal, or an accepted restore, which every server remembers. A row of the table of changes
 // has it.
 type change struct {
-	id         int64
-	generation int64 // of the database after the transaction that inserted the row
-	since      int64 // the same, in the history in which the change was made
-	kind       changeKind
-	device     vitals.Name // of an erasure
-	fromMs     int64       // first and last time of the readings that it removes
-	toMs       int64
-	atMs       int64 // when it was made, by the clock of the server that made it
-
-	epoch   int64 // in which this server learned it first
-	learned int64 // its generation then
+	history.Change
 
 	before numbers // the marks that the database had when this server made it; nil: another one has made it
 }
 
-type changeKind int16
-
+// Kinds of changes.
 const (
-	erasedDevice changeKind = 1 + iota
+	erasedDevice int16 = 1 + iota
 	erasedAssignment
 	removedOld
 	acceptedRestore
@@ -51,8 +41,8 @@ const (
 	changesKept    = 16
 )
 
-func newChange(kind changeKind, device vitals.Name, fromMs, toMs int64) change {
-	return change{id: newID(), kind: kind, device: device, fromMs: fromMs, toMs: toMs, atMs: time.Now().UnixMilli()}
+func newChange(kind int16, device vitals.Name, fromMs, toMs int64) change {
+	return change{Change: history.Change{ID: newID(), Kind: kind, Device: device, FromMs: fromMs, ToMs: toMs, AtMs: time.Now().UnixMilli()}}
 }
 
 // newID returns a random id of a change or a loss.
@@ -73,15 +63,15 @@ func (s changelog) insertChange(tx pgx.Tx, c change) error {
 	if err != nil {
 		return err
 	}
-	if c.since == 0 {
-		c.since = generation
+	if c.Since == 0 {
+		c.Since = generation
 	}
 	if err := s.tidy(tx, time.Now()); err != nil {
 		return err
 	}
 	_, err = tx.Exec(context.Background(), s.sql.of(`INSERT INTO SCHEMA.changes VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 		ON CONFLICT (id) DO UPDATE SET generation = excluded.generation, since = excluded.since`),
-		c.id, generation, c.since, int16(c.kind), c.device.String(), c.fromMs, c.toMs, c.atMs)
+		c.ID, generation, c.Since, c.Kind, c.Device.String(), c.FromMs, c.ToMs, c.AtMs)
 	return err
 }
 
@@ -103,7 +93,7 @@ func (s changelog) nextGeneration(tx pgx.Tx) (generation int64, err error) {
 // learn reads the changes that this server does not know.
 func (s changelog) learn(ctx context.Context, q querier) error {
 	last := s.marks.last()
-	all, generation, nowMs, err := s.queryChanges(ctx, q, last.generation, last.id)
+	all, generation, nowMs, err := s.queryChanges(ctx, q, last.Generation, last.ID)
 	if err == nil {
 		if s.marks.learn(all, generation, nowMs); len(all) > 0 {
 			keeper{s.database}.keepChanges()
@@ -123,16 +113,16 @@ func (s changelog) queryChanges(ctx context.Context, q querier, after, id int64)
 	}
 	var row struct {
 		id, generation, since, fromMs, toMs, atMs *int64
-		kind                                      *changeKind
+		kind                                      *int16
 		device                                    *string
 	}
 	_, err = pgx.ForEachRow(rows, []any{&generation, &nowMs, &row.id, &row.generation, &row.since, &row.kind, &row.device, &row.fromMs, &row.toMs, &row.atMs}, func() error {
 		if row.id == nil {
 			return nil // there is none
 		}
-		c := change{id: *row.id, generation: *row.generation, since: *row.since, kind: *row.kind, fromMs: *row.fromMs, toMs: *row.toMs, atMs: *row.atMs}
+		c := change{Change: history.Change{ID: *row.id, Generation: *row.generation, Since: *row.since, Kind: *row.kind, FromMs: *row.fromMs, ToMs: *row.toMs, AtMs: *row.atMs}}
 		if *row.device != "" {
-			if c.device, err = vitals.ParseName(*row.device); err != nil {
+			if c.Device, err = vitals.ParseName(*row.device); err != nil {
 				return fmt.Errorf("%w: name of an erased device", storage.ErrCorrupt)
 			}
 		}
@@ -186,7 +176,7 @@ func (s changelog) all() []change {
 func (s changelog) made(c *change) {
 	s.marks.mu.Lock()
 	defer s.marks.mu.Unlock()
-	if i := slices.IndexFunc(s.marks.changes, func(k change) bool { return k.id == c.id }); i >= 0 {
+	if i := slices.IndexFunc(s.marks.changes, func(k change) bool { return k.ID == c.ID }); i >= 0 {
 		s.marks.changes[i].before = c.before
 	}
 }
@@ -196,8 +186,8 @@ func (s changelog) removedUntil() (unixMs int64) {
 	s.marks.mu.Lock()
 	defer s.marks.mu.Unlock()
 	for _, c := range s.marks.changes {
-		if c.kind == removedOld {
-			unixMs = max(unixMs, c.toMs)
+		if c.Kind == removedOld {
+			unixMs = max(unixMs, c.ToMs)
 		}
 	}
 	return unixMs
@@ -225,19 +215,19 @@ func (m *marks) learn(all []change, generation, nowMs int64) (learned []change) 
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, c := range all {
-		if i := slices.IndexFunc(m.changes, func(k change) bool { return k.id == c.id }); i >= 0 {
-			c.epoch, c.learned, c.before = m.changes[i].epoch, m.changes[i].learned, m.changes[i].before
+		if i := slices.IndexFunc(m.changes, func(k change) bool { return k.ID == c.ID }); i >= 0 {
+			c.Epoch, c.Learned, c.before = m.changes[i].Epoch, m.changes[i].Learned, m.changes[i].before
 			m.changes = slices.Delete(m.changes, i, i+1)
 		} else {
-			c.epoch, c.learned = m.epoch, c.generation
+			c.Epoch, c.Learned = m.epoch, c.Generation
 			learned = append(learned, c)
-			if c.generation != c.since && c.device != (vitals.Name{}) {
+			if c.Generation != c.Since && c.Device != (vitals.Name{}) {
 				m.repeated = append(m.repeated, c)
 			}
 		}
 		m.changes = append(m.changes, c)
 	}
-	for len(m.changes) > changesKept && m.changes[0].atMs < nowMs-changesKeptFor.Milliseconds() {
+	for len(m.changes) > changesKept && m.changes[0].AtMs < nowMs-changesKeptFor.Milliseconds() {
 		m.changes = m.changes[1:]
 	}
 	m.upTo = max(m.upTo, generation)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -150,7 +149,7 @@ func (m *marks) raise(generation int64) {
 func (m *marks) known() (acked [slots]int64, generation, change int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.acked, m.generation, m.lastLocked().id
+	return m.acked, m.generation, m.lastLocked().ID
 }
 
 // marksKeptFor is how long the marks of a server stay after its last transaction, at least. The last ones stay in any case, whatever the clocks
@@ -233,29 +232,51 @@ func (s recall) validate(ctx context.Context, conn *pgconn.PgConn) error {
 // remembers returns ErrForgot if the server lacks a mark of this one.
 func (s recall) remembers(ctx context.Context, conn *pgconn.PgConn) error {
 	acked, generation, change := s.marks.known() // before the query
-	if acked == ([slots]int64{}) && generation == 0 && change == 0 {
+	err := s.has(ctx, conn, s.marks.numbers(acked), generation, change)
+	switch {
+	case err == nil:
+		conn.CustomData()[checkedAt] = time.Now()
+	case errors.Is(err, ErrForgot):
+		s.noteForgot(ctx, conn)
+	}
+	return err
+}
+
+// numbers returns the numbers of the slots of this server that have acknowledged something.
+func (m *marks) numbers(acked [slots]int64) numbers {
+	all := numbers{}
+	for slot, number := range acked {
+		if number > 0 {
+			all[history.Slot{Server: m.server, Slot: int16(slot)}] = number
+		}
+	}
+	return all
+}
+
+// has returns ErrForgot if the server lacks marks, a generation, or a change; change 0 is none.
+func (s recall) has(ctx context.Context, conn *pgconn.PgConn, marks numbers, generation, change int64) error {
+	if len(marks) == 0 && generation == 0 && change == 0 {
 		return nil
 	}
-	numbers := strings.Join(slices.Collect(func(yield func(string) bool) {
-		for _, n := range acked {
-			if !yield(strconv.FormatInt(n, 10)) {
-				return
-			}
-		}
-	}), ",")
-	result := conn.ExecParams(ctx, s.sql.remembers, [][]byte{
-		strconv.AppendInt(nil, s.marks.server, 10), []byte("{" + numbers + "}"), strconv.AppendInt(nil, generation, 10), strconv.AppendInt(nil, change, 10),
-	}, nil, nil, nil).Read()
+	var servers, slots, numbers []int64
+	for k, number := range marks {
+		servers, slots, numbers = append(servers, k.Server), append(slots, int64(k.Slot)), append(numbers, number)
+	}
+	array := func(all []int64) []byte {
+		return []byte("{" + strings.Trim(strings.ReplaceAll(fmt.Sprint(all), " ", ","), "[]") + "}")
+	}
+	result := conn.ExecParams(ctx, s.sql.of(`SELECT generation >= $4::bigint AND ($5::bigint = 0 OR EXISTS (SELECT FROM SCHEMA.changes AS c WHERE c.id = $5::bigint)) AND NOT EXISTS (
+		SELECT FROM unnest($1::bigint[], $2::smallint[], $3::bigint[]) AS a(server, slot, number) LEFT JOIN SCHEMA.marks AS k USING (server, slot)
+		WHERE (k.number < a.number) IS NOT FALSE) FROM SCHEMA.state`),
+		[][]byte{array(servers), array(slots), array(numbers), strconv.AppendInt(nil, generation, 10), strconv.AppendInt(nil, change, 10)}, nil, nil, nil).Read()
 	state := sqlState(result.Err)
 	switch {
 	case state == noTable || state == noSchema: // it is from before the table
 	case result.Err != nil:
 		return fmt.Errorf("check marks: %w", hide(result.Err))
 	case len(result.Rows) == 1 && string(result.Rows[0][0]) == "t":
-		conn.CustomData()[checkedAt] = time.Now()
 		return nil
 	}
-	s.noteForgot(ctx, conn)
 	return ErrForgot
 }
 

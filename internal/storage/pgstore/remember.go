@@ -43,8 +43,7 @@ func (s keeper) keepChanges() {
 	defer s.saving.Unlock()
 	var all []history.Change
 	for _, c := range (changelog{s.database}).all() {
-		all = append(all, history.Change{ID: c.id, Generation: c.generation, Since: c.since, Learned: c.learned, Epoch: c.epoch,
-			Kind: int16(c.kind), Device: c.device, FromMs: c.fromMs, ToMs: c.toMs, AtMs: c.atMs})
+		all = append(all, c.Change)
 	}
 	s.memory.SetChanges(all)
 }
@@ -61,8 +60,7 @@ func (s keeper) resume() error {
 	defer m.mu.Unlock()
 	m.epoch = s.memory.Past().Epoch
 	for _, c := range s.memory.Changes() {
-		m.changes = append(m.changes, change{id: c.ID, generation: c.Generation, since: c.Since, learned: c.Learned, epoch: c.Epoch,
-			kind: changeKind(c.Kind), device: c.Device, fromMs: c.FromMs, toMs: c.ToMs, atMs: c.AtMs})
+		m.changes = append(m.changes, change{Change: c})
 		m.epoch, m.generation = max(m.epoch, c.Epoch), max(m.generation, c.Generation)
 	}
 	m.epoch++
@@ -74,31 +72,31 @@ const clockSkewMs = 60_000
 
 // matches reports whether c removes readings of a device and time.
 func (c *change) matches(device *vitals.Name, timeUnixMs int64) bool {
-	switch c.kind {
+	switch c.Kind {
 	case erasedDevice, erasedAssignment:
-		return c.device == *device && c.fromMs <= timeUnixMs && timeUnixMs <= c.toMs
+		return c.Device == *device && c.FromMs <= timeUnixMs && timeUnixMs <= c.ToMs
 	case removedOld:
-		return timeUnixMs <= c.toMs
+		return timeUnixMs <= c.ToMs
 	}
 	return false
 }
 
 // matchesAssignment reports whether c removes an assignment.
 func (c *change) matchesAssignment(a *storage.Assignment) bool {
-	return c.device == a.Device && (c.kind == erasedDevice || c.kind == erasedAssignment && c.fromMs == a.FromUnixMs)
+	return c.Device == a.Device && (c.Kind == erasedDevice || c.Kind == erasedAssignment && c.FromMs == a.FromUnixMs)
 }
 
 // removes reports whether c has removed what it matches of an entry. In doubt it has, and was perhaps made before that was acknowledged: see
 // docs/adr/0026-repair.md, "Before or after".
 func (c *change) removes(e *history.Entry, receivedUnixMs int64) (removed, doubtful bool) {
 	switch {
-	case c.epoch < e.Epoch || c.epoch == e.Epoch && e.Generation >= c.learned:
+	case c.Epoch < e.Epoch || c.Epoch == e.Epoch && e.Generation >= c.Learned:
 		return false, false
-	case c.epoch == e.Epoch && c.learned == c.since:
+	case c.Epoch == e.Epoch && c.Learned == c.Since:
 		return true, false
 	}
-	removed = receivedUnixMs <= c.atMs+clockSkewMs
-	return removed, removed && c.kind != removedOld && receivedUnixMs > c.atMs-clockSkewMs
+	removed = receivedUnixMs <= c.AtMs+clockSkewMs
+	return removed, removed && c.Kind != removedOld && receivedUnixMs > c.AtMs-clockSkewMs
 }
 
 // removals are the changes that this server knows, by device. Those without a device concern all.
@@ -107,7 +105,7 @@ type removals map[vitals.Name][]change
 func (s changelog) removals() removals {
 	all := removals{}
 	for _, c := range s.all() {
-		all[c.device] = append(all[c.device], c)
+		all[c.Device] = append(all[c.Device], c)
 	}
 	return all
 }

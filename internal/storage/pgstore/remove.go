@@ -204,7 +204,7 @@ func (s *remover) forgetDevices(conn *pgx.Conn, names []string, erased *storage.
 			return err
 		}
 		if erased.Subject != "" { // its end may have been set again
-			c.fromMs, c.toMs = rangeOf(erased)
+			c.FromMs, c.ToMs = rangeOf(erased)
 		}
 		if c.before, err = s.sql.queryMarks(tx, ""); err != nil {
 			return err

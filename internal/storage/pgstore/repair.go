@@ -246,11 +246,7 @@ func (r *repair) raised(to numbers) {
 func (r *repair) finish() error {
 	to := numbers(r.memory.Past().Last)
 	acked, _, _ := r.marks.known()
-	for slot, number := range acked {
-		if number > 0 {
-			to[history.Slot{Server: r.marks.server, Slot: int16(slot)}] = number
-		}
-	}
+	maps.Copy(to, r.marks.numbers(acked))
 	if r.begins {
 		to[history.Slot{Server: r.marks.server}] = 1
 	}

@@ -27,7 +27,7 @@ func (r *repair) repeatChanges() error {
 		return err
 	}
 	for _, c := range (changelog{r.database}).all() {
-		if slices.Contains(ids, c.id) {
+		if slices.Contains(ids, c.ID) {
 			continue
 		}
 		if err := r.repeat(&c); err != nil {
@@ -40,10 +40,10 @@ func (r *repair) repeatChanges() error {
 // repeat makes a change again. A repeated erasure removes what was received before it, by the clocks of servers. What was received after it,
 // or at the same time, may have been acknowledged after it. Old readings are left to retention, which removes them again.
 func (r *repair) repeat(c *change) error {
-	erases := c.kind == erasedDevice || c.kind == erasedAssignment
+	erases := c.Kind == erasedDevice || c.Kind == erasedAssignment
 	for more := erases; more; {
 		if err := r.step(func(tx pgx.Tx) error {
-			deleted, _, err := r.sql.removeSome(tx, c.device.String(), c.fromMs, c.toMs, c.atMs-clockSkewMs)
+			deleted, _, err := r.sql.removeSome(tx, c.Device.String(), c.FromMs, c.ToMs, c.AtMs-clockSkewMs)
 			more = deleted == chunkReadings
 			return err
 		}); err != nil {
@@ -60,7 +60,7 @@ func (r *repair) repeat(c *change) error {
 			return err
 		}
 		var repeated bool // by another server
-		if err = tx.QueryRow(context.Background(), r.sql.of("SELECT EXISTS (SELECT FROM SCHEMA.changes WHERE id = $1)"), c.id).Scan(&repeated); err != nil || repeated {
+		if err = tx.QueryRow(context.Background(), r.sql.of("SELECT EXISTS (SELECT FROM SCHEMA.changes WHERE id = $1)"), c.ID).Scan(&repeated); err != nil || repeated {
 			return err
 		}
 		if erases {
@@ -85,7 +85,7 @@ func (r *repair) repeat(c *change) error {
 
 // eraseAgain removes what an erasure has removed, and returns a loss if some of it may have been acknowledged after the erasure.
 func (r *repair) eraseAgain(tx pgx.Tx, c *change) (*Loss, error) {
-	ctx, device, untilMs := context.Background(), c.device.String(), c.atMs+clockSkewMs
+	ctx, device, untilMs := context.Background(), c.Device.String(), c.AtMs+clockSkewMs
 	// This server may know that the primary is in a state from before the erasure, whatever the clocks were.
 	if c.before != nil {
 		marks, err := r.sql.queryMarks(tx, "")
@@ -96,18 +96,18 @@ func (r *repair) eraseAgain(tx pgx.Tx, c *change) (*Loss, error) {
 			untilMs = math.MaxInt64
 		}
 	}
-	if err := r.sql.unsealRange(tx, device, c.fromMs, c.toMs); err != nil {
+	if err := r.sql.unsealRange(tx, device, c.FromMs, c.ToMs); err != nil {
 		return nil, err
 	}
 	rows, err := tx.Query(ctx, r.sql.of("DELETE FROM SCHEMA.readings WHERE device = $1 AND time_ms >= $2 AND time_ms <= $3 AND received_ms <= $4 RETURNING time_ms, received_ms"),
-		device, c.fromMs, c.toMs, untilMs)
+		device, c.FromMs, c.ToMs, untilMs)
 	if err != nil {
 		return nil, err
 	}
 	doubtful := map[int64]int64{} // times of receipt, by time
 	var timeMs, receivedMs int64
 	if _, err := pgx.ForEachRow(rows, []any{&timeMs, &receivedMs}, func() error {
-		if receivedMs > c.atMs-clockSkewMs {
+		if receivedMs > c.AtMs-clockSkewMs {
 			doubtful[timeMs] = receivedMs
 		}
 		return nil
@@ -116,8 +116,8 @@ func (r *repair) eraseAgain(tx pgx.Tx, c *change) (*Loss, error) {
 	}
 	sql := "DELETE FROM SCHEMA.assignments WHERE device = $1"
 	args := []any{device}
-	if c.kind == erasedAssignment {
-		sql, args = sql+" AND from_ms = $2", append(args, c.fromMs)
+	if c.Kind == erasedAssignment {
+		sql, args = sql+" AND from_ms = $2", append(args, c.FromMs)
 	}
 	if _, err = tx.Exec(ctx, r.sql.of(sql), args...); err != nil {
 		return nil, err
@@ -139,7 +139,7 @@ func (r *repair) eraseAgain(tx pgx.Tx, c *change) (*Loss, error) {
 		}
 		for i := range e.Readings {
 			reading := &e.Readings[i]
-			if reading.Device != c.device {
+			if reading.Device != c.Device {
 				continue
 			}
 			if removed, perhaps := c.removes(e, reading.ReceivedUnixMs); removed && !perhaps {
@@ -169,10 +169,10 @@ func (r *repair) learn() error {
 		return err
 	}
 	learned := r.marks.learn(all, generation, nowMs)
-	r.change = r.marks.last().id
+	r.change = r.marks.last().ID
 	keeper{r.database}.keepChanges()
 	// One that another server has repeated says nothing about this database.
-	if slices.ContainsFunc(learned, func(c change) bool { return c.kind == acceptedRestore && c.learned == c.since }) {
+	if slices.ContainsFunc(learned, func(c change) bool { return c.Kind == acceptedRestore && c.Learned == c.Since }) {
 		r.opt.Log.Warn("a restore of the database was accepted: what this server remembers beyond it is given up")
 		r.memory.Forget()
 	}
@@ -211,7 +211,7 @@ func (s *repairer) reportRemoved(repeated []change) error {
 		for i := range e.Readings {
 			reading := &e.Readings[i]
 			if slices.ContainsFunc(repeated, func(c change) bool {
-				return c.matches(&reading.Device, reading.TimeUnixMs) && reading.ReceivedUnixMs > c.atMs-clockSkewMs
+				return c.matches(&reading.Device, reading.TimeUnixMs) && reading.ReceivedUnixMs > c.AtMs-clockSkewMs
 			}) {
 				if gone, doubtful := removed.reading(e, reading); !gone || doubtful {
 					suspect(e, &reading.Device, reading.TimeUnixMs, "")
@@ -221,7 +221,7 @@ func (s *repairer) reportRemoved(repeated []change) error {
 		if e.Assignments == nil {
 			continue
 		}
-		if a := &e.Assignments[0]; slices.ContainsFunc(repeated, func(c change) bool { return c.matchesAssignment(a) && e.UnixMs > c.atMs-clockSkewMs }) {
+		if a := &e.Assignments[0]; slices.ContainsFunc(repeated, func(c change) bool { return c.matchesAssignment(a) && e.UnixMs > c.AtMs-clockSkewMs }) {
 			if gone, doubtful := removed.assignment(e); !gone || doubtful {
 				suspect(e, &a.Device, a.FromUnixMs, a.Subject)
 			}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -46,37 +45,8 @@ func (s *repairer) hasEarlier(ctx context.Context, conn *pgconn.PgConn) error {
 	if err := pgconn.ValidateConnectTargetSessionAttrsReadWrite(ctx, conn); err != nil {
 		return err
 	}
-	var servers, slots, numbers []int64
-	for k, number := range s.memory.Past().Last {
-		servers, slots, numbers = append(servers, k.Server), append(slots, int64(k.Slot)), append(numbers, number)
-	}
 	_, generation, change := s.marks.known()
-	if len(servers) == 0 && change == 0 {
-		return nil
-	}
-	text := func(all []int64) []byte {
-		b := []byte("{")
-		for i, v := range all {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = strconv.AppendInt(b, v, 10)
-		}
-		return append(b, '}')
-	}
-	result := conn.ExecParams(ctx, s.sql.of(`SELECT generation >= $4::bigint AND ($5::bigint = 0 OR EXISTS (SELECT FROM SCHEMA.changes AS c WHERE c.id = $5::bigint)) AND NOT EXISTS (
-		SELECT FROM unnest($1::bigint[], $2::smallint[], $3::bigint[]) AS a(server, slot, number) LEFT JOIN SCHEMA.marks AS k USING (server, slot)
-		WHERE (k.number < a.number) IS NOT FALSE) FROM SCHEMA.state`),
-		[][]byte{text(servers), text(slots), text(numbers), strconv.AppendInt(nil, generation, 10), strconv.AppendInt(nil, change, 10)}, nil, nil, nil).Read()
-	state := sqlState(result.Err)
-	switch {
-	case state == noTable || state == noSchema: // it is from before the table
-	case result.Err != nil:
-		return fmt.Errorf("check marks: %w", hide(result.Err))
-	case len(result.Rows) == 1 && string(result.Rows[0][0]) == "t":
-		return nil
-	}
-	return ErrForgot
+	return recall{s.database}.has(ctx, conn, s.memory.Past().Last, generation, change)
 }
 
 // start gives this run its identity. If the database knows a later run of the memory's directory, that is a copy of an earlier state.

@@ -340,7 +340,7 @@ type statements struct {
 
 	insert, settle, find, hint, generation, meet, unseal string // names of prepared ones
 
-	latest, devices, scan, scanDown, segments, segmentsDown, remembers, marked string
+	latest, devices, scan, scanDown, segments, segmentsDown, marked string
 }
 
 // recordColumns are the columns of a row r that decodeRecord decodes.
@@ -397,7 +397,7 @@ WHERE d.device = free.device AND u.device = free.device`),
 		// late. The division does so if the database has forgotten: all parts see the same snapshot, of before the update.
 		q.generation: q.of(`WITH own AS (INSERT INTO SCHEMA.marks AS k (server, slot, number, at_ms) VALUES ($1::bigint, $2::smallint, $3::bigint, $4::bigint)
 	ON CONFLICT (server, slot) DO UPDATE SET number = greatest(k.number, excluded.number), at_ms = excluded.at_ms)
-SELECT generation, current_setting('synchronous_standby_names') <> '', 1 / CASE WHEN ` + remembered("$1", "$5", "$6", "$7") + ` THEN 1 ELSE 0 END,
+SELECT generation, current_setting('synchronous_standby_names') <> '', 1 / CASE WHEN ` + remembered + ` THEN 1 ELSE 0 END,
 	(CASE WHEN sealed_ms <= $8::bigint AND generation <= $9::bigint THEN 0 ELSE 32768 END)::smallint FROM SCHEMA.state`), // errors.go has the error: see outdated
 
 		q.meet:   fmt.Sprintf("SELECT pg_advisory_xact_lock_shared(%d)", lockKey("seal", schema)),
@@ -405,7 +405,6 @@ SELECT generation, current_setting('synchronous_standby_names') <> '', 1 / CASE 
 	}
 
 	q.marked = q.of("SELECT slot, number FROM SCHEMA.marks WHERE server = $1::bigint")
-	q.remembers = q.of("SELECT " + remembered("$1", "$2", "$3", "$4") + " FROM SCHEMA.state")
 
 	// A hint is the time of a reading with the sign, so the latest one is not before it. If there
 	// is none from there on, that reading was removed, and all are searched.
@@ -437,9 +436,7 @@ WHERE device = $1 AND time_ms >= $2 AND time_ms < $3 ORDER BY time_ms %s LIMIT $
 	return q
 }
 
-// remembered returns the condition that state and marks have at least what a server knows: the numbers of its slots, and the
-// generation, and the last change. A slot whose number is 0 has acknowledged nothing, and may have no row; change 0 is none.
-func remembered(server, numbers, generation, change string) string {
-	return "(" + change + "::bigint = 0 OR EXISTS (SELECT FROM SCHEMA.changes AS c WHERE c.id = " + change + "::bigint)) AND generation >= " + generation + "::bigint AND (SELECT count(*) FROM SCHEMA.marks AS k WHERE k.server = " + server +
-		"::bigint AND (" + numbers + "::bigint[])[k.slot + 1] BETWEEN 1 AND k.number) = (SELECT count(*) FROM unnest(" + numbers + "::bigint[]) AS a WHERE a > 0)"
-}
+// remembered is the condition that state and marks have at least what a server, $1, knows: the numbers of its slots, $5, the
+// generation, $6, and the last change, $7. A slot whose number is 0 has acknowledged nothing, and may have no row; change 0 is none.
+const remembered = `($7::bigint = 0 OR EXISTS (SELECT FROM SCHEMA.changes AS c WHERE c.id = $7::bigint)) AND generation >= $6::bigint
+	AND (SELECT count(*) FROM SCHEMA.marks AS k WHERE k.server = $1::bigint AND ($5::bigint[])[k.slot + 1] BETWEEN 1 AND k.number) = (SELECT count(*) FROM unnest($5::bigint[]) AS a WHERE a > 0)`

@@ -10,12 +10,18 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A Change is what the store knows of the table of changes, which a History only keeps.
+// A Change is a change that the store knows, which a History only keeps.
 type Change struct {
-	ID, Generation, Since, Learned, Epoch int64
-	Kind                                  int16
-	Device                                vitals.Name
-	FromMs, ToMs, AtMs                    int64
+	ID         int64
+	Generation int64 // of the database after the transaction that inserted the row
+	Since      int64 // the same, in the history in which the change was made
+	Learned    int64 // the generation that it had when this server learned it first
+	Epoch      int64 // and the number of the history
+	Kind       int16
+	Device     vitals.Name // of an erasure
+	FromMs     int64       // first and last time of the readings that it removes
+	ToMs       int64
+	AtMs       int64 // when it was made, by the clock of the server that made it
 }
 
 // A state is the first frame of a file.
