@@ -211,9 +211,11 @@ func (r *forgetRun) round(n int) {
 			if b.args = slices.Clip(r.args); lasting {
 				b.args = append(b.args, "--remember-dir="+r.dirs[b])
 			}
+			after := "--seal-after=0s"
 			if sealing {
-				b.args = append(b.args, "--seal-after=1ms")
+				after = "--seal-after=1ms"
 			}
+			b.args = append(b.args, after)
 			b.start()
 			r.noticed[b] = 0
 		}

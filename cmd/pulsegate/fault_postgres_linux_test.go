@@ -411,14 +411,15 @@ func (l *pgLife) round(n int, fault crashFault) {
 // startNode starts a server.
 func (l *pgLife) startNode(jumping bool) {
 	l.b.lane = []lane{fastLane, fullLane}[l.rnd.IntN(2)]
-	var wrapper, args []string
+	var wrapper []string
 	if jumping {
 		wrapper = clockJumps
 	}
+	after := "--seal-after=0s"
 	if l.sealing {
-		args = append(args, "--seal-after=1ms")
+		after = "--seal-after=1ms"
 	}
-	l.b.startUnder(wrapper, args...)
+	l.b.startUnder(wrapper, after)
 	l.c.mu.Lock()
 	defer l.c.mu.Unlock()
 	l.c.starts++
