@@ -232,7 +232,7 @@ func (s recall) validate(ctx context.Context, conn *pgconn.PgConn) error {
 // remembers returns ErrForgot if the server lacks a mark of this one.
 func (s recall) remembers(ctx context.Context, conn *pgconn.PgConn) error {
 	acked, generation, change := s.marks.known() // before the query
-	err := s.has(ctx, conn, s.marks.numbers(acked), generation, change)
+	err := s.has(ctx, conn, s.own(acked), generation, change)
 	switch {
 	case err == nil:
 		conn.CustomData()[checkedAt] = time.Now()
@@ -242,12 +242,12 @@ func (s recall) remembers(ctx context.Context, conn *pgconn.PgConn) error {
 	return err
 }
 
-// numbers returns the numbers of the slots of this server that have acknowledged something.
-func (m *marks) numbers(acked [slots]int64) numbers {
+// own returns the numbers of the slots of this server that have acknowledged something.
+func (s recall) own(acked [slots]int64) numbers {
 	all := numbers{}
 	for slot, number := range acked {
 		if number > 0 {
-			all[history.Slot{Server: m.server, Slot: int16(slot)}] = number
+			all[history.Slot{Server: s.marks.server, Slot: int16(slot)}] = number
 		}
 	}
 	return all

@@ -246,7 +246,7 @@ func (r *repair) raised(to numbers) {
 func (r *repair) finish() error {
 	to := numbers(r.memory.Past().Last)
 	acked, _, _ := r.marks.known()
-	maps.Copy(to, r.marks.numbers(acked))
+	maps.Copy(to, recall{r.database}.own(acked))
 	if r.begins {
 		to[history.Slot{Server: r.marks.server}] = 1
 	}
