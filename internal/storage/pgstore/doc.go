@@ -11,8 +11,9 @@
 //     in one statement, which inserts what is new and completes what is stored. Further
 //     readings of the same device and time follow in further statements of the same
 //     transaction. All of it is one round trip. Readings that are later than all that the node knows
-//     of their device are expected to be new, and go into a plain INSERT before these statements. If another node has
-//     stored one of them, nothing was written, and the lane sends all of them in the other statement.
+//     of their device are expected to be new. The longest run of them goes into a plain INSERT, and what is
+//     sorted before and after it into statements of their own. If another node has stored one of
+//     them, nothing was written, and the lane sends all of them in the other statement.
 //  4. The statement returns the readings that it has stored or completed. For others the lane
 //     reads the records after the commit, and compares: duplicate or conflict. Values never
 //     change, so the later snapshot gives the same verdict. A record that is gone by then was

@@ -33,11 +33,12 @@ type work struct {
 
 	items  []item
 	chains []chain
-	order  []int32               // positions of items, in the order of the group
-	passes [maxStatements]params // parameters of one transaction
-	rows   [maxStatements][]int32
-	insert params  // of the statement before these, which has the readings that are expected to be new
+	order  []int32                   // positions of items, in the order of the group
+	passes [maxStatements + 1]params // parameters of one transaction
+	rows   [maxStatements + 1][]int32
+	insert params  // of the statement among these that has the readings that are expected to be new
 	fresh  []int32 // its items
+	before int     // number of the others that it follows
 	finder params
 	found  []record
 	hints  params
@@ -65,7 +66,7 @@ type item struct {
 type chain struct {
 	from, to int32
 	sent     int32 // number of items, from the first, that the transaction has
-	fresh    bool  // the next attempt inserts the first item
+	fresh    bool  // the next attempt inserts the first item; such chains follow one another
 
 	// have is the record that was read after the transaction, if there is one, and later that
 	// record as it will be after the items before the next one. They are for conclude. A record that
@@ -288,13 +289,19 @@ func (s *writer) remember(w *work) {
 // the number of those that settle. A chain is cut after a reading whose comparison its Guard has not permitted.
 //
 // Only the first attempt inserts: if it fails, or its outcome is unknown, the next one must find what is stored.
+//
+// Invariant: the first items of the chains are in the order of the chains, over all statements. They lock the records, and nodes that do so in
+// different orders deadlock. TestLockOrder checks it.
 func (w *work) fill() (statements int) {
 	w.insert.reset()
-	w.fresh = w.fresh[:0]
+	w.fresh, w.before = w.fresh[:0], 0
 	for i := range w.chains {
 		c := &w.chains[i]
+		if c.fresh && i > 0 && len(w.fresh) == 0 {
+			w.before = 1
+		}
 		c.sent = 0
-		for k := 0; c.sent < maxStatements && c.from+c.sent < c.to; {
+		for k := w.before; c.sent < maxStatements && c.from+c.sent < c.to; {
 			it := &w.items[c.from+c.sent]
 			blind := it.e.Guard != nil && !it.cleared
 			if c.fresh {
@@ -378,11 +385,13 @@ func (w *work) send(conn *pgx.Conn, statements int, hinted bool) error {
 	freshMs := fillLate(w, horizonMs)
 	var b pgconn.Batch
 	w.s.sql.unsealLate(&b, &w.late)
-	if len(w.fresh) > 0 {
-		b.ExecPrepared(w.s.sql.insert, w.insert.encode(settleTypes[:]), binaryFormat, binaryFormat)
-	}
-	for k := range statements {
-		b.ExecPrepared(w.s.sql.settle, w.passes[k].encode(settleTypes[:]), binaryFormat, binaryFormat)
+	for k := range statements + 1 {
+		if w.insertsBefore(k) {
+			b.ExecPrepared(w.s.sql.insert, w.insert.encode(settleTypes[:]), binaryFormat, binaryFormat)
+		}
+		if k < statements {
+			b.ExecPrepared(w.s.sql.settle, w.passes[k].encode(settleTypes[:]), binaryFormat, binaryFormat)
+		}
 	}
 	if hinted {
 		b.ExecPrepared(w.s.sql.hint, w.hints.encode(hintTypes[:]), binaryFormat, binaryFormat)
@@ -398,6 +407,9 @@ func (w *work) send(conn *pgx.Conn, statements int, hinted bool) error {
 	}
 	return err
 }
+
+// insertsBefore reports whether the statement that inserts is sent before statement k.
+func (w *work) insertsBefore(k int) bool { return len(w.fresh) > 0 && k == w.before }
 
 // fillLate puts the keys of readings before the horizon into the parameters of unseal, and returns the earliest time of the others.
 func fillLate(w *work, horizonMs int64) (freshMs int64) {
@@ -458,18 +470,21 @@ func (w *work) receive(results *pgconn.MultiResultReader, statements int, hinted
 			return err
 		}
 	}
-	if len(w.fresh) > 0 {
-		if err := each(nil, nil); err != nil {
-			return err
+	for k := range statements + 1 {
+		if w.insertsBefore(k) {
+			if err := each(nil, nil); err != nil {
+				return err
+			}
+			if n := tag.RowsAffected(); n != int64(len(w.fresh)) {
+				return fmt.Errorf("PostgreSQL inserted %d of %d readings", n, len(w.fresh))
+			}
+			for _, i := range w.fresh {
+				w.items[i].wrote, w.items[i].had = true, 0
+			}
 		}
-		if n := tag.RowsAffected(); n != int64(len(w.fresh)) {
-			return fmt.Errorf("PostgreSQL inserted %d of %d readings", n, len(w.fresh))
+		if k == statements {
+			break
 		}
-		for _, i := range w.fresh {
-			w.items[i].wrote, w.items[i].had = true, 0
-		}
-	}
-	for k := range statements {
 		next := 0
 		if err := each(settledSizes, func(v [][]byte) error {
 			if next = w.match(k, next, v[0], decodeInt64(v[1])); next < 0 {
@@ -733,7 +748,7 @@ func (r *record) with(reading *vitals.Reading) *record {
 
 // fillHints notes the readings to be sent, and puts the devices that are due into the parameters
 // of hint. It reports whether there are any. If insert is true, it notes also which chains begin with a reading that is expected
-// to be new: it is later than all that this node knows of its device.
+// to be new: it is later than all that this node knows of its device. Of several runs of such chains, only the longest one is inserted.
 func (w *work) fillHints(insert bool) bool {
 	w.hints.reset()
 	r := &w.s.registry
@@ -742,17 +757,27 @@ func (w *work) fillHints(insert bool) bool {
 	insert = insert && w.s.opt.Move == 0 && time.Since(r.collidedAt) > r.settlesFor
 	var device *vitals.Name
 	var newestMs int64 // of the device, before these readings
+	var run, longest []chain
 	for i := range w.chains {
 		c := &w.chains[i]
+		c.fresh = false
 		e := w.items[c.from].e
 		k := r.known[e.Reading.Device]
 		if k == nil { // another lane has found a new generation
+			run = nil
 			continue
 		}
 		if device == nil || *device != e.Reading.Device {
 			device, newestMs = &e.Reading.Device, k.newestMs
 		}
-		c.fresh = insert && newestMs > 0 && e.Reading.TimeUnixMs > newestMs
+		if insert && newestMs > 0 && e.Reading.TimeUnixMs > newestMs {
+			run = w.chains[i-len(run) : i+1]
+		} else {
+			run = nil
+		}
+		if len(run) > len(longest) {
+			longest = run
+		}
 		if !k.note(e.Reading) {
 			continue
 		}
@@ -765,6 +790,9 @@ func (w *work) fillHints(insert bool) bool {
 				w.hints.arrays[1+sg].int64(ms)
 			}
 		}
+	}
+	for i := range longest {
+		longest[i].fresh = true
 	}
 	return w.hints.rows() > 0
 }

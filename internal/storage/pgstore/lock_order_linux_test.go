@@ -1,0 +1,84 @@
+package pgstore_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/pulsegate/pulsegate/internal/polltest"
+	"github.com/pulsegate/pulsegate/internal/storage"
+)
+
+// TestLockOrder sends a group of which another node, which sends the same readings, has stored one, and has not committed: the group waits
+// for it, and has locked no later reading, for which the other node would have to wait. It does so whichever readings are expected to be new.
+//
+// Seen to fail with the mutant insert-first.
+func TestLockOrder(t *testing.T) {
+	server := sharedServer(t)
+	o := options(server)
+	s := open(t, o)
+	devices := []string{"a", "b", "c", "d"}
+	insert := "INSERT INTO " + o.Schema + ".readings (device, time_ms, received_ms, hr, had) VALUES ($1, $2, 1, 7000, 0)"
+	ctx, base := context.Background(), int64(0)
+	other, watch := connect(t, server), connect(t, server)
+	defer other.Close(ctx)
+	defer watch.Close(ctx)
+	waits := func() (waits bool) {
+		if err := watch.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'pulsegate' AND wait_event = 'transactionid')").Scan(&waits); err != nil {
+			t.Error(err)
+		}
+		return waits
+	}
+	for pattern := range 1 << len(devices) {
+		for first := range len(devices) - 1 {
+			base += 100
+			var known, group []*storage.Entry
+			times := make([]int64, len(devices))
+			for i, device := range devices {
+				times[i] = base + 10 // later than what is known
+				if pattern>>i&1 == 0 {
+					times[i] = base - 10
+				}
+				known = append(known, reading(device, base, 7000))
+				group = append(group, reading(device, times[i], 7000))
+			}
+			mustStore(t, s, known...)
+			tx, err := other.Begin(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := tx.Exec(ctx, insert, devices[first], times[first]); err != nil {
+				t.Fatal(err)
+			}
+			done := make(chan error, 1)
+			go func() { done <- s.Append(group) }()
+			polltest.Until(t, "the group waits", waits)
+			for i := first + 1; i < len(devices); i++ {
+				if _, err := tx.Exec(ctx, insert, devices[i], times[i]); err != nil {
+					t.Fatalf("readings expected to be new %04b, the other node has %s, and waits for %s: %v", pattern, devices[first], devices[i], err)
+				}
+			}
+			if err := tx.Commit(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-done; err != nil {
+				t.Fatal(err)
+			}
+			for i, e := range group {
+				want := storage.Stored
+				if i >= first {
+					want = storage.Duplicate
+				}
+				if e.Outcome != want {
+					t.Errorf("readings expected to be new %04b, the other node has them from %s on: that of %s got outcome %s, want %s",
+						pattern, devices[first], e.Reading.Device, outcomeName(e.Outcome), outcomeName(want))
+				}
+			}
+			if n := metric(t, s, "pulsegate_postgres_retries_total", `"40P01"`); n != 0 {
+				t.Fatalf("readings expected to be new %04b, the other node has %s: deadlock", pattern, devices[first])
+			}
+		}
+	}
+	if metric(t, s, "pulsegate_postgres_retries_total", `"23505"`) == 0 {
+		t.Error("no reading was expected to be new")
+	}
+}
