@@ -19,7 +19,7 @@ const (
 	gatherFor   = 100 * time.Millisecond // updates gather for at most this long
 	gatherLeast = 10 * time.Millisecond  // and for at least this long, so that few are in memory
 	settleEvery = 5 * time.Second        // silence is noticed this late
-	share       = 100                    // evaluating updates, and sweeps for lost ones, take a hundredth of the time
+	share       = 100                    // evaluating updates, and sweeps for lost ones with what they read, take a hundredth of the time
 	rereadShare = 50                     // sweeps, and reading runs of which other servers may have stored values, each take a fiftieth
 	sweepAtMost = 5 * time.Minute        // but sweeps are made so often
 	readFor     = 500 * time.Millisecond // after this, devices are left for the next round, so that others do not wait
@@ -66,6 +66,7 @@ type Engine struct {
 	// Used by Run only.
 	page     []storage.Record // of a run that is read
 	rereadAt time.Time        // when devices of the order perhaps are read
+	reread   time.Duration    // that this has taken since the last sweep
 
 	mu       sync.Mutex
 	next     []Rule // to be put into force; nil means none
@@ -205,7 +206,7 @@ func (e *Engine) Run(ctx context.Context) {
 					turns += turned.Sub(began)
 				}
 			})
-			all, sweptAt = true, time.Now()
+			all, sweptAt, e.reread = true, time.Now(), 0
 			took = sweptAt.Sub(now) - turns
 			if sweepAt = now.Add(max(e.opt.SweepEvery, min(rereadShare*took, sweepAtMost))); !ok {
 				sweepAt = now.Add(settleEvery)
@@ -247,7 +248,7 @@ func (e *Engine) Run(ctx context.Context) {
 		buf, lost = e.take(buf)
 		if busy = time.Since(began); lost {
 			busy = gatherFor
-			if soon := sweptAt.Add(share * took); soon.Before(sweepAt) {
+			if soon := sweptAt.Add(share * (took + e.reread)); soon.Before(sweepAt) {
 				sweepAt = soon
 			}
 		}

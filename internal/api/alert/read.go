@@ -169,7 +169,12 @@ func (e *Engine) readUnread(ctx context.Context, again, whole bool) (done bool) 
 	if done && len(doubts) > 0 {
 		rereads := time.Now()
 		e.read(ctx, doubts, until)
-		e.rereadAt = time.Now().Add((rereadShare - 1) * time.Since(rereads))
+		took, part := time.Since(rereads), time.Duration(share)
+		if e.opt.Shared {
+			part = rereadShare
+		}
+		e.reread += took
+		e.rereadAt = time.Now().Add((part - 1) * took)
 	}
 	return done
 }
