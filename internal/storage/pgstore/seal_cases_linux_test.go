@@ -16,6 +16,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pgstore"
 	"github.com/pulsegate/pulsegate/internal/storage/storetest"
+	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // TestSealedExpireLatest removes old readings one by one while they are sealed: at any time, the latest values are in rows.
@@ -203,5 +204,30 @@ func TestSealedCompressed(t *testing.T) {
 	}
 	if n := strings.Count(log.String(), "GRANT SET ON PARAMETER"); n != 1 {
 		t.Errorf("the log names the right %d times, want once:\n%s", n, &log)
+	}
+}
+
+// TestUnitOfManySigns stores a unit in which each reading adds a sign to the same record: all are in one transaction, however many.
+func TestUnitOfManySigns(t *testing.T) {
+	s := open(t, options(sharedServer(t)))
+	var unit []*storage.Entry
+	for sg := range vitals.Sign(vitals.NumBuiltIn) {
+		e := reading("d", 5, 0)
+		e.Reading.Values = vitals.Values{}
+		e.Reading.Values.Set(sg, 100)
+		unit = append(unit, e)
+	}
+	unit[0].Unit = int32(len(unit))
+	if err := s.Append(unit); err != nil {
+		t.Fatal(err)
+	}
+	for i, e := range unit {
+		want := storage.Completed
+		if i == 0 {
+			want = storage.Stored
+		}
+		if e.Outcome != want {
+			t.Errorf("reading %d got outcome %s, want %s", i, outcomeName(e.Outcome), outcomeName(want))
+		}
 	}
 }

@@ -33,9 +33,9 @@ type work struct {
 
 	items  []item
 	chains []chain
-	order  []int32                   // positions of items, in the order of the group
-	passes [maxStatements + 1]params // parameters of one transaction
-	rows   [maxStatements + 1][]int32
+	order  []int32                 // positions of items, in the order of the group
+	passes [vitals.MaxSigns]params // parameters of one transaction; each reading of a chain of units adds a sign
+	rows   [vitals.MaxSigns][]int32
 	insert params  // of the statement among these that has the readings that are expected to be new
 	fresh  []int32 // its items
 	before int     // number of the others that it follows
@@ -77,8 +77,8 @@ type chain struct {
 	blocked bool // the items that follow depend on others that are not stored yet
 }
 
-// maxStatements is the number of statements of one transaction, and so of readings of one device
-// and time. Further ones follow in further transactions.
+// maxStatements is the number of readings of one device and time in one transaction, unless they are of units. Further ones follow in
+// further transactions.
 const maxStatements = 8
 
 // maxKept is the number of readings for which a work keeps its buffers.
