@@ -3,9 +3,16 @@ package pgstore_test
 import (
 	"context"
 	"errors"
+	"math"
+	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pgstore"
+	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // The erasure of an assignment that cannot be recorded is unfinished: the assignment stays until
@@ -43,4 +50,130 @@ func TestEraseAssignmentRecorded(t *testing.T) {
 	if n, err := s.Scan(ctx, storage.Range{Device: device, ToUnixMs: 100}, page); err != nil || n != 2 || page[0].TimeUnixMs != 9 || page[1].TimeUnixMs != 20 {
 		t.Errorf("%v are left, %v", page[:n], err)
 	}
+}
+
+// TestRepairAssignments puts assignments and their ends back.
+func TestRepairAssignments(t *testing.T) {
+	t.Parallel()
+	r := startReturning(t)
+	s := open(t, r.opt)
+	ctx := context.Background()
+	a := assignment("worn", "S-1", 10, math.MaxInt64)
+	if err := s.Assign(ctx, a); err != nil {
+		t.Fatal(err)
+	}
+	earlier := r.backup(t)
+	for _, toMs := range []int64{30, 20} {
+		a.ToUnixMs = toMs
+		if err := s.EndAssignment(ctx, a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := assignment("worn", "S-2", 20, 40)
+	if err := s.Assign(ctx, b); err != nil {
+		t.Fatal(err)
+	}
+	r.restore(t, earlier)
+	awaitRepairs(t, s, 1)
+	if all, err := s.DeviceAssignments(ctx, a.Device); err != nil || !slices.Equal(all, []storage.Assignment{a, b}) {
+		t.Errorf("the assignments after the repair are %v, %v, want %v", all, err, []storage.Assignment{a, b})
+	}
+	mustNotLose(t, s)
+	if n := metric(t, s, "pulsegate_postgres_contradicted_total", ""); n != 0 {
+		t.Errorf("%v contradictions, want none", n)
+	}
+}
+
+// TestRepairSharedAssignments lets two servers put back assignments that one has made and the other one ended, in both orders.
+func TestRepairSharedAssignments(t *testing.T) {
+	t.Parallel()
+	for _, first := range []string{"a", "b"} {
+		t.Run("first "+first, func(t *testing.T) {
+			t.Parallel()
+			r := startReturning(t)
+			a := open(t, r.opt)
+			var there atomic.Value // the address for b
+			there.Store(r.now.Addr())
+			opt := r.opt
+			opt.DSN = strings.Replace(r.now.DSN(), r.now.Addr(), r.sockets.Forward(t, func() string { return there.Load().(string) }), 1)
+			b := open(t, opt)
+			earlier := r.backup(t)
+			ctx := context.Background()
+			made := func(s *pgstore.Store, device, subject string, fromMs, toMs int64) {
+				t.Helper()
+				if err := s.Assign(ctx, assignment(device, subject, fromMs, toMs)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ended := func(s *pgstore.Store, device, subject string, fromMs, toMs int64) {
+				t.Helper()
+				if err := s.EndAssignment(ctx, assignment(device, subject, fromMs, toMs)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want := map[string][]storage.Assignment{}
+			made(a, "ended", "S-1", 10, math.MaxInt64)
+			ended(b, "ended", "S-1", 10, 30)
+			want["ended"] = []storage.Assignment{assignment("ended", "S-1", 10, 30)}
+
+			made(a, "handed", "S-1", 10, math.MaxInt64) // on to the next patients
+			ended(b, "handed", "S-1", 10, 25)
+			made(b, "handed", "S-2", 30, 40)
+			made(a, "handed", "S-3", 50, math.MaxInt64)
+			ended(b, "handed", "S-3", 50, 60)
+			want["handed"] = []storage.Assignment{assignment("handed", "S-1", 10, 25), assignment("handed", "S-2", 30, 40), assignment("handed", "S-3", 50, 60)}
+
+			made(a, "erased", "S-1", 10, math.MaxInt64)
+			ended(b, "erased", "S-1", 10, 20)
+			if _, err := b.Erase(modelNames("erased")[0]); err != nil {
+				t.Fatal(err)
+			}
+			made(b, "erased", "S-1", 10, math.MaxInt64)
+			ended(a, "erased", "S-1", 10, 30)
+			want["erased"] = []storage.Assignment{assignment("erased", "S-1", 10, 30)}
+
+			made(a, "gone", "S-1", 10, math.MaxInt64)
+			ended(b, "gone", "S-1", 10, 30)
+			if _, err := a.EraseAssignment(assignment("gone", "S-1", 10, 30)); err != nil {
+				t.Fatal(err)
+			}
+			want["gone"] = nil
+			generation := queryValue[int64](t, r.now, "SELECT generation FROM "+r.opt.Schema+".state")
+			polltest.Until(t, "both know the erasures", func() bool { return pgstore.Learned(a) == generation && pgstore.Learned(b) == generation })
+
+			there.Store("")
+			r.stop()
+			earlier.Restart(t)
+			stores := []*pgstore.Store{a, b}
+			if first == "a" {
+				r.use(earlier)
+				awaitRepairs(t, a, 1)
+				there.Store(earlier.Addr())
+			} else {
+				there.Store(earlier.Addr())
+				awaitRepairs(t, b, 1)
+				r.use(earlier)
+			}
+			for _, s := range stores {
+				awaitRepairs(t, s, 1)
+				if n := metric(t, s, "pulsegate_postgres_contradicted_total", ""); n != 0 {
+					t.Errorf("%v contradictions, want none", n)
+				}
+				mustNotLose(t, s)
+			}
+			for device, want := range want {
+				if got, err := a.DeviceAssignments(ctx, modelNames(device)[0]); err != nil || !slices.Equal(got, want) {
+					t.Errorf("the assignments of %s are %v, %v, want %v", device, got, err, want)
+				}
+			}
+		})
+	}
+}
+
+func assignment(device, subject string, fromMs, toMs int64) storage.Assignment {
+	name, err := vitals.ParseName(device)
+	if err != nil {
+		panic(err)
+	}
+	return storage.Assignment{Device: name, Subject: storage.Subject(subject), FromUnixMs: fromMs, ToUnixMs: toMs}
 }
