@@ -201,7 +201,7 @@ func (w *work) writeUnits(t *try, statements int) (stale bool, err error) {
 			if err := w.send(conn, statements, hinted); err != nil {
 				return err
 			}
-			return w.confirm(conn.PgConn())
+			return confirm(w, conn.PgConn())
 		})
 		if stale = errors.Is(err, errStale); stale {
 			return nil // the outcome is known
@@ -219,7 +219,7 @@ func (w *work) writeUnits(t *try, statements int) (stale bool, err error) {
 }
 
 // confirm returns errStale unless the accepted items are stored now. Their records are locked.
-func (w *work) confirm(conn *pgconn.PgConn) error {
+func confirm(w *work, conn *pgconn.PgConn) error {
 	repeats := func(c chain) bool {
 		return slices.ContainsFunc(w.items[c.from:c.to], func(it item) bool { return it.accepted() && !it.writes })
 	}
