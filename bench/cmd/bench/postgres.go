@@ -185,6 +185,9 @@ func (b *postgresRun) report(setting report.Setting) *report.Report {
 			thanEarlier("batches: CPU of PostgreSQL", postgresBatches, "database", 1.05),
 			thanEarlier("batches: log of PostgreSQL", postgresBatches, "log", 1.05))
 	}
+	if b.alerts != nil {
+		r.Goals = nil
+	}
 	if b.wrk != nil {
 		r.Notes = append(r.Notes, fmt.Sprintf("Single readings: %s, one thread, %d connections", b.wrk.version, b.Connections))
 	}
