@@ -149,6 +149,17 @@ func (c client) want(status int, method, target, body string, fields ...string) 
 	return text
 }
 
+// limited sends a request until it exceeds the client's rate: some of that comes back between requests.
+func (c client) limited(method, target, body string, fields ...string) {
+	c.t.Helper()
+	for range 100 {
+		if status, _ := c.send(method, target, body, fields...); status == 429 {
+			return
+		}
+	}
+	c.t.Errorf("%s %s: never 429", method, target)
+}
+
 // raw sends a request that http.Transport would not send, and returns the status.
 func (c client) raw(text string) int {
 	c.t.Helper()
@@ -562,20 +573,20 @@ func driveTokens(t *testing.T, seen *seen) {
 	as("x").want(401, "POST", "/v1/readings", fmt.Sprintf(reading, 60))
 	as(writer).want(403, "POST", "/v1/readings", fmt.Sprintf(reading, 60), "Sec-Fetch-Site", "cross-site")
 	as(slow).want(200, "POST", "/v1/readings", `{"device":"a","time":1790000000000,"spo2_pct":90}`)
-	as(slow).want(429, "POST", "/v1/readings", `{"device":"a","time":1790000000001,"spo2_pct":90}`)
+	as(slow).limited("POST", "/v1/readings", `{"device":"a","time":1790000000001,"spo2_pct":90}`)
 	as(other).want(409, "POST", "/v1/readings", fmt.Sprintf(reading, 61))
 	as(other).want(429, "POST", "/v1/readings", fmt.Sprintf(reading, 61))
 	as(writer).want(200, "POST", "/v1/omh", point("ppg-1", 1, 90))
 	as(reader).want(403, "POST", "/v1/omh", point("ppg-1", 1, 90))
 	as(writer).want(403, "POST", "/v1/omh", point("ppg-1", 1, 90), "Sec-Fetch-Site", "cross-site")
-	as(slow).want(429, "POST", "/v1/omh", point("a", 1, 90))
+	as(slow).limited("POST", "/v1/omh", point("a", 1, 90))
 	as(other).want(429, "POST", "/v1/omh", point("ppg-1", 1, 91))
 	as(writer).want(200, "POST", "/v1/mapped/m", band("ppg-1", 1, 90))
 	as(reader).want(403, "POST", "/v1/mapped/m", band("ppg-1", 1, 90))
 	as(writer).want(403, "POST", "/v1/mapped/m", band("ppg-1", 1, 90), "Sec-Fetch-Site", "cross-site")
-	as(slow).want(429, "POST", "/v1/mapped/m", band("a", 1, 90))
+	as(slow).limited("POST", "/v1/mapped/m", band("a", 1, 90))
 	as(other).want(429, "POST", "/v1/mapped/m", band("ppg-1", 1, 91))
-	as(slow).want(429, "POST", "/api/v2/write?precision=ms", beat(2), "Content-Type", "text/plain")
+	as(slow).limited("POST", "/api/v2/write?precision=ms", beat(2), "Content-Type", "text/plain")
 	c.operations(func(method, path string, op *openapi3.Operation) {
 		if op.Responses.Value("401") == nil || strings.HasPrefix(path, "/v1/session") {
 			return

@@ -92,7 +92,7 @@ func TestLaneAllocations(t *testing.T) {
 type laneLoad struct{ name, requests string }
 
 func testLaneAllocations(t *testing.T, cfg ingest.Config, loads []laneLoad) {
-	const windows, rounds = 5, 300
+	const windows, rounds = 50, 300 // at most: what allocates beside the lane on a busy machine is rare
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a collection empties pools, and allocates
 	srv := serveOn(t, settleAs(storage.Stored), cfg, &ingest.FastLaneConfig{})
 	conn := dial(t, srv)
@@ -126,6 +126,9 @@ func testLaneAllocations(t *testing.T, cfg ingest.Config, loads []laneLoad) {
 			runtime.ReadMemStats(&after)
 			allocs := after.Mallocs - before.Mallocs
 			least = min(least, allocs-min(allocs, allocsPerCheck*checksAllowed(time.Since(began))))
+			if least == 0 {
+				break
+			}
 		}
 		if least != 0 {
 			t.Errorf("%s: %d allocations in the best of %d windows of %d rounds, want 0", tt.name, least, windows, rounds)
