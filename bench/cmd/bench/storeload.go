@@ -213,7 +213,7 @@ func (s *httpSink) send(ctx context.Context, batch []byte) (time.Duration, error
 		}
 		return time.Duration(seconds) * time.Second, nil
 	}
-	if resp.StatusCode != s.code || s.want != nil && !bytes.Equal(s.body.Bytes(), s.want) {
+	if resp.StatusCode != s.code || s.want != nil && !bytes.Equal(bytes.TrimSpace(s.body.Bytes()), bytes.TrimSpace(s.want)) {
 		return 0, fmt.Errorf("status %d, body %q", resp.StatusCode, s.body.Bytes())
 	}
 	return 0, nil
