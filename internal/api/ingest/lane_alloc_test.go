@@ -92,7 +92,7 @@ func TestLaneAllocations(t *testing.T) {
 type laneLoad struct{ name, requests string }
 
 func testLaneAllocations(t *testing.T, cfg ingest.Config, loads []laneLoad) {
-	const windows, rounds = 50, 300 // at most: what allocates beside the lane on a busy machine is rare
+	const windows, rounds = 50, 300                  // at most: what allocates beside the lane on a busy machine is rare
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a collection empties pools, and allocates
 	srv := serveOn(t, settleAs(storage.Stored), cfg, &ingest.FastLaneConfig{})
 	conn := dial(t, srv)
