@@ -42,13 +42,13 @@ type parsedFiles struct {
 	files map[string]*ast.File
 }
 
-func (p parsedFiles) parse(path string) (*ast.File, error) {
-	if f := p.files[path]; f != nil {
+func (files parsedFiles) parse(path string) (*ast.File, error) {
+	if f := files.files[path]; f != nil {
 		return f, nil
 	}
-	f, err := parser.ParseFile(p.fset, path, nil, parser.SkipObjectResolution)
+	f, err := parser.ParseFile(files.fset, path, nil, parser.SkipObjectResolution)
 	if err == nil {
-		p.files[path] = f
+		files.files[path] = f
 	}
 	return f, err
 }

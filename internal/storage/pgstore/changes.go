@@ -96,7 +96,7 @@ func (s changelog) learn(ctx context.Context, q querier) error {
 	all, generation, nowMs, err := s.queryChanges(ctx, q, last.Generation, last.ID)
 	if err == nil {
 		if s.marks.learn(all, generation, nowMs); len(all) > 0 {
-			keeper{s.database}.keepChanges()
+			keeper(s).keepChanges()
 		}
 	}
 	return err

@@ -42,7 +42,7 @@ func (s keeper) keepChanges() {
 	s.saving.Lock()
 	defer s.saving.Unlock()
 	var all []history.Change
-	for _, c := range (changelog{s.database}).all() {
+	for _, c := range changelog(s).all() {
 		all = append(all, c.Change)
 	}
 	s.memory.SetChanges(all)
