@@ -85,7 +85,7 @@ func (d *devices) put(w *watched) {
 func (d *devices) remove(w *watched) {
 	last := len(d.places) - 1
 	free := d.at(&w.name, d.hash(&w.name))
-	// A device behind the free place moves there, unless its look-up begins behind that.
+	// A look-up ends at a free place. So each device after it moves into it, unless the look-up of that device begins after the free place.
 	for i := (free + 1) & last; d.places[i].w != nil; i = (i + 1) & last {
 		if begins := int(d.places[i].hash) & last; (i-begins)&last >= (i-free)&last {
 			d.places[free], free = d.places[i], i
