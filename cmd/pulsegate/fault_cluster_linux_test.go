@@ -275,7 +275,7 @@ func (r *clusterRun) awaitStored(lost int) {
 	}
 	before, began, astray := r.acknowledged(), time.Now(), false
 	r.await("readings are stored", func() bool {
-		astray = lost >= 0 && time.Since(began) > time.Minute && r.Astray()
+		astray = lost >= 0 && time.Since(began) > time.Minute && r.Astray() >= 0
 		return astray || r.acknowledged() >= before+enough
 	})
 	if astray {

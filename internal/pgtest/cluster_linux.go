@@ -539,28 +539,46 @@ func (c *Cluster) Whole() bool {
 	return members == Nodes-1
 }
 
-// Astray reports whether a standby waits for a log that no machine has. When a primary is lost in the middle of a record that one file of its log
-// begins and the next one goes on with, and another machine is promoted, PostgreSQL 15 asks that one for the second file only, and never
-// finds the rest of the first one. Patroni does not notice it. The standby follows again when there is another primary.
-func (c *Cluster) Astray() bool {
+// Astray returns a standby that waits for a log that no machine has, or -1. When a primary is lost in the middle of a record that one file of
+// its log begins and the next one goes on with, and another machine is promoted, PostgreSQL 15 asks that one for the second file only, and
+// never finds the rest of the first one. Patroni does not notice it.
+func (c *Cluster) Astray() int {
+	primary := c.Primary()
 	for i := range c.nodes {
-		if text := c.tail(i, "patroni.log"); strings.Contains(text[max(0, len(text)-3000):], "waiting for WAL to become available") {
-			return true
+		text := c.tail(i, "patroni.log")
+		if i != primary && strings.Contains(text[max(0, len(text)-3000):], "waiting for WAL to become available") {
+			return i
 		}
 	}
-	return false
+	return -1
 }
 
-// AwaitWhole waits until the cluster is whole.
+// AwaitWhole waits until the cluster is whole. After a minute it builds a standby that has gone astray anew, as
+// docs/scaling.md says: it does not follow the old primary either, if that comes back without the other timeline.
 func (c *Cluster) AwaitWhole() {
 	c.t.Helper()
+	rebuildAt := time.Now().Add(time.Minute)
 	c.await("both standbys follow a primary", func() bool {
+		if astray := c.Astray(); astray >= 0 && time.Now().After(rebuildAt) {
+			c.t.Logf("machine %d is built anew: %t", astray+1, c.reinitialize(astray))
+			rebuildAt = time.Now().Add(time.Minute)
+		}
 		if !c.Whole() {
 			return false
 		}
 		time.Sleep(time.Second)
 		return c.Whole()
 	})
+}
+
+// reinitialize is patronictl reinit of a standby. It reports whether Patroni has begun.
+func (c *Cluster) reinitialize(i int) bool {
+	resp, err := impatient.Post("http://"+control(i)+":8008/reinitialize", "application/json", strings.NewReader(`{"force": true}`))
+	if err != nil {
+		return false
+	}
+	_ = resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
 }
 
 // await waits for a state that Patroni brings about, which takes longer than polltest.Patience on
