@@ -91,14 +91,6 @@ func (g *cgroup) kills() int {
 	return g.figure("memory.oom_control", "oom_kill")
 }
 
-// residentBytes returns the resident memory of processes, without pages of files.
-func (g *cgroup) residentBytes() int {
-	if g.v2 {
-		return g.figure("memory.stat", "anon")
-	}
-	return g.figure("memory.stat", "total_rss")
-}
-
 // figure returns a number from a file with lines "name number".
 func (g *cgroup) figure(file, name string) int {
 	g.t.Helper()

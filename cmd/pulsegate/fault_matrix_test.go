@@ -21,7 +21,7 @@ const root = "../.."
 // furtherTests are tests in the table of faults beside those that run on both lanes and fail with a mutant. A campaign
 // chooses a lane for each server.
 var furtherTests = []string{"TestBadInputSmuggling", "TestCluster", "TestDiskFullAtOnce", "TestDrain", "TestFairHandshakes", "TestPostgresPowerLoss",
-	"TestSecondTerm", "TestTLSLane", "TestUnderLimit"}
+	"TestSecondTerm", "TestTLSLane"}
 
 // TestFaultMatrix checks the table of faults in docs/reliability.md: its tests of this package run on a server with the
 // fast lane and on one without it, and fail with a mutant.

@@ -12,7 +12,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
-// A server in a control group of 160 MiB is sent twice as much at once, in the first parts of
+// A server in a control group of 128 MiB is sent twice as much at once, in the first parts of
 // batches of the largest size that it accepts. It rejects with 503 and Retry-After what exceeds
 // the bounds that it chose, survives, and still stores single readings. Then it is loaded with
 // batches.
@@ -21,12 +21,21 @@ import (
 func TestMemoryLimit(t *testing.T) {
 	onBothLanes(t, func(t *testing.T, lane lane) {
 		t.Parallel()
-		const limitBytes = 160 << 20
+		const limitBytes = 128 << 20
 		group := newCgroup(t, limitBytes)
 		b := newHarness(t, lane)
 		line := b.serveCommand("--trusted-proxies=127.0.0.0/8", "--log-level=debug") // one address may use all the memory
 		b.server = launch(b, 1, group.command(line[0], line[1:]...))
 		took := resources(t, b.server)
+		// The example of docs/lifecycle.md.
+		for name, want := range map[string]string{
+			"limit_from": "cgroup", "limit_bytes": strconv.Itoa(limitBytes), "cache_bytes": "17336456",
+			"max_body_bytes": "17336456", "max_batch_bytes": "812646", "max_queued": "12697", "max_devices": "54176", "max_conns": "2116",
+		} {
+			if took[name] != want {
+				t.Errorf("%s: the server took %s, want %s", name, took[name], want)
+			}
+		}
 		bodyBytes, batchBytes := number(t, took["max_body_bytes"]), number(t, took["max_batch_bytes"])
 		batches, sentBytes := 2*limitBytes/batchBytes, batchBytes*6/10
 

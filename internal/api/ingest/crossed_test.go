@@ -1,3 +1,8 @@
+//go:build !race
+
+// These requests are sent one after another, so the race detector would find nothing, and package query, which they
+// read with, would be compiled for it: Parquet takes longer than all of this package's tests.
+
 package ingest_test
 
 import (

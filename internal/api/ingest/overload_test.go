@@ -60,32 +60,6 @@ func (g *barrier) fill(t *testing.T, core *ingest.Core, srv *server, readings ..
 	return wg.Wait
 }
 
-// TestOverload overloads a server. It must reject immediately, store what it has admitted and
-// nothing else, and accept readings again when the queue has space.
-//
-// Seen to fail when the queue was unbounded, and when an answer of 503 had no Retry-After.
-func TestOverload(t *testing.T) {
-	eachFront(t, func(t *testing.T, serve serveFunc) {
-		g := newBarrier()
-		core, srv := serve(t, ingest.Config{MaxGroup: 10, MaxQueued: 20}, g.before)
-		wait := g.fill(t, core, srv, 10, 10)
-		for i, body := range []string{good, batch("d", 3), "\n" + good + "\n" + reading("d", 9)} {
-			resp, text := post(t, srv, body, "")
-			if resp.StatusCode != 503 || !strings.Contains(text, "#overloaded") || resp.Header.Get("Retry-After") == "" {
-				t.Errorf("request %d: %d %s, want 503 overloaded with Retry-After", i, resp.StatusCode, text)
-			}
-		}
-		close(g.release)
-		wait()
-		if c := core.Counters(); c.Stored != 20 || c.Overloaded != 3 {
-			t.Errorf("%d readings stored, %d requests refused; want 20 and 3", c.Stored, c.Overloaded)
-		}
-		if _, text := post(t, srv, good, ""); text != `{"status":"stored"}` {
-			t.Errorf("when the queue has space: %s", text)
-		}
-	})
-}
-
 // TestOverloadJitter checks that clients that were rejected together get different Retry-After.
 //
 // Seen to fail when every client got the least.

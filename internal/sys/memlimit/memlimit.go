@@ -3,8 +3,8 @@
 // # Promise
 //
 // A server with the bounds returned by [Fit] stays within the given memory under any
-// load: above the bounds it rejects requests. TestUnderLimit of cmd/pulsegate checks
-// that with a limit of 128 MiB and full load.
+// load: above the bounds it rejects requests. TestMemoryLimit of cmd/pulsegate checks
+// that with a limit of 128 MiB.
 //
 // The package only calculates: it reads no limits and sets none.
 //
