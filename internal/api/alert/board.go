@@ -2,7 +2,6 @@ package alert
 
 import (
 	"math"
-	"math/bits"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -10,23 +9,23 @@ import (
 
 // A board has the runs of all devices, for one set of rules. Engine.mu guards it.
 type board struct {
-	opt        *Options
-	rules      []Rule
-	devices    devices                // at most maxDevices
-	touched    []*watched             // may have changed since they were settled
-	unread     map[vitals.Name]unread // devices whose runs must be read from the store
-	sweep      uint32                 // number of sweeps that have begun
-	complete   bool                   // one has ended
-	cutUnixMs  int64                  // readings before this may have expired
-	maxDevices int
-	full       bool // devices were left out since the last sweep has begun
-	leftOut    int  // number of those that it has found
-	states     int  // number of runs
-	reported   int  // number of runs that are reported as active
+	opt         *Options
+	rules       []Rule
+	devices     devices                // at most maxDevices
+	touched     []*watched             // may have changed since they were settled
+	unread      map[vitals.Name]unread // devices whose runs must be read from the store
+	sweep       uint32                 // number of sweeps that have begun
+	beganUnixMs int64                  // the last sweep
+	complete    bool                   // one has ended
+	cutUnixMs   int64                  // readings before this may have expired
+	maxDevices  int
+	full        bool // devices were left out since the last sweep has begun
+	leftOut     int  // number of those that it has found
+	states      int  // number of runs
+	reported    int  // number of runs that are reported as active
 
-	signs         uint32                        // bit set of the signs that rules are about
-	calm          [vitals.MaxSigns]vitals.Range // by sign; values between the ends meet no rule
-	leastSilentMs int64                         // of the rules about silence
+	filter        *filter
+	leastSilentMs int64 // of the rules about silence
 }
 
 // Memory of states.
@@ -43,87 +42,25 @@ func maxDevices(opt *Options, rules int) int {
 	return int(opt.MaxBytes) / (deviceBytes + stateBytes*rules)
 }
 
-// A watched is what is kept of a device. Most readings of a calm device use nothing but the fields before runs, which
-// are in one cache line.
+// A watched is what is kept of a device. That of a calm one is as old as the last sweep: see filter.
 type watched struct {
-	newestUnixMs int64 // of its newest reading
-
-	// A reading whose values meet no rule changes nothing of the runs of a calm device but the times of the newest
-	// values. The last such reading is held here until the runs are needed.
-	heldUnixMs int64
-	heldSigns  uint32
-
-	calm    bool   // no run is met, and none is reported as active; set when the device is settled
-	touched bool   // it is in board.touched
-	sweep   uint32 // in which it was seen last
-	runs    []run  // by rule; nil if no rule is for the device
-	name    vitals.Name
+	newestUnixMs int64  // of its newest reading
+	calm         bool   // no run is met, and none is reported as active; set when the device is settled
+	touched      bool   // it is in board.touched
+	sweep        uint32 // in which it was seen last
+	runs         []run  // by rule; nil if no rule is for the device
+	name         vitals.Name
 }
 
 func newBoard(rules []Rule, opt *Options) *board {
 	b := &board{opt: opt, rules: rules, devices: newDevices(), unread: map[vitals.Name]unread{}, maxDevices: maxDevices(opt, len(rules)), leastSilentMs: math.MaxInt64}
-	for i := range b.calm {
-		b.calm[i] = vitals.Range{Min: vitals.MinValue, Max: vitals.MaxValue}
-	}
 	for i := range rules {
-		r := &rules[i]
-		if r.Silent != 0 {
+		if r := &rules[i]; r.Silent != 0 {
 			b.leastSilentMs = min(b.leastSilentMs, r.Silent.Milliseconds())
-			continue
-		}
-		b.signs |= 1 << r.Sign
-		if calm := &b.calm[r.Sign]; r.Met.Min == vitals.MinValue {
-			calm.Min = max(calm.Min, r.Met.Max)
-		} else {
-			calm.Max = min(calm.Max, r.Met.Min)
 		}
 	}
+	b.filter = newFilter(rules, b.devices.hash)
 	return b
-}
-
-// wanted returns the bit set of the signs without which a reading changes nothing of the board.
-func (b *board) wanted() uint32 {
-	if b.leastSilentMs != math.MaxInt64 {
-		return math.MaxUint32
-	}
-	return b.signs
-}
-
-// isCalm reports whether the values of some signs meet no rule. It may report false although they do not.
-func (b *board) isCalm(values *vitals.Values, signs uint32) bool {
-	for ; signs != 0; signs &= signs - 1 {
-		s := vitals.Sign(bits.TrailingZeros32(signs))
-		if v, _ := values.Get(s); v <= b.calm[s].Min || v >= b.calm[s].Max {
-			return false
-		}
-	}
-	return true
-}
-
-// hold holds a reading of a calm device whose values meet no rule, and which has some of the signs of rules. It
-// reports false if the runs must be compared with the reading.
-func (b *board) hold(w *watched, unixMs int64, signs uint32) bool {
-	if unixMs <= w.heldUnixMs {
-		return signs&^w.heldSigns == 0
-	}
-	if w.heldSigns&^signs != 0 {
-		b.release(w)
-	}
-	w.heldUnixMs, w.heldSigns = unixMs, signs
-	return true
-}
-
-// release adds the reading that is held to the runs.
-func (b *board) release(w *watched) {
-	if w.heldSigns == 0 {
-		return
-	}
-	for i := range w.runs {
-		if u := &w.runs[i]; u.applies && b.rules[i].Silent == 0 && w.heldSigns&(1<<b.rules[i].Sign) != 0 {
-			u.known, u.newestUnixMs = true, max(u.newestUnixMs, w.heldUnixMs)
-		}
-	}
-	w.heldUnixMs, w.heldSigns = 0, 0
 }
 
 // of returns what is kept of a device, and whether nothing was; or nil if there is no room for it.
@@ -168,8 +105,12 @@ func (w *watched) at(i int, r *Rule, nowUnixMs int64) (sinceUnixMs int64, active
 	if r.Silent == 0 {
 		return u.sinceUnixMs, u.active && !u.isOver(nowUnixMs)
 	}
-	ageMs := nowUnixMs - w.newestUnixMs
-	return w.newestUnixMs + r.Silent.Milliseconds(), u.applies && ageMs >= r.Silent.Milliseconds() && (r.MaxAge == 0 || ageMs < r.MaxAge.Milliseconds())
+	return w.newestUnixMs + r.Silent.Milliseconds(), w.isSilent(i, r, nowUnixMs) && (r.MaxAge == 0 || nowUnixMs-w.newestUnixMs < r.MaxAge.Milliseconds())
+}
+
+// isSilent reports whether a device is silent by the rule with an index, or gone.
+func (w *watched) isSilent(i int, r *Rule, nowUnixMs int64) bool {
+	return w.runs[i].applies && nowUnixMs-w.newestUnixMs >= r.Silent.Milliseconds()
 }
 
 // An unread is a device whose runs must be read from the store.
@@ -193,6 +134,7 @@ func (b *board) mark(device *vitals.Name, o order) {
 	if !is || o < u.order {
 		u.order = o
 		b.unread[*device] = u
+		b.notCalm(device) // before it is read, so that what is stored then is taken
 	}
 }
 
@@ -239,11 +181,6 @@ func (b *board) take(r *update, w *watched) {
 		}
 	}
 	w.newestUnixMs = max(w.newestUnixMs, r.unixMs)
-	signs := r.values.Present() & b.signs
-	if w.calm && b.isCalm(&r.values, signs) && b.hold(w, r.unixMs, signs) {
-		return
-	}
-	b.release(w)
 	for i := range w.runs {
 		rule, u := &b.rules[i], &w.runs[i]
 		v, has := r.values.Get(rule.Sign)
@@ -257,13 +194,17 @@ func (b *board) take(r *update, w *watched) {
 			b.mark(&r.device, differs)
 		}
 	}
-	w.calm = false
+	if w.calm {
+		w.calm = false
+		b.notCalm(&w.name)
+	}
 	b.touch(w)
 }
 
 // begin begins a sweep.
 func (b *board) begin(nowUnixMs int64) {
 	b.sweep++
+	b.beganUnixMs = nowUnixMs
 	if b.full, b.leftOut = false, 0; b.opt.Retain != 0 {
 		b.cutUnixMs = max(b.cutUnixMs, nowUnixMs-b.opt.Retain.Milliseconds())
 	}
@@ -278,7 +219,6 @@ func (b *board) compare(d *storage.Device, late bool) {
 		return
 	}
 	w.sweep = b.sweep
-	b.release(w)
 	if d.NewestUnixMs < w.newestUnixMs { // readings were removed
 		b.mark(&d.Name, differs)
 	}
@@ -286,7 +226,9 @@ func (b *board) compare(d *storage.Device, late bool) {
 	for i := range w.runs {
 		rule, u := &b.rules[i], &w.runs[i]
 		switch latest := &d.Latest[rule.Sign]; {
-		case !u.applies || rule.Silent != 0:
+		case !u.applies:
+		case rule.Silent != 0: // many devices may be gone
+			u.known = u.known || rule.MaxAge != 0 && b.beganUnixMs-d.NewestUnixMs >= rule.MaxAge.Milliseconds()
 		case latest.Known && (!u.known || latest.TimeUnixMs > u.newestUnixMs):
 			if u.take(rule, latest.Value, latest.TimeUnixMs, math.MaxInt64); u.met { // as long as it is not read, it is not young
 				b.mark(&d.Name, perhaps)
@@ -339,4 +281,21 @@ func (b *board) each(visit func(Alert)) {
 func (b *board) active() (active []Alert) {
 	b.each(func(a Alert) { active = append(active, a) })
 	return active
+}
+
+// notCalm makes the filter leave out no readings of a device.
+func (b *board) notCalm(device *vitals.Name) { b.filter.calm.Load().remove(b.devices.hash(device)) }
+
+// filterAgain makes the filter leave out readings of the devices that have become calm, too.
+func (b *board) filterAgain() {
+	calm := newHashes(b.devices.n)
+	for _, p := range b.devices.places {
+		if p.w != nil && p.w.calm && !p.w.touched {
+			calm.add(p.hash)
+		}
+	}
+	for device := range b.unread {
+		calm.remove(b.devices.hash(&device))
+	}
+	b.filter.calm.Store(calm)
 }

@@ -6,15 +6,15 @@
 //     order in which readings arrived, and not on when the server was started, but for Options.Grace. [Rule]
 //     and [Lasts] say how.
 //   - It is not an alarm system: alerts are evaluated after readings are stored, from what has arrived.
-//   - Evaluation never delays a commit: [Engine.Publish] copies what was stored and never waits. What it
-//     has no room for is read from the store.
+//   - Evaluation never delays a commit: [Engine.Publish] copies what matters of what was stored and never waits. What
+//     it has no room for is read from the store.
 //   - No measured value and no subject is in an alert.
 //
 // # Goroutines and locks
 //
 // [Engine.Run] is one goroutine. It takes updates, adds them to runs in memory, and reads the runs of a
-// device from the store where that is not enough: for late and completed readings, after erasures, and
-// where a sweep over all devices finds a difference. Engine.mu guards all that is shared; it is not held
+// device from the store where that is not enough: before an alert begins, for late and completed readings, after
+// erasures, and where a sweep over all devices finds a difference. Engine.mu guards all that is shared; it is not held
 // while the store is called, which may call [Engine.Erased].
 //
 // # Bounds

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/api/feed"
@@ -18,6 +19,7 @@ import (
 const (
 	gatherFor   = 100 * time.Millisecond // updates gather for at most this long
 	gatherLeast = 10 * time.Millisecond  // and for at least this long, so that few are in memory
+	gatherLost  = time.Second            // after a loss: what is put into a full inbox costs next to nothing, and what it holds counts as lost
 	settleEvery = 5 * time.Second        // silence is noticed this late
 	share       = 100                    // evaluating updates, and sweeps for lost ones with what they read, take a hundredth of the time
 	rereadShare = 50                     // sweeps, and reading runs of which other servers may have stored values, each take a fiftieth
@@ -28,8 +30,8 @@ const (
 
 // Options configure an [Engine].
 type Options struct {
-	// Shared says that other servers write to the store. Their readings are read at each sweep, at
-	// [Engine.Refresh], and before an alert begins.
+	// Shared says that other servers write to the store. Their readings are read at each sweep, and at
+	// [Engine.Refresh].
 	Shared bool
 
 	// SweepEvery is how often what is kept of all devices is compared with the store. Default 1 min, or
@@ -59,9 +61,11 @@ type Engine struct {
 	reader  Reader
 	opt     Options
 	inbox   *feed.Inbox[update]
-	filter  filter             // of what is put into the inbox
-	restart chan struct{}      // holds one if next may be set
-	refresh chan chan struct{} // closed when all devices were compared
+	filter  atomic.Pointer[filter] // of the board: what is put into the inbox
+	offered atomic.Int64           // number of entries that were published since window, or a loss
+	window  time.Time              // used by Publish only
+	restart chan struct{}          // holds one if next may be set
+	refresh chan chan struct{}     // closed when all devices were compared
 
 	// Used by Run only.
 	page     []storage.Record // of a run that is read
@@ -85,6 +89,9 @@ type Engine struct {
 	changed  chan struct{}        // closed and replaced when an alert begins or ends
 }
 
+// maxOffered bounds how many entries are looked at in gatherFor, so that publishing costs a loaded committer little.
+const maxOffered = 1 << 14
+
 // maxChanges bounds the changes that are kept until they are reported. A receiver that misses an end knows
 // it by the end time of the last report.
 const maxChanges = 1 << 14
@@ -104,14 +111,26 @@ func NewEngine(reader Reader, rules []Rule, opt Options) *Engine {
 		reader: reader, opt: opt, troubled: time.Now(), restart: make(chan struct{}, 1), refresh: make(chan chan struct{}),
 		board: newBoard(rules, &opt), erased: map[vitals.Name]bool{}, changed: make(chan struct{}),
 	}
-	e.inbox = feed.NewInbox(e.filter.fill)
-	e.filter.signs.Store(e.board.wanted())
+	e.inbox = feed.NewInbox(func(u *update, entry *storage.Entry) bool { return e.filter.Load().fill(u, entry) })
+	e.filter.Store(e.board.filter)
 	return e
 }
 
 // Publish takes what a durable group has stored. It never waits, and retains neither the group nor its
 // entries. Groups must be published in the order of their commits.
-func (e *Engine) Publish(group []*storage.Entry) { e.inbox.Put(group) }
+func (e *Engine) Publish(group []*storage.Entry) {
+	if e.offered.Load() <= maxOffered { // otherwise what the inbox holds counts as lost until it is taken
+		if now := time.Now(); now.Sub(e.window) >= gatherFor {
+			e.window = now
+			e.offered.Store(0)
+		}
+	}
+	if e.offered.Add(int64(len(group))) > maxOffered {
+		e.inbox.Lose(uint64(len(group)))
+		return
+	}
+	e.inbox.Put(group)
+}
 
 // Erased ends the alerts of a device of which readings have been erased. It does not call the store.
 func (e *Engine) Erased(device vitals.Name) {
@@ -191,8 +210,9 @@ func (e *Engine) Run(ctx context.Context) {
 	defer settle.Stop()
 	var buf []update
 	var sweepAt, sweptAt time.Time // sweptAt is the end of the last sweep
-	var took, busy time.Duration   // by the last sweep, and by taking updates
-	var refreshed []chan struct{}  // to be closed when a sweep has ended, and what it has found was read
+	var took time.Duration         // by the last sweep
+	gather := gatherLeast
+	var refreshed []chan struct{} // to be closed when a sweep has ended, and what it has found was read
 	all := true
 	for {
 		if now := time.Now(); !now.Before(sweepAt) {
@@ -240,14 +260,14 @@ func (e *Engine) Run(ctx context.Context) {
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(min(max(gatherLeast, share*busy), gatherFor)):
+			case <-time.After(gather):
 			}
 		}
 		began := time.Now()
 		var lost bool
 		buf, lost = e.take(buf)
-		if busy = time.Since(began); lost {
-			busy = gatherFor
+		if gather = min(max(gatherLeast, share*time.Since(began)), gatherFor); lost {
+			gather = gatherLost
 			if soon := sweptAt.Add(share * (took + e.reread)); soon.Before(sweepAt) {
 				sweepAt = soon
 			}
@@ -266,12 +286,13 @@ func (e *Engine) begin() {
 		e.before = e.board.active()
 	}
 	e.board, e.next, e.ready = newBoard(e.next, &e.opt), nil, false
-	e.filter.signs.Store(e.board.wanted()) // the sweep that follows reads what was not wanted before
+	e.filter.Store(e.board.filter) // the sweep that follows reads what the one before has left out
 }
 
 // take takes the inbox, and reports whether that has lost something. Then the whole inbox counts as lost: the
 // next sweep reads all that is stored.
 func (e *Engine) take(buf []update) (updates []update, lost bool) {
+	e.offered.Store(0)
 	updates, n := e.inbox.Take(buf)
 	if n > 0 {
 		n += uint64(len(updates))
@@ -348,7 +369,7 @@ func (e *Engine) installLocked(device *vitals.Name, runs []run, newestUnixMs int
 			}
 		}
 	}
-	w.runs, w.newestUnixMs, w.heldUnixMs, w.heldSigns, w.calm = runs, newestUnixMs, 0, 0, false
+	w.runs, w.newestUnixMs, w.calm = runs, newestUnixMs, false
 	if e.ready {
 		e.settleLocked(w, e.opt.nowUnixMs(), true)
 	}
@@ -380,6 +401,7 @@ func (e *Engine) settle(all bool) {
 				e.settleLocked(w, now, false)
 			}
 		}
+		b.filterAgain()
 	}
 }
 
@@ -401,27 +423,33 @@ func (e *Engine) carryLocked(nowUnixMs int64) {
 }
 
 // settleLocked notices alerts of a device that begin or end. read means that its runs were read from the
-// store just now: it is before an alert begins if another server, or an update that was lost or is late, may have
-// stored what contradicts it. While they cannot be read, an alert about values ends only with a newer value, or
+// store just now: they are before an alert begins, because a reading that is not known may contradict it. While they cannot be read, an alert about values ends only with a newer value, or
 // a pause; and what is known begins one, once a sweep after the failure has shown that the store works otherwise.
 func (e *Engine) settleLocked(w *watched, nowUnixMs int64, read bool) {
+	was := w.calm
 	w.calm = true
-	pending, is := e.board.unread[w.name]
+	pending := e.board.unread[w.name]
 	failed := pending.failed != 0
 	damaged := failed && pending.failed != e.board.sweep && e.sweepErr == nil
-	doubtful := !read && !damaged && (e.opt.Shared || e.lost > 0 || is && !failed)
 	for i := range w.runs {
 		u, rule := &w.runs[i], &e.board.rules[i]
 		since, active := w.at(i, rule, nowUnixMs)
 		if failed && u.reported && rule.Silent == 0 && u.met && !u.isOver(nowUnixMs) {
 			since, active = u.sinceUnixMs, true
 		}
+		begins := active && !u.reported
+		if rule.Silent != 0 {
+			silent := w.isSilent(i, rule, nowUnixMs)
+			u.known = silent && (u.known || read)
+			begins = begins || silent && !u.known
+			w.calm = w.calm && !silent
+		}
 		switch {
-		case active && !u.reported && rule.Silent != 0 && time.Since(e.troubled) < e.opt.Grace:
-			active = false
-		case active && !u.reported && doubtful:
+		case begins && active && rule.Silent != 0 && time.Since(e.troubled) < e.opt.Grace:
+			active = u.reported
+		case begins && !read && !damaged:
 			e.board.mark(&w.name, beginning)
-			active = false
+			active = u.reported
 		case active && !u.reported:
 			e.board.reported++
 			e.changeLocked(Alert{Rule: rule, Device: w.name, SinceUnixMs: since})
@@ -433,6 +461,9 @@ func (e *Engine) settleLocked(w *watched, nowUnixMs int64, read bool) {
 			u.sinceUnixMs = since
 		}
 		w.calm = w.calm && !u.met && !active
+	}
+	if was && !w.calm {
+		e.board.notCalm(&w.name)
 	}
 }
 

@@ -274,7 +274,7 @@ func testModels(t *testing.T, rounds uint64) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { testModel(t, rand.New(rand.NewPCG(seed, 39)), counts) })
 	}
 	for _, what := range []string{
-		"stored", "completed", "duplicate", "late", "ahead", "lost", "forward", "backward", "a pause", "erased", "a part erased", "expired", "rules", "restart", "failure", "a device damaged",
+		"stored", "completed", "duplicate", "late", "ahead", "left out", "lost", "forward", "backward", "a pause", "erased", "a part erased", "expired", "rules", "restart", "failure", "a device damaged",
 		"Low", "Lasting", "Below", "Fast", "High", "Often", "Cold", "Own", "Silent", "Gone",
 	} {
 		if counts[what] < 10 && !t.Failed() {
@@ -312,6 +312,11 @@ func testModel(t *testing.T, rng *rand.Rand, counts map[string]int) {
 					what = "lost"
 					e.inbox.Lose(1)
 				default:
+					for _, entry := range group {
+						if !e.filter.Load().fill(new(update), entry) {
+							counts["left out"]++
+						}
+					}
 					e.Publish(group)
 				}
 			case 0:

@@ -49,6 +49,7 @@ func Replay(ctx context.Context, rules []Rule, device vitals.Name, records []sto
 	open := map[*Rule]int{} // index of the episode that has not ended
 	settle := func() {
 		e.settle(true)
+		e.readUnread(ctx, true, true) // before an alert begins
 		c := e.Changes(changes)
 		changes = c.N
 		for _, a := range c.Alerts {

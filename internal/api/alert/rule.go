@@ -56,7 +56,7 @@ func (r *Rule) sameLabels(o *Rule) bool {
 func (r *Rule) appliesTo(device string) bool { return strings.HasPrefix(device, r.Devices) }
 
 // A run is the newest values of a device's sign that meet a rule's condition, back to the last value
-// that does not or to a pause of Lasts. A rule about silence uses applies, sinceUnixMs and reported only.
+// that does not or to a pause of Lasts. A rule about silence uses applies, sinceUnixMs, known and reported only.
 //
 // Values count if they are young. The condition of the rule is met, and its alert is active, if at least
 // Rule.Values of them are in the run, and the time from the first to the last one is at least Rule.For.
@@ -68,7 +68,7 @@ type run struct {
 	sinceUnixMs  int64  // of the value with which the alert became active, or of the silence
 	young        uint16 // young values in the run, at most Rule.Values
 	applies      bool   // the rule is for the device
-	known        bool   // the device has a value
+	known        bool   // the device has a value; of a rule about silence: the store was asked since the device is silent
 	met          bool   // the newest value meets the condition
 	active       bool
 	reported     bool // as active

@@ -1,6 +1,7 @@
 package alert
 
 import (
+	"math/bits"
 	"sync/atomic"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
@@ -16,18 +17,92 @@ type update struct {
 	values                 vitals.Values // last, because the end of it is often not used
 }
 
-// A filter selects the readings that rules are about.
+// A filter selects the readings that matter. For most readings that is all that alerts cost.
+//
+// A reading whose values meet no rule may end a run or an alert, or be the first of a device. For a calm device it matters only as
+// the newest one, so it is left out: what is kept of a calm device is as old as the last sweep. A value that is older than one that was left
+// out may then seem to be the newest one, and a device may seem to be silent, but none seems to have a shorter run. So what is stored of a
+// device is read before an alert begins. TestModel leaves out readings, too.
 type filter struct {
-	signs atomic.Uint32 // bit set; see board.wanted
+	signs uint32                        // bit set of those that rules are about
+	unmet [vitals.MaxSigns]vitals.Range // by sign; values between the ends meet no rule
+	all   bool                          // leave out nothing: by a rule about silence, too many devices would seem to be silent
+
+	hash func(*vitals.Name) uint64
+	calm atomic.Pointer[hashes] // of devices
 }
 
-// fill fills an update from an entry, unless no rule is about it.
-func (f *filter) fill(u *update, e *storage.Entry) (wanted bool) {
+func newFilter(rules []Rule, hash func(*vitals.Name) uint64) *filter {
+	f := &filter{hash: hash}
+	f.calm.Store(newHashes(0))
+	for i := range f.unmet {
+		f.unmet[i] = vitals.Range{Min: vitals.MinValue, Max: vitals.MaxValue}
+	}
+	for i := range rules {
+		r := &rules[i]
+		if r.Silent != 0 {
+			f.all = f.all || r.Silent < 2*sweepAtMost
+			continue
+		}
+		f.signs |= 1 << r.Sign
+		if unmet := &f.unmet[r.Sign]; r.Met.Min == vitals.MinValue {
+			unmet.Min = max(unmet.Min, r.Met.Max)
+		} else {
+			unmet.Max = min(unmet.Max, r.Met.Min)
+		}
+	}
+	return f
+}
+
+// fill fills an update from an entry, and reports whether it matters.
+func (f *filter) fill(u *update, e *storage.Entry) bool {
 	r := e.Reading
-	if r.Values.Present()&f.signs.Load() == 0 {
+	if !f.all && f.meetNone(&r.Values) && f.calm.Load().has(f.hash(&r.Device)) {
 		return false
 	}
 	u.device, u.unixMs, u.receivedUnixMs, u.completed = r.Device, r.TimeUnixMs, e.ReceivedUnixMs, e.Outcome == storage.Completed
 	u.values.CopyFrom(&r.Values)
 	return true
 }
+
+// meetNone reports whether values meet no rule. It may report false although they do not.
+func (f *filter) meetNone(values *vitals.Values) bool {
+	for signs := values.Present() & f.signs; signs != 0; signs &= signs - 1 {
+		s := vitals.Sign(bits.TrailingZeros32(signs))
+		if v, _ := values.Get(s); v <= f.unmet[s].Min || v >= f.unmet[s].Max {
+			return false
+		}
+	}
+	return true
+}
+
+// A hashes is a set of hashes: a hash table with linear probing, of which at least a quarter is free. While it is filled, nobody else may use it;
+// afterwards several goroutines may.
+type hashes []atomic.Uint64
+
+// Places of a hashes that have no hash.
+const (
+	free    = 0
+	removed = 1
+)
+
+// newHashes returns an empty set for n hashes.
+func newHashes(n int) *hashes {
+	h := make(hashes, 1<<bits.Len(uint(n+n/3)))
+	return &h
+}
+
+// place returns the place of a hash, or the free one that it would get.
+func (h hashes) place(hash uint64) *atomic.Uint64 {
+	for i := hash; ; i++ {
+		p := &h[i&uint64(len(h)-1)]
+		if at := p.Load(); at == free || at == hash|2 {
+			return p
+		}
+	}
+}
+
+func (h hashes) add(hash uint64)      { h.place(hash).Store(hash | 2) }
+func (h hashes) has(hash uint64) bool { return h.place(hash).Load() == hash|2 }
+
+func (h hashes) remove(hash uint64) { h.place(hash).CompareAndSwap(hash|2, removed) }
