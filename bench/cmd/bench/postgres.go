@@ -114,6 +114,9 @@ func (c *postgresCommand) Run(ctx context.Context, out io.Writer) (err error) {
 		}
 		defer stop()
 		b.alerts = flags
+		if b.WarmUp > 0 {
+			b.WarmUp += alertsBegin
+		}
 		for i, figure := range []string{"node", "database"} {
 			b.result.Columns = slices.Insert(b.result.Columns, 2*i+1, report.Column{Title: "x without", Figure: figure, Format: "%.3f", Base: postgresNodes})
 		}

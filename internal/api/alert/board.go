@@ -124,7 +124,7 @@ type order uint8
 const (
 	beginning order = iota // it has an alert that begins if the store does not contradict it
 	differs                // its runs may differ from what is stored
-	perhaps                // there may be values that are not known; see rereadShare
+	perhaps                // there may be values that are not known; see share
 	numOrders
 )
 

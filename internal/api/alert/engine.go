@@ -21,8 +21,7 @@ const (
 	gatherLeast = 10 * time.Millisecond  // and for at least this long, so that few are in memory
 	gatherLost  = time.Second            // after a loss: what is put into a full inbox costs next to nothing, and what it holds counts as lost
 	settleEvery = 5 * time.Second        // silence is noticed this late
-	share       = 100                    // evaluating updates, and sweeps for lost ones with what they read, take a hundredth of the time
-	rereadShare = 50                     // sweeps, and reading runs of which other servers may have stored values, each take a fiftieth
+	share       = 100                    // evaluating updates, sweeps, and reading runs again, each take a hundredth of the time
 	sweepAtMost = 5 * time.Minute        // but sweeps are made so often
 	readFor     = 500 * time.Millisecond // after this, devices are left for the next round, so that others do not wait
 	refreshFor  = 10 * time.Second
@@ -228,7 +227,7 @@ func (e *Engine) Run(ctx context.Context) {
 			})
 			all, sweptAt, e.reread = true, time.Now(), 0
 			took = sweptAt.Sub(now) - turns
-			if sweepAt = now.Add(max(e.opt.SweepEvery, min(rereadShare*took, sweepAtMost))); !ok {
+			if sweepAt = now.Add(max(e.opt.SweepEvery, min(share*took, sweepAtMost))); !ok {
 				sweepAt = now.Add(settleEvery)
 			}
 		}

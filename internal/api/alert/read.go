@@ -169,12 +169,9 @@ func (e *Engine) readUnread(ctx context.Context, again, whole bool) (done bool) 
 	if done && len(doubts) > 0 {
 		rereads := time.Now()
 		e.read(ctx, doubts, until)
-		took, part := time.Since(rereads), time.Duration(share)
-		if e.opt.Shared {
-			part = rereadShare
-		}
+		took := time.Since(rereads)
 		e.reread += took
-		e.rereadAt = time.Now().Add((part - 1) * took)
+		e.rereadAt = time.Now().Add((share - 1) * took)
 	}
 	return done
 }
