@@ -85,6 +85,7 @@ func TestOverload(t *testing.T) {
 		}
 		for range 120 {
 			e.Publish(g)
+			e.Publish(g)
 			time.Sleep(time.Second)
 		}
 		if n := store.walks.Load(); n < 8 || n > 15 {
@@ -624,5 +625,117 @@ func TestLateBeforeBegin(t *testing.T) {
 	e.step(t.Context(), false)
 	if active, _ := e.State(0); len(active) != 0 {
 		t.Errorf("after the run was read, %d alerts are active, want 0", len(active))
+	}
+}
+
+// runEngine runs an engine, in a bubble of synctest, until the test ends.
+func runEngine(t *testing.T, e *Engine) {
+	ctx, stop := context.WithCancel(t.Context())
+	var run sync.WaitGroup
+	run.Go(func() { e.Run(ctx) })
+	t.Cleanup(func() { stop(); run.Wait() })
+	synctest.Wait()
+}
+
+// After a burst that was lost, a load that the inbox has room for is evaluated again, although it does not hold a second of it.
+func TestAfterLoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := storetest.NewMemory()
+		e := NewEngine(store, append(slices.Clone(lowOnly), Rule{Name: "Silent", Silent: 5 * time.Minute}), Options{}) // nothing is left out
+		runEngine(t, e)
+		g := group(t, 2500, time.Now().UnixMilli(), 97_00)
+		if err := store.Append(g); err != nil {
+			t.Fatal(err)
+		}
+		for range 10 {
+			e.Publish(g)
+		}
+		var lost uint64
+		for i := range 100 { // 25,000 readings/s
+			if i == 50 {
+				synctest.Wait()
+				if lost = e.lostEver; lost == 0 {
+					t.Error("the burst was not lost")
+				}
+			}
+			e.Publish(g)
+			time.Sleep(100 * time.Millisecond)
+		}
+		synctest.Wait()
+		if e.lostEver != lost {
+			t.Errorf("%d readings were lost, want %d", e.lostEver, lost)
+		}
+	})
+}
+
+// While many devices that seem to be silent are read, the alerts of others begin.
+func TestManySilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &slowRead{Memory: storetest.NewMemory()}
+		e := NewEngine(store, append(slices.Clone(lowOnly), Rule{Name: "Silent", Silent: 30 * time.Minute}), Options{})
+		add := func(g []*storage.Entry) {
+			t.Helper()
+			if err := store.Append(g); err != nil {
+				t.Fatal(err)
+			}
+			e.Publish(g)
+		}
+		runEngine(t, e)
+		add(group(t, 300, time.Now().UnixMilli(), 97_00))
+		time.Sleep(30*time.Minute + 6*time.Second)
+		for i := range 5 {
+			add(group(t, 301+i, time.Now().UnixMilli(), 85_00)[300+i:])
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			low := 0
+			for _, a := range first(e.State(0)) {
+				if a.Rule.Silent == 0 {
+					low++
+				}
+			}
+			if low != i+1 {
+				t.Errorf("%d alerts about values are active, want %d", low, i+1)
+			}
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if active, _ := e.State(0); len(active) != 305 {
+			t.Errorf("%d alerts are active, want 305", len(active))
+		}
+	})
+}
+
+// When an engine is ready, the alerts that are stored are active: a restart does not end them for a while.
+func TestActiveWhenReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &slowRead{Memory: storetest.NewMemory()}
+		if err := store.Append(group(t, 30, time.Now().UnixMilli(), 85_00)); err != nil {
+			t.Fatal(err)
+		}
+		e := NewEngine(store, lowOnly, Options{})
+		runEngine(t, e)
+		for c := e.Changes(0); !c.Ready; c = e.Changes(0) {
+			<-c.Next
+		}
+		if active, _ := e.State(0); len(active) != 30 {
+			t.Errorf("%d alerts are active, want 30", len(active))
+		}
+	})
+}
+
+// A group that is larger than maxOffered is not lost if most of it does not matter.
+func TestLargeGroup(t *testing.T) {
+	store := storetest.NewMemory()
+	now := int64(1_800_000_000_000)
+	e := NewEngine(store, lowOnly, Options{Now: func() time.Time { return time.UnixMilli(now) }})
+	g := group(t, maxOffered+1, now, 97_00)
+	if err := store.Append(g); err != nil {
+		t.Fatal(err)
+	}
+	e.step(t.Context(), true)
+	e.Publish(g)
+	e.step(t.Context(), false)
+	if e.lostEver != 0 {
+		t.Errorf("%d readings were lost", e.lostEver)
 	}
 }

@@ -19,7 +19,7 @@ import (
 const (
 	gatherFor   = 100 * time.Millisecond // updates gather for at most this long
 	gatherLeast = 10 * time.Millisecond  // and for at least this long, so that few are in memory
-	gatherLost  = time.Second            // after a loss: what is put into a full inbox costs next to nothing, and what it holds counts as lost
+	gatherLost  = time.Second            // while more than maxOffered are published: this costs next to nothing, and what the inbox holds counts as lost
 	settleEvery = 5 * time.Second        // silence is noticed this late
 	share       = 100                    // evaluating updates, sweeps, and reading runs again, each take a hundredth of the time
 	sweepAtMost = 5 * time.Minute        // but sweeps are made so often
@@ -124,7 +124,7 @@ func (e *Engine) Publish(group []*storage.Entry) {
 			e.offered.Store(0)
 		}
 	}
-	if e.offered.Add(int64(len(group))) > maxOffered {
+	if e.offered.Add(min(int64(len(group)), maxOffered)) > maxOffered { // never by one group alone
 		e.inbox.Lose(uint64(len(group)))
 		return
 	}
@@ -263,10 +263,12 @@ func (e *Engine) Run(ctx context.Context) {
 			}
 		}
 		began := time.Now()
-		var lost bool
+		tooMany, lost := e.offered.Load() > maxOffered, false
 		buf, lost = e.take(buf)
-		if gather = min(max(gatherLeast, share*time.Since(began)), gatherFor); lost {
+		if gather = min(max(gatherLeast, share*time.Since(began)), gatherFor); tooMany { // and not because the inbox does not hold what matters of gatherLost
 			gather = gatherLost
+		}
+		if lost {
 			if soon := sweptAt.Add(share * (took + e.reread)); soon.Before(sweepAt) {
 				sweepAt = soon
 			}
@@ -378,9 +380,10 @@ func (e *Engine) installLocked(device *vitals.Name, runs []run, newestUnixMs int
 func (e *Engine) settle(all bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	b, now := e.board, e.opt.nowUnixMs()
+	b, now, read := e.board, e.opt.nowUnixMs(), false
 	if !e.ready && b.complete && len(b.unread) == b.failed() {
 		e.ready, all = true, true
+		read = !e.opt.Shared && e.lost == 0 // and nothing was left out since
 		e.carryLocked(now)
 		close(e.changed)
 		e.changed = make(chan struct{})
@@ -397,7 +400,8 @@ func (e *Engine) settle(all bool) {
 	if e.ready && all {
 		for w := range b.devices.all() {
 			if !w.calm || now-w.newestUnixMs >= b.leastSilentMs {
-				e.settleLocked(w, now, false)
+				_, unread := b.unread[w.name]
+				e.settleLocked(w, now, read && !unread)
 			}
 		}
 		b.filterAgain()
@@ -447,7 +451,11 @@ func (e *Engine) settleLocked(w *watched, nowUnixMs int64, read bool) {
 		case begins && active && rule.Silent != 0 && time.Since(e.troubled) < e.opt.Grace:
 			active = u.reported
 		case begins && !read && !damaged:
-			e.board.mark(&w.name, beginning)
+			o := beginning
+			if rule.Silent != 0 {
+				o = silence
+			}
+			e.board.mark(&w.name, o)
 			active = u.reported
 		case active && !u.reported:
 			e.board.reported++
