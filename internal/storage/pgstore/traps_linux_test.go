@@ -245,7 +245,7 @@ func TestStorm(t *testing.T) {
 			}
 		}
 	})
-	const groups, devices = 60, 20
+	const groups, devices = 30, 20
 	group := func(k, by int) (g []*storage.Entry) {
 		for d := range devices {
 			g = append(g, reading(fmt.Sprintf("d-%02d", (d+by*7)%devices), int64(k), vitals.Value((d+by*7)%devices+1)))
