@@ -195,10 +195,7 @@ func (b *board) take(r *update, w *watched) {
 			b.mark(&r.device, differs)
 		}
 	}
-	if w.calm {
-		w.calm = false
-		b.notCalm(&w.name)
-	}
+	w.calm = false
 	b.touch(w)
 }
 

@@ -319,6 +319,11 @@ func testModel(t *testing.T, rng *rand.Rand, counts map[string]int) {
 					}
 					e.Publish(group)
 				}
+				if rng.IntN(3) == 0 { // Run settles all devices every few seconds only
+					_, lost := e.take(nil)
+					e.settle(false)
+					sweep = sweep || lost
+				}
 			case 0:
 				what, now = "forward", now+rng.Int64N(120)*minute
 			case 1:
