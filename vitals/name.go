@@ -75,8 +75,11 @@ func (n *Name) Len() int {
 	return MaxNameBytes
 }
 
+// Bytes returns the bytes of n, which must not be modified. NULs follow, up to a capacity of MaxNameBytes.
+func (n *Name) Bytes() []byte { return n.b[:n.Len()] }
+
 // AppendTo appends the bytes of n to dst.
-func (n *Name) AppendTo(dst []byte) []byte { return append(dst, n.b[:n.Len()]...) }
+func (n *Name) AppendTo(dst []byte) []byte { return append(dst, n.Bytes()...) }
 
 // String returns the text of n, or "" for the zero Name.
 func (n Name) String() string { return string(n.b[:n.Len()]) }

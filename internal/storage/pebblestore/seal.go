@@ -328,7 +328,10 @@ func (c *sealer) end() error {
 	if len(c.Carried) > 0 {
 		var carried layout.Group
 		for i := range c.Carried {
-			carried.Add(c.nameOf(c.Carried[i].Device), &c.Carried[i].Row)
+			if i == 0 || c.Carried[i].Device != c.Carried[i-1].Device {
+				carried.Begin(c.nameOf(c.Carried[i].Device))
+			}
+			*carried.Add() = c.Carried[i].Row
 		}
 		if err := c.Batch.Set(layout.AppendGroupKey(nil, next), carried.Encode(), nil); err != nil {
 			return err

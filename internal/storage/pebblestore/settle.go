@@ -33,15 +33,17 @@ type settler struct {
 	active *memory.Window // takes what the groups add
 	frozen *memory.Window // is being sealed; nil means none
 
+	entries []*storage.Entry // of the group, until it is written
+	found   []foundDevice    // by entry
+
 	// records holds the records of the group's readings so far, both new and looked up,
 	// with what the group adds to them. index has the positions of the first indexed
 	// ones. It is updated only for a reading that is not newer than all others of its
 	// device: most groups have none.
 	records []groupRecord
+	rows    []columns.Row // of the records that are not as an entry's reading
 	index   map[recordID]int32
 	indexed int
-
-	found []foundDevice // by entry of the group
 
 	// marked holds the devices whose records must be written.
 	marked []marked
@@ -75,12 +77,15 @@ type recordID struct {
 	timeUnixMs int64
 }
 
-// A groupRecord is a record after the readings of the group settled so far.
+// A groupRecord is a record after the readings of the group settled so far. Most are as the reading of
+// their entry, and then have no row: a large group with copies of all values would not stay in the
+// processor's cache.
 type groupRecord struct {
-	device uint32
-	entry  int32 // index of an entry with this device
-	adds   bool  // the group creates or completes it
-	columns.Row
+	recordID
+	entry   int32  // index of an entry with this device
+	row     int32  // index in settler.rows, or -1
+	gateway uint32 // if there is no row
+	adds    bool   // the group creates or completes it
 }
 
 // A foundDevice is a device that was looked up in the table.
@@ -133,11 +138,11 @@ func (s *settler) reset() {
 	s.lookups, s.unreadable, s.missing = 0, nil, nil
 	s.segment = s.segment[:0]
 	if cap(s.records) > maxKept {
-		s.records, s.marked, s.index, s.indexed = nil, nil, map[recordID]int32{}, 0
+		s.records, s.rows, s.marked, s.index, s.indexed = nil, nil, nil, map[recordID]int32{}, 0
 		s.found, s.order, s.group = nil, nil, layout.Group{}
 		return
 	}
-	s.records, s.marked = s.records[:0], s.marked[:0]
+	s.records, s.rows, s.marked = s.records[:0], s.rows[:0], s.marked[:0]
 	if s.indexed > 0 {
 		clear(s.index)
 		s.indexed = 0
@@ -146,6 +151,7 @@ func (s *settler) reset() {
 
 // settle sets the outcome of each entry.
 func (s *settler) settle(group []*storage.Entry) {
+	s.entries = group
 	s.findDevices(group)
 	for i := 0; i < len(group); {
 		n := storage.UnitLen(group[i:])
@@ -233,13 +239,14 @@ func (s *settler) settleOne(e *storage.Entry, entry int32) {
 		s.store(e, id, entry)
 		return
 	}
-	others := m.Shared || m.Gateway != gateway
-	guarded := e.Guard != nil && others && m.Values.Present()&r.Values.Present() != 0
+	row := s.row(m)
+	others := row.Shared || row.Gateway != gateway
+	guarded := e.Guard != nil && others && row.Values.Present()&r.Values.Present() != 0
 	if guarded && !e.Guard.Take() {
 		e.Outcome = storage.Withheld
 		return
 	}
-	merged, sign, outcome := storage.Merge(&m.Values, &r.Values)
+	merged, sign, outcome := storage.Merge(&row.Values, &r.Values)
 	if guarded && outcome != storage.Conflict {
 		e.Guard.Return()
 	}
@@ -247,14 +254,14 @@ func (s *settler) settleOne(e *storage.Entry, entry int32) {
 	if outcome != storage.Completed {
 		return
 	}
-	m.Values, m.Shared, m.adds = merged, others, true
-	if m.Gateway == 0 {
-		m.Gateway = s.gateways.use(&r.Gateway)
+	row.Values, row.Shared, m.adds = merged, others, true
+	if row.Gateway == 0 {
+		row.Gateway = s.gateways.use(&r.Gateway)
 	}
-	if m.UTCOffset == 0 {
-		m.UTCOffset = r.UTCOffset
+	if row.UTCOffset == 0 {
+		row.UTCOffset = r.UTCOffset
 	}
-	s.table.Update(number, r.TimeUnixMs, &m.Values, m.UTCOffset)
+	s.table.Update(number, r.TimeUnixMs, &row.Values, row.UTCOffset)
 }
 
 // noteUnreadable notes the error of a look-up, and returns the outcome of its reading.
@@ -273,13 +280,7 @@ const noGateway = 1<<32 - 1
 func (s *settler) store(e *storage.Entry, id recordID, entry int32) {
 	r := e.Reading
 	e.Outcome = storage.Stored
-	n := len(s.records)
-	s.records = slices.Grow(s.records, 1)[:n+1]
-	m := &s.records[n]
-	m.device, m.entry, m.adds = id.device, entry, true
-	m.TimeUnixMs, m.ReceivedUnixMs = r.TimeUnixMs, e.ReceivedUnixMs
-	m.Gateway, m.UTCOffset, m.Shared = s.gateways.use(&r.Gateway), r.UTCOffset, false
-	m.Values.CopyFrom(&r.Values)
+	s.records = append(s.records, groupRecord{id, entry, -1, s.gateways.use(&r.Gateway), true})
 	d := s.table.At(id.device)
 	if id.timeUnixMs > d.NewestUnixMs {
 		s.table.Active.Moved(d.NewestUnixMs, id.timeUnixMs)
@@ -291,8 +292,7 @@ func (s *settler) store(e *storage.Entry, id recordID, entry int32) {
 // call of store or find.
 func (s *settler) find(id recordID, r *vitals.Reading, entry int32) (*groupRecord, error) {
 	for ; s.indexed < len(s.records); s.indexed++ {
-		m := &s.records[s.indexed]
-		s.index[recordID{m.device, m.TimeUnixMs}] = int32(s.indexed)
+		s.index[s.records[s.indexed].recordID] = int32(s.indexed)
 	}
 	if i, ok := s.index[id]; ok {
 		return &s.records[i], nil
@@ -305,8 +305,34 @@ func (s *settler) find(id recordID, r *vitals.Reading, entry int32) (*groupRecor
 	if row.Values.IsZero() || err != nil {
 		return nil, err
 	}
-	s.records = append(s.records, groupRecord{Row: row, device: id.device, entry: entry})
+	s.records = append(s.records, groupRecord{recordID: id, entry: entry, row: int32(len(s.rows))})
+	s.rows = append(s.rows, row)
 	return &s.records[len(s.records)-1], nil
+}
+
+// row returns the row of a record, which it makes if there is none. The pointer is valid until the next call of
+// row or find.
+func (s *settler) row(m *groupRecord) *columns.Row {
+	if m.row < 0 {
+		var row columns.Row
+		s.copyTo(&row, m)
+		m.row = int32(len(s.rows))
+		s.rows = append(s.rows, row)
+	}
+	return &s.rows[m.row]
+}
+
+// copyTo makes dst the row of a record.
+func (s *settler) copyTo(dst *columns.Row, m *groupRecord) {
+	if m.row >= 0 {
+		dst.CopyFrom(&s.rows[m.row])
+		return
+	}
+	e := s.entries[m.entry]
+	r := e.Reading
+	dst.TimeUnixMs, dst.ReceivedUnixMs = r.TimeUnixMs, e.ReceivedUnixMs
+	dst.Gateway, dst.UTCOffset, dst.Shared = m.gateway, r.UTCOffset, false
+	dst.Values.CopyFrom(&r.Values)
 }
 
 // lookUp returns the stored row of id, or one without values if there is none. Places are searched
@@ -361,18 +387,18 @@ func (s *settler) readSegment(id recordID, name *vitals.Name) (err error) {
 }
 
 // write adds what the group adds to the batch. It reports whether that is anything.
-func (s *settler) write(group []*storage.Entry, number uint64) (bool, error) {
-	name := func(i int32) *vitals.Name { return &group[s.records[i].entry].Reading.Device }
+func (s *settler) write(number uint64) (bool, error) {
+	defer func() { s.entries = nil }()
+	name := func(i int32) *vitals.Name { return &s.entries[s.records[i].entry].Reading.Device }
 	if s.sort(name); len(s.order) == 0 {
 		return false, nil
 	}
 	s.group.Reset(len(s.order))
 	for i, x := range s.order {
-		if row := &s.records[x.record].Row; i > 0 && s.order[i-1].device == x.device {
-			s.group.AddSame(row)
-		} else {
-			s.group.Add(name(x.record), row)
+		if i == 0 || s.order[i-1].device != x.device {
+			s.group.Begin(name(x.record))
 		}
+		s.copyTo(s.group.Add(), &s.records[x.record])
 	}
 	if err := s.batch.Set(layout.AppendGroupKey(s.key[:0], number), s.group.Encode(), nil); err != nil {
 		return false, fmt.Errorf("fill batch: %w", err)
@@ -382,7 +408,7 @@ func (s *settler) write(group []*storage.Entry, number uint64) (bool, error) {
 	}
 	for _, k := range s.marked {
 		record := s.table.Record(k.device)
-		if err := seal.SetRecord(s.batch, &group[k.entry].Reading.Device, &record); err != nil {
+		if err := seal.SetRecord(s.batch, &s.entries[k.entry].Reading.Device, &record); err != nil {
 			return false, fmt.Errorf("fill batch: %w", err)
 		}
 	}
@@ -398,24 +424,29 @@ type ordered struct {
 	record     int32
 }
 
+// padded returns a name with the NULs that follow it.
+func padded(name *vitals.Name) []byte { return name.Bytes()[:vitals.MaxNameBytes] }
+
 // sort puts the records that the group adds in order.
 func (s *settler) sort(name func(record int32) *vitals.Name) {
 	s.order = s.order[:0]
-	same := vitals.MaxNameBytes // bytes that all names have in common
-	var text, first [vitals.MaxNameBytes + 8]byte
+	same := vitals.MaxNameBytes - 8 // bytes that all names have in common, as far as that matters
+	var first []byte
 	for i := range s.records {
 		r := &s.records[i]
 		if !r.adds {
 			continue
 		}
-		s.order = append(s.order, ordered{timeUnixMs: r.TimeUnixMs, device: r.device, record: int32(i)})
-		switch n := len(s.order); {
-		case n == 1:
-			name(int32(i)).AppendTo(first[:0])
-		case s.order[n-2].device == r.device:
+		s.order = append(s.order, ordered{timeUnixMs: r.timeUnixMs, device: r.device, record: int32(i)})
+		n := len(s.order)
+		if n > 1 && s.order[n-2].device == r.device {
 			continue
 		}
-		for n := name(int32(i)).AppendTo(text[:0]); same > 0 && !bytes.Equal(n[:min(same, len(n))], first[:same]); {
+		text := padded(name(int32(i)))
+		if n == 1 {
+			first = text
+		}
+		for !bytes.Equal(text[:same], first[:same]) {
 			same--
 		}
 	}
@@ -425,9 +456,7 @@ func (s *settler) sort(name func(record int32) *vitals.Name) {
 			x.part = s.order[i-1].part
 			continue
 		}
-		text = [len(text)]byte{}
-		name(x.record).AppendTo(text[:0])
-		x.part = binary.BigEndian.Uint64(text[same:])
+		x.part = binary.BigEndian.Uint64(padded(name(x.record))[same:])
 	}
 	slices.SortFunc(s.order, func(x, y ordered) int {
 		switch {

@@ -49,7 +49,7 @@ func (s *Store) Append(group []*storage.Entry) error {
 	}
 	s.settler.reset()
 	s.settler.settle(group)
-	adds, err := s.settler.write(group, s.nextGroup)
+	adds, err := s.settler.write(s.nextGroup)
 	if err != nil {
 		s.alarm.rejectGroups(err)
 		return fmt.Errorf("append group: %w: %w: %w", storage.ErrNotWritten, storage.ErrFailed, err)

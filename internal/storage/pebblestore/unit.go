@@ -113,8 +113,9 @@ func (t *trial) load(r *vitals.Reading, entry int32) (have trialRecord, held boo
 		t.missing[id] = true
 		return have, false, 0
 	}
-	have = trialRecord{values: m.Values, shared: m.Shared}
-	if name := t.gateways.names().at(m.Gateway); name != nil {
+	row := t.row(m)
+	have = trialRecord{values: row.Values, shared: row.Shared}
+	if name := t.gateways.names().at(row.Gateway); name != nil {
 		have.gateway = *name
 	}
 	return have, true, 0

@@ -17,21 +17,19 @@ type Group struct {
 // Reset removes all rows, and makes room for that many.
 func (g *Group) Reset(rows int) { g.Runs, g.Rows = g.Runs[:0], slices.Grow(g.Rows[:0], rows) }
 
-// Add adds a row after all others.
-func (g *Group) Add(device *vitals.Name, r *columns.Row) {
-	if n := len(g.Runs); n == 0 || g.Runs[n-1].Device != *device {
-		g.Runs = slices.Grow(g.Runs, 1)[:n+1]
-		g.Runs[n].Device, g.Runs[n].Rows = *device, 0
-	}
-	g.AddSame(r)
+// Begin makes device the one of the rows that are added next. It must come after those of the rows so far.
+func (g *Group) Begin(device *vitals.Name) {
+	n := len(g.Runs)
+	g.Runs = slices.Grow(g.Runs, 1)[:n+1]
+	g.Runs[n].Device, g.Runs[n].Rows = *device, 0
 }
 
-// AddSame adds a row of the same device as the last one.
-func (g *Group) AddSame(r *columns.Row) {
+// Add adds a row after all others, and returns it, for the caller to set all of it.
+func (g *Group) Add() *columns.Row {
 	g.Runs[len(g.Runs)-1].Rows++
 	n := len(g.Rows)
 	g.Rows = slices.Grow(g.Rows, 1)[:n+1]
-	g.Rows[n].CopyFrom(r)
+	return &g.Rows[n]
 }
 
 // Encode returns the value of the group. It is valid until the next call.
