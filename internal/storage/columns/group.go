@@ -137,10 +137,9 @@ func (r *reader) lengths(runs []Run, total int) {
 // appendNames appends the names. Each is written as the number of bytes to cut off the end
 // of the name before it and the bytes to append.
 func appendNames(dst []byte, runs []Run) []byte {
-	var names [2][vitals.MaxNameBytes]byte
-	before := names[0][:0]
+	var before []byte
 	for i := range runs {
-		name := runs[i].Device.AppendTo(names[1-i&1][:0])
+		name := runs[i].Device.Bytes()
 		same := 0
 		for same < len(before) && same < len(name) && before[same] == name[same] {
 			same++

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"bytes"
 	"hash/maphash"
 	"iter"
 	"math/bits"
@@ -66,8 +67,7 @@ func (x *nameSet) findHashed(name *vitals.Name, hash uint32) (uint32, bool) {
 
 // is reports whether a number is the number of a name.
 func (x *nameSet) is(number uint32, name *vitals.Name) bool {
-	var text [vitals.MaxNameBytes]byte
-	return string(x.text(number)) == string(name.AppendTo(text[:0]))
+	return bytes.Equal(x.text(number), name.Bytes())
 }
 
 // text returns the text of a name by its number. It must not be modified.

@@ -8,23 +8,25 @@ import (
 )
 
 // A Device is the state of a device that settling and sealing need. It contains no pointers,
-// so the garbage collector does not scan a table of a million devices.
+// so the garbage collector does not scan a table of a million devices. What every reading needs comes first:
+// each further line of the processor's cache is one more wait for memory.
 type Device struct {
 	NewestUnixMs int64
-	SealedUnixMs int64 // as in layout.Record
+
+	// inWindow is the number of the device in the active window, if window is that window's
+	// number.
+	window   uint32
+	inWindow uint32
 
 	// The latest values of the first signs, their times and the offsets of these.
 	unixMs  [layout.FirstSigns]int64
 	values  [layout.FirstSigns]uint16
 	offsets [layout.FirstSigns]vitals.UTCOffset
 
-	layout.Sizes
 	known uint8 // as in layout.Record, or hasMore
 
-	// inWindow is the number of the device in the active window, if window is that window's
-	// number.
-	window   uint32
-	inWindow uint32
+	layout.Sizes
+	SealedUnixMs int64 // as in layout.Record
 }
 
 // moreSigns is the number of signs whose latest values are not in a Device.
