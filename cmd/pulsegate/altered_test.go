@@ -4,24 +4,40 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 )
 
-// jumpingClock is the clock of a server with ALTERED=clock in its environment: it jumps forwards and
-// backwards by milliseconds, minutes and decades each time it is read.
-const jumpingClock = `package server
+// alterations is a file of package server. ALTERED in the environment of a server says which it has: a clock that jumps
+// forwards and backwards by milliseconds, minutes and decades each time it is read, or a part that hangs from the first
+// reading on: the event loop, where it looks at the clock, the committer, after a group is stored, or the disk.
+const alterations = `package server
 
 import (
 	"os"
 	"sync/atomic"
 	"time"
+
+	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
-func jumpingClock() func() time.Time {
+func hang(part string) {
+	if os.Getenv("ALTERED") == part {
+		time.Sleep(time.Hour)
+	}
+}
+
+type hangingDisk struct{ ingest.Appender }
+
+func (d hangingDisk) Append(group []*storage.Entry) error {
+	hang("disk")
+	return d.Appender.Append(group)
+}
+
+func alteredClock() func() time.Time {
 	if os.Getenv("ALTERED") != "clock" {
-		return time.Now
+		return func() time.Time { hang("loop"); return time.Now() }
 	}
 	const year = 365 * 24 * time.Hour
 	jumps := []time.Duration{0, 30 * year, -4 * time.Minute, time.Second, -50 * year, -time.Millisecond, -3 * time.Minute, -time.Hour, 7 * year}
@@ -30,46 +46,35 @@ func jumpingClock() func() time.Time {
 }
 `
 
-// hang returns code before which the server hangs if ALTERED names the part.
-func hang(part, code string) string {
-	return fmt.Sprintf("if os.Getenv(\"ALTERED\") == %q { time.Sleep(time.Hour) }\n%s", part, code)
-}
-
-// altered builds, once for all tests, a server that ALTERED in its environment alters: its clock
-// jumps, or one part of it hangs from the first reading on. With --seal-after, it seals everything that is due, ten times a
-// second and not every eight hours. One program for all costs one build.
+// altered builds, once for all tests, a server that ALTERED in its environment alters. With --seal-after, it seals everything
+// that is due, ten times a second and not every eight hours. Only package server is altered, so that little else is compiled.
 var altered = sync.OnceValues(func() (bin string, err error) {
-	module, err := filepath.Abs("../..")
+	dir, err := filepath.Abs("../../internal/server")
 	if err != nil {
 		return "", err
 	}
-	replaced := map[string]string{filepath.Join(module, "internal/server/jumping_clock.go"): jumpingClock}
-	const loop, committer, disk = "\tfor taken < len(b) && !c.Full() {\n", "\t\tc.commit(g)\n", "\ts.settler.reset()\n"
-	const after = "SealAfter:     s.opt.SealAfter,\n"
+	replaced := map[string]string{filepath.Join(dir, "altered.go"): alterations}
+	const after, committed, store = "SealAfter:     s.opt.SealAfter,\n", "cfg.OnCommitted = func(group []*storage.Entry) {\n", "ingest.New(s.store, "
 	for _, r := range []struct{ file, old, new string }{
-		{"internal/server/options.go", " limits,\n", " limits, Now: jumpingClock(),\n"},
-		{"internal/server/store.go", after, after + "SealEvery: 100 * time.Millisecond, SealAtLeast: 1,\n"},
-		{"internal/api/ingest/http_linux.go", loop, hang("loop", loop)},
-		{"internal/storage/groupcommit/run.go", committer, hang("committer", committer)},
-		{"internal/storage/pebblestore/store.go", disk, hang("disk", disk)},
+		{"options.go", " limits,\n", " limits, Now: alteredClock(),\n"},
+		{"store.go", after, after + "SealEvery: 100 * time.Millisecond, SealAtLeast: 1,\n"},
+		{"server.go", committed, committed + "hang(\"committer\")\n"},
+		{"server.go", store, "ingest.New(hangingDisk{s.store}, "},
 	} {
-		file := filepath.Join(module, r.file)
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return "", err
+		file := filepath.Join(dir, r.file)
+		if replaced[file] == "" {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				return "", err
+			}
+			replaced[file] = string(text)
 		}
-		if strings.Count(string(text), r.old) != 1 {
+		if strings.Count(replaced[file], r.old) != 1 {
 			return "", fmt.Errorf("%s does not hold %q once", r.file, r.old)
 		}
-		with := strings.Replace(string(text), r.old, r.new, 1)
-		for _, name := range []string{"os", "time"} {
-			if strings.Contains(r.new, name+".") && !strings.Contains(with, "\t"+strconv.Quote(name)+"\n") {
-				with = strings.Replace(with, "import (\n", "import (\n\t"+strconv.Quote(name)+"\n", 1)
-			}
-		}
-		replaced[file] = with
+		replaced[file] = strings.Replace(replaced[file], r.old, r.new, 1)
 	}
-	dir := filepath.Join(built.dir, "altered")
+	dir = filepath.Join(built.dir, "altered")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return "", err
 	}

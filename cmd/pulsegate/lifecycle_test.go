@@ -164,15 +164,20 @@ func TestWatchdog(t *testing.T) {
 			const timeout = 400 * time.Millisecond
 			p := launch(t, 1, m.managed(bin, []string{"ALTERED=" + tt.hang, fmt.Sprintf("WATCHDOG_USEC=%d", timeout.Microseconds())}))
 			m.await("WATCHDOG=1", 4)
-			// The answer never arrives.
+			// The answers never arrive.
 			var client sync.WaitGroup
-			client.Go(func() {
-				resp, err := http.Post(p.url("/v1/readings"), "", strings.NewReader(`{"device":"d","time":1000,"spo2_pct":97}`))
+			post := func() {
+				resp, err := http.Post(p.url("/v1/readings"), "application/json", strings.NewReader(`{"device":"d","time":1000,"spo2_pct":97}`))
 				if err == nil {
 					resp.Body.Close()
 					t.Errorf("answered with %s", resp.Status)
 				}
-			})
+			}
+			client.Go(post)
+			if tt.hang == "committer" { // it hangs after the first reading is stored, and the second one waits for it
+				p.awaitStatus("/v1/devices/d", http.StatusOK)
+				client.Go(post)
+			}
 			if tt.want == "" {
 				m.await("WATCHDOG=1", m.count("WATCHDOG=1")+10)
 			} else {
