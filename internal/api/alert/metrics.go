@@ -18,7 +18,7 @@ var (
 	statesDesc  = prometheus.NewDesc("pulsegate_alert_states", "States that are kept in memory, one for each device and rule, of 32 bytes each.", nil, nil)
 	leftOutDesc = prometheus.NewDesc("pulsegate_alert_devices_left_out", "Devices that have no alerts, because there is no room for their states.", nil, nil)
 	changesDesc = prometheus.NewDesc("pulsegate_alert_changes_total", "Alerts that have begun or ended.", nil, nil)
-	lostDesc    = prometheus.NewDesc("pulsegate_alert_readings_lost_total", "Stored readings that were evaluated late, from the store, because the queue of the evaluation was full.", nil, nil)
+	lostDesc    = prometheus.NewDesc("pulsegate_alert_readings_lost_total", "Readings that were evaluated late, from the store, because the queue of the evaluation was full or too many were stored at once.", nil, nil)
 	staleDesc   = prometheus.NewDesc("pulsegate_alert_rules_stale", "1 if the file of rules cannot be used, so that older rules are in force.", nil, nil)
 	unreadDesc  = prometheus.NewDesc("pulsegate_alert_devices_unread", "Devices whose stored readings cannot be read, so that they may have other alerts.", nil, nil)
 	readyDesc   = prometheus.NewDesc("pulsegate_alert_ready", "1 if the states of all devices have been read, or could not be, since the start, or since the rules were changed. No alert begins before.", nil, nil)
