@@ -87,14 +87,8 @@ const shortTimeout = 500 * time.Millisecond
 // bytes before it were parsed.
 const last = "GET /last HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
-// outcome sends a stream to a server, in pieces that end at cuts. It returns the status,
+// outcomeOn sends a stream on a new connection, in pieces that end at cuts. It returns the status,
 // the fields and the body of each answer, and how the connection ends.
-func outcome(t testing.TB, srv *server, stream string, cuts []int) []string {
-	t.Helper()
-	return outcomeOn(t, dial(t, srv), stream, cuts)
-}
-
-// outcomeOn is outcome on a new connection.
 func outcomeOn(t testing.TB, conn net.Conn, stream string, cuts []int) []string {
 	t.Helper()
 	defer conn.Close()
