@@ -81,6 +81,7 @@ func (b *board) of(device *vitals.Name) (w *watched, isNew bool) {
 // remove removes what is kept of a device. It may still be in b.touched.
 func (b *board) remove(w *watched) {
 	b.devices.remove(w)
+	b.notCalm(&w.name)
 	b.states -= len(w.runs)
 	w.runs = nil
 }
@@ -195,7 +196,10 @@ func (b *board) take(r *update, w *watched) {
 			b.mark(&r.device, differs)
 		}
 	}
-	w.calm = false
+	if w.calm { // otherwise the end of a run would be left out, and the store read in vain
+		w.calm = false
+		b.notCalm(&w.name)
+	}
 	b.touch(w)
 }
 

@@ -431,7 +431,7 @@ func (e *Engine) carryLocked(nowUnixMs int64) {
 func (e *Engine) settleLocked(w *watched, nowUnixMs int64, read bool) {
 	was := w.calm
 	w.calm = true
-	pending := e.board.unread[w.name]
+	pending, is := e.board.unread[w.name]
 	failed := pending.failed != 0
 	damaged := failed && pending.failed != e.board.sweep && e.sweepErr == nil
 	for i := range w.runs {
@@ -469,8 +469,11 @@ func (e *Engine) settleLocked(w *watched, nowUnixMs int64, read bool) {
 		}
 		w.calm = w.calm && !u.met && !active
 	}
-	if was && !w.calm {
+	switch {
+	case was && !w.calm:
 		e.board.notCalm(&w.name)
+	case !was && w.calm && !is:
+		e.board.filter.calm.Load().restore(e.board.devices.hash(&w.name))
 	}
 }
 

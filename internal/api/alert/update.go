@@ -77,13 +77,13 @@ func (f *filter) meetNone(values *vitals.Values) bool {
 }
 
 // A hashes is a set of hashes: a hash table with linear probing, of which at least a quarter is free. While it is filled, nobody else may use it;
-// afterwards several goroutines may.
+// afterwards several goroutines may remove and restore what it was filled with.
 type hashes []atomic.Uint64
 
-// Places of a hashes that have no hash.
+// The two last bits of a place. A place that is free has neither.
 const (
-	free    = 0
 	removed = 1
+	used    = 2
 )
 
 // newHashes returns an empty set for n hashes.
@@ -92,17 +92,34 @@ func newHashes(n int) *hashes {
 	return &h
 }
 
-// place returns the place of a hash, or the free one that it would get.
-func (h hashes) place(hash uint64) *atomic.Uint64 {
-	for i := hash; ; i++ {
-		p := &h[i&uint64(len(h)-1)]
-		if at := p.Load(); at == free || at == hash|2 {
-			return p
+// place returns the place of a hash, or a free one, and what it has if the hash is in the set.
+func (h hashes) place(hash uint64) (p *atomic.Uint64, is uint64) {
+	is = hash&^removed | used
+	for i := hash >> 2; ; i++ {
+		p = &h[i&uint64(len(h)-1)]
+		if at := p.Load(); at == 0 || at&^removed == is {
+			return p, is
 		}
 	}
 }
 
-func (h hashes) add(hash uint64)      { h.place(hash).Store(hash | 2) }
-func (h hashes) has(hash uint64) bool { return h.place(hash).Load() == hash|2 }
+func (h hashes) add(hash uint64) {
+	p, is := h.place(hash)
+	p.Store(is)
+}
 
-func (h hashes) remove(hash uint64) { h.place(hash).CompareAndSwap(hash|2, removed) }
+func (h hashes) has(hash uint64) bool {
+	p, is := h.place(hash)
+	return p.Load() == is
+}
+
+func (h hashes) remove(hash uint64) {
+	p, is := h.place(hash)
+	p.CompareAndSwap(is, is|removed)
+}
+
+// restore ends remove.
+func (h hashes) restore(hash uint64) {
+	p, is := h.place(hash)
+	p.CompareAndSwap(is|removed, is)
+}
