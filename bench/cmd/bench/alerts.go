@@ -82,9 +82,9 @@ func (b *ingestRun) runAlerts(ctx context.Context) error {
 // alertStacks are the goroutines of alerts, and the function that the committer calls.
 var alertStacks = []string{"/internal/api/alert.(*Engine).Run", "/internal/api/alert.(*Engine).Publish", "/internal/api/alertmanager.(*Sender).Run"}
 
-// alertsBegin is how long all alerts of a load take to begin and to be sent. A profile begins afterwards: that a tenth
-// of all devices have their first alert in the same second is not what a loaded server does.
-const alertsBegin = 3 * time.Second
+// alertsBegin is how long all alerts of a load take to begin and to be sent, and the server to know which devices are calm. A profile begins
+// afterwards: that a tenth of all devices have their first alert in the same second is not what a loaded server does.
+const alertsBegin = 8 * time.Second
 
 // alertShare returns the share of alerts in the CPU time of a fresh server under load, whose alerts are active.
 func (b *ingestRun) alertShare(ctx context.Context, c *contestant, load func(addr string) error) (_ report.Figures, err error) {
