@@ -72,7 +72,7 @@ var forgetKinds = []forgetKind{
 	}, func(r *forgetRun) {
 		r.start(r.earlier)
 	}},
-	{"thawed", "the machine of the primary freezes, and goes on after a promotion", func(r *forgetRun) {
+	{"thawed", "the machine of the primary freezes, and continues after a promotion", func(r *forgetRun) {
 		r.earlier = r.primary
 		r.thaw = r.members[r.primary].Freeze(r.t)
 		other := r.promoteOne()

@@ -540,7 +540,7 @@ func (c *Cluster) Whole() bool {
 }
 
 // Astray returns a standby that waits for a log that no machine has, or -1. When a primary is lost in the middle of a record that one file of
-// its log begins and the next one goes on with, and another machine is promoted, PostgreSQL 15 asks that one for the second file only, and
+// its log begins and the next one continues, and another machine is promoted, PostgreSQL 15 asks that one for the second file only, and
 // never finds the rest of the first one. Patroni does not notice it.
 func (c *Cluster) Astray() int {
 	primary := c.Primary()
