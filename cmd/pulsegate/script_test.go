@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -96,7 +97,14 @@ func runScripts(t *testing.T, dir string, variables map[string]string) {
 				running(ts, args).signal(syscall.SIGHUP)
 			},
 			"log": func(ts *testscript.TestScript, neg bool, args []string) {
-				_, err := io.WriteString(ts.Stdout(), running(ts, args).stderr())
+				p := running(ts, args[:min(1, len(args))])
+				for _, text := range args[1:] {
+					want := regexp.MustCompile(text)
+					if !polltest.Within(polltest.Patience, func() bool { return want.MatchString(p.stderr()) }) {
+						ts.Fatalf("the log of %s never contained %q:\n%s", args[0], text, p.stderr())
+					}
+				}
+				_, err := io.WriteString(ts.Stdout(), p.stderr())
 				ts.Check(err)
 			},
 			"jsonlines": func(ts *testscript.TestScript, neg bool, args []string) {
