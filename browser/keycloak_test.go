@@ -82,9 +82,7 @@ func TestKeycloak(t *testing.T) {
 	g.run(commands[1])
 	k := &keycloak{t: t}
 	k.do("PUT", "", map[string]any{"accessTokenLifespan": 10, "eventsEnabled": true, "enabledEventTypes": []string{"REFRESH_TOKEN"}}, nil)
-	if err := os.WriteFile(filepath.Join(g.dir, "access.toml"), []byte(wardFour+rules), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(filepath.Join(g.dir, "access.toml"), []byte(wardFour+rules), 0o600))
 	g.start(commands[2], pageURL)
 	if answer := g.run(commands[3]); !strings.Contains(answer, `{"status":"stored"}`) {
 		t.Fatalf("the answer to a reading with a JWT is %s", answer)
@@ -98,9 +96,7 @@ func TestKeycloak(t *testing.T) {
 func signInPage(t *testing.T) (rules string, commands []string) {
 	t.Helper()
 	page, err := os.ReadFile("../docs/signin.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	fenced := func(language, text string) (found []string) {
 		for _, block := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllStringSubmatch(text, -1) {
 			found = append(found, block[1])
@@ -119,9 +115,7 @@ func signInPage(t *testing.T) (rules string, commands []string) {
 func newGuide(t *testing.T) *guide {
 	g := &guide{t: t, dir: t.TempDir()}
 	bin := t.TempDir()
-	if err := os.Symlink(built.program, filepath.Join(bin, "pulsegate")); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.Symlink(built.program, filepath.Join(bin, "pulsegate")))
 	// kcadm.sh keeps a token in the home directory.
 	g.env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "KC_OPTS=-Duser.home="+g.dir)
 	return g
@@ -263,9 +257,7 @@ func (k *keycloak) refreshed(more int) {
 func grant(t *testing.T, realm string, form url.Values) (access, id string) {
 	t.Helper()
 	r, err := http.NewRequest("POST", keycloakURL+"/realms/"+realm+"/protocol/openid-connect/token", strings.NewReader(form.Encode()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	status, text := send(t, r)
 	var answer struct {
@@ -288,9 +280,7 @@ func jwt(t *testing.T, realm string, form url.Values) string {
 func send(t *testing.T, r *http.Request) (status int, body []byte) {
 	t.Helper()
 	answer, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer answer.Body.Close()
 	if body, err = io.ReadAll(answer.Body); err != nil {
 		t.Fatal(err)
@@ -302,9 +292,7 @@ func send(t *testing.T, r *http.Request) (status int, body []byte) {
 func fastRequests(t *testing.T) string {
 	t.Helper()
 	r, err := http.NewRequest("GET", "http://127.0.0.1:6060/metrics", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	_, text := send(t, r)
 	found := regexp.MustCompile(`(?m)^pulsegate_http_lane_requests_total\{lane="fast",tls="none"\} (\d+)$`).FindSubmatch(text)
 	if found == nil {
@@ -318,9 +306,7 @@ func bearerOfKeycloak(t *testing.T, k *keycloak) {
 	request := func(token, method, path, body string) (int, string) {
 		t.Helper()
 		r, err := http.NewRequest(method, pageURL+path, strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		r.Header.Set("Authorization", "Bearer "+token)
 		status, text := send(t, r)
 		return status, string(text)

@@ -113,12 +113,8 @@ func serve(t testing.TB, args ...string) *server {
 	cmd := exec.Command(built.program, append([]string{"serve", "--addr=127.0.0.1:0", "--admin-addr=127.0.0.1:0", "--data=" + filepath.Join(s.dir, "data"), "--log-format=text"}, args...)...)
 	endWithTest(cmd)
 	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
+	try(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		_ = cmd.Wait() // a stream of live readings may outlive the drain
@@ -230,9 +226,7 @@ type tab struct {
 func open(t testing.TB, address string) *tab {
 	t.Helper()
 	u, err := url.Parse(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	p := &tab{t: t, origin: u.Scheme + "://" + u.Host}
 	var cancel context.CancelFunc
 	p.ctx, cancel = chromedp.NewContext(chromium(t), chromedp.WithNewBrowserContext(), chromedp.WithListener(p.note))
@@ -402,4 +396,12 @@ func (p *tab) screen(width, height int64) {
 func (p *tab) scheme(name string) {
 	p.t.Helper()
 	call(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}}})
+}
+
+// try ends the test if one of errs is not nil.
+func try(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
 }

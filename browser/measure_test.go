@@ -92,12 +92,8 @@ func TestScreenshots(t *testing.T) {
 	shoot := func(name string) {
 		t.Helper()
 		image, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(*imagesDir, name+".png"), image, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
+		try(t, os.WriteFile(filepath.Join(*imagesDir, name+".png"), image, 0o644))
 	}
 	p.shows("10,000 All")
 	shoot("fleet")
@@ -169,15 +165,11 @@ func TestMeasure(t *testing.T) {
 	fmt.Fprintf(&text, "| a device-year of minutes (523,000 readings), from the click to the drawn charts | %.0f ms |\n", median(year))
 	t.Log("\n" + text.String())
 	page, err := os.ReadFile(*pageFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	head, rest, ok := strings.Cut(string(page), "<!-- measured -->\n")
 	_, tail, ok2 := strings.Cut(rest, "<!-- /measured -->")
 	if !ok || !ok2 {
 		t.Fatalf("%s has no place for figures", *pageFile)
 	}
-	if err := os.WriteFile(*pageFile, []byte(head+"<!-- measured -->\n"+text.String()+"<!-- /measured -->"+tail), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(*pageFile, []byte(head+"<!-- measured -->\n"+text.String()+"<!-- /measured -->"+tail), 0o644))
 }

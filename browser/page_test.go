@@ -80,9 +80,7 @@ func TestColumns(t *testing.T) {
 	define := func(field, label string) string {
 		return fmt.Sprintf("[[sign]]\nfield = %q\nlabel = %q\nunit = \"mV\"\ndecimals = 3\naccepted = { min = -9, max = 9 }\n", field, label)
 	}
-	if err := os.WriteFile(file, []byte(define("zeta_mv", "Zeta")+define("alpha_mv", "Alpha")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(file, []byte(define("zeta_mv", "Zeta")+define("alpha_mv", "Alpha")), 0o600))
 	s := serve(t, "--signs="+file)
 	s.post(reading("d-1", time.Second, `"heart_rate_bpm":72,"body_weight_kg":3.125,"zeta_mv":-0.375,"alpha_mv":0`))
 	p := open(t, s.url+"/")
@@ -231,9 +229,7 @@ func TestDeviceShowsWhatIsStored(t *testing.T) {
 	p.shows(" UTC, 40 readings")
 
 	rows, err := csv.NewReader(strings.NewReader(s.do("GET", s.url+"/v1/devices/ppg-1/readings?format=csv", nil))).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	column := func(name string) int { return slices.Index(rows[0], name) }
 	for _, tt := range []struct {
 		chart  string
@@ -284,9 +280,7 @@ func TestDeviceShowsAggregates(t *testing.T) {
 	count, low, high, flagged := 0, 1000.0, 0.0, 0
 	for _, row := range dataOf(p, "Heart rate") {
 		n, err := strconv.Atoi(row[4])
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		count += n
 		a, _ := strconv.ParseFloat(row[2], 64)
 		b, _ := strconv.ParseFloat(row[3], 64)
@@ -601,9 +595,7 @@ func tabTo(p *tab, condition string) {
 // the screen of a phone.
 func TestAccessible(t *testing.T) {
 	axe, err := os.ReadFile("testdata/axe.min.js")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	s, _, reader := withTokens(t)
 	fewReadings(s)
 	var readings []string
@@ -663,9 +655,7 @@ func TestBelowPath(t *testing.T) {
 	s := serve(t)
 	fewReadings(s)
 	target, err := url.Parse(s.url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	proxy := httptest.NewServer(http.StripPrefix("/wards/7", &httputil.ReverseProxy{
 		FlushInterval: -1,
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target); r.Out.Header.Del("Origin") },
@@ -704,9 +694,7 @@ func TestSystem(t *testing.T) {
 	var body struct {
 		Metrics map[string][]struct{ Value float64 }
 	}
-	if err := json.Unmarshal([]byte(s.do("GET", s.url+"/v1/system", nil)), &body); err != nil {
-		t.Fatal(err)
-	}
+	try(t, json.Unmarshal([]byte(s.do("GET", s.url+"/v1/system", nil)), &body))
 	if got := body.Metrics["pulsegate_store_devices"][0].Value; got != 3 {
 		t.Errorf("%v devices, want 3", got)
 	}
@@ -740,9 +728,7 @@ func TestRejections(t *testing.T) {
 		t.Errorf("%d px wide on a screen of 360", got)
 	}
 	axe, err := os.ReadFile("testdata/axe.min.js")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	p.js(string(axe))
 	if found := eval[string](p, `axe.run("section").then((r) => r.violations.map((v) => v.id + ": " + v.help).join("\n"))`); found != "" {
 		t.Error(found)
@@ -791,9 +777,7 @@ silent = "30m"
 		t.Errorf("the list is\n%s\nwant\n%s", got, want)
 	}
 	axe, err := os.ReadFile("testdata/axe.min.js")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	p.js(string(axe))
 	for _, scheme := range []string{"dark", "light"} {
 		p.scheme(scheme)
@@ -842,9 +826,7 @@ silent = "30m"
 // Until the states of all devices are known, the page does not say that nothing is active.
 func TestAlertsUnknown(t *testing.T) {
 	rules := filepath.Join(t.TempDir(), "alerts.toml")
-	if err := os.WriteFile(rules, []byte("[[alert]]\nname = \"HeartFast\"\nsign = \"heart_rate_bpm\"\nflag = \"high\"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(rules, []byte("[[alert]]\nname = \"HeartFast\"\nsign = \"heart_rate_bpm\"\nflag = \"high\"\n"), 0o600))
 	s := serve(t, "--alerts="+rules)
 	fewReadings(s)
 	p := open(t, s.url+"/")
@@ -864,9 +846,7 @@ func TestAlertsUnknown(t *testing.T) {
 // The list is bounded, however many alerts begin while the page is open, and the number of those that are active stays right.
 func TestManyAlerts(t *testing.T) {
 	rules := filepath.Join(t.TempDir(), "alerts.toml")
-	if err := os.WriteFile(rules, []byte("[[alert]]\nname = \"HeartFast\"\nsign = \"heart_rate_bpm\"\nflag = \"high\"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(rules, []byte("[[alert]]\nname = \"HeartFast\"\nsign = \"heart_rate_bpm\"\nflag = \"high\"\n"), 0o600))
 	s := serve(t, "--alerts="+rules)
 	p := open(t, s.url+"/")
 	p.shows("No active alert")

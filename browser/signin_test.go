@@ -91,9 +91,7 @@ func serveHouse(t *testing.T, args ...string) (*server, *house) {
 	dir := t.TempDir()
 	h.rules = filepath.Join(dir, "access.toml")
 	h.admit(t, "id1")
-	if err := os.WriteFile(filepath.Join(dir, "secret"), []byte(clientSecret+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(filepath.Join(dir, "secret"), []byte(clientSecret+"\n"), 0o600))
 	return serve(t, append([]string{
 		"--addr=" + addr, "--oidc-issuer=" + issuer, "--oidc-client-id=pulsegate", "--oidc-client-secret-file=" + filepath.Join(dir, "secret"),
 		"--oidc-page=" + h.page, "--access-rules=" + h.rules, "--audit=" + filepath.Join(dir, "audit"), "--oidc-scopes=offline_access",
@@ -104,18 +102,14 @@ func serveHouse(t *testing.T, args ...string) (*server, *house) {
 func (h *house) admit(t *testing.T, sub string) {
 	t.Helper()
 	rule := fmt.Sprintf("[[rule]]\nclaim = \"sub\"\nvalue = %q\nrights = [\"read\"]\ndevices = \"ward3-\"\n", sub)
-	if err := os.WriteFile(h.rules, []byte(rule), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(h.rules, []byte(rule), 0o600))
 }
 
 // freeAddr returns an address on which nobody listens.
 func freeAddr(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer l.Close()
 	return l.Addr().String()
 }
@@ -214,9 +208,7 @@ func TestNoProvider(t *testing.T) {
 	}
 	for path, want := range map[string]string{"/": `data-session="out"`, "/v1/session": `{"tokens":true,"signed_in":false,"all_devices":false}` + "\n"} {
 		answer, err := http.Get(s.url + path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		text, err := io.ReadAll(answer.Body)
 		answer.Body.Close()
 		if err != nil || !strings.Contains(string(text), want) || strings.Contains(string(text), "provider") {
@@ -225,9 +217,7 @@ func TestNoProvider(t *testing.T) {
 	}
 	for _, path := range []string{"/v1/session/begin", "/v1/session/callback?" + url.Values{"code": {"c"}, "state": {"s"}}.Encode()} {
 		answer, err := http.Get(s.url + path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		answer.Body.Close()
 		if answer.StatusCode != http.StatusNotFound || answer.Header.Get("Set-Cookie") != "" {
 			t.Errorf("%s: status %d, cookie %s", path, answer.StatusCode, answer.Header.Get("Set-Cookie"))

@@ -59,9 +59,7 @@ func TestDecodeAllocates(t *testing.T) {
 				}
 				text := []byte(body)
 				allocs := testing.AllocsPerRun(100, func() {
-					if err := d.Decode(text, nowUnixMs, &batch); err != nil {
-						t.Fatal(err)
-					}
+					try(t, d.Decode(text, nowUnixMs, &batch))
 				})
 				if allocs != 0 {
 					t.Errorf("Decode allocates %v times for %d readings, want 0", allocs, batch.Len())
@@ -95,9 +93,7 @@ func TestValidateAllocates(t *testing.T) {
 	rules := validator(t)
 	r := vitals.Reading{Device: name(t, "ppg-1"), TimeUnixMs: nowUnixMs, Values: values(spo2, 97_50)}
 	if got := testing.AllocsPerRun(100, func() {
-		if err := rules.Validate(&r, nowUnixMs); err != nil {
-			t.Fatal(err)
-		}
+		try(t, rules.Validate(&r, nowUnixMs))
 	}); got != 0 {
 		t.Errorf("Validate allocates %v times, want 0", got)
 	}

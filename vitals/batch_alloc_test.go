@@ -23,9 +23,7 @@ func TestBatchGrowthAllocates(t *testing.T) {
 		var last vitals.Batch
 		allocs := testing.AllocsPerRun(10, func() {
 			var batch vitals.Batch
-			if err := d.Decode(body, nowUnixMs, &batch); err != nil {
-				t.Fatal(err)
-			}
+			try(t, d.Decode(body, nowUnixMs, &batch))
 			last = batch
 		})
 		if allocs != tt.want {

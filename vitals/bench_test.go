@@ -2,6 +2,7 @@ package vitals_test
 
 import (
 	"bytes"
+	"errors"
 	"slices"
 	"testing"
 
@@ -45,9 +46,7 @@ func BenchmarkDecode(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(len(bb.body)))
 			for b.Loop() {
-				if err := d.Decode(bb.body, nowUnixMs, &batch); err != nil {
-					b.Fatal(err)
-				}
+				try(b, d.Decode(bb.body, nowUnixMs, &batch))
 			}
 			if len(batch.Readings) != bb.accepted || len(batch.Refused) != bb.refused {
 				b.Fatalf("accepted %d and rejected %d, want %d and %d", len(batch.Readings), len(batch.Refused), bb.accepted, bb.refused)
@@ -109,9 +108,7 @@ func BenchmarkFlags(b *testing.B) {
 func newDecoder(tb testing.TB, options vitals.DecoderOptions) *vitals.Decoder {
 	tb.Helper()
 	rules, err := vitals.NewValidator(sinceEpoch())
-	if err != nil {
-		tb.Fatal(err)
-	}
+	try(tb, err)
 	return vitals.NewDecoder(rules, options)
 }
 
@@ -120,4 +117,12 @@ func sinceEpoch() vitals.Limits {
 	limits := withOwn.DefaultLimits()
 	limits.OldestUnixMs = 0
 	return limits
+}
+
+// try ends the test if one of errs is not nil.
+func try(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
 }

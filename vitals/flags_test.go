@@ -61,9 +61,7 @@ func TestFlags(t *testing.T) {
 func TestFlagsConfigured(t *testing.T) {
 	limits := builtIn.DefaultFlagLimits()
 	limits.Usual[vitals.SpO2] = vitals.Range{Min: 88_00, Max: 92_00} // as for COPD, NEWS2 scale 2
-	if err := limits.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, limits.Validate())
 	in := values(spo2, 93_00, systolic, 150_00, diastolic, 80_00)
 	if got, want := flagTexts(builtIn, limits.Flags(&in)), []string{"spo2_pct high"}; !slices.Equal(got, want) {
 		t.Errorf("Flags() = %q, want %q", got, want)

@@ -114,15 +114,11 @@ func TestImplausibleTime(t *testing.T) {
 			limits := builtIn.DefaultLimits()
 			limits.OldestUnixMs = ms
 			rules, err := vitals.NewValidator(limits)
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			for _, spelling := range []string{`"device"`, `"devic\u0065"`} { // fast path and strict path
 				var b vitals.Batch
 				body := `{` + spelling + `:"a","time":` + tt.time + `,"spo2_pct":97}`
-				if err := vitals.NewDecoder(rules, vitals.DecoderOptions{}).Decode([]byte(body), now, &b); err != nil {
-					t.Fatal(err)
-				}
+				try(t, vitals.NewDecoder(rules, vitals.DecoderOptions{}).Decode([]byte(body), now, &b))
 				want, wantErr := tt.want, tt.err
 				if ms == 0 && tt.time != `-1` { // any time since 1970
 					want, wantErr = "", nil

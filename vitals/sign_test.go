@@ -135,9 +135,7 @@ func TestDefine(t *testing.T) {
 	signs := vitals.NewSigns()
 	must := func(own ...vitals.Definition) {
 		t.Helper()
-		if err := signs.Define(own); err != nil {
-			t.Fatal(err)
-		}
+		try(t, signs.Define(own))
 	}
 	refused := func(index int, text string, own ...vitals.Definition) {
 		t.Helper()
@@ -217,9 +215,7 @@ func TestRestore(t *testing.T) {
 	a, b := rmssd(), rmssd()
 	b.Field = "b"
 	for range 2 {
-		if err := signs.Restore(20, a); err != nil {
-			t.Fatal(err)
-		}
+		try(t, signs.Restore(20, a))
 	}
 	unit, decimals, invalid := a, a, a
 	unit.Unit, decimals.Decimals, invalid.Label = "s", 2, ""
@@ -232,9 +228,7 @@ func TestRestore(t *testing.T) {
 		}
 	}
 	// Numbers before the last one are not used, because they may have been.
-	if err := signs.Define([]vitals.Definition{b}); err != nil {
-		t.Fatal(err)
-	}
+	try(t, signs.Define([]vitals.Definition{b}))
 	if got, want := fmt.Sprint(table(signs)), "[20 hrv_rmssd_ms retired 19 b]"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
@@ -299,9 +293,7 @@ func TestOrder(t *testing.T) {
 		want = append(want, vitals.OwnSign(i))
 		own = append(own, rmssd())
 		own[i].Field = fmt.Sprintf("x%d", i)
-		if err := signs.Define(own); err != nil {
-			t.Fatal(err)
-		}
+		try(t, signs.Define(own))
 	}
 	var ofTable, ofValues, members []vitals.Sign
 	for s := range signs.All() {
@@ -370,13 +362,9 @@ func TestManyFields(t *testing.T) {
 		own[i].Field = fmt.Sprintf("own_%02d_sign", i)
 	}
 	signs := define(own...)
-	if err := signs.Define(own[1:]); err != nil {
-		t.Fatal(err)
-	}
+	try(t, signs.Define(own[1:]))
 	rules, err := vitals.NewValidator(signs.DefaultLimits())
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	decoder := vitals.NewDecoder(rules, vitals.DecoderOptions{})
 	refusal := func(member string) (field string, err error) {
 		var batch vitals.Batch
@@ -413,19 +401,13 @@ func TestRetiredNotIgnored(t *testing.T) {
 	signs := vitals.NewSigns()
 	own := vitals.Definition{Field: "hrv", Label: "HRV", Unit: "ms", Accepted: vitals.Range{Min: 0, Max: 500}, Usual: vitals.Range{Min: vitals.MinValue, Max: vitals.MaxValue}}
 	for _, defined := range [][]vitals.Definition{{own}, nil} {
-		if err := signs.Define(defined); err != nil {
-			t.Fatal(err)
-		}
+		try(t, signs.Define(defined))
 	}
 	rules, err := vitals.NewValidator(signs.DefaultLimits())
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	var b vitals.Batch
 	body := `{"device":"a","time":"2026-01-01T00:00:00Z","spo2_pct":97,"hrv":40,"other":1}`
-	if err := vitals.NewDecoder(rules, vitals.DecoderOptions{IgnoreUnknown: true}).Decode([]byte(body), nowUnixMs, &b); err != nil {
-		t.Fatal(err)
-	}
+	try(t, vitals.NewDecoder(rules, vitals.DecoderOptions{IgnoreUnknown: true}).Decode([]byte(body), nowUnixMs, &b))
 	if len(b.Refused) != 1 || b.Refused[0].Field != "hrv" || b.Refused[0].Err != vitals.ErrUnknownField {
 		t.Errorf("accepted %v, refused %v", b.Readings, b.Refused)
 	}

@@ -14,9 +14,7 @@ import (
 func validator(tb testing.TB) *vitals.Validator {
 	tb.Helper()
 	v, err := vitals.NewValidator(sinceEpoch())
-	if err != nil {
-		tb.Fatal(err)
-	}
+	try(tb, err)
 	return v
 }
 
@@ -117,9 +115,7 @@ func TestValidateFarClock(t *testing.T) {
 	limits := sinceEpoch()
 	limits.MaxAhead = math.MaxInt64 * time.Nanosecond
 	rules, err := vitals.NewValidator(limits)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	for _, tt := range []struct {
 		now, time int64
 		want      error
@@ -159,9 +155,7 @@ func TestMaxAge(t *testing.T) {
 		limits := sinceEpoch()
 		limits.MaxAge = tt.age
 		rules, err := vitals.NewValidator(limits)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		check := func(what string, err *vitals.FieldError) {
 			t.Helper()
 			if got := err.Reason(); got != tt.reason {
@@ -177,9 +171,7 @@ func TestMaxAge(t *testing.T) {
 			"strict": fmt.Sprintf(`{"device":"\u0061","time":%d,"spo2_pct":97}`, tt.time),
 		} {
 			var batch vitals.Batch
-			if err := decoder.Decode([]byte(body), tt.now, &batch); err != nil {
-				t.Fatal(err)
-			}
+			try(t, decoder.Decode([]byte(body), tt.now, &batch))
 			if len(batch.Refused) == 1 {
 				check(way, &batch.Refused[0])
 			} else {

@@ -175,9 +175,7 @@ func TestAlertsErased(t *testing.T) {
 		}
 	}
 	resp, err := http.Get(p.url("/v1/live?device=a&device=b"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer resp.Body.Close()
 	admin("/admin/subject/assign", fmt.Sprintf(`{"device":"b","subject":"P-17","from":%q}`, time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)))
 	for _, device := range []string{"a", "b", "c"} {
@@ -194,9 +192,7 @@ func TestAlertsErased(t *testing.T) {
 	for in := bufio.NewScanner(resp.Body); len(events) < 4 && in.Scan(); {
 		if data, ok := strings.CutPrefix(in.Text(), "data: "); ok && strings.Contains(data, `"name"`) {
 			var a struct{ Name, Device, Ended string }
-			if err := json.Unmarshal([]byte(data), &a); err != nil {
-				t.Fatal(err)
-			}
+			try(t, json.Unmarshal([]byte(data), &a))
 			events = append(events, fmt.Sprint(a.Name, " ", a.Device, " ", a.Ended == ""))
 		}
 	}
@@ -231,9 +227,7 @@ func TestAlertmanagers(t *testing.T) {
 			first, second := receive(t, tt.header, &pair), receive(t, tt.header, &pair)
 			stranger := receive(t, tt.header, &other)
 			silent, err := net.Listen("tcp", "127.0.0.1:0") // connections wait in its backlog for ever
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			defer silent.Close()
 			args := append([]string{"--admin-addr=127.0.0.1:0", "--alerts=" + filepath.Join(dir, "alerts.toml"), "--alertmanager-ca=" + filepath.Join(dir, "ca.pem"), "--alertmanager-every=1s"}, tt.flags...)
 			for _, url := range []string{first.URL, "https://" + silent.Addr().String(), stranger.URL, second.URL} {

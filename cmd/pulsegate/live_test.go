@@ -45,9 +45,7 @@ func TestLive(t *testing.T) {
 			defer client.CloseIdleConnections()
 			url := scheme + p.addr
 			resp, err := client.Get(url + "/v1/live?prefix=ppg-")
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			defer resp.Body.Close()
 			if resp.StatusCode != http.StatusOK || resp.ProtoMajor != tt.wantVersion {
 				t.Fatalf("%s %s", resp.Proto, resp.Status)

@@ -14,9 +14,7 @@ import (
 // TestMetricsPage scrapes a server that exposes all its metrics, except those of PostgreSQL and of OpenID Connect.
 func TestMetricsPage(t *testing.T) {
 	rules, err := filepath.Abs("../../examples/alerts.toml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	checkMetricsPage(t, func(name string) bool {
 		return !strings.HasPrefix(name, "pulsegate_postgres_") && !strings.HasPrefix(name, "pulsegate_oidc_")
 	},
@@ -27,9 +25,7 @@ func TestMetricsPage(t *testing.T) {
 // TestMetricsPageOIDC scrapes a server with an OpenID Connect provider.
 func TestMetricsPageOIDC(t *testing.T) {
 	access := filepath.Join(t.TempDir(), "access.toml")
-	if err := os.WriteFile(access, []byte("[[rule]]\nclaim = \"groups\"\nvalue = \"staff\"\nrights = [\"read\"]\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(access, []byte("[[rule]]\nclaim = \"groups\"\nvalue = \"staff\"\nrights = [\"read\"]\n"), 0o600))
 	checkMetricsPage(t, func(name string) bool { return strings.HasPrefix(name, "pulsegate_oidc_") },
 		"--admin-addr=127.0.0.1:0", "--oidc-issuer=http://127.0.0.1:1", "--oidc-client-id=pulsegate", "--access-rules="+access, "--audit=")
 }
@@ -39,9 +35,7 @@ func TestMetricsPageOIDC(t *testing.T) {
 // for names, units and help texts.
 func checkMetricsPage(t *testing.T, must func(name string) bool, flags ...string) {
 	doc, err := os.ReadFile("../../docs/metrics.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	documented := map[string]bool{}
 	for _, m := range regexp.MustCompile("`(pulsegate_[a-z_]+)").FindAllSubmatch(doc, -1) {
 		documented[string(m[1])] = true
@@ -65,9 +59,7 @@ func checkMetricsPage(t *testing.T, must func(name string) bool, flags ...string
 		t.Errorf("docs/metrics.md names %s, which does not exist", name)
 	}
 	problems, err := promlint.New(strings.NewReader(text)).Lint()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	for _, p := range problems {
 		if p.Metric == "pulsegate_certificate_expiry_days" {
 			continue // for display; rules use the timestamp

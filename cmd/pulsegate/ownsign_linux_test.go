@@ -84,9 +84,7 @@ func driveOwnSign(t *testing.T, store ...string) {
 	}
 	assign()
 	live, err := http.Get(p.url("/v1/live?device=d-1"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer live.Body.Close()
 	const (
 		one = `{"device":"d-1","time":"2026-11-21T10:00:00Z","heart_rate_bpm":72,"` + ownSign + `":-800.125}`

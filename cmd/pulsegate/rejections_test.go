@@ -16,9 +16,7 @@ import (
 // nothing.
 func TestRejections(t *testing.T) {
 	device, err := vitals.ParseName("ppg-1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	l := rejections.New(2)
 	l.Add(rejections.Rejection{})
 	l.Add(rejections.Rejection{UnixMs: 1000, Input: "mqtt", Reason: "not a topic\x1b[2J"})

@@ -19,9 +19,7 @@ func TestBoundTokenEverywhere(t *testing.T) {
 	bound := createToken(t, program(t), file, "--gateway=ehr", "--rights=read", "--subject=P-1")
 	writer := createToken(t, program(t), file, "--gateway=bed-7")
 	mapping, err := filepath.Abs("../../examples/mappings/sim.toml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	// They show nothing that was stored, and need no token.
 	public := []string{"GET /v1/session", "GET /v1/session/begin", "GET /v1/session/callback", "HEAD /v1/session", "DELETE /v1/session"}
 	for lane, p := range lanes(t, "--tokens="+file, "--audit=", "--mapping="+mapping) {
@@ -46,9 +44,7 @@ func TestBoundTokenEverywhere(t *testing.T) {
 			var description struct {
 				Paths map[string]map[string]json.RawMessage `json:"paths"`
 			}
-			if err := json.Unmarshal([]byte(text), &description); err != nil {
-				t.Fatal(err)
-			}
+			try(t, json.Unmarshal([]byte(text), &description))
 			tested := 0
 			for path, methods := range description.Paths {
 				for method := range methods {

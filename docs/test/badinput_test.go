@@ -36,9 +36,7 @@ func badInput(t *testing.T, name string, cells int) (rows [][]string) {
 func answer(t *testing.T, address, body string) string {
 	t.Helper()
 	resp, err := http.Post(address, "", strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	if err != nil {

@@ -36,9 +36,7 @@ type faultyProxy struct {
 func newFaultyProxy(t *testing.T, server string, faults map[string][]int) (p *faultyProxy, address string) {
 	t.Helper()
 	target, err := url.Parse(server)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	p = &faultyProxy{
 		ReverseProxy: &httputil.ReverseProxy{
 			Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
@@ -97,13 +95,9 @@ func (p *faultyProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // did not send Last-Event-ID.
 func TestClients(t *testing.T) {
 	folder, err := filepath.Abs(root + "/docs/clients")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	inGo := filepath.Join(t.TempDir(), "client")
-	if err := build("", inGo, filepath.Join(folder, "client.go")); err != nil {
-		t.Fatal(err)
-	}
+	try(t, build("", inGo, filepath.Join(folder, "client.go")))
 	for name, c := range map[string]struct{ command, needs []string }{
 		"go":         {[]string{inGo}, nil},
 		"javascript": {[]string{"node", folder + "/client.mjs"}, []string{"node", "--version"}},
@@ -174,14 +168,10 @@ func testClient(t *testing.T, command []string) {
 	export := func(query string) string {
 		t.Helper()
 		r, err := http.NewRequest("GET", s.url+"/v1/devices/ppg-1/readings?format=ndjson"+query, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		r.Header.Set("Authorization", "Bearer "+token)
 		resp, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		defer resp.Body.Close()
 		text, err := io.ReadAll(resp.Body)
 		if err != nil || resp.StatusCode != http.StatusOK {
@@ -209,9 +199,7 @@ func testLive(t *testing.T, proxy *faultyProxy, cmd *exec.Cmd, export func(query
 	if err == nil {
 		err = cmd.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	kill := func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	defer func() {
 		kill()

@@ -66,9 +66,7 @@ func conformanceDigest(t *testing.T, resources []string) string {
 	hash := sha256.New()
 	for _, name := range []string{"validator/Validate.java", "validator/pom.xml"} {
 		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		hash.Write(text)
 	}
 	varies := regexp.MustCompile(`127\.0\.0\.1:\d+|"(date|lastUpdated|version)":"[^"]*"`)
@@ -83,9 +81,7 @@ func conformanceDigest(t *testing.T, resources []string) string {
 // answers to Bundles, Devices, Patients, the CapabilityStatement and OperationOutcomes.
 func TestConformance(t *testing.T) {
 	signs := filepath.Join(t.TempDir(), "signs.toml")
-	if err := os.WriteFile(signs, []byte(conformanceSigns), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(signs, []byte(conformanceSigns), 0o600))
 	s := serve(t, "--insecure", "--signs", signs)
 	var resources []string
 	add := func(text string) { resources = append(resources, oneLine(t, text)) }
@@ -99,15 +95,11 @@ func TestConformance(t *testing.T) {
 				Link  []struct{ Relation, URL string }
 				Entry []struct{ Resource json.RawMessage }
 			}
-			if err := json.Unmarshal([]byte(text), &bundle); err != nil {
-				t.Fatal(err)
-			}
+			try(t, json.Unmarshal([]byte(text), &bundle))
 			for _, e := range bundle.Entry {
 				add(string(e.Resource))
 				var r struct{ Device struct{ Reference string } }
-				if err := json.Unmarshal(e.Resource, &r); err != nil {
-					t.Fatal(err)
-				}
+				try(t, json.Unmarshal(e.Resource, &r))
 				device = r.Device.Reference
 			}
 			next = ""
@@ -217,9 +209,7 @@ func (s *server) conformanceData(t *testing.T, i int, device string) {
 		fmt.Fprintf(&body, `{"device":%q,"time":"%s%s",%s}`+"\n", device, at.Format("2006-01-02T15:04:05.000"), offset, values[(n+2*i)%len(values)])
 	}
 	resp, err := http.Post(s.url+"/v1/readings", "application/x-ndjson", strings.NewReader(body.String()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer resp.Body.Close()
 	if text, _ := io.ReadAll(resp.Body); resp.StatusCode != 200 {
 		t.Fatalf("%s: %s", resp.Status, text)
@@ -229,14 +219,10 @@ func (s *server) conformanceData(t *testing.T, i int, device string) {
 func fhirDo(t *testing.T, method, address, body string, status int) string {
 	t.Helper()
 	req, err := http.NewRequest(method, address, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	req.Header.Set("Content-Type", "application/fhir+json")
 	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode != status {
@@ -248,18 +234,14 @@ func fhirDo(t *testing.T, method, address, body string, status int) string {
 // oneLine returns a JSON text without line breaks.
 func oneLine(t *testing.T, text string) string {
 	var b bytes.Buffer
-	if err := json.Compact(&b, []byte(text)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, json.Compact(&b, []byte(text)))
 	return b.String()
 }
 
 // kindOf returns the type of a resource; for an Observation also the sign.
 func kindOf(t *testing.T, text string) string {
 	var r struct{ ResourceType, ID string }
-	if err := json.Unmarshal([]byte(text), &r); err != nil {
-		t.Fatal(err)
-	}
+	try(t, json.Unmarshal([]byte(text), &r))
 	if r.ResourceType == "Observation" {
 		sign, _, _ := strings.Cut(r.ID, "-")
 		return "Observation: " + map[string]string{
@@ -295,15 +277,11 @@ func writeConformance(t *testing.T, kinds map[string]int, warnings []int) {
 		fmt.Fprintf(&b, "| %s | %d | %s |\n", e.part, warnings[i], e.why)
 	}
 	text, err := os.ReadFile(*conformancePage)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	block := regexp.MustCompile(`(?s)(<!-- conformance:begin -->\n).*(<!-- conformance:end -->)`)
 	if !block.Match(text) {
 		t.Fatalf("%s has no block of conformance", *conformancePage)
 	}
 	text = block.ReplaceAll(text, []byte("${1}\n"+b.String()+"\n${2}"))
-	if err := os.WriteFile(*conformancePage, text, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(*conformancePage, text, 0o644))
 }

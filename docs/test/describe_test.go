@@ -69,9 +69,7 @@ func (s *seen) add(path string, status int, problem string) {
 func describe(t testing.TB, url string, seen *seen) *description {
 	t.Helper()
 	resp, err := http.Get(url + "/openapi.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer resp.Body.Close()
 	d := &description{t: t, url: url, seen: seen, transport: &http.Transport{DisableCompression: true}}
 	t.Cleanup(d.transport.CloseIdleConnections)
@@ -81,9 +79,7 @@ func describe(t testing.TB, url string, seen *seen) *description {
 	if d.doc, err = openapi3.NewLoader().LoadFromData(d.text); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.doc.Validate(t.Context(), openapi3.IsOpenAPI31OrLater()); err != nil {
-		t.Fatal(err)
-	}
+	try(t, d.doc.Validate(t.Context(), openapi3.IsOpenAPI31OrLater()))
 	if d.router, err = gorillamux.NewRouter(d.doc); err != nil {
 		t.Fatal(err)
 	}

@@ -16,9 +16,7 @@ import (
 // page, with a token for that patient, and compares what they get with what was stored.
 func TestFHIRClients(t *testing.T) {
 	tools, err := filepath.Abs(filepath.Join(root, "bin/tools"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	for _, name := range []string{"fhir_python", "fhir_node"} {
 		if _, err := os.Stat(filepath.Join(tools, name)); err != nil {
 			missing(t, "%v: run make setup", err)
@@ -30,9 +28,7 @@ func TestFHIRClients(t *testing.T) {
 	assign := func(subject, from string, more ...string) {
 		t.Helper()
 		file := filepath.Join(t.TempDir(), "token")
-		if err := os.WriteFile(file, []byte(admin), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.WriteFile(file, []byte(admin), 0o600))
 		args := append([]string{"subject", "assign", "--target", s.admin, "--token-file", file, "--device", "ppg_1", "--subject", subject, "--from", from}, more...)
 		if out, err := exec.Command(program, args...).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
@@ -55,15 +51,11 @@ func TestFHIRClients(t *testing.T) {
 		fmt.Fprintf(&body, `{"device":"ppg_1","time":%q,"heart_rate_bpm":%s,"spo2_pct":97}`+"\n", at.Format(format), value)
 	}
 	post, err := http.NewRequest("POST", s.url+"/v1/readings", strings.NewReader(body.String()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	post.Header.Set("Authorization", "Bearer "+admin)
 	post.Header.Set("Content-Type", "application/x-ndjson")
 	resp, err := http.DefaultClient.Do(post)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer resp.Body.Close()
 	var counts struct{ Stored int }
 	if err := json.NewDecoder(resp.Body).Decode(&counts); err != nil || counts.Stored != 100 {
@@ -85,9 +77,7 @@ func TestFHIRClients(t *testing.T) {
 			if err == nil {
 				err = os.Symlink(filepath.Join(tools, "fhir_node/node_modules"), filepath.Join(dir, "node_modules"))
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			cmd := exec.Command("node", filepath.Join(dir, "client.mjs"), s.url+"/fhir", "P-17")
 			cmd.Env = os.Environ()
 			return cmd

@@ -31,9 +31,7 @@ func hapi(t *testing.T, s *server, tls bool, options ...string) (out string, err
 	libraries := tool(t, "hapi_hl7v2_260")
 	host, port, _ := net.SplitHostPort(s.mllp)
 	source, err := filepath.Abs("hl7client/Send.java")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	args := append(options, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", filepath.Join(libraries, "*"), source, host, port, strconv.FormatBool(tls), "mon-1")
 	cmd := exec.Command("java", args...)
 	cmd.Dir = t.TempDir() // HAPI writes a file
@@ -98,9 +96,7 @@ func TestHL7Script(t *testing.T) {
 	in, out := io.Pipe()
 	var text strings.Builder
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, &text, t.Output()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, cmd.Start())
 	defer func() { _ = cmd.Process.Kill() }()
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
@@ -142,9 +138,7 @@ func TestHL7ScriptTLS(t *testing.T) {
 	var pair []byte
 	for _, name := range []string{bed, bedKey} {
 		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		pair = append(pair, text...)
 	}
 	writeFile(t, both, string(pair))
@@ -205,9 +199,7 @@ func TestHL7BadInput(t *testing.T) {
 		segments[change] = strings.Join(fields, "|")
 		segments[3] = strings.Replace(segments[3], fmt.Sprintf("first-%d", i), fmt.Sprintf("second-%d", i), 1)
 		conn, err := net.Dial("tcp", s.mllp)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		defer conn.Close()
 		_ = conn.SetDeadline(time.Now().Add(patience))
 		if _, err := io.WriteString(conn, "\v"+strings.Join(segments, "\r")+"\r\x1c\r"); err != nil {

@@ -143,9 +143,7 @@ func TestInfluxResend(t *testing.T) {
 	in, out := io.Pipe()
 	var text strings.Builder
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, &text, t.Output()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, cmd.Start())
 	defer func() { _ = cmd.Process.Kill() }()
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()

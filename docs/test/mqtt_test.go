@@ -31,22 +31,16 @@ import (
 func certificates(t *testing.T, name string) (cert, key string, pool *x509.CertPool) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	cert, key = filepath.Join(t.TempDir(), "cert.pem"), filepath.Join(t.TempDir(), "key.pem")
 	writeFile(t, cert, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
 	writeFile(t, key, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})))
@@ -57,9 +51,7 @@ func certificates(t *testing.T, name string) (cert, key string, pool *x509.CertP
 
 func writeFile(t *testing.T, name, text string) {
 	t.Helper()
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(name, []byte(text), 0o600))
 }
 
 // A reader reads what a server has stored.
@@ -71,16 +63,12 @@ type reader struct {
 func (r *reader) get(t *testing.T, path string) string {
 	t.Helper()
 	req, err := http.NewRequest("GET", r.url+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if r.token != "" {
 		req.Header.Set("Authorization", "Bearer "+r.token)
 	}
 	resp, err := r.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusNotFound {
@@ -133,9 +121,7 @@ var mqttGoClient = sync.OnceValues(func() (string, error) {
 func mqttClients(t *testing.T) map[string]func(s *server, device, version, qos, ca, token string) *exec.Cmd {
 	python := "PYTHONPATH=" + tool(t, "mqtt_python")
 	inGo, err := mqttGoClient()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	url := func(s *server, ca string) string {
 		if ca != "" {
 			return "mqtts://" + s.mqtt
@@ -275,9 +261,7 @@ func TestMQTTCertificates(t *testing.T) {
 		return string(out), err
 	}
 	goclient, err := mqttGoClient()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 
 	type open struct {
 		device string
@@ -303,9 +287,7 @@ func TestMQTTCertificates(t *testing.T) {
 		if err == nil {
 			err = cmd.Start()
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		t.Cleanup(func() { _ = cmd.Process.Kill() })
 		o := open{"open-" + version, in, cmd}
 		_, _ = io.WriteString(o.in, lines(o.device, 0, 1))
@@ -321,9 +303,7 @@ func TestMQTTCertificates(t *testing.T) {
 
 	newCert, newKey, newPool := certificates(t, "renewed")
 	for from, to := range map[string]string{newKey: key, newCert: cert} {
-		if err := os.Rename(from, to); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.Rename(from, to))
 	}
 	r.CloseIdleConnections()
 	r.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: newPool}}
@@ -349,9 +329,7 @@ func freePort(t *testing.T) string {
 		if errors.Is(err, syscall.EADDRINUSE) {
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		defer l.Close()
 		return l.Addr().String()
 	}
@@ -386,9 +364,7 @@ func TestMQTTResend(t *testing.T) {
 			cmd.Stdin, cmd.Stderr = in, t.Output()
 			var text strings.Builder
 			cmd.Stdout = &text
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			try(t, cmd.Start())
 			ended := make(chan error, 1)
 			go func() { ended <- cmd.Wait() }()
 			t.Cleanup(func() { _ = cmd.Process.Kill() })
@@ -444,9 +420,7 @@ func TestMosquittoBridge(t *testing.T) {
 			bridge := func() (stop func()) {
 				cmd := exec.Command(broker, "-c", conf)
 				cmd.Stderr = t.Output()
-				if err := cmd.Start(); err != nil {
-					t.Fatal(err)
-				}
+				try(t, cmd.Start())
 				stop = func() {
 					_ = cmd.Process.Signal(syscall.SIGTERM)
 					_ = cmd.Wait()
@@ -507,9 +481,7 @@ func TestMosquittoBridge(t *testing.T) {
 func page(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return string(text)
 }
 

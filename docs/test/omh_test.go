@@ -27,23 +27,17 @@ func omhSchemas(t *testing.T) (point *jsonschema.Schema, bodies map[string]*json
 		}
 		for _, file := range files {
 			text, err := os.Open(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			doc, err := jsonschema.UnmarshalJSON(text)
 			text.Close()
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			for _, base := range bases {
 				if base == ieee && dir == "utility" {
 					if _, err := os.Stat(filepath.Join("testdata/omh/utility/ieee", filepath.Base(file))); err == nil {
 						continue // IEEE has a schema of its own
 					}
 				}
-				if err := c.AddResource(base+filepath.Base(file), doc); err != nil {
-					t.Fatal(err)
-				}
+				try(t, c.AddResource(base+filepath.Base(file), doc))
 			}
 		}
 	}
@@ -53,9 +47,7 @@ func omhSchemas(t *testing.T) (point *jsonschema.Schema, bodies map[string]*json
 	add("data", omh)
 	compile := func(url string) *jsonschema.Schema {
 		s, err := c.Compile(url)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		return s
 	}
 	return compile(ieee + "data-point-1.0.json"), map[string]*jsonschema.Schema{
@@ -78,9 +70,7 @@ func TestOMHSchemas(t *testing.T) {
 	post := func(body string) {
 		t.Helper()
 		resp, err := http.Post(s.url+"/v1/readings", "application/json", strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		resp.Body.Close()
 		if resp.StatusCode != http.StatusOK {
 			t.Fatal(resp.Status)
@@ -117,14 +107,10 @@ func TestOMHSchemas(t *testing.T) {
 	}
 	post(strings.Join(lines, "\n"))
 	resp, err := http.Get(s.url + "/v1/devices/d_1:x/readings?format=omh")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer resp.Body.Close()
 	all, err := jsonschema.UnmarshalJSON(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if got, want := resp.Trailer.Get("Pulsegate-Left-Out"), "pulse_rate_bpm"; got != want {
 		t.Errorf("left out %q, want %q", got, want)
 	}
@@ -160,9 +146,7 @@ func TestOMHSchemas(t *testing.T) {
 	}
 	for _, change := range [][2]string{{`"mmHg"`, `"kPa"`}, {`"date_time":"2026`, `"date_time":"x2026`}, {`"sensed"`, `"guessed"`}, {`"uuid":"`, `"uuid":"x`}} {
 		broken, err := jsonschema.UnmarshalJSON(strings.NewReader(strings.Replace(string(text), change[0], change[1], 1)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		if check(broken) == nil {
 			t.Errorf("the schemas accept %s for %s", change[1], change[0])
 		}

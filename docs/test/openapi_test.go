@@ -314,9 +314,7 @@ func driveOpen(t *testing.T, seen *seen) {
 	}
 	c.want(200, "GET", "/openapi.json", "", "Accept-Encoding", "gzip")
 	resp, err := http.Head(c.url + "/openapi.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	resp.Body.Close()
 	c.want(304, "GET", "/openapi.json", "", "If-None-Match", resp.Header.Get("ETag"))
 	for _, path := range []string{"/livez", "/healthz", "/readyz", "/health", "/v1/limits", "/v1/rejections", "/v1/alerts", "/v1/system", "/v1/session"} {
@@ -561,9 +559,7 @@ func driveTokens(t *testing.T, seen *seen) {
 	reader := k.create(t, "ward", "--rights=read", "--devices=ppg-")
 	slow := k.create(t, "slow", "--rate=1", "--burst=1")
 	rules := filepath.Join(t.TempDir(), "access.toml")
-	if err := os.WriteFile(rules, []byte("[[rule]]\nclaim = \"groups\"\nvalue = \"staff\"\nrights = [\"read\"]\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(rules, []byte("[[rule]]\nclaim = \"groups\"\nvalue = \"staff\"\nrights = [\"read\"]\n"), 0o600))
 	c := client{description: describe(t, serve(t, append(k.flags(), "--max-contradictions=1", mapped,
 		"--oidc-issuer=http://127.0.0.1:1", "--oidc-client-id=pulsegate", "--access-rules="+rules, "--oidc-page=http://127.0.0.1:8080/")...).url, seen)}
 	const jwt = "eyJhbGciOiJFUzI1NiJ9.e30.AAAA" // nobody knows the key
@@ -654,9 +650,7 @@ func driveLimits(t *testing.T, seen *seen) {
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections() // with which describe has fetched the document
 	for status := ""; status != "HTTP/1.1 200"; {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		defer conn.Close() // the last one keeps the only place
 		fmt.Fprint(conn, "GET /v1/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
 		text := make([]byte, len("HTTP/1.1 200"))

@@ -2,6 +2,7 @@ package docs_test
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -73,9 +74,7 @@ func serve(t testing.TB, args ...string) *server {
 	if err == nil {
 		err = s.cmd.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	t.Cleanup(func() {
 		_ = s.cmd.Process.Kill() // the process may have ended
 		<-s.exited
@@ -145,4 +144,12 @@ func (k tokens) create(t testing.TB, gateway string, flags ...string) string {
 		t.Fatalf("token create: %v", err)
 	}
 	return regexp.MustCompile(`pgt_\S+`).FindString(string(out))
+}
+
+// try ends the test if one of errs is not nil.
+func try(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
 }

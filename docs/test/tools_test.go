@@ -49,18 +49,14 @@ func withToken(t *testing.T) (s *server, document, token string) {
 func fetchDescription(t *testing.T, url string) (file string) {
 	t.Helper()
 	resp, err := http.Get(url + "/openapi.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	if err == nil {
 		file = filepath.Join(t.TempDir(), "openapi.json")
 		err = os.WriteFile(file, text, 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return file
 }
 
@@ -84,9 +80,7 @@ func copyInto(t *testing.T, dir string, names ...string) {
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, filepath.Base(name)), text, 0o600)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 	}
 }
 
@@ -99,9 +93,7 @@ func TestGeneratedClients(t *testing.T) {
 			env = []string{"PYTHONPATH=" + tool(t, "openapi_python")}
 			copyInto(t, dir, "client.py")
 			// The formatter that it runs by default is not installed.
-			if err := os.WriteFile(filepath.Join(dir, "config.yml"), []byte("post_hooks: []\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			try(t, os.WriteFile(filepath.Join(dir, "config.yml"), []byte("post_hooks: []\n"), 0o600))
 			out := run(t, dir, env, "python3", "-m", "openapi_python_client", "generate", "--path", document, "--config", "config.yml", "--meta", "none", "--output-path", "generated")
 			// It has no bodies of lines, of JSON or of InfluxDB's protocol; those of JSON remain.
 			lines := strings.Count(out, "Unsupported content type application/x-ndjson") + strings.Count(out, "Unsupported content type text/plain")
@@ -116,32 +108,22 @@ func TestGeneratedClients(t *testing.T) {
 			run(t, "", nil, generator, "-generate", "types,client", "-package", "main", "-o", file, document)
 			// The generated file is added to the folder only for the compiler.
 			overlay, err := filepath.Abs("openapi/goclient/generated.go")
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			text, err := json.Marshal(map[string]any{"Replace": map[string]string{overlay: file}})
 			if err == nil {
 				err = os.WriteFile(filepath.Join(dir, "overlay.json"), text, 0o600)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := build("", filepath.Join(dir, "client"), "./openapi/goclient", "-tags=generated", "-overlay="+filepath.Join(dir, "overlay.json")); err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
+			try(t, build("", filepath.Join(dir, "client"), "./openapi/goclient", "-tags=generated", "-overlay="+filepath.Join(dir, "overlay.json")))
 			return []string{filepath.Join(dir, "client")}, nil
 		},
 		"openapi-typescript": func(t *testing.T, dir string) (command, env []string) {
 			modules := filepath.Join(tool(t, "openapi_node"), "node_modules")
-			if err := os.Symlink(modules, filepath.Join(dir, "node_modules")); err != nil {
-				t.Fatal(err)
-			}
+			try(t, os.Symlink(modules, filepath.Join(dir, "node_modules")))
 			copyInto(t, dir, "client.ts")
 			run(t, dir, nil, "node", filepath.Join(modules, "openapi-typescript/bin/cli.js"), document, "-o", "generated.d.ts")
 			run(t, dir, nil, "node", filepath.Join(modules, "typescript/bin/tsc"), "--strict", "--target", "es2022", "--module", "es2022", "--moduleResolution", "bundler", "--lib", "es2022,dom", "--skipLibCheck", "client.ts")
-			if err := os.Rename(filepath.Join(dir, "client.js"), filepath.Join(dir, "client.mjs")); err != nil {
-				t.Fatal(err)
-			}
+			try(t, os.Rename(filepath.Join(dir, "client.js"), filepath.Join(dir, "client.mjs")))
 			return []string{"node", filepath.Join(dir, "client.mjs")}, nil
 		},
 	} {
@@ -175,9 +157,7 @@ func TestRedocly(t *testing.T) {
 func unsaid(t *testing.T) (rules []string) {
 	t.Helper()
 	page, err := os.ReadFile(root + "/docs/api.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	_, list, _ := strings.Cut(string(page), "<!-- begin unsaid -->")
 	list, _, _ = strings.Cut(list, "<!-- end unsaid -->")
 	for _, m := range regexp.MustCompile("(?m)^\\| (\\d+) \\| `([^|]*)` \\|").FindAllStringSubmatch(list, -1) {
@@ -242,9 +222,7 @@ func TestSchemathesis(t *testing.T) {
 	packages := tool(t, "openapi_python")
 	s, _, token := withToken(t)
 	target, err := url.Parse(s.url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	// Streams do not end by themselves: the proxy forwards their beginnings.
 	proxy := httputil.NewSingleHostReverseProxy(target)
 	proxy.ModifyResponse = func(resp *http.Response) error {
@@ -265,9 +243,7 @@ func TestSchemathesis(t *testing.T) {
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, "unsaid.json"), rules, 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	const operations = 22
 	args := []string{"-m", "schemathesis.cli", "run", front.URL + "/openapi.json", "--header", "Authorization: Bearer " + token, "--seed", "1", "--no-shrink",
 		"--continue-on-failure", "--suppress-health-check", "all", "--exclude-checks", "positive_data_acceptance,negative_data_rejection", "--request-timeout", "30",

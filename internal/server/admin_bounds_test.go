@@ -35,9 +35,7 @@ func withAdmin(t *testing.T, opt *server.Options, use func(addr string)) {
 	opt.AdminAddr = "127.0.0.1:0"
 	log := make(adminAddrWriter, 1)
 	logs, err := server.OpenLog(log, &opt.LogOptions)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer logs.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -57,13 +55,9 @@ func ask(t *testing.T, from, addr, request string) net.Conn {
 	t.Helper()
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 	conn, err := dialer.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(polltest.Patience)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, conn.SetDeadline(time.Now().Add(polltest.Patience)))
 	_, _ = io.WriteString(conn, request)
 	return conn
 }

@@ -162,9 +162,7 @@ func TestTokenInQuery(t *testing.T) {
 	var spans strings.Builder
 	collector := &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(&spans, r.Body) })}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	served := make(chan error, 1)
 	go func() { served <- collector.Serve(listener) }()
 	opt := options(t)

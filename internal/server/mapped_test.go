@@ -44,9 +44,7 @@ func withMappings(t *testing.T) *server.Options {
 	opt := options(t)
 	opt.MQTTAddr = porttest.Addr(t)
 	file := filepath.Join(t.TempDir(), "mappings.toml")
-	if err := os.WriteFile(file, []byte(mappings), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(file, []byte(mappings), 0o600))
 	opt.Mapping = []string{file}
 	return opt
 }
@@ -182,9 +180,7 @@ func TestMappingOptions(t *testing.T) {
 	} {
 		opt := withMappings(t)
 		opt.Fit(slog.New(slog.DiscardHandler))
-		if err := os.WriteFile(opt.Mapping[0], []byte(strings.Replace(mappings, tt.old, tt.new, 1)), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.WriteFile(opt.Mapping[0], []byte(strings.Replace(mappings, tt.old, tt.new, 1)), 0o600))
 		if err := opt.Check(); err == nil || !strings.HasPrefix(err.Error(), "--mapping: "+opt.Mapping[0]+tt.want) {
 			t.Errorf("%s: got %v, want %s", tt.new, err, tt.want)
 		}

@@ -189,9 +189,7 @@ func TestMLLPAssign(t *testing.T) {
 				t.Error(err)
 			}
 			text, err := os.ReadFile(auditLog)
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			if n, want := strings.Count(string(text), `"actor":"hl7"`), map[bool]int{false: 0, true: 3}[assign]; n != want {
 				t.Errorf("%d assignments in the audit log, want %d:\n%s", n, want, text)
 			}

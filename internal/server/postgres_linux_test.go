@@ -26,13 +26,9 @@ func testTwoServersOnPostgres(t *testing.T, db *pgtest.Server) {
 	request := func(method, url, body, want string) {
 		t.Helper()
 		req, err := http.NewRequest(method, url, strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		defer resp.Body.Close()
 		text, err := io.ReadAll(resp.Body)
 		if got := fmt.Sprintf("%d %s", resp.StatusCode, text); err != nil || !strings.Contains(got, want) {
@@ -58,9 +54,7 @@ func testTwoServersOnPostgres(t *testing.T, db *pgtest.Server) {
 		})
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	admin := regexp.MustCompile(`listening addr=(\S+) listener=admin`)
 	if !admin.MatchString(log) || !strings.Contains(log, "synchronous commit") {
 		t.Errorf("the log does not describe the store:\n%s", log)

@@ -28,9 +28,7 @@ func options(t *testing.T) *server.Options {
 	t.Helper()
 	opt := new(server.Options)
 	parser, err := kong.New(opt, settings.Defaults(server.Defaults()), settings.Units())
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if _, err := parser.Parse(nil); err != nil {
 		t.Fatal(err)
 	}
@@ -45,9 +43,7 @@ func run(t *testing.T, opt *server.Options, serving func(url string) error) (log
 	t.Helper()
 	var out bytes.Buffer
 	logs, err := server.OpenLog(&out, &opt.LogOptions)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*polltest.Patience)
 	defer cancel()
 	err = server.Run(ctx, opt, logs, func(_ context.Context, addr net.Addr) error {
@@ -91,9 +87,7 @@ func TestRun(t *testing.T) {
 func TestRunFails(t *testing.T) {
 	opt := options(t)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer taken.Close()
 	errServing := errors.New("the caller's error")
 	for _, tt := range []struct {
@@ -183,5 +177,13 @@ func TestScrub(t *testing.T) {
 	})
 	if err != nil || !strings.Contains(log, ".sst") || strings.Contains(log, "cold") {
 		t.Errorf("got %v, and the log\n%s", err, log)
+	}
+}
+
+// try ends the test if one of errs is not nil.
+func try(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
 	}
 }

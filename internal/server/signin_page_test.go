@@ -82,9 +82,7 @@ func visitPage(t *testing.T, test func(*visit)) {
 		test(v)
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 }
 
 // do sends a request to an address below the page, and returns its answer and the text of it.
@@ -154,9 +152,7 @@ func TestAttackers(t *testing.T) {
 		house, other := v.house, oidctest.New(t)
 		claims := house.Claims(nil)
 		der, err := x509.MarshalPKIXPublicKey(house.Key("rs").Public())
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		in := func(d time.Duration) int64 { return time.Now().Add(d).Unix() }
 		for _, tt := range []struct {
 			name, jwt string
@@ -273,9 +269,7 @@ func TestSignInBelowPath(t *testing.T) {
 			t.Fatalf("sign-out: %d %s", resp.StatusCode, text)
 		}
 		u, err := url.Parse(next.Continue)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		if q := u.Query(); !strings.HasPrefix(next.Continue, v.house.URL+"/end?") || q.Get("post_logout_redirect_uri") != v.page || q.Get("client_id") != oidctest.ClientID || q.Get("id_token_hint") == "" {
 			t.Errorf("the sign-out leads to %s", next.Continue)
 		}
@@ -297,14 +291,10 @@ func TestSignOutEndsStream(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), polltest.Patience)
 		defer cancel()
 		req, err := http.NewRequestWithContext(ctx, "GET", v.page+"v1/live", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		req.Header.Set("Cookie", session)
 		stream, err := v.client.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		defer stream.Body.Close()
 		if stream.StatusCode != http.StatusOK {
 			t.Fatal(stream.Status)

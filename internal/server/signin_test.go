@@ -29,9 +29,7 @@ func accessRules(t *testing.T) string {
 	for group, rights := range map[string]string{"staff": `["read"]`, "chiefs": `["read", "admin"]`, "beds": "[\"write\"]\ngateway = \"bed-7\""} {
 		text += fmt.Sprintf("[[rule]]\nclaim = \"groups\"\nvalue = %q\nrights = %s\n", group, rights)
 	}
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -48,9 +46,7 @@ func houseOptions(t *testing.T, issuer string) *server.Options {
 func TestSignInSettings(t *testing.T) {
 	rules := accessRules(t)
 	broken := filepath.Join(t.TempDir(), "broken.toml")
-	if err := os.WriteFile(broken, []byte("[[rule]]\nclam = 1\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(broken, []byte("[[rule]]\nclam = 1\n"), 0o600))
 	for _, tt := range []struct {
 		name string
 		edit func(*server.Options)
@@ -107,9 +103,7 @@ func TestJWT(t *testing.T) {
 		do := func(method, path, bearer, body string, edit ...func(*http.Request)) (int, string, http.Header) {
 			t.Helper()
 			req, err := http.NewRequest(method, base+path, strings.NewReader(body))
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			if bearer != "" {
 				req.Header.Set("Authorization", "Bearer "+bearer)
 			}
@@ -117,14 +111,10 @@ func TestJWT(t *testing.T) {
 				f(req)
 			}
 			resp, err := http.DefaultClient.Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			defer resp.Body.Close()
 			text, err := io.ReadAll(resp.Body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			return resp.StatusCode, string(text), resp.Header
 		}
 		polltest.Until(t, "the keys are known", func() bool {
@@ -189,9 +179,7 @@ func TestJWT(t *testing.T) {
 		})
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if i := strings.Index(log, "eyJ"); i >= 0 {
 		t.Errorf("the log has a token: %.200s", log[max(0, i-300):])
 	}
@@ -218,9 +206,7 @@ func TestNoSignIn(t *testing.T) {
 			}
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 	}
 }
 
@@ -229,9 +215,7 @@ func TestClientSecretFile(t *testing.T) {
 	for text, want := range map[string]string{"": "not a secret of 1 to 1,024 bytes", " \n": "not a secret", strings.Repeat("s", 1025): "not a secret"} {
 		opt := houseOptions(t, oidctest.New(t).URL)
 		opt.OIDCPage, opt.OIDCSecret = "http://127.0.0.1/", filepath.Join(t.TempDir(), "secret")
-		if err := os.WriteFile(opt.OIDCSecret, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.WriteFile(opt.OIDCSecret, []byte(text), 0o600))
 		if _, err := run(t, opt, func(string) error { return nil }); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "ssss") {
 			t.Errorf("a secret of %d bytes: %v", len(text), err)
 		}

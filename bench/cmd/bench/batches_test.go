@@ -24,9 +24,7 @@ func TestBatches(t *testing.T) {
 	const addr = "127.0.0.1:1"
 	now := time.Now()
 	rules, err := vitals.NewValidator(vitals.NewSigns().DefaultLimits())
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	decoder := vitals.NewDecoder(rules, vitals.DecoderOptions{})
 	for _, f := range forms() {
 		type key struct {
@@ -74,9 +72,7 @@ func TestBatches(t *testing.T) {
 func bodyOf(t *testing.T, request []byte) []byte {
 	t.Helper()
 	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(request)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	var body io.Reader = r.Body
 	switch r.Header.Get("Content-Encoding") {
 	case "gzip":
@@ -85,16 +81,12 @@ func bodyOf(t *testing.T, request []byte) []byte {
 		}
 	case "zstd":
 		z, err := zstd.NewReader(r.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		defer z.Close()
 		body = z
 	}
 	text, err := io.ReadAll(body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return text
 }
 

@@ -62,17 +62,13 @@ func startFake(t *testing.T, mode string) (*process, error) {
 	t.Helper()
 	t.Setenv(fakeMode, mode)
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return start(t.Context(), exec.Command(self), "public")
 }
 
 func TestProcess(t *testing.T) {
 	p, err := startFake(t, "1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if err := verify(t.Context(), p.public, nil); err != nil {
 		t.Error(err)
 	}
@@ -92,9 +88,7 @@ func TestProcessThatEnds(t *testing.T) {
 
 func TestVerifyFinds(t *testing.T) {
 	p, err := startFake(t, "wrong")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if err := verify(t.Context(), p.public, nil); err == nil {
 		t.Error("verify accepted a wrong answer")
 	}
@@ -108,9 +102,7 @@ func TestVerifyFinds(t *testing.T) {
 func TestCheckStored(t *testing.T) {
 	for mode, want := range map[string]bool{"99": false, "100": true, "164": true, "165": false, "unknown": false} {
 		p, err := startFake(t, mode)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		err = checkStored(t.Context(), &contestant{name: report.Own, own: true}, &running{server: p}, 100, 64)
 		if (err == nil) != want {
 			t.Errorf("100 answered, 64 in flight, stored %s: %v", mode, err)
@@ -126,9 +118,7 @@ func TestServers(t *testing.T) {
 	}
 	b := &ingestRun{ingestCommand: &ingestCommand{loads: loads{common: common{Root: "../../.."}, Programs: built(t)}}, work: work}
 	chosen, left, err := chooseServers(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	for _, reason := range left {
 		t.Log("omitted: " + reason)
 	}
@@ -145,9 +135,7 @@ func tryServer(t *testing.T, b *ingestRun, c *contestant) {
 		t.Fatal(err)
 	}
 	r, err := b.start(t.Context(), c, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if err := verify(t.Context(), r.server.public, nil); err != nil {
 		t.Error(err)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -42,17 +43,13 @@ func runPage(t *testing.T, blocks []string, args ...string) (page, text string) 
 	for _, block := range blocks {
 		empty.WriteString("<!-- " + block + ":begin --><!-- " + block + ":end -->\n")
 	}
-	if err := os.WriteFile(page, []byte(empty.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(page, []byte(empty.String()), 0o600))
 	var out strings.Builder
 	if err := run(t.Context(), append(args, "--root=../../..", "--page="+page), &out); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
 	written, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return page, string(written)
 }
 
@@ -82,5 +79,13 @@ func TestInvalidFlags(t *testing.T) {
 	}
 	if _, err := choose(forms(), form.String, []string{"array+gzip", "csv"}); err == nil {
 		t.Error("an unknown form was accepted")
+	}
+}
+
+// try ends the test if one of errs is not nil.
+func try(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
 	}
 }

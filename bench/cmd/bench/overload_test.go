@@ -36,9 +36,7 @@ func TestSimulate(t *testing.T) {
 		{"no report", `echo no such server >&2; exit 1`, false},
 	} {
 		program := filepath.Join(t.TempDir(), "pulsegate")
-		if err := os.WriteFile(program, []byte("#!/bin/sh\n"+tt.script), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.WriteFile(program, []byte("#!/bin/sh\n"+tt.script), 0o700))
 		r, err := simulate(t.Context(), program, time.Minute)
 		if (err == nil) != tt.ok || tt.ok && r.Stored != 7 {
 			t.Errorf("%s: %+v, %v; want success: %v", tt.name, r, err, tt.ok)

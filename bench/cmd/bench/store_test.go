@@ -58,17 +58,11 @@ func TestDiskBytes(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"a", "log/b"} {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, make([]byte, 64<<10), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		try(t, os.WriteFile(path, make([]byte, 64<<10), 0o600))
 	}
 	all, err := diskBytes(dir, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	some, err := diskBytes(dir, "log")
 	if err != nil || some >= all {
 		t.Errorf("%d bytes without the log, %v; with it %d", some, err, all)

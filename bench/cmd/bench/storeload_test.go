@@ -35,9 +35,7 @@ func TestFlow(t *testing.T) {
 		t.Fatalf("%d groups, %d connections; want 3 and 2", len(f.groups), f.conns)
 	}
 	p, err := f.run(t.Context(), 7)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if p.batches != 7 || p.refused != 1 || asked.Load() != 8 || p.bytes != uint64(size.Load()) || len(p.answers) != 7 {
 		t.Errorf("%+v, want 7 batches of %d bytes and 1 rejected, of %d requests", p, size.Load(), asked.Load())
 	}

@@ -10,9 +10,7 @@ import (
 func TestParseStat(t *testing.T) {
 	const line = `42 (a ) b) (c) S 7 42 42 0 -1 4194560 100 200 0 0 11 22 33 44 20 0 5 0 1000 0 0`
 	got, err := parseStat(line)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if want := (stat{parent: 7, cpu: 1100 * time.Millisecond}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
@@ -35,16 +33,12 @@ func TestTreeTime(t *testing.T) {
 
 func TestCPUTime(t *testing.T) {
 	before, err := cpuTime(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	// The CPU time must increase with work. The deadline is for a machine on which this
 	// process gets no CPU.
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
 		after, err := cpuTime(os.Getpid())
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		if after-before >= 3*tick {
 			return
 		}
@@ -74,9 +68,7 @@ func TestCPUTimeOfNoProcess(t *testing.T) {
 
 func TestParseLoad(t *testing.T) {
 	got, err := parseLoad("Running 1s test\nresult requests=10 duration_us=1000001 p50_us=5 p99_us=70 failed=0 sockets=0\n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	want := load{requests: 10, duration: 1000001 * time.Microsecond, p50: 5 * time.Microsecond, p99: 70 * time.Microsecond}
 	if got != want {
 		t.Errorf("got %+v, want %+v", got, want)

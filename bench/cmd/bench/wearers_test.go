@@ -15,9 +15,7 @@ func TestWearers(t *testing.T) {
 	const devices, groups, rounds = 250, 3, 700
 	now := time.Now()
 	rules, err := vitals.NewValidator(vitals.NewSigns().DefaultLimits())
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	decoder := vitals.NewDecoder(rules, vitals.DecoderOptions{})
 	for _, signs := range []int{2, 5, 10} {
 		times := map[vitals.Name][]int64{}
@@ -31,9 +29,7 @@ func TestWearers(t *testing.T) {
 				w.fill(samples)
 				body = e.encode(body[:0], samples)
 				var b vitals.Batch
-				if err := decoder.Decode(body, now.UnixMilli(), &b); err != nil {
-					t.Fatal(err)
-				}
+				try(t, decoder.Decode(body, now.UnixMilli(), &b))
 				if len(b.Readings) != len(samples) || len(b.Refused) > 0 {
 					t.Fatalf("%d readings accepted, rejected: %v", len(b.Readings), b.Refused)
 				}

@@ -26,9 +26,7 @@ var epoch = time.Date(2026, 11, 21, 10, 0, 0, 123_000_000, time.UTC)
 func name(tb testing.TB, text string) vitals.Name {
 	tb.Helper()
 	n, err := vitals.ParseName(text)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	try(tb, err)
 	return n
 }
 
@@ -38,9 +36,7 @@ func open(tb testing.TB, path string, opt audit.Options) *audit.Log {
 		opt.Now = func() time.Time { return epoch }
 	}
 	l, err := audit.Open(tb.Context(), path, opt)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	try(tb, err)
 	tb.Cleanup(func() { _ = l.Close() }) // some tests have closed it already
 	return l
 }
@@ -67,18 +63,14 @@ func (r *reports) all() []error {
 func appendAll(tb testing.TB, l *audit.Log, records ...audit.Record) {
 	tb.Helper()
 	for _, r := range records {
-		if err := l.Append(tb.Context(), r); err != nil {
-			tb.Fatal(err)
-		}
+		try(tb, l.Append(tb.Context(), r))
 	}
 }
 
 func read(tb testing.TB, path string) string {
 	tb.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	try(tb, err)
 	return string(text)
 }
 
@@ -317,9 +309,7 @@ func FuzzVerify(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "audit")
 	l := open(f, path, audit.Options{})
 	appendAll(f, l, audit.Record{Event: audit.Erased, Count: 1}, audit.Record{Event: audit.Erased, Count: 2})
-	if err := l.Close(); err != nil {
-		f.Fatal(err)
-	}
+	try(f, l.Close())
 	text := []byte(read(f, path))
 	f.Add(text)
 	f.Add(text[:len(text)-1])

@@ -29,19 +29,13 @@ type exportLine struct {
 func exportLines(tb testing.TB, path string) (lines []exportLine) {
 	tb.Helper()
 	files, err := filepath.Glob(path + "*")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	try(tb, err)
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			tb.Fatal(err)
-		}
+		try(tb, err)
 		for line := range bytes.Lines(text) {
 			var l exportLine
-			if err := json.Unmarshal(line, &l); err != nil {
-				tb.Fatal(err)
-			}
+			try(tb, json.Unmarshal(line, &l))
 			if strings.HasPrefix(l.Event, "exported") {
 				lines = append(lines, l)
 			}

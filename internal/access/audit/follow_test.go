@@ -20,18 +20,14 @@ func volatile(opt audit.Options) audit.Options {
 
 func put(tb testing.TB, path, text string) {
 	tb.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		tb.Fatal(err)
-	}
+	try(tb, os.WriteFile(path, []byte(text), 0o600))
 }
 
 // replaceFile replaces the file at path.
 func replaceFile(tb testing.TB, path, text string) {
 	tb.Helper()
 	put(tb, path+".new", text)
-	if err := os.Rename(path+".new", path); err != nil {
-		tb.Fatal(err)
-	}
+	try(tb, os.Rename(path+".new", path))
 }
 
 // long returns a record of about 350 bytes, so that a file of the minimum size has room

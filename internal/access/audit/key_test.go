@@ -18,9 +18,7 @@ import (
 func createKey(tb testing.TB, path string) *audit.Key {
 	tb.Helper()
 	key, err := audit.CreateKey(path)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	try(tb, err)
 	return key
 }
 
@@ -28,15 +26,11 @@ func createKey(tb testing.TB, path string) *audit.Key {
 func publicKey(tb testing.TB, key *audit.Key) *audit.Key {
 	tb.Helper()
 	text, err := key.PublicPEM()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	try(tb, err)
 	path := filepath.Join(tb.TempDir(), "public")
 	put(tb, path, string(text))
 	public, err := audit.LoadKey(path)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	try(tb, err)
 	return public
 }
 

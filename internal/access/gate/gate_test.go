@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -34,9 +35,7 @@ func (peer) PeerAddr() netip.Addr { return netip.MustParseAddr("192.0.2.7") }
 func name(t testing.TB, text string) vitals.Name {
 	t.Helper()
 	n, err := vitals.ParseName(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return n
 }
 
@@ -66,9 +65,7 @@ func newFixture(t testing.TB) *fixture {
 	f.tokens = tokens
 	create := func(spec token.Token) string {
 		text, _, err := token.Create(t.Context(), tokens, spec, now, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		return "Bearer " + text
 	}
 	f.write = create(token.Token{Gateway: name(t, "bed-7"), Rights: token.Write})
@@ -102,13 +99,9 @@ type visit struct {
 
 func visits(t testing.TB, f *fixture) []visit {
 	digest, err := token.DigestOfHeader(f.slow)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	verified, err := f.set.Lookup(&digest, now.UnixMilli())
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	verified.Allow(1, now)
 	open := &gate.Gate{}
 	tokens := &gate.Gate{Tokens: f.set, Audit: f.log}
@@ -235,9 +228,7 @@ func TestNotes(t *testing.T) {
 	}
 	g.NotCovered(&access, nil)
 	device := name(t, "ppg-1")
-	if err := g.Exporting(t.Context(), &access, peer{}, gate.Export{Device: device, From: now}); err != nil {
-		t.Fatal(err)
-	}
+	try(t, g.Exporting(t.Context(), &access, peer{}, gate.Export{Device: device, From: now}))
 	for reason, want := range map[audit.Reason]uint64{
 		audit.NoCredentials: 10, audit.NoRight: 10, audit.NotCovered: 1, audit.Expired: 0, audit.Contradictions + 1: 0,
 	} {
@@ -256,13 +247,9 @@ func TestNotes(t *testing.T) {
 			t.Errorf("a scrape does not show %s:\n%s", want, rec.Body)
 		}
 	}
-	if err := f.log.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, f.log.Close())
 	text, err := os.ReadFile(f.path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	for _, want := range []string{
 		`"event":"auth.refused","reason":"no-credentials","peer":"192.0.2.7"`,
 		`"reason":"no-right"`, `"event":"auth.refused-more","count":13`,
@@ -290,9 +277,7 @@ func TestContradictions(t *testing.T) {
 	f := newFixture(t)
 	hourly := token.Hourly{Contradictions: 2}
 	set, err := token.Open(f.tokens, token.Options{Every: -1, Hourly: hourly})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	t.Cleanup(set.Close)
 	g := &gate.Gate{Tokens: set, Certificates: true, Audit: f.log, Hourly: hourly}
 	authorize := func(auth string, cs *tls.ConnectionState, right token.Rights) *gate.Access {
@@ -343,9 +328,7 @@ func TestContradictions(t *testing.T) {
 		if _, _, err := token.Create(t.Context(), f.tokens, token.Token{Gateway: name(t, "new"), Rights: token.Write}, now, nil); err != nil {
 			t.Fatal(err)
 		}
-		if err := set.Reload(); err != nil {
-			t.Fatal(err)
-		}
+		try(t, set.Reload())
 	}
 	if n := g.Refused(audit.Contradictions); n != 6 {
 		t.Errorf("%d rejections were counted, want 6", n)
@@ -361,9 +344,7 @@ func TestContradictions(t *testing.T) {
 func TestReads(t *testing.T) {
 	f := newFixture(t)
 	set, err := token.Open(f.tokens, token.Options{Every: -1, Hourly: token.Hourly{Reads: 100}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	t.Cleanup(set.Close)
 	for _, g := range []*gate.Gate{
 		{Tokens: set, Audit: f.log},
@@ -439,13 +420,9 @@ func TestNewToken(t *testing.T) {
 			}
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 	}
-	if err := os.WriteFile(f.tokens, []byte("damaged"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(f.tokens, []byte("damaged"), 0o600))
 	unknown := "Bearer pgt_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8vnZKd"
 	if _, verdict, _ := g.Authorize(gate.Credentials{Authorization: unknown}, token.Write, now); verdict != gate.BadCredentials {
 		t.Errorf("an unknown token: verdict %v, want %v", verdict, gate.BadCredentials)
@@ -460,13 +437,9 @@ func TestNewToken(t *testing.T) {
 func TestBoundToSubjects(t *testing.T) {
 	f := newFixture(t)
 	text, _, err := token.Create(t.Context(), f.tokens, token.Token{Gateway: name(t, "ehr"), Rights: token.Read, Subjects: "P-1"}, now, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	set, err := token.Open(f.tokens, token.Options{Every: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer set.Close()
 	g := &gate.Gate{Tokens: set, Audit: f.log}
 	device := name(t, "ppg-1")
@@ -496,5 +469,13 @@ func TestBoundToSubjects(t *testing.T) {
 	var open gate.Gate
 	if a, _, _ := open.Authorize(gate.Credentials{}, token.ReadSubjects, now); a.BoundToSubjects() || !a.CoversSubject("P-1") {
 		t.Errorf("open: %+v", a)
+	}
+}
+
+// try ends the test if one of errs is not nil.
+func try(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
 	}
 }

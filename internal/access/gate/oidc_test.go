@@ -58,9 +58,7 @@ func newHouse(t testing.TB) *houseGate {
 func rulesFile(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "rules")
-	if err := os.WriteFile(path, []byte(rules), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(path, []byte(rules), 0o600))
 	return path
 }
 
@@ -70,9 +68,7 @@ func inBubble(t *testing.T, test func(*testing.T, *houseGate)) {
 	path, house := rulesFile(t), oidctest.New(t)
 	synctest.Test(t, func(t *testing.T) {
 		provider, err := oidc.Open(oidc.Options{Issuer: house.URL, ClientID: oidctest.ClientID, Rules: path, Every: -1, Transport: house})
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		t.Cleanup(provider.Close)
 		synctest.Wait()
 		test(t, &houseGate{&gate.Gate{OIDC: provider}, house})
@@ -261,21 +257,15 @@ func TestPersonIsPrincipal(t *testing.T) {
 	authorize(first, token.Write)
 	authorize("Bearer "+h.house.Token(oidctest.Object{"exp": 1}), token.Read)
 	h.NotCovered(&a, peer{})
-	if err := h.Exporting(t.Context(), &a, peer{}, gate.Export{Device: name(t, "ward3-1")}); err != nil {
-		t.Fatal(err)
-	}
+	try(t, h.Exporting(t.Context(), &a, peer{}, gate.Export{Device: name(t, "ward3-1")}))
 	for reason, want := range map[audit.Reason]uint64{audit.NoRight: 1, audit.NotCovered: 1, audit.Expired: 1} {
 		if got := h.Refused(reason); got != want {
 			t.Errorf("rejected for %v: %d, want %d", reason, got, want)
 		}
 	}
-	if err := f.log.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, f.log.Close())
 	text, err := os.ReadFile(f.path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	actor := `"actor":"oidc:nurse-1 ` + h.house.URL + `"`
 	for _, want := range []string{
 		`"event":"auth.refused","reason":"no-right","peer":"192.0.2.7",` + actor,

@@ -89,12 +89,8 @@ func TestSessionRevoked(t *testing.T) {
 	f := newFixture(t)
 	g := &gate.Gate{Tokens: f.set, Audit: f.log}
 	c, _ := signIn(g, f.read, "")
-	if err := os.WriteFile(f.tokens, token.AppendFile(nil, nil), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.set.Reload(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(f.tokens, token.AppendFile(nil, nil), 0o600))
+	try(t, f.set.Reload())
 	if got := use(g, c, token.Read, now); got != gate.NoCredentials {
 		t.Errorf("after its token was revoked: %v", got)
 	}

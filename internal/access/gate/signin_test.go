@@ -408,13 +408,9 @@ func TestSignInAddresses(t *testing.T) {
 	d := newDesk(t, "http://127.0.0.1:8080/below/")
 	w := httptest.NewRecorder()
 	address, err := gate.BeginSignIn(d.Gate, w)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	u, err := url.Parse(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	q, names := u.Query(), []string{}
 	for name := range q {
 		names = append(names, name)

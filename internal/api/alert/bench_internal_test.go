@@ -57,9 +57,7 @@ func benchEngine(b *testing.B) (e *Engine, devices []vitals.Name) {
 		devices[i], _ = vitals.ParseName(fmt.Sprintf("ppg-%06d", i))
 		for ago := range int64(3) {
 			r := benchReading(devices[i], i, now-ago*minute)
-			if err := store.Append([]*storage.Entry{{Reading: &r, ReceivedUnixMs: r.TimeUnixMs}}); err != nil {
-				b.Fatal(err)
-			}
+			try(b, store.Append([]*storage.Entry{{Reading: &r, ReceivedUnixMs: r.TimeUnixMs}}))
 		}
 	}
 	e = NewEngine(store, tenRules(), Options{})

@@ -42,9 +42,7 @@ func TestEvaluationStandsStill(t *testing.T) {
 			v = 85_00
 		}
 		g := group(t, devices, now+int64(i), v)
-		if err := store.Append(g); err != nil {
-			t.Fatal(err)
-		}
+		try(t, store.Append(g))
 		e.Publish(g)
 	}
 	now += rounds
@@ -80,9 +78,7 @@ func TestOverload(t *testing.T) {
 		defer run.Wait()
 		defer stop()
 		g := group(t, 17_000, time.Now().UnixMilli(), 97_00)
-		if err := store.Append(g); err != nil {
-			t.Fatal(err)
-		}
+		try(t, store.Append(g))
 		for range 120 {
 			e.Publish(g)
 			e.Publish(g)
@@ -92,9 +88,7 @@ func TestOverload(t *testing.T) {
 			t.Errorf("%d sweeps of 100 ms in two minutes", n)
 		}
 		low := group(t, 1, time.Now().UnixMilli(), 85_00)
-		if err := store.Append(low); err != nil {
-			t.Fatal(err)
-		}
+		try(t, store.Append(low))
 		e.Publish(append(g, low...))
 		time.Sleep(12 * time.Second)
 		synctest.Wait()
@@ -113,9 +107,7 @@ func TestManyChanges(t *testing.T) {
 	const devices, rounds = 500, 81
 	for i := range rounds {
 		g := group(t, devices, now, []vitals.Value{85_00, 97_00}[i%2])
-		if err := store.Append(g); err != nil {
-			t.Fatal(err)
-		}
+		try(t, store.Append(g))
 		e.Publish(g)
 		e.step(t.Context(), i == 0)
 		now += minute
@@ -142,9 +134,7 @@ func TestLongRun(t *testing.T) {
 		r.Values.Set(vitals.SpO2, 85_00)
 		entries = append(entries, &storage.Entry{Reading: &r, ReceivedUnixMs: r.TimeUnixMs})
 	}
-	if err := store.Append(entries); err != nil {
-		t.Fatal(err)
-	}
+	try(t, store.Append(entries))
 	e := NewEngine(store, lowOnly, Options{Now: func() time.Time { return time.UnixMilli(now) }})
 	e.step(t.Context(), true)
 	active, _ := e.State(0)
@@ -165,9 +155,7 @@ func TestStatesBound(t *testing.T) {
 	add := func(n int, v vitals.Value) {
 		t.Helper()
 		g := group(t, n, now, v)
-		if err := store.Append(g); err != nil {
-			t.Fatal(err)
-		}
+		try(t, store.Append(g))
 		e.Publish(g)
 		now += minute
 	}
@@ -246,9 +234,7 @@ func TestUnreadable(t *testing.T) {
 	add := func(v vitals.Value) (g []*storage.Entry) {
 		t.Helper()
 		g = group(t, 3, now, v)
-		if err := store.Append(g); err != nil {
-			t.Fatal(err)
-		}
+		try(t, store.Append(g))
 		now += minute
 		return g
 	}
@@ -284,9 +270,7 @@ func TestUnreadable(t *testing.T) {
 	check("all can be read", true, 3, begin)
 	store.device = name(t, "d0")
 	rules := append(slices.Clone(lowOnly), Rule{Name: "Other", Sign: vitals.HeartRate, Met: lowOnly[0].Met, Values: 1})
-	if err := e.SetRules(rules); err != nil {
-		t.Fatal(err)
-	}
+	try(t, e.SetRules(rules))
 	check("other rules without one device", true, 3, begin)
 	changes := e.nChanges
 	e.Publish(add(97_00))
@@ -304,9 +288,7 @@ func TestUnreadable(t *testing.T) {
 func TestSilenceAfterOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &failing{Reader: storetest.NewMemory()}
-		if err := store.Reader.(*storetest.Memory).Append(group(t, 1, time.Now().UnixMilli(), 97_00)); err != nil {
-			t.Fatal(err)
-		}
+		try(t, store.Reader.(*storetest.Memory).Append(group(t, 1, time.Now().UnixMilli(), 97_00)))
 		e := NewEngine(store, []Rule{{Name: "Silent", Silent: 30 * time.Minute}}, Options{Shared: true, Grace: time.Minute})
 		check := func(what string, alerts int) {
 			t.Helper()
@@ -345,9 +327,7 @@ func TestUnreadableValues(t *testing.T) {
 					g[0].Reading.Values = vitals.Values{}
 					g[0].Reading.Values.Set(vitals.HeartRate, 70_00)
 				}
-				if err := store.Append(g); err != nil {
-					t.Fatal(err)
-				}
+				try(t, store.Append(g))
 				if publish {
 					e.Publish(g)
 				}
@@ -397,9 +377,7 @@ func TestErasedWhileEvaluated(t *testing.T) {
 	e := NewEngine(store, []Rule{{Name: "Silent", Silent: time.Minute}}, Options{Now: func() time.Time { return time.UnixMilli(now) }})
 	e.step(t.Context(), true)
 	g := group(t, 1, now, 97_00)
-	if err := store.Append(g); err != nil {
-		t.Fatal(err)
-	}
+	try(t, store.Append(g))
 	e.Publish(g)
 	e.take(nil)
 	if _, err := store.Erase(g[0].Reading.Device); err != nil {
@@ -434,9 +412,7 @@ func TestRereading(t *testing.T) {
 		rule := lowOnly[0]
 		rule.Values = 2
 		for range 2 {
-			if err := store.Append(group(t, 20, time.Now().UnixMilli(), 85_00)); err != nil {
-				t.Fatal(err)
-			}
+			try(t, store.Append(group(t, 20, time.Now().UnixMilli(), 85_00)))
 			time.Sleep(time.Second)
 		}
 		e := NewEngine(store, []Rule{rule}, Options{Shared: true})
@@ -459,14 +435,10 @@ func TestRereading(t *testing.T) {
 		if share := (store.reads.Load() - before) * 1000 / 12000; share < 5 || share > 15 {
 			t.Errorf("%d thousandths of the time were spent with reading", share)
 		}
-		if err := store.Append(group(t, 1, time.Now().UnixMilli(), 97_00)); err != nil {
-			t.Fatal(err)
-		}
+		try(t, store.Append(group(t, 1, time.Now().UnixMilli(), 97_00)))
 		check(15*time.Second, 19)
 		between := group(t, 2, begin.UnixMilli()+500, 97_00)
-		if err := store.Append(between[1:]); err != nil {
-			t.Fatal(err)
-		}
+		try(t, store.Append(between[1:]))
 		check(20*time.Minute, 18)
 	})
 }
@@ -483,9 +455,7 @@ func TestManyLate(t *testing.T) {
 		defer stop()
 		add := func(g []*storage.Entry) {
 			t.Helper()
-			if err := store.Append(g); err != nil {
-				t.Fatal(err)
-			}
+			try(t, store.Append(g))
 			e.Publish(g)
 		}
 		check := func(after time.Duration, want int) {
@@ -522,9 +492,7 @@ func TestNewWhileRereading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slowRead{Memory: storetest.NewMemory()}
 		const devices = 200
-		if err := store.Append(group(t, devices, time.Now().UnixMilli(), 85_00)); err != nil {
-			t.Fatal(err)
-		}
+		try(t, store.Append(group(t, devices, time.Now().UnixMilli(), 85_00)))
 		rules := append(slices.Clone(lowOnly), Rule{Name: "Fast", Sign: vitals.HeartRate, Met: vitals.Range{Min: 100_00, Max: vitals.MaxValue}, Values: 1, MaxAge: time.Hour})
 		e := NewEngine(store, rules, Options{Shared: true})
 		ctx, stop := context.WithCancel(t.Context())
@@ -540,9 +508,7 @@ func TestNewWhileRereading(t *testing.T) {
 				g[0].Reading.Values.Reset()
 				g[0].Reading.Values.Set(vitals.HeartRate, 120_00)
 			}
-			if err := store.Append(g); err != nil {
-				t.Fatal(err)
-			}
+			try(t, store.Append(g))
 			e.Publish(g)
 			time.Sleep(3 * time.Second)
 			synctest.Wait()
@@ -572,9 +538,7 @@ func (s slowWalk) WalkDevices(ctx context.Context, visit func(some []storage.Dev
 func TestNewWhileSweeping(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := slowWalk{storetest.NewMemory()}
-		if err := store.Append(group(t, 100, time.Now().UnixMilli(), 97_00)); err != nil {
-			t.Fatal(err)
-		}
+		try(t, store.Append(group(t, 100, time.Now().UnixMilli(), 97_00)))
 		e := NewEngine(store, lowOnly, Options{Shared: true})
 		ctx, stop := context.WithCancel(t.Context())
 		var run sync.WaitGroup
@@ -584,9 +548,7 @@ func TestNewWhileSweeping(t *testing.T) {
 		time.Sleep(time.Minute) // until it is ready
 		for i := range 400 {
 			g := group(t, 101+i, time.Now().UnixMilli(), 85_00)[100+i:]
-			if err := store.Append(g); err != nil {
-				t.Fatal(err)
-			}
+			try(t, store.Append(g))
 			e.Publish(g)
 			time.Sleep(time.Second)
 			synctest.Wait()
@@ -608,9 +570,7 @@ func TestLateBeforeBegin(t *testing.T) {
 	add := func(unixMs int64, v vitals.Value) {
 		t.Helper()
 		g := group(t, 1, unixMs, v)
-		if err := store.Reader.(*storetest.Memory).Append(g); err != nil {
-			t.Fatal(err)
-		}
+		try(t, store.Reader.(*storetest.Memory).Append(g))
 		e.Publish(g)
 	}
 	add(now-2*minute, 85_00)
@@ -644,9 +604,7 @@ func TestAfterLoss(t *testing.T) {
 		e := NewEngine(store, append(slices.Clone(lowOnly), Rule{Name: "Silent", Silent: 5 * time.Minute}), Options{}) // nothing is left out
 		runEngine(t, e)
 		g := group(t, 2500, time.Now().UnixMilli(), 97_00)
-		if err := store.Append(g); err != nil {
-			t.Fatal(err)
-		}
+		try(t, store.Append(g))
 		for range 10 {
 			e.Publish(g)
 		}
@@ -675,9 +633,7 @@ func TestManySilent(t *testing.T) {
 		e := NewEngine(store, append(slices.Clone(lowOnly), Rule{Name: "Silent", Silent: 30 * time.Minute}), Options{})
 		add := func(g []*storage.Entry) {
 			t.Helper()
-			if err := store.Append(g); err != nil {
-				t.Fatal(err)
-			}
+			try(t, store.Append(g))
 			e.Publish(g)
 		}
 		runEngine(t, e)
@@ -709,9 +665,7 @@ func TestManySilent(t *testing.T) {
 func TestActiveWhenReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slowRead{Memory: storetest.NewMemory()}
-		if err := store.Append(group(t, 30, time.Now().UnixMilli(), 85_00)); err != nil {
-			t.Fatal(err)
-		}
+		try(t, store.Append(group(t, 30, time.Now().UnixMilli(), 85_00)))
 		e := NewEngine(store, lowOnly, Options{})
 		runEngine(t, e)
 		for c := e.Changes(0); !c.Ready; c = e.Changes(0) {
@@ -729,9 +683,7 @@ func TestLargeGroup(t *testing.T) {
 	now := int64(1_800_000_000_000)
 	e := NewEngine(store, lowOnly, Options{Now: func() time.Time { return time.UnixMilli(now) }})
 	g := group(t, maxOffered+1, now, 97_00)
-	if err := store.Append(g); err != nil {
-		t.Fatal(err)
-	}
+	try(t, store.Append(g))
 	e.step(t.Context(), true)
 	e.Publish(g)
 	e.step(t.Context(), false)

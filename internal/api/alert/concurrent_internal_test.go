@@ -72,18 +72,14 @@ func testPublishing(t *testing.T, rng *rand.Rand) {
 				r.Values.Set(vitals.HeartRate, []vitals.Value{120_00, 60_00, 60_00}[rng.IntN(3)])
 			}
 			g := []*storage.Entry{{Reading: &r, ReceivedUnixMs: now}}
-			if err := m.store.Append(g); err != nil {
-				t.Fatal(err)
-			}
+			try(t, m.store.Append(g))
 			e.Publish(g)
 			time.Sleep(time.Duration(rng.IntN(3)*rng.IntN(30)) * time.Millisecond)
 		}
 		switch rng.IntN(10) {
 		case 0:
 			m.change(t, rng)
-			if err := e.SetRules(m.rules); err != nil {
-				t.Fatal(err)
-			}
+			try(t, e.SetRules(m.rules))
 		case 1:
 			device := some()
 			if _, err := m.store.Erase(device); err == nil {

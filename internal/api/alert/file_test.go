@@ -1,6 +1,7 @@
 package alert_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -45,9 +46,7 @@ severity = "info"
 func readRules(t testing.TB, text string) ([]alert.Rule, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "alerts.toml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(path, []byte(text), 0o600))
 	limits := vitals.NewSigns().DefaultFlagLimits()
 	return alert.ReadRules(path, &limits)
 }
@@ -155,9 +154,7 @@ func FuzzReadRules(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "alerts.toml")
 	limits := vitals.NewSigns().DefaultFlagLimits()
 	f.Fuzz(func(t *testing.T, text string) {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.WriteFile(path, []byte(text), 0o600))
 		rules, err := alert.ReadRules(path, &limits)
 		if err != nil {
 			if rules != nil || !strings.Contains(err.Error(), path) {
@@ -172,4 +169,12 @@ func FuzzReadRules(f *testing.F) {
 			}
 		}
 	})
+}
+
+// try ends the test if one of errs is not nil.
+func try(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
 }

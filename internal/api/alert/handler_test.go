@@ -37,19 +37,13 @@ func TestHandler(t *testing.T) {
 	var group []*storage.Entry
 	for i, device := range []string{"ppg-1", "ppg-2", "x"} {
 		name, err := vitals.ParseName(device)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		r := vitals.Reading{Device: name, TimeUnixMs: int64(i + 1)}
 		r.Values.Set(vitals.SpO2, 85_25)
 		group = append(group, &storage.Entry{Reading: &r, ReceivedUnixMs: 5})
 	}
-	if err := store.Append(group); err != nil {
-		t.Fatal(err)
-	}
-	if err := store.Assign(t.Context(), storage.Assignment{Device: group[0].Reading.Device, Subject: "P-17", FromUnixMs: 1, ToUnixMs: storage.OpenEnd}); err != nil {
-		t.Fatal(err)
-	}
+	try(t, store.Append(group))
+	try(t, store.Assign(t.Context(), storage.Assignment{Device: group[0].Reading.Device, Subject: "P-17", FromUnixMs: 1, ToUnixMs: storage.OpenEnd}))
 	h := alert.NewHandler(engine, service)
 	get := func(h *alert.Handler, query, auth string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest("GET", alert.Path+query, nil)

@@ -83,9 +83,7 @@ type model struct {
 func newModel(t *testing.T, rng *rand.Rand) *model {
 	t.Helper()
 	m := &model{store: storetest.NewMemory(), dir: t.TempDir(), all: make([]storage.Record, 1<<10)}
-	if err := m.store.Signs().Define([]vitals.Definition{ownSign}); err != nil {
-		t.Fatal(err)
-	}
+	try(t, m.store.Signs().Define([]vitals.Definition{ownSign}))
 	m.limits = m.store.Signs().DefaultFlagLimits()
 	m.own, _ = m.store.Signs().Named(ownSign.Field)
 	m.limits.Usual[m.own] = vitals.Range{Min: 30_5, Max: 37_0}
@@ -152,9 +150,7 @@ func (m *model) expected(t *testing.T, nowUnixMs int64) (active []Alert, forgett
 			}
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return active, forgettable
 }
 
@@ -351,9 +347,7 @@ func testModel(t *testing.T, rng *rand.Rand, counts map[string]int) {
 				}
 				expired = now - retain.Milliseconds()
 				x, err := m.store.Expire(t.Context(), expired, math.MaxInt64)
-				if err != nil {
-					t.Fatal(err)
-				}
+				try(t, err)
 				sweep, more = true, 1 // before the clock is stepped
 				if x.Readings > 0 {
 					what = "expired"
@@ -361,9 +355,7 @@ func testModel(t *testing.T, rng *rand.Rand, counts map[string]int) {
 			case 6:
 				what = "rules"
 				m.change(t, rng)
-				if err := e.SetRules(m.rules); err != nil {
-					t.Fatal(err)
-				}
+				try(t, e.SetRules(m.rules))
 			case 7:
 				what = "restart"
 				e, fresh = start(), true
@@ -442,9 +434,7 @@ func (m *model) randomGroup(t *testing.T, rng *rand.Rand, devices []string, now 
 			set(vitals.HeartRate, 120_00, 60_00, 99_99, 100_00)
 		}
 		e := &storage.Entry{Reading: &r, ReceivedUnixMs: *now}
-		if err := m.store.Append([]*storage.Entry{e}); err != nil {
-			t.Fatal(err)
-		}
+		try(t, m.store.Append([]*storage.Entry{e}))
 		group = append(group, e)
 		switch counts[map[storage.Outcome]string{storage.Stored: "stored", storage.Completed: "completed", storage.Duplicate: "duplicate"}[e.Outcome]]++; {
 		case e.ReceivedUnixMs-r.TimeUnixMs > 10*minute:
@@ -518,8 +508,14 @@ func key(a *Alert) string {
 func name(t *testing.T, text string) vitals.Name {
 	t.Helper()
 	n, err := vitals.ParseName(text)
-	if err != nil {
+	try(t, err)
+	return n
+}
+
+// try ends the test if one of errs is not nil.
+func try(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
-	return n
 }

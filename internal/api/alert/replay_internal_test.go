@@ -38,16 +38,12 @@ func TestReplay(t *testing.T) {
 		}
 		stored := func(untilUnixMs int64) *storetest.Memory {
 			store := storetest.NewMemory()
-			if err := store.Signs().Define([]vitals.Definition{ownSign}); err != nil {
-				t.Fatal(err)
-			}
+			try(t, store.Signs().Define([]vitals.Definition{ownSign}))
 			for _, e := range entries {
 				if e.ReceivedUnixMs >= untilUnixMs {
 					continue
 				}
-				if err := store.Append([]*storage.Entry{e}); err != nil {
-					t.Fatal(err)
-				}
+				try(t, store.Append([]*storage.Entry{e}))
 			}
 			return store
 		}
@@ -58,9 +54,7 @@ func TestReplay(t *testing.T) {
 		for range 20 {
 			until := begin + rng.Int64N(now+100*60*minute-begin)
 			episodes, _, err := Replay(t.Context(), m.rules, device, records, until)
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			var got, want []string
 			for _, e := range episodes {
 				if e.FiredUnixMs < e.SinceUnixMs && e.Rule.Silent != 0 || e.ResolvedUnixMs != 0 && e.ResolvedUnixMs < e.FiredUnixMs {
@@ -105,9 +99,7 @@ func TestReplayTimes(t *testing.T) {
 	}
 	add(61, 61, 97_00)
 	episodes, late, err := Replay(t.Context(), rules, name(t, "d"), records, 600*minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	slices.SortStableFunc(episodes, func(a, b Episode) int { return cmp.Compare(a.FiredUnixMs, b.FiredUnixMs) })
 	var got []string
 	for _, e := range episodes {

@@ -44,9 +44,7 @@ func newKeyring(t testing.TB) *keyring {
 func (k *keyring) revoke(t *testing.T) {
 	t.Helper()
 	k.Revoke(t, "")
-	if err := k.gate.Tokens.Reload(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, k.gate.Tokens.Reload())
 }
 
 // records returns the records of exports in the audit log, from the event on.
@@ -203,15 +201,11 @@ func TestBound(t *testing.T) {
 	srv := serve(t, ward(t), fhir.Options{Service: query.Service{Gate: k.gate}})
 	bound := func(patients ...string) string {
 		subjects, err := token.MakeSubjects(patients)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		return k.Token(t, "app", "", token.Token{Rights: token.Read, Subjects: subjects})
 	}
 	p, q, both, other := bound("p"), bound("q"), bound("q", "p"), bound("r")
-	if err := k.gate.Tokens.Reload(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, k.gate.Tokens.Reload())
 	const note = "Only Observations of the patients for whom the credentials are valid are served."
 	for _, tt := range []struct {
 		token, query, want string // want: "403", or Observations
@@ -307,9 +301,7 @@ func TestRecorded(t *testing.T) {
 		t.Errorf("the next page after the patient wore another device: %s %s", resp.Status, text)
 	}
 
-	if err := k.gate.Audit.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, k.gate.Audit.Close())
 	for _, path := range []string{"Observation?patient=p", "Observation?patient=p&_summary=count", "Observation/" + wardIDs["bp"]} {
 		resp, text := srv.send("GET", path, "", "Authorization", k.all)
 		if _, name := srv.diagnostics(text); resp.StatusCode != 500 || name != "read-failed" || len(failed) == 0 {
@@ -349,14 +341,10 @@ func TestRevoked(t *testing.T) {
 		}}, s, fhir.Options{Service: query.Service{Problems: problem.New(), Param: (*http.Request).PathValue, Gate: k.gate}})
 		srv := httptest.NewServer(http.HandlerFunc(h.Search))
 		req, err := http.NewRequest("GET", srv.URL+"/?patient=q&_count=4000", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		req.Header.Set("Authorization", k.ppg)
 		resp, err := srv.Client().Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		text, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		srv.Close()
@@ -382,9 +370,7 @@ func TestErrors(t *testing.T) {
 		}
 	}
 	bound.Leave(nil)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.Close())
 	for _, path := range []string{"Observation?patient=p", "Observation?device=ppg-1", "Observation?patient=p&_summary=count", "Observation/" + wardIDs["bp"], "Device/ppg-1"} {
 		resp, text := srv.send("GET", path, "")
 		if _, name := srv.diagnostics(text); resp.StatusCode != 503 || name != "draining" {
@@ -515,9 +501,7 @@ func TestReassignedMeanwhile(t *testing.T) {
 			}}, s, fhir.Options{Service: query.Service{Problems: problem.New(), Param: (*http.Request).PathValue, OnError: func(err error) { failed = append(failed, err) }}})
 			srv := httptest.NewServer(http.HandlerFunc(h.Search))
 			resp, err := srv.Client().Get(srv.URL + "/?" + search)
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			text, err := io.ReadAll(resp.Body)
 			resp.Body.Close()
 			begun := at == 2 && !strings.Contains(search, "summary")
@@ -528,9 +512,7 @@ func TestReassignedMeanwhile(t *testing.T) {
 				t.Errorf("%s: reported %v", search, failed)
 			}
 			resp, err = srv.Client().Get(srv.URL + "/?patient=old&_summary=count")
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			if text, _ = io.ReadAll(resp.Body); !strings.Contains(string(text), `"total":500,`) {
 				t.Errorf("%s: then %s", search, text)
 			}

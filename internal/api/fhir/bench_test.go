@@ -40,9 +40,7 @@ func (m *month) SubjectAssignments(context.Context, storage.Subject) ([]storage.
 func newMonth(t testing.TB) *month {
 	t.Helper()
 	db, err := pebblestore.Open(t.TempDir(), pebblestore.Options{MinFreeBytes: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	t.Cleanup(func() {
 		if err := db.Close(); err != nil {
 			t.Error(err)
@@ -62,9 +60,7 @@ func newMonth(t testing.TB) *month {
 			}
 			group = append(group, &storage.Entry{Reading: &r, ReceivedUnixMs: r.TimeUnixMs + 20_000})
 		}
-		if err := db.Append(group); err != nil {
-			t.Fatal(err)
-		}
+		try(t, db.Append(group))
 	}
 	return m
 }

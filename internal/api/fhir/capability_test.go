@@ -36,9 +36,7 @@ func TestMetadata(t *testing.T) {
 			}
 		}
 	}
-	if err := json.Unmarshal([]byte(srv.get("metadata")), &c); err != nil {
-		t.Fatal(err)
-	}
+	try(t, json.Unmarshal([]byte(srv.get("metadata")), &c))
 	if c.ResourceType != "CapabilityStatement" || c.Status != "active" || c.Kind != "instance" || c.FHIRVersion != "4.0.1" || c.Date == "" ||
 		c.Implementation.URL != srv.URL+"/fhir" || c.Software.Version != "test" || len(c.Rest) != 1 || c.Rest[0].Mode != "server" || len(c.Rest[0].Resource) != 3 {
 		t.Fatalf("%+v", c)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -58,9 +59,7 @@ func (s *store) assign(t testing.TB, device string, subject storage.Subject, fro
 func name(t testing.TB, text string) vitals.Name {
 	t.Helper()
 	n, err := vitals.ParseName(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return n
 }
 
@@ -96,13 +95,9 @@ func (s *store) add(t testing.TB, receivedUnixMs int64, lines ...string) {
 	limits := s.Signs().DefaultLimits()
 	limits.OldestUnixMs = 0 // times in the tests are small numbers
 	rules, err := vitals.NewValidator(limits)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	var batch vitals.Batch
-	if err := vitals.NewDecoder(rules, vitals.DecoderOptions{}).Decode([]byte(strings.Join(lines, "\n")), vitals.MaxTimeUnixMs, &batch); err != nil {
-		t.Fatal(err)
-	}
+	try(t, vitals.NewDecoder(rules, vitals.DecoderOptions{}).Decode([]byte(strings.Join(lines, "\n")), vitals.MaxTimeUnixMs, &batch))
 	if len(batch.Refused) > 0 {
 		t.Fatal(&batch.Refused[0])
 	}
@@ -110,9 +105,7 @@ func (s *store) add(t testing.TB, receivedUnixMs int64, lines ...string) {
 	for i := range batch.Readings {
 		group = append(group, &storage.Entry{Reading: &batch.Readings[i], ReceivedUnixMs: receivedUnixMs})
 	}
-	if err := s.Append(group); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.Append(group))
 }
 
 // A server serves FHIR from a store.
@@ -277,4 +270,12 @@ func params(pairs ...string) string {
 		values.Add(pairs[i], pairs[i+1])
 	}
 	return values.Encode()
+}
+
+// try ends the test if one of errs is not nil.
+func try(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -27,15 +27,11 @@ func BenchmarkReceive(b *testing.B) {
 
 func benchmarkReceive(b *testing.B, typ string, n int) {
 	store, err := pebblestore.Open(b.TempDir(), pebblestore.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	try(b, err)
 	defer store.Close()
 	problems := problem.New()
 	core, err := ingest.New(store, problems, ingest.Config{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	try(b, err)
 	defer core.Close(context.Background())
 	assignments := &sentAssignments{all: []storage.Assignment{{Device: sentName(b, "d-1"), Subject: "p-1", ToUnixMs: storage.OpenEnd}}}
 	h := core.Handler(fhir.New(store, assignments, fhir.Options{Service: query.Service{Problems: problems}}).BundleForm)

@@ -17,9 +17,7 @@ func narrowWriter(t *testing.T) (*gate.Gate, string) {
 	t.Helper()
 	k := newKeyring(t)
 	narrow := k.Token(t, "bed-8", "d-", token.Token{Rights: token.Write})
-	if err := k.gate.Tokens.Reload(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, k.gate.Tokens.Reload())
 	return k.gate, narrow
 }
 

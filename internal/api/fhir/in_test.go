@@ -55,18 +55,14 @@ func (a *sentAssignments) SubjectAssignments(_ context.Context, subject storage.
 func sentName(t testing.TB, text string) vitals.Name {
 	t.Helper()
 	name, err := vitals.ParseName(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return name
 }
 
 func unixMs(t testing.TB, text string) int64 {
 	t.Helper()
 	at, err := time.Parse(time.RFC3339Nano, text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return at.UnixMilli()
 }
 
@@ -94,9 +90,7 @@ func receiveBy(t testing.TB, g *gate.Gate, base string) *receiving {
 	}}}
 	problems := problem.New()
 	core, err := ingest.New(s.store, problems, ingest.Config{Gate: g, Limits: s.store.Signs().DefaultLimits(), Now: func() time.Time { return receivedAt }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	t.Cleanup(func() { core.Close(context.Background()) })
 	rc := fhir.New(s.store, s.assignments, fhir.Options{Service: query.Service{Problems: problems}, Base: base})
 	s.observation, s.bundle = core.Handler(rc.ObservationForm), core.Handler(rc.BundleForm)
@@ -392,9 +386,7 @@ func TestSendAtOnce(t *testing.T) {
 func TestWriteRight(t *testing.T) {
 	k := newKeyring(t)
 	narrow := k.Token(t, "bed-8", "d-", token.Token{Rights: token.Write})
-	if err := k.gate.Tokens.Reload(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, k.gate.Tokens.Reload())
 	s := receiveBy(t, k.gate, "")
 	covered := sentObservation(sentSpO2, sentTime, sentD1, sentQuantity("97", "%"))
 	other := sentObservation(sentSpO2, sentTime, `"device":{"identifier":{"value":"d_2"}}`, sentQuantity("97", "%"))

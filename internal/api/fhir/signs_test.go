@@ -167,9 +167,7 @@ func TestServeSigns(t *testing.T) {
 		}
 	}
 	r := receive(t)
-	if err := r.store.Signs().Define([]vitals.Definition{}); err != nil {
-		t.Fatal(err)
-	}
+	try(t, r.store.Signs().Define([]vitals.Definition{}))
 	if w := send(r.observation, sentObservation(sentCode(own, "skin_delta_c"), sentTime, sentD1, sentQuantity("1", "Cel"))); w.Code != http.StatusUnprocessableEntity || !strings.Contains(w.Body.String(), "not a vital sign") {
 		t.Errorf("a retired sign: %d %s", w.Code, w.Body)
 	}

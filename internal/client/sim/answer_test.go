@@ -85,9 +85,7 @@ func TestJudge(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := sim.Judge(tt.text, tt.single, tt.n, now)
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			if got.Verdict != tt.want.Verdict || got.Stored != tt.want.Stored || got.Duplicate != tt.want.Duplicate ||
 				!slices.Equal(got.Rejected, tt.want.Rejected) || got.Problem != tt.want.Problem || got.RetryAfter != tt.want.RetryAfter {
 				t.Errorf("got %+v, want %+v", got, tt.want)

@@ -16,18 +16,14 @@ import (
 func decoder(t testing.TB) *vitals.Decoder {
 	t.Helper()
 	rules, err := vitals.NewValidator(vitals.NewSigns().DefaultLimits())
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return vitals.NewDecoder(rules, vitals.DecoderOptions{})
 }
 
 func mix(t testing.TB, name string, shares map[string]string) sim.Mix {
 	t.Helper()
 	m, err := sim.ParseMix(name, shares)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return m
 }
 
@@ -131,9 +127,7 @@ func TestEncoder(t *testing.T) {
 	for _, gzipped := range []bool{false, true} {
 		for _, batch := range []int{1, 20} {
 			next, err := sim.Encoder(sim.Options{Users: 3, Batch: batch, Posts: 100, Run: "t", Seed: 1}, gzipped)
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			req := readRequest(t, next())
 			body := readBody(t, req)
 			if batch == 1 && !json.Valid([]byte(body)) {
@@ -154,9 +148,7 @@ func TestEncoder(t *testing.T) {
 
 func BenchmarkRequest(b *testing.B) {
 	next, err := sim.Encoder(sim.Options{Users: 1000, Posts: 1 << 20, Run: "t", Seed: 1}, false)
-	if err != nil {
-		b.Fatal(err)
-	}
+	try(b, err)
 	b.ReportAllocs()
 	for b.Loop() {
 		next()

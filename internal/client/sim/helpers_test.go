@@ -38,8 +38,14 @@ func readBody(t testing.TB, req *http.Request) string {
 		}
 	}
 	text, err := io.ReadAll(body)
-	if err != nil {
+	try(t, err)
+	return string(text)
+}
+
+// try ends the test if one of errs is not nil.
+func try(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
-	return string(text)
 }

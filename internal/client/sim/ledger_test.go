@@ -27,12 +27,8 @@ func writeLedger(t testing.TB, run string, write func(s *sim.LedgerScript) error
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "ledger")
 	l, err := sim.CreateLedger(path, run, 7, sim.AllSigns())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(write(sim.ScriptLedger(l, run, sim.AllSigns())), l.Close()); err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
+	try(t, errors.Join(write(sim.ScriptLedger(l, run, sim.AllSigns())), l.Close()))
 	return path
 }
 
@@ -60,13 +56,9 @@ func sampleLedger(t testing.TB) func(s *sim.LedgerScript) error {
 func TestLedgerRoundTrip(t *testing.T) {
 	path := writeLedger(t, "abc", sampleLedger(t))
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	run, got, err := sim.ReadLedger(bytes.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if run != "abc" {
 		t.Errorf("run is %q, want abc", run)
 	}
@@ -104,9 +96,7 @@ func TestLedgerRoundTrip(t *testing.T) {
 // The ledger that docs/sim.md shows is one.
 func TestLedgerShown(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/sim.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	_, rest, _ := strings.Cut(string(page), "\npulsegate-ledger 2 ")
 	text, _, _ := strings.Cut(rest, "```")
 	run, got, err := sim.ReadLedger(strings.NewReader("pulsegate-ledger 2 " + text))
@@ -119,13 +109,9 @@ func TestLedgerShown(t *testing.T) {
 // are read.
 func TestLedgerCutOff(t *testing.T) {
 	text, err := os.ReadFile(writeLedger(t, "abc", sampleLedger(t)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	_, whole, err := sim.ReadLedger(bytes.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	for n := range text {
 		_, got, err := sim.ReadLedger(bytes.NewReader(text[:n]))
 		var where *sim.LedgerError
@@ -144,9 +130,7 @@ func TestLedgerCutOff(t *testing.T) {
 // A changed byte, a missing line and an additional line are reported with the line.
 func TestLedgerCorrupt(t *testing.T) {
 	text, err := os.ReadFile(writeLedger(t, "abc", sampleLedger(t)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	wantCorrupt := func(what string, text []byte, line int) {
 		t.Helper()
 		_, _, err := sim.ReadLedger(bytes.NewReader(text))
@@ -186,9 +170,7 @@ func TestLedgerNonsense(t *testing.T) {
 		},
 	} {
 		text, err := os.ReadFile(writeLedger(t, "abc", write))
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		_, _, err = sim.ReadLedger(bytes.NewReader(text))
 		var where *sim.LedgerError
 		if !errors.As(err, &where) || where.CutOff {
@@ -206,9 +188,7 @@ func TestLedgerIsNotOverwritten(t *testing.T) {
 
 func FuzzLedger(f *testing.F) {
 	text, err := os.ReadFile(writeLedger(f, "abc", sampleLedger(f)))
-	if err != nil {
-		f.Fatal(err)
-	}
+	try(f, err)
 	f.Add(text)
 	f.Fuzz(func(t *testing.T, in []byte) {
 		_, _, err := sim.ReadLedger(bytes.NewReader(in))

@@ -448,9 +448,7 @@ func TestMQTTViolations(t *testing.T) {
 					return ack(p, 0)
 				}}
 				r, err := l.run(t, sim.Options{Users: 1, Posts: 3, QoS: 1})
-				if err != nil {
-					t.Fatal(err)
-				}
+				try(t, err)
 				if r.Stored != 3 || r.Undocumented != 1 || !errors.Is(r.Fault(), sim.ErrUndocumented) || !strings.Contains(r.Faults[0], "not MQTT") {
 					t.Errorf("%v, %+v", r.Fault(), r)
 				}
@@ -534,13 +532,9 @@ func TestMQTTLedger(t *testing.T) {
 				t.Fatal(err, r.Fault())
 			}
 			text, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			_, lines, err := sim.ReadLedger(bytes.NewReader(text))
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			fates := map[string]int{}
 			for _, line := range lines {
 				fates[line.Fate]++
@@ -562,9 +556,7 @@ func TestMQTTFarAhead(t *testing.T) {
 			t.Fatal(err, r.Fault())
 		}
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		_, lines, err := sim.ReadLedger(bytes.NewReader(text))
 		want := map[byte]string{4: "unsettled", 5: "acknowledged"}[version]
 		if err != nil || len(lines) != 10 || lines[0].Fate != want || r.Rejected != map[byte]uint64{4: 10}[version] {
@@ -634,9 +626,7 @@ func TestMQTTVerifies(t *testing.T) {
 				t.Errorf("got %+v", report)
 			}
 			v, err := sim.Verify(t.Context(), path, sim.VerifyOptions{Target: target(t, srv)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			if !v.OK() || v.Acknowledged == 0 || v.Acknowledged != v.Stored || v.Unsettled != 0 {
 				t.Errorf("version %d, QoS %d: got %+v", version, qos, v)
 			}
@@ -649,9 +639,7 @@ func TestMQTTOverTLS(t *testing.T) {
 	certificates := httptest.NewTLSServer(http.NotFoundHandler())
 	defer certificates.Close()
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	l := &listener{version: 5}
 	accepting := tls.NewListener(plain, &tls.Config{Certificates: certificates.TLS.Certificates})
 	var accepted sync.WaitGroup
@@ -665,9 +653,7 @@ func TestMQTTOverTLS(t *testing.T) {
 		}
 	})
 	target, err := sim.ResolveMQTT(t.Context(), "mqtts://bed-7@"+plain.Addr().String(), false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	roots := x509.NewCertPool()
 	roots.AddCert(certificates.Certificate())
 	r, err := sim.Run(t.Context(), sim.Options{MQTT: target.WithTLS(roots, nil), MQTTVersion: "5", QoS: 2, Users: 3, Posts: 50})

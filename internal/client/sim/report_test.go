@@ -15,15 +15,11 @@ func TestReport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &peer{answer: func(int, string) string { return ok(stored) }}
 		r, err := p.run(t, t.Context(), sim.Options{Users: 3, Rate: 20, For: 5 * time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		r.Verification = &sim.Verification{Acknowledged: 100, Missing: 1, Examples: []string{"missing x"}}
 
 		var table bytes.Buffer
-		if err := r.WriteTable(&table); err != nil {
-			t.Fatal(err)
-		}
+		try(t, r.WriteTable(&table))
 		for _, want := range []string{"open loop, 20 requests/s", "100 sent: 100 stored", "from the intended send time", "missing x"} {
 			if !strings.Contains(table.String(), want) {
 				t.Errorf("the table lacks %q:\n%s", want, table.String())
@@ -33,9 +29,7 @@ func TestReport(t *testing.T) {
 			t.Errorf("the summary is %q", got)
 		}
 		text, err := json.Marshal(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		var back struct {
 			Sent, Stored, Duplicate, Rejected, Failed *int
 			Verification                              *struct{ Missing int }

@@ -64,9 +64,7 @@ func TestUnsent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &peer{answer: func(int, string) string { time.Sleep(time.Second); return ok(stored) }}
 		r, err := p.run(t, t.Context(), sim.Options{Users: 1, Rate: 10, For: 5 * time.Second, Patience: 3 * time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		if r.Unsent == 0 || r.Requests+r.GivenUp+r.Unsent != 50 || uint64(r.Latency.Count) != 50 {
 			t.Errorf("%d answered, %d given up, %d unsent, %d latencies; want 50 in all", r.Requests, r.GivenUp, r.Unsent, r.Latency.Count)
 		}
@@ -201,9 +199,7 @@ func TestUndocumentedIsReported(t *testing.T) {
 			return ok(stored)
 		}}
 		r, err := p.run(t, t.Context(), sim.Options{Users: 3, Posts: 10})
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		if r.Undocumented != 1 || r.Stored != 29 || r.Failed != 1 || !errors.Is(r.Fault(), sim.ErrUndocumented) {
 			t.Errorf("got %+v", r)
 		}
@@ -214,9 +210,7 @@ func TestMalformedAccepted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &peer{answer: func(int, string) string { return ok(stored) }}
 		r, err := p.run(t, t.Context(), sim.Options{Users: 1, Posts: 50, Mix: mix(t, "clean", map[string]string{"malformed": "0.5"})})
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		if r.WronglyAccepted == 0 || r.WronglyAccepted != r.Behaviours["malformed"] || !errors.Is(r.Fault(), sim.ErrWronglyAccepted) {
 			t.Errorf("got %+v", r)
 		}
@@ -308,9 +302,7 @@ func TestServerShutDown(t *testing.T) {
 	}
 	again := serve(t, b, nil) // the same store with a new listener
 	v, err := sim.Verify(ctx, path, sim.VerifyOptions{Target: target(t, again)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if !v.OK() || v.Acknowledged != report.Stored+report.Duplicate {
 		t.Errorf("got %+v after a run with %d acknowledged", v, report.Stored+report.Duplicate)
 	}

@@ -44,9 +44,7 @@ func (b *backend) Scan(ctx context.Context, r storage.Range, dst []storage.Recor
 func serve(t testing.TB, b *backend, wrap func(http.Handler) http.Handler) *httptest.Server {
 	t.Helper()
 	core, err := ingest.New(b, problem.New(), ingest.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	reads := query.New(b, b, query.Options{Service: query.Service{Problems: problem.New(), Param: (*http.Request).PathValue}, Flags: vitals.NewSigns().DefaultFlagLimits()})
 	writes := core.Handler(nil)
 	if wrap != nil {
@@ -70,9 +68,7 @@ func serve(t testing.TB, b *backend, wrap func(http.Handler) http.Handler) *http
 func target(t testing.TB, srv *httptest.Server) *sim.Target {
 	t.Helper()
 	target, err := sim.ResolveTarget(t.Context(), srv.URL, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return target
 }
 
@@ -85,9 +81,7 @@ func runLedger(t testing.TB, opt sim.Options) (*sim.Report, string, error) {
 		t.Fatal(err)
 	}
 	report, err := sim.Run(t.Context(), opt)
-	if err := opt.Ledger.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, opt.Ledger.Close())
 	wantSum(t, report)
 	return report, path, err
 }
@@ -110,9 +104,7 @@ func TestCountsAddUp(t *testing.T) {
 	srv := serve(t, &backend{Memory: storetest.NewMemory()}, nil)
 	report, path, err := runLedger(t, sim.Options{Target: target(t, srv), Users: 20, Devices: 31, Batch: 7, Posts: 40, Run: "t", Seed: 9,
 		Mix: realMix(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if err := report.Fault(); err != nil {
 		t.Error(err)
 	}
@@ -128,9 +120,7 @@ func TestCountsAddUp(t *testing.T) {
 		t.Errorf("%d duplicates, %d rejected, %d failed; want some, some and none", report.Duplicate, report.Rejected, report.Failed)
 	}
 	v, err := sim.Verify(t.Context(), path, sim.VerifyOptions{Target: target(t, srv)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if !v.OK() || v.Acknowledged == 0 || v.Acknowledged != v.Stored || v.Unsettled != 0 {
 		t.Errorf("got %+v", v)
 	}
@@ -260,13 +250,9 @@ func TestVerifyFinds(t *testing.T) {
 			opt := sim.Options{Target: target(t, srv), Users: 4, Devices: 4, Posts: 20, Run: "t", Seed: 9}
 			tt.spoil(b)
 			_, path, err := runLedger(t, opt)
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			v, err := sim.Verify(t.Context(), path, sim.VerifyOptions{Target: target(t, srv)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			// Verifying the ledger in shares gives the same result.
 			again, err := sim.Verify(t.Context(), path, sim.VerifyOptions{Target: target(t, srv)}.InShares(1000))
 			if err != nil || !reflect.DeepEqual(again, v) {
@@ -290,13 +276,9 @@ func TestVerifyUnsettled(t *testing.T) {
 	b := &backend{Memory: storetest.NewMemory()}
 	srv := serve(t, b, nil)
 	device, err := vitals.ParseName("sim-u-000000")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	stored := vitals.Reading{Device: device, TimeUnixMs: 2000, Values: valuesOf(t, 3, 6000)}
-	if err := b.Memory.Append([]*storage.Entry{{Reading: &stored}}); err != nil {
-		t.Fatal(err)
-	}
+	try(t, b.Memory.Append([]*storage.Entry{{Reading: &stored}}))
 	path := writeLedger(t, "u", func(s *sim.LedgerScript) error {
 		for i, at := range []int64{1000, 2000, 3000} {
 			if err := s.Sent(uint64(i), 0, at, valuesOf(t, 3, 6000)); err != nil {
@@ -306,9 +288,7 @@ func TestVerifyUnsettled(t *testing.T) {
 		return s.GivenUp(0)
 	})
 	v, err := sim.Verify(t.Context(), path, sim.VerifyOptions{Target: target(t, srv)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if !v.OK() || v.Unsettled != 3 || v.UnsettledStored != 1 || v.Acknowledged != 0 || v.Stored != 1 {
 		t.Errorf("got %+v", v)
 	}
@@ -320,9 +300,7 @@ func TestVerifyRetries(t *testing.T) {
 	b := &backend{Memory: storetest.NewMemory()}
 	srv := serve(t, b, nil)
 	_, path, err := runLedger(t, sim.Options{Target: target(t, srv), Users: 1, Posts: 60, Batch: 50, Run: "t", Seed: 9})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	var n atomic.Int64
 	b.scan = func(_ vitals.Name, records []storage.Record) []storage.Record {
 		if n.Add(1) == 4 {
@@ -331,9 +309,7 @@ func TestVerifyRetries(t *testing.T) {
 		return records
 	}
 	v, err := sim.Verify(t.Context(), path, sim.VerifyOptions{Target: target(t, srv)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if !v.OK() || v.Stored != 3000 {
 		t.Errorf("got %+v", v)
 	}

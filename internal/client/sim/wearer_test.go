@@ -55,13 +55,9 @@ func TestWearerAsBefore(t *testing.T) {
 // decimal.
 func TestWearerIsAccepted(t *testing.T) {
 	rules, err := vitals.NewValidator(sim.AllSigns().DefaultLimits())
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	name, err := vitals.ParseName("d")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	for _, interval := range []time.Duration{time.Millisecond, time.Second, time.Minute, time.Hour} {
 		for device := range 40 {
 			last := int64(math.MinInt64)

@@ -118,9 +118,7 @@ func TestAppendAllocations(t *testing.T) {
 					for _, e := range group {
 						e.Reading.TimeUnixMs += tt.step * int64(size)
 					}
-					if err := s.Append(group); err != nil {
-						t.Fatal(err)
-					}
+					try(t, s.Append(group))
 				}
 				for range 30 {
 					grow()

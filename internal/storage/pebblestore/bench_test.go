@@ -101,9 +101,7 @@ func BenchmarkAppend(b *testing.B) {
 			s := openBench(b, b.TempDir())
 			f := newFleet(*benchDevices)
 			for first := newBatcher(f, 1000); f.n < 2**benchDevices; { // every device is known
-				if err := s.Append(first.fill()); err != nil {
-					b.Fatal(err)
-				}
+				try(b, s.Append(first.fill()))
 			}
 			bt := newBatcher(f, size)
 			bytes, seconds, syncs := shown(b, s, "store_written_bytes_total"), shown(b, s, "store_sync_seconds_total"), shown(b, s, "store_syncs_total")
@@ -111,9 +109,7 @@ func BenchmarkAppend(b *testing.B) {
 			n := 0
 			for b.Loop() {
 				if n%size == 0 {
-					if err := s.Append(bt.fill()); err != nil {
-						b.Fatal(err)
-					}
+					try(b, s.Append(bt.fill()))
 				}
 				n++
 			}
@@ -140,16 +136,12 @@ func BenchmarkOpen(b *testing.B) {
 				copyDir(b, dir, work)
 				b.StartTimer()
 				s, err := pebblestore.Open(work, pebblestore.Options{})
-				if err != nil {
-					b.Fatal(err)
-				}
+				try(b, err)
 				b.StopTimer()
 				if n := s.DeviceCount(); n != int64(*benchDevices) {
 					b.Fatalf("%d devices, want %d", n, *benchDevices)
 				}
-				if err := s.Close(); err != nil {
-					b.Fatal(err)
-				}
+				try(b, s.Close())
 				os.RemoveAll(work)
 				b.StartTimer()
 			}
@@ -171,28 +163,20 @@ func filledDir(b *testing.B, crashed bool) string {
 		return dir
 	}
 	work := filepath.Join(base, "work")
-	if err := os.MkdirAll(work, 0o755); err != nil {
-		b.Fatal(err)
-	}
+	try(b, os.MkdirAll(work, 0o755))
 	s := openBench(b, work)
 	bt := newBatcher(newFleet(*benchDevices), 1000)
 	start := time.Now()
 	for range readings() / 1000 {
-		if err := s.Append(bt.fill()); err != nil {
-			b.Fatal(err)
-		}
+		try(b, s.Append(bt.fill()))
 	}
 	b.Logf("stored %d readings in %v", readings(), time.Since(start))
 	idle(b, s)
 	b.Logf("%.0f bytes on disk, %.0f of log, %.0f tables, %.0f to compact", shown(b, s, "store_size_bytes"), shown(b, s, "store_log_bytes"),
 		shown(b, s, "store_tables"), shown(b, s, "store_compaction_debt_bytes"))
 	copyDir(b, work, filepath.Join(base, "crashed"))
-	if err := s.Close(); err != nil {
-		b.Fatal(err)
-	}
-	if err := os.Rename(work, filepath.Join(base, "closed")); err != nil {
-		b.Fatal(err)
-	}
+	try(b, s.Close())
+	try(b, os.Rename(work, filepath.Join(base, "closed")))
 	return dir
 }
 
@@ -214,13 +198,9 @@ func idle(b *testing.B, s *pebblestore.Store) {
 // copyDir copies the files of a store. It links tables, which never change.
 func copyDir(b *testing.B, from, to string) {
 	b.Helper()
-	if err := os.MkdirAll(to, 0o755); err != nil {
-		b.Fatal(err)
-	}
+	try(b, os.MkdirAll(to, 0o755))
 	entries, err := os.ReadDir(from)
-	if err != nil {
-		b.Fatal(err)
-	}
+	try(b, err)
 	for _, e := range entries {
 		src, dst := filepath.Join(from, e.Name()), filepath.Join(to, e.Name())
 		if filepath.Ext(src) == ".sst" {
@@ -232,21 +212,15 @@ func copyDir(b *testing.B, from, to string) {
 		if os.IsNotExist(err) {
 			continue // deleted by a compaction since it was listed
 		}
-		if err != nil {
-			b.Fatal(err)
-		}
-		if err := os.WriteFile(dst, data, 0o644); err != nil {
-			b.Fatal(err)
-		}
+		try(b, err)
+		try(b, os.WriteFile(dst, data, 0o644))
 	}
 }
 
 func openBench(b *testing.B, dir string) *pebblestore.Store {
 	b.Helper()
 	s, err := pebblestore.Open(dir, pebblestore.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	try(b, err)
 	b.Cleanup(func() { s.Close() })
 	return s
 }
@@ -261,9 +235,7 @@ func BenchmarkReadDeep(b *testing.B) {
 		b.Run(fmt.Sprintf("tables=%d", tables), func(b *testing.B) {
 			gate := newTableGate(vfs.Default, "pebble-compaction")
 			s, err := pebblestore.Open(b.TempDir(), pebblestore.Options{FS: gate})
-			if err != nil {
-				b.Fatal(err)
-			}
+			try(b, err)
 			b.Cleanup(func() {
 				gate.open()
 				mustClose(b, s)
@@ -273,9 +245,7 @@ func BenchmarkReadDeep(b *testing.B) {
 				for bt.fleet.n < 2*(n+1)**benchDevices {
 					mustAppend(b, s, bt.fill()...)
 				}
-				if err := pebblestore.Flush(s); err != nil {
-					b.Fatal(err)
-				}
+				try(b, pebblestore.Flush(s))
 			}
 			benchRead(b, s)
 		})
@@ -353,9 +323,7 @@ func BenchmarkLate(b *testing.B) {
 			for _, e := range group {
 				e.Reading.TimeUnixMs += 7 + shift
 			}
-			if err := s.Append(group); err != nil {
-				b.Fatal(err)
-			}
+			try(b, s.Append(group))
 		}
 		n++
 	}
@@ -373,9 +341,7 @@ func BenchmarkAggregate(b *testing.B) {
 	}
 	dir := b.TempDir()
 	s, err := pebblestore.Open(dir, pebblestore.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	try(b, err)
 	f := newFleet(1)
 	for n := 0; n < readings; {
 		size := min(1000, readings-n)
@@ -390,9 +356,7 @@ func BenchmarkAggregate(b *testing.B) {
 	}{{"store", 256 << 20}, {"system", 1}} {
 		b.Run("cache="+cache.name, func(b *testing.B) {
 			s, err := pebblestore.Open(dir, pebblestore.Options{CacheBytes: cache.bytes})
-			if err != nil {
-				b.Fatal(err)
-			}
+			try(b, err)
 			defer mustClose(b, s)
 			idle(b, s) // Open has flushed the log
 			page := make([]storage.Record, 1024)

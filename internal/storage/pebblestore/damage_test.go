@@ -357,9 +357,7 @@ func (c *damageCase) try(file string, h harm) {
 	if file != "" {
 		full := path.Join(dataDir, file)
 		if h.gone {
-			if err := fs.Remove(full); err != nil {
-				c.Fatal(err)
-			}
+			try(c, fs.Remove(full))
 		} else {
 			writeFile(c, fs, full, h.text)
 		}

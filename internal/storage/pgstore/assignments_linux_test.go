@@ -22,13 +22,9 @@ func TestEraseAssignmentRecorded(t *testing.T) {
 	s := open(t, options(server))
 	ctx := context.Background()
 	device := reading("d", 1, 1).Reading.Device
-	if err := s.Append([]*storage.Entry{reading("d", 9, 1), reading("d", 10, 1), reading("d", 19, 1), reading("d", 20, 1)}); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.Append([]*storage.Entry{reading("d", 9, 1), reading("d", 10, 1), reading("d", 19, 1), reading("d", 20, 1)}))
 	a := storage.Assignment{Device: device, Subject: "P", FromUnixMs: 10, ToUnixMs: 20}
-	if err := s.Assign(ctx, a); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.Assign(ctx, a))
 	failed := errors.New("the disk of the audit log is full")
 	want := storage.Erasure{Device: device, Readings: 2, Subject: "P", FromUnixMs: 10, ToUnixMs: 20}
 	got, err := s.EraseAssignmentRecorded(a, func(e storage.Erasure) error { return failed })
@@ -59,20 +55,14 @@ func TestRepairAssignments(t *testing.T) {
 	s := open(t, r.opt)
 	ctx := context.Background()
 	a := assignment("worn", "S-1", 10, math.MaxInt64)
-	if err := s.Assign(ctx, a); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.Assign(ctx, a))
 	earlier := r.backup(t)
 	for _, toMs := range []int64{30, 20} {
 		a.ToUnixMs = toMs
-		if err := s.EndAssignment(ctx, a); err != nil {
-			t.Fatal(err)
-		}
+		try(t, s.EndAssignment(ctx, a))
 	}
 	b := assignment("worn", "S-2", 20, 40)
-	if err := s.Assign(ctx, b); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.Assign(ctx, b))
 	r.restore(t, earlier)
 	awaitRepairs(t, s, 1)
 	if all, err := s.DeviceAssignments(ctx, a.Device); err != nil || !slices.Equal(all, []storage.Assignment{a, b}) {
@@ -101,15 +91,11 @@ func TestRepairSharedAssignments(t *testing.T) {
 			ctx := context.Background()
 			made := func(s *pgstore.Store, device, subject string, fromMs, toMs int64) {
 				t.Helper()
-				if err := s.Assign(ctx, assignment(device, subject, fromMs, toMs)); err != nil {
-					t.Fatal(err)
-				}
+				try(t, s.Assign(ctx, assignment(device, subject, fromMs, toMs)))
 			}
 			ended := func(s *pgstore.Store, device, subject string, fromMs, toMs int64) {
 				t.Helper()
-				if err := s.EndAssignment(ctx, assignment(device, subject, fromMs, toMs)); err != nil {
-					t.Fatal(err)
-				}
+				try(t, s.EndAssignment(ctx, assignment(device, subject, fromMs, toMs)))
 			}
 			want := map[string][]storage.Assignment{}
 			made(a, "ended", "S-1", 10, math.MaxInt64)

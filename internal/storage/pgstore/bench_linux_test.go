@@ -31,9 +31,7 @@ func BenchmarkAppend(b *testing.B) {
 					return group
 				}
 				for k := range 10000/size + 1 { // registers the devices
-					if err := s.Append(groups(k)); err != nil {
-						b.Fatal(err)
-					}
+					try(b, s.Append(groups(k)))
 				}
 				first := 10000/size + 1
 				b.ResetTimer()
@@ -43,9 +41,7 @@ func BenchmarkAppend(b *testing.B) {
 					if again {
 						at = k % first
 					}
-					if err := s.Append(groups(at)); err != nil {
-						b.Fatal(err)
-					}
+					try(b, s.Append(groups(at)))
 					readings += size
 				}
 				per := func(d time.Duration) float64 { return float64(d) / float64(readings) }
@@ -60,8 +56,6 @@ func BenchmarkAppend(b *testing.B) {
 // ownCPU returns the CPU time of this process.
 func ownCPU(b *testing.B) time.Duration {
 	var use syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &use); err != nil {
-		b.Fatal(err)
-	}
+	try(b, syscall.Getrusage(syscall.RUSAGE_SELF, &use))
 	return time.Duration(use.Utime.Nano() + use.Stime.Nano())
 }

@@ -46,9 +46,7 @@ func TestCollision(t *testing.T) {
 				mustStore(t, a, stored(ms-1))
 				mustStore(t, a, stored(ms))
 				group := tt.send(ms)
-				if err := b.Append(group); err != nil {
-					t.Fatal(err)
-				}
+				try(t, b.Append(group))
 				for n, e := range group {
 					if e.Outcome != tt.want[n] {
 						t.Errorf("at %d: reading %d got outcome %s, want %s", ms, n, outcomeName(e.Outcome), outcomeName(tt.want[n]))

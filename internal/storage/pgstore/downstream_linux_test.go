@@ -20,9 +20,7 @@ import (
 func TestDownstream(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../../docs/scaling.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	statement := func(pattern string) string {
 		t.Helper()
 		found := regexp.MustCompile(`(?s)` + pattern + `.*?;`).FindString(string(page))
@@ -38,9 +36,7 @@ func TestDownstream(t *testing.T) {
 	s := open(t, o)
 	store := func(e *storage.Entry) {
 		t.Helper()
-		if err := s.Append([]*storage.Entry{e}); err != nil {
-			t.Fatal(err)
-		}
+		try(t, s.Append([]*storage.Entry{e}))
 	}
 	store(reading("bed-7", 1763719200000, 7200))
 	query := strings.TrimSuffix(statement("SELECT device, to_timestamp"), ";")
@@ -52,9 +48,7 @@ func TestDownstream(t *testing.T) {
 	execute(t, target, "CREATE SCHEMA pulsegate; CREATE TABLE pulsegate.readings (device text, time_ms bigint, received_ms bigint, sys smallint, dia smallint, spo2 smallint, hr smallint,"+
 		" rhr smallint, utc_offset smallint, had smallint, shared boolean, gateway text, more integer[], had_more integer, PRIMARY KEY (device, time_ms))")
 	host, port, err := net.SplitHostPort(source.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	// Outside a transaction: it creates a slot on the other server.
 	execute(t, target, fmt.Sprintf("CREATE SUBSCRIPTION downstream CONNECTION 'host=%s port=%s user=%s dbname=postgres' PUBLICATION downstream", host, port, pgtest.User))
 	t.Cleanup(func() { execute(t, target, "DROP SUBSCRIPTION downstream") })

@@ -13,9 +13,7 @@ func TestEraseRecorded(t *testing.T) {
 	server := sharedServer(t)
 	s := open(t, options(server))
 	e := reading("d", 1, 1)
-	if err := s.Append([]*storage.Entry{e, reading("d", 2, 1)}); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.Append([]*storage.Entry{e, reading("d", 2, 1)}))
 	device := e.Reading.Device
 	recorded := storage.Erasure{}
 	failed := errors.New("the disk of the audit log is full")

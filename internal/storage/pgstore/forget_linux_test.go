@@ -98,9 +98,7 @@ func gauge(t *testing.T, c prometheus.Collector, name string) float64 {
 	r := prometheus.NewRegistry()
 	r.MustRegister(c)
 	all, err := r.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	for _, f := range all {
 		if f.GetName() == name {
 			return f.GetMetric()[0].GetGauge().GetValue()
@@ -205,9 +203,7 @@ func TestKeptMarks(t *testing.T) {
 	count := func(table string) int { return queryValue[int](t, server, "SELECT count(*) FROM "+o.Schema+"."+table) }
 	tidy := func(ahead time.Duration) {
 		t.Helper()
-		if err := pgstore.Tidy(s, time.Now().Add(ahead)); err != nil {
-			t.Fatal(err)
-		}
+		try(t, pgstore.Tidy(s, time.Now().Add(ahead)))
 	}
 	check := func(when string, marks, changes int) {
 		t.Helper()

@@ -32,9 +32,7 @@ func (d *delayer) deliver(t *testing.T) {
 	if _, err := d.server.Write(d.delayed); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.server.(*net.TCPConn).CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, d.server.(*net.TCPConn).CloseWrite())
 	if _, err := io.Copy(io.Discard, d.server); err != nil {
 		t.Fatal(err)
 	}
@@ -106,9 +104,7 @@ func TestDelayedAttemptRepaired(t *testing.T) {
 	if d.delayed == nil {
 		t.Fatal("no group was delayed")
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.Close())
 	if _, err := other.Erase(modelNames("d")[0]); err != nil {
 		t.Fatal(err)
 	}

@@ -43,9 +43,7 @@ func TestLockOrder(t *testing.T) {
 			}
 			mustStore(t, s, known...)
 			tx, err := other.Begin(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			if _, err := tx.Exec(ctx, insert, devices[first], times[first]); err != nil {
 				t.Fatal(err)
 			}
@@ -57,12 +55,8 @@ func TestLockOrder(t *testing.T) {
 					t.Fatalf("readings expected to be new %04b, the other node has %s, and waits for %s: %v", pattern, devices[first], devices[i], err)
 				}
 			}
-			if err := tx.Commit(ctx); err != nil {
-				t.Fatal(err)
-			}
-			if err := <-done; err != nil {
-				t.Fatal(err)
-			}
+			try(t, tx.Commit(ctx))
+			try(t, <-done)
 			for i, e := range group {
 				want := storage.Stored
 				if i >= first {

@@ -2,6 +2,7 @@ package pgstore_test
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -80,9 +81,7 @@ func options(server *pgtest.Server) pgstore.Options {
 func open(t testing.TB, o pgstore.Options) *pgstore.Store {
 	t.Helper()
 	s, err := pgstore.Open(context.Background(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
@@ -100,9 +99,7 @@ func execute(t testing.TB, server *pgtest.Server, sql string, args ...any) {
 func connect(t testing.TB, server *pgtest.Server) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(context.Background(), server.DSN())
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return conn
 }
 
@@ -134,9 +131,7 @@ func metric(t testing.TB, s *pgstore.Store, name, label string) (sum float64) {
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(s)
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	for _, f := range families {
 		for _, m := range f.Metric {
 			if f.GetName() == name && strings.Contains(fmt.Sprint(m.Label), label) {
@@ -145,4 +140,12 @@ func metric(t testing.TB, s *pgstore.Store, name, label string) (sum float64) {
 		}
 	}
 	return sum
+}
+
+// try ends the test if one of errs is not nil.
+func try(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -22,9 +22,7 @@ func TestMoveExcludesNodes(t *testing.T) {
 			t.Fatalf("a move beside a node: %v", err)
 		}
 	}
-	if err := node.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, node.Close())
 
 	move := open(t, moving)
 	if _, err := pgstore.Open(t.Context(), o); !errors.Is(err, storage.ErrLocked) || !strings.Contains(err.Error(), "pulsegate migrate") {
@@ -33,17 +31,13 @@ func TestMoveExcludesNodes(t *testing.T) {
 	if _, err := pgstore.Open(t.Context(), moving); !errors.Is(err, storage.ErrLocked) {
 		t.Fatalf("two moves: %v", err)
 	}
-	if err := move.Alone(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	try(t, move.Alone(t.Context()))
 	// The lock is lost with its connection.
 	execute(t, server, "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock'")
 	if err := move.Alone(t.Context()); err == nil {
 		t.Fatal("the lost lock is not noticed")
 	}
-	if err := move.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, move.Close())
 	// A terminated process of PostgreSQL closes its connection before it releases its locks.
 	polltest.Until(t, "the lock is released", func() bool {
 		return queryValue[int](t, server, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock'") == 0
@@ -91,29 +85,21 @@ func TestUnfinishedMove(t *testing.T) {
 	}
 	to.MaxDevices = 1
 	move := open(t, to)
-	if err := move.Begin(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, move.Begin())
 	group := []*storage.Entry{reading("a", 1, 1), reading("b", 1, 1), reading("-c", 1, 1)}
-	if err := move.Append(group); err != nil {
-		t.Fatal(err)
-	}
+	try(t, move.Append(group))
 	for _, e := range group { // more devices than a node would accept, and an awkward name
 		if e.Outcome != storage.Stored {
 			t.Errorf("a reading of the device %s has the outcome %d", e.Reading.Device, e.Outcome)
 		}
 	}
-	if err := move.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, move.Close())
 	for _, o := range []pgstore.Options{o, from} {
 		if _, err := pgstore.Open(t.Context(), o); !errors.Is(err, storage.ErrFormat) || !strings.Contains(err.Error(), "unfinished") {
 			t.Fatalf("an unfinished move: %v", err)
 		}
 	}
 	move = open(t, to)
-	if err := errors.Join(move.Begin(), move.Publish()); err != nil {
-		t.Fatal(err)
-	}
+	try(t, errors.Join(move.Begin(), move.Publish()))
 	open(t, o)
 }

@@ -43,9 +43,7 @@ func TestExpireTogether(t *testing.T) {
 	a, b := open(t, o), open(t, o)
 	const months = 3
 	for i := range int64(months) {
-		if err := a.Append([]*storage.Entry{reading(fmt.Sprintf("d-%d", i), i*monthMs, 1)}); err != nil {
-			t.Fatal(err)
-		}
+		try(t, a.Append([]*storage.Entry{reading(fmt.Sprintf("d-%d", i), i*monthMs, 1)}))
 	}
 	// Both have listed the partitions when the first one is dropped.
 	release := holding(t, server, o, "ACCESS SHARE")
@@ -70,9 +68,7 @@ func TestEraseWaits(t *testing.T) {
 	o.Timeout = polltest.Patience
 	s := open(t, o)
 	first := reading("d", 1, 1)
-	if err := s.Append([]*storage.Entry{first, reading("e", 1, 1)}); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.Append([]*storage.Entry{first, reading("e", 1, 1)}))
 	release := holding(t, server, o, "ROW EXCLUSIVE")
 	erased := make(chan error, 1)
 	go func() {
@@ -197,9 +193,7 @@ func TestEraseUnregistered(t *testing.T) {
 	o := options(server)
 	s := open(t, o)
 	e := reading("d", 1, 1)
-	if err := s.Append([]*storage.Entry{e}); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.Append([]*storage.Entry{e}))
 	execute(t, server, "DELETE FROM "+o.Schema+".devices")
 	execute(t, server, "UPDATE "+o.Schema+".state SET devices = 0, generation = generation + 1")
 	if got, err := s.Erase(e.Reading.Device); err != nil || got.Readings != 1 {
@@ -284,9 +278,7 @@ func TestOtherTypes(t *testing.T) {
 	s := open(t, o)
 	e := reading("d", 1, 1)
 	mustStore(t, s, e)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.Close())
 	o.Timeout = time.Second // Append fails for this time
 	execute(t, server, "DROP VIEW "+o.Schema+".all_readings CASCADE")
 	execute(t, server, "ALTER TABLE "+o.Schema+".readings ALTER received_ms TYPE integer")

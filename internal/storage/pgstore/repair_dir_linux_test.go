@@ -44,18 +44,14 @@ func TestRepairGoneEarlier(t *testing.T) {
 func copyDir(t *testing.T, dir string) string {
 	t.Helper()
 	to := filepath.Join(t.TempDir(), "copy")
-	if err := os.CopyFS(to, os.DirFS(dir)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.CopyFS(to, os.DirFS(dir)))
 	return to
 }
 
 // mustClose closes a store.
 func mustClose(t *testing.T, s *pgstore.Store) {
 	t.Helper()
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.Close())
 }
 
 // TestRepairDirectory puts back what earlier runs have acknowledged: of one that was closed, and of one that was killed.
@@ -69,9 +65,7 @@ func TestRepairDirectory(t *testing.T) {
 	early, late := r.backup(t), r.backup(t)
 	mustStore(t, first, received(reading("d", 2, 2), 0))
 	worn := assignment("worn", "S-1", 10, 20)
-	if err := first.Assign(ctx, worn); err != nil {
-		t.Fatal(err)
-	}
+	try(t, first.Assign(ctx, worn))
 	name, _ := vitals.ParseName("erased") // it is a name
 	if _, err := first.Erase(name); err != nil {
 		t.Fatal(err)
@@ -123,9 +117,7 @@ func TestRememberDirGone(t *testing.T) {
 	if err := s.Memory(); err != nil || metric(t, s, "pulsegate_postgres_remembered_unwritten", "") != 0 {
 		t.Errorf("the directory is there, and the store says %v", err)
 	}
-	if err := os.RemoveAll(o.RememberDir); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.RemoveAll(o.RememberDir))
 	polltest.Until(t, "the directory is missed", func() bool { return s.Memory() != nil })
 	if n := metric(t, s, "pulsegate_postgres_remembered_unwritten", ""); n != 1 {
 		t.Errorf("the metric is %v, want 1", n)
@@ -254,14 +246,10 @@ func TestRepairDamage(t *testing.T) {
 	}
 	name := files[len(files)-1]
 	data, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	at := bytes.LastIndexByte(data[:len(data)-60], 'e') // in the frames of the second entry or the third one
 	data[at] ^= 1
-	if err := os.WriteFile(name, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(name, data, 0o600))
 	r.restore(t, earlier)
 	s = open(t, r.opt)
 	if len(lost) != 1 || lost[0].FromUnixMs > time.Now().UnixMilli() || lost[0].ToUnixMs < fromMs {

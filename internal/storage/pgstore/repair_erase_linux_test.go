@@ -17,9 +17,7 @@ func TestRepairErasures(t *testing.T) {
 	ctx := context.Background()
 	const long = 10 * 60_000 // before a's erasure: if b repeats that one, it must not doubt
 	mustStore(t, a, received(reading("own", 1, 1), long), received(reading("theirs", 1, 1), 0), received(reading("again", 1, 1), 0), received(reading("part", 1, 1), 0), received(reading("part", 5, 5), 0))
-	if err := a.Assign(ctx, assignment("part", "S-1", 1, 3)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, a.Assign(ctx, assignment("part", "S-1", 1, 3)))
 	earlier := r.backup(t)
 	mustStore(t, a, received(reading("own", 2, 2), long), received(reading("fresh", 1, 1), 0), received(reading("part", 2, 2), 0))
 	erase := func(s *pgstore.Store, device string) {

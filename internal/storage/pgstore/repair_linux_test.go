@@ -88,14 +88,10 @@ func awaitRepairs(t *testing.T, s *pgstore.Store, n float64) {
 func mustHave(t *testing.T, s *pgstore.Store, device string, want ...vitals.Value) {
 	t.Helper()
 	name, err := vitals.ParseName(device)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	records := make([]storage.Record, 1000)
 	n, err := s.Scan(context.Background(), storage.Range{Device: name, ToUnixMs: math.MaxInt64}, records)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	got := make([]vitals.Value, len(want))
 	for _, r := range records[:n] {
 		if r.TimeUnixMs > int64(len(want)) {
@@ -240,9 +236,7 @@ func TestRepairContradictions(t *testing.T) {
 	earlier := r.backup(t)
 	ctx := context.Background()
 	mustStore(t, s, reading("d", 1, 1), reading("d", 2, 2))
-	if err := s.Assign(ctx, assignment("d", "S-1", 10, 20)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.Assign(ctx, assignment("d", "S-1", 10, 20)))
 	r.stop()
 	earlier.Restart(t)
 	other := r.opt
@@ -250,9 +244,7 @@ func TestRepairContradictions(t *testing.T) {
 	b := open(t, other)
 	mustStore(t, b, reading("d", 1, 7))
 	theirs := assignment("d", "S-1", 10, 15)
-	if err := b.Assign(ctx, theirs); err != nil {
-		t.Fatal(err)
-	}
+	try(t, b.Assign(ctx, theirs))
 	r.use(earlier)
 	awaitRepairs(t, s, 1)
 	mustHave(t, s, "d", 7, 2)
@@ -378,9 +370,7 @@ func TestRepairAccepted(t *testing.T) {
 	r.stop()
 	earlier.Restart(t)
 	command, err := pgstore.Open(context.Background(), pgstore.Options{DSN: earlier.DSN(), Single: true, Existing: true, Schema: r.opt.Schema})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	err = command.AcceptRestore(context.Background())
 	if closeErr := command.Close(); err != nil || closeErr != nil {
 		t.Fatal(err, closeErr)
@@ -444,9 +434,7 @@ func TestRepairSilentHost(t *testing.T) {
 	t.Parallel()
 	r := startReturning(t)
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer silent.Close()
 	r.opt.DSN = forwarded.ReplaceAllString(r.opt.DSN, silent.Addr().String()+",$0")
 	s := open(t, r.opt)

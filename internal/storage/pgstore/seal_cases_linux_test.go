@@ -25,9 +25,7 @@ func TestSealedExpireLatest(t *testing.T) {
 	w := openSealWorld(t, server, 2)
 	defer w.close()
 	s, end := w.stores[0], int64(sealStart+1000*minuteMs)
-	if err := s.Append(mixed("bed-7", 40)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.Append(mixed("bed-7", 40)))
 	var ended atomic.Bool
 	var beside sync.WaitGroup
 	beside.Go(func() {
@@ -63,15 +61,11 @@ func TestSealedEraseLatest(t *testing.T) {
 		for i := range int64(50) {
 			group = append(group, reading("d", sealStart+(50*part+i)*minuteMs, 1))
 		}
-		if err := s.Append(group); err != nil {
-			t.Fatal(err)
-		}
+		try(t, s.Append(group))
 		seal(t, s, sealStart+1000*minuteMs)
 	}
 	a := assignment("d", "P", sealStart+49*minuteMs, math.MaxInt64) // the second segment begins there
-	if err := s.Assign(context.Background(), a); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.Assign(context.Background(), a))
 	if _, err := s.EraseAssignment(a); err != nil {
 		t.Fatal(err)
 	}
@@ -95,14 +89,10 @@ func TestSealedOldHorizon(t *testing.T) {
 			}
 			return all
 		}
-		if err := other.Append(group()); err != nil {
-			t.Fatal(err)
-		}
+		try(t, other.Append(group()))
 		seal(t, s, sealStart+(10*round+10)*minuteMs)
 		again := group()
-		if err := other.Append(again); err != nil {
-			t.Fatal(err)
-		}
+		try(t, other.Append(again))
 		for i, e := range again {
 			if e.Outcome != storage.Duplicate {
 				t.Errorf("round %d: reading %d got outcome %s, want duplicate", round, i, storetest.OutcomeName(e.Outcome))
@@ -116,9 +106,7 @@ func TestUnitRepeatsRemoved(t *testing.T) {
 	server := sharedServer(t)
 	o := options(server)
 	s := open(t, o)
-	if err := s.Append([]*storage.Entry{reading("d", 1, 1)}); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.Append([]*storage.Entry{reading("d", 1, 1)}))
 	ctx := context.Background()
 	conn := connect(t, server)
 	defer conn.Close(ctx)
@@ -135,9 +123,7 @@ func TestUnitRepeatsRemoved(t *testing.T) {
 	if _, err := conn.Exec(ctx, "DELETE FROM "+o.Schema+".readings; COMMIT"); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-ended; err != nil {
-		t.Fatal(err)
-	}
+	try(t, <-ended)
 	for i, e := range unit {
 		if e.Outcome != storage.Stored {
 			t.Errorf("reading %d got outcome %s, want stored", i, storetest.OutcomeName(e.Outcome))
@@ -218,9 +204,7 @@ func TestUnitOfManySigns(t *testing.T) {
 		unit = append(unit, e)
 	}
 	unit[0].Unit = int32(len(unit))
-	if err := s.Append(unit); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.Append(unit))
 	for i, e := range unit {
 		want := storage.Completed
 		if i == 0 {

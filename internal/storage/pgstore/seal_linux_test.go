@@ -64,9 +64,7 @@ func scanAll(t testing.TB, s *pgstore.Store, device string, page int, down bool)
 	dst := make([]storage.Record, page)
 	for {
 		n, err := s.Scan(context.Background(), r, dst)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		all = append(all, dst[:n]...)
 		if n < page {
 			return all
@@ -92,9 +90,7 @@ func sameRecords(a, b []storage.Record) bool {
 func seal(t testing.TB, s *pgstore.Store, beforeUnixMs int64) int64 {
 	t.Helper()
 	n, err := pgstore.Seal(s, beforeUnixMs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return n
 }
 
@@ -105,9 +101,7 @@ func TestSealedExpireMany(t *testing.T) {
 	o.SealAtLeast = 1
 	s := open(t, o)
 	for all := mixed("bed-7", 12000); len(all) > 0; all = all[3000:] {
-		if err := s.Append(all[:3000]); err != nil {
-			t.Fatal(err)
-		}
+		try(t, s.Append(all[:3000]))
 	}
 	want := scanAll(t, s, "bed-7", 10000, false)
 	seal(t, s, sealStart+12000*60000)
@@ -134,9 +128,7 @@ func TestSealedExpireBeside(t *testing.T) {
 	end := int64(sealStart + 1000*60000)
 	for range 5 {
 		for _, d := range []string{"bed-7", "bed-8", "bed-9"} {
-			if err := s.Append(mixed(d, 300)); err != nil {
-				t.Fatal(err)
-			}
+			try(t, s.Append(mixed(d, 300)))
 		}
 		var all sync.WaitGroup
 		all.Go(func() {
@@ -180,9 +172,7 @@ func TestSealedExpireWithoutRows(t *testing.T) {
 	o := options(server)
 	o.SealAtLeast = 1
 	s := open(t, o)
-	if err := s.Append(mixed("bed-7", 300)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.Append(mixed("bed-7", 300)))
 	n := seal(t, s, sealStart+1000*60000)
 	conn := connect(t, server)
 	defer conn.Close(context.Background())
@@ -204,17 +194,11 @@ func TestSealedMove(t *testing.T) {
 	o := options(server)
 	o.SealAtLeast = 1
 	s, err := pgstore.Open(context.Background(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Append(mixed("bed-7", 300)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
+	try(t, s.Append(mixed("bed-7", 300)))
 	want := scanAll(t, s, "bed-7", 1000, false)
 	seal(t, s, sealStart+1000*60000)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.Close())
 	o.Move = pgstore.MoveFrom
 	from := open(t, o)
 	if got := scanAll(t, from, "bed-7", 100, false); !sameRecords(got, want) {
@@ -231,9 +215,7 @@ func TestSealedPass(t *testing.T) {
 	o := options(server)
 	o.SealAtLeast = 1
 	s := open(t, o)
-	if err := s.Append(mixed("bed-7", 100)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.Append(mixed("bed-7", 100)))
 	passed := func() bool { return queryValue[bool](t, server, "SELECT passed_ms > 0 FROM "+o.Schema+".state") }
 	late := connect(t, server)
 	defer late.Close(context.Background())
@@ -266,9 +248,7 @@ func TestSealedEarlierServer(t *testing.T) {
 	o := options(server)
 	o.SealAtLeast = 1
 	s := open(t, o)
-	if err := s.Append(mixed("bed-7", 100)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.Append(mixed("bed-7", 100)))
 	ctx := context.Background()
 	earlier := connect(t, server)
 	defer earlier.Close(ctx)
@@ -306,21 +286,15 @@ func TestSealedConnecting(t *testing.T) {
 	o := options(server)
 	o.SealAtLeast, o.Timeout = 1, time.Second
 	s := open(t, o)
-	if err := s.Append(mixed("bed-7", 100)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.Append(mixed("bed-7", 100)))
 	ctx := context.Background()
 	connecting, err := pgx.Connect(ctx, server.DSN()+"&application_name=pulsegate")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer connecting.Close(ctx)
 	if n, err := pgstore.Seal(s, sealStart+1000*60000); n != 0 || !errors.Is(err, pgstore.ErrEarlier) {
 		t.Errorf("Seal returned %d, %v, want ErrEarlier", n, err)
 	}
-	if err := connecting.Close(ctx); err != nil {
-		t.Fatal(err)
-	}
+	try(t, connecting.Close(ctx))
 	if n := seal(t, s, sealStart+1000*60000); n == 0 {
 		t.Error("nothing was sealed")
 	}
@@ -332,9 +306,7 @@ func TestSealedPublished(t *testing.T) {
 	o := options(server)
 	o.SealAtLeast = 1
 	s := open(t, o)
-	if err := s.Append(mixed("bed-7", 100)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.Append(mixed("bed-7", 100)))
 	execute(t, server, "CREATE PUBLICATION downstream FOR TABLE "+o.Schema+".readings WITH (publish_via_partition_root = true)")
 	for _, remedy := range []string{"SET (publish = 'insert, update')", "SET (publish = 'insert, update, delete')", "ADD TABLE " + o.Schema + ".segments"} {
 		execute(t, server, "ALTER PUBLICATION downstream "+remedy)
@@ -348,9 +320,7 @@ func TestSealedPublished(t *testing.T) {
 // TestSealedSQL runs the queries of docs/scaling.md, and checks that those of a device and a time read what they need.
 func TestSealedSQL(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/scaling.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	_, section, _ := strings.Cut(string(page), "## Read it from other systems")
 	section, _, _ = strings.Cut(section, "## ")
 	var queries []string
@@ -369,15 +339,11 @@ func TestSealedSQL(t *testing.T) {
 	o.Schema, o.SealAtLeast = pgstore.DefaultSchema, 1
 	s := open(t, o)
 	for _, d := range []string{"bed-7", "bed-8"} {
-		if err := s.Append(mixed(d, 3000)); err != nil {
-			t.Fatal(err)
-		}
+		try(t, s.Append(mixed(d, 3000)))
 	}
 	bed7, _ := vitals.ParseName("bed-7")
 	subject, _ := storage.ParseSubject("patient-1")
-	if err := s.Assign(context.Background(), storage.Assignment{Device: bed7, Subject: subject, FromUnixMs: sealStart, ToUnixMs: sealStart + 1000*60000}); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.Assign(context.Background(), storage.Assignment{Device: bed7, Subject: subject, FromUnixMs: sealStart, ToUnixMs: sealStart + 1000*60000}))
 	conn := connect(t, server)
 	defer conn.Close(context.Background())
 	results := func() (all []string) {
@@ -406,13 +372,9 @@ func TestSealedSQL(t *testing.T) {
 	}
 	explain := func(sql string) string {
 		rows, err := conn.Query(context.Background(), "EXPLAIN "+sql)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		return strings.Join(lines, "\n")
 	}
 	if _, err := conn.Exec(context.Background(), "SET enable_seqscan = off"); err != nil { // the tables are small

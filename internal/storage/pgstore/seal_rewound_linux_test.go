@@ -158,14 +158,10 @@ func mustHaveValues(t *testing.T, r *rand.Rand, w *sealWorld, model storage.Stor
 	ctx := context.Background()
 	devices := make([]storage.Device, 100)
 	n, err := model.Devices(ctx, vitals.Name{}, devices)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	got := make([]storage.Device, 100)
 	m, err := w.some(r).Devices(ctx, vitals.Name{}, got)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	var names, want []string
 	for _, d := range got[:m] {
 		names = append(names, fmt.Sprint(d.Name, " ", d.NewestUnixMs))

@@ -50,9 +50,7 @@ func records(t *testing.T, s *pgstore.Store, device string) (all []vitals.Values
 	t.Helper()
 	page := make([]storage.Record, 100)
 	n, err := s.Scan(context.Background(), storage.Range{Device: reading(device, 0, 0).Reading.Device, ToUnixMs: 1 << 60}, page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	for _, r := range page[:n] {
 		all = append(all, r.Values)
 	}
@@ -81,9 +79,7 @@ func TestUpgrade(t *testing.T) {
 
 	// A transaction that reads for long delays the upgrade. Others read and write meanwhile.
 	long, err := conn.Begin(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if _, err := long.Exec(context.Background(), "SELECT FROM "+o.Schema+".readings"); err != nil {
 		t.Fatal(err)
 	}
@@ -105,9 +101,7 @@ func TestUpgrade(t *testing.T) {
 		store2(t, other, o.Schema, "old", 10+i, 100, nil)
 		_ = other.Close(context.Background())
 	}
-	if err := long.Rollback(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	try(t, long.Rollback(context.Background()))
 	s := <-opened
 	if s == nil {
 		return
@@ -142,9 +136,7 @@ func TestUpgrade(t *testing.T) {
 	}
 	// It is completed, and settled as if the record had always been whole.
 	for i, e := range []*storage.Entry{with(reading("old", 5, 9000), vitals.BodyWeight, 1), with(reading("old", 5, 9000), vitals.BodyWeight, 1<<20), with(reading("old", 5, 9000), vitals.PulseRate, 5)} {
-		if err := s.Append([]*storage.Entry{e}); err != nil {
-			t.Fatal(err)
-		}
+		try(t, s.Append([]*storage.Entry{e}))
 		if want := []storage.Outcome{storage.Conflict, storage.Duplicate, storage.Completed}[i]; e.Outcome != want {
 			t.Errorf("reading %d settled as %s, want %s", i, outcomeName(e.Outcome), outcomeName(want))
 		}

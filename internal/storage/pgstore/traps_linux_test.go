@@ -135,9 +135,7 @@ func TestDuplicatesWait(t *testing.T) {
 	o := options(primary)
 	o.Single, o.Timeout = false, polltest.Patience
 	s := open(t, o)
-	if err := s.Append([]*storage.Entry{reading("d", 1, 1)}); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.Append([]*storage.Entry{reading("d", 1, 1)}))
 	standby.Kill()
 	insert := "INSERT INTO " + o.Schema + ".readings (device, time_ms, received_ms, hr, had) VALUES ('d', 2, 1, 2, 0)"
 	execute(t, primary, "SET synchronous_commit = local; "+insert)
@@ -186,9 +184,7 @@ func cutAnswers(t *testing.T, step int64) {
 		}
 	}
 	g := group(0)
-	if err := s.Append(g); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.Append(g))
 	check(g, -1)
 	length, first := net.LastAnswer(), rand.Int64N(step)
 	t.Logf("cut after every %d of %d bytes, from %d on", step, length, first)
@@ -302,9 +298,7 @@ func TestErasedElsewhere(t *testing.T) {
 	a, b := open(t, o), open(t, o)
 	for ms := range int64(5) {
 		e := reading("d", ms, 1)
-		if err := a.Append([]*storage.Entry{e}); err != nil {
-			t.Fatal(err)
-		}
+		try(t, a.Append([]*storage.Entry{e}))
 		for _, s := range []*pgstore.Store{a, b} {
 			if _, err := s.Latest(context.Background(), e.Reading.Device); err != nil {
 				t.Errorf("after reading %d: %v", ms, err)
@@ -327,9 +321,7 @@ func TestPartitions(t *testing.T) {
 	a, b := open(t, o), open(t, o)
 	const month = 30 * 24 * 60 * 60 * 1000
 	for i := range int64(3) {
-		if err := a.Append([]*storage.Entry{reading("d", i*month, 1), reading(fmt.Sprintf("only-%d", i), i*month+1, 1)}); err != nil {
-			t.Fatal(err)
-		}
+		try(t, a.Append([]*storage.Entry{reading("d", i*month, 1), reading(fmt.Sprintf("only-%d", i), i*month+1, 1)}))
 	}
 	partitions := func() int {
 		return queryValue[int](t, server, "SELECT count(*) FROM pg_inherits WHERE inhparent = ($1||'.readings')::regclass", o.Schema)
@@ -359,9 +351,7 @@ func TestOpenRefuses(t *testing.T) {
 		t.Errorf("without standbys Open returned %v, want ErrNotReplicated", err)
 	}
 	o.Single = true
-	if err := open(t, o).Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, open(t, o).Close())
 	for version, advice := range map[int]string{99: "use a newer pulsegate", 1: "export the readings with the pulsegate that wrote it"} {
 		execute(t, server, "UPDATE "+o.Schema+".state SET version = $1", version)
 		if _, err := pgstore.Open(context.Background(), o); !errors.Is(err, storage.ErrFormat) || !strings.Contains(err.Error(), fmt.Sprint("version ", version)) || !strings.Contains(err.Error(), advice) {
@@ -400,9 +390,7 @@ func TestPooler(t *testing.T) {
 		_, port, _ := net.SplitHostPort(addr) // it is an address
 		_, serverPort, _ := net.SplitHostPort(server.Addr())
 		dir, err := os.MkdirTemp("", "pgbouncer") // its user could not reach one in t.TempDir()
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		t.Cleanup(func() { _ = os.RemoveAll(dir) })
 		config := filepath.Join(dir, "pgbouncer.ini")
 		if err := os.WriteFile(config, fmt.Appendf(nil, `[databases]
@@ -422,9 +410,7 @@ pool_mode = %s
 		}
 		var log strings.Builder
 		pooler.Stderr = &log
-		if err := pooler.Start(); err != nil {
-			t.Fatal(err)
-		}
+		try(t, pooler.Start())
 		t.Cleanup(func() {
 			_ = pooler.Process.Kill()
 			_ = pooler.Wait() // it was killed
