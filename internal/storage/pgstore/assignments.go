@@ -119,7 +119,7 @@ func (s *subjects) changeAssignments(ctx context.Context, a *storage.Assignment,
 			}
 		}
 		return err
-	}, nil)
+	})
 	if err == nil && refused == nil {
 		s.marks.acknowledge(k, e.Generation)
 		keeper{s.database}.keep(e, k, nil)

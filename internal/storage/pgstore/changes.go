@@ -90,7 +90,7 @@ func (s changelog) nextGeneration(tx pgx.Tx) (generation int64, err error) {
 	return generation, err
 }
 
-// learn reads the changes that this server does not know.
+// learn reads the changes that this server does not know, and the horizon.
 func (s changelog) learn(ctx context.Context, q querier) error {
 	last := s.marks.last()
 	all, generation, nowMs, err := s.queryChanges(ctx, q, last.Generation, last.ID)
@@ -103,20 +103,21 @@ func (s changelog) learn(ctx context.Context, q querier) error {
 }
 
 // queryChanges returns the changes after one of a generation, or all if the database does not have that one there,
-// the generation of the database, and the time: see earlierMs.
+// the generation of the database, and the time: see earlierMs. It notes the horizon.
 func (s changelog) queryChanges(ctx context.Context, q querier, after, id int64) (all []change, generation, nowMs int64, err error) {
-	rows, err := q.Query(ctx, s.sql.of("SELECT m.generation, "+earlierMs+`, c.id, c.generation, c.since, c.kind, c.device, c.from_ms, c.to_ms, c.at_ms FROM SCHEMA.state AS m
+	rows, err := q.Query(ctx, s.sql.of("SELECT m.generation, m.sealed_ms, "+earlierMs+`, c.id, c.generation, c.since, c.kind, c.device, c.from_ms, c.to_ms, c.at_ms FROM SCHEMA.state AS m
 		LEFT JOIN SCHEMA.changes AS c ON c.generation > $2 OR NOT EXISTS (SELECT FROM SCHEMA.changes WHERE id = $3 AND generation = $2)
 		ORDER BY c.generation`), time.Now().UnixMilli(), after, id)
 	if err != nil {
 		return nil, 0, 0, err
 	}
+	var sealedMs int64
 	var row struct {
 		id, generation, since, fromMs, toMs, atMs *int64
 		kind                                      *int16
 		device                                    *string
 	}
-	_, err = pgx.ForEachRow(rows, []any{&generation, &nowMs, &row.id, &row.generation, &row.since, &row.kind, &row.device, &row.fromMs, &row.toMs, &row.atMs}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&generation, &sealedMs, &nowMs, &row.id, &row.generation, &row.since, &row.kind, &row.device, &row.fromMs, &row.toMs, &row.atMs}, func() error {
 		if row.id == nil {
 			return nil // there is none
 		}
@@ -129,6 +130,7 @@ func (s changelog) queryChanges(ctx context.Context, q querier, after, id int64)
 		all = append(all, c)
 		return nil
 	})
+	s.horizon.note(sealedMs)
 	return all, generation, nowMs, err
 }
 

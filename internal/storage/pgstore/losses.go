@@ -111,7 +111,7 @@ func (s *healer) decide(ctx context.Context, what string, do func(pgx.Tx) error)
 	err := s.enter()
 	if err == nil {
 		defer s.calls.RUnlock()
-		err = s.try().run(func(conn *pgx.Conn) error { return pgx.BeginFunc(context.Background(), conn, do) }, nil)
+		err = s.try().run(func(conn *pgx.Conn) error { return pgx.BeginFunc(context.Background(), conn, do) })
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)

@@ -114,7 +114,7 @@ func (s *mover) define(what, sql string) error {
 		err = s.try().run(func(conn *pgx.Conn) error {
 			_, err := conn.Exec(context.Background(), s.sql.of(sql))
 			return err
-		}, nil)
+		})
 	}
 	if err != nil {
 		return fmt.Errorf("%s move: %w", what, err)

@@ -271,6 +271,46 @@ func TestPartitionOfOther(t *testing.T) {
 	}
 }
 
+// TestPartitionDropped drops a partition that a group needs while the group waits for the sealer, as a server does that removes old readings again
+// and again: only the first attempt is rolled back for that.
+//
+// Its mutant is create-partitions-early.
+func TestPartitionDropped(t *testing.T) {
+	server := sharedServer(t)
+	o := options(server)
+	s := open(t, o)
+	ctx := context.Background()
+	conn := connect(t, server)
+	defer conn.Close(ctx)
+	mustExecute := func(sql string) {
+		t.Helper()
+		_, err := conn.Exec(ctx, sql)
+		try(t, err)
+	}
+	mustStore(t, s, reading("d", 0, 1)) // now the store knows the partition
+	for n, unit := range []int32{0, 2} {
+		group := []*storage.Entry{reading("d", int64(2*n+1), 1), reading("d", int64(2*n+2), 1)}
+		group[0].Unit = unit
+		drop := "DROP TABLE IF EXISTS " + o.Schema + ".readings_p0"
+		mustExecute(drop)
+		mustExecute(fmt.Sprintf("BEGIN; SELECT pg_advisory_xact_lock(%d)", pgstore.LockKey("seal", o.Schema)))
+		ended := make(chan error, 1)
+		go func() { ended <- s.Append(group) }()
+		polltest.Until(t, "the group waits", func() bool { return lockedOut(t, server) == 1 })
+		mustExecute(drop)
+		mustExecute("COMMIT")
+		try(t, <-ended)
+		for i, e := range group {
+			if e.Outcome != storage.Stored {
+				t.Errorf("unit of %d: reading %d got outcome %s, want stored", unit, i, outcomeName(e.Outcome))
+			}
+		}
+		if got, want := metric(t, s, "pulsegate_postgres_retries_total", `"23514"`), float64(n+1); got != want {
+			t.Errorf("unit of %d: a partition was missing in %v attempts, want %v", unit, got, want)
+		}
+	}
+}
+
 // A server whose answers have other types than the schema makes a call fail, and not the process.
 func TestOtherTypes(t *testing.T) {
 	server := sharedServer(t)

@@ -34,8 +34,8 @@ func endOf(partition int64) int64 {
 	return (partition + 1) * partitionMs
 }
 
-// ensure creates the partitions that the readings of w need.
-func (s *partitions) ensure(conn *pgx.Conn, w *work) error {
+// ensure creates the partitions that the readings of w need, except those that are known. Another server may drop one before it is used: see hold.
+func (s *partitions) ensure(conn *pgx.Conn, w *work, known *sync.Map) error {
 	last := int64(-1)
 	for i := range w.chains {
 		n := partitionOf(w.items[w.chains[i].from].e.Reading.TimeUnixMs)
@@ -43,19 +43,31 @@ func (s *partitions) ensure(conn *pgx.Conn, w *work) error {
 			continue
 		}
 		last = n
-		if _, known := s.known.Load(n); known {
+		if _, ok := known.Load(n); ok {
 			continue
 		}
 		if err := s.create(conn, n); err != nil {
 			return err
 		}
-		s.known.Store(n, true)
+		known.Store(n, true)
 	}
 	return nil
 }
 
+// hold keeps others from dropping partitions, from removing devices and from raising the horizon until tx ends. It creates the partitions that
+// the readings of w need and that were dropped since ensure.
+func (s *partitions) hold(tx pgx.Tx, w *work) error {
+	if err := s.sql.meetSealer(tx); err != nil { // before other locks, as in removals
+		return err
+	}
+	if _, err := tx.Exec(context.Background(), s.sql.of("LOCK TABLE ONLY SCHEMA.readings IN ROW EXCLUSIVE MODE")); err != nil {
+		return err
+	}
+	return s.ensure(tx.Conn(), w, &sync.Map{}) // tx may be rolled back, so nobody else may rely on them
+}
+
 // create creates a partition unless there is one. It does not wait for statements that
-// read or write other partitions.
+// read or write other partitions, and not for others that create partitions if there is one.
 func (s *partitions) create(conn *pgx.Conn, partition int64) error {
 	end := fmt.Sprint(endOf(partition))
 	if endOf(partition) == math.MaxInt64 {
@@ -64,8 +76,8 @@ func (s *partitions) create(conn *pgx.Conn, partition int64) error {
 	_, err := conn.Exec(context.Background(), s.sql.of(strings.NewReplacer(
 		"LOCK", fmt.Sprint(s.lockKey), "TABLE_", fmt.Sprint("SCHEMA.", partitionPrefix, partition), "FIRST", fmt.Sprint(partition*partitionMs), "END_", end,
 	).Replace(`DO $$ BEGIN
-	PERFORM pg_advisory_xact_lock(LOCK);
 	IF to_regclass('TABLE_') IS NULL THEN
+		PERFORM pg_advisory_xact_lock(LOCK);
 		BEGIN
 			CREATE TABLE TABLE_ (LIKE SCHEMA.readings INCLUDING ALL);
 			ALTER TABLE SCHEMA.readings ATTACH PARTITION TABLE_ FOR VALUES FROM (FIRST) TO (END_);

@@ -50,7 +50,7 @@ func (s *writer) resolve(t *try, group []*storage.Entry) (denied map[vitals.Name
 		return nil, generation, nil
 	}
 	own := *t // an unknown outcome of the registration says nothing about the readings
-	err = own.run(func(conn *pgx.Conn) error { return s.register(conn, wanted, s.opt.Move == 0) }, nil)
+	err = own.run(func(conn *pgx.Conn) error { return s.register(conn, wanted, s.opt.Move == 0) })
 	if err != nil {
 		return nil, 0, fmt.Errorf("%w: register devices: %w", storage.ErrNotWritten, err)
 	}

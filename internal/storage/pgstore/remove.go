@@ -106,7 +106,7 @@ func (s *remover) erase(e *storage.Erasure, record func(storage.Erasure) error, 
 				deleted, sealed, err = s.sql.removeSome(tx, name, fromMs, toMs, math.MaxInt64)
 				return err
 			})
-		}, nil)
+		})
 		begun = begun || deleted+sealed > 0 || t.unknown
 		if err != nil {
 			return unfinished(err)
@@ -159,7 +159,7 @@ func (s *remover) finishErasure(e *storage.Erasure) (rest int64, err error) {
 			return err
 		}
 		return changelog{s.database}.keepUp(conn, generation)
-	}, nil)
+	})
 	if err == nil {
 		changelog{s.database}.made(&c)
 		s.marks.acknowledge(k, generation)
@@ -301,7 +301,7 @@ func (s *remover) expire(ctx context.Context, beforeUnixMs, atMost int64, x *sto
 				some, err = s.expireSome(tx, after, beforeUnixMs, atMost-x.Readings)
 				return err
 			})
-		}, nil)
+		})
 		s.noteUnknown(t)
 		if err == nil {
 			x.Readings += some.readings
@@ -467,7 +467,7 @@ func (s *remover) recordRemoval(beforeUnixMs int64) error {
 			return err
 		}
 		return changelog{s.database}.keepUp(conn, generation)
-	}, nil)
+	})
 	if err == nil {
 		s.marks.acknowledge(k, generation)
 	}
@@ -495,7 +495,7 @@ func (s *remover) forgetAllEmpty(ctx context.Context, x *storage.Expiry) error {
 				page, err = pgx.CollectRows(rows, pgx.RowTo[string])
 			}
 			return err
-		}, nil); err != nil || len(page) == 0 {
+		}); err != nil || len(page) == 0 {
 			return err
 		}
 		if err := s.forgetEmpty(ctx, page, x); err != nil {
@@ -528,7 +528,7 @@ func (s *remover) forgetEmpty(ctx context.Context, devices []string, x *storage.
 				x.Devices += forgotten
 			}
 			return err
-		}, nil); err != nil {
+		}); err != nil {
 			return err
 		}
 	}
@@ -541,7 +541,7 @@ func (s *remover) dropPartitions(ctx context.Context, beforeUnixMs, atMost int64
 	if err := s.try().run(func(conn *pgx.Conn) (err error) {
 		numbers, err = s.partitions.list(conn)
 		return err
-	}, nil); err != nil {
+	}); err != nil {
 		return err
 	}
 	for _, n := range numbers {
@@ -557,7 +557,7 @@ func (s *remover) dropPartitions(ctx context.Context, beforeUnixMs, atMost int64
 		err := t.run(func(conn *pgx.Conn) (err error) {
 			readings, devices, err = s.partitions.drop(conn, n, atMost-x.Readings)
 			return err
-		}, nil)
+		})
 		s.noteUnknown(t)
 		if err != nil {
 			return err

@@ -245,7 +245,7 @@ func (s *repairer) reportRemoved(repeated []change) error {
 			lost = &Loss{*fromMs, *toMs}
 			return s.insertLoss(tx, *lost)
 		})
-	}, nil); err != nil {
+	}); err != nil {
 		return err
 	}
 	s.noteLoss(lost)

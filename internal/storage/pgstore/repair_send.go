@@ -78,7 +78,8 @@ func (r *repair) sendBatch(b *batch) error {
 	}
 	w := r.writer.work(b.readings)
 	defer r.writer.release(w)
-	if err := r.writer.partitions.ensure(r.conn, w); err != nil {
+	p := r.writer.partitions
+	if err := p.ensure(r.conn, w, &p.known); err != nil {
 		return err
 	}
 	var repaired, contradicted int64

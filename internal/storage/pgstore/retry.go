@@ -37,9 +37,8 @@ const (
 )
 
 // run calls do with a connection, again and again, until the outcome of its transaction is known
-// or the deadline has passed. do must do the same each time. mend is called before an attempt
-// that follows a transaction that was rolled back; it may be nil.
-func (t *try) run(do func(*pgx.Conn) error, mend func()) error {
+// or the deadline has passed. do must do the same each time.
+func (t *try) run(do func(*pgx.Conn) error) error {
 	pause := firstPause
 	var last error // of the attempt before
 	for {
@@ -62,12 +61,7 @@ func (t *try) run(do func(*pgx.Conn) error, mend func()) error {
 		if f == rejected || left <= 0 {
 			return t.fail(err)
 		}
-		if f == rolledBack {
-			t.rolledBack = true
-			if mend != nil {
-				mend()
-			}
-		}
+		t.rolledBack = t.rolledBack || f == rolledBack
 		// A part of the pause is random, so that nodes do not meet again.
 		time.Sleep(min(pause/2+rand.N(pause), left))
 		pause = min(2*pause, maxPause)

@@ -22,29 +22,13 @@ import (
 // A horizon is the time before which readings may be in segments, as far as this server knows. state.sealed_ms has it. A transaction
 // that stores readings looks those before it up in segments, and its last statement fails if the horizon has been raised above
 // one that it has not looked up.
-type horizon struct {
-	ms    atomic.Int64
-	stale atomic.Bool // a transaction was rolled back, perhaps because of it
-}
-
-// at returns the horizon.
-func (h *horizon) at(conn *pgx.Conn, q *statements) (int64, error) {
-	if h.stale.Load() {
-		var ms int64
-		if err := conn.QueryRow(context.Background(), q.of("SELECT sealed_ms FROM SCHEMA.state")).Scan(&ms); err != nil {
-			return 0, err
-		}
-		h.note(ms)
-		h.stale.Store(false)
-	}
-	return h.ms.Load(), nil
-}
+type horizon struct{ atomic.Int64 }
 
 // note notes a horizon that the database had: it is never lowered.
 func (h *horizon) note(ms int64) {
 	for {
-		old := h.ms.Load()
-		if ms <= old || h.ms.CompareAndSwap(old, ms) {
+		old := h.Load()
+		if ms <= old || h.CompareAndSwap(old, ms) {
 			return
 		}
 	}

@@ -200,7 +200,7 @@ func (w *work) pass(t *try) (err error) {
 			err = attempt(t, w, conn, hinted)
 		}
 		return err
-	}, w.s.mend)
+	})
 	if err != nil {
 		return err
 	}
@@ -208,7 +208,7 @@ func (w *work) pass(t *try) (err error) {
 	if slices.ContainsFunc(w.chains, w.mustFind) {
 		// The transaction is committed: from now on, something of the group is written.
 		t.written = true
-		if err := t.run(func(conn *pgx.Conn) error { return w.find(conn.PgConn(), w.mustFind) }, nil); err != nil {
+		if err := t.run(func(conn *pgx.Conn) error { return w.find(conn.PgConn(), w.mustFind) }); err != nil {
 			return err
 		}
 		w.beginComparing()
@@ -222,14 +222,11 @@ func (w *work) pass(t *try) (err error) {
 func attempt(t *try, w *work, conn *pgx.Conn, hinted bool) (err error) {
 	statements := w.fill()
 	w.mark = w.s.marks.attempt(w.mark)
-	if err = w.s.partitions.ensure(conn, w); err != nil {
-		return err
-	}
-	send := func(pgx.Tx) error { return w.send(conn, statements, hinted) }
+	send := func() error { return w.send(conn, statements, hinted) }
 	if t.rolledBack {
 		err = transact(t, w, conn, send)
-	} else {
-		err = send(nil)
+	} else if err = w.s.partitions.ensure(conn, w, &w.s.partitions.known); err == nil {
+		err = send()
 	}
 	if err != nil {
 		return err
@@ -237,23 +234,26 @@ func attempt(t *try, w *work, conn *pgx.Conn, hinted bool) (err error) {
 	return changelog{w.s.database}.keepUp(conn, w.generation)
 }
 
-// transact runs do in a transaction of several round trips. After an attempt that was rolled back, nothing is removed between what this server
-// learns first and the commit: otherwise it might be rolled back for as long as others remove devices.
-func transact(t *try, w *work, conn *pgx.Conn, do func(pgx.Tx) error) error {
+// transact runs do in a transaction of several round trips. After an attempt that was rolled back, nothing is removed, and the horizon is not
+// raised, between what this server reads first and the commit: otherwise it might be rolled back for as long as others do such things.
+func transact(t *try, w *work, conn *pgx.Conn, do func() error) error {
+	p := w.s.partitions
+	if t.rolledBack {
+		p.known.Clear()
+	}
+	if err := p.ensure(conn, w, &p.known); err != nil {
+		return err
+	}
 	return pgx.BeginFunc(context.Background(), conn, func(tx pgx.Tx) error {
-		if !t.rolledBack {
-			return do(tx)
+		if t.rolledBack {
+			if err := p.hold(tx, w); err != nil {
+				return err
+			}
+			if err := (changelog{w.s.database}).learn(context.Background(), tx); err != nil {
+				return err
+			}
 		}
-		if err := w.s.sql.meetSealer(tx); err != nil { // before other locks, as in removals
-			return err
-		}
-		if _, err := tx.Exec(context.Background(), w.s.sql.of("LOCK TABLE ONLY SCHEMA.readings IN ROW EXCLUSIVE MODE")); err != nil {
-			return err
-		}
-		if err := (changelog{w.s.database}).learn(context.Background(), tx); err != nil {
-			return err
-		}
-		return do(tx)
+		return do()
 	})
 }
 
@@ -375,12 +375,9 @@ func (w *work) send(conn *pgx.Conn, statements int, hinted bool) error {
 	for i := range w.items {
 		w.items[i].wrote = false // of an earlier attempt
 	}
-	horizonMs, err := int64(math.MaxInt64), error(nil) // without a mark, no statement checks it
+	horizonMs := int64(math.MaxInt64) // without a mark, no statement checks it
 	if w.mark != (mark{}) {
-		horizonMs, err = w.s.horizon.at(conn, w.s.sql)
-	}
-	if err != nil {
-		return err
+		horizonMs = w.s.horizon.Load()
 	}
 	freshMs := fillLate(w, horizonMs)
 	var b pgconn.Batch
@@ -401,7 +398,7 @@ func (w *work) send(conn *pgx.Conn, statements int, hinted bool) error {
 	}
 	// No context: see the package comment.
 	results := conn.PgConn().ExecBatch(context.Background(), &b)
-	err = w.receive(results, statements, hinted)
+	err := w.receive(results, statements, hinted)
 	if closeErr := results.Close(); err == nil || closeErr != nil {
 		err = closeErr
 	}
@@ -433,12 +430,6 @@ func (q *statements) unsealLate(b *pgconn.Batch, late *params) {
 		b.ExecPrepared(q.meet, nil, nil, binaryFormat)
 		b.ExecPrepared(q.unseal, late.encode(findTypes[:]), binaryFormat, binaryFormat)
 	}
-}
-
-// mend prepares another attempt of a transaction that was rolled back.
-func (s *writer) mend() {
-	s.partitions.known.Clear()
-	s.horizon.stale.Store(true)
 }
 
 // receive reads the results of send.
@@ -804,7 +795,7 @@ func (s *writer) registerAgain(t *try, part []*storage.Entry, generation int64) 
 	if len(wanted) == 0 {
 		return nil
 	}
-	if err := t.run(func(conn *pgx.Conn) error { return s.register(conn, wanted, false) }, nil); err != nil {
+	if err := t.run(func(conn *pgx.Conn) error { return s.register(conn, wanted, false) }); err != nil {
 		return err
 	}
 	s.registry.add(wanted, generation)

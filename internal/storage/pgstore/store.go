@@ -131,7 +131,6 @@ func (s *Store) open(ctx context.Context) error {
 		return err
 	}
 	err = s.createSchema(ctx, conn.Conn())
-	s.horizon.stale.Store(true)
 	if err == nil {
 		err = s.openSigns(ctx, conn.Conn())
 	}

@@ -48,7 +48,7 @@ func (s *writer) unitLane(t *try, part []*storage.Entry, generation int64) error
 	w := s.work(part)
 	defer s.release(w)
 	for {
-		if err := t.run(func(conn *pgx.Conn) error { return findAll(w, conn) }, w.s.mend); err != nil {
+		if err := t.run(func(conn *pgx.Conn) error { return findAll(t, w, conn) }); err != nil {
 			return err
 		}
 		w.plan(part, t.unknown)
@@ -75,19 +75,12 @@ func (s *writer) unitLane(t *try, part []*storage.Entry, generation int64) error
 }
 
 // findAll reads the records of all chains, also of those that were in segments.
-func findAll(w *work, conn *pgx.Conn) error {
-	horizonMs, err := w.s.horizon.at(conn, w.s.sql)
-	if err != nil {
-		return err
-	}
+func findAll(t *try, w *work, conn *pgx.Conn) error {
 	find := func() error { return w.find(conn.PgConn(), func(chain) bool { return true }) }
-	if fillLate(w, horizonMs); w.late.rows() == 0 {
+	if fillLate(w, w.s.horizon.Load()); w.late.rows() == 0 {
 		return find()
 	}
-	if err := w.s.partitions.ensure(conn, w); err != nil {
-		return err
-	}
-	return pgx.BeginFunc(context.Background(), conn, func(pgx.Tx) error { // in which nothing is sealed again
+	return transact(t, w, conn, func() error { // nothing is sealed again meanwhile
 		var b pgconn.Batch
 		w.s.sql.unsealLate(&b, &w.late)
 		if err := conn.PgConn().ExecBatch(context.Background(), &b).Close(); err != nil {
@@ -194,10 +187,7 @@ func (w *work) writeUnits(t *try, statements int) (stale bool, err error) {
 	hinted := w.fillHints(false)
 	err = t.run(func(conn *pgx.Conn) error {
 		w.mark = w.s.marks.attempt(w.mark)
-		if err := w.s.partitions.ensure(conn, w); err != nil {
-			return err
-		}
-		err := transact(t, w, conn, func(pgx.Tx) error {
+		err := transact(t, w, conn, func() error {
 			if err := w.send(conn, statements, hinted); err != nil {
 				return err
 			}
@@ -210,7 +200,7 @@ func (w *work) writeUnits(t *try, statements int) (stale bool, err error) {
 			return err
 		}
 		return changelog{w.s.database}.keepUp(conn, w.generation)
-	}, w.s.mend)
+	})
 	if err == nil && !stale {
 		w.s.marks.acknowledge(w.mark, w.generation)
 		w.s.remember(w)
