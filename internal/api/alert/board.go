@@ -2,6 +2,7 @@ package alert
 
 import (
 	"math"
+	"math/bits"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -25,7 +26,9 @@ type board struct {
 	reported    int  // number of runs that are reported as active
 
 	filter        *filter
-	leastSilentMs int64 // of the rules about silence
+	except        *exceptions // the filter has them once the engine is ready
+	silent        uint64      // bits of the rules about silence
+	leastSilentMs int64       // of those
 }
 
 // Memory of states.
@@ -42,20 +45,33 @@ func maxDevices(opt *Options, rules int) int {
 	return int(opt.MaxBytes) / (deviceBytes + stateBytes*rules)
 }
 
-// A watched is what is kept of a device. That of a calm one is as old as the last sweep: see filter.
+// A watched is what is kept of a device. What readings that were left out would have changed is as old as the last sweep: see filter.
+//
+// Most of the time of evaluating a reading is waiting for memory. A watched has two cache lines of 64 bytes, the name in the second one,
+// and tells which runs need not be looked at.
 type watched struct {
-	newestUnixMs int64  // of its newest reading
-	calm         bool   // no run is met, and none is reported as active; set when the device is settled
-	touched      bool   // it is in board.touched
-	sweep        uint32 // in which it was seen last
-	runs         []run  // by rule; nil if no rule is for the device
-	name         vitals.Name
+	newestUnixMs int64 // of its newest reading
+
+	// Bits of runs. A run is busy if it is met, reported as active or, of a rule about silence, known; others may have the bit until the
+	// device is settled. A run is stale if values that are newer than its newest one may have been left out.
+	busy, stale uint64
+
+	runs    []run  // by rule; nil if no rule is for the device
+	sweep   uint32 // in which it was seen last
+	touched bool   // it is in board.touched
+	_       [8]byte
+	name    vitals.Name
 }
 
+func (w *watched) isBusy(run int) bool { return w.busy>>run&1 != 0 }
+
+func (w *watched) setBusy(run int) { w.busy |= 1 << run }
+
 func newBoard(rules []Rule, opt *Options) *board {
-	b := &board{opt: opt, rules: rules, devices: newDevices(), unread: map[vitals.Name]unread{}, maxDevices: maxDevices(opt, len(rules)), leastSilentMs: math.MaxInt64}
+	b := &board{opt: opt, rules: rules, devices: newDevices(), except: newExceptions(0), unread: map[vitals.Name]unread{}, maxDevices: maxDevices(opt, len(rules)), leastSilentMs: math.MaxInt64}
 	for i := range rules {
 		if r := &rules[i]; r.Silent != 0 {
+			b.silent |= 1 << i
 			b.leastSilentMs = min(b.leastSilentMs, r.Silent.Milliseconds())
 		}
 	}
@@ -81,7 +97,6 @@ func (b *board) of(device *vitals.Name) (w *watched, isNew bool) {
 // remove removes what is kept of a device. It may still be in b.touched.
 func (b *board) remove(w *watched) {
 	b.devices.remove(w)
-	b.notCalm(&w.name)
 	b.states -= len(w.runs)
 	w.runs = nil
 }
@@ -136,7 +151,7 @@ func (b *board) mark(device *vitals.Name, o order) {
 	if !is || o < u.order {
 		u.order = o
 		b.unread[*device] = u
-		b.notCalm(device) // before it is read, so that what is stored then is taken
+		b.setException(exception{hash: b.devices.hash(device)}) // before it is read, so that what is stored then is taken
 	}
 }
 
@@ -173,6 +188,9 @@ func (b *board) takeAll(updates []update) {
 // take adds a reading of a device, of which w is kept; nil means that this is not known. The device becomes unread if
 // the reading is late and matters.
 func (b *board) take(r *update, w *watched) {
+	if r.filter != b.filter {
+		return // it was stored before the sweep that reads all devices for the rules of b
+	}
 	if w == nil {
 		var isNew bool
 		if w, isNew = b.of(&r.device); w == nil {
@@ -183,24 +201,33 @@ func (b *board) take(r *update, w *watched) {
 		}
 	}
 	w.newestUnixMs = max(w.newestUnixMs, r.unixMs)
-	for i := range w.runs {
-		rule, u := &b.rules[i], &w.runs[i]
-		v, has := r.values.Get(rule.Sign)
+	if w.runs == nil {
+		return
+	}
+	changed := w.busy&b.silent != 0
+	for rules := r.met | r.has&w.busy; rules != 0; rules &= rules - 1 {
+		i := bits.TrailingZeros64(rules)
+		rule, u, met, active := &b.rules[i], &w.runs[i], r.met>>i&1 != 0, w.runs[i].active
 		switch {
-		case !u.applies || rule.Silent != 0 || !has:
+		case !u.applies:
+			continue
 		case r.completed: // a record keeps the time at which its first reading arrived
 			b.mark(&r.device, differs)
 		case !u.known || r.unixMs > u.newestUnixMs:
-			u.take(rule, v, r.unixMs, r.receivedUnixMs)
-		case !u.ignores(rule, v, r.unixMs, r.receivedUnixMs):
+			if u.take(rule, met, r.unixMs, r.receivedUnixMs); active && !u.active && w.stale>>i&1 != 0 { // the next run may have values that were left out
+				b.mark(&r.device, differs)
+			}
+		case !u.ignores(rule, met, r.unixMs, r.receivedUnixMs):
 			b.mark(&r.device, differs)
 		}
+		changed = changed || u.met != w.isBusy(i) || u.active != u.reported
+		if u.met {
+			w.setBusy(i)
+		}
 	}
-	if w.calm { // otherwise the end of a run would be left out, and the store read in vain
-		w.calm = false
-		b.notCalm(&w.name)
+	if changed {
+		b.touch(w)
 	}
-	b.touch(w)
 }
 
 // begin begins a sweep.
@@ -226,16 +253,33 @@ func (b *board) compare(d *storage.Device, late bool) {
 	}
 	w.newestUnixMs = max(w.newestUnixMs, d.NewestUnixMs)
 	for i := range w.runs {
-		rule, u := &b.rules[i], &w.runs[i]
-		switch latest := &d.Latest[rule.Sign]; {
+		rule, u, active := &b.rules[i], &w.runs[i], w.runs[i].active
+		latest := &d.Latest[rule.Sign]
+		switch {
 		case !u.applies:
+			continue
 		case rule.Silent != 0: // many devices may be gone
-			u.known = u.known || rule.MaxAge != 0 && b.beganUnixMs-d.NewestUnixMs >= rule.MaxAge.Milliseconds()
+			if rule.MaxAge != 0 && b.beganUnixMs-d.NewestUnixMs >= rule.MaxAge.Milliseconds() {
+				u.known = true
+				w.setBusy(i)
+			}
+			continue
 		case latest.Known && (!u.known || latest.TimeUnixMs > u.newestUnixMs):
-			if u.take(rule, latest.Value, latest.TimeUnixMs, math.MaxInt64); u.met { // as long as it is not read, it is not young
+			met := rule.Met.Contains(latest.Value)
+			if u.take(rule, met, latest.TimeUnixMs, math.MaxInt64); met {
+				w.setBusy(i)
+			}
+			switch {
+			case active && !u.active:
+				b.mark(&d.Name, differs)
+			case met && !active: // as long as it is not read, it is not young
 				b.mark(&d.Name, perhaps)
 			}
-		case latest.Known != u.known || latest.Known && latest.TimeUnixMs != u.newestUnixMs, u.met && u.young > 0 && u.firstUnixMs < b.cutUnixMs:
+		case latest.Known != u.known || latest.Known && latest.TimeUnixMs != u.newestUnixMs:
+			b.mark(&d.Name, differs)
+		}
+		switch {
+		case u.met && u.young > 0 && u.firstUnixMs < b.cutUnixMs:
 			b.mark(&d.Name, differs)
 		case u.met && late:
 			b.mark(&d.Name, perhaps)
@@ -254,7 +298,7 @@ func (b *board) swept() {
 	}
 }
 
-// find returns the run of the rule and device of an alert, or nil if there is none.
+// find returns the run of the rule and device of an alert, which becomes busy, or nil if there is none.
 func (b *board) find(a *Alert) *run {
 	w := b.devices.get(&a.Device)
 	if w == nil {
@@ -262,6 +306,7 @@ func (b *board) find(a *Alert) *run {
 	}
 	for i := range w.runs {
 		if w.runs[i].applies && a.same(&Alert{Rule: &b.rules[i], Device: w.name}) {
+			w.setBusy(i)
 			return &w.runs[i]
 		}
 	}
@@ -272,6 +317,9 @@ func (b *board) find(a *Alert) *run {
 func (b *board) each(visit func(Alert)) {
 	for w := range b.devices.all() {
 		for i := range w.runs {
+			if !w.isBusy(i) {
+				continue
+			}
 			if u := &w.runs[i]; u.reported {
 				visit(Alert{Rule: &b.rules[i], Device: w.name, SinceUnixMs: u.sinceUnixMs})
 			}
@@ -285,19 +333,34 @@ func (b *board) active() (active []Alert) {
 	return active
 }
 
-// notCalm makes the filter leave out no readings of a device.
-func (b *board) notCalm(device *vitals.Name) { b.filter.calm.Load().remove(b.devices.hash(device)) }
-
-// filterAgain makes the filter leave out readings of the devices that have become calm, too.
-func (b *board) filterAgain() {
-	calm := newHashes(b.devices.n)
-	for _, p := range b.devices.places {
-		if p.w != nil && p.w.calm && !p.w.touched {
-			calm.add(p.hash)
+// setException makes a device an exception of the filter. One without a time means that nothing of the device is left out.
+func (b *board) setException(e exception) {
+	if b.filter.all {
+		return
+	}
+	if x := b.except.set(e); x != b.except {
+		b.except = x
+		if b.filter.except.Load() != nil {
+			b.filter.except.Store(x)
 		}
 	}
-	for device := range b.unread {
-		calm.remove(b.devices.hash(&device))
+}
+
+// leaveOut makes the filter leave out what does not matter of a device that was settled. steady has the rules of its active alerts, and the time
+// of the values that only prolong them.
+func (b *board) leaveOut(w *watched, steady exception) {
+	if _, unread := b.unread[w.name]; unread || b.filter.all {
+		return // nothing is left out
 	}
-	b.filter.calm.Store(calm)
+	steady.hash = b.devices.hash(&w.name)
+	if w.busy != steady.active { // there are other runs
+		steady = exception{hash: steady.hash}
+	}
+	switch is := b.except.get(steady.hash); {
+	case w.busy == 0:
+		b.except.remove(steady.hash)
+	case is == nil || is.active != steady.active || is.fromUnixMs != steady.fromUnixMs || is.untilUnixMs < steady.untilUnixMs-Lasts.Milliseconds()/4:
+		b.setException(steady)
+	}
+	w.stale |= steady.active
 }

@@ -370,6 +370,83 @@ func TestUnreadableValues(t *testing.T) {
 	}
 }
 
+// Values that only prolong an alert are left out. It does not end by a value that is older than one of them, or by a pause before one,
+// even for as long as the device has not been read.
+func TestProlonged(t *testing.T) {
+	store, now := storetest.NewMemory(), int64(1_800_000_000_000)
+	e := NewEngine(store, append(slices.Clone(lowOnly), Rule{Name: "Slow", Sign: vitals.HeartRate, Met: vitals.Range{Min: vitals.MinValue, Max: 40_00}, Values: 9, MaxAge: time.Hour}), Options{Now: func() time.Time { return time.UnixMilli(now) }})
+	e.step(t.Context(), true)
+	put := func(unixMs int64, v vitals.Value, leftOut bool) {
+		t.Helper()
+		g := group(t, 1, unixMs, v)
+		if v == 86_00 { // it meets the other rule, too
+			g[0].Reading.Values.Set(vitals.HeartRate, 39_00)
+		}
+		g[0].ReceivedUnixMs = now
+		if err := store.Append(g); err != nil {
+			t.Fatal(err)
+		}
+		if got := !e.filter.Load().fill(new(update), g[0]); got != leftOut {
+			t.Errorf("a value of %d at %d is left out: %t, want %t", v, unixMs, got, leftOut)
+		}
+		e.Publish(g)
+	}
+	check := func(what string, sinceUnixMs ...int64) {
+		t.Helper()
+		active, _ := e.State(0)
+		var got []int64
+		for _, a := range active {
+			got = append(got, a.SinceUnixMs)
+		}
+		if !slices.Equal(got, sinceUnixMs) {
+			t.Errorf("%s: active since %d, want %d", what, got, sinceUnixMs)
+		}
+	}
+	began := now
+	put(now, 85_00, false)
+	e.step(t.Context(), false)
+	check("a low value", began)
+	now += minute
+	put(now, 85_00, true)
+	put(now-1000, 97_00, false)
+	put(now-2000, 85_00, true)
+	e.take(nil)
+	e.settle(false)
+	check("an older value that is not low, before it is read", began)
+	e.step(t.Context(), false)
+	began = now
+	check("an older value that is not low", began)
+
+	now += 17 * 60 * minute
+	put(now, 85_00, true)
+	now += 20 * 60 * minute
+	e.settle(true)
+	e.step(t.Context(), false)
+	check("less than a pause", began)
+	put(now+1, 85_00, false) // what is known is too old
+	e.step(t.Context(), false)
+	check("another low value", began)
+	now += Lasts.Milliseconds()
+	e.settle(true)
+	e.step(t.Context(), false)
+	check("nearly a pause", began)
+	now++
+	e.step(t.Context(), false)
+	check("a pause")
+	put(now, 85_00, false)
+	e.step(t.Context(), false)
+	check("a low value after the pause", now)
+	now += minute
+	put(now-3000, 97_00, false)
+	put(now-1000, 86_00, false)
+	put(now-2000, 85_00, true)
+	e.step(t.Context(), false)
+	check("an end and a beginning at once", now-2000)
+	put(now, 97_00, false)
+	e.step(t.Context(), false)
+	check("a value that is not low")
+}
+
 // What is kept of a device that was erased is not evaluated any more, although it was about to be.
 func TestErasedWhileEvaluated(t *testing.T) {
 	store := storetest.NewMemory()

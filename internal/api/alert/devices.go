@@ -3,6 +3,7 @@ package alert
 import (
 	"hash/maphash"
 	"iter"
+	"math/bits"
 
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -16,6 +17,7 @@ type devices struct {
 	hash   func(*vitals.Name) uint64
 	places []place // a power of two, of which at least a quarter is free
 	n      int
+	young  uint64 // what find has read of runs, which otherwise would not be read
 }
 
 type place struct {
@@ -44,7 +46,7 @@ func (d *devices) at(name *vitals.Name, hash uint64) int {
 // atOnce is how many devices find looks up: the processor waits for the memory of several of them together.
 const atOnce = 16
 
-// find looks up the devices of at most atOnce updates. found is nil for those that d does not have, and for one whose
+// find looks up the devices of at most atOnce updates, and reads the first of the runs that they are about, so that it is in the cache. found is nil for those that d does not have, and for one whose
 // hash another device has, too.
 func (d *devices) find(updates []update, found *[atOnce]*watched) {
 	var hashes [atOnce]uint64
@@ -62,6 +64,13 @@ func (d *devices) find(updates []update, found *[atOnce]*watched) {
 	for i := range updates {
 		if w := found[i]; w != nil && w.name != updates[i].device {
 			found[i] = nil
+		}
+	}
+	for i := range updates {
+		if w := found[i]; w != nil {
+			if run := bits.TrailingZeros64(updates[i].met | updates[i].has&w.busy); run < len(w.runs) {
+				d.young += uint64(w.runs[run].young)
+			}
 		}
 	}
 }

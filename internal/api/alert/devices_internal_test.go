@@ -3,6 +3,7 @@ package alert
 import (
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 
 	"github.com/pulsegate/pulsegate/vitals"
@@ -58,4 +59,54 @@ func TestDevices(t *testing.T) {
 	if n != len(model) || d.n != n || n == 0 {
 		t.Errorf("%d devices, the length is %d, want %d", n, d.n, len(model))
 	}
+}
+
+// While exceptions are set and removed, others can look up those that stay.
+func TestExceptions(t *testing.T) {
+	rng := rand.New(rand.NewPCG(39, 1))
+	x, model := newExceptions(0), map[uint64]exception{}
+	hashes := make([]uint64, 200)
+	for i := range hashes {
+		hashes[i] = rng.Uint64() >> (20 * rng.IntN(3)) // often next to each other
+	}
+	var published atomic.Pointer[exceptions]
+	stays := exception{hash: hashes[0], active: 5, untilUnixMs: 7}
+	x = x.set(stays)
+	published.Store(x)
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				if e := published.Load().get(stays.hash); e == nil || *e != stays {
+					t.Errorf("got %v, want %v", e, stays)
+					return
+				}
+			}
+		}
+	}()
+	for i := range 20_000 {
+		hash := hashes[1+rng.IntN(len(hashes)-1)]
+		if rng.IntN(2) == 0 {
+			model[hash] = exception{hash: hash, active: uint64(i)}
+			x = x.set(model[hash])
+			published.Store(x)
+		} else {
+			delete(model, hash)
+			x.remove(hash)
+		}
+		other := hashes[1+rng.IntN(len(hashes)-1)]
+		e, want := x.get(other), model[other]
+		if is := e != nil; is && *e != want || is != (want.hash != 0) {
+			t.Fatalf("step %d: got %v, want %v", i, e, want)
+		}
+	}
+	if most := 64 * len(hashes); len(x.all) > most {
+		t.Errorf("room for %d, want at most %d", len(x.all), most)
+	}
+	close(stop)
+	<-done
 }

@@ -8,18 +8,18 @@
 //   - It is not an alarm system: alerts are evaluated after readings are stored, from what has arrived.
 //   - Evaluation never delays a commit: [Engine.Publish] copies what matters of what was stored and never waits. What
 //     it has no room for is read from the store.
-//   - No measured value and no subject is in an alert.
+//   - No measured value and no subject is in an alert, or kept.
 //
 // # Goroutines and locks
 //
 // [Engine.Run] is one goroutine. It takes updates, adds them to runs in memory, and reads the runs of a
-// device from the store where that is not enough: before an alert begins, for late and completed readings, after
+// device from the store where that is not enough: before an alert begins or ends, for late and completed readings, after
 // erasures, and where a sweep over all devices finds a difference. Engine.mu guards all that is shared; it is not held
 // while the store is called, which may call [Engine.Erased].
 //
 // # Bounds
 //
-// 32 bytes for each device and rule and 200 for each device, within Options.MaxBytes; an inbox of readings, maxChanges alerts that have begun or ended.
+// 32 bytes for each device and rule and 200 for each device, within Options.MaxBytes; about 100 for each device with alerts; an inbox of readings, maxChanges alerts that have begun or ended.
 //
 // # Not here
 //

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -351,11 +352,15 @@ func (e *Engine) sweep(ctx context.Context, between func()) bool {
 // or no rules.
 func (e *Engine) installLocked(device *vitals.Name, runs []run, newestUnixMs int64) {
 	delete(e.board.unread, *device)
-	if runs == nil && e.board.devices.get(device) == nil {
-		return
+	if runs == nil {
+		e.board.except.remove(e.board.devices.hash(device))
+		if e.board.devices.get(device) == nil {
+			return
+		}
 	}
 	w, _ := e.board.of(device)
 	if w == nil {
+		e.board.except.remove(e.board.devices.hash(device))
 		return
 	}
 	if runs == nil {
@@ -370,7 +375,7 @@ func (e *Engine) installLocked(device *vitals.Name, runs []run, newestUnixMs int
 			}
 		}
 	}
-	w.runs, w.newestUnixMs, w.calm = runs, newestUnixMs, false
+	w.runs, w.newestUnixMs, w.busy, w.stale = runs, newestUnixMs, math.MaxUint64, 0
 	if e.ready {
 		e.settleLocked(w, e.opt.nowUnixMs(), true)
 	}
@@ -399,12 +404,12 @@ func (e *Engine) settle(all bool) {
 	clear(touched)
 	if e.ready && all {
 		for w := range b.devices.all() {
-			if !w.calm || now-w.newestUnixMs >= b.leastSilentMs {
+			if w.busy != 0 || now-w.newestUnixMs >= b.leastSilentMs {
 				_, unread := b.unread[w.name]
 				e.settleLocked(w, now, read && !unread)
 			}
 		}
-		b.filterAgain()
+		b.filter.except.Store(b.except)
 	}
 }
 
@@ -426,26 +431,32 @@ func (e *Engine) carryLocked(nowUnixMs int64) {
 }
 
 // settleLocked notices alerts of a device that begin or end. read means that its runs were read from the
-// store just now: they are before an alert begins, because a reading that is not known may contradict it. While they cannot be read, an alert about values ends only with a newer value, or
+// store just now: they are before an alert begins, because a reading that is not known may contradict it, and before one ends of which newer values may
+// have been left out. While they cannot be read, an alert about values ends only with a newer value, or
 // a pause; and what is known begins one, once a sweep after the failure has shown that the store works otherwise.
 func (e *Engine) settleLocked(w *watched, nowUnixMs int64, read bool) {
-	was := w.calm
-	w.calm = true
-	pending, is := e.board.unread[w.name]
+	busy := w.busy
+	w.busy = 0
+	steady := exception{untilUnixMs: math.MaxInt64}
+	pending := e.board.unread[w.name]
 	failed := pending.failed != 0
 	damaged := failed && pending.failed != e.board.sweep && e.sweepErr == nil
 	for i := range w.runs {
-		u, rule := &w.runs[i], &e.board.rules[i]
+		rule := &e.board.rules[i]
+		if busy>>i&1 == 0 && (rule.Silent == 0 || nowUnixMs-w.newestUnixMs < rule.Silent.Milliseconds()) {
+			continue
+		}
+		u := &w.runs[i]
 		since, active := w.at(i, rule, nowUnixMs)
 		if failed && u.reported && rule.Silent == 0 && u.met && !u.isOver(nowUnixMs) {
 			since, active = u.sinceUnixMs, true
 		}
 		begins := active && !u.reported
+		ends := !active && u.reported
 		if rule.Silent != 0 {
 			silent := w.isSilent(i, rule, nowUnixMs)
 			u.known = silent && (u.known || read)
 			begins = begins || silent && !u.known
-			w.calm = w.calm && !silent
 		}
 		switch {
 		case begins && active && rule.Silent != 0 && time.Since(e.troubled) < e.opt.Grace:
@@ -457,24 +468,29 @@ func (e *Engine) settleLocked(w *watched, nowUnixMs int64, read bool) {
 			}
 			e.board.mark(&w.name, o)
 			active = u.reported
+		case ends && w.stale>>i&1 != 0 && !read && !failed:
+			e.board.mark(&w.name, beginning)
+			since, active = u.sinceUnixMs, true
 		case active && !u.reported:
 			e.board.reported++
 			e.changeLocked(Alert{Rule: rule, Device: w.name, SinceUnixMs: since})
-		case !active && u.reported:
+		case ends:
 			e.board.reported--
 			e.changeLocked(ended(Alert{Rule: rule, Device: w.name, SinceUnixMs: u.sinceUnixMs}, nowUnixMs))
 		}
 		if u.reported = active; active {
 			u.sinceUnixMs = since
 		}
-		w.calm = w.calm && !u.met && !active
+		if u.met || active || rule.Silent != 0 && u.known {
+			w.setBusy(i)
+		}
+		if u.active && active && rule.Silent == 0 {
+			steady.active |= 1 << i
+			steady.fromUnixMs = max(steady.fromUnixMs, since+1)
+			steady.untilUnixMs = min(steady.untilUnixMs, u.newestUnixMs+Lasts.Milliseconds()/2)
+		}
 	}
-	switch {
-	case was && !w.calm:
-		e.board.notCalm(&w.name)
-	case !was && w.calm && !is:
-		e.board.filter.calm.Load().restore(e.board.devices.hash(&w.name))
-	}
+	e.board.leaveOut(w, steady)
 }
 
 // ended returns an alert that has ended.

@@ -122,7 +122,7 @@ func readRuns(ctx context.Context, from Reader, rules []Rule, device vitals.Name
 			for i := range tails {
 				t, r := &tails[i], &page[j]
 				if v, has := r.Values.Get(rules[i].Sign); has && t.met && r.TimeUnixMs >= t.oldestUnixMs {
-					runs[i].take(&rules[i], v, r.TimeUnixMs, r.ReceivedUnixMs)
+					runs[i].take(&rules[i], rules[i].Met.Contains(v), r.TimeUnixMs, r.ReceivedUnixMs)
 				}
 				waits = waits || t.met && !runs[i].active
 			}

@@ -93,7 +93,9 @@ func Replay(ctx context.Context, rules []Rule, device vitals.Name, records []sto
 			if slices.ContainsFunc(rules, func(rule Rule) bool { return rule.appliesTo(device.String()) && rule.tooOld(r) }) {
 				late++
 			}
-			e.board.take(&update{device: device, unixMs: r.TimeUnixMs, receivedUnixMs: r.ReceivedUnixMs, values: r.Values}, nil)
+			u := update{device: device, unixMs: r.TimeUnixMs, receivedUnixMs: r.ReceivedUnixMs}
+			e.board.filter.look(&u, &r.Values)
+			e.board.take(&u, nil)
 		}
 		e.readUnread(ctx, true, true)
 		settle()

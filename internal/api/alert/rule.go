@@ -75,9 +75,9 @@ type run struct {
 	cut          bool // it was read, but not all of its values
 }
 
-// take adds a value that is newer than all that the run has seen.
-func (u *run) take(r *Rule, v vitals.Value, unixMs, receivedUnixMs int64) {
-	met, paused := r.Met.Contains(v), unixMs-u.newestUnixMs >= Lasts.Milliseconds()
+// take adds a value that is newer than all that the run has seen. met says whether it meets the condition.
+func (u *run) take(r *Rule, met bool, unixMs, receivedUnixMs int64) {
+	paused := unixMs-u.newestUnixMs >= Lasts.Milliseconds()
 	u.known, u.met, u.newestUnixMs = true, met, unixMs
 	if !met || paused {
 		u.young, u.active = 0, false
@@ -95,11 +95,11 @@ func (u *run) take(r *Rule, v vitals.Value, unixMs, receivedUnixMs int64) {
 }
 
 // ignores reports whether a value that is not newer than all others has no effect on the run.
-func (u *run) ignores(r *Rule, v vitals.Value, unixMs, receivedUnixMs int64) bool {
+func (u *run) ignores(r *Rule, met bool, unixMs, receivedUnixMs int64) bool {
 	switch inside := u.young > 0 && unixMs >= u.firstUnixMs; {
 	case !u.met:
 		return true // a value after it does not meet the condition
-	case r.Met.Contains(v): // one before the run may end a pause
+	case met: // one before the run may end a pause
 		return u.active && unixMs > u.sinceUnixMs || inside && receivedUnixMs-unixMs > r.MaxAge.Milliseconds()
 	default:
 		return !inside && !u.cut // the alert may have begun before what was read

@@ -1,6 +1,7 @@
 package alert
 
 import (
+	"math"
 	"math/bits"
 	"sync/atomic"
 
@@ -9,32 +10,37 @@ import (
 )
 
 // An update is what matters of a reading that was stored or, with completed, has added signs to a stored
-// one.
+// one. It has a bit for each rule about values: in has if the reading has a value of the rule's sign, and in met if that
+// meets the condition.
 type update struct {
 	device                 vitals.Name
 	unixMs, receivedUnixMs int64
+	has, met               uint64
+	filter                 *filter // of these rules
 	completed              bool
-	values                 vitals.Values // last, because the end of it is often not used
 }
 
 // A filter selects the readings that matter. For most readings that is all that alerts cost.
 //
-// A reading whose values meet no rule may end a run or an alert, or be the first of a device. For a calm device it matters only as
-// the newest one, so it is left out: what is kept of a calm device is as old as the last sweep. A value that is older than one that was left
-// out may then seem to be the newest one, and a device may seem to be silent, but none seems to have a shorter run. So what is stored of a
-// device is read before an alert begins. TestModel leaves out readings, too.
+// A reading matters if it may change what is known of a run. The first value that does not meet a rule ends a run, and one that
+// does may begin or prolong it. Other readings are left out: those that meet no rule, of a device without runs, and those that meet the rules
+// of the device's active alerts and no others. They matter only as the newest ones, and what is kept of them is as old
+// as the last sweep. So a value that is older than one that was left out may seem to be the newest one. But none seems to have a
+// shorter run, and what is stored of a device is read before an alert begins, and when one ends of which values may have been left out.
+// A device may also seem to be silent; see all. TestModel leaves out readings, too.
 type filter struct {
-	signs uint32                        // bit set of those that rules are about
-	unmet [vitals.MaxSigns]vitals.Range // by sign; values between the ends meet no rule
-	all   bool                          // leave out nothing: by a rule about silence, too many devices would seem to be silent
+	rules  []Rule
+	ofSign [vitals.MaxSigns]uint64       // rules about the values of a sign
+	signs  uint32                        // bit set of those that rules are about
+	unmet  [vitals.MaxSigns]vitals.Range // by sign; values between the ends meet no rule
+	all    bool                          // leave out nothing: by a rule about silence, too many devices would seem to be silent
 
-	hash func(*vitals.Name) uint64
-	calm atomic.Pointer[hashes] // of devices
+	hash   func(*vitals.Name) uint64
+	except atomic.Pointer[exceptions] // nil means that nothing is left out yet
 }
 
 func newFilter(rules []Rule, hash func(*vitals.Name) uint64) *filter {
-	f := &filter{hash: hash}
-	f.calm.Store(newHashes(0))
+	f := &filter{rules: rules, hash: hash}
 	for i := range f.unmet {
 		f.unmet[i] = vitals.Range{Min: vitals.MinValue, Max: vitals.MaxValue}
 	}
@@ -45,6 +51,7 @@ func newFilter(rules []Rule, hash func(*vitals.Name) uint64) *filter {
 			continue
 		}
 		f.signs |= 1 << r.Sign
+		f.ofSign[r.Sign] |= 1 << i
 		if unmet := &f.unmet[r.Sign]; r.Met.Min == vitals.MinValue {
 			unmet.Min = max(unmet.Min, r.Met.Max)
 		} else {
@@ -57,69 +64,127 @@ func newFilter(rules []Rule, hash func(*vitals.Name) uint64) *filter {
 // fill fills an update from an entry, and reports whether it matters.
 func (f *filter) fill(u *update, e *storage.Entry) bool {
 	r := e.Reading
-	if !f.all && f.meetNone(&r.Values) && f.calm.Load().has(f.hash(&r.Device)) {
+	f.look(u, &r.Values)
+	if except := f.except.Load(); except != nil && !f.all && except.get(f.hash(&r.Device)).leavesOut(u, r.TimeUnixMs) {
 		return false
 	}
 	u.device, u.unixMs, u.receivedUnixMs, u.completed = r.Device, r.TimeUnixMs, e.ReceivedUnixMs, e.Outcome == storage.Completed
-	u.values.CopyFrom(&r.Values)
 	return true
 }
 
-// meetNone reports whether values meet no rule. It may report false although they do not.
-func (f *filter) meetNone(values *vitals.Values) bool {
+// look sets what a reading's values mean for the rules.
+func (f *filter) look(u *update, values *vitals.Values) {
+	u.filter, u.has, u.met = f, 0, 0
 	for signs := values.Present() & f.signs; signs != 0; signs &= signs - 1 {
 		s := vitals.Sign(bits.TrailingZeros32(signs))
-		if v, _ := values.Get(s); v <= f.unmet[s].Min || v >= f.unmet[s].Max {
-			return false
+		u.has |= f.ofSign[s]
+		v, _ := values.Get(s)
+		if v > f.unmet[s].Min && v < f.unmet[s].Max {
+			continue
+		}
+		for rules := f.ofSign[s]; rules != 0; rules &= rules - 1 {
+			if i := bits.TrailingZeros64(rules); f.rules[i].Met.Contains(v) {
+				u.met |= 1 << i
+			}
 		}
 	}
-	return true
 }
 
-// A hashes is a set of hashes: a hash table with linear probing, of which at least a quarter is free. While it is filled, nobody else may use it;
-// afterwards several goroutines may remove and restore what it was filled with.
-type hashes []atomic.Uint64
+// An exception says that of the readings of a device other ones are left out than those that meet no rule: those from a time to another one
+// whose values meet the rules in active, as far as they have values of their signs, and no others.
+type exception struct {
+	hash                    uint64 // of the device
+	active                  uint64
+	fromUnixMs, untilUnixMs int64
+}
 
-// The two last bits of a place. A place that is free has neither.
+// leavesOut reports whether a reading is left out. e is nil for a device that is no exception.
+func (e *exception) leavesOut(u *update, unixMs int64) bool {
+	if e == nil {
+		return u.met == 0
+	}
+	return u.met == u.has&e.active && unixMs >= e.fromUnixMs && unixMs < e.untilUnixMs
+}
+
+// exceptions are the devices that are exceptions, by the hashes of their names: a hash table with linear probing. One goroutine at a time
+// may change it, while others read it. Most look-ups are of devices that it does not have, and read a bit only; the others
+// read few pages of memory.
+type exceptions struct {
+	bits   []atomic.Uint64 // by the upper half of the hash: whether there may be one; 8 for each place
+	places []atomic.Uint32 // by the lower half; a power of two. Each is free, gone, or an index of all
+	all    []exception     // the first one is not used. One that is in a place does not change
+	n      int             // number of those that are used
+}
+
+// What else a place may have.
 const (
-	removed = 1
-	used    = 2
+	free = 0
+	gone = math.MaxUint32
 )
 
-// newHashes returns an empty set for n hashes.
-func newHashes(n int) *hashes {
-	h := make(hashes, 1<<bits.Len(uint(n+n/3)))
-	return &h
+// newExceptions returns exceptions with room for more than n.
+func newExceptions(n int) *exceptions {
+	places := 8 << bits.Len(uint(n))
+	return &exceptions{bits: make([]atomic.Uint64, places/8), places: make([]atomic.Uint32, places), all: make([]exception, 1+places/4)}
 }
 
-// place returns the place of a hash, or a free one, and what it has if the hash is in the set.
-func (h hashes) place(hash uint64) (p *atomic.Uint64, is uint64) {
-	is = hash&^removed | used
-	for i := hash >> 2; ; i++ {
-		p = &h[i&uint64(len(h)-1)]
-		if at := p.Load(); at == 0 || at&^removed == is {
-			return p, is
+// get returns the exception of a device, or nil.
+func (x *exceptions) get(hash uint64) *exception {
+	if word, bit := x.bit(hash); word.Load()&bit == 0 {
+		return nil
+	}
+	if _, i := x.place(hash); i != free {
+		return &x.all[i]
+	}
+	return nil
+}
+
+func (x *exceptions) bit(hash uint64) (word *atomic.Uint64, bit uint64) {
+	return &x.bits[hash>>38&uint64(len(x.bits)-1)], 1 << (hash >> 32 & 63)
+}
+
+// place returns the place of an exception and what it has, or a free one.
+func (x *exceptions) place(hash uint64) (place *atomic.Uint32, is uint32) {
+	for at := hash; ; at++ {
+		place = &x.places[at&uint64(len(x.places)-1)]
+		if is = place.Load(); is == free || is != gone && x.all[is].hash == hash {
+			return place, is
 		}
 	}
 }
 
-func (h hashes) add(hash uint64) {
-	p, is := h.place(hash)
-	p.Store(is)
+// set sets the exception of a device. It returns x, or what takes its place because x is full.
+func (x *exceptions) set(e exception) *exceptions {
+	if x.n+1 == len(x.all) {
+		x = x.compact()
+	}
+	x.n++
+	x.all[x.n] = e
+	word, bit := x.bit(e.hash)
+	word.Or(bit)
+	place, _ := x.place(e.hash)
+	place.Store(uint32(x.n))
+	return x
 }
 
-func (h hashes) has(hash uint64) bool {
-	p, is := h.place(hash)
-	return p.Load() == is
+// remove removes the exception of a device.
+func (x *exceptions) remove(hash uint64) {
+	if place, is := x.place(hash); is != free {
+		place.Store(gone)
+	}
 }
 
-func (h hashes) remove(hash uint64) {
-	p, is := h.place(hash)
-	p.CompareAndSwap(is, is|removed)
-}
-
-// restore ends remove.
-func (h hashes) restore(hash uint64) {
-	p, is := h.place(hash)
-	p.CompareAndSwap(is|removed, is)
+// compact returns exceptions that have the same ones, and room.
+func (x *exceptions) compact() *exceptions {
+	var all []exception
+	for i := range x.places {
+		if is := x.places[i].Load(); is != free && is != gone {
+			all = append(all, x.all[is])
+		}
+	}
+	x = newExceptions(len(all))
+	for _, e := range all {
+		x = x.set(e)
+	}
+	return x
 }
