@@ -96,17 +96,3 @@ func TestTroubles(t *testing.T) {
 		t.Error("the store has failed after a failed flush")
 	}
 }
-
-// TestFailedIsTold checks the metric of a store that has failed.
-func TestFailedIsTold(t *testing.T) {
-	log := &fault{match: logOperation(errorfs.OpFileSync, errorfs.OpFileSyncData), failing: errDisk}
-	s := mustOpen(t, pebblestore.Options{FS: inject(vfs.NewMem(), log)})
-	if shown(t, s, "store_failed") != 0 {
-		t.Error("a new store has failed")
-	}
-	log.on.Store(true)
-	if err := s.Append([]*storage.Entry{entry("d", 1, 1)}); err == nil || shown(t, s, "store_failed") != 1 {
-		t.Errorf("Append returns %v, but store_failed is not 1", err)
-	}
-	_ = s.Close() // may fail
-}

@@ -1,7 +1,6 @@
 package pebblestore_test
 
 import (
-	"context"
 	"fmt"
 	"net/http/httptest"
 	"strings"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
-	"pgregory.net/rapid"
 
 	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 	"github.com/pulsegate/pulsegate/internal/storage"
@@ -161,37 +159,4 @@ func TestMetrics(t *testing.T) {
 	if syncs, bytes := shown(t, s, "store_syncs_total"), shown(t, s, "store_size_bytes"); syncs != 1 || bytes != 0 {
 		t.Errorf("after Close, the metrics have %v syncs and %v bytes, want 1 and 0", syncs, bytes)
 	}
-}
-
-// TestRecordInvariants settles random groups and verifies the invariants of the package
-// comment with Check, after a crash and after Close.
-func TestRecordInvariants(t *testing.T) {
-	t.Parallel()
-	devices := []string{"a", "b", "c"}
-	rapid.Check(t, func(rt *rapid.T) {
-		fs := vfs.NewCrashableMem()
-		s := mustOpen(t, pebblestore.Options{FS: fs})
-		for range rapid.IntRange(1, 12).Draw(rt, "groups") {
-			var group []*storage.Entry
-			device := rapid.SampledFrom(devices).Draw(rt, "device")
-			from := rapid.Int64Range(0, 400).Draw(rt, "from")
-			step := rapid.SampledFrom([]int64{1, 1, 2, -1}).Draw(rt, "step")
-			sign := vitals.Sign(rapid.IntRange(0, vitals.NumBuiltIn-1).Draw(rt, "sign"))
-			for i := range rapid.Int64Range(1, 130).Draw(rt, "length") {
-				group = append(group, with(entry(device, max(from+step*i, 0), 1), sign, 1))
-			}
-			if rapid.IntRange(0, 5).Draw(rt, "reopen") == 0 {
-				mustClose(t, s)
-				s = mustOpen(t, pebblestore.Options{FS: fs})
-			}
-			mustAppend(t, s, group...)
-		}
-		crashed := fs.CrashClone(vfs.CrashCloneCfg{})
-		mustClose(t, s)
-		for name, fs := range map[string]vfs.FS{"crashed": crashed, "closed": fs} {
-			if _, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs}); err != nil {
-				rt.Fatalf("%s: %v", name, err)
-			}
-		}
-	})
 }

@@ -14,17 +14,9 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// TestConformance runs the suite on an in-memory file system that can lose power, without
-// the random checks, which find more with small memtables.
+// TestConformance runs the suite on an in-memory file system that can lose power, with
+// memtables so small that the checks cause flushes and compactions.
 func TestConformance(t *testing.T) {
-	long(t)
-	t.Parallel()
-	runSome(t, storetest.Checks(), 1, func(t testing.TB) storetest.Harness { return newCrashable(t, pebblestore.Options{}).harness() })
-}
-
-// TestConformanceSmallMemTable runs the suite with memtables so small that the checks cause
-// flushes and compactions.
-func TestConformanceSmallMemTable(t *testing.T) {
 	long(t) // the next one flushes and compacts as often
 	t.Parallel()
 	storetest.Run(t, func(t testing.TB) storetest.Harness {

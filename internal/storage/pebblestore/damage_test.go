@@ -31,6 +31,7 @@ type scene struct {
 	exact   bool                // closed, and not opened since
 	older   []map[string]string // its files at earlier times
 	readers bool                // a backup, which can only be opened read-only
+	torn    bool                // every harm is tested, and some ends of its log must count as torn
 }
 
 // A writer appends to a store and to a model of it.
@@ -61,10 +62,16 @@ func (w *writer) append(s storage.Store, groups int) {
 		if w.k > 1 {
 			group = append(group, entry("dev-1", 1000*w.k-500, 1), with(entry("dev-2", 1000*(w.k-1)+2, 2), vitals.SpO2, 5), entry("dev-3", 1000*w.k+3, 99))
 		}
-		mustAppend(w.t, s, group...)
-		mustAppend(w.t, w.model, group...)
-		w.states = append(w.states, mustDump(w.t, w.model))
+		w.group(s, group)
 	}
+}
+
+// group appends a group.
+func (w *writer) group(s storage.Store, group []*storage.Entry) {
+	w.t.Helper()
+	mustAppend(w.t, s, group...)
+	mustAppend(w.t, w.model, group...)
+	w.states = append(w.states, mustDump(w.t, w.model))
 }
 
 // damaging are the stores of damageScenes.
@@ -142,6 +149,24 @@ func makeDamageScenes(t *testing.T) map[string]scene {
 	all["crashed, logs used again"] = scene{fs: disk.CrashClone(vfs.CrashCloneCfg{}), states: w.states, older: older}
 	mustClose(t, s)
 	all["closed, logs used again"] = scene{fs: disk, states: w.states, older: older, closed: true, exact: true}
+
+	// Groups smaller and larger than a block of the log, which compression does not make shorter.
+	disk, w = vfs.NewCrashableMem(), newWriter(t)
+	s = mustOpen(t, pebblestore.Options{FS: disk})
+	rng := rand.New(rand.NewPCG(1, 1))
+	for k, size := range []int{100, 1500, 100, 2000, 10} {
+		group := shifted(manyEntries(size), int64(100_000*(k+1)))
+		for _, e := range group {
+			e.ReceivedUnixMs = rng.Int64N(1 << 50)
+			for sign := range vitals.Sign(vitals.NumBuiltIn) {
+				e.Reading.Values.Set(sign, vitals.Value(rng.Uint32N(1<<16)))
+			}
+		}
+		w.group(s, group)
+	}
+	all["crashed, large groups"] = scene{fs: disk.CrashClone(vfs.CrashCloneCfg{}), states: w.states, torn: true}
+	mustClose(t, s)
+	all["closed, large groups"] = scene{fs: disk, states: w.states, closed: true, exact: true}
 
 	// An erasure that was not recorded yet.
 	disk, w = vfs.NewCrashableMem(), newWriter(t)
@@ -280,6 +305,10 @@ func damageAll(t *testing.T, one int) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := &damageCase{T: t, scene: scenes[name], rng: rand.New(rand.NewPCG(seed, 1)), counts: map[string]int{}}
+			one := one
+			if c.torn {
+				one = 1
+			}
 			c.try("", harm{name: "nothing"})
 			have := files(t, c.fs)
 			for _, file := range slices.Sorted(maps.Keys(have)) {
@@ -297,6 +326,9 @@ func damageAll(t *testing.T, one int) {
 				}
 			}
 			t.Logf("seed %d: %v", seed, c.counts)
+			if c.torn && c.counts["lost without an error"] == 0 {
+				t.Error("no end of the log counts as torn")
+			}
 		})
 	}
 }

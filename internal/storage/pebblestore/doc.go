@@ -29,7 +29,7 @@
 // # Invariants
 //
 // The invariants of stored data hold after every batch, and [Check] verifies them.
-// TestRecordInvariants and the suite's random checks test them.
+// TestMetamorphic and the suite's random checks test them.
 //
 //   - Record. Each device with readings, in segments or in groups, has one device record,
 //     and no other device has one.

@@ -5,8 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
-	"maps"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -212,40 +210,6 @@ func TestEraseBusy(t *testing.T) {
 	}
 	if got := count(t, s, erasedDevice); got != 1 {
 		t.Errorf("the device has %d records, want 1", got)
-	}
-}
-
-// TestDamagedIntent checks that damage of the intent of an erasure is found.
-func TestDamagedIntent(t *testing.T) {
-	disk := vfs.NewMem()
-	mustClose(t, mustOpen(t, pebblestore.Options{FS: disk}))
-	text := "pulsegate erasure 1 purge\ndevice d\nreadings 7\n"
-	good := pebblestore.WithSum(text)
-	unlist(t, disk)
-	for offset := range good {
-		b := []byte(good)
-		b[offset] ^= 1
-		writeFile(t, disk, dataDir+"/ERASING", string(b))
-		_, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: disk})
-		if !errors.Is(err, storage.ErrCorrupt) || !strings.Contains(err.Error(), "ERASING") {
-			t.Errorf("byte %d: Check returns %v, want ErrCorrupt with the file", offset, err)
-		}
-	}
-	writeFile(t, disk, dataDir+"/ERASING", good)
-	if _, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: disk}); err != nil {
-		t.Error(err)
-	}
-	var recorded bytes.Buffer
-	s := mustOpen(t, pebblestore.Options{FS: disk, OnErased: func(e storage.Erasure) error {
-		_, err := fmt.Fprintf(&recorded, "%+v", e)
-		return err
-	}})
-	mustClose(t, s)
-	if recorded.String() != "{Device:d Readings:7 Subject: FromUnixMs:0 ToUnixMs:0}" {
-		t.Errorf("Open recorded %q", recorded.String())
-	}
-	if _, ok := files(t, disk)["ERASING"]; ok {
-		t.Errorf("the intent is still there: %v", slices.Sorted(maps.Keys(files(t, disk))))
 	}
 }
 

@@ -95,8 +95,8 @@ func TestFailedLog(t *testing.T) {
 			if !errors.Is(err, storage.ErrFailed) || !errors.Is(err, storage.ErrNotWritten) {
 				t.Errorf("the next Append returns %v, want ErrFailed and ErrNotWritten", err)
 			}
-			if err := s.Ready(); !errors.Is(err, storage.ErrFailed) {
-				t.Errorf("Ready returns %v, want ErrFailed", err)
+			if err := s.Ready(); !errors.Is(err, storage.ErrFailed) || shown(t, s, "store_failed") != 1 {
+				t.Errorf("Ready returns %v, want ErrFailed, and in the metrics", err)
 			}
 			if got := mustDump(t, s); got != before {
 				t.Errorf("readers see\n%swant\n%s", got, before)

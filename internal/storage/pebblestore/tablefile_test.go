@@ -72,8 +72,7 @@ func (f *watchedFile) Close() error {
 // TestCheckClosesFiles checks a store in which every table has a damaged end, so that none
 // can be opened.
 func TestCheckClosesFiles(t *testing.T) {
-	disk, _ := damaged(t, true)
-	fs := &watchedFS{FS: disk}
+	fs := &watchedFS{FS: closedWithTables(t)}
 	for _, name := range namesWith(t, fs, ".sst") {
 		flip(t, fs, name, size(t, fs, name)-1)
 	}

@@ -24,8 +24,7 @@
 //     not cause.
 //
 // Damage of more than one bit in the last record of a journal cannot be distinguished from a torn
-// end, and is treated as one. TestDamagedLog and TestDamagedManifest of package pebblestore check
-// this by flipping bits everywhere.
+// end, and is treated as one. TestDamage and TestEveryByte of package pebblestore check this.
 //
 // # Not here
 //
