@@ -6,6 +6,7 @@ replace github.com/pulsegate/pulsegate => ../
 
 require (
 	github.com/google/pprof v0.0.0-20260906184651-6331bc6350fe
+	github.com/prometheus/procfs v0.22.0
 	github.com/pulsegate/pulsegate v0.0.0-00010101000000-000000000000
 )
 
@@ -18,7 +19,6 @@ require (
 	github.com/prometheus/client_golang v1.25.0 // indirect
 	github.com/prometheus/client_model v0.6.3 // indirect
 	github.com/prometheus/common v0.72.0 // indirect
-	github.com/prometheus/procfs v0.22.0 // indirect
 	go.uber.org/goleak v1.3.0 // indirect
 	golang.org/x/oauth2 v0.38.0 // indirect
 )

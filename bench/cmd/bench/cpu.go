@@ -4,10 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
 // tick is the unit of CPU times in /proc: USER_HZ is 100 on every architecture
@@ -61,63 +61,29 @@ type stat struct {
 }
 
 func readStats() (map[int]stat, error) {
-	entries, err := os.ReadDir("/proc")
+	all, err := procfs.AllProcs()
 	if err != nil {
 		return nil, fmt.Errorf("list processes: %w", err)
 	}
-	stats := make(map[int]stat, len(entries))
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		text, err := os.ReadFile("/proc/" + e.Name() + "/stat")
-		if err != nil {
-			continue // the process has ended since it was listed
-		}
-		if stats[pid], err = parseStat(string(text)); err != nil {
-			return nil, err
+	stats := make(map[int]stat, len(all))
+	for _, p := range all {
+		if s, err := p.Stat(); err == nil { // otherwise it has ended since it was listed
+			stats[p.PID] = stat{s.PPID, time.Duration(int(s.UTime+s.STime)+s.CUTime+s.CSTime) * tick}
 		}
 	}
 	return stats, nil
 }
 
-// parseStat parses a line of /proc/PID/stat. The second field is the program's name in
-// parentheses and may contain anything.
-func parseStat(line string) (stat, error) {
-	fields := strings.Fields(line[strings.LastIndexByte(line, ')')+1:])
-	// fields[0] is field 3 in the manual: state, then ppid, and from field 14 on utime,
-	// stime, cutime and cstime.
-	if len(fields) < 15 {
-		return stat{}, errors.New("read CPU time: unknown format of /proc/PID/stat")
+// memory returns what /proc/PID/status says of a process, with its memory in bytes.
+func memory(pid int) (s procfs.ProcStatus, err error) {
+	p, err := procfs.NewProc(pid)
+	if err == nil {
+		s, err = p.NewStatus()
 	}
-	parent, err := strconv.Atoi(fields[1])
 	if err != nil {
-		return stat{}, fmt.Errorf("read CPU time: %w", err)
-	}
-	s := stat{parent: parent}
-	for _, field := range fields[11:15] {
-		ticks, err := strconv.ParseInt(field, 10, 64)
-		if err != nil {
-			return stat{}, fmt.Errorf("read CPU time: %w", err)
-		}
-		s.cpu += time.Duration(ticks) * tick
+		return s, fmt.Errorf("read memory: %w", err)
 	}
 	return s, nil
-}
-
-// memory returns a field of /proc/PID/status, such as VmRSS, in bytes.
-func memory(pid int, field string) (uint64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, fmt.Errorf("read memory: %w", err)
-	}
-	_, rest, _ := strings.Cut(string(text), "\n"+field+":")
-	var kilobytes uint64
-	if _, err := fmt.Sscanf(rest, "%d kB", &kilobytes); err != nil {
-		return 0, fmt.Errorf("read memory: %s: %w", field, err)
-	}
-	return kilobytes << 10, nil
 }
 
 // writtenBytes returns the bytes that process pid and its descendants, ended ones
@@ -131,11 +97,15 @@ func writtenBytes(pid int) (uint64, error) {
 }
 
 func treeWritten(stats map[int]stat, pid int) (uint64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
+	p, err := procfs.NewProc(pid)
+	var written procfs.ProcIO
+	if err == nil {
+		written, err = p.IO()
+	}
 	if err != nil {
 		return 0, fmt.Errorf("read written bytes: %w", err)
 	}
-	total, err := parseWritten(string(text))
+	total := written.WriteBytes
 	for child, s := range stats {
 		if s.parent == pid && err == nil {
 			var n uint64
@@ -146,16 +116,6 @@ func treeWritten(stats map[int]stat, pid int) (uint64, error) {
 		}
 	}
 	return total, err
-}
-
-// parseWritten parses the text of /proc/PID/io.
-func parseWritten(text string) (uint64, error) {
-	for line := range strings.Lines(text) {
-		if number, ok := strings.CutPrefix(line, "write_bytes: "); ok {
-			return strconv.ParseUint(strings.TrimSpace(number), 10, 64)
-		}
-	}
-	return 0, errors.New("read written bytes: unknown format of /proc/PID/io")
 }
 
 // allocatedBytes returns the disk space of a file.

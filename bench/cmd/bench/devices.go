@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/procfs"
+
 	"github.com/pulsegate/pulsegate/bench/report"
 )
 
@@ -92,9 +94,10 @@ func (b *storeRun) loadDevices(ctx context.Context, devices, readings int) (f re
 		if err == nil {
 			_, _, err = b.settle(ctx, k)
 		}
-		var arriving, after, disk uint64
+		var arriving, after procfs.ProcStatus
+		var disk uint64
 		if err == nil {
-			arriving, err = memory(k.process.pid(), "VmHWM")
+			arriving, err = memory(k.process.pid())
 		}
 		if err == nil {
 			err = eraseFirst(ctx, k)
@@ -106,9 +109,9 @@ func (b *storeRun) loadDevices(ctx context.Context, devices, readings int) (f re
 			return err
 		}
 		if disk, _, err = b.settle(ctx, k); err == nil {
-			after, err = memory(k.process.pid(), "VmRSS")
+			after, err = memory(k.process.pid())
 		}
-		f = report.Figures{"arriving": report.MiB(arriving), "after": report.MiB(after), "disk": report.MiB(disk), "bytes": float64(disk) / float64(devices*readings)}
+		f = report.Figures{"arriving": report.MiB(arriving.VmHWM), "after": report.MiB(after.VmRSS), "disk": report.MiB(disk), "bytes": float64(disk) / float64(devices*readings)}
 		return errors.Join(err, k.stop())
 	})
 	return f, err

@@ -158,7 +158,7 @@ func (b *fhirRun) store(ctx context.Context, dir string) error {
 // server.
 func (b *fhirRun) search(ctx context.Context, dir string, count int) (f report.Figures, err error) {
 	_, err = b.serve(ctx, dir, func(p *process) error {
-		resident, err := memory(p.pid(), "VmRSS")
+		idle, err := memory(p.pid())
 		if err != nil {
 			return err
 		}
@@ -187,7 +187,7 @@ func (b *fhirRun) search(ctx context.Context, dir string, count int) (f report.F
 			sent.batches++
 		}
 		f, err = finish(p, before, &sent, b.Readings)
-		f["before"] = report.MiB(resident)
+		f["before"] = report.MiB(idle.VmRSS)
 		f["peak"] = max(f["peak"], f["before"]) // the kernel counts resident pages inexactly
 		return err
 	})
@@ -197,11 +197,11 @@ func (b *fhirRun) search(ctx context.Context, dir string, count int) (f report.F
 // finish returns the figures of a server that has sent or received batches of Observations.
 func finish(p *process, before time.Duration, sent *flowed, observations int) (report.Figures, error) {
 	after, errCPU := cpuTime(p.pid())
-	peak, errPeak := memory(p.pid(), "VmHWM")
+	now, errMemory := memory(p.pid())
 	n := sent.batches * uint64(observations)
 	f := sent.figures(uint64(observations), after-before)
-	f["bytes"], f["peak"] = float64(sent.bytes)/float64(n), report.MiB(peak)
-	return f, errors.Join(errCPU, errPeak)
+	f["bytes"], f["peak"] = float64(sent.bytes)/float64(n), report.MiB(now.VmHWM)
+	return f, errors.Join(errCPU, errMemory)
 }
 
 // nextPage returns the URL of the page after a page of a search, or "" if it is the last.

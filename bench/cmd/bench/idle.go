@@ -123,8 +123,8 @@ func (b *ingestRun) measureIdle(ctx context.Context, c *contestant) (f report.Fi
 		if err := sleep(ctx, after); err != nil {
 			return err
 		}
-		n, err := memory(pid, "VmRSS")
-		f[name] = report.MiB(n)
+		now, err := memory(pid)
+		f[name] = report.MiB(now.VmRSS)
 		return err
 	}
 	if err := resident("none", idleSettle); err != nil {

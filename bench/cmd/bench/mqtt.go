@@ -253,12 +253,12 @@ func held(ctx context.Context, p *process) (report.Figures, error) {
 	if err != nil {
 		return nil, err
 	}
-	resident, err := memory(p.pid(), "VmRSS")
+	now, err := memory(p.pid())
 	heap, ok := values["go_memstats_heap_alloc_bytes"]
 	if !ok {
 		err = errors.Join(err, errors.New("read heap: the metric is missing"))
 	}
-	return report.Figures{"heap": heap, "resident": float64(resident)}, err
+	return report.Figures{"heap": heap, "resident": float64(now.VmRSS)}, err
 }
 
 // A sender is a connection that sends one reading after another.

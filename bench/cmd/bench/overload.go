@@ -197,14 +197,14 @@ func (b *overloadRun) run(ctx context.Context, s scenario, rate string) (_ repor
 	if err != nil {
 		return nil, err
 	}
-	peak, err := memory(p.pid(), "VmHWM")
+	now, err := memory(p.pid())
 	if err != nil {
 		return nil, err
 	}
 	took := time.Duration(sim.ElapsedS * float64(time.Second))
 	f := latency(per(sim.Stored, took, cpu, 0), time.Duration(sim.Served.P50Us)*time.Microsecond, time.Duration(sim.Served.P99Us)*time.Microsecond)
 	f["tries"], f["refused"] = float64(sim.Tries)/sim.ElapsedS, 100*float64(sim.Refused503)/float64(sim.Tries)
-	f["cores"], f["loader cores"], f["peak"] = cpu.Seconds()/sim.ElapsedS, sim.cpu.Seconds()/sim.ElapsedS, report.MiB(peak)
+	f["cores"], f["loader cores"], f["peak"] = cpu.Seconds()/sim.ElapsedS, sim.cpu.Seconds()/sim.ElapsedS, report.MiB(now.VmHWM)
 	if sim.Refused503 > 0 {
 		f["retry"] = share(sim.RetryAfter)
 	}

@@ -39,16 +39,7 @@ func TestStore(t *testing.T) {
 	}
 }
 
-func TestParseWritten(t *testing.T) {
-	const text = "rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: 5\nwrite_bytes: 4096\ncancelled_write_bytes: 7\n"
-	if got, err := parseWritten(text); err != nil || got != 4096 {
-		t.Errorf("got %d, %v", got, err)
-	}
-	for _, text := range []string{"", "cancelled_write_bytes: 7\n", "write_bytes: x\n"} {
-		if got, err := parseWritten(text); err == nil {
-			t.Errorf("parseWritten(%q) = %d, want an error", text, got)
-		}
-	}
+func TestWrittenBytes(t *testing.T) {
 	if _, err := writtenBytes(os.Getpid()); err != nil {
 		t.Error(err)
 	}
