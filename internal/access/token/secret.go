@@ -9,6 +9,7 @@ import (
 	"errors"
 	"hash/crc32"
 	"path/filepath"
+	"strings"
 )
 
 // Prefix is the beginning of every token.
@@ -59,13 +60,8 @@ func ParseID(text string) (ID, error) {
 // parseHex decodes text into dst. It reports whether text is exactly len(dst) bytes in
 // lower-case hexadecimal digits.
 func parseHex(dst []byte, text string) bool {
-	if len(text) != hex.EncodedLen(len(dst)) {
+	if len(text) != hex.EncodedLen(len(dst)) || strings.ContainsAny(text, "ABCDEF") {
 		return false
-	}
-	for i := range len(text) {
-		if c := text[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return false
-		}
 	}
 	_, err := hex.Decode(dst, []byte(text))
 	return err == nil

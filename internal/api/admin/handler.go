@@ -6,13 +6,13 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"net/netip"
 	"strconv"
 	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/pulsegate/pulsegate/internal/access/audit"
+	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -83,7 +83,7 @@ func (h *Handler) Backup(w http.ResponseWriter, r *http.Request) {
 	defer closeCopy()
 	// Record before sending the first byte: a backup that cannot be recorded must not
 	// be sent.
-	if err := h.opt.Record(audit.Record{Event: audit.BackedUp, Actor: h.opt.Actor(r.Context()), Peer: peer(r)}); err != nil {
+	if err := h.opt.Record(audit.Record{Event: audit.BackedUp, Actor: h.opt.Actor(r.Context()), Peer: gate.PeerOf(r).PeerAddr()}); err != nil {
 		h.opt.Log.Error("a backup cannot be recorded in the audit log", "error", err)
 		h.opt.Problems.ReadFailed.Write(w, r, "The backup could not be recorded in the audit log.")
 		return
@@ -162,7 +162,7 @@ func (h *Handler) Erase(w http.ResponseWriter, r *http.Request) {
 	begun := time.Now()
 	var recordErr error
 	e, err := h.opt.Erase(device, func(e storage.Erasure) error {
-		recordErr = h.opt.Record(audit.Record{Event: audit.Erased, Device: device, Count: e.Readings, Actor: actor, Peer: peer(r)})
+		recordErr = h.opt.Record(audit.Record{Event: audit.Erased, Device: device, Count: e.Readings, Actor: actor, Peer: gate.PeerOf(r).PeerAddr()})
 		return recordErr
 	})
 	if recordErr != nil {
@@ -245,13 +245,4 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, what string, er
 		h.opt.Log.Error("admin request failed", "what", what, "error", err)
 		p.ReadFailed.Write(w, r, "See the server's log.")
 	}
-}
-
-// peer returns the client's address.
-func peer(r *http.Request) netip.Addr {
-	addr, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
-		return netip.Addr{}
-	}
-	return addr.Addr()
 }

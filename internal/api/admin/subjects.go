@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/audit"
+	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/reply"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -134,7 +135,7 @@ func (h *Handler) End(w http.ResponseWriter, r *http.Request) {
 
 // change makes a change of an assignment, and answers with the assignment.
 func (h *Handler) change(w http.ResponseWriter, r *http.Request, event audit.Event, a storage.Assignment, do func(context.Context) error) {
-	record := audit.Record{Event: event, Actor: h.opt.Actor(r.Context()), Peer: peer(r)}
+	record := audit.Record{Event: event, Actor: h.opt.Actor(r.Context()), Peer: gate.PeerOf(r).PeerAddr()}
 	err := Change(h.opt.Record, h.opt.Log, record, a, func() error {
 		return do(context.WithoutCancel(r.Context())) // a client that disconnects does not undo it
 	})
@@ -250,7 +251,7 @@ func (h *Handler) List(w http.ResponseWriter, r *http.Request) {
 // during them.
 func (h *Handler) eraseSubject(w http.ResponseWriter, r *http.Request, subject storage.Subject) {
 	ctx := context.WithoutCancel(r.Context()) // it continues if the client disconnects
-	record := audit.Record{Event: audit.Erased, Subject: string(subject), Actor: h.opt.Actor(ctx), Peer: peer(r)}
+	record := audit.Record{Event: audit.Erased, Subject: string(subject), Actor: h.opt.Actor(ctx), Peer: gate.PeerOf(r).PeerAddr()}
 	answer := eraseAnswer{Subject: string(subject)}
 	begun := time.Now()
 	for {

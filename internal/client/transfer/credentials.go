@@ -6,13 +6,12 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"io"
 	"net"
 	"net/url"
-	"os"
 	"strings"
 
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
+	"github.com/pulsegate/pulsegate/internal/sys/sharedfile"
 )
 
 // Credentials identify a client, and name the CAs that it trusts.
@@ -69,7 +68,7 @@ func (f *CredentialFiles) Load(target, token string) (c Credentials, err error) 
 func (f *CredentialFiles) token(text string) (string, error) {
 	from := "environment variable PULSEGATE_TOKEN"
 	if f.TokenFile != "" {
-		file, err := readBounded(f.TokenFile, maxTokenFileBytes)
+		file, err := sharedfile.Read(f.TokenFile, maxTokenFileBytes)
 		if err != nil {
 			return "", fmt.Errorf("read token: %w", err)
 		}
@@ -88,7 +87,7 @@ func (f *CredentialFiles) token(text string) (string, error) {
 func (f *CredentialFiles) TLSConfig() (*tls.Config, error) {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
 	if f.CA != "" {
-		text, err := readBounded(f.CA, maxPEMFileBytes)
+		text, err := sharedfile.Read(f.CA, maxPEMFileBytes)
 		if err != nil {
 			return nil, fmt.Errorf("read CAs: %w", err)
 		}
@@ -108,18 +107,4 @@ func (f *CredentialFiles) TLSConfig() (*tls.Config, error) {
 		cfg.Certificates = []tls.Certificate{pair}
 	}
 	return cfg, nil
-}
-
-// readBounded reads a file of at most most bytes.
-func readBounded(path string, most int64) ([]byte, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, most+1))
-	if err == nil && int64(len(text)) > most {
-		err = fmt.Errorf("%s is larger than %d bytes", path, most)
-	}
-	return text, err
 }
