@@ -129,10 +129,10 @@ func (c *simLoadCommand) prepare(ctx context.Context, stderr io.Writer) (err err
 	if c.Start != nil {
 		cfg.Start = time.UnixMilli(int64(*c.Start))
 	}
-	if cfg.MQTT, err = c.listener(ctx, c.MQTT, sim.ResolveMQTT); err != nil {
+	if cfg.MQTT, err = c.listener(ctx, "mqtt", c.MQTT); err != nil {
 		return err
 	}
-	if cfg.MLLP, err = c.listener(ctx, c.MLLP, sim.ResolveMLLP); err != nil {
+	if cfg.MLLP, err = c.listener(ctx, "mllp", c.MLLP); err != nil {
 		return err
 	}
 	if cfg.Target, cfg.Token, err = c.resolve(ctx, stderr, cmp.Or(cfg.MQTT, cfg.MLLP)); err != nil {
@@ -142,12 +142,12 @@ func (c *simLoadCommand) prepare(ctx context.Context, stderr io.Writer) (err err
 }
 
 // listener returns the listener to load with another protocol than HTTP, or nil.
-func (c *simLoadCommand) listener(ctx context.Context, url string, resolve func(context.Context, string, bool) (*sim.Target, error)) (*sim.Target, error) {
+func (c *simLoadCommand) listener(ctx context.Context, protocol, url string) (*sim.Target, error) {
 	if url == "" {
 		return nil, nil
 	}
-	t, err := resolve(ctx, url, c.AllowRemote)
-	if errors.Is(err, sim.ErrRemote) || errors.Is(err, sim.ErrMQTTTarget) || errors.Is(err, sim.ErrMLLPTarget) {
+	t, err := sim.ResolveListener(ctx, protocol, url, c.AllowRemote)
+	if errors.Is(err, sim.ErrRemote) || errors.Is(err, sim.ErrListener) {
 		err = settings.Usage(err)
 	}
 	return t, err

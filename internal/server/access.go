@@ -281,16 +281,16 @@ func (a *access) started() error {
 // announce logs which access control protects the server.
 func (a *access) announce() {
 	c := a.opt
-	if c.anybody() {
+	if c.exposed(c.Addr) {
 		a.log.Warn("INSECURE: any client that can connect to this address can write and read health data", "addr", c.Addr)
 	}
-	if c.anybodyPublishes() {
+	if c.exposed(c.MQTTAddr) {
 		a.log.Warn("INSECURE: any client that can connect to this address can write health data", "addr", c.MQTTAddr)
 	}
 	if a.gate.OIDC != nil {
 		a.log.Info("access rules loaded", "rules", a.gate.OIDC.Rules(), "issuer", a.gate.OIDC.Issuer())
 	}
-	if c.anybodySends() {
+	if c.exposed(c.MLLPAddr) {
 		a.log.Warn("INSECURE: any client that can connect to this address can write health data", "addr", c.MLLPAddr)
 	}
 	if a.gate.Tokens != nil {

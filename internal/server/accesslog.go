@@ -75,21 +75,10 @@ func (a *accessLog) write(o metrics.Answered) {
 		o.BodyBytes = 0 // net/http discards the body
 	}
 	a.log.LogAttrs(context.Background(), slog.LevelInfo, accessMessage,
-		slog.String("method", knownMethod(o.Method)),
+		slog.String("method", metrics.KnownMethod(o.Method, "other")),
 		slog.String("route", o.Route),
 		status,
 		slog.Float64("duration_ms", float64(o.Duration.Microseconds())/1000),
 		slog.Int64("answer_bytes", o.BodyBytes),
 	)
-}
-
-// knownMethod returns the method if HTTP defines it. Any other method is arbitrary text
-// from the client.
-func knownMethod(method string) string {
-	switch method {
-	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch,
-		http.MethodDelete, http.MethodConnect, http.MethodOptions, http.MethodTrace:
-		return method
-	}
-	return "other"
 }

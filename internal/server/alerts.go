@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
@@ -41,9 +40,8 @@ type AlertOptions struct {
 func (c *AlertOptions) urls() (all []*url.URL, err error) {
 	secret := c.AlertmanagerUser != "" || c.AlertmanagerTokenFile != ""
 	for _, text := range c.Alertmanager {
-		u, err := url.Parse(text)
-		// The value is not quoted: it may contain a password.
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		u := webURL(text)
+		if u == nil { // the value is not quoted: it may contain a password
 			return nil, settings.Usagef("--alertmanager is not of the form http://host:port, without a user, a query or a fragment")
 		}
 		switch {
@@ -62,22 +60,9 @@ func (c *AlertOptions) urls() (all []*url.URL, err error) {
 		rule{(c.AlertmanagerUser == "") == (c.AlertmanagerPasswordFile == ""), "--alertmanager-user and --alertmanager-password-file must be given together"},
 		rule{c.AlertmanagerUser == "" || c.AlertmanagerTokenFile == "", "--alertmanager-user and --alertmanager-token-file cannot be combined"},
 		rule{c.AlertmanagerEvery >= time.Second && c.AlertmanagerEvery <= time.Hour, "--alertmanager-every must be from 1s to 1h"},
-		rule{c.PageURL == "" || isWebURL(c.PageURL), "--page-url is not of the form https://host/"},
+		rule{c.PageURL == "" || webURL(c.PageURL) != nil, "--page-url is not of the form https://host/"},
 	)
 }
-
-// isWebURL reports whether a text is the URL of a page, without a query and a fragment.
-func isWebURL(text string) bool {
-	u, err := url.Parse(text)
-	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil && u.RawQuery == "" && u.Fragment == ""
-}
-
-// Names of the readyz checks that fail while devices may have no alerts, and while an Alertmanager does not
-// accept alerts.
-const (
-	checkAlerts       = "alerts"
-	checkAlertmanager = "alertmanager"
-)
 
 // An alerting evaluates rules and reports alerts.
 type alerting struct {
@@ -217,21 +202,6 @@ func (a *alerting) reload() error {
 		return nil
 	}
 	return a.file.Reload()
-}
-
-// checkStates is the check that all devices have alerts, and checkSenders the one of the Alertmanagers.
-func (a *alerting) checkStates(ctx context.Context) error {
-	if a == nil {
-		return errors.New("not started")
-	}
-	return a.engine.Check(ctx)
-}
-
-func (a *alerting) checkSenders(ctx context.Context) error {
-	if a == nil {
-		return errors.New("not started")
-	}
-	return a.senders.Check(ctx)
 }
 
 // stop ends the evaluation. With wait, it has ended when stop returns, and no longer uses the store.

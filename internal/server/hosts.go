@@ -61,11 +61,19 @@ func (c *Options) checkFHIRURL() error {
 	if c.FHIRURL == "" {
 		return nil
 	}
-	u, err := url.Parse(c.FHIRURL)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || c.FHIRURL != u.String() || strings.HasSuffix(u.Path, "/") {
+	if u := webURL(c.FHIRURL); u == nil || c.FHIRURL != u.String() || strings.HasSuffix(u.Path, "/") {
 		return settings.Usagef("--fhir-url: %q is not a URL such as https://vitals.example/fhir, without a slash at its end", c.FHIRURL)
 	}
 	return nil
+}
+
+// webURL parses a URL with the scheme http or https and without a user, a query and a fragment. It returns nil for any other.
+func webURL(text string) *url.URL {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return nil
+	}
+	return u
 }
 
 // hostOf returns the host of an address with or without a port, without brackets.

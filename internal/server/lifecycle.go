@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -35,6 +36,25 @@ const (
 	mllpSocket   = "mllp"
 )
 
+// A socketAddr is the option with the address of a socket.
+type socketAddr struct {
+	socket string
+	addr   *string
+}
+
+// flag returns the flag that sets the address.
+func (a socketAddr) flag() string {
+	if a.socket == publicSocket {
+		return "--addr"
+	}
+	return "--" + a.socket + "-addr"
+}
+
+// addrs returns the addresses of all sockets, in the order in which they are opened.
+func (c *Options) addrs() []socketAddr {
+	return []socketAddr{{publicSocket, &c.Addr}, {adminSocket, &c.AdminAddr}, {mqttSocket, &c.MQTTAddr}, {mllpSocket, &c.MLLPAddr}}
+}
+
 // newLifecycle reads the service manager's environment variables, and catches signals
 // from now on, because opening a store may take long. The caller must call end.
 func newLifecycle(c *Options, log *slog.Logger) (*lifecycle, error) {
@@ -53,18 +73,10 @@ func newLifecycle(c *Options, log *slog.Logger) (*lifecycle, error) {
 	if life.sockets, err = byName(sockets); err != nil {
 		return nil, err
 	}
-	// An inherited socket already has an address.
-	if l := life.sockets[publicSocket]; l != nil {
-		c.Addr = l.Addr().String()
-	}
-	if l := life.sockets[adminSocket]; l != nil {
-		c.AdminAddr = l.Addr().String()
-	}
-	if l := life.sockets[mqttSocket]; l != nil {
-		c.MQTTAddr = l.Addr().String()
-	}
-	if l := life.sockets[mllpSocket]; l != nil {
-		c.MLLPAddr = l.Addr().String()
+	for _, at := range c.addrs() {
+		if l := life.sockets[at.socket]; l != nil {
+			*at.addr = l.Addr().String() // an inherited socket already has an address
+		}
 	}
 	if c.Reload != nil {
 		signal.Notify(life.hangups, syscall.SIGHUP)
@@ -81,7 +93,7 @@ func byName(sockets []systemd.Socket) (map[string]net.Listener, error) {
 	named := make(map[string]net.Listener, len(sockets))
 	for _, s := range sockets {
 		name := s.Name
-		known := name == publicSocket || name == adminSocket || name == mqttSocket || name == mllpSocket
+		known := slices.Contains([]string{publicSocket, adminSocket, mqttSocket, mllpSocket}, name)
 		if len(sockets) == 1 && !known {
 			name, known = publicSocket, true
 		}

@@ -110,26 +110,22 @@ func closeAfterLast(next http.Handler) http.Handler {
 // open opens the listeners that were not inherited. It comes before the store is opened, so that
 // a server whose address is taken creates no data directory. Clients wait in the backlog.
 func (s *listeners) open() error {
-	for _, l := range []struct{ name, addr string }{{publicSocket, s.opt.Addr}, {adminSocket, s.opt.AdminAddr}, {mqttSocket, s.opt.MQTTAddr}, {mllpSocket, s.opt.MLLPAddr}} {
-		if s.sockets[l.name] != nil || l.addr == "" {
+	for _, at := range s.opt.addrs() {
+		if s.sockets[at.socket] != nil || *at.addr == "" {
 			continue
 		}
-		socket, err := net.Listen("tcp", l.addr)
+		l, err := net.Listen("tcp", *at.addr)
 		if err != nil {
-			return fmt.Errorf("open %s listener: %w%s", l.name, err, listenHint(l.name, err))
+			return fmt.Errorf("open %s listener: %w%s", at.socket, err, listenHint(at.flag(), err))
 		}
-		s.sockets[l.name] = socket
+		s.sockets[at.socket] = l
 	}
 	s.publicAddr = s.sockets[publicSocket].Addr()
 	return nil
 }
 
-// listenHint returns a remedy for an error of net.Listen, or "".
-func listenHint(name string, err error) string {
-	flag := "--addr"
-	if name != publicSocket {
-		flag = "--" + name + "-addr"
-	}
+// listenHint returns a remedy for an error of net.Listen with the address that a flag sets, or "".
+func listenHint(flag string, err error) string {
 	_, noSuchHost := errors.AsType[*net.DNSError](err)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):

@@ -304,31 +304,24 @@ func (c *Options) checkBounds() error {
 // checkAddr rejects a public listener without access control on an address that other machines
 // can reach, unless the options allow it.
 func (c *Options) checkAddr() error {
-	host, port, err := net.SplitHostPort(c.Addr)
-	if err != nil {
-		return settings.Usagef("--addr: %v%s", err, AddrHint(c.Addr))
-	}
-	if _, _, err := net.SplitHostPort(c.AdminAddr); err != nil && c.AdminAddr != "" {
-		return settings.Usagef("--admin-addr: %v%s", err, AddrHint(c.AdminAddr))
-	}
-	if _, _, err := net.SplitHostPort(c.MQTTAddr); err != nil && c.MQTTAddr != "" {
-		return settings.Usagef("--mqtt-addr: %v%s", err, AddrHint(c.MQTTAddr))
-	}
-	if _, _, err := net.SplitHostPort(c.MLLPAddr); err != nil && c.MLLPAddr != "" {
-		return settings.Usagef("--mllp-addr: %v%s", err, AddrHint(c.MLLPAddr))
+	for _, at := range c.addrs() {
+		if _, _, err := net.SplitHostPort(*at.addr); err != nil && (*at.addr != "" || at.socket == publicSocket) {
+			return settings.Usagef("%s: %v%s", at.flag(), err, AddrHint(*at.addr))
+		}
 	}
 	if c.MLLPAddr != "" && c.TLSClientCA == "" && !c.AccessOptions.open() {
 		return settings.Usagef("--mllp-addr requires --tls-client-ca: MLLP has no tokens, so clients need a certificate")
 	}
-	if c.anybodySends() && !c.Insecure {
+	if c.exposed(c.MLLPAddr) && !c.Insecure {
 		return settings.Usagef("--mllp-addr %s can be reached from other machines, and clients need no certificate: anybody could write. "+
 			"Listen on 127.0.0.1, name the CA of client certificates with --tls-client-ca, or add --insecure if something else decides who gets in", c.MLLPAddr)
 	}
-	if c.anybodyPublishes() && !c.Insecure {
+	if c.exposed(c.MQTTAddr) && !c.Insecure {
 		return settings.Usagef("--mqtt-addr %s can be reached from other machines, and this server has no tokens: anybody could write. "+
 			"Listen on 127.0.0.1, name a token file with --tokens, or add --insecure if something else decides who gets in", c.MQTTAddr)
 	}
-	if c.anybody() && !c.Insecure {
+	if c.exposed(c.Addr) && !c.Insecure {
+		host, port, _ := net.SplitHostPort(c.Addr) // checked above
 		reach := "can be reached from other machines"
 		if host == "" {
 			reach = "has no host, so it " + reach
@@ -365,17 +358,9 @@ func AddrHint(addr string) string {
 	return ""
 }
 
-// anybody reports whether anybody on other machines may write and read.
-func (c *Options) anybody() bool { return c.AccessOptions.open() && !isLoopback(c.Addr) }
-
-// anybodyPublishes reports whether anybody on other machines may publish with MQTT.
-func (c *Options) anybodyPublishes() bool {
-	return c.AccessOptions.open() && c.MQTTAddr != "" && !isLoopback(c.MQTTAddr)
-}
-
-// anybodySends reports whether anybody on other machines may send messages with MLLP.
-func (c *Options) anybodySends() bool {
-	return c.AccessOptions.open() && c.MLLPAddr != "" && !isLoopback(c.MLLPAddr)
+// exposed reports whether anybody on other machines may use the listener with an address; "" means that there is none.
+func (c *Options) exposed(addr string) bool {
+	return c.AccessOptions.open() && addr != "" && !isLoopback(addr)
 }
 
 // problems returns the answers to rejected requests.

@@ -138,16 +138,15 @@ func Run(ctx context.Context, opt *Options, log *Log, onServing func(context.Con
 	}
 }
 
-// checkDamage is the name of the readyz check that fails once a stored file was found
-// damaged.
-const checkDamage = "damage"
-
-// checkLoss is the name of the readyz check that fails while a database may lack what was acknowledged, and no operator has
-// confirmed that.
-const checkLoss = "loss"
-
-// checkMemory is the name of the readyz check that fails while the directory of what the server remembers cannot be written.
-const checkMemory = "remember-dir"
+// Names of the readyz checks.
+const (
+	checkStore        = "store"        // the store takes readings
+	checkDamage       = "damage"       // no stored file was found damaged
+	checkLoss         = "loss"         // no database may lack what was acknowledged, or an operator has confirmed that
+	checkMemory       = "remember-dir" // the directory of what the server remembers can be written
+	checkAlerts       = "alerts"       // all devices have alerts
+	checkAlertmanager = "alertmanager" // each Alertmanager accepts alerts
+)
 
 // start opens the store and the listeners. After an error, close closes what it has opened.
 func (s *server) start() error {
@@ -311,26 +310,21 @@ func (s *server) startBackground() {
 	}
 }
 
+// degradations has what to log when a check fails that only degrades the server, or "" if that is logged where it is found.
+// It is never modified.
+var degradations = map[string]string{
+	checkDamage: "stored files are damaged: readings that must be compared with unreadable ones are rejected, others are accepted; " +
+		"stop the server and run pulsegate check",
+	checkLoss:         "something acknowledged was lost; confirm it with pulsegate store confirm-loss",
+	checkAlerts:       "devices may have no alerts",
+	checkAlertmanager: "",
+	checkMemory:       "",
+}
+
 func (s *server) healthChanged(name string, err error) {
-	if name == checkDamage {
-		if err != nil {
-			s.log.Error("stored files are damaged: readings that must be compared with unreadable ones are rejected, others are accepted; "+
-				"stop the server and run pulsegate check", "error", err)
-		}
-		return
-	}
-	switch name {
-	case checkAlertmanager, checkMemory:
-		return // its sender has logged it, or the store
-	case checkLoss:
-		if err != nil {
-			s.log.Error("something acknowledged was lost; confirm it with pulsegate store confirm-loss", "error", err)
-		}
-		return
-	}
-	if name == checkAlerts {
-		if err != nil {
-			s.log.Error("devices may have no alerts", "error", err)
+	if text, degrades := degradations[name]; degrades {
+		if err != nil && text != "" {
+			s.log.Error(text, "error", err)
 		}
 		return
 	}

@@ -114,7 +114,7 @@ func (s *server) stopFailed(why string) error {
 // and that call may block indefinitely: the process exits here.
 func (s *server) fail(why string) {
 	if s.running.Load() {
-		s.health.Reporter("store")(errors.New(why))
+		s.health.Reporter(checkStore)(errors.New(why))
 		select {
 		case s.failed <- why:
 		default:

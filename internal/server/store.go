@@ -36,11 +36,11 @@ type store interface {
 // openStore opens the store that the options name.
 func (s *server) openStore() error {
 	defer s.life.opening(s.opt.storeName())()
-	checks := []health.Check{{
-		Name:  "store",
-		Every: time.Second,
-		Run:   func(context.Context) error { return s.store.Ready() },
-	}}
+	var checks []health.Check
+	check := func(name string, run func(context.Context) error) {
+		_, degrades := degradations[name]
+		checks = append(checks, health.Check{Name: name, Every: time.Second, Degrades: degrades, Run: run})
+	}
 	if s.opt.Store != "" {
 		db, err := pgstore.Open(context.Background(), pgstore.Options{
 			DSN:           s.opt.Store,
@@ -58,17 +58,9 @@ func (s *server) openStore() error {
 			return signsfile.Locate(s.opt.Signs, err)
 		}
 		s.store = db
-		checks = append(checks, health.Check{
-			Name:     checkLoss,
-			Every:    time.Second,
-			Degrades: true,
-			Run:      func(context.Context) error { return db.Degraded() },
-		}, health.Check{
-			Name:     checkMemory,
-			Every:    time.Second,
-			Degrades: true,
-			Run:      func(context.Context) error { return db.Memory() },
-		})
+		check(checkStore, func(context.Context) error { return db.Ready() })
+		check(checkLoss, func(context.Context) error { return db.Degraded() })
+		check(checkMemory, func(context.Context) error { return db.Memory() })
 	} else {
 		db, err := pebblestore.Open(s.opt.Data, pebblestore.Options{
 			MaxDevices:    s.opt.MaxDevices,
@@ -85,20 +77,15 @@ func (s *server) openStore() error {
 			return fmt.Errorf("open data directory: %w", signsfile.Locate(s.opt.Signs, err))
 		}
 		s.store, s.embedded = db, db
-		checks = append([]health.Check{{
-			Name:     checkDamage,
-			Every:    time.Second,
-			Degrades: true,
-			Run:      func(context.Context) error { return db.Degraded() },
-		}}, checks...)
+		check(checkDamage, func(context.Context) error { return db.Degraded() })
+		check(checkStore, func(context.Context) error { return db.Ready() })
 	}
 	if err := cmp.Or(s.parsed.setLimits(s.opt, s.store.Signs()), s.parsed.setMappings(s.opt, s.store.Signs())); err != nil { // the store has the numbers of signs
 		return err
 	}
 	if s.opt.Alerts != "" {
-		checks = append(checks,
-			health.Check{Name: checkAlerts, Every: time.Second, Degrades: true, Run: func(ctx context.Context) error { return s.alerts.checkStates(ctx) }},
-			health.Check{Name: checkAlertmanager, Every: time.Second, Degrades: true, Run: func(ctx context.Context) error { return s.alerts.checkSenders(ctx) }})
+		check(checkAlerts, func(ctx context.Context) error { return s.alerts.engine.Check(ctx) })
+		check(checkAlertmanager, func(ctx context.Context) error { return s.alerts.senders.Check(ctx) })
 	}
 	s.health = health.New(health.Options{OnChange: s.healthChanged}, checks...)
 	if keep := s.opt.Retain; keep != 0 {

@@ -652,7 +652,7 @@ func TestMQTTOverTLS(t *testing.T) {
 			l.tasks.Go(func() { l.serve(conn) })
 		}
 	})
-	target, err := sim.ResolveMQTT(t.Context(), "mqtts://bed-7@"+plain.Addr().String(), false)
+	target, err := sim.ResolveListener(t.Context(), "mqtt", "mqtts://bed-7@"+plain.Addr().String(), false)
 	try(t, err)
 	roots := x509.NewCertPool()
 	roots.AddCert(certificates.Certificate())
@@ -670,7 +670,7 @@ func TestMQTTOverTLS(t *testing.T) {
 	}
 }
 
-func TestResolveMQTT(t *testing.T) {
+func TestResolveListener(t *testing.T) {
 	for _, tt := range []struct {
 		target string
 		remote bool
@@ -681,16 +681,16 @@ func TestResolveMQTT(t *testing.T) {
 		{"mqtt://bed-7@[::1]:1883", false, nil},
 		{"mqtt://10.1.2.3:1883", false, sim.ErrRemote},
 		{"mqtt://10.1.2.3:1883", true, nil},
-		{"mqtt://127.0.0.1", false, sim.ErrMQTTTarget},
-		{"mqtt://127.0.0.1:70000", false, sim.ErrMQTTTarget},
-		{"http://127.0.0.1:1883", false, sim.ErrMQTTTarget},
-		{"127.0.0.1:1883", false, sim.ErrMQTTTarget},
-		{"mqtt://:1883", false, sim.ErrMQTTTarget},
-		{"mqtt://bed-7:secret@127.0.0.1:1883", false, sim.ErrMQTTTarget},
-		{"mqtt://127.0.0.1:1883/topic", false, sim.ErrMQTTTarget},
-		{"mqtt://127.0.0.1:1883?a=b", false, sim.ErrMQTTTarget},
+		{"mqtt://127.0.0.1", false, sim.ErrListener},
+		{"mqtt://127.0.0.1:70000", false, sim.ErrListener},
+		{"http://127.0.0.1:1883", false, sim.ErrListener},
+		{"127.0.0.1:1883", false, sim.ErrListener},
+		{"mqtt://:1883", false, sim.ErrListener},
+		{"mqtt://bed-7:secret@127.0.0.1:1883", false, sim.ErrListener},
+		{"mqtt://127.0.0.1:1883/topic", false, sim.ErrListener},
+		{"mqtt://127.0.0.1:1883?a=b", false, sim.ErrListener},
 	} {
-		target, err := sim.ResolveMQTT(t.Context(), tt.target, tt.remote)
+		target, err := sim.ResolveListener(t.Context(), "mqtt", tt.target, tt.remote)
 		if !errors.Is(err, tt.want) || err != nil && strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s, remote %v: got %v, want %v without a secret", tt.target, tt.remote, err, tt.want)
 		}

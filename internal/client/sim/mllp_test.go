@@ -1,6 +1,7 @@
 package sim_test
 
 import (
+	"errors"
 	"net"
 	"strings"
 	"testing"
@@ -38,13 +39,13 @@ func TestAcks(t *testing.T) {
 
 // A load over MLLP excludes other protocols, needs a code for each sign, and a URL of a listener on this machine.
 func TestMLLPOptions(t *testing.T) {
-	resolve := func(url string) (*sim.Target, error) { return sim.ResolveMLLP(t.Context(), url, false) }
+	resolve := func(url string) (*sim.Target, error) { return sim.ResolveListener(t.Context(), "mllp", url, false) }
 	target, err := resolve("mllps://127.0.0.1:2575")
 	if err != nil || !target.TLS() || target.Remote() {
 		t.Fatalf("%v, %v", target, err)
 	}
 	for _, url := range []string{"mllp://127.0.0.1", "http://127.0.0.1:2575", "mllp://name@127.0.0.1:2575", "mllp://127.0.0.1:2575/x", "mllp://:2575"} {
-		if _, err := resolve(url); err != sim.ErrMLLPTarget {
+		if _, err := resolve(url); !errors.Is(err, sim.ErrListener) {
 			t.Errorf("%s: %v", url, err)
 		}
 	}

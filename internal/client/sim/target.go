@@ -20,8 +20,8 @@ var ErrRemote = errors.New("sim: the target is not this machine; a simulated fle
 // ErrTarget is wrapped by errors about the form of a target.
 var ErrTarget = errors.New("sim: the target must have the form http://host:port")
 
-// ErrMQTTTarget is wrapped by errors about the form of a target for MQTT.
-var ErrMQTTTarget = errors.New("sim: the MQTT listener must have the form mqtt://host:port or mqtts://host:port")
+// ErrListener is wrapped by errors about the form of a listener of another protocol than HTTP.
+var ErrListener = errors.New("sim: the listener must have the form")
 
 // A Target is a server to load.
 type Target struct {
@@ -64,36 +64,21 @@ func ResolveTarget(ctx context.Context, target string, remote bool) (*Target, er
 	return t.resolve(ctx, u.Hostname(), uint16(n), remote)
 }
 
-// ResolveMQTT is ResolveTarget for a URL with the scheme mqtt or mqtts. A user name in the
-// URL is that of all gateways. By default, only gateways without a token and without a
-// certificate have user names: a server takes the gateway from those.
-func ResolveMQTT(ctx context.Context, target string, remote bool) (*Target, error) {
+// ResolveListener is ResolveTarget for a listener of protocol, mqtt or mllp, which is the scheme of its URL, or
+// with TLS mqtts or mllps. A user name in a URL of MQTT is that of all gateways. By default, only gateways without a token
+// and without a certificate have user names: a server takes the gateway from those.
+func ResolveListener(ctx context.Context, protocol, target string, remote bool) (*Target, error) {
+	// The target is not quoted: it may hold a password.
+	bad := fmt.Errorf("%w %[2]s://host:port or %[2]ss://host:port", ErrListener, protocol)
 	u, err := url.Parse(target)
-	if err != nil || u.Scheme != "mqtt" && u.Scheme != "mqtts" || u.Hostname() == "" || u.RequestURI() != "/" || u.Fragment != "" {
-		return nil, ErrMQTTTarget // the target is not quoted: it may hold a password
+	if err != nil || u.Scheme != protocol && u.Scheme != protocol+"s" || u.Hostname() == "" || u.RequestURI() != "/" || u.Fragment != "" {
+		return nil, bad
 	}
 	port, err := strconv.ParseUint(u.Port(), 10, 16)
-	if _, secret := u.User.Password(); secret || err != nil {
-		return nil, ErrMQTTTarget
+	if _, secret := u.User.Password(); secret || u.User != nil && protocol != "mqtt" || err != nil {
+		return nil, bad
 	}
-	t := &Target{url: target, name: u.Hostname(), tls: u.Scheme == "mqtts", user: u.User.Username()}
-	return t.resolve(ctx, u.Hostname(), uint16(port), remote)
-}
-
-// ErrMLLPTarget is wrapped by errors about the form of a target for MLLP.
-var ErrMLLPTarget = errors.New("sim: the MLLP listener must have the form mllp://host:port or mllps://host:port")
-
-// ResolveMLLP is ResolveTarget for a URL with the scheme mllp or mllps.
-func ResolveMLLP(ctx context.Context, target string, remote bool) (*Target, error) {
-	u, err := url.Parse(target)
-	if err != nil || u.Scheme != "mllp" && u.Scheme != "mllps" || u.Hostname() == "" || u.User != nil || u.RequestURI() != "/" || u.Fragment != "" {
-		return nil, ErrMLLPTarget
-	}
-	port, err := strconv.ParseUint(u.Port(), 10, 16)
-	if err != nil {
-		return nil, ErrMLLPTarget
-	}
-	t := &Target{url: target, name: u.Hostname(), tls: u.Scheme == "mllps"}
+	t := &Target{url: target, name: u.Hostname(), tls: u.Scheme != protocol, user: u.User.Username()}
 	return t.resolve(ctx, u.Hostname(), uint16(port), remote)
 }
 

@@ -32,6 +32,16 @@ type Answered struct {
 	Duration  time.Duration // see Handler
 }
 
+// KnownMethod returns a method if HTTP defines it, and other if not: then it is arbitrary text from the client.
+func KnownMethod(method, other string) string {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch,
+		http.MethodDelete, http.MethodConnect, http.MethodOptions, http.MethodTrace:
+		return method
+	}
+	return other
+}
+
 // NewRequests returns Requests without routes.
 func NewRequests() *Requests { return &Requests{} }
 

@@ -3,7 +3,6 @@ package tracing
 import (
 	"context"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
@@ -28,10 +27,6 @@ type handler struct {
 	requests sync.Pool // of *Request
 }
 
-// knownMethods are the methods that appear in spans. Any other method is arbitrary text
-// from a client (OpenTelemetry's http.request.method).
-var knownMethods = []string{"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"}
-
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s, _ := h.requests.Get().(*Request)
 	if s == nil {
@@ -43,10 +38,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// Deferred because of panics, on which net/http closes the connection.
 	defer func() {
 		s.End = time.Now()
-		s.Method, s.Route = r.Method, traced.Pattern
-		if !slices.Contains(knownMethods, s.Method) {
-			s.Method = "_OTHER"
-		}
+		s.Method, s.Route = metrics.KnownMethod(r.Method, "_OTHER"), traced.Pattern // as OpenTelemetry's http.request.method
 		r.Pattern = traced.Pattern
 		h.tracer.Record(s)
 		*s = Request{}
