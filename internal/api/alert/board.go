@@ -16,6 +16,7 @@ type board struct {
 	touched     []*watched             // may have changed since they were settled
 	unread      map[vitals.Name]unread // devices whose runs must be read from the store
 	sweep       uint32                 // number of sweeps that have begun
+	round       uint32                 // number of times that all devices of the order perhaps were read
 	beganUnixMs int64                  // the last sweep
 	complete    bool                   // one has ended
 	cutUnixMs   int64                  // readings before this may have expired
@@ -58,8 +59,9 @@ type watched struct {
 
 	runs    []run  // by rule; nil if no rule is for the device
 	sweep   uint32 // in which it was seen last
+	round   uint32 // in which it was read last
 	touched bool   // it is in board.touched
-	_       [8]byte
+	_       [4]byte
 	name    vitals.Name
 }
 
@@ -230,9 +232,16 @@ func (b *board) take(r *update, w *watched) {
 	}
 }
 
-// begin begins a sweep.
-func (b *board) begin(nowUnixMs int64) {
+// begin begins a sweep. lost says that readings were lost since the last one.
+func (b *board) begin(nowUnixMs int64, lost bool) {
 	b.sweep++
+	doubts := false
+	for _, u := range b.unread {
+		doubts = doubts || u.order == perhaps
+	}
+	if lost || !doubts { // otherwise each is read before one is read again
+		b.round++
+	}
 	b.beganUnixMs = nowUnixMs
 	if b.full, b.leftOut = false, 0; b.opt.Retain != 0 {
 		b.cutUnixMs = max(b.cutUnixMs, nowUnixMs-b.opt.Retain.Milliseconds())
@@ -281,7 +290,7 @@ func (b *board) compare(d *storage.Device, late bool) {
 		switch {
 		case u.met && u.young > 0 && u.firstUnixMs < b.cutUnixMs:
 			b.mark(&d.Name, differs)
-		case u.met && late:
+		case u.met && late && w.round != b.round:
 			b.mark(&d.Name, perhaps)
 		}
 	}

@@ -320,7 +320,7 @@ func (e *Engine) sweep(ctx context.Context, between func()) bool {
 	e.mu.Lock()
 	lost := e.lost
 	late := lost > 0 || e.opt.Shared
-	e.board.begin(e.opt.nowUnixMs())
+	e.board.begin(e.opt.nowUnixMs(), lost > 0)
 	clear(e.erased) // the sweep reads what an update of them has made wrong
 	e.mu.Unlock()
 	err := e.reader.WalkDevices(ctx, func(some []storage.Device) {
@@ -375,7 +375,7 @@ func (e *Engine) installLocked(device *vitals.Name, runs []run, newestUnixMs int
 			}
 		}
 	}
-	w.runs, w.newestUnixMs, w.busy, w.stale = runs, newestUnixMs, math.MaxUint64, 0
+	w.runs, w.newestUnixMs, w.busy, w.stale, w.round = runs, newestUnixMs, math.MaxUint64, 0, e.board.round
 	if e.ready {
 		e.settleLocked(w, e.opt.nowUnixMs(), true)
 	}
