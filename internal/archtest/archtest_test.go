@@ -1,6 +1,7 @@
 package archtest_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -15,9 +16,7 @@ const root = "../.."
 func parseRepository(t *testing.T) *source {
 	t.Helper()
 	s, err := parse(os.DirFS(root))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return s
 }
 
@@ -44,9 +43,7 @@ func TestRepository(t *testing.T) {
 // TestArchitectureNamesPackages checks that ARCHITECTURE.md names every package.
 func TestArchitectureNamesPackages(t *testing.T) {
 	text, err := os.ReadFile(root + "/ARCHITECTURE.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	named := make(map[string]bool)
 	for _, word := range strings.FieldsFunc(string(text), func(r rune) bool { return strings.ContainsRune(" \t\n`,;:()|", r) }) {
 		named[word] = true
@@ -62,9 +59,7 @@ func TestArchitectureNamesPackages(t *testing.T) {
 // a document names exists. A path begins with a directory of the root.
 func TestDocumentsNameFiles(t *testing.T) {
 	entries, err := os.ReadDir(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	var tops []string
 	for _, e := range entries {
 		if e.IsDir() && e.Name() != "bin" { // built
@@ -74,18 +69,14 @@ func TestDocumentsNameFiles(t *testing.T) {
 	paths := regexp.MustCompile("`((?:" + strings.Join(tops, "|") + ")/[\\w./-]*)`")
 	documents := []string{"ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", "SECURITY.md"}
 	pages, err := filepath.Glob(root + "/docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	for _, page := range pages {
 		documents = append(documents, "docs/"+filepath.Base(page))
 	}
 	named := 0
 	for _, document := range documents {
 		text, err := os.ReadFile(filepath.Join(root, document))
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		for _, m := range paths.FindAllStringSubmatch(string(text), -1) {
 			named++
 			if _, err := os.Stat(filepath.Join(root, m[1])); err != nil {
@@ -103,9 +94,7 @@ func TestDocumentsNameFiles(t *testing.T) {
 // ARCHITECTURE.md exists.
 func TestArchitectureNamesSymbols(t *testing.T) {
 	text, err := os.ReadFile(root + "/ARCHITECTURE.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	for _, missing := range missingSymbols(parseRepository(t), string(text)) {
 		t.Errorf("ARCHITECTURE.md names %s, which does not exist", missing)
 	}
@@ -116,13 +105,19 @@ func TestMissingSymbols(t *testing.T) {
 	s, err := parse(fstest.MapFS{"internal/api/ingest/a.go": &fstest.MapFile{Data: []byte(
 		"package ingest; type Core struct{ queue int }; func (*Core) Admit() {}; func TestOne() {}",
 	)}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	const text = "ingest.Core, ingest.Core.Admit and ingest.Core.queue; ingest.go and TestOne; but" +
 		" ingest.Gone, ingest.Core.admit and TestTwo; store.Else is of no package"
 	want := []string{"ingest.Gone", "ingest.Core.admit", "TestTwo"}
 	if got := missingSymbols(s, text); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// try ends the test if one of errs is not nil.
+func try(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -13,9 +13,7 @@ import (
 // test does not lose the race detector.
 func TestConcurrentNamesTests(t *testing.T) {
 	text, err := os.ReadFile("../../.ci/concurrent.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	dir, names := "", 0
 	for line := range strings.Lines(string(text)) {
 		name := strings.TrimSpace(line)
@@ -26,14 +24,10 @@ func TestConcurrentNamesTests(t *testing.T) {
 		names++
 		declared := regexp.MustCompile(`(?m)^func ` + regexp.QuoteMeta(name) + `\(`)
 		files, err := filepath.Glob(filepath.Join("../..", dir, "*_test.go"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		if !slices.ContainsFunc(files, func(file string) bool {
 			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			return declared.Match(text)
 		}) {
 			t.Errorf("%q has no test %s", dir, name)

@@ -85,9 +85,7 @@ func checkDocs(t *testing.T, tree fs.FS) (pages int, problems []string) {
 		problems = append(problems, checkPage(tree, name, string(text))...)
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return pages, problems
 }
 
@@ -209,13 +207,9 @@ func anchors(text string) (all []string) {
 // docs/benchmarks.md.
 func TestReadmeFigures(t *testing.T) {
 	readme, err := os.ReadFile(root + "/README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	page, err := os.ReadFile(root + "/docs/benchmarks.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	figures := regexp.MustCompile(`(\d[\d.,]*)\s+(?:µs|times|requests/s)`).FindAllStringSubmatch(string(readme), -1)
 	if len(figures) < 3 {
 		t.Errorf("the README has %d figures", len(figures))
@@ -233,15 +227,11 @@ func TestReadmeFigures(t *testing.T) {
 // TestDocsIndex checks that docs/README.md links all pages of docs.
 func TestDocsIndex(t *testing.T) {
 	index, err := os.ReadFile(root + "/docs/README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	docs := os.DirFS(root + "/docs")
 	for _, pattern := range []string{"*.md", "*/*.md"} {
 		pages, err := fs.Glob(docs, pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		for _, page := range pages {
 			if page != "README.md" && !strings.Contains(string(index), "]("+page+")") {
 				t.Errorf("docs/README.md has no link to %s", page)

@@ -64,9 +64,7 @@ func TestRulesCanFail(t *testing.T) {
 			tt.file:                       {Data: []byte(strings.ReplaceAll(tt.text, `"M/`, `"`+module+`/`))},
 		}
 		s, err := parse(files)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		var got []string
 		violations, _ := check(s)
 		for _, v := range violations {

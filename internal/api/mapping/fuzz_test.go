@@ -23,14 +23,10 @@ time = "/t"
 time_format = "unix_ms"
 signs.heart_rate_bpm = { at = "/a/-/hr", factor = "0.01" }
 `)
-	if err != nil {
-		f.Fatal(err)
-	}
+	try(f, err)
 	table := signs(f)
 	rules, err := vitals.NewValidator(table.DefaultLimits())
-	if err != nil {
-		f.Fatal(err)
-	}
+	try(f, err)
 	json := vitals.NewDecoder(rules, vitals.DecoderOptions{})
 	for _, c := range []string{"2A35", "2A37", "2A5E", "2A5F", "2A1C", "2A9D"} {
 		f.Add("m", []byte(fmt.Sprintf(`{"c":%q,"d":"d","t":1790000000,"x":"1E780050005D00EA070701081E053E00020400"}`, c)))
@@ -78,9 +74,7 @@ signs.heart_rate_bpm = { at = "/a/-/hr", factor = "0.01" }
 // FuzzCharacteristic is FuzzDecode for bytes of characteristics.
 func FuzzCharacteristic(f *testing.F) {
 	set, _, err := read(f, gatt)
-	if err != nil {
-		f.Fatal(err)
-	}
+	try(f, err)
 	kinds := []string{"2A35", "2A37", "2A5E", "2A5F", "2A1C", "2A9D"}
 	for i := range kinds {
 		f.Add(byte(i), []byte("\x1e\x78\x00\x50\x00\x5d\x00\xea\x07\x07\x01\x08\x1e\x05\x3e\x00\x02\x04\x00"))

@@ -1,6 +1,7 @@
 package mapping_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -43,9 +44,7 @@ func topic(pattern string) (bool, error) {
 func read(t testing.TB, text string) (*mapping.Set, string, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "m.toml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(path, []byte(text), 0o600))
 	set, err := mapping.Read([]string{path}, signs(t), topic)
 	return set, path, err
 }
@@ -55,9 +54,7 @@ func decode(t testing.TB, in ingest.Input, from vitals.Origin, message string) s
 	t.Helper()
 	table := signs(t)
 	rules, err := vitals.NewValidator(table.DefaultLimits())
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	var batch vitals.Batch
 	intake := ingest.Intake{NowUnixMs: now.UnixMilli(), Rules: rules, Origin: &from, MaxReadings: 4, Batch: &batch}
 	if err := in.Decode([]byte(message), &intake); err != nil {
@@ -270,9 +267,7 @@ func TestGATTErrors(t *testing.T) {
 // TestDecode checks payloads of JSON.
 func TestDecode(t *testing.T) {
 	set, _, err := read(t, plain)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	const at = `"dev":"d","t":"2026-11-25T10:00:00+01:00"`
 	const ok = `{"device":"d","time":"2026-11-25T10:00:00.000+01:00"`
 	for _, tt := range []struct{ message, want string }{
@@ -359,9 +354,7 @@ func TestTimes(t *testing.T) {
 		{"rfc3339", `"2026-11-25T10:00:00.5+01:30"`, "2026-11-25T10:00:00.500+01:30"},
 	} {
 		set, _, err := read(t, strings.Replace(plain, `time = "/t"`, "time = \"/t\"\ntime_format = \""+tt.format+`"`, 1))
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		want := `{"device":"d","time":"` + tt.want + `","heart_rate_bpm":72}`
 		if !strings.HasSuffix(tt.want, "Z") && !strings.Contains(tt.want, "T10") {
 			want = "time: " + tt.want
@@ -389,9 +382,7 @@ time = "/ms"
 time_format = "unix_ms"
 signs.spo2_pct.at = "/a/-/hr"
 `)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	const at = `"time":"2026-09-21T14:13:20.000Z"`
 	for _, tt := range []struct{ message, want string }{
 		{`{"a":[{"d":"x","hr":70,"n":1},{"hr":71,"n":"1"},{"n":true,"hr":97},{"n":2}],"ms":1790000000000,"kind":"vitals","gw":["g"]}`,
@@ -410,9 +401,7 @@ signs.spo2_pct.at = "/a/-/hr"
 // TestGATT checks characteristics. Their bytes are in hex or base64.
 func TestGATT(t *testing.T) {
 	set, _, err := read(t, gatt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	reading := func(device, at, members string) string {
 		return `{"device":"` + device + `","time":"` + at + `",` + members + `}`
 	}
@@ -517,18 +506,22 @@ func TestExamples(t *testing.T) {
 			`{"device":"AA:BB:CC:DD:EE:FF","time":"2024-03-09T16:00:00.000Z","systolic_mmhg":132,"diastolic_mmhg":73,"pulse_rate_bpm":76}`},
 	} {
 		set, err := mapping.Read([]string{examples + tt.file + ".toml"}, signs(t), topic)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		payloads, err := os.ReadFile(examples + "payloads/" + tt.payloads + ".json")
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		var from vitals.Origin
 		from.Device, _ = vitals.ParseName(tt.device)
 		from.Gateway, _ = vitals.ParseName(tt.gateway)
 		if got := decode(t, set.OfTopic(tt.pattern), from, string(payloads)); got != tt.want {
 			t.Errorf("%s:\n got %s\nwant %s", tt.file, got, tt.want)
 		}
+	}
+}
+
+// try ends the test if one of errs is not nil.
+func try(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -15,9 +15,7 @@ import (
 func name(t *testing.T, text string) vitals.Name {
 	t.Helper()
 	n, err := vitals.ParseName(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return n
 }
 
@@ -43,9 +41,7 @@ func readAll(t *testing.T, r recording.Reader) (readings []vitals.Reading, rows 
 // The numbers were counted in the original file with an independent program.
 func TestMIMIC2(t *testing.T) {
 	r, err := recording.NewCSV(strings.NewReader(recording.MIMIC2), recording.Options{Mapping: recording.MIMIC2Mapping(), Device: name(t, "d")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	readings, rows := readAll(t, r)
 	if len(rows) != 0 {
 		t.Errorf("rejected %d rows, the first: %v", len(rows), rows[0])
@@ -55,9 +51,7 @@ func TestMIMIC2(t *testing.T) {
 		t.Errorf("counts %+v, want %+v", got, want)
 	}
 	rules, err := vitals.NewValidator(vitals.NewSigns().DefaultLimits())
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	accepted, values, refused := 0, 0, 0
 	for _, reading := range readings {
 		if err := rules.Validate(&reading, vitals.MaxTimeUnixMs); err != nil {
@@ -101,14 +95,10 @@ func TestCSVRows(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m, err := recording.ParseMapping(vitals.NewSigns(), "heart_rate_bpm=HR,spo2_pct=O2")
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			r, err := recording.NewCSV(strings.NewReader(head+tt.row+"\n1767323046000,next,,62,,\n"),
 				recording.Options{Mapping: m, Device: name(t, "default")})
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			readings, rows := readAll(t, r)
 			if last := readings[len(readings)-1]; last.Device.String() != "next" {
 				t.Error("reading did not continue after the row")
@@ -144,9 +134,7 @@ func TestCSVHeader(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m, err := recording.ParseMapping(vitals.NewSigns(), tt.mapping)
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			_, err = recording.NewCSV(strings.NewReader(tt.head), recording.Options{Mapping: m})
 			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "97.25") {
 				t.Errorf("got %v, want an error with %q and without a measured value", err, tt.want)
@@ -240,9 +228,7 @@ func TestOffsets(t *testing.T) {
 				continue
 			}
 			r, err := recording.New(strings.NewReader(file), format, recording.Options{Mapping: recording.DefaultMapping(vitals.NewSigns())})
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			readings, rows := readAll(t, r)
 			switch {
 			case tt.reason != "":
@@ -264,9 +250,7 @@ func TestOffsets(t *testing.T) {
 // A mapping may name the column with the offset.
 func TestMappedOffset(t *testing.T) {
 	m, err := recording.ParseMapping(vitals.NewSigns(), "heart_rate_bpm=HR,utc_offset_minutes=tz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	read := func(file string) ([]vitals.Reading, error) {
 		r, err := recording.NewCSV(strings.NewReader(file), recording.Options{Mapping: m})
 		if err != nil {
@@ -308,9 +292,7 @@ func TestNewest(t *testing.T) {
 // same.
 func TestNewShifted(t *testing.T) {
 	device, err := vitals.ParseName("d")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	for format, text := range map[string]string{
 		recording.CSV:    "time,spo2_pct\n1970-01-01T00:00:05Z,97\n1970-01-01T00:00:09Z,98\n",
 		recording.NDJSON: `{"device":"d","time":100000009000,"spo2_pct":98}` + "\n" + `{"device":"d","time":100000005000,"spo2_pct":97}` + "\n",
@@ -344,9 +326,7 @@ func TestNewShifted(t *testing.T) {
 // Seen to fail with the mutant shift-seconds.
 func TestNewShiftedSeconds(t *testing.T) {
 	device, err := vitals.ParseName("d")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	for format, text := range map[string]string{
 		recording.CSV: "time,spo2_pct\n1763719200,97\n0,97\n60,97\n99999999999,97\n100000000000,98\n",
 		recording.NDJSON: `{"device":"d","time":1763719200,"spo2_pct":97}` + "\n" + `{"device":"d","time":0,"spo2_pct":97}` + "\n" +
@@ -392,5 +372,13 @@ func TestDetectFormat(t *testing.T) {
 	failed := errors.New("failed")
 	if _, _, err := recording.DetectFormat(iotest.ErrReader(failed)); err != failed {
 		t.Errorf("got %v, want the reader's error", err)
+	}
+}
+
+// try ends the test if one of errs is not nil.
+func try(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
 	}
 }

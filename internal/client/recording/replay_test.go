@@ -22,27 +22,19 @@ func TestReplay(t *testing.T) {
 {"device":"d","time":"2026-01-01T00:02:00Z","heart_rate_bpm":62}
 `
 		r, err := recording.New(strings.NewReader(file), recording.NDJSON, recording.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		var devices []vitals.Name
 		for _, text := range []string{"a", "b"} {
 			name, err := vitals.ParseName(text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			devices = append(devices, name)
 		}
 		replay, err := recording.NewReplay(ctx, r, devices, time.Minute)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		start := time.Now()
 		for i, want := range []vitals.Value{6000, 6200, 6200, 6000, 6000, 6200} {
 			reading, line, err := replay.Next()
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			value, _ := reading.Values.Get(vitals.HeartRate)
 			at := start.Add(time.Duration(1+i/2) * time.Minute).UnixMilli()
 			if value != want || reading.Device != devices[i%2] || reading.TimeUnixMs != at || reading.UTCOffset != 0 || line != i+1 {

@@ -37,9 +37,7 @@ go_memstats_mallocs_total 12000
 
 func TestReadCounters(t *testing.T) {
 	got, err := pg.ReadCounters(strings.NewReader(metricsText))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if got.Version != "1.2.3" || got.GoVersion != "go1.26.8" || got.CPU != 12.5 || got.Started != 1.7e9 || got.Bytes != 4.5e6 || got.Objects != 12000 {
 		t.Errorf("got %+v", got)
 	}

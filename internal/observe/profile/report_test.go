@@ -21,14 +21,10 @@ func golden(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
 	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.WriteFile(path, []byte(got), 0o666))
 	}
 	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if got != string(want) {
 		t.Errorf("%s: got\n%s\nwant\n%s", name, got, want)
 	}
@@ -74,9 +70,7 @@ func example(t *testing.T, decodeSamples int64) *pg.Capture {
 
 func TestReportText(t *testing.T) {
 	var text bytes.Buffer
-	if err := pg.Analyze(example(t, 50)).WriteText(&text, 4); err != nil {
-		t.Fatal(err)
-	}
+	try(t, pg.Analyze(example(t, 50)).WriteText(&text, 4))
 	golden(t, "report.txt", text.String())
 }
 
@@ -87,9 +81,7 @@ func TestNoRequests(t *testing.T) {
 	c.After.Requests = c.Before.Requests
 	r := pg.Analyze(c)
 	var text bytes.Buffer
-	if err := r.WriteText(&text, 1); err != nil {
-		t.Fatal(err)
-	}
+	try(t, r.WriteText(&text, 1))
 	got := text.String()
 	for _, want := range []string{"no request was answered in the window", "Cost per second", " 0 requests"} {
 		if !strings.Contains(got, want) {
@@ -103,9 +95,7 @@ func TestNoRequests(t *testing.T) {
 
 func TestReportJSON(t *testing.T) {
 	var text bytes.Buffer
-	if err := pg.Analyze(example(t, 50)).WriteJSON(&text); err != nil {
-		t.Fatal(err)
-	}
+	try(t, pg.Analyze(example(t, 50)).WriteJSON(&text))
 	type cost struct {
 		Name     string  `json:"name"`
 		CPU      float64 `json:"cpu_us"`
@@ -120,9 +110,7 @@ func TestReportJSON(t *testing.T) {
 		Parts    []cost  `json:"parts"`
 		Lines    []cost  `json:"lines"`
 	}
-	if err := json.Unmarshal(text.Bytes(), &got); err != nil {
-		t.Fatal(err)
-	}
+	try(t, json.Unmarshal(text.Bytes(), &got))
 	if got.Per != "request" || got.Requests != 1000 || got.Process != 2500 {
 		t.Errorf("got %+v", got)
 	}

@@ -65,9 +65,7 @@ func functions(t *testing.T, patterns []string) map[string][]string {
 		fields := strings.Split(strings.TrimSpace(line), "|")
 		for _, path := range fields[1:] {
 			file, err := parser.ParseFile(token.NewFileSet(), filepath.FromSlash(path), nil, parser.SkipObjectResolution)
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			for _, d := range file.Decls {
 				if f, ok := d.(*ast.FuncDecl); ok {
 					found[fields[0]] = append(found[fields[0]], linkName(f))

@@ -14,27 +14,19 @@ import (
 // summary.
 func TestSave(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "p")
-	if err := pg.PrepareDir(dir); err != nil {
-		t.Fatal(err)
-	}
+	try(t, pg.PrepareDir(dir))
 	c := example(t, 50)
-	if err := c.Save(dir, pg.Analyze(c)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, c.Save(dir, pg.Analyze(c)))
 	for _, name := range []string{"cpu", "allocs", "heap", "goroutine", "mutex", "block"} {
 		raw, err := os.ReadFile(filepath.Join(dir, name+".pb.gz"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		if _, err := profile.ParseData(raw); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	var summary pg.Report
 	text, err := os.ReadFile(filepath.Join(dir, "summary.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if err := json.Unmarshal(text, &summary); err != nil || summary.Requests != 1000 {
 		t.Errorf("the summary has %d requests, %v; want 1000", summary.Requests, err)
 	}
@@ -45,9 +37,7 @@ func TestSave(t *testing.T) {
 func TestSaveNeverOverwrites(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "cpu.pb.gz")
-	if err := os.WriteFile(path, []byte("mine"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(path, []byte("mine"), 0o666))
 	if err := pg.PrepareDir(dir); err == nil {
 		t.Error("PrepareDir: got no error")
 	}

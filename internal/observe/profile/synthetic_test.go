@@ -1,6 +1,7 @@
 package profile_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -51,9 +52,7 @@ func build(t *testing.T, types []*profile.ValueType, period int64, samples ...sa
 		}
 		p.Sample = append(p.Sample, &profile.Sample{Location: stack, Value: s.values, NumLabel: s.labels})
 	}
-	if err := p.CheckValid(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, p.CheckValid())
 	return p
 }
 
@@ -95,4 +94,12 @@ func counted(requests uint64) (before, after *pg.Counters) {
 func capture(requests uint64, cpu *profile.Profile) *pg.Capture {
 	before, after := counted(requests)
 	return &pg.Capture{Target: "http://127.0.0.1:6060", Start: before.At, Window: 10 * time.Second, Before: before, After: after, CPU: cpu}
+}
+
+// try ends the test if one of errs is not nil.
+func try(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
 }

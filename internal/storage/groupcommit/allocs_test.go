@@ -45,9 +45,7 @@ func TestSubmitAllocs(t *testing.T) {
 	w := &countingWaiter{want: calls, all: make(chan struct{}, 1)}
 	got := testing.AllocsPerRun(1000, func() {
 		for range calls {
-			if err := c.Submit(items, w); err != nil {
-				t.Fatal(err)
-			}
+			try(t, c.Submit(items, w))
 		}
 		<-w.all
 	})
@@ -58,9 +56,7 @@ func TestSubmitAllocs(t *testing.T) {
 
 func TestRejectionAllocs(t *testing.T) {
 	c := groupcommit.New(groupcommit.Options[int]{MaxGroup: 1}, flushNothing)
-	if err := c.Close(background); err != nil {
-		t.Fatal(err)
-	}
+	try(t, c.Close(background))
 	items, tooMany := []int{1}, []int{1, 2}
 	got := testing.AllocsPerRun(1000, func() {
 		_, closed := c.Commit(background, items)

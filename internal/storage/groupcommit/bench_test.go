@@ -77,9 +77,7 @@ func BenchmarkSubmit(b *testing.B) {
 			for n := b.N; n > 0; n -= calls {
 				w.want = min(calls, n)
 				for range w.want {
-					if err := c.Submit(item, w); err != nil {
-						b.Fatal(err)
-					}
+					try(b, c.Submit(item, w))
 				}
 				<-w.all
 			}
@@ -93,9 +91,7 @@ func BenchmarkSubmit(b *testing.B) {
 // flushes per operation.
 func reportGroups(b *testing.B, c *groupcommit.Committer[int], flushed *int) {
 	b.Helper()
-	if err := c.Close(background); err != nil {
-		b.Fatal(err)
-	}
+	try(b, c.Close(background))
 	if *flushed != b.N {
 		b.Fatalf("flushed %d items, want %d", *flushed, b.N)
 	}

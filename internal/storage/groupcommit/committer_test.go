@@ -87,9 +87,7 @@ func TestRejections(t *testing.T) {
 	cancel()
 	open := newCommitter(t, groupcommit.Options[int]{MaxGroup: 2}, flushNothing)
 	closed := newCommitter(t, groupcommit.Options[int]{MaxGroup: 2}, flushNothing)
-	if err := closed.Close(background); err != nil {
-		t.Fatal(err)
-	}
+	try(t, closed.Close(background))
 	for _, tt := range []struct {
 		name  string
 		c     *groupcommit.Committer[int]
@@ -159,9 +157,7 @@ func TestAnswerLeavesQueue(t *testing.T) {
 			last <- f.Err
 		}
 	}
-	if err := c.Submit([]int{1, 2, 3}, again(1)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, c.Submit([]int{1, 2, 3}, again(1)))
 	if err := <-last; err != nil {
 		t.Errorf("last answer: got %v, want nil", err)
 	}
@@ -195,9 +191,7 @@ func TestAnswerWinsOverContext(t *testing.T) {
 		default:
 			t.Fatalf("Commit: got %v, want nil or context.Canceled", err)
 		}
-		if err := c.Close(background); err != nil {
-			t.Fatal(err)
-		}
+		try(t, c.Close(background))
 	}
 }
 
@@ -273,9 +267,7 @@ func TestGroupsAreBounded(t *testing.T) {
 		madeFirst := 0
 		for round := range 20 {
 			for _, size := range []int{10, 1, 10, 1, 10, 1, 10, 1, 10, 1, 10, 1, 10, 1, 10, 1, 10, 1, 1} {
-				if err := c.Submit(make([]int, size), waiterFunc(func(groupcommit.Flush) {})); err != nil {
-					t.Fatal(err)
-				}
+				try(t, c.Submit(make([]int, size), waiterFunc(func(groupcommit.Flush) {})))
 			}
 			if got := c.Stats().QueuedItems; got != queued {
 				t.Errorf("%d items are queued, want %d", got, queued)
@@ -337,9 +329,7 @@ func TestFlushes(t *testing.T) {
 			t.Errorf("Commit: got %+v, %v; want %+v", got, err, want[0])
 		}
 		answer := make(chan groupcommit.Flush, 1)
-		if err := c.Submit([]int{2, 2, 2}, waiterFunc(func(f groupcommit.Flush) { answer <- f })); err != nil {
-			t.Fatal(err)
-		}
+		try(t, c.Submit([]int{2, 2, 2}, waiterFunc(func(f groupcommit.Flush) { answer <- f })))
 		synctest.Wait()
 		if !c.Stats().Flushing {
 			t.Error("Stats: Flushing is false during a flush")
@@ -357,4 +347,12 @@ func TestFlushes(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// try ends the test if one of errs is not nil.
+func try(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
 }

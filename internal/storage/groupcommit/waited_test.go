@@ -30,9 +30,7 @@ func TestWaited(t *testing.T) {
 		}
 		submit := func() {
 			t.Helper()
-			if err := c.Submit([]int{1}, waiterFunc(func(groupcommit.Flush) {})); err != nil {
-				t.Fatal(err)
-			}
+			try(t, c.Submit([]int{1}, waiterFunc(func(groupcommit.Flush) {})))
 		}
 		wait(time.Second, 0)
 		submit() // at 1 s
@@ -44,8 +42,6 @@ func TestWaited(t *testing.T) {
 		wait(time.Second, 3*time.Second)
 		release <- struct{}{}
 		wait(time.Second, 0)
-		if err := c.Close(background); err != nil {
-			t.Fatal(err)
-		}
+		try(t, c.Close(background))
 	})
 }

@@ -18,18 +18,14 @@ func TestMain(m *testing.M) { polltest.Main(m) }
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 // replace atomically replaces the file at path.
 func replace(t *testing.T, path, text string) {
 	t.Helper()
 	write(t, path+".new", text)
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.Rename(path+".new", path))
 }
 
 // A loads counts the loads of a Follower after the first one.
@@ -61,9 +57,7 @@ func (l *loads) follow(t *testing.T, paths ...string) *filewatch.Follower {
 		OnLoad: func(error) {},
 		Final:  []error{errFinal},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return f
 }
 
@@ -79,31 +73,19 @@ func TestChanges(t *testing.T) {
 		{"another length", func(t *testing.T, path string) { write(t, path, "longer text") }, 1},
 		{"replaced by one of the same length and time", func(t *testing.T, path string) {
 			info, err := os.Stat(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			write(t, path+".new", "txet")
-			if err := os.Chtimes(path+".new", info.ModTime(), info.ModTime()); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Rename(path+".new", path); err != nil {
-				t.Fatal(err)
-			}
+			try(t, os.Chtimes(path+".new", info.ModTime(), info.ModTime()))
+			try(t, os.Rename(path+".new", path))
 		}, 1},
 		{"another time", func(t *testing.T, path string) {
-			if err := os.Chtimes(path, time.Unix(1, 0), time.Unix(1, 0)); err != nil {
-				t.Fatal(err)
-			}
+			try(t, os.Chtimes(path, time.Unix(1, 0), time.Unix(1, 0)))
 		}, 1},
 		{"another mode", func(t *testing.T, path string) {
-			if err := os.Chmod(path, 0o640); err != nil {
-				t.Fatal(err)
-			}
+			try(t, os.Chmod(path, 0o640))
 		}, 1},
 		{"removed", func(t *testing.T, path string) {
-			if err := os.Remove(path); err != nil {
-				t.Fatal(err)
-			}
+			try(t, os.Remove(path))
 		}, 1},
 		{"two within one interval", func(t *testing.T, path string) {
 			replace(t, path, "one")
@@ -188,9 +170,7 @@ func TestOnLoad(t *testing.T) {
 		Load:   func() (bool, error) { return false, next },
 		OnLoad: func(err error) { reported = append(reported, err) },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer f.Close()
 	for _, next = range []error{nil, a, a, b, nil, nil} {
 		if err := f.Reload(); err != next {
@@ -209,17 +189,11 @@ func TestSymlink(t *testing.T) {
 		a, b, link := filepath.Join(dir, "a"), filepath.Join(dir, "b"), filepath.Join(dir, "link")
 		write(t, a, "text")
 		write(t, b, "text")
-		if err := os.Symlink(a, link); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.Symlink(a, link))
 		var l loads
 		f := l.follow(t, link)
-		if err := os.Symlink(b, link+".new"); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(link+".new", link); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.Symlink(b, link+".new"))
+		try(t, os.Rename(link+".new", link))
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
 		f.Close()
@@ -243,9 +217,7 @@ func TestRefresh(t *testing.T) {
 			Load:   func() (bool, error) { loads++; return true, nil },
 			OnLoad: func(error) {},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		defer f.Close()
 		refresh := func(what string, want int) {
 			t.Helper()
@@ -263,4 +235,12 @@ func TestRefresh(t *testing.T) {
 		time.Sleep(filewatch.RefreshInterval)
 		refresh("unchanged again", 2)
 	})
+}
+
+// try ends the test if one of errs is not nil.
+func try(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
 }

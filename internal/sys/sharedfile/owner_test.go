@@ -23,25 +23,15 @@ func TestOwner(t *testing.T) {
 	const uid, gid = 12345, 23456
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")
-	if err := errors.Join(os.WriteFile(path, nil, 0o640), os.Chown(path, uid, gid), os.Chown(dir, uid, gid)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, errors.Join(os.WriteFile(path, nil, 0o640), os.Chown(path, uid, gid), os.Chown(dir, uid, gid)))
 	unlock, err := sharedfile.Lock(t.Context(), path+".lock")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer unlock()
-	if err := sharedfile.Replace(path, []byte("new")); err != nil {
-		t.Fatal(err)
-	}
-	if err := sharedfile.Replace(path+".other", nil); err != nil {
-		t.Fatal(err)
-	}
+	try(t, sharedfile.Replace(path, []byte("new")))
+	try(t, sharedfile.Replace(path+".other", nil))
 	for path, mode := range map[string]os.FileMode{path: 0o640, path + ".lock": 0o600, path + ".other": 0o600} {
 		info, err := os.Stat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		if st := info.Sys().(*syscall.Stat_t); st.Uid != uid || st.Gid != gid || info.Mode() != mode {
 			t.Errorf("%s: owner %d:%d, mode %v; want %d:%d, %v", path, st.Uid, st.Gid, info.Mode(), uid, gid, mode)
 		}

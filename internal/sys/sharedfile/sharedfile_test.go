@@ -48,9 +48,7 @@ func TestLockFails(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "lock")
 	unlock, err := sharedfile.Lock(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer unlock()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -58,9 +56,7 @@ func TestLockFails(t *testing.T) {
 		t.Errorf("held by another: %v, want Canceled", err)
 	}
 	link := filepath.Join(dir, "link")
-	if err := os.Symlink(path, link); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.Symlink(path, link))
 	if _, err := sharedfile.Lock(t.Context(), link); err == nil {
 		t.Error("a link was followed")
 	}
@@ -73,22 +69,14 @@ func TestReplace(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	for _, text := range []string{"first", "", "third"} {
 		// A file left over from a crash does not block a change.
-		if err := os.WriteFile(path+".tmp", []byte("left"), 0o444); err != nil {
-			t.Fatal(err)
-		}
-		if err := sharedfile.Replace(path, []byte(text)); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.WriteFile(path+".tmp", []byte("left"), 0o444))
+		try(t, sharedfile.Replace(path, []byte(text)))
 		if got, err := os.ReadFile(path); err != nil || string(got) != text {
 			t.Errorf("got %q, %v; want %q", got, err, text)
 		}
 	}
-	if err := os.Chmod(path, 0o666); err != nil {
-		t.Fatal(err)
-	}
-	if err := sharedfile.Replace(path, []byte("fourth")); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.Chmod(path, 0o666))
+	try(t, sharedfile.Replace(path, []byte("fourth")))
 	if info, err := os.Stat(path); err != nil || info.Mode() != 0o644 {
 		t.Errorf("mode %v, %v; want 0644", info.Mode(), err)
 	}
@@ -102,13 +90,9 @@ func TestOpenAppend(t *testing.T) {
 	if _, err := sharedfile.OpenAppend(path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a missing file: %v, want ErrNotExist", err)
 	}
-	if err := errors.Join(os.WriteFile(path, []byte("first\n"), 0o600), os.Symlink(path, path+".link")); err != nil {
-		t.Fatal(err)
-	}
+	try(t, errors.Join(os.WriteFile(path, []byte("first\n"), 0o600), os.Symlink(path, path+".link")))
 	file, err := sharedfile.OpenAppend(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if _, err := file.WriteString("second\n"); err != nil {
 		t.Error(err)
 	}
@@ -118,5 +102,13 @@ func TestOpenAppend(t *testing.T) {
 	}
 	if _, err := sharedfile.OpenAppend(path + ".link"); err == nil {
 		t.Error("a link was followed")
+	}
+}
+
+// try ends the test if one of errs is not nil.
+func try(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -1,6 +1,7 @@
 package systemd_test
 
 import (
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -30,23 +31,17 @@ func env(pairs ...string) func(string) string {
 func manager(t *testing.T, name string) *net.UnixConn {
 	t.Helper()
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: name, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return conn
 }
 
 func read(t *testing.T, conn *net.UnixConn) string {
 	t.Helper()
-	if err := conn.SetReadDeadline(time.Now().Add(polltest.Patience)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, conn.SetReadDeadline(time.Now().Add(polltest.Patience)))
 	text := make([]byte, 4096)
 	n, err := conn.Read(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return string(text[:n])
 }
 
@@ -55,12 +50,8 @@ func TestSend(t *testing.T) {
 	for _, name := range []string{path, "@pulsegate-test-" + strconv.Itoa(os.Getpid())} {
 		conn := manager(t, name)
 		n, err := systemd.NewNotifier(env("NOTIFY_SOCKET=" + name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := n.Send(systemd.Ready, systemd.Status("two\nlines"), systemd.Extend(90*time.Second)); err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
+		try(t, n.Send(systemd.Ready, systemd.Status("two\nlines"), systemd.Extend(90*time.Second)))
 		const want = "READY=1\nSTATUS=two lines\nEXTEND_TIMEOUT_USEC=90000000"
 		if got := read(t, conn); got != want {
 			t.Errorf("%s: got %q, want %q", name, got, want)
@@ -78,9 +69,7 @@ func TestNoManager(t *testing.T) {
 		t.Error(err)
 	}
 	n, err = systemd.NewNotifier(env("NOTIFY_SOCKET=" + filepath.Join(t.TempDir(), "gone")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if err := n.Send(systemd.Ready); err == nil {
 		t.Error("Send returned nil although no manager listens")
 	}
@@ -94,9 +83,7 @@ func TestManagerStuck(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "notify")
 	manager(t, path)
 	n, err := systemd.NewNotifier(env("NOTIFY_SOCKET=" + path))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	// The queue of a datagram socket is net.unix.max_dgram_qlen long.
 	for range 1 << 16 {
 		if err := n.Send(systemd.Watchdog); err != nil {
@@ -113,13 +100,9 @@ func TestReloading(t *testing.T) {
 		t.Fatalf("got %q", systemd.Reloading())
 	}
 	usec, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		t.Fatal(err)
-	}
+	try(t, unix.ClockGettime(unix.CLOCK_MONOTONIC, &now))
 	if late := now.Nano()/1000 - usec; late < 0 || late > (10*time.Minute).Microseconds() {
 		t.Errorf("the timestamp is %d µs in the past", late)
 	}
@@ -153,12 +136,8 @@ func hand(t *testing.T, first int, files ...interface{ File() (*os.File, error) 
 	t.Helper()
 	for i, f := range files {
 		file, err := f.File()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := unix.Dup3(int(file.Fd()), first+i, 0); err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
+		try(t, unix.Dup3(int(file.Fd()), first+i, 0))
 		file.Close()
 	}
 }
@@ -169,9 +148,7 @@ const firstSocket = 500
 func listen(t *testing.T) *net.TCPListener {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	t.Cleanup(func() { l.Close() })
 	return l.(*net.TCPListener)
 }
@@ -180,9 +157,7 @@ func TestSockets(t *testing.T) {
 	a, b := listen(t), listen(t)
 	hand(t, firstSocket, a, b)
 	got, err := systemd.Sockets(env("LISTEN_PID=7", "LISTEN_FDS=2", "LISTEN_FDNAMES=public:admin"), 7, firstSocket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	for i, want := range []struct {
 		name string
 		l    net.Listener
@@ -198,9 +173,7 @@ func TestSockets(t *testing.T) {
 			}
 		}()
 		conn, err := s.Listener.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		conn.Close()
 		if _, err := unix.FcntlInt(uintptr(firstSocket+i), unix.F_GETFD, 0); err != unix.EBADF {
 			t.Errorf("descriptor %d is still open: %v", firstSocket+i, err)
@@ -213,15 +186,11 @@ func TestSockets(t *testing.T) {
 
 func TestSocketsFails(t *testing.T) {
 	datagram, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer datagram.Close()
 	l := listen(t)
 	connection, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer connection.Close()
 	for _, tt := range []struct {
 		name    string
@@ -253,4 +222,12 @@ func TestSocketsWithoutNames(t *testing.T) {
 		t.Fatalf("got %v, %v; want one without a name", got, err)
 	}
 	got[0].Listener.Close()
+}
+
+// try ends the test if one of errs is not nil.
+func try(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -20,9 +20,7 @@ import (
 func mustName(t *testing.T, text string) vitals.Name {
 	t.Helper()
 	name, err := vitals.ParseName(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return name
 }
 
@@ -45,9 +43,7 @@ type tree struct {
 
 func newTree(t *testing.T) *tree {
 	db, err := pebble.Open("", &pebble.Options{FS: vfs.NewMem(), Logger: silent{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	return &tree{db, mustName(t, "b"), mustName(t, "a"), mustName(t, "b-")}
 }
@@ -55,9 +51,7 @@ func newTree(t *testing.T) *tree {
 // fill replaces everything by segments with readings at times, and returns the record of the device.
 func (x *tree) fill(t *testing.T, small int, segments ...[]int64) (d layout.Record) {
 	t.Helper()
-	if err := x.DeleteRange([]byte{0}, []byte{0xff}, nil); err != nil {
-		t.Fatal(err)
-	}
+	try(t, x.DeleteRange([]byte{0}, []byte{0xff}, nil))
 	put := func(name *vitals.Name, times []int64) {
 		t.Helper()
 		var rows []columns.Row
@@ -68,9 +62,7 @@ func (x *tree) fill(t *testing.T, small int, segments ...[]int64) (d layout.Reco
 		if err == nil {
 			err = x.Set(layout.AppendSegmentKey(nil, name, uint64(times[len(times)-1])), value, nil)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 	}
 	for _, times := range segments {
 		put(&x.device, times)
@@ -103,15 +95,11 @@ func record(small int, segments ...[]int64) layout.Record {
 func (x *tree) times(t *testing.T, name *vitals.Name) (segments [][]int64) {
 	t.Helper()
 	it, err := x.NewIter(&pebble.IterOptions{LowerBound: layout.AppendSegmentPrefix(nil, name), UpperBound: layout.AppendSegmentsEnd(nil, name)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer it.Close()
 	for ok := it.First(); ok; ok = it.Next() {
 		rows, err := seal.Decode(it, name, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		var times []int64
 		for i := range rows {
 			times = append(times, rows[i].TimeUnixMs)
@@ -166,9 +154,7 @@ func verifyCut(t *testing.T, x *tree, c purge.Cut, segments [][]int64) {
 	if err = errors.Join(err, unread, stays); err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
-	if err := b.Commit(nil); err != nil {
-		t.Fatal(err)
-	}
+	try(t, b.Commit(nil))
 	got := x.times(t, &x.device)
 	if readings != removed || gone != (len(left) == 0) || !slices.Equal(slices.Concat(got...), left) {
 		t.Errorf("%s: it removes %d readings, gone is %t, and %v are left; want %d, and %v", name, readings, gone, got, removed, left)
@@ -202,9 +188,7 @@ func TestCutDamaged(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := x.fill(t, 1, []int64{1, 2}, []int64{4, 5}, []int64{6, 7})
-			if err := x.Set(layout.AppendSegmentKey(nil, &x.device, 5), []byte{1, 2, 3}, nil); err != nil {
-				t.Fatal(err)
-			}
+			try(t, x.Set(layout.AppendSegmentKey(nil, &x.device, 5), []byte{1, 2, 3}, nil))
 			b := x.NewBatch()
 			tt.c.Device, tt.c.Small = x.device, 1
 			readings, gone, unread, stays, err := tt.c.Do(x.DB, b, &d)
@@ -217,13 +201,9 @@ func TestCutDamaged(t *testing.T) {
 			if err != nil || gone || readings != tt.readings || errors.Is(unread, storage.ErrCorrupt) != tt.unread || errors.Is(stays, storage.ErrCorrupt) != tt.stays {
 				t.Errorf("it counts %d readings, gone: %t, unread: %v, stays: %v, %v", readings, gone, unread, stays, err)
 			}
-			if err := b.Commit(nil); err != nil {
-				t.Fatal(err)
-			}
+			try(t, b.Commit(nil))
 			it, err := x.NewIter(&pebble.IterOptions{LowerBound: layout.AppendSegmentPrefix(nil, &x.device), UpperBound: layout.AppendSegmentsEnd(nil, &x.device)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			defer it.Close()
 			left := 0
 			for ok := it.First(); ok; ok = it.Next() {
@@ -261,3 +241,11 @@ type silent struct{}
 func (silent) Infof(string, ...any)         {}
 func (silent) Errorf(string, ...any)        {}
 func (silent) Fatalf(text string, _ ...any) { panic(text) }
+
+// try ends the test if one of errs is not nil.
+func try(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}

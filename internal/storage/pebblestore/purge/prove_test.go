@@ -18,18 +18,14 @@ import (
 func TestLack(t *testing.T) {
 	fs := vfs.NewMem()
 	db, err := pebble.Open("", &pebble.Options{FS: fs, Logger: silent{}, DisableAutomaticCompactions: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer db.Close()
 	device, other := mustName(t, "d"), mustName(t, "d-1")
 	ranges := purge.DeviceRanges(&device)
 	tables := purge.Tables{DB: db, Dir: &datadir.Dir{FS: fs}}
 	flush := func(change error) {
 		t.Helper()
-		if err := errors.Join(change, db.Flush()); err != nil {
-			t.Fatal(err)
-		}
+		try(t, errors.Join(change, db.Flush()))
 	}
 	put := func() error { return db.Set(layout.AppendSegmentKey(nil, &device, 10), []byte{1}, nil) }
 	check := func(when string, live, want bool) {
@@ -49,17 +45,13 @@ func TestLack(t *testing.T) {
 	flush(db.DeleteRange(ranges[0].Start, ranges[0].End, nil))
 	check("with a deletion", false, true)
 	check("with a deletion", true, true)
-	if err := db.Compact(context.Background(), []byte{0}, []byte{0xff}, false); err != nil {
-		t.Fatal(err)
-	}
+	try(t, db.Compact(context.Background(), []byte{0}, []byte{0xff}, false))
 	check("after a compaction", false, false)
 	flush(put())
 	check("with the device again", true, false)
 
 	names, err := fs.List("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	for _, name := range names {
 		if f, err := fs.OpenReadWrite(name, vfs.WriteCategoryUnspecified); err == nil && len(name) > 4 && name[len(name)-4:] == ".sst" {
 			if _, err := f.WriteAt(make([]byte, 40), 0); err != nil {

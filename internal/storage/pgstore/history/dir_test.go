@@ -23,9 +23,7 @@ import (
 func open(t testing.TB, opt history.Options, dir string) *history.History {
 	t.Helper()
 	h, err := history.Open(context.Background(), opt, dir, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	t.Cleanup(func() { _ = h.Close() }) // it may be closed already
 	return h
 }
@@ -39,18 +37,14 @@ func start(t testing.TB, h *history.History) {
 
 func stop(t testing.TB, h *history.History) {
 	t.Helper()
-	if err := h.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, h.Close())
 }
 
 // entries returns what a history has.
 func entries(t testing.TB, h *history.History) (all []*history.Entry) {
 	t.Helper()
 	for e, err := range h.All() {
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		all = append(all, e)
 	}
 	return all
@@ -178,9 +172,7 @@ func TestDirectoryIdentity(t *testing.T) {
 	}
 	stop(t, h)
 	copied := t.TempDir()
-	if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.CopyFS(copied, os.DirFS(dir)))
 	var servers []int64
 	for range 3 {
 		h := open(t, opt, dir)
@@ -219,9 +211,7 @@ func written(t testing.TB, number int) (dir string, files []string, want []*hist
 	want = entries(t, h)
 	stop(t, h)
 	files, err := filepath.Glob(filepath.Join(dir, "*.history"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return dir, files, want
 }
 
@@ -229,14 +219,10 @@ func written(t testing.TB, number int) (dir string, files []string, want []*hist
 func TestTornEnd(t *testing.T) {
 	dir, files, want := written(t, 4)
 	data, err := os.ReadFile(files[len(files)-1])
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	most := 0
 	for n := range len(data) {
-		if err := os.WriteFile(files[len(files)-1], data[:n], 0o600); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.WriteFile(files[len(files)-1], data[:n], 0o600))
 		h := open(t, history.Options{For: time.Hour, MaxBytes: 1 << 20}, dir)
 		got := entries(t, h)
 		if len(got) < most || len(got) >= len(want) || !slices.EqualFunc(got, want[:len(got)], equal) || len(h.Past().Damage) != 0 {
@@ -255,15 +241,11 @@ func TestDamagedFile(t *testing.T) {
 	dir, files, want := written(t, 2)
 	name := files[len(files)-1]
 	data, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	for n := range data {
 		changed := slices.Clone(data)
 		changed[n] ^= 1 << (n % 8)
-		if err := os.WriteFile(name, changed, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.WriteFile(name, changed, 0o600))
 		h := open(t, history.Options{For: time.Hour, MaxBytes: 1 << 20}, dir)
 		got := entries(t, h)
 		if len(got) >= len(want) || !slices.EqualFunc(got, want[:len(got)], equal) {
@@ -281,13 +263,9 @@ func TestDamagedFile(t *testing.T) {
 		}
 		stop(t, again)
 		later, err := filepath.Glob(filepath.Join(dir, "*.history"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		for _, f := range later {
-			if err := os.Remove(f); err != nil {
-				t.Fatal(err)
-			}
+			try(t, os.Remove(f))
 		}
 	}
 }
@@ -303,15 +281,11 @@ func TestDirectoryFails(t *testing.T) {
 		start(t, h)
 		add := func(number int64) { h.Add(entry(h.Server(), number, time.Now().UnixMilli()), group(10, number)) }
 		add(1)
-		if err := os.RemoveAll(dir); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.RemoveAll(dir))
 		time.Sleep(20 * time.Second) // a further file cannot be made
 		synctest.Wait()
 		add(2)
-		if err := os.Mkdir(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.Mkdir(dir, 0o700))
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
 		add(3)
@@ -394,9 +368,7 @@ func TestDirectoryStalls(t *testing.T) {
 				}
 				add()
 				want = entries(t, h)
-				if err := os.CopyFS(killed, os.DirFS(dir)); err != nil {
-					t.Fatal(err)
-				}
+				try(t, os.CopyFS(killed, os.DirFS(dir)))
 				stop(t, h)
 			})
 			for _, dir := range []string{dir, killed} {
@@ -419,9 +391,7 @@ func TestDirectoryBounded(t *testing.T) {
 		h.Add(entry(h.Server(), n+1, n), group(300, n))
 		var size int64
 		files, err := os.ReadDir(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		for _, f := range files {
 			if info, err := f.Info(); err == nil {
 				size += info.Size()
@@ -456,17 +426,13 @@ func TestAddAllocs(t *testing.T) {
 func FuzzFile(f *testing.F) {
 	_, files, _ := written(f, 3)
 	data, err := os.ReadFile(files[0])
-	if err != nil {
-		f.Fatal(err)
-	}
+	try(f, err)
 	f.Add(data)
 	f.Add(data[:len(data)-1])
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, "000000000001.history"), history.Summed(data), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.WriteFile(filepath.Join(dir, "000000000001.history"), history.Summed(data), 0o600))
 		opt := history.Options{For: time.Hour, MaxBytes: 1 << 20}
 		h := open(t, opt, dir)
 		want := entries(t, h)

@@ -1,6 +1,7 @@
 package history_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -66,5 +67,13 @@ func BenchmarkAdd(b *testing.B) {
 				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*readings), "ns/reading")
 			})
 		}
+	}
+}
+
+// try ends the test if one of errs is not nil.
+func try(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
 	}
 }
