@@ -19,7 +19,6 @@ import (
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
-	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/backup"
 )
 
 // The subject to be erased is unlike any other data, as the erased device is.
@@ -280,24 +279,6 @@ func TestAssignmentsRaiseFormat(t *testing.T) {
 		}
 		mustClose(t, s)
 	}
-}
-
-// TestAssignmentsInBackup restores a backup, which must have the assignments.
-func TestAssignmentsInBackup(t *testing.T) {
-	s := mustOpen(t, pebblestore.Options{FS: vfs.NewMem(), MinFreeBytes: -1})
-	a := erasedAssignment(1, 2)
-	mustAssign(t, s, a)
-	to := vfs.NewMem()
-	mustReceive(t, to, mustBackup(t, s))
-	if _, err := pebblestore.Restore(context.Background(), backupPath, dataDir, backup.Options{FS: to}); err != nil {
-		t.Fatal(err)
-	}
-	mustClose(t, s)
-	s = mustOpen(t, pebblestore.Options{FS: to})
-	if all, err := s.SubjectAssignments(context.Background(), a.Subject); err != nil || len(all) != 1 || all[0] != a {
-		t.Errorf("after the restore: %v, %v", all, err)
-	}
-	mustClose(t, s)
 }
 
 // TestCheckAssignments damages assignments and their index. Check must find each.

@@ -21,6 +21,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/backup"
+	"github.com/pulsegate/pulsegate/vitals"
 )
 
 const (
@@ -106,16 +107,21 @@ func TestBackupUnderLoad(t *testing.T) {
 	}
 }
 
-// TestBackupIsWhole opens, reads and checks a backup, and tries to write to it.
+// TestBackupIsWhole opens, reads and checks a backup, which has the assignments and the definitions of
+// signs too, and tries to write to it.
 func TestBackupIsWhole(t *testing.T) {
 	fs := vfs.NewMem()
-	s := mustOpen(t, pebblestore.Options{FS: fs, MemTableBytes: 64 << 10})
+	s := mustOpen(t, pebblestore.Options{FS: fs, MemTableBytes: 64 << 10, Signs: []vitals.Definition{drift()}})
 	for k := range int64(30) {
 		mustAppend(t, s, shifted(manyEntries(100), 1000*k)...)
 	}
+	own := vitals.OwnSign(0)
+	mustAppend(t, s, with(entry("dev-1", 1, 0), own, -5))
+	assigned := erasedAssignment(1, 2)
+	mustAssign(t, s, assigned)
 	want := mustDump(t, s)
 	report := mustReceive(t, fs, mustBackup(t, s))
-	if report.Readings != 3000 || report.Devices != 50 {
+	if report.Readings != 3001 || report.Devices != 50 || report.Assignments != 1 || report.Values[own] != 1 || report.Signs.Field(own) != drift().Field {
 		t.Errorf("the report is %+v", report)
 	}
 	if names, err := fs.List(dataDir); err != nil || slices.Contains(names, "checkpoint") {
@@ -131,6 +137,12 @@ func TestBackupIsWhole(t *testing.T) {
 	try(t, err)
 	if got := mustDump(t, r); got != want {
 		t.Error("the backup differs from the store")
+	}
+	if all, err := r.SubjectAssignments(context.Background(), assigned.Subject); err != nil || len(all) != 1 || all[0] != assigned {
+		t.Errorf("the backup has assignments %v, %v", all, err)
+	}
+	if d := r.Signs().Of(own); d == nil || d.Field != drift().Field || d.Decimals != drift().Decimals || !d.Retired {
+		t.Errorf("in the backup, the sign is %+v", d)
 	}
 	mustClose(t, r)
 
@@ -148,7 +160,7 @@ func TestBackupIsWhole(t *testing.T) {
 		}
 		try(t, b.Close())
 		copied, err := pebblestore.ReceiveBackup(context.Background(), &archive, "again/of/"+dir, backup.Options{FS: fs})
-		if err != nil || copied.Readings != 3000 {
+		if err != nil || copied.Readings != 3001 {
 			t.Errorf("backup of %s: %+v, %v", dir, copied, err)
 		}
 	}
