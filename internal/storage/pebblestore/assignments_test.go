@@ -231,56 +231,6 @@ func TestEraseAssignmentCrash(t *testing.T) {
 	t.Logf("%d crashes, %d after the removal", len(found), removed)
 }
 
-// TestAssignmentsRaiseFormat checks that an earlier program does not open a store that has
-// assignments, and opens one that has none: by the version in PULSEGATE. Power is lost before
-// every operation of the first assignment that changes files.
-func TestAssignmentsRaiseFormat(t *testing.T) {
-	var found []*vfs.MemFS
-	active := false
-	disk := vfs.NewCrashableMem()
-	s := mustOpen(t, pebblestore.Options{FS: inject(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if active && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
-			for _, percent := range []int{0, 100} {
-				found = append(found, disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rand.New(rand.NewPCG(1, 1))}))
-			}
-		}
-		return nil
-	}))})
-	mustAppend(t, s, entry("a", 1, 1))
-	first := func(fs vfs.FS) string {
-		text, err := readFile(fs, dataDir+"/PULSEGATE")
-		try(t, err)
-		line, _, _ := strings.Cut(text, "\n")
-		return line
-	}
-	if got := first(disk); got != "pulsegate store, format 2" {
-		t.Errorf("without assignments, the file is %q", got)
-	}
-	a := erasedAssignment(1, 2)
-	active = true
-	mustAssign(t, s, a)
-	active = false
-	for range 2 {
-		found = append(found, disk.CrashClone(vfs.CrashCloneCfg{}))
-	}
-	mustClose(t, s)
-	for i, fs := range found {
-		report, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs})
-		if err != nil {
-			t.Errorf("crash %d: %v", i, err)
-		}
-		if got := first(fs); report.Assignments > 0 && got != "pulsegate store, format 3" {
-			t.Errorf("crash %d: with an assignment, the file is %q", i, got)
-		}
-		s := mustOpen(t, pebblestore.Options{FS: fs})
-		all, err := s.DeviceAssignments(context.Background(), a.Device)
-		if err != nil || i >= len(found)-2 && len(all) != 1 {
-			t.Errorf("crash %d: %v, %v", i, all, err)
-		}
-		mustClose(t, s)
-	}
-}
-
 // TestCheckAssignments damages assignments and their index. Check must find each.
 func TestCheckAssignments(t *testing.T) {
 	a := storage.Assignment{Device: mustName("a"), Subject: "P", FromUnixMs: 10, ToUnixMs: 20}

@@ -3,6 +3,8 @@ package pebblestore_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
@@ -27,30 +29,6 @@ func formatOf(t *testing.T, fs vfs.FS) string {
 	t.Helper()
 	line, _, _ := strings.Cut(files(t, fs)["PULSEGATE"], "\n")
 	return line
-}
-
-// TestSignsFormat checks that a store gets a later format with the first reading or definition that
-// needs it, and not before.
-func TestSignsFormat(t *testing.T) {
-	fs := vfs.NewMem()
-	s := mustOpen(t, pebblestore.Options{FS: fs})
-	mustAppend(t, s, with(with(entry("a", 1, 1), vitals.SpO2, 65535), vitals.RestingHeartRate, 0))
-	mustClose(t, s)
-	if got := formatOf(t, fs); got != "pulsegate store, format 2" {
-		t.Errorf("with the first five signs: %q", got)
-	}
-	s = mustOpen(t, pebblestore.Options{FS: fs})
-	mustAppend(t, s, with(entry("a", 2, 1), vitals.GlucoseMass, 100_000))
-	if got := formatOf(t, fs); got != "pulsegate store, format 4" {
-		t.Errorf("with another sign: %q", got)
-	}
-	mustClose(t, s)
-
-	fs = vfs.NewMem()
-	mustClose(t, mustOpen(t, pebblestore.Options{FS: fs, Signs: []vitals.Definition{drift()}}))
-	if got := formatOf(t, fs); got != "pulsegate store, format 4" {
-		t.Errorf("with a sign of the user's own: %q", got)
-	}
 }
 
 // TestLaterVersion opens a store with signs of the user's own in a version that has one more built-in
@@ -92,79 +70,77 @@ func TestLaterVersion(t *testing.T) {
 	}
 }
 
-// TestOwnSignsCrash crashes while the first definition is stored: the store can be opened afterwards, with
-// the sign and without.
-func TestOwnSignsCrash(t *testing.T) {
-	for _, with := range []bool{false, true} {
-		disk := vfs.NewCrashableMem()
-		mustClose(t, mustOpen(t, pebblestore.Options{FS: disk}))
-		var mu sync.Mutex
-		var crashes []*vfs.MemFS
-		watched := inject(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
-			if op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
+// TestFormatRaised checks that a store gets a later format, which earlier programs do not open, with the first
+// assignment, definition or reading that needs it, and not before. Power is lost before every operation that changes
+// files. Every crash leaves a store that can be opened, with the definition and without, and whose format permits
+// what it holds.
+func TestFormatRaised(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		signs  []vitals.Definition
+		first  func(s *pebblestore.Store)
+		format int
+		has    func(r pebblestore.Report) bool
+	}{
+		{"the first five signs", nil, func(s *pebblestore.Store) {
+			mustAppend(t, s, with(with(entry("a", 2, 1), vitals.SpO2, 65535), vitals.RestingHeartRate, 0))
+		}, 2, func(r pebblestore.Report) bool { return r.Readings == 2 }},
+		{"another sign", nil, func(s *pebblestore.Store) {
+			mustAppend(t, s, with(entry("a", 2, 1), vitals.GlucoseMass, 100_000))
+		}, 4, func(r pebblestore.Report) bool { return r.Values[vitals.GlucoseMass] == 1 }},
+		{"a sign of the user's own", []vitals.Definition{drift()}, func(*pebblestore.Store) {},
+			4, func(r pebblestore.Report) bool { return r.Signs.Of(vitals.OwnSign(0)) != nil }},
+		{"an assignment", nil, func(s *pebblestore.Store) {
+			mustAssign(t, s, erasedAssignment(1, 2))
+		}, 3, func(r pebblestore.Report) bool { return r.Assignments == 1 }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			disk := vfs.NewCrashableMem()
+			s := mustOpen(t, pebblestore.Options{FS: disk})
+			mustAppend(t, s, entry("a", 1, 1))
+			mustClose(t, s)
+			if got := formatOf(t, disk); got != "pulsegate store, format 2" {
+				t.Errorf("before it: %q", got)
+			}
+			var mu sync.Mutex
+			var crashes []*vfs.MemFS
+			lose := func() {
 				mu.Lock()
 				defer mu.Unlock()
-				crashes = append(crashes, disk.CrashClone(vfs.CrashCloneCfg{}))
+				for _, percent := range []int{0, 100} {
+					crashes = append(crashes, disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rand.New(rand.NewPCG(1, 1))}))
+				}
 			}
-			return nil
-		}))
-		mustClose(t, mustOpen(t, pebblestore.Options{FS: watched, Signs: []vitals.Definition{drift()}}))
-		if len(crashes) < 5 {
-			t.Fatalf("%d crashes", len(crashes))
-		}
-		for i, fs := range crashes {
-			o := pebblestore.Options{FS: fs}
-			if with {
-				o.Signs = []vitals.Definition{drift()}
-			}
-			s, err := pebblestore.Open(dataDir, o)
-			if err != nil {
-				t.Errorf("crash %d: %v", i, err)
-				continue
-			}
-			if number, ok := s.Signs().Named("skin_drift_k"); with && (!ok || number != vitals.OwnSign(0)) {
-				t.Errorf("crash %d: number %d, %v", i, number, ok)
-			}
-			mustClose(t, s)
-		}
-	}
-}
-
-// TestOtherSignCrash crashes while the first reading with a sign beyond the first five is stored. Every
-// crash leaves a store that can be opened and checked, and whose format permits what it holds.
-func TestOtherSignCrash(t *testing.T) {
-	disk := vfs.NewCrashableMem()
-	mustClose(t, mustOpen(t, pebblestore.Options{FS: disk}))
-	var mu sync.Mutex
-	var crashes []*vfs.MemFS
-	s := mustOpen(t, pebblestore.Options{FS: inject(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
+			s = mustOpen(t, pebblestore.Options{Signs: tt.signs, FS: inject(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
+				if op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
+					lose()
+				}
+				return nil
+			}))})
+			tt.first(s)
+			lose()
 			mu.Lock()
-			defer mu.Unlock()
-			crashes = append(crashes, disk.CrashClone(vfs.CrashCloneCfg{}))
-		}
-		return nil
-	}))})
-	mustAppend(t, s, entry("a", 1, 1))
-	mustAppend(t, s, with(entry("a", 2, 1), vitals.GlucoseMass, 100_000))
-	mu.Lock()
-	crashes = append(crashes, disk.CrashClone(vfs.CrashCloneCfg{}))
-	last := len(crashes) - 1
-	mu.Unlock()
-	mustClose(t, s)
-	for i, fs := range crashes[:last+1] {
-		r, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs})
-		if err != nil {
-			t.Errorf("crash %d: Check: %v", i, err)
-			continue
-		}
-		other := r.Values[vitals.GlucoseMass] == 1
-		if i == last && !other {
-			t.Errorf("the acknowledged reading is lost")
-		}
-		if got := formatOf(t, fs); other && got != "pulsegate store, format 4" {
-			t.Errorf("crash %d: %q with another sign", i, got)
-		}
-		mustClose(t, mustOpen(t, pebblestore.Options{FS: fs}))
+			acknowledged := crashes
+			mu.Unlock()
+			mustClose(t, s)
+			for i, fs := range acknowledged {
+				r, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs})
+				if err != nil {
+					t.Fatalf("crash %d: Check: %v", i, err)
+				}
+				if got := formatOf(t, fs); tt.has(r) && got != fmt.Sprintf("pulsegate store, format %d", tt.format) {
+					t.Errorf("crash %d: with it: %q", i, got)
+				} else if !tt.has(r) && i >= len(acknowledged)-2 {
+					t.Errorf("crash %d: it is lost", i)
+				}
+				for _, signs := range [][]vitals.Definition{nil, tt.signs} {
+					s := mustOpen(t, pebblestore.Options{FS: fs, Signs: signs})
+					if number, ok := s.Signs().Named(drift().Field); signs != nil && (!ok || number != vitals.OwnSign(0)) {
+						t.Errorf("crash %d: the sign has number %d, %v", i, number, ok)
+					}
+					mustClose(t, s)
+				}
+			}
+		})
 	}
 }
