@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -91,33 +90,6 @@ func TestHandlers(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// Responses have a Content-Length on the wire, although the answers leave it to the
-// server.
-func TestContentLengthOnTheWire(t *testing.T) {
-	h := health.New(health.Options{})
-	srv := httptest.NewServer(h.Healthz())
-	defer srv.Close()
-	defer srv.Client().CloseIdleConnections()
-	for _, method := range []string{"GET", "HEAD"} {
-		req, err := http.NewRequest(method, srv.URL, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		res, err := srv.Client().Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, _ := io.ReadAll(res.Body)
-		res.Body.Close()
-		if res.ContentLength != 16 || len(res.TransferEncoding) > 0 {
-			t.Errorf("%s: length %d, encoding %q, want 16 and none", method, res.ContentLength, res.TransferEncoding)
-		}
-		if want := map[string]int{"GET": 16, "HEAD": 0}[method]; len(body) != want {
-			t.Errorf("%s: %d bytes, want %d", method, len(body), want)
-		}
 	}
 }
 

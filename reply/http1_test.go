@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -125,31 +124,6 @@ func TestHTTP1Bytes(t *testing.T) {
 		if tt.got != tt.want {
 			t.Errorf("%s:\ngot  %q\nwant %q", tt.name, tt.got, tt.want)
 		}
-	}
-}
-
-// Several answers in one buffer are parsed as separate responses, as with pipelining.
-func TestHTTP1Pipelined(t *testing.T) {
-	p := reply.NewProblem(422, "", "")
-	var raw []byte
-	want := []int{200, 204, 422, 200}
-	raw = reply.JSON(200, 1).AppendHTTP1(raw, reply.HTTP1{})
-	raw = reply.New(204, "", nil).AppendHTTP1(raw, reply.HTTP1{})
-	raw = p.AppendHTTP1(raw, reply.HTTP1{}, "detail")
-	raw = reply.JSON(200, 1).AppendHTTP1(raw, reply.HTTP1{})
-
-	r := bufio.NewReader(bytes.NewReader(raw))
-	var got []int
-	for range want {
-		res, err := http.ReadResponse(r, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		io.Copy(io.Discard, res.Body)
-		got = append(got, res.StatusCode)
-	}
-	if !slices.Equal(got, want) || r.Buffered() > 0 {
-		t.Errorf("statuses = %v and %d bytes, want %v and none", got, r.Buffered(), want)
 	}
 }
 
