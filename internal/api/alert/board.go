@@ -96,7 +96,7 @@ func (b *board) of(device *vitals.Name) (w *watched, isNew bool) {
 	return w, true
 }
 
-// remove removes what is kept of a device. It may still be in b.touched.
+// remove removes what is kept of a device. It may still be in b.touched, without runs.
 func (b *board) remove(w *watched) {
 	b.devices.remove(w)
 	b.states -= len(w.runs)
@@ -209,14 +209,14 @@ func (b *board) take(r *update, w *watched) {
 	changed := w.busy&b.silent != 0
 	for rules := r.met | r.has&w.busy; rules != 0; rules &= rules - 1 {
 		i := bits.TrailingZeros64(rules)
-		rule, u, met, active := &b.rules[i], &w.runs[i], r.met>>i&1 != 0, w.runs[i].active
+		rule, u, met := &b.rules[i], &w.runs[i], r.met>>i&1 != 0
 		switch {
 		case !u.applies:
 			continue
 		case r.completed: // a record keeps the time at which its first reading arrived
 			b.mark(&r.device, differs)
 		case !u.known || r.unixMs > u.newestUnixMs:
-			if u.take(rule, met, r.unixMs, r.receivedUnixMs); active && !u.active && w.stale>>i&1 != 0 { // the next run may have values that were left out
+			if u.take(rule, met, r.unixMs, r.receivedUnixMs) && w.stale>>i&1 != 0 { // the next run may have values that were left out
 				b.mark(&r.device, differs)
 			}
 		case !u.ignores(rule, met, r.unixMs, r.receivedUnixMs):
@@ -262,9 +262,8 @@ func (b *board) compare(d *storage.Device, late bool) {
 	}
 	w.newestUnixMs = max(w.newestUnixMs, d.NewestUnixMs)
 	for i := range w.runs {
-		rule, u, active := &b.rules[i], &w.runs[i], w.runs[i].active
-		latest := &d.Latest[rule.Sign]
-		switch {
+		rule, u := &b.rules[i], &w.runs[i]
+		switch latest := &d.Latest[rule.Sign]; {
 		case !u.applies:
 			continue
 		case rule.Silent != 0: // many devices may be gone
@@ -275,14 +274,14 @@ func (b *board) compare(d *storage.Device, late bool) {
 			continue
 		case latest.Known && (!u.known || latest.TimeUnixMs > u.newestUnixMs):
 			met := rule.Met.Contains(latest.Value)
-			if u.take(rule, met, latest.TimeUnixMs, math.MaxInt64); met {
-				w.setBusy(i)
-			}
-			switch {
-			case active && !u.active:
+			if u.take(rule, met, latest.TimeUnixMs, math.MaxInt64) {
 				b.mark(&d.Name, differs)
-			case met && !active: // as long as it is not read, it is not young
-				b.mark(&d.Name, perhaps)
+			}
+			if met {
+				w.setBusy(i)
+				if !u.active { // as long as it is not read, it is not young
+					b.mark(&d.Name, perhaps)
+				}
 			}
 		case latest.Known != u.known || latest.Known && latest.TimeUnixMs != u.newestUnixMs:
 			b.mark(&d.Name, differs)

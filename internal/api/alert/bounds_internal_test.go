@@ -436,6 +436,12 @@ func TestProlonged(t *testing.T) {
 	put(now, 85_00, false)
 	e.step(t.Context(), false)
 	check("a low value after the pause", now)
+	began = now
+	put(began+17*60*minute, 85_00, true)
+	now += Lasts.Milliseconds() + minute
+	put(now, 85_00, false)
+	e.step(t.Context(), false)
+	check("less than a pause after a value that was left out", began)
 	now += minute
 	put(now-3000, 97_00, false)
 	put(now-1000, 86_00, false)
@@ -465,6 +471,37 @@ func TestErasedWhileEvaluated(t *testing.T) {
 	e.settle(false)
 	if e.nChanges != 0 || e.board.reported != 0 {
 		t.Errorf("%d changes, %d alerts are active", e.nChanges, e.board.reported)
+	}
+}
+
+// What was kept of a device before it was erased says nothing about the device that came back.
+func TestBackWhileEvaluated(t *testing.T) {
+	store, now := storetest.NewMemory(), int64(1_800_000_000_000)
+	e := NewEngine(store, lowOnly, Options{Now: func() time.Time { return time.UnixMilli(now) }})
+	e.step(t.Context(), true)
+	put := func(v vitals.Value) {
+		t.Helper()
+		now += minute
+		g := group(t, 1, now, v)
+		try(t, store.Append(g))
+		e.Publish(g)
+	}
+	device := name(t, "d0")
+	put(85_00)
+	e.step(t.Context(), false)
+	put(97_00)
+	e.take(nil)
+	a := storage.Assignment{Device: device, Subject: "P-17", FromUnixMs: now, ToUnixMs: now + 1}
+	try(t, store.Assign(t.Context(), a))
+	_, err := store.EraseAssignment(a)
+	try(t, err)
+	e.Erased(device)
+	e.readUnread(t.Context(), true, true)
+	e.settle(false)
+	put(97_00)
+	e.step(t.Context(), false)
+	if active, _ := e.State(0); len(active) != 0 {
+		t.Errorf("%d alerts are active, want 0", len(active))
 	}
 }
 

@@ -397,7 +397,7 @@ func (e *Engine) settle(all bool) {
 	b.touched = b.touched[:0]
 	for _, w := range touched {
 		w.touched = false
-		if e.ready && !all {
+		if e.ready && !all && w.runs != nil {
 			e.settleLocked(w, now, false)
 		}
 	}

@@ -75,15 +75,16 @@ type run struct {
 	cut          bool // it was read, but not all of its values
 }
 
-// take adds a value that is newer than all that the run has seen. met says whether it meets the condition.
-func (u *run) take(r *Rule, met bool, unixMs, receivedUnixMs int64) {
-	paused := unixMs-u.newestUnixMs >= Lasts.Milliseconds()
-	u.known, u.met, u.newestUnixMs = true, met, unixMs
-	if !met || paused {
+// take adds a value that is newer than all that the run has seen, and reports whether that ends an active run; it may begin another one.
+// met says whether the value meets the condition.
+func (u *run) take(r *Rule, met bool, unixMs, receivedUnixMs int64) (ended bool) {
+	if !met || unixMs-u.newestUnixMs >= Lasts.Milliseconds() {
+		ended = u.active
 		u.young, u.active = 0, false
 	}
+	u.known, u.met, u.newestUnixMs = true, met, unixMs
 	if !met || receivedUnixMs-unixMs > r.MaxAge.Milliseconds() {
-		return
+		return ended
 	}
 	if u.young == 0 {
 		u.firstUnixMs = unixMs
@@ -92,6 +93,7 @@ func (u *run) take(r *Rule, met bool, unixMs, receivedUnixMs int64) {
 	if !u.active && int(u.young) >= r.Values && unixMs-u.firstUnixMs >= r.For.Milliseconds() {
 		u.active, u.sinceUnixMs = true, unixMs
 	}
+	return ended
 }
 
 // ignores reports whether a value that is not newer than all others has no effect on the run.
