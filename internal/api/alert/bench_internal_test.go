@@ -12,10 +12,13 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A device and rule have 32 bytes, and a reading allocates nothing.
+// A device and rule have 32 bytes, a device two cache lines, and a reading allocates nothing.
 func TestCost(t *testing.T) {
 	if got := unsafe.Sizeof(run{}); got > 32 {
 		t.Errorf("a run has %d bytes, more than 32", got)
+	}
+	if size, name := unsafe.Sizeof(watched{}), unsafe.Offsetof(watched{}.name); size != 128 || name != 64 {
+		t.Errorf("a watched has %d bytes, and its name begins at %d", size, name)
 	}
 	b, r := newBoard(tenRules(), &Options{}), update{device: name(t, "ppg-000123"), unixMs: 1}
 	reading := benchReading(r.device, 0, 1)

@@ -48,8 +48,8 @@ func maxDevices(opt *Options, rules int) int {
 
 // A watched is what is kept of a device. What readings that were left out would have changed is as old as the last sweep: see filter.
 //
-// Most of the time of evaluating a reading is waiting for memory. A watched has two cache lines of 64 bytes, the name in the second one,
-// and tells which runs need not be looked at.
+// Evaluating a reading mostly waits for memory. So a watched has two cache lines of 64 bytes, the second one for the name, and says which
+// runs need not be looked at.
 type watched struct {
 	newestUnixMs int64 // of its newest reading
 
@@ -61,7 +61,7 @@ type watched struct {
 	sweep   uint32 // in which it was seen last
 	round   uint32 // in which it was read last
 	touched bool   // it is in board.touched
-	_       [4]byte
+	_       [7]byte
 	name    vitals.Name
 }
 
@@ -99,6 +99,7 @@ func (b *board) of(device *vitals.Name) (w *watched, isNew bool) {
 // remove removes what is kept of a device. It may still be in b.touched, without runs.
 func (b *board) remove(w *watched) {
 	b.devices.remove(w)
+	b.except.remove(b.devices.hash(&w.name))
 	b.states -= len(w.runs)
 	w.runs = nil
 }
@@ -236,8 +237,9 @@ func (b *board) take(r *update, w *watched) {
 func (b *board) begin(nowUnixMs int64, lost bool) {
 	b.sweep++
 	doubts := false
-	for _, u := range b.unread {
-		doubts = doubts || u.order == perhaps
+	for device, u := range b.unread {
+		w := b.devices.get(&device)
+		doubts = doubts || u.order == perhaps && w != nil && w.round != b.round
 	}
 	if lost || !doubts { // otherwise each is read before one is read again
 		b.round++
@@ -341,7 +343,7 @@ func (b *board) active() (active []Alert) {
 	return active
 }
 
-// setException makes a device an exception of the filter. One without a time means that nothing of the device is left out.
+// setException sets the exception of a device.
 func (b *board) setException(e exception) {
 	if b.filter.all {
 		return
@@ -354,8 +356,8 @@ func (b *board) setException(e exception) {
 	}
 }
 
-// leaveOut makes the filter leave out what does not matter of a device that was settled. steady has the rules of its active alerts, and the time
-// of the values that only prolong them.
+// leaveOut makes the filter leave out the readings of a device that do not matter now that it is settled. steady selects those that only prolong its
+// active alerts.
 func (b *board) leaveOut(w *watched, steady exception) {
 	if _, unread := b.unread[w.name]; unread || b.filter.all {
 		return // nothing is left out

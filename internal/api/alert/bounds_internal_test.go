@@ -72,11 +72,7 @@ func TestOverload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slow{Memory: storetest.NewMemory()}
 		e := NewEngine(store, lowOnly, Options{})
-		ctx, stop := context.WithCancel(t.Context())
-		var run sync.WaitGroup
-		run.Go(func() { e.Run(ctx) })
-		defer run.Wait()
-		defer stop()
+		runEngine(t, e)
 		g := group(t, 17_000, time.Now().UnixMilli(), 97_00)
 		try(t, store.Append(g))
 		for range 120 {
@@ -530,11 +526,7 @@ func TestRereading(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		e := NewEngine(store, []Rule{rule}, Options{Shared: true})
-		ctx, stop := context.WithCancel(t.Context())
-		var run sync.WaitGroup
-		run.Go(func() { e.Run(ctx) })
-		defer run.Wait()
-		defer stop()
+		runEngine(t, e)
 		check := func(after time.Duration, want int) {
 			t.Helper()
 			time.Sleep(after)
@@ -557,16 +549,42 @@ func TestRereading(t *testing.T) {
 	})
 }
 
+// Devices that each sweep finds to have newer values do not keep the others from being read again.
+func TestRereadingOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &slowRead{Memory: storetest.NewMemory()}
+		begin := time.Now().UnixMilli()
+		try(t, store.Append(group(t, 20, begin, 85_00)))
+		time.Sleep(time.Second)
+		try(t, store.Append(group(t, 20, begin+1000, 85_00)))
+		rule := lowOnly[0]
+		rule.Values = 2
+		e := NewEngine(store, []Rule{rule}, Options{Shared: true})
+		runEngine(t, e)
+		for i := range 3600 {
+			g := group(t, 25, time.Now().UnixMilli(), 85_00)[20:]
+			for _, entry := range g { // not young
+				entry.ReceivedUnixMs += 2 * rule.MaxAge.Milliseconds()
+			}
+			try(t, store.Append(g))
+			if i == 180 {
+				try(t, store.Append(group(t, 2, begin+500, 97_00)[1:]))
+			}
+			time.Sleep(10 * time.Second)
+			if active, _ := e.State(0); i > 180 && len(active) == 19 {
+				return
+			}
+		}
+		t.Error("a value between others of an alert has not been read in nine hours")
+	})
+}
+
 // Late readings of many devices, which take long to read from the store, do not hold up the alerts of others.
 func TestManyLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slowRead{Memory: storetest.NewMemory()}
 		e := NewEngine(store, lowOnly, Options{})
-		ctx, stop := context.WithCancel(t.Context())
-		var run sync.WaitGroup
-		run.Go(func() { e.Run(ctx) })
-		defer run.Wait()
-		defer stop()
+		runEngine(t, e)
 		add := func(g []*storage.Entry) {
 			t.Helper()
 			try(t, store.Append(g))
@@ -580,7 +598,6 @@ func TestManyLate(t *testing.T) {
 				t.Errorf("%d alerts are active, want %d", len(active), want)
 			}
 		}
-		synctest.Wait() // until it is ready
 		begin := time.Now().UnixMilli()
 		add(group(t, 100, begin, 85_00)) // 20 s to read
 		check(25*time.Second, 100)
@@ -609,11 +626,7 @@ func TestNewWhileRereading(t *testing.T) {
 		try(t, store.Append(group(t, devices, time.Now().UnixMilli(), 85_00)))
 		rules := append(slices.Clone(lowOnly), Rule{Name: "Fast", Sign: vitals.HeartRate, Met: vitals.Range{Min: 100_00, Max: vitals.MaxValue}, Values: 1, MaxAge: time.Hour})
 		e := NewEngine(store, rules, Options{Shared: true})
-		ctx, stop := context.WithCancel(t.Context())
-		var run sync.WaitGroup
-		run.Go(func() { e.Run(ctx) })
-		defer run.Wait()
-		defer stop()
+		runEngine(t, e)
 		time.Sleep(5 * time.Minute) // until all are active
 		for i := range 200 {
 			g := group(t, devices+i+1, time.Now().UnixMilli(), 85_00)[devices+i:]
@@ -654,11 +667,7 @@ func TestNewWhileSweeping(t *testing.T) {
 		store := slowWalk{storetest.NewMemory()}
 		try(t, store.Append(group(t, 100, time.Now().UnixMilli(), 97_00)))
 		e := NewEngine(store, lowOnly, Options{Shared: true})
-		ctx, stop := context.WithCancel(t.Context())
-		var run sync.WaitGroup
-		run.Go(func() { e.Run(ctx) })
-		defer run.Wait()
-		defer stop()
+		runEngine(t, e)
 		time.Sleep(time.Minute) // until it is ready
 		for i := range 400 {
 			g := group(t, 101+i, time.Now().UnixMilli(), 85_00)[100+i:]

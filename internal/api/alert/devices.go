@@ -17,7 +17,7 @@ type devices struct {
 	hash   func(*vitals.Name) uint64
 	places []place // a power of two, of which at least a quarter is free
 	n      int
-	young  uint64 // what find has read of runs, which otherwise would not be read
+	young  uint64 // sum of what find has read of runs, so that the compiler keeps the reads
 }
 
 type place struct {
@@ -46,8 +46,8 @@ func (d *devices) at(name *vitals.Name, hash uint64) int {
 // atOnce is how many devices find looks up: the processor waits for the memory of several of them together.
 const atOnce = 16
 
-// find looks up the devices of at most atOnce updates, and reads the first of the runs that they are about, so that it is in the cache. found is nil for those that d does not have, and for one whose
-// hash another device has, too.
+// find looks up the devices of at most atOnce updates, and reads the first run that each update is about, so that it is in the cache. found is nil
+// for devices that d does not have, and for one whose hash another device has, too.
 func (d *devices) find(updates []update, found *[atOnce]*watched) {
 	var hashes [atOnce]uint64
 	for i := range updates {

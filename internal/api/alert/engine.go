@@ -352,13 +352,10 @@ func (e *Engine) sweep(ctx context.Context, between func()) bool {
 // or no rules.
 func (e *Engine) installLocked(device *vitals.Name, runs []run, newestUnixMs int64) {
 	delete(e.board.unread, *device)
-	if runs == nil {
-		e.board.except.remove(e.board.devices.hash(device))
-		if e.board.devices.get(device) == nil {
-			return
-		}
+	w := e.board.devices.get(device)
+	if w == nil && runs != nil {
+		w, _ = e.board.of(device)
 	}
-	w, _ := e.board.of(device)
 	if w == nil {
 		e.board.except.remove(e.board.devices.hash(device))
 		return
@@ -430,10 +427,10 @@ func (e *Engine) carryLocked(nowUnixMs int64) {
 	e.before = nil
 }
 
-// settleLocked notices alerts of a device that begin or end. read means that its runs were read from the
-// store just now: they are before an alert begins, because a reading that is not known may contradict it, and before one ends of which newer values may
-// have been left out. While they cannot be read, an alert about values ends only with a newer value, or
-// a pause; and what is known begins one, once a sweep after the failure has shown that the store works otherwise.
+// settleLocked notices alerts of a device that begin or end. read means that its runs were read from the store just now: they are before an
+// alert begins, because a reading that is not known may contradict it, and before one ends of which newer values may have been left out.
+// While they cannot be read, an alert about values ends only with a newer value, or a pause; and what is known begins one, once a sweep
+// after the failure has shown that the store works otherwise.
 func (e *Engine) settleLocked(w *watched, nowUnixMs int64, read bool) {
 	busy := w.busy
 	w.busy = 0

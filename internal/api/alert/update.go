@@ -22,12 +22,11 @@ type update struct {
 
 // A filter selects the readings that matter. For most readings that is all that alerts cost.
 //
-// A reading matters if it may change what is known of a run. The first value that does not meet a rule ends a run, and one that
-// does may begin or prolong it. Other readings are left out: those that meet no rule, of a device without runs, and those that meet the rules
-// of the device's active alerts and no others. They matter only as the newest ones, and what is kept of them is as old
-// as the last sweep. So a value that is older than one that was left out may seem to be the newest one. But none seems to have a
-// shorter run, and what is stored of a device is read before an alert begins, and when one ends of which values may have been left out.
-// A device may also seem to be silent; see all. TestModel leaves out readings, too.
+// A reading matters if it may begin, prolong or end a run. Two kinds of readings are left out: of a device whose runs are not met, those that
+// meet no rule; and of one whose runs that are met are all active alerts, those that meet the rules of these alerts and no others. Then
+// the next sweep finds out how old the newest values are. Until then, a value that is older than one that was left out may seem to be the
+// newest one, but no run seems to be shorter than it is. So what is stored of a device is read before an alert begins, and before one ends
+// of which values may have been left out. A device may also seem to be silent; see all. TestModel leaves out readings, too.
 type filter struct {
 	rules  []Rule
 	ofSign [vitals.MaxSigns]uint64       // rules about the values of a sign
@@ -90,8 +89,8 @@ func (f *filter) look(u *update, values *vitals.Values) {
 	}
 }
 
-// An exception says that of the readings of a device other ones are left out than those that meet no rule: those from a time to another one
-// whose values meet the rules in active, as far as they have values of their signs, and no others.
+// An exception says which readings of a device are left out instead of those that meet no rule: those from fromUnixMs until untilUnixMs that,
+// of the rules about their signs, meet those in active and no others. Its zero value, but for the hash, leaves out nothing.
 type exception struct {
 	hash                    uint64 // of the device
 	active                  uint64
@@ -106,17 +105,16 @@ func (e *exception) leavesOut(u *update, unixMs int64) bool {
 	return u.met == u.has&e.active && unixMs >= e.fromUnixMs && unixMs < e.untilUnixMs
 }
 
-// exceptions are the devices that are exceptions, by the hashes of their names: a hash table with linear probing. One goroutine at a time
-// may change it, while others read it. Most look-ups are of devices that it does not have, and read a bit only; the others
-// read few pages of memory.
+// An exceptions is a hash table with linear probing, by the hashes of the devices' names. One goroutine at a time may change it while others
+// read it. Most look-ups are of devices that it does not have, and read only a bit; the others read few pages of memory.
 type exceptions struct {
 	bits   []atomic.Uint64 // by the upper half of the hash: whether there may be one; 8 for each place
 	places []atomic.Uint32 // by the lower half; a power of two. Each is free, gone, or an index of all
 	all    []exception     // the first one is not used. One that is in a place does not change
-	n      int             // number of those that are used
+	n      int             // number of those in all that were used
 }
 
-// What else a place may have.
+// What a place has that has no index.
 const (
 	free = 0
 	gone = math.MaxUint32
@@ -153,7 +151,7 @@ func (x *exceptions) place(hash uint64) (place *atomic.Uint32, is uint32) {
 	}
 }
 
-// set sets the exception of a device. It returns x, or what takes its place because x is full.
+// set sets the exception of a device. It returns x, or its successor if x is full.
 func (x *exceptions) set(e exception) *exceptions {
 	if x.n+1 == len(x.all) {
 		x = x.compact()
@@ -174,7 +172,7 @@ func (x *exceptions) remove(hash uint64) {
 	}
 }
 
-// compact returns exceptions that have the same ones, and room.
+// compact returns a copy that has room for more.
 func (x *exceptions) compact() *exceptions {
 	var all []exception
 	for i := range x.places {
