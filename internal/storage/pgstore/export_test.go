@@ -47,6 +47,16 @@ func SettleFor(s *Store, d time.Duration) {
 	s.registry.settlesFor = d
 }
 
+// Mark sets the mark of a transaction of a store by a clock.
+func Mark(s *Store, now time.Time) error {
+	return s.decide(context.Background(), "mark", func(tx pgx.Tx) error {
+		args := s.marks.args(mark{number: 1})
+		args[3], args[4], args[5], args[6] = now.UnixMilli(), []int64{}, 0, 0 // whatever the database has forgotten
+		_, err := tx.Exec(context.Background(), s.sql.generation, args...)
+		return err
+	})
+}
+
 // Tidy removes marks and changes that are old by a clock and by the one of the database.
 func Tidy(s *Store, now time.Time) error {
 	ctx := context.Background()

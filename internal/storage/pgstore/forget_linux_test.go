@@ -229,4 +229,9 @@ func TestKeptMarks(t *testing.T) {
 	if n := count("marks"); n < 1000 || n > 1000+marks {
 		t.Errorf("%d marks are left, want the last 1,000", n)
 	}
+	execute(t, server, "DELETE FROM "+o.Schema+".marks WHERE server <> 1")
+	try(t, pgstore.Mark(s, time.Now().Add(-years)), pgstore.Tidy(s, time.Now()))
+	if n := count("marks WHERE server <> 1"); n != 1 {
+		t.Errorf("%d marks of a server whose clock is behind are left, want the last one", n)
+	}
 }

@@ -174,6 +174,9 @@ func (m *marks) tidy(ctx context.Context, conn beginner, q *statements, now time
 	})
 }
 
+// markedMs is when a mark is set: by the server's clock, parameter $4, and at most 30 days before the database's, so that tidy keeps the mark.
+const markedMs = "greatest($4::bigint, (extract(epoch FROM now()) * 1000)::bigint - 2592000000)"
+
 // params returns the parameters of the statement generation, in the binary format. From freshMs on, readings were not looked up in
 // segments. The transaction is rolled back if something was removed that this server does not know.
 func (m *marks) params(k mark, freshMs int64) [][]byte {

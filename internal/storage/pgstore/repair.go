@@ -230,7 +230,7 @@ func (r *repair) raise(tx pgx.Tx, to numbers, atMs int64) error {
 		servers, slots, all = append(servers, k.Server), append(slots, k.Slot), append(all, number)
 	}
 	_, err := tx.Exec(context.Background(), r.sql.of(`INSERT INTO SCHEMA.marks AS k (server, slot, number, at_ms)
-		SELECT server, slot, number, $4 FROM unnest($1::bigint[], $2::smallint[], $3::bigint[]) AS u(server, slot, number)
+		SELECT server, slot, number, `+markedMs+` FROM unnest($1::bigint[], $2::smallint[], $3::bigint[]) AS u(server, slot, number)
 		ON CONFLICT (server, slot) DO UPDATE SET number = greatest(k.number, excluded.number), at_ms = excluded.at_ms`), servers, slots, all, atMs)
 	return err
 }

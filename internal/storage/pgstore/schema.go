@@ -395,7 +395,7 @@ WHERE d.device = free.device AND u.device = free.device`),
 		// The standbys may be removed from the configuration while a connection is in use. The last column, which is out of range, rolls the
 		// transaction back if something was removed, or sealed, since this server looked: the attempt may be one that was given up, and reaches the database
 		// late. The division does so if the database has forgotten: all parts see the same snapshot, of before the update.
-		q.generation: q.of(`WITH own AS (INSERT INTO SCHEMA.marks AS k (server, slot, number, at_ms) VALUES ($1::bigint, $2::smallint, $3::bigint, $4::bigint)
+		q.generation: q.of(`WITH own AS (INSERT INTO SCHEMA.marks AS k (server, slot, number, at_ms) VALUES ($1::bigint, $2::smallint, $3::bigint, ` + markedMs + `)
 	ON CONFLICT (server, slot) DO UPDATE SET number = greatest(k.number, excluded.number), at_ms = excluded.at_ms)
 SELECT generation, current_setting('synchronous_standby_names') <> '', 1 / CASE WHEN ` + remembered + ` THEN 1 ELSE 0 END,
 	(CASE WHEN sealed_ms <= $8::bigint AND generation <= $9::bigint THEN 0 ELSE 32768 END)::smallint FROM SCHEMA.state`), // errors.go has the error: see outdated
