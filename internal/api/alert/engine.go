@@ -25,6 +25,7 @@ const (
 	share       = 100                    // evaluating updates, sweeps, and reading runs again, each take a hundredth of the time
 	sweepAtMost = 5 * time.Minute        // but sweeps are made so often
 	readFor     = 500 * time.Millisecond // after this, devices are left for the next round, so that others do not wait
+	rereadFor   = 10 * time.Millisecond  // a little at a time, so that the share is a hundredth of each second, and not of a minute
 	refreshFor  = 10 * time.Second
 )
 

@@ -143,7 +143,7 @@ func readRuns(ctx context.Context, from Reader, rules []Rule, device vitals.Name
 const maxFailures = 8
 
 // readUnread reads the runs of unread devices; with again, also of those that could not be read before. Unless whole is
-// true or the engine is not ready, it takes about readFor, reads those of the order perhaps in a small part of the time, and
+// true or the engine is not ready, it takes about readFor, reads those of the order perhaps for rereadFor in a small part of the time, and
 // reports whether it has come to the end of the others.
 func (e *Engine) readUnread(ctx context.Context, again, whole bool) (done bool) {
 	began := time.Now()
@@ -168,6 +168,9 @@ func (e *Engine) readUnread(ctx context.Context, again, whole bool) (done bool) 
 	done = e.read(ctx, slices.Concat(must[:]...), until)
 	if done && len(doubts) > 0 {
 		rereads := time.Now()
+		if !until.IsZero() {
+			until = rereads.Add(rereadFor)
+		}
 		e.read(ctx, doubts, until)
 		took := time.Since(rereads)
 		e.reread += took
