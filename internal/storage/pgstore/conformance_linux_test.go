@@ -15,7 +15,7 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// TestConformance runs the suite. A crash is one of the node: its connections break.
+// TestConformance runs the suite, several checks at a time. A crash is one of the node: its connections break.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Start(t, fast...)
@@ -24,6 +24,7 @@ func TestConformance(t *testing.T) {
 			continue
 		}
 		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
 			c.Run(t, func(t testing.TB) storetest.Harness { return newHarness(t, server, false) })
 		})
 	}
@@ -46,6 +47,7 @@ func conformSealed(t *testing.T, stride int) {
 			continue
 		}
 		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
 			c.Run(t, func(t testing.TB) storetest.Harness {
 				return newHarness(t, server, false, func(o *pgstore.Options) { o.SealAfter, o.SealEvery, o.SealAtLeast = 1, 50*time.Millisecond, 1 })
 			})

@@ -61,7 +61,7 @@ type lasting struct{ testing.TB }
 func (lasting) Cleanup(func()) {}
 
 // fast are settings for tests that do not kill the server.
-var fast = []string{"fsync=off", "full_page_writes=off", "max_connections=200", "autovacuum=off"}
+var fast = []string{"fsync=off", "full_page_writes=off", "max_connections=300", "autovacuum=off"}
 
 // safe are settings for tests that do.
 var safe = []string{"fsync=on", "max_connections=200", "restart_after_crash=off"}
