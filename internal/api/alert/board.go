@@ -265,7 +265,9 @@ func (b *board) compare(d *storage.Device, late bool) {
 	w.newestUnixMs = max(w.newestUnixMs, d.NewestUnixMs)
 	for i := range w.runs {
 		rule, u := &b.rules[i], &w.runs[i]
-		switch latest := &d.Latest[rule.Sign]; {
+		latest := &d.Latest[rule.Sign]
+		met := rule.Met.Contains(latest.Value)
+		switch {
 		case !u.applies:
 			continue
 		case rule.Silent != 0: // many devices may be gone
@@ -275,7 +277,6 @@ func (b *board) compare(d *storage.Device, late bool) {
 			}
 			continue
 		case latest.Known && (!u.known || latest.TimeUnixMs > u.newestUnixMs):
-			met := rule.Met.Contains(latest.Value)
 			if u.take(rule, met, latest.TimeUnixMs, math.MaxInt64) {
 				b.mark(&d.Name, differs)
 			}
@@ -285,7 +286,7 @@ func (b *board) compare(d *storage.Device, late bool) {
 					b.mark(&d.Name, perhaps)
 				}
 			}
-		case latest.Known != u.known || latest.Known && latest.TimeUnixMs != u.newestUnixMs:
+		case latest.Known != u.known || latest.Known && (latest.TimeUnixMs != u.newestUnixMs || met != u.met):
 			b.mark(&d.Name, differs)
 		}
 		switch {

@@ -449,6 +449,22 @@ func TestProlonged(t *testing.T) {
 	check("a value that is not low")
 }
 
+// A sweep finds that another server has erased a device and stored another value with the same time.
+func TestStoredAgain(t *testing.T) {
+	store, now := storetest.NewMemory(), int64(1_800_000_000_000)
+	e := NewEngine(store, lowOnly, Options{Shared: true, Now: func() time.Time { return time.UnixMilli(now) }})
+	for i, v := range []vitals.Value{97_00, 85_00, 97_00} {
+		g := group(t, 1, now, v)
+		try(t, store.Append(g))
+		e.step(t.Context(), true)
+		if active, _ := e.State(0); len(active) != i%2 {
+			t.Errorf("after %d: %d alerts are active, want %d", v, len(active), i%2)
+		}
+		_, err := store.Erase(g[0].Reading.Device)
+		try(t, err)
+	}
+}
+
 // What is kept of a device that was erased is not evaluated any more, although it was about to be.
 func TestErasedWhileEvaluated(t *testing.T) {
 	store := storetest.NewMemory()
