@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
@@ -92,19 +93,15 @@ func (r *Retention) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeBy
 
 // Collect implements prometheus.Collector.
 func (r *Retention) Collect(ch chan<- prometheus.Metric) {
-	status, last := r.Status(), 0.0
+	status, last, to := r.Status(), 0.0, metrics.Sink(ch)
 	if !status.LastDone.IsZero() {
 		last = float64(status.LastDone.UnixMilli()) / 1000
 	}
-	ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("pulsegate_retention_last_run_timestamp_seconds",
-		"Unix time of the last completed removal of old readings. 0 before the first one.", nil, nil), prometheus.GaugeValue, last)
-	ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("pulsegate_retention_failures_total",
-		"Runs that failed to remove all old readings.", nil, nil), prometheus.CounterValue, float64(status.Failed))
-	held := prometheus.NewDesc("pulsegate_retention_held",
-		"1 while fewer readings are removed than are due, by reason.", []string{"reason"}, nil)
+	to.Gauge("pulsegate_retention_last_run_timestamp_seconds", "Unix time of the last completed removal of old readings. 0 before the first one.", last)
+	to.Counter("pulsegate_retention_failures_total", "Runs that failed to remove all old readings.", float64(status.Failed))
 	oneIf := map[bool]float64{true: 1}
 	for reason, is := range map[string]bool{"clock_set": status.Held.ClockSet, "clock_ahead": status.Held.ClockAhead, "too_many": status.Held.TooMany} {
-		ch <- prometheus.MustNewConstMetric(held, prometheus.GaugeValue, oneIf[is], reason)
+		to.Gauge("pulsegate_retention_held", "1 while fewer readings are removed than are due, by reason.", oneIf[is], "reason", reason)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 )
 
 type counters struct {
@@ -34,18 +36,13 @@ func (s *Server) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCol
 
 // Collect implements prometheus.Collector. docs/metrics.md lists the metrics.
 func (s *Server) Collect(ch chan<- prometheus.Metric) {
-	show := func(kind prometheus.ValueType, name, help string, value float64) {
-		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, nil), kind, value)
-	}
-	labelled := func(name, help, label, text string, value uint64) {
-		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, []string{label}, nil), prometheus.CounterValue, float64(value), text)
-	}
-	show(prometheus.GaugeValue, "pulsegate_mllp_connections", "Open connections of the MLLP listener.", float64(s.opt.Conns.Open()))
+	to := metrics.Sink(ch)
+	to.Gauge("pulsegate_mllp_connections", "Open connections of the MLLP listener.", float64(s.opt.Conns.Open()))
 	for code, n := range s.counters.acknowledged {
-		labelled("pulsegate_mllp_acknowledgements_total", "Acknowledged messages, by code in the original mode: AA, AE, AR.", "code", code, n.Load())
+		to.Counter("pulsegate_mllp_acknowledgements_total", "Acknowledged messages, by code in the original mode: AA, AE, AR.", float64(n.Load()), "code", code)
 	}
 	for why, text := range endingTexts {
-		labelled("pulsegate_mllp_endings_total", "Connections that have ended, by reason.", "reason", text, s.counters.endings[why].Load())
+		to.Counter("pulsegate_mllp_endings_total", "Connections that have ended, by reason.", float64(s.counters.endings[why].Load()), "reason", text)
 	}
-	show(prometheus.CounterValue, "pulsegate_mllp_held_total", "Times that a connection was not read for a while, because a message could not be stored then.", float64(s.counters.held.Load()))
+	to.Counter("pulsegate_mllp_held_total", "Times that a connection was not read for a while, because a message could not be stored then.", float64(s.counters.held.Load()))
 }

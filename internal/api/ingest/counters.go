@@ -47,17 +47,13 @@ func (c *Core) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByColle
 // Collect implements prometheus.Collector. Each value is exact, but they are not a consistent
 // snapshot. docs/metrics.md lists the metrics.
 func (c *Core) Collect(ch chan<- prometheus.Metric) {
-	show := func(kind prometheus.ValueType, name, help string, value float64) {
-		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, nil), kind, value)
+	to := metrics.Sink(ch)
+	settled := func(outcome string, n uint64) {
+		to.Counter("pulsegate_readings_total",
+			"Readings that were settled, by outcome. Stored includes those that completed a stored reading.", float64(n), "outcome", outcome)
 	}
-	const counter, gauge = prometheus.CounterValue, prometheus.GaugeValue
-
-	outcomes := prometheus.NewDesc("pulsegate_readings_total",
-		"Readings that were settled, by outcome. Stored includes those that completed a stored reading.", []string{"outcome"}, nil)
-	reasons := prometheus.NewDesc("pulsegate_refused_requests_total",
-		"Requests of which no reading was looked at, or none is known to be stored, by reason.", []string{"reason"}, nil)
-	ch <- prometheus.MustNewConstMetric(outcomes, counter, float64(c.counters.stored.Load()), "stored")
-	ch <- prometheus.MustNewConstMetric(outcomes, counter, float64(c.counters.duplicate.Load()), "duplicate")
+	settled("stored", c.counters.stored.Load())
+	settled("duplicate", c.counters.duplicate.Load())
 	for k := range c.answers.kinds {
 		n := c.counters.refused[k].Load()
 		if kind(k) == refusedUnauthorized {
@@ -65,22 +61,23 @@ func (c *Core) Collect(ch chan<- prometheus.Metric) {
 		}
 		switch in := &c.answers.kinds[k]; {
 		case in.outcome != "":
-			ch <- prometheus.MustNewConstMetric(outcomes, counter, float64(n), in.outcome)
+			settled(in.outcome, n)
 		case in.reason != "":
-			ch <- prometheus.MustNewConstMetric(reasons, counter, float64(n), in.reason)
+			to.Counter("pulsegate_refused_requests_total",
+				"Requests of which no reading was looked at, or none is known to be stored, by reason.", float64(n), "reason", in.reason)
 		}
 	}
-	show(gauge, "pulsegate_queue_readings", "Readings that are admitted and not yet answered.", float64(c.queue.queued.Load()))
-	show(gauge, "pulsegate_request_body_bytes", "Memory of request bodies that are being read.", float64(c.memory.held.Load()))
+	to.Gauge("pulsegate_queue_readings", "Readings that are admitted and not yet answered.", float64(c.queue.queued.Load()))
+	to.Gauge("pulsegate_request_body_bytes", "Memory of request bodies that are being read.", float64(c.memory.held.Load()))
 
 	ch <- c.counters.groupReadings.Metric(prometheus.NewDesc("pulsegate_commit_group_readings",
 		"Readings in one commit group. A group shares one sync.", nil, nil))
 	ch <- c.counters.commitDuration.Metric(prometheus.NewDesc("pulsegate_commit_duration_seconds",
 		"Time in which the store settled a group and made it durable.", nil, nil))
 	st := c.committer.Stats()
-	show(counter, "pulsegate_commit_calls_total", "Calls whose group has been flushed. A request makes one, a batch larger than a group several.", float64(st.Calls))
-	show(counter, "pulsegate_commit_failures_total", "Groups whose flush failed.", float64(st.Failed))
-	show(counter, "pulsegate_commit_queue_full_total", "Requests that were decoded and found no room in the commit queue.", float64(c.queue.rejected.Load()))
-	show(gauge, "pulsegate_commit_queue_calls", "Calls that wait for their group's flush, the running one included.", float64(st.QueuedCalls))
-	show(gauge, "pulsegate_commit_queue_readings", "Readings that wait for their group's flush, the running one included.", float64(st.QueuedItems))
+	to.Counter("pulsegate_commit_calls_total", "Calls whose group has been flushed. A request makes one, a batch larger than a group several.", float64(st.Calls))
+	to.Counter("pulsegate_commit_failures_total", "Groups whose flush failed.", float64(st.Failed))
+	to.Counter("pulsegate_commit_queue_full_total", "Requests that were decoded and found no room in the commit queue.", float64(c.queue.rejected.Load()))
+	to.Gauge("pulsegate_commit_queue_calls", "Calls that wait for their group's flush, the running one included.", float64(st.QueuedCalls))
+	to.Gauge("pulsegate_commit_queue_readings", "Readings that wait for their group's flush, the running one included.", float64(st.QueuedItems))
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/api/query"
+	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -107,11 +108,9 @@ func (h *Hub) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollec
 
 // Collect implements prometheus.Collector.
 func (h *Hub) Collect(ch chan<- prometheus.Metric) {
-	show := func(kind prometheus.ValueType, name, help string, value float64) {
-		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, nil), kind, value)
-	}
-	show(prometheus.GaugeValue, "pulsegate_live_subscribers", "Open streams of live readings.", float64(h.listeners.Load()))
-	show(prometheus.CounterValue, "pulsegate_live_events_total", "Readings, and changes of alerts, that were written to streams of live readings.", float64(h.events.Load()))
-	show(prometheus.CounterValue, "pulsegate_live_dropped_total",
+	to := metrics.Sink(ch)
+	to.Gauge("pulsegate_live_subscribers", "Open streams of live readings.", float64(h.listeners.Load()))
+	to.Counter("pulsegate_live_events_total", "Readings, and changes of alerts, that were written to streams of live readings.", float64(h.events.Load()))
+	to.Counter("pulsegate_live_dropped_total",
 		"Events that streams did not get because their clients read too slowly, or because the dispatcher was overloaded.", float64(h.dropped.Load()))
 }

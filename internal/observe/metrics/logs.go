@@ -14,15 +14,11 @@ type logCollector struct{ log *logbudget.Log }
 func (c logCollector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
 
 func (c logCollector) Collect(ch chan<- prometheus.Metric) {
-	counter := func(desc *prometheus.Desc, n int64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n), labels...)
+	s, to := c.log.Stats(), Sink(ch)
+	to.Counter("pulsegate_log_lines_total", "Log lines written.", float64(s.Lines))
+	to.Counter("pulsegate_log_bytes_total", "Bytes of the log lines written.", float64(s.Bytes))
+	for reason, n := range map[string]int64{"budget": s.Suppressed, "blocked": s.Dropped} {
+		to.Counter("pulsegate_log_suppressed_lines_total",
+			"Log lines that were counted but not written, by reason: beyond their budget, or blocked because standard error was not read.", float64(n), "reason", reason)
 	}
-	s := c.log.Stats()
-	counter(prometheus.NewDesc("pulsegate_log_lines_total", "Log lines written.", nil, nil), s.Lines)
-	counter(prometheus.NewDesc("pulsegate_log_bytes_total", "Bytes of the log lines written.", nil, nil), s.Bytes)
-	suppressed := prometheus.NewDesc("pulsegate_log_suppressed_lines_total",
-		"Log lines that were counted but not written, by reason: beyond their budget, or blocked because standard error was not read.",
-		[]string{"reason"}, nil)
-	counter(suppressed, s.Suppressed, "budget")
-	counter(suppressed, s.Dropped, "blocked")
 }

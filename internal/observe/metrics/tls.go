@@ -108,28 +108,18 @@ func (h *Handshakes) Done(version uint16, resumed bool) {
 // Failed counts a handshake that has failed.
 func (h *Handshakes) Failed(why HandshakeFailure) { h.failed[why].Add(1) }
 
-var (
-	handshakesDesc = prometheus.NewDesc("pulsegate_tls_handshakes_total",
-		"TLS handshakes that succeeded, by version and by whether a session was resumed.", []string{"version", "resumed"}, nil)
-	handshakeFailuresDesc = prometheus.NewDesc("pulsegate_tls_handshake_failures_total",
-		"TLS handshakes that failed, by reason.", []string{"reason"}, nil)
-)
-
 // Describe implements prometheus.Collector.
-func (h *Handshakes) Describe(ch chan<- *prometheus.Desc) {
-	ch <- handshakesDesc
-	ch <- handshakeFailuresDesc
-}
+func (h *Handshakes) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(h, ch) }
 
 // Collect implements prometheus.Collector.
 func (h *Handshakes) Collect(ch chan<- prometheus.Metric) {
 	for version := tls12; version < numTLSVersions; version++ {
 		for resumed := range h.done[version] {
-			ch <- prometheus.MustNewConstMetric(handshakesDesc, prometheus.CounterValue,
-				float64(h.done[version][resumed].Load()), tlsVersionNames[version], strconv.FormatBool(resumed == 1))
+			Sink(ch).Counter("pulsegate_tls_handshakes_total", "TLS handshakes that succeeded, by version and by whether a session was resumed.",
+				float64(h.done[version][resumed].Load()), "version", tlsVersionNames[version], "resumed", strconv.FormatBool(resumed == 1))
 		}
 	}
 	for why, name := range handshakeFailureNames {
-		ch <- prometheus.MustNewConstMetric(handshakeFailuresDesc, prometheus.CounterValue, float64(h.failed[why].Load()), name)
+		Sink(ch).Counter("pulsegate_tls_handshake_failures_total", "TLS handshakes that failed, by reason.", float64(h.failed[why].Load()), "reason", name)
 	}
 }

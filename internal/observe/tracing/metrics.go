@@ -1,21 +1,19 @@
 package tracing
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
 
-var requestsDesc = prometheus.NewDesc("pulsegate_traced_requests_total",
-	"Traced requests, by outcome: exported to the collector, dropped because the queue was full, or failed because no collector accepted them.",
-	[]string{"outcome"}, nil)
+	"github.com/pulsegate/pulsegate/internal/observe/metrics"
+)
 
 // Describe implements prometheus.Collector.
-func (t *Tracer) Describe(ch chan<- *prometheus.Desc) { ch <- requestsDesc }
+func (t *Tracer) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(t, ch) }
 
 // Collect implements prometheus.Collector.
 func (t *Tracer) Collect(ch chan<- prometheus.Metric) {
-	counter := func(n uint64, outcome string) {
-		ch <- prometheus.MustNewConstMetric(requestsDesc, prometheus.CounterValue, float64(n), outcome)
-	}
 	st := t.Stats()
-	counter(st.Exported, "exported")
-	counter(st.Dropped, "dropped")
-	counter(st.Failed, "failed")
+	for outcome, n := range map[string]uint64{"exported": st.Exported, "dropped": st.Dropped, "failed": st.Failed} {
+		metrics.Sink(ch).Counter("pulsegate_traced_requests_total",
+			"Traced requests, by outcome: exported to the collector, dropped because the queue was full, or failed because no collector accepted them.", float64(n), "outcome", outcome)
+	}
 }
