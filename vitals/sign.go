@@ -229,10 +229,6 @@ func (d *Definition) Parse(text []byte) (Value, error) {
 	return ParseValue(text, d.Decimals)
 }
 
-// Member returns the name of the sign's field as a member of an object in JSON, after another
-// one: `,"spo2_pct":`.
-func (d *Definition) Member() string { return d.member }
-
 // FormatRange returns a range as text, such as "1..100". An end that is MinValue or MaxValue is left
 // out.
 func (d *Definition) FormatRange(r Range) string {

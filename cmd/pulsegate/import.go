@@ -44,14 +44,7 @@ type signsFlag struct {
 
 // table returns the built-in signs and those of the file.
 func (f *signsFlag) table() (*vitals.Signs, error) {
-	signs := vitals.NewSigns()
-	if f.Signs == "" {
-		return signs, nil
-	}
-	own, err := signsfile.Read(f.Signs)
-	if err == nil {
-		err = signsfile.Locate(f.Signs, signs.Define(own))
-	}
+	signs, _, err := signsfile.Table(f.Signs)
 	return signs, settings.Usage(err)
 }
 

@@ -139,7 +139,9 @@ func (a *access) open() (err error) {
 		a.gate.OIDC, err = oidc.Open(oidc.Options{
 			Issuer: f.OIDCIssuer, ClientID: f.OIDCClientID, Clients: f.OIDCClients, Rules: f.AccessRules,
 			Limits:  token.Options{DefaultLimit: token.LimitOf(f.TokenRate, f.TokenBurst), Hourly: a.gate.Hourly},
-			OnRules: a.rulesChanged, OnProvider: a.providerChanged,
+			OnRules: a.rulesChanged,
+			OnProvider: a.logTrouble("the keys of the OpenID Connect provider cannot be fetched; those that are known stay in use",
+				"the keys of the OpenID Connect provider are fetched again"),
 		})
 		if err != nil {
 			return err
@@ -155,7 +157,7 @@ func (a *access) open() (err error) {
 	if f.TLSCert != "" {
 		a.tls, err = tlsfiles.Open(tlsfiles.Options{
 			CertFile: f.TLSCert, KeyFile: f.TLSKey, ClientCAFile: f.TLSClientCA, RequireClient: f.TLSRequireClient,
-			OnChange: a.certificatesChanged,
+			OnChange: a.logTrouble("the certificates cannot be used; the previous ones stay in use", "certificates loaded"),
 		})
 		if err != nil {
 			return err
@@ -209,7 +211,8 @@ func clientSecret(file string) (string, error) {
 
 // openAudit opens the audit log.
 func (a *access) openAudit(path string) (err error) {
-	opt := audit.Options{OnTrouble: a.auditTrouble}
+	opt := audit.Options{OnTrouble: a.logTrouble(
+		"the audit log cannot be written, or another process changed it; requests that must be recorded are rejected", "the audit log works again")}
 	if file := a.opt.AuditKey; file != "" {
 		if opt.Key, err = audit.LoadKey(file); err != nil {
 			return err
@@ -228,14 +231,16 @@ func (a *access) openAudit(path string) (err error) {
 	return err
 }
 
-// auditTrouble is called with an error when writing the audit log begins to fail, and
-// with nil when it works again.
-func (a *access) auditTrouble(err error) {
-	if err == nil {
-		a.log.Info("the audit log works again")
-		return
+// logTrouble returns a function that is called with an error when something begins to fail, and with nil when it works
+// again, and that logs what these texts say.
+func (a *access) logTrouble(fails, works string) func(error) {
+	return func(err error) {
+		if err == nil {
+			a.log.Info(works)
+			return
+		}
+		a.log.Error(fails, "error", err)
 	}
-	a.log.Error("the audit log cannot be written, or another process changed it; requests that must be recorded are rejected", "error", err)
 }
 
 // syslogTrouble is called with an error when the syslog server becomes unreachable, and
@@ -335,24 +340,6 @@ func (a *access) rulesChanged(rules int, err error) {
 		return
 	}
 	a.log.Info("access rules loaded", "rules", rules)
-}
-
-// providerChanged is called with an error when the keys of the OpenID Connect provider cannot be fetched, and with nil
-// when they can again.
-func (a *access) providerChanged(err error) {
-	if err == nil {
-		a.log.Info("the keys of the OpenID Connect provider are fetched again")
-		return
-	}
-	a.log.Error("the keys of the OpenID Connect provider cannot be fetched; those that are known stay in use", "error", err)
-}
-
-func (a *access) certificatesChanged(err error) {
-	if err != nil {
-		a.log.Error("the certificates cannot be used; the previous ones stay in use", "error", err)
-		return
-	}
-	a.log.Info("certificates loaded")
 }
 
 // protect sets the TLS configuration of the public listener's server.

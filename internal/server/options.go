@@ -214,15 +214,11 @@ func (c *Options) parse() (p parsed, err error) {
 	if err := cmp.Or(c.LogOptions.check(), c.AccessOptions.check(), c.checkAddr(), c.checkBounds(), c.checkStore(), c.checkHosts(), c.checkFHIRURL()); err != nil {
 		return p, err
 	}
-	signs := vitals.NewSigns()
-	if c.Signs != "" {
-		if p.own, err = signsfile.Read(c.Signs); err == nil {
-			err = signsfile.Locate(c.Signs, signs.Define(p.own))
-		}
-		if err != nil {
-			return p, settings.Usagef("--signs: %v", err)
-		}
+	signs, own, err := signsfile.Table(c.Signs)
+	if err != nil {
+		return p, settings.Usagef("--signs: %v", err)
 	}
+	p.own = own
 	var tracingErr, proxiesErr, originsErr, topicErr, zoneErr error
 	limitsErr := p.setLimits(c, signs)
 	p.tracing, tracingErr = c.tracing()

@@ -2,26 +2,15 @@ package migrate
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
-var errSubjects = errors.New("migrate: only one of the stores keeps assignments of devices to subjects")
-
 // assignments compares the assignments of both stores, and returns the number of the source's
 // and of those that the target lacks. If copying, it adds these.
 func (r *run) assignments(ctx context.Context, copying bool) (all, lacking int64, err error) {
-	ofSource, fromKeeps := r.From.(storage.Subjects)
-	ofTarget, toKeeps := r.To.(storage.Subjects)
-	switch {
-	case fromKeeps != toKeeps:
-		return 0, 0, errSubjects
-	case !fromKeeps:
-		return 0, 0, nil
-	}
-	from, to := assigned(source, ofSource), assigned(target, ofTarget)
+	from, to := assigned(source, r.From), assigned(target, r.To)
 	for {
 		s, t, err := both(ctx, from, to)
 		if err != nil {
@@ -40,7 +29,7 @@ func (r *run) assignments(ctx context.Context, copying bool) (all, lacking int64
 				if err := r.alone(ctx); err != nil {
 					return all, lacking, err
 				}
-				if err := ofTarget.Assign(ctx, *s); err != nil {
+				if err := r.To.Assign(ctx, *s); err != nil {
 					return all, lacking, fmt.Errorf("write target: %w", err)
 				}
 			}

@@ -20,9 +20,15 @@ var (
 	ErrIncomplete = errors.New("migrate: the target is incomplete")
 )
 
+// A Source is a store that is moved.
+type Source interface {
+	storage.Store
+	storage.Subjects
+}
+
 // A Target is a store to which another one is moved.
 type Target interface {
-	storage.Store
+	Source
 
 	// Begin is called before the first Append. Until Publish, no node accepts the store.
 	Begin() error
@@ -33,8 +39,8 @@ type Target interface {
 
 // Options configures Run.
 type Options struct {
-	From storage.Store // is only read
-	To   Target        // is closed by Run if that succeeds; opened with the [Definitions] of From
+	From Source // is only read
+	To   Target // is closed by Run if that succeeds; opened with the [Definitions] of From
 
 	// Readings is the number of readings in From, counted without its list of devices.
 	Readings int64

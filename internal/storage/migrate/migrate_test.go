@@ -69,7 +69,7 @@ func name(text string) vitals.Name {
 }
 
 // all returns the contents of a store as text, and their number.
-func all(t rapid.TB, s storage.Store) (lines []string) {
+func all(t rapid.TB, s migrate.Source) (lines []string) {
 	devices := make([]storage.Device, 1000)
 	n, err := s.Devices(context.Background(), vitals.Name{}, devices)
 	try(t, err)
@@ -110,15 +110,15 @@ func byField(signs *vitals.Signs) (all []vitals.Sign) {
 }
 
 // assignments returns the assignments of a store.
-func assignments(t rapid.TB, s storage.Store) []storage.Assignment {
+func assignments(t rapid.TB, s migrate.Source) []storage.Assignment {
 	found := make([]storage.Assignment, 1000)
-	n, err := s.(storage.Subjects).Assignments(context.Background(), storage.AssignmentKey{}, found)
+	n, err := s.Assignments(context.Background(), storage.AssignmentKey{}, found)
 	try(t, err)
 	return found[:n]
 }
 
 // assign adds assignments of devices, one of which has no readings.
-func assign(t *rapid.T, s storage.Store) {
+func assign(t *rapid.T, s migrate.Source) {
 	for _, device := range []string{"a", "b", "no-readings"} {
 		at := int64(0)
 		for range rapid.IntRange(0, 3).Draw(t, "assignments") {
@@ -127,7 +127,7 @@ func assign(t *rapid.T, s storage.Store) {
 			if at = a.ToUnixMs; rapid.IntRange(0, 3).Draw(t, "open") == 0 {
 				at, a.ToUnixMs = -1, storage.OpenEnd
 			}
-			try(t, s.(storage.Subjects).Assign(context.Background(), a))
+			try(t, s.Assign(context.Background(), a))
 			if at < 0 {
 				break
 			}
@@ -136,7 +136,7 @@ func assign(t *rapid.T, s storage.Store) {
 }
 
 // count returns the number of readings of a store.
-func count(t rapid.TB, s storage.Store) int64 {
+func count(t rapid.TB, s migrate.Source) int64 {
 	devices := make([]storage.Device, 1000)
 	n, err := s.Devices(context.Background(), vitals.Name{}, devices)
 	try(t, err)
@@ -169,7 +169,7 @@ func draw(t *rapid.T, signs vitals.Sign) (group []*storage.Entry) {
 	return group
 }
 
-func equal(t rapid.TB, from, to storage.Store) {
+func equal(t rapid.TB, from, to migrate.Source) {
 	t.Helper()
 	if got, want := all(t, to), all(t, from); !slices.Equal(got, want) {
 		t.Fatalf("the target has\n%q\nand the source\n%q", got, want)
@@ -297,7 +297,7 @@ func contains(err error, text string) bool {
 	return err != nil && strings.Contains(err.Error(), text)
 }
 
-// A target with other assignments is refused, and one store that keeps none.
+// A target with other assignments is refused.
 func TestRefusedAssignments(t *testing.T) {
 	of := func(device string, subject storage.Subject, from, to int64) storage.Assignment {
 		return storage.Assignment{Device: name(device), Subject: subject, FromUnixMs: from, ToUnixMs: to}
@@ -309,10 +309,6 @@ func TestRefusedAssignments(t *testing.T) {
 		if !errors.Is(err, migrate.ErrDiffers) || !contains(err, "device "+a.Device.String()) || contains(err, string(a.Subject)) || to.begun {
 			t.Errorf("a target with %v: %v", a, err)
 		}
-	}
-	without := struct{ storage.Store }{stored(t, entry("b", 1, 6000))}
-	if _, err := migrate.Run(t.Context(), migrate.Options{From: without, To: newTarget(storetest.NewMemory()), Readings: 1}); !contains(err, "assignments") {
-		t.Errorf("a source without assignments: %v", err)
 	}
 }
 

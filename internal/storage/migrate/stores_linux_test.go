@@ -53,7 +53,7 @@ func dsn(place string) (o pgstore.Options, ok bool) {
 }
 
 // openFrom opens a store to read, and returns the number of its readings.
-func openFrom(place string) (storage.Store, int64, error) {
+func openFrom(place string) (migrate.Source, int64, error) {
 	if o, ok := dsn(place); ok {
 		o.Move = pgstore.MoveFrom
 		s, err := pgstore.Open(context.Background(), o)

@@ -59,7 +59,7 @@ func (c checker) run(dir string, o Options) (err error) {
 	defer func() { err = errors.Join(err, s.Close()) }()
 
 	c.Report.Signs = s.signs
-	c.Report.Format, c.Report.PebbleFormat = s.files.Format(), int(s.db.FormatMajorVersion())
+	c.Report.Format = s.files.Format()
 	logs, err := datadir.LogBytes(s.files.FS, s.path)
 	if err != nil {
 		return err

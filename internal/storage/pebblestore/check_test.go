@@ -38,7 +38,7 @@ func TestCheckCounts(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		want := pebblestore.Report{
-			Format: 2, PebbleFormat: 24, Devices: 51, Readings: 10_002, OldestUnixMs: 0, NewestUnixMs: 7_000_000,
+			Format: 2, Devices: 51, Readings: 10_002, OldestUnixMs: 0, NewestUnixMs: 7_000_000,
 			Tables: r.Tables, TableBytes: r.TableBytes, LogBytes: r.LogBytes, Signs: r.Signs,
 		}
 		want.Values[vitals.HeartRate], want.Values[vitals.SpO2] = 10_002, 1

@@ -42,6 +42,18 @@ type bounds struct {
 	Min, Max *tomlfile.Text
 }
 
+// Table returns the built-in signs with those that a file defines, which it returns too; "" means no file.
+func Table(path string) (signs *vitals.Signs, own []vitals.Definition, err error) {
+	signs = vitals.NewSigns()
+	if path == "" {
+		return signs, nil, nil
+	}
+	if own, err = Read(path); err == nil {
+		err = Locate(path, signs.Define(own))
+	}
+	return signs, own, err
+}
+
 // Read reads the definitions in a file.
 func Read(path string) (own []vitals.Definition, err error) {
 	var f file

@@ -1,8 +1,6 @@
 package memory
 
 import (
-	"iter"
-
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -82,9 +80,6 @@ func (t *Table) FindHashed(name *vitals.Name, hash uint32) (uint32, bool) {
 
 // Name returns the name of a device by its number.
 func (t *Table) Name(i uint32) vitals.Name { return t.names.at(i) }
-
-// All returns the devices by number, in no order.
-func (t *Table) All() iter.Seq2[uint32, vitals.Name] { return t.names.all() }
 
 // At returns a device by its number. The pointer stays valid.
 func (t *Table) At(i uint32) *Device { return &t.chunks[i/ChunkDevices][i%ChunkDevices] }

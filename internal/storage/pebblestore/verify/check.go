@@ -16,8 +16,7 @@ import (
 
 // A Report is the result of a check.
 type Report struct {
-	Format       int // version of keys and values
-	PebbleFormat int // version of Pebble's files
+	Format int // version of keys and values
 
 	Devices  int64
 	Readings int64
