@@ -2,6 +2,7 @@ package pebblestore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -65,11 +66,11 @@ func (j *subjects) changeAssignments(ctx context.Context, device *vitals.Name, c
 	}
 	b := j.db.NewBatch()
 	if err := change(all, b); err != nil || b.Empty() {
-		return joinClose(err, b)
+		return errors.Join(err, b.Close())
 	}
 	if j.files.Format() < datadir.AssignedFormat {
 		if err := j.files.Upgrade(datadir.AssignedFormat); err != nil {
-			return joinClose(err, b)
+			return errors.Join(err, b.Close())
 		}
 	}
 	return j.commitAndPublish(b)

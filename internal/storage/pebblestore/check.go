@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/damage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/purge"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/verify"
@@ -76,10 +77,10 @@ func (c checker) run(dir string, o Options) (err error) {
 		return err
 	}
 	err = s.db.CheckLevels(nil)
-	if err == nil || isFault(err) {
+	if err == nil || damage.IsFault(err) {
 		return err
 	}
-	c.Problem(corrupt(err))
+	c.Problem(damage.Wrap(err))
 	return nil
 }
 

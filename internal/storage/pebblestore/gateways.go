@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/damage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -170,16 +171,16 @@ func loadDictionary(r pebble.Reader, problem func(error) error) (*dictionary, er
 	}
 	it, err := r.NewIter(&pebble.IterOptions{LowerBound: []byte{layout.GatewayPrefix}, UpperBound: []byte{layout.GatewayPrefix + 1}})
 	if err != nil {
-		return nil, corrupt(err)
+		return nil, damage.Wrap(err)
 	}
 	for ok := it.First(); ok; ok = it.Next() {
 		if err := g.load(it); err != nil {
 			if err := problem(err); err != nil {
-				return nil, joinClose(err, it)
+				return nil, errors.Join(err, it.Close())
 			}
 		}
 	}
-	return g, corrupt(it.Close())
+	return g, damage.Wrap(it.Close())
 }
 
 // load adds the entry at an iterator's position.
@@ -190,7 +191,7 @@ func (g *dictionary) load(it *pebble.Iterator) error {
 	}
 	value, err := it.ValueAndErr()
 	if err != nil {
-		return corrupt(err)
+		return damage.Wrap(err)
 	}
 	name, err := layout.DecodeGateway(value)
 	switch _, twice := g.byName[name]; {
@@ -214,9 +215,9 @@ func state(r pebble.Reader, key string) ([]byte, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, corrupt(err)
+		return nil, damage.Wrap(err)
 	}
-	return append([]byte{}, value...), corrupt(closer.Close())
+	return append([]byte{}, value...), damage.Wrap(closer.Close())
 }
 
 // readState returns an integer of some bytes, or 0 if it is not stored.

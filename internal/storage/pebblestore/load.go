@@ -9,6 +9,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/damage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/memory"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -71,7 +72,7 @@ func loadTable(db *pebble.DB) (*memory.Table, error) {
 	t := memory.NewTable()
 	sc, err := newDeviceScanner(db)
 	if err != nil {
-		return nil, corrupt(err)
+		return nil, damage.Wrap(err)
 	}
 	for ok := sc.first(nil); ok; ok = sc.next() {
 		t.Add(&sc.name, &sc.record)
@@ -91,17 +92,17 @@ func (l *loaded) loadGroups(db *pebble.DB, problem func(error) error) error {
 	l.window = memory.NewWindow(1, l.nextGroup)
 	it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte{layout.GroupPrefix}, UpperBound: []byte{layout.GroupPrefix + 1}})
 	if err != nil {
-		return corrupt(err)
+		return damage.Wrap(err)
 	}
 	var g layout.Group
 	for ok := it.First(); ok; ok = it.Next() {
 		if err := l.loadGroup(it, &g); err != nil {
 			if err := problem(err); err != nil {
-				return joinClose(err, it)
+				return errors.Join(err, it.Close())
 			}
 		}
 	}
-	return corrupt(it.Close())
+	return damage.Wrap(it.Close())
 }
 
 func (l *loaded) loadGroup(it *pebble.Iterator, g *layout.Group) error {
@@ -111,7 +112,7 @@ func (l *loaded) loadGroup(it *pebble.Iterator, g *layout.Group) error {
 	}
 	value, err := it.ValueAndErr()
 	if err != nil {
-		return corrupt(err)
+		return damage.Wrap(err)
 	}
 	l.window.FirstGroup = min(l.window.FirstGroup, number)
 	l.nextGroup = max(l.nextGroup, number+1)

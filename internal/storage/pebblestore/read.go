@@ -10,6 +10,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/damage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/seal"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -47,11 +48,11 @@ func (rd *reader) latest(ctx context.Context, name *vitals.Name) (d layout.Recor
 		return d, storage.ErrNotFound
 	}
 	if err != nil {
-		return d, corrupt(err)
+		return d, damage.Wrap(err)
 	}
 	err = layout.DecodeRecord(value, &d)
 	if closeErr := closer.Close(); err == nil && closeErr != nil {
-		return d, corrupt(closeErr)
+		return d, damage.Wrap(closeErr)
 	}
 	if err != nil {
 		return d, seal.RecordError(name, err)
@@ -148,7 +149,7 @@ func (rd *reader) devices(ctx context.Context, after *vitals.Name, dst []storage
 	}
 	sc, err := newDeviceScanner(v)
 	if err != nil {
-		return 0, corrupt(err)
+		return 0, damage.Wrap(err)
 	}
 	// A name followed by a NUL sorts after the name and before every other name after it.
 	from := append(layout.AppendRecordKey(nil, after), 0)

@@ -8,6 +8,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/damage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/memory"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/purge"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/seal"
@@ -127,7 +128,7 @@ func (r *removal) sealOlder(beforeUnixMs int64) (notSealed, err error) {
 	if err := r.sealAll(); err != nil {
 		return nil, err
 	}
-	if isFault(r.notSealed) {
+	if damage.IsFault(r.notSealed) {
 		return r.notSealed, nil
 	}
 	return nil, nil

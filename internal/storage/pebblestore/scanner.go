@@ -6,6 +6,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/damage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/seal"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -58,5 +59,5 @@ func (sc *deviceScanner) close() error {
 	if closeErr := sc.records.Close(); err == nil {
 		err = closeErr
 	}
-	return corrupt(err)
+	return damage.Wrap(err)
 }

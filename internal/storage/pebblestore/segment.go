@@ -12,6 +12,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/damage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/memory"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/seal"
@@ -103,7 +104,7 @@ func (sc *rowScanner) window(w memory.View, buf *[]columns.Row, most int) func()
 // nextSegment returns the rows of the next segment.
 func (sc *rowScanner) nextSegment() ([]columns.Row, error) {
 	if sc.err != nil {
-		return nil, corrupt(sc.err)
+		return nil, damage.Wrap(sc.err)
 	}
 	for {
 		if err := sc.ctx.Err(); err != nil {
@@ -143,7 +144,7 @@ func (sc *rowScanner) nextSegment() ([]columns.Row, error) {
 // Pebble may read a block with those of the next device only. If that one is damaged, the device's
 // record shows that all was read.
 func (sc *rowScanner) ended() error {
-	err := corrupt(sc.it.Error())
+	err := damage.Wrap(sc.it.Error())
 	if !errors.Is(err, storage.ErrCorrupt) || sc.descending {
 		return err
 	}
@@ -166,7 +167,7 @@ func (sc *rowScanner) ended() error {
 func (b *rowBuffers) decode(it *pebble.Iterator, device *vitals.Name) (rows []columns.Row, err error) {
 	value, err := it.ValueAndErr()
 	if err != nil {
-		return nil, corrupt(err)
+		return nil, damage.Wrap(err)
 	}
 	if n := len(b.segment); len(b.value) > 0 && bytes.Equal(b.value, value) && b.segment[n-1].TimeUnixMs == layout.SegmentKeyTime(it.Key()) {
 		return b.segment, nil
@@ -258,11 +259,11 @@ func (sc *rowScanner) close() error {
 	}
 	sc.pool.Put(sc.buffers)
 	if sc.err != nil {
-		return corrupt(sc.err)
+		return damage.Wrap(sc.err)
 	}
 	err := sc.it.Close()
 	if sc.complete {
 		err = nil
 	}
-	return corrupt(err)
+	return damage.Wrap(err)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/damage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/memory"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/seal"
@@ -374,12 +375,12 @@ func (s *settler) readSegment(id recordID, name *vitals.Name) (err error) {
 	if s.stored == nil {
 		s.stored, err = s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{layout.SegmentPrefix}, UpperBound: []byte{layout.SegmentPrefix + 1}})
 		if err != nil {
-			return corrupt(err)
+			return damage.Wrap(err)
 		}
 	}
 	s.key = layout.AppendSegmentKey(s.key[:0], name, uint64(id.timeUnixMs))
 	if !s.stored.SeekGE(s.key) || !bytes.HasPrefix(s.stored.Key(), s.key[:len(s.key)-8]) {
-		return corrupt(s.stored.Error())
+		return damage.Wrap(s.stored.Error())
 	}
 	s.segment, err = seal.Decode(s.stored, name, s.segment)
 	s.segmentDevice, s.segmentFromMs = id.device, id.timeUnixMs

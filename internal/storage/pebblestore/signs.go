@@ -33,9 +33,9 @@ func (e *engine) openSigns() error {
 	}
 	b := e.db.NewBatch()
 	if err := b.Set([]byte(layout.SignsKey), text, nil); err != nil {
-		return joinClose(err, b)
+		return errors.Join(err, b.Close())
 	}
-	return joinClose(e.commit(b), b)
+	return errors.Join(e.commit(b), b.Close())
 }
 
 // storedSigns adds the signs that the store has to e.signs, and returns their stored form.

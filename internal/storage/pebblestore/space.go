@@ -6,6 +6,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/damage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/purge"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/space"
 )
@@ -21,7 +22,7 @@ func (t tree) CheckSpace(ranges []purge.Range) error {
 	for _, r := range ranges {
 		levels, err := t.db.SSTables(pebble.WithKeyRangeFilter(r.Before, r.After))
 		if err != nil {
-			return corrupt(err)
+			return damage.Wrap(err)
 		}
 		for _, level := range levels {
 			for i := range level {

@@ -16,7 +16,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -124,7 +123,7 @@ func scan(r pebble.Reader, start, end []byte, most int) (all []storage.Assignmen
 		}
 		a, err := decode(it.Key(), value)
 		if err != nil {
-			return nil, joinClose(err, it)
+			return nil, errors.Join(err, it.Close())
 		}
 		all = append(all, a)
 	}
@@ -147,7 +146,7 @@ func OfSubject(ctx context.Context, r pebble.Reader, subject storage.Subject) (a
 			err = ctx.Err()
 		}
 		if err != nil {
-			return nil, joinClose(err, it)
+			return nil, errors.Join(err, it.Close())
 		}
 		all = append(all, a)
 	}
@@ -210,7 +209,7 @@ func Verify(r pebble.Reader, problem func(error)) (assigned int64, err error) {
 				err = corrupt(&a.Device, errIndex)
 			}
 			if err := damaged(err); err != nil {
-				return assigned, joinClose(err, it)
+				return assigned, errors.Join(err, it.Close())
 			}
 			continue
 		}
@@ -237,6 +236,3 @@ func Verify(r pebble.Reader, problem func(error)) (assigned int64, err error) {
 	}
 	return assigned, damaged(damage.Wrap(it.Close()))
 }
-
-// joinClose closes c and returns err joined with the error of Close.
-func joinClose(err error, c io.Closer) error { return errors.Join(err, c.Close()) }

@@ -39,7 +39,7 @@ func openAnchor(path string) (*anchor, error) {
 	}
 	self, err := dir.Stat()
 	if err != nil {
-		return nil, joinClose(err, dir)
+		return nil, errors.Join(err, dir.Close())
 	}
 	return &anchor{path: path, dir: dir, self: self}, nil
 }

@@ -146,7 +146,7 @@ func Open(fsys vfs.FS, path string, readOnly, existing bool) (_ *Dir, err error)
 	}
 	defer func() {
 		if err != nil {
-			err = joinClose(err, d)
+			err = errors.Join(err, d.Close())
 		}
 	}()
 	// Pebble identifies locks of this process by path, so lock by path.

@@ -1,6 +1,7 @@
 package datadir
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -133,7 +134,7 @@ func (f *FS) create(path string, kind fileKind, c vfs.DiskWriteCategory) (file v
 		err = f.list.begin()
 	}
 	if err != nil {
-		return nil, joinClose(err, file)
+		return nil, errors.Join(err, file.Close())
 	}
 	return file, nil
 }

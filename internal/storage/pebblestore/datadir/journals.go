@@ -1,6 +1,7 @@
 package datadir
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -94,13 +95,13 @@ func (c *comparison) verifyJournal(name string, format wal.Format, before func(n
 	if before != nil {
 		chunked, err := NewChunkedFile(f, before)
 		if err != nil {
-			return wal.Extent{}, joinClose(err, f)
+			return wal.Extent{}, errors.Join(err, f.Close())
 		}
 		r = io.NewSectionReader(chunked, 0, chunked.bytes)
 	}
 	extent, err := wal.Verify(r, format)
 	if err != nil {
-		return wal.Extent{}, joinClose(fmt.Errorf("verify file %s: %w", path, damage.Missing(err)), f)
+		return wal.Extent{}, errors.Join(fmt.Errorf("verify file %s: %w", path, damage.Missing(err)), f.Close())
 	}
 	return extent, f.Close()
 }

@@ -262,7 +262,7 @@ func sumFile(fsys vfs.FS, dir, name string) (Line, error) {
 	h := crc32.New(castagnoli)
 	n, err := io.Copy(h, f)
 	if err != nil {
-		return Line{}, joinClose(fmt.Errorf("read %s: %w", name, err), f)
+		return Line{}, errors.Join(fmt.Errorf("read %s: %w", name, err), f.Close())
 	}
 	return Line{kind: kindSum, Name: name, Bytes: n, sum: h.Sum32()}, f.Close()
 }

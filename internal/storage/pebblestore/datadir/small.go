@@ -22,7 +22,7 @@ func ReadSmall(fsys vfs.FS, path string, maxBytes int64) ([]byte, error) {
 		err = fmt.Errorf("%w: more than %d bytes", storage.ErrCorrupt, maxBytes)
 	}
 	if err != nil {
-		return nil, joinClose(fmt.Errorf("read %s: %w", path, err), f)
+		return nil, errors.Join(fmt.Errorf("read %s: %w", path, err), f.Close())
 	}
 	return text, f.Close()
 }
@@ -49,10 +49,10 @@ func WriteSynced(fsys vfs.FS, path string, text []byte) error {
 		return err
 	}
 	if _, err := f.Write(text); err != nil {
-		return joinClose(err, f)
+		return errors.Join(err, f.Close())
 	}
 	if err := f.Sync(); err != nil {
-		return joinClose(err, f)
+		return errors.Join(err, f.Close())
 	}
 	return f.Close()
 }
@@ -64,7 +64,7 @@ func SyncDir(fsys vfs.FS, path string) error {
 		return err
 	}
 	if err := dir.Sync(); err != nil {
-		return joinClose(err, dir)
+		return errors.Join(err, dir.Close())
 	}
 	return dir.Close()
 }
@@ -74,6 +74,3 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Checksum returns the CRC-32C of b.
 func Checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
-
-// joinClose closes c and returns err joined with the error of Close.
-func joinClose(err error, c io.Closer) error { return errors.Join(err, c.Close()) }

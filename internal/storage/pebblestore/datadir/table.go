@@ -3,6 +3,7 @@ package datadir
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -59,11 +60,11 @@ func OpenTable(ctx context.Context, fsys vfs.FS, path string, o sstable.ReaderOp
 func readTable(ctx context.Context, f sstable.ReadableFile, o sstable.ReaderOptions) (*sstable.Reader, error) {
 	readable, err := sstable.NewSimpleReadable(f)
 	if err != nil {
-		return nil, joinClose(err, f)
+		return nil, errors.Join(err, f.Close())
 	}
 	r, err := sstable.NewReader(ctx, readable, o)
 	if err != nil {
-		return nil, joinClose(err, f)
+		return nil, errors.Join(err, f.Close())
 	}
 	return r, nil
 }
@@ -81,7 +82,7 @@ func VerifyTable(ctx context.Context, fsys vfs.FS, path string, o sstable.Reader
 	var file sstable.ReadableFile = f
 	if through != nil {
 		if file, err = through(f); err != nil {
-			return joinClose(err, f)
+			return errors.Join(err, f.Close())
 		}
 	}
 	r, err := readTable(ctx, file, o)
@@ -89,7 +90,7 @@ func VerifyTable(ctx context.Context, fsys vfs.FS, path string, o sstable.Reader
 		return err
 	}
 	if err := r.ValidateBlockChecksums(); err != nil {
-		return joinClose(err, r)
+		return errors.Join(err, r.Close())
 	}
 	return r.Close()
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"math"
@@ -411,7 +410,7 @@ func (m *Remover) compact(db *pebble.DB, ranges []Range) error {
 		b := db.NewBatch()
 		for _, r := range ranges {
 			if err := errors.Join(b.Delete(r.Before, nil), b.Delete(r.After, nil)); err != nil {
-				return joinClose(err, b)
+				return errors.Join(err, b.Close())
 			}
 		}
 		return st.Commit(b)
@@ -475,6 +474,3 @@ func pause(closing, ctx context.Context, d time.Duration) error {
 		return ctx.Err()
 	}
 }
-
-// joinClose closes c and returns err joined with the error of Close.
-func joinClose(err error, c io.Closer) error { return errors.Join(err, c.Close()) }

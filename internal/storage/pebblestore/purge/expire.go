@@ -2,6 +2,7 @@ package purge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -108,7 +109,7 @@ func (x *expiry) batch(ctx context.Context, from []byte) (next []byte, more bool
 			}
 			d.cut = cut{device: &d.name, toMs: x.beforeUnixMs, most: left, small: x.m.SmallRows, blind: true, gateways: gateways}
 			if err := d.segments(it, b, &d.after); err != nil {
-				return joinClose(err, b)
+				return errors.Join(err, b.Close())
 			}
 			if left -= d.readings; d.first != nil || d.stays != nil {
 				found = append(found, d)
@@ -146,14 +147,14 @@ func (x *expiry) remove(st *State, b *pebble.Batch, it *pebble.Iterator, found [
 		}
 		var known bool
 		if d.number, known = st.Table.Find(&d.name); !known {
-			return joinClose(fmt.Errorf("%w: device %s is not known", storage.ErrCorrupt, &d.name), b)
+			return errors.Join(fmt.Errorf("%w: device %s is not known", storage.ErrCorrupt, &d.name), b.Close())
 		}
 		after := st.Table.Record(d.number)
 		after.SealedUnixMs, after.Sizes = d.after.SealedUnixMs, d.after.Sizes
 		d.after = after
 		var err error
 		if d.gone, err = d.record(it, b, &d.after, st.Windows); err != nil {
-			return joinClose(err, b)
+			return errors.Join(err, b.Close())
 		}
 		readings += d.readings
 		uncounted = uncounted || d.unread != nil
@@ -162,7 +163,7 @@ func (x *expiry) remove(st *State, b *pebble.Batch, it *pebble.Iterator, found [
 		}
 	}
 	if err := x.m.account(b, st, readings, uncounted, gateways); err != nil {
-		return joinClose(err, b)
+		return errors.Join(err, b.Close())
 	}
 	if err := st.Commit(b); err != nil {
 		return err
@@ -197,7 +198,7 @@ func records(ctx context.Context, db *pebble.DB, from []byte) (devices []expired
 			err = layout.DecodeRecord(value, &d.after)
 		}
 		if err != nil {
-			return nil, joinClose(fmt.Errorf("%w: record of device %s: %w", storage.ErrCorrupt, &d.name, err), it)
+			return nil, errors.Join(fmt.Errorf("%w: record of device %s: %w", storage.ErrCorrupt, &d.name, err), it.Close())
 		}
 		devices = append(devices, d)
 	}

@@ -78,12 +78,12 @@ func (m *Remover) Sweep(ctx context.Context) error {
 			}
 			key := layout.AppendGatewayKey(nil, number)
 			if err := b.DeleteRange(key, append(layout.AppendGatewayKey(nil, number), 0), nil); err != nil {
-				return joinClose(err, b)
+				return errors.Join(err, b.Close())
 			}
 		}
 		if m.Due = len(m.candidates) > 0 || m.candidates == nil; !m.Due {
 			if err := b.Delete([]byte(layout.SweepKey), nil); err != nil {
-				return joinClose(err, b)
+				return errors.Join(err, b.Close())
 			}
 		}
 		if b.Empty() {
@@ -110,7 +110,7 @@ func (m *Remover) dropUsed(ctx context.Context, candidates map[uint32]bool) erro
 	var gateways []uint32 // buffer
 	for ok := it.First(); ok && len(candidates) > 0; ok = it.Next() {
 		if err := m.ended(ctx); err != nil {
-			return joinClose(err, it)
+			return errors.Join(err, it.Close())
 		}
 		value, err := it.ValueAndErr()
 		if err != nil {
@@ -118,7 +118,7 @@ func (m *Remover) dropUsed(ctx context.Context, candidates map[uint32]bool) erro
 		}
 		h, err := columns.SegmentHeader(value, gateways[:0])
 		if err != nil {
-			return joinClose(fmt.Errorf("%w: a segment: %w", storage.ErrCorrupt, err), it)
+			return errors.Join(fmt.Errorf("%w: a segment: %w", storage.ErrCorrupt, err), it.Close())
 		}
 		gateways = h.Gateways
 		for _, number := range gateways {
