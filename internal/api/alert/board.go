@@ -194,8 +194,8 @@ func (b *board) take(r *update, w *watched) {
 	if r.filter != b.filter {
 		return // it was stored before the sweep that reads all devices for the rules of b
 	}
+	isNew := false
 	if w == nil {
-		var isNew bool
 		if w, isNew = b.of(&r.device); w == nil {
 			return
 		}
@@ -207,7 +207,7 @@ func (b *board) take(r *update, w *watched) {
 	if w.runs == nil {
 		return
 	}
-	changed := w.busy&b.silent != 0
+	changed := isNew || w.busy&b.silent != 0 // a new one may be silent
 	for rules := r.met | r.has&w.busy; rules != 0; rules &= rules - 1 {
 		i := bits.TrailingZeros64(rules)
 		rule, u, met := &b.rules[i], &w.runs[i], r.met>>i&1 != 0

@@ -26,12 +26,13 @@ type update struct {
 // meet no rule; and of one whose runs that are met are all active alerts, those that meet the rules of these alerts and no others. Then
 // the next sweep finds out how old the newest values are. Until then, a value that is older than one that was left out may seem to be the
 // newest one, but no run seems to be shorter than it is. So what is stored of a device is read before an alert begins, and before one ends
-// of which values may have been left out. A device may also seem to be silent; see all. TestModel leaves out readings, too.
+// of which values may have been left out. A device may also seem to be silent; see oldMs. TestModel leaves out readings, too.
 type filter struct {
 	rules  []Rule
 	ofSign [vitals.MaxSigns]uint64       // rules about the values of a sign
 	signs  uint32                        // bit set of those that rules are about
 	unmet  [vitals.MaxSigns]vitals.Range // by sign; values between the ends meet no rule
+	oldMs  int64                         // nothing is left out that is so old when it arrives: a device that was not known may be silent before a sweep
 	all    bool                          // leave out nothing: by a rule about silence, too many devices would seem to be silent
 
 	hash   func(*vitals.Name) uint64
@@ -39,14 +40,15 @@ type filter struct {
 }
 
 func newFilter(rules []Rule, hash func(*vitals.Name) uint64) *filter {
-	f := &filter{rules: rules, hash: hash}
+	f := &filter{rules: rules, hash: hash, oldMs: math.MaxInt64}
 	for i := range f.unmet {
 		f.unmet[i] = vitals.Range{Min: vitals.MinValue, Max: vitals.MaxValue}
 	}
 	for i := range rules {
 		r := &rules[i]
 		if r.Silent != 0 {
-			f.all = f.all || r.Silent < 2*sweepAtMost
+			f.oldMs = min(f.oldMs, (r.Silent - 2*sweepAtMost).Milliseconds())
+			f.all = f.oldMs < 0
 			continue
 		}
 		f.signs |= 1 << r.Sign
@@ -64,7 +66,7 @@ func newFilter(rules []Rule, hash func(*vitals.Name) uint64) *filter {
 func (f *filter) fill(u *update, e *storage.Entry) bool {
 	r := e.Reading
 	f.look(u, &r.Values)
-	if except := f.except.Load(); except != nil && !f.all && except.get(f.hash(&r.Device)).leavesOut(u, r.TimeUnixMs) {
+	if except := f.except.Load(); except != nil && e.ReceivedUnixMs-r.TimeUnixMs < f.oldMs && except.get(f.hash(&r.Device)).leavesOut(u, r.TimeUnixMs) {
 		return false
 	}
 	u.device, u.unixMs, u.receivedUnixMs, u.completed = r.Device, r.TimeUnixMs, e.ReceivedUnixMs, e.Outcome == storage.Completed
