@@ -2,10 +2,12 @@ package pgstore_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // TestLockOrder sends a group of which another node, which sends the same readings, has stored one, and has not committed: the group waits
@@ -74,5 +76,55 @@ func TestLockOrder(t *testing.T) {
 	}
 	if metric(t, s, "pulsegate_postgres_retries_total", `"23505"`) == 0 {
 		t.Error("no reading was expected to be new")
+	}
+}
+
+// TestLockOrderSealed sends a group that needs two segments, of which another transaction has locked the first one: the group waits for it, and has not
+// locked the other one, whichever of them its readings need first.
+func TestLockOrderSealed(t *testing.T) {
+	server := sharedServer(t)
+	o := options(server)
+	o.SealAtLeast = 1
+	s := open(t, o)
+	ctx := context.Background()
+	other := connect(t, server)
+	defer other.Close(ctx)
+	for _, times := range [][2][]int64{
+		{{10, 200}, {120, 150}}, // of the segments
+		{{10, 140}, {120, 150}},
+	} {
+		var sealed []*storage.Entry
+		for i, all := range times {
+			for _, ms := range all {
+				e := reading("d", ms, 7000)
+				e.Reading.UTCOffset = vitals.MakeUTCOffset(60 * i)
+				sealed = append(sealed, e)
+			}
+		}
+		mustStore(t, s, append(sealed, reading("d", 300, 7000))...)
+		if n := seal(t, s, 301); n != int64(len(sealed)) {
+			t.Fatalf("%d readings were sealed, want %d", n, len(sealed))
+		}
+		lasts := []int64{times[0][1], times[1][1]}
+		slices.Sort(lasts)
+		lock := "SELECT FROM " + o.Schema + ".segments WHERE last_ms = $1 FOR UPDATE NOWAIT"
+		tx, err := other.Begin(ctx)
+		try(t, err)
+		if _, err := tx.Exec(ctx, lock, lasts[0]); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		group := []*storage.Entry{reading("d", 50, 7000), reading("d", 130, 7000)}
+		go func() { done <- s.Append(group) }()
+		polltest.Until(t, "the group waits", func() bool {
+			return queryValue[bool](t, server, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'pulsegate' AND wait_event = 'transactionid')")
+		})
+		if _, err := tx.Exec(ctx, lock, lasts[1]); err != nil {
+			t.Errorf("segments %v: the group waits for the first one, and has locked the second one: %v", times, err)
+		}
+		try(t, tx.Rollback(ctx), <-done)
+		if _, err := s.Erase(group[0].Reading.Device); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -163,7 +163,8 @@ func (s *segments) insert(ctx context.Context, tx pgx.Tx, q *statements) error {
 }
 
 // unsealing returns the statement that turns segments s into rows again. which ends its DELETE FROM SCHEMA.segments AS s. The
-// transaction has called meetSealer, in a statement before.
+// transaction has called meetSealer, in a statement before. The segments are locked in their order first: nodes that lock them in different orders
+// deadlock. TestLockOrderSealed checks it.
 func unsealing(which string) string {
 	flat := []string{"s.back || ''::bytea AS back", "s.delays || ''::bytea AS delays"} // read once each
 	var values []string
@@ -171,7 +172,8 @@ func unsealing(which string) string {
 		flat = append(flat, strings.ReplaceAll("s.COL || ''::bytea AS COL", "COL", c))
 		values = append(values, strings.ReplaceAll("((SCHEMA.uint16_at(g.COL, i) # 32768) - 32768)::smallint", "COL", c))
 	}
-	return `WITH gone AS (DELETE FROM SCHEMA.segments AS s ` + which + `
+	held := "SELECT FROM SCHEMA.segments AS s " + strings.Replace(which, "USING", "CROSS JOIN", 1) + " ORDER BY s.device, s.last_ms FOR UPDATE OF s"
+	return `WITH held AS (` + held + `), gone AS (DELETE FROM SCHEMA.segments AS s ` + which + ` AND (SELECT count(*) FROM held) > 0
 	RETURNING s.device, s.last_ms, s.n, s.gateway, s.utc_offset, s.shared, s.had, s.delay_ms, ` + strings.Join(flat, ", ") + `)
 INSERT INTO SCHEMA.readings (device, time_ms, received_ms, ` + strings.Join(columns[:], ", ") + `, utc_offset, had, shared, gateway)
 SELECT g.device, g.last_ms - SCHEMA.uint31_at(g.back, i), g.last_ms - SCHEMA.uint31_at(g.back, i) + g.delay_ms + SCHEMA.uint31_at(g.delays, i), ` +
