@@ -19,7 +19,7 @@
 //
 // # Bounds
 //
-// 32 bytes for each device and rule and 200 for each device, within Options.MaxBytes; about 100 for each device with alerts; an inbox of readings, maxChanges alerts that have begun or ended.
+// 32 bytes for each device and rule and 200 for each device, within Options.MaxBytes; up to 200 more for each device with alerts; an inbox of readings, maxChanges alerts that have begun or ended.
 //
 // # Not here
 //
