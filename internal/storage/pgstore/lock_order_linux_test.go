@@ -89,10 +89,11 @@ func TestLockOrderSealed(t *testing.T) {
 	ctx := context.Background()
 	other := connect(t, server)
 	defer other.Close(ctx)
-	for _, times := range [][2][]int64{
-		{{10, 200}, {120, 150}}, // of the segments
+	patterns := [][2][]int64{ // times of the segments, which are sealed in a random order
+		{{10, 200}, {120, 150}},
 		{{10, 140}, {120, 150}},
-	} {
+	}
+	for _, times := range slices.Repeat(patterns, 3) {
 		var sealed []*storage.Entry
 		for i, all := range times {
 			for _, ms := range all {

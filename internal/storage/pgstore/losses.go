@@ -95,7 +95,7 @@ func (s *healer) AcceptRestore(ctx context.Context) error {
 	return s.decide(ctx, "accept restore", func(tx pgx.Tx) error { return s.insertChange(tx, c) })
 }
 
-// LastMark returns when a server has last committed a transaction with a mark, by its clock; 0 if none has.
+// LastMark returns when a server has last committed a transaction with a mark, by its clock, or by the database's: see markedMs; 0 if none has.
 func (s *healer) LastMark(ctx context.Context) (unixMs int64, err error) {
 	err = s.decide(ctx, "read marks", func(tx pgx.Tx) error {
 		return tx.QueryRow(context.Background(), s.sql.of("SELECT coalesce(max(at_ms), 0) FROM SCHEMA.marks")).Scan(&unixMs)
@@ -128,7 +128,7 @@ func (r *repair) reportGone() error {
 		untilMs = time.Now().UnixMilli()
 	}
 	gone := r.memory.Past().Gone
-	afterMs, err := r.acknowledgedAfter(gone)
+	afterMs, err := r.acknowledgedAfter(gone, untilMs)
 	if err != nil {
 		return err
 	}
@@ -163,8 +163,9 @@ func (r *repair) reportGone() error {
 	return nil
 }
 
-// acknowledgedAfter returns for each slot a time before which nothing that the database lacks of it was acknowledged.
-func (r *repair) acknowledgedAfter(gone map[history.Slot]int64) (map[history.Slot]int64, error) {
+// acknowledgedAfter returns for each slot a time before which nothing that the database lacks of it was acknowledged. All of that was acknowledged
+// until untilMs: a mark that is later has its time from the clock of the database.
+func (r *repair) acknowledgedAfter(gone map[history.Slot]int64, untilMs int64) (map[history.Slot]int64, error) {
 	if len(gone) == 0 {
 		return nil, nil
 	}
@@ -173,7 +174,7 @@ func (r *repair) acknowledgedAfter(gone map[history.Slot]int64) (map[history.Slo
 	for k := range gone {
 		servers = append(servers, k.Server)
 	}
-	rows, err := r.conn.Query(context.Background(), r.sql.of("SELECT server, slot, at_ms FROM SCHEMA.marks WHERE server = ANY($1)"), servers)
+	rows, err := r.conn.Query(context.Background(), r.sql.of("SELECT server, slot, at_ms FROM SCHEMA.marks WHERE server = ANY($1) AND at_ms <= $2"), servers, untilMs)
 	if err != nil {
 		return nil, err
 	}

@@ -265,7 +265,10 @@ func TestRepairGone(t *testing.T) {
 	var lost []pgstore.Loss
 	r.opt.OnLoss = func(l pgstore.Loss) { lost = append(lost, l) }
 	s := open(t, r.opt)
-	mustStore(t, s, reading("d", 1, 1))
+	for i := range int64(100) { // so that all slots have marks
+		mustStore(t, s, reading("other", i, 1))
+	}
+	execute(t, r.now, "UPDATE "+r.opt.Schema+".marks SET at_ms = at_ms + 1000000") // as if the clock of the database were a month ahead
 	earlier := r.backup(t)
 	fromMs := time.Now().UnixMilli()
 	mustStore(t, s, reading("d", 2, 2))
