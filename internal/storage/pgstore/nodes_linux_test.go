@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/pulsegate/pulsegate/internal/pgtest"
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
@@ -269,6 +271,54 @@ func TestPartitionOfOther(t *testing.T) {
 	if err := <-created; err != nil {
 		t.Error(err)
 	}
+}
+
+// TestPartitionsAtOnce creates a partition while a group that needs another one waits for that, and a removal waits for the group: nobody waits for
+// PostgreSQL to find that these wait for each other.
+func TestPartitionsAtOnce(t *testing.T) {
+	server := sharedServer(t)
+	o := options(server)
+	s := open(t, o)
+	ctx := context.Background()
+	var conns [4]*pgx.Conn
+	for i := range conns {
+		conns[i] = connect(t, server)
+		defer conns[i].Close(ctx)
+	}
+	gate, creating, group, removal := conns[0], conns[1], conns[2], conns[3]
+	mustExecute := func(conn *pgx.Conn, sql string) {
+		t.Helper()
+		_, err := conn.Exec(ctx, "SET deadlock_timeout = '1h'; "+sql)
+		try(t, err)
+	}
+	lock := "LOCK TABLE ONLY " + o.Schema + ".readings IN "
+	ended := make(chan error, 3)
+	waits := func(n int) {
+		t.Helper()
+		polltest.Until(t, "sessions wait", func() bool { return queryValue[int](t, server, "SELECT count(*) FROM pg_locks WHERE NOT granted") == n })
+	}
+	mustExecute(gate, fmt.Sprintf("BEGIN; SELECT pg_advisory_xact_lock(%d)", pgstore.LockOf(s)))
+	mustExecute(creating, "")
+	go func() { ended <- pgstore.CreatePartition(s, creating, 680) }()
+	waits(1)
+	mustExecute(group, "BEGIN; "+lock+"ROW EXCLUSIVE MODE")
+	mustExecute(removal, "")
+	go func() {
+		_, err := removal.Exec(ctx, "BEGIN; "+lock+"SHARE ROW EXCLUSIVE MODE; ROLLBACK")
+		ended <- err
+	}()
+	waits(2)
+	go func() {
+		err := pgstore.CreatePartition(s, group, 681)
+		if err == nil {
+			_, err = group.Exec(ctx, "COMMIT")
+		}
+		ended <- err
+	}()
+	waits(3)
+	mustExecute(gate, "COMMIT")
+	waits(0)
+	try(t, <-ended, <-ended, <-ended)
 }
 
 // TestPartitionDropped drops a partition that a group needs while the group waits for the sealer, as a server does that removes old readings again

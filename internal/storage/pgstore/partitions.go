@@ -74,10 +74,11 @@ func (s *partitions) create(conn *pgx.Conn, partition int64) error {
 		end = "MAXVALUE"
 	}
 	_, err := conn.Exec(context.Background(), s.sql.of(strings.NewReplacer(
-		"LOCK", fmt.Sprint(s.lockKey), "TABLE_", fmt.Sprint("SCHEMA.", partitionPrefix, partition), "FIRST", fmt.Sprint(partition*partitionMs), "END_", end,
+		"KEY_", fmt.Sprint(s.lockKey), "TABLE_", fmt.Sprint("SCHEMA.", partitionPrefix, partition), "FIRST", fmt.Sprint(partition*partitionMs), "END_", end,
 	).Replace(`DO $$ BEGIN
 	IF to_regclass('TABLE_') IS NULL THEN
-		PERFORM pg_advisory_xact_lock(LOCK);
+		LOCK TABLE ONLY SCHEMA.readings IN ROW EXCLUSIVE MODE; -- first, as in hold: others that hold it wait for this session
+		PERFORM pg_advisory_xact_lock(KEY_);
 		BEGIN
 			CREATE TABLE TABLE_ (LIKE SCHEMA.readings INCLUDING ALL);
 			ALTER TABLE SCHEMA.readings ATTACH PARTITION TABLE_ FOR VALUES FROM (FIRST) TO (END_);
