@@ -241,8 +241,8 @@ func (s sealer) raise(ctx context.Context, conn *pgxpool.Conn, beforeMs int64) (
 }
 
 // awaitConnecting waits for the servers that began to connect before the horizon was raised: one of an earlier release may have passed the check
-// that it would fail now. It ends connections that take longer than a timeout, as that of a server that was frozen while it connected: they were not used
-// for anything yet.
+// that it would fail now. It ends connections that were idle for as long as a timeout, as that of a server that was frozen while it connected. Those of a move
+// of another schema, which hold no such locks either, are in use, or are replaced.
 func (s sealer) awaitConnecting(ctx context.Context, conn *pgxpool.Conn) error {
 	var raised time.Time
 	if err := conn.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&raised); err != nil {
@@ -261,7 +261,8 @@ func (s sealer) awaitConnecting(ctx context.Context, conn *pgxpool.Conn) error {
 			return nil
 		case late:
 			if _, err := conn.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity AS a WHERE datname = current_database() AND application_name = $1 AND backend_start < $2
-				AND NOT EXISTS (SELECT FROM pg_locks AS b WHERE b.pid = a.pid AND locktype = 'advisory' AND granted)`, applicationName, raised); err != nil {
+				AND state = 'idle' AND state_change < clock_timestamp() - make_interval(secs => $3)
+				AND NOT EXISTS (SELECT FROM pg_locks AS b WHERE b.pid = a.pid AND locktype = 'advisory' AND granted)`, applicationName, raised, s.opt.Timeout.Seconds()); err != nil {
 				return fmt.Errorf("end connections that hold sealing up: %w", err)
 			}
 			deadline, ended = time.Now().Add(s.opt.Timeout), true

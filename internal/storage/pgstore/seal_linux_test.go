@@ -292,6 +292,19 @@ func TestSealedConnecting(t *testing.T) {
 	connecting, err := pgx.Connect(ctx, server.DSN()+"&application_name=pulsegate")
 	try(t, err)
 	defer connecting.Close(ctx)
+	moving, err := pgx.Connect(ctx, server.DSN()+"&application_name=pulsegate")
+	try(t, err)
+	defer moving.Close(ctx)
+	if _, err := moving.Exec(ctx, "BEGIN"); err != nil { // it is in use
+		t.Fatal(err)
+	}
+	if n, err := pgstore.Seal(s, sealStart+1000*60000); n != 0 || !errors.Is(err, pgstore.ErrEarlier) {
+		t.Errorf("Seal returned %d, %v, want ErrEarlier", n, err)
+	}
+	if _, err := moving.Exec(ctx, "COMMIT"); err != nil {
+		t.Errorf("a connection that is in use was ended: %v", err)
+	}
+	try(t, moving.Close(ctx))
 	if n := seal(t, s, sealStart+1000*60000); n == 0 {
 		t.Error("nothing was sealed")
 	}
