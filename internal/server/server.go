@@ -222,14 +222,14 @@ func (s *server) servePublic() (err error) {
 	if err != nil {
 		return err
 	}
-	handler := s.routes(reads, records, lines, rejections.NewHandler(s.rejections, shared), s.alerts.handler(shared), openapi.Handler(openapi.Describe(openapi.Options{
+	handler := s.routes(reads, records, lines, rejections.NewHandler(s.rejections, shared), s.alerts.handler(shared), openapi.Handler(openapi.Options{
 		Version:    s.opt.Version,
 		Problems:   s.problems,
 		Ingest:     cfg,
 		DeviceTag:  s.opt.InfluxTag,
 		StaleAfter: s.opt.StaleAfter,
 		Tokens:     !s.access.gate.Open(),
-	})))
+	}))
 	return s.listeners.servePublic(forwarded(&s.holders, handler), s.core, s.hosts, posts)
 }
 

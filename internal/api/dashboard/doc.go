@@ -12,8 +12,8 @@
 // # Files
 //
 // The folder page has plain ES modules and style sheets, which are served as they are, and
-// uPlot, which draws the charts. There is no build step. They are compressed once, when the
-// server starts.
+// uPlot, which draws the charts. There is no build step. The first
+// request for a file compresses it.
 //
 // # Not here
 //

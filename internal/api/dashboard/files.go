@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/klauspost/compress/gzip"
 )
@@ -49,6 +50,10 @@ var pageHeader = []string{
 // that has it. It serves GET and HEAD.
 type File struct {
 	header  []string // names and values
+	content func() content
+}
+
+type content struct {
 	etag    string
 	plain   []byte
 	gzipped []byte // if nil, it would not be smaller
@@ -114,13 +119,18 @@ func pageFile(name string, text []byte, cacheControl string) (*File, error) {
 	if contentType == "" {
 		return nil, fmt.Errorf("dashboard: %s has no media type", name)
 	}
-	return NewFile(text, append([]string{"Content-Type", contentType, "Cache-Control", cacheControl}, pageHeader...)...), nil
+	return NewFile(func() []byte { return text }, append([]string{"Content-Type", contentType, "Cache-Control", cacheControl}, pageHeader...)...), nil
 }
 
-// NewFile returns a File with header fields, given as names and values.
-func NewFile(text []byte, header ...string) *File {
+// NewFile returns a File with header fields, given as names and values. The first request calls text, once, and compresses
+// the result: many servers are never asked for it.
+func NewFile(text func() []byte, header ...string) *File {
+	return &File{header: header, content: sync.OnceValue(func() content { return compress(text()) })}
+}
+
+func compress(text []byte) content {
 	hash := sha256.Sum256(text)
-	f := &File{header: header, etag: `"` + hex.EncodeToString(hash[:8]) + `"`, plain: text}
+	c := content{etag: `"` + hex.EncodeToString(hash[:8]) + `"`, plain: text}
 	var small bytes.Buffer
 	w, err := gzip.NewWriterLevel(&small, gzip.BestCompression)
 	if err != nil {
@@ -129,9 +139,9 @@ func NewFile(text []byte, header ...string) *File {
 	_, _ = w.Write(text) // a bytes.Buffer takes all
 	_ = w.Close()
 	if small.Len() < len(text) {
-		f.gzipped = small.Bytes()
+		c.gzipped = small.Bytes()
 	}
-	return f
+	return c
 }
 
 // ServeHTTP implements [http.Handler].
@@ -142,9 +152,10 @@ func (f *File) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for i := 0; i < len(f.header); i += 2 {
 		header.Add(f.header[i], f.header[i+1])
 	}
-	body, etag := f.plain, f.etag
-	if f.gzipped != nil && acceptsGzip(r.Header["Accept-Encoding"]) {
-		body, etag = f.gzipped, strings.TrimSuffix(f.etag, `"`)+`-gzip"`
+	c := f.content()
+	body, etag := c.plain, c.etag
+	if c.gzipped != nil && acceptsGzip(r.Header["Accept-Encoding"]) {
+		body, etag = c.gzipped, strings.TrimSuffix(c.etag, `"`)+`-gzip"`
 		header.Set("Content-Encoding", "gzip")
 	}
 	header.Set("ETag", etag)

@@ -53,10 +53,10 @@ const about = "Limits, defaults and ranges in this document are those of this se
 // Path is the address of the document.
 const Path = "/openapi.json"
 
-// Handler returns a handler for GET and HEAD that serves a document. The document changes with the
+// Handler returns a handler for GET and HEAD that serves the document. The document changes with the
 // program and its options, so a client asks each time whether it has.
-func Handler(document []byte) http.Handler {
-	return dashboard.NewFile(document, "Content-Type", jsonType, "Cache-Control", "no-cache")
+func Handler(opt Options) http.Handler {
+	return dashboard.NewFile(func() []byte { return Describe(opt) }, "Content-Type", jsonType, "Cache-Control", "no-cache")
 }
 
 // Describe returns the document.

@@ -21,24 +21,25 @@ import (
 
 var update = flag.Bool("update", false, "write the table of operations into docs/api.md")
 
-// describe returns the document of a server with default options.
-func describe() []byte {
-	return openapi.Describe(openapi.Options{
-		Version:  "test",
-		Problems: problem.New(),
-		Ingest: ingest.Config{
-			Limits: vitals.NewSigns().DefaultLimits(), MaxSingleBytes: ingest.DefaultMaxSingleBytes,
-			MaxBatchBytes: ingest.DefaultMaxBatchBytes, MaxReadings: ingest.DefaultMaxReadings,
-		},
-		StaleAfter: query.DefaultStaleAfter,
-		Tokens:     true,
-	})
+// options are the default options.
+var options = openapi.Options{
+	Version:  "test",
+	Problems: problem.New(),
+	Ingest: ingest.Config{
+		Limits: vitals.NewSigns().DefaultLimits(), MaxSingleBytes: ingest.DefaultMaxSingleBytes,
+		MaxBatchBytes: ingest.DefaultMaxBatchBytes, MaxReadings: ingest.DefaultMaxReadings,
+	},
+	StaleAfter: query.DefaultStaleAfter,
+	Tokens:     true,
 }
+
+// describe returns the document of a server with default options.
+func describe() []byte { return openapi.Describe(options) }
 
 // A client asks each time whether it has the document, which is compressed if it accepts that.
 // Package dashboard tests the rest.
 func TestHandler(t *testing.T) {
-	h := openapi.Handler(describe())
+	h := openapi.Handler(options)
 	serve := func(name, value string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest("GET", openapi.Path, nil)
 		r.Header.Set(name, value)
