@@ -74,7 +74,7 @@ func (hd *Head) AppendHTTP1(dst []byte, m HTTP1, body []byte) []byte {
 	dst = append(dst, hd.http1...)
 	if bodyAllowed(hd.status) {
 		dst = append(dst, "Content-Length: "...)
-		dst = AppendInt(dst, int64(len(body)))
+		dst = strconv.AppendInt(dst, int64(len(body)), 10)
 		dst = append(dst, "\r\n"...)
 	}
 	return m.appendRest(dst, body)

@@ -1,6 +1,9 @@
 package reply
 
-import "time"
+import (
+	"strconv"
+	"time"
+)
 
 // HTTP1 has the parameters for formatting an answer as an HTTP/1.1 message, for a
 // server that writes to its connections directly. The zero HTTP1 is for a GET on a
@@ -33,7 +36,7 @@ func (m *HTTP1) appendRest(dst, body []byte) []byte {
 	}
 	if m.RetryAfter > 0 {
 		dst = append(dst, "Retry-After: "...)
-		dst = AppendInt(dst, retrySeconds(m.RetryAfter))
+		dst = strconv.AppendInt(dst, retrySeconds(m.RetryAfter), 10)
 		dst = append(dst, "\r\n"...)
 	}
 	dst = append(dst, "\r\n"...)

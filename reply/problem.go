@@ -2,6 +2,7 @@ package reply
 
 import (
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -44,7 +45,7 @@ func NewProblem(status int, typ, title string, opts ...Option) *Problem {
 	start = append(start, `,"title":`...)
 	start = AppendJSONString(start, title)
 	start = append(start, `,"status":`...)
-	start = AppendInt(start, int64(status))
+	start = strconv.AppendInt(start, int64(status), 10)
 	return &Problem{
 		typ:   typ,
 		title: title,

@@ -49,7 +49,7 @@ func newIntTable() *[smallInts]string {
 	table := new([smallInts]string)
 	for n := range table {
 		from := all.Len()
-		all.Write(AppendInt(digits[:0], int64(n)))
+		all.Write(strconv.AppendInt(digits[:0], int64(n), 10))
 		table[n] = all.String()[from:]
 	}
 	return table

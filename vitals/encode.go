@@ -1,6 +1,9 @@
 package vitals
 
-import "strconv"
+import (
+	"strconv"
+	"time"
+)
 
 // AppendJSON appends r to dst as one JSON object without spaces, its fields in the
 // order device, time, the signs, gateway. Missing signs and a missing gateway are omitted. The time
@@ -90,30 +93,31 @@ var powers = [MaxDecimals + 1]int64{1, 10, 100, 1000}
 // [MinTimeUnixMs] to [MaxTimeUnixMs], AppendTime writes the expanded years of ISO 8601:
 // a sign and at least six digits.
 func AppendTime(dst []byte, unixMs int64) []byte {
-	days := floorDiv(unixMs, msPerDay)
-	ms := int(unixMs - days*msPerDay)
-	year, month, day := civilFromDays(days)
+	t := time.UnixMilli(unixMs).UTC()
+	year, month, day := t.Date()
+	hour, minute, second := t.Clock()
+	ms := t.Nanosecond() / int(time.Millisecond)
 	switch {
 	case 0 <= year && year <= 9999:
-		dst = appendTwo(dst, int(year/100))
-		dst = appendTwo(dst, int(year%100))
+		dst = appendTwo(dst, year/100)
+		dst = appendTwo(dst, year%100)
 	default:
 		sign := byte('+')
 		if year < 0 {
 			sign, year = '-', -year
 		}
 		dst = append(dst, sign)
-		for least := int64(100_000); least > max(year, 1); least /= 10 {
+		for least := 100_000; least > max(year, 1); least /= 10 {
 			dst = append(dst, '0')
 		}
-		dst = strconv.AppendInt(dst, year, 10)
+		dst = strconv.AppendInt(dst, int64(year), 10)
 	}
-	dst = appendTwo(append(dst, '-'), month)
+	dst = appendTwo(append(dst, '-'), int(month))
 	dst = appendTwo(append(dst, '-'), day)
-	dst = appendTwo(append(dst, 'T'), ms/3_600_000)
-	dst = appendTwo(append(dst, ':'), ms/60_000%60)
-	dst = appendTwo(append(dst, ':'), ms/1000%60)
-	dst = append(dst, '.', '0'+byte(ms/100%10))
+	dst = appendTwo(append(dst, 'T'), hour)
+	dst = appendTwo(append(dst, ':'), minute)
+	dst = appendTwo(append(dst, ':'), second)
+	dst = append(dst, '.', '0'+byte(ms/100))
 	dst = appendTwo(dst, ms%100)
 	return append(dst, 'Z')
 }
@@ -123,7 +127,7 @@ func AppendTime(dst []byte, unixMs int64) []byte {
 // year of the local time is not within 0 to 9999, to which RFC 3339 is limited.
 func AppendLocalTime(dst []byte, unixMs int64, offset UTCOffset) []byte {
 	minutes, ok := offset.Minutes()
-	localMs := unixMs + int64(minutes)*msPerMinute
+	localMs := unixMs + int64(minutes)*60_000
 	if !ok || localMs < MinTimeUnixMs || localMs > MaxTimeUnixMs {
 		return AppendTime(dst, unixMs)
 	}

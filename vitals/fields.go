@@ -12,13 +12,9 @@ const (
 	memberUnknown
 )
 
-// A fieldTable finds a member by its name: a hash table with linear probing. It is never
-// modified.
+// A fieldTable finds a member by its name. It is never modified.
 type fieldTable struct {
-	slots [1 << fieldTableBits]struct {
-		name   string // "" ends the search
-		member member
-	}
+	byName  map[string]member
 	longest int // length of the longest name
 
 	quoted [memberUnknown]quotedName // by member
@@ -43,10 +39,9 @@ func (q *quotedName) begins(b []byte) bool {
 	return binary.LittleEndian.Uint64(b) == q.first && binary.LittleEndian.Uint64(b[n-8:]) == q.last
 }
 
-const fieldTableBits = 7 // at most 35 names in 128 slots
-
 // newFieldTable returns a table of the fields of a reading that are accepted.
-func newFieldTable(signs *Signs) (t fieldTable) {
+func newFieldTable(signs *Signs) fieldTable {
+	t := fieldTable{byName: map[string]member{}}
 	t.add(fieldDevice, memberDevice)
 	t.add(fieldTime, memberTime)
 	t.add(fieldGateway, memberGateway)
@@ -65,32 +60,13 @@ func (t *fieldTable) add(name string, m member) {
 		q.first, q.last = binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[len(b)-8:])
 	}
 	t.quoted[m] = q
-	i := fieldHash([]byte(name))
-	for t.slots[i].name != "" {
-		i = (i + 1) % uint32(len(t.slots))
-	}
-	t.slots[i].name, t.slots[i].member = name, m
+	t.byName[name] = m
 }
 
 // find returns the member with that name. Names are case-sensitive.
 func (t *fieldTable) find(name []byte) member {
-	if len(name) == 0 {
-		return memberUnknown
+	if m, ok := t.byName[string(name)]; ok {
+		return m
 	}
-	for i := fieldHash(name); ; i = (i + 1) % uint32(len(t.slots)) {
-		switch slot := &t.slots[i]; slot.name {
-		case string(name):
-			return slot.member
-		case "":
-			return memberUnknown
-		}
-	}
-}
-
-// fieldHash returns the first slot for a name, which is not empty. Some of its bytes tell
-// the built-in names apart.
-func fieldHash(name []byte) uint32 {
-	n := len(name)
-	x := uint32(n) | uint32(name[0])<<8 | uint32(name[n/2])<<16 | uint32(name[n-1])<<24
-	return (x ^ uint32(name[n/4])<<4) * 2654435769 >> (32 - fieldTableBits)
+	return memberUnknown
 }

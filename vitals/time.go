@@ -1,6 +1,9 @@
 package vitals
 
-import "math"
+import (
+	"math"
+	"time"
+)
 
 // MaxTimeBytes is the maximum length of a text that is parsed as a time. RFC 3339 does
 // not limit the number of fractional digits.
@@ -11,12 +14,6 @@ const MaxTimeBytes = 64
 const (
 	MinTimeUnixMs = -62_167_219_200_000 // 0000-01-01T00:00:00.000Z
 	MaxTimeUnixMs = 253_402_300_799_999 // 9999-12-31T23:59:59.999Z
-)
-
-const (
-	msPerSecond = 1000
-	msPerMinute = 60 * msPerSecond
-	msPerDay    = 86_400 * msPerSecond
 )
 
 // ParseTime parses a time and returns it in ms since 1970-01-01T00:00:00Z, with its offset
@@ -89,8 +86,9 @@ func ParseRFC3339[T ~string | ~[]byte](text T) (unixMs int64, offset UTCOffset, 
 		return 0, 0, ErrTimeFormat
 	}
 	year += century * 100
-	if month < 1 || month > 12 || day < 1 || day > daysIn(year, month) || hour > 23 || minute > 59 || second > 59 {
-		return 0, 0, ErrTimeFormat
+	date := time.Date(year, time.Month(month), day, hour, minute, second, 0, time.UTC)
+	if month < 1 || month > 12 || day != date.Day() || hour > 23 || minute > 59 || second > 59 {
+		return 0, 0, ErrTimeFormat // the month does not have the day, for one
 	}
 
 	i := secondEnd
@@ -127,8 +125,7 @@ func ParseRFC3339[T ~string | ~[]byte](text T) (unixMs int64, offset UTCOffset, 
 		return 0, 0, ErrTimeFormat
 	}
 
-	seconds := (hour*60+minute-offsetMinutes)*60 + second
-	return daysFromCivil(year, month, day)*msPerDay + int64(seconds)*msPerSecond + int64(ms), offset, nil
+	return (date.Unix()-int64(offsetMinutes)*60)*1000 + int64(ms), offset, nil
 }
 
 // twoDigits returns the two-digit number at text[i:i+2], or -1.
@@ -138,66 +135,4 @@ func twoDigits[T ~string | ~[]byte](text T, i int) int {
 		return -1
 	}
 	return int(tens)*10 + int(ones)
-}
-
-// daysIn returns the length of a month, 1 to 12, in the Gregorian calendar.
-func daysIn(year, month int) int {
-	switch {
-	case month == 2 && year%4 == 0 && (year%100 != 0 || year%400 == 0):
-		return 29
-	case month == 2:
-		return 28
-	default:
-		return 30 + (month+month>>3)&1
-	}
-}
-
-// The calendar repeats every 400 years. If a year begins in March, it ends with the
-// leap day, and the first day of a month is a linear function of the month: (153 m + 2)
-// / 5, with m = 0 for March. Both functions below use this; see
-// https://howardhinnant.github.io/date_algorithms.html for the derivation.
-const (
-	daysPerEra   = 146_097
-	epochFromEra = 719_468 // days from 0000-03-01 to 1970-01-01
-)
-
-// daysFromCivil returns the number of days from 1970-01-01 to a date in the years 0 to
-// 9999.
-func daysFromCivil(year, month, day int) int64 {
-	if month <= 2 {
-		year--
-		month += 12
-	}
-	// The year is at least -1 here; adding one era keeps the division exact.
-	year += 400
-	era, yearOfEra := year/400, year%400
-	dayOfYear := (153*(month-3)+2)/5 + day - 1
-	dayOfEra := yearOfEra*365 + yearOfEra/4 - yearOfEra/100 + dayOfYear
-	return int64(era-1)*daysPerEra + int64(dayOfEra) - epochFromEra
-}
-
-// civilFromDays is the inverse of daysFromCivil, for any day.
-func civilFromDays(days int64) (year int64, month, day int) {
-	days += epochFromEra
-	era := floorDiv(days, daysPerEra)
-	dayOfEra := int(days - era*daysPerEra)
-	yearOfEra := (dayOfEra - dayOfEra/1460 + dayOfEra/36_524 - dayOfEra/146_096) / 365
-	dayOfYear := dayOfEra - (365*yearOfEra + yearOfEra/4 - yearOfEra/100)
-	m := (5*dayOfYear + 2) / 153
-	day = dayOfYear - (153*m+2)/5 + 1
-	year = era*400 + int64(yearOfEra)
-	if month = m + 3; month > 12 {
-		month -= 12
-		year++
-	}
-	return year, month, day
-}
-
-// floorDiv returns a/b, rounded towards the past.
-func floorDiv(a, b int64) int64 {
-	q := a / b
-	if a%b < 0 {
-		q--
-	}
-	return q
 }

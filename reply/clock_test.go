@@ -1,9 +1,7 @@
 package reply_test
 
 import (
-	"math"
 	"net/http"
-	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -11,19 +9,6 @@ import (
 
 	"github.com/pulsegate/pulsegate/reply"
 )
-
-func TestAppendInt(t *testing.T) {
-	check := func(n int64) {
-		if got, want := string(reply.AppendInt([]byte("x"), n)), "x"+strconv.FormatInt(n, 10); got != want {
-			t.Errorf("AppendInt(%d) = %s, want %s", n, got, want)
-		}
-	}
-	for n := int64(-11_000); n <= 11_000; n++ {
-		check(n)
-	}
-	check(math.MaxInt64)
-	check(math.MinInt64)
-}
 
 // The text is that of net/http, follows the clock in both directions, and changes each
 // second.
