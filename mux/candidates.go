@@ -1,5 +1,7 @@
 package mux
 
+import "container/heap"
+
 // A list holds routes in registration order.
 type list struct{ first, last *link }
 
@@ -22,8 +24,8 @@ func (l *list) add(route *compiledRoute) {
 // candidates is several ascending lists, read as one.
 type candidates struct {
 	few  [4]*link
-	n    int     // used while there are few
-	heap []*link // all, once there are more; the lowest position first
+	n    int       // used while there are few
+	many *linkHeap // all, once there are more
 
 	// steps counts the nodes and links that were looked at, for tests.
 	steps int
@@ -37,18 +39,15 @@ func (c *candidates) add(l *list) {
 
 func (c *candidates) addLink(l *link) {
 	switch {
-	case c.heap != nil:
-		c.heap = append(c.heap, l)
-		c.up(len(c.heap) - 1)
+	case c.many != nil:
+		heap.Push(c.many, l)
 	case c.n < len(c.few):
 		c.few[c.n] = l
 		c.n++
 	default:
-		c.heap = make([]*link, 0, 4*len(c.few))
-		for _, l := range c.few {
-			c.addLink(l)
-		}
-		c.addLink(l)
+		c.many = &linkHeap{links: append(make([]*link, 0, 4*len(c.few)), c.few[:]...)}
+		heap.Init(c.many)
+		heap.Push(c.many, l)
 	}
 }
 
@@ -57,8 +56,10 @@ func (c *candidates) addLink(l *link) {
 //
 // Each dropped route costs at most the logarithm of the number of lists.
 func (c *candidates) next(from int32) *link {
-	if c.heap != nil {
-		return c.nextOfHeap(from)
+	if c.many != nil {
+		lowest := c.many.next(from)
+		c.steps, c.many.steps = c.steps+c.many.steps, 0
+		return lowest
 	}
 	var lowest *link
 	for i := range c.n {
@@ -75,49 +76,39 @@ func (c *candidates) next(from int32) *link {
 	return lowest
 }
 
-func (c *candidates) nextOfHeap(from int32) *link {
-	for len(c.heap) > 0 && c.heap[0].at < from {
-		if next := c.heap[0].next; next != nil {
-			c.heap[0] = next
+// A linkHeap is a heap of lists, the one with the lowest position first.
+type linkHeap struct {
+	links []*link
+	steps int // exchanges, for tests
+}
+
+func (h *linkHeap) next(from int32) *link {
+	for len(h.links) > 0 && h.links[0].at < from {
+		if h.links[0] = h.links[0].next; h.links[0] == nil {
+			heap.Pop(h)
 		} else {
-			last := len(c.heap) - 1
-			c.heap[0] = c.heap[last]
-			c.heap = c.heap[:last]
+			heap.Fix(h, 0)
 		}
-		c.down()
 	}
-	if len(c.heap) == 0 {
+	if len(h.links) == 0 {
 		return nil
 	}
-	return c.heap[0]
+	return h.links[0]
 }
 
-func (c *candidates) up(i int) {
-	for i > 0 {
-		c.steps++
-		parent := (i - 1) / 2
-		if c.heap[parent].at <= c.heap[i].at {
-			return
-		}
-		c.heap[parent], c.heap[i] = c.heap[i], c.heap[parent]
-		i = parent
-	}
+func (h *linkHeap) Len() int           { return len(h.links) }
+func (h *linkHeap) Less(i, j int) bool { return h.links[i].at < h.links[j].at }
+func (h *linkHeap) Push(l any)         { h.links = append(h.links, l.(*link)) }
+
+func (h *linkHeap) Swap(i, j int) {
+	h.steps++
+	h.links[i], h.links[j] = h.links[j], h.links[i]
 }
 
-func (c *candidates) down() {
-	for i := 0; ; {
-		c.steps++
-		low := 2*i + 1
-		if low >= len(c.heap) {
-			return
-		}
-		if low+1 < len(c.heap) && c.heap[low+1].at < c.heap[low].at {
-			low++
-		}
-		if c.heap[i].at <= c.heap[low].at {
-			return
-		}
-		c.heap[i], c.heap[low] = c.heap[low], c.heap[i]
-		i = low
-	}
+// Pop removes the last list.
+func (h *linkHeap) Pop() any {
+	last := len(h.links) - 1
+	l := h.links[last]
+	h.links = h.links[:last]
+	return l
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"strings"
 )
 
 // MatchByScan is Router.Match without an index.
@@ -33,7 +34,7 @@ func FastPath(r *Router, path string) (fast, agree bool) {
 			return true, false
 		}
 	}
-	return true, x.next() == nil && isClean(path) && x.path.noEmpty
+	return true, x.next() == nil && isClean(path) && !strings.Contains(path[1:], "//") && !strings.HasSuffix(path, "/")
 }
 
 // The kinds of templates, for ComparePlan.
@@ -84,23 +85,14 @@ func shapeOf(t *template) func(path string) bool {
 	var x index
 	x.add(&compiledRoute{active: true, matchers: []matcher{{template: t}}}, t.encoded)
 	return func(text string) bool {
-		var p splitPath
-		p.split(text, x.depth)
 		var found candidates
-		x.collectPath(x.lookUp(text), &p, &found)
+		x.collectPath(x.lookUp(text), text, &found)
 		return found.next(0) != nil
 	}
 }
 
-// IsClean and CleanPath are the two halves of path cleaning. IsClean panics if
-// its two implementations differ.
-func IsClean(p string) bool {
-	clean := isClean(p)
-	if new(splitPath).split(p, 1) != clean {
-		panic(fmt.Sprintf("split and isClean differ on %q", p))
-	}
-	return clean
-}
+// IsClean and CleanPath are the two halves of path cleaning.
+func IsClean(p string) bool { return isClean(p) }
 
 func CleanPath(p string) string { return cleanPath(p) }
 

@@ -20,10 +20,8 @@ type index struct {
 	exact   nodeSet
 	lengths uint64
 
-	// root is the tree of the other templates, after the leading slash. depth
-	// is the number of segments of a path that it examines.
-	root  node
-	depth int
+	// root is the tree of the other templates, after the leading slash.
+	root node
 
 	// hosts holds the routes that no path rules out and whose host template has
 	// no variables. A template without a port ignores the request's port.
@@ -55,9 +53,6 @@ func (x *index) add(route *compiledRoute, encoded bool) {
 		}
 		return
 	}
-	// One more than the template has: the segment after the last one is looked
-	// up too, and an optional slash adds a segment.
-	x.depth = max(x.depth, len(t.shape.segments)+2)
 	x.root.add(t.shape.segments, t.shape.open, route)
 	if t.shape.optionalSlash {
 		x.root.add(append(t.shape.segments[:len(t.shape.segments):len(t.shape.segments)], segment{}), false, route)
@@ -136,21 +131,21 @@ func (x *index) fastList(path string) *link {
 }
 
 // collect adds the candidates for a request.
-func (x *index) collect(req *http.Request, exact *node, p *splitPath, found *candidates) {
+func (x *index) collect(req *http.Request, exact *node, path string, found *candidates) {
 	if !x.hosts.empty() {
 		x.collectHost(requestHost(req), found)
 	}
-	x.collectPath(exact, p, found)
+	x.collectPath(exact, path, found)
 }
 
 // collectPath adds the candidates that do not depend on the host.
-func (x *index) collectPath(exact *node, p *splitPath, found *candidates) {
+func (x *index) collectPath(exact *node, path string, found *candidates) {
 	found.add(&x.always)
 	if exact != nil {
 		found.add(&exact.here)
 	}
-	if p.n > 0 {
-		x.root.collect(p, 0, found)
+	if strings.HasPrefix(path, "/") {
+		x.root.collect(path, 1, found)
 	}
 }
 
@@ -171,8 +166,10 @@ func (x *index) collectHost(host string, found *candidates) {
 // registration order.
 type scan struct {
 	router *compiledRouter
-	path   splitPath
+	path   string
 	host   string
+
+	noEmpty bool // no segment of path is empty; may be false when none is
 
 	found candidates
 	from  int32 // the position after the route yielded last
@@ -186,19 +183,16 @@ func (x *scan) start(c *compiledRouter, req *http.Request) {
 	x.begin(req, text, c.index.lookUp(text))
 }
 
-// begin is start with the result of the exact table's lookup. It reports
-// whether the path is clean.
-func (x *scan) begin(req *http.Request, text string, exact *node) (clean bool) {
-	clean = x.path.split(text, x.router.index.depth)
-	x.host = requestHost(req)
+// begin is start with the result of the exact table's lookup.
+func (x *scan) begin(req *http.Request, path string, exact *node) {
+	x.path, x.host = path, requestHost(req)
 	x.collect(req, exact)
-	return clean
 }
 
 // collect looks up the candidates again.
 func (x *scan) collect(req *http.Request, exact *node) {
 	x.found = candidates{steps: x.found.steps}
-	x.router.index.collect(req, exact, &x.path, &x.found)
+	x.router.index.collect(req, exact, x.path, &x.found)
 }
 
 // next returns the next route, or nil.
@@ -226,7 +220,7 @@ func (x *scan) nextOfAll() *compiledRoute {
 // routes after the one yielded last are then looked up for the changed request.
 func (x *scan) evaluated(req *http.Request) {
 	text := requestPath(req, x.router.useEncodedPath)
-	if text != x.path.text || requestHost(req) != x.host {
+	if text != x.path || requestHost(req) != x.host {
 		x.begin(req, text, x.router.index.lookUp(text))
 	}
 }

@@ -75,39 +75,39 @@ func (n *node) child(seg segment) *node {
 	}
 }
 
-// collect adds the candidates for the segments of p from position i on. n is
+// collect adds the candidates for the segments of the path from start on. n is
 // the node for the segments before.
 //
 // Invariant: each node is visited at most once for a path, and a visit makes
 // one lookup for the segment and one for each length of a partial literal. The
 // depth of the recursion is bounded by that of the tree. TestStepsOfIndex
 // counts the visits.
-func (n *node) collect(p *splitPath, i int, found *candidates) {
+func (n *node) collect(path string, start int, found *candidates) {
 	found.steps++
-	seg, last := p.segment(i)
-	if child := n.literal.get(seg); child != nil {
-		child.enter(p, i, last, found)
+	end := indexSlash(path, start)
+	if child := n.literal.get(path[start:end]); child != nil {
+		child.enter(path, end, found)
 	}
 	if n.wild != nil {
-		n.wild.enter(p, i, last, found)
+		n.wild.enter(path, end, found)
 	}
 	if n.rare != nil {
-		n.rare.collect(p, i, seg, last, found)
+		n.rare.collect(path, start, end, found)
 	}
 }
 
-// enter continues with the segment after i, if there is one.
-func (n *node) enter(p *splitPath, i int, last bool, found *candidates) {
-	if last {
+// enter continues after the segment that ends at end, if it is not the last.
+func (n *node) enter(path string, end int, found *candidates) {
+	if end == len(path) {
 		found.add(&n.here)
 	} else {
-		n.collect(p, i+1, found)
+		n.collect(path, end+1, found)
 	}
 }
 
-func (r *rareBranches) collect(p *splitPath, i int, seg string, last bool, found *candidates) {
+func (r *rareBranches) collect(path string, start, end int, found *candidates) {
 	found.add(&r.below)
-	rest := p.from(i)
+	rest := path[start:]
 	for _, length := range r.beginnings.lengths {
 		found.steps++
 		if length > len(rest) {
@@ -117,105 +117,30 @@ func (r *rareBranches) collect(p *splitPath, i int, seg string, last bool, found
 			found.add(&n.here)
 		}
 	}
+	seg := path[start:end]
 	for _, length := range r.affixes.lengths {
 		found.steps++
 		if length > len(seg) {
 			continue
 		}
 		if n := r.affixes.get(seg[:length]); n != nil {
-			n.rare.collectEnds(p, i, seg[length:], last, found)
+			n.rare.collectEnds(path, start+length, end, found)
 		}
 	}
 }
 
-// collectEnds adds the candidates whose segment has the same end as rest.
-func (r *rareBranches) collectEnds(p *splitPath, i int, rest string, last bool, found *candidates) {
+// collectEnds adds the candidates whose segment has the same end as path[start:end].
+func (r *rareBranches) collectEnds(path string, start, end int, found *candidates) {
 	for _, length := range r.ends.lengths {
 		found.steps++
-		if length > len(rest) {
+		if length > end-start {
 			continue
 		}
-		if n := r.ends.get(rest[len(rest)-length:]); n != nil {
-			n.enter(p, i, last, found)
+		if n := r.ends.get(path[end-length : end]); n != nil {
+			n.enter(path, end, found)
 		}
 	}
 }
-
-// A splitPath is a request's path, split at its slashes. The first segment
-// begins after the leading slash.
-type splitPath struct {
-	text string
-
-	// ends are the ends of the first n segments, those in more included.
-	// Segments that no template reaches are not recorded.
-	ends [14]int32
-	n    int
-	more []int32
-
-	// noEmpty is set if no segment is empty.
-	noEmpty bool
-}
-
-// split records the first segments, as many as depth, and reports whether the
-// path is clean. It reads each byte once.
-//
-// Invariant: its result is that of isClean; TestCleanPath checks it.
-func (p *splitPath) split(text string, depth int) (clean bool) {
-	p.text, p.n, p.more, p.noEmpty = text, 0, nil, false
-	if text == "" || text[0] != '/' {
-		return false
-	}
-	clean, p.noEmpty = true, true
-	for start := 1; ; {
-		end := indexSlash(text, start)
-		last := end == len(text)
-		if n := end - start; n <= 2 && (n == 0 || text[start] == '.') {
-			seg := text[start:end]
-			p.noEmpty = p.noEmpty && n > 0
-			clean = clean && (n > 0 || last) && seg != "." && seg != ".."
-		}
-		if p.n < depth {
-			p.note(end)
-		}
-		if last {
-			return clean
-		}
-		start = end + 1
-	}
-}
-
-func (p *splitPath) note(end int) {
-	if p.n < len(p.ends) {
-		p.ends[p.n] = int32(end)
-	} else {
-		p.more = append(p.more, int32(end))
-	}
-	p.n++
-}
-
-func (p *splitPath) end(i int) int {
-	if i < len(p.ends) {
-		return int(p.ends[i])
-	}
-	return int(p.more[i-len(p.ends)])
-}
-
-// start returns where segment i begins.
-func (p *splitPath) start(i int) int {
-	if i == 0 {
-		return 1
-	}
-	return p.end(i-1) + 1
-}
-
-// segment returns segment i and whether it is the path's last.
-func (p *splitPath) segment(i int) (seg string, last bool) {
-	end := p.end(i)
-	return p.text[p.start(i):end], end == len(p.text)
-}
-
-// from returns the path from segment i on.
-func (p *splitPath) from(i int) string { return p.text[p.start(i):] }
 
 // indexSlash returns the position of the next slash, or the length of the text.
 // Segments are short, so a loop is faster than a call.

@@ -2,6 +2,7 @@ package mux
 
 import (
 	"regexp/syntax"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 )
@@ -97,16 +98,8 @@ func mayContain(re *syntax.Regexp, c rune) bool {
 		return false
 	case syntax.OpLiteral:
 		for _, r := range re.Rune {
-			if r == c {
+			if r == c || re.Flags&syntax.FoldCase != 0 && strings.EqualFold(string(r), string(c)) {
 				return true
-			}
-			if re.Flags&syntax.FoldCase == 0 {
-				continue
-			}
-			for f := unicode.SimpleFold(r); f != r; f = unicode.SimpleFold(f) {
-				if f == c {
-					return true
-				}
 			}
 		}
 		return false

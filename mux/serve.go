@@ -1,6 +1,9 @@
 package mux
 
-import "net/http"
+import (
+	"net/http"
+	"strings"
+)
 
 // Match looks for the route of a request. If there is one, it fills in match
 // and returns true. If there is none, it sets MatchErr to [ErrNotFound] or
@@ -65,11 +68,13 @@ func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 			return
 		}
 	}
-	x := scan{router: c}
-	if clean := x.begin(req, text, exact); !clean && !c.skipClean {
+	clean := isClean(text)
+	if !clean && !c.skipClean {
 		c.redirectClean(w, req, text)
 		return
 	}
+	x := scan{router: c, noEmpty: clean && !strings.HasSuffix(text, "/")}
+	x.begin(req, text, exact)
 	if route := x.simple(req, exact); route != nil {
 		r.serveRoute(c, w, req, route, text)
 		return

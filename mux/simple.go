@@ -37,8 +37,7 @@ func (n *node) directFor(c *compiledRouter) *directRoutes {
 func (n *node) makeDirect(c *compiledRouter) *directRoutes {
 	d := &directRoutes{clean: isClean(n.key)}
 	x := scan{router: c}
-	x.path.split(n.key, c.index.depth)
-	c.index.collectPath(n, &x.path, &x.found)
+	c.index.collectPath(n, n.key, &x.found)
 	for c.index.hosts.empty() && len(d.routes) < maxDirect {
 		route := x.next()
 		if route == nil || !route.isDirect(n.key) {
@@ -81,9 +80,9 @@ func (x *scan) simple(req *http.Request, exact *node) *compiledRoute {
 		case !route.allows(req.Method):
 			skipped = true
 			continue
-		case !(route.certain != nil && x.path.noEmpty) && !route.path.matches(x.path.text):
+		case !(route.certain && x.noEmpty) && !route.path.matches(x.path):
 			continue
-		case !route.needsSlash(x.path.text):
+		case !route.needsSlash(x.path):
 			return route
 		}
 		x.from = before
@@ -104,7 +103,7 @@ func (c *compiledRouter) fastRoute(method, path string) *compiledRoute {
 		switch {
 		case !route.simple:
 			return nil
-		case !route.allows(method) || route.certain == nil && !route.path.matches(path):
+		case !route.allows(method) || !route.certain && !route.path.matches(path):
 		case route.needsSlash(path):
 			return nil
 		default:
