@@ -18,11 +18,7 @@ type compiledRouter struct {
 	routes      []*compiledRoute
 	middlewares []MiddlewareFunc
 
-	useEncodedPath bool
-	skipClean      bool
-	omitRoute      bool
-	omitRouter     bool
-	extras         extras
+	options
 
 	// usual is set if requests need only the route, the router and the
 	// variables.
@@ -59,7 +55,7 @@ type compiledRoute struct {
 	// which the index yields it.
 	certain bool
 
-	path        *template
+	templateGroup
 	allowed     []string // methods, unless anyMethod
 	handler     http.Handler
 	carrier     *carrier // of this route and the root
@@ -73,8 +69,6 @@ type compiledRoute struct {
 	matchers   []matcher
 
 	encoded bool
-	host    *template
-	queries []*template
 }
 
 // A compiler copies a router and everything below it, under the tree's lock. A
@@ -110,21 +104,17 @@ func (c *compiler) router(r *Router) *compiledRouter {
 		}
 	}
 	compiled := &compiledRouter{
-		router:         r,
-		root:           c.root,
-		version:        r.version,
-		generation:     c.generation,
-		routes:         make([]*compiledRoute, 0, len(r.routes)),
-		middlewares:    slices.Clip(r.middlewares),
-		useEncodedPath: r.useEncodedPath,
-		skipClean:      r.skipClean,
-		omitRoute:      r.omitRoute,
-		omitRouter:     r.omitRouter,
-		extras:         r.extras,
-		usual:          !r.omitRoute && !r.omitRouter && !r.extras.pathValues,
-		active:         make([]int32, 1, len(r.routes)+1),
-		unmatched:      newCarrier(nil, c.root),
-		noVariables:    &compiledRoute{},
+		router:      r,
+		root:        c.root,
+		version:     r.version,
+		generation:  c.generation,
+		routes:      make([]*compiledRoute, 0, len(r.routes)),
+		middlewares: slices.Clip(r.middlewares),
+		options:     r.options,
+		usual:       !r.omitRoute && !r.omitRouter && !r.extras.pathValues,
+		active:      make([]int32, 1, len(r.routes)+1),
+		unmatched:   newCarrier(nil, c.root),
+		noVariables: &compiledRoute{},
 	}
 	c.done[r] = compiled
 	for at, route := range r.routes {
@@ -150,6 +140,30 @@ func (c *compiledRouter) add(route *compiledRoute) {
 	c.index.add(route, c.useEncodedPath)
 }
 
+// eachRoute calls f for each route of c and, after one for which f returns true, of
+// its subrouters. It visits each router once.
+func (c *compiledRouter) eachRoute(f func(c *compiledRouter, at int) bool) {
+	seen := map[*compiledRouter]bool{}
+	var visit func(c *compiledRouter)
+	visit = func(c *compiledRouter) {
+		if seen[c] {
+			return
+		}
+		seen[c] = true
+		for at, route := range c.routes {
+			if !f(c, at) {
+				continue
+			}
+			for _, m := range route.matchers {
+				if m.kind == matchRouter {
+					visit(m.below)
+				}
+			}
+		}
+	}
+	visit(c)
+}
+
 func (c *compiler) route(r *Route, at int32) *compiledRoute {
 	if c.tree != nil {
 		c.tree.compiledRoutes++
@@ -164,10 +178,9 @@ func (c *compiler) route(r *Route, at int32) *compiledRoute {
 		handler:     r.handler,
 		middlewares: slices.Clip(r.middlewares),
 		encoded:     r.useEncodedPath,
-		host:        r.templates.host,
-		path:        r.templates.path,
-		queries:     slices.Clip(r.templates.queries),
 		carrier:     newCarrier(r, c.root),
+
+		templateGroup: r.templates,
 	}
 	compiled.anyMethod, compiled.allowed = methodsOf(r.matchers)
 	compiled.plain = true
@@ -182,7 +195,7 @@ func (c *compiler) route(r *Route, at int32) *compiledRoute {
 			}
 		}
 	}
-	compiled.varNames = namesOfVars(compiled.templates(nil))
+	compiled.varNames = r.templates.varNames()
 	if compiled.path != nil {
 		compiled.pattern = compiled.path.text
 	}
@@ -190,32 +203,6 @@ func (c *compiler) route(r *Route, at int32) *compiledRoute {
 		r.cell.compiled.Store(compiled)
 	}
 	return compiled
-}
-
-// namesOfVars shares the template's slice where it can.
-func namesOfVars(templates []*template) []string {
-	var names []string
-	for _, t := range templates {
-		switch {
-		case len(names) == 0:
-			names = t.names
-		case len(t.names) > 0:
-			names = slices.Concat(names, t.names)
-		}
-	}
-	return names
-}
-
-// templates appends the templates that may hold variables to dst, in the order
-// in which their values are taken.
-func (c *compiledRoute) templates(dst []*template) []*template {
-	if c.host != nil {
-		dst = append(dst, c.host)
-	}
-	if c.path != nil {
-		dst = append(dst, c.path)
-	}
-	return append(dst, c.queries...)
 }
 
 // isSimple reports whether the path template and the methods alone decide

@@ -31,26 +31,13 @@ func (c Conflict) String() string { return c.Reason }
 // expressions are compared as text, and a MatcherFunc can reject everything.
 func (r *Router) Conflicts() []Conflict {
 	var found []Conflict
-	seen := make(map[*compiledRouter]bool)
-	var visit func(c *compiledRouter)
-	visit = func(c *compiledRouter) {
-		if seen[c] {
-			return
+	r.compiled().eachRoute(func(c *compiledRouter, at int) bool {
+		conflict, ok := c.conflictAt(at)
+		if ok {
+			found = append(found, conflict)
 		}
-		seen[c] = true
-		for i, route := range c.routes {
-			if conflict, ok := c.conflictAt(i); ok {
-				found = append(found, conflict)
-				continue
-			}
-			for _, m := range route.matchers {
-				if m.kind == matchRouter {
-					visit(m.below)
-				}
-			}
-		}
-	}
-	visit(r.compiled())
+		return !ok
+	})
 	return found
 }
 

@@ -11,7 +11,7 @@ import (
 // MatchByScan is Router.Match without an index.
 func MatchByScan(r *Router, req *http.Request, match *RouteMatch) bool {
 	c := r.compiled()
-	s := c.newSearch(r)
+	s := search{root: r, top: c}
 	s.noIndex = true
 	s.start(match)
 	ok := c.search(req, &s)
@@ -103,7 +103,7 @@ func FirstQueryValue(query, key string) (string, bool) { return firstQueryValue(
 // examines.
 func Steps(r *Router, req *http.Request) int {
 	c := r.compiled()
-	s := c.newSearch(r)
+	s := search{root: r, top: c}
 	c.search(req, &s)
 	return s.steps
 }

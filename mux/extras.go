@@ -63,17 +63,6 @@ func (r *Router) ShareRequest(value bool) *Router {
 	return r
 }
 
-func (e *extras) any() bool {
-	return e.allowHeader || e.answerOptions
-}
-
-func (e *extras) slashStatus() int {
-	if e.permanent {
-		return http.StatusPermanentRedirect
-	}
-	return http.StatusMovedPermanently
-}
-
 // answerMethods answers a request that only its method keeps from matching, if
 // the extras demand it. It reports whether the answer is complete.
 func (c *compiledRouter) answerMethods(w http.ResponseWriter, req *http.Request) bool {
@@ -99,7 +88,7 @@ func (c *compiledRouter) allowed(req *http.Request) []string {
 	for _, method := range c.methodNames() {
 		other := req.WithContext(req.Context())
 		other.Method = method
-		s := c.newSearch(c.router)
+		s := search{root: c.router, top: c}
 		if c.search(other, &s) && s.err == nil {
 			allowed = append(allowed, method)
 		}
@@ -110,25 +99,14 @@ func (c *compiledRouter) allowed(req *http.Request) []string {
 // methodNames returns the methods that the routes name, sorted, each once.
 func (c *compiledRouter) methodNames() []string {
 	var names []string
-	seen := map[*compiledRouter]bool{}
-	var visit func(c *compiledRouter)
-	visit = func(c *compiledRouter) {
-		if seen[c] {
-			return
-		}
-		seen[c] = true
-		for _, route := range c.routes {
-			for _, m := range route.matchers {
-				switch m.kind {
-				case matchMethods:
-					names = append(names, m.names...)
-				case matchRouter:
-					visit(m.below)
-				}
+	c.eachRoute(func(c *compiledRouter, at int) bool {
+		for _, m := range c.routes[at].matchers {
+			if m.kind == matchMethods {
+				names = append(names, m.names...)
 			}
 		}
-	}
-	visit(c)
+		return true
+	})
 	slices.Sort(names)
 	return slices.Compact(names)
 }

@@ -157,8 +157,29 @@ func (c *varsContext) one(name string) string {
 // addVars adds the variables to a map, which it allocates if it is nil and
 // there are any.
 func (c *compiledRoute) addVars(vars map[string]string, src *sources) map[string]string {
+	c.eachVar(src, func(name, value string) {
+		if vars == nil {
+			vars = make(map[string]string, len(c.varNames))
+		}
+		vars[name] = value
+	})
+	return vars
+}
+
+// oneVar returns one variable. Of several with the name, the last one wins.
+func (c *compiledRoute) oneVar(name string, src *sources) (value string) {
+	c.eachVar(src, func(n, v string) {
+		if n == name {
+			value = v
+		}
+	})
+	return value
+}
+
+// eachVar calls f for each variable.
+func (c *compiledRoute) eachVar(src *sources, f func(name, value string)) {
 	var some [4]*template
-	for _, t := range c.templates(some[:0]) {
+	for _, t := range c.all(some[:0]) {
 		if len(t.names) == 0 {
 			continue
 		}
@@ -171,37 +192,8 @@ func (c *compiledRoute) addVars(vars map[string]string, src *sources) map[string
 			// Possible only if a MatcherFunc changed the request.
 			continue
 		}
-		if vars == nil {
-			vars = make(map[string]string, len(c.varNames))
-		}
 		for i, name := range t.names {
-			vars[name] = values[i]
+			f(name, values[i])
 		}
 	}
-	return vars
-}
-
-// oneVar returns one variable. Of several with the name, the last one wins.
-func (c *compiledRoute) oneVar(name string, src *sources) (value string) {
-	var some [4]*template
-	for _, t := range c.templates(some[:0]) {
-		at := -1
-		for i, n := range t.names {
-			if n == name {
-				at = i
-			}
-		}
-		if at < 0 {
-			continue
-		}
-		var few [8]string
-		values := few[:]
-		if len(t.names) > len(few) {
-			values = make([]string, len(t.names))
-		}
-		if t.extractFrom(src, values[:len(t.names)]) {
-			value = values[at]
-		}
-	}
-	return value
 }

@@ -41,9 +41,6 @@ type search struct {
 	// match is the RouteMatch that user code sees.
 	match *RouteMatch
 
-	// redirectStatus is the status of slash redirects.
-	redirectStatus int
-
 	// noIndex makes the search try every route. Tests compare with it.
 	noIndex bool
 
@@ -265,9 +262,9 @@ func (c *compiledRoute) redirectSlash(req *http.Request, s *search) {
 	if !c.needsSlash(path) {
 		return
 	}
-	status := s.redirectStatus
-	if status == 0 {
-		status = http.StatusMovedPermanently
+	status := http.StatusMovedPermanently
+	if s.top != nil && s.top.extras.permanent {
+		status = http.StatusPermanentRedirect
 	}
 	s.handler = http.RedirectHandler(otherSlash(req.URL, path, c.encoded), status)
 }

@@ -13,15 +13,11 @@ import (
 // After a match, Vars is not nil and belongs to the caller.
 func (r *Router) Match(req *http.Request, match *RouteMatch) bool {
 	c := r.compiled()
-	s := c.newSearch(r)
+	s := search{root: r, top: c}
 	s.start(match)
 	ok := c.search(req, &s)
 	s.finish(ok)
 	return ok
-}
-
-func (c *compiledRouter) newSearch(root *Router) search {
-	return search{root: root, top: c, redirectStatus: c.extras.slashStatus()}
 }
 
 // Match is [Router.Match] for one route: it does not try others, and it does
@@ -118,9 +114,9 @@ func (r *Router) serveRoute(c *compiledRouter, w http.ResponseWriter, req *http.
 
 // serveSearched serves a request that is not simple, or that matches no route.
 func (r *Router) serveSearched(c *compiledRouter, w http.ResponseWriter, req *http.Request, x *scan) {
-	s := c.newSearch(r)
+	s := search{root: r, top: c}
 	ok := c.searchFrom(req, &s, x)
-	if s.err == ErrMethodMismatch && c.extras.any() && c.answerMethods(w, req) {
+	if s.err == ErrMethodMismatch && c.answerMethods(w, req) {
 		return
 	}
 	if ok && s.handler != nil {

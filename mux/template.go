@@ -278,3 +278,24 @@ type templateGroup struct {
 	path    *template
 	queries []*template
 }
+
+// all appends the templates that may hold variables to dst, in the order in which
+// their values are taken.
+func (g *templateGroup) all(dst []*template) []*template {
+	if g.host != nil {
+		dst = append(dst, g.host)
+	}
+	if g.path != nil {
+		dst = append(dst, g.path)
+	}
+	return append(dst, g.queries...)
+}
+
+// varNames returns the names of the variables of host, path and queries, in this
+// order.
+func (g *templateGroup) varNames() (names []string) {
+	for _, t := range g.all(nil) {
+		names = append(names, t.names...)
+	}
+	return names
+}

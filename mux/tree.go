@@ -125,15 +125,20 @@ func (r *Router) Update(change func()) {
 	change()
 }
 
-// routeConf is the configuration that a route inherits from its router, and a
-// subrouter from its route.
-type routeConf struct {
+// options are set by the methods of Router that have their names.
+type options struct {
 	useEncodedPath bool
 	strictSlash    bool
 	skipClean      bool
 	omitRoute      bool
 	omitRouter     bool
 	extras         extras
+}
+
+// routeConf is the configuration that a route inherits from its router, and a
+// subrouter from its route.
+type routeConf struct {
+	options
 
 	templates templateGroup
 	matchers  []matcher

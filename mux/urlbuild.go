@@ -1,6 +1,7 @@
 package mux
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/url"
@@ -36,103 +37,73 @@ func (r *Route) addBuildVarsFunc(f BuildVarsFunc) {
 //
 //	u, err := router.Get("article").URL("category", "go", "id", "42")
 func (r *Route) URL(pairs ...string) (*url.URL, error) {
-	b, err := r.builder(pairs, nil)
-	if err != nil {
-		return nil, err
-	}
-	u := &url.URL{}
-	if b.templates.host != nil {
-		u.Scheme = b.scheme
-		if u.Host, err = b.templates.host.build(b.vars); err != nil {
-			return nil, err
-		}
-	}
-	if b.templates.path != nil {
-		if u.Path, err = b.templates.path.build(b.vars); err != nil {
-			return nil, err
-		}
-	}
-	queries := make([]string, len(b.templates.queries))
-	for i, q := range b.templates.queries {
-		if queries[i], err = q.build(b.vars); err != nil {
-			return nil, err
-		}
-	}
-	u.RawQuery = strings.Join(queries, "&")
-	return u, nil
+	return r.build(pairs, func(g templateGroup) (templateGroup, error) { return g, nil })
 }
 
 // URLHost builds the scheme and host of [Route.URL]. The route must have a host
 // template.
 func (r *Route) URLHost(pairs ...string) (*url.URL, error) {
-	b, err := r.builder(pairs, func(g *templateGroup) error { return missing(g.host, "a host") })
-	if err != nil {
-		return nil, err
-	}
-	host, err := b.templates.host.build(b.vars)
-	if err != nil {
-		return nil, err
-	}
-	return &url.URL{Scheme: b.scheme, Host: host}, nil
+	return r.build(pairs, func(g templateGroup) (templateGroup, error) {
+		if g.host == nil {
+			return g, errNo("a host")
+		}
+		return templateGroup{host: g.host}, nil
+	})
 }
 
 // URLPath builds the path of [Route.URL]. The route must have a path template.
 func (r *Route) URLPath(pairs ...string) (*url.URL, error) {
-	b, err := r.builder(pairs, func(g *templateGroup) error { return missing(g.path, "a path") })
-	if err != nil {
-		return nil, err
-	}
-	path, err := b.templates.path.build(b.vars)
-	if err != nil {
-		return nil, err
-	}
-	return &url.URL{Path: path}, nil
+	return r.build(pairs, func(g templateGroup) (templateGroup, error) {
+		if g.path == nil {
+			return g, errNo("a path")
+		}
+		return templateGroup{path: g.path}, nil
+	})
 }
 
-// A urlBuilder holds the parts from which a URL is built.
-type urlBuilder struct {
-	templates templateGroup
-	scheme    string
-	vars      map[string]string
-}
-
-func missing(t *template, what string) error {
-	if t == nil {
-		return errNo(what)
-	}
-	return nil
-}
-
-// builder collects the parts of a URL. If check is not nil, it is called before
+// build builds a URL from the templates that part selects. part is called before
 // the route's BuildVarsFunc.
-func (r *Route) builder(pairs []string, check func(*templateGroup) error) (*urlBuilder, error) {
+func (r *Route) build(pairs []string, part func(templateGroup) (templateGroup, error)) (*url.URL, error) {
 	r.rlock()
-	b := &urlBuilder{templates: r.templates, scheme: r.buildScheme}
-	err, buildVars := r.err, r.buildVarsFunc
+	templates, scheme, err, buildVars := r.templates, r.buildScheme, r.err, r.buildVarsFunc
 	r.runlock()
 	if err != nil {
 		return nil, err
 	}
-	if check != nil {
-		if err := check(&b.templates); err != nil {
-			return nil, err
-		}
+	if templates, err = part(templates); err != nil {
+		return nil, err
 	}
 	if len(pairs)%2 != 0 {
 		// The values may be personal, so the text does not quote them.
 		return nil, fmt.Errorf("mux: number of parameters must be multiple of 2, got %d", len(pairs))
 	}
-	if b.scheme == "" {
-		b.scheme = "http"
-	}
-	b.vars = make(map[string]string, len(pairs)/2)
+	vars := make(map[string]string, len(pairs)/2)
 	for i := 0; i < len(pairs); i += 2 {
-		b.vars[pairs[i]] = pairs[i+1]
+		vars[pairs[i]] = pairs[i+1]
 	}
 	if buildVars != nil {
-		b.vars = buildVars(b.vars)
+		vars = buildVars(vars)
 	}
-	return b, nil
+	u := &url.URL{}
+	if templates.host != nil {
+		u.Scheme = cmp.Or(scheme, "http")
+		if u.Host, err = templates.host.build(vars); err != nil {
+			return nil, err
+		}
+	}
+	if templates.path != nil {
+		if u.Path, err = templates.path.build(vars); err != nil {
+			return nil, err
+		}
+	}
+	queries := make([]string, len(templates.queries))
+	for i, q := range templates.queries {
+		if queries[i], err = q.build(vars); err != nil {
+			return nil, err
+		}
+	}
+	u.RawQuery = strings.Join(queries, "&")
+	return u, nil
 }
 
 // build fills in the variables. It fails if a variable is missing, and if the
@@ -265,15 +236,5 @@ func (r *Route) GetVarNames() ([]string, error) {
 	if r.err != nil {
 		return nil, r.err
 	}
-	var names []string
-	if r.templates.host != nil {
-		names = append(names, r.templates.host.names...)
-	}
-	if r.templates.path != nil {
-		names = append(names, r.templates.path.names...)
-	}
-	for _, q := range r.templates.queries {
-		names = append(names, q.names...)
-	}
-	return names, nil
+	return r.templates.varNames(), nil
 }
