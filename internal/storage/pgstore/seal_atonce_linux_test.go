@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/pulsegate/pulsegate/internal/pgtest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pgstore"
@@ -354,6 +356,21 @@ func (b *bout) play(t *testing.T, r *rand.Rand, w *sealWorld, server *pgtest.Ser
 	w.mustHold(t)
 }
 
+// describe logs what the database has, whatever the store reads, and the end of the server's log.
+func (w *sealWorld) describe(t *testing.T, server *pgtest.Server) {
+	for _, sql := range []string{
+		"SELECT format('%s: %s rows of %s', tableoid::regclass, count(*), device) FROM SCHEMA.readings GROUP BY tableoid, device ORDER BY 1",
+		"SELECT format('segments: %s readings of %s in %s', sum(n), device, count(*)) FROM SCHEMA.segments GROUP BY device ORDER BY 1",
+		"SELECT format('%s seconds since the server started', extract(epoch FROM now() - pg_postmaster_start_time()))",
+	} {
+		rows, err := w.conn.Query(context.Background(), w.sql(sql))
+		lines, collectErr := pgx.CollectRows(rows, pgx.RowTo[string])
+		t.Logf("%s %v %v", strings.Join(lines, "\n"), err, collectErr)
+	}
+	lines := strings.Split(server.Log(), "\n")
+	t.Logf("%s", strings.Join(lines[max(0, len(lines)-200):], "\n"))
+}
+
 // butRegistered returns those violations that are not about devices that are not registered: after an erasure, a group that was being stored
 // registers them before it is acknowledged.
 func butRegistered(all []string) []string {
@@ -490,6 +507,7 @@ func playWorld(t *testing.T, server *pgtest.Server, r *rand.Rand, bouts int) {
 		b := newBout(r, w.snapshot(t, r), killing)
 		b.play(t, r, w, server)
 		if t.Failed() {
+			w.describe(t, server)
 			return
 		}
 	}
