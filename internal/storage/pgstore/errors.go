@@ -47,6 +47,9 @@ func fateOf(err error) fate {
 	if _, ok := errors.AsType[*acquireError](err); ok {
 		return unreachable
 	}
+	if errors.Is(err, errUnseen) {
+		return rolledBack
+	}
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok || pg.SeverityUnlocalized != "ERROR" {
 		return unknown

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // Seal seals what was measured before a time.
@@ -63,4 +64,26 @@ func Tidy(s *Store, now time.Time) error {
 	return s.decide(ctx, "tidy", func(tx pgx.Tx) error {
 		return errors.Join(s.marks.tidy(ctx, tx, s.sql, now), s.tidy(tx, now))
 	})
+}
+
+// CheckEvery is how often a connection in use is checked.
+const CheckEvery = checkEvery
+
+// Backends returns the processes of the next connections for reading and for writing.
+func Backends(s *Store) (pids [2]uint32, err error) {
+	for i, pool := range []*pgxpool.Pool{s.read, s.write} {
+		if err := pool.AcquireFunc(context.Background(), func(conn *pgxpool.Conn) error {
+			pids[i] = conn.Conn().PgConn().PID()
+			return nil
+		}); err != nil {
+			return pids, err
+		}
+	}
+	return pids, nil
+}
+
+// Reconnect makes a store replace its connections.
+func Reconnect(s *Store) {
+	s.read.Reset()
+	s.write.Reset()
 }

@@ -295,5 +295,5 @@ func (s recall) check(ctx context.Context, conn *pgx.Conn) (bool, error) {
 	if at, ok := c.CustomData()[checkedAt].(time.Time); ok && time.Since(at) < checkEvery {
 		return true, nil
 	}
-	return s.remembers(ctx, c) == nil, nil // the pool makes another one
+	return s.remembers(ctx, c) == nil && s.sees(ctx, conn, c) == nil, nil // the pool makes another one
 }

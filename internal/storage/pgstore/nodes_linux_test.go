@@ -361,6 +361,52 @@ func TestPartitionDropped(t *testing.T) {
 	}
 }
 
+// A process of PostgreSQL may go on without a partition that was attached while it read the list of partitions. So connections from before
+// are replaced: before a removal at once, otherwise after a while.
+func TestPartitionAttached(t *testing.T) {
+	server := sharedServer(t)
+	o := options(server)
+	one, other := open(t, o), open(t, o)
+	backends := func() [2]uint32 {
+		t.Helper()
+		pids, err := pgstore.Backends(other)
+		try(t, err)
+		return pids
+	}
+	month := int64(0)
+	attach := func() {
+		t.Helper()
+		month++
+		mustStore(t, one, reading("d", month*30*24*60*minuteMs, 1))
+	}
+	attach()
+	pgstore.Reconnect(other)
+	before := backends()
+	time.Sleep(pgstore.CheckEvery)
+	if now := backends(); now != before {
+		t.Errorf("no partition was attached, and the connections %v were replaced by %v", before, now)
+	}
+	attach()
+	time.Sleep(pgstore.CheckEvery)
+	if now := backends(); now[0] == before[0] || now[1] == before[1] {
+		t.Errorf("a partition was attached, and the connections %v are used, which were %v before", now, before)
+	}
+
+	device := reading("d", 1, 1).Reading.Device
+	for name, remove := range map[string]func() error{
+		"retention": func() error { _, err := other.Expire(t.Context(), month*30*24*60*minuteMs, 1<<40); return err },
+		"erasure":   func() error { _, err := other.Erase(device); return err },
+	} {
+		attach()
+		before := backends()
+		attach()
+		try(t, remove())
+		if now := backends(); now[1] == before[1] {
+			t.Errorf("%s with a connection from before a partition was attached", name)
+		}
+	}
+}
+
 // A server whose answers have other types than the schema makes a call fail, and not the process.
 func TestOtherTypes(t *testing.T) {
 	server := sharedServer(t)

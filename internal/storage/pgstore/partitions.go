@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // partitions creates and drops the partitions of readings.
@@ -86,6 +87,30 @@ func (s *partitions) create(conn *pgx.Conn, partition int64) error {
 		END;
 	END IF;
 END $$`)))
+	return err
+}
+
+// attached is the expression of a number that changes with the set of partitions.
+const attached = "(SELECT hashtextextended(coalesce(string_agg(inhrelid::text, ' ' ORDER BY inhrelid), ''), 0) FROM pg_inherits WHERE inhparent = to_regclass('SCHEMA.readings'))"
+
+// seen is the key of a connection's custom data for that number when the connection was made.
+const seen = "pulsegate partitions"
+
+// errUnseen means that a connection is from before a partition was attached, or dropped.
+var errUnseen = errors.New("pgstore: the connection may not see all partitions")
+
+// sees returns errUnseen if conn, or the connection of the transaction conn, may not see all partitions.
+//
+// ATTACH PARTITION locks out nobody who reads or writes other partitions. A process of PostgreSQL that reads the list of partitions at that moment
+// may be told that the list has changed before it keeps the one without the new partition, and goes by it until the list changes again. Processes
+// that start later do not, so connections are replaced: those in use within checkEvery. A removal checks its own before it looks for readings. A
+// connection that stores readings gets the error noPartition.
+func (s *database) sees(ctx context.Context, conn querier, c *pgconn.PgConn) error {
+	var now int64
+	err := conn.QueryRow(ctx, s.sql.of("SELECT "+attached)).Scan(&now)
+	if err == nil && c.CustomData()[seen] != now {
+		err = errUnseen
+	}
 	return err
 }
 

@@ -187,6 +187,9 @@ func (s *remover) forgetDevices(conn *pgx.Conn, names []string, erased *storage.
 		// Waits for the groups that are being stored, and keeps others out until the commit: those
 		// will see the new generation. ONLY, so as not to wait for a vacuum of a partition.
 		err := s.sql.lock(tx, "SCHEMA.readings IN SHARE ROW EXCLUSIVE MODE")
+		if err == nil {
+			err = s.sees(ctx, tx, conn.PgConn())
+		}
 		if err == nil && erased != nil {
 			readings, err = s.removeErased(tx, erased)
 		}
@@ -298,6 +301,9 @@ func (s *remover) expire(ctx context.Context, beforeUnixMs, atMost int64, x *sto
 		t := s.try()
 		err = t.run(func(conn *pgx.Conn) error {
 			return pgx.BeginFunc(context.Background(), conn, func(tx pgx.Tx) (err error) {
+				if err = s.sees(ctx, tx, conn.PgConn()); err != nil {
+					return err
+				}
 				some, err = s.expireSome(tx, after, beforeUnixMs, atMost-x.Readings)
 				return err
 			})

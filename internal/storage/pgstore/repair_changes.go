@@ -59,6 +59,9 @@ func (r *repair) repeat(c *change) error {
 		if err = r.sql.lock(tx, "SCHEMA.readings IN SHARE ROW EXCLUSIVE MODE"); err != nil {
 			return err
 		}
+		if err = r.sees(context.Background(), tx, r.conn.PgConn()); err != nil {
+			return err
+		}
 		var repeated bool // by another server
 		if err = tx.QueryRow(context.Background(), r.sql.of("SELECT EXISTS (SELECT FROM SCHEMA.changes WHERE id = $1)"), c.ID).Scan(&repeated); err != nil || repeated {
 			return err
