@@ -29,7 +29,7 @@ func mix(t testing.TB, name string, shares map[string]string) sim.Mix {
 
 // A server decodes from a body exactly what the ledger records as sent.
 func TestBodies(t *testing.T) {
-	for _, name := range sim.Mixes() {
+	for _, name := range []string{"clean", "real"} {
 		opt := sim.Options{Users: 7, Devices: 23, Batch: 5, Posts: 50, Run: "t", Seed: 4, Mix: mix(t, name, nil)}.WithDial(noDial)
 		for _, c := range sim.Compose(opt, 200) {
 			var batch vitals.Batch

@@ -2,7 +2,7 @@ package sim
 
 import (
 	"fmt"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -40,9 +40,6 @@ type Mix [numBehaviours]int64
 // whole is a share of 100 %.
 const whole = 1_000_000
 
-// Mixes returns the names of the predefined mixes.
-func Mixes() []string { return []string{"clean", "real"} }
-
 // ParseMix returns a predefined mix with some of its shares replaced. "clean" has only
 // valid requests, each sent once. shares maps names of behaviours to numbers from 0 to
 // 1.
@@ -55,11 +52,11 @@ func ParseMix(name string, shares map[string]string) (Mix, error) {
 		m = Mix{Batching: 200_000, Buffering: 100_000, Gzip: 200_000, Skew: 100_000,
 			Drop: 10_000, Forward: 50_000, Reorder: 30_000, Malformed: 5_000}
 	default:
-		return m, fmt.Errorf("sim: mix %q is not one of %s", name, strings.Join(Mixes(), ", "))
+		return m, fmt.Errorf("sim: mix %q is not one of clean, real", name)
 	}
 	for name, text := range shares {
-		b, ok := behaviourOf(name)
-		if !ok {
+		b := slices.Index(behaviourNames[:], name)
+		if b < 0 {
 			return m, fmt.Errorf("sim: %q is not one of %s", name, strings.Join(behaviourNames[:], ", "))
 		}
 		share, err := strconv.ParseFloat(text, 64)
@@ -71,15 +68,6 @@ func ParseMix(name string, shares map[string]string) (Mix, error) {
 	return m, nil
 }
 
-func behaviourOf(name string) (Behaviour, bool) {
-	for b := range numBehaviours {
-		if behaviourNames[b] == name {
-			return b, true
-		}
-	}
-	return 0, false
-}
-
 // String returns the shares that are not 0, such as "drop=0.01,gzip=0.2".
 func (m Mix) String() string {
 	var parts []string
@@ -88,6 +76,6 @@ func (m Mix) String() string {
 			parts = append(parts, Behaviour(b).String()+"="+strconv.FormatFloat(float64(share)/whole, 'g', -1, 64))
 		}
 	}
-	sort.Strings(parts)
+	slices.Sort(parts)
 	return strings.Join(parts, ",")
 }
