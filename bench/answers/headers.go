@@ -24,13 +24,20 @@ const (
 	nosniff     = "nosniff"
 )
 
-// HeaderForms returns the forms. The form After is not safe for concurrent use.
-func HeaderForms() []Headers {
-	return []Headers{setHeaders(), shareHeaders(), replyHeaders()}
-}
+// MaxDynamic is the maximum n for Dynamic.
+const MaxDynamic = 255
 
-func setHeaders() Headers {
-	return Headers{
+// HeaderForms returns the forms. The form After is not safe for concurrent use: it writes the
+// values of each response into the same three slices. Its texts of integers are precomputed, to
+// measure only the cost of the slices.
+func HeaderForms() []Headers {
+	shared := [3][]string{{""}, {""}, {""}}
+	var lengths [MaxDynamic + 1]string
+	for n := range lengths {
+		lengths[n] = strconv.Itoa(n)
+	}
+	json, private, sniff := reply.Value(contentType), reply.Value(noStore), reply.Value(nosniff)
+	return []Headers{{
 		Impl: Before,
 		Fixed: func(h http.Header) {
 			h.Set("Content-Type", contentType)
@@ -42,21 +49,7 @@ func setHeaders() Headers {
 			h.Set("Cache-Control", noStore)
 			h.Set("Content-Length", strconv.Itoa(n))
 		},
-	}
-}
-
-// MaxDynamic is the maximum n for Dynamic.
-const MaxDynamic = 255
-
-// shareHeaders writes the values of each response into the same three slices. The texts
-// of integers are precomputed, to measure only the cost of the slices.
-func shareHeaders() Headers {
-	shared := [3][]string{{""}, {""}, {""}}
-	var lengths [MaxDynamic + 1]string
-	for n := range lengths {
-		lengths[n] = strconv.Itoa(n)
-	}
-	return Headers{
+	}, {
 		Impl: After,
 		Fixed: func(h http.Header) {
 			shared[0][0], shared[1][0], shared[2][0] = contentType, noStore, nosniff
@@ -70,12 +63,7 @@ func shareHeaders() Headers {
 			h["Cache-Control"] = shared[1]
 			h["Content-Length"] = shared[2]
 		},
-	}
-}
-
-func replyHeaders() Headers {
-	json, private, sniff := reply.Value(contentType), reply.Value(noStore), reply.Value(nosniff)
-	return Headers{
+	}, {
 		Impl: Pulsegate,
 		Fixed: func(h http.Header) {
 			h["Content-Type"] = json
@@ -87,5 +75,5 @@ func replyHeaders() Headers {
 			h["Cache-Control"] = private
 			h["Content-Length"] = reply.IntValue(n)
 		},
-	}
+	}}
 }

@@ -1,8 +1,7 @@
 // Package report writes the results of the benchmarks to docs/benchmarks.md:
 //
-//  1. A command of bench/cmd/bench measures and fills an [Ingest], a [Micro] or a
-//     similar type.
-//  2. Its Markdown method formats the figures, with the machine, the Go version, the
+//  1. A command of bench/cmd/bench measures and fills the tables of a [Report].
+//  2. [Report.Markdown] formats the figures, with the machine, the Go version, the
 //     command and the date.
 //  3. [UpdatePage] writes that text between two markers on the page. It keeps the text
 //     around the markers.

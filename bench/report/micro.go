@@ -16,14 +16,14 @@ type Micro struct {
 	Rounds    int
 	BenchTime string // duration of one benchmark in one round, as for -test.benchtime
 	Results   []Result
-	Compared  []string // output of benchstat, one text per comparison
+	Compared  string // output of benchstat
 }
 
 // formsPackage is the end of the import path of package answers.
 const formsPackage = "/bench/answers"
 
-// Markdown formats the figures as the block of the page.
-func (m *Micro) Markdown() string {
+// Report returns the block of the page.
+func (m *Micro) Report() *Report {
 	var points []string // the starting points
 	table := tableOf(m.Results, func(r *Result) (row, figure string) {
 		impl, name := r.Impl()
@@ -47,12 +47,12 @@ func (m *Micro) Markdown() string {
 	for _, base := range []string{"before", "after"} {
 		ratios.addRatios(table, Own, base, points)
 	}
-	report := Report{
+	report := &Report{
 		Setting: m.Setting,
 		Notes:   []string{fmt.Sprintf("Rounds: %d, each with every benchmark once for %s; all of a round's benchmarks run before the next round begins", m.Rounds, m.BenchTime)},
 		Text:    "The starting points. Times are medians over the rounds; ratios are computed within a round, with the range over the rounds in brackets.",
 		Tables:  []*Table{forms, ratios},
-		After:   []string{"<details>\n<summary>All microbenchmarks, by benchstat</summary>\n\n```\n" + strings.Join(m.Compared, "\n") + "```\n\n</details>"},
+		After:   []string{"<details>\n<summary>All microbenchmarks, by benchstat</summary>\n\n```\n" + m.Compared + "```\n\n</details>"},
 	}
 	if median, largest, ok := m.Noise(); ok {
 		report.Notes = append(report.Notes, fmt.Sprintf("Noise (A/A): the medians of the odd and of the even rounds of one benchmark differ by %.1f %% in the median and by at most %.1f %%", 100*median, 100*largest))
@@ -73,7 +73,7 @@ func (m *Micro) Markdown() string {
 			report.Goals = append(report.Goals, table.Goals(Bar{What: point.what + ": " + unit, Row: point.row, Figure: point.name + " " + unit, Format: "%.0f"})...)
 		}
 	}
-	return report.Markdown()
+	return report
 }
 
 // tableOf returns a table of the times, and of the bytes and allocations, of results in the row
@@ -175,52 +175,6 @@ func (r *Result) Impl() (impl, rest string) {
 		others = append(others, part)
 	}
 	return impl, strings.Join(others, "/")
-}
-
-// A Comparison is the argument of one call of benchstat: the benchmarks of one package
-// and name, or those of a package that do not compare implementations.
-type Comparison struct {
-	Package string
-	Names   []string // names before the first slash
-	ByImpl  bool     // columns are implementations
-}
-
-// Filter returns the value for benchstat's flag -filter. It keeps only two units: bytes
-// correlate with allocations, and other units with times.
-func (c *Comparison) Filter() string {
-	return fmt.Sprintf("pkg:%s .name:(%s) .unit:(sec/op OR allocs/op)", c.Package, strings.Join(c.Names, " OR "))
-}
-
-// Comparisons returns the comparisons, in the order of the results.
-func (m *Micro) Comparisons() []Comparison {
-	type key struct{ pkg, name string }
-	impls := make(map[key][]string)
-	var order []key
-	for i := range m.Results {
-		r := &m.Results[i]
-		name, _, _ := strings.Cut(r.Name, "/")
-		k := key{r.Package, name}
-		if _, ok := impls[k]; !ok {
-			order = append(order, k)
-		}
-		if impl, _ := r.Impl(); !slices.Contains(impls[k], impl) {
-			impls[k] = append(impls[k], impl)
-		}
-	}
-	var compared, plain []Comparison
-	for _, k := range order {
-		if len(impls[k]) > 1 {
-			compared = append(compared, Comparison{k.pkg, []string{k.name}, true})
-			continue
-		}
-		i := slices.IndexFunc(plain, func(c Comparison) bool { return c.Package == k.pkg })
-		if i < 0 {
-			plain = append(plain, Comparison{Package: k.pkg})
-			i = len(plain) - 1
-		}
-		plain[i].Names = append(plain[i].Names, k.name)
-	}
-	return append(compared, plain...)
 }
 
 // Noise compares the odd rounds with the even ones, that is, the same programs with

@@ -27,8 +27,8 @@ const (
 // variableSets lists the route sets with variables that have goals.
 var variableSets = []string{"github", "gplus", "parse", "one-variable", "five-variables"}
 
-// Markdown formats the figures as the block of the page.
-func (m *Mux) Markdown() string {
+// Report returns the block of the page.
+func (m *Mux) Report() *Report {
 	fresh, reused := m.table("fresh"), m.table("reused")
 	fresh.Text, reused.Text = "### A fresh request each time", "### A request that was served before"
 	copied := &Table{
@@ -38,7 +38,7 @@ func (m *Mux) Markdown() string {
 	}
 	copied.addRatios(fresh, copying, "servemux", variableSets)
 	copied.addRatios(fresh, Own, copying, variableSets)
-	report := Report{
+	report := &Report{
 		Setting: m.Setting,
 		Notes:   []string{fmt.Sprintf("Rounds: %d, each with every router once for %s", m.Rounds, m.BenchTime)},
 		Text: "Medians over the rounds in ns per request, with allocations in brackets. It is wall time: run it on a quiet machine, and compare within a table only. " +
@@ -64,7 +64,7 @@ func (m *Mux) Markdown() string {
 		}
 	}
 	report.Goals = append(report.Goals, fresh.Goals(Bar{What: growth, Row: Own, Figure: growth, Limit: 1.5, Format: "%.2f"})...)
-	return report.Markdown()
+	return report
 }
 
 // table returns the table of a kind of request: fresh, or one that was served before.

@@ -22,7 +22,7 @@ func TestMuxMarkdown(t *testing.T) {
 		add("Route/impl=pulsegate/set=regexp/req=fresh", 7)
 		add("Route/impl=pulsegate/set=regexp/req=reused", 5)
 	}
-	text := m.Markdown()
+	text := m.Report().Markdown()
 	for _, want := range []string{
 		"Written by `make bench-mux`",
 		"\n| router | one-static | gplus | regexp |\n|---|--:|--:|--:|\n| pulsegate | 20 (1) | 8 (1) | 7 (1) |\n| httprouter | 10 (1) | | |\n| servemux-copy | | 10 (1) | |\n",

@@ -24,6 +24,16 @@ type Peer struct {
 	Build func(*Set) http.Handler
 }
 
+// plain returns a Build for a router that supports neither patterns of variables nor hosts.
+func plain(build func(*Set) http.Handler) func(*Set) http.Handler {
+	return func(s *Set) http.Handler {
+		if s.Patterns() || s.Host != "" {
+			return nil
+		}
+		return build(s)
+	}
+}
+
 // Peers returns the routers in the order of the table. This project's router is
 // listed twice: with default settings, and with ShareRequest. So is ServeMux:
 // alone, and with a copy of the request for the handler, as gorilla/mux makes
@@ -38,10 +48,10 @@ func Peers() []Peer {
 		{"chi", buildChi},
 		{"servemux", buildServeMux},
 		{"servemux-copy", buildServeMuxCopy},
-		{"httprouter", buildHTTPRouter},
-		{"gin", buildGin},
-		{"echo", buildEcho},
-		{"bunrouter", buildBunrouter},
+		{"httprouter", plain(buildHTTPRouter)},
+		{"gin", plain(buildGin)},
+		{"echo", plain(buildEcho)},
+		{"bunrouter", plain(buildBunrouter)},
 	}
 }
 
@@ -140,9 +150,6 @@ func buildServeMuxCopy(s *Set) http.Handler {
 }
 
 func buildHTTPRouter(s *Set) http.Handler {
-	if s.Patterns() || s.Host != "" {
-		return nil
-	}
 	r := httprouter.New()
 	h := func(w http.ResponseWriter, _ *http.Request, params httprouter.Params) {
 		answer(w, s, func() string { return params.ByName(variable) })
@@ -154,9 +161,6 @@ func buildHTTPRouter(s *Set) http.Handler {
 }
 
 func buildGin(s *Set) http.Handler {
-	if s.Patterns() || s.Host != "" {
-		return nil
-	}
 	gin.SetMode(gin.ReleaseMode)
 	gin.DefaultWriter = io.Discard
 	r := gin.New()
@@ -171,9 +175,6 @@ func buildGin(s *Set) http.Handler {
 }
 
 func buildEcho(s *Set) http.Handler {
-	if s.Patterns() || s.Host != "" {
-		return nil
-	}
 	e := echo.New()
 	h := func(c echo.Context) error {
 		answer(c.Response(), s, func() string { return c.Param(variable) })
@@ -186,9 +187,6 @@ func buildEcho(s *Set) http.Handler {
 }
 
 func buildBunrouter(s *Set) http.Handler {
-	if s.Patterns() || s.Host != "" {
-		return nil
-	}
 	r := bunrouter.New()
 	h := func(w http.ResponseWriter, req bunrouter.Request) error {
 		answer(w, s, func() string { return req.Param(variable) })

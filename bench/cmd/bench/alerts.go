@@ -30,18 +30,15 @@ func alertFlags(work string) (flags []string, stop func(), err error) {
 	return []string{"--alerts=" + rules, "--alertmanager=" + manager.URL}, manager.Close, nil
 }
 
-// runAlerts measures Pulsegate without alerts and with ten rules, with single readings and with batches.
-func (b *ingestRun) runAlerts(ctx context.Context) error {
-	flags, stop, err := alertFlags(b.work)
+// measureAlerts measures Pulsegate without alerts and with ten rules, with single readings and with batches.
+func (c *ingestCommand) measureAlerts(ctx context.Context) error {
+	flags, stop, err := alertFlags(c.work)
 	if err != nil {
 		return err
 	}
 	defer stop()
-	chosen := []contestant{
-		{name: report.Own, what: "`pulsegate serve`", stores: "durable", own: true},
-		{name: withAlerts, what: "the same with `--alerts` and `--alertmanager`", stores: "durable", own: true, flags: flags},
-	}
-	r, err := b.beside(ctx, "bench-alerts", chosen)
+	with := contestant{name: withAlerts, what: "the same with `--alerts` and `--alertmanager`", stores: "durable", flags: flags}
+	r, err := c.beside(ctx, "bench-alerts", pulsegate(), with)
 	if err != nil {
 		return err
 	}
@@ -49,34 +46,36 @@ func (b *ingestRun) runAlerts(ctx context.Context) error {
 	shares := &report.Table{Text: "Samples of a CPU profile under load with alerts that are in the goroutines of alerts, or in what the committer does for them:", Head: "load", Columns: []report.Column{
 		{Title: "share, %", Figure: "share", Format: "%.1f"},
 	}}
-	seconds := b.WarmUp + alertsBegin + b.duration() + b.WarmUp
-	for round := range b.Rounds {
-		for name, load := range map[string]func(addr string) error{
-			"single readings": func(addr string) error {
-				_, err := b.wrk.run(ctx, addr, slices.Max(b.Connections), seconds, time.Now().Add(-baseAge).UnixMilli())
-				return err
-			},
-			"batches": func(addr string) error {
-				load, err := feeds(addr, form{}, time.Now().Add(-baseAge), seconds)
-				if err == nil {
-					_, err = post(ctx, load, seconds, isBatchAnswer)
-				}
-				return err
-			},
-		} {
-			f, err := b.alertShare(ctx, &chosen[1], load)
-			if err != nil {
-				return fmt.Errorf("profile %s: %w", name, err)
-			}
-			shares.Add(b.out, round, name, "", f)
+	took := c.WarmUp + alertsBegin + c.duration() + c.WarmUp
+	type kind struct {
+		name string
+		load func(s *cluster) error
+	}
+	if err := rotate(c.Rounds, []kind{
+		{"single readings", func(s *cluster) error {
+			_, err := c.wrk.run(ctx, s.nodes[0].public, nil, slices.Max(c.Connections), took, time.Now().Add(-baseAge).UnixMilli(), func() {})
+			return err
+		}},
+		{"batches", func(s *cluster) error {
+			_, err := s.post(ctx, form{}, time.Now().Add(-baseAge), took)
+			return err
+		}},
+	}, func(round int, one *kind) error {
+		f, err := c.alertShare(ctx, &with, one.load)
+		if err != nil {
+			return fmt.Errorf("profile %s: %w", one.name, err)
 		}
+		shares.Add(c.out, round, one.name, "", f)
+		return nil
+	}); err != nil {
+		return err
 	}
 	r.Tables = append(r.Tables, shares)
 	// The ratios of CPU times vary by more than the goal: docs/benchmarks.md says so.
-	for _, row := range []string{"single readings", "batches"} {
-		r.Goals = append(r.Goals, shares.Goals(report.Bar{What: row + ": share of alerts in the samples, %", Row: row, Figure: "share", Limit: 2, Format: "%.1f"})...)
+	for _, row := range shares.Rows {
+		r.Goals = append(r.Goals, shares.Goals(report.Bar{What: row.Name + ": share of alerts in the samples, %", Row: row.Name, Figure: "share", Limit: 2, Format: "%.1f"})...)
 	}
-	return b.write(b.out, "bench-alerts", r.Markdown())
+	return c.write("bench-alerts", r)
 }
 
 // alertStacks are the goroutines of alerts, and the function that the committer calls.
@@ -87,18 +86,17 @@ var alertStacks = []string{"/internal/api/alert.(*Engine).Run", "/internal/api/a
 const alertsBegin = 8 * time.Second
 
 // alertShare returns the share of alerts in the CPU time of a fresh server under load, whose alerts are active.
-func (b *ingestRun) alertShare(ctx context.Context, c *contestant, load func(addr string) error) (_ report.Figures, err error) {
-	server, remove, err := b.startFresh(ctx, c, "share")
+func (c *ingestCommand) alertShare(ctx context.Context, one *contestant, load func(*cluster) error) (_ report.Figures, err error) {
+	s, err := c.start(ctx, one)
 	if err != nil {
 		return nil, err
 	}
 	loaded := make(chan error, 1)
-	go func() { loaded <- load(server.server.public) }()
-	err = sleep(ctx, b.WarmUp+alertsBegin)
-	var s cpuSamples
+	go func() { loaded <- load(s) }()
+	err = sleep(ctx, c.WarmUp+alertsBegin)
+	var samples cpuSamples
 	if err == nil {
-		s, err = cpuProfile(ctx, server.server.admin, b.duration(), alertStacks)
+		samples, err = cpuProfile(ctx, s.nodes[0].admin, c.duration(), alertStacks)
 	}
-	err = errors.Join(err, <-loaded, server.stop(), remove())
-	return report.Figures{"share": 100 * s.part / max(s.all, 1)}, err
+	return report.Figures{"share": 100 * samples.part / max(samples.all, 1)}, errors.Join(err, <-loaded, s.stop())
 }

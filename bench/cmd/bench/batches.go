@@ -2,8 +2,11 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/klauspost/compress/gzip"
@@ -101,38 +104,51 @@ func (b *batch) set(at time.Time) {
 	}
 }
 
-// head returns the header of a request with a body of n bytes.
-func (f form) head(addr string, n int) []byte {
-	encoding := ""
-	if f.encoding != "" {
-		encoding = "Content-Encoding: " + f.encoding + "\r\n"
+// feeds returns a feed for each sender. The senders are divided among the servers.
+func (s *cluster) feeds(f form, base time.Time, d time.Duration) ([]feed, error) {
+	all, errs := make([]feed, senders), make([]error, senders)
+	var wg sync.WaitGroup
+	for i := range all {
+		all[i].open = openOwn(s.nodes[i%len(s.nodes)].public, f.encoding)
+		if f.encoding == "" {
+			all[i].next = newBatch(f, i).since(base)
+			continue
+		}
+		wg.Go(func() {
+			all[i].next, errs[i] = compressed(f, i, base, int(maxPerSecond*d.Seconds())/batchReadings/senders)
+		})
 	}
-	return fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n%sContent-Length: %d\r\n\r\n", path, addr, encoding, n)
+	wg.Wait()
+	return all, errors.Join(errs...)
 }
 
-// A source returns one request after another, each with different readings, and nil at
-// the end. A request is valid until the next call.
-type source func() []byte
+// post sends batches to the servers.
+func (s *cluster) post(ctx context.Context, f form, base time.Time, d time.Duration) (flowed, error) {
+	all, err := s.feeds(f, base, d)
+	if err != nil {
+		return flowed{}, err
+	}
+	return post(ctx, all, d)
+}
 
-// plain returns a source of uncompressed batches whose times start after base.
-func plain(addr string, f form, sender int, base time.Time) source {
-	b := newBatch(f, sender)
-	head := f.head(addr, len(b.body))
-	// The body is part of the request, so that one write sends both.
-	request := append(head, b.body...)
-	b.body = request[len(head):]
+// since returns what makes uncompressed batches, whose times start after base.
+func (b *batch) since(base time.Time) func() []byte {
 	return func() []byte {
 		base = base.Add(time.Millisecond)
 		b.set(base)
-		return request
+		return b.body
 	}
 }
 
-// compressed returns a source of n precomputed compressed batches, because compressing
+// maxPerSecond bounds the precomputed readings in compressed batches. A load that
+// runs out of them ends early.
+const maxPerSecond = 600_000
+
+// compressed returns what returns n precomputed compressed batches, because compressing
 // them costs about as much as the server needs to store them.
-func compressed(addr string, f form, sender int, base time.Time, n int) (source, error) {
-	b := newBatch(f, sender)
-	requests := make([][]byte, n)
+func compressed(f form, sender int, base time.Time, n int) (next func() []byte, err error) {
+	plain := newBatch(f, sender).since(base)
+	all := make([][]byte, n)
 	var text bytes.Buffer
 	var w interface {
 		io.WriteCloser
@@ -145,25 +161,21 @@ func compressed(addr string, f form, sender int, base time.Time, n int) (source,
 		}
 		w = z
 	}
-	for i := range requests {
-		base = base.Add(time.Millisecond)
-		b.set(base)
+	for i := range all {
 		text.Reset()
 		w.Reset(&text)
-		if _, err := w.Write(b.body); err != nil {
+		if _, err := w.Write(plain()); err != nil {
 			return nil, fmt.Errorf("compress batch: %w", err)
 		}
 		if err := w.Close(); err != nil {
 			return nil, fmt.Errorf("compress batch: %w", err)
 		}
-		requests[i] = append(f.head(addr, text.Len()), text.Bytes()...)
+		all[i] = bytes.Clone(text.Bytes())
 	}
-	next := 0
-	return func() []byte {
-		if next == n {
-			return nil
+	return func() (batch []byte) {
+		if len(all) > 0 {
+			batch, all = all[0], all[1:]
 		}
-		next++
-		return requests[next-1]
+		return batch
 	}, nil
 }

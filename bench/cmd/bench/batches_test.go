@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"io"
@@ -18,10 +17,9 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// Requests of every form have readings that Pulsegate accepts, and no reading occurs
-// twice, neither within a request nor across requests and senders.
+// Batches of every form have readings that Pulsegate accepts, and no reading occurs
+// twice, neither within a batch nor across batches and senders.
 func TestBatches(t *testing.T) {
-	const addr = "127.0.0.1:1"
 	now := time.Now()
 	rules, err := vitals.NewValidator(vitals.NewSigns().DefaultLimits())
 	try(t, err)
@@ -34,14 +32,14 @@ func TestBatches(t *testing.T) {
 		seen := map[key]bool{}
 		lengths := map[int]bool{}
 		for sender := range 2 {
-			next := plain(addr, f, sender, now.Add(-time.Hour))
+			next := newBatch(f, sender).since(now.Add(-time.Hour))
 			if f.encoding != "" {
-				if next, err = compressed(addr, f, sender, now.Add(-time.Hour), 3); err != nil {
+				if next, err = compressed(f, sender, now.Add(-time.Hour), 3); err != nil {
 					t.Fatal(err)
 				}
 			}
 			for range 3 {
-				body := bodyOf(t, next())
+				body := plain(t, f, next())
 				lengths[len(body)] = true
 				var b vitals.Batch
 				if err := decoder.Decode(body, now.UnixMilli(), &b); err != nil {
@@ -68,23 +66,22 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// bodyOf returns the body of a request, decompressed.
-func bodyOf(t *testing.T, request []byte) []byte {
+// plain returns a batch, decompressed.
+func plain(t *testing.T, f form, batch []byte) []byte {
 	t.Helper()
-	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(request)))
-	try(t, err)
-	var body io.Reader = r.Body
-	switch r.Header.Get("Content-Encoding") {
+	var body io.Reader = bytes.NewReader(batch)
+	var err error
+	switch f.encoding {
 	case "gzip":
-		if body, err = gzip.NewReader(r.Body); err != nil {
-			t.Fatal(err)
-		}
+		body, err = gzip.NewReader(body)
 	case "zstd":
-		z, err := zstd.NewReader(r.Body)
-		try(t, err)
-		defer z.Close()
-		body = z
+		var z *zstd.Decoder
+		if z, err = zstd.NewReader(body); err == nil {
+			defer z.Close()
+			body = z
+		}
 	}
+	try(t, err)
 	text, err := io.ReadAll(body)
 	try(t, err)
 	return text
@@ -110,31 +107,31 @@ func TestPost(t *testing.T) {
 		}
 	}))
 	defer srv.Close()
-	addr := srv.Listener.Addr().String()
-	all := []feed{{addr, plain(addr, form{}, 0, time.Now())}, {addr, plain(addr, form{array: true}, 1, time.Now())}}
-	p, err := post(t.Context(), []feed{{addr, first(3, all[0].next)}, {addr, first(3, all[1].next)}}, time.Minute, isBatchAnswer)
+	open := openOwn(srv.Listener.Addr().String(), "")
+	all := []feed{{open, newBatch(form{}, 0).since(time.Now())}, {open, newBatch(form{array: true}, 1).since(time.Now())}}
+	p, err := post(t.Context(), []feed{{open, first(3, all[0].next)}, {open, first(3, all[1].next)}}, time.Minute)
 	if err != nil || p.batches != 6 || answered.Load() != 6 || len(p.answers) != 6 || p.bytes < 6*100*batchReadings {
 		t.Errorf("%d batches and %d bytes, %d answers, %v; the server has answered %d of 6", p.batches, p.bytes, len(p.answers), err, answered.Load())
 	}
-	if _, err := post(t.Context(), all, time.Minute, isBatchAnswer); err == nil || !strings.Contains(err.Error(), `"duplicate`) {
+	if _, err := post(t.Context(), all, time.Minute); err == nil || !strings.Contains(err.Error(), `"duplicate`) {
 		t.Errorf("with a duplicate in an answer: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := post(ctx, all, time.Minute, isBatchAnswer); err == nil {
+	if _, err := post(ctx, all, time.Minute); err == nil {
 		t.Error("a canceled load has figures")
 	}
-	if _, err := post(t.Context(), []feed{{addr, first(0, all[0].next)}}, time.Minute, isBatchAnswer); err == nil {
+	if _, err := post(t.Context(), []feed{{open, first(0, all[0].next)}}, time.Minute); err == nil {
 		t.Error("a load without a batch has figures")
 	}
 }
 
-// first returns a source of the first n requests of s.
-func first(n int, s source) source {
+// first returns what returns the first n batches of next.
+func first(n int, next func() []byte) func() []byte {
 	return func() []byte {
 		if n--; n < 0 {
 			return nil
 		}
-		return s()
+		return next()
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/procfs"
@@ -44,12 +43,20 @@ func cpuDuring(pids []int, f func() error) (time.Duration, error) {
 	return after - before, err
 }
 
-func treeTime(stats map[int]stat, pid int) time.Duration {
-	total := stats[pid].cpu
+// tree returns a process and all its descendants.
+func tree(stats map[int]stat, pid int) []int {
+	all := []int{pid}
 	for child, s := range stats {
 		if s.parent == pid {
-			total += treeTime(stats, child)
+			all = append(all, tree(stats, child)...)
 		}
+	}
+	return all
+}
+
+func treeTime(stats map[int]stat, pid int) (total time.Duration) {
+	for _, p := range tree(stats, pid) {
+		total += stats[p].cpu
 	}
 	return total
 }
@@ -88,41 +95,24 @@ func memory(pid int) (s procfs.ProcStatus, err error) {
 
 // writtenBytes returns the bytes that process pid and its descendants, ended ones
 // included, have caused to be written to disks.
-func writtenBytes(pid int) (uint64, error) {
+func writtenBytes(pid int) (total uint64, err error) {
 	stats, err := readStats()
 	if err != nil {
 		return 0, err
 	}
-	return treeWritten(stats, pid)
-}
-
-func treeWritten(stats map[int]stat, pid int) (uint64, error) {
-	p, err := procfs.NewProc(pid)
-	var written procfs.ProcIO
-	if err == nil {
-		written, err = p.IO()
-	}
-	if err != nil {
-		return 0, fmt.Errorf("read written bytes: %w", err)
-	}
-	total := written.WriteBytes
-	for child, s := range stats {
-		if s.parent == pid && err == nil {
-			var n uint64
-			if n, err = treeWritten(stats, child); errors.Is(err, os.ErrNotExist) {
-				err = nil // it has ended, and the parent has counted it or will
-			}
-			total += n
+	for i, id := range tree(stats, pid) {
+		p, err := procfs.NewProc(id)
+		var written procfs.ProcIO
+		if err == nil {
+			written, err = p.IO()
 		}
+		if i > 0 && errors.Is(err, os.ErrNotExist) {
+			continue // it has ended, and the parent has counted it or will
+		}
+		if err != nil {
+			return 0, fmt.Errorf("read written bytes: %w", err)
+		}
+		total += written.WriteBytes
 	}
-	return total, err
-}
-
-// allocatedBytes returns the disk space of a file.
-func allocatedBytes(path string) (uint64, error) {
-	var s syscall.Stat_t
-	if err := syscall.Lstat(path, &s); err != nil {
-		return 0, &os.PathError{Op: "lstat", Path: path, Err: err}
-	}
-	return uint64(s.Blocks) * 512, nil // the unit of stat(2)
+	return total, nil
 }

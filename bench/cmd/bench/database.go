@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -31,10 +30,10 @@ func startPostgres(ctx context.Context, dir string, settings ...string) (_ *data
 	return createPostgres(ctx, dir, settings, "initdb", "-U", databaseUser, "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
 }
 
-// startStandby creates a standby of the cluster whose directory is primary, in dir, and
-// starts it. name is its name in synchronous_standby_names.
-func startStandby(ctx context.Context, primary, dir, name string, settings ...string) (*database, error) {
-	source := "host=" + primary + " user=" + databaseUser + " application_name=" + name
+// startStandby creates a standby of a primary in dir, and starts it. name is its name in
+// synchronous_standby_names.
+func startStandby(ctx context.Context, primary *database, dir, name string, settings ...string) (*database, error) {
+	source := primary.dsn + " application_name=" + name
 	return createPostgres(ctx, dir, append(settings, "primary_conninfo="+source), "pg_basebackup", "-d", source, "-R", "--checkpoint=fast", "--no-sync")
 }
 
@@ -71,38 +70,17 @@ func createPostgres(ctx context.Context, dir string, settings []string, program 
 		return nil, err
 	}
 	db := &database{process: p, dsn: "host=" + dir + " user=" + databaseUser + " dbname=postgres"}
-	if err := db.awaitReady(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("start database: %w: %s", err, p.text()), db.stop())
-	}
-	return db, nil
-}
-
-// awaitReady waits until the database accepts connections.
-func (db *database) awaitReady(ctx context.Context) error {
-	pause := time.NewTicker(50 * time.Millisecond)
-	defer pause.Stop()
-	for {
+	return db, p.await(ctx, func(ctx context.Context) error {
 		conn, err := pgx.Connect(ctx, db.dsn)
 		if err == nil {
-			return conn.Close(ctx)
+			err = conn.Close(ctx)
 		}
-		select {
-		case <-pause.C:
-		case <-db.process.ended:
-			return errors.New("it ended")
-		case <-ctx.Done():
-			return fmt.Errorf("it does not accept connections: %w", err)
-		}
-	}
+		return err
+	})
 }
 
 // countTimeout bounds the time to count the rows, of which there may be many millions.
 const countTimeout = 5 * time.Minute
-
-// stored returns the number of rows of a peer's table.
-func (db *database) stored(ctx context.Context) (n uint64, err error) {
-	return db.count(ctx, "readings")
-}
 
 // count returns the number of rows of a table.
 func (db *database) count(ctx context.Context, table string) (n uint64, err error) {

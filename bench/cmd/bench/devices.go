@@ -7,9 +7,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"time"
-
-	"github.com/prometheus/procfs"
 
 	"github.com/pulsegate/pulsegate/bench/report"
 )
@@ -17,30 +14,26 @@ import (
 // devicesCommand measures the cost of a device: the memory and the disk space of a server
 // with many devices, and of one with a tenth of them, with equally many readings.
 type devicesCommand struct {
-	loads
-	Devices  int           `default:"200000" help:"Devices."`
-	Readings int           `default:"11" help:"Readings of each device."`
-	Settled  time.Duration `default:"8s" help:"How long a server must be idle until it counts as settled."`
+	storing
+	Devices  int `default:"200000" help:"Devices."`
+	Readings int `default:"11" help:"Readings of each device."`
 }
 
 func (c *devicesCommand) Validate() error {
 	if c.Devices < 10*batchReadings || c.Devices > 1_000_000 || c.Devices%(10*batchReadings) != 0 {
 		return fmt.Errorf("--devices must be a multiple of %d and at most 1000000", 10*batchReadings)
 	}
-	if c.Readings < 1 || c.Settled <= 0 {
-		return errors.New("--readings and --settled must be positive")
+	if c.Readings < 1 {
+		return errors.New("--readings must be positive")
 	}
-	return c.loads.Validate()
+	return c.storing.Validate()
 }
 
-func (c *devicesCommand) Run(ctx context.Context, out io.Writer) (err error) {
-	setting := report.Here(fmt.Sprintf("make bench-devices ROUNDS=%d DEVICES=%d", c.Rounds, c.Devices))
-	work, remove, err := c.prepare(ctx, report.Own)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, remove()) }()
-	b := &storeRun{storeCommand: &storeCommand{loads: c.loads, Settled: c.Settled}, work: work, out: out}
+func (c *devicesCommand) Run(ctx context.Context, out io.Writer) error {
+	return c.with(ctx, out, c.measure, report.Own)
+}
+
+func (c *devicesCommand) measure(ctx context.Context) error {
 	servers := &report.Table{Head: "devices", Columns: []report.Column{
 		{Title: "memory while they arrive, MiB", Figure: "arriving", Format: "%.1f"},
 		{Title: "memory after, MiB", Figure: "after", Format: "%.1f"},
@@ -57,62 +50,52 @@ func (c *devicesCommand) Run(ctx context.Context, out io.Writer) (err error) {
 		var before report.Figures
 		for _, devices := range []int{few, c.Devices} {
 			readings := c.Readings * c.Devices / devices
-			f, err := b.loadDevices(ctx, devices, readings)
+			f, err := c.loadDevices(ctx, devices, readings)
 			if err != nil {
 				return fmt.Errorf("measure %d devices: %w", devices, err)
 			}
-			servers.Add(out, round, fmt.Sprintf("%d, with %d readings each", devices, readings), "", f)
+			servers.Add(c.out, round, fmt.Sprintf("%d, with %d readings each", devices, readings), "", f)
 			if devices == c.Devices {
 				more := report.Figures{}
 				for _, name := range []string{"arriving", "after", "disk"} {
 					more[name] = (f[name] - before[name]) * (1 << 20) / float64(c.Devices-few)
 				}
-				device.Add(out, round, "one more device", "", more)
+				device.Add(c.out, round, "one more device", "", more)
 			}
 			before = f
 		}
 	}
-	r := report.Report{
-		Setting: setting,
-		Notes:   []string{fmt.Sprintf("Rounds: %d, with a new server for every row", c.Rounds), "Data: on " + fileSystem(work)},
-		Text: "Readings with two signs arrive in batches, from each device in turn. Memory is the resident memory of the server's process, including garbage: " +
-			"the most while they arrive, and what it is after the next start, with all readings in segments. Disk is the data directory then. " + rounded,
-		Tables: []*report.Table{servers, device},
-	}
-	return c.write(out, "bench-devices", r.Markdown())
+	r := c.reportOf(fmt.Sprintf("make bench-devices ROUNDS=%d DEVICES=%d", c.Rounds, c.Devices),
+		"Readings with two signs arrive in batches, from each device in turn. Memory is the resident memory of the server's process, including garbage: "+
+			"the most while they arrive, and what it is after the next start, with all readings in segments. Disk is the data directory then. "+rounded,
+		fmt.Sprintf("Rounds: %d, with a new server for every row", c.Rounds))
+	r.Tables = []*report.Table{servers, device}
+	return c.write("bench-devices", r)
 }
 
 // loadDevices measures a new server with some devices, in MiB.
-func (b *storeRun) loadDevices(ctx context.Context, devices, readings int) (f report.Figures, err error) {
-	err = b.inDir(func(dir string) error {
-		k, err := b.startKeeper(ctx, dir)
-		if err != nil {
+func (c *devicesCommand) loadDevices(ctx context.Context, devices, readings int) (f report.Figures, err error) {
+	err = c.keep(ctx, ownKeeper(c.Programs), func(k *keeper) error {
+		if _, err := flowOf(devices*readings, devices, 2, senders, k.outlet).run(ctx, devices*readings/batchReadings); err != nil {
 			return err
 		}
-		load := flowOf(devices*readings, devices, 2, senders, k.open)
-		_, err = load.run(ctx, devices*readings/batchReadings)
-		if err == nil {
-			_, _, err = b.settle(ctx, k)
+		if _, err := c.settle(ctx, k); err != nil {
+			return err
 		}
-		var arriving, after procfs.ProcStatus
-		var disk uint64
-		if err == nil {
-			arriving, err = memory(k.process.pid())
-		}
+		arriving, err := memory(k.process.pid())
 		if err == nil {
 			err = eraseFirst(ctx, k)
 		}
-		if err = errors.Join(err, k.stop()); err != nil {
+		if err := errors.Join(err, k.stop(), k.restart(ctx)); err != nil {
 			return err
 		}
-		if k, err = b.startKeeper(ctx, dir); err != nil {
+		disk, err := c.settle(ctx, k)
+		if err != nil {
 			return err
 		}
-		if disk, _, err = b.settle(ctx, k); err == nil {
-			after, err = memory(k.process.pid())
-		}
+		after, err := memory(k.process.pid())
 		f = report.Figures{"arriving": report.MiB(arriving.VmHWM), "after": report.MiB(after.VmRSS), "disk": report.MiB(disk), "bytes": float64(disk) / float64(devices*readings)}
-		return errors.Join(err, k.stop())
+		return err
 	})
 	return f, err
 }

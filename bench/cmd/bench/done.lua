@@ -8,7 +8,7 @@ end
 
 function done(summary, latency, requests)
   local e = summary.errors
-  io.write(string.format("result requests=%d duration_us=%d p50_us=%d p99_us=%d failed=%d sockets=%d before=%d\n",
+  io.write(string.format('result {"requests":%d,"duration":%d,"p50":%d,"p99":%d,"failed":%d,"sockets":%d,"before":%d}\n',
     summary.requests, summary.duration, latency:percentile(50), latency:percentile(99),
     e.status, e.connect + e.read + e.write + e.timeout,
     tonumber(first:get("before") or 0)))

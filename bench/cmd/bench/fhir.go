@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,14 +30,11 @@ func (c *fhirCommand) Validate() error {
 	return c.loads.Validate()
 }
 
-func (c *fhirCommand) Run(ctx context.Context, out io.Writer) (err error) {
-	setting := c.setting("bench-fhir")
-	work, remove, err := c.prepare(ctx, report.Own)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, remove()) }()
-	b := &fhirRun{c, work, out}
+func (c *fhirCommand) Run(ctx context.Context, out io.Writer) error {
+	return c.with(ctx, out, c.measure, report.Own)
+}
+
+func (c *fhirCommand) measure(ctx context.Context) error {
 	columns := append([]report.Column{
 		{Title: "Observations/s", Figure: "rate", Format: "%.0f"},
 		{Title: "CPU each, µs", Figure: "cpu", Format: "%.2f"},
@@ -47,78 +43,57 @@ func (c *fhirCommand) Run(ctx context.Context, out io.Writer) (err error) {
 	peak := report.Column{Title: "peak, MiB", Figure: "peak", Format: "%.0f"}
 	searches := &report.Table{Head: "search, Observations a page", Columns: append(slices.Clone(columns), report.Column{Title: "resident before, MiB", Figure: "before", Format: "%.0f"}, peak)}
 	bundles := &report.Table{Head: "Bundle", Columns: append(columns, peak)}
-	counts := []int{100, 1000, 10_000}
-	kinds := []struct {
-		typ          string
-		observations int
-	}{{"batch", 100}, {"batch", 1000}, {"transaction", 100}, {"transaction", 1000}}
-	month := filepath.Join(work, "month")
-	if err := b.store(ctx, month); err != nil {
-		return fmt.Errorf("store readings to search: %w", err)
-	}
-	for round := range c.Rounds {
-		for i := range counts {
-			count := counts[(i+round)%len(counts)]
-			f, err := b.search(ctx, month, count)
+	if err := c.keep(ctx, ownKeeper(c.Programs), func(k *keeper) error {
+		if err := c.storeMonth(ctx, k); err != nil {
+			return fmt.Errorf("store readings to search: %w", err)
+		}
+		return rotate(c.Rounds, []int{100, 1000, 10_000}, func(round int, count *int) error {
+			if err := errors.Join(k.stop(), k.restart(ctx)); err != nil {
+				return err
+			}
+			f, err := c.search(ctx, k.process, *count)
 			if err != nil {
 				return fmt.Errorf("measure search: %w", err)
 			}
-			searches.Add(out, round, strconv.Itoa(count), "", f)
-		}
-		for i := range kinds {
-			kind := kinds[(i+round)%len(kinds)]
-			f, err := b.receive(ctx, filepath.Join(work, fmt.Sprintf("in-%d-%d", round, i)), kind.typ, kind.observations)
-			if err != nil {
-				return fmt.Errorf("measure Bundles: %w", err)
-			}
-			bundles.Add(out, round, fmt.Sprintf("%s of %d", kind.typ, kind.observations), "", f)
-		}
+			searches.Add(c.out, round, strconv.Itoa(*count), "", f)
+			return nil
+		})
+	}); err != nil {
+		return err
 	}
-	r := report.Report{
-		Setting: setting,
-		Notes: []string{
-			fmt.Sprintf("Search: one client reads all Observations of a patient with %d readings of heart rate, one a minute, page by page, again and again", c.Readings),
-			fmt.Sprintf("Bundles: %d connections send Bundles of new Observations of one device each, and the next one after the answer", senders),
-			fmt.Sprintf("Rounds: %d, in each of which a new server is started for every line and loaded for %v, for Bundles after a warm-up of %v; the order rotates by one line in each round", c.Rounds, c.duration(), c.WarmUp),
-			"Data: on " + fileSystem(work),
-		},
-		Text: "The client shares the CPUs; it counts the Observations of each page. CPU is user and system time of the server. " +
-			"Every Bundle was answered after its sync, and the number of stored readings was checked. " + rounded + " Latency is that of a page or Bundle.",
-		Tables: []*report.Table{searches, bundles},
+	if err := rotate(c.Rounds, []bundleKind{{"batch", 100}, {"batch", 1000}, {"transaction", 100}, {"transaction", 1000}}, func(round int, kind *bundleKind) error {
+		f, err := c.receive(ctx, kind)
+		if err != nil {
+			return fmt.Errorf("measure Bundles: %w", err)
+		}
+		bundles.Add(c.out, round, fmt.Sprintf("%s of %d", kind.typ, kind.observations), "", f)
+		return nil
+	}); err != nil {
+		return err
 	}
+	r := c.report("bench-fhir", "The client shares the CPUs; it counts the Observations of each page. CPU is user and system time of the server. "+
+		"Every Bundle was answered after its sync, and the number of stored readings was checked. "+rounded+" Latency is that of a page or Bundle.",
+		fmt.Sprintf("Search: one client reads all Observations of a patient with %d readings of heart rate, one a minute, page by page, again and again", c.Readings),
+		fmt.Sprintf("Bundles: %d connections send Bundles of new Observations of one device each, and the next one after the answer", senders),
+		fmt.Sprintf("Rounds: %d, in each of which a new server is started for every line and loaded for %v, for Bundles after a warm-up of %v; the order rotates by one line in each round", c.Rounds, c.duration(), c.WarmUp))
+	r.Tables = []*report.Table{searches, bundles}
 	for _, row := range searches.Rows {
 		r.Goals = append(r.Goals, searches.Goals(report.Bar{What: "search, " + row.Name + " a page: Observations/s", Row: row.Name, Figure: "rate", AtLeast: true, Limit: 100_000, Format: "%.0f"})...)
 	}
 	for _, row := range bundles.Rows {
 		r.Goals = append(r.Goals, bundles.Goals(report.Bar{What: row.Name + ": durable Observations/s", Row: row.Name, Figure: "rate", AtLeast: true, Limit: 20_000, Format: "%.0f"})...)
 	}
-	return c.write(out, "bench-fhir", r.Markdown())
+	return c.write("bench-fhir", r)
 }
 
-// A fhirRun is one run of the command.
-type fhirRun struct {
-	*fhirCommand
-	work string
-	out  io.Writer
-}
-
-// serve calls f while a server with its data in dir runs, and returns the number of readings
-// that the server stored.
-func (b *fhirRun) serve(ctx context.Context, dir string, f func(*process) error) (stored uint64, err error) {
-	p, err := b.startOwn(ctx, dir, nil)
-	if err != nil {
-		return 0, err
-	}
-	err = errors.Join(f(p), p.stop())
-	stored, ok := p.stored()
-	if !ok && err == nil {
-		err = errors.New("the server did not log how many readings it stored")
-	}
-	return stored, err
+// A bundleKind is a kind of Bundles.
+type bundleKind struct {
+	typ          string
+	observations int
 }
 
 // assign assigns the device of a sender to the patient of that sender.
-func (b *fhirRun) assign(ctx context.Context, p *process, sender int) error {
+func assign(ctx context.Context, p *process, sender int) error {
 	body := fmt.Sprintf(`{"device":%q,"subject":%q,"from":"2000-01-01T00:00:00Z"}`, fhirDevice(sender), fhirPatient(sender))
 	if _, err := exchange(ctx, http.MethodPost, "http://"+p.admin+"/admin/subject/assign", strings.NewReader(body), nil); err != nil {
 		return fmt.Errorf("assign device: %w", err)
@@ -129,68 +104,63 @@ func (b *fhirRun) assign(ctx context.Context, p *process, sender int) error {
 func fhirDevice(sender int) string  { return fmt.Sprintf("ppg-%06d", sender) }
 func fhirPatient(sender int) string { return fmt.Sprintf("p-%d", sender) }
 
-// store stores the readings that are searched.
-func (b *fhirRun) store(ctx context.Context, dir string) error {
-	stored, err := b.serve(ctx, dir, func(p *process) error {
-		if err := b.assign(ctx, p, 0); err != nil {
+// storeMonth stores the readings that are searched.
+func (c *fhirCommand) storeMonth(ctx context.Context, k *keeper) error {
+	if err := assign(ctx, k.process, 0); err != nil {
+		return err
+	}
+	start := time.Now().Add(-time.Duration(c.Readings) * time.Minute)
+	for n := 0; n < c.Readings; {
+		var lines bytes.Buffer
+		for end := min(n+batchReadings, c.Readings); n < end; n++ {
+			at := start.Add(time.Duration(n)*time.Minute + time.Duration(n*n%40)*time.Millisecond)
+			fmt.Fprintf(&lines, `{"device":%q,"time":%q,"heart_rate_bpm":%d.%d}`+"\n", fhirDevice(0), at.UTC().Format(stampForm), 60+n%37, n%10)
+		}
+		if _, err := exchange(ctx, http.MethodPost, "http://"+k.process.public+path, &lines, nil); err != nil {
 			return err
 		}
-		start := time.Now().Add(-time.Duration(b.Readings) * time.Minute)
-		for n := 0; n < b.Readings; {
-			var lines bytes.Buffer
-			for end := min(n+batchReadings, b.Readings); n < end; n++ {
-				at := start.Add(time.Duration(n)*time.Minute + time.Duration(n*n%40)*time.Millisecond)
-				fmt.Fprintf(&lines, `{"device":%q,"time":%q,"heart_rate_bpm":%d.%d}`+"\n", fhirDevice(0), at.UTC().Format(stampForm), 60+n%37, n%10)
-			}
-			if _, err := exchange(ctx, http.MethodPost, "http://"+p.public+path, &lines, nil); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err == nil && stored != uint64(b.Readings) {
-		err = fmt.Errorf("the server stored %d of %d readings", stored, b.Readings)
+	}
+	stored, err := k.stored(ctx)
+	if err == nil && stored != uint64(c.Readings) {
+		err = fmt.Errorf("the server stored %d of %d readings", stored, c.Readings)
 	}
 	return err
 }
 
 // search searches all Observations of the patient, page by page, again and again, on a new
 // server.
-func (b *fhirRun) search(ctx context.Context, dir string, count int) (f report.Figures, err error) {
-	_, err = b.serve(ctx, dir, func(p *process) error {
-		idle, err := memory(p.pid())
-		if err != nil {
-			return err
-		}
-		before, err := cpuTime(p.pid())
-		if err != nil {
-			return err
-		}
-		url := "http://" + p.public + "/fhir/Observation?patient=" + fhirPatient(0) + "&_count=" + strconv.Itoa(count)
-		var page []byte
-		var sent flowed
-		for start := time.Now(); sent.duration < b.duration(); sent.duration = time.Since(start) {
-			n := 0
-			for next := url; next != ""; {
-				asked := time.Now()
-				if page, err = exchange(ctx, http.MethodGet, next, nil, page); err != nil {
-					return err
-				}
-				sent.answers = append(sent.answers, storedBatch{took: time.Since(asked)})
-				n += bytes.Count(page, []byte(`"resource":{"resourceType":"Observation",`))
-				sent.bytes += uint64(len(page))
-				next = nextPage(page)
+func (c *fhirCommand) search(ctx context.Context, p *process, count int) (report.Figures, error) {
+	idle, err := memory(p.pid())
+	if err != nil {
+		return nil, err
+	}
+	before, err := cpuTime(p.pid())
+	if err != nil {
+		return nil, err
+	}
+	url := "http://" + p.public + "/fhir/Observation?patient=" + fhirPatient(0) + "&_count=" + strconv.Itoa(count)
+	var page []byte
+	var sent flowed
+	for start := time.Now(); sent.duration < c.duration(); sent.duration = time.Since(start) {
+		n := 0
+		for next := url; next != ""; {
+			asked := time.Now()
+			if page, err = exchange(ctx, http.MethodGet, next, nil, page); err != nil {
+				return nil, err
 			}
-			if n != b.Readings {
-				return fmt.Errorf("the pages have %d Observations, want %d", n, b.Readings)
-			}
-			sent.batches++
+			sent.answers = append(sent.answers, storedBatch{took: time.Since(asked)})
+			n += bytes.Count(page, []byte(`"resource":{"resourceType":"Observation",`))
+			sent.bytes += uint64(len(page))
+			next = nextPage(page)
 		}
-		f, err = finish(p, before, &sent, b.Readings)
-		f["before"] = report.MiB(idle.VmRSS)
-		f["peak"] = max(f["peak"], f["before"]) // the kernel counts resident pages inexactly
-		return err
-	})
+		if n != c.Readings {
+			return nil, fmt.Errorf("the pages have %d Observations, want %d", n, c.Readings)
+		}
+		sent.batches++
+	}
+	f, err := finish(p, before, &sent, c.Readings)
+	f["before"] = report.MiB(idle.VmRSS)
+	f["peak"] = max(f["peak"], f["before"]) // the kernel counts resident pages inexactly
 	return f, err
 }
 
@@ -199,7 +169,8 @@ func finish(p *process, before time.Duration, sent *flowed, observations int) (r
 	after, errCPU := cpuTime(p.pid())
 	now, errMemory := memory(p.pid())
 	n := sent.batches * uint64(observations)
-	f := sent.figures(uint64(observations), after-before)
+	q := sent.quantiles(0.5, 0.99)
+	f := latency(per(n, sent.duration, after-before, sent.cpu), q[0], q[1])
 	f["bytes"], f["peak"] = float64(sent.bytes)/float64(n), report.MiB(now.VmHWM)
 	return f, errors.Join(errCPU, errMemory)
 }
@@ -216,57 +187,58 @@ func nextPage(page []byte) string {
 }
 
 // receive sends Bundles of new Observations to a new server over several connections.
-func (b *fhirRun) receive(ctx context.Context, dir, typ string, observations int) (f report.Figures, err error) {
-	var bundles uint64
-	stored, err := b.serve(ctx, dir, func(p *process) error {
-		for sender := range senders {
-			if err := b.assign(ctx, p, sender); err != nil {
-				return err
-			}
-		}
-		load := func(start time.Time, d time.Duration) (flowed, error) {
-			all := make([]feed, senders)
-			for sender := range all {
-				all[sender] = feed{p.public, bundleSource(p.public, typ, observations, sender, start)}
-			}
-			sent, err := post(ctx, all, d, func(answer []byte) bool {
-				return bytes.Count(answer, []byte(`"status":"201`)) == observations
-			})
-			bundles += sent.batches
-			return sent, err
-		}
-		// The warm-up's times are before all others.
-		if b.WarmUp > 0 {
-			if _, err := load(time.Unix(1e9, 0), b.WarmUp); err != nil {
-				return fmt.Errorf("warm up: %w", err)
-			}
-		}
-		before, err := idleTime(ctx, []int{p.pid()})
-		if err != nil {
-			return err
-		}
-		sent, err := load(time.Unix(1.5e9, 0), b.duration())
-		if err != nil {
-			return err
-		}
-		if _, err := idleTime(ctx, []int{p.pid()}); err != nil {
-			return err
-		}
-		f, err = finish(p, before, &sent, observations)
-		return err
-	})
-	if want := bundles * uint64(observations); err == nil && stored != want {
-		err = fmt.Errorf("the server stored %d readings, and %d were answered as stored", stored, want)
+func (c *fhirCommand) receive(ctx context.Context, kind *bundleKind) (f report.Figures, err error) {
+	own := pulsegate()
+	s, err := c.start(ctx, &own)
+	if err != nil {
+		return nil, err
 	}
-	return f, err
+	defer func() { err = errors.Join(err, s.stop()) }()
+	p := s.nodes[0]
+	for sender := range senders {
+		if err := assign(ctx, p, sender); err != nil {
+			return nil, err
+		}
+	}
+	isStored := func(status int, answer []byte) bool {
+		return status == http.StatusOK && bytes.Count(answer, []byte(`"status":"201`)) == kind.observations
+	}
+	var bundles uint64
+	load := func(start time.Time, d time.Duration) (flowed, error) {
+		all := make([]feed, senders)
+		for sender := range all {
+			all[sender] = feed{openHTTP(p.public, "/fhir", "Content-Type: application/fhir+json\r\n", isStored), newBundle(kind, sender).oneByOne(start)}
+		}
+		sent, err := post(ctx, all, d)
+		bundles += sent.batches
+		return sent, errors.Join(err, awaitIdle(ctx, []int{p.pid()}))
+	}
+	// The warm-up's times are before all others.
+	if c.WarmUp > 0 {
+		if _, err := load(time.Unix(1e9, 0), c.WarmUp); err != nil {
+			return nil, fmt.Errorf("warm up: %w", err)
+		}
+	}
+	before, err := cpuTime(p.pid())
+	if err != nil {
+		return nil, err
+	}
+	sent, err := load(time.Unix(1.5e9, 0), c.duration())
+	if err != nil {
+		return nil, err
+	}
+	if f, err = finish(p, before, &sent, kind.observations); err != nil {
+		return nil, err
+	}
+	return f, s.end(ctx, bundles*uint64(kind.observations), 0)
 }
 
 // newBundle returns a Bundle of Observations of a sender's device in the form of the Personal
 // Health Device guide. Its times and the last digits of its values change.
-func newBundle(typ string, observations, sender int) *batch {
+func newBundle(kind *bundleKind, sender int) *batch {
 	b := &batch{random: uint32(sender)}
-	b.body = fmt.Appendf(b.body, `{"resourceType":"Bundle","type":%q,"entry":[`, typ)
-	for i := range observations {
+	b.body = fmt.Appendf(b.body, `{"resourceType":"Bundle","type":%q,"entry":[`, kind.typ)
+	for i := range kind.observations {
 		if i > 0 {
 			b.body = append(b.body, ',')
 		}
@@ -284,13 +256,8 @@ func newBundle(typ string, observations, sender int) *batch {
 	return b
 }
 
-// bundleSource returns a source of Bundles whose Observations are one second apart, beginning
-// at start.
-func bundleSource(addr, typ string, observations, sender int, start time.Time) source {
-	b := newBundle(typ, observations, sender)
-	head := fmt.Appendf(nil, "POST /fhir HTTP/1.1\r\nHost: %s\r\nContent-Type: application/fhir+json\r\nContent-Length: %d\r\n\r\n", addr, len(b.body))
-	request := append(head, b.body...)
-	b.body = request[len(head):]
+// oneByOne returns what makes Bundles whose Observations are one second apart, beginning at start.
+func (b *batch) oneByOne(start time.Time) func() []byte {
 	var stamp []byte
 	return func() []byte {
 		b.set(start)
@@ -299,6 +266,6 @@ func bundleSource(addr, typ string, observations, sender int, start time.Time) s
 			copy(b.body[i:], stamp)
 			start = start.Add(time.Second)
 		}
-		return request
+		return b.body
 	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -24,12 +23,12 @@ func TestFHIR(t *testing.T) {
 	}
 }
 
-// No two Observations of a source have the same time.
-func TestBundleSource(t *testing.T) {
-	next := bundleSource("127.0.0.1:8080", "batch", 3, 7, time.Unix(1e9, 0))
+// No two Observations of a sender have the same time.
+func TestBundles(t *testing.T) {
+	next := newBundle(&bundleKind{"batch", 3}, 7).oneByOne(time.Unix(1e9, 0))
 	times := map[string]bool{}
 	for range 2 {
-		_, body, _ := bytes.Cut(next(), []byte("\r\n\r\n"))
+		body := next()
 		var bundle struct {
 			Entry []struct {
 				Resource struct{ EffectiveDateTime string }

@@ -32,6 +32,11 @@ func scrape(ctx context.Context, admin string) (map[string]float64, error) {
 
 // exchange sends a request, and returns the body of its answer in buf[:0] or a new array.
 func exchange(ctx context.Context, method, url string, body io.Reader, buf []byte) ([]byte, error) {
+	return request(ctx, http.DefaultClient, method, url, "", body, buf)
+}
+
+// request is exchange with a client, and with a token unless that is empty.
+func request(ctx context.Context, client *http.Client, method, url, token string, body io.Reader, buf []byte) ([]byte, error) {
 	r, err := http.NewRequestWithContext(ctx, method, url, body)
 	if err != nil {
 		return nil, err
@@ -39,7 +44,10 @@ func exchange(ctx context.Context, method, url string, body io.Reader, buf []byt
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}
-	resp, err := http.DefaultClient.Do(r)
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := client.Do(r)
 	if err != nil {
 		return nil, err
 	}

@@ -1,18 +1,15 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	_ "embed"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/pulsegate/pulsegate/bench/report"
@@ -43,6 +40,8 @@ type ingestCommand struct {
 	IdleWait time.Duration `default:"1m" help:"Time after which idle connections over TLS are measured again."`
 
 	Lead time.Duration `default:"5s" help:"Time at the start of a load over TLS that does not count, because of the handshakes in it."`
+
+	wrk *wrk
 }
 
 func (c *ingestCommand) Validate() error {
@@ -55,33 +54,27 @@ func (c *ingestCommand) Validate() error {
 	return c.loads.Validate()
 }
 
-// An ingestRun is one run of the command.
-type ingestRun struct {
-	*ingestCommand
-	work        string
-	out         io.Writer
-	contestants []contestant
-	left        []string // why other servers are omitted
-
-	wrk    *wrk            // of runSingle and runTLS
-	result []*report.Table // of runSingle and runTLS, by number of connections
-	secure *secure         // of runTLS; nil means no TLS
-
-	handshakes *report.Table // of runTLS
+func (c *ingestCommand) Run(ctx context.Context, out io.Writer) error {
+	if _, err := choose(contestants(), func(c contestant) string { return c.name }, c.Servers); err != nil {
+		return fmt.Errorf("--servers: %w", err)
+	}
+	return c.with(ctx, out, c.measure, "peer", report.Own)
 }
 
-func (c *ingestCommand) Run(ctx context.Context, out io.Writer) (err error) {
-	b := &ingestRun{ingestCommand: c, out: out}
-	if b.contestants, b.left, err = chooseServers(c.Servers); err != nil {
+func (c *ingestCommand) measure(ctx context.Context) (err error) {
+	files := slices.Max(c.Connections)
+	if slices.Contains(c.Parts, partIdle) {
+		files = max(files, c.Idle)
+	}
+	if err := raiseFileLimit(files); err != nil {
 		return err
 	}
-	work, remove, err := c.prepare(ctx, "peer", report.Own)
-	if err != nil {
+	if c.wrk, err = findWrk(ctx, c.work, ingestScript); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, remove()) }()
-	b.work = work
-	parts := map[string]func(context.Context) error{partSingle: b.runSingle, partBulk: b.runBulk, partIdle: b.runIdle, partTLS: b.runTLS, partAlerts: b.runAlerts, partBefore: b.runBefore}
+	c.wrk.lead = c.Lead
+	parts := map[string]func(context.Context) error{partSingle: c.measureSingle, partBulk: c.measureForms, partIdle: c.measureIdle,
+		partTLS: c.measureTLS, partAlerts: c.measureAlerts, partBefore: c.measureBefore}
 	for _, part := range c.Parts {
 		if err := parts[part](ctx); err != nil {
 			return err
@@ -90,52 +83,48 @@ func (c *ingestCommand) Run(ctx context.Context, out io.Writer) (err error) {
 	return nil
 }
 
-// perStart is the maximum time per start of a server, in addition to its loads.
-const perStart = 2 * time.Minute
-
-// baseAge is how long ago the readings start. baseStep exceeds the time range of one
-// load, so that no two loads of one start share a reading.
-const (
-	baseAge  = time.Hour
-	baseStep = time.Minute
-)
-
 //go:embed ingest.lua
 var ingestScript string
 
-// runSingle measures all contestants with one reading per request.
-func (b *ingestRun) runSingle(ctx context.Context) (err error) {
-	if b.wrk, err = findWrk(ctx, b.work, ingestScript); err != nil {
-		return err
+// contestants returns the servers of the table of single readings, in its order.
+func contestants() []contestant {
+	return []contestant{
+		{name: report.Floor, peer: "floor", what: "epoll loop, one read and one fixed write, nothing parsed", stores: "no"},
+		{name: "fasthttp", peer: "fasthttp", what: "fixed answer, nothing decoded", stores: "no"},
+		{name: "nethttp", peer: "nethttp", what: "fixed answer, nothing decoded", stores: "no"},
+		{name: "gin", peer: "gin", what: "encoding/json in and out", stores: "no"},
+		{name: "before", peer: "before", what: "gorilla/mux, logrus Info, Unmarshal, MarshalIndent", stores: "no"},
+		{name: "ginpg", peer: "ginpg", what: "gin and pgx, one INSERT into PostgreSQL per request; with PostgreSQL's CPU", stores: "durable", postgres: true},
+		pulsegate(),
 	}
-	if err := raiseFileLimit(slices.Max(b.Connections)); err != nil {
-		return err
-	}
-	r := b.newReport("CPU is user and system time of the server's processes, divided by the requests that they answered. " +
-		"Ratios are computed within a round. " + rounded + " " + closedLoop + "\n\n![CPU time per request of each server](" + plotName + ")")
-	omitted, err := b.measure(ctx, b.contestants)
+}
+
+// pulsegate returns Pulsegate with its own store.
+func pulsegate() contestant {
+	return contestant{name: report.Own, what: "`pulsegate serve`", stores: "durable"}
+}
+
+// measureSingle measures all contestants with one reading per request.
+func (c *ingestCommand) measureSingle(ctx context.Context) error {
+	r, err := c.singles(ctx, "bench-ingest", contestants(), report.Floor, closedLoop+"\n\n![CPU time per request of each server]("+plotName+")")
 	if err != nil {
 		return err
 	}
-	r.Left = append(b.left, omitted...)
-	r.Goals = b.goals(map[int][]report.Bar{
-		1000: {
-			ownBar(1000, "CPU per request", "cpu", report.Floor, 1.6), ownBar(1000, "CPU per request", "cpu", "fasthttp", 1),
-			atLeast(ownBar(1000, "requests/s", "rate", "before", 1.5)), atLeast(ownBar(1000, "requests/s", "rate", "ginpg", 7)),
-			ownBar(1000, "p99", "p99", "fasthttp", 1.5),
-		},
-		64: {ownBar(64, "CPU per request", "cpu", report.Floor, 2.2)},
-	})
-	if b.Page != "" {
-		plot := report.Plot{Tables: b.result, Connections: b.Connections, Stores: map[string]string{}}
-		for _, c := range b.contestants {
-			plot.Stores[c.name] = c.stores
+	r.Goals = slices.Concat(c.goals(r, 1000,
+		ownBar(1000, "CPU per request", "cpu", report.Floor, 1.6), ownBar(1000, "CPU per request", "cpu", "fasthttp", 1),
+		atLeast(ownBar(1000, "requests/s", "rate", "before", 1.5)), atLeast(ownBar(1000, "requests/s", "rate", "ginpg", 7)),
+		ownBar(1000, "p99", "p99", "fasthttp", 1.5),
+	), c.goals(r, 64, ownBar(64, "CPU per request", "cpu", report.Floor, 2.2)))
+	if c.Page != "" {
+		plot := report.Plot{Tables: r.Tables, Connections: c.Connections, Stores: map[string]string{}}
+		for _, one := range contestants() {
+			plot.Stores[one.name] = one.stores
 		}
-		if err := report.WriteFile(filepath.Join(filepath.Dir(b.Page), plotName), plot.SVG()); err != nil {
+		if err := report.WriteFile(filepath.Join(filepath.Dir(c.Page), plotName), plot.SVG()); err != nil {
 			return err
 		}
 	}
-	return b.write(b.out, "bench-ingest", r.Markdown())
+	return c.write("bench-ingest", r)
 }
 
 const (
@@ -154,16 +143,12 @@ func atLeast(b report.Bar) report.Bar {
 	return b
 }
 
-// goals returns the goals of the tables by number of connections.
-func (b *ingestRun) goals(bars map[int][]report.Bar) (goals []report.Goal) {
-	for _, n := range slices.Backward(slices.Sorted(maps.Keys(bars))) {
-		t := new(report.Table) // if that number was not measured
-		if i := slices.Index(b.Connections, n); i >= 0 {
-			t = b.result[i]
-		}
-		goals = append(goals, t.Goals(bars[n]...)...)
+// goals returns the goals of the table of a number of connections.
+func (c *ingestCommand) goals(r *report.Report, connections int, bars ...report.Bar) []report.Goal {
+	if i := slices.Index(c.Connections, connections); i >= 0 {
+		return r.Tables[i].Goals(bars...)
 	}
-	return goals
+	return new(report.Table).Goals(bars...)
 }
 
 // serverColumns are the columns of a table of servers, with ratios to base.
@@ -175,176 +160,112 @@ func serverColumns(base string) []report.Column {
 	}, latencyColumns("%.2f")...)
 }
 
-// newReport returns a report with a table for each number of connections.
-func (b *ingestRun) newReport(text string) *report.Report {
-	b.result = nil
-	for _, n := range b.Connections {
-		b.result = append(b.result, &report.Table{Text: fmt.Sprintf("%d connections:", n), Head: "server | stored when answered", Columns: serverColumns(report.Floor)})
+// singles measures the requested ones of some contestants with single readings, in a table for each number of
+// connections. A server that cannot be started or fails in a round is left out, with the reason in the report.
+func (c *ingestCommand) singles(ctx context.Context, target string, all []contestant, base, text string) (*report.Report, error) {
+	r := c.report(target, "CPU is user and system time of the server's processes, divided by the requests that they answered. Ratios are computed within a round. "+rounded+" "+text,
+		fmt.Sprintf("Loader: %s, one thread, on the same CPUs; a reading of %d bytes per request, each different", c.wrk.version, len(firstReading())),
+		fmt.Sprintf("Rounds: %d, in each of which every server is restarted, warmed up for %v and loaded for %v per number of connections; the order rotates by one server in each round", c.Rounds, c.WarmUp, c.duration()))
+	for _, n := range c.Connections {
+		r.Tables = append(r.Tables, &report.Table{Text: fmt.Sprintf("%d connections:", n), Head: "server | stored when answered", Columns: serverColumns(base)})
 	}
-	return &report.Report{
-		Setting: b.setting("bench-ingest"),
-		Notes: []string{
-			fmt.Sprintf("Loader: %s, one thread, on the same CPUs; a reading of %d bytes per request, each different", b.wrk.version, len(firstReading())),
-			fmt.Sprintf("Rounds: %d, in each of which every server is restarted, warmed up for %v and loaded for %v per number of connections; the order rotates by one server in each round", b.Rounds, b.WarmUp, b.duration()),
-			"Data: on " + fileSystem(b.work),
-		},
-		Text:   text,
-		Tables: slices.Clone(b.result),
-	}
-}
-
-// measure runs the rounds. A server that fails in a round is omitted from that round,
-// with the reason in the report. If ctx is done, the run fails.
-func (b *ingestRun) measure(ctx context.Context, chosen []contestant) (omitted []string, err error) {
-	perServer := perStart + b.WarmUp + b.duration()*time.Duration(len(b.Connections))
-	ctx, cancel := context.WithTimeout(ctx, perServer*time.Duration(len(chosen)*b.Rounds))
-	defer cancel()
-	for round := range b.Rounds {
-		for i := range chosen {
-			// The order rotates, so that no server always runs after the same one.
-			n := (i + round) % len(chosen)
-			runs, err := b.measureOne(ctx, &chosen[n], round)
-			if ctx.Err() != nil {
-				return nil, fmt.Errorf("measure %s: %w", chosen[n].name, ctx.Err())
-			}
-			if err != nil {
-				fmt.Fprintf(b.out, "round %d  %-10s %v\n", round+1, chosen[n].name, err)
-				reason, _, _ := strings.Cut(err.Error(), "\n")
-				omitted = append(omitted, fmt.Sprintf("%s in round %d, because of: %s", chosen[n].name, round+1, reason))
-				continue
-			}
-			for j, f := range runs {
-				b.result[j].Add(b.out, round, chosen[n].name, fmt.Sprintf("**%s**: %s | %s", chosen[n].name, chosen[n].what, chosen[n].stores), f)
-			}
+	all, r.Left = available(all, c.Servers)
+	return r, rotate(c.Rounds, all, func(round int, one *contestant) error {
+		figures, err := c.single(ctx, c.wrk, one, c.Connections...)
+		if err != nil {
+			return c.leave(ctx, r, one.name, round, err)
 		}
-	}
-	return omitted, nil
+		for i, f := range figures {
+			r.Tables[i].Add(c.out, round, one.name, one.label()+" | "+one.stores, f)
+		}
+		return nil
+	})
 }
 
-// measureOne measures a fresh server with each of the numbers of connections.
-func (b *ingestRun) measureOne(ctx context.Context, c *contestant, round int) (_ []report.Figures, err error) {
-	server, remove, err := b.startFresh(ctx, c, fmt.Sprint(round))
+// beside measures kinds of Pulsegate with single readings and with batches. The ratios are to the first one.
+func (c *ingestCommand) beside(ctx context.Context, target string, all ...contestant) (*report.Report, error) {
+	base := all[0].name
+	r, err := c.singles(ctx, target, all, base, closedLoop)
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		if server != nil {
-			server.stop() // after an error, which is the one to report
+	batches := &report.Table{Text: fmt.Sprintf("Batches of %d readings:", batchReadings), Head: "server", Columns: []report.Column{
+		{Title: "CPU per reading, µs", Figure: "cpu", Format: "%.2f"},
+		{Title: "x " + base, Figure: "cpu", Format: "%.2f", Base: base},
+		{Title: "readings/s", Figure: "rate", Format: "%.0f"},
+	}}
+	r.Tables = append(r.Tables, batches)
+	return r, rotate(c.Rounds, all, func(round int, one *contestant) error {
+		f, err := c.bulk(ctx, one, form{})
+		if err == nil {
+			batches.Add(c.out, round, one.name, one.label(), f)
 		}
-		err = errors.Join(err, remove())
-	}()
-	answered, inFlight := uint64(1), uint64(0)
-	base := time.Now().Add(-baseAge)
-	loadOnce := func(connections int, d time.Duration) (_ load, cpu time.Duration, err error) {
-		base = base.Add(baseStep)
-		before, err := cpuTime(server.pids()...)
-		if err != nil {
-			return load{}, 0, err
-		}
-		atStart := make(chan error, 1)
-		if b.secure != nil {
-			b.wrk.lead = &lead{b.Lead, func() {
-				var err error
-				before, err = cpuTime(server.pids()...)
-				atStart <- err
-			}}
-		}
-		l, err := b.wrk.run(ctx, server.server.public, connections, d, base.UnixMilli())
-		if err == nil && b.secure != nil {
-			err = <-atStart
-		}
-		if err != nil {
-			return load{}, 0, err
-		}
-		after, err := cpuTime(server.pids()...)
-		answered += l.before + l.requests
-		inFlight += uint64(connections) // wrk does not wait for the last answers
-		return l, after - before, errors.Join(err, l.check())
-	}
-	if b.WarmUp > 0 {
-		if _, _, err := loadOnce(b.Connections[0], b.WarmUp); err != nil {
-			return nil, err
-		}
-	}
-	var runs []report.Figures
-	for _, n := range b.Connections {
-		l, cpu, err := loadOnce(n, b.duration())
-		if err != nil {
-			return nil, fmt.Errorf("%d connections: %w", n, err)
-		}
-		runs = append(runs, latency(per(l.requests, l.duration, cpu, l.cpu), l.p50, l.p99))
-	}
-	ended := server
-	server = nil
-	return runs, checkStored(ctx, c, ended, answered, inFlight)
+		return err
+	})
 }
 
-// startFresh starts a server with an empty directory and checks one answer. Call remove
-// to remove the directory after the server has stopped.
-func (b *ingestRun) startFresh(ctx context.Context, c *contestant, label string) (_ *running, remove func() error, err error) {
-	dir := filepath.Join(b.work, c.name+"-"+label)
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return nil, nil, fmt.Errorf("create data directory: %w", err)
-	}
-	remove = func() error { return os.RemoveAll(dir) }
-	server, err := b.start(ctx, c, dir)
+// measureBefore measures this Pulsegate and an earlier one.
+func (c *ingestCommand) measureBefore(ctx context.Context) error {
+	old := pulsegate()
+	old.name, old.programs = report.Own+earlier, c.Before
+	r, err := c.beside(ctx, "bench-ingest PARTS=before BEFORE=…", old, pulsegate())
 	if err != nil {
-		return nil, nil, errors.Join(err, remove())
-	}
-	if err := verify(ctx, server.server.public, b.secure); err != nil {
-		server.stop() // after an error, which is the one to report
-		return nil, nil, errors.Join(err, remove())
-	}
-	return server, remove, nil
-}
-
-// checkStored stops a server. If the server stores readings, it checks that the server
-// has stored all acknowledged readings, and no more than were sent.
-func checkStored(ctx context.Context, c *contestant, r *running, answered, inFlight uint64) error {
-	var stored uint64
-	var err error
-	known := false
-	if c.postgres {
-		if stored, err = r.database.stored(ctx); err != nil {
-			r.stop()
-			return err
-		}
-		known = true
-	}
-	if err := r.stop(); err != nil {
 		return err
 	}
-	if c.own {
-		own := cmp.Or(r.upstream, r.server)
-		if stored, known = own.stored(); !known {
-			return fmt.Errorf("%s did not log how many readings it has stored: %s", c.name, own.text())
+	for _, t := range r.Tables {
+		r.Goals = append(r.Goals, t.Goals(thanEarlier(t.Text+" CPU", report.Own, "cpu", 1.03))...)
+	}
+	return c.write("bench-ingest-before", r)
+}
+
+// measureForms measures Pulsegate with every form of a batch.
+func (c *ingestCommand) measureForms(ctx context.Context) error {
+	chosen, err := choose(forms(), form.String, c.Forms)
+	if err != nil {
+		return fmt.Errorf("--forms: %w", err)
+	}
+	t := &report.Table{Head: "form", Columns: append([]report.Column{
+		{Title: "bytes a batch", Figure: "bytes", Format: "%.0f", Show: report.Median},
+		{Title: "CPU per reading, µs", Figure: "cpu", Format: "%.2f"},
+		{Title: "readings/s", Figure: "rate", Format: "%.0f"},
+		{Title: "CPU of the generator, µs", Figure: "loader", Format: "%.2f", Show: report.Median},
+	}, latencyColumns("%.2f")...)}
+	own := pulsegate()
+	if err := rotate(c.Rounds, chosen, func(round int, f *form) error {
+		figures, err := c.bulk(ctx, &own, *f)
+		if err != nil {
+			return fmt.Errorf("measure batches in the form %s: %w", f, err)
 		}
+		t.Add(c.out, round, f.String(), "", figures)
+		return nil
+	}); err != nil {
+		return err
 	}
-	if known && (stored < answered || stored > answered+inFlight) {
-		return fmt.Errorf("%s answered %d readings as stored and has %d, with at most %d unanswered", c.name, answered, stored, inFlight)
+	r := c.report("bench-ingest", "CPU is user and system time of the server, until its compactions after the load have ended, divided by the readings that it answered as stored. "+
+		"The load generator shares the CPUs; its bodies are templates in which only times and digits are written, and compressed ones are made in advance. "+
+		rounded+" Latency is that of a whole batch, from the actual time of sending.",
+		fmt.Sprintf("Load: %d connections, each of which posts batches of %d readings of as many devices, and the next one after the answer; every reading is new", senders, batchReadings),
+		fmt.Sprintf("Rounds: %d, in each of which a new server is started for every form, warmed up for %v and loaded for %v; the order rotates by one form in each round", c.Rounds, c.WarmUp, c.duration()))
+	r.Tables = []*report.Table{t}
+	for _, form := range []string{"array", "ndjson"} {
+		r.Goals = append(r.Goals, t.Goals(
+			report.Bar{What: form + ": CPU per reading, µs", Row: form, Figure: "cpu", Limit: 4, Format: "%.2f"},
+			report.Bar{What: form + ": readings/s", Row: form, Figure: "rate", AtLeast: true, Limit: 350_000, Format: "%.0f"},
+		)...)
 	}
-	return nil
+	return c.write("bench-bulk", r)
 }
 
 // fileSystem returns the type of dir's file system, because syncs are free on one in
 // memory.
 func fileSystem(dir string) string {
-	var s syscall.Statfs_t
-	if err := syscall.Statfs(dir, &s); err != nil {
+	text, err := exec.Command("findmnt", "--noheadings", "--output=FSTYPE", "--target", dir).Output()
+	if err != nil {
 		return "an unknown file system"
 	}
-	// The numbers are from statfs(2).
-	switch uint32(s.Type) {
-	case 0xef53:
-		return "ext4"
-	case 0x58465342:
-		return "xfs"
-	case 0x9123683e:
-		return "btrfs"
-	case 0x01021994:
-		return "tmpfs, **in memory: syncs cost nothing, and stores are not comparable**"
-	case 0x794c7630:
-		return "overlayfs"
+	kind := strings.TrimSpace(string(text))
+	if kind == "tmpfs" {
+		kind += ", **in memory: syncs cost nothing, and stores are not comparable**"
 	}
-	return fmt.Sprintf("a file system of type %#x", uint32(s.Type))
+	return kind
 }

@@ -12,8 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-
-	"github.com/pulsegate/pulsegate/bench/report"
 )
 
 // fakeMode makes the test program itself a server for the tests.
@@ -25,8 +23,8 @@ func TestMain(m *testing.M) {
 		return
 	}
 	code := m.Run()
-	if programs.remove != nil {
-		programs.remove()
+	if programs.dir != "" {
+		os.RemoveAll(programs.dir)
 	}
 	os.Exit(code)
 }
@@ -99,51 +97,40 @@ func TestVerifyFinds(t *testing.T) {
 
 // A server that has stored less than it acknowledged, or more than it was sent, must
 // not get figures.
-func TestCheckStored(t *testing.T) {
+func TestEnd(t *testing.T) {
 	for mode, want := range map[string]bool{"99": false, "100": true, "164": true, "165": false, "unknown": false} {
 		p, err := startFake(t, mode)
 		try(t, err)
-		err = checkStored(t.Context(), &contestant{name: report.Own, own: true}, &running{server: p}, 100, 64)
+		own := pulsegate()
+		err = (&cluster{contestant: &own, nodes: []*process{p}}).end(t.Context(), 100, 64)
 		if (err == nil) != want {
 			t.Errorf("100 answered, 64 in flight, stored %s: %v", mode, err)
 		}
 	}
 }
 
+// Each server starts, answers a reading, stops on request, and has stored the reading if it
+// stores.
 func TestServers(t *testing.T) {
 	t.Parallel()
 	work := t.TempDir()
-	if err := os.Chmod(filepath.Dir(work), 0o711); err != nil { // PostgreSQL's user needs search permission
-		t.Fatal(err)
-	}
-	b := &ingestRun{ingestCommand: &ingestCommand{loads: loads{common: common{Root: "../../.."}, Programs: built(t)}}, work: work}
-	chosen, left, err := chooseServers(nil)
-	try(t, err)
+	try(t, os.Chmod(filepath.Dir(work), 0o711)) // PostgreSQL's user needs search permission
+	l := &loads{common: common{Root: "../../..", work: work}, Programs: built(t)}
+	all, left := available(append(contestants(), tlsContestants()...), nil)
 	for _, reason := range left {
 		t.Log("omitted: " + reason)
 	}
-	for _, c := range chosen {
-		t.Run(c.name, func(t *testing.T) { tryServer(t, b, &c) })
-	}
-}
-
-// tryServer checks that a server starts, answers a reading, stops on request, and logs
-// the stored reading if it stores.
-func tryServer(t *testing.T, b *ingestRun, c *contestant) {
-	dir := filepath.Join(b.work, c.name+"-data")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	r, err := b.start(t.Context(), c, dir)
-	try(t, err)
-	if err := verify(t.Context(), r.server.public, nil); err != nil {
-		t.Error(err)
-	}
-	if _, err := cpuTime(r.pids()...); err != nil {
-		t.Error(err)
-	}
-	if err := checkStored(t.Context(), c, r, 1, 0); err != nil {
-		t.Error(err)
+	for _, c := range all {
+		t.Run(c.name, func(t *testing.T) {
+			s, err := l.start(t.Context(), &c)
+			try(t, err)
+			if _, err := s.meter(); err != nil {
+				t.Error(err)
+			}
+			if err := s.end(t.Context(), 0, 0); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

@@ -79,24 +79,53 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return command.Run()
 }
 
-// common has the flags of every command.
+// common has the flags of every command, and the state of a run.
 type common struct {
 	Rounds int    `default:"10" help:"Number of rounds. Each measures everything once."`
 	Root   string `default:".." type:"existingdir" help:"Root of the repository."`
 	Page   string `default:"../docs/benchmarks.md" help:"Page to which to write the figures. Empty: print them."`
+
+	out     io.Writer
+	work    string         // directory for programs and data
+	setting report.Setting // at the start
 }
 
-// write writes a block of figures to the page.
-func (c *common) write(out io.Writer, block, text string) error {
+// in calls measure with a new directory in dir or, if dir is empty, in the system's
+// directory for temporary files.
+func (c *common) in(out io.Writer, dir string, measure func() error) (err error) {
+	c.out, c.setting = out, report.Here("")
+	if c.work, err = os.MkdirTemp(dir, "bench-"); err != nil {
+		return fmt.Errorf("create directory: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(c.work)) }()
+	return measure()
+}
+
+// write writes a report to a block of the page.
+func (c *common) write(block string, r *report.Report) error {
+	text := r.Markdown()
 	if c.Page == "" {
-		_, err := io.WriteString(out, text)
+		_, err := io.WriteString(c.out, text)
 		return err
 	}
 	if err := report.UpdatePage(c.Page, block, text); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(out, "wrote %s to %s\n", block, c.Page)
+	_, err := fmt.Fprintf(c.out, "wrote %s to %s\n", block, c.Page)
 	return err
+}
+
+// rotate calls f with each element of all in every round. The order rotates by one in each
+// round, so that no server always runs after the same one.
+func rotate[T any](rounds int, all []T, f func(round int, one *T) error) error {
+	for round := range rounds {
+		for i := range all {
+			if err := f(round, &all[(i+round)%len(all)]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // loads has the flags of the commands that load servers.
@@ -106,6 +135,8 @@ type loads struct {
 	WarmUp   time.Duration `default:"1s" help:"Load before each measurement, in whole seconds; 0s for none."`
 	Dir      string        `type:"existingdir" help:"Directory for data, on the disk to measure. Default: the system's directory for temporary files."`
 	Programs string        `type:"existingdir" help:"Directory with the programs to measure, pulsegate and peer. Default: build them."`
+
+	secure *secure // what servers with TLS share; nil until one starts
 }
 
 func (l *loads) Validate() error {
@@ -121,44 +152,57 @@ func (l *loads) Validate() error {
 // duration returns the duration of one measurement.
 func (l *loads) duration() time.Duration { return time.Duration(l.Seconds) * time.Second }
 
-// setting returns the setting of a run that starts now.
-func (l *loads) setting(target string) report.Setting {
-	return report.Here(fmt.Sprintf("make %s ROUNDS=%d SECONDS=%d", target, l.Rounds, l.Seconds))
+// report returns a report of a run of a make target with its usual variables.
+func (l *loads) report(target, text string, notes ...string) *report.Report {
+	return l.reportOf(fmt.Sprintf("make %s ROUNDS=%d SECONDS=%d", target, l.Rounds, l.Seconds), text, notes...)
 }
 
-// prepare creates a directory for data, which remove removes, and builds the programs
-// to measure unless l.Programs is set.
-func (l *loads) prepare(ctx context.Context, programs ...string) (work string, remove func() error, err error) {
-	if work, remove, err = temporary(l.Dir); err != nil {
-		return "", nil, err
+// reportOf returns a report of a run of a command.
+func (l *loads) reportOf(command, text string, notes ...string) *report.Report {
+	l.setting.Command = command
+	return &report.Report{Setting: l.setting, Text: text, Notes: append(notes, "Data: on "+fileSystem(l.work))}
+}
+
+// leave leaves a server out of a round because of err, with the reason in a report. If ctx is done, it returns an error.
+func (l *loads) leave(ctx context.Context, r *report.Report, name string, round int, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("measure %s: %w", name, ctx.Err())
 	}
-	if l.Programs != "" {
-		return work, remove, nil
-	}
-	l.Programs = work
+	fmt.Fprintf(l.out, "round %d  %s: %v\n", round+1, name, err)
+	reason, _, _ := strings.Cut(err.Error(), "\n")
+	r.Left = append(r.Left, fmt.Sprintf("%s in round %d, because of: %s", name, round+1, reason))
+	return nil
+}
+
+// with builds the programs to measure, unless l.Programs is set, and calls measure.
+func (l *loads) with(ctx context.Context, out io.Writer, measure func(context.Context) error, programs ...string) error {
+	return l.in(out, l.Dir, func() error {
+		if l.Programs == "" {
+			if err := buildPrograms(ctx, l.Root, l.work, programs...); err != nil {
+				return err
+			}
+			l.Programs = l.work
+		}
+		return measure(ctx)
+	})
+}
+
+// buildPrograms builds programs of the repository in root, and writes them to dir.
+func buildPrograms(ctx context.Context, root, dir string, programs ...string) error {
 	for _, program := range programs {
-		dir := l.Root
+		module := root
 		if program == "peer" {
-			dir = filepath.Join(l.Root, "bench")
+			module = filepath.Join(root, "bench")
 		}
-		if _, err := goCommand(ctx, dir, "build", "-o", filepath.Join(work, program), "./cmd/"+program); err != nil {
-			return "", nil, errors.Join(err, remove())
+		if _, err := goCommand(ctx, module, "build", "-o", filepath.Join(dir, program), "./cmd/"+program); err != nil {
+			return err
 		}
 	}
-	return work, remove, nil
+	return nil
 }
 
 // own returns the path of the pulsegate binary.
 func (l *loads) own() string { return filepath.Join(l.Programs, report.Own) }
-
-// temporary creates a directory in dir or, if dir is empty, in the system's directory
-// for temporary files.
-func temporary(dir string) (path string, remove func() error, err error) {
-	if path, err = os.MkdirTemp(dir, "bench-"); err != nil {
-		return "", nil, fmt.Errorf("create directory: %w", err)
-	}
-	return path, func() error { return os.RemoveAll(path) }, nil
-}
 
 // goCommand runs the go command in dir and returns its output.
 func goCommand(ctx context.Context, dir string, args ...string) (string, error) {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,14 +33,10 @@ func (c *tests) Validate() error {
 	return nil
 }
 
-// setting returns the setting of a run that starts now.
-func (c *tests) setting(target string) report.Setting {
-	return report.Here(fmt.Sprintf("make %s ROUNDS=%d BENCHTIME=%v", target, c.Rounds, c.Time))
-}
-
-// measure runs all rounds. It returns the results and the whole output of the
+// measure runs all rounds, for a make target. It returns the results and the whole output of the
 // benchmarks.
-func (c *tests) measure(ctx context.Context, out io.Writer, programs []program) (results []report.Result, all []byte, err error) {
+func (c *tests) measure(ctx context.Context, target string, programs []program) (results []report.Result, all []byte, err error) {
+	c.setting.Command = fmt.Sprintf("make %s ROUNDS=%d BENCHTIME=%v", target, c.Rounds, c.Time)
 	for round := range c.Rounds {
 		text, err := runAll(ctx, programs, c)
 		if err != nil {
@@ -49,7 +46,7 @@ func (c *tests) measure(ctx context.Context, out io.Writer, programs []program) 
 		if err != nil {
 			return nil, nil, err
 		}
-		fmt.Fprintf(out, "round %d of %d: %d benchmarks\n", round+1, c.Rounds, len(these))
+		fmt.Fprintf(c.out, "round %d of %d: %d benchmarks\n", round+1, c.Rounds, len(these))
 		results, all = append(results, these...), append(all, text...)
 	}
 	if len(results) == 0 {
@@ -67,71 +64,66 @@ type microCommand struct {
 	Peers string `default:"./answers" help:"Packages of the module bench, separated by spaces. Empty: none."`
 }
 
-func (c *microCommand) Run(ctx context.Context, out io.Writer) (err error) {
-	setting := c.setting("bench")
-	work, remove, err := temporary("")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, remove()) }()
-	own, err := build(ctx, c.Root, c.Own, filepath.Join(work, "own"))
-	if err != nil {
-		return err
-	}
-	peers, err := build(ctx, filepath.Join(c.Root, "bench"), c.Peers, filepath.Join(work, "peers"))
-	if err != nil {
-		return err
-	}
-	results, all, err := c.measure(ctx, out, append(peers, own...))
-	if err != nil {
-		return err
-	}
-	micro := &report.Micro{Setting: setting, Rounds: c.Rounds, BenchTime: c.Time.String(), Results: results}
-	for _, comparison := range micro.Comparisons() {
-		text, err := benchstat(ctx, c.Root, all, &comparison)
+func (c *microCommand) Run(ctx context.Context, out io.Writer) error {
+	return c.in(out, "", func() error {
+		own, err := build(ctx, c.Root, c.Own, filepath.Join(c.work, "own"))
 		if err != nil {
 			return err
 		}
-		micro.Compared = append(micro.Compared, text)
-		fmt.Fprintln(out, text)
-	}
-	return c.write(out, "bench-micro", micro.Markdown())
+		peers, err := build(ctx, filepath.Join(c.Root, "bench"), c.Peers, filepath.Join(c.work, "peers"))
+		if err != nil {
+			return err
+		}
+		results, all, err := c.measure(ctx, "bench", append(peers, own...))
+		if err != nil {
+			return err
+		}
+		micro := &report.Micro{Setting: c.setting, Rounds: c.Rounds, BenchTime: c.Time.String(), Results: results}
+		for _, args := range [][]string{
+			{"-filter", "/impl:/.+/ " + units, "-table", "pkg,.name", "-col", "/impl"},
+			{"-filter", "-/impl:/.+/ " + units, "-table", "pkg"},
+		} {
+			text, err := benchstat(ctx, c.Root, all, args...)
+			if err != nil {
+				return err
+			}
+			micro.Compared += text
+		}
+		fmt.Fprintln(out, micro.Compared)
+		return c.write("bench-micro", micro.Report())
+	})
 }
+
+// units keeps only two units: bytes correlate with allocations, and other units with times.
+const units = ".unit:(sec/op OR allocs/op)"
 
 // muxCommand compares package mux with other routers, all in one test program, so that
 // disturbances of the machine affect all of them.
 type muxCommand struct{ tests }
 
-func (c *muxCommand) Run(ctx context.Context, out io.Writer) (err error) {
-	setting := c.setting("bench-mux")
-	work, remove, err := temporary("")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, remove()) }()
-	programs, err := build(ctx, filepath.Join(c.Root, "bench"), "./routers", filepath.Join(work, "routers"))
-	if err != nil {
-		return err
-	}
-	results, _, err := c.measure(ctx, out, programs)
-	if err != nil {
-		return err
-	}
-	mux := &report.Mux{Setting: setting, Rounds: c.Rounds, BenchTime: c.Time.String(), Results: results}
-	return c.write(out, "bench-mux", mux.Markdown())
+func (c *muxCommand) Run(ctx context.Context, out io.Writer) error {
+	return c.in(out, "", func() error {
+		programs, err := build(ctx, filepath.Join(c.Root, "bench"), "./routers", filepath.Join(c.work, "routers"))
+		if err != nil {
+			return err
+		}
+		results, _, err := c.measure(ctx, "bench-mux", programs)
+		if err != nil {
+			return err
+		}
+		mux := &report.Mux{Setting: c.setting, Rounds: c.Rounds, BenchTime: c.Time.String(), Results: results}
+		return c.write("bench-mux", mux.Report())
+	})
 }
 
 // benchstat runs benchstat, in the version pinned in the module tools.
-func benchstat(ctx context.Context, root string, results []byte, c *report.Comparison) (string, error) {
+func benchstat(ctx context.Context, root string, results []byte, args ...string) (string, error) {
 	modFile, err := filepath.Abs(filepath.Join(root, "tools", "go.mod"))
 	if err != nil {
 		return "", fmt.Errorf("find tools: %w", err)
 	}
-	args := []string{"tool", "-modfile=" + modFile, "benchstat", "-filter", c.Filter(), "-table", "pkg"}
-	if c.ByImpl {
-		args = append(args, "-col", "/impl")
-	}
-	cmd := exec.CommandContext(ctx, "go", append(args, "/dev/stdin")...)
+	args = slices.Concat([]string{"tool", "-modfile=" + modFile, "benchstat"}, args, []string{"/dev/stdin"})
+	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir, cmd.Stdin = root, bytes.NewReader(results)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr

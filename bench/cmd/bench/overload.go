@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
@@ -28,6 +27,8 @@ type overloadCommand struct {
 	Connections int       `default:"1000" help:"Connections."`
 	Multiples   []float64 `default:"1,2,5" help:"Loads, as multiples of the server's capacity."`
 	Settings    []string  `help:"Settings, such as rude,patient. Default: all."`
+
+	chosen []scenario
 }
 
 func (c *overloadCommand) Validate() error {
@@ -41,41 +42,31 @@ func (c *overloadCommand) Validate() error {
 }
 
 func (c *overloadCommand) Run(ctx context.Context, out io.Writer) (err error) {
-	setting := c.setting("overload")
-	scenarios, err := choose(c.scenarios(), func(s scenario) string { return s.name }, c.Settings)
-	if err != nil {
+	if c.chosen, err = choose(c.scenarios(), func(s scenario) string { return s.name }, c.Settings); err != nil {
 		return fmt.Errorf("--settings: %w", err)
 	}
-	work, remove, err := c.prepare(ctx, report.Own)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, remove()) }()
-	b := &overloadRun{c, work, out}
-	r := report.Report{
-		Setting: setting,
-		Notes: []string{
-			fmt.Sprintf("Load: `pulsegate sim`, one thread, %d connections, single readings, each different, on the same CPUs", c.Connections),
-			fmt.Sprintf("Rounds: %d. In each, every row has a new server with an empty directory and GOMEMLIMIT=%dMiB. A closed loop of %v determines the capacity; open loops of %v request multiples of it",
-				c.Rounds, memoryLimit>>20, c.duration(), c.duration()),
-			"During each run, `/readyz` is requested on new connections and readings are requested on one connection, every 50 ms",
-		},
-		Text: "Figures are medians over the rounds, with their range in brackets; maxima are of all rounds. " +
-			"Stored / best is computed within a round; best is the largest goodput of the same generator with that setting. " +
-			"Latency is that of accepted tries, from the time of sending. CPU is that of the process, in cores; the server's CPU per stored reading includes the cost of its refusals.",
-	}
-	for _, s := range scenarios {
-		r.Tables = append(r.Tables, &report.Table{Text: fmt.Sprintf("**%s**: %s.", s.name, s.what), Head: "asked for", Columns: overloadColumns})
-	}
-	for round := range c.Rounds {
-		for i, s := range scenarios {
-			if err := b.measure(ctx, s, round, r.Tables[i]); err != nil {
+	return c.with(ctx, out, c.measure, report.Own)
+}
+
+func (c *overloadCommand) measure(ctx context.Context) error {
+	r := c.report("overload", "Figures are medians over the rounds, with their range in brackets; maxima are of all rounds. "+
+		"Stored / best is computed within a round; best is the largest goodput of the same generator with that setting. "+
+		"Latency is that of accepted tries, from the time of sending. CPU is that of the process, in cores; the server's CPU per stored reading includes the cost of its refusals.",
+		fmt.Sprintf("Load: `pulsegate sim`, one thread, %d connections, single readings, each different, on the same CPUs", c.Connections),
+		fmt.Sprintf("Rounds: %d. In each, every row has a new server with an empty directory and GOMEMLIMIT=%dMiB. A closed loop of %v determines the capacity; open loops of %v request multiples of it",
+			c.Rounds, memoryLimit>>20, c.duration(), c.duration()),
+		"During each run, `/readyz` is requested on new connections and readings are requested on one connection, every 50 ms")
+	for _, s := range c.chosen {
+		t := &report.Table{Text: fmt.Sprintf("**%s**: %s.", s.name, s.what), Head: "asked for", Columns: overloadColumns}
+		r.Tables = append(r.Tables, t)
+		for round := range c.Rounds {
+			if err := c.round(ctx, s, round, t); err != nil {
 				return fmt.Errorf("measure %s: %w", s.name, err)
 			}
 		}
 	}
 	last := multiple(c.Multiples[len(c.Multiples)-1])
-	for i, s := range scenarios {
+	for i, s := range c.chosen {
 		r.Goals = append(r.Goals, r.Tables[i].Goals(
 			report.Bar{What: s.name + ": stored at " + last + " / best", Row: last, Figure: "best", AtLeast: true, Limit: 0.8, Format: "%.2f"},
 			report.Bar{What: s.name + ": unanswered requests", Row: last, Figure: "failed", Format: "%.0f"},
@@ -83,7 +74,7 @@ func (c *overloadCommand) Run(ctx context.Context, out io.Writer) (err error) {
 			report.Bar{What: s.name + ": share of the most frequent Retry-After", Row: last, Figure: "retry", Limit: 0.3, Format: "%.2f"},
 		)...)
 	}
-	return c.write(out, "overload", r.Markdown())
+	return c.write("overload", r)
 }
 
 // multiple is the name of the row of an open loop.
@@ -112,13 +103,6 @@ type scenario struct {
 	serve, sim []string // flags
 }
 
-// An overloadRun is one run of the command.
-type overloadRun struct {
-	*overloadCommand
-	work string
-	out  io.Writer
-}
-
 // Constants of a run.
 const (
 	patience  = 2 * time.Second // wait of the load generator for answers after the end of the schedule
@@ -142,46 +126,43 @@ func (c *overloadCommand) scenarios() []scenario {
 	}
 }
 
-// measure runs one round of a scenario: the closed loop, then the open loops, whose
+// round runs one round of a scenario: the closed loop, then the open loops, whose
 // order rotates in each round.
-func (b *overloadRun) measure(ctx context.Context, s scenario, round int, t *report.Table) error {
-	base, err := b.run(ctx, s, calibrate)
+func (c *overloadCommand) round(ctx context.Context, s scenario, round int, t *report.Table) error {
+	base, err := c.run(ctx, s, calibrate)
 	if err != nil {
 		return err
 	}
-	best, runs := base["rate"], make([]report.Figures, len(b.Multiples))
-	for i := range b.Multiples {
-		i = (i + round) % len(b.Multiples)
-		if runs[i], err = b.run(ctx, s, strconv.FormatFloat(base["rate"]*b.Multiples[i], 'f', 0, 64)); err != nil {
+	best, runs := base["rate"], make([]report.Figures, len(c.Multiples))
+	for i := range c.Multiples {
+		i = (i + round) % len(c.Multiples)
+		if runs[i], err = c.run(ctx, s, strconv.FormatFloat(base["rate"]*c.Multiples[i], 'f', 0, 64)); err != nil {
 			return err
 		}
 		best = max(best, runs[i]["rate"])
 	}
 	base["best"] = base["rate"] / best
-	t.Add(b.out, round, calibrate, "", base)
+	t.Add(c.out, round, calibrate, "", base)
 	for i, f := range runs {
 		f["best"] = f["rate"] / best
-		t.Add(b.out, round, multiple(b.Multiples[i]), "", f)
+		t.Add(c.out, round, multiple(c.Multiples[i]), "", f)
 	}
 	return nil
 }
 
 // run loads a fresh server, in a closed loop or at a rate in requests per second.
-func (b *overloadRun) run(ctx context.Context, s scenario, rate string) (_ report.Figures, err error) {
-	dir := filepath.Join(b.work, "data")
-	if err := os.RemoveAll(dir); err != nil {
-		return nil, fmt.Errorf("empty directory: %w", err)
-	}
+func (c *overloadCommand) run(ctx context.Context, s scenario, rate string) (_ report.Figures, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	p, err := b.startOwn(ctx, dir, []string{"GOMEMLIMIT=" + strconv.Itoa(memoryLimit)}, s.serve...)
+	server, err := c.start(ctx, &contestant{name: s.name, flags: s.serve, env: []string{"GOMEMLIMIT=" + strconv.Itoa(memoryLimit)}})
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, p.stop()) }()
+	defer func() { err = errors.Join(err, server.stop()) }()
+	p := server.nodes[0]
 	const name = "bench"
-	args := []string{"--target=http://" + p.public, "--users=" + strconv.Itoa(b.Connections), "--threads=1",
-		"--for=" + b.duration().String(), "--patience=" + patience.String(), "--run=" + name}
+	args := []string{"--target=http://" + p.public, "--users=" + strconv.Itoa(c.Connections), "--threads=1",
+		"--for=" + c.duration().String(), "--patience=" + patience.String(), "--run=" + name}
 	if rate != calibrate {
 		args = append(append(args, "--rate="+rate), s.sim...)
 	}
@@ -191,7 +172,7 @@ func (b *overloadRun) run(ctx context.Context, s scenario, rate string) (_ repor
 	read := poll(ctx, "http://"+p.public+"/v1/devices/sim-"+name+"-000000/readings?limit=100", false)
 	var sim *simReport
 	cpu, err := cpuDuring([]int{p.pid()}, func() (err error) {
-		sim, err = simulate(ctx, b.own(), b.duration()+patience+loadGrace, args...)
+		sim, err = simulate(ctx, c.own(), c.duration()+patience+loadGrace, args...)
 		return err
 	})
 	if err != nil {
@@ -208,7 +189,7 @@ func (b *overloadRun) run(ctx context.Context, s scenario, rate string) (_ repor
 	if sim.Refused503 > 0 {
 		f["retry"] = share(sim.RetryAfter)
 	}
-	for name, a := range map[string]answers{"readyz": asked.stop(), "reads": read.stop()} {
+	for name, a := range map[string]answers{"readyz": asked(), "reads": read()} {
 		if a.asked > 0 {
 			f[name+" failed"], f[name+" slowest"] = float64(a.failed), report.Millis(slices.Max(a.took))
 			f["failed"] += float64(a.failed)

@@ -60,9 +60,9 @@ func TestAsk(t *testing.T) {
 		}
 	}))
 	defer srv.Close()
-	a := poll(context.Background(), srv.URL, true)
+	stop := poll(context.Background(), srv.URL, true)
 	<-done
-	if got := a.stop(); got.asked != 2 || got.failed != 1 || len(got.took) != 2 {
+	if got := stop(); got.asked != 2 || got.failed != 1 || len(got.took) != 2 {
 		t.Errorf("%+v, want 2 asked and 1 failed", got)
 	}
 }

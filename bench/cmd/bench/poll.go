@@ -18,17 +18,11 @@ type answers struct {
 	took          []time.Duration
 }
 
-// A poller repeatedly sends the same GET request to a server.
-type poller struct {
-	cancel context.CancelFunc
-	result chan answers
-}
-
-// poll starts a poller, which uses a new connection for each request if reconnect is
-// set.
-func poll(ctx context.Context, url string, reconnect bool) *poller {
+// poll sends the same GET request to a server, until stop is called, which returns the results. It uses a
+// new connection for each request if reconnect is set.
+func poll(ctx context.Context, url string, reconnect bool) (stop func() answers) {
 	ctx, cancel := context.WithCancel(ctx)
-	p := &poller{cancel, make(chan answers, 1)}
+	result := make(chan answers, 1)
 	client := &http.Client{Timeout: pollTimeout, Transport: &http.Transport{DisableKeepAlives: reconnect}}
 	go func() {
 		defer client.CloseIdleConnections()
@@ -38,7 +32,7 @@ func poll(ctx context.Context, url string, reconnect bool) *poller {
 		for {
 			select {
 			case <-ctx.Done():
-				p.result <- all
+				result <- all
 				return
 			case <-ticker.C:
 			}
@@ -54,7 +48,10 @@ func poll(ctx context.Context, url string, reconnect bool) *poller {
 			all.took = append(all.took, time.Since(start))
 		}
 	}()
-	return p
+	return func() answers {
+		cancel()
+		return <-result
+	}
 }
 
 // answered sends one request and reports whether it was answered. 404, for a device
@@ -73,10 +70,4 @@ func answered(ctx context.Context, client *http.Client, url string) bool {
 		return false
 	}
 	return resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusNotFound
-}
-
-// stop stops the poller and returns its counts.
-func (p *poller) stop() answers {
-	p.cancel()
-	return <-p.result
 }

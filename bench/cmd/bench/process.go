@@ -7,14 +7,18 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/pulsegate/pulsegate/bench/report"
 )
 
 const (
@@ -42,11 +46,11 @@ type process struct {
 	err   error    // of Wait; set before ended is closed
 }
 
-// startOwn starts Pulsegate with an empty data directory. env is added to this
-// program's environment.
-func (l *loads) startOwn(ctx context.Context, data string, env []string, flags ...string) (*process, error) {
+// startOwn starts the Pulsegate in the directory programs with an empty data directory. env is
+// added to this program's environment.
+func startOwn(ctx context.Context, programs, data string, env []string, flags ...string) (*process, error) {
 	args := append([]string{"serve", "--addr=127.0.0.1:0", "--admin-addr=127.0.0.1:0", "--data=" + data}, flags...)
-	cmd := exec.Command(l.own(), args...)
+	cmd := exec.Command(filepath.Join(programs, report.Own), args...)
 	cmd.Env = append(os.Environ(), env...)
 	return start(ctx, cmd, "public", "admin")
 }
@@ -103,15 +107,41 @@ func startOn(ctx context.Context, addr string, cmd *exec.Cmd) (*process, error) 
 		return nil, err
 	}
 	p.public = addr
-	for deadline := time.Now().Add(startTimeout); ; time.Sleep(10 * time.Millisecond) {
+	return p, p.await(ctx, func(context.Context) error {
 		c, err := net.Dial("tcp", addr)
 		if err == nil {
-			return p, c.Close()
+			err = c.Close()
 		}
-		if time.Now().After(deadline) {
-			return nil, errors.Join(fmt.Errorf("start %s: %w: %s", cmd.Path, err, p.text()), p.stop())
+		return err
+	})
+}
+
+// await calls ready until it returns nil. If the process ends or takes too long, it stops the process.
+func (p *process) await(ctx context.Context, ready func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*startTimeout)
+	defer cancel()
+	for {
+		err := ready(ctx)
+		if err == nil {
+			return nil
 		}
+		select {
+		case <-time.After(5 * time.Millisecond):
+			continue
+		case <-p.ended:
+			err = errors.New("it ended")
+		case <-ctx.Done():
+		}
+		return errors.Join(fmt.Errorf("start %s: %w: %s", p.cmd.Path, err, p.text()), p.stop())
 	}
+}
+
+// awaitOK waits until a GET of url is answered with 200.
+func (p *process) awaitOK(ctx context.Context, url string) error {
+	return p.await(ctx, func(ctx context.Context) error {
+		_, err := exchange(ctx, http.MethodGet, url, nil, nil)
+		return err
+	})
 }
 
 // watch reads standard error to its end and waits for the process.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"time"
 
@@ -27,179 +26,155 @@ type sealedCommand struct {
 	Long    int `default:"100000" help:"Readings of one further device."`
 }
 
+// A sealedKind is how readings are stored.
+type sealedKind struct {
+	name       string
+	settings   []string // of PostgreSQL
+	checked    bool     // as all rows were stored before a server expected readings to be new, and as migrate still stores them
+	sealed     bool
+	checkpoint bool // between storing and sealing, as there is one in practice: the log has whole pages of the rows that are sealed
+	plain      bool // the sealer may not compress the pages that it writes
+}
+
 const (
-	rowsOnly = "rows"
-	sealed   = "sealed"
-
-	// As all rows were stored before a server expected readings to be new, and as migrate still stores them.
-	rowsChecked = "rows, `ON CONFLICT`"
-
-	// With a checkpoint between storing and sealing, as there is one in practice, the log has whole pages of the rows that are sealed. The
-	// sealer compresses those that it writes itself, and wal_compression those of vacuum too.
-	sealedLater      = "sealed after a checkpoint"
+	rowsChecked      = "rows, `ON CONFLICT`"
+	rowsOnly         = "rows"
+	sealed           = "sealed"
 	sealedPlain      = "sealed after a checkpoint, without the right to compress"
-	sealedCompressed = "sealed after a checkpoint, `wal_compression = lz4`"
+	sealedLater      = "sealed after a checkpoint"
+	sealedCompressed = "sealed after a checkpoint, `wal_compression = lz4`" // those of vacuum, too
 )
 
-func (c *sealedCommand) Run(ctx context.Context, out io.Writer) (err error) {
+func sealedKinds() []sealedKind {
+	return []sealedKind{
+		{name: rowsChecked, checked: true},
+		{name: rowsOnly},
+		{name: sealed, sealed: true},
+		{name: sealedPlain, sealed: true, checkpoint: true, plain: true},
+		{name: sealedLater, sealed: true, checkpoint: true},
+		{name: sealedCompressed, sealed: true, checkpoint: true, settings: []string{"wal_compression=lz4"}},
+	}
+}
+
+func (c *sealedCommand) Run(ctx context.Context, out io.Writer) error {
 	if _, err := pgtest.Programs(); err != nil {
 		return err
 	}
-	work, remove, err := temporary(c.Dir)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, remove()) }()
+	return c.with(ctx, out, c.measure)
+}
+
+func (c *sealedCommand) measure(ctx context.Context) error {
 	result := &report.Table{Head: "readings", Columns: []report.Column{
 		{Title: "disk, bytes a reading", Figure: "disk", Format: "%.1f"},
 		{Title: "log of PostgreSQL, bytes a reading", Figure: "log", Format: "%.0f"},
-		{Title: "CPU of PostgreSQL, µs a reading", Figure: "cpu", Format: "%.2f"},
+		{Title: "CPU of PostgreSQL, µs a reading", Figure: "database", Format: "%.2f"},
 		{Title: "a device-day, ms", Figure: "day", Format: "%.2f"},
 		{Title: "all of the further device, ms", Figure: "long", Format: "%.0f"},
 	}}
-	for round := range c.Rounds {
-		kinds := []string{rowsChecked, rowsOnly, sealed, sealedPlain, sealedLater, sealedCompressed}
-		if round%2 == 1 {
-			slices.Reverse(kinds)
+	if err := rotate(c.Rounds, sealedKinds(), func(round int, kind *sealedKind) error {
+		f, err := c.seal(ctx, kind)
+		if err != nil {
+			return fmt.Errorf("measure %s: %w", kind.name, err)
 		}
-		for _, kind := range kinds {
-			f, err := c.measure(ctx, work, kind)
-			if err != nil {
-				return fmt.Errorf("measure %s: %w", kind, err)
-			}
-			result.Add(out, round, kind, "", f)
-		}
+		result.Add(c.out, round, kind.name, "", f)
+		return nil
+	}); err != nil {
+		return err
 	}
-	r := &report.Report{
-		Setting: report.Here(fmt.Sprintf("make bench-sealed ROUNDS=%d", c.Rounds)),
-		Text: "Disk is the files of `segments` with their indexes, and of the rows in the other case, by the readings in them. Log and CPU are those of storing the readings in groups of 1,000, of sealing them, and " +
-			"of a vacuum of the rows at the end. Scans are pages of 10,000 records, read by the store in this program into memory that it has; the median of several devices or scans.",
-		Tables: []*report.Table{result},
-		Goals: result.Goals(
-			report.Bar{What: "disk, bytes a reading", Row: sealed, Figure: "disk", Limit: 16, Format: "%.1f"},
-			report.Bar{What: "log / that of rows with `ON CONFLICT`", Row: sealed, Figure: "log", Base: rowsChecked, Limit: 1.3, Format: "%.2f"},
-			report.Bar{What: "the same, with a checkpoint between storing and sealing, `wal_compression = lz4`", Row: sealedCompressed, Figure: "log", Base: rowsChecked, Limit: 1.3, Format: "%.2f"},
-			report.Bar{What: "the same, where only the sealer compresses", Row: sealedLater, Figure: "log", Base: rowsChecked, Limit: 1.3, Format: "%.2f"},
-			report.Bar{What: "the same, without the right to compress", Row: sealedPlain, Figure: "log", Base: rowsChecked, Limit: 1.3, Format: "%.2f"},
-			report.Bar{What: "CPU of PostgreSQL / that of rows with `ON CONFLICT`", Row: sealed, Figure: "cpu", Base: rowsChecked, Limit: 1.5, Format: "%.2f"},
-			report.Bar{What: "a device-day: time / that of rows", Row: sealed, Figure: "day", Base: rowsOnly, Limit: 0.33, Format: "%.2f"},
-			report.Bar{What: "all of the further device: time / that of rows", Row: sealed, Figure: "long", Base: rowsOnly, Limit: 0.33, Format: "%.2f"},
-		),
-		Notes: []string{
-			fmt.Sprintf("Readings: %d devices with %d, and one with %d, one a minute with a jitter of a second; two signs, a gateway, received within two seconds", c.Devices, c.Minutes, c.Long),
-			fmt.Sprintf("Rounds: %d, each with new databases", c.Rounds), "Data: on " + fileSystem(work),
-		},
-	}
-	return c.write(out, "bench-sealed", r.Markdown())
+	r := c.reportOf(fmt.Sprintf("make bench-sealed ROUNDS=%d", c.Rounds), "Disk is the files of `segments` with their indexes, and of the rows in the other case, by the readings in them. Log and CPU are those of storing the readings in groups of 1,000, of sealing them, and "+
+		"of a vacuum of the rows at the end. Scans are pages of 10,000 records, read by the store in this program into memory that it has; the median of several devices or scans.",
+		fmt.Sprintf("Readings: %d devices with %d, and one with %d, one a minute with a jitter of a second; two signs, a gateway, received within two seconds", c.Devices, c.Minutes, c.Long),
+		fmt.Sprintf("Rounds: %d, each with new databases", c.Rounds))
+	r.Tables = []*report.Table{result}
+	r.Goals = result.Goals(
+		report.Bar{What: "disk, bytes a reading", Row: sealed, Figure: "disk", Limit: 16, Format: "%.1f"},
+		report.Bar{What: "log / that of rows with `ON CONFLICT`", Row: sealed, Figure: "log", Base: rowsChecked, Limit: 1.3, Format: "%.2f"},
+		report.Bar{What: "the same, with a checkpoint between storing and sealing, `wal_compression = lz4`", Row: sealedCompressed, Figure: "log", Base: rowsChecked, Limit: 1.3, Format: "%.2f"},
+		report.Bar{What: "the same, where only the sealer compresses", Row: sealedLater, Figure: "log", Base: rowsChecked, Limit: 1.3, Format: "%.2f"},
+		report.Bar{What: "the same, without the right to compress", Row: sealedPlain, Figure: "log", Base: rowsChecked, Limit: 1.3, Format: "%.2f"},
+		report.Bar{What: "CPU of PostgreSQL / that of rows with `ON CONFLICT`", Row: sealed, Figure: "database", Base: rowsChecked, Limit: 1.5, Format: "%.2f"},
+		report.Bar{What: "a device-day: time / that of rows", Row: sealed, Figure: "day", Base: rowsOnly, Limit: 0.33, Format: "%.2f"},
+		report.Bar{What: "all of the further device: time / that of rows", Row: sealed, Figure: "long", Base: rowsOnly, Limit: 0.33, Format: "%.2f"},
+	)
+	return c.write("bench-sealed", r)
 }
 
-// measure measures a new database.
-func (c *sealedCommand) measure(ctx context.Context, work, kind string) (_ report.Figures, err error) {
-	dir, remove, err := temporary(work)
+// seal measures a new database.
+func (c *sealedCommand) seal(ctx context.Context, kind *sealedKind) (f report.Figures, err error) {
+	s := &cluster{contestant: &contestant{settings: kind.settings}}
+	defer func() { err = errors.Join(err, s.stop()) }()
+	if err := c.startDatabases(ctx, s); err != nil {
+		return nil, err
+	}
+	db := s.databases[0]
+	m, err := s.meter()
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, remove()) }()
-	settings := slices.Clone(databaseSettings)
-	if kind == sealedCompressed {
-		settings = append(settings, "wal_compression=lz4")
-	}
-	db, err := startPostgres(ctx, dir, settings...)
-	if err != nil {
+	if err := c.storeAndSeal(ctx, db, kind); err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, db.stop()) }()
-	isSealed := kind != rowsChecked && kind != rowsOnly
-	before, err := db.logged()
-	if err != nil {
-		return nil, err
-	}
-	opt := pgstore.Options{DSN: db.dsn, Single: true}
-	if kind == sealedPlain {
-		const role = "unprivileged"
-		if err := db.execute(ctx, "CREATE ROLE "+role+" LOGIN", "CREATE SCHEMA pulsegate AUTHORIZATION "+role); err != nil {
-			return nil, err
-		}
-		opt.DSN = strings.Replace(opt.DSN, "user="+databaseUser, "user="+role, 1)
-	}
-	cpu, err := cpuDuring([]int{db.process.pid()}, func() error {
-		stored := opt
-		if kind == rowsChecked {
-			stored.Move = pgstore.MoveTo
-		}
-		s, err := pgstore.Open(ctx, stored)
-		if err == nil {
-			err = errors.Join(c.fill(s), s.Close())
-		}
-		if err != nil {
-			return err
-		}
-		if isSealed && kind != sealed {
-			if err := db.execute(ctx, "CHECKPOINT"); err != nil {
-				return err
-			}
-		}
-		if isSealed {
-			opt.SealAfter, opt.SealEvery = time.Hour, 5*time.Second
-			if s, err = pgstore.Open(ctx, opt); err != nil {
-				return err
-			}
-			if err := errors.Join(awaitSealed(ctx, db), s.Close()); err != nil {
-				return err
-			}
-		}
-		return db.execute(ctx, "VACUUM pulsegate.readings")
-	})
-	if err != nil {
-		return nil, err
-	}
-	logged, err := db.logged()
-	if err != nil {
-		return nil, err
-	}
-	n := float64(c.Devices*c.Minutes + c.Long)
-	f := report.Figures{"log": float64(logged-before) / n, "cpu": report.Micros(cpu) / n}
-	if err := db.execute(ctx, "ANALYZE"); err != nil {
+	if f, err = m.since(cost{readings: uint64(c.Devices*c.Minutes + c.Long)}); err != nil {
 		return nil, err
 	}
 	var disk float64
 	size := "SELECT sum(pg_total_relation_size(inhrelid))::float8 / (SELECT count(*) FROM pulsegate.readings) FROM pg_inherits WHERE inhparent = 'pulsegate.readings'::regclass"
-	if isSealed {
+	if kind.sealed {
 		size = "SELECT pg_total_relation_size('pulsegate.segments')::float8 / sum(n) FROM pulsegate.segments"
 	}
-	if err := db.query(ctx, size, &disk); err != nil {
+	if err := errors.Join(db.execute(ctx, "ANALYZE"), db.query(ctx, size, &disk)); err != nil {
 		return nil, err
 	}
 	f["disk"] = disk
-	s, err := pgstore.Open(ctx, pgstore.Options{DSN: db.dsn, Single: true})
+	store, err := pgstore.Open(ctx, pgstore.Options{DSN: db.dsn, Single: true})
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	var days, all []float64
-	dst := make([]storage.Record, 10000)
-	for i := range 400 {
-		took, err := scan(ctx, s, dst, sealedDevice(i%c.Devices), c.start(c.Minutes), min(c.Minutes, 1440))
-		if err != nil {
-			return nil, err
-		}
-		days = append(days, took)
+	defer func() { err = errors.Join(err, store.Close()) }()
+	if f["day"], err = scans(ctx, store, 400, func(i int) (vitals.Name, int64, int) {
+		return sealedDevice(i % c.Devices), c.from(c.Minutes), min(c.Minutes, 1440)
+	}); err != nil {
+		return nil, err
 	}
-	for range 5 {
-		took, err := scan(ctx, s, dst, sealedDevice(c.Devices), c.start(c.Long), c.Long)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, took)
-	}
-	slices.Sort(days)
-	slices.Sort(all)
-	f["day"], f["long"] = days[len(days)/2], all[len(all)/2]
-	return f, nil
+	f["long"], err = scans(ctx, store, 5, func(int) (vitals.Name, int64, int) { return sealedDevice(c.Devices), c.from(c.Long), c.Long })
+	return f, err
 }
 
-// start returns the time of the first of n readings, which end two days ago.
-func (c *sealedCommand) start(n int) int64 {
+// storeAndSeal stores the readings as kind says, and removes the versions of rows that are needed no more.
+func (c *sealedCommand) storeAndSeal(ctx context.Context, db *database, kind *sealedKind) error {
+	opt := pgstore.Options{DSN: db.dsn, Single: true}
+	if kind.plain {
+		const role = "unprivileged"
+		if err := db.execute(ctx, "CREATE ROLE "+role+" LOGIN", "CREATE SCHEMA pulsegate AUTHORIZATION "+role); err != nil {
+			return err
+		}
+		opt.DSN = strings.Replace(opt.DSN, "user="+databaseUser, "user="+role, 1)
+	}
+	stored := opt
+	if kind.checked {
+		stored.Move = pgstore.MoveTo
+	}
+	s, err := pgstore.Open(ctx, stored)
+	if err == nil {
+		err = errors.Join(c.fill(s), s.Close())
+	}
+	if err == nil && kind.checkpoint {
+		err = db.execute(ctx, "CHECKPOINT")
+	}
+	if err == nil && kind.sealed {
+		opt.SealAfter, opt.SealEvery = time.Hour, 5*time.Second
+		if s, err = pgstore.Open(ctx, opt); err == nil {
+			err = errors.Join(awaitSealed(ctx, db), s.Close())
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return db.execute(ctx, "VACUUM pulsegate.readings")
+}
+
+// from returns the time of the first of n readings, which end two days ago.
+func (c *sealedCommand) from(n int) int64 {
 	return time.Now().Truncate(24*time.Hour).UnixMilli() - int64(n+2880)*60000
 }
 
@@ -230,7 +205,7 @@ func (c *sealedCommand) fill(s *pgstore.Store) error {
 		if err != nil {
 			return err
 		}
-		r := &vitals.Reading{Device: sealedDevice(device), TimeUnixMs: c.start(n) + int64(i)*60000 + random.Int64N(1000), Gateway: gateway}
+		r := &vitals.Reading{Device: sealedDevice(device), TimeUnixMs: c.from(n) + int64(i)*60000 + random.Int64N(1000), Gateway: gateway}
 		r.Values.Set(vitals.HeartRate, vitals.Value(6000+10*random.IntN(300)))
 		r.Values.Set(vitals.SpO2, vitals.Value(9300+100*random.IntN(6)))
 		if group = append(group, &storage.Entry{Reading: r, ReceivedUnixMs: r.TimeUnixMs + random.Int64N(2000)}); len(group) == 1000 {
@@ -265,12 +240,25 @@ func awaitSealed(ctx context.Context, db *database) error {
 		if err := conn.QueryRow(ctx, "SELECT passed_ms > 0 FROM pulsegate.state").Scan(&passed); err != nil || passed {
 			return err
 		}
-		select {
-		case <-time.After(500 * time.Millisecond):
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := sleep(ctx, 500*time.Millisecond); err != nil {
+			return err
 		}
 	}
+}
+
+// scans returns the median time of n scans, in ms.
+func scans(ctx context.Context, s *pgstore.Store, n int, of func(i int) (device vitals.Name, fromMs int64, minutes int)) (float64, error) {
+	dst := make([]storage.Record, 10000)
+	var all []float64
+	for i := range n {
+		device, fromMs, minutes := of(i)
+		took, err := scan(ctx, s, dst, device, fromMs, minutes)
+		if err != nil {
+			return 0, err
+		}
+		all = append(all, took)
+	}
+	return report.SpreadOf(all).Median, nil
 }
 
 // scan reads a number of minutes of a device into dst, page by page, and returns how long it took, in ms.

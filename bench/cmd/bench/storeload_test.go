@@ -30,7 +30,7 @@ func TestFlow(t *testing.T) {
 		w.Write(batchAnswer)
 	}))
 	defer srv.Close()
-	f := newFlow(2500, 2, 2, time.Now(), openOwn(srv.Listener.Addr().String()))
+	f := newFlow(2500, 2, 2, time.Now(), ownOutlet(srv.Listener.Addr().String()))
 	if len(f.groups) != 3 || f.conns != 2 {
 		t.Fatalf("%d groups, %d connections; want 3 and 2", len(f.groups), f.conns)
 	}
@@ -60,7 +60,7 @@ func TestFlowEnds(t *testing.T) {
 		w.Write(batchAnswer)
 	}))
 	defer srv.Close()
-	f := newFlow(1500, 2, 10, time.Now(), openOwn(srv.Listener.Addr().String()))
+	f := newFlow(1500, 2, 10, time.Now(), ownOutlet(srv.Listener.Addr().String()))
 	if p, err := f.run(ctx, -1); err == nil || p.batches == 0 {
 		t.Errorf("%d batches, %v; want some and an error", p.batches, err)
 	}

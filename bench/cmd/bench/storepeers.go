@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"time"
@@ -14,34 +13,22 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A keeper is a running server that stores readings.
-type keeper struct {
-	process  *process
-	dir      string // of its data
-	leaveOut string // name of a folder in dir that is not counted
-	open     func(ctx context.Context) (sink, error)
-	finish   func(ctx context.Context) error           // writes what the server has yet to write; nil means it does by itself
-	stored   func(ctx context.Context) (uint64, error) // number of readings
-	stop     func() error
-}
-
 // A peer is a server to compare with.
 type peer struct {
 	name, what string
-	conns      int
 	table      bool // a database, whose cost grows with every reading
-	start      func(ctx context.Context, c *storeCommand, dir string) (*keeper, error)
+	start      func(ctx context.Context, dir string) (*keeper, error)
 }
 
-func peers() []peer {
+func (c *storeCommand) peers() []peer {
 	return []peer{
-		{victoriaMetrics, "InfluxDB lines, one for each reading, with the device and the gateway as labels; no times of receipt; not durable when answered", senders, false, startVictoriaMetrics},
-		{"postgres", "a table with the primary key (device, time); a COPY for each batch; default settings; its log is not counted in the bytes on disk", senders, true, startPostgresTable},
+		{victoriaMetrics, "InfluxDB lines, one for each reading, with the device and the gateway as labels; no times of receipt; not durable when answered", false, c.startVictoriaMetrics},
+		{"postgres", "a table with the primary key (device, time); a COPY for each batch; default settings; its log is not counted in the bytes on disk", true, startPostgresTable},
 	}
 }
 
 // startVictoriaMetrics starts a single node on a free loopback port.
-func startVictoriaMetrics(ctx context.Context, c *storeCommand, dir string) (*keeper, error) {
+func (c *storeCommand) startVictoriaMetrics(ctx context.Context, dir string) (*keeper, error) {
 	program, err := exec.LookPath(c.VictoriaMetrics)
 	if err != nil {
 		return nil, errors.New("there is no program victoria-metrics in PATH; install it, or name its path with --victoria-metrics")
@@ -56,12 +43,13 @@ func startVictoriaMetrics(ctx context.Context, c *storeCommand, dir string) (*ke
 		return nil, err
 	}
 	if err := p.awaitOK(ctx, "http://"+addr+"/health"); err != nil {
-		return nil, errors.Join(err, p.stop())
+		return nil, err
 	}
 	return &keeper{
 		process: p, dir: data,
-		open: func(ctx context.Context) (sink, error) {
-			return openHTTP(ctx, addr, "/write?precision=ms", influxLines{}, http.StatusNoContent, nil)
+		outlet: outlet{
+			openHTTP(addr, "/write?precision=ms", "", func(status int, _ []byte) bool { return status == http.StatusNoContent }),
+			influxLines,
 		},
 		stored: func(ctx context.Context) (uint64, error) {
 			metrics, err := scrape(ctx, addr)
@@ -72,51 +60,25 @@ func startVictoriaMetrics(ctx context.Context, c *storeCommand, dir string) (*ke
 	}, nil
 }
 
-// awaitOK waits until a GET of url is answered with 200.
-func (p *process) awaitOK(ctx context.Context, url string) error {
-	ctx, cancel := context.WithTimeout(ctx, 3*startTimeout)
-	defer cancel()
-	client := &http.Client{Timeout: answerTimeout}
-	defer client.CloseIdleConnections()
-	for {
-		if r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil); err != nil {
-			return fmt.Errorf("wait for server: %w", err)
-		} else if resp, err := client.Do(r); err == nil {
-			resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				return nil
-			}
-		}
-		select {
-		case <-time.After(5 * time.Millisecond):
-		case <-p.ended:
-			return fmt.Errorf("wait for server: it ended: %s", p.text())
-		case <-ctx.Done():
-			return fmt.Errorf("wait for server: %w: %s", ctx.Err(), p.text())
-		}
-	}
-}
-
 // postgresSink copies batches into a table.
 type postgresSink struct {
-	csvRows
 	conn *pgx.Conn
 	copy string
 }
 
-// openCopy returns how to connect to a database to copy rows into a table.
-func openCopy(db *database, table string, rows csvRows) func(context.Context) (sink, error) {
-	return func(ctx context.Context) (sink, error) {
+// copyOutlet returns an outlet that copies rows, which end with rest, into a table of a database.
+func copyOutlet(db *database, table, rest string) outlet {
+	return outlet{func(ctx context.Context) (sink, error) {
 		conn, err := pgx.Connect(ctx, db.dsn)
 		if err != nil {
 			return nil, fmt.Errorf("connect: %w", err)
 		}
-		return &postgresSink{rows, conn, "COPY " + table + " FROM STDIN (FORMAT csv)"}, nil
-	}
+		return &postgresSink{conn, "COPY " + table + " FROM STDIN (FORMAT csv)"}, nil
+	}, func() encoder { return csvRows(rest) }}
 }
 
 // startPostgresTable starts PostgreSQL with an empty table.
-func startPostgresTable(ctx context.Context, c *storeCommand, dir string) (*keeper, error) {
+func startPostgresTable(ctx context.Context, dir string) (*keeper, error) {
 	db, err := startPostgres(ctx, dir)
 	if err != nil {
 		return nil, err
@@ -126,11 +88,11 @@ func startPostgresTable(ctx context.Context, c *storeCommand, dir string) (*keep
 	}
 	return &keeper{
 		process: db.process, dir: filepath.Join(dir, "data"), leaveOut: "pg_wal",
-		open: openCopy(db, "readings", ""),
+		outlet: copyOutlet(db, "readings", ""),
 		finish: func(ctx context.Context) error {
 			return db.execute(ctx, "VACUUM readings", "CHECKPOINT")
 		},
-		stored: db.stored,
+		stored: func(ctx context.Context) (uint64, error) { return db.count(ctx, "readings") },
 		stop:   db.stop,
 	}, nil
 }
@@ -144,25 +106,3 @@ func (s *postgresSink) send(ctx context.Context, batch []byte) (time.Duration, e
 }
 
 func (s *postgresSink) close() { s.conn.Close(context.Background()) }
-
-// diskBytes returns the disk space of the files below dir, without the folder leaveOut.
-func diskBytes(dir, leaveOut string) (total uint64, err error) {
-	err = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
-		if err == nil && d.IsDir() && d.Name() == leaveOut {
-			return filepath.SkipDir
-		}
-		if err == nil && d.Type().IsRegular() {
-			var n uint64
-			n, err = allocatedBytes(path)
-			total += n
-		}
-		if errors.Is(err, os.ErrNotExist) {
-			return nil // the server has removed it since it was listed
-		}
-		return err
-	})
-	if err != nil {
-		return 0, fmt.Errorf("measure disk space: %w", err)
-	}
-	return total, nil
-}

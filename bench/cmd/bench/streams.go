@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,24 +30,18 @@ const liveUsers = 100
 // streamsLead is the time for which the senders load before the measurement, and may load after it.
 const streamsLead = time.Second
 
-// ingestWith loads a fresh server with b.Rate readings per second, one of each device,
+// ingestWith loads a fresh server with c.Rate readings per second, one of each device,
 // while subscribers watch all devices, each of them an equal part.
-func (b *readRun) ingestWith(ctx context.Context, subscribers int) (_ report.Figures, err error) {
-	dir, remove, err := temporary(b.work)
+func (c *readCommand) ingestWith(ctx context.Context, subscribers int) (f report.Figures, err error) {
+	own := pulsegate()
+	s, err := c.start(ctx, &own)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, remove()) }()
-	p, err := b.startOwn(ctx, filepath.Join(dir, "data"), nil)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, p.stop()) }()
-	if err := p.awaitOK(ctx, "http://"+p.public+"/readyz"); err != nil {
-		return nil, err
-	}
+	defer func() { err = errors.Join(err, s.stop()) }()
+	p := s.nodes[0]
 	const name = "bench"
-	streams, err := openStreams(ctx, p.public, subscribers, b.Rate, "sim-"+name+"-")
+	streams, err := openStreams(ctx, p.public, subscribers, c.Rate, "sim-"+name+"-")
 	if err != nil {
 		return nil, err
 	}
@@ -57,58 +50,44 @@ func (b *readRun) ingestWith(ctx context.Context, subscribers int) (_ report.Fig
 	defer cancel()
 	loaded := make(chan error, 1)
 	go func() {
-		_, err := simulate(loading, b.own(), streamsLead+b.duration()+patience+loadGrace, "--target=http://"+p.public, "--users="+strconv.Itoa(liveUsers),
-			"--devices="+strconv.Itoa(b.Rate), "--rate="+strconv.Itoa(b.Rate), "--threads=1", "--for="+(2*streamsLead+b.duration()).String(), "--run="+name)
+		_, err := simulate(loading, c.own(), streamsLead+c.duration()+patience+loadGrace, "--target=http://"+p.public, "--users="+strconv.Itoa(liveUsers),
+			"--devices="+strconv.Itoa(c.Rate), "--rate="+strconv.Itoa(c.Rate), "--threads=1", "--for="+(2*streamsLead+c.duration()).String(), "--run="+name)
 		loaded <- err
 	}()
 	if err := sleep(ctx, streamsLead); err != nil {
 		return nil, err
 	}
-	before, err := liveState(ctx, p)
+	before, err := scrape(ctx, p.admin)
 	if err != nil {
 		return nil, err
 	}
 	events := streams.events.Load()
-	samples, err := cpuProfile(ctx, p.admin, b.duration(), streamStacks)
+	var samples cpuSamples
+	cpu, err := cpuDuring([]int{p.pid()}, func() (err error) {
+		samples, err = cpuProfile(ctx, p.admin, c.duration(), streamStacks)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
 	events = streams.events.Load() - events
-	after, err := liveState(ctx, p)
-	if err != nil {
+	after, err := scrape(ctx, p.admin)
+	if err = errors.Join(err, <-loaded); err != nil {
 		return nil, err
 	}
-	if err := <-loaded; err != nil {
-		return nil, err
-	}
-	readings := after.stored - before.stored
+	const stored, dropped = `pulsegate_readings_total{outcome="stored"}`, "pulsegate_live_dropped_total"
+	readings := uint64(after[stored] - before[stored])
 	switch {
 	case readings == 0:
 		return nil, errors.New("nothing was stored")
 	case subscribers > 0 && events == 0:
 		return nil, errors.New("no event arrived")
 	}
-	f := per(readings, b.duration(), after.cpu-before.cpu, 0)
+	f = per(readings, c.duration(), cpu, 0)
 	f["streams"] = f["cpu"] * samples.part / max(samples.all, 1) // a short, light load may have no sample
 	f["ingest"] = f["cpu"] - f["streams"]
-	f["events"], f["dropped"] = float64(events)/b.duration().Seconds(), float64(after.dropped-before.dropped)
+	f["events"], f["dropped"] = float64(events)/c.duration().Seconds(), after[dropped]-before[dropped]
 	return f, streams.failed()
-}
-
-// A liveTotals is the counters of a server.
-type liveTotals struct {
-	cpu             time.Duration
-	stored, dropped uint64
-}
-
-func liveState(ctx context.Context, p *process) (s liveTotals, err error) {
-	if s.cpu, err = cpuTime(p.pid()); err != nil {
-		return s, err
-	}
-	metrics, err := scrape(ctx, p.admin)
-	s.stored = uint64(metrics[`pulsegate_readings_total{outcome="stored"}`])
-	s.dropped = uint64(metrics["pulsegate_live_dropped_total"])
-	return s, err
 }
 
 // cpuSamples is the CPU time in a profile, and the part of it with certain functions in its stacks.

@@ -46,13 +46,13 @@ func TestCPUTimeOfNoProcess(t *testing.T) {
 }
 
 func TestParseLoad(t *testing.T) {
-	got, err := parseLoad("Running 1s test\nresult requests=10 duration_us=1000001 p50_us=5 p99_us=70 failed=0 sockets=0\n")
+	got, err := parseLoad("Running 1s test\nresult {\"requests\":10,\"duration\":1000001,\"p50\":5,\"p99\":70,\"failed\":0,\"sockets\":0,\"before\":3}\n")
 	try(t, err)
-	want := load{requests: 10, duration: 1000001 * time.Microsecond, p50: 5 * time.Microsecond, p99: 70 * time.Microsecond}
+	want := load{requests: 7, before: 3, duration: 1000001 * time.Microsecond, p50: 5 * time.Microsecond, p99: 70 * time.Microsecond}
 	if got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	for _, text := range []string{"", "result requests=10", "x result requests=1 duration_us=1 p50_us=1 p99_us=1 failed=0 sockets=0"} {
+	for _, text := range []string{"", "result {\"requests\":10", "x result {\"requests\":1}"} {
 		if got, err := parseLoad(text); err == nil {
 			t.Errorf("parseLoad(%q) = %+v, want an error", text, got)
 		}

@@ -5,13 +5,10 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"time"
 )
-
-const maxAnswerBytes = 4 << 10
 
 // firstReading returns the reading that is sent before the load. It has the form and
 // length of the script's readings, but a different device.
@@ -24,31 +21,17 @@ func firstReading() string {
 func verify(ctx context.Context, addr string, s *secure) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	transport, scheme := &http.Transport{DisableKeepAlives: true}, "http://"
+	transport, url, token := &http.Transport{DisableKeepAlives: true}, "http://"+addr+path, ""
 	if s != nil {
-		transport.TLSClientConfig, scheme = &tls.Config{InsecureSkipVerify: true}, "https://"
+		transport.TLSClientConfig, url, token = &tls.Config{InsecureSkipVerify: true}, "https://"+addr+path, s.token
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, scheme+addr+path, strings.NewReader(firstReading()))
-	if err != nil {
-		return fmt.Errorf("verify answer: %w", err)
-	}
-	r.Header.Set("Content-Type", "application/json")
-	if s != nil {
-		r.Header.Set("Authorization", "Bearer "+s.token)
-	}
-	client := &http.Client{Transport: transport}
-	resp, err := client.Do(r)
-	if err != nil {
-		return fmt.Errorf("verify answer: %w", err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
-	if err != nil {
-		return fmt.Errorf("verify answer: %w", err)
-	}
+	text, err := request(ctx, &http.Client{Transport: transport}, http.MethodPost, url, token, strings.NewReader(firstReading()), nil)
 	var answer struct{ Status string }
-	if err := json.Unmarshal(body, &answer); err != nil || resp.StatusCode != http.StatusOK || answer.Status != "stored" {
-		return fmt.Errorf("verify answer: status %d, body %q", resp.StatusCode, body)
+	if err == nil {
+		err = json.Unmarshal(text, &answer)
+	}
+	if err != nil || answer.Status != "stored" {
+		return fmt.Errorf("verify answer: %w, body %q", err, text)
 	}
 	return nil
 }

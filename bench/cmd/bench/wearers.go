@@ -3,25 +3,8 @@ package main
 import (
 	"strconv"
 	"time"
-)
 
-// Signs of a sample, in the order of the API's documentation.
-const (
-	systolic = iota
-	diastolic
-	oxygen
-	heartRate
-	restingRate
-	firstSigns // what peers store; the others follow
-)
-
-const (
-	respiratoryRate = firstSigns + iota
-	temperature
-	weight
-	glucose
-	pulseRate
-	numSigns
+	"github.com/pulsegate/pulsegate/vitals"
 )
 
 const (
@@ -30,14 +13,22 @@ const (
 	perGateway = 40  // wearers
 	minuteMs   = 60_000
 	jitterMs   = 1000 // range of the jitter of a wearer's times
-
 )
 
-// A sample is a reading of a wearer. Its values are in tenths of their unit.
+// A sample is a reading of a wearer.
 type sample struct {
 	device, gateway int32
 	timeMs          int64
-	values          [numSigns]int32
+	values          vitals.Values
+}
+
+// set sets a sign to a number of tenths of its unit.
+func (s *sample) set(sign vitals.Sign, tenths int32) {
+	scale := int32(10)
+	if sign == vitals.BodyWeight { // which has three decimals
+		scale = 100
+	}
+	s.values.Set(sign, vitals.Value(tenths*scale))
 }
 
 // A wearer is the state of one device of the load.
@@ -125,39 +116,25 @@ func (w *wearers) measure(one *wearer, s *sample) {
 		ward ^= 1
 	}
 	*s = sample{device: one.device, gateway: ward, timeMs: w.minuteMs + int64(one.phaseMs+w.below(jitterMs))}
-	s.values[heartRate] = min(one.rate+one.noise, 999)
-	s.values[oxygen] = min(one.saturation+w.around(14), 999)
+	rate := min(one.rate+one.noise, 999)
+	s.set(vitals.HeartRate, rate)
+	s.set(vitals.SpO2, min(one.saturation+w.around(14), 999))
 	if w.signs > 2 {
-		s.values[systolic] = one.high + one.noise/2 + w.around(50)
-		s.values[diastolic] = one.high*5/8 - 50 + w.around(35)
-		s.values[restingRate] = one.rest + w.around(8)
+		s.set(vitals.Systolic, one.high+one.noise/2+w.around(50))
+		s.set(vitals.Diastolic, one.high*5/8-50+w.around(35))
+		s.set(vitals.RestingHeartRate, one.rest+w.around(8))
 	}
-	if w.signs > firstSigns {
-		s.values[respiratoryRate] = (150 + w.around(30)) / 10 * 10
-		s.values[temperature] = 367 + w.around(3)
-		s.values[weight] = one.rest + w.around(4)
-		s.values[glucose] = (1050 + w.around(100)) / 10 * 10
-		s.values[pulseRate] = min(s.values[heartRate]+w.around(5), 999)
+	if w.signs > vitals.NumFirst {
+		s.set(vitals.RespiratoryRate, (150+w.around(30))/10*10)
+		s.set(vitals.BodyTemperature, 367+w.around(3))
+		s.set(vitals.BodyWeight, one.rest+w.around(4))
+		s.set(vitals.GlucoseMass, (1050+w.around(100))/10*10)
+		s.set(vitals.PulseRate, min(rate+w.around(5), 999))
 	}
 }
 
-// An encoder writes a batch in the language of a server. It is used by one sender.
-type encoder interface {
-	// encode appends a batch to dst.
-	encode(dst []byte, samples []sample) []byte
-}
-
-// appendTenths appends a number of tenths as a decimal number.
-func appendTenths(dst []byte, v int32) []byte {
-	if v >= 1000 {
-		dst = append(dst, byte('0'+v/1000))
-	}
-	dst = append(dst, byte('0'+v/100%10), byte('0'+v/10%10))
-	if v%10 != 0 {
-		dst = append(dst, '.', byte('0'+v%10))
-	}
-	return dst
-}
+// An encoder appends a batch to dst, in the language of a server. It is used by one sender.
+type encoder func(dst []byte, samples []sample) []byte
 
 // appendName appends a prefix and the last digits of n.
 func appendName(dst []byte, prefix string, n int32, digits int) []byte {
@@ -175,69 +152,41 @@ func appendName(dst []byte, prefix string, n int32, digits int) []byte {
 func appendDevice(dst []byte, n int32) []byte  { return appendName(dst, "wearable-", n, 6) }
 func appendGateway(dst []byte, n int32) []byte { return appendName(dst, "ward-", n, 5) }
 
-// jsonNames are the names of the signs in the API.
-var jsonNames = [numSigns]string{"systolic_mmhg", "diastolic_mmhg", "spo2_pct", "heart_rate_bpm", "resting_heart_rate_bpm",
-	"respiratory_rate_bpm", "body_temperature_c", "body_weight_kg", "glucose_mg_dl", "pulse_rate_bpm"}
-
-// jsonArray writes Pulsegate's batches.
-type jsonArray struct {
-	minuteMs int64 // the minute of text
-	text     []byte
-}
-
-func (e *jsonArray) encode(dst []byte, samples []sample) []byte {
-	for i := range samples {
-		s := &samples[i]
-		between := `,{"device":"`
-		if i == 0 {
-			between = `[{"device":"`
+// jsonArray returns what writes Pulsegate's batches.
+func jsonArray() encoder {
+	signs := vitals.NewSigns()
+	return func(dst []byte, samples []sample) []byte {
+		between := byte('[')
+		for i := range samples {
+			s := &samples[i]
+			dst = appendDevice(append(append(dst, between), `{"device":"`...), s.device)
+			dst = vitals.AppendTime(append(dst, `","time":"`...), s.timeMs)
+			dst = signs.AppendMembers(append(dst, '"'), &s.values)
+			dst = append(appendGateway(append(dst, `,"gateway":"`...), s.gateway), `"}`...)
+			between = ','
 		}
-		dst = appendDevice(append(dst, between...), s.device)
-		dst = e.appendTime(append(dst, `","time":"`...), s.timeMs)
-		dst = append(dst, '"')
-		for sign, v := range s.values {
-			if v > 0 {
-				dst = append(append(append(dst, `,"`...), jsonNames[sign]...), `":`...)
-				dst = appendTenths(dst, v)
-			}
-		}
-		dst = appendGateway(append(dst, `,"gateway":"`...), s.gateway)
-		dst = append(dst, `"}`...)
+		return append(dst, ']')
 	}
-	return append(dst, ']')
 }
 
-// appendTime appends a time. It keeps the text of the last minute, because formatting a
-// time costs more than the rest of a reading.
-func (e *jsonArray) appendTime(dst []byte, unixMs int64) []byte {
-	if unixMs < e.minuteMs || unixMs-e.minuteMs >= minuteMs || e.text == nil {
-		e.minuteMs = unixMs - unixMs%minuteMs
-		e.text = time.UnixMilli(e.minuteMs).UTC().AppendFormat(e.text[:0], "2006-01-02T15:04:")
-	}
-	ms := unixMs - e.minuteMs
-	return append(append(dst, e.text...), byte('0'+ms/10_000), byte('0'+ms/1000%10), '.', byte('0'+ms/100%10), byte('0'+ms/10%10), byte('0'+ms%10), 'Z')
-}
-
-// influxLines writes InfluxDB's line protocol, a line for each reading.
-type influxLines struct{}
-
-func (influxLines) encode(dst []byte, samples []sample) []byte {
-	for i := range samples {
-		s := &samples[i]
-		dst = appendDevice(append(dst, "vitals,device="...), s.device)
-		dst = appendGateway(append(dst, ",gateway="...), s.gateway)
-		between := byte(' ')
-		for sign, v := range s.values {
-			if v > 0 {
-				dst = append(append(append(dst, between), jsonNames[sign]...), '=')
-				dst = appendTenths(dst, v)
+// influxLines returns what writes InfluxDB's line protocol, a line for each reading.
+func influxLines() encoder {
+	signs := vitals.NewSigns()
+	return func(dst []byte, samples []sample) []byte {
+		for i := range samples {
+			s := &samples[i]
+			dst = appendDevice(append(dst, "vitals,device="...), s.device)
+			dst = appendGateway(append(dst, ",gateway="...), s.gateway)
+			between := byte(' ')
+			for sign, v := range s.values.All() {
+				d := signs.Of(sign)
+				dst = d.Append(append(append(append(dst, between), d.Field...), '='), v)
 				between = ','
 			}
+			dst = append(strconv.AppendInt(append(dst, ' '), s.timeMs, 10), '\n')
 		}
-		dst = strconv.AppendInt(append(dst, ' '), s.timeMs, 10)
-		dst = append(dst, '\n')
+		return dst
 	}
-	return dst
 }
 
 // createReadings creates the table of csvRows.
@@ -246,24 +195,24 @@ const createReadings = `CREATE TABLE readings (
 	systolic smallint, diastolic smallint, spo2 smallint, heart_rate smallint, resting_heart_rate smallint,
 	gateway text, PRIMARY KEY (device, time))`
 
-// csvRows writes the input of COPY: device, time, received, the signs in tenths, gateway, and
-// what follows in the string.
-type csvRows string
-
-func (e csvRows) encode(dst []byte, samples []sample) []byte {
-	received := time.Now().UnixMilli()
-	for i := range samples {
-		s := &samples[i]
-		dst = append(appendDevice(dst, s.device), ',')
-		dst = append(strconv.AppendInt(dst, s.timeMs, 10), ',')
-		dst = append(strconv.AppendInt(dst, received, 10), ',')
-		for _, v := range s.values[:firstSigns] {
-			if v > 0 {
-				dst = strconv.AppendInt(dst, int64(v), 10)
+// csvRows returns what writes the input of COPY: device, time, received, the first signs in
+// hundredths, gateway, and rest.
+func csvRows(rest string) encoder {
+	return func(dst []byte, samples []sample) []byte {
+		received := time.Now().UnixMilli()
+		for i := range samples {
+			s := &samples[i]
+			dst = append(appendDevice(dst, s.device), ',')
+			dst = append(strconv.AppendInt(dst, s.timeMs, 10), ',')
+			dst = append(strconv.AppendInt(dst, received, 10), ',')
+			for sign := range vitals.Sign(vitals.NumFirst) {
+				if v, ok := s.values.Get(sign); ok {
+					dst = strconv.AppendInt(dst, int64(v), 10)
+				}
+				dst = append(dst, ',')
 			}
-			dst = append(dst, ',')
+			dst = append(append(appendGateway(dst, s.gateway), rest...), '\n')
 		}
-		dst = append(append(appendGateway(dst, s.gateway), e...), '\n')
+		return dst
 	}
-	return dst
 }

@@ -4,14 +4,13 @@ import (
 	"bytes"
 	"context"
 	_ "embed"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -27,15 +26,9 @@ const (
 type wrk struct {
 	path, version, script string
 
-	secure *secure // nil means no TLS and no token
-	lead   *lead   // nil means the whole load counts
-}
-
-// A lead is the first part of a load, in which its connections complete their handshakes.
-// It does not count.
-type lead struct {
-	length time.Duration
-	ended  func() // called at its end
+	// lead is the first part of a load over TLS, in which its connections complete their
+	// handshakes. It does not count.
+	lead time.Duration
 }
 
 //go:embed done.lua
@@ -91,76 +84,65 @@ type load struct {
 	cpu      time.Duration // CPU time of wrk, without the lead
 }
 
-// run loads the server at addr. The times of readings start at baseUnixMs.
-func (w *wrk) run(ctx context.Context, addr string, connections int, d time.Duration, baseUnixMs int64) (load, error) {
-	ctx, cancel := context.WithTimeout(ctx, d+w.leadTime()+loadGrace)
-	defer cancel()
-	scheme, token := "http://", ""
-	if w.secure != nil {
-		scheme, token = "https://", w.secure.token
+// run loads the server at addr, with TLS and a token if s is not nil. The times of readings start
+// at baseUnixMs. began is called when the load begins to count.
+func (w *wrk) run(ctx context.Context, addr string, s *secure, connections int, d time.Duration, baseUnixMs int64, began func()) (load, error) {
+	scheme, token, lead := "http://", "", time.Duration(0)
+	if s != nil {
+		scheme, token, lead = "https://", s.token, w.lead+time.Second
 	}
-	cmd := exec.CommandContext(ctx, w.path, "-t1", "-c"+strconv.Itoa(connections), fmt.Sprintf("-d%ds", int((d+w.leadTime()).Seconds())),
+	ctx, cancel := context.WithTimeout(ctx, d+lead+loadGrace)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, w.path, "-t1", "-c"+strconv.Itoa(connections), fmt.Sprintf("-d%ds", int((d+lead).Seconds())),
 		"--timeout", fmt.Sprintf("%ds", int(answerTimeout.Seconds())), "-s", w.script,
 		scheme+addr+path, "--", strconv.FormatInt(baseUnixMs, 10), token)
-	began := time.Now()
-	if w.lead != nil {
-		// The script knows full seconds alone.
-		began = began.Add(w.lead.length).Truncate(time.Second).Add(time.Second)
-		cmd.Args = append(cmd.Args, strconv.FormatInt(began.Unix(), 10))
+	start := time.Now().Add(lead).Truncate(time.Second) // the script knows full seconds alone
+	if lead > 0 {
+		cmd.Args = append(cmd.Args, strconv.FormatInt(start.Unix(), 10))
+	} else {
+		began()
 	}
 	var text bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &text, &text
 	if err := cmd.Start(); err != nil {
 		return load{}, fmt.Errorf("start wrk: %w", err)
 	}
-	var before atomic.Int64 // CPU time of the lead
-	if w.lead != nil {
-		timer := time.AfterFunc(time.Until(began), func() {
-			cpu, _ := cpuTime(cmd.Process.Pid) // if wrk has failed, Wait returns the error
-			before.Store(int64(cpu))
-			w.lead.ended()
-		})
-		defer timer.Stop()
+	var before time.Duration // CPU time of the lead
+	counts := make(chan struct{})
+	timer := time.AfterFunc(time.Until(start), func() {
+		defer close(counts)
+		if lead > 0 {
+			before, _ = cpuTime(cmd.Process.Pid) // if wrk has failed, Wait returns the error
+			began()
+		}
+	})
+	err := cmd.Wait()
+	if !timer.Stop() {
+		<-counts
 	}
-	if err := cmd.Wait(); err != nil {
+	if err != nil {
 		return load{}, fmt.Errorf("run wrk: %w\n%s", err, text.Bytes())
 	}
 	l, err := parseLoad(text.String())
-	if w.lead != nil {
-		l.duration = time.Since(began)
+	if lead > 0 {
+		l.duration = time.Since(start)
 	}
-	l.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime() - time.Duration(before.Load())
+	l.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime() - before
 	return l, err
 }
 
-// leadTime is the time by which a load is longer because of its lead.
-func (w *wrk) leadTime() time.Duration {
-	if w.lead == nil {
-		return 0
-	}
-	return w.lead.length + time.Second
-}
-
-var resultLine = regexp.MustCompile(`(?m)^result requests=(\d+) duration_us=(\d+) p50_us=(\d+) p99_us=(\d+) failed=(\d+) sockets=(\d+)(?: before=(\d+))?$`)
-
 // parseLoad parses the line written by done.lua.
 func parseLoad(text string) (load, error) {
-	m := resultLine.FindStringSubmatch(text)
-	if m == nil {
-		return load{}, fmt.Errorf("read wrk's result: it is missing in:\n%s", text)
+	_, result, _ := strings.Cut("\n"+text, "\nresult ")
+	var r struct {
+		Requests, Before, Failed, Sockets uint64
+		Duration, P50, P99                time.Duration // in µs
 	}
-	var n [7]uint64
-	for i := range n {
-		if m[i+1] == "" {
-			continue
-		}
-		var err error
-		if n[i], err = strconv.ParseUint(m[i+1], 10, 63); err != nil {
-			return load{}, fmt.Errorf("read wrk's result: %w", err)
-		}
+	if err := json.NewDecoder(strings.NewReader(result)).Decode(&r); err != nil {
+		return load{}, fmt.Errorf("read wrk's result: %w in:\n%s", err, text)
 	}
-	micro := func(v uint64) time.Duration { return time.Duration(v) * time.Microsecond }
-	return load{requests: n[0] - n[6], before: n[6], duration: micro(n[1]), p50: micro(n[2]), p99: micro(n[3]), failed: n[4], sockets: n[5]}, nil
+	return load{requests: r.Requests - r.Before, before: r.Before, duration: r.Duration * time.Microsecond,
+		p50: r.P50 * time.Microsecond, p99: r.P99 * time.Microsecond, failed: r.Failed, sockets: r.Sockets}, nil
 }
 
 // check returns an error if there were failures, which would falsify the figures.

@@ -23,8 +23,6 @@ const (
 // It treats each read as one request, which is correct for a load generator that writes
 // a request at once and waits for the answer.
 func serveFloor(ctx context.Context, l net.Listener, _ config) error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	file, err := l.(*net.TCPListener).File()
 	if err != nil {
 		return fmt.Errorf("use listener: %w", err)
@@ -42,32 +40,41 @@ func serveFloor(ctx context.Context, l net.Listener, _ config) error {
 	if err := watch(poll, listener); err != nil {
 		return err
 	}
-	answer := fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(fixedAnswer), fixedAnswer)
-	events := make([]unix.EpollEvent, maxEvents)
 	buf := make([]byte, readBytes)
+	return serveEvents(ctx, poll, func(fd int) error {
+		if fd == listener {
+			return accept(poll, listener)
+		}
+		n, err := unix.Read(fd, buf)
+		if errors.Is(err, unix.EAGAIN) {
+			return nil
+		}
+		if n > 0 {
+			_, err = unix.Write(fd, floorAnswer)
+		}
+		if n <= 0 || err != nil {
+			unix.Close(fd)
+		}
+		return nil
+	})
+}
+
+// floorAnswer is the answer of the floors. It is not modified.
+var floorAnswer = fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(fixedAnswer), fixedAnswer)
+
+// serveEvents calls ready for each event of poll until ctx is done.
+func serveEvents(ctx context.Context, poll int, ready func(fd int) error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	events := make([]unix.EpollEvent, maxEvents)
 	for ctx.Err() == nil {
 		n, err := unix.EpollWait(poll, events, stopPollMilli)
 		if err != nil && !errors.Is(err, unix.EINTR) {
 			return fmt.Errorf("wait: %w", err)
 		}
 		for i := range max(n, 0) {
-			fd := int(events[i].Fd)
-			if fd == listener {
-				if err := accept(poll, listener); err != nil {
-					return err
-				}
-				continue
-			}
-			n, err := unix.Read(fd, buf)
-			if errors.Is(err, unix.EAGAIN) {
-				continue
-			}
-			if n <= 0 {
-				unix.Close(fd)
-				continue
-			}
-			if _, err := unix.Write(fd, answer); err != nil {
-				unix.Close(fd)
+			if err := ready(int(events[i].Fd)); err != nil {
+				return err
 			}
 		}
 	}

@@ -32,7 +32,7 @@ func serveGinPG(ctx context.Context, l net.Listener, cfg config) error {
 	if err != nil {
 		return fmt.Errorf("read DSN: %w", err)
 	}
-	pc.MaxConns = int32(cfg.poolConns)
+	pc.MaxConns = 32
 	pool, err := pgxpool.NewWithConfig(ctx, pc)
 	if err != nil {
 		return fmt.Errorf("open pool: %w", err)

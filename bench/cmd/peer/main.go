@@ -1,7 +1,7 @@
 // Command peer provides the servers for comparison: small servers that accept a reading
 // by POST /v1/readings, each built like typical services of its kind.
 //
-//	peer MODE [-addr HOST:PORT] [-log FILE] [-dsn DSN] [-pool-conns N]
+//	peer MODE [-addr HOST:PORT] [-dsn DSN] [-cert FILE -key FILE]
 //
 // The modes, in order of increasing work per request:
 //
@@ -12,10 +12,9 @@
 //	before    gorilla/mux, a logrus line, json.Unmarshal, json.MarshalIndent
 //	ginpg     like gin, with one INSERT into PostgreSQL before the answer
 //
-// and over TLS, with the certificate of -cert and -key:
+// nethttp serves over TLS if there is a certificate, -cert and -key. These modes need one:
 //
 //	tlsfloor      floor with crypto/tls
-//	tlsnethttp    nethttp with crypto/tls
 //	tlshandshake  handshakes only
 //
 // It prints "listening addr=HOST:PORT" to standard error and serves until SIGTERM or
@@ -44,9 +43,7 @@ const fixedAnswer = answers.VitalsAnswer
 // A config has the values of the flags.
 type config struct {
 	addr      string
-	log       string // file for the log lines of mode before
 	dsn       string // PostgreSQL for mode ginpg
-	poolConns int    // connections to PostgreSQL
 	cert, key string // PEM files for TLS
 }
 
@@ -63,9 +60,7 @@ func servers() map[string]server {
 		"before":   serveBefore,
 		"ginpg":    serveGinPG,
 
-		"tlsfloor":   serveTLSFloor,
-		"tlsnethttp": serveTLSNetHTTP,
-
+		"tlsfloor":     serveTLSFloor,
 		"tlshandshake": serveTLSHandshake,
 	}
 }
@@ -82,7 +77,7 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return fmt.Errorf("name a mode: floor, fasthttp, nethttp, gin, before, ginpg, tlsfloor, tlsnethttp or tlshandshake")
+		return fmt.Errorf("name a mode: floor, fasthttp, nethttp, gin, before, ginpg, tlsfloor or tlshandshake")
 	}
 	serve, ok := servers()[args[0]]
 	if !ok {
@@ -91,9 +86,7 @@ func run(ctx context.Context, args []string) error {
 	var cfg config
 	flags := flag.NewFlagSet("peer "+args[0], flag.ContinueOnError)
 	flags.StringVar(&cfg.addr, "addr", "127.0.0.1:0", "address to listen on; port 0 picks a free one")
-	flags.StringVar(&cfg.log, "log", os.DevNull, "before: file for the log lines")
 	flags.StringVar(&cfg.dsn, "dsn", "", "ginpg: PostgreSQL to insert into")
-	flags.IntVar(&cfg.poolConns, "pool-conns", 32, "ginpg: connections to PostgreSQL")
 	flags.StringVar(&cfg.cert, "cert", "", "TLS: certificate in PEM")
 	flags.StringVar(&cfg.key, "key", "", "TLS: its key in PEM")
 	if err := flags.Parse(args[1:]); err != nil {

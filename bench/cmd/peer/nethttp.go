@@ -2,13 +2,22 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
 )
 
-// serveNetHTTP answers without using the body, which net/http drains.
-func serveNetHTTP(ctx context.Context, l net.Listener, _ config) error {
+// serveNetHTTP answers without using the body, which net/http drains. It uses TLS if there is
+// a certificate.
+func serveNetHTTP(ctx context.Context, l net.Listener, cfg config) error {
+	if cfg.cert != "" {
+		secure, err := cfg.certificate()
+		if err != nil {
+			return err
+		}
+		l = tls.NewListener(l, secure)
+	}
 	answer := []byte(fixedAnswer)
 	mux := http.NewServeMux()
 	handler := func(w http.ResponseWriter, _ *http.Request) {

@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
-	"runtime"
 	"sync"
 	"time"
 
@@ -23,21 +21,6 @@ func (cfg *config) certificate() (*tls.Config, error) {
 		return nil, fmt.Errorf("read certificate: %w", err)
 	}
 	return &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"}}, nil
-}
-
-// serveTLSNetHTTP is serveNetHTTP over TLS.
-func serveTLSNetHTTP(ctx context.Context, l net.Listener, cfg config) error {
-	secure, err := cfg.certificate()
-	if err != nil {
-		return err
-	}
-	answer := []byte(fixedAnswer)
-	mux := http.NewServeMux()
-	mux.HandleFunc("POST "+path, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		w.Write(answer)
-	})
-	return serveHTTP(ctx, tls.NewListener(l, secure), mux)
 }
 
 // serveTLSFloor is serveFloor over TLS: the handshake in a goroutine, and then one read
@@ -69,27 +52,18 @@ func serveTLSFloor(ctx context.Context, l net.Listener, cfg config) error {
 			}()
 		}
 	}()
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	events := make([]unix.EpollEvent, maxEvents)
-	for ctx.Err() == nil {
-		n, err := unix.EpollWait(poll, events, stopPollMilli)
-		if err != nil && !errors.Is(err, unix.EINTR) {
-			return fmt.Errorf("wait: %w", err)
+	return serveEvents(ctx, poll, func(fd int) error {
+		v, ok := conns.Load(int32(fd))
+		if !ok {
+			return nil
 		}
-		for i := range max(n, 0) {
-			v, ok := conns.Load(events[i].Fd)
-			if !ok {
-				continue
-			}
-			c := v.(*tlsFloorConn)
-			if err := c.step(); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-				conns.Delete(events[i].Fd)
-				unix.Close(c.fd)
-			}
+		c := v.(*tlsFloorConn)
+		if err := c.step(); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			conns.Delete(int32(fd))
+			unix.Close(c.fd)
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // shakeHands completes a handshake and has poll watch the connection.
@@ -122,12 +96,10 @@ func shakeHands(c net.Conn, secure *tls.Config, poll int, conns *sync.Map) error
 func (c *tlsFloorConn) step() error {
 	_, err := c.tls.Read(c.buf[:])
 	if err == nil {
-		_, err = c.tls.Write(tlsFloorAnswer)
+		_, err = c.tls.Write(floorAnswer)
 	}
 	return err
 }
-
-var tlsFloorAnswer = fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(fixedAnswer), fixedAnswer)
 
 // A tlsFloorConn is below a tls.Conn: a socket that blocks during the handshake, and a
 // descriptor that does not after it.
