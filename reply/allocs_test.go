@@ -37,7 +37,6 @@ func TestNoAllocations(t *testing.T) {
 		"Head.AppendHTTP1":     func() { buf = head.AppendHTTP1(buf[:0], message, body) },
 		"Problem.Write":        func() { problem.Write(d, getPlain, "above 100 %", reply.String("field", field)) },
 		"Problem.WriteRetry":   func() { problem.WriteRetryAfter(d, getPlain, time.Second, "busy") },
-		"Problem.AppendHTTP1":  func() { buf = problem.AppendHTTP1(buf[:0], message, "d", reply.String("e", field)) },
 		"AppendProblem":        func() { buf = reply.AppendProblem(buf[:0], problem, "d\n\xff", reply.String("field", field)) },
 		"IntValue":             func() { d.header["Content-Length"] = reply.IntValue(n) },
 		"Clock.AppendDate":     func() { buf = clock.AppendDate(buf[:0]) },

@@ -15,8 +15,9 @@
 //  3. Errors: [NewProblem] returns a [Problem] as defined by RFC 9457. Its constant
 //     occurrences are Answers; the others are built in a pooled buffer.
 //
-// Each can write to an [http.ResponseWriter], and each can append itself as an HTTP/1.1
-// message for a server that writes to its connections directly ([HTTP1]).
+// Each can write to an [http.ResponseWriter]. An Answer and a Head can also append
+// themselves as an HTTP/1.1 message, for a server that writes to its connections directly
+// ([HTTP1]); a Problem does so by its Head.
 //
 // # Header values
 //

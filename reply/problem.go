@@ -94,15 +94,6 @@ func (p *Problem) WriteRetryAfter(w http.ResponseWriter, r *http.Request, d time
 	}
 }
 
-// AppendHTTP1 appends an occurrence as an HTTP/1.1 message.
-func (p *Problem) AppendHTTP1(dst []byte, m HTTP1, detail string, members ...Member) []byte {
-	buf := p.get()
-	buf.b = AppendProblem(buf.b[:0], p, detail, members...)
-	dst = p.head.AppendHTTP1(dst, m, buf.b)
-	p.put(buf)
-	return dst
-}
-
 func (p *Problem) get() *problemBuffer {
 	if buf, ok := p.buffers.Get().(*problemBuffer); ok {
 		return buf

@@ -80,9 +80,6 @@ func TestProblemWays(t *testing.T) {
 	if got := record(p.Answer(detail, members), get()); got.String() != want.String() {
 		t.Errorf("Answer:\ngot\n%s\nwant\n%s", got, want)
 	}
-	if got := parse(t, p.AppendHTTP1(nil, reply.HTTP1{}, detail, members...), "GET"); got.String() != want.String() {
-		t.Errorf("AppendHTTP1:\ngot\n%s\nwant\n%s", got, want)
-	}
 	want.header.Set("Retry-After", "10")
 	later := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.WriteRetryAfter(w, r, 10*time.Second, detail, members...)

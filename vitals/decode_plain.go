@@ -80,8 +80,8 @@ func (d *Decoder) decodePlain(body []byte, i int, times timeSpan, r *Reading) (e
 // the closing quote. before is the member before it, or memberUnknown.
 func (d *Decoder) memberAt(body []byte, i int, before member) (m member, end int) {
 	m = d.after[before]
-	if name := &d.rules.names.quoted[m]; name.begins(body[i:]) {
-		return m, i + len(name.text)
+	if name := d.rules.names.quoted[m]; len(name) < len(body)-i && string(body[i:i+len(name)]) == name {
+		return m, i + len(name)
 	}
 	if byteAt(body, i) != '"' {
 		return memberUnknown, i

@@ -70,7 +70,7 @@ func (d *Decoder) strictObject(times timeSpan, r *Reading) (field string, broken
 		}
 		name := ""
 		if broken == nil {
-			if next := d.after[m]; string(quoted) == d.rules.names.quoted[next].text {
+			if next := d.after[m]; string(quoted) == d.rules.names.quoted[next] {
 				m = next
 			} else {
 				text := d.unquote(quoted)

@@ -1,7 +1,5 @@
 package vitals
 
-import "encoding/binary"
-
 // A member is a field of a reading: a Sign, or one of the following constants.
 type member uint8
 
@@ -17,26 +15,7 @@ type fieldTable struct {
 	byName  map[string]member
 	longest int // length of the longest name
 
-	quoted [memberUnknown]quotedName // by member
-}
-
-// A quotedName is the name of a member as in JSON, or "" if there is none. Most names have 8 to 16 bytes, and are
-// compared as two words.
-type quotedName struct {
-	text        string
-	first, last uint64 // bytes of text, if it has as many
-}
-
-// begins reports whether b begins with q, and has more bytes.
-func (q *quotedName) begins(b []byte) bool {
-	n := len(q.text)
-	switch {
-	case n >= len(b):
-		return false
-	case n < 8 || n > 16:
-		return string(b[:n]) == q.text
-	}
-	return binary.LittleEndian.Uint64(b) == q.first && binary.LittleEndian.Uint64(b[n-8:]) == q.last
+	quoted [memberUnknown]string // by member: as in JSON, or "" if there is none
 }
 
 // newFieldTable returns a table of the fields of a reading that are accepted.
@@ -55,11 +34,7 @@ func newFieldTable(signs *Signs) fieldTable {
 
 func (t *fieldTable) add(name string, m member) {
 	t.longest = max(t.longest, len(name))
-	q := quotedName{text: `"` + name + `"`}
-	if b := []byte(q.text); len(b) >= 8 {
-		q.first, q.last = binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[len(b)-8:])
-	}
-	t.quoted[m] = q
+	t.quoted[m] = `"` + name + `"`
 	t.byName[name] = m
 }
 

@@ -82,15 +82,10 @@ func (c *movedTLS) NetConn() net.Conn { return c.tls.NetConn() }
 
 // closeNow closes a connection without a goodbye, for which TLS would wait.
 func closeNow(c net.Conn) {
-	switch c := c.(type) {
-	case *movedTLS:
-		c.release()
-		_ = c.NetConn().Close()
-	case *tls.Conn:
-		_ = c.NetConn().Close()
-	default:
-		_ = c.Close()
+	if moved, ok := c.(*movedTLS); ok {
+		moved.release()
 	}
+	_ = listen.Below(c).Close()
 }
 
 // give moves c to the other server.

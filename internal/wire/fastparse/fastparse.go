@@ -70,8 +70,7 @@ func Recognise(b []byte) (Request, Verdict) {
 		if string(b) != requestLine[:len(b)] {
 			return Request{}, Other
 		}
-		r.Need = len(requestLine)
-		return r, More
+		return Request{Need: len(requestLine)}, More
 	}
 	if string(b[:len(requestLine)]) != requestLine {
 		return Request{}, Other
@@ -91,8 +90,7 @@ func Recognise(b []byte) (Request, Verdict) {
 			verdict = Other
 		}
 		if verdict == More && len(b) < MaxHeaderBytes {
-			r.Need = len(b) + 1
-			return r.unfinished(), More
+			return Request{Need: len(b) + 1}, More // a field counts once the header is complete
 		}
 		if verdict != Accept {
 			return Request{}, Other
@@ -117,9 +115,6 @@ func Recognise(b []byte) (Request, Verdict) {
 		i = next
 	}
 }
-
-// unfinished drops the fields that are valid only once the header is complete.
-func (r Request) unfinished() Request { return Request{Need: r.Need} }
 
 // withBody completes a request whose header has start bytes. have is the number of
 // bytes received.
