@@ -22,7 +22,7 @@ import (
 //
 // Seen to fail with the mutant answer-before-commit.
 func TestTornLog(t *testing.T) {
-	onBothLanes(t, func(t *testing.T, lane lane) {
+	onEitherLane(t, func(t *testing.T, lane lane) {
 		t.Parallel()
 		b := newHarness(t, lane)
 		b.start()
@@ -79,7 +79,7 @@ func TestTornLog(t *testing.T) {
 //
 // Seen to fail with the mutants skip-log-check and skip-table-check.
 func TestDamagedFiles(t *testing.T) {
-	onBothLanes(t, func(t *testing.T, lane lane) {
+	onEitherLane(t, func(t *testing.T, lane lane) {
 		t.Parallel()
 		b := newHarness(t, lane)
 		b.start()
@@ -130,7 +130,7 @@ func TestDamagedFiles(t *testing.T) {
 //
 // Seen to fail with the mutants fail-on-damaged-lookup and unreadable-is-new.
 func TestDamagedLookup(t *testing.T) {
-	onBothLanes(t, func(t *testing.T, lane lane) {
+	onEitherLane(t, func(t *testing.T, lane lane) {
 		t.Parallel()
 		b := newHarness(t, lane)
 		b.start()

@@ -29,7 +29,7 @@ const smallMemTables = "--cache-bytes=8MiB"
 // Seen to fail with the mutant ignore-low-disk.
 func TestDiskFull(t *testing.T) {
 	const mark = 48 << 20
-	onBothLanes(t, func(t *testing.T, lane lane) {
+	onEitherLane(t, func(t *testing.T, lane lane) {
 		onSmallFileSystems(t, 160<<20, func(t *testing.T, mounted string) {
 			b := newHarnessIn(t, filepath.Join(mounted, "data"), lane, "--min-free-bytes=48MiB", smallMemTables)
 			b.start()
@@ -84,7 +84,7 @@ func TestDiskFull(t *testing.T) {
 //
 // Seen to fail with the mutant ignore-write-error.
 func TestDiskFullAtOnce(t *testing.T) {
-	onBothLanes(t, func(t *testing.T, lane lane) {
+	onEitherLane(t, func(t *testing.T, lane lane) {
 		onSmallFileSystems(t, 96<<20, func(t *testing.T, mounted string) {
 			b := newHarnessIn(t, filepath.Join(mounted, "data"), lane, "--min-free-bytes=1MiB", smallMemTables)
 			b.start()

@@ -3,8 +3,10 @@ package main_test
 import (
 	"bytes"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"os/exec"
@@ -38,13 +40,31 @@ const (
 	fullLane lane = "off"
 )
 
+var bothLanes = flag.Bool("both-lanes", false, "play faults of what both lanes share on both, not on one of them at random")
+
 // onBothLanes runs a fault test on a server with the fast lane and on one without it.
 func onBothLanes(t *testing.T, test func(t *testing.T, lane lane)) {
 	t.Helper()
+	onLanes(t, test, fastLane, fullLane)
+}
+
+// onEitherLane runs a test of a fault of the store, which both lanes share, on one of them. With -both-lanes (make exhaustive)
+// it is onBothLanes.
+func onEitherLane(t *testing.T, test func(t *testing.T, lane lane)) {
+	t.Helper()
+	chosen := []lane{fastLane, fullLane}
+	if !*bothLanes {
+		chosen = chosen[rand.IntN(2):][:1]
+	}
+	onLanes(t, test, chosen...)
+}
+
+func onLanes(t *testing.T, test func(t *testing.T, lane lane), chosen ...lane) {
+	t.Helper()
 	skipIfShort(t)
 	t.Parallel()
-	for name, lane := range map[string]lane{"fast lane": fastLane, "full lane": fullLane} {
-		t.Run(name, func(t *testing.T) { test(t, lane) })
+	for _, lane := range chosen {
+		t.Run("fast lane "+string(lane), func(t *testing.T) { test(t, lane) })
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 //
 // Seen to fail with the mutant skip-lock.
 func TestTwoServers(t *testing.T) {
-	onBothLanes(t, func(t *testing.T, lane lane) {
+	onEitherLane(t, func(t *testing.T, lane lane) {
 		t.Parallel()
 		b := newHarness(t, lane)
 		b.start()
@@ -50,7 +50,7 @@ func TestTwoServers(t *testing.T) {
 // A second server on the address of a running server refuses to start, and does not create its
 // data directory.
 func TestTwoServersOneAddress(t *testing.T) {
-	onBothLanes(t, func(t *testing.T, lane lane) {
+	onEitherLane(t, func(t *testing.T, lane lane) {
 		t.Parallel()
 		b := newHarness(t, lane)
 		l, err := net.Listen("tcp", b.addr)

@@ -52,7 +52,7 @@ func (b *harness) refused(what, file string) {
 //
 // Seen to fail with the mutants ignore-list and ignore-lost-logs.
 func TestLostFiles(t *testing.T) {
-	onBothLanes(t, func(t *testing.T, lane lane) {
+	onEitherLane(t, func(t *testing.T, lane lane) {
 		t.Parallel()
 		b := newHarness(t, lane)
 		b.start()
@@ -137,7 +137,7 @@ func flipBit(text string, at int) string {
 //
 // Seen to fail with the mutants skip-directory-check and skip-directory-lock.
 func TestTakenDirectory(t *testing.T) {
-	onBothLanes(t, func(t *testing.T, lane lane) {
+	onEitherLane(t, func(t *testing.T, lane lane) {
 		for name, take := range map[string]func(dir string) (string, error){
 			"LOCK removed": func(dir string) (string, error) { return dir, os.Remove(filepath.Join(dir, "LOCK")) },
 			"moved":        func(dir string) (string, error) { return dir + ".old", os.Rename(dir, dir+".old") },

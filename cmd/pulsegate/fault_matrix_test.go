@@ -47,7 +47,7 @@ func TestFaultMatrix(t *testing.T) {
 				continue
 			}
 			onBoth++
-			if test := tests[name]; test == nil || !calls(test, "onBothLanes", "eachLane", "lanes") {
+			if test := tests[name]; test == nil || !calls(test, "onBothLanes", "onEitherLane", "eachLane", "lanes") {
 				t.Errorf("%s does not run on both lanes", name)
 			}
 			if !caught["./cmd/pulsegate "+name] {

@@ -24,7 +24,7 @@ import (
 )
 
 var (
-	postgresRounds = flag.Int("postgres.rounds", 5, "rounds of TestPostgresCampaign")
+	postgresRounds = flag.Int("postgres.rounds", 3, "rounds of TestPostgresCampaign")
 	postgresSeed   = flag.Uint64("postgres.seed", 0, "seed of TestPostgresCampaign; 0: a random one, which is logged")
 	postgresPage   = flag.String("postgres.page", "", "page into which TestPostgresCampaign writes its figures")
 )
@@ -158,7 +158,7 @@ func TestPostgresPowerLoss(t *testing.T) {
 	t.Logf("seed %d", seed)
 	i := slices.IndexFunc(topologies, func(one topology) bool { return one.powered })
 	l := &pgLife{c: newPostgresCampaign(), topology: topologies[i], rnd: rand.New(rand.NewPCG(seed, 0))}
-	l.play(t, []crashFault{faultPower, faultPower})
+	l.play(t, []crashFault{faultPower})
 }
 
 // table returns the figures as a table for docs/reliability.md.

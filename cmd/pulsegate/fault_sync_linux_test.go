@@ -15,7 +15,7 @@ import (
 //
 // Seen to fail with the mutants ignore-sync-error, retry-sync and answer-before-sync.
 func TestSyncError(t *testing.T) {
-	onBothLanes(t, func(t *testing.T, lane lane) {
+	onEitherLane(t, func(t *testing.T, lane lane) {
 		t.Parallel()
 		d := newDisk(t, 256<<20)
 		b := newHarnessIn(t, filepath.Join(d.dir, "data"), lane)
