@@ -48,9 +48,9 @@ func (c *compiledRouter) bind(req *http.Request, s *search) *http.Request {
 	out := req
 	hasVars := s.bound != nil || len(s.vars) > 0
 	switch {
-	case s.responseInUse(req, carrier) || (hasVars && c.extras.share && varsIn(req.Context()) != nil):
+	case s.responseInUse(req, carrier) || (hasVars && c.share && varsIn(req.Context()) != nil):
 		out = s.copyOf(req)
-	case c.extras.share:
+	case c.share:
 		if hasVars {
 			s.setContext(req)
 		}
@@ -63,7 +63,7 @@ func (c *compiledRouter) bind(req *http.Request, s *search) *http.Request {
 	if carrier != nil && out.Response != &carrier.response {
 		out.Response = &carrier.response
 	}
-	if c.extras.pathValues && hasVars {
+	if c.pathValues && hasVars {
 		setPathValues(out)
 	}
 	return out

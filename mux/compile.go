@@ -55,13 +55,13 @@ type compiledRoute struct {
 	// which the index yields it.
 	certain bool
 
-	templateGroup
 	allowed     []string // methods, unless anyMethod
 	handler     http.Handler
 	carrier     *carrier // of this route and the root
 	varNames    []string // of host, path and queries, in this order
 	middlewares []MiddlewareFunc
 	pattern     string // the path template's text
+	templateGroup
 
 	route      *Route
 	version    uintptr
@@ -111,7 +111,7 @@ func (c *compiler) router(r *Router) *compiledRouter {
 		routes:      make([]*compiledRoute, 0, len(r.routes)),
 		middlewares: slices.Clip(r.middlewares),
 		options:     r.options,
-		usual:       !r.omitRoute && !r.omitRouter && !r.extras.pathValues,
+		usual:       !r.omitRoute && !r.omitRouter && !r.pathValues,
 		active:      make([]int32, 1, len(r.routes)+1),
 		unmatched:   newCarrier(nil, c.root),
 		noVariables: &compiledRoute{},
@@ -246,11 +246,11 @@ func (c *compiledRoute) allows(method string) bool {
 	return c.anyMethod || slices.Contains(c.allowed, method)
 }
 
-// methods returns the names of the first method matcher.
-func (c *compiledRoute) methods() ([]string, bool) {
-	for i := range c.matchers {
-		if c.matchers[i].kind == matchMethods {
-			return c.matchers[i].names, true
+// firstMethods returns the names of the first method matcher, and whether there is one.
+func firstMethods(matchers []matcher) ([]string, bool) {
+	for i := range matchers {
+		if matchers[i].kind == matchMethods {
+			return matchers[i].names, true
 		}
 	}
 	return nil, false

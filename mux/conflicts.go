@@ -66,7 +66,7 @@ func (c *compiledRouter) conflictAt(i int) (Conflict, bool) {
 // String describes the route by its methods, host and path.
 func (c *compiledRoute) String() string {
 	parts := []string{"route"}
-	if names, ok := c.methods(); ok {
+	if names, ok := firstMethods(c.matchers); ok {
 		parts = append(parts, strings.Join(names, ","))
 	}
 	target := c.pattern

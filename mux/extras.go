@@ -6,16 +6,6 @@ import (
 	"strings"
 )
 
-// extras holds the options that gorilla/mux does not have. All of them are off
-// in a new router. Only the settings of the router that serves a request apply.
-type extras struct {
-	allowHeader   bool
-	answerOptions bool
-	pathValues    bool
-	permanent     bool
-	share         bool
-}
-
 // AllowHeader sets whether a 405 response has an Allow header with the methods
 // that would have matched. The header is also set when a
 // MethodNotAllowedHandler runs.
@@ -23,7 +13,7 @@ type extras struct {
 // To find the methods, the routes are matched again, once for each method that
 // they name.
 func (r *Router) AllowHeader(value bool) *Router {
-	r.change(func() { r.extras.allowHeader = value })
+	r.change(func() { r.allowHeader = value })
 	return r
 }
 
@@ -31,21 +21,21 @@ func (r *Router) AllowHeader(value bool) *Router {
 // would match one with another method, is answered with status 204 and an Allow
 // header.
 func (r *Router) AnswerOptions(value bool) *Router {
-	r.change(func() { r.extras.answerOptions = value })
+	r.change(func() { r.answerOptions = value })
 	return r
 }
 
 // PathValues sets whether variables can also be read with the request's
 // PathValue method. This costs a map for each request with variables.
 func (r *Router) PathValues(value bool) *Router {
-	r.change(func() { r.extras.pathValues = value })
+	r.change(func() { r.pathValues = value })
 	return r
 }
 
 // PermanentRedirect sets whether slash redirects have status 308, with which
 // clients keep the method and the body, instead of 301.
 func (r *Router) PermanentRedirect(value bool) *Router {
-	r.change(func() { r.extras.permanent = value })
+	r.change(func() { r.permanent = value })
 	return r
 }
 
@@ -59,15 +49,15 @@ func (r *Router) PermanentRedirect(value bool) *Router {
 // A request is still copied if it already holds the data of another router, or
 // of an outer call of this one.
 func (r *Router) ShareRequest(value bool) *Router {
-	r.change(func() { r.extras.share = value })
+	r.change(func() { r.share = value })
 	return r
 }
 
 // answerMethods answers a request that only its method keeps from matching, if
-// the extras demand it. It reports whether the answer is complete.
+// the options demand it. It reports whether the answer is complete.
 func (c *compiledRouter) answerMethods(w http.ResponseWriter, req *http.Request) bool {
-	options := c.extras.answerOptions && req.Method == http.MethodOptions
-	if !c.extras.allowHeader && !options {
+	options := c.answerOptions && req.Method == http.MethodOptions
+	if !c.allowHeader && !options {
 		return false
 	}
 	allowed := c.allowed(req)

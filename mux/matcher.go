@@ -2,6 +2,7 @@ package mux
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"regexp"
 	"slices"
@@ -74,51 +75,40 @@ func (m *matcher) decides() bool {
 
 // accepts reports whether the template's part of the request matches.
 func (t *template) accepts(req *http.Request) bool {
+	var src sources
 	switch t.kind {
 	case hostTemplate:
-		return t.matches(t.trimPort(requestHost(req)))
+		src.host = requestHost(req)
 	case queryTemplate:
-		value, found := firstQueryValue(req.URL.RawQuery, t.key)
-		if t.value != nil {
-			return found && t.value.run(value, nil)
-		}
-		return t.matches(t.pair(value, found))
+		src.query = req.URL.RawQuery
 	default:
-		return t.matches(requestPath(req, t.encoded))
+		src.path = requestPath(req, t.encoded)
 	}
+	return t.extractFrom(&src, nil)
 }
 
 // extractFrom is extract for the template's part of the request.
 func (t *template) extractFrom(src *sources, values []string) bool {
 	switch t.kind {
 	case hostTemplate:
-		return t.extract(t.trimPort(src.host), values)
+		host := src.host
+		if t.anyPort {
+			host, _, _ = strings.Cut(host, ":")
+		}
+		return t.extract(host, values)
 	case queryTemplate:
 		value, found := firstQueryValue(src.query, t.key)
 		if t.value != nil {
 			return found && t.value.run(value, values)
 		}
-		return t.extract(t.pair(value, found), values)
+		pair := ""
+		if found {
+			pair = t.key + "=" + value
+		}
+		return t.extract(pair, values)
 	default:
 		return t.extract(src.path, values)
 	}
-}
-
-// pair returns the text against which the expression of a query template is
-// matched.
-func (t *template) pair(value string, found bool) string {
-	if !found {
-		return ""
-	}
-	return t.key + "=" + value
-}
-
-// trimPort returns the part of the host that the template examines.
-func (t *template) trimPort(host string) string {
-	if t.anyPort {
-		host, _, _ = strings.Cut(host, ":")
-	}
-	return host
 }
 
 func requestHost(req *http.Request) string {
@@ -161,12 +151,10 @@ func newHeaderRules(pairs []string) ([]headerRule, error) {
 	if len(pairs)%2 != 0 {
 		return nil, errOddPairs(pairs)
 	}
+	values := mapOf(pairs)
 	var rules []headerRule
-	for i := 0; i < len(pairs); i += 2 {
-		if slices.ContainsFunc(everySecond(pairs[i+2:]), func(name string) bool { return name == pairs[i] }) {
-			continue
-		}
-		rules = append(rules, headerRule{name: http.CanonicalHeaderKey(pairs[i]), value: pairs[i+1]})
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		rules = append(rules, headerRule{name: http.CanonicalHeaderKey(name), value: values[name]})
 	}
 	return rules, nil
 }
@@ -190,12 +178,13 @@ func newHeaderPatterns(pairs []string) ([]headerRule, error) {
 	return rules, nil
 }
 
-func everySecond(pairs []string) []string {
-	var names []string
+// mapOf returns the values by the names before them.
+func mapOf(pairs []string) map[string]string {
+	values := make(map[string]string, len(pairs)/2)
 	for i := 0; i < len(pairs); i += 2 {
-		names = append(names, pairs[i])
+		values[pairs[i]] = pairs[i+1]
 	}
-	return names
+	return values
 }
 
 func acceptsHeaders(rules []headerRule, header http.Header) bool {

@@ -56,7 +56,7 @@ func (c *compiledRouter) methodsOf(req *http.Request) []string {
 		if !matches {
 			continue
 		}
-		names, ok := route.methods()
+		names, ok := firstMethods(route.matchers)
 		if !ok {
 			return nil
 		}

@@ -166,14 +166,14 @@ func (r *Route) Queries(pairs ...string) *Route {
 // the header must equal the given one; an empty value only requires the header
 // to be present.
 func (r *Route) Headers(pairs ...string) *Route {
-	r.change(func() { r.addHeaders(pairs) })
+	r.change(func() { r.addHeaders(pairs, newHeaderRules) })
 	return r
 }
 
 // HeadersRegexp is [Route.Headers] with regular expressions for values. They
 // match anywhere in a value unless they are anchored.
 func (r *Route) HeadersRegexp(pairs ...string) *Route {
-	r.change(func() { r.addHeadersRegexp(pairs) })
+	r.change(func() { r.addHeaders(pairs, newHeaderPatterns) })
 	return r
 }
 
@@ -336,23 +336,11 @@ func (r *Route) addQueries(pairs []string) {
 	}
 }
 
-func (r *Route) addHeaders(pairs []string) {
+func (r *Route) addHeaders(pairs []string, parse func(pairs []string) ([]headerRule, error)) {
 	if r.err != nil {
 		return
 	}
-	rules, err := newHeaderRules(pairs)
-	if err != nil {
-		r.err = err
-		return
-	}
-	r.addMatcher(matcher{kind: matchHeaders, headers: rules})
-}
-
-func (r *Route) addHeadersRegexp(pairs []string) {
-	if r.err != nil {
-		return
-	}
-	rules, err := newHeaderPatterns(pairs)
+	rules, err := parse(pairs)
 	if err != nil {
 		r.err = err
 		return

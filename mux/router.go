@@ -178,7 +178,7 @@ func (r *Router) HandleFunc(path string, f func(http.ResponseWriter, *http.Reque
 
 // Headers adds a route that matches header values. See [Route.Headers].
 func (r *Router) Headers(pairs ...string) *Route {
-	return r.add(func(route *Route) { route.addHeaders(pairs) })
+	return r.add(func(route *Route) { route.addHeaders(pairs, newHeaderRules) })
 }
 
 // Host adds a route for a host template. See [Route.Host].

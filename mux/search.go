@@ -263,7 +263,7 @@ func (c *compiledRoute) redirectSlash(req *http.Request, s *search) {
 		return
 	}
 	status := http.StatusMovedPermanently
-	if s.top != nil && s.top.extras.permanent {
+	if s.top != nil && s.top.permanent {
 		status = http.StatusPermanentRedirect
 	}
 	s.handler = http.RedirectHandler(otherSlash(req.URL, path, c.encoded), status)

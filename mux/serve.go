@@ -102,9 +102,9 @@ func (r *Router) serveRoute(c *compiledRouter, w http.ResponseWriter, req *http.
 		return
 	}
 	switch {
-	case !hasVars && (!wrapped || c.extras.share):
+	case !hasVars && (!wrapped || c.share):
 		req.Pattern, req.Response = route.pattern, &carrier.response
-	case c.extras.share && varsIn(req.Context()) == nil:
+	case c.share && varsIn(req.Context()) == nil:
 		route.putInto(req, path)
 	default:
 		req = route.copyOf(req, path)

@@ -249,18 +249,18 @@ func findBraces(text string) ([]braces, error) {
 // matches reports whether the template matches s, which is the path, the host,
 // or the query's "key=value".
 func (t *template) matches(s string) bool {
-	if t.plan != nil {
-		return t.plan.run(s, nil)
-	}
-	return t.expr.MatchString(s)
+	return t.extract(s, nil)
 }
 
 // extract writes the values of the variables to values, which has one element
-// for each, and reports whether the template matches s. The values are
+// for each or is nil, and reports whether the template matches s. The values are
 // substrings of s.
 func (t *template) extract(s string, values []string) bool {
-	if t.plan != nil {
+	switch {
+	case t.plan != nil:
 		return t.plan.run(s, values)
+	case values == nil:
+		return t.expr.MatchString(s)
 	}
 	at := t.expr.FindStringSubmatchIndex(s)
 	if at == nil {
@@ -274,8 +274,8 @@ func (t *template) extract(s string, values []string) bool {
 
 // A templateGroup holds the templates of a route, by part of the URL.
 type templateGroup struct {
-	host    *template
 	path    *template
+	host    *template
 	queries []*template
 }
 

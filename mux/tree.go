@@ -125,14 +125,22 @@ func (r *Router) Update(change func()) {
 	change()
 }
 
-// options are set by the methods of Router that have their names.
+// options are set by methods of Router. All of them are off in a new router.
 type options struct {
 	useEncodedPath bool
 	strictSlash    bool
 	skipClean      bool
 	omitRoute      bool
 	omitRouter     bool
-	extras         extras
+
+	// gorilla/mux does not have the options below. Only the settings of the router
+	// that serves a request apply.
+
+	allowHeader   bool
+	answerOptions bool
+	pathValues    bool
+	permanent     bool
+	share         bool
 }
 
 // routeConf is the configuration that a route inherits from its router, and a

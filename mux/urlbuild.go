@@ -77,10 +77,7 @@ func (r *Route) build(pairs []string, part func(templateGroup) (templateGroup, e
 		// The values may be personal, so the text does not quote them.
 		return nil, fmt.Errorf("mux: number of parameters must be multiple of 2, got %d", len(pairs))
 	}
-	vars := make(map[string]string, len(pairs)/2)
-	for i := 0; i < len(pairs); i += 2 {
-		vars[pairs[i]] = pairs[i+1]
-	}
+	vars := mapOf(pairs)
 	if buildVars != nil {
 		vars = buildVars(vars)
 	}
@@ -220,12 +217,11 @@ func (r *Route) GetMethods() ([]string, error) {
 	if r.err != nil {
 		return nil, r.err
 	}
-	for i := range r.matchers {
-		if r.matchers[i].kind == matchMethods {
-			return slices.Clone(r.matchers[i].names), nil
-		}
+	names, ok := firstMethods(r.matchers)
+	if !ok {
+		return nil, errNo("methods")
 	}
-	return nil, errNo("methods")
+	return slices.Clone(names), nil
 }
 
 // GetVarNames returns the names of the variables of host, path and queries, in
