@@ -39,10 +39,7 @@ func TestCollectorReads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tracer, err := tracing.New(tracing.Options{Endpoint: endpoint, Sample: 1, Service: `pulse"gate`, Version: "1.2.3", Every: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracer := tracing.New(tracing.Options{Endpoint: endpoint, Sample: 1, Service: `pulse"gate`, Version: "1.2.3", Every: time.Hour})
 	start := time.Unix(1_800_000_000, 123_456_789)
 	record := func(parent tracing.Parent, status int, phases ...tracing.Phase) {
 		r := tracer.Begin(parent)
@@ -143,10 +140,7 @@ func TestCollectorRejects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tracer, err := tracing.New(tracing.Options{Endpoint: endpoint, Sample: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracer := tracing.New(tracing.Options{Endpoint: endpoint, Sample: 1})
 	r := tracer.Begin(tracing.Parent{})
 	tracer.Record(&r)
 	if err := tracer.Close(context.Background()); err != nil {

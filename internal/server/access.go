@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/audit"
@@ -19,6 +18,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/tlsfiles"
 	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
+	"github.com/pulsegate/pulsegate/internal/sys/sharedfile"
 )
 
 // AccessOptions are the options that docs/tokens.md and SECURITY.md explain.
@@ -148,9 +148,11 @@ func (a *access) open() (err error) {
 		}
 	}
 	if f.OIDCPage != "" {
-		secret, err := clientSecret(f.OIDCSecret)
-		if err != nil {
-			return err
+		secret := "" // the client has none
+		if f.OIDCSecret != "" {
+			if secret, err = sharedfile.Secret(f.OIDCSecret); err != nil {
+				return err
+			}
 		}
 		a.gate.SignIns = signin.New(signin.Options{Provider: a.gate.OIDC, ClientID: f.OIDCClientID, Secret: secret, Scopes: f.OIDCScopes, Page: f.OIDCPage})
 	}
@@ -191,22 +193,6 @@ func (a *access) close() error {
 		a.syslog.Close()
 	}
 	return err
-}
-
-// clientSecret reads the secret in a file; "" means no file and no secret.
-func clientSecret(file string) (string, error) {
-	if file == "" {
-		return "", nil
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return "", err
-	}
-	secret := strings.TrimSpace(string(text))
-	if secret == "" || len(secret) > 1024 {
-		return "", fmt.Errorf("%s: not a secret of 1 to 1,024 bytes", file)
-	}
-	return secret, nil
 }
 
 // openAudit opens the audit log.
@@ -289,14 +275,13 @@ func (a *access) announce() {
 	if c.exposed(c.Addr) {
 		a.log.Warn("INSECURE: any client that can connect to this address can write and read health data", "addr", c.Addr)
 	}
-	if c.exposed(c.MQTTAddr) {
-		a.log.Warn("INSECURE: any client that can connect to this address can write health data", "addr", c.MQTTAddr)
+	for _, addr := range []string{c.MQTTAddr, c.MLLPAddr} {
+		if c.exposed(addr) {
+			a.log.Warn("INSECURE: any client that can connect to this address can write health data", "addr", addr)
+		}
 	}
 	if a.gate.OIDC != nil {
 		a.log.Info("access rules loaded", "rules", a.gate.OIDC.Rules(), "issuer", a.gate.OIDC.Issuer())
-	}
-	if c.exposed(c.MLLPAddr) {
-		a.log.Warn("INSECURE: any client that can connect to this address can write health data", "addr", c.MLLPAddr)
 	}
 	if a.gate.Tokens != nil {
 		a.log.Info("tokens loaded", "tokens", a.gate.Tokens.Len())

@@ -47,7 +47,7 @@ func TestAccessLogAllocations(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			logs := openAccessLog(t, tt.which, tt.share)
 			logs.level.Set(tt.level)
-			requests := metrics.NewRequests()
+			requests := new(metrics.Requests)
 			requests.OnAnswered = logs.access.answered
 			counted := requests.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(tt.status) }))
 			w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)

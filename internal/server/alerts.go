@@ -16,10 +16,10 @@ import (
 	"github.com/pulsegate/pulsegate/internal/api/alert"
 	"github.com/pulsegate/pulsegate/internal/api/alertmanager"
 	"github.com/pulsegate/pulsegate/internal/api/live"
-	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/sys/filewatch"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
+	"github.com/pulsegate/pulsegate/internal/sys/sharedfile"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -64,9 +64,9 @@ func (c *AlertOptions) urls() (all []*url.URL, err error) {
 	)
 }
 
-// An alerting evaluates rules and reports alerts.
+// An alerting evaluates rules and reports alerts. The zero alerting has no rules.
 type alerting struct {
-	engine  *alert.Engine
+	engine  *alert.Engine // nil means no alerts
 	senders alertmanager.Senders
 	file    *filewatch.Follower
 	cancel  context.CancelFunc
@@ -74,18 +74,18 @@ type alerting struct {
 	log     *slog.Logger
 }
 
-// startAlerts reads the rules and starts to evaluate them. Changes are passed to hub. page is the URL of the
+// start reads the rules and starts to evaluate them. Changes are passed to hub. page is the URL of the
 // page.
-func startAlerts(c *Options, store alert.Reader, hub *live.Hub, flags *vitals.FlagLimits, page string, log *slog.Logger) (*alerting, error) {
-	a := &alerting{log: log}
+func (a *alerting) start(c *Options, store alert.Reader, hub *live.Hub, flags *vitals.FlagLimits, page string, log *slog.Logger) error {
+	a.log = log
 	opt, err := c.sending(page)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	opt.OnTrouble = a.trouble
 	urls, err := c.urls()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var rules []alert.Rule
 	a.file, err = filewatch.Follow(filewatch.Options{
@@ -121,7 +121,7 @@ func startAlerts(c *Options, store alert.Reader, hub *live.Hub, flags *vitals.Fl
 		},
 	})
 	if err != nil {
-		return nil, settings.Usagef("--alerts: %v", err)
+		return settings.Usagef("--alerts: %v", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	a.cancel = cancel
@@ -134,7 +134,7 @@ func startAlerts(c *Options, store alert.Reader, hub *live.Hub, flags *vitals.Fl
 		a.tasks.Go(func() { s.Run(ctx) })
 	}
 	log.Info("alerts", "rules", len(rules), "alertmanagers", strings.Join(c.Alertmanager, ","), "notice", alert.Notice)
-	return a, nil
+	return nil
 }
 
 // sending returns the options of senders. The files that they name must be readable at the start.
@@ -148,7 +148,7 @@ func (c *AlertOptions) sending(page string) (opt alertmanager.Options, err error
 	}
 	for _, path := range []string{c.AlertmanagerPasswordFile, c.AlertmanagerTokenFile} {
 		if path != "" {
-			if _, err := alertmanager.Secret(path); err != nil {
+			if _, err := sharedfile.Secret(path); err != nil {
 				return opt, err
 			}
 		}
@@ -174,31 +174,23 @@ func (a *alerting) trouble(s *alertmanager.Sender, err error) {
 	a.log.Error("the Alertmanager does not accept alerts; active ones are sent again and again", "url", s.URL(), "error", err)
 }
 
-// handler serves the active alerts.
-func (a *alerting) handler(service query.Service) *alert.Handler {
-	if a == nil {
-		return alert.NewHandler(nil, service)
-	}
-	return alert.NewHandler(a.engine, service)
-}
-
 // publish takes what a group has stored.
 func (a *alerting) publish(group []*storage.Entry) {
-	if a != nil {
+	if a.engine != nil {
 		a.engine.Publish(group)
 	}
 }
 
 // erased ends the alerts of a device of which readings were erased.
 func (a *alerting) erased(device vitals.Name) {
-	if a != nil {
+	if a.engine != nil {
 		a.engine.Erased(device)
 	}
 }
 
 // reload reads the rules again.
 func (a *alerting) reload() error {
-	if a == nil {
+	if a.engine == nil {
 		return nil
 	}
 	return a.file.Reload()
@@ -206,7 +198,7 @@ func (a *alerting) reload() error {
 
 // stop ends the evaluation. With wait, it has ended when stop returns, and no longer uses the store.
 func (a *alerting) stop(wait bool) {
-	if a == nil {
+	if a.engine == nil {
 		return
 	}
 	a.cancel()

@@ -70,7 +70,7 @@ func TestAlertFiles(t *testing.T) {
 		{AlertOptions{AlertmanagerTokenFile: "/nowhere"}, "/nowhere: no such file"},
 		{AlertOptions{AlertmanagerPasswordFile: file("\n")}, "f: not a line of text"},
 		{AlertOptions{AlertmanagerTokenFile: file("s3cret\nsecond")}, "f: not a line of text"},
-		{AlertOptions{AlertmanagerTokenFile: file(strings.Repeat("s3cret", 1000))}, "f: more than 4096 bytes"},
+		{AlertOptions{AlertmanagerTokenFile: file(strings.Repeat("s3cret", 1000))}, "f is larger than 4096 bytes"},
 		{AlertOptions{AlertmanagerCA: "/nowhere"}, "/nowhere: no such file"},
 		{AlertOptions{AlertmanagerCA: file("s3cret")}, "f: no certificates in PEM"},
 	} {

@@ -21,7 +21,7 @@ func (s *server) collectors() []metrics.Collector {
 	if s.listeners.mllp != nil {
 		all = append(all, s.listeners.mllp)
 	}
-	if s.alerts != nil {
+	if s.alerts.engine != nil {
 		all = append(all, alert.Collector{Engine: s.alerts.engine, File: s.alerts.file}, s.alerts.senders)
 	}
 	if s.tracer != nil {

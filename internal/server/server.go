@@ -26,6 +26,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/audit"
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/api/admin"
+	"github.com/pulsegate/pulsegate/internal/api/alert"
 	"github.com/pulsegate/pulsegate/internal/api/dashboard"
 	"github.com/pulsegate/pulsegate/internal/api/fhir"
 	"github.com/pulsegate/pulsegate/internal/api/hl7"
@@ -65,7 +66,7 @@ type server struct {
 	requests  *metrics.Requests
 	ballast   [][]byte // nil without TLS
 	live      *live.Hub
-	alerts    *alerting // nil means no alerts
+	alerts    alerting
 	core      *ingest.Core
 	health    *health.Health
 	listeners *listeners
@@ -103,7 +104,7 @@ func Run(ctx context.Context, opt *Options, log *Log, onServing func(context.Con
 		opt: &own, parsed: parsed, log: log, life: life, problems: own.problems(),
 		access:     &access{opt: &own, gate: new(gate.Gate), log: log.Logger},
 		holders:    share.Holders{Exempt: parsed.proxies},
-		requests:   metrics.NewRequests(),
+		requests:   new(metrics.Requests),
 		rejections: rejections.New(rejections.Max),
 		failed:     make(chan string, 1),
 	}
@@ -182,9 +183,7 @@ func (s *server) announce() {
 // openCore makes the tracer, the core, which writes to the store, and the hub to which the core
 // reports what it has stored.
 func (s *server) openCore() (err error) {
-	if s.tracer, err = startTracing(s.opt, s.parsed.tracing, s.log); err != nil {
-		return err
-	}
+	s.tracer = startTracing(s.opt, s.parsed.tracing, s.log)
 	cfg := s.opt.ingest(s.parsed.limits)
 	if !s.access.gate.Open() {
 		cfg.Gate = s.access.gate
@@ -193,7 +192,7 @@ func (s *server) openCore() (err error) {
 	cfg.Holders = &s.holders
 	s.live = live.New(s.store, live.Options{Service: s.readings("reading live readings failed"), Flags: s.parsed.flags, MaxSubscribers: s.opt.MaxLive})
 	if s.opt.Alerts != "" {
-		if s.alerts, err = startAlerts(s.opt, s.store, s.live, &s.parsed.flags, s.listeners.url(), s.log.Logger); err != nil {
+		if err := s.alerts.start(s.opt, s.store, s.live, &s.parsed.flags, s.listeners.url(), s.log.Logger); err != nil {
 			return err
 		}
 	}
@@ -222,7 +221,7 @@ func (s *server) servePublic() (err error) {
 	if err != nil {
 		return err
 	}
-	handler := s.routes(reads, records, lines, rejections.NewHandler(s.rejections, shared), s.alerts.handler(shared), openapi.Handler(openapi.Options{
+	handler := s.routes(reads, records, lines, rejections.NewHandler(s.rejections, shared), alert.NewHandler(s.alerts.engine, shared), openapi.Handler(openapi.Options{
 		Version:    s.opt.Version,
 		Problems:   s.problems,
 		Ingest:     cfg,

@@ -212,7 +212,7 @@ func TestNoSignIn(t *testing.T) {
 
 // The file of the client's secret must have one.
 func TestClientSecretFile(t *testing.T) {
-	for text, want := range map[string]string{"": "not a secret of 1 to 1,024 bytes", " \n": "not a secret", strings.Repeat("s", 1025): "not a secret"} {
+	for text, want := range map[string]string{"": "not a line of text", " \n": "not a line of text", strings.Repeat("s", 4097): "larger than 4096 bytes"} {
 		opt := houseOptions(t, oidctest.New(t).URL)
 		opt.OIDCPage, opt.OIDCSecret = "http://127.0.0.1/", filepath.Join(t.TempDir(), "secret")
 		try(t, os.WriteFile(opt.OIDCSecret, []byte(text), 0o600))

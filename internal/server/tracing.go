@@ -73,17 +73,13 @@ func otlpHeaders(text string) (map[string]string, error) {
 }
 
 // startTracing returns a tracer, or nil without a collector. A nil Tracer traces nothing.
-func startTracing(opt *Options, cfg *tracing.Options, log *Log) (*tracing.Tracer, error) {
+func startTracing(opt *Options, cfg *tracing.Options, log *Log) *tracing.Tracer {
 	if cfg == nil {
-		return nil, nil
+		return nil
 	}
 	cfg.Log = log.Logger
-	tracer, err := tracing.New(*cfg)
-	if err != nil {
-		return nil, settings.Usage(err)
-	}
 	log.Info("tracing", "endpoint", cfg.Endpoint.Host, "sample", opt.TraceSample, "slow", settings.FormatDuration(opt.TraceSlow))
-	return tracer, nil
+	return tracing.New(*cfg)
 }
 
 // stopTracingTimeout bounds how long a stopping server waits for the collector.

@@ -4,19 +4,15 @@ import (
 	"fmt"
 	"os"
 	"os/user"
+	"strings"
 )
 
 // Actor returns the name of this process's user, for [Record].Actor.
 func Actor() string {
 	uid := fmt.Sprintf("uid %d", os.Getuid())
 	u, err := user.Current()
-	if err != nil {
+	if err != nil || !printable(u.Username) || strings.Contains(u.Username, " ") {
 		return uid
-	}
-	for _, c := range u.Username {
-		if c <= ' ' || c > '~' || c == '"' || c == '\\' {
-			return uid
-		}
 	}
 	if text := fmt.Sprintf("%s (%s)", u.Username, uid); len(text) <= 64 {
 		return text

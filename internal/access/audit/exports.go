@@ -102,9 +102,9 @@ func (l *Log) Export(ctx context.Context, r Record) error {
 
 // exports is what records cover. It is safe for concurrent use.
 type exports struct {
-	mu         sync.Mutex              // guards the following fields
-	byExporter map[exporter]*exporting // nil means empty
-	allowances map[exporter]*allowance // by who; nil means empty
+	mu         sync.Mutex // guards the following fields
+	byExporter map[exporter]*exporting
+	allowances map[exporter]*allowance // by who
 }
 
 // cover reports whether records already cover an export. If not, records reports whether
@@ -133,9 +133,6 @@ func (s *exports) cover(key *exporter, r timeRange, now time.Time) (covered, rec
 func (s *exports) recorded(key exporter, r timeRange, all bool, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.allowances == nil {
-		s.allowances = map[exporter]*allowance{}
-	}
 	a := s.allowances[key.who()]
 	if a == nil || !now.Before(a.until) {
 		a = &allowance{until: now.Add(allowanceFor)}
@@ -160,9 +157,6 @@ func (s *exports) recorded(key exporter, r timeRange, all bool, now time.Time) {
 
 // ofLocked returns the exporting of an exporter, a new one if necessary.
 func (s *exports) ofLocked(key exporter) *exporting {
-	if s.byExporter == nil {
-		s.byExporter = map[exporter]*exporting{}
-	}
 	if s.byExporter[key] == nil {
 		s.byExporter[key] = &exporting{}
 	}

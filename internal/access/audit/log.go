@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,11 +14,10 @@ import (
 
 // Options configure a [Log]. Zero fields mean the default.
 type Options struct {
-	MaxBytes         int64            // maximum size of a file; default 16 MiB, at least 64 KiB
-	Keep             int              // number of older files to keep; default 8
-	RefusedPerMinute int              // rejected requests with a record of their own, with a valid token and without; default 10 each
-	CheckEvery       time.Duration    // interval of checks that the file was not changed from outside; default 10 s
-	Now              func() time.Time // default time.Now
+	MaxBytes   int64            // maximum size of a file; default 16 MiB, at least 64 KiB
+	Keep       int              // number of older files to keep; default 8
+	CheckEvery time.Duration    // interval of checks that the file was not changed from outside; default 10 s
+	Now        func() time.Time // default time.Now
 
 	// Key signs the log when it is opened and closed, and in every minute in which
 	// something was written. If nil, the log is not signed.
@@ -39,33 +39,20 @@ type Options struct {
 
 // Defaults of [Options].
 const (
-	DefaultMaxBytes         = 16 << 20
-	DefaultKeep             = 8
-	DefaultRefusedPerMinute = 10
-	DefaultCheckEvery       = 10 * time.Second
+	DefaultMaxBytes   = 16 << 20
+	DefaultKeep       = 8
+	DefaultCheckEvery = 10 * time.Second
 
 	minMaxBytes = 64 << 10
 )
 
 func (o *Options) setDefaults() {
-	if o.MaxBytes == 0 {
-		o.MaxBytes = DefaultMaxBytes
-	}
-	o.MaxBytes = max(o.MaxBytes, minMaxBytes)
-	if o.Keep == 0 {
-		o.Keep = DefaultKeep
-	}
-	if o.RefusedPerMinute == 0 {
-		o.RefusedPerMinute = DefaultRefusedPerMinute
-	}
-	if o.CheckEvery == 0 {
-		o.CheckEvery = DefaultCheckEvery
-	}
+	o.MaxBytes = max(cmp.Or(o.MaxBytes, DefaultMaxBytes), minMaxBytes)
+	o.Keep = cmp.Or(o.Keep, DefaultKeep)
+	o.CheckEvery = cmp.Or(o.CheckEvery, DefaultCheckEvery)
+	o.disk = cmp.Or[disk](o.disk, folder{})
 	if o.Now == nil {
 		o.Now = time.Now
-	}
-	if o.disk == nil {
-		o.disk = folder{}
 	}
 }
 
@@ -96,7 +83,10 @@ type Log struct {
 // With a key it also checks that no signed record is missing. The caller must Close it.
 func Open(ctx context.Context, path string, opt Options) (*Log, error) {
 	opt.setDefaults()
-	l := &Log{opt: opt, quit: make(chan struct{})}
+	l := &Log{
+		opt: opt, quit: make(chan struct{}), refusals: refusals{queue: make(chan Refusal, 2*refusedPerMinute)},
+		exports: exports{byExporter: map[exporter]*exporting{}, allowances: map[exporter]*allowance{}},
+	}
 	l.journal = journal{path: path, opt: &l.opt}
 	if opt.Key != nil {
 		known, err := opt.Key.known(path)
@@ -112,8 +102,7 @@ func Open(ctx context.Context, path string, opt Options) (*Log, error) {
 	if err != nil {
 		return nil, errors.Join(err, l.journal.close())
 	}
-	l.refusals.queue = make(chan Refusal, len(l.refusals.left)*opt.RefusedPerMinute)
-	l.refusals.refill(opt.RefusedPerMinute)
+	l.refusals.refill()
 	l.done.Go(l.run)
 	return l, nil
 }
@@ -201,7 +190,7 @@ func (l *Log) run() {
 			if err = l.write(slices.Concat(l.refusals.counted(), l.exports.counted(l.opt.Now(), false))); err == nil {
 				err = l.maintain(true)
 			}
-			l.refusals.refill(l.opt.RefusedPerMinute)
+			l.refusals.refill()
 		case <-check.C:
 			err = l.maintain(false)
 		}

@@ -28,6 +28,10 @@ func (r *Refusal) record() Record {
 // must not be able to hide its token behind requests without one.
 func (l *Log) Refused(r Refusal) { l.refusals.add(r) }
 
+// refusedPerMinute bounds the rejected requests with a record of their own, those with a
+// valid token and the others.
+const refusedPerMinute = 10
+
 // refusals are the rejected requests that are not recorded yet. It is safe for
 // concurrent use.
 type refusals struct {
@@ -51,9 +55,9 @@ func (s *refusals) add(r Refusal) {
 }
 
 // refill begins another minute.
-func (s *refusals) refill(records int) {
+func (s *refusals) refill() {
 	for i := range s.left {
-		s.left[i].Store(int64(records))
+		s.left[i].Store(refusedPerMinute)
 	}
 }
 

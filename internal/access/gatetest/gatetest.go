@@ -37,7 +37,7 @@ func New(tb testing.TB) *Files {
 
 // Token creates a token for a gateway, and devices whose names begin with devices, unless that is
 // "". It returns the token as the value of an Authorization header.
-func (f *Files) Token(tb testing.TB, gateway, devices string, spec token.Token) string {
+func (f *Files) Token(tb testing.TB, gateway, devices string, spec token.Token) (header string) {
 	tb.Helper()
 	created := time.Now()
 	if !spec.Expires.IsZero() {
@@ -51,18 +51,20 @@ func (f *Files) Token(tb testing.TB, gateway, devices string, spec token.Token) 
 		return name
 	}
 	spec.Gateway, spec.Devices = name(gateway), name(devices)
-	text, _, err := token.Create(tb.Context(), f.Tokens, spec, created, nil)
+	keeper := token.Keeper{Path: f.Tokens}
+	_, err := keeper.Create(tb.Context(), spec, created, func(text string) error { header = "Bearer " + text; return nil })
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return "Bearer " + text
+	return header
 }
 
 // Revoke revokes the tokens of a gateway, or all if it is "". A gate does not notice before a Reload.
 func (f *Files) Revoke(tb testing.TB, gateway string) {
 	tb.Helper()
 	of := func(t *token.Token) bool { return gateway == "" || t.Gateway.String() == gateway }
-	if _, err := token.Revoke(tb.Context(), f.Tokens, of, nil); err != nil {
+	keeper := token.Keeper{Path: f.Tokens}
+	if _, err := keeper.Revoke(tb.Context(), of); err != nil {
 		tb.Fatal(err)
 	}
 }

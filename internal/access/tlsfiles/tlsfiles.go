@@ -96,15 +96,7 @@ func (f *Files) load() (changed bool, err error) {
 // TLSConfig returns a configuration for a listener. Each handshake uses the
 // certificates that were read last. Certificates, versions and protocols are fixed; the
 // caller may set other fields.
-func (f *Files) TLSConfig() *tls.Config {
-	return &tls.Config{
-		MinVersion: tls.VersionTLS12,
-		NextProtos: protocols,
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			return f.current.Load().tls, nil
-		},
-	}
-}
+func (f *Files) TLSConfig() *tls.Config { return f.TLSConfigWith(func(*tls.Config) {}) }
 
 // TLSConfigWith is like TLSConfig for a listener of another protocol than HTTP. set changes
 // the configuration of handshakes, each time that certificates were read.
@@ -116,6 +108,7 @@ func (f *Files) TLSConfigWith(set func(*tls.Config)) *tls.Config {
 	var last atomic.Pointer[changed]
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
+		NextProtos: protocols, // net/http serves HTTP/2 only with it
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 			st, c := f.current.Load(), last.Load()
 			if c == nil || c.from != st {

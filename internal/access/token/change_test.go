@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/access/audit"
 	"github.com/pulsegate/pulsegate/internal/access/token"
 )
 
@@ -44,19 +45,19 @@ func TestCreateAndRevoke(t *testing.T) {
 		t.Errorf("mode %v, %v; want 0600", info.Mode(), err)
 	}
 
+	keeper := token.Keeper{Path: path}
 	none := func(*token.Token) bool { return false }
-	if got, err := token.Revoke(t.Context(), path, none, nil); !errors.Is(err, token.ErrNoMatch) || got != nil {
+	if got, err := keeper.Revoke(t.Context(), none); !errors.Is(err, token.ErrNoMatch) || got != nil {
 		t.Errorf("nothing to revoke: got %v, %v; want ErrNoMatch", got, err)
 	}
 	first := func(t *token.Token) bool { return t.ID() == want.ID() }
-	reported := 0
-	got, err := token.Revoke(t.Context(), path, first, func(r []token.Token) error { reported = len(r); return nil })
-	if err != nil || len(got) != 1 || got[0] != want || reported != 1 {
-		t.Errorf("Revoke = %+v, %v, reported %d", got, err, reported)
+	got, err := keeper.Revoke(t.Context(), first)
+	if err != nil || len(got) != 1 || got[0] != want {
+		t.Errorf("Revoke = %+v, %v", got, err)
 	}
 	checkFile(t, path, second)
 	all := func(*token.Token) bool { return true }
-	if got, err := token.Revoke(t.Context(), path, all, nil); err != nil || len(got) != 1 {
+	if got, err := keeper.Revoke(t.Context(), all); err != nil || len(got) != 1 {
 		t.Errorf("Revoke of the last token = %v, %v", got, err)
 	}
 	checkFile(t, path)
@@ -87,7 +88,8 @@ func TestCreateRejects(t *testing.T) {
 	} {
 		spec := writer(t, "bed-7")
 		tt.edit(&spec)
-		if _, _, err := token.Create(t.Context(), path, spec, epoch, nil); !errors.Is(err, token.ErrInvalid) {
+		keeper := token.Keeper{Path: path}
+		if _, err := keeper.Create(t.Context(), spec, epoch, nil); !errors.Is(err, token.ErrInvalid) {
 			t.Errorf("%s: got %v, want ErrInvalid", tt.name, err)
 		}
 	}
@@ -98,20 +100,23 @@ func TestCreateRejects(t *testing.T) {
 
 // After an error the file is unchanged, and no token is handed out.
 func TestChangeFails(t *testing.T) {
-	errAudit := errors.New("no audit")
+	closed, err := audit.Open(t.Context(), filepath.Join(t.TempDir(), "audit"), audit.Options{})
+	try(t, err)
+	try(t, closed.Close())
 	for _, tt := range []struct {
 		name  string
+		log   *audit.Log
 		setUp func(t *testing.T, path string)
 		want  error // nil: any
 	}{
-		{"before returns an error", func(*testing.T, string) {}, errAudit},
-		{"the new file cannot be created", func(t *testing.T, path string) {
+		{"the change cannot be recorded", closed, func(*testing.T, string) {}, os.ErrClosed},
+		{"the new file cannot be created", nil, func(t *testing.T, path string) {
 			try(t, os.MkdirAll(path+".tmp/full", 0o700))
 		}, nil},
-		{"the lock is a link", func(t *testing.T, path string) {
+		{"the lock is a link", nil, func(t *testing.T, path string) {
 			try(t, os.Remove(path+".lock"), os.Symlink("elsewhere", path+".lock"))
 		}, nil},
-		{"the file is damaged", func(t *testing.T, path string) {
+		{"the file is damaged", nil, func(t *testing.T, path string) {
 			try(t, os.WriteFile(path, []byte("pulsegate-tokens 1\n"), 0o600))
 		}, token.ErrFile},
 	} {
@@ -121,11 +126,13 @@ func TestChangeFails(t *testing.T) {
 			tt.setUp(t, path)
 			was, err := os.ReadFile(path)
 			try(t, err)
-			text, made, err := token.Create(t.Context(), path, writer(t, "bed-8"), epoch, func(token.Token) error { return errAudit })
+			handedOut := false
+			keeper := token.Keeper{Path: path, Audit: tt.log}
+			made, err := keeper.Create(t.Context(), writer(t, "bed-8"), epoch, func(string) error { handedOut = true; return nil })
 			if err == nil || tt.want != nil && !errors.Is(err, tt.want) || errors.Is(err, token.ErrUncertain) {
 				t.Errorf("got %v, want %v", err, tt.want)
 			}
-			if text != "" || made != (token.Token{}) {
+			if handedOut || made != (token.Token{}) {
 				t.Error("a token was handed out")
 			}
 			if is, err := os.ReadFile(path); err != nil || string(is) != string(was) {
@@ -139,6 +146,7 @@ func TestChangeFails(t *testing.T) {
 // the later of two writers drops the token of the earlier one.
 func TestConcurrentChanges(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
+	keeper := token.Keeper{Path: path}
 	const writers, each = 8, 5
 	var mu sync.Mutex
 	want := make(map[token.ID]bool)
@@ -146,7 +154,7 @@ func TestConcurrentChanges(t *testing.T) {
 	for w := range writers {
 		wg.Go(func() {
 			for i := range each {
-				_, made, err := token.Create(t.Context(), path, writer(t, fmt.Sprintf("bed-%d", w)), epoch, nil)
+				made, err := keeper.Create(t.Context(), writer(t, fmt.Sprintf("bed-%d", w)), epoch, func(string) error { return nil })
 				if err != nil {
 					t.Error(err)
 					return
@@ -156,7 +164,7 @@ func TestConcurrentChanges(t *testing.T) {
 				mu.Unlock()
 				if i%2 == 1 {
 					id := made.ID()
-					if _, err := token.Revoke(t.Context(), path, func(t *token.Token) bool { return t.ID() == id }, nil); err != nil {
+					if _, err := keeper.Revoke(t.Context(), func(t *token.Token) bool { return t.ID() == id }); err != nil {
 						t.Error(err)
 					}
 					mu.Lock()

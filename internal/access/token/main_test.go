@@ -29,7 +29,8 @@ func name(tb testing.TB, text string) vitals.Name {
 // create adds a token to the file at path.
 func create(tb testing.TB, path string, spec token.Token) (string, token.Token) {
 	tb.Helper()
-	text, made, err := token.Create(tb.Context(), path, spec, epoch, nil)
+	keeper, text := token.Keeper{Path: path}, ""
+	made, err := keeper.Create(tb.Context(), spec, epoch, func(made string) error { text = made; return nil })
 	if err != nil {
 		tb.Fatal(err)
 	}

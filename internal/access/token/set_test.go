@@ -163,7 +163,8 @@ func TestFollow(t *testing.T) {
 		next("[ok 2 +1 -0]")
 		lookup(t, s, first)
 		lookup(t, s, second)
-		if _, err := token.Revoke(t.Context(), path, func(t *token.Token) bool { return t.ID() == firstMade.ID() }, nil); err != nil {
+		keeper := token.Keeper{Path: path}
+		if _, err := keeper.Revoke(t.Context(), func(t *token.Token) bool { return t.ID() == firstMade.ID() }); err != nil {
 			t.Fatal(err)
 		}
 		next("[ok 1 +0 -1]")

@@ -53,12 +53,9 @@ func TestBound(t *testing.T) {
 	device, _ := vitals.ParseName("ppg-1")
 	gateway, _ := vitals.ParseName("ehr")
 	bound := token.Token{Gateway: gateway, Rights: token.Read, Subjects: "P-1,P-2"}
-	text, _, err := token.Create(t.Context(), path, bound, now, nil)
-	try(t, err)
-	plain, _, err := token.Create(t.Context(), path, token.Token{Gateway: gateway, Rights: token.Read}, now, nil)
-	try(t, err)
-	writes, _, err := token.Create(t.Context(), path, token.Token{Gateway: gateway, Rights: token.Write}, now, nil)
-	try(t, err)
+	text, _ := create(t, path, bound)
+	plain, _ := create(t, path, token.Token{Gateway: gateway, Rights: token.Read})
+	writes, _ := create(t, path, token.Token{Gateway: gateway, Rights: token.Write})
 	for _, change := range []func(*token.Token){
 		func(s *token.Token) { s.Rights = token.Write },
 		func(s *token.Token) { s.Rights = token.Read | token.Write },
@@ -70,7 +67,8 @@ func TestBound(t *testing.T) {
 	} {
 		spec := bound
 		change(&spec)
-		if _, _, err := token.Create(t.Context(), path, spec, now, nil); !errors.Is(err, token.ErrInvalid) {
+		keeper := token.Keeper{Path: path}
+		if _, err := keeper.Create(t.Context(), spec, now, nil); !errors.Is(err, token.ErrInvalid) {
 			t.Errorf("Create(%+v) returns %v, want ErrInvalid", spec, err)
 		}
 	}

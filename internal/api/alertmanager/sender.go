@@ -31,14 +31,13 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/api/alert"
+	"github.com/pulsegate/pulsegate/internal/sys/sharedfile"
 )
 
 // Options configure a [Sender].
@@ -69,7 +68,6 @@ const (
 	maxBatchAlerts = 1000
 	maxBatchBytes  = 512 << 10
 	maxAnswerBytes = 64 << 10 // read, so that the connection can be used again
-	maxSecretBytes = 4 << 10
 	minRetry       = time.Second
 	maxRetry       = 30 * time.Second
 )
@@ -225,14 +223,14 @@ func (s *Sender) post(ctx context.Context, b *batch) (err error) {
 	}
 	r.Header.Set("Content-Type", "application/json")
 	if s.opt.PasswordFile != "" {
-		password, err := Secret(s.opt.PasswordFile)
+		password, err := sharedfile.Secret(s.opt.PasswordFile)
 		if err != nil {
 			return err
 		}
 		r.SetBasicAuth(s.opt.User, password)
 	}
 	if s.opt.TokenFile != "" {
-		token, err := Secret(s.opt.TokenFile)
+		token, err := sharedfile.Secret(s.opt.TokenFile)
 		if err != nil {
 			return err
 		}
@@ -266,26 +264,6 @@ func shown(err error) error {
 		return err
 	}
 	return errors.New("its answer is not HTTP, or not of the scheme of its URL")
-}
-
-// Secret reads a file with a password or a token. Its errors do not have what is in it.
-func Secret(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxSecretBytes+1))
-	secret := strings.TrimSpace(string(text))
-	switch {
-	case err != nil:
-		return "", err
-	case len(text) > maxSecretBytes:
-		return "", fmt.Errorf("%s: more than %d bytes", path, maxSecretBytes)
-	case secret == "" || strings.ContainsFunc(secret, func(r rune) bool { return r < ' ' || r == 0x7f }):
-		return "", fmt.Errorf("%s: not a line of text", path)
-	}
-	return secret, nil
 }
 
 // A batch is the body of a request.

@@ -54,8 +54,7 @@ func TestLaneAllocations(t *testing.T) {
 		nowhere, err := url.Parse("http://127.0.0.1:1/v1/traces")
 		try(t, err)
 		// Every request is judged, and none is recorded.
-		tracer, err := tracing.New(tracing.Options{Endpoint: nowhere, Slow: time.Hour})
-		try(t, err)
+		tracer := tracing.New(tracing.Options{Endpoint: nowhere, Slow: time.Hour})
 		defer tracer.Close(context.Background())
 		testLaneAllocations(t, ingest.Config{Trace: tracer}, []laneLoad{
 			{"single", request(good)},

@@ -73,8 +73,7 @@ func traced(t *testing.T, share float64) (*tracing.Tracer, func() [][]tracedSpan
 	t.Cleanup(collector.Close)
 	endpoint, err := url.Parse(collector.URL)
 	try(t, err)
-	tr, err := tracing.New(tracing.Options{Endpoint: endpoint, Sample: share})
-	try(t, err)
+	tr := tracing.New(tracing.Options{Endpoint: endpoint, Sample: share})
 	var once sync.Once
 	end := func() {
 		once.Do(func() {
@@ -182,7 +181,7 @@ func TestTracePhases(t *testing.T) {
 				lane = nil
 			}
 			srv := serveOn(t, settleAs(storage.Stored), ingest.Config{Now: time.Now, Trace: tr, MaxGroup: 4}, lane,
-				func(s *http.Server) { s.Handler = metrics.NewRequests().Handler(tr.Handler(s.Handler)) })
+				func(s *http.Server) { s.Handler = new(metrics.Requests).Handler(tr.Handler(s.Handler)) })
 			exchange(t, srv, tt.requests, tt.answers)
 			srv.stop(t)
 			got := ""
@@ -216,7 +215,7 @@ func TestTraceOfWaiting(t *testing.T) {
 		return nil
 	}
 	srv := serveOn(t, &appender{storetest.NewMemory(), before}, ingest.Config{Now: time.Now, Trace: tr}, nil,
-		func(s *http.Server) { s.Handler = metrics.NewRequests().Handler(tr.Handler(s.Handler)) })
+		func(s *http.Server) { s.Handler = new(metrics.Requests).Handler(tr.Handler(s.Handler)) })
 	var clients sync.WaitGroup
 	clients.Go(func() { exchange(t, srv, request(batch("a", 5)), 1) })
 	<-began

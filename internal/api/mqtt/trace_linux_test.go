@@ -53,10 +53,7 @@ func TestTraces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tracer, err := tracing.New(tracing.Options{Endpoint: endpoint, Sample: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracer := tracing.New(tracing.Options{Endpoint: endpoint, Sample: 1})
 	var cfg config
 	cfg.ingest.Trace = tracer
 	s := start(t, lane{loop: true}, cfg)

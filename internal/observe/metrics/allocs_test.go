@@ -14,7 +14,7 @@ import (
 // TestNoAllocations does not run with the race detector, under which sync.Pool drops
 // items at random.
 func TestNoAllocations(t *testing.T) {
-	requests := metrics.NewRequests()
+	requests := new(metrics.Requests)
 	route := requests.Route("/v1/readings")
 	body := []byte("{}")
 	handler := requests.Handler(matched("/v1/readings", func(w http.ResponseWriter, _ *http.Request) {

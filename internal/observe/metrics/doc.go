@@ -20,7 +20,7 @@
 // lines, the histogram, and the handler that exports them all. Create the counters
 // first, then wrap what they measure:
 //
-//	requests := metrics.NewRequests()
+//	requests := new(metrics.Requests)
 //	requests.Route("/v1/readings")         // each template, at start
 //	handler := requests.Handler(router)    // counts by http.Request.Pattern
 //

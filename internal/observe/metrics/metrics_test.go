@@ -116,7 +116,7 @@ func TestStatusClasses(t *testing.T) {
 		{"panic after body", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "a"); panic("x") }, "aborted"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			requests := metrics.NewRequests()
+			requests := new(metrics.Requests)
 			requests.Route("/x")
 			h := requests.Handler(matched("/x", tt.handler))
 			func() {
@@ -143,7 +143,7 @@ func TestStatusClasses(t *testing.T) {
 // OnAnswered is called once for every request, when it is counted.
 func TestOnAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		requests := metrics.NewRequests()
+		requests := new(metrics.Requests)
 		requests.Route("/x")
 		var answered []metrics.Answered
 		requests.OnAnswered = func(a metrics.Answered) { answered = append(answered, a) }
@@ -191,7 +191,7 @@ func TestOnAnswered(t *testing.T) {
 // Requests that match no route, or one without a Route, are counted as unmatched.
 func TestUnmatched(t *testing.T) {
 	for _, pattern := range []string{"", "/y"} {
-		h := metrics.NewRequests()
+		h := new(metrics.Requests)
 		h.Route("/x")
 		counted := h.Handler(matched(pattern, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404) }))
 		counted.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/y", nil))
@@ -230,7 +230,7 @@ func label(m *dto.Metric, name string) string {
 }
 
 func TestRouteTwice(t *testing.T) {
-	requests := metrics.NewRequests()
+	requests := new(metrics.Requests)
 	requests.Route("GET /a")
 	defer func() {
 		if recover() == nil {
@@ -243,7 +243,7 @@ func TestRouteTwice(t *testing.T) {
 // TestHistogram scrapes during concurrent observations: a count is always the sum of
 // its buckets, and no observation is lost.
 func TestHistogram(t *testing.T) {
-	requests := metrics.NewRequests()
+	requests := new(metrics.Requests)
 	route := requests.Route("GET /")
 	handler := metrics.Handler("", ready, requests)
 	const observers, each = 4, 5000
@@ -312,7 +312,7 @@ func TestQuantile(t *testing.T) {
 
 // TestProfileReads checks that pulsegate profile finds the metrics that it needs.
 func TestProfileReads(t *testing.T) {
-	requests := metrics.NewRequests()
+	requests := new(metrics.Requests)
 	route := requests.Route("POST /v1/readings")
 	route.Observe(200, time.Millisecond)
 	route.Observe(503, time.Millisecond)
@@ -371,7 +371,7 @@ func TestBusyScrapes(t *testing.T) {
 }
 
 func BenchmarkRoute(b *testing.B) {
-	requests := metrics.NewRequests()
+	requests := new(metrics.Requests)
 	requests.Route("/")
 	w := &nopWriter{header: http.Header{}}
 	r := httptest.NewRequest("GET", "/", nil)

@@ -11,7 +11,7 @@ import (
 )
 
 // Requests count the requests of one listener by route pattern and status class,
-// and their durations by route pattern.
+// and their durations by route pattern. The zero Requests is without routes.
 type Requests struct {
 	mu     sync.Mutex
 	routes []*Route // guarded by mu; only ever appended to
@@ -41,9 +41,6 @@ func KnownMethod(method, other string) string {
 	}
 	return other
 }
-
-// NewRequests returns Requests without routes.
-func NewRequests() *Requests { return &Requests{} }
 
 // A Route counts the requests that matched one pattern. It is safe for concurrent use.
 type Route struct {
@@ -210,21 +207,12 @@ func (s *statusWriter) Write(p []byte) (int, error) {
 // Unwrap supports http.ResponseController.
 func (s *statusWriter) Unwrap() http.ResponseWriter { return s.w }
 
-var (
-	requestsDesc = prometheus.NewDesc("pulsegate_http_requests_total",
-		"Requests of the public listener, by route pattern and status class. The class aborted means that the connection was closed without a response.",
-		[]string{"route", "code"}, nil)
-	requestDurationDesc = prometheus.NewDesc("pulsegate_http_request_duration_seconds",
-		"Time from the end of a request's header to the end of its handler, including the wait for a commit, by route pattern.",
-		[]string{"route"}, nil)
-)
+var requestDurationDesc = prometheus.NewDesc("pulsegate_http_request_duration_seconds",
+	"Time from the end of a request's header to the end of its handler, including the wait for a commit, by route pattern.",
+	[]string{"route"}, nil)
 
 // Describe implements prometheus.Collector.
-func (r *Requests) Describe(ch chan<- *prometheus.Desc) {
-	ch <- requestsDesc
-	ch <- requestDurationDesc
-	ch <- laneDesc
-}
+func (r *Requests) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(r, ch) }
 
 // Collect implements prometheus.Collector. It exports 0 for classes that have not
 // occurred, except 1xx and aborted: a rate would miss the first increase of a series
@@ -239,7 +227,9 @@ func (r *Requests) Collect(ch chan<- prometheus.Metric) {
 			if n == 0 && (c == class1xx || c == classAborted) {
 				continue
 			}
-			ch <- prometheus.MustNewConstMetric(requestsDesc, prometheus.CounterValue, float64(n), rt.pattern, classNames[c])
+			Sink(ch).Counter("pulsegate_http_requests_total",
+				"Requests of the public listener, by route pattern and status class. The class aborted means that the connection was closed without a response.",
+				float64(n), "route", rt.pattern, "code", classNames[c])
 		}
 		ch <- rt.duration.Metric(requestDurationDesc, rt.pattern)
 	}

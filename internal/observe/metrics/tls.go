@@ -61,14 +61,11 @@ func (r *Requests) Total() uint64 {
 	return n
 }
 
-var laneDesc = prometheus.NewDesc("pulsegate_http_lane_requests_total",
-	"Requests of the public listener, by lane and TLS version.", []string{"lane", "tls"}, nil)
-
 func (r *Requests) collectLanes(ch chan<- prometheus.Metric) {
 	for lane := range r.lanes {
 		for version := range r.lanes[lane] {
-			ch <- prometheus.MustNewConstMetric(laneDesc, prometheus.CounterValue,
-				float64(r.lanes[lane][version].Load()), laneNames[lane], tlsVersionNames[version])
+			Sink(ch).Counter("pulsegate_http_lane_requests_total", "Requests of the public listener, by lane and TLS version.",
+				float64(r.lanes[lane][version].Load()), "lane", laneNames[lane], "tls", tlsVersionNames[version])
 		}
 	}
 }

@@ -24,7 +24,7 @@ func TestRecordAllocs(t *testing.T) {
 	for _, share := range []float64{0, 1} {
 		cfg := c.options()
 		cfg.Sample = share
-		tr := newTracer(t, cfg)
+		tr := tracing.New(cfg)
 		for range 2000 { // until the exporter has its batch and the queue is full
 			tr.Record(request(tr, 0))
 		}
@@ -69,14 +69,11 @@ func BenchmarkHandler(b *testing.B) {
 		b.Run(bb.name, func(b *testing.B) {
 			var tr *tracing.Tracer
 			if bb.on {
-				var err error
-				if tr, err = tracing.New(tracing.Options{Endpoint: endpoint, Sample: bb.share}); err != nil {
-					b.Fatal(err)
-				}
+				tr = tracing.New(tracing.Options{Endpoint: endpoint, Sample: bb.share})
 				defer tr.Close(context.Background())
 			}
 			served := 0
-			h := metrics.NewRequests().Handler(tr.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { served++; w.WriteHeader(204) })))
+			h := new(metrics.Requests).Handler(tr.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { served++; w.WriteHeader(204) })))
 			r := httptest.NewRequest("POST", "/v1/readings", nil)
 			w := &discard{header: http.Header{}}
 			b.ReportAllocs()

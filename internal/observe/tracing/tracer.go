@@ -1,6 +1,7 @@
 package tracing
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -68,22 +69,9 @@ type Stats struct {
 }
 
 // New returns a Tracer and starts its exporting goroutine, which [Tracer.Close] ends.
-func New(opt Options) (*Tracer, error) {
-	if opt.Endpoint == nil || opt.Endpoint.Host == "" || opt.Endpoint.Scheme != "http" && opt.Endpoint.Scheme != "https" {
-		return nil, fmt.Errorf("tracing: the endpoint is not of the form http://host:port/path")
-	}
-	if !(opt.Sample >= 0 && opt.Sample <= 1) {
-		return nil, fmt.Errorf("tracing: the fraction of sampled requests is %v, want 0 to 1", opt.Sample)
-	}
-	if opt.Slow < 0 {
-		return nil, fmt.Errorf("tracing: the duration of a slow request is %v, want at least 0", opt.Slow)
-	}
-	if opt.Forced == 0 {
-		opt.Forced = DefaultForced
-	}
-	if opt.Every <= 0 {
-		opt.Every = 2 * time.Second
-	}
+func New(opt Options) *Tracer {
+	opt.Forced = cmp.Or(opt.Forced, DefaultForced)
+	opt.Every = cmp.Or(opt.Every, 2*time.Second)
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
@@ -98,7 +86,7 @@ func New(opt Options) (*Tracer, error) {
 		ended:    make(chan struct{}),
 	}
 	go t.run(ctx)
-	return t, nil
+	return t
 }
 
 // Stats returns the counters. It does not allocate.

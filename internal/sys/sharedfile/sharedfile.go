@@ -23,6 +23,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -146,6 +147,23 @@ func Read(path string, maxBytes int64) ([]byte, error) {
 		err = fmt.Errorf("%s is larger than %d bytes", path, maxBytes)
 	}
 	return text, err
+}
+
+// maxSecretBytes bounds a file with a secret.
+const maxSecretBytes = 4 << 10
+
+// Secret reads a file with a secret, such as a password or a token, which is a line of text. Its errors do
+// not have what is in it.
+func Secret(path string) (string, error) {
+	text, err := Read(path, maxSecretBytes)
+	if err != nil {
+		return "", err
+	}
+	secret := strings.TrimSpace(string(text))
+	if secret == "" || strings.ContainsFunc(secret, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		return "", fmt.Errorf("%s: not a line of text", path)
+	}
+	return secret, nil
 }
 
 // SyncDir makes the entries of a directory durable.
