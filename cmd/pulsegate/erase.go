@@ -17,10 +17,10 @@ import (
 )
 
 type eraseCommand struct {
-	Device  vitals.Name `env:"-" placeholder:"NAME" help:"Device whose readings and assignments to remove."`
-	Subject subjectFlag `env:"-" placeholder:"ID" help:"Subject, in place of a device: removes what was measured while devices were assigned to it, and its assignments."`
-	Yes     bool        `env:"-" help:"Do not ask for confirmation."`
-	Audit   string      `default:"${default_audit}" placeholder:"FILE" env:"PULSEGATE_AUDIT" help:"Audit log in which to record an erasure in a data directory; empty for none. A server records erasures in its own."`
+	Device  vitals.Name     `env:"-" placeholder:"NAME" help:"Device whose readings and assignments to remove."`
+	Subject storage.Subject `env:"-" placeholder:"ID" help:"Subject, in place of a device: removes what was measured while devices were assigned to it, and its assignments."`
+	Yes     bool            `env:"-" help:"Do not ask for confirmation."`
+	Audit   string          `default:"${default_audit}" placeholder:"FILE" env:"PULSEGATE_AUDIT" help:"Audit log in which to record an erasure in a data directory; empty for none. A server records erasures in its own."`
 
 	storeSource `embed:""`
 }
@@ -85,7 +85,7 @@ func (c *eraseCommand) stopped(ctx context.Context, _ stdio) (readings, assignme
 		e, err := db.EraseRecorded(c.Device, recordErasure)
 		return e.Readings, 0, errors.Join(err, db.Close())
 	}
-	all, err := db.SubjectAssignments(ctx, storage.Subject(c.Subject))
+	all, err := db.SubjectAssignments(ctx, c.Subject)
 	if err == nil && len(all) == 0 {
 		err = fmt.Errorf("erase subject: %w", storage.ErrNotAssigned)
 	}

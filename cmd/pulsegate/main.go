@@ -17,6 +17,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/observe/logbudget"
 	"github.com/pulsegate/pulsegate/internal/server"
+	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
 	"github.com/pulsegate/pulsegate/internal/sys/terminal"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -195,6 +196,7 @@ func newParser(cmds *commands, std stdio) (*kong.Kong, error) {
 		settings.Text(vitals.ParseName),
 		settings.Text(token.ParseRights),
 		settings.Text(token.ParseID),
+		settings.Text(storage.ParseSubject),
 		settings.Text(parseMoment),
 		settings.Help(),
 		details(),

@@ -11,16 +11,6 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A subjectFlag is a flag that names a subject.
-type subjectFlag storage.Subject
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (f *subjectFlag) UnmarshalText(text []byte) error {
-	subject, err := storage.ParseSubject(string(text))
-	*f = subjectFlag(subject)
-	return err
-}
-
 type subjectCommand struct {
 	Assign subjectAssignCommand `cmd:"" help:"Assign a device to a subject: readings measured from then on belong to it."`
 	End    subjectEndCommand    `cmd:"" help:"Set the end of an assignment."`
@@ -35,10 +25,10 @@ type adminFlags struct {
 }
 
 type subjectAssignCommand struct {
-	Device  vitals.Name `env:"-" required:"" placeholder:"NAME" help:"Device."`
-	Subject subjectFlag `env:"-" required:"" placeholder:"ID" help:"Subject: 1 to 64 of A-Z, a-z, 0-9, hyphen and dot. It should not be a name or a number known outside."`
-	From    string      `env:"-" required:"" placeholder:"TIME" help:"First time of measurement, in RFC 3339."`
-	To      string      `env:"-" placeholder:"TIME" help:"Time of measurement before which it ends, in RFC 3339. Default: it has not ended."`
+	Device  vitals.Name     `env:"-" required:"" placeholder:"NAME" help:"Device."`
+	Subject storage.Subject `env:"-" required:"" placeholder:"ID" help:"Subject: 1 to 64 of A-Z, a-z, 0-9, hyphen and dot. It should not be a name or a number known outside."`
+	From    string          `env:"-" required:"" placeholder:"TIME" help:"First time of measurement, in RFC 3339."`
+	To      string          `env:"-" placeholder:"TIME" help:"Time of measurement before which it ends, in RFC 3339. Default: it has not ended."`
 
 	adminFlags `embed:""`
 }
@@ -85,9 +75,9 @@ func (f *adminFlags) change(ctx context.Context, std stdio, done string, a trans
 }
 
 type subjectListCommand struct {
-	Device  vitals.Name `env:"-" placeholder:"NAME" help:"Only the assignments of this device."`
-	Subject subjectFlag `env:"-" placeholder:"ID" help:"Only the assignments of this subject."`
-	JSON    bool        `help:"Print one JSON object per line and assignment."`
+	Device  vitals.Name     `env:"-" placeholder:"NAME" help:"Only the assignments of this device."`
+	Subject storage.Subject `env:"-" placeholder:"ID" help:"Only the assignments of this subject."`
+	JSON    bool            `help:"Print one JSON object per line and assignment."`
 
 	adminFlags `embed:""`
 }

@@ -105,13 +105,10 @@ func (c *Options) storeName() string {
 // checkStore rejects options that the store does not have.
 func (c *Options) checkStore() error {
 	if c.Store == "" {
-		if c.PostgresSingle {
-			return settings.Usagef("--postgres-single is for --store")
-		}
-		if c.RememberDir != "" {
-			return settings.Usagef("--remember-dir is for --store")
-		}
-		return nil
+		return firstBroken(
+			rule{!c.PostgresSingle, "--postgres-single is for --store"},
+			rule{c.RememberDir == "", "--remember-dir is for --store"},
+		)
 	}
 	if err := pgstore.CheckDSN(c.Store); err != nil {
 		return settings.Usagef("--store: %v", err)

@@ -44,12 +44,8 @@ func (c *Options) tracing() (*tracing.Options, error) {
 	if !strings.HasSuffix(endpoint.Path, "/v1/traces") {
 		endpoint = endpoint.JoinPath("v1", "traces")
 	}
-	forced := c.TraceForced
-	if forced == 0 {
-		forced = -1
-	}
 	return &tracing.Options{
-		Endpoint: endpoint, Forced: forced, Headers: headers, Sample: c.TraceSample, Slow: c.TraceSlow,
+		Endpoint: endpoint, Forced: c.TraceForced, Headers: headers, Sample: c.TraceSample, Slow: c.TraceSlow,
 		Service: "pulsegate", Version: c.Version,
 	}, nil
 }

@@ -173,9 +173,7 @@ const appendTimeout = 10 * time.Second
 
 // run writes refusals, checks the log and signs it, until the log is closed.
 func (l *Log) run() {
-	minute, check := time.NewTicker(time.Minute), time.NewTicker(l.opt.CheckEvery)
-	defer minute.Stop()
-	defer check.Stop()
+	minute, check := time.Tick(time.Minute), time.Tick(l.opt.CheckEvery)
 	trouble := ""
 	for {
 		var err error
@@ -186,12 +184,12 @@ func (l *Log) run() {
 			return
 		case r := <-l.refusals.queue:
 			err = l.write(l.refusals.queued([]Record{r.record()}))
-		case <-minute.C:
+		case <-minute:
 			if err = l.write(slices.Concat(l.refusals.counted(), l.exports.counted(l.opt.Now(), false))); err == nil {
 				err = l.maintain(true)
 			}
 			l.refusals.refill()
-		case <-check.C:
+		case <-check:
 			err = l.maintain(false)
 		}
 		l.report(&trouble, err)

@@ -86,9 +86,8 @@ func (g *Gate) Exporting(ctx context.Context, a *Access, peer Peer, e Export) er
 		return nil
 	}
 	r := audit.Record{Gateway: a.gateway, Device: e.Device, Subject: e.Subject, From: e.From, To: e.To, Peer: addrOf(peer)}
-	if r.Actor = a.Actor(); r.Actor != "" {
-	} else if id := a.ID(); id != (token.ID{}) {
-		r.Token = id.String()
+	if r.Actor = a.Actor(); r.Actor == "" && a.ID() != (token.ID{}) {
+		r.Token = a.ID().String()
 	}
 	return g.Audit.Export(ctx, r)
 }

@@ -10,13 +10,11 @@ func CredentialsOf(r *http.Request) Credentials {
 	v := Credentials{TLS: r.TLS, Peer: PeerOf(r)}
 	switch values := r.Header["Authorization"]; len(values) {
 	case 0:
+		v.Cookies = cookies(r)
 	case 1:
 		v.Authorization = values[0]
 	default:
 		v.Several = true
-	}
-	if len(r.Header["Authorization"]) == 0 {
-		v.Cookies = cookies(r)
 	}
 	return v
 }

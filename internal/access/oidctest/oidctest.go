@@ -32,6 +32,7 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/oidc"
+	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
 // ClientID is the audience of the provider's tokens.
@@ -230,12 +231,9 @@ func (p *Provider) Open(rules string) *oidc.Provider {
 		p.tb.Fatal(err)
 	}
 	p.tb.Cleanup(opened.Close)
-	for range 60_000 { // a minute; far more than this takes
-		if _, err = opened.Discovered(); err == nil {
-			return opened
-		}
-		time.Sleep(time.Millisecond)
-	}
-	p.tb.Fatal("the keys were not fetched: ", err)
-	return nil
+	polltest.Until(p.tb, "the keys are fetched", func() bool {
+		_, err := opened.Discovered()
+		return err == nil
+	})
+	return opened
 }

@@ -64,10 +64,7 @@ type state struct {
 // Open reads the files and follows their changes until Close. It returns an error
 // if they cannot be used now.
 func Open(opt Options) (*Files, error) {
-	switch {
-	case opt.CertFile == "" || opt.KeyFile == "":
-		return nil, errors.New("tlsfiles: both a certificate and a key are needed")
-	case opt.RequireClient && opt.ClientCAFile == "":
+	if opt.RequireClient && opt.ClientCAFile == "" {
 		return nil, errors.New("tlsfiles: client certificates cannot be required without a client CA")
 	}
 	f := &Files{opt: opt}

@@ -36,9 +36,9 @@
 //
 // # The file
 //
-// [Parse] documents the format. [Create] and [Revoke] change the file; a [Keeper] also
-// records each change in the audit log. A [Set] holds the file's tokens in a running
-// server and reloads them when the file changes.
+// [Parse] documents the format. A [Keeper] changes the file, and records each change in
+// the audit log. A [Set] holds the file's tokens in a running server and reloads them
+// when the file changes.
 //
 // # Promise
 //

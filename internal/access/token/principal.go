@@ -1,6 +1,7 @@
 package token
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"slices"
 	"time"
@@ -19,7 +20,8 @@ type Principal struct {
 	before   vitals.Name
 	rights   Rights   // with ReadSubjects
 	subjects []string // nil means not bound
-	limiter  *Bucket  // nil means no limit
+	limit    Limit
+	limiter  *Bucket  // of limit; nil means no limit
 	budgets  *Budgets // nil means no token
 
 	actor string // "" means the holder of a token in the file
@@ -38,22 +40,28 @@ func (who *Identity) ID() ID {
 // DefaultLimit and Hourly. If was is not nil, it is the same person's, and the state of its limiter and
 // budgets is kept. start is that of the first.
 func NewPrincipal(who Identity, spec *Token, opt *Options, start time.Time, was *Principal) *Principal {
-	p := spec.principal()
+	p := spec.principal(opt, start, was)
 	p.id, p.actor = who.ID(), "oidc:"+who.Subject+" "+who.Issuer
-	if was != nil {
-		p.budgets, p.limiter = was.budgets, was.limiter
-		return &p
-	}
-	p.budgets = NewBudgets(opt.Hourly, start)
-	if opt.DefaultLimit != (Limit{}) {
-		p.limiter = NewBucket(opt.DefaultLimit, start)
-	}
 	return &p
 }
 
-// principal returns what a token allows, without a limiter and budgets.
-func (t *Token) principal() Principal {
-	p := Principal{id: t.ID(), gateway: t.Gateway, devices: t.Devices, before: Before(t.Devices), rights: t.Rights, subjects: t.Subjects.List()}
+// principal returns what a token allows. If was is not nil, it is the same holder's, and the state of its
+// budgets is kept, and that of its limiter if the limit is the same.
+func (t *Token) principal(opt *Options, start time.Time, was *Principal) Principal {
+	p := Principal{
+		id: t.ID(), gateway: t.Gateway, devices: t.Devices, before: Before(t.Devices), rights: t.Rights, subjects: t.Subjects.List(),
+		limit: cmp.Or(t.Limit, opt.DefaultLimit),
+	}
+	if was != nil {
+		p.budgets = was.budgets
+	} else {
+		p.budgets = NewBudgets(opt.Hourly, start)
+	}
+	if was != nil && was.limit == p.limit {
+		p.limiter = was.limiter
+	} else if p.limit != (Limit{}) {
+		p.limiter = NewBucket(p.limit, start)
+	}
 	if p.rights.Has(Read) {
 		p.rights |= ReadSubjects
 	}

@@ -49,9 +49,7 @@ type Set struct {
 // An entry is one token, prepared for look-ups.
 type entry struct {
 	Principal
-	token         Token
-	expiresUnixMs int64 // 0 means never
-	limit         Limit // of the Principal's limiter
+	token Token
 }
 
 // Open reads the token file at path and follows its changes until Close. It
@@ -104,11 +102,13 @@ func (s *Set) publish(tokens []Token) Change {
 			next[id] = was
 			continue
 		}
+		var before *Principal
 		change.Added = append(change.Added, id)
 		if was != nil {
+			before = &was.Principal
 			change.Removed = append(change.Removed, id)
 		}
-		next[id] = s.newEntry(&tokens[i], was)
+		next[id] = &entry{tokens[i].principal(&s.opt, s.start, before), tokens[i]}
 	}
 	for id := range old {
 		if next[id] == nil {
@@ -117,29 +117,6 @@ func (s *Set) publish(tokens []Token) Change {
 	}
 	s.current.Store(&next)
 	return change
-}
-
-func (s *Set) newEntry(t *Token, was *entry) *entry {
-	e := &entry{token: *t, limit: t.Limit, Principal: t.principal()}
-	if !t.Expires.IsZero() {
-		e.expiresUnixMs = t.Expires.UnixMilli()
-	}
-	if e.limit == (Limit{}) {
-		e.limit = s.opt.DefaultLimit
-	}
-	if was != nil {
-		e.budgets = was.budgets
-	} else {
-		e.budgets = NewBudgets(s.opt.Hourly, s.start)
-	}
-	switch {
-	case e.limit == Limit{}:
-	case was != nil && was.limit == e.limit:
-		e.limiter = was.limiter
-	default:
-		e.limiter = NewBucket(e.limit, s.start)
-	}
-	return e
 }
 
 // Len returns the number of tokens, expired ones included.
@@ -158,7 +135,7 @@ func (s *Set) Lookup(digest *Digest, nowUnixMs int64) (*Principal, error) {
 	switch {
 	case e == nil || subtle.ConstantTimeCompare(e.token.Digest[:], digest[:]) != 1:
 		return nil, ErrUnknown
-	case e.expiresUnixMs != 0 && nowUnixMs >= e.expiresUnixMs:
+	case e.token.Expired(time.UnixMilli(nowUnixMs)):
 		return nil, ErrExpired
 	}
 	return &e.Principal, nil

@@ -73,7 +73,7 @@ func traced(t *testing.T, share float64) (*tracing.Tracer, func() [][]tracedSpan
 	t.Cleanup(collector.Close)
 	endpoint, err := url.Parse(collector.URL)
 	try(t, err)
-	tr := tracing.New(tracing.Options{Endpoint: endpoint, Sample: share})
+	tr := tracing.New(tracing.Options{Endpoint: endpoint, Sample: share, Forced: tracing.DefaultForced})
 	var once sync.Once
 	end := func() {
 		once.Do(func() {

@@ -16,9 +16,8 @@ const otherKinds = "(kinds beyond the first 64)"
 
 // A kind is the set of lines that share a budget.
 type kind struct {
-	level   slog.Level
-	message string
-	lines   window // accepted lines
+	kindKey
+	lines window // accepted lines
 
 	// Lines not yet reported in a summary.
 	suppressed int64 // because a budget was exhausted
@@ -37,7 +36,7 @@ type kinds struct {
 }
 
 func newKinds() kinds {
-	return kinds{byKey: make(map[kindKey]*kind, maxKinds), other: kind{message: otherKinds}}
+	return kinds{byKey: make(map[kindKey]*kind, maxKinds), other: kind{kindKey: kindKey{message: otherKinds}}}
 }
 
 // of returns the kind of a record. It allocates only for a new kind.
@@ -54,7 +53,7 @@ func (s *kinds) of(level slog.Level, message string, second int64) *kind {
 		return &s.other
 	}
 	key.message = strings.Clone(key.message) // it may be a slice of a large string
-	k := &kind{level: level, message: key.message}
+	k := &kind{kindKey: key}
 	s.byKey[key] = k
 	return k
 }

@@ -69,12 +69,10 @@ func (c *Contention) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	window := time.NewTimer(time.Duration(seconds) * time.Second)
-	defer window.Stop()
 	rates := c.start(int(fraction), time.Duration(rateNs))
 	defer c.stop()
 	select {
-	case <-window.C:
+	case <-time.After(time.Duration(seconds) * time.Second):
 		fmt.Fprintln(w, rates)
 	case <-r.Context().Done():
 	}

@@ -68,11 +68,9 @@ func (e *exporter) export(ctx context.Context, batch []Request) (taken int) {
 		// down.
 		wait = max(wait, backoff/2+rand.N(backoff))
 		backoff *= 2
-		timer := time.NewTimer(wait)
 		select {
-		case <-timer.C:
+		case <-time.After(wait):
 		case <-ctx.Done():
-			timer.Stop()
 			e.logOutcome(err)
 			return 0
 		}

@@ -23,7 +23,6 @@ type Options struct {
 
 	// Forced bounds how many requests per second are recorded because their parent is
 	// sampled, which any client can claim. Further ones are sampled as Sample says.
-	// Default DefaultForced; negative: none.
 	Forced int
 
 	Service, Version string       // service.name and service.version
@@ -34,7 +33,7 @@ type Options struct {
 	Every time.Duration
 }
 
-// DefaultForced is the default of Options.Forced.
+// DefaultForced is the usual Options.Forced.
 const DefaultForced = 10
 
 // Bounds.
@@ -70,7 +69,6 @@ type Stats struct {
 
 // New returns a Tracer and starts its exporting goroutine, which [Tracer.Close] ends.
 func New(opt Options) *Tracer {
-	opt.Forced = cmp.Or(opt.Forced, DefaultForced)
 	opt.Every = cmp.Or(opt.Every, 2*time.Second)
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
@@ -238,13 +236,12 @@ func (t *Tracer) gather(batch []Request) []Request {
 			return batch
 		}
 	}
-	full := time.NewTimer(t.opt.Every)
-	defer full.Stop()
+	full := time.After(t.opt.Every)
 	for len(batch) < maxBatch {
 		select {
 		case r := <-t.queue:
 			batch = append(batch, r)
-		case <-full.C:
+		case <-full:
 			return batch
 		case <-t.closing:
 			if len(t.queue) == 0 {
