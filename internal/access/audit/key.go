@@ -123,8 +123,7 @@ func (k *Key) ID() string {
 
 // message returns the bytes that a signature of m covers.
 func (m mark) message() []byte {
-	text := append([]byte("pulsegate audit log 1\x00"), make([]byte, 8)...)
-	binary.BigEndian.PutUint64(text[len(text)-8:], m.seq)
+	text := binary.BigEndian.AppendUint64([]byte("pulsegate audit log 1\x00"), m.seq)
 	return append(text, m.chain[:]...)
 }
 

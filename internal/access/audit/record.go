@@ -55,10 +55,10 @@ const (
 	BadCertificate                   // an invalid client certificate, or one that names no gateway or another one than the token
 	Contradictions                   // valid, but has contradicted too many readings of other gateways
 	Undecided                        // a token whose key is not known yet
-	numReasons
+	NumReasons                       // one more than the largest Reason
 )
 
-var reasonNames = [numReasons]string{
+var reasonNames = [NumReasons]string{
 	NoCredentials:  "no-credentials",
 	Malformed:      "malformed",
 	Unknown:        "unknown",
@@ -72,7 +72,7 @@ var reasonNames = [numReasons]string{
 
 // String returns the name in the log, such as "expired".
 func (r Reason) String() string {
-	if r >= numReasons {
+	if r >= NumReasons {
 		return ""
 	}
 	return reasonNames[r]
@@ -103,7 +103,7 @@ type Record struct {
 	Peer    netip.Addr  // address of the client
 	Actor   string      // who did it: a user of the machine, or "token:ID" or "oidc:SUBJECT ISSUER"; at most MaxActorBytes of printable ASCII without " and \
 
-	counts [numReasons]uint64 // with AuthRefusedMore
+	counts [NumReasons]uint64 // with AuthRefusedMore
 	prev   *chain             // with LogStarted
 	signer *Key               // with LogSigned
 }
@@ -113,7 +113,7 @@ var errRecord = errors.New("audit: invalid record")
 // check rejects a record that could break the format of a line.
 func (r *Record) check() error {
 	switch {
-	case r.Event == "" || r.Reason >= numReasons:
+	case r.Event == "" || r.Reason >= NumReasons:
 		return errRecord
 	case !plain(string(r.Event)) || !plain(r.Token) || !plain(r.Rights) || !printable(r.Actor) || len(r.Actor) > MaxActorBytes:
 		return errRecord

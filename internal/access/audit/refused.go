@@ -37,11 +37,11 @@ const refusedPerMinute = 10
 type refusals struct {
 	queue chan Refusal
 	left  [2]atomic.Int64           // records left in this minute, by Reason.quota
-	more  [numReasons]atomic.Uint64 // rejected without a record of their own
+	more  [NumReasons]atomic.Uint64 // rejected without a record of their own
 }
 
 func (s *refusals) add(r Refusal) {
-	if r.Reason == 0 || r.Reason >= numReasons {
+	if r.Reason == 0 || r.Reason >= NumReasons {
 		r.Reason = Malformed
 	}
 	if left := &s.left[r.Reason.quota()]; left.Load() > 0 && left.Add(-1) >= 0 {

@@ -92,9 +92,6 @@ func (g *Gate) Exporting(ctx context.Context, a *Access, peer Peer, e Export) er
 	return g.Audit.Export(ctx, r)
 }
 
-// numReasons is one more than the largest audit.Reason.
-const numReasons = audit.Undecided + 1
-
 // Refused returns the number of requests rejected for a reason.
 func (g *Gate) Refused(reason audit.Reason) uint64 { return g.refused[reason].Load() }
 

@@ -62,7 +62,7 @@ type Gate struct {
 	// the gate is open. Tokens have the Hourly of their Set.
 	Hourly token.Hourly
 
-	refused  [numReasons]atomic.Uint64 // by audit.Reason
+	refused  [audit.NumReasons]atomic.Uint64 // by audit.Reason
 	named    namedBudgets
 	attempts attempts
 	sessions sessions

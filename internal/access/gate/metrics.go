@@ -24,7 +24,7 @@ func (c Collector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByC
 func (c Collector) Collect(ch chan<- prometheus.Metric) {
 	reasons := prometheus.NewDesc("pulsegate_auth_refused_total",
 		"Requests rejected for their credentials, by reason.", []string{"reason"}, nil)
-	for reason := audit.NoCredentials; reason < numReasons; reason++ {
+	for reason := audit.NoCredentials; reason < audit.NumReasons; reason++ {
 		ch <- prometheus.MustNewConstMetric(reasons, prometheus.CounterValue, float64(c.Gate.Refused(reason)),
 			strings.ReplaceAll(reason.String(), "-", "_"))
 	}
