@@ -63,11 +63,7 @@ func (c *auditKeyCommand) Run(std stdio) error {
 	if err != nil {
 		return err
 	}
-	public, err := key.PublicPEM()
-	if err != nil {
-		return err
-	}
 	fmt.Fprintf(std.err, "Key %s is in %s. Its public half follows on standard output.\n", key.ID(), c.File)
-	_, err = std.out.Write(public)
+	_, err = std.out.Write(key.PublicPEM())
 	return err
 }

@@ -122,12 +122,9 @@ func (a *access) open() (err error) {
 			return err
 		}
 	}
+	limits := token.Options{DefaultLimit: token.LimitOf(f.TokenRate, f.TokenBurst), Hourly: a.gate.Hourly, OnChange: a.tokensChanged}
 	if f.Tokens != "" {
-		a.gate.Tokens, err = token.Open(f.Tokens, token.Options{
-			DefaultLimit: token.LimitOf(f.TokenRate, f.TokenBurst),
-			Hourly:       a.gate.Hourly,
-			OnChange:     a.tokensChanged,
-		})
+		a.gate.Tokens, err = token.Open(f.Tokens, limits)
 		if errors.Is(err, os.ErrNotExist) {
 			err = fmt.Errorf("%w; 'pulsegate token create --file %s' creates it", err, f.Tokens)
 		}
@@ -138,8 +135,7 @@ func (a *access) open() (err error) {
 	if f.OIDCIssuer != "" {
 		a.gate.OIDC, err = oidc.Open(oidc.Options{
 			Issuer: f.OIDCIssuer, ClientID: f.OIDCClientID, Clients: f.OIDCClients, Rules: f.AccessRules,
-			Limits:  token.Options{DefaultLimit: token.LimitOf(f.TokenRate, f.TokenBurst), Hourly: a.gate.Hourly},
-			OnRules: a.rulesChanged,
+			Limits: limits, OnRules: a.rulesChanged,
 			OnProvider: a.logTrouble("the keys of the OpenID Connect provider cannot be fetched; those that are known stay in use",
 				"the keys of the OpenID Connect provider are fetched again"),
 		})
@@ -325,15 +321,6 @@ func (a *access) rulesChanged(rules int, err error) {
 		return
 	}
 	a.log.Info("access rules loaded", "rules", rules)
-}
-
-// protect sets the TLS configuration of the public listener's server.
-func (a *access) protect(srv *http.Server) {
-	srv.TLSConfig = a.tls.TLSConfig()
-	if !a.gate.Certificates {
-		return
-	}
-	srv.Handler = a.closeExpired(srv.Handler)
 }
 
 // handshakeFailed logs a failed handshake, and records a client certificate that was rejected.

@@ -29,7 +29,7 @@ import (
 // or copy the store need the admin right.
 func (s *server) adminRoutes(metricsHandler http.Handler) http.Handler {
 	routes := http.NewServeMux()
-	own := newHosts(s.opt.AdminAddr)
+	own := &hosts{names: []string{hostOf(s.opt.AdminAddr)}}
 	if isLoopback(s.opt.AdminAddr) {
 		metricsHandler = own.only(metricsHandler, s.problems)
 	}

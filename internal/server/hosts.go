@@ -21,18 +21,12 @@ import (
 // own site. But the browser sends that name in Host. No name can be pointed anywhere whose
 // spelling is that of an address.
 type hosts struct {
-	names   []string // allowed besides loopback
+	names   []string // allowed besides loopback names and addresses
 	anyName bool     // every host is allowed
 	anyAddr bool     // every IP address is allowed
 	origins *origins // of pages that may read, besides those of the server itself
 
 	last atomic.Pointer[string] // the allowed Host that usual has seen last
-}
-
-// newHosts returns the hosts for the address of a listener on loopback: loopback names and
-// addresses, and that address.
-func newHosts(addr string) *hosts {
-	return &hosts{names: []string{hostOf(addr)}}
 }
 
 // publicHosts returns the hosts for the public listener; nil for all, with access control.

@@ -23,7 +23,7 @@ func TestOrigin(t *testing.T) {
 		t.Fatal(err)
 	}
 	public := (&Options{Addr: "127.0.0.1:8080", PublicHosts: []string{"vitals.example"}}).publicHosts(origins)
-	admin := newHosts("127.0.0.1:6060")
+	admin := &hosts{names: []string{"127.0.0.1"}}
 	for _, tt := range []struct {
 		hosts                           *hosts
 		peer, host, name, value, scheme string // of the request, with a header field

@@ -147,7 +147,8 @@ func (s *listeners) servePublic(h http.Handler, core *ingest.Core, hosts *hosts,
 	l, conns := s.sockets[publicSocket], s.conns
 	s.public.ConnState = evictIdle(conns).ConnState
 	if s.access.tls != nil {
-		s.access.protect(s.public)
+		s.public.TLSConfig = s.access.tls.TLSConfig()
+		s.public.Handler = s.access.closeExpired(s.public.Handler)
 		l = s.secure(l, conns, s.public.TLSConfig)
 	}
 	if s.opt.FastLane == "on" {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -49,16 +50,14 @@ func (l *Log) serveLevel(w http.ResponseWriter, r *http.Request) {
 	case http.MethodPut:
 		const maxLevelBytes = 32
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxLevelBytes))
-		var level slog.Level
 		if err == nil {
-			err = level.UnmarshalText([]byte(strings.TrimSpace(string(body))))
+			err = l.level.UnmarshalText(bytes.TrimSpace(body))
 		}
 		if err != nil {
 			answer(http.StatusUnprocessableEntity, "send debug, info, warn or error")
 			return
 		}
-		l.level.Set(level)
-		l.Log(r.Context(), max(level, slog.LevelInfo), "log level set", "level", level)
+		l.Log(r.Context(), max(l.level.Level(), slog.LevelInfo), "log level set", "level", l.level.Level())
 	default:
 		w.Header().Set("Allow", "GET, HEAD, PUT")
 		answer(http.StatusMethodNotAllowed, "GET and PUT are allowed")

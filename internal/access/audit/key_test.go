@@ -25,10 +25,8 @@ func createKey(tb testing.TB, path string) *audit.Key {
 // publicKey returns only the public half of a key.
 func publicKey(tb testing.TB, key *audit.Key) *audit.Key {
 	tb.Helper()
-	text, err := key.PublicPEM()
-	try(tb, err)
 	path := filepath.Join(tb.TempDir(), "public")
-	put(tb, path, string(text))
+	put(tb, path, string(key.PublicPEM()))
 	public, err := audit.LoadKey(path)
 	try(tb, err)
 	return public

@@ -29,12 +29,7 @@ func cut(s string, maxBytes int) string {
 	return s[:keep] + "… (" + strconv.Itoa(len(s)-keep) + " bytes cut)"
 }
 
-// cutAttr returns an attribute of bounded length. Formatting it calls no methods of its
-// value.
-func cutAttr(a slog.Attr, maxBytes, depth int) slog.Attr {
-	return slog.Attr{Key: cut(a.Key, maxKeyBytes), Value: cutValue(a.Value, maxBytes, depth)}
-}
-
+// cutValue returns a value of bounded length. Formatting it calls no methods of it.
 func cutValue(v slog.Value, maxBytes, depth int) slog.Value {
 	v = v.Resolve()
 	switch v.Kind() {
@@ -62,7 +57,7 @@ func cutAttrs(attrs []slog.Attr, maxBytes, depth int) []slog.Attr {
 		if i == maxAttrs {
 			return append(out, slog.Int("attributes_cut", len(attrs)-i))
 		}
-		out = append(out, cutAttr(a, maxBytes, depth))
+		out = append(out, slog.Attr{Key: cut(a.Key, maxKeyBytes), Value: cutValue(a.Value, maxBytes, depth)})
 	}
 	return out
 }

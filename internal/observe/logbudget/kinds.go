@@ -35,10 +35,6 @@ type kinds struct {
 	other kind
 }
 
-func newKinds() kinds {
-	return kinds{byKey: make(map[kindKey]*kind, maxKinds), other: kind{kindKey: kindKey{message: otherKinds}}}
-}
-
 // of returns the kind of a record. It allocates only for a new kind.
 func (s *kinds) of(level slog.Level, message string, second int64) *kind {
 	key := kindKey{level, message[:min(len(message), maxMessageBytes)]}

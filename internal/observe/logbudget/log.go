@@ -88,7 +88,7 @@ func New(out io.Writer, opt Options) *Log {
 		level:     opt.Level,
 		start:     time.Now(),
 		lineBytes: int64(max(cmp.Or(opt.BytesPerMinute, DefaultBytesPerMinute), MinBytesPerMinute)) - queueBytes - summaryBytes,
-		kinds:     newKinds(),
+		kinds:     kinds{byKey: make(map[kindKey]*kind, maxKinds), other: kind{kindKey: kindKey{message: otherKinds}}},
 	}
 	if l.level == nil {
 		l.level = slog.LevelInfo

@@ -156,7 +156,11 @@ func (h *counting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if rt == nil {
 			rt = h.unmatched
 		}
-		h.lane[tlsVersionOf(r)].Add(1)
+		version := uint16(0)
+		if r.TLS != nil {
+			version = r.TLS.Version
+		}
+		h.lane[tlsVersion(version)].Add(1)
 		took := time.Since(start)
 		rt.Observe(status, took)
 		if h.onAnswered != nil {

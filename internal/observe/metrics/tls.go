@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"crypto/tls"
-	"net/http"
 	"strconv"
 	"sync/atomic"
 
@@ -37,13 +36,6 @@ func tlsVersion(version uint16) int {
 		return tls12
 	}
 	return tls13
-}
-
-func tlsVersionOf(r *http.Request) int {
-	if r.TLS == nil {
-		return tlsNone
-	}
-	return tlsVersion(r.TLS.Version)
 }
 
 // InFastLane counts a request that the fast lane has answered, on a connection with a

@@ -118,11 +118,6 @@ type row struct {
 	parts          map[Part]float64
 }
 
-func (row *row) addSums(objects, bytes sum) {
-	row.objects.add(objects)
-	row.bytes.add(bytes)
-}
-
 // cost divides a row by the numbers of requests in the windows of CPU time and of
 // allocations.
 func (row *row) cost(cpu, allocs float64) Cost {
@@ -208,7 +203,8 @@ func (r *Report) addCosts(c *Capture) {
 		objects, bytes := heapSums(n, size, c.Allocs.Period)
 		part := partOf(stack)
 		eachRow(stack, part, func(row *row) {
-			row.addSums(objects, bytes)
+			row.objects.add(objects)
+			row.bytes.add(bytes)
 			// If a function has CPU samples, they alone decide its part.
 			if row.parts != nil && row.cpu.samples == 0 {
 				row.parts[part] += bytes.value

@@ -48,11 +48,7 @@ var errRetry = errors.New("tracing: not accepted yet")
 // export sends a batch, with retries as the protocol demands. It returns how many
 // requests the collector accepted. A request with a rejected span was not accepted.
 func (e *exporter) export(ctx context.Context, batch []Request) (taken int) {
-	body, err := encode(batch, e.opt.Service, e.opt.Version)
-	if err != nil {
-		e.logOutcome(err)
-		return 0
-	}
+	body := encode(batch, e.opt.Service, e.opt.Version)
 	backoff := firstBackoff
 	for try := 1; ; try++ {
 		rejected, wait, err := e.send(ctx, body)

@@ -58,13 +58,13 @@ func intAttribute(key string, value int) attribute {
 }
 
 // encode returns an OTLP ExportTraceServiceRequest.
-func encode(batch []Request, service, version string) ([]byte, error) {
+func encode(batch []Request, service, version string) []byte {
 	var spans []span
 	for i := range batch {
 		spans = batch[i].appendSpans(spans)
 	}
 	type object map[string]any
-	return json.Marshal(object{"resourceSpans": []object{{
+	body, _ := json.Marshal(object{"resourceSpans": []object{{
 		"resource":  object{"attributes": []attribute{textAttribute("service.name", service), textAttribute("service.version", version)}},
 		"schemaUrl": schema,
 		"scopeSpans": []object{{
@@ -72,7 +72,8 @@ func encode(batch []Request, service, version string) ([]byte, error) {
 			"scope":     object{"name": scope},
 			"spans":     spans,
 		}},
-	}}})
+	}}}) // has nothing that cannot be encoded
+	return body
 }
 
 // appendSpans appends the spans of a request.
@@ -113,10 +114,9 @@ func (r *Request) appendSpans(spans []span) []span {
 }
 
 // span returns a span of the request, without a parent.
-func (r *Request) span(trace [16]byte, kind int, name string, period Period) span {
-	id := newSpanID()
+func (r *Request) span(trace string, kind int, name string, period Period) span {
 	return span{
-		TraceID: hex.EncodeToString(trace[:]), SpanID: hex.EncodeToString(id[:]),
+		TraceID: trace, SpanID: newSpanID(),
 		TraceState: r.Parent.State, Flags: uint32(r.Parent.Flags) | flagKnowsRemote,
 		Kind: kind, Name: name, Start: period.Start.UnixNano(), End: period.End.UnixNano(),
 	}

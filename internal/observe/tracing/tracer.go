@@ -3,7 +3,7 @@ package tracing
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"log/slog"
 	"math"
@@ -176,20 +176,15 @@ func (t *Tracer) Record(r *Request) {
 }
 
 // traceID returns the ID of the trace that r belongs to.
-func (r *Request) traceID() (id [16]byte) {
+func (r *Request) traceID() string {
 	if !r.Parent.IsZero() {
-		return r.Parent.TraceID
+		return hex.EncodeToString(r.Parent.TraceID[:])
 	}
-	binary.BigEndian.PutUint64(id[:8], 1+rand.Uint64N(math.MaxUint64)) // the ID must not be zero
-	binary.BigEndian.PutUint64(id[8:], r.random)
-	return id
+	return newSpanID() + fmt.Sprintf("%016x", r.random)
 }
 
 // newSpanID returns a random nonzero ID.
-func newSpanID() (id [8]byte) {
-	binary.BigEndian.PutUint64(id[:], 1+rand.Uint64N(math.MaxUint64))
-	return id
-}
+func newSpanID() string { return fmt.Sprintf("%016x", 1+rand.Uint64N(math.MaxUint64)) }
 
 // Close exports the recorded requests and stops the Tracer. When ctx is done, it drops
 // the remaining ones and returns ctx's error. It must be called only once. Requests
