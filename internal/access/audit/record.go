@@ -5,7 +5,10 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"net/netip"
+	"os"
+	"os/user"
 	"strconv"
 	"strings"
 	"time"
@@ -209,3 +212,20 @@ func (r *Record) appendLine(dst []byte, before mark, now time.Time) []byte {
 	dst = hex.AppendEncode(append(dst, chainKey...), sum[:])
 	return append(dst, "\"}\n"...)
 }
+
+// Actor returns the name of this process's user, for [Record].Actor.
+func Actor() string {
+	uid := fmt.Sprintf("uid %d", os.Getuid())
+	u, err := user.Current()
+	if err != nil || !printable(u.Username) || strings.Contains(u.Username, " ") {
+		return uid
+	}
+	if text := fmt.Sprintf("%s (%s)", u.Username, uid); len(text) <= 64 {
+		return text
+	}
+	return uid
+}
+
+// ActorResumed is the actor of an erasure that is resumed after a restart; who
+// requested it is in an earlier record.
+const ActorResumed = "resumed"

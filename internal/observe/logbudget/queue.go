@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"sync"
+	"time"
 )
 
 // A queue passes lines to a writer from its own goroutine, so that nobody waits for the
@@ -98,5 +99,22 @@ func (q *queue) write(lines []byte) {
 		}
 		q.mu.Unlock()
 		lines = lines[n:]
+	}
+}
+
+// LastWait bounds the wait for the reader of standard error when a process exits.
+const LastWait = 2 * time.Second
+
+// LastLine writes a line to standard error, but waits at most LastWait for its reader.
+// It reports why a process is exiting, after its Log was closed.
+func LastLine(stderr io.Writer, line string) {
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		_, _ = io.WriteString(stderr, line) // an error cannot be reported anywhere
+	}()
+	select {
+	case <-written:
+	case <-time.After(LastWait):
 	}
 }

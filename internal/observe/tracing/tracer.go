@@ -11,6 +11,9 @@ import (
 	"net/url"
 	"sync/atomic"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 )
 
 // Options configure a [Tracer].
@@ -245,4 +248,16 @@ func (t *Tracer) gather(batch []Request) []Request {
 		}
 	}
 	return batch
+}
+
+// Describe implements prometheus.Collector.
+func (t *Tracer) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(t, ch) }
+
+// Collect implements prometheus.Collector.
+func (t *Tracer) Collect(ch chan<- prometheus.Metric) {
+	st := t.Stats()
+	for outcome, n := range map[string]uint64{"exported": st.Exported, "dropped": st.Dropped, "failed": st.Failed} {
+		metrics.Sink(ch).Counter("pulsegate_traced_requests_total",
+			"Traced requests, by outcome: exported to the collector, dropped because the queue was full, or failed because no collector accepted them.", float64(n), "outcome", outcome)
+	}
 }
