@@ -43,7 +43,7 @@ func ExampleFlagLimits_Flags() {
 	var values vitals.Values
 	values.Set(vitals.SpO2, 69_50)
 	values.Set(vitals.HeartRate, 131_00)
-	for flag := range signs.Flags(limits.Flags(&values)) {
+	for _, flag := range signs.Flags(limits.Flags(&values)) {
 		fmt.Println(flag)
 	}
 	fmt.Println(vitals.FlagNotice)

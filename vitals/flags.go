@@ -63,19 +63,9 @@ func (fs FlagSet) WithoutPairs() FlagSet {
 	return fs
 }
 
-// Flags returns the flags of a set in the order in which they are written: by sign, a pair's after
-// those of its lower sign.
-func (t *Signs) Flags(fs FlagSet) iter.Seq[Flag] {
-	return func(yield func(Flag) bool) {
-		for _, flag := range t.flags(fs) {
-			if !yield(flag) {
-				return
-			}
-		}
-	}
-}
-
-func (t *Signs) flags(fs FlagSet) iter.Seq2[FlagSet, Flag] {
+// Flags returns each flag of a set, also as a set of its own, in the order in which they are written: by
+// sign, a pair's after those of its lower sign.
+func (t *Signs) Flags(fs FlagSet) iter.Seq2[FlagSet, Flag] {
 	return func(yield func(FlagSet, Flag) bool) {
 		for s := range InOrder(fs.low | fs.high | fs.unvalidated | pairSigns(fs.pairLow|fs.pairHigh)) {
 			d := t.Of(s)
@@ -120,7 +110,7 @@ func (t *Signs) EveryFlag() iter.Seq2[FlagSet, Flag] {
 			all.unvalidated |= 1 << s
 		}
 	}
-	return t.flags(all)
+	return t.Flags(all)
 }
 
 // FlagLimits define which values are flagged as unusual.

@@ -45,7 +45,7 @@ func TestFlags(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var got []string
-			for f := range builtIn.Flags(limits.Flags(&tt.in)) {
+			for _, f := range builtIn.Flags(limits.Flags(&tt.in)) {
 				if f.String() != f.Subject+" "+f.Text {
 					t.Errorf("String() = %q, want %q and %q", f, f.Subject, f.Text)
 				}
@@ -85,7 +85,7 @@ func TestFlagLimitsValidate(t *testing.T) {
 
 // flagTexts returns the flags of a set as text.
 func flagTexts(signs *vitals.Signs, set vitals.FlagSet) (texts []string) {
-	for f := range signs.Flags(set) {
+	for _, f := range signs.Flags(set) {
 		texts = append(texts, f.String())
 	}
 	return texts
@@ -128,7 +128,7 @@ func TestFlagsAllocate(t *testing.T) {
 	in := values(spo2, 60_00, heartRate, 140_00)
 	bytes := 0
 	if got := testing.AllocsPerRun(100, func() {
-		for f := range builtIn.Flags(limits.Flags(&in)) {
+		for _, f := range builtIn.Flags(limits.Flags(&in)) {
 			bytes += len(f.Subject) + len(f.Text)
 		}
 	}); got != 0 {

@@ -37,29 +37,6 @@ func TestParseTime(t *testing.T) {
 	}
 }
 
-// TestEveryDay formats and parses each day of one 400-year cycle of the calendar, and
-// every 11th day of the others.
-func TestEveryDay(t *testing.T) {
-	day := time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC)
-	const noon = 12*3_600_000 + 34*60_000 + 56*1000 + 789
-	var text, want []byte
-	step := 1
-	for ; day.Year() < 10_000; day = day.AddDate(0, 0, step) {
-		if step = 11; day.Year() >= 1970 && day.Year() <= 2370 {
-			step = 1
-		}
-		ms := day.UnixMilli() + noon
-		text = vitals.AppendTime(text[:0], ms)
-		want = append(day.AppendFormat(want[:0], "2006-01-02"), "T12:34:56.789Z"...)
-		if string(text) != string(want) {
-			t.Fatalf("AppendTime(%d) = %q, want %q", ms, text, want)
-		}
-		if got, _, err := vitals.ParseRFC3339(text); got != ms || err != nil {
-			t.Fatalf("ParseRFC3339(%q) = %d, %v; want %d", text, got, err, ms)
-		}
-	}
-}
-
 func TestAppendTime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ms := rapid.Int64Range(vitals.MinTimeUnixMs, vitals.MaxTimeUnixMs).Draw(t, "ms")

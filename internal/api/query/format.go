@@ -234,7 +234,7 @@ func appendFlags(dst []byte, signs *vitals.Signs, set vitals.FlagSet) []byte {
 	}
 	dst = append(dst, `,"flags":[`...)
 	first := true
-	for f := range signs.Flags(set) {
+	for _, f := range signs.Flags(set) {
 		if !first {
 			dst = append(dst, ',')
 		}
@@ -249,7 +249,7 @@ func appendFlags(dst []byte, signs *vitals.Signs, set vitals.FlagSet) []byte {
 func appendFlagCell(dst []byte, signs *vitals.Signs, set vitals.FlagSet) []byte {
 	dst = append(dst, ',')
 	first := true
-	for f := range signs.Flags(set) {
+	for _, f := range signs.Flags(set) {
 		if !first {
 			dst = append(dst, ';')
 		}

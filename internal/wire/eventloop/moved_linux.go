@@ -56,12 +56,7 @@ func (c *unread) Close() error {
 }
 
 // SyscallConn returns the socket of the connection.
-func (c *unread) SyscallConn() (syscall.RawConn, error) {
-	if socket, ok := c.Conn.(syscall.Conn); ok {
-		return socket.SyscallConn()
-	}
-	return nil, errors.ErrUnsupported // over TLS
-}
+func (c *unread) SyscallConn() (syscall.RawConn, error) { return listen.SyscallConn(c.Conn) }
 
 // CloseWrite half-closes the connection. net/http calls it before it closes a connection
 // that may have unread input.

@@ -17,7 +17,6 @@ import (
 type Server struct {
 	cfg    Config
 	origin net.Listener
-	addr   net.Addr
 	loops  []*Loop
 	moved  moved
 
@@ -43,7 +42,7 @@ const (
 // unchanged; it wraps errors.ErrUnsupported if the kind of listener is not supported.
 func Serve(origin net.Listener, cfg Config) (_ *Server, err error) {
 	cfg.setDefaults()
-	s := &Server{cfg: cfg, conns: cfg.Conns, origin: origin, addr: origin.Addr()}
+	s := &Server{cfg: cfg, conns: cfg.Conns, origin: origin}
 	s.moved.change.L = &s.moved.mu
 	defer func() {
 		if err != nil {
@@ -118,7 +117,7 @@ func (s *Server) AcceptState() (net.Conn, any, error) {
 }
 
 // Addr returns the address of the listener.
-func (s *Server) Addr() net.Addr { return s.addr }
+func (s *Server) Addr() net.Addr { return s.origin.Addr() }
 
 // Close makes Accept return an error. Connections moved later are closed. It does not
 // end the loops; see Shutdown.

@@ -23,20 +23,17 @@ import (
 
 // recv reads into b, which is not empty. 0 without an error is the end of
 // the stream.
-func recv(fd int, b []byte) (n int, err unix.Errno) {
-	_ = b[0]
-	r, _, err := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), 0, 0, 0)
-	if err != 0 {
-		return 0, err
-	}
-	return int(r), 0
-}
+func recv(fd int, b []byte) (n int, err unix.Errno) { return socketCall(unix.SYS_RECVFROM, fd, b, 0) }
 
 // send writes as much of b, which is not empty, as the kernel accepts. A closed peer is an
 // error, not a signal.
 func send(fd int, b []byte) (n int, err unix.Errno) {
+	return socketCall(unix.SYS_SENDTO, fd, b, unix.MSG_NOSIGNAL)
+}
+
+func socketCall(trap uintptr, fd int, b []byte, flags uintptr) (n int, err unix.Errno) {
 	_ = b[0]
-	r, _, err := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), unix.MSG_NOSIGNAL, 0, 0)
+	r, _, err := unix.RawSyscall6(trap, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), flags, 0, 0)
 	if err != 0 {
 		return 0, err
 	}

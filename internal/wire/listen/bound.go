@@ -134,8 +134,11 @@ func (c *Conn) Close() error {
 }
 
 // SyscallConn returns the socket of the connection.
-func (c *Conn) SyscallConn() (syscall.RawConn, error) {
-	if socket, ok := c.Conn.(syscall.Conn); ok {
+func (c *Conn) SyscallConn() (syscall.RawConn, error) { return SyscallConn(c.Conn) }
+
+// SyscallConn returns the socket of a connection. One with TLS has none.
+func SyscallConn(c net.Conn) (syscall.RawConn, error) {
+	if socket, ok := c.(syscall.Conn); ok {
 		return socket.SyscallConn()
 	}
 	return nil, errors.ErrUnsupported
