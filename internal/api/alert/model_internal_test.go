@@ -63,7 +63,7 @@ func (s *spec) met(limits *vitals.FlagLimits, r *storage.Record) (has, met bool)
 	if s.flag == "" {
 		return has, s.above && v > s.limit || !s.above && v < s.limit
 	}
-	for f := range limits.Signs.Flags(limits.Flags(&r.Values)) {
+	for _, f := range limits.Signs.Flags(limits.Flags(&r.Values)) {
 		met = met || f.String() == s.sign+" "+s.flag
 	}
 	return has, has && met
