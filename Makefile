@@ -60,7 +60,7 @@ lint: ## gofmt, go vet and staticcheck; make bench-smoke does it for bench
 plain: ## all tests without the race detector, except those that try every case, and TestCluster
 	$(GOTEST) -skip 'Exhaustive|TestCluster$$' ./cmd/pulsegate $(LONG) ./...
 
-cluster-short: ## three faults in a cluster of PostgreSQL, which takes minutes, most of which it waits
+cluster-short: ## a fault in a cluster of PostgreSQL, which takes a minute, most of which it waits
 	$(GOTEST) -run 'TestCluster$$' ./cmd/pulsegate
 
 exhaustive: ## the tests that try every case, more random calls of stores, and all faults on both lanes; make test does with some of each
@@ -98,7 +98,7 @@ docs-check: ## check the description of the API and the clients in docs/clients 
 	cd docs && $(GOTEST) -count=1 ./...
 
 openapi: setup ## send thousands of requests that follow the description, and others; make test sends some
-	cd docs && go test -count=1 -timeout 20m -run 'TestSchemathesis$$|TestDescription$$' -v ./test -openapi.cases 1000
+	cd docs && go test -count=1 -timeout 20m -run 'TestSchemathesis$$|TestDescription$$|TestGeneratedClients$$|TestRedocly$$' -v ./test -openapi.cases 1000
 
 conformance: setup ## check more than 1,000 FHIR resources with HL7's validator, into docs/fhir.md; make test checks some, if they are new
 	cd docs && go test -count=1 -timeout 20m -run 'TestConformance$$' ./test -conformance.readings 140 -conformance.page $(abspath docs/fhir.md)

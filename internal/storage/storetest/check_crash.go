@@ -13,13 +13,13 @@ const crashLoad = 50
 // duplicate must survive a loss of power immediately after the answer, even if the
 // first process did not sync it.
 func checkCrashDuplicate(t testing.TB, open func(testing.TB) Harness) {
-	for round := range uint64(6) {
+	for round := range uint64(3) {
 		h := open(t)
 		needCrash(t, h)
 		s := mustOpen(t, h.Open)
 		l := &load{}
 		wait := l.start(s, crashLoad)
-		l.waitFor(int64(3 * round))
+		l.waitFor(int64(6 * round))
 		h.Crash(100, round)
 		_ = wait() // fails if the crash was first
 

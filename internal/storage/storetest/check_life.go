@@ -40,7 +40,7 @@ func checkClosed(t testing.TB, h Harness) {
 func checkReadersDuringWrites(t testing.TB, h Harness) {
 	s := open(t, h)
 	l := &load{}
-	wait := l.start(s, 150)
+	wait := l.start(s, 100)
 	var readers sync.WaitGroup
 	for i := range 3 {
 		readers.Go(func() {

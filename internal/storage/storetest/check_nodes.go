@@ -196,7 +196,7 @@ func checkDisturbed(t testing.TB, h Harness) {
 	}
 	s := open(t, h)
 	l := &load{}
-	for round := range int64(15) {
+	for round := range int64(8) {
 		goal := l.acked.Load() + 1
 		wait := l.start(s, goal+5)
 		l.waitFor(goal)
