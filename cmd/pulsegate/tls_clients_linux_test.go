@@ -14,10 +14,9 @@ import (
 // $ADDR. They print the bodies of both answers.
 var tlsClients = []struct{ program, script string }{
 	{"openssl", `
-		post() { body="{\"device\":\"$1\",\"time\":$2,\"spo2_pct\":97}"; printf 'POST /v1/readings HTTP/1.1\r\nHost: localhost\r\n%sContent-Length: %d\r\n\r\n%s' "$3" ${#body} "$body"; }
+		post() { body="{\"device\":\"$1\",\"time\":$2,\"spo2_pct\":97}"; printf 'POST /v1/readings HTTP/1.1\r\nHost: localhost\r\n%bContent-Length: %d\r\n\r\n%s' "$3" ${#body} "$body"; }
 		case $2 in 1.2) v=-tls1_2;; 1.3) v=-tls1_3;; esac
-		{ post $1 1000; sleep 0.2; post $1 2000 'Connection: close
-'; sleep 5; } | sed 's/close$/close\r/' | openssl s_client -quiet -verify_return_error -CAfile $CA -servername localhost $v -connect $ADDR 2>/dev/null`},
+		{ post $1 1000; post $1 2000 'Connection: close\r\n'; } | openssl s_client -quiet -verify_return_error -CAfile $CA -servername localhost $v -connect $ADDR 2>/dev/null`},
 	{"curl", `
 		curl -s --http1.1 --tlsv$2 --tls-max $2 --cacert $CA -d "{\"device\":\"$1\",\"time\":1000,\"spo2_pct\":97}" https://$ADDR/v1/readings --next \
 			-s --http1.1 --tlsv$2 --tls-max $2 --cacert $CA -d "{\"device\":\"$1\",\"time\":2000,\"spo2_pct\":97}" https://$ADDR/v1/readings`},

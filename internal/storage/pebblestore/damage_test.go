@@ -292,7 +292,7 @@ func harms(file, text string, older []map[string]string, rng *rand.Rand) []harm 
 func TestDamage(t *testing.T) {
 	long(t)
 	t.Parallel()
-	damageAll(t, 20)
+	damageAll(t, 40)
 }
 
 // damageAll tests each case with a probability of 1/one, and always the removal and the

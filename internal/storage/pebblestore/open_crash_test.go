@@ -54,7 +54,7 @@ func strided(t *testing.T, found []crashPoint, stride int) (some []crashPoint) {
 func TestCrashWhileOpening(t *testing.T) {
 	long(t)
 	t.Parallel()
-	crashOpening(t, 15)
+	crashOpening(t, 20)
 }
 
 func TestCrashWhileOpeningExhaustive(t *testing.T) {
