@@ -47,26 +47,18 @@ func (c *ingestCommand) measureAlerts(ctx context.Context) error {
 		{Title: "share, %", Figure: "share", Format: "%.1f"},
 	}}
 	took := c.WarmUp + alertsBegin + c.duration() + c.WarmUp
-	type kind struct {
-		name string
-		load func(s *cluster) error
-	}
-	if err := rotate(c.Rounds, []kind{
-		{"single readings", func(s *cluster) error {
+	loads := map[string]func(s *cluster) error{
+		"single readings": func(s *cluster) error {
 			_, err := c.wrk.run(ctx, s.nodes[0].public, nil, slices.Max(c.Connections), took, time.Now().Add(-baseAge).UnixMilli(), func() {})
 			return err
-		}},
-		{"batches", func(s *cluster) error {
+		},
+		"batches": func(s *cluster) error {
 			_, err := s.post(ctx, form{}, time.Now().Add(-baseAge), took)
 			return err
-		}},
-	}, func(round int, one *kind) error {
-		f, err := c.alertShare(ctx, &with, one.load)
-		if err != nil {
-			return fmt.Errorf("profile %s: %w", one.name, err)
-		}
-		shares.Add(c.out, round, one.name, "", f)
-		return nil
+		},
+	}
+	if err := compare(&c.common, shares, []string{"single readings", "batches"}, named, func(name *string) (report.Figures, error) {
+		return c.alertShare(ctx, &with, loads[*name])
 	}); err != nil {
 		return err
 	}

@@ -26,15 +26,20 @@ type contestant struct {
 	servers  int      // number of Pulsegates; 0 means one
 	postgres bool     // readings are stored in PostgreSQL
 	standbys int      // of PostgreSQL
-	settings []string // of PostgreSQL, beside databaseSettings
+	settings []string // of PostgreSQL, beside the default ones
 	tls      bool     // connections use TLS, and requests have a token
 	nginx    bool     // nginx is in front, and has the certificate
 	mqtt     bool     // readings are published with MQTT
 	broker   bool     // the server is Mosquitto
 }
 
-// label returns the first cell of the contestant's row.
-func (c *contestant) label() string { return fmt.Sprintf("**%s**: %s", c.name, c.what) }
+// row returns the name and the first cell of the contestant's row.
+func (c *contestant) row() (name, label string) {
+	if c.what == "" {
+		return c.name, ""
+	}
+	return c.name, fmt.Sprintf("**%s**: %s", c.name, c.what)
+}
 
 // missing returns why c cannot be started on this machine, or nil.
 func (c *contestant) missing() (err error) {
@@ -128,7 +133,7 @@ func (l *loads) newDir(s *cluster) (string, error) {
 }
 
 func (l *loads) startDatabases(ctx context.Context, s *cluster) error {
-	settings := slices.Concat(databaseSettings, s.settings)
+	settings := slices.Clone(s.settings)
 	if s.standbys > 0 {
 		settings = append(settings, "synchronous_standby_names=ANY 1 (s1, s2)")
 	}

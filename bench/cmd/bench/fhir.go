@@ -47,28 +47,20 @@ func (c *fhirCommand) measure(ctx context.Context) error {
 		if err := c.storeMonth(ctx, k); err != nil {
 			return fmt.Errorf("store readings to search: %w", err)
 		}
-		return rotate(c.Rounds, []int{100, 1000, 10_000}, func(round int, count *int) error {
+		return compare(&c.common, searches, []int{100, 1000, 10_000}, named, func(count *int) (report.Figures, error) {
 			if err := errors.Join(k.stop(), k.restart(ctx)); err != nil {
-				return err
+				return nil, err
 			}
-			f, err := c.search(ctx, k.process, *count)
-			if err != nil {
-				return fmt.Errorf("measure search: %w", err)
-			}
-			searches.Add(c.out, round, strconv.Itoa(*count), "", f)
-			return nil
+			return c.search(ctx, k.process, *count)
 		})
 	}); err != nil {
 		return err
 	}
-	if err := rotate(c.Rounds, []bundleKind{{"batch", 100}, {"batch", 1000}, {"transaction", 100}, {"transaction", 1000}}, func(round int, kind *bundleKind) error {
-		f, err := c.receive(ctx, kind)
-		if err != nil {
-			return fmt.Errorf("measure Bundles: %w", err)
-		}
-		bundles.Add(c.out, round, fmt.Sprintf("%s of %d", kind.typ, kind.observations), "", f)
-		return nil
-	}); err != nil {
+	if err := compare(&c.common, bundles, []bundleKind{{"batch", 100}, {"batch", 1000}, {"transaction", 100}, {"transaction", 1000}},
+		func(kind *bundleKind) (name, label string) {
+			return fmt.Sprintf("%s of %d", kind.typ, kind.observations), ""
+		},
+		func(kind *bundleKind) (report.Figures, error) { return c.receive(ctx, kind) }); err != nil {
 		return err
 	}
 	r := c.report("bench-fhir", "The client shares the CPUs; it counts the Observations of each page. CPU is user and system time of the server. "+

@@ -33,10 +33,10 @@ func (c *ingestCommand) measureIdle(ctx context.Context) error {
 		{Title: "bytes a connection", Figure: "each", Format: "%.0f", Show: report.Median},
 		{Title: fmt.Sprintf("with %d after %v, MiB", c.Idle, c.IdleWait), Figure: "later", Format: "%.1f"},
 	}}
-	if err := rotate(c.Rounds, chosen, func(round int, one *contestant) error {
+	if err := compare(&c.common, t, chosen, (*contestant).row, func(one *contestant) (report.Figures, error) {
 		without, f, err := c.idle(ctx, one, c.Idle, func(s *cluster, open bool) (report.Figures, error) { return c.resident(ctx, s, open) })
 		if err != nil {
-			return fmt.Errorf("measure idle connections of %s: %w", one.name, err)
+			return nil, err
 		}
 		f["none"] = without["all"]
 		f["more"] = f["all"] - f["none"]
@@ -44,8 +44,7 @@ func (c *ingestCommand) measureIdle(ctx context.Context) error {
 		if later, ok := f["later"]; ok {
 			f["more later"] = later - f["none"]
 		}
-		t.Add(c.out, round, one.name, one.label(), f)
-		return nil
+		return f, nil
 	}); err != nil {
 		return err
 	}

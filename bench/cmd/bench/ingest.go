@@ -176,7 +176,8 @@ func (c *ingestCommand) singles(ctx context.Context, target string, all []contes
 			return c.leave(ctx, r, one.name, round, err)
 		}
 		for i, f := range figures {
-			r.Tables[i].Add(c.out, round, one.name, one.label()+" | "+one.stores, f)
+			name, label := one.row()
+			r.Tables[i].Add(c.out, round, name, label+" | "+one.stores, f)
 		}
 		return nil
 	})
@@ -195,13 +196,7 @@ func (c *ingestCommand) beside(ctx context.Context, target string, all ...contes
 		{Title: "readings/s", Figure: "rate", Format: "%.0f"},
 	}}
 	r.Tables = append(r.Tables, batches)
-	return r, rotate(c.Rounds, all, func(round int, one *contestant) error {
-		f, err := c.bulk(ctx, one, form{})
-		if err == nil {
-			batches.Add(c.out, round, one.name, one.label(), f)
-		}
-		return err
-	})
+	return r, compare(&c.common, batches, all, (*contestant).row, func(one *contestant) (report.Figures, error) { return c.bulk(ctx, one, form{}) })
 }
 
 // measureBefore measures this Pulsegate and an earlier one.
@@ -231,14 +226,7 @@ func (c *ingestCommand) measureForms(ctx context.Context) error {
 		{Title: "CPU of the generator, µs", Figure: "loader", Format: "%.2f", Show: report.Median},
 	}, latencyColumns("%.2f")...)}
 	own := pulsegate()
-	if err := rotate(c.Rounds, chosen, func(round int, f *form) error {
-		figures, err := c.bulk(ctx, &own, *f)
-		if err != nil {
-			return fmt.Errorf("measure batches in the form %s: %w", f, err)
-		}
-		t.Add(c.out, round, f.String(), "", figures)
-		return nil
-	}); err != nil {
+	if err := compare(&c.common, t, chosen, named, func(f *form) (report.Figures, error) { return c.bulk(ctx, &own, *f) }); err != nil {
 		return err
 	}
 	r := c.report("bench-ingest", "CPU is user and system time of the server, until its compactions after the load have ended, divided by the readings that it answered as stored. "+

@@ -64,7 +64,7 @@ func inParallel(ctx context.Context, n int, part func(ctx context.Context, i int
 }
 
 // store sends a batch until it is stored, and counts it.
-func (p *flowed) store(ctx context.Context, s sink, start time.Time, batch []byte) error {
+func (f *flowed) store(ctx context.Context, s sink, start time.Time, batch []byte) error {
 	for sent := time.Now(); ; {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -74,12 +74,12 @@ func (p *flowed) store(ctx context.Context, s sink, start time.Time, batch []byt
 			return err
 		}
 		if retryAfter == 0 {
-			p.batches++
-			p.bytes += uint64(len(batch))
-			p.answers = append(p.answers, storedBatch{time.Since(start), time.Since(sent)})
+			f.batches++
+			f.bytes += uint64(len(batch))
+			f.answers = append(f.answers, storedBatch{time.Since(start), time.Since(sent)})
 			return nil
 		}
-		p.refused++
+		f.refused++
 		if err := sleep(ctx, retryAfter); err != nil {
 			return err
 		}

@@ -128,6 +128,23 @@ func rotate[T any](rounds int, all []T, f func(round int, one *T) error) error {
 	return nil
 }
 
+// compare measures each of all in every round, in the order of rotate. It adds the figures to the row
+// of t with the name and the label that row returns.
+func compare[T any](c *common, t *report.Table, all []T, row func(*T) (name, label string), measure func(*T) (report.Figures, error)) error {
+	return rotate(c.Rounds, all, func(round int, one *T) error {
+		name, label := row(one)
+		f, err := measure(one)
+		if err != nil {
+			return fmt.Errorf("measure %s: %w", name, err)
+		}
+		t.Add(c.out, round, name, label, f)
+		return nil
+	})
+}
+
+// named is the row of what has only a name.
+func named[T any](name *T) (string, string) { return fmt.Sprint(*name), "" }
+
 // loads has the flags of the commands that load servers.
 type loads struct {
 	common

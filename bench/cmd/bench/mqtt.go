@@ -68,7 +68,8 @@ func (c *mqttCommand) measure(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("measure %s: %w", one.name, err)
 		}
-		single.Add(c.out, round, one.name, one.label(), f)
+		name, label := one.row()
+		single.Add(c.out, round, name, label, f)
 		if one.broker || round > 0 { // what the collector finds in use hardly varies
 			return nil
 		}
@@ -76,10 +77,10 @@ func (c *mqttCommand) measure(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("measure idle connections of %s: %w", one.name, err)
 		}
-		for name := range f {
-			f[name] = (f[name] - before[name]) / float64(c.Idle)
+		for figure := range f {
+			f[figure] = (f[figure] - before[figure]) / float64(c.Idle)
 		}
-		idle.Add(c.out, round, one.name, one.label(), f)
+		idle.Add(c.out, round, name, label, f)
 		return nil
 	}); err != nil {
 		return err

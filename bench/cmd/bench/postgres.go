@@ -144,14 +144,10 @@ func (c *postgresCommand) measure(ctx context.Context) error {
 	}
 	for _, name := range c.Parts {
 		for _, part := range parts[name] {
-			if err := rotate(c.Rounds, part.all, func(round int, one *contestant) error {
-				f, err := part.load(one)
-				if err != nil {
-					return fmt.Errorf("measure %s: %w", one.name, err)
-				}
-				t.Add(c.out, round, one.name, "", f)
-				return nil
-			}); err != nil {
+			for i := range part.all {
+				part.all[i].settings = databaseSettings
+			}
+			if err := compare(&c.common, t, part.all, (*contestant).row, part.load); err != nil {
 				return err
 			}
 		}
@@ -215,38 +211,36 @@ type table struct {
 
 // tables measures batches into tables of each number of rows, in turn.
 func (c *postgresCommand) tables(ctx context.Context, to *report.Table) (err error) {
-	var all []*table
+	var all []table
 	for _, rows := range c.Rows {
-		one := contestant{name: intoTable(rows), postgres: true}
+		one := contestant{name: intoTable(rows), postgres: true, settings: databaseSettings}
 		s, err := c.start(ctx, &one)
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, s.stop()) }()
-		t := &table{cluster: s}
-		if err := c.fill(ctx, t, rows); err != nil {
+		t := table{cluster: s}
+		if err := c.fill(ctx, &t, rows); err != nil {
 			return err
 		}
 		all = append(all, t)
 	}
-	if err := rotate(c.Rounds, all, func(round int, one **table) error {
-		t := *one
+	if err := compare(&c.common, to, all, (*table).row, func(t *table) (report.Figures, error) {
 		m, err := t.meter()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		load, err := t.load.run(ctx, c.Readings/batchReadings)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		t.stored += load.batches
-		f, err := m.since(load.cost(batchReadings))
-		to.Add(c.out, round, t.name, "", f)
-		return err
+		return m.since(load.cost(batchReadings))
 	}); err != nil {
 		return err
 	}
-	for _, t := range all {
+	for i := range all {
+		t := &all[i]
 		if err := t.end(ctx, t.stored*batchReadings, 0); err != nil {
 			return err
 		}

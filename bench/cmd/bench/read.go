@@ -112,13 +112,8 @@ func (c *readCommand) latest(ctx context.Context) error {
 				}
 			}
 		}
-		if err := rotate(c.Rounds, servers, func(round int, s *latestServer) error {
-			f, err := load(s, c.duration())
-			if err == nil {
-				t.Add(c.out, round, s.name, "**"+s.name+"**: "+s.what, f)
-			}
-			return err
-		}); err != nil {
+		if err := compare(&c.common, t, servers, func(s *latestServer) (name, label string) { return s.name, "**" + s.name + "**: " + s.what },
+			func(s *latestServer) (report.Figures, error) { return load(s, c.duration()) }); err != nil {
 			return err
 		}
 		c.result.Tables = append(c.result.Tables, t)
@@ -172,13 +167,8 @@ func (c *readCommand) live(ctx context.Context) error {
 		},
 	}
 	none, some := "0", strconv.Itoa(c.Subscribers)
-	if err := rotate(c.Rounds, []int{0, c.Subscribers}, func(round int, subscribers *int) error {
-		f, err := c.ingestWith(ctx, *subscribers)
-		if err != nil {
-			return fmt.Errorf("%d subscribers: %w", *subscribers, err)
-		}
-		t.Add(c.out, round, strconv.Itoa(*subscribers), "", f)
-		return nil
+	if err := compare(&c.common, t, []int{0, c.Subscribers}, named, func(subscribers *int) (report.Figures, error) {
+		return c.ingestWith(ctx, *subscribers)
 	}); err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -71,14 +72,8 @@ func (c *sealedCommand) measure(ctx context.Context) error {
 		{Title: "a device-day, ms", Figure: "day", Format: "%.2f"},
 		{Title: "all of the further device, ms", Figure: "long", Format: "%.0f"},
 	}}
-	if err := rotate(c.Rounds, sealedKinds(), func(round int, kind *sealedKind) error {
-		f, err := c.seal(ctx, kind)
-		if err != nil {
-			return fmt.Errorf("measure %s: %w", kind.name, err)
-		}
-		result.Add(c.out, round, kind.name, "", f)
-		return nil
-	}); err != nil {
+	if err := compare(&c.common, result, sealedKinds(), func(kind *sealedKind) (name, label string) { return kind.name, "" },
+		func(kind *sealedKind) (report.Figures, error) { return c.seal(ctx, kind) }); err != nil {
 		return err
 	}
 	r := c.reportOf(fmt.Sprintf("make bench-sealed ROUNDS=%d", c.Rounds), "Disk is the files of `segments` with their indexes, and of the rows in the other case, by the readings in them. Log and CPU are those of storing the readings in groups of 1,000, of sealing them, and "+
@@ -101,7 +96,7 @@ func (c *sealedCommand) measure(ctx context.Context) error {
 
 // seal measures a new database.
 func (c *sealedCommand) seal(ctx context.Context, kind *sealedKind) (f report.Figures, err error) {
-	s := &cluster{contestant: &contestant{settings: kind.settings}}
+	s := &cluster{contestant: &contestant{settings: slices.Concat(databaseSettings, kind.settings)}}
 	defer func() { err = errors.Join(err, s.stop()) }()
 	if err := c.startDatabases(ctx, s); err != nil {
 		return nil, err

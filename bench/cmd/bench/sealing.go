@@ -30,7 +30,7 @@ func (c *sealingCommand) Run(ctx context.Context, out io.Writer) error {
 }
 
 func (c *sealingCommand) measure(ctx context.Context) (err error) {
-	s, err := c.start(ctx, &contestant{name: "sealing", postgres: true, flags: []string{"--seal-after=" + c.SealAfter.String()}})
+	s, err := c.start(ctx, &contestant{name: "sealing", postgres: true, settings: databaseSettings, flags: []string{"--seal-after=" + c.SealAfter.String()}})
 	if err != nil {
 		return err
 	}
@@ -64,6 +64,7 @@ func (c *sealingCommand) measure(ctx context.Context) (err error) {
 			return fmt.Errorf("%w: %s", err, s.nodes[0].text())
 		}
 		stored += load.batches * batchReadings
+		load.duration = c.Every // what follows the last batch is a pause
 		f, err := m.since(load.cost(batchReadings))
 		if err == nil {
 			err = sizes(ctx, s, f)

@@ -55,13 +55,8 @@ func (c *ingestCommand) measureTLS(ctx context.Context) error {
 		ownBar(1000, "CPU per request", "cpu", fullLane, 0.5), ownBar(1000, "CPU per request", "cpu", proxy, 0.6),
 	)
 	handshakes := &report.Table{Columns: []report.Column{{Title: "full handshakes per second of CPU", Figure: "rate", Format: "%.0f"}}}
-	if err := rotate(c.Rounds, []contestant{{name: alone, peer: shaking, tls: true}, all[len(all)-1]}, func(round int, one *contestant) error {
-		f, err := c.handshakes(ctx, one)
-		if err == nil {
-			handshakes.Add(c.out, round, one.name, "", f)
-		}
-		return err
-	}); err != nil {
+	if err := compare(&c.common, handshakes, []contestant{{name: alone, peer: shaking, tls: true}, all[len(all)-1]}, (*contestant).row,
+		func(one *contestant) (report.Figures, error) { return c.handshakes(ctx, one) }); err != nil {
 		return err
 	}
 	r.Goals = append(r.Goals, handshakes.Goals(report.Bar{What: handshakeRatio, Row: report.Own, Base: alone, Figure: "rate", AtLeast: true, Limit: 0.85, Format: "%.2f"})...)
