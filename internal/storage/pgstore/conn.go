@@ -39,24 +39,16 @@ SET bytea_output = hex;
 SET pulsegate.reads_segments = 'yes';
 SET jit = off`
 
-// connectedToRead is [database.connected] for a connection for reading. Its statements that are sent at once, without BEGIN, are a transaction, which has one
+// connectedToRead configures and checks a new connection for reading. Its statements that are sent at once, without BEGIN, are a transaction, which has one
 // snapshot.
 func connectedToRead(ctx context.Context, s *database, conn *pgx.Conn) error {
-	if err := s.connected(ctx, conn); err != nil {
+	if err := s.configure(ctx, conn); err != nil {
 		return err
 	}
 	if _, err := conn.Exec(ctx, "SET default_transaction_isolation = 'repeatable read'"); err != nil {
 		return fmt.Errorf("configure connection: %w", hide(err))
 	}
 	return nil
-}
-
-// connected configures and checks a new connection, and prepares its statements.
-func (s *database) connected(ctx context.Context, conn *pgx.Conn) error {
-	if err := s.configure(ctx, conn); err != nil || !s.created.Load() {
-		return err
-	}
-	return s.prepare(ctx, conn)
 }
 
 // configure configures and checks a new connection.
@@ -107,7 +99,10 @@ func (s *database) prepare(ctx context.Context, conn *pgx.Conn) error {
 // connections of those that it has given up, but PostgreSQL goes on waiting, and would run out of
 // connections.
 func (s *database) connectedToWrite(ctx context.Context, conn *pgx.Conn) error {
-	if err := s.connected(ctx, conn); err != nil || !s.created.Load() {
+	if err := s.configure(ctx, conn); err != nil || !s.created.Load() {
+		return err
+	}
+	if err := s.prepare(ctx, conn); err != nil {
 		return err
 	}
 	var waiting int32

@@ -183,7 +183,6 @@ func (o *Options) pools(s *database) (write, read *pgxpool.Config, err error) {
 	write.HealthCheckPeriod = time.Minute
 	write.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
 	write.ConnConfig.StatementCacheCapacity = max(write.ConnConfig.StatementCacheCapacity, 64)
-	write.AfterConnect = s.connected
 	read = write.Copy()
 	read.MaxConns = Readers
 	read.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error { return connectedToRead(ctx, s, conn) }
