@@ -51,9 +51,9 @@ type compiledRoute struct {
 	// the route's own or a slash redirect.
 	simple bool
 
-	// certain is set if the route matches every path without an empty segment for
-	// which the index yields it.
-	certain bool
+	// certain is the path template by which the index finds the route, if it is
+	// certain to match every path without an empty segment.
+	certain *template
 
 	allowed     []string // methods, unless anyMethod
 	handler     http.Handler
@@ -130,7 +130,9 @@ func (c *compiler) router(r *Router) *compiledRouter {
 // add appends a route.
 func (c *compiledRouter) add(route *compiledRoute) {
 	route.simple = route.isSimple(c.useEncodedPath)
-	route.certain = route.simple && route.path.shape.isCertain()
+	if t, _ := route.deciding(c.useEncodedPath); t != nil && t.shape.isCertain() {
+		route.certain = t
+	}
 	active := c.active[len(c.active)-1]
 	if route.active {
 		active++

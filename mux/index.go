@@ -169,7 +169,7 @@ type scan struct {
 	path   string
 	host   string
 
-	noEmpty bool // no segment of path is empty; may be false when none is
+	noEmpty bool // no segment of path is empty
 
 	found candidates
 	from  int32 // the position after the route yielded last
@@ -186,6 +186,7 @@ func (x *scan) start(c *compiledRouter, req *http.Request) {
 // begin is start with the result of the exact table's lookup.
 func (x *scan) begin(req *http.Request, path string, exact *node) {
 	x.path, x.host = path, requestHost(req)
+	x.noEmpty = !strings.HasSuffix(path, "/") && !strings.Contains(path, "//")
 	x.collect(req, exact)
 }
 

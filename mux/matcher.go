@@ -46,7 +46,7 @@ type matcher struct {
 func (m *matcher) accepts(req *http.Request, s *search) bool {
 	switch m.kind {
 	case matchTemplate:
-		return m.template.accepts(req)
+		return m.template == s.proven || m.template.accepts(req)
 	case matchMethods:
 		return slices.Contains(m.names, req.Method)
 	case matchSchemes:

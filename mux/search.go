@@ -29,6 +29,10 @@ type search struct {
 	// before its values are read, because callMatcherFunc calls collect first.
 	bound *compiledRoute
 
+	// proven is a template of the current route that is certain to match,
+	// according to the index.
+	proven *template
+
 	// vars holds the variables once a map is needed. If eager is set, it is
 	// used from the start.
 	vars  map[string]string
@@ -128,6 +132,10 @@ func (c *compiledRouter) searchFrom(req *http.Request, s *search, x *scan) bool 
 		if route == nil {
 			s.steps += x.found.steps
 			return c.noRoute(s)
+		}
+		s.proven = nil
+		if x.noEmpty {
+			s.proven = route.certain
 		}
 		if c.try(req, s, first, route) {
 			s.steps += x.found.steps

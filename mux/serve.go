@@ -1,9 +1,6 @@
 package mux
 
-import (
-	"net/http"
-	"strings"
-)
+import "net/http"
 
 // Match looks for the route of a request. If there is one, it fills in match
 // and returns true. If there is none, it sets MatchErr to [ErrNotFound] or
@@ -64,12 +61,11 @@ func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 			return
 		}
 	}
-	clean := isClean(text)
-	if !clean && !c.skipClean {
+	if !c.skipClean && !isClean(text) {
 		c.redirectClean(w, req, text)
 		return
 	}
-	x := scan{router: c, noEmpty: clean && !strings.HasSuffix(text, "/")}
+	x := scan{router: c}
 	x.begin(req, text, exact)
 	if route := x.simple(req, exact); route != nil {
 		r.serveRoute(c, w, req, route, text)

@@ -80,7 +80,7 @@ func (x *scan) simple(req *http.Request, exact *node) *compiledRoute {
 		case !route.allows(req.Method):
 			skipped = true
 			continue
-		case !(route.certain && x.noEmpty) && !route.path.matches(x.path):
+		case !(route.certain != nil && x.noEmpty) && !route.path.matches(x.path):
 			continue
 		case !route.needsSlash(x.path):
 			return route
@@ -103,7 +103,7 @@ func (c *compiledRouter) fastRoute(method, path string) *compiledRoute {
 		switch {
 		case !route.simple:
 			return nil
-		case !route.allows(method) || !route.certain && !route.path.matches(path):
+		case !route.allows(method) || route.certain == nil && !route.path.matches(path):
 		case route.needsSlash(path):
 			return nil
 		default:
