@@ -4,15 +4,15 @@ import (
 	"errors"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
-// endDead sets TCP_USER_TIMEOUT (RFC 5482; tcp(7)).
+// tcpUserTimeout is TCP_USER_TIMEOUT (RFC 5482; tcp(7)), which package syscall does not have.
+const tcpUserTimeout = 18
+
 func endDead(socket syscall.RawConn, after time.Duration) error {
 	var set error
 	err := socket.Control(func(fd uintptr) {
-		set = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(after.Milliseconds()))
+		set = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpUserTimeout, int(after.Milliseconds()))
 	})
 	return errors.Join(err, set)
 }
