@@ -64,7 +64,7 @@ func (s *database) configure(ctx context.Context, conn *pgx.Conn) error {
 	err := conn.QueryRow(ctx, `SELECT pg_backend_pid(), current_setting('synchronous_standby_names'), current_setting('fsync'),
 		CASE WHEN $1 THEN true ELSE pg_try_advisory_lock_shared($4) AND pg_try_advisory_lock_shared($2) END, to_regclass($3) IS NOT NULL, `+s.sql.of(attached),
 		pgx.QueryExecModeExec, s.opt.Move != 0, lockKey("nodes", s.opt.Schema), s.opt.Schema+"."+unfinishedTable, lockKey("segments", s.opt.Schema)).Scan(&pid, &standbys, &fsync, &free, &unfinished, &partitions)
-	conn.PgConn().CustomData()[seen] = partitions
+	conn.PgConn().CustomData()[seenPartitions] = partitions
 	switch {
 	case err != nil:
 		return fmt.Errorf("check connection: %w", hide(err))

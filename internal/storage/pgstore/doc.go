@@ -54,8 +54,8 @@
 //     is neither written to nor read from. TestForgettingPrimary checks it, and TestForgettingModel the decision.
 //   - In one place. A reading is in readings or in a segment. A reading from before the horizon is settled in a transaction that has turned
 //     the segment that may have it into rows again, with a lock that the sealer waits for. TestConformanceSealed checks it.
-//   - All partitions. A connection from before a partition was attached is not used for removals, and for reading a second at most:
-//     see database.sees. TestPartitionAttached checks it.
+//   - All partitions. The last transaction of a removal has a connection that is newer than all partitions. Connections for reading are checked
+//     every second: see database.sees. TestPartitionAttached checks it.
 //   - Primary only. Every connection is to a server that accepts writes; replicas may show
 //     commits in another order.
 //

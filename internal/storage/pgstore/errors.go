@@ -118,6 +118,8 @@ func sqlState(err error) string {
 	switch {
 	case errors.Is(err, errWarning):
 		return "warning"
+	case errors.Is(err, errUnseen):
+		return "partitions"
 	case fateOf(err) == unreachable:
 		return "unreachable"
 	}

@@ -286,7 +286,7 @@ func (s recall) has(ctx context.Context, conn *pgconn.PgConn, marks numbers, gen
 // checkedAt is the key of a connection's custom data for the time of the last check.
 const checkedAt = "pulsegate checked"
 
-// checkEvery is how often a connection in use is checked: it may be to a primary that was replaced.
+// checkEvery is how often a connection in use is checked: it may be to a primary that was replaced, or not see all partitions.
 const checkEvery = time.Second
 
 // check checks a connection of a pool before it is used.

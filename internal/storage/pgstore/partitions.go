@@ -90,25 +90,27 @@ END $$`)))
 	return err
 }
 
-// attached is the expression of a number that changes with the set of partitions.
-const attached = "(SELECT hashtextextended(coalesce(string_agg(inhrelid::text, ' ' ORDER BY inhrelid), ''), 0) FROM pg_inherits WHERE inhparent = to_regclass('SCHEMA.readings'))"
+// attached is the expression of a number that changes with the set of partitions, also if one is detached and attached again.
+const attached = "(SELECT hashtextextended(coalesce(string_agg(inhrelid || ' ' || xmin, ',' ORDER BY inhrelid), ''), 0) FROM pg_inherits WHERE inhparent = to_regclass('SCHEMA.readings'))"
 
-// seen is the key of a connection's custom data for that number when the connection was made.
-const seen = "pulsegate partitions"
+// seenPartitions is the key of a connection's custom data for that number when the connection was made.
+const seenPartitions = "pulsegate partitions"
 
-// errUnseen means that a connection is from before a partition was attached, or dropped.
+// errUnseen means that a connection is older than a partition, or was made before one was dropped.
 var errUnseen = errors.New("pgstore: the connection may not see all partitions")
 
-// sees returns errUnseen if conn, or the connection of the transaction conn, may not see all partitions.
+// sees returns errUnseen if the connection c, which conn uses, may not see all partitions. Then both pools replace their connections.
 //
-// ATTACH PARTITION locks out nobody who reads or writes other partitions. A process of PostgreSQL that reads the list of partitions at that moment
-// may be told that the list has changed before it keeps the one without the new partition, and goes by it until the list changes again. Processes
-// that start later do not, so connections are replaced: those in use within checkEvery. A removal checks its own before it looks for readings. A
-// connection that stores readings gets the error noPartition.
+// ATTACH PARTITION does not block those who read or write other partitions. A backend of PostgreSQL 15 that is building its list of partitions at that
+// moment may process the message that the list has changed before it caches the old one, and then uses that until partitions change again. Backends
+// that start later are not affected. So connections in use are checked every second, and the last transaction of a removal
+// checks its own while nothing can be attached. A connection that stores readings gets the error noPartition.
 func (s *database) sees(ctx context.Context, conn querier, c *pgconn.PgConn) error {
 	var now int64
-	err := conn.QueryRow(ctx, s.sql.of("SELECT "+attached)).Scan(&now)
-	if err == nil && c.CustomData()[seen] != now {
+	err := conn.QueryRow(ctx, s.sql.of("SELECT "+attached), pgx.QueryExecModeExec).Scan(&now)
+	if err == nil && c.CustomData()[seenPartitions] != now {
+		s.write.Reset()
+		s.read.Reset()
 		err = errUnseen
 	}
 	return err

@@ -301,7 +301,7 @@ func (s *remover) expire(ctx context.Context, beforeUnixMs, atMost int64, x *sto
 		t := s.try()
 		err = t.run(func(conn *pgx.Conn) error {
 			return pgx.BeginFunc(context.Background(), conn, func(tx pgx.Tx) (err error) {
-				if err = s.sees(ctx, tx, conn.PgConn()); err != nil {
+				if err = s.sees(context.Background(), tx, conn.PgConn()); err != nil {
 					return err
 				}
 				some, err = s.expireSome(tx, after, beforeUnixMs, atMost-x.Readings)

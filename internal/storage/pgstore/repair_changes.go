@@ -237,6 +237,9 @@ func (s *repairer) reportRemoved(repeated []change) error {
 	if err := s.try().run(func(conn *pgx.Conn) error {
 		return pgx.BeginFunc(context.Background(), conn, func(tx pgx.Tx) error {
 			var fromMs, toMs *int64
+			if err := s.sees(context.Background(), tx, conn.PgConn()); err != nil {
+				return err
+			}
 			if err := tx.QueryRow(context.Background(), s.sql.of(`SELECT min(k.at_ms), max(k.at_ms)
 				FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[]) AS k(device, subject, time_ms, at_ms)
 				WHERE CASE WHEN k.subject = '' THEN NOT EXISTS (SELECT FROM SCHEMA.all_readings AS r WHERE r.device = k.device AND r.time_ms = k.time_ms
