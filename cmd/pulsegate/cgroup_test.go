@@ -80,9 +80,7 @@ func (g *cgroup) remove() {
 // command returns a command that runs in the cgroup from its first instruction.
 func (g *cgroup) command(bin string, args ...string) *exec.Cmd {
 	script := fmt.Sprintf("echo $$ > %s/cgroup.procs && exec \"$@\"", g.dir)
-	cmd := exec.Command("sh", append([]string{"-c", script, "sh", bin}, args...)...)
-	cmd.Env = append(os.Environ(), "GOGC=100") // the default, which make test changes
-	return cmd
+	return exec.Command("sh", append([]string{"-c", script, "sh", bin}, args...)...)
 }
 
 // kills returns how many processes the kernel has killed because of the limit.

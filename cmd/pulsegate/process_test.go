@@ -92,6 +92,7 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
+		_ = os.Unsetenv("GOGC") // make test sets it; servers have the default, as those of users
 		if built.dir, err = os.MkdirTemp("", "pulsegate-test-"); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1

@@ -119,13 +119,12 @@ func pageFile(name string, text []byte, cacheControl string) (*File, error) {
 	if contentType == "" {
 		return nil, fmt.Errorf("dashboard: %s has no media type", name)
 	}
-	return NewFile(func() []byte { return text }, append([]string{"Content-Type", contentType, "Cache-Control", cacheControl}, pageHeader...)...), nil
+	return NewFile(text, append([]string{"Content-Type", contentType, "Cache-Control", cacheControl}, pageHeader...)...), nil
 }
 
-// NewFile returns a File with header fields, given as names and values. The first request calls text, once, and compresses
-// the result: many servers are never asked for it.
-func NewFile(text func() []byte, header ...string) *File {
-	return &File{header: header, content: sync.OnceValue(func() content { return compress(text()) })}
+// NewFile returns a File with header fields, given as names and values. The first request compresses it: many servers are never asked for it.
+func NewFile(text []byte, header ...string) *File {
+	return &File{header: header, content: sync.OnceValue(func() content { return compress(text) })}
 }
 
 func compress(text []byte) content {

@@ -56,7 +56,7 @@ const Path = "/openapi.json"
 // Handler returns a handler for GET and HEAD that serves the document. The document changes with the
 // program and its options, so a client asks each time whether it has.
 func Handler(opt Options) http.Handler {
-	return dashboard.NewFile(func() []byte { return Describe(opt) }, "Content-Type", jsonType, "Cache-Control", "no-cache")
+	return dashboard.NewFile(Describe(opt), "Content-Type", jsonType, "Cache-Control", "no-cache")
 }
 
 // Describe returns the document.
