@@ -135,7 +135,7 @@ func (c *sealedCommand) seal(ctx context.Context, kind *sealedKind) (f report.Fi
 	return f, err
 }
 
-// storeAndSeal stores the readings as kind says, and removes the versions of rows that are needed no more.
+// storeAndSeal stores the readings as kind says, and removes versions of rows that are no longer needed.
 func (c *sealedCommand) storeAndSeal(ctx context.Context, db *database, kind *sealedKind) error {
 	opt := pgstore.Options{DSN: db.dsn, Single: true}
 	if kind.plain {
