@@ -3,6 +3,7 @@ package fhir
 import (
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/gate"
@@ -88,12 +89,7 @@ func (h *Handler) base(r *http.Request) string {
 
 // relative returns a reference to a resource of this server without its base. A reference to
 // another server stays absolute, and names nothing here.
-func relative[T ~string | ~[]byte](reference T, base string) T {
-	if n := len(base); len(reference) > n && string(reference[:n]) == base && reference[n] == '/' {
-		return reference[n+1:]
-	}
-	return reference
-}
+func relative(reference, base string) string { return strings.TrimPrefix(reference, base+"/") }
 
 // begin negotiates the form of the answer to a request, authorizes it and admits it, or answers
 // it. If ok is true, the caller must call leave at the end of the request.

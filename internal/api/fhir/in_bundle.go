@@ -1,7 +1,6 @@
 package fhir
 
 import (
-	"bytes"
 	"fmt"
 	"net/url"
 	"slices"
@@ -19,7 +18,7 @@ const maxEntries = 10_000
 
 // A sentEntry is an entry of a Bundle.
 type sentEntry struct {
-	fullURL                  []byte
+	fullURL                  string
 	resource                 sentResource
 	method, url, ifNoneExist []byte
 }
@@ -28,11 +27,10 @@ type sentEntry struct {
 type decoder struct {
 	*intake
 	*parser
-	in          *ingest.Intake
-	devices     map[string]*resolved // by reference
-	assignments map[vitals.Name][]storage.Assignment
-	urls        map[string]*sentEntry // of Devices and Patients, by fullUrl
-	err         error                 // of the store
+	in      *ingest.Intake
+	devices map[vitals.Name]*resolved
+	urls    map[string]*sentEntry // of Devices and Patients, by fullUrl
+	err     error                 // of the store
 }
 
 // Decode implements [ingest.Input].
@@ -42,17 +40,17 @@ func (s *intake) Decode(body []byte, in *ingest.Intake) error {
 	}
 	in.Units = true
 	d := &decoder{
-		intake: s, parser: newParser(body, s.h.reader.Signs()), in: in,
-		devices: map[string]*resolved{}, assignments: map[vitals.Name][]storage.Assignment{}, urls: map[string]*sentEntry{},
+		intake: s, parser: &parser{Reader: strictjson.NewReader(body), signs: s.h.reader.Signs()}, in: in,
+		devices: map[vitals.Name]*resolved{}, urls: map[string]*sentEntry{},
 	}
 	if s.bundle {
 		return d.decodeBundle()
 	}
-	e := sentEntry{resource: d.resource(0), method: []byte("POST"), url: []byte("Observation"), ifNoneExist: s.ifNoneExist}
+	e := sentEntry{resource: d.resource(false), method: []byte("POST"), url: []byte("Observation"), ifNoneExist: s.ifNoneExist}
 	if err := d.End(); err != nil {
 		return err
 	}
-	if string(e.resource.kind) != "Observation" {
+	if e.resource.kind != "Observation" {
 		return ingest.Invalid("resourceType", "not an Observation")
 	}
 	s.places = make([]place, 1)
@@ -67,11 +65,11 @@ func (d *decoder) decodeBundle() error {
 	}
 	for i := range entries {
 		e := &entries[i]
-		if kind := string(e.resource.kind); len(e.fullURL) > 0 && (kind == "Device" || kind == "Patient") {
-			if d.urls[string(e.fullURL)] != nil {
+		if kind := e.resource.kind; e.fullURL != "" && (kind == "Device" || kind == "Patient") {
+			if d.urls[e.fullURL] != nil {
 				return ingest.Invalid(fmt.Sprintf("entry[%d].fullUrl", i), "another entry has the same")
 			}
-			d.urls[string(e.fullURL)] = e
+			d.urls[e.fullURL] = e
 		}
 	}
 	d.places = make([]place, len(entries))
@@ -131,9 +129,9 @@ func (p *parser) entry() (e sentEntry) {
 	p.Object(func(name []byte) {
 		switch string(name) {
 		case "fullUrl":
-			e.fullURL = p.Text()
+			e.fullURL = string(p.Text())
 		case "resource":
-			e.resource = p.resource(0)
+			e.resource = p.resource(false)
 		case "request":
 			p.Texts([]string{"method", "url", "ifNoneExist"}, &e.method, &e.url, &e.ifNoneExist)
 		default:
@@ -146,7 +144,7 @@ func (p *parser) entry() (e sentEntry) {
 // place decides about the entry at position i.
 func (d *decoder) place(i int, e *sentEntry) {
 	p := &d.places[i]
-	kind, fault := string(e.resource.kind), (*fieldFault)(nil)
+	kind, fault := e.resource.kind, (*fieldFault)(nil)
 	switch {
 	case string(e.method) != "POST":
 		fault = &fieldFault{"", "only POST is supported in a Bundle"}
@@ -185,7 +183,7 @@ func (d *decoder) observation(i int, e *sentEntry) *fieldFault {
 	if fault != nil {
 		return fault
 	}
-	if len(e.ifNoneExist) > 0 && !d.isOwn(e) {
+	if len(e.ifNoneExist) > 0 && !e.isOwn() {
 		return &fieldFault{"", "If-None-Exist is supported with an identifier of the resource itself only; what was stored before is always recognized"}
 	}
 	device, fault := d.deviceOf(&e.resource)
@@ -224,7 +222,7 @@ func (d *decoder) add(i int, e *sentEntry, device *resolved, r *vitals.Reading) 
 		broken := err.(*vitals.FieldError)
 		return &fieldFault{d.places[i].path(d.signs, broken.Field), broken.Reason()}
 	}
-	assigned := device.at(r.TimeUnixMs)
+	assigned := storage.SubjectAt(device.assignments, r.TimeUnixMs)
 	switch {
 	case assigned == "":
 		return &fieldFault{"device", "assigned to no patient at that time"}
@@ -240,15 +238,9 @@ func (d *decoder) add(i int, e *sentEntry, device *resolved, r *vitals.Reading) 
 	return nil
 }
 
-// isOwn reports whether a condition asks for an identifier of the resource itself.
-func (d *decoder) isOwn(e *sentEntry) bool {
-	value := conditionValue(string(e.ifNoneExist))
-	for _, id := range d.identifiers[e.resource.identifiers.from:e.resource.identifiers.to] {
-		if value != "" && value == string(id.value) {
-			return true
-		}
-	}
-	return false
+// isOwn reports whether the condition of an entry asks for an identifier of the resource itself.
+func (e *sentEntry) isOwn() bool {
+	return slices.Contains(e.resource.identifiers, conditionValue(string(e.ifNoneExist)))
 }
 
 // conditionValue returns the value of the identifier for which a condition such as
@@ -267,12 +259,11 @@ func (d *decoder) existingDevice(p *place, e *sentEntry) *fieldFault {
 	if len(e.ifNoneExist) == 0 {
 		return &fieldFault{"", "Pulsegate creates no Devices; refer to Device/{id}, or send it with ifNoneExist"}
 	}
-	device := d.choose(d.namesOf(e))
-	if device.fault != nil {
-		return device.fault
+	device, fault := d.choose(e.names())
+	if fault == nil {
+		p.what, p.device = deviceEntry, device.name
 	}
-	p.what, p.device = deviceEntry, device.name
-	return nil
+	return fault
 }
 
 // existingPatient finds the Patient that an entry would create.
@@ -281,7 +272,7 @@ func (d *decoder) existingPatient(p *place, e *sentEntry) *fieldFault {
 		return &fieldFault{"", "Pulsegate creates no Patients; refer to Patient/{id}, or send it with ifNoneExist"}
 	}
 	var found []storage.Subject
-	for _, text := range d.namesOf(e) {
+	for _, text := range e.names() {
 		subject, err := storage.ParseSubject(text)
 		if err != nil {
 			continue
@@ -304,29 +295,10 @@ func (d *decoder) existingPatient(p *place, e *sentEntry) *fieldFault {
 	return nil
 }
 
-// namesOf returns the values of the identifiers of a Device or Patient, that of ifNoneExist
-// first.
-func (d *decoder) namesOf(e *sentEntry) (names []string) {
+// names returns the values of the identifiers of a Device or Patient, that of ifNoneExist first.
+func (e *sentEntry) names() (names []string) {
 	if value := conditionValue(string(e.ifNoneExist)); value != "" {
 		names = append(names, value)
 	}
-	return append(names, d.values(e.resource.identifiers)...)
-}
-
-// values returns the values of identifiers.
-func (d *decoder) values(of within) (values []string) {
-	for _, id := range d.identifiers[of.from:of.to] {
-		values = append(values, string(id.value))
-	}
-	return values
-}
-
-// containedIn returns a contained resource by its reference, without the #.
-func (d *decoder) containedIn(r *sentResource, id []byte) *containedResource {
-	for i := r.contained.from; i < r.contained.to; i++ {
-		if c := &d.contained[i]; bytes.Equal(c.id, id) {
-			return c
-		}
-	}
-	return nil
+	return append(names, e.resource.identifiers...)
 }

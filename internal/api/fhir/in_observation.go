@@ -8,20 +8,6 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A fieldFault is why an Observation is rejected: a path within it, which may be empty, and the
-// reason. Neither has a measured value or a patient.
-type fieldFault struct{ field, reason string }
-
-func (f *fieldFault) Error() string { return f.reason }
-
-// in returns f as a fault of a part of an Observation. It returns nil if f is nil.
-func (f *fieldFault) in(part string) *fieldFault {
-	if f == nil {
-		return nil
-	}
-	return &fieldFault{part + f.field, f.reason}
-}
-
 // An observed is what a sent Observation says, except whose device it was.
 type observed struct {
 	group   group
@@ -46,13 +32,13 @@ type when struct {
 func (p *parser) observe(r *sentResource, maxSamples int) (o observed, fault *fieldFault) {
 	var ok bool
 	if o.group, ok = groupFor(p.signs, r.code); !ok {
-		if r.code&meansMean != 0 {
+		if r.code == meansMean {
 			return o, &fieldFault{"code", "mean pressure, which Pulsegate does not store"}
 		}
 		return o, &fieldFault{"code", "not a vital sign that Pulsegate stores, or it has several codes of which one is not"}
 	}
-	if r.fault != "" || r.reason != "" {
-		return o, &fieldFault{r.fault, r.reason}
+	if r.fault != nil {
+		return o, r.fault
 	}
 	if !r.final {
 		return o, &fieldFault{"status", "not final: Pulsegate stores final values only, and never changes them"}
@@ -60,12 +46,11 @@ func (p *parser) observe(r *sentResource, maxSamples int) (o observed, fault *fi
 	if fault := o.setTime(&r.effective); fault != nil {
 		return o, fault
 	}
-	components := p.components[r.components.from:r.components.to]
 	if o.group == bloodPressure {
-		return o, o.setPressures(p.signs, r, components)
+		return o, o.setPressures(p.signs, r)
 	}
-	for i := range components {
-		return o, &fieldFault{componentPath(i, ""), notStored}
+	if len(r.components) > 0 {
+		return o, &fieldFault{componentPath(0, ""), notStored}
 	}
 	sign := p.signs.Of(o.sign())
 	switch {
@@ -102,20 +87,20 @@ func (o *observed) setTime(e *effective) *fieldFault {
 }
 
 // setPressures sets the values of the components of a blood pressure.
-func (o *observed) setPressures(signs *vitals.Signs, r *sentResource, components []sentComponent) *fieldFault {
+func (o *observed) setPressures(signs *vitals.Signs, r *sentResource) *fieldFault {
 	if r.hasValue || r.hasSampled {
 		return &fieldFault{"value[x]", "a blood pressure has components only"}
 	}
-	for i := range components {
-		c := &components[i]
+	for i := range r.components {
+		c := &r.components[i]
 		sign, ok := signFor(c.code)
 		switch {
 		case c.code&meansMean != 0:
 			return &fieldFault{componentPath(i, ""), "mean pressure, which is " + notStored}
 		case !ok:
 			return &fieldFault{componentPath(i, ""), notStored}
-		case c.fault != "":
-			return &fieldFault{componentPath(i, "."+c.fault), c.reason}
+		case c.fault != nil:
+			return c.fault.in(componentPath(i, "."))
 		case !c.hasValue:
 			return &fieldFault{componentPath(i, ".valueQuantity"), "missing"}
 		case o.values.Has(sign):

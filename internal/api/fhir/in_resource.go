@@ -2,37 +2,46 @@ package fhir
 
 import (
 	"bytes"
+	"cmp"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/pulsegate/pulsegate/internal/api/strictjson"
+	"github.com/pulsegate/pulsegate/vitals"
 )
+
+// A parser reads resources.
+type parser struct {
+	*strictjson.Reader
+	signs   *vitals.Signs
+	samples int // of SampledData that were converted, stored or not
+}
 
 // A sentResource is a resource as it was sent, as far as Pulsegate reads it.
 type sentResource struct {
-	kind []byte // resourceType
-	id   []byte
+	containedResource
 
-	// The first element that Pulsegate must not ignore and does not store, or that is not
-	// what FHIR says, and why. Of Observations only.
-	fault, reason string
+	// fault is about the first element that Pulsegate must not ignore and does not store, or that is not
+	// what FHIR says. Of Observations only.
+	fault *fieldFault
 
-	final       bool
-	code        meaning
-	device      sentReference
-	subject     sentReference
-	effective   effective
-	value       quantity
-	hasValue    bool
-	sampled     sampledData
-	hasSampled  bool
-	identifiers within // of parser.identifiers
-	components  within // of parser.components
-	contained   within // of parser.contained
+	final      bool
+	code       meaning
+	device     sentReference
+	subject    sentReference
+	effective  effective
+	value      quantity
+	hasValue   bool
+	sampled    sampledData
+	hasSampled bool
+	components []sentComponent
+	contained  []containedResource
 }
 
 // A containedResource is a contained Device or Patient, or another resource.
 type containedResource struct {
-	kind, id    []byte
-	identifiers within
+	kind, id    string   // kind is resourceType
+	identifiers []string // values
 }
 
 // maxParts bounds the identifiers, the components and the contained resources of a resource, so
@@ -40,15 +49,10 @@ type containedResource struct {
 // read as one without any.
 const maxParts = 16
 
-// A within is a range of one of the parser's slices.
-type within struct{ from, to int32 }
-
-type identifier struct{ value []byte }
-
 type sentReference struct {
 	sent      bool
-	reference []byte
-	value     []byte // of identifier
+	reference string
+	value     string // of identifier
 }
 
 // An effective is the time of an Observation.
@@ -69,16 +73,30 @@ type sampledData struct {
 }
 
 type sentComponent struct {
-	code          meaning
-	value         quantity
-	hasValue      bool
-	fault, reason string
+	code     meaning
+	value    quantity
+	hasValue bool
+	fault    *fieldFault
+}
+
+// A fieldFault is why an Observation is rejected: a path within it, which may be empty, and the
+// reason. Neither has a measured value or a patient.
+type fieldFault struct{ field, reason string }
+
+func (f *fieldFault) Error() string { return f.reason }
+
+// in returns f as a fault of a part of an Observation. It returns nil if f is nil.
+func (f *fieldFault) in(part string) *fieldFault {
+	if f == nil {
+		return nil
+	}
+	return &fieldFault{part + f.field, f.reason}
 }
 
 // refuse notes the first element that cannot be accepted.
 func (r *sentResource) refuse(field, reason string) {
-	if r.fault == "" {
-		r.fault, r.reason = field, reason
+	if r.fault == nil {
+		r.fault = &fieldFault{field, reason}
 	}
 }
 
@@ -89,26 +107,21 @@ const (
 )
 
 // resource reads a resource of any type.
-func (p *parser) resource(depth int) (r sentResource) {
+func (p *parser) resource(isContained bool) (r sentResource) {
 	p.Object(func(name []byte) {
 		switch string(name) {
 		case "resourceType":
-			r.kind = p.Text()
+			r.kind = string(p.Text())
 		case "id":
-			r.id = p.Text()
+			r.id = string(p.Text())
 		case "identifier":
-			from := len(p.identifiers)
-			p.Array(func() {
-				if v := p.identifier(); v != nil && len(p.identifiers)-from <= maxParts {
-					p.identifiers = append(p.identifiers, identifier{v})
-				}
-			})
-			if len(p.identifiers)-from > maxParts {
-				p.identifiers = p.identifiers[:from]
-			}
-			r.identifiers = within{int32(from), int32(len(p.identifiers))}
+			p.identifiers(&r)
 		case "contained":
-			p.containedResources(&r, depth)
+			if isContained {
+				p.Mismatch("allowed in a contained resource")
+				return
+			}
+			p.contained(&r)
 		default:
 			p.element(&r, name)
 		}
@@ -124,26 +137,29 @@ func (p *parser) refuseWrong(r *sentResource) {
 	}
 }
 
-// containedResources reads contained resources. They contain no further ones.
-func (p *parser) containedResources(r *sentResource, depth int) {
-	if depth > 0 {
-		p.Mismatch("allowed in a contained resource")
-		return
-	}
-	p.refuseWrong(r) // what is wrong in a contained resource is not wrong in r
-	from := len(p.contained)
+// identifiers reads the identifiers of a resource.
+func (p *parser) identifiers(r *sentResource) {
 	p.Array(func() {
-		if len(p.contained)-from == maxParts {
+		if v := p.identifier(); v != "" && len(r.identifiers) <= maxParts {
+			r.identifiers = append(r.identifiers, v)
+		}
+	})
+	if len(r.identifiers) > maxParts {
+		r.identifiers = nil
+	}
+}
+
+// contained reads contained resources. They contain no further ones.
+func (p *parser) contained(r *sentResource) {
+	p.refuseWrong(r) // what is wrong in a contained resource is not wrong in r
+	p.Array(func() {
+		if len(r.contained) == maxParts {
 			p.Skip()
 			r.refuse("contained", "more than 16 resources")
 			return
 		}
-		components := len(p.components)
-		c := p.resource(depth + 1)
-		p.components = p.components[:components]
-		p.contained = append(p.contained, containedResource{c.kind, c.id, c.identifiers})
+		r.contained = append(r.contained, p.resource(true).containedResource)
 	})
-	r.contained = within{int32(from), int32(len(p.contained))}
 }
 
 // element reads an element of an Observation. Elements of other resources that have the same
@@ -173,16 +189,14 @@ func (p *parser) element(r *sentResource, name []byte) {
 	case "valueSampledData":
 		r.sampled, r.hasSampled = p.sampledData(), true
 	case "component":
-		from := len(p.components)
 		p.Array(func() {
-			if len(p.components)-from == maxParts {
+			if len(r.components) == maxParts {
 				p.Skip()
 				r.refuse("component", "more than 16, of which some are "+notStored)
-				return
+			} else if c := p.component(); c.code != meansSupplement {
+				r.components = append(r.components, c)
 			}
-			p.component()
 		})
-		r.components = within{int32(from), int32(len(p.components))}
 	case "meta":
 		p.meta(r)
 	case "interpretation":
@@ -231,9 +245,10 @@ func plain(name []byte) bool {
 }
 
 // identifier reads an Identifier and returns its value.
-func (p *parser) identifier() (value []byte) {
+func (p *parser) identifier() string {
+	var value []byte
 	p.Texts([]string{"value"}, &value)
-	return value
+	return string(value)
 }
 
 func (p *parser) reference() sentReference {
@@ -241,7 +256,7 @@ func (p *parser) reference() sentReference {
 	p.Object(func(name []byte) {
 		switch string(name) {
 		case "reference":
-			ref.reference = p.Text()
+			ref.reference = string(p.Text())
 		case "identifier":
 			ref.value = p.identifier()
 		default:
@@ -264,7 +279,8 @@ func (p *parser) concept(visit func(system, code []byte)) {
 
 // meaning reads a CodeableConcept and returns the meaning of its codes.
 func (p *parser) meaning() (m meaning) {
-	p.concept(func(system, code []byte) { m |= meaningOf(p.signs, system, code) })
+	m = meansAnything
+	p.concept(func(system, code []byte) { m &= meaningOf(p.signs, system, code) })
 	return m
 }
 
@@ -322,14 +338,8 @@ func (p *parser) sampledData() (s sampledData) {
 	return s
 }
 
-// component reads a component. Descriptions of the measurement are left out.
-func (p *parser) component() {
-	var c sentComponent
-	refuse := func(field, reason string) {
-		if c.fault == "" {
-			c.fault, c.reason = field, reason
-		}
-	}
+// component reads a component. Those that describe the measurement are left out.
+func (p *parser) component() (c sentComponent) {
 	p.Object(func(name []byte) {
 		switch string(name) {
 		case "code":
@@ -338,17 +348,15 @@ func (p *parser) component() {
 			c.value, c.hasValue = p.quantity(), true
 		case "dataAbsentReason":
 			p.Skip()
-			refuse("dataAbsentReason", notObserved)
+			c.fault = cmp.Or(c.fault, &fieldFault{"dataAbsentReason", notObserved})
 		case "modifierExtension":
 			p.Skip()
-			refuse("modifierExtension", changesSense)
+			c.fault = cmp.Or(c.fault, &fieldFault{"modifierExtension", changesSense})
 		default:
 			p.Skip()
 		}
 	})
-	if c.code != meansSupplement {
-		p.components = append(p.components, c)
-	}
+	return c
 }
 
 // meta reads meta, whose security labels may mark test data.

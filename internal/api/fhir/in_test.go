@@ -252,7 +252,7 @@ func TestRefuseObservation(t *testing.T) {
 		{"a device that is not assigned", sentObservation(sentSpO2, sentTime, `"device":{"reference":"Device/d-3"}`, ok), 422, "Observation.device", "assigned to no patient;"},
 		{"a device before it was assigned", sentObservation(sentSpO2, `"effectiveDateTime":"2026-10-31T23:59:59.999Z"`, sentD1, ok), 422, "Observation.device", "assigned to no patient at that time"},
 		{"a device elsewhere", sentObservation(sentSpO2, sentTime, `"device":{"reference":"https://example.org/fhir/Device/d-1"}`, ok), 422, "Observation.device", "does not name a device of this server"},
-		{"a device that is not contained", sentObservation(sentSpO2, sentTime, `"device":{"reference":"#x"}`, ok), 422, "Observation.device", "not a contained Device"},
+		{"a device that is not contained", sentObservation(sentSpO2, sentTime, `"device":{"reference":"#x"}`, ok), 422, "Observation.device", "does not name a device"},
 		{"two assigned devices", sentObservation(`"contained":[{"resourceType":"Device","id":"x","identifier":[{"value":"d-1"},{"value":"d_2"}]}]`, sentSpO2, sentTime, `"device":{"reference":"#x"}`, ok), 422, "Observation.device", "several devices"},
 		{"another patient", sentObservation(sentSpO2, sentTime, sentD1, `"subject":{"reference":"Patient/p-2"}`, ok), 422, "Observation.subject", "not the patient"},
 		{"the next patient", sentObservation(sentSpO2, `"effectiveDateTime":"2026-11-21T11:59:59.999Z"`, sentD1, `"subject":{"reference":"Patient/p-2"}`, ok), 422, "Observation.subject", "not the patient"},

@@ -169,15 +169,23 @@ func groupOf(signs *vitals.Signs, key string) (group, bool) {
 
 // withCode returns the groups whose Observations have a code of a system; "" means any system or code.
 func withCode(signs *vitals.Signs, system, code string) (with groups) {
-	for g := range group(numGroups) {
-		m := mappingOf(signs, g)
-		if m == nil {
+	has := func(g group, itsSystem, itsCode string) {
+		if (system == "" || system == itsSystem) && (code == "" || code == itsCode) {
+			with |= 1 << g
+		}
+	}
+	for g := range builtIn {
+		for _, c := range builtIn[g].codes {
+			has(group(g), c.system, c.code)
+		}
+	}
+	for s, d := range signs.All() {
+		if !d.Own() {
 			continue
 		}
-		for _, c := range m.codes {
-			if (system == "" || system == c.system) && (code == "" || code == c.code) {
-				with |= 1 << g
-			}
+		has(groupWith(s), signSystem, d.Field)
+		for _, its := range d.LOINC {
+			has(groupWith(s), loinc, its)
 		}
 	}
 	return with
