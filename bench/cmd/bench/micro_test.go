@@ -38,12 +38,3 @@ func TestNothingToRun(t *testing.T) {
 		}
 	}
 }
-
-// Packages without benchmarks are not built, to save time.
-func TestHasBenchmarks(t *testing.T) {
-	for dir, want := range map[string]bool{"../../answers": true, "../../report": false} {
-		if got := hasBenchmarks(dir); got != want {
-			t.Errorf("hasBenchmarks(%q) = %v, want %v", dir, got, want)
-		}
-	}
-}

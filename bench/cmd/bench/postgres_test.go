@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/pulsegate/pulsegate/internal/pgtest"
 )
@@ -43,17 +42,6 @@ func TestPostgres(t *testing.T) {
 	for _, want := range []string{postgresNodes, postgresAlerts} {
 		if !strings.Contains(text, "\n| "+want+" | ") {
 			t.Errorf("no figures of %s:\n%s", want, text)
-		}
-	}
-}
-
-func TestStartWithin(t *testing.T) {
-	for _, readings := range []int{1, 1_000_000, 200_000_000} {
-		start := startWithin(readings)
-		end := start.Add(time.Duration(readings/loadDevices+1) * time.Minute)
-		number := func(at time.Time) int64 { return at.UnixMilli() / partition.Milliseconds() }
-		if number(start) != number(end) || !end.Before(time.Now()) {
-			t.Errorf("%d readings are from %v to %v, in partitions %d and %d", readings, start, end, number(start), number(end))
 		}
 	}
 }

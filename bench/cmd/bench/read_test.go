@@ -3,8 +3,6 @@ package main
 import (
 	"strings"
 	"testing"
-
-	"github.com/google/pprof/profile"
 )
 
 // TestRead runs one short round of both parts and writes the page.
@@ -22,23 +20,5 @@ func TestRead(t *testing.T) {
 	}
 	if strings.Contains(text, "not measured") {
 		t.Errorf("a goal was not measured:\n%s", text)
-	}
-}
-
-func TestHasAny(t *testing.T) {
-	const module = "github.com/pulsegate/pulsegate"
-	for stack, want := range map[string]bool{
-		"runtime.memmove " + module + "/internal/api/live.(*inbox).put " + module + "/internal/api/live.(*Hub).Publish " + module + "/internal/api/ingest.(*Core).commit":  false,
-		"syscall.write net/http.(*conn).Write " + module + "/internal/api/live.(*subscriber).run " + module + "/internal/api/live.(*Hub).ServeHTTP net/http.(*conn).serve": true,
-		module + "/internal/api/live.(*Hub).round " + module + "/internal/api/live.(*Hub).dispatch":                                                                        true,
-		"runtime.gcBgMarkWorker": false,
-	} {
-		s := new(profile.Sample)
-		for name := range strings.FieldsSeq(stack) {
-			s.Location = append(s.Location, &profile.Location{Line: []profile.Line{{Function: &profile.Function{Name: name}}}})
-		}
-		if got := hasAny(s, streamStacks); got != want {
-			t.Errorf("%s: got %v, want %v", stack, got, want)
-		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -71,33 +70,5 @@ func TestFlowEnds(t *testing.T) {
 	f.open = func(context.Context) (sink, error) { return nil, errors.New("no server") }
 	if _, err := f.run(t.Context(), 3); err == nil {
 		t.Error("a load without a server succeeded")
-	}
-}
-
-func TestFlowed(t *testing.T) {
-	var f flowed
-	for i := range 101 {
-		f.answers = append(f.answers, storedBatch{took: time.Duration(100 - i)})
-	}
-	if got, want := f.quantiles(0, 0.5, 0.99), []time.Duration{0, 50, 99}; !slices.Equal(got, want) {
-		t.Errorf("quantiles %v, want %v", got, want)
-	}
-	f = flowed{batches: 30, duration: 2*slowWindow + time.Second}
-	for i := range 30 {
-		at := time.Second
-		switch {
-		case i >= 25:
-			at = 2 * slowWindow // incomplete window
-		case i >= 20:
-			at = slowWindow
-		}
-		f.answers = append(f.answers, storedBatch{at: at})
-	}
-	if got, want := f.slowest(), 5*batchReadings/slowWindow.Seconds(); got != want {
-		t.Errorf("slowest: %v readings/s, want %v", got, want)
-	}
-	f.duration = slowWindow
-	if got, want := f.slowest(), 30*batchReadings/slowWindow.Seconds(); got != want {
-		t.Errorf("slowest of one window: %v readings/s, want %v", got, want)
 	}
 }

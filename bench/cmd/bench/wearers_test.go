@@ -2,7 +2,6 @@ package main
 
 import (
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -62,53 +61,5 @@ func TestWearers(t *testing.T) {
 				t.Errorf("%s: %d gateways, want 2", device, n)
 			}
 		}
-	}
-}
-
-func TestEncoders(t *testing.T) {
-	samples := []sample{
-		{device: 7, gateway: 12, timeMs: 1_790_000_000_123},
-		{device: 123456, gateway: 3, timeMs: 1_790_000_061_007},
-	}
-	samples[0].set(vitals.SpO2, 975)
-	samples[0].set(vitals.HeartRate, 720)
-	for sign, tenths := range []int32{1205, 801, 960, 999, 515} {
-		samples[1].set(vitals.Sign(sign), tenths)
-	}
-	for _, tt := range []struct {
-		name string
-		e    encoder
-		want string
-	}{
-		{"JSON", jsonArray(), `[{"device":"wearable-000007","time":"2026-09-21T14:13:20.123Z","spo2_pct":97.5,"heart_rate_bpm":72,"gateway":"ward-00012"},` +
-			`{"device":"wearable-123456","time":"2026-09-21T14:14:21.007Z","systolic_mmhg":120.5,"diastolic_mmhg":80.1,"spo2_pct":96,"heart_rate_bpm":99.9,"resting_heart_rate_bpm":51.5,"gateway":"ward-00003"}]`},
-		{"lines", influxLines(), "vitals,device=wearable-000007,gateway=ward-00012 spo2_pct=97.5,heart_rate_bpm=72 1790000000123\n" +
-			"vitals,device=wearable-123456,gateway=ward-00003 systolic_mmhg=120.5,diastolic_mmhg=80.1,spo2_pct=96,heart_rate_bpm=99.9,resting_heart_rate_bpm=51.5 1790000061007\n"},
-		{"rows", csvRows(""), "wearable-000007,1790000000123,RECEIVED,,,9750,7200,,ward-00012\nwearable-123456,1790000061007,RECEIVED,12050,8010,9600,9990,5150,ward-00003\n"},
-	} {
-		got := string(tt.e(nil, samples))
-		if tt.name == "rows" {
-			_, rest, _ := strings.Cut(got, "1790000000123,")
-			received, _, _ := strings.Cut(rest, ",")
-			got = strings.ReplaceAll(got, received, "RECEIVED")
-		}
-		if got != tt.want {
-			t.Errorf("%s: got\n%s\nwant\n%s", tt.name, got, tt.want)
-		}
-	}
-}
-
-func BenchmarkWearers(b *testing.B) {
-	w := newWearers(20_000, 20, 0, 2, time.Now())
-	samples := make([]sample, 1000)
-	var body []byte
-	e := jsonArray()
-	n := 0
-	for b.Loop() {
-		if n%len(samples) == 0 {
-			w.fill(samples)
-			body = e(body[:0], samples)
-		}
-		n++
 	}
 }
