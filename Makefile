@@ -43,7 +43,7 @@ help: ## list the targets
 # waits for downloads.
 test: ## check everything: set-up, lint, all tests
 	@.ci/setup & setup=$$!; go build -ldflags=-w -o bin/test/ ./cmd/pulsegate; built=$$?; wait $$setup && exit $$built
-	@BUILT_PULSEGATE=$(abspath bin/test/pulsegate) $(MAKE) --no-print-directory --jobs=3 --output-sync=target BESIDE=1 cluster-short plain browser-check race-short docs-check deploy-short lint-short
+	@BUILT_PULSEGATE=$(abspath bin/test/pulsegate) $(MAKE) --no-print-directory --jobs=3 --output-sync=target BESIDE=1 cluster-short plain browser-check race-short docs-check deploy-short gorilla-suite lint-short
 
 test-short: ## go vet and quick tests: a minute, without root and devices
 	go vet ./... && $(GOTEST) -short ./...

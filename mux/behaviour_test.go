@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -188,26 +187,6 @@ func TestMiddleware(t *testing.T) {
 			if got := strings.Join(log, ","); got != tt.want {
 				t.Errorf("%s %s: got %s, want %s", tt.method, tt.target, got, tt.want)
 			}
-		}
-	}
-}
-
-// TestRegexpCompileFunc installs a compiler for another syntax. The index must
-// not rely on the usual one.
-func TestRegexpCompileFunc(t *testing.T) {
-	defer func(f func(string) (*regexp.Regexp, error)) { mux.RegexpCompileFunc = f }(mux.RegexpCompileFunc)
-	for name, tt := range map[string]struct {
-		compile func(string) (*regexp.Regexp, error)
-		path    string
-	}{
-		"ignoring case": {func(s string) (*regexp.Regexp, error) { return regexp.Compile("(?i)" + s) }, "/ABC"},
-		"POSIX":         {regexp.CompilePOSIX, "/abc\nd"},
-	} {
-		mux.RegexpCompileFunc = tt.compile
-		r := mux.NewRouter()
-		r.Handle("/abc", label("x"))
-		if got := serve(r, "GET", "/", func(r *http.Request) { r.URL.Path = tt.path }); got != "x" {
-			t.Errorf("%s: got %s", name, got)
 		}
 	}
 }

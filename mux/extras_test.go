@@ -10,24 +10,6 @@ import (
 	"github.com/pulsegate/pulsegate/mux"
 )
 
-// TestExtrasAreOff checks that a new router answers as gorilla's does.
-func TestExtrasAreOff(t *testing.T) {
-	r := mux.NewRouter().StrictSlash(true)
-	r.HandleFunc("/a/{x}", func(w http.ResponseWriter, req *http.Request) { fmt.Fprintf(w, "[%s]", req.PathValue("x")) }).Methods("GET")
-	for _, tt := range []struct{ method, target, want string }{
-		{"GET", "/a/1", "[]"}, {"OPTIONS", "/a/1", "405"}, {"GET", "/a/1/", "301 /a/1"},
-	} {
-		if got := serve(r, tt.method, tt.target); got != tt.want {
-			t.Errorf("%s %s: got %s, want %s", tt.method, tt.target, got, tt.want)
-		}
-	}
-	w := httptest.NewRecorder()
-	r.ServeHTTP(w, httptest.NewRequest("POST", "/a/1", nil))
-	if w.Code != 405 || len(w.Header()) != 0 || w.Body.Len() != 0 {
-		t.Errorf("405 with headers %v and body %q", w.Header(), w.Body)
-	}
-}
-
 func TestAllow(t *testing.T) {
 	r := mux.NewRouter().AllowHeader(true).AnswerOptions(true)
 	r.Handle("/a", label("x")).Methods("PUT", "GET")

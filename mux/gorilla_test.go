@@ -5,45 +5,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/pulsegate/pulsegate/mux"
 )
-
-// TestRepeatedNameInSubrouter uses the name of an outer route's variable again in an
-// inner route. gorilla extracts the values of the inner route first, so the
-// outer ones win.
-func TestRepeatedNameInSubrouter(t *testing.T) {
-	id := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { fmt.Fprint(w, mux.Vars(req)["id"], mux.Var(req, "id")) })
-	for _, tt := range []struct {
-		name, target string
-		build        func(*mux.Router)
-		want         string
-	}{
-		{"path", "/a/items/b", func(r *mux.Router) { r.PathPrefix("/{id}").Subrouter().Handle("/items/{id}", id) }, "a"},
-		{"query", "/a/items?k=b", func(r *mux.Router) {
-			r.PathPrefix("/{id}").Subrouter().Path("/items").Queries("k", "{id}").Handler(id)
-		}, "a"},
-		{"host", "http://a.com/b", func(r *mux.Router) { r.Host("{id}.com").Subrouter().Path("/{x}").Handler(id) }, "a"},
-		{"three levels", "/a/b/c", func(r *mux.Router) {
-			r.PathPrefix("/{id}").Subrouter().PathPrefix("/{id}").Subrouter().Handle("/{id}", id)
-		}, "a"},
-		{"as often inside", "/a/b/c", func(r *mux.Router) { r.PathPrefix("/{id}/{id}").Subrouter().Handle("/c", id) }, "b"},
-	} {
-		r := mux.NewRouter()
-		tt.build(r)
-		if got := serve(r, "GET", tt.target); got != tt.want+tt.want {
-			t.Errorf("%s: handler sees %q, want %q", tt.name, got, tt.want)
-		}
-		var m mux.RouteMatch
-		r.Match(httptest.NewRequest("GET", tt.target, nil), &m)
-		if m.Vars["id"] != tt.want {
-			t.Errorf("%s: Match returned %q, want %q", tt.name, m.Vars["id"], tt.want)
-		}
-	}
-}
 
 // TestMatcherRewritesRequest has a MatcherFunc that changes the path or the
 // host. The routes after it must be looked up for the changed request.
@@ -105,75 +71,6 @@ func TestMatcherRewritesRequest(t *testing.T) {
 	}
 }
 
-// TestTexts checks the texts that programs compare or display, for every reason for which
-// a route cannot be built.
-func TestTexts(t *testing.T) {
-	route := mux.NewRouter().NewRoute()
-	text := func(_ any, err error) string { return fmt.Sprint(err) }
-	for name, tt := range map[string]struct{ got, want string }{
-		"GetMethods":      {text(route.GetMethods()), "mux: route doesn't have methods"},
-		"GetPathTemplate": {text(route.GetPathTemplate()), "mux: route doesn't have a path"},
-		"GetPathRegexp":   {text(route.GetPathRegexp()), "mux: route does not have a path"},
-		"GetHostTemplate": {text(route.GetHostTemplate()), "mux: route doesn't have a host"},
-		"URLHost":         {text(route.URLHost()), "mux: route doesn't have a host"},
-		"URLPath":         {text(route.URLPath()), "mux: route doesn't have a path"},
-
-		"GetQueriesTemplates": {text(new(mux.Route).GetQueriesTemplates()), "mux: route doesn't have queries"},
-		"GetQueriesRegexp":    {text(new(mux.Route).GetQueriesRegexp()), "mux: route doesn't have queries"},
-	} {
-		if tt.got != tt.want {
-			t.Errorf("%s: got %q, want %q", name, tt.got, tt.want)
-		}
-	}
-	for name, tt := range map[string]struct {
-		build func(*mux.Route)
-		want  string
-	}{
-		"slash":         {func(r *mux.Route) { r.Path("a") }, `mux: path must start with a slash, got "a"`},
-		"braces":        {func(r *mux.Route) { r.Path("/{a") }, `mux: unbalanced braces in "/{a"`},
-		"closing brace": {func(r *mux.Route) { r.Path("/a}") }, `mux: unbalanced braces in "/a}"`},
-		"name":          {func(r *mux.Route) { r.Path("/{:a}") }, `mux: missing name or pattern in "{:a}"`},
-		"pattern":       {func(r *mux.Route) { r.Path("/{a:}") }, `mux: missing name or pattern in "{a:}"`},
-		"pattern first": {func(r *mux.Route) { r.Path("/{a:[}/{}") }, "mux: error compiling regex for \"{a:[}\": error parsing regexp: missing closing ]: `[$`"},
-		"template":      {func(r *mux.Route) { r.Path("/\xff") }, "error parsing regexp: invalid UTF-8: `\xff$`"},
-		"second name":   {func(r *mux.Route) { r.Name("a").Name("b") }, `mux: route already has name "a", can't set "b"`},
-		"variable":      {func(r *mux.Route) { r.Host("{a}.com").Path("/{a}") }, `mux: duplicated route variable "a"`},
-		"two queries":   {func(r *mux.Route) { r.Queries("k", "{a}", "l", "{a}") }, `mux: duplicated route variable "a"`},
-		"queries":       {func(r *mux.Route) { r.Queries("k") }, "mux: number of parameters must be multiple of 2, got [k]"},
-		"headers":       {func(r *mux.Route) { r.Headers("k") }, "mux: number of parameters must be multiple of 2, got [k]"},
-		"header":        {func(r *mux.Route) { r.HeadersRegexp("k", "[") }, "error parsing regexp: missing closing ]: `[`"},
-	} {
-		router := mux.NewRouter()
-		route := router.NewRoute()
-		tt.build(route)
-		err := route.GetError()
-		if got := fmt.Sprint(err); got != tt.want {
-			t.Errorf("%s: got %q, want %q", name, got, tt.want)
-		}
-		route.Path("/later").Handler(label("x"))
-		if route.GetError() != err || route.GetHandler() != nil || serve(router, "GET", "/later") != "404" {
-			t.Errorf("%s: a route with an error was changed", name)
-		}
-		if _, err := route.URL(); err == nil {
-			t.Errorf("%s: URL of a route with an error returned no error", name)
-		}
-		if _, err := route.GetPathTemplate(); err != route.GetError() {
-			t.Errorf("%s: a getter returned %v, want the route's error", name, err)
-		}
-	}
-	missing, err := mux.NewRouter().Path("/{a}").URL()
-	if missing != nil || fmt.Sprint(err) != `mux: missing route variable "a"` {
-		t.Errorf("a missing variable: %v, %v", missing, err)
-	}
-	defer func() {
-		const want = "route /{a:(b)} contains capture groups in its regexp. Only non-capturing groups are accepted: e.g. (?:pattern) instead of (pattern)"
-		if got := recover(); got != want {
-			t.Errorf("panic %v, want %v", got, want)
-		}
-	}()
-	mux.NewRouter().Path("/{a:(b)}")
-}
-
 // TestVarsWithoutVariables: v1.8.1 returns an empty map for a route without
 // variables, and programs write to it.
 func TestVarsWithoutVariables(t *testing.T) {
@@ -212,53 +109,6 @@ func TestVarsWithoutVariables(t *testing.T) {
 	})
 	if got := serve(r, "GET", "/static"); got != "knownknown" {
 		t.Errorf("handler read %q", got)
-	}
-}
-
-// TestHeaderPatternsAllCompiled: of two patterns for one header the last wins,
-// but both must be valid.
-func TestHeaderPatternsAllCompiled(t *testing.T) {
-	if mux.NewRouter().NewRoute().HeadersRegexp("X", "[", "X", "a").GetError() == nil {
-		t.Error("no error for an invalid pattern that a later one replaces")
-	}
-}
-
-// TestBuildVarsFuncNotCalled: a route without a host has no URL host to build.
-func TestBuildVarsFuncNotCalled(t *testing.T) {
-	r := mux.NewRouter()
-	called := func(vars map[string]string) map[string]string {
-		t.Error("BuildVarsFunc was called")
-		return vars
-	}
-	if _, err := r.Path("/a").BuildVarsFunc(called).URLHost(); err == nil {
-		t.Error("URLHost without a host returned no error")
-	}
-	if _, err := r.Host("a.com").BuildVarsFunc(called).URLPath("odd"); fmt.Sprint(err) != "mux: route doesn't have a path" {
-		t.Errorf("URLPath without a path: got error %v", err)
-	}
-}
-
-// TestConnectRedirects: the URL of a CONNECT has a host and no path.
-func TestConnectRedirects(t *testing.T) {
-	r := mux.NewRouter().StrictSlash(true)
-	r.Handle("/a", label("x"))
-	for path, want := range map[string]string{"": "301 //a.com:443/", "/a/": "301 //a.com:443/a", "//b": "301 //a.com:443/b"} {
-		got := serve(r, "CONNECT", "/", func(req *http.Request) { req.URL = &url.URL{Host: "a.com:443", Path: path} })
-		if got != want {
-			t.Errorf("path %q: got %s, want %s", path, got, want)
-		}
-	}
-}
-
-// TestPOSIXPrefix: in a POSIX expression ^ matches at the beginning of each
-// line.
-func TestPOSIXPrefix(t *testing.T) {
-	defer func(f func(string) (*regexp.Regexp, error)) { mux.RegexpCompileFunc = f }(mux.RegexpCompileFunc)
-	mux.RegexpCompileFunc = regexp.CompilePOSIX
-	r := mux.NewRouter()
-	r.PathPrefix("/abc").Handler(label("x"))
-	if got := serve(r, "GET", "/", func(r *http.Request) { r.URL.Path = "/x\n/abc/d" }); got != "x" {
-		t.Errorf("got %s", got)
 	}
 }
 
@@ -301,22 +151,6 @@ func TestRegistrationPanicLeavesNoRoute(t *testing.T) {
 	}()
 	if got := serve(r, "GET", "/any"); got != "404" {
 		t.Errorf("got %s", got)
-	}
-}
-
-// TestOmittingCopies: middleware gets a copy of the request although neither
-// the route nor the router is stored in it.
-func TestOmittingCopies(t *testing.T) {
-	r := mux.NewRouter().OmitRouteFromContext(true).OmitRouterFromContext(true)
-	var inside *http.Request
-	r.Use(func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) { inside = req })
-	})
-	r.Handle("/a", label("x"))
-	req := httptest.NewRequest("GET", "/a", nil)
-	r.ServeHTTP(httptest.NewRecorder(), req)
-	if inside == nil || inside == req || inside.Response != nil || mux.CurrentRoute(inside) != nil || mux.CurrentRouter(inside) != nil {
-		t.Error("got the original request, or one with the route")
 	}
 }
 

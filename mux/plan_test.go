@@ -55,15 +55,6 @@ func with(prefix string, words []string) []string {
 	return out
 }
 
-// TestPlansExist checks which templates have a plan.
-func TestPlansExist(t *testing.T) {
-	for _, tt := range planTemplates {
-		if _, got := mux.ComparePlan(tt.text, mux.PathKind, false, "/"); got != tt.planned {
-			t.Errorf("%q: plan %v, want %v", tt.text, got, tt.planned)
-		}
-	}
-}
-
 func FuzzPlan(f *testing.F) {
 	for i, tt := range planTemplates {
 		f.Add(tt.text, i%2 == 0, "/a/b")

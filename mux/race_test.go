@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/pulsegate/pulsegate/mux"
 )
@@ -150,26 +149,6 @@ func TestContextOutlivesHandler(t *testing.T) {
 			t.Errorf("request %d: variable %q", i, got)
 		}
 	}
-}
-
-// TestTimeoutHandler has a handler that is still running after the server has
-// answered.
-func TestTimeoutHandler(t *testing.T) {
-	r := mux.NewRouter()
-	var wg sync.WaitGroup
-	r.HandleFunc("/{a}", func(_ http.ResponseWriter, req *http.Request) {
-		defer wg.Done()
-		<-req.Context().Done()
-		if got := mux.Var(req, "a"); got != req.URL.Path[1:] {
-			t.Errorf("variable %q of %s", got, req.URL.Path)
-		}
-	})
-	h := http.TimeoutHandler(r, time.Nanosecond, "")
-	wg.Add(20)
-	for i := range 20 {
-		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", fmt.Sprint("/", i), nil))
-	}
-	wg.Wait()
 }
 
 // TestRequestSeesOneMoment adds routes, and serves another request with them,

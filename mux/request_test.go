@@ -49,26 +49,6 @@ func TestCurrentRoute(t *testing.T) {
 	}
 }
 
-// TestInnerServeMux has a net/http ServeMux below a route, which sets Pattern.
-// Middleware that reads the route afterwards must still find it.
-func TestInnerServeMux(t *testing.T) {
-	inner := http.NewServeMux()
-	inner.HandleFunc("/debug/vars", func(http.ResponseWriter, *http.Request) {})
-	r := mux.NewRouter()
-	var after *mux.Route
-	r.Use(func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-			next.ServeHTTP(w, req)
-			after = mux.CurrentRoute(req)
-		})
-	})
-	route := r.PathPrefix("/debug/").Handler(inner)
-	serve(r, "GET", "/debug/vars")
-	if after != route {
-		t.Error("CurrentRoute is wrong after a ServeMux")
-	}
-}
-
 // TestNestedRouters has a router as the handler of another one's route.
 func TestNestedRouters(t *testing.T) {
 	for _, innerPath := range []string{"/{outer}/static", "/{x}/{y}"} {
@@ -194,32 +174,6 @@ func TestReverseProxy(t *testing.T) {
 	}
 }
 
-// TestForeignResponse serves a request with a Response, as a client has after a
-// redirect. The router must not replace it.
-func TestForeignResponse(t *testing.T) {
-	r := mux.NewRouter()
-	var inside *mux.Route
-	route := r.HandleFunc("/", func(_ http.ResponseWriter, req *http.Request) { inside = mux.CurrentRoute(req) })
-	req := httptest.NewRequest("GET", "/", nil)
-	foreign := &http.Response{}
-	req.Response = foreign
-	r.ServeHTTP(httptest.NewRecorder(), req)
-	if req.Response != foreign || inside != route {
-		t.Error("the request's own Response was replaced, or the route is lost")
-	}
-}
-
-func TestSetURLVars(t *testing.T) {
-	req := httptest.NewRequest("GET", "/", nil)
-	if mux.Vars(req) != nil || mux.CurrentRoute(req) != nil || mux.CurrentRouter(req) != nil || mux.Var(req, "a") != "" {
-		t.Error("a request that no router served has route data")
-	}
-	with := mux.SetURLVars(req, map[string]string{"a": "1"})
-	if mux.Vars(with)["a"] != "1" || mux.Var(with, "a") != "1" || mux.Vars(req) != nil {
-		t.Error("wrong variables")
-	}
-}
-
 // TestShareKeepsOuterVariables: a request that holds variables already is copied also
 // with ShareRequest, so that its owner still reads its own.
 func TestShareKeepsOuterVariables(t *testing.T) {
@@ -238,48 +192,6 @@ func TestShareKeepsOuterVariables(t *testing.T) {
 		r.ServeHTTP(httptest.NewRecorder(), outer)
 		if got := mux.Var(outer, "x"); got != "outer" {
 			t.Errorf("%s: the owner of the request reads %q, want its own", template, got)
-		}
-	}
-}
-
-// TestMatchVars: callers of Match may write to the map.
-func TestMatchVars(t *testing.T) {
-	r := mux.NewRouter()
-	route := r.Handle("/a", label(""))
-	var m, n mux.RouteMatch
-	req := httptest.NewRequest("GET", "/a", nil)
-	if !r.Match(req, &m) || !route.Match(req, &n) {
-		t.Fatal("no match")
-	}
-	m.Vars["x"], n.Vars["x"] = "y", "y"
-}
-
-// TestCopiedRoute: some programs copy Route values.
-func TestCopiedRoute(t *testing.T) {
-	r := mux.NewRouter()
-	route := r.Handle("/a/{x}", label(""))
-	copied := *route
-	copied.Methods("POST")
-	if _, err := route.GetMethods(); err == nil {
-		t.Error("the original has the copy's methods")
-	}
-	if !copied.Match(httptest.NewRequest("POST", "/a/1", nil), &mux.RouteMatch{}) {
-		t.Error("the copy does not match")
-	}
-}
-
-// TestCopiedRouter: some programs replace a router by assigning to it.
-func TestCopiedRouter(t *testing.T) {
-	serving := mux.NewRouter()
-	serve(serving, "GET", "/")
-	next := mux.NewRouter()
-	next.HandleFunc("/", func(w http.ResponseWriter, req *http.Request) {
-		fmt.Fprint(w, mux.CurrentRouter(req) == serving)
-	})
-	*serving = *next
-	for range 2 {
-		if got := serve(serving, "GET", "/"); got != "true" {
-			t.Errorf("got %q", got)
 		}
 	}
 }

@@ -157,56 +157,6 @@ func TestWalk(t *testing.T) {
 	}
 }
 
-func TestCORSMethodMiddleware(t *testing.T) {
-	r := mux.NewRouter()
-	r.Use(mux.CORSMethodMiddleware(r))
-	r.Handle("/a", label("x")).Methods("GET", "OPTIONS")
-	r.Handle("/{x}", label("x")).Methods("PUT")
-	r.Handle("/b", label("x"))
-	for target, want := range map[string]string{"/a": "GET,OPTIONS,PUT", "/b": ""} {
-		w := httptest.NewRecorder()
-		r.ServeHTTP(w, httptest.NewRequest("GET", target, nil))
-		if got := w.Header().Get("Access-Control-Allow-Methods"); got != want {
-			t.Errorf("%s: got %q, want %q", target, got, want)
-		}
-	}
-}
-
-// TestMatchersOfEachKind has one case that matches and one that does not.
-func TestMatchersOfEachKind(t *testing.T) {
-	header := func(values ...string) func(*http.Request) {
-		return func(r *http.Request) { r.Header["X-A"] = values }
-	}
-	none := func(*http.Request) {}
-	for _, tt := range []struct {
-		name  string
-		build func(*mux.Route)
-		yes   func(*http.Request)
-		no    func(*http.Request)
-	}{
-		{"header", func(r *mux.Route) { r.Headers("x-a", "1") }, header("0", "1"), header("2")},
-		{"header there", func(r *mux.Route) { r.Headers("X-A", "") }, header(""), none},
-		{"header twice", func(r *mux.Route) { r.Headers("X-A", "1", "X-A", "2") }, header("2"), header("1")},
-		{"header pattern", func(r *mux.Route) { r.HeadersRegexp("X-A", "^[0-9]+$") }, header("12"), header("1a")},
-		{"scheme", func(r *mux.Route) { r.Schemes("HTTPS") }, func(r *http.Request) { r.URL.Scheme = "https" }, none},
-		{"function", func(r *mux.Route) {
-			var f mux.MatcherFunc = func(r *http.Request, m *mux.RouteMatch) bool { return r.Header["X-A"] != nil }
-			r.MatcherFunc(f.Match)
-		}, header("1"), none},
-		{"query around a variable", func(r *mux.Route) { r.Queries("k", "a{q}b") },
-			func(r *http.Request) { r.URL.RawQuery = "k=a1b" }, func(r *http.Request) { r.URL.RawQuery = "k=a" }},
-	} {
-		r := mux.NewRouter()
-		tt.build(r.NewRoute().Handler(label("x")))
-		if got := serve(r, "GET", "/", tt.yes); got != "x" {
-			t.Errorf("%s: got %s for a matching request", tt.name, got)
-		}
-		if got := serve(r, "GET", "/", tt.no); got != "404" {
-			t.Errorf("%s: got %s for a request that must not match", tt.name, got)
-		}
-	}
-}
-
 // TestContextValues: values and cancellation of the request's own context
 // remain visible, and variables survive derived contexts.
 func TestContextValues(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -134,20 +133,6 @@ func TestStepsOfIndex(t *testing.T) {
 	}
 }
 
-// TestStepsOfPaths counts the steps for paths of several lengths: a long path
-// must not cost more than one step for each segment.
-func TestStepsOfPaths(t *testing.T) {
-	r := hostileRouter().SkipClean(true)
-	for name := range hostilePaths(100) {
-		steps := func(n int) int {
-			return mux.Steps(r, &http.Request{Method: "GET", URL: &url.URL{Path: hostilePaths(n)[name]}, Header: http.Header{}})
-		}
-		if short, long := steps(1_000), steps(16_000); long > short {
-			t.Errorf("%s: %d steps for 1,000 bytes, %d for 16,000", name, short, long)
-		}
-	}
-}
-
 func BenchmarkWorstCase(b *testing.B) {
 	for _, c := range worstCases {
 		b.Run(fmt.Sprintf("case=%s/routes=%d", strings.ReplaceAll(c.name, " ", "-"), c.n), func(b *testing.B) {
@@ -270,23 +255,4 @@ func BenchmarkRebuild(b *testing.B) {
 		get(r, "GET", "/r998")
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/routes, "ns/route")
-}
-
-// BenchmarkRegister builds a router and serves its first request. The metric
-// bytes/route is the memory that it retains.
-func BenchmarkRegister(b *testing.B) {
-	const routes = 10_000
-	var kept *mux.Router
-	var before, after runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&before)
-	for b.Loop() {
-		kept = manyRoutes(routes)
-		get(kept, "GET", "/r9998")
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/routes, "ns/route")
-	runtime.GC()
-	runtime.ReadMemStats(&after)
-	b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/routes, "bytes/route")
-	runtime.KeepAlive(kept)
 }
