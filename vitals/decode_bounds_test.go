@@ -1,10 +1,7 @@
 package vitals_test
 
 import (
-	"bytes"
 	"errors"
-	"fmt"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -48,33 +45,4 @@ func TestDecodeBounds(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestDecodeForgets checks that the decoder does not keep the memory of a long hostile
-// reading.
-func TestDecodeForgets(t *testing.T) {
-	var body bytes.Buffer
-	body.WriteString(`[{"x":{`)
-	for i := range 400_000 {
-		fmt.Fprintf(&body, `"%d":0,`, i)
-	}
-	body.WriteString(`"":0}}]`)
-	d := newDecoder(t, vitals.DecoderOptions{IgnoreUnknown: true, MaxReadingBytes: 64 << 20})
-	var batch vitals.Batch
-
-	heap := func() uint64 {
-		runtime.GC()
-		runtime.GC() // the first one keeps what is in a sync.Pool
-		var stats runtime.MemStats
-		runtime.ReadMemStats(&stats)
-		return stats.HeapAlloc
-	}
-	before := heap()
-	for _, text := range [][]byte{body.Bytes(), body.Bytes()[:body.Len()-3]} {
-		_ = d.Decode(text, nowUnixMs, &batch) // rejected because of missing fields, then cut off
-		if after := heap(); after > before+1<<20 {
-			t.Errorf("the heap grew from %d to %d bytes", before, after)
-		}
-	}
-	runtime.KeepAlive(d)
 }

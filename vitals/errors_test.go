@@ -79,13 +79,3 @@ func TestFieldErrorTexts(t *testing.T) {
 		}
 	}
 }
-
-func TestSyntaxErrorText(t *testing.T) {
-	var err error = &vitals.SyntaxError{Offset: 17, Reason: "cut off"}
-	if got, want := err.Error(), "vitals: byte 17: cut off"; got != want {
-		t.Errorf("Error() = %q, want %q", got, want)
-	}
-	if !errors.Is(err, vitals.ErrSyntax) {
-		t.Error("a SyntaxError is not an ErrSyntax")
-	}
-}

@@ -58,20 +58,6 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-func TestFlagsConfigured(t *testing.T) {
-	limits := builtIn.DefaultFlagLimits()
-	limits.Usual[vitals.SpO2] = vitals.Range{Min: 88_00, Max: 92_00} // as for COPD, NEWS2 scale 2
-	try(t, limits.Validate())
-	in := values(spo2, 93_00, systolic, 150_00, diastolic, 80_00)
-	if got, want := flagTexts(builtIn, limits.Flags(&in)), []string{"spo2_pct high"}; !slices.Equal(got, want) {
-		t.Errorf("Flags() = %q, want %q", got, want)
-	}
-	in = values(spo2, 69_99)
-	if got, want := flagTexts(builtIn, limits.Flags(&in)), []string{"spo2_pct outside validated range", "spo2_pct low"}; !slices.Equal(got, want) {
-		t.Errorf("Flags() = %q, want %q", got, want)
-	}
-}
-
 func TestFlagLimitsValidate(t *testing.T) {
 	limits := builtIn.DefaultFlagLimits()
 	if err := limits.Validate(); err != nil {

@@ -2,7 +2,6 @@ package vitals_test
 
 import (
 	"cmp"
-	"errors"
 	"strings"
 	"testing"
 
@@ -49,38 +48,6 @@ func name(tb interface {
 	return n
 }
 
-func TestParseName(t *testing.T) {
-	for _, tt := range []struct {
-		text string
-		ok   bool
-	}{
-		{"ppg-000123", true},
-		{"a", true},
-		{nameBytes[:64], true},
-		{nameBytes[2:], true},
-		{strings.Repeat("x", 64), true},
-		{"", false},
-		{strings.Repeat("x", 65), false},
-		{"a b", false},
-		{"a\x00", false},
-		{"\x00", false},
-		{"ppg/1", false},
-		{"gerät", false},
-		{"a\n", false},
-	} {
-		n, err := vitals.ParseName(tt.text)
-		if tt.ok {
-			if err != nil || n.String() != tt.text || n.Len() != len(tt.text) || n.IsZero() {
-				t.Errorf("ParseName(%q) = %q, %v; want the same text", tt.text, n, err)
-			}
-			continue
-		}
-		if !errors.Is(err, vitals.ErrName) || !n.IsZero() || n != (vitals.Name{}) {
-			t.Errorf("ParseName(%q) = %q, %v; want the zero Name and ErrName", tt.text, n, err)
-		}
-	}
-}
-
 // TestParseNameEveryByte tests every byte at the start, in the middle and at the end.
 func TestParseNameEveryByte(t *testing.T) {
 	for c := range 256 {
@@ -90,13 +57,6 @@ func TestParseNameEveryByte(t *testing.T) {
 				t.Errorf("ParseName(%q) = %v, want accepted: %v", text, err, want)
 			}
 		}
-	}
-}
-
-func TestZeroName(t *testing.T) {
-	var n vitals.Name
-	if !n.IsZero() || n.Len() != 0 || n.String() != "" || len(n.AppendTo(nil)) != 0 {
-		t.Errorf("zero Name: IsZero %v, Len %d, String %q", n.IsZero(), n.Len(), n.String())
 	}
 }
 

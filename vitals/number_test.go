@@ -5,38 +5,11 @@ import (
 	"math"
 	"math/big"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/pulsegate/pulsegate/vitals"
 )
-
-// TestValueRoundTrip formats and parses values, among them the first and the last ones.
-func TestValueRoundTrip(t *testing.T) {
-	check := func(v vitals.Value, decimals int) {
-		text := string(vitals.AppendDecimal([]byte("x"), v, decimals))
-		if want := "x" + strconv.FormatFloat(float64(v)/math.Pow10(decimals), 'f', -1, 64); text != want {
-			t.Fatalf("AppendDecimal(%d, %d) = %q, want %q", v, decimals, text, want)
-		}
-		if got, err := vitals.ParseValue(text[1:], decimals); got != v || err != nil {
-			t.Fatalf("ParseValue(%q, %d) = %d, %v; want %d", text[1:], decimals, got, err, v)
-		}
-	}
-	for decimals := range vitals.MaxDecimals + 1 {
-		for i := range vitals.Value(1 << 16) {
-			check(i, decimals)
-			check(-i, decimals)
-			check(vitals.MaxValue-1-i, decimals)
-			check(vitals.MinValue+2+i, decimals)
-		}
-		for _, end := range []vitals.Value{vitals.MinValue, vitals.MinValue + 1, vitals.MaxValue} {
-			if v, err := vitals.ParseValue(vitals.AppendDecimal(nil, end, decimals), decimals); err != vitals.ErrRange {
-				t.Errorf("the end %d with %d decimals is parsed as %d, %v; want ErrRange", end, decimals, v, err)
-			}
-		}
-	}
-}
 
 var (
 	jsonNumber = regexp.MustCompile(`^(-?)((?:0|[1-9][0-9]*)(?:\.[0-9]+)?)(?:[eE]([+-]?)([0-9]+))?$`)

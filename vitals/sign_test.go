@@ -312,47 +312,6 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestDecodeOwn checks that both paths decode signs of a user's own alike: zeros, negative values,
-// each number of decimals, the bounds of ranges, and names of which the decoder knows 35.
-func TestDecodeOwn(t *testing.T) {
-	for _, tt := range []struct {
-		member string
-		want   vitals.Values
-		err    error
-		reason string
-	}{
-		{`"delta_c":0`, values(delta, 0), nil, ""},
-		{`"delta_c":-0`, values(delta, 0), nil, ""},
-		{`"delta_c":-0.4`, values(delta, -4), nil, ""},
-		{`"delta_c":-5`, values(delta, -50), nil, ""},
-		{`"delta_c":-5.1`, vitals.Values{}, vitals.ErrRange, "outside the accepted range -5 to 5 Cel"},
-		{`"delta_c":0.05`, vitals.Values{}, vitals.ErrPrecision, "more than one decimal"},
-		{`"delta_c":0.50`, values(delta, 5), nil, ""},
-		{`"steps":200000`, values(steps, 200_000), nil, ""},
-		{`"steps":200001`, vitals.Values{}, vitals.ErrRange, "outside the accepted range 0 to 200000 {steps}"},
-		{`"steps":1.5`, vitals.Values{}, vitals.ErrPrecision, "not a whole number"},
-		{`"steps":1.0`, values(steps, 1), nil, ""},
-		{`"fev1_l":3.217`, values(fev1, 3_217), nil, ""},
-		{`"fev1_l":3.2175`, vitals.Values{}, vitals.ErrPrecision, "more than three decimals"},
-		{`"fev1_l":0`, vitals.Values{}, vitals.ErrNoSignal, "no signal"},
-		{`"fev1_l":999999999999`, vitals.Values{}, vitals.ErrRange, "outside the accepted range 0.05 to 12 L"},
-		{`"fev1_l":12,"delta_c":-1.5,"spo2_pct":97.5`, values(spo2, 97_50, delta, -15, fev1, 12_000), nil, ""},
-		{`"fev1":12`, vitals.Values{}, vitals.ErrUnknownField, "unknown field"},
-	} {
-		for _, device := range []string{`"a"`, `"\u0061"`} { // fast path and strict path
-			batch, err := decode(t, `{"device":`+device+`,"time":0,`+tt.member+`}`, vitals.DecoderOptions{})
-			switch {
-			case err != nil || batch.Len() != 1:
-				t.Fatalf("%s: %+v, %v", tt.member, batch, err)
-			case tt.err == nil && (len(batch.Readings) != 1 || batch.Readings[0].Values != tt.want):
-				t.Errorf("%s: %+v, want %+v", tt.member, batch, tt.want)
-			case tt.err != nil && (len(batch.Refused) != 1 || !errors.Is(&batch.Refused[0], tt.err) || batch.Refused[0].Reason() != tt.reason):
-				t.Errorf("%s: %+v, want %v: %s", tt.member, batch, tt.err, tt.reason)
-			}
-		}
-	}
-}
-
 // TestManyFields checks that the decoder finds each of 32 signs by its field and nothing by a text
 // that is similar, and that a retired sign is an unknown field.
 func TestManyFields(t *testing.T) {

@@ -8,85 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/pulsegate/pulsegate/vitals"
 )
-
-func TestParseTime(t *testing.T) {
-	for _, tt := range []struct {
-		text   string
-		want   int64
-		offset vitals.UTCOffset
-		err    error
-	}{
-		{"2026-11-21T10:00:05.123Z", nowUnixMs, 0, nil},
-		{"2026-11-21T06:30:05.123-03:30", nowUnixMs, vitals.MakeUTCOffset(-210), nil},
-		{"1795255205123", nowUnixMs, 0, nil},
-		{"-5", -5, 0, nil},
-		{"-1795255205123", -nowUnixMs, 0, nil},
-		{"2026-11-21T10:00:05.123", 0, 0, vitals.ErrTimeZone},
-		{"2026-11-21", 0, 0, vitals.ErrTimeFormat},
-		{"2026", 2026, 0, nil},
-		{"yesterday", 0, 0, vitals.ErrTimeFormat},
-		{"", 0, 0, vitals.ErrTimeFormat},
-	} {
-		if got, offset, err := vitals.ParseTime(tt.text); got != tt.want || offset != tt.offset || err != tt.err {
-			t.Errorf("ParseTime(%q) = %d, %d, %v; want %d, %d, %v", tt.text, got, offset, err, tt.want, tt.offset, tt.err)
-		}
-	}
-}
-
-func TestAppendTime(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		ms := rapid.Int64Range(vitals.MinTimeUnixMs, vitals.MaxTimeUnixMs).Draw(t, "ms")
-		got := string(vitals.AppendTime([]byte("x"), ms))
-		want := "x" + time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z07:00")
-		if got != want {
-			t.Errorf("AppendTime(%d) = %q, want %q", ms, got, want)
-		}
-		if back, offset, err := vitals.ParseRFC3339(got[1:]); back != ms || offset != 0 || err != nil {
-			t.Errorf("ParseRFC3339(%q) = %d, %v; want %d", got[1:], back, err, ms)
-		}
-	})
-}
-
-// An AppendLocalTime is parsed to the same time and offset, except for years that RFC 3339
-// cannot represent.
-func TestAppendLocalTime(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		ms := rapid.Int64Range(vitals.MinTimeUnixMs, vitals.MaxTimeUnixMs).Draw(t, "ms")
-		minutes := rapid.IntRange(vitals.MinUTCOffsetMinutes, vitals.MaxUTCOffsetMinutes).Draw(t, "minutes")
-		got := string(vitals.AppendLocalTime([]byte("x"), ms, vitals.MakeUTCOffset(minutes)))
-		local := time.UnixMilli(ms).In(time.FixedZone("", minutes*60))
-		want := "x" + local.Format("2006-01-02T15:04:05.000-07:00")
-		if year := local.Year(); year < 0 || year > 9999 {
-			want = "x" + string(vitals.AppendTime(nil, ms))
-		} else if back, offset, err := vitals.ParseRFC3339(got[1:]); back != ms || offset != vitals.MakeUTCOffset(minutes) || err != nil {
-			t.Errorf("ParseRFC3339(%q) = %d, %d, %v; want %d, %d min", got[1:], back, offset, err, ms, minutes)
-		}
-		if got != want {
-			t.Errorf("AppendLocalTime(%d, %d min) = %q, want %q", ms, minutes, got, want)
-		}
-	})
-	for _, tt := range []struct {
-		ms      int64
-		minutes int
-		want    string
-	}{
-		{vitals.MaxTimeUnixMs, 0, "9999-12-31T23:59:59.999+00:00"},
-		{vitals.MaxTimeUnixMs, -1, "9999-12-31T23:58:59.999-00:01"},
-		{vitals.MaxTimeUnixMs, 1, "9999-12-31T23:59:59.999Z"},
-		{vitals.MinTimeUnixMs, -1, "0000-01-01T00:00:00.000Z"},
-	} {
-		if got := string(vitals.AppendLocalTime(nil, tt.ms, vitals.MakeUTCOffset(tt.minutes))); got != tt.want {
-			t.Errorf("AppendLocalTime(%d, %d min) = %q, want %q", tt.ms, tt.minutes, got, tt.want)
-		}
-	}
-	if got := string(vitals.AppendLocalTime(nil, 0, 0)); got != "1970-01-01T00:00:00.000Z" {
-		t.Errorf("without an offset: %q", got)
-	}
-}
 
 // TestAppendTimeBeyond checks years that are not representable in RFC 3339.
 func TestAppendTimeBeyond(t *testing.T) {
