@@ -93,45 +93,6 @@ func (d *discarder) next() string {
 	return string(url[bytes.IndexByte(url, '?')+1:])
 }
 
-// searchAll requests all pages of a search, and returns their number and length.
-func searchAll(h *fhir.Handler, query string) (pages, length int) {
-	d := &discarder{header: http.Header{}}
-	for ; query != ""; pages++ {
-		clear(d.header)
-		h.Search(d, &http.Request{Method: "GET", Host: "localhost:8080", URL: &url.URL{RawQuery: query}, Header: http.Header{}})
-		query = d.next()
-	}
-	return pages, d.bytes
-}
-
-// BenchmarkSearch has the cost of all pages of a patient's month, from the store on disk to the
-// text, without HTTP.
-func BenchmarkSearch(b *testing.B) {
-	m := newMonth(b)
-	h := fhir.New(m, m, fhir.Options{Service: query.Service{Problems: problem.New(), Param: (*http.Request).PathValue}})
-	for _, tt := range []struct {
-		name, query  string
-		observations int
-	}{
-		{"count=100", "patient=p-17", 2*monthReadings + monthReadings/60},
-		{"count=1000", "patient=p-17&_count=1000", 2*monthReadings + monthReadings/60},
-		{"count=10000", "patient=p-17&_count=10000", 2*monthReadings + monthReadings/60},
-		{"count=1000/newest", "patient=p-17&_count=1000&_sort=-date", 2*monthReadings + monthReadings/60},
-		{"count=1000/one", "patient=p-17&_count=1000&code=8867-4", monthReadings},
-		{"summary", "patient=p-17&_summary=count", 2*monthReadings + monthReadings/60},
-	} {
-		b.Run(tt.name, func(b *testing.B) {
-			b.ReportAllocs()
-			length := 0
-			for b.Loop() {
-				_, length = searchAll(h, tt.query)
-			}
-			b.ReportMetric(float64(tt.observations)*float64(b.N)/b.Elapsed().Seconds(), "Observations/s")
-			b.ReportMetric(float64(length)/float64(tt.observations), "bytes/Observation")
-		})
-	}
-}
-
 // A table is a Reader of records in memory.
 type table struct {
 	*month

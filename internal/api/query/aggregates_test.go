@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"math"
 	"math/big"
 	"math/rand/v2"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/storage"
-	"github.com/pulsegate/pulsegate/vitals"
 )
 
 func TestAggregates(t *testing.T) {
@@ -226,36 +224,4 @@ type decoded struct {
 func (d *decoded) Scan(_ context.Context, r storage.Range, dst []storage.Record) (int, error) {
 	i := sort.Search(len(d.records), func(i int) bool { return d.records[i].TimeUnixMs >= r.FromUnixMs })
 	return copy(dst, d.records[i:]), nil
-}
-
-// A device-year of minutes, in steps of an hour and of a local day.
-func BenchmarkAggregates(b *testing.B) {
-	const readings = 365 * 24 * 60
-	src := &decoded{records: make([]storage.Record, readings)}
-	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
-	for i := range src.records {
-		src.records[i].TimeUnixMs = start + int64(i)*60_000
-		src.records[i].Values.Set(vitals.HeartRate, vitals.Value(6000+i%500))
-		src.records[i].Values.Set(vitals.SpO2, vitals.Value(9500+i%100))
-	}
-	device, _ := vitals.ParseName("a")
-	berlin, err := time.LoadLocation("Europe/Berlin")
-	try(b, err)
-	for _, tt := range []struct {
-		step string
-		ms   int64
-	}{{"15m", 900_000}, {"1h", 3_600_000}, {"1d", 86_400_000}} {
-		b.Run(tt.step, func(b *testing.B) {
-			a := query.Aggregation{
-				Selection: query.Selection{Range: storage.Range{Device: device, ToUnixMs: math.MaxInt64}, Limit: math.MaxInt},
-				Step:      tt.step, StepMs: tt.ms, Zone: berlin,
-			}
-			for b.Loop() {
-				if page, err := query.WriteAggregates(context.Background(), io.Discard, src, a, vitals.NewSigns()); err != nil || page.Readings == 0 {
-					b.Fatal(page, err)
-				}
-			}
-			b.ReportMetric(float64(b.N)*readings/b.Elapsed().Seconds(), "readings/s")
-		})
-	}
 }

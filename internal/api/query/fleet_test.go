@@ -2,12 +2,9 @@ package query_test
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -15,11 +12,8 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/gate"
-	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/api/query"
-	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/storetest"
-	"github.com/pulsegate/pulsegate/vitals"
 )
 
 var fleetNow = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
@@ -171,94 +165,3 @@ func TestDeviceStatesByToken(t *testing.T) {
 		t.Errorf("counts: %s", text)
 	}
 }
-
-func mustName(t testing.TB, text string) vitals.Name {
-	t.Helper()
-	name, err := vitals.ParseName(text)
-	try(t, err)
-	return name
-}
-
-// crowd is a store of many devices.
-type crowd struct {
-	query.Reader
-	query.Lister
-	chunks [][]storage.Device
-}
-
-func (c *crowd) WalkDevices(_ context.Context, visit func([]storage.Device)) error {
-	for _, chunk := range c.chunks {
-		visit(chunk)
-	}
-	return nil
-}
-
-// The worst 100 of 100,000 devices, and their counts.
-func BenchmarkDevicesWorst(b *testing.B) {
-	const devices, chunk = 100_000, 1024
-	c := &crowd{}
-	for i := range devices {
-		if i%chunk == 0 {
-			c.chunks = append(c.chunks, nil)
-		}
-		d := storage.Device{Name: mustName(b, fmt.Sprintf("ppg-%06d", i*7919%devices)), NewestUnixMs: fleetNow.UnixMilli() - int64(i%1000)*1000}
-		for s := range vitals.Sign(vitals.NumBuiltIn) {
-			d.Latest[s] = storage.Latest{TimeUnixMs: d.NewestUnixMs, Value: 9500 - 100*vitals.Value(s), Known: true}
-		}
-		if i%100 == 0 {
-			d.Latest[vitals.HeartRate].Value = 15000
-		}
-		last := len(c.chunks) - 1
-		c.chunks[last] = append(c.chunks[last], d)
-	}
-	h := query.New(c, c, query.Options{Service: query.Service{Problems: problem.New()}, Flags: vitals.NewSigns().DefaultFlagLimits(), Now: func() time.Time { return fleetNow }})
-	r := httptest.NewRequest(http.MethodGet, "/v1/devices?sort=worst&counts=true", nil)
-	b.ReportAllocs()
-	for b.Loop() {
-		w := httptest.NewRecorder()
-		if h.Devices(w, r); w.Code != http.StatusOK {
-			b.Fatal(w.Code)
-		}
-		_, _ = io.Copy(io.Discard, w.Body)
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/devices, "ns/device")
-}
-
-// One device, without the cost of a store and of net/http.
-func BenchmarkDevice(b *testing.B) {
-	src := fill(b, `{"device":"ppg-000123","time":"2026-11-21T10:00:00.123Z","systolic_mmhg":121,"diastolic_mmhg":79,"spo2_pct":97.5,"heart_rate_bpm":72,"resting_heart_rate_bpm":58}`)
-	d, err := src.Latest(context.Background(), mustName(b, "ppg-000123"))
-	try(b, err)
-	h := query.New(latestOf{device: d}, nil, query.Options{
-		Service: query.Service{Problems: problem.New(), Bound: query.NewBound(64), Param: func(*http.Request, string) string { return "ppg-000123" }},
-		Flags:   vitals.NewSigns().DefaultFlagLimits(),
-	})
-	r := httptest.NewRequest(http.MethodGet, "/v1/devices/ppg-000123", nil)
-	w := &nullWriter{header: http.Header{}}
-	b.ReportAllocs()
-	for b.Loop() {
-		clear(w.header)
-		h.Device(w, r)
-	}
-	if w.bytes == 0 {
-		b.Fatal("nothing was written")
-	}
-}
-
-// latestOf is a Reader of one device.
-type latestOf struct {
-	query.Reader
-	device storage.Device
-}
-
-func (l latestOf) Latest(context.Context, vitals.Name) (storage.Device, error) { return l.device, nil }
-
-// A nullWriter counts bytes.
-type nullWriter struct {
-	header http.Header
-	bytes  int
-}
-
-func (w *nullWriter) Header() http.Header         { return w.header }
-func (w *nullWriter) WriteHeader(int)             {}
-func (w *nullWriter) Write(b []byte) (int, error) { w.bytes += len(b); return len(b), nil }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -257,20 +256,6 @@ func TestParquetPages(t *testing.T) {
 	if resp, _ := get(t, srv, "/v1/devices/a/aggregates?step=1h&format=parquet"); resp.StatusCode != 400 {
 		t.Errorf("aggregates: %d", resp.StatusCode)
 	}
-}
-
-func BenchmarkParquet(b *testing.B) {
-	const readings = 140_000
-	src, limits := varied(readings, vitals.NewSigns()), vitals.NewSigns().DefaultFlagLimits()
-	q := src.all()
-	q.Format = query.Parquet
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := query.WriteReadings(context.Background(), io.Discard, src, q, limits.Signs, &limits); err != nil {
-			b.Fatal(err)
-		}
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/readings, "ns/reading")
 }
 
 // A client may have half of the pages in Parquet, however many other pages it reads.

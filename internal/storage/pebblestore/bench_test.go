@@ -2,38 +2,18 @@ package pebblestore_test
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
-
-	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-var (
-	benchDevices  = flag.Int("devices", 10_000, "devices of the benchmarks")
-	benchReadings = flag.Int("readings", 1_000_000, "readings that BenchmarkOpen and BenchmarkRead store first")
-	benchDir      = flag.String("dir", "", "directory for the benchmarks' stores, kept and reused; a temporary one if empty")
-)
-
-// shortReadings bounds the number of readings that are stored first with -short: with the
-// default flags, two of each device.
-const shortReadings = 20_000
-
-// readings returns the number of readings that are stored first.
-func readings() int {
-	if testing.Short() {
-		return min(shortReadings, *benchReadings)
-	}
-	return *benchReadings
-}
+// benchDevices is the number of devices that BenchmarkAppend stores readings of.
+const benchDevices = 10_000
 
 // A fleet generates readings: one per minute of each device, with the values of a
 // monitor.
@@ -99,8 +79,8 @@ func BenchmarkAppend(b *testing.B) {
 	for _, size := range []int{1, 64, 1000} {
 		b.Run(fmt.Sprintf("group=%d", size), func(b *testing.B) {
 			s := openBench(b, b.TempDir())
-			f := newFleet(*benchDevices)
-			for first := newBatcher(f, 1000); f.n < 2**benchDevices; { // every device is known
+			f := newFleet(benchDevices)
+			for first := newBatcher(f, 1000); f.n < 2*benchDevices; { // every device is known
 				try(b, s.Append(first.fill()))
 			}
 			bt := newBatcher(f, size)
@@ -122,64 +102,6 @@ func BenchmarkAppend(b *testing.B) {
 	}
 }
 
-// BenchmarkOpen opens a store with many readings. The time must not depend on their
-// number.
-//
-//	go test -run '^$' -bench Open -benchtime 5x -timeout 0 ./internal/storage/pebblestore -devices 100000 -readings 10000000
-func BenchmarkOpen(b *testing.B) {
-	for _, crashed := range []bool{false, true} {
-		b.Run(fmt.Sprintf("crashed=%t", crashed), func(b *testing.B) {
-			dir := filledDir(b, crashed)
-			for b.Loop() {
-				b.StopTimer()
-				work := b.TempDir()
-				copyDir(b, dir, work)
-				b.StartTimer()
-				s, err := pebblestore.Open(work, pebblestore.Options{})
-				try(b, err)
-				b.StopTimer()
-				if n := s.DeviceCount(); n != int64(*benchDevices) {
-					b.Fatalf("%d devices, want %d", n, *benchDevices)
-				}
-				try(b, s.Close())
-				os.RemoveAll(work)
-				b.StartTimer()
-			}
-		})
-	}
-}
-
-// filledDir returns a directory with the store that the flags describe. If crashed is
-// true, it is a copy made while the store was open.
-func filledDir(b *testing.B, crashed bool) string {
-	b.Helper()
-	root := *benchDir
-	if root == "" {
-		root = b.TempDir()
-	}
-	base := filepath.Join(root, fmt.Sprintf("%d-%d", *benchDevices, readings()))
-	dir := filepath.Join(base, map[bool]string{false: "closed", true: "crashed"}[crashed])
-	if _, err := os.Stat(dir); err == nil {
-		return dir
-	}
-	work := filepath.Join(base, "work")
-	try(b, os.MkdirAll(work, 0o755))
-	s := openBench(b, work)
-	bt := newBatcher(newFleet(*benchDevices), 1000)
-	start := time.Now()
-	for range readings() / 1000 {
-		try(b, s.Append(bt.fill()))
-	}
-	b.Logf("stored %d readings in %v", readings(), time.Since(start))
-	idle(b, s)
-	b.Logf("%.0f bytes on disk, %.0f of log, %.0f tables, %.0f to compact", shown(b, s, "store_size_bytes"), shown(b, s, "store_log_bytes"),
-		shown(b, s, "store_tables"), shown(b, s, "store_compaction_debt_bytes"))
-	copyDir(b, work, filepath.Join(base, "crashed"))
-	try(b, s.Close())
-	try(b, os.Rename(work, filepath.Join(base, "closed")))
-	return dir
-}
-
 // idle waits until no compaction is running.
 func idle(b *testing.B, s *pebblestore.Store) {
 	pause := 2 * time.Second
@@ -195,139 +117,12 @@ func idle(b *testing.B, s *pebblestore.Store) {
 	}
 }
 
-// copyDir copies the files of a store. It links tables, which never change.
-func copyDir(b *testing.B, from, to string) {
-	b.Helper()
-	try(b, os.MkdirAll(to, 0o755))
-	entries, err := os.ReadDir(from)
-	try(b, err)
-	for _, e := range entries {
-		src, dst := filepath.Join(from, e.Name()), filepath.Join(to, e.Name())
-		if filepath.Ext(src) == ".sst" {
-			if err := os.Link(src, dst); err == nil {
-				continue
-			}
-		}
-		data, err := os.ReadFile(src)
-		if os.IsNotExist(err) {
-			continue // deleted by a compaction since it was listed
-		}
-		try(b, err)
-		try(b, os.WriteFile(dst, data, 0o644))
-	}
-}
-
 func openBench(b *testing.B, dir string) *pebblestore.Store {
 	b.Helper()
 	s, err := pebblestore.Open(dir, pebblestore.Options{})
 	try(b, err)
 	b.Cleanup(func() { s.Close() })
 	return s
-}
-
-// BenchmarkRead reads from a store with many readings.
-func BenchmarkRead(b *testing.B) { benchRead(b, openBench(b, filledDir(b, false))) }
-
-// BenchmarkReadDeep reads while compactions are blocked, so that flushed tables overlap.
-// Each table holds two readings of every device.
-func BenchmarkReadDeep(b *testing.B) {
-	for _, tables := range []int{1, 8, 12, 60} {
-		b.Run(fmt.Sprintf("tables=%d", tables), func(b *testing.B) {
-			gate := newTableGate(vfs.Default, "pebble-compaction")
-			s, err := pebblestore.Open(b.TempDir(), pebblestore.Options{FS: gate})
-			try(b, err)
-			b.Cleanup(func() {
-				gate.open()
-				mustClose(b, s)
-			})
-			bt := newBatcher(newFleet(*benchDevices), 1000)
-			for n := range tables {
-				for bt.fleet.n < 2*(n+1)**benchDevices {
-					mustAppend(b, s, bt.fill()...)
-				}
-				try(b, pebblestore.Flush(s))
-			}
-			benchRead(b, s)
-		})
-	}
-}
-
-func benchRead(b *testing.B, s *pebblestore.Store) {
-	names := newFleet(*benchDevices).names
-	ctx := context.Background()
-	i := 0
-	name := func() vitals.Name { i += 7919; return names[i%len(names)] }
-	b.Run("Latest", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			if _, err := s.Latest(ctx, name()); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-	b.Run("Devices/page=100", func(b *testing.B) {
-		page := make([]storage.Device, 100)
-		b.ReportAllocs()
-		for b.Loop() {
-			if _, err := s.Devices(ctx, name(), page); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-	b.Run("Scan/page=100", func(b *testing.B) {
-		page := make([]storage.Record, 100)
-		b.ReportAllocs()
-		for b.Loop() {
-			r := storage.Range{Device: name(), ToUnixMs: 1 << 60, Descending: true}
-			if n, err := s.Scan(ctx, r, page); err != nil || n == 0 {
-				b.Fatal(n, err)
-			}
-		}
-	})
-}
-
-// BenchmarkLatestOfMany reads the latest values of a device that has many readings of one sign
-// in the window.
-func BenchmarkLatestOfMany(b *testing.B) {
-	s := openBench(b, b.TempDir())
-	name := mustName("ppg-1")
-	for i := range 100 {
-		group := make([]*storage.Entry, 100)
-		for j := range group {
-			group[j] = entry("ppg-1", int64(i*100+j+1)*1000, 70)
-		}
-		mustAppend(b, s, group...)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := s.Latest(b.Context(), name); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-// BenchmarkLate settles late readings that are not stored yet. An operation is one
-// reading.
-func BenchmarkLate(b *testing.B) {
-	s := openBench(b, filledDir(b, true))
-	f := newFleet(*benchDevices)
-	bt := newBatcher(f, 1000)
-	shift := int64(0)
-	n := 0
-	for b.Loop() {
-		if n%1000 == 0 {
-			group := bt.fill()
-			if f.n >= readings() {
-				f.n, shift = 0, shift+1
-			}
-			for _, e := range group {
-				e.Reading.TimeUnixMs += 7 + shift
-			}
-			try(b, s.Append(group))
-		}
-		n++
-	}
-	b.ReportMetric(shown(b, s, "store_lookups_total")/float64(n), "lookups/op")
 }
 
 // BenchmarkAggregate scans all readings of a device that has measured once a minute for
@@ -337,7 +132,7 @@ func BenchmarkLate(b *testing.B) {
 func BenchmarkAggregate(b *testing.B) {
 	readings := 365 * 24 * 60
 	if testing.Short() {
-		readings = shortReadings
+		readings = 20_000
 	}
 	dir := b.TempDir()
 	s, err := pebblestore.Open(dir, pebblestore.Options{})
