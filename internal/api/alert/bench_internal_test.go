@@ -23,10 +23,10 @@ func TestCost(t *testing.T) {
 	b, r := newBoard(tenRules(), &Options{}), update{device: name(t, "ppg-000123"), unixMs: 1}
 	reading := benchReading(r.device, 0, 1)
 	b.filter.look(&r, &reading.Values)
-	b.take(&r, nil)
+	b.take(&r)
 	if got := testing.AllocsPerRun(100, func() {
 		r.unixMs++
-		b.take(&r, nil)
+		b.take(&r)
 	}); got != 0 {
 		t.Errorf("%v allocations a reading, want 0", got)
 	}
@@ -89,7 +89,9 @@ func BenchmarkEvaluate(b *testing.B) {
 		u := &updates[i%len(updates)]
 		u.unixMs, u.receivedUnixMs = now+int64(i), now+int64(i)
 		if n := i%len(updates) + 1; n%benchGroup == 0 {
-			e.board.takeAll(updates[n-benchGroup : n])
+			for j := n - benchGroup; j < n; j++ {
+				e.board.take(&updates[j])
+			}
 			e.settle(false)
 		}
 	}
