@@ -465,20 +465,6 @@ func TestSendNegotiation(t *testing.T) {
 	}
 }
 
-// HEAD has the header of GET, and is not recorded.
-func TestHead(t *testing.T) {
-	k := newKeyring(t)
-	srv := serve(t, ward(t), fhir.Options{Service: query.Service{Gate: k.gate}})
-	for _, path := range []string{"Observation?patient=p", "Observation/" + wardIDs["bp"], "Patient/p"} {
-		if resp, text := srv.send(http.MethodHead, path, "", "Authorization", k.all); resp.StatusCode != 200 || text != "" || resp.Header.Get("Content-Type") != "application/fhir+json" {
-			t.Errorf("%s: %s %s %s", path, resp.Status, resp.Header, text)
-		}
-	}
-	if records := k.records(t); len(records) > 0 {
-		t.Errorf("recorded %q", records)
-	}
-}
-
 // A device that is assigned to another patient while a page is read, from a time in the past on,
 // shows the page's reader nothing that was measured since. What was sent before stays sent.
 func TestReassignedMeanwhile(t *testing.T) {

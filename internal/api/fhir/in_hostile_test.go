@@ -109,18 +109,6 @@ func TestManyIdentifiers(t *testing.T) {
 	checkIssue(t, w.Body.Bytes(), "Observation.contained", "more than 16")
 }
 
-// TestWrongBeforeContained checks that a value of a wrong kind is refused, also if contained
-// resources come after it.
-func TestWrongBeforeContained(t *testing.T) {
-	s := receive(t)
-	status := `{"coding":[{"system":"http://hl7.org/fhir/uv/pocd/CodeSystem/measurement-status","code":"questionable"}]}`
-	w := send(s.observation, sentObservation(sentRate, sentTime, sentD1, sentQuantity("72", "/min"), `"interpretation":`+status, `"contained":[{"resourceType":"Device"}]`))
-	checkIssue(t, w.Body.Bytes(), "Observation", "interpretation is not an array")
-	if got := s.stored(); got != "" {
-		t.Errorf("stored %s", got)
-	}
-}
-
 // TestSameFullURL checks that an Observation is not stored for one of two Devices with the same
 // fullUrl.
 func TestSameFullURL(t *testing.T) {
@@ -134,41 +122,6 @@ func TestSameFullURL(t *testing.T) {
 	if got := s.stored(); got != "" {
 		t.Errorf("stored %s", got)
 	}
-}
-
-// TestSubjectsFailOnce checks that no further assignments are read after a failure.
-func TestSubjectsFailOnce(t *testing.T) {
-	s := receive(t)
-	s.assignments.err = http.ErrAbortHandler
-	var b sentBundle
-	for i := range 100 {
-		b.post(sentRate, sentTime, fmt.Sprintf(`"device":{"reference":"Device/d-%d"}`, i), sentQuantity("72", "/min"))
-	}
-	if w := send(s.bundle, b.as("batch")); w.Code != http.StatusServiceUnavailable || s.assignments.reads.Load() != 1 {
-		t.Errorf("%d after %d reads, want 503 after 1", w.Code, s.assignments.reads.Load())
-	}
-}
-
-// TestLongNameAfterWrongOne checks that a reference that is refused for its identifier does not
-// refuse a later one with the same id.
-func TestLongNameAfterWrongOne(t *testing.T) {
-	s := receive(t)
-	long := strings.Repeat("d:", 32)
-	a := s.assignments.all[0]
-	a.Device = sentName(t, long)
-	s.assignments.all = append(s.assignments.all, a)
-	w := send(s.observation, sentObservation(sentRate, sentAt(1), `"device":{"identifier":{"value":"`+long+`"}}`, sentQuantity("72", "/min")))
-	id := strings.SplitN(w.Header().Get("Location"), "-", 3)
-	if len(id) != 3 {
-		t.Fatalf("%d %v", w.Code, w.Header())
-	}
-	reference := func(value string) string {
-		return `"device":{"reference":"Device/` + id[2] + `","identifier":{"value":"` + value + `"}}`
-	}
-	var b sentBundle
-	b.post(sentRate, sentTime, reference("d-1"), sentQuantity("72", "/min"))
-	b.post(sentRate, sentTime, reference(long), sentQuantity("72", "/min"))
-	checkResponses(t, send(s.bundle, b.as("batch")).Body.Bytes(), "batch-response", "422 ", "201 ")
 }
 
 // TestRefusedSamples checks that samples of refused Observations count too, because to convert

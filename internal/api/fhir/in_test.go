@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -313,18 +312,6 @@ func checkIssue(t *testing.T, body []byte, expression, cause string) {
 	}
 }
 
-// TestConflict checks that a contradicting Observation is refused with the same problem as a
-// reading.
-func TestConflict(t *testing.T) {
-	s := receive(t)
-	send(s.observation, sentObservation(sentSpO2, sentTime, sentD1, sentQuantity("97", "%")))
-	w := send(s.observation, sentObservation(sentSpO2, sentTime, sentD1, sentQuantity("98", "%")))
-	checkIssue(t, w.Body.Bytes(), "Observation.valueQuantity.value", "contradicts")
-	if w.Code != http.StatusConflict || !strings.Contains(w.Body.String(), `"code":"conflict"`) {
-		t.Errorf("%d %s, want 409", w.Code, w.Body)
-	}
-}
-
 // TestSubjectsFail checks the answer when assignments cannot be read.
 func TestSubjectsFail(t *testing.T) {
 	s := receive(t)
@@ -357,27 +344,6 @@ func TestIfNoneExist(t *testing.T) {
 		if w := send(s.observation, body, "If-None-Exist", "identifier=urn:x|ab"); w.Code != status {
 			t.Errorf("%d %s, want %d", w.Code, w.Body, status)
 		}
-	}
-}
-
-// TestSendAtOnce checks that an Observation that is sent several times at once is stored once,
-// and that one of the answers says so.
-func TestSendAtOnce(t *testing.T) {
-	s := receive(t)
-	var mu sync.Mutex
-	statuses := map[int]int{}
-	var sends sync.WaitGroup
-	for range 16 {
-		sends.Go(func() {
-			w := send(s.observation, sentObservation(sentSpO2, sentTime, sentD1, sentQuantity("97", "%")), "If-None-Exist", "")
-			mu.Lock()
-			defer mu.Unlock()
-			statuses[w.Code]++
-		})
-	}
-	sends.Wait()
-	if statuses[201] != 1 || statuses[200] != 15 {
-		t.Errorf("statuses %v, want one 201 and fifteen 200", statuses)
 	}
 }
 

@@ -398,21 +398,6 @@ func TestPages(t *testing.T) {
 	})
 }
 
-// A device that was reassigned between two readings 1 ms apart shows each to one patient only, also
-// by its id; TestPages has the searches.
-func TestReassigned(t *testing.T) {
-	s := fill(t, `{"device":"d","time":4999,"spo2_pct":91}`, `{"device":"d","time":5000,"spo2_pct":92}`, `{"device":"d","time":5001,"spo2_pct":93}`)
-	s.assign(t, "d", "old", 0, 5000)
-	s.assign(t, "d", "new", 5000, 5001)
-	s.assign(t, "d", "old", 5001, storage.OpenEnd)
-	srv := serve(t, s, fhir.Options{})
-	for ms, want := range map[int64]string{4999: "old", 5000: "new", 5001: "old"} {
-		if text := srv.get("Observation/" + id("spo2", ms, "d")); !strings.Contains(text, `"Patient/`+want+`"`) {
-			t.Errorf("at %d: %s, want that of %s", ms, text, want)
-		}
-	}
-}
-
 // A page may be longer than what is read from the store at once, from one device or several.
 func TestLongPage(t *testing.T) {
 	if testing.Short() {

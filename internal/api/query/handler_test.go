@@ -7,13 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
@@ -99,24 +96,6 @@ func get(t *testing.T, srv *httptest.Server, path string, header ...string) (*ht
 	return resp, string(text)
 }
 
-func TestDevice(t *testing.T) {
-	srv := serve(t, fill(t,
-		`{"device":"a","time":1000,"heart_rate_bpm":54.9,"spo2_pct":98}`,
-		`{"device":"a","time":"1970-01-01T00:00:03+00:00","heart_rate_bpm":140}`,
-		`{"device":"a","time":"1969-12-31T20:30:02-03:30","systolic_mmhg":210,"diastolic_mmhg":80,"gateway":"g"}`,
-	))
-	_, got := get(t, srv, "/v1/devices/a")
-	const want = `{"device":"a","time":"1970-01-01T00:00:03.000Z","latest":{` +
-		`"systolic_mmhg":{"value":210,"time":"1970-01-01T00:00:02.000Z","utc_offset_minutes":-210,"flags":["pulse_pressure_mmhg high"]},` +
-		`"diastolic_mmhg":{"value":80,"time":"1970-01-01T00:00:02.000Z","utc_offset_minutes":-210},` +
-		`"spo2_pct":{"value":98,"time":"1970-01-01T00:00:01.000Z"},` +
-		`"heart_rate_bpm":{"value":140,"time":"1970-01-01T00:00:03.000Z","utc_offset_minutes":0,"flags":["heart_rate_bpm high"]}},` +
-		`"flags_notice":"` + vitals.FlagNotice + `"}` + "\n"
-	if got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
-}
-
 func TestFormats(t *testing.T) {
 	srv := serve(t, fill(t,
 		`{"device":"a","time":1000,"heart_rate_bpm":54.9,"spo2_pct":69,"gateway":"g"}`,
@@ -163,42 +142,6 @@ func TestFormats(t *testing.T) {
 				t.Error("flags are shown without the notice")
 			}
 		})
-	}
-}
-
-// The offset from UTC follows the time, which is always in UTC.
-func TestOffsets(t *testing.T) {
-	src := fill(t,
-		`{"device":"a","time":"1970-01-01T02:00:01+02:00","heart_rate_bpm":60,"gateway":"g"}`,
-		`{"device":"a","time":"1970-01-01T02:00:02+02:00","heart_rate_bpm":60,"gateway":"h"}`,
-		`{"device":"a","time":"1970-01-01T00:00:03Z","heart_rate_bpm":60,"gateway":"h"}`,
-		`{"device":"a","time":"1970-01-01T00:00:04+00:00","heart_rate_bpm":60}`,
-		`{"device":"a","time":"1969-12-31T20:30:05-03:30","heart_rate_bpm":60}`,
-		`{"device":"a","time":6000,"heart_rate_bpm":60}`)
-	srv := serve(t, src)
-	const received = "2027-01-15T08:00:00.000Z"
-	object := func(second int, offset, gateway string) string {
-		if offset != "" {
-			offset = `"utc_offset_minutes":` + offset + ","
-		}
-		if gateway != "" {
-			gateway = `"gateway":"` + gateway + `",`
-		}
-		return fmt.Sprintf(`{"device":"a","time":"1970-01-01T00:00:%02d.000Z",%s"heart_rate_bpm":60,%s"received":%q}`, second, offset, gateway, received)
-	}
-	objects := []string{object(1, "120", "g"), object(2, "120", "h"), object(3, "", "h"), object(4, "0", ""), object(5, "-210", ""), object(6, "", "")}
-	row := func(second int, offset, gateway string) string {
-		return fmt.Sprintf("a,1970-01-01T00:00:%02d.000Z,%s,,,,60,,,,,,,,%s,%s\r\n", second, offset, gateway, received)
-	}
-	rows := row(1, "120", "g") + row(2, "120", "h") + row(3, "", "h") + row(4, "0", "") + row(5, "-210", "") + row(6, "", "")
-	for _, tt := range []struct{ format, want string }{
-		{"json", "{\"readings\":[\n" + strings.Join(objects, ",\n") + "\n]}\n"},
-		{"ndjson", strings.Join(objects, "\n") + "\n"},
-		{"csv", "device,time,utc_offset_minutes,systolic_mmhg,diastolic_mmhg,spo2_pct,heart_rate_bpm,resting_heart_rate_bpm,respiratory_rate_bpm,body_temperature_c,body_weight_kg,glucose_mg_dl,glucose_mmol_l,pulse_rate_bpm,gateway,received\r\n" + rows},
-	} {
-		if _, got := get(t, srv, "/v1/devices/a/readings?flags=false&format="+tt.format); got != tt.want {
-			t.Errorf("got\n%s\nwant\n%s", got, tt.want)
-		}
 	}
 }
 
@@ -443,109 +386,6 @@ func TestStoreFails(t *testing.T) {
 	if resp.StatusCode != 500 || !strings.Contains(text, "#read-failed") || strings.Contains(text, "checksum") {
 		t.Errorf("%d %s, want 500 read-failed without the cause", resp.StatusCode, text)
 	}
-}
-
-func TestHead(t *testing.T) {
-	srv := serve(t, fill(t, `{"device":"a","time":1000,"heart_rate_bpm":60}`))
-	for _, path := range []string{"/v1/devices", "/v1/devices/a", "/v1/devices/a/readings"} {
-		resp, err := srv.Client().Head(srv.URL + path)
-		try(t, err)
-		resp.Body.Close()
-		if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "application/json" {
-			t.Errorf("HEAD %s: %d %q", path, resp.StatusCode, resp.Header.Get("Content-Type"))
-		}
-	}
-}
-
-// A latestCounter counts the look-ups of latest values.
-type latestCounter struct {
-	source
-	n atomic.Int64
-}
-
-func (c *latestCounter) Latest(ctx context.Context, device vitals.Name) (storage.Device, error) {
-	c.n.Add(1)
-	return c.source.Latest(ctx, device)
-}
-
-// The latest values are looked up only if a range is empty, to distinguish a known from
-// an unknown device. An error response has no header fields of a successful one.
-//
-// Seen to fail when each request looked them up.
-func TestReadingsWithoutLatest(t *testing.T) {
-	src := &latestCounter{source: fill(t, one("ppg-1"))}
-	srv := serve(t, src)
-	for _, tt := range []struct {
-		path    string
-		status  int
-		lookups int64
-	}{
-		{"ppg-1/readings", 200, 0},
-		{"ppg-1/readings?format=ndjson&limit=1", 200, 0},
-		{"ppg-1/readings?format=ndjson&from=2000", 200, 1},
-		{"ppg-2/readings?format=ndjson&limit=1", 404, 1},
-	} {
-		before := src.n.Load()
-		resp, text := get(t, srv, "/v1/devices/"+tt.path)
-		if got := src.n.Load() - before; resp.StatusCode != tt.status || got != tt.lookups {
-			t.Errorf("%s: %d with %d look-ups, want %d with %d: %s", tt.path, resp.StatusCode, got, tt.status, tt.lookups, text)
-		}
-		if of := resp.Header.Get("Pulsegate-Notice") + fmt.Sprint(resp.Trailer); tt.status == 404 && of != "map[]" {
-			t.Errorf("%s: the error response has fields of a successful one: %s", tt.path, of)
-		}
-	}
-}
-
-// A client that closes its sending side after its request gets the response.
-//
-// Seen to fail when the store is called with the context of the request: 500.
-func TestHalfClosed(t *testing.T) {
-	for _, path := range []string{"/v1/devices", "/v1/devices/d", "/v1/devices/d/readings?format=csv"} {
-		srv := serve(t, &slowStore{source: fill(t, `{"device":"d","time":1000,"spo2_pct":97}`)})
-		conn, err := net.Dial("tcp", srv.Listener.Addr().String())
-		try(t, err)
-		defer conn.Close()
-		try(t, conn.SetDeadline(time.Now().Add(polltest.Patience)))
-		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path)
-		try(t, conn.(*net.TCPConn).CloseWrite())
-		text, err := io.ReadAll(conn)
-		if err != nil || !strings.HasPrefix(string(text), "HTTP/1.1 200 ") {
-			t.Errorf("%s: %q, %v; want 200", path, text, err)
-		}
-	}
-}
-
-// A slowStore waits long enough for net/http to cancel a context.
-type slowStore struct{ source }
-
-func wait(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(200 * time.Millisecond):
-		return nil
-	}
-}
-
-func (s *slowStore) Latest(ctx context.Context, device vitals.Name) (storage.Device, error) {
-	if err := wait(ctx); err != nil {
-		return storage.Device{}, err
-	}
-	return s.source.Latest(ctx, device)
-}
-
-func (s *slowStore) Scan(ctx context.Context, r storage.Range, dst []storage.Record) (int, error) {
-	if err := wait(ctx); err != nil {
-		return 0, err
-	}
-	return s.source.Scan(ctx, r, dst)
-}
-
-func (s *slowStore) Devices(ctx context.Context, after vitals.Name, dst []storage.Device) (int, error) {
-	if err := wait(ctx); err != nil {
-		return 0, err
-	}
-	return s.source.Devices(ctx, after, dst)
 }
 
 // try ends the test if one of errs is not nil.

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -85,21 +84,6 @@ func TestBodiesAreUnique(t *testing.T) {
 	}
 }
 
-// Reordering occurs across requests and within batches.
-func TestReorder(t *testing.T) {
-	for _, batch := range []int{1, 5} {
-		opt := sim.Options{Users: 1, Devices: 1, Batch: batch, Posts: 100, Run: "t", Seed: 4,
-			Mix: mix(t, "clean", map[string]string{"reorder": "0.2"})}.WithDial(noDial)
-		var times []int64
-		for _, c := range sim.Compose(opt, 100) {
-			times = append(times, c.TimesMs...)
-		}
-		if slices.IsSorted(times) {
-			t.Errorf("batches of %d: nothing is sent out of order", batch)
-		}
-	}
-}
-
 func TestFlawsAreRejected(t *testing.T) {
 	flaws := sim.Flaws()
 	if len(flaws) < 8 {
@@ -143,15 +127,6 @@ func TestEncoder(t *testing.T) {
 				t.Errorf("gzip %v, batch %d: %v allocations for a request, want 0", gzipped, batch, n)
 			}
 		}
-	}
-}
-
-func BenchmarkRequest(b *testing.B) {
-	next, err := sim.Encoder(sim.Options{Users: 1000, Posts: 1 << 20, Run: "t", Seed: 1}, false)
-	try(b, err)
-	b.ReportAllocs()
-	for b.Loop() {
-		next()
 	}
 }
 

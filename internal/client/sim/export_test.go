@@ -308,15 +308,6 @@ func (s *LedgerScript) Answered(request uint64, rejected ...int) error {
 func (s *LedgerScript) Refused(request uint64) error { return s.to.append(appendRefused(nil, request)) }
 func (s *LedgerScript) GivenUp(request uint64) error { return s.to.append(appendGivenUp(nil, request)) }
 
-// Random returns n normal numbers with standard deviation 1,000.
-func Random(n int) (normal []int64) {
-	r := newRandom(1, 2)
-	for range n {
-		normal = append(normal, r.normal(1000))
-	}
-	return normal
-}
-
 // JudgeAck classifies the text of an answer to a message of HL7 v2.
 func JudgeAck(text string, number uint64, n int) string {
 	var reader answerReader

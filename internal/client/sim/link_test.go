@@ -281,35 +281,6 @@ func TestMQTTResends(t *testing.T) {
 	}
 }
 
-// A connection that ends after the acknowledgement, while nothing is in flight, is no failure, and
-// nothing is sent again.
-func TestMQTTLostAfterwards(t *testing.T) {
-	for name, l := range map[string]*listener{
-		"after PUBACK": {version: 4, publish: func(n int, p *packets.Packet) reply {
-			do := ack(p, 0)
-			do.hangUp = n == 1
-			return do
-		}},
-		"after PUBREC": {version: 4, released: func(n int) bool { return n != 1 }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				qos := 1
-				if l.released != nil {
-					qos = 2
-				}
-				r, err := l.run(t, sim.Options{Users: 1, Rate: 4, For: time.Second, QoS: qos, InFlight: 1})
-				if err != nil || r.Fault() != nil {
-					t.Fatal(err, r.Fault())
-				}
-				if r.Stored != 4 || r.Tries != 4 || len(r.Errors) != 0 || l.conns != 2 || len(l.got) != 4 {
-					t.Errorf("%d connections, %+v", l.conns, r)
-				}
-			})
-		})
-	}
-}
-
 // What is in flight when a connection breaks is sent again, and nothing else.
 func TestMQTTPipeline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -562,24 +533,6 @@ func TestMQTTFarAhead(t *testing.T) {
 		if err != nil || len(lines) != 10 || lines[0].Fate != want || r.Rejected != map[byte]uint64{4: 10}[version] {
 			t.Errorf("version %d: %v, %+v, %+v", version, err, lines, r)
 		}
-	}
-}
-
-// MQTT 3.1.1 cannot reject a malformed publication; an acknowledgement by MQTT 5 is a fault.
-func TestMQTTMalformed(t *testing.T) {
-	for _, version := range mqttVersions {
-		synctest.Test(t, func(t *testing.T) {
-			l := &listener{version: version}
-			r, err := l.run(t, sim.Options{Users: 1, Posts: 100, QoS: 1, Mix: mix(t, "clean", map[string]string{"malformed": "0.5"})})
-			malformed := r.Behaviours["malformed"]
-			if err != nil || malformed == 0 {
-				t.Fatal(err, r)
-			}
-			if version == 4 && (r.Fault() != nil || r.WronglyAccepted != 0 || r.Rejected != malformed) ||
-				version == 5 && (!errors.Is(r.Fault(), sim.ErrWronglyAccepted) || r.WronglyAccepted != malformed) {
-				t.Errorf("version %d: %v, %+v", version, r.Fault(), r)
-			}
-		})
 	}
 }
 

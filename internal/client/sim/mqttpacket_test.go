@@ -3,8 +3,6 @@ package sim_test
 import (
 	"bytes"
 	"errors"
-	"reflect"
-	"slices"
 	"strings"
 	"testing"
 
@@ -104,49 +102,6 @@ var everyProperty = packets.Properties{
 	ReceiveMaximum: 7, TopicAliasMaximum: 3, MaximumQos: 1, MaximumQosFlag: true, RetainAvailable: 0, RetainAvailableFlag: true,
 	User: []packets.UserProperty{{Key: "k", Val: "v"}, {Key: "k", Val: ""}}, MaximumPacketSize: 1 << 20,
 	WildcardSubAvailableFlag: true, SubIDAvailableFlag: true, SharedSubAvailableFlag: true,
-}
-
-// sim reads what another implementation sends, in pieces of any size.
-func TestPacketsOfServer(t *testing.T) {
-	plain := sim.Packet{MaxQoS: 2, ReceiveMax: 65535, KeepAliveS: -1}
-	for _, tt := range []struct {
-		version byte
-		from    packets.Packet
-		want    func(*sim.Packet)
-	}{
-		{4, packets.Packet{FixedHeader: header(packets.Connack)}, func(*sim.Packet) {}},
-		{4, packets.Packet{FixedHeader: header(packets.Connack), ReasonCode: 5}, func(p *sim.Packet) { p.Code = 5 }},
-		{5, packets.Packet{FixedHeader: header(packets.Connack)}, func(*sim.Packet) {}},
-		{5, packets.Packet{FixedHeader: header(packets.Connack), Properties: everyProperty}, func(p *sim.Packet) { p.MaxQoS, p.ReceiveMax, p.KeepAliveS = 1, 7, 33 }},
-		{4, packets.Packet{FixedHeader: header(packets.Puback), PacketID: 0xfffe}, func(p *sim.Packet) { p.ID = 0xfffe }},
-		{5, packets.Packet{FixedHeader: header(packets.Puback), PacketID: 7}, func(p *sim.Packet) { p.ID = 7 }},
-		{5, packets.Packet{FixedHeader: header(packets.Pubrec), PacketID: 7, ReasonCode: 0x99}, func(p *sim.Packet) { p.ID, p.Code = 7, 0x99 }},
-		{5, packets.Packet{FixedHeader: header(packets.Puback), PacketID: 7, ReasonCode: 0x99, Properties: everyProperty}, func(p *sim.Packet) { p.ID, p.Code = 7, 0x99 }},
-		{4, packets.Packet{FixedHeader: header(packets.Pubcomp), PacketID: 7}, func(p *sim.Packet) { p.ID = 7 }},
-		{4, packets.Packet{FixedHeader: header(packets.Pingresp)}, func(*sim.Packet) {}},
-		{5, packets.Packet{FixedHeader: header(packets.Disconnect), ReasonCode: 0x89}, func(p *sim.Packet) { p.Code = 0x89 }},
-		{5, packets.Packet{FixedHeader: header(packets.Disconnect), ReasonCode: 0x87, Properties: packets.Properties{ReasonString: strings.Repeat("x", 300)}}, func(p *sim.Packet) { p.Code = 0x87 }},
-	} {
-		tt.from.ProtocolVersion = tt.version
-		if tt.version == 5 {
-			tt.from.Mods.AllowResponseInfo = true
-		}
-		want := plain
-		want.Kind = tt.from.FixedHeader.Type << 4
-		tt.want(&want)
-		text := encode(tt.from)
-		for _, sizes := range [][]int{{4096}, {1}, {2, 3, 1, 9}} {
-			got, err := sim.ParsePackets(tt.version, slices.Concat(text, text), sizes...)
-			if err != nil || !reflect.DeepEqual(got, []sim.Packet{want, want}) {
-				t.Errorf("version %d, %x: got %+v, %v, want %+v twice", tt.version, text, got, err, want)
-			}
-		}
-	}
-	for _, text := range []string{"\x40\x03\x00\x07\x10", "\xe0\x00", "\xe0\x01\x8b"} { // shorter forms
-		if got, err := sim.ParsePackets(5, []byte(text), 10); err != nil || len(got) != 1 {
-			t.Errorf("%x: got %+v, %v", text, got, err)
-		}
-	}
 }
 
 var malformedPackets = map[string]struct {

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/client/sim"
-	"pgregory.net/rapid"
 )
 
 func TestPacer(t *testing.T) {
@@ -34,19 +33,4 @@ func TestPacer(t *testing.T) {
 			t.Errorf("%s: got %v and %d, want %v and %d", tt.name, intended, total, tt.wantIntended, tt.wantTotal)
 		}
 	}
-}
-
-// A run has exactly the requests whose intended send times are within it.
-func TestPacerAgrees(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		rate := rapid.Float64Range(1e-6, 1e7).Draw(t, "perSecond")
-		length := time.Duration(rapid.Int64Range(1, int64(time.Hour)).Draw(t, "length"))
-		_, total := sim.Schedule(rate, 0, length)
-		if last, _ := sim.Schedule(rate, total-1, length); last >= length {
-			t.Errorf("the last of %d requests is at %v of %v", total, last, length)
-		}
-		if more, _ := sim.Schedule(rate, total, length); more < length {
-			t.Errorf("request %d, at %v of %v, is left out", total, more, length)
-		}
-	})
 }

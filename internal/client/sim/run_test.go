@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -206,17 +205,6 @@ func TestUndocumentedIsReported(t *testing.T) {
 	})
 }
 
-func TestMalformedAccepted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := &peer{answer: func(int, string) string { return ok(stored) }}
-		r, err := p.run(t, t.Context(), sim.Options{Users: 1, Posts: 50, Mix: mix(t, "clean", map[string]string{"malformed": "0.5"})})
-		try(t, err)
-		if r.WronglyAccepted == 0 || r.WronglyAccepted != r.Behaviours["malformed"] || !errors.Is(r.Fault(), sim.ErrWronglyAccepted) {
-			t.Errorf("got %+v", r)
-		}
-	})
-}
-
 func TestTokenRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &peer{answer: func(int, string) string { return refusal(403, "forbidden", "") }}
@@ -346,28 +334,6 @@ func TestServerClosesIdle(t *testing.T) {
 			break
 		}
 		srv.Close()
-	}
-}
-
-// A connection that is idle for longer than Timeout is reused.
-func TestIdleIsReused(t *testing.T) {
-	plain := serve(t, &backend{Memory: storetest.NewMemory()}, nil)
-	srv := httptest.NewUnstartedServer(plain.Config.Handler)
-	var conns atomic.Int64
-	srv.Config.ConnState = func(_ net.Conn, state http.ConnState) {
-		if state == http.StateNew {
-			conns.Add(1)
-		}
-	}
-	srv.Start()
-	defer srv.Close()
-	opt := sim.Options{Target: target(t, srv), Users: 1, Rate: 4, For: time.Second, Timeout: 150 * time.Millisecond, Run: "t"}
-	r, err := sim.Run(t.Context(), opt)
-	if err != nil || r.Stored+r.Duplicate != 4 {
-		t.Errorf("%v, %d safe, want 4", err, r.Stored+r.Duplicate)
-	}
-	if n := conns.Load(); n > 2 && len(r.Errors) == 0 { // one more than gateways: the probe
-		t.Errorf("%d connections, want 2", n)
 	}
 }
 

@@ -1,8 +1,6 @@
 package sim_test
 
 import (
-	"fmt"
-	"hash/fnv"
 	"math"
 	"slices"
 	"testing"
@@ -30,24 +28,6 @@ func TestWearerReproducible(t *testing.T) {
 	first := a[0]
 	if got, _ := first.Values.Get(vitals.HeartRate); first.TimeMs != pinnedTimeMs || got != pinnedRate {
 		t.Errorf("the first reading is %d ms with heart rate %d, want %d and %d", first.TimeMs, got, pinnedTimeMs, pinnedRate)
-	}
-}
-
-// Other signs do not change the first five: their readings are those of versions that had no others.
-func TestWearerAsBefore(t *testing.T) {
-	h := fnv.New64a()
-	for device := range 20 {
-		for _, s := range sim.Wearer(7, device, 2000, start, time.Minute, 0.5) {
-			fmt.Fprintln(h, s.TimeMs)
-			for sign := range vitals.Sign(5) {
-				if v, ok := s.Values.Get(sign); ok {
-					fmt.Fprintln(h, sign.String(), int(v))
-				}
-			}
-		}
-	}
-	if got := h.Sum64(); got != 0x39de4bef4e2d12ed {
-		t.Errorf("the readings have the hash %#x", got)
 	}
 }
 
@@ -80,41 +60,6 @@ func TestWearerIsAccepted(t *testing.T) {
 	}
 }
 
-// Blood pressure is reported every 15 minutes, heart rate always, and SpO2 with gaps.
-func TestWearerRhythm(t *testing.T) {
-	var readings, oxygen float64
-	for device := range 30 {
-		slots := map[int64]bool{}
-		for _, s := range sim.Wearer(2, device, 1440, start, time.Minute, 0) {
-			readings++
-			if !s.Values.Has(vitals.HeartRate) {
-				t.Fatal("a reading without heart rate")
-			}
-			if s.Values.Has(vitals.SpO2) {
-				oxygen++
-			}
-			if !s.Values.Has(vitals.Systolic) {
-				continue
-			}
-			if !s.Values.Has(vitals.Diastolic) {
-				t.Fatal("systolic without diastolic")
-			}
-			slot := s.TimeMs / (15 * 60_000)
-			if slots[slot] {
-				t.Fatalf("device %d: two blood pressures within a quarter of an hour", device)
-			}
-			slots[slot] = true
-		}
-		// A day has 96 quarter hours; gaps may skip some.
-		if n := len(slots); n < 90 || n > 110 {
-			t.Errorf("device %d: %d blood pressures in about a day, want about 96", device, n)
-		}
-	}
-	if share := oxygen / readings; share < 0.6 || share > 0.95 {
-		t.Errorf("SpO2 in %.0f %% of the readings, want gaps as in a recording (81 %%)", 100*share)
-	}
-}
-
 // TestWearerDistribution checks the figures in docs/sim.md.
 func TestWearerDistribution(t *testing.T) {
 	signs := sim.AllSigns()
@@ -135,22 +80,6 @@ func TestWearerDistribution(t *testing.T) {
 		if got := sums[sign] / counts[sign]; got < want[0] || got > want[1] {
 			t.Errorf("the mean of %s is %.2f, want from %v to %v", signs.Field(sign), got, want[0], want[1])
 		}
-	}
-}
-
-func TestRandom(t *testing.T) {
-	var sum, squares float64
-	normal := sim.Random(200_000)
-	for _, x := range normal {
-		sum += float64(x)
-		squares += float64(x) * float64(x)
-	}
-	n := float64(len(normal))
-	if m := sum / n; math.Abs(m) > 10 {
-		t.Errorf("normal numbers have mean %.1f, want 0", m)
-	}
-	if sd := math.Sqrt(squares / n); math.Abs(sd-1000) > 15 {
-		t.Errorf("normal numbers have standard deviation %.1f, want 1000", sd)
 	}
 }
 
