@@ -41,16 +41,3 @@ func TestUsualHost(t *testing.T) {
 		t.Errorf("%v allocations, want 0", n)
 	}
 }
-
-// URLs to which no path can be appended are rejected.
-func TestFHIRURL(t *testing.T) {
-	for text, ok := range map[string]bool{
-		"": true, "https://ward.example/fhir": true, "http://10.0.0.1:8080/a/b": true, "https://ward.example": true,
-		"https://ward.example/": false, "ward.example/fhir": false, "ftp://ward.example": false, "https://ward.example/fhir?x=1": false,
-		"https://ward.example/fhir#x": false, "https://anna@ward.example/fhir": false, "https://": false, "HTTPS://ward.example": false, "https://ward.example/a b": false,
-	} {
-		if err := (&Options{FHIRURL: text}).checkFHIRURL(); (err == nil) != ok {
-			t.Errorf("%q: %v", text, err)
-		}
-	}
-}

@@ -5,12 +5,10 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -165,29 +163,3 @@ func (l *pipeListener) Close() error {
 }
 
 func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
-
-// Lines that libraries write to the process's loggers count towards the budget.
-func TestLibraryLines(t *testing.T) {
-	before := slog.Default()
-	defer func() {
-		slog.SetDefault(before)
-		log.SetFlags(log.LstdFlags)
-		log.SetOutput(os.Stderr)
-	}()
-	var out bytes.Buffer
-	logs, err := OpenLog(&out, minLogOptions(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	slog.SetDefault(logs.Logger)
-	log.SetFlags(0)
-	log.SetOutput(logs.Others())
-	for i := range 1000 {
-		log.Printf("library %d", i)
-		slog.Warn("library")
-	}
-	logs.Close()
-	if got, want := strings.Count(out.String(), "\n"), 2*(30+1); got != want {
-		t.Errorf("%d lines, want %d; the first: %.300s", got, want, out.String())
-	}
-}

@@ -54,31 +54,6 @@ func run(t *testing.T, opt *server.Options, serving func(url string) error) (log
 	return out.String(), err
 }
 
-// Readings acknowledged by one server are returned by the next, in both lanes.
-func TestRun(t *testing.T) {
-	const body = `{"device":"d","time":1763700000000,"spo2_pct":97}`
-	opt := options(t)
-	for _, want := range []string{"stored", "duplicate"} {
-		opt.FastLane = map[string]string{"stored": "on", "duplicate": "off"}[want]
-		log, err := run(t, opt, func(url string) error {
-			resp, err := http.Post(url+"/v1/readings", "application/json", strings.NewReader(body))
-			if err != nil {
-				return err
-			}
-			defer resp.Body.Close()
-			text, err := io.ReadAll(resp.Body)
-			if got := string(text); got != `{"status":"`+want+`"}`+"\n" {
-				t.Errorf("answered %s %s, want %s", resp.Status, got, want)
-			}
-			http.DefaultClient.CloseIdleConnections()
-			return err
-		})
-		if err != nil || !strings.Contains(log, "msg=stopped") {
-			t.Errorf("got %v, and the log\n%s", err, log)
-		}
-	}
-}
-
 // Run returns the error that keeps a server from starting, or that ends it, and closes
 // what it opened: a server on the same directory starts afterwards. A server that is refused
 // before it serves creates no data directory.

@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"context"
 	"crypto/x509"
 	"encoding/json"
 	"fmt"
@@ -278,30 +277,6 @@ func TestSignInBelowPath(t *testing.T) {
 		}
 		if resp, _ := v.do("GET", "v1/devices", field("Authorization", "Bearer "+u.Query().Get("id_token_hint"))); resp.StatusCode != http.StatusUnauthorized {
 			t.Errorf("the ID token in that address is a token: %d", resp.StatusCode)
-		}
-	})
-}
-
-// A stream of live readings ends with the session.
-func TestSignOutEndsStream(t *testing.T) {
-	visitPage(t, func(v *visit) {
-		cookie, answer := v.begin("code")
-		resp, _ := v.do("GET", "v1/session/callback?"+answer.Encode(), field("Cookie", cookie))
-		session := newCookies(resp)
-		ctx, cancel := context.WithTimeout(t.Context(), polltest.Patience)
-		defer cancel()
-		req, err := http.NewRequestWithContext(ctx, "GET", v.page+"v1/live", nil)
-		try(t, err)
-		req.Header.Set("Cookie", session)
-		stream, err := v.client.Do(req)
-		try(t, err)
-		defer stream.Body.Close()
-		if stream.StatusCode != http.StatusOK {
-			t.Fatal(stream.Status)
-		}
-		v.do("DELETE", "v1/session", field("Cookie", session))
-		if _, err := io.Copy(io.Discard, stream.Body); err != nil {
-			t.Errorf("the stream has not ended: %v", err)
 		}
 	})
 }

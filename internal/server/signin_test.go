@@ -8,8 +8,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -192,21 +190,6 @@ func TestJWT(t *testing.T) {
 	}
 	if _, err := audit.VerifyLog(auditLog, nil); err != nil {
 		t.Error(err)
-	}
-}
-
-// Without the settings there is no goroutine, and so no request to a provider; with them there is one.
-func TestNoSignIn(t *testing.T) {
-	goroutine := regexp.MustCompile(`(?m)^(created by )?(github\.com/pulsegate/pulsegate/internal/access/(oidc|signin)\.|github\.com/coreos/|golang\.org/x/oauth2)`)
-	for opt, want := range map[*server.Options]bool{options(t): false, houseOptions(t, oidctest.New(t).URL): true} {
-		_, err := run(t, opt, func(string) error {
-			stacks := make([]byte, 4<<20)
-			if stacks = stacks[:runtime.Stack(stacks, true)]; goroutine.Match(stacks) != want {
-				t.Errorf("goroutines, want one for sign-in: %v\n%s", want, stacks)
-			}
-			return nil
-		})
-		try(t, err)
 	}
 }
 

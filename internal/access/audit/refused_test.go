@@ -1,7 +1,6 @@
 package audit_test
 
 import (
-	"net/netip"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -10,50 +9,6 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/access/audit"
 )
-
-// However many requests are rejected, the number of records per minute is bounded, and
-// every request is recorded or counted.
-func TestRefusedFlood(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		path := filepath.Join(t.TempDir(), "audit")
-		l := open(t, path, audit.Options{Now: time.Now})
-		peer := netip.MustParseAddr("192.0.2.7")
-		flood := func(n int) {
-			for i := range n {
-				l.Refused(audit.Refusal{Reason: audit.Unknown, Token: [6]byte{1, 2, 3, 4, 5, byte(i)}, Peer: peer})
-				l.Refused(audit.Refusal{Reason: audit.NoCredentials})
-			}
-			synctest.Wait()
-		}
-		flood(500)
-		recorded := strings.Repeat(" auth.refused", 10)
-		first := "log.started" + recorded
-		if got := events(t, path); got != first {
-			t.Errorf("within the minute: %s, want %s", got, first)
-		}
-		if text := read(t, path); !strings.Contains(text, `"event":"auth.refused","token":"010203040500","reason":"unknown","peer":"192.0.2.7"`) {
-			t.Errorf("the record lacks the reason, token or peer:\n%s", text)
-		}
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		second := first + " auth.refused-more:990"
-		if got := events(t, path); got != second {
-			t.Errorf("after it: %s, want %s", got, second)
-		}
-		if text := read(t, path); !strings.Contains(text, `"count":990,"no_credentials":495,"unknown":495,`) {
-			t.Errorf("the record lacks the counts:\n%s", text)
-		}
-		time.Sleep(10*time.Minute + time.Second) // without events nothing is written
-		flood(6)
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-		if got, want := events(t, path), second+recorded+" auth.refused-more:2"; got != want {
-			t.Errorf("after Close: %s, want %s", got, want)
-		}
-		verify(t, path)
-	})
-}
 
 // Rejected requests without a valid token do not use up the audit records for those with one:
 // a client cannot use a flood to conceal which token guesses stored values.

@@ -160,30 +160,6 @@ func TestSyslogTCP(t *testing.T) {
 	}
 }
 
-// A line that waits for the next attempt when the Syslog is closed is sent, if the server is back.
-//
-// Seen to fail when deliver makes no last attempt.
-func TestSyslogBackAtClose(t *testing.T) {
-	socket, troubles := filepath.Join(t.TempDir(), "socket"), make(chan error, 10)
-	s, err := audit.NewSyslog("unix:"+socket, "", func(err error) { troubles <- err })
-	try(t, err)
-	s.Send([]byte("first"))
-	if err := <-troubles; err == nil {
-		t.Error("reported the end of no trouble")
-	}
-	s.Send([]byte("second"))
-	_, messages := datagrams(t, "unixgram", socket)
-	s.Close()
-	for _, want := range []string{"first", "second"} {
-		if got := receive(t, messages); !strings.HasSuffix(got, " - "+want) {
-			t.Errorf("got %q, want %q", got, want)
-		}
-	}
-	if n := s.Lost(); n != 0 {
-		t.Errorf("%d lost", n)
-	}
-}
-
 // Send never waits for a server that accepts nothing: lines that do not fit into the
 // queue are dropped and counted, to the last line.
 func TestSyslogFull(t *testing.T) {

@@ -8,8 +8,6 @@ import (
 	"errors"
 	"io"
 	"math/big"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -383,49 +381,5 @@ func TestBadFiles(t *testing.T) {
 	}
 	if err := f.Reload(); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a removed certificate: %v, want ErrNotExist", err)
-	}
-}
-
-// net/http serves HTTP/2 and HTTP/1.1 with TLSConfig, and handlers see the client's
-// certificate.
-func TestHTTP(t *testing.T) {
-	ca, p := certtest.New("ca"), newPlace(t)
-	p.write(t, ca.Server(1))
-	write(t, p.cas, ca.PEM)
-	f := open(t, tlsfiles.Options{CertFile: p.cert, KeyFile: p.key, ClientCAFile: p.cas})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv := &http.Server{TLSConfig: f.TLSConfig(), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		gateway, err := tlsfiles.Gateway(r.TLS, time.Now())
-		if err != nil {
-			t.Error(err)
-		}
-		_, _ = io.WriteString(w, r.Proto+" "+gateway.String()) // the client compares
-	})}
-	var wg sync.WaitGroup
-	wg.Go(func() { _ = srv.ServeTLS(l, "", "") }) // ends with Close
-	defer wg.Wait()
-	defer srv.Close()
-	for _, http2 := range []bool{true, false} {
-		cfg := trust(ca)
-		cfg.ServerName = "localhost"
-		cfg.Certificates = []tls.Certificate{ca.Client("bed-7").TLS()}
-		transport := &http.Transport{TLSClientConfig: cfg, ForceAttemptHTTP2: http2}
-		resp, err := (&http.Client{Transport: transport}).Get("https://" + l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err := io.ReadAll(resp.Body)
-		resp.Body.Close()
-		transport.CloseIdleConnections()
-		want := "HTTP/1.1 bed-7"
-		if http2 {
-			want = "HTTP/2.0 bed-7"
-		}
-		if err != nil || string(text) != want {
-			t.Errorf("got %q, %v; want %q", text, err, want)
-		}
 	}
 }

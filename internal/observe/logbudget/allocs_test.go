@@ -40,24 +40,3 @@ func TestNoAllocations(t *testing.T) {
 
 // TestMillionErrorsExhaustive is for make exhaustive, and too slow with the race detector.
 func TestMillionErrorsExhaustive(t *testing.T) { logErrors(t, 1_000_000) }
-
-// BenchmarkLog measures lines that are disabled, suppressed or written.
-func BenchmarkLog(b *testing.B) {
-	for _, bb := range []struct {
-		name  string
-		level slog.Level
-		lines int
-	}{
-		{"off", slog.LevelDebug, 1}, {"suppressed", slog.LevelError, 1}, {"written", slog.LevelError, 1 << 40},
-	} {
-		b.Run(bb.name, func(b *testing.B) {
-			l := logbudget.New(io.Discard, logbudget.Options{LinesPerMinute: bb.lines, BytesPerMinute: 1 << 50})
-			defer l.Close(context.Background())
-			log := slog.New(l.Handler())
-			b.ReportAllocs()
-			for b.Loop() {
-				log.LogAttrs(context.Background(), bb.level, "reading stored readings failed", slog.Int("n", 1<<20), slog.String("error", "checksum"))
-			}
-		})
-	}
-}

@@ -307,31 +307,6 @@ func logErrors(t *testing.T, errs int) {
 
 var messages = []string{"reading stored readings failed", "stored file is damaged", "request handler panicked"}
 
-// When the reader is stuck, logging does not wait. Dropped lines are reported when it
-// resumes.
-func TestReaderStuck(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		out := newReader()
-		resume := out.stop()
-		l := logbudget.New(out, logbudget.Options{LinesPerMinute: 1000})
-		log := slog.New(l.Handler())
-		const lines = 500
-		for range lines {
-			log.Warn("disk is slow", "text", strings.Repeat("x", 1000))
-		}
-		time.Sleep(5 * time.Minute) // the queue has no room for summaries either
-		resume()
-		time.Sleep(time.Minute)
-		closeLog(t, l)
-		got := l.Stats()
-		if got.Dropped < lines/2 || got.Suppressed != 0 || got.Dropped+got.Lines != lines+1 {
-			t.Errorf("Stats: %+v", got)
-		}
-		all := out.lines()
-		equal(t, all[len(all)-1:], fmt.Sprintf(`level=WARN msg="suppressed lines like this" dropped=%d like="disk is slow"`, got.Dropped))
-	})
-}
-
 func TestCloseIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := newReader()
@@ -543,16 +518,6 @@ func TestLongestLine(t *testing.T) {
 			t.Errorf("the longest line has %d bytes, want %d", longest, logbudget.MaxLineBytes)
 		}
 	})
-}
-
-func TestPrint(t *testing.T) {
-	out := newReader()
-	l := logbudget.New(out, logbudget.Options{Level: slog.LevelError, LinesPerMinute: 1})
-	l.Print("listening addr=127.0.0.1:1")
-	l.Print("listening addr=127.0.0.1:2")
-	l.Print(strings.Repeat("x", 5000))
-	closeLog(t, l)
-	equal(t, out.lines(), "listening addr=127.0.0.1:1", "listening addr=127.0.0.1:2", strings.Repeat("x", 4095))
 }
 
 // Texts from net/http become records of a few kinds. A panic with its stack becomes one

@@ -96,50 +96,6 @@ pulsegate_test 7
 	}
 }
 
-func TestStatusClasses(t *testing.T) {
-	for _, tt := range []struct {
-		name    string
-		handler http.HandlerFunc
-		want    string
-	}{
-		{"nothing written", func(http.ResponseWriter, *http.Request) {}, "2xx"},
-		{"body alone", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok") }, "2xx"},
-		{"redirect", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(301) }, "3xx"},
-		{"client error", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(499) }, "4xx"},
-		{"server error", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }, "5xx"},
-		{"not an HTTP status", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(700) }, "5xx"},
-		{"hint first", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(103); w.WriteHeader(204) }, "2xx"},
-		{"switched", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(101) }, "1xx"},
-		{"first status counts", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404); w.WriteHeader(200) }, "4xx"},
-		{"status after body", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "a"); w.WriteHeader(500) }, "2xx"},
-		{"panic", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "aborted"},
-		{"panic after body", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "a"); panic("x") }, "aborted"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			requests := new(metrics.Requests)
-			requests.Route("/x")
-			h := requests.Handler(matched("/x", tt.handler))
-			func() {
-				defer func() { recover() }()
-				h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/x", nil))
-			}()
-			_, families := scrape(t, metrics.Handler("", ready, requests))
-			for _, m := range families["pulsegate_http_requests_total"].Metric {
-				want := 0.0
-				if label(m, "code") == tt.want && label(m, "route") == "/x" {
-					want = 1
-				}
-				if got := m.Counter.GetValue(); got != want {
-					t.Errorf("route %s, class %s: got %v, want %v", label(m, "route"), label(m, "code"), got, want)
-				}
-			}
-			if got := durations(families, "/x").GetSampleCount(); got != 1 {
-				t.Errorf("durations: got %d, want 1", got)
-			}
-		})
-	}
-}
-
 // OnAnswered is called once for every request, when it is counted.
 func TestOnAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -188,20 +144,6 @@ func TestOnAnswered(t *testing.T) {
 	})
 }
 
-// Requests that match no route, or one without a Route, are counted as unmatched.
-func TestUnmatched(t *testing.T) {
-	for _, pattern := range []string{"", "/y"} {
-		h := new(metrics.Requests)
-		h.Route("/x")
-		counted := h.Handler(matched(pattern, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404) }))
-		counted.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/y", nil))
-		_, families := scrape(t, metrics.Handler("", ready, h))
-		if got := durations(families, metrics.Unmatched).GetSampleCount(); got != 1 {
-			t.Errorf("pattern %q: %d requests unmatched, want 1", pattern, got)
-		}
-	}
-}
-
 // matched returns a router that sets the same pattern for every request.
 func matched(pattern string, h http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -227,17 +169,6 @@ func label(m *dto.Metric, name string) string {
 		}
 	}
 	return ""
-}
-
-func TestRouteTwice(t *testing.T) {
-	requests := new(metrics.Requests)
-	requests.Route("GET /a")
-	defer func() {
-		if recover() == nil {
-			t.Error("a second Route of one pattern: got no panic")
-		}
-	}()
-	requests.Route("GET /a")
 }
 
 // TestHistogram scrapes during concurrent observations: a count is always the sum of
@@ -368,28 +299,6 @@ func TestBusyScrapes(t *testing.T) {
 	}
 	close(hold)
 	scrapes.Wait()
-}
-
-func BenchmarkRoute(b *testing.B) {
-	requests := new(metrics.Requests)
-	requests.Route("/")
-	w := &nopWriter{header: http.Header{}}
-	r := httptest.NewRequest("GET", "/", nil)
-	next := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) })
-	for _, bb := range []struct {
-		name    string
-		handler http.Handler
-	}{{"counted=no", next}, {"counted=yes", requests.Handler(matched("/", next))}} {
-		b.Run(bb.name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				bb.handler.ServeHTTP(w, r)
-			}
-			if w.status != 204 {
-				b.Fatal(fmt.Sprint("got status ", w.status))
-			}
-		})
-	}
 }
 
 type nopWriter struct {

@@ -238,16 +238,6 @@ func TestCollectInterrupted(t *testing.T) {
 	}
 }
 
-// TestCollectRestarted checks counters that have decreased.
-func TestCollectRestarted(t *testing.T) {
-	before, after := counted(10)
-	after.Requests["POST /v1/readings 2xx"] = 1
-	r := pg.Analyze(&pg.Capture{Before: before, After: after})
-	if r.Problem == nil || !strings.Contains(r.Problem.Error(), "restarted") {
-		t.Errorf("got %v, want that the server was restarted", r.Problem)
-	}
-}
-
 func TestParseTarget(t *testing.T) {
 	for _, tt := range []struct{ in, want string }{
 		{"127.0.0.1:6060", "http://127.0.0.1:6060"},

@@ -5,11 +5,8 @@ package tracing_test
 import (
 	"context"
 	"net/http"
-	"net/http/httptest"
-	"net/url"
 	"testing"
 
-	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 	"github.com/pulsegate/pulsegate/internal/observe/tracing"
 )
 
@@ -40,51 +37,5 @@ func TestRecordAllocs(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		_ = tr.Close(ctx) // the remaining requests do not matter
-	}
-}
-
-// A discard is a ResponseWriter that keeps only the status.
-type discard struct {
-	header http.Header
-	status int
-}
-
-func (d *discard) Header() http.Header         { return d.header }
-func (d *discard) WriteHeader(status int)      { d.status = status }
-func (d *discard) Write(p []byte) (int, error) { return len(p), nil }
-
-// BenchmarkHandler measures the cost of tracing for a request in the full lane.
-func BenchmarkHandler(b *testing.B) {
-	collector := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	defer collector.Close()
-	endpoint, err := url.Parse(collector.URL)
-	if err != nil {
-		b.Fatal(err)
-	}
-	for _, bb := range []struct {
-		name  string
-		share float64
-		on    bool
-	}{{"tracing=off", 0, false}, {"tracing=unsampled", 0, true}, {"tracing=sampled", 1, true}} {
-		b.Run(bb.name, func(b *testing.B) {
-			var tr *tracing.Tracer
-			if bb.on {
-				tr = tracing.New(tracing.Options{Endpoint: endpoint, Sample: bb.share})
-				defer tr.Close(context.Background())
-			}
-			served := 0
-			h := new(metrics.Requests).Handler(tr.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { served++; w.WriteHeader(204) })))
-			r := httptest.NewRequest("POST", "/v1/readings", nil)
-			w := &discard{header: http.Header{}}
-			b.ReportAllocs()
-			n := 0
-			for b.Loop() {
-				h.ServeHTTP(w, r)
-				n++
-			}
-			if served != n || w.status != 204 {
-				b.Fatalf("%d of %d requests were served, the last one with status %d", served, n, w.status)
-			}
-		})
 	}
 }

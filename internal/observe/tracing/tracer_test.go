@@ -245,21 +245,6 @@ func TestHandler(t *testing.T) {
 	finish(t, tr)
 }
 
-// Without a Tracer there is no handler.
-func TestNoTracer(t *testing.T) {
-	var tr *tracing.Tracer
-	next := http.NewServeMux()
-	if got := tr.Handler(next); got != http.Handler(next) {
-		t.Errorf("got %T, want next itself", got)
-	}
-	if err := tr.Close(context.Background()); err != nil {
-		t.Error(err)
-	}
-	if got := tracing.Of(httptest.NewRequest("GET", "/", nil)); got != nil {
-		t.Errorf("Of an untraced request = %+v, want nil", got)
-	}
-}
-
 // The collector's response decides about retries and is counted.
 func TestAnswers(t *testing.T) {
 	status := func(codes ...int) http.HandlerFunc {

@@ -61,32 +61,6 @@ func benchmarkCommit(b *testing.B, callers int, takes time.Duration) {
 	reportGroups(b, c, &items)
 }
 
-// BenchmarkSubmit measures a caller that, like an event loop, submits many requests
-// and then waits for all of them. An operation is one call.
-func BenchmarkSubmit(b *testing.B) {
-	for _, calls := range []int{1, 64, 1000} {
-		b.Run(fmt.Sprintf("flush=nothing/calls=%d", calls), func(b *testing.B) {
-			items := 0
-			c := groupcommit.New(groupcommit.Options[int]{MaxGroup: 1024}, func(group []int) error {
-				items += len(group)
-				return nil
-			})
-			w := &countingWaiter{all: make(chan struct{}, 1)}
-			item := []int{1}
-			b.ReportAllocs()
-			for n := b.N; n > 0; n -= calls {
-				w.want = min(calls, n)
-				for range w.want {
-					try(b, c.Submit(item, w))
-				}
-				<-w.all
-			}
-			b.StopTimer()
-			reportGroups(b, c, &items)
-		})
-	}
-}
-
 // reportGroups closes c, checks that it flushed every item, and reports the number of
 // flushes per operation.
 func reportGroups(b *testing.B, c *groupcommit.Committer[int], flushed *int) {

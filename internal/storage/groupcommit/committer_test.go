@@ -10,7 +10,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-	"weak"
 
 	"github.com/pulsegate/pulsegate/internal/storage/groupcommit"
 )
@@ -26,27 +25,6 @@ func newCommitter(t *testing.T, cfg groupcommit.Options[int], flush func([]int) 
 }
 
 func flushNothing([]int) error { return nil }
-
-func TestNewPanics(t *testing.T) {
-	for _, tt := range []struct {
-		name  string
-		cfg   groupcommit.Options[int]
-		flush func([]int) error
-		want  string
-	}{
-		{"no flush", groupcommit.Options[int]{MaxGroup: 1}, nil, "flush is nil"},
-		{"no group", groupcommit.Options[int]{MaxGroup: 0}, flushNothing, "MaxGroup is 0"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			defer func() {
-				if got, _ := recover().(string); !strings.Contains(got, tt.want) {
-					t.Errorf("got panic %q, want one with %q", got, tt.want)
-				}
-			}()
-			groupcommit.New(tt.cfg, tt.flush)
-		})
-	}
-}
 
 func TestCloseReturnsWhenContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -119,53 +97,6 @@ func TestRejections(t *testing.T) {
 	}
 }
 
-func TestSubmitWithoutItemsAnswersImmediately(t *testing.T) {
-	c := newCommitter(t, groupcommit.Options[int]{MaxGroup: 1}, flushNothing)
-	answers := 0
-	if err := c.Submit(nil, waiterFunc(func(f groupcommit.Flush) {
-		if f != (groupcommit.Flush{}) {
-			t.Errorf("answer: got %+v, want zeros", f)
-		}
-		answers++
-	})); err != nil {
-		t.Fatal(err)
-	}
-	if answers != 1 {
-		t.Errorf("%d answers when Submit returned, want 1", answers)
-	}
-}
-
-// TestAnswerLeavesQueue commits again from within the answer. By then the answered
-// group must have left the queue. It was seen to fail when the group left the queue
-// after its answers.
-func TestAnswerLeavesQueue(t *testing.T) {
-	c := newCommitter(t, groupcommit.Options[int]{MaxGroup: 3}, flushNothing)
-	const rounds = 100
-	last := make(chan error)
-	var again func(round int) waiterFunc
-	again = func(round int) waiterFunc {
-		return func(f groupcommit.Flush) {
-			if got := c.Stats(); got.QueuedItems != 0 || got.QueuedCalls != 0 || got.Flushing {
-				t.Errorf("round %d: Stats in the answer: %+v, want an empty queue", round, got)
-			}
-			if f.Err == nil && round < rounds {
-				f.Err = c.Submit([]int{1, 2, 3}, again(round+1))
-				if f.Err == nil {
-					return
-				}
-			}
-			last <- f.Err
-		}
-	}
-	try(t, c.Submit([]int{1, 2, 3}, again(1)))
-	if err := <-last; err != nil {
-		t.Errorf("last answer: got %v, want nil", err)
-	}
-	if got := c.Stats().Groups; got != rounds {
-		t.Errorf("got %d groups, want %d", got, rounds)
-	}
-}
-
 // TestAnswerWinsOverContext ends a call's ctx just before its flush returns nil.
 // With one processor, both are ready when the caller wakes up, and Commit must
 // return the answer, which is more precise than ctx's error.
@@ -233,23 +164,6 @@ func TestPanicErrorNamesNoValue(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestNothingIsRetained checks that a committer keeps no item alive after its answer.
-// It was seen to fail when the group was not cleared.
-func TestNothingIsRetained(t *testing.T) {
-	c := groupcommit.New(groupcommit.Options[*[64]byte]{MaxGroup: 4}, func([]*[64]byte) error { return nil })
-	defer c.Close(background)
-	item := new([64]byte)
-	kept := weak.Make(item)
-	if _, err := c.Commit(background, []*[64]byte{item}); err != nil {
-		t.Fatal(err)
-	}
-	runtime.GC()
-	if kept.Value() != nil {
-		t.Error("the item is still alive after its answer")
-	}
-	runtime.KeepAlive(c)
 }
 
 // TestGroupsAreBounded repeatedly queues the same number of items, in calls of the

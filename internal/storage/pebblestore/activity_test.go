@@ -6,10 +6,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"pgregory.net/rapid"
 
-	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 )
 
@@ -53,46 +51,4 @@ func TestActiveDevices(t *testing.T) {
 		}
 		mustClose(t, s)
 	})
-}
-
-// TestRecovered checks that a store knows whether it was closed cleanly.
-func TestRecovered(t *testing.T) {
-	disk := vfs.NewCrashableMem()
-	open := func(fs vfs.FS, want bool, what string) *pebblestore.Store {
-		t.Helper()
-		s := mustOpen(t, pebblestore.Options{FS: fs})
-		if got := shown(t, s, "store_recovered") == 1; got != want {
-			t.Errorf("%s: recovered is %v, want %v", what, got, want)
-		}
-		return s
-	}
-	s := open(disk, false, "a new store")
-	mustAppend(t, s, entry("d", 1, 1))
-	crashed := disk.CrashClone(vfs.CrashCloneCfg{})
-	mustClose(t, s)
-	mustClose(t, open(disk, false, "a store that was closed"))
-	mustClose(t, open(crashed, true, "a store that crashed"))
-	mustClose(t, open(crashed, false, "a store that had crashed and was closed"))
-}
-
-// TestTroubles counts errors after which the store continues.
-func TestTroubles(t *testing.T) {
-	// One failure only: commits wait for flushes.
-	flush := &fault{failing: errDisk}
-	flush.match = func(op errorfs.Op) bool {
-		return flush.failed.Load() == 0 && operation(".sst", errorfs.OpCreate)(op)
-	}
-	s := mustOpen(t, pebblestore.Options{FS: inject(vfs.NewMem(), flush), MemTableBytes: 64 << 10})
-	defer mustClose(t, s)
-	flush.on.Store(true)
-	for k := int64(0); shown(t, s, "store_background_errors_total") == 0; k++ {
-		group := make([]*storage.Entry, 500)
-		for i := range group {
-			group[i] = entry(fmt.Sprintf("a-device-with-a-name-%d", i), k, 7000)
-		}
-		mustAppend(t, s, group...)
-	}
-	if shown(t, s, "store_failed") != 0 {
-		t.Error("the store has failed after a failed flush")
-	}
 }

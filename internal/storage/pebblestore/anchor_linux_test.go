@@ -4,8 +4,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strconv"
-	"syscall"
 	"testing"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
@@ -33,37 +31,5 @@ func TestLockRemoved(t *testing.T) {
 			t.Errorf("while this process has the store open, Open of %s returns %v, want ErrLocked", path, err)
 		}
 	}
-	mustClose(t, s)
-}
-
-// TestLockCopied closes a store while a copy of the directory's descriptor is open, as in a child
-// process between fork and exec. The store must open again.
-//
-// Seen to fail when the directory was closed without unlocking it.
-func TestLockCopied(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "data")
-	s, err := pebblestore.Open(dir, pebblestore.Options{MinFreeBytes: -1})
-	try(t, err)
-	entries, err := os.ReadDir("/proc/self/fd")
-	try(t, err)
-	copies := 0
-	for _, e := range entries {
-		if target, err := os.Readlink(filepath.Join("/proc/self/fd", e.Name())); err != nil || target != dir {
-			continue
-		}
-		fd, err := strconv.Atoi(e.Name())
-		try(t, err)
-		fd, err = syscall.Dup(fd)
-		try(t, err)
-		defer syscall.Close(fd)
-		copies++
-	}
-	if copies == 0 {
-		t.Fatal("the store has no descriptor of its directory: the test tests nothing")
-	}
-	mustClose(t, s)
-	s, err = pebblestore.Open(dir, pebblestore.Options{MinFreeBytes: -1})
-	try(t, err)
 	mustClose(t, s)
 }

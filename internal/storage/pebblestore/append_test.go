@@ -2,15 +2,12 @@ package pebblestore_test
 
 import (
 	"fmt"
-	"net/http/httptest"
-	"strings"
 	"sync/atomic"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
-	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -131,32 +128,5 @@ func TestAppendAllocations(t *testing.T) {
 				t.Errorf("%.3f allocations per reading, want none", perReading)
 			}
 		})
-	}
-}
-
-// TestMetrics scrapes a store that has settled some readings, and one that is closed.
-func TestMetrics(t *testing.T) {
-	s := mustOpen(t, pebblestore.Options{FS: vfs.NewMem(), MaxDevices: 2})
-	mustAppend(t, s, entry("a", 1, 1), entry("a", 2, 1), with(entry("a", 1, 1), vitals.SpO2, 1), entry("b", 1, 1))
-	mustAppend(t, s, entry("a", 1, 1), entry("a", 1, 2), entry("c", 1, 1), entry("c", 2, 1), entry("a", 2, 1))
-	for _, name := range []string{"store_written_bytes_total", "store_size_bytes", "store_log_bytes", "store_sync_seconds_total"} {
-		if got := shown(t, s, name); got <= 0 {
-			t.Errorf("%s is %v, want more", name, got)
-		}
-	}
-	rec := httptest.NewRecorder()
-	metrics.Handler("", func() bool { return true }, s).ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
-	for _, want := range []string{
-		"pulsegate_store_devices 2", "pulsegate_store_failed 0", "pulsegate_store_syncs_total 1", "pulsegate_store_lookups_total 2",
-		"pulsegate_retention_removed_readings_total 0",
-		`pulsegate_store_active_devices{within="24h"} 0`,
-	} {
-		if !strings.Contains(rec.Body.String(), "\n"+want+"\n") {
-			t.Errorf("a scrape has no line %s:\n%s", want, rec.Body)
-		}
-	}
-	mustClose(t, s)
-	if syncs, bytes := shown(t, s, "store_syncs_total"), shown(t, s, "store_size_bytes"); syncs != 1 || bytes != 0 {
-		t.Errorf("after Close, the metrics have %v syncs and %v bytes, want 1 and 0", syncs, bytes)
 	}
 }

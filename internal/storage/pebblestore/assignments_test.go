@@ -45,25 +45,6 @@ func mustAssign(t testing.TB, s *pebblestore.Store, all ...storage.Assignment) {
 	}
 }
 
-// TestNoAssignments: latest values are answered with the assignments of their device, so these
-// cost nothing in a store that has never had one.
-func TestNoAssignments(t *testing.T) {
-	s := mustOpen(t, pebblestore.Options{FS: vfs.NewMem()})
-	defer mustClose(t, s)
-	device := mustName("ppg-1")
-	mustAppend(t, s, entry("ppg-1", 1000, 70))
-	if raceDetector {
-		return // it counts allocations of its own
-	}
-	if got := testing.AllocsPerRun(100, func() {
-		if all, err := s.DeviceAssignments(t.Context(), device); err != nil || len(all) > 0 {
-			t.Fatalf("got %v, %v", all, err)
-		}
-	}); got != 0 {
-		t.Errorf("%v allocations, want 0", got)
-	}
-}
-
 func subjectTraces() []string { return append(oldTraces(), erasedSubject[:12], erasedSubject[12:24]) }
 
 // TestEraseAssignment erases an assignment whose readings are in old and new tables, in the log,

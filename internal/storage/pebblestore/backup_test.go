@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -446,32 +445,5 @@ func TestBackupBusy(t *testing.T) {
 	}
 	if _, err := s.Backup(); !errors.Is(err, storage.ErrClosed) {
 		t.Errorf("after Close: %v, want ErrClosed", err)
-	}
-}
-
-// TestBackupCrash checks that the next start removes a checkpoint left by a crash.
-func TestBackupCrash(t *testing.T) {
-	disk := vfs.NewCrashableMem()
-	s := mustOpen(t, pebblestore.Options{FS: disk})
-	mustAppend(t, s, manyEntries(100)...)
-	b, err := s.Backup()
-	try(t, err)
-	crashed := disk.CrashClone(vfs.CrashCloneCfg{})
-	try(t, b.Close())
-	want := mustDump(t, s)
-	mustClose(t, s)
-	if _, err := crashed.Stat(dataDir + "/checkpoint"); err != nil {
-		t.Fatalf("the crash left no checkpoint: %v", err)
-	}
-	if _, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: crashed}); err != nil {
-		t.Error(err)
-	}
-	s = mustOpen(t, pebblestore.Options{FS: crashed})
-	if got := mustDump(t, s); got != want {
-		t.Error("the store has changed")
-	}
-	mustClose(t, s)
-	if _, ok := files(t, crashed)["checkpoint"]; ok {
-		t.Errorf("the checkpoint is still there: %v", slices.Collect(maps.Keys(files(t, crashed))))
 	}
 }

@@ -59,23 +59,6 @@ func TestCheckCounts(t *testing.T) {
 	}
 }
 
-// TestCheckEmpty checks a store without readings, a missing directory and an empty one.
-func TestCheckEmpty(t *testing.T) {
-	fs := vfs.NewMem()
-	mustClose(t, mustOpen(t, pebblestore.Options{FS: fs}))
-	r, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs})
-	if err != nil || r.Devices != 0 || r.Readings != 0 || r.NewestUnixMs != 0 {
-		t.Errorf("Check returns %+v, %v", r, err)
-	}
-	try(t, fs.MkdirAll("empty", 0o700))
-	for dir, want := range map[string]string{"missing": "the directory does not exist", "empty": "the directory is empty"} {
-		_, err = pebblestore.Check(context.Background(), dir, pebblestore.CheckOptions{FS: fs})
-		if !errors.Is(err, storage.ErrFormat) || !strings.Contains(err.Error(), want) {
-			t.Errorf("Check of a directory that is %s returns %v, want ErrFormat and %q", dir, err, want)
-		}
-	}
-}
-
 // TestCheckInvariants checks that Check finds violations of each invariant of the package
 // comment, in a store with segments and with groups.
 func TestCheckInvariants(t *testing.T) {

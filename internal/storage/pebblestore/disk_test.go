@@ -60,65 +60,6 @@ func TestDiskLow(t *testing.T) {
 	})
 }
 
-// TestDiskNearMark writes with little more free space than the store needs. The mark must
-// be updated at the next poll.
-func TestDiskNearMark(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		fs := vfs.NewMem()
-		fs.TestingSetDiskUsage(free(20 << 20))
-		s := mustOpen(t, pebblestore.Options{FS: fs, MinFreeBytes: 1, MemTableBytes: 64 << 10, WindowRows: 1000})
-		defer mustClose(t, s)
-		time.Sleep(time.Second)
-		before := shown(t, s, "store_min_free_bytes")
-		for k := range int64(100) {
-			mustAppend(t, s, shifted(manyEntries(50), 1000*k)...)
-		}
-		time.Sleep(300 * time.Millisecond)
-		if after := shown(t, s, "store_min_free_bytes"); before <= 1 || after <= before {
-			t.Errorf("the mark is %v, and was %v before there were tables", after, before)
-		}
-	})
-}
-
-// TestDiskLowAtOpen opens a store on a disk that is already low on space. Reads must
-// work.
-func TestDiskLowAtOpen(t *testing.T) {
-	fs := vfs.NewMem()
-	s := mustOpen(t, pebblestore.Options{FS: fs})
-	mustAppend(t, s, entry("d", 1, 1))
-	mustClose(t, s)
-
-	fs.TestingSetDiskUsage(free(10 << 20))
-	s = mustOpen(t, pebblestore.Options{FS: fs})
-	if err := s.Ready(); !errors.Is(err, storage.ErrDiskLow) {
-		t.Errorf("Ready returns %v, want ErrDiskLow", err)
-	}
-	if got := count(t, s, "d"); got != 1 {
-		t.Errorf("readers see %d records, want 1", got)
-	}
-	mustClose(t, s)
-
-	s = mustOpen(t, pebblestore.Options{FS: fs, MinFreeBytes: -1}) // no limit
-	mustAppend(t, s, entry("d", 2, 2))
-	mustClose(t, s)
-
-	fs.TestingSetDiskUsage(free(1 << 20)) // the log could not be replayed
-	before := files(t, fs)
-	if _, err := pebblestore.Open(dataDir, pebblestore.Options{FS: fs}); !errors.Is(err, storage.ErrDiskLow) {
-		t.Errorf("Open returns %v, want ErrDiskLow", err)
-	}
-	for name, text := range files(t, fs) {
-		if before[name] != text {
-			t.Errorf("Open has changed %s", name)
-		}
-	}
-	s = mustOpen(t, pebblestore.Options{FS: fs, ReadOnly: true})
-	if got := count(t, s, "d"); got != 2 {
-		t.Errorf("a read-only store shows %d records, want 2", got)
-	}
-	mustClose(t, s)
-}
-
 // TestNoSpaceLeft fills the disk between two polls, so that a table cannot be written.
 // From then on readings are rejected, until there is enough space again. The test uses the
 // real clock, because Pebble holds a mutex while it pauses between two attempts.

@@ -317,18 +317,6 @@ func TestEraseFailedBatch(t *testing.T) {
 	}
 }
 
-// TestEraseFailedReopen fails the reopening of the tree: the store must fail and report
-// it.
-func TestEraseFailedReopen(t *testing.T) {
-	out, err := child(t, "fail the end of an erasure", "").CombinedOutput()
-	wantExit(t, err, 3, out)
-	for _, want := range []string{"it cannot be opened", errDisk.Error(), dataDir, "acknowledged"} {
-		if !strings.Contains(string(out), want) {
-			t.Errorf("the process printed %q, want %q in it", out, want)
-		}
-	}
-}
-
 func failReopen(string) {
 	f := &fault{match: operation(".dbtmp", errorfs.OpCreate), failing: errDisk}
 	s, err := pebblestore.Open(dataDir, pebblestore.Options{

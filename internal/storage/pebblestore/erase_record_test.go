@@ -1,8 +1,6 @@
 package pebblestore_test
 
 import (
-	"bytes"
-	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -12,7 +10,6 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
-	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/backup"
 )
 
 // errRecord is returned by a function that fails to record an erasure.
@@ -113,34 +110,6 @@ func TestEraseRecord(t *testing.T) {
 				t.Error("the intent is still there")
 			}
 		})
-	}
-}
-
-// TestBackupOfUnfinishedErasure restores a backup of a store with an unfinished erasure. The
-// restored store must finish it, too.
-func TestBackupOfUnfinishedErasure(t *testing.T) {
-	fs := vfs.NewMem()
-	s := mustOpen(t, pebblestore.Options{FS: fs})
-	fill(t, s, 0, 3)
-	eraseUnrecorded(t, s)
-	archive := mustBackup(t, s)
-	mustClose(t, s)
-	ctx := context.Background()
-	if _, err := pebblestore.ReceiveBackup(ctx, bytes.NewReader(archive), backupPath, backup.Options{FS: fs}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := pebblestore.Restore(ctx, backupPath, restoredPath, backup.Options{FS: fs}); err != nil {
-		t.Fatal(err)
-	}
-	var recorded []storage.Erasure
-	s, err := pebblestore.Open(restoredPath, pebblestore.Options{FS: fs, OnErased: func(e storage.Erasure) error {
-		recorded = append(recorded, e)
-		return nil
-	}})
-	try(t, err)
-	mustClose(t, s)
-	if len(recorded) != 1 || recorded[0].Device != mustName(erasedDevice) {
-		t.Errorf("the start of the copy recorded %+v, want the erasure", recorded)
 	}
 }
 

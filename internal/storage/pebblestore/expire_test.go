@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -180,15 +178,6 @@ func TestExpireStopped(t *testing.T) {
 	mustClose(t, s)
 }
 
-// TestFlushClosed flushes a store that was closed, as Expire may. Pebble would panic.
-func TestFlushClosed(t *testing.T) {
-	s := mustOpen(t, pebblestore.Options{FS: vfs.NewMem()})
-	mustClose(t, s)
-	if err := pebblestore.Flush(s); !errors.Is(err, storage.ErrClosed) {
-		t.Errorf("got %v, want ErrClosed", err)
-	}
-}
-
 // TestExpireNoSpaceLeft cancels Expire while its flush finds no space. A server that is
 // shutting down must not wait for space.
 func TestExpireNoSpaceLeft(t *testing.T) {
@@ -214,60 +203,4 @@ func TestExpireNoSpaceLeft(t *testing.T) {
 	case <-time.After(polltest.Patience):
 		t.Fatal("Expire does not end")
 	}
-}
-
-// TestExpireOnLowDisk removes expired readings while there is no space for new ones.
-func TestExpireOnLowDisk(t *testing.T) {
-	fs := vfs.NewMem()
-	s := mustOpen(t, pebblestore.Options{FS: fs})
-	mustAppend(t, s, entry("d", 1, 1), entry("d", 100, 1))
-	mustClose(t, s)
-	fs.TestingSetDiskUsage(free(100 << 20))
-	s = mustOpen(t, pebblestore.Options{FS: fs})
-	defer mustClose(t, s)
-	if err := s.Ready(); !errors.Is(err, storage.ErrDiskLow) {
-		t.Fatalf("Ready returns %v, want ErrDiskLow", err)
-	}
-	if got, err := s.Expire(context.Background(), 50, math.MaxInt64); err != nil || got != (storage.Expiry{Readings: 1}) {
-		t.Errorf("Expire returns %+v, %v", got, err)
-	}
-	if _, err := s.Erase(mustName("d")); !errors.Is(err, storage.ErrDiskLow) {
-		t.Errorf("Erase, which needs space, returns %v, want ErrDiskLow", err)
-	}
-}
-
-// TestExpireNotSealed fails a read of a segment while Expire seals late readings that are expired.
-// They stay in memory then, and Expire must not report that it has removed what is expired.
-//
-// Seen to fail when Expire removed what was in segments, and returned nil.
-func TestExpireNotSealed(t *testing.T) {
-	t.Parallel()
-	var failing atomic.Bool
-	fault := errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if op.Kind == errorfs.OpFileReadAt && strings.HasSuffix(op.Path, ".sst") && failing.CompareAndSwap(true, false) {
-			return syscall.EIO
-		}
-		return nil
-	})
-	s := mustOpen(t, pebblestore.Options{FS: inject(vfs.NewMem(), fault), MinFreeBytes: -1, CacheBytes: 1})
-	mustAppend(t, s, manyDevices(10, 1000)...)
-	mustAppend(t, s, manyDevices(10, 3000)...)
-	try(t, pebblestore.Seal(s), pebblestore.Flush(s))
-	mustAppend(t, s, manyDevices(10, 2000)...)
-	failing.Store(true)
-	if done, err := s.Expire(context.Background(), 2500, math.MaxInt64); !errors.Is(err, syscall.EIO) {
-		t.Errorf("Expire returns %+v, %v, want the error of the disk", done, err)
-	}
-	if failing.Load() {
-		t.Fatal("no segment was read")
-	}
-	if _, err := s.Expire(context.Background(), 2500, math.MaxInt64); err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range manyDevices(10, 0) {
-		if got := count(t, s, e.Reading.Device.String()); got != 1 {
-			t.Errorf("device %s has %d readings, want 1", e.Reading.Device, got)
-		}
-	}
-	mustClose(t, s)
 }

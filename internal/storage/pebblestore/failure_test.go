@@ -2,15 +2,11 @@ package pebblestore_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
-	"runtime"
 	"runtime/debug"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -19,7 +15,6 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
-	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 )
@@ -114,79 +109,6 @@ func TestFailedLog(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestFatalEndsAppend ends the goroutine in OnFatal, like os.Exit ends the process.
-func TestFatalEndsAppend(t *testing.T) {
-	f := &fault{match: logOperation(errorfs.OpFileSync, errorfs.OpFileSyncData), failing: errDisk}
-	s := mustOpen(t, pebblestore.Options{FS: inject(vfs.NewMem(), f), OnFatal: func(string) { runtime.Goexit() }})
-	f.on.Store(true)
-	var done sync.WaitGroup
-	done.Go(func() {
-		err := s.Append([]*storage.Entry{entry("d", 1, 1)})
-		t.Errorf("Append returned %v after OnFatal ended its goroutine", err)
-	})
-	done.Wait()
-	if err := s.Ready(); !errors.Is(err, storage.ErrFailed) {
-		t.Errorf("Ready returns %v, want ErrFailed", err)
-	}
-	if err := s.Append(nil); !errors.Is(err, storage.ErrFailed) {
-		t.Errorf("Append returns %v, want ErrFailed", err)
-	}
-	_ = s.Close()
-}
-
-// TestFailedFlush fails writes of tables for a while. The store must not fail, and must
-// flush when the disk works again.
-func TestFailedFlush(t *testing.T) {
-	f := &fault{match: operation(".sst", errorfs.OpCreate), failing: errDisk}
-	log := &logWatch{line: make(chan string, 100)}
-	fs := vfs.NewMem()
-	s := mustOpen(t, pebblestore.Options{
-		FS: inject(fs, f), MemTableBytes: 64 << 10, Log: slog.New(log),
-		OnFatal: func(message string) { t.Errorf("OnFatal was called: %s", message) },
-	})
-	f.on.Store(true)
-	for k := range int64(400) {
-		mustAppend(t, s, shifted(manyEntries(50), 1000*k)...)
-		if len(namesWith(t, fs, ".log")) > 1 {
-			// The first memtable is full. If the second one filled too before the loop ended, Append
-			// would wait for the flush for ever.
-			break
-		}
-	}
-	polltest.Until(t, "the flush fails", func() bool { return f.failed.Load() > 0 })
-	if line := <-log.line; !strings.Contains(line, "is retried") || !strings.Contains(line, errDisk.Error()) {
-		t.Errorf("the log line is %q", line)
-	}
-	f.on.Store(false)
-	for k := range int64(40) {
-		mustAppend(t, s, shifted(manyEntries(50), 100_000+1000*k)...)
-	}
-	if err := s.Ready(); err != nil {
-		t.Errorf("Ready returns %v", err)
-	}
-	mustClose(t, s)
-	if _, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs}); err != nil {
-		t.Error(err)
-	}
-}
-
-// A logWatch is a slog.Handler that sends lines of level Error to a channel.
-type logWatch struct{ line chan string }
-
-func (*logWatch) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelError }
-func (w *logWatch) WithAttrs([]slog.Attr) slog.Handler         { return w }
-func (w *logWatch) WithGroup(string) slog.Handler              { return w }
-
-func (w *logWatch) Handle(_ context.Context, r slog.Record) error {
-	line := r.Message
-	r.Attrs(func(a slog.Attr) bool { line += fmt.Sprintf(" %s=%v", a.Key, a.Value); return true })
-	select {
-	case w.line <- line:
-	default:
-	}
-	return nil
 }
 
 // TestFailedManifest fails the sync of the manifest in a flush: Pebble's background work

@@ -259,51 +259,6 @@ func TestRefusedValues(t *testing.T) {
 	}
 }
 
-// TestOffsetOfRecord checks records beside a reading with an offset from UTC: without an offset, with
-// that one, and with another one.
-func TestOffsetOfRecord(t *testing.T) {
-	row := columns.Row{TimeUnixMs: 5, ReceivedUnixMs: 7, UTCOffset: vitals.MakeUTCOffset(60)}
-	row.Values.Set(vitals.HeartRate, 7200)
-	const (
-		newest = "0000000000000005" + "08"
-		latest = "0000000000000005" + "1c20"
-		sealed = "0000000000000005" + "0001"
-	)
-	for _, tt := range []struct {
-		record string
-		want   vitals.UTCOffset
-		err    string
-	}{
-		{"02" + newest + latest + sealed, 0, "record of device d: wrong latest heart"},
-		{"03" + newest + latest + "05dc" + sealed, vitals.MakeUTCOffset(60), ""},
-		{"03" + newest + latest + "05dd" + sealed, vitals.MakeUTCOffset(61), "record of device d: wrong latest heart"},
-	} {
-		fs := vfs.NewMem()
-		mustClose(t, mustOpen(t, pebblestore.Options{FS: fs}))
-		db := openRaw(t, fs)
-		for key, value := range map[string][]byte{
-			"\x02d\x00\x00\x00\x00\x00\x00\x00\x00\x05": columns.AppendSegment(nil, []columns.Row{row}), "\x01d": unhex(tt.record), "\x00readings": unhex("0000000000000001"),
-		} {
-			try(t, db.Set([]byte(key), value, pebble.Sync))
-		}
-		try(t, db.Close())
-		_, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs})
-		if tt.err == "" && err != nil || tt.err != "" && (!errors.Is(err, storage.ErrCorrupt) || !strings.Contains(err.Error(), tt.err)) {
-			t.Errorf("record %s: Check returns %v, want %q", tt.record, err, tt.err)
-		}
-		s := mustOpen(t, pebblestore.Options{FS: fs})
-		if d, err := s.Latest(context.Background(), mustName("d")); err != nil || d.Latest[vitals.HeartRate].UTCOffset != tt.want {
-			t.Errorf("record %s: Latest returns %+v, %v, want offset %d", tt.record, d, err, tt.want)
-		}
-		// A reading that completes the record of that time brings its offset.
-		mustAppend(t, s, with(entry("d", 5, 7200), vitals.SpO2, 9700))
-		if d, err := s.Latest(context.Background(), mustName("d")); err != nil || d.Latest[vitals.HeartRate].UTCOffset != row.UTCOffset || d.Latest[vitals.SpO2].UTCOffset != row.UTCOffset {
-			t.Errorf("record %s, completed: Latest returns %+v, %v, want offset %d", tt.record, d, err, row.UTCOffset)
-		}
-		mustClose(t, s)
-	}
-}
-
 func unhex(s string) []byte {
 	b, err := hex.DecodeString(s)
 	if err != nil {

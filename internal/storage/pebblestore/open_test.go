@@ -200,42 +200,6 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestMissingFiles removes files that a store needs. Open must not create a new, empty store
-// in their place.
-func TestMissingFiles(t *testing.T) {
-	disk := vfs.NewMem()
-	s := mustOpen(t, pebblestore.Options{FS: disk, MemTableBytes: 64 << 10})
-	for range 4 {
-		mustAppend(t, s, manyEntries(400)...)
-		mustAppend(t, s, shifted(manyEntries(400), 1000)...)
-	}
-	mustClose(t, s)
-	for name := range files(t, disk) {
-		essential := strings.HasPrefix(name, "MANIFEST") || strings.HasPrefix(name, "marker.manifest") ||
-			strings.HasPrefix(name, "marker.format") || strings.HasSuffix(name, ".sst")
-		if !essential {
-			continue
-		}
-		fs := copyFS(t, disk)
-		try(t, fs.Remove(dataDir+"/"+name))
-		before := files(t, fs)
-		_, err := pebblestore.Open(dataDir, pebblestore.Options{FS: fs})
-		if !errors.Is(err, storage.ErrCorrupt) {
-			t.Errorf("without %s, Open returns %v, want ErrCorrupt", name, err)
-		}
-		_, err = pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs})
-		if !errors.Is(err, storage.ErrCorrupt) {
-			t.Errorf("without %s, Check returns %v, want ErrCorrupt", name, err)
-		}
-		after := files(t, fs)
-		for name, text := range before {
-			if strings.HasSuffix(name, ".sst") && after[name] != text {
-				t.Errorf("without %s, Open has changed %s", name, name)
-			}
-		}
-	}
-}
-
 // shifted adds ms to the times of readings.
 func shifted(group []*storage.Entry, ms int64) []*storage.Entry {
 	for _, e := range group {

@@ -3,8 +3,6 @@ package pebblestore_test
 import (
 	"bytes"
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -16,7 +14,6 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
@@ -116,54 +113,6 @@ func TestTidy(t *testing.T) {
 	})
 }
 
-// TestTidyDamaged damages the segments of one device. Those of the others must be merged, and the
-// damaged ones stay, and be reported.
-func TestTidyDamaged(t *testing.T) {
-	t.Parallel()
-	disk := vfs.NewMem()
-	s := mustOpen(t, pebblestore.Options{FS: disk, MinFreeBytes: -1})
-	const devices = 3000
-	for k := range int64(3) {
-		var group []*storage.Entry
-		for i := range devices {
-			group = append(group, entry(fmt.Sprintf("d%04d", i), 1000*k, vitals.Value(i)))
-		}
-		mustAppend(t, s, group...)
-		try(t, pebblestore.Seal(s))
-	}
-	pebblestore.CompactAll(s)
-	mustClose(t, s)
-	tables := namesWith(t, disk, ".sst")
-	if len(tables) != 1 {
-		t.Fatalf("there are tables %v, want one", tables)
-	}
-	flip(t, disk, tables[0], size(t, disk, tables[0])/2)
-
-	s = mustOpen(t, pebblestore.Options{FS: disk, MinFreeBytes: -1})
-	try(t, pebblestore.TidyPass(s))
-	if err := s.Degraded(); !errors.Is(err, storage.ErrCorrupt) {
-		t.Errorf("Degraded returns %v, want ErrCorrupt", err)
-	}
-	merged, damaged := 0, 0
-	for i := range devices {
-		device := fmt.Sprintf("d%04d", i)
-		r := storage.Range{Device: mustName(device), ToUnixMs: 1 << 62}
-		switch n, err := s.Scan(context.Background(), r, make([]storage.Record, 4)); {
-		case errors.Is(err, storage.ErrCorrupt):
-			damaged++
-		case err != nil || n != 3:
-			t.Fatalf("device %s has %d readings, %v", device, n, err)
-		case len(pebblestore.SegmentRows(s, r.Device)) == 1:
-			merged++
-		}
-	}
-	// A damaged block of 4 KiB has the segments of some dozen devices.
-	if damaged == 0 || damaged > 200 || merged < devices-2*damaged {
-		t.Errorf("of %d devices the segments of %d are merged and those of %d damaged", devices, merged, damaged)
-	}
-	mustClose(t, s)
-}
-
 // TestTidyRetries makes the steps of Tidy fail for an hour. It must try again ever less often, so
 // that a lasting error does not fill the log, and must merge the segments within ten minutes after
 // the error has ended.
@@ -203,43 +152,4 @@ func TestTidyRetries(t *testing.T) {
 		}
 		mustClose(t, s)
 	})
-}
-
-// TestFaultIsNoDamage fails reads of segments while late readings are merged into them. The
-// error of the disk must not be reported as damage, and the readings must not be lost.
-//
-// Seen to fail when each segment that was not read counted as damaged.
-func TestFaultIsNoDamage(t *testing.T) {
-	t.Parallel()
-	var failing atomic.Bool
-	fault := errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if failing.Load() && op.Kind == errorfs.OpFileReadAt && strings.HasSuffix(op.Path, ".sst") {
-			return syscall.EIO
-		}
-		return nil
-	})
-	disk := vfs.NewMem()
-	open := func() *pebblestore.Store {
-		return mustOpen(t, pebblestore.Options{FS: inject(disk, fault), MinFreeBytes: -1, CacheBytes: 1})
-	}
-	s := open()
-	mustAppend(t, s, manyDevices(100, 1000)...)
-	try(t, pebblestore.Seal(s))
-	mustAppend(t, s, manyDevices(100, 3000)...)
-	try(t, pebblestore.Seal(s), pebblestore.Flush(s))
-	mustAppend(t, s, manyDevices(100, 2000)...)
-	failing.Store(true)
-	try(t, pebblestore.Seal(s), pebblestore.TidyPass(s))
-	failing.Store(false)
-	if err := s.Degraded(); err != nil {
-		t.Errorf("Degraded returns %v after errors of the disk", err)
-	}
-	mustClose(t, s)
-	s = open()
-	for _, e := range manyDevices(100, 0) {
-		if got := count(t, s, e.Reading.Device.String()); got != 3 {
-			t.Fatalf("device %s has %d readings, want 3", e.Reading.Device, got)
-		}
-	}
-	mustClose(t, s)
 }
