@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -78,28 +77,6 @@ func testStoreErrors(t *testing.T, serve serveFunc) {
 	}
 }
 
-// TestPartlyStored stores the first part of a batch and fails the second. The answer must not
-// say that nothing was stored, and sending the batch again must be safe.
-func TestPartlyStored(t *testing.T) { eachFront(t, testPartlyStored) }
-
-func testPartlyStored(t *testing.T, serve serveFunc) {
-	var full atomic.Bool
-	_, srv := serve(t, ingest.Config{MaxGroup: 10}, func(group []*storage.Entry) error {
-		if full.Swap(true) {
-			return fmt.Errorf("%w: %w", storage.ErrNotWritten, storage.ErrDiskLow)
-		}
-		return nil
-	})
-	resp, text := post(t, srv, batch("d", 15), "")
-	if resp.StatusCode != 503 || !strings.Contains(text, "part of the batch was stored") {
-		t.Errorf("%d %s, want 503 that mentions the stored part", resp.StatusCode, text)
-	}
-	full.Store(false)
-	if _, text = post(t, srv, batch("d", 10), ""); text != `{"stored":0,"duplicate":10}` {
-		t.Errorf("the first part again: %s, want duplicates", text)
-	}
-}
-
 // TestFullQueue checks that a full queue rejects immediately, and that admitted readings are
 // answered.
 func TestFullQueue(t *testing.T) { eachFront(t, testFullQueue) }
@@ -131,17 +108,6 @@ func testFullQueue(t *testing.T, serve serveFunc) {
 		if text != `{"stored":5,"duplicate":0}` {
 			t.Errorf("admitted request %d: %s", i, text)
 		}
-	}
-}
-
-// TestBatchLargerThanQueue checks that a batch larger than the queue is admitted when the queue
-// is empty.
-func TestBatchLargerThanQueue(t *testing.T) { eachFront(t, testBatchLargerThanQueue) }
-
-func testBatchLargerThanQueue(t *testing.T, serve serveFunc) {
-	_, srv := serve(t, ingest.Config{MaxGroup: 10, MaxQueued: 20}, nil)
-	if _, text := post(t, srv, batch("d", 55), ""); text != `{"stored":55,"duplicate":0}` {
-		t.Errorf("answer %s", text)
 	}
 }
 
@@ -256,52 +222,6 @@ func TestCloseGivesUp(t *testing.T) {
 		t.Errorf("answer %d %s, want 500 outcome-unknown", status, text)
 	}
 	close(release)
-}
-
-// TestGroupsAreShared checks that requests that arrive during a commit share the next group.
-func TestGroupsAreShared(t *testing.T) { eachFront(t, testGroupsAreShared) }
-
-func testGroupsAreShared(t *testing.T, serve serveFunc) {
-	const clients, rounds = 64, 5
-	groups, release := make(chan int, 2*clients), make(chan struct{})
-	defer close(release)
-	core, srv := serve(t, ingest.Config{}, func(group []*storage.Entry) error {
-		groups <- len(group)
-		<-release
-		return nil
-	})
-	srv.client.Transport.(*http.Transport).MaxIdleConnsPerHost = clients
-	for round := range rounds {
-		var wg sync.WaitGroup
-		send := func(client int) {
-			wg.Go(func() {
-				if _, text := post(t, srv, reading(fmt.Sprint("d", client), round), ""); text != `{"status":"stored"}` {
-					t.Errorf("answer %s", text)
-				}
-			})
-		}
-		send(0)
-		first := <-groups // its commit lasts until released
-		for client := 1; client < clients; client++ {
-			send(client)
-		}
-		polltest.Until(t, "all requests are queued", func() bool { return core.Counters().Queued == clients })
-		release <- struct{}{}
-		// Queued counts a reading shortly before it joins a group, so the last ones may be in another.
-		second := <-groups
-		release <- struct{}{}
-		for rest := clients - 1 - second; rest > 0; {
-			rest -= <-groups
-			release <- struct{}{}
-		}
-		wg.Wait()
-		if first != 1 || second < clients/2 {
-			t.Errorf("round %d: groups of %d and %d, want 1 and about %d", round, first, second, clients-1)
-		}
-	}
-	if n := core.Commits().Groups; n != 2*rounds {
-		t.Errorf("%d groups for %d requests, want %d", n, clients*rounds, 2*rounds)
-	}
 }
 
 // TestAnnouncedBodies checks that clients that announce much and send nothing take no memory.

@@ -8,10 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -21,7 +18,6 @@ import (
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/storetest"
-	"github.com/pulsegate/pulsegate/internal/wire/share"
 )
 
 // fast starts a server with both lanes.
@@ -148,74 +144,6 @@ func TestPipelined(t *testing.T) {
 	})
 }
 
-// An empty line after a body is skipped when it arrives in two pieces, and the request
-// after it is answered, however short it is. Seen to fail when the event loop waited for
-// as many bytes as had arrived with the first piece.
-func TestEmptyLineInPieces(t *testing.T) {
-	eachFront(t, func(t *testing.T, serve serveFunc) {
-		_, srv := serve(t, ingest.Config{}, nil)
-		conn := dial(t, srv)
-		in := bufio.NewReader(conn)
-		for i, next := range []string{request(batch("d", 20)), request(reading("e", 1)), "GET / HTTP/1.1\r\nHost: x\r\n\r\n"} {
-			if i > 0 {
-				next = "\n" + next
-			}
-			send(t, conn, next+"\r")
-			if got := answers(t, in, 1)[0]; !strings.HasPrefix(got, "200 ") && i < 2 {
-				t.Errorf("answer %d: %s, want 200", i, got)
-			}
-		}
-	})
-}
-
-// After a request with Connection: close, the answer is the last one, and further
-// requests are ignored.
-func TestConnectionClose(t *testing.T) {
-	eachFront(t, func(t *testing.T, serve serveFunc) {
-		core, srv := serve(t, ingest.Config{}, nil)
-		conn := dial(t, srv)
-		last := strings.Replace(request(reading("d", 2)), "Host", "Connection: close\r\nHost", 1)
-		send(t, conn, request(reading("d", 1))+last+request(reading("d", 3)))
-		in := bufio.NewReader(conn)
-		answers(t, in, 1)
-		resp, err := http.ReadResponse(in, nil)
-		try(t, err)
-		if !resp.Close {
-			t.Error("the last answer has no Connection: close")
-		}
-		if text, err := io.ReadAll(in); err != nil || string(text) != `{"status":"stored"}`+"\n" {
-			t.Errorf("the last answer is %q, %v", text, err)
-		}
-		if n := core.Counters().Stored; n != 2 {
-			t.Errorf("%d readings stored, want 2", n)
-		}
-	})
-}
-
-// A client that half-closes the connection after a request still gets the answer.
-// (net/http considers it disconnected.)
-func TestHalfClosed(t *testing.T) { eachFast(t, testHalfClosed) }
-
-func testHalfClosed(t *testing.T, secure bool) {
-	release := make(chan struct{})
-	srv := fast(t, ingest.Config{}, ingest.FastLaneConfig{TLS: secure, Loops: 1}, func([]*storage.Entry) error {
-		<-release
-		return nil
-	})
-	conn := dial(t, srv)
-	send(t, conn, request(reading("d", 1)))
-	try(t, conn.CloseWrite())
-	// Once the loop has answered a later request, it has seen the half-close.
-	other := dial(t, srv)
-	send(t, other, request("no reading"))
-	answers(t, bufio.NewReader(other), 1)
-	close(release)
-	text, err := io.ReadAll(conn)
-	if err != nil || !strings.HasSuffix(string(text), `{"status":"stored"}`+"\n") {
-		t.Errorf("answer %q, %v", text, err)
-	}
-}
-
 // Clients that disconnect at any point of a request or its answer leak nothing.
 // Requests that they sent completely are stored and counted.
 func TestPeersThatGo(t *testing.T) { eachFast(t, testPeersThatGo) }
@@ -281,97 +209,6 @@ func testPeerThatDoesNotRead(t *testing.T, secure bool) {
 	}
 	if s := srv.lane.Stats(); s.Expired == 0 {
 		t.Errorf("%+v, want an expired connection", s)
-	}
-}
-
-// A client that reads its answers late gets all of them, complete and in order.
-func TestPeerThatReadsLate(t *testing.T) { eachFast(t, testPeerThatReadsLate) }
-
-func testPeerThatReadsLate(t *testing.T, secure bool) {
-	srv := fast(t, ingest.Config{}, ingest.FastLaneConfig{TLS: secure}, nil)
-	conn := dial(t, srv)
-	try(t, conn.SetReadBuffer(256<<10))
-	const requests = 7 // whose answers are more than the buffers of both sides hold
-	refused := request("[" + strings.TrimSuffix(strings.Repeat("1,", 15_000), ",") + "]")
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for i := range requests {
-			if _, err := io.WriteString(conn, refused+request(reading("d", i))); err != nil {
-				t.Error(err)
-			}
-		}
-	})
-	time.Sleep(100 * time.Millisecond) // so that the buffers of both sides fill; longer is as good
-	for i, got := range answers(t, bufio.NewReader(conn), 2*requests) {
-		want := `200 {"status":"stored"}`
-		if i%2 == 0 {
-			want = `207 {"stored":0,"duplicate":0,"rejected":[{"index":0,`
-		}
-		if !strings.HasPrefix(got, want) {
-			t.Fatalf("answer %d: %.80s, want %s", i, got, want)
-		}
-	}
-	wg.Wait()
-}
-
-// Slow clients and idle connections are closed after the timeout, with an answer
-// where net/http sends one.
-func TestSlow(t *testing.T) {
-	// In net/http, the time for a whole request begins with its connection: this is what a busy
-	// machine has for the part that must arrive in time. In the fast lane it begins with the
-	// request.
-	const long, fullBody, short = polltest.Patience, 8 * time.Second, time.Second
-	type timeouts struct{ header, read, idle time.Duration }
-	whole := request(reading("d", 1))
-	header := strings.Index(whole, "\r\n\r\n")
-	for front, secure := range map[string]bool{"full": false, "fast": false, "fast over TLS": true} {
-		body := timeouts{long, short, long}
-		if front == "full" {
-			body.read = fullBody
-		}
-		for _, tt := range []struct {
-			name, first, slow, want string
-			limits                  timeouts
-		}{
-			{"nothing", "", "", "", timeouts{short, long, long}},
-			{"part of a header", whole[:20], "", "", timeouts{short, long, long}},
-			{"header byte by byte", "", whole[:header], "", timeouts{short, long, long}},
-			{"part of a body", whole[:len(whole)-3], "", "408", body},
-			{"body byte by byte", whole[:header+5], whole[header+5:], "408", body},
-			{"nothing more", whole, "", "200", timeouts{long, long, short}},
-		} {
-			t.Run(front+"/"+tt.name, func(t *testing.T) {
-				t.Parallel()
-				lane := &ingest.FastLaneConfig{HeaderTimeout: tt.limits.header, ReadTimeout: tt.limits.read, IdleTimeout: tt.limits.idle, TLS: secure}
-				if front == "full" {
-					lane = nil
-				}
-				srv := serveOn(t, settleAs(storage.Stored), ingest.Config{}, lane, func(s *http.Server) {
-					s.ReadHeaderTimeout, s.ReadTimeout, s.IdleTimeout = tt.limits.header, tt.limits.read, tt.limits.idle
-				})
-				conn := dial(t, srv)
-				_, _ = io.WriteString(conn, tt.first) // the connection may have ended, if it should
-				go func() {
-					for i := range len(tt.slow) {
-						time.Sleep(500 * time.Millisecond) // all of it takes longer than fullBody
-						if _, err := io.WriteString(conn, tt.slow[i:i+1]); err != nil {
-							return // the server has ended it, as it should
-						}
-					}
-				}()
-				text, err := io.ReadAll(conn)
-				if errors.Is(err, os.ErrDeadlineExceeded) {
-					t.Fatal("the connection is still open")
-				}
-				// net/http answers a truncated header with a 400 without a body.
-				if tt.want == "" && len(text) > 0 && !strings.HasPrefix(string(text), "HTTP/1.1 400") || tt.want != "" && !strings.HasPrefix(string(text), "HTTP/1.1 "+tt.want) {
-					t.Errorf("answer %q, want %q", text, tt.want)
-				}
-				if tt.want == "408" && !strings.Contains(string(text), "#timeout") {
-					t.Errorf("answer %q, want the problem timeout", text)
-				}
-			})
-		}
 	}
 }
 
@@ -519,66 +356,6 @@ func TestShutdownCutOff(t *testing.T) {
 	close(release)
 	if err := errors.Join(lane.Close(), core.Close(context.Background())); err != nil {
 		t.Error(err)
-	}
-}
-
-// Connections beyond the limit wait until others are closed, in either lane.
-func TestMaxConns(t *testing.T) {
-	srv := fast(t, ingest.Config{}, ingest.FastLaneConfig{Conns: &share.Conns{Max: 2}, HeaderTimeout: polltest.Patience}, nil)
-	first, second, third := dial(t, srv), dial(t, srv), dial(t, srv)
-	send(t, first, request(reading("d", 1)))
-	answers(t, bufio.NewReader(first), 1)
-	send(t, first, request(reading("d", 2))[:20]) // an idle one is closed for the third
-	send(t, second, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-	answers(t, bufio.NewReader(second), 1)
-	send(t, third, request(reading("d", 3)))
-	try(t, third.SetReadDeadline(time.Now().Add(150*time.Millisecond)))
-	if _, err := third.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("the third of two connections is served: %v", err)
-	}
-	second.Close()
-	try(t, third.SetReadDeadline(time.Now().Add(polltest.Patience)))
-	answers(t, bufio.NewReader(third), 1)
-}
-
-// Observe is called for every answer.
-func TestObserve(t *testing.T) {
-	var mu sync.Mutex
-	seen := map[int]int{}
-	srv := fast(t, ingest.Config{}, ingest.FastLaneConfig{Observe: func(status int, message []byte, d time.Duration, _ uint16) {
-		mu.Lock()
-		defer mu.Unlock()
-		seen[status]++
-		if want := fmt.Sprintf("HTTP/1.1 %d ", status); !strings.HasPrefix(string(message), want) || strings.Count(string(message), "HTTP/1.1 ") != 1 {
-			t.Errorf("observed the message %q, want one that begins with %q", message, want)
-		}
-	}}, nil)
-	conn := dial(t, srv)
-	send(t, conn, request(good)+request(`{}`)+request(`x`)+request(good)+request("["+good+",1]"))
-	answers(t, bufio.NewReader(conn), 5)
-	mu.Lock()
-	defer mu.Unlock()
-	if got := fmt.Sprint(seen); got != "map[200:2 207:1 400:1 422:1]" {
-		t.Errorf("observed %s", got)
-	}
-}
-
-// When more batches are in flight than the lane keeps jobs for, the memory reserved for
-// all of them is released.
-//
-// Seen to fail when release kept the reservation of a job that it discarded.
-func TestLaneReleasesMemory(t *testing.T) {
-	g := newBarrier()
-	core, srv := fronts()["fast"](t, ingest.Config{}, g.before)
-	const batches, readings = 40, 1000 // more than the lane keeps
-	wait := g.fill(t, core, srv, slices.Repeat([]int{readings}, batches)...)
-	if n := core.Counters().BodyBytes; n < batches*readings*100 {
-		t.Fatalf("%d bytes are reserved for %d readings in flight", n, batches*readings)
-	}
-	close(g.release)
-	wait()
-	if n := core.Counters().BodyBytes; n != 0 {
-		t.Errorf("%d bytes are reserved after the last answer, want 0", n)
 	}
 }
 

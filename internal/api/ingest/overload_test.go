@@ -3,10 +3,7 @@ package ingest_test
 import (
 	"bufio"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -60,40 +57,6 @@ func (g *barrier) fill(t *testing.T, core *ingest.Core, srv *server, readings ..
 	return wg.Wait
 }
 
-// TestOverloadJitter checks that clients that were rejected together get different Retry-After.
-//
-// Seen to fail when every client got the least.
-func TestOverloadJitter(t *testing.T) {
-	eachFront(t, func(t *testing.T, serve serveFunc) {
-		g := newBarrier()
-		core, srv := serve(t, ingest.Config{MaxGroup: 1, MaxQueued: 1}, g.before)
-		wait := g.fill(t, core, srv, 1)
-		var mu sync.Mutex
-		waits := map[int]int{}
-		var wg sync.WaitGroup
-		for range 100 { // each with its own connection: pauses do not add up
-			wg.Go(func() {
-				resp, _ := raw(t, srv, strings.Replace(request(good), "Host", "Connection: close\r\nHost", 1))
-				seconds, err := strconv.Atoi(resp.Header.Get("Retry-After"))
-				if resp.StatusCode != 503 || err != nil || seconds < 1 || seconds > 5 {
-					t.Errorf("%d with Retry-After %q, want 503 and 1 to 5", resp.StatusCode, resp.Header.Get("Retry-After"))
-				}
-				mu.Lock()
-				defer mu.Unlock()
-				waits[seconds]++
-			})
-		}
-		wg.Wait()
-		// With 100 clients, fewer than four of five different values have a probability of less
-		// than one in a thousand million.
-		if len(waits) < 4 {
-			t.Errorf("got %v, want values spread over 1 to 5", waits)
-		}
-		close(g.release)
-		wait()
-	})
-}
-
 // TestOverloadRudeClient ignores Retry-After. The client must be rejected only a few times per
 // second, because its connection is not read in between. All its requests must be answered in
 // the end.
@@ -135,52 +98,6 @@ func TestOverloadRudeClient(t *testing.T) {
 			t.Errorf("of %d further requests %d are refused, want the %d sent while the queue was full", requests-8, refused, inVain)
 		}
 	})
-}
-
-// TestOverloadReadsNoBody checks that while the queue is full, the full lane rejects before it
-// has read a body: for a large body it does not wait, and closes the connection; after a small
-// one the connection stays open. (TestFullQueueReadsNoBody tests the fast lane.)
-//
-// Seen to fail without the check at the start of ServeHTTP, which then waited for the body, and
-// with net/http's EnableFullDuplex, which panicked after an unread body.
-func TestOverloadReadsNoBody(t *testing.T) {
-	g := newBarrier()
-	core, srv := fronts()["full"](t, ingest.Config{MaxGroup: 1, MaxQueued: 1}, g.before)
-	wait := g.fill(t, core, srv, 1)
-	for _, tt := range []struct {
-		name, fields, body string
-		closes             bool
-	}{
-		{"large", "Content-Length: 1000000\r\n", "", true},
-		{"chunked", "Transfer-Encoding: chunked\r\n", "", true},
-		{"small", "Content-Length: 40\r\n", `{"device":"d","time":1000,"spo2_pct":97}`, false},
-	} {
-		conn := dial(t, srv)
-		send(t, conn, "POST /v1/readings HTTP/1.1\r\nHost: x\r\n"+tt.fields+"\r\n"+tt.body)
-		in := bufio.NewReader(conn)
-		resp, err := http.ReadResponse(in, nil)
-		if err != nil {
-			t.Fatalf("%s: %v", tt.name, err)
-		}
-		if _, err := io.ReadAll(resp.Body); err != nil {
-			t.Errorf("%s: %v", tt.name, err)
-		}
-		if resp.StatusCode != 503 || resp.Close != tt.closes {
-			t.Errorf("%s: %d, closes: %v; want 503, %v", tt.name, resp.StatusCode, resp.Close, tt.closes)
-		}
-		if tt.closes {
-			continue
-		}
-		send(t, conn, request(good))
-		if got := answers(t, in, 1)[0]; !strings.Contains(got, "#overloaded") {
-			t.Errorf("%s, the next request: %s, want overloaded", tt.name, got)
-		}
-	}
-	close(g.release)
-	wait()
-	if n := core.Counters().Stored; n != 1 {
-		t.Errorf("%d readings stored, want the admitted one", n)
-	}
 }
 
 // TestOverloadLowWater checks that once a batch did not fit, the queue counts as full until an

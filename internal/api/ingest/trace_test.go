@@ -21,13 +21,6 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/storetest"
 )
 
-const parent = "Traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\n"
-
-// tracedRequest returns a request with a traceparent.
-func tracedRequest(body string) string {
-	return strings.Replace(request(body), "\r\n\r\n", "\r\n"+parent+"\r\n", 1)
-}
-
 // A tracedSpan is a span as a collector receives it.
 type tracedSpan struct {
 	Name, SpanID, ParentSpanID         string
@@ -133,29 +126,6 @@ func exchange(t *testing.T, srv *server, requests string, answers int) {
 	}
 	if strings.Count(text, "HTTP/1.1 200 ") != answers {
 		t.Fatalf("answers: %s", text)
-	}
-}
-
-// TestTraceparentMoves checks that a request with a traceparent leaves the fast lane only if
-// traces are recorded.
-//
-// Seen to fail when moves did not check for a Tracer, and when it did not check the request.
-func TestTraceparentMoves(t *testing.T) {
-	for _, on := range []bool{false, true} {
-		cfg := ingest.Config{Now: time.Now}
-		if on {
-			cfg.Trace, _ = traced(t, 0)
-		}
-		srv := serveOn(t, settleAs(storage.Stored), cfg, &ingest.FastLaneConfig{})
-		exchange(t, srv, request(good)+request(good), 2)
-		if got := srv.lane.Stats().Moved; got != 0 {
-			t.Errorf("recording %v: %d connections without a trace moved", on, got)
-		}
-		exchange(t, srv, request(good)+tracedRequest(good), 2)
-		if got := srv.lane.Stats().Moved; (got != 0) != on {
-			t.Errorf("recording %v: %d connections with a trace moved", on, got)
-		}
-		srv.stop(t)
 	}
 }
 

@@ -108,26 +108,6 @@ func TestPause(t *testing.T) {
 	polltest.Until(t, "the connection is removed", func() bool { return s.Stats().Open <= 1 })
 }
 
-// A server that drains does not wait for the end of a pause: it answers the input received
-// during the pause at once.
-func TestPauseEndsWithDrain(t *testing.T) {
-	s := startBytes(t, eventloop.Config{}, time.Hour)
-	conn := dial(t, s.Addr().String())
-	if _, err := io.WriteString(conn, "p"); err != nil {
-		t.Fatal(err)
-	}
-	read(t, conn, 1)
-	if _, err := io.WriteString(conn, "x"); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Shutdown(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if rest, err := io.ReadAll(conn); err != nil || string(rest) != "x" {
-		t.Errorf("at the end %q, %v; want x", rest, err)
-	}
-}
-
 // Connections beyond the bound are guests: they are rejected, and may be moved. Those
 // beyond the bound on guests wait until a place is free.
 //

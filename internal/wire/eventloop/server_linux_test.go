@@ -304,43 +304,6 @@ func TestPeerAddr(t *testing.T) {
 	}
 }
 
-// A connection is moved after its answers are sent. It returns the bytes that were already
-// read, and supports deadlines.
-func TestMove(t *testing.T) {
-	s, _ := start(t, eventloop.Config{})
-	conn := dial(t, s.Addr().String())
-	if _, err := io.WriteString(conn, "later 1\nlater 2\nmove\nand more"); err != nil {
-		t.Fatal(err)
-	}
-	moved, err := s.Accept()
-	try(t, err)
-	defer moved.Close()
-	for _, want := range []string{"later 1", "later 2"} {
-		if got := readLine(t, conn); !strings.HasPrefix(got, "later") {
-			t.Errorf("answer %q, want %q", got, want)
-		}
-	}
-	got := make([]byte, 13)
-	if _, err := io.ReadFull(moved, got); err != nil || string(got) != "move\nand more" {
-		t.Errorf("the other server reads %q, %v", got, err)
-	}
-	try(t, moved.SetReadDeadline(time.Now().Add(20*time.Millisecond)))
-	if _, err := moved.Read(got); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("a read after its deadline: %v", err)
-	}
-	if moved.RemoteAddr().String() != conn.LocalAddr().String() {
-		t.Errorf("the moved connection is from %v, want %v", moved.RemoteAddr(), conn.LocalAddr())
-	}
-	if n := s.Stats().Open; n != 1 {
-		t.Errorf("%d connections open, want the moved one", n)
-	}
-	moved.Close()
-	moved.Close()
-	if n := s.Stats().Open; n != 0 {
-		t.Errorf("%d connections open, want none", n)
-	}
-}
-
 // The input read before a connection moved counts as memory until the other server has
 // read it or closed the connection. (Seen to fail when it was a copy that was not
 // counted.)

@@ -1,14 +1,7 @@
 package eventloop_test
 
 import (
-	"bytes"
-	"crypto/aes"
-	"crypto/cipher"
-	"crypto/hmac"
-	"crypto/sha256"
 	"crypto/tls"
-	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"io"
 	"net"
@@ -214,111 +207,4 @@ func TestTLSIdleWithoutData(t *testing.T) {
 		}
 	}
 	t.Error("the connection stays open")
-}
-
-// A client receives the alert about its first record and no reset, although the server did
-// not read all input.
-//
-// Seen to fail when a connection without data is closed at once.
-func TestTLSAlertBeforeData(t *testing.T) {
-	s, _ := startTLS(t, eventloop.Config{LingerTimeout: polltest.Patience}) // the client may send slowly
-	c := sealed(t, s)
-	forged := c.record(appData, make([]byte, 1000))
-	forged[len(forged)-1] ^= 1
-	c.raw(append(forged, make([]byte, 200_000)...))
-	c.wantEnd("bad record MAC")
-	if n, err := io.Copy(io.Discard, c.tcp); err != nil {
-		t.Errorf("after the alert, %d bytes and %v", n, err)
-	}
-}
-
-// What crypto/tls keeps of a large handshake is reserved too.
-//
-// Seen to fail when only memory used after the handshake is counted.
-func TestTLSHandshakeMemory(t *testing.T) {
-	s, memory := startTLS(t, eventloop.Config{})
-	protocols := []string{"http/1.1"}
-	for range 200 {
-		protocols = append(protocols, strings.Repeat("x", 250))
-	}
-	conn := dialTLS(t, s, &tls.Config{NextProtos: protocols})
-	if got := ask(t, conn, "hello"); got != "hello" {
-		t.Fatalf("got %q, want hello", got)
-	}
-	if held := 1<<20 - memory.left.Load(); held < 50_000 {
-		t.Errorf("%d bytes are reserved, want at least 50,000", held)
-	}
-	small := dialTLS(t, s, nil)
-	before := memory.left.Load()
-	if got := ask(t, small, "hello"); got != "hello" {
-		t.Fatalf("got %q, want hello", got)
-	}
-	if now := memory.left.Load(); now != before {
-		t.Errorf("%d bytes are reserved for a connection with a small handshake", before-now)
-	}
-}
-
-// A client that asks for a second handshake with TLS 1.2 gets an alert, and the others'
-// connections go on.
-func TestTLSRenegotiation(t *testing.T) {
-	s, memory := startTLS(t, eventloop.Config{LingerTimeout: 50 * time.Millisecond})
-	other := dialTLS(t, s, nil)
-	var keys bytes.Buffer
-	conn := dialTLS(t, s, &tls.Config{
-		MaxVersion: tls.VersionTLS12, KeyLogWriter: &keys,
-		CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256},
-	})
-	wire := conn.NetConn().(*tap)
-	const randomAt = 5 + 4 + 2 // headers of the record and of ServerHello, version
-	serverRandom := bytes.Clone(wire.seen[randomAt : randomAt+32])
-	if got := ask(t, conn, "hello"); got != "hello" {
-		t.Fatalf("got %q, want hello", got)
-	}
-	line := strings.Fields(keys.String()) // CLIENT_RANDOM, random, master secret
-	clientRandom, err1 := hex.DecodeString(line[1])
-	master, err2 := hex.DecodeString(line[2])
-	try(t, err1, err2)
-	// RFC 5246, section 6.3: the keys of client and server, then their IVs.
-	block := prf12(master, "key expansion", append(serverRandom, clientRandom...), 2*16+2*4)
-	aesBlock, err := aes.NewCipher(block[:16])
-	try(t, err)
-	aead, err := cipher.NewGCM(aesBlock)
-	try(t, err)
-	hello := append([]byte{1, 0, 0, 41, 3, 3}, clientRandom...)
-	hello = append(hello, 0, 0, 2, 0xc0, 0x2b, 1, 0) // no session, one suite, no compression
-	// RFC 5288, section 3: Finished was record 0, and hello was record 1.
-	number := binary.BigEndian.AppendUint64(nil, 2)
-	ad := append(bytes.Clone(number), handshake, 3, 3, 0, byte(len(hello)))
-	record := append([]byte{handshake, 3, 3, 0, byte(8 + len(hello) + aead.Overhead())}, number...)
-	record = aead.Seal(record, append(bytes.Clone(block[32:36]), number...), hello, ad)
-	if _, err := wire.Conn.Write(record); err != nil {
-		t.Fatal(err)
-	}
-	if rest, err := io.ReadAll(conn); len(rest) > 0 || err == nil || !strings.Contains(err.Error(), "unexpected message") {
-		t.Errorf("the connection ends with %q, %v; want an alert", rest, err)
-	}
-	if got := ask(t, other, "hello"); got != "hello" {
-		t.Errorf("another connection: got %q, want hello", got)
-	}
-	conn.Close()
-	polltest.Until(t, "the connection has ended", func() bool { return s.Stats().Open == 1 })
-	if left := memory.left.Load(); left != 1<<20 {
-		t.Errorf("%d bytes are held", 1<<20-left)
-	}
-}
-
-// prf12 is the pseudorandom function of TLS 1.2 (RFC 5246, section 5).
-func prf12(secret []byte, label string, seed []byte, n int) (out []byte) {
-	sum := func(parts ...[]byte) []byte {
-		h := hmac.New(sha256.New, secret)
-		for _, p := range parts {
-			h.Write(p)
-		}
-		return h.Sum(nil)
-	}
-	seed = append([]byte(label), seed...)
-	for a := sum(seed); len(out) < n; a = sum(a) {
-		out = append(out, sum(a, seed)...)
-	}
-	return out[:n]
 }

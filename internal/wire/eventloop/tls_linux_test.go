@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -122,26 +121,6 @@ func TestTLSEcho(t *testing.T) {
 			t.Errorf("%+v, want 4 connections and none moved", got)
 		}
 	})
-}
-
-// Input that arrives together with the end of the handshake is answered.
-//
-// Seen to fail when a new connection is not read before the kernel reports something.
-func TestTLSEarlyLine(t *testing.T) {
-	s, _ := startTLS(t, eventloop.Config{})
-	wire := &tap{Conn: dial(t, s.Addr().String()), holds: true}
-	conn := tls.Client(wire, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13})
-	try(t, conn.HandshakeContext(t.Context()))
-	if _, err := io.WriteString(conn, "hello\n"); err != nil {
-		t.Fatal(err)
-	}
-	wire.holds = false
-	if _, err := wire.Write(wire.held); err != nil {
-		t.Fatal(err)
-	}
-	if got := readLine(t, conn); got != "hello" {
-		t.Errorf("got %q, want hello", got)
-	}
 }
 
 // The server's last record is close_notify, whichever side ends a connection and why.
@@ -306,34 +285,6 @@ func TestTLSDrainWithinRecord(t *testing.T) {
 				c.raw(last[20:])
 				c.want("last\n")
 			}
-			c.wantEnd("close_notify")
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
-		})
-	}
-}
-
-// The beginning of a record that comes with the end of the handshake counts, too.
-//
-// Seen to fail when only what the session reads begins a record.
-func TestTLSDrainAfterHandshake(t *testing.T) {
-	for _, missing := range []int{4, 23, 25} { // within the record, and within its header
-		t.Run(strconv.Itoa(missing), func(t *testing.T) {
-			s, _ := startTLS(t, eventloop.Config{StartTimeout: time.Hour, IdleTimeout: time.Hour})
-			c, rest := sealedWithPart(t, s, "last\n", missing)
-			polltest.Until(t, "the connection is accepted", func() bool { return s.Stats().Accepted == 1 })
-			idle := dialTLS(t, s, nil)
-			if got := ask(t, idle, "hello"); got != "hello" { // the loop has taken the first one before
-				t.Fatalf("got %q, want hello", got)
-			}
-			done := make(chan error)
-			go func() { done <- s.Shutdown(t.Context()) }()
-			if got, err := io.ReadAll(idle); err != nil || len(got) > 0 {
-				t.Errorf("an idle connection ends with %q, %v", got, err)
-			}
-			c.raw(rest)
-			c.want("last\n")
 			c.wantEnd("close_notify")
 			if err := <-done; err != nil {
 				t.Error(err)

@@ -51,13 +51,3 @@ func TestWheelModel(t *testing.T) {
 		})
 	})
 }
-
-func BenchmarkWheelSet(b *testing.B) {
-	w := eventloop.NewWheel(512, 0)
-	id := int32(0)
-	b.ReportAllocs()
-	for b.Loop() {
-		w.Set(id&1023, int64(id)&511)
-		id = (id + 1) & 0xffff
-	}
-}
