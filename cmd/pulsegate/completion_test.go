@@ -25,47 +25,6 @@ func requireProgram(t *testing.T, name string) string {
 	return ""
 }
 
-// TestComplete checks the completions of a command line.
-func TestComplete(t *testing.T) {
-	for _, tt := range []struct {
-		name  string
-		words []string
-		want  []string
-	}{
-		{"a command", []string{"se"}, []string{"serve"}},
-		{"a subcommand", []string{"sim", "v"}, []string{"verify"}},
-		{"nothing of that name", []string{"sx"}, nil},
-		{"the commands that show readings", []string{"la"}, []string{"latest"}},
-		{"a flag of devices", []string{"devices", "--li"}, []string{"--limit"}},
-		{"a file to create", []string{"token", "create", "--out", "x"}, []string{":files"}},
-		{"a hidden command", []string{"__"}, nil},
-		{"a flag", []string{"serve", "--drain"}, []string{"--drain-delay", "--drain-timeout"}},
-		{"a flag after a value", []string{"serve", "--data", "serve", "--drain-d"}, []string{"--drain-delay"}},
-		{"a flag of all commands", []string{"check", "--conf"}, []string{"--config"}},
-		{"a flag of the default subcommand", []string{"sim", "--us"}, []string{"--users"}},
-		{"a flag of another command", []string{"check", "--drain"}, nil},
-		{"a value", []string{"serve", "--log-format", ""}, []string{"text", "json"}},
-		{"a value after =", []string{"serve", "--log-format=j"}, []string{"--log-format=json"}},
-		{"a value after =, as bash splits it", []string{"serve", "--log-format", "=", "j"}, []string{"json"}},
-		{"no value yet, as bash splits it", []string{"serve", "--log-format", "="}, []string{"text", "json"}},
-		{"a path", []string{"serve", "--data", "x"}, []string{":files"}},
-		{"any text", []string{"serve", "--addr", "1"}, nil},
-		{"after a flag without a value", []string{"sim", "--verify", "--pos"}, []string{"--posts"}},
-		{"an argument", []string{"completion", "z"}, []string{"zsh"}},
-		{"an unknown flag's value", []string{"serve", "--nonsense=x"}, nil},
-	} {
-		out, errs, code := output(t, program(t), append([]string{"__complete", "--"}, tt.words...)...)
-		var got []string
-		for line := range strings.Lines(out) {
-			word, _, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
-			got = append(got, word)
-		}
-		if code != 0 || errs != "" || !slices.Equal(got, tt.want) {
-			t.Errorf("%s: got %q, exit code %d, %q; want %q", tt.name, got, code, errs, tt.want)
-		}
-	}
-}
-
 // The shells complete with the scripts.
 func TestCompletionScripts(t *testing.T) {
 	dir := t.TempDir()

@@ -133,59 +133,6 @@ func values(text string) (lines []string) {
 	return lines
 }
 
-// An invalid file is rejected, with the place and a correction.
-func TestConfigErrors(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		file string
-		want []string // lines; FILE stands for the path
-	}{
-		{"unknown key", "[serve]\nmax-batch-byte = 1", []string{"FILE:2: max-batch-byte is not a setting of pulsegate serve; did you mean max-batch-bytes?"}},
-		{"underscores", "[serve]\nmax_ahead = '1m'", []string{"FILE:2: max_ahead is not a setting of pulsegate serve; did you mean max-ahead?"}},
-		{"swapped letters", "[serve]\nmax-ahaed = '1m'", []string{"FILE:2: max-ahaed is not a setting of pulsegate serve; did you mean max-ahead?"}},
-		{"no similar key", "[serve]\ncolour = 'red'", []string{"FILE:2: colour is not a setting of pulsegate serve"}},
-		{"unknown table", "[server]\naddr = ':1'", []string{"FILE:1: server is not a setting of pulsegate; did you mean [serve]?"}},
-		{"no table", "addr = ':1'", []string{"FILE:1: addr does not belong here; put it under [serve] or [demo]"}},
-		{"table above", "[sim]\nusers = 1", []string{"FILE:2: users does not belong here; put it under [sim.run]"}},
-		{"command as a key", "serve = 1", []string{"FILE:1: serve is a command; put its settings into a table [serve]"}},
-		{"itself", "config = 'x'", []string{"FILE:1: config is accepted on the command line only"}},
-		{"action", "[serve]\nprint-config = true", []string{"FILE:2: print-config is accepted on the command line only"}},
-		{"no unit", "[serve]\n\nmax-ahead = 300", []string{"FILE:3: serve.max-ahead: 300 needs a unit; did you mean 300m? (the units are ms, s, m, h and d)"}},
-		{"no unit, as a text", "[serve]\nmax-ahead = '300'", []string{"FILE:2: serve.max-ahead: 300 needs a unit; did you mean 300m? (the units are ms, s, m, h and d)"}},
-		{"unknown unit", "[serve]\nmax-ahead = '5min'", []string{`FILE:2: serve.max-ahead: "5min" is not a duration, such as 90s, 5m, 1h30m or 400d; the units are ms, s, m, h and d`}},
-		{"part of a day", "[serve]\nmax-ahead = '1.5d'", []string{`FILE:2: serve.max-ahead: "1.5d" is not from 1d to 36500d`}},
-		{"unclear unit", "[serve]\nmax-batch-bytes = '1M'", []string{`FILE:2: serve.max-batch-bytes: "1M" is not a number of bytes; did you mean 1MiB?`}},
-		{"part of a byte", "[serve]\nmax-batch-bytes = '0.3B'", []string{`FILE:2: serve.max-batch-bytes: "0.3B" is not a whole number of bytes`}},
-		{"text for a number", "[serve]\nloops = 'two'", []string{`FILE:2: serve.loops: "two" is not a whole number`}},
-		{"text for a boolean", "[serve]\ninsecure = 'maybe'", []string{"FILE:2: serve.insecure: bool value must be true, 1, yes, false, 0 or no"}},
-		{"fraction", "[serve]\nloops = 1.5", []string{`FILE:2: serve.loops: "1.5" is not a whole number`}},
-		{"list for a text", "[serve]\naddr = ['a']", []string{"FILE:2: serve.addr: write a string, a number, true or false"}},
-		{"date for a text", "[serve]\naddr = 1979-05-27", []string{"FILE:2: serve.addr: write a string, a number, true or false"}},
-		{"not one of", "[serve]\nfast-lane = 'maybe'", []string{`FILE:2: serve.fast-lane: "maybe" is not one of on, off`}},
-		{"level", "[serve]\nlog-level = 'loud'", []string{`FILE:2: serve.log-level: "loud" is not a level; the levels are debug, info, warn and error`}},
-		{"list for a table", "[serve]\naccept = [1]", []string{`FILE:2: serve.accept: write a table, such as { name = "value" }`}},
-		{"twice", "[serve]\nloops = 1\nloops = 2", []string{`FILE:3:1: not TOML: key loops is already defined`}},
-		{"not TOML", "[serve]\nloops: 1", []string{`FILE:2:6: not TOML: `}},
-		{"of another command", "[import]\nbatch = 'x'", []string{`FILE:2: import.batch: "x" is not a whole number`}},
-		{"all at once", "[serve]\nloops = 'x'\naddr = [1]\ncolour = 1", []string{
-			`FILE:2: serve.loops: "x" is not a whole number`, "FILE:3: serve.addr: write a string, a number, true or false", "FILE:4: colour is not a setting of pulsegate serve"}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			path := configText(t, tt.file)
-			_, errs, code := runCommand(t, "version", "--config", path)
-			if code != exitUsage {
-				t.Fatalf("exit code %d, want %d and\n%s", code, exitUsage, strings.Join(tt.want, "\n"))
-			}
-			got := strings.Split(strings.ReplaceAll(strings.TrimPrefix(errs, "pulsegate: "), path, "FILE"), "\n")
-			for i, want := range tt.want {
-				if i >= len(got) || !strings.HasPrefix(got[i], want) {
-					t.Errorf("line %d: got\n%v\nwant\n%s", i+1, errs, want)
-				}
-			}
-		})
-	}
-}
-
 // A mistake in any source is a usage error, before anything starts.
 func TestConfigErrorsAreWrongUsage(t *testing.T) {
 	for _, tt := range []struct {

@@ -6,28 +6,6 @@ import (
 	"testing"
 )
 
-// The store fails after SIGTERM, during the drain delay. The server stops waiting: the reading is
-// not acknowledged, readyz reports why, and the process exits with 1 and the reason as its last
-// line.
-//
-// Seen to fail when drain ignores failures: the connection is cut off, and there is no reason.
-func TestStoreFailsDuringDrainDelay(t *testing.T) {
-	onBothLanes(t, func(t *testing.T, lane lane) {
-		t.Parallel()
-		b := newHarness(t, lane, "--drain-delay=1h", "--admin-addr=127.0.0.1:0")
-		b.start()
-		b.mustPost(`{"device":"first","time":1,"spo2_pct":97}`, `200 {"status":"stored"}`)
-		b.tamper("fdatasync:error=EIO")
-		b.server.signal(syscall.SIGTERM)
-		b.server.awaitStatus("/readyz", 503)
-		code, text, err := b.post(reading(0), false)
-		if err != nil || code != 500 || !strings.Contains(text, "#outcome-unknown") {
-			t.Errorf("the reading whose sync failed is answered %d %s, %v; want 500 outcome-unknown", code, text, err)
-		}
-		endsWithReason(t, b)
-	})
-}
-
 // A sync fails after the listener is closed, while pending requests are answered. The reason is
 // still the last line.
 //

@@ -1,41 +1,12 @@
 package main_test
 
 import (
-	"math/rand/v2"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"syscall"
 	"testing"
 )
-
-// kill -9 at any moment under load loses nothing that was acknowledged, and the next server starts
-// without help. The load repeats its unanswered requests.
-//
-// Seen to fail with the mutants answer-before-commit and drop-a-reading.
-func TestKillAnyMoment(t *testing.T) {
-	onEitherLane(t, func(t *testing.T, lane lane) {
-		t.Parallel()
-		b := newHarness(t, lane)
-		b.measureMore()
-		b.start()
-		for round, args := range [][]string{
-			{"--users=24", "--posts=150"},
-			{"--users=8", "--posts=100", "--batch=10", "--mix=real"},
-		} {
-			l := b.load(args...)
-			l.awaitAcknowledged(20 + rand.IntN(100))
-			b.server.kill()
-			b.start()
-			if report := l.wait(); report.Stored == 0 {
-				t.Errorf("round %d: nothing was stored", round)
-			}
-			b.verify()
-		}
-		b.term()
-		b.check()
-	})
-}
 
 // kill -9 instead of a sync: of the first ones, which create a store, and of later ones, which
 // readings wait for.

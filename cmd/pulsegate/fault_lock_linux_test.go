@@ -1,8 +1,6 @@
 package main_test
 
 import (
-	"fmt"
-	"net"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -42,27 +40,6 @@ func TestTwoServers(t *testing.T) {
 			t.Error("the first server has stored nothing")
 		}
 		b.verify()
-		b.term()
-		b.check()
-	})
-}
-
-// A second server on the address of a running server refuses to start, and does not create its
-// data directory.
-func TestTwoServersOneAddress(t *testing.T) {
-	onEitherLane(t, func(t *testing.T, lane lane) {
-		t.Parallel()
-		b := newHarness(t, lane)
-		l, err := net.Listen("tcp", b.addr)
-		try(t, err)
-		line := b.serveCommand()
-		second := exec.Command(line[0], line[1:]...)
-		_, err = tryLaunch(t, 1, second)
-		if err == nil || second.ProcessState.ExitCode() != 1 || !strings.Contains(err.Error(), fmt.Sprint(l.Addr())) {
-			t.Errorf("a server on an address that is taken: %v; want exit code 1 and the address", err)
-		}
-		try(t, l.Close())
-		b.start()
 		b.term()
 		b.check()
 	})

@@ -123,23 +123,6 @@ func TestNotify(t *testing.T) {
 	}
 }
 
-// A failed start is not reported as ready, and a server whose manager cannot be notified serves.
-func TestNotifyFails(t *testing.T) {
-	m := newManager(t)
-	cmd := m.managed(program(t), nil, "--addr=192.0.2.1:1", "--insecure")
-	if err := cmd.Run(); err == nil {
-		t.Error("a server listens on an address that is not this machine's")
-	}
-	if n := m.count("READY=1"); n != 0 {
-		t.Errorf("a server that did not start was ready %d times", n)
-	}
-	cmd = m.managed(program(t), []string{"NOTIFY_SOCKET=" + m.path + ".gone", "WATCHDOG_USEC=soon"})
-	p := launch(t, 1, cmd)
-	if code := p.stop(); code != 0 || strings.Count(p.stderr(), "the service manager cannot be notified") != 1 || !strings.Contains(p.stderr(), "WATCHDOG_USEC") {
-		t.Errorf("exit code %d, want 0 and a line about each:\n%s", code, p.stderr())
-	}
-}
-
 // The watchdog is not notified when the event loop or the committer of a server hangs, and is
 // notified while the server waits for its disk.
 //
@@ -260,18 +243,6 @@ func TestSocketActivation(t *testing.T) {
 	waiting := send()
 	p = serve()
 	answer(waiting, "duplicate")
-	if code := p.stop(); code != 0 {
-		t.Errorf("exit code %d:\n%s", code, p.stderr())
-	}
-}
-
-// A single socket is the public one, whatever its name.
-func TestSocketWithoutName(t *testing.T) {
-	public := listenOn(t, "127.0.0.1:0")
-	p := launch(t, 1, activated(t, "pulsegate.socket", filepath.Join(t.TempDir(), "data"), []net.Listener{public}, "--admin-addr="))
-	if p.addr != public.Addr().String() {
-		t.Errorf("listens on %s, want %v", p.addr, public.Addr())
-	}
 	if code := p.stop(); code != 0 {
 		t.Errorf("exit code %d:\n%s", code, p.stderr())
 	}

@@ -1,48 +1,9 @@
 package main_test
 
 import (
-	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
-
-	"github.com/pulsegate/pulsegate/internal/polltest"
-	"golang.org/x/sys/unix"
 )
-
-// smallPipe returns a pipe with a buffer of one page.
-func smallPipe(t *testing.T) (r, w *os.File) {
-	t.Helper()
-	var fds [2]int
-	try(t, unix.Pipe2(fds[:], unix.O_CLOEXEC))
-	if _, err := unix.FcntlInt(uintptr(fds[1]), unix.F_SETPIPE_SZ, os.Getpagesize()); err != nil {
-		t.Fatal(err)
-	}
-	r, w = os.NewFile(uintptr(fds[0]), "pipe"), os.NewFile(uintptr(fds[1]), "pipe")
-	t.Cleanup(func() { r.Close(); w.Close() })
-	return r, w
-}
-
-// A command that fails exits even if nobody reads its standard error.
-//
-// Seen to fail when the wait for the reader is not bounded.
-func TestFailsIntoFullPipe(t *testing.T) {
-	skipIfShort(t)
-	t.Parallel()
-	_, w := smallPipe(t)
-	if _, err := w.Write(make([]byte, os.Getpagesize())); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(program(t), "check", "nowhere")
-	cmd.Stderr = w
-	timer := time.AfterFunc(polltest.Patience, func() { _ = cmd.Process.Kill() })
-	defer timer.Stop()
-	_ = cmd.Run() // ProcessState has the result
-	if got := cmd.ProcessState.ExitCode(); got != 1 {
-		t.Errorf("%v, want exit code 1", cmd.ProcessState)
-	}
-}
 
 // A server survives the exit of the process that reads its standard error.
 //

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -53,45 +52,6 @@ func postText(path, body string) string {
 
 func goodReading(i int) string {
 	return postText("/v1/readings", fmt.Sprintf(`{"device":"d%d","time":%d,"spo2_pct":97.5}`, i%10, 1_000_000+i))
-}
-
-// At the default level a server logs that it starts and stops, and nothing about requests,
-// whatever their outcome.
-func TestNoLinesOfRequests(t *testing.T) {
-	p := start(t, program(t), filepath.Join(t.TempDir(), "data"), "--admin-addr=127.0.0.1:0")
-	const each = 500
-	for _, flood := range []func(int) string{
-		goodReading,
-		func(int) string { return postText("/v1/readings", `{"device":"d","time":1000,"spo2_pct":970}`) },
-		func(int) string { return postText("/v1/readings", "not JSON") },
-		func(int) string { return postText("/v1/readings?token=secret", "{}") },
-		func(i int) string { return fmt.Sprintf("GET /v1/devices/d%d HTTP/1.1\r\nHost: localhost\r\n\r\n", i) },
-		func(int) string { return "GET /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n" },
-	} {
-		pipeline(t, p.addr, each, flood)
-	}
-	for range 100 { // connections without a request, or with an invalid one
-		conn, err := net.Dial("tcp", p.addr)
-		try(t, err)
-		if _, err := io.WriteString(conn, "\x16\x03\x01 no HTTP\r\n\r\n"); err != nil {
-			t.Fatal(err)
-		}
-		conn.Close()
-	}
-	if code := p.stop(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
-	lines := strings.Split(strings.TrimSpace(p.stderr()), "\n")
-	for _, want := range []string{"msg=data ", "msg=listening ", "msg=listening ", "msg=ready url=http://" + p.addr + " data=", `msg="check passes" `, "msg=draining ", "msg=stopped "} {
-		i := slices.IndexFunc(lines, func(line string) bool { return strings.Contains(line, want) })
-		if i < 0 {
-			t.Fatalf("no further line contains %q; all lines:\n%s", want, p.stderr())
-		}
-		lines = slices.Delete(lines, i, i+1)
-	}
-	if len(lines) != 0 {
-		t.Errorf("more lines than expected:\n%s", p.stderr())
-	}
 }
 
 // Both lanes write the same lines to the access log. They contain templates and lengths, and
