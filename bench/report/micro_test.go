@@ -43,38 +43,6 @@ func micro(t *testing.T) *report.Micro {
 	return m
 }
 
-func TestReadResults(t *testing.T) {
-	got := micro(t).Results[:6]
-	for i, want := range []report.Result{
-		{0, "example.com/bench/answers", "Headers/impl=before/set=fixed", 400, 48, 3},
-		{0, "example.com/bench/answers", "Headers/impl=after/set=fixed", 100, 0, 0},
-		{0, "example.com/bench/answers", "Headers/impl=pulsegate/set=fixed", 50, 0, 0},
-		{0, "example.com/reply", "Problem/impl=reply", 9, 64, 2},
-		{0, "example.com/other", "Decode/shape=single", 1.5, 7, 1},
-		{0, "example.com/other", "Encode", 2, 0, 0},
-	} {
-		got[i].Nanos = float64(int(got[i].Nanos*1e6+0.5)) / 1e6
-		if got[i] != want {
-			t.Errorf("result %d: got %+v, want %+v", i, got[i], want)
-		}
-	}
-	if impl, rest := got[1].Impl(); impl != "after" || rest != "Headers/set=fixed" {
-		t.Errorf("Impl() = %q, %q", impl, rest)
-	}
-}
-
-func TestNoise(t *testing.T) {
-	m := micro(t)
-	median, largest, ok := m.Noise()
-	if !ok || median < 0.0909 || median > 0.0910 || largest < median || largest > 0.0910 {
-		t.Errorf("Noise() = %v, %v, %v, want 1/11 twice", median, largest, ok)
-	}
-	m.Results = m.Results[:6]
-	if _, _, ok := m.Noise(); ok {
-		t.Error("Noise() of one round reports true")
-	}
-}
-
 func TestMicroMarkdown(t *testing.T) {
 	text := micro(t).Report().Markdown()
 	for _, want := range []string{

@@ -25,20 +25,6 @@ func TestReplaceBlock(t *testing.T) {
 	}
 }
 
-func TestReplaceBlockRejects(t *testing.T) {
-	for name, page := range map[string]string{
-		"no markers": "text",
-		"no end":     "<!-- a:begin -->",
-		"turned":     "<!-- a:end --><!-- a:begin -->",
-		"twice":      "<!-- a:begin --><!-- a:end --><!-- a:begin --><!-- a:end -->",
-		"other name": "<!-- ab:begin --><!-- ab:end -->",
-	} {
-		if got, err := report.ReplaceBlock([]byte(page), "a", "new"); !errors.Is(err, report.ErrNoBlock) {
-			t.Errorf("%s: got %q, %v, want ErrNoBlock", name, got, err)
-		}
-	}
-}
-
 // The page in the repository has the blocks of all commands.
 func TestPageHasBlocks(t *testing.T) {
 	page, err := os.ReadFile("../../docs/benchmarks.md")

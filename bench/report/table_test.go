@@ -63,12 +63,3 @@ func TestReportMarkdown(t *testing.T) {
 		t.Errorf("a table without rows is in:\n%s", text)
 	}
 }
-
-func TestAddLogs(t *testing.T) {
-	table := &report.Table{Columns: []report.Column{{Title: "CPU, µs", Figure: "cpu", Format: "%.1f"}, {Title: "readings/s", Figure: "rate", Format: "%.0f"}}}
-	var log strings.Builder
-	table.Add(&log, 1, "array", "", report.Figures{"cpu": 2.5, "rate": 1000})
-	if got, want := log.String(), "round 2  array: CPU, µs 2.5, readings/s 1000\n"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}

@@ -3,9 +3,7 @@ package oidc
 import (
 	"fmt"
 	"hash/maphash"
-	"math/rand/v2"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -77,24 +75,6 @@ func TestCacheReplaces(t *testing.T) {
 	if missing > 0 {
 		t.Errorf("%d tokens gave way although there were some of the former generation", missing)
 	}
-}
-
-func TestCacheConcurrent(t *testing.T) {
-	c := newCache()
-	var done sync.WaitGroup
-	for range 4 {
-		done.Go(func() {
-			for range 20_000 {
-				i := rand.IntN(2 * MaxCached)
-				text := fmt.Sprint(i)
-				if v := cached(c, text); v != nil && v.untilUnixMs != int64(i) {
-					t.Errorf("token %d is taken for %d", i, v.untilUnixMs)
-				}
-				c.put(&verified{text: text, untilUnixMs: int64(i)})
-			}
-		})
-	}
-	done.Wait()
 }
 
 // People beyond the bound share one allowance, until others have been away for long.

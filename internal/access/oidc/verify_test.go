@@ -299,38 +299,3 @@ func TestPersonRate(t *testing.T) {
 		t.Error("IDs are not those of persons")
 	}
 }
-
-// BenchmarkVerify measures the verification of a token that is not cached: what a renewed token costs once, and a wrong one
-// each time.
-func BenchmarkVerify(b *testing.B) {
-	house := oidctest.New(b)
-	p := house.Open(write(b, "", nurses))
-	claims := house.Claims(nil)
-	for _, key := range []string{"rs", "es", "ed"} {
-		text := house.Sign(key, nil, claims)
-		b.Run(key+" rejected", func(b *testing.B) {
-			forged := text[:len(text)-4] + "AAAA"
-			for b.Loop() {
-				if _, err := p.Verify(forged); err != oidc.ErrInvalid {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-	b.Run("expired", func(b *testing.B) {
-		text := house.Token(object{"exp": 1})
-		for b.Loop() {
-			if _, err := p.Verify(text); err != oidc.ErrExpired {
-				b.Fatal(err)
-			}
-		}
-	})
-	b.Run("unknown key", func(b *testing.B) {
-		text := house.Sign("es", object{"kid": "unknown"}, claims)
-		for b.Loop() {
-			if _, err := p.Verify(text); err == nil {
-				b.Fatal("accepted")
-			}
-		}
-	})
-}

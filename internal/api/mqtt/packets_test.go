@@ -202,22 +202,6 @@ func TestConnect(t *testing.T) {
 	})
 }
 
-// A client need not wait for CONNACK, which is nevertheless the first packet that it gets.
-func TestEager(t *testing.T) {
-	eachPlainLane(t, func(t *testing.T, l lane) {
-		s := start(t, l, config{})
-		for _, version := range []byte{4, 5} {
-			for _, payload := range []string{"{}", reading(1)} {
-				c := s.dial(t)
-				c.send(hello(version) + publish(version, 2, 7, "pulsegate/d", payload) + pingreq)
-				if got := c.next(); got != "CONNACK 0" {
-					t.Errorf("version %d, %s: %s, want CONNACK", version, payload, got)
-				}
-			}
-		}
-	})
-}
-
 // The CONNACK of version 5 announces what the server supports.
 func TestConnack(t *testing.T) {
 	eachPlainLane(t, func(t *testing.T, l lane) {

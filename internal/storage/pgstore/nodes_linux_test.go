@@ -38,31 +38,6 @@ func holding(t *testing.T, server *pgtest.Server, o pgstore.Options, mode string
 	return release
 }
 
-// Two nodes expire the same partitions at once: each is dropped by one of them, and neither fails.
-func TestExpireTogether(t *testing.T) {
-	server := sharedServer(t)
-	o := options(server)
-	a, b := open(t, o), open(t, o)
-	const months = 3
-	for i := range int64(months) {
-		try(t, a.Append([]*storage.Entry{reading(fmt.Sprintf("d-%d", i), i*monthMs, 1)}))
-	}
-	// Both have listed the partitions when the first one is dropped.
-	release := holding(t, server, o, "ACCESS SHARE")
-	var got [2]storage.Expiry
-	var errs [2]error
-	var running sync.WaitGroup
-	for i, s := range []*pgstore.Store{a, b} {
-		running.Go(func() { got[i], errs[i] = s.Expire(context.Background(), months*monthMs, 1000) })
-	}
-	polltest.Within(500*time.Millisecond, func() bool { return lockedOut(t, server) == 2 }) // else they did not meet
-	release()
-	running.Wait()
-	if errs != [2]error{} || got[0].Readings+got[1].Readings != months || got[0].Devices+got[1].Devices != months {
-		t.Errorf("Expire returned %+v, %v and %+v, %v; want %d readings and devices", got[0], errs[0], got[1], errs[1], months)
-	}
-}
-
 // An erasure that waits for somebody else's transaction does not make groups wait for it too.
 func TestEraseWaits(t *testing.T) {
 	server := sharedServer(t)

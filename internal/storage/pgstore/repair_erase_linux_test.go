@@ -140,21 +140,3 @@ func TestRepairErasureSealed(t *testing.T) {
 	}
 	mustNotLose(t, s)
 }
-
-// TestRepairErasureClocks repeats the erasure of a reading that a server with a clock far ahead has received. The server that has made the
-// erasure knows that the database is from before it.
-func TestRepairErasureClocks(t *testing.T) {
-	t.Parallel()
-	r := startReturning(t)
-	a, b := open(t, r.opt), open(t, r.opt)
-	mustStore(t, b, received(reading("d", 1, 1), -10*60_000))
-	mustClose(t, b)
-	earlier := r.backup(t)
-	if _, err := a.Erase(modelNames("d")[0]); err != nil {
-		t.Fatal(err)
-	}
-	r.restore(t, earlier)
-	awaitRepairs(t, a, 1)
-	mustHave(t, a, "d", 0)
-	mustNotLose(t, a)
-}

@@ -285,23 +285,6 @@ func TestRepairGone(t *testing.T) {
 	mustStore(t, s, reading("d", 4, 4)) // it serves on
 }
 
-// TestRepairTwoServers lets two servers put back what each has acknowledged, of which one has taken some for duplicates.
-func TestRepairTwoServers(t *testing.T) {
-	t.Parallel()
-	r := startReturning(t)
-	a, b := open(t, r.opt), open(t, r.opt)
-	earlier := r.backup(t)
-	mustStore(t, a, reading("d", 1, 1), reading("d", 2, 2))
-	mustStore(t, b, reading("d", 2, 2), reading("d", 3, 3))
-	r.restore(t, earlier)
-	awaitRepairs(t, a, 1)
-	awaitRepairs(t, b, 1)
-	for _, s := range []*pgstore.Store{a, b} {
-		mustHave(t, s, "d", 1, 2, 3)
-		mustNotLose(t, s)
-	}
-}
-
 // TestRepairAgain replaces the primary again and again while it is repaired.
 func TestRepairAgain(t *testing.T) {
 	t.Parallel()

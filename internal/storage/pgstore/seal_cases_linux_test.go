@@ -6,48 +6,13 @@ import (
 	"log/slog"
 	"math"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/pulsegate/pulsegate/internal/pgtest"
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
-	"github.com/pulsegate/pulsegate/internal/storage/pgstore"
 	"github.com/pulsegate/pulsegate/internal/storage/storetest"
-	"github.com/pulsegate/pulsegate/vitals"
 )
-
-// TestSealedExpireLatest removes old readings one by one while they are sealed: at any time, the latest values are in rows.
-func TestSealedExpireLatest(t *testing.T) {
-	server := sharedServer(t)
-	w := openSealWorld(t, server, 2)
-	defer w.close()
-	s, end := w.stores[0], int64(sealStart+1000*minuteMs)
-	try(t, s.Append(mixed("bed-7", 40)))
-	var ended atomic.Bool
-	var beside sync.WaitGroup
-	beside.Go(func() {
-		for !ended.Load() {
-			if _, err := pgstore.Seal(s, end); err != nil {
-				t.Log(err)
-			}
-		}
-	})
-	for more := true; more && !t.Failed(); {
-		x, err := w.stores[1].Expire(context.Background(), end, 1)
-		if err != nil {
-			t.Error(err)
-		}
-		more = x.More
-		if all, err := w.violations(w.conn); err != nil || len(all) > 0 {
-			t.Errorf("%v, %v", all, err)
-		}
-	}
-	ended.Store(true)
-	beside.Wait()
-}
 
 // TestSealedEraseLatest erases the latest readings: the latest one of those that are left was in a segment.
 //
@@ -131,17 +96,6 @@ func TestUnitRepeatsRemoved(t *testing.T) {
 	}
 }
 
-// TestSealedClockAhead seals though a pass was made when the clock was ahead.
-func TestSealedClockAhead(t *testing.T) {
-	server := sharedServer(t)
-	o := options(server)
-	mustStore(t, open(t, o), mixed("d", 100)...)
-	execute(t, server, "UPDATE "+o.Schema+".state SET passed_ms = 4102444800000") // 2100
-	o.SealAtLeast, o.SealAfter, o.SealEvery = 1, time.Millisecond, 10*time.Millisecond
-	s := open(t, o)
-	polltest.Until(t, "readings are sealed", func() bool { return metric(t, s, "pulsegate_postgres_sealed_readings_total", "") > 0 })
-}
-
 // TestSealedCompressed checks that the sealer compresses the pages that it writes to PostgreSQL's log if it has the right to, and
 // only it does.
 func TestSealedCompressed(t *testing.T) {
@@ -190,28 +144,5 @@ func TestSealedCompressed(t *testing.T) {
 	}
 	if n := strings.Count(log.String(), "GRANT SET ON PARAMETER"); n != 1 {
 		t.Errorf("the log names the right %d times, want once:\n%s", n, &log)
-	}
-}
-
-// TestUnitOfManySigns stores a unit in which each reading adds a sign to the same record: all are in one transaction, however many.
-func TestUnitOfManySigns(t *testing.T) {
-	s := open(t, options(sharedServer(t)))
-	var unit []*storage.Entry
-	for sg := range vitals.Sign(vitals.NumBuiltIn) {
-		e := reading("d", 5, 0)
-		e.Reading.Values = vitals.Values{}
-		e.Reading.Values.Set(sg, 100)
-		unit = append(unit, e)
-	}
-	unit[0].Unit = int32(len(unit))
-	try(t, s.Append(unit))
-	for i, e := range unit {
-		want := storage.Completed
-		if i == 0 {
-			want = storage.Stored
-		}
-		if e.Outcome != want {
-			t.Errorf("reading %d got outcome %s, want %s", i, outcomeName(e.Outcome), outcomeName(want))
-		}
 	}
 }

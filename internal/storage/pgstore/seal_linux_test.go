@@ -94,30 +94,6 @@ func seal(t testing.TB, s *pgstore.Store, beforeUnixMs int64) int64 {
 	return n
 }
 
-// TestSealedExpireMany removes some of the readings that are due of a device: the first ones, and segments that are not needed for that
-// stay.
-func TestSealedExpireMany(t *testing.T) {
-	o := options(sharedServer(t))
-	o.SealAtLeast = 1
-	s := open(t, o)
-	for all := mixed("bed-7", 12000); len(all) > 0; all = all[3000:] {
-		try(t, s.Append(all[:3000]))
-	}
-	want := scanAll(t, s, "bed-7", 10000, false)
-	seal(t, s, sealStart+12000*60000)
-	const removed = 7000
-	x, err := s.Expire(context.Background(), sealStart+12000*60000, removed)
-	if err != nil || x != (storage.Expiry{Readings: removed, More: true}) {
-		t.Fatalf("Expire returned %+v, %v", x, err)
-	}
-	if got := scanAll(t, s, "bed-7", 10000, false); !sameRecords(got, want[removed:]) {
-		t.Errorf("%d records are left, want the last %d", len(got), len(want)-removed)
-	}
-	if n := queryValue[int64](t, sharedServer(t), "SELECT count(*) FROM "+o.Schema+".segments"); n == 0 {
-		t.Error("all segments became rows")
-	}
-}
-
 // TestSealedExpireBeside removes all readings from two servers while they are sealed: none is left, nor any device, and each was counted once.
 func TestSealedExpireBeside(t *testing.T) {
 	server := sharedServer(t)
@@ -163,49 +139,6 @@ func TestSealedExpireBeside(t *testing.T) {
 		if left := queryValue[int64](t, server, "SELECT (SELECT count(*) FROM "+o.Schema+".all_readings) + (SELECT count(*) FROM "+o.Schema+".devices)"); left != 0 || removed.Load() != 900 || devices.Load() != 3 {
 			t.Fatalf("%d readings of %d devices were removed, want 900 of 3; %d are left", removed.Load(), devices.Load(), left)
 		}
-	}
-}
-
-// TestSealedExpireWithoutRows removes readings of a device whose rows are all gone: the device stays as long as there are segments.
-func TestSealedExpireWithoutRows(t *testing.T) {
-	server := sharedServer(t)
-	o := options(server)
-	o.SealAtLeast = 1
-	s := open(t, o)
-	try(t, s.Append(mixed("bed-7", 300)))
-	n := seal(t, s, sealStart+1000*60000)
-	conn := connect(t, server)
-	defer conn.Close(context.Background())
-	if _, err := conn.Exec(context.Background(), "SET pulsegate.reads_segments = 'yes'; DELETE FROM "+o.Schema+".readings"); err != nil {
-		t.Fatal(err)
-	}
-	first, err := s.Expire(context.Background(), sealStart+100*60000, 1<<40)
-	if err != nil || first.Devices != 0 || first.Readings == 0 {
-		t.Errorf("Expire returned %+v, %v", first, err)
-	}
-	if x, err := s.Expire(context.Background(), sealStart+1000*60000, 1<<40); err != nil || x.Readings != n-first.Readings {
-		t.Errorf("Expire returned %+v, %v, want %d readings", x, err, n-first.Readings)
-	}
-}
-
-// TestSealedMove reads segments as the source of a move does.
-func TestSealedMove(t *testing.T) {
-	server := sharedServer(t)
-	o := options(server)
-	o.SealAtLeast = 1
-	s, err := pgstore.Open(context.Background(), o)
-	try(t, err)
-	try(t, s.Append(mixed("bed-7", 300)))
-	want := scanAll(t, s, "bed-7", 1000, false)
-	seal(t, s, sealStart+1000*60000)
-	try(t, s.Close())
-	o.Move = pgstore.MoveFrom
-	from := open(t, o)
-	if got := scanAll(t, from, "bed-7", 100, false); !sameRecords(got, want) {
-		t.Errorf("the source of a move has %d records, want %d", len(got), len(want))
-	}
-	if n, err := from.CountReadings(context.Background()); err != nil || n != int64(len(want)) {
-		t.Errorf("the source of a move has %d readings, %v, want %d", n, err, len(want))
 	}
 }
 

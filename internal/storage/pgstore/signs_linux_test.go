@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -239,19 +238,5 @@ func TestSignsOfOthers(t *testing.T) {
 	execute(t, server, "UPDATE "+o.Schema+".signs SET definition = '{}'")
 	if _, err := pgstore.Open(context.Background(), none); !errors.Is(err, storage.ErrCorrupt) {
 		t.Errorf("Open with a damaged definition returned %v, want ErrCorrupt", err)
-	}
-}
-
-// TestSignsCarried checks that all of a definition is stored.
-func TestSignsCarried(t *testing.T) {
-	o := options(sharedServer(t))
-	o.Signs = []vitals.Definition{{Field: "a1", Label: "Größe", Unit: "mm[Hg]", Decimals: 3, LOINC: []string{"8867-4"},
-		Accepted: vitals.Range{Min: -7, Max: 7}, Usual: vitals.Range{Min: -1, Max: vitals.MaxValue}}}
-	s := open(t, o)
-	want := *s.Signs().Of(vitals.OwnSign(0))
-	want.Retired = true
-	o.Signs = nil
-	if got := *open(t, o).Signs().Of(vitals.OwnSign(0)); !reflect.DeepEqual(got, want) {
-		t.Errorf("the definition is %+v, want %+v", got, want)
 	}
 }

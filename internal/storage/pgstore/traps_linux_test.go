@@ -313,35 +313,6 @@ func TestErasedElsewhere(t *testing.T) {
 	}
 }
 
-// TestPartitions expires a partition as a whole, and then stores in it again from a node that
-// knew it.
-func TestPartitions(t *testing.T) {
-	server := sharedServer(t)
-	o := options(server)
-	a, b := open(t, o), open(t, o)
-	const month = 30 * 24 * 60 * 60 * 1000
-	for i := range int64(3) {
-		try(t, a.Append([]*storage.Entry{reading("d", i*month, 1), reading(fmt.Sprintf("only-%d", i), i*month+1, 1)}))
-	}
-	partitions := func() int {
-		return queryValue[int](t, server, "SELECT count(*) FROM pg_inherits WHERE inhparent = ($1||'.readings')::regclass", o.Schema)
-	}
-	if n := partitions(); n != 3 {
-		t.Errorf("%d partitions, want 3", n)
-	}
-	got, err := b.Expire(context.Background(), 2*month, 1000)
-	if want := (storage.Expiry{Readings: 4, Devices: 2}); err != nil || got != want {
-		t.Errorf("Expire returned %+v, %v, want %+v", got, err, want)
-	}
-	if n := partitions(); n != 1 {
-		t.Errorf("after Expire there are %d partitions, want 1", n)
-	}
-	e := reading("d", 1, 5)
-	if err := a.Append([]*storage.Entry{e}); err != nil || e.Outcome != storage.Stored {
-		t.Errorf("Append into a dropped partition: %v, %s", err, outcomeName(e.Outcome))
-	}
-}
-
 // TestOpenRefuses opens databases that must be refused.
 func TestOpenRefuses(t *testing.T) {
 	server := sharedServer(t)
@@ -431,26 +402,6 @@ pool_mode = %s
 			t.Errorf("mode %s: the schema was created", mode)
 		}
 	}
-}
-
-// TestOpenTogether opens many nodes at once on a database without a schema.
-func TestOpenTogether(t *testing.T) {
-	server := sharedServer(t)
-	o := options(server)
-	var opening sync.WaitGroup
-	for range 6 {
-		opening.Go(func() {
-			s, err := pgstore.Open(context.Background(), o)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			if err := s.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	opening.Wait()
 }
 
 // TestExpireUnknown cuts the connection off after readings of one device have expired, so that the
