@@ -54,27 +54,6 @@ func TestSchedule(t *testing.T) {
 	})
 }
 
-func TestDefaults(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		begin := time.Now()
-		var runs []time.Duration
-		h := health.New(health.Options{}, health.Check{Name: "a", Run: func(ctx context.Context) error {
-			runs = append(runs, time.Since(begin))
-			d, _ := ctx.Deadline()
-			if got := time.Until(d); got != health.DefaultTimeout {
-				t.Errorf("deadline in %v, want in %v", got, health.DefaultTimeout)
-			}
-			return nil
-		}})
-		h.Start(t.Context())
-		time.Sleep(health.DefaultEvery + time.Millisecond)
-		mustClose(t, h)
-		if want := []time.Duration{0, health.DefaultEvery}; !slices.Equal(runs, want) {
-			t.Errorf("runs started at %v, want %v", runs, want)
-		}
-	})
-}
-
 // A check that hangs fails at its deadline, is not started a second time, and runs
 // again at the next due time after it has returned.
 func TestOverrun(t *testing.T) {
@@ -171,23 +150,6 @@ func TestCloseStopsChecks(t *testing.T) {
 	})
 }
 
-// When Start's context is done, the checks stop as at Close.
-func TestContextStopsChecks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		runs := 0
-		h := health.New(health.Options{}, health.Check{Name: "a", Every: time.Second, Run: func(context.Context) error { runs++; return nil }})
-		h.Start(ctx)
-		time.Sleep(1500 * time.Millisecond)
-		cancel()
-		time.Sleep(time.Minute)
-		if runs != 2 {
-			t.Errorf("%d runs, want 2", runs)
-		}
-		mustClose(t, h)
-	})
-}
-
 // Close waits for a check that hangs no longer than its context. It names the check and
 // can be called again.
 func TestCloseNamesHangingChecks(t *testing.T) {
@@ -243,27 +205,4 @@ func TestSlowOnChange(t *testing.T) {
 			t.Errorf("changes = %q, want %q", changes, want)
 		}
 	})
-}
-
-// A change during a slow OnChange and a Close in progress is reported, so that the log
-// has the final reason for not being ready. When OnChange returns, both Close and the
-// change are pending, so the test is repeated.
-func TestCloseReportsTheRest(t *testing.T) {
-	for range 20 {
-		synctest.Test(t, func(t *testing.T) {
-			var changes []string
-			h := health.New(health.Options{OnChange: func(name string, err error) {
-				changes = append(changes, fmt.Sprint(name, " ", err))
-				time.Sleep(time.Second)
-			}}, health.Check{Name: "a"}, health.Check{Name: "b"})
-			h.Reporter("b")(nil)
-			h.Start(t.Context())
-			synctest.Wait() // OnChange is called for b; a was skipped
-			h.Reporter("a")(errSecret)
-			mustClose(t, h)
-			if want := []string{"b <nil>", "a " + errSecret.Error()}; !slices.Equal(changes, want) {
-				t.Errorf("changes = %q, want %q", changes, want)
-			}
-		})
-	}
 }

@@ -2,7 +2,6 @@ package reply_test
 
 import (
 	"net/http"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,27 +30,4 @@ func TestClock(t *testing.T) {
 		}
 		at = time.Unix(500, 0)
 	}
-}
-
-func TestClockConcurrent(t *testing.T) {
-	var mu sync.Mutex
-	at := time.Unix(0, 0)
-	c := reply.NewClock(func() time.Time {
-		mu.Lock()
-		defer mu.Unlock()
-		at = at.Add(300 * time.Millisecond)
-		return at
-	})
-	var wg sync.WaitGroup
-	for range 4 {
-		wg.Go(func() {
-			for range 2000 {
-				if _, err := http.ParseTime(string(c.AppendDate(nil))); err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	wg.Wait()
 }

@@ -83,50 +83,6 @@ func TestHTTP1(t *testing.T) {
 	}
 }
 
-func TestHTTP1Bytes(t *testing.T) {
-	a := reply.New(200, "text/plain", []byte("hi"), reply.NoStore())
-	head := reply.NewHead(207, "application/json")
-	date := []byte("Sun, 06 Nov 1994 08:49:37 GMT")
-	for _, tt := range []struct {
-		name      string
-		got, want string
-	}{
-		{
-			"zero HTTP1",
-			string(a.AppendHTTP1([]byte("before|"), reply.HTTP1{})),
-			"before|HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nX-Content-Type-Options: nosniff\r\n" +
-				"Cache-Control: no-store\r\nContent-Length: 2\r\n\r\nhi",
-		},
-		{
-			"date and close",
-			string(reply.New(503, "", nil).AppendHTTP1(nil, reply.HTTP1{Date: date, Connection: "close"})),
-			"HTTP/1.1 503 Service Unavailable\r\nX-Content-Type-Options: nosniff\r\nContent-Length: 0\r\n" +
-				"Date: Sun, 06 Nov 1994 08:49:37 GMT\r\nConnection: close\r\n\r\n",
-		},
-		{
-			"lean has its length",
-			string(reply.New(200, "text/plain", []byte("ok"), reply.Lean()).AppendHTTP1(nil, reply.HTTP1{})),
-			"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nok",
-		},
-		{
-			"variable body",
-			string(head.AppendHTTP1(nil, reply.HTTP1{}, []byte(`{}`))),
-			"HTTP/1.1 207 Multi-Status\r\nContent-Type: application/json\r\nX-Content-Type-Options: nosniff\r\n" +
-				"Content-Length: 2\r\n\r\n{}",
-		},
-		{
-			"variable body, HEAD",
-			string(head.AppendHTTP1(nil, reply.HTTP1{Head: true, RetryAfter: time.Minute}, []byte(`{}`))),
-			"HTTP/1.1 207 Multi-Status\r\nContent-Type: application/json\r\nX-Content-Type-Options: nosniff\r\n" +
-				"Content-Length: 2\r\nRetry-After: 60\r\n\r\n",
-		},
-	} {
-		if tt.got != tt.want {
-			t.Errorf("%s:\ngot  %q\nwant %q", tt.name, tt.got, tt.want)
-		}
-	}
-}
-
 func TestHead(t *testing.T) {
 	head := reply.NewHead(200, "application/json", reply.NoStore())
 	for _, n := range []int{0, 1, 4095, 4096, 100_000} {

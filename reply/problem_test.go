@@ -3,11 +3,8 @@ package reply_test
 import (
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -117,37 +114,6 @@ func TestProblemBufferIsNotReusedAfterError(t *testing.T) {
 	}
 	if got := string(k.kept); got != want {
 		t.Errorf("kept bytes became %q", got)
-	}
-}
-
-// For the race detector: occurrences that are written concurrently do not mix.
-func TestProblemConcurrent(t *testing.T) {
-	p := reply.NewProblem(409, "", "")
-	var wg sync.WaitGroup
-	for g := range 8 {
-		wg.Go(func() {
-			detail := strings.Repeat(string(rune('a'+g)), 50+g*400)
-			want := string(reply.AppendProblem(nil, p, detail, reply.String("field", detail[:1])))
-			for range 200 {
-				rec := httptest.NewRecorder()
-				p.Write(rec, get(), detail, reply.String("field", detail[:1]))
-				if got := rec.Body.String(); got != want {
-					t.Errorf("body = %.60s…, want %.60s…", got, want)
-					return
-				}
-			}
-		})
-	}
-	wg.Wait()
-}
-
-func TestProblemFixedIsServed(t *testing.T) {
-	a := reply.NewProblem(405, "", "").Answer("", nil, reply.Allow("GET", "HEAD"))
-	res := serve(a, request("POST"))
-	body, _ := io.ReadAll(res.Body)
-	if res.StatusCode != 405 || res.Header.Get("Allow") != "GET, HEAD" ||
-		string(body) != `{"type":"about:blank","title":"Method Not Allowed","status":405}`+"\n" {
-		t.Errorf("%d %q %s", res.StatusCode, res.Header.Get("Allow"), body)
 	}
 }
 

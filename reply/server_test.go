@@ -74,37 +74,3 @@ func TestAnswerConcurrent(t *testing.T) {
 		wg.Wait()
 	})
 }
-
-// A key that is not canonical would be sent in addition to the one from Header.Set.
-func TestKeysAreCanonical(t *testing.T) {
-	a := reply.New(200, "text/plain", []byte(strings.Repeat("x", 200)), reply.NoStore(),
-		reply.Header("www-authenticate", "Bearer"), reply.Allow("GET"))
-	rec := httptest.NewRecorder()
-	a.WriteRetryAfter(rec, get(), 1)
-	for name := range rec.Header() {
-		if name != http.CanonicalHeaderKey(name) {
-			t.Errorf("key %q is not canonical", name)
-		}
-	}
-}
-
-// The server adds the Content-Length that a lean answer omits, up to the maximum
-// length.
-func TestServerAddsContentLength(t *testing.T) {
-	for _, n := range []int{0, 1, 2048, 2049} {
-		a := reply.New(200, "text/plain", []byte(strings.Repeat("x", n)), reply.Lean())
-		protocols(t, func(t *testing.T, server func(http.HandlerFunc) (*http.Client, string)) {
-			c, url := server(a.ServeHTTP)
-			for _, get := range []func(string) (*http.Response, error){c.Get, c.Head} {
-				res, err := get(url)
-				if err != nil {
-					t.Fatal(err)
-				}
-				res.Body.Close()
-				if res.ContentLength != int64(n) || len(res.TransferEncoding) > 0 {
-					t.Errorf("%s of %d bytes: length %d, encoding %q", res.Request.Method, n, res.ContentLength, res.TransferEncoding)
-				}
-			}
-		})
-	}
-}

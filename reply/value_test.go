@@ -2,20 +2,10 @@ package reply_test
 
 import (
 	"net/http"
-	"strconv"
 	"testing"
 
 	"github.com/pulsegate/pulsegate/reply"
 )
-
-func TestIntValue(t *testing.T) {
-	for n := -10; n < reply.SmallInts+10; n++ {
-		got := reply.IntValue(n)
-		if len(got) != 1 || cap(got) != 1 || got[0] != strconv.Itoa(n) {
-			t.Fatalf("IntValue(%d) = %q with capacity %d", n, got, cap(got))
-		}
-	}
-}
 
 // Header.Add copies a shared value: other headers do not change.
 func TestSharedValuesAreNotWrittenByAdd(t *testing.T) {

@@ -279,32 +279,6 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// Several processes write to one log and rotate it. Two Logs of one path share no more
-// state than two processes do.
-func TestSeveralWriters(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "audit")
-	const writers, each = 4, 100
-	r := audit.Record{Event: audit.Erased, Actor: strings.Repeat("x", 64), Device: name(t, strings.Repeat("d", 64))}
-	var wg sync.WaitGroup
-	for range writers {
-		l := open(t, path, audit.Options{MaxBytes: 1, Keep: 10})
-		wg.Go(func() {
-			for range each {
-				if err := l.Append(t.Context(), r); err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	wg.Wait()
-	first := verify(t, path+".1")
-	second := verify(t, path)
-	if first.FirstSeq != 1 || second.Prev != first.Chain || second.FirstSeq != first.LastSeq+1 || second.LastSeq != writers*each+2 {
-		t.Errorf("got %+v and %+v, want %d records in all", first, second, writers*each+2)
-	}
-}
-
 func FuzzVerify(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "audit")
 	l := open(f, path, audit.Options{})

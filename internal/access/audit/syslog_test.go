@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -18,80 +17,12 @@ import (
 // patience bounds every wait.
 const patience = polltest.Patience
 
-// datagrams listens on a network and returns the messages received.
-func datagrams(t *testing.T, network, address string) (addr string, messages chan string) {
-	t.Helper()
-	conn, err := net.ListenPacket(network, address)
-	try(t, err)
-	messages = make(chan string, 10_000)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for b := make([]byte, 4096); ; {
-			n, _, err := conn.ReadFrom(b)
-			if err != nil {
-				return
-			}
-			messages <- string(b[:n])
-		}
-	}()
-	t.Cleanup(func() {
-		conn.Close()
-		<-done
-	})
-	return conn.LocalAddr().String(), messages
-}
-
-func receive(t *testing.T, messages <-chan string) string {
-	t.Helper()
-	select {
-	case m := <-messages:
-		return m
-	case <-time.After(patience):
-		t.Fatal("no message received")
-		return ""
-	}
-}
-
 func syslog(t *testing.T, target string, onTrouble func(error)) *audit.Syslog {
 	t.Helper()
 	s, err := audit.NewSyslog(target, "ward 7", onTrouble)
 	try(t, err)
 	t.Cleanup(s.Close)
 	return s
-}
-
-// New lines of a log, from any process, reach a syslog server once each, in order. Older
-// lines are not sent.
-func TestSyslog(t *testing.T) {
-	for _, network := range []string{"udp", "unixgram"} {
-		t.Run(network, func(t *testing.T) {
-			dir := t.TempDir()
-			address, prefix := "127.0.0.1:0", "udp:"
-			if network == "unixgram" {
-				address, prefix = filepath.Join(dir, "socket"), "unix:"
-			}
-			addr, messages := datagrams(t, network, address)
-			path := filepath.Join(dir, "audit")
-			before := open(t, path, audit.Options{})
-			appendAll(t, before, audit.Record{Event: audit.Erased, Count: 1})
-			s := syslog(t, prefix+addr, func(err error) { t.Errorf("reported %v", err) })
-			l := open(t, path, audit.Options{OnLine: s.Send})
-			appendAll(t, l, audit.Record{Event: audit.Erased, Count: 2})
-			appendAll(t, before, audit.Record{Event: audit.Erased, Count: 3})
-			appendAll(t, l, audit.Record{Event: audit.Erased, Count: 4})
-			lines := strings.Split(read(t, path), "\n")
-			for i := range 3 {
-				want := "<109>1 2026-11-21T10:00:00.123Z ward-7 pulsegate - audit - " + lines[2+i]
-				if got := receive(t, messages); got != want {
-					t.Errorf("message %d is\n%s, want\n%s", i, got, want)
-				}
-			}
-			if n := s.Lost(); n != 0 {
-				t.Errorf("%d lost", n)
-			}
-		})
-	}
 }
 
 // Over TCP, messages use octet counting. When the server goes away, an error is

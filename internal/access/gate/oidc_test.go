@@ -148,24 +148,6 @@ func TestAuthorizeJWT(t *testing.T) {
 	}
 }
 
-// Before the provider has answered, the verdict is that nothing is known.
-func TestAuthorizeUnavailable(t *testing.T) {
-	h := newHouse(t)
-	unknown := "Bearer " + h.house.Sign("es", oidctest.Object{"kid": "unknown"}, h.house.Claims(nil))
-	h.house.Rotate("-2")
-	verdicts := map[gate.Verdict]bool{}
-	polltest.Until(t, "the provider has been asked", func() bool {
-		_, verdict, _ := h.Authorize(gate.Credentials{Authorization: unknown}, token.Read, time.Now().Add(time.Hour))
-		verdicts[verdict] = true
-		return h.house.Requests.Load() >= 2
-	})
-	for verdict := range verdicts {
-		if verdict != gate.BadCredentials && verdict != gate.Unavailable {
-			t.Errorf("verdict %v", verdict)
-		}
-	}
-}
-
 // A from is a peer with an address.
 type from string
 

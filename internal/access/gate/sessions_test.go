@@ -3,7 +3,6 @@ package gate_test
 import (
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -81,18 +80,6 @@ func TestSession(t *testing.T) {
 	g.SignOut(httptest.NewRecorder(), r, now)
 	if got := use(g, c, token.Read, now); got != gate.NoCredentials {
 		t.Errorf("after sign-out: %v", got)
-	}
-}
-
-// A session ends when its token is revoked.
-func TestSessionRevoked(t *testing.T) {
-	f := newFixture(t)
-	g := &gate.Gate{Tokens: f.set, Audit: f.log}
-	c, _ := signIn(g, f.read, "")
-	try(t, os.WriteFile(f.tokens, token.AppendFile(nil, nil), 0o600))
-	try(t, f.set.Reload())
-	if got := use(g, c, token.Read, now); got != gate.NoCredentials {
-		t.Errorf("after its token was revoked: %v", got)
 	}
 }
 

@@ -43,33 +43,3 @@ func TestBefore(t *testing.T) {
 		t.Errorf("before the zero prefix: %q, want the zero Name", got)
 	}
 }
-
-func TestCovers(t *testing.T) {
-	for _, tt := range []struct {
-		prefix, device string
-		want           bool
-	}{
-		{"", "ppg-1", true},
-		{"ppg-", "ppg-1", true},
-		{"ppg-", "ppg-", true},
-		{"ppg-", "ppg", false},
-		{"ppg-", "PPG-1", false},
-		{"ppg-", "xppg-1", false},
-		{strings.Repeat("x", 64), strings.Repeat("x", 64), true},
-		{strings.Repeat("x", 64), strings.Repeat("x", 63), false},
-	} {
-		path := t.TempDir() + "/tokens"
-		text, _ := create(t, path, token.Token{Gateway: name(t, "ward"), Rights: token.Read, Devices: name(t, tt.prefix)})
-		access := lookup(t, open(t, path, token.Options{}), text)
-		device := name(t, tt.device)
-		if got := access.Covers(&device); got != tt.want {
-			t.Errorf("prefix %q covers %q: got %v, want %v", tt.prefix, tt.device, got, tt.want)
-		}
-		if got, want := access.CoversAll(), tt.prefix == ""; got != want {
-			t.Errorf("prefix %q covers all: got %v, want %v", tt.prefix, got, want)
-		}
-		if got, want := access.Before(), token.Before(name(t, tt.prefix)); got != want {
-			t.Errorf("prefix %q: Before = %q, want %q", tt.prefix, got, want)
-		}
-	}
-}

@@ -6,6 +6,3 @@ import "time"
 func NewLimiter(l Limit, start time.Time) func(n int, now time.Time) (bool, time.Duration) {
 	return NewBucket(l, start).Take
 }
-
-// NewText is newText.
-func NewText() string { return newText() }

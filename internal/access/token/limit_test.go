@@ -102,29 +102,3 @@ func TestLimitModel(t *testing.T) {
 		}
 	})
 }
-
-// Concurrent goroutines take no more out of a bucket than one could.
-func TestLimitConcurrent(t *testing.T) {
-	// Large enough for the goroutines to overlap.
-	const burst = 1_000_000
-	allow := token.NewLimiter(token.Limit{PerSecond: 1, Burst: burst}, epoch)
-	counts := make(chan int)
-	for range 8 {
-		go func() {
-			n := 0
-			for range burst / 4 {
-				if ok, _ := allow(1, epoch); ok {
-					n++
-				}
-			}
-			counts <- n
-		}()
-	}
-	sum := 0
-	for range 8 {
-		sum += <-counts
-	}
-	if sum != burst {
-		t.Errorf("%d readings were admitted, want %d", sum, burst)
-	}
-}

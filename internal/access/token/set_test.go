@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -242,36 +241,6 @@ func TestLimits(t *testing.T) {
 	}
 	if _, err := token.Open(path, token.Options{DefaultLimit: token.Limit{PerSecond: 1}}); err == nil {
 		t.Error("half a default limit was accepted")
-	}
-}
-
-// During reloads, every look-up finds a token that stays in the file.
-func TestLookupDuringReload(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "tokens")
-	text, _ := create(t, path, writer(t, "bed-7"))
-	s := open(t, path, token.Options{})
-	var stop atomic.Bool
-	var wg sync.WaitGroup
-	for range 4 {
-		wg.Go(func() {
-			for !stop.Load() {
-				if _, err := find(s, "Bearer "+text, 0); err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	for range 20 {
-		create(t, path, writer(t, "bed-8"))
-		if err := s.Reload(); err != nil {
-			t.Error(err)
-		}
-	}
-	stop.Store(true)
-	wg.Wait()
-	if got := s.Len(); got != 21 {
-		t.Errorf("%d tokens, want 21", got)
 	}
 }
 

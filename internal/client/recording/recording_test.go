@@ -247,44 +247,10 @@ func TestOffsets(t *testing.T) {
 	}
 }
 
-// A mapping may name the column with the offset.
-func TestMappedOffset(t *testing.T) {
-	m, err := recording.ParseMapping(vitals.NewSigns(), "heart_rate_bpm=HR,utc_offset_minutes=tz")
-	try(t, err)
-	read := func(file string) ([]vitals.Reading, error) {
-		r, err := recording.NewCSV(strings.NewReader(file), recording.Options{Mapping: m})
-		if err != nil {
-			return nil, err
-		}
-		readings, _ := readAll(t, r)
-		return readings, nil
-	}
-	readings, err := read("device,time,tz,HR\nd,1795255200000,-300,61\n")
-	if err != nil || len(readings) != 1 || readings[0].UTCOffset != vitals.MakeUTCOffset(-300) {
-		t.Errorf("got %+v, %v", readings, err)
-	}
-	if _, err := read("device,time,HR\nd,1795255200000,61\n"); !errors.Is(err, recording.ErrNoColumn) {
-		t.Errorf("without the column: %v, want ErrNoColumn", err)
-	}
-}
-
 func TestNDJSONLongLine(t *testing.T) {
 	r := recording.NewNDJSON(strings.NewReader(strings.Repeat("x", 1<<20)), recording.Options{})
 	if _, _, err := r.Next(); err == nil || !strings.Contains(err.Error(), "longer than") {
 		t.Errorf("got %v, want an error about the length", err)
-	}
-}
-
-func TestNewest(t *testing.T) {
-	const file = `{"device":"a","time":5,"spo2_pct":90}
-{"device":"b","time":9,"spo2_pct":90}
-{"device":"a","time":7,"spo2_pct":90}`
-	got, err := recording.Newest(recording.NewNDJSON(strings.NewReader(file), recording.Options{}))
-	if err != nil || got != 9 {
-		t.Errorf("Newest: %d, %v; want 9", got, err)
-	}
-	if _, err := recording.Newest(recording.NewNDJSON(strings.NewReader(""), recording.Options{})); err == nil {
-		t.Error("Newest of an empty file returned no error")
 	}
 }
 

@@ -61,29 +61,6 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// A fleet without repetition sends no device and time twice.
-func TestBodiesAreUnique(t *testing.T) {
-	for _, shape := range []struct{ users, devices int }{{5, 5}, {3, 10}, {10, 3}, {4, 7}} {
-		seen := map[string]map[int64]bool{}
-		opt := sim.Options{Users: shape.users, Devices: shape.devices, Posts: 100, Run: "t", Seed: 4,
-			Mix: mix(t, "clean", map[string]string{"reorder": "0.2", "buffer": "0.5", "batch": "0.5"})}.WithDial(noDial)
-		for _, c := range sim.Compose(opt, 100) {
-			for i, device := range c.Devices {
-				if seen[device] == nil {
-					seen[device] = map[int64]bool{}
-				}
-				if seen[device][c.TimesMs[i]] {
-					t.Fatalf("%+v: device %s sends time %d twice", shape, device, c.TimesMs[i])
-				}
-				seen[device][c.TimesMs[i]] = true
-			}
-		}
-		if len(seen) != shape.devices {
-			t.Errorf("%+v: %d devices sent readings", shape, len(seen))
-		}
-	}
-}
-
 func TestFlawsAreRejected(t *testing.T) {
 	flaws := sim.Flaws()
 	if len(flaws) < 8 {

@@ -517,25 +517,6 @@ func TestMQTTLedger(t *testing.T) {
 	}
 }
 
-// MQTT 3.1.1 cannot reject readings of a clock that is fast: they may be stored or not.
-func TestMQTTFarAhead(t *testing.T) {
-	for _, version := range mqttVersions {
-		l := &listener{version: version}
-		opt := sim.Options{Users: 1, Posts: 10, QoS: 1, Run: "t", Seed: 1, Start: time.Now().Add(time.Hour), MQTTVersion: map[byte]string{4: "3.1.1", 5: "5"}[version]}
-		r, path, err := runLedger(t, opt.OverMQTT(l.dial, ""))
-		if err != nil || r.Fault() != nil {
-			t.Fatal(err, r.Fault())
-		}
-		text, err := os.ReadFile(path)
-		try(t, err)
-		_, lines, err := sim.ReadLedger(bytes.NewReader(text))
-		want := map[byte]string{4: "unsettled", 5: "acknowledged"}[version]
-		if err != nil || len(lines) != 10 || lines[0].Fate != want || r.Rejected != map[byte]uint64{4: 10}[version] {
-			t.Errorf("version %d: %v, %+v, %+v", version, err, lines, r)
-		}
-	}
-}
-
 // bridge makes l forward what is published to an HTTP server.
 func (l *listener) bridge(t *testing.T, srv *httptest.Server) {
 	l.publish = func(_ int, p *packets.Packet) reply {

@@ -2,10 +2,8 @@ package sim_test
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"math"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -150,24 +148,6 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-func TestSilentServer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := &peer{answer: func(n int, _ string) string {
-			if n >= 10 {
-				time.Sleep(time.Hour)
-			}
-			return ok(stored)
-		}}
-		r, err := p.run(t, t.Context(), sim.Options{Users: 3, Posts: 100, Patience: 5 * time.Second})
-		if !errors.Is(err, sim.ErrSilent) {
-			t.Errorf("got %v, want ErrSilent", err)
-		}
-		if r.Stored != 10 || r.Failed != 3 {
-			t.Errorf("%d stored, %d failed; want 10 and 3", r.Stored, r.Failed)
-		}
-	})
-}
-
 func TestGarbage(t *testing.T) {
 	for name, text := range map[string]string{
 		"not HTTP":      "220 mail.example.com ESMTP\r\n\r\n",
@@ -201,16 +181,6 @@ func TestUndocumentedIsReported(t *testing.T) {
 		try(t, err)
 		if r.Undocumented != 1 || r.Stored != 29 || r.Failed != 1 || !errors.Is(r.Fault(), sim.ErrUndocumented) {
 			t.Errorf("got %+v", r)
-		}
-	})
-}
-
-func TestTokenRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := &peer{answer: func(int, string) string { return refusal(403, "forbidden", "") }}
-		r, err := p.run(t, t.Context(), sim.Options{Users: 2, Posts: 1000, Token: "secret"})
-		if err == nil || strings.Contains(err.Error(), "secret") || r.Requests > 10 {
-			t.Errorf("got %v after %d requests", err, r.Requests)
 		}
 	})
 }
@@ -293,64 +263,6 @@ func TestServerShutDown(t *testing.T) {
 	try(t, err)
 	if !v.OK() || v.Acknowledged != report.Stored+report.Duplicate {
 		t.Errorf("got %+v after a run with %d acknowledged", v, report.Stored+report.Duplicate)
-	}
-}
-
-// A server may close an idle connection. That is not a failure of the next request.
-func TestServerClosesIdle(t *testing.T) {
-	plain := serve(t, &backend{Memory: storetest.NewMemory()}, nil)
-	for _, secure := range []bool{false, true} {
-		srv := httptest.NewUnstartedServer(plain.Config.Handler)
-		srv.Config.ConnState = func(conn net.Conn, state http.ConnState) {
-			if state == http.StateIdle {
-				conn.Close()
-			}
-		}
-		if secure {
-			srv.StartTLS()
-		} else {
-			srv.Start()
-		}
-		var roots *x509.CertPool
-		if secure {
-			roots = x509.NewCertPool()
-			roots.AddCert(srv.Certificate())
-		}
-		// A busy machine may close a connection only when the next request is being sent.
-		for deadline := time.Now().Add(2 * time.Minute); ; {
-			opt := sim.Options{Target: target(t, srv), Users: 1, Rate: 4, For: time.Second, Run: "t"}
-			if secure {
-				opt.Target.WithTLS(roots, nil)
-			}
-			r, err := sim.Run(t.Context(), opt)
-			if err != nil || r.Stored+r.Duplicate != 4 {
-				t.Errorf("TLS %v: %v, %d safe, want 4", secure, err, r.Stored+r.Duplicate)
-			} else if r.Tries != 4 || len(r.Errors) != 0 {
-				if time.Now().Before(deadline) {
-					continue
-				}
-				t.Errorf("TLS %v: %d tries, errors %v; want 4 without an error", secure, r.Tries, r.Errors)
-			}
-			break
-		}
-		srv.Close()
-	}
-}
-
-func TestTLS(t *testing.T) {
-	plain := serve(t, &backend{Memory: storetest.NewMemory()}, nil)
-	secure := httptest.NewTLSServer(plain.Config.Handler)
-	defer secure.Close()
-	roots := x509.NewCertPool()
-	roots.AddCert(secure.Certificate())
-	opt := sim.Options{Target: target(t, secure).WithTLS(roots, nil), Users: 3, Posts: 20, Run: "t", Seed: 1, Batch: 5, Mix: mix(t, "real", nil)}
-	report, path, err := runLedger(t, opt)
-	if err != nil || report.Fault() != nil {
-		t.Fatal(err, report.Fault())
-	}
-	v, err := sim.Verify(t.Context(), path, sim.VerifyOptions{Target: opt.Target})
-	if err != nil || !v.OK() || v.Stored == 0 {
-		t.Errorf("got %+v, %v", v, err)
 	}
 }
 

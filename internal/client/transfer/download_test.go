@@ -3,7 +3,6 @@ package transfer_test
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -36,20 +35,6 @@ func TestDownload(t *testing.T) {
 		if _, err := client.Download(t.Context(), &out, c.sel); err != nil || out.String() != want {
 			t.Errorf("got %d bytes, error %v, want %d bytes", out.Len(), err, len(want))
 		}
-	}
-}
-
-func TestDownloadProblem(t *testing.T) {
-	client, _ := serve(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/problem+json; charset=utf-8")
-		w.WriteHeader(404)
-		io.WriteString(w, `{"title":"unknown device"}`)
-	})
-	var out bytes.Buffer
-	_, err := client.Download(t.Context(), &out, transfer.Selection{Device: "w-1", Format: "csv"})
-	var problem *transfer.Problem
-	if !errors.As(err, &problem) || problem.Status != 404 || problem.Title != "unknown device" || out.Len() != 0 {
-		t.Errorf("got %d bytes, error %v, want none and the problem", out.Len(), err)
 	}
 }
 
@@ -125,29 +110,6 @@ func TestSilentExport(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A slowWriter takes longer for a write than the idle timeout.
-type slowWriter struct{ bytes.Buffer }
-
-func (w *slowWriter) Write(p []byte) (int, error) {
-	time.Sleep(2 * transfer.IdleTimeout)
-	return w.Buffer.Write(p)
-}
-
-// TestSlowWriter checks that a slow consumer of the download, such as a pager, does not
-// cause an idle timeout.
-func TestSlowWriter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		body := strings.Repeat("line\n", 40_000)
-		client, _, stop := pipe(t, fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body))
-		defer stop()
-		var out slowWriter
-		_, err := client.Download(t.Context(), &out, transfer.Selection{Device: "w-1", Format: "csv"})
-		if err != nil || out.String() != body {
-			t.Errorf("got %d bytes, error %v, want %d bytes", out.Len(), err, len(body))
-		}
-	})
 }
 
 // A failingWriter fails every write.

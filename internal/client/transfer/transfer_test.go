@@ -35,24 +35,6 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-func TestProblemText(t *testing.T) {
-	for _, c := range []struct {
-		problem transfer.Problem
-		want    string
-	}{
-		{transfer.Problem{Status: 502}, "the server answers 502 Bad Gateway"},
-		{transfer.Problem{Status: 404, Title: "unknown device"}, "the server answers 404 Not Found: unknown device"},
-		{
-			transfer.Problem{Status: 400, Type: "t", Title: "bad parameter", Field: "from", Reason: "no time", Detail: "see there"},
-			"the server answers 400 Bad Request: bad parameter: from: no time: see there",
-		},
-	} {
-		if got := c.problem.Error(); got != c.want {
-			t.Errorf("got %q, want %q", got, c.want)
-		}
-	}
-}
-
 // TestStatuses sends a batch to a server that always responds with the same status.
 func TestStatuses(t *testing.T) {
 	const again = transfer.MaxTries
@@ -106,19 +88,6 @@ func TestStatuses(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// TestProxyPage checks that a document of another type is not parsed as a problem.
-func TestProxyPage(t *testing.T) {
-	client, _ := serve(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/html")
-		w.WriteHeader(403)
-		io.WriteString(w, `{"title":"a page"}`)
-	})
-	_, err := client.SendBatch(t.Context(), []byte("[]"), 0)
-	if got, want := fmt.Sprint(err), "the server answers 403 Forbidden"; got != want {
-		t.Errorf("got error %q, want %q", got, want)
 	}
 }
 
@@ -268,17 +237,6 @@ func TestWrongAnswers(t *testing.T) {
 	}
 }
 
-// TestLongestAnswer checks an answer of the maximum size.
-func TestLongestAnswer(t *testing.T) {
-	const text = `{"stored":2,"duplicate":0}`
-	client, _ := serve(t, func(w http.ResponseWriter, _ *http.Request) {
-		io.WriteString(w, strings.Repeat(" ", transfer.MaxAnswerBytes-len(text))+text)
-	})
-	if answer, err := client.SendBatch(t.Context(), []byte("[]"), 2); err != nil || answer.Stored != 2 {
-		t.Errorf("got %+v, error %v, want 2 stored", answer, err)
-	}
-}
-
 // TestSilentServer checks that each try times out without an answer.
 func TestSilentServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -295,42 +253,6 @@ func TestSilentServer(t *testing.T) {
 			t.Errorf("took %v, want at least %v", took, least)
 		}
 	})
-}
-
-// TestCanceledWait checks that canceling ctx ends a wait.
-func TestCanceledWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client, dials, stop := pipe(t, "HTTP/1.1 503 \r\nRetry-After: 20\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-		defer stop()
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
-		defer cancel()
-		start := time.Now()
-		sum, err := transfer.Upload(ctx, client, open(t, head+row), transfer.UploadOptions{})
-		if took := time.Since(start); took != 50*time.Second || *dials != 3 || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("got error %v after %v and %d tries, want the deadline after 50s and 3", err, took, *dials)
-		}
-		if want := (transfer.Summary{Sent: 1, Failed: 1, Rows: 1}); sum != want {
-			t.Errorf("got %+v, want %+v", sum, want)
-		}
-	})
-}
-
-// Each wait for another try is reported before it begins, and the last failure is not.
-func TestOnRetry(t *testing.T) {
-	client, waits := serve(t, func(w http.ResponseWriter, r *http.Request) { http.Error(w, "busy", http.StatusServiceUnavailable) })
-	var tries []int
-	client.OnRetry = func(err error, n int, wait time.Duration) {
-		if problem, ok := errors.AsType[*transfer.Problem](err); !ok || problem.Status != http.StatusServiceUnavailable || wait <= 0 || len(*waits) != n-1 {
-			t.Errorf("try %d: %v, waiting for %v after %d waits", n, err, wait, len(*waits))
-		}
-		tries = append(tries, n)
-	}
-	if _, err := client.SendBatch(t.Context(), []byte("[]"), 0); err == nil {
-		t.Fatal("no error")
-	}
-	if want := []int{1, 2, 3, 4, 5, 6, 7}; !reflect.DeepEqual(tries, want) || len(*waits) != len(want) {
-		t.Errorf("reported tries %v and %d waits, want %v", tries, len(*waits), want)
-	}
 }
 
 // Devices come page by page, up to a limit, and a server that repeats a page is an error.
