@@ -226,54 +226,41 @@ func (p *answers) refusalOf(err error) refusal {
 // Answer returns the response of POST /v1/readings, or of the job's [Responder]. It must be called
 // once, after Decode returned false or after Commit.
 func (j *Job) Answer() Answer {
-	c := j.core
+	c, o := j.core, j.Outcome()
 	if r, ok := j.input.(Responder); ok {
-		return r.Respond(j.Outcome())
+		return r.Respond(o)
 	}
-	j.reportUncovered()
 	switch {
 	case j.refusal.kind != 0:
-		return j.refused(&j.refusal)
+		return c.answers.to(&j.refusal, &j.out)
 	case j.batch.Shape != vitals.Single:
-		return j.batchAnswer()
-	}
-	switch e := &j.entries[0]; e.Outcome {
-	case storage.Stored, storage.Completed:
-		c.counters.stored.Add(1)
-		return Answer{Head: c.answers.whole, Body: storedBody}
-	case storage.Duplicate:
-		c.counters.duplicate.Add(1)
-		return Answer{Head: c.answers.whole, Body: duplicateBody}
-	default:
-		var why refusal
-		if why.kind, why.field, why.reason = c.answers.entryRefusal(e); why.kind == refusedWithheld { // the withholding ends
+		return j.batchAnswer(o)
+	case !o.AllStored():
+		why := c.answers.entryRefusal(&j.entries[0])
+		if why.kind == refusedWithheld { // the withholding ends
 			why = refusal{kind: refusedWithheld, retryAfter: j.auth.reportWithheld()}
 		}
-		return j.refused(&why)
+		c.counters.refused[why.kind].Add(1)
+		return c.answers.to(&why, &j.out)
+	case j.entries[0].Outcome == storage.Duplicate:
+		return Answer{Head: c.answers.whole, Body: duplicateBody}
 	}
+	return Answer{Head: c.answers.whole, Body: storedBody}
 }
 
-// refused counts a refusal and returns its answer.
-func (j *Job) refused(why *refusal) Answer {
-	if why.kind != refusedDevice { // counted by reportUncovered
-		j.core.counters.refused[why.kind].Add(1)
-	}
-	return j.core.answers.to(why, &j.out)
-}
-
-// entryRefusal returns the reason for which the store did not accept a reading.
-func (p *answers) entryRefusal(e *storage.Entry) (k kind, field, reason string) {
+// entryRefusal returns the refusal of a reading that the store did not accept.
+func (p *answers) entryRefusal(e *storage.Entry) refusal {
 	switch e.Outcome {
 	case storage.Conflict:
-		return refusedConflict, p.signs.Field(e.Sign), "contradicts the stored value"
+		return refusal{kind: refusedConflict, field: p.signs.Field(e.Sign), reason: "contradicts the stored value"}
 	case storage.AwkwardName:
-		return refusedInvalid, "device", "a new device may be named neither . nor .., nor begin with -"
+		return refusal{kind: refusedInvalid, field: "device", reason: "a new device may be named neither . nor .., nor begin with -"}
 	case storage.TooManyDevices:
-		return refusedInvalid, "device", "the store has its maximum number of devices"
+		return refusal{kind: refusedInvalid, field: "device", reason: "the store has its maximum number of devices"}
 	case storage.Withheld:
-		return refusedWithheld, "gateway", "not compared, because too many readings contradicted those of other gateways; send it again later"
+		return refusal{kind: refusedWithheld, field: "gateway", reason: "not compared, because too many readings contradicted those of other gateways; send it again later"}
 	case storage.Unreadable:
-		return refusedUnreadable, "time", "the stored reading of this time cannot be read; send this one again after the store is repaired"
+		return refusal{kind: refusedUnreadable, field: "time", reason: "the stored reading of this time cannot be read; send this one again after the store is repaired"}
 	}
 	// Promise: every answer is made from an outcome that the store has set.
 	panic("ingest: the store left an entry without an outcome")
@@ -281,58 +268,23 @@ func (p *answers) entryRefusal(e *storage.Entry) (k kind, field, reason string) 
 
 // batchAnswer returns the answer to an array or to NDJSON: 200 with the counts, or 207 with
 // the rejected readings too.
-//
-// The refusals of the decoder and those of the store are both in the order of the body; they
-// are merged.
-func (j *Job) batchAnswer() Answer {
-	c := j.core
-	stored, duplicate, conflicts, withheld := 0, 0, 0, false
-	for i := range j.entries {
-		switch j.entries[i].Outcome {
-		case storage.Stored, storage.Completed:
-			stored++
-		case storage.Duplicate:
-			duplicate++
-		default:
-			conflicts++
-			withheld = withheld || j.entries[i].Outcome == storage.Withheld
-		}
-	}
-	if withheld {
-		j.auth.reportWithheld()
-	}
-	c.counters.stored.Add(uint64(stored))
-	c.counters.duplicate.Add(uint64(duplicate))
-	out := append(j.out[:0], `{"stored":`...)
-	out = strconv.AppendInt(out, int64(stored), 10)
-	out = append(out, `,"duplicate":`...)
-	out = strconv.AppendInt(out, int64(duplicate), 10)
-	if conflicts+len(j.batch.Refused) == 0 {
+func (j *Job) batchAnswer(o *Outcome) Answer {
+	stored, duplicate := j.count()
+	out := strconv.AppendInt(append(j.out[:0], `{"stored":`...), int64(stored), 10)
+	out = strconv.AppendInt(append(out, `,"duplicate":`...), int64(duplicate), 10)
+	if o.AllStored() {
 		j.out = append(out, "}\n"...)
-		return Answer{Head: c.answers.whole, Body: j.out}
+		return Answer{Head: j.core.answers.whole, Body: j.out}
 	}
 	out = append(out, `,"rejected":[`...)
-	n, refused := len(out), j.batch.Refused
-	for i := range j.entries {
-		e := &j.entries[i]
-		if e.Outcome <= storage.Duplicate && e.Outcome != 0 {
-			continue
+	n := len(out)
+	for r := range o.Results() {
+		if r.Problem != nil {
+			out = appendRejected(out, r.Index, r.Field, r.Reason, len(out) == n)
 		}
-		index := int(j.batch.Index[i])
-		for len(refused) > 0 && refused[0].Index < index {
-			out = appendRejected(out, refused[0].Index, refused[0].Field, refused[0].Reason(), len(out) == n)
-			refused = refused[1:]
-		}
-		k, field, reason := c.answers.entryRefusal(e)
-		c.counters.refused[k].Add(1)
-		out = appendRejected(out, index, field, reason, len(out) == n)
 	}
-	for i := range refused {
-		out = appendRejected(out, refused[i].Index, refused[i].Field, refused[i].Reason(), len(out) == n)
-	}
-	c.counters.refused[refusedInvalid].Add(uint64(len(j.batch.Refused) - j.uncovered))
 	j.out = append(out, "]}\n"...)
-	return Answer{Head: c.answers.mixed, Body: j.out}
+	return Answer{Head: j.core.answers.mixed, Body: j.out}
 }
 
 // appendRejected appends one element of the list of rejected readings. Package vitals

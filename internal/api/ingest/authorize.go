@@ -73,35 +73,39 @@ func (b *batch) keepAuthorized(access *gate.Access) (uncovered int) {
 			uncovered++
 		}
 	}
-	readings, kept := b.Readings, 0
-	for i := range readings {
-		r, index := &readings[i], b.Index[i]
-		switch {
+	b.keep(func(i int) bool {
+		switch r := &b.Readings[i]; {
 		case !coversAll && !access.Covers(&r.Device):
 			uncovered++
-			b.Refused = append(b.Refused, vitals.FieldError{Index: int(index), Field: "device", Err: ErrNotCovered})
+			b.Refused = append(b.Refused, vitals.FieldError{Index: int(b.Index[i]), Field: "device", Err: ErrNotCovered})
+			return false
 		case !gateway.IsZero() && !r.Gateway.IsZero() && r.Gateway != *gateway:
-			b.Refused = append(b.Refused, vitals.FieldError{Index: int(index), Field: "gateway", Err: errGateway})
-		default:
-			if !gateway.IsZero() {
-				r.Gateway = *gateway
-			}
-			if kept < i {
-				readings[kept] = *r
-			}
-			b.Index[kept] = index
-			kept++
+			b.Refused = append(b.Refused, vitals.FieldError{Index: int(b.Index[i]), Field: "gateway", Err: errGateway})
+			return false
+		case !gateway.IsZero():
+			r.Gateway = *gateway
 		}
-	}
-	if kept < len(readings) {
-		b.Readings, b.Index = readings[:kept], b.Index[:kept]
-		b.sortRefused()
-	}
+		return true
+	})
 	return uncovered
 }
 
-func (b *batch) sortRefused() {
-	slices.SortFunc(b.Refused, func(x, y vitals.FieldError) int { return cmp.Compare(x.Index, y.Index) })
+// keep drops the readings for which kept returns false, which may have added them to Refused.
+func (b *batch) keep(kept func(i int) bool) {
+	n := 0
+	for i := range b.Readings {
+		if !kept(i) {
+			continue
+		}
+		if n < i {
+			b.Readings[n], b.Index[n] = b.Readings[i], b.Index[i]
+		}
+		n++
+	}
+	if n < len(b.Readings) {
+		b.Readings, b.Index = b.Readings[:n], b.Index[:n]
+		slices.SortFunc(b.Refused, func(x, y vitals.FieldError) int { return cmp.Compare(x.Index, y.Index) })
+	}
 }
 
 // charge charges all readings of a request, rejected ones too, to the rate of its token. It returns

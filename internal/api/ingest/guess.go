@@ -34,7 +34,6 @@ func (b *batch) refuseContradictions(signs *vitals.Signs) {
 	if !b.orderReadings() {
 		return
 	}
-	dropped := 0
 	var stated vitals.Values // of the previous readings with the same device and time
 	for n, i := range b.order {
 		r := &readings[i]
@@ -44,22 +43,9 @@ func (b *batch) refuseContradictions(signs *vitals.Signs) {
 		if sign, ok := stateOnce(&stated, &r.Values); !ok {
 			b.Refused = append(b.Refused, vitals.FieldError{Index: int(b.Index[i]), Field: signs.Field(sign), Err: errStated})
 			b.Index[i] = -1
-			dropped++
 		}
 	}
-	if dropped == 0 {
-		return
-	}
-	kept := 0
-	for i := range readings {
-		if b.Index[i] < 0 {
-			continue
-		}
-		readings[kept], b.Index[kept] = readings[i], b.Index[i]
-		kept++
-	}
-	b.Readings, b.Index = readings[:kept], b.Index[:kept]
-	b.sortRefused()
+	b.keep(func(i int) bool { return b.Index[i] >= 0 })
 }
 
 // orderReadings fills b.order with the indexes of the readings, sorted by time, device and

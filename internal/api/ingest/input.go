@@ -200,20 +200,26 @@ func (o *Outcome) AllStored() bool {
 	if o.refusal.kind != 0 || len(o.job.batch.Refused) > 0 {
 		return false
 	}
-	entries := o.job.entries
-	for i := range entries {
-		if e := entries[i].Outcome; e != storage.Stored && e != storage.Completed && e != storage.Duplicate {
-			return false
-		}
+	stored, duplicate := o.job.count()
+	if stored+duplicate < len(o.job.entries) {
+		return false
 	}
-	for i := range entries {
-		if entries[i].Outcome == storage.Duplicate {
-			o.core.counters.duplicate.Add(1)
-		} else {
-			o.core.counters.stored.Add(1)
-		}
-	}
+	o.core.counters.stored.Add(uint64(stored))
+	o.core.counters.duplicate.Add(uint64(duplicate))
 	return true
+}
+
+// count returns how many readings are stored now, and how many were before.
+func (j *Job) count() (stored, duplicate int) {
+	for i := range j.entries {
+		switch j.entries[i].Outcome {
+		case storage.Stored, storage.Completed:
+			stored++
+		case storage.Duplicate:
+			duplicate++
+		}
+	}
+	return stored, duplicate
 }
 
 // A Refusal is why a message is rejected as a whole: none of its readings is known to be stored.
@@ -257,54 +263,59 @@ type Result struct {
 	RetryAfter    time.Duration // with some problems
 }
 
-// Results returns what became of the readings, by position, and counts them. It may be
-// iterated only once.
+// Results returns what became of the readings, by position, and counts them. It must be iterated once, to its
+// end. The refusals of the decoder and those of the store are both in the order of the message; they are merged.
 func (o *Outcome) Results() iter.Seq[Result] {
 	return func(yield func(Result) bool) {
-		j := o.job
-		c, withheld := j.core, false
-		refused := j.batch.Refused
-		c.counters.refused[refusedInvalid].Add(uint64(len(refused) - j.uncovered))
-		all := make([]Result, 0, len(j.entries)+len(refused))
-		for i := range j.entries {
-			e := &j.entries[i]
-			r := Result{Index: int(j.batch.Index[i]), Device: e.Reading.Device, Outcome: e.Outcome}
-			switch e.Outcome {
-			case 0:
-			case storage.Stored, storage.Completed:
-				c.counters.stored.Add(1)
-			case storage.Duplicate:
-				c.counters.duplicate.Add(1)
-			default:
-				var k kind
-				k, r.Field, r.Reason = c.answers.entryRefusal(e)
-				c.counters.refused[k].Add(1)
-				r.Problem = c.answers.kinds[k].problem
-				r.RetryAfter = c.answers.retryAfter(k, 0)
-				withheld = withheld || k == refusedWithheld
-			}
-			all = append(all, r)
+		j, refused := o.job, o.job.batch.Refused
+		var wait time.Duration
+		if slices.ContainsFunc(j.entries, func(e storage.Entry) bool { return e.Outcome == storage.Withheld }) {
+			wait = j.auth.reportWithheld()
 		}
-		if withheld {
-			wait := j.auth.reportWithheld()
-			for i := range all {
-				if all[i].Outcome == storage.Withheld {
-					all[i].RetryAfter = c.answers.retryAfter(refusedWithheld, wait)
+		o.core.counters.refused[refusedInvalid].Add(uint64(len(refused) - j.uncovered))
+		for i := range j.entries {
+			r := j.result(i, wait)
+			for ; len(refused) > 0 && refused[0].Index < r.Index; refused = refused[1:] {
+				if !yield(j.rejected(&refused[0])) {
+					return
 				}
 			}
-		}
-		for i := range refused {
-			k := refusedInvalid
-			if refused[i].Err == ErrNotCovered {
-				k = refusedDevice
-			}
-			all = append(all, Result{Index: refused[i].Index, Device: j.origin.Device, Problem: c.answers.kinds[k].problem, Field: refused[i].Field, Reason: refused[i].Reason()})
-		}
-		slices.SortStableFunc(all, func(a, b Result) int { return a.Index - b.Index })
-		for _, r := range all {
 			if !yield(r) {
 				return
 			}
 		}
+		for i := range refused {
+			if !yield(j.rejected(&refused[i])) {
+				return
+			}
+		}
 	}
+}
+
+// result returns what became of an entry, and counts it. wait is the Retry-After of one that is withheld.
+func (j *Job) result(i int, wait time.Duration) Result {
+	e, c := &j.entries[i], j.core
+	r := Result{Index: int(j.batch.Index[i]), Device: e.Reading.Device, Outcome: e.Outcome}
+	switch {
+	case e.Outcome == 0 && j.batch.hasUnits():
+	case e.Outcome == storage.Stored, e.Outcome == storage.Completed:
+		c.counters.stored.Add(1)
+	case e.Outcome == storage.Duplicate:
+		c.counters.duplicate.Add(1)
+	default:
+		why := c.answers.entryRefusal(e)
+		c.counters.refused[why.kind].Add(1)
+		r.Problem, r.Field, r.Reason = c.answers.kinds[why.kind].problem, why.field, why.reason
+		r.RetryAfter = c.answers.retryAfter(why.kind, wait)
+	}
+	return r
+}
+
+// rejected returns what became of a reading that was rejected before it was stored.
+func (j *Job) rejected(why *vitals.FieldError) Result {
+	k := refusedInvalid
+	if why.Err == ErrNotCovered {
+		k = refusedDevice
+	}
+	return Result{Index: why.Index, Device: j.origin.Device, Problem: j.core.answers.kinds[k].problem, Field: why.Field, Reason: why.Reason()}
 }

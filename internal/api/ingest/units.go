@@ -13,21 +13,13 @@ func (b *batch) keepUnits() {
 		}
 		return
 	}
-	refused, kept := b.Refused, 0
-	for i := range b.Readings {
-		index := b.Index[i]
-		for len(refused) > 0 && refused[0].Index < int(index) {
+	refused := b.Refused
+	b.keep(func(i int) bool {
+		for len(refused) > 0 && refused[0].Index < int(b.Index[i]) {
 			refused = refused[1:]
 		}
-		if len(refused) > 0 && refused[0].Index == int(index) {
-			continue
-		}
-		if kept < i {
-			b.Readings[kept], b.Index[kept] = b.Readings[i], index
-		}
-		kept++
-	}
-	b.Readings, b.Index = b.Readings[:kept], b.Index[:kept]
+		return len(refused) == 0 || refused[0].Index > int(b.Index[i])
+	})
 }
 
 // markUnits sets the units of the readings' entries. The store settles each as a whole.
