@@ -63,7 +63,7 @@ var timeFormats = map[string]int{"rfc3339": 0, "unix_s": 3, "unix_ms": 0}
 // Read reads files of mappings. signs are those that are accepted. topic reports whether a pattern of topics is valid,
 // and whether it has {device}.
 func Read(paths []string, signs *vitals.Signs, topic func(pattern string) (device bool, err error)) (*Set, error) {
-	var all []*mapping
+	set, n := new(Set), 0
 	for _, path := range paths {
 		var f file
 		text, err := tomlfile.Read(path, maxFileBytes, &f)
@@ -73,47 +73,21 @@ func Read(paths []string, signs *vitals.Signs, topic func(pattern string) (devic
 		for i := range f.Mapping {
 			t := &f.Mapping[i]
 			m, err := t.mapping(signs, topic)
-			if err == nil && len(all) == maxMappings {
+			if n++; err == nil && n > maxMappings {
 				err = bad("name", "more than %d mappings", maxMappings)
 			}
 			if err == nil {
-				err = inGroups(append(all, m))
+				err = set.add(m)
 			}
 			if err != nil {
 				return nil, t.locate(path, text, i, err)
 			}
-			all = append(all, m)
 		}
 		if len(f.Mapping) == 0 {
 			return nil, fmt.Errorf("%s: no [[mapping]]", path)
 		}
 	}
-	return newSet(all), nil
-}
-
-// inGroups checks that the last mapping agrees with others of its name and its topic.
-func inGroups(all []*mapping) error {
-	last := all[len(all)-1]
-	for _, same := range []func(*mapping) bool{
-		func(m *mapping) bool { return m.name == last.name },
-		func(m *mapping) bool { return m.topic == last.topic && m.topic != "" },
-	} {
-		p := newPlan()
-		for _, m := range all {
-			if !same(m) {
-				continue
-			}
-			if m != last && len(m.where) == 0 {
-				return bad("where", "not reached: an earlier mapping of this name or topic takes every payload, because it has no where")
-			}
-			for _, use := range m.uses() {
-				if err := p.add(use.pointer); err != nil {
-					return &vitals.FieldOf{Part: use.key, Err: err}
-				}
-			}
-		}
-	}
-	return nil
+	return set, nil
 }
 
 // bad returns an error about a key of a mapping.

@@ -80,29 +80,32 @@ type group struct {
 	plan     *plan
 }
 
-func newSet(all []*mapping) *Set {
-	s := new(Set)
-	add := func(to *[]*group, key string, m *mapping) {
-		i := slices.IndexFunc(*to, func(g *group) bool { return g.key == key })
-		if i < 0 {
-			i = len(*to)
-			*to = append(*to, &group{key: key, plan: newPlan()})
-		}
-		g := (*to)[i]
-		g.mappings = append(g.mappings, m)
-		for _, use := range m.uses() {
-			if err := g.plan.add(use.pointer); err != nil {
-				panic("mapping: " + err.Error()) // inGroups has checked it
-			}
+// add adds a mapping to the groups of its name and of its topic.
+func (s *Set) add(m *mapping) error {
+	if err := addTo(&s.names, m.name, m); err != nil || m.topic == "" {
+		return err
+	}
+	return addTo(&s.topics, m.topic, m)
+}
+
+// addTo adds a mapping to the group of a key, with whose other mappings it must agree.
+func addTo(groups *[]*group, key string, m *mapping) error {
+	i := slices.IndexFunc(*groups, func(g *group) bool { return g.key == key })
+	if i < 0 {
+		i = len(*groups)
+		*groups = append(*groups, &group{key: key, plan: newPlan()})
+	}
+	g := (*groups)[i]
+	if slices.ContainsFunc(g.mappings, func(m *mapping) bool { return len(m.where) == 0 }) {
+		return bad("where", "not reached: an earlier mapping of this name or topic takes every payload, because it has no where")
+	}
+	g.mappings = append(g.mappings, m)
+	for _, use := range m.uses() {
+		if err := g.plan.add(use.pointer); err != nil {
+			return &vitals.FieldOf{Part: use.key, Err: err}
 		}
 	}
-	for _, m := range all {
-		add(&s.names, m.name, m)
-		if m.topic != "" {
-			add(&s.topics, m.topic, m)
-		}
-	}
-	return s
+	return nil
 }
 
 func keys(groups []*group) (all []string) {
