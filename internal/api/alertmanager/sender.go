@@ -66,7 +66,6 @@ const (
 	gatherFor      = time.Second // changes gather for this long
 	requestTimeout = 10 * time.Second
 	maxBatchAlerts = 1000
-	maxBatchBytes  = 512 << 10
 	maxAnswerBytes = 64 << 10 // read, so that the connection can be used again
 	minRetry       = time.Second
 	maxRetry       = 30 * time.Second
@@ -196,28 +195,35 @@ func (s *Sender) note(err error) {
 
 // send sends alerts in their order. If there are none, it sends an empty list, which shows whether the
 // Alertmanager can be reached.
-func (s *Sender) send(ctx context.Context, alerts []alert.Alert) error {
-	now := time.Now()
-	b := batch{page: s.opt.Page, nowUnixMs: now.UnixMilli(), untilUnixMs: now.Add(s.opt.lasts()).UnixMilli()}
-	for i := range alerts {
-		if b.n == maxBatchAlerts || b.text.Len() > maxBatchBytes {
-			if err := s.post(ctx, &b); err != nil {
-				return err
-			}
-		}
-		b.add(&alerts[i])
-	}
-	return s.post(ctx, &b)
-}
-
-// post sends a batch, and empties it.
-func (s *Sender) post(ctx context.Context, b *batch) (err error) {
+func (s *Sender) send(ctx context.Context, alerts []alert.Alert) (err error) {
 	defer func() {
 		if err != nil {
 			s.failed.Add(1)
 		}
 	}()
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader(b.end()))
+	now := time.Now()
+	for {
+		some := alerts[:min(len(alerts), maxBatchAlerts)]
+		if err := s.post(ctx, some, now); err != nil {
+			return err
+		}
+		if alerts = alerts[len(some):]; len(alerts) == 0 {
+			return nil
+		}
+	}
+}
+
+// post sends some alerts in one request.
+func (s *Sender) post(ctx context.Context, alerts []alert.Alert, now time.Time) error {
+	all := make([]posted, len(alerts))
+	for i := range alerts {
+		all[i] = s.posted(&alerts[i], now)
+	}
+	text, err := json.Marshal(all)
+	if err != nil {
+		panic(err) // no value of the type has this error
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader(text))
 	if err != nil {
 		return err
 	}
@@ -245,9 +251,7 @@ func (s *Sender) post(ctx context.Context, b *batch) (err error) {
 	if answer.StatusCode/100 != 2 {
 		return fmt.Errorf("it answers with status %d", answer.StatusCode)
 	}
-	s.sent.Add(uint64(b.n))
-	b.n = 0
-	b.text.Reset()
+	s.sent.Add(uint64(len(alerts)))
 	return nil
 }
 
@@ -266,15 +270,6 @@ func shown(err error) error {
 	return errors.New("its answer is not HTTP, or not of the scheme of its URL")
 }
 
-// A batch is the body of a request.
-type batch struct {
-	page        string
-	nowUnixMs   int64
-	untilUnixMs int64        // end of active alerts
-	text        bytes.Buffer // without the ]
-	n           int          // number of alerts
-}
-
 // A posted alert is as in the API of Alertmanager: api/v2/openapi.yaml, postableAlert.
 type posted struct {
 	Labels      map[string]string `json:"labels"`
@@ -289,35 +284,20 @@ type annotations struct {
 	Notice  string `json:"notice"`
 }
 
-func (b *batch) add(a *alert.Alert) {
-	until, since := b.untilUnixMs, min(a.SinceUnixMs, b.nowUnixMs) // a device's clock may be ahead
+// posted returns an alert as it is sent at a time.
+func (s *Sender) posted(a *alert.Alert, now time.Time) posted {
+	nowUnixMs := now.UnixMilli()
+	until, since := now.Add(s.opt.lasts()).UnixMilli(), min(a.SinceUnixMs, nowUnixMs) // a device's clock may be ahead
 	if a.EndedUnixMs != 0 {
-		until = min(a.EndedUnixMs, b.nowUnixMs)
+		until = min(a.EndedUnixMs, nowUnixMs)
 		since = min(since, until)
 	}
-	text, err := json.Marshal(posted{
+	return posted{
 		Labels:      a.Labels(),
 		Annotations: annotations{a.Device.String() + ": " + a.Rule.Condition, alert.Notice},
 		StartsAt:    utc(since), EndsAt: utc(until),
-		Generator: a.PageURL(b.page),
-	})
-	if err != nil {
-		panic(err) // no value of the type has this error
+		Generator: a.PageURL(s.opt.Page),
 	}
-	if b.n++; b.n == 1 {
-		b.text.WriteByte('[')
-	} else {
-		b.text.WriteByte(',')
-	}
-	b.text.Write(text)
-}
-
-func (b *batch) end() []byte {
-	if b.n == 0 {
-		return []byte("[]")
-	}
-	b.text.WriteByte(']')
-	return b.text.Bytes()
 }
 
 // utc returns a time in RFC 3339.
