@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"time"
 
@@ -26,23 +25,12 @@ type conn struct {
 	holder *share.Holder
 }
 
-// A peer is the address of a client.
-type peer netip.Addr
-
-func (p peer) PeerAddr() netip.Addr { return netip.Addr(p) }
-
 // serve serves a connection until it ends.
 func (s *Server) serve(nc net.Conn, st *session) {
 	c := &conn{server: s, Conn: nc, in: bufio.NewReader(nc)}
-	var addr netip.Addr
-	if tcp, ok := nc.RemoteAddr().(*net.TCPAddr); ok {
-		addr = tcp.AddrPort().Addr().Unmap()
-	}
-	c.client = gate.Credentials{TLS: listen.TLSState(nc), Peer: peer(addr)}
-	if s.opt.Holders != nil {
-		c.holder = s.opt.Holders.Addr(addr)
-		defer s.opt.Holders.Put(c.holder)
-	}
+	c.client = gate.Credentials{TLS: listen.TLSState(nc), Peer: gate.PeerOf(&http.Request{RemoteAddr: nc.RemoteAddr().String()})}
+	c.holder = s.opt.Holders.Addr(c.client.Peer.PeerAddr())
+	defer s.opt.Holders.Put(c.holder)
 	defer s.opt.Idle.ConnState(nc, http.StateClosed)
 	for c.next(st) {
 	}

@@ -201,21 +201,29 @@ func (s *service) end(st *session, why code) (answer []byte, end bool) {
 // connect handles a CONNECT.
 func (s *service) connect(st *session, p *packets.Packet, body []byte, client gate.Credentials, guest bool) (answer []byte, end bool) {
 	why := s.accept(st, p, body, client, guest)
-	if why != success {
-		s.counters.refused.Add(1)
-		st.ended = true
-		s.counters.endings[why.ending()].Add(1)
-		if returnCode, ok := why.connack3(); p.ProtocolVersion != 5 {
-			if !ok {
-				return nil, true
-			}
-			return []byte{packets.Connack << 4, 2, 0, returnCode}, true
+	if why == success {
+		if answer = s.connack(st, p); !st.tooLong(len(answer)) { // then all other packets are shorter, but for those that are checked
+			s.counters.accepted.Add(1)
+			return answer, false
 		}
-		return []byte{packets.Connack << 4, 3, 0, byte(why), 0}, true
+		why = packetTooLarge
 	}
+	s.counters.refused.Add(1)
+	st.ended = true
+	s.counters.endings[why.ending()].Add(1)
+	switch returnCode, ok := why.connack3(); {
+	case why == packetTooLarge, p.ProtocolVersion != 5 && !ok:
+		return nil, true
+	case p.ProtocolVersion != 5:
+		return []byte{packets.Connack << 4, 2, 0, returnCode}, true
+	}
+	return []byte{packets.Connack << 4, 3, 0, byte(why), 0}, true
+}
+
+// connack returns the answer to a CONNECT that is accepted.
+func (s *service) connack(st *session, p *packets.Packet) []byte {
 	if st.version != 5 {
-		s.counters.accepted.Add(1)
-		return []byte{packets.Connack << 4, 2, 0, 0}, false
+		return []byte{packets.Connack << 4, 2, 0, 0}
 	}
 	a := packets.Packet{ProtocolVersion: 5, Properties: packets.Properties{
 		ReceiveMaximum:           receiveMaximum,
@@ -237,14 +245,7 @@ func (s *service) connect(st *session, p *packets.Packet, body []byte, client ga
 	if err := a.ConnackEncode(&out); err != nil {
 		panic("mqtt: " + err.Error()) // the properties are constant
 	}
-	if st.tooLong(out.Len()) { // then all other packets are shorter, but for those that are checked
-		s.counters.refused.Add(1)
-		st.ended = true
-		s.counters.endings[packetTooLarge.ending()].Add(1)
-		return nil, true
-	}
-	s.counters.accepted.Add(1)
-	return out.Bytes(), false
+	return out.Bytes()
 }
 
 // tooLong reports whether a packet is longer than the client takes.

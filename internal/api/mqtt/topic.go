@@ -1,6 +1,7 @@
 package mqtt
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -48,20 +49,11 @@ func (t *Topic) Overlaps(other *Topic) bool {
 // Match returns the names in a topic, and false if it does not have the pattern.
 func (t *Topic) Match(topic []byte) (from vitals.Origin, ok bool) {
 	for i, want := range t.levels {
-		level := topic
-		end := -1
-		for j, c := range topic {
-			if c == '/' {
-				end = j
-				break
-			}
-		}
-		if last := i == len(t.levels)-1; last != (end < 0) {
+		level, rest, more := bytes.Cut(topic, []byte{'/'})
+		if last := i == len(t.levels)-1; last == more {
 			return vitals.Origin{}, false
 		}
-		if end >= 0 {
-			level, topic = topic[:end], topic[end+1:]
-		}
+		topic = rest
 		var err error
 		switch want {
 		case "{device}":
