@@ -34,16 +34,13 @@ func FuzzWrite(f *testing.F) {
 		points := 0
 		for lines := influx.NewScanner(body); lines.Next(); points++ {
 			var device string
-			for key, value, ok := lines.Tag(); ok; key, value, ok = lines.Tag() {
+			at, err := lines.Read(func(key, value []byte) {
 				if string(key) == "device" {
 					device = string(value)
 				}
-			}
-			for ok := true; ok; {
-				_, _, _, ok = lines.Field()
-			}
-			if len(lines.Time()) == 0 || lines.Err() != nil {
-				t.Fatalf("line %d is acknowledged: %v", lines.Line(), lines.Err())
+			}, func([]byte, influx.Kind, []byte) {})
+			if len(at) == 0 || err != nil {
+				t.Fatalf("line %d is acknowledged: %v", lines.Line(), err)
 			}
 			if _, err := vitals.ParseName(device); err != nil || len(s.stored(t, device)) == 0 {
 				t.Fatalf("nothing is stored of %q: %v", device, err)

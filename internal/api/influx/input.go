@@ -74,15 +74,12 @@ func (s *input) read(p *Scanner, r *vitals.Reading) (field string, err error) {
 			field, err = name, why
 		}
 	}
-	for key, value, ok := p.Tag(); ok; key, value, ok = p.Tag() {
-		refuse(s.tag(string(key), value, r))
-	}
-	for key, kind, value, ok := p.Field(); ok; key, kind, value, ok = p.Field() {
-		refuse(s.field(key, kind, value, r))
-	}
-	timestamp := p.Time()
-	if p.Err() != nil {
-		return "", p.Err()
+	timestamp, syntax := p.Read(
+		func(key, value []byte) { refuse(s.tag(string(key), value, r)) },
+		func(key []byte, kind Kind, value []byte) { refuse(s.field(key, kind, value, r)) },
+	)
+	if syntax != nil {
+		return "", syntax
 	}
 	if r.Device.IsZero() {
 		refuse(reportable([]byte(s.h.opt.DeviceTag)), vitals.ErrMissing)

@@ -17,22 +17,19 @@ import (
 func ours(text []byte) (points []string, bad int, ended bool) {
 	for s := influx.NewScanner(text); s.Next(); {
 		point := ""
-		for key, value, ok := s.Tag(); ok; key, value, ok = s.Tag() {
-			point += fmt.Sprintf("tag %q=%q ", key, value)
-		}
 		other := false
-		for key, kind, value, ok := s.Field(); ok; key, kind, value, ok = s.Field() {
+		at, err := s.Read(func(key, value []byte) { point += fmt.Sprintf("tag %q=%q ", key, value) }, func(key []byte, kind influx.Kind, value []byte) {
 			other = other || kind == influx.Other
 			if kind == influx.String { // has its escapes
 				value = nil
 			}
 			point += fmt.Sprintf("field %q=%d %q ", key, kind, value)
-		}
-		point += fmt.Sprintf("time %q", s.Time())
+		})
+		point += fmt.Sprintf("time %q", at)
 		if other {
 			return points, bad + 1, true
 		}
-		if s.Err() != nil {
+		if err != nil {
 			bad++
 			continue
 		}

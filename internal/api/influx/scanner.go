@@ -7,29 +7,18 @@ import (
 	"unicode/utf8"
 )
 
-// A Scanner reads the points of a text in line protocol. After Next, which must return true, call Tag
-// until it returns false, then Field likewise, then Time and Err. It allocates only for names with
+// A Scanner reads the points of a text in line protocol. It allocates only for names with
 // escapes, and does not modify the text. FuzzLineProtocol compares it with InfluxData's own parser.
 type Scanner struct {
 	text    []byte
 	at      int
-	line    int // number of the line at at, from 1
-	point   int // number of the line in which the point begins
-	start   int // of that line
-	part    part
+	line    int  // number of the line at at, from 1
+	point   int  // number of the line in which the point begins
+	start   int  // of that line
+	unread  bool // the point is not read to its end
 	err     error
 	scratch []byte // unescaped names of the point
 }
-
-// A part of a point.
-type part uint8
-
-const (
-	atEnd part = iota
-	atTags
-	atFields
-	atTime
-)
 
 // A Kind is the type of a field's value, by its spelling.
 type Kind uint8
@@ -49,10 +38,10 @@ func NewScanner(text []byte) *Scanner { return &Scanner{text: text, line: 1} }
 
 // Next advances to the next point, and skips blank lines, comments and what is left of the last point.
 func (s *Scanner) Next() bool {
-	if s.part != atEnd {
+	if s.unread {
 		s.skipLine()
 	}
-	s.part, s.err, s.scratch = atEnd, nil, s.scratch[:0]
+	s.err, s.scratch = nil, s.scratch[:0]
 	for {
 		s.start = s.at
 		s.spaces()
@@ -65,17 +54,9 @@ func (s *Scanner) Next() bool {
 		case s.endOfLine():
 			continue
 		}
-		break
+		s.point, s.unread = s.line, true
+		return true
 	}
-	s.point, s.part = s.line, atTags
-	switch measurement := s.name(", "); {
-	case s.err != nil:
-	case len(measurement) == 0:
-		s.fail("no measurement")
-	default:
-		s.comma()
-	}
-	return true
 }
 
 // Line returns the number of the point's first line, from 1.
@@ -84,72 +65,68 @@ func (s *Scanner) Line() int { return s.point }
 // Bytes returns how many bytes of the point have been read.
 func (s *Scanner) Bytes() int { return s.at - s.start }
 
-// Err returns why the point is not of the protocol, without repeating it, or nil.
-func (s *Scanner) Err() error { return s.err }
-
-// Tag returns the next tag. It is valid until Next is called.
-func (s *Scanner) Tag() (key, value []byte, ok bool) {
-	switch {
-	case s.err != nil || s.part != atTags:
-		return nil, nil, false
-	case s.sees(' '):
-		s.spaces()
-		s.part = atFields
-		return nil, nil, false
-	}
-	if key = s.name(",= "); s.err != nil {
-		return nil, nil, false
-	}
-	if len(key) == 0 || !s.sees('=') {
-		s.fail("neither a tag nor a space and a field")
-		return nil, nil, false
-	}
-	s.at++
-	if value = s.name(",= "); s.err == nil && len(value) == 0 {
-		s.fail("a tag has no value")
+// Read calls tag and field with those of the point, and returns the text of its timestamp, or nil if there is none. A value that is a
+// string has its escapes and not its quotes, a number not its suffix. They are valid until Next is called. The error is why the point is not of
+// the protocol, without repeating it.
+func (s *Scanner) Read(tag func(key, value []byte), field func(key []byte, kind Kind, value []byte)) (timestamp []byte, err error) {
+	if len(s.name(", ")) == 0 {
+		s.fail("no measurement")
 	}
 	s.comma()
-	return key, value, s.err == nil
+	for s.err == nil && !s.sees(' ') {
+		key := s.key("neither a tag nor a space and a field")
+		value := s.name(",= ")
+		if len(value) == 0 {
+			s.fail("a tag has no value")
+		}
+		if s.comma(); s.err == nil {
+			tag(key, value)
+		}
+	}
+	s.spaces()
+	for more := true; more && s.err == nil; {
+		key := s.key("no field with = and a value")
+		kind, value := s.value()
+		if more = s.sees(','); more {
+			s.at++
+		} else if !s.blank() {
+			s.fail("neither a comma nor a space after a field")
+		}
+		if s.err == nil {
+			field(key, kind, value)
+		}
+	}
+	if s.err == nil {
+		timestamp = s.time()
+	}
+	s.unread = s.err != nil
+	return timestamp, s.err
 }
 
-// Field returns the next field. A value that is a string is returned with its escapes and without
-// its quotes, a number without its suffix. Both are valid until Next is called.
-func (s *Scanner) Field() (key []byte, kind Kind, value []byte, ok bool) {
-	if s.err != nil || s.part != atFields {
-		return nil, 0, nil, false
-	}
-	if key = s.name(",= "); s.err != nil {
-		return nil, 0, nil, false
-	}
+// key returns the name before an =, which it skips. why is the error if there is none.
+func (s *Scanner) key(why string) []byte {
+	key := s.name(",= ")
 	if len(key) == 0 || !s.sees('=') {
-		s.fail("no field with = and a value")
-		return nil, 0, nil, false
+		s.fail(why)
+		return nil
 	}
 	s.at++
+	return key
+}
+
+// value returns the value of a field.
+func (s *Scanner) value() (Kind, []byte) {
+	if s.err != nil {
+		return Other, nil
+	}
 	if s.sees('"') {
-		kind, value = String, s.quoted()
-	} else {
-		begin := s.at
-		for s.at < len(s.text) && strings.IndexByte(", \r\n", s.text[s.at]) < 0 {
-			s.at++
-		}
-		kind, value = kindOf(s.text[begin:s.at])
+		return String, s.quoted()
 	}
-	switch {
-	case s.err != nil:
-	case s.sees(','):
+	begin := s.at
+	for s.at < len(s.text) && strings.IndexByte(", \r\n", s.text[s.at]) < 0 {
 		s.at++
-	case s.at == len(s.text):
-		s.part = atEnd
-	case !s.sees(' ') && !s.sees('\r') && !s.sees('\n'):
-		s.fail("neither a comma nor a space after a field")
-	default:
-		s.spaces()
-		if s.part = atTime; s.endOfLine() {
-			s.part = atEnd
-		}
 	}
-	return key, kind, value, s.err == nil
+	return kindOf(s.text[begin:s.at])
 }
 
 // kindOf returns the kind of a value that is not in quotes, and the value without its suffix.
@@ -171,24 +148,26 @@ func kindOf(value []byte) (Kind, []byte) {
 	return Float, value
 }
 
-// Time returns the text of the timestamp, or nil if there is none.
-func (s *Scanner) Time() []byte {
-	if s.err != nil || s.part != atTime {
+// time returns the timestamp at the end of the line, or nil if there is none.
+func (s *Scanner) time() []byte {
+	if s.spaces(); s.endOfLine() {
 		return nil
 	}
 	begin := s.at
 	for s.at < len(s.text) && (s.text[s.at] == '-' || isDigit(s.text[s.at])) {
 		s.at++
 	}
-	value := s.text[begin:s.at]
-	blank := s.at == len(s.text) || s.sees(' ') || s.sees('\r') || s.sees('\n')
+	value, blank := s.text[begin:s.at], s.blank()
 	s.spaces()
 	if !blank || !s.endOfLine() {
 		s.fail("the timestamp is not an integer at the end of the line")
-		return nil
 	}
-	s.part = atEnd
 	return value
+}
+
+// blank reports whether a space, an end of a line or the end of the text follows.
+func (s *Scanner) blank() bool {
+	return s.at >= len(s.text) || strings.IndexByte(" \r\n", s.text[s.at]) >= 0
 }
 
 // sees reports whether c is the next byte.
@@ -234,8 +213,7 @@ func (s *Scanner) comma() {
 	if s.err != nil || !s.sees(',') {
 		return
 	}
-	s.at++
-	if s.at == len(s.text) || s.sees(' ') || s.sees('\r') || s.sees('\n') {
+	if s.at++; s.blank() {
 		s.fail("a comma without a tag")
 	}
 }
@@ -243,6 +221,9 @@ func (s *Scanner) comma() {
 // name returns the text up to one of the bytes in ends, which a backslash escapes, or a control
 // character. A backslash before any other byte is one.
 func (s *Scanner) name(ends string) []byte {
+	if s.err != nil {
+		return nil
+	}
 	begin, kept, escaped := s.at, s.at, len(s.scratch)
 	for ; s.at < len(s.text); s.at++ {
 		c := s.text[s.at]
