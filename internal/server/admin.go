@@ -152,7 +152,8 @@ func (a *access) adminOnly(h http.HandlerFunc, problems *problem.Set) http.Handl
 			return
 		}
 		allowed, verdict, _ := a.gate.Authorize(gate.CredentialsOf(r), token.Admin, time.Now())
-		if query.Refuse(w, r, problems, verdict, "The admin right is required.") {
+		answers := query.Service{Problems: problems}
+		if answers.Refuse(w, r, verdict, "The admin right is required.") {
 			return
 		}
 		liftWriteDeadline(w)

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/pulsegate/pulsegate/internal/api/query"
-	"github.com/pulsegate/pulsegate/reply"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -23,13 +22,12 @@ const (
 type Handler struct {
 	engine *Engine
 	opt    query.Service
-	object *reply.Head // 200 with a JSON body
 }
 
 // NewHandler returns a Handler of an engine's alerts. If engine is nil, there are none.
 func NewHandler(engine *Engine, opt query.Service) *Handler {
 	opt.SetDefaults()
-	return &Handler{engine, opt, reply.NewHead(http.StatusOK, "application/json", reply.NoStore())}
+	return &Handler{engine, opt}
 }
 
 // AppendJSON appends the alert as GET /v1/alerts lists it, with the time at which it ended if it has.
@@ -87,9 +85,5 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			body.Alerts = append(body.Alerts, a.listed())
 		}
 	}
-	text, err := json.Marshal(body)
-	if err != nil {
-		panic(err) // no value of the type has this error
-	}
-	_ = h.object.Write(w, r, append(text, '\n')) // an error means that the client has disconnected
+	query.WriteJSON(w, r, body)
 }

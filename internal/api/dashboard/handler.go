@@ -12,7 +12,6 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/observe/metrics"
-	"github.com/pulsegate/pulsegate/reply"
 )
 
 // Options configure a [Handler].
@@ -27,9 +26,8 @@ type Options struct {
 // A Handler serves the page and what only the page needs. Its methods are
 // http.HandlerFuncs.
 type Handler struct {
-	opt    Options
-	files  *files
-	object *reply.Head // 200 with a JSON body
+	opt   Options
+	files *files
 
 	mu       sync.Mutex
 	system   []byte    // guarded by mu
@@ -44,7 +42,7 @@ func New(opt Options) (*Handler, error) {
 		return nil, err
 	}
 	now := time.Now()
-	h := &Handler{opt: opt, history: history{began: now, at: now}, object: reply.NewHead(http.StatusOK, "application/json", reply.NoStore())}
+	h := &Handler{opt: opt, history: history{began: now, at: now}}
 	h.files, err = loadFiles(page, opt.Gate.SignIns != nil)
 	return h, err
 }
@@ -97,11 +95,7 @@ type sessionState struct {
 
 // Session serves GET and HEAD of /v1/session: whether the sender is signed in.
 func (h *Handler) Session(w http.ResponseWriter, r *http.Request) {
-	text, err := json.Marshal(h.sessionState(r))
-	if err != nil {
-		panic(err) // no value of the type has this error
-	}
-	_ = h.object.Write(w, r, append(text, '\n')) // an error means that the client has disconnected
+	query.WriteJSON(w, r, h.sessionState(r))
 }
 
 func (h *Handler) sessionState(r *http.Request) sessionState {
@@ -145,13 +139,7 @@ func (h *Handler) SignIn(w http.ResponseWriter, r *http.Request) {
 // SignOut serves DELETE /v1/session. The caller rejects requests from other origins.
 func (h *Handler) SignOut(w http.ResponseWriter, r *http.Request) {
 	if address := h.opt.Gate.SignOut(w, r, time.Now()); address != "" {
-		text, err := json.Marshal(struct {
-			Continue string `json:"continue"`
-		}{address})
-		if err != nil {
-			panic(err) // no value of the type has this error
-		}
-		_ = h.object.Write(w, r, append(text, '\n'))
+		query.WriteJSON(w, r, map[string]string{"continue": address})
 		return
 	}
 	w.Header().Set("Cache-Control", "no-store")
@@ -160,7 +148,7 @@ func (h *Handler) SignOut(w http.ResponseWriter, r *http.Request) {
 
 // verdict reports whether a request is allowed. If not, it answers the request.
 func (h *Handler) verdict(w http.ResponseWriter, r *http.Request, v gate.Verdict) bool {
-	return !query.Refuse(w, r, h.opt.Problems, v, "A token with the read right is needed, and one that is not bound to subjects.")
+	return !h.opt.Refuse(w, r, v, "A token with the read right is needed, and one that is not bound to subjects.")
 }
 
 // SystemMetrics are the names of the metrics in the answer of [Handler.System]. None of their
@@ -194,7 +182,7 @@ func (h *Handler) System(w http.ResponseWriter, r *http.Request) {
 		h.opt.Problems.ReadFailed.Write(w, r, "")
 		return
 	}
-	_ = h.object.Write(w, r, text)
+	query.WriteObject(w, r, text)
 }
 
 // instant is the format of times.

@@ -54,6 +54,7 @@ func New(reader Reader, subjects Subjects, opt Options) *Handler {
 		reader: reader, subjects: subjects, opt: opt, outcomes: newOutcomes(opt.Problems), heads: map[string]*reply.Head{},
 		created: reply.NewHead(http.StatusCreated, contentType, reply.NoStore()), started: time.Now(),
 	}
+	h.opt.Service.Reject = h.reject
 	for _, typ := range mediaTypes {
 		h.heads[typ] = reply.NewHead(http.StatusOK, typ, reply.NoStore())
 	}
@@ -95,20 +96,13 @@ func relative(reference, base string) string { return strings.TrimPrefix(referen
 // it. If ok is true, the caller must call leave at the end of the request.
 func (h *Handler) begin(w http.ResponseWriter, r *http.Request) (head *reply.Head, access gate.Access, leave func(), ok bool) {
 	access, verdict := h.opt.May(r, token.ReadSubjects)
-	if p, detail := query.Refusal(h.opt.Problems, verdict, "A token with the read right is needed."); p != nil {
-		if p == h.opt.Problems.KeysUnknown {
-			h.rejectRetry(w, r, p, query.KeysAfter, detail)
-		} else {
-			h.reject(w, r, p, detail)
-		}
+	if h.opt.Refuse(w, r, verdict, "A token with the read right is needed.") {
 		return nil, access, nil, false
 	}
 	if head, ok = h.negotiate(w, r); !ok {
 		return nil, access, nil, false
 	}
-	if leave, ok = h.opt.Bound.Admit(r, &access, h.opt.Holders); !ok {
-		h.rejectRetry(w, r, h.opt.Problems.Overloaded, query.BusyFor(), query.TooManyReads)
-	}
+	leave, ok = h.opt.Enter(w, r, &access, h.opt.Bound)
 	return head, access, leave, ok
 }
 
@@ -118,7 +112,7 @@ func (h *Handler) negotiate(w http.ResponseWriter, r *http.Request) (*reply.Head
 	w.Header().Add("Vary", "Accept")
 	typ, ok := negotiate(r.URL.RawQuery, r.Header["Accept"])
 	if !ok {
-		h.reject(w, r, h.opt.Problems.NotAcceptable, "Resources are served as application/fhir+json, FHIR version 4.0. XML is not supported.")
+		h.reject(w, r, h.opt.Problems.NotAcceptable, 0, "Resources are served as application/fhir+json, FHIR version 4.0. XML is not supported.")
 		return nil, false
 	}
 	return h.heads[typ], true
@@ -130,26 +124,18 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, access *gate.Acce
 	var param *query.ParamError
 	switch {
 	case errors.As(err, &param):
-		h.reject(w, r, problems.BadParameter, param.Error())
+		h.reject(w, r, problems.BadParameter, 0, param.Error())
 	case errors.Is(err, errNotForm):
-		h.reject(w, r, problems.UnsupportedType, "The parameters of a search by POST must be of type application/x-www-form-urlencoded.")
+		h.reject(w, r, problems.UnsupportedType, 0, "The parameters of a search by POST must be of type application/x-www-form-urlencoded.")
 	case errors.Is(err, errForbidden):
 		h.opt.Gate.NotCovered(access, gate.PeerOf(r))
-		h.reject(w, r, problems.Forbidden, "The credentials are not for these patients or devices.")
+		h.reject(w, r, problems.Forbidden, 0, "The credentials are not for these patients or devices.")
 	case errors.Is(err, storage.ErrNotFound):
-		h.reject(w, r, problems.NotFound, "")
+		h.reject(w, r, problems.NotFound, 0, "")
 	case errors.Is(err, errReassigned):
-		h.rejectRetry(w, r, problems.Overloaded, time.Second, "A device was assigned to another patient during the search.")
-	case errors.Is(err, query.ErrRevoked):
-		h.reject(w, r, problems.InvalidCredentials, "")
-	case errors.Is(err, query.ErrNotRecorded):
-		h.opt.Report(err)
-		h.reject(w, r, problems.ReadFailed, "The access could not be recorded in the audit log.")
-	case errors.Is(err, storage.ErrClosed):
-		h.rejectRetry(w, r, problems.Draining, query.DrainingFor(), "")
+		h.reject(w, r, problems.Overloaded, time.Second, "A device was assigned to another patient during the search.")
 	default:
-		h.opt.Report(err)
-		h.reject(w, r, problems.ReadFailed, "")
+		h.opt.Fail(w, r, err)
 	}
 }
 

@@ -58,7 +58,7 @@ func (h *Handler) JSON(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		typ, _, _ := strings.Cut(strings.ToLower(r.Header.Get("Content-Type")), ";")
 		if strings.Contains(typ, "xml") || strings.Contains(typ, "turtle") {
-			h.reject(w, r, h.opt.Problems.UnsupportedType, "Resources are read as application/fhir+json.")
+			h.reject(w, r, h.opt.Problems.UnsupportedType, 0, "Resources are read as application/fhir+json.")
 			return
 		}
 		if _, ok := h.negotiate(w, r); ok {

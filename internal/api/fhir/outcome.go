@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/reply"
 )
@@ -94,21 +95,16 @@ func issueType(problems *problem.Set, p *reply.Problem) string {
 	return "exception" // ReadFailed, OutcomeUnknown, ErasureUnfinished
 }
 
-// reject answers a request with a problem as an OperationOutcome. diagnostics is as in appendIssue.
-func (h *Handler) reject(w http.ResponseWriter, r *http.Request, p *reply.Problem, diagnostics string) {
+// reject answers a request with a problem as an OperationOutcome and, if after is positive, with a Retry-After. diagnostics is as in appendIssue.
+func (h *Handler) reject(w http.ResponseWriter, r *http.Request, p *reply.Problem, after time.Duration, diagnostics string) {
 	o := h.outcomes[p]
-	_ = o.head.Write(w, r, outcomeOf(o.text, diagnostics, "")) // an error means that the client has disconnected
-}
-
-// rejectRetry is like reject, with a Retry-After.
-func (h *Handler) rejectRetry(w http.ResponseWriter, r *http.Request, p *reply.Problem, after time.Duration, diagnostics string) {
-	o := h.outcomes[p]
-	_ = o.head.WriteRetryAfter(w, r, after, outcomeOf(o.text, diagnostics, ""))
+	answer := ingest.Answer{Head: o.head, Body: outcomeOf(o.text, diagnostics, ""), RetryAfter: after}
+	_ = answer.Write(w, r) // an error means that the client has disconnected
 }
 
 // Reject returns a handler that answers every request with a problem as an OperationOutcome.
 func (h *Handler) Reject(p *reply.Problem, diagnostics string) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.reject(w, r, p, diagnostics) })
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.reject(w, r, p, 0, diagnostics) })
 }
 
 // appendNotes appends an entry of a searchset with notes about the search.

@@ -39,10 +39,7 @@ func NewBound(n int) *Bound { return newBound(n, share.Places) }
 
 func newBound(n int, kind share.Resource) *Bound { return &Bound{left: n, most: n, kind: kind} }
 
-// TooManyReads is the detail of the answer to a request that got no place.
-const TooManyReads = "Too many read requests are in progress."
-
-// BusyFor returns the Retry-After of that answer. It is jittered, so that clients that were rejected
+// BusyFor returns the Retry-After of the answer to a request that got no place. It is jittered, so that clients that were rejected
 // together do not retry together.
 func BusyFor() time.Duration { return time.Duration(1+rand.IntN(5)) * time.Second }
 

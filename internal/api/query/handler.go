@@ -40,7 +40,6 @@ type Handler struct {
 	reader  Reader
 	lister  Lister
 	opt     Options
-	object  *reply.Head                   // 200 with a complete JSON body
 	streams [len(formatNames)]*reply.Head // 200 with a streamed body
 	parquet *Bound                        // of pages in Parquet, which take much memory
 	limits  []byte                        // answer of Limits
@@ -61,7 +60,6 @@ func New(reader Reader, lister Lister, opt Options) *Handler {
 	}
 	h := &Handler{reader: reader, lister: lister, opt: opt, parquet: newBound(maxParquet, share.Parquet)}
 	h.limits = limitsText(&opt)
-	h.object = reply.NewHead(http.StatusOK, JSON.ContentType(), reply.NoStore())
 	for f := range Format(len(formatNames)) {
 		h.streams[f] = reply.NewHead(http.StatusOK, f.ContentType(), reply.NoStore())
 	}
@@ -97,7 +95,7 @@ func (h *Handler) Devices(w http.ResponseWriter, r *http.Request) {
 		h.opt.Fail(w, r, err)
 		return
 	}
-	h.writeObject(w, r, f.appendTo(make([]byte, 0, 512*len(f.found)+256)))
+	WriteObject(w, r, f.appendTo(make([]byte, 0, 512*len(f.found)+256)))
 }
 
 // Device serves GET /v1/devices/{device}: the latest value of each sign with its time, and the
@@ -131,7 +129,7 @@ func (h *Handler) Device(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	text = append(appendNotice(text), "}\n"...)
-	h.writeObject(w, r, text)
+	WriteObject(w, r, text)
 }
 
 // Readings serves GET /v1/devices/{device}/readings. Parameters: from (inclusive) and
@@ -196,7 +194,7 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, formats Format,
 		return
 	}
 	if q.Format == Parquet {
-		leaveParquet, ok := h.opt.admit(w, r, &access, h.parquet)
+		leaveParquet, ok := h.opt.Enter(w, r, &access, h.parquet)
 		if !ok {
 			return
 		}
@@ -254,7 +252,3 @@ const leftOutTrailer = "Pulsegate-Left-Out"
 
 // cursorTrailer is the trailer with the cursor of the next page in a streamed response.
 const cursorTrailer = "Pulsegate-Next-Cursor"
-
-func (h *Handler) writeObject(w http.ResponseWriter, r *http.Request, text []byte) {
-	_ = h.object.Write(w, r, text) // an error means that the client has disconnected
-}

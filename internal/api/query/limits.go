@@ -23,7 +23,7 @@ func (h *Handler) Limits(w http.ResponseWriter, r *http.Request) {
 		h.opt.Fail(w, r, err)
 		return
 	}
-	h.writeObject(w, r, h.limits)
+	WriteObject(w, r, h.limits)
 }
 
 // A shownRange is an inclusive range of values. An end that is missing means no limit.

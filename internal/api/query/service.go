@@ -2,6 +2,7 @@ package query
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -42,6 +43,9 @@ type Service struct {
 	// OnError, if not nil, is called with errors of the store and of the audit log. It must be safe
 	// for concurrent use.
 	OnError func(error)
+
+	// Reject answers a request with a problem in another form than its own, and with a Retry-After if after is positive.
+	Reject func(w http.ResponseWriter, r *http.Request, p *reply.Problem, after time.Duration, detail string)
 }
 
 // SetDefaults sets the fields that have defaults.
@@ -54,36 +58,51 @@ func (s *Service) SetDefaults() {
 	}
 }
 
-// KeysAfter is the Retry-After of problem.Set.KeysUnknown.
-const KeysAfter = time.Second
-
-// Refuse answers a request with a verdict, and reports whether the verdict is other than gate.Allowed. See Refusal.
-func Refuse(w http.ResponseWriter, r *http.Request, p *problem.Set, v gate.Verdict, whyForbidden string) (refused bool) {
-	switch answer, detail := Refusal(p, v, whyForbidden); answer {
-	case nil:
-		return false
-	case p.KeysUnknown:
-		answer.WriteRetryAfter(w, r, KeysAfter, detail)
+// reject answers a request with a problem and, if after is positive, with a Retry-After.
+func (s *Service) reject(w http.ResponseWriter, r *http.Request, p *reply.Problem, after time.Duration, detail string) {
+	switch {
+	case s.Reject != nil:
+		s.Reject(w, r, p, after, detail)
+	case after > 0:
+		p.WriteRetryAfter(w, r, after, detail)
 	default:
-		answer.Write(w, r, detail)
+		p.Write(w, r, detail)
 	}
-	return true
 }
 
-// Refusal returns the problem with which a verdict is answered, and its detail; if the verdict is
-// gate.Allowed, the problem is nil. whyForbidden is the detail of gate.Forbidden.
-func Refusal(p *problem.Set, v gate.Verdict, whyForbidden string) (refused *reply.Problem, detail string) {
-	switch v {
-	case gate.Allowed:
-		return nil, ""
-	case gate.NoCredentials:
-		return p.Unauthorized, ""
-	case gate.BadCredentials:
-		return p.InvalidCredentials, ""
-	case gate.Unavailable:
-		return p.KeysUnknown, ""
+// object is the head of a 200 with a complete JSON body.
+var object = reply.NewHead(http.StatusOK, JSON.ContentType(), reply.NoStore())
+
+// WriteObject answers a request with JSON.
+func WriteObject(w http.ResponseWriter, r *http.Request, text []byte) {
+	_ = object.Write(w, r, text) // an error means that the client has disconnected
+}
+
+// WriteJSON answers a request with v as JSON.
+func WriteJSON(w http.ResponseWriter, r *http.Request, v any) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // no type that is answered has this error
 	}
-	return p.Forbidden, whyForbidden
+	WriteObject(w, r, append(text, '\n'))
+}
+
+// Refuse answers a request with a verdict, and reports whether the verdict is other than gate.Allowed. whyForbidden is the detail of
+// gate.Forbidden.
+func (s *Service) Refuse(w http.ResponseWriter, r *http.Request, v gate.Verdict, whyForbidden string) (refused bool) {
+	switch p := s.Problems; v {
+	case gate.Allowed:
+		return false
+	case gate.NoCredentials:
+		s.reject(w, r, p.Unauthorized, 0, "")
+	case gate.BadCredentials:
+		s.reject(w, r, p.InvalidCredentials, 0, "")
+	case gate.Unavailable:
+		s.reject(w, r, p.KeysUnknown, time.Second, "")
+	default:
+		s.reject(w, r, p.Forbidden, 0, whyForbidden)
+	}
+	return true
 }
 
 // May returns what a request with a right may read now.
@@ -95,7 +114,7 @@ func (s *Service) May(r *http.Request, right token.Rights) (gate.Access, gate.Ve
 // Authorize authorizes a request for readings, or answers it.
 func (s *Service) Authorize(w http.ResponseWriter, r *http.Request) (access gate.Access, ok bool) {
 	access, verdict := s.May(r, token.Read)
-	return access, !Refuse(w, r, s.Problems, verdict, access.WhyNotRead())
+	return access, !s.Refuse(w, r, verdict, access.WhyNotRead())
 }
 
 // Admit authorizes and admits a request for readings, or answers it. If ok is true, the caller must
@@ -106,7 +125,7 @@ func (s *Service) Admit(w http.ResponseWriter, r *http.Request) (access gate.Acc
 	if access, ok = s.Authorize(w, r); !ok {
 		return access, nil, false
 	}
-	leave, ok = s.admit(w, r, &access, s.Bound)
+	leave, ok = s.Enter(w, r, &access, s.Bound)
 	return access, leave, ok
 }
 
@@ -132,10 +151,10 @@ func (s *Service) AdmitList(w http.ResponseWriter, r *http.Request, defaultLimit
 	return access, devices, limit, leave, ok
 }
 
-// admit takes a place of a Bound, or answers the request.
-func (s *Service) admit(w http.ResponseWriter, r *http.Request, access *gate.Access, bound *Bound) (leave func(), ok bool) {
+// Enter takes a place of a Bound, or answers the request.
+func (s *Service) Enter(w http.ResponseWriter, r *http.Request, access *gate.Access, bound *Bound) (leave func(), ok bool) {
 	if leave, ok = bound.Admit(r, access, s.Holders); !ok {
-		s.Problems.Overloaded.WriteRetryAfter(w, r, BusyFor(), TooManyReads)
+		s.reject(w, r, s.Problems.Overloaded, BusyFor(), "Too many read requests are in progress.")
 	}
 	return leave, ok
 }
@@ -194,22 +213,19 @@ func (s *Service) Fail(w http.ResponseWriter, r *http.Request, err error) {
 	case param != nil:
 		p.BadParameter.Write(w, r, "", reply.String("field", param.Name), reply.String("reason", param.Reason))
 	case errors.Is(err, ErrRevoked):
-		p.InvalidCredentials.Write(w, r, "")
+		s.reject(w, r, p.InvalidCredentials, 0, "")
 	case errors.Is(err, storage.ErrNotFound):
 		p.UnknownDevice.Write(w, r, "")
 	case errors.Is(err, storage.ErrClosed):
-		p.Draining.WriteRetryAfter(w, r, DrainingFor(), "")
+		s.reject(w, r, p.Draining, time.Duration(2+rand.IntN(5))*time.Second, "") // jittered, as in package ingest
 	case errors.Is(err, ErrNotRecorded):
 		s.Report(err)
-		p.ReadFailed.Write(w, r, "The export could not be recorded in the audit log.")
+		s.reject(w, r, p.ReadFailed, 0, "The access could not be recorded in the audit log.")
 	default:
 		s.Report(err)
-		p.ReadFailed.Write(w, r, "")
+		s.reject(w, r, p.ReadFailed, 0, "")
 	}
 }
-
-// DrainingFor returns the Retry-After of a server that stops. It is jittered, as in package ingest.
-func DrainingFor() time.Duration { return time.Duration(2+rand.IntN(5)) * time.Second }
 
 // Report passes an error to OnError, unless it means that the client has disconnected
 // or may no longer read.

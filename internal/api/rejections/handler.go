@@ -1,12 +1,10 @@
 package rejections
 
 import (
-	"encoding/json"
 	"net/http"
 	"slices"
 
 	"github.com/pulsegate/pulsegate/internal/api/query"
-	"github.com/pulsegate/pulsegate/reply"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -18,15 +16,14 @@ const DefaultLimit = 100
 
 // A Handler serves a list.
 type Handler struct {
-	list   *List
-	opt    query.Service
-	object *reply.Head // 200 with a JSON body
+	list *List
+	opt  query.Service
 }
 
 // NewHandler returns a Handler of a list.
 func NewHandler(list *List, opt query.Service) *Handler {
 	opt.SetDefaults()
-	return &Handler{list, opt, reply.NewHead(http.StatusOK, "application/json", reply.NoStore())}
+	return &Handler{list, opt}
 }
 
 // A listed is a rejection in an answer.
@@ -65,9 +62,5 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			string(vitals.AppendTime(nil, r.UnixMs)), r.Input, r.Gateway.String(), r.Device.String(), r.Field, r.Reason,
 		})
 	}
-	text, err := json.Marshal(body)
-	if err != nil {
-		panic(err) // no value of the type has this error
-	}
-	_ = h.object.Write(w, r, append(text, '\n')) // an error means that the client has disconnected
+	query.WriteJSON(w, r, body)
 }

@@ -122,7 +122,7 @@ func TestPlaces(t *testing.T) {
 		t.Fatal("no place")
 	}
 	defer bound.Leave(nil)
-	if w := get(h, "", ""); w.Code != 503 || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), fmt.Sprintf("%q", query.TooManyReads)) {
+	if w := get(h, "", ""); w.Code != 503 || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), fmt.Sprintf("%q", "Too many read requests are in progress.")) {
 		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
 	}
 }
