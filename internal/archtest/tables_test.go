@@ -105,7 +105,7 @@ var libraries = []library{
 	{path: "github.com/jackc/pgx/v5", users: []string{"internal/storage/pgstore"}},
 	{path: "github.com/klauspost/compress"},
 	{path: "github.com/influxdata/line-protocol/v2", tests: true},
-	{path: "github.com/mochi-mqtt/server/v2", users: []string{"internal/api/mqtt"}},
+	{path: "github.com/mochi-mqtt/server/v2", users: []string{"internal/api/mqtt", "internal/client/sim"}},
 	{path: "github.com/parquet-go/parquet-go", users: []string{"internal/api/query"}},
 	{path: "github.com/pelletier/go-toml/v2", users: []string{"internal/sys/settings", "internal/sys/tomlfile"}},
 	{path: "github.com/prometheus/client_golang", users: []string{ // collectors are next to their counters

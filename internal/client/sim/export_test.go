@@ -25,14 +25,13 @@ func (opt Options) OverMQTT(dial func(context.Context) (net.Conn, error), user s
 
 // A Packet is a parsed packet of a server.
 type Packet struct {
-	Kind, Code, MaxQoS     byte
-	ID                     uint16
-	ReceiveMax, KeepAliveS int
+	Kind, Code byte
+	ID         uint16
 }
 
 // ParsePackets parses the packets of a server until one is incomplete.
 func ParsePackets(version byte, text []byte, sizes ...int) (all []Packet, err error) {
-	r := newPacketReader(&pieces{text, sizes}, mqttVersion(version))
+	r := newPacketReader(&pieces{text, sizes}, version)
 	for {
 		p, err := r.next()
 		switch {
@@ -41,17 +40,13 @@ func ParsePackets(version byte, text []byte, sizes ...int) (all []Packet, err er
 		case err != nil:
 			return all, err
 		}
-		all = append(all, Packet{p.kind, p.code, p.maxQoS, p.id, p.receiveMax, p.keepAliveS})
+		all = append(all, Packet{p.FixedHeader.Type, p.ReasonCode, p.PacketID})
 	}
 }
 
-// AppendConnect, AppendPublish and AppendPubrel encode packets of a client.
-func AppendConnect(version byte, clientID, user, password string, keepAliveS uint16) []byte {
-	return appendConnect(nil, mqttVersion(version), clientID, user, password, keepAliveS)
-}
-
+// AppendPublish and AppendPubrel encode packets of a client.
 func AppendPublish(version, qos byte, id uint16, topic string, payload []byte) []byte {
-	return appendPublish(nil, mqttVersion(version), qos, id, []byte(topic), payload)
+	return appendPublish(nil, version, qos, id, []byte(topic), payload)
 }
 
 func AppendPubrel(id uint16) []byte { return appendPubrel(nil, id) }

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/mochi-mqtt/server/v2/packets"
 )
 
 const (
@@ -32,7 +34,7 @@ const (
 // reads. The one that reads ends a broken connection and returns what was in flight.
 type link struct {
 	t        *transport
-	version  mqttVersion
+	version  byte
 	qos      byte
 	hello    []byte // the CONNECT
 	abort    context.CancelCauseFunc
@@ -63,7 +65,7 @@ type link struct {
 const failedDropped failure = "dropped"
 
 func newLink(t *transport, opt *Options, number int32, abort context.CancelCauseFunc) *link {
-	version := mqtt311
+	version := byte(mqtt311)
 	if opt.MQTTVersion == "5" {
 		version = mqtt5
 	}
@@ -74,7 +76,7 @@ func newLink(t *transport, opt *Options, number int32, abort context.CancelCause
 	}
 	return &link{
 		t: t, version: version, qos: byte(opt.QoS), abort: abort, wake: make(chan struct{}, 1),
-		hello:    appendConnect(nil, version, "sim-"+opt.Run+"-"+name, user, opt.Token, uint16(keepAlive/time.Second)),
+		hello:    connect(version, "sim-"+opt.Run+"-"+name, user, opt.Token, uint16(keepAlive/time.Second)),
 		inFlight: make([]*connection, opt.InFlight+1),
 	}
 }
@@ -234,7 +236,7 @@ func (l *link) check(now time.Time) {
 	case overdue:
 		l.endLocked(l.conn, failedTimeout)
 	case !l.pinged && l.pingEvery > 0 && now.Sub(l.wrote) >= l.pingEvery:
-		l.control, l.pinged = append(l.control, packetPingreq, 0), true
+		l.control, l.pinged = append(l.control, packets.Pingreq<<4, 0), true
 	}
 }
 
@@ -258,7 +260,7 @@ func (l *link) disconnect() {
 	conn := l.conn
 	l.mu.Unlock()
 	if conn != nil {
-		_, _ = conn.Write([]byte{packetDisconnect, 0}) // the run is over: an error changes nothing
+		_, _ = conn.Write([]byte{packets.Disconnect << 4, 0}) // the run is over: an error changes nothing
 		conn.Close()
 	}
 }
@@ -272,11 +274,11 @@ func (l *link) connect(ctx context.Context, readers *sync.WaitGroup) {
 		l.conn, l.why, l.full, l.pinged = conn, "", false, false
 		l.deadline, l.wrote = time.Time{}, time.Now()
 		l.window, l.pingEvery = len(l.inFlight)-1, keepAlive/2
-		if l.qos > 0 {
-			l.window = min(l.window, hello.receiveMax)
+		if most := int(hello.Properties.ReceiveMaximum); l.qos > 0 && most > 0 {
+			l.window = min(l.window, most)
 		}
-		if hello.keepAliveS >= 0 {
-			l.pingEvery = time.Duration(hello.keepAliveS) * time.Second / 2
+		if hello.Properties.ServerKeepAliveFlag {
+			l.pingEvery = time.Duration(hello.Properties.ServerKeepAlive) * time.Second / 2
 		}
 		// A write that blocks at the end of the run must not outlast it for long.
 		unwatch := context.AfterFunc(ctx, func() { conn.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)) })
@@ -301,43 +303,43 @@ func (l *link) connect(ctx context.Context, readers *sync.WaitGroup) {
 }
 
 // dial connects and waits for the CONNACK.
-func (l *link) dial(ctx context.Context) (net.Conn, *packetReader, packet, failure) {
+func (l *link) dial(ctx context.Context) (net.Conn, *packetReader, *packets.Packet, failure) {
 	dialing, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	conn, err := l.t.dial(dialing)
 	if err != nil {
-		return nil, nil, packet{}, failedConnect
+		return nil, nil, nil, failedConnect
 	}
 	unwatch := context.AfterFunc(dialing, func() { conn.Close() })
 	defer unwatch()
 	in := newPacketReader(conn, l.version)
-	var p packet
+	var p packets.Packet
 	if _, err = conn.Write(l.hello); err == nil {
 		p, err = in.next()
 	}
-	if err == nil && p.kind != packetConnack {
-		err = notMQTT("the first packet is not a CONNACK")
+	if err == nil && (p.FixedHeader.Type != packets.Connack || p.SessionPresent) {
+		err = notMQTT("the first packet is not a CONNACK without a session")
 	}
 	failed := failure("")
-	switch {
+	switch code := p.ReasonCode; {
 	case errors.Is(err, ErrNotMQTT):
 		l.addFault(err)
 		failed = failedNotMQTT
 	case err != nil:
 		failed = failedConnect
-	case p.code != 0:
-		failed = named("CONNACK", p.code)
-		if l.version == mqtt311 && (p.code == 4 || p.code == 5) || l.version == mqtt5 && (p.code == 0x86 || p.code == 0x87 || p.code == 0x8c) {
+	case code != 0:
+		failed = named("CONNACK", code)
+		if l.version == mqtt311 && (code == 4 || code == 5) || l.version == mqtt5 && (code == 0x86 || code == 0x87 || code == 0x8c) {
 			l.abort(fmt.Errorf("sim: the server rejects the credentials: %s", failed))
 		}
-	case p.maxQoS < l.qos:
+	case p.Properties.MaximumQosFlag && p.Properties.MaximumQos < l.qos:
 		failed = failedConnect
-		l.abort(fmt.Errorf("sim: the server supports QoS %d at most", p.maxQoS))
+		l.abort(fmt.Errorf("sim: the server supports QoS %d at most", p.Properties.MaximumQos))
 	}
 	if failed != "" {
 		conn.Close()
 	}
-	return conn, in, p, failed
+	return conn, in, &p, failed
 }
 
 // named returns the name of a reason in reports.
@@ -389,43 +391,44 @@ func (l *link) read(conn net.Conn, in *packetReader) {
 }
 
 // receive evaluates a packet. An error ends the connection.
-func (l *link) receive(p *packet) error {
+func (l *link) receive(p *packets.Packet) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch p.kind {
-	case packetPingresp:
+	kind := p.FixedHeader.Type
+	switch kind {
+	case packets.Pingresp:
 		l.pinged = false
 		return nil
-	case packetDisconnect:
-		l.why = cmp.Or(l.why, named("DISCONNECT", p.code))
+	case packets.Disconnect:
+		l.why = cmp.Or(l.why, named("DISCONNECT", p.ReasonCode))
 		return io.EOF
-	case packetConnack:
+	case packets.Connack:
 		return notMQTT("a second CONNACK")
 	}
 	var c *connection
-	if int(p.id) < len(l.inFlight) {
-		c = l.inFlight[p.id]
+	if int(p.PacketID) < len(l.inFlight) {
+		c = l.inFlight[p.PacketID]
 	}
-	expected := packetPuback
+	expected := packets.Puback
 	if l.qos == 2 {
-		expected = packetPubrec
+		expected = packets.Pubrec
 		if c != nil && c.received {
-			expected = packetPubcomp
+			expected = packets.Pubcomp
 		}
 	}
-	if c == nil || p.kind != expected {
+	if c == nil || kind != expected {
 		return notMQTT("an acknowledgement that nothing in flight waits for")
 	}
-	if p.kind != packetPubcomp {
+	if kind != packets.Pubcomp {
 		c.ended = l.t.elapsed()
-		c.answer = l.judge(c, p)
-		if c.received = p.kind == packetPubrec && p.code < failureCode; c.received {
-			l.control = appendPubrel(l.control, p.id)
+		c.answer = l.judge(c, p.ReasonCode)
+		if c.received = kind == packets.Pubrec && p.ReasonCode < failureCode; c.received {
+			l.control = appendPubrel(l.control, p.PacketID)
 			l.signal()
 			return nil
 		}
 	}
-	l.inFlight[p.id] = nil
+	l.inFlight[p.PacketID] = nil
 	l.flying--
 	if len(l.queue) > 0 {
 		l.signal()
@@ -433,6 +436,9 @@ func (l *link) receive(p *packet) error {
 	l.t.returned <- c
 	return nil
 }
+
+// failureCode is the least reason code of MQTT 5 that reports a failure.
+const failureCode = 0x80
 
 // farAhead is less than what a server tolerates by default of clocks that are fast.
 const farAhead = 4 * time.Minute
@@ -444,16 +450,16 @@ func mayBeRejected(r *request) bool {
 	return r.kind == malformedRequest || slices.ContainsFunc(r.samples, func(s sample) bool { return s.timeMs > latest })
 }
 
-// judge classifies an acknowledgement.
-func (l *link) judge(c *connection, p *packet) answer {
-	if p.code < failureCode {
+// judge classifies an acknowledgement with a reason code.
+func (l *link) judge(c *connection, code byte) answer {
+	if code < failureCode {
 		if l.version == mqtt311 && mayBeRejected(&c.request) {
 			return answer{verdict: refusedWhole, part: true} // 3.1.1 acknowledges what is rejected, too
 		}
 		return answer{verdict: accepted, stored: len(c.request.samples)}
 	}
-	a := answer{verdict: refusedWhole, part: c.request.kind == batchRequest, problem: named("reason", p.code)}
-	switch p.code {
+	a := answer{verdict: refusedWhole, part: c.request.kind == batchRequest, problem: named("reason", code)}
+	switch code {
 	case 0x80: // unspecified error
 		a.verdict = uncertain
 	case 0x97: // quota exceeded

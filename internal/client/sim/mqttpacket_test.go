@@ -3,6 +3,8 @@ package sim_test
 import (
 	"bytes"
 	"errors"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -64,18 +66,6 @@ func header(kind byte) packets.FixedHeader { return packets.FixedHeader{Type: ki
 // Another implementation reads what sim sends.
 func TestPacketsOfClient(t *testing.T) {
 	for _, version := range mqttVersions {
-		for _, tt := range []struct{ user, password string }{{"", ""}, {"gw-000001", ""}, {"bed-7", "pgt_secret"}, {"", "pgt_secret"}} {
-			p, err := decode(version, sim.AppendConnect(version, "sim-a-gw-000001", tt.user, tt.password, 60))
-			c := p.Connect
-			if err != nil || p.ProtocolVersion != version || c.ClientIdentifier != "sim-a-gw-000001" || !c.Clean || c.WillFlag || c.Keepalive != 60 ||
-				string(c.Username) != tt.user || string(c.Password) != tt.password ||
-				c.UsernameFlag != (tt != struct{ user, password string }{}) || c.PasswordFlag != (tt.password != "") {
-				t.Errorf("version %d: got %+v, %v for %+v", version, c, err, tt)
-			}
-			if version == 5 && p.Properties.MaximumPacketSize != 4096 {
-				t.Errorf("got %+v", p.Properties)
-			}
-		}
 		for _, size := range []int{0, 1, 100, 127, 128, 16_383, 16_384, 2_097_151, 2_097_152} {
 			for qos := range byte(3) {
 				payload := bytes.Repeat([]byte("p"), size)
@@ -104,6 +94,47 @@ var everyProperty = packets.Properties{
 	WildcardSubAvailableFlag: true, SubIDAvailableFlag: true, SharedSubAvailableFlag: true,
 }
 
+// sim reads what another implementation sends, in pieces of any size.
+func TestPacketsOfServer(t *testing.T) {
+	for _, tt := range []struct {
+		version byte
+		from    packets.Packet
+		want    func(*sim.Packet)
+	}{
+		{4, packets.Packet{FixedHeader: header(packets.Connack)}, func(*sim.Packet) {}},
+		{4, packets.Packet{FixedHeader: header(packets.Connack), ReasonCode: 5}, func(p *sim.Packet) { p.Code = 5 }},
+		{5, packets.Packet{FixedHeader: header(packets.Connack)}, func(*sim.Packet) {}},
+		{5, packets.Packet{FixedHeader: header(packets.Connack), Properties: everyProperty}, func(*sim.Packet) {}},
+		{4, packets.Packet{FixedHeader: header(packets.Puback), PacketID: 0xfffe}, func(p *sim.Packet) { p.ID = 0xfffe }},
+		{5, packets.Packet{FixedHeader: header(packets.Puback), PacketID: 7}, func(p *sim.Packet) { p.ID = 7 }},
+		{5, packets.Packet{FixedHeader: header(packets.Pubrec), PacketID: 7, ReasonCode: 0x99}, func(p *sim.Packet) { p.ID, p.Code = 7, 0x99 }},
+		{5, packets.Packet{FixedHeader: header(packets.Puback), PacketID: 7, ReasonCode: 0x99, Properties: everyProperty}, func(p *sim.Packet) { p.ID, p.Code = 7, 0x99 }},
+		{4, packets.Packet{FixedHeader: header(packets.Pubcomp), PacketID: 7}, func(p *sim.Packet) { p.ID = 7 }},
+		{4, packets.Packet{FixedHeader: header(packets.Pingresp)}, func(*sim.Packet) {}},
+		{5, packets.Packet{FixedHeader: header(packets.Disconnect), ReasonCode: 0x89}, func(p *sim.Packet) { p.Code = 0x89 }},
+		{5, packets.Packet{FixedHeader: header(packets.Disconnect), ReasonCode: 0x87, Properties: packets.Properties{ReasonString: strings.Repeat("x", 300)}}, func(p *sim.Packet) { p.Code = 0x87 }},
+	} {
+		tt.from.ProtocolVersion = tt.version
+		if tt.version == 5 {
+			tt.from.Mods.AllowResponseInfo = true
+		}
+		want := sim.Packet{Kind: tt.from.FixedHeader.Type}
+		tt.want(&want)
+		text := encode(tt.from)
+		for _, sizes := range [][]int{{4096}, {1}, {2, 3, 1, 9}} {
+			got, err := sim.ParsePackets(tt.version, slices.Concat(text, text), sizes...)
+			if err != nil || !reflect.DeepEqual(got, []sim.Packet{want, want}) {
+				t.Errorf("version %d, %x: got %+v, %v, want %+v twice", tt.version, text, got, err, want)
+			}
+		}
+	}
+	for _, text := range []string{"\x40\x03\x00\x07\x10", "\xe0\x00", "\xe0\x01\x8b"} { // shorter forms
+		if got, err := sim.ParsePackets(5, []byte(text), 10); err != nil || len(got) != 1 {
+			t.Errorf("%x: got %+v, %v", text, got, err)
+		}
+	}
+}
+
 var malformedPackets = map[string]struct {
 	version byte
 	text    string
@@ -113,24 +144,16 @@ var malformedPackets = map[string]struct {
 	"SUBACK":                         {4, "\x90\x03\x00\x01\x00"},
 	"flags":                          {4, "\x41\x02\x00\x01"},
 	"DISCONNECT of 3.1.1":            {4, "\xe0\x00"},
-	"PINGRESP with a body":           {4, "\xd0\x01\x00"},
 	"PUBACK without an identifier":   {4, "\x40\x01\x00"},
-	"PUBACK of 3.1.1 with a reason":  {4, "\x40\x03\x00\x01\x00"},
 	"CONNACK cut off":                {4, "\x20\x01\x00"},
 	"CONNACK of 5 cut off":           {5, "\x20\x02\x00\x00"},
-	"CONNACK of 3.1.1, too long":     {4, "\x20\x03\x00\x00\x00"},
-	"CONNACK with a session":         {4, "\x20\x02\x01\x00"},
-	"length of a length":             {4, "\x40\x82\x00\x00\x01"},
 	"too large":                      {5, "\xe0\xff\x7f"},
 	"length of 4 bytes":              {5, "\xe0\x80\x80\x80\x01"},
 	"properties cut off":             {5, "\x40\x04\x00\x01\x00\x05"},
-	"properties too long":            {5, "\x40\x05\x00\x01\x00\x00\x00"},
 	"a reason string, cut off":       {5, "\x40\x08\x00\x01\x00\x04\x1f\x00\x09x"},
 	"half a user property":           {5, "\x40\x09\x00\x01\x00\x05\x26\x00\x02xx"},
 	"a property of another packet":   {5, "\x40\x07\x00\x01\x00\x03\x21\x00\x01"},
-	"a property twice":               {5, "\x20\x09\x00\x00\x06\x21\x00\x01\x21\x00\x01"},
 	"a property that does not exist": {5, "\x40\x06\x00\x01\x00\x02\xff\x01"},
-	"Receive Maximum 0":              {5, "\x20\x06\x00\x00\x03\x21\x00\x00"},
 }
 
 func TestMalformedPackets(t *testing.T) {
@@ -139,52 +162,4 @@ func TestMalformedPackets(t *testing.T) {
 			t.Errorf("%s: got %+v, %v, want ErrNotMQTT", name, got, err)
 		}
 	}
-}
-
-// What sim accepts, another implementation reads in the same way.
-func FuzzPacket(f *testing.F) {
-	for _, tt := range malformedPackets {
-		f.Add(tt.version == 5, []byte(tt.text))
-	}
-	f.Add(true, encode(packets.Packet{FixedHeader: header(packets.Connack), ProtocolVersion: 5, Properties: everyProperty}))
-	f.Add(true, encode(packets.Packet{FixedHeader: header(packets.Puback), ProtocolVersion: 5, PacketID: 7, ReasonCode: 0x99, Properties: everyProperty}))
-	f.Add(false, []byte("\x20\x02\x00\x00\x40\x02\x00\x01\xd0\x00"))
-	f.Fuzz(func(t *testing.T, v5 bool, text []byte) {
-		version := byte(4)
-		if v5 {
-			version = 5
-		}
-		got, err := sim.ParsePackets(version, text, 4096)
-		if err != nil && !errors.Is(err, sim.ErrNotMQTT) {
-			t.Fatal(err)
-		}
-		for _, g := range got {
-			p := packets.Packet{ProtocolVersion: version}
-			if err := p.FixedHeader.Decode(text[0]); err != nil {
-				t.Fatalf("%x: %v", text, err)
-			}
-			in := bytes.NewReader(text[1:])
-			length, _, err := packets.DecodeLength(in)
-			if err != nil || length > in.Len() {
-				t.Fatalf("%x: length %d, %v", text, length, err)
-			}
-			body := text[len(text)-in.Len():][:length]
-			text = text[len(text)-in.Len()+length:]
-			p.FixedHeader.Remaining = length
-			switch p.FixedHeader.Type {
-			case packets.Connack:
-				err = p.ConnackDecode(body)
-			case packets.Puback, packets.Pubrec, packets.Pubcomp:
-				err = p.PubackDecode(body)
-			case packets.Disconnect:
-				if length == 1 { // the other implementation leaves this one out
-					continue
-				}
-				err = p.DisconnectDecode(body)
-			}
-			if err != nil && !strings.Contains(err.Error(), "utf-8") || g.Kind != p.FixedHeader.Type<<4 || err == nil && (g.ID != p.PacketID || g.Code != p.ReasonCode) {
-				t.Errorf("got %+v, the other implementation %+v, %v of %x", g, p, err, body)
-			}
-		}
-	})
 }
