@@ -201,7 +201,7 @@ func (e *evictor) evict(l *Loop) {
 		if c.fresh {
 			within = l.timers.start
 		}
-		if since := c.deadline - within; now-since < l.timers.crowded {
+		if since := l.timers.deadlines[c.slot] - within; now-since < l.timers.crowded {
 			continue
 		}
 		if s.conns.GiveWay(c.place) {
@@ -214,5 +214,5 @@ func (e *evictor) evict(l *Loop) {
 // isIdle reports whether c only waits for the start of a message. Guests do not count:
 // their timeout is short anyway.
 func (c *Conn) isIdle() bool {
-	return c.in == nil && c.out == nil && c.owed == 0 && c.goal == serve && !c.paused && !c.listed && !c.place.Guest && c.expect == 0 && c.deadline != never
+	return c.in == nil && c.out == nil && c.owed == 0 && c.goal == serve && !c.paused && !c.listed && !c.place.Guest && c.expect == 0
 }

@@ -67,8 +67,6 @@ type Conn struct {
 	expect   int64 // tick by which the handler expects input; 0 means none
 	idleEnd  int64 // tick by which the next message must begin; 0 means not determined
 	began    int64 // tick when the unfinished message began
-	deadline int64 // tick when the connection is closed, or never
-	armed    int64 // tick of its timer, or never; at most deadline
 	pauseEnd int64 // tick when a pause ends by itself
 }
 

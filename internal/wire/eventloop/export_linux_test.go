@@ -27,24 +27,6 @@ func Next(s State) string {
 // MaxOwed is the most answers that may be owed on a connection.
 const MaxOwed = maxOwed
 
-// A Wheel is a wheel.
-type Wheel struct{ w *wheel }
-
-// NewWheel returns a wheel.
-func NewWheel(slots int, now int64) Wheel { return Wheel{newWheel(slots, now)} }
-
-// Set sets a timer.
-func (w Wheel) Set(id int32, at int64) { w.w.set(id, at) }
-
-// Stop stops a timer.
-func (w Wheel) Stop(id int32) { w.w.stop(id) }
-
-// Advance moves the wheel and returns what is due.
-func (w Wheel) Advance(now int64) []int32 { return w.w.advance(now, nil) }
-
-// Count returns how many timers are set.
-func (w Wheel) Count() int { return w.w.count }
-
 // A Stock is a loop's stock of buffers.
 type Stock struct{ p buffers }
 

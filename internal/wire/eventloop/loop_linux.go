@@ -48,7 +48,7 @@ type Loop struct {
 func newLoop(s *Server, listener int) (_ *Loop, err error) {
 	l := &Loop{
 		server:  s,
-		timers:  timers{limits: newLimits(&s.cfg), started: time.Now(), wheel: newWheel(wheelSlots, 0)},
+		timers:  timers{limits: newLimits(&s.cfg), started: time.Now()},
 		buffers: buffers{memory: s.cfg.Memory},
 		spare:   spare{fd: -1},
 		ended:   make(chan struct{}),
@@ -160,7 +160,7 @@ func (l *Loop) look(mayWait bool) {
 	ordered := l.server.orders.Load() != l.stage
 	if mayWait && !ordered && len(l.later) == 0 && len(l.steps) == 0 && l.rest == 0 {
 		timeoutMs = -1
-		if l.timers.wheel.count > 0 || l.acceptor.paused { // until the next tick
+		if l.live > 0 || l.acceptor.paused { // until the next tick
 			timeoutMs = max(int(l.timers.tick/time.Millisecond), 1)
 		}
 	}
@@ -274,18 +274,13 @@ func (l *Loop) step(c *Conn) {
 func (l *Loop) expire() {
 	for _, slot := range l.timers.expired() {
 		c := l.table.conns[slot]
-		c.armed = never
-		switch {
-		case c.deadline == never:
-		case c.deadline > l.timers.now:
-			l.timers.set(c, c.deadline)
-		case c.paused && c.goal == serve && c.out == nil:
+		if c.paused && c.goal == serve && c.out == nil {
 			c.endPause()
 			l.settle(c)
-		default:
-			l.server.expired.Add(1)
-			l.input.giveUp(c, TooSlow)
+			continue
 		}
+		l.server.expired.Add(1)
+		l.input.giveUp(c, TooSlow)
 	}
 	if l.timers.now > l.acceptor.pausedAt {
 		l.acceptor.resume()
@@ -298,7 +293,7 @@ func (l *Loop) add(a arrival) {
 	// Otherwise an answer may wait for the acknowledgement of the previous one. It
 	// fails for sockets without such a delay.
 	_ = unix.SetsockoptInt(a.fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
-	c := &Conn{loop: l, fd: a.fd, place: a.place, session: a.session, fresh: true, armed: never}
+	c := &Conn{loop: l, fd: a.fd, place: a.place, session: a.session, fresh: true}
 	if a.session != nil {
 		a.session.conn, c.tlsState, c.tlsVersion = c, a.session.state, a.session.version
 	}
@@ -373,7 +368,7 @@ func (l *Loop) detach(c *Conn) {
 	}
 	c.in, c.out, c.session, c.fd = nil, nil, nil, -1
 	c.endPause()
-	l.timers.wheel.stop(c.slot)
+	l.timers.set(c, never)
 	l.table.remove(c)
 }
 
