@@ -102,11 +102,10 @@ func (t *table) locate(path string, text []byte, index int, err error) error {
 	if errors.As(err, &at) {
 		key = at.Part
 	}
-	line := tomlfile.LineOf(text, "mapping", index, key)
-	if _, isSign := t.Signs[key]; isSign && line == tomlfile.LineOf(text, "mapping", index, "") { // it has no line of its own
-		line = tomlfile.LineOf(text, "mapping", index, "signs")
+	if _, isSign := t.Signs[key]; isSign {
+		key = "signs." + key
 	}
-	return fmt.Errorf("%s:%d: %w", path, line, err)
+	return fmt.Errorf("%s:%d: %w", path, tomlfile.LineOf(text, "mapping", index, key), err)
 }
 
 // mapping checks a table and returns the mapping.

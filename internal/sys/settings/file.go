@@ -11,7 +11,8 @@ import (
 
 	"github.com/alecthomas/kong"
 	"github.com/pelletier/go-toml/v2"
-	"github.com/pelletier/go-toml/v2/unstable"
+
+	"github.com/pulsegate/pulsegate/internal/sys/tomlfile"
 )
 
 // A file is a TOML settings file. Each command has a table, [serve] or [sim.run], whose
@@ -61,7 +62,7 @@ func readFile(path string, app *kong.Application) (*file, error) {
 		}
 		return nil, fmt.Errorf("%s: not TOML: %w", path, err)
 	}
-	r := reader{file: &file{path, map[*kong.Flag]fileValue{}}, lines: linesOf(text)}
+	r := reader{file: &file{path, map[*kong.Flag]fileValue{}}, lines: tomlfile.Lines(text)}
 	r.table(app.Node, nil, root)
 	slices.SortStableFunc(r.problems, func(a, b error) int { return cmp.Compare(a.(problem).line, b.(problem).line) })
 	return r.file, errors.Join(r.problems...)
@@ -108,7 +109,7 @@ func (r *reader) table(node *kong.Node, at []string, table map[string]any) {
 	}
 }
 
-// unknownKey returns a sentence about an unknown key, with the most likely correction.
+// unknownKey returns a sentence about an unknown key.
 func unknownKey(node *kong.Node, at []string, name string) string {
 	// The key may be right and its table wrong.
 	var elsewhere []string
@@ -120,16 +121,7 @@ func unknownKey(node *kong.Node, at []string, name string) string {
 	if len(elsewhere) > 0 {
 		return fmt.Sprintf("%s does not belong here; put it under %s", name, strings.Join(elsewhere, " or "))
 	}
-	var candidates []string
-	for _, flag := range node.Flags {
-		if isSetting(flag) {
-			candidates = append(candidates, flag.Name)
-		}
-	}
-	for _, child := range node.Children {
-		candidates = append(candidates, "["+tableOf(child)+"]")
-	}
-	return fmt.Sprintf("%s is not a setting of %s%s", name, strings.Join(append([]string{"pulsegate"}, at...), " "), didYouMean(name, candidates))
+	return fmt.Sprintf("%s is not a setting of %s", name, strings.Join(append([]string{"pulsegate"}, at...), " "))
 }
 
 // tableOf returns the key of a command's table, such as sim.run.
@@ -173,49 +165,4 @@ func try(flag *kong.Flag, text string) error {
 		return fmt.Errorf("%q is not one of %s", text, strings.Join(allowed, ", "))
 	}
 	return err
-}
-
-// linesOf returns the line of each key of a valid TOML text, by full key, such as
-// serve.max-ahead.
-func linesOf(text []byte) map[string]int {
-	lines := map[string]int{}
-	var p unstable.Parser
-	p.Reset(text)
-	var table []string
-	for p.NextExpression() {
-		e := p.Expression()
-		switch e.Kind {
-		case unstable.Table, unstable.ArrayTable:
-			table = keyOf(&p, e, nil, lines)
-		case unstable.KeyValue:
-			pairLines(&p, e, table, lines)
-		}
-	}
-	return lines
-}
-
-// pairLines records the line of a pair and of the pairs in its value.
-func pairLines(p *unstable.Parser, pair *unstable.Node, table []string, lines map[string]int) {
-	key := keyOf(p, pair, table, lines)
-	if value := pair.Value(); value.Kind == unstable.InlineTable {
-		for children := value.Children(); children.Next(); {
-			if child := children.Node(); child.Kind == unstable.KeyValue {
-				pairLines(p, child, key, lines)
-			}
-		}
-	}
-}
-
-// keyOf returns the full key of a table or a pair. It records the line of the key and of the
-// tables that the key implies.
-func keyOf(p *unstable.Parser, e *unstable.Node, table []string, lines map[string]int) []string {
-	key := slices.Clone(table)
-	for parts := e.Key(); parts.Next(); {
-		part := parts.Node()
-		key = append(key, string(part.Data))
-		if whole := strings.Join(key, "."); lines[whole] == 0 {
-			lines[whole] = p.Shape(part.Raw).Start.Line
-		}
-	}
-	return key
 }

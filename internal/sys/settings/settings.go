@@ -215,49 +215,9 @@ func UnknownVariables(environ []string, app *kong.Node, also string) (unknown []
 	for _, entry := range environ {
 		name, _, _ := strings.Cut(entry, "=")
 		if strings.HasPrefix(name, variablePrefix) && !slices.Contains(known, name) && !serviceVariable.MatchString(entry) {
-			unknown = append(unknown, fmt.Sprintf("the environment variable %s sets nothing%s", name, didYouMean(name, known)))
+			unknown = append(unknown, fmt.Sprintf("the environment variable %s sets nothing", name))
 		}
 	}
 	slices.Sort(unknown)
 	return unknown
-}
-
-// didYouMean suggests the candidate closest to what was written, or returns "" if none is
-// close.
-func didYouMean(written string, candidates []string) string {
-	best, bestDistance := "", max(2, len(written)/4)+1
-	for _, candidate := range candidates {
-		if d := editDistance(normalise(written), normalise(candidate)); d < bestDistance {
-			best, bestDistance = candidate, d
-		}
-	}
-	if best == "" {
-		return ""
-	}
-	return fmt.Sprintf("; did you mean %s?", best)
-}
-
-// normalise removes differences of case and punctuation: max_batch_bytes and max-batch-bytes.
-func normalise(name string) string { return strings.ToLower(strings.ReplaceAll(name, "_", "-")) }
-
-// editDistance returns the Levenshtein distance of a and b: how many bytes must be added,
-// removed or changed to turn one into the other.
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1) // distances of a[:i] from the prefixes of b
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(row[j+1]+1, row[j]+1, change)
-		}
-	}
-	return row[len(b)]
 }

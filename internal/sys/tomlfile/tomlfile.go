@@ -12,10 +12,12 @@ package tomlfile
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
@@ -90,30 +92,67 @@ func syntaxError(path string, err error) error {
 // LineOf returns the line of a key in the index-th table of an array, or the line of the table if it
 // has no such key.
 func LineOf(text []byte, array string, index int, key string) int {
-	p := unstable.Parser{}
-	p.Reset(text)
-	line, at := 1, -1
-	for p.NextExpression() {
-		e := p.Expression()
-		var keys []string
-		first := 0
-		for it := e.Key(); it.Next(); {
-			if first == 0 {
-				first = p.Shape(it.Node().Raw).Start.Line
-			}
-			keys = append(keys, string(it.Node().Data))
-		}
-		switch {
-		case e.Kind == unstable.ArrayTable && slices.Equal(keys, []string{array}):
-			if at++; at == index {
-				line = first
-			}
-		case e.Kind == unstable.KeyValue && at < 0 && keys[0] == array: // an array of inline tables
-			return first
-		case e.Kind == unstable.Table && at == index && slices.Equal(keys, []string{array, key}),
-			e.Kind == unstable.KeyValue && at == index && keys[0] == key:
-			return first
+	lines, table := Lines(text), fmt.Sprintf("%s.%d", array, index)
+	return cmp.Or(lines[table+"."+key], lines[table], lines[array], 1) // array may have inline tables
+}
+
+// Lines returns the line of each key of a valid TOML text, by the full key, such as serve.max-ahead. The tables of an
+// array have numbers: rule.0.value.
+func Lines(text []byte) map[string]int {
+	l := liner{lines: map[string]int{}, tables: map[string]int{}}
+	l.Reset(text)
+	var table []string
+	for l.NextExpression() {
+		switch e := l.Expression(); e.Kind {
+		case unstable.Table, unstable.ArrayTable:
+			table = l.key(e, nil)
+		case unstable.KeyValue:
+			l.pair(e, table)
 		}
 	}
-	return line
+	return l.lines
+}
+
+// A liner finds the lines of keys.
+type liner struct {
+	unstable.Parser
+	lines  map[string]int
+	tables map[string]int // of each array, so far
+}
+
+// pair notes the line of a pair and of the pairs in its value.
+func (l *liner) pair(pair *unstable.Node, table []string) {
+	key := l.key(pair, table)
+	if value := pair.Value(); value.Kind == unstable.InlineTable {
+		for children := value.Children(); children.Next(); {
+			if child := children.Node(); child.Kind == unstable.KeyValue {
+				l.pair(child, key)
+			}
+		}
+	}
+}
+
+// key returns the full key of a table or a pair. It notes the line of the key and of the tables that the key implies.
+func (l *liner) key(e *unstable.Node, table []string) []string {
+	key := slices.Clone(table)
+	note := func(part string, line int) string {
+		key = append(key, part)
+		whole := strings.Join(key, ".")
+		if l.lines[whole] == 0 {
+			l.lines[whole] = line
+		}
+		return whole
+	}
+	for parts := e.Key(); parts.Next(); {
+		part := parts.Node()
+		line := l.Shape(part.Raw).Start.Line
+		whole := note(string(part.Data), line)
+		if e.Kind == unstable.ArrayTable && parts.IsLast() {
+			l.tables[whole]++
+		}
+		if n := l.tables[whole]; n > 0 {
+			note(strconv.Itoa(n-1), line)
+		}
+	}
+	return key
 }
