@@ -56,30 +56,8 @@ func appendEscaped(dst []byte, name []byte, atMost int) ([]byte, int) {
 	return dst, len(name)
 }
 
-// unescape reverses appendEscaped.
-func unescape(text string) ([]byte, bool) {
-	name := make([]byte, 0, len(text))
-	for i := 0; i < len(text); i++ {
-		c := text[i]
-		if c == '.' {
-			i++
-			if i == len(text) {
-				return nil, false
-			}
-			switch text[i] {
-			case '.':
-			case 'u':
-				c = '_'
-			case 'c':
-				c = ':'
-			default:
-				return nil, false
-			}
-		}
-		name = append(name, c)
-	}
-	return name, true
-}
+// unescape reverses appendEscaped. It is never modified.
+var unescape = strings.NewReplacer("..", ".", ".u", "_", ".c", ":")
 
 // appendDeviceID appends the id of a device.
 func appendDeviceID(dst []byte, device *vitals.Name) []byte {
@@ -119,12 +97,8 @@ func parseDeviceID(text string) (d deviceID, ok bool) {
 		}
 		rest, d.exact = rest[hashDigits:], false
 	}
-	name, ok := unescape(rest)
-	if !ok {
-		return d, false
-	}
 	var err error
-	d.name, err = vitals.ParseName(name)
+	d.name, err = vitals.ParseName(unescape.Replace(rest))
 	return d, err == nil && (hashed && len(rest) <= maxHashedTag || d.is(&d.name))
 }
 

@@ -18,6 +18,7 @@ type Encoder struct {
 	decimals [len(schemas)]int // of the signs of each schema
 	signs    *vitals.Signs
 	left     uint32 // signs of which values were left out
+	more     bool   // there is a data point already
 }
 
 // NewEncoder returns an Encoder for a device, whose records have signs of a table.
@@ -33,9 +34,14 @@ func NewEncoder(device vitals.Name, signs *vitals.Signs) *Encoder {
 	return e
 }
 
-// AppendRecord appends the data points of a record, each after a comma and a new line; the first
-// one only if more is true. It returns whether anything was appended before or now.
-func (e *Encoder) AppendRecord(dst []byte, r *storage.Record, more bool) ([]byte, bool) {
+// AppendHead appends the text before the first record.
+func (e *Encoder) AppendHead(dst []byte) []byte { return append(dst, '[') }
+
+// AppendTail appends the text after the last record.
+func (e *Encoder) AppendTail(dst []byte, _ string) []byte { return append(dst, "\n]\n"...) }
+
+// AppendRecord appends the data points of a record: one for each schema of which it has a sign.
+func (e *Encoder) AppendRecord(dst []byte, r *storage.Record, _ bool) []byte {
 	left := r.Values.Present()
 	var text [40]byte
 	when := vitals.AppendLocalTime(text[:0], r.TimeUnixMs, r.UTCOffset)
@@ -44,10 +50,10 @@ func (e *Encoder) AppendRecord(dst []byte, r *storage.Record, more bool) ([]byte
 		if !r.Values.Has(s.signs[0]) {
 			continue
 		}
-		if more {
+		if e.more {
 			dst = append(dst, ',')
 		}
-		more = true
+		e.more = true
 		dst = e.appendUUID(append(dst, "\n{\"header\":{\"uuid\":\""...), r.TimeUnixMs, i)
 		dst = append(append(dst, e.starts[i]...), when...)
 		dst = append(dst, `","modality":"`+sensed+`","external_datasheets":[{"datasheet_type":"hardware","datasheet_reference":"`+deviceURN...)
@@ -68,7 +74,7 @@ func (e *Encoder) AppendRecord(dst []byte, r *storage.Record, more bool) ([]byte
 		dst = append(append(append(dst, `"}`...), s.more...), "}}"...)
 	}
 	e.left |= left
-	return dst, more
+	return dst
 }
 
 // LeftOut returns the fields of the signs of which values were left out, with commas between them, in

@@ -105,7 +105,7 @@ func TestNewSigns(t *testing.T) {
 			t.Errorf("%s is stored as %s, want %s", text, got, tt.field)
 		}
 		e := omh.NewEncoder(name(t, "d:1"), store.Signs())
-		dst, _ := e.AppendRecord(nil, &record, false)
+		dst := e.AppendRecord(nil, &record, true)
 		if want := text[strings.Index(text, `"body"`):]; !strings.HasSuffix(string(dst), want) || e.LeftOut() != "" {
 			t.Errorf("exported as %s without %q, want %s", dst, e.LeftOut(), want)
 		}
@@ -123,12 +123,12 @@ func TestNewSigns(t *testing.T) {
 	var values vitals.Values
 	values.Set(vitals.OwnSign(0), 0)
 	values.Set(vitals.PulseRate, 71_00)
-	if dst, more := e.AppendRecord(nil, &storage.Record{Values: values}, false); len(dst) > 0 || more {
+	if dst := e.AppendRecord(nil, &storage.Record{Values: values}, true); len(dst) > 0 {
 		t.Errorf("exported as %s", dst)
 	}
 	values = vitals.Values{}
 	values.Set(vitals.HeartRate, 71_00)
-	if dst, more := e.AppendRecord(nil, &storage.Record{Values: values}, false); len(dst) == 0 || !more || dst[0] == ',' {
+	if dst := e.AppendRecord(nil, &storage.Record{Values: values}, false); len(dst) == 0 || dst[0] == ',' {
 		t.Errorf("exported as %s", dst)
 	}
 	if got, want := e.LeftOut(), "pulse_rate_bpm, skin_delta_c"; got != want {

@@ -123,8 +123,8 @@ func (e *encoder) setGateway(gateway *vitals.Name) {
 	e.received.setText(text)
 }
 
-// appendHead appends the text before the first record.
-func (e *encoder) appendHead(dst []byte) []byte {
+// AppendHead appends the text before the first record.
+func (e *encoder) AppendHead(dst []byte) []byte {
 	switch e.format {
 	case JSON:
 		return append(dst, `{"readings":[`...)
@@ -142,10 +142,10 @@ func (e *encoder) appendHead(dst []byte) []byte {
 	return dst
 }
 
-// appendRecord appends one record: the reading as it was sent, when it was received, and
+// AppendRecord appends one record: the reading as it was sent, when it was received, and
 // its flags. No cell of a CSV row needs quotes: names contain no commas, and flags are
 // separated by semicolons.
-func (e *encoder) appendRecord(dst []byte, r *storage.Record, first bool) []byte {
+func (e *encoder) AppendRecord(dst []byte, r *storage.Record, first bool) []byte {
 	if r.UTCOffset != e.offset {
 		e.setOffset(r.UTCOffset)
 	}
@@ -186,7 +186,7 @@ func (e *encoder) appendRecord(dst []byte, r *storage.Record, first bool) []byte
 // AppendReading appends a reading of a device as in a JSON page of readings. The names of its
 // flags are left out if flags is nil.
 func AppendReading(dst []byte, device vitals.Name, r *storage.Record, signs *vitals.Signs, flags *vitals.FlagLimits) []byte {
-	dst = newEncoder(NDJSON, device, signs, flags).appendRecord(dst, r, true)
+	dst = newEncoder(NDJSON, device, signs, flags).AppendRecord(dst, r, true)
 	return dst[:len(dst)-1] // without the line's end
 }
 
@@ -201,8 +201,8 @@ func (e *encoder) appendCells(dst []byte, values *vitals.Values) []byte {
 	return dst
 }
 
-// appendTail appends the text after the last record.
-func (e *encoder) appendTail(dst []byte, cursor string) []byte {
+// AppendTail appends the text after the last record.
+func (e *encoder) AppendTail(dst []byte, cursor string) []byte {
 	if e.format != JSON {
 		return dst
 	}

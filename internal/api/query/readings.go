@@ -75,7 +75,7 @@ func WriteReadings(ctx context.Context, w io.Writer, reader Reader, q Selection,
 		out = newParquetSink(w, q.Range.Device, signs, limits)
 	case OMH:
 		points = omh.NewEncoder(q.Range.Device, signs)
-		out = newTextSink(w, &omhText{points: points})
+		out = newTextSink(w, points)
 	default:
 		out = newTextSink(w, newEncoder(q.Format, q.Range.Device, signs, limits))
 	}
@@ -164,18 +164,18 @@ type textSink struct {
 
 // A recordText appends the text of a page.
 type recordText interface {
-	appendHead(dst []byte) []byte
-	appendRecord(dst []byte, r *storage.Record, first bool) []byte
-	appendTail(dst []byte, cursor string) []byte
+	AppendHead(dst []byte) []byte
+	AppendRecord(dst []byte, r *storage.Record, first bool) []byte
+	AppendTail(dst []byte, cursor string) []byte
 }
 
 func newTextSink(w io.Writer, enc recordText) *textSink {
-	return &textSink{textBuffer: textBuffer{w, enc.appendHead(make([]byte, 0, flushBytes+flushBytes))}, enc: enc}
+	return &textSink{textBuffer: textBuffer{w, enc.AppendHead(make([]byte, 0, flushBytes+flushBytes))}, enc: enc}
 }
 
 func (t *textSink) add(records []storage.Record) error {
 	for i := range records {
-		t.text = t.enc.appendRecord(t.text, &records[i], !t.records)
+		t.text = t.enc.AppendRecord(t.text, &records[i], !t.records)
 		t.records = true
 		if err := t.flush(flushBytes); err != nil {
 			return err
@@ -185,7 +185,7 @@ func (t *textSink) add(records []storage.Record) error {
 }
 
 func (t *textSink) close(cursor string) error {
-	t.text = t.enc.appendTail(t.text, cursor)
+	t.text = t.enc.AppendTail(t.text, cursor)
 	return t.flush(1)
 }
 
