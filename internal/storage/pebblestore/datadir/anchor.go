@@ -18,11 +18,10 @@ import (
 // are created by path are then created in the wrong store. So a store keeps its
 // directory open. On Linux it is locked too, and no removal of a file releases this lock.
 //
-// The directory at the path is compared with the open one before a sync of the log is
-// acknowledged, before a file is accessed by its path, and periodically. If the directory
-// was moved, or LOCK replaced, Intact and the methods of FS return an error. Everything
-// acknowledged is in the open directory: the log is written through its descriptor. Only a
-// file that is accessed at the very moment of the move may be that of another directory.
+// Four times a second, and before the list of a closed store is written, the directory at the path is compared
+// with the open one. If it was moved, or LOCK replaced, Intact returns an error. What is acknowledged until
+// then is in the open directory, because the log is written through its descriptor, unless a new log was
+// begun in between.
 
 // An anchor is the open directory of a store.
 type anchor struct {

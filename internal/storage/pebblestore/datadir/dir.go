@@ -90,10 +90,8 @@ func (s state) String() string {
 
 // A Dir is the locked directory of a store.
 type Dir struct {
-	// FS accesses the files of this directory, and of no other one after it was moved. Path is the
-	// directory's name for it.
 	FS   vfs.FS
-	Path string
+	Path string // of the directory in FS
 
 	// Lock is nil on a read-only file system.
 	Lock *pebble.Lock
@@ -142,7 +140,6 @@ func Open(fsys vfs.FS, path string, readOnly, existing bool) (_ *Dir, err error)
 		if d.anchor, err = openAnchor(d.Path); err != nil {
 			return nil, err
 		}
-		d.FS = guardedFS{fsys, d.anchor}
 	}
 	defer func() {
 		if err != nil {

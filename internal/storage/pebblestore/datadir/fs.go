@@ -271,11 +271,8 @@ func (j *journal) sync(sync func() error) error {
 		return err
 	}
 	j.synced.Store(j.written)
-	if !j.isLog {
+	if !j.isLog || j.listed.Load() {
 		return nil
-	}
-	if err := j.fs.dir.Intact(); err != nil || j.listed.Load() {
-		return err
 	}
 	return j.fs.list.add(j)
 }

@@ -103,8 +103,5 @@ func readScrub(d *datadir.Dir) (*scrubState, error) {
 
 // write stores the progress.
 func (st *scrubState) write(d *datadir.Dir) error {
-	if err := d.Intact(); err != nil {
-		return err
-	}
 	return datadir.Replace(d.FS, d.Path, datadir.ScrubFile, st.text())
 }
