@@ -123,6 +123,14 @@ func (g *dictionary) Forget(number uint32) bool {
 	return true
 }
 
+// takeBack removes the gateways that the current group has added, but the first n.
+func (g *dictionary) takeBack(n int) {
+	for _, number := range g.added[n:] {
+		g.Forget(number)
+	}
+	g.added = g.added[:n]
+}
+
 // use returns the number of a gateway that a stored reading names. It adds the gateway if
 // it is not known.
 func (g *dictionary) use(name *vitals.Name) uint32 {

@@ -64,9 +64,7 @@ type settler struct {
 	segmentDevice uint32
 	segmentFromMs int64
 
-	// missing has what the trials of the group's units did not find. The same look-up, made once more
-	// to settle a unit that fits, might fail.
-	missing map[recordID]bool
+	undo *undo // of the unit that is being settled; nil means a reading is settled by itself
 
 	lookups    int64 // number of look-ups for the group
 	unreadable error // error of the group's first failed look-up
@@ -136,7 +134,7 @@ func newBatch(db *pebble.DB) *pebble.Batch {
 // reset prepares s for a group.
 func (s *settler) reset() {
 	s.batch.Reset()
-	s.lookups, s.unreadable, s.missing = 0, nil, nil
+	s.lookups, s.unreadable = 0, nil
 	s.segment = s.segment[:0]
 	if cap(s.records) > maxKept {
 		s.records, s.rows, s.marked, s.index, s.indexed = nil, nil, nil, map[recordID]int32{}, 0
@@ -156,16 +154,10 @@ func (s *settler) settle(group []*storage.Entry) {
 	s.findDevices(group)
 	for i := 0; i < len(group); {
 		n := storage.UnitLen(group[i:])
-		switch {
-		case n == 1:
+		if n == 1 {
 			s.settleOne(group[i], int32(i))
-		case s.fits(group[i:i+n], int32(i)):
-			for at, e := range group[i : i+n] {
-				fitting := *e
-				fitting.Guard = nil // it was asked
-				s.settleOne(&fitting, int32(i+at))
-				e.Outcome = fitting.Outcome
-			}
+		} else {
+			s.settleUnit(group[i:i+n], int32(i))
 		}
 		i += n
 	}
@@ -255,6 +247,9 @@ func (s *settler) settleOne(e *storage.Entry, entry int32) {
 	if outcome != storage.Completed {
 		return
 	}
+	if s.undo != nil {
+		s.undo.completed = append(s.undo.completed, completedRecord{id, m.adds, *row})
+	}
 	row.Values, row.Shared, m.adds = merged, others, true
 	if row.Gateway == 0 {
 		row.Gateway = s.gateways.use(&r.Gateway)
@@ -297,9 +292,6 @@ func (s *settler) find(id recordID, r *vitals.Reading, entry int32) (*groupRecor
 	}
 	if i, ok := s.index[id]; ok {
 		return &s.records[i], nil
-	}
-	if s.missing[id] {
-		return nil, nil
 	}
 	s.lookups++
 	row, err := s.lookUp(id, &r.Device)

@@ -129,6 +129,12 @@ func (t *Table) Set(i uint32, r *layout.Record) {
 	copy(m.offsets[:], r.Offsets[layout.FirstSigns:])
 }
 
+// Replace is Set for a device whose newest time changes.
+func (t *Table) Replace(i uint32, r *layout.Record) {
+	t.Active.Moved(t.At(i).NewestUnixMs, r.NewestUnixMs)
+	t.Set(i, r)
+}
+
 // Update updates a device by its number with a record: see [layout.Record.Update].
 func (t *Table) Update(i uint32, timeUnixMs int64, values *vitals.Values, offset vitals.UTCOffset) {
 	if values.Present()&^firstSigns != 0 {

@@ -69,11 +69,9 @@ type State struct {
 func (st *State) settle(name *vitals.Name, number uint32, after *layout.Record, gone bool) {
 	if gone {
 		st.Table.Remove(name)
-		return
+	} else {
+		st.Table.Replace(number, after)
 	}
-	d := st.Table.At(number)
-	st.Table.Active.Moved(d.NewestUnixMs, after.NewestUnixMs)
-	st.Table.Set(number, after)
 }
 
 // Gateways is the dictionary of gateways.
