@@ -21,17 +21,14 @@ import (
 //
 // # Beside damage
 //
-// A range of keys can be deleted without being read. So a blind cut, which begins at the first reading,
-// also removes segments that cannot be read, if all of their readings come before its end: they are not
-// counted. If a damaged block ends the walk, it continues from the other end: what lies between two damaged
-// blocks is not counted. A damaged segment that may have readings on both sides of the end stays. A cut
-// that is not blind fails if it meets damage.
+// A range of keys can be deleted without being read. So if a segment cannot be read and all readings in segments are
+// removed, the cut goes on without counting those that are left. Otherwise it fails, and removes nothing.
 type cut struct {
 	device       *vitals.Name
 	fromMs, toMs int64 // toMs becomes earlier if most is reached
 	most         int64 // readings
 	small        int   // the number of readings below which a segment is small
-	blind        bool
+	rewrites     bool  // earlier values of the device's record must go, too
 
 	others []columns.Row // that stay, and are neither in segments nor in windows
 
@@ -39,7 +36,6 @@ type cut struct {
 
 	readings int64 // that are removed from segments
 	unread   error // if not nil, further readings are removed, which cannot be read
-	stays    error // if not nil, a segment stays because it cannot be read
 
 	first, last []byte // keys of the segments that are removed, nil if there are none
 	parts       [][]columns.Row
@@ -49,17 +45,23 @@ type cut struct {
 // segments adds the removal from segments to b, and sets what d has of the segments that are left. The
 // iterator is over all segments as they are.
 func (c *cut) segments(it *pebble.Iterator, b *pebble.Batch, d *layout.Record) error {
+	if d.SealedUnixMs == layout.NoSegment {
+		return nil
+	}
 	c.prefix = layout.AppendSegmentPrefix(nil, c.device)
-	if err := c.walk(it); err != nil {
+	err := c.walk(it, d.SealedUnixMs)
+	all := c.fromMs == 0 && d.SealedUnixMs < c.toMs
+	if all && errors.Is(err, storage.ErrCorrupt) {
+		c.unread, err = err, nil
+		c.first, c.last = c.key(0), c.key(d.SealedUnixMs)
+	}
+	if c.first == nil || err != nil {
 		return err
 	}
-	if c.unread != nil {
-		if c.first = c.key(0); bytes.Compare(c.last, c.key(c.toMs-1)) < 0 {
-			c.last = c.key(c.toMs - 1)
-		}
-	}
-	if c.first == nil {
-		return nil
+	if all {
+		d.SealedUnixMs, d.Sizes = layout.NoSegment, layout.Sizes{}
+	} else if err := c.resize(it, d); err != nil {
+		return err
 	}
 	if err := b.DeleteRange(c.first, append(bytes.Clone(c.last), 0), nil); err != nil {
 		return err
@@ -73,7 +75,7 @@ func (c *cut) segments(it *pebble.Iterator, b *pebble.Batch, d *layout.Record) e
 			return err
 		}
 	}
-	return c.resize(it, d)
+	return nil
 }
 
 // within reports whether a reading with a time is removed.
@@ -82,57 +84,14 @@ func (c *cut) within(ms int64) bool { return c.fromMs <= ms && ms < c.toMs }
 // key returns the key of a segment whose last reading has a time.
 func (c *cut) key(ms int64) []byte { return layout.AppendSegmentKey(nil, c.device, uint64(ms)) }
 
-// walk finds what is removed.
-func (c *cut) walk(it *pebble.Iterator) error {
-	next := c.key(c.fromMs)
-	for ok := it.SeekGE(next); ok && seal.IsOf(it, c.prefix); ok = it.Next() {
-		if more, err := c.segment(it); !more || err != nil {
+// walk finds what is removed. The last segment ends at lastMs: what follows it may be in a damaged block.
+func (c *cut) walk(it *pebble.Iterator, lastMs int64) error {
+	for ok := it.SeekGE(c.key(c.fromMs)); ok && seal.IsOf(it, c.prefix); ok = it.Next() {
+		if more, err := c.segment(it); !more || err != nil || layout.SegmentKeyTime(it.Key()) == lastMs {
 			return err
 		}
-		next = append(bytes.Clone(it.Key()), 0)
 	}
-	err := damage.Wrap(it.Error())
-	if !c.blind || !errors.Is(err, storage.ErrCorrupt) {
-		return err
-	}
-	return c.walkBack(it, next)
-}
-
-// walkBack continues after a damaged block: from the end of the cut back to the key next.
-func (c *cut) walkBack(it *pebble.Iterator, next []byte) error {
-	end := c.key(c.toMs)
-	after, firstMs := int64(0), c.toMs
-	for ok := it.SeekLT(end); ok && bytes.Compare(it.Key(), next) >= 0; ok = it.Prev() {
-		h, err := columns.SegmentHeader(it.Value(), nil)
-		if err != nil {
-			c.unread = seal.Error(c.device, layout.SegmentKeyTime(it.Key()), err)
-			continue
-		}
-		after, firstMs = after+int64(h.Count), h.FirstUnixMs
-		c.name(h.Gateways)
-		c.take(next, it.Key())
-	}
-	switch gap := damage.Wrap(it.Error()); {
-	case errors.Is(gap, storage.ErrCorrupt):
-		c.unread = gap
-	case gap != nil:
-		return gap
-	}
-	if after > c.most-c.readings {
-		c.toMs = firstMs // remove what comes before first
-		c.last = c.key(firstMs - 1)
-		return nil
-	}
-	c.readings += after
-	if it.SeekGE(end) && seal.IsOf(it, c.prefix) {
-		_, err := c.segment(it)
-		return err
-	}
-	err := damage.Wrap(it.Error())
-	if errors.Is(err, storage.ErrCorrupt) {
-		c.stays, err = err, nil
-	}
-	return err
+	return damage.Wrap(it.Error())
 }
 
 // segment removes the segment at an iterator's position, or a part of it, and reports whether the next one
@@ -150,17 +109,10 @@ func (c *cut) segment(it *pebble.Iterator) (more bool, err error) {
 	case err == nil && h.FirstUnixMs >= c.fromMs && endMs < c.toMs && int64(h.Count) <= c.most-c.readings:
 		c.readings += int64(h.Count)
 		c.name(h.Gateways)
-		c.take(it.Key(), it.Key())
-		return true, nil
-	case err != nil && c.blind && endMs < c.toMs:
-		c.unread = seal.Error(c.device, endMs, err)
+		c.take(it.Key())
 		return true, nil
 	}
 	rows, err := seal.Decode(it, c.device, nil)
-	if c.blind && errors.Is(err, storage.ErrCorrupt) {
-		c.stays = err
-		return false, nil
-	}
 	if err != nil {
 		return false, err
 	}
@@ -173,7 +125,7 @@ func (c *cut) segment(it *pebble.Iterator) (more bool, err error) {
 	if from < to {
 		c.readings += int64(to - from)
 		c.name(h.Gateways)
-		c.take(it.Key(), it.Key())
+		c.take(it.Key())
 		for _, part := range [][]columns.Row{rows[:from], rows[to:]} {
 			if len(part) > 0 {
 				c.parts = append(c.parts, part)
@@ -189,24 +141,17 @@ func (c *cut) name(gateways []uint32) {
 	}
 }
 
-// take extends the range of keys that are removed.
-func (c *cut) take(first, last []byte) {
+// take adds the segment with a key to those that are removed.
+func (c *cut) take(key []byte) {
 	if c.first == nil {
-		c.first = bytes.Clone(first)
+		c.first = bytes.Clone(key)
 	}
-	if bytes.Compare(c.last, last) < 0 {
-		c.last = bytes.Clone(last)
-	}
+	c.last = bytes.Clone(key)
 }
 
 // resize sets the time of a device's last segment, and the sizes of its last segments as far as they are
-// small.
+// small. If the cut begins with the first reading, nothing is left before it.
 func (c *cut) resize(it *pebble.Iterator, d *layout.Record) error {
-	if c.blind && d.SealedUnixMs < c.toMs {
-		c.stays = nil // what could not be read belongs to another device
-		d.SealedUnixMs, d.Sizes = layout.NoSegment, layout.Sizes{}
-		return nil
-	}
 	var sizes []uint16 // the last one first
 	lastMs, more := int64(layout.NoSegment), true
 	add := func(endMs int64, rows int) {
@@ -220,7 +165,7 @@ func (c *cut) resize(it *pebble.Iterator, d *layout.Record) error {
 			for _, rows := range slices.Backward(c.parts) {
 				add(rows[len(rows)-1].TimeUnixMs, len(rows))
 			}
-			ok = it.SeekLT(c.first)
+			ok = c.fromMs > 0 && it.SeekLT(c.first)
 			continue
 		}
 		value, err := it.ValueAndErr()
@@ -231,17 +176,10 @@ func (c *cut) resize(it *pebble.Iterator, d *layout.Record) error {
 		add(layout.SegmentKeyTime(it.Key()), h.Count)
 		ok = it.Prev()
 	}
-	err := damage.Wrap(it.Error())
-	if err != nil && !(c.blind && errors.Is(err, storage.ErrCorrupt)) {
-		return err
-	}
-	if err == nil || lastMs != layout.NoSegment {
-		d.SealedUnixMs = lastMs
-	}
 	slices.Reverse(sizes)
-	d.Small = [layout.MaxSmall]uint16{}
+	d.SealedUnixMs, d.Sizes = lastMs, layout.Sizes{}
 	d.Smalls = uint8(copy(d.Small[:], sizes))
-	return nil
+	return damage.Wrap(it.Error())
 }
 
 // record updates the record of the device after segments was called, and adds it to b. If the device has no
@@ -271,7 +209,7 @@ func (c *cut) record(it *pebble.Iterator, b *pebble.Batch, d *layout.Record, win
 	}
 	ranges := DeviceRanges(c.device)
 	if gone = d.NewestUnixMs < 0; !gone {
-		if ranges = ranges[1:]; c.blind { // earlier values of the record need not go
+		if ranges = ranges[1:]; !c.rewrites {
 			ranges = nil
 		}
 	}

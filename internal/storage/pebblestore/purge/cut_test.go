@@ -125,11 +125,10 @@ func TestCut(t *testing.T) {
 		for from := range int64(9) {
 			for to := from; to < 10; to++ {
 				for _, most := range []int64{0, 1, 2} {
-					c := purge.Cut{Device: x.device, FromMs: from, ToMs: to, Most: most, Small: small, Blind: from == 0}
-					if most > 0 && !c.Blind {
-						continue
+					c := purge.Cut{Device: x.device, FromMs: from, ToMs: to, Most: most, Small: small}
+					if most == 0 || from == 0 {
+						verifyCut(t, x, c, segments)
 					}
-					verifyCut(t, x, c, segments)
 				}
 			}
 		}
@@ -150,8 +149,8 @@ func verifyCut(t *testing.T, x *tree, c purge.Cut, segments [][]int64) {
 		}
 	}
 	b := x.NewBatch()
-	readings, gone, unread, stays, err := c.Do(x.DB, b, &d)
-	if err = errors.Join(err, unread, stays); err != nil {
+	readings, gone, unread, err := c.Do(x.DB, b, &d)
+	if err = errors.Join(err, unread); err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
 	try(t, b.Commit(nil))
@@ -173,33 +172,33 @@ func verifyCut(t *testing.T, x *tree, c purge.Cut, segments [][]int64) {
 func TestCutDamaged(t *testing.T) {
 	x := newTree(t)
 	for _, tt := range []struct {
-		name          string
-		c             purge.Cut
-		left          int   // segments
-		readings      int64 // that are counted
-		unread, stays bool
-		fails         bool
+		name     string
+		c        purge.Cut
+		left     int   // segments
+		readings int64 // that are counted
+		fails    bool
 	}{
-		{"before the end", purge.Cut{ToMs: 7, Blind: true}, 1, 3, true, false, false},
-		{"across the end", purge.Cut{ToMs: 4, Blind: true}, 2, 2, false, true, false},
-		{"after the end", purge.Cut{ToMs: 2, Blind: true}, 3, 1, false, false, false},
-		{"within an assignment", purge.Cut{FromMs: 2, ToMs: 7}, 3, 0, false, false, true},
-		{"after an assignment", purge.Cut{FromMs: 1, ToMs: 2}, 3, 1, false, false, false},
+		{"before the end", purge.Cut{ToMs: 7}, 3, 0, true},
+		{"across the end", purge.Cut{ToMs: 4}, 3, 0, true},
+		{"after the end", purge.Cut{ToMs: 2}, 3, 1, false},
+		{"of all", purge.Cut{ToMs: 8}, 0, 2, false},
+		{"within an assignment", purge.Cut{FromMs: 2, ToMs: 7}, 3, 0, true},
+		{"after an assignment", purge.Cut{FromMs: 1, ToMs: 2}, 3, 1, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := x.fill(t, 1, []int64{1, 2}, []int64{4, 5}, []int64{6, 7})
 			try(t, x.Set(layout.AppendSegmentKey(nil, &x.device, 5), []byte{1, 2, 3}, nil))
 			b := x.NewBatch()
 			tt.c.Device, tt.c.Small = x.device, 1
-			readings, gone, unread, stays, err := tt.c.Do(x.DB, b, &d)
+			readings, gone, unread, err := tt.c.Do(x.DB, b, &d)
 			if tt.fails {
-				if !errors.Is(err, storage.ErrCorrupt) {
-					t.Errorf("it returns %v, want ErrCorrupt", err)
+				if !errors.Is(err, storage.ErrCorrupt) || !b.Empty() {
+					t.Errorf("it returns %v, want ErrCorrupt, and adds to the batch: %t", err, !b.Empty())
 				}
 				return
 			}
-			if err != nil || gone || readings != tt.readings || errors.Is(unread, storage.ErrCorrupt) != tt.unread || errors.Is(stays, storage.ErrCorrupt) != tt.stays {
-				t.Errorf("it counts %d readings, gone: %t, unread: %v, stays: %v, %v", readings, gone, unread, stays, err)
+			if err != nil || gone != (tt.left == 0) || readings != tt.readings || errors.Is(unread, storage.ErrCorrupt) != gone {
+				t.Errorf("it counts %d readings, gone: %t, unread: %v, %v", readings, gone, unread, err)
 			}
 			try(t, b.Commit(nil))
 			it, err := x.NewIter(&pebble.IterOptions{LowerBound: layout.AppendSegmentPrefix(nil, &x.device), UpperBound: layout.AppendSegmentsEnd(nil, &x.device)})

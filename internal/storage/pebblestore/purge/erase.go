@@ -271,7 +271,7 @@ type removal struct {
 func (r *removal) add(st *State, b *pebble.Batch, s *seal.Sealer) (err error) {
 	in := r.in
 	r.st = st
-	r.cut = cut{device: &in.Device, toMs: math.MaxInt64, most: math.MaxInt64, small: r.m.SmallRows, blind: true, gateways: map[uint32]bool{}}
+	r.cut = cut{device: &in.Device, toMs: math.MaxInt64, most: math.MaxInt64, small: r.m.SmallRows, gateways: map[uint32]bool{}}
 	if in.ofAssignment() {
 		end := in.ToUnixMs
 		if _, err := find(st, &in.Erasure); err != nil { // its end may have been set again
@@ -283,7 +283,7 @@ func (r *removal) add(st *State, b *pebble.Batch, s *seal.Sealer) (err error) {
 				return err
 			}
 		}
-		r.fromMs, r.toMs, r.blind = in.FromUnixMs, in.ToUnixMs, false
+		r.fromMs, r.toMs, r.rewrites = in.FromUnixMs, in.ToUnixMs, true
 		for i := range s.Carried {
 			x := &s.Carried[i]
 			if s.Rows.Name(x.Device) != in.Device {

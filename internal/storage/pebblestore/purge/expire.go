@@ -85,7 +85,7 @@ type expired struct {
 // batch removes the expired readings of the next devices, beginning with the record key from. It returns the
 // key from which to continue.
 func (x *expiry) batch(ctx context.Context, from []byte) (next []byte, more bool, err error) {
-	var found []*expired // devices with damage among them
+	var found []*expired
 	err = x.m.Tree.LockSegments(func(db *pebble.DB) error {
 		devices, err := records(ctx, db, from)
 		if err != nil {
@@ -107,11 +107,16 @@ func (x *expiry) batch(ctx context.Context, from []byte) (next []byte, more bool
 				next, more = layout.AppendRecordKey(nil, &d.name), true
 				break
 			}
-			d.cut = cut{device: &d.name, toMs: x.beforeUnixMs, most: left, small: x.m.SmallRows, blind: true, gateways: gateways}
-			if err := d.segments(it, b, &d.after); err != nil {
+			d.cut = cut{device: &d.name, toMs: x.beforeUnixMs, most: left, small: x.m.SmallRows, gateways: gateways}
+			err := d.segments(it, b, &d.after)
+			if errors.Is(err, storage.ErrCorrupt) {
+				x.m.Tree.FoundDamage("readings of a device are damaged: its old ones stay until all of them have expired", fmt.Errorf("device %s: %w", &d.name, err))
+				continue
+			}
+			if err != nil {
 				return errors.Join(err, b.Close())
 			}
-			if left -= d.readings; d.first != nil || d.stays != nil {
+			if left -= d.readings; d.first != nil {
 				found = append(found, d)
 			}
 			if d.toMs < x.beforeUnixMs {
@@ -129,10 +134,7 @@ func (x *expiry) batch(ctx context.Context, from []byte) (next []byte, more bool
 	})
 	for _, d := range found {
 		if d.unread != nil {
-			x.m.Tree.FoundDamage("expired readings of a device are damaged: they are not counted, and removed when those after them have expired, too", fmt.Errorf("device %s: %w", &d.name, d.unread))
-		}
-		if d.stays != nil {
-			x.m.Tree.FoundDamage("readings of a device are damaged: they stay until all readings beside them have expired", fmt.Errorf("device %s: %w", &d.name, d.stays))
+			x.m.Tree.FoundDamage("expired readings of a device are damaged, and are not counted", fmt.Errorf("device %s: %w", &d.name, d.unread))
 		}
 	}
 	return next, more, err
@@ -142,9 +144,6 @@ func (x *expiry) batch(ctx context.Context, from []byte) (next []byte, more bool
 func (x *expiry) remove(st *State, b *pebble.Batch, it *pebble.Iterator, found []*expired, gateways map[uint32]bool) error {
 	readings, gone, uncounted := int64(0), int64(0), false
 	for _, d := range found {
-		if d.first == nil {
-			continue
-		}
 		var known bool
 		if d.number, known = st.Table.Find(&d.name); !known {
 			return errors.Join(fmt.Errorf("%w: device %s is not known", storage.ErrCorrupt, &d.name), b.Close())
@@ -170,11 +169,9 @@ func (x *expiry) remove(st *State, b *pebble.Batch, it *pebble.Iterator, found [
 	}
 	st.Readings.Add(-readings)
 	for _, d := range found {
-		if d.first != nil {
-			st.settle(&d.name, d.number, &d.after, d.gone)
-			x.deletions++
-		}
+		st.settle(&d.name, d.number, &d.after, d.gone)
 	}
+	x.deletions += len(found)
 	x.done.Readings += readings
 	x.done.Devices += gone
 	x.m.OnExpired(readings, gone)

@@ -25,22 +25,21 @@ type Cut struct {
 	FromMs, ToMs int64
 	Most         int64
 	Small        int
-	Blind        bool
 }
 
 // Do adds the removal to a batch, and updates the record of the device.
-func (x Cut) Do(db *pebble.DB, b *pebble.Batch, d *layout.Record) (readings int64, gone bool, unread, stays, err error) {
+func (x Cut) Do(db *pebble.DB, b *pebble.Batch, d *layout.Record) (readings int64, gone bool, unread, err error) {
 	it, err := newSegmentIter(context.Background(), db)
 	if err != nil {
-		return 0, false, nil, nil, err
+		return 0, false, nil, err
 	}
 	defer it.Close()
-	c := cut{device: &x.Device, fromMs: x.FromMs, toMs: x.ToMs, most: x.Most, small: x.Small, blind: x.Blind, gateways: map[uint32]bool{}}
+	c := cut{device: &x.Device, fromMs: x.FromMs, toMs: x.ToMs, most: x.Most, small: x.Small, rewrites: x.FromMs > 0, gateways: map[uint32]bool{}}
 	if c.most == 0 {
 		c.most = math.MaxInt64
 	}
 	if err = c.segments(it, b, d); err == nil && c.first != nil {
 		gone, err = c.record(it, b, d, nil)
 	}
-	return c.readings, gone, c.unread, c.stays, err
+	return c.readings, gone, c.unread, err
 }
