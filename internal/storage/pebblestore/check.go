@@ -90,9 +90,6 @@ func (c checker) files(d *datadir.Dir) (*datadir.List, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := d.VerifyOldManifests(c.Problem); err != nil {
-		return nil, err
-	}
 	in, err := purge.ReadIntent(d)
 	if in != nil {
 		c.Report.Erasing = in.Device

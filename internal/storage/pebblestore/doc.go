@@ -93,8 +93,8 @@
 //     in the midst of an upgrade leaves that, too;
 //   - a missing or older ERASING in a store that was not closed: the list of an open store
 //     does not have it;
-//   - changes of bytes that are not read: after the last record of a log, in OPTIONS of an
-//     earlier start, in tables that no manifest lists, in logs that were already written
+//   - changes of bytes that are not read: after the last record of a log, in OPTIONS and manifests
+//     of an earlier start, in tables that no manifest lists, in logs that were already written
 //     to tables;
 //   - changes of several files, if CHECKSUMS and LISTED are among them, or if all come from
 //     one older copy.

@@ -104,8 +104,8 @@ func meaningless(file, text string, offset int, mask byte) bool {
 	switch kindOf(file) {
 	case "PULSEGATE":
 		return text[offset] == '2' && text[offset]^mask == '3'
-	case "OPTIONS":
-		return file == "OPTIONS-000003" // of the previous start
+	case "OPTIONS", "MANIFEST": // of the previous start
+		return file == "OPTIONS-000003" || file == "MANIFEST-000001"
 	case "log":
 		ends := pebblestore.RecordEnds(file, []byte(text))
 		return offset >= slices.Max(append(ends, 0))

@@ -47,13 +47,6 @@ func (d *Dir) Verify(problem func(error)) (*List, error) {
 	return (&comparison{d, problem}).run()
 }
 
-// VerifyOldManifests verifies the manifests older than the current one, which are no longer
-// used.
-func (d *Dir) VerifyOldManifests(problem func(error)) error {
-	c := &comparison{d, problem}
-	return c.report(c.verifyOldManifests())
-}
-
 // A comparison compares a directory with its list.
 type comparison struct {
 	*Dir
@@ -81,7 +74,9 @@ func (c *comparison) run() (*List, error) {
 	if err != nil {
 		return l, c.report(err)
 	}
-	c.compareJournals(l, extents)
+	if l != nil {
+		c.compareJournals(l, extents)
+	}
 	return l, nil
 }
 
@@ -215,11 +210,11 @@ func (c *comparison) compareFile(want *Line, there bool) error {
 
 // compareJournals compares the journals of a store that was not closed with its list.
 func (c *comparison) compareJournals(l *List, extents map[string]wal.Extent) {
-	if l == nil {
-		c.compareUnlisted(extents)
-		return
+	newest := uint64(0)
+	for name := range extents {
+		number, _ := wal.LogNumber(name)
+		newest = max(newest, number)
 	}
-	_, newest := logsAbove(0, extents)
 	for _, want := range l.Files {
 		got, there := extents[want.Name]
 		number, isLog := wal.LogNumber(want.Name)
@@ -228,7 +223,7 @@ func (c *comparison) compareJournals(l *List, extents map[string]wal.Extent) {
 		case got.EndBytes < want.Bytes:
 			c.problem(c.short(&want, got))
 		case isLog && number < newest && !got.Ended:
-			c.problem(c.unended(want.Name, got))
+			c.problem(fmt.Errorf("%w: file %s ends at byte %d without the end mark of a closed log", storage.ErrCorrupt, c.File(want.Name), got.EndBytes))
 		}
 	}
 }
@@ -237,40 +232,6 @@ func (c *comparison) compareJournals(l *List, extents map[string]wal.Extent) {
 func (c *comparison) short(want *Line, got wal.Extent) error {
 	return fmt.Errorf("%w: file %s ends at byte %d, but has at least %d bytes in %s",
 		storage.ErrCorrupt, c.File(want.Name), got.EndBytes, want.Bytes, ChecksumsFile)
-}
-
-func (c *comparison) unended(name string, e wal.Extent) error {
-	return fmt.Errorf("%w: file %s ends at byte %d without the end mark of a closed log", storage.ErrCorrupt, c.File(name), e.EndBytes)
-}
-
-// logsAbove returns the logs with numbers above least, and the highest number.
-func logsAbove(least uint64, extents map[string]wal.Extent) (names []string, newest uint64) {
-	for name := range extents {
-		if number, ok := wal.LogNumber(name); ok && number > least {
-			names = append(names, name)
-			newest = max(newest, number)
-		}
-	}
-	slices.Sort(names)
-	return names, newest
-}
-
-// compareUnlisted verifies the logs of a store whose list was removed on purpose. Logs with numbers
-// above the current manifest's were created by the same process as the manifest, one after another;
-// so each but the newest must have an end mark. Nothing is known about older logs.
-func (c *comparison) compareUnlisted(extents map[string]wal.Extent) {
-	manifest := uint64(0)
-	for name := range extents {
-		if number, ok := wal.ManifestNumber(name); ok {
-			manifest = number
-		}
-	}
-	names, newest := logsAbove(manifest, extents)
-	for _, name := range names {
-		if number, _ := wal.LogNumber(name); number < newest && !extents[name].Ended {
-			c.problem(c.unended(name, extents[name]))
-		}
-	}
 }
 
 // VerifyOpen calls problem for each problem with the manifest of an open store, or with a

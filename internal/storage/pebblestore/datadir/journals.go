@@ -60,29 +60,6 @@ func CurrentManifest(fsys vfs.FS, dir string) (string, error) {
 	return "", fmt.Errorf("%w: file %s* is missing", storage.ErrCorrupt, fsys.PathJoin(dir, marker))
 }
 
-// verifyOldManifests verifies the manifests older than the current one, which are no
-// longer used.
-func (c *comparison) verifyOldManifests() error {
-	names, err := c.FS.List(c.Path)
-	if err != nil {
-		return err
-	}
-	current, err := CurrentManifest(c.FS, c.Path)
-	if err != nil {
-		return err
-	}
-	newest, _ := wal.ManifestNumber(current)
-	slices.Sort(names)
-	for _, name := range names {
-		if number, ok := wal.ManifestNumber(name); ok && number < newest {
-			if _, err := c.verifyJournal(name, wal.Manifest(), nil); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
 // verifyJournal reads a journal. If before is not nil, it reads in large chunks, and calls before
 // ahead of each.
 func (c *comparison) verifyJournal(name string, format wal.Format, before func(n int64) error) (wal.Extent, error) {

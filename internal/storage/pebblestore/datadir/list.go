@@ -53,7 +53,7 @@ import (
 // maintains the list of an open store.
 //
 // The file LISTED marks a store that has a list, so that a missing list is always noticed.
-// If both are removed, a start checks what it can without a list. For the reasons see
+// If both are removed, a start checks what it can without a list: records, but not which files there are. For the reasons see
 // docs/adr/0015-list-of-files.md.
 const (
 	ChecksumsFile   = "CHECKSUMS"
