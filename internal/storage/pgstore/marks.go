@@ -47,7 +47,7 @@ type marks struct {
 	acked      [slots]int64
 	generation int64 // the highest that a committed transaction has read
 
-	acknowledged [slots]journal
+	firstMs, lastMs [slots]int64 // when the first and the last transaction of a slot was acknowledged
 
 	changes  []change // that this server knows, in the order of their generations
 	repeated []change // erasures that were learned after a repair has repeated them; see repairer.recheck
@@ -94,7 +94,11 @@ func (m *marks) acknowledge(k mark, generation int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.acked[k.slot] = k.number
-	m.acknowledged[k.slot].add(k.number, time.Now().UnixMilli())
+	nowMs := time.Now().UnixMilli()
+	if m.firstMs[k.slot] == 0 {
+		m.firstMs[k.slot] = nowMs
+	}
+	m.lastMs[k.slot] = max(m.lastMs[k.slot], nowMs)
 	m.generation = max(m.generation, generation)
 }
 

@@ -404,7 +404,7 @@ SELECT generation, current_setting('synchronous_standby_names') <> '', 1 / CASE 
 		q.unseal: q.of(unsealing("USING unnest($1::text[], $2::bigint[]) AS k(device, time_ms) WHERE s.device = k.device AND s.first_ms <= k.time_ms AND s.last_ms >= k.time_ms AND s.last_ms < least(k.time_ms, " + fmt.Sprint(int64(math.MaxInt64-maxSpanMs)) + ") + " + fmt.Sprint(maxSpanMs))),
 	}
 
-	q.marked = q.of("SELECT slot, number FROM SCHEMA.marks WHERE server = $1::bigint")
+	q.marked = q.of("SELECT slot, number, at_ms FROM SCHEMA.marks WHERE server = $1::bigint")
 
 	// A hint is the time of a reading with the sign, so the latest one is not before it. If there
 	// is none from there on, that reading was removed, and all are searched.
