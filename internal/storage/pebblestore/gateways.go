@@ -31,14 +31,12 @@ type dictionary struct {
 	// used holds the numbers that readings have named since Watch was called; nil if it was not.
 	used map[uint32]bool
 
-	mu     sync.RWMutex
-	chunks gatewayNames // guarded by mu; its elements are written once
+	mu  sync.RWMutex
+	all gatewayNames // guarded by mu; its elements are written once
 }
 
-// gatewayNames is the part of a dictionary that readers use: the names by number.
-type gatewayNames []*[gatewayChunk]vitals.Name
-
-const gatewayChunk = 256
+// gatewayNames is the part of a dictionary that readers use: the names by number, nil for numbers without one.
+type gatewayNames []*vitals.Name
 
 func newDictionary() *dictionary { return &dictionary{byName: map[vitals.Name]uint32{}, next: 1} }
 
@@ -46,36 +44,27 @@ func newDictionary() *dictionary { return &dictionary{byName: map[vitals.Name]ui
 func (g *dictionary) names() gatewayNames {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
-	return g.chunks
+	return g.all
 }
 
 // at returns the name of a gateway, or nil if there is none. It must not be modified.
 func (g gatewayNames) at(number uint32) *vitals.Name {
-	i := number / gatewayChunk
-	if uint64(i) >= uint64(len(g)) || g[i] == nil {
+	if uint64(number) >= uint64(len(g)) {
 		return nil
 	}
-	if name := &g[i][number%gatewayChunk]; !name.IsZero() {
-		return name
-	}
-	return nil
+	return g[number]
 }
 
-// put records the name of a gateway.
-func (g *dictionary) put(name *vitals.Name, number uint32) {
-	g.byName[*name] = number
-	i := int(number / gatewayChunk)
+// put records the name of a gateway. While the store is open, its number is higher than all others: readers may
+// have the slice.
+func (g *dictionary) put(name vitals.Name, number uint32) {
+	g.byName[name] = number
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for len(g.chunks) <= i {
-		g.chunks = append(g.chunks, nil)
+	for uint64(len(g.all)) <= uint64(number) {
+		g.all = append(g.all, nil)
 	}
-	if g.chunks[i] == nil {
-		// Readers may have the slice: do not modify its elements.
-		g.chunks = append(gatewayNames(nil), g.chunks...)
-		g.chunks[i] = new([gatewayChunk]vitals.Name)
-	}
-	g.chunks[i][number%gatewayChunk] = *name
+	g.all[number] = &name
 }
 
 // number returns the number of a gateway, 0 for the zero Name. It reports false if the
@@ -138,7 +127,7 @@ func (g *dictionary) use(name *vitals.Name) uint32 {
 	if !ok {
 		number = g.next
 		g.next++
-		g.put(name, number)
+		g.put(*name, number)
 		g.added = append(g.added, number)
 	}
 	if g.used != nil {
@@ -156,7 +145,7 @@ func (g *dictionary) write(b *pebble.Batch) error {
 		return nil
 	}
 	for _, number := range g.added {
-		if err := b.Set(layout.AppendGatewayKey(nil, number), g.chunks.at(number).AppendTo(nil), nil); err != nil {
+		if err := b.Set(layout.AppendGatewayKey(nil, number), g.all.at(number).AppendTo(nil), nil); err != nil {
 			return err
 		}
 	}
@@ -212,7 +201,7 @@ func (g *dictionary) load(it *pebble.Iterator) error {
 	if err != nil {
 		return fmt.Errorf("%w: gateway %d: %w", storage.ErrCorrupt, number, err)
 	}
-	g.put(&name, number)
+	g.put(name, number)
 	return nil
 }
 

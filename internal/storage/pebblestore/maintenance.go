@@ -16,20 +16,14 @@ type maintenance struct {
 	end context.CancelFunc
 
 	running sync.WaitGroup
+	files   chan struct{} // has an element while an operation is running, or the scrub has a turn
 	mu      sync.Mutex
-	what    string        // the running operation, "" if none; guarded by mu
-	over    chan struct{} // closed when the operation ends; nil means none is running; guarded by mu
-	turn    *scrubTurn    // the scrub's turn, or nil; guarded by mu
-}
-
-// A scrubTurn is a period in which the scrub may have a file open.
-type scrubTurn struct {
-	stop context.CancelFunc
-	done chan struct{}
+	what    string             // the operation that is running, or waits for the end of the scrub's turn; "" if none; guarded by mu
+	endTurn context.CancelFunc // ends the scrub's turn; nil if it has none; guarded by mu
 }
 
 func newMaintenance() *maintenance {
-	m := &maintenance{}
+	m := &maintenance{files: make(chan struct{}, 1)}
 	m.ctx, m.end = context.WithCancel(context.Background())
 	return m
 }
@@ -39,37 +33,35 @@ func newMaintenance() *maintenance {
 // waits until the scrub has closed its file. The caller must call done at the end of the
 // operation, and soon after m.ctx ends.
 func (m *maintenance) begin(what string) (done func(), err error) {
-	turn, err := m.enter(what)
-	if err != nil {
+	if err := m.enter(what); err != nil {
 		return nil, err
 	}
-	if turn != nil {
-		turn.stop()
-		<-turn.done
-	}
+	m.files <- struct{}{}
 	return func() {
 		m.mu.Lock()
-		defer m.mu.Unlock()
 		m.what = ""
-		close(m.over)
-		m.over = nil
+		m.mu.Unlock()
+		<-m.files
 		m.running.Done()
 	}, nil
 }
 
-// enter records the operation, and returns the scrub's turn, which must end first.
-func (m *maintenance) enter(what string) (*scrubTurn, error) {
+// enter records the operation, and ends the scrub's turn.
+func (m *maintenance) enter(what string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.ctx.Err() != nil {
-		return nil, storage.ErrClosed
+		return storage.ErrClosed
 	}
 	if m.what != "" {
-		return nil, fmt.Errorf("%w: %s is in progress", storage.ErrBusy, m.what)
+		return fmt.Errorf("%w: %s is in progress", storage.ErrBusy, m.what)
 	}
-	m.what, m.over = what, make(chan struct{})
+	m.what = what
 	m.running.Add(1)
-	return m.turn, nil
+	if m.endTurn != nil {
+		m.endTurn()
+	}
+	return nil
 }
 
 // join makes close wait until leave is called. It returns false after close.
@@ -111,42 +103,27 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// awaitTurn waits until no operation is running, and then begins a turn of the scrub. The
-// turn's context ends with ctx, or when an operation begins, which then waits for done.
+// awaitTurn waits until no operation is running, and then begins a turn of the scrub, in which it may have a
+// file open. The turn's context ends with ctx, or when an operation begins, which then waits for done.
 func (m *maintenance) awaitTurn(ctx context.Context) (_ context.Context, done func(), err error) {
-	for {
-		turn, stop := context.WithCancel(ctx)
-		over := m.take(stop)
-		if over == nil {
-			return turn, m.endTurn, nil
-		}
+	select {
+	case m.files <- struct{}{}:
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
+	}
+	turn, stop := context.WithCancel(ctx)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.endTurn = stop; m.what != "" {
+		stop() // an operation waits
+	}
+	return turn, func() {
 		stop()
-		select {
-		case <-over:
-		case <-ctx.Done():
-			return nil, nil, ctx.Err()
-		}
-	}
-}
-
-// take begins a turn of the scrub, or returns a channel that is closed at the end of the
-// running operation.
-func (m *maintenance) take(stop context.CancelFunc) (over <-chan struct{}) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.over == nil {
-		m.turn = &scrubTurn{stop, make(chan struct{})}
-	}
-	return m.over
-}
-
-// endTurn ends the scrub's turn.
-func (m *maintenance) endTurn() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.turn.stop()
-	close(m.turn.done)
-	m.turn = nil
+		m.mu.Lock()
+		m.endTurn = nil
+		m.mu.Unlock()
+		<-m.files
+	}, nil
 }
 
 // close rejects further operations, and waits for the running ones.

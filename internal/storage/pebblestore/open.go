@@ -35,9 +35,6 @@ func Open(dir string, o Options) (*Store, error) {
 const diskSlowAfter = 5 * time.Second
 
 func open(dir string, o Options) (_ *Store, err error) {
-	if err := o.validate(); err != nil {
-		return nil, err
-	}
 	d, err := datadir.Open(o.FS, dir, o.ReadOnly, o.Existing || o.ReadOnly)
 	if err != nil {
 		return nil, err

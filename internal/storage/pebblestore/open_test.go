@@ -187,19 +187,6 @@ func TestNotADirectory(t *testing.T) {
 	}
 }
 
-// TestOptions checks that invalid options are rejected before anything is created.
-func TestOptions(t *testing.T) {
-	for _, o := range []pebblestore.Options{{MaxDevices: -1}, {MemTableBytes: 1000}, {CacheBytes: -1}} {
-		o.FS = vfs.NewMem()
-		if _, err := pebblestore.Open(dataDir, o); err == nil {
-			t.Errorf("Open with %+v succeeds", o)
-		}
-		if names, _ := o.FS.List(dataDir); len(names) > 0 {
-			t.Errorf("Open with %+v left %v", o, names)
-		}
-	}
-}
-
 // shifted adds ms to the times of readings.
 func shifted(group []*storage.Entry, ms int64) []*storage.Entry {
 	for _, e := range group {

@@ -2,7 +2,6 @@ package pebblestore
 
 import (
 	"cmp"
-	"fmt"
 	"log/slog"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -61,7 +60,7 @@ type Options struct {
 	// take precedence. 0 means DefaultCacheBytes.
 	CacheBytes int64
 
-	// MemTableBytes is the size of a memtable; there may be two. A larger one makes
+	// MemTableBytes is the size of a memtable, at least 64 KiB; there may be two. A larger one makes
 	// fewer, larger tables, and a longer log to replay after a crash. 0 means
 	// DefaultMemTableBytes.
 	MemTableBytes int
@@ -138,26 +137,6 @@ func (o Options) withDefaults() Options {
 		o.FS = vfs.Default
 	}
 	return o
-}
-
-// minMemTableBytes is the smallest size that Pebble supports.
-const minMemTableBytes = 64 << 10
-
-// validate returns an error if an option is invalid. Defaults must be set already.
-func (o *Options) validate() error {
-	switch {
-	case o.MaxDevices < 0:
-		return fmt.Errorf("MaxDevices is %d, want at least 1", o.MaxDevices)
-	case o.MaxGateways < 0:
-		return fmt.Errorf("MaxGateways is %d, want at least 1", o.MaxGateways)
-	case o.WindowRows < 0:
-		return fmt.Errorf("WindowRows is %d, want at least 1", o.WindowRows)
-	case o.MemTableBytes < minMemTableBytes:
-		return fmt.Errorf("MemTableBytes is %d, want at least %d", o.MemTableBytes, minMemTableBytes)
-	case o.CacheBytes < 0:
-		return fmt.Errorf("CacheBytes is %d, want at least 1", o.CacheBytes)
-	}
-	return nil
 }
 
 // pebbleOptions returns Pebble's options. Options not set here have Pebble's defaults:
