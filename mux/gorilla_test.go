@@ -71,6 +71,75 @@ func TestMatcherRewritesRequest(t *testing.T) {
 	}
 }
 
+// TestTexts checks the texts that programs compare or display, for every reason for which
+// a route cannot be built.
+func TestTexts(t *testing.T) {
+	route := mux.NewRouter().NewRoute()
+	text := func(_ any, err error) string { return fmt.Sprint(err) }
+	for name, tt := range map[string]struct{ got, want string }{
+		"GetMethods":      {text(route.GetMethods()), "mux: route doesn't have methods"},
+		"GetPathTemplate": {text(route.GetPathTemplate()), "mux: route doesn't have a path"},
+		"GetPathRegexp":   {text(route.GetPathRegexp()), "mux: route does not have a path"},
+		"GetHostTemplate": {text(route.GetHostTemplate()), "mux: route doesn't have a host"},
+		"URLHost":         {text(route.URLHost()), "mux: route doesn't have a host"},
+		"URLPath":         {text(route.URLPath()), "mux: route doesn't have a path"},
+
+		"GetQueriesTemplates": {text(new(mux.Route).GetQueriesTemplates()), "mux: route doesn't have queries"},
+		"GetQueriesRegexp":    {text(new(mux.Route).GetQueriesRegexp()), "mux: route doesn't have queries"},
+	} {
+		if tt.got != tt.want {
+			t.Errorf("%s: got %q, want %q", name, tt.got, tt.want)
+		}
+	}
+	for name, tt := range map[string]struct {
+		build func(*mux.Route)
+		want  string
+	}{
+		"slash":         {func(r *mux.Route) { r.Path("a") }, `mux: path must start with a slash, got "a"`},
+		"braces":        {func(r *mux.Route) { r.Path("/{a") }, `mux: unbalanced braces in "/{a"`},
+		"closing brace": {func(r *mux.Route) { r.Path("/a}") }, `mux: unbalanced braces in "/a}"`},
+		"name":          {func(r *mux.Route) { r.Path("/{:a}") }, `mux: missing name or pattern in "{:a}"`},
+		"pattern":       {func(r *mux.Route) { r.Path("/{a:}") }, `mux: missing name or pattern in "{a:}"`},
+		"pattern first": {func(r *mux.Route) { r.Path("/{a:[}/{}") }, "mux: error compiling regex for \"{a:[}\": error parsing regexp: missing closing ]: `[$`"},
+		"template":      {func(r *mux.Route) { r.Path("/\xff") }, "error parsing regexp: invalid UTF-8: `\xff$`"},
+		"second name":   {func(r *mux.Route) { r.Name("a").Name("b") }, `mux: route already has name "a", can't set "b"`},
+		"variable":      {func(r *mux.Route) { r.Host("{a}.com").Path("/{a}") }, `mux: duplicated route variable "a"`},
+		"two queries":   {func(r *mux.Route) { r.Queries("k", "{a}", "l", "{a}") }, `mux: duplicated route variable "a"`},
+		"queries":       {func(r *mux.Route) { r.Queries("k") }, "mux: number of parameters must be multiple of 2, got [k]"},
+		"headers":       {func(r *mux.Route) { r.Headers("k") }, "mux: number of parameters must be multiple of 2, got [k]"},
+		"header":        {func(r *mux.Route) { r.HeadersRegexp("k", "[") }, "error parsing regexp: missing closing ]: `[`"},
+	} {
+		router := mux.NewRouter()
+		route := router.NewRoute()
+		tt.build(route)
+		err := route.GetError()
+		if got := fmt.Sprint(err); got != tt.want {
+			t.Errorf("%s: got %q, want %q", name, got, tt.want)
+		}
+		route.Path("/later").Handler(label("x"))
+		if route.GetError() != err || route.GetHandler() != nil || serve(router, "GET", "/later") != "404" {
+			t.Errorf("%s: a route with an error was changed", name)
+		}
+		if _, err := route.URL(); err == nil {
+			t.Errorf("%s: URL of a route with an error returned no error", name)
+		}
+		if _, err := route.GetPathTemplate(); err != route.GetError() {
+			t.Errorf("%s: a getter returned %v, want the route's error", name, err)
+		}
+	}
+	missing, err := mux.NewRouter().Path("/{a}").URL()
+	if missing != nil || fmt.Sprint(err) != `mux: missing route variable "a"` {
+		t.Errorf("a missing variable: %v, %v", missing, err)
+	}
+	defer func() {
+		const want = "route /{a:(b)} contains capture groups in its regexp. Only non-capturing groups are accepted: e.g. (?:pattern) instead of (pattern)"
+		if got := recover(); got != want {
+			t.Errorf("panic %v, want %v", got, want)
+		}
+	}()
+	mux.NewRouter().Path("/{a:(b)}")
+}
+
 // TestVarsWithoutVariables: v1.8.1 returns an empty map for a route without
 // variables, and programs write to it.
 func TestVarsWithoutVariables(t *testing.T) {

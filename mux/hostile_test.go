@@ -99,15 +99,3 @@ func BenchmarkHostilePath(b *testing.B) {
 		}
 	}
 }
-
-// BenchmarkClean measures the cost of cleaning a path that is already clean.
-func BenchmarkClean(b *testing.B) {
-	for _, n := range []int{1_000, 2_000, 4_000} {
-		p := strings.Repeat("/segment", n/8)
-		b.Run(fmt.Sprintf("bytes=%d", n), func(b *testing.B) {
-			for b.Loop() {
-				mux.IsClean(p)
-			}
-		})
-	}
-}

@@ -108,28 +108,6 @@ func TestUpdateIsOneChange(t *testing.T) {
 	}
 }
 
-// TestVarsConcurrently reads the variables of one request from several
-// goroutines. All of them must get the same map.
-func TestVarsConcurrently(t *testing.T) {
-	r := mux.NewRouter()
-	r.HandleFunc("/{a}/{b}", func(_ http.ResponseWriter, req *http.Request) {
-		var wg sync.WaitGroup
-		for range 4 {
-			wg.Go(func() {
-				if mux.Var(req, "a") != "1" || mux.Vars(req)["b"] != "2" {
-					t.Error("wrong variables")
-				}
-			})
-		}
-		wg.Wait()
-		mux.Vars(req)["a"] = "changed"
-		if got := mux.Var(req, "a"); got != "changed" {
-			t.Errorf("Var after a write to the map: %q", got)
-		}
-	})
-	r.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/1/2", nil))
-}
-
 // TestContextOutlivesHandler keeps requests after their handlers return, as
 // http.TimeoutHandler does. They must not change with later requests.
 func TestContextOutlivesHandler(t *testing.T) {

@@ -2,7 +2,6 @@ package mux_test
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -74,17 +73,6 @@ func TestNestedRouters(t *testing.T) {
 		if before != outerRoute || after != outerRoute || innerRoute.GetError() != nil {
 			t.Errorf("%s: the outer route changes while the inner router serves", innerPath)
 		}
-	}
-}
-
-// TestOuterVariables reads a variable of an outer router in a static route of
-// an inner one.
-func TestOuterVariables(t *testing.T) {
-	inner, outer := mux.NewRouter(), mux.NewRouter()
-	inner.HandleFunc("/a/b", func(w http.ResponseWriter, req *http.Request) { fmt.Fprint(w, mux.Var(req, "x")) })
-	outer.PathPrefix("/{x}/").Handler(inner)
-	if got := serve(outer, "GET", "/a/b"); got != "a" {
-		t.Errorf("got %q", got)
 	}
 }
 

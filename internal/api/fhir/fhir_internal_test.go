@@ -2,7 +2,6 @@ package fhir
 
 import (
 	"math"
-	"slices"
 	"strings"
 	"testing"
 
@@ -48,73 +47,6 @@ func TestIDs(t *testing.T) {
 			rt.Fatalf("%q is taken for %s", text, d.name)
 		}
 	})
-}
-
-// The codes of a group are those of its signs, and so is the order of groups; keys are short enough for ids.
-func TestMappings(t *testing.T) {
-	signs := vitals.NewSigns()
-	own := vitals.Definition{Field: "hrv_ms", Label: "HRV", Unit: "ms", LOINC: []string{"80404-7"}, Accepted: vitals.Range{Max: 500}, Usual: vitals.Range{Max: 500}}
-	if err := signs.Restore(vitals.MaxSigns-1, own); err != nil {
-		t.Fatal(err)
-	}
-	other := vitals.NewSigns()
-	if err := other.Restore(vitals.NumBuiltIn, own); err != nil {
-		t.Fatal(err)
-	}
-	if a, b := mappingOf(signs, groupWith(vitals.MaxSigns-1)), mappingOf(other, groupWith(vitals.NumBuiltIn)); a.key != b.key {
-		t.Errorf("the key of a sign is %s, and %s with another number", a.key, b.key)
-	}
-	seen := map[string]bool{}
-	for g := range group(numGroups) {
-		m := mappingOf(signs, g)
-		if m == nil {
-			continue
-		}
-		if len(m.key) > maxKey || seen[m.key] {
-			t.Errorf("group %d has the key %s", g, m.key)
-		}
-		seen[m.key] = true
-		var codes, want []string
-		for _, c := range m.codes {
-			codes = append(codes, c.code)
-			if withCode(signs, c.system, c.code)&(1<<g) == 0 || withCode(signs, "", c.code)&(1<<g) == 0 {
-				t.Errorf("%s is not found by %v", m.key, c)
-			}
-		}
-		for i, c := range m.components {
-			if c.sign != g.sign() && g != bloodPressure || groupWith(c.sign) != g {
-				t.Errorf("%s has %v", m.key, c.sign)
-			}
-			want = append(want, signs.Of(c.sign).LOINC...)
-			if g == bloodPressure && !slices.Equal(signs.Of(c.sign).LOINC, []string{c.code.code}) {
-				t.Errorf("component %d has the code %v", i, c.code)
-			}
-			if signs.Of(c.sign).Own() {
-				want = append(want, signs.Field(c.sign))
-			}
-		}
-		slices.Sort(codes)
-		slices.Sort(want)
-		if g != bloodPressure && !slices.Equal(codes, want) {
-			t.Errorf("%s has the codes %v, want %v", m.key, codes, want)
-		}
-	}
-	if len(seen) != vitals.NumBuiltIn { // blood pressure is two signs, and one is the user's own
-		t.Errorf("mappings of %v", seen)
-	}
-	var all vitals.Values
-	for s := range signs.All() {
-		all.Set(s, 1)
-	}
-	if got := groupsOf(&all); got != 1<<vitals.NumBuiltIn-1 {
-		t.Errorf("groups %b of all signs", got)
-	}
-	var half vitals.Values
-	half.Set(vitals.Diastolic, 1)
-	half.Set(vitals.SpO2, 1)
-	if got := groupsOf(&half); got != 1<<groupWith(vitals.SpO2) {
-		t.Errorf("groups %b of half a pressure and SpO2", got)
-	}
 }
 
 func TestDates(t *testing.T) {

@@ -81,32 +81,6 @@ func TestReceiveSigns(t *testing.T) {
 	}
 }
 
-// TestReceiveSampledSigns checks SampledData of signs with other decimals and with negative values.
-func TestReceiveSampledSigns(t *testing.T) {
-	for _, tt := range []struct{ code, unit, origin, factor, data, want string }{
-		{sentCode(loinc, "8310-5"), "Cel", "30", "0.01", "650 700", `"body_temperature_c":36.5 "body_temperature_c":37`},
-		{sentCode(own, "skin_delta_c"), "Cel", "-1", "0.125", "1 8", `"skin_delta_c":-0.875 "skin_delta_c":0`},
-		{sentCode(own, "skin_delta_c"), "Cel", "0", "0.0001", "1", "more than three decimals"},
-		{sentCode(loinc, "76282-3"), "/min", "0", "0.5", "101", "not a whole number"},
-		{sentCode(own, "skin_delta_c"), "Cel", "0", "1", "9999999999", "outside the accepted range"},
-	} {
-		s := receive(t)
-		w := send(s.observation, sentObservation(tt.code, sentTime, sentD1, `"valueSampledData":{"origin":{"value":`+tt.origin+
-			`,"system":"http://unitsofmeasure.org","code":"`+tt.unit+`"},"period":1000,"factor":`+tt.factor+`,"dimensions":1,"data":"`+tt.data+`"}`))
-		if !strings.HasPrefix(tt.want, `"`) {
-			if w.Code != http.StatusUnprocessableEntity || !strings.Contains(w.Body.String(), tt.want) || s.stored() != "" {
-				t.Errorf("%s: %d %s, want %s", tt.data, w.Code, w.Body, tt.want)
-			}
-			continue
-		}
-		for _, value := range strings.Fields(tt.want) {
-			if !strings.Contains(s.stored(), value+"}") {
-				t.Errorf("%s: %d %s, stored %s, want %s", tt.data, w.Code, w.Body, s.stored(), value)
-			}
-		}
-	}
-}
-
 // TestServeSigns checks the Observations of signs after the first five, their ids, which are made of the field of a
 // user's own sign, and how they are found, and that a retired sign is served and not accepted.
 func TestServeSigns(t *testing.T) {

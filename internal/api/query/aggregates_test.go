@@ -17,47 +17,6 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
-func TestAggregates(t *testing.T) {
-	srv := serve(t, fill(t,
-		`{"device":"a","time":"2026-11-21T10:00:00.5Z","heart_rate_bpm":54.9}`,
-		`{"device":"a","time":"2026-11-21T10:01:00Z","heart_rate_bpm":60,"spo2_pct":97}`,
-		`{"device":"a","time":"2026-11-21T10:59:59.999Z","heart_rate_bpm":50.01}`,
-		`{"device":"a","time":"2026-11-21T11:00:00Z","systolic_mmhg":120,"diastolic_mmhg":80}`,
-		`{"device":"a","time":"2026-11-21T23:30:00Z","heart_rate_bpm":70}`,
-	))
-	const (
-		ten    = `{"from":"2026-11-21T10:00:00Z","to":"2026-11-21T11:00:00Z","signs":{"spo2_pct":{"count":1,"min":97,"max":97,"mean":97,"first":{"time":"2026-11-21T10:01:00.000Z","value":97},"last":{"time":"2026-11-21T10:01:00.000Z","value":97}},"heart_rate_bpm":{"count":3,"min":50.01,"max":60,"mean":54.97,"first":{"time":"2026-11-21T10:00:00.500Z","value":54.9},"last":{"time":"2026-11-21T10:59:59.999Z","value":50.01}}}}`
-		eleven = `{"from":"2026-11-21T11:00:00Z","to":"2026-11-21T12:00:00Z","signs":{"systolic_mmhg":{"count":1,"min":120,"max":120,"mean":120,"first":{"time":"2026-11-21T11:00:00.000Z","value":120},"last":{"time":"2026-11-21T11:00:00.000Z","value":120}},"diastolic_mmhg":{"count":1,"min":80,"max":80,"mean":80,"first":{"time":"2026-11-21T11:00:00.000Z","value":80},"last":{"time":"2026-11-21T11:00:00.000Z","value":80}}}}`
-		header = "device,from,to,sign,count,min,max,mean,first_time,first,last_time,last\r\n"
-	)
-	for _, tt := range []struct{ name, query, wantType, want string }{
-		{"JSON", "step=1h&to=2026-11-21T12:00:00Z", "application/json", "{\"device\":\"a\",\"step\":\"1h\",\"tz\":\"UTC\",\"buckets\":[\n" + ten + ",\n" + eleven + "\n]}\n"},
-		{"the edges of the range", "step=1h&from=2026-11-21T10:30:00Z&to=2026-11-21T10:59:59.999Z", "application/json", "{\"device\":\"a\",\"step\":\"1h\",\"tz\":\"UTC\",\"buckets\":[\n]}\n"},
-		{"nothing in the range", "step=1h&from=2027-01-01", "application/json", "{\"device\":\"a\",\"step\":\"1h\",\"tz\":\"UTC\",\"buckets\":[\n]}\n"},
-		{"local days", "step=1d&tz=Europe/Berlin&from=2026-11-22", "application/json", "{\"device\":\"a\",\"step\":\"1d\",\"tz\":\"Europe/Berlin\",\"buckets\":[\n" +
-			`{"from":"2026-11-22T00:00:00+01:00","to":"2026-11-23T00:00:00+01:00","signs":{"heart_rate_bpm":{"count":1,"min":70,"max":70,"mean":70,"first":{"time":"2026-11-22T00:30:00.000+01:00","value":70},"last":{"time":"2026-11-22T00:30:00.000+01:00","value":70}}}}` + "\n]}\n"},
-		{"days of an offset", "step=1d&tz=%2B05:30&from=2026-11-22", "application/json", "{\"device\":\"a\",\"step\":\"1d\",\"tz\":\"+05:30\",\"buckets\":[\n" +
-			`{"from":"2026-11-22T00:00:00+05:30","to":"2026-11-23T00:00:00+05:30","signs":{"heart_rate_bpm":{"count":1,"min":70,"max":70,"mean":70,"first":{"time":"2026-11-22T05:00:00.000+05:30","value":70},"last":{"time":"2026-11-22T05:00:00.000+05:30","value":70}}}}` + "\n]}\n"},
-		{"NDJSON", "step=30m&format=ndjson&from=2026-11-21T11:00:00Z&tz=Etc/GMT+2", "application/x-ndjson",
-			`{"device":"a","from":"2026-11-21T09:00:00-02:00","to":"2026-11-21T09:30:00-02:00","sign":"systolic_mmhg","count":1,"min":120,"max":120,"mean":120,"first":{"time":"2026-11-21T09:00:00.000-02:00","value":120},"last":{"time":"2026-11-21T09:00:00.000-02:00","value":120}}` + "\n" +
-				`{"device":"a","from":"2026-11-21T09:00:00-02:00","to":"2026-11-21T09:30:00-02:00","sign":"diastolic_mmhg","count":1,"min":80,"max":80,"mean":80,"first":{"time":"2026-11-21T09:00:00.000-02:00","value":80},"last":{"time":"2026-11-21T09:00:00.000-02:00","value":80}}` + "\n" +
-				`{"device":"a","from":"2026-11-21T21:30:00-02:00","to":"2026-11-21T22:00:00-02:00","sign":"heart_rate_bpm","count":1,"min":70,"max":70,"mean":70,"first":{"time":"2026-11-21T21:30:00.000-02:00","value":70},"last":{"time":"2026-11-21T21:30:00.000-02:00","value":70}}` + "\n"},
-		{"CSV", "step=1w&format=csv&to=2026-11-21T11:00:00Z", "text/csv; charset=utf-8; header=present", header +
-			"a,2026-11-16T00:00:00Z,2026-11-23T00:00:00Z,spo2_pct,1,97,97,97,2026-11-21T10:01:00.000Z,97,2026-11-21T10:01:00.000Z,97\r\n" +
-			"a,2026-11-16T00:00:00Z,2026-11-23T00:00:00Z,heart_rate_bpm,3,50.01,60,54.97,2026-11-21T10:00:00.500Z,54.9,2026-11-21T10:59:59.999Z,50.01\r\n"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			resp, got := get(t, srv, "/v1/devices/a/aggregates?"+tt.query)
-			if ct := resp.Header.Get("Content-Type"); ct != tt.wantType {
-				t.Errorf("content type %q, want %q", ct, tt.wantType)
-			}
-			if got != tt.want {
-				t.Errorf("got\n%s\nwant\n%s", got, tt.want)
-			}
-		})
-	}
-}
-
 // A group has the values of one sign in one bucket, in hundredths, in the order of their
 // times.
 type group struct {
