@@ -85,15 +85,6 @@ func TestRulesCanFail(t *testing.T) {
 	}
 }
 
-// TestParseReportsSyntax checks that an invalid Go file is an error, and not an empty
-// package that breaks no rule.
-func TestParseReportsSyntax(t *testing.T) {
-	_, err := parse(fstest.MapFS{"vitals/a.go": &fstest.MapFile{Data: []byte("package")}})
-	if err == nil {
-		t.Error("parse of a broken file: got nil, want an error")
-	}
-}
-
 // signTableText is a table of two signs.
 const signTableText = "// Package vitals is made up.\n//\n// # Not here\npackage vitals\ntype Sign int\ntype Definition struct{ Field string }\n" +
 	"const (\n\tSpO2 Sign = 0\n\tWeight Sign = 1\n)\nvar builtIn = [2]Definition{SpO2: {Field: \"spo2_pct\"}, Weight: {Field: \"weight_kg\"}}"

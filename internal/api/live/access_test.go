@@ -89,38 +89,6 @@ func TestRights(t *testing.T) {
 	})
 }
 
-// A stream ends soon after its token has expired, whether the client reads or blocks the
-// server.
-func TestExpired(t *testing.T) {
-	for _, reads := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			keys := gatetest.New(t)
-			auth := keys.Token(t, "ward-7", "", token.Token{Rights: token.Read, Expires: time.Now().Add(time.Minute)})
-			g := openGate(t, keys.Tokens)
-			defer g.Tokens.Close()
-			f := start(t, live.Options{Service: query.Service{Gate: g, PieceTimeout: time.Hour}, MaxSubscribers: 1})
-			defer f.stop()
-			block := make(chan struct{})
-			pause := func() { <-block }
-			if reads {
-				pause = nil
-			}
-			s := f.open("", pause, "Authorization", auth)
-			f.heart("d", 1, 6000)
-			time.Sleep(59 * time.Second)
-			f.heart("d", 2, 6000)
-			time.Sleep(2 * time.Second)
-			f.heart("d", 3, 6000)
-			synctest.Wait()
-			close(block)
-			<-s.ended
-			if n := len(s.readings()); reads && (n != 2 || s.err != io.EOF) || !reads && n > 1 {
-				t.Errorf("reads=%v: %d readings, then %v", reads, n, s.err)
-			}
-		})
-	}
-}
-
 // A stream ends soon after its token is revoked.
 func TestRevoked(t *testing.T) {
 	keys := gatetest.New(t)

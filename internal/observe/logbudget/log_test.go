@@ -369,38 +369,6 @@ func TestWarningsAreNotCrowdedOut(t *testing.T) {
 	})
 }
 
-// Kinds beyond the limit share one budget. Kinds without recent lines make room for
-// others.
-func TestManyKinds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		out := newReader()
-		l := logbudget.New(out, logbudget.Options{LinesPerMinute: 2})
-		log := slog.New(l.Handler())
-		flood := func() {
-			for i := range 1000 {
-				log.Error(fmt.Sprint("kind ", i))
-			}
-		}
-		flood()
-		synctest.Wait()
-		if got := l.Stats().Lines; got != 64+2 {
-			t.Errorf("%d lines of 1000 kinds, want 66", got)
-		}
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if all := out.lines(); len(all) != 67 || all[66] != `level=ERROR msg="suppressed lines like this" suppressed=934 like="(kinds beyond the first 64)"` {
-			t.Errorf("got %d lines, the last: %s", len(all), all[len(all)-1])
-		}
-		time.Sleep(time.Second)
-		log.Error("kind of today")
-		log.Error("kind of today")
-		log.Error("kind of today")
-		closeLog(t, l)
-		equal(t, out.lines()[67:], `level=ERROR msg="kind of today"`, `level=ERROR msg="kind of today"`,
-			`level=ERROR msg="suppressed lines like this" suppressed=1 like="kind of today"`)
-	})
-}
-
 // The byte budget relies on a bound for summaries.
 func TestSummaryBytes(t *testing.T) {
 	const maxSummaryBytes = 800

@@ -167,18 +167,3 @@ func TestCheckInvariants(t *testing.T) {
 		}
 	}
 }
-
-// TestCheckManyProblems checks the bound on the problems in a report.
-func TestCheckManyProblems(t *testing.T) {
-	fs := vfs.NewMem()
-	mustClose(t, mustOpen(t, pebblestore.Options{FS: fs}))
-	db := openRaw(t, fs)
-	for i := range 250 {
-		try(t, db.Set(fmt.Appendf(nil, "\x10%d", i), nil, pebble.NoSync))
-	}
-	try(t, db.Close())
-	r, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs})
-	if !errors.Is(err, storage.ErrCorrupt) || len(r.Problems) != 100 || r.More != 150 {
-		t.Errorf("Check returns %d problems and %d more, %v", len(r.Problems), r.More, err)
-	}
-}

@@ -3,15 +3,12 @@ package pebblestore_test
 import (
 	"errors"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
-	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 )
@@ -58,41 +55,4 @@ func TestDiskLow(t *testing.T) {
 		mustAppend(t, s, again)
 		wantOutcome(t, again, storage.Stored)
 	})
-}
-
-// TestNoSpaceLeft fills the disk between two polls, so that a table cannot be written.
-// From then on readings are rejected, until there is enough space again. The test uses the
-// real clock, because Pebble holds a mutex while it pauses between two attempts.
-func TestNoSpaceLeft(t *testing.T) {
-	f := &fault{match: operation(".sst", errorfs.OpFileWrite), failing: syscall.ENOSPC}
-	mem := vfs.NewMem()
-	mem.TestingSetDiskUsage(free(300 << 20))
-	s := mustOpen(t, pebblestore.Options{FS: inject(mem, f), MemTableBytes: 64 << 10})
-	defer mustClose(t, s)
-
-	f.on.Store(true)
-	var err error
-	taken := int64(0)
-	for err == nil && taken < 1000 {
-		if err = s.Append(shifted(manyEntries(50), 1000*taken)); err == nil {
-			taken++
-		}
-		if len(namesWith(t, mem, ".log")) == 1 {
-			continue
-		}
-		// The first memtable is full. If the second one also filled before the flush
-		// failed, Append would wait for the flush.
-		polltest.Until(t, "the flush fails", func() bool { return f.failed.Load() > 0 })
-		mem.TestingSetDiskUsage(free(0))
-	}
-	if !errors.Is(err, storage.ErrDiskLow) || !errors.Is(err, storage.ErrNotWritten) {
-		t.Fatalf("after %d groups, Append returns %v, want ErrDiskLow and ErrNotWritten", taken, err)
-	}
-	if got := count(t, s, "dev-0"); int64(got) != taken {
-		t.Errorf("readers see %d records, want %d", got, taken)
-	}
-	f.on.Store(false)
-	mem.TestingSetDiskUsage(free(300 << 20))
-	polltest.Until(t, "the store has polled the free space", func() bool { return s.Ready() == nil })
-	mustAppend(t, s, shifted(manyEntries(50), 1000*taken)...)
 }

@@ -1,14 +1,12 @@
 package pebblestore_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -287,33 +285,6 @@ func TestEraseMeetsClose(t *testing.T) {
 	}
 	if refused == 0 {
 		t.Error("no erasure was refused")
-	}
-}
-
-// TestEraseFailedBatch closes a store that has failed in the last step of an erasure, while
-// other stores are open. Pebble keeps closed batches in a pool: a batch that is closed twice
-// may be in use by another store.
-func TestEraseFailedBatch(t *testing.T) {
-	list := operation("CHECKSUMS", errorfs.OpCreate)
-	f := &fault{
-		match:   func(op errorfs.Op) bool { return list(op) && bytes.Contains(debug.Stack(), []byte("beginOpening")) },
-		failing: errDisk,
-	}
-	s, err := pebblestore.Open(dataDir, pebblestore.Options{FS: inject(vfs.NewMem(), f), OnFatal: func(string) {}})
-	try(t, err)
-	mustAppend(t, s, erasedEntry(1))
-	f.on.Store(true)
-	if _, err := s.Erase(mustName(erasedDevice)); !errors.Is(err, storage.ErrFailed) {
-		t.Fatalf("Erase returns %v, want ErrFailed", err)
-	}
-	var others []*pebblestore.Store // one of them uses the batch
-	for range 4 {
-		others = append(others, mustOpen(t, pebblestore.Options{FS: vfs.NewMem()}))
-	}
-	_ = s.Close() // it has failed
-	for _, other := range others {
-		mustAppend(t, other, entry("d", 1, 1))
-		mustClose(t, other)
 	}
 }
 

@@ -211,12 +211,6 @@ func WithSegmentRows(o Options, rows int) Options {
 	return o
 }
 
-// Later returns o as in a version with further built-in signs.
-func Later(o Options, signs ...vitals.Definition) Options {
-	o.later = signs
-	return o
-}
-
 // Seal seals all readings in windows.
 func Seal(s *Store) error {
 	s.sealing.Lock()

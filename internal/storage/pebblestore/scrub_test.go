@@ -515,35 +515,6 @@ func TestScrubRemembers(t *testing.T) {
 	})
 }
 
-// TestScrubClose closes a store while a table is being read. Close must end the wait for the
-// next chunk and wait for the scrub, and the list of files must not have the scrub's file.
-func TestScrubClose(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		fs := &watchedFS{FS: vfs.NewMem()}
-		s := scrubStore(t, fs, nil, 2)
-		stop := scrub(t, s)
-		time.Sleep(scrubDelay + time.Millisecond)
-		synctest.Wait()
-		if fs.open.Load() != 1 {
-			t.Fatalf("%d files are open, want one", fs.open.Load())
-		}
-		read := pebblestore.Scrubbed(s).ScrubbedBytes
-		mustClose(t, s)
-		if n := pebblestore.Scrubbed(s).ScrubbedBytes - read; fs.open.Load() != 0 || n != 0 {
-			t.Errorf("after Close, %d files are open, and %d bytes were read meanwhile", fs.open.Load(), n)
-		}
-		text, err := readFile(fs, path.Join(dataDir, "CHECKSUMS"))
-		if err != nil || strings.Contains(text, "SCRUB") {
-			t.Errorf("the list of files has SCRUB, or there is none: %v", err)
-		}
-		stop()
-		s.Scrub(t.Context(), scrubTime) // returns immediately
-		if _, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs}); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 // TestScrubBesideAll scrubs with a short period during writes, compactions, erasures and a
 // backup.
 func TestScrubBesideAll(t *testing.T) {

@@ -120,51 +120,6 @@ func (g *readGate) holds() bool {
 	return g.held > 0
 }
 
-// manyDevices returns a reading of each of n devices.
-func manyDevices(n int, timeUnixMs int64) (group []*storage.Entry) {
-	for i := range n {
-		group = append(group, entry(fmt.Sprintf("d%04d", i), timeUnixMs, 7000))
-	}
-	return group
-}
-
-// TestCloseBesidePacedAppend closes the store while Expire seals a window, and Append waits
-// for that. Append must return ErrClosed.
-//
-// Seen to fail when Close did not wake it.
-func TestCloseBesidePacedAppend(t *testing.T) {
-	t.Parallel()
-	gate := &readGate{}
-	s := mustOpen(t, pebblestore.Options{FS: inject(vfs.NewMem(), gate), MinFreeBytes: -1, CacheBytes: 1, WindowRows: 3000})
-	mustAppend(t, s, manyDevices(1100, 1000)...)
-	try(t, pebblestore.Seal(s), pebblestore.Flush(s))
-	mustAppend(t, s, manyDevices(1100, 500)...) // they are merged into segments, which are read
-	gate.close()
-	expired := make(chan error)
-	go func() {
-		_, err := s.Expire(context.Background(), 600, 1)
-		expired <- err
-	}()
-	polltest.Until(t, "the window is being sealed", gate.holds)
-	mustAppend(t, s, manyDevices(1600, 2000)...) // fills the next window
-	appended := make(chan error)
-	go func() { appended <- s.Append(manyDevices(1, 3000)) }()
-	polltest.Until(t, "Append waits", func() bool { return shown(t, s, "store_stalls_total") > 0 })
-	closed := make(chan error)
-	go func() { closed <- s.Close() }()
-	polltest.Until(t, "Close waits for Expire", func() bool { return pebblestore.Closing(s) })
-	gate.open()
-	if err := <-closed; err != nil {
-		t.Errorf("Close returns %v", err)
-	}
-	if err := <-expired; !errors.Is(err, storage.ErrClosed) {
-		t.Errorf("Expire returns %v, want ErrClosed", err)
-	}
-	if err := <-appended; !errors.Is(err, storage.ErrClosed) {
-		t.Errorf("Append returns %v, want ErrClosed", err)
-	}
-}
-
 // TestPacedAppend blocks the sealer. Append must wait when an eighth of the next window is
 // filled, so that it does not stop for long, and continue when the sealer does.
 func TestPacedAppend(t *testing.T) {

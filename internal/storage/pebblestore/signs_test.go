@@ -2,7 +2,6 @@ package pebblestore_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
-	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -29,45 +27,6 @@ func formatOf(t *testing.T, fs vfs.FS) string {
 	t.Helper()
 	line, _, _ := strings.Cut(files(t, fs)["PULSEGATE"], "\n")
 	return line
-}
-
-// TestLaterVersion opens a store with signs of the user's own in a version that has one more built-in
-// sign: its values are found, and both signs can be stored. A sign with the field of that one is refused by name.
-func TestLaterVersion(t *testing.T) {
-	fs := vfs.NewMem()
-	s := mustOpen(t, pebblestore.Options{FS: fs, Signs: []vitals.Definition{drift()}})
-	number, _ := s.Signs().Named(drift().Field)
-	old := with(entry("a", 1, 1), number, -5)
-	mustAppend(t, s, old)
-	mustClose(t, s)
-
-	steps := drift()
-	steps.Field = "steps"
-	const later = vitals.NumBuiltIn
-	s = mustOpen(t, pebblestore.Later(pebblestore.Options{FS: fs, Signs: []vitals.Definition{drift()}}, steps))
-	both := with(with(entry("a", 2, 1), later, 7), number, 8)
-	mustAppend(t, s, both)
-	page := make([]storage.Record, 3)
-	n, err := s.Scan(context.Background(), storage.Range{Device: mustName("a"), ToUnixMs: 10}, page)
-	if err != nil || n != 2 || page[0].Values != old.Reading.Values || page[1].Values != both.Reading.Values {
-		t.Errorf("Scan returns %d, %v, %+v", n, err, page)
-	}
-	if d := s.Signs().Of(number); d.Field != drift().Field || d.Retired || s.Signs().Of(later).Own() {
-		t.Errorf("the signs are %+v and %+v", d, s.Signs().Of(later))
-	}
-	mustClose(t, s)
-
-	changed, other := drift(), drift()
-	changed.Decimals, other.Field = 2, "steps_an_hour"
-	var of *vitals.DefinitionError
-	if _, err := pebblestore.Open(dataDir, pebblestore.Options{FS: fs, Signs: []vitals.Definition{other, changed}}); !errors.As(err, &of) || of.Index != 1 ||
-		!strings.HasSuffix(err.Error(), "decimals: vitals: bad definition of a sign: skin_drift_k is stored with 3 decimals") {
-		t.Errorf("with other decimals, Open returns %v", err)
-	}
-	_, err = pebblestore.Open(dataDir, pebblestore.Later(pebblestore.Options{FS: fs}, drift()))
-	if !errors.Is(err, vitals.ErrTaken) || errors.Is(err, storage.ErrCorrupt) || !strings.Contains(err.Error(), "skin_drift_k is a built-in field of this version; export") {
-		t.Errorf("with a built-in sign of the same name, Open returns %v", err)
-	}
 }
 
 // TestFormatRaised checks that a store gets a later format, which earlier programs do not open, with the first

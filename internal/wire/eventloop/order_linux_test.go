@@ -8,7 +8,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -125,51 +124,4 @@ func maxBacklog(t *testing.T) int {
 	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	try(t, err)
 	return n
-}
-
-// A loop that drains does not watch its listener, although the socket is open in another
-// process: that of a service manager, in which connections wait for the next server.
-//
-// Seen to fail when stop does not call unwatch: the loop then turns without a pause, and fails
-// to accept in each turn.
-func TestDrainLeavesSocketAlone(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	try(t, err)
-	kept, err := l.(*net.TCPListener).File()
-	try(t, err)
-	defer kept.Close()
-	var wg sync.WaitGroup
-	s, err := eventloop.Serve(l, eventloop.Config{
-		Memory: newBounded(1 << 20), MaxMessage: 100, Tick: 10 * time.Millisecond,
-		Handler: func(loop *eventloop.Loop) eventloop.Handler { return &echo{loop: loop, wg: &wg} },
-	})
-	try(t, err)
-	addr := s.Addr().String()
-	conn := dial(t, addr)
-	if got := ask(t, conn, "a"); got != "a" {
-		t.Fatalf("got %q", got)
-	}
-	if _, err := io.WriteString(conn, "unfinished"); err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(20 * time.Millisecond) // so that the loop has read it, and waits for the rest
-	ctx, cancel := context.WithTimeout(context.Background(), polltest.Patience)
-	defer cancel()
-	ended := make(chan error, 1)
-	go func() { ended <- errors.Join(s.Close(), s.Shutdown(ctx)) }()
-	time.Sleep(20 * time.Millisecond) // so that it drains
-	dial(t, addr)                     // waits in the backlog
-	time.Sleep(20 * time.Millisecond)
-	if _, err := io.WriteString(conn, "\n"); err != nil {
-		t.Fatal(err)
-	}
-	if got := readLine(t, conn); got != "unfinished" {
-		t.Errorf("got %q", got)
-	}
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-	if n := s.Stats().AcceptErrors; n != 0 {
-		t.Errorf("%d attempts to accept have failed", n)
-	}
 }

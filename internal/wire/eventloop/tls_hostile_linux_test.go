@@ -2,19 +2,14 @@ package eventloop_test
 
 import (
 	"crypto/tls"
-	"errors"
 	"io"
 	"net"
-	"os"
-	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/wire/eventloop"
-	"github.com/pulsegate/pulsegate/internal/wire/share"
 )
 
 // A gated is an echo that blocks its loop at each line "stop" until proceed is received.
@@ -125,62 +120,6 @@ func TestTLSCertificateOutlivesDescriptor(t *testing.T) {
 		t.Errorf("the client has a certificate before and after its connection breaks: %v, want %v", got, want)
 	}
 }
-
-// A connection that epoll does not accept is closed.
-//
-// Seen to fail, with a panic, when the session does not have the connection by then.
-func TestTLSNotWatched(t *testing.T) {
-	conns := &share.Conns{Max: 10}
-	inner, err := net.Listen("tcp", "127.0.0.1:0")
-	try(t, err)
-	s, err := eventloop.Serve(unwatchable{tlsListener(inner, conns), t}, eventloop.Config{
-		Handler: func(loop *eventloop.Loop) eventloop.Handler { return &echo{loop: loop} },
-		Memory:  newBounded(1 << 20), MaxMessage: 1 << 10, Conns: conns,
-		TLS: func(tls.ConnectionState) bool { return true },
-	})
-	try(t, err)
-	conn := dialTLS(t, s, nil)
-	if _, err := conn.Read(make([]byte, 1)); err == nil {
-		t.Error("the connection is served")
-	}
-	if err := errors.Join(s.Close(), s.Shutdown(t.Context())); err != nil {
-		t.Error(err)
-	}
-	if n := conns.Open(); n != 0 {
-		t.Errorf("%d connections are open at the end", n)
-	}
-}
-
-// An unwatchable listener replaces the socket with a regular file. epoll rejects it, as it
-// rejects a socket when there is no memory for one more descriptor.
-type unwatchable struct {
-	net.Listener
-	t *testing.T
-}
-
-func (l unwatchable) Accept() (net.Conn, error) {
-	conn, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	f, err := os.Create(filepath.Join(l.t.TempDir(), "regular"))
-	if err != nil {
-		return nil, err
-	}
-	below := conn.(*tls.Conn).NetConn().(interface{ Exchange(net.Conn) net.Conn })
-	below.Exchange(fileConn{below.Exchange(nil), f})
-	return conn, nil
-}
-
-// A fileConn has the descriptor of a file.
-type fileConn struct {
-	net.Conn
-	file *os.File
-}
-
-func (c fileConn) SyscallConn() (syscall.RawConn, error) { return c.file.SyscallConn() }
-
-func (c fileConn) Close() error { return errors.Join(c.Conn.Close(), c.file.Close()) }
 
 // Bytes that complete no record do not keep a connection open: the idle timeout applies
 // however many parts of a record arrive.
