@@ -5,9 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -110,32 +107,6 @@ func TestColumns(t *testing.T) {
 	shows(heads, row)
 	choose("zeta_mv")
 	shows("Heart rate /min|Body weight kg|Alpha mV", "72|3.125|0")
-}
-
-// The server pages the fleet, and the page shows each device once.
-func TestFleetPages(t *testing.T) {
-	s := serve(t)
-	var readings []string
-	for i := range 120 {
-		readings = append(readings, reading(fmt.Sprintf("d-%03d", i), time.Second, `"heart_rate_bpm":70`))
-	}
-	s.post(readings...)
-	p := open(t, s.url+"/")
-	seen := map[string]bool{}
-	for _, want := range []string{"1 to 50 of 120", "51 to 100 of 120", "101 to 120 of 120"} {
-		p.shows(want)
-		for _, row := range eval[[][]string](p, cells) {
-			seen[row[0]] = true
-		}
-		if want != "101 to 120 of 120" {
-			p.press("Next page")
-		}
-	}
-	if len(seen) != 120 {
-		t.Errorf("%d devices were shown, want 120", len(seen))
-	}
-	p.press("Previous page")
-	p.shows("51 to 100 of 120")
 }
 
 // Where flags are shown, the page says without scrolling that it is not an alarm system.
@@ -294,29 +265,6 @@ func TestDeviceShowsAggregates(t *testing.T) {
 	}
 }
 
-// One value is "1 value". Dragging over its chart zooms to that range.
-func TestOneValue(t *testing.T) {
-	s := serve(t)
-	fewReadings(s)
-	p := open(t, s.url+"/#device?device=ppg-flagged&range=1h")
-	p.drawn()
-	if got, want := summary(p, "Heart rate"), "Heart rate: 1 value, 140.25 /min. No gaps, 1 flagged range."; got != want {
-		t.Errorf("the summary is %q, want %q", got, want)
-	}
-	if got := eval[string](p, `document.querySelector(".shown").innerText`); !strings.HasSuffix(got, ", 1 reading") {
-		t.Errorf("the range is %q", got)
-	}
-	box := eval[[]float64](p, `(() => { const r = document.querySelector(".u-over"); r.scrollIntoView(); const b = r.getBoundingClientRect(); return [b.left, b.top, b.width, b.height]; })()`)
-	x, y := box[0]+box[2]*0.5, box[1]+box[3]/2
-	p.run(chromedp.MouseEvent(chromedp.MousePressed, x, y, chromedp.ButtonLeft), chromedp.MouseEvent(chromedp.MouseMoved, x+box[2]/4, y, chromedp.ButtonLeft),
-		chromedp.MouseEvent(chromedp.MouseReleased, x+box[2]/4, y, chromedp.ButtonLeft))
-	p.until(`location.hash.includes("from=")`)
-	span := eval[float64](p, `(() => { const q = new URLSearchParams(location.hash.split("?")[1]); return (Date.parse(q.get("to")) - Date.parse(q.get("from"))) / 60000; })()`)
-	if span < 14 || span > 16 {
-		t.Errorf("zoomed to %.1f min, want 15", span)
-	}
-}
-
 // A device opens on its newest day with readings, and on the last 24 h again once it sends. A range
 // that the reader has chosen stays, even if it is empty.
 func TestNewestDay(t *testing.T) {
@@ -464,18 +412,6 @@ func TestExportLinks(t *testing.T) {
 	}
 	if got := eval[string](p, `[...document.querySelectorAll(".exports a")].map((a) => a.download).join()`); got != "ppg-1.csv,ppg-1.ndjson,ppg-1.parquet" {
 		t.Errorf("the files are %s", got)
-	}
-}
-
-// A token for some devices shows those alone, and no system.
-func TestPrefixToken(t *testing.T) {
-	s, _, reader := withTokens(t, "--devices=ppg-f")
-	fewReadings(s)
-	p := open(t, s.url+"/")
-	p.enter("#token", reader+kb.Enter)
-	p.shows("ppg-flagged")
-	if text := p.text(); strings.Contains(text, "ppg-silent") || strings.Contains(text, "System") {
-		t.Errorf("the page shows\n%s", text)
 	}
 }
 
@@ -648,24 +584,6 @@ func TestAccessible(t *testing.T) {
 	p.goTo("#system")
 	p.drawn()
 	check("system")
-}
-
-// The page works below a path of a proxy.
-func TestBelowPath(t *testing.T) {
-	s := serve(t)
-	fewReadings(s)
-	target, err := url.Parse(s.url)
-	try(t, err)
-	proxy := httptest.NewServer(http.StripPrefix("/wards/7", &httputil.ReverseProxy{
-		FlushInterval: -1,
-		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target); r.Out.Header.Del("Origin") },
-	}))
-	t.Cleanup(proxy.CloseClientConnections) // of a live stream
-	p := open(t, proxy.URL+"/wards/7/")
-	p.shows("ppg-flagged")
-	following(p, s)
-	p.goTo("#device?device=ppg-flagged")
-	p.drawn()
 }
 
 // The system view draws the numbers of /metrics, and begins with what the server has counted before the page was opened.

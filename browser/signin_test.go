@@ -4,12 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -181,46 +179,4 @@ func TestSignInAtProvider(t *testing.T) {
 	h.admit(t, "id2")
 	p.shows("Your session has ended.")
 	p.elsewhere()
-}
-
-// A server with tokens too has both ways.
-func TestSignInEither(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "tokens")
-	reader := newToken(t, file, "screen", "read")
-	s, _ := serveHouse(t, "--tokens="+file)
-	p := open(t, s.url+"/")
-	p.shows("Sign in with your account")
-	p.press("Use a token instead")
-	p.enter("#token", reader)
-	p.press("Sign in")
-	p.shows("Sign out")
-	p.press("Sign out")
-	p.shows("Sign in with your account")
-}
-
-// Without a provider, the page and its answers have no byte of it, and its addresses do not exist.
-func TestNoProvider(t *testing.T) {
-	s, _, _ := withTokens(t)
-	p := open(t, s.url+"/")
-	p.shows("Token with the right to read")
-	if loaded := eval[string](p, `performance.getEntriesByType("resource").map((e) => e.name).join(" ")`); strings.Contains(loaded, "provider") {
-		t.Errorf("the page has loaded %s", loaded)
-	}
-	for path, want := range map[string]string{"/": `data-session="out"`, "/v1/session": `{"tokens":true,"signed_in":false,"all_devices":false}` + "\n"} {
-		answer, err := http.Get(s.url + path)
-		try(t, err)
-		text, err := io.ReadAll(answer.Body)
-		answer.Body.Close()
-		if err != nil || !strings.Contains(string(text), want) || strings.Contains(string(text), "provider") {
-			t.Errorf("%s: %s, %v", path, text, err)
-		}
-	}
-	for _, path := range []string{"/v1/session/begin", "/v1/session/callback?" + url.Values{"code": {"c"}, "state": {"s"}}.Encode()} {
-		answer, err := http.Get(s.url + path)
-		try(t, err)
-		answer.Body.Close()
-		if answer.StatusCode != http.StatusNotFound || answer.Header.Get("Set-Cookie") != "" {
-			t.Errorf("%s: status %d, cookie %s", path, answer.StatusCode, answer.Header.Get("Set-Cookie"))
-		}
-	}
 }

@@ -1,7 +1,6 @@
 package main_test
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -59,33 +58,4 @@ func TestHangup(t *testing.T) {
 	if got := strings.Count(p.stderr(), "require a restart"); got != 1 {
 		t.Errorf("%d warnings of settings that require a restart, want 1", got)
 	}
-}
-
-// The admin listener shows and sets the log level for clients on this machine.
-func TestLogLevelEndpoint(t *testing.T) {
-	p := start(t, program(t), filepath.Join(t.TempDir(), "data"), "--admin-addr=127.0.0.1:0")
-	for _, tt := range []struct {
-		method, body, want string
-		fields             []string
-	}{
-		{"GET", "", "200 info", nil},
-		{"PUT", "debug\n", "200 debug", nil},
-		{"GET", "", "200 debug", nil},
-		{"PUT", "loud", "422 send debug, info, warn or error", nil},
-		{"PUT", strings.Repeat("x", 100), "422 send debug, info, warn or error", nil},
-		{"PUT", "error", "403 ", []string{"Origin", "http://elsewhere.example"}},
-		{"PUT", "error", "403 ", []string{"Host", "elsewhere.example"}},
-		{"PUT", "warn", "200 warn", []string{"Host", "localhost:1"}},
-		{"POST", "error", "405 GET and PUT are allowed", nil},
-		{"GET", "", "200 warn", []string{"Host", "[::1]:6060"}},
-	} {
-		resp, text := fetch(t, tt.method, "http://"+p.admin+"/loglevel", tt.body, tt.fields...)
-		if got := fmt.Sprintf("%d %s", resp.StatusCode, strings.TrimSpace(text)); got != tt.want && !(tt.want == "403 " && strings.HasPrefix(got, tt.want)) {
-			t.Errorf("%s %q with %q: got %s, want %s", tt.method, tt.body, tt.fields, got, tt.want)
-		}
-	}
-	if got := status("http://" + p.admin + "/metrics"); got != 200 {
-		t.Errorf("/metrics: %d", got)
-	}
-	p.awaitLine(`level=INFO msg="log level set" level=DEBUG`, 1)
 }

@@ -93,41 +93,6 @@ func TestForeignHosts(t *testing.T) {
 	}
 }
 
-// A server on every address, without tokens, answers under IP addresses and the names that it
-// is given, in both lanes. A web page cannot reach it under a name of its own. With tokens,
-// every name is answered.
-//
-// Seen to fail before --insecure checked the host: a name that its owner had pointed at the
-// server wrote and read.
-func TestForeignHostsElsewhere(t *testing.T) {
-	t.Parallel()
-	bin, dir := program(t), t.TempDir()
-	file := filepath.Join(dir, "tokens")
-	createToken(t, bin, file, "--gateway", "bed-7")
-	for i, tt := range []struct {
-		args       []string
-		own, other int // status under a name that was given, and under another
-	}{
-		{[]string{"--insecure", "--public-host=vitals.example"}, 200, 403},
-		{[]string{"--insecure", "--public-host=vitals.example", "--fast-lane=off"}, 200, 403},
-		{[]string{"--tokens=" + file}, 401, 401},
-	} {
-		p := start(t, bin, filepath.Join(dir, fmt.Sprint("data", i)), tt.args...)
-		p.awaitStatus("/livez", http.StatusOK)
-		for host, want := range map[string]int{
-			"vitals.example": tt.own, "VITALS.example:8080": tt.own, "192.0.2.7:8080": tt.own, "[2001:db8::7]": tt.own, "localhost": tt.own,
-			"evil.example": tt.other, "sub.vitals.example": tt.other, "192.0.2.7.evil.example": tt.other, "1.2.3.999": tt.other, "127.1": tt.other,
-		} {
-			for _, method := range []string{"POST", "GET"} {
-				path := map[string]string{"POST": "/v1/readings", "GET": "/v1/devices"}[method]
-				if got := statusAs(t, p.addr, method, path, host, ""); got != want {
-					t.Errorf("%s, %s under %s: %d, want %d", tt.args, method, host, got, want)
-				}
-			}
-		}
-	}
-}
-
 // Pages of the origins of --cors-origin may read, and never write. Without the option, no answer
 // mentions CORS.
 func TestCORS(t *testing.T) {

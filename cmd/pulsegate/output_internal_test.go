@@ -5,9 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
 )
@@ -62,21 +60,5 @@ func TestOutput(t *testing.T) {
 		if err := tt.act(o); !errors.Is(err, tt.wantErr) || contents(t, path) != tt.want {
 			t.Errorf("%s: got %v and %q, want %v and %q", tt.name, err, contents(t, path), tt.wantErr, tt.want)
 		}
-	}
-}
-
-// Retries are reported, up to a bound.
-func TestRetriesAreBounded(t *testing.T) {
-	var out strings.Builder
-	r := &retries{out: &out, bar: newByteProgress(io.Discard, "")}
-	for n := range 1000 {
-		r.add(errors.New("connection refused"), n%7+1, 1234*time.Millisecond)
-	}
-	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if want := "connection refused; trying again in 1.2s (retry 1 of 7)"; lines[0] != want || len(lines) != shownRetries+1 {
-		t.Errorf("%d lines, the first %q; want %d and %q", len(lines), lines[0], shownRetries+1, want)
-	}
-	if last := lines[len(lines)-1]; last != "further retries are not reported" {
-		t.Errorf("the last line is %q", last)
 	}
 }

@@ -154,21 +154,6 @@ func TestDockerfile(t *testing.T) {
 	})
 }
 
-// TestDockerignore checks that the build context contains sources only.
-func TestDockerignore(t *testing.T) {
-	ignored, err := ignoredFiles()
-	try(t, err)
-	for name, want := range map[string]bool{
-		"go.mod": false, "cmd/pulsegate/main.go": false, "internal/storage/pebblestore/open.go": false, "LICENSE": false, "deploy/notices": false,
-		".git/config": true, "pulsegate-data/000001.log": true, "tls.key": true, "pulsegate-tokens": true, "bin/pulsegate": true,
-		"cmd/pulsegate/serve_test.go": true, "cmd/pulsegate/testdata/script/serve.txtar": true, "deploy/test/go.mod": true,
-	} {
-		if got, err := ignored.MatchesOrParentMatches(name); got != want || err != nil {
-			t.Errorf("%s: ignored %v, %v; want %v", name, got, err, want)
-		}
-	}
-}
-
 // TestHadolint checks that hadolint reports no problems in the Dockerfile.
 func TestHadolint(t *testing.T) {
 	if out, code := run(t, exec.Command(tool(t, "hadolint"), "--no-color", filepath.Join(root, "Dockerfile"))); code != 0 {

@@ -80,26 +80,6 @@ func selectors(expr string) ([]selector, error) {
 	return found, nil
 }
 
-// TestSelectorsOf tests the parser of selectors.
-func TestSelectorsOf(t *testing.T) {
-	got, err := selectors(`sum by (le) (rate(pulsegate_a_bucket{route="/v1/{x}",code!~"5.."}[5m])) > ignoring (within) 2 * up`)
-	if err == nil {
-		t.Errorf("a label value with a brace is parsed as %+v", got) // the project has none
-	}
-	got, err = selectors(`histogram_quantile(0.9, rate(pulsegate_a_bucket{route="/v1/readings", code!~"5.."}[5m])) > 2 * up - process_x`)
-	want := []selector{
-		{"pulsegate_a_bucket", []matcher{{"route", "=", "/v1/readings"}, {"code", "!~", "5.."}}},
-		{"up", nil},
-		{"process_x", nil},
-	}
-	if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("got %+v, %v, want %+v", got, err, want)
-	}
-	if _, err := selectors(`vector(1)`); err == nil {
-		t.Error("an expression without a metric is accepted")
-	}
-}
-
 // A series is one line of /metrics, without its value.
 type series struct {
 	metric string

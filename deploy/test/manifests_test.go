@@ -345,13 +345,3 @@ func TestPodDisruptionBudget(t *testing.T) {
 		}
 	})
 }
-
-// TestImageName checks that the image is a placeholder with a version.
-func TestImageName(t *testing.T) {
-	eachOverlay(t, func(t *testing.T, m *manifests) {
-		name, tag, _ := strings.Cut(m.container().Image, ":")
-		if name != "pulsegate" || tag == "" || tag == "latest" {
-			t.Errorf("the image is %q, want pulsegate:VERSION", m.container().Image)
-		}
-	})
-}

@@ -62,18 +62,3 @@ func TestSiteOverlay(t *testing.T) {
 		}
 	}
 }
-
-// TestOperationsNamesFiles checks that docs/operations.md names files that exist.
-func TestOperationsNamesFiles(t *testing.T) {
-	for _, name := range []string{
-		"deploy/kubernetes/base", "deploy/kubernetes/overlays/monitoring", "deploy/kubernetes/overlays/openshift", "deploy/kubernetes/overlays/postgres",
-		"deploy/grafana/pulsegate.json", "deploy/prometheus/alerts.yaml", "Dockerfile",
-	} {
-		if _, err := os.Stat(filepath.Join(root, name)); err != nil {
-			t.Error(err)
-		}
-		if name != "Dockerfile" && !strings.Contains(manual(t), name) {
-			t.Errorf("docs/operations.md does not name %s", name)
-		}
-	}
-}

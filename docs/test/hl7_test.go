@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -123,41 +122,6 @@ func TestHL7Script(t *testing.T) {
 	got := strings.ReplaceAll((&reader{url: s.url}).stored(t, "ppg-1"), `"utc_offset_minutes":0,`, "")
 	if got != beats(0, n) {
 		t.Errorf("%d readings are stored, want %d", strings.Count(got, "\n"), n)
-	}
-}
-
-// With TLS, docs/clients/hl7.py needs a client certificate, which names the gateway.
-func TestHL7ScriptTLS(t *testing.T) {
-	t.Parallel()
-	cert, key, pool := certificates(t, "test")
-	bed, bedKey, _ := certificates(t, "bed-8")
-	k := tokens{t.TempDir()}
-	r := reader{token: k.create(t, "reader", "--rights=read")}
-	s := serve(t, append(k.flags(), "--mllp-addr=127.0.0.1:0", "--tls-cert="+cert, "--tls-key="+key, "--tls-client-ca="+bed)...)
-	both := filepath.Join(t.TempDir(), "both.pem")
-	var pair []byte
-	for _, name := range []string{bed, bedKey} {
-		text, err := os.ReadFile(name)
-		try(t, err)
-		pair = append(pair, text...)
-	}
-	writeFile(t, both, string(pair))
-	cmd := exec.Command("python3", root+"/docs/clients/hl7.py", "mllps://"+s.mllp)
-	cmd.Env = append(os.Environ(), "SSL_CERT_FILE="+cert, "CLIENT_CERT="+both)
-	cmd.Stdin = strings.NewReader(beats(0, 2))
-	if out, err := cmd.CombinedOutput(); err != nil || string(out) != "stored 2\n" {
-		t.Fatalf("%v: %s", err, out)
-	}
-	r.url = strings.Replace(s.url, "http:", "https:", 1)
-	r.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}
-	if got := r.get(t, "/v1/devices/ppg-1/readings?format=ndjson"); strings.Count(got, `"gateway":"bed-8"`) != 2 {
-		t.Errorf("stored %s, want 2 readings of bed-8", got)
-	}
-	cmd = exec.Command("python3", root+"/docs/clients/hl7.py", "mllps://"+s.mllp)
-	cmd.Env = append(os.Environ(), "SSL_CERT_FILE="+cert, "TRIES=2")
-	cmd.Stdin = strings.NewReader(beats(2, 1))
-	if out, err := cmd.CombinedOutput(); err == nil || strings.Contains(string(out), "stored") {
-		t.Errorf("without a certificate, the client prints %s", out)
 	}
 }
 

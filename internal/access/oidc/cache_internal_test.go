@@ -42,41 +42,6 @@ func TestCacheBound(t *testing.T) {
 	}
 }
 
-// A token is in the cache once, and gives way to another if the keys or the rules have changed.
-func TestCacheReplaces(t *testing.T) {
-	c := newCache()
-	for i := range 100 {
-		c.put(&verified{text: "t", untilUnixMs: int64(i), generation: uint64(i)})
-	}
-	of, entries := set(c, "t"), 0
-	for i := range of {
-		if of[i].Load() != nil {
-			entries++
-		}
-	}
-	if entries != 1 || cached(c, "t").untilUnixMs != 99 {
-		t.Errorf("%d entries, the newest %+v", entries, cached(c, "t"))
-	}
-	for i := range 20 * MaxCached { // all sets are full of entries of the former generation
-		c.put(&verified{text: fmt.Sprint("old ", i), untilUnixMs: 1000, generation: 1})
-	}
-	for i := range 500 {
-		c.put(&verified{text: fmt.Sprint("new ", i), untilUnixMs: 10, generation: 2})
-		if cached(c, fmt.Sprint("new ", i)) == nil {
-			t.Fatal("a token was not cached")
-		}
-	}
-	missing := 0
-	for i := range 500 {
-		if cached(c, fmt.Sprint("new ", i)) == nil {
-			missing++
-		}
-	}
-	if missing > 0 {
-		t.Errorf("%d tokens gave way although there were some of the former generation", missing)
-	}
-}
-
 // People beyond the bound share one allowance, until others have been away for long.
 func TestPeopleBound(t *testing.T) {
 	p := people{opt: &token.Options{}, byID: map[token.ID]person{}}

@@ -178,28 +178,6 @@ func TestRenewal(t *testing.T) {
 	}
 }
 
-// The minimum version is TLS 1.2, and ALPN prefers h2.
-func TestVersions(t *testing.T) {
-	ca, p := certtest.New("ca"), newPlace(t)
-	p.write(t, ca.Server(1))
-	s := serve(t, open(t, tlsfiles.Options{CertFile: p.cert, KeyFile: p.key}))
-	for _, tt := range []struct {
-		version uint16
-		ok      bool
-	}{{tls.VersionTLS10, false}, {tls.VersionTLS11, false}, {tls.VersionTLS12, true}, {tls.VersionTLS13, true}} {
-		cfg := trust(ca)
-		cfg.MinVersion, cfg.MaxVersion = tt.version, tt.version
-		cfg.NextProtos = []string{"http/1.1", "h2"}
-		conn, err := dial(t, s.addr, cfg)
-		if (err == nil) != tt.ok {
-			t.Errorf("%s: %v, want it to work: %v", tls.VersionName(tt.version), err, tt.ok)
-		}
-		if err == nil && conn.ConnectionState().NegotiatedProtocol != "h2" {
-			t.Errorf("%s: protocol %q, want the server's first, h2", tls.VersionName(tt.version), conn.ConnectionState().NegotiatedProtocol)
-		}
-	}
-}
-
 func TestGateway(t *testing.T) {
 	ca, clients, strangers, p := certtest.New("ca"), certtest.New("clients"), certtest.New("strangers"), newPlace(t)
 	p.write(t, ca.Server(1))

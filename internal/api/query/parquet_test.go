@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 
@@ -208,53 +207,6 @@ func TestParquetManyGateways(t *testing.T) {
 		if r.Gateway == nil || *r.Gateway != fmt.Sprint("ward-", i) {
 			t.Fatalf("row %d has another gateway", i)
 		}
-	}
-}
-
-// A page in Parquet has the cursor in the trailer, like NDJSON and CSV.
-func TestParquetPages(t *testing.T) {
-	srv := serve(t, fill(t,
-		`{"device":"a","time":1000,"heart_rate_bpm":54.9}`,
-		`{"device":"a","time":2000,"heart_rate_bpm":140}`,
-		`{"device":"a","time":3000,"heart_rate_bpm":70.07}`,
-	))
-	type row struct {
-		Time      int64    `parquet:"time"`
-		HeartRate *float64 `parquet:"heart_rate_bpm"`
-		Flags     *string  `parquet:"flags"`
-	}
-	var got []string
-	cursor := ""
-	for {
-		resp, text := get(t, srv, "/v1/devices/a/readings?limit=2"+cursor, "Accept", "application/vnd.apache.parquet")
-		if ct := resp.Header.Get("Content-Type"); ct != "application/vnd.apache.parquet" || resp.Header.Get("Pulsegate-Notice") == "" {
-			t.Fatalf("content type %q, notice %q: %s", ct, resp.Header.Get("Pulsegate-Notice"), text)
-		}
-		rows, err := parquet.Read[row](strings.NewReader(text), int64(len(text)))
-		try(t, err)
-		for _, r := range rows {
-			got = append(got, fmt.Sprint(r.Time, " ", *r.HeartRate))
-			if r.Flags != nil {
-				got = append(got, *r.Flags)
-			}
-		}
-		next := resp.Trailer.Get("Pulsegate-Next-Cursor")
-		if next == "" {
-			break
-		}
-		cursor = "&cursor=" + next
-	}
-	if want := "[1000 54.9 2000 140 heart_rate_bpm high 3000 70.07]"; fmt.Sprint(got) != want {
-		t.Errorf("got %v, want %s", got, want)
-	}
-	if _, text := get(t, srv, "/v1/devices/a/readings?format=parquet&from=5000"); !strings.HasPrefix(text, "PAR1") || !strings.HasSuffix(text, "PAR1") {
-		t.Errorf("an empty range is %q", text)
-	}
-	if resp, _ := get(t, srv, "/v1/devices/none/readings?format=parquet"); resp.StatusCode != 404 {
-		t.Errorf("an unknown device: %d", resp.StatusCode)
-	}
-	if resp, _ := get(t, srv, "/v1/devices/a/aggregates?step=1h&format=parquet"); resp.StatusCode != 400 {
-		t.Errorf("aggregates: %d", resp.StatusCode)
 	}
 }
 

@@ -346,29 +346,6 @@ func TestWriterFails(t *testing.T) {
 	})
 }
 
-// Lines below Warn use at most half of the bytes.
-func TestWarningsAreNotCrowdedOut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		out := newReader()
-		l := logbudget.New(out, logbudget.Options{Level: slog.LevelDebug, LinesPerMinute: 1000, BytesPerMinute: logbudget.MinBytesPerMinute})
-		log := slog.New(l.Handler())
-		for range 1000 {
-			log.Debug("pebble", "text", strings.Repeat("x", 500))
-			synctest.Wait()
-		}
-		before := l.Stats()
-		for range 20 {
-			log.Error("store failed", "text", strings.Repeat("x", 500))
-		}
-		synctest.Wait()
-		after := l.Stats()
-		if before.Suppressed == 0 || after.Suppressed != before.Suppressed || after.Lines != before.Lines+20 {
-			t.Errorf("Stats: %+v and then %+v, want 20 lines more", before, after)
-		}
-		closeLog(t, l)
-	})
-}
-
 // The byte budget relies on a bound for summaries.
 func TestSummaryBytes(t *testing.T) {
 	const maxSummaryBytes = 800
@@ -465,27 +442,6 @@ func TestOneLine(t *testing.T) {
 			}
 		})
 	}
-}
-
-// The longest line has exactly MaxLineBytes. The test uses a fake clock, because lines
-// with the same text differ in length: the time in a JSON line has no trailing zeros.
-func TestLongestLine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		longest := 0
-		for n := range 600 {
-			out := newReader()
-			l := logbudget.New(out, logbudget.Options{JSON: true})
-			slog.New(l.Handler()).Error("m", "a", strings.Repeat("x", 3000), "b", strings.Repeat("x", 600+n))
-			closeLog(t, l)
-			if got := out.text.Len(); got > logbudget.MaxLineBytes {
-				t.Fatalf("a line of %d bytes", got)
-			}
-			longest = max(longest, out.text.Len())
-		}
-		if longest != logbudget.MaxLineBytes {
-			t.Errorf("the longest line has %d bytes, want %d", longest, logbudget.MaxLineBytes)
-		}
-	})
 }
 
 // Texts from net/http become records of a few kinds. A panic with its stack becomes one

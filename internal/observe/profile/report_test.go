@@ -2,12 +2,10 @@ package profile_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"flag"
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/google/pprof/profile"
 	pg "github.com/pulsegate/pulsegate/internal/observe/profile"
@@ -71,66 +69,4 @@ func TestReportText(t *testing.T) {
 	var text bytes.Buffer
 	try(t, pg.Analyze(example(t, 50)).WriteText(&text, 4))
 	golden(t, "report.txt", text.String())
-}
-
-func TestReportJSON(t *testing.T) {
-	var text bytes.Buffer
-	try(t, pg.Analyze(example(t, 50)).WriteJSON(&text))
-	type cost struct {
-		Name     string  `json:"name"`
-		CPU      float64 `json:"cpu_us"`
-		Samples  int64   `json:"cpu_samples"`
-		Bytes    float64 `json:"bytes"`
-		BytesErr float64 `json:"bytes_stderr"`
-	}
-	var got struct {
-		Per      string  `json:"per"`
-		Requests uint64  `json:"requests"`
-		Process  float64 `json:"process_cpu_us"`
-		Parts    []cost  `json:"parts"`
-		Lines    []cost  `json:"lines"`
-	}
-	try(t, json.Unmarshal(text.Bytes(), &got))
-	if got.Per != "request" || got.Requests != 1000 || got.Process != 2500 {
-		t.Errorf("got %+v", got)
-	}
-	// 75 samples of 10 ms over 1,000 requests are 750 µs per request; 256,000 bytes are
-	// 256.
-	if p := got.Parts[1]; p.Name != "decoding" || p.CPU != 750 || p.Samples != 75 || p.Bytes != 256 || p.BytesErr == 0 {
-		t.Errorf("got %+v", p)
-	}
-	if l := got.Lines[0]; l.Name != "vitals/decode.go:87 (*Decoder).Decode" || l.CPU != 500 {
-		t.Errorf("got %+v", l)
-	}
-}
-
-// TestWindows checks that each profile is divided by the requests of its own window.
-func TestWindows(t *testing.T) {
-	c := example(t, 50)
-	c.CPU.DurationNanos = int64(5 * time.Second)
-	half := pg.Analyze(c).Total
-	c.CPU.DurationNanos *= 2
-	if whole := pg.Analyze(c).Total; half.CPUUs != 2*whole.CPUUs || half.Bytes != whole.Bytes {
-		t.Errorf("got %v µs and %v bytes in half the window, %v µs and %v bytes in the whole", half.CPUUs, half.Bytes, whole.CPUUs, whole.Bytes)
-	}
-	c.CPU.DurationNanos = -1
-	if got, want := pg.Analyze(c).Total.CPUUs, half.CPUUs*500; got != want {
-		t.Errorf("a window that ends before it starts: got %v µs, want the sum, %v", got, want)
-	}
-}
-
-// TestOwnLine checks that work belongs to the innermost line of our own code that is
-// not in a wrapper.
-func TestOwnLine(t *testing.T) {
-	r := pg.Analyze(capture(1, cpu(t, 1, "net/http.(*response).Write s.go:1\n"+
-		module+"internal/observe/metrics.(*statusWriter).Write /src/requests.go:9\n"+
-		module+"reply.(*Answer).serve /build/reply/serve.go:58\n"+
-		"main.main /build/cmd/pulsegate/main.go:3")))
-	if len(r.Lines) != 1 || r.Lines[0].Name != "reply/serve.go:58 (*Answer).serve" {
-		t.Errorf("got %v", r.Lines)
-	}
-	r = pg.Analyze(capture(1, cpu(t, 1, "sort.Sort s.go:1\nmain.main /build/cmd/pulsegate/main.go:3")))
-	if len(r.Lines) != 1 || r.Lines[0].Name != "cmd/pulsegate/main.go:3 main" {
-		t.Errorf("got %v", r.Lines)
-	}
 }

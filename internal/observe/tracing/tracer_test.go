@@ -11,7 +11,6 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -40,21 +39,6 @@ func request(tr *tracing.Tracer, d time.Duration) *tracing.Request {
 	r.Method, r.Route, r.Lane, r.Status = "POST", "/v1/readings", "fast", 200
 	r.Period = tracing.Period{Start: start, End: start.Add(d)}
 	return &r
-}
-
-// Close loses no request that was recorded before it.
-func TestCloseExportsTheRest(t *testing.T) {
-	c := newCollector(t)
-	cfg := c.options()
-	cfg.Sample, cfg.Every = 1, 1
-	for range 200 {
-		tr := tracing.New(cfg)
-		tr.Record(request(tr, time.Millisecond))
-		finish(t, tr)
-		if got := tr.Stats(); got != (tracing.Stats{Exported: 1}) {
-			t.Fatalf("got %+v, want 1 exported", got)
-		}
-	}
 }
 
 // The spans of a request form a tree of the phases that took place.
@@ -160,32 +144,6 @@ func TestDecisions(t *testing.T) {
 			t.Errorf("share %v: %d of %d were sampled", share, sampled, n)
 		}
 		finish(t, tr)
-	}
-}
-
-// Services with the same ratio choose the same traces: those whose ID ends in a small
-// number.
-func TestSampledByTraceID(t *testing.T) {
-	c := newCollector(t)
-	cfg := c.options()
-	cfg.Sample = 0.25
-	tr := tracing.New(cfg)
-	for range 400 {
-		tr.Record(request(tr, 0))
-	}
-	finish(t, tr)
-	spans := c.got()
-	if len(spans) == 0 {
-		t.Fatal("nothing was sampled")
-	}
-	for _, s := range spans {
-		n, err := strconv.ParseUint(s.TraceID[16:], 16, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n>>1 >= 1<<61 { // a quarter of 63 bits
-			t.Errorf("trace %s was sampled", s.TraceID)
-		}
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
@@ -43,32 +42,6 @@ func TestMoveExcludesNodes(t *testing.T) {
 		return queryValue[int](t, server, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ExclusiveLock'") == 0
 	})
 	open(t, o)
-}
-
-// A node whose connections broke cannot return during a move.
-func TestMoveExcludesReconnects(t *testing.T) {
-	server := sharedServer(t)
-	moving := options(server)
-	o := moving
-	o.Timeout = 2 * time.Second
-	node := open(t, o)
-	mustStore(t, node, reading("a", 1, 1))
-	moving.Move = pgstore.MoveFrom
-	var move *pgstore.Store
-	for move == nil { // the node opens connections all the time, to watch the server
-		execute(t, server, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'pulsegate'")
-		var err error
-		if move, err = pgstore.Open(t.Context(), moving); err != nil && !errors.Is(err, storage.ErrLocked) {
-			t.Fatal(err)
-		}
-	}
-	defer move.Close()
-	if err := node.Append([]*storage.Entry{reading("a", 2, 1)}); err == nil {
-		t.Fatal("a node stores a reading during a move")
-	}
-	if n, err := move.CountReadings(t.Context()); err != nil || n != 1 {
-		t.Fatalf("%d readings, %v", n, err)
-	}
 }
 
 // An unfinished move is refused by nodes, and as a source; a further move continues it.

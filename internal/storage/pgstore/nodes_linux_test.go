@@ -68,21 +68,6 @@ func TestEraseWaits(t *testing.T) {
 	}
 }
 
-// A transaction that a node gave up because it waited for a lock leaves the queue of that lock.
-func TestAbandonedWait(t *testing.T) {
-	server := sharedServer(t)
-	o := options(server)
-	o.Timeout = time.Second
-	s := open(t, o)
-	mustStore(t, s, reading("d", 1, 1))
-	release := holding(t, server, o, "SHARE")
-	if err := s.Append([]*storage.Entry{reading("d", 2, 1)}); err == nil {
-		t.Fatal("Append succeeded although the table is locked")
-	}
-	polltest.Until(t, "no backend waits for the lock", func() bool { return lockedOut(t, server) == 0 })
-	release()
-}
-
 // mustStore stores readings, however often a store with a short timeout gives up before they are.
 func mustStore(t *testing.T, s *pgstore.Store, group ...*storage.Entry) {
 	t.Helper()
@@ -161,24 +146,6 @@ func TestStandbysRemoved(t *testing.T) {
 	configure("s1")
 	polltest.Until(t, "readings are stored again", func() bool { return store() == nil })
 	polltest.Until(t, "the store is ready", func() bool { return s.Ready() == nil })
-}
-
-// A device of which there are readings, and no row, can be erased: a node stores readings in a
-// table that another node has just emptied, and ends before it registers the device again.
-func TestEraseUnregistered(t *testing.T) {
-	server := sharedServer(t)
-	o := options(server)
-	s := open(t, o)
-	e := reading("d", 1, 1)
-	try(t, s.Append([]*storage.Entry{e}))
-	execute(t, server, "DELETE FROM "+o.Schema+".devices")
-	execute(t, server, "UPDATE "+o.Schema+".state SET devices = 0, generation = generation + 1")
-	if got, err := s.Erase(e.Reading.Device); err != nil || got.Readings != 1 {
-		t.Errorf("Erase returned %+v, %v, want 1 reading", got, err)
-	}
-	if n := queryValue[int](t, server, "SELECT devices FROM "+o.Schema+".state"); n != 0 {
-		t.Errorf("%d devices are counted, want 0", n)
-	}
 }
 
 // A message of a trigger or of a constraint is not in an error: it may quote values.

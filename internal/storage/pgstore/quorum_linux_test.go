@@ -1,8 +1,6 @@
 package pgstore_test
 
 import (
-	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/pulsegate/pulsegate/internal/pgtest"
@@ -59,30 +57,5 @@ func TestQuorum(t *testing.T) {
 		polltest.Until(t, "both standbys are in the quorum", func() bool {
 			return queryValue[int](t, primary, "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'quorum'") == 2
 		})
-	}
-}
-
-// The timeline in the metrics is that of the primary which the store uses.
-func TestTimeline(t *testing.T) {
-	t.Parallel()
-	primary := pgtest.Start(t, fast...)
-	standby := primary.Standby(t, "a", fast...)
-	polltest.Until(t, "the standby follows", func() bool {
-		return queryValue[int](t, primary, "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'") == 1
-	})
-	o := options(primary)
-	o.DSN = strings.Replace(o.DSN, primary.Addr(), primary.Addr()+","+standby.Addr(), 1)
-	s := open(t, o)
-	for want := range 2 {
-		polltest.Until(t, fmt.Sprint("the timeline is ", want+1), func() bool {
-			return metric(t, s, "pulsegate_postgres_timeline", "") == float64(want+1)
-		})
-		if want == 0 {
-			polltest.Until(t, "the standby has everything", func() bool {
-				return queryValue[int](t, primary, "SELECT count(*) FROM pg_stat_replication WHERE replay_lsn = pg_current_wal_lsn()") == 1
-			})
-			primary.Kill()
-			standby.Promote(t)
-		}
 	}
 }

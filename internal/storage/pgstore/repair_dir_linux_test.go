@@ -128,45 +128,6 @@ func TestRememberDirGone(t *testing.T) {
 	}
 }
 
-// TestRepairOtherHost begins a run while the first host of the address has an earlier state, and another one has everything.
-func TestRepairOtherHost(t *testing.T) {
-	t.Parallel()
-	r := startReturning(t)
-	r.opt.RememberDir = t.TempDir()
-	first := open(t, r.opt)
-	mustStore(t, first, reading("d", 1, 1))
-	earlier := r.backup(t)
-	mustStore(t, first, reading("d", 2, 2))
-	mustClose(t, first)
-	earlier.Restart(t)
-	r.opt.DSN = forwarded.ReplaceAllString(r.opt.DSN, earlier.Addr()+",$0")
-	second := open(t, r.opt)
-	if n := metric(t, second, "pulsegate_postgres_repairs_total", ""); n != 0 {
-		t.Errorf("%v repairs, want none", n)
-	}
-	mustHave(t, second, "d", 1, 2)
-	mustStore(t, second, reading("d", 3, 3))
-	if n := queryValue[int](t, r.now, "SELECT count(*) FROM "+r.opt.Schema+".readings"); n != 3 {
-		t.Errorf("the host that has everything has %d readings, want 3", n)
-	}
-}
-
-// TestRepairLaterFailover lets a run repair what an earlier one has acknowledged, though nothing was missing when it began.
-func TestRepairLaterFailover(t *testing.T) {
-	t.Parallel()
-	r := startReturning(t)
-	r.opt.RememberDir = t.TempDir()
-	first := open(t, r.opt)
-	earlier := r.backup(t)
-	mustStore(t, first, reading("d", 1, 1))
-	mustClose(t, first)
-	second := open(t, r.opt) // it acknowledges nothing
-	r.restore(t, earlier)
-	awaitRepairs(t, second, 1)
-	mustHave(t, second, "d", 1)
-	mustNotLose(t, second)
-}
-
 // TestRepairOldDirectory begins with a copy of the directory from before the last run, and with a database that lacks what that copy has: nobody knows what
 // else it lacks.
 func TestRepairOldDirectory(t *testing.T) {

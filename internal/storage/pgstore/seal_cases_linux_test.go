@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/pulsegate/pulsegate/internal/pgtest"
-	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/storetest"
 )
@@ -62,36 +61,6 @@ func TestSealedOldHorizon(t *testing.T) {
 			if e.Outcome != storage.Duplicate {
 				t.Errorf("round %d: reading %d got outcome %s, want duplicate", round, i, storetest.OutcomeName(e.Outcome))
 			}
-		}
-	}
-}
-
-// TestUnitRepeatsRemoved removes the record that a reading of a unit repeats, after it was read: the reading is stored, and its outcome says so.
-func TestUnitRepeatsRemoved(t *testing.T) {
-	server := sharedServer(t)
-	o := options(server)
-	s := open(t, o)
-	try(t, s.Append([]*storage.Entry{reading("d", 1, 1)}))
-	ctx := context.Background()
-	conn := connect(t, server)
-	defer conn.Close(ctx)
-	if _, err := conn.Exec(ctx, "BEGIN; LOCK TABLE "+o.Schema+".readings IN SHARE ROW EXCLUSIVE MODE"); err != nil {
-		t.Fatal(err)
-	}
-	unit := []*storage.Entry{reading("d", 1, 1), reading("d", 2, 2)}
-	unit[0].Unit = 2
-	ended := make(chan error, 1)
-	go func() { ended <- s.Append(unit) }()
-	polltest.Until(t, "the unit waits", func() bool {
-		return queryValue[int](t, server, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pulsegate' AND wait_event_type = 'Lock'") > 0
-	})
-	if _, err := conn.Exec(ctx, "DELETE FROM "+o.Schema+".readings; COMMIT"); err != nil {
-		t.Fatal(err)
-	}
-	try(t, <-ended)
-	for i, e := range unit {
-		if e.Outcome != storage.Stored {
-			t.Errorf("reading %d got outcome %s, want stored", i, storetest.OutcomeName(e.Outcome))
 		}
 	}
 }

@@ -142,38 +142,6 @@ func TestSealedExpireBeside(t *testing.T) {
 	}
 }
 
-// TestSealedPass checks that a pass that another transaction stood in the way of is not taken for a whole one.
-func TestSealedPass(t *testing.T) {
-	server := sharedServer(t)
-	o := options(server)
-	o.SealAtLeast = 1
-	s := open(t, o)
-	try(t, s.Append(mixed("bed-7", 100)))
-	passed := func() bool { return queryValue[bool](t, server, "SELECT passed_ms > 0 FROM "+o.Schema+".state") }
-	late := connect(t, server)
-	defer late.Close(context.Background())
-	if _, err := late.Exec(context.Background(), "SELECT pg_advisory_lock_shared($1)", pgstore.LockKey("seal", o.Schema)); err != nil {
-		t.Fatal(err)
-	}
-	end := int64(sealStart + 1000*60000)
-	if n, err := pgstore.Seal(s, end); n != 0 || err == nil || passed() {
-		t.Errorf("beside a transaction that changes old readings, Seal returned %d, %v", n, err)
-	}
-	if _, err := late.Exec(context.Background(), "SELECT pg_advisory_unlock_all()"); err != nil {
-		t.Fatal(err)
-	}
-	if n := seal(t, s, end); n == 0 || !passed() {
-		t.Errorf("%d readings were sealed", n)
-	}
-	if lag := metric(t, s, "pulsegate_postgres_seal_lag_seconds", ""); lag != 0 {
-		t.Errorf("without --seal-after the lag is %v", lag)
-	}
-	o.SealAfter = time.Hour
-	if lag := metric(t, open(t, o), "pulsegate_postgres_seal_lag_seconds", ""); lag < float64(time.Now().UnixMilli()-end)/1000-7200 || lag > float64(time.Now().UnixMilli()-end)/1000 {
-		t.Errorf("the lag is %v", lag)
-	}
-}
-
 // TestSealedEarlierServer checks that nothing is sealed while a server of an earlier release is connected, and that such a server is refused
 // afterwards.
 func TestSealedEarlierServer(t *testing.T) {

@@ -435,31 +435,3 @@ func TestExpireUnknown(t *testing.T) {
 		}
 	}
 }
-
-// TestExpireSweepsInParts lets the first Expire of a process find many rows of devices without
-// readings. It must forget them in several transactions: with a million devices, one for all would
-// take longer than Options.Timeout, and so would the next one.
-//
-// Seen to fail when one query looked at all devices.
-func TestExpireSweepsInParts(t *testing.T) {
-	server := sharedServer(t)
-	o := options(server)
-	s := open(t, o)
-	mustStore(t, s, reading("stays", 5, 1))
-	const devices = 12_000
-	in := func(sql string) string { return strings.ReplaceAll(sql, "SCHEMA", o.Schema) }
-	execute(t, server, in("INSERT INTO SCHEMA.devices (device, signs) SELECT 'd-' || i, 1 FROM generate_series(1, $1) AS i"), devices)
-	execute(t, server, in("UPDATE SCHEMA.state SET devices = devices + $1"), devices)
-	execute(t, server, in(`CREATE FUNCTION SCHEMA.few() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-		IF OLD.devices - NEW.devices > 5000 THEN RAISE EXCEPTION 'many devices at once'; END IF;
-		RETURN NEW;
-	END $$`))
-	execute(t, server, in("CREATE TRIGGER few BEFORE UPDATE ON SCHEMA.state FOR EACH ROW EXECUTE FUNCTION SCHEMA.few()"))
-	got, err := s.Expire(context.Background(), 1, 10)
-	if err != nil || got.Devices != devices {
-		t.Errorf("Expire returned %+v, %v, want %d devices", got, err, devices)
-	}
-	if left := queryValue[string](t, server, in("SELECT string_agg(device, ' ') FROM (SELECT device FROM SCHEMA.devices LIMIT 2) AS d")); left != "stays" {
-		t.Errorf("the devices %s are left, want one that stays", left)
-	}
-}
