@@ -62,7 +62,6 @@ type place struct {
 	component [2]int8 // as in observed
 
 	added   bool // something was new
-	unsaved bool // not settled, because another entry was rejected
 	result  ingest.Result
 	problem *reply.Problem // instead of that of result; nil means that of result
 }
@@ -99,9 +98,7 @@ func (s *intake) Respond(outcome *ingest.Outcome) ingest.Answer {
 				p.result = r
 				p.result.Field = p.path(s.h.reader.Signs(), r.Field)
 			}
-		case r.Outcome == 0:
-			p.unsaved = true
-		case r.Outcome != storage.Duplicate:
+		case r.Outcome != 0 && r.Outcome != storage.Duplicate: // 0: another entry was rejected
 			p.added = true
 		}
 	}

@@ -33,32 +33,34 @@ type source struct {
 	span
 }
 
-// Records that a merger reads at once, of all its devices together and of one.
+// Records that are read at once, of all its devices together and of one.
 const (
 	mergeRecords = 4096
 	chunkRecords = 2048
 	leastRecords = 16
 )
 
-// A merger yields the records of several sources in order: by time, then by device. The
-// sources of one device must not overlap.
+// An observations yields the Observations of a search, in order: by time, then by device, then by sign group. The sources of one
+// device must not overlap.
 //
 // It keeps records in memory only of sources that have begun: as many devices as one patient
 // wears at a time.
 //
 // Assignments may change while it reads, also those of the past. Invariant: when a record was
 // read, its device was assigned to the subject of its source at the record's time;
-// TestReassignedMeanwhile checks it. So a merger looks at the assignments after each read.
-type merger struct {
+// TestReassignedMeanwhile checks it. So it looks at the assignments after each read.
+type observations struct {
 	reader   Reader
 	subjects Subjects
-	sources  []source // that have not begun, in the order of their beginnings
-	newest   bool     // newest first
-	atMost   int      // records per read
+	*search
+	sources []source  // that have not begun, in the order of their beginnings
+	after   *position // only Observations after it; nil means all
+	atMost  int       // records per read
 
 	running []*run
-	current *run               // whose record was yielded last; nil means none
-	spare   [][]storage.Record // buffers of runs that have ended
+	run     *run            // of record, which it has first; nil before the first record
+	record  *storage.Record // valid until the next call of next
+	pending groups          // of record, not yet yielded
 }
 
 // A run is a source that has begun.
@@ -69,147 +71,6 @@ type run struct {
 	buffer  []storage.Record
 	more    bool             // there may be records after these
 	forms   [numGroups]*form // nil means not used yet
-}
-
-// newMerger returns a merger of sources, which it sorts. wanted is about how many records will
-// be needed.
-func newMerger(reader Reader, subjects Subjects, sources []source, newest bool, wanted int) *merger {
-	slices.SortFunc(sources, func(a, b source) int {
-		if newest {
-			return cmp.Or(cmp.Compare(b.toUnixMs, a.toUnixMs), a.device.Compare(&b.device))
-		}
-		return cmp.Or(cmp.Compare(a.fromUnixMs, b.fromUnixMs), a.device.Compare(&b.device))
-	})
-	return &merger{reader: reader, subjects: subjects, sources: sources, newest: newest, atMost: min(max(wanted, leastRecords), chunkRecords)}
-}
-
-// next returns the next record with its run, or nil at the end. Both are valid until the next
-// call.
-func (m *merger) next(ctx context.Context) (*run, *storage.Record, error) {
-	if r := m.current; r != nil {
-		m.current = nil
-		r.records = r.records[1:]
-		if err := m.fill(ctx, r); err != nil {
-			return nil, nil, err
-		}
-	}
-	first := m.first()
-	for len(m.sources) > 0 && (first == nil || !m.beginsAfter(&m.sources[0], first.records[0].TimeUnixMs)) {
-		if err := m.begin(ctx); err != nil {
-			return nil, nil, err
-		}
-		first = m.first()
-	}
-	if first == nil {
-		return nil, nil, nil
-	}
-	m.current = first
-	return first, &first.records[0], nil
-}
-
-// first returns the run with the first record, or nil.
-func (m *merger) first() *run {
-	var first *run
-	for _, r := range m.running {
-		if first == nil {
-			first = r
-			continue
-		}
-		order := cmp.Compare(r.records[0].TimeUnixMs, first.records[0].TimeUnixMs)
-		if m.newest {
-			order = -order
-		}
-		if cmp.Or(order, r.device.Compare(&first.device)) < 0 {
-			first = r
-		}
-	}
-	return first
-}
-
-// beginsAfter reports whether all records of a source come after a time.
-func (m *merger) beginsAfter(s *source, unixMs int64) bool {
-	if m.newest {
-		return s.toUnixMs <= unixMs
-	}
-	return s.fromUnixMs > unixMs
-}
-
-// begin begins the first of the sources.
-func (m *merger) begin(ctx context.Context) error {
-	s := &m.sources[0]
-	m.sources = m.sources[1:]
-	r := &run{source: s, more: true, rng: storage.Range{Device: s.device, FromUnixMs: s.fromUnixMs, ToUnixMs: s.toUnixMs, Descending: m.newest}}
-	size := min(m.atMost, max(mergeRecords/(len(m.running)+1), leastRecords))
-	if n := len(m.spare); n > 0 && len(m.spare[n-1]) >= size {
-		r.buffer, m.spare = m.spare[n-1][:size], m.spare[:n-1]
-	} else {
-		r.buffer = make([]storage.Record, size)
-	}
-	m.running = append(m.running, r)
-	return m.fill(ctx, r)
-}
-
-// fill reads further records of a run that has none left, or ends it if there are none.
-func (m *merger) fill(ctx context.Context, r *run) error {
-	if len(r.records) > 0 {
-		return nil
-	}
-	if r.more {
-		n, err := m.reader.Scan(ctx, r.rng, r.buffer)
-		if err != nil {
-			return fmt.Errorf("scan readings: %w", err)
-		}
-		r.records, r.more = r.buffer[:n], n == len(r.buffer)
-		if err := m.verify(ctx, r); err != nil {
-			return err
-		}
-	}
-	if len(r.records) == 0 {
-		m.running = slices.DeleteFunc(m.running, func(other *run) bool { return other == r })
-		m.spare = append(m.spare, r.buffer[:cap(r.buffer)])
-		return nil
-	}
-	last := r.records[len(r.records)-1].TimeUnixMs
-	if m.newest {
-		r.rng.ToUnixMs = last
-	} else {
-		r.rng.FromUnixMs = last + 1
-	}
-	return nil
-}
-
-// errReassigned means that assignments that a search reads were changed while it ran.
-var errReassigned = errors.New("fhir: a device was reassigned during the search")
-
-// verify returns errReassigned unless the device of a run is assigned to the run's subject at the
-// times of the records just read.
-func (m *merger) verify(ctx context.Context, r *run) error {
-	if len(r.records) == 0 {
-		return nil
-	}
-	all, err := m.subjects.DeviceAssignments(ctx, r.device)
-	if err != nil {
-		return fmt.Errorf("read assignments: %w", err)
-	}
-	// A source is a part of one assignment, so all the records belong to one.
-	first, last := r.records[0].TimeUnixMs, r.records[len(r.records)-1].TimeUnixMs
-	if !slices.ContainsFunc(all, func(a storage.Assignment) bool { return a.Subject == r.subject && a.Covers(first) && a.Covers(last) }) {
-		return errReassigned
-	}
-	return nil
-}
-
-// An observations yields the Observations of a search, in order: by time, then by device, then
-// by sign group.
-type observations struct {
-	merged   *merger
-	groups   groups
-	received span
-	after    *position // only those after it; nil means all
-
-	run     *run
-	record  *storage.Record
-	pending groups // of record, not yet yielded
 }
 
 // newObservations returns the Observations of sources that s selects and that come after a
@@ -225,17 +86,125 @@ func newObservations(reader Reader, subjects Subjects, s *search, sources []sour
 		}
 	}
 	sources = slices.DeleteFunc(sources, func(src source) bool { return src.empty() || s.groups == 0 || s.received.empty() })
-	wanted := chunkRecords
+	slices.SortFunc(sources, func(a, b source) int {
+		if s.newest {
+			return cmp.Or(cmp.Compare(b.toUnixMs, a.toUnixMs), a.device.Compare(&b.device))
+		}
+		return cmp.Or(cmp.Compare(a.fromUnixMs, b.fromUnixMs), a.device.Compare(&b.device))
+	})
+	o := &observations{reader: reader, subjects: subjects, search: s, sources: sources, after: after, atMost: chunkRecords}
 	if s.groups == allGroups && s.received == always && !s.countOnly {
-		wanted = s.count + 2 // one that was shown already, and one of the next page
+		o.atMost = min(max(s.count+2, leastRecords), chunkRecords) // one that was shown already, and one of the next page
 	}
-	return &observations{merged: newMerger(reader, subjects, sources, s.newest, wanted), groups: s.groups, received: s.received, after: after}
+	return o
+}
+
+// advance makes the next record the current one. It returns false at the end.
+func (o *observations) advance(ctx context.Context) (bool, error) {
+	if r := o.run; r != nil {
+		r.records = r.records[1:]
+		if err := o.fill(ctx, r); err != nil {
+			return false, err
+		}
+	}
+	for len(o.sources) > 0 && (len(o.running) == 0 || !o.beginsAfter(&o.sources[0], o.first().records[0].TimeUnixMs)) {
+		if err := o.begin(ctx); err != nil {
+			return false, err
+		}
+	}
+	if len(o.running) == 0 {
+		return false, nil
+	}
+	o.run = o.first()
+	o.record = &o.run.records[0]
+	return true, nil
+}
+
+// first returns the run with the first record. There must be one.
+func (o *observations) first() *run {
+	return slices.MinFunc(o.running, func(a, b *run) int {
+		order := cmp.Compare(a.records[0].TimeUnixMs, b.records[0].TimeUnixMs)
+		if o.newest {
+			order = -order
+		}
+		return cmp.Or(order, a.device.Compare(&b.device))
+	})
+}
+
+// beginsAfter reports whether all records of a source come after a time.
+func (o *observations) beginsAfter(s *source, unixMs int64) bool {
+	if o.newest {
+		return s.toUnixMs <= unixMs
+	}
+	return s.fromUnixMs > unixMs
+}
+
+// begin begins the first of the sources.
+func (o *observations) begin(ctx context.Context) error {
+	s := &o.sources[0]
+	o.sources = o.sources[1:]
+	size := min(o.atMost, max(mergeRecords/(len(o.running)+1), leastRecords))
+	r := &run{
+		source: s, more: true, buffer: make([]storage.Record, size),
+		rng: storage.Range{Device: s.device, FromUnixMs: s.fromUnixMs, ToUnixMs: s.toUnixMs, Descending: o.newest},
+	}
+	o.running = append(o.running, r)
+	return o.fill(ctx, r)
+}
+
+// fill reads further records of a run that has none left, or ends it if there are none.
+func (o *observations) fill(ctx context.Context, r *run) error {
+	if len(r.records) > 0 {
+		return nil
+	}
+	if r.more {
+		n, err := o.reader.Scan(ctx, r.rng, r.buffer)
+		if err != nil {
+			return fmt.Errorf("scan readings: %w", err)
+		}
+		r.records, r.more = r.buffer[:n], n == len(r.buffer)
+		if err := o.verify(ctx, r); err != nil {
+			return err
+		}
+	}
+	if len(r.records) == 0 {
+		o.running = slices.DeleteFunc(o.running, func(other *run) bool { return other == r })
+		return nil
+	}
+	last := r.records[len(r.records)-1].TimeUnixMs
+	if o.newest {
+		r.rng.ToUnixMs = last
+	} else {
+		r.rng.FromUnixMs = last + 1
+	}
+	return nil
+}
+
+// errReassigned means that assignments that a search reads were changed while it ran.
+var errReassigned = errors.New("fhir: a device was reassigned during the search")
+
+// verify returns errReassigned unless the device of a run is assigned to the run's subject at the
+// times of the records just read.
+func (o *observations) verify(ctx context.Context, r *run) error {
+	if len(r.records) == 0 {
+		return nil
+	}
+	all, err := o.subjects.DeviceAssignments(ctx, r.device)
+	if err != nil {
+		return fmt.Errorf("read assignments: %w", err)
+	}
+	// A source is a part of one assignment, so all the records belong to one.
+	first, last := r.records[0].TimeUnixMs, r.records[len(r.records)-1].TimeUnixMs
+	if !slices.ContainsFunc(all, func(a storage.Assignment) bool { return a.Subject == r.subject && a.Covers(first) && a.Covers(last) }) {
+		return errReassigned
+	}
+	return nil
 }
 
 // next advances to the next Observation: that of record, of the sign group that it returns.
 func (o *observations) next(ctx context.Context) (g group, ok bool, err error) {
 	for o.pending == 0 {
-		if o.run, o.record, err = o.merged.next(ctx); err != nil || o.run == nil {
+		if ok, err = o.advance(ctx); err != nil || !ok {
 			return 0, false, err
 		}
 		if !o.received.has(o.record.ReceivedUnixMs) {
