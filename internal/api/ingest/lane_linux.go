@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -47,25 +48,25 @@ type Message struct {
 //
 // Everything except turn.Done runs on the loop's goroutine.
 type Lane struct {
+	Front   // whose Receive and GiveUp are those of the handler
 	core    *Core
 	loop    *eventloop.Loop
-	front   Front
 	method  string // for traces, like route
 	route   string
 	decoder *vitals.Decoder // for all jobs, which are decoded one after another
 
 	open *turn // the turn being filled; nil means none
 
-	// oldest to newest are the turns with unanswered messages. A message with
+	// waiting has the turns with unanswered messages, oldest first. A message with
 	// nothing to commit, such as a rejected one, waits in them only if earlier ones on its
 	// connection do, so that rejections do not wait for the disk.
 	//
 	// Invariant: turns are answered in this order, the order in which their
 	// messages arrived. So answers are in order on every connection; TestPipelined
 	// checks it.
-	oldest, newest *turn
+	waiting []*turn
 
-	turns *turn   // unused ones, linked by next
+	turns []*turn // unused ones
 	jobs  jobList // unused ones
 	out   []byte  // answers being sent to a connection
 	now   Message // the one that answerNow answers
@@ -75,17 +76,9 @@ type Lane struct {
 // use the Lane once its first method is called. method and route name the messages in traces.
 func NewLane(c *Core, loop *eventloop.Loop, method, route string, front func(*Lane) Front) *Lane {
 	l := &Lane{core: c, loop: loop, method: method, route: route, decoder: c.newDecoder()}
-	l.front = front(l)
+	l.Front = front(l)
 	return l
 }
-
-// Receive implements eventloop.Handler.
-func (l *Lane) Receive(c *eventloop.Conn, b []byte, ended bool) (taken int) {
-	return l.front.Receive(c, b, ended)
-}
-
-// GiveUp implements eventloop.Handler.
-func (l *Lane) GiveUp(c *eventloop.Conn, b []byte, why eventloop.Reason) { l.front.GiveUp(c, b, why) }
 
 // A turn holds the messages that the loop has read in one turn, or as many of them as
 // fit into one call of the committer.
@@ -95,7 +88,6 @@ type turn struct {
 	messages []Message
 	arrived  time.Time
 	stalled  bool // the store was stalled when the turn began: all its readings are rejected
-	next     *turn
 
 	submitted time.Time // only with Config.Trace
 
@@ -156,9 +148,9 @@ func (l *Lane) Settle(c *eventloop.Conn, job *Job, tag uint32) {
 // pending answers.
 func (l *Lane) answerNow(c *eventloop.Conn, job *Job, tag uint32) {
 	c.Owe()
-	l.front.Answering()
+	l.Front.Answering()
 	l.now = Message{Conn: c, Job: job, Tag: tag, Last: c.Ending()}
-	out, status := l.front.AppendAnswer(l.out[:0], &l.now)
+	out, status := l.Front.AppendAnswer(l.out[:0], &l.now)
 	l.now, l.out = Message{}, out
 	c.Send(out, 1)
 	l.trace(nil, job, status)
@@ -183,12 +175,7 @@ func (l *Lane) Round() {
 func (l *Lane) submit() {
 	t := l.open
 	l.open = nil
-	if l.newest == nil {
-		l.oldest = t
-	} else {
-		l.newest.next = t
-	}
-	l.newest = t
+	l.waiting = append(l.waiting, t)
 	if len(t.refs) == 0 {
 		t.done.Store(true)
 		return
@@ -213,7 +200,7 @@ func (t *turn) Done(f groupcommit.Flush) {
 func (l *Lane) Woken() {
 	answered, took := l.answerDone()
 	l.rest()
-	if answered > 1 && l.oldest == nil {
+	if answered > 1 && len(l.waiting) == 0 {
 		l.loop.Gather(min(took/4, maxGather))
 	}
 }
@@ -234,7 +221,7 @@ const maxRest = 2 * time.Millisecond
 
 // rest gathers requests for the next turn while one is committed.
 func (l *Lane) rest() {
-	if l.oldest != nil {
+	if len(l.waiting) > 0 {
 		l.loop.Rest(maxRest)
 	}
 }
@@ -242,12 +229,10 @@ func (l *Lane) rest() {
 // answerDone answers the turns that are done, oldest first. It returns their number of
 // messages, and how long the last one took.
 func (l *Lane) answerDone() (answered int, took time.Duration) {
-	for l.oldest != nil && l.oldest.done.Load() {
-		t := l.oldest
+	for len(l.waiting) > 0 && l.waiting[0].done.Load() {
+		t := l.waiting[0]
+		l.waiting = slices.Delete(l.waiting, 0, 1)
 		answered += len(t.messages)
-		if l.oldest = t.next; l.oldest == nil {
-			l.newest = nil
-		}
 		took = l.answer(t)
 		t.reuse()
 	}
@@ -258,7 +243,7 @@ func (l *Lane) answerDone() (answered int, took time.Duration) {
 // arrival of the first message. The answers of one connection are adjacent
 // and are sent together.
 func (l *Lane) answer(t *turn) (took time.Duration) {
-	l.front.Answering()
+	l.Front.Answering()
 	took = l.core.cfg.Now().Sub(t.arrived)
 	l.core.queue.leave(len(t.refs)) // leave first: the clients may retry immediately
 	out, answers := l.out[:0], 0
@@ -272,7 +257,7 @@ func (l *Lane) answer(t *turn) (took time.Duration) {
 		answers++
 		m.Took, m.Last = took, c.Ending() && c.Owed() == answers
 		var status int
-		out, status = l.front.AppendAnswer(out, m)
+		out, status = l.Front.AppendAnswer(out, m)
 		l.trace(t, job, status)
 		l.Release(job)
 		if i+1 == len(t.messages) || t.messages[i+1].Conn != c {
@@ -303,12 +288,12 @@ func (l *Lane) Release(job *Job) {
 
 // unused returns an empty turn.
 func (l *Lane) unused(arrived time.Time, stalled bool) *turn {
-	t := l.turns
-	if t == nil {
-		t = &turn{lane: l}
-	} else {
-		l.turns, t.next = t.next, nil
+	if len(l.turns) == 0 {
+		l.turns = append(l.turns, &turn{lane: l})
 	}
+	last := len(l.turns) - 1
+	t := l.turns[last]
+	l.turns = l.turns[:last]
 	t.arrived, t.stalled = arrived, stalled
 	return t
 }
@@ -320,8 +305,7 @@ func (t *turn) reuse() {
 	t.refs, t.messages = t.refs[:0], t.messages[:0]
 	t.flush, t.submitted = groupcommit.Flush{}, time.Time{}
 	t.done.Store(false)
-	t.next = t.lane.turns
-	t.lane.turns = t
+	t.lane.turns = append(t.lane.turns, t)
 }
 
 // trace records an answered message if it is sampled or was slow. t is the request's turn, or
