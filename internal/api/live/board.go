@@ -184,7 +184,7 @@ func (b *board) alertLocked(a *alert.Alert) {
 			b.lastID++
 			text = fmt.Appendf(nil, "id: %d\nevent: alert\ndata: %s\n\n", b.lastID, a.AppendJSON(nil))
 		}
-		q.alertLocked(event{a.Device, text})
+		q.alertLocked(text)
 	})
 }
 

@@ -10,7 +10,7 @@ type queue struct {
 	access    gate.Access
 	pending   []*state            // oldest first
 	has       map[*state]struct{} // of pending
-	alerts    []event             // oldest first; at most maxPending
+	alerts    [][]byte            // oldest first; at most maxPending
 	dropped   uint64              // events that were not sent, and not yet reported to the client
 	resume    bool                // the latest readings are to be read from the store
 	writing   []vitals.Name       // devices in the current write
@@ -41,12 +41,12 @@ func (q *queue) noteLocked(st *state) {
 }
 
 // alertLocked adds a change of an alert.
-func (q *queue) alertLocked(e event) {
+func (q *queue) alertLocked(text []byte) {
 	if len(q.alerts) == maxPending {
 		q.loseAlertsLocked()
 		return
 	}
-	q.alerts = append(q.alerts, e)
+	q.alerts = append(q.alerts, text)
 	signal(q.wake)
 }
 
@@ -90,7 +90,7 @@ func (q *queue) releaseLocked(st *state) {
 
 // takeLocked moves the oldest pending events into texts. resume reports that the latest readings
 // must be read instead.
-func (q *queue) takeLocked(texts []event) (taken []event, dropped uint64, resume bool) {
+func (q *queue) takeLocked(texts [][]byte) (taken [][]byte, dropped uint64, resume bool) {
 	q.writing = q.writing[:0]
 	if dropped, q.dropped = q.dropped, 0; q.resume {
 		q.resume = false
@@ -104,7 +104,7 @@ func (q *queue) takeLocked(texts []event) (taken []event, dropped uint64, resume
 	n := min(len(q.pending), eventsPerWrite-alerts)
 	for _, st := range q.pending[:n] {
 		if st.text != nil { // not erased
-			texts = append(texts, event{st.device, st.text})
+			texts = append(texts, st.text)
 			q.writing = append(q.writing, st.device)
 		}
 		q.releaseLocked(st)

@@ -1,7 +1,6 @@
 package live
 
 import (
-	"io"
 	"net/http"
 	"sync"
 	"time"
@@ -39,12 +38,15 @@ func (s *stream) endedWith() error {
 	return s.ended
 }
 
-// write calls f, with a deadline, and sends what it has written.
-func (s *stream) write(f func(io.Writer) error) error {
+// write writes texts, with a deadline, and sends them.
+func (s *stream) write(texts [][]byte) error {
 	if err := s.setWriting(true, time.Now().Add(s.timeout)); err != nil {
 		return err
 	}
-	err := f(s.w)
+	var err error
+	for i := 0; i < len(texts) && err == nil; i++ {
+		_, err = s.w.Write(texts[i])
+	}
 	if err == nil {
 		err = s.rc.Flush()
 	}

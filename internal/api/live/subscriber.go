@@ -2,7 +2,6 @@ package live
 
 import (
 	"context"
-	"io"
 	"net/http"
 	"strconv"
 	"time"
@@ -42,14 +41,8 @@ type subscriber struct {
 	stream stream
 	queue  queue // guarded by Hub.mu
 
-	recorded bool    // the audit log has a record of this stream
-	texts    []event // of the current write
-}
-
-// An event is the text of one, with its device.
-type event struct {
-	device vitals.Name
-	text   []byte
+	recorded bool     // the audit log has a record of this stream
+	texts    [][]byte // events of the current write; never modified
 }
 
 // take moves the oldest pending events into s.texts. resume reports that the latest readings
@@ -136,14 +129,7 @@ func (s *subscriber) writeEvents() error {
 	if err := s.record(len(s.texts)); err != nil {
 		return err
 	}
-	err := s.writeWith(func(w io.Writer) error {
-		for _, e := range s.texts {
-			if _, err := w.Write(e.text); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	err := s.write(s.texts...)
 	if err == nil {
 		s.hub.events.Add(uint64(len(s.texts)))
 	}
@@ -169,16 +155,12 @@ func (s *subscriber) record(n int) error {
 	return nil
 }
 
-func (s *subscriber) write(text []byte) error {
-	return s.writeWith(func(w io.Writer) error { _, err := w.Write(text); return err })
-}
-
-// writeWith calls f, with a deadline, and sends what it has written.
-func (s *subscriber) writeWith(f func(io.Writer) error) error {
+// write writes texts, with a deadline.
+func (s *subscriber) write(texts ...[]byte) error {
 	if !s.hub.opt.Gate.Open() {
 		s.checkAccess()
 	}
-	return s.stream.write(f)
+	return s.stream.write(texts)
 }
 
 // walk writes the latest reading of every selected device. Events of what is stored
@@ -265,7 +247,7 @@ func (s *subscriber) readLatest(ctx context.Context, devices []vitals.Name) erro
 				return err
 			}
 			if found {
-				s.texts = append(s.texts, event{devices[i], h.board.appendEvent(nil, id, devices[i], &r)})
+				s.texts = append(s.texts, h.board.appendEvent(nil, id, devices[i], &r))
 			}
 		}
 		h.mu.Lock()

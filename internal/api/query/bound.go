@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -86,13 +87,11 @@ func (b *Bound) Enter(ctx context.Context, h *share.Holder) bool {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for i, other := range b.waiters {
-		if other == w {
-			b.waiters = append(b.waiters[:i], b.waiters[i+1:]...)
-			return false
-		}
+	i := slices.Index(b.waiters, w)
+	if i >= 0 {
+		b.waiters = slices.Delete(b.waiters, i, i+1)
 	}
-	return true // Leave assigned the place first
+	return i < 0 // Leave assigned the place first
 }
 
 // Leave returns a place, which goes to the oldest waiter whose holder may take one.
@@ -101,15 +100,13 @@ func (b *Bound) Leave(h *share.Holder) {
 	defer b.mu.Unlock()
 	h.Give(b.kind, 1)
 	b.left++
-	for i := 0; i < len(b.waiters); {
-		w := b.waiters[i]
-		if !b.take(w.holder) {
-			i++
-			continue
+	b.waiters = slices.DeleteFunc(b.waiters, func(w *waiter) bool {
+		taken := b.take(w.holder)
+		if taken {
+			close(w.taken)
 		}
-		b.waiters = append(b.waiters[:i], b.waiters[i+1:]...)
-		close(w.taken)
-	}
+		return taken
+	})
 }
 
 // take takes a place for h if there is one. b.mu must be held.
