@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 )
 
 // Senders are the senders of a server.
@@ -22,28 +24,19 @@ func (all Senders) Check(context.Context) error {
 	return nil
 }
 
-var (
-	sentDesc    = prometheus.NewDesc("pulsegate_alertmanager_sent_total", "Alerts that an Alertmanager has accepted, by its URL. Active ones are sent again every minute.", []string{"url"}, nil)
-	failedDesc  = prometheus.NewDesc("pulsegate_alertmanager_failed_requests_total", "Requests that an Alertmanager has not accepted.", []string{"url"}, nil)
-	failingDesc = prometheus.NewDesc("pulsegate_alertmanager_failing_since_seconds", "Unix time since when an Alertmanager has accepted no alerts; 0 if it has accepted the last ones.", []string{"url"}, nil)
-)
-
 // Describe implements prometheus.Collector.
-func (all Senders) Describe(ch chan<- *prometheus.Desc) {
-	ch <- sentDesc
-	ch <- failedDesc
-	ch <- failingDesc
-}
+func (all Senders) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(all, ch) }
 
 // Collect implements prometheus.Collector.
 func (all Senders) Collect(ch chan<- prometheus.Metric) {
+	to := metrics.Sink(ch)
 	for _, s := range all {
 		var since float64
 		if at, cause := s.Failing(); cause != nil {
 			since = float64(at.UnixMilli()) / 1000
 		}
-		ch <- prometheus.MustNewConstMetric(sentDesc, prometheus.CounterValue, float64(s.sent.Load()), s.URL())
-		ch <- prometheus.MustNewConstMetric(failedDesc, prometheus.CounterValue, float64(s.failed.Load()), s.URL())
-		ch <- prometheus.MustNewConstMetric(failingDesc, prometheus.GaugeValue, since, s.URL())
+		to.Counter("pulsegate_alertmanager_sent_total", "Alerts that an Alertmanager has accepted, by its URL. Active ones are sent again every minute.", float64(s.sent.Load()), "url", s.URL())
+		to.Counter("pulsegate_alertmanager_failed_requests_total", "Requests that an Alertmanager has not accepted.", float64(s.failed.Load()), "url", s.URL())
+		to.Gauge("pulsegate_alertmanager_failing_since_seconds", "Unix time since when an Alertmanager has accepted no alerts; 0 if it has accepted the last ones.", since, "url", s.URL())
 	}
 }
