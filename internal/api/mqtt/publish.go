@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/rand"
 	"encoding/binary"
+	"net/http"
 	"strconv"
 	"strings"
 
@@ -218,21 +219,15 @@ const (
 	route  = "mqtt"
 )
 
-// Statuses in terms of HTTP, for traces.
-const (
-	statusStored   = 200
-	statusRejected = 422
-	statusRetry    = 503
-)
-
+// status returns the status in terms of HTTP, for traces.
 func (r *result) status() int {
 	switch {
 	case r.retry:
-		return statusRetry
+		return http.StatusServiceUnavailable
 	case r.code != success:
-		return statusRejected
+		return http.StatusUnprocessableEntity
 	}
-	return statusStored
+	return http.StatusOK
 }
 
 // appendAck appends the acknowledgement of a publication: none with QoS 0.
