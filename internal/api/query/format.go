@@ -1,6 +1,7 @@
 package query
 
 import (
+	"mime"
 	"strconv"
 	"strings"
 
@@ -232,26 +233,20 @@ func appendFlags(dst []byte, signs *vitals.Signs, set vitals.FlagSet) []byte {
 	if set.IsZero() {
 		return dst
 	}
-	dst = append(dst, `,"flags":[`...)
-	first := true
-	for _, f := range signs.Flags(set) {
-		if !first {
-			dst = append(dst, ',')
-		}
-		first = false
-		dst = append(append(dst, '"'), f.Subject...)
-		dst = append(append(append(dst, ' '), f.Text...), '"')
-	}
-	return append(dst, ']')
+	return append(joinFlags(append(dst, `,"flags":["`...), signs, set, `","`), `"]`...)
 }
 
 // appendFlagCell appends the CSV cell with the flags after a comma.
 func appendFlagCell(dst []byte, signs *vitals.Signs, set vitals.FlagSet) []byte {
-	dst = append(dst, ',')
+	return joinFlags(append(dst, ','), signs, set, ";")
+}
+
+// joinFlags appends flags with a separator between them.
+func joinFlags(dst []byte, signs *vitals.Signs, set vitals.FlagSet, separator string) []byte {
 	first := true
 	for _, f := range signs.Flags(set) {
 		if !first {
-			dst = append(dst, ';')
+			dst = append(dst, separator...)
 		}
 		first = false
 		dst = append(append(append(dst, f.Subject...), ' '), f.Text...)
@@ -268,7 +263,7 @@ func negotiate(accept []string, below Format) (f Format, ok bool) {
 	if len(accept) == 0 {
 		return JSON, true
 	}
-	best, bestQ := JSON, 0
+	best, bestQ := JSON, 0.0
 	for f := range below {
 		if q := quality(accept, f); q > bestQ {
 			best, bestQ = f, q
@@ -277,17 +272,14 @@ func negotiate(accept []string, below Format) (f Format, ok bool) {
 	return best, bestQ > 0
 }
 
-// quality returns the weight of f in an Accept header, 0 to 1000: that of the most
+// quality returns the weight of f in an Accept header, 0 to 1: that of the most
 // specific media range that matches.
-func quality(accept []string, f Format) int {
-	best, specific := 0, -1
-	for _, line := range accept {
-		for item := range strings.SplitSeq(line, ",") {
-			name, params, _ := strings.Cut(item, ";")
-			s := specificity(strings.ToLower(strings.TrimSpace(name)), f)
-			if s > specific {
-				best, specific = weight(params), s
-			}
+func quality(accept []string, f Format) float64 {
+	best, specific := 0.0, -1
+	for item := range strings.SplitSeq(strings.Join(accept, ","), ",") {
+		name, params, err := mime.ParseMediaType(item)
+		if s := specificity(name, f); err == nil && s > specific {
+			best, specific = weight(params["q"]), s
 		}
 	}
 	return best
@@ -312,23 +304,14 @@ func specificity(name string, f Format) int {
 	return -1
 }
 
-// weight returns the q of a media range's parameters in thousandths: 1000 if it is
-// missing, 0 if it is malformed.
-func weight(params string) int {
-	for p := range strings.SplitSeq(params, ";") {
-		name, value, ok := strings.Cut(strings.TrimSpace(p), "=")
-		if !ok || !strings.EqualFold(name, "q") {
-			continue
-		}
-		whole, decimals, _ := strings.Cut(value, ".")
-		q, err := strconv.ParseUint((decimals + "000")[:3], 10, 64)
-		if whole != "0" && whole != "1" || len(decimals) > 3 || err != nil {
-			return 0
-		}
-		if whole == "1" {
-			q = 1000 // also for 1.5
-		}
-		return int(q)
+// weight returns a weight, 1 if it is missing, and 0 if it is malformed.
+func weight(text string) float64 {
+	if text == "" {
+		return 1
 	}
-	return 1000
+	q, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(q >= 0) {
+		return 0
+	}
+	return min(q, 1)
 }
