@@ -200,7 +200,7 @@ func (o *Outcome) AllStored() bool {
 	if o.refusal.kind != 0 || len(o.job.batch.Refused) > 0 {
 		return false
 	}
-	stored, duplicate := o.job.count()
+	stored, duplicate := count(o.job.entries)
 	if stored+duplicate < len(o.job.entries) {
 		return false
 	}
@@ -210,9 +210,9 @@ func (o *Outcome) AllStored() bool {
 }
 
 // count returns how many readings are stored now, and how many were before.
-func (j *Job) count() (stored, duplicate int) {
-	for i := range j.entries {
-		switch j.entries[i].Outcome {
+func count(entries []storage.Entry) (stored, duplicate int) {
+	for i := range entries {
+		switch entries[i].Outcome {
 		case storage.Stored, storage.Completed:
 			stored++
 		case storage.Duplicate:
@@ -274,9 +274,9 @@ func (o *Outcome) Results() iter.Seq[Result] {
 		}
 		o.core.counters.refused[refusedInvalid].Add(uint64(len(refused) - j.uncovered))
 		for i := range j.entries {
-			r := j.result(i, wait)
+			r := o.result(i, wait)
 			for ; len(refused) > 0 && refused[0].Index < r.Index; refused = refused[1:] {
-				if !yield(j.rejected(&refused[0])) {
+				if !yield(o.rejected(&refused[0])) {
 					return
 				}
 			}
@@ -285,7 +285,7 @@ func (o *Outcome) Results() iter.Seq[Result] {
 			}
 		}
 		for i := range refused {
-			if !yield(j.rejected(&refused[i])) {
+			if !yield(o.rejected(&refused[i])) {
 				return
 			}
 		}
@@ -293,8 +293,9 @@ func (o *Outcome) Results() iter.Seq[Result] {
 }
 
 // result returns what became of an entry, and counts it. wait is the Retry-After of one that is withheld.
-func (j *Job) result(i int, wait time.Duration) Result {
-	e, c := &j.entries[i], j.core
+func (o *Outcome) result(i int, wait time.Duration) Result {
+	j, c := o.job, o.core
+	e := &j.entries[i]
 	r := Result{Index: int(j.batch.Index[i]), Device: e.Reading.Device, Outcome: e.Outcome}
 	switch {
 	case e.Outcome == 0 && j.batch.hasUnits():
@@ -312,10 +313,10 @@ func (j *Job) result(i int, wait time.Duration) Result {
 }
 
 // rejected returns what became of a reading that was rejected before it was stored.
-func (j *Job) rejected(why *vitals.FieldError) Result {
+func (o *Outcome) rejected(why *vitals.FieldError) Result {
 	k := refusedInvalid
 	if why.Err == ErrNotCovered {
 		k = refusedDevice
 	}
-	return Result{Index: why.Index, Device: j.origin.Device, Problem: j.core.answers.kinds[k].problem, Field: why.Field, Reason: why.Reason()}
+	return Result{Index: why.Index, Device: o.job.origin.Device, Problem: o.core.answers.kinds[k].problem, Field: why.Field, Reason: why.Reason()}
 }
