@@ -306,27 +306,9 @@ func TestCrashEverywhereSees(t *testing.T) {
 func TestCrashWhileCreating(t *testing.T) {
 	long(t)
 	t.Parallel()
-	var (
-		mu    sync.Mutex
-		found []crashPoint
-		disk  = vfs.NewCrashableMem()
-		rng   = rand.New(rand.NewPCG(3, 3))
-	)
-	spy := errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if op.Kind.ReadOrWrite() == errorfs.OpIsRead {
-			return nil
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		for _, percent := range []int{0, 50, 100} {
-			found = append(found, crashPoint{
-				at: fmt.Sprintf("before operation %d, %v of %s, unsynced %d %%", len(found)/3, op.Kind, op.Path, percent),
-				fs: disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rng}),
-			})
-		}
-		return nil
+	found := crashesOf(vfs.NewCrashableMem(), []int{0, 50, 100}, func(fs vfs.FS) {
+		mustClose(t, mustOpen(t, pebblestore.Options{FS: fs}))
 	})
-	mustClose(t, mustOpen(t, pebblestore.Options{FS: inject(disk, spy)}))
 	for _, p := range found {
 		s, err := pebblestore.Open(dataDir, pebblestore.Options{FS: p.fs})
 		if err != nil {

@@ -3,13 +3,10 @@ package pebblestore_test
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -61,39 +58,23 @@ func TestFormatRaised(t *testing.T) {
 			if got := formatOf(t, disk); got != "pulsegate store, format 2" {
 				t.Errorf("before it: %q", got)
 			}
-			var mu sync.Mutex
-			var crashes []*vfs.MemFS
-			lose := func() {
-				mu.Lock()
-				defer mu.Unlock()
-				for _, percent := range []int{0, 100} {
-					crashes = append(crashes, disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rand.New(rand.NewPCG(1, 1))}))
-				}
-			}
-			s = mustOpen(t, pebblestore.Options{Signs: tt.signs, FS: inject(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
-				if op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
-					lose()
-				}
-				return nil
-			}))})
-			tt.first(s)
-			lose()
-			mu.Lock()
-			acknowledged := crashes
-			mu.Unlock()
-			mustClose(t, s)
-			for i, fs := range acknowledged {
-				r, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs})
+			crashes := crashesOf(disk, []int{0, 100}, func(fs vfs.FS) {
+				s := mustOpen(t, pebblestore.Options{Signs: tt.signs, FS: fs})
+				tt.first(s)
+				mustClose(t, s)
+			})
+			for i, crash := range crashes {
+				r, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: crash.fs})
 				if err != nil {
 					t.Fatalf("crash %d: Check: %v", i, err)
 				}
-				if got := formatOf(t, fs); tt.has(r) && got != fmt.Sprintf("pulsegate store, format %d", tt.format) {
+				if got := formatOf(t, crash.fs); tt.has(r) && got != fmt.Sprintf("pulsegate store, format %d", tt.format) {
 					t.Errorf("crash %d: with it: %q", i, got)
-				} else if !tt.has(r) && i >= len(acknowledged)-2 {
+				} else if !tt.has(r) && i >= len(crashes)-2 {
 					t.Errorf("crash %d: it is lost", i)
 				}
 				for _, signs := range [][]vitals.Definition{nil, tt.signs} {
-					s := mustOpen(t, pebblestore.Options{FS: fs, Signs: signs})
+					s := mustOpen(t, pebblestore.Options{FS: crash.fs, Signs: signs})
 					if number, ok := s.Signs().Named(drift().Field); signs != nil && (!ok || number != vitals.OwnSign(0)) {
 						t.Errorf("crash %d: the sign has number %d, %v", i, number, ok)
 					}
