@@ -3,6 +3,7 @@ package main_test
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -18,6 +19,16 @@ import (
 // synchronous_standby_names. Seen to fail with certificates for other names.
 func followScalingPage(t *testing.T) {
 	blocks := pageBlocks(t, "scaling.md", 8)
+	page, err := os.ReadFile("../../docs/scaling.md")
+	try(t, err)
+	var inPage strings.Builder
+	for _, block := range regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllStringSubmatch(string(page), -1) {
+		inPage.WriteString(block[1])
+	}
+	const sql = "../../internal/storage/pgstore/testdata/scaling.sql"
+	if tested, err := os.ReadFile(sql); err != nil || inPage.String() != string(tested) {
+		t.Errorf("%s, which tests run, is not the SQL of the page, one block after the other: %v", sql, err)
+	}
 	certificates, settings, role, files, serve, look, move, accept := blocks[0], blocks[1], blocks[2], blocks[3], blocks[4], blocks[5], blocks[6], blocks[7]
 	primary := pgtest.Start(t, "fsync=off")
 	primary.SetRules(t, "local all all trust\nhost replication all 127.0.0.1/32 trust\n")

@@ -32,21 +32,21 @@ func Until(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// Within polls holds at short intervals and reports whether it returned true within d.
+// Within polls holds and reports whether it returned true within d. The intervals are an eighth of the
+// time that it has waited, so that long waits cost little.
 // It polls at least once after d, so that a process that was not scheduled for a long time does
 // not miss what became true.
 func Within(d time.Duration, holds func() bool) bool {
-	pause := 100 * time.Microsecond
-	for deadline := time.Now().Add(d); ; {
-		late := !time.Now().Before(deadline)
+	start := time.Now()
+	for {
+		waited := time.Since(start)
 		if holds() {
 			return true
 		}
-		if late {
+		if waited >= d {
 			return false
 		}
-		time.Sleep(pause)
-		pause = min(2*pause, 10*time.Millisecond)
+		time.Sleep(min(max(waited/8, 100*time.Microsecond), 100*time.Millisecond))
 	}
 }
 

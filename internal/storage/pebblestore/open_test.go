@@ -55,23 +55,21 @@ func TestLocked(t *testing.T) {
 	mustClose(t, s)
 }
 
-// TestLockedByPath opens one directory by two spellings of its path.
+// TestLockedByPath opens one directory by several spellings of its path.
 func TestLockedByPath(t *testing.T) {
-	t.Chdir(t.TempDir())
-	s, err := pebblestore.Open("data", pebblestore.Options{})
+	dir := filepath.Join(t.TempDir(), "data")
+	s, err := pebblestore.Open(dir, pebblestore.Options{})
 	try(t, err)
 	defer mustClose(t, s)
-	for _, path := range []string{"./data/", "data/../data", filepath.Join(mustWd(t), "data")} {
+	wd, err := os.Getwd()
+	try(t, err)
+	relative, err := filepath.Rel(wd, dir)
+	try(t, err)
+	for _, path := range []string{dir + "/", dir + "/../data", relative} {
 		if _, err := pebblestore.Open(path, pebblestore.Options{}); !errors.Is(err, storage.ErrLocked) {
 			t.Errorf("Open(%s) returns %v, want ErrLocked", path, err)
 		}
 	}
-}
-
-func mustWd(t *testing.T) string {
-	wd, err := os.Getwd()
-	try(t, err)
-	return wd
 }
 
 // TestForeignDirectory opens directories with other files, which must not be changed.

@@ -1,9 +1,9 @@
 package pgstore_test
 
 import (
+	_ "embed"
 	"fmt"
 	"net"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -15,15 +15,19 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
+// scalingSQL is the SQL of docs/scaling.md. TestPages compares them. It is a copy, so that Go does not repeat
+// the tests of this package in each new clone.
+//
+//go:embed testdata/scaling.sql
+var scalingSQL string
+
 // TestDownstream runs the SQL of docs/scaling.md. Another PostgreSQL that subscribes to the
 // publication gets new readings, also in new partitions, completed ones and erasures.
 func TestDownstream(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../../docs/scaling.md")
-	try(t, err)
 	statement := func(pattern string) string {
 		t.Helper()
-		found := regexp.MustCompile(`(?s)` + pattern + `.*?;`).FindString(string(page))
+		found := regexp.MustCompile(`(?s)` + pattern + `.*?;`).FindString(scalingSQL)
 		if found == "" {
 			t.Fatalf("docs/scaling.md has no statement %s", pattern)
 		}
