@@ -108,7 +108,7 @@ func (c *client) window(ctx context.Context, window time.Duration) (*profile.Pro
 	var recording sync.WaitGroup
 	var errContention error
 	recording.Go(func() {
-		_, errContention = c.do(ctx, http.MethodPost, ContentionPath+"?seconds="+seconds, maxShownBytes, window+slack)
+		_, errContention = c.do(ctx, http.MethodPost, ContentionPath+"?seconds="+seconds, window+slack)
 	})
 	cpu, err := c.profile(ctx, "/debug/pprof/profile?seconds="+seconds, window)
 	recording.Wait()

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math"
 	"slices"
+	"strings"
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
@@ -58,59 +58,35 @@ func ReadCounters(r io.Reader) (Counters, error) {
 			return Counters{}, fmt.Errorf("%w: there is no metric %s", ErrNotPulsegate, name)
 		}
 	}
-	requests, errRequests := counts(families[requestsMetric], "route", "code")
-	publications, errPublications := counts(families[mqttMetric], "qos")
-	messages, errMessages := counts(families[mllpMetric], "code")
-	readings, errReadings := counts(families[readingsMetric], "outcome")
-	if err := errors.Join(errRequests, errPublications, errMessages, errReadings); err != nil {
-		return Counters{}, err
-	}
-	for qos, n := range publications {
-		requests["MQTT QoS "+qos] = n
-	}
-	for code, n := range messages {
-		requests["MLLP "+code] = n
-	}
+	requests := counts(families[requestsMetric], "", "route", "code")
+	maps.Copy(requests, counts(families[mqttMetric], "MQTT QoS ", "qos"))
+	maps.Copy(requests, counts(families[mllpMetric], "MLLP ", "code"))
 	info := families[buildInfoMetric].Metric[0]
 	return Counters{
 		Version: label(info, "version"), GoVersion: label(info, "goversion"),
 		CPU: single(families[cpuMetric]), Started: single(families[startedMetric]),
 		Bytes: single(families[bytesMetric]), Objects: single(families[objectsMetric]),
-		Requests: requests, Readings: readings,
+		Requests: requests, Readings: counts(families[readingsMetric], "", "outcome"),
 	}, nil
 }
 
-// maxCount is the bound up to which a float64, the number type of the text format,
-// represents every integer.
-const maxCount = 1 << 53
-
-// counts returns the values of a metric's series by their labels. Each must be an
-// integer.
-func counts(f *dto.MetricFamily, labels ...string) (map[string]uint64, error) {
+// counts returns the values of a metric's series by a prefix and their labels.
+func counts(f *dto.MetricFamily, prefix string, labels ...string) map[string]uint64 {
 	all := map[string]uint64{}
 	for _, m := range f.GetMetric() {
-		v, name := value(m), label(m, labels[0])
-		for _, l := range labels[1:] {
-			name += " " + label(m, l)
+		var values []string
+		for _, l := range labels {
+			values = append(values, label(m, l))
 		}
-		if !(v >= 0 && v <= maxCount) || v != math.Trunc(v) {
-			return nil, fmt.Errorf("%w: metric %s is not a count", ErrNotPulsegate, f.GetName())
-		}
-		if _, ok := all[name]; ok {
-			return nil, fmt.Errorf("%w: metric %s has a series twice", ErrNotPulsegate, f.GetName())
-		}
-		all[name] = uint64(v)
+		all[prefix+strings.Join(values, " ")] = uint64(max(value(m), 0))
 	}
-	return all, nil
+	return all
 }
 
-// single returns the value of a metric without labels, or 0 if it is missing, not
-// positive or infinite.
+// single returns the value of a metric without labels, or 0 if it is missing.
 func single(f *dto.MetricFamily) float64 {
 	if len(f.GetMetric()) == 1 {
-		if v := value(f.Metric[0]); v > 0 && !math.IsInf(v, 0) {
-			return v
-		}
+		return value(f.Metric[0])
 	}
 	return 0
 }

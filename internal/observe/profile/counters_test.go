@@ -2,7 +2,6 @@ package profile_test
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"strings"
 	"testing"
@@ -52,62 +51,15 @@ func TestReadCounters(t *testing.T) {
 
 func TestReadCountersRejects(t *testing.T) {
 	for name, text := range map[string]string{
-		"nothing":               "",
-		"a web page":            "<!doctype html><html><title>Router</title>",
-		"another program":       "# TYPE up gauge\nup 1\n",
-		"cut off":               strings.Replace(metricsText, `route="/livez"} 1e+06`, `route="/liv`, 1)[:330],
-		"no requests":           "pulsegate_build_info 1\n",
-		"negative count":        strings.Replace(metricsText, " 1234", " -1234", 1),
-		"count is not whole":    strings.Replace(metricsText, " 1234", " 1.5", 1),
-		"count is not a number": strings.Replace(metricsText, " 1234", " NaN", 1),
-		"count without end":     strings.Replace(metricsText, " 1234", " +Inf", 1),
-		"count beyond floats":   strings.Replace(metricsText, " 1234", " 1e300", 1),
-		"series twice":          metricsText + "pulsegate_readings_total{outcome=\"stored\"} 1\n",
-		"publications negative": strings.Replace(metricsText, `"1"} 8`, `"1"} -8`, 1),
-		"readings negative":     strings.Replace(metricsText, " 1200", " -1", 1),
+		"nothing":         "",
+		"a web page":      "<!doctype html><html><title>Router</title>",
+		"another program": "# TYPE up gauge\nup 1\n",
+		"cut off":         strings.Replace(metricsText, `route="/livez"} 1e+06`, `route="/liv`, 1)[:330],
+		"no requests":     "pulsegate_build_info 1\n",
 	} {
 		_, err := pg.ReadCounters(strings.NewReader(text))
 		if !errors.Is(err, pg.ErrNotPulsegate) {
 			t.Errorf("%s: got error %v, want ErrNotPulsegate", name, err)
 		}
 	}
-}
-
-// FuzzReadCounters checks that arbitrary text causes no panic, and that accepted counts
-// are exact as floats and have printable names.
-func FuzzReadCounters(f *testing.F) {
-	f.Add(metricsText)
-	f.Add("pulsegate_build_info 1\npulsegate_http_requests_total 0\n")
-	f.Add("# TYPE pulsegate_http_requests_total histogram\npulsegate_build_info 1\npulsegate_http_requests_total_bucket{le=\"+Inf\"} 1\n")
-	f.Add("# HELP \n# TYPE pulsegate_build_info\n")
-	f.Fuzz(func(t *testing.T, text string) {
-		c, err := pg.ReadCounters(strings.NewReader(text))
-		if err != nil {
-			if !errors.Is(err, pg.ErrNotPulsegate) {
-				t.Fatalf("got error %v, want one that wraps ErrNotPulsegate", err)
-			}
-			return
-		}
-		for _, m := range []map[string]uint64{c.Requests, c.Readings} {
-			for name, n := range m {
-				if uint64(float64(n)) != n {
-					t.Errorf("%s: %d is not exact", name, n)
-				}
-			}
-		}
-		if !(c.CPU >= 0) || !(c.Started >= 0) {
-			t.Errorf("got CPU %v and start %v", c.CPU, c.Started)
-		}
-		// A capture with the same counters twice has no requests and reports that.
-		after := c
-		after.At = c.At.Add(1e9)
-		r := pg.Analyze(&pg.Capture{Before: &c, After: &after})
-		if !errors.Is(r.Problem, pg.ErrNoRequests) {
-			t.Errorf("got problem %v, want ErrNoRequests", r.Problem)
-		}
-		var text2 strings.Builder
-		if err := r.WriteText(&text2, 5); err != nil || strings.Contains(text2.String(), "NaN") {
-			t.Errorf("text: %v, %v", err, fmt.Sprintf("%q", text2.String()))
-		}
-	})
 }

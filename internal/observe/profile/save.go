@@ -4,84 +4,53 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 
 	"github.com/google/pprof/profile"
 )
 
-// summaryFile is written last: a directory without it is incomplete.
-const summaryFile = "summary.json"
-
-// A file is one file of a saved capture: a raw profile, or the scraped counters.
-type file struct {
-	name    string
-	profile **profile.Profile
-	text    []byte
-}
-
-// files returns the files of a saved capture except the summary. go tool pprof can open
-// each profile.
-func (c *Capture) files() []file {
-	return []file{
-		{"cpu.pb.gz", &c.CPU, nil},
-		{"allocs.pb.gz", &c.Allocs, nil},
-		{"heap.pb.gz", &c.Heap, nil},
-		{"goroutine.pb.gz", &c.Goroutine, nil},
-		{"mutex.pb.gz", &c.Mutex, nil},
-		{"block.pb.gz", &c.Block, nil},
-		{"metrics-before.txt", nil, c.beforeText},
-		{"metrics-after.txt", nil, c.afterText},
-	}
-}
-
-// PrepareDir creates the directory dir if necessary. It returns an error if dir already
-// has a profile, which is never overwritten.
+// PrepareDir creates the directory dir if necessary. It returns an error if dir is not empty, because nothing is
+// overwritten.
 func PrepareDir(dir string) error {
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return fmt.Errorf("profile: create directory: %w", err)
+	err := os.MkdirAll(dir, 0o777)
+	var entries []os.DirEntry
+	if err == nil {
+		entries, err = os.ReadDir(dir)
 	}
-	for _, f := range append(new(Capture).files(), file{name: summaryFile}) {
-		switch _, err := os.Lstat(filepath.Join(dir, f.name)); {
-		case err == nil:
-			return fmt.Errorf("profile: %s already has a profile (%s)", dir, f.name)
-		case !errors.Is(err, fs.ErrNotExist):
-			return fmt.Errorf("profile: check directory: %w", err)
-		}
+	if err != nil {
+		return fmt.Errorf("profile: prepare directory: %w", err)
+	}
+	if len(entries) > 0 {
+		return fmt.Errorf("profile: %s is not empty (%s)", dir, entries[0].Name())
 	}
 	return nil
 }
 
 // Save writes the capture and the summary of its report to dir, which PrepareDir has
-// prepared.
-func (c *Capture) Save(dir string, r *Report) error {
-	var errs []error
+// prepared. go tool pprof can open each profile. The summary comes last: a directory without it is incomplete.
+func (c *Capture) Save(dir string, r *Report) (errs error) {
 	write := func(name string, to func(io.Writer) error) {
-		if err := writeFile(filepath.Join(dir, name), to); err != nil {
-			errs = append(errs, fmt.Errorf("profile: save %s: %w", name, err))
+		file, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+		if err == nil {
+			err = errors.Join(to(file), file.Close())
+		}
+		if err != nil {
+			errs = errors.Join(errs, fmt.Errorf("profile: save %s: %w", name, err))
 		}
 	}
-	for _, f := range c.files() {
-		switch {
-		case f.profile != nil && *f.profile != nil:
-			write(f.name, (*f.profile).Write)
-		case f.text != nil:
-			write(f.name, func(w io.Writer) error { _, err := w.Write(f.text); return err })
+	for name, p := range map[string]*profile.Profile{"cpu": c.CPU, "allocs": c.Allocs, "heap": c.Heap, "goroutine": c.Goroutine, "mutex": c.Mutex, "block": c.Block} {
+		if p != nil {
+			write(name+".pb.gz", p.Write)
 		}
 	}
-	if len(errs) == 0 {
-		write(summaryFile, r.WriteJSON)
+	for name, text := range map[string][]byte{"metrics-before.txt": c.beforeText, "metrics-after.txt": c.afterText} {
+		if text != nil {
+			write(name, func(w io.Writer) error { _, err := w.Write(text); return err })
+		}
 	}
-	return errors.Join(errs...)
-}
-
-// writeFile creates a file. It returns an error if the file exists.
-func writeFile(path string, to func(io.Writer) error) (err error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
-	if err != nil {
-		return err
+	if errs == nil {
+		write("summary.json", r.WriteJSON)
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	return to(f)
+	return errs
 }
