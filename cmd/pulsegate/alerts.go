@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -41,9 +40,8 @@ type alertsTestCommand struct {
 
 // Bounds of a replay.
 const (
-	maxReplayed  = 1 << 20        // readings of a device, which are in memory
-	maxLineBytes = 64 << 10       // of a reading from a server
-	maxAhead     = 24 * time.Hour // of the times of readings, before they arrive: more than serve --max-ahead usually is
+	maxReplayed = 1 << 20        // readings of a device, which are in memory
+	maxAhead    = 24 * time.Hour // of the times of readings, before they arrive: more than serve --max-ahead usually is
 )
 
 // A readings reads the readings of devices.
@@ -229,17 +227,14 @@ func (s runningServer) devices(ctx context.Context, visit func(vitals.Name) erro
 }
 
 func (s runningServer) records(ctx context.Context, r storage.Range, visit func(*storage.Record) error) error {
-	lines := lineWriter{visit: func(line []byte) error {
+	selection := transfer.Selection{Device: r.Device.String(), From: strconv.FormatInt(r.FromUnixMs, 10), To: strconv.FormatInt(r.ToUnixMs, 10), Newest: r.Descending}
+	return s.client.Readings(ctx, selection, func(line []byte) error {
 		record, err := s.parse(line)
 		if err != nil {
 			return err
 		}
 		return visit(&record)
-	}}
-	_, err := s.client.Download(ctx, &lines, transfer.Selection{
-		Device: r.Device.String(), From: strconv.FormatInt(r.FromUnixMs, 10), To: strconv.FormatInt(r.ToUnixMs, 10), Format: "ndjson", Newest: r.Descending,
 	})
-	return err
 }
 
 // parse parses a reading as a server exports it. Its error does not quote it.
@@ -266,28 +261,4 @@ func (s runningServer) parse(line []byte) (r storage.Record, err error) {
 		}
 	}
 	return r, nil
-}
-
-// A lineWriter calls visit with each line that is written to it.
-type lineWriter struct {
-	visit func(line []byte) error
-	rest  []byte
-}
-
-func (w *lineWriter) Write(text []byte) (int, error) {
-	w.rest = append(w.rest, text...)
-	for {
-		line, rest, found := bytes.Cut(w.rest, []byte("\n"))
-		switch {
-		case !found && len(w.rest) > maxLineBytes:
-			return 0, transfer.ErrNotPulsegate
-		case !found:
-			w.rest = append(w.rest[:0:0], w.rest...)
-			return len(text), nil
-		}
-		w.rest = rest
-		if err := w.visit(line); err != nil {
-			return 0, err
-		}
-	}
 }

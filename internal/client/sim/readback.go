@@ -1,15 +1,12 @@
 package sim
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"net/http"
-	"net/url"
 	"strconv"
 	"time"
 
@@ -17,9 +14,6 @@ import (
 	"github.com/pulsegate/pulsegate/internal/client/transfer"
 	"github.com/pulsegate/pulsegate/vitals"
 )
-
-// maxReadLineBytes bounds the line of a reading.
-const maxReadLineBytes = 64 << 10
 
 // A readClient is a client of the read API. It is safe for concurrent use.
 type readClient struct {
@@ -34,7 +28,7 @@ func newReadClient(target *Target, token string, signs *vitals.Signs) (readClien
 
 // notPulsegate returns an error for an answer that Pulsegate would not give.
 func notPulsegate(what string) error {
-	return transfer.Final(fmt.Errorf("%w: %s", transfer.ErrNotPulsegate, what))
+	return fmt.Errorf("%w: %s", transfer.ErrNotPulsegate, what)
 }
 
 // readings calls f for every stored reading of a device, in the order sent by the
@@ -48,31 +42,11 @@ func (c readClient) readings(ctx context.Context, device string, f func(*vitals.
 	decoder := vitals.NewDecoder(c.rules, vitals.DecoderOptions{IgnoreUnknown: true, MaxReadings: 1})
 	var batch vitals.Batch
 	page := func() error {
-		path := "/v1/devices/" + url.PathEscape(device) + "/readings?format=ndjson&flags=false"
+		selection := transfer.Selection{Device: device}
 		if from != math.MinInt64 {
-			path += "&from=" + strconv.FormatInt(from, 10)
+			selection.From = strconv.FormatInt(from, 10)
 		}
-		resp, err := c.Get(ctx, path)
-		if problem, ok := errors.AsType[*transfer.Problem](err); ok && problem.Status == http.StatusNotFound {
-			return nil // the device has no readings
-		}
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		in := bufio.NewReaderSize(resp.Body, maxReadLineBytes)
-		for {
-			line, err := in.ReadSlice('\n')
-			switch {
-			case err == io.EOF && len(line) == 0:
-				return nil
-			case err == io.EOF:
-				return io.ErrUnexpectedEOF
-			case err == bufio.ErrBufferFull:
-				return notPulsegate("a line of readings is too long")
-			case err != nil:
-				return err
-			}
+		err := c.Readings(ctx, selection, func(line []byte) (err error) {
 			if decoder.Decode(line, vitals.MaxTimeUnixMs, &batch) != nil || len(batch.Readings) != 1 {
 				return notPulsegate("a line is not a reading")
 			}
@@ -83,11 +57,13 @@ func (c readClient) readings(ctx context.Context, device string, f func(*vitals.
 			if r.Device != name {
 				return notPulsegate("the readings of a device include one of another device")
 			}
-			if err := f(r); err != nil {
-				return transfer.Final(err)
-			}
 			from = r.TimeUnixMs + 1
+			return f(r)
+		})
+		if problem, ok := errors.AsType[*transfer.Problem](err); ok && problem.Status == http.StatusNotFound {
+			return nil // the device has no readings
 		}
+		return err
 	}
 	if err := c.Retry(ctx, page); err != nil {
 		return fmt.Errorf("read back device %s: %w", device, err)
