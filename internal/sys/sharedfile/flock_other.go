@@ -1,0 +1,15 @@
+//go:build !darwin && !dragonfly && !freebsd && !linux && !netbsd && !openbsd
+
+package sharedfile
+
+import (
+	"errors"
+	"os"
+)
+
+const noFollow = 0
+
+// tryLock fails: without a lock, one of two concurrent changes could be lost.
+func tryLock(*os.File) (bool, error) { return false, errors.ErrUnsupported }
+
+func giveTo(*os.File, os.FileInfo) error { return nil }
