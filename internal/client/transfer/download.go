@@ -21,7 +21,7 @@ type Selection struct {
 // Download writes the selected readings to w as the server sends them. After an error,
 // w may have received part of them. leftOut names the signs that the format lacks, with commas between them.
 func (c *Client) Download(ctx context.Context, w io.Writer, sel Selection) (leftOut string, err error) {
-	resp, err := c.readings(ctx, sel)
+	resp, err := readings(ctx, c, sel)
 	if err != nil {
 		return "", fmt.Errorf("fetch readings: %w", err)
 	}
@@ -39,7 +39,7 @@ const maxReadingBytes = 64 << 10
 // visit is [Final].
 func (c *Client) Readings(ctx context.Context, sel Selection, visit func(line []byte) error) error {
 	sel.Format = "ndjson"
-	resp, err := c.readings(ctx, sel)
+	resp, err := readings(ctx, c, sel)
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (c *Client) Readings(ctx context.Context, sel Selection, visit func(line []
 }
 
 // readings requests the selected readings.
-func (c *Client) readings(ctx context.Context, sel Selection) (*http.Response, error) {
+func readings(ctx context.Context, c *Client, sel Selection) (*http.Response, error) {
 	query := url.Values{"format": {sel.Format}, "flags": {"false"}}
 	if sel.From != "" {
 		query.Set("from", sel.From)
