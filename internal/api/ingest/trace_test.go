@@ -18,7 +18,6 @@ import (
 	"github.com/pulsegate/pulsegate/internal/observe/tracing"
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
-	"github.com/pulsegate/pulsegate/internal/storage/storetest"
 )
 
 // A tracedSpan is a span as a collector receives it.
@@ -167,39 +166,5 @@ func TestTracePhases(t *testing.T) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
-	}
-}
-
-// TestTraceOfWaiting checks that a request that waits for a running commit is recorded with its
-// own group, and not with the one for which it waited.
-func TestTraceOfWaiting(t *testing.T) {
-	tr, end := traced(t, 1)
-	began, goOn := make(chan struct{}), make(chan struct{})
-	first := true
-	before := func([]*storage.Entry) error {
-		if first {
-			first = false
-			close(began)
-			<-goOn
-		}
-		return nil
-	}
-	srv := serveOn(t, &appender{storetest.NewMemory(), before}, ingest.Config{Now: time.Now, Trace: tr}, nil,
-		func(s *http.Server) { s.Handler = new(metrics.Requests).Handler(tr.Handler(s.Handler)) })
-	var clients sync.WaitGroup
-	clients.Go(func() { exchange(t, srv, request(batch("a", 5)), 1) })
-	<-began
-	clients.Go(func() { exchange(t, srv, request(batch("b", 7)), 1) })
-	polltest.Until(t, "the second batch waits", func() bool { return srv.core.Commits().QueuedCalls >= 2 })
-	close(goOn)
-	clients.Wait()
-	srv.stop(t)
-	groups := map[string]string{}
-	for _, spans := range end() {
-		within(t, spans)
-		groups[spans[0].attribute("pulsegate.readings")] = spans[len(spans)-1].attribute("pulsegate.commit.readings")
-	}
-	if groups["5"] != "5" || groups["7"] != "7" || len(groups) != 2 {
-		t.Errorf("readings and their groups: %v, want 5 with 5 and 7 with 7", groups)
 	}
 }

@@ -500,58 +500,6 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// A device is erased while it is watched, before its event is formatted, while the event
-// waits, and while it is being written. Afterwards nothing of it is written. What is stored
-// after the erasure is.
-func TestErased(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := start(t, live.Options{Service: query.Service{PieceTimeout: time.Hour}})
-		defer f.stop()
-		gates := map[string]chan struct{}{"blocked": make(chan struct{}), "waiting": make(chan struct{})}
-		blocked := f.open("?prefix=d", func() { <-gates["blocked"] })
-		waiting := f.open("", func() { <-gates["waiting"] })
-		prompt := f.open("?device=d", nil)
-		defer func() { blocked.close(); waiting.close(); prompt.close() }()
-		synctest.Wait()
-		f.heart("other", 1, 6000) // waiting does not read it
-		settle()
-		for i := range 10 {
-			f.heart("d", int64(1001+i), 6666) // blocked does not read the first
-			settle()
-		}
-		before := len(prompt.readings())
-		f.heart("d", 2000, 6666) // in the inbox
-		if _, err := f.store.Erase(name("d")); err != nil {
-			t.Fatal(err)
-		}
-		f.hub.Erased(name("d"))
-		had := len(prompt.readings())
-		settle()
-		if got := len(prompt.readings()); got != had || before != had {
-			t.Errorf("%d readings after the erasure, want %d", got, had)
-		}
-		f.heart("d", 500, 7000)
-		close(gates["waiting"])
-		settle()
-		for _, data := range waiting.readings() {
-			if strings.Contains(data, "66.66") {
-				t.Errorf("written after the erasure: %s", data)
-			}
-		}
-		for _, s := range []*stream{waiting, prompt} {
-			got := s.readings()
-			if got[len(got)-1] != f.newest("d") {
-				t.Errorf("the last reading is %s, want %s", got[len(got)-1], f.newest("d"))
-			}
-		}
-		close(gates["blocked"])
-		<-blocked.ended
-		if blocked.err == nil || blocked.err == io.EOF {
-			t.Error("the stream in which the reading was being written was not cut")
-		}
-	})
-}
-
 // Requests that are not valid are rejected before the stream begins.
 func TestBadRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

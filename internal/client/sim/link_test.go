@@ -3,8 +3,6 @@ package sim_test
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"io"
 	"net"
@@ -564,42 +562,6 @@ func TestMQTTVerifies(t *testing.T) {
 			if !v.OK() || v.Acknowledged == 0 || v.Acknowledged != v.Stored || v.Unsettled != 0 {
 				t.Errorf("version %d, QoS %d: got %+v", version, qos, v)
 			}
-		}
-	}
-}
-
-// A listener with TLS is reached over the network.
-func TestMQTTOverTLS(t *testing.T) {
-	certificates := httptest.NewTLSServer(http.NotFoundHandler())
-	defer certificates.Close()
-	plain, err := net.Listen("tcp", "127.0.0.1:0")
-	try(t, err)
-	l := &listener{version: 5}
-	accepting := tls.NewListener(plain, &tls.Config{Certificates: certificates.TLS.Certificates})
-	var accepted sync.WaitGroup
-	accepted.Go(func() {
-		for {
-			conn, err := accepting.Accept()
-			if err != nil {
-				return
-			}
-			l.tasks.Go(func() { l.serve(conn) })
-		}
-	})
-	target, err := sim.ResolveListener(t.Context(), "mqtt", "mqtts://bed-7@"+plain.Addr().String(), false)
-	try(t, err)
-	roots := x509.NewCertPool()
-	roots.AddCert(certificates.Certificate())
-	r, err := sim.Run(t.Context(), sim.Options{MQTT: target.WithTLS(roots, nil), MQTTVersion: "5", QoS: 2, Users: 3, Posts: 50})
-	if err != nil || r.Fault() != nil || r.Stored != 150 || r.MQTT == nil || r.Target != target.String() {
-		t.Errorf("got %v, %v, %+v", err, r.Fault(), r)
-	}
-	accepting.Close()
-	accepted.Wait()
-	l.tasks.Wait()
-	for _, c := range l.connects {
-		if string(c.Username) != "bed-7" {
-			t.Errorf("user name %q, want that of the URL", c.Username)
 		}
 	}
 }

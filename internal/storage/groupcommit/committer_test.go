@@ -97,35 +97,6 @@ func TestRejections(t *testing.T) {
 	}
 }
 
-// TestAnswerWinsOverContext ends a call's ctx just before its flush returns nil.
-// With one processor, both are ready when the caller wakes up, and Commit must
-// return the answer, which is more precise than ctx's error.
-//
-// It was seen to fail when Commit did not look for the answer again.
-func TestAnswerWinsOverContext(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	const enough, most = 50, 5000
-	answered := 0
-	for round := 0; answered < enough; round++ {
-		if round == most {
-			t.Fatalf("%d of %d calls returned their answer", answered, most)
-		}
-		ctx, cancel := context.WithCancel(background)
-		c := groupcommit.New(groupcommit.Options[int]{MaxGroup: 1}, func([]int) error {
-			cancel()
-			return nil
-		})
-		switch _, err := c.Commit(ctx, []int{1}); err {
-		case nil:
-			answered++
-		case context.Canceled: // the caller ran before the answer
-		default:
-			t.Fatalf("Commit: got %v, want nil or context.Canceled", err)
-		}
-		try(t, c.Close(background))
-	}
-}
-
 func TestPanicErrorNamesNoValue(t *testing.T) {
 	const secret = "systolic 121"
 	for _, tt := range []struct {
