@@ -18,10 +18,9 @@ import (
 // are created by path are then created in the wrong store. So a store keeps its
 // directory open. On Linux it is locked too, and no removal of a file releases this lock.
 //
-// Four times a second, and before the list of a closed store is written, the directory at the path is compared
-// with the open one. If it was moved, or LOCK replaced, Intact returns an error. What is acknowledged until
-// then is in the open directory, because the log is written through its descriptor, unless a new log was
-// begun in between.
+// Four times a second, before Pebble creates, renames or removes a file, and before the first sync of a log is
+// acknowledged, the directory at the path is compared with the open one. If it was moved, or LOCK replaced,
+// Intact returns an error. So everything acknowledged is in the open directory: a log is written through its descriptor.
 
 // An anchor is the open directory of a store.
 type anchor struct {
