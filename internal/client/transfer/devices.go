@@ -38,7 +38,7 @@ func (d *Device) clean() {
 // Device returns one device.
 func (c *Client) Device(ctx context.Context, name string) (Device, error) {
 	var d Device
-	if err := c.fetch(ctx, "/v1/devices/"+url.PathEscape(name), &d); err != nil {
+	if err := fetch(ctx, c, "/v1/devices/"+url.PathEscape(name), &d); err != nil {
 		return d, fmt.Errorf("fetch device %s: %w", name, err)
 	}
 	d.clean()
@@ -60,7 +60,7 @@ func (c *Client) Devices(ctx context.Context, limit int, visit func(page []Devic
 			Devices []Device `json:"devices"`
 			Next    string   `json:"next_cursor"`
 		}
-		if err := c.fetch(ctx, "/v1/devices?"+query.Encode(), &page); err != nil {
+		if err := fetch(ctx, c, "/v1/devices?"+query.Encode(), &page); err != nil {
 			return fmt.Errorf("list devices: %w", err)
 		}
 		if page.Devices == nil {
@@ -90,7 +90,7 @@ func (c *Client) Units(ctx context.Context) (map[string]string, error) {
 			Unit string `json:"unit"`
 		} `json:"signs"`
 	}
-	if err := c.fetch(ctx, "/v1/limits", &limits); err != nil {
+	if err := fetch(ctx, c, "/v1/limits", &limits); err != nil {
 		return nil, fmt.Errorf("fetch signs: %w", err)
 	}
 	units := map[string]string{}
@@ -101,7 +101,7 @@ func (c *Client) Units(ctx context.Context) (map[string]string, error) {
 }
 
 // fetch gets a JSON document into v.
-func (c *Client) fetch(ctx context.Context, path string, v any) error {
+func fetch(ctx context.Context, c *Client, path string, v any) error {
 	resp, err := c.Get(ctx, path)
 	if err != nil {
 		return err

@@ -32,7 +32,7 @@ func (c *Client) Rejections(ctx context.Context, device string, limit int) (newe
 		Rejections []Unanswered `json:"rejections"`
 		Total      uint64       `json:"total"`
 	}
-	if err := c.fetch(ctx, "/v1/rejections?"+query.Encode(), &body); err != nil {
+	if err := fetch(ctx, c, "/v1/rejections?"+query.Encode(), &body); err != nil {
 		return nil, 0, fmt.Errorf("list rejections: %w", err)
 	}
 	if body.Rejections == nil {
