@@ -1,4 +1,4 @@
-// Package localtime finds the instant of a local time.
+// Package localtime finds zones, and the instant of a local time.
 //
 // # Promise
 //
@@ -6,12 +6,14 @@
 //
 // # Not here
 //
-// The texts of times and the names of zones.
+// The texts of times.
 package localtime
 
 import (
 	"errors"
+	"strings"
 	"time"
+	_ "time/tzdata" // for images without zone files
 
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -21,6 +23,20 @@ var (
 	ErrSkipped = errors.New("the zone has no such time: its clock was put forward")
 	ErrTwice   = errors.New("the zone has this time twice: its clock was put back")
 )
+
+// Zone returns a zone of the IANA database by its name, or one with an offset from UTC such as +05:30.
+func Zone(name string) (*time.Location, error) {
+	// time.Parse takes 24 hours and 60 minutes too, which RFC 3339 does not have.
+	if at, err := time.Parse("-07:00", name); err == nil && name[1:3] < "24" && name[4:] < "60" {
+		_, seconds := at.Zone()
+		return time.FixedZone(name, seconds), nil
+	}
+	// Local is the server's zone. Zones below right/ count leap seconds, which Unix time does not.
+	if name == "" || name == "Local" || strings.HasPrefix(name, "right/") {
+		return nil, errors.New("not a zone of all machines")
+	}
+	return time.LoadLocation(name)
+}
 
 // Instant returns the instant at which the clock of a zone shows what wall shows in UTC, and the offset of the zone
 // then. It returns [ErrSkipped] or [ErrTwice] if there is not exactly one.

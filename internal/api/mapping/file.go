@@ -6,8 +6,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
+	"github.com/pulsegate/pulsegate/internal/api/localtime"
 	"github.com/pulsegate/pulsegate/internal/sys/tomlfile"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -208,23 +208,11 @@ func (t *table) timed(m *mapping) (err error) {
 		return bad("time_format", "not one of rfc3339, unix_s, unix_ms")
 	}
 	if t.Zone != "" {
-		if m.zone, err = zoneOf(t.Zone); err != nil {
+		if m.zone, err = localtime.Zone(t.Zone); err != nil {
 			return bad("zone", "neither the name of a zone, such as Europe/Berlin, nor an offset, such as +01:00")
 		}
 	}
 	return nil
-}
-
-// zoneOf returns the zone with a name, or with an offset.
-func zoneOf(text string) (*time.Location, error) {
-	if at, err := time.Parse("-07:00", text); err == nil {
-		_, offset := at.Zone()
-		return time.FixedZone(text, offset), nil
-	}
-	if text == "Local" {
-		return nil, errors.New("the zone of a machine")
-	}
-	return time.LoadLocation(text)
 }
 
 // rule checks where a sign is, and returns the rule.

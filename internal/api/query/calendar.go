@@ -3,10 +3,7 @@ package query
 import (
 	"math"
 	"strconv"
-	"strings"
-	"sync"
 	"time"
-	_ "time/tzdata" // for images without zone files
 )
 
 const (
@@ -159,44 +156,4 @@ func (c *calendar) findEnd() {
 			return
 		}
 	}
-}
-
-// maxZones bounds the number of zones kept in memory; there are about 600 names.
-const maxZones = 1000
-
-// zones are the zones that were asked for, by name.
-type zones struct {
-	mu     sync.Mutex
-	byName map[string]*time.Location // guarded by mu
-}
-
-// load returns a zone of the IANA database by its name, or one with an offset from UTC such as
-// +05:30.
-func (z *zones) load(name string) (*time.Location, bool) {
-	// time.Parse takes 24 hours and 60 minutes too, which RFC 3339 does not have.
-	if at, err := time.Parse("-07:00", name); err == nil && name[1:3] < "24" && name[4:] < "60" {
-		_, seconds := at.Zone()
-		return time.FixedZone(name, seconds), true
-	}
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	if zone := z.byName[name]; zone != nil {
-		return zone, true
-	}
-	// Local is the server's zone. Zones below right/ count leap seconds, which Unix time
-	// does not.
-	if name == "" || name == "Local" || strings.HasPrefix(name, "right/") {
-		return nil, false
-	}
-	zone, err := time.LoadLocation(name)
-	if err != nil {
-		return nil, false
-	}
-	if z.byName == nil {
-		z.byName = map[string]*time.Location{}
-	}
-	if len(z.byName) < maxZones {
-		z.byName[name] = zone
-	}
-	return zone, true
 }

@@ -43,7 +43,6 @@ type Handler struct {
 	streams [len(formatNames)]*reply.Head // 200 with a streamed body
 	parquet *Bound                        // of pages in Parquet, which take much memory
 	limits  []byte                        // answer of Limits
-	zones   zones
 }
 
 // New returns a Handler that reads from reader and lister.

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/api/localtime"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -21,7 +22,8 @@ func (h *Handler) times(p *Params) timeReader {
 	text, ok := p.get("tz")
 	// A + in a query is a space, and some zones have one, such as Etc/GMT+5.
 	if name := strings.ReplaceAll(text, " ", "+"); ok && name != "UTC" {
-		if c.zone, ok = h.zones.load(name); !ok {
+		var err error
+		if c.zone, err = localtime.Zone(name); err != nil {
 			p.fail("tz", "neither a zone of the IANA database, such as Europe/Berlin, nor an offset from UTC of up to 23:59, such as +05:30")
 		}
 	}
