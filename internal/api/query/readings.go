@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/pulsegate/pulsegate/internal/api/omh"
 	"github.com/pulsegate/pulsegate/internal/storage"
@@ -54,9 +55,7 @@ var errNewSign = errors.New("a sign was defined while the readings were read")
 // have been written; the caller must ensure that it is not mistaken for the whole.
 func WriteReadings(ctx context.Context, w io.Writer, reader Reader, q Selection, signs *vitals.Signs, limits *vitals.FlagLimits) (Page, error) {
 	var page Page
-	if !q.Only.IsZero() {
-		reader = &flaggedReader{Reader: reader, only: q.Only, limits: limits}
-	}
+	flags := limits
 	if q.NoFlags {
 		limits = nil
 	}
@@ -65,7 +64,7 @@ func WriteReadings(ctx context.Context, w io.Writer, reader Reader, q Selection,
 		columns = signs.Known() // before the encoder reads it
 	}
 	chunk := chunkRecords
-	if q.Limit > 0 {
+	if q.Limit > 0 && q.Only.IsZero() { // otherwise few may be selected
 		chunk = min(chunk, q.Limit+1) // one of the next page
 	}
 	var out sink
@@ -82,6 +81,9 @@ func WriteReadings(ctx context.Context, w io.Writer, reader Reader, q Selection,
 	lastUnixMs := int64(0)
 	err := scan(ctx, reader, q.Range, chunk, func(records []storage.Record) (more bool, err error) {
 		more = true
+		if !q.Only.IsZero() {
+			records = slices.DeleteFunc(records, func(r storage.Record) bool { return !flags.Flags(&r.Values).Intersects(q.Only) })
+		}
 		if left := q.Limit - page.Readings; q.Limit > 0 && len(records) > left {
 			records, more = records[:left], false
 		}
@@ -108,7 +110,7 @@ func WriteReadings(ctx context.Context, w io.Writer, reader Reader, q Selection,
 	return page, err
 }
 
-// scan calls add with the records of a range, some at a time, until it returns false. If there are
+// scan calls add with the records of a range, some at a time, until it returns false. add may modify them. If there are
 // none of the device at all, it returns the reader's error.
 func scan(ctx context.Context, reader Reader, rng storage.Range, chunk int, add func([]storage.Record) (more bool, err error)) error {
 	records := make([]storage.Record, chunk)
@@ -122,6 +124,9 @@ func scan(ctx context.Context, reader Reader, rng storage.Range, chunk int, add 
 				return err
 			}
 		}
+		if n > 0 {
+			rng = after(rng, records[n-1].TimeUnixMs)
+		}
 		more, err := add(records[:n])
 		if err != nil {
 			return fmt.Errorf("write page: %w", err)
@@ -129,7 +134,6 @@ func scan(ctx context.Context, reader Reader, rng storage.Range, chunk int, add 
 		if !more || n < len(records) {
 			return nil
 		}
-		rng = after(rng, records[n-1].TimeUnixMs)
 	}
 }
 
