@@ -73,26 +73,24 @@ func (b *bucket) add(records []storage.Record, toUnixMs int64) int {
 //
 // A bucket at the edge of the range has the readings inside of the range only.
 func WriteAggregates(ctx context.Context, w io.Writer, reader Reader, a Aggregation, signs *vitals.Signs) (Page, error) {
-	p := &aggregator{
-		textBuffer: textBuffer{w: w}, a: a,
-		enc: bucketEncoder{format: a.Format, signs: signs, device: a.Range.Device, clock: localClock{zone: a.Zone}},
-	}
-	p.text = p.enc.appendHead(make([]byte, 0, 2*flushBytes), &a)
+	p := &aggregator{textBuffer: textBuffer{w: w}, Aggregation: a, signs: signs, clock: localClock{zone: a.Zone}}
+	p.text = p.appendHead(make([]byte, 0, 2*flushBytes))
 	if err := scan(ctx, reader, a.Range, chunkRecords, p.add); err != nil {
 		return p.page, err
 	}
 	if p.page.Cursor == "" && p.buckets != nil {
 		p.end()
 	}
-	p.text = p.enc.appendTail(p.text, p.page.Cursor)
+	p.text = p.appendTail(p.text)
 	return p.page, p.flush(1)
 }
 
 // An aggregator writes one page of aggregates.
 type aggregator struct {
 	textBuffer
-	a       Aggregation
-	enc     bucketEncoder
+	Aggregation
+	signs   *vitals.Signs
+	clock   localClock
 	page    Page
 	buckets *calendar // nil before the first record
 	current bucket    // has at least one record
@@ -104,10 +102,10 @@ func (p *aggregator) add(records []storage.Record) (more bool, err error) {
 	for len(records) > 0 {
 		switch t := records[0].TimeUnixMs; {
 		case p.buckets == nil:
-			p.buckets = newCalendar(t, p.a.StepMs, p.a.Zone)
+			p.buckets = newCalendar(t, p.StepMs, p.Zone)
 		case t >= p.buckets.toMs:
 			p.end()
-			if p.page.Readings == p.a.Limit {
+			if p.page.Readings == p.Limit {
 				p.page.Cursor = string(appendMsCursor(nil, cursorBucket, p.buckets.toMs))
 				return false, nil
 			}
@@ -123,26 +121,18 @@ func (p *aggregator) add(records []storage.Record) (more bool, err error) {
 
 // end ends the current bucket.
 func (p *aggregator) end() {
-	p.text = p.enc.appendBucket(p.text, &p.current, p.buckets, p.page.Readings == 0)
+	p.text = p.appendBucket(p.text)
 	p.page.Readings++
 	p.current = bucket{}
 }
 
-// A bucketEncoder formats buckets.
-type bucketEncoder struct {
-	format Format
-	signs  *vitals.Signs
-	device vitals.Name
-	clock  localClock
-}
-
 // appendHead appends the text before the first bucket.
-func (e *bucketEncoder) appendHead(dst []byte, a *Aggregation) []byte {
-	switch e.format {
+func (p *aggregator) appendHead(dst []byte) []byte {
+	switch p.Format {
 	case JSON:
-		dst = e.device.AppendTo(append(dst, `{"device":"`...))
-		dst = append(append(dst, `","step":"`...), a.Step...)
-		dst = append(append(dst, `","tz":"`...), e.clock.zone.String()...) // neither needs escapes
+		dst = p.Range.Device.AppendTo(append(dst, `{"device":"`...))
+		dst = append(append(dst, `","step":"`...), p.Step...)
+		dst = append(append(dst, `","tz":"`...), p.clock.zone.String()...) // neither needs escapes
 		return append(dst, `","buckets":[`...)
 	case CSV:
 		return append(dst, "device,from,to,sign,count,min,max,mean,first_time,first,last_time,last\r\n"...)
@@ -151,65 +141,65 @@ func (e *bucketEncoder) appendHead(dst []byte, a *Aggregation) []byte {
 }
 
 // appendTail appends the text after the last bucket.
-func (e *bucketEncoder) appendTail(dst []byte, cursor string) []byte {
-	if e.format != JSON {
+func (p *aggregator) appendTail(dst []byte) []byte {
+	if p.Format != JSON {
 		return dst
 	}
-	return append(appendNext(append(dst, "\n]"...), cursor), "}\n"...)
+	return append(appendNext(append(dst, "\n]"...), p.page.Cursor), "}\n"...)
 }
 
-// appendBucket appends the current bucket of a calendar.
-func (e *bucketEncoder) appendBucket(dst []byte, b *bucket, c *calendar, first bool) []byte {
-	if e.format == JSON {
-		if !first {
+// appendBucket appends the current bucket.
+func (p *aggregator) appendBucket(dst []byte) []byte {
+	if p.Format == JSON {
+		if p.page.Readings > 0 {
 			dst = append(dst, ',')
 		}
-		dst = append(e.appendBounds(append(dst, "\n{"...), c), `,"signs":{`...)
+		dst = append(p.appendBounds(append(dst, "\n{"...)), `,"signs":{`...)
 	}
 	some := false
-	for s, d := range e.signs.All() {
-		sum := &b[s]
+	for s, d := range p.signs.All() {
+		sum := &p.current[s]
 		if sum.count == 0 {
 			continue
 		}
-		switch e.format {
+		switch p.Format {
 		case CSV:
-			dst = e.appendRow(dst, d, sum, c)
+			dst = p.appendRow(dst, d, sum)
 		case NDJSON:
-			dst = e.device.AppendTo(append(dst, `{"device":"`...))
-			dst = e.appendBounds(append(dst, `",`...), c)
+			dst = p.Range.Device.AppendTo(append(dst, `{"device":"`...))
+			dst = p.appendBounds(append(dst, `",`...))
 			dst = append(append(dst, `,"sign":"`...), d.Field...)
-			dst = append(e.appendSummary(append(dst, `",`...), d, sum), "}\n"...)
+			dst = append(p.appendSummary(append(dst, `",`...), d, sum), "}\n"...)
 		default:
 			if some {
 				dst = append(dst, ',')
 			}
 			dst = append(append(append(dst, '"'), d.Field...), `":{`...)
-			dst = append(e.appendSummary(dst, d, sum), '}')
+			dst = append(p.appendSummary(dst, d, sum), '}')
 		}
 		some = true
 	}
-	if e.format == JSON {
+	if p.Format == JSON {
 		dst = append(dst, "}}"...)
 	}
 	return dst
 }
 
 // appendBounds appends the bounds of the current bucket as members of JSON.
-func (e *bucketEncoder) appendBounds(dst []byte, c *calendar) []byte {
-	dst = e.appendBound(append(dst, `"from":"`...), c.fromMs)
-	return append(e.appendBound(append(dst, `","to":"`...), c.toMs), '"')
+func (p *aggregator) appendBounds(dst []byte) []byte {
+	dst = p.appendBound(append(dst, `"from":"`...), p.buckets.fromMs)
+	return append(p.appendBound(append(dst, `","to":"`...), p.buckets.toMs), '"')
 }
 
-// appendBound appends a bound, which is a whole second, in e's zone.
-func (e *bucketEncoder) appendBound(dst []byte, unixMs int64) []byte {
-	dst = e.clock.appendWall(dst, unixMs)
-	return append(dst[:len(dst)-len(".000")], e.clock.suffix...)
+// appendBound appends a bound, which is a whole second, in the zone of the buckets.
+func (p *aggregator) appendBound(dst []byte, unixMs int64) []byte {
+	dst = p.clock.appendWall(dst, unixMs)
+	return append(dst[:len(dst)-len(".000")], p.clock.suffix...)
 }
 
-// appendTime appends the time of a reading in e's zone.
-func (e *bucketEncoder) appendTime(dst []byte, unixMs int64) []byte {
-	return append(e.clock.appendWall(dst, unixMs), e.clock.suffix...)
+// appendTime appends the time of a reading in the zone of the buckets.
+func (p *aggregator) appendTime(dst []byte, unixMs int64) []byte {
+	return append(p.clock.appendWall(dst, unixMs), p.clock.suffix...)
 }
 
 // A localClock formats times in a zone. It is fast for times that are near each other.
@@ -231,30 +221,30 @@ func (c *localClock) appendWall(dst []byte, unixMs int64) []byte {
 }
 
 // appendSummary appends a summary as members of JSON.
-func (e *bucketEncoder) appendSummary(dst []byte, d *vitals.Definition, s *summary) []byte {
+func (p *aggregator) appendSummary(dst []byte, d *vitals.Definition, s *summary) []byte {
 	dst = strconv.AppendInt(append(dst, `"count":`...), s.count, 10)
 	dst = d.Append(append(dst, `,"min":`...), s.min)
 	dst = d.Append(append(dst, `,"max":`...), s.max)
 	dst = d.Append(append(dst, `,"mean":`...), s.mean())
-	dst = e.appendTime(append(dst, `,"first":{"time":"`...), s.first.TimeUnixMs)
+	dst = p.appendTime(append(dst, `,"first":{"time":"`...), s.first.TimeUnixMs)
 	dst = d.Append(append(dst, `","value":`...), s.first.Value)
-	dst = e.appendTime(append(dst, `},"last":{"time":"`...), s.last.TimeUnixMs)
+	dst = p.appendTime(append(dst, `},"last":{"time":"`...), s.last.TimeUnixMs)
 	dst = d.Append(append(dst, `","value":`...), s.last.Value)
 	return append(dst, '}')
 }
 
 // appendRow appends a summary as a CSV row. No cell needs quotes.
-func (e *bucketEncoder) appendRow(dst []byte, d *vitals.Definition, s *summary, c *calendar) []byte {
-	dst = e.device.AppendTo(dst)
-	dst = e.appendBound(append(dst, ','), c.fromMs)
-	dst = e.appendBound(append(dst, ','), c.toMs)
+func (p *aggregator) appendRow(dst []byte, d *vitals.Definition, s *summary) []byte {
+	dst = p.Range.Device.AppendTo(dst)
+	dst = p.appendBound(append(dst, ','), p.buckets.fromMs)
+	dst = p.appendBound(append(dst, ','), p.buckets.toMs)
 	dst = append(append(dst, ','), d.Field...)
 	dst = strconv.AppendInt(append(dst, ','), s.count, 10)
 	for _, v := range [...]vitals.Value{s.min, s.max, s.mean()} {
 		dst = d.Append(append(dst, ','), v)
 	}
 	for _, at := range [...]*storage.Latest{&s.first, &s.last} {
-		dst = e.appendTime(append(dst, ','), at.TimeUnixMs)
+		dst = p.appendTime(append(dst, ','), at.TimeUnixMs)
 		dst = d.Append(append(dst, ','), at.Value)
 	}
 	return append(dst, "\r\n"...)
