@@ -166,13 +166,6 @@ func (a *Answer) Write(w http.ResponseWriter, r *http.Request) error {
 	return a.Head.Write(w, r, a.Body)
 }
 
-// appendHTTP1 appends the answer as an HTTP/1.1 message. m has the fields that are not the
-// answer's own.
-func (a *Answer) appendHTTP1(dst []byte, m reply.HTTP1) []byte {
-	m.RetryAfter = a.RetryAfter
-	return a.Head.AppendHTTP1(dst, m, a.Body)
-}
-
 // to returns the answer to a request that is rejected as a whole. Details are written
 // to text; the answer is valid until text is modified.
 func (p *answers) to(r *refusal, text *[]byte) Answer {

@@ -233,20 +233,14 @@ func (l *httpFront) Answering() { l.date = l.clock.AppendDate(l.date[:0]) }
 // AppendAnswer implements Front.
 func (l *httpFront) AppendAnswer(dst []byte, m *Message) ([]byte, int) {
 	answer, before := m.Job.Answer(), len(dst)
-	if !m.Conn.Gone() {
-		dst = answer.appendHTTP1(dst, http1(l.date, m.Last))
+	if fields := (reply.HTTP1{Date: l.date, RetryAfter: answer.RetryAfter}); !m.Conn.Gone() {
+		if m.Last {
+			fields.Connection = "close"
+		}
+		dst = answer.Head.AppendHTTP1(dst, fields, answer.Body)
 	}
 	if l.cfg.Observe != nil {
 		l.cfg.Observe(answer.Status(), dst[before:], m.Took, m.Conn.TLSVersion())
 	}
 	return dst, answer.Status()
-}
-
-// http1 returns the fields of a response that are not part of its answer.
-func http1(date []byte, closes bool) reply.HTTP1 {
-	m := reply.HTTP1{Date: date}
-	if closes {
-		m.Connection = "close"
-	}
-	return m
 }

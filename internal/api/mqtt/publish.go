@@ -71,10 +71,12 @@ func (st *session) decodePublish(first byte, body []byte) (publication, code) {
 
 // delivery returns a publication as a message for the Core.
 func (s *service) delivery(st *session, p publication, client gate.Credentials) ingest.Delivery {
-	d := ingest.Delivery{From: st.credentials(client), Message: p.payload, Method: method, Route: route}
-	var ok bool
-	if d.Origin, ok = s.opt.Topic.Match(p.topic); !ok {
-		d.Origin, d.Input = s.mapped(p.topic)
+	d := ingest.Delivery{From: st.credentials(client), Message: p.payload, Method: method, Route: route, Input: wrongTopic{}}
+	for i := range s.topics {
+		if from, ok := s.topics[i].Topic.Match(p.topic); ok {
+			d.Origin, d.Input = from, s.topics[i].Input
+			break
+		}
 	}
 	if d.Origin.Gateway.IsZero() {
 		d.Origin.Gateway = st.gateway
@@ -82,16 +84,6 @@ func (s *service) delivery(st *session, p publication, client gate.Credentials) 
 		d.Input = wrongTopic{}
 	}
 	return d
-}
-
-// mapped returns the names in a topic that is not the usual one, and the input of its payloads.
-func (s *service) mapped(topic []byte) (vitals.Origin, ingest.Input) {
-	for i := range s.opt.Mapped {
-		if from, ok := s.opt.Mapped[i].Topic.Match(topic); ok {
-			return from, s.opt.Mapped[i].Input
-		}
-	}
-	return vitals.Origin{}, wrongTopic{}
 }
 
 // A result is what becomes of a publication after its delivery.

@@ -45,6 +45,7 @@ type Options struct {
 // A service is what the lanes of a Server share.
 type service struct {
 	opt      Options
+	topics   []Mapped // the usual one first, whose input is nil
 	counters counters
 }
 
@@ -86,7 +87,7 @@ func Serve(l net.Listener, opt Options) (*Server, error) {
 	if opt.Idle == nil {
 		opt.Idle = new(listen.Idle)
 	}
-	s := &Server{service: service{opt: opt}, origin: l, conns: listen.NewGroup()}
+	s := &Server{service: service{opt: opt, topics: append([]Mapped{{Topic: opt.Topic}}, opt.Mapped...)}, origin: l, conns: listen.NewGroup()}
 	s.hold = ingest.Hold{Core: opt.Core, Until: s.conns.Draining, Held: &s.counters.held}
 	if opt.FastLane {
 		var err error
