@@ -121,60 +121,28 @@ func (l *List) Text() []byte {
 
 // parseList parses a text that List.Text has returned. Any other text is damaged.
 func parseList(text []byte) (*List, error) {
-	l := &List{}
-	lines := strings.SplitAfter(string(text), "\n")
-	head, ok := strings.CutPrefix(lines[0], checksumsHeader)
-	version, state, _ := strings.Cut(strings.TrimSuffix(head, "\n"), " ")
-	l.State = ListState(state)
-	states := []ListState{ListOpen, ListClosed, ListBackup, ListOpening}
-	if !ok || len(lines) < 3 || parseDigits(version) != listVersion || !slices.Contains(states, l.State) {
-		return nil, errDamagedList
-	}
-	for _, line := range lines[1 : len(lines)-2] {
-		f, ok := parseLine(strings.TrimSuffix(line, "\n"))
-		if !ok {
-			return nil, errDamagedList
+	head, rest, _ := strings.Cut(string(text), "\n")
+	l := &List{State: ListState(head[strings.LastIndexByte(head, ' ')+1:])}
+	for line := range strings.Lines(rest) {
+		f := strings.Fields(line)
+		if len(f) < 3 { // it is the last one
+			continue
 		}
-		l.Files = append(l.Files, f)
+		size, _ := strconv.ParseInt(f[len(f)-2], 10, 64)
+		file := Line{Name: f[len(f)-1], Bytes: size, kind: listKind(f[0])}
+		if file.kind == kindSum {
+			sum, _ := strconv.ParseUint(f[1], 16, 32)
+			file.sum = uint32(sum)
+		}
+		l.Files = append(l.Files, file)
 	}
-	// This also verifies the last line, and rejects other spellings of the same list.
-	if !bytes.Equal(l.Text(), text) {
-		return nil, errDamagedList
+	states, kinds := []ListState{ListOpen, ListClosed, ListBackup, ListOpening}, []listKind{kindSum, kindBytes, kindLeast}
+	unknown := func(f Line) bool { return !slices.Contains(kinds, f.kind) || f.Bytes < 0 }
+	// What is not as it would be written differs in the text.
+	if !slices.Contains(states, l.State) || slices.ContainsFunc(l.Files, unknown) || !bytes.Equal(l.Text(), text) {
+		return nil, fmt.Errorf("%w: file %s is damaged", storage.ErrCorrupt, ChecksumsFile)
 	}
 	return l, nil
-}
-
-var errDamagedList = fmt.Errorf("%w: file %s is damaged", storage.ErrCorrupt, ChecksumsFile)
-
-// parseLine parses a line.
-func parseLine(line string) (f Line, ok bool) {
-	kind, rest, _ := strings.Cut(line, " ")
-	f.kind = listKind(kind)
-	switch f.kind {
-	case kindSum:
-		var sum string
-		sum, rest, _ = strings.Cut(rest, " ")
-		n, err := strconv.ParseUint(sum, 16, 32)
-		if err != nil {
-			return f, false
-		}
-		f.sum = uint32(n)
-	case kindBytes, kindLeast:
-	default:
-		return f, false
-	}
-	size, name, _ := strings.Cut(rest, " ")
-	f.Bytes, f.Name = parseDigits(size), name
-	return f, f.Bytes >= 0 && f.Name != ""
-}
-
-// parseDigits returns a decimal number, or -1.
-func parseDigits(text string) int64 {
-	n, err := strconv.ParseUint(text, 10, 63)
-	if err != nil {
-		return -1
-	}
-	return int64(n)
 }
 
 // find returns the line of a file, or nil if there is none.

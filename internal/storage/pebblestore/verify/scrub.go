@@ -95,28 +95,13 @@ type Scrubber struct {
 
 	// Damaged and Unreadable are the numbers of tables that could not be verified.
 	Damaged, Unreadable atomic.Int64
-}
 
-// NewScrubber returns a Scrubber. It reads nothing yet.
-func NewScrubber(o Options) *Scrubber { return &Scrubber{Options: o} }
-
-// Run verifies all tables, one pass in each period, until ctx ends or the store is closed. At most
-// one call may be active.
-func (s *Scrubber) Run(ctx context.Context, period time.Duration) {
-	newScrub(s, period).run(ctx)
-}
-
-// A scrub is one call of Run.
-type scrub struct {
-	*Scrubber
-	period time.Duration
-	state  *scrubState
-
-	// bad holds the tables that failed, by number.
-	bad map[uint64]*badTable
-
-	nextRead time.Time // not before this
-	unsaved  bool      // state has changed since savedAt
+	// Of Run.
+	period   time.Duration
+	state    *scrubState
+	bad      map[uint64]*badTable // the tables that failed, by number
+	nextRead time.Time            // not before this
+	unsaved  bool                 // state has changed since savedAt
 	savedAt  time.Time
 }
 
@@ -127,20 +112,13 @@ type badTable struct {
 	delay   time.Duration // from the last attempt to retryAt
 }
 
-func newScrub(s *Scrubber, period time.Duration) *scrub {
-	c := &scrub{Scrubber: s, period: period, bad: map[uint64]*badTable{}, savedAt: time.Now()}
-	var err error
-	if c.state, err = readScrub(s.Dir); err != nil {
-		s.Log.Warn("scrub progress cannot be read: a new pass starts", "dir", s.Name, "error", err)
-	}
-	for _, number := range c.state.bad {
-		c.bad[number] = &badTable{retryAt: time.Now()}
-	}
-	s.EndedUnixMs.Store(c.state.endedUnixMs)
-	return c
-}
+// NewScrubber returns a Scrubber. It reads nothing yet.
+func NewScrubber(o Options) *Scrubber { return &Scrubber{Options: o} }
 
-func (c *scrub) run(ctx context.Context) {
+// Run verifies all tables, one pass in each period, until ctx ends or the store is closed. At most
+// one call may be active.
+func (c *Scrubber) Run(ctx context.Context, period time.Duration) {
+	c.load(period)
 	for wait := min(scrubStartDelay, c.period/100); sleep(ctx, wait) == nil; {
 		files, err := c.Tables()
 		if err != nil {
@@ -153,8 +131,21 @@ func (c *scrub) run(ctx context.Context) {
 	}
 }
 
+// load reads the progress.
+func (c *Scrubber) load(period time.Duration) {
+	c.period, c.bad, c.savedAt = period, map[uint64]*badTable{}, time.Now()
+	var err error
+	if c.state, err = readScrub(c.Dir); err != nil {
+		c.Log.Warn("scrub progress cannot be read: a new pass starts", "dir", c.Name, "error", err)
+	}
+	for _, number := range c.state.bad {
+		c.bad[number] = &badTable{retryAt: time.Now()}
+	}
+	c.EndedUnixMs.Store(c.state.endedUnixMs)
+}
+
 // step does the next piece of work and returns the time until there is more.
-func (c *scrub) step(ctx context.Context, files []datadir.Table) (wait time.Duration) {
+func (c *Scrubber) step(ctx context.Context, files []datadir.Table) (wait time.Duration) {
 	c.prune(files)
 	now := time.Now()
 	if begun := &c.state.begunUnixMs; *begun > now.UnixMilli() { // the clock was set back
@@ -174,7 +165,7 @@ func (c *scrub) step(ctx context.Context, files []datadir.Table) (wait time.Dura
 }
 
 // prune removes failed tables that the store no longer has.
-func (c *scrub) prune(files []datadir.Table) {
+func (c *Scrubber) prune(files []datadir.Table) {
 	maps.DeleteFunc(c.bad, func(number uint64, _ *badTable) bool {
 		_, live := slices.BinarySearchFunc(files, number, compareNumber)
 		return !live
@@ -183,7 +174,7 @@ func (c *scrub) prune(files []datadir.Table) {
 }
 
 // publish updates the counts of failed tables.
-func (c *scrub) publish() {
+func (c *Scrubber) publish() {
 	damaged := 0
 	for _, b := range c.bad {
 		if b.damaged {
@@ -198,7 +189,7 @@ func compareNumber(f datadir.Table, number uint64) int { return cmp.Compare(f.Nu
 
 // retry returns a failed table that is due for another attempt. All failed tables must be
 // among files.
-func (c *scrub) retry(now time.Time, files []datadir.Table) (datadir.Table, bool) {
+func (c *Scrubber) retry(now time.Time, files []datadir.Table) (datadir.Table, bool) {
 	for number, b := range c.bad {
 		if !b.retryAt.IsZero() && !now.Before(b.retryAt) {
 			i, _ := slices.BinarySearchFunc(files, number, compareNumber)
@@ -209,7 +200,7 @@ func (c *scrub) retry(now time.Time, files []datadir.Table) (datadir.Table, bool
 }
 
 // untilNext returns the time until the next pass or retry, at most scrubIdleFor.
-func (c *scrub) untilNext(now time.Time) time.Duration {
+func (c *Scrubber) untilNext(now time.Time) time.Duration {
 	wait := time.UnixMilli(c.state.begunUnixMs).Add(c.period).Sub(now)
 	for _, b := range c.bad {
 		if !b.retryAt.IsZero() {
@@ -219,7 +210,7 @@ func (c *scrub) untilNext(now time.Time) time.Duration {
 	return min(wait, scrubIdleFor)
 }
 
-func (c *scrub) beginPass(ctx context.Context, now time.Time, files []datadir.Table) {
+func (c *Scrubber) beginPass(ctx context.Context, now time.Time, files []datadir.Table) {
 	turn, end, err := c.AwaitTurn(ctx)
 	if err != nil {
 		return
@@ -243,7 +234,7 @@ func (c *scrub) beginPass(ctx context.Context, now time.Time, files []datadir.Ta
 }
 
 // continuePass verifies the next table of the pass, or ends the pass.
-func (c *scrub) continuePass(ctx context.Context, now time.Time, files []datadir.Table) (wait time.Duration) {
+func (c *Scrubber) continuePass(ctx context.Context, now time.Time, files []datadir.Table) (wait time.Duration) {
 	rest := c.state.rest(files)
 	if len(rest) == 0 {
 		c.endPass(now)
@@ -260,7 +251,7 @@ func (c *scrub) continuePass(ctx context.Context, now time.Time, files []datadir
 	return wait
 }
 
-func (c *scrub) endPass(now time.Time) {
+func (c *Scrubber) endPass(now time.Time) {
 	c.state.end(now.UnixMilli())
 	c.EndedUnixMs.Store(c.state.endedUnixMs)
 	c.Log.Info("scrub pass finished", "dir", c.Name,
@@ -271,7 +262,7 @@ func (c *scrub) endPass(now time.Time) {
 
 // verify verifies a table. It reports whether the result is final, which it is not after an
 // interruption, and how long to wait before the next read.
-func (c *scrub) verify(ctx context.Context, f datadir.Table, bytesPerSecond int64) (done bool, wait time.Duration) {
+func (c *Scrubber) verify(ctx context.Context, f datadir.Table, bytesPerSecond int64) (done bool, wait time.Duration) {
 	turn, end, err := c.AwaitTurn(ctx)
 	if err != nil {
 		return false, 0
@@ -295,14 +286,14 @@ func (c *scrub) verify(ctx context.Context, f datadir.Table, bytesPerSecond int6
 }
 
 // live reports whether the store still has a table.
-func (c *scrub) live(f datadir.Table) bool {
+func (c *Scrubber) live(f datadir.Table) bool {
 	files, err := c.Tables()
 	_, live := slices.BinarySearchFunc(files, f.Number, compareNumber)
 	return err == nil && live
 }
 
 // markVerified records that a table was verified.
-func (c *scrub) markVerified(f datadir.Table, path string) {
+func (c *Scrubber) markVerified(f datadir.Table, path string) {
 	if c.bad[f.Number] == nil {
 		return
 	}
@@ -314,7 +305,7 @@ func (c *scrub) markVerified(f datadir.Table, path string) {
 
 // failed records that a table could not be verified, and returns how long to wait before the
 // next read.
-func (c *scrub) failed(f datadir.Table, path string, err error) (wait time.Duration) {
+func (c *Scrubber) failed(f datadir.Table, path string, err error) (wait time.Duration) {
 	b := c.bad[f.Number]
 	if b == nil {
 		b = &badTable{}
@@ -335,14 +326,14 @@ func (c *scrub) failed(f datadir.Table, path string, err error) (wait time.Durat
 }
 
 // damaged reports damage. err names the file.
-func (c *scrub) damaged(err error) {
+func (c *Scrubber) damaged(err error) {
 	c.OnDamage(err)
 	c.Log.Error("stored file is damaged", "dir", c.Name, "error", err)
 }
 
 // pace returns a function to call before reading bytes of a file. It returns an error when the
 // turn has ended or the file is gone.
-func (c *scrub) pace(turn context.Context, path string, bytesPerSecond int64) func(n int64) error {
+func (c *Scrubber) pace(turn context.Context, path string, bytesPerSecond int64) func(n int64) error {
 	return func(n int64) error {
 		if err := sleep(turn, time.Until(c.nextRead)); err != nil {
 			return err
@@ -372,7 +363,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 // save stores the progress.
-func (c *scrub) save() {
+func (c *Scrubber) save() {
 	c.savedAt, c.unsaved = time.Now(), false
 	c.state.bad = slices.Sorted(maps.Keys(c.bad))
 	c.state.bad = c.state.bad[:min(len(c.state.bad), maxScrubBad)]
