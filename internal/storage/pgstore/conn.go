@@ -24,8 +24,7 @@ var errPooler = errors.New("pgstore: a connection pooler such as PgBouncer is be
 // settings are set on each connection, whatever the server, database or role say. A backend checks
 // whether its client is still there, so that a transaction that was given up leaves the queue of the
 // lock that it waits for. It does not check during a commit. A transaction whose server is frozen, and would hold its locks for
-// ever, is ended later than a server that runs closes its connection: TestFrozen checks it. Schemas that were made before the first release have a
-// trigger that asks for reads_segments.
+// ever, is ended later than a server that runs closes its connection: TestFrozen checks it.
 const settings = `SET synchronous_commit = on;
 SET client_min_messages = notice;
 SET statement_timeout = 0;
@@ -63,8 +62,8 @@ func (s *database) configure(ctx context.Context, conn *pgx.Conn) error {
 	var partitions int64
 	// Without a prepared statement: a pooler gives connections to other clients, and the next one would find it.
 	err := conn.QueryRow(ctx, `SELECT pg_backend_pid(), current_setting('synchronous_standby_names'), current_setting('fsync'),
-		CASE WHEN $1 THEN true ELSE pg_try_advisory_lock_shared($2) END, to_regclass($3) IS NOT NULL, `+s.sql.of(attached),
-		pgx.QueryExecModeExec, s.opt.Move != 0, lockKey("nodes", s.opt.Schema), s.opt.Schema+"."+unfinishedTable).Scan(&pid, &standbys, &fsync, &free, &unfinished, &partitions)
+		CASE WHEN $1 THEN true ELSE pg_try_advisory_lock_shared($4) AND pg_try_advisory_lock_shared($2) END, to_regclass($3) IS NOT NULL, `+s.sql.of(attached),
+		pgx.QueryExecModeExec, s.opt.Move != 0, lockKey("nodes", s.opt.Schema), s.opt.Schema+"."+unfinishedTable, lockKey("segments", s.opt.Schema)).Scan(&pid, &standbys, &fsync, &free, &unfinished, &partitions)
 	conn.PgConn().CustomData()[seenPartitions] = partitions
 	switch {
 	case err != nil:

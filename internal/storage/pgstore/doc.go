@@ -71,7 +71,8 @@
 //
 // The table marks has the numbers of each node's last transactions, changes what every node remembers, and losses what none could put back.
 //
-// The table state holds the version of the schema. Open creates it under an advisory lock, and refuses other versions. The table unfinished_move exists while a store that is moved to the
+// The table state holds the version of the schema, which releases before segments read in the view meta. Open creates it under an advisory
+// lock, upgrades versions 2 to 6 while nodes use it, and refuses other versions. The table unfinished_move exists while a store that is moved to the
 // schema is incomplete: see [Move].
 //
 // # Not here

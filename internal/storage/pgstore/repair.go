@@ -123,7 +123,7 @@ type repair struct {
 // errPrimaryChanged means that the repair must begin again.
 var errPrimaryChanged = errors.New("pgstore: the primary was replaced, or a transaction that was given up has ended")
 
-// prepare creates the schema, which an earlier state may lack.
+// prepare creates or upgrades the schema, which an earlier state may lack.
 func (r *repair) prepare() error {
 	ctx, cancel := context.WithTimeout(context.Background(), r.opt.Timeout)
 	defer cancel()

@@ -317,18 +317,26 @@ func TestRepairAgain(t *testing.T) {
 	mustNotLose(t, s)
 }
 
-// TestRepairSchema repairs a database that has no schema.
+// TestRepairSchema repairs a database that has no schema, and one that has an older one.
 func TestRepairSchema(t *testing.T) {
 	t.Parallel()
 	r := startReturning(t)
 	r.opt.Signs = ownSigns()
-	none := r.backup(t)
+	none, old := r.backup(t), r.backup(t)
 	s := open(t, r.opt)
 	e := reading("d", 1, 1)
 	e.Reading.Values.Set(vitals.OwnSign(0), 5)
 	mustStore(t, s, e, reading("d", 2, 2))
 	r.restore(t, none)
 	awaitRepairs(t, s, 1)
+	mustHave(t, s, "d", 1, 2)
+
+	r.stop()
+	old.Restart(t)
+	execute(t, old, "CREATE SCHEMA "+r.opt.Schema)
+	execute(t, old, pgstore.SchemaOfVersion2(r.opt.Schema))
+	r.use(old)
+	awaitRepairs(t, s, 2)
 	mustHave(t, s, "d", 1, 2)
 	mustNotLose(t, s)
 }

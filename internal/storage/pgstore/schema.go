@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"math"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -13,10 +14,10 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// schemaVersion is the version of schema. No release has written earlier ones.
+// schemaVersion is the version of schema and upgrades.
 const schemaVersion = 7
 
-// schema creates the tables. SCHEMA stands for the schema's name. A released one is never
+// schema creates the tables of version 2. SCHEMA stands for the schema's name. A released one is never
 // changed.
 const schema = `
 CREATE TABLE SCHEMA.readings (
@@ -32,8 +33,6 @@ CREATE TABLE SCHEMA.readings (
 	had         smallint NOT NULL,  -- bits of the signs that it had before its last completion; 0 or -1: not completed
 	shared      boolean NOT NULL DEFAULT false, -- a gateway other than the one named has completed it
 	gateway     text COLLATE "C",   -- NULL: none
-	more        integer[],          -- number, value, number, value … of the signs from number 5 on, by number; NULL: none
-	had_more    integer,            -- bits of these, as had has those of the others; NULL: none
 	PRIMARY KEY (device, time_ms)
 ) PARTITION BY RANGE (time_ms);
 
@@ -45,18 +44,15 @@ CREATE TABLE SCHEMA.devices (
 	dia_ms  bigint,
 	spo2_ms bigint,
 	hr_ms   bigint,
-	rhr_ms  bigint,
-	more    integer            -- bits of the signs from number 5 on that it may have readings of; NULL: none
+	rhr_ms  bigint
 ) WITH (fillfactor = 80);
 
-CREATE TABLE SCHEMA.state (
+CREATE TABLE SCHEMA.meta (
 	version    integer NOT NULL,
-	devices    bigint NOT NULL,           -- number of rows in devices
-	generation bigint NOT NULL,           -- incremented whenever rows of devices are deleted
-	sealed_ms  bigint NOT NULL DEFAULT 0, -- all readings of segments are before it
-	passed_ms  bigint NOT NULL DEFAULT 0  -- all devices have been looked through for readings before it
+	devices    bigint NOT NULL,  -- number of rows in devices
+	generation bigint NOT NULL   -- incremented whenever rows of devices are deleted
 ) WITH (fillfactor = 10);
-INSERT INTO SCHEMA.state VALUES (7, 0, 1);
+INSERT INTO SCHEMA.meta VALUES (2, 0, 1);
 
 -- bucket divides the devices into 1024 parts, for more than one primary.
 CREATE FUNCTION SCHEMA.bucket(device text) RETURNS integer LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
@@ -71,6 +67,20 @@ CREATE TABLE SCHEMA.assignments (
 	CHECK (from_ms >= 0 AND from_ms < to_ms)
 );
 CREATE INDEX ON SCHEMA.assignments (subject, device, from_ms);
+`
+
+// upgrades are what makes version 3 of version 2, and so on.
+var upgrades = [...]string{upgrade3, upgrade4, upgrade5, upgrade6, upgrade7}
+
+// upgrade3 makes version 3 of version 2. It rewrites nothing: the columns are NULL in all rows that there
+// are, and in all later ones without the signs from number 5 on. Servers of version 2 that still run name the columns that they
+// write, so they leave the new ones as they are.
+const upgrade3 = `
+ALTER TABLE SCHEMA.readings
+	ADD COLUMN more     integer[], -- number, value, number, value … of the signs from number 5 on, by number; NULL: none
+	ADD COLUMN had_more integer;   -- bits of these, as had has those of the others; NULL: none
+ALTER TABLE SCHEMA.devices
+	ADD COLUMN more     integer;   -- bits of the signs from number 5 on that it may have readings of; NULL: none
 
 -- signs has the definitions of a user's own signs.
 CREATE TABLE SCHEMA.signs (
@@ -93,6 +103,11 @@ CREATE FUNCTION SCHEMA.more_merge(a integer[], b integer[]) RETURNS integer[] LA
 			UNION ALL SELECT b[i], b[i + 1] FROM generate_series(1, cardinality(b), 2) AS i WHERE SCHEMA.more_bits(a) & (1 << b[i]) = 0) AS m
 		CROSS JOIN LATERAL (VALUES (1, m.number), (2, m.value)) AS u(at, x));
 
+UPDATE SCHEMA.meta SET version = 3;
+`
+
+// upgrade4 makes version 4 of version 3. Servers of version 3 that still run do not use the table.
+const upgrade4 = `
 -- marks has the last transaction of each slot of each server.
 CREATE TABLE SCHEMA.marks (
 	server bigint NOT NULL,   -- random; each process has another one
@@ -102,10 +117,16 @@ CREATE TABLE SCHEMA.marks (
 	PRIMARY KEY (server, slot)
 ) WITH (fillfactor = 10);
 
+UPDATE SCHEMA.meta SET version = 4;
+`
+
+// upgrade5 makes version 5 of version 4. Servers of version 4 that still run do not use the tables: what they erase is not repeated
+// in a database that has forgotten it.
+const upgrade5 = `
 -- changes has what servers remember beyond readings and assignments: see docs/adr/0026-repair.md.
 CREATE TABLE SCHEMA.changes (
 	id         bigint PRIMARY KEY,        -- random
-	generation bigint NOT NULL,           -- of state, after the transaction that inserted the row
+	generation bigint NOT NULL,           -- of meta, after the transaction that inserted the row
 	since      bigint NOT NULL,           -- the same, where the change was made: a repair inserts the row again
 	kind       smallint NOT NULL,         -- 1: a device was erased, 2: an assignment was, 3: old readings were removed, 4: a restore was accepted
 	device     text COLLATE "C" NOT NULL, -- of 1 and 2
@@ -123,6 +144,12 @@ CREATE TABLE SCHEMA.losses (
 	confirmed_ms bigint              -- when an operator confirmed it; NULL: nobody has
 );
 
+UPDATE SCHEMA.meta SET version = 5;
+`
+
+// upgrade6 makes version 6 of version 5. Servers of version 5 that still run do not read segments. While any is connected, no
+// reading is sealed; when one has been, the trigger refuses what they write.
+const upgrade6 = `
 -- segments has readings of a device that were moved from readings: see docs/adr/0027-sealing.md. Those of a segment have the same
 -- signs, gateway, offset, shared and had. The bytea columns have a number for each, big-endian, in the order of their times.
 CREATE TABLE SCHEMA.segments (
@@ -154,6 +181,10 @@ DO $$ DECLARE c text; BEGIN
 	END LOOP;
 END $$;
 
+ALTER TABLE SCHEMA.meta
+	ADD COLUMN sealed_ms bigint NOT NULL DEFAULT 0, -- all readings of segments are before it
+	ADD COLUMN passed_ms bigint NOT NULL DEFAULT 0; -- all devices have been looked through for readings before it
+
 CREATE FUNCTION SCHEMA.uint16_at(b bytea, i integer) RETURNS integer LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 	RETURN (get_byte(b, 2 * i) << 8) | get_byte(b, 2 * i + 1);
 CREATE FUNCTION SCHEMA.uint31_at(b bytea, i integer) RETURNS integer LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
@@ -179,6 +210,37 @@ CROSS JOIN LATERAL generate_series(0, s.n - 1) AS i;
 -- readings_between returns those of all_readings from one time to another, Unix ms, exclusive. It reads what is stored with them only.
 CREATE FUNCTION SCHEMA.readings_between(from_ms bigint, to_ms bigint) RETURNS SETOF SCHEMA.all_readings LANGUAGE sql STABLE PARALLEL SAFE ROWS 1000 AS
 	'SELECT * FROM SCHEMA.all_readings AS r WHERE r.stored_to_ms >= $1 AND r.stored_from_ms < $2 AND r.time_ms >= $1 AND r.time_ms < $2';
+
+CREATE FUNCTION SCHEMA.refuse_earlier() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+	IF coalesce(current_setting('pulsegate.reads_segments', true), '') = '' AND (SELECT sealed_ms > 0 FROM SCHEMA.meta) THEN
+		RAISE EXCEPTION 'readings were sealed: stop the servers of releases that do not know segments' USING ERRCODE = '55000';
+	END IF;
+	RETURN NULL;
+END $$;
+CREATE TRIGGER refuse_earlier BEFORE INSERT OR UPDATE OR DELETE ON SCHEMA.readings FOR EACH STATEMENT EXECUTE FUNCTION SCHEMA.refuse_earlier();
+
+UPDATE SCHEMA.meta SET version = 6;
+`
+
+// upgrade7 makes version 7 of version 6. Each connection of a server of version 5 reads meta when it is made, and again after a second of use: once
+// something is sealed, this fails. So such a server, which does not read segments, cannot go on with new connections either.
+const upgrade7 = `
+CREATE FUNCTION SCHEMA.refuse_reader(sealed_ms bigint) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
+	IF sealed_ms > 0 THEN
+		RAISE EXCEPTION 'readings were sealed, which a server of this release does not find: stop it, and start one of the release that the others have' USING ERRCODE = '55000';
+	END IF;
+	RETURN true;
+END $$;
+ALTER TABLE SCHEMA.meta RENAME TO state;
+CREATE VIEW SCHEMA.meta AS SELECT * FROM SCHEMA.state AS s WHERE current_setting('pulsegate.reads_segments', true) = 'yes' OR SCHEMA.refuse_reader(s.sealed_ms);
+CREATE OR REPLACE FUNCTION SCHEMA.refuse_earlier() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+	IF coalesce(current_setting('pulsegate.reads_segments', true), '') = '' AND (SELECT sealed_ms > 0 FROM SCHEMA.state) THEN
+		RAISE EXCEPTION 'readings were sealed: stop the servers of releases that do not know segments' USING ERRCODE = '55000';
+	END IF;
+	RETURN NULL;
+END $$;
+
+UPDATE SCHEMA.state SET version = 7;
 `
 
 // columns are the columns of the first signs, by sign. All others are in readings.more.
@@ -208,6 +270,8 @@ func (s *database) createSchema(ctx context.Context, conn *pgx.Conn) error {
 			storage.ErrFormat, s.opt.Schema, version, schemaVersion)
 	case version == schemaVersion:
 		return nil
+	case version >= schemaVersion-len(upgrades):
+		return s.upgradeSchema(ctx, conn, version)
 	case version != 0:
 		return fmt.Errorf("%w: schema %s has version %d, which no release has written: export the readings with the pulsegate that wrote it, drop the schema, and import them",
 			storage.ErrFormat, s.opt.Schema, version)
@@ -225,7 +289,7 @@ func (s *database) createSchema(ctx context.Context, conn *pgx.Conn) error {
 				return err
 			}
 		}
-		_, err := tx.Exec(ctx, s.sql.of(schema))
+		_, err := tx.Exec(ctx, s.sql.of(schema+strings.Join(upgrades[:], "")))
 		return err
 	}); err != nil {
 		return fmt.Errorf("create schema %s: %w", s.opt.Schema, hide(err))
@@ -234,13 +298,38 @@ func (s *database) createSchema(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
+// upgradeSchema makes the newest version of an earlier one while servers of both use it. The tables are locked for
+// moments only: it gives up if a lock is not free soon, because all groups would have to wait for it.
+func (s *database) upgradeSchema(ctx context.Context, conn *pgx.Conn, version int) error {
+	missing := strings.Join(upgrades[len(upgrades)-(schemaVersion-version):], "")
+	for deadline := time.Now().Add(s.opt.Timeout); ; {
+		err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, s.sql.of("SET LOCAL lock_timeout = '500ms';"+missing))
+			return err
+		})
+		state := sqlState(err)
+		switch {
+		case err == nil:
+			s.opt.Log.Info("schema upgraded", "schema", s.opt.Schema, "version", schemaVersion)
+			return nil
+		case state != lockNotAvailable && state != deadlock || time.Now().After(deadline):
+			return fmt.Errorf("upgrade schema %s to version %d: %w", s.opt.Schema, schemaVersion, hide(err))
+		}
+		select {
+		case <-time.After(maxPause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
 // version returns the version of the schema; 0 if there is none.
 func (s *database) version(ctx context.Context, conn *pgx.Conn) (version int, err error) {
-	var table *string // meta had the version before version 7
-	if err := conn.QueryRow(ctx, "SELECT coalesce(to_regclass($1), to_regclass($2))::text", s.opt.Schema+".state", s.opt.Schema+".meta").Scan(&table); err != nil || table == nil {
+	var exists bool
+	if err := conn.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", s.opt.Schema+".meta").Scan(&exists); err != nil || !exists {
 		return 0, err
 	}
-	err = conn.QueryRow(ctx, "SELECT version FROM "+*table).Scan(&version)
+	err = conn.QueryRow(ctx, s.sql.of("SELECT version FROM SCHEMA.meta")).Scan(&version)
 	return version, err
 }
 

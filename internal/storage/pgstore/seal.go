@@ -89,6 +89,9 @@ func (s sealer) run(ctx context.Context) {
 	}
 }
 
+// errEarlier means that a server is connected that does not know segments.
+var errEarlier = errors.New("pgstore: a server of an earlier release is connected, which does not find sealed readings: update it, or stop it")
+
 // errPublished means that a consumer of logical decoding would see readings deleted that are sealed.
 var errPublished = errors.New("pgstore: a publication has the deletes of readings, and sealing deletes rows: ALTER PUBLICATION … SET (publish = 'insert, update'), or add the table segments to it, if consumers read that")
 
@@ -210,9 +213,14 @@ func (s sealer) passed(ctx context.Context, conn *pgxpool.Conn, beforeMs int64) 
 
 // raise raises the horizon, and returns it, or beforeMs if that is earlier: no group that is being stored has readings before it
 // afterwards that were not looked up. It is never later than the clock of the database: what is before it costs a look-up for good.
+//
+// It returns errEarlier if a server of an earlier release is connected. Once the horizon is raised, such a server cannot connect.
 func (s sealer) raise(ctx context.Context, conn *pgxpool.Conn, beforeMs int64) (int64, error) {
+	if earlier, _, err := s.releases(ctx, conn, time.Time{}); err != nil || earlier {
+		return 0, cmp.Or(err, errEarlier)
+	}
 	var ms int64
-	err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+	if err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		// What it changes is replicated with the first group that depends on it.
 		if _, err := tx.Exec(ctx, "SET LOCAL synchronous_commit = off"); err != nil {
 			return err
@@ -226,8 +234,56 @@ func (s sealer) raise(ctx context.Context, conn *pgxpool.Conn, beforeMs int64) (
 			s.horizon.note(ms)
 		}
 		return err
-	})
-	return min(ms, beforeMs), err
+	}); err != nil {
+		return 0, err
+	}
+	return min(ms, beforeMs), s.awaitConnecting(ctx, conn)
+}
+
+// awaitConnecting waits for the servers that began to connect before the horizon was raised: one of an earlier release may have passed the check
+// that it would fail now. It ends connections that were idle for as long as a timeout, as that of a server that was frozen while it connected. Those of a move
+// of another schema, which hold no such locks either, are in use, or are replaced.
+func (s sealer) awaitConnecting(ctx context.Context, conn *pgxpool.Conn) error {
+	var raised time.Time
+	if err := conn.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&raised); err != nil {
+		return err
+	}
+	deadline, ended := time.Now().Add(s.opt.Timeout), false
+	for {
+		earlier, connecting, err := s.releases(ctx, conn, raised)
+		late := time.Now().After(deadline)
+		switch {
+		case err != nil:
+			return err
+		case earlier || connecting && late && ended:
+			return errEarlier
+		case !connecting:
+			return nil
+		case late:
+			if _, err := conn.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity AS a WHERE datname = current_database() AND application_name = $1 AND backend_start < $2
+				AND state = 'idle' AND state_change < clock_timestamp() - make_interval(secs => $3)
+				AND NOT EXISTS (SELECT FROM pg_locks AS b WHERE b.pid = a.pid AND locktype = 'advisory' AND granted)`, applicationName, raised, s.opt.Timeout.Seconds()); err != nil {
+				return fmt.Errorf("end connections that hold sealing up: %w", err)
+			}
+			deadline, ended = time.Now().Add(s.opt.Timeout), true
+		}
+		select {
+		case <-time.After(firstPause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// releases reports whether a server of an earlier release is connected, and whether any began to connect before a time and has not got as far as
+// taking the locks that show its release.
+func (s sealer) releases(ctx context.Context, conn *pgxpool.Conn, before time.Time) (earlier, connecting bool, err error) {
+	err = conn.QueryRow(ctx, `WITH held AS (SELECT pid, (classid::bigint << 32) | objid::bigint AS key FROM pg_locks
+			WHERE locktype = 'advisory' AND objsubid = 1 AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))
+		SELECT EXISTS (SELECT FROM held AS a WHERE key = $1 AND NOT EXISTS (SELECT FROM held AS b WHERE b.pid = a.pid AND b.key = $2)),
+			EXISTS (SELECT FROM pg_stat_activity AS a WHERE datname = current_database() AND application_name = $3 AND backend_start < $4 AND NOT EXISTS (SELECT FROM held AS b WHERE b.pid = a.pid))`,
+		lockKey("nodes", s.opt.Schema), lockKey("segments", s.opt.Schema), applicationName, before).Scan(&earlier, &connecting)
+	return earlier, connecting, err
 }
 
 // sealDevices runs a transaction that seals readings of some devices, of each from a time on. It returns their number, and the devices that may have

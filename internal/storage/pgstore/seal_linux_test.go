@@ -141,6 +141,78 @@ func TestSealedExpireBeside(t *testing.T) {
 	}
 }
 
+// TestSealedEarlierServer checks that nothing is sealed while a server of an earlier release is connected, and that such a server is refused
+// afterwards.
+func TestSealedEarlierServer(t *testing.T) {
+	server := sharedServer(t)
+	o := options(server)
+	o.SealAtLeast = 1
+	s := open(t, o)
+	try(t, s.Append(mixed("bed-7", 100)))
+	ctx := context.Background()
+	earlier := connect(t, server)
+	defer earlier.Close(ctx)
+	if _, err := earlier.Exec(ctx, "SELECT pg_advisory_lock_shared($1)", pgstore.LockKey("nodes", o.Schema)); err != nil {
+		t.Fatal(err)
+	}
+	insert := "INSERT INTO " + o.Schema + ".readings (device, time_ms, received_ms, hr, had) VALUES ('bed-7', $1, 1, 6000, 0)"
+	if _, err := earlier.Exec(ctx, insert, sealStart+5); err != nil {
+		t.Errorf("before anything is sealed, a server of an earlier release got %v", err)
+	}
+	if n, err := pgstore.Seal(s, sealStart+1000*60000); !errors.Is(err, pgstore.ErrEarlier) {
+		t.Errorf("Seal returned %d, %v, want ErrEarlier", n, err)
+	}
+	const check = "SELECT generation FROM %s.meta" // of a new connection, and of one that was not used for a second
+	for _, sql := range []string{check, "SELECT FROM %s.meta FOR UPDATE", "UPDATE %s.meta SET devices = devices + 0, generation = generation"} {
+		if _, err := earlier.Exec(ctx, fmt.Sprintf(sql, o.Schema)); err != nil {
+			t.Errorf("before anything is sealed, a server of an earlier release got %v", err)
+		}
+	}
+	if _, err := earlier.Exec(ctx, "SELECT pg_advisory_unlock_all()"); err != nil {
+		t.Fatal(err)
+	}
+	seal(t, s, sealStart+1000*60000)
+	if _, err := earlier.Exec(ctx, fmt.Sprintf(check, o.Schema)); err == nil || !strings.Contains(err.Error(), "stop it, and start one of the release that the others have") {
+		t.Errorf("after readings were sealed, a server of an earlier release that connects got %v", err)
+	}
+	if _, err := earlier.Exec(ctx, insert, sealStart+6); err == nil || !strings.Contains(err.Error(), "stop the servers of releases that do not know segments") {
+		t.Errorf("after readings were sealed, a server of an earlier release got %v", err)
+	}
+}
+
+// TestSealedConnecting checks that nothing is sealed while a server that began to connect before may be of an earlier release, and that one
+// that is frozen there does not hold sealing up for ever.
+func TestSealedConnecting(t *testing.T) {
+	server := pgtest.Start(t, fast...) // other stores of a shared server would be taken for such servers
+	o := options(server)
+	o.SealAtLeast, o.Timeout = 1, time.Second
+	s := open(t, o)
+	try(t, s.Append(mixed("bed-7", 100)))
+	ctx := context.Background()
+	connecting, err := pgx.Connect(ctx, server.DSN()+"&application_name=pulsegate")
+	try(t, err)
+	defer connecting.Close(ctx)
+	moving, err := pgx.Connect(ctx, server.DSN()+"&application_name=pulsegate")
+	try(t, err)
+	defer moving.Close(ctx)
+	if _, err := moving.Exec(ctx, "BEGIN"); err != nil { // it is in use
+		t.Fatal(err)
+	}
+	if n, err := pgstore.Seal(s, sealStart+1000*60000); n != 0 || !errors.Is(err, pgstore.ErrEarlier) {
+		t.Errorf("Seal returned %d, %v, want ErrEarlier", n, err)
+	}
+	if _, err := moving.Exec(ctx, "COMMIT"); err != nil {
+		t.Errorf("a connection that is in use was ended: %v", err)
+	}
+	try(t, moving.Close(ctx))
+	if n := seal(t, s, sealStart+1000*60000); n == 0 {
+		t.Error("nothing was sealed")
+	}
+	if err := connecting.Ping(ctx); err == nil {
+		t.Error("the connection may still be used by a server that does not find what was sealed")
+	}
+}
+
 // TestSealedPublished checks that nothing is sealed while consumers of logical decoding would take it for erasures.
 func TestSealedPublished(t *testing.T) {
 	server := pgtest.Start(t, append(fast, "wal_level=logical")...)
