@@ -131,31 +131,22 @@ func (m *measurement) flags(known byte) byte {
 	return f
 }
 
-// Special values of SFLOAT and FLOAT (IEEE 11073-20601), by their bits: not a number, not at this resolution, +∞, −∞,
-// and a reserved one. They are no values.
-var (
-	specialSFLOATs = [...]uint16{0x07FF, 0x0800, 0x07FE, 0x0802, 0x0801}
-	specialFLOATs  = [...]uint32{0x007FFFFF, 0x00800000, 0x007FFFFE, 0x00800002, 0x00800001}
-)
+// isSpecial reports whether a SFLOAT or FLOAT (IEEE 11073-20601) is no value, as its mantissa, which is at most most, says: not a number, not at
+// this resolution, +∞, −∞, or a reserved one.
+func isSpecial(mantissa, exponent, most int) bool {
+	return exponent == 0 && (mantissa >= most-1 || mantissa <= 1-most)
+}
 
 // parseSFLOAT returns the number of a 16-bit SFLOAT, a mantissa of 12 bits and an exponent of 4, both signed.
 func parseSFLOAT(bits uint16) (mantissa, exponent int, ok bool) {
-	for _, special := range specialSFLOATs {
-		if bits == special {
-			return 0, 0, false
-		}
-	}
-	return int(int16(bits<<4) >> 4), int(int16(bits) >> 12), true
+	mantissa, exponent = int(int16(bits<<4)>>4), int(int16(bits)>>12)
+	return mantissa, exponent, !isSpecial(mantissa, exponent, 1<<11-1)
 }
 
 // parseFLOAT returns the number of a 32-bit FLOAT, a mantissa of 24 bits and an exponent of 8, both signed.
 func parseFLOAT(bits uint32) (mantissa, exponent int, ok bool) {
-	for _, special := range specialFLOATs {
-		if bits == special {
-			return 0, 0, false
-		}
-	}
-	return int(int32(bits<<8) >> 8), int(int32(bits) >> 24), true
+	mantissa, exponent = int(int32(bits<<8)>>8), int(int32(bits)>>24)
+	return mantissa, exponent, !isSpecial(mantissa, exponent, 1<<23-1)
 }
 
 func (m *measurement) sfloat(name, unit string) {
