@@ -3,6 +3,7 @@ package fhir
 import (
 	"context"
 	"net/http"
+	"strings"
 
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/storage"
@@ -28,13 +29,6 @@ func (h *Handler) BundleForm(r *http.Request) ingest.Input { return h.intake(r, 
 
 func (h *Handler) intake(r *http.Request, bundle bool) *intake {
 	return &intake{h: h, ctx: r.Context(), base: h.base(r), bundle: bundle, ifNoneExist: []byte(r.Header.Get("If-None-Exist"))}
-}
-
-func join(a, b string) string {
-	if a == "" || b == "" {
-		return a + b
-	}
-	return a + " " + b
 }
 
 // An intake is one request to store Observations.
@@ -88,7 +82,7 @@ func (p *place) rejected() *reply.Problem {
 func (s *intake) Respond(outcome *ingest.Outcome) ingest.Answer {
 	if r, rejected := outcome.Refusal(); rejected {
 		o := s.h.outcomes[r.Problem]
-		return ingest.Answer{Head: o.head, Body: outcomeOf(o.text, join(r.Detail, r.Reason), r.Field), RetryAfter: r.RetryAfter}
+		return ingest.Answer{Head: o.head, Body: outcomeOf(o.text, strings.TrimSpace(r.Detail+" "+r.Reason), r.Field), RetryAfter: r.RetryAfter}
 	}
 	for r := range outcome.Results() {
 		p := &s.places[r.Index]

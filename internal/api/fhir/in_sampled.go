@@ -87,7 +87,8 @@ func (o *observed) setSamples(s *sampledData, e *effective, sign *vitals.Definit
 		if v == nil {
 			return &fieldFault{path + ".data", reasonSamples}
 		}
-		value, err := exact(v.Add(v.Mul(v, factor), origin), sign)
+		v.Add(v.Mul(v, factor), origin)
+		value, err := sign.Parse([]byte(v.FloatString(maxSampleDecimals)))
 		if err != nil {
 			return &fieldFault{path + ".data", reasonOf(err)}
 		}
@@ -104,9 +105,4 @@ func (o *observed) setSamples(s *sampledData, e *effective, sign *vitals.Definit
 		return &fieldFault{"effectivePeriod.end", "not a time after that of the last sample"}
 	}
 	return nil
-}
-
-// exact returns r as a value of a sign, if it is one.
-func exact(r *big.Rat, sign *vitals.Definition) (vitals.Value, error) {
-	return sign.Parse([]byte(r.FloatString(maxSampleDecimals)))
 }

@@ -224,8 +224,3 @@ func (o *observations) next(ctx context.Context) (g group, ok bool, err error) {
 	o.pending &^= 1 << g
 	return g, true, nil
 }
-
-// position returns the place of the Observation of the current record and a group.
-func (o *observations) position(g group) position {
-	return position{o.record.TimeUnixMs, o.run.device, g}
-}

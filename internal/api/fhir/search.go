@@ -189,7 +189,7 @@ func (p *page) write(ctx context.Context, w io.Writer) error {
 		}
 		separate()
 		dst = p.form(g).appendEntry(dst, p.found.record)
-		last = p.found.position(g)
+		last = position{p.found.record.TimeUnixMs, p.found.run.device, g}
 		if len(dst) >= flushBytes {
 			if _, err := w.Write(dst); err != nil {
 				return err

@@ -2,6 +2,7 @@ package influx
 
 import (
 	"bytes"
+	"errors"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -275,13 +276,8 @@ func (s *Scanner) quoted() []byte {
 // fail sets the error of the point, unless it has one.
 func (s *Scanner) fail(reason string) {
 	if s.err == nil {
-		s.err = syntaxError("byte " + strconv.Itoa(s.at-s.start+1) + " of the line: " + reason)
+		s.err = errors.New("byte " + strconv.Itoa(s.at-s.start+1) + " of the line: " + reason)
 	}
 }
-
-// A syntaxError is why a point is not of the protocol.
-type syntaxError string
-
-func (e syntaxError) Error() string { return string(e) }
 
 func isDigit(c byte) bool { return c-'0' <= 9 }

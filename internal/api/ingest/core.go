@@ -134,9 +134,10 @@ func New(appender Appender, problems *problem.Set, cfg Config) (*Core, error) {
 	return c, nil
 }
 
-// committed is called with each group after its commit, on the committer's goroutine.
+// committed is called with each group after its commit, also one that failed, on the committer's goroutine.
 func (c *Core) committed(f groupcommit.Flush, group []*storage.Entry) {
-	c.counters.committed(f)
+	c.counters.groupReadings.Observe(int64(f.Items))
+	c.counters.commitDuration.Observe(f.End.Sub(f.Start).Nanoseconds())
 	if c.cfg.OnCommitted != nil && f.Err == nil {
 		c.cfg.OnCommitted(group)
 	}

@@ -28,12 +28,6 @@ func newCounters() counters {
 	}
 }
 
-// committed observes a group, also one whose flush failed.
-func (c *counters) committed(f groupcommit.Flush) {
-	c.groupReadings.Observe(int64(f.Items))
-	c.commitDuration.Observe(f.End.Sub(f.Start).Nanoseconds())
-}
-
 // Stored returns the number of readings that were new or completed a stored one.
 func (c *Core) Stored() uint64 { return c.counters.stored.Load() }
 

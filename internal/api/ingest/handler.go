@@ -146,12 +146,10 @@ func (h *handler) pause(w http.ResponseWriter, r *http.Request) {
 // connection.
 func (c *Core) Overloaded(form Form) http.Handler {
 	h := &handler{core: c, form: form}
-	return http.HandlerFunc(h.overloaded)
-}
-
-func (h *handler) overloaded(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Connection", "close")
-	h.refuse(w, r, errOverloaded)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Connection", "close")
+		h.refuse(w, r, errOverloaded)
+	})
 }
 
 // maxPassedOver is the length in bytes of the longest body that is read and discarded to keep

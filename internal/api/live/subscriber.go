@@ -2,8 +2,8 @@ package live
 
 import (
 	"context"
+	"fmt"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/gate"
@@ -87,7 +87,7 @@ func (s *subscriber) run(ctx context.Context) error {
 	for {
 		dropped, resume := s.take()
 		if dropped > 0 {
-			if err := s.write(appendDropped(nil, dropped)); err != nil {
+			if err := s.write(fmt.Appendf(nil, "event: dropped\ndata: {\"count\":%d}\n\n", dropped)); err != nil {
 				return err
 			}
 		}
@@ -116,12 +116,6 @@ func (s *subscriber) run(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-}
-
-// appendDropped appends the event that reports how many were not sent.
-func appendDropped(dst []byte, n uint64) []byte {
-	dst = strconv.AppendUint(append(dst, "event: dropped\ndata: {\"count\":"...), n, 10)
-	return append(dst, "}\n\n"...)
 }
 
 // writeEvents writes s.texts, which are in s.queue.writing.

@@ -100,7 +100,10 @@ func (c *conn) next(st *session) bool {
 // slow waits after many packets that need no commit.
 func (c *conn) slow(st *session, size int, commits bool) {
 	if c.server.rests(st, size, commits) {
-		c.server.sleep(burstPause)
+		select {
+		case <-time.After(burstPause):
+		case <-c.server.conns.Draining.Done():
+		}
 	}
 }
 

@@ -126,14 +126,6 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return errors.Join(s.loops.Shutdown(ctx), s.conns.Shutdown(ctx, s.loops))
 }
 
-// sleep waits for a time, or until Shutdown is called.
-func (s *Server) sleep(d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-s.conns.Draining.Done():
-	}
-}
-
 // Beat reports whether the event loops are alive: see eventloop.Server.Beat.
 func (s *Server) Beat() bool { return s.loops == nil || s.loops.Beat() }
 

@@ -35,15 +35,6 @@ func (h *Handler) mayRead(r *http.Request, device vitals.Name) bool {
 	return verdict == gate.Allowed && access.Covers(&device)
 }
 
-// firstOf returns the name after which a list of the covered devices starts, if it
-// continues after the name after.
-func firstOf(access *gate.Access, after vitals.Name) vitals.Name {
-	if before := access.Before(); after.Compare(&before) < 0 {
-		return before
-	}
-	return after
-}
-
 // isExport reports whether q requests readings in bulk: in a file format, or more than
 // one default page.
 func (q *Selection) isExport() bool { return q.Format != JSON || q.Limit > DefaultReadings }

@@ -107,9 +107,11 @@ func (h *Handler) newFleet(ctx context.Context, q *deviceSelection, nowUnixMs in
 		f.trim()
 		return f, err
 	}
-	after := firstOf(q.access, q.after.name)
-	if before := token.Before(q.prefix); after.Compare(&before) < 0 {
-		after = before
+	after := q.after.name
+	for _, before := range []vitals.Name{q.access.Before(), token.Before(q.prefix)} {
+		if after.Compare(&before) < 0 {
+			after = before
+		}
 	}
 	devices := make([]storage.Device, q.limit+1)
 	n, err := h.lister.Devices(ctx, after, devices)
