@@ -36,9 +36,6 @@ func tenRules() (rules []Rule) {
 	return append(rules, Rule{Name: "Silent", Silent: time.Hour})
 }
 
-// Readings of 10,000 devices in random order with ten rules, in groups of 500. One in ten devices has alerts.
-const benchDevices, benchGroup = 10_000, 500
-
 func benchReading(device vitals.Name, i int, unixMs int64) vitals.Reading {
 	r := vitals.Reading{Device: device, TimeUnixMs: unixMs}
 	for s := range vitals.Sign(5) {

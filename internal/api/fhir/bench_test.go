@@ -1,7 +1,6 @@
 package fhir_test
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"net/http"
@@ -65,11 +64,10 @@ func newMonth(t testing.TB) *month {
 	return m
 }
 
-// A discarder is an http.ResponseWriter that keeps the length of the text and its end.
+// A discarder is an http.ResponseWriter that keeps the length of the text.
 type discarder struct {
 	header http.Header
 	bytes  int
-	end    []byte
 }
 
 func (d *discarder) Header() http.Header { return d.header }
@@ -79,18 +77,7 @@ func (d *discarder) SetWriteDeadline(time.Time) error { return nil }
 
 func (d *discarder) Write(p []byte) (int, error) {
 	d.bytes += len(p)
-	d.end = append(d.end[:0], p[max(0, len(p)-1024):]...)
 	return len(p), nil
-}
-
-// next returns the query of the next page, or "".
-func (d *discarder) next() string {
-	_, rest, found := bytes.Cut(d.end, []byte(`"next","url":"`))
-	if !found {
-		return ""
-	}
-	url, _, _ := bytes.Cut(rest, []byte(`"`))
-	return string(url[bytes.IndexByte(url, '?')+1:])
 }
 
 // A table is a Reader of records in memory.

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -203,4 +205,40 @@ func TestExpireNoSpaceLeft(t *testing.T) {
 	case <-time.After(polltest.Patience):
 		t.Fatal("Expire does not end")
 	}
+}
+
+// TestExpireNotSealed fails a read of a segment while Expire seals late readings that are expired.
+// They stay in memory then, and Expire must not report that it has removed what is expired.
+//
+// Seen to fail when Expire removed what was in segments, and returned nil.
+func TestExpireNotSealed(t *testing.T) {
+	t.Parallel()
+	var failing atomic.Bool
+	fault := errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpFileReadAt && strings.HasSuffix(op.Path, ".sst") && failing.CompareAndSwap(true, false) {
+			return syscall.EIO
+		}
+		return nil
+	})
+	s := mustOpen(t, pebblestore.Options{FS: inject(vfs.NewMem(), fault), MinFreeBytes: -1, CacheBytes: 1})
+	mustAppend(t, s, manyDevices(10, 1000)...)
+	mustAppend(t, s, manyDevices(10, 3000)...)
+	try(t, pebblestore.Seal(s), pebblestore.Flush(s))
+	mustAppend(t, s, manyDevices(10, 2000)...)
+	failing.Store(true)
+	if done, err := s.Expire(context.Background(), 2500, math.MaxInt64); !errors.Is(err, syscall.EIO) {
+		t.Errorf("Expire returns %+v, %v, want the error of the disk", done, err)
+	}
+	if failing.Load() {
+		t.Fatal("no segment was read")
+	}
+	if _, err := s.Expire(context.Background(), 2500, math.MaxInt64); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range manyDevices(10, 0) {
+		if got := count(t, s, e.Reading.Device.String()); got != 1 {
+			t.Errorf("device %s has %d readings, want 1", e.Reading.Device, got)
+		}
+	}
+	mustClose(t, s)
 }

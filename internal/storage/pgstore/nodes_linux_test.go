@@ -17,9 +17,6 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/pgstore"
 )
 
-// monthMs is the width of a partition.
-const monthMs = 30 * 24 * 60 * 60 * 1000
-
 // lockedOut returns the number of backends of stores that wait for a lock.
 func lockedOut(t *testing.T, server *pgtest.Server) int {
 	return queryValue[int](t, server, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pulsegate' AND wait_event_type = 'Lock'")

@@ -168,6 +168,53 @@ func verifyCut(t *testing.T, x *tree, c purge.Cut, segments [][]int64) {
 	}
 }
 
+// TestCutDamaged cuts a device of which a segment cannot be read.
+func TestCutDamaged(t *testing.T) {
+	x := newTree(t)
+	for _, tt := range []struct {
+		name     string
+		c        purge.Cut
+		left     int   // segments
+		readings int64 // that are counted
+		fails    bool
+	}{
+		{"before the end", purge.Cut{ToMs: 7}, 3, 0, true},
+		{"across the end", purge.Cut{ToMs: 4}, 3, 0, true},
+		{"after the end", purge.Cut{ToMs: 2}, 3, 1, false},
+		{"of all", purge.Cut{ToMs: 8}, 0, 2, false},
+		{"within an assignment", purge.Cut{FromMs: 2, ToMs: 7}, 3, 0, true},
+		{"after an assignment", purge.Cut{FromMs: 1, ToMs: 2}, 3, 1, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := x.fill(t, 1, []int64{1, 2}, []int64{4, 5}, []int64{6, 7})
+			try(t, x.Set(layout.AppendSegmentKey(nil, &x.device, 5), []byte{1, 2, 3}, nil))
+			b := x.NewBatch()
+			tt.c.Device, tt.c.Small = x.device, 1
+			readings, gone, unread, err := tt.c.Do(x.DB, b, &d)
+			if tt.fails {
+				if !errors.Is(err, storage.ErrCorrupt) || !b.Empty() {
+					t.Errorf("it returns %v, want ErrCorrupt, and adds to the batch: %t", err, !b.Empty())
+				}
+				return
+			}
+			if err != nil || gone != (tt.left == 0) || readings != tt.readings || errors.Is(unread, storage.ErrCorrupt) != gone {
+				t.Errorf("it counts %d readings, gone: %t, unread: %v, %v", readings, gone, unread, err)
+			}
+			try(t, b.Commit(nil))
+			it, err := x.NewIter(&pebble.IterOptions{LowerBound: layout.AppendSegmentPrefix(nil, &x.device), UpperBound: layout.AppendSegmentsEnd(nil, &x.device)})
+			try(t, err)
+			defer it.Close()
+			left := 0
+			for ok := it.First(); ok; ok = it.Next() {
+				left++
+			}
+			if left != tt.left {
+				t.Errorf("%d segments are left, want %d", left, tt.left)
+			}
+		})
+	}
+}
+
 // TestIntent parses what is written, and no text with a changed byte.
 func TestIntent(t *testing.T) {
 	for _, good := range []string{
