@@ -242,3 +242,11 @@ func TestExpireNotSealed(t *testing.T) {
 	}
 	mustClose(t, s)
 }
+
+// manyDevices returns a reading of each of n devices.
+func manyDevices(n int, timeUnixMs int64) (group []*storage.Entry) {
+	for i := range n {
+		group = append(group, entry(fmt.Sprintf("d%04d", i), timeUnixMs, 7000))
+	}
+	return group
+}
