@@ -20,7 +20,10 @@ func (m *marks) lacks(numbers, atMs *[slots]int64) (g gap) {
 		if m.acked[slot] <= number {
 			continue
 		}
-		fromMs := min(max(atMs[slot], m.firstMs[slot]), m.lastMs[slot])
+		fromMs := m.firstMs[slot]
+		if at := atMs[slot]; m.backMs < at && at <= m.lastMs[slot] { // a later one has its time from the clock of the database
+			fromMs = max(fromMs, at)
+		}
 		if g.fromMs == 0 || fromMs < g.fromMs {
 			g.fromMs = fromMs
 		}

@@ -30,6 +30,7 @@ const slots = writers
 type mark struct {
 	slot   int
 	number int64
+	atMs   int64 // when it was issued
 }
 
 // marks has the high-water marks of this server. The table of marks has a row for each slot: the number of
@@ -47,7 +48,9 @@ type marks struct {
 	acked      [slots]int64
 	generation int64 // the highest that a committed transaction has read
 
-	firstMs, lastMs [slots]int64 // when the first and the last transaction of a slot was acknowledged
+	now              func() time.Time
+	latestMs, backMs int64        // the latest time by this clock; until when times are ambiguous, because it was set back
+	firstMs, lastMs  [slots]int64 // the earliest and the latest time at which a transaction of a slot was acknowledged
 
 	changes  []change // that this server knows, in the order of their generations
 	repeated []change // erasures that were learned after a repair has repeated them; see repairer.recheck
@@ -56,7 +59,7 @@ type marks struct {
 }
 
 func newMarks() *marks {
-	m := &marks{server: rand.Int64(), free: make(chan int, slots)}
+	m := &marks{server: rand.Int64(), free: make(chan int, slots), now: time.Now}
 	for slot := range slots {
 		m.free <- slot
 	}
@@ -84,7 +87,17 @@ func (m *marks) attempt(k mark) mark {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.issued[k.slot]++
-	return mark{k.slot, m.issued[k.slot]}
+	return mark{k.slot, m.issued[k.slot], m.nowMs()}
+}
+
+// nowMs returns the time by the clock, and notes if it was set back. m.mu must be held.
+func (m *marks) nowMs() int64 {
+	nowMs := m.now().UnixMilli()
+	if nowMs < m.latestMs {
+		m.backMs = m.latestMs
+	}
+	m.latestMs = max(m.latestMs, nowMs)
+	return nowMs
 }
 
 func (m *marks) release(k mark) { m.free <- k.slot }
@@ -94,8 +107,8 @@ func (m *marks) acknowledge(k mark, generation int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.acked[k.slot] = k.number
-	nowMs := time.Now().UnixMilli()
-	if m.firstMs[k.slot] == 0 {
+	nowMs := m.nowMs()
+	if m.firstMs[k.slot] == 0 || nowMs < m.firstMs[k.slot] {
 		m.firstMs[k.slot] = nowMs
 	}
 	m.lastMs[k.slot] = max(m.lastMs[k.slot], nowMs)
@@ -192,7 +205,7 @@ func (m *marks) params(k mark, freshMs int64) [][]byte {
 		all.int64(number)
 	}
 	return [][]byte{
-		int64(m.server), binary.BigEndian.AppendUint16(nil, uint16(k.slot)), int64(k.number), int64(time.Now().UnixMilli()),
+		int64(m.server), binary.BigEndian.AppendUint16(nil, uint16(k.slot)), int64(k.number), int64(k.atMs),
 		all.bytes(pgtype.Int8OID), int64(generation), int64(change), int64(freshMs), int64(m.learned()),
 	}
 }
@@ -201,7 +214,7 @@ func (m *marks) params(k mark, freshMs int64) [][]byte {
 // cannot come late.
 func (m *marks) args(k mark) []any {
 	acked, generation, change := m.known()
-	return []any{m.server, int16(k.slot), k.number, time.Now().UnixMilli(), acked[:], generation, change, int64(math.MaxInt64), int64(math.MaxInt64)}
+	return []any{m.server, int16(k.slot), k.number, k.atMs, acked[:], generation, change, int64(math.MaxInt64), int64(math.MaxInt64)}
 }
 
 // set sets the mark of a transaction of pgx, and returns the generation. The transaction must not be
