@@ -2,6 +2,7 @@ package profile
 
 import (
 	"path"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -123,24 +124,11 @@ func (fn *function) shortName() string {
 	return pkg + "." + fn.shortBase()
 }
 
-// shortBase returns base without type arguments, which may be very long.
-func (fn *function) shortBase() string {
-	short, depth := "", 0
-	for _, c := range fn.base {
-		if c == '[' {
-			if depth++; depth == 1 {
-				short += "[…]"
-			}
-		}
-		if depth == 0 {
-			short += string(c)
-		}
-		if c == ']' && depth > 0 {
-			depth--
-		}
-	}
-	return short
-}
+// typeArguments matches the type arguments in a function's name, which may be very long.
+var typeArguments = regexp.MustCompile(`\[.*\]`)
+
+// shortBase returns base without type arguments.
+func (fn *function) shortBase() string { return typeArguments.ReplaceAllString(fn.base, "[…]") }
 
 // place returns file and line of a frame of our own code, relative to the module's
 // root: "internal/api/ingest/body.go:123". It omits paths of the build machine, so that
