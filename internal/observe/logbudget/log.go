@@ -100,7 +100,7 @@ func New(out io.Writer, opt Options) *Log {
 	if opt.JSON {
 		l.bare = slog.NewJSONHandler(&l.line, all)
 	}
-	l.queue = queue{out: out, lost: l.linesLost, last: l.lastSummaries, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	l.queue = queue{out: out, lost: l.linesLost, last: l.lastSummaries, waiting: make(chan []byte, queueLines+1), done: make(chan struct{})}
 	go l.queue.run()
 	return l
 }

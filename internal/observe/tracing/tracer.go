@@ -213,41 +213,33 @@ func (t *Tracer) Close(ctx context.Context) error {
 func (t *Tracer) run(ctx context.Context) {
 	defer close(t.ended)
 	defer t.exporter.close()
-	for batch := t.gather(nil); len(batch) > 0; batch = t.gather(batch[:0]) {
+	tick := time.NewTicker(t.opt.Every)
+	defer tick.Stop()
+	var batch []Request
+	for closing := false; !closing || len(t.queue) > 0; {
+		select {
+		case r := <-t.queue:
+			batch = append(batch, r)
+		case <-tick.C:
+			batch = t.export(ctx, batch)
+		case <-t.closing:
+			closing = true
+		}
+		if len(batch) == maxBatch {
+			batch = t.export(ctx, batch)
+		}
+	}
+	t.export(ctx, batch)
+}
+
+// export exports a batch, and returns an empty one.
+func (t *Tracer) export(ctx context.Context, batch []Request) []Request {
+	if len(batch) > 0 {
 		taken := t.exporter.export(ctx, batch)
 		t.exported.Add(uint64(taken))
 		t.failed.Add(uint64(len(batch) - taken))
 	}
-}
-
-// gather waits for a request and batches more with it. It returns an empty batch after
-// Close, when the queue is empty.
-func (t *Tracer) gather(batch []Request) []Request {
-	select {
-	case r := <-t.queue:
-		batch = append(batch, r)
-	case <-t.closing:
-		select {
-		case r := <-t.queue:
-			batch = append(batch, r)
-		default:
-			return batch
-		}
-	}
-	full := time.After(t.opt.Every)
-	for len(batch) < maxBatch {
-		select {
-		case r := <-t.queue:
-			batch = append(batch, r)
-		case <-full:
-			return batch
-		case <-t.closing:
-			if len(t.queue) == 0 {
-				return batch
-			}
-		}
-	}
-	return batch
+	return batch[:0]
 }
 
 // Describe implements prometheus.Collector.
