@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -119,10 +121,9 @@ func (l *Ledger) append(lines []byte) error {
 
 // appendCRC appends a checksum in eight hexadecimal digits.
 func appendCRC(dst []byte, crc uint32) []byte {
-	for shift := 28; shift >= 0; shift -= 4 {
-		dst = append(dst, "0123456789abcdef"[crc>>shift&15])
-	}
-	return dst
+	var sum [4]byte
+	binary.BigEndian.PutUint32(sum[:], crc)
+	return hex.AppendEncode(dst, sum[:])
 }
 
 // syncInGroups periodically syncs the file.

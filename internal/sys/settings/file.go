@@ -4,13 +4,11 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"os"
 	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
-	"github.com/pelletier/go-toml/v2"
 
 	"github.com/pulsegate/pulsegate/internal/sys/tomlfile"
 )
@@ -47,20 +45,10 @@ const maxFileBytes = 1 << 20
 // found before it matters: every key must be a flag of its command, and every value one that
 // the flag accepts. The error joins all problems.
 func readFile(path string, app *kong.Application) (*file, error) {
-	text, err := os.ReadFile(path)
+	var root map[string]any
+	text, err := tomlfile.Read(path, maxFileBytes, &root)
 	if err != nil {
 		return nil, fmt.Errorf("read settings: %w", err)
-	}
-	if len(text) > maxFileBytes {
-		return nil, fmt.Errorf("%s has %d bytes; a settings file has at most %d", path, len(text), maxFileBytes)
-	}
-	var root map[string]any
-	if err := toml.Unmarshal(text, &root); err != nil {
-		if decodeErr, ok := errors.AsType[*toml.DecodeError](err); ok {
-			line, column := decodeErr.Position()
-			return nil, fmt.Errorf("%s:%d:%d: not TOML: %s", path, line, column, strings.TrimPrefix(decodeErr.Error(), "toml: "))
-		}
-		return nil, fmt.Errorf("%s: not TOML: %w", path, err)
 	}
 	r := reader{file: &file{path, map[*kong.Flag]fileValue{}}, lines: tomlfile.Lines(text)}
 	r.table(app.Node, nil, root)
