@@ -1,7 +1,6 @@
 package transfer
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -37,11 +36,8 @@ type CredentialFiles struct {
 	Key       string `name:"key" type:"path" placeholder:"FILE" help:"Private key of the client certificate in PEM."`
 }
 
-// Maximum file sizes.
-const (
-	maxTokenFileBytes = 4 << 10
-	maxPEMFileBytes   = 4 << 20
-)
+// maxPEMFileBytes bounds a file of certificates.
+const maxPEMFileBytes = 4 << 20
 
 // Load reads the files for a server at target. token is used if TokenFile is empty.
 func (f *CredentialFiles) Load(target, token string) (c Credentials, err error) {
@@ -68,14 +64,11 @@ func (f *CredentialFiles) Load(target, token string) (c Credentials, err error) 
 func (f *CredentialFiles) token(text string) (string, error) {
 	from := "environment variable PULSEGATE_TOKEN"
 	if f.TokenFile != "" {
-		file, err := sharedfile.Read(f.TokenFile, maxTokenFileBytes)
-		if err != nil {
+		var err error
+		if text, err = sharedfile.Secret(f.TokenFile); err != nil {
 			return "", fmt.Errorf("read token: %w", err)
 		}
-		text, from = string(bytes.TrimSpace(file)), f.TokenFile
-		if text == "" {
-			return "", fmt.Errorf("read token: %s: it is empty", from)
-		}
+		from = f.TokenFile
 	}
 	if strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return "", fmt.Errorf("read token: %s: it does not contain exactly one token", from)

@@ -1,6 +1,7 @@
 package eventloop
 
 import (
+	"cmp"
 	"crypto/tls"
 	"time"
 
@@ -81,22 +82,14 @@ type Config struct {
 }
 
 func (cfg *Config) setDefaults() {
-	setDefault(&cfg.Loops, 1)
-	if cfg.Conns == nil {
-		cfg.Conns = &share.Conns{Max: 1 << 16}
-	}
-	setDefault(&cfg.StartTimeout, 10*time.Second)
-	setDefault(&cfg.IdleTimeout, 120*time.Second)
-	setDefault(&cfg.WriteTimeout, 60*time.Second)
-	setDefault(&cfg.LingerTimeout, 500*time.Millisecond)
-	setDefault(&cfg.CrowdedTimeout, time.Second)
-	setDefault(&cfg.Tick, 100*time.Millisecond)
-}
-
-func setDefault[T int | time.Duration](v *T, value T) {
-	if *v <= 0 {
-		*v = value
-	}
+	cfg.Loops = cmp.Or(cfg.Loops, 1)
+	cfg.Conns = cmp.Or(cfg.Conns, &share.Conns{Max: 1 << 16})
+	cfg.StartTimeout = cmp.Or(cfg.StartTimeout, 10*time.Second)
+	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, 120*time.Second)
+	cfg.WriteTimeout = cmp.Or(cfg.WriteTimeout, 60*time.Second)
+	cfg.LingerTimeout = cmp.Or(cfg.LingerTimeout, 500*time.Millisecond)
+	cfg.CrowdedTimeout = cmp.Or(cfg.CrowdedTimeout, time.Second)
+	cfg.Tick = cmp.Or(cfg.Tick, 100*time.Millisecond)
 }
 
 // Stats are the counters of a [Server] since its start.
