@@ -269,8 +269,8 @@ func TestProfileReads(t *testing.T) {
 	if got.Bytes <= 0 || got.Objects <= 0 {
 		t.Errorf("got %v bytes in %v objects", got.Bytes, got.Objects)
 	}
-	if runtime.GOOS == "linux" && (got.CPU <= 0 || got.Started <= 0) {
-		t.Errorf("got %v s of CPU, started at %v", got.CPU, got.Started)
+	if runtime.GOOS == "linux" && got.Started <= 0 { // this process may have used less CPU time than is counted
+		t.Errorf("started at %v", got.Started)
 	}
 }
 
