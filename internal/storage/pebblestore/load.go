@@ -12,6 +12,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/damage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/memory"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/seal"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -70,14 +71,13 @@ func load(db *pebble.DB, readOnly bool, problem func(error) error) (_ *loaded, e
 // loadTable reads the records of all devices.
 func loadTable(db *pebble.DB) (*memory.Table, error) {
 	t := memory.NewTable()
-	sc, err := newDeviceScanner(db)
-	if err != nil {
-		return nil, damage.Wrap(err)
+	for d, err := range seal.Records(db, []byte{layout.RecordPrefix}) {
+		if err != nil {
+			return nil, err
+		}
+		t.Add(&d.Name, &d.Record)
 	}
-	for ok := sc.first(nil); ok; ok = sc.next() {
-		t.Add(&sc.name, &sc.record)
-	}
-	return t, sc.close()
+	return t, nil
 }
 
 // loadGroups reads all groups into a window, and updates the devices in the table.

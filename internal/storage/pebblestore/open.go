@@ -3,7 +3,7 @@ package pebblestore
 import (
 	"errors"
 	"fmt"
-	"io"
+	"slices"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -42,8 +42,8 @@ func open(dir string, o Options) (_ *Store, err error) {
 	e := &engine{dir: dir, path: d.Path, files: d, options: o}
 	e.alarm = &alarm{dir: dir, log: o.Log, onFatal: o.OnFatal}
 	e.progress.L = &e.mu
-	e.opened.add(d)
-	e.opened.add(closerFunc(d.CloseList))
+	e.opened.add(d.Close)
+	e.opened.add(d.CloseList)
 	// After an error, everything opened so far is closed in reverse order.
 	defer func() {
 		if err != nil {
@@ -56,7 +56,7 @@ func open(dir string, o Options) (_ *Store, err error) {
 		}
 	})
 	e.disk.Start()
-	e.opened.add(e.disk)
+	e.opened.add(e.disk.Close)
 	g := &segments{engine: e}
 	s := &Store{engine: e, segments: g, reader: &reader{segments: g}, removal: &removal{segments: g}, subjects: &subjects{engine: e}}
 	known := d.IsStore()
@@ -126,7 +126,7 @@ func (e *engine) openTree(minFreeBytes int64) (err error) {
 	events := &pebble.EventListener{}
 	timed, health := vfs.WithDiskHealthChecks(vfs.OnDiskFull(d.FS, e.disk.NoSpace), diskSlowAfter, nil,
 		func(info vfs.DiskSlowInfo) { events.DiskSlow(info) })
-	e.opened.add(health)
+	e.opened.add(health.Close)
 	files := d.Watch(timed, e.alarm)
 	p.FS = files
 
@@ -168,7 +168,11 @@ func (e *engine) openTree(minFreeBytes int64) (err error) {
 		return err
 	}
 	e.db = db
-	e.opened.add(treeCloser{db, d})
+	e.opened.add(func() error {
+		err := db.Close()
+		d.Clean = d.Clean && err == nil
+		return err
+	})
 	return nil
 }
 
@@ -188,32 +192,15 @@ func verifyFiles(d *datadir.Dir, o Options) error {
 	return d.Prepare(l, o.MinFreeBytes)
 }
 
-// closers is a list of closers, to be closed in reverse order.
-type closers []io.Closer
+// closers has functions that close something, to be called in reverse order.
+type closers []func() error
 
-func (cs *closers) add(c io.Closer) { *cs = append(*cs, c) }
+func (cs *closers) add(c func() error) { *cs = append(*cs, c) }
 
 func (cs *closers) Close() error {
 	var errs []error
-	for i := len(*cs) - 1; i >= 0; i-- {
-		errs = append(errs, (*cs)[i].Close())
+	for _, c := range slices.Backward(*cs) {
+		errs = append(errs, c())
 	}
 	return errors.Join(errs...)
-}
-
-// A closerFunc is a function that closes something.
-type closerFunc func() error
-
-func (c closerFunc) Close() error { return c() }
-
-// A treeCloser closes the tree, and clears Dir.Clean if that fails.
-type treeCloser struct {
-	*pebble.DB
-	dir *datadir.Dir
-}
-
-func (c treeCloser) Close() error {
-	err := c.DB.Close()
-	c.dir.Clean = c.dir.Clean && err == nil
-	return err
 }

@@ -147,22 +147,20 @@ func (rd *reader) devices(ctx context.Context, after *vitals.Name, dst []storage
 	if len(dst) == 0 {
 		return 0, nil
 	}
-	sc, err := newDeviceScanner(v)
-	if err != nil {
-		return 0, damage.Wrap(err)
-	}
 	// A name followed by a NUL sorts after the name and before every other name after it.
 	from := append(layout.AppendRecordKey(nil, after), 0)
-	for ok := sc.first(from); ok; ok = sc.next() {
-		v.update(&sc.name, &sc.record)
-		dst[n] = seal.Summary(sc.name, &sc.record)
+	for d, err := range seal.Records(v, from) {
+		if err == nil && n%ctxEvery == ctxEvery-1 {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return n, err
+		}
+		v.update(&d.Name, &d.Record)
+		dst[n] = seal.Summary(d.Name, &d.Record)
 		if n++; n == len(dst) {
 			break
 		}
-		if n%ctxEvery == 0 && ctx.Err() != nil {
-			sc.err = ctx.Err()
-			break
-		}
 	}
-	return n, sc.close()
+	return n, nil
 }

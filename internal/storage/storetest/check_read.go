@@ -96,40 +96,6 @@ func checkPagesDuringWrites(t testing.TB, h Harness) {
 	}
 }
 
-// checkLatestPerSign checks the latest value of each sign after newer, late and
-// completing readings.
-func checkLatestPerSign(t testing.TB, h Harness) {
-	s := mustOpen(t, h.Open)
-	model := records{}
-	put := func(ms int64, signs ...sign) {
-		t.Helper()
-		settleAll(t, s, model, entry("d", ms, signs...))
-		wantLatest(t, s, model.latest(mustName("d")))
-	}
-	put(100, hr(1))
-	put(200, spo2(2))        // the heart rate is still that of 100
-	put(150, hr(3))          // late, but the newest heart rate
-	put(120, hr(4), rhr(4))  // late; not the newest heart rate, but the first resting one
-	put(300, hr(5))          // newer
-	put(250, spo2(6))        // late, newest SpO2
-	put(300, spo2(7))        // completes the newest record
-	put(110, sys(9), dia(8)) // late, first blood pressure
-	put(300, hr(9))          // conflict: no change
-	put(250, rhr(1))         // completes a late record: newest resting heart rate
-	put(0, sys(1), dia(1))   // older than all
-	for ms := int64(301); ms < 600; ms++ {
-		put(ms, hr(vitals.Value(ms))) // many readings of one sign do not change the others
-	}
-	put(450, sys(3), dia(2)) // completes in the middle of the run
-	put(350, spo2(3))
-	put(400, rhr(3))
-	put(460, spo2(3), rhr(3))
-	s = reopen(t, s, h)
-	put(455, sys(3), dia(2))
-	put(600, rhr(2))
-	mustClose(t, s)
-}
-
 func checkDevices(t testing.TB, h Harness) {
 	s := open(t, h)
 	wantDevices(t, "devices of an empty store", devicePages(t, s, 10), nil)

@@ -161,28 +161,6 @@ func settleSequences(t testing.TB, h Harness, together bool) {
 	mustClose(t, s)
 }
 
-// checkConflictSign checks that a conflict names the first sign that contradicts.
-func checkConflictSign(t testing.TB, h Harness) {
-	s := open(t, h)
-	mustSettle(t, s, entry("d", 1, sys(1), dia(1), spo2(1), hr(1)), storage.Stored)
-	for _, tt := range []struct {
-		signs []sign
-		want  vitals.Sign
-	}{
-		{[]sign{sys(2), dia(2), spo2(2), hr(2)}, vitals.Systolic},
-		{[]sign{sys(1), dia(2), hr(2)}, vitals.Diastolic},
-		{[]sign{spo2(2), hr(2), rhr(2)}, vitals.SpO2},
-		{[]sign{sys(1), hr(2), rhr(2)}, vitals.HeartRate},
-	} {
-		e := entry("d", 1, tt.signs...)
-		e.Sign = vitals.RestingHeartRate
-		mustSettle(t, s, e, storage.Conflict)
-		if e.Sign != tt.want {
-			t.Errorf("conflict names %s, want %s", e.Sign, tt.want)
-		}
-	}
-}
-
 func checkExtremes(t testing.TB, h Harness) {
 	s := mustOpen(t, h.Open)
 	const longest = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._"

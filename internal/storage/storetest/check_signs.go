@@ -91,7 +91,7 @@ func checkConflictOfMany(t testing.TB, h Harness) {
 		signs []sign
 		want  vitals.Sign
 	}{
-		{[]sign{sys(1), hr(2), {31, 2}}, vitals.HeartRate},
+		{[]sign{sys(1), hr(2), rhr(2), {31, 2}}, vitals.HeartRate},
 		{[]sign{hr(1), {vitals.BodyTemperature, 2}, {20, 2}}, vitals.BodyTemperature},
 		{[]sign{{vitals.RespiratoryRate, 1}, {20, -1}, {31, 2}}, 31}, // which was defined first
 		{[]sign{hr(1), {20, 1 << 16}, {31, 1}}, 20},

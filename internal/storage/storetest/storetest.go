@@ -87,7 +87,6 @@ func Checks() []Check {
 	return []Check{
 		one("settle/sequences", checkSequences),
 		one("settle/one group", checkSequencesInOneGroup),
-		one("settle/conflict sign", checkConflictSign),
 		one("settle/extremes", checkExtremes),
 		one("settle/large group", checkLargeGroup),
 		one("settle/entries", checkEntries),
@@ -104,7 +103,6 @@ func Checks() []Check {
 		one("read/unknown device", checkUnknownDevice),
 		one("read/range", checkRange),
 		one("read/pages during writes", checkPagesDuringWrites),
-		one("read/latest per sign", checkLatestPerSign),
 		one("read/devices", checkDevices),
 		one("read/devices during writes", checkDevicesDuringWrites),
 		one("read/canceled context", checkEndedContext),

@@ -11,6 +11,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/damage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/seal"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -87,9 +88,14 @@ type expired struct {
 func (x *expiry) batch(ctx context.Context, from []byte) (next []byte, more bool, err error) {
 	var found []*expired
 	err = x.m.Tree.LockSegments(func(db *pebble.DB) error {
-		devices, err := records(ctx, db, from)
-		if err != nil {
-			return err
+		devices := make([]expired, 0, expireDevices)
+		for d, err := range seal.Records(db, from) {
+			if err != nil {
+				return err
+			}
+			if devices = append(devices, expired{name: d.Name, after: d.Record}); len(devices) == expireDevices {
+				break
+			}
 		}
 		it, err := newSegmentIter(ctx, db)
 		if err != nil {
@@ -176,30 +182,6 @@ func (x *expiry) remove(st *State, b *pebble.Batch, it *pebble.Iterator, found [
 	x.done.Devices += gone
 	x.m.OnExpired(readings, gone)
 	return nil
-}
-
-// records returns the next devices, beginning with the record key from, at most expireDevices of them.
-func records(ctx context.Context, db *pebble.DB, from []byte) (devices []expired, err error) {
-	it, err := db.NewIterWithContext(ctx, &pebble.IterOptions{LowerBound: from, UpperBound: []byte{layout.RecordPrefix + 1}})
-	if err != nil {
-		return nil, damage.Wrap(err)
-	}
-	devices = make([]expired, 0, expireDevices)
-	for ok := it.First(); ok && len(devices) < expireDevices; ok = it.Next() {
-		var d expired
-		value, err := it.ValueAndErr()
-		if err != nil {
-			break // Close returns it
-		}
-		if d.name, err = layout.DecodeRecordKey(it.Key()); err == nil {
-			err = layout.DecodeRecord(value, &d.after)
-		}
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("%w: record of device %s: %w", storage.ErrCorrupt, &d.name, err), it.Close())
-		}
-		devices = append(devices, d)
-	}
-	return devices, damage.Wrap(it.Close())
 }
 
 // newSegmentIter returns an iterator over all segments.
