@@ -46,20 +46,20 @@ type Committer[T any] struct {
 	// runs.
 	mu sync.Mutex
 
-	// queue holds the groups that wait for their flush. Calls join the newest
+	// queue holds the groups that wait for their flush, oldest first. Calls join the newest
 	// one.
 	//
 	// Invariant: run answers every call in it exactly once, even if Close is called
 	// or flush panics while it waits. A Commit whose ctx never ends relies on this to
 	// return; TestModel checks it.
-	queue groupList[T]
+	queue []*group[T]
 
-	// free holds emptied groups for reuse, linked by next, the last used one first.
+	// free holds emptied groups for reuse.
 	//
 	// Invariant: two adjacent groups in the queue hold more than MaxGroup items
 	// together, so n queued items are in at most 2n/MaxGroup + 3 groups, each with
 	// a capacity of at most 2*MaxGroup items. TestGroupsAreBounded checks it.
-	free *group[T]
+	free []*group[T]
 
 	rejection error // the answer to a new call; nil while calls are admitted
 	failure   error // the *PanicError that ended run, or nil
@@ -193,13 +193,14 @@ func (c *Committer[T]) Submit(items []T, w Waiter) error {
 		c.mu.Unlock()
 		return err
 	}
-	g := c.queue.newest
-	isFirst := g == nil // run may be asleep
-	if g == nil || len(g.items)+len(items) > c.opt.MaxGroup {
-		g = c.unusedLocked()
-		g.opened = time.Since(c.start)
-		c.queue.push(g)
+	last := len(c.queue) - 1
+	isFirst := last < 0 // run may be asleep
+	if isFirst || len(c.queue[last].items)+len(items) > c.opt.MaxGroup {
+		c.queue = append(c.queue, c.unusedLocked())
+		last++
+		c.queue[last].opened = time.Since(c.start)
 	}
+	g := c.queue[last]
 	g.items = append(g.items, items...)
 	g.waiters = append(g.waiters, w)
 	c.stats.QueuedItems += len(items)

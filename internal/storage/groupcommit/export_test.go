@@ -5,9 +5,8 @@ package groupcommit
 func (c *Committer[T]) FreeGroups() (groups, maxPlaces int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for g := c.free; g != nil; g = g.next {
-		groups++
+	for _, g := range c.free {
 		maxPlaces = max(maxPlaces, cap(g.items))
 	}
-	return groups, maxPlaces
+	return len(c.free), maxPlaces
 }

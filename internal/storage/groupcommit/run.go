@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"time"
 )
 
@@ -29,7 +30,7 @@ func (c *Committer[T]) run() {
 func (c *Committer[T]) nextFull() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.queue.oldest != c.queue.newest
+	return len(c.queue) > 1
 }
 
 // next frees the used group and waits for the next one. It returns nil if there will
@@ -38,23 +39,26 @@ func (c *Committer[T]) next(used *group[T]) *group[T] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if used != nil {
-		used.next = c.free
-		c.free = used
+		c.free = append(c.free, used)
 	}
-	for c.queue.oldest == nil && c.rejection == nil {
+	for len(c.queue) == 0 && c.rejection == nil {
 		c.wake.Wait()
 	}
-	g := c.queue.pop()
-	c.noteOldestLocked(g)
+	c.noteOldestLocked()
+	if len(c.queue) == 0 {
+		return nil
+	}
+	g := c.queue[0]
+	c.queue = slices.Delete(c.queue, 0, 1)
 	return g
 }
 
-// noteOldestLocked records that g, nil for none, is the oldest group whose flush has
+// noteOldestLocked records that the first group of the queue is the oldest one whose flush has
 // not ended.
-func (c *Committer[T]) noteOldestLocked(g *group[T]) {
+func (c *Committer[T]) noteOldestLocked() {
 	opened := int64(never)
-	if g != nil {
-		opened = int64(g.opened)
+	if len(c.queue) > 0 {
+		opened = int64(c.queue[0].opened)
 	}
 	c.oldest.Store(opened)
 }
@@ -67,12 +71,12 @@ func (c *Committer[T]) commit(g *group[T]) {
 	defer func() {
 		c.flushing.Store(false)
 		f.End = time.Now()
-		var queued groupList[T]
+		var queued []*group[T]
 		if !returned {
 			queued, f.Err = c.fail(recover())
 		}
 		c.finish(g, f)
-		for q := queued.pop(); q != nil; q = queued.pop() {
+		for _, q := range queued {
 			q.answer(Flush{Err: c.rejection}) // no longer changes after fail
 		}
 	}()
@@ -92,7 +96,7 @@ func (c *Committer[T]) finish(g *group[T], f Flush) {
 	}
 	c.stats.Calls += uint64(len(g.waiters))
 	c.leaveLocked(g)
-	c.noteOldestLocked(c.queue.oldest)
+	c.noteOldestLocked()
 	c.mu.Unlock()
 	if c.opt.OnFlush != nil {
 		c.opt.OnFlush(f, g.items)
@@ -108,13 +112,13 @@ func (c *Committer[T]) leaveLocked(g *group[T]) {
 
 // fail stops c permanently after flush did not return. It returns the queued groups,
 // which commit answers with c.rejection, and the error for the calls of the flush.
-func (c *Committer[T]) fail(panicValue any) (queued groupList[T], failure error) {
+func (c *Committer[T]) fail(panicValue any) (queued []*group[T], failure error) {
 	failure = &PanicError{Value: panicValue, Stack: debug.Stack()}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.failure, c.rejection = failure, fmt.Errorf("%w: %w", ErrNotWritten, failure)
-	queued, c.queue = c.queue, groupList[T]{}
-	for q := queued.oldest; q != nil; q = q.next {
+	queued, c.queue = c.queue, nil
+	for _, q := range queued {
 		c.leaveLocked(q)
 	}
 	return queued, failure
