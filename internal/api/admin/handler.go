@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -75,12 +74,11 @@ func (h *Handler) Backup(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, r, "backup", err)
 		return
 	}
-	closeCopy := sync.OnceFunc(func() {
+	defer func() {
 		if err := c.Close(); err != nil {
 			h.opt.Log.Error("the temporary copy of a backup cannot be removed; the next start removes it", "error", err)
 		}
-	})
-	defer closeCopy()
+	}()
 	// Record before sending the first byte: a backup that cannot be recorded must not
 	// be sent.
 	if err := h.opt.Record(audit.Record{Event: audit.BackedUp, Actor: h.opt.Actor(r.Context()), Peer: gate.PeerOf(r).PeerAddr()}); err != nil {
@@ -94,7 +92,6 @@ func (h *Handler) Backup(w http.ResponseWriter, r *http.Request) {
 	n, err := c.WriteTo(&deadlineWriter{w: w, control: http.NewResponseController(w)})
 	if err != nil {
 		h.opt.Log.Error("a backup was cut off", "bytes", n, "error", err)
-		closeCopy()
 		panic(http.ErrAbortHandler) // the client must not mistake it for a complete backup
 	}
 	h.opt.Log.Info("backup sent", "bytes", n, "took", time.Since(begun))

@@ -133,17 +133,13 @@ func (br *bodyReader) grow(buf *buffer, n int) error {
 func (br *bodyReader) readGzip(buf *buffer, src io.Reader) error {
 	in := &sourceReader{src: src}
 	gz, _ := br.gzips.Get().(*gzip.Reader)
-	var err error
 	if gz == nil {
-		gz, err = gzip.NewReader(in)
-	} else {
-		err = gz.Reset(in)
+		gz = new(gzip.Reader)
 	}
+	defer br.gzips.Put(gz)
+	err := gz.Reset(in)
 	if err == nil {
 		err = br.fill(buf, gz)
-	}
-	if gz != nil {
-		br.gzips.Put(gz)
 	}
 	return in.blame(err)
 }

@@ -51,8 +51,8 @@ func (r *Reader) Wrong() (member, why string) {
 	return member, why
 }
 
-// value reads the next value and returns its text.
-func (r *Reader) value() jsontext.Value {
+// Raw reads a value of any kind and returns its text.
+func (r *Reader) Raw() jsontext.Value {
 	if r.err != nil {
 		return nil
 	}
@@ -65,11 +65,8 @@ func (r *Reader) value() jsontext.Value {
 	return r.body[end-int64(len(v)) : end]
 }
 
-// Raw reads a value of any kind and returns its text.
-func (r *Reader) Raw() []byte { return r.value() }
-
 // Skip reads a value of any kind.
-func (r *Reader) Skip() { r.value() }
+func (r *Reader) Skip() { r.Raw() }
 
 // Kind returns the kind of the next value, or 0 after an error.
 func (r *Reader) Kind() jsontext.Kind {
@@ -87,7 +84,7 @@ func (r *Reader) token() {
 
 // Mismatch skips a value and records that it is not want, such as "an object", for [Reader.Wrong].
 func (r *Reader) Mismatch(want string) {
-	v := r.value()
+	v := r.Raw()
 	if r.err != nil || r.wrong != nil {
 		return
 	}
@@ -106,7 +103,7 @@ func (r *Reader) Object(visit func(name []byte)) {
 	r.token()
 	outer := r.at
 	for r.err == nil && r.Kind() != jsontext.KindEndObject {
-		r.at = unquoted(r.value())
+		r.at = unquoted(r.Raw())
 		if r.err == nil {
 			visit(r.at)
 		}
@@ -148,7 +145,7 @@ func (r *Reader) Text() []byte {
 		r.Mismatch("a string")
 		return nil
 	}
-	return unquoted(r.value())
+	return unquoted(r.Raw())
 }
 
 // Number reads a number and returns its text.
@@ -157,7 +154,7 @@ func (r *Reader) Number() []byte {
 		r.Mismatch("a number")
 		return nil
 	}
-	return r.value()
+	return r.Raw()
 }
 
 // unquoted returns the content of a string. It allocates only if the string has escapes.
