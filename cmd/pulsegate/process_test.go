@@ -332,10 +332,4 @@ func output(t testing.TB, bin string, args ...string) (stdout, stderr string, co
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// try ends the test if one of errs is not nil.
-func try(t testing.TB, errs ...error) {
-	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-}
+var try = polltest.Try

@@ -7,12 +7,15 @@
 // within [Patience]. Patience makes no claim about speed: it only bounds how long a
 // failing test hangs, and is long enough for a busy machine.
 //
+// [Try] ends a test after an error.
+//
 // # Not here
 //
 // No polling in synctest bubbles: use synctest.Wait.
 package polltest
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -47,6 +50,14 @@ func Within(d time.Duration, holds func() bool) bool {
 			return false
 		}
 		time.Sleep(min(max(waited/8, 100*time.Microsecond), 100*time.Millisecond))
+	}
+}
+
+// Try ends the test if one of errs is not nil.
+func Try(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
 // open opens a Set that does not check its file periodically, unless opt.Every is set.
@@ -244,10 +245,4 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// try ends the test if one of errs is not nil.
-func try(t testing.TB, errs ...error) {
-	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-}
+var try = polltest.Try

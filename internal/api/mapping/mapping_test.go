@@ -1,7 +1,6 @@
 package mapping_test
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,6 +11,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/mapping"
 	"github.com/pulsegate/pulsegate/internal/api/mqtt"
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -518,10 +518,4 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// try ends the test if one of errs is not nil.
-func try(t testing.TB, errs ...error) {
-	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-}
+var try = polltest.Try

@@ -9,6 +9,7 @@ import (
 	"testing/iotest"
 
 	"github.com/pulsegate/pulsegate/internal/client/recording"
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -341,10 +342,4 @@ func TestDetectFormat(t *testing.T) {
 	}
 }
 
-// try ends the test if one of errs is not nil.
-func try(t testing.TB, errs ...error) {
-	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-}
+var try = polltest.Try

@@ -42,10 +42,4 @@ func readBody(t testing.TB, req *http.Request) string {
 	return string(text)
 }
 
-// try ends the test if one of errs is not nil.
-func try(t testing.TB, errs ...error) {
-	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-}
+var try = polltest.Try

@@ -1,13 +1,13 @@
 package profile_test
 
 import (
-	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/pprof/profile"
 	pg "github.com/pulsegate/pulsegate/internal/observe/profile"
+	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
 // A sample is a stack and its values. The stack has lines "function file:line", the
@@ -96,10 +96,4 @@ func capture(requests uint64, cpu *profile.Profile) *pg.Capture {
 	return &pg.Capture{Target: "http://127.0.0.1:6060", Start: before.At, Window: 10 * time.Second, Before: before, After: after, CPU: cpu}
 }
 
-// try ends the test if one of errs is not nil.
-func try(t testing.TB, errs ...error) {
-	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-}
+var try = polltest.Try

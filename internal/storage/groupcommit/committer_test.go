@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage/groupcommit"
 )
 
@@ -234,10 +235,4 @@ func TestFlushes(t *testing.T) {
 	})
 }
 
-// try ends the test if one of errs is not nil.
-func try(t testing.TB, errs ...error) {
-	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-}
+var try = polltest.Try

@@ -1,7 +1,6 @@
 package systemd_test
 
 import (
-	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -224,10 +223,4 @@ func TestSocketsWithoutNames(t *testing.T) {
 	got[0].Listener.Close()
 }
 
-// try ends the test if one of errs is not nil.
-func try(t testing.TB, errs ...error) {
-	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-}
+var try = polltest.Try

@@ -407,10 +407,4 @@ func TestUnfinished(t *testing.T) {
 	memory.Release(nil, all)
 }
 
-// try ends the test if one of errs is not nil.
-func try(t testing.TB, errs ...error) {
-	t.Helper()
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-}
+var try = polltest.Try
