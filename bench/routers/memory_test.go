@@ -3,7 +3,6 @@ package routers_test
 import (
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"runtime"
 	"testing"
 
@@ -15,36 +14,6 @@ import (
 // mixed returns the template of route i: static, with a variable, or with a pattern.
 func mixed(i int) string {
 	return fmt.Sprintf([]string{"/r%d", "/r%d/{id}", "/r%d/{id:[0-9]+}/x"}[i%3], i)
-}
-
-// BenchmarkRegister creates a router with 10,000 routes and serves its first request.
-func BenchmarkRegister(b *testing.B) {
-	const routes = 10_000
-	h := http.NotFoundHandler()
-	for name, build := range map[string]func() http.Handler{
-		"pulsegate": func() http.Handler {
-			r := mux.NewRouter()
-			for i := range routes {
-				r.Handle(mixed(i), h).Methods("GET")
-			}
-			return r
-		},
-		"gorilla-main": func() http.Handler {
-			r := gorilla.NewRouter()
-			for i := range routes {
-				r.Handle(mixed(i), h).Methods("GET")
-			}
-			return r
-		},
-	} {
-		b.Run("impl="+name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				statusOf(build(), httptest.NewRequest("GET", "/r0", nil))
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/routes, "ns/route")
-		})
-	}
 }
 
 // TestAllocPerRoute compares the memory of 10,000 routes after they have been served.
