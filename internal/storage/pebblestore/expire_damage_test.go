@@ -92,7 +92,7 @@ func eachDamage(t *testing.T, disk *vfs.MemFS, table string, step int, test func
 }
 
 // TestExpireDamaged removes old readings from a store with a damaged block. The damage must not keep those of other
-// devices, nor those of its own device once all of these are old.
+// devices, nor those of its own device in segments that have only old ones.
 //
 // Seen to fail when damage ended the pass.
 func TestExpireDamaged(t *testing.T) {
@@ -112,7 +112,7 @@ func TestExpireDamaged(t *testing.T) {
 		}
 		for _, device := range damagedDevices {
 			n, err := scan(s, device, 0, damagedHalf)
-			if !damaged[device] && (n != 0 || err != nil) {
+			if n >= 64 || !damaged[device] && (n != 0 || err != nil) { // a segment across the end may stay
 				t.Errorf("byte %d: device %s has %d old readings, %v", at, device, n, err)
 			}
 			if n, err = scan(s, device, damagedHalf, math.MaxInt64); kept[device] == nil && (n != damagedEach/2 || err != nil) {

@@ -21,8 +21,9 @@ import (
 //
 // # Beside damage
 //
-// A range of keys can be deleted without being read. So if a segment cannot be read and all readings in segments are
-// removed, the cut goes on without counting those that are left. Otherwise it fails, and removes nothing.
+// A range of keys can be deleted without being read. So a cut that begins with the first reading and meets a segment that
+// cannot be read removes all segments that end before its own end, without counting those that are left. Another cut fails,
+// and removes nothing.
 type cut struct {
 	device       *vitals.Name
 	fromMs, toMs int64 // toMs becomes earlier if most is reached
@@ -45,22 +46,31 @@ type cut struct {
 // segments adds the removal from segments to b, and sets what d has of the segments that are left. The
 // iterator is over all segments as they are.
 func (c *cut) segments(it *pebble.Iterator, b *pebble.Batch, d *layout.Record) error {
-	if d.SealedUnixMs == layout.NoSegment {
+	c.prefix = layout.AppendSegmentPrefix(nil, c.device)
+	if d.SealedUnixMs == layout.NoSegment || c.toMs <= 0 {
 		return nil
 	}
-	c.prefix = layout.AppendSegmentPrefix(nil, c.device)
 	err := c.walk(it, d.SealedUnixMs)
-	all := c.fromMs == 0 && d.SealedUnixMs < c.toMs
-	if all && errors.Is(err, storage.ErrCorrupt) {
+	blind := c.fromMs == 0 // so the last segment keeps its key, if it stays
+	if blind && errors.Is(err, storage.ErrCorrupt) {
 		c.unread, err = err, nil
-		c.first, c.last = c.key(0), c.key(d.SealedUnixMs)
+		c.first, c.last = c.key(0), c.key(min(c.toMs-1, d.SealedUnixMs))
 	}
 	if c.first == nil || err != nil {
 		return err
 	}
-	if all {
+	switch sealedMs := d.SealedUnixMs; {
+	case blind && sealedMs < c.toMs:
 		d.SealedUnixMs, d.Sizes = layout.NoSegment, layout.Sizes{}
-	} else if err := c.resize(it, d); err != nil {
+	case c.unread != nil:
+		d.Sizes = layout.Sizes{}
+	default:
+		err = c.resize(it, d)
+		if blind && errors.Is(err, storage.ErrCorrupt) {
+			d.SealedUnixMs, d.Sizes, err = sealedMs, layout.Sizes{}, nil
+		}
+	}
+	if err != nil {
 		return err
 	}
 	if err := b.DeleteRange(c.first, append(bytes.Clone(c.last), 0), nil); err != nil {

@@ -177,14 +177,16 @@ func TestCutDamaged(t *testing.T) {
 		c        purge.Cut
 		left     int   // segments
 		readings int64 // that are counted
+		unread   bool
 		fails    bool
 	}{
-		{"before the end", purge.Cut{ToMs: 7}, 3, 0, true},
-		{"across the end", purge.Cut{ToMs: 4}, 3, 0, true},
-		{"after the end", purge.Cut{ToMs: 2}, 3, 1, false},
-		{"of all", purge.Cut{ToMs: 8}, 0, 2, false},
-		{"within an assignment", purge.Cut{FromMs: 2, ToMs: 7}, 3, 0, true},
-		{"after an assignment", purge.Cut{FromMs: 1, ToMs: 2}, 3, 1, false},
+		{"before 1970", purge.Cut{ToMs: -7}, 3, 0, false, false},
+		{"before the end", purge.Cut{ToMs: 7}, 1, 2, true, false},
+		{"across the end", purge.Cut{ToMs: 4}, 2, 2, true, false},
+		{"after the end", purge.Cut{ToMs: 2}, 3, 1, false, false},
+		{"of all", purge.Cut{ToMs: 8}, 0, 2, true, false},
+		{"within an assignment", purge.Cut{FromMs: 2, ToMs: 7}, 3, 0, false, true},
+		{"after an assignment", purge.Cut{FromMs: 1, ToMs: 2}, 3, 1, false, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := x.fill(t, 1, []int64{1, 2}, []int64{4, 5}, []int64{6, 7})
@@ -198,7 +200,7 @@ func TestCutDamaged(t *testing.T) {
 				}
 				return
 			}
-			if err != nil || gone != (tt.left == 0) || readings != tt.readings || errors.Is(unread, storage.ErrCorrupt) != gone {
+			if err != nil || gone != (tt.left == 0) || readings != tt.readings || errors.Is(unread, storage.ErrCorrupt) != tt.unread {
 				t.Errorf("it counts %d readings, gone: %t, unread: %v, %v", readings, gone, unread, err)
 			}
 			try(t, b.Commit(nil))

@@ -114,12 +114,7 @@ func (x *expiry) batch(ctx context.Context, from []byte) (next []byte, more bool
 				break
 			}
 			d.cut = cut{device: &d.name, toMs: x.beforeUnixMs, most: left, small: x.m.SmallRows, gateways: gateways}
-			err := d.segments(it, b, &d.after)
-			if errors.Is(err, storage.ErrCorrupt) {
-				x.m.Tree.FoundDamage("readings of a device are damaged: its old ones stay until all of them have expired", fmt.Errorf("device %s: %w", &d.name, err))
-				continue
-			}
-			if err != nil {
+			if err := d.segments(it, b, &d.after); err != nil {
 				return errors.Join(err, b.Close())
 			}
 			if left -= d.readings; d.first != nil {
@@ -140,7 +135,7 @@ func (x *expiry) batch(ctx context.Context, from []byte) (next []byte, more bool
 	})
 	for _, d := range found {
 		if d.unread != nil {
-			x.m.Tree.FoundDamage("expired readings of a device are damaged, and are not counted", fmt.Errorf("device %s: %w", &d.name, d.unread))
+			x.m.Tree.FoundDamage("expired readings of a device are damaged: they are removed without being counted, or stay until those beside them have expired", fmt.Errorf("device %s: %w", &d.name, d.unread))
 		}
 	}
 	return next, more, err
