@@ -20,48 +20,39 @@ const (
 	required = host | contentLength
 )
 
-// fieldOf returns the field of a name, or 0. To add a name, add it here, and in
+// fieldOf returns the field of a name of at most maxNameBytes, or 0. To add a name, add it here, and in
 // Recognise if its value matters.
 func fieldOf(name []byte) field {
-	switch len(name) {
-	case 4:
-		return named(name, "host", host)
-	case 6:
-		return named(name, "accept", accept)
-	case 10:
-		switch name[0] | 0x20 {
-		case 'u':
-			return named(name, "user-agent", userAgent)
-		case 't':
-			return named(name, "tracestate", tracestate)
-		}
-		return named(name, "connection", connection)
-	case 11:
-		return named(name, "traceparent", traceparent)
-	case 12:
-		return named(name, "content-type", contentType)
-	case 13:
-		return named(name, "authorization", authorization)
-	case 14:
-		return named(name, "content-length", contentLength)
-	case 15:
-		return named(name, "accept-encoding", acceptEncoding)
-	}
-	return 0
-}
-
-// named returns f if name equals want, ignoring case, and 0 otherwise. want has the
-// length of name and consists of lower-case letters and hyphens.
-func named(name []byte, want string, f field) field {
+	var lower [maxNameBytes]byte
 	for i, c := range name {
 		if 'A' <= c && c <= 'Z' {
 			c |= 0x20
 		}
-		if c != want[i] {
-			return 0
-		}
+		lower[i] = c
 	}
-	return f
+	switch string(lower[:len(name)]) {
+	case "host":
+		return host
+	case "accept":
+		return accept
+	case "user-agent":
+		return userAgent
+	case "tracestate":
+		return tracestate
+	case "connection":
+		return connection
+	case "traceparent":
+		return traceparent
+	case "content-type":
+		return contentType
+	case "authorization":
+		return authorization
+	case "content-length":
+		return contentLength
+	case "accept-encoding":
+		return acceptEncoding
+	}
+	return 0
 }
 
 // maxNameBytes is the length of the longest name.
