@@ -54,25 +54,13 @@ type response struct {
 	body        []byte
 }
 
-// read reads one answer. Errors other than [ErrNotHTTP] are from the connection; io.EOF
+// read reads one answer, and skips informational ones. Errors other than [ErrNotHTTP] are from the connection; io.EOF
 // means that it ended too early.
 func (r *answerReader) read() (response, error) {
 	r.left = maxAnswerBytes
 	if _, err := r.in.Peek(1); err != nil {
 		return response{}, err
 	}
-	resp, err := r.parse()
-	if err != nil {
-		return response{}, err
-	}
-	if r.in.Buffered() > 0 {
-		return response{}, notHTTP("more than one answer to a request")
-	}
-	return resp, nil
-}
-
-// parse reads any final answer. It skips informational ones.
-func (r *answerReader) parse() (response, error) {
 	resp, err := http.ReadResponse(r.in, nil)
 	for err == nil && resp.StatusCode < 200 && resp.StatusCode != http.StatusSwitchingProtocols {
 		resp, err = http.ReadResponse(r.in, nil)
@@ -85,10 +73,12 @@ func (r *answerReader) parse() (response, error) {
 		body, err = io.ReadAll(resp.Body)
 	}
 	switch {
-	case err == nil:
-		return response{resp.StatusCode, resp.Close, resp.Header.Get("Content-Type"), resp.Header.Get("Retry-After"), body}, nil
-	case r.err != nil || errors.Is(err, ErrNotHTTP):
+	case err != nil && (r.err != nil || errors.Is(err, ErrNotHTTP)):
 		return response{}, cmp.Or(r.err, err)
+	case err != nil:
+		return response{}, notHTTP("net/http cannot read it") // net/http's errors quote the answer
+	case r.in.Buffered() > 0:
+		return response{}, notHTTP("more than one answer to a request")
 	}
-	return response{}, notHTTP("net/http cannot read it") // net/http's errors quote the answer
+	return response{resp.StatusCode, resp.Close, resp.Header.Get("Content-Type"), resp.Header.Get("Retry-After"), body}, nil
 }
