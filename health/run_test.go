@@ -131,25 +131,6 @@ func TestReportDuringRun(t *testing.T) {
 	})
 }
 
-// A check that respects its context ends at Close, and its result is ignored.
-func TestCloseStopsChecks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var changes []string
-		h := health.New(health.Options{OnChange: func(name string, err error) { changes = append(changes, fmt.Sprint(name, err)) }},
-			health.Check{Name: "slow", Timeout: time.Hour, Run: func(ctx context.Context) error {
-				<-ctx.Done()
-				return ctx.Err()
-			}})
-		h.Start(t.Context())
-		synctest.Wait()
-		mustClose(t, h)
-		wantReady(t, h, `503 {"status":"draining","pending":["slow"]}`)
-		if len(changes) > 0 {
-			t.Errorf("changes = %q, want none", changes)
-		}
-	})
-}
-
 // Close waits for a check that hangs no longer than its context. It names the check and
 // can be called again.
 func TestCloseNamesHangingChecks(t *testing.T) {

@@ -4,72 +4,11 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"testing"
 
 	"github.com/pulsegate/pulsegate/mux"
 )
-
-// TestMatcherRewritesRequest has a MatcherFunc that changes the path or the
-// host. The routes after it must be looked up for the changed request.
-func TestMatcherRewritesRequest(t *testing.T) {
-	rewrite := func(path string) mux.MatcherFunc {
-		return func(req *http.Request, _ *mux.RouteMatch) bool { req.URL.Path = path; return false }
-	}
-	for _, tt := range []struct {
-		name  string
-		build func(*mux.Router)
-		want  string
-	}{
-		{"to a literal", func(r *mux.Router) {
-			r.MatcherFunc(rewrite("/b"))
-			r.Handle("/a", label("a"))
-			r.Handle("/b", label("b"))
-		}, "b"},
-		{"to a variable", func(r *mux.Router) {
-			r.MatcherFunc(rewrite("/c/1"))
-			r.Handle("/a", label("a"))
-			r.HandleFunc("/c/{x}", func(w http.ResponseWriter, req *http.Request) { fmt.Fprint(w, mux.Vars(req)["x"]) })
-		}, "1"},
-		{"not to an earlier route", func(r *mux.Router) {
-			r.Handle("/b", label("b"))
-			r.MatcherFunc(rewrite("/b"))
-			r.Handle("/a", label("a"))
-		}, "404"},
-		{"twice", func(r *mux.Router) {
-			r.MatcherFunc(rewrite("/b"))
-			r.Handle("/b", label("b")).Methods("POST")
-			r.MatcherFunc(rewrite("/c"))
-			r.Handle("/c", label("c"))
-		}, "c"},
-		{"in a subrouter", func(r *mux.Router) {
-			r.NewRoute().Subrouter().MatcherFunc(rewrite("/b"))
-			r.Handle("/a", label("a"))
-			r.Handle("/b", label("b"))
-		}, "b"},
-		{"before a path of its own route", func(r *mux.Router) {
-			r.MatcherFunc(func(req *http.Request, _ *mux.RouteMatch) bool { req.URL.Path = "/b/1"; return true }).Path("/b/{x}").Handler(label("b"))
-		}, "b"},
-		{"the host", func(r *mux.Router) {
-			r.MatcherFunc(func(req *http.Request, _ *mux.RouteMatch) bool { req.Host = "b.com"; return false })
-			r.Host("example.com").Handler(label("a"))
-			r.Host("b.com").Handler(label("b"))
-		}, "b"},
-		{"a new URL", func(r *mux.Router) {
-			r.MatcherFunc(func(req *http.Request, _ *mux.RouteMatch) bool { req.URL = &url.URL{Path: "/b"}; return false })
-			r.Handle("/b", label("b"))
-		}, "b"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			r := mux.NewRouter()
-			tt.build(r)
-			if got := serve(r, "GET", "/a"); got != tt.want {
-				t.Errorf("got %s, want %s", got, tt.want)
-			}
-		})
-	}
-}
 
 // TestTexts checks the texts that programs compare or display, for every reason for which
 // a route cannot be built.
@@ -220,23 +159,5 @@ func TestRegistrationPanicLeavesNoRoute(t *testing.T) {
 	}()
 	if got := serve(r, "GET", "/any"); got != "404" {
 		t.Errorf("got %s", got)
-	}
-}
-
-// TestAssigning assigns to a route and to a subrouter that have served.
-func TestAssigning(t *testing.T) {
-	r := mux.NewRouter()
-	route := r.Handle("/a", label("old"))
-	sub := r.PathPrefix("/s").Subrouter()
-	sub.Handle("/b", label("old"))
-	both := func() string { return serve(r, "GET", "/a") + " " + serve(r, "GET", "/s/b") }
-	both()
-	*route = *mux.NewRouter().Handle("/a", label("new"))
-	fresh := mux.NewRouter().PathPrefix("/s").Subrouter()
-	fresh.Handle("/b", label("new"))
-	*sub = *fresh
-	r.StrictSlash(false) // a change
-	if got := both(); got != "new new" {
-		t.Errorf("after the next change: %s", got)
 	}
 }

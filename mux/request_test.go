@@ -48,34 +48,6 @@ func TestCurrentRoute(t *testing.T) {
 	}
 }
 
-// TestNestedRouters has a router as the handler of another one's route.
-func TestNestedRouters(t *testing.T) {
-	for _, innerPath := range []string{"/{outer}/static", "/{x}/{y}"} {
-		inner, outer := mux.NewRouter(), mux.NewRouter()
-		innerRoute := inner.HandleFunc(innerPath, func(_ http.ResponseWriter, req *http.Request) {
-			if mux.CurrentRouter(req) != inner || mux.CurrentRoute(req) == nil {
-				t.Errorf("%s: the inner handler sees another router", innerPath)
-			}
-		})
-		var before, after *mux.Route
-		outer.Use(func(next http.Handler) http.Handler {
-			return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-				before = mux.CurrentRoute(req)
-				next.ServeHTTP(w, req)
-				after = mux.CurrentRoute(req)
-				if mux.CurrentRouter(req) != outer {
-					t.Errorf("%s: the outer middleware sees another router", innerPath)
-				}
-			})
-		})
-		outerRoute := outer.PathPrefix("/").Handler(inner)
-		serve(outer, "GET", "/a/static")
-		if before != outerRoute || after != outerRoute || innerRoute.GetError() != nil {
-			t.Errorf("%s: the outer route changes while the inner router serves", innerPath)
-		}
-	}
-}
-
 // TestOmit checks the effect of the two flags, alone and below another router.
 func TestOmit(t *testing.T) {
 	for _, tt := range []struct{ route, router bool }{{false, false}, {true, false}, {false, true}, {true, true}} {

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 	"unicode/utf8"
 
 	"github.com/pulsegate/pulsegate/reply"
@@ -52,43 +51,6 @@ func TestProblemDefaults(t *testing.T) {
 	want := `{"type":"about:blank","title":"Too Many Requests","status":429}` + "\n"
 	if got := string(reply.AppendProblem(nil, p, "")); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
-	}
-}
-
-// All four ways to send an occurrence send the same response.
-func TestProblemWays(t *testing.T) {
-	p := reply.NewProblem(503, "", "", reply.Header("X-Shed", "1"))
-	members := []reply.Member{reply.String("queue", "9")}
-	want := message{
-		503,
-		http.Header{
-			"Content-Type": {"application/problem+json"}, "Cache-Control": {"no-store"}, "X-Content-Type-Options": {"nosniff"},
-			"X-Shed": {"1"},
-		},
-		`{"type":"about:blank","title":"Service Unavailable","status":503,"detail":"queue is full","queue":"9"}` + "\n",
-	}
-	want.header.Set("Content-Length", reply.IntValue(len(want.body))[0])
-
-	const detail = "queue is full"
-	write := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.Write(w, r, detail, members...) })
-	if got := record(write, get()); got.String() != want.String() {
-		t.Errorf("Write:\ngot\n%s\nwant\n%s", got, want)
-	}
-	if got := record(p.Answer(detail, members), get()); got.String() != want.String() {
-		t.Errorf("Answer:\ngot\n%s\nwant\n%s", got, want)
-	}
-	want.header.Set("Retry-After", "10")
-	later := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p.WriteRetryAfter(w, r, 10*time.Second, detail, members...)
-	})
-	if got := record(later, get()); got.String() != want.String() {
-		t.Errorf("WriteRetryAfter:\ngot\n%s\nwant\n%s", got, want)
-	}
-	// Options of the occurrence are applied after those of the definition.
-	extra := p.Answer(detail, nil, reply.Header("X-Shed", "2"), reply.Header("Cache-Control", "no-cache"))
-	got := record(extra, get())
-	if got.header.Get("X-Shed") != "2" || got.header.Get("Cache-Control") != "no-cache" {
-		t.Errorf("header with further options = %v", got.header)
 	}
 }
 

@@ -64,32 +64,3 @@ func TestRoundTrip(t *testing.T) {
 		}
 	})
 }
-
-func TestAppendJSON(t *testing.T) {
-	for _, tt := range []struct {
-		in   vitals.Reading
-		want string
-	}{
-		{
-			vitals.Reading{Device: name(t, "ppg-000123"), TimeUnixMs: nowUnixMs - 5000,
-				Values: values(systolic, 121_00, diastolic, 79_00, spo2, 97_50, heartRate, 72_00, resting, 58_00)},
-			typical,
-		},
-		{
-			vitals.Reading{Device: name(t, "a"), Gateway: name(t, "g"), Values: values(heartRate, 62_85)},
-			`{"device":"a","time":"1970-01-01T00:00:00.000Z","heart_rate_bpm":62.85,"gateway":"g"}`,
-		},
-		{
-			vitals.Reading{Device: name(t, "a"), TimeUnixMs: 1, Values: values(spo2, 97_05)},
-			`{"device":"a","time":"1970-01-01T00:00:00.001Z","spo2_pct":97.05}`,
-		},
-		{
-			vitals.Reading{Device: name(t, "a"), TimeUnixMs: 1, UTCOffset: vitals.MakeUTCOffset(345), Values: values(spo2, 7_00)},
-			`{"device":"a","time":"1970-01-01T05:45:00.001+05:45","spo2_pct":7}`,
-		},
-	} {
-		if got := string(builtIn.AppendJSON([]byte("\n"), &tt.in)); got != "\n"+tt.want {
-			t.Errorf("AppendJSON = %s, want %s", got[1:], tt.want)
-		}
-	}
-}

@@ -88,45 +88,6 @@ func TestReadRight(t *testing.T) {
 	}
 }
 
-// A token for some devices reads patients who wore no others.
-func TestCovered(t *testing.T) {
-	k := newKeyring(t)
-	srv := serve(t, ward(t), fhir.Options{Service: query.Service{Gate: k.gate}})
-	for _, tt := range []struct {
-		path   string
-		status int
-	}{
-		{"Observation?patient=q", 200},
-		{"Observation?patient=nobody", 403},
-		{"Observation?patient=q,nobody", 403},
-		{"Observation?patient=q&patient=nobody", 200}, // nobody is both
-		{"Observation?device=ppg-1", 200},
-		{"Observation?device=ppg-none", 200},
-		{"Observation?patient=p", 403}, // cuff-1
-		{"Observation?patient=q,p", 403},
-		{"Observation?patient=p&device=ppg-1", 403},
-		{"Observation?patient=p&date=2020", 403},
-		{"Observation?device=cuff-1", 403},
-		{"Observation?device=cuff-none", 403},
-		{"Observation?device=ppg-1,cuff-1", 403},
-		{"Observation?device=.habcdefghijklmnopcuff", 403},
-		{"Observation/" + wardIDs["spo2"], 200},
-		{"Observation/" + wardIDs["bp"], 404},
-		{"Device/ppg-1", 200}, {"Device/cuff-1", 404}, {"Device/none", 404},
-		{"Patient/q", 200}, {"Patient/p", 404}, {"Patient/nobody", 404},
-	} {
-		resp, text := srv.send("GET", tt.path, "", "Authorization", k.ppg)
-		if resp.StatusCode != tt.status {
-			t.Errorf("%s: %s %s, want %d", tt.path, resp.Status, text, tt.status)
-		}
-		if tt.status == 403 {
-			if got, name := srv.diagnostics(text); name != "forbidden" || got != "The credentials are not for these patients or devices." {
-				t.Errorf("%s: %s", tt.path, text)
-			}
-		}
-	}
-}
-
 // A token for some devices does not learn whether a patient or a device that it may not read
 // exists: the answers, the counters and the audit log are those for one that does not. Mutants:
 // ofPatients allows patients without assignments; readableDevice ignores the beginning of the

@@ -374,22 +374,6 @@ func TestShutdown(t *testing.T) {
 	s.wantFigures(t, "acknowledgements AA 1", "acknowledgements AR 1", "endings draining 3")
 }
 
-// If the store does not answer in time, Shutdown ends all connections, without an acknowledgement.
-func TestShutdownTimeout(t *testing.T) {
-	began, release := make(chan struct{}), make(chan struct{})
-	s := start(t, config{before: func() error { close(began); <-release; return nil }})
-	defer close(release)
-	c := s.dial(t)
-	c.send(heartRate(1, 72))
-	<-began
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := s.Shutdown(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("%v, want the context's error", err)
-	}
-	c.want("closed")
-}
-
 // A failure of the store is not acknowledged: the client sends the message again.
 func TestStoreFails(t *testing.T) {
 	s := start(t, config{before: func() error { return errors.New("broken") }})

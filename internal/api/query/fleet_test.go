@@ -141,27 +141,3 @@ func TestDeviceOrders(t *testing.T) {
 		}
 	}
 }
-
-// A token sees and counts only the devices that it covers, in every order.
-func TestDeviceStatesByToken(t *testing.T) {
-	k := newKeyring(t)
-	var lines []string
-	for _, name := range []string{"icu-1", "icu-2", "ppg-1", "ppg-2", "zzz"} {
-		lines = append(lines, fmt.Sprintf(`{"device":"%s","time":%d,"heart_rate_bpm":160}`, name, fleetNow.UnixMilli()))
-	}
-	srv := serveFleet(t, fill(t, lines...), k.gate)
-	auth := []string{"Authorization", k.ppg}
-	for _, params := range []string{"", "sort=worst", "sort=age", "state=flagged", "prefix=ppg", "prefix=p&sort=worst", "limit=1&sort=worst"} {
-		if got := fmt.Sprint(listed(t, srv, params, auth...)); got != "[ppg-1 ppg-2]" {
-			t.Errorf("%s: %s", params, got)
-		}
-	}
-	for _, params := range []string{"prefix=icu", "prefix=icu&sort=worst"} {
-		if got := listed(t, srv, params, auth...); len(got) > 0 {
-			t.Errorf("%s: %s", params, got)
-		}
-	}
-	if _, text := get(t, srv, "/v1/devices?counts=true", auth...); !strings.Contains(text, `"counts":{"devices":2,`) {
-		t.Errorf("counts: %s", text)
-	}
-}

@@ -1,7 +1,6 @@
 package query_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -277,34 +276,6 @@ func TestPagesAreStable(t *testing.T) {
 	}
 }
 
-// The pages of a range stay within the range, and the last one has no cursor.
-func TestPagesOfRange(t *testing.T) {
-	m := storetest.NewMemory()
-	for i := range 20 {
-		appendTo(t, m, fmt.Sprintf(`{"device":"a","time":%d,"spo2_pct":97}`, i))
-	}
-	srv := serve(t, m)
-	for limit := 1; limit <= 12; limit++ {
-		got := fmt.Sprint(times(t, srv, fmt.Sprintf("from=3&to=13&limit=%d", limit), nil))
-		if want := "[3 4 5 6 7 8 9 10 11 12]"; got != want {
-			t.Errorf("limit %d: %s, want %s", limit, got, want)
-		}
-		got = fmt.Sprint(times(t, srv, fmt.Sprintf("from=3&to=13&order=desc&limit=%d", limit), nil))
-		if want := "[12 11 10 9 8 7 6 5 4 3]"; got != want {
-			t.Errorf("limit %d, descending: %s, want %s", limit, got, want)
-		}
-	}
-	// A cursor for one order is invalid for the other.
-	resp, text := get(t, srv, "/v1/devices/a/readings?limit=1&format=csv")
-	cursor := resp.Trailer.Get("Pulsegate-Next-Cursor")
-	if cursor == "" {
-		t.Fatalf("no cursor in the trailer of %s", text)
-	}
-	if resp, _ = get(t, srv, "/v1/devices/a/readings?order=desc&cursor="+cursor); resp.StatusCode != 400 {
-		t.Errorf("a cursor for the other order: %d, want 400", resp.StatusCode)
-	}
-}
-
 // An endless is a store with any number of readings that can fail at some point.
 type endless struct {
 	source
@@ -327,43 +298,6 @@ func (e *endless) Scan(_ context.Context, r storage.Range, dst []storage.Record)
 		return 0, e.err
 	}
 	return n, nil
-}
-
-// A million readings are streamed through a bounded buffer.
-func TestMillionReadings(t *testing.T) {
-	if testing.Short() {
-		t.Skip("sends much from one goroutine")
-	}
-	name, err := vitals.ParseName("a")
-	try(t, err)
-	var w countingWriter
-	q := query.Selection{Range: storage.Range{Device: name, ToUnixMs: 1 << 40}, Format: query.NDJSON}
-	src := &endless{gateways: [3]*vitals.Name{nil, &name, new(name)}, readings: 1_000_000}
-	limits := vitals.NewSigns().DefaultFlagLimits()
-	var page query.Page
-	allocs := testing.AllocsPerRun(1, func() {
-		w = countingWriter{}
-		if page, err = query.WriteReadings(context.Background(), &w, src, q, limits.Signs, &limits); err != nil {
-			t.Fatal(err)
-		}
-	})
-	if page.Readings != 1_000_000 || w.lines != 1_000_000 {
-		t.Errorf("%d readings, %d lines; want a million", page.Readings, w.lines)
-	}
-	if w.largest > 64<<10 {
-		t.Errorf("a write of %d bytes, want 64 KiB at most", w.largest)
-	}
-	if allocs > 10 { // none per reading, whatever their gateways and offsets
-		t.Errorf("%v allocations for a million readings", allocs)
-	}
-}
-
-type countingWriter struct{ lines, largest int }
-
-func (c *countingWriter) Write(p []byte) (int, error) {
-	c.largest = max(c.largest, len(p))
-	c.lines += bytes.Count(p, []byte("\n"))
-	return len(p), nil
 }
 
 // A response that is cut off is detectably incomplete.

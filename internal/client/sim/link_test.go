@@ -279,26 +279,6 @@ func TestMQTTResends(t *testing.T) {
 	}
 }
 
-// What is in flight when a connection breaks is sent again, and nothing else.
-func TestMQTTPipeline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := &listener{version: 4, publish: func(n int, p *packets.Packet) reply {
-			do := ack(p, 0)
-			do.after = time.Second
-			do.hangUp = n == 20
-			return do
-		}}
-		r, err := l.run(t, sim.Options{Users: 1, Posts: 40, QoS: 1, InFlight: 8})
-		if err != nil || r.Fault() != nil {
-			t.Fatal(err, r.Fault())
-		}
-		lost := r.Errors["connection lost"]
-		if r.Stored != 40 || l.most != 8 || lost == 0 || lost > 8 || r.Tries != 40+lost || uint64(len(l.got)) > r.Tries {
-			t.Errorf("%d in flight, %+v", l.most, r)
-		}
-	})
-}
-
 // The server's Receive Maximum bounds what is in flight. The wait for it is not the simulator's.
 func TestReceiveMaximum(t *testing.T) {
 	for _, qos := range []int{1, 2} {
@@ -562,36 +542,6 @@ func TestMQTTVerifies(t *testing.T) {
 			if !v.OK() || v.Acknowledged == 0 || v.Acknowledged != v.Stored || v.Unsettled != 0 {
 				t.Errorf("version %d, QoS %d: got %+v", version, qos, v)
 			}
-		}
-	}
-}
-
-func TestResolveListener(t *testing.T) {
-	for _, tt := range []struct {
-		target string
-		remote bool
-		want   error
-	}{
-		{"mqtt://127.0.0.1:1883", false, nil},
-		{"mqtts://localhost:8883/", false, nil},
-		{"mqtt://bed-7@[::1]:1883", false, nil},
-		{"mqtt://10.1.2.3:1883", false, sim.ErrRemote},
-		{"mqtt://10.1.2.3:1883", true, nil},
-		{"mqtt://127.0.0.1", false, sim.ErrListener},
-		{"mqtt://127.0.0.1:70000", false, sim.ErrListener},
-		{"http://127.0.0.1:1883", false, sim.ErrListener},
-		{"127.0.0.1:1883", false, sim.ErrListener},
-		{"mqtt://:1883", false, sim.ErrListener},
-		{"mqtt://bed-7:secret@127.0.0.1:1883", false, sim.ErrListener},
-		{"mqtt://127.0.0.1:1883/topic", false, sim.ErrListener},
-		{"mqtt://127.0.0.1:1883?a=b", false, sim.ErrListener},
-	} {
-		target, err := sim.ResolveListener(t.Context(), "mqtt", tt.target, tt.remote)
-		if !errors.Is(err, tt.want) || err != nil && strings.Contains(err.Error(), "secret") {
-			t.Errorf("%s, remote %v: got %v, want %v without a secret", tt.target, tt.remote, err, tt.want)
-		}
-		if err == nil && (target.Remote() != tt.remote || target.TLS() != strings.HasPrefix(tt.target, "mqtts:")) {
-			t.Errorf("%s: got %+v", tt.target, target)
 		}
 	}
 }

@@ -168,23 +168,6 @@ func TestGarbage(t *testing.T) {
 	}
 }
 
-// One undocumented answer among good ones is reported, but does not end a run.
-func TestUndocumentedIsReported(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := &peer{answer: func(n int, _ string) string {
-			if n == 7 {
-				return "HTTP/1.1 418 I'm a teapot\r\nContent-Length: 0\r\n\r\n"
-			}
-			return ok(stored)
-		}}
-		r, err := p.run(t, t.Context(), sim.Options{Users: 3, Posts: 10})
-		try(t, err)
-		if r.Undocumented != 1 || r.Stored != 29 || r.Failed != 1 || !errors.Is(r.Fault(), sim.ErrUndocumented) {
-			t.Errorf("got %+v", r)
-		}
-	})
-}
-
 // An interrupted run waits for pending answers, ends soon, and reports what ran.
 func TestInterrupt(t *testing.T) {
 	for name, opt := range map[string]sim.Options{

@@ -11,7 +11,6 @@ import (
 const (
 	MaxWait        = maxWait
 	MaxAnswerBytes = maxAnswerBytes
-	AnswerTimeout  = answerTimeout
 	IdleTimeout    = idleTimeout
 )
 

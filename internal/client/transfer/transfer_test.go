@@ -1,7 +1,6 @@
 package transfer_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -9,7 +8,6 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -235,24 +233,6 @@ func TestWrongAnswers(t *testing.T) {
 			t.Errorf("%s: got error %v, want %q", name, err, c.want)
 		}
 	}
-}
-
-// TestSilentServer checks that each try times out without an answer.
-func TestSilentServer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client, dials, stop := pipe(t, "")
-		defer stop()
-		start := time.Now()
-		_, err := client.SendBatch(t.Context(), []byte("[]"), 0)
-		if !errors.Is(err, context.DeadlineExceeded) || *dials != transfer.MaxTries {
-			t.Errorf("got error %v after %d tries, want the deadline after %d", err, *dials, transfer.MaxTries)
-		}
-		// The waits between tries start at 200 ms and double, with 50 % jitter.
-		least := transfer.MaxTries*transfer.AnswerTimeout + 127*100*time.Millisecond
-		if took := time.Since(start); took < least || took > least+127*200*time.Millisecond {
-			t.Errorf("took %v, want at least %v", took, least)
-		}
-	})
 }
 
 // Devices come page by page, up to a limit, and a server that repeats a page is an error.

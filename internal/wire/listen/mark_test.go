@@ -11,33 +11,6 @@ import (
 	"github.com/pulsegate/pulsegate/internal/wire/listen"
 )
 
-// Mark finds the guest inside connections that wrap others.
-func TestMark(t *testing.T) {
-	near, far := net.Pipe()
-	defer far.Close()
-	defer near.Close()
-	for _, tt := range []struct {
-		name string
-		conn net.Conn
-		want bool
-	}{
-		{"another connection", near, false},
-		{"guest", guest{near, true}, true},
-		{"no guest", guest{near, false}, false},
-		{"guest over TLS", tls.Server(guest{near, true}, &tls.Config{}), true},
-		{"no guest over TLS", tls.Server(guest{near, false}, &tls.Config{}), false},
-		{"none", nil, false},
-	} {
-		ctx := listen.Mark(context.Background(), tt.conn)
-		if listen.IsGuest(ctx) != tt.want || listen.Last(request(ctx)) != tt.want {
-			t.Errorf("%s: guest %v, last %v; want %v", tt.name, listen.IsGuest(ctx), listen.Last(request(ctx)), tt.want)
-		}
-	}
-	if ctx := context.Background(); listen.IsGuest(ctx) || listen.Last(request(ctx)) {
-		t.Error("a request without a connection is marked")
-	}
-}
-
 // request returns an HTTP/1.1 request whose length is unambiguous.
 func request(ctx context.Context) *http.Request {
 	r := &http.Request{ProtoMajor: 1, ProtoMinor: 1}

@@ -16,39 +16,6 @@ import (
 	"github.com/pulsegate/pulsegate/internal/wire/share"
 )
 
-// TestHandshakesOfOneAddress opens more connections from one address than there are slots,
-// one after another, and keeps them open: a slot is held only during the handshake.
-//
-// Seen to fail when an address's open connections count against its share of the slots.
-func TestHandshakesOfOneAddress(t *testing.T) {
-	const slots, open = 2, 6
-	cert := httptest.NewUnstartedServer(nil)
-	cert.StartTLS()
-	defer cert.Close()
-	inner, err := net.Listen("tcp", "127.0.0.1:0")
-	try(t, err)
-	var holders share.Holders
-	conns := &share.Conns{Max: 4 * open, MaxGuests: 1, Holders: &holders}
-	l := listen.TLS(inner, conns, listen.Handshakes{Config: cert.TLS, Slots: slots, Timeout: polltest.Patience, Holders: &holders})
-	defer l.Close()
-	for i := range open {
-		c, err := net.Dial("tcp", inner.Addr().String())
-		try(t, err)
-		defer c.Close()
-		try(t, c.SetDeadline(time.Now().Add(polltest.Patience)))
-		client := tls.Client(c, &tls.Config{InsecureSkipVerify: true}) // the test is about the listener
-		if err := client.Handshake(); err != nil {
-			t.Fatalf("handshake with %d connections of this address open: %v", i, err)
-		}
-		accepted, err := l.Accept()
-		try(t, err)
-		defer accepted.Close()
-	}
-	if got := conns.Open(); got != open {
-		t.Errorf("%d connections are open, want %d", got, open)
-	}
-}
-
 // Handshakes compute on all processors but one, and a handshake that waits for its client
 // occupies no processor.
 //
