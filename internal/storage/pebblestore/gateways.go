@@ -157,38 +157,19 @@ func (g *dictionary) write(b *pebble.Batch) error {
 // not valid.
 func loadDictionary(r pebble.Reader, problem func(error) error) (*dictionary, error) {
 	g := newDictionary()
-	next, err := readState(r, layout.GatewaysKey, 4)
-	if err == nil && next > 0 {
-		g.next = uint32(next)
-	}
+	next, err := readState(r, layout.GatewaysKey, 4, problem)
 	if err != nil {
-		if err := problem(err); err != nil {
-			return nil, err
-		}
+		return nil, err
 	}
-	it, err := r.NewIter(&pebble.IterOptions{LowerBound: []byte{layout.GatewayPrefix}, UpperBound: []byte{layout.GatewayPrefix + 1}})
-	if err != nil {
-		return nil, damage.Wrap(err)
-	}
-	for ok := it.First(); ok; ok = it.Next() {
-		if err := g.load(it); err != nil {
-			if err := problem(err); err != nil {
-				return nil, errors.Join(err, it.Close())
-			}
-		}
-	}
-	return g, damage.Wrap(it.Close())
+	g.next = max(uint32(next), 1)
+	return g, eachValue(r, layout.GatewayPrefix, problem, g.load)
 }
 
-// load adds the entry at an iterator's position.
-func (g *dictionary) load(it *pebble.Iterator) error {
-	number, err := layout.DecodeGatewayKey(it.Key())
+// load adds an entry.
+func (g *dictionary) load(key, value []byte) error {
+	number, err := layout.DecodeGatewayKey(key)
 	if err != nil {
 		return fmt.Errorf("%w: key of a gateway: %w", storage.ErrCorrupt, err)
-	}
-	value, err := it.ValueAndErr()
-	if err != nil {
-		return damage.Wrap(err)
 	}
 	name, err := layout.DecodeGateway(value)
 	switch _, twice := g.byName[name]; {
@@ -205,6 +186,28 @@ func (g *dictionary) load(it *pebble.Iterator) error {
 	return nil
 }
 
+// eachValue calls load with each key with a prefix and its value. It calls problem for each error, and goes on
+// unless that returns one.
+func eachValue(r pebble.Reader, prefix byte, problem func(error) error, load func(key, value []byte) error) error {
+	it, err := r.NewIter(&pebble.IterOptions{LowerBound: []byte{prefix}, UpperBound: []byte{prefix + 1}})
+	if err != nil {
+		return damage.Wrap(err)
+	}
+	for ok := it.First(); ok; ok = it.Next() {
+		value, err := it.ValueAndErr()
+		if err == nil {
+			err = load(it.Key(), value)
+		}
+		if err != nil {
+			err = problem(damage.Wrap(err))
+		}
+		if err != nil {
+			return errors.Join(err, it.Close())
+		}
+	}
+	return damage.Wrap(it.Close())
+}
+
 // state returns the value of a state, or nil if it is not stored.
 func state(r pebble.Reader, key string) ([]byte, error) {
 	value, closer, err := r.Get([]byte(key))
@@ -217,15 +220,17 @@ func state(r pebble.Reader, key string) ([]byte, error) {
 	return append([]byte{}, value...), damage.Wrap(closer.Close())
 }
 
-// readState returns an integer of some bytes, or 0 if it is not stored.
-func readState(r pebble.Reader, key string, bytes int) (uint64, error) {
+// readState returns an integer of some bytes, or 0 if it is not stored. If it cannot be read, it returns what problem
+// does.
+func readState(r pebble.Reader, key string, bytes int, problem func(error) error) (n uint64, err error) {
 	value, err := state(r, key)
-	if err != nil || value == nil {
-		return 0, err
+	if err == nil && value != nil {
+		if n, err = layout.DecodeNumber(value, bytes); err != nil {
+			err = fmt.Errorf("%w: state %s: %w", storage.ErrCorrupt, key[1:], err)
+		}
 	}
-	n, err := layout.DecodeNumber(value, bytes)
 	if err != nil {
-		return 0, fmt.Errorf("%w: state %s: %w", storage.ErrCorrupt, key[1:], err)
+		return 0, problem(err)
 	}
 	return n, nil
 }

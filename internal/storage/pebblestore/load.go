@@ -9,7 +9,6 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
-	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/damage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/memory"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/seal"
@@ -48,11 +47,9 @@ func load(db *pebble.DB, readOnly bool, problem func(error) error) (_ *loaded, e
 	if err := l.loadGroups(db, problem); err != nil {
 		return nil, fmt.Errorf("read groups: %w", err)
 	}
-	readings, err := readState(db, layout.ReadingsKey, 8)
+	readings, err := readState(db, layout.ReadingsKey, 8, problem)
 	if err != nil {
-		if err := problem(err); err != nil {
-			return nil, err
-		}
+		return nil, err
 	}
 	l.readings = int64(readings)
 	sweep, err := state(db, layout.SweepKey)
@@ -82,37 +79,20 @@ func loadTable(db *pebble.DB) (*memory.Table, error) {
 
 // loadGroups reads all groups into a window, and updates the devices in the table.
 func (l *loaded) loadGroups(db *pebble.DB, problem func(error) error) error {
-	next, err := readState(db, layout.GroupsKey, 8)
+	next, err := readState(db, layout.GroupsKey, 8, problem)
 	if err != nil {
-		if err := problem(err); err != nil {
-			return err
-		}
+		return err
 	}
 	l.nextGroup = max(next, 1)
 	l.window = memory.NewWindow(1, l.nextGroup)
-	it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte{layout.GroupPrefix}, UpperBound: []byte{layout.GroupPrefix + 1}})
-	if err != nil {
-		return damage.Wrap(err)
-	}
 	var g layout.Group
-	for ok := it.First(); ok; ok = it.Next() {
-		if err := l.loadGroup(it, &g); err != nil {
-			if err := problem(err); err != nil {
-				return errors.Join(err, it.Close())
-			}
-		}
-	}
-	return damage.Wrap(it.Close())
+	return eachValue(db, layout.GroupPrefix, problem, func(key, value []byte) error { return l.loadGroup(key, value, &g) })
 }
 
-func (l *loaded) loadGroup(it *pebble.Iterator, g *layout.Group) error {
-	number, err := layout.DecodeGroupKey(it.Key())
+func (l *loaded) loadGroup(key, value []byte, g *layout.Group) error {
+	number, err := layout.DecodeGroupKey(key)
 	if err != nil {
 		return fmt.Errorf("%w: key of a group: %w", storage.ErrCorrupt, err)
-	}
-	value, err := it.ValueAndErr()
-	if err != nil {
-		return damage.Wrap(err)
 	}
 	l.window.FirstGroup = min(l.window.FirstGroup, number)
 	l.nextGroup = max(l.nextGroup, number+1)

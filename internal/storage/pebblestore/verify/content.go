@@ -84,6 +84,8 @@ type contentChecker struct {
 	records  *pebble.Iterator
 	known    uint32 // the signs that the store has
 
+	recordOf, segmentOf vitals.Name // devices of the iterators' positions; zero at their ends
+
 	sealed  int64 // readings in segments
 	damaged bool  // a segment's readings could not be counted
 	rows    []columns.Row
@@ -94,41 +96,38 @@ type contentChecker struct {
 // devices checks the records and rows of all devices, in the order of their names.
 func (k *contentChecker) devices() error {
 	pending := k.windowDevices()
-	hasRecord, hasSegment := k.nextRecord(k.records.First()), k.nextSegment(k.segments.First())
-	for hasRecord || hasSegment || len(pending) > 0 {
-		var name vitals.Name
-		for _, x := range []struct {
-			ok  bool
-			key func() vitals.Name
-		}{
-			{hasRecord, func() vitals.Name { return mustDecode(layout.DecodeRecordKey(k.records.Key())) }},
-			{hasSegment, func() vitals.Name { n, _, _ := layout.DecodeSegmentKey(k.segments.Key()); return n }},
-			{len(pending) > 0, func() vitals.Name { return pending[0] }},
-		} {
-			if x.ok {
-				if n := x.key(); name.IsZero() || n.Compare(&name) < 0 {
-					name = n
-				}
-			}
+	k.nextRecord(k.records.First())
+	k.nextSegment(k.segments.First())
+	for {
+		name := earlier(k.recordOf, k.segmentOf)
+		if len(pending) > 0 {
+			name = earlier(name, pending[0])
+		}
+		if name.IsZero() {
+			return k.step()
 		}
 		if len(pending) > 0 && pending[0] == name {
 			pending = pending[1:]
 		}
 		var a account
-		if hasRecord && mustDecode(layout.DecodeRecordKey(k.records.Key())) == name {
+		if k.recordOf == name {
 			k.record(&name, &a)
-			hasRecord = k.nextRecord(k.records.Next())
+			k.nextRecord(k.records.Next())
 		}
-		var err error
-		if hasSegment, err = k.device(&name, &a, hasSegment); err != nil {
+		if err := k.device(&name, &a); err != nil {
 			return err
 		}
 		a.match(k.Checker, &name)
 	}
-	return k.step()
 }
 
-func mustDecode(n vitals.Name, _ error) vitals.Name { return n }
+// earlier returns the first of two names, of which the zero one is no name.
+func earlier(a, b vitals.Name) vitals.Name {
+	if a.IsZero() || !b.IsZero() && b.Compare(&a) < 0 {
+		return b
+	}
+	return a
+}
 
 // windowDevices returns the devices with rows in the window, sorted.
 func (k *contentChecker) windowDevices() (names []vitals.Name) {
@@ -142,27 +141,28 @@ func (k *contentChecker) windowDevices() (names []vitals.Name) {
 }
 
 // nextRecord moves to the next valid key of a record.
-func (k *contentChecker) nextRecord(ok bool) bool {
+func (k *contentChecker) nextRecord(ok bool) {
+	k.recordOf = vitals.Name{}
 	for ; ok; ok = k.records.Next() {
-		if _, err := layout.DecodeRecordKey(k.records.Key()); err == nil {
+		var err error
+		if k.recordOf, err = layout.DecodeRecordKey(k.records.Key()); err == nil {
 			k.Report.Devices++
-			return true
+			return
 		}
 		k.Problem(fmt.Errorf("key of %d bytes is not a record's", len(k.records.Key())))
 	}
-	return false
 }
 
 // nextSegment moves to the next valid key of a segment.
-func (k *contentChecker) nextSegment(ok bool) bool {
+func (k *contentChecker) nextSegment(ok bool) {
+	k.segmentOf = vitals.Name{}
 	for ; ok; ok = k.segments.Next() {
-		_, _, err := layout.DecodeSegmentKey(k.segments.Key())
-		if err == nil {
-			return true
+		var err error
+		if k.segmentOf, _, err = layout.DecodeSegmentKey(k.segments.Key()); err == nil {
+			return
 		}
 		k.Problem(fmt.Errorf("key of %d bytes is not a segment's: %w", len(k.segments.Key()), err))
 	}
-	return false
 }
 
 // record decodes the record of a device.
@@ -180,7 +180,7 @@ func (k *contentChecker) record(name *vitals.Name, a *account) {
 }
 
 // device verifies the segments of a device, and merges its rows in windows with them.
-func (k *contentChecker) device(name *vitals.Name, a *account, has bool) (bool, error) {
+func (k *contentChecker) device(name *vitals.Name, a *account) error {
 	a.all = layout.Record{NewestUnixMs: -1}
 	a.lastSealedMs = layout.NoSegment
 	k.windows = slices.Grow(k.windows[:0], len(k.Windows))[:len(k.Windows)]
@@ -192,14 +192,12 @@ func (k *contentChecker) device(name *vitals.Name, a *account, has bool) (bool, 
 			k.gateway(name, r)
 		}
 	}
-	err := k.Merge(k.ctx, name, k.windows, func() ([]columns.Row, error) {
-		for ; has && mustSegment(k.segments.Key()) == *name; has = k.nextSegment(k.segments.Next()) {
-			if rows := k.segment(name, a); rows != nil {
-				has = k.nextSegment(k.segments.Next())
-				return rows, k.step()
-			}
+	return k.Merge(k.ctx, name, k.windows, func() (rows []columns.Row, err error) {
+		for rows == nil && k.segmentOf == *name {
+			rows = k.segment(name, a)
+			k.nextSegment(k.segments.Next())
 		}
-		return nil, k.step()
+		return rows, k.step()
 	}, func(rows []columns.Row) {
 		for i := range rows {
 			if rows[i].Values.Present()&^k.known != 0 {
@@ -209,10 +207,7 @@ func (k *contentChecker) device(name *vitals.Name, a *account, has bool) (bool, 
 			k.count(rows[i].TimeUnixMs, &rows[i].Values)
 		}
 	})
-	return has, err
 }
-
-func mustSegment(key []byte) vitals.Name { n, _, _ := layout.DecodeSegmentKey(key); return n }
 
 // gateway checks that the gateway of a row is in the dictionary.
 func (k *contentChecker) gateway(name *vitals.Name, r *columns.Row) {
