@@ -89,9 +89,13 @@ func (t tree) reopen() (obsolete []string, err error) {
 //
 // The readings of the logs are in tables now; see Replayed in the package comment.
 func (t tree) removeOld(names []string) (tables []string, err error) {
-	live, err := t.liveTables()
+	files, err := datadir.Tables(t.db)
 	if err != nil {
 		return nil, err
+	}
+	live := map[string]bool{}
+	for _, f := range files {
+		live[f.Name] = true
 	}
 	desc, err := pebble.Peek(t.path, t.files.FS)
 	if err != nil {
@@ -112,19 +116,6 @@ func (t tree) removeOld(names []string) (tables []string, err error) {
 		}
 	}
 	return tables, datadir.SyncDir(t.files.FS, t.path)
-}
-
-// liveTables returns the names of the tables that the tree refers to.
-func (t tree) liveTables() (map[string]bool, error) {
-	files, err := datadir.Tables(t.db)
-	if err != nil {
-		return nil, err
-	}
-	live := map[string]bool{}
-	for _, f := range files {
-		live[f.Name] = true
-	}
-	return live, nil
 }
 
 // awaitRemoval waits until Pebble has removed tables in the background.

@@ -67,27 +67,6 @@ func checkErase(t testing.TB, h Harness) {
 	mustClose(t, s)
 }
 
-// checkExpire removes readings with increasing bounds. A sign whose latest value is
-// removed, and a device without readings, must be removed as well.
-func checkExpire(t testing.TB, h Harness) {
-	s := mustOpen(t, h.Open)
-	model := removable(t, s)
-	for _, before := range []int64{0, 1, 10, 11, 20, 21, 25, 26, 41} {
-		mustExpire(t, s, model, before)
-		if before == 20 {
-			settleAll(t, s, model, entry("a", 10, rhr(1)), entry("a", 20, hr(2)), entry("b", 12, hr(1)), entry("c", 5, hr(1)))
-			wantAll(t, s, model, 3)
-		}
-		if before == 21 {
-			s = reopen(t, s, h)
-			wantAll(t, s, model, 3)
-		}
-	}
-	settleAll(t, s, model, entry("a", 20, hr(3)), entry("many", 300, hr(3)), entry("many", 2, hr(3)))
-	wantAll(t, s, model, 3)
-	mustClose(t, s)
-}
-
 // checkRemovedDevice checks that a removed device no longer counts towards the limit
 // on devices.
 func checkRemovedDevice(t testing.TB, h Harness) {

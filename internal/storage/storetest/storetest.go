@@ -108,7 +108,6 @@ func Checks() []Check {
 		one("read/canceled context", checkEndedContext),
 		one("read/during writes", checkReadersDuringWrites),
 		one("remove/erase", checkErase),
-		one("remove/expire", checkExpire),
 		one("remove/device limit", checkRemovedDevice),
 		one("remove/crash", checkCrashAfterRemoval),
 		one("subjects/assign", checkAssign),
