@@ -288,3 +288,6 @@ func AssignValue(a storage.Assignment) []byte {
 
 // SubjectKey returns the key of an assignment in the index of subjects.
 func SubjectKey(a storage.Assignment) []byte { return assign.SubjectKey(&a) }
+
+// GatewayNumbers returns the number of numbers of gateways that were given.
+func GatewayNumbers(s *Store) uint32 { return s.gateways.next - 1 }

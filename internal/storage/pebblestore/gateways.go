@@ -15,7 +15,7 @@ import (
 )
 
 // A dictionary holds the names of the gateways that readings name by number. Numbers begin
-// at 1 and are never used again.
+// at 1, and one that a stored reading has named is never used again.
 //
 // engine.mu guards everything but names.
 type dictionary struct {
@@ -32,7 +32,7 @@ type dictionary struct {
 	used map[uint32]bool
 
 	mu  sync.RWMutex
-	all gatewayNames // guarded by mu; its elements are written once
+	all gatewayNames // guarded by mu; an element is not written once a reading has named it
 }
 
 // gatewayNames is the part of a dictionary that readers use: the names by number, nil for numbers without one.
@@ -55,7 +55,7 @@ func (g gatewayNames) at(number uint32) *vitals.Name {
 	return g[number]
 }
 
-// put records the name of a gateway. While the store is open, its number is higher than all others: readers may
+// put records the name of a gateway. While the store is open, its number is higher than those of all readings: readers may
 // have the slice.
 func (g *dictionary) put(name vitals.Name, number uint32) {
 	g.byName[name] = number
@@ -112,10 +112,12 @@ func (g *dictionary) Forget(number uint32) bool {
 	return true
 }
 
-// takeBack removes the gateways that the current group has added, but the first n.
+// takeBack removes the gateways that the current group has added, but the first n. No reading has named their numbers, which
+// are given again.
 func (g *dictionary) takeBack(n int) {
 	for _, number := range g.added[n:] {
 		g.Forget(number)
+		g.next--
 	}
 	g.added = g.added[:n]
 }

@@ -66,3 +66,27 @@ func TestUnitReadFault(t *testing.T) {
 		}
 	}
 }
+
+// TestUnitsRejected appends units of new gateways that are rejected, again and again, as a gateway that is not set up well sends
+// them. Nothing of them must stay in memory.
+//
+// Seen to fail when each took another number for its gateway.
+func TestUnitsRejected(t *testing.T) {
+	s := mustOpen(t, pebblestore.Options{FS: vfs.NewMem(), MinFreeBytes: -1})
+	defer mustClose(t, s)
+	mustAppend(t, s, entry("old", 1, 60))
+	send := func(conflicts vitals.Value) []*storage.Entry {
+		unit := []*storage.Entry{entry("new", 1, 60), entry("old", 1, conflicts)}
+		unit[0].Unit = 2
+		unit[0].Reading.Gateway = mustName("gateway")
+		mustAppend(t, s, unit...)
+		return unit
+	}
+	for range 3 {
+		wantOutcome(t, send(61)[1], storage.Conflict)
+	}
+	wantOutcome(t, send(60)[0], storage.Stored)
+	if n := pebblestore.GatewayNumbers(s); n != 1 {
+		t.Errorf("one gateway has %d numbers", n)
+	}
+}
