@@ -176,17 +176,32 @@ func (b *board) touch(w *watched) {
 	}
 }
 
-// take adds a reading. Its device becomes unread if the reading is late and matters.
-func (b *board) take(r *update) {
+// takeAll adds readings.
+func (b *board) takeAll(updates []update) {
+	var found [atOnce]*watched
+	for ; len(updates) > 0; updates = updates[min(len(updates), atOnce):] {
+		some := updates[:min(len(updates), atOnce)]
+		b.devices.find(some, &found)
+		for i := range some {
+			b.take(&some[i], found[i])
+		}
+	}
+}
+
+// take adds a reading of a device, of which w is kept; nil means that this is not known. The device becomes unread if
+// the reading is late and matters.
+func (b *board) take(r *update, w *watched) {
 	if r.filter != b.filter {
 		return // it was stored before the sweep that reads all devices for the rules of b
 	}
-	w, isNew := b.of(&r.device)
+	isNew := false
 	if w == nil {
-		return
-	}
-	if isNew && (b.full || !b.complete) {
-		b.mark(&r.device, differs) // it may have readings that no sweep has seen
+		if w, isNew = b.of(&r.device); w == nil {
+			return
+		}
+		if isNew && (b.full || !b.complete) {
+			b.mark(&r.device, differs) // it may have readings that no sweep has seen
+		}
 	}
 	w.newestUnixMs = max(w.newestUnixMs, r.unixMs)
 	if w.runs == nil {

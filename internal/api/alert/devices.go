@@ -3,6 +3,7 @@ package alert
 import (
 	"hash/maphash"
 	"iter"
+	"math/bits"
 
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -10,11 +11,13 @@ import (
 // A devices finds what is kept of a device by its name. It is a hash table with linear probing.
 //
 // Looking up a device at random waits for memory, so a look-up reads one place of the table and the
-// device itself. A map of names would read twice as much memory.
+// device itself, and find looks up several devices without waiting for one after the other. A map of
+// names would read twice as much memory, one device after the other.
 type devices struct {
 	hash   func(*vitals.Name) uint64
 	places []place // a power of two, of which at least a quarter is free
 	n      int
+	young  uint64 // sum of what find has read of runs, so that the compiler keeps the reads
 }
 
 type place struct {
@@ -36,6 +39,38 @@ func (d *devices) at(name *vitals.Name, hash uint64) int {
 	for i := hash & last; ; i = (i + 1) & last {
 		if p := &d.places[i]; p.w == nil || p.hash == hash && p.w.name == *name {
 			return int(i)
+		}
+	}
+}
+
+// atOnce is how many devices find looks up: the processor waits for the memory of several of them together.
+const atOnce = 16
+
+// find looks up the devices of at most atOnce updates, and reads the first run that each update is about, so that it is in the cache. found is nil
+// for devices that d does not have, and for one whose hash another device has, too.
+func (d *devices) find(updates []update, found *[atOnce]*watched) {
+	var hashes [atOnce]uint64
+	for i := range updates {
+		hashes[i] = d.hash(&updates[i].device)
+	}
+	last := uint64(len(d.places) - 1)
+	for i := range updates {
+		at := hashes[i] & last
+		for d.places[at].w != nil && d.places[at].hash != hashes[i] {
+			at = (at + 1) & last
+		}
+		found[i] = d.places[at].w
+	}
+	for i := range updates {
+		if w := found[i]; w != nil && w.name != updates[i].device {
+			found[i] = nil
+		}
+	}
+	for i := range updates {
+		if w := found[i]; w != nil {
+			if run := bits.TrailingZeros64(updates[i].met | updates[i].has&w.busy); run < len(w.runs) {
+				d.young += uint64(w.runs[run].young)
+			}
 		}
 	}
 }

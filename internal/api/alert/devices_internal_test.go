@@ -28,10 +28,32 @@ func TestDevices(t *testing.T) {
 			delete(model, n)
 		}
 	}
+	updates, found := make([]update, atOnce), [atOnce]*watched{}
+	for i := range 200 / atOnce {
+		for j := range updates {
+			updates[j].device = name(t, fmt.Sprint("d", i*atOnce+j))
+		}
+		d.find(updates, &found)
+		for j, w := range found {
+			if want := model[updates[j].device]; w != want && w != nil {
+				t.Errorf("%s: found %p, want %p", updates[j].device, w, want)
+			}
+		}
+	}
 	n := 0
 	for w := range d.all() {
 		if n++; model[w.name] != w {
 			t.Errorf("%s is not a device", w.name)
+		}
+	}
+	hashed := newDevices()
+	for i := range updates {
+		hashed.put(&watched{name: updates[i].device})
+	}
+	hashed.find(updates, &found)
+	for i, w := range found {
+		if w == nil || w.name != updates[i].device {
+			t.Errorf("%s was not found", updates[i].device)
 		}
 	}
 	if n != len(model) || d.n != n || n == 0 {

@@ -303,13 +303,12 @@ func (e *Engine) take(buf []update) (updates []update, lost bool) {
 	e.mu.Lock()
 	e.lost += n
 	e.lostEver += n
-	for i := range updates {
-		u := &updates[i]
-		if n == 0 {
-			e.board.take(u)
-		}
-		if len(e.erased) > 0 && e.erased[u.device] {
-			e.board.mark(&u.device, differs)
+	if n == 0 {
+		e.board.takeAll(updates)
+	}
+	for i := 0; i < len(updates) && len(e.erased) > 0; i++ {
+		if e.erased[updates[i].device] {
+			e.board.mark(&updates[i].device, differs)
 		}
 	}
 	e.mu.Unlock()

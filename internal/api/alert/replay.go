@@ -95,7 +95,7 @@ func Replay(ctx context.Context, rules []Rule, device vitals.Name, records []sto
 			}
 			u := update{device: device, unixMs: r.TimeUnixMs, receivedUnixMs: r.ReceivedUnixMs}
 			e.board.filter.look(&u, &r.Values)
-			e.board.take(&u)
+			e.board.take(&u, nil)
 		}
 		e.readUnread(ctx, true, true)
 		settle()
