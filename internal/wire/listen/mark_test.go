@@ -44,13 +44,6 @@ func TestLastUnseen(t *testing.T) {
 	}
 }
 
-type guest struct {
-	net.Conn
-	is bool
-}
-
-func (g guest) Guest() bool { return g.is }
-
 // A request is the last on its connection when fields of both names were read, however
 // the reads split them.
 //
