@@ -21,7 +21,7 @@ func (m *marks) lacks(numbers, atMs *[slots]int64) (g gap) {
 			continue
 		}
 		fromMs := m.firstMs[slot]
-		if at := atMs[slot]; m.backMs < at && at <= m.lastMs[slot] { // a later one has its time from the clock of the database
+		if at := atMs[slot]; m.clock.backMs < at && at <= m.lastMs[slot] { // a later one has its time from the clock of the database
 			fromMs = max(fromMs, at)
 		}
 		if g.fromMs == 0 || fromMs < g.fromMs {

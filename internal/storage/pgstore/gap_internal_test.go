@@ -24,7 +24,7 @@ func TestGapBesideClocks(t *testing.T) {
 	} {
 		m := newMarks()
 		var ms int64
-		m.now = func() time.Time { return time.UnixMilli(ms) }
+		m.clock.now = func() time.Time { return time.UnixMilli(ms) }
 		for i, ackedMs := range c.ackedMs {
 			if ms = ackedMs; int64(i)+1 == c.have {
 				ms = c.atMs

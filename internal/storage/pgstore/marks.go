@@ -48,9 +48,8 @@ type marks struct {
 	acked      [slots]int64
 	generation int64 // the highest that a committed transaction has read
 
-	now              func() time.Time
-	latestMs, backMs int64        // the latest time by this clock; until when times are ambiguous, because it was set back
-	firstMs, lastMs  [slots]int64 // the earliest and the latest time at which a transaction of a slot was acknowledged
+	clock           clock
+	firstMs, lastMs [slots]int64 // the earliest and the latest time at which a transaction of a slot was acknowledged
 
 	changes  []change // that this server knows, in the order of their generations
 	repeated []change // erasures that were learned after a repair has repeated them; see repairer.recheck
@@ -58,8 +57,25 @@ type marks struct {
 	epoch    int64    // number of repairs, each of which begins another history
 }
 
+// A clock notes if it was set back.
+type clock struct {
+	now      func() time.Time
+	latestMs int64 // of all times that were read
+	backMs   int64 // until when times are ambiguous, because it was set back
+}
+
+// read returns the time.
+func (c *clock) read() int64 {
+	nowMs := c.now().UnixMilli()
+	if nowMs < c.latestMs {
+		c.backMs = c.latestMs
+	}
+	c.latestMs = max(c.latestMs, nowMs)
+	return nowMs
+}
+
 func newMarks() *marks {
-	m := &marks{server: rand.Int64(), free: make(chan int, slots), now: time.Now}
+	m := &marks{server: rand.Int64(), free: make(chan int, slots), clock: clock{now: time.Now}}
 	for slot := range slots {
 		m.free <- slot
 	}
@@ -87,17 +103,7 @@ func (m *marks) attempt(k mark) mark {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.issued[k.slot]++
-	return mark{k.slot, m.issued[k.slot], m.nowMs()}
-}
-
-// nowMs returns the time by the clock, and notes if it was set back. m.mu must be held.
-func (m *marks) nowMs() int64 {
-	nowMs := m.now().UnixMilli()
-	if nowMs < m.latestMs {
-		m.backMs = m.latestMs
-	}
-	m.latestMs = max(m.latestMs, nowMs)
-	return nowMs
+	return mark{k.slot, m.issued[k.slot], m.clock.read()}
 }
 
 func (m *marks) release(k mark) { m.free <- k.slot }
@@ -107,7 +113,7 @@ func (m *marks) acknowledge(k mark, generation int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.acked[k.slot] = k.number
-	nowMs := m.nowMs()
+	nowMs := m.clock.read()
 	if m.firstMs[k.slot] == 0 || nowMs < m.firstMs[k.slot] {
 		m.firstMs[k.slot] = nowMs
 	}
