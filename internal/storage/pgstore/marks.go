@@ -148,12 +148,6 @@ func (m *marks) beginEpoch() {
 	m.epoch++
 }
 
-// begin notes that the first mark of this run was set, which vouches for earlier runs.
-func (m *marks) begin() {
-	m.issued[0] = 1
-	m.acknowledge(mark{slot: 0, number: 1}, 0)
-}
-
 // currentEpoch returns the number of this history. It does not change while the caller has a slot.
 func (m *marks) currentEpoch() int64 {
 	m.mu.Lock()

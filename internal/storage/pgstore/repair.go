@@ -260,7 +260,9 @@ func (r *repair) finish() error {
 		return err
 	}
 	if r.marks.raise(generation); r.begins {
-		r.marks.begin()
+		// The first mark of this run was set, which vouches for earlier runs.
+		r.marks.issued[0] = 1
+		r.marks.acknowledge(mark{slot: 0, number: 1}, 0)
 	}
 	return nil
 }
