@@ -42,6 +42,9 @@ func meaningOf(signs *vitals.Signs, system, code []byte) meaning {
 	m := furtherCodes[[2]string{string(system), string(code)}]
 	switch string(system) {
 	case loinc, signSystem:
+		if len(code) == 0 { // withCode takes it for any code
+			return 0
+		}
 		return m | meaning(withCode(signs, string(system), string(code)))
 	case mdc:
 		switch s, known := codes.MDC(code); {

@@ -95,7 +95,7 @@ func (o *observed) setPressures(signs *vitals.Signs, r *sentResource) *fieldFaul
 		c := &r.components[i]
 		sign, ok := signFor(c.code)
 		switch {
-		case c.code&meansMean != 0:
+		case c.code == meansMean:
 			return &fieldFault{componentPath(i, ""), "mean pressure, which is " + notStored}
 		case !ok:
 			return &fieldFault{componentPath(i, ""), notStored}

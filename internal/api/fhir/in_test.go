@@ -220,6 +220,7 @@ func TestRefuseObservation(t *testing.T) {
 		{"no status", strings.Replace(sentObservation(sentSpO2, sentTime, sentD1, ok), `"status":"final",`, "", 1), 422, "Observation.status", "not final"},
 		{"no code", sentObservation(sentTime, sentD1, ok), 422, "Observation.code", "not a vital sign"},
 		{"another code", sentObservation(`"code":{"coding":[{"system":"http://loinc.org","code":"8302-2"}]}`, sentTime, sentD1, ok), 422, "Observation.code", "not a vital sign"},
+		{"a system without a code", sentObservation(`"code":{"coding":[{"system":"http://loinc.org"}]}`, sentTime, sentD1, `"component":[`+sentPart("8480-6", "120")+`,`+sentPart("8462-4", "80")+`]`), 422, "Observation.code", "not a vital sign"},
 		{"a battery level", sentObservation(`"code":{"coding":[{"system":"urn:iso:std:iso:11073:10101","code":"67996"}]}`, sentTime, sentD1, ok), 422, "Observation.code", "not a vital sign"},
 		{"two codes", sentObservation(strings.Replace(sentRate, "}]", `},{"system":"http://loinc.org","code":"2708-6"}]`, 1), sentTime, sentD1, ok), 422, "Observation.code", "not a vital sign"},
 		{"a more specific code", sentObservation(strings.Replace(sentRate, "}]", `},{"system":"http://loinc.org","code":"8873-2"}]`, 1), sentTime, sentD1, ok), 422, "Observation.code", "not a vital sign"},
