@@ -18,7 +18,7 @@ import (
 // are created by path are then created in the wrong store. So a store keeps its
 // directory open. On Linux it is locked too, and no removal of a file releases this lock.
 //
-// Four times a second, before Pebble creates, renames or removes a file, and before the first sync of a log is
+// Four times a second, before a file is opened, created, renamed or removed, and before the first sync of a log is
 // acknowledged, the directory at the path is compared with the open one. If it was moved, or LOCK replaced,
 // Intact returns an error. So everything acknowledged is in the open directory: a log is written through its descriptor.
 

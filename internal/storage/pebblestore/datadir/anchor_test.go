@@ -12,8 +12,8 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
 )
 
-// TestAnchoredFiles changes files by path after the store's directory was moved and replaced by another one, as
-// a flush may before that is noticed. The mutant is skip-anchor.
+// TestAnchoredFiles accesses files by path after the store's directory was moved and replaced by another one, as
+// a flush, a query or an erasure may before that is noticed. The mutant is skip-anchor.
 func TestAnchoredFiles(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
@@ -33,6 +33,8 @@ func TestAnchoredFiles(t *testing.T) {
 		"Create":        second(f.Create(filepath.Join(dir, "000003.sst"), vfs.WriteCategoryUnspecified)),
 		"Rename":        f.Rename(table, filepath.Join(dir, "000003.sst")),
 		"Remove":        f.Remove(table),
+		"Open":          second(f.Open(table)),
+		"Replace":       datadir.Replace(d.FS, d.Path, "ERASING", nil),
 		"ReuseForWrite": second(f.ReuseForWrite(table, filepath.Join(dir, "000003.log"), vfs.WriteCategoryUnspecified)),
 	} {
 		if err == nil || !strings.Contains(err.Error(), "changed while the store was open") {

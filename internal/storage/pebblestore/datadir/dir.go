@@ -140,6 +140,7 @@ func Open(fsys vfs.FS, path string, readOnly, existing bool) (_ *Dir, err error)
 		if d.anchor, err = openAnchor(d.Path); err != nil {
 			return nil, err
 		}
+		d.FS = guardedFS{fsys, d.anchor}
 	}
 	defer func() {
 		if err != nil {

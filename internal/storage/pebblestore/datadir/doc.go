@@ -2,7 +2,7 @@
 //
 // # Promise
 //
-//   - Only one process has the directory open, even if its lock is removed. It is noticed if the directory
+//   - Only one process has the directory open, and it accesses no file of another one, even if the directory
 //     is moved or replaced. See anchor.go.
 //   - A directory with other files, of a later version or of an earlier format is rejected before
 //     anything in it is changed. A store is created as a whole, or not at all.

@@ -25,7 +25,6 @@ type Alarm interface {
 // An FS is the file system through which Pebble accesses a directory.
 //
 //   - It maintains the list of files, see openList.
-//   - Before it creates, renames or removes a file, it looks whether the path still names the open directory.
 //   - It makes Pebble's changes of markers durable in their order. A marker is a file whose name
 //     contains that of the current manifest. Pebble creates the manifest, creates the new marker,
 //     removes the old one, and then syncs the directory once: after a loss of power, a file system
@@ -102,9 +101,6 @@ func (f *FS) raiseIfOpening(err error) error {
 
 // Create implements vfs.FS.
 func (f *FS) Create(path string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	if err := f.dir.Intact(); err != nil {
-		return nil, err
-	}
 	name, kind := f.kindOf(path)
 	file, err := f.create(path, kind, c)
 	switch kind {
@@ -158,9 +154,6 @@ func (f *FS) watch(file vfs.File, name string, kind fileKind) vfs.File {
 
 // ReuseForWrite implements vfs.FS.
 func (f *FS) ReuseForWrite(oldpath, newpath string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	if err := f.dir.Intact(); err != nil {
-		return nil, err
-	}
 	if oldname, kind := f.kindOf(oldpath); kind == logFile {
 		if err := f.list.drop(oldname); err != nil {
 			return nil, err
@@ -176,9 +169,6 @@ func (f *FS) ReuseForWrite(oldpath, newpath string, c vfs.DiskWriteCategory) (vf
 
 // Remove implements vfs.FS. Logs of the previous process are removed once the store is open.
 func (f *FS) Remove(path string) error {
-	if err := f.dir.Intact(); err != nil {
-		return err
-	}
 	if name, kind := f.kindOf(path); kind == logFile {
 		if f.list.removeLater(path) {
 			return nil
@@ -192,9 +182,6 @@ func (f *FS) Remove(path string) error {
 
 // Rename implements vfs.FS.
 func (f *FS) Rename(oldpath, newpath string) error {
-	if err := f.dir.Intact(); err != nil {
-		return err
-	}
 	return f.raiseIfOpening(f.FS.Rename(oldpath, newpath))
 }
 
