@@ -66,6 +66,7 @@ const (
 	gatherFor      = time.Second // changes gather for this long
 	requestTimeout = 10 * time.Second
 	maxBatchAlerts = 1000
+	maxBatchBytes  = 512 << 10
 	maxAnswerBytes = 64 << 10 // read, so that the connection can be used again
 	minRetry       = time.Second
 	maxRetry       = 30 * time.Second
@@ -213,7 +214,7 @@ func (s *Sender) send(ctx context.Context, alerts []alert.Alert) (err error) {
 	}
 }
 
-// post sends some alerts in one request.
+// post sends some alerts in one request, or in several if they are long.
 func (s *Sender) post(ctx context.Context, alerts []alert.Alert, now time.Time) error {
 	all := make([]posted, len(alerts))
 	for i := range alerts {
@@ -222,6 +223,12 @@ func (s *Sender) post(ctx context.Context, alerts []alert.Alert, now time.Time) 
 	text, err := json.Marshal(all)
 	if err != nil {
 		panic(err) // no value of the type has this error
+	}
+	if half := len(alerts) / 2; half > 0 && len(text) > maxBatchBytes {
+		if err := s.post(ctx, alerts[:half], now); err != nil {
+			return err
+		}
+		return s.post(ctx, alerts[half:], now)
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader(text))
 	if err != nil {

@@ -513,6 +513,7 @@ func TestCredentials(t *testing.T) {
 func TestBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, Options{})
+		f.rules[0].Labels = map[string]string{"note": strings.Repeat("x", 256)}
 		stop := f.start(t)
 		defer func() { stop() }()
 		const n = 2500
@@ -520,8 +521,13 @@ func TestBatches(t *testing.T) {
 			f.store1(t, fmt.Sprint("a", i), 85_25)
 		}
 		f.pass(3 * time.Second)
+		for _, body := range f.peer.bodies {
+			if len(body) > maxBatchBytes {
+				t.Errorf("a request of %d bytes", len(body))
+			}
+		}
 		alerts, requests := f.peer.taken(t)
-		if len(alerts) != n || requests < 3 || requests > 5 {
+		if len(alerts) != n || requests < 5 || requests > 8 {
 			t.Errorf("%d alerts in %d requests", len(alerts), requests)
 		}
 		stop()
