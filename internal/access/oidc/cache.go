@@ -1,9 +1,8 @@
 package oidc
 
 import (
-	"cmp"
-	"maps"
-	"slices"
+	"hash/maphash"
+	"math"
 	"sync"
 	"sync/atomic"
 
@@ -13,6 +12,9 @@ import (
 // MaxCached bounds the verified tokens in the cache, each of which has at most [MaxTokenBytes].
 const MaxCached = 4096
 
+// ways is the number of entries of a set.
+const ways = 8
+
 // A verified is a token that was verified. It does not change.
 type verified struct {
 	text        string
@@ -21,38 +23,59 @@ type verified struct {
 	generation  uint64 // of the keys and rules
 }
 
-// A cache holds verified tokens by their texts. Look-ups take no lock: the map is replaced as a whole, which takes as long as
-// the verification of a token. What the time of a look-up reveals is no help, because nobody can choose a text with a hash.
+// A cache holds verified tokens, in sets that are selected by a hash with a random seed. A look-up
+// compares the whole text: a token differs from another in its signature, which nobody but the
+// provider can make. What the time of the comparison reveals is no help, because a set cannot be
+// selected without its hash.
+//
+// Look-ups take no lock.
 type cache struct {
-	mu      sync.Mutex                           // held while current is replaced
-	current atomic.Pointer[map[string]*verified] // never modified; nil means empty
+	seed maphash.Seed
+	mu   sync.Mutex // held while entries change
+	sets [MaxCached / ways][ways]atomic.Pointer[verified]
+}
+
+// set returns the set of a token.
+func set[T string | []byte](c *cache, text T) *[ways]atomic.Pointer[verified] {
+	var hash uint64
+	switch text := any(text).(type) {
+	case string:
+		hash = maphash.String(c.seed, text)
+	case []byte:
+		hash = maphash.Bytes(c.seed, text)
+	}
+	return &c.sets[hash%uint64(len(c.sets))]
 }
 
 // cached returns the entry of a token, or nil.
 func cached[T string | []byte](c *cache, text T) *verified {
-	if all := c.current.Load(); all != nil {
-		return (*all)[string(text)]
+	of := set(c, text)
+	for i := range of {
+		if v := of[i].Load(); v != nil && v.text == string(text) {
+			return v
+		}
 	}
 	return nil
 }
 
-// put adds an entry. It replaces one of the same token. If the cache is full, entries of other keys or rules give way, or
-// else the one that expires first.
+// put adds an entry. It replaces one of the same token, and if its set is full one of other keys or
+// rules, else the one that expires first.
 func (c *cache) put(v *verified) {
+	of := set(c, v.text)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	next := map[string]*verified{}
-	if all := c.current.Load(); all != nil {
-		next = maps.Clone(*all)
+	victim, best := &of[0], int64(math.MaxInt64)
+	for i := range of {
+		old, rank := of[i].Load(), int64(math.MinInt64)
+		switch {
+		case old != nil && old.text == v.text:
+			of[i].Store(nil)
+		case old != nil && old.generation == v.generation:
+			rank = old.untilUnixMs
+		}
+		if rank < best {
+			victim, best = &of[i], rank
+		}
 	}
-	delete(next, v.text)
-	if len(next) >= MaxCached {
-		maps.DeleteFunc(next, func(_ string, old *verified) bool { return old.generation != v.generation })
-	}
-	if len(next) >= MaxCached {
-		first := slices.MinFunc(slices.Collect(maps.Values(next)), func(a, b *verified) int { return cmp.Compare(a.untilUnixMs, b.untilUnixMs) })
-		delete(next, first.text)
-	}
-	next[v.text] = v
-	c.current.Store(&next)
+	victim.Store(v)
 }

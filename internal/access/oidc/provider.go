@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"net/http"
 	"net/netip"
@@ -123,7 +124,7 @@ func Open(opt Options) (*Provider, error) {
 		opt.Transport = http.DefaultTransport.(*http.Transport).Clone() // of its own, to close its connections
 	}
 	p := &Provider{
-		opt: opt, cache: new(cache), kick: make(chan struct{}, 1), verifying: make(chan struct{}, 4),
+		opt: opt, cache: &cache{seed: maphash.MakeSeed()}, kick: make(chan struct{}, 1), verifying: make(chan struct{}, 4),
 		people: people{opt: &opt.Limits, start: time.Now(), byID: map[token.ID]person{}},
 		client: &http.Client{
 			Transport: &bounded{opt.Transport}, Timeout: fetchTimeout,
