@@ -63,6 +63,7 @@ func Open(path string, opt Options) (*Set, error) {
 	var err error
 	s.Follower, err = filewatch.Follow(filewatch.Options{
 		Paths: []string{path}, Every: opt.Every, Load: s.load, OnLoad: s.loaded,
+		Final: []error{ErrFile, ErrWritable},
 	})
 	if err != nil {
 		return nil, err

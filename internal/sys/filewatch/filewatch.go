@@ -24,7 +24,9 @@
 package filewatch
 
 import (
+	"errors"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,6 +45,10 @@ type Options struct {
 	// error after each that failed; consecutive errors with the same text are reported
 	// once. Success after an error counts as a change.
 	OnLoad func(error)
+
+	// Final lists errors that only a change of a file can fix. After any other error,
+	// the next check loads again even if the files look unchanged.
+	Final []error
 }
 
 // A Follower reloads files when they change. It is safe for concurrent use.
@@ -112,11 +118,18 @@ func (f *Follower) Refresh() {
 	}
 }
 
-// refreshLocked loads the files if they have changed or, with retry, if the last load failed.
+// refreshLocked loads the files if they have changed. With retry it also loads unchanged files
+// after an error that another load may fix.
 func (f *Follower) refreshLocked(retry bool) {
-	if f.lookLocked() || retry && f.lastErr != nil {
+	if f.lookLocked() || retry && f.fixableLocked() {
 		_ = f.reloadLocked() // OnLoad reports the error
 	}
+}
+
+// fixableLocked reports whether the last load failed with an error that another load may fix
+// although no file has changed.
+func (f *Follower) fixableLocked() bool {
+	return f.lastErr != nil && !slices.ContainsFunc(f.opt.Final, func(final error) bool { return errors.Is(f.lastErr, final) })
 }
 
 func (f *Follower) reloadLocked() error {

@@ -55,10 +55,13 @@ func (l *loads) follow(t *testing.T, paths ...string) *filewatch.Follower {
 			return true, nil
 		},
 		OnLoad: func(error) {},
+		Final:  []error{errFinal},
 	})
 	try(t, err)
 	return f
 }
+
+var errFinal = errors.New("final")
 
 func TestChanges(t *testing.T) {
 	for _, tt := range []struct {
@@ -128,27 +131,33 @@ func TestChangeDuringLoad(t *testing.T) {
 	})
 }
 
-// A failed load is retried at each interval until it succeeds.
+// A failed load is retried at each interval until it succeeds, unless the error is in
+// Final.
 func TestRetry(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		path := filepath.Join(t.TempDir(), "file")
-		l := loads{load: func(n int64) error {
-			if n < 4 {
-				return errors.New("no descriptors")
+	for _, tt := range []struct {
+		err  error
+		want []int64
+	}{{errors.New("no descriptors"), []int64{1, 2, 3, 4, 4, 4}}, {errFinal, []int64{1, 1, 1}}} {
+		synctest.Test(t, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "file")
+			l := loads{load: func(n int64) error {
+				if n < 4 {
+					return tt.err
+				}
+				return nil
+			}}
+			f := l.follow(t, path)
+			defer f.Close()
+			write(t, path, "text")
+			for _, want := range tt.want {
+				time.Sleep(time.Second)
+				synctest.Wait()
+				if got := l.n.Load(); got != want || f.Stale() != (want < 4) {
+					t.Errorf("after %v: %d loads, stale %v, want %d", tt.err, got, f.Stale(), want)
+				}
 			}
-			return nil
-		}}
-		f := l.follow(t, path)
-		defer f.Close()
-		write(t, path, "text")
-		for _, want := range []int64{1, 2, 3, 4, 4, 4} {
-			time.Sleep(time.Second)
-			synctest.Wait()
-			if got := l.n.Load(); got != want || f.Stale() != (want < 4) {
-				t.Errorf("%d loads, stale %v, want %d", got, f.Stale(), want)
-			}
-		}
-	})
+		})
+	}
 }
 
 // OnLoad reports an error once until it changes, and once its end.
