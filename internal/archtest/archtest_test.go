@@ -18,8 +18,7 @@ func parseRepository(t *testing.T) *source {
 	return s
 }
 
-// TestRepository checks the rules for this module. TestRulesCanFail checks that each
-// rule can fail.
+// TestRepository checks the rules for this module.
 func TestRepository(t *testing.T) {
 	s := parseRepository(t)
 	violations, used := check(s)

@@ -17,7 +17,6 @@ const (
 	storeRule       rule = "store"            // only cmd and server name a concrete store
 	partRule        rule = "part"             // the parts of the embedded store import only what they may know
 	moduleRule      rule = "module"           // bench and tools are separate modules
-	dotImportRule   rule = "dot import"       // no dot imports
 	unsafeRule      rule = "unsafe"           // no unsafe, no cgo
 	flagsRule       rule = "flags"            // no library reads the command line
 	environmentRule rule = "environment"      // no library reads the environment
@@ -41,7 +40,7 @@ var rules = []struct {
 	{[]rule{storeRule}, (*checker).stores},
 	{[]rule{partRule}, (*checker).parts},
 	{[]rule{moduleRule}, (*checker).modules},
-	{[]rule{dotImportRule, unsafeRule}, (*checker).importForms},
+	{[]rule{unsafeRule}, (*checker).importForms},
 	{[]rule{flagsRule, environmentRule, loggerRule}, (*checker).surroundings},
 	{[]rule{initRule}, (*checker).inits},
 	{[]rule{globalRule}, (*checker).globals},

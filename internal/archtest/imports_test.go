@@ -131,13 +131,10 @@ func (c *checker) modules(p *pkg) {
 	}
 }
 
-// importForms checks that files use no dot imports, no cgo, and unsafe only for sizes
-// and offsets.
+// importForms checks that files use no cgo, and unsafe only for sizes and offsets. That none
+// uses dot imports is a check of staticcheck.
 func (c *checker) importForms(p *pkg) {
 	eachImport(p, func(f *file, spec *ast.ImportSpec, imported string) {
-		if spec.Name != nil && spec.Name.Name == "." {
-			c.report(dotImportRule, p, spec.Pos(), imported, "imports %s as a dot import: its names look like those of %s", imported, p.dir)
-		}
 		if imported == "C" || imported == "unsafe" && (spec.Name != nil || !usesOnlySizes(f.ast)) {
 			c.report(unsafeRule, p, spec.Pos(), imported, "imports %q: an exception needs a proof in a comment, a test, and a line in internal/archtest/tables_test.go", imported)
 		}
