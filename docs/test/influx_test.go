@@ -2,7 +2,6 @@ package docs_test
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -140,35 +139,11 @@ func TestInfluxResend(t *testing.T) {
 	s := serve(t, flags...)
 	cmd := exec.Command("python3", root+"/docs/clients/influx.py", s.url)
 	cmd.Env = append(os.Environ(), python)
-	in, out := io.Pipe()
-	var text strings.Builder
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, &text, t.Output()
-	try(t, cmd.Start())
-	defer func() { _ = cmd.Process.Kill() }()
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	const n = 2500
-	half := make(chan bool)
-	go func() { // the client does not read while it tries again
-		_, _ = io.WriteString(out, beats(0, n/2)) // the test fails if lines are missing
-		close(half)
-		_, _ = io.WriteString(out, beats(n/2, n/2)+`{"device":"ppg-2","time":1795200000002,"spo2_pct":97}`+"\n"+`{"device":"ppg-1","time":1,"spo2_pct":97}`)
-		_ = out.Close()
-	}()
-	<-half
-	s.kill()
-	s = serve(t, flags...)
-	select {
-	case err := <-ended:
-		const want = "lines 2001 to 2502: partial write: line 502: time: before 2001-01-01T00:00:00.000Z, the oldest time that this server accepts; dropped=1\n"
-		if err == nil || err.Error() != "exit status 1" || text.String() != want {
-			t.Errorf("the client prints %q, %v; want %q", text.String(), err, want)
-		}
-	case <-time.After(patience):
-		t.Fatal("the client does not end")
-	}
-	if got := (&reader{url: s.url}).stored(t, "ppg-1"); got != beats(0, n) {
-		t.Errorf("%d readings are stored, want %d", strings.Count(got, "\n"), n)
+	const more = `{"device":"ppg-2","time":1795200000002,"spo2_pct":97}` + "\n" + `{"device":"ppg-1","time":1,"spo2_pct":97}`
+	s, printed, err := killWhileSending(t, s, cmd, 2500, more, flags...)
+	const want = "lines 2001 to 2502: partial write: line 502: time: before 2001-01-01T00:00:00.000Z, the oldest time that this server accepts; dropped=1\n"
+	if err == nil || err.Error() != "exit status 1" || printed != want {
+		t.Errorf("the client prints %q, %v; want %q", printed, err, want)
 	}
 	const integer = `{"device":"ppg-2","time":"2026-11-20T18:40:00.002Z","spo2_pct":97}` + "\n"
 	if got := (&reader{url: s.url}).stored(t, "ppg-2"); got != integer {

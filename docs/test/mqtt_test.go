@@ -239,87 +239,6 @@ func TestMQTTClients(t *testing.T) {
 	}
 }
 
-// With a client certificate, clients that others wrote need no token: the gateway is the name in it. Without one, or
-// with one of another CA, nothing is stored. A new certificate of the server is used when its files are replaced, and
-// open connections stay.
-//
-// Seen to fail without --tls-client-ca, and without the reload.
-func TestMQTTCertificates(t *testing.T) {
-	t.Parallel()
-	k := tokens{t.TempDir()}
-	r := reader{token: k.create(t, "reader", "--rights=read")}
-	cert, key, pool := certificates(t, "test")
-	bed, bedKey, _ := certificates(t, "bed-8")
-	other, otherKey, _ := certificates(t, "bed-9")
-	s := serve(t, append(k.flags(), "--mqtt-addr=127.0.0.1:0", "--tls-cert="+cert, "--tls-key="+key, "--tls-client-ca="+bed)...)
-	r.url = strings.Replace(s.url, "http:", "https:", 1)
-	r.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}
-	host, port, _ := net.SplitHostPort(s.mqtt)
-	pub := func(version, device, ca string, args ...string) (string, error) {
-		all := append([]string{"-h", host, "-p", port, "-V", version, "-q", "1", "--cafile", ca, "-t", "pulsegate/" + device, "-m", `{"time":"2026-11-21T10:00:01.000Z","spo2_pct":97}`}, args...)
-		out, err := exec.Command(mosquitto(t, "mosquitto_pub"), all...).CombinedOutput()
-		return string(out), err
-	}
-	goclient, err := mqttGoClient()
-	try(t, err)
-
-	type open struct {
-		device string
-		in     io.WriteCloser
-		cmd    *exec.Cmd
-	}
-	var opened []open
-	lines := func(device string, from, n int) string { return strings.ReplaceAll(beats(from, n), "ppg-1", device) }
-	for _, version := range []string{"311", "5"} {
-		if out, err := pub(version, "with-"+version, cert, "--cert", bed, "--key", bedKey); err != nil {
-			t.Errorf("version %s, a certificate: %v: %s", version, err, out)
-		}
-		if out, err := pub(version, "without-"+version, cert, "-u", "bed-8"); err == nil {
-			t.Errorf("version %s, no certificate and no token: accepted: %s", version, out)
-		}
-		if out, err := pub(version, "other-"+version, cert, "--cert", other, "--key", otherKey); err == nil {
-			t.Errorf("version %s, a certificate of another CA: accepted: %s", version, out)
-		}
-		cmd := exec.Command(goclient, "mqtts://"+s.mqtt, "1", version)
-		cmd.Env = append(os.Environ(), "SSL_CERT_FILE="+cert, "CLIENT_CERT="+bed, "CLIENT_KEY="+bedKey)
-		cmd.Stderr = t.Output()
-		in, err := cmd.StdinPipe()
-		if err == nil {
-			err = cmd.Start()
-		}
-		try(t, err)
-		t.Cleanup(func() { _ = cmd.Process.Kill() })
-		o := open{"open-" + version, in, cmd}
-		_, _ = io.WriteString(o.in, lines(o.device, 0, 1))
-		await(t, "a client with a certificate has published", func() bool { return r.stored(t, o.device) == lines(o.device, 0, 1) })
-		opened = append(opened, o)
-		if got := r.get(t, "/v1/devices/with-"+version+"/readings?format=ndjson"); !strings.Contains(got, `"gateway":"bed-8"`) {
-			t.Errorf("version %s stored %q, want a reading by bed-8", version, got)
-		}
-		if got := r.stored(t, "without-"+version) + r.stored(t, "other-"+version); got != "" {
-			t.Errorf("version %s stored %q without access", version, got)
-		}
-	}
-
-	newCert, newKey, newPool := certificates(t, "renewed")
-	for from, to := range map[string]string{newKey: key, newCert: cert} {
-		try(t, os.Rename(from, to))
-	}
-	r.CloseIdleConnections()
-	r.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: newPool}}
-	await(t, "the new certificate is used", func() bool {
-		_, err := pub("5", "renewed", cert, "--cert", bed, "--key", bedKey)
-		return err == nil
-	})
-	for _, o := range opened {
-		_, _ = io.WriteString(o.in, lines(o.device, 1, 1))
-		_ = o.in.Close()
-		if err := o.cmd.Wait(); err != nil || r.stored(t, o.device) != lines(o.device, 0, 2) {
-			t.Errorf("%s, after the renewal: %v, stored %q, want two readings", o.device, err, r.stored(t, o.device))
-		}
-	}
-}
-
 // freePort returns an address that nobody listens on, for servers that are restarted.
 func freePort(t *testing.T) string {
 	t.Helper()
@@ -350,6 +269,38 @@ func beats(from, n int) string {
 	return b.String()
 }
 
+// killWhileSending starts a client that sends the readings of its standard input, n and what follows them, and kills the server
+// when it has got half of them. It returns what the client prints, and how it ends.
+func killWhileSending(t *testing.T, s *server, cmd *exec.Cmd, n int, more string, flags ...string) (next *server, printed string, err error) {
+	t.Helper()
+	in, out := io.Pipe()
+	var text strings.Builder
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, &text, t.Output()
+	try(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	half := make(chan bool)
+	go func() { // the client does not read while it tries again
+		_, _ = io.WriteString(out, beats(0, n/2)) // the test fails if lines are missing
+		close(half)
+		_, _ = io.WriteString(out, beats(n/2, n/2)+more)
+		_ = out.Close()
+	}()
+	<-half
+	s.kill()
+	next = serve(t, flags...)
+	select {
+	case err = <-ended:
+	case <-time.After(patience):
+		t.Fatal("the client does not end")
+	}
+	if got := strings.ReplaceAll((&reader{url: next.url}).stored(t, "ppg-1"), `"utc_offset_minutes":0,`, ""); got != beats(0, n) {
+		t.Errorf("%d readings are stored, want %d", strings.Count(got, "\n"), n)
+	}
+	return next, text.String(), err
+}
+
 // The server is killed while docs/clients/mqtt.py publishes: the client sends what was not acknowledged to the
 // next server, and every reading is stored once.
 func TestMQTTResend(t *testing.T) {
@@ -359,36 +310,10 @@ func TestMQTTResend(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			flags := []string{"--data=" + t.TempDir(), "--mqtt-addr=" + freePort(t)}
 			s := serve(t, flags...)
-			cmd := clients["paho for Python"](s, "", version, "1", "", "")
-			in, out := io.Pipe()
-			cmd.Stdin, cmd.Stderr = in, t.Output()
-			var text strings.Builder
-			cmd.Stdout = &text
-			try(t, cmd.Start())
-			ended := make(chan error, 1)
-			go func() { ended <- cmd.Wait() }()
-			t.Cleanup(func() { _ = cmd.Process.Kill() })
 			const n = 2000
-			half := make(chan bool)
-			go func() {
-				_, _ = io.WriteString(out, beats(0, n/2)) // the test fails if lines are missing
-				close(half)
-				_, _ = io.WriteString(out, beats(n/2, n/2))
-				_ = out.Close()
-			}()
-			<-half
-			s.kill()
-			s = serve(t, flags...)
-			select {
-			case err := <-ended:
-				if err != nil || text.String() != fmt.Sprintf("acknowledged %d\n", n) {
-					t.Errorf("the client prints %q, %v", text.String(), err)
-				}
-			case <-time.After(patience):
-				t.Fatal("the client does not end")
-			}
-			if got := (&reader{url: s.url}).stored(t, "ppg-1"); got != beats(0, n) {
-				t.Errorf("%d readings are stored, want %d", strings.Count(got, "\n"), n)
+			_, printed, err := killWhileSending(t, s, clients["paho for Python"](s, "", version, "1", "", ""), n, "", flags...)
+			if err != nil || printed != fmt.Sprintf("acknowledged %d\n", n) {
+				t.Errorf("the client prints %q, %v", printed, err)
 			}
 		})
 	}

@@ -8,11 +8,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
-	"math/rand/v2"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -323,8 +320,6 @@ func driveOpen(t *testing.T, seen *seen) {
 	c.want(204, "DELETE", "/v1/session", "")
 	c.want(404, "POST", "/v1/session", `{"token":"x"}`)
 	c.files()
-	c.randomReadings()
-	c.randomQueries()
 	c.follow()
 	c.fillReads()
 }
@@ -381,112 +376,6 @@ func (c client) compareParameters(path string, op *openapi3.Operation) {
 	slices.Sort(names)
 	if !slices.Equal(got, names) {
 		c.t.Errorf("%s has the parameters %q, described are %q", path, got, names)
-	}
-}
-
-// A random source of the values of a parameter or a member.
-type values struct{ good, bad []string }
-
-func (v values) draw(rng *rand.Rand) (text string, ok bool) {
-	if len(v.bad) > 0 && rng.IntN(4) == 0 {
-		return v.bad[rng.IntN(len(v.bad))], false
-	}
-	return v.good[rng.IntN(len(v.good))], true
-}
-
-// randomReadings sends random readings: the server rejects those that are not described.
-func (c client) randomReadings() {
-	rng := rand.New(rand.NewPCG(1, 2))
-	properties := c.doc.Components.Schemas["NewReading"].Value.Properties
-	members := map[string]values{
-		"device":  {[]string{`"ppg-1"`, `"A.b:c_1"`, `"` + strings.Repeat("x", 64) + `"`}, []string{`""`, `"a b"`, `5`, `null`, `"` + strings.Repeat("x", 65) + `"`}},
-		"gateway": {[]string{`"g"`}, []string{`""`, `"é"`, `[]`}},
-		"unknown": {[]string{}, []string{`1`}},
-	}
-	for name, p := range properties {
-		if p.Value.Min != nil && name != "time" {
-			low, high := *p.Value.Min, *p.Value.Max
-			members[name] = values{[]string{fmt.Sprint(low), fmt.Sprint(high), fmt.Sprint(low + 0.25)}, []string{"0", `"60"`, "null", fmt.Sprint(low - 0.01), fmt.Sprint(high + 0.01), "-60", "1e9"}}
-		}
-	}
-	members["systolic_mmhg"] = values{[]string{"300", "251.5"}, members["systolic_mmhg"].bad}
-	for i := range *cases {
-		at := time.Date(2026, 1, 1, 0, 0, i, 0, time.UTC)
-		members["time"] = values{
-			[]string{`"` + at.Format(time.RFC3339) + `"`, `"` + at.In(time.FixedZone("", 19800)).Format("2006-01-02T15:04:05.000Z07:00") + `"`, fmt.Sprint(at.UnixMilli())},
-			[]string{`"` + at.Format("2006-01-02T15:04:05") + `"`, `"2026-01-01"`, `""`, `true`, fmt.Sprint(at.Unix()), "-1", "1e30"},
-		}
-		var text []string
-		for _, name := range slices.Sorted(maps.Keys(members)) {
-			often := map[string]int{"device": 20, "time": 20, "unknown": 0}
-			if n, ok := often[name]; ok && rng.IntN(n+1) == 0 && rng.IntN(4) > 0 || !ok && rng.IntN(2) == 0 {
-				continue
-			}
-			if v := members[name]; len(v.good) > 0 {
-				value, _ := v.draw(rng)
-				text = append(text, fmt.Sprintf("%q:%s", name, value))
-			} else if rng.IntN(10) == 0 {
-				text = append(text, fmt.Sprintf("%q:%s", name, v.bad[0]))
-			}
-		}
-		c.send("POST", "/v1/readings", "{"+strings.Join(text, ",")+"}")
-	}
-}
-
-// randomQueries sends random queries: the server accepts what is described, and nothing
-// else.
-func (c client) randomQueries() {
-	rng := rand.New(rand.NewPCG(3, 4))
-	free := map[string]values{
-		"from":   {[]string{"-24h", "2026-01-01", "0", "2026-01-21T08:00:00Z", "2026-01-21T08:00:00+01:00"}, []string{"", "yesterday", "2026-13-01", "-5y"}},
-		"to":     {[]string{"now", "4102444800000", "2099-01-01"}, []string{"", "then", "1970-01-01T00:00:00"}},
-		"tz":     {[]string{"UTC", "Europe/Berlin", "Etc/GMT+5", "+23:59"}, []string{"", "Mars", "Local", "+24:00", "-24:00", "+05:60"}},
-		"step":   {[]string{"15m", "1h", "1d", "1w", "1s"}, []string{"", "7m", "0h", "1", "400d"}},
-		"cursor": {nil, []string{"", "x", "AAAA"}},
-		"prefix": {[]string{"p", "ppg-"}, []string{"é", "a b", strings.Repeat("x", 65)}},
-	}
-	for path, item := range c.doc.Paths.Map() {
-		op := item.Get
-		if op == nil || op.Responses.Value("400") == nil {
-			continue
-		}
-		for range *cases * 2 / 5 {
-			query, method := url.Values{}, []string{"GET", "GET", "GET", "HEAD"}[rng.IntN(4)]
-			send := c.send
-			for _, p := range op.Parameters {
-				s := p.Value.Schema.Value
-				if p.Value.In != "query" || rng.IntN(3) > 0 && p.Value.Name != "step" {
-					continue
-				}
-				v, ok := free[p.Value.Name]
-				switch {
-				case ok:
-				case s.Enum != nil:
-					v.bad = []string{"", "none", "TRUE"}
-					for _, choice := range s.Enum {
-						v.good = append(v.good, choice.(string))
-					}
-				case s.Type.Is("integer"):
-					v = values{[]string{fmt.Sprint(*s.Min), fmt.Sprint(int(*s.Max)), "7"}, []string{"", "0", "-1", fmt.Sprint(int(*s.Max) + 1), "1.5", "x"}}
-				default:
-					v = values{[]string{"ppg-1"}, []string{"a b", ""}}
-				}
-				if len(v.good) == 0 && rng.IntN(8) > 0 {
-					continue
-				}
-				text, good := "", false
-				if len(v.good) == 0 {
-					text = v.bad[rng.IntN(len(v.bad))]
-				} else {
-					text, good = v.draw(rng)
-				}
-				if !good && ok || query.Has("device") && p.Value.Name == "prefix" {
-					send = c.sendLax
-				}
-				query.Add(p.Value.Name, text)
-			}
-			send(method, strings.ReplaceAll(path, "{device}", "ppg-1")+"?"+query.Encode(), "")
-		}
 	}
 }
 

@@ -1,5 +1,5 @@
 // Goclient publishes the lines of standard input with the Go clients of Eclipse Paho: goclient URL QOS
-// VERSION. SSL_CERT_FILE has the CA, CLIENT_CERT and CLIENT_KEY the client certificate instead of a token, if any.
+// VERSION. SSL_CERT_FILE has the CA.
 package main
 
 import (
@@ -51,31 +51,12 @@ func main() {
 // A publisher publishes a message and returns the reason for which it was rejected, if any.
 type publisher func(topic string, qos byte, payload []byte) (reason string, err error)
 
-// user returns the name of the gateway, which a client certificate has otherwise.
-func user() string {
-	if os.Getenv("CLIENT_CERT") != "" {
-		return ""
-	}
-	return "bed-7"
-}
-
-// secured returns the configuration of TLS.
-func secured() *tls.Config {
-	var cfg tls.Config
-	if file := os.Getenv("CLIENT_CERT"); file != "" {
-		pair, err := tls.LoadX509KeyPair(file, os.Getenv("CLIENT_KEY"))
-		if err != nil {
-			log.Fatal(err)
-		}
-		cfg.Certificates = []tls.Certificate{pair}
-	}
-	return &cfg
-}
+const user = "bed-7" // a gateway
 
 // connect3 connects with MQTT 3.1.1.
 func connect3(target *url.URL) (publisher, func()) {
 	c := mqtt.NewClient(mqtt.NewClientOptions().AddBroker(target.String()).SetClientID("go").SetProtocolVersion(4).
-		SetUsername(user()).SetPassword(os.Getenv("PULSEGATE_TOKEN")).SetTLSConfig(secured()))
+		SetUsername(user).SetPassword(os.Getenv("PULSEGATE_TOKEN")))
 	wait := func(t mqtt.Token) error { t.Wait(); return t.Error() }
 	if err := wait(c.Connect()); err != nil {
 		log.Fatal(err)
@@ -90,7 +71,7 @@ func connect5(target *url.URL) (publisher, func()) {
 	var conn net.Conn
 	var err error
 	if target.Scheme == "mqtts" {
-		conn, err = tls.Dial("tcp", target.Host, secured())
+		conn, err = tls.Dial("tcp", target.Host, nil)
 	} else {
 		conn, err = net.Dial("tcp", target.Host)
 	}
@@ -100,7 +81,7 @@ func connect5(target *url.URL) (publisher, func()) {
 	ctx := context.Background()
 	c := paho.NewClient(paho.ClientConfig{Conn: conn})
 	if _, err := c.Connect(ctx, &paho.Connect{ClientID: "go", KeepAlive: 30, CleanStart: true,
-		UsernameFlag: user() != "", Username: user(), PasswordFlag: user() != "", Password: []byte(os.Getenv("PULSEGATE_TOKEN"))}); err != nil {
+		UsernameFlag: true, Username: user, PasswordFlag: true, Password: []byte(os.Getenv("PULSEGATE_TOKEN"))}); err != nil {
 		log.Fatal(err)
 	}
 	return func(topic string, qos byte, payload []byte) (reason string, err error) {
