@@ -38,7 +38,7 @@ func campaignFlags(prefix, test string, rounds int) campaignFlag {
 }
 
 var (
-	crashFlags  = campaignFlags("crash", "TestCrashCampaign", 6)
+	crashFlags  = campaignFlags("crash", "TestCrashCampaign", 10)
 	mqttFlags   = campaignFlags("mqtt", "TestMQTTCampaign", 2)
 	influxFlags = campaignFlags("influx", "TestInfluxCampaign", 2)
 	mappedFlags = campaignFlags("mapped", "TestMappedCampaign", 2)
@@ -486,7 +486,9 @@ func (l *life) tear() {
 	for i := range garbage {
 		garbage[i] = byte(l.rnd.Uint32())
 	}
-	appendTo(l.t, name, garbage)
+	whole, err := os.ReadFile(name)
+	try(l.t, err)
+	writeTo(l.t, name, append(whole, garbage...))
 }
 
 // restart starts a server. Some are killed during startup.

@@ -112,6 +112,11 @@ func (l *life) harm(h harm, stop crashFault) {
 	have = l.b.files()
 }
 
+func writeTo(t testing.TB, name string, text []byte) {
+	t.Helper()
+	try(t, os.WriteFile(name, text, 0o600))
+}
+
 // writeSynced writes a file that survives a power loss, which may be the next fault.
 func writeSynced(t testing.TB, name string, text []byte) {
 	t.Helper()
@@ -127,7 +132,7 @@ func writeSynced(t testing.TB, name string, text []byte) {
 func (l *life) draw(h harm, stop crashFault, have map[string]string) (file, text string, ok bool) {
 	names := slices.Sorted(maps.Keys(have))
 	if h == harmZeroed || h == harmFlipped {
-		// A start does not read the contents of tables; see TestHarmedFiles and TestDamagedFiles.
+		// A start does not read the contents of tables; see TestDamage and TestEveryByte of package pebblestore.
 		names = slices.DeleteFunc(names, func(name string) bool { return strings.HasSuffix(name, ".sst") })
 	}
 	if stop == faultKill && h != harmRemoved && h != harmEmptied {

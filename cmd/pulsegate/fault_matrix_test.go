@@ -55,7 +55,7 @@ func TestFaultMatrix(t *testing.T) {
 			}
 		}
 	}
-	if onBoth < 20 {
+	if onBoth < 15 {
 		t.Errorf("the table names %d tests that run on both lanes", onBoth)
 	}
 }

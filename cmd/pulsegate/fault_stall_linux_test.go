@@ -12,34 +12,6 @@ import (
 // connections, and the idle memory of Go and the store, about 60 MB.
 const stallMemory = 160 << 20
 
-// For a while each sync takes a second, under a load that needs far more. Readings that exceed the
-// queue are rejected with 503 and Retry-After, which the simulator checks; memory stays bounded;
-// once the disk is fast again everything is stored.
-//
-// Seen to fail with the mutant unbounded-queue.
-func TestSlowDisk(t *testing.T) {
-	onBothLanes(t, func(t *testing.T, lane lane) {
-		t.Parallel()
-		b := newHarness(t, lane, "--max-queued=64", "--admin-addr=127.0.0.1:0")
-		b.start()
-		heal := b.tamper("fdatasync:delay_enter=1s")
-		l := b.load("--users=200", "--posts=3")
-		b.server.await("requests are refused", func() bool { return b.measure(`pulsegate_refused_requests_total{reason="overloaded"}`) > 0 })
-		l.awaitAcknowledged(60)
-		heal()
-		report := l.wait()
-		if report.Refused503 == 0 || report.Stored != 600 {
-			t.Errorf("%d of 600 readings are stored, after %d refusals; want all, after some refusals", report.Stored, report.Refused503)
-		}
-		if got := b.peakMemory(); got > stallMemory {
-			t.Errorf("the server took %d MB, want at most %d", got>>20, stallMemory>>20)
-		}
-		b.verify()
-		b.term()
-		b.check()
-	})
-}
-
 // The file system freezes. The queue fills, further readings are rejected, queries and livez are
 // answered, and when the file system thaws the server continues.
 //
