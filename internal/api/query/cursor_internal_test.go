@@ -76,6 +76,8 @@ func TestNegotiate(t *testing.T) {
 		{"text/csv;q=1.5", CSV, true},
 		{"text/csv;q=x", JSON, false},
 		{"text/csv;q=0.001", CSV, true},
+		{"text/csv; q=0.5; version", CSV, true},
+		{"text/csv; profile=http://example.org/x", CSV, true},
 		{"application/vnd.apache.parquet", Parquet, true},
 		{"image/png", JSON, false},
 		{"", JSON, false},

@@ -277,8 +277,8 @@ func negotiate(accept []string, below Format) (f Format, ok bool) {
 func quality(accept []string, f Format) float64 {
 	best, specific := 0.0, -1
 	for item := range strings.SplitSeq(strings.Join(accept, ","), ",") {
-		name, params, err := mime.ParseMediaType(item)
-		if s := specificity(name, f); err == nil && s > specific {
+		name, params, _ := mime.ParseMediaType(item) // without parameters if one is malformed
+		if s := specificity(name, f); s > specific {
 			best, specific = weight(params["q"]), s
 		}
 	}
