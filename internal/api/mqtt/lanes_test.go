@@ -239,22 +239,6 @@ func twins(t *testing.T, streams int) {
 	}
 }
 
-// Every split of a stream into two is handled alike, and all bytes one by one.
-func TestEverySplit(t *testing.T) {
-	tw := newTwin(t, false, false)
-	for _, version := range []byte{4, 5} {
-		stream := hello(version) + publish(version, 1, 7, "pulsegate/d", reading(1)) + pingreq + publish(version, 2, 8, "pulsegate/d", reading(2)) + packet(0x62, u16(8)) + disconnect
-		var every []int
-		for i := range stream {
-			every = append(every, i)
-		}
-		for cut := range every {
-			tw.compare(t, stream, []int{cut})
-		}
-		tw.compare(t, stream, every)
-	}
-}
-
 // Both lanes count the same packets toward a burst. A batch of which some readings are rejected needs a commit, as do a
 // duplicate and a contradiction; what is rejected as a whole needs none.
 func TestBurst(t *testing.T) {
