@@ -228,6 +228,8 @@ func (l *life) play(t *testing.T, rounds int) {
 	}
 	l.b = newHarnessIn(t, dir, l.anyLane())
 	switch l.c.input {
+	case "":
+		l.b.measureMore()
 	case "mqtt":
 		l.b.mqtt = porttest.Addr(t)
 	case "hl7":
