@@ -14,7 +14,7 @@ INPUTS ?= 16
 # than there are processors.
 GOTEST = go test -vet=off -timeout 30m -p 3 -parallel 6
 # The packages whose tests take longest start first.
-LONG = ./internal/storage/pgstore ./internal/storage/pebblestore ./internal/api/ingest
+LONG = ./internal/storage/pgstore ./internal/storage/pebblestore ./internal/api/mqtt ./internal/api/ingest ./internal/api/alert
 # Without -trimpath, the build cache of one checkout does not serve another.
 export GOFLAGS := $(shell go env GOFLAGS) -trimpath
 # Tests, benchmarks and builds use what a release contains: a program without cgo. The race
