@@ -188,8 +188,8 @@ func (g *dictionary) load(key, value []byte) error {
 	return nil
 }
 
-// eachValue calls load with each key with a prefix and its value. It calls problem for each error, and goes on
-// unless that returns one.
+// eachValue calls load with the key and the value of each entry whose key has a prefix. It calls problem for each
+// error, and stops if that returns one.
 func eachValue(r pebble.Reader, prefix byte, problem func(error) error, load func(key, value []byte) error) error {
 	it, err := r.NewIter(&pebble.IterOptions{LowerBound: []byte{prefix}, UpperBound: []byte{prefix + 1}})
 	if err != nil {

@@ -15,7 +15,7 @@ func TestGapBesideClocks(t *testing.T) {
 		atMs    int64   // the time of its mark
 		want    gap
 	}{
-		"the clock goes on":                {[]int64{1 * hour, 2 * hour, 3 * hour, 4 * hour}, 2, 2*hour - 1, gap{2*hour - 1, 4 * hour}},
+		"the clock advances":               {[]int64{1 * hour, 2 * hour, 3 * hour, 4 * hour}, 2, 2*hour - 1, gap{2*hour - 1, 4 * hour}},
 		"set back after the mark":          {[]int64{8 * hour, 9 * hour, 6 * hour, 7 * hour}, 2, 9*hour - 1, gap{6 * hour, 9 * hour}},
 		"set back after the first":         {[]int64{9 * hour, 6 * hour, 7 * hour}, 0, 0, gap{6 * hour, 9 * hour}},
 		"set back between mark and answer": {[]int64{5 * hour, 6 * hour, 7 * hour, 9 * hour}, 2, 8 * hour, gap{5 * hour, 9 * hour}},
