@@ -54,7 +54,7 @@ setup: ## check for programs that the tests need; as root on Debian install miss
 lint-short: ## what make test does of lint: gofmt, and go vet of the main module; the others have tests only, and hundreds of dependencies to read
 	@.ci/lint -short .
 
-lint: ## gofmt, go vet and staticcheck; make bench-smoke does it for bench
+lint: ## gofmt, and golangci-lint with .golangci.yml; make bench-smoke does it for bench. The first time compiles it
 	@.ci/lint . browser deploy/test docs
 
 plain: ## all tests without the race detector, except those that try every case, and TestCluster

@@ -25,7 +25,7 @@ var (
 	// SkipRouter is returned by a [WalkFunc] to keep Walk from descending below
 	// the route for which it was called.
 	//
-	//lint:ignore ST1012 gorilla's name.
+	//nolint:staticcheck // gorilla's name
 	SkipRouter = errors.New("skip this router")
 )
 

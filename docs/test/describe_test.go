@@ -21,7 +21,8 @@ import (
 	"github.com/getkin/kin-openapi/routers/gorillamux"
 )
 
-func init() {
+// registerTexts makes openapi3filter accept answers that are not JSON.
+func registerTexts() {
 	// Files, and texts whose lines are described by contentSchema, see checkLines.
 	for _, mediaType := range []string{
 		"application/x-ndjson", "text/event-stream", "text/csv", "text/html", "text/css", "text/javascript", "image/svg+xml", "application/vnd.apache.parquet",

@@ -27,6 +27,7 @@ var scratch string
 
 func TestMain(m *testing.M) {
 	debug.SetGCPercent(400) // the schemas that TestDescription compiles are short-lived
+	registerTexts()
 	os.Exit(func() int {
 		var err error
 		if scratch, err = os.MkdirTemp("", "pulsegate-docs-"); err != nil {

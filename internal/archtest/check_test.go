@@ -11,23 +11,18 @@ import (
 type rule string
 
 const (
-	roleRule        rule = "role"             // imports point down the list of roles
-	standardRule    rule = "standard library" // some packages import only the standard library
-	libraryRule     rule = "library"          // only listed libraries are imported
-	storeRule       rule = "store"            // only cmd and server name a concrete store
-	partRule        rule = "part"             // the parts of the embedded store import only what they may know
-	moduleRule      rule = "module"           // bench and tools are separate modules
-	unsafeRule      rule = "unsafe"           // no unsafe, no cgo
-	flagsRule       rule = "flags"            // no library reads the command line
-	environmentRule rule = "environment"      // no library reads the environment
-	loggerRule      rule = "logger"           // no library uses a global logger
-	initRule        rule = "init"             // no func init
-	globalRule      rule = "global state"     // package-level variables never change
-	nameRule        rule = "name"             // no package is called util
-	commentRule     rule = "package comment"  // each package comment says what the package promises and what it leaves to others
-	symbolRule      rule = "symbol"           // symbols named in a package comment exist
-	methodsRule     rule = "methods"          // no type has many methods
-	signRule        rule = "sign"             // only the table of signs and a few mappings name a sign
+	roleRule     rule = "role"             // imports point down the list of roles
+	standardRule rule = "standard library" // some packages import only the standard library
+	libraryRule  rule = "library"          // only listed libraries are imported
+	storeRule    rule = "store"            // only cmd and server name a concrete store
+	partRule     rule = "part"             // the parts of the embedded store import only what they may know
+	moduleRule   rule = "module"           // bench and tools are separate modules
+	unsafeRule   rule = "unsafe"           // no unsafe, no cgo
+	globalRule   rule = "global state"     // package-level variables never change
+	commentRule  rule = "package comment"  // each package comment says what the package promises and what it leaves to others
+	symbolRule   rule = "symbol"           // symbols named in a package comment exist
+	methodsRule  rule = "methods"          // no type has many methods
+	signRule     rule = "sign"             // only the table of signs and a few mappings name a sign
 )
 
 // rules lists every rule with the function that checks it.
@@ -41,10 +36,7 @@ var rules = []struct {
 	{[]rule{partRule}, (*checker).parts},
 	{[]rule{moduleRule}, (*checker).modules},
 	{[]rule{unsafeRule}, (*checker).importForms},
-	{[]rule{flagsRule, environmentRule, loggerRule}, (*checker).surroundings},
-	{[]rule{initRule}, (*checker).inits},
 	{[]rule{globalRule}, (*checker).globals},
-	{[]rule{nameRule}, (*checker).names},
 	{[]rule{commentRule}, (*checker).comments},
 	{[]rule{symbolRule}, (*checker).symbols},
 	{[]rule{methodsRule}, (*checker).methods},

@@ -5,8 +5,7 @@
 // # Promise
 //
 // If a file breaks a rule, the test fails with the file and line, the rule, and what to
-// do about it. Each rule has an example that breaks it, so that a rule that does not
-// work is detected, too.
+// do about it.
 //
 // The rules cover every file, regardless of build constraints. They need no built
 // packages and no network: imports are checked by path, and names are resolved only
@@ -19,6 +18,7 @@
 //
 // # Not here
 //
-// No style that a linter checks; see staticcheck.conf. The modules bench and tools are
+// What golangci-lint checks: style, func init, flags, the environment and the names of packages;
+// see .golangci.yml. The modules bench and tools are
 // not checked: they may import anything, and nothing here may import them.
 package archtest

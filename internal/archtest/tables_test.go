@@ -156,7 +156,6 @@ var exceptions = map[exception]string{
 	{roleRule, "internal/pgtest", false, module + "/internal/polltest"}:          "both are for tests only",
 	{libraryRule, "internal/polltest", false, "go.uber.org/goleak"}:              "polltest is for tests only",
 	{roleRule, "internal/pgtest", false, module + "/internal/porttest"}:          "both are for tests only",
-	{environmentRule, "internal/pgtest", false, "os.Getenv"}:                     "in CI a missing PostgreSQL fails the test, elsewhere it skips it",
 	{roleRule, "internal/api/admin", true, module + "/internal/client/transfer"}: "the test receives a backup like a client",
 
 	{methodsRule, "mux", false, "Route"}:                                  "gorilla/mux gives the methods",
