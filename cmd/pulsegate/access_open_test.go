@@ -36,7 +36,5 @@ func testRemovedCA(t *testing.T, lane string) {
 	if ends := poster.until(401); !ends {
 		t.Error("the connection stays open, so the client does not present another certificate")
 	}
-	if code := p.stop(); code != 0 {
-		t.Errorf("exit code %d:\n%s", code, p.stderr())
-	}
+	p.mustStop()
 }

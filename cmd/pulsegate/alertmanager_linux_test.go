@@ -149,9 +149,7 @@ func (m *imitation) end(t *testing.T, sig syscall.Signal) {
 	if m.now == nil {
 		return
 	}
-	if err := m.now.server.Close(); err != nil {
-		t.Error(err)
-	}
+	try(t, m.now.server.Close())
 	close(m.now.stop)
 	m.now.tasks.Wait()
 	if m.now = nil; sig == syscall.SIGKILL {

@@ -155,9 +155,7 @@ func TestAlertsReload(t *testing.T) {
 	if text := p.stderr(); strings.Contains(text, "85.25") {
 		t.Errorf("a measured value is in the log:\n%s", text)
 	}
-	if code := p.stop(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	p.mustStop()
 }
 
 // The alerts of erased readings end, whether a device or a subject is erased, and live streams see it.
@@ -262,9 +260,7 @@ func TestAlertmanagers(t *testing.T) {
 			if text := p.stderr(); strings.Contains(text, "s3cret") || strings.Contains(text, "85.25") {
 				t.Errorf("a secret or a measured value is in the log:\n%s", text)
 			}
-			if code := p.stop(); code != 0 {
-				t.Errorf("exit code %d:\n%s", code, p.stderr())
-			}
+			p.mustStop()
 		})
 	}
 }

@@ -49,9 +49,7 @@ func TestHangup(t *testing.T) {
 	try(t, os.Remove(path))
 	p.signal(syscall.SIGHUP)
 	p.awaitLine("no such file", 1)
-	if code := p.stop(); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
+	p.mustStop()
 	if got := strings.Count(p.stderr(), "msg=request "); got != 3 {
 		t.Errorf("%d lines of the access log, want 3", got)
 	}

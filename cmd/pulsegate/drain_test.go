@@ -42,9 +42,8 @@ func TestDrain(t *testing.T) {
 	const body = `{"device":"d","time":1000,"spo2_pct":97}`
 	// The last byte of a request arrives after the delay.
 	request := postText("/v1/readings", body)
-	if _, err := io.WriteString(conn, request[:len(request)-1]); err != nil {
-		t.Fatal(err)
-	}
+	_, err := io.WriteString(conn, request[:len(request)-1])
+	try(t, err)
 	p.signal(syscall.SIGTERM)
 	p.awaitStatus("/readyz", 503)
 	if got := status(p.url("/livez")); got != 200 {
@@ -56,9 +55,8 @@ func TestDrain(t *testing.T) {
 	p.signal(syscall.SIGTERM)
 	p.awaitLine("second signal", 1)
 	p.awaitStatus("/livez", 0) // the listener is closed
-	if _, err := io.WriteString(conn, request[len(request)-1:]); err != nil {
-		t.Fatal(err)
-	}
+	_, err = io.WriteString(conn, request[len(request)-1:])
+	try(t, err)
 	answer, err := io.ReadAll(conn)
 	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 503 ") || !strings.Contains(string(answer), "#draining") {
 		t.Errorf("the pending request is answered %q, %v; want 503 draining", answer, err)
@@ -76,15 +74,12 @@ func TestSecondTerm(t *testing.T) {
 	t.Parallel()
 	p := start(t, program(t), filepath.Join(t.TempDir(), "data"))
 	conn := connect(t, p.addr)
-	if _, err := io.WriteString(conn, "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := io.WriteString(conn, "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n")
+	try(t, err)
 	p.signal(syscall.SIGTERM)
 	p.awaitLine("draining", 1)
-	select {
-	case <-p.exited:
+	if p.exitsWithin(200 * time.Millisecond) {
 		t.Fatalf("ended at the first SIGTERM, with a pending request:\n%s", p.stderr())
-	case <-time.After(200 * time.Millisecond):
 	}
 	p.signal(syscall.SIGTERM)
 	p.ended()

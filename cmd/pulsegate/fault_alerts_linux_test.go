@@ -145,11 +145,7 @@ func TestAlertCampaign(t *testing.T) {
 	if c.rounds != *alertRounds {
 		t.Errorf("%d rounds were played, want %d", c.rounds, *alertRounds)
 	}
-	if *alertPage != "" {
-		if err := updatePage(*alertPage, "alerts", c.table()); err != nil {
-			t.Error(err)
-		}
-	}
+	updatePage(t, *alertPage, "alerts", c.table())
 }
 
 // table returns the figures as a table for docs/reliability.md.
@@ -366,9 +362,7 @@ func (l *alertLife) endNode(n *alertNode, sig syscall.Signal) {
 	case sig == syscall.SIGKILL:
 		p.kill()
 	default:
-		if code := p.stop(); code != 0 {
-			l.t.Errorf("exit code %d after SIGTERM:\n%s", code, p.stderr())
-		}
+		p.mustStop()
 	}
 }
 

@@ -168,11 +168,7 @@ func (c *campaign) run(t *testing.T, flags campaignFlag) {
 	if !t.Failed() && c.found.Acknowledged == 0 {
 		t.Error("nothing was acknowledged")
 	}
-	if page != "" && !t.Failed() {
-		if err := updatePage(page, c.name(), c.table()); err != nil {
-			t.Error(err)
-		}
-	}
+	updatePage(t, page, c.name(), c.table())
 }
 
 // table returns the figures as a table for docs/reliability.md.
@@ -332,17 +328,9 @@ func (l *life) round(n int) {
 			l.t.Fatalf("the load sends nothing:\n%s%s", &load.stderr, &load.out)
 		}
 		survives = sent && survives
-		select {
-		case <-time.After(after):
-		case <-l.b.server.exited: // by an injected fault
-		}
+		l.b.server.exitsWithin(after) // by an injected fault
 		polltest.Within(polltest.Patience, func() bool {
-			select {
-			case <-l.b.server.exited:
-				return true
-			default:
-				return load.over() || load.acknowledged() >= answers
-			}
+			return l.b.server.exitsWithin(0) || load.over() || load.acknowledged() >= answers
 		})
 		alive = l.strike(fault)
 	}
@@ -445,9 +433,7 @@ func (l *life) strike(fault crashFault) (alive bool) {
 	case faultKill, faultTorn, faultSlowKill:
 		server.kill()
 	case faultKillSync, faultSyncError:
-		select {
-		case <-server.exited:
-		case <-time.After(5 * time.Second): // no thread has synced that often
+		if !server.exitsWithin(5 * time.Second) { // no thread has synced that often
 			server.kill()
 		}
 		if code := server.cmd.ProcessState.ExitCode(); fault == faultSyncError && code != 1 && code != -1 { // -1: by the kill above
@@ -499,9 +485,7 @@ func (l *life) restart() {
 	for l.rnd.IntN(4) == 0 {
 		line := l.b.serveCommand()
 		cmd := exec.Command(line[0], line[1:]...)
-		if err := cmd.Start(); err != nil {
-			l.t.Fatal(err)
-		}
+		try(l.t, cmd.Start())
 		time.Sleep(time.Duration(l.rnd.Int64N(int64(60 * time.Millisecond))))
 		_ = cmd.Process.Kill() // it may have exited by itself, which the next start reveals
 		_ = cmd.Wait()

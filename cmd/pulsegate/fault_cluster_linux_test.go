@@ -130,11 +130,7 @@ func TestCluster(t *testing.T) {
 	})
 	text := r.table(found)
 	t.Log("\n" + text)
-	if *clusterPage != "" && !t.Failed() {
-		if err := updatePage(*clusterPage, "cluster", text); err != nil {
-			t.Error(err)
-		}
-	}
+	updatePage(t, *clusterPage, "cluster", text)
 }
 
 // freezeWithLeader freezes the primary's machine together with etcd's leader, again and again. When it thaws, it mostly becomes
@@ -157,11 +153,7 @@ func freezeWithLeader(t *testing.T) {
 		"| nothing was stored meanwhile, because the standby that was left went astray | %d |\n| readings that servers sealed meanwhile | %d |\n%s",
 		time.Now().Format(time.DateOnly), runtime.Version(), pgtest.Version(), *clusterFrozen, forgot, r.astray, sealed, foundRows(found))
 	t.Log("\n" + text)
-	if *clusterPage != "" && !t.Failed() {
-		if err := updatePage(*clusterPage, "cluster-frozen", text); err != nil {
-			t.Error(err)
-		}
-	}
+	updatePage(t, *clusterPage, "cluster-frozen", text)
 }
 
 // freeze freezes the primary's machine until another one has stored readings, waits until readings are stored again, and reports whether

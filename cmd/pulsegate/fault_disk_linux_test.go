@@ -116,9 +116,7 @@ func attachLoop(image string) (device *os.File, err error) {
 // unmount unmounts d.
 func (d *disk) unmount() {
 	d.Helper()
-	if err := unmount(d.dir); err != nil {
-		d.Fatal(err)
-	}
+	try(d, unmount(d.dir))
 	d.mounted = false
 }
 
@@ -146,9 +144,7 @@ func (d *disk) cutPower() {
 func (d *disk) revive() {
 	d.Helper()
 	d.unmount()
-	if err := d.mount(); err != nil {
-		d.Fatal(err)
-	}
+	try(d, d.mount())
 }
 
 // freeze blocks all writers until thaw. Processes that hang in the kernel cannot be killed, so
@@ -163,9 +159,7 @@ func (d *disk) freeze() {
 // thaw ends a freeze. Without one it does nothing.
 func (d *disk) thaw() {
 	d.Helper()
-	if err := d.tryThaw(); err != nil {
-		d.Fatal(err)
-	}
+	try(d, d.tryThaw())
 }
 
 func (d *disk) tryThaw() error {
@@ -179,9 +173,7 @@ func (d *disk) tryThaw() error {
 
 func (d *disk) control(what string, do func(fd int) error) {
 	d.Helper()
-	if err := d.tryControl(what, do); err != nil {
-		d.Fatal(err)
-	}
+	try(d, d.tryControl(what, do))
 }
 
 func (d *disk) tryControl(what string, do func(fd int) error) error {

@@ -121,11 +121,7 @@ func playForgetting(t *testing.T, marker string, prepare func(r *forgetRun)) {
 	}
 	text := forgetTable(done)
 	t.Log("\n" + text)
-	if *forgetPage != "" {
-		if err := updatePage(*forgetPage, marker, text); err != nil {
-			t.Error(err)
-		}
-	}
+	updatePage(t, *forgetPage, marker, text)
 }
 
 // A forgetRun is a cluster of PostgreSQL with two servers.

@@ -71,9 +71,7 @@ func (l *life) harm(h harm, stop crashFault) {
 	}
 	full := filepath.Join(l.b.dir, file)
 	if h == harmRemoved {
-		if err := os.Remove(full); err != nil {
-			l.t.Fatal(err)
-		}
+		try(l.t, os.Remove(full))
 	} else {
 		writeSynced(l.t, full, []byte(text))
 	}

@@ -197,9 +197,7 @@ func (b *harness) ended() int {
 // term sends SIGTERM and checks that the server exits cleanly.
 func (b *harness) term() {
 	b.Helper()
-	if code := b.server.stop(); code != 0 {
-		b.Fatalf("exit code %d after SIGTERM:\n%s", code, b.server.stderr())
-	}
+	b.server.mustStop()
 }
 
 // check runs pulsegate check on the directory of a stopped server.
@@ -208,6 +206,16 @@ func (b *harness) check() {
 	if out, errs, code := output(b, b.bin, "check", b.dir); code != 0 {
 		b.Fatalf("pulsegate check: exit code %d\n%s%s", code, out, errs)
 	}
+}
+
+// finish verifies that the store is what the loads had acknowledged, stops the server and checks its directory.
+func (b *harness) finish() {
+	b.Helper()
+	if b.verify() == 0 {
+		b.Error("nothing was acknowledged")
+	}
+	b.term()
+	b.check()
 }
 
 // A load is a running pulsegate sim with a ledger.
@@ -256,9 +264,7 @@ func (l *load) over() bool {
 // acknowledged returns the number of answered requests in the ledger.
 func (l *load) acknowledged() int {
 	text, err := os.ReadFile(l.ledger)
-	if err != nil {
-		l.b.Fatal(err)
-	}
+	try(l.b, err)
 	return bytes.Count(text, []byte("\nA "))
 }
 
@@ -283,9 +289,7 @@ func (l *load) awaitSent() bool {
 	l.b.server.await("the load begins to send", func() bool {
 		over := l.over()
 		text, err := os.ReadFile(l.ledger)
-		if err != nil {
-			l.b.Fatal(err)
-		}
+		try(l.b, err)
 		sent = bytes.Contains(text, []byte("\nS "))
 		return sent || over
 	})
@@ -359,16 +363,6 @@ func (l *load) verify() *sim.Verification {
 		l.b.Fatalf("the store is not what was acknowledged: exit code %d\n%s%s", code, errs, out)
 	}
 	return &v
-}
-
-// unable ends a test that needs something the machine lacks. The test fails in CI and is skipped
-// elsewhere.
-func unable(t testing.TB, format string, args ...any) {
-	t.Helper()
-	if os.Getenv("CI") == "true" {
-		t.Fatalf(format, args...)
-	}
-	t.Skipf(format, args...)
 }
 
 // strace returns the command that runs a server with faults injected into its system calls, which
@@ -471,9 +465,7 @@ func (p *process) running() bool {
 	p.t.Helper()
 	dir := fmt.Sprintf("/proc/%d/task", p.cmd.Process.Pid)
 	tasks, err := os.ReadDir(dir)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	try(p.t, err)
 	for _, task := range tasks {
 		text, err := os.ReadFile(filepath.Join(dir, task.Name(), "stat"))
 		if err != nil {

@@ -137,11 +137,7 @@ func TestPostgresCampaign(t *testing.T) {
 	if len(c.sealed) >= 10 && slices.Max(c.sealed) == 0 {
 		t.Error("nothing was sealed")
 	}
-	if *postgresPage != "" {
-		if err := updatePage(*postgresPage, "crash-postgres", c.table()); err != nil {
-			t.Error(err)
-		}
-	}
+	updatePage(t, *postgresPage, "crash-postgres", c.table())
 }
 
 // TestPostgresPowerLoss cuts the power of PostgreSQL while a server stores readings and seals them.
@@ -292,9 +288,7 @@ func (l *pgLife) ask(i int, sql string, v any) {
 		defer conn.Close(ctx)
 		err = conn.QueryRow(ctx, sql).Scan(v)
 	}
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	try(l.t, err)
 }
 
 // noteSealed waits until some readings are in segments, and checks that each is in one place.
@@ -564,14 +558,11 @@ func (l *pgLife) loadsOver() bool {
 func (l *pgLife) storm(function string, d time.Duration) {
 	ctx := context.Background()
 	conn, err := pgx.Connect(ctx, l.members[l.primary].DSN())
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	try(l.t, err)
 	defer conn.Close(ctx)
 	for end := time.Now().Add(d); time.Now().Before(end); {
-		if _, err := conn.Exec(ctx, "SELECT "+function+"(pid) FROM pg_stat_activity WHERE application_name = 'pulsegate' AND pid <> pg_backend_pid()"); err != nil {
-			l.t.Fatal(err)
-		}
+		_, err := conn.Exec(ctx, "SELECT "+function+"(pid) FROM pg_stat_activity WHERE application_name = 'pulsegate' AND pid <> pg_backend_pid()")
+		try(l.t, err)
 		time.Sleep(time.Duration(l.rnd.Int64N(int64(10 * time.Millisecond))))
 	}
 }
@@ -590,9 +581,7 @@ func (l *pgLife) awaitRejected() {
 func (l *pgLife) writeLog() {
 	ctx := context.Background()
 	conn, err := pgx.Connect(ctx, l.members[l.primary].DSN())
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	try(l.t, err)
 	defer conn.Close(ctx)
 	polltest.Until(l.t, "PostgreSQL ends", func() bool {
 		_, _ = conn.Exec(ctx, "SELECT pg_logical_emit_message(false, '', repeat('x', 300000))") // the last one fails
@@ -630,17 +619,13 @@ func (l *pgLife) promote() {
 func (l *pgLife) replayed(m *pgtest.Server) (at int64) {
 	ctx := context.Background()
 	conn, err := pgx.Connect(ctx, m.DSN())
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	try(l.t, err)
 	defer conn.Close(ctx)
 	polltest.Until(l.t, "the standby has replayed what it has", func() bool {
 		var waits bool
 		err := conn.QueryRow(ctx, `SELECT pg_wal_lsn_diff(pg_last_wal_replay_lsn(), '0/0')::bigint,
 			EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'startup' AND wait_event = 'RecoveryRetrieveRetryInterval')`).Scan(&at, &waits)
-		if err != nil {
-			l.t.Fatal(err)
-		}
+		try(l.t, err)
 		return waits
 	})
 	return at

@@ -107,11 +107,7 @@ func TestSoak(t *testing.T) {
 	}
 	text := s.report(reports, found)
 	t.Log("\n" + text)
-	if *soakPage != "" && !t.Failed() {
-		if err := updatePage(*soakPage, "soak", text); err != nil {
-			t.Error(err)
-		}
-	}
+	updatePage(t, *soakPage, "soak", text)
 }
 
 // next starts a server.

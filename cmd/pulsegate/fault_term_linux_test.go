@@ -105,9 +105,8 @@ func sendHalf(t *testing.T, addr, body string, chunked bool) *halfSent {
 	}
 	conn, err := net.Dial("tcp", addr)
 	try(t, err)
-	if _, err := io.WriteString(conn, "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\n"+head); err != nil {
-		t.Fatal(err)
-	}
+	_, err = io.WriteString(conn, "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\n"+head)
+	try(t, err)
 	return &halfSent{conn, rest}
 }
 

@@ -19,7 +19,5 @@ func followFHIRPage(t *testing.T) {
 	r.want("The Observation is stored.")
 	r.run("cat pulsegate-audit.log")
 	r.want(`"event":"exported","subject":"p-17"`)
-	if code := r.server.stop(); code != 0 {
-		t.Errorf("the server's exit code is %d:\n%s", code, r.server.stderr())
-	}
+	r.server.mustStop()
 }

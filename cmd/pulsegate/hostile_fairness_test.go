@@ -49,26 +49,21 @@ func store(client *http.Client, url string, n int) int {
 // Seen to fail without shares, when the other address is refused, and when idle connections of the
 // full lane are not evicted: the same address is rejected for the idle timeout.
 func TestFairConnections(t *testing.T) {
-	for lane, p := range lanes(t, "--max-conns=20", "--idle-timeout=1h") {
-		t.Run(lane, func(t *testing.T) {
-			t.Parallel()
-			p.in(t)
-			p.awaitStatus("/readyz", http.StatusOK)
-			for range 200 {
-				conn := connect(t, p.addr)
-				_, _ = io.WriteString(conn, "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n") // some are closed at once
-			}
-			n := 0
-			if got := store(from(t, "127.0.0.2", nil), p.url(""), n); got != 200 && runtime.GOOS == "linux" {
-				t.Errorf("another address: %d, want 200", got)
-			}
-			same := from(t, "127.0.0.1", nil)
-			p.await("an idle connection gives way", func() bool {
-				n++
-				return store(same, p.url(""), n) == 200
-			})
+	lanes(t, []string{"--max-conns=20", "--idle-timeout=1h"}, func(t *testing.T, p *process) {
+		for range 200 {
+			conn := connect(t, p.addr)
+			_, _ = io.WriteString(conn, "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n") // some are closed at once
+		}
+		n := 0
+		if got := store(from(t, "127.0.0.2", nil), p.url(""), n); got != 200 && runtime.GOOS == "linux" {
+			t.Errorf("another address: %d, want 200", got)
+		}
+		same := from(t, "127.0.0.1", nil)
+		p.await("an idle connection gives way", func() bool {
+			n++
+			return store(same, p.url(""), n) == 200
 		})
-	}
+	})
 }
 
 // One address opens ten times as many connections of MQTT or MLLP as allowed, sends a packet or a message on each and keeps them
@@ -83,48 +78,43 @@ func TestFairMessages(t *testing.T) {
 		rejected = "\x0bMSH|^~\\&|||||||ADT^A08|1|P|2.6\r\x1c\r"
 		message  = "\x0bMSH|^~\\&|||||||ORU^R01^ORU_R01|7|P|2.6\rOBR|1||||||20231114221320+0000\rOBX|1|NM|59408-5^^LN||97|%|||||R|||||||fair\r\x1c\r"
 	)
-	for lane, p := range lanes(t, "--max-conns=20", "--mqtt-addr=127.0.0.1:0", "--mllp-addr=127.0.0.1:0") {
-		t.Run(lane, func(t *testing.T) {
-			t.Parallel()
-			p.in(t)
-			p.awaitStatus("/readyz", http.StatusOK)
-			for _, tt := range []struct {
-				name, addr, first, next, want string
-			}{
-				{"MQTT", p.mqtt, hello, hello + "\x32" + string([]byte{byte(len(topic + reading))}) + topic + reading, "\x20\x02\x00\x00\x40\x02\x00\x07"},
-				{"MLLP", p.mllp, rejected, message, "MSA|AA|7"},
-			} {
-				t.Run(tt.name, func(t *testing.T) {
-					p.in(t)
-					send := func(from string) string {
-						conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: polltest.Patience}).Dial("tcp", tt.addr)
-						if err != nil {
-							return err.Error()
+	lanes(t, []string{"--max-conns=20", "--mqtt-addr=127.0.0.1:0", "--mllp-addr=127.0.0.1:0"}, func(t *testing.T, p *process) {
+		for _, tt := range []struct {
+			name, addr, first, next, want string
+		}{
+			{"MQTT", p.mqtt, hello, hello + "\x32" + string([]byte{byte(len(topic + reading))}) + topic + reading, "\x20\x02\x00\x00\x40\x02\x00\x07"},
+			{"MLLP", p.mllp, rejected, message, "MSA|AA|7"},
+		} {
+			t.Run(tt.name, func(t *testing.T) {
+				p.in(t)
+				send := func(from string) string {
+					conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: polltest.Patience}).Dial("tcp", tt.addr)
+					if err != nil {
+						return err.Error()
+					}
+					defer conn.Close()
+					_ = conn.SetDeadline(time.Now().Add(polltest.Patience))
+					_, _ = io.WriteString(conn, tt.next) // it may be refused
+					var got []byte
+					for !strings.Contains(string(got), tt.want) {
+						part := make([]byte, 256)
+						n, err := conn.Read(part)
+						if got = append(got, part[:n]...); err != nil {
+							break
 						}
-						defer conn.Close()
-						_ = conn.SetDeadline(time.Now().Add(polltest.Patience))
-						_, _ = io.WriteString(conn, tt.next) // it may be refused
-						var got []byte
-						for !strings.Contains(string(got), tt.want) {
-							part := make([]byte, 256)
-							n, err := conn.Read(part)
-							if got = append(got, part[:n]...); err != nil {
-								break
-							}
-						}
-						return string(got)
 					}
-					for range 200 {
-						_, _ = io.WriteString(connect(t, tt.addr), tt.first) // some are refused
-					}
-					if got := send("127.0.0.2"); !strings.Contains(got, tt.want) && runtime.GOOS == "linux" {
-						t.Errorf("another address is answered %q", got)
-					}
-					p.await("the first address is served again", func() bool { return strings.Contains(send("127.0.0.1"), tt.want) })
-				})
-			}
-		})
-	}
+					return string(got)
+				}
+				for range 200 {
+					_, _ = io.WriteString(connect(t, tt.addr), tt.first) // some are refused
+				}
+				if got := send("127.0.0.2"); !strings.Contains(got, tt.want) && runtime.GOOS == "linux" {
+					t.Errorf("another address is answered %q", got)
+				}
+				p.await("the first address is served again", func() bool { return strings.Contains(send("127.0.0.1"), tt.want) })
+			})
+		}
+	})
 }
 
 // Peers that stall in their handshakes take no connections from others, and are closed after the
@@ -165,35 +155,30 @@ func TestFairHandshakes(t *testing.T) {
 // when they last for the read timeout, which is longer than the test waits.
 func TestFairBodies(t *testing.T) {
 	t.Parallel()
-	for lane, p := range lanes(t, "--read-timeout=10m") {
-		t.Run(lane, func(t *testing.T) {
-			t.Parallel()
-			p.in(t)
-			p.awaitStatus("/readyz", http.StatusOK)
-			packed := zipped(strings.Repeat(" ", 30<<20))
-			head := "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: gzip\r\nContent-Length: 1000000\r\n\r\n"
-			var stalled []net.Conn
-			for range 24 {
-				conn := connect(t, p.addr)
-				go io.WriteString(conn, head+packed[:len(packed)-8]) // some are rejected before
-				stalled = append(stalled, conn)
+	lanes(t, []string{"--read-timeout=10m"}, func(t *testing.T, p *process) {
+		packed := zipped(strings.Repeat(" ", 30<<20))
+		head := "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: gzip\r\nContent-Length: 1000000\r\n\r\n"
+		var stalled []net.Conn
+		for range 24 {
+			conn := connect(t, p.addr)
+			go io.WriteString(conn, head+packed[:len(packed)-8]) // some are rejected before
+			stalled = append(stalled, conn)
+		}
+		batch := "[" + strings.Repeat(`{"device":"fair","time":1700000000000,"spo2_pct":97},`, 2000) + `{"device":"fair","time":1700000000001,"spo2_pct":97}]`
+		other := from(t, "127.0.0.2", nil)
+		for range 10 {
+			resp, err := other.Post(p.url("/v1/readings"), "", strings.NewReader(batch))
+			try(t, err)
+			resp.Body.Close()
+			if resp.StatusCode != 200 && runtime.GOOS == "linux" {
+				t.Errorf("a batch of another address: %d, want 200", resp.StatusCode)
 			}
-			batch := "[" + strings.Repeat(`{"device":"fair","time":1700000000000,"spo2_pct":97},`, 2000) + `{"device":"fair","time":1700000000001,"spo2_pct":97}]`
-			other := from(t, "127.0.0.2", nil)
-			for range 10 {
-				resp, err := other.Post(p.url("/v1/readings"), "", strings.NewReader(batch))
-				try(t, err)
-				resp.Body.Close()
-				if resp.StatusCode != 200 && runtime.GOOS == "linux" {
-					t.Errorf("a batch of another address: %d, want 200", resp.StatusCode)
-				}
-				time.Sleep(20 * time.Millisecond) // so that some come after all have expanded
+			time.Sleep(20 * time.Millisecond) // so that some come after all have expanded
+		}
+		for _, conn := range stalled {
+			if got := outcome(conn); got != "408 end" && got != "503 end" && got != "503 408 end" && got != "end" {
+				t.Errorf("a body that stalls is answered %s, want 408 end or 503 end", got)
 			}
-			for _, conn := range stalled {
-				if got := outcome(conn); got != "408 end" && got != "503 end" && got != "503 408 end" && got != "end" {
-					t.Errorf("a body that stalls is answered %s, want 408 end or 503 end", got)
-				}
-			}
-		})
-	}
+		}
+	})
 }

@@ -35,62 +35,58 @@ func statusAs(t *testing.T, addr, method, path, host, origin string) int {
 // Seen to fail without the check, when only the full lane checks, and when the check came before
 // the counters.
 func TestForeignHosts(t *testing.T) {
-	for lane, p := range lanes(t, "--admin-addr=127.0.0.1:0") {
-		t.Run(lane, func(t *testing.T) {
-			t.Parallel()
-			p.in(t)
-			refused := 0
-			for _, tt := range []struct {
-				host, origin string
-				want         int
-			}{
-				{"localhost", "", 200},
-				{p.addr, "", 200},
-				{"127.9.9.9", "", 200},
-				{"[::1]:8080", "", 200},
-				{"localhost", "http://localhost", 200},
-				{"localhost", "https://localhost", 403},
-				{"localhost", "http://localhost:3000", 403},
-				{"localhost", "http://127.0.0.1", 403},
-				{"192.0.2.7", "", 200},
-				{"[2001:db8::7]:8080", "", 200},
-				{"evil.example", "", 403},
-				{"evil.example:8080", "", 403},
-				{"127.0.0.1.evil.example", "", 403},
-				{"localhost.evil.example", "", 403},
-				{"evil.example", "http://evil.example", 403},
-				{"localhost", "http://evil.example", 403},
-				{"localhost", "null", 403},
+	lanes(t, []string{"--admin-addr=127.0.0.1:0"}, func(t *testing.T, p *process) {
+		refused := 0
+		for _, tt := range []struct {
+			host, origin string
+			want         int
+		}{
+			{"localhost", "", 200},
+			{p.addr, "", 200},
+			{"127.9.9.9", "", 200},
+			{"[::1]:8080", "", 200},
+			{"localhost", "http://localhost", 200},
+			{"localhost", "https://localhost", 403},
+			{"localhost", "http://localhost:3000", 403},
+			{"localhost", "http://127.0.0.1", 403},
+			{"192.0.2.7", "", 200},
+			{"[2001:db8::7]:8080", "", 200},
+			{"evil.example", "", 403},
+			{"evil.example:8080", "", 403},
+			{"127.0.0.1.evil.example", "", 403},
+			{"localhost.evil.example", "", 403},
+			{"evil.example", "http://evil.example", 403},
+			{"localhost", "http://evil.example", 403},
+			{"localhost", "null", 403},
+		} {
+			p.awaitStatus("/readyz", http.StatusOK)
+			for _, at := range []struct{ addr, method, path string }{
+				{p.addr, "POST", "/v1/readings"}, {p.addr, "GET", "/v1/devices"},
+				{p.admin, "GET", "/metrics"}, {p.admin, "GET", "/debug/pprof/cmdline"}, {p.admin, "GET", contention},
 			} {
-				p.awaitStatus("/readyz", http.StatusOK)
-				for _, at := range []struct{ addr, method, path string }{
-					{p.addr, "POST", "/v1/readings"}, {p.addr, "GET", "/v1/devices"},
-					{p.admin, "GET", "/metrics"}, {p.admin, "GET", "/debug/pprof/cmdline"}, {p.admin, "GET", contention},
-				} {
-					if at.path == contention && tt.want == 200 {
-						continue // this takes a while
-					}
-					want := tt.want
-					if at.addr == p.admin && (tt.host == "192.0.2.7" || tt.host == "[2001:db8::7]:8080") {
-						want = 403 // it listens on loopback only
-					}
-					if got := statusAs(t, at.addr, at.method, at.path, tt.host, tt.origin); got != want {
-						t.Errorf("%s %s under %q for %q: %d, want %d", at.method, at.path, tt.host, tt.origin, got, want)
-					}
-					if at.addr == p.addr && want == 403 {
-						refused++
-					}
+				if at.path == contention && tt.want == 200 {
+					continue // this takes a while
+				}
+				want := tt.want
+				if at.addr == p.admin && (tt.host == "192.0.2.7" || tt.host == "[2001:db8::7]:8080") {
+					want = 403 // it listens on loopback only
+				}
+				if got := statusAs(t, at.addr, at.method, at.path, tt.host, tt.origin); got != want {
+					t.Errorf("%s %s under %q for %q: %d, want %d", at.method, at.path, tt.host, tt.origin, got, want)
+				}
+				if at.addr == p.addr && want == 403 {
+					refused++
 				}
 			}
-			if got := metric(t, p, `pulsegate_http_requests_total{code="4xx",route="unmatched"}`); got != refused {
-				t.Errorf("%d refused requests are counted, want %d", got, refused)
-			}
-			resp, _ := fetch(t, http.MethodGet, p.url("/v1/devices"), "", "Host", "evil.example")
-			if challenge := resp.Header.Get("WWW-Authenticate"); resp.StatusCode != 403 || challenge != "" {
-				t.Errorf("%s with the challenge %q, want 403 and none: there are no tokens", resp.Status, challenge)
-			}
-		})
-	}
+		}
+		if got := metric(t, p, `pulsegate_http_requests_total{code="4xx",route="unmatched"}`); got != refused {
+			t.Errorf("%d refused requests are counted, want %d", got, refused)
+		}
+		resp, _ := fetch(t, http.MethodGet, p.url("/v1/devices"), "", "Host", "evil.example")
+		if challenge := resp.Header.Get("WWW-Authenticate"); resp.StatusCode != 403 || challenge != "" {
+			t.Errorf("%s with the challenge %q, want 403 and none: there are no tokens", resp.Status, challenge)
+		}
+	})
 }
 
 // Pages of the origins of --cors-origin may read, and never write. Without the option, no answer

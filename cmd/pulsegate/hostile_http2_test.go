@@ -51,9 +51,7 @@ func TestSlowClientsThatNeverReadHTTP2(t *testing.T) {
 	}
 	wg.Wait()
 	p.await("the connection is closed", func() bool { return sockets(t, p) < open })
-	if code := p.stop(); code != 0 {
-		t.Errorf("exit code %d:\n%s", code, p.stderr())
-	}
+	p.mustStop()
 }
 
 // A stallingConn can stop reading.

@@ -2,7 +2,6 @@ package main_test
 
 import (
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -18,31 +17,26 @@ func TestLaneDifferences(t *testing.T) {
 	long := func(n int) string {
 		return fmt.Sprintf("GET /livez HTTP/1.1\r\nHost: localhost\r\nX-Long: %s\r\n\r\n", strings.Repeat("x", n))
 	}
-	for lane, p := range lanes(t, "--read-timeout=2s", "--idle-timeout=2s") {
-		t.Run(lane, func(t *testing.T) {
-			t.Parallel()
-			p.in(t)
-			p.awaitStatus("/readyz", http.StatusOK)
-			for _, tt := range []struct {
-				name, stream string
-				want         []string
-			}{
-				{"a length, then chunks", post + chunked + post, []string{"422 422 end"}},
-				{"one byte after a request", post + "G", []string{"422 end", "422 400 end"}},
-				{"three bytes after a request", post + "GET", []string{"422 end", "422 400 end"}},
-				{"three bytes of the shape after a request", post + "POS", []string{"422 end", "422 400 end"}},
-				{"a header of 20,300 bytes after a request", post + long(20_300), []string{"422 200 end", "422 431 end"}},
-				{"a header of 24,600 bytes after a request", post + long(24_600), []string{"422 431 end"}},
-			} {
-				if got := exchange(t, p.addr, tt.stream); !slices.Contains(tt.want, got) {
-					t.Errorf("%s: %s, want one of %q", tt.name, got, tt.want)
-				} else {
-					t.Logf("%s: %s", tt.name, got)
-				}
+	lanes(t, []string{"--read-timeout=2s", "--idle-timeout=2s"}, func(t *testing.T, p *process) {
+		for _, tt := range []struct {
+			name, stream string
+			want         []string
+		}{
+			{"a length, then chunks", post + chunked + post, []string{"422 422 end"}},
+			{"one byte after a request", post + "G", []string{"422 end", "422 400 end"}},
+			{"three bytes after a request", post + "GET", []string{"422 end", "422 400 end"}},
+			{"three bytes of the shape after a request", post + "POS", []string{"422 end", "422 400 end"}},
+			{"a header of 20,300 bytes after a request", post + long(20_300), []string{"422 200 end", "422 431 end"}},
+			{"a header of 24,600 bytes after a request", post + long(24_600), []string{"422 431 end"}},
+		} {
+			if got := exchange(t, p.addr, tt.stream); !slices.Contains(tt.want, got) {
+				t.Errorf("%s: %s, want one of %q", tt.name, got, tt.want)
+			} else {
+				t.Logf("%s: %s", tt.name, got)
 			}
-			if got := devices(t, p); got != "" {
-				t.Errorf("stored: %s", got)
-			}
-		})
-	}
+		}
+		if got := devices(t, p); got != "" {
+			t.Errorf("stored: %s", got)
+		}
+	})
 }

@@ -24,14 +24,18 @@ import (
 // with both lanes and one without the fast lane, so that they measure the memory of the server and
 // not that of its clients.
 
-// lanes starts a server with both lanes and one without the fast lane.
-func lanes(t testing.TB, args ...string) map[string]*process {
+// lanes runs a test against a server with both lanes and against one without the fast lane.
+func lanes(t *testing.T, args []string, test func(t *testing.T, p *process)) {
 	t.Helper()
-	servers := map[string]*process{}
 	for _, lane := range []string{"on", "off"} {
-		servers["fast lane "+lane] = start(t, program(t), filepath.Join(t.TempDir(), "data"), append([]string{"--fast-lane=" + lane}, args...)...)
+		p := start(t, program(t), filepath.Join(t.TempDir(), "data"), append([]string{"--fast-lane=" + lane}, args...)...)
+		t.Run("fast lane "+lane, func(t *testing.T) {
+			t.Parallel()
+			p.in(t)
+			p.awaitStatus("/readyz", http.StatusOK)
+			test(t, p)
+		})
 	}
-	return servers
 }
 
 // eachLane runs a test against both servers, with bounds that are low enough to be reached. A good
@@ -41,19 +45,15 @@ func eachLane(t *testing.T, test func(t *testing.T, p *process), args ...string)
 	args = append([]string{
 		"--read-timeout=3s", "--idle-timeout=3s", "--max-body-bytes=33554432", "--max-batch-bytes=4194304", "--max-readings=20000", "--insecure",
 	}, args...)
-	for lane, p := range lanes(t, args...) {
-		t.Run(lane, func(t *testing.T) {
-			t.Parallel()
-			p.in(t)
-			b := startBystander(t, p)
-			test(t, p)
-			b.finish()
-			checkMemory(t, p)
-			if code := p.stop(); code != 0 || strings.Contains(p.stderr(), "panic") {
-				t.Errorf("exit code %d:\n%s", code, p.stderr())
-			}
-		})
-	}
+	lanes(t, args, func(t *testing.T, p *process) {
+		b := startBystander(t, p)
+		test(t, p)
+		b.finish()
+		checkMemory(t, p)
+		if code := p.stop(); code != 0 || strings.Contains(p.stderr(), "panic") {
+			t.Errorf("exit code %d:\n%s", code, p.stderr())
+		}
+	})
 }
 
 // maxRSSBytes bounds the memory of a server with the bounds of eachLane: 32 MiB when idle, twice

@@ -75,15 +75,12 @@ func (m *manager) await(text string, n int) {
 func (m *manager) catchUp() {
 	m.t.Helper()
 	conn, err := net.Dial("unixgram", m.path)
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	try(m.t, err)
 	defer conn.Close()
 	const mark = "MARK=1"
 	n := m.count(mark)
-	if _, err := io.WriteString(conn, mark); err != nil {
-		m.t.Fatal(err)
-	}
+	_, err = io.WriteString(conn, mark)
+	try(m.t, err)
 	m.await(mark, n+1)
 }
 
@@ -104,9 +101,7 @@ func TestNotify(t *testing.T) {
 	p := launch(t, 1, m.managed(program(t), []string{"WATCHDOG_USEC=200000"}, "--drain-timeout=7s", "--drain-delay=10ms"))
 	m.await("WATCHDOG=1", 4)
 	m.await("STATUS=ready, serving on "+p.addr, 1)
-	if code := p.stop(); code != 0 {
-		t.Errorf("exit code %d:\n%s", code, p.stderr())
-	}
+	p.mustStop()
 	m.await("STOPPING=1", 1)
 	var order []string
 	for _, message := range m.all() {
@@ -220,9 +215,8 @@ func TestSocketActivation(t *testing.T) {
 	const body = `{"device":"d","time":1000,"spo2_pct":97}`
 	send := func() net.Conn {
 		conn := connect(t, public.Addr().String())
-		if _, err := fmt.Fprintf(conn, "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(body), body); err != nil {
-			t.Fatal(err)
-		}
+		_, err := fmt.Fprintf(conn, "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+		try(t, err)
 		return conn
 	}
 	answer := func(conn net.Conn, want string) {
@@ -237,15 +231,11 @@ func TestSocketActivation(t *testing.T) {
 	if got := metric(t, p, "pulsegate_store_devices"); got != 1 {
 		t.Errorf("the admin listener reports %d devices, want 1", got)
 	}
-	if code := p.stop(); code != 0 {
-		t.Fatalf("exit code %d:\n%s", code, p.stderr())
-	}
+	p.mustStop()
 	waiting := send()
 	p = serve()
 	answer(waiting, "duplicate")
-	if code := p.stop(); code != 0 {
-		t.Errorf("exit code %d:\n%s", code, p.stderr())
-	}
+	p.mustStop()
 }
 
 // Invalid sockets are rejected, so that nothing is served on an unexpected address.

@@ -15,12 +15,8 @@ func TestMigrateInterrupted(t *testing.T) {
 	dir := t.TempDir()
 	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
 	db, err := pebblestore.Open(from, pebblestore.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
+	try(t, db.Close())
 	interrupted, cancel := context.WithCancel(t.Context())
 	cancel()
 	var out, errs bytes.Buffer

@@ -23,22 +23,13 @@ func followOperations(t *testing.T) {
 			r.follow(block)
 		}
 	}
-	if r.server == nil {
-		t.Fatal("no command of docs/operations.md starts a server")
-	}
-	for _, want := range []string{
+	r.want(
 		`{"status":"stored"}`,
 		`"spo2_pct":{"value":97.5,`,
 		`{"status":"ready"}`,
 		"\npulsegate_ready 1\n",
 		"sent=1000 stored=1000 duplicate=0 rejected=0 failed=0 ",
 		"acknowledged=1000 read_back=1000 missing=0 ",
-	} {
-		if !strings.Contains(r.shown.String(), want) {
-			t.Errorf("the commands do not show %q:\n%s", want, r.shown.String())
-		}
-	}
-	if code := r.server.stop(); code != 0 {
-		t.Errorf("the server's exit code is %d:\n%s", code, r.server.stderr())
-	}
+	)
+	r.server.mustStop()
 }

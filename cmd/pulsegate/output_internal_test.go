@@ -17,9 +17,7 @@ func contents(t *testing.T, path string) string {
 	if errors.Is(err, os.ErrNotExist) {
 		return "none"
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return string(text)
 }
 
@@ -48,9 +46,7 @@ func TestOutput(t *testing.T) {
 	} {
 		path := filepath.Join(t.TempDir(), "file")
 		o, err := createOutput("--out", path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		if info, err := os.Stat(path); err != nil || info.Mode() != 0o600 {
 			t.Errorf("a new file: %v, %v; want mode 0600", info, err)
 		}

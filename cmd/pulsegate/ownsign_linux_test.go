@@ -162,9 +162,7 @@ func driveOwnSign(t *testing.T, store ...string) {
 	p.kill()
 	p = start(t, bin, dir, with...)
 	reads()
-	if code := p.stop(); code != 0 {
-		t.Fatalf("exit code %d: %s", code, p.stderr())
-	}
+	p.mustStop()
 
 	if _, errs, code := output(t, bin, append([]string{"serve", "--data=" + dir, "--usual=" + ownSign + "=1..2"}, with[1:]...)...); code != 2 || !strings.Contains(errs, `--usual: "`+ownSign+`" is neither a built-in sign`) {
 		t.Errorf("a range of a retired sign: exit code %d, %s", code, errs)

@@ -1,22 +1,25 @@
 package main_test
 
 import (
-	"fmt"
 	"os"
 	"strings"
+	"testing"
 )
 
-// updatePage replaces the text between <!-- name:begin --> and <!-- name:end --> of a page.
-func updatePage(path, name, text string) error {
-	page, err := os.ReadFile(path)
-	if err != nil {
-		return err
+// updatePage replaces the text between <!-- name:begin --> and <!-- name:end --> of a page, if there is one and the test
+// has not failed.
+func updatePage(t *testing.T, path, name, text string) {
+	t.Helper()
+	if path == "" || t.Failed() {
+		return
 	}
+	page, err := os.ReadFile(path)
+	try(t, err)
 	begin, end := "<!-- "+name+":begin -->", "<!-- "+name+":end -->"
 	before, rest, found := strings.Cut(string(page), begin)
 	_, after, ended := strings.Cut(rest, end)
 	if !found || !ended {
-		return fmt.Errorf("%s has no block %s", path, name)
+		t.Fatalf("%s has no block %s", path, name)
 	}
-	return os.WriteFile(path, []byte(before+begin+"\n\n"+strings.TrimSpace(text)+"\n\n"+end+after), 0o644)
+	try(t, os.WriteFile(path, []byte(before+begin+"\n\n"+strings.TrimSpace(text)+"\n\n"+end+after), 0o644))
 }

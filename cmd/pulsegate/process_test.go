@@ -33,6 +33,16 @@ func skipIfShort(t testing.TB) {
 	}
 }
 
+// unable ends a test that needs something the machine lacks. The test fails in CI and is skipped
+// elsewhere.
+func unable(t testing.TB, format string, args ...any) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatalf(format, args...)
+	}
+	t.Skipf(format, args...)
+}
+
 // program builds pulsegate, once for all tests, and returns its path.
 func program(t testing.TB) string {
 	t.Helper()
@@ -234,9 +244,7 @@ func (p *process) signal(s syscall.Signal) {
 // kill ends the process with SIGKILL and waits for its end.
 func (p *process) kill() {
 	p.signal(syscall.SIGKILL)
-	select {
-	case <-p.exited:
-	case <-time.After(polltest.Patience):
+	if !p.exitsWithin(polltest.Patience) {
 		p.t.Errorf("still running after SIGKILL:\n%s", p.stderr())
 	}
 }
@@ -248,15 +256,31 @@ func (p *process) stop() int {
 	return p.ended()
 }
 
+// mustStop sends SIGTERM and checks that the server exits cleanly.
+func (p *process) mustStop() {
+	p.t.Helper()
+	if code := p.stop(); code != 0 {
+		p.t.Fatalf("exit code %d after SIGTERM:\n%s", code, p.stderr())
+	}
+}
+
 // ended waits until the process has exited and returns its exit code, or -1 after a signal.
 func (p *process) ended() int {
 	p.t.Helper()
-	select {
-	case <-p.exited:
-	case <-time.After(polltest.Patience):
+	if !p.exitsWithin(polltest.Patience) {
 		p.t.Fatalf("the server is still running:\n%s", p.stderr())
 	}
 	return p.cmd.ProcessState.ExitCode()
+}
+
+// exitsWithin waits until the process has exited, for d at most, and reports whether it has.
+func (p *process) exitsWithin(d time.Duration) bool {
+	select {
+	case <-p.exited:
+		return true
+	case <-time.After(d):
+		return false
+	}
 }
 
 // await waits until a condition holds. If it never holds, the test fails with the output of the

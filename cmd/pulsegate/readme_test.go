@@ -37,15 +37,16 @@ func TestPages(t *testing.T) {
 // The README's commands work as they are, in their order.
 func followReadme(t *testing.T) {
 	requireFreeAddr(t, "127.0.0.1:1883")
-	blocks := readmeBlocks(t)
+	blocks := pageBlocks(t, "../README.md", 7)
 	r := newReader(t)
 	for _, block := range blocks {
 		r.follow(block)
 	}
-	if r.server == nil {
-		t.Fatal("no command of the README starts a server")
+	// The sample reading is of this moment, so that no device is stale.
+	if !regexp.MustCompile(`(?m)^ppg-000123 +\S+ +(\d+m)?\d+s `).MatchString(r.shown.String()) {
+		t.Errorf("the sample reading is not new:\n%s", r.shown.String())
 	}
-	for _, want := range []string{
+	r.want(
 		`{"status":"stored"}`,
 		`"spo2_pct":{"value":97.5,"time":"2`,
 		"\nppg-000123,2",
@@ -54,18 +55,8 @@ func followReadme(t *testing.T) {
 		"\nSIGN ",
 		"\nbed-7,",
 		" missing=0 ",
-	} {
-		if !strings.Contains(r.shown.String(), want) {
-			t.Errorf("the README's commands do not show %q", want)
-		}
-	}
-	// The sample reading is of this moment, so that no device is stale.
-	if !regexp.MustCompile(`(?m)^ppg-000123 +\S+ +(\d+m)?\d+s `).MatchString(r.shown.String()) {
-		t.Errorf("the sample reading is not new:\n%s", r.shown.String())
-	}
-	if code := r.server.stop(); code != 0 {
-		t.Errorf("the server's exit code is %d:\n%s", code, r.server.stderr())
-	}
+	)
+	r.server.mustStop()
 }
 
 // requireFreeAddr checks that the addresses of the README's commands are free.
@@ -75,30 +66,9 @@ func requireFreeAddr(t *testing.T, addr string) {
 	if err == nil {
 		err = l.Close()
 	}
-	if err == nil {
-		return
+	if err != nil {
+		unable(t, "the README's commands use the default addresses, and one of them is taken: %v", err)
 	}
-	const reason = "the README's commands use the default addresses, and one of them is taken: %v"
-	if os.Getenv("CI") == "true" {
-		t.Fatalf(reason, err)
-	}
-	t.Skipf(reason, err)
-}
-
-// readmeBlocks returns the shell blocks of the README.
-func readmeBlocks(t *testing.T) []string {
-	t.Helper()
-	text, err := os.ReadFile("../../README.md")
-	try(t, err)
-	var blocks []string
-	for _, part := range strings.Split(string(text), "```sh\n")[1:] {
-		block, _, ended := strings.Cut(part, "```")
-		if !ended {
-			t.Fatal("a block of the README has no end")
-		}
-		blocks = append(blocks, block)
-	}
-	return blocks
 }
 
 // A reader is a user who types the README's commands with pulsegate installed, in a directory with

@@ -18,9 +18,7 @@ var update = flag.Bool("update", false, "write docs/configuration.md anew in Tes
 func TestReference(t *testing.T) {
 	const path, mark = "../../docs/configuration.md", "<!-- What follows is written by `make docs`."
 	doc, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	begin := strings.Index(string(doc), mark)
 	if begin < 0 {
 		t.Fatalf("%s has no line that begins with %q", path, mark)
@@ -29,17 +27,13 @@ func TestReference(t *testing.T) {
 	written, existing := string(doc[:begin+line+1]), string(doc[begin+line+1:])
 	var reference strings.Builder
 	parser, err := newParser(new(commands), stdio{strings.NewReader(""), io.Discard, io.Discard})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	writeReference(&reference, settings.Commands(parser.Model))
 	if existing == reference.String() {
 		return
 	}
 	if *update {
-		if err := os.WriteFile(path, []byte(written+reference.String()), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.WriteFile(path, []byte(written+reference.String()), 0o666))
 		return
 	}
 	got, want := strings.Split(existing, "\n"), strings.Split(reference.String(), "\n")

@@ -79,9 +79,7 @@ func leave(t testing.TB, dir string, bytes int64) *filler {
 // remove frees the space.
 func (f *filler) remove() {
 	f.t.Helper()
-	if err := os.Remove(f.path); err != nil {
-		f.t.Fatal(err)
-	}
+	try(f.t, os.Remove(f.path))
 }
 
 // awaitReady waits until readyz answers with a status.

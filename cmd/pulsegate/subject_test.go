@@ -22,58 +22,53 @@ func TestBoundTokenEverywhere(t *testing.T) {
 	try(t, err)
 	// They show nothing that was stored, and need no token.
 	public := []string{"GET /v1/session", "GET /v1/session/begin", "GET /v1/session/callback", "HEAD /v1/session", "DELETE /v1/session"}
-	for lane, p := range lanes(t, "--tokens="+file, "--audit=", "--mapping="+mapping) {
-		t.Run(lane, func(t *testing.T) {
-			t.Parallel()
-			p.in(t)
-			p.awaitStatus("/readyz", http.StatusOK)
-			ask := func(method, path, token, body string) (int, string) {
-				t.Helper()
-				fields := []string{"Content-Type", "application/json"}
-				if token != "" {
-					fields = append(fields, "Authorization", "Bearer "+token)
+	lanes(t, []string{"--tokens=" + file, "--audit=", "--mapping=" + mapping}, func(t *testing.T, p *process) {
+		ask := func(method, path, token, body string) (int, string) {
+			t.Helper()
+			fields := []string{"Content-Type", "application/json"}
+			if token != "" {
+				fields = append(fields, "Authorization", "Bearer "+token)
+			}
+			resp, text := fetch(t, method, p.url(path), body, fields...)
+			return resp.StatusCode, text
+		}
+		const reading = `{"device":"ppg-1","time":"2026-11-21T10:00:00Z","heart_rate_bpm":72}`
+		if status, text := ask("POST", "/v1/readings", writer, reading); status != 200 {
+			t.Fatalf("%d %s", status, text)
+		}
+		_, text := ask("GET", "/openapi.json", "", "")
+		var description struct {
+			Paths map[string]map[string]json.RawMessage `json:"paths"`
+		}
+		try(t, json.Unmarshal([]byte(text), &description))
+		tested := 0
+		for path, methods := range description.Paths {
+			for method := range methods {
+				method = strings.ToUpper(method)
+				if !strings.HasPrefix(path, "/v1/") || !slices.Contains([]string{"GET", "HEAD", "POST", "PUT", "DELETE"}, method) || slices.Contains(public, method+" "+path) {
+					continue
 				}
-				resp, text := fetch(t, method, p.url(path), body, fields...)
-				return resp.StatusCode, text
-			}
-			const reading = `{"device":"ppg-1","time":"2026-11-21T10:00:00Z","heart_rate_bpm":72}`
-			if status, text := ask("POST", "/v1/readings", writer, reading); status != 200 {
-				t.Fatalf("%d %s", status, text)
-			}
-			_, text := ask("GET", "/openapi.json", "", "")
-			var description struct {
-				Paths map[string]map[string]json.RawMessage `json:"paths"`
-			}
-			try(t, json.Unmarshal([]byte(text), &description))
-			tested := 0
-			for path, methods := range description.Paths {
-				for method := range methods {
-					method = strings.ToUpper(method)
-					if !strings.HasPrefix(path, "/v1/") || !slices.Contains([]string{"GET", "HEAD", "POST", "PUT", "DELETE"}, method) || slices.Contains(public, method+" "+path) {
-						continue
-					}
-					body := ""
-					if method == "POST" {
-						body = reading
-					}
-					if path == "/v1/session" {
-						body = `{"token":"` + bound + `"}`
-					}
-					tested++
-					status, text := ask(method, strings.NewReplacer("{device}", "ppg-1", "{name}", "sim").Replace(path), bound, body)
-					if status != http.StatusForbidden || strings.Contains(text, "ppg-1") || strings.Contains(text, "72") {
-						t.Errorf("%s %s: %d %s", method, path, status, text)
-					}
+				body := ""
+				if method == "POST" {
+					body = reading
+				}
+				if path == "/v1/session" {
+					body = `{"token":"` + bound + `"}`
+				}
+				tested++
+				status, text := ask(method, strings.NewReplacer("{device}", "ppg-1", "{name}", "sim").Replace(path), bound, body)
+				if status != http.StatusForbidden || strings.Contains(text, "ppg-1") || strings.Contains(text, "72") {
+					t.Errorf("%s %s: %d %s", method, path, status, text)
 				}
 			}
-			if tested < 7 {
-				t.Errorf("only %d addresses were tested", tested)
+		}
+		if tested < 7 {
+			t.Errorf("only %d addresses were tested", tested)
+		}
+		for _, path := range []string{"/v1/devices/ppg-1/readings?format=parquet", "/v1/devices/ppg-1/readings?format=csv", "/v1/live?device=ppg-1"} {
+			if status, text := ask("GET", path, bound, ""); status != http.StatusForbidden || !strings.Contains(text, "bound to subjects") {
+				t.Errorf("GET %s: %d %s", path, status, text)
 			}
-			for _, path := range []string{"/v1/devices/ppg-1/readings?format=parquet", "/v1/devices/ppg-1/readings?format=csv", "/v1/live?device=ppg-1"} {
-				if status, text := ask("GET", path, bound, ""); status != http.StatusForbidden || !strings.Contains(text, "bound to subjects") {
-					t.Errorf("GET %s: %d %s", path, status, text)
-				}
-			}
-		})
-	}
+		}
+	})
 }

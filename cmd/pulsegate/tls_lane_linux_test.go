@@ -62,20 +62,17 @@ func TestTLSLane(t *testing.T) {
 	post(odd, authorization+"X-Odd: 1\r\n")
 
 	plain := connect(t, p.addr)
-	if _, err := io.WriteString(plain, "GET / HTTP/1.1\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
+	_, err = io.WriteString(plain, "GET / HTTP/1.1\r\n\r\n")
+	try(t, err)
 	if text, err := io.ReadAll(plain); err != nil || !strings.HasPrefix(string(text), "HTTP/1.0 400") {
 		t.Errorf("without TLS: %q, %v", text, err)
 	}
 	connect(t, p.addr).Close()
 	stalled := connect(t, p.addr)
-	if _, err := stalled.Write([]byte{22, 3, 1}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.ReadAll(stalled); err != nil {
-		t.Error(err)
-	}
+	_, err = stalled.Write([]byte{22, 3, 1})
+	try(t, err)
+	_, err = io.ReadAll(stalled)
+	try(t, err)
 	old := base.Clone()
 	old.MinVersion, old.MaxVersion = tls.VersionTLS10, tls.VersionTLS11
 	if err := tls.Client(connect(t, p.addr), old).HandshakeContext(t.Context()); err == nil {

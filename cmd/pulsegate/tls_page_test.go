@@ -22,7 +22,5 @@ func followTLSPage(t *testing.T) {
 	r.restart(func() { r.follow(clientCertificate) }, serveClients)
 	r.follow(withCertificate)
 	r.want(`{"status":"stored"}`, `"device":"ppg-000124"`, `"gateway":"bed-8"`)
-	if code := r.server.stop(); code != 0 {
-		t.Errorf("the server's exit code is %d:\n%s", code, r.server.stderr())
-	}
+	r.server.mustStop()
 }

@@ -37,9 +37,7 @@ func upkeepReader(t *testing.T) *reader {
 // restart stops the server and starts it with a command.
 func (r *reader) restart(between func(), command string) {
 	r.t.Helper()
-	if code := r.server.stop(); code != 0 {
-		r.t.Fatalf("the server's exit code is %d:\n%s", code, r.server.stderr())
-	}
+	r.server.mustStop()
 	r.server = nil
 	between()
 	r.follow(command + "\n")
@@ -84,9 +82,7 @@ func followBackupPage(t *testing.T) {
 	r.want("/backups/wednesday devices=1 readings=2 ")
 	r.run("cat pulsegate-audit.log")
 	r.want(`"event":"backed-up","peer":"127.0.0.1","actor":"this machine"`, `"event":"backed-up","peer":"127.0.0.1","actor":"token:`)
-	if code := r.server.stop(); code != 0 {
-		t.Errorf("the server's exit code is %d:\n%s", code, r.server.stderr())
-	}
+	r.server.mustStop()
 }
 
 // The commands of docs/retention.md have the effects that it describes.
