@@ -203,18 +203,14 @@ func TestGolden(t *testing.T) {
 		got := columns.AppendSegment(nil, rows)
 		want := golden(t, strings.ReplaceAll(s.name, "/", "-")+".segment", got)
 		decoded, err := columns.DecodeSegment(want, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		equal(t, "rows", decoded, rows)
 
 		runs, rows := s.group(newRand(), 150)
 		got = columns.AppendGroup(nil, runs, rows)
 		want = golden(t, strings.ReplaceAll(s.name, "/", "-")+".group", got)
 		decodedRuns, decoded, err := columns.DecodeGroup(want, nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		equal(t, "runs", decodedRuns, runs)
 		equal(t, "rows", decoded, rows)
 	}
@@ -226,14 +222,10 @@ var update = flag.Bool("update", false, "write the golden files of a new format"
 func golden(t *testing.T, name string, got []byte) []byte {
 	path := filepath.Join("testdata", "golden", name)
 	if *update {
-		if err := os.WriteFile(path, got, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.WriteFile(path, got, 0o666))
 	}
 	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if !bytes.Equal(got, want) {
 		t.Errorf("%s: the encoder wrote other bytes", name)
 	}

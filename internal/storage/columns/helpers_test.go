@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -45,6 +46,8 @@ var shapes = []shape{
 	{name: "cuff", intervalMs: minuteMs, jitterMs: 500, cuff: true, dropouts: true, gaps: true, gateways: 1},
 	{name: "five-signs", intervalMs: minuteMs, jitterMs: 500, allSigns: true, gateways: 1},
 }
+
+var try = polltest.Try
 
 // newRand returns a source of the same numbers each time.
 func newRand() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }

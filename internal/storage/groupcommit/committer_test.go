@@ -173,9 +173,7 @@ func TestGroupsAreBounded(t *testing.T) {
 				t.Errorf("round %d: a group has %d places, want at most %d", round, places, 2*maxGroup)
 			}
 		}
-		if err := c.Close(background); err != nil {
-			t.Error(err)
-		}
+		try(t, c.Close(background))
 	})
 }
 
@@ -229,9 +227,7 @@ func TestFlushes(t *testing.T) {
 		if want := [][]int{{3, 3}, {2, 2, 2}}; !reflect.DeepEqual(groups, want) {
 			t.Errorf("OnFlush: got the groups %v, want %v", groups, want)
 		}
-		if err := c.Close(background); err != nil {
-			t.Error(err)
-		}
+		try(t, c.Close(background))
 	})
 }
 

@@ -34,9 +34,8 @@ func mustBackup(t testing.TB, s *pebblestore.Store) []byte {
 	b, err := s.Backup()
 	try(t, err)
 	var archive bytes.Buffer
-	if _, err := b.WriteTo(&archive); err != nil {
-		t.Fatal(err)
-	}
+	_, err = b.WriteTo(&archive)
+	try(t, err)
 	try(t, b.Close())
 	return archive.Bytes()
 }
@@ -91,9 +90,8 @@ func TestBackupUnderLoad(t *testing.T) {
 		last = groups
 
 		fs = fs.CrashClone(vfs.CrashCloneCfg{}) // it must be on stable storage
-		if _, err := pebblestore.Restore(context.Background(), backupPath, restoredPath, backup.Options{FS: fs}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := pebblestore.Restore(context.Background(), backupPath, restoredPath, backup.Options{FS: fs})
+		try(t, err)
 		fs = fs.CrashClone(vfs.CrashCloneCfg{})
 		restored := openAt(t, fs, restoredPath)
 		again := manyEntries(50)
@@ -243,9 +241,8 @@ func TestBackupPlaces(t *testing.T) {
 			if tt.want != nil {
 				return
 			}
-			if _, err := pebblestore.Check(context.Background(), backupPath, pebblestore.CheckOptions{FS: fs}); err != nil {
-				t.Error(err)
-			}
+			_, err = pebblestore.Check(context.Background(), backupPath, pebblestore.CheckOptions{FS: fs})
+			try(t, err)
 			if names, _ := fs.List(backupPath); slices.Contains(names, "partial") {
 				t.Errorf("left %v", names)
 			}
@@ -267,9 +264,8 @@ func TestBackupModes(t *testing.T) {
 		if dir != missing {
 			try(t, os.Mkdir(dir, 0o755))
 		}
-		if _, err := pebblestore.ReceiveBackup(context.Background(), bytes.NewReader(archive), dir, backup.Options{}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := pebblestore.ReceiveBackup(context.Background(), bytes.NewReader(archive), dir, backup.Options{})
+		try(t, err)
 		entries, err := os.ReadDir(dir)
 		if err != nil || len(entries) < 5 {
 			t.Fatalf("%d files, %v", len(entries), err)
@@ -389,9 +385,8 @@ func TestRestoreSources(t *testing.T) {
 			continue
 		}
 		fs := vfs.NewMem()
-		if _, err := vfs.Clone(disk, fs, backupPath, backupPath); err != nil {
-			t.Fatal(err)
-		}
+		_, err := vfs.Clone(disk, fs, backupPath, backupPath)
+		try(t, err)
 		flip(t, fs, name, size(t, fs, name)/2)
 		if err := restore(fs, backupPath); !errors.Is(err, storage.ErrCorrupt) || !strings.Contains(err.Error(), file) {
 			t.Errorf("with %s damaged: %v, want ErrCorrupt with the file", file, err)
@@ -414,9 +409,8 @@ func TestBackupBusy(t *testing.T) {
 		t.Errorf("a second backup: %v, want ErrBusy", err)
 	}
 	try(t, b.Close())
-	if b, err = s.Backup(); err != nil {
-		t.Fatal(err)
-	}
+	b, err = s.Backup()
+	try(t, err)
 	r, w := io.Pipe()
 	var sender sync.WaitGroup
 	sender.Go(func() {
@@ -429,9 +423,8 @@ func TestBackupBusy(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if _, err := io.ReadFull(r, make([]byte, 100)); err != nil {
-		t.Fatal(err)
-	}
+	_, err = io.ReadFull(r, make([]byte, 100))
+	try(t, err)
 	closed := make(chan error)
 	go func() { closed <- s.Close() }()
 	polltest.Until(t, "Close has begun", func() bool {
@@ -440,9 +433,7 @@ func TestBackupBusy(t *testing.T) {
 	})
 	_, _ = io.Copy(io.Discard, r)
 	sender.Wait()
-	if err := <-closed; err != nil {
-		t.Error(err)
-	}
+	try(t, <-closed)
 	if _, err := s.Backup(); !errors.Is(err, storage.ErrClosed) {
 		t.Errorf("after Close: %v, want ErrClosed", err)
 	}

@@ -52,16 +52,13 @@ func TestRemovalsBesideBackup(t *testing.T) {
 		t.Errorf("during the backup, Erase returns %v, want ErrBusy", err)
 	}
 	var archive bytes.Buffer
-	if _, err := b.WriteTo(&archive); err != nil {
-		t.Fatal(err)
-	}
+	_, err = b.WriteTo(&archive)
+	try(t, err)
 	try(t, b.Close())
 	if n := erase(s); n != 1 {
 		t.Errorf("Erase removes %d readings, want 1", n)
 	}
-	if found := traces(t, fs, dataDir); len(found) > 0 {
-		t.Errorf("after the erasure, %v hold traces", found)
-	}
+	wantNoTraces(t, fs)
 	mustReceive(t, fs, mustBackup(t, s))
 	if found := traces(t, fs, backupPath); len(found) > 0 {
 		t.Errorf("in the backup after it, %v hold traces", found)
@@ -84,9 +81,8 @@ func TestRemovalsBesideBackup(t *testing.T) {
 	} {
 		fs := vfs.NewMem()
 		mustReceive(t, fs, archive.Bytes())
-		if _, err := pebblestore.Restore(ctx, backupPath, restoredPath, backup.Options{FS: fs}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := pebblestore.Restore(ctx, backupPath, restoredPath, backup.Options{FS: fs})
+		try(t, err)
 		s := openAt(t, fs, restoredPath)
 		if got := mustDump(t, s); got != want {
 			t.Errorf("%s: the backup differs from the store when it began", name)

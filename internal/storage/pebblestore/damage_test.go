@@ -204,9 +204,8 @@ func backUp(t *testing.T, s *pebblestore.Store) *vfs.MemFS {
 	t.Helper()
 	fs := vfs.NewMem()
 	try(t, fs.MkdirAll(path.Dir(dataDir), 0o700))
-	if _, err := pebblestore.ReceiveBackup(context.Background(), bytes.NewReader(mustBackup(t, s)), dataDir, backup.Options{FS: fs}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := pebblestore.ReceiveBackup(context.Background(), bytes.NewReader(mustBackup(t, s)), dataDir, backup.Options{FS: fs})
+	try(t, err)
 	return fs
 }
 

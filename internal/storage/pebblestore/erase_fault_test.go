@@ -107,9 +107,8 @@ func TestEraseCrash(t *testing.T) {
 	mu.Lock()
 	active = true
 	mu.Unlock()
-	if _, err := s.Erase(mustName(erasedDevice)); err != nil {
-		t.Fatal(err)
-	}
+	_, err := s.Erase(mustName(erasedDevice))
+	try(t, err)
 	mu.Lock()
 	erased := len(found)
 	mu.Unlock()

@@ -53,9 +53,8 @@ func TestEraseRecord(t *testing.T) {
 		}},
 		{"another device", 0, func(t *testing.T, s *pebblestore.Store, _ func() *pebblestore.Store) []storage.Erasure {
 			defer mustClose(t, s)
-			if _, err := s.Erase(mustName("dev-7")); err != nil {
-				t.Error(err)
-			}
+			_, err := s.Erase(mustName("dev-7"))
+			try(t, err)
 			return nil
 		}},
 		{"third start", 2, func(t *testing.T, s *pebblestore.Store, open func() *pebblestore.Store) []storage.Erasure {
@@ -72,9 +71,8 @@ func TestEraseRecord(t *testing.T) {
 			if _, err := s.Erase(mustName("dev-7")); !errors.Is(err, storage.ErrUnfinished) || !errors.Is(err, errRecord) {
 				t.Errorf("while the other cannot be recorded: %v, want ErrUnfinished", err)
 			}
-			if _, err := s.Erase(mustName("dev-7")); err != nil {
-				t.Error(err)
-			}
+			_, err := s.Erase(mustName("dev-7"))
+			try(t, err)
 			return nil
 		}},
 	} {

@@ -53,9 +53,7 @@ func TestEraseEmptied(t *testing.T) {
 			if e != want || tt.onlyJournals != errors.Is(err, storage.ErrNotFound) || err != nil && !tt.onlyJournals {
 				t.Errorf("Erase returns %+v, %v, want %+v, or ErrNotFound: %t", e, err, want, tt.onlyJournals)
 			}
-			if found := traces(t, fs, dataDir); len(found) > 0 {
-				t.Errorf("after it, %v hold traces", found)
-			}
+			wantNoTraces(t, fs)
 			for _, unknown := range []string{erasedDevice, "never-seen", "late", "later-1"} {
 				if _, err := s.Erase(mustName(unknown)); !errors.Is(err, storage.ErrNotFound) {
 					t.Errorf("Erase(%s) of an unknown device returns %v, want ErrNotFound", unknown, err)
@@ -94,8 +92,7 @@ func TestResumeRemoved(t *testing.T) {
 			t.Errorf("Latest of the new device returns %+v, %v", d, err)
 		}
 		mustClose(t, s)
-		if _, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs}); err != nil {
-			t.Error(err)
-		}
+		_, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs})
+		try(t, err)
 	}
 }

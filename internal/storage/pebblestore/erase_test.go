@@ -51,6 +51,13 @@ func traces(t *testing.T, fs vfs.FS, dir string) []string {
 	return tracesOf(fs, dir, append(oldTraces(), erasedDevice[:12], erasedDevice[12:24]))
 }
 
+func wantNoTraces(t *testing.T, fs vfs.FS) {
+	t.Helper()
+	if found := traces(t, fs, dataDir); len(found) > 0 {
+		t.Errorf("%v hold traces of the erased device", found)
+	}
+}
+
 // tracesOf returns the files that contain any of parts.
 func tracesOf(fs vfs.FS, dir string, parts []string) []string {
 	var found []string
@@ -118,9 +125,7 @@ func TestErase(t *testing.T) {
 	if e.Readings != 4000 || e.Device != mustName(erasedDevice) {
 		t.Errorf("Erase returns %+v, want 4000 readings", e)
 	}
-	if found := traces(t, fs, dataDir); len(found) > 0 {
-		t.Errorf("after it, %v hold traces", found)
-	}
+	wantNoTraces(t, fs)
 	if _, err := s.Latest(context.Background(), mustName(erasedDevice)); !errors.Is(err, storage.ErrNotFound) {
 		t.Errorf("Latest returns %v, want ErrNotFound", err)
 	}
@@ -188,9 +193,7 @@ func TestEraseBesideReader(t *testing.T) {
 	}
 	release()
 	try(t, <-erased)
-	if found := traces(t, fs, dataDir); len(found) > 0 {
-		t.Errorf("%v hold traces", found)
-	}
+	wantNoTraces(t, fs)
 }
 
 // TestEraseBusy erases a device during a backup, and an unknown one.
@@ -300,7 +303,5 @@ func TestEraseBesideBriefReaders(t *testing.T) {
 	if err != nil || e.Readings != 100 || r.held == 0 {
 		t.Errorf("with %d readers, Erase returns %+v, %v, want 100 readings", r.held, e, err)
 	}
-	if found := traces(t, fs, dataDir); len(found) > 0 {
-		t.Errorf("%v hold traces", found)
-	}
+	wantNoTraces(t, fs)
 }

@@ -38,9 +38,8 @@ func cutErasure(t *testing.T) (crashed *vfs.MemFS) {
 	s := mustOpen(t, pebblestore.Options{FS: inject(disk, spy)})
 	defer mustClose(t, s)
 	fill(t, s, 0, 2)
-	if _, err := s.Erase(mustName(erasedDevice)); err != nil {
-		t.Fatal(err)
-	}
+	_, err := s.Erase(mustName(erasedDevice))
+	try(t, err)
 	mu.Lock()
 	defer mu.Unlock()
 	if crashed == nil {
@@ -97,9 +96,7 @@ func TestEraseDamagedIntent(t *testing.T) {
 	s := mustOpen(t, pebblestore.Options{FS: disk})
 	defer mustClose(t, s)
 	mustAppend(t, s, newEntry(1))
-	if err := s.Degraded(); !errors.Is(err, storage.ErrCorrupt) || !strings.Contains(err.Error(), "ERASING") {
-		t.Errorf("Degraded returns %v, want ErrCorrupt with the file", err)
-	}
+	wantDegraded(t, s, "ERASING")
 	if n := pebblestore.Scrubbed(s).Damaged; n != 1 {
 		t.Errorf("%d files are damaged, want 1", n)
 	}
@@ -151,8 +148,7 @@ func TestEraseAssignmentLateRow(t *testing.T) {
 			s = mustOpen(t, pebblestore.Options{FS: fs})
 		}
 		mustClose(t, s)
-		if _, err := pebblestore.Check(t.Context(), dataDir, pebblestore.CheckOptions{FS: fs}); err != nil {
-			t.Error(err)
-		}
+		_, err = pebblestore.Check(t.Context(), dataDir, pebblestore.CheckOptions{FS: fs})
+		try(t, err)
 	}
 }

@@ -241,6 +241,14 @@ func (lyingFile) Sync() error                { return nil }
 func (lyingFile) SyncData() error            { return nil }
 func (lyingFile) SyncTo(int64) (bool, error) { return false, nil }
 
+// wantDegraded checks that a store reports the damage of a file.
+func wantDegraded(t testing.TB, s *pebblestore.Store, file string) {
+	t.Helper()
+	if err := s.Degraded(); !errors.Is(err, storage.ErrCorrupt) || !strings.Contains(err.Error(), file) {
+		t.Errorf("Degraded returns %v, want ErrCorrupt with %s", err, file)
+	}
+}
+
 // copyFS returns a copy of the data directory.
 func copyFS(t testing.TB, fs vfs.FS) *vfs.MemFS {
 	t.Helper()
@@ -276,8 +284,7 @@ func writeFile(t testing.TB, fs vfs.FS, path, text string) {
 	t.Helper()
 	f, err := fs.Create(path, vfs.WriteCategoryUnspecified)
 	try(t, err)
-	if _, err := io.WriteString(f, text); err != nil {
-		t.Fatal(err)
-	}
+	_, err = io.WriteString(f, text)
+	try(t, err)
 	try(t, f.Close())
 }

@@ -35,9 +35,8 @@ func TestOpenPartial(t *testing.T) {
 	}
 
 	// What was published is compared again, and not written to.
-	if s, err = pebblestore.OpenPartial(dir, pebblestore.Options{}); err != nil {
-		t.Fatal(err)
-	}
+	s, err = pebblestore.OpenPartial(dir, pebblestore.Options{})
+	try(t, err)
 	if err := s.Begin(); !errors.Is(err, backup.ErrNotEmpty) {
 		t.Errorf("a store that exists: %v", err)
 	}
@@ -61,9 +60,8 @@ func TestOpenVerifiedErasing(t *testing.T) {
 	s, err := pebblestore.Open(dir, pebblestore.Options{})
 	try(t, err)
 	try(t, s.Append([]*storage.Entry{entry("gone", 1, 1)}), s.Close())
-	if s, _, err = pebblestore.OpenVerified(t.Context(), dir, pebblestore.CheckOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	s, _, err = pebblestore.OpenVerified(t.Context(), dir, pebblestore.CheckOptions{})
+	try(t, err)
 	try(t, s.Close())
 	// An erasure began, and the process was killed: the store was not closed.
 	try(t, os.Remove(filepath.Join(dir, "LISTED")))

@@ -32,9 +32,8 @@ func TestRestoreCrash(t *testing.T) {
 				mkdirSynced(t, disk, "restored", restoredPath)
 			}
 			found := crashesOf(disk, []int{0, 50, 100}, func(fs vfs.FS) {
-				if _, err := pebblestore.Restore(context.Background(), backupPath, restoredPath, backup.Options{FS: fs}); err != nil {
-					t.Fatal(err)
-				}
+				_, err := pebblestore.Restore(context.Background(), backupPath, restoredPath, backup.Options{FS: fs})
+				try(t, err)
 			})
 			found = append(found, crashPoint{at: "the end", fs: disk.CrashClone(vfs.CrashCloneCfg{})})
 			whole := 0

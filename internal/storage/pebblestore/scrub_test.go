@@ -3,7 +3,6 @@ package pebblestore_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"log/slog"
 	"math/rand/v2"
@@ -60,9 +59,8 @@ func scrubStore(t *testing.T, fs vfs.FS, log *slog.Logger, tables int) *pebblest
 		}
 		written.dirs[tables] = dir
 	}
-	if _, err := vfs.Clone(written.dirs[tables], fs, dataDir, dataDir, vfs.CloneSync); err != nil {
-		t.Fatal(err)
-	}
+	_, err := vfs.Clone(written.dirs[tables], fs, dataDir, dataDir, vfs.CloneSync)
+	try(t, err)
 	return mustOpen(t, o)
 }
 
@@ -148,9 +146,7 @@ func TestScrub(t *testing.T) {
 		try(t, err)
 		flip(t, fs, path.Join(dataDir, bad), len(whole)/3)
 		time.Sleep(scrubTime)
-		if err := s.Degraded(); !errors.Is(err, storage.ErrCorrupt) || !strings.Contains(err.Error(), bad) {
-			t.Errorf("Degraded returns %v, want ErrCorrupt with %s", err, bad)
-		}
+		wantDegraded(t, s, bad)
 		wantBad(t, s, 1, 0)
 		if st := pebblestore.Scrubbed(s); st.Damaged != 1 || st.ScrubEndedUnixMs == first.ScrubEndedUnixMs {
 			t.Errorf("%d files are damaged, and the pass ended at %d, want one and later than at %d", st.Damaged, st.ScrubEndedUnixMs, first.ScrubEndedUnixMs)
@@ -183,9 +179,7 @@ func TestScrubLost(t *testing.T) {
 		defer scrub(t, s)()
 		time.Sleep(scrubTime)
 		wantBad(t, s, 1, 0)
-		if err := s.Degraded(); !errors.Is(err, storage.ErrCorrupt) || !strings.Contains(err.Error(), lost) {
-			t.Errorf("Degraded returns %v, want ErrCorrupt with %s", err, lost)
-		}
+		wantDegraded(t, s, lost)
 	})
 }
 
@@ -204,9 +198,7 @@ func TestScrubOpenFiles(t *testing.T) {
 				flip(t, fs, name, size(t, fs, name)/2)
 				defer scrub(t, s)()
 				time.Sleep(2 * scrubDelay)
-				if err := s.Degraded(); !errors.Is(err, storage.ErrCorrupt) || !strings.Contains(err.Error(), path.Base(name)) {
-					t.Errorf("Degraded returns %v, want ErrCorrupt with %s", err, name)
-				}
+				wantDegraded(t, s, path.Base(name))
 				if n := pebblestore.Scrubbed(s).Damaged; n != 1 {
 					t.Errorf("%d files are damaged, want 1", n)
 				}
@@ -242,9 +234,8 @@ func TestScrubManifest(t *testing.T) {
 			try(t, err)
 		}
 		for grown.Len() < 1<<20 {
-			if _, err := w.WriteRecord(make([]byte, 8<<10)); err != nil {
-				t.Fatal(err)
-			}
+			_, err := w.WriteRecord(make([]byte, 8<<10))
+			try(t, err)
 		}
 		try(t, w.Close())
 		writeFile(t, fs, name, grown.String())
@@ -263,9 +254,7 @@ func TestScrubManifest(t *testing.T) {
 			t.Errorf("a backup waited until the scrub had read %d bytes", n)
 		}
 		time.Sleep(scrubTime)
-		if err := s.Degraded(); !errors.Is(err, storage.ErrCorrupt) || !strings.Contains(err.Error(), path.Base(name)) {
-			t.Errorf("Degraded returns %v, want ErrCorrupt with %s", err, name)
-		}
+		wantDegraded(t, s, path.Base(name))
 		if st := pebblestore.Scrubbed(s); st.Damaged != 1 || st.ScrubEndedUnixMs == 0 {
 			t.Errorf("%d files are damaged, and the pass ended at %d, want one, and an end", st.Damaged, st.ScrubEndedUnixMs)
 		}
@@ -369,17 +358,14 @@ func TestScrubLetsGo(t *testing.T) {
 func TestScrubYields(t *testing.T) {
 	for name, upkeep := range map[string]func(*testing.T, *pebblestore.Store, func()){
 		"erasure": func(t *testing.T, s *pebblestore.Store, _ func()) {
-			if _, err := s.Erase(mustName(erasedDevice)); err != nil {
-				t.Error(err)
-			}
+			_, err := s.Erase(mustName(erasedDevice))
+			try(t, err)
 		},
 		"backup": func(t *testing.T, s *pebblestore.Store, during func()) {
 			b, err := s.Backup()
 			try(t, err)
 			during()
-			if err := b.Close(); err != nil {
-				t.Error(err)
-			}
+			try(t, b.Close())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -420,9 +406,7 @@ func TestScrubYields(t *testing.T) {
 					t.Errorf("meanwhile, the scrub read %d bytes; it had a file open: %t", n, held.Load())
 				}
 				if name == "erasure" {
-					if found := traces(t, fs, dataDir); len(found) > 0 {
-						t.Errorf("%v hold traces", found)
-					}
+					wantNoTraces(t, fs)
 				}
 				time.Sleep(2 * scrubTime)
 				if st := pebblestore.Scrubbed(s); st.ScrubEndedUnixMs == 0 || st.Damaged != 0 {
@@ -500,9 +484,7 @@ func TestScrubRemembers(t *testing.T) {
 		stop = scrub(t, s)
 		time.Sleep(scrubTime / 8)
 		wantBad(t, s, 1, 0)
-		if err := s.Degraded(); !errors.Is(err, storage.ErrCorrupt) || !strings.Contains(err.Error(), bad) {
-			t.Errorf("Degraded returns %v, want ErrCorrupt with %s", err, bad)
-		}
+		wantDegraded(t, s, bad)
 		// Without its file, the scrub starts a new pass.
 		stop()
 		mustClose(t, s)
@@ -531,17 +513,12 @@ func TestScrubBesideAll(t *testing.T) {
 	})
 	for k := range int64(3) {
 		fill(t, s, 10*k, 10*k+10)
-		if _, err := s.Erase(mustName(erasedDevice)); err != nil {
-			t.Error(err)
-		}
-		if found := traces(t, fs, dataDir); len(found) > 0 {
-			t.Errorf("%v hold traces", found)
-		}
+		_, err := s.Erase(mustName(erasedDevice))
+		try(t, err)
+		wantNoTraces(t, fs)
 		b, err := s.Backup()
 		try(t, err)
-		if err := b.Close(); err != nil {
-			t.Error(err)
-		}
+		try(t, b.Close())
 		pebblestore.CompactAll(s)
 	}
 	cancel()

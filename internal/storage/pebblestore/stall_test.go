@@ -111,9 +111,7 @@ func TestFlushBesideReopen(t *testing.T) {
 	polltest.Until(t, "the tree is being closed", func() bool { return pebblestore.Locked(s) })
 	gate.open()
 	for _, ch := range []chan error{reopened, flushed, flushed} {
-		if err := receive(t, ch); err != nil {
-			t.Error(err)
-		}
+		try(t, receive(t, ch))
 	}
 	if got := count(t, s, "d"); got != 2 {
 		t.Errorf("%d records, want 2", got)

@@ -84,9 +84,8 @@ func TestTidy(t *testing.T) {
 		if n := shown(t, s, "store_tidied_readings_total"); n != 35 {
 			t.Errorf("%v readings were tidied, want 35", n)
 		}
-		if _, err := s.Erase(mustName("busy")); err != nil {
-			t.Fatal(err)
-		}
+		_, err := s.Erase(mustName("busy"))
+		try(t, err)
 		if got := mustDump(t, s); got != want {
 			t.Error("merging has changed what is stored")
 		}
@@ -99,9 +98,8 @@ func TestTidy(t *testing.T) {
 		}
 		want = mustDump(t, s)
 		mustClose(t, s)
-		if _, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: disk}); err != nil {
-			t.Error(err)
-		}
+		_, err = pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: disk})
+		try(t, err)
 		s = mustOpen(t, pebblestore.WithSegmentRows(pebblestore.Options{FS: disk, MinFreeBytes: -1}, 200))
 		if err := pebblestore.TidyPass(s); err != nil { // after the start
 			t.Fatal(err)

@@ -43,16 +43,14 @@ func TestWalkDevices(t *testing.T) {
 	mustAppend(t, s, group...)
 	check("after Append", 3000)
 	for _, i := range []int{0, 1023, 1024, 2999} {
-		if _, err := s.Erase(mustName(fmt.Sprintf("d-%04d", i))); err != nil {
-			t.Fatal(err)
-		}
+		_, err := s.Erase(mustName(fmt.Sprintf("d-%04d", i)))
+		try(t, err)
 	}
 	check("after Erase", 2996)
 	mustAppend(t, s, entry("new", 5000, 62))
 	check("with a number that is used again", 2997)
-	if _, err := s.Expire(ctx, 1001, math.MaxInt64); err != nil {
-		t.Fatal(err)
-	}
+	_, err := s.Expire(ctx, 1001, math.MaxInt64)
+	try(t, err)
 	check("after Expire", int(s.DeviceCount()))
 	if left := s.DeviceCount(); left == 0 || left == 2997 {
 		t.Errorf("%d devices are left", left)

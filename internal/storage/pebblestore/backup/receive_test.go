@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/backup"
 )
@@ -37,15 +38,10 @@ func TestHostileArchive(t *testing.T) {
 	for name, h := range tests {
 		var b bytes.Buffer
 		w := tar.NewWriter(&b)
-		if err := w.WriteHeader(h); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := w.Write(make([]byte, h.Size)); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
+		polltest.Try(t, w.WriteHeader(h))
+		_, err := w.Write(make([]byte, h.Size))
+		polltest.Try(t, err)
+		polltest.Try(t, w.Close())
 		archives[name] = b.Bytes()
 	}
 	archives["sparse"] = sparse(1 << 40)

@@ -1,7 +1,6 @@
 package datadir_test
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,26 +8,23 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
 )
+
+var try = polltest.Try
 
 // TestAnchoredFiles accesses files by path after the store's directory was moved and replaced by another one, as
 // a flush, a query or an erasure may before that is noticed. The mutant is skip-anchor.
 func TestAnchoredFiles(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
-	try := func(errs ...error) {
-		t.Helper()
-		if err := errors.Join(errs...); err != nil {
-			t.Fatal(err)
-		}
-	}
 	d, err := datadir.Open(vfs.Default, dir, false, false)
-	try(err)
+	try(t, err)
 	defer d.Close() // its error does not matter here
 	f := d.Watch(d.FS, nil)
 	table := filepath.Join(dir, "000002.sst")
-	try(os.Rename(dir, dir+".old"), os.Mkdir(dir, 0o700), os.WriteFile(table, []byte("another store"), 0o600))
+	try(t, os.Rename(dir, dir+".old"), os.Mkdir(dir, 0o700), os.WriteFile(table, []byte("another store"), 0o600))
 	for what, err := range map[string]error{
 		"Create":        second(f.Create(filepath.Join(dir, "000003.sst"), vfs.WriteCategoryUnspecified)),
 		"Rename":        f.Rename(table, filepath.Join(dir, "000003.sst")),

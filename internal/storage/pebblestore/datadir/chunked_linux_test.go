@@ -15,8 +15,6 @@ func directIO(t *testing.T, name string) bool {
 	if err != nil {
 		return false
 	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, f.Close())
 	return true
 }

@@ -24,13 +24,9 @@ func TestChunkedFile(t *testing.T) {
 			want[i] = byte(i * i / 7)
 		}
 		name := filepath.Join(dir, "file")
-		if err := os.WriteFile(name, want, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.WriteFile(name, want, 0o600))
 		mem := vfs.NewMem() // which, with the race detector, destroys what it was given to write
-		if err := datadir.WriteSynced(mem, "file", bytes.Clone(want)); err != nil {
-			t.Fatal(err)
-		}
+		try(t, datadir.WriteSynced(mem, "file", bytes.Clone(want)))
 		for _, at := range []struct {
 			fs   vfs.FS
 			name string
