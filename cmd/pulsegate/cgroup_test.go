@@ -81,23 +81,23 @@ func (g *cgroup) command(bin string, args ...string) *exec.Cmd {
 // kills returns how many processes the kernel has killed because of the limit.
 func (g *cgroup) kills() int {
 	if g.v2 {
-		return g.figure("memory.events", "oom_kill")
+		return numberIn(g.t, filepath.Join(g.dir, "memory.events"), "oom_kill")
 	}
-	return g.figure("memory.oom_control", "oom_kill")
+	return numberIn(g.t, filepath.Join(g.dir, "memory.oom_control"), "oom_kill")
 }
 
-// figure returns a number from a file with lines "name number".
-func (g *cgroup) figure(file, name string) int {
-	g.t.Helper()
-	text, err := os.ReadFile(filepath.Join(g.dir, file))
-	try(g.t, err)
+// numberIn returns a number from a file with lines that begin with "name number".
+func numberIn(t testing.TB, file, name string) int {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	try(t, err)
 	for line := range strings.Lines(string(text)) {
-		if fields := strings.Fields(line); len(fields) == 2 && fields[0] == name {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == name {
 			n, err := strconv.Atoi(fields[1])
-			try(g.t, err)
+			try(t, err)
 			return n
 		}
 	}
-	g.t.Fatalf("%s does not show %s", file, name)
+	t.Fatalf("%s does not show %s", file, name)
 	return 0
 }

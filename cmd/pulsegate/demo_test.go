@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"encoding/csv"
 	"encoding/json"
-	"io"
 	"net/http"
 	"os/exec"
 	"slices"
@@ -89,11 +88,8 @@ func TestDemo(t *testing.T) {
 
 	// The replay continues: the five devices get readings.
 	polltest.Until(t, "readings of the replay", func() bool {
-		answer, err := http.Get(address + "v1/devices?prefix=replay-")
-		try(t, err)
-		defer answer.Body.Close()
-		text, err := io.ReadAll(answer.Body)
-		return err == nil && strings.Count(string(text), `"device":"replay-`) == 4
+		_, text := fetch(t, http.MethodGet, address+"v1/devices?prefix=replay-", "")
+		return strings.Count(text, `"device":"replay-`) == 4
 	})
 
 	try(t, cmd.Process.Signal(syscall.SIGINT))

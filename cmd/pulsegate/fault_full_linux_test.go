@@ -37,14 +37,9 @@ func TestDiskFull(t *testing.T) {
 			f := leave(t, mounted, mark+8<<20)
 			l := b.load("--users=8", "--batch=200", "--for=1h")
 			b.awaitReady(503)
-			resp, err := http.Post("http://"+b.addr+"/v1/readings", "", strings.NewReader(`{"device":"during","time":1000,"spo2_pct":97}`))
-			try(t, err)
-			resp.Body.Close()
-			if resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" {
-				t.Errorf("a POST is answered %d, Retry-After %q; want 503 and a time", resp.StatusCode, resp.Header.Get("Retry-After"))
-			}
-			if _, text, _ := b.post(`{"device":"during","time":1000,"spo2_pct":97}`, false); !strings.Contains(text, "problems.md#disk-low") {
-				t.Errorf("a POST is answered %s, want the problem disk-low", text)
+			resp, text := fetch(t, http.MethodPost, "http://"+b.addr+"/v1/readings", `{"device":"during","time":1000,"spo2_pct":97}`)
+			if resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" || !strings.Contains(text, "problems.md#disk-low") {
+				t.Errorf("a POST is answered %s %s, Retry-After %q; want 503, the problem disk-low and a time", resp.Status, text, resp.Header.Get("Retry-After"))
 			}
 			if got := b.readings("before"); len(got) != 1 {
 				t.Errorf("a reader finds %d readings, want 1", len(got))

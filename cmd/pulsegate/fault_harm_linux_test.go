@@ -160,7 +160,7 @@ func (l *life) draw(h harm, stop crashFault, have map[string]string) (file, text
 	case harmZeroed:
 		text = zeroSector(have[file])
 	case harmFlipped:
-		text = flipBit(have[file], l.rnd.IntN(len(have[file])))
+		text = flip(have[file], l.rnd.IntN(len(have[file])))
 	}
 	return file, text, true
 }

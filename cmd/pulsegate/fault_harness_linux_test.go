@@ -522,25 +522,3 @@ func (b *harness) readings(device string) []string {
 		return nil
 	}
 }
-
-// peakMemory returns the peak resident memory of the server in bytes.
-func (b *harness) peakMemory() int {
-	b.Helper()
-	return procStatus(b, b.server.cmd.Process.Pid, "VmHWM") << 10
-}
-
-// procStatus returns a number of /proc/PID/status.
-func procStatus(t testing.TB, pid int, name string) int {
-	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	try(t, err)
-	for line := range strings.Lines(string(text)) {
-		if rest, ok := strings.CutPrefix(line, name+":"); ok {
-			n, err := strconv.Atoi(strings.Fields(rest)[0])
-			try(t, err)
-			return n
-		}
-	}
-	t.Fatalf("/proc/%d/status does not show %s", pid, name)
-	return 0
-}

@@ -16,14 +16,6 @@ func zeroSector(text string) string {
 	return text[:from] + strings.Repeat("\x00", to-from) + text[to:]
 }
 
-// flipBit flips one bit of a byte.
-func flipBit(text string, at int) string {
-	if text == "" {
-		return text
-	}
-	return text[:at] + string([]byte{text[at] ^ 4}) + text[at+1:]
-}
-
 // LOCK is removed, or the whole directory is moved away, while a server stores readings. The
 // server exits by itself with the reason, no other process can open the directory before, and the
 // readings that it acknowledged are in its directory.

@@ -54,7 +54,7 @@ func TestStalledDisk(t *testing.T) {
 		if got := b.readings("before"); len(got) != 1 {
 			t.Errorf("a reader finds %d readings while the disk stalls, want 1", len(got))
 		}
-		if got := b.peakMemory(); got > stallMemory {
+		if got := b.server.peakMemory(); got > stallMemory {
 			t.Errorf("the server took %d MB, want at most %d", got>>20, stallMemory>>20)
 		}
 		d.thaw()

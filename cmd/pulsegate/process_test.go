@@ -256,10 +256,10 @@ func (p *process) stop() int {
 	return p.ended()
 }
 
-// mustStop sends SIGTERM and checks that the server exits cleanly.
+// mustStop sends SIGTERM and checks that the server exits cleanly, and that nothing has panicked.
 func (p *process) mustStop() {
 	p.t.Helper()
-	if code := p.stop(); code != 0 {
+	if code := p.stop(); code != 0 || strings.Contains(p.stderr(), "panic") {
 		p.t.Fatalf("exit code %d after SIGTERM:\n%s", code, p.stderr())
 	}
 }

@@ -111,7 +111,5 @@ func TestTLSLane(t *testing.T) {
 	if !counted {
 		t.Errorf("not in /metrics:\n%s", strings.Join(missing, "\n"))
 	}
-	if code := p.stop(); code != 0 || strings.Contains(p.stderr(), "panic") {
-		t.Errorf("exit code %d:\n%s", code, p.stderr())
-	}
+	p.mustStop()
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -285,20 +284,4 @@ func TestEraseMeetsClose(t *testing.T) {
 	if refused == 0 {
 		t.Error("no erasure was refused")
 	}
-}
-
-func failReopen(string) {
-	f := &fault{match: operation(".dbtmp", errorfs.OpCreate), failing: errDisk}
-	s, err := pebblestore.Open(dataDir, pebblestore.Options{
-		FS: inject(vfs.NewMem(), f), OnFatal: func(message string) { fmt.Println(message); os.Exit(3) },
-	})
-	if err == nil {
-		err = s.Append([]*storage.Entry{erasedEntry(1)})
-	}
-	f.on.Store(true)
-	if err == nil {
-		_, err = s.Erase(mustName(erasedDevice))
-	}
-	fmt.Println("Erase returned", err)
-	os.Exit(1)
 }

@@ -114,13 +114,7 @@ func TestFailedLog(t *testing.T) {
 // TestFailedManifest fails the sync of the manifest in a flush: Pebble's background work
 // cannot continue, and OnFatal must be called.
 func TestFailedManifest(t *testing.T) {
-	out, err := child(t, "fail the manifest", "").CombinedOutput()
-	wantExit(t, err, 3, out)
-	for _, want := range []string{"MANIFEST", errDisk.Error(), dataDir, "acknowledged"} {
-		if !strings.Contains(string(out), want) {
-			t.Errorf("the process printed %q, want %q in it", out, want)
-		}
-	}
+	wantExit(t, "fail the manifest", "MANIFEST", errDisk.Error(), dataDir, "acknowledged")
 }
 
 func failManifest(string) { failUntilExit(manifestFault()) }
@@ -135,8 +129,7 @@ func manifestFault() *fault {
 //
 // Seen to fail when Open waited for the end of the process.
 func TestFailedCreation(t *testing.T) {
-	out, err := child(t, "fail the creation", "").CombinedOutput()
-	wantExit(t, err, 3, out)
+	wantExit(t, "fail the creation")
 }
 
 func failCreation(string) {
@@ -153,10 +146,7 @@ func failCreation(string) {
 	if err == nil {
 		err = errors.Join(s.Append([]*storage.Entry{entry("d", 1, 1)}), s.Close())
 	}
-	if err != nil {
-		fmt.Println(err)
-		os.Exit(1)
-	}
+	exitIf(err)
 	os.Exit(3)
 }
 
@@ -166,8 +156,7 @@ func failCreation(string) {
 //
 // Seen to fail when Append returned ErrFailed as soon as the failure was recorded.
 func TestFatalComesFirst(t *testing.T) {
-	out, err := child(t, "ask a store that fails", "").CombinedOutput()
-	wantExit(t, err, 3, out)
+	wantExit(t, "ask a store that fails")
 }
 
 func askFailing(string) {
@@ -194,14 +183,8 @@ func askFailing(string) {
 			returned.Store(true)
 		},
 	})
-	if err != nil {
-		fmt.Println(err)
-		os.Exit(1)
-	}
-	if err := s.Append([]*storage.Entry{entry("d", 1, 1)}); err != nil {
-		fmt.Println(err)
-		os.Exit(1)
-	}
+	exitIf(err)
+	exitIf(s.Append([]*storage.Entry{entry("d", 1, 1)}))
 	f.on.Store(true)
 	go func() { _ = pebblestore.Flush(s) }() // never returns
 	select {
@@ -224,13 +207,7 @@ func TestFailedLogChange(t *testing.T) {
 		"fail a new log":        "a new log",
 		"fail the end of a log": "cannot be written",
 	} {
-		out, err := child(t, scene, "").CombinedOutput()
-		wantExit(t, err, 3, out)
-		for _, want := range []string{want, errDisk.Error(), dataDir, "acknowledged"} {
-			if !strings.Contains(string(out), want) {
-				t.Errorf("%s: the process printed %q, want %q in it", scene, out, want)
-			}
-		}
+		wantExit(t, scene, want, errDisk.Error(), dataDir, "acknowledged")
 	}
 }
 
@@ -259,10 +236,7 @@ func failUntilExit(f *fault) {
 		FS: inject(vfs.NewMem(), f), MemTableBytes: 64 << 10,
 		OnFatal: exitSoon,
 	})
-	if err != nil {
-		fmt.Println(err)
-		os.Exit(1)
-	}
+	exitIf(err)
 	f.on.Store(true)
 	for k := range int64(1000) {
 		err := s.Append(shifted(manyEntries(50), 1000*k))
@@ -280,13 +254,7 @@ func failUntilExit(f *fault) {
 // TestFailedReplay fails every attempt to write the replayed log to tables. Pebble would
 // retry forever.
 func TestFailedReplay(t *testing.T) {
-	out, err := child(t, "fail the replay", "").CombinedOutput()
-	wantExit(t, err, 3, out)
-	for _, want := range []string{"cannot be written to tables", errDisk.Error(), dataDir} {
-		if !strings.Contains(string(out), want) {
-			t.Errorf("the process printed %q, want %q in it", out, want)
-		}
-	}
+	wantExit(t, "fail the replay", "cannot be written to tables", errDisk.Error(), dataDir)
 }
 
 func failReplay(string) {
@@ -295,10 +263,7 @@ func failReplay(string) {
 	if err == nil {
 		err = errors.Join(s.Append(manyEntries(100)), s.Close())
 	}
-	if err != nil {
-		fmt.Println(err)
-		os.Exit(1)
-	}
+	exitIf(err)
 	f := &fault{match: operation(".sst", errorfs.OpCreate), failing: errDisk}
 	f.on.Store(true)
 	_, err = pebblestore.Open(dataDir, pebblestore.Options{
@@ -309,16 +274,17 @@ func failReplay(string) {
 	os.Exit(1)
 }
 
-func wantExit(t *testing.T, err error, code int, out []byte) {
+// wantExit runs a scene in a child process, which must exit with 3 and print some texts.
+func wantExit(t *testing.T, scene string, texts ...string) {
 	t.Helper()
-	got := 0
-	var exit interface{ ExitCode() int }
-	if errors.As(err, &exit) {
-		got = exit.ExitCode()
-	} else if err != nil {
-		t.Fatal(err)
+	cmd := child(t, scene, "")
+	out, err := cmd.CombinedOutput()
+	if code := cmd.ProcessState.ExitCode(); code != 3 {
+		t.Errorf("%s: the process ended with %d, %v, want 3, and printed:\n%s", scene, code, err, out)
 	}
-	if got != code {
-		t.Errorf("the process ended with %d, want %d, and printed:\n%s", got, code, out)
+	for _, want := range texts {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("%s: the process printed %q, want %q in it", scene, out, want)
+		}
 	}
 }

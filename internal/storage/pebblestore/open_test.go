@@ -41,9 +41,9 @@ func TestLocked(t *testing.T) {
 		_, err = pebblestore.Check(context.Background(), dir, pebblestore.CheckOptions{})
 		wantLocked(who+": Check", err)
 	}
-	release := heldOpen(t, dir)
+	end := holder(t, dir)
 	attempts("another process")
-	release()
+	try(t, end())
 
 	s, err := pebblestore.Open(dir, pebblestore.Options{})
 	if err != nil {

@@ -25,15 +25,14 @@ const (
 // scenes has the functions of child processes. Each calls os.Exit, or returns to exit
 // with 0.
 var scenes = map[string]func(dir string){
-	"hold the store open":        holdOpen,
-	"fail the manifest":          failManifest,
-	"ask a store that fails":     askFailing,
-	"fail the creation":          failCreation,
-	"fail the replay":            failReplay,
-	"fail a new log":             failNewLog,
-	"fail the end of a log":      failLogEnd,
-	"fail the end of an erasure": failReopen,
-	"fail each operation":        failEach,
+	"hold the store open":    holdOpen,
+	"fail the manifest":      failManifest,
+	"ask a store that fails": askFailing,
+	"fail the creation":      failCreation,
+	"fail the replay":        failReplay,
+	"fail a new log":         failNewLog,
+	"fail the end of a log":  failLogEnd,
+	"fail each operation":    failEach,
 }
 
 // child returns a command that runs a scene in a child process.
@@ -49,30 +48,21 @@ func child(t *testing.T, scene, dir string) *exec.Cmd {
 // holdOpen keeps a store open until its standard input ends.
 func holdOpen(dir string) {
 	s, err := pebblestore.Open(dir, pebblestore.Options{})
+	exitIf(err)
+	fmt.Println("open")
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	exitIf(s.Close())
+}
+
+// exitIf ends a child process if err is not nil.
+func exitIf(err error) {
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
 	}
-	fmt.Println("open")
-	_, _ = io.Copy(io.Discard, os.Stdin)
-	if err := s.Close(); err != nil {
-		fmt.Println(err)
-		os.Exit(1)
-	}
 }
 
-// heldOpen opens the store in dir in a child process. release ends the process.
-func heldOpen(t *testing.T, dir string) (release func()) {
-	t.Helper()
-	end := holder(t, dir)
-	return func() {
-		if err := end(); err != nil {
-			t.Errorf("the other process: %v", err)
-		}
-	}
-}
-
-// holder is like heldOpen, but the process may end with an error.
+// holder opens the store in dir in a child process. end ends the process.
 func holder(t *testing.T, dir string) (end func() error) {
 	t.Helper()
 	cmd := child(t, "hold the store open", dir)

@@ -111,18 +111,16 @@ func TestRepairSharedAssignments(t *testing.T) {
 
 			made(a, "erased", "S-1", 10, math.MaxInt64)
 			ended(b, "erased", "S-1", 10, 20)
-			if _, err := b.Erase(modelNames("erased")[0]); err != nil {
-				t.Fatal(err)
-			}
+			_, err := b.Erase(modelNames("erased")[0])
+			try(t, err)
 			made(b, "erased", "S-1", 10, math.MaxInt64)
 			ended(a, "erased", "S-1", 10, 30)
 			want["erased"] = []storage.Assignment{assignment("erased", "S-1", 10, 30)}
 
 			made(a, "gone", "S-1", 10, math.MaxInt64)
 			ended(b, "gone", "S-1", 10, 30)
-			if _, err := a.EraseAssignment(assignment("gone", "S-1", 10, 30)); err != nil {
-				t.Fatal(err)
-			}
+			_, err = a.EraseAssignment(assignment("gone", "S-1", 10, 30))
+			try(t, err)
 			want["gone"] = nil
 			generation := queryValue[int64](t, r.now, "SELECT generation FROM "+r.opt.Schema+".state")
 			polltest.Until(t, "both know the erasures", func() bool { return pgstore.Learned(a) == generation && pgstore.Learned(b) == generation })

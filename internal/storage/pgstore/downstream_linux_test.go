@@ -70,9 +70,8 @@ func TestDownstream(t *testing.T) {
 	}
 	await("all readings are downstream", "true", 3)
 	await("the added sign is downstream", "spo2 = 9700 AND hr = 7200", 1)
-	if _, err := s.Erase(completed.Reading.Device); err != nil {
-		t.Fatal(err)
-	}
+	_, err = s.Erase(completed.Reading.Device)
+	try(t, err)
 	await("the erasure is downstream", "device = 'bed-7'", 0)
 	if n := queryValue[int](t, target, "SELECT count(*) FROM pulsegate.readings"); n != 1 {
 		t.Errorf("%d readings are left downstream, want 1", n)

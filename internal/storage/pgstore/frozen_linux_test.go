@@ -80,7 +80,8 @@ func TestFrozen(t *testing.T) {
 			for _, device := range []string{"bed-7", "gone", "left"} {
 				mustStore(t, other, mixed(device, 100)...)
 			}
-			want := scanAll(t, other, "bed-7", 1000, false)
+			bed7 := storage.Range{Device: modelNames("bed-7")[0], ToUnixMs: 1 << 60}
+			want := scanned(t, other, bed7, 1000)
 			f := &freezer{text: []byte(moment.text), frozen: make(chan struct{}), thawed: make(chan struct{})}
 			o.Dial, o.Timeout = f.dial, time.Hour // what is frozen does not close its connections
 			s := open(t, o)
@@ -125,7 +126,7 @@ func TestFrozen(t *testing.T) {
 					_, err := one.CountReadings(context.Background())
 					return err == nil
 				})
-				if got := scanAll(t, one, "bed-7", 1000, false); !sameRecords(got, want) {
+				if got := scanned(t, one, bed7, 1000); !sameRecords(got, want) {
 					t.Errorf("there are %d records, want %d", len(got), len(want))
 				}
 			}

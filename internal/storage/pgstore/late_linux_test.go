@@ -29,13 +29,11 @@ func (d *delayer) dial(ctx context.Context, network, addr string) (net.Conn, err
 // deliver sends the delayed group, and waits until the database has handled it.
 func (d *delayer) deliver(t *testing.T) {
 	t.Helper()
-	if _, err := d.server.Write(d.delayed); err != nil {
-		t.Fatal(err)
-	}
+	_, err := d.server.Write(d.delayed)
+	try(t, err)
 	try(t, d.server.(*net.TCPConn).CloseWrite())
-	if _, err := io.Copy(io.Discard, d.server); err != nil {
-		t.Fatal(err)
-	}
+	_, err = io.Copy(io.Discard, d.server)
+	try(t, err)
 	_ = d.server.Close()
 }
 
@@ -77,9 +75,8 @@ func TestDelayedAttempt(t *testing.T) {
 	if e.Outcome != storage.Stored {
 		t.Errorf("the reading got outcome %d, want stored", e.Outcome)
 	}
-	if _, err := other.Erase(e.Reading.Device); err != nil {
-		t.Fatal(err)
-	}
+	_, err := other.Erase(e.Reading.Device)
+	try(t, err)
 	d.deliver(t)
 	mustHave(t, other, "d", 0)
 	if n := queryValue[int](t, server, "SELECT count(*) FROM "+o.Schema+".readings"); n != 1 {
@@ -105,9 +102,8 @@ func TestDelayedAttemptRepaired(t *testing.T) {
 		t.Fatal("no group was delayed")
 	}
 	try(t, s.Close())
-	if _, err := other.Erase(modelNames("d")[0]); err != nil {
-		t.Fatal(err)
-	}
+	_, err := other.Erase(modelNames("d")[0])
+	try(t, err)
 	// The machine comes back: it has neither the later attempt, nor the erasure, before the repair.
 	execute(t, r.now, "DELETE FROM "+r.opt.Schema+".marks")
 	execute(t, r.now, "DELETE FROM "+r.opt.Schema+".changes")

@@ -46,9 +46,7 @@ func TestLockOrder(t *testing.T) {
 			mustStore(t, s, known...)
 			tx, err := other.Begin(ctx)
 			try(t, err)
-			if _, err := tx.Exec(ctx, insert, devices[first], times[first]); err != nil {
-				t.Fatal(err)
-			}
+			mustExecute(t, tx, insert, devices[first], times[first])
 			done := make(chan error, 1)
 			go func() { done <- s.Append(group) }()
 			polltest.Until(t, "the group waits", waits)
@@ -111,9 +109,7 @@ func TestLockOrderSealed(t *testing.T) {
 		lock := "SELECT FROM " + o.Schema + ".segments WHERE last_ms = $1 FOR UPDATE NOWAIT"
 		tx, err := other.Begin(ctx)
 		try(t, err)
-		if _, err := tx.Exec(ctx, lock, lasts[0]); err != nil {
-			t.Fatal(err)
-		}
+		mustExecute(t, tx, lock, lasts[0])
 		done := make(chan error, 1)
 		group := []*storage.Entry{reading("d", 50, 7000), reading("d", 130, 7000)}
 		go func() { done <- s.Append(group) }()
@@ -124,8 +120,7 @@ func TestLockOrderSealed(t *testing.T) {
 			t.Errorf("segments %v: the group waits for the first one, and has locked the second one: %v", times, err)
 		}
 		try(t, tx.Rollback(ctx), <-done)
-		if _, err := s.Erase(group[0].Reading.Device); err != nil {
-			t.Fatal(err)
-		}
+		_, err = s.Erase(group[0].Reading.Device)
+		try(t, err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
@@ -91,9 +92,24 @@ func execute(t testing.TB, server *pgtest.Server, sql string, args ...any) {
 	t.Helper()
 	conn := connect(t, server)
 	defer conn.Close(context.Background())
+	mustExecute(t, conn, sql, args...)
+}
+
+// mustExecute runs a statement on a connection or in a transaction.
+func mustExecute(t testing.TB, conn interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}, sql string, args ...any) {
+	t.Helper()
 	if _, err := conn.Exec(context.Background(), sql, args...); err != nil {
 		t.Fatalf("%s: %v", sql, err)
 	}
+}
+
+// setStandbys changes the synchronous standbys of server.
+func setStandbys(t testing.TB, server *pgtest.Server, names string) {
+	t.Helper()
+	execute(t, server, "ALTER SYSTEM SET synchronous_standby_names = '"+names+"'")
+	execute(t, server, "SELECT pg_reload_conf()")
 }
 
 func connect(t testing.TB, server *pgtest.Server) *pgx.Conn {

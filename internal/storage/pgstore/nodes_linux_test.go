@@ -27,9 +27,7 @@ func lockedOut(t *testing.T, server *pgtest.Server) int {
 func holding(t *testing.T, server *pgtest.Server, o pgstore.Options, mode string) (release func()) {
 	t.Helper()
 	conn := connect(t, server)
-	if _, err := conn.Exec(context.Background(), "BEGIN; LOCK TABLE "+o.Schema+".readings IN "+mode+" MODE"); err != nil {
-		t.Fatal(err)
-	}
+	mustExecute(t, conn, "BEGIN; LOCK TABLE "+o.Schema+".readings IN "+mode+" MODE")
 	release = sync.OnceFunc(func() { _ = conn.Close(context.Background()) })
 	t.Cleanup(release)
 	return release
@@ -60,9 +58,7 @@ func TestEraseWaits(t *testing.T) {
 		t.Error("Append waits for the erasure that waits")
 	}
 	release()
-	if err := <-erased; err != nil {
-		t.Error(err)
-	}
+	try(t, <-erased)
 }
 
 // mustStore stores readings, however often a store with a short timeout gives up before they are.
@@ -113,11 +109,7 @@ func TestStandbysRemoved(t *testing.T) {
 	t.Parallel()
 	primary := pgtest.Start(t, fast...)
 	primary.Standby(t, "s1", fast...)
-	configure := func(standbys string) {
-		execute(t, primary, "ALTER SYSTEM SET synchronous_standby_names = '"+standbys+"'")
-		execute(t, primary, "SELECT pg_reload_conf()")
-	}
-	configure("s1")
+	setStandbys(t, primary, "s1")
 	polltest.Until(t, "the standby is synchronous", func() bool {
 		return queryValue[int](t, primary, "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'") == 1
 	})
@@ -130,7 +122,7 @@ func TestStandbysRemoved(t *testing.T) {
 		return s.Append([]*storage.Entry{reading("d", ms, 1)})
 	}
 	polltest.Until(t, "a reading is stored", func() bool { return store() == nil })
-	configure("")
+	setStandbys(t, primary, "")
 	polltest.Until(t, "readings are rejected: ErrNotReplicated", func() bool { return errors.Is(store(), pgstore.ErrNotReplicated) })
 	polltest.Until(t, "then before they are written", func() bool {
 		err := store()
@@ -140,7 +132,7 @@ func TestStandbysRemoved(t *testing.T) {
 		return errors.Is(err, pgstore.ErrNotReplicated) && errors.Is(err, storage.ErrNotWritten)
 	})
 	polltest.Until(t, "the store is not ready", func() bool { return errors.Is(s.Ready(), pgstore.ErrNotReplicated) })
-	configure("s1")
+	setStandbys(t, primary, "s1")
 	polltest.Until(t, "readings are stored again", func() bool { return store() == nil })
 	polltest.Until(t, "the store is ready", func() bool { return s.Ready() == nil })
 }
@@ -192,24 +184,16 @@ func TestPartitionOfOther(t *testing.T) {
 		"BEGIN", fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", pgstore.LockOf(s)), fmt.Sprintf("CREATE TABLE %s (LIKE %s.readings INCLUDING ALL)", table, o.Schema),
 		fmt.Sprintf("ALTER TABLE %s.readings ATTACH PARTITION %s FOR VALUES FROM (1762560000000) TO (1765152000000)", o.Schema, table),
 	} {
-		if _, err := other.Exec(ctx, sql); err != nil {
-			t.Fatal(err)
-		}
+		mustExecute(t, other, sql)
 	}
-	if _, err := first.Exec(ctx, "SET application_name = 'first'; SELECT to_regclass('"+table+"')"); err != nil {
-		t.Fatal(err)
-	}
+	mustExecute(t, first, "SET application_name = 'first'; SELECT to_regclass('"+table+"')")
 	created := make(chan error, 1)
 	go func() { created <- pgstore.CreatePartition(s, first, partition) }()
 	polltest.Until(t, "the first session waits", func() bool {
 		return queryValue[int](t, server, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'first' AND wait_event = 'advisory'") == 1
 	})
-	if _, err := other.Exec(ctx, "COMMIT"); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-created; err != nil {
-		t.Error(err)
-	}
+	mustExecute(t, other, "COMMIT")
+	try(t, <-created)
 }
 
 // TestPartitionsAtOnce creates a partition while a group that needs another one waits for that, and a removal waits for the group: nobody waits for
@@ -225,23 +209,19 @@ func TestPartitionsAtOnce(t *testing.T) {
 		defer conns[i].Close(ctx)
 	}
 	gate, creating, group, removal := conns[0], conns[1], conns[2], conns[3]
-	mustExecute := func(conn *pgx.Conn, sql string) {
-		t.Helper()
-		_, err := conn.Exec(ctx, "SET deadlock_timeout = '1h'; "+sql)
-		try(t, err)
-	}
+	const patient = "SET deadlock_timeout = '1h'; "
 	lock := "LOCK TABLE ONLY " + o.Schema + ".readings IN "
 	ended := make(chan error, 3)
 	waits := func(n int) {
 		t.Helper()
 		polltest.Until(t, "sessions wait", func() bool { return queryValue[int](t, server, "SELECT count(*) FROM pg_locks WHERE NOT granted") == n })
 	}
-	mustExecute(gate, fmt.Sprintf("BEGIN; SELECT pg_advisory_xact_lock(%d)", pgstore.LockOf(s)))
-	mustExecute(creating, "")
+	mustExecute(t, gate, patient+fmt.Sprintf("BEGIN; SELECT pg_advisory_xact_lock(%d)", pgstore.LockOf(s)))
+	mustExecute(t, creating, patient)
 	go func() { ended <- pgstore.CreatePartition(s, creating, 680) }()
 	waits(1)
-	mustExecute(group, "BEGIN; "+lock+"ROW EXCLUSIVE MODE")
-	mustExecute(removal, "")
+	mustExecute(t, group, patient+"BEGIN; "+lock+"ROW EXCLUSIVE MODE")
+	mustExecute(t, removal, patient)
 	go func() {
 		_, err := removal.Exec(ctx, "BEGIN; "+lock+"SHARE ROW EXCLUSIVE MODE; ROLLBACK")
 		ended <- err
@@ -255,7 +235,7 @@ func TestPartitionsAtOnce(t *testing.T) {
 		ended <- err
 	}()
 	waits(3)
-	mustExecute(gate, "COMMIT")
+	mustExecute(t, gate, "COMMIT")
 	waits(0)
 	try(t, <-ended, <-ended, <-ended)
 }
@@ -271,23 +251,18 @@ func TestPartitionDropped(t *testing.T) {
 	ctx := context.Background()
 	conn := connect(t, server)
 	defer conn.Close(ctx)
-	mustExecute := func(sql string) {
-		t.Helper()
-		_, err := conn.Exec(ctx, sql)
-		try(t, err)
-	}
 	mustStore(t, s, reading("d", 0, 1)) // now the store knows the partition
 	for n, unit := range []int32{0, 2} {
 		group := []*storage.Entry{reading("d", int64(2*n+1), 1), reading("d", int64(2*n+2), 1)}
 		group[0].Unit = unit
 		drop := "DROP TABLE IF EXISTS " + o.Schema + ".readings_p0"
-		mustExecute(drop)
-		mustExecute(fmt.Sprintf("BEGIN; SELECT pg_advisory_xact_lock(%d)", pgstore.LockKey("seal", o.Schema)))
+		mustExecute(t, conn, drop)
+		mustExecute(t, conn, fmt.Sprintf("BEGIN; SELECT pg_advisory_xact_lock(%d)", pgstore.LockKey("seal", o.Schema)))
 		ended := make(chan error, 1)
 		go func() { ended <- s.Append(group) }()
 		polltest.Until(t, "the group waits", func() bool { return lockedOut(t, server) == 1 })
-		mustExecute(drop)
-		mustExecute("COMMIT")
+		mustExecute(t, conn, drop)
+		mustExecute(t, conn, "COMMIT")
 		try(t, <-ended)
 		for i, e := range group {
 			if e.Outcome != storage.Stored {

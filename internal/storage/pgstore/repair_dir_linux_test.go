@@ -67,9 +67,8 @@ func TestRepairDirectory(t *testing.T) {
 	worn := assignment("worn", "S-1", 10, 20)
 	try(t, first.Assign(ctx, worn))
 	name, _ := vitals.ParseName("erased") // it is a name
-	if _, err := first.Erase(name); err != nil {
-		t.Fatal(err)
-	}
+	_, err := first.Erase(name)
+	try(t, err)
 	if _, err := pgstore.Open(ctx, r.opt); err == nil {
 		t.Fatal("a second store opened the directory")
 	}

@@ -23,17 +23,15 @@ func TestRepairErasures(t *testing.T) {
 	erase := func(s *pgstore.Store, device string) {
 		t.Helper()
 		name, _ := vitals.ParseName(device) // it is a name
-		if _, err := s.Erase(name); err != nil {
-			t.Fatal(err)
-		}
+		_, err := s.Erase(name)
+		try(t, err)
 	}
 	erase(a, "own")
 	erase(b, "theirs")
 	erase(b, "again")
 	erase(b, "fresh")
-	if _, err := b.EraseAssignment(assignment("part", "S-1", 1, 3)); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.EraseAssignment(assignment("part", "S-1", 1, 3))
+	try(t, err)
 	mustStore(t, a, received(reading("again", 2, 2), 0))
 	generation := queryValue[int64](t, r.now, "SELECT generation FROM "+r.opt.Schema+".state")
 	polltest.Until(t, "both know the erasures", func() bool { return pgstore.Learned(a) == generation && pgstore.Learned(b) == generation })
@@ -65,9 +63,8 @@ func TestRepairRepeatedErasure(t *testing.T) {
 	mustStore(t, a, received(reading("d", 1, 1), 0))
 	earlier := r.backup(t)
 	name, _ := vitals.ParseName("d") // it is a name
-	if _, err := a.Erase(name); err != nil {
-		t.Fatal(err)
-	}
+	_, err := a.Erase(name)
+	try(t, err)
 	r.stop()
 	earlier.Restart(t)
 	other := r.opt
@@ -95,9 +92,8 @@ func TestRepairOldReadings(t *testing.T) {
 	}
 	changes := "SELECT count(*) FROM " + r.opt.Schema + ".changes"
 	for range 2 { // without a removal, and with one that the first change covers
-		if _, err := s.Expire(context.Background(), 5*day, 100); err != nil {
-			t.Fatal(err)
-		}
+		_, err := s.Expire(context.Background(), 5*day, 100)
+		try(t, err)
 		if n := queryValue[int](t, r.now, changes); n != 1 {
 			t.Errorf("%d changes, want 1", n)
 		}
@@ -130,9 +126,8 @@ func TestRepairErasureSealed(t *testing.T) {
 	execute(t, r.now, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'a row'; END $$;
 		CREATE TRIGGER refuse BEFORE INSERT ON `+r.opt.Schema+`.readings FOR EACH ROW WHEN (NEW.device = 'gone') EXECUTE FUNCTION refuse()`)
 	earlier := r.backup(t)
-	if _, err := s.Erase(modelNames("gone")[0]); err != nil {
-		t.Fatal(err)
-	}
+	_, err := s.Erase(modelNames("gone")[0])
+	try(t, err)
 	r.restore(t, earlier)
 	awaitRepairs(t, s, 1)
 	if n, err := s.CountReadings(context.Background()); err != nil || n != 0 {

@@ -350,9 +350,8 @@ func TestRepairAccepted(t *testing.T) {
 	earlier := r.backup(t)
 	mustStore(t, s, reading("d", 2, 2))
 	name, _ := vitals.ParseName("erased") // it is a name
-	if _, err := s.Erase(name); err != nil {
-		t.Fatal(err)
-	}
+	_, err := s.Erase(name)
+	try(t, err)
 	r.stop()
 	earlier.Restart(t)
 	command, err := pgstore.Open(context.Background(), pgstore.Options{DSN: earlier.DSN(), Single: true, Existing: true, Schema: r.opt.Schema})
@@ -390,11 +389,7 @@ func TestRepairNotReplicated(t *testing.T) {
 	r := startReturning(t)
 	r.now.Standby(t, "a", fast...)
 	earlier := r.backup(t)
-	setStandbys := func(names string) {
-		execute(t, r.now, "ALTER SYSTEM SET synchronous_standby_names = '"+names+"'")
-		execute(t, r.now, "SELECT pg_reload_conf()")
-	}
-	setStandbys("ANY 1 (a)")
+	setStandbys(t, r.now, "ANY 1 (a)")
 	r.opt.Single, r.opt.Timeout = false, 2*time.Second
 	s := open(t, r.opt)
 	mustStore(t, s, reading("d", 1, 1))
@@ -404,7 +399,7 @@ func TestRepairNotReplicated(t *testing.T) {
 		t.Error("a server without standbys was written to")
 	}
 	earlier.Standby(t, "a", fast...)
-	setStandbys("ANY 1 (a)")
+	setStandbys(t, r.now, "ANY 1 (a)")
 	awaitRepairs(t, s, 1)
 	mustHave(t, s, "d", 1)
 	mustNotLose(t, s)

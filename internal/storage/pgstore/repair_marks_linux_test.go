@@ -26,16 +26,12 @@ func TestRepairMarksLast(t *testing.T) {
 	want := marks()
 	conn := connect(t, earlier)
 	defer conn.Close(context.Background())
-	if _, err := conn.Exec(context.Background(), "BEGIN; SELECT FROM "+r.opt.Schema+".state FOR UPDATE"); err != nil {
-		t.Fatal(err)
-	}
+	mustExecute(t, conn, "BEGIN; SELECT FROM "+r.opt.Schema+".state FOR UPDATE")
 	r.use(earlier)
 	polltest.Until(t, "the repair waits to count the new device", func() bool { return lockedOut(t, earlier) > 0 })
 	if got := marks(); got != want {
 		t.Errorf("before a reading is put back, the marks are %s, want %s", got, want)
 	}
-	if _, err := conn.Exec(context.Background(), "ROLLBACK"); err != nil {
-		t.Fatal(err)
-	}
+	mustExecute(t, conn, "ROLLBACK")
 	awaitRepairs(t, s, 1)
 }

@@ -510,9 +510,7 @@ func playWorld(t *testing.T, server *pgtest.Server, r *rand.Rand, bouts int) {
 		if killing {
 			p = 0.03
 		}
-		if _, err := w.conn.Exec(context.Background(), w.sql("UPDATE SCHEMA.chaos SET p = $1"), p); err != nil {
-			t.Fatal(err)
-		}
+		mustExecute(t, w.conn, w.sql("UPDATE SCHEMA.chaos SET p = $1"), p)
 		b := newBout(r, w.snapshot(t, r), killing)
 		b.play(t, r, w, server)
 		if t.Failed() {

@@ -30,9 +30,8 @@ func TestSealedEraseLatest(t *testing.T) {
 	}
 	a := assignment("d", "P", sealStart+49*minuteMs, math.MaxInt64) // the second segment begins there
 	try(t, s.Assign(context.Background(), a))
-	if _, err := s.EraseAssignment(a); err != nil {
-		t.Fatal(err)
-	}
+	_, err := s.EraseAssignment(a)
+	try(t, err)
 	if got, err := s.Latest(context.Background(), a.Device); err != nil || got.NewestUnixMs != sealStart+48*minuteMs {
 		t.Errorf("Latest returned %+v, %v, want a reading of %d", got, err, int64(sealStart+48*minuteMs))
 	}
@@ -108,9 +107,7 @@ func TestSealedCompressed(t *testing.T) {
 		}
 		execute(t, server, "TRUNCATE "+o.Schema+".seen")
 	}
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
+	try(t, s.Close())
 	if n := strings.Count(log.String(), "GRANT SET ON PARAMETER"); n != 1 {
 		t.Errorf("the log names the right %d times, want once:\n%s", n, &log)
 	}

@@ -55,27 +55,6 @@ func mixed(device string, n int) (all []*storage.Entry) {
 	return all
 }
 
-// scanAll returns all records of a device, in pages of different lengths.
-func scanAll(t testing.TB, s *pgstore.Store, device string, page int, down bool) (all []storage.Record) {
-	t.Helper()
-	name, _ := vitals.ParseName(device)
-	r := storage.Range{Device: name, FromUnixMs: 0, ToUnixMs: 1 << 60, Descending: down}
-	dst := make([]storage.Record, page)
-	for {
-		n, err := s.Scan(context.Background(), r, dst)
-		try(t, err)
-		all = append(all, dst[:n]...)
-		if n < page {
-			return all
-		}
-		if down {
-			r.ToUnixMs = dst[n-1].TimeUnixMs
-		} else {
-			r.FromUnixMs = dst[n-1].TimeUnixMs + 1
-		}
-	}
-}
-
 func sameRecords(a, b []storage.Record) bool {
 	return slices.EqualFunc(a, b, func(a, b storage.Record) bool {
 		if (a.Gateway == nil) != (b.Gateway == nil) || a.Gateway != nil && *a.Gateway != *b.Gateway {
@@ -152,9 +131,7 @@ func TestSealedEarlierServer(t *testing.T) {
 	ctx := context.Background()
 	earlier := connect(t, server)
 	defer earlier.Close(ctx)
-	if _, err := earlier.Exec(ctx, "SELECT pg_advisory_lock_shared($1)", pgstore.LockKey("nodes", o.Schema)); err != nil {
-		t.Fatal(err)
-	}
+	mustExecute(t, earlier, "SELECT pg_advisory_lock_shared($1)", pgstore.LockKey("nodes", o.Schema))
 	insert := "INSERT INTO " + o.Schema + ".readings (device, time_ms, received_ms, hr, had) VALUES ('bed-7', $1, 1, 6000, 0)"
 	if _, err := earlier.Exec(ctx, insert, sealStart+5); err != nil {
 		t.Errorf("before anything is sealed, a server of an earlier release got %v", err)
@@ -168,9 +145,7 @@ func TestSealedEarlierServer(t *testing.T) {
 			t.Errorf("before anything is sealed, a server of an earlier release got %v", err)
 		}
 	}
-	if _, err := earlier.Exec(ctx, "SELECT pg_advisory_unlock_all()"); err != nil {
-		t.Fatal(err)
-	}
+	mustExecute(t, earlier, "SELECT pg_advisory_unlock_all()")
 	seal(t, s, sealStart+1000*60000)
 	if _, err := earlier.Exec(ctx, fmt.Sprintf(check, o.Schema)); err == nil || !strings.Contains(err.Error(), "stop it, and start one of the release that the others have") {
 		t.Errorf("after readings were sealed, a server of an earlier release that connects got %v", err)
@@ -195,9 +170,7 @@ func TestSealedConnecting(t *testing.T) {
 	moving, err := pgx.Connect(ctx, server.DSN()+"&application_name=pulsegate")
 	try(t, err)
 	defer moving.Close(ctx)
-	if _, err := moving.Exec(ctx, "BEGIN"); err != nil { // it is in use
-		t.Fatal(err)
-	}
+	mustExecute(t, moving, "BEGIN") // it is in use
 	if n, err := pgstore.Seal(s, sealStart+1000*60000); n != 0 || !errors.Is(err, pgstore.ErrEarlier) {
 		t.Errorf("Seal returned %d, %v, want ErrEarlier", n, err)
 	}
@@ -271,9 +244,7 @@ func TestSealedSQL(t *testing.T) {
 			t.Errorf("%s returned %q before readings were sealed, and %q afterwards", queries[i], before[i], got)
 		}
 	}
-	if _, err := conn.Exec(context.Background(), "ANALYZE"); err != nil {
-		t.Fatal(err)
-	}
+	mustExecute(t, conn, "ANALYZE")
 	explain := func(sql string) string {
 		rows, err := conn.Query(context.Background(), "EXPLAIN "+sql)
 		try(t, err)
@@ -281,9 +252,7 @@ func TestSealedSQL(t *testing.T) {
 		try(t, err)
 		return strings.Join(lines, "\n")
 	}
-	if _, err := conn.Exec(context.Background(), "SET enable_seqscan = off"); err != nil { // the tables are small
-		t.Fatal(err)
-	}
+	mustExecute(t, conn, "SET enable_seqscan = off") // the tables are small
 	plan := explain("SELECT * FROM pulsegate.all_readings WHERE device = 'bed-7' AND time_ms >= 1763719200000 AND time_ms < 1763722800000")
 	if !regexp.MustCompile(`(?s)on readings.*\(device = 'bed-7'::text\) AND \(time_ms >= '?1763719200000.*on segments.*Index Cond: \(device = 'bed-7'::text\)`).MatchString(plan) {
 		t.Errorf("the view is read by\n%s", plan)

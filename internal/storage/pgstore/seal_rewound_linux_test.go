@@ -77,18 +77,16 @@ func rewind(t *testing.T, times int) {
 			if _, err := w.some(r).Expire(ctx, beforeMs, 1<<40); err != nil {
 				t.Fatalf("Expire: %v", err)
 			}
-			if _, err := model.Expire(ctx, beforeMs, math.MaxInt64); err != nil {
-				t.Fatal(err)
-			}
+			_, err := model.Expire(ctx, beforeMs, math.MaxInt64)
+			try(t, err)
 		}
 		works()
 		if r.IntN(2) == 0 {
 			if _, err := w.some(r).Erase(erased); err != nil {
 				t.Fatalf("Erase: %v", err)
 			}
-			if _, err := model.Erase(erased); err != nil {
-				t.Fatal(err)
-			}
+			_, err := model.Erase(erased)
+			try(t, err)
 		}
 		a := storage.Assignment{Device: part, Subject: "P", FromUnixMs: modelMs + 100*minuteMs, ToUnixMs: modelMs + (110+r.Int64N(200))*minuteMs}
 		for _, s := range []storage.Subjects{w.some(r), model} {
@@ -127,9 +125,8 @@ func rewind(t *testing.T, times int) {
 			if _, err := w.some(r).Expire(ctx, beforeMs, 1<<40); err != nil {
 				t.Fatalf("Expire: %v", err)
 			}
-			if _, err := model.Expire(ctx, beforeMs, math.MaxInt64); err != nil {
-				t.Fatal(err)
-			}
+			_, err := model.Expire(ctx, beforeMs, math.MaxInt64)
+			try(t, err)
 		}
 		mustHaveValues(t, r, w, model)
 		w.conn = connect(t, primary.now)

@@ -33,9 +33,7 @@ func store2(t *testing.T, conn *pgx.Conn, schema, device string, timeUnixMs int6
 		if sql == settle2 {
 			args = []any{[]string{device}, []int64{timeUnixMs}, []int64{1}, none, none, []*int16{spo2}, []int16{hr}, none, none, []int16{0}, []*string{nil}}
 		}
-		if _, err := conn.Exec(context.Background(), strings.ReplaceAll(sql, "SCHEMA", schema), args...); err != nil {
-			t.Fatal(err)
-		}
+		mustExecute(t, conn, strings.ReplaceAll(sql, "SCHEMA", schema), args...)
 	}
 }
 
@@ -79,9 +77,7 @@ func TestUpgrade(t *testing.T) {
 	// A transaction that reads for long delays the upgrade. Others read and write meanwhile.
 	long, err := conn.Begin(context.Background())
 	try(t, err)
-	if _, err := long.Exec(context.Background(), "SELECT FROM "+o.Schema+".readings"); err != nil {
-		t.Fatal(err)
-	}
+	mustExecute(t, long, "SELECT FROM "+o.Schema+".readings")
 	short := o
 	short.Timeout = time.Millisecond
 	if s, err := pgstore.Open(context.Background(), short); err == nil || version() != 2 {

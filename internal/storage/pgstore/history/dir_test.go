@@ -80,9 +80,7 @@ func (w *world) step() {
 	switch w.rng.IntN(20) {
 	case 0: // the process ends, perhaps without Close
 		if dir := w.t.TempDir(); w.rng.IntN(2) == 0 {
-			if err := os.CopyFS(dir, os.DirFS(w.dir)); err != nil {
-				w.t.Fatal(err)
-			}
+			try(w.t, os.CopyFS(dir, os.DirFS(w.dir)))
 			w.dir = dir
 		}
 		stop(w.t, w.h)
