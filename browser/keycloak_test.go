@@ -145,9 +145,7 @@ func (g *guide) start(commands, address string) {
 	cmd := g.shell(regexp.MustCompile(`(?m)^(pulsegate serve|\S+/kc\.sh) `).ReplaceAllString(commands, "exec $0"))
 	var out output
 	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
-		g.t.Fatal(err)
-	}
+	try(g.t, cmd.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	g.t.Cleanup(func() {
@@ -203,13 +201,9 @@ func (k *keycloak) do(method, path string, body, answer any) {
 	k.t.Helper()
 	admin := jwt(k.t, "master", url.Values{"client_id": {"admin-cli"}, "grant_type": {"password"}, "username": {"admin"}, "password": {"change-me"}})
 	text, err := json.Marshal(body)
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	try(k.t, err)
 	r, err := http.NewRequest(method, keycloakURL+"/admin/realms/house"+path, bytes.NewReader(text))
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	try(k.t, err)
 	r.Header.Set("Authorization", "Bearer "+admin)
 	r.Header.Set("Content-Type", "application/json")
 	status, text := send(k.t, r)
@@ -217,9 +211,7 @@ func (k *keycloak) do(method, path string, body, answer any) {
 		k.t.Fatalf("%s %s: status %d\n%s", method, path, status, text)
 	}
 	if answer != nil {
-		if err := json.Unmarshal(text, answer); err != nil {
-			k.t.Fatal(err)
-		}
+		try(k.t, json.Unmarshal(text, answer))
 	}
 }
 

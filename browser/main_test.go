@@ -172,16 +172,12 @@ func newToken(t testing.TB, file, gateway, rights string, args ...string) string
 func (s *server) do(method, address string, body io.Reader) string {
 	s.t.Helper()
 	r, err := http.NewRequest(method, address, body)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	try(s.t, err)
 	if s.token != "" {
 		r.Header.Set("Authorization", "Bearer "+s.token)
 	}
 	answer, err := http.DefaultClient.Do(r)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	try(s.t, err)
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
 	if err != nil || answer.StatusCode >= 300 {
@@ -293,9 +289,7 @@ func (p *tab) run(steps ...chromedp.Action[chromedp.Void]) {
 func call[P, R any](p *tab, command cdp.Command[P, R], params P) R {
 	p.t.Helper()
 	result, err := chromedp.Call(p.ctx, command, params)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	try(p.t, err)
 	return result
 }
 

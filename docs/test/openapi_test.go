@@ -106,9 +106,7 @@ func (c client) sendLax(method, target, body string, fields ...string) (int, str
 func (c client) sendContext(ctx context.Context, method, target, body string, fields ...string) (int, string) {
 	c.t.Helper()
 	r, err := http.NewRequestWithContext(ctx, method, c.url+target, strings.NewReader(body))
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	try(c.t, err)
 	if method == http.MethodPost {
 		r.Header.Set("Content-Type", "application/json")
 	}
@@ -122,9 +120,7 @@ func (c client) sendContext(ctx context.Context, method, target, body string, fi
 		}
 	}
 	resp, err := c.RoundTrip(r)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	try(c.t, err)
 	defer resp.Body.Close()
 	if resp.Header.Get("Content-Type") == "text/event-stream" {
 		return resp.StatusCode, ""
@@ -161,25 +157,17 @@ func (c client) limited(method, target, body string, fields ...string) {
 func (c client) raw(text string) int {
 	c.t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(c.url, "http://"))
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	try(c.t, err)
 	defer conn.Close()
 	if _, err := io.WriteString(conn, text); err != nil {
 		c.t.Fatal(err)
 	}
 	r, err := http.NewRequestWithContext(context.WithValue(c.t.Context(), lax{}, true), "POST", c.url+strings.Fields(text)[1], nil)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	try(c.t, err)
 	resp, err := http.ReadResponse(bufio.NewReader(conn), r)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	try(c.t, err)
 	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	try(c.t, err)
 	for _, err := range c.compare(r, resp, body) {
 		c.t.Errorf("%s\nanswered %s %s: %v", text, resp.Status, body, err)
 	}
@@ -382,18 +370,14 @@ func (c client) compareParameters(path string, op *openapi3.Operation) {
 // follow follows the stream of live readings until it has two events.
 func (c client) follow() {
 	r, err := http.NewRequestWithContext(c.t.Context(), "GET", c.url+"/v1/live?prefix=live-", nil)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	try(c.t, err)
 	resp, err := c.RoundTrip(r)
 	for err == nil && resp.StatusCode == http.StatusServiceUnavailable { // until the server has seen that an earlier stream has ended
 		resp.Body.Close()
 		time.Sleep(10 * time.Millisecond)
 		resp, err = c.RoundTrip(r)
 	}
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	try(c.t, err)
 	defer resp.Body.Close()
 	c.want(503, "GET", "/v1/live", "") // an address may have half of --max-live
 	lines := bufio.NewScanner(resp.Body)
@@ -418,9 +402,7 @@ func (c client) fillReads() {
 		return raw.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4<<10) })
 	}}
 	conn, err := dialer.Dial("tcp", strings.TrimPrefix(c.url, "http://"))
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	try(c.t, err)
 	defer conn.Close()
 	fmt.Fprint(conn, "GET /v1/devices/long/readings?format=ndjson HTTP/1.1\r\nHost: localhost\r\n\r\n")
 	if _, err := conn.Read(make([]byte, 1)); err != nil {
@@ -502,9 +484,7 @@ func driveTokens(t *testing.T, seen *seen) {
 // session reads with the cookie of a session, whose name the document has.
 func (c client) session(token string) {
 	resp, err := http.Post(c.url+"/v1/session", "application/json", strings.NewReader(fmt.Sprintf(`{"token":%q}`, token)))
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	try(c.t, err)
 	resp.Body.Close()
 	scheme := c.doc.Components.SecuritySchemes["session"].Value
 	cookies := resp.Cookies()

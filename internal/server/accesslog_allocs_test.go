@@ -23,9 +23,7 @@ func openAccessLog(t testing.TB, which string, share float64) *Log {
 		LogFormat: "text", LogBudget: 1 << 40, LogBudgetBytes: 1 << 50,
 		AccessLog: which, AccessLogSample: share, AccessLogBudget: 1 << 40,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	t.Cleanup(logs.Close)
 	return logs
 }

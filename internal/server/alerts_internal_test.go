@@ -58,9 +58,7 @@ func TestAlertOptions(t *testing.T) {
 func TestAlertFiles(t *testing.T) {
 	file := func(text string) string {
 		path := filepath.Join(t.TempDir(), "f")
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
 	for _, tt := range []struct {

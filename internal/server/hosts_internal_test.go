@@ -19,9 +19,7 @@ func TestOrigin(t *testing.T) {
 	const proto = "X-Forwarded-Proto"
 	proxies := &share.Holders{Exempt: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
 	origins, err := newOrigins([]string{"https://ward.example"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	public := (&Options{Addr: "127.0.0.1:8080", PublicHosts: []string{"vitals.example"}}).publicHosts(origins)
 	admin := &hosts{names: []string{"127.0.0.1"}}
 	for _, tt := range []struct {

@@ -15,9 +15,7 @@ import (
 // A person with the admin right administers, and the audit log names the person; nobody else does, also from this machine.
 func TestAdminJWT(t *testing.T) {
 	rules := filepath.Join(t.TempDir(), "access.toml")
-	if err := os.WriteFile(rules, []byte("[[rule]]\nclaim = \"groups\"\nvalue = \"chiefs\"\nrights = [\"admin\"]\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(rules, []byte("[[rule]]\nclaim = \"groups\"\nvalue = \"chiefs\"\nrights = [\"admin\"]\n"), 0o600))
 	house := oidctest.New(t)
 	a := &access{gate: &gate.Gate{OIDC: house.Open(rules)}}
 	actor := ""

@@ -88,21 +88,15 @@ func visitPage(t *testing.T, test func(*visit)) {
 func (v *visit) do(method, path string, edits ...func(*http.Request)) (*http.Response, string) {
 	v.t.Helper()
 	req, err := http.NewRequest(method, v.page+path, nil)
-	if err != nil {
-		v.t.Fatal(err)
-	}
+	try(v.t, err)
 	for _, edit := range edits {
 		edit(req)
 	}
 	resp, err := v.client.Do(req)
-	if err != nil {
-		v.t.Fatal(err)
-	}
+	try(v.t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		v.t.Fatal(err)
-	}
+	try(v.t, err)
 	return resp, string(text)
 }
 
@@ -126,9 +120,7 @@ func (v *visit) begin(code string) (cookie string, answer url.Values) {
 	v.t.Helper()
 	resp, _ := v.do("GET", "v1/session/begin")
 	at, err := resp.Location()
-	if err != nil {
-		v.t.Fatal(err)
-	}
+	try(v.t, err)
 	v.nonces.Store(code, at.Query().Get("nonce"))
 	return newCookies(resp), url.Values{"code": {code}, "state": {at.Query().Get("state")}}
 }

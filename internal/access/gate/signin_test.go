@@ -109,13 +109,9 @@ func (d *desk) begin(code string) (*http.Cookie, url.Values) {
 	d.t.Helper()
 	w := httptest.NewRecorder()
 	address, err := gate.BeginSignIn(d.Gate, w)
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	try(d.t, err)
 	u, err := url.Parse(address)
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	try(d.t, err)
 	d.set(func() { d.codes[code] = u.Query() })
 	return w.Result().Cookies()[0], url.Values{"code": {code}, "state": {u.Query().Get("state")}}
 }

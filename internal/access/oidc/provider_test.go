@@ -34,9 +34,7 @@ func begin(t *testing.T, answer func(w http.ResponseWriter, r *http.Request) boo
 			Issuer: house.URL, ClientID: oidctest.ClientID, Rules: rules, Every: -1, Transport: house,
 			OnProvider: func(err error) { tr.states = append(tr.states, err) },
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		defer tr.tokens.Close()
 		synctest.Wait()
 		test(tr)

@@ -16,12 +16,8 @@ func write(t testing.TB, path, text string) string {
 	if path == "" {
 		path = filepath.Join(t.TempDir(), "access.toml")
 	}
-	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(path+".new", []byte(text), 0o600))
+	try(t, os.Rename(path+".new", path))
 	return path
 }
 
@@ -101,9 +97,7 @@ subjects = ["p-1", "p-2"]
 // The rules in docs/signin.md are valid.
 func TestRulesInDocs(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/signin.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	_, rest, found := strings.Cut(string(text), "```toml\n")
 	example, _, closed := strings.Cut(rest, "```")
 	if !found || !closed {

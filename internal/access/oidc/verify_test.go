@@ -24,9 +24,7 @@ type object = oidctest.Object
 func decode(t *testing.T, part string) []byte {
 	t.Helper()
 	text, err := base64.RawURLEncoding.DecodeString(part)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return text
 }
 
@@ -44,9 +42,7 @@ func testAttacks(t *testing.T, house *trial, other *oidctest.Provider) {
 	parts := strings.Split(good, ".")
 	rs := house.Key("rs").Public().(*rsa.PublicKey)
 	der, err := x509.MarshalPKIXPublicKey(rs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	publicPEM := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
 	stranger := other.Key("es").Public().(*ecdsa.PublicKey)
 	raw := func(extra string) string {
@@ -246,9 +242,7 @@ func TestRulesReload(t *testing.T) {
 	text := house.Token(nil)
 	covers := func() bool {
 		principal, err := p.Verify(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		return principal.CoversAll()
 	}
 	if covers() {
@@ -261,9 +255,7 @@ func TestRulesReload(t *testing.T) {
 		}
 	}
 	write(t, path, strings.Replace(nurses, `devices = "ward3-"`, "", 1))
-	if err := p.Reload(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, p.Reload())
 	if _, ok := oidc.Cached(p, text, time.Now().UnixMilli()); ok || !covers() {
 		t.Errorf("cached %v, covers all %v after the change", ok, covers())
 	}
@@ -276,9 +268,7 @@ func TestPersonRate(t *testing.T) {
 		Issuer: house.URL, ClientID: oidctest.ClientID, Rules: write(t, "", nurses), Every: -1,
 		Limits: token.Options{DefaultLimit: token.LimitOf(1, 2)},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer p.Close()
 	principal := func(claims object) (principal *token.Principal) {
 		polltest.Until(t, "the keys are known", func() bool { principal, err = p.Verify(house.Token(claims)); return err == nil })
@@ -299,3 +289,5 @@ func TestPersonRate(t *testing.T) {
 		t.Error("IDs are not those of persons")
 	}
 }
+
+var try = polltest.Try

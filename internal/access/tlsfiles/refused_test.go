@@ -20,9 +20,7 @@ func TestIsClientRefused(t *testing.T) {
 	write(t, p.cas, clients.PEM)
 	f := open(t, tlsfiles.Options{CertFile: p.cert, KeyFile: p.key, ClientCAFile: p.cas, RequireClient: true})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer l.Close()
 	bad, good := strangers.Client("bed-7").TLS(), clients.Client("bed-7").TLS()
 	for _, tt := range []struct {
@@ -49,12 +47,8 @@ func TestIsClientRefused(t *testing.T) {
 				}
 			})
 			near, err := l.Accept()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := near.SetDeadline(time.Now().Add(time.Minute)); err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
+			try(t, near.SetDeadline(time.Now().Add(time.Minute)))
 			server := tls.Server(near, f.TLSConfig())
 			err = server.Handshake()
 			near.Close()

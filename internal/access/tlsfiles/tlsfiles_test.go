@@ -24,9 +24,7 @@ func TestMain(m *testing.M) { polltest.Main(m) }
 
 func write(t *testing.T, path string, text []byte) {
 	t.Helper()
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(path, text, 0o600))
 }
 
 // A place has the paths of a server's files in one directory.
@@ -49,9 +47,7 @@ func open(t *testing.T, cfg tlsfiles.Options) *tlsfiles.Files {
 		cfg.Every = -1
 	}
 	f, err := tlsfiles.Open(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	t.Cleanup(f.Close)
 	return f
 }
@@ -67,9 +63,7 @@ type server struct {
 func serve(t *testing.T, f *tlsfiles.Files) *server {
 	t.Helper()
 	l, err := tls.Listen("tcp", "127.0.0.1:0", f.TLSConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	s := &server{addr: l.Addr().String()}
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -321,9 +315,7 @@ func TestBadFiles(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			was, err := os.ReadFile(tt.path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			defer write(t, tt.path, was)
 			write(t, tt.path, tt.text)
 			if _, err := tlsfiles.Open(cfg); err == nil || !strings.Contains(err.Error(), tt.reason) {
@@ -354,10 +346,10 @@ func TestBadFiles(t *testing.T) {
 			t.Errorf("%+v was accepted", cfg)
 		}
 	}
-	if err := os.Remove(p.cert); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.Remove(p.cert))
 	if err := f.Reload(); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a removed certificate: %v, want ErrNotExist", err)
 	}
 }
+
+var try = polltest.Try

@@ -96,9 +96,7 @@ func sealed(lines ...string) string {
 // The example in docs/tokens.md is a valid file.
 func TestDocs(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/tokens.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	_, example, ok := strings.Cut(string(text), "```\npulsegate-tokens ")
 	example, _, ok2 := strings.Cut(example, "```")
 	got, err := token.Parse([]byte("pulsegate-tokens " + example))
@@ -111,9 +109,7 @@ func TestFileForm(t *testing.T) {
 	digest := strings.Repeat("ab", 32)
 	line := "token sha256:" + digest + " gateway=bed-7 rights=write,read created=2026-11-21T10:00:00Z expires=2027-02-19T10:00:00Z devices=ppg- rate=100 burst=6000"
 	got, err := token.Parse([]byte(sealed(line)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	want := token.Token{
 		Digest:  token.Digest(bytes.Repeat([]byte{0xab}, 32)),
 		Gateway: name(t, "bed-7"),
@@ -181,9 +177,7 @@ func TestReadFile(t *testing.T) {
 	if _, err := token.ReadFile(path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a missing file: got %v, want ErrNotExist", err)
 	}
-	if err := os.WriteFile(path, []byte(sealed()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(path, []byte(sealed()), 0o600))
 	for _, tt := range []struct {
 		mode os.FileMode
 		want error
@@ -191,9 +185,7 @@ func TestReadFile(t *testing.T) {
 		{0o600, nil}, {0o400, nil}, {0o640, nil}, {0o644, nil},
 		{0o620, token.ErrWritable}, {0o602, token.ErrWritable}, {0o666, token.ErrWritable},
 	} {
-		if err := os.Chmod(path, tt.mode); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.Chmod(path, tt.mode))
 		if _, err := token.ReadFile(path); !errors.Is(err, tt.want) || (err == nil) != (tt.want == nil) {
 			t.Errorf("mode %v: got %v, want %v", tt.mode, err, tt.want)
 		}

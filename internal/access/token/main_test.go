@@ -31,9 +31,7 @@ func create(tb testing.TB, path string, spec token.Token) (string, token.Token) 
 	tb.Helper()
 	keeper, text := token.Keeper{Path: path}, ""
 	made, err := keeper.Create(tb.Context(), spec, epoch, func(made string) error { text = made; return nil })
-	if err != nil {
-		tb.Fatal(err)
-	}
+	try(tb, err)
 	return text, made
 }
 

@@ -21,9 +21,7 @@ func open(tb testing.TB, path string, opt token.Options) *token.Set {
 		opt.Every = -1
 	}
 	s, err := token.Open(path, opt)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	try(tb, err)
 	tb.Cleanup(s.Close)
 	return s
 }
@@ -40,9 +38,7 @@ func find(s *token.Set, value string, unixMs int64) (*token.Principal, error) {
 func lookup(tb testing.TB, s *token.Set, text string) *token.Principal {
 	tb.Helper()
 	g, err := find(s, "Bearer "+text, epoch.UnixMilli())
-	if err != nil {
-		tb.Fatal(err)
-	}
+	try(tb, err)
 	return g
 }
 

@@ -91,18 +91,14 @@ func TestClockAndRetention(t *testing.T) {
 		send := func() {
 			for i := range devices {
 				name, err := vitals.ParseName(fmt.Sprintf("d-%02d", i))
-				if err != nil {
-					t.Fatal(err)
-				}
+				try(t, err)
 				now := time.Now()
 				if i == 0 {
 					now = now.Add(3 * 365 * day)
 				}
 				e := &storage.Entry{Reading: &vitals.Reading{Device: name, TimeUnixMs: now.UnixMilli()}, ReceivedUnixMs: now.UnixMilli()}
 				e.Reading.Values.Set(vitals.HeartRate, 6000)
-				if err := store.Append([]*storage.Entry{e}); err != nil {
-					t.Fatal(err)
-				}
+				try(t, store.Append([]*storage.Entry{e}))
 				if i > 0 {
 					sent[name] = append(sent[name], now)
 				}

@@ -181,9 +181,7 @@ func TestEraseRest(t *testing.T) {
 		f := newFixture(t)
 		f.none = none
 		resp, err := http.Post(f.server.URL+transfer.ErasePath, "application/json", strings.NewReader(`{"device":"ppg-1"}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		text, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		if got := strings.TrimSpace(string(text)); err != nil || got != want {
@@ -244,9 +242,7 @@ func TestEraseBodies(t *testing.T) {
 		`{"device":"a"}`:                 200,
 	} {
 		resp, err := http.Post(f.server.URL+transfer.ErasePath, "application/json", strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		text, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		if err != nil || resp.StatusCode != want {
@@ -263,12 +259,12 @@ func TestEraseBodies(t *testing.T) {
 func TestHeader(t *testing.T) {
 	f := newFixture(t)
 	resp, err := http.Post(f.server.URL+transfer.BackupPath, "", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer http.DefaultClient.CloseIdleConnections()
 	defer resp.Body.Close()
 	if got := resp.Header.Get(admin.BytesHeader); got != "4711" || resp.Header.Get("Content-Type") != "application/x-tar" {
 		t.Errorf("the header is %v", resp.Header)
 	}
 }
+
+var try = polltest.Try

@@ -110,14 +110,10 @@ func TestAssignmentRequests(t *testing.T) {
 // the change of its end, nothing is ended, and the record of the change names nobody else.
 func TestEndOfReplaced(t *testing.T) {
 	device, err := vitals.ParseName("a")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	store := storetest.NewMemory()
 	assign := func(subject storage.Subject) {
-		if err := store.Assign(t.Context(), storage.Assignment{Device: device, Subject: subject, FromUnixMs: 10, ToUnixMs: storage.OpenEnd}); err != nil {
-			t.Fatal(err)
-		}
+		try(t, store.Assign(t.Context(), storage.Assignment{Device: device, Subject: subject, FromUnixMs: 10, ToUnixMs: storage.OpenEnd}))
 	}
 	assign("P-1")
 	var recorded []audit.Record

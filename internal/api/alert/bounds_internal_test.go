@@ -379,9 +379,7 @@ func TestProlonged(t *testing.T) {
 			g[0].Reading.Values.Set(vitals.HeartRate, 39_00)
 		}
 		g[0].ReceivedUnixMs = now
-		if err := store.Append(g); err != nil {
-			t.Fatal(err)
-		}
+		try(t, store.Append(g))
 		if got := !e.filter.Load().fill(new(update), g[0]); got != leftOut {
 			t.Errorf("a value of %d at %d is left out: %t, want %t", v, unixMs, got, leftOut)
 		}

@@ -23,6 +23,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pulsegate/pulsegate/internal/api/alert"
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/storetest"
 	"github.com/pulsegate/pulsegate/internal/sys/filewatch"
@@ -137,15 +138,11 @@ func (f *fixture) store1(t *testing.T, device string, v vitals.Value) {
 func (f *fixture) storeAt(t *testing.T, device string, v vitals.Value, at time.Time) {
 	t.Helper()
 	name, err := vitals.ParseName(device)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	r := vitals.Reading{Device: name, TimeUnixMs: at.UnixMilli()}
 	r.Values.Set(vitals.SpO2, v)
 	group := []*storage.Entry{{Reading: &r, ReceivedUnixMs: time.Now().UnixMilli()}}
-	if err := f.store.Append(group); err != nil {
-		t.Fatal(err)
-	}
+	try(t, f.store.Append(group))
 	f.engine.Publish(group)
 }
 
@@ -232,9 +229,7 @@ func TestRulesWhileAway(t *testing.T) {
 			f.store1(t, "a2", 85_25)
 			f.pass(30 * time.Second)
 			f.away.Store(true)
-			if err := f.engine.SetRules(append(slices.Clone(f.rules), alert.Rule{Name: "Silent", Silent: time.Hour})); err != nil {
-				t.Fatal(err)
-			}
+			try(t, f.engine.SetRules(append(slices.Clone(f.rules), alert.Rule{Name: "Silent", Silent: time.Hour})))
 			f.pass(time.Second)
 			f.peer.taken(t)
 			f.pass(4 * time.Minute)
@@ -242,9 +237,7 @@ func TestRulesWhileAway(t *testing.T) {
 				t.Errorf("shared is %v, while the store is away: %v", shared, texts(alerts))
 			}
 			a1, err := vitals.ParseName("a1")
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			if _, err := f.store.Erase(a1); err != nil {
 				t.Fatal(err)
 			}
@@ -460,9 +453,7 @@ func TestCredentials(t *testing.T) {
 		dir := t.TempDir()
 		write := func(name, text string) string {
 			path := filepath.Join(dir, name)
-			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			try(t, os.WriteFile(path, []byte(text), 0o600))
 			return path
 		}
 		password := write("password", "secret-1\n")
@@ -496,9 +487,7 @@ func TestCredentials(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		token := filepath.Join(t.TempDir(), "token")
-		if err := os.WriteFile(token, []byte("abc"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.WriteFile(token, []byte("abc"), 0o600))
 		f := newFixture(t, Options{TokenFile: token})
 		stop := f.start(t)
 		defer stop()
@@ -548,13 +537,9 @@ func TestPrivate(t *testing.T) {
 		defer stop()
 		f.pass(2 * time.Second)
 		device, err := vitals.ParseName("a1")
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		f.store1(t, "a1", 85_25)
-		if err := f.store.Assign(t.Context(), storage.Assignment{Device: device, Subject: "P-17", FromUnixMs: 1, ToUnixMs: storage.OpenEnd}); err != nil {
-			t.Fatal(err)
-		}
+		try(t, f.store.Assign(t.Context(), storage.Assignment{Device: device, Subject: "P-17", FromUnixMs: 1, ToUnixMs: storage.OpenEnd}))
 		f.pass(2 * time.Minute)
 		f.peer.set(func() { f.peer.status = 500 })
 		f.store1(t, "a1", 97_25)
@@ -592,14 +577,10 @@ func TestPrivate(t *testing.T) {
 // What is not an answer of HTTP may repeat what was sent, the token included: no error has it.
 func TestEcho(t *testing.T) {
 	token := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(token, []byte("s3cret"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(token, []byte("s3cret"), 0o600))
 	for _, before := range []string{"", "HTTP/1.1 200 OK\r\n"} { // the line is that of a status, or of a header
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		defer listener.Close()
 		go func() {
 			conn, err := listener.Accept()
@@ -622,3 +603,5 @@ func TestEcho(t *testing.T) {
 		}
 	}
 }
+
+var try = polltest.Try

@@ -20,6 +20,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/observe/metrics"
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/mux"
 )
 
@@ -30,9 +31,7 @@ func newHandler(t *testing.T, g *gate.Gate, all ...metrics.Collector) *dashboard
 		Service: query.Service{Problems: problem.New(), Gate: g, Param: mux.Var, OnError: func(err error) { t.Error(err) }},
 		Metrics: metrics.NewValues(dashboard.SystemMetrics, all...),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return h
 }
 
@@ -62,9 +61,7 @@ func do(h http.Handler, method, path, body string, header ...string) *http.Respo
 func text(t *testing.T, r io.Reader) string {
 	t.Helper()
 	b, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return string(b)
 }
 
@@ -100,9 +97,7 @@ func TestFiles(t *testing.T) {
 		}
 		if small.Header.Get("Content-Encoding") == "gzip" {
 			unzipped, err := gzip.NewReader(small.Body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			if text(t, unzipped) != text(t, plain.Body) {
 				t.Errorf("%s differs when it is compressed", path)
 			}
@@ -260,3 +255,5 @@ func TestSession(t *testing.T) {
 		t.Errorf("sign-in without tokens: status %d", answer.StatusCode)
 	}
 }
+
+var try = polltest.Try

@@ -59,9 +59,7 @@ func TestHistory(t *testing.T) {
 					Connections []*float64
 				}
 			}
-			if err := json.Unmarshal([]byte(text(t, do(http.HandlerFunc(h.System), "GET", "/v1/system", "").Body)), &body); err != nil {
-				t.Fatal(err)
-			}
+			try(t, json.Unmarshal([]byte(text(t, do(http.HandlerFunc(h.System), "GET", "/v1/system", "").Body)), &body))
 			got := body.History
 			if want := began.Add(time.Since(began).Truncate(step)); got.StepSeconds != 5 || !got.To.Equal(want) {
 				t.Errorf("got steps of %v s to %v, want 5 s to %v", got.StepSeconds, got.To, want)

@@ -1,14 +1,11 @@
 package fhir_test
 
 import (
-	"cmp"
-	"context"
 	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"slices"
 	"strings"
 	"testing"
 
@@ -26,33 +23,11 @@ func TestMain(m *testing.M) { polltest.Main(m) }
 const receivedUnixMs = 1_800_000_000_000
 
 // A store has readings and assignments.
-type store struct {
-	*storetest.Memory
-	assigned []storage.Assignment
-}
-
-func (s *store) find(keep func(storage.Assignment) bool) (found []storage.Assignment) {
-	for _, a := range s.assigned {
-		if keep(a) {
-			found = append(found, a)
-		}
-	}
-	slices.SortFunc(found, func(a, b storage.Assignment) int {
-		return cmp.Or(a.Device.Compare(&b.Device), cmp.Compare(a.FromUnixMs, b.FromUnixMs))
-	})
-	return found
-}
-
-func (s *store) DeviceAssignments(_ context.Context, device vitals.Name) ([]storage.Assignment, error) {
-	return s.find(func(a storage.Assignment) bool { return a.Device == device }), nil
-}
-
-func (s *store) SubjectAssignments(_ context.Context, subject storage.Subject) ([]storage.Assignment, error) {
-	return s.find(func(a storage.Assignment) bool { return a.Subject == subject }), nil
-}
+type store struct{ *storetest.Memory }
 
 func (s *store) assign(t testing.TB, device string, subject storage.Subject, fromUnixMs, toUnixMs int64) {
-	s.assigned = append(s.assigned, storage.Assignment{Device: name(t, device), Subject: subject, FromUnixMs: fromUnixMs, ToUnixMs: toUnixMs})
+	t.Helper()
+	try(t, s.Assign(t.Context(), storage.Assignment{Device: name(t, device), Subject: subject, FromUnixMs: fromUnixMs, ToUnixMs: toUnixMs}))
 }
 
 func name(t testing.TB, text string) vitals.Name {
@@ -81,7 +56,7 @@ func withOwnSigns(t testing.TB) *storetest.Memory {
 // fill returns a store with readings given as JSON.
 func fill(t testing.TB, lines ...string) *store {
 	t.Helper()
-	s := &store{Memory: withOwnSigns(t)}
+	s := &store{withOwnSigns(t)}
 	s.add(t, receivedUnixMs, lines...)
 	return s
 }
@@ -137,21 +112,15 @@ func (s *server) send(method, target, body string, fields ...string) (*http.Resp
 		target = s.URL + "/fhir/" + target
 	}
 	req, err := http.NewRequest(method, target, strings.NewReader(body))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	try(s.t, err)
 	for i := 0; i < len(fields); i += 2 {
 		req.Header.Add(fields[i], fields[i+1])
 	}
 	resp, err := s.Client().Do(req)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	try(s.t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	try(s.t, err)
 	if n := len(text); n > 0 && (text[n-1] != '\n' || strings.HasSuffix(string(text), "\n\n")) {
 		s.t.Errorf("%s %s: %q does not end with one newline", method, target, text[max(0, n-20):])
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
 // narrowWriter returns the Authorization of a token that may only write, for devices whose names
@@ -27,9 +28,14 @@ func TestNotCoveredRevealsNothing(t *testing.T) {
 	g, narrow := narrowWriter(t)
 	assigned := receiveBy(t, g, "")
 	none := receiveBy(t, g, "")
-	none.assignments.all = none.assignments.all[:2] // not those of d_2
 	other := receiveBy(t, g, "")
-	other.assignments.all[2].Subject = "p-9"
+	third := storage.Assignment{Device: name(t, "d_2"), Subject: "p-1", FromUnixMs: unixMs(t, "2018-01-01T00:00:00Z"), ToUnixMs: storage.OpenEnd}
+	for _, s := range []*receiving{none, other} {
+		_, err := s.store.EraseAssignment(third)
+		try(t, err)
+	}
+	third.Subject = "p-9"
+	try(t, other.store.Assign(t.Context(), third))
 	value, device := sentQuantity("97", "%"), `"device":{"reference":"Device/d_2"}`
 	var b sentBundle
 	b.post(sentSpO2, sentTime, device, value)

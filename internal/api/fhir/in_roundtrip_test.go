@@ -62,7 +62,7 @@ func TestFHIRRoundTrip(t *testing.T) {
 		second := receive(t)
 		device := rapid.SampledFrom(names).Draw(rt, "device")
 		first.assign(t, device, "p-1", 0, storage.OpenEnd)
-		second.assignments.all = first.assigned
+		second.assignments.Subjects = first
 		var group []*storage.Entry
 		for range rapid.IntRange(1, 12).Draw(rt, "readings") {
 			r := vitals.Reading{Device: name(t, device), TimeUnixMs: rapid.Int64Range(vitals.DefaultOldestUnixMs, receivedAt.UnixMilli()).Draw(rt, "time")}

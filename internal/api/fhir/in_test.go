@@ -25,37 +25,19 @@ import (
 
 var receivedAt = time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
 
-// A sentAssignments is a list of assignments as [fhir.Subjects].
+// A sentAssignments counts the calls of DeviceAssignments, or fails.
 type sentAssignments struct {
-	all   []storage.Assignment
+	fhir.Subjects
 	err   error
-	reads atomic.Int64 // calls of DeviceAssignments
+	reads atomic.Int64
 }
 
-func (a *sentAssignments) DeviceAssignments(_ context.Context, device vitals.Name) (of []storage.Assignment, err error) {
+func (a *sentAssignments) DeviceAssignments(ctx context.Context, device vitals.Name) ([]storage.Assignment, error) {
 	a.reads.Add(1)
-	for _, x := range a.all {
-		if x.Device == device {
-			of = append(of, x)
-		}
+	if a.err != nil {
+		return nil, a.err
 	}
-	return of, a.err
-}
-
-func (a *sentAssignments) SubjectAssignments(_ context.Context, subject storage.Subject) (of []storage.Assignment, err error) {
-	for _, x := range a.all {
-		if x.Subject == subject {
-			of = append(of, x)
-		}
-	}
-	return of, a.err
-}
-
-func sentName(t testing.TB, text string) vitals.Name {
-	t.Helper()
-	name, err := vitals.ParseName(text)
-	try(t, err)
-	return name
+	return a.Subjects.DeviceAssignments(ctx, device)
 }
 
 func unixMs(t testing.TB, text string) int64 {
@@ -82,11 +64,11 @@ func receive(t testing.TB) *receiving { return receiveBy(t, nil, "") }
 func receiveBy(t testing.TB, g *gate.Gate, base string) *receiving {
 	t.Helper()
 	noon := unixMs(t, "2026-11-21T12:00:00Z")
-	s := &receiving{t: t, store: withOwnSigns(t), assignments: &sentAssignments{all: []storage.Assignment{
-		{Device: sentName(t, "d-1"), Subject: "p-1", FromUnixMs: unixMs(t, "2026-11-01T00:00:00Z"), ToUnixMs: noon},
-		{Device: sentName(t, "d-1"), Subject: "p-2", FromUnixMs: noon, ToUnixMs: storage.OpenEnd},
-		{Device: sentName(t, "d_2"), Subject: "p-1", FromUnixMs: unixMs(t, "2018-01-01T00:00:00Z"), ToUnixMs: storage.OpenEnd},
-	}}}
+	assigned := &store{withOwnSigns(t)}
+	assigned.assign(t, "d-1", "p-1", unixMs(t, "2026-11-01T00:00:00Z"), noon)
+	assigned.assign(t, "d-1", "p-2", noon, storage.OpenEnd)
+	assigned.assign(t, "d_2", "p-1", unixMs(t, "2018-01-01T00:00:00Z"), storage.OpenEnd)
+	s := &receiving{t: t, store: assigned.Memory, assignments: &sentAssignments{Subjects: assigned}}
 	problems := problem.New()
 	core, err := ingest.New(s.store, problems, ingest.Config{Gate: g, Limits: s.store.Signs().DefaultLimits(), Now: func() time.Time { return receivedAt }})
 	try(t, err)
@@ -111,15 +93,11 @@ func (s *receiving) stored() string {
 	var out []byte
 	devices := make([]storage.Device, 100)
 	n, err := s.store.Devices(context.Background(), vitals.Name{}, devices)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	try(s.t, err)
 	for _, d := range devices[:n] {
 		records := make([]storage.Record, 1000)
 		m, err := s.store.Scan(context.Background(), storage.Range{Device: d.Name, ToUnixMs: storage.OpenEnd}, records)
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		try(s.t, err)
 		for _, r := range records[:m] {
 			out = append(s.store.Signs().AppendJSON(out, &vitals.Reading{Device: d.Name, TimeUnixMs: r.TimeUnixMs, Values: r.Values, UTCOffset: r.UTCOffset}), '\n')
 		}

@@ -370,7 +370,9 @@ func TestPages(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := drawModel(rt)
 		s := fill(t)
-		s.assigned = m.assigned
+		for _, a := range m.assigned {
+			try(t, s.Assign(t.Context(), a))
+		}
 		var group []*storage.Entry
 		for device, readings := range m.readings {
 			for at, values := range readings {

@@ -56,14 +56,10 @@ func (s *service) all(t testing.TB, devices ...string) (texts []string) {
 	t.Helper()
 	for _, device := range devices {
 		name, err := vitals.ParseName(device)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		found := make([]storage.Record, 100)
 		n, err := s.Scan(t.Context(), storage.Range{Device: name, ToUnixMs: storage.OpenEnd}, found)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		for _, r := range found[:n] {
 			text := vitals.AppendLocalTime(append([]byte(device), ' '), r.TimeUnixMs, r.UTCOffset)
 			text = s.Signs().AppendMembers(text, &r.Values)

@@ -298,9 +298,7 @@ func TestHalfKnown(t *testing.T) {
 // A time without an offset has that of MSH-7, or is a time of the zone if the zone has it once.
 func TestZones(t *testing.T) {
 	berlin, err := time.LoadLocation("Europe/Berlin")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	unzoned := strings.Replace(header, "+0000|", "|", 1)
 	const skipped, twice = "OBX-14: the zone has no such time: its clock was put forward", "OBX-14: the zone has this time twice: its clock was put back"
 	for _, tt := range []struct {
@@ -342,9 +340,7 @@ func serveSigns(t *testing.T, s *service) *service {
 func TestOwnSigns(t *testing.T) {
 	s := serve(t, ingest.Config{}, hl7.Options{})
 	own := vitals.Definition{Field: "fev1_l", Label: "FEV1", Unit: "L", Decimals: 2, LOINC: []string{"20150-9", "8867-4"}, Accepted: vitals.Range{Min: 50, Max: 12_00}, Usual: vitals.Range{Min: vitals.MinValue, Max: vitals.MaxValue}}
-	if err := s.Signs().Define([]vitals.Definition{own}); err != nil {
-		t.Fatal(err)
-	}
+	try(t, s.Signs().Define([]vitals.Definition{own}))
 	s = serveSigns(t, s)
 	message := header + with(with(with(good, 3, "20150-9^^LN"), 5, "3.25"), 6, "L^^UCUM") + "\n" + with(with(good, 3, "8867-4^^LN"), 6, "/min")
 	if got := s.send(message); got != ackHeader+"MSA|AA|MSGID1234\n" {

@@ -105,9 +105,7 @@ func start(t testing.TB, cfg config) *server {
 	}
 	s.conns = opt.Conns
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if cfg.tls != nil {
 		opt.TLS = true
 		listener = listen.TLS(listener, opt.Conns, listen.Handshakes{Config: cfg.tls, Slots: 64, Timeout: polltest.Patience})
@@ -137,9 +135,7 @@ func (s *server) figures(t testing.TB) (texts []string) {
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(s.Server)
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	for _, family := range families {
 		name := strings.TrimSuffix(strings.TrimPrefix(family.GetName(), "pulsegate_mllp_"), "_total")
 		for _, m := range family.GetMetric() {
@@ -180,13 +176,9 @@ func (s *server) dial(t testing.TB, pair ...tls.Certificate) *client {
 func (s *server) dialFrom(t testing.TB, addr string, pair ...tls.Certificate) *client {
 	t.Helper()
 	conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(addr)}}).Dial("tcp", s.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(polltest.Patience)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, conn.SetDeadline(time.Now().Add(polltest.Patience)))
 	if len(pair) > 0 {
 		conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true, Certificates: pair})
 	}
@@ -533,9 +525,7 @@ func TestCertificateExpires(t *testing.T) {
 	c, stranger := s.dial(t, ca.Client("bed-7").TLS()), s.dial(t, tls.Certificate{})
 	c.send(heartRate(1, 72), heartRate(1, 73))
 	c.want("AA 1", "AE 1, heart_rate_bpm: contradicts the stored value")
-	if err := stranger.Conn.(*tls.Conn).Handshake(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, stranger.Conn.(*tls.Conn).Handshake())
 	stranger.want("closed")
 	s.late.Add(int64(48 * time.Hour))
 	c.send(heartRate(2, 72))
@@ -657,3 +647,5 @@ func FuzzServer(f *testing.F) {
 		}
 	})
 }
+
+var try = polltest.Try

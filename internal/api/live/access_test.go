@@ -28,9 +28,7 @@ import (
 func openGate(t *testing.T, path string) *gate.Gate {
 	t.Helper()
 	set, err := token.Open(path, token.Options{Every: -1, Hourly: token.Hourly{Reads: 10}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return &gate.Gate{Tokens: set}
 }
 
@@ -101,9 +99,7 @@ func TestRevoked(t *testing.T) {
 	f.heart("d", 1, 6000)
 	polltest.Until(t, "the reading arrives", func() bool { return len(s.readings()) == 1 })
 	keys.Revoke(t, "")
-	if err := g.Tokens.Reload(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, g.Tokens.Reload())
 	f.heart("d", 2, 6000)
 	polltest.Until(t, "the stream ends", func() bool {
 		select {
@@ -157,9 +153,7 @@ func TestAudited(t *testing.T) {
 	g := openGate(t, keys.Tokens)
 	defer g.Tokens.Close()
 	log, err := audit.Open(t.Context(), filepath.Join(t.TempDir(), "audit"), audit.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	g.Audit = log
 	var failed atomic.Bool
 	f := startReporting(t, live.Options{Service: query.Service{Gate: g, OnError: func(error) { failed.Store(true) }}})
@@ -170,9 +164,7 @@ func TestAudited(t *testing.T) {
 		polltest.Until(t, "the reading arrives", func() bool { return len(s.readings()) == i+1 })
 	}
 	s.close()
-	if err := log.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, log.Close())
 	if failed.Load() {
 		t.Error("an error was reported")
 	}

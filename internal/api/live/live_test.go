@@ -112,9 +112,7 @@ func entry(device string, ms int64, s vitals.Sign, v vitals.Value) *storage.Entr
 // commit stores a group and publishes it, as the committer does.
 func (f *fixture) commit(group ...*storage.Entry) {
 	f.t.Helper()
-	if err := f.store.Append(group); err != nil {
-		f.t.Fatal(err)
-	}
+	try(f.t, f.store.Append(group))
 	f.hub.Publish(group)
 }
 
@@ -129,9 +127,7 @@ func (f *fixture) newest(device string) string {
 	f.t.Helper()
 	var one [1]storage.Record
 	n, err := f.store.Scan(context.Background(), storage.Range{Device: name(device), ToUnixMs: 1 << 60, Descending: true}, one[:])
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	try(f.t, err)
 	if n == 0 {
 		return ""
 	}
@@ -161,16 +157,12 @@ func (f *fixture) open(target string, pause func(), header ...string) *stream {
 	f.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost/v1/live"+target, nil)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	try(f.t, err)
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
 	resp, err := f.trips.RoundTrip(req)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	try(f.t, err)
 	s := &stream{resp: resp, cancel: cancel, ended: make(chan struct{})}
 	go func() {
 		defer close(s.ended)
@@ -536,3 +528,5 @@ func TestPublishAllocates(t *testing.T) {
 		}
 	})
 }
+
+var try = polltest.Try

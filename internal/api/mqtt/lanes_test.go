@@ -123,9 +123,7 @@ func (s *server) figures(t testing.TB) string {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(s.core)
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	var all strings.Builder
 	for _, f := range families {
 		switch f.GetName() {

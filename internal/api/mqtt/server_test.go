@@ -173,9 +173,7 @@ func start(t testing.TB, l lane, cfg config) *server {
 	s.conns = opt.Conns
 	opt.FastLane, opt.TLS = l.loop, l.secure
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	if l.secure {
 		if cfg.tls == nil {
 			cfg.tls = &tls.Config{Certificates: []tls.Certificate{certtest.New("ca").Server(1).TLS()}}
@@ -223,18 +221,12 @@ func (s *server) dial(t testing.TB) *client {
 func (s *server) dialAs(t testing.TB, cfg *tls.Config) *client {
 	t.Helper()
 	conn, err := net.Dial("tcp", s.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(polltest.Patience)); err != nil {
-		t.Fatal(err)
-	}
+	try(t, conn.SetDeadline(time.Now().Add(polltest.Patience)))
 	if s.lane.secure {
 		secured := tls.Client(conn, cfg)
-		if err := secured.Handshake(); err != nil {
-			t.Fatal(err)
-		}
+		try(t, secured.Handshake())
 		conn = secured
 	}
 	return &client{conn, t}
@@ -422,3 +414,5 @@ func batch(ms, n int) string {
 	}
 	return "[" + strings.Join(all, ",") + "]"
 }
+
+var try = polltest.Try

@@ -36,20 +36,14 @@ func TestVanishedClient(t *testing.T) {
 func vanish(t *testing.T, c net.Conn) {
 	t.Helper()
 	raw, err := c.(*net.TCPConn).SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	var failed error
-	if err := raw.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_REPAIR, 1) }); err != nil {
-		t.Fatal(err)
-	}
+	try(t, raw.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_REPAIR, 1) }))
 	if failed == unix.EPERM && os.Getenv("CI") != "true" {
 		t.Skip("needs CAP_NET_ADMIN")
 	}
 	if failed != nil {
 		t.Fatal(failed)
 	}
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
+	try(t, c.Close())
 }

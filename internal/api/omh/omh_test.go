@@ -14,6 +14,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/api/omh"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/api/query"
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/storetest"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -25,9 +26,7 @@ var receivedAt = time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
 func name(t testing.TB, text string) vitals.Name {
 	t.Helper()
 	n, err := vitals.ParseName(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return n
 }
 
@@ -36,9 +35,7 @@ func receive(t testing.TB) (*storetest.Memory, http.Handler) {
 	t.Helper()
 	store := storetest.NewMemory()
 	core, err := ingest.New(store, problem.New(), ingest.Config{Now: func() time.Time { return receivedAt }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	t.Cleanup(func() { core.Close(context.Background()) })
 	return store, core.Handler(omh.Form)
 }
@@ -54,9 +51,7 @@ func records(t testing.TB, store *storetest.Memory, device vitals.Name) []storag
 	t.Helper()
 	found := make([]storage.Record, 1000)
 	n, err := store.Scan(context.Background(), storage.Range{Device: device, ToUnixMs: storage.OpenEnd}, found)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return found[:n]
 }
 
@@ -116,9 +111,7 @@ func TestNewSigns(t *testing.T) {
 	}
 
 	signs := vitals.NewSigns()
-	if err := signs.Define([]vitals.Definition{{Field: "skin_delta_c", Label: "Difference", Unit: "Cel"}}); err != nil {
-		t.Fatal(err)
-	}
+	try(t, signs.Define([]vitals.Definition{{Field: "skin_delta_c", Label: "Difference", Unit: "Cel"}}))
 	e := omh.NewEncoder(name(t, "d:1"), signs)
 	var values vitals.Values
 	values.Set(vitals.OwnSign(0), 0)
@@ -293,3 +286,5 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+var try = polltest.Try

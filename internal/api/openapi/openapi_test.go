@@ -16,6 +16,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/api/openapi"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/api/query"
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -90,9 +91,7 @@ type parameter struct {
 
 func parse(t *testing.T) (d document) {
 	t.Helper()
-	if err := json.Unmarshal(describe(), &d); err != nil {
-		t.Fatal(err)
-	}
+	try(t, json.Unmarshal(describe(), &d))
 	return d
 }
 
@@ -145,9 +144,7 @@ const page = "../../../docs/api.md"
 func TestTable(t *testing.T) {
 	const begin, end = "<!-- begin operations -->\n", "<!-- end operations -->\n"
 	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	before, rest, found := strings.Cut(string(text), begin)
 	got, after, foundEnd := strings.Cut(rest, end)
 	if !found || !foundEnd {
@@ -157,9 +154,7 @@ func TestTable(t *testing.T) {
 	switch {
 	case got == want:
 	case *update:
-		if err := os.WriteFile(page, []byte(before+begin+want+end+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.WriteFile(page, []byte(before+begin+want+end+after), 0o644))
 	default:
 		t.Errorf("docs/api.md has\n%s\nthe operations are\n%s\nrun make docs", got, want)
 	}
@@ -171,9 +166,7 @@ func TestTable(t *testing.T) {
 // Seen to fail without the parameter counts in the page, and with another limit.
 func TestParameters(t *testing.T) {
 	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	d := parse(t)
 	rows := map[string]map[string]string{} // by path and parameter
 	path, isTable := "", false
@@ -270,3 +263,5 @@ func TestZonePattern(t *testing.T) {
 		t.Error("no parameter tz")
 	}
 }
+
+var try = polltest.Try

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,7 +14,6 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/access/gatetest"
 	"github.com/pulsegate/pulsegate/internal/access/token"
-	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
@@ -250,13 +248,7 @@ func (h *held) Latest(ctx context.Context, device vitals.Name) (storage.Device, 
 func TestUnauthorizedTakeNoPlace(t *testing.T) {
 	k := newKeyring(t)
 	src := &held{source: fill(t, one("ppg-1"), one("held")), release: make(chan struct{})}
-	h := query.New(src, src, query.Options{Service: query.Service{
-		Problems: problem.New(), Param: (*http.Request).PathValue, Gate: k.gate, Bound: query.NewBound(1),
-	}})
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/devices/{device}", h.Device)
-	srv := httptest.NewServer(mux)
-	defer srv.Close()
+	srv := serveOptions(t, src, query.Options{Service: query.Service{Gate: k.gate, Bound: query.NewBound(1)}}, unchanged)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer close(src.release) // first
@@ -276,13 +268,7 @@ func TestUnauthorizedTakeNoPlace(t *testing.T) {
 func TestOneReaderDoesNotBlockOthers(t *testing.T) {
 	k := newKeyring(t)
 	src := &held{source: fill(t, one("ppg-1"), one("held")), release: make(chan struct{})}
-	h := query.New(src, src, query.Options{Service: query.Service{
-		Problems: problem.New(), Param: (*http.Request).PathValue, Gate: k.gate, Bound: query.NewBound(64), Holders: new(share.Holders),
-	}})
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/devices/{device}", h.Device)
-	srv := httptest.NewServer(mux)
-	defer srv.Close()
+	srv := serveOptions(t, src, query.Options{Service: query.Service{Gate: k.gate, Bound: query.NewBound(64), Holders: new(share.Holders)}}, unchanged)
 	release := sync.OnceFunc(func() { close(src.release) })
 	defer release() // first, or srv would wait for the held requests
 	var wg sync.WaitGroup

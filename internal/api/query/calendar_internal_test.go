@@ -6,14 +6,13 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/api/localtime"
+	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
 func mustZone(t testing.TB, name string) *time.Location {
 	t.Helper()
 	zone, err := localtime.Zone(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return zone
 }
 
@@ -109,9 +108,7 @@ func TestDays(t *testing.T) {
 	} {
 		zone := mustZone(t, tt.zone)
 		date, err := time.Parse(time.DateOnly, tt.from)
-		if err != nil {
-			t.Fatal(err)
-		}
+		try(t, err)
 		at := time.Date(date.Year(), date.Month(), date.Day()-2, 0, 0, 0, 0, zone)
 		c := newCalendar(at.UnixMilli(), msPerDay, zone)
 		for ; date.Format(time.DateOnly) <= tt.to; date = date.AddDate(0, 0, 1) {
@@ -144,3 +141,5 @@ func TestZones(t *testing.T) {
 		}
 	}
 }
+
+var try = polltest.Try

@@ -10,9 +10,7 @@ import (
 // written by this package are accepted.
 func FuzzCursor(f *testing.F) {
 	name, err := vitals.ParseName("ppg-1")
-	if err != nil {
-		f.Fatal(err)
-	}
+	try(f, err)
 	f.Add(string(appendMsCursor(nil, cursorAscending, 1_800_000_000_000)))
 	f.Add(string(appendMsCursor(nil, cursorDescending, 0)))
 	for sort := range deviceSort(len(cursorDevices)) {

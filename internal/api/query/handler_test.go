@@ -64,7 +64,7 @@ func serve(t *testing.T, src source) *httptest.Server {
 // serveGated is like serve, with a gate. failed is called with errors.
 func serveGated(t *testing.T, src source, g *gate.Gate, failed func(error)) *httptest.Server {
 	t.Helper()
-	return serveOptions(t, src, query.Options{Service: query.Service{Gate: g, OnError: failed}}, func(h http.Handler) http.Handler { return h })
+	return serveOptions(t, src, query.Options{Service: query.Service{Gate: g, OnError: failed}}, unchanged)
 }
 
 // serveOptions starts a server with the given options. wrap wraps its handler.

@@ -16,9 +16,7 @@ import (
 // It was seen to fail with another page size, another threshold, and a flag left out.
 func TestAPIPage(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/api.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	page := strings.ReplaceAll(string(text), ",000", "000")
 	for _, row := range []string{
 		fmt.Sprintf("| `limit` | 1 to %d | %d |", MaxDevices, DefaultDevices),

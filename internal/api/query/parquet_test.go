@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -213,7 +212,7 @@ func TestParquetManyGateways(t *testing.T) {
 // A client may have half of the pages in Parquet, however many other pages it reads.
 func TestParquetShares(t *testing.T) {
 	src := &held{source: fill(t, one("a"), one("held")), release: make(chan struct{})}
-	srv := serveOptions(t, src, query.Options{Service: query.Service{Bound: query.NewBound(64), Holders: new(share.Holders)}}, func(h http.Handler) http.Handler { return h })
+	srv := serveOptions(t, src, query.Options{Service: query.Service{Bound: query.NewBound(64), Holders: new(share.Holders)}}, unchanged)
 	var wg sync.WaitGroup
 	release := sync.OnceFunc(func() { close(src.release); wg.Wait() })
 	defer release() // first, or srv would wait for the held requests

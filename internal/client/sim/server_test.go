@@ -32,6 +32,17 @@ func (b *backend) Append(group []*storage.Entry) error {
 	return b.Memory.Append(group)
 }
 
+// spoilFifth replaces the fifth call of Append.
+func (b *backend) spoilFifth(spoil func(next func([]*storage.Entry) error, group []*storage.Entry) error) {
+	var n atomic.Int64
+	b.append = func(next func([]*storage.Entry) error, group []*storage.Entry) error {
+		if n.Add(1) == 5 {
+			return spoil(next, group)
+		}
+		return next(group)
+	}
+}
+
 func (b *backend) Scan(ctx context.Context, r storage.Range, dst []storage.Record) (int, error) {
 	n, err := b.Memory.Scan(ctx, r, dst)
 	if err == nil && b.scan != nil {
@@ -139,25 +150,19 @@ func TestVerifyFinds(t *testing.T) {
 	}{
 		{"nothing", func(*backend) {}, counts{}},
 		{"a reading that is acknowledged but not stored", func(b *backend) {
-			var n atomic.Int64
-			b.append = func(next func([]*storage.Entry) error, group []*storage.Entry) error {
-				if n.Add(1) == 5 {
-					group[0].Outcome = storage.Stored
-					group = group[1:]
-				}
+			b.spoilFifth(func(next func([]*storage.Entry) error, group []*storage.Entry) error {
+				group[0].Outcome = storage.Stored
+				group = group[1:]
 				return next(group)
-			}
+			})
 		}, counts{missing: 1}},
 		{"a value that is changed", func(b *backend) {
-			var n atomic.Int64
-			b.append = func(next func([]*storage.Entry) error, group []*storage.Entry) error {
-				if n.Add(1) == 5 {
-					changed := *group[0].Reading
-					changed.Values.Set(vitals.HeartRate, 20000)
-					group[0].Reading = &changed
-				}
+			b.spoilFifth(func(next func([]*storage.Entry) error, group []*storage.Entry) error {
+				changed := *group[0].Reading
+				changed.Values.Set(vitals.HeartRate, 20000)
+				group[0].Reading = &changed
 				return next(group)
-			}
+			})
 		}, counts{altered: 1}},
 		{"a sign that is dropped", func(b *backend) {
 			b.scan = func(device vitals.Name, records []storage.Record) []storage.Record {
@@ -189,15 +194,12 @@ func TestVerifyFinds(t *testing.T) {
 			}
 		}, counts{altered: 1}},
 		{"a sign that was not sent", func(b *backend) {
-			var n atomic.Int64
-			b.append = func(next func([]*storage.Entry) error, group []*storage.Entry) error {
-				if n.Add(1) == 5 {
-					more := *group[0].Reading
-					more.Values.Set(vitals.RestingHeartRate, 7777)
-					group[0].Reading = &more
-				}
+			b.spoilFifth(func(next func([]*storage.Entry) error, group []*storage.Entry) error {
+				more := *group[0].Reading
+				more.Values.Set(vitals.RestingHeartRate, 7777)
+				group[0].Reading = &more
 				return next(group)
-			}
+			})
 		}, counts{altered: 1}},
 		{"a reading that is returned twice", func(b *backend) {
 			b.scan = func(device vitals.Name, records []storage.Record) []storage.Record {
@@ -208,40 +210,31 @@ func TestVerifyFinds(t *testing.T) {
 			}
 		}, counts{doubled: 1}},
 		{"a reading that was not sent, of a device of the run", func(b *backend) {
-			var n atomic.Int64
-			b.append = func(next func([]*storage.Entry) error, group []*storage.Entry) error {
-				if n.Add(1) == 5 {
-					other := *group[0].Reading
-					other.TimeUnixMs = 12345
-					if err := next([]*storage.Entry{{Reading: &other}}); err != nil {
-						return err
-					}
+			b.spoilFifth(func(next func([]*storage.Entry) error, group []*storage.Entry) error {
+				other := *group[0].Reading
+				other.TimeUnixMs = 12345
+				if err := next([]*storage.Entry{{Reading: &other}}); err != nil {
+					return err
 				}
 				return next(group)
-			}
+			})
 		}, counts{unknown: 1}},
 		{"a reading that was not sent, of an unknown device", func(b *backend) {
-			var n atomic.Int64
-			b.append = func(next func([]*storage.Entry) error, group []*storage.Entry) error {
-				if n.Add(1) == 5 {
-					other := *group[0].Reading
-					other.Device, _ = vitals.ParseName("sim-t-999999")
-					if err := next([]*storage.Entry{{Reading: &other}}); err != nil {
-						return err
-					}
+			b.spoilFifth(func(next func([]*storage.Entry) error, group []*storage.Entry) error {
+				other := *group[0].Reading
+				other.Device, _ = vitals.ParseName("sim-t-999999")
+				if err := next([]*storage.Entry{{Reading: &other}}); err != nil {
+					return err
 				}
 				return next(group)
-			}
+			})
 		}, counts{unknown: 1}},
 		{"a reading that was rejected but is stored", func(b *backend) {
-			var n atomic.Int64
-			b.append = func(next func([]*storage.Entry) error, group []*storage.Entry) error {
+			b.spoilFifth(func(next func([]*storage.Entry) error, group []*storage.Entry) error {
 				err := next(group)
-				if n.Add(1) == 5 {
-					group[0].Outcome, group[0].Sign = storage.Conflict, vitals.HeartRate
-				}
+				group[0].Outcome, group[0].Sign = storage.Conflict, vitals.HeartRate
 				return err
-			}
+			})
 		}, counts{unknown: 1}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -32,9 +32,7 @@ func TestToken(t *testing.T) {
 	}))
 	defer server.Close()
 	client, err := transfer.NewClient(server.URL, transfer.Credentials{Token: "pgt_x"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer client.Close()
 	both := func() []error {
 		_, sent := client.SendBatch(t.Context(), []byte("[1]"), 1)

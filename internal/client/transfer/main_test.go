@@ -34,9 +34,7 @@ func serve(t *testing.T, h http.HandlerFunc) (*transfer.Client, *waits) {
 	}))
 	t.Cleanup(server.Close)
 	client, err := transfer.NewClient(server.URL, transfer.Credentials{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	t.Cleanup(client.Close)
 	made := new(waits)
 	client.SetWait(func(ctx context.Context, d time.Duration) error {
@@ -52,9 +50,7 @@ func serve(t *testing.T, h http.HandlerFunc) (*transfer.Client, *waits) {
 func pipe(t *testing.T, answer string) (client *transfer.Client, dials *int, stop func()) {
 	t.Helper()
 	client, err := transfer.NewClient("http://127.0.0.1:1", transfer.Credentials{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	dials = new(int)
 	var servers sync.WaitGroup
 	client.SetDial(func(context.Context, string, string) (net.Conn, error) {
@@ -98,8 +94,8 @@ func rows(n int) string {
 func open(t *testing.T, text string) recording.Reader {
 	t.Helper()
 	r, err := recording.NewCSV(strings.NewReader(text), recording.Options{Mapping: recording.DefaultMapping(vitals.NewSigns())})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	return r
 }
+
+var try = polltest.Try

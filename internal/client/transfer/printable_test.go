@@ -32,9 +32,7 @@ func TestPrintable(t *testing.T) {
 	}))
 	defer srv.Close()
 	client, err := transfer.NewClient(srv.URL, transfer.Credentials{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	defer client.Close()
 	ctx := t.Context()
 	shown := map[string]any{}

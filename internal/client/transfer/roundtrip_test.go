@@ -23,18 +23,14 @@ func server(t *testing.T) *transfer.Client {
 	t.Helper()
 	store := storetest.NewMemory()
 	core, err := ingest.New(store, problem.New(), ingest.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	reads := query.New(store, store, query.Options{Service: query.Service{Problems: problem.New(), Param: (*http.Request).PathValue}, Flags: vitals.NewSigns().DefaultFlagLimits()})
 	mux := http.NewServeMux()
 	mux.Handle("POST /v1/readings", core.Handler(nil))
 	mux.HandleFunc("GET /v1/devices/{device}/readings", reads.Readings)
 	srv := httptest.NewServer(mux)
 	client, err := transfer.NewClient(srv.URL, transfer.Credentials{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	t.Cleanup(func() {
 		client.Close()
 		srv.Close()
@@ -67,9 +63,7 @@ func TestRoundTrip(t *testing.T) {
 		for range 3 {
 			client := server(t)
 			r, err := recording.New(strings.NewReader(text), from, recording.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			try(t, err)
 			if sum, err := transfer.Upload(t.Context(), client, r, transfer.UploadOptions{}); err != nil || sum.Stored != 7 {
 				t.Fatalf("%s: %+v, %v", from, sum, err)
 			}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/sys/signsfile"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -34,9 +35,7 @@ max = 2.5e0
 func write(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "signs.toml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	try(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -91,9 +90,7 @@ func TestErrors(t *testing.T) {
 func TestLocate(t *testing.T) {
 	path := write(t, strings.Replace(good, "skin_drift_k", "hrv_rmssd_ms", 1))
 	own, err := signsfile.Read(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	try(t, err)
 	err = signsfile.Locate(path, vitals.NewSigns().Define(own))
 	if want := path + ":12: field: vitals: bad definition of a sign: hrv_rmssd_ms is given twice"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
@@ -107,9 +104,7 @@ func FuzzRead(f *testing.F) {
 	f.Add("[[sign]]\nfield = 1979-05-27\naccepted = { min = nan, max = inf }")
 	path := filepath.Join(f.TempDir(), "signs.toml")
 	f.Fuzz(func(t *testing.T, text string) {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		try(t, os.WriteFile(path, []byte(text), 0o600))
 		own, err := signsfile.Read(path)
 		if err != nil {
 			if own != nil || !strings.Contains(err.Error(), path) {
@@ -119,9 +114,7 @@ func FuzzRead(f *testing.F) {
 		}
 		for _, want := range own {
 			signs := vitals.NewSigns()
-			if err := signs.Define([]vitals.Definition{want}); err != nil {
-				t.Fatal(err)
-			}
+			try(t, signs.Define([]vitals.Definition{want}))
 			s, ok := signs.Named(want.Field)
 			if got := signs.Of(s); !ok || got.Label != want.Label || got.Unit != want.Unit || got.Decimals != want.Decimals ||
 				got.Accepted != want.Accepted || got.Usual != want.Usual {
@@ -130,3 +123,5 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+var try = polltest.Try

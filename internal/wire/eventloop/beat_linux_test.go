@@ -2,7 +2,6 @@ package eventloop_test
 
 import (
 	"context"
-	"io"
 	"net"
 	"testing"
 	"time"
@@ -35,9 +34,7 @@ func TestBeat(t *testing.T) {
 		t.Fatalf("got %q, want hello", got)
 	}
 	awaitBeat(t, s)
-	if _, err := io.WriteString(conn, "?\n"); err != nil {
-		t.Fatal(err)
-	}
+	write(t, conn, "?\n")
 	<-hangs
 	s.Beat() // sets the flag
 	if s.Beat() {

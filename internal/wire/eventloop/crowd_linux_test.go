@@ -88,9 +88,7 @@ func TestPause(t *testing.T) {
 	var sent time.Time
 	for _, piece := range []string{"apbpc", "d", "ppe"} {
 		sent = time.Now()
-		if _, err := io.WriteString(conn, piece); err != nil {
-			t.Fatal(err)
-		}
+		write(t, conn, piece)
 	}
 	if got := read(t, conn, 9); got != "apbpcdppe" {
 		t.Errorf("answers %q, want apbpcdppe", got)
@@ -100,9 +98,7 @@ func TestPause(t *testing.T) {
 		t.Errorf("answered within %v despite pauses", took)
 	}
 	gone := dial(t, s.Addr().String())
-	if _, err := io.WriteString(gone, "p"); err != nil {
-		t.Fatal(err)
-	}
+	write(t, gone, "p")
 	read(t, gone, 1)
 	gone.Close()
 	polltest.Until(t, "the connection is removed", func() bool { return s.Stats().Open <= 1 })
@@ -121,9 +117,7 @@ func TestGuests(t *testing.T) {
 	addr := s.Addr().String()
 	first, second := dial(t, addr), dial(t, addr)
 	for _, conn := range []net.Conn{first, second} {
-		if _, err := io.WriteString(conn, "x"); err != nil {
-			t.Fatal(err)
-		}
+		write(t, conn, "x")
 		read(t, conn, 1)
 	}
 	var waiting sync.WaitGroup
@@ -141,9 +135,7 @@ func TestGuests(t *testing.T) {
 	}
 	waiting.Wait()
 	moving := dial(t, addr)
-	if _, err := io.WriteString(moving, "m"); err != nil {
-		t.Fatal(err)
-	}
+	write(t, moving, "m")
 	moved, err := s.Accept()
 	try(t, err)
 	if g, ok := moved.(interface{ Guest() bool }); !ok || !g.Guest() {
@@ -153,9 +145,7 @@ func TestGuests(t *testing.T) {
 	first.Close()
 	polltest.Until(t, "the connection is removed", func() bool { return s.Stats().Open <= 1 })
 	third := dial(t, addr)
-	if _, err := io.WriteString(third, "x"); err != nil {
-		t.Fatal(err)
-	}
+	write(t, third, "x")
 	if got := read(t, third, 1); got != "x" {
 		t.Errorf("a connection with a free place receives %q, want x", got)
 	}
@@ -178,9 +168,7 @@ func TestCrowd(t *testing.T) {
 		if i%2 == 0 {
 			continue // it sends no byte
 		}
-		if _, err := io.WriteString(conns[i], "x"); err != nil {
-			t.Fatal(err)
-		}
+		write(t, conns[i], "x")
 		read(t, conns[i], 1)
 	}
 	polltest.Until(t, "all connections are open", func() bool { return s.Stats().Open == 10 })

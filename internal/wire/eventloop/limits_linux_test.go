@@ -140,9 +140,7 @@ func TestNoDescriptors(t *testing.T) {
 		conns = append(conns, dial(t, addr))
 	}
 	for _, conn := range conns {
-		if _, err := io.WriteString(conn, "a\n"); err != nil {
-			t.Fatal(err)
-		}
+		write(t, conn, "a\n")
 	}
 	if got := readLine(t, conns[0]); got != "a" {
 		t.Fatalf("got %q, want a", got)
@@ -218,9 +216,7 @@ func testIdleConnections(t *testing.T, n int, addr string, secure func(net.Conn)
 		}
 		conn = secure(conn)
 		conns = append(conns, conn)
-		if _, err := io.WriteString(conn, "a\n"); err != nil {
-			t.Fatal(err)
-		}
+		write(t, conn, "a\n")
 	}
 	two := make([]byte, 2)
 	for i, conn := range conns {

@@ -47,9 +47,7 @@ func TestOrderWhileResting(t *testing.T) {
 	})
 	try(t, err)
 	conn := dial(t, s.Addr().String())
-	if _, err := io.WriteString(conn, "m"); err != nil {
-		t.Fatal(err)
-	}
+	write(t, conn, "m")
 	<-rests
 	time.Sleep(20 * time.Millisecond) // so that it does rest
 	ctx, cancel := context.WithTimeout(context.Background(), polltest.Patience)
@@ -81,16 +79,12 @@ func TestShutdownAcceptsWaiting(t *testing.T) {
 		},
 	})
 	try(t, err)
-	if _, err := io.WriteString(dial(t, s.Addr().String()), "?\n"); err != nil {
-		t.Fatal(err)
-	}
+	write(t, dial(t, s.Addr().String()), "?\n")
 	<-hangs
 	var conns []net.Conn
 	for range clients {
 		conn := dial(t, s.Addr().String())
-		if _, err := io.WriteString(conn, "a\n"); err != nil {
-			t.Fatal(err)
-		}
+		write(t, conn, "a\n")
 		conns = append(conns, conn)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), polltest.Patience)

@@ -106,9 +106,7 @@ func (m *mute) Write(p []byte) (int, error) {
 func (c *sealer) use(secret []byte) {
 	c.secret, c.seq = secret, 0
 	block, err := aes.NewCipher(c.expand("key", c.keyLen))
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	try(c.t, err)
 	if c.aead, err = cipher.NewGCM(block); err != nil {
 		c.t.Fatal(err)
 	}
@@ -121,9 +119,7 @@ func (c *sealer) expand(label string, length int) []byte {
 	info := binary.BigEndian.AppendUint16(nil, uint16(length))
 	info = append(append(info, byte(len(label))), label...)
 	out, err := hkdf.Expand(c.newHash, c.secret, string(append(info, 0)), length)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	try(c.t, err)
 	return out
 }
 
@@ -174,15 +170,11 @@ func (c *sealer) raw(b []byte) {
 func (c *sealer) rawMayFail(b []byte) { _, c.err = c.tcp.Write(b) }
 
 func (c *sealer) closeWrite() {
-	if err := c.tcp.CloseWrite(); err != nil {
-		c.t.Fatal(err)
-	}
+	try(c.t, c.tcp.CloseWrite())
 }
 
 func (c *sealer) reset() {
-	if err := c.tcp.SetLinger(0); err != nil {
-		c.t.Fatal(err)
-	}
+	try(c.t, c.tcp.SetLinger(0))
 	c.tcp.Close()
 }
 

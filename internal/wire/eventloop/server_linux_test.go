@@ -178,12 +178,17 @@ func dial(t testing.TB, addr string) *net.TCPConn {
 	return conn.(*net.TCPConn)
 }
 
+// write writes all of a text.
+func write(t testing.TB, w io.Writer, text string) {
+	t.Helper()
+	_, err := io.WriteString(w, text)
+	try(t, err)
+}
+
 // ask sends a line and returns the next line it receives.
 func ask(t testing.TB, conn net.Conn, line string) string {
 	t.Helper()
-	if _, err := io.WriteString(conn, line+"\n"); err != nil {
-		t.Fatal(err)
-	}
+	write(t, conn, line+"\n")
 	return readLine(t, conn)
 }
 
@@ -295,9 +300,7 @@ func TestPeerAddr(t *testing.T) {
 		_, port, err := net.SplitHostPort(s.Addr().String())
 		try(t, err)
 		conn := dial(t, net.JoinHostPort(tt.host, port))
-		if _, err := io.WriteString(conn, "who\n"); err != nil {
-			t.Fatal(err)
-		}
+		write(t, conn, "who\n")
 		if got := strings.TrimSpace(readLine(t, conn)); got != tt.host {
 			t.Errorf("at %s: got peer %s, want %s", tt.listen, got, tt.host)
 		}
@@ -313,9 +316,7 @@ func TestMovedMemory(t *testing.T) {
 	text := "move\n" + strings.Repeat("x", 20<<10)
 	for _, reads := range []bool{true, false} {
 		conn := dial(t, s.Addr().String())
-		if _, err := io.WriteString(conn, text); err != nil {
-			t.Fatal(err)
-		}
+		write(t, conn, text)
 		moved, err := s.Accept()
 		try(t, err)
 		first := held()
@@ -351,9 +352,7 @@ func TestUnfinished(t *testing.T) {
 		return &echo{loop: loop, within: 50 * time.Millisecond}
 	}})
 	stopped := dial(t, impatient.Addr().String())
-	if _, err := io.WriteString(stopped, "and then nothing"); err != nil {
-		t.Fatal(err)
-	}
+	write(t, stopped, "and then nothing")
 	if got := readLine(t, stopped); got != "given up 0" {
 		t.Errorf("answer %q", got)
 	}
@@ -376,9 +375,7 @@ func TestUnfinished(t *testing.T) {
 	// More bytes of a message are offered, however long the previous message was. (Seen
 	// to fail when they had to be as many.)
 	next := dial(t, s.Addr().String())
-	if _, err := io.WriteString(next, "a message, and the beginning of another\nb"); err != nil {
-		t.Fatal(err)
-	}
+	write(t, next, "a message, and the beginning of another\nb")
 	if got := readLine(t, next); got != "a message, and the beginning of another" {
 		t.Errorf("answer %q", got)
 	}
@@ -398,9 +395,7 @@ func TestUnfinished(t *testing.T) {
 	if got := ask(t, poor, "whole"); got != "whole" {
 		t.Errorf("answer %q", got)
 	}
-	if _, err := io.WriteString(poor, "not whole"); err != nil {
-		t.Fatal(err)
-	}
+	write(t, poor, "not whole")
 	if got := readLine(t, poor); got != "given up 1" {
 		t.Errorf("answer %q", got)
 	}

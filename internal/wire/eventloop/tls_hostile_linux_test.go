@@ -2,7 +2,6 @@ package eventloop_test
 
 import (
 	"crypto/tls"
-	"io"
 	"net"
 	"strings"
 	"testing"
@@ -43,9 +42,7 @@ func (g *gated) Receive(c *eventloop.Conn, b []byte, ended bool) int {
 // stop sends "stop" and waits until the loop has stopped.
 func (g *gated) stop(t *testing.T, conn net.Conn) {
 	t.Helper()
-	if _, err := io.WriteString(conn, "stop\n"); err != nil {
-		t.Fatal(err)
-	}
+	write(t, conn, "stop\n")
 	<-g.stopped
 }
 
@@ -76,9 +73,7 @@ func TestTLSResetAfterKeyUpdate(t *testing.T) {
 	}
 	g.stop(t, first)
 	// Both of these are ready in the next turn, in this order.
-	if _, err := io.WriteString(second, "stop\n"); err != nil {
-		t.Fatal(err)
-	}
+	write(t, second, "stop\n")
 	c.raw(updates[:1])
 	g.proceed <- struct{}{}
 	<-g.stopped

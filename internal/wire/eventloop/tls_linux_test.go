@@ -178,9 +178,7 @@ func TestTLSMove(t *testing.T) {
 		if got := ask(t, conn, "hello"); got != "hello" {
 			t.Fatalf("got %q, want hello", got)
 		}
-		if _, err := io.WriteString(conn, "move\nabc"); err != nil {
-			t.Fatal(err)
-		}
+		write(t, conn, "move\nabc")
 		moved, err := s.Accept()
 		try(t, err)
 		state, ok := moved.(interface{ ConnectionState() tls.ConnectionState })
@@ -188,18 +186,14 @@ func TestTLSMove(t *testing.T) {
 			t.Errorf("a connection of type %T has no TLS state", moved)
 		}
 		got := make([]byte, len("move\nabcdef"))
-		if _, err := io.WriteString(conn, "def"); err != nil {
-			t.Fatal(err)
-		}
+		write(t, conn, "def")
 		if _, err := io.ReadFull(moved, got); err != nil || string(got) != "move\nabcdef" {
 			t.Errorf("read %q, %v", got, err)
 		}
 		if left := memory.left.Load(); left != 1<<20 {
 			t.Errorf("%d bytes are held when all is read", 1<<20-left)
 		}
-		if _, err := io.WriteString(moved, "answer\n"); err != nil {
-			t.Fatal(err)
-		}
+		write(t, moved, "answer\n")
 		if got := readLine(t, conn); got != "answer" {
 			t.Errorf("got %q, want answer", got)
 		}
@@ -232,17 +226,13 @@ func TestTLSDrain(t *testing.T) {
 			t.Fatalf("got %q, want hello", got)
 		}
 	}
-	if _, err := io.WriteString(busy, "ab"); err != nil {
-		t.Fatal(err)
-	}
+	write(t, busy, "ab")
 	done := make(chan error)
 	go func() { done <- s.Shutdown(t.Context()) }()
 	if got, err := io.ReadAll(idle); err != nil || len(got) > 0 {
 		t.Errorf("an idle connection ends with %q, %v", got, err)
 	}
-	if _, err := io.WriteString(busy, "c\n"); err != nil {
-		t.Fatal(err)
-	}
+	write(t, busy, "c\n")
 	if got, err := io.ReadAll(busy); err != nil || string(got) != "abc\n" {
 		t.Errorf("a busy connection ends with %q, %v", got, err)
 	}
