@@ -48,9 +48,7 @@ func TestBackupUnderLoad(t *testing.T) {
 			restored.check()
 		}
 		l.kill()
-		b.verify()
-		b.term()
-		b.check()
+		b.finish()
 	})
 }
 

@@ -44,8 +44,6 @@ func TestClockJumps(t *testing.T) {
 		}
 		b.server.kill()
 		b.start()
-		b.verify()
-		b.term()
-		b.check()
+		b.finish()
 	})
 }

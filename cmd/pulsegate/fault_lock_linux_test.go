@@ -39,8 +39,6 @@ func TestTwoServers(t *testing.T) {
 		if report := l.wait(); report.Stored == 0 {
 			t.Error("the first server has stored nothing")
 		}
-		b.verify()
-		b.term()
-		b.check()
+		b.finish()
 	})
 }

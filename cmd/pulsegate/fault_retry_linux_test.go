@@ -35,9 +35,7 @@ func TestRetries(t *testing.T) {
 		if third := b.load(args...).wait(); third.Stored != 0 || third.Duplicate != second.Stored+second.Duplicate {
 			t.Errorf("sent again, %d readings are stored and %d duplicates; want 0 and %d", third.Stored, third.Duplicate, second.Stored+second.Duplicate)
 		}
-		b.verify()
-		b.term()
-		b.check()
+		b.finish()
 	})
 }
 

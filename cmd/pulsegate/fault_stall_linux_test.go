@@ -62,8 +62,6 @@ func TestStalledDisk(t *testing.T) {
 			t.Errorf("%d of 4000 readings are stored, after %d refusals; want all, after some refusals", report.Stored, report.Refused503)
 		}
 		b.mustPost(`{"device":"after","time":1000,"spo2_pct":97}`, `200 {"status":"stored"}`)
-		b.verify()
-		b.term()
-		b.check()
+		b.finish()
 	})
 }

@@ -321,20 +321,16 @@ var faultScenes = map[string]struct {
 	"open after a clean stop": {wasClosed, openClose},
 	"open after a crash":      {wasKilled, openClose},
 	"append": {wasClosed, func(b *faultStore) error {
-		late := b.fault
-		b.fault = &nthFault{n: -1}
-		s, err := pebblestore.Open(dataDir, withFaultLater(b, late))
+		s, begin, err := b.openFirst()
 		if err != nil {
 			return err
 		}
-		b.fault = late
+		begin()
 		err = b.write(s, 14)
 		return errors.Join(err, pebblestore.Flush(s), s.Close())
 	}},
 	"erase": {wasClosed, func(b *faultStore) error {
-		late := b.fault
-		b.fault = &nthFault{n: -1}
-		s, err := pebblestore.Open(dataDir, withFaultLater(b, late))
+		s, begin, err := b.openFirst()
 		for k := int64(0); k < 6 && err == nil; k++ {
 			group := shifted(manyEntries(50), 100_000+1000*k)
 			for i := range int64(20) {
@@ -349,7 +345,7 @@ var faultScenes = map[string]struct {
 		}
 		b.ledger.leave(func(id valueID) bool { return id.device == mustName(erasedDevice) })
 		b.ledger.one = true
-		b.fault = late
+		begin()
 		switch _, err = s.Erase(mustName(erasedDevice)); {
 		case err == nil:
 			b.ledger.gone = true
@@ -366,9 +362,7 @@ var faultScenes = map[string]struct {
 	}},
 	"expire": {wasClosed, func(b *faultStore) error {
 		const before = 1_900_000_000_000
-		late := b.fault
-		b.fault = &nthFault{n: -1}
-		s, err := pebblestore.Open(dataDir, withFaultLater(b, late))
+		s, begin, err := b.openFirst()
 		if err == nil {
 			err = b.ledger.append(s, shifted(manyEntries(30), before)) // 20 devices have only expired readings
 		}
@@ -376,15 +370,13 @@ var faultScenes = map[string]struct {
 			return err
 		}
 		b.ledger.leave(func(id valueID) bool { return id.timeUnixMs < before })
-		b.fault = late
+		begin()
 		_, err = s.Expire(context.Background(), before, math.MaxInt64)
 		b.ledger.gone = err == nil
 		return errors.Join(err, b.ledger.append(s, shifted(manyEntries(50), before+1000)), s.Close())
 	}},
 	"tidy": {wasClosed, func(b *faultStore) error {
-		late := b.fault
-		b.fault = &nthFault{n: -1}
-		s, err := pebblestore.Open(dataDir, withFaultLater(b, late))
+		s, begin, err := b.openFirst()
 		for k := int64(0); k < 4 && err == nil; k++ {
 			if err = b.ledger.append(s, shifted(manyEntries(50), 100_000+1000*k)); err == nil {
 				err = errors.Join(pebblestore.Seal(s), pebblestore.Flush(s))
@@ -393,7 +385,7 @@ var faultScenes = map[string]struct {
 		if err != nil {
 			return err
 		}
-		b.fault = late
+		begin()
 		err = pebblestore.TidyPass(s)
 		if degraded := s.Degraded(); degraded != nil {
 			fmt.Printf("problem: a fault is reported as damage: %v\n", degraded)
@@ -424,13 +416,11 @@ var faultScenes = map[string]struct {
 		return b.ledger.holdsIn(b.disk, "restored")
 	}},
 	"backup of a running store": {wasClosed, func(b *faultStore) error {
-		late := b.fault
-		b.fault = &nthFault{n: -1}
-		s, err := pebblestore.Open(dataDir, withFaultLater(b, late))
+		s, begin, err := b.openFirst()
 		if err != nil {
 			return err
 		}
-		b.fault = late
+		begin()
 		sent, err := s.Backup()
 		if err == nil {
 			var archive bytes.Buffer
@@ -445,17 +435,18 @@ var faultScenes = map[string]struct {
 	}},
 }
 
-// withFaultLater returns options of a store whose operations count only while b.fault is
-// late.
-func withFaultLater(b *faultStore, late *nthFault) pebblestore.Options {
+// openFirst opens the store of b. Operations count, and one fails, after begin.
+func (b *faultStore) openFirst() (s *pebblestore.Store, begin func(), err error) {
+	var begun atomic.Bool
 	o := b.options()
 	o.FS = inject(b.disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if b.fault != late {
+		if !begun.Load() {
 			return nil
 		}
-		return late.MaybeError(op)
+		return b.fault.MaybeError(op)
 	}))
-	return o
+	s, err = pebblestore.Open(dataDir, o)
+	return s, func() { begun.Store(true) }, err
 }
 
 func openClose(b *faultStore) error {

@@ -89,24 +89,18 @@ func shown(t testing.TB, s *pebblestore.Store, name string) float64 {
 func mustOpen(t testing.TB, o pebblestore.Options) *pebblestore.Store {
 	t.Helper()
 	s, err := pebblestore.Open(dataDir, o)
-	if err != nil {
-		t.Fatalf("Open: %v", err)
-	}
+	try(t, err)
 	return s
 }
 
 func mustClose(t testing.TB, s storage.Store) {
 	t.Helper()
-	if err := s.Close(); err != nil {
-		t.Fatalf("Close: %v", err)
-	}
+	try(t, s.Close())
 }
 
 func mustAppend(t testing.TB, s storage.Store, group ...*storage.Entry) {
 	t.Helper()
-	if err := s.Append(group); err != nil {
-		t.Fatalf("Append: %v", err)
-	}
+	try(t, s.Append(group))
 }
 
 func wantOutcome(t testing.TB, e *storage.Entry, want storage.Outcome) {
@@ -120,9 +114,7 @@ func wantOutcome(t testing.TB, e *storage.Entry, want storage.Outcome) {
 func count(t testing.TB, s storage.Store, device string) int {
 	t.Helper()
 	n, err := s.Scan(context.Background(), storage.Range{Device: mustName(device), ToUnixMs: 1 << 62}, make([]storage.Record, 10_000))
-	if err != nil {
-		t.Fatalf("Scan: %v", err)
-	}
+	try(t, err)
 	return n
 }
 
@@ -180,9 +172,7 @@ func appendRecord(b []byte, r *storage.Record) []byte {
 func mustDump(t testing.TB, s storage.Store) string {
 	t.Helper()
 	text, err := dump(s)
-	if err != nil {
-		t.Fatalf("read everything: %v", err)
-	}
+	try(t, err)
 	return text
 }
 
