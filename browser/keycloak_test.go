@@ -274,9 +274,8 @@ func send(t *testing.T, r *http.Request) (status int, body []byte) {
 	answer, err := http.DefaultClient.Do(r)
 	try(t, err)
 	defer answer.Body.Close()
-	if body, err = io.ReadAll(answer.Body); err != nil {
-		t.Fatal(err)
-	}
+	body, err = io.ReadAll(answer.Body)
+	try(t, err)
 	return answer.StatusCode, body
 }
 

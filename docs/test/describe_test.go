@@ -74,16 +74,13 @@ func describe(t testing.TB, url string, seen *seen) *description {
 	defer resp.Body.Close()
 	d := &description{t: t, url: url, seen: seen, transport: &http.Transport{DisableCompression: true}}
 	t.Cleanup(d.transport.CloseIdleConnections)
-	if d.text, err = io.ReadAll(resp.Body); err != nil {
-		t.Fatal(err)
-	}
-	if d.doc, err = openapi3.NewLoader().LoadFromData(d.text); err != nil {
-		t.Fatal(err)
-	}
+	d.text, err = io.ReadAll(resp.Body)
+	try(t, err)
+	d.doc, err = openapi3.NewLoader().LoadFromData(d.text)
+	try(t, err)
 	try(t, d.doc.Validate(t.Context(), openapi3.IsOpenAPI31OrLater()))
-	if d.router, err = gorillamux.NewRouter(d.doc); err != nil {
-		t.Fatal(err)
-	}
+	d.router, err = gorillamux.NewRouter(d.doc)
+	try(t, err)
 	return d
 }
 

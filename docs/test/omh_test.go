@@ -137,9 +137,8 @@ func TestOMHSchemas(t *testing.T) {
 	}
 	var text []byte
 	for _, p := range all.([]any) {
-		if text, err = json.Marshal(p); err != nil {
-			t.Fatal(err)
-		}
+		text, err = json.Marshal(p)
+		try(t, err)
 		if strings.Contains(string(text), `"mmHg"`) {
 			break
 		}

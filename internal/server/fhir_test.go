@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -42,24 +41,14 @@ func TestFHIR(t *testing.T) {
 			{"OPTIONS", "/fhir/Observation", "", 204, ""},
 			{"GET", "/fhirs", "", 404, `docs/problems.md#not-found`},
 		} {
-			req, err := http.NewRequest(tt.method, url+tt.path, strings.NewReader(tt.body))
+			resp, text, err := fetch(tt.method, url+tt.path, tt.body, field("Content-Type", "application/x-www-form-urlencoded"))
 			if err != nil {
 				return err
 			}
-			req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-			resp, err := http.DefaultClient.Do(req)
-			if err != nil {
-				return err
-			}
-			text, err := io.ReadAll(resp.Body)
-			resp.Body.Close()
-			if err != nil {
-				return err
-			}
-			if resp.StatusCode != tt.status || !strings.Contains(string(text), tt.want) {
+			if resp.StatusCode != tt.status || !strings.Contains(text, tt.want) {
 				t.Errorf("%s %s: %s %s, want %d %s", tt.method, tt.path, resp.Status, text, tt.status, tt.want)
 			}
-			if outcome := strings.HasPrefix(string(text), `{"resourceType":"OperationOutcome"`); outcome != (tt.status >= 400 && tt.path != "/fhirs") {
+			if outcome := strings.HasPrefix(text, `{"resourceType":"OperationOutcome"`); outcome != (tt.status >= 400 && tt.path != "/fhirs") {
 				t.Errorf("%s %s: %s", tt.method, tt.path, text)
 			}
 			if tt.status == 405 && resp.Header.Get("Allow") != "GET, HEAD, OPTIONS" {

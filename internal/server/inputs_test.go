@@ -22,12 +22,10 @@ import (
 func TestOneReading(t *testing.T) {
 	post := func(path string, body func(device string, value int) string) func(url, device string, value int) (string, error) {
 		return func(url, device string, value int) (string, error) {
-			resp, err := http.Post(url+path, "", strings.NewReader(body(device, value)))
+			resp, text, err := fetch("POST", url+path, body(device, value))
 			if err != nil {
 				return "", err
 			}
-			defer resp.Body.Close()
-			text, err := io.ReadAll(resp.Body)
 			return fmt.Sprintf("%d %s", resp.StatusCode, text), err
 		}
 	}
@@ -136,22 +134,15 @@ func TestOneReading(t *testing.T) {
 				send(first.name, first.send, 72, first.stored)
 				send(second.name, second.send, 72, second.duplicate)
 				send(second.name, second.send, 73, second.refused)
-				resp, err := http.Get(url + "/v1/devices/" + device + "/readings?format=csv")
-				if err != nil {
-					return err
-				}
-				text, err := io.ReadAll(resp.Body)
-				resp.Body.Close()
-				if lines := strings.Count(string(text), "\n"); err != nil || lines != 2 || !strings.Contains(string(text), ",72,") {
+				text, err := get(url + "/v1/devices/" + device + "/readings?format=csv")
+				if lines := strings.Count(text, "\n"); err != nil || lines != 2 || !strings.Contains(text, ",72,") {
 					t.Errorf("%s, then %s: stored\n%s%v", first.name, second.name, text, err)
 				}
 			}
 		}
 		return nil
 	})
-	if err != nil {
-		t.Error(err)
-	}
+	try(t, err)
 }
 
 // A token in the query of an InfluxDB client is written nowhere: neither into the log, with all requests in it, nor into
@@ -184,14 +175,12 @@ func TestTokenInQuery(t *testing.T) {
 			{"p=" + base64.StdEncoding.EncodeToString([]byte(secret)), "v", 401},
 		} {
 			for _, path := range []string{"/write", "/api/v2/write"} {
-				resp, err := http.Post(url+path+"?"+tt.query, "text/plain", strings.NewReader(tt.body))
+				resp, text, err := fetch("POST", url+path+"?"+tt.query, tt.body, field("Content-Type", "text/plain"))
 				if err != nil {
 					return err
 				}
-				text, err := io.ReadAll(resp.Body)
-				resp.Body.Close()
-				if err != nil || resp.StatusCode != tt.status || strings.Contains(string(text), secret) {
-					t.Errorf("%s: %s %s %v, want %d", path, resp.Status, text, err, tt.status)
+				if resp.StatusCode != tt.status || strings.Contains(text, secret) {
+					t.Errorf("%s: %s %s, want %d", path, resp.Status, text, tt.status)
 				}
 			}
 		}

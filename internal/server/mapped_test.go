@@ -49,24 +49,35 @@ func withMappings(t *testing.T) *server.Options {
 	return opt
 }
 
+// fetch sends a request and returns its answer, and the text of it.
+func fetch(method, url, body string, edits ...func(*http.Request)) (*http.Response, string, error) {
+	req, err := http.NewRequest(method, url, strings.NewReader(body))
+	if err != nil {
+		return nil, "", err
+	}
+	for _, edit := range edits {
+		edit(req)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, "", err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	return resp, string(text), err
+}
+
 func post(url, body string) (status int, text string, err error) {
-	resp, err := http.Post(url, "application/json", strings.NewReader(body))
+	resp, text, err := fetch("POST", url, body, field("Content-Type", "application/json"))
 	if err != nil {
 		return 0, "", err
 	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	return resp.StatusCode, string(b), err
+	return resp.StatusCode, text, nil
 }
 
 func get(url string) (string, error) {
-	resp, err := http.Get(url)
-	if err != nil {
-		return "", err
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	return string(b), err
+	_, text, err := fetch("GET", url, "")
+	return text, err
 }
 
 // publish publishes with MQTT 3.1.1 and QoS 1.

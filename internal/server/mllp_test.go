@@ -107,9 +107,7 @@ func TestMLLPCertificates(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Error(err)
-	}
+	try(t, err)
 }
 
 // With --mllp-assign, a device that is assigned to nobody is assigned to the patient in the message from its first

@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"fmt"
-	"io"
 	"net/http"
 	"regexp"
 	"strings"
@@ -25,13 +24,9 @@ func testTwoServersOnPostgres(t *testing.T, db *pgtest.Server) {
 	second := *opt
 	request := func(method, url, body, want string) {
 		t.Helper()
-		req, err := http.NewRequest(method, url, strings.NewReader(body))
+		resp, text, err := fetch(method, url, body)
 		try(t, err)
-		resp, err := http.DefaultClient.Do(req)
-		try(t, err)
-		defer resp.Body.Close()
-		text, err := io.ReadAll(resp.Body)
-		if got := fmt.Sprintf("%d %s", resp.StatusCode, text); err != nil || !strings.Contains(got, want) {
+		if got := fmt.Sprintf("%d %s", resp.StatusCode, text); !strings.Contains(got, want) {
 			t.Errorf("%s %s: answered %s, want %s", method, url, got, want)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -102,15 +101,10 @@ func TestRunFails(t *testing.T) {
 // Seen to fail with the mutant scrub-nothing.
 func TestScrub(t *testing.T) {
 	opt := options(t)
-	post := func(url, body, want string) error {
-		resp, err := http.Post(url+"/v1/readings", "application/json", strings.NewReader(body))
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		text, err := io.ReadAll(resp.Body)
-		if got := string(text); err == nil && got != want+"\n" {
-			err = fmt.Errorf("answered %s %s, want %s", resp.Status, got, want)
+	send := func(url, body, want string) error {
+		status, text, err := post(url+"/v1/readings", body)
+		if err == nil && text != want+"\n" {
+			err = fmt.Errorf("answered %d %s, want %s", status, text, want)
 		}
 		return err
 	}
@@ -119,7 +113,7 @@ func TestScrub(t *testing.T) {
 		fmt.Fprintf(&many, `{"device":"cold","time":%d,"spo2_pct":97}`+"\n", 1_763_000_000_000+i*1000)
 	}
 	if _, err := run(t, opt, func(url string) error {
-		return post(url, many.String(), `{"stored":1000,"duplicate":0}`)
+		return send(url, many.String(), `{"stored":1000,"duplicate":0}`)
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -140,15 +134,10 @@ func TestScrub(t *testing.T) {
 			return err
 		}
 		polltest.Until(t, "readyz names the damage", func() bool {
-			resp, err := http.Get(url + "/readyz")
-			if err != nil {
-				return false
-			}
-			defer resp.Body.Close()
-			text, err := io.ReadAll(resp.Body)
-			return err == nil && string(text) == `{"status":"ready","degraded":["damage"]}`+"\n"
+			text, err := get(url + "/readyz")
+			return err == nil && text == `{"status":"ready","degraded":["damage"]}`+"\n"
 		})
-		return post(url, `{"device":"warm","time":1763700000000,"spo2_pct":97}`, `{"status":"stored"}`)
+		return send(url, `{"device":"warm","time":1763700000000,"spo2_pct":97}`, `{"status":"stored"}`)
 	})
 	if err != nil || !strings.Contains(log, ".sst") || strings.Contains(log, "cold") {
 		t.Errorf("got %v, and the log\n%s", err, log)

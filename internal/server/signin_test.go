@@ -2,12 +2,12 @@ package server_test
 
 import (
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -100,20 +100,12 @@ func TestJWT(t *testing.T) {
 		defer http.DefaultClient.CloseIdleConnections()
 		do := func(method, path, bearer, body string, edit ...func(*http.Request)) (int, string, http.Header) {
 			t.Helper()
-			req, err := http.NewRequest(method, base+path, strings.NewReader(body))
-			try(t, err)
 			if bearer != "" {
-				req.Header.Set("Authorization", "Bearer "+bearer)
+				edit = slices.Insert(edit, 0, field("Authorization", "Bearer "+bearer))
 			}
-			for _, f := range edit {
-				f(req)
-			}
-			resp, err := http.DefaultClient.Do(req)
+			resp, text, err := fetch(method, base+path, body, edit...)
 			try(t, err)
-			defer resp.Body.Close()
-			text, err := io.ReadAll(resp.Body)
-			try(t, err)
-			return resp.StatusCode, string(text), resp.Header
+			return resp.StatusCode, text, resp.Header
 		}
 		polltest.Until(t, "the keys are known", func() bool {
 			status, text, header := do("GET", "/v1/devices", of("staff"), "")

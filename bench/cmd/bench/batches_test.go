@@ -34,9 +34,8 @@ func TestBatches(t *testing.T) {
 		for sender := range 2 {
 			next := newBatch(f, sender).since(now.Add(-time.Hour))
 			if f.encoding != "" {
-				if next, err = compressed(f, sender, now.Add(-time.Hour), 3); err != nil {
-					t.Fatal(err)
-				}
+				next, err = compressed(f, sender, now.Add(-time.Hour), 3)
+				try(t, err)
 			}
 			for range 3 {
 				body := plain(t, f, next())

@@ -203,7 +203,5 @@ func TestFailedSync(t *testing.T) {
 	if !l.Failing() {
 		t.Error("Failing() = false after a failed sync")
 	}
-	if err := l.Close(); err != nil {
-		t.Error(err)
-	}
+	try(t, l.Close())
 }

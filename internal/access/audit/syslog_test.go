@@ -69,9 +69,8 @@ func TestSyslogTCP(t *testing.T) {
 	if err := <-troubles; err == nil {
 		t.Error("reported the end too early")
 	}
-	if l, err = net.Listen("tcp", addr); err != nil {
-		t.Fatal(err)
-	}
+	l, err = net.Listen("tcp", addr)
+	try(t, err)
 	defer l.Close()
 	s.Send([]byte("last"))
 	conn, in = accept()

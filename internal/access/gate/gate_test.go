@@ -68,12 +68,10 @@ func newFixture(t testing.TB) *fixture {
 	f.short = create(token.Token{Gateway: name(t, "bed-8"), Rights: token.Write, Expires: now.Add(time.Second)})
 	f.slow = create(token.Token{Gateway: name(t, "bed-9"), Rights: token.Write | token.Read, Limit: token.Limit{PerSecond: 1, Burst: 1}})
 	var err error
-	if f.set, err = token.Open(tokens, token.Options{Every: -1}); err != nil {
-		t.Fatal(err)
-	}
-	if f.log, err = audit.Open(t.Context(), f.path, audit.Options{}); err != nil {
-		t.Fatal(err)
-	}
+	f.set, err = token.Open(tokens, token.Options{Every: -1})
+	try(t, err)
+	f.log, err = audit.Open(t.Context(), f.path, audit.Options{})
+	try(t, err)
 	t.Cleanup(func() {
 		f.set.Close()
 		_ = f.log.Close() // a test may have closed it already

@@ -425,9 +425,7 @@ func TestSignInAddresses(t *testing.T) {
 			t.Errorf("the page may be %s", page)
 		}
 	}
-	if err := signin.CheckPage(securePage); err != nil {
-		t.Error(err)
-	}
+	try(t, signin.CheckPage(securePage))
 }
 
 // Whatever the provider answers to a code, nobody waits for longer than ten seconds, and nobody is signed in. One that has replaced

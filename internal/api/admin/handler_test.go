@@ -78,9 +78,8 @@ func newFixture(t *testing.T) *fixture {
 	f.server.Start()
 	t.Cleanup(f.server.Close)
 	var err error
-	if f.client, err = transfer.NewClient(f.server.URL, transfer.Credentials{}); err != nil {
-		t.Fatal(err)
-	}
+	f.client, err = transfer.NewClient(f.server.URL, transfer.Credentials{})
+	try(t, err)
 	t.Cleanup(f.client.Close)
 	return f
 }

@@ -32,9 +32,8 @@ func serve(t testing.TB, cfg ingest.Config, opt hl7.Options) *service {
 	cfg.Now = func() time.Time { return receivedAt }
 	cfg.Limits = s.Signs().DefaultLimits()
 	var err error
-	if s.core, err = ingest.New(s.Memory, problem.New(), cfg); err != nil {
-		t.Fatal(err)
-	}
+	s.core, err = ingest.New(s.Memory, problem.New(), cfg)
+	try(t, err)
 	core := s.core
 	t.Cleanup(func() { _ = core.Close(context.Background()) }) // a test may have closed it
 	return s

@@ -329,9 +329,8 @@ func TestZones(t *testing.T) {
 func serveSigns(t *testing.T, s *service) *service {
 	t.Helper()
 	var err error
-	if s.core, err = ingest.New(s.Memory, problem.New(), ingest.Config{Now: func() time.Time { return receivedAt }, Limits: s.Signs().DefaultLimits()}); err != nil {
-		t.Fatal(err)
-	}
+	s.core, err = ingest.New(s.Memory, problem.New(), ingest.Config{Now: func() time.Time { return receivedAt }, Limits: s.Signs().DefaultLimits()})
+	try(t, err)
 	t.Cleanup(func() { _ = s.core.Close(context.Background()) })
 	return s
 }

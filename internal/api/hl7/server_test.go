@@ -89,9 +89,8 @@ func start(t testing.TB, cfg config) *server {
 	in.Limits = s.store.Signs().DefaultLimits()
 	in.Gate = cfg.opt.Gate
 	var err error
-	if s.core, err = ingest.New(s.store, problems, in); err != nil {
-		t.Fatal(err)
-	}
+	s.core, err = ingest.New(s.store, problems, in)
+	try(t, err)
 	opt := cfg.opt
 	opt.Core, opt.Problems, opt.Rejections, opt.Now, opt.Messages.Signs = s.core, problems, s.list, in.Now, in.Limits.Signs
 	if opt.Gate == nil {

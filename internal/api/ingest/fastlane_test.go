@@ -354,9 +354,7 @@ func TestShutdownCutOff(t *testing.T) {
 		t.Errorf("%d connections open", n)
 	}
 	close(release)
-	if err := errors.Join(lane.Close(), core.Close(context.Background())); err != nil {
-		t.Error(err)
-	}
+	try(t, errors.Join(lane.Close(), core.Close(context.Background())))
 }
 
 // A request that an attacker cuts short, by ending the stream below TLS, is not stored,

@@ -156,17 +156,15 @@ func start(t testing.TB, l lane, cfg config) *server {
 		appender = cfg.store
 	}
 	var err error
-	if s.core, err = ingest.New(appender, problems, in); err != nil {
-		t.Fatal(err)
-	}
+	s.core, err = ingest.New(appender, problems, in)
+	try(t, err)
 	opt := cfg.opt
 	opt.Core, opt.Problems, opt.Rejections, opt.Signs, opt.Now = s.core, problems, s.list, in.Limits.Signs, s.clock.now
 	if opt.Gate = cfg.gate; opt.Gate == nil {
 		opt.Gate = new(gate.Gate)
 	}
-	if opt.Topic, err = mqtt.ParseTopic(cmp.Or(cfg.topic, mqtt.DefaultTopic)); err != nil {
-		t.Fatal(err)
-	}
+	opt.Topic, err = mqtt.ParseTopic(cmp.Or(cfg.topic, mqtt.DefaultTopic))
+	try(t, err)
 	if opt.Conns == nil {
 		opt.Conns = &share.Conns{Max: 20_000, MaxGuests: 1}
 	}
@@ -180,9 +178,8 @@ func start(t testing.TB, l lane, cfg config) *server {
 		}
 		listener = listen.TLS(listener, opt.Conns, listen.Handshakes{Config: cfg.tls, Slots: 64, Timeout: polltest.Patience})
 	}
-	if s.Server, err = mqtt.Serve(listener, opt); err != nil {
-		t.Fatal(err)
-	}
+	s.Server, err = mqtt.Serve(listener, opt)
+	try(t, err)
 	t.Cleanup(func() { s.stop(t) })
 	return s
 }

@@ -33,9 +33,8 @@ func readBody(t testing.TB, req *http.Request) string {
 	body := io.Reader(req.Body)
 	if req.Header.Get("Content-Encoding") == "gzip" {
 		var err error
-		if body, err = gzip.NewReader(body); err != nil {
-			t.Fatal(err)
-		}
+		body, err = gzip.NewReader(body)
+		try(t, err)
 	}
 	text, err := io.ReadAll(body)
 	try(t, err)

@@ -259,9 +259,7 @@ func TestMQTTResends(t *testing.T) {
 					return ack(p, 0)
 				}}
 				r, err := l.run(t, sim.Options{Users: 1, Posts: 5, QoS: tt.qos, InFlight: 1, Timeout: 2 * time.Second})
-				if err != nil || r.Fault() != nil {
-					t.Fatal(err, r.Fault())
-				}
+				try(t, err, r.Fault())
 				if r.Stored != 5 || r.Tries != 6 || !reflect.DeepEqual(r.Errors, map[string]uint64{tt.want: 1}) {
 					t.Errorf("got %+v", r)
 				}
@@ -295,9 +293,7 @@ func TestReceiveMaximum(t *testing.T) {
 				},
 			}
 			r, err := l.run(t, sim.Options{Users: 1, Rate: 100, For: time.Second, QoS: qos})
-			if err != nil || r.Fault() != nil {
-				t.Fatal(err, r.Fault())
-			}
+			try(t, err, r.Fault())
 			if r.Stored != 100 || l.most != 3 || r.Latency.MaxUs < 2_000_000 || r.Lateness.MaxUs > 20_000 {
 				t.Errorf("QoS %d: %d in flight, %+v", qos, l.most, r)
 			}
@@ -315,9 +311,7 @@ func TestMQTTQuota(t *testing.T) {
 			return ack(p, 0)
 		}}
 		r, err := l.run(t, sim.Options{Users: 1, Posts: 2, QoS: 1, InFlight: 1})
-		if err != nil || r.Fault() != nil {
-			t.Fatal(err, r.Fault())
-		}
+		try(t, err, r.Fault())
 		if r.Stored != 2 || r.Refused429 != 3 || len(r.Errors)+len(r.RetryAfter) != 0 || r.Problems["reason 0x97"] != 3 {
 			t.Errorf("got %+v", r)
 		}
@@ -477,9 +471,7 @@ func TestMQTTLedger(t *testing.T) {
 				opt.MQTTVersion = "5"
 			}
 			r, path, err := runLedger(t, opt.OverMQTT(l.dial, ""))
-			if err != nil || r.Fault() != nil {
-				t.Fatal(err, r.Fault())
-			}
+			try(t, err, r.Fault())
 			text, err := os.ReadFile(path)
 			try(t, err)
 			_, lines, err := sim.ReadLedger(bytes.NewReader(text))

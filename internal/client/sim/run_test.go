@@ -30,9 +30,7 @@ func TestStallShows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &peer{answer: stalling(time.Now())}
 		r, err := p.run(t, t.Context(), sim.Options{Users: 5, Rate: 100, For: 10 * time.Second})
-		if err != nil || r.Fault() != nil {
-			t.Fatal(err, r.Fault())
-		}
+		try(t, err, r.Fault())
 		if r.Loop != "open" || !r.Corrected || r.Stored != 1000 || r.Latency.Count != 1000 || r.Unsent != 0 {
 			t.Errorf("got %+v", r)
 		}
@@ -47,9 +45,7 @@ func TestStallShows(t *testing.T) {
 		answer := p.answer
 		p.answer = func(n int, body string) string { time.Sleep(10 * time.Millisecond); return answer(n, body) }
 		r, err := p.run(t, t.Context(), opt)
-		if err != nil || r.Fault() != nil {
-			t.Fatal(err, r.Fault())
-		}
+		try(t, err, r.Fault())
 		if r.Loop != "closed" || r.Corrected || r.Latency.P99Us > 100_000 || r.Latency.MaxUs < 1_900_000 {
 			t.Errorf("got %+v", r.Latency)
 		}
@@ -85,9 +81,7 @@ func TestRetryAfterIsRespected(t *testing.T) {
 				return ok(stored)
 			}}
 			r, err := p.run(t, t.Context(), sim.Options{Users: 1, Posts: 2})
-			if err != nil || r.Fault() != nil {
-				t.Fatal(err, r.Fault())
-			}
+			try(t, err, r.Fault())
 			if wait := p.at[1].Sub(p.at[0]); wait < 25*time.Second || wait > 26*time.Second {
 				t.Errorf("sent again after %v, want 25 s", wait)
 			}
@@ -110,9 +104,7 @@ func TestRefusedToTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &peer{answer: func(int, string) string { return refusal(503, "disk-low", "Retry-After: 1\r\n") }}
 		r, err := p.run(t, t.Context(), sim.Options{Users: 2, Posts: 3, MaxTries: 4})
-		if err != nil || r.Fault() != nil {
-			t.Fatal(err, r.Fault())
-		}
+		try(t, err, r.Fault())
 		if r.Failed != 6 || r.GivenUp != 6 || r.GivenUpRefused != 6 || r.Refused503 != 24 || r.Tries != 24 {
 			t.Errorf("got %+v", r)
 		}
@@ -137,9 +129,7 @@ func TestRetries(t *testing.T) {
 					return ok(stored)
 				}}
 				r, err := p.run(t, t.Context(), sim.Options{Users: 1, Posts: 1, Timeout: 2 * time.Second})
-				if err != nil || r.Fault() != nil {
-					t.Fatal(err, r.Fault())
-				}
+				try(t, err, r.Fault())
 				if r.Stored != 1 || r.Tries != 2 || len(r.Errors) != 1 || p.bodies[0] != p.bodies[1] {
 					t.Errorf("got %+v, bodies %q", r, p.bodies)
 				}

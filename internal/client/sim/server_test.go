@@ -88,9 +88,8 @@ func runLedger(t testing.TB, opt sim.Options) (*sim.Report, string, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "ledger")
 	var err error
-	if opt.Ledger, err = sim.CreateLedger(path, opt.Run, opt.Seed, vitals.NewSigns()); err != nil {
-		t.Fatal(err)
-	}
+	opt.Ledger, err = sim.CreateLedger(path, opt.Run, opt.Seed, vitals.NewSigns())
+	try(t, err)
 	report, err := sim.Run(t.Context(), opt)
 	try(t, opt.Ledger.Close())
 	wantSum(t, report)

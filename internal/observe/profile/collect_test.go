@@ -68,9 +68,8 @@ func TestCollect(t *testing.T) {
 	// Beside other load a second can pass without a sample of it.
 	polltest.Until(t, "the load's lines have CPU time", func() bool {
 		var err error
-		if capture, err = pg.Collect(t.Context(), srv.URL, time.Second); err != nil {
-			t.Fatal(err)
-		}
+		capture, err = pg.Collect(t.Context(), srv.URL, time.Second)
+		try(t, err)
 		r = pg.Analyze(capture)
 		loadRow = pg.Cost{}
 		for _, row := range r.Lines {

@@ -52,9 +52,7 @@ func TestOrderWhileResting(t *testing.T) {
 	time.Sleep(20 * time.Millisecond) // so that it does rest
 	ctx, cancel := context.WithTimeout(context.Background(), polltest.Patience)
 	defer cancel()
-	if err := errors.Join(s.Close(), s.Shutdown(ctx)); err != nil {
-		t.Error(err)
-	}
+	try(t, errors.Join(s.Close(), s.Shutdown(ctx)))
 }
 
 // All connections in the kernel's backlog when the Server begins to drain are served.
@@ -105,9 +103,7 @@ func TestShutdownAcceptsWaiting(t *testing.T) {
 	for _, conn := range conns {
 		conn.Close()
 	}
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	try(t, <-ended)
 }
 
 // maxBacklog returns how many connections may wait to be accepted.

@@ -107,9 +107,8 @@ func (c *sealer) use(secret []byte) {
 	c.secret, c.seq = secret, 0
 	block, err := aes.NewCipher(c.expand("key", c.keyLen))
 	try(c.t, err)
-	if c.aead, err = cipher.NewGCM(block); err != nil {
-		c.t.Fatal(err)
-	}
+	c.aead, err = cipher.NewGCM(block)
+	try(c.t, err)
 	c.iv = c.expand("iv", 12)
 }
 

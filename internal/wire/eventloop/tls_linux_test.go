@@ -207,9 +207,8 @@ func TestTLSMove(t *testing.T) {
 		polltest.Until(t, "the connection is no longer counted", func() bool { return s.Stats().Open == 0 })
 
 		dialTLS(t, s, &tls.Config{NextProtos: []string{"h2"}})
-		if moved, err = s.Accept(); err != nil {
-			t.Fatal(err)
-		}
+		moved, err = s.Accept()
+		try(t, err)
 		if _, ok := moved.(*tls.Conn); !ok {
 			t.Errorf("HTTP/2 on a %T", moved)
 		}
@@ -236,9 +235,7 @@ func TestTLSDrain(t *testing.T) {
 	if got, err := io.ReadAll(busy); err != nil || string(got) != "abc\n" {
 		t.Errorf("a busy connection ends with %q, %v", got, err)
 	}
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	try(t, <-done)
 }
 
 // A server that drains waits for the rest of a TLS record, as it does for that of a message,
