@@ -29,6 +29,22 @@ func group(t *testing.T, n int, unixMs int64, v vitals.Value) (entries []*storag
 	return entries
 }
 
+// wantActive checks how many alerts are active.
+func wantActive(t *testing.T, e *Engine, want int) {
+	t.Helper()
+	if active, _ := e.State(0); len(active) != want {
+		t.Errorf("%d alerts are active, want %d", len(active), want)
+	}
+}
+
+// wantActiveAfter does so after some time, in a bubble.
+func wantActiveAfter(t *testing.T, e *Engine, after time.Duration, want int) {
+	t.Helper()
+	time.Sleep(after)
+	synctest.Wait()
+	wantActive(t, e, want)
+}
+
 // While the evaluation stands still, publishing never waits, and holds a bounded number of readings. The
 // alerts of those that it had no room for are found in the store.
 func TestEvaluationStandsStill(t *testing.T) {
@@ -88,9 +104,7 @@ func TestOverload(t *testing.T) {
 		e.Publish(append(g, low...))
 		time.Sleep(12 * time.Second)
 		synctest.Wait()
-		if active, _ := e.State(0); len(active) != 1 {
-			t.Errorf("%d alerts are active, want 1", len(active))
-		}
+		wantActive(t, e, 1)
 	})
 }
 
@@ -510,9 +524,7 @@ func TestBackWhileEvaluated(t *testing.T) {
 	e.settle(false)
 	put(97_00)
 	e.step(t.Context(), false)
-	if active, _ := e.State(0); len(active) != 0 {
-		t.Errorf("%d alerts are active, want 0", len(active))
-	}
+	wantActive(t, e, 0)
 }
 
 // A slowRead is a store in which it takes a while to read records.
@@ -541,25 +553,17 @@ func TestRereading(t *testing.T) {
 		}
 		e := NewEngine(store, []Rule{rule}, Options{Shared: true})
 		runEngine(t, e)
-		check := func(after time.Duration, want int) {
-			t.Helper()
-			time.Sleep(after)
-			synctest.Wait()
-			if active, _ := e.State(0); len(active) != want {
-				t.Errorf("%d alerts are active, want %d", len(active), want)
-			}
-		}
-		check(time.Minute, 20)
+		wantActiveAfter(t, e, time.Minute, 20)
 		before := store.reads.Load()
-		check(20*time.Minute, 20)
+		wantActiveAfter(t, e, 20*time.Minute, 20)
 		if share := (store.reads.Load() - before) * 1000 / 12000; share < 5 || share > 15 {
 			t.Errorf("%d thousandths of the time were spent with reading", share)
 		}
 		try(t, store.Append(group(t, 1, time.Now().UnixMilli(), 97_00)))
-		check(15*time.Second, 19)
+		wantActiveAfter(t, e, 15*time.Second, 19)
 		between := group(t, 2, begin.UnixMilli()+500, 97_00)
 		try(t, store.Append(between[1:]))
-		check(20*time.Minute, 18)
+		wantActiveAfter(t, e, 20*time.Minute, 18)
 	})
 }
 
@@ -604,22 +608,14 @@ func TestManyLate(t *testing.T) {
 			try(t, store.Append(g))
 			e.Publish(g)
 		}
-		check := func(after time.Duration, want int) {
-			t.Helper()
-			time.Sleep(after)
-			synctest.Wait()
-			if active, _ := e.State(0); len(active) != want {
-				t.Errorf("%d alerts are active, want %d", len(active), want)
-			}
-		}
 		begin := time.Now().UnixMilli()
 		add(group(t, 100, begin, 85_00)) // 20 s to read
-		check(25*time.Second, 100)
+		wantActiveAfter(t, e, 25*time.Second, 100)
 		add(group(t, 100, begin-1000, 85_00)) // the same again
-		check(time.Second, 100)
+		wantActiveAfter(t, e, time.Second, 100)
 		add(group(t, 101, time.Now().UnixMilli(), 85_00)[100:])
-		check(3*time.Second, 101)
-		check(20*time.Second, 101)
+		wantActiveAfter(t, e, 3*time.Second, 101)
+		wantActiveAfter(t, e, 20*time.Second, 101)
 		if len(e.board.unread) > 0 {
 			t.Errorf("%d devices are not read", len(e.board.unread))
 		}
@@ -716,9 +712,7 @@ func TestLateBeforeBegin(t *testing.T) {
 	add(now, 85_00)
 	e.take(nil)
 	e.settle(false) // its run is read later
-	if active, _ := e.State(0); len(active) != 0 {
-		t.Errorf("%d alerts are active, want 0", len(active))
-	}
+	wantActive(t, e, 0)
 	e.step(t.Context(), false)
 	if active, _ := e.State(0); len(active) != 0 {
 		t.Errorf("after the run was read, %d alerts are active, want 0", len(active))
@@ -792,9 +786,7 @@ func TestManySilent(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if active, _ := e.State(0); len(active) != 305 {
-			t.Errorf("%d alerts are active, want 305", len(active))
-		}
+		wantActive(t, e, 305)
 	})
 }
 
@@ -808,9 +800,7 @@ func TestActiveWhenReady(t *testing.T) {
 		for c := e.Changes(0); !c.Ready; c = e.Changes(0) {
 			<-c.Next
 		}
-		if active, _ := e.State(0); len(active) != 30 {
-			t.Errorf("%d alerts are active, want 30", len(active))
-		}
+		wantActive(t, e, 30)
 	})
 }
 
