@@ -60,6 +60,7 @@ func TestDecodeRejects(t *testing.T) {
 		reason string
 	}{
 		{`1`, "", vitals.ErrNotObject, "not a JSON object"},
+		{`"text"`, "", vitals.ErrNotObject, "not a JSON object"},
 		{`null`, "", vitals.ErrNotObject, "not a JSON object"},
 		{`{}`, "device", vitals.ErrMissing, "missing"},
 		{`{"device":"a"}`, "time", vitals.ErrMissing, "missing"},
@@ -83,6 +84,7 @@ func TestDecodeRejects(t *testing.T) {
 		{with(`"spo2_pct":0`), "spo2_pct", vitals.ErrNoSignal, "no signal"},
 		{with(`"spo2_pct":0.99`), "spo2_pct", vitals.ErrRange, "outside the accepted range 1 to 100 %"},
 		{with(`"heart_rate_bpm":11.5`), "heart_rate_bpm", vitals.ErrRange, "outside the accepted range 20 to 300 /min"},
+		{with(`"resting_heart_rate_bpm":300.01`), "resting_heart_rate_bpm", vitals.ErrRange, "outside the accepted range 20 to 300 /min"},
 		{with(`"systolic_mmhg":2048,"diastolic_mmhg":79`), "systolic_mmhg", vitals.ErrRange, "outside the accepted range 40 to 300 mm[Hg]"},
 		{with(`"systolic_mmhg":121,"diastolic_mmhg":655.36`), "diastolic_mmhg", vitals.ErrRange, "outside the accepted range 20 to 250 mm[Hg]"},
 		{with(`"spo2_pct":"97"`), "spo2_pct", vitals.ErrType, "not a number"},

@@ -49,7 +49,7 @@ func withMappings(t *testing.T) *server.Options {
 	return opt
 }
 
-// fetch sends a request and returns its answer, and the text of it.
+// fetch sends a request and returns the response and its body, which is closed.
 func fetch(method, url, body string, edits ...func(*http.Request)) (*http.Response, string, error) {
 	req, err := http.NewRequest(method, url, strings.NewReader(body))
 	if err != nil {

@@ -37,7 +37,7 @@ func wantActive(t *testing.T, e *Engine, want int) {
 	}
 }
 
-// wantActiveAfter does so after some time, in a bubble.
+// wantActiveAfter sleeps and then checks how many alerts are active. It must run in a bubble of synctest.
 func wantActiveAfter(t *testing.T, e *Engine, after time.Duration, want int) {
 	t.Helper()
 	time.Sleep(after)

@@ -25,14 +25,14 @@ import (
 
 var receivedAt = time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
 
-// A sentAssignments counts the calls of DeviceAssignments, or fails.
-type sentAssignments struct {
+// countedSubjects counts the calls of DeviceAssignments. If err is not nil, DeviceAssignments returns it.
+type countedSubjects struct {
 	fhir.Subjects
 	err   error
 	reads atomic.Int64
 }
 
-func (a *sentAssignments) DeviceAssignments(ctx context.Context, device vitals.Name) ([]storage.Assignment, error) {
+func (a *countedSubjects) DeviceAssignments(ctx context.Context, device vitals.Name) ([]storage.Assignment, error) {
 	a.reads.Add(1)
 	if a.err != nil {
 		return nil, a.err
@@ -51,7 +51,7 @@ func unixMs(t testing.TB, text string) int64 {
 type receiving struct {
 	t           testing.TB
 	store       *storetest.Memory
-	assignments *sentAssignments
+	assignments *countedSubjects
 	observation http.Handler
 	bundle      http.Handler
 }
@@ -68,7 +68,7 @@ func receiveBy(t testing.TB, g *gate.Gate, base string) *receiving {
 	assigned.assign(t, "d-1", "p-1", unixMs(t, "2026-11-01T00:00:00Z"), noon)
 	assigned.assign(t, "d-1", "p-2", noon, storage.OpenEnd)
 	assigned.assign(t, "d_2", "p-1", unixMs(t, "2018-01-01T00:00:00Z"), storage.OpenEnd)
-	s := &receiving{t: t, store: assigned.Memory, assignments: &sentAssignments{Subjects: assigned}}
+	s := &receiving{t: t, store: assigned.Memory, assignments: &countedSubjects{Subjects: assigned}}
 	problems := problem.New()
 	core, err := ingest.New(s.store, problems, ingest.Config{Gate: g, Limits: s.store.Signs().DefaultLimits(), Now: func() time.Time { return receivedAt }})
 	try(t, err)

@@ -32,7 +32,7 @@ func (b *backend) Append(group []*storage.Entry) error {
 	return b.Memory.Append(group)
 }
 
-// spoilFifth replaces the fifth call of Append.
+// spoilFifth makes the fifth call of Append call spoil instead.
 func (b *backend) spoilFifth(spoil func(next func([]*storage.Entry) error, group []*storage.Entry) error) {
 	var n atomic.Int64
 	b.append = func(next func([]*storage.Entry) error, group []*storage.Entry) error {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -120,25 +121,46 @@ func TestEraseRemovesAssignments(t *testing.T) {
 // neither and not a byte of them; everything else must be.
 func TestEraseAssignmentCrash(t *testing.T) {
 	t.Parallel()
+	var mu sync.Mutex // guards what follows
+	var found []*vfs.MemFS
+	active := false
 	disk := vfs.NewCrashableMem()
-	s := mustOpen(t, pebblestore.Options{MemTableBytes: 64 << 10, FS: disk})
+	rng := rand.New(rand.NewPCG(9, 9))
+	snap := func() {
+		found = append(found, disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: []int{0, 50, 100, 50}[len(found)%4], RNG: rng}))
+	}
+	s := mustOpen(t, pebblestore.Options{MemTableBytes: 64 << 10, FS: inject(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if active && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
+			snap()
+		}
+		return nil
+	}))})
 	fill(t, s, 1, 21)
 	a := erasedAssignment(1, 21)
 	mustAppend(t, s, beside(a)...)
 	mustAssign(t, s, a)
 	before := mustDump(t, s)
-	killed := disk.CrashClone(vfs.CrashCloneCfg{})
+	mu.Lock()
+	active = true
+	mu.Unlock()
+	_, err := s.EraseAssignment(a)
+	try(t, err)
+	mu.Lock()
+	active = false
+	whileErasing := len(found)
+	for range 4 {
+		snap()
+	}
+	mu.Unlock()
+	after := mustDump(t, s)
 	mustClose(t, s)
-	var after string
-	var returned *vfs.MemFS
-	found := crashesOf(killed, []int{0, 50, 100}, func(fs vfs.FS) {
-		s := mustOpen(t, pebblestore.Options{MemTableBytes: 64 << 10, FS: fs})
-		_, err := s.EraseAssignment(a)
-		try(t, err)
-		returned = killed.CrashClone(vfs.CrashCloneCfg{})
-		after = mustDump(t, s)
-		mustClose(t, s)
-	})
+
+	every := 1
+	if testing.Short() {
+		every = 7
+	}
 	verify := func(fs *vfs.MemFS) (gone bool, err error) {
 		if _, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs}); err != nil {
 			return false, err
@@ -172,14 +194,14 @@ func TestEraseAssignmentCrash(t *testing.T) {
 		}
 		return true, nil
 	}
-	if gone, err := verify(returned); err != nil || !gone {
-		t.Errorf("a crash after the erasure: %v, removed: %t", err, gone)
-	}
 	removed := 0
-	for _, p := range found {
-		gone, err := verify(p.fs)
-		if err != nil {
-			t.Errorf("%s: %v", p.at, err)
+	for i, fs := range found {
+		if i%every != 0 && i < whileErasing {
+			continue
+		}
+		gone, err := verify(fs)
+		if err != nil || !gone && i >= whileErasing {
+			t.Errorf("crash %d of %d: %v, removed: %t", i, len(found), err, gone)
 		}
 		if gone {
 			removed++

@@ -51,6 +51,7 @@ func traces(t *testing.T, fs vfs.FS, dir string) []string {
 	return tracesOf(fs, dir, append(oldTraces(), erasedDevice[:12], erasedDevice[12:24]))
 }
 
+// wantNoTraces checks that no file of the data directory has a trace of the erased device.
 func wantNoTraces(t *testing.T, fs vfs.FS) {
 	t.Helper()
 	if found := traces(t, fs, dataDir); len(found) > 0 {

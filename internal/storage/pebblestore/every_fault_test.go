@@ -435,7 +435,8 @@ var faultScenes = map[string]struct {
 	}},
 }
 
-// openFirst opens the store of b. Operations count, and one fails, after begin.
+// openFirst opens the store of b without faults. Operations are counted, and one fails, only after begin is
+// called.
 func (b *faultStore) openFirst() (s *pebblestore.Store, begin func(), err error) {
 	var begun atomic.Bool
 	o := b.options()

@@ -274,7 +274,7 @@ func failReplay(string) {
 	os.Exit(1)
 }
 
-// wantExit runs a scene in a child process, which must exit with 3 and print some texts.
+// wantExit runs a scene in a child process, which must exit with code 3 and print all of texts.
 func wantExit(t *testing.T, scene string, texts ...string) {
 	t.Helper()
 	cmd := child(t, scene, "")

@@ -54,7 +54,7 @@ func holdOpen(dir string) {
 	exitIf(s.Close())
 }
 
-// exitIf ends a child process if err is not nil.
+// exitIf prints err and exits with code 1 if err is not nil.
 func exitIf(err error) {
 	if err != nil {
 		fmt.Println(err)
@@ -62,7 +62,7 @@ func exitIf(err error) {
 	}
 }
 
-// holder opens the store in dir in a child process. end ends the process.
+// holder opens the store in dir in a child process. end stops the process and returns its exit error.
 func holder(t *testing.T, dir string) (end func() error) {
 	t.Helper()
 	cmd := child(t, "hold the store open", dir)

@@ -504,6 +504,10 @@ func TestScrubBesideAll(t *testing.T) {
 	s := mustOpen(t, pebblestore.Options{FS: fs, MemTableBytes: 64 << 10, MinFreeBytes: -1})
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
+	defer func() {
+		cancel()
+		all.Wait()
+	}()
 	all.Go(func() { s.Scrub(ctx, 100*time.Millisecond) })
 	all.Go(func() {
 		for k := int64(0); ctx.Err() == nil; k++ {

@@ -105,7 +105,7 @@ func mustExecute(t testing.TB, conn interface {
 	}
 }
 
-// setStandbys changes the synchronous standbys of server.
+// setStandbys sets the synchronous standbys of server and reloads its configuration.
 func setStandbys(t testing.TB, server *pgtest.Server, names string) {
 	t.Helper()
 	execute(t, server, "ALTER SYSTEM SET synchronous_standby_names = '"+names+"'")
