@@ -36,5 +36,5 @@ func testRemovedCA(t *testing.T, lane string) {
 	if ends := poster.until(401); !ends {
 		t.Error("the connection stays open, so the client does not present another certificate")
 	}
-	p.mustStop()
+	p.stopCleanly()
 }

@@ -70,7 +70,7 @@ func TestNoSecretsInOutput(t *testing.T) {
 	if got := ask("http://"+p.admin, http.MethodGet, "/metrics", "", "Authorization", "Bearer "+all); got != 200 {
 		t.Errorf("metrics: status %d", got)
 	}
-	p.mustStop()
+	p.stopCleanly()
 	shown.WriteString(p.stderr())
 	for _, name := range []string{"pulsegate-audit.log", "tokens"} {
 		text, err := os.ReadFile(filepath.Join(dir, name))

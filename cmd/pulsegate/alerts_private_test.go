@@ -83,7 +83,7 @@ func TestAlertsPrivate(t *testing.T) {
 	p.awaitLine("the Alertmanager accepts alerts again", 1)
 	p.await("the collector has spans", func() bool { return strings.Contains(collector.got(), "/v1/readings") })
 	_, page := fetch(t, http.MethodGet, "http://"+p.admin+"/metrics", "")
-	p.mustStop()
+	p.stopCleanly()
 	// Durations, which have a unit or more digits, are not values.
 	private := regexp.MustCompile(`SUBJECT-4711|(^|[^0-9.])(85\.31|97\.43)([^0-9a-zµ]|$)|"(8531|9743)"`)
 	for where, text := range map[string]string{"Alertmanager": am.got(), "collector": collector.got(), "metrics": page, "readyz": ready, "log": p.stderr()} {

@@ -155,7 +155,7 @@ func TestAlertsReload(t *testing.T) {
 	if text := p.stderr(); strings.Contains(text, "85.25") {
 		t.Errorf("a measured value is in the log:\n%s", text)
 	}
-	p.mustStop()
+	p.stopCleanly()
 }
 
 // The alerts of erased readings end, whether a device or a subject is erased, and live streams see it.
@@ -260,7 +260,7 @@ func TestAlertmanagers(t *testing.T) {
 			if text := p.stderr(); strings.Contains(text, "s3cret") || strings.Contains(text, "85.25") {
 				t.Errorf("a secret or a measured value is in the log:\n%s", text)
 			}
-			p.mustStop()
+			p.stopCleanly()
 		})
 	}
 }

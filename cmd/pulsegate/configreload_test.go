@@ -49,7 +49,7 @@ func TestHangup(t *testing.T) {
 	try(t, os.Remove(path))
 	p.signal(syscall.SIGHUP)
 	p.awaitLine("no such file", 1)
-	p.mustStop()
+	p.stopCleanly()
 	if got := strings.Count(p.stderr(), "msg=request "); got != 3 {
 		t.Errorf("%d lines of the access log, want 3", got)
 	}

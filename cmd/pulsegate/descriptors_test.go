@@ -63,13 +63,13 @@ func TestFewDescriptors(t *testing.T) {
 		if strings.Contains(p.stderr(), "too many open files") {
 			t.Errorf("the store had too few files:\n%s", p.stderr())
 		}
-		p.mustStop()
+		p.stopCleanly()
 	})
 	t.Run("by hand", func(t *testing.T) {
 		p := start(t, "--max-conns=1000")
 		if got := resources(t, p)["max_conns"]; got != "1000" || !strings.Contains(p.stderr(), "level=WARN") {
 			t.Errorf("max_conns=%s, want 1000 and a warning:\n%s", got, p.stderr())
 		}
-		p.mustStop()
+		p.stopCleanly()
 	})
 }

@@ -362,7 +362,7 @@ func (l *alertLife) endNode(n *alertNode, sig syscall.Signal) {
 	case sig == syscall.SIGKILL:
 		p.kill()
 	default:
-		p.mustStop()
+		p.stopCleanly()
 	}
 }
 

@@ -139,7 +139,8 @@ func TestHL7Campaign(t *testing.T) {
 // name returns the name of the campaign: the target of make, and the block of docs/reliability.md.
 func (c *campaign) name() string { return strings.TrimSuffix("crash-"+c.input, "-") }
 
-// run plays rounds, and writes the figures into the campaign's block of a page, unless the page is empty.
+// run plays rounds, and writes the figures into the campaign's block of a page, unless the page is empty
+// or the test has failed.
 func (c *campaign) run(t *testing.T, flags campaignFlag) {
 	rounds, seed, page := *flags.rounds, *flags.seed, *flags.page
 	if seed == 0 {
@@ -328,7 +329,7 @@ func (l *life) round(n int) {
 			l.t.Fatalf("the load sends nothing:\n%s%s", &load.stderr, &load.out)
 		}
 		survives = sent && survives
-		l.b.server.exitsWithin(after) // by an injected fault
+		l.b.server.exitsWithin(after) // less if an injected fault ends the server
 		polltest.Within(polltest.Patience, func() bool {
 			return l.b.server.exitsWithin(0) || load.over() || load.acknowledged() >= answers
 		})

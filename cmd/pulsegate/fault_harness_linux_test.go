@@ -197,7 +197,7 @@ func (b *harness) ended() int {
 // term sends SIGTERM and checks that the server exits cleanly.
 func (b *harness) term() {
 	b.Helper()
-	b.server.mustStop()
+	b.server.stopCleanly()
 }
 
 // check runs pulsegate check on the directory of a stopped server.
@@ -208,7 +208,8 @@ func (b *harness) check() {
 	}
 }
 
-// finish verifies that the store is what the loads had acknowledged, stops the server and checks its directory.
+// finish checks that the store is what the ledgers of the loads say and that something was acknowledged, stops the server
+// and checks its directory.
 func (b *harness) finish() {
 	b.Helper()
 	if b.verify() == 0 {

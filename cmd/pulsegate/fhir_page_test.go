@@ -19,5 +19,5 @@ func followFHIRPage(t *testing.T) {
 	r.want("The Observation is stored.")
 	r.run("cat pulsegate-audit.log")
 	r.want(`"event":"exported","subject":"p-17"`)
-	r.server.mustStop()
+	r.stop()
 }

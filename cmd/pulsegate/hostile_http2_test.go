@@ -51,7 +51,7 @@ func TestSlowClientsThatNeverReadHTTP2(t *testing.T) {
 	}
 	wg.Wait()
 	p.await("the connection is closed", func() bool { return sockets(t, p) < open })
-	p.mustStop()
+	p.stopCleanly()
 }
 
 // A stallingConn can stop reading.

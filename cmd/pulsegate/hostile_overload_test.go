@@ -22,7 +22,7 @@ import (
 func TestOverloadConnections(t *testing.T) {
 	lanes(t, []string{"--max-conns=4", "--admin-addr=127.0.0.1:0", "--trusted-proxies=127.0.0.0/8"}, func(t *testing.T, p *process) {
 		const post = "POST /v1/readings HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}"
-		p.await("the connection that asked for /readyz has no place any more", func() bool { return metric(t, p, "pulsegate_connections") == 0 })
+		p.await("the connection of /readyz is closed", func() bool { return metric(t, p, "pulsegate_connections") == 0 })
 		writers := make([]io.WriteCloser, 4)
 		for i := range writers {
 			conn := connect(t, p.addr)
@@ -141,6 +141,6 @@ func TestOverloadUnderFlood(t *testing.T) {
 			t.Errorf("what is stored is not what was acknowledged: %+v", v)
 		}
 		checkMemory(t, p)
-		p.mustStop()
+		p.stopCleanly()
 	})
 }

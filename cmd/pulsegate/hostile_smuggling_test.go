@@ -165,7 +165,7 @@ func TestBadInputSmuggling(t *testing.T) {
 			if got, want := namesIn(page), smuggledNothing(); err != nil || got != want {
 				t.Errorf("stored: %s, %v\nwant:   %s", got, err, want)
 			}
-			p.mustStop()
+			p.stopCleanly()
 		})
 	}
 }

@@ -23,7 +23,8 @@ import (
 // with both lanes and one without the fast lane, so that they measure the memory of the server and
 // not that of its clients.
 
-// lanes runs a test against a server with both lanes and against one without the fast lane.
+// lanes runs a test against a server with both lanes and against one without the fast lane, as parallel subtests: they
+// begin when the calling test returns, each once its server is ready.
 func lanes(t *testing.T, args []string, test func(t *testing.T, p *process)) {
 	t.Helper()
 	for _, lane := range []string{"on", "off"} {
@@ -49,7 +50,7 @@ func eachLane(t *testing.T, test func(t *testing.T, p *process), args ...string)
 		test(t, p)
 		b.finish()
 		checkMemory(t, p)
-		p.mustStop()
+		p.stopCleanly()
 	})
 }
 

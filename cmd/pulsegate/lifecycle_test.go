@@ -101,7 +101,7 @@ func TestNotify(t *testing.T) {
 	p := launch(t, 1, m.managed(program(t), []string{"WATCHDOG_USEC=200000"}, "--drain-timeout=7s", "--drain-delay=10ms"))
 	m.await("WATCHDOG=1", 4)
 	m.await("STATUS=ready, serving on "+p.addr, 1)
-	p.mustStop()
+	p.stopCleanly()
 	m.await("STOPPING=1", 1)
 	var order []string
 	for _, message := range m.all() {
@@ -231,11 +231,11 @@ func TestSocketActivation(t *testing.T) {
 	if got := metric(t, p, "pulsegate_store_devices"); got != 1 {
 		t.Errorf("the admin listener reports %d devices, want 1", got)
 	}
-	p.mustStop()
+	p.stopCleanly()
 	waiting := send()
 	p = serve()
 	answer(waiting, "duplicate")
-	p.mustStop()
+	p.stopCleanly()
 }
 
 // Invalid sockets are rejected, so that nothing is served on an unexpected address.

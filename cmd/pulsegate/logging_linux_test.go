@@ -17,5 +17,5 @@ func TestBrokenPipe(t *testing.T) {
 	if metric(t, p, `pulsegate_log_suppressed_lines_total{reason="blocked"}`) == 0 {
 		t.Error("no line was lost: the pipe is not broken")
 	}
-	p.mustStop()
+	p.stopCleanly()
 }

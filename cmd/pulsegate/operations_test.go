@@ -31,5 +31,5 @@ func followOperations(t *testing.T) {
 		"sent=1000 stored=1000 duplicate=0 rejected=0 failed=0 ",
 		"acknowledged=1000 read_back=1000 missing=0 ",
 	)
-	r.server.mustStop()
+	r.stop()
 }

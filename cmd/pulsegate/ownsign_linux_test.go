@@ -162,7 +162,7 @@ func driveOwnSign(t *testing.T, store ...string) {
 	p.kill()
 	p = start(t, bin, dir, with...)
 	reads()
-	p.mustStop()
+	p.stopCleanly()
 
 	if _, errs, code := output(t, bin, append([]string{"serve", "--data=" + dir, "--usual=" + ownSign + "=1..2"}, with[1:]...)...); code != 2 || !strings.Contains(errs, `--usual: "`+ownSign+`" is neither a built-in sign`) {
 		t.Errorf("a range of a retired sign: exit code %d, %s", code, errs)

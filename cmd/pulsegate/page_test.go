@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// updatePage replaces the text between <!-- name:begin --> and <!-- name:end --> of a page, if there is one and the test
-// has not failed.
+// updatePage replaces the text between <!-- name:begin --> and <!-- name:end --> of a page. It does nothing if path is
+// empty or the test has failed.
 func updatePage(t *testing.T, path, name, text string) {
 	t.Helper()
 	if path == "" || t.Failed() {

@@ -256,11 +256,11 @@ func (p *process) stop() int {
 	return p.ended()
 }
 
-// mustStop sends SIGTERM and checks that the server exits cleanly, and that nothing has panicked.
-func (p *process) mustStop() {
+// stopCleanly sends SIGTERM and checks that the server exits cleanly, and that nothing has panicked.
+func (p *process) stopCleanly() {
 	p.t.Helper()
 	if code := p.stop(); code != 0 || strings.Contains(p.stderr(), "panic") {
-		p.t.Fatalf("exit code %d after SIGTERM:\n%s", code, p.stderr())
+		p.t.Errorf("exit code %d after SIGTERM, want 0 and no panic:\n%s", code, p.stderr())
 	}
 }
 
@@ -279,6 +279,11 @@ func (p *process) exitsWithin(d time.Duration) bool {
 	case <-p.exited:
 		return true
 	case <-time.After(d):
+	}
+	select { // both may have been ready
+	case <-p.exited:
+		return true
+	default:
 		return false
 	}
 }

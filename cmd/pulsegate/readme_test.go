@@ -56,7 +56,7 @@ func followReadme(t *testing.T) {
 		"\nbed-7,",
 		" missing=0 ",
 	)
-	r.server.mustStop()
+	r.stop()
 }
 
 // requireFreeAddr checks that the addresses of the README's commands are free.
@@ -139,6 +139,15 @@ func (r *reader) run(script string) {
 		r.t.Fatalf("%v:\n%s\n%s", err, script, out)
 	}
 	fmt.Fprintf(&r.shown, "\n%s", out)
+}
+
+// stop stops the server that a command has started.
+func (r *reader) stop() {
+	r.t.Helper()
+	if r.server == nil {
+		r.t.Fatal("no command has started a server")
+	}
+	r.server.stopCleanly()
 }
 
 func (r *reader) shell(ctx context.Context, script string) *exec.Cmd {

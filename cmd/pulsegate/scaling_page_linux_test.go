@@ -72,7 +72,7 @@ func followScalingPage(t *testing.T) {
 	if connections != "pulsegate|t\n" {
 		t.Errorf("the server's connections are of %q, want the role's, with TLS", connections)
 	}
-	r.server.mustStop()
+	r.stop()
 	// The server trusts this CA, and no other.
 	r.run("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 1 -subj '/CN=Other CA' -keyout other.key -out home/db-ca.pem")
 	out, err := r.shell(t.Context(), here.Replace(serve)).CombinedOutput()

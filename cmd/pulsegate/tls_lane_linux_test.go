@@ -111,5 +111,5 @@ func TestTLSLane(t *testing.T) {
 	if !counted {
 		t.Errorf("not in /metrics:\n%s", strings.Join(missing, "\n"))
 	}
-	p.mustStop()
+	p.stopCleanly()
 }

@@ -22,5 +22,5 @@ func followTLSPage(t *testing.T) {
 	r.restart(func() { r.follow(clientCertificate) }, serveClients)
 	r.follow(withCertificate)
 	r.want(`{"status":"stored"}`, `"device":"ppg-000124"`, `"gateway":"bed-8"`)
-	r.server.mustStop()
+	r.stop()
 }

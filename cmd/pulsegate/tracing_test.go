@@ -38,7 +38,7 @@ func TestTracing(t *testing.T) {
 	fetch(t, http.MethodPost, p.url("/v1/readings"), reading, "Traceparent", "00-"+traceID+"-"+spanID+"-01")
 	fetch(t, http.MethodPost, p.url("/v1/readings"), reading, "Traceparent", "00-"+unwanted+"-"+spanID+"-00")
 	fetch(t, http.MethodGet, p.url("/v1/devices/ppg-000123"), "", "Authorization", "Bearer hush")
-	p.mustStop() // which exports the rest
+	p.stopCleanly() // which exports the rest
 	mu.Lock()
 	defer mu.Unlock()
 	for _, want := range []string{`"POST /v1/readings"`, `"GET /v1/devices/{device}"`, `"commit"`, `"fast"`, `"full"`, traceID, spanID} {

@@ -72,7 +72,7 @@ func TestRollingUpgrade(t *testing.T) {
 	}
 
 	// One is stopped, and one loses its connections, as by a partition, and comes back when readings have been sealed.
-	stayed.mustStop()
+	stayed.stopCleanly()
 	cutOff.signal(syscall.SIGSTOP)
 	db.Execute(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'pulsegate' AND pid NOT IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory' GROUP BY pid HAVING count(*) > 1)")
 	first.awaitLine("readings sealed", 1)
@@ -89,7 +89,7 @@ func TestRollingUpgrade(t *testing.T) {
 			t.Fatalf("the earlier server answers %s %s", resp.Status, text)
 		}
 	}
-	cutOff.mustStop()
+	cutOff.stopCleanly()
 	if _, errs, code := output(t, *upgradeFrom, "serve", "--addr=127.0.0.1:0", "--admin-addr=", "--store="+db.DSN(), "--postgres-single"); code == 0 || !strings.Contains(errs, advice) {
 		t.Errorf("an earlier server exits with code %d: %s", code, errs)
 	}

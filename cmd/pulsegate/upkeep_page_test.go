@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// pageBlocks returns the command blocks of a page.
+// pageBlocks returns the want command blocks of a page; its name is relative to docs.
 func pageBlocks(t *testing.T, name string, want int) []string {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/" + name)
@@ -37,7 +37,7 @@ func upkeepReader(t *testing.T) *reader {
 // restart stops the server and starts it with a command.
 func (r *reader) restart(between func(), command string) {
 	r.t.Helper()
-	r.server.mustStop()
+	r.stop()
 	r.server = nil
 	between()
 	r.follow(command + "\n")
@@ -82,7 +82,7 @@ func followBackupPage(t *testing.T) {
 	r.want("/backups/wednesday devices=1 readings=2 ")
 	r.run("cat pulsegate-audit.log")
 	r.want(`"event":"backed-up","peer":"127.0.0.1","actor":"this machine"`, `"event":"backed-up","peer":"127.0.0.1","actor":"token:`)
-	r.server.mustStop()
+	r.stop()
 }
 
 // The commands of docs/retention.md have the effects that it describes.
