@@ -102,6 +102,8 @@ type server struct {
 	url   string
 	admin string
 	token string // of a gateway and administrator; "": no tokens
+
+	process *os.Process
 }
 
 var listening = regexp.MustCompile(`listening addr=(\S+) listener=(\S+)`)
@@ -115,7 +117,9 @@ func serve(t testing.TB, args ...string) *server {
 	stderr, err := cmd.StderrPipe()
 	try(t, err)
 	try(t, cmd.Start())
+	s.process = cmd.Process
 	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGCONT)
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		_ = cmd.Wait() // a stream of live readings may outlive the drain
 	})

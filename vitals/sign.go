@@ -99,7 +99,7 @@ var builtIn = [NumBuiltIn]Definition{
 	},
 	SpO2: {
 		Field: "spo2_pct", Label: "SpO₂", Unit: "%", Decimals: 2, LOINC: []string{"59408-5", "2708-6"},
-		Accepted: Range{1_00, 100_00}, Usual: Range{91_01, MaxValue}, ValidatedMin: 70_00,
+		Accepted: Range{1_00, 100_00}, Usual: Range{91_01, MaxValue}, ValidatedMin: 70_00, Critical: &Range{MinValue, 69_99},
 	},
 	HeartRate: {
 		Field: "heart_rate_bpm", Label: "Heart rate", Unit: "/min", Decimals: 2, LOINC: []string{"8867-4"},
@@ -123,11 +123,11 @@ var builtIn = [NumBuiltIn]Definition{
 	},
 	GlucoseMass: {
 		Field: "glucose_mg_dl", Label: "Glucose", Unit: "mg/dL", Decimals: 2, LOINC: []string{"2339-0"},
-		Accepted: Range{10_00, 1000_00}, Usual: Range{70_00, 250_00},
+		Accepted: Range{10_00, 1000_00}, Usual: Range{70_00, 250_00}, Critical: &Range{MinValue, 53_99},
 	},
 	GlucoseMolar: {
 		Field: "glucose_mmol_l", Label: "Glucose", Unit: "mmol/L", Decimals: 2, LOINC: []string{"15074-8"},
-		Accepted: Range{50, 56_00}, Usual: Range{3_90, 13_90},
+		Accepted: Range{50, 56_00}, Usual: Range{3_90, 13_90}, Critical: &Range{MinValue, 2_99},
 	},
 	PulseRate: {
 		Field: "pulse_rate_bpm", Label: "Pulse rate", Unit: "/min", Decimals: 2, LOINC: []string{"8889-8"},
@@ -187,6 +187,14 @@ type Definition struct {
 	// ValidatedMin is the least value for which the devices that measure the sign are
 	// validated; a lower one is flagged as outside that range. 0 means none.
 	ValidatedMin Value
+
+	// Critical is the range of the flagged values that come before all others where the worst
+	// come first; nil means none. It is never modified.
+	//
+	// The built-in ranges are an SpO2 below 70, below which devices are not validated, and level 2
+	// hypoglycemia, glucose below 54 mg/dL (3.0 mmol/L), of the American Diabetes Association
+	// (Standards of Care in Diabetes 2024, section 6; doi:10.2337/dc24-S006).
+	Critical *Range
 
 	// Retired means that the sign is stored, but not accepted any more.
 	Retired bool
@@ -288,6 +296,10 @@ func (d *Definition) Validate() error {
 		return badPart("field", "%s is a built-in field", d.Field)
 	case !IsUCUM(d.Unit):
 		return badPart("unit", "%q is not a UCUM code that this program knows, such as ms, mm[Hg], /min, %% or 1", d.Unit)
+	case d.Critical != nil && d.Critical.Min > d.Critical.Max:
+		return badPart("critical", "the range ends before it starts")
+	case d.Critical != nil && d.Critical.Min <= d.Usual.Max && d.Critical.Max >= d.Usual.Min:
+		return badPart("critical", "the range has values that are usual")
 	}
 	return nil
 }

@@ -208,7 +208,11 @@ func (s *server) openCore() (err error) {
 func (s *server) servePublic() (err error) {
 	shared := s.readings("reading stored readings failed")
 	shared.Bound = query.NewBound(s.opt.MaxReads)
-	reads := query.New(s.store, s.store, query.Options{Service: shared, Flags: s.parsed.flags, Limits: s.parsed.limits, Subjects: s.store, StaleAfter: s.opt.StaleAfter})
+	options := query.Options{Service: shared, Flags: s.parsed.flags, Limits: s.parsed.limits, Subjects: s.store, StaleAfter: s.opt.StaleAfter}
+	if s.alerts.engine != nil {
+		options.Alerts = s.alerts.engine.First
+	}
+	reads := query.New(s.store, s.store, options)
 	records := fhir.New(s.store, s.store, fhir.Options{Service: shared, Version: s.opt.Version, Base: s.opt.FHIRURL})
 	cfg := s.opt.ingest(s.parsed.limits)
 	lines := influx.New(influx.Options{

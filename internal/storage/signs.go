@@ -19,6 +19,8 @@ type storedSign struct {
 	LOINC    []string     `json:"loinc,omitempty"`
 	Accepted vitals.Range `json:"accepted"` // in units of the last decimal
 	Usual    vitals.Range `json:"usual"`
+
+	Critical *vitals.Range `json:"critical,omitempty"`
 }
 
 // EncodeSigns returns the definitions of a user's own signs in a table, as stores keep them, or nil if there
@@ -27,7 +29,7 @@ func EncodeSigns(signs *vitals.Signs) ([]byte, error) {
 	var own []storedSign
 	for s, d := range signs.All() {
 		if d.Own() {
-			own = append(own, storedSign{s, d.Field, d.Label, d.Unit, d.Decimals, d.LOINC, d.Accepted, d.Usual})
+			own = append(own, storedSign{s, d.Field, d.Label, d.Unit, d.Decimals, d.LOINC, d.Accepted, d.Usual, d.Critical})
 		}
 	}
 	if own == nil {
@@ -47,7 +49,10 @@ func RestoreSigns(signs *vitals.Signs, text []byte) error {
 		if d := signs.Of(s.Number); d != nil && d.Own() && d.Field == s.Field {
 			continue
 		}
-		d := vitals.Definition{Field: s.Field, Label: s.Label, Unit: s.Unit, Decimals: s.Decimals, LOINC: s.LOINC, Accepted: s.Accepted, Usual: s.Usual, Retired: true}
+		d := vitals.Definition{
+			Field: s.Field, Label: s.Label, Unit: s.Unit, Decimals: s.Decimals, LOINC: s.LOINC,
+			Accepted: s.Accepted, Usual: s.Usual, Critical: s.Critical, Retired: true,
+		}
 		if err := signs.Restore(s.Number, d); errors.Is(err, vitals.ErrTaken) {
 			return fmt.Errorf("%w; export its readings with the version before, and import them into a new store", err)
 		} else if err != nil {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/api/feed"
+	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -539,6 +540,24 @@ func (e *Engine) Newest(limit int, wanted func(*vitals.Name) bool) (newest []Ale
 	})
 	sort()
 	return newest, total, unread, c
+}
+
+// First is [query.Options.Alerts]. There are no alerts until the engine is ready.
+func (e *Engine) First(devices []storage.Device, alerts []query.ActiveAlert) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i := range devices {
+		w := e.board.devices.get(&devices[i].Name)
+		if w == nil || !e.ready {
+			continue
+		}
+		for place := range w.runs {
+			rule, u := &e.board.rules[place], &w.runs[place]
+			if a := &alerts[i]; w.isBusy(place) && u.reported && (a.Name == "" || a.Silence && rule.Silent == 0) {
+				*a = query.ActiveAlert{Name: rule.Name, Rule: place, Sign: rule.Sign, Silence: rule.Silent != 0, SinceUnixMs: u.sinceUnixMs}
+			}
+		}
+	}
 }
 
 // Changes are alerts that have begun or ended.

@@ -55,8 +55,8 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer h.unsubscribe(s)
 	h.begin(w, r)
 	// The clients of a server that stops do not all return at the same moment.
-	hello := fmt.Appendf(nil, "id: %d\nretry: %d\n\n", s.since, 1000+rand.IntN(4000))
-	if s.write(hello) == nil {
+	hello := fmt.Appendf(nil, "id: %d\nretry: %d\n", s.since, 1000+rand.IntN(4000))
+	if s.write(appendTime(hello)) == nil {
 		_ = s.run(r.Context()) // the client sees the end of the stream, and resumes
 	}
 }

@@ -271,6 +271,9 @@ func TestCoalesced(t *testing.T) {
 		}
 		last := 0
 		for _, m := range s.messages() {
+			if m.event == "time" {
+				continue
+			}
 			id, err := strconv.Atoi(m.id)
 			if err != nil || id <= last {
 				t.Errorf("the identifier %q after %d", m.id, last)
@@ -284,7 +287,8 @@ func TestCoalesced(t *testing.T) {
 }
 
 // Two hours of a stream: the timeouts of the server do not end it, every minute's reading
-// arrives within half a second, and comments arrive every 15 s.
+// arrives within half a second, a comment arrives every 5 s, and the server's
+// time with it, and at the beginning.
 func TestHours(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		t.Run(fmt.Sprint("http2=", http2), func(t *testing.T) {
@@ -311,7 +315,10 @@ func TestHours(t *testing.T) {
 					t.Errorf("%d readings, want %d", len(got), len(want))
 				}
 				comments, i := 0, 0
-				for _, m := range s.messages() {
+				for n, m := range s.messages() {
+					if want := fmt.Sprintf(`{"time":%q}`, vitals.AppendTime(nil, m.at.UnixMilli())); (m.comment || n == 0) && (m.event != "time" || m.data != want) {
+						t.Errorf("event %q with %s, want time with %s", m.event, m.data, want)
+					}
 					switch {
 					case m.comment:
 						comments++
@@ -322,7 +329,7 @@ func TestHours(t *testing.T) {
 						i++
 					}
 				}
-				if want := 4 * minutes; comments < want-1 || comments > want {
+				if want := 12 * minutes; comments < want-1 || comments > want {
 					t.Errorf("%d comments, want %d", comments, want)
 				}
 			})

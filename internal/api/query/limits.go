@@ -54,6 +54,9 @@ type shownSign struct {
 	ValidatedMin jsontext.Value `json:"validated_min,omitempty"` // lower values are flagged as outside the validated range
 	Retired      bool           `json:"retired,omitzero"`        // the sign is stored, but not accepted any more
 
+	// Critical has the flagged values that come before all others where the worst come first.
+	Critical *shownRange `json:"critical,omitempty"`
+
 	Pair shownPair `json:"pair,omitzero"`
 }
 
@@ -80,6 +83,10 @@ func limitsText(opt *Options) []byte {
 		}
 		if d.ValidatedMin != 0 {
 			shown.ValidatedMin = d.Append(nil, d.ValidatedMin)
+		}
+		if d.Critical != nil {
+			critical := showRange(d, *d.Critical)
+			shown.Critical = &critical
 		}
 		signs[d.Field] = shown
 	}

@@ -34,6 +34,7 @@ type sign struct {
 	Decimals int      `toml:"decimals"`
 	Accepted bounds   `toml:"accepted"`
 	Usual    bounds   `toml:"usual"`
+	Critical *bounds  `toml:"critical"`
 	LOINC    []string `toml:"loinc"`
 }
 
@@ -86,6 +87,13 @@ func (s *sign) definition() (d vitals.Definition, err error) {
 	}
 	if d.Usual, err = s.Usual.values(d.Decimals); err != nil {
 		return d, &vitals.FieldOf{Part: "usual", Err: err}
+	}
+	if s.Critical != nil {
+		critical, err := s.Critical.values(d.Decimals)
+		if err != nil {
+			return d, &vitals.FieldOf{Part: "critical", Err: err}
+		}
+		d.Critical = &critical
 	}
 	return d, nil
 }

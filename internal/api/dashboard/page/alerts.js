@@ -1,7 +1,7 @@
 // Alerts by the rules of the server: those that are active, as a list, and for the fleet's column and
 // the bands of charts.
 
-import { ageText, counted, el, grouped, query, request, timeText } from "./common.js";
+import { ago, counted, el, grouped, now, query, request, timeText } from "./common.js";
 
 const most = 1000; // that the server lists, and of those that have ended
 
@@ -74,7 +74,7 @@ export class Alerts {
   // bands returns the times of alerts about some signs, or about silence, in Unix s.
   bands(signs) {
     return [...this.#ended, ...this.active].filter((a) => a.sign === undefined || signs.includes(a.sign)).map((a) => ({
-      from: Date.parse(a.since) / 1000, to: (a.ended ? Date.parse(a.ended) : Date.now()) / 1000, text: a.name,
+      from: Date.parse(a.since) / 1000, to: (a.ended ? Date.parse(a.ended) : now()) / 1000, text: a.name,
     })).sort((a, b) => a.from - b.from);
   }
 
@@ -86,7 +86,7 @@ export class Alerts {
     const heads = ["Alert", "Device", "Condition", "Active since", "Labels"];
     const rows = this.active.map((a) => el("tr", {}, el("th", { scope: "row" }, a.name),
       el("td", {}, el("a", { href: "#device?" + query({ device: a.device }) }, a.device)), el("td", {}, a.condition),
-      el("td", {}, `${timeText(Date.parse(a.since), "local")}, ${ageText(Date.now() - Date.parse(a.since))} ago`),
+      el("td", {}, timeText(Date.parse(a.since), "local"), ", ", ago(Date.parse(a.since))),
       el("td", {}, Object.entries(a.labels ?? {}).map(([k, v]) => `${k} = ${v}`).join(", "))));
     this.rows.replaceChildren(...(this.#total > rows.length ? [el("p", { class: "quiet" }, `The newest ${grouped(rows.length)} of ${grouped(this.#total)}.`)] : []),
       ...(rows.length ? [el("table", {}, el("thead", {}, el("tr", {}, heads.map((h) => el("th", { scope: "col" }, h)))), el("tbody", {}, rows))] : []));

@@ -18,9 +18,15 @@ export const SIGNS = {};
 // unitText returns a UCUM code as people write it.
 const unitText = (code) => ({ Cel: "°C", "[degF]": "°F", 1: "" })[code] ?? code.replace(/[[\]]/g, "");
 
-// loadSigns asks the server for its signs.
+let staleMs = Infinity;
+
+// isSilent reports whether the newest reading of a device, of a time in Unix ms, is older than --stale-after.
+export const isSilent = (ms) => now() - ms > staleMs;
+
+// loadSigns asks the server for its signs, and after what time a device is silent.
 export async function loadSigns() {
-  const { signs } = await request("v1/limits");
+  const { signs, stale_after_seconds } = await request("v1/limits");
+  staleMs = stale_after_seconds * 1000;
   for (const [name, s] of Object.entries(signs).sort((a, b) => a[1].number - b[1].number)) SIGNS[name] = { ...s, unit: unitText(s.unit) };
 }
 
@@ -41,7 +47,57 @@ export function flagSign(flag) {
 
 export const flagMark = (text) => (text.endsWith("high") ? "▲ " : text.endsWith("low") ? "▼ " : "◆ ") + text;
 
-export const notice = () => el("p", { class: "notice" }, "Flags mark unusual values. Pulsegate is not an alarm system, and readings may arrive late.");
+export const notice = () => el("p", { class: "notice" }, "Flags mark unusual values. Pulsegate is not an alarm system, and readings may arrive late. "
+  + "Usual ranges are for adults, not in pregnancy, and not for patients with a target of 88–92 % SpO₂.");
+
+// What was last heard of the server, by its clock and by both clocks of the browser. One of these may be set to another
+// time, and the other one may stop while the computer sleeps.
+const heard = { server: Date.now(), date: Date.now(), performance: performance.now() };
+let streaming = false; // only events of a stream show that the page is live
+let asking = false;
+const quietMs = 15000; // after so long without an event, the page is not live
+
+const elapsed = () => Math.max(Date.now() - heard.date, performance.now() - heard.performance);
+
+// now returns the time by the server's clock, in Unix ms.
+export const now = () => Math.round(heard.server + elapsed());
+
+const hear = (server) => Object.assign(heard, { server, date: Date.now(), performance: performance.now() });
+
+// correct takes the server's time from the Date of an answer, which has whole seconds.
+function correct(date) {
+  const ms = Date.parse(date ?? "");
+  if (streaming || Number.isNaN(ms)) return;
+  const sure = Math.abs(ms + 500 - now()) < 2000;
+  hear(sure ? now() : ms + 500);
+}
+
+// ago makes an element with the time since ms, which goes on while the page is shown. before and after are texts around it.
+export const ago = (ms, before = "", after = " ago") => el("span", { "data-at": ms, "data-before": before, "data-after": after }, before + ageText(now() - ms) + after);
+
+// tick shows the ages of now, and since when the page is not live.
+function tick() {
+  if (document.hidden) return;
+  for (const e of document.querySelectorAll("[data-at]")) {
+    const text = e.dataset.before + ageText(now() - e.dataset.at) + e.dataset.after;
+    if (e.textContent !== text) e.textContent = text;
+  }
+  const quiet = elapsed() > quietMs;
+  const band = document.getElementById("band");
+  if (band.hidden === quiet) {
+    band.hidden = !quiet;
+    document.documentElement.toggleAttribute("data-quiet", quiet);
+    band.firstElementChild.textContent = quiet ? "Not live since " + clockText(parts(heard.server, "local"), true) : "";
+  }
+  if (quiet) band.lastElementChild.textContent = `, for ${ageText(elapsed())}. What is shown is older.`;
+  dispatchEvent(new Event("tick"));
+  if (streaming || asking || elapsed() < quietMs / 3) return;
+  asking = true;
+  request("v1/session").catch(() => {}).finally(() => { asking = false; });
+}
+setInterval(tick, 1000);
+document.addEventListener("visibilitychange", tick); // before the page is painted
+addEventListener("pageshow", tick);
 
 // A Failure is an answer other than success.
 export class Failure extends Error {
@@ -69,6 +125,7 @@ export async function request(path, options) {
     if (err.name === "AbortError") throw err;
     throw new Failure(0, { title: "The server cannot be reached." });
   }
+  correct(answer.headers.get("Date"));
   const text = await answer.text();
   let body = null;
   try {
@@ -147,9 +204,15 @@ export class Stream {
     this.close();
     this.#devices = key;
     if (devices.length === 0) return;
+    streaming = true;
     this.#source = new EventSource("v1/live?" + new URLSearchParams(devices.map((d) => ["device", d])));
-    this.#source.addEventListener("reading", (e) => this.onReading(JSON.parse(e.data)));
-    this.#source.addEventListener("alert", (e) => this.onAlert(JSON.parse(e.data)));
+    const on = (name, call) => this.#source.addEventListener(name, (e) => {
+      hear(now());
+      call(JSON.parse(e.data));
+    });
+    on("reading", this.onReading);
+    on("alert", this.onAlert);
+    on("time", ({ time }) => { hear(Date.parse(time)); tick(); });
     this.#source.addEventListener("open", () => { this.#waitMs = 1000; });
     this.#source.addEventListener("error", () => {
       clearTimeout(this.#timer);
@@ -161,6 +224,7 @@ export class Stream {
   close() {
     clearTimeout(this.#timer);
     this.#source?.close();
+    streaming = streaming && this.#source === null;
     this.#source = null;
     this.#devices = "";
   }

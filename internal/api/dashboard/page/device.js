@@ -3,7 +3,7 @@
 // highest value.
 
 import { Alerts } from "./alerts.js";
-import { SIGNS, Stream, ageText, counted, el, flagMark, flagSign, groups, number, notice, query, request, timeText } from "./common.js";
+import { SIGNS, Stream, ago, counted, el, flagMark, flagSign, groups, isSilent, now, number, notice, query, request, timeText } from "./common.js";
 import { Chart, onTheme } from "./chart.js";
 
 const hour = 3600000, day = 24 * hour;
@@ -35,6 +35,15 @@ export function device(main, params) {
   const status = el("p", { role: "status", class: "quiet" });
   const latest = el("dl", { class: "latest" });
   const subject = el("p", { class: "quiet" });
+  const state = el("p", {});
+  let newest = null; // time of the newest reading
+  // showState says whether the device is silent, which it becomes without an answer of the server.
+  const showState = () => {
+    const silent = isSilent(newest), text = silent ? "○ silent" : "● fresh";
+    if (newest !== null && state.firstElementChild?.textContent !== text) state.replaceChildren(el("span", { class: silent ? "tag silent" : "tag" }, text), ago(newest, "last reading "));
+    else if (newest !== null) state.lastElementChild.dataset.at = newest;
+  };
+  addEventListener("tick", showState);
   const rangeButtons = Object.entries(ranges).map(([key, [label]]) => el("button", { type: "button", "data-range": key, onclick: () => go({ range: key }) }, label));
   const zones = el("select", { id: "zone", onchange: () => { zone = zones.value; localStorage.setItem("zone", zone); if (data?.buckets) load(); else if (data) show(); } },
     el("option", { value: "local" }, `Yours (${Intl.DateTimeFormat().resolvedOptions().timeZone})`), el("option", { value: "device" }, "The device’s"), el("option", { value: "utc" }, "UTC"));
@@ -44,7 +53,7 @@ export function device(main, params) {
   const figures = el("div", { class: "figures" });
   const zoom = (factor) => {
     const mid = (from + to) / 2, half = ((to - from) / 2) * factor;
-    go({ from: mid - half, to: Math.min(Date.now(), mid + half) });
+    go({ from: mid - half, to: Math.min(now(), mid + half) });
   };
   const move = (share) => {
     const by = (to - from) * share;
@@ -53,7 +62,7 @@ export function device(main, params) {
   const button = (text, title, call) => el("button", { type: "button", "aria-label": title, title, onclick: call }, text);
   const alerts = new Alerts(name, () => { if (data !== null && !closed) show(); });
   main.append(
-    el("h1", {}, name), subject, latest,
+    el("h1", {}, name), state, subject, latest,
     el("div", { class: "bar" },
       el("div", { class: "counts", role: "group", "aria-label": "Range" }, rangeButtons),
       el("div", { class: "counts", role: "group", "aria-label": "Move and zoom" },
@@ -83,7 +92,7 @@ export function device(main, params) {
     for (const b of rangeButtons) b.setAttribute("aria-pressed", String(b.dataset.range === range));
   }
 
-  const isRecent = (d) => Date.now() - Date.parse(d.time) < day;
+  const isRecent = (d) => now() - Date.parse(d.time) < day;
   // newestDay returns the 24 h that end shortly after the newest reading, in Unix ms.
   const newestDay = (d) => [Date.parse(d.time) - 23 * hour, Date.parse(d.time) + hour];
 
@@ -110,14 +119,14 @@ export function device(main, params) {
         press();
       }
       if (range !== null) {
-        to = Date.now();
+        to = now();
         from = ranges[range][1] === 0 ? await firstTime() : to - ranges[range][1];
       }
       alerts.load();
       const next = await read(from, to);
       if (mine !== loading || closed) return;
       data = next;
-      readAt = Date.now();
+      readAt = performance.now();
       news = false;
       status.replaceChildren();
       if (!chosen && range === null) status.append("No readings in the last 24 h: this is the newest day that has some.");
@@ -138,6 +147,8 @@ export function device(main, params) {
     drawn = new Map();
     figures.replaceChildren();
     latest.replaceChildren();
+    state.replaceChildren();
+    newest = null;
     subject.textContent = "";
     exports.replaceChildren();
     shown.textContent = "";
@@ -146,7 +157,7 @@ export function device(main, params) {
 
   async function firstTime() {
     const page = await request(path + "/readings?limit=1");
-    return page.readings.length ? Date.parse(page.readings[0].time) - 1000 : Date.now() - day;
+    return page.readings.length ? Date.parse(page.readings[0].time) - 1000 : now() - day;
   }
 
   const offsetText = (o) => `${o < 0 ? "−" : "+"}${Math.floor(Math.abs(o) / 60)}${o % 60 ? ":" + String(Math.abs(o) % 60).padStart(2, "0") : ""}`;
@@ -189,7 +200,8 @@ export function device(main, params) {
   }
 
   function showLatest(d) {
-    const now = Date.now();
+    newest = Date.parse(d.time);
+    showState();
     const items = [];
     for (const c of charts) {
       const values = c.signs.map((s) => d.latest[s]).filter(Boolean);
@@ -197,7 +209,7 @@ export function device(main, params) {
       const flags = values.flatMap((v) => v.flags ?? []).map((f) => flagSign(f)[1]);
       items.push(el("div", { class: flags.length ? "flagged" : "" }, el("dt", {}, c.title),
         el("dd", {}, el("b", {}, c.signs.map((s) => number(d.latest[s]?.value)).join("/")), " ", el("span", { class: "unit" }, c.unit)),
-        flags.map((f) => el("dd", { class: "why" }, flagMark(f))), el("dd", { class: "quiet" }, ageText(now - Math.max(...values.map((v) => Date.parse(v.time)))) + " ago")));
+        flags.map((f) => el("dd", { class: "why" }, flagMark(f))), el("dd", { class: "quiet" }, ago(Math.max(...values.map((v) => Date.parse(v.time)))))));
     }
     latest.replaceChildren(...items);
   }
@@ -320,7 +332,7 @@ export function device(main, params) {
     }
     data.raw.sort((a, b) => Date.parse(a.time) - Date.parse(b.time));
     tail = [];
-    to = Date.now();
+    to = now();
     if (range !== "all") from = to - ranges[range][1];
     data.raw = data.raw.filter((r) => Date.parse(r.time) >= from);
     data.total = data.raw.length;
@@ -343,7 +355,7 @@ export function device(main, params) {
     showLatest(found);
     alerts.load();
     const pause = data.raw ? rereadMs : Math.max(checkMs, stepMs(data.step) / 2);
-    if (Date.now() - readAt >= pause && (news || data.raw)) load();
+    if (performance.now() - readAt >= pause && (news || data.raw)) load();
   }
   const follow = () => {
     if (!closed && !document.hidden && range !== null && !gone) stream.follow([name]);
@@ -366,6 +378,7 @@ export function device(main, params) {
       clearInterval(timer);
       clearTimeout(drawing);
       theme();
+      removeEventListener("tick", showState);
       document.removeEventListener("visibilitychange", visible);
       for (const c of drawn.values()) c.close();
     },

@@ -3,7 +3,7 @@
 // refreshed from time to time.
 
 import { Alerts } from "./alerts.js";
-import { SIGNS, Stream, ageText, el, flagMark, flagSign, grouped, groups, notice, number, query, request } from "./common.js";
+import { SIGNS, Stream, ago, el, flagMark, flagSign, grouped, groups, isSilent, notice, number, query, request } from "./common.js";
 
 const pageSize = 50;
 const refreshMs = 20000;
@@ -16,12 +16,12 @@ export function fleet(main, params) {
   let prefix = params.get("prefix") ?? "";
   let cursors = [""]; // of the pages up to the shown one
   let next = null; // cursor of the next page
-  let rows = new Map(); // by device: { device, time, latest, stale, tr, … }
+  let rows = new Map(); // by device: { device, time, latest, stale, worst, tr, … }
   const onScreen = new Set();
   const every = groups();
   const saved = localStorage.getItem("columns")?.split(","); // keys of groups
   let columns = every.filter((c) => saved?.includes(c.key) ?? SIGNS[c.key].number < firstColumns);
-  let closed = false, pending = null, timers = [], staleMs = 0;
+  let closed = false, pending = null, timer = 0;
   let alerted = false; // there is a column of alerts
 
   const status = el("p", { role: "status", class: "quiet" });
@@ -41,8 +41,9 @@ export function fleet(main, params) {
   });
   const body = el("tbody", { role: "rowgroup" });
   const head = el("tr", { role: "row" });
+  const caption = el("caption", {});
   const table = el("table", { class: "fleet", role: "table" },
-    el("caption", {}, "Devices, worst first: flagged, then silent, then by name"),
+    caption,
     el("thead", { role: "rowgroup" }, head), body);
   const alerts = new Alerts("", () => {
     const shown = alerts.rules > 0;
@@ -53,9 +54,13 @@ export function fleet(main, params) {
     }
     for (const row of rows.values()) draw(row);
   });
-  const showHead = () => head.replaceChildren(
-    ...["Device", "State", "Last reading", ...(alerted ? ["Alerts"] : [])].map((t, i) => el("th", { scope: "col", role: "columnheader", class: i === 2 ? "num" : "" }, t)),
-    ...columns.map((c) => el("th", { scope: "col", role: "columnheader", class: "num" }, c.title + " ", el("span", { class: "unit" }, c.unit))));
+  const showHead = () => {
+    caption.textContent = `Devices, worst first: ${alerted ? "alerts about signs by the place of their rules, then " : ""}fresh flagged values, critical ones first, then older ones, ${alerted ? "alerts about silence, " : ""}silent devices. `
+      + "Fresh flagged values are in the order of how far they are beyond the usual range, as a share of the way to the accepted bound. The share has no clinical weight.";
+    head.replaceChildren(
+      ...["Device", "State", "Last reading", ...(alerted ? ["Alerts"] : [])].map((t, i) => el("th", { scope: "col", role: "columnheader", class: i === 2 ? "num" : "" }, t)),
+      ...columns.map((c) => el("th", { scope: "col", role: "columnheader", class: "num" }, c.title + " ", el("span", { class: "unit" }, c.unit))));
+  };
   showHead();
   // choose shows or hides a column, here and the next time.
   function choose(key, shown) {
@@ -119,16 +124,12 @@ export function fleet(main, params) {
     if (mine !== loading || closed) return;
     next = page.next_cursor ?? null;
     for (const [key, [, member]] of Object.entries(states)) buttons[key].n.textContent = grouped(page.counts[member]);
-    if (staleMs === 0) { // the refreshes do without
-      staleMs = 1;
-      request("v1/limits").then((l) => { staleMs = l.stale_after_seconds * 1000; }, () => {});
-    }
     const old = rows;
     rows = new Map();
     const trs = [];
     for (const d of page.devices) {
       const row = old.get(d.device) ?? newRow(d.device);
-      Object.assign(row, { time: Date.parse(d.time), stale: d.stale === true, latest: {} });
+      Object.assign(row, { time: Date.parse(d.time), worst: d.worst ?? {}, latest: {} });
       for (const [sign, v] of Object.entries(d.latest)) row.latest[sign] = { value: v.value, time: Date.parse(v.time), flags: (v.flags ?? []).map((f) => flagSign(f)[1]) };
       rows.set(d.device, row);
       draw(row);
@@ -172,37 +173,36 @@ export function fleet(main, params) {
   const isFlagged = (row) => Object.values(row.latest).some((v) => v.flags.length > 0);
 
   function draw(row) {
-    const flagged = isFlagged(row), now = Date.now();
+    const flagged = isFlagged(row);
+    row.stale = isSilent(row.time);
     row.tr.className = flagged ? "flagged" : row.stale ? "stale" : "";
     const words = [flagged ? el("span", { class: "tag flag" }, "◆ flagged") : null, row.stale ? el("span", { class: "tag silent" }, "○ silent") : null];
-    row.state.replaceChildren(...(flagged || row.stale ? words.filter(Boolean) : [el("span", { class: "tag" }, "● fresh")]));
-    drawAge(row, now);
+    // What is flagged, or is why the row is where it is, is shown whichever columns are chosen.
+    const hidden = Object.keys(row.latest).filter((s) => (row.latest[s].flags.length > 0 || s === row.worst.sign) && !columns.some((c) => c.signs.includes(s)));
+    row.state.replaceChildren(...(flagged || row.stale ? words.filter(Boolean) : [el("span", { class: "tag" }, "● fresh")]),
+      ...hidden.map((s) => el("div", {}, `${SIGNS[s]?.label ?? s} `, valueOf(row, [s]), ` ${SIGNS[s]?.unit ?? ""}`)));
+    row.age.replaceChildren(el("span", { class: "value" }, ago(row.time)));
     const names = alerts.names(row.device);
     row.alerts.replaceChildren(names.length ? el("span", { class: "tag alert" }, "⚠ " + names.join(", ")) : el("span", { class: "quiet" }, alerts.unsure ? "?" : "–"));
-    columns.forEach((c, i) => {
-      const values = c.signs.map((s) => row.latest[s]);
-      const known = values.filter(Boolean);
-      const cell = row.cells[i];
-      if (known.length === 0) {
-        cell.replaceChildren(el("span", { class: "quiet" }, "–"));
-        return;
-      }
-      const flags = known.flatMap((v) => v.flags);
-      const oldest = Math.min(...known.map((v) => v.time));
-      cell.replaceChildren(
-        el("span", { class: flags.length ? "value flag" : "value" }, values.map((v) => number(v?.value)).join("/")),
-        ...flags.flatMap((f) => [" ", el("span", { class: "why" }, flagMark(f))]),
-        ...(row.time - oldest > 60000 ? [" ", el("span", { class: "when" }, ageText(now - oldest) + " ago")] : []));
-    });
+    columns.forEach((c, i) => row.cells[i].replaceChildren(valueOf(row, c.signs)));
   }
 
-  const drawAge = (row, now) => row.age.replaceChildren(el("span", { class: "value" }, ageText(now - row.time)), " ago");
+  // valueOf returns the latest values of some signs, with their flags, and the age of the oldest one if it is not that of the row.
+  function valueOf(row, signs) {
+    const values = signs.map((s) => row.latest[s]);
+    const known = values.filter(Boolean);
+    if (known.length === 0) return el("span", { class: "quiet" }, "–");
+    const flags = known.flatMap((v) => v.flags);
+    const oldest = Math.min(...known.map((v) => v.time));
+    return el("span", {}, el("span", { class: flags.length ? "value flag" : "value" }, values.map((v) => number(v?.value)).join("/")),
+      flags.flatMap((f) => [" ", el("span", { class: "why" }, flagMark(f))]),
+      row.time - oldest > 60000 ? [" ", el("span", { class: "when" }, ago(oldest))] : []);
+  }
 
   // update puts a live reading into a row.
   function update(row, r) {
     const time = Date.parse(r.time);
     row.time = Math.max(row.time, time);
-    if (Date.now() - row.time < staleMs) row.stale = false;
     for (const sign of Object.keys(SIGNS)) {
       if (!(sign in r) || row.latest[sign]?.time > time) continue;
       row.latest[sign] = { value: r[sign], time, flags: (r.flags ?? []).map(flagSign).filter(([s]) => s === sign).map(([, t]) => t) };
@@ -217,12 +217,14 @@ export function fleet(main, params) {
       return;
     }
     const link = el("a", { href: "#device?" + query({ device: row.device }) }, row.device);
-    const age = ageText(Date.now() - row.time);
-    if (isFlagged(row)) {
-      const [sign, v] = Object.entries(row.latest).find(([, l]) => l.flags.length > 0);
-      worst.replaceChildren("Worst: ", link, " – ", el("b", {}, `${SIGNS[sign]?.label ?? sign} ${number(v.value)} ${SIGNS[sign]?.unit ?? ""}`), ` ${flagMark(v.flags[0])}, measured ${ageText(Date.now() - v.time)} ago`);
-    } else if (row.stale) worst.replaceChildren("Worst: ", link, " – silent for ", el("b", {}, age));
-    else worst.replaceChildren("No device is flagged or silent.");
+    const { class: why, alert } = row.worst;
+    const sign = row.worst.sign ?? Object.keys(row.latest).find((s) => row.latest[s].flags.length > 0); // a flag that has just come
+    const v = row.latest[sign];
+    const texts = why === "alert" || why === "silence_alert" ? [el("b", {}, "⚠ " + alert)] : [];
+    if (v !== undefined) texts.push(el("b", {}, `${SIGNS[sign]?.label ?? sign} ${number(v.value)} ${SIGNS[sign]?.unit ?? ""}`), [v.flags.map(flagMark).join(", "), ago(v.time, v.flags.length ? ", measured " : "measured ")]);
+    else if (row.stale || why === "silence_alert") texts.push(el("b", {}, ago(row.time, "silent for ", "")));
+    if (texts.length === 0) worst.replaceChildren("No device is flagged or silent.");
+    else worst.replaceChildren("Worst: ", link, " – ", ...texts.flatMap((t, i) => [i ? " " : "", t].flat()));
   }
 
   const visible = () => {
@@ -230,21 +232,22 @@ export function fleet(main, params) {
     else load().then(follow);
   };
   document.addEventListener("visibilitychange", visible);
-  timers = [
-    setInterval(() => { if (!document.hidden) load(); }, refreshMs),
-    setInterval(() => {
-      if (document.hidden) return;
-      for (const row of rows.values()) drawAge(row, Date.now());
-      showWorst();
-    }, 1000),
-  ];
+  // tick shows devices as silent that have become so, also without an answer of the server.
+  const tick = () => {
+    const silent = [...rows.values()].filter((row) => row.stale !== isSilent(row.time));
+    for (const row of silent) draw(row);
+    if (silent.length > 0) showWorst();
+  };
+  addEventListener("tick", tick);
+  timer = setInterval(() => { if (!document.hidden) load(); }, refreshMs);
   load();
   return {
     close() {
       closed = true;
       stream.close();
       observer.disconnect();
-      timers.forEach(clearInterval);
+      clearInterval(timer);
+      removeEventListener("tick", tick);
       clearTimeout(typing);
       document.removeEventListener("visibilitychange", visible);
     },

@@ -1,6 +1,6 @@
 // The system: numbers of /metrics, as they are now and in the last hour.
 
-import { Failure, ageText, el, grouped, number, request, timeText } from "./common.js";
+import { Failure, ago, el, grouped, number, request, timeText } from "./common.js";
 import { Chart, onTheme } from "./chart.js";
 
 const everyMs = 5000;
@@ -53,7 +53,7 @@ export function system(main) {
       if (closed || mine !== gather) return;
       status.textContent = "";
       if (r !== null) showRejections(r);
-      show(Date.parse(s.time), s.metrics, s.history);
+      show(s.metrics, s.history);
     } catch (err) {
       if (closed || mine !== gather) return;
       if (!(err instanceof Failure)) throw err;
@@ -69,7 +69,7 @@ export function system(main) {
       [timeText(Date.parse(r.time), "local"), r.input, r.gateway ?? "–", r.device ?? "–", r.field || "–", r.reason].map((text) => el("td", {}, text)))));
   }
 
-  function show(t, m, history) {
+  function show(m, history) {
     const newest = (column, unit, factor = 1) => {
       const v = history[column].at(-1) ?? null;
       return v === null ? "–" : `${number(Math.round(v * factor * 10) / 10)} ${unit}`;
@@ -82,9 +82,9 @@ export function system(main) {
       ["Connections", grouped(total(m, "pulsegate_connections")), `${grouped(total(m, "pulsegate_live_subscribers"))} of them live`],
       ["Devices", grouped(total(m, "pulsegate_store_devices"))],
       ["Disk used", bytes(total(m, "pulsegate_store_size_bytes"))], ["Disk free", bytes(free), low ? "▼ too little: readings are rejected" : `at least ${bytes(least)} needed`],
-      ["Memory", bytes(total(m, "process_resident_memory_bytes"))], ["Running for", ageText(t - total(m, "process_start_time_seconds") * 1000), failed ? "◆ the store has failed" : ""],
+      ["Memory", bytes(total(m, "process_resident_memory_bytes"))], ["Started", ago(total(m, "process_start_time_seconds") * 1000), failed ? "◆ the store has failed" : ""],
     ];
-    facts.replaceChildren(...rows.map(([name, value, more]) => el("div", { class: (low && name === "Disk free") || (failed && name === "Running for") ? "flagged" : "" }, el("dt", {}, name), el("dd", {}, el("b", {}, value)), more ? el("dd", { class: "quiet" }, more) : null)));
+    facts.replaceChildren(...rows.map(([name, value, more]) => el("div", { class: (low && name === "Disk free") || (failed && name === "Started") ? "flagged" : "" }, el("dt", {}, name), el("dd", {}, el("b", {}, value)), more ? el("dd", { class: "quiet" }, more) : null)));
     const fill = (body, list) => body.replaceChildren(...list.map(([k, v]) => el("tr", {}, el("th", { scope: "row" }, k.replaceAll("_", " ")), el("td", { class: "num" }, grouped(v)))));
     fill(outcomes, Object.entries(labelled(m, "pulsegate_readings_total", "outcome")).sort((a, b) => b[1] - a[1]));
     const reasons = { ...labelled(m, "pulsegate_auth_refused_total", "reason"), ...labelled(m, "pulsegate_refused_requests_total", "reason") };

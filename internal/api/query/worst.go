@@ -1,0 +1,249 @@
+package query
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"math/bits"
+	"sort"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// An ActiveAlert is the first active alert of a device.
+type ActiveAlert struct {
+	Name        string // of the rule; "" means no alert
+	Rule        int    // place of the rule in its file, from 0, below 64
+	Sign        vitals.Sign
+	Silence     bool // the alert is not about a sign
+	SinceUnixMs int64
+}
+
+// A class says why a device is where it is when the worst come first.
+type class uint8
+
+const (
+	alertClass   class = iota + 1 // an active alert about a sign: by the place of the rule, then the newest first
+	flagClass                     // a flagged value that is fresh: see reasonOf
+	oldFlagClass                  // older flagged values: the newest first
+	silenceClass                  // active alerts about silence only: as alertClass
+	staleClass                    // no fresh reading: the one silent for the longest time first
+	otherClass
+)
+
+// classNames has the names in answers. It is never modified.
+var classNames = [...]string{alertClass: "alert", flagClass: "flag", oldFlagClass: "old_flag", silenceClass: "silence_alert", staleClass: "stale"}
+
+// Bits of a rank: the class, and below it what orders the devices of the class.
+const (
+	classBits = 58
+	timeBits  = 52 // more than a time has that is accepted
+	shareBits = 50
+	flagBits  = 7
+)
+
+// A reason is the rank of a device, and what has caused it.
+type reason struct {
+	rank  int64
+	class class
+	sign  vitals.Sign // with alertClass, flagClass and oldFlagClass
+	alert string      // with alertClass and silenceClass
+}
+
+// reasonOf returns why a device is where it is. Among devices with flagged values that are fresh, those in a critical
+// range come first. Then they are ordered by how far the farthest value is beyond its usual range, as a share of the
+// way to the accepted bound, and by the number of flags. The share has no clinical weight.
+func (h *Handler) reasonOf(d *storage.Device, a *ActiveAlert, staleUnixMs int64) (r reason) {
+	defer func() { r.rank |= int64(r.class) << classBits }()
+	byRule := int64(a.Rule)<<timeBits | newestFirst(a.SinceUnixMs)
+	if a.Name != "" && !a.Silence {
+		return reason{rank: byRule, class: alertClass, sign: a.Sign, alert: a.Name}
+	}
+	var worst uint64 // of the fresh flagged values
+	n, oldUnixMs := 0, int64(-1)
+	for s, flags := range deviceFlags(d, &h.opt.Flags) {
+		if flags.IsZero() {
+			continue
+		}
+		sign, latest := vitals.Sign(s), &d.Latest[s]
+		if latest.TimeUnixMs < staleUnixMs {
+			if r.class != flagClass && latest.TimeUnixMs > oldUnixMs {
+				oldUnixMs = latest.TimeUnixMs
+				r = reason{rank: newestFirst(oldUnixMs), class: oldFlagClass, sign: sign}
+			}
+			continue
+		}
+		n += flags.Len()
+		if weight := h.weight(d, sign); r.class != flagClass || weight > worst {
+			worst, r = weight, reason{class: flagClass, sign: sign}
+		}
+	}
+	switch {
+	case r.class == flagClass:
+		r.rank = 1<<classBits - 1 - int64(worst<<flagBits) - int64(n)
+	case r.class != 0:
+	case a.Name != "":
+		r = reason{rank: byRule, class: silenceClass, alert: a.Name}
+	case d.NewestUnixMs < staleUnixMs:
+		r = reason{rank: max(d.NewestUnixMs, 0), class: staleClass}
+	default:
+		r.class = otherClass
+	}
+	return r
+}
+
+// newestFirst returns the part of a rank that puts later times first.
+func newestFirst(unixMs int64) int64 { return 1<<timeBits - 1 - max(unixMs, 0) }
+
+// weight returns how far a latest value is beyond its usual range, or the difference of its pair, which has flags too.
+// It has shareBits bits, and one above them that says whether the value is critical.
+func (h *Handler) weight(d *storage.Device, s vitals.Sign) (w uint64) {
+	v, accepted := d.Latest[s].Value, &h.opt.Limits.Accepted
+	w = shareBeyond(v, h.opt.Flags.Usual[s], accepted[s])
+	for _, p := range vitals.Pairs {
+		if low := &d.Latest[p.Low]; p.High == s && low.Known && low.TimeUnixMs == d.Latest[s].TimeUnixMs {
+			w = max(w, shareBeyond(v-min(v, low.Value), p.Usual, vitals.Range{Max: accepted[p.High].Max - accepted[p.Low].Min}))
+		}
+	}
+	if sign := h.opt.Flags.Signs.Of(s); sign != nil && sign.Critical != nil && sign.Critical.Contains(v) {
+		w |= 1 << shareBits
+	}
+	return w
+}
+
+// shareBeyond returns how far v is beyond a usual range, as a share of the way to the accepted bound: at most
+// 1<<shareBits - 1, so exact that different shares of values with three decimals differ.
+func shareBeyond(v vitals.Value, usual, accepted vitals.Range) uint64 {
+	beyond, way := int64(usual.Min)-int64(v), int64(usual.Min)-int64(accepted.Min)
+	if v > usual.Max {
+		beyond, way = int64(v)-int64(usual.Max), int64(accepted.Max)-int64(usual.Max)
+	}
+	switch {
+	case beyond <= 0:
+		return 0
+	case beyond >= way:
+		return 1<<shareBits - 1
+	}
+	hi, lo := bits.Mul64(uint64(beyond), 1<<shareBits-1)
+	share, _ := bits.Div64(hi, lo, uint64(way))
+	return share
+}
+
+// appendTo appends the reason to a device in JSON.
+func (r reason) appendTo(dst []byte, signs *vitals.Signs) []byte {
+	if r.class == otherClass {
+		return dst
+	}
+	text, err := json.Marshal(struct {
+		Class string `json:"class"`
+		Sign  string `json:"sign,omitempty"`
+		Alert string `json:"alert,omitempty"`
+	}{classNames[r.class], r.field(signs), r.alert})
+	if err != nil {
+		panic(err) // no value of the type has this error
+	}
+	return append(append(append(dst[:len(dst)-1], `,"worst":`...), text...), '}')
+}
+
+// field returns the name of the sign, if the reason has one.
+func (r reason) field(signs *vitals.Signs) string {
+	if r.class == silenceClass || r.class == staleClass {
+		return ""
+	}
+	return signs.Field(r.sign)
+}
+
+// alertsOf returns the first active alert of each of some devices if an order needs it. It uses alerts.
+func (h *Handler) alertsOf(some []storage.Device, alerts []ActiveAlert, order deviceSort) []ActiveAlert {
+	if order != byWorst {
+		return alerts
+	}
+	if cap(alerts) < len(some) {
+		alerts = make([]ActiveAlert, len(some))
+	}
+	alerts = alerts[:len(some)]
+	clear(alerts)
+	if h.opt.Alerts != nil {
+		h.opt.Alerts(some, alerts)
+	}
+	return alerts
+}
+
+const (
+	orderFor  = time.Second // how long an order is used
+	maxPlaces = 1 << 16     // of an order: at most 10 MiB, and as much while the next one is computed
+)
+
+// An order has the devices, the worst first, for all clients that ask within orderFor. It has names and no values:
+// what is erased is not shown. If there are more than maxPlaces devices, it has only the first ones.
+type order struct {
+	began, ended time.Time
+	places       []place
+	counts       stateCounts // of all devices
+}
+
+// everything selects the worst of all devices, which each client then sees as far as its token covers them.
+func everything() *deviceSelection {
+	return &deviceSelection{access: &gate.Access{Principal: token.Unlimited(token.Read)}, sort: byWorst, after: deviceKey{rank: math.MinInt64}, limit: maxPlaces - 1}
+}
+
+// currentOrder returns the order, computed at most orderFor ago or while the caller has waited for it. Clients that ask
+// at the same time wait for the one that computes it.
+func (h *Handler) currentOrder(ctx context.Context) (*order, error) {
+	asked := h.opt.Now()
+	select {
+	case h.ordering <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { <-h.ordering }()
+	if o := h.order; o != nil && (asked.Sub(o.began) < orderFor || o.ended.After(asked)) {
+		return o, nil
+	}
+	began := h.opt.Now()
+	f := &fleet{q: everything(), h: h, staleUnixMs: began.UnixMilli() - h.opt.StaleAfter.Milliseconds()}
+	if err := h.lister.WalkDevices(ctx, f.add); err != nil {
+		return nil, err
+	}
+	f.trim()
+	h.order = &order{began, h.opt.Now(), f.found, f.counts}
+	return h.order, nil
+}
+
+// addOrder adds the selected devices of the current order. It reports false if the order may lack some of them.
+func (f *fleet) addOrder(ctx context.Context) (done bool, err error) {
+	o, err := f.h.currentOrder(ctx)
+	if err != nil {
+		return false, err
+	}
+	isWhole, all := len(o.places) == o.counts.all, f.q.prefix.IsZero() && f.q.access.CoversAll()
+	if !isWhole && !all {
+		return false, nil
+	}
+	places, counts := o.places, f.q.counts && !all // of all that the client may see
+	if !counts {
+		places = places[sort.Search(len(places), func(i int) bool { return places[i].compare(&f.q.after) > 0 }):]
+	}
+	for i := 0; i < len(places) && (counts || len(f.found) <= f.q.limit); i++ {
+		p := &places[i]
+		if !f.q.selects(&p.name) {
+			continue
+		}
+		f.counts.add(p.state)
+		if len(f.found) <= f.q.limit && (f.q.state == 0 || p.state&f.q.state != 0) && p.compare(&f.q.after) > 0 {
+			f.found = append(f.found, *p)
+		}
+	}
+	if all {
+		f.counts = o.counts
+	}
+	if !isWhole && len(f.found) <= f.q.limit {
+		f.found, f.counts = nil, stateCounts{}
+		return false, nil
+	}
+	return true, nil
+}
