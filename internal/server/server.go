@@ -209,8 +209,8 @@ func (s *server) servePublic() (err error) {
 	shared := s.readings("reading stored readings failed")
 	shared.Bound = query.NewBound(s.opt.MaxReads)
 	options := query.Options{Service: shared, Flags: s.parsed.flags, Limits: s.parsed.limits, Subjects: s.store, StaleAfter: s.opt.StaleAfter}
-	if s.alerts.engine != nil {
-		options.Alerts = s.alerts.engine.First
+	if engine := s.alerts.engine; engine != nil {
+		options.Alerts = func(devices []storage.Device, first []query.ActiveAlert) { alert.First(engine, devices, first) }
 	}
 	reads := query.New(s.store, s.store, options)
 	records := fhir.New(s.store, s.store, fhir.Options{Service: shared, Version: s.opt.Version, Base: s.opt.FHIRURL})

@@ -542,8 +542,8 @@ func (e *Engine) Newest(limit int, wanted func(*vitals.Name) bool) (newest []Ale
 	return newest, total, unread, c
 }
 
-// First is [query.Options.Alerts]. There are no alerts until the engine is ready.
-func (e *Engine) First(devices []storage.Device, alerts []query.ActiveAlert) {
+// First sets alerts as [query.Options] has it. There are none until the engine is ready.
+func First(e *Engine, devices []storage.Device, alerts []query.ActiveAlert) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for i := range devices {

@@ -20,6 +20,7 @@ unit = "ms"
 decimals = 1
 accepted = { min = 0, max = 500 }
 usual = { min = 10 }
+critical = { max = 5 }
 loinc = ["80404-7"]
 
 [[sign]]
@@ -46,6 +47,7 @@ func TestRead(t *testing.T) {
 		{
 			Field: "hrv_rmssd_ms", Label: "RMSSD", Unit: "ms", Decimals: 1, LOINC: []string{"80404-7"},
 			Accepted: vitals.Range{Min: 0, Max: 5000}, Usual: vitals.Range{Min: 100, Max: vitals.MaxValue},
+			Critical: &vitals.Range{Min: vitals.MinValue, Max: 50},
 		},
 		{
 			Field: "skin_drift_k", Label: "Drift", Unit: "K", Decimals: 3,
@@ -70,11 +72,14 @@ func TestErrors(t *testing.T) {
 		{`min = 0, max = 500`, `min = 501, max = 500`, "signs.toml:7: accepted: vitals: bad definition of a sign: the range ends before it starts"},
 		{`min = 0, max = 500`, `max = 500`, "signs.toml:7: accepted: needs min and max"},
 		{`min = 10 }`, `min = "low" }`, "signs.toml:8: usual: min is not a decimal number"},
-		{`"80404-7"`, `"80404-8"`, `signs.toml:9: loinc: vitals: bad definition of a sign: "80404-8" is not a LOINC code, such as 8867-4`},
+		{`max = 5 }`, `max = 5.25 }`, "signs.toml:9: critical: max has more decimals than the sign, which has 1"},
+		{`max = 5 }`, `max = 10 }`, "signs.toml:9: critical: vitals: bad definition of a sign: the range has values that are usual"},
+		{`max = 5 }`, `min = 6, max = 5 }`, "signs.toml:9: critical: vitals: bad definition of a sign: the range ends before it starts"},
+		{`"80404-7"`, `"80404-8"`, `signs.toml:10: loinc: vitals: bad definition of a sign: "80404-8" is not a LOINC code, such as 8867-4`},
 		{`field = "hrv_rmssd_ms"`, `field = "spo2_pct"`, "signs.toml:3: field: vitals: bad definition of a sign: spo2_pct is a built-in field"},
 		{`label = "RMSSD"`, ``, "signs.toml:2: label: vitals: bad definition of a sign: not 1 to 64 bytes of text"},
 		{`label = "RMSSD"`, `labl = "RMSSD"`, "signs.toml:4: labl: unknown key"},
-		{`min = -2.125`, `min = -2.1256`, "signs.toml:16: accepted: min has more decimals than the sign, which has 3"},
+		{`min = -2.125`, `min = -2.1256`, "signs.toml:17: accepted: min has more decimals than the sign, which has 3"},
 		{`label = "RMSSD"`, `label = "RMSSD`, "signs.toml:4: "},
 	} {
 		_, err := signsfile.Read(write(t, strings.Replace(good, tt.old, tt.new, 1)))
@@ -92,7 +97,7 @@ func TestLocate(t *testing.T) {
 	own, err := signsfile.Read(path)
 	try(t, err)
 	err = signsfile.Locate(path, vitals.NewSigns().Define(own))
-	if want := path + ":12: field: vitals: bad definition of a sign: hrv_rmssd_ms is given twice"; err == nil || err.Error() != want {
+	if want := path + ":13: field: vitals: bad definition of a sign: hrv_rmssd_ms is given twice"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }

@@ -180,7 +180,7 @@ export function fleet(main, params) {
     // What is flagged, or is why the row is where it is, is shown whichever columns are chosen.
     const hidden = Object.keys(row.latest).filter((s) => (row.latest[s].flags.length > 0 || s === row.worst.sign) && !columns.some((c) => c.signs.includes(s)));
     row.state.replaceChildren(...(flagged || row.stale ? words.filter(Boolean) : [el("span", { class: "tag" }, "● fresh")]),
-      ...hidden.map((s) => el("div", {}, `${SIGNS[s]?.label ?? s} `, valueOf(row, [s]), ` ${SIGNS[s]?.unit ?? ""}`)));
+      ...hidden.map((s) => el("div", {}, `${SIGNS[s]?.label ?? s} `, valueOf(row, [s], ` ${SIGNS[s]?.unit ?? ""}`))));
     row.age.replaceChildren(el("span", { class: "value" }, ago(row.time)));
     const names = alerts.names(row.device);
     row.alerts.replaceChildren(names.length ? el("span", { class: "tag alert" }, "⚠ " + names.join(", ")) : el("span", { class: "quiet" }, alerts.unsure ? "?" : "–"));
@@ -188,13 +188,13 @@ export function fleet(main, params) {
   }
 
   // valueOf returns the latest values of some signs, with their flags, and the age of the oldest one if it is not that of the row.
-  function valueOf(row, signs) {
+  function valueOf(row, signs, unit = "") {
     const values = signs.map((s) => row.latest[s]);
     const known = values.filter(Boolean);
     if (known.length === 0) return el("span", { class: "quiet" }, "–");
     const flags = known.flatMap((v) => v.flags);
     const oldest = Math.min(...known.map((v) => v.time));
-    return el("span", {}, el("span", { class: flags.length ? "value flag" : "value" }, values.map((v) => number(v?.value)).join("/")),
+    return el("span", {}, el("span", { class: flags.length ? "value flag" : "value" }, values.map((v) => number(v?.value)).join("/") + unit),
       flags.flatMap((f) => [" ", el("span", { class: "why" }, flagMark(f))]),
       row.time - oldest > 60000 ? [" ", el("span", { class: "when" }, ago(oldest))] : []);
   }
@@ -220,7 +220,7 @@ export function fleet(main, params) {
     const { class: why, alert } = row.worst;
     const sign = row.worst.sign ?? Object.keys(row.latest).find((s) => row.latest[s].flags.length > 0); // a flag that has just come
     const v = row.latest[sign];
-    const texts = why === "alert" || why === "silence_alert" ? [el("b", {}, "⚠ " + alert)] : [];
+    const texts = why === "alert" || why === "silence_alert" ? [el("b", {}, `⚠ ${alert}:`)] : [];
     if (v !== undefined) texts.push(el("b", {}, `${SIGNS[sign]?.label ?? sign} ${number(v.value)} ${SIGNS[sign]?.unit ?? ""}`), [v.flags.map(flagMark).join(", "), ago(v.time, v.flags.length ? ", measured " : "measured ")]);
     else if (row.stale || why === "silence_alert") texts.push(el("b", {}, ago(row.time, "silent for ", "")));
     if (texts.length === 0) worst.replaceChildren("No device is flagged or silent.");
