@@ -184,6 +184,7 @@ type order struct {
 	began, ended time.Time
 	places       []place
 	counts       stateCounts // of all devices
+	err          error       // why there is no order; those who have waited share it
 }
 
 // everything selects the worst of all devices, which each client then sees as far as its token covers them.
@@ -201,17 +202,15 @@ func (h *Handler) currentOrder(ctx context.Context) (*order, error) {
 		return nil, ctx.Err()
 	}
 	defer func() { <-h.ordering }()
-	if o := h.order; o != nil && (asked.Sub(o.began) < orderFor || o.ended.After(asked)) {
-		return o, nil
+	if o := h.order; o != nil && (o.err == nil && asked.Sub(o.began) < orderFor || o.ended.After(asked)) {
+		return o, o.err
 	}
 	began := h.opt.Now()
 	f := &fleet{q: everything(), h: h, staleUnixMs: began.UnixMilli() - h.opt.StaleAfter.Milliseconds()}
-	if err := h.lister.WalkDevices(ctx, f.add); err != nil {
-		return nil, err
-	}
+	err := h.lister.WalkDevices(ctx, f.add)
 	f.trim()
-	h.order = &order{began, h.opt.Now(), f.found, f.counts}
-	return h.order, nil
+	h.order = &order{began, h.opt.Now(), f.found, f.counts, err}
+	return h.order, err
 }
 
 // addOrder adds the selected devices of the current order. It reports false if the order may lack some of them.
