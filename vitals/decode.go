@@ -108,6 +108,9 @@ func (d *Decoder) DecodeFrom(body []byte, nowUnixMs int64, from Origin, dst *Bat
 	return err
 }
 
+// mark is a byte order mark in UTF-8. It is never modified.
+var mark = []byte("\ufeff")
+
 // Decode decodes a body into dst and replaces its previous content. The shape follows
 // from the body alone: an array, one value, or NDJSON. nowUnixMs is the server's clock,
 // in ms since 1970-01-01T00:00:00Z.
@@ -121,7 +124,11 @@ func (d *Decoder) DecodeFrom(body []byte, nowUnixMs int64, from Origin, dst *Bat
 func (d *Decoder) Decode(body []byte, nowUnixMs int64, dst *Batch) error {
 	dst.Reset()
 	times := d.rules.limits.times(nowUnixMs)
-	i := skipSpace(body, 0)
+	i := 0
+	if bytes.HasPrefix(body, mark) {
+		i = len(mark)
+	}
+	i = skipSpace(body, i)
 	var err error
 	switch {
 	case i == len(body):

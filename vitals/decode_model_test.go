@@ -60,9 +60,10 @@ type modelElement struct {
 // modelBody splits a body into values with encoding/json/v2. ok is false if the body is
 // invalid.
 //
-// It differs from v2, which accepts values without line breaks in between, in one
-// listed rule: each value of NDJSON starts on a new line.
+// It differs from v2, which accepts values without line breaks in between, in two
+// listed rules: each value of NDJSON starts on a new line, and a byte order mark is ignored.
 func modelBody(body []byte) (shape vitals.Shape, elements []jsontext.Value, ok bool) {
+	body = bytes.TrimPrefix(body, []byte("\ufeff"))
 	var whole jsontext.Value
 	if json.Unmarshal(body, &whole) == nil {
 		if whole.Kind() != '[' {
@@ -109,7 +110,10 @@ func modelReading(value jsontext.Value, latestUnixMs int64, limits vitals.Limits
 	mistyped := false // whether v2 must reject it, too
 	for name, member := range members {
 		s, isSign := limits.Signs.Named(name)
+		known := isSign || name == "time" || name == "device" || name == "gateway"
 		switch {
+		case known && member.Kind() == 'n':
+			delete(members, name)
 		case isSign:
 			mistyped = e.sign(s, member, v2.signs()[name], limits) || mistyped
 		case name == "time":
@@ -161,11 +165,9 @@ func (e *modelElement) breaks(field string, err error) {
 	e.broken = append(e.broken, brokenRule{field, err})
 }
 
-// name checks the name of a device or gateway. A null is a listed difference from v2.
+// name checks the name of a device or gateway.
 func (e *modelElement) name(field string, member jsontext.Value, v2 *string, before bool) (n vitals.Name, mistyped bool) {
 	switch {
-	case member.Kind() == 'n':
-		e.breaks(field, vitals.ErrType)
 	case member.Kind() != '"':
 		e.breaks(field, vitals.ErrType)
 		return n, true
@@ -224,13 +226,10 @@ func (e *modelElement) time(member jsontext.Value, latestUnixMs int64) {
 	e.reading.TimeUnixMs = unixMs
 }
 
-// sign checks a value. Listed differences from v2 are null, precision, range and zero.
+// sign checks a value. Listed differences from v2 are precision, range and zero.
 func (e *modelElement) sign(s vitals.Sign, member jsontext.Value, v2 *float64, limits vitals.Limits) (mistyped bool) {
 	d := limits.Signs.Of(s)
 	switch member.Kind() {
-	case 'n':
-		e.breaks(d.Field, vitals.ErrType)
-		return false
 	case '0':
 	default:
 		e.breaks(d.Field, vitals.ErrType)

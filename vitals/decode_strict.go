@@ -83,8 +83,8 @@ func (d *Decoder) strictObject(times timeSpan, r *Reading) (field string, broken
 		if err != nil {
 			return "", nil, err
 		}
-		if broken != nil {
-			continue // only the syntax of the rest matters
+		if broken != nil || m != memberUnknown && value.Kind() == jsontext.KindNull {
+			continue // only the syntax matters: the reading is rejected, or the field was not measured
 		}
 		switch m {
 		case memberUnknown:
@@ -122,7 +122,7 @@ func (d *Decoder) strictObject(times timeSpan, r *Reading) (field string, broken
 
 func (d *Decoder) strictName(value jsontext.Value, n *Name) error {
 	if value.Kind() != jsontext.KindString {
-		return wrongType(value, errNotString)
+		return errNotString
 	}
 	return n.parse(d.unquote(value))
 }
@@ -137,7 +137,7 @@ func (d *Decoder) strictTime(value jsontext.Value, times timeSpan, r *Reading) (
 			err = errSeconds
 		}
 	default:
-		return wrongType(value, errNotTime)
+		return errNotTime
 	}
 	switch err {
 	case nil:
@@ -151,9 +151,9 @@ func (d *Decoder) strictTime(value jsontext.Value, times timeSpan, r *Reading) (
 
 func (d *Decoder) strictSign(value jsontext.Value, s Sign, values *Values) error {
 	if value.Kind() != jsontext.KindNumber {
-		return wrongType(value, errNotNumber)
+		return errNotNumber
 	}
-	v, err := ParseValue(value, d.rules.limits.Signs.Of(s).Decimals)
+	v, err := d.rules.limits.Signs.Of(s).Parse(value)
 	switch err {
 	case nil:
 	case ErrRange:
@@ -166,14 +166,6 @@ func (d *Decoder) strictSign(value jsontext.Value, s Sign, values *Values) error
 	}
 	values.Set(s, v)
 	return nil
-}
-
-// wrongType returns the rule that value breaks because of its type.
-func wrongType(value jsontext.Value, otherwise *rule) error {
-	if value.Kind() == jsontext.KindNull {
-		return errNull
-	}
-	return otherwise
 }
 
 // maxEscapedBytes is the maximum length of a name, a time or a field name with escapes,

@@ -28,7 +28,10 @@ func TestDecodeSyntax(t *testing.T) {
 		{"", 0, "empty body"},
 		{" \r\n\t", 4, "empty body"},
 		{"\x00", 0, notJSON},
-		{"\ufeff" + good, 0, notJSON}, // a byte order mark
+		{"\ufeff", 3, "empty body"}, // a byte order mark
+		{"\ufeff\ufeff" + good, 3, notJSON},
+		{"\ufeff" + good + "x", 40, trailing},
+		{good + "\n\ufeff" + good, 38, notJSON},
 		{"device=a", 0, notJSON},
 		{"hello", 0, notJSON},
 		{"nul", 3, cut},

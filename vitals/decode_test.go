@@ -2,6 +2,7 @@ package vitals_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -52,6 +53,7 @@ func checkBatch(tb testing.TB, batch *vitals.Batch, err error) {
 
 func TestDecodeRejects(t *testing.T) {
 	const tooFine, notAName = "more than two decimals", "not a name of 1 to 64 bytes of A-Z a-z 0-9 . _ : -"
+	const fraction = "outside the accepted range 2 to 100 %; a fraction? send per cent"
 	const notATime = "neither an RFC 3339 time nor integer Unix milliseconds"
 	for _, tt := range []struct {
 		body   string
@@ -69,26 +71,36 @@ func TestDecodeRejects(t *testing.T) {
 		{`{"device":"","time":0,"spo2_pct":97}`, "device", vitals.ErrName, notAName},
 		{`{"device":"` + strings.Repeat("x", 65) + `","time":0,"spo2_pct":97}`, "device", vitals.ErrName, notAName},
 		{`{"device":12,"time":0,"spo2_pct":97}`, "device", vitals.ErrType, "not a string"},
-		{`{"device":null,"time":0,"spo2_pct":97}`, "device", vitals.ErrType, "null: leave out what was not measured"},
+		{`{"device":null,"time":0,"spo2_pct":97}`, "device", vitals.ErrMissing, "missing"},
 		{with(`"gateway":"","spo2_pct":97`), "gateway", vitals.ErrName, notAName},
 
 		{`{"device":"a","time":"2026-11-21T10:00:00","spo2_pct":97}`, "time", vitals.ErrTimeZone, "no time zone"},
 		{`{"device":"a","time":"21.11.2026","spo2_pct":97}`, "time", vitals.ErrTimeFormat, notATime},
 		{`{"device":"a","time":true,"spo2_pct":97}`, "time", vitals.ErrType, "neither a string nor an integer"},
-		{`{"device":"a","time":null,"spo2_pct":97}`, "time", vitals.ErrType, "null: leave out what was not measured"},
+		{`{"device":"a","time":null,"spo2_pct":97}`, "time", vitals.ErrMissing, "missing"},
 		{`{"device":"a","time":-1,"spo2_pct":97}`, "time", vitals.ErrPast, "before 1970"},
 		{`{"device":"a","time":"1969-12-31T23:59:59.9999Z","spo2_pct":97}`, "time", vitals.ErrPast, "before 1970"},
 		{`{"device":"a","time":1795255505124,"spo2_pct":97}`, "time", vitals.ErrFuture, "more than 5m0s ahead of the server's clock"},
 
 		{with(`"spo2_pct":97.555`), "spo2_pct", vitals.ErrPrecision, tooFine},
 		{with(`"spo2_pct":0`), "spo2_pct", vitals.ErrNoSignal, "no signal"},
-		{with(`"spo2_pct":0.99`), "spo2_pct", vitals.ErrRange, "outside the accepted range 1 to 100 %"},
+		{with(`"spo2_pct":1`), "spo2_pct", vitals.ErrRange, fraction},
+		{with(`"spo2_pct":0.97`), "spo2_pct", vitals.ErrRange, fraction},
+		{with(`"spo2_pct":1.99`), "spo2_pct", vitals.ErrRange, fraction},
+		{with(`"spo2_pct":0.975`), "spo2_pct", vitals.ErrPrecision, tooFine + "; a fraction? send per cent"},
+		{with(`"spo2_pct":9.6999999e-1`), "spo2_pct", vitals.ErrPrecision, tooFine + "; a fraction? send per cent"},
+		{with(`"spo2_pct":-0.97`), "spo2_pct", vitals.ErrRange, "outside the accepted range 2 to 100 %"},
+		{with(`"spo2_pct":100.01`), "spo2_pct", vitals.ErrRange, "outside the accepted range 2 to 100 %"},
+		{with(`"respiratory_rate_bpm":0.97`), "respiratory_rate_bpm", vitals.ErrRange, "outside the accepted range 1 to 150 /min"},
 		{with(`"heart_rate_bpm":11.5`), "heart_rate_bpm", vitals.ErrRange, "outside the accepted range 20 to 300 /min"},
 		{with(`"resting_heart_rate_bpm":300.01`), "resting_heart_rate_bpm", vitals.ErrRange, "outside the accepted range 20 to 300 /min"},
 		{with(`"systolic_mmhg":2048,"diastolic_mmhg":79`), "systolic_mmhg", vitals.ErrRange, "outside the accepted range 40 to 300 mm[Hg]"},
 		{with(`"systolic_mmhg":121,"diastolic_mmhg":655.36`), "diastolic_mmhg", vitals.ErrRange, "outside the accepted range 20 to 250 mm[Hg]"},
 		{with(`"spo2_pct":"97"`), "spo2_pct", vitals.ErrType, "not a number"},
-		{with(`"spo2_pct":null`), "spo2_pct", vitals.ErrType, "null: leave out what was not measured"},
+		{with(`"spo2_pct":null`), "", vitals.ErrEmpty, "no vital sign given"},
+		{with(`"spo2_pct":null,"heart_rate_bpm":null,"gateway":null`), "", vitals.ErrEmpty, "no vital sign given"},
+		{with(`"systolic_mmhg":121,"diastolic_mmhg":null`), "diastolic_mmhg", vitals.ErrPair, "systolic and diastolic go together"},
+		{with(`"sp02_pct":null,"spo2_pct":97`), "sp02_pct", vitals.ErrUnknownField, "unknown field"},
 		{with(`"systolic_mmhg":121`), "diastolic_mmhg", vitals.ErrPair, "systolic and diastolic go together"},
 		{with(`"diastolic_mmhg":79,"spo2_pct":97`), "systolic_mmhg", vitals.ErrPair, "systolic and diastolic go together"},
 		{with(`"systolic_mmhg":79,"diastolic_mmhg":79`), "systolic_mmhg", vitals.ErrPressureOrder, "systolic is not above diastolic"},
@@ -131,6 +143,36 @@ func TestDecodeRejects(t *testing.T) {
 				t.Errorf("%v %.60s: %v needs escapes in JSON", shape, tt.body, got)
 			}
 		}
+	}
+}
+
+// TestDecodeNull checks that a field that is null counts as missing, except that it must not be given again. A byte
+// order mark before a body is ignored.
+func TestDecodeNull(t *testing.T) {
+	for _, tt := range []struct{ body, same string }{
+		{with(`"spo2_pct":null,"heart_rate_bpm":72`), with(`"heart_rate_bpm":72`)},
+		{with(`"heart_rate_bpm":72,"gateway":null,"systolic_mmhg":null,"diastolic_mmhg":null`), with(`"heart_rate_bpm":72`)},
+		{"\ufeff" + with(`"heart_rate_bpm":72`), with(`"heart_rate_bpm":72`)}, // a byte order mark
+		{"\ufeff [" + typical + "]", "[" + typical + "]"},
+		{"\ufeff" + typical + "\r\n" + typical, typical + "\r\n" + typical},
+		{"[" + typical + "," + with(`"spo2_pct": null ,"heart_rate_bpm":72`) + "]", "[" + typical + "," + with(`"heart_rate_bpm":72`) + "]"},
+	} {
+		got, err := decode(t, tt.body, vitals.DecoderOptions{})
+		want, _ := decode(t, tt.same, vitals.DecoderOptions{})
+		if err != nil || !slices.Equal(got.Readings, want.Readings) || len(got.Refused) != 0 {
+			t.Errorf("%s: %+v, %v; want %+v", tt.body, got, err, want)
+		}
+	}
+	for _, body := range []string{with(`"spo2_pct":null,"spo2_pct":97`), with(`"spo2_pct":97,"spo2_pct":null`)} {
+		if _, err := decode(t, body, vitals.DecoderOptions{}); !errors.Is(err, vitals.ErrSyntax) {
+			t.Errorf("%s: %v, want a field given twice", body, err)
+		}
+	}
+	var batch vitals.Batch
+	from := vitals.Origin{Device: name(t, "ppg-1")}
+	body := `{"device":null,"time":1795255200123,"heart_rate_bpm":72}`
+	if err := newDecoder(t, vitals.DecoderOptions{}).DecodeFrom([]byte(body), nowUnixMs, from, &batch); err != nil || len(batch.Readings) != 1 {
+		t.Errorf("%s with a known device: %+v, %v", body, batch, err)
 	}
 }
 

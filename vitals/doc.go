@@ -31,7 +31,7 @@
 // # Rules of the body
 //
 // A body that breaks one of these rules is rejected as a whole with a [*SyntaxError].
-// It is JSON as defined by RFC 8259, in UTF-8 without a byte order mark. No object has
+// It is JSON as defined by RFC 8259, in UTF-8; a byte order mark before it is ignored. No object has
 // duplicate names, at any depth. Strings have no lone surrogates. A reading is nested
 // at most 10,000 levels deep.
 //
@@ -47,7 +47,7 @@
 //   - Its fields are those of the data model ([ErrUnknownField]), unless
 //     [DecoderOptions.IgnoreUnknown] is set. Field names are case-sensitive.
 //   - device and time are present ([ErrMissing]), and at least one sign ([ErrEmpty]).
-//   - No field of the data model is null ([ErrType]): omit what was not measured.
+//   - A field of the data model that is null was not measured: it counts as missing.
 //   - device and gateway are strings ([ErrType]) and names ([ErrName]).
 //   - time is a string in the date-time form of RFC 3339, of at most 64 bytes, or an
 //     integer of Unix milliseconds ([ErrType], [ErrTimeFormat]). A string has a zone

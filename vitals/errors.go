@@ -16,8 +16,7 @@ var (
 	// It must not be dropped silently, because it may be misspelt.
 	ErrUnknownField error = &rule{reason: "unknown field"}
 
-	// ErrType means that a field's value has the wrong JSON type. That includes null:
-	// what was not measured must be omitted.
+	// ErrType means that a field's value has the wrong JSON type.
 	ErrType error = &rule{reason: "wrong type"}
 
 	// ErrMissing means that a required field is missing.
@@ -84,7 +83,6 @@ var (
 
 // Variants of ErrType.
 var (
-	errNull      = &rule{reason: "null: leave out what was not measured", of: ErrType}
 	errNotString = &rule{reason: "not a string", of: ErrType}
 	errNotNumber = &rule{reason: "not a number", of: ErrType}
 	errNotTime   = &rule{reason: "neither a string nor an integer", of: ErrType}
@@ -97,6 +95,11 @@ var precisionRules = [MaxDecimals + 1]error{
 	ErrPrecision,
 	&rule{reason: "more than three decimals", of: ErrPrecision},
 }
+
+// isFraction ends the reasons for which an SpO2 is rejected that looks like a fraction.
+const isFraction = "; a fraction? send per cent"
+
+var errFraction = &rule{reason: "more than two decimals" + isFraction, of: ErrPrecision}
 
 // errSeconds is the variant of ErrTimeFormat for an integer that is too small to be
 // milliseconds.
@@ -135,7 +138,7 @@ type FieldError struct {
 }
 
 // Error returns a text such as
-// "vitals: reading 3: spo2_pct: outside the accepted range 1 to 100 %".
+// "vitals: reading 3: spo2_pct: outside the accepted range 2 to 100 %".
 func (e *FieldError) Error() string {
 	if e.Field == "" {
 		return fmt.Sprintf("vitals: reading %d: %s", e.Index, e.Reason())

@@ -43,6 +43,9 @@ type Limits struct {
 // DefaultOldestUnixMs is 2001-01-01T00:00:00Z, in ms since 1970.
 const DefaultOldestUnixMs = 978_307_200_000
 
+// leastPercentage is the least SpO2, in %, that does not look like a fraction.
+const leastPercentage = 2
+
 // maxFirst is the largest value of the first five signs that stores can keep.
 const maxFirst = 65535
 
@@ -60,7 +63,7 @@ type timeSpan struct{ earliestUnixMs, latestUnixMs, leastInteger int64 }
 // reject, so only values that hardly any living wearer produces are rejected; docs/signs.md names known values. Those of rates, pressures and
 // the saturation also exclude 2046, 2047 and 2048, as which careless gateways decode the special
 // values of the Bluetooth SFLOAT type (IEEE 11073-20601: +infinity, not a number, not at this
-// resolution). Because gateway clocks drift, times may be five minutes ahead.
+// resolution). An SpO2 below 2 % is probably a fraction, of which 1 is 100 %. Because gateway clocks drift, times may be five minutes ahead.
 func (t *Signs) DefaultLimits() Limits {
 	l := Limits{Signs: t, MaxAhead: 5 * time.Minute, OldestUnixMs: DefaultOldestUnixMs}
 	for s, d := range t.All() {

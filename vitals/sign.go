@@ -99,7 +99,7 @@ var builtIn = [NumBuiltIn]Definition{
 	},
 	SpO2: {
 		Field: "spo2_pct", Label: "SpO₂", Unit: "%", Decimals: 2, LOINC: []string{"59408-5", "2708-6"},
-		Accepted: Range{1_00, 100_00}, Usual: Range{91_01, MaxValue}, ValidatedMin: 70_00, Critical: &Range{MinValue, 69_99},
+		Accepted: Range{2_00, 100_00}, Usual: Range{91_01, MaxValue}, ValidatedMin: 70_00, Critical: &Range{MinValue, 69_99},
 	},
 	HeartRate: {
 		Field: "heart_rate_bpm", Label: "Heart rate", Unit: "/min", Decimals: 2, LOINC: []string{"8867-4"},
@@ -232,9 +232,15 @@ func (d *Definition) Append(dst []byte, v Value) []byte { return AppendDecimal(d
 func (d *Definition) Float64(v Value) float64 { return float64(v) / float64(powers[d.Decimals]) }
 
 // Parse parses text as [ParseValue] does, with the decimals of the sign. An [ErrPrecision] says how many
-// these are.
+// these are, and of an SpO2 that looks like a fraction, such as 0.975, that it does.
 func (d *Definition) Parse(text []byte) (Value, error) {
-	return ParseValue(text, d.Decimals)
+	v, err := ParseValue(text, d.Decimals)
+	if err != nil && d.Field == builtIn[SpO2].Field && errors.Is(err, ErrPrecision) {
+		if f, _ := strconv.ParseFloat(string(text), 64); f > 0 && f < leastPercentage {
+			return 0, errFraction
+		}
+	}
+	return v, err
 }
 
 // FormatRange returns a range as text, such as "1..100". An end that is MinValue or MaxValue is left

@@ -6,10 +6,11 @@ type Validator struct {
 	limits Limits
 
 	// Rules whose texts contain a limit.
-	outside [MaxSigns]*rule // range of each sign
-	ahead   *rule           // of times
-	old     *rule           // of times
-	oldest  *rule           // of times
+	outside  [MaxSigns]*rule // range of each sign
+	fraction *rule           // range of an SpO2 that looks like a fraction
+	ahead    *rule           // of times
+	old      *rule           // of times
+	oldest   *rule           // of times
 
 	decimals [MaxSigns]int8
 
@@ -36,6 +37,7 @@ func NewValidator(limits Limits) (*Validator, error) {
 		v.outside[s] = &rule{reason: string(text), of: ErrRange}
 		v.decimals[s] = int8(d.Decimals)
 	}
+	v.fraction = &rule{reason: v.outside[SpO2].reason + isFraction, of: ErrRange}
 	v.names = newFieldTable(limits.Signs)
 	return v, nil
 }
@@ -103,6 +105,8 @@ func (v *Validator) checkValue(s Sign, value Value) error {
 		return nil
 	case value == 0:
 		return ErrNoSignal
+	case s == SpO2 && value > 0 && value < leastPercentage*Value(powers[builtIn[SpO2].Decimals]):
+		return v.fraction
 	default:
 		return v.outside[s]
 	}

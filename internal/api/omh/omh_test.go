@@ -153,6 +153,8 @@ func TestRefuse(t *testing.T) {
 		{"two devices", `[{"datasheet_type":"hardware"`, `[{"datasheet_reference":"urn:pulsegate:device:x"},{"datasheet_type":"hardware"`, 422, "header.external_datasheets", "given twice"},
 		{"no value", `"value":72.5,`, "", 422, "body.heart_rate.value", "missing"},
 		{"no heart rate", `"heart_rate":{"value":72.5,"unit":"beats/min"},`, "", 422, "body.heart_rate", "missing"},
+		{"a value that is null", "72.5", "null", 422, "body.heart_rate.value", "missing"},
+		{"a heart rate that is null", `"heart_rate":{"value":72.5,"unit":"beats/min"}`, `"heart_rate":null`, 422, "body.heart_rate", "missing"},
 		{"a text as a value", "72.5", `"72.5"`, 422, "", "wrong type"},
 		{"too precise", "72.5", "72.555", 422, "body.heart_rate.value", "two decimals"},
 		{"out of range", "72.5", "301", 422, "heart_rate_bpm", "outside"},
@@ -193,6 +195,18 @@ func TestRefuse(t *testing.T) {
 				t.Errorf("array: %d %s", w.Code, got)
 			}
 		})
+	}
+}
+
+// TestNull checks that a member that is null is none, and that a byte order mark is ignored.
+func TestNull(t *testing.T) {
+	_, h := receive(t)
+	text := strings.Replace(point, `"body":{`, `"body":{"system":null,"temporal_relationship_to_physical_activity":null,`, 1)
+	if w := send(h, "\ufeff"+text); w.Code != http.StatusOK {
+		t.Errorf("%s: %d %s", text, w.Code, w.Body)
+	}
+	if w := send(h, "\ufeff{}}"); w.Code != 400 || !strings.Contains(w.Body.String(), "byte 5") {
+		t.Errorf("%d %s, want the offset in the body, with its mark", w.Code, w.Body)
 	}
 }
 

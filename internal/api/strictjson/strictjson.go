@@ -4,7 +4,8 @@
 // # Promise
 //
 // The whole body is checked, skipped values included: it must be JSON as defined by RFC 8259, in
-// UTF-8, and no object may have two members of the same name. Only texts with escapes are copied.
+// UTF-8, and no object may have two members of the same name. Only texts with escapes are copied. A member that is null
+// is one that is not there, and a byte order mark before the body is ignored.
 //
 // # Not here
 //
@@ -29,7 +30,8 @@ import (
 // value that is valid JSON but not of the expected kind is skipped and recorded: see
 // [Reader.Wrong].
 type Reader struct {
-	body []byte
+	body []byte // without a byte order mark
+	mark int64  // length of the mark
 	json *jsontext.Decoder
 	err  error // the first syntax error
 
@@ -40,7 +42,8 @@ type Reader struct {
 
 // NewReader returns a Reader of a body.
 func NewReader(body []byte) *Reader {
-	return &Reader{body: body, json: jsontext.NewDecoder(bytes.NewBuffer(body))}
+	rest := bytes.TrimPrefix(body, []byte("\ufeff"))
+	return &Reader{body: rest, mark: int64(len(body) - len(rest)), json: jsontext.NewDecoder(bytes.NewBuffer(rest))}
 }
 
 // Wrong returns the name of the first member since the last call whose value has the wrong kind,
@@ -84,17 +87,12 @@ func (r *Reader) token() {
 
 // Mismatch skips a value and records that it is not want, such as "an object", for [Reader.Wrong].
 func (r *Reader) Mismatch(want string) {
-	v := r.Raw()
-	if r.err != nil || r.wrong != nil {
-		return
-	}
-	r.wrong, r.why = r.at, "not "+want
-	if v.Kind() == jsontext.KindNull {
-		r.why = "null: leave out what has no value"
+	if r.Skip(); r.err == nil && r.wrong == nil {
+		r.wrong, r.why = r.at, "not "+want
 	}
 }
 
-// Object calls visit with the name of each member of an object. visit must read its value.
+// Object calls visit with the name of each member of an object that is not null. visit must read its value.
 func (r *Reader) Object(visit func(name []byte)) {
 	if r.Kind() != jsontext.KindBeginObject {
 		r.Mismatch("an object")
@@ -104,7 +102,9 @@ func (r *Reader) Object(visit func(name []byte)) {
 	outer := r.at
 	for r.err == nil && r.Kind() != jsontext.KindEndObject {
 		r.at = unquoted(r.Raw())
-		if r.err == nil {
+		if r.Kind() == jsontext.KindNull {
+			r.Skip()
+		} else if r.err == nil {
 			visit(r.at)
 		}
 	}
@@ -183,7 +183,7 @@ func (r *Reader) syntax() error {
 	case errors.Is(r.err, io.EOF), errors.Is(r.err, io.ErrUnexpectedEOF):
 		reason = "cut off"
 	}
-	return &vitals.SyntaxError{Offset: offset, Reason: reason}
+	return &vitals.SyntaxError{Offset: r.mark + offset, Reason: reason}
 }
 
 // End returns the error of the syntax, or that of data after the value.
@@ -192,7 +192,7 @@ func (r *Reader) End() error {
 		return r.syntax()
 	}
 	if _, err := r.json.ReadToken(); err != io.EOF {
-		return &vitals.SyntaxError{Offset: r.json.InputOffset(), Reason: "data after the end of the value"}
+		return &vitals.SyntaxError{Offset: r.mark + r.json.InputOffset(), Reason: "data after the end of the value"}
 	}
 	return nil
 }
