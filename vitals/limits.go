@@ -125,6 +125,12 @@ func (l *Limits) Validate() error {
 	return nil
 }
 
+// AcceptsTime reports whether a time is accepted at nowUnixMs.
+func (l *Limits) AcceptsTime(unixMs, nowUnixMs int64) bool {
+	span := l.times(nowUnixMs)
+	return unixMs >= span.earliestUnixMs && unixMs <= span.latestUnixMs
+}
+
 // times returns the accepted times at nowUnixMs.
 func (l *Limits) times(nowUnixMs int64) timeSpan {
 	span := timeSpan{latestUnixMs: l.latestUnixMs(nowUnixMs), earliestUnixMs: l.OldestUnixMs}

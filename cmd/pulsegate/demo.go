@@ -116,7 +116,7 @@ func demoRecording() (devices []vitals.Name, opt recording.Options, err error) {
 // replay sends the recording, with its dates shifted so that it ends now, and shows the result.
 func (c *demoCommand) replay(ctx context.Context, std stdio, client *transfer.Client, target string, opt recording.Options) error {
 	end := time.Now().Truncate(time.Second)
-	reader, err := recording.NewShifted(strings.NewReader(recording.MIMIC2), recording.CSV, opt, end.UnixMilli())
+	reader, err := recording.NewShifted(strings.NewReader(recording.MIMIC2), recording.CSV, opt, end.UnixMilli(), nil)
 	if err != nil {
 		return err
 	}

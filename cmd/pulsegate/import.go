@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -22,11 +23,13 @@ type importCommand struct {
 	Target  string      `placeholder:"URL" default:"http://127.0.0.1:8080" help:"URL of the server."`
 	Device  vitals.Name `placeholder:"NAME" help:"Device of rows that do not name one."`
 	Map     string      `placeholder:"FIELD=COLUMN,..." help:"Columns of a CSV file, such as heart_rate_bpm=HR,spo2_pct=SpO2. Signs without a column are left out. Default: columns with the names of the JSON fields."`
-	ShiftTo *moment     `placeholder:"TIME" help:"Move all times so that the newest is this one: 'now', or RFC 3339 with a zone. For recordings with the shifted dates of de-identification."`
+	ShiftTo *moment     `placeholder:"TIME" help:"Move all times so that the newest is this one: 'now', or RFC 3339 with a zone. For recordings with the shifted dates of de-identification. Refused if the server would accept the own time of a row. Reads the file twice, so standard input must not be a pipe."`
+	Yes     bool        `env:"-" help:"With --shift-to, move also times that the server would accept as they are."`
 	Batch   int         `default:"500" help:"Readings per request."`
 	Format  string      `enum:"auto,csv,ndjson" default:"auto" help:"Format of the file. auto uses the ending .csv, .ndjson or .jsonl, or the first byte of standard input."`
 	JSON    bool        `help:"Print the summary as one JSON object."`
 	Quiet   bool        `short:"q" help:"Do not list rejected rows."`
+	Rejects string      `action:"" type:"path" placeholder:"FILE" help:"New file for the rejected rows, which only you can read: the row with its line, field and reason, in the format of the import, to be corrected and imported again."`
 
 	AllowRejected bool `help:"Exit with 0 although rows were rejected."`
 
@@ -65,19 +68,38 @@ func (c *importCommand) Run(ctx context.Context, std stdio) error {
 		return err
 	}
 	defer closeFile()
-	reader, err := c.reader(file)
+	reader, err := c.reader(ctx, client, file)
 	if err != nil {
 		return err
 	}
 	if left := recording.LeftOut(reader); len(left) > 0 && !c.Quiet {
 		fmt.Fprintf(std.err, "columns left out: %s\n", strings.Join(left, ", "))
 	}
-	sum, err := c.upload(ctx, std, client, file, reader)
+	rejected := rejections{out: std.err, quiet: c.Quiet, format: c.Format}
+	var rejects *output
+	if c.Rejects != "" {
+		if rejects, err = createOutput("--rejects", c.Rejects); err != nil {
+			return err
+		}
+		defer rejects.abandon()
+		rejected.file = bufio.NewWriter(rejects.file)
+		if c.Format == recording.CSV {
+			fmt.Fprintf(rejected.file, "%s%s\n", recording.RejectedColumns, reader.Text())
+		}
+	}
+	sum, err := c.upload(ctx, std, client, file, reader, &rejected)
+	if rejects != nil && sum.Rejected > 0 {
+		if failed := rejects.write(func(io.Writer) error { return rejected.file.Flush() }); failed != nil {
+			err = errors.Join(err, fmt.Errorf("--rejects: %w", failed))
+		} else {
+			fmt.Fprintf(std.err, "rejected rows: %s\n", c.Rejects)
+		}
+	}
 	if err := c.print(std.out, sum); err != nil {
 		return err
 	}
 	if err == nil && sum.Rejected > 0 && !c.AllowRejected {
-		err = fmt.Errorf("%d of %d readings were %w. With --allow-rejected the exit code is 0", sum.Rejected, sum.Sent, errRejected)
+		err = fmt.Errorf("%d of %d rows were %w. With --allow-rejected the exit code is 0", sum.Rejected, sum.Rows, errRejected)
 	}
 	return err
 }
@@ -137,15 +159,20 @@ func (c *importCommand) open(stdin io.Reader) (file io.Reader, closeFile func() 
 }
 
 // reader returns the readings of the file.
-func (c *importCommand) reader(file io.Reader) (reader recording.Reader, err error) {
+func (c *importCommand) reader(ctx context.Context, client *transfer.Client, file io.Reader) (reader recording.Reader, err error) {
 	if c.Format == recording.NDJSON && c.Map != "" {
 		return nil, settings.Usagef("--map requires a CSV file; this one is NDJSON")
 	}
-	opt := recording.Options{Signs: c.signs, Mapping: c.mapping, Device: c.Device}
+	opt := recording.Options{Signs: c.signs, Mapping: c.mapping, Device: c.Device, Texts: c.Rejects != ""}
 	if c.ShiftTo == nil {
 		reader, err = recording.New(file, c.Format, opt)
 	} else {
-		reader, err = recording.NewShifted(file.(io.ReadSeeker), c.Format, opt, int64(*c.ShiftTo))
+		times := ownTimes{limits: acceptedTimes(ctx, client), nowUnixMs: time.Now().UnixMilli()}
+		reader, err = recording.NewShifted(file.(io.ReadSeeker), c.Format, opt, int64(*c.ShiftTo), times.add)
+		if err == nil && times.accepted > 0 && times.newestUnixMs != int64(*c.ShiftTo) && !c.Yes {
+			err = settings.Usagef("--shift-to would move all %d rows with a reading, and the server would accept %d of them at their own times. "+
+				"Correct or remove the rows with wrong times instead, or add --yes to move all", times.rows, times.accepted)
+		}
 	}
 	if errors.Is(err, recording.ErrColumn) || errors.Is(err, recording.ErrNoColumn) {
 		err = fmt.Errorf("%w. Name the columns of the fields with --map, such as --map time=Time,heart_rate_bpm=HR", err)
@@ -156,8 +183,33 @@ func (c *importCommand) reader(file io.Reader) (reader recording.Reader, err err
 	return reader, err
 }
 
+// acceptedTimes returns which times the server accepts. Without the right to ask, these are the default ones, and any
+// since 1970.
+func acceptedTimes(ctx context.Context, client *transfer.Client) vitals.Limits {
+	limits, err := client.TimeLimits(ctx)
+	if err != nil {
+		limits = vitals.Limits{MaxAhead: vitals.NewSigns().DefaultLimits().MaxAhead}
+	}
+	return limits
+}
+
+// ownTimes counts the readings of a file, and those that are accepted at their own times.
+type ownTimes struct {
+	limits                  vitals.Limits
+	nowUnixMs, newestUnixMs int64
+	rows, accepted          int
+}
+
+func (t *ownTimes) add(unixMs int64) {
+	t.rows++
+	t.newestUnixMs = max(t.newestUnixMs, unixMs)
+	if t.limits.AcceptsTime(unixMs, t.nowUnixMs) {
+		t.accepted++
+	}
+}
+
 // upload sends the readings. It shows the progress, retries and rejected rows.
-func (c *importCommand) upload(ctx context.Context, std stdio, client *transfer.Client, file io.Reader, reader recording.Reader) (transfer.Summary, error) {
+func (c *importCommand) upload(ctx context.Context, std stdio, client *transfer.Client, file io.Reader, reader recording.Reader, rejected *rejections) (transfer.Summary, error) {
 	size := int64(-1)
 	input, isFile := file.(*os.File)
 	if isFile {
@@ -167,7 +219,6 @@ func (c *importCommand) upload(ctx context.Context, std stdio, client *transfer.
 	}
 	bar := newByteProgress(std.err, "import")
 	client.OnRetry = (&retries{out: std.err, bar: bar}).add
-	rejected := rejections{out: std.err, quiet: c.Quiet}
 	sum, err := transfer.Upload(ctx, client, reader, transfer.UploadOptions{
 		Batch: c.Batch,
 		OnProgress: func(transfer.Summary) {
@@ -181,7 +232,7 @@ func (c *importCommand) upload(ctx context.Context, std stdio, client *transfer.
 		OnRefused: rejected.add,
 	})
 	bar.finish()
-	rejected.end()
+	rejected.end(sum.Rows)
 	return sum, err
 }
 
@@ -231,8 +282,13 @@ type rejections struct {
 	out   io.Writer
 	quiet bool
 	total int
-	ahead bool // a row was ahead of the server's clock
-	old   bool // a row was before the oldest time that the server accepts
+
+	file   *bufio.Writer // of --rejects; nil without
+	format string        // of the file
+	text   []byte        // buffer
+
+	// The rows whose times the server rejected.
+	ahead, old, expired int
 }
 
 // shownRejections is the number of rejected rows that are listed individually.
@@ -240,22 +296,40 @@ const shownRejections = 20
 
 func (p *rejections) add(r transfer.Refusal) {
 	p.total++
-	p.ahead = p.ahead || r.Field == "time" && strings.Contains(r.Reason, "ahead of the server's clock")
-	p.old = p.old || r.Field == "time" && strings.Contains(r.Reason, "the oldest time that this server accepts")
+	for text, n := range map[string]*int{
+		"ahead of the server's clock": &p.ahead, "the oldest time that this server accepts": &p.old, "older than this server keeps": &p.expired,
+	} {
+		if r.Field == "time" && strings.Contains(r.Reason, text) {
+			*n++
+		}
+	}
+	if p.file != nil {
+		p.text = recording.AppendRejected(p.text[:0], p.format, r.Row, r.Line, r.Field, r.Reason)
+		_, _ = p.file.Write(p.text) // Flush returns the error
+	}
 	if !p.quiet && p.total <= shownRejections {
 		fmt.Fprintf(p.out, "line %d rejected: %s\n", r.Line, r.Text())
 	}
 }
 
-// end prints how many rows were not listed, and a remedy for the most common causes.
-func (p *rejections) end() {
+// end prints how many of all rows were not listed, and the remedies for the most common causes.
+func (p *rejections) end(rows int) {
 	if more := p.total - shownRejections; more > 0 && !p.quiet {
-		fmt.Fprintf(p.out, "and %d more\n", more)
+		fmt.Fprintf(p.out, "and %d more; --rejects FILE writes all\n", more)
 	}
-	if p.ahead {
-		fmt.Fprintln(p.out, "The times are ahead of the server's clock. If de-identification shifted the dates of the recording, add '--shift-to now'.")
+	for _, cause := range []struct {
+		n    int
+		text string
+	}{
+		{p.ahead, "the time is ahead of the server's clock. If it is wrong, correct it; if it is right, set the server's clock, or its --max-ahead."},
+		{p.old, "the time is older than the server accepts. An integer is in milliseconds: multiply seconds by 1000. If it is wrong, correct it; if it is right, set the server's --oldest."},
+		{p.expired, "the time is older than the server keeps readings. If it is wrong, correct it; if it is right, set the server's --retain."},
+	} {
+		if cause.n > 0 {
+			fmt.Fprintf(p.out, "%d of %d rows: %s\n", cause.n, rows, cause.text)
+		}
 	}
-	if p.old {
-		fmt.Fprintln(p.out, "The times are older than the server accepts. Integers are milliseconds: multiply seconds by 1000. For an old recording, add '--shift-to now'.")
+	if p.ahead+p.old+p.expired > 0 {
+		fmt.Fprintln(p.out, "If the dates of the whole recording are shifted, as de-identification does, '--shift-to now' moves all its rows, also those that were not rejected.")
 	}
 }

@@ -158,7 +158,7 @@ func testClient(t *testing.T, command []string) {
 	run(one, "duplicate\n", "send")
 	run(strings.Replace(one, "140.5", "60", 1), "conflict: heart_rate_bpm contradicts the stored value\nexit status 1\n", "send")
 	run("["+one+`,{"device":"ppg-1","time":1795300000000,"spo2_pct":97},{"device":"ppg-1","time":1795300000000,"spo2_pct":300}]`,
-		"stored 1, duplicate 1\nrejected 2: spo2_pct outside the accepted range 1 to 100 %\n", "send")
+		"stored 1, duplicate 1\nrejected 2: spo2_pct outside the accepted range 2 to 100 %\n", "send")
 	var many strings.Builder
 	for i := range 250 { // three pages
 		fmt.Fprintf(&many, `{"device":"ppg-1","time":%d,"spo2_pct":97.5}`+"\n", 1_795_200_000_000+i)

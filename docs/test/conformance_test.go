@@ -193,7 +193,7 @@ func (s *server) conformanceData(t *testing.T, i int, device string) {
 	}
 	offsets := []string{"Z", "+14:00", "-12:00", "+05:45", "-00:30"}
 	values := []string{
-		`"systolic_mmhg":40,"diastolic_mmhg":20,"spo2_pct":1,"heart_rate_bpm":20,"resting_heart_rate_bpm":20,` +
+		`"systolic_mmhg":40,"diastolic_mmhg":20,"spo2_pct":2,"heart_rate_bpm":20,"resting_heart_rate_bpm":20,` +
 			`"respiratory_rate_bpm":1,"body_temperature_c":20,"body_weight_kg":0.2,"glucose_mg_dl":10,"glucose_mmol_l":0.5,"pulse_rate_bpm":20,"rmssd_ms":0,"skin_delta_c":-5`,
 		`"systolic_mmhg":300,"diastolic_mmhg":250,"spo2_pct":100,"heart_rate_bpm":300,"resting_heart_rate_bpm":300,` +
 			`"respiratory_rate_bpm":150,"body_temperature_c":46,"body_weight_kg":650,"glucose_mg_dl":1000,"glucose_mmol_l":56,"pulse_rate_bpm":300,"rmssd_ms":500,"skin_delta_c":5`,

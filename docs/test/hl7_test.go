@@ -18,7 +18,7 @@ import (
 // hapiWant is what HAPI HL7v2 prints with hl7client/Send.java.
 const hapiWant = `AA
 AA
-AE; OBX-5 of 2: 207 spo2_pct: outside the accepted range 1 to 100 %
+AE; OBX-5 of 2: 207 spo2_pct: outside the accepted range 2 to 100 %
 AE; OBX-5 of 2: 205 spo2_pct: contradicts the stored value
 AR; MSH-9 of 1: 200 MSH-9: not ORU with the event R01
 AA
@@ -94,7 +94,7 @@ func TestHL7Script(t *testing.T) {
 	cmd := exec.Command("python3", root+"/docs/clients/hl7.py", "mllp://"+s.mllp)
 	const n = 1500
 	_, printed, err := killWhileSending(t, s, cmd, n, `{"device":"ppg-1","time":"2026-11-22T10:00:00+02:00","spo2_pct":300}`, flags...)
-	want := fmt.Sprintf("rejected %d: AE spo2_pct: outside the accepted range 1 to 100 %%\nstored %d\n", n+1, n)
+	want := fmt.Sprintf("rejected %d: AE spo2_pct: outside the accepted range 2 to 100 %%\nstored %d\n", n+1, n)
 	if err == nil || err.Error() != "exit status 1" || printed != want {
 		t.Errorf("the client prints %q, %v; want %q", printed, err, want)
 	}

@@ -79,7 +79,7 @@ func TestOMHSchemas(t *testing.T) {
 	var lines []string
 	signs := [][]string{
 		{`"systolic_mmhg":40.01,"diastolic_mmhg":20`, `"systolic_mmhg":300,"diastolic_mmhg":250`},
-		{`"spo2_pct":1`, `"spo2_pct":100`, `"spo2_pct":97.55`},
+		{`"spo2_pct":2`, `"spo2_pct":100`, `"spo2_pct":97.55`},
 		{`"heart_rate_bpm":20`, `"heart_rate_bpm":300`},
 		{`"resting_heart_rate_bpm":20.5`, `"resting_heart_rate_bpm":300`},
 		{`"respiratory_rate_bpm":1`, `"respiratory_rate_bpm":150`},

@@ -167,6 +167,7 @@ func parts() []string {
 		request(batch("d", 3)), request(batch("d", 8)), request(batch("d", 60)),
 		request(`{"device":"d","time":"1970-01-01T02:00:07+02:00","spo2_pct":97}`), request(`{"device":"d","time":"1970-01-01T00:00:07-00:00","spo2_pct":97}`),
 		request(`{"device":"d","time":"1970-01-01T00:00:07\u002b00:00","spo2_pct":97}`), // as the strict decoder reads it
+		request("\ufeff" + `{"device":"d","time":7,"spo2_pct":null,"heart_rate_bpm":72,"gateway":null}`),
 		request(`{"device":"d","time":1,"spo2_pct":0}`), request("nonsense"), request("[]"), request("[1]"),
 		with("Connection: keep-alive"), with("Connection: close"), with("Authorization: Bearer x"),
 		with("User-Agent: a b\r\nAccept: */*\r\nContent-Type: application/json\r\nAccept-Encoding: gzip"),

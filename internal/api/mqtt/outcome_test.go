@@ -35,6 +35,8 @@ func TestOutcomes(t *testing.T) {
 	table := []outcome{
 		{"stored", d, `{"time":$T,"spo2_pct":97}`, "", 1, nil},
 		{"named again", d, `{"device":"ppg-1","time":$T,"spo2_pct":97}`, "", 1, nil},
+		{"null after a byte order mark", d, "\ufeff" + `{"time":$T,"spo2_pct":97,"heart_rate_bpm":null,"device":null}`, "", 1, nil},
+		{"only null", d, `{"time":$T,"spo2_pct":null}`, "0x99 no vital sign given", 0, []string{"|ppg-1||no vital sign given"}},
 		{"a batch", d, `[{"time":$T,"spo2_pct":97},{"time":$T1,"spo2_pct":97}]`, "", 2, nil},
 		{"NDJSON", d, `{"time":$T,"spo2_pct":97}` + "\n" + `{"time":$T1,"spo2_pct":97}`, "", 2, nil},
 		{"an empty batch", d, `[]`, "", 0, nil},

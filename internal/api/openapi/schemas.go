@@ -154,7 +154,7 @@ func (d *describer) newReading() object {
 		}
 	}
 	o := closed(members, "device", "time")
-	o["description"] = "At least one sign. The systolic pressure is above the diastolic one."
+	o["description"] = "At least one sign. The systolic pressure is above the diastolic one. A field that is null counts as missing."
 	together := object{}
 	for _, p := range vitals.Pairs {
 		high, low := d.signs().Field(p.High), d.signs().Field(p.Low)

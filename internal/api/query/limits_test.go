@@ -19,7 +19,7 @@ func TestLimits(t *testing.T) {
 		`"pulse_rate_bpm":{"number":10,"label":"Pulse rate","unit":"/min","decimals":2,"loinc":["8889-8"],"accepted":{"min":20,"max":300},"usual":{"min":40.01,"max":130.99}},` +
 		`"respiratory_rate_bpm":{"number":5,"label":"Respiratory rate","unit":"/min","decimals":2,"loinc":["9279-1"],"accepted":{"min":1,"max":150},"usual":{"min":8.01,"max":24.99}},` +
 		`"resting_heart_rate_bpm":{"number":4,"label":"Resting heart rate","unit":"/min","decimals":2,"loinc":["40443-4","8867-4"],"accepted":{"min":20,"max":300},"usual":{"min":40,"max":100}},` +
-		`"spo2_pct":{"number":2,"label":"SpO₂","unit":"%","decimals":2,"loinc":["59408-5","2708-6"],"accepted":{"min":1,"max":100},"usual":{"min":91.01},"validated_min":70,"critical":{"max":69.99}},` +
+		`"spo2_pct":{"number":2,"label":"SpO₂","unit":"%","decimals":2,"loinc":["59408-5","2708-6"],"accepted":{"min":2,"max":100},"usual":{"min":91.01},"validated_min":70,"critical":{"max":69.99}},` +
 		`"systolic_mmhg":{"number":0,"label":"Systolic pressure","unit":"mm[Hg]","decimals":2,"loinc":["8480-6"],"accepted":{"min":40,"max":300},"usual":{"min":90.01,"max":219.99},"pair":{"low":"diastolic_mmhg","label":"Blood pressure","difference":"pulse_pressure_mmhg","difference_label":"Pulse pressure"}}},` +
 		`"pulse_pressure_mmhg":{"usual":{"min":20,"max":120}},` +
 		`"oldest":"2001-01-01T00:00:00Z","max_ahead_seconds":300,"stale_after_seconds":900,` +

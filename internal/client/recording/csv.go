@@ -1,6 +1,8 @@
 package recording
 
 import (
+	"bufio"
+	"bytes"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -8,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -18,6 +21,7 @@ type Options struct {
 	Mapping Mapping       // columns of a CSV file; zero means DefaultMapping
 	Device  vitals.Name   // device of rows that name none; zero means each row must name one
 	ShiftMs int64         // added to every time
+	Texts   bool          // keep the text of a row for Reader.Text
 
 	// shifted means that the file's times are shifted, so that the server cannot detect seconds.
 	shifted bool
@@ -30,6 +34,9 @@ func (opt *Options) signs() *vitals.Signs {
 	}
 	return opt.Signs
 }
+
+// null is the cell of a sign that was not measured, as programs write it that know null.
+const null = "null"
 
 // noSignal reports whether v is a zero that means "no signal": it is never accepted as a value.
 func noSignal(d *vitals.Definition, v vitals.Value) bool { return v == 0 && !d.Accepted.Contains(0) }
@@ -83,6 +90,10 @@ type Reader interface {
 
 	// Signs returns the signs that the readings may have.
 	Signs() *vitals.Signs
+
+	// Text returns the text of the row that Next has read, without what [AppendRejected] added, or nil
+	// without Options.Texts. Before the first row it is that of the header. It is valid until Next is called.
+	Text() []byte
 }
 
 // A csvReader is the Reader of a CSV file.
@@ -93,6 +104,9 @@ type csvReader struct {
 	counts  Counts
 	columns [numFields]int // positions; -1 if there is no such column
 	unused  []string       // columns that are not read
+	tape    *tape          // nil without Options.Texts
+	text    []byte         // of the row
+	again   bool           // the file is one of rejected rows, which begin with rejectedColumns
 }
 
 // NewCSV returns a Reader for a CSV file (RFC 4180) whose first row names the columns.
@@ -103,10 +117,16 @@ type csvReader struct {
 // Signs of the default mapping, the device and the gateway may be missing, but there
 // must be at least one sign.
 func NewCSV(r io.Reader, opt Options) (Reader, error) {
-	cr := csv.NewReader(r)
-	cr.ReuseRecord = true
-	cr.TrimLeadingSpace = true
-	header, err := cr.Read()
+	c := &csvReader{opt: opt, signs: opt.signs()}
+	r = withoutMark(bufio.NewReader(r))
+	if opt.Texts {
+		c.tape = &tape{file: r}
+		r = c.tape
+	}
+	c.csv = csv.NewReader(r)
+	c.csv.ReuseRecord = true
+	c.csv.TrimLeadingSpace = true
+	header, err := c.read()
 	if err == io.EOF {
 		return nil, errors.New("recording: the file is empty")
 	}
@@ -115,13 +135,16 @@ func NewCSV(r io.Reader, opt Options) (Reader, error) {
 	}
 	at := map[string]int{}
 	for i, name := range header {
-		name = strings.TrimPrefix(strings.TrimSpace(name), "\ufeff") // spreadsheets write a byte order mark
-		if _, twice := at[name]; twice {
+		name = strings.TrimSpace(name)
+		if _, twice := at[name]; twice && name != "" { // spreadsheets write commas after the last column
 			return nil, fmt.Errorf("recording: a column is named twice; %s", describeHeader(header))
 		}
-		at[name] = i
+		header[i], at[name] = name, i
 	}
-	c := &csvReader{csv: cr, opt: opt, signs: opt.signs()}
+	addedColumns := 0
+	if c.again = strings.HasPrefix(strings.Join(header, ","), RejectedColumns); c.again {
+		addedColumns = strings.Count(RejectedColumns, ",")
+	}
 	m, byDefault := opt.Mapping, DefaultMapping(c.signs)
 	if m == (Mapping{}) {
 		m = byDefault
@@ -144,7 +167,7 @@ func NewCSV(r io.Reader, opt Options) (Reader, error) {
 		return nil, fmt.Errorf("%w: the header has no vital sign; %s", ErrNoColumn, describeHeader(header))
 	}
 	for i, name := range header {
-		if !slices.Contains(c.columns[:], i) && !slices.Contains(added, name) {
+		if i >= addedColumns && name != "" && !slices.Contains(c.columns[:], i) && !slices.Contains(added, name) {
 			c.unused = append(c.unused, name)
 		}
 	}
@@ -161,15 +184,12 @@ const (
 )
 
 // describeHeader returns a sentence with the columns of a file for error texts. A first row
-// that holds numbers or times may be a reading, which error texts must not contain.
+// that seems to hold numbers or times may be a reading, which error texts must not contain.
 func describeHeader(header []string) string {
 	var names []string
 	for _, name := range header {
-		name = strings.TrimSpace(name)
-		_, notNumber := strconv.ParseFloat(name, 64)
-		_, _, notTime := vitals.ParseTime(name)
-		if notNumber == nil || notTime == nil {
-			return "the first row of the file holds values, not the names of the columns"
+		if looksMeasured(name) {
+			return "the first row of the file holds values, not the names of the columns, or names that look like values"
 		}
 		if len(name) > maxColumnBytes {
 			name = strings.ToValidUTF8(name[:maxColumnBytes], "") + "…"
@@ -180,6 +200,21 @@ func describeHeader(header []string) string {
 		names = append(names[:maxShownColumns], fmt.Sprintf("and %d more", more))
 	}
 	return "the columns of the file are " + strings.Join(names, ", ")
+}
+
+// looksMeasured reports whether a text may be a number, with or without its unit, or a time: it begins with a digit, or
+// with signs and a digit, or has four digits, such as those of a year.
+func looksMeasured(text string) bool {
+	start := strings.IndexFunc(text, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) })
+	digits := 0
+	for i, r := range text {
+		if unicode.IsDigit(r) {
+			if digits++; i == start || digits == 4 {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // LeftOut returns the columns of a CSV file that are not read.
@@ -194,9 +229,29 @@ func (c *csvReader) Counts() Counts { return c.counts }
 
 func (c *csvReader) Signs() *vitals.Signs { return c.signs }
 
+// Text implements Reader.
+func (c *csvReader) Text() []byte {
+	text := c.text
+	for range strings.Count(RejectedColumns, ",") {
+		if c.again {
+			_, text, _ = bytes.Cut(text, []byte(","))
+		}
+	}
+	return text
+}
+
+// read reads the cells of a row, and keeps its text.
+func (c *csvReader) read() ([]string, error) {
+	row, err := c.csv.Read()
+	if c.tape != nil {
+		c.text = c.tape.cut(c.csv.InputOffset())
+	}
+	return row, err
+}
+
 func (c *csvReader) Next() (vitals.Reading, int, error) {
 	for {
-		row, err := c.csv.Read()
+		row, err := c.read()
 		if err == io.EOF {
 			return vitals.Reading{}, 0, io.EOF
 		}
@@ -229,10 +284,10 @@ func (c *csvReader) row(row []string) (vitals.Reading, *RowError) {
 	var r vitals.Reading
 	for s, d := range c.signs.All() {
 		cell := c.cell(row, firstSign+int(s))
-		if cell == "" {
+		if cell == "" || cell == null {
 			continue
 		}
-		value, err := vitals.ParseValue(cell, d.Decimals)
+		value, err := d.Parse([]byte(cell))
 		if err != nil {
 			return r, &RowError{Field: d.Field, Err: err}
 		}
@@ -253,7 +308,7 @@ func (c *csvReader) row(row []string) (vitals.Reading, *RowError) {
 	if err != nil {
 		return r, &RowError{Field: "time", Err: err}
 	}
-	if cell := c.cell(row, offsetField); cell != "" {
+	if cell := c.cell(row, offsetField); cell != "" && cell != null {
 		if offset, err = ParseOffset(cell, offset); err != nil {
 			return r, &RowError{Field: fieldOffset, Err: err}
 		}

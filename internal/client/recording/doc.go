@@ -5,7 +5,7 @@
 //
 // Every row of a file is accounted for: it becomes a reading, it is counted as having
 // no vital sign, or it is reported as a [RowError] with the line, the field and the
-// reason. Empty cells and zeros, which mean "no signal" on a monitor, are skipped; the
+// reason. Empty cells, null and zeros, which mean "no signal" on a monitor, are skipped; the
 // zeros are counted. No value is changed.
 //
 // # Not here

@@ -25,10 +25,19 @@ func FormatOf(name string) string {
 	return ""
 }
 
+// withoutMark skips the byte order mark with which some programs begin a file.
+func withoutMark(file *bufio.Reader) *bufio.Reader {
+	const mark = "\ufeff"
+	if start, _ := file.Peek(len(mark)); string(start) == mark {
+		_, _ = file.Discard(len(mark)) // it is buffered
+	}
+	return file
+}
+
 // DetectFormat returns the format that the first byte of a file shows, and a reader of
 // the whole file.
 func DetectFormat(file io.Reader) (format string, whole io.Reader, err error) {
-	in := bufio.NewReader(file)
+	in := withoutMark(bufio.NewReader(file))
 	start, err := in.Peek(1)
 	if err != nil && err != io.EOF {
 		return "", nil, err
@@ -48,14 +57,15 @@ func New(file io.Reader, format string, opt Options) (Reader, error) {
 }
 
 // NewShifted is like [New], but shifts all times so that the newest one becomes
-// newestUnixMs, and rejects integers that look like seconds. It first reads the whole file.
-func NewShifted(file io.ReadSeeker, format string, opt Options, newestUnixMs int64) (Reader, error) {
+// newestUnixMs, and rejects integers that look like seconds. It first reads the whole file, and calls visit, which may
+// be nil, with the file's time of each reading.
+func NewShifted(file io.ReadSeeker, format string, opt Options, newestUnixMs int64, visit func(unixMs int64)) (Reader, error) {
 	opt.shifted = true
 	reader, err := New(file, format, opt)
 	if err != nil {
 		return nil, err
 	}
-	newest, err := Newest(reader)
+	newest, err := newestOf(reader, visit)
 	if err == nil {
 		_, err = file.Seek(0, io.SeekStart)
 	}

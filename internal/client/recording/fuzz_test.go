@@ -31,6 +31,7 @@ func FuzzCSV(f *testing.F) {
 	f.Add([]byte("time,device,gateway,heart_rate_bpm\n1767323045000,d,g,61.55\n"), "", "", int64(0))
 	f.Add([]byte("\ufefftime, HR ,O2\r\n2026-01-02T03:04:05.6789+01:00,\" 6.15e1\",0\r\n,1,1\n1,x,1\n1,61.555,\n1\n2,,97\n"), "heart_rate_bpm=HR,spo2_pct=O2", "bed-7", int64(1000))
 	f.Add([]byte("time,device,utc_offset_minutes,spo2_pct\n1,d,-210,97\n1,d,1440,97\n2026-01-02T03:04:05+01:00,d,60,97\n2026-01-02T03:04:05+01:00,d,61,97\n"), "", "", int64(0))
+	f.Add([]byte("\ufeff\"time\",\"heart_rate_bpm\",\"spo2_pct\",,\r\n\"1\",\"60\",\"null\",,\r\n"), "", "d", int64(0))
 	f.Add([]byte("time,heart_rate_bpm\n1,\"6\n1\",\n1,\"6\"1\n"), "", "d", int64(-1))
 	f.Fuzz(func(t *testing.T, file []byte, mapping, device string, shiftMs int64) {
 		if len(file) > maxFuzzBytes || len(mapping) > maxFuzzBytes {
@@ -80,13 +81,14 @@ func FuzzNDJSON(f *testing.F) {
 	f.Add([]byte(`{"time":"2026-01-02T03:04:05.6789Z","spo2_pct":9.75e1,"heart_rate_bpm":0.0,"gateway":"g"}`+"\r\n"+`{"time":1,"sp02_pct":9,"spo2_pct":97}`), "bed-7", int64(1000))
 	f.Add([]byte(`{"devic\u0065":"d","time":1,"spo2_pct":97}`+"\n"+`[]`+"\n"+`{"device":"d","device":"e"}{}`), "d", int64(-1))
 	f.Fuzz(func(t *testing.T, file []byte, device string, shiftMs int64) {
-		if len(file) > maxFuzzBytes {
+		if len(file) > maxFuzzBytes || bytes.Contains(file, []byte(`{"rejected":`)) { // see TestRejected
 			return
 		}
+		file = bytes.TrimPrefix(file, []byte("\ufeff"))
 		opt := recording.Options{ShiftMs: shiftMs}
 		opt.Device, _ = vitals.ParseName(device) // the zero Name is valid, too
 		lines := bytes.Split(file, []byte("\n"))
-		r := recording.NewNDJSON(bytes.NewReader(file), opt)
+		r := recording.NewNDJSON(io.MultiReader(strings.NewReader("\ufeff"), bytes.NewReader(file)), opt)
 		checkReader(t, r, file, func(line int, got *vitals.Reading) {
 			var members map[string]any
 			dec := json.NewDecoder(bytes.NewReader(lines[line-1]))
@@ -262,7 +264,7 @@ type csvModel struct {
 
 func newCSVModel(t *testing.T, file []byte) *csvModel {
 	t.Helper()
-	r := csv.NewReader(bytes.NewReader(file))
+	r := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(file, []byte("\ufeff"))))
 	r.TrimLeadingSpace = true
 	header, err := r.Read()
 	if err != nil {
@@ -270,7 +272,7 @@ func newCSVModel(t *testing.T, file []byte) *csvModel {
 	}
 	m := &csvModel{columns: map[string]int{}, rows: map[int][]string{}}
 	for i, name := range header {
-		m.columns[strings.TrimPrefix(strings.TrimSpace(name), "\ufeff")] = i
+		m.columns[strings.TrimSpace(name)] = i
 	}
 	for {
 		row, err := r.Read()
@@ -291,5 +293,9 @@ func (m *csvModel) cell(row []string, column string) string {
 	if !ok || column == "" {
 		return ""
 	}
-	return strings.TrimSpace(row[i])
+	text := strings.TrimSpace(row[i])
+	if text == "null" && column != "device" && column != "gateway" {
+		return "" // not measured
+	}
+	return text
 }

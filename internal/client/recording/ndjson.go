@@ -28,19 +28,24 @@ type ndjsonReader struct {
 	signs   *vitals.Signs
 	counts  Counts
 	line    int
+	text    []byte // nil without Options.Texts
 	decoder *vitals.Decoder
 	batch   vitals.Batch
 }
 
 // NewNDJSON returns a Reader for NDJSON: one reading as a JSON object per line, as the
 // server accepts and exports them. The member "utc_offset_minutes" of an export becomes the
-// offset of the time; "received" and "flags" are ignored; other unknown members are errors.
+// offset of the time; "received" and "flags" are ignored; other unknown members are errors. A line
+// of [AppendRejected] is the row in it.
 func NewNDJSON(r io.Reader, opt Options) Reader {
 	signs := opt.signs()
-	return &ndjsonReader{lines: bufio.NewReaderSize(r, maxLineBytes), opt: opt, signs: signs, decoder: newDecoder(signs, opt.shifted)}
+	return &ndjsonReader{lines: withoutMark(bufio.NewReaderSize(r, maxLineBytes)), opt: opt, signs: signs, decoder: newDecoder(signs, opt.shifted)}
 }
 
 func (n *ndjsonReader) Signs() *vitals.Signs { return n.signs }
+
+// Text implements Reader.
+func (n *ndjsonReader) Text() []byte { return n.text }
 
 func (n *ndjsonReader) Counts() Counts { return n.counts }
 
@@ -60,6 +65,10 @@ func (n *ndjsonReader) Next() (vitals.Reading, int, error) {
 			continue
 		}
 		n.counts.Rows++
+		text = rejectedRow(text)
+		if n.opt.Texts {
+			n.text = text
+		}
 		reading, err := n.decode(text)
 		var field *vitals.FieldError
 		switch {
@@ -109,7 +118,9 @@ func (n *ndjsonReader) strip(line []byte) (object, offset []byte) {
 	if json.Unmarshal(line, &members) != nil || members == nil {
 		return line, nil
 	}
-	offset = members[fieldOffset]
+	if v := members[fieldOffset]; v.Kind() != jsontext.KindNull {
+		offset = v
+	}
 	delete(members, fieldOffset)
 	for _, name := range added {
 		delete(members, name)
@@ -120,7 +131,7 @@ func (n *ndjsonReader) strip(line []byte) (object, offset []byte) {
 			delete(members, d.Field)
 		}
 	}
-	if _, given := members["device"]; !given && !n.opt.Device.IsZero() {
+	if v := members["device"]; (v == nil || v.Kind() == jsontext.KindNull) && !n.opt.Device.IsZero() {
 		members["device"] = jsontext.Value(`"` + n.opt.Device.String() + `"`)
 	}
 	// The order of the members decides which error is found first.
@@ -131,9 +142,9 @@ func (n *ndjsonReader) strip(line []byte) (object, offset []byte) {
 	return object, offset
 }
 
-// Newest reads r to its end and returns the newest time of its readings, in
-// Unix ms.
-func Newest(r Reader) (int64, error) {
+// newestOf reads r to its end and returns the newest time of its readings, in
+// Unix ms. It calls visit, which may be nil, with each time.
+func newestOf(r Reader, visit func(unixMs int64)) (int64, error) {
 	newest := int64(math.MinInt64)
 	var rejected *RowError // the first
 	for {
@@ -152,6 +163,9 @@ func Newest(r Reader) (int64, error) {
 			return 0, err
 		default:
 			newest = max(newest, reading.TimeUnixMs)
+			if visit != nil {
+				visit(reading.TimeUnixMs)
+			}
 		}
 	}
 }

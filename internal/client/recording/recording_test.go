@@ -2,6 +2,7 @@ package recording_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -92,6 +93,8 @@ func TestCSVRows(t *testing.T) {
 		{"bad gateway", "1767323045000,d,a b,61,,", "gateway", vitals.ErrName},
 		{"not a number", "1767323045000,d,,x,,", "heart_rate_bpm", vitals.ErrNumber},
 		{"too fine", "1767323045000,d,,61.555,,", "heart_rate_bpm", vitals.ErrPrecision},
+		{"a fine fraction", "1767323045000,d,,,0.975,", "spo2_pct", vitals.ErrPrecision},
+		{"null", "1767323045000,d,,61,null,", "", nil},
 		{"too few cells", "1767323045000,d", "", nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -131,6 +134,10 @@ func TestCSVHeader(t *testing.T) {
 		{"misspelt", "", "time,device,heart_rate_bpm,sp02_pct\n", `"sp02_pct"`},
 		{"twice", "", "time,device,spo2_pct,time\n", "twice"},
 		{"no header", "", "2026-11-21T10:00:00Z,ppg-1,97.25\n", "the first row of the file holds values, not the names of the columns"},
+		{"no header, an app's time", "", "\"Nov 27, 2025 08:48\",97.25\n", "the first row of the file holds values"},
+		{"no header, units", "heart_rate_bpm=HR", "time,97.25 %\n", "the first row of the file holds values"},
+		{"no header, a bound", "heart_rate_bpm=HR", "time,> 97.25\n", "the first row of the file holds values"},
+		{"names with digits", "", "time,SpO2(%),PM2.5\n", `the columns of the file are "time", "SpO2(%)", "PM2.5"`},
 		{"no header, equal values", "", "2026-11-21T10:00:00Z,97.25,97.25\n", "named twice; the first row of the file holds values"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -141,6 +148,102 @@ func TestCSVHeader(t *testing.T) {
 				t.Errorf("got %v, want an error with %q and without a measured value", err, tt.want)
 			}
 		})
+	}
+}
+
+// TestMark checks files that begin with a byte order mark, as spreadsheets and shells of Windows write it, and columns
+// without a name.
+func TestMark(t *testing.T) {
+	for _, tt := range []struct{ format, file string }{
+		{recording.CSV, "\ufeff\"time\",\"device\",\"systolic_mmhg\",\"diastolic_mmhg\"\r\n\"2026-06-25T19:14:00+02:00\",\"b9\",\"104\",\"68\"\r\n"},
+		{recording.CSV, "device,time,systolic_mmhg,diastolic_mmhg,,\nb9,2026-06-25T19:14:00+02:00,104,68,,\n"},
+		{recording.NDJSON, "\ufeff" + `{"device":"b9","time":"2026-06-25T19:14:00+02:00","systolic_mmhg":104,"diastolic_mmhg":68}`},
+		{recording.NDJSON, `{"device":"b9","time":1782407640000,"utc_offset_minutes":120,"systolic_mmhg":104,"diastolic_mmhg":68,"spo2_pct":null,"gateway":null}`},
+		{recording.NDJSON, `{"device":null,"time":"2026-06-25T19:14:00+02:00","utc_offset_minutes":null,"systolic_mmhg":104,"diastolic_mmhg":68}`},
+	} {
+		format, whole, err := recording.DetectFormat(strings.NewReader(tt.file))
+		try(t, err)
+		if format != tt.format {
+			t.Errorf("%s: the format is %s", tt.file, format)
+		}
+		r, err := recording.New(whole, tt.format, recording.Options{Device: name(t, "b9")})
+		try(t, err)
+		readings, rows := readAll(t, r)
+		if len(readings) != 1 || len(rows) != 0 {
+			t.Fatalf("%s: %v, rejected %v", tt.file, readings, rows)
+		}
+		const want = `{"device":"b9","time":"2026-06-25T19:14:00.000+02:00","systolic_mmhg":104,"diastolic_mmhg":68}`
+		if got := string(r.Signs().AppendJSON(nil, &readings[0])); got != want || len(recording.LeftOut(r)) != 0 {
+			t.Errorf("%s: %s without %q, want %s", tt.file, got, recording.LeftOut(r), want)
+		}
+	}
+}
+
+// TestNullRows checks that a row in which every sign is null has no sign.
+func TestNullRows(t *testing.T) {
+	for format, file := range map[string]string{
+		recording.CSV:    "time,spo2_pct,heart_rate_bpm\n1767323045000,null,null\n",
+		recording.NDJSON: `{"time":1767323045000,"spo2_pct":null,"heart_rate_bpm":null}`,
+	} {
+		r, err := recording.New(strings.NewReader(file), format, recording.Options{Device: name(t, "d")})
+		try(t, err)
+		readings, rows := readAll(t, r)
+		if want := (recording.Counts{Rows: 1, NoSign: 1}); len(readings) != 0 || len(rows) != 0 || r.Counts() != want {
+			t.Errorf("%s: %v, rejected %v, %+v", format, readings, rows, r.Counts())
+		}
+	}
+}
+
+// TestRejected checks that a file of rejected rows is read as the rows that they are copies of, and that rows that are
+// rejected again are the same.
+func TestRejected(t *testing.T) {
+	for _, tt := range []struct{ format, file, rejected, corrected string }{
+		{recording.CSV, "\ufefftime,note,heart_rate_bpm\r\n\r\nx,\"a, \"\"b\"\"\",61\r\n1767323045000,,x\r\n1767323045000,\"\n\",61.555\n1767323045000,\"b\"c,62\n1,2",
+			"rejected_line,rejected_field,rejected_reason,time,note,heart_rate_bpm\n3,time,an 'odd'; reason,x,\"a, \"\"b\"\"\",61\n" +
+				"4,heart_rate_bpm,an 'odd'; reason,1767323045000,,x\n5,heart_rate_bpm,an 'odd'; reason,1767323045000,\"\n\",61.555\n" +
+				"7,,an 'odd'; reason,1767323045000,\"b\"c,62\n8,,an 'odd'; reason,1,2\n",
+			"\"rejected_line\",rejected_field,rejected_reason,time,note,heart_rate_bpm\n3,time,r,1767323045000,,61\n"},
+		{recording.NDJSON, `{"time":"x","heart_rate_bpm":61.50}` + "\n\n" + `{"time":1,"time":2}` + "\n[1]\n" + `{"a` + "\n",
+			`{"rejected":{"line":1,"field":"time","reason":"an \"odd\", reason"},"row":{"time":"x","heart_rate_bpm":61.50}}` + "\n" +
+				`{"rejected":{"line":3,"field":"","reason":"an \"odd\", reason"},"row":"{\"time\":1,\"time\":2}"}` + "\n" +
+				`{"rejected":{"line":4,"field":"","reason":"an \"odd\", reason"},"row":"[1]"}` + "\n" +
+				`{"rejected":{"line":5,"field":"","reason":"an \"odd\", reason"},"row":"{\"a"}` + "\n",
+			`{"rejected":{"line":1,"field":"time","reason":"r"},"row":{"time":1767323045000,"heart_rate_bpm":61.00}}`},
+	} {
+		m, err := recording.ParseMapping(vitals.NewSigns(), "heart_rate_bpm=heart_rate_bpm")
+		try(t, err)
+		opt := recording.Options{Mapping: m, Device: name(t, "d"), Texts: true}
+		reject := func(file string) (rejected []byte, lines int) {
+			r, err := recording.New(strings.NewReader(file), tt.format, opt)
+			try(t, err)
+			if tt.format == recording.CSV {
+				rejected = fmt.Appendf(nil, "%s%s\n", recording.RejectedColumns, r.Text())
+			}
+			for {
+				_, _, err := r.Next()
+				row, broken := errors.AsType[*recording.RowError](err)
+				if !broken {
+					return rejected, lines
+				}
+				lines++
+				rejected = recording.AppendRejected(rejected, tt.format, r.Text(), row.Line, row.Field, `an "odd", reason`)
+			}
+		}
+		got, lines := reject(tt.file)
+		if string(got) != tt.rejected {
+			t.Errorf("%s:\n got %s\nwant %s", tt.format, got, tt.rejected)
+		}
+		again, n := reject(string(got))
+		third, _ := reject(string(again))
+		if n != lines || string(third) != string(again) && tt.format == recording.NDJSON {
+			t.Errorf("%s: rejected again: %d rows\n%s\n%s", tt.format, n, again, third)
+		}
+		r, err := recording.New(strings.NewReader(tt.corrected), tt.format, opt)
+		try(t, err)
+		readings, rows := readAll(t, r)
+		if len(readings) != 1 || len(rows) != 0 {
+			t.Errorf("%s: corrected: %v, rejected %v", tt.format, readings, rows)
+		}
 	}
 }
 
@@ -213,7 +316,7 @@ func TestOffsets(t *testing.T) {
 		{`1795255200000`, `+120`, "", notOffset},
 		{`1795255200000`, `02:00`, "", notOffset},
 		{`1795255200000`, `99999999999999999999`, "", notOffset},
-		{`1795255200000`, `null`, "", notOffset},
+		{`1795255200000`, `null`, "2026-11-21T10:00:00.000Z", ""},
 		{`1795255200000`, `"120"`, "", notOffset},
 	} {
 		ndjson := `{"device":"d","time":` + tt.time + `,"utc_offset_minutes":` + tt.offset + `,"spo2_pct":97}`
@@ -264,7 +367,7 @@ func TestNewShifted(t *testing.T) {
 		recording.CSV:    "time,spo2_pct\n1970-01-01T00:00:05Z,97\n1970-01-01T00:00:09Z,98\n",
 		recording.NDJSON: `{"device":"d","time":100000009000,"spo2_pct":98}` + "\n" + `{"device":"d","time":100000005000,"spo2_pct":97}` + "\n",
 	} {
-		r, err := recording.NewShifted(strings.NewReader(text), format, recording.Options{Mapping: recording.DefaultMapping(vitals.NewSigns()), Device: device}, 1_000_000)
+		r, err := recording.NewShifted(strings.NewReader(text), format, recording.Options{Mapping: recording.DefaultMapping(vitals.NewSigns()), Device: device}, 1_000_000, nil)
 		if err != nil {
 			t.Errorf("%s: %v", format, err)
 			continue
@@ -282,7 +385,7 @@ func TestNewShifted(t *testing.T) {
 			t.Errorf("%s: times %v", format, times)
 		}
 	}
-	if _, err := recording.NewShifted(strings.NewReader("time,spo2_pct\n"), recording.CSV, recording.Options{Mapping: recording.DefaultMapping(vitals.NewSigns()), Device: device}, 1); err == nil {
+	if _, err := recording.NewShifted(strings.NewReader("time,spo2_pct\n"), recording.CSV, recording.Options{Mapping: recording.DefaultMapping(vitals.NewSigns()), Device: device}, 1, nil); err == nil {
 		t.Error("a file without readings: got no error")
 	}
 }
@@ -300,7 +403,7 @@ func TestNewShiftedSeconds(t *testing.T) {
 			`{"device":"d","time":60,"spo2_pct":97}` + "\n" + `{"device":"d","time":99999999999,"spo2_pct":97}` + "\n" +
 			`{"device":"d","time":100000000000,"spo2_pct":98}` + "\n",
 	} {
-		r, err := recording.NewShifted(strings.NewReader(text), format, recording.Options{Mapping: recording.DefaultMapping(vitals.NewSigns()), Device: device}, 1_763_719_200_000)
+		r, err := recording.NewShifted(strings.NewReader(text), format, recording.Options{Mapping: recording.DefaultMapping(vitals.NewSigns()), Device: device}, 1_763_719_200_000, nil)
 		if err != nil {
 			t.Errorf("%s: %v", format, err)
 			continue

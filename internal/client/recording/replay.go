@@ -61,5 +61,8 @@ func (p *Replay) Next() (vitals.Reading, int, error) {
 // Counts implements Reader.
 func (p *Replay) Counts() Counts { return p.counts }
 
+// Text implements Reader.
+func (p *Replay) Text() []byte { return nil }
+
 // Signs implements Reader.
 func (p *Replay) Signs() *vitals.Signs { return p.signs }

@@ -113,7 +113,7 @@ const (
 	flawSpecial              // an SFLOAT's "not a number", decoded as 2047
 	flawZone                 // the time has no zone
 	flawPair                 // systolic without diastolic
-	flawNull                 // a value is null
+	flawNull                 // the only value is null
 	numFlaws
 )
 
@@ -132,7 +132,7 @@ var flawedBodies = [numFlaws]struct {
 	flawSpecial:  {"Z", `,"heart_rate_bpm":2047}`, 422},
 	flawZone:     {"", `,"heart_rate_bpm":71}`, 422},
 	flawPair:     {"Z", `,"heart_rate_bpm":71,"systolic_mmhg":121}`, 422},
-	flawNull:     {"Z", `,"heart_rate_bpm":71,"spo2_pct":null}`, 422},
+	flawNull:     {"Z", `,"spo2_pct":null}`, 422},
 }
 
 // appendFlawed appends a body that a server must reject.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // A Device is a device with its latest values.
@@ -98,6 +99,24 @@ func (c *Client) Units(ctx context.Context) (map[string]string, error) {
 		units[field] = printable(s.Unit)
 	}
 	return units, nil
+}
+
+// TimeLimits returns which times the server accepts. Of the limits of values it knows nothing.
+func (c *Client) TimeLimits(ctx context.Context) (vitals.Limits, error) {
+	var limits struct {
+		Oldest  string  `json:"oldest"`
+		AheadS  float64 `json:"max_ahead_seconds"`
+		MaxAgeS float64 `json:"max_age_seconds"`
+	}
+	if err := fetch(ctx, c, "/v1/limits", &limits); err != nil {
+		return vitals.Limits{}, fmt.Errorf("fetch limits of times: %w", err)
+	}
+	oldest, _, err := vitals.ParseRFC3339(limits.Oldest)
+	if err != nil {
+		return vitals.Limits{}, fmt.Errorf("fetch limits of times: %w", ErrNotPulsegate)
+	}
+	duration := func(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
+	return vitals.Limits{OldestUnixMs: oldest, MaxAhead: duration(limits.AheadS), MaxAge: duration(limits.MaxAgeS)}, nil
 }
 
 // fetch gets a JSON document into v.

@@ -181,12 +181,15 @@ func TestRefusals(t *testing.T) {
 	sum, err := transfer.Upload(t.Context(), client, open(t, text), transfer.UploadOptions{
 		OnRefused: func(r transfer.Refusal) { refusals = append(refusals, r) },
 	})
+	if sum.Rows != sum.Stored+sum.Duplicate+sum.Rejected+sum.Failed+sum.NoSign {
+		t.Errorf("the counts do not add up to the rows: %+v", sum)
+	}
 	want := transfer.Summary{Sent: 3, Stored: 1, Duplicate: 1, Rejected: 2, Values: 3, Rows: 5, NoSign: 1, Zeros: 1}
 	if sum != want || err != nil {
 		t.Errorf("got %+v, error %v, want %+v", sum, err, want)
 	}
 	if len(refusals) != 2 || refusals[0].Line != 3 || refusals[0].Field != "time" || refusals[0].Reason == "" ||
-		refusals[1] != (transfer.Refusal{Line: 4, Field: "spo2_pct", Reason: "conflict"}) {
+		refusals[1].Line != 4 || refusals[1].Field != "spo2_pct" || refusals[1].Reason != "conflict" || refusals[1].Row != nil {
 		t.Errorf("got refusals %+v, want line 3 and line 4", refusals)
 	}
 }

@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -17,11 +18,11 @@ type Summary struct {
 	Sent      int `json:"sent"`      // readings sent
 	Stored    int `json:"stored"`    // stored by this upload
 	Duplicate int `json:"duplicate"` // stored before
-	Rejected  int `json:"rejected"`  // rejected by the server, or invalid rows
+	Rejected  int `json:"rejected"`  // rejected by the server, or invalid rows, which are not sent
 	Failed    int `json:"failed"`    // outcome unknown
 
 	Values int `json:"values"`  // values of the stored and duplicate readings
-	Rows   int `json:"rows"`    // rows of the file
+	Rows   int `json:"rows"`    // rows of the file: stored, duplicate, rejected, failed or without a vital sign
 	NoSign int `json:"no_sign"` // rows without a vital sign, skipped
 	Zeros  int `json:"zeros"`   // zeros that mean "no signal", skipped
 }
@@ -31,6 +32,7 @@ type Refusal struct {
 	Line   int    // 1-based line in the file
 	Field  string // "" for the whole row
 	Reason string
+	Row    []byte // its text, or nil if the Reader keeps none; valid until OnRefused returns
 }
 
 // Text returns the field and the reason.
@@ -50,8 +52,9 @@ type uploader struct {
 	opt     UploadOptions
 	sum     Summary
 	body    []byte
-	lines   []int // line of each reading in the batch
-	valuesN []int // number of values of each reading in the batch
+	lines   []int    // line of each reading in the batch
+	rows    [][]byte // text of its row
+	valuesN []int    // number of values of each reading in the batch
 }
 
 // Upload sends all readings of r. The Summary is valid even with an error, which means
@@ -70,12 +73,12 @@ func Upload(ctx context.Context, client *Client, r recording.Reader, opt UploadO
 			err := u.flush(ctx)
 			return u.sum, err
 		case errors.As(err, &row):
-			u.refuse(Refusal{Line: row.Line, Field: row.Field, Reason: row.Err.Error()})
+			u.refuse(Refusal{Line: row.Line, Field: row.Field, Reason: strings.TrimPrefix(row.Err.Error(), "vitals: "), Row: r.Text()})
 			continue
 		case err != nil:
 			return u.sum, errors.Join(u.flush(ctx), err)
 		}
-		u.add(&reading, line)
+		u.add(&reading, line, r.Text())
 		if len(u.lines) == opt.Batch {
 			if err := u.flush(ctx); err != nil {
 				return u.sum, err
@@ -97,7 +100,7 @@ func (u *uploader) refuse(r Refusal) {
 }
 
 // add adds a reading to the batch.
-func (u *uploader) add(r *vitals.Reading, line int) {
+func (u *uploader) add(r *vitals.Reading, line int, row []byte) {
 	if len(u.lines) == 0 {
 		u.body = append(u.body[:0], '[')
 	} else {
@@ -105,6 +108,7 @@ func (u *uploader) add(r *vitals.Reading, line int) {
 	}
 	u.body = u.signs.AppendJSON(u.body, r)
 	u.lines = append(u.lines, line)
+	u.rows = append(u.rows, bytes.Clone(row))
 	u.valuesN = append(u.valuesN, bits.OnesCount32(r.Values.Present()))
 }
 
@@ -114,7 +118,7 @@ func (u *uploader) flush(ctx context.Context) error {
 	if n == 0 {
 		return nil
 	}
-	defer func() { u.lines, u.valuesN = u.lines[:0], u.valuesN[:0] }()
+	defer func() { u.lines, u.rows, u.valuesN = u.lines[:0], u.rows[:0], u.valuesN[:0] }()
 	u.body = append(u.body, ']')
 	u.sum.Sent += n
 	answer, err := u.client.SendBatch(ctx, u.body, n)
@@ -129,7 +133,7 @@ func (u *uploader) flush(ctx context.Context) error {
 	}
 	for _, r := range answer.Rejected {
 		u.sum.Values -= u.valuesN[r.Index]
-		u.refuse(Refusal{Line: u.lines[r.Index], Field: r.Field, Reason: r.Reason})
+		u.refuse(Refusal{Line: u.lines[r.Index], Field: r.Field, Reason: r.Reason, Row: u.rows[r.Index]})
 	}
 	if u.opt.OnProgress != nil {
 		u.opt.OnProgress(u.sum)
