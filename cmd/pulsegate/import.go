@@ -24,7 +24,7 @@ type importCommand struct {
 	Device  vitals.Name `placeholder:"NAME" help:"Device of rows that do not name one."`
 	Map     string      `placeholder:"FIELD=COLUMN,..." help:"Columns of a CSV file, such as heart_rate_bpm=HR,spo2_pct=SpO2. Signs without a column are left out. Default: columns with the names of the JSON fields."`
 	ShiftTo *moment     `placeholder:"TIME" help:"Move all times so that the newest is this one: 'now', or RFC 3339 with a zone. For recordings with the shifted dates of de-identification. Refused if the server would accept the own time of a row. Reads the file twice, so standard input must not be a pipe."`
-	Yes     bool        `env:"-" help:"With --shift-to, move also times that the server would accept as they are."`
+	Yes     bool        `action:"" help:"With --shift-to, move also times that the server would accept as they are."`
 	Batch   int         `default:"500" help:"Readings per request."`
 	Format  string      `enum:"auto,csv,ndjson" default:"auto" help:"Format of the file. auto uses the ending .csv, .ndjson or .jsonl, or the first byte of standard input."`
 	JSON    bool        `help:"Print the summary as one JSON object."`
