@@ -99,7 +99,7 @@ func TestSigns(t *testing.T) {
 		{7, vitals.BodyWeight, "body_weight_kg", "kg", []string{"29463-7"}},
 		{8, vitals.GlucoseMass, "glucose_mg_dl", "mg/dL", []string{"2339-0"}},
 		{9, vitals.GlucoseMolar, "glucose_mmol_l", "mmol/L", []string{"15074-8"}},
-		{10, vitals.PulseRate, "pulse_rate_bpm", "/min", []string{"8889-8"}},
+		{10, vitals.PulseRate, "pulse_rate_bpm", "/min", []string{"8889-8", "8867-4"}},
 	} {
 		d := builtIn.Of(tt.sign)
 		if tt.sign != tt.number || d.Field != tt.field || d.Unit != tt.unit || d.Label == "" || d.Retired {

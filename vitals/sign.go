@@ -29,7 +29,7 @@ const (
 	BodyWeight       Sign = 7  // body weight, kg
 	GlucoseMass      Sign = 8  // glucose in blood, mg/dL
 	GlucoseMolar     Sign = 9  // glucose in blood, mmol/L
-	PulseRate        Sign = 10 // pulse rate by pulse oximetry, /min
+	PulseRate        Sign = 10 // pulse rate by pulse oximetry, cuff or another sensor of the pulse, /min
 
 	// NumBuiltIn is the number of built-in signs. Those of later versions get the numbers that
 	// follow. Signs of a user's own have numbers from the largest one downward: see [OwnSign].
@@ -130,7 +130,7 @@ var builtIn = [NumBuiltIn]Definition{
 		Accepted: Range{50, 56_00}, Usual: Range{3_90, 13_90}, Critical: &Range{MinValue, 2_99},
 	},
 	PulseRate: {
-		Field: "pulse_rate_bpm", Label: "Pulse rate", Unit: "/min", Decimals: 2, LOINC: []string{"8889-8"},
+		Field: "pulse_rate_bpm", Label: "Pulse rate", Unit: "/min", Decimals: 2, LOINC: []string{"8889-8", "8867-4"},
 		Accepted: Range{20_00, 300_00}, Usual: Range{40_01, 130_99},
 	},
 }

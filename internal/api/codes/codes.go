@@ -1,49 +1,186 @@
 // Package codes knows the codes that others have for signs and units.
 //
+// # Promise
+//
+// What all codes of a concept may mean decides, at every input that has codes: each stands for a set of signs, and the
+// concept for one that all sets have. Codes without a common sign contradict each other.
+//
 // # Not here
 //
 // What an input does with a code that no sign has.
 package codes
 
 import (
+	"math"
+	"math/bits"
 	"slices"
 
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// mdcSigns has the signs by their codes of IEEE 11073-10101. It is never modified. The Personal Health Device guide
-// (https://hl7.org/fhir/uv/phd/) calls a pulse rate, however it is measured, a heart rate. Monitors at a bed send the
-// pressures of a cuff and a temperature without its site.
-var mdcSigns = map[string]vitals.Sign{
-	"150021": vitals.Systolic,        // MDC_PRESS_BLD_NONINV_SYS
-	"150022": vitals.Diastolic,       // MDC_PRESS_BLD_NONINV_DIA
-	"150301": vitals.Systolic,        // MDC_PRESS_CUFF_SYS
-	"150302": vitals.Diastolic,       // MDC_PRESS_CUFF_DIA
-	"150456": vitals.SpO2,            // MDC_PULS_OXIM_SAT_O2
-	"149530": vitals.HeartRate,       // MDC_PULS_OXIM_PULS_RATE
-	"149546": vitals.HeartRate,       // MDC_PULS_RATE_NON_INV
-	"147842": vitals.HeartRate,       // MDC_ECG_HEART_RATE
-	"151562": vitals.RespiratoryRate, // MDC_RESP_RATE
-	"150344": vitals.BodyTemperature, // MDC_TEMP
-	"150364": vitals.BodyTemperature, // MDC_TEMP_BODY
-	"188736": vitals.BodyWeight,      // MDC_MASS_BODY_ACTUAL
+// A source is a sign, and the place of one of its codes in their order. If a device measures a sign in several ways at
+// once, the value of the first one is stored. LOINC codes, which mostly leave the method open, have the place generic.
+type source struct {
+	sign  vitals.Sign
+	order int
 }
 
-// MDC returns the sign with a code of IEEE 11073-10101, a decimal number with its partition.
-func MDC[T ~string | ~[]byte](code T) (vitals.Sign, bool) {
-	s, ok := mdcSigns[string(code)]
-	return s, ok
+const generic = 1
+
+// mdcSigns has the sources by their codes of IEEE 11073-10101, as the Rosetta Terminology Mapping (RTMMS,
+// https://rtmms.nist.gov/) lists them. It is never modified. Monitors at a bed send the pressures of a cuff and a
+// temperature without its site. The rates of ventilators (151586) and of the airway (151570), to which a ventilator's breaths belong, are
+// nobody's respiration.
+var mdcSigns = map[string]source{
+	"150021": {vitals.Systolic, 0},        // MDC_PRESS_BLD_NONINV_SYS
+	"150301": {vitals.Systolic, 2},        // MDC_PRESS_CUFF_SYS
+	"150022": {vitals.Diastolic, 0},       // MDC_PRESS_BLD_NONINV_DIA
+	"150302": {vitals.Diastolic, 2},       // MDC_PRESS_CUFF_DIA
+	"150456": {vitals.SpO2, 0},            // MDC_PULS_OXIM_SAT_O2
+	"147842": {vitals.HeartRate, 0},       // MDC_ECG_HEART_RATE
+	"149530": {vitals.PulseRate, 0},       // MDC_PULS_OXIM_PULS_RATE
+	"149522": {vitals.PulseRate, 2},       // MDC_BLD_PULS_RATE_INV, of a pressure in an artery
+	"149546": {vitals.PulseRate, 3},       // MDC_PULS_RATE_NON_INV, of a cuff
+	"149514": {vitals.PulseRate, 4},       // MDC_PULS_RATE
+	"151562": {vitals.RespiratoryRate, 0}, // MDC_RESP_RATE
+	"151578": {vitals.RespiratoryRate, 2}, // MDC_TTHOR_RESP_RATE, by impedance
+	"151594": {vitals.RespiratoryRate, 3}, // MDC_CO2_RESP_RATE
+	"151650": {vitals.RespiratoryRate, 4}, // MDC_ACOUSTIC_RESP_RATE
+	"151658": {vitals.RespiratoryRate, 5}, // MDC_PULS_OXIM_PLETH_RESP_RATE
+	"150364": {vitals.BodyTemperature, 0}, // MDC_TEMP_BODY
+	"150344": {vitals.BodyTemperature, 2}, // MDC_TEMP
+	"188736": {vitals.BodyWeight, 0},      // MDC_MASS_BODY_ACTUAL
 }
 
-// LOINC returns the first sign that is accepted and has a LOINC code: several have a general one in addition to
-// their own.
-func LOINC(signs *vitals.Signs, code string) (vitals.Sign, bool) {
-	for s, d := range signs.All() {
-		if !d.Retired && slices.Contains(d.LOINC, code) {
-			return s, true
+// LOINC codes of a body temperature, and of one in the mouth, which FHIR's profile permits beside the first only.
+const (
+	temperature = "8310-5"
+	oral        = "8331-1"
+)
+
+// A Meaning is what a code may mean; 0 is nothing that is stored. The meaning of several codes is their bitwise AND: bit
+// s stands for sign s, and those that follow for what no code is. Bits from Free are those of an input.
+type Meaning uint64
+
+const (
+	notTemperature Meaning = 1 << (vitals.MaxSigns + iota)
+	notOral
+	orders // as many bits as the place in the order, of at most maxOrder
+)
+
+const (
+	maxOrder = 14
+
+	Free = vitals.MaxSigns + 2 + maxOrder
+
+	// Anything is the meaning of no code.
+	Anything Meaning = math.MaxUint64
+)
+
+// a returns the meaning of a code of signs.
+func a(signs uint32, order int) Meaning {
+	if signs == 0 {
+		return 0
+	}
+	return Meaning(signs) | notTemperature | notOral | orders*(1<<order-1)
+}
+
+// A Table has the signs that codes mean.
+type Table struct {
+	Signs            *vitals.Signs
+	PulseAsHeartRate bool // a pulse rate is stored as a heart rate
+}
+
+// MDC returns the meaning of a code of IEEE 11073-10101, a decimal number with its partition. It may be a sign of the
+// user's own, too, whose LOINC codes are of the same sign.
+func (t Table) MDC(code string) Meaning {
+	is, known := mdcSigns[code]
+	if !known {
+		return 0
+	}
+	signs := uint32(1) << is.sign
+	if is.sign == vitals.HeartRate {
+		signs |= 1 << vitals.RestingHeartRate // not of a pulse, else the codes of both would mean a resting rate
+	}
+	for s, d := range t.Signs.All() {
+		if fits := t.fits(d); d.Own() && !d.Retired && fits != 0 && vitals.First(fits) == is.sign {
+			signs |= 1 << s
 		}
 	}
-	return 0, false
+	return a(signs, is.order)
+}
+
+// fits returns the built-in signs that all LOINC codes of a sign may mean that built-in ones have.
+func (t Table) fits(d *vitals.Definition) (signs uint32) {
+	for _, code := range d.LOINC {
+		if its := t.with(code) & builtIn; its != 0 && signs == 0 {
+			signs = its
+		} else if its != 0 {
+			signs &= its
+		}
+	}
+	return signs
+}
+
+const builtIn = 1<<vitals.NumBuiltIn - 1
+
+// with returns the signs that are accepted and have a LOINC code.
+func (t Table) with(code string) (signs uint32) {
+	for s, d := range t.Signs.All() {
+		if !d.Retired && slices.Contains(d.LOINC, code) {
+			signs |= 1 << s
+		}
+	}
+	return signs
+}
+
+// LOINC returns the meaning of a LOINC code.
+func (t Table) LOINC(code string) Meaning {
+	m := a(t.with(code), generic)
+	switch {
+	case code == temperature:
+		m &^= notTemperature
+	case code == oral && m == 0:
+		m = a(1<<vitals.BodyTemperature, generic) &^ notOral
+	}
+	return m
+}
+
+// Field returns the meaning of the field of a sign of the user's own.
+func (t Table) Field(field string) Meaning {
+	s, known := t.Signs.Named(field)
+	if d := t.Signs.Of(s); !known || !d.Own() || d.Retired {
+		return 0
+	}
+	return a(1<<s, generic)
+}
+
+// Sign returns the sign that a concept means, and the place of its code in the order of the sign's codes. Of several built-in signs it is
+// the most general: a heart rate, then a pulse rate. Of several of the user's own it is none.
+func (t Table) Sign(m Meaning) (s vitals.Sign, order int, ok bool) {
+	signs := uint32(m)
+	if m&notOral == 0 && m&notTemperature != 0 {
+		signs &^= 1 << vitals.BodyTemperature
+	}
+	if m == Anything || signs == 0 {
+		return 0, 0, false
+	}
+	s, order = vitals.First(signs), bits.OnesCount64(uint64(m/orders)&(1<<maxOrder-1))
+	if s == vitals.RestingHeartRate && signs&(1<<vitals.PulseRate) != 0 {
+		s = vitals.PulseRate
+	}
+	if stored := t.Stored(s); stored != s { // the rate of an ECG comes first
+		s, order = stored, order+maxOrder/2
+	}
+	return s, order, signs&builtIn != 0 || bits.OnesCount32(signs) == 1
+}
+
+// Stored returns the sign as which the values of a sign are stored.
+func (t Table) Stored(s vitals.Sign) vitals.Sign {
+	if t.PulseAsHeartRate && s == vitals.PulseRate {
+		return vitals.HeartRate
+	}
+	return s
 }
 
 // mdcUnits has the units of UCUM by their codes of IEEE 11073-10101. It is never modified.

@@ -9,14 +9,22 @@ import (
 )
 
 // Each code of IEEE 11073-10101 has its partition: signs are in 2 or 3, units in 4. A unit has the decimal prefix that
-// the last five bits of its code stand for (IEEE 11073-10101, A.3).
+// the last five bits of its code stand for (IEEE 11073-10101, A.3). Two sources of a sign have never the same place.
 func TestMDC(t *testing.T) {
-	signs := vitals.NewSigns()
-	units := map[string]bool{}
+	table := codes.Table{Signs: vitals.NewSigns()}
+	units, places := map[string]bool{}, map[[2]int]int{}
 	for code := range 1 << 19 {
 		text := strconv.Itoa(code)
-		if s, ok := codes.MDC(text); ok && (code>>16 != 2 || signs.Of(s) == nil) {
-			t.Errorf("%d is the code of %s", code, signs.Field(s))
+		if m := table.MDC(text); m != 0 {
+			s, order, ok := table.Sign(m)
+			if code>>16 != 2 || !ok {
+				t.Errorf("%d is the code of %s", code, table.Signs.Field(s))
+			}
+			place := [2]int{int(s), order}
+			if other, twice := places[place]; twice {
+				t.Errorf("%d and %d have the same place", other, code)
+			}
+			places[place] = code
 		}
 		unit, ok := codes.MDCUnit(text)
 		if !ok {
@@ -28,33 +36,33 @@ func TestMDC(t *testing.T) {
 			t.Errorf("%d is the code of %s", code, unit)
 		}
 	}
-	for _, d := range signs.All() {
+	for _, d := range table.Signs.All() {
 		if !units[d.Unit] {
 			t.Errorf("no code of %s", d.Unit)
 		}
 	}
-}
-
-// A LOINC code is that of the first sign that has it, and each sign has one.
-func TestLOINC(t *testing.T) {
-	signs := vitals.NewSigns()
-	for s, d := range signs.All() {
-		if got, ok := codes.LOINC(signs, d.LOINC[0]); !ok || got != s {
-			t.Errorf("%s is the code of %s, want %s", d.LOINC[0], signs.Field(got), d.Field)
+	for _, code := range []string{"151586", "151570", "150388", "150324"} { // of a ventilator, of the airway, of the skin, of arterial blood
+		if table.MDC(code) != 0 {
+			t.Errorf("%s is the code of a sign", code)
 		}
 	}
-	if got, _ := codes.LOINC(signs, "8867-4"); signs.Field(got) != "heart_rate_bpm" {
-		t.Errorf("8867-4 is the code of %s", signs.Field(got))
+}
+
+// Each sign has a LOINC code of its own, which comes first.
+func TestLOINC(t *testing.T) {
+	table := codes.Table{Signs: vitals.NewSigns()}
+	for s, d := range table.Signs.All() {
+		if got, _, ok := table.Sign(table.LOINC(d.LOINC[0])); !ok || got != s {
+			t.Errorf("%s is the code of %s, want %s", d.LOINC[0], table.Signs.Field(got), d.Field)
+		}
 	}
-	if _, ok := codes.LOINC(signs, "1-8"); ok {
+	if table.LOINC("1-8") != 0 {
 		t.Error("1-8 is the code of a sign")
 	}
 	own := vitals.Definition{Field: "fev1_l", Label: "FEV1", Unit: "L", LOINC: []string{"20150-9"}, Accepted: vitals.Range{Min: 1, Max: 12}, Usual: vitals.Range{Min: 1, Max: 12}}
 	for _, define := range [][]vitals.Definition{{own}, nil} {
-		if err := signs.Define(define); err != nil {
-			t.Fatal(err)
-		}
-		if _, ok := codes.LOINC(signs, "20150-9"); ok != (define != nil) {
+		try(t, table.Signs.Define(define))
+		if _, _, ok := table.Sign(table.LOINC("20150-9")); ok != (define != nil) {
 			t.Errorf("own sign defined: %v, known: %v", define != nil, ok)
 		}
 	}

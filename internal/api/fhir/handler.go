@@ -27,6 +27,8 @@ type Options struct {
 	// a slash at its end.
 	// If empty, it is made from the host to which a request was sent.
 	Base string
+
+	PulseAsHeartRate bool // see [codes.Table]
 }
 
 // A Handler serves FHIR. Its methods are http.HandlerFuncs, or forms of sent readings.

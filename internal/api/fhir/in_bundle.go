@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pulsegate/pulsegate/internal/api/codes"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/strictjson"
 	"github.com/pulsegate/pulsegate/internal/storage"
@@ -40,7 +41,8 @@ func (s *intake) Decode(body []byte, in *ingest.Intake) error {
 	}
 	in.Units = true
 	d := &decoder{
-		intake: s, parser: &parser{Reader: strictjson.NewReader(body), signs: s.h.reader.Signs()}, in: in,
+		intake: s, in: in,
+		parser:  &parser{Reader: strictjson.NewReader(body), codes: codes.Table{Signs: s.h.reader.Signs(), PulseAsHeartRate: s.h.opt.PulseAsHeartRate}},
 		devices: map[vitals.Name]*resolved{}, urls: map[string]*sentEntry{},
 	}
 	if s.bundle {
@@ -220,7 +222,7 @@ func (d *decoder) observation(i int, e *sentEntry) *fieldFault {
 func (d *decoder) add(i int, e *sentEntry, device *resolved, r *vitals.Reading) *fieldFault {
 	if err := d.in.Rules.Validate(r, d.in.NowUnixMs); err != nil {
 		broken := err.(*vitals.FieldError)
-		return &fieldFault{d.places[i].path(d.signs, broken.Field), broken.Reason()}
+		return &fieldFault{d.places[i].path(d.codes.Signs, broken.Field), broken.Reason()}
 	}
 	assigned := storage.SubjectAt(device.assignments, r.TimeUnixMs)
 	switch {

@@ -305,12 +305,12 @@ func phdVisit(what ...string) (b sentBundle) {
 func TestPersonalHealthGateway(t *testing.T) {
 	s := receive(t)
 	all := phdVisit("patient", "phg", "phd", "clock", "spo2", "pulse", "pressure", "pressure with mean", "rates", "wave", "status", "battery", "not a number", "in alarm")
-	const kept = `{"device":"d_2","time":"2026-11-21T10:00:01.000+01:00","spo2_pct":98,"heart_rate_bpm":53}
+	const kept = `{"device":"d_2","time":"2026-11-21T10:00:01.000+01:00","spo2_pct":98,"pulse_rate_bpm":53}
 {"device":"d_2","time":"2026-11-21T10:00:02.000+01:00","systolic_mmhg":116,"diastolic_mmhg":71}
 `
-	const rates = `{"device":"d_2","time":"2026-11-21T10:00:04.000+01:00","heart_rate_bpm":60.5}
-{"device":"d_2","time":"2026-11-21T10:00:04.500+01:00","heart_rate_bpm":61.5}
-{"device":"d_2","time":"2026-11-21T10:00:05.500+01:00","heart_rate_bpm":63.5}
+	const rates = `{"device":"d_2","time":"2026-11-21T10:00:04.000+01:00","pulse_rate_bpm":60.5}
+{"device":"d_2","time":"2026-11-21T10:00:04.500+01:00","pulse_rate_bpm":61.5}
+{"device":"d_2","time":"2026-11-21T10:00:05.500+01:00","pulse_rate_bpm":63.5}
 `
 	w := send(s.bundle, all.as("transaction"))
 	if w.Code != 422 || s.stored() != "" {
@@ -327,14 +327,14 @@ func TestPersonalHealthGateway(t *testing.T) {
 			status = "200"
 		}
 		w := send(s.bundle, phdVisit("patient", "phd", "spo2", "pulse", "pressure").as("transaction"), "Prefer", prefer)
-		checkResponses(t, w.Body.Bytes(), "transaction-response", "200 Patient/p-1", "200 Device/d.u2", status+" Observation/spo2-", status+" Observation/hr-", status+" Observation/bp-")
+		checkResponses(t, w.Body.Bytes(), "transaction-response", "200 Patient/p-1", "200 Device/d.u2", status+" Observation/spo2-", status+" Observation/pr-", status+" Observation/bp-")
 		if got := s.stored(); got != kept {
 			t.Errorf("a transaction with %q: stored\n%s, want\n%s", prefer, got, kept)
 		}
 	}
 	w = send(s.bundle, all.as("batch"))
 	checkResponses(t, w.Body.Bytes(), "batch-response", "200 Patient/p-1", "422 assigned to no patient", "200 Device/d.u2", "422 not a vital sign",
-		"200 Observation/spo2-", "200 Observation/hr-", "200 Observation/bp-", "422 mean pressure", "201 Observation/hr-", "422 not a vital sign", "422 not a vital sign", "422 not a vital sign", "422 ", "422 ")
+		"200 Observation/spo2-", "200 Observation/pr-", "200 Observation/bp-", "422 mean pressure", "201 Observation/pr-", "422 not a vital sign", "422 not a vital sign", "422 not a vital sign", "422 ", "422 ")
 	if got := s.stored(); got != kept+rates {
 		t.Errorf("a batch: stored\n%s, want\n%s", got, kept+rates)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 
+	"github.com/pulsegate/pulsegate/internal/api/codes"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -31,7 +32,7 @@ type when struct {
 // observe converts an Observation. maxSamples bounds the readings of SampledData.
 func (p *parser) observe(r *sentResource, maxSamples int) (o observed, fault *fieldFault) {
 	var ok bool
-	if o.group, ok = groupFor(p.signs, r.code); !ok {
+	if o.group, ok = groupFor(p.codes, r.code); !ok {
 		if r.code == meansMean {
 			return o, &fieldFault{"code", "mean pressure, which Pulsegate does not store"}
 		}
@@ -47,12 +48,12 @@ func (p *parser) observe(r *sentResource, maxSamples int) (o observed, fault *fi
 		return o, fault
 	}
 	if o.group == bloodPressure {
-		return o, o.setPressures(p.signs, r)
+		return o, o.setPressures(p.codes, r)
 	}
 	if len(r.components) > 0 {
 		return o, &fieldFault{componentPath(0, ""), notStored}
 	}
-	sign := p.signs.Of(o.sign())
+	sign := p.codes.Signs.Of(o.sign())
 	switch {
 	case r.hasValue && r.hasSampled:
 		return o, &fieldFault{"value[x]", "given twice"}
@@ -87,13 +88,13 @@ func (o *observed) setTime(e *effective) *fieldFault {
 }
 
 // setPressures sets the values of the components of a blood pressure.
-func (o *observed) setPressures(signs *vitals.Signs, r *sentResource) *fieldFault {
+func (o *observed) setPressures(table codes.Table, r *sentResource) *fieldFault {
 	if r.hasValue || r.hasSampled {
 		return &fieldFault{"value[x]", "a blood pressure has components only"}
 	}
 	for i := range r.components {
 		c := &r.components[i]
-		sign, ok := signFor(c.code)
+		sign, ok := signFor(table, c.code)
 		switch {
 		case c.code == meansMean:
 			return &fieldFault{componentPath(i, ""), "mean pressure, which is " + notStored}
@@ -107,7 +108,7 @@ func (o *observed) setPressures(signs *vitals.Signs, r *sentResource) *fieldFaul
 			return &fieldFault{componentPath(i, ""), "given twice"}
 		}
 		o.component[sign] = int8(i) // below maxParts
-		if fault := o.set(sign, signs.Of(sign), &c.value); fault != nil {
+		if fault := o.set(sign, table.Signs.Of(sign), &c.value); fault != nil {
 			return fault.in(componentPath(i, ".valueQuantity."))
 		}
 	}

@@ -6,14 +6,14 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/pulsegate/pulsegate/internal/api/codes"
 	"github.com/pulsegate/pulsegate/internal/api/strictjson"
-	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // A parser reads resources.
 type parser struct {
 	*strictjson.Reader
-	signs   *vitals.Signs
+	codes   codes.Table
 	samples int // of SampledData that were converted, stored or not
 }
 
@@ -279,8 +279,8 @@ func (p *parser) concept(visit func(system, code []byte)) {
 
 // meaning reads a CodeableConcept and returns the meaning of its codes.
 func (p *parser) meaning() (m meaning) {
-	m = meansAnything
-	p.concept(func(system, code []byte) { m &= meaningOf(p.signs, system, code) })
+	m = codes.Anything
+	p.concept(func(system, code []byte) { m &= meaningOf(p.codes, system, code) })
 	return m
 }
 

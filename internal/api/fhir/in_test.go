@@ -141,7 +141,7 @@ func TestSendObservation(t *testing.T) {
 		{"heart rate", sentObservation(sentRate, sentTime, sentD1, sentQuantity("7.2e1", "/min")), "hr-mwq6g83f-d-1", at + `"heart_rate_bpm":72}`},
 		{"resting heart rate", sentObservation(sentRest, sentTime, sentD1, sentQuantity("58", "/min")), "rhr-mwq6g83f-d-1", at + `"resting_heart_rate_bpm":58}`},
 		{"blood pressure", sentObservation(sentBP, sentTime, sentD1, `"component":[`+sentPart("8462-4", "80")+`,`+sentPart("8480-6", "120.25")+`]`), "bp-mwq6g83f-d-1", at + `"systolic_mmhg":120.25,"diastolic_mmhg":80}`},
-		{"codes of devices", sentObservation(`"code":{"coding":[{"system":"urn:iso:std:iso:11073:10101","code":"149530"},{"system":"http://example.org","code":"x"}]}`, sentTime, sentD1, sentQuantity("72", "/min")), "hr-mwq6g83f-d-1", at + `"heart_rate_bpm":72}`},
+		{"codes of devices", sentObservation(`"code":{"coding":[{"system":"urn:iso:std:iso:11073:10101","code":"149530"},{"system":"http://example.org","code":"x"}]}`, sentTime, sentD1, sentQuantity("72", "/min")), "pr-mwq6g83f-d-1", at + `"pulse_rate_bpm":72}`},
 		{"an ECG's heart rate", sentObservation(`"code":{"coding":[{"system":"urn:iso:std:iso:11073:10101","code":"147842"}]}`, sentTime, sentD1, sentQuantity("72", "/min")), "hr-mwq6g83f-d-1", at + `"heart_rate_bpm":72}`},
 		{"a cuff's blood pressure", sentObservation(mdcCode("150300"), sentTime, sentD1, `"component":[{`+mdcCode("150301")+`,`+sentQuantity("120.25", "mm[Hg]")+`},{`+mdcCode("150302")+`,`+sentQuantity("80", "mm[Hg]")+`}]`), "bp-mwq6g83f-d-1", at + `"systolic_mmhg":120.25,"diastolic_mmhg":80}`},
 		{"a temperature without its site", sentObservation(mdcCode("150344"), sentTime, sentD1, sentQuantity("36.6", "Cel")), "temp-mwq6g83f-d-1", at + `"body_temperature_c":36.6}`},

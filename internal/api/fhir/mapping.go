@@ -77,7 +77,7 @@ type mapping struct {
 }
 
 // builtIn has the mappings of the built-in signs, by the vital signs profiles of FHIR R4
-// (https://hl7.org/fhir/R4/observation-vitalsigns.html), which has none for a pulse rate and for
+// (https://hl7.org/fhir/R4/observation-vitalsigns.html), which has none for
 // glucose. It is never modified. The names of units are those of that page's examples.
 var builtIn = [...]mapping{
 	bloodPressure: {
@@ -94,7 +94,7 @@ var builtIn = [...]mapping{
 		"hr", "heartrate", vitalSigns, []coding{{loinc, "8867-4", "Heart rate"}}, "",
 		[]component{{sign: vitals.HeartRate}}, "beats/minute",
 	},
-	// The profile requires 8867-4, which is the more general code.
+	// The profile requires 8867-4, which is the more general code, also of a resting rate and of a pulse.
 	vitals.RestingHeartRate - 1: {
 		"rhr", "heartrate", vitalSigns, []coding{{loinc, "40443-4", "Heart rate --resting"}, {loinc, "8867-4", "Heart rate"}}, "",
 		[]component{{sign: vitals.RestingHeartRate}}, "beats/minute",
@@ -120,7 +120,7 @@ var builtIn = [...]mapping{
 		[]component{{sign: vitals.GlucoseMolar}}, "mmol/L",
 	},
 	vitals.PulseRate - 1: {
-		"pr", "", vitalSigns, []coding{{loinc, "8889-8", "Heart rate by Pulse oximetry"}}, "",
+		"pr", "heartrate", vitalSigns, []coding{{loinc, "8889-8", "Heart rate by Pulse oximetry"}, {loinc, "8867-4", "Heart rate"}}, "",
 		[]component{{sign: vitals.PulseRate}}, "beats/minute",
 	},
 }

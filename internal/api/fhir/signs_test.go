@@ -41,6 +41,9 @@ func TestReceiveSigns(t *testing.T) {
 		{sentCode(loinc, "2339-0"), "99", "mg/dL", `"glucose_mg_dl":99`},
 		{sentCode(loinc, "15074-8"), "5.5", "mmol/L", `"glucose_mmol_l":5.5`},
 		{sentCode(loinc, "8889-8"), "71", "/min", `"pulse_rate_bpm":71`},
+		{sentCode(loinc, "8889-8", loinc, "8867-4"), "71", "/min", `"pulse_rate_bpm":71`},
+		{sentCode(mdc, "149546", loinc, "8867-4", loinc, "8889-8"), "71", "/min", `"pulse_rate_bpm":71`},
+		{sentCode(mdc, "150364", loinc, "8310-5", loinc, "8331-1"), "36.6", "Cel", `"body_temperature_c":36.6`},
 		{sentCode(loinc, "80404-7"), "42.5", "ms", `"hrv_rmssd_ms":42.5`},
 		{sentCode(loinc, "80404-7"), "0", "ms", `"hrv_rmssd_ms":0`},
 		{sentCode(own, "hrv_rmssd_ms"), "42.5", "ms", `"hrv_rmssd_ms":42.5`},
@@ -64,7 +67,7 @@ func TestReceiveSigns(t *testing.T) {
 		{sentCode(own, "skin_delta_c", own, "hrv_rmssd_ms"), "1", "Cel", "not a vital sign"},
 		{sentCode(own, "skin_delta_c", loinc, "8310-5"), "1", "Cel", "not a vital sign"},
 		{sentCode(loinc, "80404-7", loinc, "8867-4"), "42", "ms", "not a vital sign"},
-		{sentCode(loinc, "8889-8", loinc, "8867-4"), "71", "/min", "not a vital sign"},
+		{sentCode(loinc, "8889-8", mdc, "147842"), "71", "/min", "not a vital sign"},
 		{sentCode(loinc, "1-8", own, "hrv_rmssd_ms"), "42", "ms", "not a vital sign"},
 	} {
 		s := receive(t)
@@ -100,7 +103,7 @@ func TestServeSigns(t *testing.T) {
 		{"&_sort=-date", all},
 		{"&code=8310-5", []string{"temp"}},
 		{"&code=http://loinc.org|9279-1,29463-7", []string{"resp", "wt"}},
-		{"&code=8867-4", []string{"sm8t7heh9"}},
+		{"&code=8867-4", []string{"pr", "sm8t7heh9"}},
 		{"&code=skin_delta_c", []string{"sreljkib0"}},
 		{"&code=urn:pulsegate:sign|skin_delta_c,urn:pulsegate:sign|hrv_rmssd_ms", []string{"s085f6rhk", "sreljkib0"}},
 		{"&code=urn:pulsegate:sign|", []string{"s085f6rhk", "sm8t7heh9", "sreljkib0"}},
@@ -124,7 +127,7 @@ func TestServeSigns(t *testing.T) {
 	for key, want := range map[string][]string{
 		"temp":      {`"profile":["http://hl7.org/fhir/StructureDefinition/bodytemp"]`, `"code":"vital-signs"`, `"code":"8310-5"`, `"valueQuantity":{"value":36.6,"unit":"C","system":"http://unitsofmeasure.org","code":"Cel"}`},
 		"glum":      {`"}` + `,"status":"final","category":[{"coding":[{"system":"http://terminology.hl7.org/CodeSystem/observation-category","code":"laboratory","display":"Laboratory"}]}]`, `"value":5.5,"unit":"mmol/L"`},
-		"pr":        {`"code":"8889-8","display":"Heart rate by Pulse oximetry"`},
+		"pr":        {`"profile":["http://hl7.org/fhir/StructureDefinition/heartrate"]`, `"code":"8889-8","display":"Heart rate by Pulse oximetry"},{"system":"http://loinc.org","code":"8867-4","display":"Heart rate"}`},
 		"s085f6rhk": {`"code":{"coding":[{"system":"http://loinc.org","code":"80404-7"},{"system":"urn:pulsegate:sign","code":"hrv_rmssd_ms","display":"RMSSD"}],"text":"RMSSD"}`, `"value":42.5,"unit":"ms"`},
 		"sreljkib0": {`"code":{"coding":[{"system":"urn:pulsegate:sign","code":"skin_delta_c","display":"Difference"}],"text":"Difference"}`, `{"value":-0.375,"unit":"Cel","system":"http://unitsofmeasure.org","code":"Cel"}`},
 	} {

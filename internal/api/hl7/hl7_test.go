@@ -3,6 +3,7 @@ package hl7_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -107,7 +108,7 @@ OBX|7|NM|150456^MDC_PULS_OXIM_SAT_O2^MDC|1.6.1.1|+097.50|262688^MDC_DIM_PERCENT^
 OBX|8|NM|150022^MDC_PRESS_BLD_NONINV_DIA^MDC|1.1.1.2|80|mm[Hg]^mm[Hg]^UCUM|||||R|||||||080019FFFE0B4020^B40_GE
 OBX|9|NM|149546^MDC_PULS_RATE_NON_INV^MDC|1.1.1.4|63|{beat}/min^{beat}/min^UCUM|||||R|||||||080019FFFE0B4020^B40_GE
 `, "MSA|AA|MSGID1234\n", "080019FFFE0B4020", []string{
-			"080019FFFE0B4020 2026-11-22T04:26:42.000+00:00,systolic_mmhg:120,diastolic_mmhg:80,heart_rate_bpm:63,gateway ACDE48234567ABCD",
+			"080019FFFE0B4020 2026-11-22T04:26:42.000+00:00,systolic_mmhg:120,diastolic_mmhg:80,pulse_rate_bpm:63,gateway ACDE48234567ABCD",
 			"080019FFFE0B4020 2026-11-22T09:27:15.000+05:00,spo2_pct:97.5,heart_rate_bpm:80,gateway ACDE48234567ABCD"}},
 		{"devices of PRT segments, LOINC codes, other separators, lines of CR and LF", strings.NewReplacer("|", "!", "^", "#", "\\&", "?&").Replace(header+patient+order) +
 			"PRT!1!UC!!EQUIP#Equipment#HL70912!!!!!!of-the-order##0123#EUI-64\n\n" +
@@ -135,5 +136,52 @@ OBX|9|NM|149546^MDC_PULS_RATE_NON_INV^MDC|1.1.1.4|63|{beat}/min^{beat}/min^UCUM|
 				t.Errorf("sent again:\n%s", again)
 			}
 		})
+	}
+}
+
+// Of several sources of a sign, the first by the order of its codes is stored, in whatever order they come, and the others
+// are no error. A source without a value leaves the place to the next.
+func TestSeveralSources(t *testing.T) {
+	const first, again = "20261122093000+0000", "20261122093001+0000"
+	obx := func(code, value, unit, at string) string {
+		return "OBX|1|NM|" + code + "^^MDC||" + value + "|" + unit + "^^UCUM|||||R|||" + at + "||||d\n"
+	}
+	rates := []string{
+		obx("149530", "70", "/min", first), obx("149546", "74", "/min", first), obx("147842", "72", "/min", first),
+		obx("151578", "17", "/min", first), obx("151594", "18", "/min", first), obx("150344", "36.5", "Cel", first), obx("150364", "37", "Cel", first),
+		obx("150301", "121", "mm[Hg]", first) + obx("150302", "81", "mm[Hg]", first), obx("150021", "120", "mm[Hg]", first) + obx("150022", "80", "mm[Hg]", first),
+	}
+	const want = "systolic_mmhg:120,diastolic_mmhg:80,heart_rate_bpm:72,respiratory_rate_bpm:17,body_temperature_c:37,pulse_rate_bpm:70"
+	const conflict = "ERR||OBX^2^5|205^Duplicate key identifier^HL70357|E||||"
+	reversed := slices.Clone(rates)
+	slices.Reverse(reversed)
+	for _, tt := range []struct {
+		name      string
+		asRate    bool
+		obx       []string
+		answer    string // the end of MSA-1, and the beginning of ERR
+		want      string
+		atAnother string
+	}{
+		{"in order", false, rates, "AA", want, ""},
+		{"reversed", false, reversed, "AA", want, ""},
+		{"pulse as heart rate", true, reversed, "AA", strings.TrimSuffix(want, ",pulse_rate_bpm:70"), ""},
+		{"other times", false, []string{obx("149546", "74", "/min", first), obx("149530", "70", "/min", again)}, "AA", "pulse_rate_bpm:74", "pulse_rate_bpm:70"},
+		{"no signal of the first", false, []string{obx("149530", "0", "/min", first), obx("149546", "74", "/min", first)}, "AE", "pulse_rate_bpm:74", ""},
+		{"no number of the first", false, []string{obx("149546", "74", "/min", first), obx("149530", "--", "/min", first)}, "AE", "pulse_rate_bpm:74", ""},
+		{"no signal of the second", false, []string{obx("149530", "70", "/min", first), obx("149546", "0", "/min", first)}, "AA", "pulse_rate_bpm:70", ""},
+		{"the same source twice", false, []string{obx("149530", "70", "/min", first), obx("149530", "71", "/min", first)}, conflict, "pulse_rate_bpm:70", ""},
+		{"the same value twice", false, []string{obx("149530", "70", "/min", first), obx("149530", "70", "/min", first)}, "AA", "pulse_rate_bpm:70", ""},
+		{"a ventilator", false, []string{obx("151594", "18", "/min", first), obx("151586", "12", "/min", first)}, "OBX-3: not a code of a sign", "respiratory_rate_bpm:18", ""},
+	} {
+		s := serve(t, ingest.Config{}, hl7.Options{PulseAsHeartRate: tt.asRate})
+		for range 2 {
+			if got := s.send(header + strings.Join(tt.obx, "")); !strings.Contains(got, tt.answer) {
+				t.Errorf("%s: answer\n%s", tt.name, got)
+			}
+		}
+		if got := strings.Join(s.all(t, "d"), "\n"); !strings.Contains(got, ","+tt.want+",gateway") || !strings.Contains(got, tt.atAnother) || (tt.atAnother == "") == strings.Contains(got, "\n") {
+			t.Errorf("%s: stored\n%s", tt.name, got)
+		}
 	}
 }

@@ -17,9 +17,10 @@ import (
 
 // Options are the options of messages. They are not modified.
 type Options struct {
-	Signs         *vitals.Signs
-	Zone          *time.Location // of times without an offset; nil means that they are rejected
-	IgnoreUnknown bool           // leave out OBX with codes that no sign has instead of rejecting them
+	Signs            *vitals.Signs
+	Zone             *time.Location // of times without an offset; nil means that they are rejected
+	PulseAsHeartRate bool           // see [codes.Table]
+	IgnoreUnknown    bool           // leave out OBX with codes that no sign has instead of rejecting them
 
 	// Authority is the assigning authority of the identifiers of patients in PID-3, and after ^ their type if there are
 	// several. Empty means identifiers without an authority.
@@ -48,7 +49,8 @@ type Message struct {
 	msh  fields
 	zone []byte // offset of MSH-7, such as +0100; empty if there is none
 
-	places []place // by position
+	places       []place // by position
+	otherSources int     // readings that were left out, because the sign has another source that comes first
 }
 
 // A rule is a reason for which a message or an OBX is rejected. Its text is sent to the client.

@@ -3,6 +3,7 @@ package hl7
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,6 +18,7 @@ type place struct {
 	from    origin
 	obx     [2]int // ordinals; the second is 0 if there is none
 	signs   [2]vitals.Sign
+	order   int // of the source, see package codes
 
 	// If the OBX is rejected: which rule a field breaks. The field is unknown if the rule is about the reading.
 	at  location
@@ -93,6 +95,7 @@ func (m *Message) Decode(_ []byte, in *ingest.Intake) error {
 			return vitals.ErrTooManyReadings
 		}
 		if m.err == nil {
+			d.leaveOutSources()
 			d.settle()
 			return nil
 		}
@@ -174,11 +177,11 @@ func (d *decoder) close() {
 		}
 		return
 	}
-	sign, at, err := d.sign(f[3])
+	sign, order, at, err := d.sign(f[3])
 	if err == nil && at == 0 || err == errCode && d.opt.IgnoreUnknown {
 		return
 	}
-	p.signs, p.reading.Gateway = [2]vitals.Sign{sign, sign}, d.gateway
+	p.signs, p.order, p.reading.Gateway = [2]vitals.Sign{sign, sign}, order, d.gateway
 	if err == nil {
 		at, err = d.read(f, sign, &p.reading)
 	}
@@ -274,6 +277,43 @@ func (d *decoder) paired(path []byte, sign vitals.Sign, p *place) bool {
 		}
 	}
 	return false
+}
+
+// A measured is what several sources may have measured at once.
+type measured struct {
+	device vitals.Name
+	unixMs int64
+	sign   vitals.Sign
+}
+
+// leaveOutSources leaves out the readings of which the message has the sign for the same device and time by a source that comes first.
+func (d *decoder) leaveOutSources() {
+	d.otherSources = 0
+	var seen uint32
+	several := false
+	for i := range d.places {
+		several = several || seen>>d.places[i].signs[0]&1 != 0
+		seen |= 1 << d.places[i].signs[0]
+	}
+	if !several { // as in most messages
+		return
+	}
+	first := map[measured]int{}
+	of := func(p *place) measured { return measured{p.reading.Device, p.reading.TimeUnixMs, p.signs[0]} }
+	for i := range d.places {
+		p := &d.places[i]
+		if p.err == nil && d.in.Rules.Validate(&p.reading, d.in.NowUnixMs) == nil { // another source may have no signal
+			if order, others := first[of(p)]; !others || p.order < order {
+				first[of(p)] = p.order
+			}
+		}
+	}
+	all := len(d.places)
+	d.places = slices.DeleteFunc(d.places, func(p place) bool {
+		order, others := first[of(&p)]
+		return p.err == nil && others && p.order > order
+	})
+	d.otherSources = all - len(d.places)
 }
 
 // settle passes the readings on.

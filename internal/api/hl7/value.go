@@ -32,44 +32,38 @@ var (
 	errFine     = &rule{wrongType, "finer than a millisecond; times are not rounded"}
 )
 
-// sign returns the sign of OBX-3, or the field and the rule that it breaks. Both are zero if OBX-3 is not the code of a
-// measurement.
-func (d *decoder) sign(field []byte) (sign vitals.Sign, at int, err error) {
-	found, unknown, described := false, false, false
+// sign returns the sign of OBX-3 and the place of its source in their order, or the field and the rule that it breaks. at is zero if
+// OBX-3 is not the code of a measurement.
+func (d *decoder) sign(field []byte) (sign vitals.Sign, order, at int, err error) {
+	table := codes.Table{Signs: d.opt.Signs, PulseAsHeartRate: d.opt.PulseAsHeartRate}
+	meaning, known, described := codes.Anything, false, false
 	for _, first := range []int{1, 4} { // the code, and an alternate one
 		code, system := d.part(field, first), d.part(field, first+2)
-		var its vitals.Sign
-		var ok bool
+		var its codes.Meaning
 		switch string(system) {
 		case "MDC":
 			if n, err := strconv.ParseUint(string(code), 10, 32); err == nil && (n>>16 == 1 || n>>16 == 8) {
 				described = true
-				continue
 			}
-			its, ok = codes.MDC(code)
+			its = table.MDC(string(code))
 		case "LN":
-			its, ok = codes.LOINC(d.opt.Signs, string(code))
+			its = table.LOINC(string(code))
 		default:
 			continue
 		}
-		switch {
-		case !ok:
-			unknown = true
-			continue
-		case found && its != sign:
-			return 0, 3, errCodes
-		}
-		sign, found = its, true
+		_, _, alone := table.Sign(its)
+		meaning, known = meaning&its, known || alone
 	}
+	sign, order, ok := table.Sign(meaning)
 	switch {
-	case found && (unknown || described):
-		return 0, 3, errCodes
+	case ok:
+		return sign, order, 3, nil
+	case known:
+		return 0, 0, 3, errCodes
 	case described:
-		return 0, 0, nil
-	case !found:
-		return 0, 3, errCode
+		return 0, 0, 0, nil
 	}
-	return sign, 3, nil
+	return 0, 0, 3, errCode
 }
 
 // disowning has the flags of OBX-8 with which a device disowns a value: invalid, not available, calibrating, data of a
