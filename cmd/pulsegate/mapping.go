@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/api/codes"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/mapping"
 	"github.com/pulsegate/pulsegate/internal/api/mqtt"
@@ -22,6 +23,8 @@ type mappingTestCommand struct {
 	Name  string `placeholder:"NAME" help:"Mappings to use, if the file has several names."`
 	Topic string `placeholder:"TOPIC" help:"Topic to which the payloads were published, such as ward/ppg-1/state: it chooses the mappings and may name device and gateway."`
 
+	PulseAs string `enum:"pulse-rate,heart-rate" default:"pulse-rate" help:"As that of serve."`
+
 	signsFlag `embed:""`
 }
 
@@ -30,7 +33,7 @@ func (c *mappingTestCommand) Run(std stdio) error {
 	if err != nil {
 		return err
 	}
-	set, err := mapping.Read([]string{c.File}, signs, func(pattern string) (bool, error) {
+	set, err := mapping.Read([]string{c.File}, codes.Table{Signs: signs, PulseAsHeartRate: c.PulseAs == "heart-rate"}, func(pattern string) (bool, error) {
 		t, err := mqtt.ParseTopic(pattern)
 		return t.HasDevice(), err
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/signin"
 	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/api/alert"
+	"github.com/pulsegate/pulsegate/internal/api/codes"
 	"github.com/pulsegate/pulsegate/internal/api/influx"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/live"
@@ -61,6 +62,7 @@ type Options struct {
 	MLLPAssign    bool              `name:"mllp-assign" group:"readings-limits" help:"Assign a device that is assigned to nobody to the patient in PID-3 of an HL7 v2 message, from the time of its first reading."`
 	Mapping       []string          `group:"readings-limits" type:"path" placeholder:"FILE" help:"TOML file that maps payloads that others designed to readings, for topics and for POST /v1/mapped/NAME. It may be given several times."`
 	Signs         string            `group:"readings-limits" type:"path" placeholder:"FILE" help:"TOML file that defines signs of your own."`
+	PulseAs       string            `group:"readings-limits" enum:"pulse-rate,heart-rate" default:"pulse-rate" help:"How to store what HL7 v2, FHIR or a mapping names a pulse rate, such as the one of an oximeter or a cuff: as pulse_rate_bpm, or as heart_rate_bpm like the rate of an ECG."`
 	UnknownFields string            `group:"readings-limits" enum:"refuse,ignore" default:"refuse" help:"What to do with a reading that has an unknown field: reject it (refuse), or ignore the field."`
 	Oldest        time.Time         `group:"readings-limits" default:"2001-01-01T00:00:00Z" placeholder:"TIME" help:"Oldest accepted time of a reading, in RFC 3339. Devices whose clock was never set send times of 1970 or 2000. Integers below 10^11 are rejected too, because they look like seconds; 1970-01-01T00:00:00Z disables both checks."`
 	MaxAhead      time.Duration     `group:"readings-limits" default:"5m" help:"How far the time of a reading may be ahead of the server's clock."`
@@ -251,7 +253,7 @@ func (c *Options) parse() (p parsed, err error) {
 
 // setMappings reads the mappings for a table of signs.
 func (p *parsed) setMappings(c *Options, signs *vitals.Signs) (err error) {
-	p.mappings, err = mapping.Read(c.Mapping, signs, func(pattern string) (bool, error) {
+	p.mappings, err = mapping.Read(c.Mapping, codes.Table{Signs: signs, PulseAsHeartRate: c.pulseAsHeartRate()}, func(pattern string) (bool, error) {
 		t, err := mqtt.ParseTopic(pattern)
 		if err == nil && t.Overlaps(&p.topic) {
 			err = fmt.Errorf("a topic may have this pattern and that of --mqtt-topic, %s", c.MQTTTopic)
@@ -435,6 +437,9 @@ func setRanges(ranges *[vitals.MaxSigns]vitals.Range, signs *vitals.Signs, flag 
 
 // pieceTimeout is how long a client may take to read a piece of an answer.
 func (c *Options) pieceTimeout() time.Duration { return min(2*c.ReadTimeout, 30*time.Second) }
+
+// pulseAsHeartRate reports whether a pulse rate is stored as a heart rate.
+func (c *Options) pulseAsHeartRate() bool { return c.PulseAs == "heart-rate" }
 
 // ingest returns the configuration of the write side.
 func (c *Options) ingest(limits vitals.Limits) ingest.Config {

@@ -213,7 +213,7 @@ func (s *server) servePublic() (err error) {
 		options.Alerts = func(devices []storage.Device, first []query.ActiveAlert) { alert.First(engine, devices, first) }
 	}
 	reads := query.New(s.store, s.store, options)
-	records := fhir.New(s.store, s.store, fhir.Options{Service: shared, Version: s.opt.Version, Base: s.opt.FHIRURL})
+	records := fhir.New(s.store, s.store, fhir.Options{Service: shared, Version: s.opt.Version, Base: s.opt.FHIRURL, PulseAsHeartRate: s.opt.pulseAsHeartRate()})
 	cfg := s.opt.ingest(s.parsed.limits)
 	lines := influx.New(influx.Options{
 		Problems: s.problems, Signs: cfg.Limits.Signs, IgnoreUnknown: cfg.IgnoreUnknown, MaxLineBytes: cfg.MaxSingleBytes,
@@ -265,7 +265,7 @@ func (s *server) serveMLLP() error {
 		patients.Assign = s.assignFor
 	}
 	s.listeners.serveMLLP(hl7.ServerOptions{
-		Messages: hl7.Options{Signs: s.parsed.limits.Signs, Zone: s.parsed.zone, Authority: s.opt.MLLPAuthority, IgnoreUnknown: s.opt.UnknownFields == "ignore"},
+		Messages: hl7.Options{Signs: s.parsed.limits.Signs, Zone: s.parsed.zone, Authority: s.opt.MLLPAuthority, IgnoreUnknown: s.opt.UnknownFields == "ignore", PulseAsHeartRate: s.opt.pulseAsHeartRate()},
 		Core:     s.core, Gate: s.access.gate, Problems: s.problems, Rejections: s.rejections, Patients: patients,
 	})
 	return nil

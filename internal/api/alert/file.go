@@ -36,7 +36,7 @@ type file struct {
 // A table is a rule in a file; nil means that a key is missing.
 type table struct {
 	Name    string         `toml:"name"`
-	Sign    *string        `toml:"sign"`
+	Sign    any            `toml:"sign"` // a string, or an array of strings
 	Flag    *string        `toml:"flag"`
 	Above   *tomlfile.Text `toml:"above"`
 	Below   *tomlfile.Text `toml:"below"`
@@ -73,15 +73,19 @@ func ReadRules(path string, limits *vitals.FlagLimits) ([]Rule, error) {
 	if len(f.Alert) == 0 { // an editor that saves the file may have emptied it for a moment
 		return nil, fmt.Errorf("%s: no [[alert]]", path)
 	}
-	rules := make([]Rule, len(f.Alert))
+	var rules []Rule
+	var tables []int // of the rules
 	for i := range f.Alert {
-		if rules[i], err = f.Alert[i].rule(limits); err == nil {
-			err = because(i < MaxRules, "name", "more than %d alerts", MaxRules)
-		}
-		for j := 0; j < i && err == nil; j++ {
-			a, b := &rules[j], &rules[i]
-			overlap := strings.HasPrefix(a.Devices, b.Devices) || strings.HasPrefix(b.Devices, a.Devices)
-			err = because(!overlap || !a.sameLabels(b), "name", "for some devices, the labels are those of the alert in line %d", tomlfile.LineOf(text, "alert", j, "name"))
+		its, err := f.Alert[i].rules(limits)
+		for k := 0; k < len(its) && err == nil; k++ {
+			b := &its[k]
+			err = because(len(rules) < MaxRules, "name", "more than %d alerts; one with several signs counts for each", MaxRules)
+			for j := 0; j < len(rules) && err == nil; j++ {
+				a := &rules[j]
+				overlap := strings.HasPrefix(a.Devices, b.Devices) || strings.HasPrefix(b.Devices, a.Devices)
+				err = because(!overlap || !a.sameLabels(b), "name", "for some devices, the labels are those of the alert in line %d", tomlfile.LineOf(text, "alert", tables[j], "name"))
+			}
+			rules, tables = append(rules, *b), append(tables, i)
 		}
 		if e, ok := err.(*invalid); ok {
 			return nil, fmt.Errorf("%s:%d: %w", path, tomlfile.LineOf(text, "alert", i, e.key), e)
@@ -90,27 +94,44 @@ func ReadRules(path string, limits *vitals.FlagLimits) ([]Rule, error) {
 	return rules, nil
 }
 
-// rule returns the rule that a table describes, or an *invalid.
-func (t *table) rule(limits *vitals.FlagLimits) (r Rule, err error) {
-	r = Rule{Name: t.Name, Devices: t.Devices, Labels: t.Labels}
+// rules returns the rules that a table describes, one for each sign, or an *invalid.
+func (t *table) rules(limits *vitals.FlagLimits) (rules []Rule, err error) {
+	r := Rule{Name: t.Name, Devices: t.Devices, Labels: t.Labels}
 	if err := t.names(); err != nil {
-		return r, err
+		return nil, err
 	}
 	if t.Silent == nil {
-		return r, t.ofValues(&r, limits)
+		fields, ok := t.Sign.([]any)
+		if !ok && t.Sign != nil {
+			fields = []any{t.Sign}
+		}
+		if len(fields) == 0 {
+			return nil, &invalid{"sign", "missing; a rule has a sign, or silent"}
+		}
+		for _, field := range fields {
+			name, r := fmt.Sprint(field), r
+			if err := t.ofValues(&r, name, limits); err != nil {
+				return nil, err
+			}
+			if slices.ContainsFunc(rules, func(o Rule) bool { return o.Sign == r.Sign }) {
+				return nil, &invalid{"sign", name + " is given twice"}
+			}
+			rules = append(rules, r)
+		}
+		return rules, nil
 	}
 	for key, given := range map[string]bool{
 		"sign": t.Sign != nil, "flag": t.Flag != nil, "above": t.Above != nil, "below": t.Below != nil, "for": t.For != nil, "values": t.Values != nil,
 	} {
 		if given {
-			return r, &invalid{key, "cannot be combined with silent"}
+			return nil, &invalid{key, "cannot be combined with silent"}
 		}
 	}
 	if r.Silent, err = duration("silent", t.Silent, 0, time.Second, maxSilent); err == nil && t.MaxAge != nil {
 		r.MaxAge, err = duration("max_age", t.MaxAge, 0, r.Silent+time.Second, 2*maxSilent)
 	}
 	r.Condition = "no reading for " + settings.FormatDuration(r.Silent)
-	return r, err
+	return []Rule{r}, err
 }
 
 // names checks the name, the devices and the labels.
@@ -153,18 +174,15 @@ var (
 
 func isText(s string) bool { return utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl) }
 
-// ofValues adds what a rule about values has.
-func (t *table) ofValues(r *Rule, limits *vitals.FlagLimits) (err error) {
-	if t.Sign == nil {
-		return &invalid{"sign", "missing; a rule has a sign, or silent"}
-	}
+// ofValues adds what a rule about the values of a sign has.
+func (t *table) ofValues(r *Rule, field string, limits *vitals.FlagLimits) (err error) {
 	var known bool
-	if r.Sign, known = limits.Signs.Named(*t.Sign); !known {
+	if r.Sign, known = limits.Signs.Named(field); !known {
 		var fields []string
 		for _, d := range limits.Signs.All() {
 			fields = append(fields, d.Field)
 		}
-		return &invalid{"sign", fmt.Sprintf("%q is not a sign; the signs are %s", *t.Sign, strings.Join(fields, ", "))}
+		return &invalid{"sign", fmt.Sprintf("%q is not a sign; the signs are %s", field, strings.Join(fields, ", "))}
 	}
 	sign := limits.Signs.Of(r.Sign)
 	if r.Met, err = t.met(sign, limits.Usual[r.Sign]); err != nil {
@@ -180,7 +198,7 @@ func (t *table) ofValues(r *Rule, limits *vitals.FlagLimits) (err error) {
 	if t.Values != nil {
 		r.Values = *t.Values
 	}
-	r.Field, r.Condition = *t.Sign, *t.Sign
+	r.Field, r.Condition = field, field
 	switch {
 	case t.Flag != nil:
 		r.Condition += " flagged as " + *t.Flag

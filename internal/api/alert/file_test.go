@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -77,6 +78,12 @@ func TestReadRulesErrors(t *testing.T) {
 		{`sign = "spo2_pct"`, `sign = "sp02_pct"`, `alerts.toml:4: sign: "sp02_pct" is not a sign; the signs are systolic_mmhg`},
 		{`sign = "spo2_pct"`, ``, "alerts.toml:2: sign: missing"},
 		{`sign = "spo2_pct"`, `silent = "1m"`, "cannot be combined with silent"},
+		{`sign = "spo2_pct"`, `sign = []`, "alerts.toml:4: sign: missing"},
+		{`sign = "spo2_pct"`, `sign = 5`, `alerts.toml:4: sign: "5" is not a sign`},
+		{`sign = "spo2_pct"`, `sign = ["spo2_pct", 5]`, `alerts.toml:4: sign: "5" is not a sign`},
+		{`sign = "spo2_pct"`, `sign = [["spo2_pct"]]`, `alerts.toml:4: sign: "[spo2_pct]" is not a sign`},
+		{`sign = "spo2_pct"`, `sign = ["spo2_pct", "pulse"]`, `alerts.toml:4: sign: "pulse" is not a sign`},
+		{`sign = "spo2_pct"`, `sign = ["spo2_pct", "spo2_pct"]`, "alerts.toml:4: sign: spo2_pct is given twice"},
 		{`flag = "low"`, ``, "alerts.toml:4: sign: a rule about a sign has one of flag, above and below"},
 		{`flag = "low"`, "flag = \"low\"\nbelow = 88", "alerts.toml:6: below: a rule about a sign has one of"},
 		{`flag = "low"`, `flag = "Low"`, "alerts.toml:5: flag: not low or high"},
@@ -106,6 +113,9 @@ func TestReadRulesErrors(t *testing.T) {
 		{goodRules, "", "alerts.toml: no [[alert]]"},
 		{goodRules, "# none", "alerts.toml: no [[alert]]"},
 		{goodRules, rulesOf(65), fmt.Sprintf("alerts.toml:%d: name: more than 64 alerts", 1+3*64+1)},
+		{goodRules, "[[alert]]\nname = \"x\"\nsign = [\"spo2_pct\", \"heart_rate_bpm\"]\nbelow = 50\n" + rulesOf(63), "name: more than 64 alerts; one with several signs counts for each"},
+		{`sign = "spo2_pct"
+flag = "low"`, "sign = [\"spo2_pct\", \"body_weight_kg\"]\nabove = 50.005", "above: the limit has more decimals than the sign, which has 2"},
 	} {
 		_, err := readRules(t, strings.Replace(goodRules, tt.old, tt.new, 1))
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -136,6 +146,7 @@ func TestSameLabels(t *testing.T) {
 		{"another label", spo2 + "labels = {a=\"1\"}\n" + spo2 + "labels = {a=\"2\"}\n", ""},
 		{"one more label", spo2 + "labels = {a=\"1\"}\n" + spo2, ""},
 		{"another sign", spo2 + "[[alert]]\nname = \"X\"\nsign = \"heart_rate_bpm\"\nabove = 120\n", ""},
+		{"one of several signs", "[[alert]]\nname = \"X\"\nsign = [\"heart_rate_bpm\", \"spo2_pct\"]\nbelow = 88\n" + spo2, "alerts.toml:6: name: for some devices, the labels are those of the alert in line 2"},
 		{"silence", "[[alert]]\nname = \"X\"\nsilent = \"1m\"\n[[alert]]\nname = \"X\"\nsign = \"systolic_mmhg\"\nabove = 120\n", ""},
 		{"silence twice", "[[alert]]\nname = \"X\"\nsilent = \"1m\"\n[[alert]]\nname = \"X\"\nsilent = \"2m\"\n", "alerts.toml:5: name"},
 	} {
@@ -146,10 +157,45 @@ func TestSameLabels(t *testing.T) {
 	}
 }
 
+// A rule with several signs is one for each of them, with its flags and its label.
+func TestSeveralSigns(t *testing.T) {
+	const tail = "flag = \"high\"\nfor = \"5m\"\nvalues = 5\n"
+	got, err := readRules(t, "[[alert]]\nname = \"X\"\nsign = [\"heart_rate_bpm\", \"resting_heart_rate_bpm\"]\n"+tail)
+	try(t, err)
+	want, err := readRules(t, "[[alert]]\nname = \"X\"\nsign = \"heart_rate_bpm\"\n"+tail+"[[alert]]\nname = \"X\"\nsign = \"resting_heart_rate_bpm\"\n"+tail)
+	try(t, err)
+	if !reflect.DeepEqual(got, want) || got[0].Met == got[1].Met {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	for i, field := range []string{"heart_rate_bpm", "resting_heart_rate_bpm"} {
+		a := alert.Alert{Rule: &got[i]}
+		if sign := a.Labels()["sign"]; sign != field {
+			t.Errorf("label %q, want %q", sign, field)
+		}
+	}
+}
+
+// The rules that are shipped do not lose those whose rate is that of a pulse.
+func TestExampleRules(t *testing.T) {
+	limits := vitals.NewSigns().DefaultFlagLimits()
+	rules, err := alert.ReadRules("../../../examples/alerts.toml", &limits)
+	try(t, err)
+	signs := map[string][]string{}
+	for _, r := range rules {
+		signs[r.Name] = append(signs[r.Name], r.Field)
+	}
+	for name, of := range signs {
+		if slices.Contains(of, "heart_rate_bpm") != slices.Contains(of, "pulse_rate_bpm") {
+			t.Errorf("%s is about %q", name, of)
+		}
+	}
+}
+
 // FuzzReadRules tests that a file is either refused with its name, or has rules within the bounds.
 func FuzzReadRules(f *testing.F) {
 	f.Add(goodRules)
 	f.Add("alert = [{name='a',silent='1h',labels={b='c'}}]")
+	f.Add("alert = [{name='a',sign=['spo2_pct',['pulse_rate_bpm'],'spo2_pct'],below=88}]")
 	f.Add("[[alert]]\nname = 'x'\nsign = 'spo2_pct'\nabove = 0x7F\nfor = 1979-05-27")
 	path := filepath.Join(f.TempDir(), "alerts.toml")
 	limits := vitals.NewSigns().DefaultFlagLimits()

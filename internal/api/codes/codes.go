@@ -29,8 +29,8 @@ const generic = 1
 
 // mdcSigns has the sources by their codes of IEEE 11073-10101, as the Rosetta Terminology Mapping (RTMMS,
 // https://rtmms.nist.gov/) lists them. It is never modified. Monitors at a bed send the pressures of a cuff and a
-// temperature without its site. The rates of ventilators (151586) and of the airway (151570), to which a ventilator's breaths belong, are
-// nobody's respiration.
+// temperature without its site. The rate of a ventilator (151586) is nobody's respiration, and the rate of the airway
+// (151570) has the ventilator's breaths.
 var mdcSigns = map[string]source{
 	"150021": {vitals.Systolic, 0},        // MDC_PRESS_BLD_NONINV_SYS
 	"150301": {vitals.Systolic, 2},        // MDC_PRESS_CUFF_SYS
@@ -58,8 +58,8 @@ const (
 	oral        = "8331-1"
 )
 
-// A Meaning is what a code may mean; 0 is nothing that is stored. The meaning of several codes is their bitwise AND: bit
-// s stands for sign s, and those that follow for what no code is. Bits from Free are those of an input.
+// A Meaning is what a code may mean; 0 is nothing that is stored. The meaning of several codes is their bitwise AND. Bit s
+// stands for sign s; the bits after those of signs say what none of the codes is. Bits from Free on belong to the input.
 type Meaning uint64
 
 const (
@@ -155,8 +155,9 @@ func (t Table) Field(field string) Meaning {
 	return a(1<<s, generic)
 }
 
-// Sign returns the sign that a concept means, and the place of its code in the order of the sign's codes. Of several built-in signs it is
-// the most general: a heart rate, then a pulse rate. Of several of the user's own it is none.
+// Sign returns the sign that a concept means, and the place of its code in the order of the sign's codes. If there are
+// several built-in signs, Sign returns the most general one, such as the heart rate. Among several of the user's own
+// signs it does not choose.
 func (t Table) Sign(m Meaning) (s vitals.Sign, order int, ok bool) {
 	signs := uint32(m)
 	if m&notOral == 0 && m&notTemperature != 0 {

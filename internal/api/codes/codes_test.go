@@ -41,7 +41,8 @@ func TestMDC(t *testing.T) {
 			t.Errorf("no code of %s", d.Unit)
 		}
 	}
-	for _, code := range []string{"151586", "151570", "150388", "150324"} { // of a ventilator, of the airway, of the skin, of arterial blood
+	// A ventilator, the airway, the skin, arterial blood.
+	for _, code := range []string{"151586", "151570", "150388", "150324"} {
 		if table.MDC(code) != 0 {
 			t.Errorf("%s is the code of a sign", code)
 		}

@@ -22,35 +22,34 @@ import (
 
 var try = polltest.Try
 
-// concepts has what each pair of codes means, and on the diagonal each code alone: h heart rate, p pulse rate, r resting
-// heart rate, t body temperature, b respiratory rate; signs of the user's own: e the rate of an ECG (76282-3, 8867-4), w the pulse
-// at the wrist (8893-0, 8889-8), o the temperature in the mouth (8328-7). A dot means that the codes contradict each other, or are none of a
-// sign.
+// concepts has what each pair of codes means, its columns in the order of its rows, and on the diagonal each code alone:
+// h heart rate, p pulse rate, r resting heart rate, t body temperature, b respiratory rate; signs of the user's own: e the rate of an ECG (76282-3, 8867-4), w
+// the pulse at the wrist (8893-0, 8889-8), o the temperature in an armpit (8328-7). A dot means that the codes contradict
+// each other, or that no sign has them.
 const concepts = `
-	         8867-4 40443-4 8889-8 147842 149530 149546 149522 8310-5 8331-1 150364 150344 9279-1 151562 151594 151586 76282-3 8893-0 8328-7
-	8867-4      h
-	40443-4     r      r
-	8889-8      p      .      p
-	147842      h      r      .      h
-	149530      p      .      p      .      p
-	149546      p      .      p      .      p      p
-	149522      p      .      p      .      p      p      p
-	8310-5      .      .      .      .      .      .      .      t
-	8331-1      .      .      .      .      .      .      .      t      .
-	150364      .      .      .      .      .      .      .      t      .      t
-	150344      .      .      .      .      .      .      .      t      .      t      t
-	9279-1      .      .      .      .      .      .      .      .      .      .      .      b
-	151562      .      .      .      .      .      .      .      .      .      .      .      b      b
-	151594      .      .      .      .      .      .      .      .      .      .      .      b      b      b
-	151586      .      .      .      .      .      .      .      .      .      .      .      .      .      .      .
-	76282-3     e      .      .      e      .      .      .      .      .      .      .      .      .      .      .      e
-	8893-0      .      .      w      .      w      w      w      .      .      .      .      .      .      .      .      .      w
-	8328-7      .      .      .      .      .      .      .      .      .      .      .      .      .      .      .      .      .      o
+	8867-4  h
+	40443-4 r r
+	8889-8  p . p
+	147842  h r . h
+	149530  p . p . p
+	149546  p . p . p p
+	149522  p . p . p p p
+	8310-5  . . . . . . . t
+	8331-1  . . . . . . . t .
+	150364  . . . . . . . t . t
+	150344  . . . . . . . t . t t
+	9279-1  . . . . . . . . . . . b
+	151562  . . . . . . . . . . . b b
+	151594  . . . . . . . . . . . b b b
+	151586  . . . . . . . . . . . . . . .
+	76282-3 e . . e . . . . . . . . . . . e
+	8893-0  . . w . w w w . . . . . . . . . w
+	8328-7  . . . . . . . . . . . . . . . . . o
 `
 
 var fields = map[string]string{
 	"h": "heart_rate_bpm", "p": "pulse_rate_bpm", "r": "resting_heart_rate_bpm", "t": "body_temperature_c", "b": "respiratory_rate_bpm",
-	"e": "ecg_rate_bpm", "w": "wrist_rate_bpm", "o": "mouth_c",
+	"e": "ecg_rate_bpm", "w": "wrist_rate_bpm", "o": "armpit_c",
 }
 
 // A receiver receives a value of a concept, and returns what is stored, or why nothing is.
@@ -61,7 +60,7 @@ func newStore(t *testing.T, problems *problem.Set) (*storetest.Memory, *ingest.C
 	own := func(field, unit string, loinc ...string) vitals.Definition {
 		return vitals.Definition{Field: field, Label: field, Unit: unit, LOINC: loinc, Accepted: vitals.Range{Min: 20, Max: 300}, Usual: vitals.Range{Min: vitals.MinValue, Max: vitals.MaxValue}}
 	}
-	try(t, s.Signs().Define([]vitals.Definition{own("ecg_rate_bpm", "/min", "76282-3", "8867-4"), own("wrist_rate_bpm", "/min", "8893-0", "8889-8"), own("mouth_c", "Cel", "8328-7")}))
+	try(t, s.Signs().Define([]vitals.Definition{own("ecg_rate_bpm", "/min", "76282-3", "8867-4"), own("wrist_rate_bpm", "/min", "8893-0", "8889-8"), own("armpit_c", "Cel", "8328-7")}))
 	core, err := ingest.New(s, problems, ingest.Config{Limits: s.Signs().DefaultLimits()})
 	try(t, err)
 	t.Cleanup(func() { _ = core.Close(context.Background()) })
@@ -149,9 +148,9 @@ func TestConcepts(t *testing.T) {
 	reasons := []string{"OBX-3: not a code of a sign", "OBX-3: the codes are of different signs", "not a vital sign that Pulsegate stores"}
 	for _, asHeartRate := range []bool{false, true} {
 		for input, receive := range map[string]receiver{"HL7": overHL7(t, asHeartRate), "FHIR": overFHIR(t, asHeartRate)} {
-			rows := strings.Split(strings.TrimSpace(concepts), "\n")
-			names := strings.Fields(rows[0])
-			for i, row := range rows[1:] {
+			var names []string
+			for i, row := range strings.Split(strings.TrimSpace(concepts), "\n") {
+				names = append(names, strings.Fields(row)[0])
 				for j, letter := range strings.Fields(row)[1:] {
 					if letter == "p" && asHeartRate {
 						letter = "h"

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pulsegate/pulsegate/internal/api/codes"
 	"github.com/pulsegate/pulsegate/internal/api/localtime"
 	"github.com/pulsegate/pulsegate/internal/sys/tomlfile"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -60,9 +61,9 @@ const (
 // timeFormats has the power of ten by which a number of the format is ms. It is never modified.
 var timeFormats = map[string]int{"rfc3339": 0, "unix_s": 3, "unix_ms": 0}
 
-// Read reads files of mappings. signs are those that are accepted. topic reports whether a pattern of topics is valid,
+// Read reads files of mappings to the signs of a table. topic reports whether a pattern of topics is valid,
 // and whether it has {device}.
-func Read(paths []string, signs *vitals.Signs, topic func(pattern string) (device bool, err error)) (*Set, error) {
+func Read(paths []string, table codes.Table, topic func(pattern string) (device bool, err error)) (*Set, error) {
 	set, n := new(Set), 0
 	for _, path := range paths {
 		var f file
@@ -72,7 +73,7 @@ func Read(paths []string, signs *vitals.Signs, topic func(pattern string) (devic
 		}
 		for i := range f.Mapping {
 			t := &f.Mapping[i]
-			m, err := t.mapping(signs, topic)
+			m, err := t.mapping(table, topic)
 			if n++; err == nil && n > maxMappings {
 				err = bad("name", "more than %d mappings", maxMappings)
 			}
@@ -109,7 +110,7 @@ func (t *table) locate(path string, text []byte, index int, err error) error {
 }
 
 // mapping checks a table and returns the mapping.
-func (t *table) mapping(signs *vitals.Signs, topic func(string) (bool, error)) (*mapping, error) {
+func (t *table) mapping(signs codes.Table, topic func(string) (bool, error)) (*mapping, error) {
 	m := &mapping{name: t.Name, topic: t.Topic, device: t.Device, gateway: t.Gateway, userSuffix: t.UserSuffix}
 	if name, err := vitals.ParseName(t.Name); err != nil || name.IsAwkward() {
 		return nil, bad("name", "not 1 to 64 bytes of A-Z a-z 0-9 . _ : and -, as an address has it")
@@ -216,13 +217,14 @@ func (t *table) timed(m *mapping) (err error) {
 }
 
 // rule checks where a sign is, and returns the rule.
-func (s *sign) rule(field string, signs *vitals.Signs, c *gattCharacteristic) (r signRule, err error) {
-	number, known := signs.Named(field)
-	if !known || signs.Of(number).Retired {
+func (s *sign) rule(field string, table codes.Table, c *gattCharacteristic) (r signRule, err error) {
+	number, known := table.Signs.Named(field)
+	if !known || table.Signs.Of(number).Retired {
 		return r, errors.New("no such sign: it is neither built in nor defined by --signs")
 	}
-	d := signs.Of(number)
-	r = signRule{field: field, sign: number, definition: d}
+	number = table.Stored(number)
+	d := table.Signs.Of(number)
+	r = signRule{field: d.Field, sign: number, definition: d}
 	if s.At == nil {
 		return r, errors.New("at is missing: where the value is")
 	}

@@ -295,7 +295,7 @@ func (m *mapping) readJSON(p *payload, r *vitals.Reading) (field string, err err
 	for i := range m.signs {
 		s := &m.signs[i]
 		v := p.at(s.at)
-		if v.kind == absent {
+		if v.kind == absent || r.Values.Has(s.sign) { // a heart rate comes before a pulse that is stored as one
 			continue
 		}
 		if s.unitAt != nil {
@@ -338,7 +338,7 @@ func (s *signRule) parse(digits []byte) (n vitals.Value, err error) {
 // set sets the value mantissa × 10^exponent.
 func (s *signRule) set(r *vitals.Reading, mantissa, exponent int) error {
 	n, err := s.definition.Parse([]byte(strconv.Itoa(mantissa) + "e" + strconv.Itoa(exponent)))
-	if err == nil {
+	if err == nil && !r.Values.Has(s.sign) {
 		r.Values.Set(s.sign, n)
 	}
 	return err

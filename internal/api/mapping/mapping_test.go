@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/api/codes"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/mapping"
 	"github.com/pulsegate/pulsegate/internal/api/mqtt"
@@ -45,7 +46,7 @@ func read(t testing.TB, text string) (*mapping.Set, string, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "m.toml")
 	try(t, os.WriteFile(path, []byte(text), 0o600))
-	set, err := mapping.Read([]string{path}, signs(t), topic)
+	set, err := mapping.Read([]string{path}, codes.Table{Signs: signs(t)}, topic)
 	return set, path, err
 }
 
@@ -508,7 +509,7 @@ func TestExamples(t *testing.T) {
 		{"cassia", "omron/blood_pressure", "cassia-omron", "", "",
 			`{"device":"AA:BB:CC:DD:EE:FF","time":"2024-03-09T16:00:00.000Z","systolic_mmhg":132,"diastolic_mmhg":73,"pulse_rate_bpm":76}`},
 	} {
-		set, err := mapping.Read([]string{examples + tt.file + ".toml"}, signs(t), topic)
+		set, err := mapping.Read([]string{examples + tt.file + ".toml"}, codes.Table{Signs: signs(t)}, topic)
 		try(t, err)
 		payloads, err := os.ReadFile(examples + "payloads/" + tt.payloads + ".json")
 		try(t, err)
@@ -522,3 +523,36 @@ func TestExamples(t *testing.T) {
 }
 
 var try = polltest.Try
+
+// A pulse rate is stored as a heart rate if the table says so. A payload with both keeps the heart rate.
+func TestPulseAsHeartRate(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m.toml")
+	try(t, os.WriteFile(path, []byte(`[[mapping]]
+name = "m"
+where = { "/c" = "2A5F" }
+device = "/id"
+time = "received"
+decode = "gatt"
+characteristic = "2A5F"
+value = "/value"
+signs = { spo2_pct = { at = "spo2" }, pulse_rate_bpm = { at = "pulse_rate" } }
+[[mapping]]
+name = "m"
+device = "/id"
+time = "received"
+signs = { heart_rate_bpm = { at = "/hr" }, pulse_rate_bpm = { at = "/pr" } }
+`), 0o600))
+	set, err := mapping.Read([]string{path}, codes.Table{Signs: signs(t), PulseAsHeartRate: true}, topic)
+	try(t, err)
+	for _, tt := range []struct{ members, want string }{
+		{`"c":"2A5F","value":"0062004800"`, `"spo2_pct":98,"heart_rate_bpm":72}`},
+		{`"c":"2A5F","value":"0062000000"`, "heart_rate_bpm: no signal"},
+		{`"pr":72`, `"heart_rate_bpm":72}`},
+		{`"pr":72,"hr":70`, `,"heart_rate_bpm":70}`},
+		{`"pr":"x"`, "heart_rate_bpm: neither a number"},
+	} {
+		if got := decode(t, set.Named("m"), vitals.Origin{}, `{"id":"d",`+tt.members+`}`); !strings.Contains(got, tt.want) || strings.Contains(got, "pulse") {
+			t.Errorf("%s: got %s, want %s", tt.members, got, tt.want)
+		}
+	}
+}
