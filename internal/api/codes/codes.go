@@ -52,8 +52,9 @@ var mdcSigns = map[string]source{
 	"188736": {vitals.BodyWeight, 0},      // MDC_MASS_BODY_ACTUAL
 }
 
-// LOINC codes of a body temperature, and of one in the mouth, which FHIR's profile permits beside the first only.
+// LOINC codes of a pulse rate; of a body temperature, and of one in the mouth, which counts beside the first only.
 const (
+	pulse       = "8889-8"
 	temperature = "8310-5"
 	oral        = "8331-1"
 )
@@ -91,38 +92,19 @@ type Table struct {
 	PulseAsHeartRate bool // a pulse rate is stored as a heart rate
 }
 
-// MDC returns the meaning of a code of IEEE 11073-10101, a decimal number with its partition. It may be a sign of the
-// user's own, too, whose LOINC codes are of the same sign.
+// MDC returns the meaning of a code of IEEE 11073-10101, a decimal number with its partition: the signs with the LOINC
+// code of its own sign.
 func (t Table) MDC(code string) Meaning {
 	is, known := mdcSigns[code]
 	if !known {
 		return 0
 	}
-	signs := uint32(1) << is.sign
+	signs := t.with(t.Signs.Of(is.sign).LOINC[0])
 	if is.sign == vitals.HeartRate {
-		signs |= 1 << vitals.RestingHeartRate // not of a pulse, else the codes of both would mean a resting rate
-	}
-	for s, d := range t.Signs.All() {
-		if fits := t.fits(d); d.Own() && !d.Retired && fits != 0 && vitals.First(fits) == is.sign {
-			signs |= 1 << s
-		}
+		signs &^= t.with(pulse)
 	}
 	return a(signs, is.order)
 }
-
-// fits returns the built-in signs that all LOINC codes of a sign may mean that built-in ones have.
-func (t Table) fits(d *vitals.Definition) (signs uint32) {
-	for _, code := range d.LOINC {
-		if its := t.with(code) & builtIn; its != 0 && signs == 0 {
-			signs = its
-		} else if its != 0 {
-			signs &= its
-		}
-	}
-	return signs
-}
-
-const builtIn = 1<<vitals.NumBuiltIn - 1
 
 // with returns the signs that are accepted and have a LOINC code.
 func (t Table) with(code string) (signs uint32) {
@@ -173,7 +155,7 @@ func (t Table) Sign(m Meaning) (s vitals.Sign, order int, ok bool) {
 	if stored := t.Stored(s); stored != s { // the rate of an ECG comes first
 		s, order = stored, order+maxOrder/2
 	}
-	return s, order, signs&builtIn != 0 || bits.OnesCount32(signs) == 1
+	return s, order, signs&(1<<vitals.NumBuiltIn-1) != 0 || bits.OnesCount32(signs) == 1
 }
 
 // Stored returns the sign as which the values of a sign are stored.
@@ -182,6 +164,47 @@ func (t Table) Stored(s vitals.Sign) vitals.Sign {
 		return vitals.HeartRate
 	}
 	return s
+}
+
+// LeaveOut removes the readings of a batch, each with one sign or one pair, of which the batch has another source that comes
+// first. order returns the place of a reading's source, by its position. LeaveOut calls leftOut with the positions of those
+// that it removes, and returns their number.
+func LeaveOut(b *vitals.Batch, order func(index int32) int, leftOut func(index int32)) (n int) {
+	type measured struct {
+		device vitals.Name
+		unixMs int64
+		signs  uint32
+	}
+	several := false
+	var orders [vitals.MaxSigns]int // plus 1
+	for i := range b.Readings {
+		s, its := vitals.First(b.Readings[i].Values.Present()), order(b.Index[i])+1
+		several = several || orders[s] != 0 && orders[s] != its
+		orders[s] = its
+	}
+	if !several { // as nearly always
+		return 0
+	}
+	of := func(r *vitals.Reading) measured { return measured{r.Device, r.TimeUnixMs, r.Values.Present()} }
+	first := make(map[measured]int, len(b.Readings))
+	for i := range b.Readings {
+		key, its := of(&b.Readings[i]), order(b.Index[i])
+		if least, others := first[key]; !others || its < least {
+			first[key] = its
+		}
+	}
+	kept := 0
+	for i := range b.Readings {
+		if at := b.Index[i]; order(at) > first[of(&b.Readings[i])] {
+			leftOut(at)
+			continue
+		}
+		b.Readings[kept], b.Index[kept] = b.Readings[i], b.Index[i]
+		kept++
+	}
+	n = len(b.Readings) - kept
+	b.Readings, b.Index = b.Readings[:kept], b.Index[:kept]
+	return n
 }
 
 // mdcUnits has the units of UCUM by their codes of IEEE 11073-10101. It is never modified.

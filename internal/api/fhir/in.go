@@ -53,6 +53,8 @@ type place struct {
 	patient storage.Subject // an existing Patient
 
 	sampled   bool    // SampledData
+	order     int     // as in observed
+	left      bool    // a value was left out, because another source of the sign comes first
 	component [2]int8 // as in observed
 
 	added   bool // something was new
@@ -86,6 +88,7 @@ func (s *intake) Respond(outcome *ingest.Outcome) ingest.Answer {
 	}
 	for r := range outcome.Results() {
 		p := &s.places[r.Index]
+		p.left = false // not all values
 		switch {
 		case r.Problem != nil:
 			if p.result.Problem == nil {

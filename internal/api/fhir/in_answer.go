@@ -105,6 +105,10 @@ func (s *intake) appendResponse(dst []byte, i int) []byte {
 	case patientEntry:
 		dst = append(append(dst, `200","location":"Patient/`...), p.patient...)
 	default:
+		if p.left {
+			dst = append(append(dst, `200","outcome":`...), outcomeStart...)
+			return append(appendIssue(dst, information, "Not stored: the Bundle has another source of the sign, which comes first.", ""), `]}}}`...)
+		}
 		text := `200","location":"Observation/`
 		if p.added {
 			text = `201","location":"Observation/`

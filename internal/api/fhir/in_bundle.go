@@ -80,6 +80,7 @@ func (d *decoder) decodeBundle() error {
 			break
 		}
 	}
+	codes.LeaveOut(d.in.Batch, func(i int32) int { return d.places[i].order }, func(i int32) { d.places[i].left = true })
 	return d.err
 }
 
@@ -193,7 +194,7 @@ func (d *decoder) observation(i int, e *sentEntry) *fieldFault {
 		return fault
 	}
 	p := &d.places[i]
-	*p = place{what: observationEntry, device: device.name, unixMs: o.at.unixMs, group: o.group, sampled: o.samples != nil, component: o.component}
+	*p = place{what: observationEntry, device: device.name, unixMs: o.at.unixMs, group: o.group, sampled: o.samples != nil, component: o.component, order: o.order}
 	b := d.in.Batch
 	first := len(b.Readings)
 	r := vitals.Reading{Device: device.name, TimeUnixMs: o.at.unixMs, Values: o.values, UTCOffset: o.at.offset}

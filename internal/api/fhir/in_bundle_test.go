@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -337,5 +338,36 @@ func TestPersonalHealthGateway(t *testing.T) {
 		"200 Observation/spo2-", "200 Observation/pr-", "200 Observation/bp-", "422 mean pressure", "201 Observation/pr-", "422 not a vital sign", "422 not a vital sign", "422 not a vital sign", "422 ", "422 ")
 	if got := s.stored(); got != kept+rates {
 		t.Errorf("a batch: stored\n%s, want\n%s", got, kept+rates)
+	}
+}
+
+// Of several sources of a sign in a Bundle, the first by the order of its codes is stored. The others are not, and are no
+// error, neither of a batch nor of a transaction. One that is sampled is left out value by value.
+func TestSeveralSources(t *testing.T) {
+	sent := func(code, value string) string {
+		return sentObservation(mdcCode(code), `"effectiveDateTime":"2026-11-21T10:00:01+01:00"`, sentD1, sentQuantity(value, "/min"))
+	}
+	sampled := sentObservation(mdcCode("149546"), `"effectiveDateTime":"2026-11-21T10:00:00+01:00"`, sentD1,
+		`"valueSampledData":{"origin":{"value":0,"system":"http://unitsofmeasure.org","code":"/min"},"period":1000,"dimensions":1,"data":"75 76"}`)
+	const other = `200 Not stored: the Bundle has another source`
+	for _, typ := range []string{"batch", "transaction"} {
+		for _, reversed := range []bool{false, true} {
+			s := receive(t)
+			var b sentBundle
+			all := []string{sent("149530", "70"), sent("149546", "74"), sent("147842", "72"), sent("151578", "17"), sent("151594", "18"), sampled}
+			want := []string{"201 Observation/pr-", other, "201 Observation/hr-", "201 Observation/resp-", other, "201 Observation/pr-"}
+			if reversed {
+				slices.Reverse(all)
+				slices.Reverse(want)
+			}
+			for _, text := range all {
+				b.add("", text, "POST", "Observation", "")
+			}
+			w := send(s.bundle, b.as(typ))
+			checkResponses(t, w.Body.Bytes(), typ+"-response", want...)
+			if got := s.stored(); !strings.Contains(got, `"heart_rate_bpm":72,"respiratory_rate_bpm":17,"pulse_rate_bpm":70}`) || !strings.Contains(got, `00.000+01:00","pulse_rate_bpm":75}`) {
+				t.Errorf("%s, reversed %v: stored\n%s", typ, reversed, got)
+			}
+		}
 	}
 }

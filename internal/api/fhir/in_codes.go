@@ -43,13 +43,13 @@ func meaningOf(table codes.Table, system, code []byte) meaning {
 	return codes.Anything
 }
 
-// groupFor returns the sign group of an Observation whose code means m.
-func groupFor(table codes.Table, m meaning) (group, bool) {
+// groupFor returns the sign group of an Observation whose code means m, and the place of its source in their order.
+func groupFor(table codes.Table, m meaning) (g group, order int, ok bool) {
 	if m != codes.Anything && m&meansBloodPressure != 0 {
-		return bloodPressure, true
+		return bloodPressure, 0, true
 	}
-	s, _, ok := table.Sign(m &^ (1<<vitals.Systolic | 1<<vitals.Diastolic))
-	return groupWith(s), ok && m != codes.Anything
+	s, order, ok := table.Sign(m &^ (1<<vitals.Systolic | 1<<vitals.Diastolic))
+	return groupWith(s), order, ok && m != codes.Anything
 }
 
 // signFor returns the sign of a component of a blood pressure whose code means m.

@@ -12,6 +12,7 @@ import (
 // An observed is what a sent Observation says, except whose device it was.
 type observed struct {
 	group   group
+	order   int // of the source, see package codes
 	at      when
 	samples []sample // of SampledData; nil means values
 	values  vitals.Values
@@ -32,7 +33,7 @@ type when struct {
 // observe converts an Observation. maxSamples bounds the readings of SampledData.
 func (p *parser) observe(r *sentResource, maxSamples int) (o observed, fault *fieldFault) {
 	var ok bool
-	if o.group, ok = groupFor(p.codes, r.code); !ok {
+	if o.group, o.order, ok = groupFor(p.codes, r.code); !ok {
 		if r.code == meansMean {
 			return o, &fieldFault{"code", "mean pressure, which Pulsegate does not store"}
 		}

@@ -17,7 +17,8 @@
 //     group. OBX below it by OBX-4 inherit its device and its time. An OBX with a code of the partitions 1 and 8 of IEEE
 //     11073-10101 describes the device or the message. Neither is a reading.
 //   - OBX-2 is NM, and OBX-5 one number with at most the decimals of its sign.
-//   - OBX-3 is a code of IEEE 11073-10101 (MDC) or LOINC (LN) that a sign has; if both are given, of the same sign.
+//   - OBX-3 is a code of IEEE 11073-10101 (MDC) or LOINC (LN) that a sign has, or both: see package codes. If a message
+//     has several sources of a sign for one device and time, the first valid one in the order of their codes is stored.
 //   - OBX-6 is the unit of the sign, in UCUM or as a code of MDC. An annotation in braces, such as {beat}, is no
 //     part of a unit.
 //   - OBX-8 has none of INV, NAV, CALIB, TEST and DEMO, with which a device disowns its value.

@@ -169,7 +169,7 @@ func TestSeveralSources(t *testing.T) {
 		{"other times", false, []string{obx("149546", "74", "/min", first), obx("149530", "70", "/min", again)}, "AA", "pulse_rate_bpm:74", "pulse_rate_bpm:70"},
 		{"no signal of the first", false, []string{obx("149530", "0", "/min", first), obx("149546", "74", "/min", first)}, "AE", "pulse_rate_bpm:74", ""},
 		{"no number of the first", false, []string{obx("149546", "74", "/min", first), obx("149530", "--", "/min", first)}, "AE", "pulse_rate_bpm:74", ""},
-		{"no signal of the second", false, []string{obx("149530", "70", "/min", first), obx("149546", "0", "/min", first)}, "AA", "pulse_rate_bpm:70", ""},
+		{"no signal of the second", false, []string{obx("149530", "70", "/min", first), obx("149546", "0", "/min", first)}, "AE", "pulse_rate_bpm:70", ""},
 		{"the same source twice", false, []string{obx("149530", "70", "/min", first), obx("149530", "71", "/min", first)}, conflict, "pulse_rate_bpm:70", ""},
 		{"the same value twice", false, []string{obx("149530", "70", "/min", first), obx("149530", "70", "/min", first)}, "AA", "pulse_rate_bpm:70", ""},
 		{"a ventilator", false, []string{obx("151594", "18", "/min", first), obx("151586", "12", "/min", first)}, "OBX-3: not a code of a sign", "respiratory_rate_bpm:18", ""},

@@ -49,8 +49,8 @@ type Message struct {
 	msh  fields
 	zone []byte // offset of MSH-7, such as +0100; empty if there is none
 
-	places       []place // by position
-	otherSources int     // readings that were left out, because the sign has another source that comes first
+	places  []place // by position
+	leftOut int     // readings of which another source comes first
 }
 
 // A rule is a reason for which a message or an OBX is rejected. Its text is sent to the client.

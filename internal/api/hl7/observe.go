@@ -3,10 +3,10 @@ package hl7
 import (
 	"bytes"
 	"errors"
-	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/pulsegate/pulsegate/internal/api/codes"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -95,8 +95,8 @@ func (m *Message) Decode(_ []byte, in *ingest.Intake) error {
 			return vitals.ErrTooManyReadings
 		}
 		if m.err == nil {
-			d.leaveOutSources()
 			d.settle()
+			m.leftOut = codes.LeaveOut(in.Batch, func(i int32) int { return m.places[i].order }, func(int32) {})
 			return nil
 		}
 	}
@@ -277,43 +277,6 @@ func (d *decoder) paired(path []byte, sign vitals.Sign, p *place) bool {
 		}
 	}
 	return false
-}
-
-// A measured is what several sources may have measured at once.
-type measured struct {
-	device vitals.Name
-	unixMs int64
-	sign   vitals.Sign
-}
-
-// leaveOutSources leaves out the readings of which the message has the sign for the same device and time by a source that comes first.
-func (d *decoder) leaveOutSources() {
-	d.otherSources = 0
-	var seen uint32
-	several := false
-	for i := range d.places {
-		several = several || seen>>d.places[i].signs[0]&1 != 0
-		seen |= 1 << d.places[i].signs[0]
-	}
-	if !several { // as in most messages
-		return
-	}
-	first := map[measured]int{}
-	of := func(p *place) measured { return measured{p.reading.Device, p.reading.TimeUnixMs, p.signs[0]} }
-	for i := range d.places {
-		p := &d.places[i]
-		if p.err == nil && d.in.Rules.Validate(&p.reading, d.in.NowUnixMs) == nil { // another source may have no signal
-			if order, others := first[of(p)]; !others || p.order < order {
-				first[of(p)] = p.order
-			}
-		}
-	}
-	all := len(d.places)
-	d.places = slices.DeleteFunc(d.places, func(p place) bool {
-		order, others := first[of(&p)]
-		return p.err == nil && others && p.order > order
-	})
-	d.otherSources = all - len(d.places)
 }
 
 // settle passes the readings on.

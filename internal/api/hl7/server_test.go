@@ -648,3 +648,20 @@ func FuzzServer(f *testing.F) {
 }
 
 var try = polltest.Try
+
+// Sources that were left out are counted once, and are no rejections.
+func TestOtherSourceFigures(t *testing.T) {
+	s := start(t, config{})
+	c := s.dial(t)
+	obx := func(code string, value int) string {
+		return fmt.Sprintf("OBX|1|NM|%s^^MDC||%d|/min^^UCUM|||||R|||20261122093000+0000||||d\n", code, value)
+	}
+	c.send(framed(strings.ReplaceAll(header+obx("149546", 74)+obx("149530", 70)+obx("149514", 71)+obx("147842", 72), "\n", "\r")))
+	if got := c.next(); got != "AA MSGID1234" {
+		t.Errorf("answer %q", got)
+	}
+	s.wantFigures(t, "acknowledgements AA 1", "left_out another source 2")
+	if all, _ := s.list.Newest(1, func(*rejections.Rejection) bool { return true }); len(all) != 0 {
+		t.Error("a rejection is listed")
+	}
+}
