@@ -125,12 +125,12 @@ func (c *conn) receive(text []byte, tooLarge bool) bool {
 	if code == "" {
 		return c.end(why) // without an acknowledgement, so that the client sends the message again
 	}
-	s.counters.otherSources.Add(uint64(m.leftOut))
 	_ = c.SetWriteDeadline(time.Now().Add(s.opt.WriteTimeout))
 	if _, err := c.Write(append(answer, endBlock, endFrame)); err != nil {
 		return c.end(byClient)
 	}
 	s.counters.acknowledged[code].Add(1)
+	s.counters.otherSources.Add(uint64(m.leftOut))
 	return true
 }
 
