@@ -149,3 +149,26 @@ func TestServeSigns(t *testing.T) {
 		t.Errorf("a retired sign: %d %s", w.Code, w.Body)
 	}
 }
+
+// What a server serves is what it has when it is sent back: the three rates, which share a profile and a code, stay apart.
+func TestSendBack(t *testing.T) {
+	s := receive(t)
+	const reading = `"device":"d-1","time":"2026-11-21T10:00:00.000+01:00","spo2_pct":97,"heart_rate_bpm":72,"resting_heart_rate_bpm":58,"respiratory_rate_bpm":14,"body_temperature_c":36.6,"pulse_rate_bpm":70,"ecg_rate_bpm":71`
+	served := &store{s.store}
+	served.add(t, receivedUnixMs, "{"+reading+"}")
+	srv := serve(t, served, fhir.Options{})
+	for _, key := range []string{"spo2", "hr", "rhr", "resp", "temp", "pr", "sm8t7heh9"} {
+		id := key + "-mwq6g800-d-1"
+		resp, text := srv.send("GET", "Observation/"+id, "")
+		rate := strings.Contains(text, `"profile":["http://hl7.org/fhir/StructureDefinition/heartrate"]`) && strings.Contains(text, `"8867-4"`)
+		if want := key == "hr" || key == "rhr" || key == "pr"; resp.StatusCode != http.StatusOK || rate != want {
+			t.Errorf("%s: %d %s", id, resp.StatusCode, text)
+		}
+		if w := send(s.observation, text); w.Code != http.StatusOK || !strings.HasSuffix(w.Header().Get("Location"), "/"+id) {
+			t.Errorf("%s sent back: %d %s %s", id, w.Code, w.Header().Get("Location"), w.Body)
+		}
+	}
+	if got := s.stored(); got != "{"+reading+"}\n" {
+		t.Errorf("stored %s", got)
+	}
+}
