@@ -49,6 +49,9 @@ func (c *rejectionsCommand) Run(ctx context.Context, std stdio) error {
 		if i == 0 {
 			fmt.Fprintln(table, "TIME\tINPUT\tGATEWAY\tDEVICE\tFIELD\tREASON")
 		}
+		if r.LeftOut > 1 {
+			r.Reason += fmt.Sprintf(" (%d values)", r.LeftOut)
+		}
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", vitals.AppendTime(nil, r.Time.UnixMilli()),
 			r.Input, cmp.Or(r.Gateway, "-"), cmp.Or(r.Device, "-"), cmp.Or(r.Field, "-"), r.Reason)
 	}

@@ -64,6 +64,7 @@ type Options struct {
 	Signs         string            `group:"readings-limits" type:"path" placeholder:"FILE" help:"TOML file that defines signs of your own."`
 	PulseAs       string            `group:"readings-limits" enum:"pulse-rate,heart-rate" default:"pulse-rate" help:"How to store what HL7 v2, FHIR or a mapping names a pulse rate, such as the one of an oximeter or a cuff: as a pulse rate, or as a heart rate like the one of an ECG."`
 	UnknownFields string            `group:"readings-limits" enum:"refuse,ignore" default:"refuse" help:"What to do with a reading that has an unknown field: reject it (refuse), or ignore the field."`
+	Questionable  string            `group:"readings-limits" enum:"reject,store" default:"reject" help:"What to do with a value that its device calls questionable, in HL7 v2, FHIR and characteristics of Bluetooth: leave it out as one that was not measured (reject), or store it."`
 	Oldest        time.Time         `group:"readings-limits" default:"2001-01-01T00:00:00Z" placeholder:"TIME" help:"Oldest accepted time of a reading, in RFC 3339. Devices whose clock was never set send times of 1970 or 2000. Integers below 10^11 are rejected too, because they look like seconds; 1970-01-01T00:00:00Z disables both checks."`
 	MaxAhead      time.Duration     `group:"readings-limits" default:"5m" help:"How far the time of a reading may be ahead of the server's clock."`
 	Accept        map[string]string `group:"readings-limits" mapsep:"," placeholder:"SIGN=MIN..MAX,..." help:"Accepted ranges; a sign that is not named keeps its default. Default: ${accept}."`
@@ -454,5 +455,7 @@ func (c *Options) ingest(limits vitals.Limits) ingest.Config {
 		MaxBodyBytes:   c.MaxBodyBytes,
 		MaxWait:        c.MaxWait,
 		BodyTimeout:    c.ReadTimeout,
+
+		StoreQuestionable: c.Questionable == "store",
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/pulsegate/pulsegate/health"
 	"github.com/pulsegate/pulsegate/internal/access/audit"
@@ -199,6 +200,12 @@ func (s *server) openCore() (err error) {
 	cfg.OnCommitted = func(group []*storage.Entry) {
 		s.live.Publish(group)
 		s.alerts.publish(group)
+	}
+	cfg.OnLeftOut = func(l *ingest.LeftOut, gateway vitals.Name, covered bool) {
+		s.rejections.Add(rejections.Rejection{
+			UnixMs: time.Now().UnixMilli(), Input: l.Source.String(), Gateway: gateway, Device: l.Device,
+			Foreign: !covered, Field: l.Field, Reason: l.Why.Reason(), LeftOut: true,
+		})
 	}
 	s.core, err = ingest.New(s.store, s.problems, cfg)
 	return err

@@ -3,11 +3,11 @@
 //
 // # Promise
 //
-// An OBX with a value is a reading, or half of a blood pressure. MSA-1 is AA only if the readings of all OBX are on
-// stable storage. It is AE if some were rejected, each with an ERR segment that says where and why, and AR if the
-// message was rejected as a whole. There is no answer if something of the message may be stored later. In the enhanced
-// mode, a client that wants an accept acknowledgement only (MSH-15 without NE, MSH-16 NE) gets CA, CE and CR. No text of
-// an answer has a measured value or an identifier of a patient.
+// An OBX with a value is a reading, or half of a blood pressure. MSA-1 is AA only if the readings of all OBX, but for
+// those that are left out, are on stable storage. It is AE if some were rejected, each with an ERR segment that says
+// where and why, and AR if the message was rejected as a whole. There is no answer if something of the message may be
+// stored later. In the enhanced mode, a client that wants an accept acknowledgement only (MSH-15 without NE, MSH-16 NE)
+// gets CA, CE and CR. No text of an answer has a measured value or an identifier of a patient.
 //
 // Nothing is rounded, converted or guessed: not a value, a unit, a time, a zone, nor a device.
 //
@@ -21,7 +21,8 @@
 //     has several sources of a sign for one device and time, the first valid one in the order of their codes is stored.
 //   - OBX-6 is the unit of the sign, in UCUM or as a code of MDC. An annotation in braces, such as {beat}, is no
 //     part of a unit.
-//   - OBX-8 has none of INV, NAV, CALIB, TEST and DEMO, with which a device disowns its value.
+//   - An OBX of which OBX-8 has a flag with which a device disowns its value, such as INV, is left out: see
+//     [codes.Doubt]. So is the other half of a blood pressure.
 //   - OBX-11 is R or F. Devices send R, "results entered, not verified": nobody verifies a monitor's values before
 //     they are sent, so PCD-01 has them so. F is sent by systems that have verified them. Preliminary and partial values
 //     (P, S) are not stored, because the final one would contradict them. Neither are corrections and deletions (C, D,

@@ -114,7 +114,7 @@ OBX|9|NM|149546^MDC_PULS_RATE_NON_INV^MDC|1.1.1.4|63|{beat}/min^{beat}/min^UCUM|
 			"PRT!1!UC!!EQUIP#Equipment#HL70912!!!!!!of-the-order##0123#EUI-64\n\n" +
 			"OBX!1!NM!8867-4#Heart rate#LN!!72!/min#per minute#UCUM!!!!!F!!!20261122100000.1200+0000\nNTE!1!!a note\nPRT!2!UC!!EQUIP!!!!!!of?X2D?the?X2D?value\n" +
 			"OBX!2!NM!TEMP#Temperature#99LOCAL#8310-5#Body temperature#LN!!36.6!Cel!!!!!F!!!20261122100000+0000!!!!##dev.ice#L\n" +
-			"OBX!3!NM!188736#MDC_MASS_BODY_ACTUAL#MDC#29463-7##LN!!.5!263875#MDC_DIM_KILO_G#MDC#kg##UCUM!!N~QUES!!!F!!!20261122100000+0000",
+			"OBX!3!NM!188736#MDC_MASS_BODY_ACTUAL#MDC#29463-7##LN!!.5!263875#MDC_DIM_KILO_G#MDC#kg##UCUM!!N~ALACT!!!F!!!20261122100000+0000",
 			"MSA!AA!MSGID1234\n", "of-the-order of-the-value dev.ice", []string{
 				"of-the-order 2026-11-22T10:00:00.000+00:00,body_weight_kg:0.5,gateway ACDE48234567ABCD",
 				"of-the-value 2026-11-22T10:00:00.120+00:00,heart_rate_bpm:72,gateway ACDE48234567ABCD",

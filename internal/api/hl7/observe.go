@@ -20,6 +20,8 @@ type place struct {
 	signs   [2]vitals.Sign
 	order   int // of the source, see package codes
 
+	doubt codes.Doubt // with which the device disowns the value; 0 means that it does not
+
 	// If the OBX is rejected: which rule a field breaks. The field is unknown if the rule is about the reading.
 	at  location
 	err error
@@ -166,7 +168,12 @@ func (d *decoder) close() {
 	f := &d.pending
 	p := place{obx: [2]int{d.obx}, from: origin{{d.identifier(f[18]), d.at(18)}, {f[14], d.at(14)}}}
 	p.from.inherit(&d.participant)
-	if len(f[5]) == 0 && !isChange(f[11]) {
+	sign, order, at, err := d.sign(f[3])
+	if err == nil && at != 0 && !isChange(f[11]) { // a correction that disowns a value is about a stored one, and stays an error
+		p.doubt = d.doubt(f[8])
+	}
+	leftOut := d.in.LeavesOut(p.doubt)
+	if len(f[5]) == 0 && !isChange(f[11]) && !leftOut {
 		if path := structural(f[4]); len(path) > 0 && len(p.from[theDevice].text)+len(p.from[theTime].text) > 0 {
 			if d.structure == nil {
 				d.structure = map[string]origin{}
@@ -177,12 +184,11 @@ func (d *decoder) close() {
 		}
 		return
 	}
-	sign, order, at, err := d.sign(f[3])
 	if err == nil && at == 0 || err == errCode && d.opt.IgnoreUnknown {
 		return
 	}
 	p.signs, p.order, p.reading.Gateway = [2]vitals.Sign{sign, sign}, order, d.gateway
-	if err == nil {
+	if err == nil && !leftOut {
 		at, err = d.read(f, sign, &p.reading)
 	}
 	if p.at, p.err = d.at(at), err; err == nil {
@@ -262,6 +268,7 @@ func (d *decoder) paired(path []byte, sign vitals.Sign, p *place) bool {
 			value, _ := p.reading.Values.Get(sign)
 			first := &d.places[i]
 			first.reading.Values.Set(sign, value)
+			first.doubt = max(first.doubt, p.doubt)
 			first.obx[1], first.signs[1] = d.obx, sign
 			delete(d.halves, key)
 			return true
@@ -289,6 +296,16 @@ func (d *decoder) settle() {
 	batch := d.in.Batch
 	for i := range d.places {
 		p := &d.places[i]
+		if d.in.LeavesOut(p.doubt) {
+			for j, ordinal := range p.obx {
+				if ordinal > 0 {
+					d.in.LeftOut = append(d.in.LeftOut, ingest.LeftOut{
+						Index: i, Source: ingest.HL7, Device: p.reading.Device, Field: d.opt.Signs.Field(p.signs[j]), Why: p.doubt,
+					})
+				}
+			}
+			continue
+		}
 		field := p.at.name()
 		if p.err == nil {
 			p.at, p.err = location{}, d.in.Rules.Validate(&p.reading, d.in.NowUnixMs)

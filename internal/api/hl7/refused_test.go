@@ -69,8 +69,6 @@ func TestRejectedOBX(t *testing.T) {
 		{"everyday unit", 6, "bpm", "6|" + code + "|OBX-6: not the unit of the sign; units are not converted"},
 		{"two units", 6, "264864^^MDC^/s^^UCUM", "6|" + code + "|OBX-6: not the unit of the sign; units are not converted"},
 		{"open brace", 6, "{beat/min", "6|" + code + "|OBX-6: not the unit of the sign; units are not converted"},
-		{"invalid", 8, "N~INV", "8|" + code + "|OBX-8: no signal: the device marks the value as invalid, or as not measured on the patient"},
-		{"demonstration", 8, "DEMO", "8|" + code + "|OBX-8: no signal: the device marks the value as invalid, or as not measured on the patient"},
 		{"no status", 11, "", "11|" + missing + "|OBX-11: missing"},
 		{"preliminary", 11, "P", "11|" + code + "|OBX-11: neither R nor F; other results are not stored"},
 		{"correction", 11, "C", "11|" + code + "|OBX-11: neither R nor F; other results are not stored"},

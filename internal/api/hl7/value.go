@@ -19,17 +19,16 @@ var (
 	errAuthority   = &rule{valueNotFound, "no identifier of the assigning authority that --mllp-authority names"}
 	errIdentifiers = &rule{valueNotFound, "several identifiers of the authority; --mllp-authority may name a type, too"}
 
-	errType     = &rule{wrongType, "not NM; only numbers are stored"}
-	errCode     = &rule{valueNotFound, "not a code of a sign in MDC or LN"}
-	errCodes    = &rule{valueNotFound, "the codes are of different signs"}
-	errSeveral  = &rule{wrongType, "several values"}
-	errNumber   = &rule{wrongType, "not a number"}
-	errUnit     = &rule{valueNotFound, "not the unit of the sign; units are not converted"}
-	errDisowned = &rule{valueNotFound, "no signal: the device marks the value as invalid, or as not measured on the patient"}
-	errStatus   = &rule{valueNotFound, "neither R nor F; other results are not stored"}
-	errTime     = &rule{wrongType, "not a time such as 20060102150405.000+0100"}
-	errCoarse   = &rule{wrongType, "coarser than a second; times are not guessed"}
-	errFine     = &rule{wrongType, "finer than a millisecond; times are not rounded"}
+	errType    = &rule{wrongType, "not NM; only numbers are stored"}
+	errCode    = &rule{valueNotFound, "not a code of a sign in MDC or LN"}
+	errCodes   = &rule{valueNotFound, "the codes are of different signs"}
+	errSeveral = &rule{wrongType, "several values"}
+	errNumber  = &rule{wrongType, "not a number"}
+	errUnit    = &rule{valueNotFound, "not the unit of the sign; units are not converted"}
+	errStatus  = &rule{valueNotFound, "neither R nor F; other results are not stored"}
+	errTime    = &rule{wrongType, "not a time such as 20060102150405.000+0100"}
+	errCoarse  = &rule{wrongType, "coarser than a second; times are not guessed"}
+	errFine    = &rule{wrongType, "finer than a millisecond; times are not rounded"}
 )
 
 // sign returns the sign of OBX-3 and the place of its source in their order, or the field and the rule that it breaks. at is zero if
@@ -66,9 +65,13 @@ func (d *decoder) sign(field []byte) (sign vitals.Sign, order, at int, err error
 	return 0, 0, 3, errCode
 }
 
-// disowning has the flags of OBX-8 with which a device disowns a value: invalid, not available, calibrating, data of a
-// test and of a demonstration.
-var disowning = []string{"INV", "NAV", "CALIB", "TEST", "DEMO"}
+// doubt returns what the device says in OBX-8 against a value.
+func (d *decoder) doubt(flags []byte) (doubt codes.Doubt) {
+	for flag := range bytes.SplitSeq(flags, []byte{d.repetition}) {
+		doubt = max(doubt, codes.FlagDoubt(d.part(flag, 1)))
+	}
+	return doubt
+}
 
 // read sets the value of an OBX. It returns the field and the rule that it breaks.
 func (d *decoder) read(f *fields, sign vitals.Sign, r *vitals.Reading) (at int, err error) {
@@ -89,13 +92,6 @@ func (d *decoder) read(f *fields, sign vitals.Sign, r *vitals.Reading) (at int, 
 		return 6, vitals.ErrMissing
 	case !d.hasUnit(f[6], definition.Unit):
 		return 6, errUnit
-	}
-	for flag := range bytes.SplitSeq(f[8], []byte{d.repetition}) {
-		for _, no := range disowning {
-			if string(d.part(flag, 1)) == no {
-				return 8, errDisowned
-			}
-		}
 	}
 	value, err := definition.Parse(number)
 	if err == nil {

@@ -87,6 +87,7 @@ type answers struct {
 var (
 	storedBody    = []byte(`{"status":"stored"}` + "\n")
 	duplicateBody = []byte(`{"status":"duplicate"}` + "\n")
+	leftOutBody   = []byte(`{"status":"left_out"}` + "\n")
 )
 
 func newAnswers(set *problem.Set, cfg *Config) *answers {
@@ -235,6 +236,8 @@ func (j *Job) Answer() Answer {
 		}
 		c.counters.refused[why.kind].Add(1)
 		return c.answers.to(&why, &j.out)
+	case len(j.entries) == 0:
+		return Answer{Head: c.answers.whole, Body: leftOutBody}
 	case j.entries[0].Outcome == storage.Duplicate:
 		return Answer{Head: c.answers.whole, Body: duplicateBody}
 	}
@@ -265,6 +268,15 @@ func (j *Job) batchAnswer(o *Outcome) Answer {
 	stored, duplicate := count(j.entries)
 	out := strconv.AppendInt(append(j.out[:0], `{"stored":`...), int64(stored), 10)
 	out = strconv.AppendInt(append(out, `,"duplicate":`...), int64(duplicate), 10)
+	leftOut, last := 0, -1
+	for _, l := range j.batch.intake.LeftOut {
+		if l.Index != last {
+			leftOut, last = leftOut+1, l.Index
+		}
+	}
+	if n := leftOut; n > 0 {
+		out = strconv.AppendInt(append(out, `,"left_out":`...), int64(n), 10)
+	}
 	if o.AllStored() {
 		j.out = append(out, "}\n"...)
 		return Answer{Head: j.core.answers.whole, Body: j.out}

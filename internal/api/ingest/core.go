@@ -54,6 +54,13 @@ type Config struct {
 	// the group or its entries.
 	OnCommitted func(group []*storage.Entry)
 
+	// StoreQuestionable stores values that their devices call questionable, instead of leaving them out.
+	StoreQuestionable bool
+
+	// OnLeftOut, if not nil, is called with values that were left out, of a message that was not rejected as a whole.
+	// covered reports whether the client may write for the device. It must not block or retain the value.
+	OnLeftOut func(l *LeftOut, gateway vitals.Name, covered bool)
+
 	Now func() time.Time // the server's clock; default time.Now
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/pulsegate/pulsegate/internal/api/codes"
 	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 	"github.com/pulsegate/pulsegate/internal/storage/groupcommit"
 )
@@ -14,6 +15,7 @@ type counters struct {
 	stored    atomic.Uint64           // readings that were new, or completed a stored one
 	duplicate atomic.Uint64           // readings that were stored already
 	refused   [numKinds]atomic.Uint64 // requests, or readings if the kind has an outcome
+	leftOut   [numSources][codes.NumDoubts]atomic.Uint64
 
 	groupReadings  metrics.Histogram
 	commitDuration metrics.Histogram
@@ -59,6 +61,12 @@ func (c *Core) Collect(ch chan<- prometheus.Metric) {
 		case in.reason != "":
 			to.Counter("pulsegate_refused_requests_total",
 				"Requests of which no reading was looked at, or none is known to be stored, by reason.", float64(n), "reason", in.reason)
+		}
+	}
+	for s := range numSources {
+		for d := codes.Questionable; d < codes.NumDoubts; d++ {
+			to.Counter("pulsegate_left_out_total", "Values that were left out because their devices disown them, by input and reason.",
+				float64(c.counters.leftOut[s][d].Load()), "input", s.String(), "reason", d.String())
 		}
 	}
 	to.Gauge("pulsegate_queue_readings", "Readings that are admitted and not yet answered.", float64(c.queue.queued.Load()))

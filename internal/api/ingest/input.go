@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/api/codes"
 	"github.com/pulsegate/pulsegate/internal/observe/tracing"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/reply"
@@ -47,8 +48,44 @@ type Intake struct {
 	// Whole makes all readings of the message one unit, which a rejected position prevents.
 	Whole bool
 
-	access *gate.Access // nil means access to all devices
+	// LeftOut gets the values that their devices disown (see LeavesOut). They are counted, and neither stored nor
+	// rejected: a position may have nothing else.
+	LeftOut []LeftOut
+
+	access            *gate.Access // nil means access to all devices
+	storeQuestionable bool
 }
+
+// A LeftOut is a value that its device disowns.
+type LeftOut struct {
+	Index  int // position in the message
+	Source Source
+	Device vitals.Name // zero if it is not known
+	Field  string      // of its sign
+	Why    codes.Doubt
+}
+
+// A Source is an input that knows what devices disown.
+type Source uint8
+
+// The sources.
+const (
+	HL7 Source = iota
+	FHIR
+	Mapping
+	numSources
+)
+
+// String returns the name of a source in lists and metrics.
+func (s Source) String() string { return [...]string{"hl7", "fhir", "mapping"}[s] }
+
+// LeavesOut reports whether a value with a doubt is left out. A questionable one is stored if the server is told to.
+func (in *Intake) LeavesOut(d codes.Doubt) bool {
+	return d > codes.Questionable || d == codes.Questionable && !in.storeQuestionable
+}
+
+// MayRead reports whether the client may also read what it may write.
+func (in *Intake) MayRead() bool { return in.access == nil || in.access.MayRead() }
 
 // Covers reports whether the client may write readings of a device. Readings that it may not write
 // are rejected after Decode. An Input that reads more about devices than their readings must ask
@@ -84,7 +121,7 @@ func (i jsonInput) Decode(message []byte, in *Intake) error {
 // decodeMessage decodes a message with the job's input.
 func (j *Job) decodeMessage(message []byte, nowUnixMs int64) error {
 	c := j.core
-	j.batch.intake = Intake{NowUnixMs: nowUnixMs, Rules: c.rules, MaxReadings: c.cfg.MaxReadings, MaxUnit: c.cfg.MaxGroup, Batch: &j.batch.Batch}
+	j.batch.intake = Intake{NowUnixMs: nowUnixMs, Rules: c.rules, MaxReadings: c.cfg.MaxReadings, MaxUnit: c.cfg.MaxGroup, Batch: &j.batch.Batch, storeQuestionable: c.cfg.StoreQuestionable}
 	if j.origin != (vitals.Origin{}) {
 		j.batch.intake.Origin = &j.origin
 	}
@@ -173,10 +210,27 @@ func (j *Job) Outcome() *Outcome {
 	j.reportUncovered()
 	if k := j.refusal.kind; k != 0 && k != refusedDevice { // the latter is counted by reportUncovered
 		j.core.counters.refused[k].Add(1)
+	} else if k == 0 {
+		j.reportLeftOut()
 	}
 	j.settled = Outcome{j.core, j, &j.refusal}
 	return &j.settled
 }
+
+// reportLeftOut counts what was left out.
+func (j *Job) reportLeftOut() {
+	in := &j.batch.intake
+	for i := range in.LeftOut {
+		l := &in.LeftOut[i]
+		j.core.counters.leftOut[l.Source][l.Why].Add(1)
+		if report := j.core.cfg.OnLeftOut; report != nil && i < listedPerMessage {
+			report(l, j.origin.Gateway, in.Covers(&l.Device))
+		}
+	}
+}
+
+// listedPerMessage bounds the calls of OnLeftOut for one message.
+const listedPerMessage = 100
 
 // Origin returns the origin with which the message was delivered.
 func (o *Outcome) Origin() vitals.Origin { return o.job.origin }

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/api/codes"
+	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/localtime"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -48,46 +50,20 @@ var (
 	errShort     = errors.New("the characteristic is shorter than its flags say")
 	errRest      = errors.New("the characteristic is longer than its flags say")
 	errReserved  = errors.New("the characteristic has flags that are reserved")
-	errContact   = errors.New("no signal: the sensor has no contact with the skin")
 	errNoDate    = errors.New("the time stamp has no date")
 	errNoTime    = errors.New("the time stamp is no date and time")
 	errClock     = errors.New("the clock of the device is not set")
 )
 
-// measurementStatus has the bits of a pulse oximeter's measurement status with which a value is none.
-var measurementStatus = []statusBit{
-	{10, errors.New("no signal: data for demonstration")},
-	{11, errors.New("no signal: data for testing")},
-	{12, errors.New("no signal: the sensor is calibrated")},
-	{13, errors.New("no signal: the measurement is unavailable")},
-	{15, errors.New("no signal: the measurement is invalid")},
-}
-
-// sensorStatus has the bits of a pulse oximeter's device and sensor status with which a value is none.
-var sensorStatus = []statusBit{
-	{11, errContact},
-	{15, errors.New("no signal: the sensor is disconnected")},
-}
-
-// A statusBit is a bit of a status, and why there is no value with it.
-type statusBit struct {
-	bit uint
-	err error
-}
-
-// refuseWith refuses the measurement for the bits of a status.
-func (m *measurement) refuseWith(status int, bits []statusBit) {
-	for _, s := range bits {
-		if status>>s.bit&1 != 0 {
-			m.refuse(s.err)
-		}
-	}
-}
+// unconnected has the bits of a pulse oximeter's device and sensor status with which there is no value: the sensor has no
+// contact with the skin, or is disconnected.
+const unconnected = 1<<11 | 1<<15
 
 // A measurement is what a characteristic says. Its decoder takes its bytes from rest.
 type measurement struct {
 	rest  []byte
 	err   error // the first one
+	doubt codes.Doubt
 	parts []part
 	stamp []byte // date and time; nil means none
 	clock bool   // it is not set
@@ -107,6 +83,9 @@ func (m *measurement) refuse(err error) {
 		m.err = err
 	}
 }
+
+// disown notes what the device says against the values.
+func (m *measurement) disown(d codes.Doubt) { m.doubt = max(m.doubt, d) }
 
 // take returns the next bytes: n, which are 0 if there are fewer.
 func (m *measurement) take(n int) []byte {
@@ -203,7 +182,7 @@ func heartRate(m *measurement) {
 		bpm = int(m.take(1)[0])
 	}
 	if flags&6 == 4 {
-		m.refuse(errContact)
+		m.disown(codes.NotAvailable) // no contact with the skin
 	}
 	m.parts = append(m.parts, part{"heart_rate", perMinute, bpm, 0})
 	if flags&8 != 0 {
@@ -222,10 +201,12 @@ func (m *measurement) oximetry(suffix string) {
 // oximeterStatus takes the status fields, and the pulse amplitude index.
 func (m *measurement) oximeterStatus(measured, sensor, amplitude bool) {
 	if measured {
-		m.refuseWith(m.uint16(), measurementStatus)
+		m.disown(codes.BitsDoubt(m.uint16()))
 	}
 	if sensor {
-		m.refuseWith(m.uint16(), sensorStatus)
+		if m.uint16()&unconnected != 0 {
+			m.disown(codes.NotAvailable)
+		}
 		m.take(1) // reserved
 	}
 	if amplitude {
@@ -310,8 +291,16 @@ func (c *gattCharacteristic) measure(b []byte) measurement {
 
 const valueField = "value"
 
+// disowned is the error of a payload whose values are left out.
+type disowned struct {
+	mapping *mapping
+	why     codes.Doubt
+}
+
+func (d *disowned) Error() string { return d.why.Reason() }
+
 // readGATT sets what the characteristic of a payload says.
-func (m *mapping) readGATT(p *payload, r *vitals.Reading) (field string, err error) {
+func (m *mapping) readGATT(p *payload, in *ingest.Intake, r *vitals.Reading) (field string, err error) {
 	v := p.at(m.value)
 	switch {
 	case v.kind == absent:
@@ -333,15 +322,21 @@ func (m *mapping) readGATT(p *payload, r *vitals.Reading) (field string, err err
 	if got.err != nil {
 		return valueField, got.err
 	}
+	if m.userSuffix != "" && got.user != unknownUser {
+		if r.Device, err = vitals.ParseName(r.Device.String() + m.userSuffix + strconv.Itoa(got.user)); err != nil {
+			return "device", err
+		}
+	}
+	if in.LeavesOut(got.doubt) {
+		return "", &disowned{m, got.doubt}
+	}
 	for _, part := range got.parts {
 		if field, err := m.take(part, r); err != nil {
 			return field, err
 		}
 	}
-	if m.userSuffix != "" && got.user != unknownUser {
-		if r.Device, err = vitals.ParseName(r.Device.String() + m.userSuffix + strconv.Itoa(got.user)); err != nil {
-			return "device", err
-		}
+	if len(got.parts) == 0 { // all are not a number
+		return "", &disowned{m, codes.NotAvailable}
 	}
 	if m.time == characteristic {
 		r.TimeUnixMs, r.UTCOffset, err = got.when(m.zone)

@@ -157,11 +157,18 @@ func (g *group) Decode(message []byte, in *ingest.Intake) error {
 	r := strictjson.NewReader(message)
 	p := payload{plan: g.plan, values: make([]value, len(g.plan.slots))}
 	index, payloads, tooMany := 0, 0, false
+	var left *disowned
 	settle := func(reading vitals.Reading, field string, err error) {
 		switch {
 		case index >= in.MaxReadings:
 			tooMany = true
 			return
+		case errors.As(err, &left):
+			for i := range left.mapping.signs {
+				in.LeftOut = append(in.LeftOut, ingest.LeftOut{
+					Index: index, Source: ingest.Mapping, Device: reading.Device, Field: left.mapping.signs[i].field, Why: left.why,
+				})
+			}
 		case err != nil:
 			in.Batch.Refused = append(in.Batch.Refused, vitals.FieldError{Index: index, Field: field, Err: err})
 		default:
@@ -240,7 +247,7 @@ func (m *mapping) read(p *payload, in *ingest.Intake, r *vitals.Reading) (field 
 		return "device", errMissing
 	}
 	if m.gatt != nil {
-		field, err = m.readGATT(p, r)
+		field, err = m.readGATT(p, in, r)
 	} else {
 		field, err = m.readJSON(p, r)
 	}

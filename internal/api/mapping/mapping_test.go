@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -67,6 +68,9 @@ func decode(t testing.TB, in ingest.Input, from vitals.Origin, message string) s
 	}
 	for i := range batch.Refused {
 		lines[batch.Refused[i].Index] = batch.Refused[i].Field + ": " + batch.Refused[i].Reason()
+	}
+	for _, l := range intake.LeftOut {
+		lines = append(lines, l.Device.String()+" "+l.Field+" "+l.Why.String())
 	}
 	return strings.Join(lines, "\n")
 }
@@ -409,6 +413,11 @@ func TestGATT(t *testing.T) {
 	reading := func(device, at, members string) string {
 		return `{"device":"` + device + `","time":"` + at + `",` + members + `}`
 	}
+	left := func(why string, fields ...string) string {
+		fields = slices.Sorted(slices.Values(fields))
+		return "d " + strings.Join(fields, " "+why+"\nd ") + " " + why
+	}
+	oximeter, continuous := []string{"spo2_pct", "pulse_rate_bpm", "pai_pct"}, []string{"spo2_pct", "pulse_rate_bpm", "spo2_fast_pct"}
 	const atNow = "2026-11-25T12:00:00.000Z"
 	for _, tt := range []struct{ name, c, value, want string }{
 		// Blood pressure: 120/80 (93), at 2026-07-01 08:30:05, 62/min, user 2, irregular pulse.
@@ -416,7 +425,7 @@ func TestGATT(t *testing.T) {
 		{"m", "2A35", "0E7800500 05D00 EA0707 01081E05 3E00 FF", reading("d", "2026-07-01T08:30:05.000+02:00", `"systolic_mmhg":120,"diastolic_mmhg":80,"pulse_rate_bpm":62,"map_mmhg":93`)},
 		{"m", "2A35", "02 B0F4 20F3 FF07 EA0701 01081E05", reading("d", "2026-01-01T08:30:05.000+01:00", `"systolic_mmhg":120,"diastolic_mmhg":80`)},
 		{"m", "2A35", "02 7800 FF07 FF07 EA0707 01081E05", "diastolic_mmhg: systolic and diastolic go together"},
-		{"m", "2A35", "02 FF07 0008 0108 EA0707 01081E05", ": no vital sign given"},
+		{"m", "2A35", "02 FF07 0008 0108 EA0707 01081E05", left("not_available", "systolic_mmhg", "diastolic_mmhg", "pulse_rate_bpm", "map_mmhg")},
 		{"m", "2A35", "00 7800 5000 5D00", "time: missing"},
 		{"m", "2A35", "02 7800 5000 5D00 00000000000000", "time: the time stamp has no date"},
 		{"m", "2A35", "02 7800 5000 5D00 EA07021E081E05", "time: the time stamp is no date and time"},
@@ -438,7 +447,7 @@ func TestGATT(t *testing.T) {
 
 		{"m", "2A37", "AEg=", reading("d", "2026-09-21T14:13:20.000Z", `"heart_rate_bpm":72`)},
 		{"m", "2A37", "FkgABA==", reading("d", "2026-09-21T14:13:20.000Z", `"heart_rate_bpm":72`)}, // contact, one interval
-		{"m", "2A37", "BEg=", "value: no signal: the sensor has no contact with the skin"},
+		{"m", "2A37", "BEg=", left("not_available", "heart_rate_bpm")},
 		{"m", "2A37", "CUgAAQA=", reading("d", "2026-09-21T14:13:20.000Z", `"heart_rate_bpm":72`)}, // 16 bits, energy
 		{"m", "2A37", "EEgAAAA=", "value: the characteristic is longer than its flags say"},        // half an interval
 		{"m", "2A37", "AAA=", "heart_rate_bpm: no signal"},
@@ -447,21 +456,24 @@ func TestGATT(t *testing.T) {
 		{"m", "2A5E", "0B 6200 4800 EA0707 01081E05 0001 64F0", reading("d", "2026-07-01T08:30:05.000+05:30", `"spo2_pct":98,"pulse_rate_bpm":72,"pai_pct":10`)},
 		{"m", "2A5E", "01 FF07 4800 EA0707 01081E05", reading("d", "2026-07-01T08:30:05.000+05:30", `"pulse_rate_bpm":72`)},
 		{"m", "2A5E", "11 6200 4800 EA0707 01081E05", "time: the clock of the device is not set"},
-		{"m", "2A5E", "03 6200 4800 EA0707 01081E05 0080", "value: no signal: the measurement is invalid"},
-		{"m", "2A5E", "03 6200 4800 EA0707 01081E05 0004", "value: no signal: data for demonstration"},
-		{"m", "2A5E", "07 6200 4800 EA0707 01081E05 0040 010000", reading("d", "2026-07-01T08:30:05.000+05:30", `"spo2_pct":98,"pulse_rate_bpm":72`)}, // questionable
-		{"m", "2A5E", "05 6200 4800 EA0707 01081E05 000800", "value: no signal: the sensor has no contact with the skin"},
+		{"m", "2A5E", "03 6200 4800 EA0707 01081E05 0080", left("invalid", oximeter...)},
+		{"m", "2A5E", "03 6200 4800 EA0707 01081E05 0004", left("demo", oximeter...)},
+		{"m", "2A5E", "07 6200 4800 EA0707 01081E05 0040 010000", left("questionable", oximeter...)},
+		{"m", "2A5E", "03 6200 4800 EA0707 01081E05 2000", left("busy", oximeter...)},
+		{"m", "2A5E", "03 6200 4800 EA0707 01081E05 4000", left("early", oximeter...)},
+		{"m", "2A5E", "03 6200 4800 EA0707 01081E05 8003", reading("d", "2026-07-01T08:30:05.000+05:30", `"spo2_pct":98,"pulse_rate_bpm":72`)}, // validated, from storage
+		{"m", "2A5E", "05 6200 4800 EA0707 01081E05 000800", left("not_available", oximeter...)},
 		{"m", "2A5E", "05 6200 4800 EA0707 01081E05 FF77FF", reading("d", "2026-07-01T08:30:05.000+05:30", `"spo2_pct":98,"pulse_rate_bpm":72`)}, // poor
 		{"m", "2A5E", "00 6200 4800", "time: missing"},
 
 		{"m", "2A5F", "00 CFF3 D0F2", reading("d", atNow, `"spo2_pct":97.5,"pulse_rate_bpm":72`)},
-		{"m", "2A5F", "1F 6200 4800 6000 4900 FF07 FF07 2000 000000 FF07", reading("d", atNow, `"spo2_pct":98,"pulse_rate_bpm":72,"spo2_fast_pct":96`)},
-		{"m", "2A5F", "08 6200 4800 000800", "value: no signal: the sensor has no contact with the skin"},
-		{"m", "2A5F", "08 6200 4800 008000", "value: no signal: the sensor is disconnected"},
-		{"m", "2A5F", "05 6200 4800 6000 4900 0020", "value: no signal: the measurement is unavailable"},
+		{"m", "2A5F", "1F 6200 4800 6000 4900 FF07 FF07 0001 000000 FF07", reading("d", atNow, `"spo2_pct":98,"pulse_rate_bpm":72,"spo2_fast_pct":96`)},
+		{"m", "2A5F", "08 6200 4800 000800", left("not_available", continuous...)},
+		{"m", "2A5F", "08 6200 4800 008000", left("not_available", continuous...)},
+		{"m", "2A5F", "05 6200 4800 6000 4900 0020", left("not_available", continuous...)},
 
 		{"m", "2A1C", "06 6E0E00FE EA0707 01081E05 02", reading("d", atNow, `"body_temperature_c":36.94`)},
-		{"m", "2A1C", "00 FFFF7F00", ": no vital sign given"},
+		{"m", "2A1C", "00 FFFF7F00", left("not_available", "body_temperature_c")},
 		{"m", "2A1C", "00 AC9000FD", "body_temperature_c: more than two decimals"},
 		{"m", "2A1C", "01 DA0300FF", "body_temperature_c: in [degF], of which the mapping has no sign; units are not converted"},
 		{"f", "2A1C", "01 DA0300FF", reading("d", atNow, `"skin_f":98.6`)},
@@ -469,7 +481,7 @@ func TestGATT(t *testing.T) {
 
 		{"m", "2A9D", "00 8F38", reading("d", atNow, `"body_weight_kg":72.395`)},
 		{"m", "2A9D", "0E 8F38 EA0707 01081E05 01 E700 D406", reading("d", atNow, `"body_weight_kg":72.395,"bmi":23.1,"height_m":1.748`)},
-		{"m", "2A9D", "00 FFFF", ": no vital sign given"},
+		{"m", "2A9D", "00 FFFF", left("not_available", "body_weight_kg", "bmi", "height_m")},
 		{"m", "2A9D", "01 4C3E", "body_weight_kg: in [lb_av], of which the mapping has no sign; units are not converted"},
 		{"lb", "2A9D", "01 4C3E", reading("d", atNow, `"weight_lb":159.48`)},
 	} {

@@ -49,7 +49,7 @@ func (d *describer) schemas() object {
 	for member, schema := range summary {
 		aggregate[member] = schema
 	}
-	stored := object{"stored": count, "duplicate": count}
+	stored := object{"stored": count, "duplicate": count, "left_out": described(count, "Readings that their devices disown, only if there are any. They are neither stored nor rejected.")}
 	rejected := closed(object{"index": described(count, "0-based position in the batch."), "field": str, "reason": str}, "index", "field", "reason")
 	oneSign := closed(latest)
 	oneSign["minProperties"] = 1
@@ -59,9 +59,9 @@ func (d *describer) schemas() object {
 		"DataPoint":      dataPoint(),
 		"DataPoints":     d.oneOrMore("DataPoint"),
 		"Measure":        measure(),
-		"Outcome":        closed(object{"status": oneOf("stored", "duplicate")}, "status"),
+		"Outcome":        closed(object{"status": oneOf("stored", "duplicate", "left_out")}, "status"),
 		"BatchOutcome":   closed(stored, "stored", "duplicate"),
-		"PartialOutcome": closed(object{"stored": count, "duplicate": count, "rejected": object{"type": "array", "minItems": 1, "items": rejected}}, "stored", "duplicate", "rejected"),
+		"PartialOutcome": closed(object{"stored": count, "duplicate": count, "left_out": stored["left_out"], "rejected": object{"type": "array", "minItems": 1, "items": rejected}}, "stored", "duplicate", "rejected"),
 		"Sign":           oneOf(d.signNames()...),
 		"Flag":           oneOf(d.flagNames()...),
 		"TimedValue":     closed(object{"time": instant, "value": value}, "time", "value"),
@@ -102,6 +102,7 @@ func (d *describer) schemas() object {
 			"time": described(instant, "When the server rejected the reading."), "input": described(str, "The protocol, such as mqtt."),
 			"gateway": described(name, "Absent if it is not known."), "device": described(name, "Absent if it is not known."),
 			"field": described(str, "The cause; empty if it is the reading as a whole."), "reason": str,
+			"left_out": described(count, "The number of values that the device disowns and that were left out for this reason within a minute; absent for a rejection."),
 		}, "time", "input", "field", "reason"),
 		"Alerts": closed(object{
 			"notice": described(str, "What alerts are not: to be shown wherever they are shown."),

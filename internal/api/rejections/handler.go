@@ -34,6 +34,7 @@ type listed struct {
 	Device  string `json:"device,omitempty"`
 	Field   string `json:"field"`
 	Reason  string `json:"reason"`
+	LeftOut uint64 `json:"left_out,omitempty"` // number of values
 }
 
 // ServeHTTP serves GET and HEAD of [Path]: the newest rejections first. Parameters: device, which may be repeated,
@@ -58,8 +59,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	for i := range newest {
 		r := &newest[i]
+		leftOut := uint64(0)
+		if r.LeftOut {
+			leftOut = r.Count
+		}
 		body.Rejections = append(body.Rejections, listed{
-			string(vitals.AppendTime(nil, r.UnixMs)), r.Input, r.Gateway.String(), r.Device.String(), r.Field, r.Reason,
+			string(vitals.AppendTime(nil, r.UnixMs)), r.Input, r.Gateway.String(), r.Device.String(), r.Field, r.Reason, leftOut,
 		})
 	}
 	query.WriteJSON(w, r, body)

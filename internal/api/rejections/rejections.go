@@ -1,4 +1,5 @@
-// Package rejections lists the newest readings that were rejected without an answer.
+// Package rejections lists the newest readings that were rejected without an answer, and the newest values that were left
+// out because their devices disown them.
 //
 // # Promise
 //
@@ -31,24 +32,44 @@ type Rejection struct {
 	Foreign         bool        // the credentials of the client do not cover Device
 	Field           string      // JSON name of the field, or "" if it is not one known field
 	Reason          string
+
+	LeftOut bool   // and not rejected
+	Count   uint64 // of equal ones within a minute, if LeftOut; set by the list
 }
 
 // A List holds the newest rejections. It is safe for concurrent use.
 type List struct {
 	mu    sync.Mutex
-	ring  []Rejection // the i-th since the start at i modulo its length; guarded by mu
-	total uint64      // since the start; guarded by mu
+	ring  []Rejection // the i-th line since the start at i modulo its length; guarded by mu
+	lines uint64      // since the start; guarded by mu
+	total uint64      // of rejections since the start; guarded by mu
 }
 
 // New returns an empty list that holds n rejections.
 func New(n int) *List { return &List{ring: make([]Rejection, n)} }
 
-// Add adds a rejection, in place of the oldest one if the list is full.
+// Add adds a rejection, in place of the oldest one if the list is full. What is left out is counted in an equal line, if
+// one of the last lines is of the same minute: a loose sensor leaves something out with each message.
 func (l *List) Add(r Rejection) {
+	const lines, minuteMs = 64, 60_000
 	l.mu.Lock()
-	l.ring[l.total%uint64(len(l.ring))] = r
-	l.total++
-	l.mu.Unlock()
+	defer l.mu.Unlock()
+	size := uint64(len(l.ring))
+	if !r.LeftOut {
+		l.total++
+	}
+	r.Count = 1
+	for age := uint64(1); r.LeftOut && age <= min(l.lines, size, lines); age++ {
+		old := &l.ring[(l.lines-age)%size]
+		if same := *old; same.UnixMs/minuteMs == r.UnixMs/minuteMs {
+			if same.UnixMs, same.Count = r.UnixMs, r.Count; same == r {
+				old.Count++
+				return
+			}
+		}
+	}
+	l.ring[l.lines%size] = r
+	l.lines++
 }
 
 // Newest returns at most limit of the listed rejections for which wanted returns true, the newest
@@ -58,8 +79,8 @@ func (l *List) Newest(limit int, wanted func(*Rejection) bool) (newest []Rejecti
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	size := uint64(len(l.ring))
-	for age := uint64(1); age <= min(l.total, size) && len(newest) < limit; age++ {
-		if r := &l.ring[(l.total-age)%size]; wanted(r) {
+	for age := uint64(1); age <= min(l.lines, size) && len(newest) < limit; age++ {
+		if r := &l.ring[(l.lines-age)%size]; wanted(r) {
 			newest = append(newest, *r)
 		}
 	}

@@ -68,3 +68,25 @@ func TestAddAllocates(t *testing.T) {
 		t.Errorf("%v allocations, want 0", got)
 	}
 }
+
+// Values that are left out again within a minute are counted in one line, and not among the rejections.
+func TestLeftOut(t *testing.T) {
+	l := rejections.New(3)
+	for _, r := range []rejections.Rejection{
+		{UnixMs: 60_000, Field: "a", LeftOut: true}, {UnixMs: 61_000, Field: "a"}, {UnixMs: 62_000, Field: "b", LeftOut: true},
+		{UnixMs: 119_999, Field: "a", LeftOut: true}, {UnixMs: 120_000, Field: "b", LeftOut: true},
+	} {
+		l.Add(r)
+	}
+	got, total := l.Newest(9, all)
+	if len(got) != 3 || got[0].UnixMs != 120_000 || got[0].Count != 1 || got[2].Field != "a" || total != 1 {
+		t.Errorf("%+v, %d rejections", got, total)
+	}
+	l = rejections.New(3)
+	for range 5 {
+		l.Add(rejections.Rejection{UnixMs: 1, LeftOut: true})
+	}
+	if got, total := l.Newest(9, all); len(got) != 1 || got[0].Count != 5 || total != 0 {
+		t.Errorf("%+v, %d rejections", got, total)
+	}
+}

@@ -113,7 +113,8 @@ export class Chart {
       const mean = (l.counts ? l.values.reduce((a, v, i) => a + v * l.counts[i], 0) : known.reduce((a, v) => a + v, 0)) / n;
       return `${l.label}: ${counted(n, "value")} from ${number(low)} to ${number(high)} ${s.unit}, mean ${number(Math.round(mean * 10) / 10)}`;
     });
-    const gaps = this.data.gaps === 0 ? "No gaps" : counted(this.data.gaps, "gap");
+    const leftOut = s.leftOut ? `, ${counted(s.leftOut, "value")} left out, which the device disowns` : "";
+    const gaps = (this.data.gaps === 0 ? "No gaps" : counted(this.data.gaps, "gap")) + leftOut;
     const flags = s.zero ? "" : s.flags.length === 0 ? ", no flags" : ", " + counted(s.flags.length, "flagged range");
     const alerts = s.alerts?.filter((a) => a.to >= s.from && a.from <= s.to) ?? [];
     const alerted = alerts.length === 0 ? "" : ", " + counted(alerts.length, "alert") + ": " + alerts.map((a) => a.text).join(", ");

@@ -124,6 +124,8 @@ export function device(main, params) {
       }
       alerts.load();
       const next = await read(from, to);
+      const listed = await request("v1/rejections?" + query({ device: name, limit: 1000 })).catch(() => ({ rejections: [] }));
+      next.leftOut = listed.rejections.filter((r) => r.left_out);
       if (mine !== loading || closed) return;
       data = next;
       readAt = performance.now();
@@ -231,7 +233,7 @@ export function device(main, params) {
         drawn.delete(c.key);
         continue;
       }
-      Object.assign(spec, { title: c.title, unit: c.unit, from: from / 1000, to: to / 1000, zone: z, paired: c.paired, alerts: alerts.bands(c.signs), onZoom: (a, b) => go({ from: a * 1000, to: b * 1000 }) });
+      Object.assign(spec, { title: c.title, unit: c.unit, from: from / 1000, to: to / 1000, zone: z, paired: c.paired, leftOut: leftOutOf(c), alerts: alerts.bands(c.signs), onZoom: (a, b) => go({ from: a * 1000, to: b * 1000 }) });
       const chart = drawn.get(c.key);
       if (chart) chart.draw(spec);
       else drawn.set(c.key, new Chart(figures, spec));
@@ -240,6 +242,9 @@ export function device(main, params) {
     exports.replaceChildren("This range as ", ...["csv", "ndjson", "parquet"].flatMap((f, i) => [i ? ", " : "", el("a", { href: path + "/readings?" + query({ ...span, format: f }), download: `${name}.${f}` }, { csv: "CSV", ndjson: "NDJSON", parquet: "Parquet" }[f])]));
     follow();
   }
+
+  // leftOutOf returns how many values of a chart's signs the device has disowned, as far as the server lists them.
+  const leftOutOf = (c) => data.leftOut.filter((r) => c.signs.includes(r.field) && Date.parse(r.time) >= from && Date.parse(r.time) <= to).reduce((n, r) => n + r.left_out, 0);
 
   const flagsOf = (r, c) => (r.flags ?? []).map(flagSign).filter(([s]) => c.signs.includes(s)).map(([, t]) => t);
 

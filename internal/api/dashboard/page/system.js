@@ -66,7 +66,7 @@ export function system(main) {
     rejections.hidden = list.length === 0;
     rejectedCaption.textContent = `The newest ${grouped(list.length)} of ${grouped(total)} since the start`;
     rejected.replaceChildren(...list.map((r) => el("tr", {},
-      [timeText(Date.parse(r.time), "local"), r.input, r.gateway ?? "–", r.device ?? "–", r.field || "–", r.reason].map((text) => el("td", {}, text)))));
+      [timeText(Date.parse(r.time), "local"), r.input, r.gateway ?? "–", r.device ?? "–", r.field || "–", r.left_out > 1 ? `${r.reason} (${r.left_out} values)` : r.reason].map((text) => el("td", {}, text)))));
   }
 
   function show(m, history) {
