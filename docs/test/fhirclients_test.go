@@ -105,3 +105,36 @@ func TestFHIRClients(t *testing.T) {
 		})
 	}
 }
+
+// TestFHIRClientsWrite lets two clients of FHIR in Python store Observations twice: as an object that they save again, and
+// as another one that is equal. A client that may only write does so, too.
+func TestFHIRClientsWrite(t *testing.T) {
+	packages, err := filepath.Abs(filepath.Join(root, "bin/tools/fhir_python"))
+	try(t, err)
+	if _, err := os.Stat(filepath.Join(packages, "fhirclient")); err != nil {
+		missing(t, "%v: run make setup", err)
+	}
+	k := tokens{t.TempDir()}
+	admin, writer := k.create(t, "ward", "--rights=read,write,admin"), k.create(t, "gateway")
+	s := serve(t, k.flags()...)
+	file := filepath.Join(t.TempDir(), "token")
+	try(t, os.WriteFile(file, []byte(admin), 0o600))
+	args := []string{"subject", "assign", "--target", s.admin, "--token-file", file, "--subject", "P-17", "--from", "2026-11-21T00:00:00Z", "--device"}
+	for _, client := range []string{"fhirpy", "fhirclient"} {
+		for right, token := range map[string]string{"both": admin, "write": writer} {
+			t.Run(client+" "+right, func(t *testing.T) {
+				device := client + "-" + right
+				if out, err := exec.Command(program, append(args, device)...).CombinedOutput(); err != nil {
+					t.Fatalf("%v: %s", err, out)
+				}
+				cmd := exec.Command("python3", "fhirclients/write.py", client, s.url+"/fhir", device)
+				cmd.Env = append(os.Environ(), "PULSEGATE_TOKEN="+token, "PYTHONPATH="+packages)
+				cmd.Stderr = t.Output()
+				out, err := cmd.Output()
+				if want := "hr-mwq6g800-" + device + "\nhr-mwq6hiao-" + device + "\n"; err != nil || string(out) != want {
+					t.Errorf("%v: got %s, want %s", err, out, want)
+				}
+			})
+		}
+	}
+}

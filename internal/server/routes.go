@@ -60,7 +60,8 @@ func (s *server) routes(reads *query.Handler, records *fhir.Handler, lines *infl
 	read(openapi.Path, description)
 	read("/v1/live", noGuests(s.streams(), http.HandlerFunc(s.live.Full)))
 	crossSite := records.Reject(problems.UntrustedOrigin, crossSiteDetail)
-	records.Mount(read, post, func(form ingest.Form) http.Handler { return s.receives(form, crossSite) })
+	put := func(template string, h http.Handler) { handle(template, h, http.MethodPut) }
+	records.Mount(read, post, put, func(form ingest.Form) http.Handler { return s.receives(form, crossSite) })
 	s.page.Mount(readHere, func(template string, h http.Handler, method string) {
 		handle(template, sameSiteOnly(h, untrusted), method)
 	})

@@ -42,7 +42,7 @@ func TestMetadata(t *testing.T) {
 		t.Fatalf("%+v", c)
 	}
 	observation := c.Rest[0].Resource[0]
-	if observation.Type != "Observation" || !slices.Equal(codes(observation.Interaction), []string{"read", "search-type", "create"}) || !observation.ConditionalCreate ||
+	if observation.Type != "Observation" || !slices.Equal(codes(observation.Interaction), []string{"read", "search-type", "create", "update"}) || !observation.ConditionalCreate ||
 		!slices.Equal(codes(c.Rest[0].Interaction), []string{"transaction", "batch"}) {
 		t.Errorf("%+v", c.Rest[0])
 	}

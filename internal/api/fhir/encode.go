@@ -29,7 +29,7 @@ type form struct {
 const entryEnd = `,"search":{"mode":"match"}}`
 
 // newForm returns the form of a group, of which signs must have the signs. base is the URL of the
-// FHIR server.
+// FHIR server. If subject is empty, resources have none.
 func newForm(base string, signs *vitals.Signs, device *vitals.Name, subject storage.Subject, g group) *form {
 	m := mappingOf(signs, g)
 	sign := signs.Of(m.components[0].sign)
@@ -46,7 +46,11 @@ func newForm(base string, signs *vitals.Signs, device *vitals.Name, subject stor
 	}
 	f.measured += `},"status":"` + status +
 		`","category":[{"coding":[{"system":"` + categorySystem + `","code":"` + m.category + `","display":"` + categoryNames[m.category] + `"}]}],` +
-		`"code":` + concept(m.text, m.codes...) + `,"subject":{"reference":"Patient/` + string(subject) + `"},"effectiveDateTime":"`
+		`"code":` + concept(m.text, m.codes...)
+	if subject != "" {
+		f.measured += `,"subject":{"reference":"Patient/` + string(subject) + `"}`
+	}
+	f.measured += `,"effectiveDateTime":"`
 	f.values[0] = `","device":` + deviceReference(device, deviceID) + `,`
 	before, after := `"valueQuantity":{"value":`, `,"unit":"`+m.unit+`","system":"`+ucum+`","code":"`+sign.Unit+`"}`
 	if len(m.components) == 1 {
@@ -64,6 +68,13 @@ func newForm(base string, signs *vitals.Signs, device *vitals.Name, subject stor
 		}
 	}
 	return f
+}
+
+// hideReceived leaves meta out of the resources.
+func (f *form) hideReceived() {
+	id, _, _ := strings.Cut(f.received, `,"meta"`)
+	_, rest, _ := strings.Cut(f.measured, `},"status"`)
+	f.received, f.measured = "", id+`,"status"`+rest
 }
 
 // concept returns a CodeableConcept. If text is empty, it has the name of the first code.
@@ -107,7 +118,9 @@ func (f *form) appendEntry(dst []byte, r *storage.Record) []byte {
 // appendResource appends an Observation. The record must have the signs of the group.
 func (f *form) appendResource(dst []byte, r *storage.Record) []byte {
 	dst = appendTimeID(append(dst, f.id...), r.TimeUnixMs)
-	dst = vitals.AppendTime(append(dst, f.received...), r.ReceivedUnixMs)
+	if f.received != "" {
+		dst = vitals.AppendTime(append(dst, f.received...), r.ReceivedUnixMs)
+	}
 	offset := r.UTCOffset
 	if minutes, _ := offset.Minutes(); minutes > maxOffsetMinutes || minutes < -maxOffsetMinutes {
 		offset = 0

@@ -63,9 +63,9 @@ func New(reader Reader, subjects Subjects, opt Options) *Handler {
 	return h
 }
 
-// Mount routes the FHIR server. read routes GET and HEAD of an address, and post POST; receive
+// Mount routes the FHIR server. read routes GET and HEAD of an address, post POST and put PUT; receive
 // returns the handler of a form, without cross-site requests.
-func (h *Handler) Mount(read, post func(template string, h http.Handler), receive func(ingest.Form) http.Handler) {
+func (h *Handler) Mount(read, post, put func(template string, h http.Handler), receive func(ingest.Form) http.Handler) {
 	bundles := h.JSON(receive(h.BundleForm))
 	read(Path+"/metadata", http.HandlerFunc(h.Metadata))
 	read(Path+"/Observation", http.HandlerFunc(h.Search))
@@ -74,6 +74,7 @@ func (h *Handler) Mount(read, post func(template string, h http.Handler), receiv
 	read(Path+"/Patient/{id}", http.HandlerFunc(h.Patient))
 	post(Path+"/Observation/_search", http.HandlerFunc(h.Search))
 	post(Path+"/Observation", h.JSON(receive(h.ObservationForm)))
+	put(Path+"/Observation/{id}", h.JSON(receive(h.UpdateForm)))
 	post(Path, bundles)
 	post(Path+"/", bundles) // to which some clients send Bundles
 }

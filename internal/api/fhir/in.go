@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/pulsegate/pulsegate/internal/api/codes"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/reply"
@@ -15,7 +16,8 @@ import (
 //
 // An Observation that is sent becomes a reading of its device; SampledData becomes several. It
 // is admitted, committed and counted as a reading of POST /v1/readings is, and so is stored
-// before it is answered with 200 or 201. Nothing else of a resource is stored: elements that
+// before it is answered with 200 or 201. What its device disowns is answered with 200 and a
+// warning. Nothing else of a resource is stored: elements that
 // change the meaning of a value, and values that are not stored, are refused; elements that
 // only describe it are ignored.
 //
@@ -27,8 +29,17 @@ func (h *Handler) ObservationForm(r *http.Request) ingest.Input { return h.intak
 // BundleForm is the form of POST /fhir.
 func (h *Handler) BundleForm(r *http.Request) ingest.Input { return h.intake(r, true) }
 
+// UpdateForm is the form of PUT /fhir/Observation/{id}.
+func (h *Handler) UpdateForm(r *http.Request) ingest.Input {
+	s := h.intake(r, false)
+	s.id = h.opt.Param(r, "id")
+	return s
+}
+
 func (h *Handler) intake(r *http.Request, bundle bool) *intake {
-	return &intake{h: h, ctx: r.Context(), base: h.base(r), bundle: bundle, ifNoneExist: []byte(r.Header.Get("If-None-Exist"))}
+	return &intake{
+		h: h, ctx: r.Context(), base: h.base(r), bundle: bundle, ifNoneExist: []byte(r.Header.Get("If-None-Exist")), prefer: preference(r, "return"),
+	}
 }
 
 // An intake is one request to store Observations.
@@ -39,6 +50,10 @@ type intake struct {
 	bundle      bool
 	transaction bool
 	ifNoneExist []byte
+	id          string // in the URL of an update, else ""
+	prefer      string // the preference return
+	mayRead     bool   // the client may also read
+	nowUnixMs   int64
 
 	places []place // by position
 }
@@ -47,10 +62,14 @@ type intake struct {
 type place struct {
 	device vitals.Name // of an Observation, or an existing Device
 	unixMs int64       // of an Observation
-	group  group       // of an Observation
+	offset vitals.UTCOffset
+	values vitals.Values // of an Observation; of SampledData, of the first sample with a value
+	group  group         // of an Observation
+	doubt  codes.Doubt   // with which an Observation is left out; 0 means that it is not
 	what   what
 
-	patient storage.Subject // an existing Patient
+	patient storage.Subject // an existing Patient, or that of an Observation
+	named   bool            // the Observation names its subject
 
 	sampled   bool    // SampledData
 	order     int     // as in observed
@@ -58,6 +77,7 @@ type place struct {
 	component [2]int8 // as in observed
 
 	added   bool // something was new
+	alone   bool // the reading of an Observation was new: no other sign of it was stored before
 	result  ingest.Result
 	problem *reply.Problem // instead of that of result; nil means that of result
 }
@@ -96,7 +116,7 @@ func (s *intake) Respond(outcome *ingest.Outcome) ingest.Answer {
 				p.result.Field = p.path(s.h.reader.Signs(), r.Field)
 			}
 		case r.Outcome != 0 && r.Outcome != storage.Duplicate: // 0: another entry was rejected
-			p.added = true
+			p.added, p.alone = true, r.Outcome == storage.Stored && !p.sampled
 		}
 	}
 	switch {

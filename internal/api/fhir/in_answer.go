@@ -5,6 +5,8 @@ import (
 	"strconv"
 
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/reply"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -16,18 +18,79 @@ func (p *place) appendObservationID(signs *vitals.Signs, dst []byte) []byte {
 	return appendDeviceID(dst, &p.device)
 }
 
-// singleReply answers POST /fhir/Observation.
+// location appends the URL of the resource at a place.
+func (s *intake) location(dst []byte, p *place) []byte {
+	switch dst = append(dst, s.base...); p.what {
+	case deviceEntry:
+		return appendDeviceID(append(dst, "/Device/"...), &p.device)
+	case patientEntry:
+		return append(append(dst, "/Patient/"...), p.patient...)
+	default:
+		return p.appendObservationID(s.h.reader.Signs(), append(dst, "/Observation/"...))
+	}
+}
+
+// unstored reports whether the Observation at a place was left out: it was neither rejected nor stored.
+func (p *place) unstored() bool { return p.doubt != 0 || p.left }
+
+// outcome returns the issue of a place that was not rejected: a warning if its device disowns it.
+func (p *place) outcome() (issue, note string) {
+	switch {
+	case p.doubt != 0:
+		return warning, p.doubt.Reason()
+	case p.left:
+		return information, "Not stored: the Bundle has another source of the sign, which comes first."
+	case p.added:
+		return information, "The Observation is stored."
+	}
+	return information, "This Observation was stored before."
+}
+
+// appendResource appends the Observation at a place as it is read, or nothing if it cannot be read now. A client
+// that may not read gets only what it has sent: not the patient, unless it has named him, nor when, or with which offset, the
+// reading arrived that may have been stored before.
+func (s *intake) appendResource(dst []byte, p *place) []byte {
+	r := storage.Record{TimeUnixMs: p.unixMs, Values: p.values, UTCOffset: p.offset, ReceivedUnixMs: s.nowUnixMs}
+	subject := p.patient
+	if !s.mayRead && !p.named {
+		subject = ""
+	}
+	f := newForm(s.base, s.h.reader.Signs(), &p.device, subject, p.group)
+	if !s.mayRead {
+		f.hideReceived()
+	} else if !p.alone {
+		var err error
+		if r, err = s.h.view(nil).recordAt(s.ctx, p.device, p.unixMs); err != nil || groupsOf(&r.Values)&(1<<p.group) == 0 {
+			return dst
+		}
+	}
+	return f.appendResource(dst, &r)
+}
+
+// singleReply answers POST /fhir/Observation and PUT /fhir/Observation/{id} as the client prefers
+// (https://hl7.org/fhir/R4/http.html#ops), by default with the resource.
 func (s *intake) singleReply(p *place) ingest.Answer {
 	if problem := p.rejected(); problem != nil {
 		o := s.h.outcomes[problem]
 		return ingest.Answer{Head: o.head, Body: outcomeOf(o.text, p.result.Reason, expression("Observation", p.result.Field)), RetryAfter: p.result.RetryAfter}
 	}
-	answer := ingest.Answer{Head: s.h.heads[contentType], Location: string(p.appendObservationID(s.h.reader.Signs(), []byte(Path+"/Observation/")))}
-	note := "This Observation was stored before."
-	if p.added {
-		answer.Head, note = s.h.created, "The Observation is stored."
+	answer := ingest.Answer{Head: s.h.heads[contentType]}
+	if !p.unstored() {
+		answer.Location = string(s.location(nil, p))
 	}
-	answer.Body = outcomeOf(information, note, "")
+	if p.added {
+		answer.Head = s.h.created
+	}
+	switch {
+	case s.prefer == "minimal":
+	case s.prefer == "OperationOutcome", p.unstored():
+		issue, note := p.outcome()
+		answer.Body = outcomeOf(issue, note, "")
+	default:
+		if answer.Body = s.appendResource(nil, p); answer.Body != nil {
+			answer.Body = append(answer.Body, '\n')
+		}
+	}
 	return answer
 }
 
@@ -89,31 +152,40 @@ func (s *intake) bundleReply(typ string) ingest.Answer {
 	return ingest.Answer{Head: s.h.heads[contentType], Body: append(dst, "]}\n"...)}
 }
 
+// maxRepresented is the largest number of entries of a Bundle whose answer has the resources: it may be ten times as long as
+// the Bundle, and some resources are read from the store.
+const maxRepresented = 100
+
 // appendResponse appends the response to an entry.
 func (s *intake) appendResponse(dst []byte, i int) []byte {
 	p := &s.places[i]
-	dst = append(dst, `{"response":{"status":"`...)
+	dst = append(dst, '{')
+	represented := (s.prefer == "" || s.prefer == "representation") && len(s.places) <= maxRepresented
+	if represented && p.rejected() == nil && p.what == observationEntry && !p.unstored() {
+		if text := s.appendResource(nil, p); len(text) > 0 {
+			dst = append(reply.AppendJSONString(append(dst, `"fullUrl":`...), string(s.location(nil, p))), `,"resource":`...)
+			dst = append(append(dst, text...), ',')
+		}
+	}
+	dst = append(dst, `"response":{"status":"`...)
 	if problem := p.rejected(); problem != nil {
 		dst = strconv.AppendInt(dst, int64(problem.Status()), 10)
 		dst = append(append(dst, `","outcome":`...), outcomeStart...)
 		dst = appendIssue(dst, s.h.outcomes[problem].text, p.result.Reason, expression("Bundle.entry["+strconv.Itoa(i)+"].resource", p.result.Field))
 		return append(dst, `]}}}`...)
 	}
-	switch p.what {
-	case deviceEntry:
-		dst = appendDeviceID(append(dst, `200","location":"Device/`...), &p.device)
-	case patientEntry:
-		dst = append(append(dst, `200","location":"Patient/`...), p.patient...)
-	default:
-		if p.left {
-			dst = append(append(dst, `200","outcome":`...), outcomeStart...)
-			return append(appendIssue(dst, information, "Not stored: the Bundle has another source of the sign, which comes first.", ""), `]}}}`...)
-		}
-		text := `200","location":"Observation/`
-		if p.added {
-			text = `201","location":"Observation/`
-		}
-		dst = p.appendObservationID(s.h.reader.Signs(), append(dst, text...))
+	if p.added {
+		dst = append(dst, `201"`...)
+	} else {
+		dst = append(dst, `200"`...)
 	}
-	return append(dst, `"}}`...)
+	if !p.unstored() {
+		dst = reply.AppendJSONString(append(dst, `,"location":`...), string(s.location(nil, p)))
+	}
+	if p.unstored() || s.prefer == "OperationOutcome" && p.what == observationEntry {
+		issue, note := p.outcome()
+		dst = appendIssue(append(append(dst, `,"outcome":`...), outcomeStart...), issue, note, "")
+		dst = append(dst, "]}"...)
+	}
+	return append(dst, "}}"...)
 }

@@ -40,15 +40,19 @@ func (s *intake) Decode(body []byte, in *ingest.Intake) error {
 		return err
 	}
 	in.Units = true
+	s.mayRead, s.nowUnixMs = in.MayRead(), in.NowUnixMs
 	d := &decoder{
 		intake: s, in: in,
-		parser:  &parser{Reader: strictjson.NewReader(body), codes: codes.Table{Signs: s.h.reader.Signs(), PulseAsHeartRate: s.h.opt.PulseAsHeartRate}},
+		parser:  &parser{Reader: strictjson.NewReader(body), codes: codes.Table{Signs: s.h.reader.Signs(), PulseAsHeartRate: s.h.opt.PulseAsHeartRate}, leavesOut: in.LeavesOut},
 		devices: map[vitals.Name]*resolved{}, urls: map[string]*sentEntry{},
 	}
 	if s.bundle {
 		return d.decodeBundle()
 	}
 	e := sentEntry{resource: d.resource(false), method: []byte("POST"), url: []byte("Observation"), ifNoneExist: s.ifNoneExist}
+	if s.id != "" {
+		e.method, e.url, e.ifNoneExist = []byte("PUT"), []byte("Observation/"+s.id), nil
+	}
 	if err := d.End(); err != nil {
 		return err
 	}
@@ -149,8 +153,10 @@ func (d *decoder) place(i int, e *sentEntry) {
 	p := &d.places[i]
 	kind, fault := e.resource.kind, (*fieldFault)(nil)
 	switch {
+	case string(e.method) == "PUT" && kind == "Observation":
+		fault = d.observation(i, e)
 	case string(e.method) != "POST":
-		fault = &fieldFault{"", "only POST is supported in a Bundle"}
+		fault = &fieldFault{"", "only POST is supported in a Bundle, and PUT of an Observation"}
 		p.problem = d.h.opt.Problems.MethodNotAllowed
 	case strings.TrimPrefix(string(e.url), "/") != kind:
 		fault = &fieldFault{"", "request.url is not the type of the resource"}
@@ -194,14 +200,38 @@ func (d *decoder) observation(i int, e *sentEntry) *fieldFault {
 		return fault
 	}
 	p := &d.places[i]
-	*p = place{what: observationEntry, device: device.name, unixMs: o.at.unixMs, group: o.group, sampled: o.samples != nil, component: o.component, order: o.order}
+	*p = place{
+		what: observationEntry, device: device.name, unixMs: o.at.unixMs, offset: o.at.offset, group: o.group, values: o.values,
+		sampled: o.samples != nil, component: o.component, order: o.order, named: e.resource.subject.sent,
+	}
+	if d.in.LeavesOut(o.doubt) {
+		p.doubt = o.doubt
+		for _, c := range mappingOf(d.codes.Signs, o.group).components {
+			d.in.LeftOut = append(d.in.LeftOut, ingest.LeftOut{Index: i, Source: ingest.FHIR, Device: p.device, Field: d.codes.Signs.Field(c.sign), Why: o.doubt})
+		}
+		return nil
+	}
+	sign := o.sign()
+	if o.samples != nil {
+		p.unixMs = o.samples[0].unixMs
+		p.values.Set(sign, o.samples[0].value)
+	}
+	p.patient = storage.SubjectAt(device.assignments, p.unixMs)
+	if string(e.method) == "PUT" {
+		switch id := e.resource.id; {
+		case strings.TrimPrefix(string(e.url), "/") != "Observation/"+id:
+			p.problem = d.h.opt.Problems.BadParameter // https://hl7.org/fhir/R4/http.html#update
+			return &fieldFault{"id", "not the id in the URL"}
+		case string(p.appendObservationID(d.codes.Signs, nil)) != id:
+			return &fieldFault{"id", "not the id of this Observation: the sign, the time and the device decide it"}
+		}
+	}
 	b := d.in.Batch
 	first := len(b.Readings)
 	r := vitals.Reading{Device: device.name, TimeUnixMs: o.at.unixMs, Values: o.values, UTCOffset: o.at.offset}
 	if o.samples == nil {
 		fault = d.add(i, e, device, &r)
 	}
-	sign := o.sign()
 	for j := range o.samples {
 		if fault != nil || d.err != nil {
 			break
@@ -209,9 +239,6 @@ func (d *decoder) observation(i int, e *sentEntry) *fieldFault {
 		r.TimeUnixMs, r.Values = o.samples[j].unixMs, vitals.Values{}
 		r.Values.Set(sign, o.samples[j].value)
 		fault = d.add(i, e, device, &r)
-	}
-	if o.samples != nil {
-		p.unixMs = o.samples[0].unixMs
 	}
 	if fault != nil {
 		b.Readings, b.Index = b.Readings[:first], b.Index[:first]

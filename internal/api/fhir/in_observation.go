@@ -16,6 +16,7 @@ type observed struct {
 	at      when
 	samples []sample // of SampledData; nil means values
 	values  vitals.Values
+	doubt   codes.Doubt
 
 	// component has the position of the component of each pressure.
 	component [2]int8
@@ -48,8 +49,11 @@ func (p *parser) observe(r *sentResource, maxSamples int) (o observed, fault *fi
 	if fault := o.setTime(&r.effective); fault != nil {
 		return o, fault
 	}
+	if o.doubt = r.doubt; p.leavesOut(o.doubt) {
+		return o, nil
+	}
 	if o.group == bloodPressure {
-		return o, o.setPressures(p.codes, r)
+		return o, o.setPressures(p, r)
 	}
 	if len(r.components) > 0 {
 		return o, &fieldFault{componentPath(0, ""), notStored}
@@ -89,13 +93,13 @@ func (o *observed) setTime(e *effective) *fieldFault {
 }
 
 // setPressures sets the values of the components of a blood pressure.
-func (o *observed) setPressures(table codes.Table, r *sentResource) *fieldFault {
+func (o *observed) setPressures(p *parser, r *sentResource) *fieldFault {
 	if r.hasValue || r.hasSampled {
 		return &fieldFault{"value[x]", "a blood pressure has components only"}
 	}
 	for i := range r.components {
 		c := &r.components[i]
-		sign, ok := signFor(table, c.code)
+		sign, ok := signFor(p.codes, c.code)
 		switch {
 		case c.code == meansMean:
 			return &fieldFault{componentPath(i, ""), "mean pressure, which is " + notStored}
@@ -103,15 +107,21 @@ func (o *observed) setPressures(table codes.Table, r *sentResource) *fieldFault 
 			return &fieldFault{componentPath(i, ""), notStored}
 		case c.fault != nil:
 			return c.fault.in(componentPath(i, "."))
+		case p.leavesOut(c.doubt): // and the other pressure, too
+			o.doubt = max(o.doubt, c.doubt)
+			continue
 		case !c.hasValue:
 			return &fieldFault{componentPath(i, ".valueQuantity"), "missing"}
 		case o.values.Has(sign):
 			return &fieldFault{componentPath(i, ""), "given twice"}
 		}
 		o.component[sign] = int8(i) // below maxParts
-		if fault := o.set(sign, table.Signs.Of(sign), &c.value); fault != nil {
+		if fault := o.set(sign, p.codes.Signs.Of(sign), &c.value); fault != nil {
 			return fault.in(componentPath(i, ".valueQuantity."))
 		}
+	}
+	if p.leavesOut(o.doubt) {
+		return nil
 	}
 	if !o.values.Has(vitals.Systolic) || !o.values.Has(vitals.Diastolic) {
 		return &fieldFault{"component", "needs a systolic and a diastolic pressure"}

@@ -13,8 +13,9 @@ import (
 // A parser reads resources.
 type parser struct {
 	*strictjson.Reader
-	codes   codes.Table
-	samples int // of SampledData that were converted, stored or not
+	codes     codes.Table
+	leavesOut func(codes.Doubt) bool
+	samples   int // of SampledData that were converted, stored or not
 }
 
 // A sentResource is a resource as it was sent, as far as Pulsegate reads it.
@@ -24,6 +25,7 @@ type sentResource struct {
 	// fault is about the first element that Pulsegate must not ignore and does not store, or that is not
 	// what FHIR says. Of Observations only.
 	fault *fieldFault
+	doubt codes.Doubt // with which the device disowns the value
 
 	final      bool
 	code       meaning
@@ -77,6 +79,7 @@ type sentComponent struct {
 	value    quantity
 	hasValue bool
 	fault    *fieldFault
+	doubt    codes.Doubt
 }
 
 // A fieldFault is why an Observation is rejected: a path within it, which may be empty, and the
@@ -103,7 +106,6 @@ func (r *sentResource) refuse(field, reason string) {
 const (
 	notStored    = "not stored by Pulsegate; send the resource without it"
 	changesSense = "changes the meaning of the Observation, and is not stored"
-	notObserved  = "no value was measured"
 )
 
 // resource reads a resource of any type.
@@ -200,13 +202,12 @@ func (p *parser) element(r *sentResource, name []byte) {
 	case "meta":
 		p.meta(r)
 	case "interpretation":
-		p.interpretation(r)
+		p.interpretation(&r.doubt, &r.fault)
 	case "modifierExtension", "implicitRules", "focus":
 		p.Skip()
 		r.refuse(string(name), changesSense)
 	case "dataAbsentReason":
-		p.Skip()
-		r.refuse("dataAbsentReason", notObserved)
+		p.absent(&r.doubt)
 	case "effectiveTiming":
 		p.Skip()
 		r.refuse("effectiveTiming", "not supported; send effectiveDateTime, effectiveInstant or effectivePeriod")
@@ -347,8 +348,9 @@ func (p *parser) component() (c sentComponent) {
 		case "valueQuantity":
 			c.value, c.hasValue = p.quantity(), true
 		case "dataAbsentReason":
-			p.Skip()
-			c.fault = cmp.Or(c.fault, &fieldFault{"dataAbsentReason", notObserved})
+			p.absent(&c.doubt)
+		case "interpretation":
+			p.interpretation(&c.doubt, &c.fault)
 		case "modifierExtension":
 			p.Skip()
 			c.fault = cmp.Or(c.fault, &fieldFault{"modifierExtension", changesSense})
@@ -368,23 +370,45 @@ func (p *parser) meta(r *sentResource) {
 		}
 		p.Array(func() {
 			if _, code := p.coding(); string(code) == "HTEST" {
-				r.refuse("meta.security", "marked as test data, which Pulsegate would store like any other")
+				r.doubt = max(r.doubt, codes.Test)
 			}
 		})
 	})
 }
 
-// measurementStatus is the system of codes with which a device qualifies a measurement.
-const measurementStatus = "http://hl7.org/fhir/uv/pocd/CodeSystem/measurement-status"
+// Systems of codes with which a device qualifies a measurement: that of the Personal Health Device guide, and of the later
+// drafts of the guide for devices at the point of care.
+const (
+	measurementStatus = "http://hl7.org/fhir/uv/pocd/CodeSystem/measurement-status"
+	statusOfDevices   = "http://terminology.hl7.org/CodeSystem/measurement-status"
+)
 
-// interpretation reads interpretations: high, low and the like are ignored, because they follow
-// from the value; what a device says about its measurement does not.
-func (p *parser) interpretation(r *sentResource) {
+// interpretation reads interpretations. High, low and the like are ignored, because they follow from the value. So are
+// those of the device that say nothing against it.
+func (p *parser) interpretation(doubt *codes.Doubt, fault **fieldFault) {
 	p.Array(func() {
-		p.concept(func(system, _ []byte) {
-			if string(system) == measurementStatus {
-				r.refuse("interpretation", "a status of the measurement, such as questionable, is not stored")
+		p.concept(func(system, code []byte) {
+			if string(system) != measurementStatus && string(system) != statusOfDevices {
+				return
+			}
+			switch d := codes.StatusDoubt(code); string(code) {
+			case "validated-data", "in-alarm", "alarm-inhibited", "msmt-state-in-alarm", "msmt-state-al-inhibited":
+			default:
+				if d == 0 {
+					*fault = cmp.Or(*fault, &fieldFault{"interpretation", "not a status of measurements that is known"})
+				}
+				*doubt = max(*doubt, d)
 			}
 		})
+	})
+}
+
+// absent reads a dataAbsentReason: whatever it is, nothing was measured.
+func (p *parser) absent(doubt *codes.Doubt) {
+	*doubt = max(*doubt, codes.NotAvailable)
+	p.concept(func(_, code []byte) {
+		if string(code) == "error" { // https://hl7.org/fhir/R4/valueset-data-absent-reason.html
+			*doubt = codes.Invalid
+		}
 	})
 }

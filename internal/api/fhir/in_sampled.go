@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math/big"
 
+	"github.com/pulsegate/pulsegate/internal/api/codes"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -94,8 +95,9 @@ func (o *observed) setSamples(s *sampledData, e *effective, sign *vitals.Definit
 		}
 		o.samples = append(o.samples, sample{unixMs, value})
 	}
-	if len(o.samples) == 0 {
-		return &fieldFault{path + ".data", notObserved}
+	if len(o.samples) == 0 { // each is E, U or L
+		o.doubt = codes.NotAvailable
+		return nil
 	}
 	if e.end == nil {
 		return nil

@@ -147,13 +147,18 @@ func parameters(r *http.Request) (url.Values, error) {
 
 // isStrict reports whether the client prefers that unknown parameters are rejected.
 func isStrict(r *http.Request) bool {
-	for preference := range strings.SplitSeq(strings.Join(r.Header["Prefer"], ","), ",") {
-		name, value, _ := strings.Cut(strings.TrimSpace(preference), "=")
-		if strings.EqualFold(name, "handling") && strings.Trim(value, `"`) == "strict" {
-			return true
+	return preference(r, "handling") == "strict"
+}
+
+// preference returns the value of the first preference with a name (RFC 7240), or "".
+func preference(r *http.Request, name string) string {
+	for item := range strings.FieldsFuncSeq(strings.Join(r.Header["Prefer"], ","), func(c rune) bool { return c == ',' || c == ';' }) {
+		its, value, _ := strings.Cut(item, "=")
+		if strings.EqualFold(strings.TrimSpace(its), name) {
+			return strings.Trim(value, ` "`)
 		}
 	}
-	return false
+	return ""
 }
 
 // write writes the page as a Bundle.
