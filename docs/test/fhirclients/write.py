@@ -20,7 +20,7 @@ def with_fhirpy():
     client = SyncFHIRClient(address, authorization=authorization)
     for minute in range(2):
         sent = observation(minute, 72)
-        r = client.resource(**sent)
+        r = client.resource(sent.pop("resourceType"), **sent)
         r.save()  # POST
         first = dict(r)
         r.save()  # PUT
