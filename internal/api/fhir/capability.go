@@ -48,7 +48,7 @@ func (h *Handler) capabilities(r *http.Request) object {
 	server := object{
 		"mode":          "server",
 		"interaction":   []object{{"code": "transaction"}, {"code": "batch"}},
-		"documentation": "Errors are OperationOutcomes. Unknown search parameters are ignored, or rejected with Prefer: handling=strict.",
+		"documentation": "Errors are OperationOutcomes. Unknown search parameters are ignored, or rejected with Prefer: handling=strict. Prefer: return decides what a write is answered with, by default the resource.",
 		"security": object{"description": "A token with the read right in the header field Authorization: Bearer, if the server has tokens. " +
 			"Every search of a patient is recorded in an audit log."},
 		"resource": []object{
