@@ -34,7 +34,7 @@ type listed struct {
 	Device  string `json:"device,omitempty"`
 	Field   string `json:"field"`
 	Reason  string `json:"reason"`
-	LeftOut uint64 `json:"left_out,omitempty"` // number of values
+	LeftOut uint64 `json:"left_out,omitzero"` // number of values
 }
 
 // ServeHTTP serves GET and HEAD of [Path]: the newest rejections first. Parameters: device, which may be repeated,

@@ -19,7 +19,7 @@ type Unanswered struct {
 	Device  string    `json:"device,omitempty"`  // "" if not known
 	Field   string    `json:"field"`
 	Reason  string    `json:"reason"`
-	LeftOut uint64    `json:"left_out,omitempty"` // number of values; 0 means that it is a rejection
+	LeftOut uint64    `json:"left_out,omitzero"` // number of values; 0 means that it is a rejection
 }
 
 // Rejections returns the newest rejections that the server lists, at most limit, and the number of all
