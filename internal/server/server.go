@@ -274,6 +274,9 @@ func (s *server) serveMLLP() error {
 	s.listeners.serveMLLP(hl7.ServerOptions{
 		Messages: hl7.Options{Signs: s.parsed.limits.Signs, Zone: s.parsed.zone, Authority: s.opt.MLLPAuthority, IgnoreUnknown: s.opt.UnknownFields == "ignore", PulseAsHeartRate: s.opt.pulseAsHeartRate()},
 		Core:     s.core, Gate: s.access.gate, Problems: s.problems, Rejections: s.rejections, Patients: patients,
+		OnUnknown: func(sender string) {
+			s.log.Warn("HL7 messages have no code of a sign: they are ignored and acknowledged", "sender", sender)
+		},
 	})
 	return nil
 }

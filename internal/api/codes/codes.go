@@ -229,3 +229,39 @@ func MDCUnit[T ~string | ~[]byte](code T) (ucum string, ok bool) {
 	ucum, ok = mdcUnits[string(code)]
 	return ucum, ok
 }
+
+// UnitMDC returns the code of IEEE 11073-10101 that a sign's unit in UCUM has, or "".
+func UnitMDC(s vitals.Sign, ucum string) string {
+	switch {
+	case ucum == "/min" && s == vitals.RespiratoryRate:
+		return "264928"
+	case ucum == "/min":
+		return "264864"
+	}
+	for code, its := range mdcUnits {
+		if its == ucum {
+			return code
+		}
+	}
+	return ""
+}
+
+// spellings has units of UCUM by other spellings of exactly these units: those of UCUM without regard to case
+// (https://ucum.org/ucum), of ISO+ (HL7 v2, chapter 7, "Common ISO derived units"), and of the displays of monitors. No
+// sign is measured in coulomb, so that C is a temperature. It is never modified.
+var spellings = map[string]string{
+	"bpm": "/min", "BPM": "/min", "beats/min": "/min", "beat/min": "/min", "1/min": "/min", "min-1": "/min", "/MIN": "/min", "1/MIN": "/min",
+	"rpm": "/min", "RPM": "/min", "resp/min": "/min", "breaths/min": "/min", "breath/min": "/min",
+	"mmHg": "mm[Hg]", "mmhg": "mm[Hg]", "MMHG": "mm[Hg]", "mm Hg": "mm[Hg]", "MM[HG]": "mm[Hg]", "mm(hg)": "mm[Hg]",
+	"pct": "%", "percent": "%",
+	"CEL": "Cel", "cel": "Cel", "degC": "Cel", "deg C": "Cel", "DEGC": "Cel", "°C": "Cel", "C": "Cel",
+	"KG": "kg", "MG/DL": "mg/dL", "mg/dl": "mg/dL", "MMOL/L": "mmol/L", "mmol/l": "mmol/L",
+}
+
+// Spelled returns the unit of UCUM that is meant by a spelling of it, or the text if it is none that is known.
+func Spelled(text string) string {
+	if ucum, ok := spellings[text]; ok {
+		return ucum
+	}
+	return text
+}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/reply"
@@ -24,26 +25,29 @@ const (
 	rejected = "AR"
 )
 
-// Answer appends the answer to a message to dst: an ACK. It returns its code, or "" if there is none, because the same
-// message may be stored later: most clients do not send it again after an answer, whatever its code. It must be called
-// after Decode, once.
-func (m *Message) Answer(dst []byte, o *ingest.Outcome, now time.Time) (answer []byte, code string) {
+// Answer appends the answers to a message to dst, each in a frame: an ACK, none, or two, as MSH-15 and MSH-16 ask for. It
+// returns the code of the original mode, or "" if there is no answer because the same message may be stored later: most
+// clients do not send it again after an answer, whatever its code. It must be called after Decode, once.
+func (m *Message) Answer(dst []byte, o *ingest.Outcome, now time.Time) (answers []byte, code string) {
+	m.errors, m.reason = nil, ""
 	if r, whole := o.Refusal(); whole {
 		switch {
 		case later(r.Problem):
 			return dst, ""
 		case m.err != nil && r.Problem.Status() == http.StatusBadRequest:
 			m.reject(vitals.Name{}, m.at.name(), m.err.reason)
-			return m.appendError(m.appendHeader(dst, rejected, now), m.at, m.err.code, m.at.name(), m.err.reason), rejected
+			m.addError(m.at, m.err.code, m.at.name(), m.err.reason)
+		default:
+			m.reject(vitals.Name{}, r.Field, cmp.Or(r.Reason, r.Problem.Title()))
+			m.addError(location{}, internalError, "", join(r.Problem.Title(), r.Detail, r.Field, r.Reason))
 		}
-		m.reject(vitals.Name{}, r.Field, cmp.Or(r.Reason, r.Problem.Title()))
-		return m.Reject(dst, join(r.Problem.Title(), r.Detail, r.Field, r.Reason), now), rejected
+		return m.appendAnswers(dst, rejected, now), rejected
 	}
 	if o.AllStored() {
-		return m.appendHeader(dst, accepted, now), accepted
+		return m.appendAnswers(dst, accepted, now), accepted
 	}
-	answer, code = m.appendHeader(dst, failed, now), failed
-	count := 0
+	code = failed
+	count := m.dropped
 	for r := range o.Results() {
 		switch {
 		case r.Problem == nil && r.Outcome != 0:
@@ -57,23 +61,18 @@ func (m *Message) Answer(dst []byte, o *ingest.Outcome, now time.Time) (answer [
 			if ordinal == 0 {
 				continue
 			}
-			if count++; count <= maxErrors {
-				answer = m.appendRejected(answer, p, i, &r)
+			if count++; count-m.dropped <= maxErrors {
+				m.addRejected(p, i, &r)
 			}
 		}
 	}
 	if code == "" {
 		return dst, ""
 	}
-	if count > maxErrors {
-		answer = m.appendError(answer, location{}, internalError, "", strconv.Itoa(count-maxErrors)+" further OBX were rejected")
+	if more := count - maxErrors; more > 0 {
+		m.addError(location{}, internalError, "", strconv.Itoa(more)+" further OBX were rejected")
 	}
-	return answer, code
-}
-
-// Reject appends the answer to a message that is rejected as a whole, for a reason that is not in it.
-func (m *Message) Reject(dst []byte, reason string, now time.Time) []byte {
-	return m.appendError(m.appendHeader(dst, rejected, now), location{}, internalError, "", reason)
+	return m.appendAnswers(dst, failed, now), failed
 }
 
 // later reports whether what was rejected with a problem may be stored later.
@@ -104,8 +103,8 @@ func join(texts ...string) (joined string) {
 	return joined
 }
 
-// appendRejected appends ERR for an OBX of a place.
-func (m *Message) appendRejected(dst []byte, p *place, i int, r *ingest.Result) []byte {
+// addRejected adds an error for an OBX of a place.
+func (m *Message) addRejected(p *place, i int, r *ingest.Result) {
 	at, field, code := location{"OBX", p.obx[i], 0}, r.Field, internalError
 	switch {
 	case p.err != nil && p.at != location{}:
@@ -128,28 +127,80 @@ func (m *Message) appendRejected(dst []byte, p *place, i int, r *ingest.Result) 
 	}
 	reason := cmp.Or(r.Reason, r.Problem.Title())
 	m.reject(p.reading.Device, field, reason)
-	return m.appendError(dst, at, code, field, reason)
+	m.addError(at, code, field, reason)
 }
 
-// appendHeader appends MSH and MSA.
-func (m *Message) appendHeader(dst []byte, code string, now time.Time) []byte {
-	// In the enhanced mode, a client may want to know that the message is stored, and not that an application has read it.
-	if string(m.msh[16]) == "NE" && len(m.msh[15]) > 0 && string(m.msh[15]) != "NE" {
-		code = "C" + code[1:]
+// appendAnswers appends an answer for each of MSH-15 and MSH-16 that asks for one, or if both are empty, that of the
+// original mode.
+func (m *Message) appendAnswers(dst []byte, code string, now time.Time) []byte {
+	accept, application := bytes.Trim(m.msh[15], `"`), bytes.Trim(m.msh[16], `"`)
+	if wants(accept, code) {
+		dst = m.appendAnswer(dst, "C"+code[1:], now)
 	}
+	if wants(application, code) || len(accept)+len(application) == 0 {
+		dst = m.appendAnswer(dst, code, now)
+	}
+	return dst
+}
+
+// wants reports whether a condition of HL7's table 0155 is true. One that is not known asks for an answer, as AL.
+func wants(condition []byte, code string) bool {
+	switch string(condition) {
+	case "", "NE":
+		return false
+	case "ER":
+		return code != accepted
+	case "SU":
+		return code == accepted
+	}
+	return true
+}
+
+// appendAnswer appends a frame with MSH, MSA and ERR, in the client's version of HL7.
+func (m *Message) appendAnswer(dst []byte, code string, now time.Time) []byte {
 	component := []byte{m.component}
 	_, event, _ := bytes.Cut(m.msh[9], component)
 	event, _, _ = bytes.Cut(event, component)
-	kind := bytes.Join([][]byte{[]byte("ACK"), event, []byte("ACK")}, component) // without escapes, which may stand for any bytes
+	kind, clock := [][]byte{[]byte("ACK"), m.echo(event), []byte("ACK")}, "20060102150405.000-0700" // without escapes, which may stand for any bytes
+	switch {
+	case m.version < version22:
+		kind, clock = kind[:1], "20060102150405-0700"
+	case m.version < version231:
+		kind = kind[:2]
+	}
+	id := m.echo(m.msh[10])
 	header := [][]byte{
-		[]byte("MSH"), {m.component, m.repetition, m.escape, m.sub}, []byte("Pulsegate"), nil, m.msh[3], m.msh[4],
-		now.UTC().AppendFormat(nil, "20060102150405.000-0700"), nil, kind, m.msh[10], []byte("P"), []byte(cmp.Or(string(m.msh[12]), "2.6")),
+		[]byte("MSH"), {m.component, m.repetition, m.escape, m.sub}, []byte("Pulsegate"), nil, m.echo(m.msh[3]), m.echo(m.msh[4]),
+		now.UTC().AppendFormat(nil, clock), nil, bytes.Join(kind, component), id, []byte("P"), []byte(cmp.Or(string(m.echo(m.msh[12])), "2.6")),
 	}
-	if len(m.msh[18]) > 0 { // what is not from the message is ASCII
-		header = append(header, nil, nil, nil, nil, nil, m.msh[18])
+	if len(m.msh[18]) > 0 && m.version >= version23 { // what is not from the message is ASCII
+		header = append(header, nil, nil, nil, nil, nil, m.echo(m.msh[18]))
 	}
-	dst = append(append(dst, bytes.Join(header, []byte{m.field})...), '\r')
-	return append(append(dst, bytes.Join([][]byte{[]byte("MSA"), []byte(code), m.msh[10]}, []byte{m.field})...), '\r')
+	dst = append(append(append(dst, startBlock), bytes.Join(header, []byte{m.field})...), '\r')
+	dst = append(dst, bytes.Join([][]byte{[]byte("MSA"), []byte(code), id}, []byte{m.field})...)
+	if m.version < version25 && m.reason != "" {
+		dst = m.appendEscaped(append(dst, m.field), m.reason[:min(len(m.reason), maxReason)])
+	}
+	return append(append(append(dst, '\r'), m.errors...), endBlock, endFrame)
+}
+
+// maxReason bounds MSA-3.
+const maxReason = 80
+
+// echo returns a field of the message with a question mark for what is not of the answer's character set.
+func (m *Message) echo(field []byte) []byte {
+	switch {
+	case m.isLatin():
+		return field
+	case len(m.msh[18]) == 0, string(m.msh[18]) == "UNICODE UTF-8":
+		return bytes.ToValidUTF8(field, []byte("?"))
+	}
+	return bytes.Map(func(r rune) rune {
+		if r >= utf8.RuneSelf {
+			return '?'
+		}
+		return r
+	}, field)
 }
 
 // conditions has the texts of HL7's table 0357. It is never modified.
@@ -160,18 +211,37 @@ var conditions = map[condition]string{
 	internalError: "Application internal error",
 }
 
-// appendError appends ERR. field may be empty.
-func (m *Message) appendError(dst []byte, at location, code condition, field, reason string) []byte {
-	component := string(m.component)
+// addError adds an error to the answers: an ERR, or before version 2.5 a repetition of ERR-1 of the only one. field may be
+// empty.
+func (m *Message) addError(at location, code condition, field, reason string) {
+	m.reason = cmp.Or(m.reason, join(field, reason))
+	component, old := string(m.component), m.version < version25
 	place := at.segment
 	for _, n := range []int{at.ordinal, at.field} {
 		if n > 0 {
-			place += component + strconv.Itoa(n)
+			place += component
+			place += strconv.Itoa(n)
+		} else if old {
+			place += component
 		}
 	}
-	kind := strings.Join([]string{strconv.Itoa(int(code)), conditions[code], "HL70357"}, component)
-	segment := strings.Join([]string{"ERR", "", place, kind, "E", "", "", "", ""}, string(m.field))
-	return append(m.appendEscaped(append(dst, segment...), join(field, reason)), '\r')
+	kind := []string{strconv.Itoa(int(code)), conditions[code], "HL70357"}
+	if old {
+		switch {
+		case m.version < version23:
+			kind = kind[:1]
+		case m.version < version231:
+			kind = kind[:2]
+		}
+		start := "ERR" + string(m.field)
+		if n := len(m.errors); n > 0 {
+			m.errors, start = m.errors[:n-1], string(m.repetition)
+		}
+		m.errors = append(append(m.errors, start+place+component+strings.Join(kind, string(m.sub))...), '\r')
+		return
+	}
+	segment := strings.Join([]string{"ERR", "", place, strings.Join(kind, component), "E", "", "", "", ""}, string(m.field))
+	m.errors = append(m.appendEscaped(append(m.errors, segment...), join(field, reason)), '\r')
 }
 
 // appendEscaped appends text with separators as escape sequences.

@@ -22,6 +22,7 @@ import (
 type conn struct {
 	server *Server
 	net.Conn
+	io       *listen.Outlasting // of Conn
 	frames   frames
 	client   gate.Credentials
 	gateway  vitals.Name // that the certificate names; zero if there is none
@@ -31,8 +32,8 @@ type conn struct {
 
 // serve serves a connection until it ends.
 func (s *Server) serve(nc net.Conn) {
-	c := &conn{server: s, Conn: nc}
-	c.frames = frames{in: bufio.NewReader(nc), max: s.opt.MaxMessageBytes, grow: c.reserve, begun: func() { c.await(http.StateActive, s.opt.ReadTimeout) }}
+	c := &conn{server: s, Conn: nc, io: &listen.Outlasting{Conn: nc}}
+	c.frames = frames{in: bufio.NewReader(c.io), max: s.opt.MaxMessageBytes, grow: c.reserve, begun: func() { c.await(http.StateActive, s.opt.ReadTimeout) }}
 	defer s.opt.Idle.ConnState(nc, http.StateClosed)
 	c.client = gate.Credentials{TLS: listen.TLSState(nc), Peer: gate.PeerOf(&http.Request{RemoteAddr: nc.RemoteAddr().String()})}
 	if guest, ok := listen.Below(nc).(interface{ Guest() bool }); ok && guest.Guest() {
@@ -113,7 +114,7 @@ func (c *conn) receive(text []byte, tooLarge bool) bool {
 	why := busy
 	s.hold.Receive(s.conns.Waiting, &d, func(o *ingest.Outcome) {
 		m.outcome = o
-		answer, code = m.Answer([]byte{startBlock}, o, s.opt.Now())
+		answer, code = m.Answer(nil, o, s.opt.Now())
 		o.Traced(statuses[code])
 		switch refusal, _ := o.Refusal(); refusal.Problem {
 		case s.opt.Problems.Unauthorized, s.opt.Problems.InvalidCredentials:
@@ -125,13 +126,30 @@ func (c *conn) receive(text []byte, tooLarge bool) bool {
 	if code == "" {
 		return c.end(why) // without an acknowledgement, so that the client sends the message again
 	}
-	_ = c.SetWriteDeadline(time.Now().Add(s.opt.WriteTimeout))
-	if _, err := c.Write(append(answer, endBlock, endFrame)); err != nil {
-		return c.end(byClient)
+	if code == accepted && m.unknown > 0 && len(m.places) == 0 {
+		s.unknown(c.sender(m))
 	}
-	s.counters.acknowledged[code].Add(1)
+	_ = c.SetWriteDeadline(time.Now().Add(s.opt.WriteTimeout))
+	if _, err := c.io.Write(answer); err == nil && len(answer) > 0 {
+		s.counters.acknowledged[code].Add(1)
+	}
 	s.counters.otherSources.Add(uint64(m.leftOut))
-	return true
+	return true // after an error, what has arrived is stored, without further answers
+}
+
+// sender returns how the client of a message is named in metrics: its gateway, or else what its address is.
+func (c *conn) sender(m *message) string {
+	addr := c.client.Peer.PeerAddr()
+	gateway := m.gateway(&ingest.Intake{Origin: &vitals.Origin{Gateway: c.gateway}})
+	switch {
+	case !gateway.IsZero():
+		return gateway.String()
+	case addr.IsLoopback():
+		return "a loopback address"
+	case addr.IsPrivate():
+		return "a private address"
+	}
+	return "a public address"
 }
 
 // list adds a rejection to the list.

@@ -48,7 +48,7 @@ func (s *service) send(message string) string {
 	s.core.Receive(context.Background(), &ingest.Delivery{Input: m, Message: text, Origin: s.origin}, func(o *ingest.Outcome) {
 		answer, _ = m.Answer(nil, o, receivedAt)
 	})
-	return strings.ReplaceAll(string(answer), "\r", "\n")
+	return strings.NewReplacer("\x0b", "", "\x1c\r", "", "\r", "\n").Replace(string(answer))
 }
 
 // all returns the stored readings of devices, as texts.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/hex"
 	"iter"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -46,11 +45,19 @@ type Message struct {
 
 	field, component, repetition, escape, sub byte // separators
 
+	ending  byte // of segments
+	legible bool // no byte belongs to a character set that is not known
+	version int  // of HL7; see versionOf
+
 	msh  fields
 	zone []byte // offset of MSH-7, such as +0100; empty if there is none
 
 	places  []place // by position
 	leftOut int     // readings of which another source comes first
+	errors  []byte  // of the answer: its ERR segments
+	reason  string  // the first of them
+	dropped int     // further OBX that were rejected
+	unknown int     // OBX that were left out because their codes are not known
 }
 
 // A rule is a reason for which a message or an OBX is rejected. Its text is sent to the client.
@@ -96,7 +103,10 @@ type fields [19][]byte
 
 // Parse returns the message. It retains text, which must not be modified while the Message is in use.
 func Parse(text []byte, opt *Options) *Message {
-	m := &Message{opt: opt, text: text, field: '|', component: '^', repetition: '~', escape: '\\', sub: '&'}
+	m := &Message{opt: opt, text: text, field: '|', component: '^', repetition: '~', escape: '\\', sub: '&', ending: '\r', version: latest}
+	if bytes.IndexByte(text, '\r') < 0 {
+		m.ending = '\n'
+	}
 	m.at = location{"MSH", 1, 0}
 	m.at.field, m.err = m.readHeader()
 	return m
@@ -107,33 +117,39 @@ const maxHeader = 4 << 10
 
 // readHeader reads MSH, and returns the field and the rule for which the message is rejected.
 func (m *Message) readHeader() (at int, err *rule) {
-	header, _ := cutSegment(m.text)
+	header, _ := m.cutSegment(m.text)
 	if len(header) < len(`MSH|^~\&`) || string(header[:3]) != "MSH" {
 		return 0, &rule{segmentSequence, "the message does not begin with MSH"}
 	}
 	if len(header) > maxHeader {
 		return 0, &rule{wrongType, "longer than " + strconv.Itoa(maxHeader) + " bytes"}
 	}
+	header, _, broken := bytes.Cut(header, []byte("\n"))
+	if len(header) < len(`MSH|^~\&`) {
+		return 2, errSeparators
+	}
 	separators := header[3:8]
 	for i, c := range separators {
 		if c <= ' ' || c > '~' || isAlphanumeric(c) || bytes.IndexByte(separators[:i], c) >= 0 {
-			return 2, &rule{wrongType, "not four different separators"}
+			return 2, errSeparators
 		}
 	}
 	m.field, m.component, m.repetition, m.escape, m.sub = separators[0], separators[1], separators[2], separators[3], separators[4]
 	m.split(&m.msh, header)
 	copy(m.msh[2:], m.msh[1:]) // MSH-1 is the separator
 	_, m.zone = cutOffset(m.part(m.msh[7], 1))
+	m.version = versionOf(m.part(m.msh[12], 1))
+	m.legible = m.isLatin() || utf8.Valid(m.text)
 	set := string(m.msh[18])
 	switch {
+	case broken:
+		return 0, &rule{segmentSequence, "a line feed within MSH; segments end with a carriage return"}
 	case len(m.msh[2]) > len(`^~\&#`):
-		return 2, &rule{wrongType, "not four different separators"}
-	case set != "" && set != "ASCII" && set != "UNICODE UTF-8":
-		return 18, &rule{valueNotFound, "neither ASCII nor UNICODE UTF-8; other character sets are not read"}
-	case !utf8.Valid(m.text):
-		return 18, &rule{wrongType, "the message is not UTF-8"}
-	case set == "ASCII" && slices.ContainsFunc(m.text, func(c byte) bool { return c >= utf8.RuneSelf }):
-		return 18, &rule{wrongType, "the message is not ASCII"}
+		return 2, errSeparators
+	case set != "" && set != "ASCII" && set != "UNICODE UTF-8" && !m.isLatin():
+		return 18, &rule{valueNotFound, "neither ASCII, UNICODE UTF-8 nor 8859/1 to 8859/15; other character sets are not read"}
+	case !m.reads(m.msh[10]):
+		return 10, errBytes
 	case string(m.part(m.msh[9], 1)) != "ORU":
 		return 9, &rule{unsupportedMessage, "not ORU with the event R01"}
 	case string(m.part(m.msh[9], 2)) != "R01":
@@ -150,11 +166,47 @@ func (m *Message) readHeader() (at int, err *rule) {
 
 func isAlphanumeric(c byte) bool { return c-'0' <= 9 || (c|0x20)-'a' <= 'z'-'a' }
 
-func cutSegment(text []byte) (segment, rest []byte) {
-	if i := bytes.IndexAny(text, "\r\n"); i >= 0 {
-		return text[:i], text[i+1:]
+// isLatin reports whether MSH-18 is one of the sets of ISO 8859. A byte of theirs is a character, so that no separator is
+// a part of one.
+func (m *Message) isLatin() bool {
+	part, found := strings.CutPrefix(string(m.msh[18]), "8859/")
+	n, err := strconv.ParseUint(part, 10, 8)
+	return found && err == nil && part[0] != '0' && n >= 1 && n <= 15
+}
+
+// reads reports whether the characters of text are known. Otherwise it may be of a set such as GBK, in which separators
+// are parts of characters, so that a field may be another one.
+func (m *Message) reads(text []byte) bool { return m.legible || utf8.Valid(text) }
+
+// Versions of HL7 v2 whose answers differ, as three digits: 2.3.1 is 231.
+const (
+	version22  = 220
+	version23  = 230
+	version231 = 231
+	version25  = 250
+	latest     = 260 // also for versions that are not known
+)
+
+// versionOf returns a version of HL7 v2.
+func versionOf(text []byte) int {
+	n, err := strconv.Atoi(strings.ReplaceAll(string(text), ".", ""))
+	if n < 100 {
+		n *= 10
 	}
-	return text, nil
+	if err != nil || n <= 200 || n >= 300 {
+		return latest
+	}
+	return n
+}
+
+// cutSegment cuts the first segment off a text. The line feed of CR LF is part of the end; any other one is data, because
+// notes have some. Only in a message without a CR do they end segments.
+func (m *Message) cutSegment(text []byte) (segment, rest []byte) {
+	i := bytes.IndexByte(text, m.ending)
+	if i < 0 {
+		return text, nil
+	}
+	return text[:i], bytes.TrimPrefix(text[i+1:], []byte("\n"))
 }
 
 // segments returns the segments that are not empty, and their names.
@@ -162,10 +214,10 @@ func (m *Message) segments() iter.Seq2[string, []byte] {
 	return func(yield func(string, []byte) bool) {
 		for rest := m.text; len(rest) > 0; {
 			var segment []byte
-			if segment, rest = cutSegment(rest); len(segment) == 0 {
+			if segment, rest = m.cutSegment(rest); len(segment) == 0 {
 				continue
 			}
-			name, _, _ := bytes.Cut(segment, []byte{m.field})
+			name, _, _ := bytes.Cut(segment[:min(len(segment), 4)], []byte{m.field}) // 4 bytes are no name
 			if !yield(string(name), segment) {
 				return
 			}
@@ -192,33 +244,40 @@ func (m *Message) part(field []byte, n int) []byte {
 	return m.unescape(field)
 }
 
-// unescape replaces the escape sequences of separators and of bytes in hex. Others remain.
+// maxPart bounds the bytes that are read of a component: nothing that is looked for is as long.
+const maxPart = 1 << 10
+
+// unescape replaces the escape sequences of separators and of bytes in hex. Others remain. A text beyond maxPart is cut.
 func (m *Message) unescape(text []byte) []byte {
+	text = text[:min(len(text), maxPart)]
 	if bytes.IndexByte(text, m.escape) < 0 {
 		return text
 	}
-	parts := bytes.Split(text, []byte{m.escape})
-	plain := bytes.Clone(parts[0])
-	for parts = parts[1:]; len(parts) > 1; parts = parts[2:] {
-		plain = append(append(plain, m.escaped(parts[0])...), parts[1]...)
+	escape, plain := []byte{m.escape}, make([]byte, 0, len(text))
+	for {
+		before, rest, found := bytes.Cut(text, escape)
+		if plain = append(plain, before...); !found {
+			return plain
+		}
+		sequence, after, closed := bytes.Cut(rest, escape)
+		if !closed {
+			return append(append(plain, m.escape), rest...)
+		}
+		plain, text = m.appendPlain(plain, sequence), after
 	}
-	for _, open := range parts {
-		plain = append(append(plain, m.escape), open...)
-	}
-	return plain
 }
 
-// escaped returns what an escape sequence stands for.
-func (m *Message) escaped(sequence []byte) []byte {
+// appendPlain appends what an escape sequence stands for.
+func (m *Message) appendPlain(dst, sequence []byte) []byte {
 	if i := bytes.Index([]byte("FSRET"), sequence); i >= 0 && len(sequence) == 1 {
-		return []byte{[]byte{m.field, m.component, m.repetition, m.escape, m.sub}[i]}
+		return append(dst, [...]byte{m.field, m.component, m.repetition, m.escape, m.sub}[i])
 	}
 	if digits, ok := bytes.CutPrefix(sequence, []byte("X")); ok {
-		if b, err := hex.DecodeString(string(digits)); err == nil {
-			return b
+		if plain, err := hex.AppendDecode(dst, digits); err == nil {
+			return plain
 		}
 	}
-	return slices.Concat([]byte{m.escape}, sequence, []byte{m.escape})
+	return append(append(append(dst, m.escape), sequence...), m.escape)
 }
 
 // Subject returns the patient in PID-3, or "" if there is none. It returns an error whose text is for the client if it is
@@ -236,6 +295,9 @@ func (m *Message) Subject() (patient storage.Subject, err error) {
 		}
 		m.split(&pid, segment)
 		its, unknown := m.identifierOf(pid[3])
+		if !m.reads(pid[1]) || !m.reads(pid[2]) || !m.reads(pid[3]) {
+			unknown = errBytes
+		}
 		if !first && (its != id || unknown != err) { // also one without an identifier
 			return "", errPatients
 		}

@@ -1,6 +1,7 @@
 package hl7
 
 import (
+	"sync"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -13,6 +14,27 @@ type counters struct {
 	otherSources atomic.Uint64
 	acknowledged map[string]*atomic.Uint64 // by code; not modified
 	endings      [numEndings]atomic.Uint64
+
+	mu      sync.Mutex
+	unknown map[string]uint64 // by sender, at most maxSenders and others; guarded by mu
+}
+
+// maxSenders bounds the senders that are counted apart.
+const maxSenders = 64
+
+// unknown counts a message in which nothing was known. It calls OnUnknown for the first one of a sender.
+func (s *Server) unknown(sender string) {
+	s.counters.mu.Lock()
+	n, counted := s.counters.unknown[sender]
+	if !counted && len(s.counters.unknown) >= maxSenders {
+		sender = "others"
+		n = s.counters.unknown[sender]
+	}
+	s.counters.unknown[sender] = n + 1
+	s.counters.mu.Unlock()
+	if n == 0 && s.opt.OnUnknown != nil {
+		s.opt.OnUnknown(sender)
+	}
 }
 
 // An ending is why a connection has ended.
@@ -45,6 +67,11 @@ func (s *Server) Collect(ch chan<- prometheus.Metric) {
 	to.Counter("pulsegate_mllp_left_out_total", "Readings that were left out without an error, by reason.", float64(s.counters.otherSources.Load()), "reason", "another source")
 	for why, text := range endingTexts {
 		to.Counter("pulsegate_mllp_endings_total", "Connections that have ended, by reason.", float64(s.counters.endings[why].Load()), "reason", text)
+	}
+	s.counters.mu.Lock()
+	defer s.counters.mu.Unlock()
+	for sender, n := range s.counters.unknown {
+		to.Counter("pulsegate_mllp_unknown_total", "Messages without a code of a sign, of which everything was ignored, by sender.", float64(n), "sender", sender)
 	}
 	to.Counter("pulsegate_mllp_held_total", "Times that a connection was not read for a while, because a message could not be stored then.", float64(s.counters.held.Load()))
 }

@@ -55,12 +55,25 @@ type decoder struct {
 	gateway vitals.Name
 
 	obr, obx, prt int // ordinals of the last segments
+	orders        int
 	order         origin
-	structure     map[string]origin // of the order, by OBX-4
-	pending       fields            // the last OBX, if open
-	participant   origin            // of PRT after it
+	structures    int                  // of the order
+	structure     map[component]origin // at most 2 * maxStructures
+	pending       fields               // the last OBX, if open
+	participant   origin               // of PRT after it
 	open          bool
-	halves        map[half]int // positions of blood pressures that lack a sign
+
+	// Why readings of the order are rejected, and those of the order that inherit a device or a time, and the pending OBX.
+	// The segment is empty if they are not.
+	brokenOrder, brokenOrigin, brokenOBX location
+	rejections                           int          // of OBX
+	halves                               map[half]int // positions of blood pressures that lack a sign
+}
+
+// A component is a part of a device: an OBX of structure.
+type component struct {
+	order int
+	path  string // OBX-4
 }
 
 // A half is a sign that lacks to a blood pressure, and what it must have in common.
@@ -76,7 +89,7 @@ type half struct {
 // stored or rejected. The argument message is ignored: a Message has it.
 func (m *Message) Decode(_ []byte, in *ingest.Intake) error {
 	if m.err == nil {
-		m.places = m.places[:0]
+		m.places, m.unknown, m.dropped = m.places[:0], 0, 0
 		d := decoder{Message: m, in: in, gateway: m.gateway(in)}
 		ordinal, headers := 0, 0
 		for name, segment := range m.segments() {
@@ -89,11 +102,14 @@ func (m *Message) Decode(_ []byte, in *ingest.Intake) error {
 			case !isName(name):
 				m.at, m.err = location{}, &rule{segmentSequence, "segment " + strconv.Itoa(ordinal) + " has no name"}
 			}
-			if len(m.places) > in.MaxReadings {
+			if m.err != nil {
+				return ingest.Malformed(m.err.reason)
+			}
+			if len(m.places)+m.dropped > in.MaxReadings {
 				return vitals.ErrTooManyReadings
 			}
 		}
-		if d.close(); len(m.places) > in.MaxReadings {
+		if d.close(); len(m.places)+m.dropped > in.MaxReadings {
 			return vitals.ErrTooManyReadings
 		}
 		if m.err == nil {
@@ -113,29 +129,46 @@ func isName(text string) bool {
 // segment reads a segment.
 func (d *decoder) segment(name string, segment []byte) {
 	var f fields
+	read := name == "PID" || d.reads(segment)
 	switch name {
 	case "PID":
 		d.close()
-		d.order, d.structure = origin{}, nil
+		d.begin(origin{})
 	case "OBR":
 		d.close()
 		d.split(&f, segment)
 		d.obr++
-		d.order, d.structure = origin{theTime: {f[7], location{"OBR", d.obr, 7}}}, nil
+		if d.begin(origin{theTime: {f[7], location{"OBR", d.obr, 7}}}); !read {
+			d.brokenOrder = location{"OBR", d.obr, 0}
+		}
 	case "OBX":
 		d.close()
 		d.split(&d.pending, segment)
 		d.obx++
-		d.participant, d.open = origin{}, true
+		if d.participant, d.open = (origin{}), true; !read {
+			d.brokenOBX = d.at(0)
+		}
 	case "PRT":
 		d.split(&f, segment)
 		d.prt++
-		into := &d.order
+		into, broken := &d.order, &d.brokenOrigin
 		if d.open {
-			into = &d.participant
+			into, broken = &d.participant, &d.brokenOBX
+		}
+		if !read {
+			*broken = location{"PRT", d.prt, 0}
 		}
 		into.inherit(&origin{theDevice: {d.identifier(f[10]), location{"PRT", d.prt, 10}}})
 	}
+}
+
+// begin begins an order.
+func (d *decoder) begin(from origin) {
+	if len(d.structure) > maxStructures {
+		clear(d.structure) // of earlier orders
+	}
+	d.orders++
+	d.order, d.structures, d.brokenOrder, d.brokenOrigin = from, 0, location{}, location{}
 }
 
 // gateway returns the gateway of a message, which need not have one.
@@ -168,6 +201,15 @@ func (d *decoder) close() {
 	f := &d.pending
 	p := place{obx: [2]int{d.obx}, from: origin{{d.identifier(f[18]), d.at(18)}, {f[14], d.at(14)}}}
 	p.from.inherit(&d.participant)
+	broken := d.brokenOBX
+	if d.brokenOBX = (location{}); broken.segment != "" {
+		if len(f[2]) == 0 || len(f[5]) == 0 {
+			d.brokenOrigin = broken // it may be the structure above others
+		}
+		p.at, p.err = broken, errBytes
+		d.add(p)
+		return
+	}
 	sign, order, at, err := d.sign(f[3])
 	if err == nil && at != 0 && !isChange(f[11]) { // a correction that disowns a value is about a stored one, and stays an error
 		p.doubt = d.doubt(f[8])
@@ -175,16 +217,15 @@ func (d *decoder) close() {
 	leftOut := d.in.LeavesOut(p.doubt)
 	if len(f[5]) == 0 && !isChange(f[11]) && !leftOut {
 		if path := structural(f[4]); len(path) > 0 && len(p.from[theDevice].text)+len(p.from[theTime].text) > 0 {
-			if d.structure == nil {
-				d.structure = map[string]origin{}
-			}
-			if d.structure[string(path)] = p.from; len(d.structure) > maxStructures {
-				d.Message.at, d.err = d.at(4), &rule{internalError, "more than " + strconv.Itoa(maxStructures) + " structures"}
-			}
+			d.addStructure(path, p.from)
 		}
 		return
 	}
-	if err == nil && at == 0 || err == errCode && d.opt.IgnoreUnknown {
+	switch {
+	case err == nil && at == 0:
+		return
+	case err == errCode && d.opt.IgnoreUnknown:
+		d.unknown++
 		return
 	}
 	p.signs, p.order, p.reading.Gateway = [2]vitals.Sign{sign, sign}, order, d.gateway
@@ -197,7 +238,33 @@ func (d *decoder) close() {
 	if p.err == nil && d.paired(f[4], sign, &p) {
 		return
 	}
+	d.add(p)
+}
+
+// add adds a place. What is rejected beyond those that the answer names is only counted: a place takes up more memory than
+// the shortest OBX.
+func (d *decoder) add(p place) {
+	if p.err != nil {
+		if d.rejections++; d.rejections > maxErrors {
+			d.dropped++
+			return
+		}
+	}
 	d.places = append(d.places, p)
+}
+
+// addStructure adds a structure of the order.
+func (d *decoder) addStructure(path []byte, from origin) {
+	if d.structure == nil {
+		d.structure = map[component]origin{}
+	}
+	key := component{d.orders, string(path)}
+	if _, known := d.structure[key]; !known {
+		d.structures++
+	}
+	if d.structure[key] = from; d.structures > maxStructures {
+		d.Message.at, d.err = d.at(4), &rule{internalError, "more than " + strconv.Itoa(maxStructures) + " structures"}
+	}
 }
 
 // at returns the location of a field of the last OBX.
@@ -227,13 +294,20 @@ func parent(path []byte) []byte {
 
 // place sets the device and the time of a reading. It returns the field and the rule that it breaks.
 func (d *decoder) place(path []byte, p *place) (at location, err error) {
+	inherits := len(p.from[theDevice].text) == 0 || len(p.from[theTime].text) == 0
 	for above := parent(path); len(above) > 0; above = parent(above) {
-		if structure, ok := d.structure[string(above)]; ok {
+		if structure, ok := d.structure[component{d.orders, string(above)}]; ok {
 			p.from.inherit(&structure)
 		}
 	}
 	p.from.inherit(&d.order)
 	from, r := &p.from, &p.reading
+	switch {
+	case d.brokenOrder.segment != "":
+		return d.brokenOrder, errBytes
+	case d.brokenOrigin.segment != "" && inherits:
+		return d.brokenOrigin, errBytes
+	}
 	if r.TimeUnixMs, r.UTCOffset, err = d.instant(d.part(from[theTime].text, 1)); err != nil {
 		return from[theTime].at, err
 	}

@@ -33,6 +33,10 @@ type ServerOptions struct {
 	ReadTimeout     time.Duration // for a message; default 60 s
 	WriteTimeout    time.Duration // for a client to read an acknowledgement; default 60 s
 
+	// OnUnknown, if not nil, is called once for a sender of messages of which everything is ignored. It is a gateway, or
+	// says what the sender's address is.
+	OnUnknown func(sender string)
+
 	Now func() time.Time // default time.Now
 }
 
@@ -63,6 +67,7 @@ func Serve(l net.Listener, opt ServerOptions) *Server {
 	}
 	s := &Server{opt: opt, listener: l, conns: listen.NewGroup()}
 	s.counters.acknowledged = map[string]*atomic.Uint64{accepted: {}, failed: {}, rejected: {}}
+	s.counters.unknown = map[string]uint64{}
 	s.hold = ingest.Hold{Core: opt.Core, Until: s.conns.Draining, Held: &s.counters.held}
 	s.conns.Serve(func() (net.Conn, func(), error) {
 		c, err := l.Accept()

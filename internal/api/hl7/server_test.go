@@ -67,6 +67,8 @@ type config struct {
 	opt    hl7.ServerOptions
 	before func() error
 	tls    *tls.Config
+
+	listener func(net.Listener) net.Listener
 }
 
 // A server is a running server.
@@ -108,6 +110,9 @@ func start(t testing.TB, cfg config) *server {
 	if cfg.tls != nil {
 		opt.TLS = true
 		listener = listen.TLS(listener, opt.Conns, listen.Handshakes{Config: cfg.tls, Slots: 64, Timeout: polltest.Patience})
+	}
+	if cfg.listener != nil {
+		listener = cfg.listener(listener)
 	}
 	s.Server = hl7.Serve(listener, opt)
 	t.Cleanup(func() { s.stop(t) })

@@ -24,11 +24,12 @@ var (
 	errCodes   = &rule{valueNotFound, "the codes are of different signs"}
 	errSeveral = &rule{wrongType, "several values"}
 	errNumber  = &rule{wrongType, "not a number"}
-	errUnit    = &rule{valueNotFound, "not the unit of the sign; units are not converted"}
 	errStatus  = &rule{valueNotFound, "neither R nor F; other results are not stored"}
 	errTime    = &rule{wrongType, "not a time such as 20060102150405.000+0100"}
 	errCoarse  = &rule{wrongType, "coarser than a second; times are not guessed"}
-	errFine    = &rule{wrongType, "finer than a millisecond; times are not rounded"}
+	errBytes   = &rule{wrongType, "not UTF-8, and MSH-18 is not one of 8859/1 to 8859/15"}
+
+	errSeparators = &rule{wrongType, "not four different separators"}
 )
 
 // sign returns the sign of OBX-3 and the place of its source in their order, or the field and the rule that it breaks. at is zero if
@@ -89,9 +90,9 @@ func (d *decoder) read(f *fields, sign vitals.Sign, r *vitals.Reading) (at int, 
 	case !ok:
 		return 5, errNumber
 	case len(f[6]) == 0:
-		return 6, vitals.ErrMissing
+		return 6, &rule{requiredMissing, "missing: " + wantedUnit(sign, definition.Unit)}
 	case !d.hasUnit(f[6], definition.Unit):
-		return 6, errUnit
+		return 6, &rule{valueNotFound, "not the unit of " + d.opt.Signs.Field(sign) + ": " + wantedUnit(sign, definition.Unit)}
 	}
 	value, err := definition.Parse(number)
 	if err == nil {
@@ -107,6 +108,9 @@ func isChange(status []byte) bool { return len(status) == 1 && bytes.Contains([]
 // appendNumber appends a number with the spelling of JSON, which has a digit on both sides of a point, no plus sign and
 // no zeros in front. It returns false if text is not a number of HL7.
 func appendNumber(dst, text []byte) ([]byte, bool) {
+	if len(text) > maxPart {
+		return dst, false
+	}
 	if len(text) > 0 && (text[0] == '+' || text[0] == '-') {
 		if text[0] == '-' {
 			dst = append(dst, '-')
@@ -145,13 +149,16 @@ func (d *decoder) hasUnit(field []byte, unit string) bool {
 		switch string(system) {
 		case "MDC":
 			its, _ = codes.MDCUnit(code)
-		case "UCUM", "":
+		case "UCUM", "ISO+", "":
 			if its = string(code); its == "" {
 				continue
 			}
 			before, rest, _ := strings.Cut(its, "{")
 			if _, after, closed := strings.Cut(rest, "}"); closed && !strings.Contains(unit, "{") {
 				its = before + after // an annotation does not change a unit
+			}
+			if its != unit {
+				its = codes.Spelled(its)
 			}
 		default:
 			continue
@@ -164,6 +171,14 @@ func (d *decoder) hasUnit(field []byte, unit string) bool {
 	return found
 }
 
+// wantedUnit says which unit would do.
+func wantedUnit(sign vitals.Sign, unit string) string {
+	if code := codes.UnitMDC(sign, unit); code != "" {
+		return unit + " or MDC " + code + " would do"
+	}
+	return unit + " would do"
+}
+
 // cutOffset cuts the offset off the end of a time.
 func cutOffset(text []byte) (local, offset []byte) {
 	if i := len(text) - len("+0100"); i >= 0 && (text[i] == '+' || text[i] == '-') && isDigits(text[i+1:]) {
@@ -172,7 +187,7 @@ func cutOffset(text []byte) (local, offset []byte) {
 	return text, nil
 }
 
-// instant returns the instant of a time.
+// instant returns the instant of a time. Digits finer than a millisecond are cut: HL7 has four.
 func (m *Message) instant(text []byte) (unixMs int64, offset vitals.UTCOffset, err error) {
 	const second = len("20060102150405")
 	local, zone := cutOffset(text)
@@ -187,8 +202,6 @@ func (m *Message) instant(text []byte) (unixMs int64, offset vitals.UTCOffset, e
 		return 0, 0, errCoarse
 	case len(text) > vitals.MaxTimeBytes, len(whole) != second, !isDigits(whole), !isDigits(fraction), point != (len(fraction) > 0):
 		return 0, 0, errTime
-	case len(fraction) > 3 && len(bytes.TrimRight(fraction[3:], "0")) > 0:
-		return 0, 0, errFine
 	}
 	w, hasZone := string(local), len(zone) > 0
 	rfc := w[:4] + "-" + w[4:6] + "-" + w[6:8] + "T" + w[8:10] + ":" + w[10:12] + ":" + w[12:]

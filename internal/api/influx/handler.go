@@ -176,7 +176,7 @@ var precisions = map[string]precision{
 	"s": {ms: 1e3}, "m": {ms: 60e3}, "h": {ms: 3600e3},
 }
 
-// unixMs returns a timestamp in milliseconds.
+// unixMs returns a timestamp in milliseconds, cut towards the past.
 func (p precision) unixMs(text []byte) (int64, error) {
 	n, err := vitals.ParseUnixMs(text)
 	switch {
@@ -184,8 +184,8 @@ func (p precision) unixMs(text []byte) (int64, error) {
 		return 0, errTimestamp
 	case err != nil:
 		return 0, err
-	case p.perMs > 0 && n%p.perMs != 0:
-		return 0, errFine
+	case p.perMs > 0 && n%p.perMs < 0:
+		return n/p.perMs - 1, nil
 	case p.perMs > 0:
 		return n / p.perMs, nil
 	case n > vitals.MaxTimeUnixMs/p.ms:

@@ -213,15 +213,19 @@ func TestRejectedLines(t *testing.T) {
 			}
 		}
 	}
-	// Two readings of one device in one millisecond would contradict each other, and one of them would be lost.
+	// Times are cut to the millisecond. Two readings of one device in one millisecond contradict each other.
 	t.Run("a fraction of a millisecond", func(t *testing.T) {
-		for precision, timestamp := range map[string]string{"": "1795341600123000001", "ns": "1795341600123999999", "n": "-1795341600123999999", "us": "1795341600123001", "u": "1795341600123999"} {
+		for precision, timestamp := range map[string]string{"": "1795341600123000001", "ns": "1795341600123999999", "us": "1795341600123001", "u": "1795341600123999"} {
 			s := serve(t, ingest.Config{}, influx.Options{})
 			w := s.post("/write?precision="+precision, "v,device=d heart_rate_bpm=72 "+timestamp)
-			const want = `{"error":"partial write: line 1: time: finer than a millisecond; times are not rounded: let the client round them; dropped=1"}` + "\n"
-			if got := s.stored(t, "d"); w.Code != 400 || w.Body.String() != want || len(got) != 0 {
-				t.Errorf("%s: %d %s, stored %q, want %s", precision, w.Code, w.Body, got, want)
+			if got := s.stored(t, "d"); w.Code != 204 || len(got) != 1 || !strings.HasPrefix(got[0], "1795341600123,") {
+				t.Errorf("%s: %d %s, stored %q", precision, w.Code, w.Body, got)
 			}
+		}
+		s := serve(t, ingest.Config{}, influx.Options{})
+		w := s.post("/write", "v,device=d heart_rate_bpm=72 -1")
+		if want := "time: before 1970"; w.Code != 400 || !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%d %s, want %s", w.Code, w.Body, want)
 		}
 	})
 	t.Run("a string without an end", func(t *testing.T) {

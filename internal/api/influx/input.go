@@ -23,7 +23,6 @@ type input struct {
 var (
 	errNoTime    = errors.New("missing; without a timestamp, each retry would be a new reading")
 	errTimestamp = errors.New("not an integer")
-	errFine      = errors.New("finer than a millisecond; times are not rounded: let the client round them")
 	errTwice     = errors.New("given twice")
 	errTag       = errors.New("a tag, where a field is needed")
 	errString    = errors.New("a string, not a number")

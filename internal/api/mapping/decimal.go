@@ -24,7 +24,6 @@ const (
 var (
 	errNotNumber = errors.New("neither a number nor a string with one")
 	errLong      = errors.New("a number of more than 64 bytes, or with an exponent beyond 99")
-	errFine      = errors.New("finer than a millisecond; times are not rounded")
 )
 
 // parseDecimal parses a JSON number.
@@ -53,7 +52,7 @@ func (d decimal) times(factor decimal) string {
 	return new(big.Int).Mul(d.digits, factor.digits).String() + "e" + strconv.Itoa(d.exponent+factor.exponent)
 }
 
-// parseUnix parses a number of units of 10^exponent ms since 1970, and returns it in ms.
+// parseUnix parses a number of units of 10^exponent ms since 1970, and returns it in ms, cut towards the past.
 func parseUnix(text []byte, exponent int) (unixMs int64, err error) {
 	d, err := parseDecimal(text)
 	if err != nil {
@@ -64,10 +63,7 @@ func parseUnix(text []byte, exponent int) (unixMs int64, err error) {
 	case e >= 0:
 		n = new(big.Int).Mul(n, power.Exp(big.NewInt(10), big.NewInt(int64(e)), nil))
 	default:
-		var rest big.Int
-		if n, _ = new(big.Int).QuoRem(n, power.Exp(big.NewInt(10), big.NewInt(int64(-e)), nil), &rest); rest.Sign() != 0 {
-			return 0, errFine
-		}
+		n = new(big.Int).Div(n, power.Exp(big.NewInt(10), big.NewInt(int64(-e)), nil)) // Div rounds towards the past
 	}
 	switch {
 	case n.IsInt64():

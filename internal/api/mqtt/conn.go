@@ -20,6 +20,7 @@ import (
 type conn struct {
 	server *Server
 	net.Conn
+	io     *listen.Outlasting // of Conn
 	in     *bufio.Reader
 	client gate.Credentials
 	holder *share.Holder
@@ -27,7 +28,8 @@ type conn struct {
 
 // serve serves a connection until it ends.
 func (s *Server) serve(nc net.Conn, st *session) {
-	c := &conn{server: s, Conn: nc, in: bufio.NewReader(nc)}
+	c := &conn{server: s, Conn: nc, io: &listen.Outlasting{Conn: nc}}
+	c.in = bufio.NewReader(c.io)
 	c.client = gate.Credentials{TLS: listen.TLSState(nc), Peer: gate.PeerOf(&http.Request{RemoteAddr: nc.RemoteAddr().String()})}
 	c.holder = s.opt.Holders.Addr(c.client.Peer.PeerAddr())
 	defer s.opt.Holders.Put(c.holder)
@@ -94,7 +96,8 @@ func (c *conn) next(st *session) bool {
 		st.farewell = answer
 		return false
 	}
-	return answer == nil || c.write(answer)
+	c.write(answer)
+	return true
 }
 
 // slow waits after many packets that need no commit.
@@ -155,13 +158,14 @@ func (c *conn) publish(st *session, packet []byte, start int) bool {
 		return c.end(st, r.code)
 	}
 	c.slow(st, len(p.payload), commits)
-	ack := st.appendAck(nil, p.id, p.qos, r)
-	return len(ack) == 0 || c.write(ack)
+	c.write(st.appendAck(nil, p.id, p.qos, r))
+	return true
 }
 
+// write reports whether b was sent. After a failure, what has arrived is still handled, without further answers.
 func (c *conn) write(b []byte) bool {
 	_ = c.SetWriteDeadline(time.Now().Add(c.server.opt.WriteTimeout))
-	_, err := c.Write(b)
+	_, err := c.io.Write(b)
 	return err == nil
 }
 

@@ -283,7 +283,7 @@ func (d *describer) influxWrite(id, product, schema string) object {
 			"other tags and other parameters are ignored. Each line needs a timestamp. 204 is sent after the readings are on stable storage. Tokens are also accepted with the " +
 			"schemes Token and Basic, as the password. " + d.sizes(),
 		params: []object{
-			inQuery("precision", "Unit of the timestamps. A line with a time finer than a millisecond is rejected.", choices("ns", "ns", "us", "ms", "s", "n", "u", "m", "h")),
+			inQuery("precision", "Unit of the timestamps. Times are cut to the millisecond.", choices("ns", "ns", "us", "ms", "s", "n", "u", "m", "h")),
 			inQuery("u", "Ignored.", str), inQuery("p", "The token, for clients that cannot send it in the Authorization header.", str),
 			inHeader("Content-Encoding", "Compression of the body. Limits hold for the decompressed size.",
 				object{"type": "string", "enum": []string{"identity", "gzip", "x-gzip", "zstd"}}),

@@ -1,0 +1,57 @@
+package listen
+
+import (
+	"errors"
+	"net"
+	"time"
+)
+
+// Outlasting is a Conn whose input outlasts its output: after a write has failed, what has arrived can still be read. It is
+// not known how much that is, so reads end after maxArrived bytes, or once they have waited for maxWaited altogether.
+// Further writes fail at once. Reads and writes are those of one goroutine.
+type Outlasting struct {
+	net.Conn
+
+	broken  bool
+	arrived int           // bytes read since
+	waited  time.Duration // by reads since
+}
+
+const (
+	maxArrived = 64 << 20 // more than Linux keeps of a connection by default
+	maxWaited  = 2 * time.Second
+)
+
+var errBroken = errors.New("listen: a write has failed before")
+
+// Write implements io.Writer.
+func (o *Outlasting) Write(b []byte) (n int, err error) {
+	if o.broken {
+		return 0, errBroken
+	}
+	if len(b) > 0 {
+		n, err = o.Conn.Write(b)
+	}
+	o.broken = err != nil
+	return n, err
+}
+
+// Read implements io.Reader. After a failed write it sets deadlines of its own, unless that of the caller has passed, and
+// its errors are not those of deadlines.
+func (o *Outlasting) Read(b []byte) (n int, err error) {
+	if !o.broken {
+		return o.Conn.Read(b)
+	}
+	if o.arrived >= maxArrived || o.waited >= maxWaited {
+		return 0, errBroken
+	}
+	begun := time.Now()
+	_ = o.SetReadDeadline(begun.Add(maxWaited))
+	n, err = o.Conn.Read(b)
+	o.arrived += n
+	o.waited += time.Since(begun)
+	if err != nil {
+		err = errBroken
+	}
+	return n, err
+}
