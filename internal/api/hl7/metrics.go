@@ -19,18 +19,17 @@ type counters struct {
 	unknown map[string]uint64 // by sender, at most maxSenders and others; guarded by mu
 }
 
-// maxSenders bounds the senders that are counted apart.
-const maxSenders = 64
+// maxSenders bounds the senders that are counted apart from others.
+const maxSenders, others = 64, "others"
 
 // unknown counts a message in which nothing was known. It calls OnUnknown for the first one of a sender.
 func (s *Server) unknown(sender string) {
 	s.counters.mu.Lock()
-	n, counted := s.counters.unknown[sender]
-	if !counted && len(s.counters.unknown) >= maxSenders {
-		sender = "others"
-		n = s.counters.unknown[sender]
+	if _, counted := s.counters.unknown[sender]; !counted && len(s.counters.unknown) > maxSenders {
+		sender = others
 	}
-	s.counters.unknown[sender] = n + 1
+	n := s.counters.unknown[sender]
+	s.counters.unknown[sender]++
 	s.counters.mu.Unlock()
 	if n == 0 && s.opt.OnUnknown != nil {
 		s.opt.OnUnknown(sender)

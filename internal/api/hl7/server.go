@@ -67,7 +67,7 @@ func Serve(l net.Listener, opt ServerOptions) *Server {
 	}
 	s := &Server{opt: opt, listener: l, conns: listen.NewGroup()}
 	s.counters.acknowledged = map[string]*atomic.Uint64{accepted: {}, failed: {}, rejected: {}}
-	s.counters.unknown = map[string]uint64{}
+	s.counters.unknown = map[string]uint64{others: 0}
 	s.hold = ingest.Hold{Core: opt.Core, Until: s.conns.Draining, Held: &s.counters.held}
 	s.conns.Serve(func() (net.Conn, func(), error) {
 		c, err := l.Accept()

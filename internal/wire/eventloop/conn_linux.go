@@ -41,6 +41,8 @@ type Conn struct {
 	need int    // bytes of in that the handler waits for
 	owed int    // answers that Owe has promised and Send has not given
 
+	unheard int // reads left since a write has failed; 0 means that none has: see Loop.outlast
+
 	place share.Place // see Config.Conns
 
 	session *session // nil means no TLS, or closed

@@ -53,13 +53,21 @@ func (in *input) receive(c *Conn, b []byte) []byte {
 	if c.session != nil && !c.lingering {
 		return c.session.decrypt(b)
 	}
+	if c.unheard > 0 {
+		if c.unheard--; c.unheard == 0 {
+			in.loop.broken(c)
+			return nil
+		}
+	}
 	for {
 		n, err := recv(c.fd, b)
 		switch {
 		case err == unix.EINTR:
 			continue
 		case err == unix.EAGAIN:
-			c.readable = false
+			if c.readable = false; c.unheard > 0 {
+				in.loop.broken(c)
+			}
 			return nil
 		case err != 0:
 			in.loop.broken(c)
@@ -124,7 +132,7 @@ func (in *input) keep(c *Conn, rest []byte) {
 func (in *input) giveUp(c *Conn, why Reason) {
 	switch {
 	case c.out != nil || c.lingering:
-		in.loop.shut(c)
+		in.loop.outlast(c)
 	case c.in == nil:
 		in.handler.GiveUp(c, nil, why)
 		in.loop.shut(c)

@@ -189,7 +189,7 @@ func (l *Loop) event(e *unix.EpollEvent) {
 		if c.session != nil {
 			c.session.failed = true
 		}
-		l.broken(c)
+		l.outlast(c)
 		return
 	}
 	if e.Events&(unix.EPOLLIN|unix.EPOLLRDHUP|unix.EPOLLHUP) != 0 {
@@ -344,6 +344,23 @@ func (l *Loop) broken(c *Conn) {
 	l.shut(c)
 	l.enlist(c)
 }
+
+// outlast drops the output of a connection that cannot be written to, and closes it once all that has arrived is read: a
+// client that has left without reading its answers has sent all the same. With TLS, or if it ends, it is closed at once.
+func (l *Loop) outlast(c *Conn) {
+	if c.fd < 0 || c.unheard > 0 || c.session != nil || c.lingering || c.goal == end || l.draining {
+		l.broken(c)
+		return
+	}
+	l.buffers.put(c.place.Holder, c.out)
+	c.out, c.sent, c.unheard = nil, 0, maxUnheard
+	c.readable, c.hangsUp = true, true
+	l.enlist(c)
+}
+
+// maxUnheard bounds the reads of a connection that outlasts its output: with scratchBytes, they are what Linux keeps of a
+// connection by default.
+const maxUnheard = 512
 
 // shut closes the descriptor. Answers still owed are counted but not sent.
 func (l *Loop) shut(c *Conn) {

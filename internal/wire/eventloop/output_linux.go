@@ -19,6 +19,9 @@ type output struct {
 // send writes b and keeps what the kernel does not accept.
 func (o *output) send(c *Conn, b []byte) {
 	l, held := o.loop, len(c.out)
+	if c.unheard > 0 {
+		return
+	}
 	if held == 0 {
 		n, ok := o.write(c, b)
 		if b = b[n:]; !ok || len(b) == 0 {
@@ -63,8 +66,8 @@ func (o *output) flush(c *Conn) {
 	}
 }
 
-// write writes as much of b as the kernel accepts. After an error the connection is
-// closed and ok is false.
+// write writes as much of b as the kernel accepts. After an error ok is false, and the connection is
+// closed or outlasts its output.
 func (o *output) write(c *Conn, b []byte) (n int, ok bool) {
 	for n < len(b) {
 		m, err := send(c.fd, b[n:])
@@ -73,7 +76,7 @@ func (o *output) write(c *Conn, b []byte) (n int, ok bool) {
 		case err == unix.EAGAIN:
 			return n, true
 		case err != 0:
-			o.loop.broken(c)
+			o.loop.outlast(c)
 			return n, false
 		default:
 			n += m
