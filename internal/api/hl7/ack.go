@@ -35,10 +35,10 @@ func (m *Message) Answer(dst []byte, o *ingest.Outcome, now time.Time) (answers 
 		case later(r.Problem):
 			return dst, ""
 		case m.err != nil && r.Problem.Status() == http.StatusBadRequest:
-			m.reject(vitals.Name{}, m.at.name(), m.err.reason)
+			m.opt.reject(vitals.Name{}, m.at.name(), m.err.reason)
 			m.addError(m.at, m.err.code, m.at.name(), m.err.reason)
 		default:
-			m.reject(vitals.Name{}, r.Field, cmp.Or(r.Reason, r.Problem.Title()))
+			m.opt.reject(vitals.Name{}, r.Field, cmp.Or(r.Reason, r.Problem.Title()))
 			m.addError(location{}, internalError, "", join(r.Problem.Title(), r.Detail, r.Field, r.Reason))
 		}
 		return m.appendAnswers(dst, rejected, now), rejected
@@ -86,9 +86,9 @@ func later(p *reply.Problem) bool {
 }
 
 // reject calls OnRejected.
-func (m *Message) reject(device vitals.Name, field, reason string) {
-	if m.opt.OnRejected != nil {
-		m.opt.OnRejected(device, field, reason)
+func (o *Options) reject(device vitals.Name, field, reason string) {
+	if o.OnRejected != nil {
+		o.OnRejected(device, field, reason)
 	}
 }
 
@@ -126,7 +126,7 @@ func (m *Message) addRejected(p *place, i int, r *ingest.Result) {
 		code = duplicateKey
 	}
 	reason := cmp.Or(r.Reason, r.Problem.Title())
-	m.reject(p.reading.Device, field, reason)
+	m.opt.reject(p.reading.Device, field, reason)
 	m.addError(at, code, field, reason)
 }
 
@@ -158,23 +158,27 @@ func wants(condition []byte, code string) bool {
 
 // appendAnswer appends a frame with MSH, MSA and ERR, in the client's version of HL7.
 func (m *Message) appendAnswer(dst []byte, code string, now time.Time) []byte {
-	component := []byte{m.component}
+	component, set := []byte{m.component}, m.msh[18]
 	_, event, _ := bytes.Cut(m.msh[9], component)
-	event, _, _ = bytes.Cut(event, component)
-	kind, clock := [][]byte{[]byte("ACK"), m.echo(event), []byte("ACK")}, "20060102150405.000-0700" // without escapes, which may stand for any bytes
+	event, _, _ = bytes.Cut(event, component) // without escapes, which may stand for any bytes
+	kind, clock := [][]byte{[]byte("ACK"), echo(event, set), []byte("ACK")}, "20060102150405.000-0700"
 	switch {
 	case m.version < version22:
 		kind, clock = kind[:1], "20060102150405-0700"
 	case m.version < version231:
 		kind = kind[:2]
 	}
-	id := m.echo(m.msh[10])
-	header := [][]byte{
-		[]byte("MSH"), {m.component, m.repetition, m.escape, m.sub}, []byte("Pulsegate"), nil, m.echo(m.msh[3]), m.echo(m.msh[4]),
-		now.UTC().AppendFormat(nil, clock), nil, bytes.Join(kind, component), id, []byte("P"), []byte(cmp.Or(string(m.echo(m.msh[12])), "2.6")),
+	id, version := echo(m.msh[10], set), echo(m.msh[12], set)
+	if len(version) == 0 {
+		version = []byte("2.6")
 	}
-	if len(m.msh[18]) > 0 && m.version >= version23 { // what is not from the message is ASCII
-		header = append(header, nil, nil, nil, nil, nil, m.echo(m.msh[18]))
+	header := [][]byte{
+		[]byte("MSH"), {m.component, m.repetition, m.escape, m.sub}, []byte("Pulsegate"), nil,
+		echo(m.msh[3], set), echo(m.msh[4], set),
+		now.UTC().AppendFormat(nil, clock), nil, bytes.Join(kind, component), id, []byte("P"), version,
+	}
+	if len(set) > 0 && m.version >= version23 { // what is not from the message is ASCII
+		header = append(header, nil, nil, nil, nil, nil, echo(set, set))
 	}
 	dst = append(append(append(dst, startBlock), bytes.Join(header, []byte{m.field})...), '\r')
 	dst = append(dst, bytes.Join([][]byte{[]byte("MSA"), []byte(code), id}, []byte{m.field})...)
@@ -187,12 +191,12 @@ func (m *Message) appendAnswer(dst []byte, code string, now time.Time) []byte {
 // maxReason bounds MSA-3.
 const maxReason = 80
 
-// echo returns a field of the message with a question mark for what is not of the answer's character set.
-func (m *Message) echo(field []byte) []byte {
+// echo returns a field of the message with a question mark for what is not of the character set in MSH-18.
+func echo(field, set []byte) []byte {
 	switch {
-	case m.isLatin():
+	case isLatin(set):
 		return field
-	case len(m.msh[18]) == 0, string(m.msh[18]) == "UNICODE UTF-8":
+	case len(set) == 0, string(set) == "UNICODE UTF-8":
 		return bytes.ToValidUTF8(field, []byte("?"))
 	}
 	return bytes.Map(func(r rune) rune {

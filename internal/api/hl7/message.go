@@ -139,14 +139,14 @@ func (m *Message) readHeader() (at int, err *rule) {
 	copy(m.msh[2:], m.msh[1:]) // MSH-1 is the separator
 	_, m.zone = cutOffset(m.part(m.msh[7], 1))
 	m.version = versionOf(m.part(m.msh[12], 1))
-	m.legible = m.isLatin() || utf8.Valid(m.text)
+	m.legible = isLatin(m.msh[18]) || utf8.Valid(m.text)
 	set := string(m.msh[18])
 	switch {
 	case broken:
 		return 0, &rule{segmentSequence, "a line feed within MSH; segments end with a carriage return"}
 	case len(m.msh[2]) > len(`^~\&#`):
 		return 2, errSeparators
-	case set != "" && set != "ASCII" && set != "UNICODE UTF-8" && !m.isLatin():
+	case set != "" && set != "ASCII" && set != "UNICODE UTF-8" && !isLatin(m.msh[18]):
 		return 18, &rule{valueNotFound, "neither ASCII, UNICODE UTF-8 nor 8859/1 to 8859/15; other character sets are not read"}
 	case !m.reads(m.msh[10]):
 		return 10, errBytes
@@ -168,8 +168,8 @@ func isAlphanumeric(c byte) bool { return c-'0' <= 9 || (c|0x20)-'a' <= 'z'-'a' 
 
 // isLatin reports whether MSH-18 is one of the sets of ISO 8859. A byte of theirs is a character, so that no separator is
 // a part of one.
-func (m *Message) isLatin() bool {
-	part, found := strings.CutPrefix(string(m.msh[18]), "8859/")
+func isLatin(set []byte) bool {
+	part, found := strings.CutPrefix(string(set), "8859/")
 	n, err := strconv.ParseUint(part, 10, 8)
 	return found && err == nil && part[0] != '0' && n >= 1 && n <= 15
 }

@@ -185,11 +185,11 @@ func (m *Message) gateway(in *ingest.Intake) vitals.Name {
 }
 
 // identifier returns the identifier of a device.
-func (m *Message) identifier(field []byte) []byte {
-	if id := m.part(field, 1); len(id) > 0 {
+func (d *decoder) identifier(field []byte) []byte {
+	if id := d.part(field, 1); len(id) > 0 {
 		return id
 	}
-	return m.part(field, 3)
+	return d.part(field, 3)
 }
 
 // close reads the pending OBX.

@@ -360,7 +360,7 @@ func (l *Loop) outlast(c *Conn) {
 
 // maxUnheard bounds the reads of a connection that outlasts its output: with scratchBytes, they are what Linux keeps of a
 // connection by default.
-const maxUnheard = 512
+const maxUnheard = 128
 
 // shut closes the descriptor. Answers still owed are counted but not sent.
 func (l *Loop) shut(c *Conn) {

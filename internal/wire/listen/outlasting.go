@@ -3,6 +3,7 @@ package listen
 import (
 	"errors"
 	"net"
+	"os"
 	"time"
 )
 
@@ -18,8 +19,9 @@ type Outlasting struct {
 }
 
 const (
-	maxArrived = 64 << 20 // more than Linux keeps of a connection by default
-	maxWaited  = 2 * time.Second
+	maxArrived  = 8 << 20 // more than Linux keeps of a connection by default: see tcp_rmem in tcp(7)
+	maxFromDeaf = 1 << 20 // of these, from a client that does not read and may go on sending
+	maxWaited   = 2 * time.Second
 )
 
 var errBroken = errors.New("listen: a write has failed before")
@@ -32,7 +34,9 @@ func (o *Outlasting) Write(b []byte) (n int, err error) {
 	if len(b) > 0 {
 		n, err = o.Conn.Write(b)
 	}
-	o.broken = err != nil
+	if o.broken = err != nil; errors.Is(err, os.ErrDeadlineExceeded) {
+		o.arrived = maxArrived - maxFromDeaf
+	}
 	return n, err
 }
 
