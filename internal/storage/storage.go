@@ -17,7 +17,10 @@
 //   - a reading with any sign that contradicts the record is a [Conflict]. It is
 //     rejected as a whole: none of its other signs is added to the record;
 //   - a reading whose record cannot be read is [Unreadable]. It is rejected; the
-//     other readings of its group are settled.
+//     other readings of its group are settled;
+//   - a reading of a time that the store cannot write now is [Unavailable]. It is rejected,
+//     nothing of it was written, and it may be appended again later; the other readings of its
+//     group are settled.
 //
 // A record's time of receipt is that of the first reading stored in it. Its gateway is
 // the one named by the first reading that named any and was stored or completed the
@@ -137,6 +140,7 @@ const (
 	AwkwardName                       // a new device with an awkward name, see [vitals.Name.IsAwkward]; rejected
 	Withheld                          // not compared with the record, because of its Guard; rejected
 	Unreadable                        // the record of its device and time cannot be read; rejected
+	Unavailable                       // the store cannot write readings of its time now; rejected
 )
 
 // A Guard bounds what a writer without the read right learns about values that other
@@ -256,7 +260,7 @@ type Store interface {
 	//
 	// The readings of a unit (see Entry.Unit) are settled in their order like others, until one is
 	// rejected: then nothing of the unit is stored, that one has its Outcome, and the others have
-	// the Outcome 0.
+	// the Outcome 0. A store may find first which readings are TooManyDevices, AwkwardName or Unavailable.
 	//
 	// A group with a reading that has no device, no value or a negative time, or with a unit that is
 	// cut off, is rejected as a whole, with ErrNotWritten.

@@ -40,6 +40,7 @@ const (
 	refusedDiskLow
 	refusedStoreFailed
 	refusedUnreadable
+	refusedUnavailable // readings of its time cannot be stored now
 	numKinds
 )
 
@@ -122,6 +123,7 @@ func newAnswers(set *problem.Set, cfg *Config) *answers {
 			refusedDiskLow:      {problem: set.DiskLow, reason: "disk_low", least: 30, most: 90},
 			refusedUnreadable:   {problem: set.StoreDamaged, outcome: "unreadable", least: 60, most: 180},
 			refusedStoreFailed:  {problem: set.StoreFailed, reason: "store_failed", least: 5, most: 15},
+			refusedUnavailable:  {problem: set.StoreFailed, outcome: "unavailable", least: 5, most: 15},
 		},
 	}
 	for k := range a.kinds {
@@ -257,6 +259,8 @@ func (p *answers) entryRefusal(e *storage.Entry) refusal {
 		return refusal{kind: refusedWithheld, field: "gateway", reason: "not compared, because too many readings contradicted those of other gateways; send it again later"}
 	case storage.Unreadable:
 		return refusal{kind: refusedUnreadable, field: "time", reason: "the stored reading of this time cannot be read; send this one again after the store is repaired"}
+	case storage.Unavailable:
+		return refusal{kind: refusedUnavailable, field: "time", reason: "readings of this time cannot be stored now; send this one again later"}
 	}
 	// Promise: every answer is made from an outcome that the store has set.
 	panic("ingest: the store left an entry without an outcome")

@@ -2,7 +2,6 @@ package pgstore
 
 import (
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -47,8 +46,8 @@ func (s *writer) append(group []*storage.Entry) error {
 	if err != nil {
 		return err
 	}
-	if denied != nil {
-		group = s.admit(group, denied)
+	if closed := s.partitions.closed(); denied != nil || closed != nil {
+		group = s.admit(group, denied, closed)
 	}
 	units, group := ofUnits(group)
 	lanes := min(Lanes, 1+len(group)/laneReadings)
@@ -79,20 +78,28 @@ func (s *writer) append(group []*storage.Entry) error {
 	return joined(tries, errs, parts)
 }
 
-// admit returns the entries of group without those whose device was denied, and without the units of
-// such entries.
-func (s *writer) admit(group []*storage.Entry, denied map[vitals.Name]storage.Outcome) []*storage.Entry {
+// admit returns the entries of group without those whose device was denied, or whose partition is closed, and without the
+// units of such entries.
+func (s *writer) admit(group []*storage.Entry, denied map[vitals.Name]storage.Outcome, closed map[int64]bool) []*storage.Entry {
 	kept := make([]*storage.Entry, 0, len(group))
 	for n := 0; len(group) > 0; group = group[n:] {
 		n = storage.UnitLen(group)
-		i := slices.IndexFunc(group[:n], func(e *storage.Entry) bool { return denied[e.Reading.Device] != 0 })
-		if i < 0 {
-			kept = append(kept, group[:n]...)
-			continue
+		var rejected *storage.Entry
+		for _, e := range group[:n] {
+			e.Outcome, e.Sign = denied[e.Reading.Device], 0
+			if e.Outcome == 0 && closed[partitionOf(e.Reading.TimeUnixMs)] {
+				e.Outcome = storage.Unavailable
+			}
+			if rejected != nil {
+				e.Outcome = 0
+			} else if e.Outcome != 0 {
+				rejected = e
+			}
 		}
-		group[i].Outcome = denied[group[i].Reading.Device]
-		if n > 1 {
-			s.unswept.Store(true) // its other devices may have been registered for it
+		if rejected == nil {
+			kept = append(kept, group[:n]...)
+		} else if n > 1 || rejected.Outcome == storage.Unavailable {
+			s.unswept.Store(true) // devices may have been registered for it
 		}
 	}
 	return kept

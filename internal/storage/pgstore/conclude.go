@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -29,19 +30,46 @@ func (r *record) isOf(gateway *vitals.Name) bool {
 	return r.Gateway == nil && gateway.IsZero() || r.Gateway != nil && *r.Gateway == *gateway
 }
 
-// find reads the records of the chains that need them.
-func (w *work) find(conn *pgconn.PgConn, needs func(chain) bool) (err error) {
-	w.finder.reset()
+// find reads the records of the chains that need them. A statement reads one partition, which its plan names: one of all partitions would wait
+// for any that somebody has locked.
+func (w *work) find(conn *pgconn.PgConn, needs func(chain) bool) error {
+	var partitions []int64
 	for i := range w.chains {
 		c := &w.chains[i]
 		if c.have = nil; needs(*c) {
-			r := w.items[c.from].e.Reading
+			partitions = append(partitions, partitionOf(w.items[c.from].e.Reading.TimeUnixMs))
+		}
+	}
+	slices.Sort(partitions)
+	w.found = w.found[:0]
+	for _, n := range slices.Compact(partitions) {
+		if err := w.findIn(n, conn, needs); err != nil {
+			return err
+		}
+	}
+	for i := range w.found {
+		r := &w.found[i]
+		if n, ok := slices.BinarySearchFunc(w.chains, r, func(c chain, r *record) int {
+			return compareKeys(w.items[c.from].e.Reading, &r.device, r.TimeUnixMs)
+		}); ok {
+			w.chains[n].have = r
+		}
+	}
+	return nil
+}
+
+// findIn reads the records of a partition.
+func (w *work) findIn(partition int64, conn *pgconn.PgConn, needs func(chain) bool) (err error) {
+	w.finder.reset()
+	firstMs, lastMs := int64(math.MaxInt64), int64(0)
+	for i := range w.chains {
+		if r := w.items[w.chains[i].from].e.Reading; partitionOf(r.TimeUnixMs) == partition && needs(w.chains[i]) {
+			firstMs, lastMs = min(firstMs, r.TimeUnixMs), max(lastMs, r.TimeUnixMs)
 			w.finder.arrays[0].name(&r.Device)
 			w.finder.arrays[1].int64(r.TimeUnixMs)
 		}
 	}
-	w.found = slices.Grow(w.found[:0], w.finder.rows())
-	rows := conn.ExecPrepared(context.Background(), w.s.sql.find, w.finder.encode(findTypes[:]), binaryFormat, binaryFormat)
+	rows := conn.ExecParams(context.Background(), fmt.Sprintf(w.s.sql.find, firstMs, lastMs), w.finder.encode(findTypes[:]), nil, binaryFormat, binaryFormat)
 	for rows.NextRow() {
 		var r record
 		if err = r.decode(rows.Values()); err != nil {
@@ -51,14 +79,6 @@ func (w *work) find(conn *pgconn.PgConn, needs func(chain) bool) (err error) {
 	}
 	if _, closeErr := rows.Close(); closeErr != nil {
 		err = closeErr
-	}
-	for i := range w.found {
-		r := &w.found[i]
-		if n, ok := slices.BinarySearchFunc(w.chains, r, func(c chain, r *record) int {
-			return compareKeys(w.items[c.from].e.Reading, &r.device, r.TimeUnixMs)
-		}); ok {
-			w.chains[n].have = r
-		}
 	}
 	return err
 }

@@ -94,6 +94,10 @@ func (s *database) prepare(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
+// lockTimeout bounds the time for which a transaction that writes waits for a lock. It is tried again, when what holds the lock is looked for:
+// see partitions.create.
+const lockTimeout = "1s"
+
 // connectedToWrite prepares and checks a new connection for writing. It returns an error if as many
 // commits as a node has connections have waited for the standbys for long: a node closes the
 // connections of those that it has given up, but PostgreSQL goes on waiting, and would run out of
@@ -106,9 +110,9 @@ func (s *database) connectedToWrite(ctx context.Context, conn *pgx.Conn) error {
 		return err
 	}
 	var waiting int32
-	if err := conn.QueryRow(ctx, `SELECT count(*)::integer FROM pg_stat_activity
+	if err := conn.QueryRow(ctx, `SELECT count(*)::integer, set_config('lock_timeout', $2, false) FROM pg_stat_activity
 		WHERE usename = current_user AND wait_event = 'SyncRep' AND query_start < clock_timestamp() - make_interval(secs => $1)`,
-		(s.opt.Timeout / 2).Seconds()).Scan(&waiting); err != nil {
+		(s.opt.Timeout/2).Seconds(), lockTimeout).Scan(&waiting, nil); err != nil {
 		return fmt.Errorf("check connection: %w", hide(err))
 	}
 	if waiting >= writers {

@@ -24,6 +24,8 @@ const (
 	deadlock         = "40P01"
 	diskFull         = "53100"
 	tooManyConns     = "53300"
+	notPrepared      = "55000"
+	inUse            = "55006"
 	lockNotAvailable = "55P03"
 	canceled         = "57014"
 	startingUp       = "57P03"
@@ -47,7 +49,7 @@ func fateOf(err error) fate {
 	if _, ok := errors.AsType[*acquireError](err); ok {
 		return unreachable
 	}
-	if errors.Is(err, errUnseen) {
+	if _, ok := errors.AsType[*closedError](err); ok || errors.Is(err, errUnseen) {
 		return rolledBack
 	}
 	pg, ok := errors.AsType[*pgconn.PgError](err)

@@ -32,7 +32,7 @@ func LockKey(what, schema string) int64 { return lockKey(what, schema) }
 
 // CreatePartition creates a partition of readings.
 func CreatePartition(s *Store, conn *pgx.Conn, partition int64) error {
-	return (&partitions{database: s.database}).create(conn, partition)
+	return s.writer.partitions.create(conn, partition)
 }
 
 // LockOf returns the key of the advisory lock of those who create partitions.
@@ -86,4 +86,13 @@ func Backends(s *Store) (pids [2]uint32, err error) {
 func Reconnect(s *Store) {
 	s.read.Reset()
 	s.write.Reset()
+}
+
+// TryClosed makes a store try partitions that could not be written at once, if now is set.
+func TryClosed(s *Store, now bool) {
+	s.writer.partitions.mu.Lock()
+	defer s.writer.partitions.mu.Unlock()
+	if now {
+		clear(s.writer.partitions.shut)
+	}
 }

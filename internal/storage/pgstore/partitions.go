@@ -7,6 +7,7 @@ import (
 	"math"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -16,6 +17,60 @@ import (
 type partitions struct {
 	*database
 	known sync.Map // the numbers of those that this node knows
+
+	mu   sync.Mutex
+	shut map[int64]time.Time // guarded by mu; until when readings of partitions that cannot be written are rejected
+}
+
+// A closedError means that a partition cannot be written: somebody has locked its table, or detached it. Nothing was written.
+type closedError struct {
+	partition int64
+	err       error
+}
+
+func (e *closedError) Error() string { return e.err.Error() }
+func (e *closedError) Unwrap() error { return e.err }
+
+// closedFor is how long readings of a partition that cannot be written are rejected before the next one is tried; maxClosed is the number of
+// partitions for which that is remembered.
+const (
+	closedFor = time.Minute
+	maxClosed = 1000
+)
+
+// close notes that a partition cannot be written.
+func (s *partitions) close(n int64, err error) error {
+	s.known.Delete(n)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := time.Now(); now.After(s.shut[n]) {
+		for k := range s.shut {
+			if len(s.shut) < maxClosed {
+				break
+			}
+			delete(s.shut, k)
+		}
+		s.shut[n] = now.Add(closedFor)
+		s.opt.Log.Error("readings of a time cannot be stored, and are rejected for a minute", "from", showTime(n*partitionMs), "to", showTime(endOf(n)), "error", hide(err))
+	}
+	return &closedError{n, err}
+}
+
+// closed returns the partitions of which readings are rejected, nil if there are none.
+func (s *partitions) closed() (all map[int64]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for n, until := range s.shut {
+		if all == nil {
+			all = map[int64]bool{}
+		}
+		if time.Now().After(until) {
+			delete(s.shut, n)
+		} else {
+			all[n] = true
+		}
+	}
+	return all
 }
 
 // partitionMs is the width of a partition of readings: 30 days.
@@ -67,7 +122,7 @@ func (s *partitions) hold(tx pgx.Tx, w *work) error {
 	return s.ensure(tx.Conn(), w, &sync.Map{}) // tx may be rolled back, so nobody else may rely on them
 }
 
-// create creates a partition unless there is one. It does not wait for statements that
+// create creates a partition unless there is one, and returns a closedError if it cannot be written. It does not wait for statements that
 // read or write other partitions, and not for others that create partitions if there is one.
 func (s *partitions) create(conn *pgx.Conn, partition int64) error {
 	end := fmt.Sprint(endOf(partition))
@@ -75,7 +130,7 @@ func (s *partitions) create(conn *pgx.Conn, partition int64) error {
 		end = "MAXVALUE"
 	}
 	_, err := conn.Exec(context.Background(), s.sql.of(strings.NewReplacer(
-		"KEY_", fmt.Sprint(s.lockKey), "TABLE_", fmt.Sprint("SCHEMA.", partitionPrefix, partition), "FIRST", fmt.Sprint(partition*partitionMs), "END_", end,
+		"KEY_", fmt.Sprint(s.lockKey), "TABLE_", fmt.Sprint("SCHEMA.", partitionPrefix, partition), "FIRST", fmt.Sprint(partition*partitionMs), "END_", end, "WAIT_", lockTimeout,
 	).Replace(`DO $$ BEGIN
 	IF to_regclass('TABLE_') IS NULL THEN
 		LOCK TABLE ONLY SCHEMA.readings IN ROW EXCLUSIVE MODE; -- first, as in hold: others that hold it wait for this session
@@ -86,7 +141,24 @@ func (s *partitions) create(conn *pgx.Conn, partition int64) error {
 		EXCEPTION WHEN duplicate_table THEN -- by another session, which this one waited for: to_regclass may be of the time before
 		END;
 	END IF;
+	BEGIN
+		PERFORM set_config('lock_timeout', '250ms', true);
+		LOCK TABLE ONLY TABLE_ IN ROW EXCLUSIVE MODE;
+	EXCEPTION
+		WHEN lock_not_available THEN RAISE EXCEPTION 'another session has locked TABLE_' USING ERRCODE = '55006';
+		WHEN undefined_table THEN -- it was dropped meanwhile
+	END;
+	PERFORM set_config('lock_timeout', 'WAIT_', true);
+	IF EXISTS (SELECT FROM pg_class AS c WHERE c.oid = to_regclass('TABLE_') AND NOT EXISTS (
+		SELECT FROM pg_inherits WHERE inhrelid = c.oid AND inhparent = to_regclass('SCHEMA.readings') AND NOT inhdetachpending)) THEN
+		RAISE EXCEPTION 'TABLE_ exists, and is not attached to SCHEMA.readings' USING ERRCODE = '55000';
+	END IF;
 END $$`)))
+	switch state := sqlState(err); {
+	case state == noTable || state == noSchema:
+	case state == inUse, state == notPrepared, len(state) == 5 && strings.HasPrefix(state, "42"): // such as a missing privilege, or a partition that overlaps
+		return s.close(partition, err)
+	}
 	return err
 }
 

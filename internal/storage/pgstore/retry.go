@@ -68,6 +68,20 @@ func (t *try) run(do func(*pgx.Conn) error) error {
 	}
 }
 
+// runOpen is run for a transaction that writes to partitions. It returns the error of one that cannot be written, unless an earlier attempt,
+// which may have written to it, has an unknown outcome.
+func (t *try) runOpen(do func(*pgx.Conn) error) (closed *closedError, err error) {
+	err = t.run(func(conn *pgx.Conn) error {
+		err := do(conn)
+		var ok bool
+		if closed, ok = errors.AsType[*closedError](err); ok && !t.unknown {
+			return nil // the outcome is known
+		}
+		return err
+	})
+	return closed, err
+}
+
 // errUnreached is returned in place of an error of a context: those mean to callers that the
 // server is being stopped.
 var errUnreached = errors.New("PostgreSQL was not reached before the deadline")

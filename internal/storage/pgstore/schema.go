@@ -338,9 +338,9 @@ type statements struct {
 	schema   string
 	prepared map[string]string // of writing connections, by name
 
-	insert, settle, find, hint, generation, meet, unseal string // names of prepared ones
+	insert, settle, hint, generation, meet, unseal string // names of prepared ones
 
-	latest, devices, scan, scanDown, segments, segmentsDown, marked string
+	find, latest, devices, scan, scanDown, segments, segmentsDown, marked string
 }
 
 // recordColumns are the columns of a row r that decodeRecord decodes.
@@ -359,7 +359,7 @@ func each(text, sep string) string {
 }
 
 func newStatements(schema string) *statements {
-	q := &statements{schema: schema, insert: "insert", settle: "settle", find: "find", hint: "hint", generation: "generation", meet: "meet", unseal: "unseal"}
+	q := &statements{schema: schema, insert: "insert", settle: "settle", hint: "hint", generation: "generation", meet: "meet", unseal: "unseal"}
 	// A reading for which had is negative is not compared with a record of another gateway.
 	const others = "(r.shared OR r.gateway IS DISTINCT FROM excluded.gateway)"
 	const insert = `INSERT INTO SCHEMA.readings AS r (device, time_ms, received_ms, sys, dia, spo2, hr, rhr, utc_offset, had, gateway, more)
@@ -382,10 +382,6 @@ WHERE ` + each("(r.COL <> excluded.COL) IS NOT TRUE", " AND ") + `
 		OR (SCHEMA.more_bits(r.more) & SCHEMA.more_bits(excluded.more) <> 0) IS TRUE))
 RETURNING device, time_ms, had, had_more`),
 
-		q.find: q.of(`SELECT k.device, r.had, r.had_more, ` + recordColumns + `
-FROM unnest($1::text[], $2::bigint[]) AS k(device, time_ms)
-CROSS JOIN LATERAL (SELECT * FROM SCHEMA.readings AS r WHERE r.device = k.device AND r.time_ms = k.time_ms LIMIT 1) AS r`),
-
 		// SKIP LOCKED, because these are hints: two nodes need not wait for each other.
 		q.hint: q.of(`WITH free AS (SELECT device FROM SCHEMA.devices WHERE device = ANY($1::text[]) FOR NO KEY UPDATE SKIP LOCKED)
 UPDATE SCHEMA.devices AS d SET ` + each("COL_ms = greatest(d.COL_ms, u.COL_ms)", ", ") + `
@@ -404,6 +400,9 @@ SELECT generation, current_setting('synchronous_standby_names') <> '', 1 / CASE 
 		q.unseal: q.of(unsealing("USING unnest($1::text[], $2::bigint[]) AS k(device, time_ms) WHERE s.device = k.device AND s.first_ms <= k.time_ms AND s.last_ms >= k.time_ms AND s.last_ms < least(k.time_ms, " + fmt.Sprint(int64(math.MaxInt64-maxSpanMs)) + ") + " + fmt.Sprint(maxSpanMs))),
 	}
 
+	q.find = q.of(`SELECT k.device, r.had, r.had_more, ` + recordColumns + `
+FROM unnest($1::text[], $2::bigint[]) AS k(device, time_ms)
+CROSS JOIN LATERAL (SELECT * FROM SCHEMA.readings AS r WHERE r.device = k.device AND r.time_ms = k.time_ms AND r.time_ms BETWEEN %d AND %d LIMIT 1) AS r`)
 	q.marked = q.of("SELECT slot, number, at_ms FROM SCHEMA.marks WHERE server = $1::bigint")
 
 	// A hint is the time of a reading with the sign, so the latest one is not before it. If there

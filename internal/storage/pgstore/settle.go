@@ -99,7 +99,6 @@ func (s *writer) lane(t *try, part []*storage.Entry, generation int64) error {
 		if err := w.pass(t); err != nil {
 			return err
 		}
-		t.written = true
 		if time.Now().After(t.deadline) && w.pending() {
 			return t.fail(errUnsettled)
 		}
@@ -191,7 +190,7 @@ func (w *work) pass(t *try) (err error) {
 	}
 	defer w.s.marks.release(w.mark)
 	hinted := w.fillHints(!t.unknown)
-	err = t.run(func(conn *pgx.Conn) error {
+	closed, err := t.runOpen(func(conn *pgx.Conn) error {
 		err := attempt(t, w, conn, hinted)
 		if len(w.fresh) > 0 && sqlState(err) == duplicateKey {
 			// Another server has stored one of them: nothing was written.
@@ -204,10 +203,14 @@ func (w *work) pass(t *try) (err error) {
 	if err != nil {
 		return err
 	}
+	if closed != nil {
+		w.reject(closed.partition)
+		return nil
+	}
 	w.s.marks.acknowledge(w.mark, w.generation)
+	// The transaction is committed: from now on, something of the group is written.
+	t.written = true
 	if slices.ContainsFunc(w.chains, w.mustFind) {
-		// The transaction is committed: from now on, something of the group is written.
-		t.written = true
 		if err := t.run(func(conn *pgx.Conn) error { return w.find(conn.PgConn(), w.mustFind) }); err != nil {
 			return err
 		}
@@ -216,6 +219,20 @@ func (w *work) pass(t *try) (err error) {
 	w.conclude(t)
 	w.s.remember(w)
 	return nil
+}
+
+// reject settles the items of a partition that cannot be written.
+func (w *work) reject(partition int64) {
+	for i := range w.chains {
+		c := w.chains[i]
+		if partitionOf(w.items[c.from].e.Reading.TimeUnixMs) != partition {
+			continue
+		}
+		for k := c.from; k < c.to; k++ {
+			w.items[k].e.Outcome, w.items[k].done = storage.Unavailable, true
+		}
+	}
+	w.s.unswept.Store(true) // devices may have been registered for them
 }
 
 // attempt sends the transaction.

@@ -48,36 +48,40 @@ func (s *writer) unitLane(t *try, part []*storage.Entry, generation int64) error
 	w := s.work(part)
 	defer s.release(w)
 	for {
-		if err := t.run(func(conn *pgx.Conn) error { return findAll(t, w, conn) }); err != nil {
-			return err
+		stale := false
+		closed, err := t.runOpen(func(conn *pgx.Conn) error { return findAll(t, w, conn) })
+		if err == nil && closed == nil {
+			w.plan(part, t.unknown)
+			statements := w.fillUnits()
+			if statements == 0 {
+				return nil
+			}
+			stale, closed, err = w.writeUnits(t, statements)
 		}
-		w.plan(part, t.unknown)
-		statements := w.fillUnits()
-		if statements == 0 {
+		switch {
+		case err != nil:
+			return err
+		case closed != nil:
+			part = s.admit(part, nil, map[int64]bool{closed.partition: true})
+			w.start(part)
+			continue
+		case !stale:
+			t.written = true
+			if w.generation != generation {
+				return s.registerAgain(t, part, w.generation)
+			}
 			return nil
-		}
-		stale, err := w.writeUnits(t, statements)
-		if err != nil {
-			return err
-		}
-		if !stale {
-			break
 		}
 		if time.Now().After(t.deadline) {
 			return t.fail(errUnsettled)
 		}
 	}
-	t.written = true
-	if w.generation != generation {
-		return s.registerAgain(t, part, w.generation)
-	}
-	return nil
 }
 
 // findAll reads the records of all chains, also of those that were in segments.
 func findAll(t *try, w *work, conn *pgx.Conn) error {
 	find := func() error { return w.find(conn.PgConn(), func(chain) bool { return true }) }
-	if fillLate(w, w.s.horizon.Load()); w.late.rows() == 0 {
+	if fillLate(w, w.s.horizon.Load()); w.late.rows() == 0 && !t.rolledBack {
 		return find()
 	}
 	return transact(t, w, conn, func() error { // nothing is sealed again meanwhile
@@ -178,14 +182,15 @@ func (w *work) fillUnits() (statements int) {
 	return statements
 }
 
-// writeUnits runs the transaction. It reports whether it was rolled back because a record has changed.
-func (w *work) writeUnits(t *try, statements int) (stale bool, err error) {
+// writeUnits runs the transaction. It reports whether it was rolled back because a record has changed, or because a partition cannot be
+// written.
+func (w *work) writeUnits(t *try, statements int) (stale bool, closed *closedError, err error) {
 	if w.mark, err = w.s.marks.take(t); err != nil {
-		return false, err
+		return false, nil, err
 	}
 	defer w.s.marks.release(w.mark)
 	hinted := w.fillHints(false)
-	err = t.run(func(conn *pgx.Conn) error {
+	closed, err = t.runOpen(func(conn *pgx.Conn) error {
 		w.mark = w.s.marks.attempt(w.mark)
 		err := transact(t, w, conn, func() error {
 			if err := w.send(conn, statements, hinted); err != nil {
@@ -201,11 +206,11 @@ func (w *work) writeUnits(t *try, statements int) (stale bool, err error) {
 		}
 		return changelog{w.s.database}.keepUp(conn, w.generation)
 	})
-	if err == nil && !stale {
+	if err == nil && !stale && closed == nil {
 		w.s.marks.acknowledge(w.mark, w.generation)
 		w.s.remember(w)
 	}
-	return stale, err
+	return stale, closed, err
 }
 
 // confirm returns errStale unless the accepted items are stored now. Their records are locked.

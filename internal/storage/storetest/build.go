@@ -297,7 +297,7 @@ func wantLatest(t tb, s storage.Store, want storage.Device) {
 
 // OutcomeName returns the name of o, for messages.
 func OutcomeName(o storage.Outcome) string {
-	names := []string{"unsettled", "stored", "completed", "duplicate", "conflict", "too many devices", "awkward name", "withheld", "unreadable"}
+	names := []string{"unsettled", "stored", "completed", "duplicate", "conflict", "too many devices", "awkward name", "withheld", "unreadable", "unavailable"}
 	if int(o) < len(names) {
 		return names[o]
 	}

@@ -1,0 +1,68 @@
+package pgstore_test
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/pulsegate/pulsegate/internal/polltest"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pgstore"
+)
+
+// TestClosedPartition sends late readings of a partition that an administrator has detached or locked, beside readings, duplicates, conflicts and
+// units of another one: only the late ones are rejected, and their units. They are stored when the partition is back.
+func TestClosedPartition(t *testing.T) {
+	server := sharedServer(t)
+	const nowMs = 30 * 24 * 60 * minuteMs // begins partition 1; 0 is the one of the past
+	for _, tt := range []struct{ name, begin, end, reason string }{
+		{"detached", "ALTER TABLE S.readings DETACH PARTITION S.readings_p0", "ALTER TABLE S.readings ATTACH PARTITION S.readings_p0 FOR VALUES FROM (0) TO (2592000000)", "not attached"},
+		{"locked", "BEGIN; LOCK TABLE S.readings_p0 IN ACCESS EXCLUSIVE MODE", "COMMIT", "another session has locked"},
+		{"locked for writing", "BEGIN; LOCK TABLE S.readings_p0 IN SHARE MODE", "COMMIT", "another session has locked"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o := options(server)
+			o.Timeout = polltest.Patience
+			var log logBuffer
+			o.Log = slog.New(slog.NewTextHandler(&log, nil))
+			s := open(t, o)
+			mustStore(t, s, reading("d", 0, 1), reading("d", nowMs, 1), reading("e", nowMs, 1))
+			admin := connect(t, server)
+			defer admin.Close(context.Background())
+			mustExecute(t, admin, strings.ReplaceAll(tt.begin, "S.", o.Schema+"."))
+
+			check := func(what string, group []*storage.Entry, want ...storage.Outcome) {
+				t.Helper()
+				if err := s.Append(group); err != nil {
+					t.Fatalf("%s: %v", what, err)
+				}
+				for i, e := range group {
+					if e.Outcome != want[i] {
+						t.Errorf("%s: reading %d got outcome %d, want %d", what, i, e.Outcome, want[i])
+					}
+				}
+			}
+			unit := func(group ...*storage.Entry) []*storage.Entry {
+				group[0].Unit = 2
+				return group
+			}
+			const late = storage.Unavailable
+			for i := range int64(2) { // when the partition is found closed, and while that is remembered
+				ms := nowMs + 10*i
+				check("single readings", []*storage.Entry{reading("d", 1+i, 1), reading("d", ms+1, 1), reading("e", nowMs, 1), reading("d", nowMs, 2), reading("d", 1+i, 2), reading("e", ms+1, 1)},
+					late, storage.Stored, storage.Duplicate, storage.Conflict, late, storage.Stored)
+				pgstore.TryClosed(s, i == 0) // a unit finds it closed, too
+				check("units", unit(reading("d", ms+2, 1), reading("d", 3+i, 1), reading("d", ms+3, 1), reading("e", ms+3, 1)), 0, late, storage.Stored, storage.Stored)
+			}
+			for _, want := range []string{"not be stored", "1970-01-01", "1970-01-31", o.Schema + ".readings_p0", tt.reason} {
+				if !log.contains(want) {
+					t.Errorf("the log does not name %q", want)
+				}
+			}
+			mustExecute(t, admin, strings.ReplaceAll(tt.end, "S.", o.Schema+"."))
+			pgstore.TryClosed(s, true)
+			check("late readings", unit(reading("d", 1, 1), reading("d", 2, 1), reading("d", 3, 1)), storage.Stored, storage.Stored, storage.Stored)
+		})
+	}
+}
