@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -51,7 +53,12 @@ type database struct {
 	calls  sync.RWMutex
 	closed atomic.Bool
 
-	state atomic.Pointer[error] // why it is not ready; nil means it is
+	state    atomic.Pointer[error] // why it is not ready; nil means it is
+	stateLog struct {
+		sync.Mutex
+		cause string // last one
+		at    time.Time
+	}
 }
 
 // enter begins a call. If it returns nil, the caller must call s.calls.RUnlock.
@@ -91,8 +98,22 @@ func (s *database) setState(err error) {
 		}
 		return
 	}
-	s.state.Store(&err)
+	first := s.state.Swap(&err) == nil // the caller of Ready logs that one
+	text := err.Error()
+	cause := text[strings.LastIndex(text, ": ")+1:]
+	l := &s.stateLog
+	l.Lock()
+	defer l.Unlock()
+	if first {
+		l.cause = cause
+	} else if cause != l.cause && time.Since(l.at) > stateLogEvery {
+		l.cause, l.at = cause, time.Now()
+		s.opt.Log.Warn("the database is not ready for another reason", "error", err)
+	}
 }
+
+// stateLogEvery bounds how often another reason is logged why the database is not ready.
+const stateLogEvery = 10 * time.Second
 
 // probe notes whether the database can be reached, and how it is replicated.
 func (s *database) probe(ctx context.Context) (err error) {

@@ -39,7 +39,8 @@ const (
 // Options configures a store.
 type Options struct {
 	// DSN is the address of the database, as a URL or as keywords and values, as libpq takes
-	// it, perhaps with several hosts. The password may come from PGPASSFILE.
+	// it, perhaps with several hosts. The password may come from PGPASSFILE. Each connection reads the files that it names, or
+	// that the environment does, again.
 	DSN string
 
 	// Single permits a server without synchronous standbys. Otherwise Open, each later connection
@@ -174,6 +175,7 @@ func (o *Options) pools(s *database) (write, read *pgxpool.Config, err error) {
 	if write.ConnConfig.ConnectTimeout == 0 {
 		write.ConnConfig.ConnectTimeout = connectTimeout
 	}
+	write.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error { return o.renew(c) }
 	write.ConnConfig.ValidateConnect = recall{s}.validate
 	write.PrepareConn = recall{s}.check
 	write.ConnConfig.RuntimeParams["application_name"] = applicationName
@@ -192,4 +194,13 @@ func (o *Options) pools(s *database) (write, read *pgxpool.Config, err error) {
 	write.ConnConfig.DialFunc = noCancel(o.Dial)
 	write.ConnConfig.OnNotice = noteWarning
 	return write, read, nil
+}
+
+// renew gives a connection that is about to be made the password and the certificates that the files have now.
+func (o *Options) renew(c *pgx.ConnConfig) error {
+	now, err := parse(o.DSN)
+	if err == nil {
+		c.Password, c.TLSConfig, c.Fallbacks = now.ConnConfig.Password, now.ConnConfig.TLSConfig, now.ConnConfig.Fallbacks
+	}
+	return err
 }

@@ -66,6 +66,9 @@ func (s *repairer) run(ctx context.Context) (repaired bool) {
 func (s *repairer) repair(ctx context.Context, begins bool, validate pgconn.ValidateConnectFunc) error {
 	began := time.Now()
 	config := s.write.Config().ConnConfig
+	if err := s.opt.renew(config); err != nil {
+		return err
+	}
 	config.ValidateConnect = validate
 	dialing, cancel := context.WithTimeout(ctx, s.opt.Timeout)
 	defer cancel()
