@@ -319,7 +319,11 @@ type Remover interface {
 
 	// EraseAssignment removes the assignment with the device, subject and beginning of a, and
 	// the readings that the device measured during it. It is like Erase in all other respects;
-	// the error is ErrNotAssigned if there is no such assignment.
+	// the error is ErrNotAssigned if there is no such assignment. If a names no device, all of its subject are asked to be
+	// erased, and none is: the caller erases those that there are, and the store notes it as below.
+	//
+	// A store that puts back what others have forgotten notes what Erase, EraseAssignment and EndAssignment did not find,
+	// and removes or ends it when it comes back.
 	EraseAssignment(a Assignment) (Erasure, error)
 
 	// Expire removes at most atMost readings with a time before beforeUnixMs, device

@@ -254,6 +254,12 @@ func (h *Handler) eraseSubject(w http.ResponseWriter, r *http.Request, subject s
 	record := audit.Record{Event: audit.Erased, Subject: string(subject), Actor: h.opt.Actor(ctx), Peer: gate.PeerOf(r).PeerAddr()}
 	answer := eraseAnswer{Subject: string(subject)}
 	begun := time.Now()
+	recorded := func(e storage.Erasure) error { return h.opt.Record(ErasedRecord(e, record)) }
+	// Of assignments that come back later, too: see storage.Remover.
+	if _, err := h.opt.EraseAssignment(storage.Assignment{Subject: subject}, recorded); err != nil && !errors.Is(err, storage.ErrNotAssigned) {
+		h.refuse(w, r, "erasure of a subject", err)
+		return
+	}
 	for {
 		all, err := h.opt.Subjects.SubjectAssignments(ctx, subject)
 		if err == nil && len(all) == 0 && answer.Assignments == 0 {
@@ -267,7 +273,7 @@ func (h *Handler) eraseSubject(w http.ResponseWriter, r *http.Request, subject s
 			break
 		}
 		for i := range all {
-			e, err := h.opt.EraseAssignment(all[i], func(e storage.Erasure) error { return h.opt.Record(ErasedRecord(e, record)) })
+			e, err := h.opt.EraseAssignment(all[i], recorded)
 			switch {
 			case errors.Is(err, storage.ErrNotAssigned): // another request has erased it
 			case errors.Is(err, storage.ErrUnfinished):

@@ -277,35 +277,41 @@ func TestBatchBesideTraffic(t *testing.T) {
 	wg.Wait()
 }
 
-// unreadable is an Appender whose records of the device "damaged" cannot be read.
-type unreadable struct{}
+// unreadable is an Appender with an outcome of readings of the device "damaged".
+type unreadable struct{ outcome storage.Outcome }
 
-func (unreadable) Append(group []*storage.Entry) error {
+func (u unreadable) Append(group []*storage.Entry) error {
 	for _, e := range group {
 		e.Outcome = storage.Stored
 		if e.Reading.Device.String() == "damaged" {
-			e.Outcome = storage.Unreadable
+			e.Outcome = u.outcome
 		}
 	}
 	return nil
 }
 
-// TestUnreadable sends readings that must be compared with an unreadable record. A single one
+// TestUnreadable sends readings that must be compared with an unreadable record, or whose time cannot be written. A single one
 // gets a Retry-After; in a batch, the others are settled.
 func TestUnreadable(t *testing.T) {
-	for name, lane := range map[string]*ingest.FastLaneConfig{"full": nil, "fast": {ReadTimeout: polltest.Patience}} {
-		t.Run(name, func(t *testing.T) {
-			srv := serveOn(t, unreadable{}, ingest.Config{}, lane)
-			resp, text := post(t, srv, batch("damaged", 1)[1:len(batch("damaged", 1))-1], "")
-			wait, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
-			if resp.StatusCode != 503 || !strings.Contains(text, "#store-damaged") || !strings.Contains(text, `"field":"time"`) || wait < 60 || wait > 180 {
-				t.Errorf("a single reading: %s, Retry-After %d, %s", resp.Status, wait, text)
-			}
-			good, bad := batch("sound", 2), batch("damaged", 1)
-			resp, text = post(t, srv, good[:len(good)-1]+","+bad[1:], "")
-			if want := `{"stored":2,"duplicate":0,"rejected":[{"index":2,"field":"time",`; resp.StatusCode != 207 || !strings.HasPrefix(text, want) {
-				t.Errorf("a batch: %s %s, want 207 with %s", resp.Status, text, want)
-			}
-		})
+	for _, tt := range []struct {
+		outcome     storage.Outcome
+		problem     string
+		least, most int
+	}{{storage.Unreadable, "#store-damaged", 60, 180}, {storage.Unavailable, "#store-failed", 5, 15}} {
+		for name, lane := range map[string]*ingest.FastLaneConfig{"full": nil, "fast": {ReadTimeout: polltest.Patience}} {
+			t.Run(name+tt.problem, func(t *testing.T) {
+				srv := serveOn(t, unreadable{tt.outcome}, ingest.Config{}, lane)
+				resp, text := post(t, srv, batch("damaged", 1)[1:len(batch("damaged", 1))-1], "")
+				wait, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
+				if resp.StatusCode != 503 || !strings.Contains(text, tt.problem) || !strings.Contains(text, `"field":"time"`) || wait < tt.least || wait > tt.most {
+					t.Errorf("a single reading: %s, Retry-After %d, %s", resp.Status, wait, text)
+				}
+				good, bad := batch("sound", 2), batch("damaged", 1)
+				resp, text = post(t, srv, good[:len(good)-1]+","+bad[1:], "")
+				if want := `{"stored":2,"duplicate":0,"rejected":[{"index":2,"field":"time",`; resp.StatusCode != 207 || !strings.HasPrefix(text, want) {
+					t.Errorf("a batch: %s %s, want 207 with %s", resp.Status, text, want)
+				}
+			})
+		}
 	}
 }

@@ -47,6 +47,17 @@ func (s *subjects) Assign(ctx context.Context, a storage.Assignment) error {
 
 // EndAssignment implements [storage.Subjects].
 func (s *subjects) EndAssignment(ctx context.Context, a storage.Assignment) error {
+	err := s.endAssignment(ctx, a)
+	if errors.Is(err, storage.ErrNotAssigned) && a.Validate() == nil {
+		if failed := (changelog{s.database}).recordAbsent(endedAbsent, &a); failed != nil {
+			return fmt.Errorf("end assignment of device %s: %w", a.Device, failed)
+		}
+		err = s.endAssignment(ctx, a) // it may have come back before it was recorded
+	}
+	return err
+}
+
+func (s *subjects) endAssignment(ctx context.Context, a storage.Assignment) error {
 	err := s.changeAssignments(ctx, &a, func(tx pgx.Tx, all []storage.Assignment) error {
 		if err := a.AdmitEnd(all); err != nil {
 			return err

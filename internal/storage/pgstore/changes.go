@@ -23,6 +23,7 @@ type changelog struct{ *database }
 type change struct {
 	history.Change
 
+	open   bool    // it was made of an erasedAbsent, and nobody knows when the assignment ended
 	before numbers // the marks that the database had when this server made it; nil: another one has made it
 }
 
@@ -32,6 +33,8 @@ const (
 	erasedAssignment
 	removedOld
 	acceptedRestore
+	erasedAbsent // assignments that were not there: of a subject; with a device, the one of that device from FromMs on
+	endedAbsent  // an assignment that was not there: from FromMs until ToMs
 )
 
 // changesKeptFor is how long a change is remembered, at least. The last ones are kept in any case: servers compare the
@@ -57,6 +60,54 @@ func changeOf(e *storage.Erasure) change {
 	return newChange(erasedDevice, e.Device, fromMs, toMs)
 }
 
+// record records a change that removes nothing by itself. A group or a step of a repair is before it, or knows it.
+func (s changelog) record(c change) error {
+	t := s.try()
+	k, err := s.marks.take(t)
+	if err != nil {
+		return err
+	}
+	defer s.marks.release(k)
+	var generation int64
+	err = t.run(func(conn *pgx.Conn) error {
+		k = s.marks.attempt(k)
+		if err := pgx.BeginFunc(context.Background(), conn, func(tx pgx.Tx) (err error) {
+			if err = s.sql.meetSealer(tx); err == nil {
+				err = s.sql.lock(tx, "SCHEMA.readings IN SHARE ROW EXCLUSIVE MODE")
+			}
+			if err == nil {
+				err = s.insertChange(tx, c)
+			}
+			if err == nil {
+				generation, err = s.marks.set(tx, s.sql, k)
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+		return s.keepUp(conn, generation)
+	})
+	if err == nil {
+		s.marks.acknowledge(k, generation)
+	}
+	return err
+}
+
+// recordAbsent records that an assignment, or all of a subject, was to be erased or ended and was not there: another server may bring it back
+// when it repairs the database. It does nothing if servers do not remember.
+func (s changelog) recordAbsent(kind int16, a *storage.Assignment) error {
+	if s.memory == nil {
+		return nil
+	}
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.calls.RUnlock()
+	c := newChange(kind, a.Device, a.FromUnixMs, a.ToUnixMs)
+	c.Subject = a.Subject
+	return s.record(c)
+}
+
 // insertChange increments the generation and inserts c. An earlier attempt of the same transaction may have inserted it.
 func (s changelog) insertChange(tx pgx.Tx, c change) error {
 	generation, err := s.nextGeneration(tx)
@@ -69,9 +120,9 @@ func (s changelog) insertChange(tx pgx.Tx, c change) error {
 	if err := s.tidy(tx, time.Now()); err != nil {
 		return err
 	}
-	_, err = tx.Exec(context.Background(), s.sql.of(`INSERT INTO SCHEMA.changes VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+	_, err = tx.Exec(context.Background(), s.sql.of(`INSERT INTO SCHEMA.changes VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 		ON CONFLICT (id) DO UPDATE SET generation = excluded.generation, since = excluded.since`),
-		c.ID, generation, c.Since, c.Kind, c.Device.String(), c.FromMs, c.ToMs, c.AtMs)
+		c.ID, generation, c.Since, c.Kind, c.Device.String(), c.FromMs, c.ToMs, c.AtMs, string(c.Subject))
 	return err
 }
 
@@ -105,7 +156,7 @@ func (s changelog) learn(ctx context.Context, q querier) error {
 // queryChanges returns the changes after one of a generation, or all if the database does not have that one there,
 // the generation of the database, and the time: see earlierMs. It notes the horizon.
 func (s changelog) queryChanges(ctx context.Context, q querier, after, id int64) (all []change, generation, nowMs int64, err error) {
-	rows, err := q.Query(ctx, s.sql.of("SELECT m.generation, m.sealed_ms, "+earlierMs+`, c.id, c.generation, c.since, c.kind, c.device, c.from_ms, c.to_ms, c.at_ms FROM SCHEMA.state AS m
+	rows, err := q.Query(ctx, s.sql.of("SELECT m.generation, m.sealed_ms, "+earlierMs+`, c.id, c.generation, c.since, c.kind, c.device, c.from_ms, c.to_ms, c.at_ms, c.subject FROM SCHEMA.state AS m
 		LEFT JOIN SCHEMA.changes AS c ON c.generation > $2 OR NOT EXISTS (SELECT FROM SCHEMA.changes WHERE id = $3 AND generation = $2)
 		ORDER BY c.generation`), time.Now().UnixMilli(), after, id)
 	if err != nil {
@@ -115,13 +166,13 @@ func (s changelog) queryChanges(ctx context.Context, q querier, after, id int64)
 	var row struct {
 		id, generation, since, fromMs, toMs, atMs *int64
 		kind                                      *int16
-		device                                    *string
+		device, subject                           *string
 	}
-	_, err = pgx.ForEachRow(rows, []any{&generation, &sealedMs, &nowMs, &row.id, &row.generation, &row.since, &row.kind, &row.device, &row.fromMs, &row.toMs, &row.atMs}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&generation, &sealedMs, &nowMs, &row.id, &row.generation, &row.since, &row.kind, &row.device, &row.fromMs, &row.toMs, &row.atMs, &row.subject}, func() error {
 		if row.id == nil {
 			return nil // there is none
 		}
-		c := change{Change: history.Change{ID: *row.id, Generation: *row.generation, Since: *row.since, Kind: *row.kind, FromMs: *row.fromMs, ToMs: *row.toMs, AtMs: *row.atMs}}
+		c := change{Change: history.Change{ID: *row.id, Generation: *row.generation, Since: *row.since, Kind: *row.kind, FromMs: *row.fromMs, ToMs: *row.toMs, AtMs: *row.atMs, Subject: storage.Subject(*row.subject)}}
 		if *row.device != "" {
 			if c.Device, err = vitals.ParseName(*row.device); err != nil {
 				return fmt.Errorf("%w: name of an erased device", storage.ErrCorrupt)

@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"slices"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
@@ -96,18 +97,67 @@ func (c *change) removes(e *history.Entry, receivedUnixMs int64) (removed, doubt
 		return true, false
 	}
 	removed = receivedUnixMs <= c.AtMs+clockSkewMs
-	return removed, removed && c.Kind != removedOld && receivedUnixMs > c.AtMs-clockSkewMs
+	return removed, removed && c.Kind != removedOld && (c.open || receivedUnixMs > c.AtMs-clockSkewMs)
 }
 
 // removals are the changes that this server knows, by device. Those without a device concern all.
 type removals map[vitals.Name][]change
 
-func (s changelog) removals() removals {
+// Erasures of assignments that were not there are those of the ones that the memory has.
+func (s changelog) removals() (removals, error) {
 	all := removals{}
+	var absent []change
 	for _, c := range s.all() {
-		all[c.Device] = append(all[c.Device], c)
+		if c.Kind == erasedAbsent {
+			absent = append(absent, c)
+		} else {
+			all[c.Device] = append(all[c.Device], c)
+		}
 	}
-	return all
+	if len(absent) == 0 {
+		return all, nil
+	}
+	latest := map[storage.AssignmentKey]storage.Assignment{}
+	for e, err := range s.memory.All() {
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range e.Assignments {
+			latest[a.Key()] = a
+		}
+	}
+	for _, a := range latest {
+		for i := range absent {
+			if c, ok := absent[i].of(&a); ok {
+				all[a.Device] = append(all[a.Device], c)
+			}
+		}
+	}
+	return all, nil
+}
+
+// of returns the erasure of an assignment that c, an erasedAbsent, asks for.
+func (c change) of(a *storage.Assignment) (erased change, ok bool) {
+	ok = a.Subject == c.Subject && (c.Device == (vitals.Name{}) || c.Device == a.Device && c.FromMs == a.FromUnixMs)
+	c.Kind, c.Device, c.FromMs, c.ToMs, c.open = erasedAssignment, a.Device, a.FromUnixMs, a.ToUnixMs-1, a.ToUnixMs == storage.OpenEnd
+	return c, ok
+}
+
+// ended returns the entry of an assignment with the end that was asked for while it was not there.
+func (r removals) ended(e *history.Entry) *history.Entry {
+	for i := range r[e.Assignments[0].Device] {
+		c, a := &r[e.Assignments[0].Device][i], &e.Assignments[0]
+		if c.Kind != endedAbsent || c.Subject != a.Subject || c.FromMs != a.FromUnixMs || c.ToMs >= a.ToUnixMs {
+			continue
+		}
+		if asked, _ := c.removes(e, e.UnixMs); asked {
+			ended := *e
+			ended.Assignments = slices.Clone(e.Assignments)
+			ended.Assignments[0].ToUnixMs = c.ToMs
+			e = &ended
+		}
+	}
+	return e
 }
 
 // reading reports whether a reading of an entry was removed: see change.removes.

@@ -59,6 +59,17 @@ func (s *remover) EraseAssignment(a storage.Assignment) (storage.Erasure, error)
 // EraseAssignmentRecorded is [Store.EraseAssignment] for a caller that keeps a record, as
 // [Store.EraseRecorded] is for one of devices.
 func (s *remover) EraseAssignmentRecorded(a storage.Assignment, record func(storage.Erasure) error) (storage.Erasure, error) {
+	e, err := s.eraseAssignment(a, record)
+	if errors.Is(err, storage.ErrNotAssigned) {
+		if failed := (changelog{s.database}).recordAbsent(erasedAbsent, &a); failed != nil {
+			return e, fmt.Errorf("erase assignment of device %s: %w", a.Device, failed)
+		}
+		return s.eraseAssignment(a, record) // it may have come back before it was recorded
+	}
+	return e, err
+}
+
+func (s *remover) eraseAssignment(a storage.Assignment, record func(storage.Erasure) error) (storage.Erasure, error) {
 	e := storage.Erasure{Device: a.Device}
 	err := s.erase(&e, record, func(conn *pgx.Conn) error {
 		err := conn.QueryRow(context.Background(), s.sql.of("SELECT subject, from_ms, to_ms FROM SCHEMA.assignments WHERE device = $1 AND from_ms = $2 AND subject = $3"),
@@ -90,9 +101,9 @@ func (s *remover) erase(e *storage.Erasure, record func(storage.Erasure) error, 
 		}
 		return err
 	}
+	var missing error
 	for {
 		var deleted, sealed int64
-		var missing error
 		t := s.try()
 		err := t.run(func(conn *pgx.Conn) (err error) {
 			deleted, sealed = 0, 0
@@ -112,22 +123,31 @@ func (s *remover) erase(e *storage.Erasure, record func(storage.Erasure) error, 
 			return unfinished(err)
 		}
 		e.Readings += deleted + sealed
-		if missing != nil && e.Readings == 0 {
+		if missing != nil && e.Readings == 0 && (s.memory == nil || !errors.Is(missing, storage.ErrNotFound)) {
 			return missing
 		}
 		if deleted < chunkReadings {
 			break
 		}
 	}
-	begun = true
-	if err := record(*e); err != nil {
-		return unfinished(err)
+	// A device that is not there is erased, too: another server may bring it back when it repairs the database.
+	absent := missing != nil && e.Readings == 0
+	if begun = !absent; begun {
+		if err := record(*e); err != nil {
+			return unfinished(err)
+		}
 	}
 	rest, err := s.finishErasure(e)
 	if err != nil {
 		return unfinished(err)
 	}
 	e.Readings += rest
+	switch begun = true; {
+	case absent && rest == 0:
+		return missing
+	case absent: // it came back meanwhile
+		return unfinished(record(*e))
+	}
 	return nil
 }
 
@@ -454,30 +474,7 @@ func (s *remover) recordRemoval(beforeUnixMs int64) error {
 	if untilMs <= (changelog{s.database}).removedUntil() {
 		return nil
 	}
-	c := newChange(removedOld, vitals.Name{}, 0, untilMs)
-	t := s.try()
-	k, err := s.marks.take(t)
-	if err != nil {
-		return err
-	}
-	defer s.marks.release(k)
-	var generation int64
-	err = t.run(func(conn *pgx.Conn) error {
-		k = s.marks.attempt(k)
-		if err := pgx.BeginFunc(context.Background(), conn, func(tx pgx.Tx) (err error) {
-			if err = (changelog{s.database}).insertChange(tx, c); err == nil {
-				generation, err = s.marks.set(tx, s.sql, k)
-			}
-			return err
-		}); err != nil {
-			return err
-		}
-		return changelog{s.database}.keepUp(conn, generation)
-	})
-	if err == nil {
-		s.marks.acknowledge(k, generation)
-	}
-	return err
+	return changelog{s.database}.record(newChange(removedOld, vitals.Name{}, 0, untilMs))
 }
 
 // noteUnknown notes that devices may have lost readings without their names being known.

@@ -124,7 +124,7 @@ type repair struct {
 }
 
 // errPrimaryChanged means that the repair must begin again.
-var errPrimaryChanged = errors.New("pgstore: the primary was replaced, or a transaction that was given up has ended")
+var errPrimaryChanged = errors.New("pgstore: the primary was replaced, something was removed, or a transaction that was given up has ended")
 
 // prepare creates or upgrades the schema, which an earlier state may lack.
 func (r *repair) prepare() error {

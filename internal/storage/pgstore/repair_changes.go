@@ -40,6 +40,24 @@ func (r *repair) repeatChanges() error {
 // repeat makes a change again. A repeated erasure removes what was received before it, by the clocks of servers. What was received after it,
 // or at the same time, may have been acknowledged after it. Old readings are left to retention, which removes them again.
 func (r *repair) repeat(c *change) error {
+	if c.Kind == erasedAbsent { // there may be some now
+		var all []storage.Assignment
+		if err := r.step(func(tx pgx.Tx) (err error) {
+			all, err = r.remover.subjects.queryAssignments(context.Background(), tx, assignmentsOfSubject, string(c.Subject))
+			return err
+		}); err != nil {
+			return err
+		}
+		for i := range all {
+			erased, ok := c.of(&all[i])
+			if erased.ID = newID(); !ok {
+				continue
+			}
+			if err := r.repeat(&erased); err != nil {
+				return err
+			}
+		}
+	}
 	erases := c.Kind == erasedDevice || c.Kind == erasedAssignment
 	for more := erases; more; {
 		if err := r.step(func(tx pgx.Tx) error {
@@ -201,7 +219,10 @@ func (s *repairer) recheck(ctx context.Context) {
 
 // reportRemoved reports as lost what repeated erasures have removed though it may have been acknowledged after them.
 func (s *repairer) reportRemoved(repeated []change) error {
-	removed := changelog{s.database}.removals()
+	removed, err := changelog{s.database}.removals()
+	if err != nil {
+		return err
+	}
 	var devices, subjects []string
 	var times, acknowledged []int64
 	suspect := func(e *history.Entry, device *vitals.Name, timeMs int64, subject storage.Subject) {

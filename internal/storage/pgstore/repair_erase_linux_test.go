@@ -2,9 +2,13 @@ package pgstore_test
 
 import (
 	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
 	"testing"
 
 	"github.com/pulsegate/pulsegate/internal/polltest"
+	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pgstore"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -51,6 +55,67 @@ func TestRepairErasures(t *testing.T) {
 	}
 	if n := queryValue[int](t, r.now, "SELECT count(*) FROM "+r.opt.Schema+".changes"); n != 5 {
 		t.Errorf("the database has %d changes, want 5", n)
+	}
+}
+
+// TestRepairErasedBefore asks a server that has repaired the database to remove what only another one remembers, which repairs it later: a device, the
+// assignments of a subject, an assignment, and the rest of one. None is there, and none comes back; what was not to be removed does.
+// The assignments were made within a minute before, so that a loss is reported.
+func TestRepairErasedBefore(t *testing.T) {
+	t.Parallel()
+	r := startReturning(t)
+	a := open(t, r.opt)
+	o := r.opt
+	var bAddr atomic.Value
+	bAddr.Store(r.now.Addr())
+	o.DSN = forwarded.ReplaceAllString(o.DSN, r.sockets.Forward(t, func() string { return bAddr.Load().(string) }))
+	b := open(t, o)
+	ctx := context.Background()
+	const long = 10 * 60_000 // before the erasures, so that clocks leave no doubt
+	mustStore(t, a, received(reading("known", 1, 1), long))
+	earlier := r.backup(t)
+	mustStore(t, b, received(reading("gone", 1, 1), long), received(reading("worn", 1, 1), long), received(reading("worn", 2, 2), long), received(reading("worn", 4, 4), long),
+		received(reading("lent", 1, 1), long), received(reading("lent", 2, 2), long), received(reading("kept", 1, 1), long))
+	for _, as := range []storage.Assignment{
+		assignment("worn", "S-1", 1, 3), assignment("worn", "S-2", 3, storage.OpenEnd), assignment("lent", "S-3", 1, 2), assignment("lent", "S-3", 2, 3), assignment("kept", "S-4", 1, storage.OpenEnd),
+	} {
+		try(t, b.Assign(ctx, as))
+	}
+	mustStore(t, a, received(reading("known", 2, 2), long))
+	generation := queryValue[int64](t, r.now, "SELECT generation FROM "+r.opt.Schema+".state")
+	polltest.Until(t, "both know the generation", func() bool { return pgstore.Learned(a) == generation && pgstore.Learned(b) == generation })
+
+	bAddr.Store("")
+	r.restore(t, earlier)
+	awaitRepairs(t, a, 1)
+	name := modelNames("gone")[0]
+	if _, err := a.Erase(name); !errors.Is(err, storage.ErrNotFound) {
+		t.Errorf("Erase returned %v, want ErrNotFound", err)
+	}
+	for _, as := range []storage.Assignment{{Subject: "S-1"}, assignment("lent", "S-3", 2, 3), assignment("lent", "S-9", 1, 2)} {
+		if _, err := a.EraseAssignment(as); !errors.Is(err, storage.ErrNotAssigned) {
+			t.Errorf("EraseAssignment(%v) returned %v, want ErrNotAssigned", as, err)
+		}
+	}
+	for _, as := range []storage.Assignment{assignment("kept", "S-4", 1, 5), assignment("worn", "S-9", 3, 4)} {
+		if err := a.EndAssignment(ctx, as); !errors.Is(err, storage.ErrNotAssigned) {
+			t.Errorf("EndAssignment(%v) returned %v, want ErrNotAssigned", as, err)
+		}
+	}
+	bAddr.Store(r.now.Addr())
+	awaitRepairs(t, b, 1)
+	for _, s := range []*pgstore.Store{a, b} {
+		mustHave(t, s, "known", 1, 2)
+		mustHave(t, s, "gone", 0)
+		mustHave(t, s, "worn", 0, 0, 0, 4)
+		mustHave(t, s, "lent", 1, 0)
+		mustHave(t, s, "kept", 1)
+	}
+	got := make([]storage.Assignment, 10)
+	n, err := a.Assignments(ctx, storage.AssignmentKey{}, got)
+	try(t, err)
+	if want := []storage.Assignment{assignment("kept", "S-4", 1, 5), assignment("lent", "S-3", 1, 2), assignment("worn", "S-2", 3, storage.OpenEnd)}; !slices.Equal(got[:n], want) {
+		t.Errorf("the assignments are %v, want %v", got[:n], want)
 	}
 }
 

@@ -26,7 +26,10 @@ type batch struct {
 
 // send sends the entries that the database lacks, in their order.
 func (r *repair) send() error {
-	removed := changelog{r.database}.removals()
+	removed, err := changelog{r.database}.removals()
+	if err != nil {
+		return err
+	}
 	r.ends = map[storage.AssignmentKey][]int64{}
 	b := batch{to: numbers{}}
 	for e, err := range r.memory.All() {
@@ -67,7 +70,7 @@ func (b *batch) add(e *history.Entry, all removals) {
 	case doubtful:
 		b.lost = b.lost.extend(e.UnixMs, e.UnixMs)
 	case !removed:
-		b.assignments = append(b.assignments, e)
+		b.assignments = append(b.assignments, all.ended(e))
 	}
 }
 
@@ -85,6 +88,16 @@ func (r *repair) sendBatch(b *batch) error {
 	var repaired, contradicted int64
 	if err := r.step(func(tx pgx.Tx) error {
 		repaired, contradicted = 0, 0
+		if err := p.hold(tx, w); err != nil {
+			return err
+		}
+		var changed bool // by another server, which cannot remove anything from now on
+		if err := tx.QueryRow(context.Background(), r.sql.of("SELECT EXISTS (SELECT FROM SCHEMA.changes WHERE generation > $1)"), r.marks.last().Generation).Scan(&changed); err != nil {
+			return err
+		}
+		if changed {
+			return errPrimaryChanged
+		}
 		if err := r.store(tx, w); err != nil {
 			return err
 		}

@@ -128,11 +128,13 @@ CREATE TABLE SCHEMA.changes (
 	id         bigint PRIMARY KEY,        -- random
 	generation bigint NOT NULL,           -- of meta, after the transaction that inserted the row
 	since      bigint NOT NULL,           -- the same, where the change was made: a repair inserts the row again
-	kind       smallint NOT NULL,         -- 1: a device was erased, 2: an assignment was, 3: old readings were removed, 4: a restore was accepted
+	kind       smallint NOT NULL,         -- 1: a device was erased, 2: an assignment was, 3: old readings were removed, 4: a restore was accepted;
+		-- 5: assignments were to be erased, 6: one was to be ended, and were not there
 	device     text COLLATE "C" NOT NULL, -- of 1 and 2
 	from_ms    bigint NOT NULL,           -- first and last time of the removed readings, Unix ms
 	to_ms      bigint NOT NULL,
-	at_ms      bigint NOT NULL            -- when, by the server's clock, Unix ms
+	at_ms      bigint NOT NULL,           -- when, by the server's clock, Unix ms
+	subject    text COLLATE "C" NOT NULL DEFAULT '' -- of 5 and 6
 );
 
 -- losses has what was acknowledged and could not be put back.

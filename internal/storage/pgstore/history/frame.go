@@ -19,7 +19,8 @@ type Change struct {
 	Epoch      int64 // and the number of the history
 	Kind       int16
 	Device     vitals.Name // of an erasure
-	FromMs     int64       // first and last time of the readings that it removes
+	Subject    storage.Subject
+	FromMs     int64 // first and last time of the readings that it removes
 	ToMs       int64
 	AtMs       int64 // when it was made, by the clock of the server that made it
 }
@@ -93,7 +94,7 @@ func appendState(b []byte, s *state) []byte {
 
 func appendChange(b []byte, c *Change) []byte {
 	b = appendInts(b, c.ID, c.Generation, c.Since, c.Learned, c.Epoch, int64(c.Kind), c.FromMs, c.ToMs, c.AtMs)
-	return appendName(b, &c.Device)
+	return appendBytes(appendName(b, &c.Device), []byte(c.Subject))
 }
 
 func appendEntry(b []byte, e *encoded) []byte {
@@ -238,7 +239,7 @@ func (p *decoder) state() *state {
 func (p *decoder) change() (c Change) {
 	var kind int64
 	p.ints(&c.ID, &c.Generation, &c.Since, &c.Learned, &c.Epoch, &kind, &c.FromMs, &c.ToMs, &c.AtMs)
-	c.Kind, c.Device = int16(kind), p.name()
+	c.Kind, c.Device, c.Subject = int16(kind), p.name(), storage.Subject(p.bytes())
 	return c
 }
 
