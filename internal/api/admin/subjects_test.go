@@ -29,7 +29,10 @@ func TestAssignmentRequests(t *testing.T) {
 		Subjects: store,
 		EraseAssignment: func(a storage.Assignment, record func(storage.Erasure) error) (storage.Erasure, error) {
 			e, err := store.EraseAssignment(a)
-			return e, errors.Join(err, record(e))
+			if err == nil {
+				err = record(e)
+			}
+			return e, err
 		},
 		Record: func(r audit.Record) error {
 			if recordErr == nil {

@@ -43,7 +43,7 @@ func (w *work) find(conn *pgconn.PgConn, needs func(chain) bool) error {
 	slices.Sort(partitions)
 	w.found = w.found[:0]
 	for _, n := range slices.Compact(partitions) {
-		if err := w.findIn(n, conn, needs); err != nil {
+		if err := findIn(w, n, conn, needs); err != nil {
 			return err
 		}
 	}
@@ -59,7 +59,7 @@ func (w *work) find(conn *pgconn.PgConn, needs func(chain) bool) error {
 }
 
 // findIn reads the records of a partition.
-func (w *work) findIn(partition int64, conn *pgconn.PgConn, needs func(chain) bool) (err error) {
+func findIn(w *work, partition int64, conn *pgconn.PgConn, needs func(chain) bool) (err error) {
 	w.finder.reset()
 	firstMs, lastMs := int64(math.MaxInt64), int64(0)
 	for i := range w.chains {

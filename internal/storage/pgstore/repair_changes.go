@@ -30,34 +30,39 @@ func (r *repair) repeatChanges() error {
 		if slices.Contains(ids, c.ID) {
 			continue
 		}
-		if err := r.repeat(&c); err != nil {
+		err := repeatAbsent(r, &c)
+		if err == nil {
+			err = r.repeat(&c)
+		}
+		if err != nil {
 			return fmt.Errorf("repeat a change: %w", err)
 		}
 	}
 	return nil
 }
 
+// repeatAbsent erases the assignments of an erasedAbsent that are there now.
+func repeatAbsent(r *repair, c *change) error {
+	if c.Kind != erasedAbsent {
+		return nil
+	}
+	var all []storage.Assignment
+	err := r.step(func(tx pgx.Tx) (err error) {
+		all, err = r.remover.subjects.queryAssignments(context.Background(), tx, assignmentsOfSubject, string(c.Subject))
+		return err
+	})
+	for i := 0; i < len(all) && err == nil; i++ {
+		if erased, ok := c.of(&all[i]); ok {
+			erased.ID = newID()
+			err = r.repeat(&erased)
+		}
+	}
+	return err
+}
+
 // repeat makes a change again. A repeated erasure removes what was received before it, by the clocks of servers. What was received after it,
 // or at the same time, may have been acknowledged after it. Old readings are left to retention, which removes them again.
 func (r *repair) repeat(c *change) error {
-	if c.Kind == erasedAbsent { // there may be some now
-		var all []storage.Assignment
-		if err := r.step(func(tx pgx.Tx) (err error) {
-			all, err = r.remover.subjects.queryAssignments(context.Background(), tx, assignmentsOfSubject, string(c.Subject))
-			return err
-		}); err != nil {
-			return err
-		}
-		for i := range all {
-			erased, ok := c.of(&all[i])
-			if erased.ID = newID(); !ok {
-				continue
-			}
-			if err := r.repeat(&erased); err != nil {
-				return err
-			}
-		}
-	}
 	erases := c.Kind == erasedDevice || c.Kind == erasedAssignment
 	for more := erases; more; {
 		if err := r.step(func(tx pgx.Tx) error {

@@ -88,16 +88,6 @@ func (r *repair) sendBatch(b *batch) error {
 	var repaired, contradicted int64
 	if err := r.step(func(tx pgx.Tx) error {
 		repaired, contradicted = 0, 0
-		if err := p.hold(tx, w); err != nil {
-			return err
-		}
-		var changed bool // by another server, which cannot remove anything from now on
-		if err := tx.QueryRow(context.Background(), r.sql.of("SELECT EXISTS (SELECT FROM SCHEMA.changes WHERE generation > $1)"), r.marks.last().Generation).Scan(&changed); err != nil {
-			return err
-		}
-		if changed {
-			return errPrimaryChanged
-		}
 		if err := r.store(tx, w); err != nil {
 			return err
 		}
@@ -139,8 +129,19 @@ func (r *repair) sendBatch(b *batch) error {
 	return nil
 }
 
-// store settles the readings of w, through the statement that has stored them, and registers their devices. What is there stays.
+// store settles the readings of w, through the statement that has stored them, and registers their devices. What is there stays. From now on
+// nobody removes anything until tx ends; it returns errPrimaryChanged if another server has since the repair looked.
 func (r *repair) store(tx pgx.Tx, w *work) error {
+	if err := r.writer.partitions.hold(tx, w); err != nil {
+		return err
+	}
+	var changed bool
+	if err := tx.QueryRow(context.Background(), r.sql.of("SELECT EXISTS (SELECT FROM SCHEMA.changes WHERE generation > $1)"), r.marks.last().Generation).Scan(&changed); err != nil {
+		return err
+	}
+	if changed {
+		return errPrimaryChanged
+	}
 	conn := r.conn.PgConn()
 	var wanted []registration
 	at := map[vitals.Name]int{}

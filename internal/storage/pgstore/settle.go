@@ -204,7 +204,7 @@ func (w *work) pass(t *try) (err error) {
 		return err
 	}
 	if closed != nil {
-		w.reject(closed.partition)
+		rejectIn(w, closed.partition)
 		return nil
 	}
 	w.s.marks.acknowledge(w.mark, w.generation)
@@ -221,8 +221,8 @@ func (w *work) pass(t *try) (err error) {
 	return nil
 }
 
-// reject settles the items of a partition that cannot be written.
-func (w *work) reject(partition int64) {
+// rejectIn settles the items of a partition that cannot be written.
+func rejectIn(w *work, partition int64) {
 	for i := range w.chains {
 		c := w.chains[i]
 		if partitionOf(w.items[c.from].e.Reading.TimeUnixMs) != partition {
