@@ -1,6 +1,7 @@
 package reply_test
 
 import (
+	"compress/gzip"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -89,18 +90,73 @@ func TestAnswer(t *testing.T) {
 }
 
 // Fields that a handler set for another body are removed; fields that other layers set
-// for the response are kept.
+// for the response are kept, among them the encoding of a middleware that compresses.
 func TestStaleFields(t *testing.T) {
 	a := reply.New(503, "text/plain", []byte("later"))
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		for _, name := range []string{"Content-Encoding", "Content-Range", "Content-Length", "Etag", "Last-Modified", "Transfer-Encoding"} {
+		for _, name := range []string{"Content-Range", "Content-Length", "Etag", "Last-Modified"} {
 			w.Header().Set(name, "stale")
 		}
 		w.Header().Set("X-Request-Id", "7")
+		w.Header().Set("Content-Encoding", "br")
 		a.ServeHTTP(w, r)
 	})
-	wantHeader(t, serve(h, get()).Header,
-		"Content-Type", "text/plain", "Content-Length", "5", "X-Content-Type-Options", "nosniff", "X-Request-Id", "7")
+	wantHeader(t, serve(h, get()).Header, "Content-Type", "text/plain", "Content-Length", "5",
+		"X-Content-Type-Options", "nosniff", "X-Request-Id", "7", "Content-Encoding", "br")
+}
+
+// A compressed is a ResponseWriter of a middleware that compresses what is written, as
+// gorilla/handlers.CompressHandler does: it sets the encoding before it calls the handler.
+type compressed struct {
+	http.ResponseWriter
+	body io.Writer
+}
+
+func (c compressed) WriteHeader(status int) {
+	c.Header().Del("Content-Length")
+	c.ResponseWriter.WriteHeader(status)
+}
+
+func (c compressed) Write(p []byte) (int, error) {
+	c.Header().Del("Content-Length")
+	return c.body.Write(p)
+}
+
+// Each kind of answer can be read by a client behind a middleware that compresses.
+func TestCompressedByMiddleware(t *testing.T) {
+	problem := reply.NewProblem(404, "", "")
+	long := strings.Repeat("x", 3000) // for which a lean answer has a Content-Length
+	for name, answer := range map[string]http.HandlerFunc{
+		"Answer":  reply.New(200, "text/plain", []byte("text")).ServeHTTP,
+		"failure": reply.New(503, "text/plain", []byte("text")).ServeHTTP,
+		"lean":    reply.New(200, "text/plain", []byte("text"), reply.Lean()).ServeHTTP,
+		"long":    reply.New(200, "text/plain", []byte(long), reply.Lean()).ServeHTTP,
+		"Problem": func(w http.ResponseWriter, r *http.Request) { problem.Write(w, r, "text") },
+		"Head": func(w http.ResponseWriter, r *http.Request) {
+			_ = reply.NewHead(200, "text/plain").Write(w, r, []byte("text"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plain := serve(answer, get())
+			want, _ := io.ReadAll(plain.Body)
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Encoding", "gzip")
+				body := gzip.NewWriter(w)
+				defer body.Close()
+				answer(compressed{w, body}, r)
+			}))
+			defer server.Close()
+			got, err := server.Client().Get(server.URL) // the client asks for gzip, and decompresses
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer got.Body.Close()
+			body, err := io.ReadAll(got.Body)
+			if err != nil || string(body) != string(want) || got.StatusCode != plain.StatusCode || !got.Uncompressed {
+				t.Errorf("got %d %q, %v, decompressed: %v, want %d %q", got.StatusCode, body, err, got.Uncompressed, plain.StatusCode, want)
+			}
+		})
+	}
 }
 
 func TestWriteRetryAfter(t *testing.T) {

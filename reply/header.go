@@ -45,7 +45,8 @@ func (l fieldList) has(key string) bool {
 }
 
 // put sets the fields in h, and removes fields that a handler may have set for another
-// body.
+// body. It keeps Content-Encoding: a middleware that compresses sets it before it calls
+// the handler, and encodes this body, too (golang/go#66343 is about the same fault).
 func (l fieldList) put(h http.Header) {
 	for i := range l {
 		h[l[i].key] = l[i].value
@@ -56,10 +57,9 @@ func (l fieldList) put(h http.Header) {
 	}
 }
 
-// representation lists the fields that describe a body.
-var representation = [...]string{
-	"Content-Encoding", "Content-Length", "Content-Range", "Etag", "Last-Modified", "Transfer-Encoding",
-}
+// representation lists the fields that describe a body, and that no middleware sets before
+// it knows the body.
+var representation = [...]string{"Content-Length", "Content-Range", "Etag", "Last-Modified"}
 
 func (l fieldList) dropStale(h http.Header) {
 	for _, key := range representation {
