@@ -19,10 +19,11 @@
 //
 //   - A check with a Run function runs in the background: immediately when
 //     [Health.Start] is called, and then periodically. If a run exceeds its deadline,
-//     the check fails, and it is not run again until that run returns.
+//     the check fails, and it is not run again until that run returns. A run that panics
+//     fails.
 //   - A check without a Run function gets its results from [Health.Reporter]. So may a
 //     check with one: a reported result is valid until the next run; the result of a
-//     run in progress is then ignored.
+//     run in progress is then ignored. With [Check].MaxAge, a reported result expires.
 //
 // # Answers
 //

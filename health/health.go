@@ -13,8 +13,14 @@ import (
 	"github.com/pulsegate/pulsegate/reply"
 )
 
-// ErrOverrun is the error of a check that exceeded its deadline.
-var ErrOverrun = errors.New("health: check overran its deadline")
+// Errors of checks.
+var (
+	// ErrOverrun is the error of a check that exceeded its deadline.
+	ErrOverrun = errors.New("health: check overran its deadline")
+
+	// ErrExpired is the error of a check whose last reported result is older than its MaxAge.
+	ErrExpired = errors.New("health: no new result was reported in time")
+)
 
 // Defaults of a Check.
 const (
@@ -32,7 +38,8 @@ type Check struct {
 	Name string
 
 	// Run returns nil if the condition holds. It should return when ctx is done. Calls
-	// do not overlap. If Run is nil, results come only from a Reporter.
+	// do not overlap. If Run is nil, results come only from a Reporter. If Run panics, the
+	// check fails, and is run again.
 	Run func(ctx context.Context) error
 
 	// Degrades means that the service still works in part while the check fails: the
@@ -41,6 +48,11 @@ type Check struct {
 
 	Every   time.Duration // interval between the starts of runs; 0 means DefaultEvery
 	Timeout time.Duration // deadline of one run; 0 means DefaultTimeout
+
+	// MaxAge is how long a result from a Reporter is valid; then the check fails with
+	// ErrExpired until the next one. 0 means for ever, which is right for a component that
+	// reports only changes. A check with a Run has no MaxAge.
+	MaxAge time.Duration
 }
 
 // Options configure a [Health].
@@ -79,15 +91,15 @@ type check struct {
 	Check
 
 	outcome  outcome
-	err      error  // error of the last failure
-	public   string // its public text; "" if it has none
-	pushes   uint64 // number of results from a Reporter
+	err      error       // error of the last failure
+	public   string      // its public text; "" if it has none
+	pushes   uint64      // number of results from a Reporter
+	expiry   *time.Timer // after a result from a Reporter; nil without MaxAge
 	running  bool
 	reported outcome // last outcome passed to OnChange
 }
 
-// Public is implemented by errors of checks with a text that answers show beside the check's name. It consists of
-// printable ASCII.
+// Public is implemented by errors of checks with a text that answers show beside the check's name.
 type Public interface {
 	error
 	Public() string
@@ -131,8 +143,10 @@ func (h *Health) mustBeNew(c Check) {
 		panic("health: invalid name of a check: " + strconv.Quote(c.Name))
 	case h.find(c.Name) != nil:
 		panic("health: duplicate check " + c.Name)
-	case c.Every < 0 || c.Timeout < 0:
+	case c.Every < 0 || c.Timeout < 0 || c.MaxAge < 0:
 		panic("health: negative duration in check " + c.Name)
+	case c.Run != nil && c.MaxAge > 0:
+		panic("health: MaxAge of a check with Run: " + c.Name)
 	}
 }
 
@@ -160,11 +174,39 @@ func (h *Health) Reporter(name string) func(err error) {
 		panic("health: unknown check " + strconv.Quote(name))
 	}
 	return func(err error) {
+		public := publicText(err)
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		c.pushes++
-		h.recordLocked(c, err)
+		h.recordLocked(c, err, public)
+		h.expireLaterLocked(c)
 	}
+}
+
+// expireLaterLocked lets the result that was just reported expire, unless another follows.
+func (h *Health) expireLaterLocked(c *check) {
+	if c.MaxAge == 0 || h.closed {
+		return
+	}
+	if c.expiry != nil {
+		c.expiry.Stop()
+	}
+	pushes := c.pushes
+	c.expiry = time.AfterFunc(c.MaxAge, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if c.pushes == pushes && !h.closed {
+			h.recordLocked(c, ErrExpired, "")
+		}
+	})
+}
+
+// publicText returns the public text of an error, or "" if it has none.
+func publicText(err error) string {
+	if p, ok := errors.AsType[Public](err); ok {
+		return p.Public()
+	}
+	return ""
 }
 
 // Drain permanently turns readiness false, regardless of the checks. Requests that
@@ -179,15 +221,12 @@ func (h *Health) Drain() {
 // Ready reports whether /readyz answers "ready".
 func (h *Health) Ready() bool { return h.ready.Load().Status() == 200 }
 
-// recordLocked records a result.
-func (h *Health) recordLocked(c *check, err error) {
+// recordLocked records a result with its public text.
+func (h *Health) recordLocked(c *check, err error, public string) {
 	was, said := c.outcome, c.public
-	c.outcome, c.err, c.public = passing, err, ""
+	c.outcome, c.err, c.public = passing, err, public
 	if err != nil {
 		c.outcome = failing
-	}
-	if p, ok := errors.AsType[Public](err); ok {
-		c.public = p.Public()
 	}
 	if c.outcome == was && c.public == said {
 		return
@@ -204,7 +243,8 @@ func (h *Health) publishLocked() {
 	var l lists
 	for _, c := range h.checks {
 		if c.public != "" {
-			l.details = append(l.details, fmt.Sprintf("%q:%q", c.Name, c.public))
+			detail := append(reply.AppendJSONString(nil, c.Name), ':')
+			l.details = append(l.details, string(reply.AppendJSONString(detail, c.public)))
 		}
 		switch {
 		case c.Degrades && c.outcome == failing:

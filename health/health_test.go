@@ -162,6 +162,7 @@ func TestPublic(t *testing.T) {
 		{func() { store(nil); loss(told("from 1 to 2")) }, `200 {"status":"ready","degraded":["loss"],"details":{"loss":"from 1 to 2"}}`},
 		{func() { loss(fmt.Errorf("check: %w", told("from 1 to 3"))) }, `200 {"status":"ready","degraded":["loss"],"details":{"loss":"from 1 to 3"}}`},
 		{func() { store(told("full")) }, `503 {"status":"unavailable","failing":["store"],"degraded":["loss"],"details":{"loss":"from 1 to 3","store":"full"}}`},
+		{func() { loss(told("a\x00b\"\xff")) }, `503 {"status":"unavailable","failing":["store"],"degraded":["loss"],"details":{"loss":"a\u0000b\"` + "\ufffd" + `","store":"full"}}`},
 		{func() { loss(errSecret) }, `503 {"status":"unavailable","failing":["store"],"degraded":["loss"],"details":{"store":"full"}}`},
 		{func() { store(nil); loss(nil) }, `200 {"status":"ready"}`},
 	} {
@@ -181,7 +182,11 @@ func TestMistakesPanicAtStart(t *testing.T) {
 		"same name twice":   func() { health.New(health.Options{}, ok, ok) },
 		"negative schedule": func() { health.New(health.Options{}, health.Check{Name: "a", Every: -1}) },
 		"negative timeout":  func() { health.New(health.Options{}, health.Check{Name: "a", Timeout: -1}) },
-		"unknown name":      func() { health.New(health.Options{}, ok).Reporter("b") },
+		"negative age":      func() { health.New(health.Options{}, health.Check{Name: "a", MaxAge: -1}) },
+		"age with Run": func() {
+			health.New(health.Options{}, health.Check{Name: "a", MaxAge: 1, Run: func(context.Context) error { return nil }})
+		},
+		"unknown name": func() { health.New(health.Options{}, ok).Reporter("b") },
 		"started twice": func() {
 			h := health.New(health.Options{}, ok)
 			ctx, cancel := context.WithCancel(context.Background())

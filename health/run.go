@@ -2,14 +2,17 @@ package health
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
 )
 
-// Start runs the checks in the background until ctx is done or Close is called. It does
-// not wait for their first results. It panics if it is called twice.
+// Start runs the checks in the background until ctx is done or Close is called; then the
+// Health drains, because nothing is known any more. Start does not wait for the first
+// results. It panics if it is called twice.
 func (h *Health) Start(ctx context.Context) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -29,6 +32,10 @@ func (h *Health) Start(ctx context.Context) {
 			owned.Go(func() { h.schedule(ctx, c) })
 		}
 	}
+	owned.Go(func() {
+		<-ctx.Done()
+		h.Drain()
+	})
 	if h.onChange != nil {
 		owned.Go(func() { h.notify(ctx) })
 	}
@@ -44,6 +51,11 @@ func (h *Health) Start(ctx context.Context) {
 func (h *Health) Close(ctx context.Context) error {
 	h.mu.Lock()
 	h.closed, h.draining = true, true
+	for _, c := range h.checks {
+		if c.expiry != nil {
+			c.expiry.Stop()
+		}
+	}
 	h.publishLocked()
 	cancel, ended := h.cancel, h.ended
 	h.mu.Unlock()
@@ -116,22 +128,38 @@ func (h *Health) run(ctx context.Context, c *check) {
 		defer h.mu.Unlock()
 		// Record this even if a result was reported before: a check that hangs has
 		// no next run to correct it.
-		h.recordLocked(c, ErrOverrun)
+		h.recordLocked(c, ErrOverrun, "")
 	})
-	err := c.Run(runCtx)
-	late := !deadline.Stop()
-	if late {
-		<-overrun
-	}
+	err, public := errEnded, ""
+	defer func() { // also if Run has ended the goroutine
+		late := !deadline.Stop()
+		if late {
+			<-overrun
+		}
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		c.running = false
+		// Ignore a late result, which was recorded as ErrOverrun; a result after ctx is
+		// done, which proves nothing; and a result older than a reported one.
+		if !late && ctx.Err() == nil && pushes == c.pushes {
+			h.recordLocked(c, err, public)
+		}
+	}()
+	err, public = call(runCtx, c.Run)
+}
 
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	c.running = false
-	// Ignore a late result, which was recorded as ErrOverrun; a result after ctx is
-	// done, which proves nothing; and a result older than a reported one.
-	if !late && ctx.Err() == nil && pushes == c.pushes {
-		h.recordLocked(c, err)
-	}
+// errEnded is the error of a check that ended its goroutine: it is not run again.
+var errEnded = errors.New("health: check called runtime.Goexit")
+
+// call returns the result of a check and its public text. A panic is an error.
+func call(ctx context.Context, run func(context.Context) error) (err error, public string) {
+	defer func() {
+		if v := recover(); v != nil {
+			err, public = fmt.Errorf("health: check panicked: %v\n%s", v, debug.Stack()), ""
+		}
+	}()
+	err = run(ctx)
+	return err, publicText(err)
 }
 
 // notify calls OnChange for changes until ctx is done, and then for the remaining ones.

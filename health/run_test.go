@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -185,5 +186,99 @@ func TestSlowOnChange(t *testing.T) {
 		if !slices.Equal(changes, want) {
 			t.Errorf("changes = %q, want %q", changes, want)
 		}
+	})
+}
+
+// A check that panics or ends its goroutine fails, and so does one whose error panics. A check
+// that panics is run again.
+func TestPanickingCheck(t *testing.T) {
+	for name, run := range map[string]func() error{
+		"panic":  func() error { panic("nil map") },
+		"Goexit": func() error { runtime.Goexit(); return nil },
+		"Public": func() error { return panicking{} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var last error
+				runs := 0
+				h := health.New(health.Options{OnChange: func(_ string, err error) { last = err }}, health.Check{
+					Name:  "disk",
+					Every: time.Second,
+					Run: func(context.Context) error {
+						if runs++; runs == 2 {
+							return run()
+						}
+						return nil
+					},
+				})
+				h.Start(t.Context())
+				synctest.Wait()
+				wantReady(t, h, `200 {"status":"ready"}`)
+				time.Sleep(time.Second)
+				synctest.Wait()
+				wantReady(t, h, `503 {"status":"unavailable","failing":["disk"]}`)
+				if last == nil {
+					t.Error("OnChange was not called with an error")
+				}
+				time.Sleep(time.Second)
+				synctest.Wait()
+				want := `200 {"status":"ready"}`
+				if name == "Goexit" { // it ended the goroutine that runs the check
+					want = `503 {"status":"unavailable","failing":["disk"]}`
+				}
+				wantReady(t, h, want)
+				mustClose(t, h)
+			})
+		})
+	}
+}
+
+// panicking is an error whose public text panics.
+type panicking struct{}
+
+func (panicking) Error() string  { return "text" }
+func (panicking) Public() string { panic("no text") }
+
+// After the context of Start has ended, nothing is checked any more.
+func TestStartContextEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		h := health.New(health.Options{}, health.Check{Name: "disk", Run: func(context.Context) error { return nil }})
+		h.Start(ctx)
+		synctest.Wait()
+		wantReady(t, h, `200 {"status":"ready"}`)
+		cancel()
+		synctest.Wait()
+		wantReady(t, h, `503 {"status":"draining"}`)
+		mustClose(t, h)
+	})
+}
+
+// The result of a check without Run expires.
+func TestMaxAge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var last error
+		h := health.New(health.Options{OnChange: func(_ string, err error) { last = err }},
+			health.Check{Name: "heartbeat", MaxAge: time.Minute}, health.Check{Name: "store"})
+		h.Start(t.Context())
+		h.Reporter("store")(nil)
+		beat := h.Reporter("heartbeat")
+		for range 3 {
+			beat(nil)
+			time.Sleep(59 * time.Second)
+			synctest.Wait()
+			wantReady(t, h, `200 {"status":"ready"}`)
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		wantReady(t, h, `503 {"status":"unavailable","failing":["heartbeat"]}`)
+		if !errors.Is(last, health.ErrExpired) {
+			t.Errorf("OnChange got %v, want ErrExpired", last)
+		}
+		beat(nil)
+		wantReady(t, h, `200 {"status":"ready"}`)
+		mustClose(t, h)
+		time.Sleep(2 * time.Minute)
+		wantReady(t, h, `503 {"status":"draining"}`)
 	})
 }
