@@ -1,6 +1,10 @@
 package mux
 
-import "net/http"
+import (
+	"net/http"
+	"net/url"
+	"slices"
+)
 
 // A copiedRequest holds a copied request and its context in one allocation of
 // 352 bytes.
@@ -64,7 +68,7 @@ func (c *compiledRouter) bind(req *http.Request, s *search) *http.Request {
 		out.Response = &carrier.response
 	}
 	if c.pathValues && hasVars {
-		setPathValues(out)
+		s.setPathValues(out)
 	}
 	return out
 }
@@ -144,9 +148,16 @@ func (s *search) pattern() string {
 	return ""
 }
 
-// setPathValues makes the variables readable by PathValue.
-func setPathValues(req *http.Request) {
+// setPathValues makes the variables readable by PathValue. If those of the path are
+// encoded, it decodes them, as http.ServeMux does.
+func (s *search) setPathValues(req *http.Request) {
+	encoded := s.found != nil && s.found.encoded && s.found.path != nil
 	for name, value := range Vars(req) {
+		if encoded && slices.Contains(s.found.path.names, name) {
+			if plain, err := url.PathUnescape(value); err == nil { // else a pattern has cut an escape
+				value = plain
+			}
+		}
 		req.SetPathValue(name, value)
 	}
 }

@@ -41,7 +41,15 @@ func cleanPath(p string) string {
 // redirectClean redirects the client to the clean form of the path.
 func (c *compiledRouter) redirectClean(w http.ResponseWriter, req *http.Request, p string) {
 	w.Header().Set("Location", withPath(req.URL, cleanPath(p), c.useEncodedPath))
-	w.WriteHeader(http.StatusMovedPermanently)
+	w.WriteHeader(c.redirectStatus())
+}
+
+// redirectStatus returns the status of redirects; c may be nil.
+func (c *compiledRouter) redirectStatus() int {
+	if c != nil && c.permanent {
+		return http.StatusPermanentRedirect
+	}
+	return http.StatusMovedPermanently
 }
 
 // otherSlash returns the URL with the slash at the end of p added or removed. p

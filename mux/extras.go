@@ -26,14 +26,17 @@ func (r *Router) AnswerOptions(value bool) *Router {
 }
 
 // PathValues sets whether variables can also be read with the request's
-// PathValue method. This costs a map for each request with variables.
+// PathValue method. This costs a map for each request with variables. With
+// [Router.UseEncodedPath], PathValue returns the decoded value, like that of
+// http.ServeMux, while [Vars] has the encoded one.
 func (r *Router) PathValues(value bool) *Router {
 	r.change(func() { r.pathValues = value })
 	return r
 }
 
-// PermanentRedirect sets whether slash redirects have status 308, with which
-// clients keep the method and the body, instead of 301.
+// PermanentRedirect sets whether redirects, to the clean path and to the one with
+// or without the trailing slash, have status 308, with which clients keep the
+// method and the body, instead of 301.
 func (r *Router) PermanentRedirect(value bool) *Router {
 	r.change(func() { r.permanent = value })
 	return r

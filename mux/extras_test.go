@@ -65,10 +65,34 @@ func TestPathValues(t *testing.T) {
 	}
 }
 
+// With UseEncodedPath, PathValue has the decoded value, as with http.ServeMux, and Vars the
+// encoded one, as in gorilla. Variables of the host and of queries are not encoded.
+func TestPathValuesEncoded(t *testing.T) {
+	serveMux := http.NewServeMux()
+	serveMux.HandleFunc("/{x}", func(w http.ResponseWriter, req *http.Request) { fmt.Fprint(w, req.PathValue("x")) })
+	r := mux.NewRouter().UseEncodedPath().PathValues(true)
+	r.Host("{h}.example.com").Path("/{x}").Queries("q", "{q:.*}").HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		fmt.Fprint(w, req.PathValue("h"), " ", req.PathValue("x"), " ", req.PathValue("q"), " ", mux.Vars(req)["x"])
+	})
+	r.HandleFunc("/{x}", func(w http.ResponseWriter, req *http.Request) { fmt.Fprint(w, req.PathValue("x")) })
+	for _, path := range []string{"/a%2Fb", "/a%20b", "/a%252Fb", "/a", "/%C3%A9", "/a+b"} {
+		want := serve(serveMux, "GET", path)
+		if got := serve(r, "GET", path); got != want {
+			t.Errorf("%s: PathValue = %q, want %q", path, got, want)
+		}
+		all := "%41 " + want + " %2F " + path[1:]
+		if got := serve(r, "GET", "http://x.example.com"+path+"?q=%252F", func(req *http.Request) {
+			req.Host = "%41.example.com"
+		}); got != all {
+			t.Errorf("%s: got %q, want %q", path, got, all)
+		}
+	}
+}
+
 func TestPermanentRedirect(t *testing.T) {
 	r := mux.NewRouter().StrictSlash(true).PermanentRedirect(true)
 	r.Handle("/a", label("x"))
-	for target, want := range map[string]string{"/a/": "308 /a", "//a": "301 /a"} {
+	for target, want := range map[string]string{"/a/": "308 /a", "//a": "308 /a", "/b/../a": "308 /a"} {
 		if got := serve(r, "POST", "/", func(req *http.Request) { req.URL.Path = target }); got != want {
 			t.Errorf("%s: got %s, want %s", target, got, want)
 		}

@@ -270,9 +270,5 @@ func (c *compiledRoute) redirectSlash(req *http.Request, s *search) {
 	if !c.needsSlash(path) {
 		return
 	}
-	status := http.StatusMovedPermanently
-	if s.top != nil && s.top.permanent {
-		status = http.StatusPermanentRedirect
-	}
-	s.handler = http.RedirectHandler(otherSlash(req.URL, path, c.encoded), status)
+	s.handler = http.RedirectHandler(otherSlash(req.URL, path, c.encoded), s.top.redirectStatus())
 }
