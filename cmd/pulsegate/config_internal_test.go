@@ -289,7 +289,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// An invalid command line exits with 2 and names the help of its command; a command that fails exits with 1.
+// An invalid command line exits with 64 and names the help of its command; a command that fails exits with 1.
 func TestExitCodes(t *testing.T) {
 	for _, tt := range []struct {
 		args []string

@@ -254,8 +254,8 @@ func TestSocketsRefused(t *testing.T) {
 		_, err := tryLaunch(t, 1, cmd)
 		if err == nil {
 			t.Errorf("%s: the server listens, want an error about %s", tt.name, tt.want)
-		} else if code := cmd.ProcessState.ExitCode(); code != 2 || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%s: exit code %d, %v; want 2 and %s", tt.name, code, err, tt.want)
+		} else if code := cmd.ProcessState.ExitCode(); code != 64 || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: exit code %d, %v; want 64 and %s", tt.name, code, err, tt.want)
 		}
 	}
 }

@@ -23,12 +23,14 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// Exit codes. Scripts rely on them.
+// Exit codes. Scripts rely on them. Go ends a process with 2 after a panic, a fatal error and
+// signals such as SIGABRT, so no other cause has this code; wrong usage has EX_USAGE of
+// sysexits(3), for which a service manager does not start a server again.
 const (
 	exitDone     = 0
 	exitFailed   = 1
-	exitUsage    = 2
 	exitRejected = 3
+	exitUsage    = 64
 )
 
 func main() {

@@ -164,7 +164,7 @@ func driveOwnSign(t *testing.T, store ...string) {
 	reads()
 	p.stopCleanly()
 
-	if _, errs, code := output(t, bin, append([]string{"serve", "--data=" + dir, "--usual=" + ownSign + "=1..2"}, with[1:]...)...); code != 2 || !strings.Contains(errs, `--usual: "`+ownSign+`" is neither a built-in sign`) {
+	if _, errs, code := output(t, bin, append([]string{"serve", "--data=" + dir, "--usual=" + ownSign + "=1..2"}, with[1:]...)...); code != 64 || !strings.Contains(errs, `--usual: "`+ownSign+`" is neither a built-in sign`) {
 		t.Errorf("a range of a retired sign: exit code %d, %s", code, errs)
 	}
 	p = start(t, bin, dir, with[1:]...) // without the file

@@ -41,8 +41,8 @@ func TestImage(t *testing.T) {
 	inside := c.client("127.0.0.1")
 
 	// Without tokens the server does not start.
-	if out, code := c.run(t, []string{"/pulsegate", "serve"}); code != 2 || !strings.Contains(out, "token") {
-		t.Errorf("without tokens the exit code is %d, want 2 and a message about tokens:\n%s", code, out)
+	if out, code := c.run(t, []string{"/pulsegate", "serve"}); code != 64 || !strings.Contains(out, "token") {
+		t.Errorf("without tokens the exit code is %d, want 64 and a message about tokens:\n%s", code, out)
 	}
 
 	// Create a token as docs/operations.md does. Relative paths are in the volume.
