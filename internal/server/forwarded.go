@@ -1,12 +1,12 @@
 package server
 
 import (
-	"context"
 	"net"
 	"net/http"
 	"net/netip"
 	"strings"
 
+	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/wire/share"
 )
 
@@ -22,25 +22,11 @@ func forwarded(proxies *share.Holders, next http.Handler) http.Handler {
 				r.RemoteAddr = netip.AddrPortFrom(client, 0).String()
 			}
 			if scheme := clientScheme(r.Header); scheme != "" {
-				r = r.WithContext(context.WithValue(r.Context(), schemeKey{}, scheme))
+				r = r.WithContext(gate.WithScheme(r.Context(), scheme))
 			}
 		}
 		next.ServeHTTP(w, r)
 	})
-}
-
-// schemeKey is the context key for the scheme that the client of a trusted proxy uses.
-type schemeKey struct{}
-
-// schemeOf returns the scheme that the client of a request uses, if only up to a trusted proxy.
-func schemeOf(r *http.Request) string {
-	if scheme, ok := r.Context().Value(schemeKey{}).(string); ok {
-		return scheme
-	}
-	if r.TLS != nil {
-		return "https"
-	}
-	return "http"
 }
 
 // clientScheme returns the scheme that the first proxy has seen, by X-Forwarded-Proto or, if it is

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
 )
@@ -113,16 +114,8 @@ func (h *hosts) allow(r *http.Request) bool { return h.has(r.Host) && ownPage(r,
 // own origin, or of others that are allowed.
 func ownPage(r *http.Request, others *origins) bool {
 	return !slices.ContainsFunc(r.Header["Origin"], func(origin string) bool {
-		scheme, host, ok := strings.Cut(origin, "://")
-		own := ok && host != "" && originOf(scheme, host) == originOf(schemeOf(r), r.Host)
-		return !own && !others.has(origin)
+		return !gate.OwnOrigin(r, origin) && !others.has(origin)
 	})
-}
-
-// originOf returns an origin in its one normal form, which has no default port.
-func originOf(scheme, host string) string {
-	defaultPort := map[string]string{"http": ":80", "https": ":443"}[scheme]
-	return scheme + "://" + strings.ToLower(strings.TrimSuffix(host, defaultPort))
 }
 
 // only answers requests for other hosts with 403. A nil hosts allows all.

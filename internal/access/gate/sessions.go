@@ -121,7 +121,7 @@ func cookies(r *http.Request) []string {
 	if len(r.Header["Cookie"]) == 0 {
 		return nil
 	}
-	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
+	if !OwnPage(r) {
 		return nil
 	}
 	var values []string

@@ -25,7 +25,7 @@ func signIn(g *gate.Gate, authorization, origin string) (*http.Cookie, gate.Verd
 
 // use returns the verdict about a request with a cookie.
 func use(g *gate.Gate, c *http.Cookie, right token.Rights, at time.Time, header ...string) gate.Verdict {
-	r := httptest.NewRequest("GET", "/", nil)
+	r := httptest.NewRequest("GET", "http://ward.example/", nil)
 	r.AddCookie(c)
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Add(header[i], header[i+1])
@@ -63,6 +63,14 @@ func TestSession(t *testing.T) {
 		{"typed address", token.Read, now, []string{"Sec-Fetch-Site", "none"}, gate.Allowed},
 		{"another port", token.Read, now, []string{"Sec-Fetch-Site", "same-site"}, gate.NoCredentials},
 		{"another site", token.Read, now, []string{"Sec-Fetch-Site", "cross-site"}, gate.NoCredentials},
+		{"same origin, by Origin", token.Read, now, []string{"Origin", "http://ward.example"}, gate.Allowed},
+		{"same origin, default port", token.Read, now, []string{"Origin", "http://ward.example:80"}, gate.Allowed},
+		{"another scheme", token.Read, now, []string{"Origin", "https://ward.example"}, gate.NoCredentials},
+		{"another host", token.Read, now, []string{"Origin", "http://other.ward.example"}, gate.NoCredentials},
+		{"another port, by Origin", token.Read, now, []string{"Origin", "http://ward.example:8080"}, gate.NoCredentials},
+		{"an opaque origin", token.Read, now, []string{"Origin", "null"}, gate.NoCredentials},
+		{"two origins", token.Read, now, []string{"Origin", "http://ward.example", "Origin", "http://x"}, gate.NoCredentials},
+		{"a proxy rewrote the host", token.Read, now, []string{"Origin", "https://a", "Sec-Fetch-Site", "same-origin"}, gate.Allowed},
 		{"with a bad token", token.Read, now, []string{"Authorization", "Bearer x"}, gate.BadCredentials},
 		{"at its end", token.Read, now.Add(12*time.Hour - time.Millisecond), nil, gate.Allowed},
 		{"after its end", token.Read, now.Add(12 * time.Hour), nil, gate.NoCredentials},

@@ -15,7 +15,7 @@ func (h *Handler) BeginSignIn(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Cache-Control", "no-store")
-	if site := r.Header.Get("Sec-Fetch-Site"); r.Method != http.MethodGet || site != "" && site != "same-origin" && site != "none" {
+	if r.Method != http.MethodGet || !gate.OwnPage(r) {
 		// Another page shall not sign anybody in, which would end the session that there is.
 		http.Redirect(w, r, h.opt.Gate.SignIns.Page(), http.StatusSeeOther)
 		return
