@@ -19,6 +19,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/server"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
+	"github.com/pulsegate/pulsegate/internal/sys/sharedfile"
 	"github.com/pulsegate/pulsegate/internal/sys/terminal"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -34,6 +35,7 @@ const (
 )
 
 func main() {
+	sharedfile.CreatePrivately() // what is written is readings, tokens or made of them
 	// The first signal cancels ctx, and the command ends in good order. A second signal has
 	// its default effect.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
-	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -154,7 +153,7 @@ func (c *AlertOptions) sending(page string) (opt alertmanager.Options, err error
 		}
 	}
 	if c.AlertmanagerCA != "" {
-		pem, err := os.ReadFile(c.AlertmanagerCA)
+		pem, err := sharedfile.Read(c.AlertmanagerCA, 4<<20)
 		if err != nil {
 			return opt, err
 		}

@@ -19,6 +19,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -165,6 +166,14 @@ func (s *server) start() error {
 	return nil
 }
 
+// warnReadable warns of a directory that every user of the machine may read. One to which they may write is not
+// used itself; see [sharedfile.PrivateDir].
+func warnReadable(log *slog.Logger, dir string) {
+	if info, err := os.Stat(dir); err == nil && info.Mode().Perm()&0o007 != 0 && info.Mode().Perm()&0o002 == 0 {
+		log.Warn("every user of this machine may look into the directory of the readings: change that with chmod o-rx", "dir", dir)
+	}
+}
+
 // announce logs how the server runs, the address of each listener and, last, that the server is
 // ready.
 func (s *server) announce() {
@@ -172,7 +181,11 @@ func (s *server) announce() {
 	if s.embedded != nil {
 		s.log.Info("data", "dir", s.opt.Data, "durability", "every answer of stored or duplicate follows an fdatasync", "devices", s.store.DeviceCount())
 		warnVolatile(s.log.Logger, s.opt.Data)
+		warnReadable(s.log.Logger, s.opt.Data)
 	} else {
+		if s.opt.RememberDir != "" {
+			warnReadable(s.log.Logger, s.opt.RememberDir)
+		}
 		s.log.Info("data", "store", s.opt.Store, "durability", "every answer of stored or duplicate follows a synchronous commit", "standbys", !s.opt.PostgresSingle)
 	}
 	for _, l := range s.listeners.listening {

@@ -39,7 +39,7 @@ func (folder) lock(ctx context.Context, path string) (func(), error) {
 }
 
 // Older files may be read-only, or links to an archive.
-func (folder) open(path string) (file, error)       { return fileOf(os.Open(path)) }
+func (folder) open(path string) (file, error)       { return fileOf(sharedfile.Open(path)) }
 func (folder) openAppend(path string) (file, error) { return fileOf(sharedfile.OpenAppend(path)) }
 
 func fileOf(f *os.File, err error) (file, error) {

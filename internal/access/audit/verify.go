@@ -8,8 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
+
+	"github.com/pulsegate/pulsegate/internal/sys/sharedfile"
 )
 
 // ErrCorrupt means that a log differs from what was written. The wrapping error names
@@ -89,7 +90,7 @@ func VerifyLog(path string, key *Key) (LogReport, error) {
 
 // verifyFile verifies a file, and notes its signatures.
 func (r *LogReport) verifyFile(path string, key *Key, head mark) (p position, torn int64, err error) {
-	file, err := os.Open(path)
+	file, err := sharedfile.Open(path)
 	if err != nil {
 		return p, 0, err
 	}

@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"os"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/sys/sharedfile"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -247,7 +247,10 @@ func writable(t time.Time) bool {
 // A file that others may read is accepted: a digest does not help to find the token,
 // and Kubernetes mounts secrets with mode 0644. The commands write it with mode 0600.
 func ReadFile(path string) ([]Token, error) {
-	file, err := os.Open(path)
+	file, err := sharedfile.Open(path)
+	if errors.Is(err, sharedfile.ErrNotRegular) {
+		return nil, fmt.Errorf("read token file %s: %w: it is not a regular file", path, ErrFile)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read token file: %w", err)
 	}
@@ -256,10 +259,7 @@ func ReadFile(path string) ([]Token, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read token file: %w", err)
 	}
-	switch {
-	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("read token file %s: %w: it is not a regular file", path, ErrFile)
-	case info.Mode().Perm()&0o022 != 0:
+	if info.Mode().Perm()&0o022 != 0 {
 		return nil, fmt.Errorf("read token file %s: %w", path, ErrWritable)
 	}
 	text, err := io.ReadAll(io.LimitReader(file, maxFileBytes+1))

@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/pulsegate/pulsegate/internal/client/transfer"
+	"github.com/pulsegate/pulsegate/internal/sys/sharedfile"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -72,7 +72,7 @@ const (
 // Verification is nil.
 func Verify(ctx context.Context, ledger string, opt VerifyOptions) (*Verification, error) {
 	v := &verifier{opt: opt, result: &Verification{}}
-	file, err := os.Open(ledger)
+	file, err := sharedfile.Open(ledger)
 	if err != nil {
 		return nil, err
 	}

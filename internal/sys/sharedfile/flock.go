@@ -5,10 +5,27 @@ package sharedfile
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"syscall"
 )
 
 const noFollow = syscall.O_NOFOLLOW
+
+// CreatePrivately makes this process create its files with mode 0600 and directories with 0700, unless
+// it asks for less.
+func CreatePrivately() { syscall.Umask(0o077) }
+
+// isMountRoot reports whether another file system is mounted at path.
+func isMountRoot(path string) bool {
+	here, err := os.Stat(path)
+	above, err2 := os.Stat(filepath.Join(path, ".."))
+	if err != nil || err2 != nil {
+		return false
+	}
+	in, ok := here.Sys().(*syscall.Stat_t)
+	over, ok2 := above.Sys().(*syscall.Stat_t)
+	return ok && ok2 && in.Dev != over.Dev
+}
 
 // tryLock acquires the lock of file if it is free.
 func tryLock(file *os.File) (bool, error) {

@@ -9,6 +9,11 @@ import (
 
 const noFollow = 0
 
+// CreatePrivately is not supported on this platform.
+func CreatePrivately() {}
+
+func isMountRoot(string) bool { return false }
+
 // tryLock fails: without a lock, one of two concurrent changes could be lost.
 func tryLock(*os.File) (bool, error) { return false, errors.ErrUnsupported }
 

@@ -24,6 +24,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -72,9 +73,49 @@ func openLock(path string) (*os.File, error) {
 	return file, nil
 }
 
-// OpenAppend opens the existing file at path for reading and appending.
+// OpenAppend opens the existing regular file at path for reading and appending.
 func OpenAppend(path string) (*os.File, error) {
-	return os.OpenFile(path, os.O_RDWR|os.O_APPEND|noFollow, 0)
+	return openRegular(path, os.O_RDWR|os.O_APPEND|noFollow)
+}
+
+// Open opens the regular file at path for reading. A FIFO, a socket or a device is rejected: opening
+// or reading one may wait for ever, and no context ends that.
+func Open(path string) (*os.File, error) { return openRegular(path, os.O_RDONLY) }
+
+// ErrNotRegular means that a path names something other than a regular file.
+var ErrNotRegular = errors.New("not a regular file")
+
+func openRegular(path string, flag int) (*os.File, error) {
+	file, err := os.OpenFile(path, flag|syscall.O_NONBLOCK, 0) // of regular files O_NONBLOCK changes nothing
+	if err != nil {
+		return nil, err
+	}
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = &os.PathError{Op: "open", Path: path, Err: ErrNotRegular}
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
+// ErrPublic means that every user of the machine may write to a directory.
+var ErrPublic = errors.New("every user may write to the directory")
+
+// PrivateDir returns the directory in which the files of a server belong if it is told to use path: path, or
+// path/pulsegate if every user may write to path and path is the root of a mount, whose mode may not be the owner's to
+// choose. The caller creates what is missing with mode 0700. For any other directory to which every user may write, it
+// returns an error that wraps [ErrPublic].
+func PrivateDir(path string) (string, error) {
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm()&0o002 == 0 {
+		return path, nil // whatever is wrong with it, its use will show
+	}
+	if !isMountRoot(path) {
+		return "", fmt.Errorf("%s: %w: take that right away with chmod o-w, or name another directory", path, ErrPublic)
+	}
+	return filepath.Join(path, "pulsegate"), nil
 }
 
 // giveToFolder changes the owner of a new file to the owner of the directory of path.
@@ -134,10 +175,10 @@ func writeNew(tmp, like string, data []byte) (err error) {
 	return file.Sync()
 }
 
-// Read reads a file of at most maxBytes. Unlike the functions that change files it follows links:
+// Read reads a regular file of at most maxBytes. Unlike the functions that change files it follows links:
 // mounted secrets are links.
 func Read(path string, maxBytes int64) ([]byte, error) {
-	file, err := os.Open(path)
+	file, err := Open(path)
 	if err != nil {
 		return nil, err
 	}

@@ -15,7 +15,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +22,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 	"github.com/pelletier/go-toml/v2/unstable"
 
+	"github.com/pulsegate/pulsegate/internal/sys/sharedfile"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -51,16 +51,7 @@ func (t Text) Value(end string, decimals int) (v vitals.Value, err error) {
 
 // Read decodes a regular file of at most maxBytes to into, and returns its text.
 func Read(path string, maxBytes int64, into any) (text []byte, err error) {
-	info, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return nil, err
-	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s: not a regular file", path)
-	case info.Size() > maxBytes:
-		return nil, fmt.Errorf("%s: more than %d bytes", path, maxBytes)
-	}
-	if text, err = os.ReadFile(path); err != nil {
+	if text, err = sharedfile.Read(path, maxBytes); err != nil {
 		return nil, err
 	}
 	err = toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields().Decode(into)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir/wal"
+	"github.com/pulsegate/pulsegate/internal/sys/sharedfile"
 )
 
 const (
@@ -120,6 +122,9 @@ func Open(fsys vfs.FS, path string, readOnly, existing bool) (_ *Dir, err error)
 		if path, err = filepath.Abs(path); err != nil {
 			return nil, err
 		}
+		if path, err = ownDir(path, readOnly); err != nil {
+			return nil, err
+		}
 	}
 	d := &Dir{FS: fsys, Path: path}
 	if d.state, err = d.inspect(); err != nil {
@@ -176,6 +181,19 @@ func Open(fsys vfs.FS, path string, readOnly, existing bool) (_ *Dir, err error)
 	return d, nil
 }
 
+// ownDir returns the directory that holds the store, or will, if path is to be used; see [sharedfile.PrivateDir].
+func ownDir(path string, readOnly bool) (string, error) {
+	own, err := sharedfile.PrivateDir(path)
+	_, notStore := os.Stat(filepath.Join(path, FormatFile))
+	switch {
+	case notStore == nil && readOnly, err == nil && own == path:
+		return path, nil // such as a backup on a disk that knows no modes
+	case notStore == nil:
+		return "", fmt.Errorf("%s has a store, and %w: take that right away with chmod o-w", path, sharedfile.ErrPublic)
+	}
+	return own, err
+}
+
 // checkUnfinished returns an error if a copy to this directory is unfinished. Otherwise a
 // server that is restarted automatically after an interrupted restore would create an
 // empty store and accept readings, and the copy could not be repeated.
@@ -230,6 +248,9 @@ func (d *Dir) inspect() (state, error) {
 	if err != nil {
 		return 0, err
 	}
+	if err := d.checkKinds(names); err != nil {
+		return 0, err
+	}
 	names = slices.DeleteFunc(names, func(n string) bool { return !Matters(n) })
 	slices.Sort(names)
 	switch {
@@ -242,6 +263,18 @@ func (d *Dir) inspect() (state, error) {
 	}
 	return 0, fmt.Errorf("%w: the directory is not empty (it has %s, ...), but has no file %s",
 		storage.ErrFormat, names[0], FormatFile)
+}
+
+// checkKinds returns an error if one of the names in the directory is neither a regular file nor a directory. Opening
+// a FIFO waits for a writer, for ever.
+func (d *Dir) checkKinds(names []string) error {
+	for _, name := range names {
+		info, err := d.FS.Stat(d.File(name))
+		if err == nil && !info.Mode().IsRegular() && !info.IsDir() {
+			return fmt.Errorf("%w: %s is not a regular file", storage.ErrFormat, d.File(name))
+		}
+	}
+	return nil
 }
 
 // checkFormat returns an error if the store has another version.

@@ -119,13 +119,15 @@ func create(name string, flag int) (file, error) {
 	return os.OpenFile(name, flag|os.O_CREATE|os.O_WRONLY, 0o600)
 }
 
-func (d *directory) open(ctx context.Context, h *History) error {
+func (d *directory) open(ctx context.Context, h *History) (err error) {
+	if d.path, err = sharedfile.PrivateDir(d.path); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(d.path, 0o700); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	var err error
 	if d.unlock, err = sharedfile.Lock(ctx, filepath.Join(d.path, lockName)); err != nil {
 		return err
 	}

@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"encoding/binary"
 	"hash/crc32"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/pulsegate/pulsegate/internal/sys/sharedfile"
 )
 
 // load reads all files.
@@ -33,7 +36,7 @@ func (d *directory) load(h *History) error {
 	slices.SortFunc(d.segments, func(a, b segment) int { return int(a.number - b.number) })
 	for i := range d.segments {
 		name := d.name(d.segments[i].number)
-		data, err := os.ReadFile(name)
+		data, err := readAll(name)
 		if err != nil {
 			return err
 		}
@@ -53,6 +56,16 @@ func (d *directory) load(h *History) error {
 		d.segments[i].last = h.added
 	}
 	return nil
+}
+
+// readAll returns the content of a regular file.
+func readAll(name string) ([]byte, error) {
+	f, err := sharedfile.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(f)
 }
 
 // modified returns when a file was written last.
