@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -441,14 +442,83 @@ func TestSubject(t *testing.T) {
 	p.enter("#token", all+kb.Enter)
 	p.shows("ppg-silent")
 	p.goTo("#device?device=ppg-silent")
-	p.shows("Subject P-18")
+	p.shows("Subject P-18 since")
 
 	s.do("POST", s.admin+"/admin/subject/end", strings.NewReader(fmt.Sprintf(`{"device":"ppg-silent","from":"2020-01-01T00:00:00Z","to":%q}`, stamp(time.Minute))))
-	p.run(chromedp.Reload())
-	p.drawn()
-	if strings.Contains(p.text(), "P-18") {
+	p.shows("Nobody since")
+	if strings.Contains(p.text(), "Subject P-18") {
 		t.Errorf("after the assignment has ended, the page shows\n%s", p.text())
 	}
+}
+
+// A device that is assigned anew: its page shows no value, range or alert under the name of a subject who did not
+// wear it then, and marks each change. It follows changes while it is open.
+func TestAssignedAnew(t *testing.T) {
+	rules := filepath.Join(t.TempDir(), "alerts.toml")
+	try(t, os.WriteFile(rules, []byte("[[alert]]\nname = \"LowSpO2\"\nsign = \"spo2_pct\"\nbelow = 90\n"), 0o600))
+	s := serve(t, "--alerts="+rules)
+	change := func(do, subject, from, to string) {
+		t.Helper()
+		body := fmt.Sprintf(`{"device":"ward-2","from":%q`, from)
+		for member, value := range map[string]string{"subject": subject, "to": to} {
+			if value != "" {
+				body += fmt.Sprintf(`,%q:%q`, member, value)
+			}
+		}
+		s.do("POST", s.admin+"/admin/subject/"+do, strings.NewReader(body+"}"))
+	}
+	began := time.Now()
+	before := func(ago time.Duration) string { return stamp(ago + time.Since(began)) }
+	first, end, second := before(50*time.Minute), before(20*time.Minute), before(time.Minute)
+	change("assign", "P-102", first, "")
+	var readings []string
+	for i := range 576 { // 360 of them on P-102
+		at := before(50*time.Minute - 2*time.Second - time.Duration(i)*5*time.Second)
+		readings = append(readings, fmt.Sprintf(`{"device":"ward-2","time":%q,"heart_rate_bpm":%d,"spo2_pct":85}`, at, 131+i%3))
+	}
+	s.post(readings...)
+	p := open(t, s.url+"/#device?device=ward-2&range=1h")
+	p.drawn()
+	p.shows("Subject P-102 since")
+	p.shows("1 active alert")
+	const cards = `[...document.querySelectorAll("dl.latest > div")].map((e) => e.innerText.replaceAll(/\s+/g, " ").replace(/\d+ (s|min) ago.*/, "AGO")).join("|")`
+	if got := eval[string](p, cards); got != "SpO₂ 85 % ▼ low AGO|Heart rate 133 /min ▲ high AGO" {
+		t.Errorf("the cards are %s", got)
+	}
+
+	// While the page is open, the assignment ends, and then another begins.
+	change("end", "", first, end)
+	p.shows("Nobody since")
+	p.until(`document.querySelector("figure[data-chart='Heart rate'] .summary").innerText.includes("nobody, from")`)
+	change("assign", "P-200", second, "")
+	p.shows("Subject P-200 since")
+	p.until(cards + ` === "SpO₂ – (before P-200)|Heart rate – (before P-200)"`)
+	p.shows("No active alert")
+	p.until(`document.querySelector("figure[data-chart='Heart rate'] .summary").innerText.includes("P-200, from")`)
+	const want = "P-102, from T, Heart rate: 360 values from 131 to 133 /min, mean 132. nobody, from T, Heart rate: 216 values from 131 to 133 /min, mean 132. P-200, from T, Heart rate: "
+	figures := func(ending string) {
+		t.Helper()
+		if got := regexp.MustCompile(`20[0-9-]+ [0-9:]+`).ReplaceAllString(summary(p, "Heart rate"), "T"); !strings.HasPrefix(got, want+ending) {
+			t.Errorf("the summary is\n%s\nwant\n%s", got, want+ending)
+		}
+	}
+	figures("no values.")
+
+	// What is measured on P-200 is shown under that name, in the cards, the charts and the list of alerts.
+	following(p, s)
+	s.post(reading("ward-2", time.Second, `"heart_rate_bpm":70,"spo2_pct":89`))
+	p.until(cards + ` === "SpO₂ 89 % ▼ low AGO|Heart rate 70 /min AGO"`)
+	p.shows("1 active alert")
+	p.until(`document.querySelector("figure[data-chart='Heart rate'] .summary").innerText.includes("Heart rate: 1 value, 70 /min")`)
+	if got := eval[string](p, `fetch("v1/alerts").then((r) => r.json()).then((r) => r.alerts[0].since)`); got != second {
+		t.Errorf("the alert is active since %s, want the beginning of the assignment, %s", got, second)
+	}
+	p.goTo("#device?device=ward-2&range=24h")
+	p.shows("buckets of 5 min") // none has values of two
+	p.drawn()
+	figures("1 value, 70 /min.")
+	p.js(`document.querySelector("figure[data-chart='Heart rate'] details").open = true`)
+	p.until(`document.querySelector("figure[data-chart='Heart rate'] tbody tr:last-child td:last-child")?.innerText === "P-200"`)
 }
 
 // Whoever signs out while a view is loading sees neither its errors nor that the session has

@@ -349,7 +349,7 @@ func isTaken(field string) bool {
 }
 
 // reserved has fields of a reading, and of answers beside signs, and what every object of JavaScript has.
-var reserved = [...]string{"constructor", fieldDevice, fieldTime, fieldGateway, "received", "shared", "flags", "utc_offset_minutes", Pairs[0].Difference}
+var reserved = [...]string{"constructor", fieldDevice, fieldTime, fieldGateway, "received", "subject", "shared", "flags", "utc_offset_minutes", Pairs[0].Difference}
 
 func isField(name string) bool {
 	for i := range len(name) {

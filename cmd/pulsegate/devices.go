@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -138,11 +139,14 @@ func (c *latestCommand) Run(ctx context.Context, std stdio) error {
 	}
 	now := time.Now()
 	table := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "SIGN\tVALUE\tUNIT\tTIME\tAGE\tFLAGS")
+	fmt.Fprintln(table, "SIGN\tVALUE\tUNIT\tTIME\tAGE\tSUBJECT\tFLAGS")
 	for _, field := range fields {
 		latest := d.Latest[field]
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", field, latest.Value, units[field],
-			latest.Time.UTC().Format(time.RFC3339), age(latest.Time, now), strings.Join(latest.Flags, ", "))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", field, latest.Value, units[field],
+			latest.Time.UTC().Format(time.RFC3339), age(latest.Time, now), cmp.Or(latest.Subject, "-"), strings.Join(latest.Flags, ", "))
+	}
+	if d.AssignedNow != "" {
+		fmt.Fprintf(table, "\nAssigned now to %s.\n", d.AssignedNow)
 	}
 	return table.Flush()
 }

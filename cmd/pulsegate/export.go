@@ -105,6 +105,9 @@ func (c *exportCommand) stopped(ctx context.Context, out, errs io.Writer, to mom
 	defer db.Close()
 	formats := map[string]query.Format{"ndjson": query.NDJSON, "csv": query.CSV, "parquet": query.Parquet, "omh": query.OMH}
 	q := query.Selection{Range: storage.Range{Device: c.Device, FromUnixMs: int64(c.From), ToUnixMs: int64(to)}, Format: formats[c.Format], NoFlags: true}
+	if q.Assigned, err = db.DeviceAssignments(ctx, c.Device); err != nil {
+		return err
+	}
 	page, err := query.WriteReadings(ctx, out, db, q, db.Signs(), nil)
 	reportLeftOut(errs, page.LeftOut)
 	return err

@@ -15,6 +15,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/api/alert"
 	"github.com/pulsegate/pulsegate/internal/api/alertmanager"
 	"github.com/pulsegate/pulsegate/internal/api/live"
+	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/sys/filewatch"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
@@ -75,7 +76,7 @@ type alerting struct {
 
 // start reads the rules and starts to evaluate them. Changes are passed to hub. page is the URL of the
 // page.
-func (a *alerting) start(c *Options, store alert.Reader, hub *live.Hub, flags *vitals.FlagLimits, page string, log *slog.Logger) error {
+func (a *alerting) start(c *Options, store store, hub *live.Hub, flags *vitals.FlagLimits, page string, log *slog.Logger) error {
 	a.log = log
 	opt, err := c.sending(page)
 	if err != nil {
@@ -125,7 +126,7 @@ func (a *alerting) start(c *Options, store alert.Reader, hub *live.Hub, flags *v
 	ctx, cancel := context.WithCancel(context.Background())
 	a.cancel = cancel
 	a.tasks.Go(func() { a.engine.Run(ctx) })
-	a.tasks.Go(func() { alert.Follow(ctx, a.engine, hub.PublishAlerts) })
+	a.tasks.Go(func() { alert.Follow(ctx, a.engine, &query.Service{Subjects: store}, hub.PublishAlerts) })
 	for _, u := range urls {
 		opt.URL = u
 		s := alertmanager.New(a.engine, opt)

@@ -228,7 +228,7 @@ func (s *server) openCore() (err error) {
 func (s *server) servePublic() (err error) {
 	shared := s.readings("reading stored readings failed")
 	shared.Bound = query.NewBound(s.opt.MaxReads)
-	options := query.Options{Service: shared, Flags: s.parsed.flags, Limits: s.parsed.limits, Subjects: s.store, StaleAfter: s.opt.StaleAfter}
+	options := query.Options{Service: shared, Flags: s.parsed.flags, Limits: s.parsed.limits, StaleAfter: s.opt.StaleAfter}
 	if engine := s.alerts.engine; engine != nil {
 		options.Alerts = func(devices []storage.Device, first []query.ActiveAlert) { alert.First(engine, devices, first) }
 	}
@@ -303,7 +303,7 @@ func (s *server) assignFor(ctx context.Context, a storage.Assignment, gateway vi
 // readings returns what the packages that serve readings share. Their errors are logged with a text.
 func (s *server) readings(failed string) query.Service {
 	return query.Service{
-		Problems: s.problems, Param: mux.Var, Gate: s.access.gate, Holders: &s.holders, PieceTimeout: s.opt.pieceTimeout(),
+		Problems: s.problems, Param: mux.Var, Subjects: s.store, Gate: s.access.gate, Holders: &s.holders, PieceTimeout: s.opt.pieceTimeout(),
 		OnError: func(err error) { s.log.Error(failed, "error", err) },
 	}
 }

@@ -129,13 +129,29 @@ func (a *Assignment) AdmitEnd(all []Assignment) error {
 
 // SubjectAt returns the subject to which a device was assigned at a time, or "" if to none. all
 // are the assignments of the device.
-func SubjectAt(all []Assignment, unixMs int64) Subject {
+func SubjectAt(all []Assignment, unixMs int64) Subject { return SpanAt(all, unixMs).Subject }
+
+// SpanAt returns the span around a time in which one subject wore a device, or nobody did: then Subject is
+// empty, and FromUnixMs is 0 or ToUnixMs is OpenEnd if no assignment comes before or after. all are the
+// assignments of the device.
+func SpanAt(all []Assignment, unixMs int64) Assignment {
+	span := Assignment{ToUnixMs: OpenEnd}
 	for i := range all {
-		if all[i].Covers(unixMs) {
-			return all[i].Subject
-		}
+		span.Narrow(&all[i], unixMs)
 	}
-	return ""
+	return span
+}
+
+// Narrow makes a, a span around a time, what [SpanAt] returns, given one more assignment of the device.
+func (a *Assignment) Narrow(b *Assignment, unixMs int64) {
+	switch {
+	case b.Covers(unixMs):
+		*a = *b
+	case b.ToUnixMs <= unixMs:
+		a.FromUnixMs = max(a.FromUnixMs, b.ToUnixMs)
+	default:
+		a.ToUnixMs = min(a.ToUnixMs, b.FromUnixMs)
+	}
 }
 
 // An AssignmentKey identifies an assignment. Keys are ordered by device, then by beginning.
@@ -173,6 +189,10 @@ type Subjects interface {
 
 	// DeviceAssignments returns all assignments of a device, by their beginnings.
 	DeviceAssignments(ctx context.Context, device vitals.Name) ([]Assignment, error)
+
+	// VisitAssignments calls visit with all assignments of some devices, in any order, perhaps more than once with
+	// the same. After an error it may have called visit with some. visit must not retain its argument.
+	VisitAssignments(ctx context.Context, devices []vitals.Name, visit func(*Assignment)) error
 
 	// SubjectAssignments returns all assignments of a subject, by device, then by their
 	// beginnings.

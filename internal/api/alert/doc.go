@@ -8,6 +8,8 @@
 //   - It is not an alarm system: alerts are evaluated after readings are stored, from what has arrived.
 //   - Evaluation never delays a commit: [Engine.Publish] copies what matters of what was stored and never waits. What
 //     it has no room for is read from the store.
+//   - An assignment neither begins nor ends an alert: alerts are of devices. Clients who see who wears a device are
+//     shown the part of an alert that lies in the present assignment.
 //   - No measured value and no subject is in an alert, or kept.
 //
 // # Goroutines and locks

@@ -524,9 +524,7 @@ func (e *Engine) Newest(limit int, wanted func(*vitals.Name) bool) (newest []Ale
 		}
 	}
 	sort := func() {
-		slices.SortFunc(newest, func(a, b Alert) int {
-			return cmp.Or(cmp.Compare(b.SinceUnixMs, a.SinceUnixMs), a.Device.Compare(&b.Device), cmp.Compare(a.Rule.Name, b.Rule.Name))
-		})
+		slices.SortFunc(newest, newestFirst)
 		newest = newest[:min(len(newest), limit)]
 	}
 	e.board.each(func(a Alert) {
@@ -558,6 +556,43 @@ func First(e *Engine, devices []storage.Device, alerts []query.ActiveAlert) {
 			}
 		}
 	}
+}
+
+func newestFirst(a, b Alert) int {
+	return cmp.Or(cmp.Compare(b.SinceUnixMs, a.SinceUnixMs), a.Device.Compare(&b.Device), cmp.Compare(a.Rule.Name, b.Rule.Name))
+}
+
+// present returns the parts of some alerts that lie in the spans of now in which their devices are assigned to
+// somebody, or to nobody: what was measured on one subject is not another's. An active alert about values has none
+// if no value of its sign was measured in the span. It modifies some.
+func (e *Engine) present(ctx context.Context, service *query.Service, some []Alert) ([]Alert, error) {
+	devices := make([]vitals.Name, len(some))
+	for i := range some {
+		devices[i] = some[i].Device
+	}
+	now := e.opt.nowUnixMs()
+	spans, err := service.SpansAt(ctx, devices, func(int) int64 { return now })
+	if err != nil {
+		return nil, err
+	}
+	parts := some[:0]
+	for i, a := range some {
+		from := spans[i].FromUnixMs
+		if a.SinceUnixMs < from && a.Rule.Silent == 0 && a.EndedUnixMs == 0 {
+			d, err := e.reader.Latest(ctx, a.Device)
+			if err != nil && !errors.Is(err, storage.ErrNotFound) {
+				return nil, err
+			}
+			if d.Latest[a.Rule.Sign].TimeUnixMs < from {
+				continue
+			}
+		}
+		if a.SinceUnixMs = max(a.SinceUnixMs, from); a.EndedUnixMs != 0 {
+			a.SinceUnixMs = min(a.SinceUnixMs, a.EndedUnixMs)
+		}
+		parts = append(parts, a)
+	}
+	return parts, nil
 }
 
 // Changes are alerts that have begun or ended.
@@ -596,13 +631,17 @@ func (e *Engine) State(n uint64) (active []Alert, c Changes) {
 	return active, e.changesLocked(n)
 }
 
-// Follow calls visit with the changes of an engine, from its start until ctx ends. lost means that some are
-// missing.
-func Follow(ctx context.Context, e *Engine, visit func(changed []Alert, lost bool)) {
+// Follow calls visit with the changes of an engine, from its start until ctx ends: like GET /v1/alerts, with the
+// part of each alert that lies in the present assignment of its device. lost means that some are missing.
+func Follow(ctx context.Context, e *Engine, service *query.Service, visit func(changed []Alert, lost bool)) {
 	for n := uint64(0); ; {
 		c := e.Changes(n)
 		if n = c.N; len(c.Alerts) > 0 {
-			visit(c.Alerts, c.Lost)
+			parts, err := e.present(ctx, service, c.Alerts)
+			if err != nil {
+				e.opt.report(err)
+			}
+			visit(parts, c.Lost || err != nil)
 		}
 		select {
 		case <-ctx.Done():

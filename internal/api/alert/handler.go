@@ -1,6 +1,7 @@
 package alert
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"slices"
@@ -60,7 +61,8 @@ type listed struct {
 	Ended     string            `json:"ended,omitempty"`
 }
 
-// ServeHTTP serves GET and HEAD of [Path]: the active alerts, the newest first. Parameters: device, which may be
+// ServeHTTP serves GET and HEAD of [Path]: the active alerts, as far as they lie in the present assignments of their
+// devices, the newest first. Parameters: device, which may be
 // repeated, limit (1 to MaxLimit, default DefaultLimit). A token for some devices sees only theirs.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	access, devices, limit, leave, ok := h.opt.AdmitList(w, r, DefaultLimit, MaxLimit)
@@ -80,8 +82,14 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		newest, total, unread, c := h.engine.Newest(limit, func(d *vitals.Name) bool {
 			return access.Covers(d) && (len(devices) == 0 || slices.Contains(devices, *d))
 		})
-		body.Rules, body.Ready, body.Total, body.Unread = c.Rules, c.Ready, total, unread
-		for _, a := range newest {
+		parts, err := h.engine.present(context.WithoutCancel(r.Context()), &h.opt, newest)
+		if err != nil {
+			h.opt.Fail(w, r, err)
+			return
+		}
+		body.Rules, body.Ready, body.Total, body.Unread = c.Rules, c.Ready, total-len(newest)+len(parts), unread
+		slices.SortFunc(parts, newestFirst)
+		for _, a := range parts {
 			body.Alerts = append(body.Alerts, a.listed())
 		}
 	}

@@ -52,7 +52,7 @@ func TestHandler(t *testing.T) {
 		}
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
-		for _, private := range []string{"85.25", "8525", "P-17"} {
+		for _, private := range []string{"85.25", "8525", "P-17", "P-200"} {
 			if text := fmt.Sprint(w.Header(), w.Body); strings.Contains(text, private) {
 				t.Errorf("%s is in %s", private, text)
 			}
@@ -93,6 +93,32 @@ func TestHandler(t *testing.T) {
 			t.Errorf("%s: %d %s\nwant %s", tt.name, w.Code, w.Body, want)
 		}
 	}
+	// A device is assigned anew: its alert goes on, and is listed as far as it lies in the present assignment.
+	service.Subjects = store
+	h = alert.NewHandler(engine, service)
+	ppg1 := group[0].Reading.Device
+	changed := func(err error) {
+		t.Helper()
+		try(t, err)
+		if active, c := engine.State(0); len(active) != 3 || c.N != 3 {
+			t.Errorf("after a change of an assignment %d alerts are active, and there were %d changes", len(active), c.N)
+		}
+	}
+	list := func(want string) {
+		t.Helper()
+		if got := get(h, "", ward).Body.String(); !strings.HasPrefix(got, head+`true,"alerts":[`+want) {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	list(second + "," + first + `],"total":2,`)
+	changed(store.EndAssignment(t.Context(), storage.Assignment{Device: ppg1, Subject: "P-17", FromUnixMs: 1, ToUnixMs: 4}))
+	list(second + `],"total":1,`) // nothing was measured since then
+	again := vitals.Reading{Device: ppg1, TimeUnixMs: 7}
+	again.Values.Set(vitals.SpO2, 85_25)
+	try(t, store.Append([]*storage.Entry{{Reading: &again, ReceivedUnixMs: 7}}))
+	list(one("ppg-1", "4") + "," + second + `],"total":2,`)
+	changed(store.Assign(t.Context(), storage.Assignment{Device: ppg1, Subject: "P-200", FromUnixMs: 6, ToUnixMs: storage.OpenEnd}))
+	list(one("ppg-1", "6") + "," + second + `],"total":2,`)
 	for _, tt := range []struct {
 		name, query, auth string
 		status            int

@@ -164,9 +164,9 @@ func (b *board) loseLocked(n uint64) {
 }
 
 // sendLocked passes a reading on to the subscribers of its device.
-func (b *board) sendLocked(st *state, r *storage.Record, now time.Time) {
+func (b *board) sendLocked(st *state, n *news, subject storage.Subject, now time.Time) {
 	b.lastID++
-	st.text = b.appendEvent(make([]byte, 0, 384), b.lastID, st.device, r)
+	st.text = b.appendEvent(make([]byte, 0, 384), b.lastID, n, subject)
 	st.dirty, st.ask, st.record = false, false, storage.Record{}
 	st.sent, st.hot = now, true
 	b.cooling = append(b.cooling, st)
@@ -200,9 +200,9 @@ func (b *board) eachLocked(device *vitals.Name, f func(*queue)) {
 	})
 }
 
-// appendEvent appends a reading of a device as an event.
-func (b *board) appendEvent(dst []byte, id uint64, device vitals.Name, r *storage.Record) []byte {
+// appendEvent appends a reading of a device, and of the subject of its time, as an event.
+func (b *board) appendEvent(dst []byte, id uint64, n *news, subject storage.Subject) []byte {
 	dst = strconv.AppendUint(append(dst, "id: "...), id, 10)
 	dst = append(dst, "\nevent: reading\ndata: "...)
-	return append(query.AppendReading(dst, device, r, b.flags.Signs, b.flags), "\n\n"...)
+	return append(query.AppendReading(dst, n.device, subject, &n.record, b.flags.Signs, b.flags), "\n\n"...)
 }

@@ -8,6 +8,8 @@
 //   - A device has at most one event per commit and four per second. What a subscriber has
 //     received last of a device, once commits pause, is the device's newest reading;
 //     TestModel checks it.
+//   - An event names the subject to which the device was assigned at the time of the reading, as stored when the
+//     event is sent.
 //   - A slow subscriber delays neither commits nor other subscribers. It gets the number of
 //     events that it missed, and the latest readings.
 //   - A subscriber gets only devices that it may read, or was allowed to read until half a

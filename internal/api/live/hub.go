@@ -270,64 +270,95 @@ func (h *Hub) round(buf []update) []update {
 	for i := range updates {
 		h.board.absorbLocked(&updates[i], &swept)
 	}
-	now := time.Now()
-	h.board.coolLocked(now)
+	h.board.coolLocked(time.Now())
 	// Ask without the lock. What changes before the answers is dirty and in due again.
 	due := h.board.due
 	h.board.due = nil
-	var asked []question
+	var known, asked []question
 	for _, st := range due {
 		st.queued = false
 		switch {
 		case !st.dirty:
 		case st.ask:
-			asked = append(asked, question{st, st.asks})
+			asked = append(asked, question{st: st, asks: st.asks})
 		default:
-			h.board.sendLocked(st, &st.record, now)
+			known = append(known, question{st, st.asks, news{st.device, st.record, true}})
 		}
 	}
 	h.mu.Unlock()
 	clear(updates) // they hold measured values
-	h.answer(asked)
+	for some := range slices.Chunk(known, eventsPerWrite) {
+		h.answer(some)
+	}
+	for some := range slices.Chunk(asked, eventsPerWrite) {
+		h.answer(some)
+	}
 	return updates
 }
 
-// A question is a state whose device's newest reading is read from the store.
+// A question is a state whose device's subject is read from the store, and its newest reading unless that is known.
 type question struct {
 	st   *state
 	asks uint64 // of the state
+	news
 }
 
-// answer reads the newest readings from the store, and sends those that were updated.
+// A news is the newest reading of a device.
+type news struct {
+	device vitals.Name
+	record storage.Record
+	found  bool
+}
+
+// answer reads what is asked from the store, and sends those readings that were updated.
 func (h *Hub) answer(asked []question) {
-	for _, q := range asked {
-		st := q.st
-		r, found, err := h.newest(context.Background(), st.device)
-		if err != nil {
-			h.report(err)
+	of := make([]news, len(asked))
+	for i, q := range asked {
+		if of[i] = q.news; !q.found {
+			of[i], _ = h.newest(context.Background(), q.st.device)
 		}
-		h.mu.Lock()
+	}
+	worn, err := h.wornAt(context.Background(), of)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i, q := range asked {
+		st, r := q.st, &of[i].record
 		switch {
 		case h.board.states[st.device] != st: // nobody is left
 		case st.asks != q.asks: // outdated: it is due again
-		case err != nil || !found:
+		case err != nil || !of[i].found:
 			st.dirty, st.ask = false, false
-		case r.TimeUnixMs > st.uptoUnixMs: // the update was late
+		case !q.found && r.TimeUnixMs > st.uptoUnixMs: // the update was late
 			st.known, st.newestUnixMs = true, r.TimeUnixMs
 			st.dirty, st.ask = false, false
 		default:
 			st.known, st.newestUnixMs = true, r.TimeUnixMs
-			h.board.sendLocked(st, &r, time.Now())
+			h.board.sendLocked(st, &of[i], worn[i].Subject, time.Now())
 		}
-		h.mu.Unlock()
 	}
 }
 
-// newest returns a device's newest stored reading.
-func (h *Hub) newest(ctx context.Context, device vitals.Name) (r storage.Record, found bool, err error) {
+// newest returns a device's newest stored reading, if it has one and that can be read.
+func (h *Hub) newest(ctx context.Context, device vitals.Name) (news, error) {
 	var one [1]storage.Record
 	n, err := h.reader.Scan(ctx, storage.Range{Device: device, ToUnixMs: math.MaxInt64, Descending: true}, one[:])
-	return one[0], n == 1, err
+	if err != nil {
+		h.report(err)
+	}
+	return news{device, one[0], n == 1 && err == nil}, err
+}
+
+// wornAt returns the spans of assignments around some readings.
+func (h *Hub) wornAt(ctx context.Context, of []news) ([]storage.Assignment, error) {
+	devices := make([]vitals.Name, len(of))
+	for i := range of {
+		devices[i] = of[i].device
+	}
+	worn, err := h.opt.SpansAt(ctx, devices, func(i int) int64 { return of[i].record.TimeUnixMs })
+	if err != nil {
+		h.report(err)
+	}
+	return worn, err
 }
 
 // checkAccess ends the streams of clients that may no longer read. A blocked write fails.

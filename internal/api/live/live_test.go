@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -70,7 +71,9 @@ func start(t testing.TB, opt live.Options) *fixture {
 // startReporting is start for a test in which errors are reported.
 func startReporting(t testing.TB, opt live.Options) *fixture {
 	opt.Problems = problem.New()
-	f := &fixture{t: t, store: storetest.NewMemory(), pipes: &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}}
+	store := storetest.NewMemory()
+	opt.Subjects = store
+	f := &fixture{t: t, store: store, pipes: &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}}
 	f.hub = live.New(f.store, opt)
 	f.http = &http.Server{Handler: f.hub, ReadTimeout: 10 * time.Second, WriteTimeout: 20 * time.Second, IdleTimeout: 30 * time.Second, Protocols: new(http.Protocols)}
 	f.http.Protocols.SetHTTP1(true)
@@ -131,7 +134,7 @@ func (f *fixture) newest(device string) string {
 	if n == 0 {
 		return ""
 	}
-	return string(query.AppendReading(nil, name(device), &one[0], vitals.NewSigns(), &vitals.FlagLimits{Signs: vitals.NewSigns()}))
+	return string(query.AppendReading(nil, name(device), "", &one[0], vitals.NewSigns(), &vitals.FlagLimits{Signs: vitals.NewSigns()}))
 }
 
 // A message is an event as a client sees it, or a comment.
@@ -537,3 +540,51 @@ func TestPublishAllocates(t *testing.T) {
 }
 
 var try = polltest.Try
+
+// An event names the subject of the reading's own time, in whatever order readings and changes of assignments come:
+// also when a stream resumes.
+func TestSubjects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, live.Options{})
+		defer f.stop()
+		assign := func(subject storage.Subject, from, to int64) storage.Assignment {
+			return storage.Assignment{Device: name("a"), Subject: subject, FromUnixMs: from, ToUnixMs: to}
+		}
+		try(t, f.store.Assign(t.Context(), assign("P-102", 1000, storage.OpenEnd)))
+		s := f.open("", nil)
+		defer s.cancel()
+		var want []string
+		expect := func(s *stream, device, subject string) {
+			t.Helper()
+			time.Sleep(time.Second)
+			text := f.newest(device)
+			if subject != "" {
+				text = strings.Replace(text, `"received"`, `"subject":"`+subject+`","received"`, 1)
+			}
+			want = append(want, text)
+			if got := s.readings(); !slices.Equal(got, want) {
+				t.Fatalf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+			}
+		}
+		f.heart("a", 500, 60_00)
+		expect(s, "a", "")
+		f.heart("a", 1000, 61_00)
+		expect(s, "a", "P-102")
+		f.heart("b", 1000, 61_00)
+		expect(s, "b", "")
+		try(t, f.store.EndAssignment(t.Context(), assign("P-102", 1000, 2000)))
+		f.heart("a", 1999, 62_00)
+		expect(s, "a", "P-102")
+		f.heart("a", 2000, 63_00)
+		expect(s, "a", "")
+		try(t, f.store.Assign(t.Context(), assign("P-200", 3000, storage.OpenEnd)))
+		f.commit(entry("a", 2000, vitals.SpO2, 97_00)) // completes what is stored, and is read from the store
+		expect(s, "a", "")
+		f.heart("a", 3000, 64_00)
+		expect(s, "a", "P-200")
+		want = nil
+		resumed := f.open("?device=a", nil, "Last-Event-ID", "1")
+		defer resumed.cancel()
+		expect(resumed, "a", "P-200")
+	})
+}

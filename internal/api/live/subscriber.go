@@ -238,18 +238,25 @@ func (s *subscriber) readLatest(ctx context.Context, devices []vitals.Name) erro
 		h.mu.Unlock()
 		clear(s.texts)
 		s.texts = s.texts[:0]
+		var of []news
 		for i := range devices {
 			if !access.Covers(&devices[i]) {
 				continue
 			}
-			r, found, err := h.newest(ctx, devices[i])
+			n, err := h.newest(ctx, devices[i])
 			if err != nil {
-				h.report(err)
 				return err
 			}
-			if found {
-				s.texts = append(s.texts, h.board.appendEvent(nil, id, devices[i], &r))
+			if n.found {
+				of = append(of, n)
 			}
+		}
+		worn, err := h.wornAt(ctx, of)
+		if err != nil {
+			return err
+		}
+		for i := range of {
+			s.texts = append(s.texts, h.board.appendEvent(nil, id, &of[i], worn[i].Subject))
 		}
 		h.mu.Lock()
 		same := h.board.erasures == erasures

@@ -154,7 +154,7 @@ func (d *describer) paths() object {
 		}),
 		"/v1/devices/{device}/aggregates": d.get(operation{
 			id: "listAggregates", summary: "Count, least, greatest, mean, first and last value of each sign, by time", right: "read",
-			description: "Computed from the stored readings when it is requested. Buckets without readings are left out.",
+			description: "Computed from the stored readings when it is requested. Buckets without readings are left out. A bucket in which an assignment of the device begins or ends is divided there.",
 			params: []object{
 				device, from, to,
 				{"name": "step", "in": "query", "required": true, "description": "Length of the buckets: a divisor of a day in s, m or h, such as 15m; 1d to 366d; or whole weeks, such as 1w.",

@@ -34,8 +34,10 @@ func (d *describer) schemas() object {
 	flags := object{"type": "array", "minItems": 1, "uniqueItems": true, "items": ref("schemas", "Flag")}
 	offset := object{"type": "integer", "description": "The offset from UTC with which time was sent; absent if it is unknown.",
 		"minimum": vitals.MinUTCOffsetMinutes, "maximum": vitals.MaxUTCOffsetMinutes}
+	id := object{"type": "string", "pattern": "^[A-Za-z0-9.-]{1,64}$"}
+	subject := described(id, "To whom the device was assigned at this time; absent if to nobody.")
 	reading := object{
-		"device": name, "time": instant, "gateway": name, "received": described(instant, "When the server stored the reading."), "flags": flags,
+		"device": name, "time": instant, "gateway": name, "subject": subject, "received": described(instant, "When the server stored the reading."), "flags": flags,
 		"utc_offset_minutes": offset,
 	}
 	latest, signs := object{}, object{}
@@ -45,7 +47,7 @@ func (d *describer) schemas() object {
 		signs[s.Field] = ref("schemas", "Summary")
 	}
 	summary := object{"count": some, "min": value, "max": value, "mean": described(value, "Rounded to the decimals of the sign."), "first": ref("schemas", "TimedValue"), "last": ref("schemas", "TimedValue")}
-	aggregate := object{"device": name, "from": wholeTime, "to": wholeTime, "sign": ref("schemas", "Sign")}
+	aggregate := object{"device": name, "from": wholeTime, "to": wholeTime, "subject": subject, "sign": ref("schemas", "Sign")}
 	for member, schema := range summary {
 		aggregate[member] = schema
 	}
@@ -65,13 +67,17 @@ func (d *describer) schemas() object {
 		"Sign":           oneOf(d.signNames()...),
 		"Flag":           oneOf(d.flagNames()...),
 		"TimedValue":     closed(object{"time": instant, "value": value}, "time", "value"),
-		"LatestValue":    closed(object{"time": instant, "utc_offset_minutes": offset, "value": value, "flags": flags}, "time", "value"),
+		"LatestValue":    closed(object{"time": instant, "utc_offset_minutes": offset, "value": value, "subject": subject, "flags": flags}, "time", "value"),
 		"Reading":        closed(reading, "device", "time", "received"),
 		"Readings":       closed(object{"readings": list("Reading"), "next_cursor": next, "flags_notice": notice}, "readings"),
 		"Device": closed(object{
 			"device": name, "time": described(instant, "Time of the newest reading."), "latest": oneSign, "flags_notice": notice,
-			"subject": described(str, "The subject to which the device is assigned now; not in lists."),
-			"stale":   described(flag, "true, or absent; in lists by state, sorted by age or worst first, or with counts."),
+			"assigned_now":   described(id, "To whom the device is assigned now, whoever wore it at the times of the values; absent if to nobody."),
+			"assigned_since": described(instant, "Since when it is assigned to assigned_now, or to nobody; absent if it always was. Not in lists."),
+			"assignments": described(object{"type": "array", "minItems": 1, "items": closed(object{
+				"subject": id, "from": described(instant, "Inclusive."), "to": described(instant, "Exclusive; absent if it has not ended."),
+			}, "subject", "from")}, "All assignments of the device, the oldest first; not in lists."),
+			"stale": described(flag, "true, or absent; in lists by state, sorted by age or worst first, or with counts."),
 			"worst": described(closed(object{"class": oneOf("alert", "flag", "old_flag", "silence_alert", "stale"), "sign": ref("schemas", "Sign"), "alert": str}, "class"),
 				"Why the device is where it is, worst first, with the sign whose value is the reason, or the name of the alert. Absent if nothing is wrong."),
 		}, "device", "time", "latest"),
@@ -81,7 +87,7 @@ func (d *describer) schemas() object {
 		}, "devices", "flags_notice"),
 		"Summary":   closed(summary, "count", "min", "max", "mean", "first", "last"),
 		"Aggregate": closed(aggregate, "device", "from", "to", "sign", "count", "min", "max", "mean", "first", "last"),
-		"Bucket":    closed(object{"from": wholeTime, "to": wholeTime, "signs": closed(signs)}, "from", "to", "signs"),
+		"Bucket":    closed(object{"from": wholeTime, "to": wholeTime, "subject": subject, "signs": closed(signs)}, "from", "to", "signs"),
 		"Aggregates": closed(object{"device": name, "step": step, "tz": str, "buckets": list("Bucket"), "next_cursor": next},
 			"device", "step", "tz", "buckets"),
 		"Bounds":     closed(object{"min": value, "max": value}),
@@ -114,7 +120,7 @@ func (d *describer) schemas() object {
 		"Alert": closed(object{
 			"name": str, "device": name, "sign": described(str, "JSON name of the sign; absent if the alert is about silence."), "condition": described(str, "The rule in words."),
 			"labels": object{"type": "object", "additionalProperties": str, "description": "Further labels of the rule."},
-			"since":  described(instant, "Since when it is active, by measured time."),
+			"since":  described(instant, "Since when it is active, by measured time, and not before the present assignment of the device."),
 			"ended":  described(instant, "In live readings only: when it ended, by the server's clock."),
 		}, "name", "device", "condition", "since"),
 		"Session": closed(object{

@@ -1,6 +1,7 @@
 package query
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"math/bits"
@@ -71,9 +72,10 @@ func (b *bucket) add(records []storage.Record, toUnixMs int64) int {
 // WriteAggregates computes the buckets of a from the stored readings, and writes those that
 // have any to w, like [WriteReadings]. The page counts buckets.
 //
-// A bucket at the edge of the range has the readings inside of the range only.
+// A bucket at the edge of the range has the readings inside of the range only. One in which another subject
+// begins to wear the device, or nobody, is divided there: no bucket has values of two.
 func WriteAggregates(ctx context.Context, w io.Writer, reader Reader, a Aggregation, signs *vitals.Signs) (Page, error) {
-	p := &aggregator{textBuffer: textBuffer{w: w}, Aggregation: a, signs: signs, clock: localClock{zone: a.Zone}}
+	p := &aggregator{textBuffer: textBuffer{w: w}, Aggregation: a, signs: signs, clock: localClock{zone: a.Zone}, worn: wearing{all: a.Assigned}}
 	p.text = p.appendHead(make([]byte, 0, 2*flushBytes))
 	if err := scan(ctx, reader, a.Range, chunkRecords, p.add); err != nil {
 		return p.page, err
@@ -94,6 +96,9 @@ type aggregator struct {
 	page    Page
 	buckets *calendar // nil before the first record
 	current bucket    // has at least one record
+	worn    wearing   // of current
+
+	fromMs, toMs int64 // of current: the part of the bucket of the calendar that lies in the span of worn
 }
 
 // add adds records, and writes the buckets that they complete. It returns false if the page is full,
@@ -103,10 +108,10 @@ func (p *aggregator) add(records []storage.Record) (more bool, err error) {
 		switch t := records[0].TimeUnixMs; {
 		case p.buckets == nil:
 			p.buckets = newCalendar(t, p.StepMs, p.Zone)
-		case t >= p.buckets.toMs:
+		case t >= p.toMs:
 			p.end()
 			if p.page.Readings == p.Limit {
-				p.page.Cursor = string(appendMsCursor(nil, cursorBucket, p.buckets.toMs))
+				p.page.Cursor = string(appendMsCursor(nil, cursorBucket, p.toMs))
 				return false, nil
 			}
 			if err := p.flush(flushBytes); err != nil {
@@ -114,7 +119,9 @@ func (p *aggregator) add(records []storage.Record) (more bool, err error) {
 			}
 			p.buckets.seek(t)
 		}
-		records = records[p.current.add(records, p.buckets.toMs):]
+		p.worn.seek(records[0].TimeUnixMs)
+		p.fromMs, p.toMs = max(p.buckets.fromMs, p.worn.now.FromUnixMs), min(p.buckets.toMs, p.worn.now.ToUnixMs)
+		records = records[p.current.add(records, p.toMs):]
 	}
 	return true, nil
 }
@@ -135,7 +142,7 @@ func (p *aggregator) appendHead(dst []byte) []byte {
 		dst = append(append(dst, `","tz":"`...), p.clock.zone.String()...) // neither needs escapes
 		return append(dst, `","buckets":[`...)
 	case CSV:
-		return append(dst, "device,from,to,sign,count,min,max,mean,first_time,first,last_time,last\r\n"...)
+		return append(dst, "device,from,to,subject,sign,count,min,max,mean,first_time,first,last_time,last\r\n"...)
 	}
 	return dst
 }
@@ -185,16 +192,17 @@ func (p *aggregator) appendBucket(dst []byte) []byte {
 	return dst
 }
 
-// appendBounds appends the bounds of the current bucket as members of JSON.
+// appendBounds appends the bounds of the current bucket and its subject as members of JSON.
 func (p *aggregator) appendBounds(dst []byte) []byte {
-	dst = p.appendBound(append(dst, `"from":"`...), p.buckets.fromMs)
-	return append(p.appendBound(append(dst, `","to":"`...), p.buckets.toMs), '"')
+	dst = p.appendBound(append(dst, `"from":"`...), p.fromMs)
+	dst = append(p.appendBound(append(dst, `","to":"`...), p.toMs), '"')
+	return appendSubject(dst, "subject", p.worn.now.Subject)
 }
 
-// appendBound appends a bound, which is a whole second, in the zone of the buckets.
+// appendBound appends a bound, which is a whole second unless it is that of an assignment, in the zone of the buckets.
 func (p *aggregator) appendBound(dst []byte, unixMs int64) []byte {
-	dst = p.clock.appendWall(dst, unixMs)
-	return append(dst[:len(dst)-len(".000")], p.clock.suffix...)
+	dst = bytes.TrimSuffix(p.clock.appendWall(dst, unixMs), []byte(".000"))
+	return append(dst, p.clock.suffix...)
 }
 
 // appendTime appends the time of a reading in the zone of the buckets.
@@ -236,8 +244,9 @@ func (p *aggregator) appendSummary(dst []byte, d *vitals.Definition, s *summary)
 // appendRow appends a summary as a CSV row. No cell needs quotes.
 func (p *aggregator) appendRow(dst []byte, d *vitals.Definition, s *summary) []byte {
 	dst = p.Range.Device.AppendTo(dst)
-	dst = p.appendBound(append(dst, ','), p.buckets.fromMs)
-	dst = p.appendBound(append(dst, ','), p.buckets.toMs)
+	dst = p.appendBound(append(dst, ','), p.fromMs)
+	dst = p.appendBound(append(dst, ','), p.toMs)
+	dst = append(append(dst, ','), p.worn.now.Subject...)
 	dst = append(append(dst, ','), d.Field...)
 	dst = strconv.AppendInt(append(dst, ','), s.count, 10)
 	for _, v := range [...]vitals.Value{s.min, s.max, s.mean()} {

@@ -18,11 +18,11 @@ type Lister interface {
 	WalkDevices(ctx context.Context, visit func(some []storage.Device)) error
 }
 
-// appendDevice appends a device as a JSON object: the time of its newest reading, and
-// the latest value of each sign with its time, the offset from UTC of that and its flags.
+// appendDevice appends a device as a JSON object: the time of its newest reading, the latest value of each
+// sign with its time, the offset from UTC of that, the subject of that time and its flags, and the subject now.
 //
-//	{"device":"ppg-1","time":"…","latest":{"spo2_pct":{"value":97.5,"time":"…"}}}
-func appendDevice(dst []byte, d *storage.Device, limits *vitals.FlagLimits) []byte {
+//	{"device":"ppg-1","time":"…","latest":{"spo2_pct":{"value":97.5,"time":"…","subject":"P-1"}},"assigned_now":"P-2"}
+func appendDevice(dst []byte, d *storage.Device, limits *vitals.FlagLimits, assigned []storage.Assignment, nowUnixMs int64) []byte {
 	dst = append(dst, `{"device":"`...)
 	dst = d.Name.AppendTo(dst)
 	dst = append(dst, `","time":"`...)
@@ -46,9 +46,10 @@ func appendDevice(dst []byte, d *storage.Device, limits *vitals.FlagLimits) []by
 		if minutes, ok := latest.UTCOffset.Minutes(); ok {
 			dst = strconv.AppendInt(append(dst, `,"utc_offset_minutes":`...), int64(minutes), 10)
 		}
+		dst = appendSubject(dst, "subject", storage.SubjectAt(assigned, latest.TimeUnixMs))
 		dst = append(appendFlags(dst, limits.Signs, flags[s]), '}')
 	}
-	return append(dst, "}}"...)
+	return append(appendSubject(append(dst, '}'), "assigned_now", storage.SubjectAt(assigned, nowUnixMs)), '}')
 }
 
 // deviceFlags returns the flags of each latest value. The difference of a pair is computed

@@ -195,9 +195,12 @@ func (c *stateCounts) add(s state) {
 	c.flagged += int(s & flagged / flagged)
 }
 
+// shown returns the devices of the page.
+func (f *fleet) shown() []storage.Device { return f.page[:min(len(f.page), f.q.limit)] }
+
 // appendTo appends the page as JSON.
-func (f *fleet) appendTo(dst []byte) []byte {
-	page := f.page[:min(len(f.page), f.q.limit)]
+func (f *fleet) appendTo(dst []byte, assigned map[vitals.Name][]storage.Assignment, nowUnixMs int64) []byte {
+	page := f.shown()
 	f.alerts = f.h.alertsOf(page, f.alerts, f.q.sort)
 	dst = append(dst, `{"devices":[`...)
 	for i := range page {
@@ -205,7 +208,7 @@ func (f *fleet) appendTo(dst []byte) []byte {
 			dst = append(dst, ',')
 		}
 		d := &page[i]
-		dst = appendDevice(append(dst, '\n'), d, &f.h.opt.Flags)
+		dst = appendDevice(append(dst, '\n'), d, &f.h.opt.Flags, assigned[d.Name], nowUnixMs)
 		if f.q.needsAll() && f.stateOf(d)&stale != 0 {
 			dst = append(dst[:len(dst)-1], `,"stale":true}`...)
 		}

@@ -49,7 +49,7 @@ func (f Format) ContentType() string { return contentTypes[f] }
 // allocate otherwise.
 //
 // In every format, a record consists of the device, the time, the offset, the values, the
-// gateway, the time of receipt, and the flags. The encoder keeps the texts that consecutive
+// gateway, the subject of its time, the time of receipt, and the flags. The encoder keeps the texts that consecutive
 // records usually share.
 type encoder struct {
 	format Format
@@ -59,22 +59,24 @@ type encoder struct {
 	columns uint32 // the signs that have a column of CSV
 
 	measured clock // appends the device and the time of a record
-	received clock // appends the gateway and the time of receipt
+	received clock // appends the gateway, the subject and the time of receipt
 
 	offset     vitals.UTCOffset // of the last record
 	offsetText []byte           // from its time to its values
 	gateway    *vitals.Name     // of the last record
+	worn       wearing
 }
 
-// newEncoder returns an encoder of a device's records.
-func newEncoder(format Format, device vitals.Name, signs *vitals.Signs, flags *vitals.FlagLimits) *encoder {
+// newEncoder returns an encoder of a device's records, given its assignments.
+func newEncoder(format Format, device vitals.Name, assigned []storage.Assignment, signs *vitals.Signs, flags *vitals.FlagLimits) *encoder {
 	e := &encoder{
 		format:     format,
 		signs:      signs,
 		flags:      flags,
 		columns:    signs.Known(),
 		offsetText: make([]byte, 0, 32),
-		received:   clock{text: make([]byte, 0, 64+vitals.MaxNameBytes)},
+		received:   clock{text: make([]byte, 0, 64+2*vitals.MaxNameBytes)},
+		worn:       wearing{all: assigned},
 	}
 	text := make([]byte, 0, 64+vitals.MaxNameBytes)
 	if format == CSV {
@@ -107,19 +109,22 @@ func (e *encoder) setOffset(offset vitals.UTCOffset) {
 	e.offsetText = text
 }
 
-// setGateway sets the gateway that the encoder appends; nil means none.
+// setGateway sets the gateway that the encoder appends, before the subject; nil means none.
 func (e *encoder) setGateway(gateway *vitals.Name) {
 	e.gateway = gateway
 	text := e.received.text[:0]
 	switch {
 	case e.format == CSV && gateway == nil:
-		text = append(text, ",,"...)
+		text = append(text, ',')
 	case e.format == CSV:
-		text = append(gateway.AppendTo(append(text, ',')), ',')
-	case gateway == nil:
-		text = append(text, `,"received":"`...)
-	default:
-		text = append(gateway.AppendTo(append(text, `,"gateway":"`...)), `","received":"`...)
+		text = gateway.AppendTo(append(text, ','))
+	case gateway != nil:
+		text = append(gateway.AppendTo(append(text, `,"gateway":"`...)), '"')
+	}
+	if e.format == CSV {
+		text = append(append(append(text, ','), e.worn.now.Subject...), ',')
+	} else {
+		text = append(appendSubject(text, "subject", e.worn.now.Subject), `,"received":"`...)
 	}
 	e.received.setText(text)
 }
@@ -134,7 +139,7 @@ func (e *encoder) AppendHead(dst []byte) []byte {
 		for s := range vitals.InOrder(e.columns) {
 			dst = append(append(dst, ','), e.signs.Field(s)...)
 		}
-		dst = append(dst, ",gateway,received"...)
+		dst = append(dst, ",gateway,subject,received"...)
 		if e.flags != nil {
 			dst = append(dst, ",flags"...)
 		}
@@ -150,7 +155,7 @@ func (e *encoder) AppendRecord(dst []byte, r *storage.Record, first bool) []byte
 	if r.UTCOffset != e.offset {
 		e.setOffset(r.UTCOffset)
 	}
-	if g := e.gateway; r.Gateway != g && (r.Gateway == nil || g == nil || *r.Gateway != *g) {
+	if g := e.gateway; e.worn.seek(r.TimeUnixMs) || r.Gateway != g && (r.Gateway == nil || g == nil || *r.Gateway != *g) {
 		e.setGateway(r.Gateway)
 	}
 	if e.format == JSON {
@@ -184,10 +189,11 @@ func (e *encoder) AppendRecord(dst []byte, r *storage.Record, first bool) []byte
 	}
 }
 
-// AppendReading appends a reading of a device as in a JSON page of readings. The names of its
-// flags are left out if flags is nil.
-func AppendReading(dst []byte, device vitals.Name, r *storage.Record, signs *vitals.Signs, flags *vitals.FlagLimits) []byte {
-	dst = newEncoder(NDJSON, device, signs, flags).AppendRecord(dst, r, true)
+// AppendReading appends a reading of a device, and of the subject of its time, as in a JSON page of readings. The
+// names of its flags are left out if flags is nil.
+func AppendReading(dst []byte, device vitals.Name, subject storage.Subject, r *storage.Record, signs *vitals.Signs, flags *vitals.FlagLimits) []byte {
+	always := []storage.Assignment{{Subject: subject, ToUnixMs: storage.OpenEnd}}
+	dst = newEncoder(NDJSON, device, always, signs, flags).AppendRecord(dst, r, true)
 	return dst[:len(dst)-1] // without the line's end
 }
 

@@ -19,9 +19,6 @@ type Options struct {
 	Flags  vitals.FlagLimits // the signs, by default the built-in ones, and which values are flagged as unusual
 	Limits vitals.Limits     // which readings are accepted, for clients that ask
 
-	// Subjects, if not nil, knows to which subjects devices are assigned.
-	Subjects Assigner
-
 	// Alerts, if not nil, sets alerts[i] to the first active alert of devices[i], by the place of its rule: one about
 	// a sign if there is one. Devices without active alerts are left as they are.
 	Alerts func(devices []storage.Device, alerts []ActiveAlert)
@@ -32,11 +29,6 @@ type Options struct {
 
 	// Now returns the time; default time.Now.
 	Now func() time.Time
-}
-
-// An Assigner returns the assignments of a device to subjects.
-type Assigner interface {
-	DeviceAssignments(ctx context.Context, device vitals.Name) ([]storage.Assignment, error)
 }
 
 // A Handler serves the read API. Its methods are http.HandlerFuncs for GET and HEAD.
@@ -96,16 +88,22 @@ func (h *Handler) Devices(w http.ResponseWriter, r *http.Request) {
 		h.opt.Fail(w, r, err)
 		return
 	}
-	f, err := h.newFleet(r.Context(), q, h.opt.Now().UnixMilli())
+	now := h.opt.Now().UnixMilli()
+	f, err := h.newFleet(r.Context(), q, now)
 	if err != nil {
 		h.opt.Fail(w, r, err)
 		return
 	}
-	WriteObject(w, r, f.appendTo(make([]byte, 0, 512*len(f.page)+256)))
+	assigned, err := h.opt.assignedTo(r.Context(), f.shown(), now)
+	if err != nil {
+		h.opt.Fail(w, r, err)
+		return
+	}
+	WriteObject(w, r, f.appendTo(make([]byte, 0, 512*len(f.page)+256), assigned, now))
 }
 
 // Device serves GET /v1/devices/{device}: the latest value of each sign with its time, and the
-// subject to which the device is assigned now. Who may read what the device measures may see it.
+// assignments of the device. Clients that may read what the device measures may see them.
 func (h *Handler) Device(w http.ResponseWriter, r *http.Request) {
 	r = WithoutCancel(r)
 	device, _, leave, ok := h.authorizeDevice(w, r)
@@ -122,19 +120,14 @@ func (h *Handler) Device(w http.ResponseWriter, r *http.Request) {
 		h.opt.Fail(w, r, err)
 		return
 	}
-	text := appendDevice(make([]byte, 0, 1024), &d, &h.opt.Flags)
-	text = text[:len(text)-1] // the rest goes inside
-	if h.opt.Subjects != nil {
-		all, err := h.opt.Subjects.DeviceAssignments(r.Context(), device)
-		if err != nil {
-			h.opt.Fail(w, r, err)
-			return
-		}
-		if subject := storage.SubjectAt(all, h.opt.Now().UnixMilli()); subject != "" {
-			text = append(append(append(text, `,"subject":"`...), subject...), '"')
-		}
+	all, err := h.opt.assignments(r.Context(), device)
+	if err != nil {
+		h.opt.Fail(w, r, err)
+		return
 	}
-	text = append(appendNotice(text), "}\n"...)
+	now := h.opt.Now().UnixMilli()
+	text := appendDevice(make([]byte, 0, 1024), &d, &h.opt.Flags, all, now)
+	text = append(appendNotice(appendAssignments(text[:len(text)-1], all, now)), "}\n"...)
 	WriteObject(w, r, text)
 }
 
@@ -235,6 +228,9 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, formats Format,
 	write := func(out io.Writer) (err error) {
 		if r.Method == http.MethodHead {
 			_, err = h.reader.Latest(r.Context(), device)
+			return err
+		}
+		if q.Assigned, err = h.opt.assignments(r.Context(), device); err != nil {
 			return err
 		}
 		written, err = p.write(r.Context(), out, h)

@@ -104,17 +104,17 @@ func TestFormats(t *testing.T) {
 	first := `{"device":"a","time":"1970-01-01T00:00:01.000Z","spo2_pct":69,"heart_rate_bpm":54.9,"gateway":"g",` + received
 	second := `{"device":"a","time":"1970-01-01T00:00:02.000Z","systolic_mmhg":120,"diastolic_mmhg":80,"resting_heart_rate_bpm":58,` + received + `}`
 	flags := `,"flags":["spo2_pct outside validated range","spo2_pct low"]}`
-	const columns = "device,time,utc_offset_minutes,systolic_mmhg,diastolic_mmhg,spo2_pct,heart_rate_bpm,resting_heart_rate_bpm,respiratory_rate_bpm,body_temperature_c,body_weight_kg,glucose_mg_dl,glucose_mmol_l,pulse_rate_bpm,gateway,received"
+	const columns = "device,time,utc_offset_minutes,systolic_mmhg,diastolic_mmhg,spo2_pct,heart_rate_bpm,resting_heart_rate_bpm,respiratory_rate_bpm,body_temperature_c,body_weight_kg,glucose_mg_dl,glucose_mmol_l,pulse_rate_bpm,gateway,subject,received"
 	for _, tt := range []struct{ name, query, accept, wantType, want string }{
 		{"JSON", "", "", "application/json", "{\"readings\":[\n" + first + flags + ",\n" + second + "\n],\"flags_notice\":\"" + vitals.FlagNotice + "\"}\n"},
 		{"JSON without flags", "?flags=false", "", "application/json", "{\"readings\":[\n" + first + "},\n" + second + "\n]}\n"},
 		{"NDJSON", "?format=ndjson", "", "application/x-ndjson", first + flags + "\n" + second + "\n"},
 		{"NDJSON by Accept", "", "application/x-ndjson", "application/x-ndjson", first + flags + "\n" + second + "\n"},
 		{"CSV by Accept", "?flags=false", "text/csv;q=0.9, text/html", "text/csv; charset=utf-8; header=present",
-			columns + "\r\na,1970-01-01T00:00:01.000Z,,,,69,54.9,,,,,,,,g,2027-01-15T08:00:00.000Z\r\n" +
-				"a,1970-01-01T00:00:02.000Z,,120,80,,,58,,,,,,,,2027-01-15T08:00:00.000Z\r\n"},
+			columns + "\r\na,1970-01-01T00:00:01.000Z,,,,69,54.9,,,,,,,,g,,2027-01-15T08:00:00.000Z\r\n" +
+				"a,1970-01-01T00:00:02.000Z,,120,80,,,58,,,,,,,,,2027-01-15T08:00:00.000Z\r\n"},
 		{"CSV", "?format=csv&to=2000", "application/json", "text/csv; charset=utf-8; header=present",
-			columns + ",flags\r\na,1970-01-01T00:00:01.000Z,,,,69,54.9,,,,,,,,g,2027-01-15T08:00:00.000Z,spo2_pct outside validated range;spo2_pct low\r\n"},
+			columns + ",flags\r\na,1970-01-01T00:00:01.000Z,,,,69,54.9,,,,,,,,g,,2027-01-15T08:00:00.000Z,spo2_pct outside validated range;spo2_pct low\r\n"},
 		{"descending", "?order=desc&limit=1&format=ndjson", "", "application/x-ndjson", second + "\n"},
 		{"from is inclusive", "?from=2000&format=ndjson", "", "application/x-ndjson", second + "\n"},
 		{"to is exclusive", "?to=1970-01-01T01:00:02%2B01:00&flags=false&format=ndjson", "", "application/x-ndjson", first + "}\n"},

@@ -47,6 +47,7 @@ func parquetSchema(signs []*vitals.Definition, flags bool) *parquet.Schema {
 		add((*float64)(nil), d.Field+",optional,dict")
 	}
 	add((*string)(nil), "gateway,optional,dict")
+	add((*string)(nil), "subject,optional,dict")
 	add(int64(0), "received,timestamp(millisecond:utc),delta")
 	if flags {
 		add((*string)(nil), "flags,optional,dict") // as in CSV
@@ -65,15 +66,18 @@ type parquetSink struct {
 	rows   []parquet.Row
 	names  map[vitals.Name][]byte    // of gateways; fewer than maxGateways between calls
 	flags  map[vitals.FlagSet][]byte // texts of flags
+	worn   wearing
+	wearer []byte // the subject of worn
 }
 
-func newParquetSink(w io.Writer, device vitals.Name, signs *vitals.Signs, limits *vitals.FlagLimits) *parquetSink {
+func newParquetSink(w io.Writer, device vitals.Name, assigned []storage.Assignment, signs *vitals.Signs, limits *vitals.FlagLimits) *parquetSink {
 	p := &parquetSink{
 		device: parquet.ByteArrayValue(device.AppendTo(nil)),
 		signs:  signs,
 		limits: limits,
 		names:  map[vitals.Name][]byte{},
 		flags:  map[vitals.FlagSet][]byte{},
+		worn:   wearing{all: assigned},
 	}
 	for s, d := range signs.All() {
 		p.number, p.of = append(p.number, s), append(p.of, d)
@@ -139,6 +143,10 @@ func (p *parquetSink) appendRow(row parquet.Row, r *storage.Record) parquet.Row 
 		}
 		optional(parquet.ByteArrayValue(name), true)
 	}
+	if p.worn.seek(r.TimeUnixMs) {
+		p.wearer = []byte(p.worn.now.Subject)
+	}
+	optional(parquet.ByteArrayValue(p.wearer), p.worn.now.Subject != "")
 	required(parquet.Int64Value(r.ReceivedUnixMs))
 	if p.limits != nil {
 		set := p.limits.Flags(&r.Values)

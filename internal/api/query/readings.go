@@ -25,6 +25,8 @@ type Selection struct {
 	Format  Format
 	NoFlags bool // omit flags
 
+	Assigned []storage.Assignment // of the device: whose readings these are
+
 	Only vitals.FlagSet // only readings with at least one of these flags; none means all
 }
 
@@ -71,12 +73,12 @@ func WriteReadings(ctx context.Context, w io.Writer, reader Reader, q Selection,
 	var points *omh.Encoder
 	switch q.Format {
 	case Parquet:
-		out = newParquetSink(w, q.Range.Device, signs, limits)
+		out = newParquetSink(w, q.Range.Device, q.Assigned, signs, limits)
 	case OMH:
 		points = omh.NewEncoder(q.Range.Device, signs)
 		out = newTextSink(w, points)
 	default:
-		out = newTextSink(w, newEncoder(q.Format, q.Range.Device, signs, limits))
+		out = newTextSink(w, newEncoder(q.Format, q.Range.Device, q.Assigned, signs, limits))
 	}
 	lastUnixMs := int64(0)
 	err := scan(ctx, reader, q.Range, chunk, func(records []storage.Record) (more bool, err error) {

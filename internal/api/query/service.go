@@ -27,6 +27,9 @@ type Service struct {
 	// Param returns a variable in the request's path, such as "device".
 	Param func(r *http.Request, name string) string
 
+	// Subjects, if not nil, knows to which subjects devices are assigned.
+	Subjects Assigner
+
 	// Gate authorizes requests. If nil, every request may read everything.
 	Gate *gate.Gate
 

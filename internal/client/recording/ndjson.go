@@ -19,7 +19,7 @@ const maxLineBytes = 64 << 10
 
 // added lists the members that the server adds to exported readings. They are removed
 // on import. The slice is never modified.
-var added = []string{"received", "flags"}
+var added = []string{"subject", "received", "flags"}
 
 // An ndjsonReader is the Reader of an NDJSON file.
 type ndjsonReader struct {
@@ -35,7 +35,7 @@ type ndjsonReader struct {
 
 // NewNDJSON returns a Reader for NDJSON: one reading as a JSON object per line, as the
 // server accepts and exports them. The member "utc_offset_minutes" of an export becomes the
-// offset of the time; "received" and "flags" are ignored; other unknown members are errors. A line
+// offset of the time; "subject", "received" and "flags" are ignored; other unknown members are errors. A line
 // of [AppendRejected] is the row in it.
 func NewNDJSON(r io.Reader, opt Options) Reader {
 	signs := opt.signs()

@@ -16,6 +16,8 @@ type Device struct {
 	Name   string            `json:"device"`
 	Time   time.Time         `json:"time"`   // of the newest reading
 	Latest map[string]Latest `json:"latest"` // by the JSON field of the sign
+
+	AssignedNow string `json:"assigned_now,omitempty"` // the subject
 }
 
 // A Latest is the latest value of one sign.
@@ -23,13 +25,16 @@ type Latest struct {
 	Value     jsontext.Value `json:"value"` // a number, as the server sent it
 	Time      time.Time      `json:"time"`
 	UTCOffset *int           `json:"utc_offset_minutes,omitempty"` // with which the time was sent; nil means unknown
+	Subject   string         `json:"subject,omitempty"`            // to which the device was assigned at Time
 	Flags     []string       `json:"flags,omitempty"`
 }
 
 // clean makes the texts of d printable.
 func (d *Device) clean() {
-	d.Name = printable(d.Name)
-	for _, latest := range d.Latest {
+	d.Name, d.AssignedNow = printable(d.Name), printable(d.AssignedNow)
+	for field, latest := range d.Latest {
+		latest.Subject = printable(latest.Subject)
+		d.Latest[field] = latest
 		for i := range latest.Flags {
 			latest.Flags[i] = printable(latest.Flags[i])
 		}

@@ -85,6 +85,22 @@ func (j *subjects) DeviceAssignments(ctx context.Context, device vitals.Name) (a
 	return all, err
 }
 
+// VisitAssignments implements [storage.Subjects].
+func (j *subjects) VisitAssignments(ctx context.Context, devices []vitals.Name, visit func(*storage.Assignment)) error {
+	return j.readAssignments(ctx, func(v *view) error {
+		for i := range devices {
+			all, err := assign.Of(v, &devices[i])
+			if err != nil {
+				return err
+			}
+			for i := range all {
+				visit(&all[i])
+			}
+		}
+		return nil
+	})
+}
+
 // SubjectAssignments implements [storage.Subjects].
 func (j *subjects) SubjectAssignments(ctx context.Context, subject storage.Subject) (all []storage.Assignment, err error) {
 	if _, err := storage.ParseSubject(string(subject)); err != nil {

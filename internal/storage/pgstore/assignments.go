@@ -149,15 +149,22 @@ func (s *subjects) lockAssignments(tx pgx.Tx, device *vitals.Name) ([]storage.As
 // Conditions and orders of queryAssignments.
 const (
 	assignmentsOfDevice  = "WHERE device = $1 ORDER BY from_ms"
+	assignmentsOfDevices = "WHERE device = ANY($1)"
 	assignmentsOfSubject = "WHERE subject = $1 ORDER BY device, from_ms"
 	assignmentsAfter     = "WHERE (device, from_ms) > ($1, $2) ORDER BY device, from_ms LIMIT $3"
 )
 
 // queryAssignments returns the assignments that a query finds.
 func (s *subjects) queryAssignments(ctx context.Context, q querier, which string, args ...any) (all []storage.Assignment, err error) {
+	err = s.visitAssignments(ctx, q, func(a *storage.Assignment) { all = append(all, *a) }, which, args...)
+	return all, err
+}
+
+// visitAssignments calls visit with the assignments that a query finds.
+func (s *subjects) visitAssignments(ctx context.Context, q querier, visit func(*storage.Assignment), which string, args ...any) error {
 	rows, err := q.Query(ctx, s.sql.of("SELECT device, subject, from_ms, to_ms FROM SCHEMA.assignments "+which), args...)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var device string
 	var a storage.Assignment
@@ -165,15 +172,30 @@ func (s *subjects) queryAssignments(ctx context.Context, q querier, which string
 		if a.Device, err = vitals.ParseName(device); err != nil || a.Validate() != nil {
 			return fmt.Errorf("%w: an assignment is not valid", storage.ErrCorrupt)
 		}
-		all = append(all, a)
+		visit(&a)
 		return nil
 	})
-	return all, err
+	return err
 }
 
 // DeviceAssignments implements [storage.Subjects].
 func (s *subjects) DeviceAssignments(ctx context.Context, device vitals.Name) ([]storage.Assignment, error) {
 	return s.readAssignments(ctx, assignmentsOfDevice, device.String())
+}
+
+// VisitAssignments implements [storage.Subjects].
+func (s *subjects) VisitAssignments(ctx context.Context, devices []vitals.Name, visit func(*storage.Assignment)) error {
+	names := make([]string, len(devices))
+	for i := range devices {
+		names[i] = devices[i].String()
+	}
+	err := s.reading(ctx, func(ctx context.Context) error {
+		return s.visitAssignments(ctx, s.read, visit, assignmentsOfDevices, names)
+	})
+	if err != nil {
+		return fmt.Errorf("read assignments: %w", err)
+	}
+	return nil
 }
 
 // SubjectAssignments implements [storage.Subjects].

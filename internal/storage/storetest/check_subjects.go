@@ -36,6 +36,15 @@ func wantAssignments(t tb, s storage.Subjects, want *assignments, size int) {
 		got, err := s.DeviceAssignments(ctx, mustName(device))
 		compare("those of "+device, got, err, func(a *storage.Assignment) bool { return a.Device == mustName(device) })
 	}
+	some := []vitals.Name{mustName(randomDevices[0]), mustName("none"), mustName(randomDevices[1])}
+	visited := &assignments{}
+	err := s.VisitAssignments(ctx, some, func(a *storage.Assignment) {
+		if !slices.Contains(visited.all, *a) {
+			visited.all = append(visited.all, *a)
+		}
+	})
+	ofSome := func(a *storage.Assignment) bool { return slices.Contains(some, a.Device) }
+	compare("those of some devices", visited.of(func(*storage.Assignment) bool { return true }), err, ofSome)
 	for _, subject := range randomSubjects {
 		got, err := s.SubjectAssignments(ctx, subject)
 		compare("those of subject "+string(subject), got, err, func(a *storage.Assignment) bool { return a.Subject == subject })

@@ -120,6 +120,15 @@ func (m *Memory) DeviceAssignments(ctx context.Context, device vitals.Name) ([]s
 	return m.assignments(ctx, func(a *storage.Assignment) bool { return a.Device == device })
 }
 
+// VisitAssignments implements [storage.Subjects].
+func (m *Memory) VisitAssignments(ctx context.Context, devices []vitals.Name, visit func(*storage.Assignment)) error {
+	all, err := m.assignments(ctx, func(a *storage.Assignment) bool { return slices.Contains(devices, a.Device) })
+	for i := range all {
+		visit(&all[i])
+	}
+	return err
+}
+
 // SubjectAssignments implements [storage.Subjects].
 func (m *Memory) SubjectAssignments(ctx context.Context, subject storage.Subject) ([]storage.Assignment, error) {
 	return m.assignments(ctx, func(a *storage.Assignment) bool { return a.Subject == subject })

@@ -59,11 +59,12 @@ export class Alerts {
     const key = (b) => JSON.stringify([b.name, b.device, b.sign, b.labels]);
     const others = this.active.filter((b) => key(b) !== key(a));
     this.#others = this.#others.filter((b) => key(b) !== key(a));
-    if (others.length < this.active.length || a.ended && this.#total > this.active.length) this.#total--; // it was listed, or not
+    const listed = others.length < this.active.length;
+    if (listed || a.ended && this.#total > this.active.length) this.#total--; // it was listed, or not
     if (!a.ended) this.#total++;
     this.active = a.ended ? others : [a, ...others.slice(0, most - 1)];
     this.unsure ||= this.#total > this.active.length;
-    if (a.ended && this.device !== "") this.#ended = [...this.#ended.slice(1 - most), a];
+    if (a.ended && listed && this.device !== "") this.#ended = [...this.#ended.slice(1 - most), a];
     this.#soon ||= requestAnimationFrame(() => this.#show());
   }
 

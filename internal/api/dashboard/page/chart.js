@@ -21,8 +21,9 @@ const ready = new Promise((done, failed) => {
 });
 
 // withGaps returns columns with an empty point in each gap: where the distance of two points
-// is more than some times the usual one, and more than leastS.
-export function withGaps(xs, columns, times, leastS) {
+// is more than some times the usual one, and more than leastS. Where another subject's values
+// begin, the line ends, too.
+export function withGaps(xs, columns, times, leastS, worn = []) {
   const steps = [];
   for (let i = 1; i < xs.length; i++) steps.push(xs[i] - xs[i - 1]);
   const sorted = Float64Array.from(steps).sort();
@@ -30,11 +31,12 @@ export function withGaps(xs, columns, times, leastS) {
   const outX = [], out = columns.map(() => []);
   let gaps = 0;
   for (let i = 0; i < xs.length; i++) {
-    if (i > 0 && xs[i] - xs[i - 1] > limit) {
+    const gap = i > 0 && xs[i] - xs[i - 1] > limit;
+    if (gap || i > 0 && worn.some((w) => xs[i - 1] < w.from && w.from <= xs[i])) {
       outX.push((xs[i] + xs[i - 1]) / 2);
       for (const c of out) c.push(null);
-      gaps++;
     }
+    if (gap) gaps++;
     outX.push(xs[i]);
     columns.forEach((c, k) => out[k].push(c[i]));
   }
@@ -46,6 +48,7 @@ export function withGaps(xs, columns, times, leastS) {
 //   xs (Unix s), lines: [{ label, values, min?, max? }] with arrays as long as xs,
 //   paired: whether the two lines are marks of one measurement,
 //   flags and, if there are any, alerts: [{ from, to, text }] in Unix s, leastGapS, bucket (text) if lines are means,
+//   worn, if known: [{ subject, from, to }] in Unix s, all spans of the range: by whom the device was worn,
 //   zero: whether the axis begins at 0,
 //   onZoom(from, to).
 export class Chart {
@@ -73,7 +76,7 @@ export class Chart {
   // draw shows other data under the same title.
   async draw(shown) {
     this.shown = shown;
-    this.data = withGaps(shown.xs, shown.lines.flatMap((l) => (l.min ? [l.max, l.min, l.values] : [l.values])), shown.bucket ? 1.5 : 3, shown.leastGapS);
+    this.data = withGaps(shown.xs, shown.lines.flatMap((l) => (l.min ? [l.max, l.min, l.values] : [l.values])), shown.bucket ? 1.5 : 3, shown.leastGapS, shown.worn);
     this.summary.textContent = this.#words();
     if (this.details.open) this.#table();
     await ready;
@@ -100,10 +103,19 @@ export class Chart {
     this.#plot = null;
   }
 
+  // #changes: whether another subject, or nobody, begins to wear the device in the range.
+  get #changes() {
+    return this.shown.worn?.length > 1;
+  }
+
+  #who(x) {
+    return this.shown.worn.find((w) => x >= w.from && x < w.to)?.subject ?? "";
+  }
+
   #words() {
     const s = this.shown;
     if (s.lines.every((l) => l.values.every((v) => v === null))) return "No values in this range.";
-    const texts = s.lines.map((l) => {
+    const ofLine = (l) => {
       const known = l.values.filter((v) => v !== null);
       const low = (l.min ?? l.values).reduce((a, v) => (v !== null && v < a ? v : a), Infinity);
       const high = (l.max ?? l.values).reduce((a, v) => (v !== null && v > a ? v : a), -Infinity);
@@ -112,6 +124,12 @@ export class Chart {
       if (n === 1) return `${l.label}: 1 value, ${number(low)} ${s.unit}`;
       const mean = (l.counts ? l.values.reduce((a, v, i) => a + v * l.counts[i], 0) : known.reduce((a, v) => a + v, 0)) / n;
       return `${l.label}: ${counted(n, "value")} from ${number(low)} to ${number(high)} ${s.unit}, mean ${number(Math.round(mean * 10) / 10)}`;
+    };
+    // Values of different subjects have no mean in common.
+    const texts = !this.#changes ? s.lines.map(ofLine) : s.worn.filter((w) => w.subject !== "nobody" || s.xs.some((x) => x >= w.from && x < w.to)).map((w) => {
+      const part = (all) => all?.filter((v, i) => s.xs[i] >= w.from && s.xs[i] < w.to);
+      return `${w.subject}, ${w.from < s.from ? "" : "from " + timeText(w.from * 1000, s.zone) + ", "}` +
+        s.lines.map((l) => ofLine({ label: l.label, values: part(l.values), min: part(l.min), max: part(l.max), counts: part(l.counts) })).join(", ");
     });
     const leftOut = s.leftOut ? `, ${counted(s.leftOut, "value")} left out, which the device disowns` : "";
     const gaps = (this.data.gaps === 0 ? "No gaps" : counted(this.data.gaps, "gap")) + leftOut;
@@ -124,7 +142,7 @@ export class Chart {
   #table() {
     const s = this.shown;
     if (!this.details.open) return this.rows.replaceChildren();
-    const heads = ["Time", ...s.lines.flatMap((l) => (l.min ? [`${l.label}: mean`, "lowest", "highest", "values"] : [l.label])), "Flags"];
+    const heads = ["Time", ...s.lines.flatMap((l) => (l.min ? [`${l.label}: mean`, "lowest", "highest", "values"] : [l.label])), "Flags", ...(this.#changes ? ["Subject"] : [])];
     const from = Math.max(0, s.xs.length - maxRows);
     let f = 0;
     const trs = [];
@@ -133,7 +151,7 @@ export class Chart {
       const flagged = s.flags.filter((r) => r.from <= s.xs[i] && r.to >= s.xs[i]).map((r) => r.text);
       trs.push(el("tr", {}, el("th", { scope: "row" }, timeText(s.xs[i] * 1000, s.zone)),
         s.lines.flatMap((l) => (l.min ? [l.values[i], l.min[i], l.max[i], l.counts[i]] : [l.values[i]])).map((v) => el("td", { class: "num" }, number(v))),
-        el("td", {}, [...new Set(flagged)].join(", "))));
+        el("td", {}, [...new Set(flagged)].join(", ")), this.#changes ? el("td", {}, this.#who(s.xs[i])) : null));
     }
     this.rows.replaceChildren(...(from > 0 ? [el("p", { class: "quiet" }, `The newest ${maxRows} rows.`)] : []),
       el("table", {}, el("caption", {}, `${s.title} in ${s.unit}`), el("thead", {}, el("tr", {}, heads.map((h) => el("th", { scope: "col" }, h)))), el("tbody", {}, trs)));
@@ -176,7 +194,7 @@ export class Chart {
       });
       const x = this.data.xs[i];
       const flags = this.shown.flags.filter((r) => r.from <= x && r.to >= x).map((r) => r.text);
-      text = `${timeText(x * 1000, this.shown.zone)}: ${values.join(", ")} ${this.shown.unit}` + (flags.length ? `, flagged: ${[...new Set(flags)].join(", ")}` : "");
+      text = `${this.#changes ? this.#who(x) + ", " : ""}${timeText(x * 1000, this.shown.zone)}: ${values.join(", ")} ${this.shown.unit}` + (flags.length ? `, flagged: ${[...new Set(flags)].join(", ")}` : "");
       this.#index = i;
       this.box.setAttribute("aria-valuenow", String(i));
     }
@@ -230,6 +248,7 @@ export class Chart {
         draw: [(u) => {
           if (s.paired && s.lines.every((l) => !l.min)) this.#marks(u, lines);
           this.#labels(u);
+          this.#wearers(u);
         }],
       },
     };
@@ -285,6 +304,36 @@ export class Chart {
     };
     write(this.shown.flags, "⚑ ", "--flag", u.bbox.top + 5 * px);
     write(this.shown.alerts ?? [], "⚠ ", "--silent", u.bbox.top + u.bbox.height - 18 * px);
+    ctx.restore();
+  }
+
+  // #wearers draws a line where another subject begins to wear the device, with the subjects on both sides where
+  // there is room; all are in the summary.
+  #wearers(u) {
+    if (!this.#changes) return;
+    const { ctx } = u, { left, top, width, height } = u.bbox, px = devicePixelRatio;
+    const at = (s) => Math.round(Math.min(left + width, Math.max(left, u.valToPos(s, "x", true))));
+    ctx.save();
+    ctx.font = `bold ${11 * px}px system-ui, sans-serif`;
+    ctx.textBaseline = "top";
+    ctx.textAlign = "left";
+    const write = (text, x) => {
+      ctx.fillStyle = colour("--panel");
+      ctx.fillRect(x - 2 * px, top + 19 * px, ctx.measureText(text).width + 4 * px, 14 * px);
+      ctx.fillStyle = colour("--ink");
+      ctx.fillText(text, x, top + 20 * px);
+    };
+    const gap = 5 * px, room = (w, text) => at(w.to) - at(w.from) - ctx.measureText(text).width - 2 * gap;
+    this.shown.worn.forEach((w, i, all) => {
+      if (i > 0) {
+        ctx.fillStyle = colour("--ink");
+        ctx.fillRect(at(w.from) - px, top, 2 * px, height);
+      }
+      const next = all[i + 1], left = i > 0 && room(w, w.subject) >= 0;
+      if (left) write(w.subject, at(w.from) + gap);
+      const text = next && room(next, next.subject) < 0 ? `${w.subject} → ${next.subject}` : w.subject;
+      if (next && room(w, left ? w.subject + text : text) >= 4 * gap * left) write(text, at(w.to) - gap - ctx.measureText(text).width);
+    });
     ctx.restore();
   }
 

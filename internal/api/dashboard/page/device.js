@@ -17,7 +17,7 @@ const unitMs = { s: 1000, m: 60000, h: hour, d: day };
 const stepMs = (s) => parseInt(s, 10) * unitMs[s.at(-1)];
 const stepWords = (s) => `${parseInt(s, 10)} ${{ s: "s", m: "min", h: "h", d: "d" }[s.at(-1)]}`;
 const tailMs = 1000; // how often live readings are drawn
-const checkMs = 15000; // how often the page looks whether the device still exists
+const checkMs = 5000; // how often the page looks whether the device still exists, and who wears it
 const rereadMs = 300000; // how often readings are read again, for late ones, while the range ends now
 
 export function device(main, params) {
@@ -30,6 +30,7 @@ export function device(main, params) {
   let zone = localStorage.getItem("zone") ?? "local"; // local, device or utc
   let offset = null; // minutes, of the newest reading that has one
   let drawn = new Map(), data = null, gone = false, closed = false;
+  let worn = [], present = null; // in whose span which time lies, as spansOf returns them, and the span of now
   let readAt = 0, news = false; // when the data was read, and whether readings have arrived since
 
   const status = el("p", { role: "status", class: "quiet" });
@@ -109,10 +110,9 @@ export function device(main, params) {
         clear();
         return;
       }
-      showLatest(d);
-      const id = (await request(path)).subject;
+      const whole = await request(path);
       if (mine !== loading || closed) return;
-      subject.textContent = id ? `Subject ${id}` : "";
+      showLatest(whole);
       if (!chosen) {
         range = isRecent(d) ? "24h" : null;
         if (range === null) [from, to] = newestDay(d);
@@ -201,16 +201,39 @@ export function device(main, params) {
     return { buckets: page.buckets, step, flagged: flagged.readings.reverse(), moreFlagged: flagged.next_cursor !== undefined, limits, total };
   }
 
+  // spansOf returns the spans of time in which one subject wore a device, or nobody (""), in Unix ms.
+  function spansOf(d) {
+    const spans = [{ subject: "", from: -Infinity, to: Infinity }];
+    for (const a of d.assignments ?? []) {
+      const span = { subject: a.subject, from: Date.parse(a.from), to: a.to ? Date.parse(a.to) : Infinity }, last = spans.pop();
+      if (last.from < span.from) spans.push({ ...last, to: span.from });
+      if (spans.at(-1)?.subject === span.subject) span.from = spans.pop().from;
+      spans.push(span);
+      if (span.to < Infinity) spans.push({ subject: "", from: span.to, to: Infinity });
+    }
+    return spans;
+  }
+
+  // showLatest shows the subject, and the latest values of the present assignment only.
   function showLatest(d) {
     newest = Date.parse(d.time);
     showState();
     const items = [];
+    worn = spansOf(d);
+    const since = d.assigned_since ? Date.parse(d.assigned_since) : -Infinity;
+    present = worn.find((w) => w.from <= since && since < w.to);
+    const sinceText = present.from > -Infinity ? " since " + timeText(present.from, zoneOf()) : "";
+    subject.textContent = present.subject ? `Subject ${present.subject}${sinceText}` : sinceText && "Nobody" + sinceText;
+    const own = (v) => v !== undefined && Date.parse(v.time) >= present.from;
     for (const c of charts) {
-      const values = c.signs.map((s) => d.latest[s]).filter(Boolean);
-      if (values.length === 0) continue;
+      const values = c.signs.map((s) => d.latest[s]).filter(own);
+      if (values.length === 0) {
+        if (c.signs.some((s) => d.latest[s])) items.push(el("div", {}, el("dt", {}, c.title), el("dd", {}, el("b", {}, "–")), el("dd", { class: "quiet" }, `(before ${present.subject || timeText(present.from, zoneOf())})`)));
+        continue;
+      }
       const flags = values.flatMap((v) => v.flags ?? []).map((f) => flagSign(f)[1]);
       items.push(el("div", { class: flags.length ? "flagged" : "" }, el("dt", {}, c.title),
-        el("dd", {}, el("b", {}, c.signs.map((s) => number(d.latest[s]?.value)).join("/")), " ", el("span", { class: "unit" }, c.unit)),
+        el("dd", {}, el("b", {}, c.signs.map((s) => number(own(d.latest[s]) ? d.latest[s].value : null)).join("/")), " ", el("span", { class: "unit" }, c.unit)),
         flags.map((f) => el("dd", { class: "why" }, flagMark(f))), el("dd", { class: "quiet" }, ago(Math.max(...values.map((v) => Date.parse(v.time)))))));
     }
     latest.replaceChildren(...items);
@@ -222,7 +245,7 @@ export function device(main, params) {
       const last = data.raw.findLast((r) => r.utc_offset_minutes !== undefined);
       if (last) offset = last.utc_offset_minutes;
     }
-    const z = zoneOf();
+    const z = zoneOf(), spans = worn.filter((w) => w.to > from && w.from < to).map((w) => ({ subject: w.subject || "nobody", from: w.from / 1000, to: w.to / 1000 }));
     shown.textContent = `${timeText(from, z)} to ${timeText(to, z)}${zone === "utc" ? " UTC" : zone === "device" ? (offset === null ? " UTC: the device sent no local time" : ` UTC${offsetText(offset)}`) : ""}`
       + (data.raw ? `, ${counted(data.total, "reading")}` : `, buckets of ${stepWords(data.step)}`);
     for (const c of charts) {
@@ -233,7 +256,7 @@ export function device(main, params) {
         drawn.delete(c.key);
         continue;
       }
-      Object.assign(spec, { title: c.title, unit: c.unit, from: from / 1000, to: to / 1000, zone: z, paired: c.paired, leftOut: leftOutOf(c), alerts: alerts.bands(c.signs), onZoom: (a, b) => go({ from: a * 1000, to: b * 1000 }) });
+      Object.assign(spec, { title: c.title, unit: c.unit, from: from / 1000, to: to / 1000, zone: z, paired: c.paired, leftOut: leftOutOf(c), worn: spans, alerts: alerts.bands(c.signs), onZoom: (a, b) => go({ from: a * 1000, to: b * 1000 }) });
       const chart = drawn.get(c.key);
       if (chart) chart.draw(spec);
       else drawn.set(c.key, new Chart(figures, spec));
@@ -248,13 +271,16 @@ export function device(main, params) {
 
   const flagsOf = (r, c) => (r.flags ?? []).map(flagSign).filter(([s]) => c.signs.includes(s)).map(([, t]) => t);
 
+  // together reports whether the same subject, or nobody, wore the device at two times in Unix s.
+  const together = (a, b) => worn.some((w) => w.from <= a * 1000 && b * 1000 < w.to);
+
   function rawOf(c) {
     const readings = data.raw.filter((r) => c.signs.some((s) => s in r));
     const xs = readings.map((r) => Date.parse(r.time) / 1000), flags = [];
     readings.forEach((r, i) => {
       for (const text of flagsOf(r, c)) {
         const open = flags.find((f) => f.text === text && f.index === i - 1);
-        if (open) Object.assign(open, { to: xs[i], index: i });
+        if (open && together(open.to, xs[i])) Object.assign(open, { to: xs[i], index: i });
         else flags.push({ from: xs[i], to: xs[i], text, index: i });
       }
     });
@@ -269,7 +295,7 @@ export function device(main, params) {
     const xs = bounds.map(([a, b]) => (a + b) / 2), flags = [];
     const mark = (k, text) => {
       const open = flags.findLast((f) => f.text === text);
-      if (open && open.to >= bounds[k][0]) open.to = Math.max(open.to, bounds[k][1]);
+      if (open && open.to >= bounds[k][0] && together(open.from, bounds[k][0])) open.to = Math.max(open.to, bounds[k][1]);
       else flags.push({ from: bounds[k][0], to: bounds[k][1], text });
     };
     const difference = SIGNS[c.key].pair?.difference_label.toLowerCase() ?? "\n";
@@ -356,8 +382,16 @@ export function device(main, params) {
     }
     if (closed) return;
     if ((found?.device === name) === gone || (!gone && !chosen && range === null && isRecent(found))) return load();
-    if (gone || range === null || data === null) return;
-    showLatest(found);
+    if (gone || data === null) return;
+    const before = JSON.stringify(worn);
+    try {
+      showLatest(await request(path));
+    } catch {
+      return;
+    }
+    if (closed) return;
+    if (JSON.stringify(worn) !== before) return load(); // buckets are divided where the subject changes
+    if (range === null) return;
     alerts.load();
     const pause = data.raw ? rereadMs : Math.max(checkMs, stepMs(data.step) / 2);
     if (performance.now() - readAt >= pause && (news || data.raw)) load();
@@ -366,7 +400,7 @@ export function device(main, params) {
     if (!closed && !document.hidden && range !== null && !gone) stream.follow([name]);
     else stream.close();
   };
-  const visible = () => (document.hidden ? stream.close() : range !== null ? load() : undefined);
+  const visible = () => (document.hidden ? stream.close() : range !== null ? load() : check());
   document.addEventListener("visibilitychange", visible);
   const timer = setInterval(() => { if (!document.hidden) check(); }, checkMs);
   const theme = onTheme(() => { for (const c of drawn.values()) c.redraw(); });
