@@ -565,7 +565,7 @@ func newestFirst(a, b Alert) int {
 // present returns the parts of some alerts that lie in the spans of now in which their devices are assigned to
 // somebody, or to nobody: what was measured on one subject is not another's. An active alert about values has none
 // if no value of its sign was measured in the span. It modifies some.
-func (e *Engine) present(ctx context.Context, service *query.Service, some []Alert) ([]Alert, error) {
+func present(ctx context.Context, e *Engine, service *query.Service, some []Alert) ([]Alert, error) {
 	devices := make([]vitals.Name, len(some))
 	for i := range some {
 		devices[i] = some[i].Device
@@ -637,7 +637,7 @@ func Follow(ctx context.Context, e *Engine, service *query.Service, visit func(c
 	for n := uint64(0); ; {
 		c := e.Changes(n)
 		if n = c.N; len(c.Alerts) > 0 {
-			parts, err := e.present(ctx, service, c.Alerts)
+			parts, err := present(ctx, e, service, c.Alerts)
 			if err != nil {
 				e.opt.report(err)
 			}

@@ -82,7 +82,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		newest, total, unread, c := h.engine.Newest(limit, func(d *vitals.Name) bool {
 			return access.Covers(d) && (len(devices) == 0 || slices.Contains(devices, *d))
 		})
-		parts, err := h.engine.present(context.WithoutCancel(r.Context()), &h.opt, newest)
+		parts, err := present(context.WithoutCancel(r.Context()), h.engine, &h.opt, newest)
 		if err != nil {
 			h.opt.Fail(w, r, err)
 			return
