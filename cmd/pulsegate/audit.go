@@ -1,7 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 
 	"github.com/pulsegate/pulsegate/internal/access/audit"
 )
@@ -12,7 +15,7 @@ type auditCommand struct {
 }
 
 type auditVerifyCommand struct {
-	File     string `arg:"" optional:"" default:"${default_audit}" env:"PULSEGATE_AUDIT" help:"Audit log. Its older files FILE.1, FILE.2 and so on are verified too."`
+	File     string `arg:"" optional:"" default:"${default_audit}" env:"PULSEGATE_AUDIT" help:"Audit log. Its older files FILE.1, FILE.2 and so on, and what clients cause in FILE.clients, are verified too."`
 	AuditKey string `type:"path" placeholder:"FILE" help:"Key that signs the log, or its public half. It detects missing signed records; with FILE.head, also those at the end of the log."`
 }
 
@@ -24,7 +27,19 @@ func (c *auditVerifyCommand) Run(std stdio) error {
 			return err
 		}
 	}
-	report, err := audit.VerifyLog(c.File, key)
+	if err := c.verify(std, c.File, key, c.AuditKey); err != nil {
+		return err
+	}
+	clients, key := c.File+audit.ClientsSuffix, key.ForClients()
+	if _, err := os.Stat(clients); errors.Is(err, fs.ErrNotExist) && !key.HasHead() {
+		return nil // no server has written to this log
+	}
+	return c.verify(std, clients, key, c.AuditKey+audit.ClientsSuffix)
+}
+
+// verify verifies a log, which a key may have signed, and prints what it has.
+func (c *auditVerifyCommand) verify(std stdio, path string, key *audit.Key, keyFile string) error {
+	report, err := audit.VerifyLog(path, key)
 	for _, file := range report.Files {
 		fmt.Fprintf(std.out, "%s: records %d to %d\n", file.Path, file.FirstSeq, file.LastSeq)
 		if file.TornBytes > 0 {
@@ -44,7 +59,7 @@ func (c *auditVerifyCommand) Run(std stdio) error {
 		last := report.Files[len(report.Files)-1].LastSeq
 		fmt.Fprintf(std.err, "Signed by key %s up to record %d, at %s. Records after it: %d.\n", key.ID(), report.Signed, report.SignedAt, last-report.Signed)
 		if !report.Head {
-			fmt.Fprintf(std.err, "Without %s.head, records that were cut off after that one cannot be detected.\n", c.AuditKey)
+			fmt.Fprintf(std.err, "Without %s.head, records that were cut off after that one cannot be detected.\n", keyFile)
 		}
 		if report.Others > 0 {
 			fmt.Fprintf(std.err, "Signatures of other keys, not verified: %d.\n", report.Others)

@@ -93,7 +93,7 @@ func (c *subjectListCommand) Run(ctx context.Context, std stdio) error {
 	defer client.Close()
 	table := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
 	if !c.JSON {
-		fmt.Fprintln(table, "DEVICE\tSUBJECT\tFROM\tTO")
+		fmt.Fprintln(table, "DEVICE\tSUBJECT\tFROM\tTO\tBY")
 	}
 	err = client.Assignments(ctx, c.Device.String(), string(c.Subject), func(a transfer.Assignment) error {
 		if c.JSON {
@@ -103,7 +103,7 @@ func (c *subjectListCommand) Run(ctx context.Context, std stdio) error {
 		if to == "" {
 			to = "not ended"
 		}
-		_, err := fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", a.Device, a.Subject, a.From, to)
+		_, err := fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", a.Device, a.Subject, a.From, to, a.By)
 		return err
 	})
 	if err != nil {

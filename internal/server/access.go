@@ -24,7 +24,7 @@ import (
 // AccessOptions are the options that docs/tokens.md and SECURITY.md explain.
 type AccessOptions struct {
 	Tokens string  `type:"path" placeholder:"FILE" help:"Token file of 'pulsegate token'. Writers and readers then need a token. A new token is in force at once, other changes within a second. Default: no tokens."`
-	Audit  *string `placeholder:"FILE" help:"Audit log of changes of tokens, exports, erasures, backups and rejected credentials; empty for none. Default: ${default_audit} with tokens, client certificates or an identity provider, otherwise none."`
+	Audit  *string `placeholder:"FILE" help:"Audit log of changes of tokens, exports, erasures, backups and rejected credentials; empty for none. What clients cause is in FILE.clients. Default: ${default_audit} with tokens, client certificates or an identity provider, otherwise none."`
 
 	AuditKey    string `type:"path" placeholder:"FILE" help:"Key of 'pulsegate audit key' that signs the audit log, in a different directory from the log. FILE.head beside it records the last signature. Default: not signed."`
 	AuditSyslog string `placeholder:"ADDR" help:"Syslog server that gets a copy of the audit log: unix:/dev/log, udp:host:514 or tcp:host:601. Default: none."`
@@ -180,9 +180,11 @@ func (a *access) close() error {
 		a.tls.Close()
 	}
 	var err error
-	if a.gate.Audit != nil {
-		if err = a.gate.Audit.Close(); err != nil {
-			err = fmt.Errorf("close audit log: %w", err)
+	for _, log := range []*audit.Log{a.gate.Operators, a.gate.Audit} {
+		if log != nil {
+			if closeErr := log.Close(); closeErr != nil {
+				err = errors.Join(err, fmt.Errorf("close audit log: %w", closeErr))
+			}
 		}
 	}
 	if a.syslog != nil {
@@ -191,7 +193,8 @@ func (a *access) close() error {
 	return err
 }
 
-// openAudit opens the audit log.
+// openAudit opens the audit log of what operators do, and beside it the one of what clients cause: no client can make the former so long
+// that its oldest file is removed.
 func (a *access) openAudit(path string) (err error) {
 	opt := audit.Options{OnTrouble: a.logTrouble(
 		"the audit log cannot be written, or another process changed it; requests that must be recorded are rejected", "the audit log works again")}
@@ -209,7 +212,13 @@ func (a *access) openAudit(path string) (err error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), recordTimeout)
 	defer cancel()
-	a.gate.Audit, err = audit.Open(ctx, path, opt)
+	if a.gate.Operators, err = audit.Open(ctx, path, opt); err != nil {
+		return err
+	}
+	if opt.Key = opt.Key.ForClients(); a.syslog != nil {
+		opt.OnLine = a.syslog.SendClients
+	}
+	a.gate.Audit, err = audit.Open(ctx, path+audit.ClientsSuffix, opt)
 	return err
 }
 
@@ -250,14 +259,16 @@ func (a *access) reload() error {
 	return errors.Join(tokens, rules, certificates)
 }
 
-// record writes to the audit log, if there is one.
-func (a *access) record(r audit.Record) error {
-	if a.gate.Audit == nil {
+// record writes to the audit log of operators, if there is one.
+func (a *access) record(r audit.Record) error { return appendTo(a.gate.Operators, r) }
+
+func appendTo(log *audit.Log, records ...audit.Record) error {
+	if log == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), recordTimeout)
 	defer cancel()
-	return a.gate.Audit.Append(ctx, r)
+	return log.Append(ctx, records...)
 }
 
 // started records that the server starts. It is called before requests are served.

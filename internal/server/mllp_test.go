@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pulsegate/pulsegate/internal/certtest"
 	"github.com/pulsegate/pulsegate/internal/porttest"
@@ -118,7 +119,7 @@ func TestMLLPAssign(t *testing.T) {
 			opt := options(t)
 			auditLog := filepath.Join(t.TempDir(), "audit")
 			opt.MLLPAddr, opt.AdminAddr, opt.MLLPAssign, opt.Audit = porttest.Addr(t), porttest.Addr(t), assign, &auditLog
-			opt.MLLPAuthority = "H"
+			opt.MLLPAuthority, opt.MLLPBack = "H", 366*24*time.Hour
 			admin := "http://" + opt.AdminAddr
 			assigned := func(device string) string {
 				_, text, err := post(admin+"/admin/subject/list", fmt.Sprintf(`{"device":%q}`, device))
@@ -130,6 +131,7 @@ func TestMLLPAssign(t *testing.T) {
 			const (
 				none     = `{"assignments":[],"more":false}`
 				conflict = "AE|1 PID-3: not the patient to whom the device was assigned at that time"
+				noName   = "AE|1 PID-3: not 1 to 64 of A-Z, a-z, 0-9, hyphen and dot"
 				unknown  = "AE|1 PID-3: no identifier of the assigning authority that --mllp-authority names"
 			)
 			_, err := run(t, opt, func(string) error {
@@ -150,9 +152,9 @@ func TestMLLPAssign(t *testing.T) {
 					{"again", "P-2", "new", "20261121100001", "AA|1"},
 					{"later", "P-2", "new", "20261121100002", "AA|1"},
 					{"another patient", "P-3", "new", "20261121100003", map[bool]string{false: "AA|1", true: conflict}[assign]},
-					{"no name of a patient", "P 3", "new", "20261121100004", map[bool]string{false: "AA|1", true: conflict}[assign]},
-					{"no name of a patient, a device of nobody", "P 3", "other", "20261121100004", map[bool]string{false: "AA|1", true: "AE|1 PID-3: not 1 to 64 of A-Z, a-z, 0-9, hyphen and dot"}[assign]},
-					{"no name of a patient, a device that somebody wears", "P 3", "worn", "20261121105957", conflict},
+					{"no name of a patient", "P 3", "new", "20261121100004", map[bool]string{false: "AA|1", true: noName}[assign]},
+					{"no name of a patient, a device of nobody", "P 3", "other", "20261121100004", map[bool]string{false: "AA|1", true: noName}[assign]},
+					{"no name of a patient, a device that somebody wears", "P 3", "worn", "20261121105957", map[bool]string{false: conflict, true: noName}[assign]},
 					{"the same number of another authority", "P-1^^^I", "worn", "20261121105956", unknown},
 					{"the same number of another authority, a device of nobody", "P-1^^^I", "other", "20261121105956", map[bool]string{false: "AA|1", true: unknown}[assign]},
 					{"the patient who wears it", "P-1", "worn", "20261121105959", "AA|1"},
@@ -169,13 +171,13 @@ func TestMLLPAssign(t *testing.T) {
 					}
 				}
 				for device, want := range map[string]string{
-					"new": `{"device":"new","subject":"P-2","from":"2026-11-21T10:00:01.000Z"}`,
-					"worn": `{"device":"worn","subject":"P-2","from":"2026-11-21T09:59:59.000Z","to":"2026-11-21T10:00:00.000Z"},` +
-						`{"device":"worn","subject":"P-1","from":"2026-11-21T10:00:00.000Z","to":"2026-11-21T11:00:00.000Z"},` +
-						`{"device":"worn","subject":"P-2","from":"2026-11-21T11:00:00.000Z"}`,
+					"new": `{"device":"new","subject":"P-2","from":"2026-11-21T10:00:01.000Z","by":"hl7"}`,
+					"worn": `{"device":"worn","subject":"P-2","from":"2026-11-21T09:59:59.000Z","to":"2026-11-21T10:00:00.000Z","by":"hl7"},` +
+						`{"device":"worn","subject":"P-1","from":"2026-11-21T10:00:00.000Z","to":"2026-11-21T11:00:00.000Z","by":"hand"},` +
+						`{"device":"worn","subject":"P-2","from":"2026-11-21T11:00:00.000Z","by":"hl7"}`,
 				} {
 					if !assign {
-						want = map[string]string{"new": "", "worn": `{"device":"worn","subject":"P-1","from":"2026-11-21T10:00:00.000Z","to":"2026-11-21T11:00:00.000Z"}`}[device]
+						want = map[string]string{"new": "", "worn": `{"device":"worn","subject":"P-1","from":"2026-11-21T10:00:00.000Z","to":"2026-11-21T11:00:00.000Z","by":"hand"}`}[device]
 					}
 					if got := assigned(device); got != strings.Replace(none, "[]", "["+want+"]", 1) {
 						t.Errorf("assignments of %s: %s, want %s", device, got, want)
@@ -186,12 +188,61 @@ func TestMLLPAssign(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-			text, err := os.ReadFile(auditLog)
-			try(t, err)
-			if n, want := strings.Count(string(text), `"actor":"hl7"`), map[bool]int{false: 0, true: 3}[assign]; n != want {
-				t.Errorf("%d assignments in the audit log, want %d:\n%s", n, want, text)
+			for path, want := range map[string]int{auditLog: 0, auditLog + ".clients": map[bool]int{false: 0, true: 3}[assign]} {
+				text, err := os.ReadFile(path)
+				try(t, err)
+				if n := strings.Count(string(text), `"actor":"hl7"`); n != want {
+					t.Errorf("%d assignments in %s, want %d:\n%s", n, filepath.Base(path), want, text)
+				}
 			}
 		})
+	}
+}
+
+// A message that assigns more devices than a gateway may assign in a day assigns as many as it may, and is not acknowledged. The audit log of
+// clients is shorter than the message, and that of operators has none of it. No device is assigned without a line, nor without a reading.
+func TestMLLPAssignBudget(t *testing.T) {
+	opt := options(t)
+	auditLog := filepath.Join(t.TempDir(), "audit")
+	opt.MLLPAddr, opt.AdminAddr, opt.MLLPAssign, opt.Audit, opt.MLLPBack = porttest.Addr(t), porttest.Addr(t), true, &auditLog, 366*24*time.Hour
+	const most = 10_000
+	var message strings.Builder
+	message.WriteString(hl7Message("", "P-1", "d-0", "20261121100000", 72))
+	for i := range most + 1000 {
+		fmt.Fprintf(&message, "OBX|%d|NM|147842^MDC_ECG_HEART_RATE^MDC|1.0.0.%d|72|264864^MDC_DIM_BEAT_PER_MIN^MDC|||||R|||20261121100000+0000||||d-%d\r", i+2, i, i+1)
+	}
+	_, err := run(t, opt, func(url string) error {
+		defer http.DefaultClient.CloseIdleConnections()
+		conn, err := net.Dial("tcp", opt.MLLPAddr)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		if answer, err := exchange(conn, message.String()); err == nil {
+			t.Errorf("answer %s", answer)
+		}
+		for device, want := range map[string]string{fmt.Sprint("d-", most-1): `"by":"hl7"`, fmt.Sprint("d-", most+500): `{"assignments":[]`} {
+			if _, text, err := post("http://"+opt.AdminAddr+"/admin/subject/list", fmt.Sprintf(`{"device":%q}`, device)); err != nil || !strings.Contains(text, want) {
+				t.Errorf("%s: %s, %v, want %s", device, text, err, want)
+			}
+			text, err := get(url + "/v1/devices/" + device + "/readings")
+			if stored := strings.Contains(text, "heart_rate_bpm"); stored != strings.Contains(want, "hl7") {
+				t.Errorf("readings of %s: %s, %v", device, text, err)
+			}
+		}
+		return nil
+	})
+	try(t, err)
+	clients, err := os.ReadFile(auditLog + ".clients")
+	try(t, err)
+	// A line or two more if the budget has grown meanwhile.
+	if n := strings.Count(string(clients), "subject.assigned"); n < most || n > most+100 || len(clients) > 4*message.Len() {
+		t.Errorf("%d assignments in %d bytes of the log for a message of %d bytes", n, len(clients), message.Len())
+	}
+	operators, err := os.ReadFile(auditLog)
+	try(t, err)
+	if strings.Contains(string(operators), "subject.") || strings.Contains(string(clients), "change-failed") {
+		t.Errorf("the log of operators has\n%s", operators)
 	}
 }
 

@@ -59,7 +59,8 @@ type Options struct {
 	MQTTTopic     string            `name:"mqtt-topic" group:"readings-limits" default:"${mqtt_topic}" placeholder:"TOPIC" help:"Topic of publications. The levels {device} and {gateway} stand for names that a payload need not repeat."`
 	MLLPZone      string            `name:"mllp-zone" group:"readings-limits" placeholder:"ZONE" help:"Time zone of times without an offset in HL7 v2 messages, such as Europe/Berlin. Default: they are rejected."`
 	MLLPAuthority string            `name:"mllp-authority" group:"readings-limits" placeholder:"NAME" help:"Assigning authority of the patients' identifiers in PID-3 of HL7 v2 messages, by its name or universal ID, and after ^ their type if it assigns several: HOSPITAL^MR. Default: identifiers without an authority."`
-	MLLPAssign    bool              `name:"mllp-assign" group:"readings-limits" help:"Assign a device that is assigned to nobody to the patient in PID-3 of an HL7 v2 message, from the time of its first reading."`
+	MLLPAssign    bool              `name:"mllp-assign" group:"readings-limits" help:"Assign a device that is assigned to nobody to the patient in PID-3 of an HL7 v2 message, from the time of its first reading that is stored. A PID without a patient ends that assignment."`
+	MLLPBack      time.Duration     `name:"mllp-assign-back" group:"readings-limits" default:"24h" help:"How long before its message arrived an assignment of --mllp-assign may begin. Earlier readings are stored, and belong to nobody."`
 	Mapping       []string          `group:"readings-limits" type:"path" placeholder:"FILE" help:"TOML file that maps payloads that others designed to readings, for topics and for POST /v1/mapped/NAME. It may be given several times."`
 	Signs         string            `group:"readings-limits" type:"path" placeholder:"FILE" help:"TOML file that defines signs of your own."`
 	PulseAs       string            `group:"readings-limits" enum:"pulse-rate,heart-rate" default:"pulse-rate" help:"How to store what HL7 v2, FHIR or a mapping names a pulse rate, such as the one of an oximeter or a cuff: as a pulse rate, or as a heart rate like the one of an ECG."`
@@ -284,6 +285,7 @@ func (c *Options) checkBounds() error {
 		rule{c.MaxBodyBytes > 0, "--max-body-bytes must be at least 1"},
 		rule{c.MaxDevices > 0, "--max-devices must be at least 1"},
 		rule{influx.CheckDeviceTag(c.InfluxTag), "--influx-device-tag must name a tag other than gateway"},
+		rule{c.MLLPBack >= 0, "--mllp-assign-back is negative"},
 		rule{c.MLLPAddr != "" || c.MLLPZone == "" && c.MLLPAuthority == "" && !c.MLLPAssign, "--mllp-zone, --mllp-authority and --mllp-assign require --mllp-addr"},
 		rule{c.Loops > 0, "--loops must be at least 1"},
 		rule{c.MaxConns > 0, "--max-conns must be at least 1"},

@@ -280,13 +280,13 @@ func (s *server) serveMLLP() error {
 	if s.opt.MLLPAddr == "" {
 		return nil
 	}
-	patients := hl7.Patients{Of: s.store.DeviceAssignments}
-	if s.opt.MLLPAssign {
-		patients.Assign = s.assignFor
-	}
 	s.listeners.serveMLLP(hl7.ServerOptions{
-		Messages: hl7.Options{Signs: s.parsed.limits.Signs, Zone: s.parsed.zone, Authority: s.opt.MLLPAuthority, IgnoreUnknown: s.opt.UnknownFields == "ignore", PulseAsHeartRate: s.opt.pulseAsHeartRate()},
-		Core:     s.core, Gate: s.access.gate, Problems: s.problems, Rejections: s.rejections, Patients: patients,
+		Messages: hl7.Options{
+			Signs: s.parsed.limits.Signs, Zone: s.parsed.zone, Authority: s.opt.MLLPAuthority, IgnoreUnknown: s.opt.UnknownFields == "ignore",
+			PulseAsHeartRate: s.opt.pulseAsHeartRate(),
+			Patients:         hl7.Patients{Assign: s.opt.MLLPAssign, Back: s.opt.MLLPBack, Record: s.recordClaims},
+		},
+		Core: s.core, Gate: s.access.gate, Problems: s.problems, Rejections: s.rejections,
 		OnUnknown: func(sender string) {
 			s.log.Warn("HL7 messages have no code of a sign: they are ignored and acknowledged", "sender", sender)
 		},
@@ -294,10 +294,45 @@ func (s *server) serveMLLP() error {
 	return nil
 }
 
-// assignFor assigns a device as a gateway has asked, and records it.
-func (s *server) assignFor(ctx context.Context, a storage.Assignment, gateway vitals.Name, peer netip.Addr) error {
-	record := audit.Record{Event: audit.SubjectAssigned, Gateway: gateway, Peer: peer, Actor: "hl7"}
-	return admin.Change(s.access.record, s.log.Logger, record, a, func() error { return s.store.Assign(context.WithoutCancel(ctx), a) })
+// recordClaims records changes of assignments that messages of a client are about to make, as far as its budget allows, or that have
+// failed. It returns how many it has recorded. See [ingest.Intake.Record].
+func (s *server) recordClaims(ctx context.Context, client *gate.Access, peer netip.Addr, changes []storage.Assignment, failed bool) int {
+	gate, now := s.access.gate, time.Now()
+	if !failed {
+		changes = changes[:gate.TakeAssignments(client, len(changes), now)]
+	}
+	records := make([]audit.Record, 0, len(changes))
+	var err error
+	for _, a := range changes {
+		r := audit.Record{Event: audit.SubjectAssigned, Gateway: *client.Gateway(), Peer: peer, Actor: "hl7"}
+		if a.Subject == "" { // the assignment of that time ends
+			var all []storage.Assignment
+			if all, err = s.store.DeviceAssignments(ctx, a.Device); err != nil {
+				break
+			}
+			r.Event = audit.SubjectEnded
+			for i := range all {
+				if all[i].Covers(a.FromUnixMs) {
+					a.Subject, a.FromUnixMs, a.ToUnixMs = all[i].Subject, all[i].FromUnixMs, a.FromUnixMs
+				}
+			}
+		}
+		if failed {
+			r.Event = audit.SubjectFailed
+		}
+		records = append(records, admin.AssignmentRecord(r, &a))
+	}
+	if err == nil {
+		err = appendTo(gate.Audit, records...)
+	}
+	if err == nil {
+		return len(records)
+	}
+	s.log.Error("changes of assignments cannot be recorded in the audit log", "failed", failed, "error", err)
+	if !failed {
+		gate.ReturnAssignments(client, len(changes), now)
+	}
+	return 0
 }
 
 // readings returns what the packages that serve readings share. Their errors are logged with a text.

@@ -34,6 +34,9 @@
 // otherwise the reading is [Withheld]. A record counts as another gateway's if it names
 // no gateway, or if a gateway other than the one it names has completed it.
 //
+// Claims. An entry with a [Claim] says who wears its device. The claim is settled with the reading, in the same atomic step:
+// it may reject the reading, and may make, or end, an assignment of the device if the reading is stored.
+//
 // Durability. When Append returns nil, every outcome is set, and everything that
 // the outcomes report is on stable storage. When it returns an error that wraps
 // [ErrNotWritten], nothing of the group was written or ever will be. After any
@@ -83,6 +86,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -139,8 +143,13 @@ const (
 	TooManyDevices                    // a new device beyond the configured number; rejected
 	AwkwardName                       // a new device with an awkward name, see [vitals.Name.IsAwkward]; rejected
 	Withheld                          // not compared with the record, because of its Guard; rejected
-	Unreadable                        // the record of its device and time cannot be read; rejected
+	Unreadable                        // the record of its device and time, or its device's assignments, cannot be read; rejected
 	Unavailable                       // the store cannot write readings of its time now; rejected
+
+	// With a [Claim]. All are rejected.
+	OtherSubject       // the device was assigned to another subject at that time
+	TooManyAssignments // the device has [MaxAssignments]
+	Unrecorded         // an assignment would change, and Recorded is not set
 )
 
 // A Guard bounds what a writer without the read right learns about values that other
@@ -165,6 +174,9 @@ type Entry struct {
 	// Unit is the number of entries of a unit that begins with this one. All readings of a unit are
 	// stored, or none. It is 0 in the others, and in an entry that is settled by itself.
 	Unit int32
+
+	Recorded bool   // the change of an assignment to which Claim may lead is recorded
+	Claim    *Claim // nil means none; not in a unit of several entries
 }
 
 // CheckGroup returns the presence of all signs of a group, or an error if a store must reject the group as
@@ -183,6 +195,8 @@ func CheckGroup(group []*Entry, signs *vitals.Signs) (present uint32, err error)
 			return 0, fmt.Errorf("reading %d has a value beyond 16 bits", i)
 		case r.TimeUnixMs < 0:
 			return 0, fmt.Errorf("reading %d has a time before 1970", i)
+		case e.Unit > 1 && slices.ContainsFunc(group[i:min(i+int(e.Unit), len(group))], func(e *Entry) bool { return e.Claim != nil }):
+			return 0, fmt.Errorf("the unit of reading %d has a claim", i)
 		case int(e.Unit) > len(group)-i:
 			return 0, fmt.Errorf("the unit of reading %d exceeds the group", i)
 		}

@@ -63,6 +63,9 @@ type Assignment struct {
 	Subject    Subject
 	FromUnixMs int64
 	ToUnixMs   int64 // OpenEnd: not ended
+
+	By          Maker
+	NamedUnixMs int64 // with ByHL7, the time of the latest reading that named the subject; see [Claim]
 }
 
 // Covers reports whether a includes a time.
@@ -85,18 +88,21 @@ func (a *Assignment) Validate() error {
 	if _, err := ParseSubject(string(a.Subject)); err != nil {
 		return err
 	}
-	if a.FromUnixMs < 0 || a.FromUnixMs >= a.ToUnixMs {
+	if a.FromUnixMs < 0 || a.FromUnixMs >= a.ToUnixMs || a.By >= numMakers || a.NamedUnixMs != 0 && !a.Covers(a.NamedUnixMs) {
 		return ErrPeriod
 	}
 	return nil
 }
 
 // Admit returns nil if a may be added to the assignments of its device, and otherwise the error
-// of [Subjects.Assign]. exists reports that all has a already.
+// of [Subjects.Assign]. exists reports that all has a already. If all has it from another maker, a replaces it.
 func (a *Assignment) Admit(all []Assignment) (exists bool, err error) {
 	for i := range all {
 		if all[i] == *a {
 			return true, nil
+		}
+		if all[i].By != a.By && all[i].FromUnixMs == a.FromUnixMs && all[i].ToUnixMs == a.ToUnixMs && all[i].Subject == a.Subject {
+			return false, nil
 		}
 		if a.overlaps(&all[i]) {
 			return false, ErrAssigned
@@ -178,11 +184,11 @@ func (a *AssignmentKey) Compare(b *AssignmentKey) int {
 type Subjects interface {
 	// Assign adds an assignment; the device need not have readings. It returns ErrAssigned
 	// if another assignment of the device overlaps it, ErrTooManyAssignments, the error of
-	// [Assignment.Validate], and nil if the same assignment exists.
+	// [Assignment.Validate], and nil if the same assignment exists. The same one of another maker becomes that of a's.
 	Assign(ctx context.Context, a Assignment) error
 
 	// EndAssignment sets the end of the assignment with the device, subject and beginning of
-	// a to that of a. An end may be set again; it must be after the beginning. It returns
+	// a to that of a, and its maker to a's. An end may be set again; it must be after the beginning. It returns
 	// ErrNotAssigned if there is none, ErrPeriod, and ErrAssigned if the assignment would
 	// overlap another.
 	EndAssignment(ctx context.Context, a Assignment) error

@@ -32,6 +32,19 @@ type Key struct {
 	private ed25519.PrivateKey // nil means only the public half
 	public  ed25519.PublicKey
 	path    string
+	clients bool // signs a log of clients
+}
+
+// ClientsSuffix is what the path of a log of clients, and of its head file, has in addition.
+const ClientsSuffix = ".clients"
+
+// ForClients returns the key for the log of what clients cause, beside the log of what operators do. Neither log passes for the
+// other: what is signed differs. A nil key stays nil.
+func (k *Key) ForClients() *Key {
+	if k == nil {
+		return nil
+	}
+	return &Key{k.private, k.public, k.path + ClientsSuffix, true}
 }
 
 // Types of PEM blocks.
@@ -50,7 +63,7 @@ func CreateKey(path string) (*Key, error) {
 	if err := writeNewFile(path, pem.EncodeToMemory(&pem.Block{Type: pemPrivate, Bytes: der})); err != nil {
 		return nil, fmt.Errorf("create audit key: %w", err)
 	}
-	return &Key{private, public, path}, nil
+	return &Key{private: private, public: public, path: path}, nil
 }
 
 // writeNewFile durably creates a file.
@@ -112,15 +125,18 @@ func (k *Key) ID() string {
 }
 
 // message returns the bytes that a signature of m covers.
-func (m mark) message() []byte {
-	text := binary.BigEndian.AppendUint64([]byte("pulsegate audit log 1\x00"), m.seq)
-	return append(text, m.chain[:]...)
+func (k *Key) message(m mark) []byte {
+	text := []byte("pulsegate audit log 1\x00")
+	if k.clients {
+		text = []byte("pulsegate audit log of clients 1\x00")
+	}
+	return append(binary.BigEndian.AppendUint64(text, m.seq), m.chain[:]...)
 }
 
-func (k *Key) sign(m mark) []byte { return ed25519.Sign(k.private, m.message()) }
+func (k *Key) sign(m mark) []byte { return ed25519.Sign(k.private, k.message(m)) }
 
 func (k *Key) signed(m mark, signature []byte) bool {
-	return len(signature) == ed25519.SignatureSize && ed25519.Verify(k.public, m.message(), signature)
+	return len(signature) == ed25519.SignatureSize && ed25519.Verify(k.public, k.message(m), signature)
 }
 
 // headFile returns the path of the head file, which names the newest signed record:
@@ -132,6 +148,15 @@ func (k *Key) signed(m mark, signature []byte) bool {
 //
 // The signature covers that record and all before it.
 func (k *Key) headFile() string { return k.path + ".head" }
+
+// HasHead reports whether there is a head file. It is false for a nil key.
+func (k *Key) HasHead() bool {
+	if k == nil {
+		return false
+	}
+	_, err := os.Stat(k.headFile())
+	return err == nil
+}
 
 const headText = "pulsegate-audit-head 1\nrecord %d\nchain %x\nsignature %s\n"
 

@@ -107,17 +107,19 @@ func Open(ctx context.Context, path string, opt Options) (*Log, error) {
 	return l, nil
 }
 
-// Append writes r and waits until it is on stable storage. ctx bounds the wait for
-// other processes. After an error it is unknown whether r was written.
-func (l *Log) Append(ctx context.Context, r Record) error {
-	switch r.Event {
-	case LogStarted, LogRecovered, LogSigned, ExportedMore:
-		return errRecord
+// Append writes records with one sync, and waits until they are on stable storage. ctx bounds the wait for
+// other processes. After an error it is unknown whether they were written.
+func (l *Log) Append(ctx context.Context, records ...Record) error {
+	for i := range records {
+		switch records[i].Event {
+		case LogStarted, LogRecovered, LogSigned, ExportedMore:
+			return errRecord
+		}
+		if err := records[i].check(); err != nil {
+			return err
+		}
 	}
-	if err := r.check(); err != nil {
-		return err
-	}
-	return l.append(ctx, r)
+	return l.append(ctx, records...)
 }
 
 // Failing reports whether the last attempt to write to the log or to check it has

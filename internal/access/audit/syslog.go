@@ -92,9 +92,14 @@ func syslogName(name string) string {
 
 // Send queues a copy of a line, with or without its newline. It never blocks. It must not
 // be called after Close.
-func (s *Syslog) Send(line []byte) {
+func (s *Syslog) Send(line []byte) { s.send("audit", line) }
+
+// SendClients is Send for a line of the log of clients. Its MSGID is audit-clients.
+func (s *Syslog) SendClients(line []byte) { s.send("audit-clients", line) }
+
+func (s *Syslog) send(id string, line []byte) {
 	select {
-	case s.queue <- strings.TrimSuffix(string(line), "\n"):
+	case s.queue <- id + " - " + strings.TrimSuffix(string(line), "\n"):
 	default:
 		s.lost.Add(1)
 	}
@@ -195,14 +200,14 @@ func (s *Syslog) hangUp() {
 	}
 }
 
-// message returns the syslog message for a line.
+// message returns the syslog message for a line, which follows its MSGID.
 func (s *Syslog) message(line string) []byte {
 	const priority = 13*8 + 5
 	when := field([]byte(line), "time")
 	if when == "" {
 		when = "-"
 	}
-	text := fmt.Appendf(nil, "<%d>1 %s %s pulsegate - audit - %s", priority, when, s.hostname, line)
+	text := fmt.Appendf(nil, "<%d>1 %s %s pulsegate - %s", priority, when, s.hostname, line)
 	if s.network != "tcp" {
 		return text
 	}

@@ -46,7 +46,8 @@ import (
 type Gate struct {
 	Tokens       *token.Set // nil means no tokens
 	Certificates bool       // clients may present certificates
-	Audit        *audit.Log // nil means no audit log
+	Audit        *audit.Log // what clients cause; nil means no audit log
+	Operators    *audit.Log // what operators do; nil means no audit log. Only the metrics read it.
 
 	// OIDC verifies the tokens of an OpenID Connect provider. nil means none are accepted.
 	OIDC *oidc.Provider

@@ -45,7 +45,7 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	oneIf := map[bool]float64{true: 1}
 	gauge("pulsegate_audit_failed", "Whether the audit log cannot be written or was changed from outside: 0 or 1.",
-		oneIf[c.Gate.Audit != nil && c.Gate.Audit.Failing()])
+		oneIf[c.Gate.Audit != nil && c.Gate.Audit.Failing() || c.Gate.Operators != nil && c.Gate.Operators.Failing()])
 	lost := uint64(0)
 	if c.Syslog != nil {
 		lost = c.Syslog.Lost()

@@ -119,8 +119,12 @@ const (
 	MaxHourly = 1_000_000 // for either field
 )
 
-// Budgets are the buckets of an [Hourly].
-type Budgets struct{ Contradictions, Reads *Bucket }
+// assignmentsPerDay bounds the changes of assignments that the messages of one gateway make, each of which is a line of the audit log:
+// 3 MB.
+const assignmentsPerDay = 10_000
+
+// Budgets are the buckets of an [Hourly], and of changes of assignments.
+type Budgets struct{ Contradictions, Reads, Assignments *Bucket }
 
 // NewBudgets returns full buckets. start comes from the clock that is later passed to
 // Take.
@@ -131,5 +135,8 @@ func NewBudgets(h Hourly, start time.Time) *Budgets {
 		}
 		return newBucket(time.Hour/time.Duration(n), n, start)
 	}
-	return &Budgets{hourly(h.Contradictions, DefaultContradictions), hourly(h.Reads, DefaultReads)}
+	return &Budgets{
+		hourly(h.Contradictions, DefaultContradictions), hourly(h.Reads, DefaultReads),
+		newBucket(24*time.Hour/assignmentsPerDay, assignmentsPerDay, start),
+	}
 }

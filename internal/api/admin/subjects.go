@@ -22,10 +22,11 @@ type assignment struct {
 	Subject string `json:"subject,omitzero"`
 	From    string `json:"from"`        // RFC 3339
 	To      string `json:"to,omitzero"` // RFC 3339; empty means not ended
+	By      string `json:"by,omitzero"` // in answers: hand or hl7
 }
 
 func assignmentOf(a *storage.Assignment) assignment {
-	text := assignment{Device: a.Device.String(), Subject: string(a.Subject), From: formatTime(a.FromUnixMs)}
+	text := assignment{Device: a.Device.String(), Subject: string(a.Subject), From: formatTime(a.FromUnixMs), By: a.By.String()}
 	if a.ToUnixMs != storage.OpenEnd {
 		text.To = formatTime(a.ToUnixMs)
 	}
@@ -53,6 +54,10 @@ func (h *Handler) subject(w http.ResponseWriter, r *http.Request, text string) (
 // parse parses the fields of an assignment but the subject, or answers the request.
 func (h *Handler) parse(w http.ResponseWriter, r *http.Request, asked *assignment) (a storage.Assignment, ok bool) {
 	var err error
+	if asked.By != "" {
+		h.badField(w, r, "by", "only answers have it")
+		return a, false
+	}
 	if a.Device, err = vitals.ParseName(asked.Device); err != nil {
 		h.badField(w, r, "device", "it is not a valid name")
 		return a, false
@@ -155,10 +160,7 @@ var ErrNotRecorded = errors.New("admin: the change cannot be recorded in the aud
 // Change records a change of an assignment and calls do to make it. The record comes first, so that no change is
 // without one; a change that then fails is recorded as failed. r has the event, the actor and the peer.
 func Change(record func(audit.Record) error, log *slog.Logger, r audit.Record, a storage.Assignment, do func() error) error {
-	r.Device, r.Subject, r.From = a.Device, string(a.Subject), time.UnixMilli(a.FromUnixMs)
-	if a.ToUnixMs != storage.OpenEnd {
-		r.To = time.UnixMilli(a.ToUnixMs)
-	}
+	r = AssignmentRecord(r, &a)
 	if err := record(r); err != nil {
 		log.Error("a change of an assignment cannot be recorded in the audit log", "device", a.Device, "error", err)
 		return ErrNotRecorded
@@ -171,6 +173,15 @@ func Change(record func(audit.Record) error, log *slog.Logger, r audit.Record, a
 		}
 	}
 	return err
+}
+
+// AssignmentRecord returns r with an assignment.
+func AssignmentRecord(r audit.Record, a *storage.Assignment) audit.Record {
+	r.Device, r.Subject, r.From = a.Device, string(a.Subject), time.UnixMilli(a.FromUnixMs)
+	if a.ToUnixMs != storage.OpenEnd {
+		r.To = time.UnixMilli(a.ToUnixMs)
+	}
+	return r
 }
 
 // pageAssignments is the number of assignments in an answer.
@@ -296,11 +307,8 @@ func (h *Handler) eraseSubject(w http.ResponseWriter, r *http.Request, subject s
 // ErasedRecord returns record as that of an erasure.
 func ErasedRecord(e storage.Erasure, record audit.Record) audit.Record {
 	record.Event, record.Device, record.Subject, record.Count = audit.Erased, e.Device, string(e.Subject), e.Readings
-	if e.Subject != "" {
-		record.From = time.UnixMilli(e.FromUnixMs)
-		if e.ToUnixMs != storage.OpenEnd {
-			record.To = time.UnixMilli(e.ToUnixMs)
-		}
+	if e.Subject == "" {
+		return record
 	}
-	return record
+	return AssignmentRecord(record, &storage.Assignment{Device: e.Device, Subject: e.Subject, FromUnixMs: e.FromUnixMs, ToUnixMs: e.ToUnixMs})
 }

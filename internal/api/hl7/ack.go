@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
+	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/reply"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -109,6 +110,11 @@ func (m *Message) addRejected(p *place, i int, r *ingest.Result) {
 	switch {
 	case p.err != nil && p.at != location{}:
 		at = p.at
+	case r.Outcome == storage.OtherSubject || r.Outcome == storage.TooManyAssignments:
+		at, field, code = location{"PID", 1, 3}, "PID-3", valueNotFound
+		if m.noPatient != nil && m.noPatient != errPatient {
+			r.Reason = m.noPatient.Error()
+		}
 	case field == "time":
 		at, field = p.from[theTime].at, p.from[theTime].at.name()
 	case field == "device":

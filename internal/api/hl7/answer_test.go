@@ -8,7 +8,6 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/api/hl7"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
-	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -173,7 +172,7 @@ func TestCharacterSets(t *testing.T) {
 		}
 	}
 	// A patient's identifier after such a byte may be another field.
-	s := serve(t, ingest.Config{}, hl7.Options{Assign: func(_ *ingest.Intake, _ *vitals.Reading, _ storage.Subject, unknown error) error { return unknown }})
+	s := serve(t, ingest.Config{}, hl7.Options{Patients: hl7.Patients{Assign: true}})
 	if got := s.send(header + "PID||\x81|4711\n" + good); !strings.Contains(got, "PID-3: not UTF-8") {
 		t.Error(got)
 	}
@@ -239,7 +238,7 @@ func TestHostileMemory(t *testing.T) {
 		"broken segments":       fill("obx|#\n"),
 		"one broken segment":    strings.Repeat("x", size),
 	} {
-		s := serve(t, ingest.Config{}, hl7.Options{Assign: func(_ *ingest.Intake, _ *vitals.Reading, _ storage.Subject, unknown error) error { return unknown }})
+		s := serve(t, ingest.Config{}, hl7.Options{Patients: hl7.Patients{Assign: true}})
 		s.send(header + good) // for what is made once
 		message := []byte(strings.ReplaceAll(header+text, "\n", "\r"))
 		receive := func() {

@@ -25,6 +25,7 @@ type conn struct {
 	io       *listen.Outlasting // of Conn
 	frames   frames
 	client   gate.Credentials
+	access   gate.Access // when the connection began
 	gateway  vitals.Name // that the certificate names; zero if there is none
 	holder   *share.Holder
 	reserved int // bytes of memory for the message
@@ -45,7 +46,7 @@ func (s *Server) serve(nc net.Conn) {
 		c.end(unauthorized)
 		return
 	}
-	c.gateway = *access.Gateway()
+	c.access, c.gateway = access, *access.Gateway()
 	c.holder = s.opt.Holders.Addr(c.client.Peer.PeerAddr())
 	defer s.opt.Holders.Put(c.holder)
 	for c.next() {

@@ -49,5 +49,5 @@
 //
 // # Not here
 //
-// Connections and framing: see the server. Patients are assigned by [Options.Assign].
+// Connections and framing: see the server. Patients are compared and assigned by the store: see storage.Claim.
 package hl7

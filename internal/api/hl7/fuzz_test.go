@@ -3,11 +3,10 @@ package hl7_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pulsegate/pulsegate/internal/api/hl7"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
-	"github.com/pulsegate/pulsegate/internal/storage"
-	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // FuzzMessage sends any bytes: the answer is MSH and MSA, with an ERR if and only if something is rejected; it is the
@@ -26,7 +25,7 @@ func FuzzMessage(f *testing.F) {
 		if len(text) > 1<<16 {
 			return
 		}
-		s := serve(t, ingest.Config{}, hl7.Options{Assign: func(_ *ingest.Intake, _ *vitals.Reading, _ storage.Subject, unknown error) error { return unknown }})
+		s := serve(t, ingest.Config{}, hl7.Options{Patients: hl7.Patients{Assign: true, Back: 24 * time.Hour}})
 		answer := s.send(string(text))
 		if answer == "" {
 			return // the message asks for none

@@ -9,7 +9,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -25,10 +24,7 @@ type Options struct {
 	// several. Empty means identifiers without an authority.
 	Authority string
 
-	// Assign, if not nil, is called for each reading of a message with a patient before it is stored. If PID-3 has no
-	// identifier of a patient to whom a device may be assigned, patient is empty, and unknown says why. The client may
-	// write readings of the device. An error rejects the reading; its text is sent to the client.
-	Assign func(in *ingest.Intake, r *vitals.Reading, patient storage.Subject, unknown error) error
+	Patients Patients // its Record is that of the server
 
 	// OnRejected, if not nil, is called for each ERR segment. The device is zero if it is not known, or if the message is
 	// rejected as a whole. field and reason have no texts of the message.
@@ -52,12 +48,13 @@ type Message struct {
 	msh  fields
 	zone []byte // offset of MSH-7, such as +0100; empty if there is none
 
-	places  []place // by position
-	leftOut int     // readings of which another source comes first
-	errors  []byte  // of the answer: its ERR segments
-	reason  string  // the first of them
-	dropped int     // further OBX that were rejected
-	unknown int     // OBX that were left out because their codes are not known
+	places    []place // by position
+	leftOut   int     // readings of which another source comes first
+	errors    []byte  // of the answer: its ERR segments
+	reason    string  // the first of them
+	dropped   int     // further OBX that were rejected
+	unknown   int     // OBX that were left out because their codes are not known
+	noPatient error   // why it is not known who the patient is
 }
 
 // A rule is a reason for which a message or an OBX is rejected. Its text is sent to the client.
@@ -280,11 +277,11 @@ func (m *Message) appendPlain(dst, sequence []byte) []byte {
 	return append(append(append(dst, m.escape), sequence...), m.escape)
 }
 
-// Subject returns the patient in PID-3, or "" if there is none. It returns an error whose text is for the client if it is
-// not known which patient that is, or if the message has several.
-func (m *Message) Subject() (patient storage.Subject, err error) {
+// Subject returns the patient in PID-3, or "" if there is none; named reports whether there is a PID. It returns an error whose text is
+// for the client if it is not known which patient that is, or if the message has several.
+func (m *Message) Subject() (patient storage.Subject, named bool, err error) {
 	if m.err != nil {
-		return "", nil
+		return "", false, nil
 	}
 	var pid fields
 	var id string
@@ -299,17 +296,17 @@ func (m *Message) Subject() (patient storage.Subject, err error) {
 			unknown = errBytes
 		}
 		if !first && (its != id || unknown != err) { // also one without an identifier
-			return "", errPatients
+			return "", true, errPatients
 		}
 		id, err, first = its, unknown, false
 	}
 	if id == "" || err != nil {
-		return "", err
+		return "", !first, err
 	}
 	if patient, err = storage.ParseSubject(id); err != nil {
-		return "", errPatient
+		return "", true, errPatient
 	}
-	return patient, nil
+	return patient, true, nil
 }
 
 // identifierOf returns the identifier in PID-3, or "" if there is none. It is unique only within an authority: without one
@@ -318,7 +315,7 @@ func (m *Message) identifierOf(field []byte) (id string, err error) {
 	other := ""
 	for one := range bytes.SplitSeq(field, []byte{m.repetition}) {
 		switch its := string(m.part(one, 1)); {
-		case its == "" || its == id:
+		case its == "" || its == `""` || its == id:
 		case !m.hasAuthority(one):
 			other = its
 		case id != "":

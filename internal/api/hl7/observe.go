@@ -8,7 +8,6 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/api/codes"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
-	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -362,11 +361,7 @@ func (d *decoder) paired(path []byte, sign vitals.Sign, p *place) bool {
 
 // settle passes the readings on.
 func (d *decoder) settle() {
-	var patient storage.Subject
-	var unknown error
-	if d.opt.Assign != nil {
-		patient, unknown = d.Subject()
-	}
+	d.in.Claim, d.noPatient = d.claim(d.in)
 	batch := d.in.Batch
 	for i := range d.places {
 		p := &d.places[i]
@@ -388,14 +383,11 @@ func (d *decoder) settle() {
 			}
 		}
 		switch {
-		case p.err != nil || patient == "" && unknown == nil:
+		case p.err != nil || d.noPatient == nil || d.noPatient != errPatients && !d.opt.Patients.Assign:
 		case !d.in.Covers(&p.reading.Device):
 			field, p.err = "device", ingest.ErrNotCovered
 		default:
-			p.at, field, p.err = location{"PID", 1, 3}, "PID-3", unknown
-			if unknown != errPatients {
-				p.err = d.opt.Assign(d.in, &p.reading, patient, unknown)
-			}
+			p.at, field, p.err = location{"PID", 1, 3}, "PID-3", d.noPatient
 		}
 		if p.err != nil {
 			batch.Refused = append(batch.Refused, vitals.FieldError{Index: i, Field: field, Err: p.err})

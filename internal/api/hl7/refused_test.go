@@ -2,7 +2,6 @@ package hl7_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -361,7 +360,7 @@ func TestOrigin(t *testing.T) {
 	}
 }
 
-// Patients are passed on with each reading, and a rejection names neither the patient nor a value.
+// The patient of a message gets its devices, and a rejection names neither the patient nor a value.
 func TestPatients(t *testing.T) {
 	const (
 		refused        = "ERR||PID^1^3|103^Table value not found^HL70357|E||||PID-3: "
@@ -374,13 +373,13 @@ func TestPatients(t *testing.T) {
 		{"no identifier", "", "PID|||^^^Hospital^PI\n" + good, "", ""},
 		{"no authority", "", "PID|||a-1^^^^MR~^^^H~a-1\n" + good, "d a-1", ""},
 		{"no authority, beside one with", "", "PID|||1^^^H~a-1~2^^^&1.2.3&ISO\n" + good, "d a-1", ""},
-		{"the same number of another authority", "", "PID|||a-1^^^H^MR\n" + good, "d ", otherAuthority},
-		{"the same number of another authority, with a setting", "H", "PID|||a-1^^^I^MR\n" + good, "d ", otherAuthority},
-		{"no authority, with a setting", "H", "PID|||a-1\n" + good, "d ", otherAuthority},
-		{"two without an authority", "", "PID|||a-1~2\n" + good, "d ", ambiguous},
-		{"two types", "H", "PID|||a-1^^^H^MR~2^^^H^PI\n" + good, "d ", ambiguous},
+		{"the same number of another authority", "", "PID|||a-1^^^H^MR\n" + good, "", otherAuthority},
+		{"the same number of another authority, with a setting", "H", "PID|||a-1^^^I^MR\n" + good, "", otherAuthority},
+		{"no authority, with a setting", "H", "PID|||a-1\n" + good, "", otherAuthority},
+		{"two without an authority", "", "PID|||a-1~2\n" + good, "", ambiguous},
+		{"two types", "H", "PID|||a-1^^^H^MR~2^^^H^PI\n" + good, "", ambiguous},
 		{"the type", "H^PI", "PID|||a-1^^^H^MR~2^^^H^PI~3^^^I^PI\n" + good, "d 2", ""},
-		{"another type", "H^PI", "PID|||a-1^^^H^MR\n" + good, "d ", otherAuthority},
+		{"another type", "H^PI", "PID|||a-1^^^H^MR\n" + good, "", otherAuthority},
 		{"a type without an authority", "^PI", "PID|||a-1^^^^MR~2^^^^PI~3^^^H^PI\n" + good, "d 2", ""},
 		{"an authority by its universal ID", "1.2.3", "PID|||1^^^H&1.2.4&ISO~a-1^^^H&1.2.3&ISO\n" + good, "d a-1", ""},
 		{"an authority by its name", "H & H", "PID|||1^^^I&1.2.3&ISO~a-1^^^H \\T\\ H&1.2.3&ISO\n" + good, "d a-1", ""},
@@ -390,22 +389,17 @@ func TestPatients(t *testing.T) {
 		{"several patients", "Imaginary Hospital", patient + "PID|||2\n" + good, "", refused + "the message has several patients\n"},
 		{"one, and then one without an identifier", "Imaginary Hospital", patient + "PID|||^^^Hospital^PI\n" + good, "", refused + "the message has several patients\n"},
 		{"one without an identifier, and then one", "Imaginary Hospital", "PID|||\n" + patient + good, "", refused + "the message has several patients\n"},
-		{"not an identifier of Pulsegate", "", "PID|||K.-L. Doe\n" + good, "d ", ""},
-		{"assigned to another one", "", "PID|||other\n" + good, "d other", "ERR||PID^1^3|207^Application internal error^HL70357|E||||PID-3: assigned to another patient\n"},
+		{"not an identifier of Pulsegate", "", "PID|||K.-L. Doe\n" + good, "", refused + "not 1 to 64 of A-Z, a-z, 0-9, hyphen and dot\n"},
+		{"assigned to another one", "", "PID|||other\n" + strings.ReplaceAll(good, "||||d", "||||worn"), "", refused + "not the patient to whom the device was assigned at that time\n"},
+		{"deleted", "", "PID|||\"\"\n" + good, "", ""},
+		{"nobody wears a device that was assigned by hand", "", "PID|||\"\"^^^H\n" + strings.ReplaceAll(good, "||||d", "||||worn"), "", ""},
 		{"a rejected reading", "Imaginary Hospital", patient + with(good, 5, "high"), "", "ERR||OBX^1^5|102^Data type error^HL70357|E||||OBX-5: not a number\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			var assigned []string
-			s := serve(t, ingest.Config{}, hl7.Options{Authority: tt.authority, Assign: func(_ *ingest.Intake, r *vitals.Reading, patient storage.Subject, unknown error) error {
-				assigned = append(assigned, r.Device.String()+" "+string(patient))
-				switch {
-				case patient == "other":
-					return errors.New("assigned to another patient")
-				case tt.want == "" && unknown != nil: // a device of nobody
-					return nil
-				}
-				return unknown
-			}})
+			s := serve(t, ingest.Config{}, hl7.Options{Authority: tt.authority, Patients: hl7.Patients{Assign: true, Back: 24 * time.Hour}})
+			worn := storage.Assignment{Subject: "somebody", ToUnixMs: storage.OpenEnd}
+			worn.Device, _ = vitals.ParseName("worn")
+			try(t, s.Assign(t.Context(), worn))
 			want := ackHeader + "MSA|AA|MSGID1234\n"
 			if tt.want != "" {
 				want = ackHeader + "MSA|AE|MSGID1234\n" + tt.want
@@ -413,8 +407,16 @@ func TestPatients(t *testing.T) {
 			if got := s.send(header + tt.message); got != want {
 				t.Errorf("answer\n%swant\n%s", got, want)
 			}
-			if got := strings.Join(assigned, ", "); got != tt.assigned {
-				t.Errorf("assigned %q, want %q", got, tt.assigned)
+			all := make([]storage.Assignment, 9)
+			n, err := s.Assignments(t.Context(), storage.AssignmentKey{}, all)
+			got := ""
+			for _, a := range all[:n] {
+				if a != worn {
+					got += fmt.Sprint(a.Device, " ", a.Subject)
+				}
+			}
+			if err != nil || got != tt.assigned || n == 0 || all[n-1] != worn {
+				t.Errorf("assigned %q, %v, want %q and that of the other device: %v", got, err, tt.assigned, all[:n])
 			}
 		})
 	}

@@ -22,7 +22,6 @@ type ServerOptions struct {
 	Gate       *gate.Gate // the zero Gate lets every client send
 	Problems   *problem.Set
 	Rejections *rejections.List
-	Patients   Patients
 	Conns      *share.Conns
 	Idle       *listen.Idle // gets the idle connections; nil means that none is evicted
 	Holders    *share.Holders

@@ -101,9 +101,6 @@ func start(t testing.TB, cfg config) *server {
 	if opt.Conns == nil {
 		opt.Conns = &share.Conns{Max: 1000, MaxGuests: 1}
 	}
-	if opt.Patients.Of == nil {
-		opt.Patients.Of = s.store.DeviceAssignments
-	}
 	s.conns = opt.Conns
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	try(t, err)
@@ -542,20 +539,79 @@ func TestCertificateExpires(t *testing.T) {
 	}
 }
 
+// A recorder notes the changes of assignments that it is told of.
+type recorder struct {
+	mu    sync.Mutex
+	notes []string
+	most  int // that are recorded; 0 means all, and -1 none
+}
+
+func (r *recorder) record(_ context.Context, client *gate.Access, peer netip.Addr, changes []storage.Assignment, failed bool) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, a := range changes {
+		note := fmt.Sprint(a.Device, " ", a.Subject, " ", time.UnixMilli(a.FromUnixMs).UTC().Format("05"))
+		if failed {
+			note = "failed " + note
+		}
+		if !client.Gateway().IsZero() || !peer.IsLoopback() {
+			note += fmt.Sprint(" by ", client.Gateway(), " at ", peer)
+		}
+		r.notes = append(r.notes, note)
+	}
+	if r.most != 0 {
+		return min(len(changes), max(r.most, 0))
+	}
+	return len(changes)
+}
+
+// want compares the notes since the last call.
+func (r *recorder) want(t testing.TB, want ...string) {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !slices.Equal(r.notes, want) {
+		t.Errorf("recorded %q, want %q", r.notes, want)
+	}
+	r.notes = nil
+}
+
+func (r *recorder) limit(most int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.most = most
+}
+
+const year = 366 * 24 * time.Hour
+
+func assigning(r *recorder) config {
+	return config{opt: hl7.ServerOptions{Messages: hl7.Options{Patients: hl7.Patients{Assign: true, Back: year, Record: r.record}}}}
+}
+
+// wantAssigned compares the assignments of device d, such as "P-1 03-05 hl7".
+func (s *server) wantAssigned(t testing.TB, want ...string) {
+	t.Helper()
+	d, err := vitals.ParseName("d")
+	try(t, err)
+	all, err := s.store.DeviceAssignments(t.Context(), d)
+	try(t, err)
+	var got []string
+	for _, a := range all {
+		text := fmt.Sprint(a.Subject, " ", time.UnixMilli(a.FromUnixMs).UTC().Format("05"), "-")
+		if a.ToUnixMs != storage.OpenEnd {
+			text += time.UnixMilli(a.ToUnixMs).UTC().Format("05")
+		}
+		got = append(got, text+" "+a.By.String())
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("assignments %q, want %q", got, want)
+	}
+}
+
 // Of clients that name different patients for a device at the same time, one assigns it.
 func TestAssignAtOnce(t *testing.T) {
-	var s *server
-	assigned := atomic.Int64{}
-	s = start(t, config{opt: hl7.ServerOptions{Patients: hl7.Patients{Assign: func(ctx context.Context, a storage.Assignment, gateway vitals.Name, peer netip.Addr) error {
-		if !gateway.IsZero() || !peer.IsLoopback() {
-			t.Errorf("assigned by %q at %v", gateway, peer)
-		}
-		err := s.store.Assign(ctx, a)
-		if err == nil {
-			assigned.Add(1)
-		}
-		return err
-	}}}})
+	var r recorder
+	s := start(t, assigning(&r))
 	var tasks sync.WaitGroup
 	answers := make([]string, 8)
 	for i := range answers {
@@ -568,54 +624,147 @@ func TestAssignAtOnce(t *testing.T) {
 	tasks.Wait()
 	slices.Sort(answers)
 	want := append([]string{"AA 1"}, slices.Repeat([]string{"AE 1, PID-3: not the patient to whom the device was assigned at that time"}, 7)...)
-	if !slices.Equal(answers, want) || assigned.Load() != 1 {
-		t.Errorf("assigned %d times: %q", assigned.Load(), answers)
+	if !slices.Equal(answers, want) {
+		t.Errorf("answers %q", answers)
+	}
+	failed := 0
+	for _, note := range r.notes {
+		if strings.HasPrefix(note, "failed") {
+			failed++
+		}
+	}
+	if all, err := s.store.DeviceAssignments(t.Context(), mustName(t, "d")); err != nil || len(all) != 1 || len(r.notes)-2*failed != 1 {
+		t.Errorf("assigned %v, %v, recorded %q", all, err, r.notes)
 	}
 }
 
-// An assignment begins with the first reading of its device in the message, even if that comes last. If it cannot be
-// made, nothing is stored and nothing acknowledged.
+func mustName(t testing.TB, text string) vitals.Name {
+	t.Helper()
+	name, err := vitals.ParseName(text)
+	try(t, err)
+	return name
+}
+
+// An assignment begins with the first stored reading of its device in the message, even if that comes last. If it cannot be
+// recorded, nothing is stored and nothing acknowledged.
 func TestAssign(t *testing.T) {
-	var mu sync.Mutex
-	var made []string
-	var fails error
-	s := start(t, config{opt: hl7.ServerOptions{Patients: hl7.Patients{Assign: func(_ context.Context, a storage.Assignment, _ vitals.Name, _ netip.Addr) error {
-		mu.Lock()
-		defer mu.Unlock()
-		made = append(made, fmt.Sprint(a.Device, " ", a.Subject, " ", time.UnixMilli(a.FromUnixMs).UTC().Format("05")))
-		return fails
-	}}}})
-	_, earlier, _ := strings.Cut(observation(3, 71, ""), "OBR")
-	_, far, _ := strings.Cut(strings.ReplaceAll(observation(0, 71, ""), "20261120", "29991120"), "OBR")
+	var r recorder
+	s := start(t, assigning(&r))
+	also := func(second, bpm int, day string) string {
+		_, text, _ := strings.Cut(strings.ReplaceAll(observation(second, bpm, ""), "20261120", day), "OBR")
+		return "OBR" + text
+	}
 	c := s.dial(t)
-	c.send(framed(observation(5, 72, "P-1") + "OBR" + far + "OBR" + earlier))
+	c.send(framed(observation(5, 72, "P-1") + also(0, 71, "29991120") + also(3, 71, "20261120") + also(4, 71, "20261120") + also(2, 71, "20241120")))
 	c.want("AE 5, OBR-7: more than 5m0s ahead of the server's clock")
-	// This store has forgotten it, so it is asked again.
-	mu.Lock()
-	if want := []string{"d P-1 03", "d P-1 03"}; !slices.Equal(made, want) {
-		t.Errorf("made %q, want %q", made, want)
+	r.want(t, "d P-1 03")
+	s.wantAssigned(t, "P-1 03- hl7")
+	if got := s.store.stored.Load(); got != 4 { // the one before the bound as well
+		t.Errorf("%d readings are stored, want 4", got)
 	}
-	mu.Unlock()
-	for err, want := range map[error]string{
-		storage.ErrTooManyAssignments: "AE 6, PID-3: the device has as many assignments as it may have",
-		storage.ErrAssigned:           "closed", // again and again
-		errors.New("broken"):          "closed",
-	} {
-		mu.Lock()
-		fails, made = err, nil
-		mu.Unlock()
+	c.send(framed(observation(6, 72, "P-1")))
+	c.want("AA 6")
+	r.want(t)
+	// A reading that is rejected assigns nothing, and ends nothing.
+	d := storage.Assignment{Device: mustName(t, "d"), Subject: "P-1", FromUnixMs: time.Date(2026, 11, 20, 10, 0, 3, 0, time.UTC).UnixMilli()}
+	d.ToUnixMs = d.FromUnixMs + 1000
+	try(t, s.store.EndAssignment(t.Context(), d))
+	c.send(framed(observation(5, 99, "P-2")))
+	c.want("AE 5, heart_rate_bpm: contradicts the stored value")
+	r.want(t, "d P-2 05", "failed d P-2 05")
+	c.send(framed(strings.Replace(observation(7, 72, "P-2"), "|d\r", "|-x\r", 1)))
+	c.want("AE 7, OBX-18: a new device may be named neither . nor .., nor begin with -")
+	r.want(t)
+	s.wantAssigned(t, "P-1 03-04 hand")
+	// What cannot be recorded is stored later.
+	r.limit(-1)
+	before := s.store.stored.Load()
+	c.send(framed(observation(8, 72, "P-2")))
+	c.want("closed")
+	if got := s.store.stored.Load(); got != before {
+		t.Errorf("%d readings are stored, want %d", got, before)
+	}
+	s.wantAssigned(t, "P-1 03-04 hand")
+	r.want(t, "d P-2 08")
+	r.limit(0)
+	c = s.dial(t)
+	c.send(framed(observation(8, 72, "P-2")))
+	c.want("AA 8")
+	s.wantAssigned(t, "P-1 03-04 hand", "P-2 08- hl7")
+}
+
+// A PID without a patient ends an assignment of HL7 from the first reading of the message on, unless a later one has named the patient.
+// An assignment by hand stands, and no reading is rejected.
+func TestEmptyPID(t *testing.T) {
+	for _, empty := range []string{"", "^^^Hospital^PI", `""`, `""^^^Hospital^PI`} {
+		var r recorder
+		s := start(t, assigning(&r))
 		c := s.dial(t)
-		c.send(framed(observation(6, 72, "P-1")))
-		c.want(want)
-		mu.Lock()
-		if errors.Is(err, storage.ErrAssigned) != (len(made) == 3) {
-			t.Errorf("%v: %q", err, made)
+		send := func(second int, patient string, want ...string) {
+			t.Helper()
+			c.send(framed(observation(second, 72, patient)))
+			c.want(fmt.Sprintf("AA %d", second))
+			s.wantAssigned(t, want...)
 		}
-		mu.Unlock()
+		send(1, empty)
+		send(10, "P-1", "P-1 10- hl7")
+		send(20, "P-1", "P-1 10- hl7")
+		send(15, empty, "P-1 10- hl7") // is older than the newest that named the patient
+		send(20, empty, "P-1 10- hl7")
+		r.want(t, "d P-1 10")
+		send(30, empty, "P-1 10-30 hl7")
+		r.want(t, "d  30")
+		send(25, empty, "P-1 10-25 hl7")
+		send(31, empty, "P-1 10-25 hl7")
+		send(40, "P-2", "P-1 10-25 hl7", "P-2 40- hl7")
+		send(22, "P-1", "P-1 10-25 hl7", "P-2 40- hl7") // late
+		send(21, empty, "P-1 10-25 hl7", "P-2 40- hl7")
+		send(24, empty, "P-1 10-24 hl7", "P-2 40- hl7")
+		by := storage.Assignment{Device: mustName(t, "d"), Subject: "P-3", FromUnixMs: time.Date(2026, 11, 20, 10, 0, 30, 0, time.UTC).UnixMilli()}
+		by.ToUnixMs = by.FromUnixMs + 5000
+		try(t, s.store.Assign(t.Context(), by))
+		send(32, empty, "P-1 10-24 hl7", "P-3 30-35 hand", "P-2 40- hl7")
+		send(45, empty, "P-1 10-24 hl7", "P-3 30-35 hand", "P-2 40-45 hl7")
+		r.want(t, "d  25", "d P-2 40", "d  24", "d  45")
+		// The message that comes first may have the later reading first.
+		_, also, _ := strings.Cut(observation(51, 72, ""), "OBR")
+		send(50, "P-4", "P-1 10-24 hl7", "P-3 30-35 hand", "P-2 40-45 hl7", "P-4 50- hl7")
+		c.send(framed(observation(52, 72, empty) + "OBR" + also))
+		c.want("AA 52")
+		s.wantAssigned(t, "P-1 10-24 hl7", "P-3 30-35 hand", "P-2 40-45 hl7", "P-4 50-51 hl7")
 	}
-	if got := s.store.stored.Load(); got != 2 {
-		t.Errorf("%d readings are stored, want 2", got)
+}
+
+// While changes of assignments are recorded, and while the store compares patients, messages of others are decoded.
+func TestRecordOutsideDecoding(t *testing.T) {
+	var r recorder
+	cfg := assigning(&r)
+	held, release := make(chan struct{}, 4), make(chan struct{})
+	cfg.opt.Messages.Patients.Record = func(ctx context.Context, client *gate.Access, peer netip.Addr, changes []storage.Assignment, failed bool) int {
+		held <- struct{}{}
+		<-release
+		return r.record(ctx, client, peer, changes, failed)
 	}
+	s := start(t, cfg)
+	large := func(device, patient string) string { // so large that it takes a place for decoding
+		message := strings.Replace(observation(1, 72, patient), "|d\r", "|"+device+"\r", 1)
+		return framed(message + "NTE|1||" + strings.Repeat("x", 70<<10) + "\r")
+	}
+	var waiting []*client
+	for range 4 {
+		c := s.dial(t)
+		c.send(large("d", "P-1"))
+		waiting = append(waiting, c)
+		<-held
+	}
+	c := s.dial(t)
+	c.send(strings.Replace(large("other", ""), "PID", "NTE", 1))
+	c.want("AA 1")
+	close(release)
+	for _, c := range waiting {
+		c.want("AA 1")
+	}
+	r.want(t, slices.Repeat([]string{"d P-1 01"}, 4)...)
 }
 
 // FuzzServer sends any bytes in pieces: the server answers no more messages than there are, and ends.

@@ -41,6 +41,7 @@ const (
 	refusedStoreFailed
 	refusedUnreadable
 	refusedUnavailable // readings of its time cannot be stored now
+	refusedUnrecorded  // an assignment cannot be recorded now
 	numKinds
 )
 
@@ -124,6 +125,7 @@ func newAnswers(set *problem.Set, cfg *Config) *answers {
 			refusedUnreadable:   {problem: set.StoreDamaged, outcome: "unreadable", least: 60, most: 180},
 			refusedStoreFailed:  {problem: set.StoreFailed, reason: "store_failed", least: 5, most: 15},
 			refusedUnavailable:  {problem: set.StoreFailed, outcome: "unavailable", least: 5, most: 15},
+			refusedUnrecorded:   {problem: set.StoreFailed, outcome: "unrecorded", least: 60, most: 180},
 		},
 	}
 	for k := range a.kinds {
@@ -261,6 +263,12 @@ func (p *answers) entryRefusal(e *storage.Entry) refusal {
 		return refusal{kind: refusedUnreadable, field: "time", reason: "the stored reading of this time cannot be read; send this one again after the store is repaired"}
 	case storage.Unavailable:
 		return refusal{kind: refusedUnavailable, field: "time", reason: "readings of this time cannot be stored now; send this one again later"}
+	case storage.OtherSubject:
+		return refusal{kind: refusedInvalid, field: "subject", reason: "not the patient to whom the device was assigned at that time"}
+	case storage.TooManyAssignments:
+		return refusal{kind: refusedInvalid, field: "subject", reason: "the device has as many assignments as it may have"}
+	case storage.Unrecorded:
+		return refusal{kind: refusedUnrecorded, field: "subject", reason: "the change of an assignment cannot be recorded now; send it again later"}
 	}
 	// Promise: every answer is made from an outcome that the store has set.
 	panic("ingest: the store left an entry without an outcome")

@@ -52,6 +52,14 @@ type Intake struct {
 	// rejected: a position may have nothing else.
 	LeftOut []LeftOut
 
+	// Claim says who wears the devices of all readings. nil means nothing is known. It excludes Units and Whole.
+	Claim *storage.Claim
+
+	// Record records changes of assignments that Claim is about to make, from FromUnixMs on or later, or with failed those that it has not
+	// made. Without a subject, the assignment of that time ends. It returns how many it has recorded durably, of the first ones: readings
+	// of the others are rejected for later. It is called without a place for decoding, and may wait. nil means that nothing is recorded.
+	Record func(ctx context.Context, changes []storage.Assignment, failed bool) (recorded int)
+
 	access            *gate.Access // nil means access to all devices
 	storeQuestionable bool
 }

@@ -177,7 +177,7 @@ func (j *Job) decode(body []byte) bool {
 	accepted := len(j.batch.Readings)
 	j.entries = slices.Grow(j.entries[:0], accepted)[:accepted]
 	for i := range j.entries {
-		j.entries[i] = storage.Entry{Reading: &j.batch.Readings[i], ReceivedUnixMs: nowUnixMs, Guard: guard}
+		j.entries[i] = storage.Entry{Reading: &j.batch.Readings[i], ReceivedUnixMs: nowUnixMs, Guard: guard, Claim: j.batch.intake.Claim}
 	}
 	if j.batch.hasUnits() {
 		j.batch.markUnits(j.entries)
@@ -187,7 +187,7 @@ func (j *Job) decode(body []byte) bool {
 
 // Memory of a batch for each of its readings. TestSizes checks the sizes of the types.
 const (
-	acceptedBytes = 272 + 40 + 4 + 8 + 4 // vitals.Reading, storage.Entry, index, ref and order
+	acceptedBytes = 272 + 48 + 4 + 8 + 4 // vitals.Reading, storage.Entry, index, ref and order
 	refusedBytes  = 40                   // vitals.FieldError
 	rejectedBytes = 112                  // of the answer: index, field and reason
 )
@@ -258,6 +258,9 @@ func (j *Job) Commit(ctx context.Context) {
 			j.refuse(err, done > 0)
 			return
 		}
+	}
+	if j.batch.intake.Claim != nil {
+		j.commitClaims(ctx)
 	}
 }
 

@@ -68,6 +68,7 @@ type Assignment struct {
 	Subject string `json:"subject,omitzero"`
 	From    string `json:"from"`
 	To      string `json:"to,omitzero"`
+	By      string `json:"by,omitzero"` // who has made it: hand or hl7; only in answers
 }
 
 // Assign makes an assignment, and returns it as the server has it.
@@ -103,7 +104,7 @@ func (c *Client) Assignments(ctx context.Context, device, subject string, visit 
 			return fmt.Errorf("list assignments: %w", err)
 		}
 		for _, a := range page.Assignments {
-			a = Assignment{printable(a.Device), printable(a.Subject), printable(a.From), printable(a.To)}
+			a = Assignment{printable(a.Device), printable(a.Subject), printable(a.From), printable(a.To), printable(a.By)}
 			if err := visit(a); err != nil {
 				return err
 			}

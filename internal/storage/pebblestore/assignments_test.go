@@ -229,7 +229,7 @@ func TestCheckAssignments(t *testing.T) {
 			set(pebblestore.AssignKey(a), pebblestore.AssignValue(a)[:8])
 		},
 		"unknown version": func(set func(key, value []byte), _ func([]byte)) {
-			set(pebblestore.AssignKey(a), append([]byte{2}, pebblestore.AssignValue(a)[1:]...))
+			set(pebblestore.AssignKey(a), append([]byte{3}, pebblestore.AssignValue(a)[1:]...))
 		},
 		"not encoded as it would be": func(set func(key, value []byte), _ func([]byte)) {
 			set(pebblestore.AssignKey(a), append(pebblestore.AssignValue(a), '_'))

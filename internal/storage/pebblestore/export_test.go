@@ -283,7 +283,7 @@ func AssignKey(a storage.Assignment) []byte { return assign.Key(a.Key()) }
 
 // AssignValue returns the value of an assignment.
 func AssignValue(a storage.Assignment) []byte {
-	return layout.AppendAssignment(nil, a.ToUnixMs, string(a.Subject))
+	return layout.AppendAssignment(nil, layout.Assignment{By: byte(a.By), NamedUnixMs: a.NamedUnixMs, ToUnixMs: a.ToUnixMs, Subject: string(a.Subject)})
 }
 
 // SubjectKey returns the key of an assignment in the index of subjects.

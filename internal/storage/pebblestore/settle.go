@@ -11,6 +11,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/assign"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/damage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/memory"
@@ -63,6 +64,8 @@ type settler struct {
 	segment       []columns.Row
 	segmentDevice uint32
 	segmentFromMs int64
+
+	wearers map[vitals.Name]*storage.Wearers // of the devices about which the group has claims
 
 	undo *undo // of the unit that is being settled; nil means a reading is settled by itself
 
@@ -135,6 +138,7 @@ func newBatch(db *pebble.DB) *pebble.Batch {
 func (s *settler) reset() {
 	s.batch.Reset()
 	s.lookups, s.unreadable = 0, nil
+	clear(s.wearers)
 	s.segment = s.segment[:0]
 	if cap(s.records) > maxKept {
 		s.records, s.rows, s.marked, s.index, s.indexed = nil, nil, nil, map[recordID]int32{}, 0
@@ -187,6 +191,28 @@ func (s *settler) findDevices(group []*storage.Entry) {
 }
 
 func (s *settler) settleOne(e *storage.Entry, entry int32) {
+	if s.settleReading(e, entry); e.Claim != nil && e.Outcome <= storage.Duplicate {
+		s.wearers[e.Reading.Device].Settle(e, true)
+	}
+}
+
+// settleClaim returns the outcome with which a reading is rejected because of its claim, or 0.
+func (s *settler) settleClaim(e *storage.Entry) storage.Outcome {
+	w := s.wearers[e.Reading.Device]
+	if w == nil {
+		all, err := assign.Of(s.db, &e.Reading.Device)
+		if err != nil {
+			return s.noteUnreadable(err)
+		}
+		if w = storage.NewWearers(all); s.wearers == nil {
+			s.wearers = map[vitals.Name]*storage.Wearers{}
+		}
+		s.wearers[e.Reading.Device] = w
+	}
+	return w.Settle(e, false)
+}
+
+func (s *settler) settleReading(e *storage.Entry, entry int32) {
 	r := e.Reading
 	e.Sign = 0
 	gateway, ok := s.gateways.number(&r.Gateway)
@@ -201,7 +227,6 @@ func (s *settler) settleOne(e *storage.Entry, entry int32) {
 	if !f.known { // before the group; perhaps a reading before this one has added it
 		f.number, f.known = s.table.FindHashed(&r.Device, f.hash)
 	}
-	number := f.number
 	if !f.known {
 		if r.Device.IsAwkward() && !s.moving {
 			e.Outcome = storage.AwkwardName
@@ -211,6 +236,14 @@ func (s *settler) settleOne(e *storage.Entry, entry int32) {
 			e.Outcome = storage.TooManyDevices
 			return
 		}
+	}
+	if e.Claim != nil {
+		if e.Outcome = s.settleClaim(e); e.Outcome != 0 {
+			return
+		}
+	}
+	number := f.number
+	if !f.known {
 		// The first device record is written with this group and includes all of its
 		// readings.
 		number = s.table.AddHashed(&r.Device, f.hash, -1)
@@ -379,9 +412,16 @@ func (s *settler) readSegment(id recordID, name *vitals.Name) (err error) {
 	return err
 }
 
-// write adds what the group adds to the batch. It reports whether that is anything.
+// write adds what the group adds to the batch. It reports whether that is any reading.
 func (s *settler) write(number uint64) (bool, error) {
 	defer func() { s.entries = nil }()
+	for _, w := range s.wearers {
+		for a := range w.Changes() {
+			if err := assign.Set(s.batch, &a); err != nil {
+				return false, fmt.Errorf("fill batch: %w", err)
+			}
+		}
+	}
 	name := func(i int32) *vitals.Name { return &s.entries[s.records[i].entry].Reading.Device }
 	if s.sort(name); len(s.order) == 0 {
 		return false, nil

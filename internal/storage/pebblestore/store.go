@@ -3,6 +3,7 @@ package pebblestore
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
@@ -54,7 +55,7 @@ func (s *Store) Append(group []*storage.Entry) error {
 		s.alarm.rejectGroups(err)
 		return fmt.Errorf("append group: %w: %w: %w", storage.ErrNotWritten, storage.ErrFailed, err)
 	}
-	if adds {
+	if !s.settler.batch.Empty() {
 		size := s.settler.batch.Len()
 		start := time.Now()
 		if err := s.commit(s.settler.batch); err != nil {
@@ -63,8 +64,10 @@ func (s *Store) Append(group []*storage.Entry) error {
 		s.counters.syncs.Add(1)
 		s.counters.batchBytes.Add(int64(size))
 		s.counters.syncNanos.Add(int64(time.Since(start)))
-		s.nextGroup++
-		s.settler.fill()
+		if adds {
+			s.nextGroup++
+			s.settler.fill()
+		}
 		s.publish()
 		s.sealIfFull()
 	}
@@ -84,10 +87,16 @@ func (s *Store) admit(group []*storage.Entry) error {
 		return err
 	}
 	present, err := storage.CheckGroup(group, s.signs)
-	if err != nil || present>>layout.FirstSigns == 0 {
+	if err != nil {
 		return err
 	}
-	return s.files.Upgrade(datadir.SignsFormat)
+	if present>>layout.FirstSigns != 0 {
+		return s.files.Upgrade(datadir.SignsFormat)
+	}
+	if s.files.Format() < datadir.AssignedFormat && slices.ContainsFunc(group, func(e *storage.Entry) bool { return e.Claim != nil && e.Claim.Assign }) {
+		return s.files.Upgrade(datadir.AssignedFormat)
+	}
+	return nil
 }
 
 // Close implements [storage.Store]. It seals nothing: the next Open reads

@@ -19,12 +19,15 @@ import (
 type subjects struct{ *reader }
 
 // deviceLock returns the key of the advisory lock under which the assignments of a device are
-// changed. Each node looks at all of them before it adds one, so that no two overlap.
+// changed. Each node looks at all of them before it adds one, so that no two overlap. Devices share few keys: a group may change
+// the assignments of thousands of them, and PostgreSQL has memory for some thousands of locks.
 func (s *subjects) deviceLock(device *vitals.Name) int64 {
 	h := fnv.New64a()
-	h.Write([]byte("pulsegate assignments " + s.opt.Schema + " " + device.String()))
-	return int64(h.Sum64())
+	h.Write([]byte(device.String()))
+	return lockKey("assignments", s.opt.Schema) + int64(h.Sum64()%deviceLocks)
 }
+
+const deviceLocks = 1024
 
 // Assign implements [storage.Subjects].
 func (s *subjects) Assign(ctx context.Context, a storage.Assignment) error {
@@ -34,9 +37,7 @@ func (s *subjects) Assign(ctx context.Context, a storage.Assignment) error {
 			if exists, err := a.Admit(all); exists || err != nil {
 				return err
 			}
-			_, err := tx.Exec(context.Background(), s.sql.of("INSERT INTO SCHEMA.assignments (device, from_ms, to_ms, subject) VALUES ($1, $2, $3, $4)"),
-				a.Device.String(), a.FromUnixMs, a.ToUnixMs, string(a.Subject))
-			return err
+			return s.sql.putAssignments(tx, []storage.Assignment{a})
 		})
 	}
 	if err != nil {
@@ -62,8 +63,7 @@ func (s *subjects) endAssignment(ctx context.Context, a storage.Assignment) erro
 		if err := a.AdmitEnd(all); err != nil {
 			return err
 		}
-		_, err := tx.Exec(context.Background(), s.sql.of("UPDATE SCHEMA.assignments SET to_ms = $3 WHERE device = $1 AND from_ms = $2"), a.Device.String(), a.FromUnixMs, a.ToUnixMs)
-		return err
+		return s.sql.putAssignments(tx, []storage.Assignment{a})
 	})
 	if err != nil {
 		return fmt.Errorf("end assignment of device %s: %w", a.Device, err)
@@ -101,19 +101,7 @@ func (s *subjects) changeAssignments(ctx context.Context, a *storage.Assignment,
 			if err != nil {
 				return err
 			}
-			e.Assignments = []storage.Assignment{*a}
-			for _, b := range all {
-				if b.FromUnixMs == a.FromUnixMs && b.Subject == a.Subject {
-					if b.ToUnixMs != a.ToUnixMs { // an earlier attempt may have changed it already
-						e.PreviousToMs = b.ToUnixMs
-					}
-				} else if b.FromUnixMs < a.FromUnixMs {
-					e.Assignments = append(e.Assignments, b)
-				}
-			}
-			if n := len(e.Assignments); n > 1+rememberedOthers {
-				e.Assignments = slices.Delete(e.Assignments, 1, n-rememberedOthers)
-			}
+			rememberAssignment(&e, a, all)
 			if err := change(tx, all); err != nil {
 				return err
 			}
@@ -138,9 +126,26 @@ func (s *subjects) changeAssignments(ctx context.Context, a *storage.Assignment,
 	return cmp.Or(err, refused)
 }
 
+// rememberAssignment sets what an entry of the memory has of an assignment that is made or ended. all are those of the device.
+func rememberAssignment(e *history.Entry, a *storage.Assignment, all []storage.Assignment) {
+	e.Assignments = []storage.Assignment{*a}
+	for _, b := range all {
+		if b.FromUnixMs == a.FromUnixMs && b.Subject == a.Subject {
+			if b.ToUnixMs != a.ToUnixMs { // an earlier attempt may have changed it already
+				e.PreviousToMs = b.ToUnixMs
+			}
+		} else if b.FromUnixMs < a.FromUnixMs {
+			e.Assignments = append(e.Assignments, b)
+		}
+	}
+	if n := len(e.Assignments); n > 1+rememberedOthers {
+		e.Assignments = slices.Delete(e.Assignments, 1, n-rememberedOthers)
+	}
+}
+
 // lockAssignments returns the assignments of a device, which nobody else changes until tx ends.
-func (s *subjects) lockAssignments(tx pgx.Tx, device *vitals.Name) ([]storage.Assignment, error) {
-	if _, err := tx.Exec(context.Background(), "SELECT pg_advisory_xact_lock($1)", s.deviceLock(device)); err != nil {
+func (s *subjects) lockAssignments(tx querier, device *vitals.Name) ([]storage.Assignment, error) {
+	if err := run(tx, "SELECT pg_advisory_xact_lock($1)", s.deviceLock(device)); err != nil {
 		return nil, err
 	}
 	return s.queryAssignments(context.Background(), tx, assignmentsOfDevice, device.String())
@@ -149,7 +154,7 @@ func (s *subjects) lockAssignments(tx pgx.Tx, device *vitals.Name) ([]storage.As
 // Conditions and orders of queryAssignments.
 const (
 	assignmentsOfDevice  = "WHERE device = $1 ORDER BY from_ms"
-	assignmentsOfDevices = "WHERE device = ANY($1)"
+	assignmentsOfDevices = "WHERE device = ANY($1) ORDER BY device, from_ms"
 	assignmentsOfSubject = "WHERE subject = $1 ORDER BY device, from_ms"
 	assignmentsAfter     = "WHERE (device, from_ms) > ($1, $2) ORDER BY device, from_ms LIMIT $3"
 )
@@ -162,13 +167,13 @@ func (s *subjects) queryAssignments(ctx context.Context, q querier, which string
 
 // visitAssignments calls visit with the assignments that a query finds.
 func (s *subjects) visitAssignments(ctx context.Context, q querier, visit func(*storage.Assignment), which string, args ...any) error {
-	rows, err := q.Query(ctx, s.sql.of("SELECT device, subject, from_ms, to_ms FROM SCHEMA.assignments "+which), args...)
+	rows, err := q.Query(ctx, s.sql.of("SELECT device, subject, from_ms, to_ms, made_by, named_ms FROM SCHEMA.assignments "+which), args...)
 	if err != nil {
 		return err
 	}
 	var device string
 	var a storage.Assignment
-	_, err = pgx.ForEachRow(rows, []any{&device, &a.Subject, &a.FromUnixMs, &a.ToUnixMs}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&device, &a.Subject, &a.FromUnixMs, &a.ToUnixMs, &a.By, &a.NamedUnixMs}, func() error {
 		if a.Device, err = vitals.ParseName(device); err != nil || a.Validate() != nil {
 			return fmt.Errorf("%w: an assignment is not valid", storage.ErrCorrupt)
 		}

@@ -31,7 +31,7 @@ func (r *repair) send() error {
 		return err
 	}
 	r.ends = map[storage.AssignmentKey][]int64{}
-	b := batch{to: numbers{}}
+	b, last := batch{to: numbers{}}, history.Mark{}
 	for e, err := range r.memory.All() {
 		if err != nil {
 			return err
@@ -39,14 +39,15 @@ func (r *repair) send() error {
 		if e.Number <= r.have[e.Slot] {
 			continue
 		}
+		// A transaction with claims has several entries, which have one number and are sent together.
+		if len(b.readings)+len(b.assignments) >= batchReadings && e.Mark != last {
+			if err := r.sendBatch(&b); err != nil {
+				return err
+			}
+			b = batch{to: numbers{}}
+		}
 		b.add(e, removed)
-		if len(b.readings)+len(b.assignments) < batchReadings {
-			continue
-		}
-		if err := r.sendBatch(&b); err != nil {
-			return err
-		}
-		b = batch{to: numbers{}}
+		last = e.Mark
 	}
 	return r.sendBatch(&b)
 }
@@ -184,13 +185,9 @@ func (r *repair) assign(tx pgx.Tx, e *history.Entry) (ok bool, err error) {
 	find := func(a *storage.Assignment) int {
 		return slices.IndexFunc(all, func(b storage.Assignment) bool { return b.FromUnixMs == a.FromUnixMs && b.Subject == a.Subject })
 	}
-	setEnd := func(a *storage.Assignment) error {
-		_, err := tx.Exec(context.Background(), r.sql.of("UPDATE SCHEMA.assignments SET to_ms = $3 WHERE device = $1 AND from_ms = $2"), a.Device.String(), a.FromUnixMs, a.ToUnixMs)
-		return err
-	}
 	for _, other := range e.Assignments[1:] {
 		if i := find(&other); i >= 0 && all[i].ToUnixMs == storage.OpenEnd && other.ToUnixMs != storage.OpenEnd {
-			if err := setEnd(&other); err != nil {
+			if err := r.sql.putAssignments(tx, []storage.Assignment{other}); err != nil {
 				return false, err
 			}
 			all[i].ToUnixMs = other.ToUnixMs
@@ -204,16 +201,18 @@ func (r *repair) assign(tx pgx.Tx, e *history.Entry) (ok bool, err error) {
 		if _, err := a.Admit(all); err != nil {
 			return false, nil // another one overlaps it
 		}
-		_, err = tx.Exec(context.Background(), r.sql.of("INSERT INTO SCHEMA.assignments (device, from_ms, to_ms, subject) VALUES ($1, $2, $3, $4)"),
-			a.Device.String(), a.FromUnixMs, a.ToUnixMs, string(a.Subject))
+		err = r.sql.putAssignments(tx, []storage.Assignment{*a})
 		return err == nil, err
 	case all[i].ToUnixMs == a.ToUnixMs:
-		return true, nil
+		if a.By == storage.ByHand && all[i].By != a.By {
+			err = r.sql.putAssignments(tx, []storage.Assignment{*a})
+		}
+		return err == nil, err
 	case all[i].ToUnixMs == storage.OpenEnd || slices.Contains(earlier, all[i].ToUnixMs):
 		if a.AdmitEnd(all) != nil {
 			return false, nil
 		}
-		err = setEnd(a)
+		err = r.sql.putAssignments(tx, []storage.Assignment{*a})
 		return err == nil, err
 	}
 	return a.ToUnixMs == storage.OpenEnd, nil // it was ended since

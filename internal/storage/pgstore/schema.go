@@ -63,6 +63,8 @@ CREATE TABLE SCHEMA.assignments (
 	from_ms bigint NOT NULL, -- Unix ms, inclusive
 	to_ms   bigint NOT NULL, -- exclusive; 9223372036854775807: it has not ended
 	subject text COLLATE "C" NOT NULL,
+	made_by smallint NOT NULL, -- 0: by hand, 1: by HL7
+	named_ms bigint NOT NULL,  -- time of the latest reading that named the subject, if made by HL7; otherwise 0
 	PRIMARY KEY (device, from_ms),
 	CHECK (from_ms >= 0 AND from_ms < to_ms)
 );

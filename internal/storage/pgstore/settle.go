@@ -47,6 +47,8 @@ type work struct {
 	mark       mark  // of the next transaction; the zero mark is that of a repair, which sets others
 	generation int64 // that the last transaction has read
 	accepted   []*storage.Entry
+
+	wearers map[vitals.Name]*storage.Wearers // of the devices about which the lane of units has claims
 }
 
 // An item is a reading of a lane.
@@ -130,7 +132,7 @@ func (s *writer) release(w *work) {
 
 // start sorts the readings into chains.
 func (w *work) start(part []*storage.Entry) {
-	w.mark = mark{}
+	w.mark, w.wearers = mark{}, nil
 	w.fresh = w.fresh[:0]
 	w.items = w.items[:0]
 	for i, e := range part {

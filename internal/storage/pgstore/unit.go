@@ -13,9 +13,9 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// ofUnits returns the entries of the devices that occur in units, and the others.
+// ofUnits returns the entries of the devices that occur in units or with claims, and the others.
 func ofUnits(group []*storage.Entry) (units, others []*storage.Entry) {
-	if !slices.ContainsFunc(group, func(e *storage.Entry) bool { return e.Unit > 1 }) {
+	if !slices.ContainsFunc(group, func(e *storage.Entry) bool { return e.Unit > 1 || e.Claim != nil }) {
 		return nil, group
 	}
 	// All entries of a device stay in their order, so those that share a unit or a device go together.
@@ -23,7 +23,7 @@ func ofUnits(group []*storage.Entry) (units, others []*storage.Entry) {
 	for rest := group; len(rest) > 0; {
 		n := storage.UnitLen(rest)
 		for _, e := range rest[:n] {
-			in[e.Reading.Device] = in[e.Reading.Device] || n > 1
+			in[e.Reading.Device] = in[e.Reading.Device] || n > 1 || e.Claim != nil
 		}
 		rest = rest[n:]
 	}
@@ -80,7 +80,12 @@ func (s *writer) unitLane(t *try, part []*storage.Entry, generation int64) error
 
 // findAll reads the records of all chains, also of those that were in segments.
 func findAll(t *try, w *work, conn *pgx.Conn) error {
-	find := func() error { return w.find(conn.PgConn(), func(chain) bool { return true }) }
+	find := func() error {
+		if err := w.readClaims(conn); err != nil {
+			return err
+		}
+		return w.find(conn.PgConn(), func(chain) bool { return true })
+	}
 	if fillLate(w, w.s.horizon.Load()); w.late.rows() == 0 && !t.rolledBack {
 		return find()
 	}
@@ -121,7 +126,17 @@ func (w *work) planUnit(unit []int32, retried bool) {
 		it := &w.items[i]
 		c := &w.chains[it.chain]
 		before = append(before, *c)
-		if it.planOne(c, retried); it.accepted() {
+		claims := w.wearers[it.e.Reading.Device]
+		if it.e.Claim != nil {
+			it.e.Outcome = claims.Settle(it.e, false)
+		}
+		if it.e.Outcome == 0 {
+			it.planOne(c, retried)
+		}
+		if it.accepted() {
+			if it.e.Claim != nil {
+				claims.Settle(it.e, true)
+			}
 			continue
 		}
 		for n := range slices.Backward(before) {
@@ -196,7 +211,10 @@ func (w *work) writeUnits(t *try, statements int) (stale bool, closed *closedErr
 			if err := w.send(conn, statements, hinted); err != nil {
 				return err
 			}
-			return confirm(w, conn.PgConn())
+			if err := confirm(w, conn.PgConn()); err != nil {
+				return err
+			}
+			return w.writeClaims(conn)
 		})
 		if stale = errors.Is(err, errStale); stale {
 			return nil // the outcome is known
@@ -208,6 +226,7 @@ func (w *work) writeUnits(t *try, statements int) (stale bool, closed *closedErr
 	})
 	if err == nil && !stale && closed == nil {
 		w.s.marks.acknowledge(w.mark, w.generation)
+		w.s.rememberClaims(w, t.unknown)
 		w.s.remember(w)
 	}
 	return stale, closed, err

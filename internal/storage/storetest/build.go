@@ -192,8 +192,14 @@ func wantOutcome(t tb, e *storage.Entry, want storage.Outcome) {
 // settleAll appends a group and compares its outcomes with the model's.
 func settleAll(t tb, s storage.Store, model records, group ...*storage.Entry) {
 	t.Helper()
+	settleClaims(t, s, model, noClaims, group...)
+}
+
+// settleClaims is settleAll with entries that have claims.
+func settleClaims(t tb, s storage.Store, model records, claim claimer, group ...*storage.Entry) {
+	t.Helper()
 	mustAppend(t, s, group...)
-	for i, want := range model.settleGroup(group, 0) {
+	for i, want := range model.settleGroup(group, 0, claim) {
 		if e := group[i]; e.Outcome != want.outcome || want.outcome == storage.Conflict && e.Sign != want.sign {
 			t.Fatalf("reading %d, of %s at %s, settled as %s (sign %d), want %s (sign %d)", i, e.Reading.Device, describe(recordOf(e)),
 				OutcomeName(e.Outcome), e.Sign, OutcomeName(want.outcome), want.sign)
@@ -297,7 +303,7 @@ func wantLatest(t tb, s storage.Store, want storage.Device) {
 
 // OutcomeName returns the name of o, for messages.
 func OutcomeName(o storage.Outcome) string {
-	names := []string{"unsettled", "stored", "completed", "duplicate", "conflict", "too many devices", "awkward name", "withheld", "unreadable", "unavailable"}
+	names := []string{"unsettled", "stored", "completed", "duplicate", "conflict", "too many devices", "awkward name", "withheld", "unreadable", "unavailable", "other subject", "too many assignments", "unrecorded"}
 	if int(o) < len(names) {
 		return names[o]
 	}

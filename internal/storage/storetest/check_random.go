@@ -122,7 +122,18 @@ func (m *machine) append(t *rapid.T) {
 			rest = rest[n:]
 		}
 	}
-	settleAll(t, m.s, m.model.records, group...)
+	wearers := map[vitals.Name]*storage.Wearers{}
+	if seldom(t, "claims", 2) {
+		claim := &storage.Claim{Subject: rapid.SampledFrom([]storage.Subject{"", "P", "P-1"}).Draw(t, "claim"), Assign: true, SinceUnixMs: 50}
+		for rest := group; len(rest) > 0; rest = rest[storage.UnitLen(rest):] {
+			if storage.UnitLen(rest) == 1 {
+				rest[0].Claim, rest[0].Recorded = claim, true
+			}
+		}
+	}
+	settleClaims(t, m.s, m.model.records, func(e *storage.Entry, change bool) storage.Outcome {
+		return m.model.assigned.claim(wearers, e, change)
+	}, group...)
 	for rest := group; len(rest) > 0; {
 		n := storage.UnitLen(rest)
 		for _, e := range rest[:n] {
@@ -223,7 +234,7 @@ func (m *machine) drawAssignment(t *rapid.T) storage.Assignment {
 
 func (m *machine) end(t *rapid.T) {
 	a := m.drawAssignment(t)
-	a.ToUnixMs = drawEnd(t)
+	a.ToUnixMs, a.By, a.NamedUnixMs = drawEnd(t), storage.ByHand, 0
 	err := m.s.EndAssignment(context.Background(), a)
 	compare(t, fmt.Sprintf("EndAssignment(%v)", a), 0, err, 0, m.model.assigned.end(a))
 }

@@ -277,7 +277,7 @@ func checkTooManyDevices(t testing.TB, h Harness) {
 		}
 		mustAppend(t, s, group...)
 		for _, e := range group {
-			outcome, _ := want.settle(e, 2)
+			outcome, _ := want.settle(e, 2, noClaims)
 			wantOutcome(t, e, outcome)
 		}
 		wantAll(t, s, want, 2)

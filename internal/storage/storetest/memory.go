@@ -68,11 +68,19 @@ func (m *Memory) Append(group []*storage.Entry) error {
 	if _, err := storage.CheckGroup(group, m.signs); err != nil {
 		return fmt.Errorf("append group: %w: %w", storage.ErrNotWritten, err)
 	}
-	for i, got := range m.records.settleGroup(group, m.maxDevices) {
+	wearers := map[vitals.Name]*storage.Wearers{}
+	for i, got := range m.records.settleGroup(group, m.maxDevices, func(e *storage.Entry, change bool) storage.Outcome {
+		return m.assigned.claim(wearers, e, change)
+	}) {
 		group[i].Outcome, group[i].Sign = got.outcome, got.sign
 	}
 	return nil
 }
+
+// A claimer settles the claim of an entry, which need not have one, like [storage.Wearers.Settle].
+type claimer func(e *storage.Entry, change bool) storage.Outcome
+
+func noClaims(*storage.Entry, bool) storage.Outcome { return 0 }
 
 // A settled is the result of settling a reading.
 type settled struct {
@@ -81,12 +89,15 @@ type settled struct {
 }
 
 // settleGroup settles the readings of a group, and returns the result of each.
-func (rs records) settleGroup(group []*storage.Entry, maxDevices int) []settled {
+func (rs records) settleGroup(group []*storage.Entry, maxDevices int, claim claimer) []settled {
 	all := make([]settled, len(group))
 	for i := 0; i < len(group); {
 		n := storage.UnitLen(group[i:])
 		if n == 1 {
-			all[i].outcome, all[i].sign = rs.settle(group[i], maxDevices)
+			all[i].outcome, all[i].sign = rs.settle(group[i], maxDevices, claim)
+			if all[i].outcome <= storage.Duplicate {
+				claim(group[i], true)
+			}
 		} else {
 			rs.settleUnit(group[i:i+n], all[i:i+n], maxDevices)
 		}
@@ -102,7 +113,7 @@ func (rs records) settleUnit(unit []*storage.Entry, all []settled, maxDevices in
 		before[e.Reading.Device] = maps.Clone(rs[e.Reading.Device])
 	}
 	for i, e := range unit {
-		all[i].outcome, all[i].sign = rs.settle(e, maxDevices)
+		all[i].outcome, all[i].sign = rs.settle(e, maxDevices, noClaims)
 		if all[i].outcome <= storage.Duplicate {
 			continue
 		}
@@ -118,15 +129,19 @@ func (rs records) settleUnit(unit []*storage.Entry, all []settled, maxDevices in
 
 // settle settles one reading and returns its outcome, with Conflict the first sign
 // that contradicts.
-func (rs records) settle(e *storage.Entry, maxDevices int) (storage.Outcome, vitals.Sign) {
+func (rs records) settle(e *storage.Entry, maxDevices int, claim claimer) (storage.Outcome, vitals.Sign) {
 	r := e.Reading
+	switch {
+	case rs[r.Device] != nil:
+	case r.Device.IsAwkward():
+		return storage.AwkwardName, 0
+	case maxDevices > 0 && len(rs) >= maxDevices:
+		return storage.TooManyDevices, 0
+	}
+	if rejected := claim(e, false); rejected != 0 {
+		return rejected, 0
+	}
 	if rs[r.Device] == nil {
-		if r.Device.IsAwkward() {
-			return storage.AwkwardName, 0
-		}
-		if maxDevices > 0 && len(rs) >= maxDevices {
-			return storage.TooManyDevices, 0
-		}
 		rs[r.Device] = map[int64]storage.Record{}
 	}
 	have, ok := rs[r.Device][r.TimeUnixMs]

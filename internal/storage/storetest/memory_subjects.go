@@ -43,12 +43,34 @@ func (as *assignments) taken(a storage.Assignment, but int) bool {
 	return false
 }
 
+// claim settles the claim of an entry, given the assignments of the devices of its group. It stores what has changed.
+func (as *assignments) claim(wearers map[vitals.Name]*storage.Wearers, e *storage.Entry, change bool) storage.Outcome {
+	if e.Claim == nil {
+		return 0
+	}
+	device := e.Reading.Device
+	if wearers[device] == nil {
+		wearers[device] = storage.NewWearers(as.of(func(a *storage.Assignment) bool { return a.Device == device }))
+	}
+	outcome := wearers[device].Settle(e, change)
+	if change {
+		for now := range wearers[device].Changes() {
+			as.remove(func(a *storage.Assignment) bool { return a.Device == device && now.Covers(a.FromUnixMs) })
+			as.all = append(as.all, now)
+		}
+	}
+	return outcome
+}
+
 func (as *assignments) assign(a storage.Assignment) error {
 	err := a.Validate()
 	switch {
 	case err != nil:
 		return err
 	case slices.Contains(as.all, a):
+		return nil
+	case as.index(a) >= 0 && as.all[as.index(a)].ToUnixMs == a.ToUnixMs: // of another maker
+		as.all[as.index(a)] = a
 		return nil
 	case as.taken(a, -1):
 		return storage.ErrAssigned

@@ -114,6 +114,8 @@ func Checks() []Check {
 		one("subjects/too many", checkManyAssignments),
 		one("subjects/race", checkAssignRace),
 		one("subjects/erase", checkEraseAssignment),
+		one("subjects/claims", checkClaims),
+		one("subjects/too many claims", checkManyClaims),
 		one("life/closed", checkClosed),
 		one("life/close during calls", checkCloseDuringCalls),
 		{"crash/duplicate", checkCrashDuplicate},

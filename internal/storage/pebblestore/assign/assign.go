@@ -42,9 +42,9 @@ func SubjectKey(a *storage.Assignment) []byte {
 // decode decodes the key and the value of an assignment.
 func decode(key, value []byte) (a storage.Assignment, err error) {
 	if a.Device, a.FromUnixMs, err = layout.DecodeAssignKey(key); err == nil {
-		var subject string
-		a.ToUnixMs, subject, err = layout.DecodeAssignment(value)
-		a.Subject = storage.Subject(subject)
+		var stored layout.Assignment
+		stored, err = layout.DecodeAssignment(value)
+		a.ToUnixMs, a.Subject, a.By, a.NamedUnixMs = stored.ToUnixMs, storage.Subject(stored.Subject), storage.Maker(stored.By), stored.NamedUnixMs
 	}
 	if err == nil && a.Validate() != nil {
 		err = errEncoding
@@ -62,7 +62,8 @@ func corrupt(device *vitals.Name, err error) error {
 
 // Set adds an assignment to a batch.
 func Set(b *pebble.Batch, a *storage.Assignment) error {
-	if err := b.Set(Key(a.Key()), layout.AppendAssignment(nil, a.ToUnixMs, string(a.Subject)), nil); err != nil {
+	stored := layout.Assignment{By: byte(a.By), NamedUnixMs: a.NamedUnixMs, ToUnixMs: a.ToUnixMs, Subject: string(a.Subject)}
+	if err := b.Set(Key(a.Key()), layout.AppendAssignment(nil, stored), nil); err != nil {
 		return err
 	}
 	return b.Set(SubjectKey(a), nil, nil)

@@ -48,8 +48,10 @@
 // An assignment of a device to a subject is a key with the device, with the value
 //
 //	byte      meaning
-//	0         version, 1
-//	1 to 8    its end
+//	0         version, 2
+//	1         its maker, see storage.Maker
+//	2 to 9    the time of the latest reading that named the subject, or 0
+//	10 to 17  its end
 //	then      the subject
 //
 // and a key with the subject and an empty value, the index. The assignments of a device do not

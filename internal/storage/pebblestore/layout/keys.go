@@ -12,7 +12,7 @@ const (
 	recordVersion = 2 // of a record without offsets from UTC
 	offsetVersion = 3 // of a record with at least one
 	signsVersion  = 4 // of a record with signs beyond the first ones
-	assignVersion = 1
+	assignVersion = 2
 
 	maxUTCOffset = vitals.UTCOffset(2*vitals.MaxUTCOffsetMinutes + 1)
 
@@ -196,20 +196,28 @@ func decodeAssigned(key []byte) (device vitals.Name, fromUnixMs int64, err error
 }
 
 // AppendAssignment appends the value of an assignment.
-func AppendAssignment(dst []byte, toUnixMs int64, subject string) []byte {
-	dst = binary.BigEndian.AppendUint64(append(dst, assignVersion), uint64(toUnixMs))
-	return append(dst, subject...)
+func AppendAssignment(dst []byte, a Assignment) []byte {
+	dst = binary.BigEndian.AppendUint64(append(dst, assignVersion, a.By), uint64(a.NamedUnixMs))
+	return append(binary.BigEndian.AppendUint64(dst, uint64(a.ToUnixMs)), a.Subject...)
 }
 
-// DecodeAssignment returns the end and the subject in the value of an assignment, which may be invalid.
-func DecodeAssignment(value []byte) (toUnixMs int64, subject string, err error) {
-	if len(value) < 9 {
-		return 0, "", errLength
+// An Assignment is the value of an assignment.
+type Assignment struct {
+	By                    byte
+	NamedUnixMs, ToUnixMs int64
+	Subject               string
+}
+
+// DecodeAssignment returns the value of an assignment, which may be invalid.
+func DecodeAssignment(value []byte) (a Assignment, err error) {
+	if len(value) < 18 {
+		return a, errLength
 	}
 	if value[0] != assignVersion {
-		return 0, "", errVersion
+		return a, errVersion
 	}
-	return int64(binary.BigEndian.Uint64(value[1:])), string(value[9:]), nil
+	number := func(i int) int64 { return int64(binary.BigEndian.Uint64(value[i:])) }
+	return Assignment{By: value[1], NamedUnixMs: number(2), ToUnixMs: number(10), Subject: string(value[18:])}, nil
 }
 
 // AppendSubjectPrefix appends what the keys of a subject in the index begin with.

@@ -41,6 +41,7 @@ func TestGolden(t *testing.T) {
 		everyText += fmt.Sprintf("%016x%08x%04x", s, uint32(-s), uint16(every.Offsets[s]))
 	}
 	const from = "00000000000000ff"
+	worn := layout.Assignment{By: 1, NamedUnixMs: 7, ToUnixMs: 255, Subject: "P-1"}
 	for _, tt := range []struct {
 		name string
 		got  []byte
@@ -53,7 +54,7 @@ func TestGolden(t *testing.T) {
 		{"key of a gateway", layout.AppendGatewayKey(nil, 255), "04000000ff"},
 		{"key of an assignment", layout.AppendAssignKey(nil, ab, 255), "05612d6200" + from},
 		{"key of the index", layout.AppendSubjectKey(nil, "P-1", ab, 255), "06502d3100612d6200" + from},
-		{"assignment", layout.AppendAssignment(nil, 255, "P-1"), "01" + from + "502d31"},
+		{"assignment", layout.AppendAssignment(nil, worn), "0201" + "0000000000000007" + from + "502d31"},
 		{"record", layout.AppendRecord(nil, &full), "02" + "0000000000000005" + "08" + "0000000000000003" + "1c20" + "0000000000000004" + "0003" + "0102"},
 		{"record with an offset", layout.AppendRecord(nil, &shifted), "03" + "0000000000000005" + "08" + "0000000000000003" + "1c20" + "05dc" + "0000000000000004" + "0003" + "0102"},
 		{"record of 32 signs", layout.AppendRecord(nil, &every), everyText + "ffffffffffffffff"},
@@ -80,8 +81,8 @@ func TestGolden(t *testing.T) {
 	if subject, name, ms, err := layout.DecodeSubjectKey(unhex("06502d3100612d6200" + from)); err != nil || subject != "P-1" || name != *ab || ms != 255 {
 		t.Errorf("DecodeSubjectKey returns %q, %v, %d, %v", subject, name, ms, err)
 	}
-	if ms, subject, err := layout.DecodeAssignment(unhex("01" + from + "502d31")); err != nil || ms != 255 || subject != "P-1" {
-		t.Errorf("DecodeAssignment returns %d, %q, %v", ms, subject, err)
+	if a, err := layout.DecodeAssignment(unhex("0201" + "0000000000000007" + from + "502d31")); err != nil || a != worn {
+		t.Errorf("DecodeAssignment returns %+v, %v", a, err)
 	}
 	for _, want := range []layout.Record{full, shifted, every} {
 		var got layout.Record

@@ -104,7 +104,7 @@ func appendEntry(b []byte, e *encoded) []byte {
 	for i := range x.Assignments {
 		a := &x.Assignments[i]
 		b = appendBytes(appendName(b, &a.Device), []byte(a.Subject))
-		b = appendInts(b, a.FromUnixMs, a.ToUnixMs)
+		b = appendInts(b, a.FromUnixMs, a.ToUnixMs, int64(a.By), a.NamedUnixMs)
 	}
 	return append(b, e.rows...)
 }
@@ -249,7 +249,9 @@ func (p *decoder) entry() (e encoded) {
 	p.ints(&x.Number, &x.Generation, &x.Epoch, &x.UnixMs, &x.PreviousToMs)
 	for range p.count() {
 		a := storage.Assignment{Device: p.name(), Subject: storage.Subject(p.bytes())}
-		p.ints(&a.FromUnixMs, &a.ToUnixMs)
+		var by int64
+		p.ints(&a.FromUnixMs, &a.ToUnixMs, &by, &a.NamedUnixMs)
+		a.By = storage.Maker(by)
 		x.Assignments = append(x.Assignments, a)
 	}
 	e.rows, p.b = bytes.Clone(p.b), nil

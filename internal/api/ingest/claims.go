@@ -1,0 +1,67 @@
+package ingest
+
+import (
+	"context"
+	"slices"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// # Claims
+//
+// Most messages name the patient to whom the device is assigned, and change no assignment. So the first commit stores the readings that
+// change none. What is left is recorded, with one call for the message, and then committed: no assignment that exists is without a record.
+
+// commitClaims records the changes of assignments to which the rejected readings would lead, and commits these readings again.
+func (j *Job) commitClaims(ctx context.Context) {
+	c, in := j.core, &j.batch.intake
+	var changes []storage.Assignment // the earliest of each device
+	at := map[vitals.Name]int{}
+	for i := range j.entries {
+		e := &j.entries[i]
+		if e.Outcome != storage.Unrecorded {
+			continue
+		}
+		n, known := at[e.Reading.Device]
+		if !known {
+			n, at[e.Reading.Device] = len(changes), len(changes)
+			changes = append(changes, storage.Assignment{
+				Device: e.Reading.Device, Subject: in.Claim.Subject, FromUnixMs: e.Reading.TimeUnixMs, ToUnixMs: storage.OpenEnd, By: storage.ByHL7,
+			})
+		}
+		changes[n].FromUnixMs = min(changes[n].FromUnixMs, e.Reading.TimeUnixMs)
+	}
+	if in.Record != nil && len(changes) > 0 {
+		changes = changes[:in.Record(ctx, changes, false)]
+	}
+	var again []*storage.Entry
+	for i := range j.entries {
+		if e := &j.entries[i]; e.Outcome == storage.Unrecorded && at[e.Reading.Device] < len(changes) {
+			e.Recorded = true
+			again = append(again, e)
+		}
+	}
+	made := make([]bool, len(changes)) // or perhaps made
+	for part := range slices.Chunk(again, c.cfg.MaxGroup) {
+		flush, err := c.committer.Commit(ctx, part)
+		if j.trace.flushed(flush, len(part)); err != nil {
+			if j.refuse(err, true); j.lost {
+				return
+			}
+			break
+		}
+		for _, e := range part {
+			made[at[e.Reading.Device]] = made[at[e.Reading.Device]] || e.Outcome <= storage.Duplicate
+		}
+	}
+	failed := changes[:0]
+	for i, a := range changes {
+		if !made[i] {
+			failed = append(failed, a)
+		}
+	}
+	if in.Record != nil && len(failed) > 0 {
+		in.Record(ctx, failed, true)
+	}
+}

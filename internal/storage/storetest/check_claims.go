@@ -1,0 +1,233 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// A calendar is the model of the assignments of one device: who wears it in each millisecond.
+type calendar struct {
+	worn  [calendarMs]int             // id of an assignment; 0 means nobody. What holds in the last one holds for ever.
+	known map[int]*storage.Assignment // subject, maker and the time at which it was named
+	made  map[int]*storage.Claim      // by claims of the group
+}
+
+const calendarMs = 40
+
+func newCalendar() *calendar { return &calendar{known: map[int]*storage.Assignment{}} }
+
+// fill makes nobody's time from a time on that of an assignment, until another one begins.
+func (c *calendar) fill(id int, fromMs, toMs int64) {
+	for ms := fromMs; ms < toMs && c.worn[ms] == 0; ms++ {
+		c.worn[ms] = id
+	}
+}
+
+// claim settles the claim of an entry.
+func (c *calendar) claim(e *storage.Entry, change bool) storage.Outcome {
+	claim, t := e.Claim, e.Reading.TimeUnixMs
+	id := c.worn[t]
+	if a := c.known[id]; id != 0 {
+		switch {
+		case claim.Unknown || claim.Subject != "" && claim.Subject != a.Subject:
+			return storage.OtherSubject
+		case !claim.Assign || a.By == storage.ByHand:
+		case claim.Subject != "" && change:
+			a.NamedUnixMs = max(a.NamedUnixMs, t)
+		case claim.Subject == "" && t > a.NamedUnixMs && !e.Recorded:
+			return storage.Unrecorded
+		case claim.Subject == "" && t > a.NamedUnixMs && change:
+			for ms := t; ms < calendarMs && c.worn[ms] == id; ms++ {
+				c.worn[ms] = 0
+			}
+		}
+		return 0
+	}
+	if !claim.Assign || claim.Subject == "" || t < claim.SinceUnixMs {
+		return 0
+	}
+	for _, later := range c.worn[t:] {
+		if later != 0 {
+			if c.made[later] == claim {
+				id = later // it begins earlier
+			}
+			break
+		}
+	}
+	if id == 0 && !e.Recorded {
+		return storage.Unrecorded
+	}
+	if change {
+		if id == 0 {
+			id = len(c.known) + 1
+			c.known[id] = &storage.Assignment{Device: e.Reading.Device, Subject: claim.Subject, By: storage.ByHL7, NamedUnixMs: t}
+			c.made[id] = claim
+		}
+		c.fill(id, t, calendarMs)
+	}
+	return 0
+}
+
+// assignments returns the assignments by beginning.
+func (c *calendar) assignments() (all []storage.Assignment) {
+	last := 0
+	for ms, id := range c.worn {
+		if id != last && last != 0 {
+			all[len(all)-1].ToUnixMs = int64(ms)
+		}
+		if id != last && id != 0 {
+			a := *c.known[id]
+			a.FromUnixMs, a.ToUnixMs = int64(ms), storage.OpenEnd
+			all = append(all, a)
+		}
+		last = id
+	}
+	return all
+}
+
+// checkClaims settles random messages that name a patient, another one, nobody or somebody unknown, in any order of their times, several in
+// a group, between assignments by hand, and compares everything with the model. Readings contradict others, and devices have reserved
+// names: a rejected reading changes no assignment.
+func checkClaims(t testing.TB, h Harness) {
+	for seed := range uint64(40) {
+		checkRandomClaims(t, h, rand.New(rand.NewPCG(seed, 54)), fmt.Sprintf("s%d-", seed))
+	}
+}
+
+func checkRandomClaims(t testing.TB, h Harness, r *rand.Rand, prefix string) {
+	s := mustOpen(t, h.Open)
+	defer func() { mustClose(t, s) }()
+	ctx := context.Background()
+	devices := []string{prefix + "a", prefix + "b", "-" + prefix}
+	model, calendars := records{}, map[vitals.Name]*calendar{}
+	for _, d := range devices {
+		calendars[mustName(d)] = newCalendar()
+	}
+	claim := func(e *storage.Entry, change bool) storage.Outcome {
+		if e.Claim == nil {
+			return 0
+		}
+		return calendars[e.Reading.Device].claim(e, change)
+	}
+	subjects := []storage.Subject{"P", "P", "Q", ""}
+	for step := range 30 {
+		switch device := mustName(devices[r.IntN(2)]); r.IntN(5) {
+		case 0: // by hand
+			c, a := calendars[device], storage.Assignment{Device: device, Subject: subjects[r.IntN(3)], FromUnixMs: r.Int64N(calendarMs)}
+			a.ToUnixMs = a.FromUnixMs + 1 + r.Int64N(calendarMs-a.FromUnixMs)
+			want := error(nil)
+			if slices.ContainsFunc(c.worn[a.FromUnixMs:a.ToUnixMs], func(id int) bool { return id != 0 }) {
+				want = storage.ErrAssigned
+			}
+			end := a.ToUnixMs
+			if end == calendarMs {
+				a.ToUnixMs = storage.OpenEnd
+			}
+			for _, known := range c.assignments() { // one that HL7 has made becomes that of the hand
+				if known.By = storage.ByHand; known.FromUnixMs == a.FromUnixMs && known.ToUnixMs == a.ToUnixMs && known.Subject == a.Subject {
+					id := c.worn[a.FromUnixMs]
+					want, c.known[id].By, c.known[id].NamedUnixMs = nil, storage.ByHand, 0
+					end = a.FromUnixMs
+				}
+			}
+			if err := s.Assign(ctx, a); !errors.Is(err, want) {
+				t.Fatalf("%s step %d: Assign(%v) returned %v, want %v", prefix, step, a, err, want)
+			}
+			if want == nil && end > a.FromUnixMs {
+				id := len(c.known) + 1
+				c.known[id] = &storage.Assignment{Device: device, Subject: a.Subject}
+				c.fill(id, a.FromUnixMs, end)
+			}
+		case 1: // an end by hand
+			c := calendars[device]
+			all := c.assignments()
+			if len(all) == 0 {
+				continue
+			}
+			a := all[r.IntN(len(all))]
+			id := c.worn[a.FromUnixMs]
+			a.ToUnixMs, a.By, a.NamedUnixMs = a.FromUnixMs+1+r.Int64N(calendarMs-a.FromUnixMs), storage.ByHand, 0
+			if a.ToUnixMs == calendarMs || slices.ContainsFunc(c.worn[a.FromUnixMs:a.ToUnixMs], func(other int) bool { return other != 0 && other != id }) {
+				continue
+			}
+			if err := s.EndAssignment(ctx, a); err != nil {
+				t.Fatalf("%s step %d: EndAssignment(%v): %v", prefix, step, a, err)
+			}
+			for ms := range c.worn {
+				if c.worn[ms] == id {
+					c.worn[ms] = 0
+				}
+			}
+			c.known[id].By, c.known[id].NamedUnixMs = storage.ByHand, 0
+			c.fill(id, a.FromUnixMs, a.ToUnixMs)
+		default:
+			var group []*storage.Entry
+			for range 1 + r.IntN(3) {
+				c := &storage.Claim{Subject: subjects[r.IntN(4)], Assign: r.IntN(8) > 0, SinceUnixMs: r.Int64N(10)}
+				if r.IntN(10) == 0 {
+					c.Subject, c.Unknown = "", true
+				}
+				recorded := r.IntN(6) > 0
+				for range 1 + r.IntN(4) {
+					e := entry(devices[r.IntN(20)*len(devices)/20], r.Int64N(calendarMs), hr(vitals.Value(60+r.IntN(20)/19)))
+					if e.Recorded = recorded; r.IntN(12) > 0 {
+						e.Claim = c
+					}
+					group = append(group, e)
+				}
+			}
+			if r.IntN(3) == 0 { // entries without a claim may be a unit
+				group = append(group, unit(entry(devices[0], r.Int64N(calendarMs), hr(60)), entry(devices[1], r.Int64N(calendarMs), hr(60)))...)
+			}
+			for _, c := range calendars {
+				c.made = map[int]*storage.Claim{}
+			}
+			settleClaims(t, s, model, claim, group...)
+		}
+		for device, c := range calendars {
+			got, err := s.DeviceAssignments(ctx, device)
+			if want := c.assignments(); err != nil || !slices.Equal(got, want) {
+				t.Fatalf("%s step %d: the assignments of %s are %v, %v, want %v", prefix, step, device, got, err, want)
+			}
+		}
+		if r.IntN(15) == 0 {
+			s = reopen(t, s, h)
+		}
+	}
+	for device := range model {
+		wantRecords(t, "records of "+device.String(), scanPages(t, s, allOf(device.String()), 7), model.scan(allOf(device.String())))
+	}
+}
+
+// checkManyClaims claims a device that has as many assignments as are permitted.
+func checkManyClaims(t testing.TB, h Harness) {
+	s := mustOpen(t, h.Open)
+	ctx := context.Background()
+	for i := range int64(storage.MaxAssignments) {
+		if err := s.Assign(ctx, assignment("a", "P", 10*i+10, 10*i+15)); err != nil {
+			t.Fatalf("assignment %d: %v", i, err)
+		}
+	}
+	claimed := func(ms int64) *storage.Entry {
+		e := entry("a", ms, hr(1))
+		e.Recorded, e.Claim = true, &storage.Claim{Subject: "P", Assign: true}
+		return e
+	}
+	mustSettle(t, s, claimed(10), storage.Stored)
+	mustSettle(t, s, claimed(15), storage.TooManyAssignments)
+	if _, err := s.EraseAssignment(assignment("a", "P", 10, 15)); err != nil {
+		t.Error(err)
+	}
+	mustSettle(t, s, claimed(15), storage.Stored)
+	if all, err := s.DeviceAssignments(ctx, mustName("a")); err != nil || len(all) != storage.MaxAssignments || all[0].FromUnixMs != 15 || all[0].ToUnixMs != 20 {
+		t.Errorf("%d assignments, %v, the first is %v", len(all), err, all[0])
+	}
+	mustClose(t, s)
+}
