@@ -72,7 +72,7 @@ func TestNoSecretsInOutput(t *testing.T) {
 	}
 	p.stopCleanly()
 	shown.WriteString(p.stderr())
-	for _, name := range []string{"pulsegate-audit.log", "tokens"} {
+	for _, name := range []string{"pulsegate-audit.log", "pulsegate-audit.log.clients", "tokens"} {
 		text, err := os.ReadFile(filepath.Join(dir, name))
 		try(t, err)
 		shown.Write(text)

@@ -17,7 +17,7 @@ func followFHIRPage(t *testing.T) {
 	r.want(`"id":"spo2-mwq8lds0-ppg-000123"`, `"value":97.5`, `"relation":"self"`)
 	r.follow(send)
 	r.want("The Observation is stored.")
-	r.run("cat pulsegate-audit.log")
+	r.run("cat pulsegate-audit.log.clients")
 	r.want(`"event":"exported","subject":"p-17"`)
 	r.stop()
 }

@@ -185,7 +185,9 @@ func (f *faultyFile) Close() error {
 }
 
 // Renamed returns a key that signs with k but has the ID of named.
-func Renamed(k, named *Key) *Key { return &Key{private: k.private, public: named.public, path: k.path + ".renamed"} }
+func Renamed(k, named *Key) *Key {
+	return &Key{private: k.private, public: named.public, path: k.path + ".renamed"}
+}
 
 // A File is the result of verifying one file of a log.
 type File struct {

@@ -307,8 +307,11 @@ func (d *decoder) existingPatient(p *place, e *sentEntry) *fieldFault {
 		if err != nil {
 			continue
 		}
-		assignments, err := d.h.subjects.SubjectAssignments(d.ctx, subject)
-		if err != nil {
+		var assignments []storage.Assignment
+		if err := d.in.Await(func() (err error) {
+			assignments, err = d.h.subjects.SubjectAssignments(d.ctx, subject)
+			return err
+		}); err != nil {
 			d.err = ingest.Unavailable()
 			return nil
 		}

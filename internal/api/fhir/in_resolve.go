@@ -102,7 +102,10 @@ func (d *decoder) choose(names []string) (found *resolved, fault *fieldFault) {
 		device := d.devices[name]
 		if device == nil {
 			device = &resolved{name: name}
-			if device.assignments, err = d.h.subjects.DeviceAssignments(d.ctx, name); err != nil {
+			if err = d.in.Await(func() (err error) {
+				device.assignments, err = d.h.subjects.DeviceAssignments(d.ctx, name)
+				return err
+			}); err != nil {
 				d.err = ingest.Unavailable()
 				return device, nil
 			}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/api/hl7"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
-	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // raw returns the answers to a message as it is, without their MSH.

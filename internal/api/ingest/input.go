@@ -10,6 +10,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/api/codes"
 	"github.com/pulsegate/pulsegate/internal/observe/tracing"
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/wire/share"
 	"github.com/pulsegate/pulsegate/reply"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -61,7 +62,52 @@ type Intake struct {
 	Record func(ctx context.Context, changes []storage.Assignment, failed bool) (recorded int)
 
 	access            *gate.Access // nil means access to all devices
+	slot              *slot        // nil means that decoding is not limited
 	storeQuestionable bool
+}
+
+// Await calls wait, which waits for a store, during Decode. Meanwhile another message may be decoded in the place of this one.
+func (in *Intake) Await(wait func() error) error {
+	if in.slot != nil && in.slot.leave() {
+		defer in.slot.enter()
+	}
+	return wait()
+}
+
+// A slot is a place for decoding that a large message has.
+type slot struct {
+	core   *Core
+	holder *share.Holder
+	bytes  int // of memory that decoding takes and that is not reserved
+}
+
+// slotFor waits for a place for decoding a message; nil means that a message of this length needs none.
+func (c *Core) slotFor(messageBytes int) *slot {
+	if messageBytes <= largeBodyBytes {
+		return nil
+	}
+	c.decoding <- struct{}{}
+	return &slot{core: c, bytes: 5 * messageBytes}
+}
+
+// leave leaves the place, if there is memory for what is decoded meanwhile: places limit that, too.
+func (s *slot) leave() bool {
+	if !s.core.memory.ReserveFor(s.holder, s.bytes, s.bytes) {
+		return false
+	}
+	<-s.core.decoding
+	return true
+}
+
+func (s *slot) enter() {
+	s.core.decoding <- struct{}{}
+	s.core.memory.Release(s.holder, s.bytes)
+}
+
+func (s *slot) close() {
+	if s != nil {
+		<-s.core.decoding
+	}
 }
 
 // A LeftOut is a value that its device disowns.
@@ -129,7 +175,10 @@ func (i jsonInput) Decode(message []byte, in *Intake) error {
 // decodeMessage decodes a message with the job's input.
 func (j *Job) decodeMessage(message []byte, nowUnixMs int64) error {
 	c := j.core
-	j.batch.intake = Intake{NowUnixMs: nowUnixMs, Rules: c.rules, MaxReadings: c.cfg.MaxReadings, MaxUnit: c.cfg.MaxGroup, Batch: &j.batch.Batch, storeQuestionable: c.cfg.StoreQuestionable}
+	if j.slot != nil {
+		j.slot.holder = j.holder
+	}
+	j.batch.intake = Intake{slot: j.slot, NowUnixMs: nowUnixMs, Rules: c.rules, MaxReadings: c.cfg.MaxReadings, MaxUnit: c.cfg.MaxGroup, Batch: &j.batch.Batch, storeQuestionable: c.cfg.StoreQuestionable}
 	if j.origin != (vitals.Origin{}) {
 		j.batch.intake.Origin = &j.origin
 	}
@@ -189,10 +238,8 @@ func (d *Delivery) to(j *Job) {
 // commit.
 func (j *Job) receive(from gate.Credentials, message []byte) bool {
 	c := j.core
-	if len(message) > largeBodyBytes {
-		c.decoding <- struct{}{}
-		defer func() { <-c.decoding }()
-	}
+	j.slot = c.slotFor(len(message))
+	defer j.slot.close()
 	j.auth, j.refusal = c.enter(from, c.cfg.Now())
 	switch {
 	case j.refusal.kind != 0:

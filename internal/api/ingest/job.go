@@ -34,6 +34,7 @@ type Job struct {
 	auth      authorization
 	uncovered int    // readings of devices that the token does not cover
 	trace     *trace // nil means not recorded
+	slot      *slot  // while a large message is decoded
 
 	refusal refusal // set if the request is rejected as a whole
 	settled Outcome // see outcome
@@ -107,7 +108,7 @@ func (j *Job) reset() bool {
 	clear(j.refs)
 	j.entries, j.refs, j.out = j.entries[:0], j.refs[:0], j.out[:0]
 	j.refusal = refusal{}
-	j.auth, j.uncovered, j.trace = authorization{}, 0, nil
+	j.auth, j.uncovered, j.trace, j.slot = authorization{}, 0, nil, nil
 	j.origin = vitals.Origin{}
 	j.input, j.batch.intake, j.settled = jsonInput{j.decoder}, Intake{}, Outcome{}
 	return true
