@@ -170,13 +170,13 @@ type Entry struct {
 	Guard          Guard           // called by Append; nil means the reading is compared with every record
 	Outcome        Outcome         // set by Append
 	Sign           vitals.Sign     // set by Append with Conflict: the first sign that contradicts
+	Recorded       bool            // the change of an assignment to which Claim may lead is recorded
 
 	// Unit is the number of entries of a unit that begins with this one. All readings of a unit are
 	// stored, or none. It is 0 in the others, and in an entry that is settled by itself.
 	Unit int32
 
-	Recorded bool   // the change of an assignment to which Claim may lead is recorded
-	Claim    *Claim // nil means none; not in a unit of several entries
+	Claim *Claim // nil means none; not in a unit of several entries
 }
 
 // CheckGroup returns the presence of all signs of a group, or an error if a store must reject the group as
