@@ -14,7 +14,7 @@ import (
 // Readings with claims are settled in the lane of units: the assignments of their devices are read before, the claims are settled as if
 // nobody else changed any, and what they change is written in the transaction of the readings, which is rolled back if another one has
 // changed them since. A transaction locks, in this order, rows of readings, the advisory locks of devices by their keys, and rows of
-// assignments. Erasures and repairs do so, too. TestLockOrder checks it.
+// assignments. Erasures and repairs do so, too.
 
 // readClaims reads the assignments of the devices about which a lane has claims.
 func (w *work) readClaims(q querier) error {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
@@ -230,4 +231,74 @@ func checkManyClaims(t testing.TB, h Harness) {
 		t.Errorf("%d assignments, %v, the first is %v", len(all), err, all[0])
 	}
 	mustClose(t, s)
+}
+
+// checkClaimRace claims devices for several subjects at the same time, through two nodes if the store has them, and assigns them by hand
+// meanwhile: of those that contradict each other, one is made.
+func checkClaimRace(t testing.TB, h Harness) {
+	s := mustOpen(t, h.Open)
+	defer mustClose(t, s)
+	stores := []store{s, s}
+	if h.OpenNode != nil {
+		stores[1] = openNode(t, h)
+	}
+	var alone sync.Mutex
+	devices := []string{"a", "b", "c"}
+	for round := range int64(8) {
+		group := make([][]*storage.Entry, 4)
+		var running sync.WaitGroup
+		begin := make(chan struct{})
+		for i := range group {
+			c := &storage.Claim{Subject: storage.Subject(fmt.Sprint("P-", i)), Assign: true}
+			for n := range devices { // in different orders
+				e := entry(devices[(n+i)%len(devices)], 100*round+int64(i), hr(60))
+				e.Claim, e.Recorded = c, true
+				group[i] = append(group[i], e)
+			}
+			running.Go(func() {
+				<-begin
+				if !h.Concurrent {
+					alone.Lock()
+					defer alone.Unlock()
+				}
+				if err := stores[i%2].Append(group[i]); err != nil {
+					t.Errorf("Append: %v", err)
+				}
+			})
+		}
+		running.Go(func() {
+			<-begin
+			err := stores[1].Assign(context.Background(), assignment(devices[0], "P-0", 100*round, 100*round+50))
+			if err != nil && !errors.Is(err, storage.ErrAssigned) {
+				t.Errorf("Assign: %v", err)
+			}
+		})
+		close(begin)
+		running.Wait()
+		for _, device := range devices {
+			all, err := s.DeviceAssignments(context.Background(), mustName(device))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range all[min(1, len(all)):] {
+				if all[i].ToUnixMs > all[i+1].FromUnixMs {
+					t.Fatalf("round %d: assignments of %s overlap: %v", round, device, all)
+				}
+			}
+			for i := range group { // what is stored belongs to the subject that its claim named
+				for _, e := range group[i] {
+					of := storage.SubjectAt(all, e.Reading.TimeUnixMs)
+					if e.Reading.Device == mustName(device) && (e.Outcome == storage.Stored) != (of == e.Claim.Subject) {
+						t.Fatalf("round %d: %s claimed %s and got %s, but %q wears it: %v", round, e.Claim.Subject, device, OutcomeName(e.Outcome), of, all)
+					}
+				}
+			}
+			// End the last one, so that the next round begins with nobody.
+			last := all[len(all)-1]
+			last.ToUnixMs, last.By, last.NamedUnixMs = 100*round+60, storage.ByHand, 0
+			if err := s.EndAssignment(context.Background(), last); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 }

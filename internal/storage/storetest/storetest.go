@@ -116,6 +116,7 @@ func Checks() []Check {
 		one("subjects/erase", checkEraseAssignment),
 		one("subjects/claims", checkClaims),
 		one("subjects/too many claims", checkManyClaims),
+		one("subjects/race of claims", checkClaimRace),
 		one("life/closed", checkClosed),
 		one("life/close during calls", checkCloseDuringCalls),
 		{"crash/duplicate", checkCrashDuplicate},
