@@ -210,6 +210,7 @@ func (h *Handler) List(w http.ResponseWriter, r *http.Request) {
 	}
 	var after storage.AssignmentKey
 	if asked.After.Device != "" {
+		asked.After.By = "" // it may be as in the page before
 		a, ok := h.parse(w, r, &asked.After)
 		if !ok {
 			return
