@@ -297,9 +297,9 @@ func (s *server) serveMLLP() error {
 // recordClaims records changes of assignments that messages of a client are about to make, as far as its budget allows, or that have
 // failed. It returns how many it has recorded. See [ingest.Intake.Record].
 func (s *server) recordClaims(ctx context.Context, client *gate.Access, peer netip.Addr, changes []storage.Assignment, failed bool) int {
-	gate, now := s.access.gate, time.Now()
+	now := time.Now()
 	if !failed {
-		changes = changes[:gate.TakeAssignments(client, len(changes), now)]
+		changes = changes[:gate.TakeAssignments(s.access.gate, client, len(changes), now)]
 	}
 	records := make([]audit.Record, 0, len(changes))
 	var err error
@@ -323,14 +323,14 @@ func (s *server) recordClaims(ctx context.Context, client *gate.Access, peer net
 		records = append(records, admin.AssignmentRecord(r, &a))
 	}
 	if err == nil {
-		err = appendTo(gate.Audit, records...)
+		err = appendTo(s.access.gate.Audit, records...)
 	}
 	if err == nil {
 		return len(records)
 	}
 	s.log.Error("changes of assignments cannot be recorded in the audit log", "failed", failed, "error", err)
 	if !failed {
-		gate.ReturnAssignments(client, len(changes), now)
+		gate.ReturnAssignments(s.access.gate, client, len(changes), now)
 	}
 	return 0
 }

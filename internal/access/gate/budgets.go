@@ -84,8 +84,8 @@ func (g *Gate) ReturnReads(a *Access, n int, now time.Time) {
 }
 
 // TakeAssignments takes n changes of assignments, which messages of a client are about to make, out of its budget, and returns how many
-// there were. Return those that are not recorded with [Gate.ReturnAssignments].
-func (g *Gate) TakeAssignments(a *Access, n int, now time.Time) (taken int) {
+// there were. Return those that are not recorded with [ReturnAssignments].
+func TakeAssignments(g *Gate, a *Access, n int, now time.Time) (taken int) {
 	bucket := g.budgets(a, now).Assignments
 	for ; taken < n; taken++ {
 		if ok, _ := bucket.Take(1, now); !ok { // without debts: each is a line of the log
@@ -95,7 +95,7 @@ func (g *Gate) TakeAssignments(a *Access, n int, now time.Time) (taken int) {
 	return taken
 }
 
-// ReturnAssignments returns n of the changes that [Gate.TakeAssignments] took.
-func (g *Gate) ReturnAssignments(a *Access, n int, now time.Time) {
+// ReturnAssignments returns n of the changes that [TakeAssignments] took.
+func ReturnAssignments(g *Gate, a *Access, n int, now time.Time) {
 	g.budgets(a, now).Assignments.Return(n)
 }

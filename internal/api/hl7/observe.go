@@ -361,7 +361,7 @@ func (d *decoder) paired(path []byte, sign vitals.Sign, p *place) bool {
 
 // settle passes the readings on.
 func (d *decoder) settle() {
-	d.in.Claim, d.noPatient = d.claim(d.in)
+	d.in.Claim, d.noPatient = claimOf(d.Message, d.in)
 	batch := d.in.Batch
 	for i := range d.places {
 		p := &d.places[i]

@@ -51,9 +51,9 @@ func (m *message) Decode(text []byte, in *ingest.Intake) error {
 	return m.Message.Decode(text, in)
 }
 
-// claim returns what a message says about who wears its devices, or nil if it has no PID. The error is for the client: it is not known
+// claimOf returns what a message says about who wears its devices, or nil if it has no PID. The error is for the client: it is not known
 // who the patient is, or there are several. PID-3 without an identifier, or with "", which deletes one, says that nobody does.
-func (m *Message) claim(in *ingest.Intake) (*storage.Claim, error) {
+func claimOf(m *Message, in *ingest.Intake) (*storage.Claim, error) {
 	patient, named, unknown := m.Subject()
 	if !named || unknown == errPatients {
 		return nil, unknown

@@ -93,6 +93,7 @@ pulsegate_readings_total{outcome="invalid"} 1
 pulsegate_readings_total{outcome="stored"} 12
 pulsegate_readings_total{outcome="unavailable"} 0
 pulsegate_readings_total{outcome="unreadable"} 0
+pulsegate_readings_total{outcome="unrecorded"} 0
 pulsegate_readings_total{outcome="withheld"} 0
 pulsegate_refused_requests_total{reason="disk_low"} 0
 pulsegate_refused_requests_total{reason="draining"} 0

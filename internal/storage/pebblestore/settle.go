@@ -159,7 +159,7 @@ func (s *settler) settle(group []*storage.Entry) {
 	for i := 0; i < len(group); {
 		n := storage.UnitLen(group[i:])
 		if n == 1 {
-			s.settleOne(group[i], int32(i))
+			settleEntry(s, group[i], int32(i))
 		} else {
 			s.settleUnit(group[i:i+n], int32(i))
 		}
@@ -190,14 +190,15 @@ func (s *settler) findDevices(group []*storage.Entry) {
 	}
 }
 
-func (s *settler) settleOne(e *storage.Entry, entry int32) {
-	if s.settleReading(e, entry); e.Claim != nil && e.Outcome <= storage.Duplicate {
+// settleEntry settles a reading and its claim.
+func settleEntry(s *settler, e *storage.Entry, entry int32) {
+	if s.settleOne(e, entry); e.Claim != nil && e.Outcome <= storage.Duplicate {
 		s.wearers[e.Reading.Device].Settle(e, true)
 	}
 }
 
 // settleClaim returns the outcome with which a reading is rejected because of its claim, or 0.
-func (s *settler) settleClaim(e *storage.Entry) storage.Outcome {
+func settleClaim(s *settler, e *storage.Entry) storage.Outcome {
 	w := s.wearers[e.Reading.Device]
 	if w == nil {
 		all, err := assign.Of(s.db, &e.Reading.Device)
@@ -212,7 +213,7 @@ func (s *settler) settleClaim(e *storage.Entry) storage.Outcome {
 	return w.Settle(e, false)
 }
 
-func (s *settler) settleReading(e *storage.Entry, entry int32) {
+func (s *settler) settleOne(e *storage.Entry, entry int32) {
 	r := e.Reading
 	e.Sign = 0
 	gateway, ok := s.gateways.number(&r.Gateway)
@@ -238,7 +239,7 @@ func (s *settler) settleReading(e *storage.Entry, entry int32) {
 		}
 	}
 	if e.Claim != nil {
-		if e.Outcome = s.settleClaim(e); e.Outcome != 0 {
+		if e.Outcome = settleClaim(s, e); e.Outcome != 0 {
 			return
 		}
 	}

@@ -17,7 +17,7 @@ import (
 // assignments. Erasures and repairs do so, too.
 
 // readClaims reads the assignments of the devices about which a lane has claims.
-func (w *work) readClaims(q querier) error {
+func readClaims(w *work, q querier) error {
 	w.wearers = nil
 	var names []string
 	for i := range w.items {
@@ -29,7 +29,7 @@ func (w *work) readClaims(q querier) error {
 		return nil
 	}
 	names = slices.Compact(names) // items are sorted by device
-	all, err := w.assigned(q, names)
+	all, err := assigned(w, q, names)
 	if err != nil {
 		return err
 	}
@@ -43,7 +43,7 @@ func (w *work) readClaims(q querier) error {
 }
 
 // assigned returns the assignments of devices.
-func (w *work) assigned(q querier, names []string) (map[vitals.Name][]storage.Assignment, error) {
+func assigned(w *work, q querier, names []string) (map[vitals.Name][]storage.Assignment, error) {
 	list, err := (&subjects{&reader{w.s.database}}).queryAssignments(context.Background(), q, assignmentsOfDevices, names)
 	all := make(map[vitals.Name][]storage.Assignment, len(names))
 	for _, a := range list {
@@ -53,7 +53,7 @@ func (w *work) assigned(q querier, names []string) (map[vitals.Name][]storage.As
 }
 
 // writeClaims writes what the accepted items' claims have changed. It returns errStale if another transaction has changed the same.
-func (w *work) writeClaims(q querier) error {
+func writeClaims(w *work, q querier) error {
 	var put, named []storage.Assignment
 	var names []string
 	var keys []int64
@@ -75,7 +75,7 @@ func (w *work) writeClaims(q querier) error {
 		if err := run(q, "SELECT pg_advisory_xact_lock(key) FROM unnest($1::bigint[]) AS key", slices.Compact(keys)); err != nil {
 			return err
 		}
-		all, err := w.assigned(q, names)
+		all, err := assigned(w, q, names)
 		if err != nil {
 			return err
 		}

@@ -81,7 +81,7 @@ func (s *writer) unitLane(t *try, part []*storage.Entry, generation int64) error
 // findAll reads the records of all chains, also of those that were in segments.
 func findAll(t *try, w *work, conn *pgx.Conn) error {
 	find := func() error {
-		if err := w.readClaims(conn); err != nil {
+		if err := readClaims(w, conn); err != nil {
 			return err
 		}
 		return w.find(conn.PgConn(), func(chain) bool { return true })
@@ -214,7 +214,7 @@ func (w *work) writeUnits(t *try, statements int) (stale bool, closed *closedErr
 			if err := confirm(w, conn.PgConn()); err != nil {
 				return err
 			}
-			return w.writeClaims(conn)
+			return writeClaims(w, conn)
 		})
 		if stale = errors.Is(err, errStale); stale {
 			return nil // the outcome is known
