@@ -186,7 +186,7 @@ func (c *importCommand) reader(ctx context.Context, client *transfer.Client, fil
 // acceptedTimes returns which times the server accepts. Without the right to ask, these are the default ones, and any
 // since 1970.
 func acceptedTimes(ctx context.Context, client *transfer.Client) vitals.Limits {
-	limits, err := client.TimeLimits(ctx)
+	limits, err := transfer.TimeLimits(ctx, client)
 	if err != nil {
 		limits = vitals.Limits{MaxAhead: vitals.NewSigns().DefaultLimits().MaxAhead}
 	}

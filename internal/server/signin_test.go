@@ -176,7 +176,7 @@ func TestJWT(t *testing.T) {
 	if strings.Contains(log, "subject-") {
 		t.Errorf("the log has a subject:\n%s", log)
 	}
-	text, err := os.ReadFile(auditLog)
+	text, err := os.ReadFile(auditLog + ".clients")
 	if err != nil || !strings.Contains(string(text), `"reason":"no-right","peer":"127.0.0.1","actor":"oidc:subject-staff `+house.URL+`"`) || strings.Contains(string(text), "eyJ") {
 		t.Errorf("audit log, %v:\n%s", err, text)
 	}

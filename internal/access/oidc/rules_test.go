@@ -63,7 +63,7 @@ func TestRulesErrors(t *testing.T) {
 		{"subjects and devices", rule("rights = [\"read\"]\nsubjects = [\"a\"]\ndevices = \"d\""), "access.toml:5: subjects: cannot be combined with devices"},
 		{"ambiguous", nurses + strings.Replace(nurses, "read", "admin", 1), "access.toml:10: value: the rule in line 4 has the same claim and value, and applies first"},
 		{"too many", many, "access.toml:4098: claim: more than 1024 rules"},
-		{"too long", nurses + "#" + strings.Repeat("x", 256<<10), "access.toml: more than 262144 bytes"},
+		{"too long", nurses + "#" + strings.Repeat("x", 256<<10), "access.toml is larger than 262144 bytes"},
 	} {
 		_, err := oidc.ReadRules(write(t, "", tt.text))
 		if err == nil || !strings.Contains(err.Error(), tt.want) {

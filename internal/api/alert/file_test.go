@@ -109,7 +109,7 @@ func TestReadRulesErrors(t *testing.T) {
 		{`silent = "30m"`, `silent = "0s"`, "alerts.toml:24: silent: not from 1s"},
 		{`severity = "info"`, `severity = 1`, "alerts.toml:27: "},
 		{`name = "Light"`, `name = "Light`, "alerts.toml:18: "},
-		{goodRules, strings.Repeat("#", 1<<19), "more than 262144 bytes"},
+		{goodRules, strings.Repeat("#", 1<<19), "is larger than 262144 bytes"},
 		{goodRules, "", "alerts.toml: no [[alert]]"},
 		{goodRules, "# none", "alerts.toml: no [[alert]]"},
 		{goodRules, rulesOf(65), fmt.Sprintf("alerts.toml:%d: name: more than 64 alerts", 1+3*64+1)},

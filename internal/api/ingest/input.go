@@ -266,14 +266,14 @@ func (j *Job) Outcome() *Outcome {
 	if k := j.refusal.kind; k != 0 && k != refusedDevice { // the latter is counted by reportUncovered
 		j.core.counters.refused[k].Add(1)
 	} else if k == 0 {
-		j.reportLeftOut()
+		reportLeftOut(j)
 	}
 	j.settled = Outcome{j.core, j, &j.refusal}
 	return &j.settled
 }
 
 // reportLeftOut counts what was left out.
-func (j *Job) reportLeftOut() {
+func reportLeftOut(j *Job) {
 	in := &j.batch.intake
 	for i := range in.LeftOut {
 		l := &in.LeftOut[i]

@@ -133,7 +133,7 @@ func TestReadErrors(t *testing.T) {
 			t.Errorf("%s:\n got %s\nwant %s", tt.new, got, want)
 		}
 	}
-	for text, want := range map[string]string{"": ": no [[mapping]]", strings.Repeat("#", 70_000): ": more than 65536 bytes"} {
+	for text, want := range map[string]string{"": ": no [[mapping]]", strings.Repeat("#", 70_000): " is larger than 65536 bytes"} {
 		if _, path, err := read(t, text); fmt.Sprint(err) != path+want {
 			t.Errorf("got %v, want %s", err, want)
 		}

@@ -107,7 +107,7 @@ func (c *Client) Units(ctx context.Context) (map[string]string, error) {
 }
 
 // TimeLimits returns which times the server accepts. Of the limits of values it knows nothing.
-func (c *Client) TimeLimits(ctx context.Context) (vitals.Limits, error) {
+func TimeLimits(ctx context.Context, c *Client) (vitals.Limits, error) {
 	var limits struct {
 		Oldest  string  `json:"oldest"`
 		AheadS  float64 `json:"max_ahead_seconds"`
