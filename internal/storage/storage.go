@@ -127,6 +127,9 @@ var (
 	// before it ends: a backup would contain what is being erased.
 	ErrBusy = errors.New("storage: busy")
 
+	// ErrRemoved means that readings were removed while they were read.
+	ErrRemoved = errors.New("storage: readings were removed while they were read")
+
 	// ErrUnfinished means that an erasure began and was not finished.
 	ErrUnfinished = errors.New("storage: the erasure is not finished")
 )
@@ -258,6 +261,39 @@ type Range struct {
 	FromUnixMs int64
 	ToUnixMs   int64
 	Descending bool // newest first
+}
+
+// A Scanner reads the records of a Range with several calls of Scan. Its zero value with a Range is ready for use.
+type Scanner struct {
+	Range
+	last  Record // read last
+	begun bool   // there is one
+}
+
+// Next reads the next records into buffer, which must have room for at least two. It returns them, and whether there may
+// be more. The error wraps [ErrRemoved] if the record that was read last is no longer stored: what was read before and
+// what follows would be no state that the store ever had.
+func (s *Scanner) Next(ctx context.Context, scan func(context.Context, Range, []Record) (int, error), buffer []Record) (records []Record, more bool, err error) {
+	n, err := scan(ctx, s.Range, buffer)
+	if err != nil {
+		return nil, false, fmt.Errorf("scan readings: %w", err)
+	}
+	records, more = buffer[:n], n == len(buffer)
+	if s.begun {
+		if n == 0 || records[0].TimeUnixMs != s.last.TimeUnixMs || records[0].ReceivedUnixMs != s.last.ReceivedUnixMs {
+			return nil, false, ErrRemoved
+		}
+		records = records[1:]
+	}
+	if len(records) > 0 {
+		s.last, s.begun = records[len(records)-1], true
+		if s.Descending {
+			s.ToUnixMs = s.last.TimeUnixMs + 1
+		} else {
+			s.FromUnixMs = s.last.TimeUnixMs
+		}
+	}
+	return records, more, nil
 }
 
 // A Store keeps readings. The package comment states the contract.

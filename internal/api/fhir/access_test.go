@@ -470,3 +470,32 @@ func TestReassignedMeanwhile(t *testing.T) {
 		}
 	}
 }
+
+// A page during which its readings are removed is rejected, or cut off.
+func TestRemovedMeanwhile(t *testing.T) {
+	var lines []string
+	for i := range 4000 {
+		lines = append(lines, fmt.Sprintf(`{"device":"d","time":%d,"spo2_pct":97}`, i))
+	}
+	for _, search := range []string{"patient=p&_count=10000", "device=d&_count=10000", "patient=p&_sort=-date&_count=10000", "patient=p&_summary=count"} {
+		s := fill(t, lines...)
+		s.assign(t, "d", "p", 0, storage.OpenEnd)
+		scans := 0
+		h := fhir.New(&hooked{s, func() {
+			if scans++; scans == 2 {
+				if _, err := s.Erase(name(t, "d")); err != nil {
+					t.Error(err)
+				}
+			}
+		}}, s, fhir.Options{Service: query.Service{Problems: problem.New(), Param: (*http.Request).PathValue, OnError: func(err error) { t.Errorf("reported %v", err) }}})
+		srv := httptest.NewServer(http.HandlerFunc(h.Search))
+		resp, err := srv.Client().Get(srv.URL + "/?" + search)
+		try(t, err)
+		text, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if isCount := strings.Contains(search, "summary"); isCount != (err == nil) || isCount && resp.StatusCode != 500 {
+			t.Errorf("%s: %s, %d bytes, %v", search, resp.Status, len(text), err)
+		}
+		srv.Close()
+	}
+}

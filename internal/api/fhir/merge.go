@@ -66,7 +66,7 @@ type observations struct {
 // A run is a source that has begun.
 type run struct {
 	*source
-	rng     storage.Range
+	scanner storage.Scanner
 	records []storage.Record // read, and not yet passed
 	buffer  []storage.Record
 	more    bool             // there may be records after these
@@ -146,7 +146,7 @@ func (o *observations) begin(ctx context.Context) error {
 	size := min(o.atMost, max(mergeRecords/(len(o.running)+1), leastRecords))
 	r := &run{
 		source: s, more: true, buffer: make([]storage.Record, size),
-		rng: storage.Range{Device: s.device, FromUnixMs: s.fromUnixMs, ToUnixMs: s.toUnixMs, Descending: o.newest},
+		scanner: storage.Scanner{Range: storage.Range{Device: s.device, FromUnixMs: s.fromUnixMs, ToUnixMs: s.toUnixMs, Descending: o.newest}},
 	}
 	o.running = append(o.running, r)
 	return o.fill(ctx, r)
@@ -158,24 +158,16 @@ func (o *observations) fill(ctx context.Context, r *run) error {
 		return nil
 	}
 	if r.more {
-		n, err := o.reader.Scan(ctx, r.rng, r.buffer)
-		if err != nil {
-			return fmt.Errorf("scan readings: %w", err)
+		var err error
+		if r.records, r.more, err = r.scanner.Next(ctx, o.reader.Scan, r.buffer); err != nil {
+			return err
 		}
-		r.records, r.more = r.buffer[:n], n == len(r.buffer)
 		if err := o.verify(ctx, r); err != nil {
 			return err
 		}
 	}
 	if len(r.records) == 0 {
 		o.running = slices.DeleteFunc(o.running, func(other *run) bool { return other == r })
-		return nil
-	}
-	last := r.records[len(r.records)-1].TimeUnixMs
-	if o.newest {
-		r.rng.ToUnixMs = last
-	} else {
-		r.rng.FromUnixMs = last + 1
 	}
 	return nil
 }

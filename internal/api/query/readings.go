@@ -115,25 +115,22 @@ func WriteReadings(ctx context.Context, w io.Writer, reader Reader, q Selection,
 // scan calls add with the records of a range, some at a time, until it returns false. add may modify them. If there are
 // none of the device at all, it returns the reader's error.
 func scan(ctx context.Context, reader Reader, rng storage.Range, chunk int, add func([]storage.Record) (more bool, err error)) error {
-	records := make([]storage.Record, chunk)
+	scanner, buffer := storage.Scanner{Range: rng}, make([]storage.Record, chunk)
 	for first := true; ; first = false {
-		n, err := reader.Scan(ctx, rng, records)
+		records, more, err := scanner.Next(ctx, reader.Scan, buffer)
 		if err != nil {
-			return fmt.Errorf("scan readings: %w", err)
+			return err
 		}
-		if n == 0 && first {
+		if len(records) == 0 && first {
 			if _, err := reader.Latest(ctx, rng.Device); err != nil {
 				return err
 			}
 		}
-		if n > 0 {
-			rng = after(rng, records[n-1].TimeUnixMs)
-		}
-		more, err := add(records[:n])
+		wanted, err := add(records)
 		if err != nil {
 			return fmt.Errorf("write page: %w", err)
 		}
-		if !more || n < len(records) {
+		if !wanted || !more {
 			return nil
 		}
 	}

@@ -221,6 +221,8 @@ func (s *Service) Fail(w http.ResponseWriter, r *http.Request, err error) {
 		p.UnknownDevice.Write(w, r, "")
 	case errors.Is(err, storage.ErrClosed):
 		s.reject(w, r, p.Draining, time.Duration(2+rand.IntN(5))*time.Second, "") // jittered, as in package ingest
+	case errors.Is(err, storage.ErrRemoved):
+		s.reject(w, r, p.ReadFailed, 0, "Readings were removed while they were read.")
 	case errors.Is(err, ErrNotRecorded):
 		s.Report(err)
 		s.reject(w, r, p.ReadFailed, 0, "The access could not be recorded in the audit log.")
@@ -231,9 +233,9 @@ func (s *Service) Fail(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 // Report passes an error to OnError, unless it means that the client has disconnected
-// or may no longer read.
+// or may no longer read, or that readings were removed.
 func (s *Service) Report(err error) {
-	if s.OnError != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, ErrClientGone) && !errors.Is(err, ErrRevoked) {
+	if s.OnError != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, ErrClientGone) && !errors.Is(err, ErrRevoked) && !errors.Is(err, storage.ErrRemoved) {
 		s.OnError(err)
 	}
 }
