@@ -160,7 +160,7 @@ func (d *describer) paths() object {
 				{"name": "step", "in": "query", "required": true, "description": "Length of the buckets: a divisor of a day in s, m or h, such as 15m; 1d to 366d; or whole weeks, such as 1w.",
 					"schema": object{"type": "string", "pattern": "^[0-9]+[smhdw]$", "examples": []string{"15m", "1h", "1d"}}},
 				inQuery("tz", zone["description"].(string)+" with whose clock buckets are aligned, and in which dates in from and to begin.", zone["schema"].(object)),
-				limit("buckets; the default is the maximum in formats other than JSON", query.DefaultBuckets, query.MaxBuckets),
+				limit("buckets; without a limit, formats other than JSON have all", query.DefaultBuckets, query.MaxBuckets),
 				cursor, format(texts),
 			},
 			answers:  object{"200": ok("A page of buckets. NDJSON and CSV have one line for each bucket and sign.", content(texts, "Aggregates", "Aggregate"), "Pulsegate-Next-Cursor")},

@@ -15,12 +15,12 @@ import (
 // Limits of a page of aggregates.
 const (
 	DefaultBuckets = 1000   // default number of buckets in a JSON page
-	MaxBuckets     = 10_000 // maximum number of buckets in a page
+	MaxBuckets     = 10_000 // maximum value of limit for buckets
 )
 
 // An Aggregation selects readings of one device and divides them into buckets.
 type Aggregation struct {
-	Selection // Limit is the maximum number of buckets; NoFlags and Only are not used
+	Selection // Limit is the maximum number of buckets, 0 for no limit; NoFlags and Only are not used
 	StepMs    int64
 	Step      string         // as the client wrote it
 	Zone      *time.Location // with which the buckets are aligned

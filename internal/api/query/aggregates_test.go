@@ -184,3 +184,26 @@ func (d *decoded) Scan(_ context.Context, r storage.Range, dst []storage.Record)
 	i := sort.Search(len(d.records), func(i int) bool { return d.records[i].TimeUnixMs >= r.FromUnixMs })
 	return copy(dst, d.records[i:]), nil
 }
+
+// Aggregates in formats other than JSON have all buckets, with a limit at most that many.
+func TestAllBuckets(t *testing.T) {
+	var lines []string
+	for i := range 12_001 {
+		lines = append(lines, fmt.Sprintf(`{"device":"a","time":%d,"spo2_pct":97}`, i*1000))
+	}
+	srv := serve(t, fill(t, lines...))
+	for _, tt := range []struct {
+		query string
+		lines int
+		more  bool
+	}{
+		{"format=ndjson", 12_001, false},
+		{"format=csv", 12_002, false}, // with the header
+		{"format=ndjson&limit=10000", 10_000, true},
+	} {
+		resp, text := get(t, srv, "/v1/devices/a/aggregates?step=1s&"+tt.query)
+		if n, more := strings.Count(text, "\n"), resp.Trailer.Get("Pulsegate-Next-Cursor") != ""; resp.StatusCode != 200 || n != tt.lines || more != tt.more {
+			t.Errorf("%s: %s, %d lines, more: %v", tt.query, resp.Status, n, more)
+		}
+	}
+}

@@ -173,7 +173,7 @@ func (a *Aggregation) parse(h *Handler, raw string, format Format) error {
 	}
 	a.Range.FromUnixMs, a.Range.ToUnixMs = now.span(p)
 	a.Format = Format(p.choice("format", int(format), formatNames[:TextFormats]...))
-	fallback := MaxBuckets
+	fallback := 0 // no limit
 	if a.Format == JSON {
 		fallback = DefaultBuckets
 	}
