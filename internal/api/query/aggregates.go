@@ -111,7 +111,7 @@ func (p *aggregator) add(records []storage.Record) (more bool, err error) {
 		case t >= p.toMs:
 			p.end()
 			if p.page.Readings == p.Limit {
-				p.page.Cursor = string(appendMsCursor(nil, cursorBucket, p.toMs))
+				p.page.Cursor = p.list.msCursor(p.toMs)
 				return false, nil
 			}
 			if err := p.flush(flushBytes); err != nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
+	"hash/crc32"
 	"math"
 	"strings"
 
@@ -14,8 +15,9 @@ import (
 // list.
 var errCursor = errors.New("not a cursor of this list")
 
-// A cursor is a kind byte and a key in base64url. It is a position and gives no access:
-// a forged cursor shows no more than other values of from and to.
+// A cursor is a kind byte, 4 bytes of what the list was made with, and a key in base64url. It is a position and gives no
+// access: a forged cursor shows no more than other values of from and to. With another device, filter or division into
+// buckets, a position would leave out what the client has not seen.
 //
 //	kind  key
 //	0x01  8 bytes: time of the last reading shown, Unix ms, big-endian; ascending
@@ -37,7 +39,20 @@ const (
 var cursorDevices = [...]byte{byName: cursorDevice, byAge: cursorAge, byWorst: cursorWorst}
 
 // maxCursorBytes is the maximum length of a cursor as text.
-var maxCursorBytes = base64.RawURLEncoding.EncodedLen(1 + 8 + vitals.MaxNameBytes)
+var maxCursorBytes = base64.RawURLEncoding.EncodedLen(headBytes + 8 + vitals.MaxNameBytes)
+
+// headBytes is the length of a cursor before its key.
+const headBytes = 1 + 4
+
+// A list is what the cursors of a list begin with.
+type list [headBytes]byte
+
+// newList returns the list of a kind that is made with some parameters. It is the same on each server.
+func newList(kind byte, with ...string) (l list) {
+	l[0] = kind
+	binary.BigEndian.PutUint32(l[1:], crc32.ChecksumIEEE([]byte(strings.Join(with, "\x00"))))
+	return l
+}
 
 // timeCursor returns the kind of the cursors of readings in an order.
 func timeCursor(descending bool) byte {
@@ -47,44 +62,40 @@ func timeCursor(descending bool) byte {
 	return cursorAscending
 }
 
-// appendMsCursor appends the cursor that continues after a time.
-func appendMsCursor(dst []byte, kind byte, unixMs int64) []byte {
-	key := [9]byte{kind}
-	binary.BigEndian.PutUint64(key[1:], uint64(unixMs))
-	return base64.RawURLEncoding.AppendEncode(dst, key[:])
+// msCursor returns the cursor that continues after a time.
+func (l list) msCursor(unixMs int64) string {
+	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint64(l[:], uint64(unixMs)))
 }
 
-// parseMsCursor parses a cursor of a kind, and returns its time in Unix ms.
-func parseMsCursor(text string, kind byte) (int64, error) {
-	key, err := decodeCursor(text)
-	if err != nil || len(key) != 9 || key[0] != kind {
+// parseMs parses a cursor, and returns its time in Unix ms.
+func (l list) parseMs(text string) (int64, error) {
+	key, err := l.decode(text)
+	if err != nil || len(key) != 8 {
 		return 0, errCursor
 	}
-	unixMs := binary.BigEndian.Uint64(key[1:])
+	unixMs := binary.BigEndian.Uint64(key)
 	if unixMs > math.MaxInt64-1 {
 		return 0, errCursor
 	}
 	return int64(unixMs), nil
 }
 
-// appendDeviceCursor appends the cursor that continues after a device in an order.
-func appendDeviceCursor(dst []byte, sort deviceSort, last *deviceKey) []byte {
-	var key [1 + 8 + vitals.MaxNameBytes]byte
-	b := append(key[:0], cursorDevices[sort])
-	if sort != byName {
+// deviceCursor returns the cursor that continues after a device.
+func (l list) deviceCursor(last *deviceKey) string {
+	b := l[:]
+	if l[0] != cursorDevice {
 		b = binary.BigEndian.AppendUint64(b, uint64(last.rank))
 	}
-	return base64.RawURLEncoding.AppendEncode(dst, last.name.AppendTo(b))
+	return base64.RawURLEncoding.EncodeToString(last.name.AppendTo(b))
 }
 
-// parseDeviceCursor parses a cursor and returns the place of the last device shown.
-func parseDeviceCursor(text string, sort deviceSort) (last deviceKey, err error) {
-	key, err := decodeCursor(text)
-	if err != nil || len(key) == 0 || key[0] != cursorDevices[sort] {
+// parseDevice parses a cursor and returns the place of the last device shown.
+func (l list) parseDevice(text string) (last deviceKey, err error) {
+	name, err := l.decode(text)
+	if err != nil {
 		return last, errCursor
 	}
-	name := key[1:]
-	if sort != byName {
+	if l[0] != cursorDevice {
 		if len(name) < 8 {
 			return last, errCursor
 		}
@@ -96,11 +107,16 @@ func parseDeviceCursor(text string, sort deviceSort) (last deviceKey, err error)
 	return last, nil
 }
 
-func decodeCursor(text string) ([]byte, error) {
+// decode returns the key of a cursor of l.
+func (l list) decode(text string) (key []byte, err error) {
 	// Accept only one spelling: Strict rejects nonzero padding bits, but ignores line
 	// breaks.
 	if len(text) > maxCursorBytes || strings.ContainsAny(text, "\r\n") {
 		return nil, errCursor
 	}
-	return base64.RawURLEncoding.Strict().DecodeString(text)
+	key, err = base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil || len(key) < len(l) || list(key[:len(l)]) != l {
+		return nil, errCursor
+	}
+	return key[len(l):], nil
 }

@@ -11,25 +11,29 @@ import (
 func FuzzCursor(f *testing.F) {
 	name, err := vitals.ParseName("ppg-1")
 	try(f, err)
-	f.Add(string(appendMsCursor(nil, cursorAscending, 1_800_000_000_000)))
-	f.Add(string(appendMsCursor(nil, cursorDescending, 0)))
-	for sort := range deviceSort(len(cursorDevices)) {
-		f.Add(string(appendDeviceCursor(nil, sort, &deviceKey{1, name})))
+	ms, devices := []list{newList(cursorAscending, "a", ""), newList(cursorDescending, "a", ""), newList(cursorBucket, "a", "60000", "UTC")}, []list{}
+	for _, l := range ms {
+		f.Add(l.msCursor(1_800_000_000_000))
+		f.Add(l.msCursor(0))
 	}
-	f.Add(string(appendMsCursor(nil, cursorBucket, 1_800_000_000_000)))
+	for _, kind := range cursorDevices {
+		l := newList(kind, "ppg-", "stale")
+		devices = append(devices, l)
+		f.Add(l.deviceCursor(&deviceKey{1, name}))
+	}
 	f.Add("")
 	f.Add("AQ==")
 	f.Fuzz(func(t *testing.T, text string) {
-		for _, kind := range []byte{cursorAscending, cursorDescending, cursorBucket} {
-			if ms, err := parseMsCursor(text, kind); err == nil {
-				if again := string(appendMsCursor(nil, kind, ms)); again != text {
-					t.Errorf("cursor %q of kind %d is encoded as %q", text, kind, again)
+		for _, l := range ms {
+			if ms, err := l.parseMs(text); err == nil {
+				if again := l.msCursor(ms); again != text {
+					t.Errorf("cursor %q of %x is encoded as %q", text, l, again)
 				}
 			}
 		}
-		for sort := range deviceSort(len(cursorDevices)) {
-			if last, err := parseDeviceCursor(text, sort); err == nil {
-				if again := string(appendDeviceCursor(nil, sort, &last)); again != text {
+		for _, l := range devices {
+			if last, err := l.parseDevice(text); err == nil {
+				if again := l.deviceCursor(&last); again != text {
 					t.Errorf("device cursor %q is encoded as %q", text, again)
 				}
 			}

@@ -47,6 +47,7 @@ type deviceSelection struct {
 	after  deviceKey // only those after it, in this order
 	limit  int
 	counts bool // count all devices by state
+	list   list // of cursors
 }
 
 // A deviceKey is the place of a device in an order: by rank, and then by name.
@@ -228,7 +229,7 @@ func (f *fleet) appendTo(dst []byte, assigned map[vitals.Name][]storage.Assignme
 		if f.found != nil {
 			last = f.found[len(page)-1].deviceKey
 		}
-		dst = append(appendDeviceCursor(append(dst, `,"next_cursor":"`...), f.q.sort, &last), '"')
+		dst = appendNext(dst, f.q.list.deviceCursor(&last))
 	}
 	return append(appendNotice(dst), "}\n"...)
 }
@@ -246,8 +247,10 @@ func parseDevices(access *gate.Access, raw string) (*deviceSelection, error) {
 	}
 	q.sort = deviceSort(p.choice("sort", int(byName), "name", "age", "worst"))
 	q.counts = p.choice("counts", 0, "false", "true") == 1
-	p.cursor(" in this order", func(text string) (err error) {
-		q.after, err = parseDeviceCursor(text, q.sort)
+	state, _ := p.get("state")
+	q.list = newList(cursorDevices[q.sort], q.prefix.String(), state)
+	p.cursor(" with this sort, prefix and state", func(text string) (err error) {
+		q.after, err = q.list.parseDevice(text)
 		return err
 	})
 	return q, p.Err

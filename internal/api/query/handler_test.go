@@ -323,3 +323,42 @@ func TestStoreFails(t *testing.T) {
 }
 
 var try = polltest.Try
+
+// A cursor belongs to the list that it comes from: with another device, filter, order or division into buckets, it is
+// rejected. Another limit, format or range is another part of the same list.
+func TestForeignCursors(t *testing.T) {
+	var lines []string
+	for i := range 10 {
+		lines = append(lines, fmt.Sprintf(`{"device":"a-%d","time":%d,"spo2_pct":60}`, i%5, 1000+i*5_000_000))
+	}
+	srv := serve(t, fill(t, lines...))
+	for _, tt := range []struct{ from, to, want string }{
+		{"devices/a-1/aggregates?limit=1&step=1h", "devices/a-1/aggregates?step=1d", "with this step and tz"},
+		{"devices/a-1/aggregates?limit=1&step=1h", "devices/a-1/aggregates?step=1h&tz=Asia/Kolkata", "with this step and tz"},
+		{"devices/a-1/aggregates?limit=1&step=1h&tz=Europe/Berlin", "devices/a-1/aggregates?step=1h", "with this step and tz"},
+		{"devices/a-1/aggregates?limit=1&step=1h", "devices/a-2/aggregates?step=1h", "not a cursor"},
+		{"devices/a-1/aggregates?limit=1&step=1h", "devices/a-1/readings?", "not a cursor"},
+		{"devices/a-1/aggregates?limit=1&step=1h", "devices/a-1/aggregates?limit=7&step=60m&format=csv&from=0&to=now", ""},
+		{"devices/a-1/readings?limit=1", "devices/a-2/readings?", "not a cursor"},
+		{"devices/a-1/readings?limit=1", "devices/a-1/readings?flag=any", "with this order and flag"},
+		{"devices/a-1/readings?limit=1&flag=any", "devices/a-1/readings?", "with this order and flag"},
+		{"devices/a-1/readings?limit=1", "devices/a-1/readings?order=desc", "with this order and flag"},
+		{"devices/a-1/readings?limit=1", "devices/a-1/readings?limit=2&format=ndjson&flags=false&to=now", ""},
+		{"devices?limit=1", "devices?prefix=a-", "with this sort, prefix and state"},
+		{"devices?limit=1&state=stale", "devices?", "with this sort, prefix and state"},
+		{"devices?limit=1", "devices?sort=age", "with this sort, prefix and state"},
+		{"devices?limit=1&prefix=a-&sort=worst", "devices?prefix=a-&sort=worst&limit=3&counts=true", ""},
+	} {
+		_, text := get(t, srv, "/v1/"+tt.from)
+		var page struct {
+			Cursor string `json:"next_cursor"`
+		}
+		if err := json.Unmarshal([]byte(text), &page); err != nil || page.Cursor == "" {
+			t.Fatalf("%s: %v, %s", tt.from, err, text)
+		}
+		resp, text := get(t, srv, "/v1/"+tt.to+"&cursor="+page.Cursor)
+		if want := map[bool]int{true: 200, false: 400}[tt.want == ""]; resp.StatusCode != want || !strings.Contains(text, tt.want) {
+			t.Errorf("%s with the cursor of %s: %s %s, want %q", tt.to, tt.from, resp.Status, text, tt.want)
+		}
+	}
+}

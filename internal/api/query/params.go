@@ -153,8 +153,10 @@ func (q *Selection) parse(h *Handler, raw string, format Format) error {
 		fallback = DefaultReadings
 	}
 	q.Limit = p.Limit(fallback, MaxReadings)
-	p.cursor(" in this order", func(text string) error {
-		lastUnixMs, err := parseMsCursor(text, timeCursor(q.Range.Descending))
+	flag, _ := p.get("flag")
+	q.list = newList(timeCursor(q.Range.Descending), q.Range.Device.String(), flag)
+	p.cursor(" with this order and flag", func(text string) error {
+		lastUnixMs, err := q.list.parseMs(text)
 		q.Range = after(q.Range, lastUnixMs)
 		return err
 	})
@@ -178,8 +180,9 @@ func (a *Aggregation) parse(h *Handler, raw string, format Format) error {
 		fallback = DefaultBuckets
 	}
 	a.Limit = p.Limit(fallback, MaxBuckets)
-	p.cursor("", func(text string) error {
-		from, err := parseMsCursor(text, cursorBucket)
+	a.list = newList(cursorBucket, a.Range.Device.String(), strconv.FormatInt(a.StepMs, 10), a.Zone.String())
+	p.cursor(" with this step and tz", func(text string) error {
+		from, err := a.list.parseMs(text)
 		a.Range.FromUnixMs = max(a.Range.FromUnixMs, from)
 		return err
 	})

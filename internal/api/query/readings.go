@@ -28,6 +28,7 @@ type Selection struct {
 	Assigned []storage.Assignment // of the device: whose readings these are
 
 	Only vitals.FlagSet // only readings with at least one of these flags; none means all
+	list list           // of cursors
 }
 
 // chunkRecords is the number of records per read. A chunk has 80 KiB. Reads are long because a
@@ -94,7 +95,7 @@ func WriteReadings(ctx context.Context, w io.Writer, reader Reader, q Selection,
 		}
 		page.Readings += len(records)
 		if !more {
-			page.Cursor = string(appendMsCursor(nil, timeCursor(q.Range.Descending), lastUnixMs))
+			page.Cursor = q.list.msCursor(lastUnixMs)
 		}
 		for i := range records {
 			if records[i].Values.Present()&^columns != 0 {
