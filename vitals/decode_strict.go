@@ -134,7 +134,7 @@ func (d *Decoder) strictTime(value jsontext.Value, times timeSpan, r *Reading) (
 	case jsontext.KindNumber:
 		r.TimeUnixMs, err = ParseUnixMs(value)
 		if err == nil && r.TimeUnixMs >= 0 && r.TimeUnixMs < times.leastInteger {
-			err = errSeconds
+			err = ErrSeconds
 		}
 	default:
 		return errNotTime

@@ -101,9 +101,9 @@ const isFraction = "; a fraction? send per cent"
 
 var errFraction = &rule{reason: "more than two decimals" + isFraction, of: ErrPrecision}
 
-// errSeconds is the variant of ErrTimeFormat for an integer that is too small to be
+// ErrSeconds is the variant of [ErrTimeFormat] for an integer that is too small to be
 // milliseconds.
-var errSeconds = &rule{reason: "looks like seconds; send milliseconds", of: ErrTimeFormat}
+var ErrSeconds error = &rule{reason: "looks like seconds; send milliseconds", of: ErrTimeFormat}
 
 // A rule is an error with a precomputed text, so that rejecting a reading does not
 // allocate. It is never modified.

@@ -131,6 +131,16 @@ func (l *Limits) AcceptsTime(unixMs, nowUnixMs int64) bool {
 	return unixMs >= span.earliestUnixMs && unixMs <= span.latestUnixMs
 }
 
+// ParseTime parses a time as the function [ParseTime] does. It rejects an integer that looks like seconds, with
+// [ErrSeconds].
+func (l *Limits) ParseTime(text string) (unixMs int64, offset UTCOffset, err error) {
+	unixMs, offset, err = ParseTime(text)
+	if _, notInteger := ParseUnixMs(text); err == nil && notInteger == nil && unixMs < l.times(0).leastInteger {
+		err = ErrSeconds
+	}
+	return unixMs, offset, err
+}
+
 // times returns the accepted times at nowUnixMs.
 func (l *Limits) times(nowUnixMs int64) timeSpan {
 	span := timeSpan{latestUnixMs: l.latestUnixMs(nowUnixMs), earliestUnixMs: l.OldestUnixMs}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -103,7 +102,7 @@ func (c *alertsTestCommand) replay(ctx context.Context, from readings, rules []a
 	if c.To != nil {
 		until = int64(*c.To)
 	}
-	within := storage.Range{FromUnixMs: max(0, int64(c.From)-alert.Memory(rules).Milliseconds()), ToUnixMs: max(until, min(until+maxAhead.Milliseconds(), vitals.MaxTimeUnixMs))}
+	within := storage.Range{FromUnixMs: max(0, int64(c.From)-alert.Memory(rules).Milliseconds()), ToUnixMs: min(max(until, until+maxAhead.Milliseconds()), vitals.MaxTimeUnixMs)}
 	// The reading before: the device may have been silent since.
 	before := storage.Range{ToUnixMs: within.FromUnixMs, Descending: true}
 	table := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
@@ -227,7 +226,7 @@ func (s runningServer) devices(ctx context.Context, visit func(vitals.Name) erro
 }
 
 func (s runningServer) records(ctx context.Context, r storage.Range, visit func(*storage.Record) error) error {
-	selection := transfer.Selection{Device: r.Device.String(), From: strconv.FormatInt(r.FromUnixMs, 10), To: strconv.FormatInt(r.ToUnixMs, 10), Newest: r.Descending}
+	selection := transfer.Selection{Device: r.Device.String(), From: utc(r.FromUnixMs), To: utc(r.ToUnixMs), Newest: r.Descending}
 	return s.client.Readings(ctx, selection, func(line []byte) error {
 		record, err := s.parse(line)
 		if err != nil {

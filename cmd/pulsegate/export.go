@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"strconv"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/audit"
@@ -29,15 +28,18 @@ type exportCommand struct {
 	readerFlags `embed:""`
 }
 
-// A moment is a time in Unix ms.
+// A moment is a time in Unix ms. An integer that looks like seconds is none.
 type moment int64
 
 func parseMoment(text string) (moment, error) {
 	if text == "now" {
 		return moment(time.Now().UnixMilli()), nil
 	}
-	ms, _, err := vitals.ParseTime(text)
-	if err != nil {
+	ms, _, err := (&vitals.Limits{OldestUnixMs: vitals.DefaultOldestUnixMs}).ParseTime(text)
+	if err == vitals.ErrSeconds {
+		return 0, fmt.Errorf("%q looks like seconds; Unix time is in milliseconds", text)
+	}
+	if err != nil || ms > vitals.MaxTimeUnixMs {
 		return 0, fmt.Errorf("%q is not 'now', RFC 3339 with a zone such as 2026-11-21T10:00:00Z, or Unix time in milliseconds", text)
 	}
 	return moment(ms), nil
@@ -76,9 +78,9 @@ func (c *exportCommand) running(ctx context.Context, out, stderr io.Writer, to m
 		return err
 	}
 	defer client.Close()
-	selection := transfer.Selection{Device: c.Device.String(), From: strconv.Itoa(int(c.From)), Format: c.Format}
+	selection := transfer.Selection{Device: c.Device.String(), From: utc(int64(c.From)), Format: c.Format}
 	if c.To != nil {
-		selection.To = strconv.Itoa(int(to))
+		selection.To = utc(int64(to))
 	}
 	leftOut, err := client.Download(ctx, out, selection)
 	reportLeftOut(stderr, leftOut)

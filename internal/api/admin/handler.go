@@ -69,6 +69,10 @@ const stallTimeout = 60 * time.Second
 
 // Backup sends a backup of the store, as a tar archive.
 func (h *Handler) Backup(w http.ResponseWriter, r *http.Request) {
+	if !r.ProtoAtLeast(1, 1) {
+		h.opt.Problems.OldHTTP.Write(w, r, "")
+		return
+	}
 	c, err := h.opt.Backup()
 	if err != nil {
 		h.refuse(w, r, "backup", err)

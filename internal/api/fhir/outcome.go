@@ -72,7 +72,7 @@ func issueType(problems *problem.Set, p *reply.Problem) string {
 		return "invalid"
 	case problems.NotFound, problems.UnknownDevice:
 		return "not-found"
-	case problems.MethodNotAllowed, problems.NotAcceptable, problems.UnsupportedType, problems.UnknownEncoding:
+	case problems.MethodNotAllowed, problems.NotAcceptable, problems.UnsupportedType, problems.UnknownEncoding, problems.OldHTTP:
 		return "not-supported"
 	case problems.Timeout:
 		return "timeout"

@@ -29,12 +29,13 @@ func (d *describer) paths() object {
 	queries := slices.Concat(refusals, []*reply.Problem{p.Draining})
 	reading := slices.Concat(queries, []*reply.Problem{p.ReadFailed})
 	ofDevice := slices.Concat(reading, []*reply.Problem{p.UnknownDevice})
-	page := slices.Concat(ofDevice, []*reply.Problem{p.NotAcceptable})
+	page := slices.Concat(ofDevice, []*reply.Problem{p.NotAcceptable, p.OldHTTP})
 
 	device := inPath("device", "Name of the device.", name)
 	listed := object{"type": "array", "maxItems": query.MaxListed, "items": name}
 	prefix := inQuery("prefix", "Only devices whose names begin with it.", name)
 	cursor := inQuery("cursor", "next_cursor of the previous page, with the same other parameters. Default: the first page.", object{"type": "string"})
+	end := inQuery("end", "A text that the answer ends with, after everything else, so that one that was cut off does not look complete. Not with the format json.", name)
 	format := func(formats []query.Format) object {
 		return inQuery("format", "Format of the answer. Default: what Accept prefers, or json.", choices("", formats...))
 	}
@@ -145,7 +146,7 @@ func (d *describer) paths() object {
 				inQuery("tz", zone["description"].(string)+" in which dates in from and to begin.", zone["schema"].(object)),
 				inQuery("order", "By time, ascending or descending.", choices("asc", "asc", "desc")),
 				limit("readings; without a limit, formats other than JSON have all", query.DefaultReadings, query.MaxReadings),
-				cursor, format(all),
+				cursor, format(all), end,
 				inQuery("flags", "Whether to show flags.", choices("true", "true", "false")),
 				inQuery("flag", "Only readings with this flag, or with any.", choices("", append([]string{"any"}, d.flagNames()...)...)),
 			},
@@ -161,7 +162,7 @@ func (d *describer) paths() object {
 					"schema": object{"type": "string", "pattern": "^[0-9]+[smhdw]$", "examples": []string{"15m", "1h", "1d"}}},
 				inQuery("tz", zone["description"].(string)+" with whose clock buckets are aligned, and in which dates in from and to begin.", zone["schema"].(object)),
 				limit("buckets; without a limit, formats other than JSON have all", query.DefaultBuckets, query.MaxBuckets),
-				cursor, format(texts),
+				cursor, format(texts), end,
 			},
 			answers:  object{"200": ok("A page of buckets. NDJSON and CSV have one line for each bucket and sign.", content(texts, "Aggregates", "Aggregate"), "Pulsegate-Next-Cursor")},
 			problems: page,

@@ -43,6 +43,7 @@ type Set struct {
 	TooLarge         *reply.Problem // 413
 	UnsupportedType  *reply.Problem // 415 a Content-Type that is not read at this address
 	UnknownEncoding  *reply.Problem // 415 a Content-Encoding other than gzip and zstd
+	OldHTTP          *reply.Problem // 426 HTTP/1.0, for an answer without a length
 
 	// About the client.
 	Unauthorized       *reply.Problem // 401 credentials are missing
@@ -106,6 +107,8 @@ func New() *Set {
 		UnsupportedType:  define(http.StatusUnsupportedMediaType, "unsupported-type", "The type of the body is not supported"),
 		UnknownEncoding: define(http.StatusUnsupportedMediaType, "unknown-encoding", "The content encoding is not supported",
 			reply.Header("Accept-Encoding", "gzip, zstd")),
+		OldHTTP: define(http.StatusUpgradeRequired, "old-http", "Over HTTP/1.0, an answer that is cut off looks complete; let the proxy speak HTTP/1.1, nginx with proxy_http_version 1.1",
+			reply.Header("Upgrade", "HTTP/1.1")),
 		Invalid:               define(http.StatusUnprocessableEntity, "invalid-reading", "The reading is not acceptable"),
 		TooManyReadings:       define(http.StatusTooManyRequests, "too-many-readings", "The token's rate is exceeded"),
 		TooManyContradictions: define(http.StatusTooManyRequests, "too-many-contradictions", "The reading is not compared with those of other gateways"),

@@ -228,16 +228,21 @@ func (c *localClock) appendWall(dst []byte, unixMs int64) []byte {
 	return dst[:len(dst)-len("Z")]
 }
 
+// appendValue appends a value. Except in JSON, the values of all signs are in one column, see appendFloat.
+func (p *aggregator) appendValue(dst []byte, d *vitals.Definition, v vitals.Value) []byte {
+	return appendFloat(dst, d, v, p.Format != JSON)
+}
+
 // appendSummary appends a summary as members of JSON.
 func (p *aggregator) appendSummary(dst []byte, d *vitals.Definition, s *summary) []byte {
 	dst = strconv.AppendInt(append(dst, `"count":`...), s.count, 10)
-	dst = d.Append(append(dst, `,"min":`...), s.min)
-	dst = d.Append(append(dst, `,"max":`...), s.max)
-	dst = d.Append(append(dst, `,"mean":`...), s.mean())
+	dst = p.appendValue(append(dst, `,"min":`...), d, s.min)
+	dst = p.appendValue(append(dst, `,"max":`...), d, s.max)
+	dst = p.appendValue(append(dst, `,"mean":`...), d, s.mean())
 	dst = p.appendTime(append(dst, `,"first":{"time":"`...), s.first.TimeUnixMs)
-	dst = d.Append(append(dst, `","value":`...), s.first.Value)
+	dst = p.appendValue(append(dst, `","value":`...), d, s.first.Value)
 	dst = p.appendTime(append(dst, `},"last":{"time":"`...), s.last.TimeUnixMs)
-	dst = d.Append(append(dst, `","value":`...), s.last.Value)
+	dst = p.appendValue(append(dst, `","value":`...), d, s.last.Value)
 	return append(dst, '}')
 }
 
@@ -250,11 +255,11 @@ func (p *aggregator) appendRow(dst []byte, d *vitals.Definition, s *summary) []b
 	dst = append(append(dst, ','), d.Field...)
 	dst = strconv.AppendInt(append(dst, ','), s.count, 10)
 	for _, v := range [...]vitals.Value{s.min, s.max, s.mean()} {
-		dst = d.Append(append(dst, ','), v)
+		dst = p.appendValue(append(dst, ','), d, v)
 	}
 	for _, at := range [...]*storage.Latest{&s.first, &s.last} {
 		dst = p.appendTime(append(dst, ','), at.TimeUnixMs)
-		dst = d.Append(append(dst, ','), at.Value)
+		dst = p.appendValue(append(dst, ','), d, at.Value)
 	}
 	return append(dst, "\r\n"...)
 }

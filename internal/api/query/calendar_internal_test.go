@@ -115,7 +115,7 @@ func TestDays(t *testing.T) {
 			for at.Format(time.DateOnly) < date.Format(time.DateOnly) {
 				at = at.Add(time.Minute)
 			}
-			if got, ok := (timeReader{zone: zone}).parse(date.Format(time.DateOnly)); !ok || got != at.UnixMilli() {
+			if got, err := (timeReader{zone: zone}).parse(date.Format(time.DateOnly)); err != nil || got != at.UnixMilli() {
 				t.Errorf("%s: %s begins at %v, want %v", tt.zone, date.Format(time.DateOnly), time.UnixMilli(got).In(zone), at)
 			}
 			if c.seek(at.UnixMilli()); c.fromMs != at.UnixMilli() {

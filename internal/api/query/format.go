@@ -1,6 +1,7 @@
 package query
 
 import (
+	"bytes"
 	"mime"
 	"strconv"
 	"strings"
@@ -57,6 +58,7 @@ type encoder struct {
 	flags  *vitals.FlagLimits // nil means no flags
 
 	columns uint32 // the signs that have a column of CSV
+	plain   bool   // values are as in JSON; otherwise those of signs with decimals have at least one
 
 	measured clock // appends the device and the time of a record
 	received clock // appends the gateway, the subject and the time of receipt
@@ -74,6 +76,7 @@ func newEncoder(format Format, device vitals.Name, assigned []storage.Assignment
 		signs:      signs,
 		flags:      flags,
 		columns:    signs.Known(),
+		plain:      format == JSON,
 		offsetText: make([]byte, 0, 32),
 		received:   clock{text: make([]byte, 0, 64+2*vitals.MaxNameBytes)},
 		worn:       wearing{all: assigned},
@@ -169,7 +172,7 @@ func (e *encoder) AppendRecord(dst []byte, r *storage.Record, first bool) []byte
 	if e.format == CSV {
 		dst = e.appendCells(dst, &r.Values)
 	} else {
-		dst = e.signs.AppendMembers(dst, &r.Values)
+		dst = e.appendMembers(dst, &r.Values)
 	}
 	dst = e.received.append(dst, r.ReceivedUnixMs)
 	var flags vitals.FlagSet
@@ -193,8 +196,33 @@ func (e *encoder) AppendRecord(dst []byte, r *storage.Record, first bool) []byte
 // names of its flags are left out if flags is nil.
 func AppendReading(dst []byte, device vitals.Name, subject storage.Subject, r *storage.Record, signs *vitals.Signs, flags *vitals.FlagLimits) []byte {
 	always := []storage.Assignment{{Subject: subject, ToUnixMs: storage.OpenEnd}}
-	dst = newEncoder(NDJSON, device, always, signs, flags).AppendRecord(dst, r, true)
+	e := newEncoder(NDJSON, device, always, signs, flags)
+	e.plain = true
+	dst = e.AppendRecord(dst, r, true)
 	return dst[:len(dst)-1] // without the line's end
+}
+
+// appendMembers appends the values as members of JSON, each after a comma.
+func (e *encoder) appendMembers(dst []byte, values *vitals.Values) []byte {
+	if e.plain {
+		return e.signs.AppendMembers(dst, values)
+	}
+	for s, v := range values.All() {
+		d := e.signs.Of(s)
+		dst = append(append(append(dst, `,"`...), d.Field...), `":`...)
+		dst = appendFloat(dst, d, v, d.Decimals > 0)
+	}
+	return dst
+}
+
+// appendFloat appends a value, with at least one decimal if isFloat. Tools infer the type of a column from its first
+// values, perhaps thousands, and round later ones if those look like integers.
+func appendFloat(dst []byte, d *vitals.Definition, v vitals.Value, isFloat bool) []byte {
+	begin := len(dst)
+	if dst = d.Append(dst, v); isFloat && bytes.IndexByte(dst[begin:], '.') < 0 {
+		dst = append(dst, ".0"...)
+	}
+	return dst
 }
 
 // appendCells appends the values as cells of a CSV row, each after a comma.
@@ -202,7 +230,8 @@ func (e *encoder) appendCells(dst []byte, values *vitals.Values) []byte {
 	for s := range vitals.InOrder(e.columns) {
 		dst = append(dst, ',')
 		if v, ok := values.Get(s); ok {
-			dst = e.signs.Of(s).Append(dst, v)
+			d := e.signs.Of(s)
+			dst = appendFloat(dst, d, v, d.Decimals > 0)
 		}
 	}
 	return dst

@@ -192,6 +192,10 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, formats Format,
 		h.opt.Problems.NotAcceptable.Write(w, r, "Accept application/json, application/x-ndjson or text/csv, or set the parameter format.")
 		return
 	}
+	if q.Format != JSON && !r.ProtoAtLeast(1, 1) { // the text of JSON shows its end
+		h.opt.Problems.OldHTTP.Write(w, r, "")
+		return
+	}
 	if q.Format == Parquet {
 		leaveParquet, ok := h.opt.Enter(w, r, &access, h.parquet)
 		if !ok {
@@ -235,6 +239,9 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, formats Format,
 		}
 		written, err = p.write(r.Context(), out, h)
 		counted(written.Readings)
+		if err == nil && q.end != "" {
+			_, err = io.WriteString(out, q.end)
+		}
 		return err
 	}
 	h.opt.Stream(w, func() bool { return h.mayRead(r, device) }, begin, write, func(err error) { h.opt.Fail(w, r, err) })

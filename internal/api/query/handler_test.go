@@ -70,7 +70,11 @@ func serveGated(t *testing.T, src source, g *gate.Gate, failed func(error)) *htt
 // serveOptions starts a server with the given options. wrap wraps its handler.
 func serveOptions(t *testing.T, src source, cfg query.Options, wrap func(http.Handler) http.Handler) *httptest.Server {
 	t.Helper()
-	cfg.Problems, cfg.Flags, cfg.Limits, cfg.Param = problem.New(), vitals.NewSigns().DefaultFlagLimits(), vitals.NewSigns().DefaultLimits(), (*http.Request).PathValue
+	cfg.Problems, cfg.Flags, cfg.Param = problem.New(), vitals.NewSigns().DefaultFlagLimits(), (*http.Request).PathValue
+	if cfg.Limits.Signs == nil {
+		cfg.Limits = vitals.NewSigns().DefaultLimits()
+		cfg.Limits.OldestUnixMs = 0 // times in the tests are small numbers
+	}
 	h := query.New(src, src, cfg)
 	mux := http.NewServeMux()
 	h.Mount(func(template string, h http.Handler) { mux.Handle("GET "+template, h) })
@@ -105,20 +109,23 @@ func TestFormats(t *testing.T) {
 	second := `{"device":"a","time":"1970-01-01T00:00:02.000Z","systolic_mmhg":120,"diastolic_mmhg":80,"resting_heart_rate_bpm":58,` + received + `}`
 	flags := `,"flags":["spo2_pct outside validated range","spo2_pct low"]}`
 	const columns = "device,time,utc_offset_minutes,systolic_mmhg,diastolic_mmhg,spo2_pct,heart_rate_bpm,resting_heart_rate_bpm,respiratory_rate_bpm,body_temperature_c,body_weight_kg,glucose_mg_dl,glucose_mmol_l,pulse_rate_bpm,gateway,subject,received"
+	// In NDJSON and CSV, a sign with decimals has at least one.
+	decimals := strings.NewReplacer(`:69,`, `:69.0,`, `:120,`, `:120.0,`, `:80,`, `:80.0,`, `:58,`, `:58.0,`)
+	firstLine, secondLine := decimals.Replace(first), decimals.Replace(second)
 	for _, tt := range []struct{ name, query, accept, wantType, want string }{
 		{"JSON", "", "", "application/json", "{\"readings\":[\n" + first + flags + ",\n" + second + "\n],\"flags_notice\":\"" + vitals.FlagNotice + "\"}\n"},
 		{"JSON without flags", "?flags=false", "", "application/json", "{\"readings\":[\n" + first + "},\n" + second + "\n]}\n"},
-		{"NDJSON", "?format=ndjson", "", "application/x-ndjson", first + flags + "\n" + second + "\n"},
-		{"NDJSON by Accept", "", "application/x-ndjson", "application/x-ndjson", first + flags + "\n" + second + "\n"},
+		{"NDJSON", "?format=ndjson", "", "application/x-ndjson", firstLine + flags + "\n" + secondLine + "\n"},
+		{"NDJSON by Accept", "", "application/x-ndjson", "application/x-ndjson", firstLine + flags + "\n" + secondLine + "\n"},
 		{"CSV by Accept", "?flags=false", "text/csv;q=0.9, text/html", "text/csv; charset=utf-8; header=present",
-			columns + "\r\na,1970-01-01T00:00:01.000Z,,,,69,54.9,,,,,,,,g,,2027-01-15T08:00:00.000Z\r\n" +
-				"a,1970-01-01T00:00:02.000Z,,120,80,,,58,,,,,,,,,2027-01-15T08:00:00.000Z\r\n"},
+			columns + "\r\na,1970-01-01T00:00:01.000Z,,,,69.0,54.9,,,,,,,,g,,2027-01-15T08:00:00.000Z\r\n" +
+				"a,1970-01-01T00:00:02.000Z,,120.0,80.0,,,58.0,,,,,,,,,2027-01-15T08:00:00.000Z\r\n"},
 		{"CSV", "?format=csv&to=2000", "application/json", "text/csv; charset=utf-8; header=present",
-			columns + ",flags\r\na,1970-01-01T00:00:01.000Z,,,,69,54.9,,,,,,,,g,,2027-01-15T08:00:00.000Z,spo2_pct outside validated range;spo2_pct low\r\n"},
-		{"descending", "?order=desc&limit=1&format=ndjson", "", "application/x-ndjson", second + "\n"},
-		{"from is inclusive", "?from=2000&format=ndjson", "", "application/x-ndjson", second + "\n"},
-		{"to is exclusive", "?to=1970-01-01T01:00:02%2B01:00&flags=false&format=ndjson", "", "application/x-ndjson", first + "}\n"},
-		{"an unescaped plus", "?to=1970-01-01T01:00:02+01:00&flags=false&format=ndjson", "", "application/x-ndjson", first + "}\n"},
+			columns + ",flags\r\na,1970-01-01T00:00:01.000Z,,,,69.0,54.9,,,,,,,,g,,2027-01-15T08:00:00.000Z,spo2_pct outside validated range;spo2_pct low\r\n"},
+		{"descending", "?order=desc&limit=1&format=ndjson", "", "application/x-ndjson", secondLine + "\n"},
+		{"from is inclusive", "?from=2000&format=ndjson", "", "application/x-ndjson", secondLine + "\n"},
+		{"to is exclusive", "?to=1970-01-01T01:00:02%2B01:00&flags=false&format=ndjson", "", "application/x-ndjson", firstLine + "}\n"},
+		{"an unescaped plus", "?to=1970-01-01T01:00:02+01:00&flags=false&format=ndjson", "", "application/x-ndjson", firstLine + "}\n"},
 		{"empty range", "?from=1500&to=1600&flags=false", "", "application/json", "{\"readings\":[\n]}\n"},
 		{"empty range as NDJSON", "?from=1500&to=1600&format=ndjson", "", "application/x-ndjson", ""},
 	} {

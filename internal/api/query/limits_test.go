@@ -3,11 +3,12 @@ package query_test
 import (
 	"testing"
 
+	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
 func TestLimits(t *testing.T) {
-	srv := serve(t, fill(t, one("a")))
+	srv := serveOptions(t, fill(t, one("a")), query.Options{Limits: vitals.NewSigns().DefaultLimits()}, unchanged)
 	_, got := get(t, srv, "/v1/limits")
 	const want = `{"signs":{` +
 		`"body_temperature_c":{"number":6,"label":"Body temperature","unit":"Cel","decimals":2,"loinc":["8310-5"],"accepted":{"min":20,"max":46},"usual":{"min":35.01,"max":39.09}},` +

@@ -140,12 +140,23 @@ func (p *Params) flag(signs *vitals.Signs) vitals.FlagSet {
 	return vitals.FlagSet{}
 }
 
+// end returns the parameter end, for an answer in a format. Only what the client has chosen itself is not in the answer
+// before its end.
+func (p *Params) end(format Format) string {
+	end := p.Name("end")
+	if !end.IsZero() && format == JSON {
+		p.fail("end", "not with the format json, whose text shows its end")
+	}
+	return end.String()
+}
+
 // parse implements page.
 func (q *Selection) parse(h *Handler, raw string, format Format) error {
-	p := ReadParams(raw, nil, "from", "to", "tz", "limit", "cursor", "order", "format", "flags", "flag")
+	p := ReadParams(raw, nil, "from", "to", "tz", "limit", "cursor", "order", "format", "flags", "flag", "end")
 	q.Range.FromUnixMs, q.Range.ToUnixMs = h.times(p).span(p)
 	q.Range.Descending = p.choice("order", 0, "asc", "desc") == 1
 	q.Format = Format(p.choice("format", int(format), formatNames[:]...))
+	q.end = p.end(q.Format)
 	q.NoFlags = p.choice("flags", 0, "true", "false") == 1 || q.Format == OMH
 	q.Only = p.flag(h.opt.Flags.Signs)
 	fallback := 0 // no limit
@@ -165,7 +176,7 @@ func (q *Selection) parse(h *Handler, raw string, format Format) error {
 
 // parse implements page.
 func (a *Aggregation) parse(h *Handler, raw string, format Format) error {
-	p := ReadParams(raw, nil, "from", "to", "step", "tz", "limit", "cursor", "format")
+	p := ReadParams(raw, nil, "from", "to", "step", "tz", "limit", "cursor", "format", "end")
 	now := h.times(p)
 	a.NoFlags, a.Zone = true, now.zone
 	a.Step, _ = p.get("step")
@@ -175,6 +186,7 @@ func (a *Aggregation) parse(h *Handler, raw string, format Format) error {
 	}
 	a.Range.FromUnixMs, a.Range.ToUnixMs = now.span(p)
 	a.Format = Format(p.choice("format", int(format), formatNames[:TextFormats]...))
+	a.end = p.end(a.Format)
 	fallback := 0 // no limit
 	if a.Format == JSON {
 		fallback = DefaultBuckets

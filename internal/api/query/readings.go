@@ -29,6 +29,7 @@ type Selection struct {
 
 	Only vitals.FlagSet // only readings with at least one of these flags; none means all
 	list list           // of cursors
+	end  string         // what the answer ends with
 }
 
 // chunkRecords is the number of records per read. A chunk has 80 KiB. Reads are long because a

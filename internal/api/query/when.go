@@ -13,12 +13,13 @@ import (
 type timeReader struct {
 	nowUnixMs int64
 	zone      *time.Location // in which dates begin
+	limits    *vitals.Limits
 }
 
 // times returns the timeReader of a request, with the zone in the parameter tz, by default
 // UTC.
 func (h *Handler) times(p *Params) timeReader {
-	c := timeReader{h.opt.Now().UnixMilli(), time.UTC}
+	c := timeReader{h.opt.Now().UnixMilli(), time.UTC, &h.opt.Limits}
 	text, ok := p.get("tz")
 	// A + in a query is a space, and some zones have one, such as Etc/GMT+5.
 	if name := strings.ReplaceAll(text, " ", "+"); ok && name != "UTC" {
@@ -39,8 +40,11 @@ func (c timeReader) param(p *Params, name string, fallback int64) int64 {
 	if !ok {
 		return fallback
 	}
-	ms, ok := c.parse(text)
-	if !ok {
+	ms, err := c.parse(text)
+	switch {
+	case err == vitals.ErrSeconds:
+		p.fail(name, (&vitals.FieldError{Err: err}).Reason())
+	case err != nil:
 		p.fail(name, errTime)
 	}
 	return ms
@@ -56,19 +60,19 @@ func (c timeReader) span(p *Params) (fromUnixMs, toUnixMs int64) {
 	return max(fromUnixMs, 0), toUnixMs
 }
 
-func (c timeReader) parse(text string) (unixMs int64, ok bool) {
+func (c timeReader) parse(text string) (unixMs int64, err error) {
 	if text == "now" {
-		return c.nowUnixMs, true
+		return c.nowUnixMs, nil
 	}
 	if ms, ok := parseDate(text); ok {
-		return firstInstant(ms, c.zone), true
+		return firstInstant(ms, c.zone), nil
 	}
 	if ago, ok := parseAgo(text); ok {
-		return c.nowUnixMs - ago, true
+		return c.nowUnixMs - ago, nil
 	}
 	// A + in a query is a space, and zones are often sent as +02:00 unescaped.
-	ms, _, err := vitals.ParseTime(strings.ReplaceAll(text, " ", "+"))
-	return ms, err == nil
+	ms, _, err := c.limits.ParseTime(strings.ReplaceAll(text, " ", "+"))
+	return ms, err
 }
 
 // parseDate parses a date, such as 2026-11-21, and returns its midnight in UTC.

@@ -10,6 +10,7 @@ import (
 	"net/url"
 
 	"github.com/pulsegate/pulsegate/internal/api/query"
+	"github.com/pulsegate/pulsegate/vitals"
 )
 
 func unchanged(h http.Handler) http.Handler { return h }
@@ -86,6 +87,25 @@ func TestZoneOffsets(t *testing.T) {
 				from := strings.Split(strings.Split(text, "\r\n")[1], ",")[1]
 				if resp, text := get(t, srv, "/v1/devices/a/readings?from="+url.QueryEscape(from)); resp.StatusCode != 200 {
 					t.Errorf("a bucket of %s as from: %s %s", offset, resp.Status, text)
+				}
+			}
+		}
+	}
+}
+
+// An integer that a reading could not have as its time, because it looks like seconds, is none of a query.
+func TestSeconds(t *testing.T) {
+	lines := []string{`{"device":"a","time":1795255200000,"heart_rate_bpm":60}`}
+	srv := serveOptions(t, fill(t, lines...), query.Options{Limits: vitals.NewSigns().DefaultLimits()}, unchanged)
+	for _, path := range []string{"readings?", "aggregates?step=1d&"} {
+		for _, name := range []string{"from", "to"} {
+			for value, want := range map[string]int{
+				"1795255200": 400, "0": 400, "99999999999": 400, "-1": 400,
+				"100000000000": 200, "1795255200000": 200, "1970-01-01T00:00:00Z": 200,
+			} {
+				resp, text := get(t, srv, "/v1/devices/a/"+path+name+"="+value)
+				if resp.StatusCode != want || want == 400 && !strings.Contains(text, `"reason":"looks like seconds; send milliseconds"`) {
+					t.Errorf("%s%s=%s: %s %s", path, name, value, resp.Status, text)
 				}
 			}
 		}

@@ -41,12 +41,6 @@ const null = "null"
 // noSignal reports whether v is a zero that means "no signal": it is never accepted as a value.
 func noSignal(d *vitals.Definition, v vitals.Value) bool { return v == 0 && !d.Accepted.Contains(0) }
 
-// Integers below this are in seconds, or so long ago that servers reject them; package vitals
-// documents the rule.
-const minPlausibleUnixMs = 100_000_000_000
-
-var errSeconds = errors.New("looks like seconds; send milliseconds")
-
 // Counts describe the rows read so far.
 type Counts struct {
 	Rows   int // all data rows
@@ -301,10 +295,11 @@ func (c *csvReader) row(row []string) (vitals.Reading, *RowError) {
 		return r, nil
 	}
 	timeText := c.cell(row, timeField)
-	timeMs, offset, err := vitals.ParseTime(timeText)
-	if _, notInteger := vitals.ParseUnixMs(timeText); err == nil && notInteger == nil && c.opt.shifted && timeMs < minPlausibleUnixMs {
-		err = errSeconds
+	parse := vitals.ParseTime[string]
+	if c.opt.shifted {
+		parse = (&vitals.Limits{OldestUnixMs: vitals.DefaultOldestUnixMs}).ParseTime
 	}
+	timeMs, offset, err := parse(timeText)
 	if err != nil {
 		return r, &RowError{Field: "time", Err: err}
 	}

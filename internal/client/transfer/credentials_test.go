@@ -27,7 +27,7 @@ func TestToken(t *testing.T) {
 		case r.Method == http.MethodPost:
 			io.WriteString(w, `{"stored":1,"duplicate":0}`)
 		default:
-			io.WriteString(w, "device\n")
+			io.WriteString(w, "device\n"+r.URL.Query().Get("end"))
 		}
 	}))
 	defer server.Close()

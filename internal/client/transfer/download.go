@@ -3,6 +3,8 @@ package transfer
 import (
 	"bufio"
 	"context"
+	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -21,15 +23,41 @@ type Selection struct {
 // Download writes the selected readings to w as the server sends them. After an error,
 // w may have received part of them. leftOut names the signs that the format lacks, with commas between them.
 func (c *Client) Download(ctx context.Context, w io.Writer, sel Selection) (leftOut string, err error) {
-	resp, err := readings(ctx, c, sel)
+	resp, end, err := readings(ctx, c, sel)
 	if err != nil {
 		return "", fmt.Errorf("fetch readings: %w", err)
 	}
 	defer resp.Body.Close()
-	if _, err := io.Copy(w, resp.Body); err != nil {
+	if err := copyWhole(w, resp.Body, end); err != nil {
 		return "", fmt.Errorf("fetch readings: %w", err)
 	}
 	return printable(resp.Trailer.Get("Pulsegate-Left-Out")), nil
+}
+
+// errCut means that an answer does not end as it should. A proxy may send what it has received as if it were all.
+var errCut = errors.New("the answer was cut off before its end")
+
+// copyWhole copies the text before end, which must be the end of in, to w.
+func copyWhole(w io.Writer, in io.Reader, end string) error {
+	buf, held := make([]byte, 64<<10), 0
+	for {
+		n, err := in.Read(buf[held:])
+		held += n
+		if before := held - len(end); before > 0 {
+			if _, err := w.Write(buf[:before]); err != nil {
+				return err
+			}
+			held = copy(buf, buf[before:held])
+		}
+		switch {
+		case err == io.EOF && string(buf[:held]) != end:
+			return errCut
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			return err
+		}
+	}
 }
 
 // maxReadingBytes bounds a reading in NDJSON.
@@ -39,7 +67,7 @@ const maxReadingBytes = 64 << 10
 // visit is [Final].
 func (c *Client) Readings(ctx context.Context, sel Selection, visit func(line []byte) error) error {
 	sel.Format = "ndjson"
-	resp, err := readings(ctx, c, sel)
+	resp, end, err := readings(ctx, c, sel)
 	if err != nil {
 		return err
 	}
@@ -47,10 +75,10 @@ func (c *Client) Readings(ctx context.Context, sel Selection, visit func(line []
 	for in := bufio.NewReaderSize(resp.Body, maxReadingBytes); ; {
 		line, err := in.ReadSlice('\n')
 		switch {
-		case err == io.EOF && len(line) == 0:
+		case err == io.EOF && string(line) == end:
 			return nil
 		case err == io.EOF:
-			return io.ErrUnexpectedEOF
+			return errCut
 		case err == bufio.ErrBufferFull:
 			return Final(fmt.Errorf("%w: a line of readings is too long", ErrNotPulsegate))
 		case err != nil:
@@ -62,9 +90,10 @@ func (c *Client) Readings(ctx context.Context, sel Selection, visit func(line []
 	}
 }
 
-// readings requests the selected readings.
-func readings(ctx context.Context, c *Client, sel Selection) (*http.Response, error) {
-	query := url.Values{"format": {sel.Format}, "flags": {"false"}}
+// readings requests the selected readings. end is the end of a whole answer.
+func readings(ctx context.Context, c *Client, sel Selection) (resp *http.Response, end string, err error) {
+	end = rand.Text() // in no cut answer
+	query := url.Values{"format": {sel.Format}, "flags": {"false"}, "end": {end}}
 	if sel.From != "" {
 		query.Set("from", sel.From)
 	}
@@ -75,5 +104,6 @@ func readings(ctx context.Context, c *Client, sel Selection) (*http.Response, er
 		query.Set("order", "desc")
 		query.Set("limit", "1")
 	}
-	return c.Get(ctx, "/v1/devices/"+url.PathEscape(sel.Device)+"/readings?"+query.Encode())
+	resp, err = c.Get(ctx, "/v1/devices/"+url.PathEscape(sel.Device)+"/readings?"+query.Encode())
+	return resp, end, err
 }

@@ -26,10 +26,14 @@ func TestDownload(t *testing.T) {
 		},
 	} {
 		client, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
-			if got := r.URL.RequestURI(); r.Method != http.MethodGet || got != c.want {
-				t.Errorf("got request %s %s, want %s", r.Method, got, c.want)
+			asked := r.URL.Query()
+			end := asked.Get("end")
+			asked.Del("end")
+			r.URL.RawQuery = asked.Encode()
+			if got := r.URL.RequestURI(); r.Method != http.MethodGet || got != c.want || len(end) < 26 {
+				t.Errorf("got request %s %s with the end %q, want %s", r.Method, got, end, c.want)
 			}
-			io.WriteString(w, want)
+			io.WriteString(w, want+end)
 		})
 		var out bytes.Buffer
 		if _, err := client.Download(t.Context(), &out, c.sel); err != nil || out.String() != want {
@@ -42,7 +46,7 @@ func TestDownload(t *testing.T) {
 func TestLeftOut(t *testing.T) {
 	client, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Trailer", "Pulsegate-Left-Out")
-		io.WriteString(w, "[]")
+		io.WriteString(w, "[]"+r.URL.Query().Get("end"))
 		w.Header().Set("Pulsegate-Left-Out", "steps, hrv_ms")
 	})
 	if got, err := client.Download(t.Context(), io.Discard, transfer.Selection{Device: "w-1", Format: "omh"}); err != nil || got != "steps, hrv_ms" {
@@ -52,26 +56,54 @@ func TestLeftOut(t *testing.T) {
 
 // TestConnectionLost checks that a download that is cut off at any byte is an error.
 func TestConnectionLost(t *testing.T) {
-	for _, answer := range []string{
-		"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nline\nline\n",
-		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nline\n\r\n5\r\nline\n\r\n0\r\n\r\n",
+	const endBytes = 26
+	for _, form := range []string{
+		"HTTP/1.1 200 OK\r\nContent-Length: 36\r\n\r\nline\nline\nEND",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nline\n\r\n5\r\nline\n\r\n1a\r\nEND\r\n0\r\n\r\n",
 	} {
-		for cut := range len(answer) + 1 {
-			client, _ := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		whole := len(form) - len("END") + endBytes
+		for cut := range whole + 1 {
+			client, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
 				conn, _, err := http.NewResponseController(w).Hijack()
 				if err != nil {
 					t.Errorf("hijack: %v", err)
 					return
 				}
 				defer conn.Close()
-				io.WriteString(conn, answer[:cut])
+				io.WriteString(conn, strings.Replace(form, "END", r.URL.Query().Get("end"), 1)[:cut])
 			})
 			var out bytes.Buffer
 			_, err := client.Download(t.Context(), &out, transfer.Selection{Device: "w-1", Format: "csv"})
-			if whole := cut == len(answer); whole != (err == nil) || whole && out.String() != "line\nline\n" {
-				t.Errorf("cut at byte %d of %q: got %q, error %v", cut, answer, &out, err)
+			if cut == whole != (err == nil) || err == nil && out.String() != "line\nline\n" {
+				t.Errorf("cut at byte %d of %q: got %q, error %v", cut, form, &out, err)
 			}
 			client.Close()
+		}
+	}
+}
+
+// TestCutBehindProxy checks that a download is an error if a proxy ends an answer that was cut off as if it were whole.
+func TestCutBehindProxy(t *testing.T) {
+	long := strings.Repeat("line\n", 50_000)
+	for _, text := range []string{"", "line\n", long} {
+		for _, missing := range []int{-1, 0, 1, 25, 26} { // bytes of the end, or more than the end
+			var end string
+			client, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				end = r.URL.Query().Get("end")
+				if missing < 0 {
+					end += "\n"
+				}
+				io.WriteString(w, text+end[:len(end)-max(missing, 0)])
+			})
+			var out bytes.Buffer
+			_, err := client.Download(t.Context(), &out, transfer.Selection{Device: "w-1", Format: "parquet"})
+			if missing == 0 != (err == nil) || err == nil && out.String() != text {
+				t.Errorf("%d bytes missing after %d: got %d bytes, error %v", missing, len(text), out.Len(), err)
+			}
+			err = client.Readings(t.Context(), transfer.Selection{Device: "w-1"}, func([]byte) error { return nil })
+			if missing == 0 != (err == nil) {
+				t.Errorf("%d bytes missing after %d: readings with error %v", missing, len(text), err)
+			}
 		}
 	}
 }
@@ -120,7 +152,7 @@ var errFull = errors.New("full")
 func (failingWriter) Write([]byte) (int, error) { return 0, errFull }
 
 func TestFullWriter(t *testing.T) {
-	client, _ := serve(t, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "line\n") })
+	client, _ := serve(t, func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "line\n"+r.URL.Query().Get("end")) })
 	sel := transfer.Selection{Device: "w-1", Format: "csv"}
 	if _, err := client.Download(t.Context(), failingWriter{}, sel); !errors.Is(err, errFull) {
 		t.Errorf("got error %v, want that of the writer", err)
