@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -136,6 +137,21 @@ func TestBackupCutOff(t *testing.T) {
 		if !strings.Contains(f.log.String(), "a backup was cut off") {
 			t.Errorf("the log is %q", f.log.String())
 		}
+	}
+}
+
+// Over HTTP/1.0, whose answers have no end, no backup is sent.
+func TestBackupOldHTTP(t *testing.T) {
+	f := newFixture(t)
+	conn, err := net.Dial("tcp", f.server.Listener.Addr().String())
+	try(t, err)
+	defer conn.Close()
+	_, err = io.WriteString(conn, "POST "+transfer.BackupPath+" HTTP/1.0\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+	try(t, err)
+	answer, err := io.ReadAll(conn)
+	try(t, err)
+	if text := string(answer); !strings.Contains(text, " 426 ") || !strings.Contains(text, "#old-http") || len(f.recorded) != 0 {
+		t.Errorf("the answer is %s, recorded: %+v", text, f.recorded)
 	}
 }
 
