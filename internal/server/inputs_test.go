@@ -135,7 +135,7 @@ func TestOneReading(t *testing.T) {
 				send(second.name, second.send, 72, second.duplicate)
 				send(second.name, second.send, 73, second.refused)
 				text, err := get(url + "/v1/devices/" + device + "/readings?format=csv")
-				if lines := strings.Count(text, "\n"); err != nil || lines != 2 || !strings.Contains(text, ",72,") {
+				if lines := strings.Count(text, "\n"); err != nil || lines != 2 || !strings.Contains(text, ",72.0,") {
 					t.Errorf("%s, then %s: stored\n%s%v", first.name, second.name, text, err)
 				}
 			}
