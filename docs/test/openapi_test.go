@@ -162,7 +162,8 @@ func (c client) raw(text string) int {
 	if _, err := io.WriteString(conn, text); err != nil {
 		c.t.Fatal(err)
 	}
-	r, err := http.NewRequestWithContext(context.WithValue(c.t.Context(), lax{}, true), "POST", c.url+strings.Fields(text)[1], nil)
+	method, rest, _ := strings.Cut(text, " ")
+	r, err := http.NewRequestWithContext(context.WithValue(c.t.Context(), lax{}, true), method, c.url+strings.Fields(rest)[0], nil)
 	try(c.t, err)
 	resp, err := http.ReadResponse(bufio.NewReader(conn), r)
 	try(c.t, err)
@@ -295,6 +296,9 @@ func driveOpen(t *testing.T, seen *seen) {
 		c.want(200, "GET", "/v1/devices/ppg-1"+rest, "")
 		if rest != "" {
 			c.want(406, "GET", "/v1/devices/ppg-1"+rest, "", "Accept", "image/png")
+			if status := c.raw("GET /v1/devices/ppg-1" + rest + " HTTP/1.0\r\nHost: localhost\r\nAccept: text/csv\r\n\r\n"); status != 426 {
+				t.Errorf("HTTP/1.0: %d", status)
+			}
 		}
 	}
 	c.want(200, "GET", "/openapi.json", "", "Accept-Encoding", "gzip")

@@ -226,7 +226,7 @@ func TestUnsaid(t *testing.T) {
 	}
 	const aggregates, readings = "/v1/devices/ppg-1/aggregates?step=", "/v1/devices/ppg-1/readings?"
 	for _, target := range []string{
-		readings + "cursor=x", readings + "tz=Mars", aggregates + "7m", readings + "from=2026-02-30", readings + "to=2026-02-30", readings + "from=now&to=0", "/v1/live?device=a&prefix=a",
+		readings + "cursor=x", readings + "tz=Mars", aggregates + "7m", readings + "from=2026-02-30", readings + "to=2026-02-30", readings + "from=now&to=2001-01-01", readings + "end=x", "/v1/live?device=a&prefix=a",
 	} {
 		add("GET", target, "")
 	}

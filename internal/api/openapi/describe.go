@@ -244,6 +244,7 @@ var headers = object{
 	"Pulsegate-Notice":              text(vitals.FlagNotice),
 	"Referrer-Policy":               text("no-referrer."),
 	"Set-Cookie":                    text("The cookie of the session, HttpOnly and SameSite=Strict, or of a sign-in that has begun."),
+	"Upgrade":                       text("HTTP/1.1."),
 	"Vary":                          text("Fields of the request on which the answer depends."),
 	"WWW-Authenticate":              text("The scheme of authentication."),
 	"X-Accel-Buffering":             text("no: proxies must not hold events back."),

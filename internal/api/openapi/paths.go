@@ -328,7 +328,7 @@ const times = "RFC 3339 with a zone, integer Unix milliseconds, a date (its midn
 var timeParam = object{
 	"type": "string", "examples": []string{"2026-11-21T10:00:00Z", "1795255200000", "2026-11-21", "-24h"},
 	// The sign of a zone may be a space: that is what a + in a query means.
-	"pattern": "^(now|-[0-9]{1,9}[smhdw]|-?(0|[1-9][0-9]{0,17})|" +
+	"pattern": "^(now|-[0-9]{1,9}[smhdw]|[1-9][0-9]{11,17}|" + // fewer digits look like seconds
 		"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])([Tt]" + clock + `:[0-5][0-9](\.[0-9]{1,9})?([Zz]|[+ -]` + clock + "))?)$",
 }
 
