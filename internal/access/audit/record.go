@@ -58,6 +58,7 @@ const (
 	BadCertificate                   // an invalid client certificate, or one that names no gateway or another one than the token
 	Contradictions                   // valid, but has contradicted too many readings of other gateways
 	Undecided                        // a token whose key is not known yet
+	OtherGateway                     // valid, but the client or a reading names another gateway
 	NumReasons                       // one more than the largest Reason
 )
 
@@ -71,6 +72,7 @@ var reasonNames = [NumReasons]string{
 	BadCertificate: "bad-certificate",
 	Contradictions: "contradictions",
 	Undecided:      "undecided",
+	OtherGateway:   "other-gateway",
 }
 
 // String returns the name in the log, such as "expired".
@@ -84,7 +86,7 @@ func (r Reason) String() string {
 // quota returns 1 if the credentials were valid, and otherwise 0.
 func (r Reason) quota() int {
 	switch r {
-	case NoRight, NotCovered, Contradictions:
+	case NoRight, NotCovered, Contradictions, OtherGateway:
 		return 1
 	}
 	return 0

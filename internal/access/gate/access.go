@@ -66,6 +66,11 @@ func (g *Gate) NotCovered(a *Access, peer Peer) {
 	g.note(refusal(audit.NotCovered, a.Principal), peer)
 }
 
+// OtherGateway records that a request was rejected because it names another gateway than its credentials do.
+func (g *Gate) OtherGateway(a *Access, peer Peer) {
+	g.note(refusal(audit.OtherGateway, a.Principal), peer)
+}
+
 // BadCertificate records a client certificate that failed the TLS handshake.
 func (g *Gate) BadCertificate(peer Peer) {
 	g.note(audit.Refusal{Reason: audit.BadCertificate}, peer)

@@ -96,6 +96,7 @@ type Credentials struct {
 	Cookies       []string             // that may name a session; nil means none
 	TLS           *tls.ConnectionState // nil means none
 	Peer          Peer                 // nil means unknown
+	Claimed       string               // gateway that the client names itself, valid or not; "" means none
 
 	// Quick is set by a caller that must not spend the time to verify a token that was not verified before. It
 	// asks again in a moment, or without Quick.
@@ -129,7 +130,7 @@ func (g *Gate) Authorize(v Credentials, right token.Rights, now time.Time) (acce
 			g.note(audit.Refusal{Reason: audit.NoRight}, v.Peer)
 			return Access{}, Forbidden, 0
 		}
-		return Access{Principal: writing, gateway: named}, Allowed, 0
+		return g.asClaimed(Access{Principal: writing, gateway: named}, &v)
 	case v.bare():
 		g.note(audit.Refusal{Reason: audit.NoCredentials}, v.Peer)
 		return Access{}, NoCredentials, 0
@@ -157,7 +158,16 @@ func (g *Gate) Authorize(v Credentials, right token.Rights, now time.Time) (acce
 	if ok, wait := verified.Allow(0, now); right == token.Write && !ok {
 		return Access{}, Limited, wait
 	}
-	return accessOf(verified), Allowed, 0
+	return g.asClaimed(accessOf(verified), &v)
+}
+
+// asClaimed allows a request, unless the client claims to be another gateway than its credentials name.
+func (g *Gate) asClaimed(a Access, v *Credentials) (Access, Verdict, time.Duration) {
+	if v.Claimed != "" && !a.gateway.IsZero() && v.Claimed != a.gateway.String() {
+		g.OtherGateway(&a, v.Peer)
+		return Access{}, Forbidden, 0
+	}
+	return a, Allowed, 0
 }
 
 // accessOf returns the Access of the holder of a valid token.

@@ -232,7 +232,7 @@ func TestNotes(t *testing.T) {
 	device := name(t, "ppg-1")
 	try(t, g.Exporting(t.Context(), &access, peer{}, gate.Export{Device: device, From: now}))
 	for reason, want := range map[audit.Reason]uint64{
-		audit.NoCredentials: 16, audit.NoRight: 16, audit.NotCovered: 1, audit.Expired: 0, audit.Contradictions + 1: 0,
+		audit.NoCredentials: 16, audit.NoRight: 16, audit.NotCovered: 1, audit.Expired: 0, audit.Contradictions + 1: 0, audit.OtherGateway: 0,
 	} {
 		if got := g.Refused(reason); got != want {
 			t.Errorf("rejected for %v: %d, want %d", reason, got, want)

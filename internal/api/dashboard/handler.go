@@ -173,6 +173,7 @@ func (h *Handler) System(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !access.CoversAll() {
+		h.opt.Gate.NotCovered(&access, gate.PeerOf(r))
 		h.opt.Problems.Forbidden.Write(w, r, "The token is for some devices only.")
 		return
 	}

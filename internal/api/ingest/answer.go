@@ -52,6 +52,7 @@ type refusal struct {
 	detail        string
 	field, reason string
 	retryAfter    time.Duration // of refusedLimited and refusedWithheld
+	misnamed      bool          // another gateway is named
 }
 
 func (r *refusal) Error() string { return "ingest: " + r.detail }

@@ -136,11 +136,16 @@ func (a *authorization) reportWithheld() (retryAfter time.Duration) {
 	return a.gate.Withheld(&a.access, a.peer, a.began)
 }
 
-// reportUncovered reports a request to the gate of which readings were rejected because of their
-// devices.
-func (j *Job) reportUncovered() {
+// reportIdentity reports a request to the gate of which readings were rejected because of their devices or gateways.
+func (j *Job) reportIdentity() {
 	if j.uncovered > 0 {
 		j.core.counters.refused[refusedDevice].Add(uint64(j.uncovered))
 		j.core.cfg.Gate.NotCovered(&j.auth.access, j.auth.peer)
+	}
+	misnamed := func(f vitals.FieldError) bool {
+		return f.Err == errGateway || f.Err == vitals.ErrOrigin && f.Field == "gateway"
+	}
+	if !j.auth.access.Gateway().IsZero() && (j.refusal.misnamed || slices.ContainsFunc(j.batch.Refused, misnamed)) {
+		j.core.cfg.Gate.OtherGateway(&j.auth.access, j.auth.peer)
 	}
 }

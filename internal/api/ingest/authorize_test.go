@@ -152,6 +152,9 @@ func testCredentials(t *testing.T, serve serveFunc) {
 	if n := k.gate.Refused(audit.NotCovered); n != 4 {
 		t.Errorf("%d requests recorded for their devices, want 4", n)
 	}
+	if n := k.gate.Refused(audit.OtherGateway); n != 2 {
+		t.Errorf("%d requests recorded for their gateways, want 2", n)
+	}
 }
 
 // TestRevoked checks that a revoked token is refused from the next request of an open connection

@@ -156,6 +156,11 @@ func Invalid(field, reason string) error {
 	return &refusal{kind: refusedInvalid, field: field, reason: reason}
 }
 
+// OtherGateway returns an error of [Input.Decode] for a message whose field names another gateway than the client.
+func OtherGateway(field, reason string) error {
+	return &refusal{kind: refusedInvalid, field: field, reason: reason, misnamed: true}
+}
+
 // TooLarge returns an error of [Input.Decode] for a message that exceeds a bound.
 func TooLarge(detail string) error { return &refusal{kind: refusedTooLarge, detail: detail} }
 
@@ -262,8 +267,8 @@ type Outcome struct {
 // Outcome returns what became of a job's message, after Decode returned false or after Commit. It must be
 // called once.
 func (j *Job) Outcome() *Outcome {
-	j.reportUncovered()
-	if k := j.refusal.kind; k != 0 && k != refusedDevice { // the latter is counted by reportUncovered
+	j.reportIdentity()
+	if k := j.refusal.kind; k != 0 && k != refusedDevice { // the latter is counted by reportIdentity
 		j.core.counters.refused[k].Add(1)
 	} else if k == 0 {
 		reportLeftOut(j)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/access/audit"
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/access/gatetest"
 	"github.com/pulsegate/pulsegate/internal/access/token"
@@ -27,7 +28,9 @@ func TestTokens(t *testing.T) {
 		ppg := f.Token(t, "bed-8", "ppg-", token.Token{Rights: token.Write})[7:]
 		read := f.Token(t, "bed-7", "", token.Token{Rights: token.Read})[7:]
 		expired := f.Token(t, "bed-7", "", token.Token{Rights: token.Write, Expires: clock.now()})[7:]
-		s := start(t, l, config{clock: clock, gate: f.Open(t), topic: "wards/{gateway}/{device}"})
+		g := f.Open(t)
+		refused := func() uint64 { return g.Refused(audit.OtherGateway) }
+		s := start(t, l, config{clock: clock, gate: g, topic: "wards/{gateway}/{device}"})
 		for _, tt := range []struct{ name, user, password, v3, v5 string }{
 			{"a token", "bed-7", bed, "0", "0"},
 			{"of another gateway", "bed-8", bed, "5", "0x87"},
@@ -47,12 +50,16 @@ func TestTokens(t *testing.T) {
 				}
 			}
 		}
+		// Two names of two versions: refusals of identity are the gate's, which counts and records them.
+		if n := refused(); n != 4 {
+			t.Errorf("%d clients named another gateway than their token, want 4", n)
+		}
 		c := s.dial(t)
 		c.send(signIn(5, "", ppg))
 		c.want("CONNACK 0")
 		for i, tt := range []struct{ name, topic, payload, want, listed string }{
 			{"stored", "wards/bed-8/ppg-1", reading(1), "", ""},
-			{"of another gateway", "wards/bed-7/ppg-1", reading(2), "0x90 topic: not the configured topic", "mqtt|bed-7|ppg-1|topic|not the configured topic"},
+			{"of another gateway", "wards/bed-7/ppg-1", reading(2), "0x90 topic: not the configured topic", "mqtt|bed-8|ppg-1|topic|not the configured topic"},
 			{"of another gateway in the payload", "wards/bed-8/ppg-1", `{"gateway":"bed-7","time":1,"spo2_pct":97}`, "0x99 gateway: not the one of the topic or of the credentials", "mqtt|bed-8|ppg-1|gateway|not the one of the topic or of the credentials"},
 			{"of a device that is not covered", "wards/bed-8/x", reading(2), "0x87 device: the token is not for this device", "mqtt|bed-8|x|device|the token is not for this device"},
 		} {
@@ -64,6 +71,9 @@ func TestTokens(t *testing.T) {
 			if got := strings.Join(s.rejected(), " "); got != tt.listed {
 				t.Errorf("%s: listed %q, want %q", tt.name, got, tt.listed)
 			}
+		}
+		if n := refused(); n != 6 {
+			t.Errorf("%d refusals for another gateway after two publications, want 6", n)
 		}
 		if got := s.store.take(); len(got) != 1 || !strings.Contains(got[0], `ppg-1 by "bed-8"`) {
 			t.Errorf("stored %q, want one by bed-8", got)
@@ -93,6 +103,9 @@ func TestRevoked(t *testing.T) {
 			other := s.dialAs(t, pair)
 			other.send(signIn(5, "bed-8", ""))
 			other.want("CONNACK 0x87", "closed")
+			if n := cfg.gate.Refused(audit.OtherGateway); n != 1 {
+				t.Errorf("%d clients named another gateway than their certificate, want 1", n)
+			}
 		}
 		var all []*client
 		for i := range 12 {

@@ -78,10 +78,11 @@ func (s *service) delivery(st *session, p publication, client gate.Credentials) 
 			break
 		}
 	}
-	if d.Origin.Gateway.IsZero() {
+	if named := d.Origin.Gateway; !st.gateway.IsZero() {
 		d.Origin.Gateway = st.gateway
-	} else if !st.gateway.IsZero() && st.gateway != d.Origin.Gateway {
-		d.Input = wrongTopic{}
+		if !named.IsZero() && named != st.gateway {
+			d.Input = wrongTopic{otherGateway: true}
+		}
 	}
 	return d
 }

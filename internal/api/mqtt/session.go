@@ -275,12 +275,9 @@ func (s *service) accept(st *session, p *packets.Packet, body []byte, client gat
 		return why
 	}
 	c := &p.Connect
+	var notName error
 	if len(c.Username) > 0 {
-		gateway, err := vitals.ParseName(c.Username)
-		if err != nil {
-			return badCredentials
-		}
-		st.gateway = gateway
+		st.gateway, notName = vitals.ParseName(c.Username)
 	}
 	if c.PasswordFlag && !s.opt.Gate.Open() {
 		digest, err := token.DigestOf(c.Password)
@@ -289,9 +286,11 @@ func (s *service) accept(st *session, p *packets.Packet, body []byte, client gat
 		}
 		st.digest, st.hasToken = digest, true
 	}
-	access, verdict, _ := s.opt.Gate.Authorize(st.credentials(client), token.Write, s.opt.Now())
+	v := st.credentials(client)
+	v.Claimed = string(c.Username)
+	access, verdict, _ := s.opt.Gate.Authorize(v, token.Write, s.opt.Now())
 	switch {
-	case verdict == gate.BadCredentials:
+	case verdict == gate.BadCredentials, notName != nil:
 		return badCredentials
 	case verdict == gate.Limited:
 		return quotaExceeded
@@ -299,9 +298,6 @@ func (s *service) accept(st *session, p *packets.Packet, body []byte, client gat
 		return notAuthorized
 	}
 	if named := *access.Gateway(); !named.IsZero() {
-		if !st.gateway.IsZero() && named != st.gateway {
-			return notAuthorized
-		}
 		st.gateway = named
 	}
 	k := time.Duration(c.Keepalive) * time.Second

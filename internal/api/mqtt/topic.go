@@ -80,11 +80,15 @@ type Mapped struct {
 	Input ingest.Input
 }
 
-// A wrongTopic is the input of a publication to a topic that is not configured.
-type wrongTopic struct{}
+// A wrongTopic is the input of a publication to a topic that is not configured, or names another gateway than the
+// client.
+type wrongTopic struct{ otherGateway bool }
 
 const topicField = "topic"
 
-func (wrongTopic) Decode([]byte, *ingest.Intake) error {
+func (w wrongTopic) Decode([]byte, *ingest.Intake) error {
+	if w.otherGateway {
+		return ingest.OtherGateway(topicField, errTopic.Error())
+	}
 	return ingest.Invalid(topicField, errTopic.Error())
 }
