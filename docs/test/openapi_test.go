@@ -25,13 +25,14 @@ import (
 // unseen lists the described statuses and problems that this test does not provoke, with
 // the reason.
 var unseen = map[string]string{
-	"500":             "needs a disk that fails",
-	"outcome-unknown": "needs a disk that fails",
-	"read-failed":     "needs a disk that fails",
-	"store-failed":    "needs a disk that fails",
-	"store-damaged":   "needs a damaged file",
-	"303":             "needs a provider, at which the tests of the page sign in",
-	"draining":        "the time between the signal and the end of a connection is short",
+	"500":              "needs a disk that fails",
+	"outcome-unknown":  "needs a disk that fails",
+	"read-failed":      "needs a disk that fails",
+	"store-failed":     "needs a disk that fails",
+	"too-many-devices": "needs a store with as many devices as it may have",
+	"store-damaged":    "needs a damaged file",
+	"303":              "needs a provider, at which the tests of the page sign in",
+	"draining":         "the time between the signal and the end of a connection is short",
 }
 
 // Every answer of servers with different options is described, and everything that is

@@ -155,7 +155,13 @@ func (a *access) open() (err error) {
 	if f.TLSCert != "" {
 		a.tls, err = tlsfiles.Open(tlsfiles.Options{
 			CertFile: f.TLSCert, KeyFile: f.TLSKey, ClientCAFile: f.TLSClientCA, RequireClient: f.TLSRequireClient,
-			OnChange: a.logTrouble("the certificates cannot be used; the previous ones stay in use", "certificates loaded"),
+			OnChange: func(err error) {
+				if err != nil {
+					a.log.Error("the certificates cannot be used; the previous ones stay in use", "error", err)
+					return
+				}
+				a.certificatesLoaded()
+			},
 		})
 		if err != nil {
 			return err
@@ -301,7 +307,22 @@ func (a *access) announce() {
 		a.warnCleartext(adminSocket, c.AdminAddr)
 	}
 	if a.tls != nil {
-		a.log.Info("certificates loaded", "expire", a.tls.NotAfter().UTC().Format(time.RFC3339), "client_certificates", a.gate.Certificates)
+		a.certificatesLoaded()
+	}
+}
+
+// certificatesLoaded logs when the certificates that were loaded expire.
+func (a *access) certificatesLoaded() {
+	a.log.Info("certificates loaded", "expire", a.tls.NotAfter().UTC().Format(time.RFC3339), "client_certificates", a.gate.Certificates)
+	warnExpiry(a.log, "server", a.opt.TLSCert, a.tls.NotAfter())
+	warnExpiry(a.log, "client_ca", a.opt.TLSClientCA, a.tls.CANotAfter())
+}
+
+// warnExpiry warns if a certificate in a file that was loaded expires soon. The zero time means that there is none.
+func warnExpiry(log *slog.Logger, use, file string, at time.Time) {
+	const soon = 30 * 24 * time.Hour // time to give all gateways other ones
+	if !at.IsZero() && time.Until(at) < soon {
+		log.Warn("a certificate expires soon, or has expired", "use", use, "file", file, "expires", at.UTC().Format(time.RFC3339))
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/access/tlsfiles"
 	"github.com/pulsegate/pulsegate/internal/api/alert"
 	"github.com/pulsegate/pulsegate/internal/api/alertmanager"
 	"github.com/pulsegate/pulsegate/internal/api/live"
@@ -72,6 +73,8 @@ type alerting struct {
 	cancel  context.CancelFunc
 	tasks   sync.WaitGroup
 	log     *slog.Logger
+
+	caExpires time.Time // when the first of the Alertmanagers' CAs expires; zero means none
 }
 
 // start reads the rules and starts to evaluate them. Changes are passed to hub. page is the URL of the
@@ -83,6 +86,8 @@ func (a *alerting) start(c *Options, store store, hub *live.Hub, flags *vitals.F
 		return err
 	}
 	opt.OnTrouble = a.trouble
+	a.caExpires = opt.RootsExpire
+	warnExpiry(log, "alertmanager_ca", c.AlertmanagerCA, opt.RootsExpire)
 	urls, err := c.urls()
 	if err != nil {
 		return err
@@ -158,8 +163,13 @@ func (c *AlertOptions) sending(page string) (opt alertmanager.Options, err error
 		if err != nil {
 			return opt, err
 		}
-		if opt.Roots = x509.NewCertPool(); !opt.Roots.AppendCertsFromPEM(pem) {
-			return opt, fmt.Errorf("%s: no certificates in PEM", c.AlertmanagerCA)
+		cas, err := tlsfiles.ParseCertificates(pem)
+		if err != nil {
+			return opt, fmt.Errorf("%s: %w", c.AlertmanagerCA, err)
+		}
+		opt.Roots, opt.RootsExpire = x509.NewCertPool(), tlsfiles.Earliest(cas)
+		for _, ca := range cas {
+			opt.Roots.AddCert(ca)
 		}
 	}
 	return opt, nil

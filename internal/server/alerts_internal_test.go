@@ -70,7 +70,7 @@ func TestAlertFiles(t *testing.T) {
 		{AlertOptions{AlertmanagerTokenFile: file("s3cret\nsecond")}, "f: not a line of text"},
 		{AlertOptions{AlertmanagerTokenFile: file(strings.Repeat("s3cret", 1000))}, "f is larger than 4096 bytes"},
 		{AlertOptions{AlertmanagerCA: "/nowhere"}, "/nowhere: no such file"},
-		{AlertOptions{AlertmanagerCA: file("s3cret")}, "f: no certificates in PEM"},
+		{AlertOptions{AlertmanagerCA: file("s3cret")}, "f: there is no certificate in PEM"},
 	} {
 		if _, err := tt.opt.sending("http://h/"); err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("got %v, want %s", err, tt.want)

@@ -147,6 +147,7 @@ const (
 	checkDamage       = "damage"       // no stored file was found damaged
 	checkLoss         = "loss"         // no database may lack what was acknowledged, or an operator has confirmed that
 	checkMemory       = "remember-dir" // the directory of what the server remembers can be written
+	checkDevices      = "devices"      // the store has room for new devices
 	checkAlerts       = "alerts"       // all devices have alerts
 	checkAlertmanager = "alertmanager" // each Alertmanager accepts alerts
 )
@@ -213,6 +214,13 @@ func (s *server) openCore() (err error) {
 	cfg.OnCommitted = func(group []*storage.Entry) {
 		s.live.Publish(group)
 		s.alerts.publish(group)
+	}
+	var warned atomic.Int64 // Unix s of the last warning
+	cfg.OnFull = func() {
+		if last, now := warned.Load(), time.Now().Unix(); now-last >= 3600 && warned.CompareAndSwap(last, now) {
+			s.log.Warn("readings of new devices are rejected: the store has its maximum number of devices or gateways",
+				"devices", s.store.DeviceCount(), "max_devices", s.opt.MaxDevices)
+		}
 	}
 	cfg.OnLeftOut = func(l *ingest.LeftOut, gateway vitals.Name, covered bool) {
 		s.rejections.Add(rejections.Rejection{
@@ -380,6 +388,7 @@ var degradations = map[string]string{
 	checkAlerts:       "devices may have no alerts",
 	checkAlertmanager: "",
 	checkMemory:       "",
+	checkDevices:      "the store nearly has its maximum number of devices, and will reject readings of new ones",
 }
 
 func (s *server) healthChanged(name string, err error) {
@@ -401,7 +410,11 @@ func (s *server) healthChanged(name string, err error) {
 func (s *server) collectors() []metrics.Collector {
 	all := []metrics.Collector{
 		s.requests, metrics.Connections(s.listeners.conns.Open), &s.listeners.handshakes, s.core, s.live, s.store, metrics.Log(s.log.lines),
-		gate.Collector{Gate: s.access.gate, Files: s.access.tls, Syslog: s.access.syslog},
+		gate.Collector{Gate: s.access.gate, Files: s.access.tls, Syslog: s.access.syslog, AlertmanagerCA: s.alerts.caExpires},
+		metrics.Limits(map[string]int{
+			"max-conns": s.opt.MaxConns, "max-queued": s.opt.MaxQueued, "max-body-bytes": s.opt.MaxBodyBytes,
+			"max-reads": s.opt.MaxReads, "max-live": s.opt.MaxLive,
+		}),
 	}
 	if s.retention != nil {
 		all = append(all, s.retention)

@@ -143,7 +143,7 @@ const (
 	Completed                         // added signs to a stored record
 	Duplicate                         // added nothing
 	Conflict                          // contradicted the record; rejected as a whole
-	TooManyDevices                    // a new device beyond the configured number; rejected
+	TooManyDevices                    // a new device or gateway beyond the configured number; rejected
 	AwkwardName                       // a new device with an awkward name, see [vitals.Name.IsAwkward]; rejected
 	Withheld                          // not compared with the record, because of its Guard; rejected
 	Unreadable                        // the record of its device and time, or its device's assignments, cannot be read; rejected

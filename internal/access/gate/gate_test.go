@@ -243,7 +243,7 @@ func TestNotes(t *testing.T) {
 	for _, want := range []string{
 		`pulsegate_auth_refused_total{reason="bad_certificate"} 0`, `pulsegate_auth_refused_total{reason="no_credentials"} 16`,
 		`pulsegate_auth_refused_total{reason="no_right"} 16`, `pulsegate_auth_refused_total{reason="not_covered"} 1`,
-		"pulsegate_tokens 4", "pulsegate_tokens_stale 0", "pulsegate_certificate_expiry_timestamp_seconds 0", "pulsegate_certificates_stale 0",
+		"pulsegate_tokens 4", "pulsegate_tokens_stale 0", `pulsegate_certificate_expiry_timestamp_seconds{use="client_ca"} 0`, "pulsegate_certificates_stale 0",
 	} {
 		if !strings.Contains(rec.Body.String(), "\n"+want+"\n") {
 			t.Errorf("a scrape does not show %s:\n%s", want, rec.Body)

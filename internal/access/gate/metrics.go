@@ -15,6 +15,9 @@ type Collector struct {
 	Gate   *Gate
 	Files  *tlsfiles.Files // the server's certificate; nil means no TLS
 	Syslog *audit.Syslog   // nil means no syslog server
+
+	// AlertmanagerCA is when the first of the Alertmanagers' CAs expires. Zero means that the server has loaded none.
+	AlertmanagerCA time.Time
 }
 
 // Describe implements prometheus.Collector.
@@ -32,13 +35,23 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, nil), prometheus.GaugeValue, value)
 	}
 	days := 0.0
-	tokens, end, tokensStale, certificatesStale := 0, int64(0), false, false
+	expiry := map[string]time.Time{"server": {}, "client_ca": {}, "alertmanager_ca": c.AlertmanagerCA}
+	tokens, tokensStale, certificatesStale := 0, false, false
 	if set := c.Gate.Tokens; set != nil {
 		tokens, tokensStale = set.Len(), set.Stale()
 	}
 	if c.Files != nil {
-		end, certificatesStale = c.Files.NotAfter().Unix(), c.Files.Stale()
+		expiry["server"], expiry["client_ca"], certificatesStale = c.Files.NotAfter(), c.Files.CANotAfter(), c.Files.Stale()
 		days = time.Until(c.Files.NotAfter()).Hours() / 24
+	}
+	ends := prometheus.NewDesc("pulsegate_certificate_expiry_timestamp_seconds",
+		"Unix time at which the first certificate of a use expires. 0 without one.", []string{"use"}, nil)
+	for use, at := range expiry {
+		end := int64(0)
+		if !at.IsZero() {
+			end = at.Unix()
+		}
+		ch <- prometheus.MustNewConstMetric(ends, prometheus.GaugeValue, float64(end), use)
 	}
 	if c.Gate.OIDC != nil {
 		c.Gate.OIDC.Collect(ch)
@@ -54,7 +67,6 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 		"Lines of the audit log that were not sent to the syslog server because the queue was full.", nil, nil), prometheus.CounterValue, float64(lost))
 	gauge("pulsegate_tokens", "Tokens in use, expired ones included.", float64(tokens))
 	gauge("pulsegate_tokens_stale", "Whether the token file is unusable, so that the previous tokens stay in use: 0 or 1.", oneIf[tokensStale])
-	gauge("pulsegate_certificate_expiry_timestamp_seconds", "Unix time at which the first certificate of the server's chain expires. 0 without TLS.", float64(end))
 	gauge("pulsegate_certificate_expiry_days", "Days until the first certificate of the server's chain expires, negative after that. 0 without TLS.", days)
 	gauge("pulsegate_certificates_stale", "Whether the certificate files are unusable, so that the previous certificates stay in use: 0 or 1.", oneIf[certificatesStale])
 }

@@ -141,6 +141,19 @@ func IsClientRefused(err error) bool {
 // NotAfter returns when the first certificate of the server's chain expires.
 func (f *Files) NotAfter() time.Time { return f.current.Load().notAfter }
 
+// CANotAfter returns when the first of the clients' CAs expires, or the zero time if there is none.
+func (f *Files) CANotAfter() time.Time { return Earliest(f.current.Load().cas) }
+
+// Earliest returns when the first of some certificates expires, or the zero time if there is none.
+func Earliest(all []*x509.Certificate) (first time.Time) {
+	for i, c := range all {
+		if i == 0 || c.NotAfter.Before(first) {
+			first = c.NotAfter
+		}
+	}
+	return first
+}
+
 func (f *Files) read() (*state, error) {
 	cert, err := sharedfile.Read(f.opt.CertFile, maxFileBytes)
 	if err != nil {
@@ -155,15 +168,15 @@ func (f *Files) read() (*state, error) {
 		return nil, fmt.Errorf("use certificate %s with key %s: %w", f.opt.CertFile, f.opt.KeyFile, err)
 	}
 	st := &state{contents: [3]string{string(cert), string(key)}}
+	var chain []*x509.Certificate
 	for i, der := range pair.Certificate {
 		c, err := x509.ParseCertificate(der)
 		if err != nil {
 			return nil, fmt.Errorf("use certificate %s: certificate %d in it: %w", f.opt.CertFile, i+1, err)
 		}
-		if i == 0 || c.NotAfter.Before(st.notAfter) {
-			st.notAfter = c.NotAfter
-		}
+		chain = append(chain, c)
 	}
+	st.notAfter = Earliest(chain)
 	st.tls = &tls.Config{
 		MinVersion:   tls.VersionTLS12,
 		NextProtos:   protocols,
@@ -177,7 +190,7 @@ func (f *Files) read() (*state, error) {
 		return nil, fmt.Errorf("read client CAs: %w", err)
 	}
 	st.contents[2] = string(cas)
-	if st.cas, err = parseCertificates(cas); err != nil {
+	if st.cas, err = ParseCertificates(cas); err != nil {
 		return nil, fmt.Errorf("use client CAs %s: %w", f.opt.ClientCAFile, err)
 	}
 	st.tls.ClientCAs = x509.NewCertPool()
@@ -191,9 +204,9 @@ func (f *Files) read() (*state, error) {
 	return st, nil
 }
 
-// parseCertificates returns the certificates in a PEM file. Unlike AppendCertsFromPEM
+// ParseCertificates returns the certificates in a PEM file, one at least. Unlike AppendCertsFromPEM
 // it skips nothing, so that a partly copied file is not used in part.
-func parseCertificates(text []byte) ([]*x509.Certificate, error) {
+func ParseCertificates(text []byte) ([]*x509.Certificate, error) {
 	var all []*x509.Certificate
 	for {
 		var block *pem.Block

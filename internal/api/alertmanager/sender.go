@@ -49,6 +49,7 @@ type Options struct {
 	Every time.Duration
 
 	Roots        *x509.CertPool // nil means those of the system
+	RootsExpire  time.Time      // when the first of Roots expires
 	User         string         // for basic authentication, with the password in PasswordFile
 	PasswordFile string
 	TokenFile    string // of a bearer token; both files are read for each request

@@ -92,7 +92,7 @@ func issueType(problems *problem.Set, p *reply.Problem) string {
 		return "value"
 	case problems.Busy, problems.Draining:
 		return "transient"
-	case problems.DiskLow, problems.StoreDamaged, problems.StoreFailed:
+	case problems.DiskLow, problems.StoreDamaged, problems.TooManyDevices, problems.StoreFailed:
 		return "no-store"
 	}
 	return "exception" // ReadFailed, OutcomeUnknown, ErasureUnfinished

@@ -42,6 +42,7 @@ const (
 	refusedUnreadable
 	refusedUnavailable // readings of its time cannot be stored now
 	refusedUnrecorded  // an assignment cannot be recorded now
+	refusedFull        // a new device, or gateway, beyond what the store may hold
 	numKinds
 )
 
@@ -124,6 +125,7 @@ func newAnswers(set *problem.Set, cfg *Config) *answers {
 			refusedDraining:     {problem: set.Draining, reason: "draining", least: 2, most: 6},
 			refusedDiskLow:      {problem: set.DiskLow, reason: "disk_low", least: 30, most: 90},
 			refusedUnreadable:   {problem: set.StoreDamaged, outcome: "unreadable", least: 60, most: 180},
+			refusedFull:         {problem: set.TooManyDevices, outcome: "too_many_devices", least: 60, most: 180},
 			refusedStoreFailed:  {problem: set.StoreFailed, reason: "store_failed", least: 5, most: 15},
 			refusedUnavailable:  {problem: set.StoreFailed, outcome: "unavailable", least: 5, most: 15},
 			refusedUnrecorded:   {problem: set.StoreFailed, outcome: "unrecorded", least: 60, most: 180},
@@ -239,7 +241,7 @@ func (j *Job) Answer() Answer {
 		if why.kind == refusedWithheld { // the withholding ends
 			why = refusal{kind: refusedWithheld, retryAfter: j.auth.reportWithheld()}
 		}
-		c.counters.refused[why.kind].Add(1)
+		c.refused(why.kind)
 		return c.answers.to(&why, &j.out)
 	case len(j.entries) == 0:
 		return Answer{Head: c.answers.whole, Body: leftOutBody}
@@ -247,6 +249,14 @@ func (j *Job) Answer() Answer {
 		return Answer{Head: c.answers.whole, Body: duplicateBody}
 	}
 	return Answer{Head: c.answers.whole, Body: storedBody}
+}
+
+// refused counts a reading that the store did not accept.
+func (c *Core) refused(k kind) {
+	c.counters.refused[k].Add(1)
+	if k == refusedFull && c.cfg.OnFull != nil {
+		c.cfg.OnFull()
+	}
 }
 
 // entryRefusal returns the refusal of a reading that the store did not accept.
@@ -257,7 +267,7 @@ func (p *answers) entryRefusal(e *storage.Entry) refusal {
 	case storage.AwkwardName:
 		return refusal{kind: refusedInvalid, field: "device", reason: "a new device may be named neither . nor .., nor begin with -"}
 	case storage.TooManyDevices:
-		return refusal{kind: refusedInvalid, field: "device", reason: "the store has its maximum number of devices"}
+		return refusal{kind: refusedFull, field: "device", reason: "the store has its maximum number of devices or gateways; send it again later"}
 	case storage.Withheld:
 		return refusal{kind: refusedWithheld, field: "gateway", reason: "not compared, because too many readings contradicted those of other gateways; send it again later"}
 	case storage.Unreadable:

@@ -57,6 +57,10 @@ type Config struct {
 	// StoreQuestionable stores values that their devices call questionable, instead of leaving them out.
 	StoreQuestionable bool
 
+	// OnFull, if not nil, is called for each reading that is rejected because the store has its maximum number of
+	// devices or gateways. It must not block.
+	OnFull func()
+
 	// OnLeftOut, if not nil, is called with values that were left out, of a message that was not rejected as a whole.
 	// covered reports whether the client may write for the device. It must not block or retain the value.
 	OnLeftOut func(l *LeftOut, gateway vitals.Name, covered bool)

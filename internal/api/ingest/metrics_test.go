@@ -91,6 +91,7 @@ pulsegate_readings_total{outcome="duplicate"} 1
 pulsegate_readings_total{outcome="forbidden"} 1
 pulsegate_readings_total{outcome="invalid"} 1
 pulsegate_readings_total{outcome="stored"} 12
+pulsegate_readings_total{outcome="too_many_devices"} 0
 pulsegate_readings_total{outcome="unavailable"} 0
 pulsegate_readings_total{outcome="unreadable"} 0
 pulsegate_readings_total{outcome="unrecorded"} 0

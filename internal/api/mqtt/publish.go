@@ -200,7 +200,7 @@ func (s *service) codeOf(p *reply.Problem) (c code, retry bool) {
 		return quotaExceeded, true
 	case set.Draining:
 		return shuttingDown, true
-	case set.Overloaded, set.DiskLow:
+	case set.Overloaded, set.DiskLow, set.TooManyDevices:
 		return serverBusy, true
 	}
 	return unspecified, true // the store has failed, or is damaged there

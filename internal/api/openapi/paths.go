@@ -59,7 +59,7 @@ func (d *describer) paths() object {
 		}
 		op.problems = append(op.problems,
 			p.Malformed, p.Unauthorized, p.InvalidCredentials, p.Forbidden, p.Timeout, p.Conflict, p.LengthRequired, p.TooLarge, p.UnknownEncoding, p.Invalid,
-			p.TooManyReadings, p.TooManyContradictions, p.OutcomeUnknown, p.Overloaded, p.Draining, p.DiskLow, p.StoreDamaged, p.StoreFailed)
+			p.TooManyReadings, p.TooManyContradictions, p.OutcomeUnknown, p.Overloaded, p.Draining, p.DiskLow, p.StoreDamaged, p.TooManyDevices, p.StoreFailed)
 		return object{"post": d.describe(op)}
 	}
 	alive := func(id, summary string) object {

@@ -72,6 +72,7 @@ type Set struct {
 	Draining       *reply.Problem // 503 about to stop
 	DiskLow        *reply.Problem // 503
 	StoreDamaged   *reply.Problem // 503 the stored reading with which this one must be compared cannot be read
+	TooManyDevices *reply.Problem // 503 the store has its maximum number of devices or gateways, and this is a new one
 	StoreFailed    *reply.Problem // 503
 
 	all []*reply.Problem
@@ -121,6 +122,7 @@ func New() *Set {
 		Draining:              define(http.StatusServiceUnavailable, "draining", "The server is about to stop"),
 		DiskLow:               define(http.StatusServiceUnavailable, "disk-low", "The server's disk is nearly full"),
 		StoreDamaged:          define(http.StatusServiceUnavailable, "store-damaged", "The stored reading of the same time cannot be read"),
+		TooManyDevices:        define(http.StatusServiceUnavailable, "too-many-devices", "The store has its maximum number of devices"),
 		StoreFailed:           define(http.StatusServiceUnavailable, "store-failed", "The server cannot store readings"),
 	}
 	s.all = all

@@ -55,7 +55,7 @@ func newJudge(influx bool) *judge {
 	for _, p := range []*reply.Problem{
 		s.Malformed, s.Timeout, s.LengthRequired, s.TooLarge, s.UnknownEncoding,
 		s.Unauthorized, s.InvalidCredentials, s.Forbidden, s.UntrustedOrigin, s.TooManyReadings, s.TooManyContradictions, s.Conflict, s.Invalid,
-		s.OutcomeUnknown, s.Overloaded, s.Draining, s.DiskLow, s.StoreDamaged, s.StoreFailed, s.KeysUnknown,
+		s.OutcomeUnknown, s.Overloaded, s.Draining, s.DiskLow, s.StoreDamaged, s.TooManyDevices, s.StoreFailed, s.KeysUnknown,
 	} {
 		j.problems[p.Type()] = p.Status()
 	}

@@ -17,6 +17,17 @@ func Connections(open func() int64) Collector {
 	}, func() float64 { return float64(open()) })
 }
 
+// Limits returns a Collector of limits beyond which the server rejects, by the name of their flag.
+func Limits(most map[string]int) Collector {
+	v := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "pulsegate_limit", Help: "Limits beyond which the server rejects, by the name of their flag.",
+	}, []string{"flag"})
+	for name, n := range most {
+		v.WithLabelValues(name).Set(float64(n))
+	}
+	return v
+}
+
 // Values are the current values of some metrics, for readers other than Prometheus. It is
 // safe for concurrent use.
 type Values struct {

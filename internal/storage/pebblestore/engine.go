@@ -33,6 +33,8 @@ type engine struct {
 	closed      atomic.Bool
 	deviceCount atomic.Int64 // number of devices in the settler's table
 
+	gatewayCount atomic.Int64
+
 	// mu serializes Append, Close, and the writes of Erase and Expire. It guards the
 	// following fields.
 	mu        sync.Mutex
@@ -57,8 +59,11 @@ func (e *engine) publish() {
 	e.views.publish(e.db.NewSnapshot(), e.settler.active, e.settler.frozen)
 }
 
-// publishDeviceCount publishes the number of devices in the table. e.mu must be held.
-func (e *engine) publishDeviceCount() { e.deviceCount.Store(int64(e.settler.table.Len())) }
+// publishDeviceCount publishes the numbers of devices in the table and of gateways. e.mu must be held.
+func (e *engine) publishDeviceCount() {
+	e.deviceCount.Store(int64(e.settler.table.Len()))
+	e.gatewayCount.Store(int64(len(e.gateways.byName)))
+}
 
 // commitAndPublish commits a batch that is not Append's, publishes a view, and closes the batch. e.mu
 // must be held.

@@ -39,6 +39,9 @@ func (s *Store) Collect(ch chan<- prometheus.Metric) {
 	seconds := func(name, help string, d time.Duration) { show(counter, name, help, d.Seconds()) }
 
 	show(gauge, "pulsegate_store_devices", "Devices that the store holds.", float64(s.deviceCount.Load()))
+	show(gauge, "pulsegate_store_max_devices", "Devices that the store may hold: readings of further ones are rejected.", float64(s.options.MaxDevices))
+	show(gauge, "pulsegate_store_gateways", "Gateways that stored readings name.", float64(s.gatewayCount.Load()))
+	show(gauge, "pulsegate_store_max_gateways", "Gateways that the store may hold: readings of further ones are rejected.", float64(s.options.MaxGateways))
 	show(gauge, "pulsegate_store_failed", "1 after a failed write or sync: no readings are taken until the next start, and the process is about to end.", truth[s.alarm.err() != nil])
 	show(gauge, "pulsegate_store_recovered", "1 if the store was not closed in good order before this start: after a kill, a power cut or a failed sync.", truth[s.recovered])
 	count("pulsegate_store_background_errors_total", "Flushes and compactions that failed. They are tried again.", &s.troubles.background)

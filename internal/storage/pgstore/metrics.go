@@ -62,6 +62,7 @@ func (s *database) Collect(ch chan<- prometheus.Metric) {
 	}
 	c := &s.counters
 	show(gauge, "pulsegate_store_devices", "Devices that the store holds.", float64(c.devices.Load()))
+	show(gauge, "pulsegate_store_max_devices", "Devices that the store may hold: readings of further ones are rejected.", float64(s.opt.MaxDevices))
 	show(counter, "pulsegate_postgres_groups_total", "Groups that were sent to PostgreSQL.", float64(c.groups.Load()))
 	show(counter, "pulsegate_postgres_group_seconds_total", "Time that groups took, retries included.", time.Duration(c.nanos.Load()).Seconds())
 	show(counter, "pulsegate_postgres_unknown_outcomes_total", "Calls of which a transaction had an unknown outcome: the connection was lost, or PostgreSQL warned.", float64(c.unknown.Load()))
