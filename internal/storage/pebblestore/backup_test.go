@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/iotest"
 
@@ -334,6 +336,75 @@ func TestBackupFaults(t *testing.T) {
 		}
 	}
 }
+
+// A copy that cannot be verified, because the client was interrupted or may open no more files, is not called damaged, nor
+// is a store that is checked; one with a wrong byte is.
+func TestUnverifiedIsNotDamaged(t *testing.T) {
+	s := mustOpen(t, pebblestore.Options{FS: vfs.NewMem(), MemTableBytes: 64 << 10, WindowRows: 1000})
+	for k := range int64(30) {
+		mustAppend(t, s, shifted(manyEntries(100), 1000*k)...)
+	}
+	archive := mustBackup(t, s)
+	mustClose(t, s)
+	damaged := func(err error) bool {
+		return errors.Is(err, storage.ErrCorrupt) || err != nil && strings.Contains(err.Error(), "damaged")
+	}
+	receive := func(fs vfs.FS, archive []byte, progress func(cancel func())) error {
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		_, err := pebblestore.ReceiveBackup(ctx, bytes.NewReader(archive), backupPath,
+			backup.Options{FS: fs, Progress: func(int64, int64) { progress(cancel) }})
+		return err
+	}
+	for n := 1; ; n++ { // interrupted at each step of the verification
+		calls := 0
+		err := receive(vfs.NewMem(), archive, func(cancel func()) {
+			if calls++; calls == n {
+				cancel()
+			}
+		})
+		if calls < n {
+			break
+		}
+		if !errors.Is(err, context.Canceled) || damaged(err) {
+			t.Errorf("interrupted at step %d: %v, want that the context was canceled", n, err)
+		}
+	}
+	for n := int64(1); ; n++ { // each read and each opening of a file for reading fails
+		fault := &nthRead{n: n}
+		err := receive(inject(vfs.NewMem(), fault), archive, func(func()) {})
+		if fault.seen.Load() < n {
+			break
+		}
+		if damaged(err) {
+			t.Errorf("read %d fails: %v", n, err)
+		}
+	}
+	wrong := slices.Clone(archive)
+	at := len(wrong) / 2
+	for wrong[at] == 0 { // may be padding
+		at++
+	}
+	wrong[at] ^= 4
+	if err := receive(vfs.NewMem(), wrong, func(func()) {}); !damaged(err) {
+		t.Errorf("a wrong byte: %v, want that the copy is damaged", err)
+	}
+}
+
+// nthRead fails one operation that reads.
+type nthRead struct {
+	n    int64
+	seen atomic.Int64
+}
+
+func (f *nthRead) MaybeError(op errorfs.Op) error {
+	if op.Kind.ReadOrWrite() == errorfs.OpIsRead && f.seen.Add(1) == f.n {
+		return &os.PathError{Op: "open", Path: op.Path, Err: syscall.EMFILE}
+	}
+	return nil
+}
+
+func (f *nthRead) String() string { return "nth read" }
 
 // nthWrite fails one operation that changes something.
 type nthWrite struct {

@@ -109,7 +109,11 @@ func receive(ctx context.Context, r io.Reader, dir string, o Options, check func
 		return err
 	}
 	if err := check(p.work); err != nil {
-		return fmt.Errorf("the copy is damaged: %w", err)
+		what := "verify the copy"
+		if errors.Is(err, storage.ErrCorrupt) {
+			what = "the copy is damaged"
+		}
+		return fmt.Errorf("%s: %w", what, err)
 	}
 	return p.commit()
 }

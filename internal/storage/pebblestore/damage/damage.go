@@ -11,6 +11,7 @@
 package damage
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -34,9 +35,12 @@ func Wrap(err error) error {
 }
 
 // IsFault reports whether err is an error of the operating system, such as that of a
-// failing disk or of a limit. It is not damage of stored data. A missing file is damage,
-// and not a fault.
+// failing disk or of a limit, or of a context that has ended. It is not damage of stored
+// data. A missing file is damage, and not a fault.
 func IsFault(err error) bool {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return true
+	}
 	var errno syscall.Errno
 	return errors.As(err, &errno) && !errors.Is(err, fs.ErrNotExist)
 }

@@ -58,9 +58,9 @@ func NewChecker(ctx context.Context, progress func(tableBytes, ofTableBytes, rea
 	return &Checker{ctx: ctx, progress: progress}
 }
 
-// Problem adds a problem to the report.
+// Problem adds a problem to the report. Only one that is no fault means damage.
 func (c *Checker) Problem(err error) {
-	if !errors.Is(err, storage.ErrCorrupt) {
+	if !errors.Is(err, storage.ErrCorrupt) && !damage.IsFault(err) {
 		err = fmt.Errorf("%w: %w", storage.ErrCorrupt, err)
 	}
 	if len(c.Report.Problems) >= maxProblems {
