@@ -87,7 +87,7 @@ type series struct {
 }
 
 // seriesOf returns the series of a server after some requests and those of docs/metrics.md
-// for PostgreSQL, with the labels job and instance and the metric up, which Prometheus adds.
+// for PostgreSQL and OpenID Connect, with the labels job and instance and the metric up, which Prometheus adds.
 func seriesOf(t *testing.T) []series {
 	t.Helper()
 	s := serve(t, "--retain=400d", "--alerts=../../examples/alerts.toml", "--alertmanager=http://127.0.0.1:1")
@@ -108,22 +108,22 @@ func seriesOf(t *testing.T) []series {
 		}
 		all = append(all, x)
 	}
-	all = append(all, postgresSeries(t)...)
+	all = append(all, documentedSeries(t)...)
 	for _, x := range all {
 		x.labels["job"], x.labels["instance"] = "pulsegate", "host:6060"
 	}
 	return all
 }
 
-// postgresSeries returns the series that docs/metrics.md lists for a store in PostgreSQL. A test
-// of cmd/pulsegate compares the page with such a server. As values of labels it returns all words
+// documentedSeries returns the series that docs/metrics.md lists for a store in PostgreSQL and for an identity provider. Tests
+// of cmd/pulsegate compare the page with such servers. As values of labels it returns all words
 // in code of the description.
-func postgresSeries(t *testing.T) (all []series) {
+func documentedSeries(t *testing.T) (all []series) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "docs/metrics.md"))
 	try(t, err)
 	code := regexp.MustCompile("`([a-z_]+)`")
-	for _, row := range regexp.MustCompile("(?m)^\\| `(pulsegate_postgres_[a-z_]+)` \\| [a-z]+ \\|(.*?)\\|(.*)\\|$").FindAllStringSubmatch(string(text), -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| `(pulsegate_(?:postgres|oidc)_[a-z_]+)` \\| [a-z]+ \\|(.*?)\\|(.*)\\|$").FindAllStringSubmatch(string(text), -1) {
 		some := []series{{row[1], map[string]string{}}}
 		for _, label := range code.FindAllStringSubmatch(row[2], -1) {
 			var more []series

@@ -67,7 +67,7 @@ func (g *Gate) NotCovered(a *Access, peer Peer) {
 }
 
 // OtherGateway records that a request was rejected because it names another gateway than its credentials do.
-func (g *Gate) OtherGateway(a *Access, peer Peer) {
+func OtherGateway(g *Gate, a *Access, peer Peer) {
 	g.note(refusal(audit.OtherGateway, a.Principal), peer)
 }
 

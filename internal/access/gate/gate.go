@@ -130,7 +130,7 @@ func (g *Gate) Authorize(v Credentials, right token.Rights, now time.Time) (acce
 			g.note(audit.Refusal{Reason: audit.NoRight}, v.Peer)
 			return Access{}, Forbidden, 0
 		}
-		return g.asClaimed(Access{Principal: writing, gateway: named}, &v)
+		return asClaimed(g, Access{Principal: writing, gateway: named}, &v)
 	case v.bare():
 		g.note(audit.Refusal{Reason: audit.NoCredentials}, v.Peer)
 		return Access{}, NoCredentials, 0
@@ -158,13 +158,13 @@ func (g *Gate) Authorize(v Credentials, right token.Rights, now time.Time) (acce
 	if ok, wait := verified.Allow(0, now); right == token.Write && !ok {
 		return Access{}, Limited, wait
 	}
-	return g.asClaimed(accessOf(verified), &v)
+	return asClaimed(g, accessOf(verified), &v)
 }
 
 // asClaimed allows a request, unless the client claims to be another gateway than its credentials name.
-func (g *Gate) asClaimed(a Access, v *Credentials) (Access, Verdict, time.Duration) {
+func asClaimed(g *Gate, a Access, v *Credentials) (Access, Verdict, time.Duration) {
 	if v.Claimed != "" && !a.gateway.IsZero() && v.Claimed != a.gateway.String() {
-		g.OtherGateway(&a, v.Peer)
+		OtherGateway(g, &a, v.Peer)
 		return Access{}, Forbidden, 0
 	}
 	return a, Allowed, 0

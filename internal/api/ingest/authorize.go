@@ -146,6 +146,6 @@ func (j *Job) reportIdentity() {
 		return f.Err == errGateway || f.Err == vitals.ErrOrigin && f.Field == "gateway"
 	}
 	if !j.auth.access.Gateway().IsZero() && (j.refusal.misnamed || slices.ContainsFunc(j.batch.Refused, misnamed)) {
-		j.core.cfg.Gate.OtherGateway(&j.auth.access, j.auth.peer)
+		gate.OtherGateway(j.core.cfg.Gate, &j.auth.access, j.auth.peer)
 	}
 }
