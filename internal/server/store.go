@@ -80,15 +80,15 @@ func (s *server) openStore() error {
 		check(checkDamage, func(context.Context) error { return db.Degraded() })
 		check(checkStore, func(context.Context) error { return db.Ready() })
 	}
+	if err := cmp.Or(s.parsed.setLimits(s.opt, s.store.Signs()), s.parsed.setMappings(s.opt, s.store.Signs())); err != nil { // the store has the numbers of signs
+		return err
+	}
 	check(checkDevices, func(context.Context) error {
 		if most := int64(s.opt.MaxDevices); s.store.DeviceCount() >= (9*most+9)/10 {
 			return fmt.Errorf("at least 90 %% of --max-devices=%d", most)
 		}
 		return nil
 	})
-	if err := cmp.Or(s.parsed.setLimits(s.opt, s.store.Signs()), s.parsed.setMappings(s.opt, s.store.Signs())); err != nil { // the store has the numbers of signs
-		return err
-	}
 	if s.opt.Alerts != "" {
 		check(checkAlerts, func(ctx context.Context) error { return s.alerts.engine.Check(ctx) })
 		check(checkAlertmanager, func(ctx context.Context) error { return s.alerts.senders.Check(ctx) })
