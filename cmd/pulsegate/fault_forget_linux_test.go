@@ -447,10 +447,10 @@ func (r *forgetRun) assign(b *harness, device, end string) {
 	const from = "2023-01-01T00:00:00.000Z" // before all readings
 	subject := "S-" + device
 	line := []string{"subject", "assign", "--subject=" + subject}
-	listed := fmt.Sprintf(`{"device":%q,"subject":%q,"from":%q}`, device, subject, from)
+	listed := fmt.Sprintf(`{"device":%q,"subject":%q,"from":%q,"by":"hand"}`, device, subject, from)
 	if end != "" {
 		line = []string{"subject", "end", "--to=" + end}
-		listed = fmt.Sprintf(`{"device":%q,"subject":%q,"from":%q,"to":%q}`, device, subject, from, end)
+		listed = fmt.Sprintf(`{"device":%q,"subject":%q,"from":%q,"to":%q,"by":"hand"}`, device, subject, from, end)
 	}
 	line = append(line, "--target=http://"+b.server.admin, "--device="+device, "--from="+from)
 	b.server.await("an assignment is stored", func() bool {

@@ -16,7 +16,7 @@ func followFHIRPage(t *testing.T) {
 	r.follow(form)
 	r.want(`"id":"spo2-mwq8lds0-ppg-000123"`, `"value":97.5`, `"relation":"self"`)
 	r.follow(send)
-	r.want("The Observation is stored.")
+	r.want(`"id":"hr-mwq8lejs-ppg-000123"`, `"valueQuantity":{"value":73,`)
 	r.run("cat pulsegate-audit.log.clients")
 	r.want(`"event":"exported","subject":"p-17"`)
 	r.stop()

@@ -39,14 +39,14 @@ func TestStoreDecisions(t *testing.T) {
 		p.await("readyz is "+want, func() bool { _, text := fetch(t, "GET", p.url("/readyz"), ""); return text == want+"\n" })
 	}
 	readyz(`{"status":"ready","degraded":["loss"],"details":{"loss":"acknowledged from 2025-11-21T10:00:00Z to 2025-11-21T10:01:00Z"}}`)
-	run(2, "add --yes", "confirm-loss", store, audit)
+	run(64, "add --yes", "confirm-loss", store, audit)
 	recorded("loss.confirmed", 0)
 	run(0, "confirmed from=2025-11-21T10:00:00.000Z to=2025-11-21T10:01:00.000Z", "confirm-loss", "--yes", store, audit)
 	recorded(`"event":"loss.confirmed","from":"2025-11-21T10:00:00.000Z","to":"2025-11-21T10:01:00.000Z"`, 1)
 	readyz(`{"status":"ready"}`)
 	run(0, "no loss is reported", "confirm-loss", "--yes", store, audit)
 
-	run(2, "add --yes", "accept-restore", store, audit)
+	run(64, "add --yes", "accept-restore", store, audit)
 	recorded("restore.accepted", 0)
 	run(0, "No server has stored anything", "accept-restore", "--yes", store, audit)
 	if resp, text := fetch(t, "POST", p.url("/v1/readings"), `{"device":"d-1","time":1,"heart_rate_bpm":60}`); resp.StatusCode != 200 {
@@ -56,6 +56,6 @@ func TestStoreDecisions(t *testing.T) {
 		run(0, "The last transaction in this database is of 20", "accept-restore", "--yes", store, audit)
 	}
 	recorded(`"event":"restore.accepted","from":"20`, 2)
-	run(2, "contains a password", "accept-restore", "--yes", "--store=postgres://a:b@127.0.0.1/c")
+	run(64, "contains a password", "accept-restore", "--yes", "--store=postgres://a:b@127.0.0.1/c")
 	readyz(`{"status":"ready"}`)
 }

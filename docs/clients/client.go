@@ -117,12 +117,17 @@ func main() {
 			if stream.StatusCode != 200 {
 				decode(stream, nil, "200")
 			}
+			event := ""
 			for lines := bufio.NewScanner(stream.Body); lines.Scan(); {
 				switch field, value, _ := strings.Cut(lines.Text(), ": "); field {
+				case "event":
+					event = value
 				case "id":
 					last = value
 				case "data":
-					fmt.Println(value)
+					if event != "time" {
+						fmt.Println(value)
+					}
 				}
 			}
 			stream.Body.Close()

@@ -56,14 +56,15 @@ if (command === "send") {
   const headers = {}; // the id of the last event, with which a stream that ended is resumed
   for (;;) {
     const stream = await must(await call(`/v1/live?${new URLSearchParams({ prefix: what })}`, { headers }));
-    let rest = "";
+    let rest = "", event = "";
     try {
       for await (const chunk of stream.body.pipeThrough(new TextDecoderStream())) {
         const lines = (rest + chunk).split("\n");
         rest = lines.pop();
         for (const line of lines) {
+          if (line.startsWith("event: ")) event = line.slice(7);
           if (line.startsWith("id: ")) headers["Last-Event-ID"] = line.slice(4);
-          if (line.startsWith("data: ")) show(JSON.parse(line.slice(6)));
+          if (line.startsWith("data: ") && event !== "time") show(JSON.parse(line.slice(6)));
         }
       }
     } catch (error) {

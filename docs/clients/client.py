@@ -62,12 +62,15 @@ elif command == "live":
     last = {}  # the id of the last event, with which a stream that ended is resumed
     while True:
         stream = must(call("GET", "/v1/live", params={"prefix": sys.argv[3]}, headers=last, stream=True))
+        event = ""
         try:
             for line in stream.iter_lines(chunk_size=1, decode_unicode=True):
                 field, _, value = line.partition(": ")
-                if field == "id":
+                if field == "event":
+                    event = value
+                elif field == "id":
                     last = {"Last-Event-ID": value}
-                elif field == "data":
+                elif field == "data" and event != "time":
                     show(json.loads(value))
         except requests.RequestException as error:
             print(error, file=sys.stderr)

@@ -50,14 +50,15 @@ readings)
 	do :; done
 	;;
 live)
-	last=
+	last='' event=''
 	while :; do # a stream that ended is resumed with the id of the last event
 		mkfifo "$temp/stream"
 		curl -sSN --fail --retry 1000 --retry-connrefused -H "@$temp/header" ${last:+-H "Last-Event-ID: $last"} "$url/v1/live?prefix=$3" >"$temp/stream" &
 		while IFS= read -r line; do
 			case $line in
+			'event: '*) event=${line#event: } ;;
 			'id: '*) last=${line#id: } ;;
-			'data: '*) printf '%s\n' "${line#data: }" ;;
+			'data: '*) [ "$event" = time ] || printf '%s\n' "${line#data: }" ;;
 			esac
 		done <"$temp/stream"
 		wait $! || [ $? != 22 ] || exit 1 # 22: rejected
