@@ -168,8 +168,8 @@ func (t Table) Stored(s vitals.Sign) vitals.Sign {
 
 // LeaveOut removes the readings of a batch, each with one sign or one pair, of which the batch has another source that comes
 // first. order returns the place of a reading's source, by its position. LeaveOut calls leftOut with the positions of those
-// that it removes, and returns their number.
-func LeaveOut(b *vitals.Batch, order func(index int32) int, leftOut func(index int32)) (n int) {
+// that it removes.
+func LeaveOut(b *vitals.Batch, order func(index int32) int, leftOut func(index int32)) {
 	type measured struct {
 		device vitals.Name
 		unixMs int64
@@ -183,7 +183,7 @@ func LeaveOut(b *vitals.Batch, order func(index int32) int, leftOut func(index i
 		orders[s] = its
 	}
 	if !several { // as nearly always
-		return 0
+		return
 	}
 	of := func(r *vitals.Reading) measured { return measured{r.Device, r.TimeUnixMs, r.Values.Present()} }
 	first := make(map[measured]int, len(b.Readings))
@@ -202,9 +202,7 @@ func LeaveOut(b *vitals.Batch, order func(index int32) int, leftOut func(index i
 		b.Readings[kept], b.Index[kept] = b.Readings[i], b.Index[i]
 		kept++
 	}
-	n = len(b.Readings) - kept
 	b.Readings, b.Index = b.Readings[:kept], b.Index[:kept]
-	return n
 }
 
 // mdcUnits has the units of UCUM by their codes of IEEE 11073-10101. It is never modified.

@@ -25,6 +25,7 @@ var doubts = [NumDoubts]struct {
 	label, text, flag, code string
 	bit                     uint8
 }{
+	0:            {label: "another_source"},
 	Questionable: {"questionable", "questionable", "QUES", "questionable", 14},
 	Early:        {"early", "an early estimate", "EARLY", "early-indication", 6},
 	Busy:         {"busy", "still being measured", "BUSY", "msmt-ongoing", 5},
@@ -35,7 +36,7 @@ var doubts = [NumDoubts]struct {
 	Invalid:      {"invalid", "invalid", "INV", "invalid", 15},
 }
 
-// String returns the label of a doubt in metrics.
+// String returns the label of a doubt in metrics. Without a doubt, a value is left out for another source of its sign.
 func (d Doubt) String() string { return doubts[d].label }
 
 // Reason returns why a value with a doubt is left out, in words.

@@ -84,7 +84,10 @@ func (d *decoder) decodeBundle() error {
 			break
 		}
 	}
-	codes.LeaveOut(d.in.Batch, func(i int32) int { return d.places[i].order }, func(i int32) { d.places[i].left = true })
+	codes.LeaveOut(d.in.Batch, func(i int32) int { return d.places[i].order }, func(i int32) {
+		d.places[i].left = true
+		d.leaveOut(int(i), 0)
+	})
 	return d.err
 }
 
@@ -206,9 +209,7 @@ func (d *decoder) observation(i int, e *sentEntry) *fieldFault {
 	}
 	if d.in.LeavesOut(o.doubt) {
 		p.doubt = o.doubt
-		for _, c := range mappingOf(d.codes.Signs, o.group).components {
-			d.in.LeftOut = append(d.in.LeftOut, ingest.LeftOut{Index: i, Source: ingest.FHIR, Device: p.device, Field: d.codes.Signs.Field(c.sign), Why: o.doubt})
-		}
+		d.leaveOut(i, o.doubt)
 		return nil
 	}
 	sign := o.sign()
@@ -244,6 +245,16 @@ func (d *decoder) observation(i int, e *sentEntry) *fieldFault {
 		b.Readings, b.Index = b.Readings[:first], b.Index[:first]
 	}
 	return fault
+}
+
+// leaveOut leaves out a value of each sign of the Observation at a place.
+func (d *decoder) leaveOut(i int, why codes.Doubt) {
+	p := &d.places[i]
+	for _, c := range mappingOf(d.codes.Signs, p.group).components {
+		d.in.LeftOut = append(d.in.LeftOut, ingest.LeftOut{
+			Index: i, Source: ingest.FHIR, Device: p.device, Field: d.codes.Signs.Field(c.sign), Why: why,
+		})
+	}
 }
 
 // add adds a reading, if it is valid and its device was assigned to the Observation's subject.

@@ -134,7 +134,6 @@ func (c *conn) receive(text []byte, tooLarge bool) bool {
 	if _, err := c.io.Write(answer); err == nil && len(answer) > 0 {
 		s.counters.acknowledged[code].Add(1)
 	}
-	s.counters.otherSources.Add(uint64(m.leftOut))
 	return true // after an error, what has arrived is stored, without further answers
 }
 

@@ -49,7 +49,6 @@ type Message struct {
 	zone []byte // offset of MSH-7, such as +0100; empty if there is none
 
 	places    []place // by position
-	leftOut   int     // readings of which another source comes first
 	errors    []byte  // of the answer: its ERR segments
 	reason    string  // the first of them
 	dropped   int     // further OBX that were rejected

@@ -11,7 +11,6 @@ import (
 
 type counters struct {
 	held         atomic.Uint64
-	otherSources atomic.Uint64
 	acknowledged map[string]*atomic.Uint64 // by code; not modified
 	endings      [numEndings]atomic.Uint64
 
@@ -63,7 +62,6 @@ func (s *Server) Collect(ch chan<- prometheus.Metric) {
 	for code, n := range s.counters.acknowledged {
 		to.Counter("pulsegate_mllp_acknowledgements_total", "Acknowledged messages, by code in the original mode: AA, AE, AR.", float64(n.Load()), "code", code)
 	}
-	to.Counter("pulsegate_mllp_left_out_total", "Readings that were left out without an error, by reason.", float64(s.counters.otherSources.Load()), "reason", "another source")
 	for why, text := range endingTexts {
 		to.Counter("pulsegate_mllp_endings_total", "Connections that have ended, by reason.", float64(s.counters.endings[why].Load()), "reason", text)
 	}

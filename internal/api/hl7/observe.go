@@ -113,7 +113,7 @@ func (m *Message) Decode(_ []byte, in *ingest.Intake) error {
 		}
 		if m.err == nil {
 			d.settle()
-			m.leftOut = codes.LeaveOut(in.Batch, func(i int32) int { return m.places[i].order }, func(int32) {})
+			codes.LeaveOut(in.Batch, func(i int32) int { return m.places[i].order }, func(i int32) { d.leaveOut(int(i), 0) })
 			return nil
 		}
 	}
@@ -359,6 +359,18 @@ func (d *decoder) paired(path []byte, sign vitals.Sign, p *place) bool {
 	return false
 }
 
+// leaveOut leaves out the values of the place at i.
+func (d *decoder) leaveOut(i int, why codes.Doubt) {
+	p := &d.places[i]
+	for j, ordinal := range p.obx {
+		if ordinal > 0 {
+			d.in.LeftOut = append(d.in.LeftOut, ingest.LeftOut{
+				Index: i, Source: ingest.HL7, Device: p.reading.Device, Field: d.opt.Signs.Field(p.signs[j]), Why: why,
+			})
+		}
+	}
+}
+
 // settle passes the readings on.
 func (d *decoder) settle() {
 	d.in.Claim, d.noPatient = claimOf(d.Message, d.in)
@@ -366,13 +378,7 @@ func (d *decoder) settle() {
 	for i := range d.places {
 		p := &d.places[i]
 		if d.in.LeavesOut(p.doubt) {
-			for j, ordinal := range p.obx {
-				if ordinal > 0 {
-					d.in.LeftOut = append(d.in.LeftOut, ingest.LeftOut{
-						Index: i, Source: ingest.HL7, Device: p.reading.Device, Field: d.opt.Signs.Field(p.signs[j]), Why: p.doubt,
-					})
-				}
-			}
+			d.leaveOut(i, p.doubt)
 			continue
 		}
 		field := p.at.name()

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http/httptest"
 	"net/netip"
 	"runtime"
 	"slices"
@@ -28,6 +29,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/api/rejections"
 	"github.com/pulsegate/pulsegate/internal/certtest"
+	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/storetest"
@@ -814,7 +816,12 @@ func TestOtherSourceFigures(t *testing.T) {
 	if got := c.next(); got != "AA MSGID1234" {
 		t.Errorf("answer %q", got)
 	}
-	s.wantFigures(t, "acknowledgements AA 1", "left_out another source 2")
+	s.wantFigures(t, "acknowledgements AA 1")
+	rec := httptest.NewRecorder()
+	metrics.Handler("", func() bool { return true }, s.core).ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
+	if want := `pulsegate_left_out_total{input="hl7",reason="another_source"} 2`; !strings.Contains(rec.Body.String(), want) {
+		t.Errorf("metrics without %s", want)
+	}
 	if all, _ := s.list.Newest(1, func(*rejections.Rejection) bool { return true }); len(all) != 0 {
 		t.Error("a rejection is listed")
 	}

@@ -61,7 +61,7 @@ type Config struct {
 	// devices or gateways. It must not block.
 	OnFull func()
 
-	// OnLeftOut, if not nil, is called with values that were left out, of a message that was not rejected as a whole.
+	// OnLeftOut, if not nil, is called with values that devices disown, of a message that was not rejected as a whole.
 	// covered reports whether the client may write for the device. It must not block or retain the value.
 	OnLeftOut func(l *LeftOut, gateway vitals.Name, covered bool)
 

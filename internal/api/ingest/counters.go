@@ -64,8 +64,8 @@ func (c *Core) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	for s := range numSources {
-		for d := codes.Questionable; d < codes.NumDoubts; d++ {
-			to.Counter("pulsegate_left_out_total", "Values that were left out because their devices disown them, by input and reason.",
+		for d := range codes.NumDoubts {
+			to.Counter("pulsegate_left_out_total", "Values that were left out without an error, by input and reason.",
 				float64(c.counters.leftOut[s][d].Load()), "input", s.String(), "reason", d.String())
 		}
 	}

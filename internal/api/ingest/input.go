@@ -49,8 +49,8 @@ type Intake struct {
 	// Whole makes all readings of the message one unit, which a rejected position prevents.
 	Whole bool
 
-	// LeftOut gets the values that their devices disown (see LeavesOut). They are counted, and neither stored nor
-	// rejected: a position may have nothing else.
+	// LeftOut gets the values that their devices disown (see LeavesOut), and those of further sources of a sign (see
+	// [codes.LeaveOut]). They are counted, and neither stored nor rejected: a position may have nothing else.
 	LeftOut []LeftOut
 
 	// Claim says who wears the devices of all readings. nil means nothing is known. It excludes Units and Whole.
@@ -110,13 +110,13 @@ func (s *slot) close() {
 	}
 }
 
-// A LeftOut is a value that its device disowns.
+// A LeftOut is a value that is neither stored nor an error.
 type LeftOut struct {
 	Index  int // position in the message
 	Source Source
 	Device vitals.Name // zero if it is not known
 	Field  string      // of its sign
-	Why    codes.Doubt
+	Why    codes.Doubt // 0 means that another source of the sign comes first
 }
 
 // A Source is an input that knows what devices disown.
@@ -277,13 +277,13 @@ func (j *Job) Outcome() *Outcome {
 	return &j.settled
 }
 
-// reportLeftOut counts what was left out.
+// reportLeftOut counts what was left out, and lists what devices disown.
 func reportLeftOut(j *Job) {
 	in := &j.batch.intake
 	for i := range in.LeftOut {
 		l := &in.LeftOut[i]
 		j.core.counters.leftOut[l.Source][l.Why].Add(1)
-		if report := j.core.cfg.OnLeftOut; report != nil && i < listedPerMessage {
+		if report := j.core.cfg.OnLeftOut; report != nil && l.Why != 0 && i < listedPerMessage {
 			report(l, j.origin.Gateway, in.Covers(&l.Device))
 		}
 	}

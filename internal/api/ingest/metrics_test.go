@@ -61,6 +61,7 @@ pulsegate_commit_group_readings_count 5
 pulsegate_commit_queue_calls 0
 pulsegate_commit_queue_full_total 0
 pulsegate_commit_queue_readings 0
+pulsegate_left_out_total{input="fhir",reason="another_source"} 0
 pulsegate_left_out_total{input="fhir",reason="busy"} 0
 pulsegate_left_out_total{input="fhir",reason="calibrating"} 0
 pulsegate_left_out_total{input="fhir",reason="demo"} 0
@@ -69,6 +70,7 @@ pulsegate_left_out_total{input="fhir",reason="invalid"} 0
 pulsegate_left_out_total{input="fhir",reason="not_available"} 0
 pulsegate_left_out_total{input="fhir",reason="questionable"} 0
 pulsegate_left_out_total{input="fhir",reason="test"} 0
+pulsegate_left_out_total{input="hl7",reason="another_source"} 0
 pulsegate_left_out_total{input="hl7",reason="busy"} 0
 pulsegate_left_out_total{input="hl7",reason="calibrating"} 0
 pulsegate_left_out_total{input="hl7",reason="demo"} 0
@@ -77,6 +79,7 @@ pulsegate_left_out_total{input="hl7",reason="invalid"} 0
 pulsegate_left_out_total{input="hl7",reason="not_available"} 0
 pulsegate_left_out_total{input="hl7",reason="questionable"} 0
 pulsegate_left_out_total{input="hl7",reason="test"} 0
+pulsegate_left_out_total{input="mapping",reason="another_source"} 0
 pulsegate_left_out_total{input="mapping",reason="busy"} 0
 pulsegate_left_out_total{input="mapping",reason="calibrating"} 0
 pulsegate_left_out_total{input="mapping",reason="demo"} 0
