@@ -10,9 +10,8 @@ import (
 	"time"
 )
 
-// Start runs the checks in the background until ctx is done or Close is called; then the
-// Health drains, because nothing is known any more. Start does not wait for the first
-// results. It panics if it is called twice.
+// Start runs the checks in the background until ctx is done or Close is called; then the Health drains, because its
+// results are no longer renewed. Start does not wait for the first results. It panics if it is called twice.
 func (h *Health) Start(ctx context.Context) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -67,10 +67,9 @@ func (a *Answer) Body() []byte { return a.body }
 
 // ServeHTTP sends the answer. It does not allocate.
 //
-// It removes fields that describe another body, such as an ETag that the caller set
-// before it decided on this answer. It keeps a Content-Encoding, which middleware sets
-// that compresses; a caller that has set it for another body must delete it. ServeHTTP
-// ignores an error of Write, which means that the client has disconnected.
+// It removes fields that describe another body, such as an ETag that the caller set before it decided on this answer.
+// It keeps a Content-Encoding, because compressing middleware sets it; a caller that set one for another body must
+// delete it. ServeHTTP ignores an error of Write, which means that the client has disconnected.
 func (a *Answer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.serve(w, r, nil)
 }

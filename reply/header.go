@@ -44,9 +44,9 @@ func (l fieldList) has(key string) bool {
 	return false
 }
 
-// put sets the fields in h, and removes fields that a handler may have set for another
-// body. It keeps Content-Encoding: a middleware that compresses sets it before it calls
-// the handler, and encodes this body, too (golang/go#66343 is about the same fault).
+// put sets the fields in h, and removes fields that a handler may have set for another body. It keeps
+// Content-Encoding: compressing middleware sets it before it calls the handler, and encodes this body, too
+// (golang/go#66343 is about the same fault).
 func (l fieldList) put(h http.Header) {
 	for i := range l {
 		h[l[i].key] = l[i].value

@@ -96,7 +96,7 @@ var precisionRules = [MaxDecimals + 1]error{
 	&rule{reason: "more than three decimals", of: ErrPrecision},
 }
 
-// isFraction ends the reasons for which an SpO2 is rejected that looks like a fraction.
+// isFraction ends the reason for rejecting an SpO2 that looks like a fraction.
 const isFraction = "; a fraction? send per cent"
 
 var errFraction = &rule{reason: "more than two decimals" + isFraction, of: ErrPrecision}

@@ -59,11 +59,11 @@ type timeSpan struct{ earliestUnixMs, latestUnixMs, leastInteger int64 }
 
 // DefaultLimits returns the default limits for the signs of t.
 //
-// The ranges are wide on purpose: standards specify a device's accuracy, not what to
-// reject, so only values that hardly any living wearer produces are rejected; docs/signs.md names known values. Those of rates, pressures and
-// the saturation also exclude 2046, 2047 and 2048, as which careless gateways decode the special
-// values of the Bluetooth SFLOAT type (IEEE 11073-20601: +infinity, not a number, not at this
-// resolution). An SpO2 below 2 % is probably a fraction, of which 1 is 100 %. Because gateway clocks drift, times may be five minutes ahead.
+// The ranges are wide on purpose: standards specify a device's accuracy, not what to reject, so only values that
+// hardly any living wearer produces are rejected; docs/signs.md names known values. Those of rates, pressures and the
+// saturation also exclude 2046, 2047 and 2048, as which careless gateways decode the special values of the Bluetooth
+// SFLOAT type (IEEE 11073-20601: +infinity, not a number, not at this resolution). An SpO2 below 2 % is probably a
+// fraction, of which 1 is 100 %. Because gateway clocks drift, times may be five minutes ahead.
 func (t *Signs) DefaultLimits() Limits {
 	l := Limits{Signs: t, MaxAhead: 5 * time.Minute, OldestUnixMs: DefaultOldestUnixMs}
 	for s, d := range t.All() {

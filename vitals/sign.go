@@ -188,8 +188,8 @@ type Definition struct {
 	// validated; a lower one is flagged as outside that range. 0 means none.
 	ValidatedMin Value
 
-	// Critical is the range of the flagged values that come before all others where the worst
-	// come first; nil means none. It is never modified.
+	// Critical is the range of the flagged values that come before all others in the order worst first. If nil, there is
+	// none. It is never modified.
 	//
 	// The built-in ranges are an SpO2 below 70, below which devices are not validated, and level 2
 	// hypoglycemia, glucose below 54 mg/dL (3.0 mmol/L), of the American Diabetes Association

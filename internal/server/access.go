@@ -199,8 +199,8 @@ func (a *access) close() error {
 	return err
 }
 
-// openAudit opens the audit log of what operators do, and beside it the one of what clients cause: no client can make the former so long
-// that its oldest file is removed.
+// openAudit opens the audit log of operators, and beside it the log of what clients cause, so that no client can
+// rotate the records of operators out.
 func (a *access) openAudit(path string) (err error) {
 	opt := audit.Options{OnTrouble: a.logTrouble(
 		"the audit log cannot be written, or another process changed it; requests that must be recorded are rejected", "the audit log works again")}

@@ -167,8 +167,8 @@ func (s *server) start() error {
 	return nil
 }
 
-// warnReadable warns of a directory that every user of the machine may read. One to which they may write is not
-// used itself; see [sharedfile.PrivateDir].
+// warnReadable warns of a directory that every user of the machine may read. A directory to which every user may
+// write is not used: see [sharedfile.PrivateDir].
 func warnReadable(log *slog.Logger, dir string) {
 	if info, err := os.Stat(dir); err == nil && info.Mode().Perm()&0o007 != 0 && info.Mode().Perm()&0o002 == 0 {
 		log.Warn("every user of this machine may look into the directory of the readings: change that with chmod o-rx", "dir", dir)
@@ -302,8 +302,7 @@ func (s *server) serveMLLP() error {
 	return nil
 }
 
-// recordClaims records changes of assignments that messages of a client are about to make, as far as its budget allows, or that have
-// failed. It returns how many it has recorded. See [ingest.Intake.Record].
+// recordClaims implements Record of [ingest.Intake], within the budget of the client.
 func (s *server) recordClaims(ctx context.Context, client *gate.Access, peer netip.Addr, changes []storage.Assignment, failed bool) int {
 	now := time.Now()
 	if !failed {

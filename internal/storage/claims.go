@@ -21,21 +21,23 @@ func (m Maker) String() string { return [...]string{"hand", "hl7"}[min(m, numMak
 
 // A Claim says who wears the devices of the readings of one message.
 //
-// Append settles it with each reading, in the order of the group, and in the same atomic step. Let t be the time of the reading:
+// Append settles it with each reading, in the order of the group, and in the same atomic step. Let t be the time of
+// the reading:
 //
-//   - If the device was assigned to another subject at t, or to any if the claim is Unknown, the reading is rejected with
-//     OtherSubject.
-//   - If the device was assigned to nobody at t, t is not before SinceUnixMs and Subject is not empty, the device is assigned to it
-//     ByHL7, from the earliest such reading of the message to the next assignment. With [MaxAssignments], the reading is rejected
-//     with TooManyAssignments.
-//   - An assignment ByHL7 knows the latest t of the claims that named its subject. If Subject is empty, and t is later than that, it
-//     ends at t. An assignment ByHand stays as it is.
+//   - If the device was assigned to another subject at t, or to any if the claim is Unknown, the reading is rejected
+//     with OtherSubject.
+//   - If the device was assigned to nobody at t, t is not before SinceUnixMs and Subject is not empty, the device is
+//     assigned to it ByHL7, from the earliest such reading of the message to the next assignment. With
+//     [MaxAssignments], the reading is rejected with TooManyAssignments.
+//   - An assignment ByHL7 knows the latest t of the claims that named its subject. If Subject is empty, and t is
+//     later than that, it ends at t. An assignment ByHand stays as it is.
 //
-// Only a reading that is stored, now or before, changes an assignment. Without Assign, none does. A reading that would make or end an
-// assignment is rejected with Unrecorded unless Entry.Recorded is set.
+// Only a reading that is stored, now or before, changes an assignment. Without Assign, none does. A reading that
+// would make or end an assignment is rejected with Unrecorded unless Entry.Recorded is set.
 //
-// Invariant: whatever the order of claims, no two assignments overlap, an assignment covers the readings that named its subject
-// since it was made, and none was made or ended but by a reading that is stored. storetest checks it with a model.
+// Invariant: whatever the order of claims, no two assignments overlap, an assignment covers the readings that named
+// its subject since it was made, and none was made or ended but by a reading that is stored. storetest checks it with
+// a model.
 type Claim struct {
 	Subject     Subject
 	Unknown     bool  // some subject, but it is not known which
@@ -43,20 +45,20 @@ type Claim struct {
 	SinceUnixMs int64 // the earliest beginning of an assignment
 }
 
-// Wearers are the assignments of one device while a group is settled.
+// Wearers has the assignments of one device while a group is settled.
 type Wearers struct {
 	read []Assignment
 	all  []worn // by beginning
 }
 
-// A worn is an assignment with what the group has changed.
+// A worn is an assignment with the changes of the group.
 type worn struct {
 	Assignment
 	before Assignment // as it is stored; zero means that it is new
 	maker  *Claim     // has made it in this group
 }
 
-// NewWearers returns the assignments of a device, which are by beginning, as they are stored. It retains all.
+// NewWearers returns the Wearers of a device with these stored assignments, ordered by beginning. It retains all.
 func NewWearers(all []Assignment) *Wearers {
 	w := &Wearers{read: all}
 	for _, a := range all {
@@ -65,11 +67,11 @@ func NewWearers(all []Assignment) *Wearers {
 	return w
 }
 
-// Read returns what NewWearers got.
+// Read returns the assignments with which the Wearers were made.
 func (w *Wearers) Read() []Assignment { return w.read }
 
-// Settle returns the outcome with which an entry is rejected because of its claim, or 0. If change is set, the reading is stored, and
-// the assignments are changed.
+// Settle returns the outcome with which an entry is rejected because of its claim, or 0. Set change if the reading is
+// stored: then Settle changes the assignments.
 func (w *Wearers) Settle(e *Entry, change bool) Outcome {
 	c, t := e.Claim, e.Reading.TimeUnixMs
 	next, _ := slices.BinarySearchFunc(w.all, t, func(a worn, t int64) int { return cmp.Or(cmp.Compare(a.FromUnixMs, t), -1) })
@@ -109,7 +111,8 @@ func (w *Wearers) Settle(e *Entry, change bool) Outcome {
 	return 0
 }
 
-// Changes returns the assignments that the group has changed, and what they were before: the zero Assignment if they are new.
+// Changes returns the assignments that the group has changed, and what they were before: the zero Assignment if they
+// are new.
 func (w *Wearers) Changes() iter.Seq2[Assignment, Assignment] {
 	return func(yield func(now, before Assignment) bool) {
 		for i := range w.all {

@@ -34,8 +34,8 @@
 // otherwise the reading is [Withheld]. A record counts as another gateway's if it names
 // no gateway, or if a gateway other than the one it names has completed it.
 //
-// Claims. An entry with a [Claim] says who wears its device. The claim is settled with the reading, in the same atomic step:
-// it may reject the reading, and may make, or end, an assignment of the device if the reading is stored.
+// Claims. An entry with a [Claim] says who wears its device. The claim is settled with the reading, in the same
+// atomic step: it may reject the reading, and may make, or end, an assignment of the device if the reading is stored.
 //
 // Durability. When Append returns nil, every outcome is set, and everything that
 // the outcomes report is on stable storage. When it returns an error that wraps
@@ -367,13 +367,13 @@ type Remover interface {
 	// of removed ones, or has assignments, Erase removes those and returns 0 readings.
 	Erase(device vitals.Name) (Erasure, error)
 
-	// EraseAssignment removes the assignment with the device, subject and beginning of a, and
-	// the readings that the device measured during it. It is like Erase in all other respects;
-	// the error is ErrNotAssigned if there is no such assignment. If a names no device, all of its subject are asked to be
-	// erased, and none is: the caller erases those that there are, and the store notes it as below.
+	// EraseAssignment removes the assignment with the device, subject and beginning of a, and the readings that the
+	// device measured during it. It is like Erase in all other respects; the error is ErrNotAssigned if there is no such
+	// assignment. If a names no device, the call is about all assignments of its subject. It erases none: the caller
+	// erases the existing ones one by one, and the store only notes the erasure, as below.
 	//
-	// A store that puts back what others have forgotten notes what Erase, EraseAssignment and EndAssignment did not find,
-	// and removes or ends it when it comes back.
+	// A store that restores what a database has forgotten notes what Erase, EraseAssignment and EndAssignment did not
+	// find, and removes or ends it when it is restored.
 	EraseAssignment(a Assignment) (Erasure, error)
 
 	// Expire removes at most atMost readings with a time before beforeUnixMs, device

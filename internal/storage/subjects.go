@@ -182,9 +182,9 @@ func (a *AssignmentKey) Compare(b *AssignmentKey) int {
 // Assignments outlive the readings that they cover: [Remover.Expire] removes none.
 // [Remover.Erase] removes those of its device.
 type Subjects interface {
-	// Assign adds an assignment; the device need not have readings. It returns ErrAssigned
-	// if another assignment of the device overlaps it, ErrTooManyAssignments, the error of
-	// [Assignment.Validate], and nil if the same assignment exists. The same one of another maker becomes that of a's.
+	// Assign adds an assignment; the device need not have readings. It returns ErrAssigned if another assignment of the
+	// device overlaps it, ErrTooManyAssignments, the error of [Assignment.Validate], and nil if the same assignment
+	// exists. If another maker made it, its maker becomes that of a.
 	Assign(ctx context.Context, a Assignment) error
 
 	// EndAssignment sets the end of the assignment with the device, subject and beginning of

@@ -35,11 +35,11 @@ type Key struct {
 	clients bool // signs a log of clients
 }
 
-// ClientsSuffix is what the path of a log of clients, and of its head file, has in addition.
+// ClientsSuffix ends the paths of a log of clients and of its head file.
 const ClientsSuffix = ".clients"
 
-// ForClients returns the key for the log of what clients cause, beside the log of what operators do. Neither log passes for the
-// other: what is signed differs. A nil key stays nil.
+// ForClients returns the key for the log of clients, which lies beside the log of operators. The signed texts differ,
+// so neither log passes for the other. A nil key stays nil.
 func (k *Key) ForClients() *Key {
 	if k == nil {
 		return nil

@@ -83,8 +83,8 @@ func (g *Gate) ReturnReads(a *Access, n int, now time.Time) {
 	}
 }
 
-// TakeAssignments takes n changes of assignments, which messages of a client are about to make, out of its budget, and returns how many
-// there were. Return those that are not recorded with [ReturnAssignments].
+// TakeAssignments takes up to n changes of assignments out of a client's budget, and returns how many it took. Return
+// those that are not recorded with [ReturnAssignments].
 func TakeAssignments(g *Gate, a *Access, n int, now time.Time) (taken int) {
 	bucket := g.budgets(a, now).Assignments
 	for ; taken < n; taken++ {

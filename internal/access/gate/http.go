@@ -21,8 +21,8 @@ func CredentialsOf(r *http.Request) Credentials {
 	return v
 }
 
-// OwnPage reports whether a request was not made by a page of a browser, or by one of the origin
-// that the request names. Fetch metadata decides if the browser has sent it, and otherwise Origin.
+// OwnPage reports whether a request was made by a page of the origin that the request names, or by no page. Fetch
+// metadata decides if the browser has sent it, and otherwise Origin.
 func OwnPage(r *http.Request) bool {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" {
 		return site == "same-origin" || site == "none"
@@ -41,7 +41,7 @@ func OwnOrigin(r *http.Request, origin string) bool {
 	return ok && host != "" && originOf(scheme, host) == originOf(schemeOf(r), r.Host)
 }
 
-// originOf returns an origin in its one normal form, which has no default port.
+// originOf returns the normal form of an origin, which has no default port.
 func originOf(scheme, host string) string {
 	defaultPort := map[string]string{"http": ":80", "https": ":443"}[scheme]
 	return scheme + "://" + strings.ToLower(strings.TrimSuffix(host, defaultPort))

@@ -119,8 +119,8 @@ const (
 	MaxHourly = 1_000_000 // for either field
 )
 
-// assignmentsPerDay bounds the changes of assignments that the messages of one gateway make, each of which is a line of the audit log:
-// 3 MB.
+// assignmentsPerDay bounds the changes of assignments by the messages of one gateway. Each change is a line of the
+// audit log; together they are 3 MB.
 const assignmentsPerDay = 10_000
 
 // Budgets are the buckets of an [Hourly], and of changes of assignments.

@@ -175,7 +175,7 @@ func Change(record func(audit.Record) error, log *slog.Logger, r audit.Record, a
 	return err
 }
 
-// AssignmentRecord returns r with an assignment.
+// AssignmentRecord returns r with the device, the subject and the times of an assignment.
 func AssignmentRecord(r audit.Record, a *storage.Assignment) audit.Record {
 	r.Device, r.Subject, r.From = a.Device, string(a.Subject), time.UnixMilli(a.FromUnixMs)
 	if a.ToUnixMs != storage.OpenEnd {
@@ -267,7 +267,7 @@ func (h *Handler) eraseSubject(w http.ResponseWriter, r *http.Request, subject s
 	answer := eraseAnswer{Subject: string(subject)}
 	begun := time.Now()
 	recorded := func(e storage.Erasure) error { return h.opt.Record(ErasedRecord(e, record)) }
-	// Of assignments that come back later, too: see storage.Remover.
+	// This also erases assignments that a repair brings back later: see storage.Remover.
 	if _, err := h.opt.EraseAssignment(storage.Assignment{Subject: subject}, recorded); err != nil && !errors.Is(err, storage.ErrNotAssigned) {
 		h.refuse(w, r, "erasure of a subject", err)
 		return

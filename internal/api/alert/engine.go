@@ -540,7 +540,8 @@ func (e *Engine) Newest(limit int, wanted func(*vitals.Name) bool) (newest []Ale
 	return newest, total, unread, c
 }
 
-// First sets alerts as [query.Options] has it. There are none until the engine is ready.
+// First implements Alerts of [query.Options]: it sets alerts[i] to the first active alert of devices[i]. Until the
+// engine is ready, it sets none.
 func First(e *Engine, devices []storage.Device, alerts []query.ActiveAlert) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -562,9 +563,9 @@ func newestFirst(a, b Alert) int {
 	return cmp.Or(cmp.Compare(b.SinceUnixMs, a.SinceUnixMs), a.Device.Compare(&b.Device), cmp.Compare(a.Rule.Name, b.Rule.Name))
 }
 
-// present returns the parts of some alerts that lie in the spans of now in which their devices are assigned to
-// somebody, or to nobody: what was measured on one subject is not another's. An active alert about values has none
-// if no value of its sign was measured in the span. It modifies some.
+// present returns the parts of alerts that lie in the present assignments of their devices, or in the present spans
+// without one, so that no subject is shown an alert about another. An active alert about values is left out if no
+// value of its sign was measured in the span. present modifies some.
 func present(ctx context.Context, e *Engine, service *query.Service, some []Alert) ([]Alert, error) {
 	devices := make([]vitals.Name, len(some))
 	for i := range some {

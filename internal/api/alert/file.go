@@ -174,7 +174,7 @@ var (
 
 func isText(s string) bool { return utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl) }
 
-// ofValues adds what a rule about the values of a sign has.
+// ofValues sets the fields of a rule about the values of a sign.
 func (t *table) ofValues(r *Rule, field string, limits *vitals.FlagLimits) (err error) {
 	var known bool
 	if r.Sign, known = limits.Signs.Named(field); !known {

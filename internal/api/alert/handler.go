@@ -61,9 +61,9 @@ type listed struct {
 	Ended     string            `json:"ended,omitempty"`
 }
 
-// ServeHTTP serves GET and HEAD of [Path]: the active alerts, as far as they lie in the present assignments of their
-// devices, the newest first. Parameters: device, which may be
-// repeated, limit (1 to MaxLimit, default DefaultLimit). A token for some devices sees only theirs.
+// ServeHTTP serves GET and HEAD of [Path]: the parts of active alerts that lie in the present assignments of their
+// devices, the newest first. Parameters: device, which may be repeated, limit (1 to MaxLimit, default DefaultLimit).
+// A token for some devices sees only theirs.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	access, devices, limit, leave, ok := h.opt.AdmitList(w, r, DefaultLimit, MaxLimit)
 	if !ok {

@@ -2,8 +2,8 @@
 //
 // # Promise
 //
-// What all codes of a concept may mean decides, at every input that has codes: each stands for a set of signs, and the
-// concept for one that all sets have. Codes without a common sign contradict each other.
+// At every input that has codes, a code stands for a set of signs, and a concept for a sign that is in the sets of
+// all its codes. Codes without a common sign contradict each other.
 //
 // # Not here
 //
@@ -29,8 +29,8 @@ const generic = 1
 
 // mdcSigns has the sources by their codes of IEEE 11073-10101, as the Rosetta Terminology Mapping (RTMMS,
 // https://rtmms.nist.gov/) lists them. It is never modified. Monitors at a bed send the pressures of a cuff and a
-// temperature without its site. The rate of a ventilator (151586) is nobody's respiration, and the rate of the airway
-// (151570) has the ventilator's breaths.
+// temperature without its site. The rate of a ventilator (151586) is not the patient's, and the rate of the airway
+// (151570) includes the ventilator's breaths.
 var mdcSigns = map[string]source{
 	"150021": {vitals.Systolic, 0},        // MDC_PRESS_BLD_NONINV_SYS
 	"150301": {vitals.Systolic, 2},        // MDC_PRESS_CUFF_SYS
@@ -52,15 +52,17 @@ var mdcSigns = map[string]source{
 	"188736": {vitals.BodyWeight, 0},      // MDC_MASS_BODY_ACTUAL
 }
 
-// LOINC codes of a pulse rate; of a body temperature, and of one in the mouth, which counts beside the first only.
+// LOINC codes of a pulse rate, of a body temperature, and of a temperature in the mouth, which is stored only if it
+// is sent together with the code of a body temperature.
 const (
 	pulse       = "8889-8"
 	temperature = "8310-5"
 	oral        = "8331-1"
 )
 
-// A Meaning is what a code may mean; 0 is nothing that is stored. The meaning of several codes is their bitwise AND. Bit s
-// stands for sign s; the bits after those of signs say what none of the codes is. Bits from Free on belong to the input.
+// A Meaning is the set of signs that a code may mean; 0 means that it is not stored. The meaning of several codes is
+// the bitwise AND of their meanings. Bit s stands for sign s. The bits after the signs say what none of the codes is.
+// Bits from Free on belong to the input.
 type Meaning uint64
 
 const (
@@ -137,9 +139,9 @@ func (t Table) Field(field string) Meaning {
 	return a(1<<s, generic)
 }
 
-// Sign returns the sign that a concept means, and the place of its code in the order of the sign's codes. If there are
-// several built-in signs, Sign returns the most general one, such as the heart rate. Among several of the user's own
-// signs it does not choose.
+// Sign returns the sign that a concept means, and the place of its code in the order of the sign's codes. If several
+// built-in signs are possible, Sign returns the most general one, such as the heart rate. If several of the user's
+// own signs are possible, ok is false.
 func (t Table) Sign(m Meaning) (s vitals.Sign, order int, ok bool) {
 	signs := uint32(m)
 	if m&notOral == 0 && m&notTemperature != 0 {
@@ -166,9 +168,9 @@ func (t Table) Stored(s vitals.Sign) vitals.Sign {
 	return s
 }
 
-// LeaveOut removes the readings of a batch, each with one sign or one pair, of which the batch has another source that comes
-// first. order returns the place of a reading's source, by its position. LeaveOut calls leftOut with the positions of those
-// that it removes.
+// LeaveOut removes each reading of a batch for which the batch has another source of the same sign, device and time
+// that comes first. Each reading has one sign, or one pair. order returns the place of a reading's source, given the
+// reading's position. LeaveOut calls leftOut with the position of each reading that it removes.
 func LeaveOut(b *vitals.Batch, order func(index int32) int, leftOut func(index int32)) {
 	type measured struct {
 		device vitals.Name
@@ -245,8 +247,8 @@ func UnitMDC(s vitals.Sign, ucum string) string {
 }
 
 // spellings has units of UCUM by other spellings of exactly these units: those of UCUM without regard to case
-// (https://ucum.org/ucum), of ISO+ (HL7 v2, chapter 7, "Common ISO derived units"), and of the displays of monitors. No
-// sign is measured in coulomb, so that C is a temperature. It is never modified.
+// (https://ucum.org/ucum), of ISO+ (HL7 v2, chapter 7, "Common ISO derived units"), and of the displays of monitors.
+// No sign is measured in coulomb, so C is a temperature. It is never modified.
 var spellings = map[string]string{
 	"bpm": "/min", "BPM": "/min", "beats/min": "/min", "beat/min": "/min", "1/min": "/min", "min-1": "/min", "/MIN": "/min", "1/MIN": "/min",
 	"rpm": "/min", "RPM": "/min", "resp/min": "/min", "breaths/min": "/min", "breath/min": "/min",
@@ -256,7 +258,7 @@ var spellings = map[string]string{
 	"KG": "kg", "MG/DL": "mg/dL", "mg/dl": "mg/dL", "MMOL/L": "mmol/L", "mmol/l": "mmol/L",
 }
 
-// Spelled returns the unit of UCUM that is meant by a spelling of it, or the text if it is none that is known.
+// Spelled returns the unit of UCUM for a spelling of it, or the text itself if the spelling is not known.
 func Spelled(text string) string {
 	if ucum, ok := spellings[text]; ok {
 		return ucum

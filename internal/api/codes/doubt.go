@@ -1,7 +1,7 @@
 package codes
 
-// A Doubt is what a device says against a value of its own. All but [Questionable] disown the value: it was not measured.
-// Of several, the greatest counts.
+// A Doubt is a mark with which a device qualifies its own value. All doubts but [Questionable] disown the value: it
+// was not measured. Of several doubts, the greatest counts.
 type Doubt uint8
 
 // The doubts. The zero Doubt means that there is none.
@@ -17,10 +17,10 @@ const (
 	NumDoubts
 )
 
-// doubts has the spellings of the doubts, which are those of MeasurementStatus of IEEE 11073-10201. It is never modified.
-// The flags of OBX-8 are of IHE's technical framework for devices, Volume 2, B.8 (https://profiles.ihe.net/DEV/); the
-// codes of FHIR of measurement-status (https://hl7.org/fhir/uv/pocd/CodeSystem/measurement-status), with those of its
-// drafts; the bits of the measurement status of Bluetooth's Pulse Oximeter Service 1.0.
+// doubts has the spellings of the doubts, which are the states of MeasurementStatus of IEEE 11073-10201. It is never
+// modified. IHE's technical framework for devices, Volume 2, B.8 (https://profiles.ihe.net/DEV/) defines the flags of
+// OBX-8; https://hl7.org/fhir/uv/pocd/CodeSystem/measurement-status the codes of FHIR; and Bluetooth's Pulse Oximeter
+// Service 1.0 the bits.
 var doubts = [NumDoubts]struct {
 	label, text, flag, code string
 	bit                     uint8

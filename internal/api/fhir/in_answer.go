@@ -47,8 +47,8 @@ func (p *place) outcome() (issue, note string) {
 }
 
 // appendResource appends the Observation at a place as it is read, or nothing if it cannot be read now. A client
-// that may not read gets only what it has sent: not the patient, unless it has named him, nor when, or with which offset, the
-// reading arrived that may have been stored before.
+// without the read right gets only what it has sent: not the patient, unless the Observation names one, and neither
+// the offset of a reading that was stored before nor when it arrived.
 func (s *intake) appendResource(dst []byte, p *place) []byte {
 	r := storage.Record{TimeUnixMs: p.unixMs, Values: p.values, UTCOffset: p.offset, ReceivedUnixMs: s.nowUnixMs}
 	subject := p.patient
@@ -152,8 +152,8 @@ func (s *intake) bundleReply(typ string) ingest.Answer {
 	return ingest.Answer{Head: s.h.heads[contentType], Body: append(dst, "]}\n"...)}
 }
 
-// maxRepresented is the largest number of entries of a Bundle whose answer has the resources: it may be ten times as long as
-// the Bundle, and some resources are read from the store.
+// maxRepresented is the largest number of entries of a Bundle whose answer includes the resources. Such an answer may
+// be ten times as long as the Bundle, and some resources are read from the store.
 const maxRepresented = 100
 
 // appendResponse appends the response to an entry.

@@ -376,15 +376,15 @@ func (p *parser) meta(r *sentResource) {
 	})
 }
 
-// Systems of codes with which a device qualifies a measurement: that of the Personal Health Device guide, and of the later
+// Systems of codes with which a device qualifies a measurement: of the Personal Health Device guide, and of later
 // drafts of the guide for devices at the point of care.
 const (
 	measurementStatus = "http://hl7.org/fhir/uv/pocd/CodeSystem/measurement-status"
 	statusOfDevices   = "http://terminology.hl7.org/CodeSystem/measurement-status"
 )
 
-// interpretation reads interpretations. High, low and the like are ignored, because they follow from the value. So are
-// those of the device that say nothing against it.
+// interpretation reads interpretations. High, low and the like are ignored, because they follow from the value. Those
+// of a device are ignored if they say nothing against the value.
 func (p *parser) interpretation(doubt *codes.Doubt, fault **fieldFault) {
 	p.Array(func() {
 		p.concept(func(system, code []byte) {

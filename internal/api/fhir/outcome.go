@@ -41,7 +41,7 @@ func newOutcomes(problems *problem.Set) map[*reply.Problem]*outcome {
 // information is an issue of an OperationOutcome that is no error, up to the diagnostics.
 const information = `{"severity":"information","code":"informational"`
 
-// warning is like information, of an Observation that was left out.
+// warning is like information, for an Observation that was left out.
 const warning = `{"severity":"warning","code":"business-rule"`
 
 // appendIssue appends an issue, of which text is the beginning. diagnostics explains it to a person;

@@ -26,9 +26,9 @@ const (
 	rejected = "AR"
 )
 
-// Answer appends the answers to a message to dst, each in a frame: an ACK, none, or two, as MSH-15 and MSH-16 ask for. It
-// returns the code of the original mode, or "" if there is no answer because the same message may be stored later: most
-// clients do not send it again after an answer, whatever its code. It must be called after Decode, once.
+// Answer appends the answers to a message to dst, each in a frame: an ACK, none, or two, as MSH-15 and MSH-16 ask
+// for. It returns the code of the original mode, or "" if there is no answer because the same message may be stored
+// later: most clients do not send it again after an answer, whatever its code. It must be called after Decode, once.
 func (m *Message) Answer(dst []byte, o *ingest.Outcome, now time.Time) (answers []byte, code string) {
 	m.errors, m.reason = nil, ""
 	if r, whole := o.Refusal(); whole {
@@ -221,8 +221,8 @@ var conditions = map[condition]string{
 	internalError: "Application internal error",
 }
 
-// addError adds an error to the answers: an ERR, or before version 2.5 a repetition of ERR-1 of the only one. field may be
-// empty.
+// addError adds an error to the answers: an ERR, or before version 2.5 a repetition of ERR-1 of the only one. field
+// may be empty.
 func (m *Message) addError(at location, code condition, field, reason string) {
 	m.reason = cmp.Or(m.reason, join(field, reason))
 	component, old := string(m.component), m.version < version25

@@ -137,7 +137,7 @@ func (c *conn) receive(text []byte, tooLarge bool) bool {
 	return true // after an error, what has arrived is stored, without further answers
 }
 
-// sender returns how the client of a message is named in metrics: its gateway, or else what its address is.
+// sender returns the name of a message's client in metrics: its gateway, or else the kind of its address.
 func (c *conn) sender(m *message) string {
 	addr := c.client.Peer.PeerAddr()
 	gateway := m.gateway(&ingest.Intake{Origin: &vitals.Origin{Gateway: c.gateway}})

@@ -3,12 +3,12 @@
 //
 // # Promise
 //
-// An OBX with a value is a reading, or half of a blood pressure. MSA-1 is AA only if the readings of all OBX, but for
-// those that are left out, are on stable storage. It is AE if some were rejected, each with an ERR segment that says where and why, and AR if the
-// message was rejected as a whole. There is no answer if something of the message may be stored later. In the enhanced
-// mode, MSH-15 decides whether there is a CA, CE or CR, and MSH-16 whether there is an AA, AE or AR. No text of an answer
-// has a measured value or an identifier of a patient, and an answer has only what the client's version of HL7 has. After an
-// answer could not be sent, what has arrived of the client is stored.
+// An OBX with a value is a reading, or half of a blood pressure. MSA-1 is AA only if the readings of all OBX that are
+// not left out are on stable storage. It is AE if some were rejected, each with an ERR segment that says where and
+// why, and AR if the message was rejected as a whole. There is no answer if something of the message may be stored
+// later. In the enhanced mode, MSH-15 decides whether there is a CA, CE or CR, and MSH-16 whether there is an AA, AE
+// or AR. No text of an answer has a measured value or an identifier of a patient, and an answer has only what the
+// client's version of HL7 has. If an answer cannot be sent, what has already arrived from the client is still stored.
 //
 // Nothing is rounded, converted or guessed: not a value, a unit, a time, a zone, nor a device.
 //
@@ -20,10 +20,10 @@
 //   - OBX-2 is NM, and OBX-5 one number with at most the decimals of its sign.
 //   - OBX-3 is a code of IEEE 11073-10101 (MDC) or LOINC (LN) that a sign has, or both: see package codes. If a message
 //     has several sources of a sign for one device and time, the first valid one in the order of their codes is stored.
-//   - OBX-6 is the unit of the sign, in UCUM, as a code of MDC, or in another spelling of it. An annotation in braces, such as {beat}, is no
-//     part of a unit.
-//   - An OBX of which OBX-8 has a flag with which a device disowns its value, such as INV, is left out: see
-//     [codes.Doubt]. So is the other half of a blood pressure.
+//   - OBX-6 is the unit of the sign, in UCUM, as a code of MDC, or in another spelling of it. An annotation in
+//     braces, such as {beat}, is no part of a unit.
+//   - An OBX is left out if OBX-8 has a flag with which the device disowns the value, such as INV: see [codes.Doubt].
+//     The other half of a blood pressure is left out with it.
 //   - OBX-11 is R or F. Devices send R, "results entered, not verified": nobody verifies a monitor's values before
 //     they are sent, so PCD-01 has them so. F is sent by systems that have verified them. Preliminary and partial values
 //     (P, S) are not stored, because the final one would contradict them. Neither are corrections and deletions (C, D,
@@ -38,10 +38,11 @@
 //
 // # Characters
 //
-// MSH-18 is empty, ASCII, UNICODE UTF-8, or 8859/1 to 8859/15. Other character sets are rejected. Bytes that are not UTF-8,
-// unless MSH-18 is one of 8859, may be of a set whose characters have separators: they reject what they may have changed,
-// that is their OBX, the readings of their OBR, and what inherits from their OBX or PRT. The separators are those of MSH-1
-// and MSH-2. A segment ends with CR, and an LF after it is skipped; another LF is data. A message without a CR has LF.
+// MSH-18 is empty, ASCII, UNICODE UTF-8, or 8859/1 to 8859/15. Other character sets are rejected. Unless MSH-18 is
+// one of 8859, bytes that are not UTF-8 may belong to a set whose characters contain separators. They reject what
+// they may have changed: their OBX, the readings of their OBR, and what inherits from their OBX or PRT. The
+// separators are those of MSH-1 and MSH-2. A segment ends with CR. An LF after it is skipped; any other LF is data.
+// In a message without a CR, segments end with LF.
 //
 // # Memory
 //

@@ -162,16 +162,16 @@ func (m *Message) readHeader() (at int, err *rule) {
 
 func isAlphanumeric(c byte) bool { return c-'0' <= 9 || (c|0x20)-'a' <= 'z'-'a' }
 
-// isLatin reports whether MSH-18 is one of the sets of ISO 8859. A byte of theirs is a character, so that no separator is
-// a part of one.
+// isLatin reports whether MSH-18 is one of the sets of ISO 8859. Their characters are single bytes, so no separator
+// is part of a character.
 func isLatin(set []byte) bool {
 	part, found := strings.CutPrefix(string(set), "8859/")
 	n, err := strconv.ParseUint(part, 10, 8)
 	return found && err == nil && part[0] != '0' && n >= 1 && n <= 15
 }
 
-// reads reports whether the characters of text are known. Otherwise it may be of a set such as GBK, in which separators
-// are parts of characters, so that a field may be another one.
+// reads reports whether the characters of text are known. If they are not, text may be in a set such as GBK, whose
+// characters contain separators, and its fields may be wrong.
 func (m *Message) reads(text []byte) bool { return m.legible || utf8.Valid(text) }
 
 // Versions of HL7 v2 whose answers differ, as three digits: 2.3.1 is 231.
@@ -195,8 +195,8 @@ func versionOf(text []byte) int {
 	return n
 }
 
-// cutSegment cuts the first segment off a text. The line feed of CR LF is part of the end; any other one is data, because
-// notes have some. Only in a message without a CR do they end segments.
+// cutSegment cuts the first segment off a text. The line feed of CR LF is part of the end. Any other line feed is
+// data, as in notes, unless the message has no CR: then line feeds end segments.
 func (m *Message) cutSegment(text []byte) (segment, rest []byte) {
 	i := bytes.IndexByte(text, m.ending)
 	if i < 0 {
@@ -240,10 +240,11 @@ func (m *Message) part(field []byte, n int) []byte {
 	return m.unescape(field)
 }
 
-// maxPart bounds the bytes that are read of a component: nothing that is looked for is as long.
+// maxPart bounds the bytes that are read of a component. No text that is looked for is as long.
 const maxPart = 1 << 10
 
-// unescape replaces the escape sequences of separators and of bytes in hex. Others remain. A text beyond maxPart is cut.
+// unescape replaces the escape sequences of separators and of bytes in hex. Others remain. A text beyond maxPart is
+// cut.
 func (m *Message) unescape(text []byte) []byte {
 	text = text[:min(len(text), maxPart)]
 	if bytes.IndexByte(text, m.escape) < 0 {
@@ -263,7 +264,7 @@ func (m *Message) unescape(text []byte) []byte {
 	}
 }
 
-// appendPlain appends what an escape sequence stands for.
+// appendPlain appends the bytes that an escape sequence stands for.
 func (m *Message) appendPlain(dst, sequence []byte) []byte {
 	if i := bytes.Index([]byte("FSRET"), sequence); i >= 0 && len(sequence) == 1 {
 		return append(dst, [...]byte{m.field, m.component, m.repetition, m.escape, m.sub}[i])
@@ -276,8 +277,8 @@ func (m *Message) appendPlain(dst, sequence []byte) []byte {
 	return append(append(append(dst, m.escape), sequence...), m.escape)
 }
 
-// Subject returns the patient in PID-3, or "" if there is none; named reports whether there is a PID. It returns an error whose text is
-// for the client if it is not known which patient that is, or if the message has several.
+// Subject returns the patient in PID-3, or "" if there is none; named reports whether there is a PID. It returns an
+// error whose text is for the client if it is not known which patient that is, or if the message has several.
 func (m *Message) Subject() (patient storage.Subject, named bool, err error) {
 	if m.err != nil {
 		return "", false, nil

@@ -18,10 +18,10 @@ type counters struct {
 	unknown map[string]uint64 // by sender, at most maxSenders and others; guarded by mu
 }
 
-// maxSenders bounds the senders that are counted apart from others.
+// maxSenders bounds the senders with a counter of their own.
 const maxSenders, others = 64, "others"
 
-// unknown counts a message in which nothing was known. It calls OnUnknown for the first one of a sender.
+// unknown counts a message without a known code. It calls OnUnknown for the first one of a sender.
 func (s *Server) unknown(sender string) {
 	s.counters.mu.Lock()
 	if _, counted := s.counters.unknown[sender]; !counted && len(s.counters.unknown) > maxSenders {

@@ -62,8 +62,8 @@ type decoder struct {
 	participant   origin               // of PRT after it
 	open          bool
 
-	// Why readings of the order are rejected, and those of the order that inherit a device or a time, and the pending OBX.
-	// The segment is empty if they are not.
+	// Segments with bytes whose characters are not known. They reject all readings of the order, the readings of the
+	// order that inherit a device or a time, and the pending OBX. The segment is empty if there is none.
 	brokenOrder, brokenOrigin, brokenOBX location
 	rejections                           int          // of OBX
 	halves                               map[half]int // positions of blood pressures that lack a sign
@@ -240,8 +240,8 @@ func (d *decoder) close() {
 	d.add(p)
 }
 
-// add adds a place. What is rejected beyond those that the answer names is only counted: a place takes up more memory than
-// the shortest OBX.
+// add adds a place. Rejected OBX beyond those that the answer names are only counted, because a place takes up more
+// memory than the shortest OBX.
 func (d *decoder) add(p place) {
 	if p.err != nil {
 		if d.rejections++; d.rejections > maxErrors {

@@ -11,13 +11,12 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
-// Patients configure how messages assign devices to the patients whom they name.
+// Patients configures how messages assign devices to the patients that they name.
 type Patients struct {
 	Assign bool          // assign devices; otherwise patients are only compared with the assignments
 	Back   time.Duration // how long before a message arrived an assignment that it makes may begin
 
-	// Record records changes that messages of a client are about to make, or that have failed, as [ingest.Intake.Record] says. nil means
-	// that nothing is recorded.
+	// Record records changes by messages of a client: see Record of [ingest.Intake]. If nil, nothing is recorded.
 	Record func(ctx context.Context, client *gate.Access, peer netip.Addr, changes []storage.Assignment, failed bool) (recorded int)
 }
 
@@ -51,8 +50,9 @@ func (m *message) Decode(text []byte, in *ingest.Intake) error {
 	return m.Message.Decode(text, in)
 }
 
-// claimOf returns what a message says about who wears its devices, or nil if it has no PID. The error is for the client: it is not known
-// who the patient is, or there are several. PID-3 without an identifier, or with "", which deletes one, says that nobody does.
+// claimOf returns what a message says about who wears its devices, or nil if it has no PID. If PID-3 has no
+// identifier, or "", which deletes one, nobody wears them. The error is for the client: the patient is not known, or
+// there are several.
 func claimOf(m *Message, in *ingest.Intake) (*storage.Claim, error) {
 	patient, named, unknown := m.Subject()
 	if !named || unknown == errPatients {

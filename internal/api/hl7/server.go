@@ -32,8 +32,8 @@ type ServerOptions struct {
 	ReadTimeout     time.Duration // for a message; default 60 s
 	WriteTimeout    time.Duration // for a client to read an acknowledgement; default 60 s
 
-	// OnUnknown, if not nil, is called once for a sender of messages of which everything is ignored. It is a gateway, or
-	// says what the sender's address is.
+	// OnUnknown, if not nil, is called once for each sender of a message that is ignored as a whole. sender is a
+	// gateway, or the kind of the sender's address.
 	OnUnknown func(sender string)
 
 	Now func() time.Time // default time.Now

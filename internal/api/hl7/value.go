@@ -32,8 +32,8 @@ var (
 	errSeparators = &rule{wrongType, "not four different separators"}
 )
 
-// sign returns the sign of OBX-3 and the place of its source in their order, or the field and the rule that it breaks. at is zero if
-// OBX-3 is not the code of a measurement.
+// sign returns the sign of OBX-3 and the place of its source in their order, or the field and the rule that OBX-3
+// breaks. at is zero if OBX-3 is not the code of a measurement.
 func (d *decoder) sign(field []byte) (sign vitals.Sign, order, at int, err error) {
 	table := codes.Table{Signs: d.opt.Signs, PulseAsHeartRate: d.opt.PulseAsHeartRate}
 	meaning, known, described := codes.Anything, false, false
@@ -66,7 +66,7 @@ func (d *decoder) sign(field []byte) (sign vitals.Sign, order, at int, err error
 	return 0, 0, 3, errCode
 }
 
-// doubt returns what the device says in OBX-8 against a value.
+// doubt returns the doubt of OBX-8.
 func (d *decoder) doubt(flags []byte) (doubt codes.Doubt) {
 	for flag := range bytes.SplitSeq(flags, []byte{d.repetition}) {
 		doubt = max(doubt, codes.FlagDoubt(d.part(flag, 1)))
@@ -171,7 +171,7 @@ func (d *decoder) hasUnit(field []byte, unit string) bool {
 	return found
 }
 
-// wantedUnit says which unit would do.
+// wantedUnit returns a text that names the expected unit.
 func wantedUnit(sign vitals.Sign, unit string) string {
 	if code := codes.UnitMDC(sign, unit); code != "" {
 		return unit + " or MDC " + code + " would do"

@@ -10,10 +10,11 @@ import (
 
 // # Claims
 //
-// Most messages name the patient to whom the device is assigned, and change no assignment. So the first commit stores the readings that
-// change none. What is left is recorded, with one call for the message, and then committed: no assignment that exists is without a record.
+// Most messages name the patient to whom the device is already assigned. So the first commit stores the readings that
+// change no assignment. The changes that the others need are recorded, with one call for the message, and only then
+// are these readings committed: no assignment exists without a record.
 
-// commitClaims records the changes of assignments to which the rejected readings would lead, and commits these readings again.
+// commitClaims records the changes of assignments that the rejected readings need, and commits these readings again.
 func (j *Job) commitClaims(ctx context.Context) {
 	c, in := j.core, &j.batch.intake
 	var changes []storage.Assignment // the earliest of each device

@@ -53,12 +53,14 @@ type Intake struct {
 	// [codes.LeaveOut]). They are counted, and neither stored nor rejected: a position may have nothing else.
 	LeftOut []LeftOut
 
-	// Claim says who wears the devices of all readings. nil means nothing is known. It excludes Units and Whole.
+	// Claim says who wears the devices of all readings. If nil, nothing is known. It cannot be combined with Units or
+	// Whole.
 	Claim *storage.Claim
 
-	// Record records changes of assignments that Claim is about to make, from FromUnixMs on or later, or with failed those that it has not
-	// made. Without a subject, the assignment of that time ends. It returns how many it has recorded durably, of the first ones: readings
-	// of the others are rejected for later. It is called without a place for decoding, and may wait. nil means that nothing is recorded.
+	// Record records changes of assignments before Claim makes them, or, if failed is set, recorded changes that were
+	// not made. An assignment begins at FromUnixMs or later; without a Subject, the assignment of that time ends. Record
+	// returns how many of the first changes are recorded durably. Readings that need the others are rejected for later.
+	// It is called without a decoding slot, and may wait. If nil, nothing is recorded.
 	Record func(ctx context.Context, changes []storage.Assignment, failed bool) (recorded int)
 
 	access            *gate.Access // nil means access to all devices
@@ -66,7 +68,8 @@ type Intake struct {
 	storeQuestionable bool
 }
 
-// Await calls wait, which waits for a store, during Decode. Meanwhile another message may be decoded in the place of this one.
+// Await calls wait, which waits for a store, during Decode. If there is memory for another message, Await releases
+// the decoding slot until wait returns.
 func (in *Intake) Await(wait func() error) error {
 	if in.slot != nil && in.slot.leave() {
 		defer in.slot.enter()
@@ -74,14 +77,14 @@ func (in *Intake) Await(wait func() error) error {
 	return wait()
 }
 
-// A slot is a place for decoding that a large message has.
+// A slot is the decoding slot of a large message.
 type slot struct {
 	core   *Core
 	holder *share.Holder
 	bytes  int // of memory that decoding takes and that is not reserved
 }
 
-// slotFor waits for a place for decoding a message; nil means that a message of this length needs none.
+// slotFor waits for a decoding slot. It returns nil for a message that is too short to need one.
 func (c *Core) slotFor(messageBytes int) *slot {
 	if messageBytes <= largeBodyBytes {
 		return nil
@@ -90,7 +93,7 @@ func (c *Core) slotFor(messageBytes int) *slot {
 	return &slot{core: c, bytes: 5 * messageBytes}
 }
 
-// leave leaves the place, if there is memory for what is decoded meanwhile: places limit that, too.
+// leave releases the slot, unless there is no memory for another message: slots bound that memory, too.
 func (s *slot) leave() bool {
 	if !s.core.memory.ReserveFor(s.holder, s.bytes, s.bytes) {
 		return false
@@ -133,7 +136,7 @@ const (
 // String returns the name of a source in lists and metrics.
 func (s Source) String() string { return [...]string{"hl7", "fhir", "mapping"}[s] }
 
-// LeavesOut reports whether a value with a doubt is left out. A questionable one is stored if the server is told to.
+// LeavesOut reports whether a value with a doubt is left out. Config.StoreQuestionable stores questionable ones.
 func (in *Intake) LeavesOut(d codes.Doubt) bool {
 	return d > codes.Questionable || d == codes.Questionable && !in.storeQuestionable
 }

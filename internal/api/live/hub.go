@@ -296,7 +296,7 @@ func (h *Hub) round(buf []update) []update {
 	return updates
 }
 
-// A question is a state whose device's subject is read from the store, and its newest reading unless that is known.
+// A question is a state whose subject is read from the store, as is its newest reading unless that is known.
 type question struct {
 	st   *state
 	asks uint64 // of the state
@@ -310,7 +310,7 @@ type news struct {
 	found  bool
 }
 
-// answer reads what is asked from the store, and sends those readings that were updated.
+// answer reads the subjects and readings from the store, and sends the readings that were updated.
 func (h *Hub) answer(asked []question) {
 	of := make([]news, len(asked))
 	for i, q := range asked {

@@ -55,8 +55,8 @@ var (
 	errClock     = errors.New("the clock of the device is not set")
 )
 
-// unconnected has the bits of a pulse oximeter's device and sensor status with which there is no value: the sensor has no
-// contact with the skin, or is disconnected.
+// unconnected has the bits of a pulse oximeter's device and sensor status with which there is no value: the sensor
+// has no contact with the skin, or is disconnected.
 const unconnected = 1<<11 | 1<<15
 
 // A measurement is what a characteristic says. Its decoder takes its bytes from rest.
@@ -84,7 +84,7 @@ func (m *measurement) refuse(err error) {
 	}
 }
 
-// disown notes what the device says against the values.
+// disown notes a doubt about the values.
 func (m *measurement) disown(d codes.Doubt) { m.doubt = max(m.doubt, d) }
 
 // take returns the next bytes: n, which are 0 if there are fewer.

@@ -13,7 +13,7 @@ type Assigner interface {
 	VisitAssignments(ctx context.Context, devices []vitals.Name, visit func(*storage.Assignment)) error
 }
 
-// assignments returns those of a device.
+// assignments returns the assignments of a device.
 func (s *Service) assignments(ctx context.Context, device vitals.Name) ([]storage.Assignment, error) {
 	if s.Subjects == nil {
 		return nil, nil
@@ -21,7 +21,7 @@ func (s *Service) assignments(ctx context.Context, device vitals.Name) ([]storag
 	return s.Subjects.DeviceAssignments(ctx, device)
 }
 
-// SpansAt returns, for each of some devices and a time, what [storage.SpanAt] does.
+// SpansAt returns, for each of the devices, the span around the time unixMs(i): see [storage.SpanAt].
 func (s *Service) SpansAt(ctx context.Context, devices []vitals.Name, unixMs func(i int) int64) ([]storage.Assignment, error) {
 	spans, of := make([]storage.Assignment, len(devices)), make(map[vitals.Name][]int, len(devices))
 	for i, d := range devices {
@@ -37,7 +37,8 @@ func (s *Service) SpansAt(ctx context.Context, devices []vitals.Name, unixMs fun
 	})
 }
 
-// assignedTo returns those assignments of devices that a list of them shows: each covers the time of a latest value, or now.
+// assignedTo returns the assignments that a list of devices needs: those that cover the time of a latest value, or
+// now.
 func (s *Service) assignedTo(ctx context.Context, devices []storage.Device, nowUnixMs int64) (map[vitals.Name][]storage.Assignment, error) {
 	if s.Subjects == nil || len(devices) == 0 {
 		return nil, nil
@@ -59,8 +60,7 @@ func (s *Service) assignedTo(ctx context.Context, devices []storage.Device, nowU
 	})
 }
 
-// appendAssignments appends members with since when the subject of now, or nobody, wears a device, and with its
-// assignments, if there are any.
+// appendAssignments appends the members assigned_since, the beginning of the present span, and assignments.
 func appendAssignments(dst []byte, all []storage.Assignment, nowUnixMs int64) []byte {
 	if span := storage.SpanAt(all, nowUnixMs); span.FromUnixMs > 0 {
 		dst = append(vitals.AppendTime(append(dst, `,"assigned_since":"`...), span.FromUnixMs), '"')
@@ -86,7 +86,7 @@ type wearing struct {
 	now storage.Assignment   // the zero value covers no time
 }
 
-// seek goes to the span around a time, and reports whether the subject is another one.
+// seek moves to the span around a time, and reports whether the subject has changed.
 func (w *wearing) seek(unixMs int64) (changed bool) {
 	if w.now.Covers(unixMs) {
 		return false

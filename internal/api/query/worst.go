@@ -23,7 +23,7 @@ type ActiveAlert struct {
 	SinceUnixMs int64
 }
 
-// A class says why a device is where it is when the worst come first.
+// A class is the main reason for a device's place in the order, worst first.
 type class uint8
 
 const (
@@ -46,7 +46,7 @@ const (
 	flagBits  = 7
 )
 
-// A reason is the rank of a device, and what has caused it.
+// A reason is the rank of a device and its cause.
 type reason struct {
 	rank  int64
 	class class
@@ -54,9 +54,9 @@ type reason struct {
 	alert string      // with alertClass and silenceClass
 }
 
-// reasonOf returns why a device is where it is. Among devices with flagged values that are fresh, those in a critical
-// range come first. Then they are ordered by how far the farthest value is beyond its usual range, as a share of the
-// way to the accepted bound, and by the number of flags. The share has no clinical weight.
+// reasonOf returns the reason for a device's place. Among devices with flagged values that are fresh, those in a
+// critical range come first. Then they are ordered by how far the farthest value is beyond its usual range, as a
+// share of the way to the accepted bound, and by the number of flags. The share has no clinical weight.
 func (h *Handler) reasonOf(d *storage.Device, a *ActiveAlert, staleUnixMs int64) (r reason) {
 	defer func() { r.rank |= int64(r.class) << classBits }()
 	byRule := int64(a.Rule)<<timeBits | newestFirst(a.SinceUnixMs)
@@ -99,8 +99,8 @@ func (h *Handler) reasonOf(d *storage.Device, a *ActiveAlert, staleUnixMs int64)
 // newestFirst returns the part of a rank that puts later times first.
 func newestFirst(unixMs int64) int64 { return 1<<timeBits - 1 - max(unixMs, 0) }
 
-// weight returns how far a latest value is beyond its usual range, or the difference of its pair, which has flags too.
-// It has shareBits bits, and one above them that says whether the value is critical.
+// weight returns how far a latest value is beyond its usual range, or the difference of its pair, which has flags
+// too. The weight has shareBits bits, and one above them that is set if the value is critical.
 func (h *Handler) weight(d *storage.Device, s vitals.Sign) (w uint64) {
 	v, accepted := d.Latest[s].Value, &h.opt.Limits.Accepted
 	w = shareBeyond(v, h.opt.Flags.Usual[s], accepted[s])
@@ -116,7 +116,7 @@ func (h *Handler) weight(d *storage.Device, s vitals.Sign) (w uint64) {
 }
 
 // shareBeyond returns how far v is beyond a usual range, as a share of the way to the accepted bound: at most
-// 1<<shareBits - 1, so exact that different shares of values with three decimals differ.
+// 1<<shareBits - 1, which is precise enough to tell apart the shares of any values with three decimals.
 func shareBeyond(v vitals.Value, usual, accepted vitals.Range) uint64 {
 	beyond, way := int64(usual.Min)-int64(v), int64(usual.Min)-int64(accepted.Min)
 	if v > usual.Max {
@@ -157,7 +157,7 @@ func (r reason) field(signs *vitals.Signs) string {
 	return signs.Field(r.sign)
 }
 
-// alertsOf returns the first active alert of each of some devices if an order needs it. It uses alerts.
+// alertsOf returns the first active alert of each device if the order needs it. It reuses alerts.
 func (h *Handler) alertsOf(some []storage.Device, alerts []ActiveAlert, order deviceSort) []ActiveAlert {
 	if order != byWorst {
 		return alerts
@@ -178,8 +178,8 @@ const (
 	maxPlaces = 1 << 16     // of an order: at most 10 MiB, and as much while the next one is computed
 )
 
-// An order has the devices, the worst first, for all clients that ask within orderFor. It has names and no values:
-// what is erased is not shown. If there are more than maxPlaces devices, it has only the first ones.
+// An order has the devices, the worst first, for all requests within orderFor. It has names and no values, so what is
+// erased is not shown. If there are more than maxPlaces devices, it has only the first ones.
 type order struct {
 	began, ended time.Time
 	places       []place
@@ -187,13 +187,13 @@ type order struct {
 	err          error       // why there is no order; those who have waited share it
 }
 
-// everything selects the worst of all devices, which each client then sees as far as its token covers them.
+// everything selects the worst of all devices; of these, each client sees those that its token covers.
 func everything() *deviceSelection {
 	return &deviceSelection{access: &gate.Access{Principal: token.Unlimited(token.Read)}, sort: byWorst, after: deviceKey{rank: math.MinInt64}, limit: maxPlaces - 1}
 }
 
-// currentOrder returns the order, computed at most orderFor ago or while the caller has waited for it. Clients that ask
-// at the same time wait for the one that computes it.
+// currentOrder returns the order, computed at most orderFor ago or while the caller waited. Concurrent callers wait
+// for the one that computes it.
 func (h *Handler) currentOrder(ctx context.Context) (*order, error) {
 	asked := h.opt.Now()
 	select {

@@ -1,5 +1,5 @@
-// Package rejections lists the newest readings that were rejected without an answer, and the newest values that were left
-// out because their devices disown them.
+// Package rejections lists the newest readings that were rejected without an answer, and the newest values that were
+// left out because their devices disown them.
 //
 // # Promise
 //
@@ -48,8 +48,8 @@ type List struct {
 // New returns an empty list that holds n rejections.
 func New(n int) *List { return &List{ring: make([]Rejection, n)} }
 
-// Add adds a rejection, in place of the oldest one if the list is full. What is left out is counted in an equal line, if
-// one of the last lines is of the same minute: a loose sensor leaves something out with each message.
+// Add adds a rejection, in place of the oldest one if the list is full. A value that was left out is counted in an
+// equal recent line of the same minute, if there is one: with a loose sensor, every message leaves something out.
 func (l *List) Add(r Rejection) {
 	const lines, minuteMs = 64, 60_000
 	l.mu.Lock()

@@ -3,9 +3,9 @@
 //
 // # Promise
 //
-// The whole body is checked, skipped values included: it must be JSON as defined by RFC 8259, in
-// UTF-8, and no object may have two members of the same name. Only texts with escapes are copied. A member that is null
-// is one that is not there, and a byte order mark before the body is ignored.
+// The whole body is checked, skipped values included: it must be JSON as defined by RFC 8259, in UTF-8, and no object
+// may have two members of the same name. Only texts with escapes are copied. A member that is null counts as missing,
+// and a byte order mark before the body is ignored.
 //
 // # Not here
 //

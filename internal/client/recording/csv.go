@@ -35,7 +35,7 @@ func (opt *Options) signs() *vitals.Signs {
 	return opt.Signs
 }
 
-// null is the cell of a sign that was not measured, as programs write it that know null.
+// null is how some programs write the cell of a sign that was not measured.
 const null = "null"
 
 // noSignal reports whether v is a zero that means "no signal": it is never accepted as a value.

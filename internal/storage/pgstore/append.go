@@ -78,8 +78,8 @@ func (s *writer) append(group []*storage.Entry) error {
 	return joined(tries, errs, parts)
 }
 
-// admit returns the entries of group without those whose device was denied, or whose partition is closed, and without the
-// units of such entries.
+// admit returns the entries of group without those whose device was denied, or whose partition is closed, and without
+// the units of such entries.
 func (s *writer) admit(group []*storage.Entry, denied map[vitals.Name]storage.Outcome, closed map[int64]bool) []*storage.Entry {
 	kept := make([]*storage.Entry, 0, len(group))
 	for n := 0; len(group) > 0; group = group[n:] {

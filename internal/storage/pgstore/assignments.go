@@ -18,9 +18,9 @@ import (
 // subjects keeps the assignments of devices.
 type subjects struct{ *reader }
 
-// deviceLock returns the key of the advisory lock under which the assignments of a device are
-// changed. Each node looks at all of them before it adds one, so that no two overlap. Devices share few keys: a group may change
-// the assignments of thousands of them, and PostgreSQL has memory for some thousands of locks.
+// deviceLock returns the key of the advisory lock under which the assignments of a device are changed. Each node
+// looks at all of them before it adds one, so that no two overlap. Devices share few keys: a group may change the
+// assignments of thousands of them, and PostgreSQL has memory for some thousands of locks.
 func (s *subjects) deviceLock(device *vitals.Name) int64 {
 	h := fnv.New64a()
 	h.Write([]byte(device.String()))
@@ -126,7 +126,8 @@ func (s *subjects) changeAssignments(ctx context.Context, a *storage.Assignment,
 	return cmp.Or(err, refused)
 }
 
-// rememberAssignment sets what an entry of the memory has of an assignment that is made or ended. all are those of the device.
+// rememberAssignment sets what an entry of the memory has of an assignment that is made or ended. all are those of
+// the device.
 func rememberAssignment(e *history.Entry, a *storage.Assignment, all []storage.Assignment) {
 	e.Assignments = []storage.Assignment{*a}
 	for _, b := range all {

@@ -93,8 +93,8 @@ func (s changelog) record(c change) error {
 	return err
 }
 
-// recordAbsent records that an assignment, or all of a subject, was to be erased or ended and was not there: another server may bring it back
-// when it repairs the database. It does nothing if servers do not remember.
+// recordAbsent records that an assignment, or all of a subject, was to be erased or ended and was not there: another
+// server may bring it back when it repairs the database. It does nothing if servers do not remember.
 func (s changelog) recordAbsent(kind int16, a *storage.Assignment) error {
 	if s.memory == nil {
 		return nil

@@ -11,10 +11,10 @@ import (
 
 // # Claims
 //
-// Readings with claims are settled in the lane of units: the assignments of their devices are read before, the claims are settled as if
-// nobody else changed any, and what they change is written in the transaction of the readings, which is rolled back if another one has
-// changed them since. A transaction locks, in this order, rows of readings, the advisory locks of devices by their keys, and rows of
-// assignments. Erasures and repairs do so, too.
+// Readings with claims are settled in the lane of units: the assignments of their devices are read before, the claims
+// are settled as if nobody else changed any, and what they change is written in the transaction of the readings,
+// which is rolled back if another one has changed them since. A transaction locks, in this order, rows of readings,
+// the advisory locks of devices by their keys, and rows of assignments. Erasures and repairs do so, too.
 
 // readClaims reads the assignments of the devices about which a lane has claims.
 func readClaims(w *work, q querier) error {
@@ -52,7 +52,8 @@ func assigned(w *work, q querier, names []string) (map[vitals.Name][]storage.Ass
 	return all, err
 }
 
-// writeClaims writes what the accepted items' claims have changed. It returns errStale if another transaction has changed the same.
+// writeClaims writes what the accepted items' claims have changed. It returns errStale if another transaction has
+// changed the same.
 func writeClaims(w *work, q querier) error {
 	var put, named []storage.Assignment
 	var names []string
@@ -133,8 +134,8 @@ func run(q querier, sql string, args ...any) error {
 	return rows.Err()
 }
 
-// rememberClaims adds the assignments that the last transaction of w has made or ended to the memory; times at which a subject was
-// named are not remembered. retried means that an earlier attempt may have changed them.
+// rememberClaims adds the assignments that the last transaction of w has made or ended to the memory; times at which
+// a subject was named are not remembered. retried means that an earlier attempt may have changed them.
 func (s *writer) rememberClaims(w *work, retried bool) {
 	for _, x := range w.wearers {
 		remember := func(a storage.Assignment) {

@@ -30,8 +30,8 @@ func (r *record) isOf(gateway *vitals.Name) bool {
 	return r.Gateway == nil && gateway.IsZero() || r.Gateway != nil && *r.Gateway == *gateway
 }
 
-// find reads the records of the chains that need them. A statement reads one partition, which its plan names: one of all partitions would wait
-// for any that somebody has locked.
+// find reads the records of the chains that need them. A statement reads one partition, which its plan names: one of
+// all partitions would wait for any that somebody has locked.
 func (w *work) find(conn *pgconn.PgConn, needs func(chain) bool) error {
 	var partitions []int64
 	for i := range w.chains {

@@ -94,8 +94,8 @@ func (s *database) prepare(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// lockTimeout bounds the time for which a transaction that writes waits for a lock. It is tried again, when what holds the lock is looked for:
-// see partitions.create.
+// lockTimeout bounds the time for which a transaction that writes waits for a lock. It is tried again, when what
+// holds the lock is looked for: see partitions.create.
 const lockTimeout = "1s"
 
 // connectedToWrite prepares and checks a new connection for writing. It returns an error if as many

@@ -56,8 +56,9 @@
 //     the segment that may have it into rows again, with a lock that the sealer waits for. TestConformanceSealed checks it.
 //   - All partitions. The last transaction of a removal has a connection that is newer than all partitions. Connections for reading are checked
 //     every second: see database.sees. TestPartitionAttached checks it.
-//   - Closed partitions. A partition that is locked or detached holds up no readings of others: a transaction waits for a second, then looks
-//     which one it is, and is sent without the readings of that one. Look-ups name the partition that they read. TestClosedPartition checks it.
+//   - Closed partitions. A partition that is locked or detached holds up no readings of others: a transaction waits
+//     for a second, then looks which one it is, and is sent without the readings of that one. Look-ups name the
+//     partition that they read. TestClosedPartition checks it.
 //   - Primary only. Every connection is to a server that accepts writes; replicas may show
 //     commits in another order.
 //

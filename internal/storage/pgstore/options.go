@@ -38,9 +38,9 @@ const (
 
 // Options configures a store.
 type Options struct {
-	// DSN is the address of the database, as a URL or as keywords and values, as libpq takes
-	// it, perhaps with several hosts. The password may come from PGPASSFILE. Each connection reads the files that it names, or
-	// that the environment does, again.
+	// DSN is the address of the database, as a URL or as keywords and values, as libpq takes it, perhaps with several
+	// hosts. The password may come from PGPASSFILE. Each connection reads the files that it names, or that the
+	// environment does, again.
 	DSN string
 
 	// Single permits a server without synchronous standbys. Otherwise Open, each later connection

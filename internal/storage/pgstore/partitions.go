@@ -22,7 +22,8 @@ type partitions struct {
 	shut map[int64]time.Time // guarded by mu; until when readings of partitions that cannot be written are rejected
 }
 
-// A closedError means that a partition cannot be written: somebody has locked its table, or detached it. Nothing was written.
+// A closedError means that a partition cannot be written: somebody has locked its table, or detached it. Nothing was
+// written.
 type closedError struct {
 	partition int64
 	err       error
@@ -31,8 +32,8 @@ type closedError struct {
 func (e *closedError) Error() string { return e.err.Error() }
 func (e *closedError) Unwrap() error { return e.err }
 
-// closedFor is how long readings of a partition that cannot be written are rejected before the next one is tried; maxClosed is the number of
-// partitions for which that is remembered.
+// closedFor is how long readings of a partition that cannot be written are rejected before the next one is tried;
+// maxClosed is the number of partitions for which that is remembered.
 const (
 	closedFor = time.Minute
 	maxClosed = 1000
@@ -122,8 +123,8 @@ func (s *partitions) hold(tx pgx.Tx, w *work) error {
 	return s.ensure(tx.Conn(), w, &sync.Map{}) // tx may be rolled back, so nobody else may rely on them
 }
 
-// create creates a partition unless there is one, and returns a closedError if it cannot be written. It does not wait for statements that
-// read or write other partitions, and not for others that create partitions if there is one.
+// create creates a partition unless there is one, and returns a closedError if it cannot be written. It does not wait
+// for statements that read or write other partitions, and not for others that create partitions if there is one.
 func (s *partitions) create(conn *pgx.Conn, partition int64) error {
 	end := fmt.Sprint(endOf(partition))
 	if endOf(partition) == math.MaxInt64 {

@@ -130,8 +130,9 @@ func (r *repair) sendBatch(b *batch) error {
 	return nil
 }
 
-// store settles the readings of w, through the statement that has stored them, and registers their devices. What is there stays. From now on
-// nobody removes anything until tx ends; it returns errPrimaryChanged if another server has since the repair looked.
+// store settles the readings of w, through the statement that has stored them, and registers their devices. What is
+// there stays. From now on nobody removes anything until tx ends; it returns errPrimaryChanged if another server has
+// since the repair looked.
 func (r *repair) store(tx pgx.Tx, w *work) error {
 	if err := r.writer.partitions.hold(tx, w); err != nil {
 		return err

@@ -68,8 +68,8 @@ func (t *try) run(do func(*pgx.Conn) error) error {
 	}
 }
 
-// runOpen is run for a transaction that writes to partitions. It returns the error of one that cannot be written, unless an earlier attempt,
-// which may have written to it, has an unknown outcome.
+// runOpen is run for a transaction that writes to partitions. It returns the error of one that cannot be written,
+// unless an earlier attempt, which may have written to it, has an unknown outcome.
 func (t *try) runOpen(do func(*pgx.Conn) error) (closed *closedError, err error) {
 	err = t.run(func(conn *pgx.Conn) error {
 		err := do(conn)

@@ -197,8 +197,8 @@ func (w *work) fillUnits() (statements int) {
 	return statements
 }
 
-// writeUnits runs the transaction. It reports whether it was rolled back because a record has changed, or because a partition cannot be
-// written.
+// writeUnits runs the transaction. It reports whether it was rolled back because a record has changed, or because a
+// partition cannot be written.
 func (w *work) writeUnits(t *try, statements int) (stale bool, closed *closedError, err error) {
 	if w.mark, err = w.s.marks.take(t); err != nil {
 		return false, nil, err

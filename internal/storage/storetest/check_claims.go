@@ -93,9 +93,9 @@ func (c *calendar) assignments() (all []storage.Assignment) {
 	return all
 }
 
-// checkClaims settles random messages that name a patient, another one, nobody or somebody unknown, in any order of their times, several in
-// a group, between assignments by hand, and compares everything with the model. Readings contradict others, and devices have reserved
-// names: a rejected reading changes no assignment.
+// checkClaims settles random messages that name a patient, another one, nobody or somebody unknown, in any order of
+// their times, several in a group, between assignments by hand, and compares everything with the model. Readings
+// contradict others, and devices have reserved names: a rejected reading changes no assignment.
 func checkClaims(t testing.TB, h Harness) {
 	for seed := range uint64(40) {
 		checkRandomClaims(t, h, rand.New(rand.NewPCG(seed, 54)), fmt.Sprintf("s%d-", seed))
@@ -233,8 +233,8 @@ func checkManyClaims(t testing.TB, h Harness) {
 	mustClose(t, s)
 }
 
-// checkClaimRace claims devices for several subjects at the same time, through two nodes if the store has them, and assigns them by hand
-// meanwhile: of those that contradict each other, one is made.
+// checkClaimRace claims devices for several subjects at the same time, through two nodes if the store has them, and
+// assigns them by hand meanwhile: of those that contradict each other, one is made.
 func checkClaimRace(t testing.TB, h Harness) {
 	s := mustOpen(t, h.Open)
 	defer mustClose(t, s)

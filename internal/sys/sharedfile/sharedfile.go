@@ -103,10 +103,10 @@ func openRegular(path string, flag int) (*os.File, error) {
 // ErrPublic means that every user of the machine may write to a directory.
 var ErrPublic = errors.New("every user may write to the directory")
 
-// PrivateDir returns the directory in which the files of a server belong if it is told to use path: path, or
-// path/pulsegate if every user may write to path and path is the root of a mount, whose mode may not be the owner's to
-// choose. The caller creates what is missing with mode 0700. For any other directory to which every user may write, it
-// returns an error that wraps [ErrPublic].
+// PrivateDir returns the directory in which a server that is configured with path keeps its files. That is path
+// itself, or path/pulsegate if every user may write to path and path is the root of a mount, whose mode the owner may
+// be unable to change. The caller creates what is missing with mode 0700. For any other directory to which every user
+// may write, it returns an error that wraps [ErrPublic].
 func PrivateDir(path string) (string, error) {
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm()&0o002 == 0 {

@@ -345,8 +345,8 @@ func (l *Loop) broken(c *Conn) {
 	l.enlist(c)
 }
 
-// outlast drops the output of a connection that cannot be written to, and closes it once all that has arrived is read: a
-// client that has left without reading its answers has sent all the same. With TLS, or if it ends, it is closed at once.
+// outlast drops the output of a connection after a failed write, and closes the connection once everything that has
+// arrived is read. With TLS, or if the connection is ending, it is closed at once.
 func (l *Loop) outlast(c *Conn) {
 	if c.fd < 0 || c.unheard > 0 || c.session != nil || c.lingering || c.goal == end || l.draining {
 		l.broken(c)
@@ -358,8 +358,8 @@ func (l *Loop) outlast(c *Conn) {
 	l.enlist(c)
 }
 
-// maxUnheard bounds the reads of a connection that outlasts its output: with scratchBytes, they are what Linux keeps of a
-// connection by default.
+// maxUnheard bounds the reads of a connection that outlasts its output: with scratchBytes, they are what Linux keeps
+// of a connection by default.
 const maxUnheard = 128
 
 // shut closes the descriptor. Answers still owed are counted but not sent.

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Outlasting is a Conn whose input outlasts its output: after a write has failed, what has arrived can still be read. It is
-// not known how much that is, so reads end after maxArrived bytes, or once they have waited for maxWaited altogether.
-// Further writes fail at once. Reads and writes are those of one goroutine.
+// Outlasting is a Conn whose input outlasts its output: after a write has failed, data that has arrived can still be
+// read. How much has arrived is not known, so reads end after maxArrived bytes, or after waiting for maxWaited in
+// total. Further writes fail at once. One goroutine reads and writes.
 type Outlasting struct {
 	net.Conn
 
@@ -40,8 +40,7 @@ func (o *Outlasting) Write(b []byte) (n int, err error) {
 	return n, err
 }
 
-// Read implements io.Reader. After a failed write it sets deadlines of its own, unless that of the caller has passed, and
-// its errors are not those of deadlines.
+// Read implements io.Reader. After a failed write, it replaces the deadline, and no error is a timeout.
 func (o *Outlasting) Read(b []byte) (n int, err error) {
 	if !o.broken {
 		return o.Conn.Read(b)

@@ -181,7 +181,7 @@ func Open(fsys vfs.FS, path string, readOnly, existing bool) (_ *Dir, err error)
 	return d, nil
 }
 
-// ownDir returns the directory that holds the store, or will, if path is to be used; see [sharedfile.PrivateDir].
+// ownDir returns the directory of the store that is configured with path: see [sharedfile.PrivateDir].
 func ownDir(path string, readOnly bool) (string, error) {
 	own, err := sharedfile.PrivateDir(path)
 	_, notStore := os.Stat(filepath.Join(path, FormatFile))
