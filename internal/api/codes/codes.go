@@ -250,7 +250,8 @@ func UnitMDC(s vitals.Sign, ucum string) string {
 // (https://ucum.org/ucum), of ISO+ (HL7 v2, chapter 7, "Common ISO derived units"), and of the displays of monitors.
 // No sign is measured in coulomb, so C is a temperature. It is never modified.
 var spellings = map[string]string{
-	"bpm": "/min", "BPM": "/min", "beats/min": "/min", "beat/min": "/min", "1/min": "/min", "min-1": "/min", "/MIN": "/min", "1/MIN": "/min",
+	"bpm": "/min", "BPM": "/min", "beats/min": "/min", "beat/min": "/min", "1/min": "/min", "min-1": "/min",
+	"/MIN": "/min", "1/MIN": "/min",
 	"rpm": "/min", "RPM": "/min", "resp/min": "/min", "breaths/min": "/min", "breath/min": "/min",
 	"mmHg": "mm[Hg]", "mmhg": "mm[Hg]", "MMHG": "mm[Hg]", "mm Hg": "mm[Hg]", "MM[HG]": "mm[Hg]", "mm(hg)": "mm[Hg]",
 	"pct": "%", "percent": "%",

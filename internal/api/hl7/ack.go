@@ -250,7 +250,8 @@ func (m *Message) addError(at location, code condition, field, reason string) {
 		m.errors = append(append(m.errors, start+place+component+strings.Join(kind, string(m.sub))...), '\r')
 		return
 	}
-	segment := strings.Join([]string{"ERR", "", place, strings.Join(kind, component), "E", "", "", "", ""}, string(m.field))
+	segment := strings.Join([]string{"ERR", "", place, strings.Join(kind, component), "E", "", "", "", ""},
+		string(m.field))
 	m.errors = append(m.appendEscaped(append(m.errors, segment...), join(field, reason)), '\r')
 }
 

@@ -34,7 +34,8 @@ type conn struct {
 // serve serves a connection until it ends.
 func (s *Server) serve(nc net.Conn) {
 	c := &conn{server: s, Conn: nc, io: &listen.Outlasting{Conn: nc}}
-	c.frames = frames{in: bufio.NewReader(c.io), max: s.opt.MaxMessageBytes, grow: c.reserve, begun: func() { c.await(http.StateActive, s.opt.ReadTimeout) }}
+	c.frames = frames{in: bufio.NewReader(c.io), max: s.opt.MaxMessageBytes, grow: c.reserve,
+		begun: func() { c.await(http.StateActive, s.opt.ReadTimeout) }}
 	defer s.opt.Idle.ConnState(nc, http.StateClosed)
 	c.client = gate.Credentials{TLS: listen.TLSState(nc), Peer: gate.PeerOf(&http.Request{RemoteAddr: nc.RemoteAddr().String()})}
 	if guest, ok := listen.Below(nc).(interface{ Guest() bool }); ok && guest.Guest() {

@@ -99,7 +99,8 @@ type fields [19][]byte
 
 // Parse returns the message. It retains text, which must not be modified while the Message is in use.
 func Parse(text []byte, opt *Options) *Message {
-	m := &Message{opt: opt, text: text, field: '|', component: '^', repetition: '~', escape: '\\', sub: '&', ending: '\r', version: latest}
+	m := &Message{opt: opt, text: text, field: '|', component: '^', repetition: '~', escape: '\\', sub: '&',
+		ending: '\r', version: latest}
 	if bytes.IndexByte(text, '\r') < 0 {
 		m.ending = '\n'
 	}
@@ -143,7 +144,8 @@ func (m *Message) readHeader() (at int, err *rule) {
 	case len(m.msh[2]) > len(`^~\&#`):
 		return 2, errSeparators
 	case set != "" && set != "ASCII" && set != "UNICODE UTF-8" && !isLatin(m.msh[18]):
-		return 18, &rule{valueNotFound, "neither ASCII, UNICODE UTF-8 nor 8859/1 to 8859/15; other character sets are not read"}
+		return 18, &rule{valueNotFound,
+			"neither ASCII, UNICODE UTF-8 nor 8859/1 to 8859/15; other character sets are not read"}
 	case !m.reads(m.msh[10]):
 		return 10, errBytes
 	case string(m.part(m.msh[9], 1)) != "ORU":

@@ -68,7 +68,8 @@ func (s *Server) Collect(ch chan<- prometheus.Metric) {
 	s.counters.mu.Lock()
 	defer s.counters.mu.Unlock()
 	for sender, n := range s.counters.unknown {
-		to.Counter("pulsegate_mllp_unknown_total", "Messages without a code of a sign, of which everything was ignored, by sender.", float64(n), "sender", sender)
+		to.Counter("pulsegate_mllp_unknown_total",
+			"Messages without a code of a sign, of which everything was ignored, by sender.", float64(n), "sender", sender)
 	}
 	to.Counter("pulsegate_mllp_held_total", "Times that a connection was not read for a while, because a message could not be stored then.", float64(s.counters.held.Load()))
 }

@@ -17,7 +17,8 @@ type Patients struct {
 	Back   time.Duration // how long before a message arrived an assignment that it makes may begin
 
 	// Record records changes by messages of a client: see Record of [ingest.Intake]. If nil, nothing is recorded.
-	Record func(ctx context.Context, client *gate.Access, peer netip.Addr, changes []storage.Assignment, failed bool) (recorded int)
+	Record func(ctx context.Context, client *gate.Access, peer netip.Addr, changes []storage.Assignment,
+		failed bool) (recorded int)
 }
 
 // A message is a Message of a connection.
@@ -59,5 +60,6 @@ func claimOf(m *Message, in *ingest.Intake) (*storage.Claim, error) {
 		return nil, unknown
 	}
 	of := &m.opt.Patients
-	return &storage.Claim{Subject: patient, Unknown: unknown != nil, Assign: of.Assign, SinceUnixMs: in.NowUnixMs - of.Back.Milliseconds()}, unknown
+	return &storage.Claim{Subject: patient, Unknown: unknown != nil, Assign: of.Assign,
+		SinceUnixMs: in.NowUnixMs - of.Back.Milliseconds()}, unknown
 }

@@ -273,13 +273,16 @@ func (p *answers) entryRefusal(e *storage.Entry) refusal {
 	case storage.Unreadable:
 		return refusal{kind: refusedUnreadable, field: "time", reason: "the stored reading of this time cannot be read; send this one again after the store is repaired"}
 	case storage.Unavailable:
-		return refusal{kind: refusedUnavailable, field: "time", reason: "readings of this time cannot be stored now; send this one again later"}
+		return refusal{kind: refusedUnavailable, field: "time",
+			reason: "readings of this time cannot be stored now; send this one again later"}
 	case storage.OtherSubject:
-		return refusal{kind: refusedInvalid, field: "subject", reason: "not the patient to whom the device was assigned at that time"}
+		return refusal{kind: refusedInvalid, field: "subject",
+			reason: "not the patient to whom the device was assigned at that time"}
 	case storage.TooManyAssignments:
 		return refusal{kind: refusedInvalid, field: "subject", reason: "the device has as many assignments as it may have"}
 	case storage.Unrecorded:
-		return refusal{kind: refusedUnrecorded, field: "subject", reason: "the change of an assignment cannot be recorded now; send it again later"}
+		return refusal{kind: refusedUnrecorded, field: "subject",
+			reason: "the change of an assignment cannot be recorded now; send it again later"}
 	}
 	// Promise: every answer is made from an outcome that the store has set.
 	panic("ingest: the store left an entry without an outcome")

@@ -28,7 +28,8 @@ func (j *Job) commitClaims(ctx context.Context) {
 		if !known {
 			n, at[e.Reading.Device] = len(changes), len(changes)
 			changes = append(changes, storage.Assignment{
-				Device: e.Reading.Device, Subject: in.Claim.Subject, FromUnixMs: e.Reading.TimeUnixMs, ToUnixMs: storage.OpenEnd, By: storage.ByHL7,
+				Device: e.Reading.Device, Subject: in.Claim.Subject, FromUnixMs: e.Reading.TimeUnixMs, ToUnixMs: storage.OpenEnd,
+				By: storage.ByHL7,
 			})
 		}
 		changes[n].FromUnixMs = min(changes[n].FromUnixMs, e.Reading.TimeUnixMs)

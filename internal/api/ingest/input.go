@@ -186,7 +186,8 @@ func (j *Job) decodeMessage(message []byte, nowUnixMs int64) error {
 	if j.slot != nil {
 		j.slot.holder = j.holder
 	}
-	j.batch.intake = Intake{slot: j.slot, NowUnixMs: nowUnixMs, Rules: c.rules, MaxReadings: c.cfg.MaxReadings, MaxUnit: c.cfg.MaxGroup, Batch: &j.batch.Batch, storeQuestionable: c.cfg.StoreQuestionable}
+	j.batch.intake = Intake{slot: j.slot, NowUnixMs: nowUnixMs, Rules: c.rules, MaxReadings: c.cfg.MaxReadings,
+		MaxUnit: c.cfg.MaxGroup, Batch: &j.batch.Batch, storeQuestionable: c.cfg.StoreQuestionable}
 	if j.origin != (vitals.Origin{}) {
 		j.batch.intake.Origin = &j.origin
 	}

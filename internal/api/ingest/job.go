@@ -178,7 +178,8 @@ func (j *Job) decode(body []byte) bool {
 	accepted := len(j.batch.Readings)
 	j.entries = slices.Grow(j.entries[:0], accepted)[:accepted]
 	for i := range j.entries {
-		j.entries[i] = storage.Entry{Reading: &j.batch.Readings[i], ReceivedUnixMs: nowUnixMs, Guard: guard, Claim: j.batch.intake.Claim}
+		j.entries[i] = storage.Entry{Reading: &j.batch.Readings[i], ReceivedUnixMs: nowUnixMs, Guard: guard,
+			Claim: j.batch.intake.Claim}
 	}
 	if j.batch.hasUnits() {
 		j.batch.markUnits(j.entries)

@@ -22,7 +22,8 @@ type Lister interface {
 // sign with its time, the offset from UTC of that, the subject of that time and its flags, and the subject now.
 //
 //	{"device":"ppg-1","time":"…","latest":{"spo2_pct":{"value":97.5,"time":"…","subject":"P-1"}},"assigned_now":"P-2"}
-func appendDevice(dst []byte, d *storage.Device, limits *vitals.FlagLimits, assigned []storage.Assignment, nowUnixMs int64) []byte {
+func appendDevice(dst []byte, d *storage.Device, limits *vitals.FlagLimits, assigned []storage.Assignment,
+	nowUnixMs int64) []byte {
 	dst = append(dst, `{"device":"`...)
 	dst = d.Name.AppendTo(dst)
 	dst = append(dst, `","time":"`...)

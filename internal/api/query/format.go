@@ -70,7 +70,8 @@ type encoder struct {
 }
 
 // newEncoder returns an encoder of a device's records, given its assignments.
-func newEncoder(format Format, device vitals.Name, assigned []storage.Assignment, signs *vitals.Signs, flags *vitals.FlagLimits) *encoder {
+func newEncoder(format Format, device vitals.Name, assigned []storage.Assignment, signs *vitals.Signs,
+	flags *vitals.FlagLimits) *encoder {
 	e := &encoder{
 		format:     format,
 		signs:      signs,
@@ -194,7 +195,8 @@ func (e *encoder) AppendRecord(dst []byte, r *storage.Record, first bool) []byte
 
 // AppendReading appends a reading of a device, and of the subject of its time, as in a JSON page of readings. The
 // names of its flags are left out if flags is nil.
-func AppendReading(dst []byte, device vitals.Name, subject storage.Subject, r *storage.Record, signs *vitals.Signs, flags *vitals.FlagLimits) []byte {
+func AppendReading(dst []byte, device vitals.Name, subject storage.Subject, r *storage.Record, signs *vitals.Signs,
+	flags *vitals.FlagLimits) []byte {
 	always := []storage.Assignment{{Subject: subject, ToUnixMs: storage.OpenEnd}}
 	e := newEncoder(NDJSON, device, always, signs, flags)
 	e.plain = true

@@ -70,7 +70,8 @@ type parquetSink struct {
 	wearer []byte // the subject of worn
 }
 
-func newParquetSink(w io.Writer, device vitals.Name, assigned []storage.Assignment, signs *vitals.Signs, limits *vitals.FlagLimits) *parquetSink {
+func newParquetSink(w io.Writer, device vitals.Name, assigned []storage.Assignment, signs *vitals.Signs,
+	limits *vitals.FlagLimits) *parquetSink {
 	p := &parquetSink{
 		device: parquet.ByteArrayValue(device.AppendTo(nil)),
 		signs:  signs,

@@ -36,7 +36,8 @@ const (
 )
 
 // classNames has the names in answers. It is never modified.
-var classNames = [...]string{alertClass: "alert", flagClass: "flag", oldFlagClass: "old_flag", silenceClass: "silence_alert", staleClass: "stale"}
+var classNames = [...]string{alertClass: "alert", flagClass: "flag", oldFlagClass: "old_flag",
+	silenceClass: "silence_alert", staleClass: "stale"}
 
 // Bits of a rank: the class, and below it what orders the devices of the class.
 const (
@@ -189,7 +190,8 @@ type order struct {
 
 // everything selects the worst of all devices; of these, each client sees those that its token covers.
 func everything() *deviceSelection {
-	return &deviceSelection{access: &gate.Access{Principal: token.Unlimited(token.Read)}, sort: byWorst, after: deviceKey{rank: math.MinInt64}, limit: maxPlaces - 1}
+	return &deviceSelection{access: &gate.Access{Principal: token.Unlimited(token.Read)}, sort: byWorst,
+		after: deviceKey{rank: math.MinInt64}, limit: maxPlaces - 1}
 }
 
 // currentOrder returns the order, computed at most orderFor ago or while the caller waited. Concurrent callers wait
