@@ -519,6 +519,32 @@ func TestAssignedAnew(t *testing.T) {
 	figures("1 value, 70 /min.")
 	p.js(`document.querySelector("figure[data-chart='Heart rate'] details").open = true`)
 	p.until(`document.querySelector("figure[data-chart='Heart rate'] tbody tr:last-child td:last-child")?.innerText === "P-200"`)
+
+	// The lines have the subjects on both sides, also where they are close to each other and to the edge.
+	p.js(`window.written = []; const write = CanvasRenderingContext2D.prototype.fillText; CanvasRenderingContext2D.prototype.fillText = function (text, ...at) { written.push(text); write.call(this, text, ...at); }`)
+	for _, span := range []string{"1h", "6h"} {
+		p.js(`written = []`)
+		p.goTo("#device?device=ward-2&range=" + span)
+		p.until(`["nobody → P-102", "P-102 → nobody", "nobody → P-200"].every((text) => written.filter((w) => w === text).length >= 2)`)
+	}
+
+	// Nothing is drawn under the name of P-200 that was measured on nobody, before the page can read who wears the device.
+	p.goTo("#device?device=ward-2&range=1h")
+	p.run(chromedp.Reload())
+	p.drawn()
+	p.until(`document.querySelector("figure[data-chart='Heart rate'] .summary").innerText.includes("Heart rate: 1 value, 70 /min")`)
+	following(p, s)
+	p.js(`window.seen = []; const real = fetch; fetch = (path, ...rest) => {
+		if (!path.startsWith("v1/devices")) return real(path, ...rest);
+		seen.push(document.querySelector("figure[data-chart='Heart rate'] .summary").innerText);
+		return new Promise(() => {});
+	}`)
+	change("end", "", second, stamp(0))
+	s.post(reading("ward-2", 0, `"heart_rate_bpm":75,"spo2_pct":98`))
+	p.until(`seen.length > 2`)
+	if got := eval[string](p, `seen.find((text) => text.includes("70 to 75")) ?? ""`); got != "" {
+		t.Errorf("what was measured on nobody is drawn as\n%s", got)
+	}
 }
 
 // Whoever signs out while a view is loading sees neither its errors nor that the session has

@@ -307,32 +307,27 @@ export class Chart {
     ctx.restore();
   }
 
-  // #wearers draws a line where another subject begins to wear the device, with the subjects on both sides where
-  // there is room; all are in the summary.
+  // #wearers draws a line where another subject begins to wear the device, with the subjects on both sides, one text
+  // below another where they are close; what has no room is in the summary.
   #wearers(u) {
     if (!this.#changes) return;
-    const { ctx } = u, { left, top, width, height } = u.bbox, px = devicePixelRatio;
-    const at = (s) => Math.round(Math.min(left + width, Math.max(left, u.valToPos(s, "x", true))));
+    const { ctx } = u, { left, top, width, height } = u.bbox, px = devicePixelRatio, ends = []; // of the texts in each row
     ctx.save();
     ctx.font = `bold ${11 * px}px system-ui, sans-serif`;
     ctx.textBaseline = "top";
     ctx.textAlign = "left";
-    const write = (text, x) => {
-      ctx.fillStyle = colour("--panel");
-      ctx.fillRect(x - 2 * px, top + 19 * px, ctx.measureText(text).width + 4 * px, 14 * px);
+    this.shown.worn.slice(1).forEach((w, i) => {
+      const at = Math.round(u.valToPos(w.from, "x", true)), text = `${this.shown.worn[i].subject} → ${w.subject}`, long = ctx.measureText(text).width;
       ctx.fillStyle = colour("--ink");
-      ctx.fillText(text, x, top + 20 * px);
-    };
-    const gap = 5 * px, room = (w, text) => at(w.to) - at(w.from) - ctx.measureText(text).width - 2 * gap;
-    this.shown.worn.forEach((w, i, all) => {
-      if (i > 0) {
-        ctx.fillStyle = colour("--ink");
-        ctx.fillRect(at(w.from) - px, top, 2 * px, height);
-      }
-      const next = all[i + 1], left = i > 0 && room(w, w.subject) >= 0;
-      if (left) write(w.subject, at(w.from) + gap);
-      const text = next && room(next, next.subject) < 0 ? `${w.subject} → ${next.subject}` : w.subject;
-      if (next && room(w, left ? w.subject + text : text) >= 4 * gap * left) write(text, at(w.to) - gap - ctx.measureText(text).width);
+      ctx.fillRect(at - px, top, 2 * px, height);
+      const x = Math.max(left, Math.min(at - long / 2, left + width - long)), free = ends.findIndex((end) => end < x), row = free < 0 ? ends.length : free;
+      const y = top + (20 + 15 * row) * px;
+      if (y + 15 * px > top + height) return;
+      ends[row] = x + long + 4 * px;
+      ctx.fillStyle = colour("--panel");
+      ctx.fillRect(x - 2 * px, y - px, long + 4 * px, 14 * px);
+      ctx.fillStyle = colour("--ink");
+      ctx.fillText(text, x, y);
     });
     ctx.restore();
   }

@@ -355,6 +355,11 @@ export function device(main, params) {
       tail = [];
       return;
     }
+    const known = (r) => worn.some((w) => w.subject === (r.subject ?? "") && Date.parse(r.time) >= w.from && Date.parse(r.time) < w.to);
+    if (!tail.every(known)) { // nothing is drawn under another subject's name
+      tail = [];
+      return load();
+    }
     const newest = data.raw.length ? Date.parse(data.raw.at(-1).time) : 0;
     for (const r of tail) {
       const t = Date.parse(r.time);
