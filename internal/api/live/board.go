@@ -168,12 +168,17 @@ func (b *board) sendLocked(st *state, n *news, subject storage.Subject, now time
 	b.lastID++
 	st.text = b.appendEvent(make([]byte, 0, 384), b.lastID, n, subject)
 	st.dirty, st.ask, st.record = false, false, storage.Record{}
-	st.sent, st.hot = now, true
-	b.cooling = append(b.cooling, st)
+	b.restLocked(st, now)
 	b.eachLocked(&st.device, func(q *queue) { q.noteLocked(st) })
 	if st.waiting == 0 {
 		st.text = nil
 	}
+}
+
+// restLocked makes a state that is dirty, or becomes so, wait.
+func (b *board) restLocked(st *state, now time.Time) {
+	st.sent, st.hot = now, true
+	b.cooling = append(b.cooling, st)
 }
 
 // alertLocked passes an alert that has begun or ended on to the subscribers of its device.

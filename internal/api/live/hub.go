@@ -326,7 +326,9 @@ func (h *Hub) answer(asked []question) {
 		switch {
 		case h.board.states[st.device] != st: // nobody is left
 		case st.asks != q.asks: // outdated: it is due again
-		case err != nil || !of[i].found:
+		case err != nil: // again in a moment
+			h.board.restLocked(st, time.Now())
+		case !of[i].found:
 			st.dirty, st.ask = false, false
 		case !q.found && r.TimeUnixMs > st.uptoUnixMs: // the update was late
 			st.known, st.newestUnixMs = true, r.TimeUnixMs

@@ -3,6 +3,7 @@ package live_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -72,7 +74,9 @@ func start(t testing.TB, opt live.Options) *fixture {
 func startReporting(t testing.TB, opt live.Options) *fixture {
 	opt.Problems = problem.New()
 	store := storetest.NewMemory()
-	opt.Subjects = store
+	if opt.Subjects == nil {
+		opt.Subjects = store
+	}
 	f := &fixture{t: t, store: store, pipes: &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}}
 	f.hub = live.New(f.store, opt)
 	f.http = &http.Server{Handler: f.hub, ReadTimeout: 10 * time.Second, WriteTimeout: 20 * time.Second, IdleTimeout: 30 * time.Second, Protocols: new(http.Protocols)}
@@ -586,5 +590,44 @@ func TestSubjects(t *testing.T) {
 		resumed := f.open("?device=a", nil, "Last-Event-ID", "1")
 		defer resumed.cancel()
 		expect(resumed, "a", "P-200")
+	})
+}
+
+// An unreadable has assignments that cannot be read some times.
+type unreadable struct {
+	query.Assigner
+	left atomic.Int32
+}
+
+func (u *unreadable) VisitAssignments(ctx context.Context, devices []vitals.Name, visit func(*storage.Assignment)) error {
+	if u.left.Add(-1) >= 0 {
+		return errors.New("no assignments today")
+	}
+	return u.Assigner.VisitAssignments(ctx, devices, visit)
+}
+
+// While it cannot be read whose a reading is, it waits, and is not lost.
+func TestSubjectsUnreadable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		assigned := storetest.NewMemory()
+		try(t, assigned.Assign(t.Context(), storage.Assignment{Device: name("a"), Subject: "P-102", ToUnixMs: storage.OpenEnd}))
+		u := &unreadable{Assigner: assigned}
+		var opt live.Options
+		opt.Subjects = u
+		var reported atomic.Int32
+		opt.OnError = func(error) { reported.Add(1) }
+		f := startReporting(t, opt)
+		defer f.stop()
+		s := f.open("", nil)
+		defer s.cancel()
+		f.heart("a", 500, 60_00)
+		time.Sleep(time.Second)
+		u.left.Store(2)
+		f.heart("a", 1000, 61_00)
+		time.Sleep(2 * time.Second)
+		got := s.readings()
+		if len(got) != 2 || !strings.Contains(got[1], `"heart_rate_bpm":61,"subject":"P-102"`) || reported.Load() != 2 {
+			t.Errorf("after %d errors, got\n%s", reported.Load(), strings.Join(got, "\n"))
+		}
 	})
 }
