@@ -19,13 +19,14 @@ import (
 )
 
 // A source is a sign, and the place of one of its codes in their order. If a device measures a sign in several ways at
-// once, the value of the first one is stored. LOINC codes, which mostly leave the method open, have the place generic.
+// once, the value of the first one is stored. LOINC codes, which mostly leave the method open, have the place Generic.
 type source struct {
 	sign  vitals.Sign
 	order int
 }
 
-const generic = 1
+// Generic is the place of a code that leaves open how the sign is measured.
+const Generic = 1
 
 // mdcSigns has the sources by their codes of IEEE 11073-10101, as the Rosetta Terminology Mapping (RTMMS,
 // https://rtmms.nist.gov/) lists them. It is never modified. Monitors at a bed send the pressures of a cuff and a
@@ -120,12 +121,12 @@ func (t Table) with(code string) (signs uint32) {
 
 // LOINC returns the meaning of a LOINC code.
 func (t Table) LOINC(code string) Meaning {
-	m := a(t.with(code), generic)
+	m := a(t.with(code), Generic)
 	switch {
 	case code == temperature:
 		m &^= notTemperature
 	case code == oral && m == 0:
-		m = a(1<<vitals.BodyTemperature, generic) &^ notOral
+		m = a(1<<vitals.BodyTemperature, Generic) &^ notOral
 	}
 	return m
 }
@@ -136,7 +137,7 @@ func (t Table) Field(field string) Meaning {
 	if d := t.Signs.Of(s); !known || !d.Own() || d.Retired {
 		return 0
 	}
-	return a(1<<s, generic)
+	return a(1<<s, Generic)
 }
 
 // Sign returns the sign that a concept means, and the place of its code in the order of the sign's codes. If several

@@ -155,6 +155,8 @@ func TestSeveralSources(t *testing.T) {
 	const conflict = "ERR||OBX^2^5|205^Duplicate key identifier^HL70357|E||||"
 	reversed := slices.Clone(rates)
 	slices.Reverse(reversed)
+	cuff, low := obx("150301", "121", "mm[Hg]", first), obx("150302", "81", "mm[Hg]", first)
+	best, bestLow := obx("150021", "120", "mm[Hg]", first), obx("150022", "80", "mm[Hg]", first)
 	for _, tt := range []struct {
 		name      string
 		asRate    bool
@@ -166,6 +168,8 @@ func TestSeveralSources(t *testing.T) {
 		{"in order", false, rates, "AA", want, ""},
 		{"reversed", false, reversed, "AA", want, ""},
 		{"pulse as heart rate", true, reversed, "AA", strings.TrimSuffix(want, ",pulse_rate_bpm:70"), ""},
+		{"pressures, the systolic ones first", false, []string{cuff, best, low, bestLow}, "AA", "systolic_mmhg:120,diastolic_mmhg:80", ""},
+		{"pressures, in another order", false, []string{best, cuff, low, bestLow}, "AA", "systolic_mmhg:120,diastolic_mmhg:80", ""},
 		{"other times", false, []string{obx("149546", "74", "/min", first), obx("149530", "70", "/min", again)}, "AA", "pulse_rate_bpm:74", "pulse_rate_bpm:70"},
 		{"no signal of the first", false, []string{obx("149530", "0", "/min", first), obx("149546", "74", "/min", first)}, "AE", "pulse_rate_bpm:74", ""},
 		{"no number of the first", false, []string{obx("149546", "74", "/min", first), obx("149530", "--", "/min", first)}, "AE", "pulse_rate_bpm:74", ""},

@@ -3,6 +3,7 @@ package hl7
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -65,8 +66,8 @@ type decoder struct {
 	// Segments with bytes whose characters are not known. They reject all readings of the order, the readings of the
 	// order that inherit a device or a time, and the pending OBX. The segment is empty if there is none.
 	brokenOrder, brokenOrigin, brokenOBX location
-	rejections                           int          // of OBX
-	halves                               map[half]int // positions of blood pressures that lack a sign
+	rejections                           int            // of OBX
+	halves                               map[half][]int // positions of blood pressures that lack a sign, at most one of each source
 }
 
 // A component is a part of a device: an OBX of structure.
@@ -243,7 +244,7 @@ func (d *decoder) close() {
 // add adds a place. Rejected OBX beyond those that the answer names are only counted, because a place takes up more
 // memory than the shortest OBX.
 func (d *decoder) add(p place) {
-	if p.err != nil {
+	if p.err != nil && !d.in.LeavesOut(p.doubt) {
 		if d.rejections++; d.rejections > maxErrors {
 			d.dropped++
 			return
@@ -337,23 +338,29 @@ func (d *decoder) paired(path []byte, sign vitals.Sign, p *place) bool {
 			continue
 		}
 		key := half{sign, d.obr, p.reading.Device, p.reading.TimeUnixMs, group}
-		if i, ok := d.halves[key]; ok {
+		ofSource := func(i int) bool { return d.places[i].order == p.order }
+		waiting := d.halves[key]
+		n := slices.IndexFunc(waiting, ofSource)
+		if n < 0 { // no value of another source, unless one is generic
+			n = slices.IndexFunc(waiting, func(i int) bool { return p.order == codes.Generic || d.places[i].order == codes.Generic })
+		}
+		if n >= 0 {
 			value, _ := p.reading.Values.Get(sign)
-			first := &d.places[i]
+			first := &d.places[waiting[n]]
 			first.reading.Values.Set(sign, value)
 			first.doubt = max(first.doubt, p.doubt)
 			first.obx[1], first.signs[1] = d.obx, sign
-			delete(d.halves, key)
+			d.halves[key] = slices.Delete(waiting, n, n+1)
 			return true
 		}
 		if d.halves == nil {
-			d.halves = map[half]int{}
+			d.halves = map[half][]int{}
 		}
 		if key.sign = pair.Low; sign == pair.Low {
 			key.sign = pair.High
 		}
-		if _, waits := d.halves[key]; !waits {
-			d.halves[key] = len(d.places)
+		if !slices.ContainsFunc(d.halves[key], ofSource) {
+			d.halves[key] = append(d.halves[key], len(d.places))
 		}
 	}
 	return false

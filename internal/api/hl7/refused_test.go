@@ -431,6 +431,18 @@ func TestManyRejected(t *testing.T) {
 	}
 }
 
+// What a device disowns, and names nothing else rightly, takes no place in the answer from what is rejected.
+func TestManyLeftOut(t *testing.T) {
+	s := serve(t, ingest.Config{MaxReadings: 2000}, hl7.Options{})
+	left := strings.Repeat(with(with(good, 8, "INV"), 14, "never")+"\n", 1234)
+	if got, want := s.send(header+left+with(good, 2, "ST")), "ERR||OBX^1235^2|"; !strings.Contains(got, "MSA|AE|") || !strings.Contains(got, want) || strings.Contains(got, "further") {
+		t.Errorf("answer\n%swant AE with %s", got, want)
+	}
+	if got := s.send(header + left); !strings.Contains(got, "MSA|AA|") {
+		t.Errorf("answer\n%swant AA", got)
+	}
+}
+
 // What a reason has of the message's separators is escaped.
 func TestEscapedAnswer(t *testing.T) {
 	s := serve(t, ingest.Config{}, hl7.Options{})

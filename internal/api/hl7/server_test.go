@@ -771,7 +771,7 @@ func TestRecordOutsideDecoding(t *testing.T) {
 
 // FuzzServer sends any bytes in pieces: the server answers no more messages than there are, and ends.
 func FuzzServer(f *testing.F) {
-	for _, in := range []string{heartRate(1, 72) + "\r\n" + heartRate(2, 300), "\x0b\x1c\r\x0b", framed(framed("MSH")), "\x0bMSH|^~\\&|\x1c\r" + strings.Repeat("\n", 30)} {
+	for _, in := range []string{heartRate(1, 72) + "\r\n" + heartRate(2, 300), "\x0b\x1c\r\x0b", framed(framed("MSH")), framed("MSH|^~\\&|||||||||||||AL|AL"), "\x0bMSH|^~\\&|\x1c\r" + strings.Repeat("\n", 30)} {
 		f.Add([]byte(in), 7)
 	}
 	s := start(f, config{opt: hl7.ServerOptions{MaxMessageBytes: 8 << 10}})
@@ -797,8 +797,8 @@ func FuzzServer(f *testing.F) {
 			}
 			answers++
 		}
-		if most := bytes.Count(in, []byte{0x0b}); answers > most {
-			t.Fatalf("%d answers to %d messages", answers, most)
+		if messages := bytes.Count(in, []byte{0x0b}); answers > 2*messages { // MSH-15 and MSH-16 may ask for one each
+			t.Fatalf("%d answers to %d messages", answers, messages)
 		}
 	})
 }
