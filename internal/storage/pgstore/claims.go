@@ -29,7 +29,7 @@ func readClaims(w *work, q querier) error {
 		return nil
 	}
 	names = slices.Compact(names) // items are sorted by device
-	all, err := assigned(w, q, names)
+	all, err := assigned(w, q, names, "")
 	if err != nil {
 		return err
 	}
@@ -42,9 +42,9 @@ func readClaims(w *work, q querier) error {
 	return nil
 }
 
-// assigned returns the assignments of devices.
-func assigned(w *work, q querier, names []string) (map[vitals.Name][]storage.Assignment, error) {
-	list, err := (&subjects{&reader{w.s.database}}).queryAssignments(context.Background(), q, assignmentsOfDevices, names)
+// assigned returns the assignments of devices, locked if lock says so.
+func assigned(w *work, q querier, names []string, lock string) (map[vitals.Name][]storage.Assignment, error) {
+	list, err := (&subjects{&reader{w.s.database}}).queryAssignments(context.Background(), q, assignmentsOfDevices+lock, names)
 	all := make(map[vitals.Name][]storage.Assignment, len(names))
 	for _, a := range list {
 		all[a.Device] = append(all[a.Device], a)
@@ -76,7 +76,8 @@ func writeClaims(w *work, q querier) error {
 		if err := run(q, "SELECT pg_advisory_xact_lock(key) FROM unnest($1::bigint[]) AS key", slices.Compact(keys)); err != nil {
 			return err
 		}
-		all, err := assigned(w, q, names)
+		// Who only names a subject holds no advisory lock.
+		all, err := assigned(w, q, names, " FOR UPDATE")
 		if err != nil {
 			return err
 		}

@@ -153,7 +153,8 @@ func (r removals) ended(e *history.Entry) *history.Entry {
 		if asked, _ := c.removes(e, e.UnixMs); asked {
 			ended := *e
 			ended.Assignments = slices.Clone(e.Assignments)
-			ended.Assignments[0].ToUnixMs = c.ToMs
+			a = &ended.Assignments[0]
+			a.ToUnixMs, a.By, a.NamedUnixMs = c.ToMs, storage.ByHand, 0
 			e = &ended
 		}
 	}

@@ -81,6 +81,7 @@ func TestRepairErasedBefore(t *testing.T) {
 	} {
 		try(t, b.Assign(ctx, as))
 	}
+	mustStore(t, b, claimed("named", 1, "S-5"), claimed("named", 9, "S-5"))
 	mustStore(t, a, received(reading("known", 2, 2), long))
 	generation := queryValue[int64](t, r.now, "SELECT generation FROM "+r.opt.Schema+".state")
 	polltest.Until(t, "both know the generation", func() bool { return pgstore.Learned(a) == generation && pgstore.Learned(b) == generation })
@@ -97,7 +98,7 @@ func TestRepairErasedBefore(t *testing.T) {
 			t.Errorf("EraseAssignment(%v) returned %v, want ErrNotAssigned", as, err)
 		}
 	}
-	for _, as := range []storage.Assignment{assignment("kept", "S-4", 1, 5), assignment("worn", "S-9", 3, 4)} {
+	for _, as := range []storage.Assignment{assignment("kept", "S-4", 1, 5), assignment("worn", "S-9", 3, 4), assignment("named", "S-5", 1, 5)} {
 		if err := a.EndAssignment(ctx, as); !errors.Is(err, storage.ErrNotAssigned) {
 			t.Errorf("EndAssignment(%v) returned %v, want ErrNotAssigned", as, err)
 		}
@@ -114,7 +115,7 @@ func TestRepairErasedBefore(t *testing.T) {
 	got := make([]storage.Assignment, 10)
 	n, err := a.Assignments(ctx, storage.AssignmentKey{}, got)
 	try(t, err)
-	if want := []storage.Assignment{assignment("kept", "S-4", 1, 5), assignment("lent", "S-3", 1, 2), assignment("worn", "S-2", 3, storage.OpenEnd)}; !slices.Equal(got[:n], want) {
+	if want := []storage.Assignment{assignment("kept", "S-4", 1, 5), assignment("lent", "S-3", 1, 2), assignment("named", "S-5", 1, 5), assignment("worn", "S-2", 3, storage.OpenEnd)}; !slices.Equal(got[:n], want) {
 		t.Errorf("the assignments are %v, want %v", got[:n], want)
 	}
 }
