@@ -135,14 +135,14 @@ func run(q querier, sql string, args ...any) error {
 	return rows.Err()
 }
 
-// rememberClaims adds the assignments that the last transaction of w has made or ended to the memory; times at which
-// a subject was named are not remembered. retried means that an earlier attempt may have changed them.
-func (s *writer) rememberClaims(w *work, retried bool) {
+// changedBy returns entries of the memory with the assignments that the last transaction of w has made or ended; times
+// at which a subject was named are not remembered. retried means that an earlier attempt may have changed them.
+func changedBy(w *work, retried bool) (all []history.Entry) {
 	for _, x := range w.wearers {
 		remember := func(a storage.Assignment) {
-			e := history.Entry{Generation: w.generation}
+			var e history.Entry
 			rememberAssignment(&e, &a, x.Read())
-			keeper{s.database}.keep(e, w.mark, nil)
+			all = append(all, e)
 		}
 		for now, before := range x.Changes() {
 			if now.ToUnixMs != before.ToUnixMs {
@@ -158,4 +158,5 @@ func (s *writer) rememberClaims(w *work, retried bool) {
 			}
 		}
 	}
+	return all
 }

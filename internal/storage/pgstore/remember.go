@@ -12,15 +12,19 @@ import (
 // A keeper adds what this server acknowledges to its memory.
 type keeper struct{ *database }
 
-// keep adds a transaction, which has accepted readings, or assignments. It must be called after the commit, before the slot of the mark is
-// released, and before any client is answered.
-func (s keeper) keep(e history.Entry, k mark, accepted []*storage.Entry) {
+// keep adds a transaction, which has accepted readings, or assignments, of which more may follow. It must be called once for a transaction,
+// after the commit, before the slot of the mark is released, and before any client is answered.
+func (s keeper) keep(e history.Entry, k mark, accepted []*storage.Entry, more ...history.Entry) {
 	if s.memory == nil {
 		return
 	}
 	e.Mark = history.Mark{Slot: history.Slot{Server: s.marks.server, Slot: int16(k.slot)}, Number: k.number}
 	e.Epoch, e.UnixMs = s.marks.currentEpoch(), time.Now().UnixMilli()
-	s.memory.Add(e, accepted)
+	for i := range more {
+		a := &more[i]
+		a.Mark, a.Generation, a.Epoch, a.UnixMs = e.Mark, e.Generation, e.Epoch, e.UnixMs
+	}
+	s.memory.Add(e, accepted, more...)
 }
 
 // keepSigns keeps the numbers of signs, which the readings have. A database that forgets may have others.

@@ -277,7 +277,7 @@ func transact(t *try, w *work, conn *pgx.Conn, do func() error) error {
 }
 
 // remember adds what the last transaction of w has accepted to the memory. The slot of its mark is not released yet.
-func (s *writer) remember(w *work) {
+func (s *writer) remember(w *work, claims ...history.Entry) {
 	if s.memory == nil {
 		return
 	}
@@ -290,7 +290,7 @@ func (s *writer) remember(w *work) {
 		}
 	}
 	if len(w.accepted) > 0 {
-		keeper{s.database}.keep(history.Entry{Generation: w.generation}, w.mark, w.accepted)
+		keeper{s.database}.keep(history.Entry{Generation: w.generation}, w.mark, w.accepted, claims...)
 	}
 }
 

@@ -226,8 +226,7 @@ func (w *work) writeUnits(t *try, statements int) (stale bool, closed *closedErr
 	})
 	if err == nil && !stale && closed == nil {
 		w.s.marks.acknowledge(w.mark, w.generation)
-		w.s.rememberClaims(w, t.unknown)
-		w.s.remember(w)
+		w.s.remember(w, changedBy(w, t.unknown)...)
 	}
 	return stale, closed, err
 }

@@ -103,16 +103,24 @@ func (e *encoded) bytes() int64 {
 	return entryBytes + int64(cap(e.rows)+assignmentBytes*len(e.entry.Assignments))
 }
 
-// Add adds an entry with readings, which take the fewest bytes when they are sorted by device and time. It does not retain them.
-func (h *History) Add(e Entry, readings []*storage.Entry) {
-	added := encoded{entry: e}
-	added.entry.Assignments = slices.Clone(e.Assignments)
+// Add adds an entry with readings, which take the fewest bytes when they are sorted by device and time. It does not retain them. More
+// entries, of the same transaction, follow without another one between them.
+func (h *History) Add(e Entry, readings []*storage.Entry, more ...Entry) {
+	added := make([]encoded, 0, 1+len(more))
 	w := h.encoders.Get().(*encoder)
-	added.rows = bytes.Clone(w.encode(readings))
+	for i := range cap(added) {
+		if i > 0 {
+			e, readings = more[i-1], nil
+		}
+		added = append(added, encoded{entry: e, rows: bytes.Clone(w.encode(readings))})
+		added[i].entry.Assignments = slices.Clone(e.Assignments)
+	}
 	h.encoders.Put(w)
 
 	h.mu.Lock()
-	h.add(added)
+	for _, e := range added {
+		h.add(e)
+	}
 	h.release(writeWithin)
 }
 

@@ -3,6 +3,7 @@ package history_test
 import (
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -51,6 +52,33 @@ func TestHistoryBytes(t *testing.T) {
 		if size, _ := h.Stats(); size > 1000*tt.most {
 			t.Errorf("1,000 readings of %d gateways take %d bytes, want at most %d each", tt.gateways, size, tt.most)
 		}
+	}
+}
+
+// The entries of a transaction are next to each other, whatever others are added meanwhile: the first one has the readings.
+func TestAddMore(t *testing.T) {
+	h := history.New(history.Options{For: time.Hour, MaxBytes: 1 << 30})
+	const transactions, entries = 200, 5
+	var running sync.WaitGroup
+	for i := range int64(transactions) {
+		running.Go(func() {
+			all := make([]history.Entry, entries)
+			for n := range all {
+				all[n] = history.Entry{Mark: history.Mark{Number: i}, UnixMs: time.Now().UnixMilli()}
+			}
+			h.Add(all[0], fleet(1, 1), all[1:]...)
+		})
+	}
+	running.Wait()
+	var numbers []int64
+	for e, err := range h.All() {
+		if try(t, err); (len(e.Readings) == 1) != (len(numbers)%entries == 0) {
+			t.Errorf("entry %d has %d readings", len(numbers), len(e.Readings))
+		}
+		numbers = append(numbers, e.Number)
+	}
+	if n := len(slices.Compact(numbers)); n != transactions {
+		t.Errorf("%d runs of entries, want %d", n, transactions)
 	}
 }
 
