@@ -44,3 +44,20 @@ func TestClaimsOfTwoServers(t *testing.T) {
 		t.Errorf("the reading got %s, the assignments are %v, %v, want %v", outcomeName(nobody.Outcome), all, err, want)
 	}
 }
+
+// A device of which the only reading is another patient's takes no place of --max-devices for ever.
+func TestOtherSubjectOfNewDevice(t *testing.T) {
+	s := open(t, options(sharedServer(t)))
+	ctx := context.Background()
+	try(t, s.Assign(ctx, assignment("d", "P-1", 1, storage.OpenEnd)))
+	for _, want := range []int64{0, 1} { // the first time, of what earlier runs have left
+		x, err := s.Expire(ctx, 1, 100)
+		if err != nil || int64(x.Devices) != want {
+			t.Errorf("Expire removed %d devices, %v, want %d", x.Devices, err, want)
+		}
+		e := claimed("d", 5, "P-2")
+		if try(t, s.Append([]*storage.Entry{e})); e.Outcome != storage.OtherSubject {
+			t.Errorf("the reading got outcome %d, want OtherSubject", e.Outcome)
+		}
+	}
+}

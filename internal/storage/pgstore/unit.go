@@ -128,7 +128,9 @@ func (w *work) planUnit(unit []int32, retried bool) {
 		before = append(before, *c)
 		claims := w.wearers[it.e.Reading.Device]
 		if it.e.Claim != nil {
-			it.e.Outcome = claims.Settle(it.e, false)
+			if it.e.Outcome = claims.Settle(it.e, false); it.e.Outcome != 0 && it.e.Outcome != storage.Unrecorded {
+				w.s.unswept.Store(true) // the device may have been registered for it
+			}
 		}
 		if it.e.Outcome == 0 {
 			it.planOne(c, retried)
