@@ -91,9 +91,9 @@ func TestConflicts(t *testing.T) {
 		}
 		for ms, line := range lines {
 			var r struct {
-				HR int `json:"heart_rate_bpm"`
+				HR float64 `json:"heart_rate_bpm"`
 			}
-			if err := json.Unmarshal([]byte(line), &r); err != nil || r.HR != 60+winners[ms] {
+			if err := json.Unmarshal([]byte(line), &r); err != nil || r.HR != float64(60+winners[ms]) {
 				t.Errorf("reading %d is %s, %v; the one of gateway %d was acknowledged", ms, line, err, winners[ms])
 			}
 		}

@@ -388,7 +388,7 @@ func (c client) follow() {
 	lines := bufio.NewScanner(resp.Body)
 	for i := range 2 {
 		c.want(200, "POST", "/v1/readings", fmt.Sprintf(`{"device":"live-%d","time":"2026-01-01T00:00:00Z","spo2_pct":80}`, i))
-		for lines.Scan() && !strings.HasPrefix(lines.Text(), "data: ") {
+		for lines.Scan() && !strings.HasPrefix(lines.Text(), `data: {"device"`) {
 		}
 	}
 	if lines.Err() != nil || !strings.Contains(lines.Text(), `"device":"live-1"`) {

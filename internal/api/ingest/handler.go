@@ -88,7 +88,7 @@ func (h *handler) receive(w http.ResponseWriter, r *http.Request, holder *share.
 	}
 	t.begins(tracing.Decode, now)
 	defer t.ends(tracing.Decode, now)
-	job.slot = h.core.slotFor(len(buf.bytes))
+	job.slot = slotFor(h.core, len(buf.bytes))
 	defer job.slot.close()
 	// The body may have taken long to arrive, and the token may have been revoked since.
 	if job.auth, job.refusal = h.core.enter(gate.CredentialsOf(r), now()); job.refusal.kind != 0 {

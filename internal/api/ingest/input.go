@@ -85,7 +85,7 @@ type slot struct {
 }
 
 // slotFor waits for a decoding slot. It returns nil for a message that is too short to need one.
-func (c *Core) slotFor(messageBytes int) *slot {
+func slotFor(c *Core, messageBytes int) *slot {
 	if messageBytes <= largeBodyBytes {
 		return nil
 	}
@@ -247,7 +247,7 @@ func (d *Delivery) to(j *Job) {
 // commit.
 func (j *Job) receive(from gate.Credentials, message []byte) bool {
 	c := j.core
-	j.slot = c.slotFor(len(message))
+	j.slot = slotFor(c, len(message))
 	defer j.slot.close()
 	j.auth, j.refusal = c.enter(from, c.cfg.Now())
 	switch {

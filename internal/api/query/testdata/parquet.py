@@ -22,7 +22,7 @@ def cell(name, value):
         assert value.utcoffset() == datetime.timedelta(0), value
         return value.strftime("%Y-%m-%dT%H:%M:%S.") + "%03dZ" % (value.microsecond // 1000)
     if isinstance(value, float):
-        return str(decimal.Decimal(repr(value)).normalize() + 0) if value % 1 else str(int(value))
+        return str(decimal.Decimal(repr(value)).normalize() + 0) if value % 1 else f"{int(value)}.0"
     return str(value)
 
 
