@@ -88,7 +88,7 @@ func copyInto(t *testing.T, dir string, names ...string) {
 
 // describedBefore is the digest of the descriptions with which TestGeneratedClients and TestRedocly last passed, and of what they
 // run. It takes 9 seconds of CPU time, so the same ones are not tried again; make openapi always does.
-const describedBefore = "f1845f556a1d10afaae4ae212aa06806"
+const describedBefore = "0d6d569af09e18d83763b41eacfab3ba"
 
 // describedAnew reports whether the descriptions are others than those of describedBefore, apart from numbers, of which some depend on the
 // machine. If so, the test fails at its end, with the digest to set.
@@ -286,8 +286,9 @@ func TestSchemathesis(t *testing.T) {
 	}
 	try(t, err)
 	const operations = 22
+	// Schemathesis takes the schema of a stream for one of each event; TestDescription follows /v1/live.
 	args := []string{"-m", "schemathesis.cli", "run", front.URL + "/openapi.json", "--header", "Authorization: Bearer " + token, "--seed", "1", "--no-shrink",
-		"--continue-on-failure", "--suppress-health-check", "all", "--exclude-checks", "positive_data_acceptance,negative_data_rejection", "--request-timeout", "30",
+		"--continue-on-failure", "--suppress-health-check", "all", "--exclude-checks", "positive_data_acceptance,negative_data_rejection", "--exclude-path", "/v1/live", "--request-timeout", "30",
 		"--max-examples", strconv.Itoa(max(1, *cases/operations))}
 	if *cases < 1000 {
 		args = append(args, "--phases", "fuzzing")

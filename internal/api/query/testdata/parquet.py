@@ -11,7 +11,7 @@ import pandas
 import pyarrow
 import pyarrow.parquet
 
-others = ["device", "time", "received", "gateway", "utc_offset_minutes", "shared", "flags"]
+others = ["device", "time", "received", "gateway", "subject", "utc_offset_minutes", "shared", "flags"]
 
 
 def cell(name, value):
@@ -22,7 +22,9 @@ def cell(name, value):
         assert value.utcoffset() == datetime.timedelta(0), value
         return value.strftime("%Y-%m-%dT%H:%M:%S.") + "%03dZ" % (value.microsecond // 1000)
     if isinstance(value, float):
-        return str(decimal.Decimal(repr(value)).normalize() + 0) if value % 1 else f"{int(value)}.0"
+        if value % 1:
+            return str(decimal.Decimal(repr(value)).normalize() + 0)
+        return str(int(value)) + ("" if name in others else ".0")  # a sign has at least one decimal
     return str(value)
 
 
