@@ -112,28 +112,28 @@ func (s *systemd) restarts() int {
 func (s *systemd) awaitActive(n int) {
 	s.t.Helper()
 	s.await(fmt.Sprintf("the server runs after %d restarts", n), func() bool {
-		return s.property("ActiveState") == "active" && s.restarts() >= n
+		return s.restarts() >= n && s.property("ActiveState") == "active" // in this order: it was active before
 	})
 }
 
 // pid returns the server's process as the test sees it.
-func (s *systemd) pid() int {
+func (s *systemd) pid() (found int) {
 	s.t.Helper()
-	inside := s.property("MainPID")
-	out, err := exec.Command("pgrep", "--ns", strconv.Itoa(s.cmd.Process.Pid), "--nslist", "pid", "-f", "^/run/pulsegate serve").Output()
-	try(s.t, err)
-	for pid := range strings.FieldsSeq(string(out)) {
-		status := read(s.t, filepath.Join("/proc", pid, "status"))
-		for line := range strings.Lines(status) {
-			if ids, ok := strings.CutPrefix(line, "NSpid:"); ok && strings.HasSuffix(strings.TrimSpace(ids), "\t"+inside) {
-				n, err := strconv.Atoi(pid)
-				try(s.t, err)
-				return n
+	s.await("the server's process is found", func() bool {
+		inside := s.property("MainPID")
+		// pgrep fails if there is no such process yet.
+		out, _ := exec.Command("pgrep", "--ns", strconv.Itoa(s.cmd.Process.Pid), "--nslist", "pid", "-f", "^/run/pulsegate serve").Output()
+		for pid := range strings.FieldsSeq(string(out)) {
+			status, _ := os.ReadFile(filepath.Join("/proc", pid, "status")) // it may have ended
+			for line := range strings.Lines(string(status)) {
+				if ids, ok := strings.CutPrefix(line, "NSpid:"); ok && strings.HasSuffix(strings.TrimSpace(ids), "\t"+inside) {
+					found, _ = strconv.Atoi(pid)
+				}
 			}
 		}
-	}
-	s.t.Fatalf("no process is %s in the namespace", inside)
-	return 0
+		return found != 0
+	})
+	return found
 }
 
 // TestRestarts checks, under a real systemd, that the server is started again after whatever a new
