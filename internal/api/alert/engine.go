@@ -429,63 +429,43 @@ func (e *Engine) carryLocked(nowUnixMs int64) {
 	e.before = nil
 }
 
-// settleLocked notices alerts of a device that begin or end. read means that its runs were read from the store just now: they are before an
-// alert begins, because a reading that is not known may contradict it, and before one ends of which newer values may have been left out.
-// While they cannot be read, an alert about values ends only with a newer value, or a pause; and what is known begins one, once a sweep
-// after the failure has shown that the store works otherwise.
+// settleLocked begins and ends the alerts of a device as its runs plan. If read is true, the runs were read from the store just now.
 func (e *Engine) settleLocked(w *watched, nowUnixMs int64, read bool) {
 	busy := w.busy
 	w.busy = 0
 	steady := exception{untilUnixMs: math.MaxInt64}
 	pending := e.board.unread[w.name]
-	failed := pending.failed != 0
-	damaged := failed && pending.failed != e.board.sweep && e.sweepErr == nil
+	s := settling{
+		nowUnixMs: nowUnixMs, read: read, failed: pending.failed != 0,
+		damaged: pending.failed != 0 && pending.failed != e.board.sweep && e.sweepErr == nil,
+		grace:   time.Since(e.troubled) < e.opt.Grace,
+	}
 	for i := range w.runs {
 		rule := &e.board.rules[i]
 		if busy>>i&1 == 0 && (rule.Silent == 0 || nowUnixMs-w.newestUnixMs < rule.Silent.Milliseconds()) {
 			continue
 		}
-		u := &w.runs[i]
-		since, active := w.at(i, rule, nowUnixMs)
-		if failed && u.reported && rule.Silent == 0 && u.met && !u.isOver(nowUnixMs) {
-			since, active = u.sinceUnixMs, true
-		}
-		begins := active && !u.reported
-		ends := !active && u.reported
-		if rule.Silent != 0 {
-			silent := w.isSilent(i, rule, nowUnixMs)
-			u.known = silent && (u.known || read)
-			begins = begins || silent && !u.known
+		u, p := &w.runs[i], w.plan(i, rule, &s)
+		if p.readFirst {
+			e.board.mark(&w.name, p.order)
 		}
 		switch {
-		case begins && active && rule.Silent != 0 && time.Since(e.troubled) < e.opt.Grace:
-			active = u.reported
-		case begins && !read && !damaged:
-			o := beginning
-			if rule.Silent != 0 {
-				o = silence
-			}
-			e.board.mark(&w.name, o)
-			active = u.reported
-		case ends && w.stale>>i&1 != 0 && !read && !failed:
-			e.board.mark(&w.name, beginning)
-			since, active = u.sinceUnixMs, true
-		case active && !u.reported:
+		case p.active && !u.reported:
 			e.board.reported++
-			e.changeLocked(Alert{Rule: rule, Device: w.name, SinceUnixMs: since})
-		case ends:
+			e.changeLocked(Alert{Rule: rule, Device: w.name, SinceUnixMs: p.sinceUnixMs})
+		case !p.active && u.reported:
 			e.board.reported--
 			e.changeLocked(ended(Alert{Rule: rule, Device: w.name, SinceUnixMs: u.sinceUnixMs}, nowUnixMs))
 		}
-		if u.reported = active; active {
-			u.sinceUnixMs = since
+		if u.known, u.reported = p.known, p.active; p.active {
+			u.sinceUnixMs = p.sinceUnixMs
 		}
-		if u.met || active || rule.Silent != 0 && u.known {
+		if u.met || p.active || rule.Silent != 0 && u.known {
 			w.setBusy(i)
 		}
-		if u.active && active && rule.Silent == 0 {
+		if u.active && p.active && rule.Silent == 0 {
 			steady.active |= 1 << i
-			steady.fromUnixMs = max(steady.fromUnixMs, since+1)
+			steady.fromUnixMs = max(steady.fromUnixMs, p.sinceUnixMs+1)
 			steady.untilUnixMs = min(steady.untilUnixMs, u.newestUnixMs+Lasts.Milliseconds()/2)
 		}
 	}

@@ -65,30 +65,64 @@ func (t *tail) extend(rule *Rule, r *storage.Record) {
 	t.open = !t.cut
 }
 
-// readRuns reads the runs of a device, and the time of its newest reading, from the store. It returns an error that wraps
-// storage.ErrNotFound if the device has no readings. It uses page for what it reads.
-func readRuns(ctx context.Context, from Reader, rules []Rule, device vitals.Name, page []storage.Record) (runs []run, newestUnixMs int64, err error) {
+// readRuns reads the runs of a device, and the time of its newest reading, from the store. It returns an error that
+// wraps storage.ErrNotFound if the device has no readings. It uses page for what it reads.
+func readRuns(
+	ctx context.Context, from Reader, rules []Rule, device vitals.Name, page []storage.Record,
+) (runs []run, newestUnixMs int64, err error) {
 	runs = newRuns(rules, &device)
 	d, err := from.Latest(ctx, device)
 	if err != nil || runs == nil {
 		return nil, 0, err
 	}
-	tails := make([]tail, len(rules))
-	back := storage.Range{Device: device, Descending: true}
+	tails, toUnixMs := newTails(rules, runs, &d)
+	if err := readTails(ctx, from, storage.Range{Device: device, ToUnixMs: toUnixMs, Descending: true}, rules, tails, page); err != nil {
+		return nil, 0, err
+	}
+	for i := range tails {
+		runs[i].cut = tails[i].cut
+	}
+	if err := replayTails(ctx, from, storage.Range{Device: device, ToUnixMs: toUnixMs}, rules, tails, runs, page); err != nil {
+		return nil, 0, err
+	}
+	for i := range tails {
+		runs[i].newestUnixMs = max(runs[i].newestUnixMs, tails[i].newestUnixMs)
+	}
+	return runs, d.NewestUnixMs, nil
+}
+
+// newTails begins the tails and the runs with the newest values of a device. All of these were measured before
+// toUnixMs.
+func newTails(rules []Rule, runs []run, d *storage.Device) (tails []tail, toUnixMs int64) {
+	tails = make([]tail, len(rules))
 	for i := range rules {
 		if latest := &d.Latest[rules[i].Sign]; runs[i].applies && rules[i].Silent == 0 && latest.Known {
 			met := rules[i].Met.Contains(latest.Value)
 			runs[i].known, runs[i].met, runs[i].newestUnixMs = true, met, latest.TimeUnixMs
-			tails[i] = tail{met: met, open: true, newestUnixMs: latest.TimeUnixMs, oldestUnixMs: latest.TimeUnixMs}
-			back.ToUnixMs = max(back.ToUnixMs, latest.TimeUnixMs+1)
+			tails[i] = tail{
+				met: met, open: true, newestUnixMs: latest.TimeUnixMs, oldestUnixMs: latest.TimeUnixMs,
+			}
+			toUnixMs = max(toUnixMs, latest.TimeUnixMs+1)
 		}
 	}
-	forth := storage.Range{Device: device, FromUnixMs: math.MaxInt64, ToUnixMs: back.ToUnixMs}
+	return tails, toUnixMs
+}
+
+// readTails reads span from its end until it knows where each run begins.
+func readTails(
+	ctx context.Context, from Reader, span storage.Range, rules []Rule, tails []tail, page []storage.Record,
+) error {
 	isOpen := func(t tail) bool { return t.open }
 	for read := 0; slices.ContainsFunc(tails, isOpen); {
-		n, err := from.Scan(ctx, back, page)
+		if read >= maxRead {
+			for i := range tails {
+				tails[i].cut = tails[i].cut || tails[i].open
+			}
+			break
+		}
+		n, err := from.Scan(ctx, span, page)
 		if err != nil {
-			return nil, 0, err
+			return err
 		}
 		for i := range tails {
 			for j := 0; j < n && tails[i].open; j++ {
@@ -98,44 +132,51 @@ func readRuns(ctx context.Context, from Reader, rules []Rule, device vitals.Name
 		if n < len(page) {
 			break
 		}
-		back.ToUnixMs = page[n-1].TimeUnixMs
-		if read += n; read >= maxRead {
-			for i := range tails {
-				tails[i].cut = tails[i].cut || tails[i].open
-			}
-			break
-		}
+		read += n
+		span.ToUnixMs = page[n-1].TimeUnixMs
 	}
+	return nil
+}
+
+// replayTails gives the values of span that are in tails that are met to the runs, oldest first, until each has an active alert or
+// no more values: once an alert is active, the values that follow in its run change nothing.
+func replayTails(
+	ctx context.Context, from Reader, span storage.Range, rules []Rule, tails []tail, runs []run, page []storage.Record,
+) error {
+	span.FromUnixMs = math.MaxInt64
 	for i := range tails {
-		if runs[i].cut = tails[i].cut; tails[i].met {
-			forth.FromUnixMs = min(forth.FromUnixMs, tails[i].oldestUnixMs)
+		if tails[i].met {
+			span.FromUnixMs = min(span.FromUnixMs, tails[i].oldestUnixMs)
 		}
 	}
-	// Once an alert is active, the values that follow in its run change nothing.
-	for waits := true; waits && forth.FromUnixMs < forth.ToUnixMs; {
-		n, err := from.Scan(ctx, forth, page)
+	for span.FromUnixMs < span.ToUnixMs {
+		n, err := from.Scan(ctx, span, page)
 		if err != nil {
-			return nil, 0, err
+			return err
 		}
-		for j := 0; j < n && waits; j++ {
-			waits = false
-			for i := range tails {
-				t, r := &tails[i], &page[j]
-				if v, has := r.Values.Get(rules[i].Sign); has && t.met && r.TimeUnixMs >= t.oldestUnixMs {
-					runs[i].take(&rules[i], rules[i].Met.Contains(v), r.TimeUnixMs, r.ReceivedUnixMs)
-				}
-				waits = waits || t.met && !runs[i].active
+		for j := range n {
+			if !replay(rules, tails, runs, &page[j]) {
+				return nil
 			}
 		}
 		if n < len(page) {
 			break
 		}
-		forth.FromUnixMs = page[n-1].TimeUnixMs + 1
+		span.FromUnixMs = page[n-1].TimeUnixMs + 1
 	}
+	return nil
+}
+
+// replay gives a record to the runs whose tails have it. It reports whether a run that is met has no active alert yet.
+func replay(rules []Rule, tails []tail, runs []run, r *storage.Record) (waits bool) {
 	for i := range tails {
-		runs[i].newestUnixMs = max(runs[i].newestUnixMs, tails[i].newestUnixMs)
+		t := &tails[i]
+		if v, has := r.Values.Get(rules[i].Sign); has && t.met && r.TimeUnixMs >= t.oldestUnixMs {
+			runs[i].take(&rules[i], rules[i].Met.Contains(v), r.TimeUnixMs, r.ReceivedUnixMs)
+		}
+		waits = waits || t.met && !runs[i].active
 	}
-	return runs, d.NewestUnixMs, nil
+	return waits
 }
 
 // maxFailures is the number of devices in a row that cannot be read, after which the store is taken to have failed: the
