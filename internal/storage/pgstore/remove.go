@@ -317,7 +317,7 @@ func (s *remover) expire(ctx context.Context, beforeUnixMs, atMost int64, x *sto
 		if x.More = x.Readings >= atMost; x.More {
 			break
 		}
-		var some *expiring
+		var some expired
 		t := s.try()
 		err = t.run(func(conn *pgx.Conn) error {
 			return pgx.BeginFunc(context.Background(), conn, func(tx pgx.Tx) (err error) {
@@ -351,117 +351,6 @@ func (s *remover) expire(ctx context.Context, beforeUnixMs, atMost int64, x *sto
 		s.unswept.Store(true)
 	}
 	return err
-}
-
-// An expiring is what a transaction has removed, and what follows.
-type expiring struct {
-	readings int64
-	devices  []string
-	after    string // the next transaction begins after this device
-	more     bool
-}
-
-// expiredDevices is the largest number of devices of which a transaction removes readings.
-const expiredDevices = 50
-
-// expireSome removes what is due of some devices: whole segments, the first readings of others, and rows. If a device has more than may be
-// removed in one transaction, its first segments become rows, of which the first are removed.
-func (s *remover) expireSome(tx pgx.Tx, after string, beforeUnixMs, atMost int64) (*expiring, error) {
-	ctx := context.Background()
-	if err := s.sql.meetSealer(tx); err != nil {
-		return nil, err
-	}
-	rows, err := tx.Query(ctx, s.sql.of(`SELECT v.device, r.n, s.last_ms, s.n, s.due FROM SCHEMA.devices AS v
-		CROSS JOIN LATERAL (SELECT count(*) AS n FROM (SELECT FROM SCHEMA.readings AS r WHERE r.device = v.device AND r.time_ms < $2 LIMIT $4) AS r) AS r
-		CROSS JOIN LATERAL (SELECT coalesce(array_agg(s.last_ms ORDER BY s.first_ms, s.last_ms), '{}') AS last_ms,
-			coalesce(array_agg(s.n ORDER BY s.first_ms, s.last_ms), '{}') AS n, coalesce(array_agg(CASE WHEN s.last_ms < $2 THEN s.n ELSE
-			(SELECT count(*)::integer FROM (SELECT s.back || ''::bytea AS back OFFSET 0) AS b CROSS JOIN generate_series(0, s.n - 1) AS i WHERE s.last_ms - SCHEMA.uint31_at(b.back, i) < $2) END
-			ORDER BY s.first_ms, s.last_ms), '{}') AS due
-			FROM SCHEMA.segments AS s WHERE s.device = v.device AND s.first_ms < $2) AS s
-		WHERE v.device > $1 AND (r.n > 0 OR s.n <> '{}') ORDER BY v.device LIMIT $3`), after, beforeUnixMs, expiredDevices, chunkReadings+1)
-	if err != nil {
-		return nil, err
-	}
-	x := &expiring{after: after}
-	inRows, unfinished := int64(0), ""
-	var whole, cut, kept struct {
-		devices []string
-		lastMs  []int64
-		n, due  []int32
-	}
-	var device string
-	var n int64
-	var lastMs []int64
-	var readings, due []int32
-	found := 0
-	if _, err := pgx.ForEachRow(rows, []any{&device, &n, &lastMs, &readings, &due}, func() error {
-		if found++; unfinished != "" {
-			return nil
-		}
-		all := n
-		for i := range due {
-			all += int64(due[i])
-		}
-		to := &kept
-		if fits := x.readings+all <= atMost && inRows+n <= chunkReadings; fits {
-			x.devices, x.after = append(x.devices, device), device
-			x.readings += all
-			inRows += n
-		} else if unfinished = device; len(x.devices) > 0 {
-			return nil
-		}
-		unsealed := int64(0)
-		for i := range due {
-			switch {
-			case unfinished == "" && due[i] == readings[i]:
-				to = &whole
-			case unfinished == "":
-				to = &cut
-			case unsealed >= min(chunkReadings, atMost):
-				return nil // enough for this transaction
-			}
-			unsealed += int64(due[i])
-			to.devices, to.lastMs, to.n, to.due = append(to.devices, device), append(to.lastMs, lastMs[i]), append(to.n, readings[i]), append(to.due, due[i])
-		}
-		return nil
-	}); err != nil {
-		return nil, err
-	}
-	if found == 0 {
-		return x, nil
-	}
-	x.more = found == expiredDevices || unfinished != ""
-	// Another server may have removed some meanwhile.
-	const those = "USING unnest($1::text[], $2::bigint[], $3::integer[]) AS k(device, last_ms, n) WHERE s.device = k.device AND s.last_ms = k.last_ms AND s.n = k.n"
-	var inWhole, inCut int64
-	if err := tx.QueryRow(ctx, s.sql.of("WITH gone AS (DELETE FROM SCHEMA.segments AS s "+those+" RETURNING s.n) SELECT coalesce(sum(n), 0) FROM gone"),
-		whole.devices, whole.lastMs, whole.n).Scan(&inWhole); err != nil {
-		return nil, err
-	}
-	if err := tx.QueryRow(ctx, s.sql.of(`WITH gone AS (UPDATE SCHEMA.segments AS s SET n = s.n - k.due, first_ms = s.last_ms - SCHEMA.uint31_at(s.back, k.due),
-		back = substring(s.back FROM 4 * k.due + 1), delays = substring(s.delays FROM 4 * k.due + 1), `+each("COL = substring(s.COL FROM 2 * k.due + 1)", ", ")+`
-		FROM unnest($1::text[], $2::bigint[], $3::integer[], $4::integer[]) AS k(device, last_ms, n, due)
-		WHERE s.device = k.device AND s.last_ms = k.last_ms AND s.n = k.n RETURNING k.due) SELECT coalesce(sum(due), 0) FROM gone`),
-		cut.devices, cut.lastMs, cut.n, cut.due).Scan(&inCut); err != nil {
-		return nil, err
-	}
-	if len(kept.devices) > 0 {
-		if _, err := tx.Exec(ctx, s.sql.of(unsealing(those)), kept.devices, kept.lastMs, kept.n); err != nil {
-			return nil, err
-		}
-	}
-	chunk := int64(chunkReadings)
-	if len(x.devices) == 0 {
-		x.devices, chunk = []string{unfinished}, min(chunk, atMost)
-	}
-	// What is measured after a segment begins is not first. Such a segment is one that was not needed, or another server removes readings of the device
-	// at the same time, and has removed what this one has counted.
-	tag, err := tx.Exec(ctx, s.sql.of(`DELETE FROM SCHEMA.readings AS r USING unnest($1::text[]) AS k(device)
-		CROSS JOIN LATERAL (SELECT least(min(s.first_ms), $2) AS ms FROM SCHEMA.segments AS s WHERE s.device = k.device) AS until
-		CROSS JOIN LATERAL (SELECT r.time_ms FROM SCHEMA.readings AS r WHERE r.device = k.device AND r.time_ms < until.ms ORDER BY r.time_ms LIMIT $3) AS due
-		WHERE r.device = k.device AND r.time_ms = due.time_ms`), x.devices, beforeUnixMs, chunk)
-	x.readings = inWhole + inCut + tag.RowsAffected()
-	return x, err
 }
 
 // removalsEveryMs is the least difference of the bounds of two changes that record removals of old readings, in ms: each makes all servers
