@@ -238,7 +238,9 @@ func (s *server) servePublic() (err error) {
 	shared.Bound = query.NewBound(s.opt.MaxReads)
 	options := query.Options{Service: shared, Flags: s.parsed.flags, Limits: s.parsed.limits, StaleAfter: s.opt.StaleAfter}
 	if engine := s.alerts.engine; engine != nil {
-		options.Alerts = func(devices []storage.Device, first []query.ActiveAlert) { alert.First(engine, devices, first) }
+		options.Alerts = func(devices []storage.Device, fromUnixMs int64, first []query.ActiveAlert) {
+			alert.First(engine, devices, fromUnixMs, first)
+		}
 	}
 	reads := query.New(s.store, s.store, options)
 	records := fhir.New(s.store, s.store, fhir.Options{Service: shared, Version: s.opt.Version, Base: s.opt.FHIRURL, PulseAsHeartRate: s.opt.pulseAsHeartRate()})

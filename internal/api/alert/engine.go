@@ -520,9 +520,9 @@ func (e *Engine) Newest(limit int, wanted func(*vitals.Name) bool) (newest []Ale
 	return newest, total, unread, c
 }
 
-// First implements Alerts of [query.Options]: it sets alerts[i] to the first active alert of devices[i]. Until the
-// engine is ready, it sets none.
-func First(e *Engine, devices []storage.Device, alerts []query.ActiveAlert) {
+// First implements Alerts of [query.Options]: it sets alerts[i] to the first active alert of devices[i] that has a part
+// from a time on, as present finds it. Until the engine is ready, it sets none.
+func First(e *Engine, devices []storage.Device, fromUnixMs int64, alerts []query.ActiveAlert) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for i := range devices {
@@ -532,8 +532,12 @@ func First(e *Engine, devices []storage.Device, alerts []query.ActiveAlert) {
 		}
 		for place := range w.runs {
 			rule, u := &e.board.rules[place], &w.runs[place]
-			if a := &alerts[i]; w.isBusy(place) && u.reported && (a.Name == "" || a.Silence && rule.Silent == 0) {
-				*a = query.ActiveAlert{Name: rule.Name, Rule: place, Sign: rule.Sign, Silence: rule.Silent != 0, SinceUnixMs: u.sinceUnixMs}
+			if !w.isBusy(place) || !u.reported || rule.Silent == 0 && devices[i].Latest[rule.Sign].TimeUnixMs < fromUnixMs {
+				continue
+			}
+			if a := &alerts[i]; a.Name == "" || a.Silence && rule.Silent == 0 {
+				*a = query.ActiveAlert{Name: rule.Name, Rule: place, Sign: rule.Sign, Silence: rule.Silent != 0,
+					SinceUnixMs: max(u.sinceUnixMs, fromUnixMs)}
 			}
 		}
 	}

@@ -38,24 +38,33 @@ func TestFirst(t *testing.T) {
 		for _, device := range []string{"both", "near", "none", "unknown"} {
 			name, err := vitals.ParseName(device)
 			try(t, err)
-			devices = append(devices, storage.Device{Name: name})
+			d, err := store.Latest(t.Context(), name)
+			if d.Name = name; device != "unknown" {
+				try(t, err)
+			}
+			devices = append(devices, d)
 		}
-		first := func() string {
+		first := func(fromUnixMs int64) string {
 			alerts := make([]query.ActiveAlert, len(devices))
-			alert.First(engine, devices, alerts)
+			alert.First(engine, devices, fromUnixMs, alerts)
 			return fmt.Sprint(alerts)
 		}
-		if got, want := first(), fmt.Sprint(make([]query.ActiveAlert, 4)); got != want {
+		if got, want := first(0), fmt.Sprint(make([]query.ActiveAlert, 4)); got != want {
 			t.Errorf("before the states are read: %s", got)
 		}
 		run(t, engine)
 		synctest.Wait()
 		since := at + time.Minute.Milliseconds()
-		if got, want := first(), fmt.Sprint([]query.ActiveAlert{
+		if got, want := first(0), fmt.Sprint([]query.ActiveAlert{
 			{Name: "far", Rule: 1, Sign: vitals.SpO2, SinceUnixMs: at}, {Name: "near", Rule: 2, Sign: vitals.SpO2, SinceUnixMs: at},
 			{Name: "silent", Rule: 3, Silence: true, SinceUnixMs: since}, {},
 		}); got != want {
 			t.Errorf("got %s, want %s", got, want)
+		}
+		later := at + 2*time.Minute.Milliseconds()
+		silence := query.ActiveAlert{Name: "silent", Rule: 3, Silence: true, SinceUnixMs: later}
+		if got, want := first(later), fmt.Sprint([]query.ActiveAlert{silence, silence, silence, {}}); got != want {
+			t.Errorf("from %d on: got %s, want %s", later, got, want)
 		}
 	})
 }

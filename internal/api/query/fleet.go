@@ -70,12 +70,13 @@ func (q *deviceSelection) needsAll() bool { return q.state != 0 || q.sort != byN
 type fleet struct {
 	q           *deviceSelection
 	h           *Handler
+	nowUnixMs   int64
 	staleUnixMs int64 // devices with an older newest reading are stale
 	found       []place
 	last        *deviceKey // devices after it are not on the page; nil means not known yet
 	counts      stateCounts
 
-	alerts []ActiveAlert    // of the devices that are being added
+	alerts []ActiveAlert    // of the devices that are being added, and then of the page
 	page   []storage.Device // what is stored of those found; one more than the limit if there is a next page
 }
 
@@ -88,9 +89,13 @@ type place struct {
 // stateCounts has the number of devices that the prefix and the token select, by state.
 type stateCounts struct{ all, fresh, stale, flagged int }
 
+func (h *Handler) fleetOf(q *deviceSelection, nowUnixMs int64) *fleet {
+	return &fleet{q: q, h: h, nowUnixMs: nowUnixMs, staleUnixMs: nowUnixMs - h.opt.StaleAfter.Milliseconds()}
+}
+
 // newFleet returns the selected devices, one more than the limit if there are so many.
 func (h *Handler) newFleet(ctx context.Context, q *deviceSelection, nowUnixMs int64) (f *fleet, err error) {
-	f = &fleet{q: q, h: h, staleUnixMs: nowUnixMs - h.opt.StaleAfter.Milliseconds()}
+	f = h.fleetOf(q, nowUnixMs)
 	if q.needsAll() {
 		ordered := false
 		if q.sort == byWorst {
@@ -99,10 +104,9 @@ func (h *Handler) newFleet(ctx context.Context, q *deviceSelection, nowUnixMs in
 			}
 		}
 		if !ordered {
-			if err := h.lister.WalkDevices(ctx, f.add); err != nil {
+			if err := f.walk(ctx); err != nil {
 				return nil, err
 			}
-			f.trim()
 		}
 		return f, f.read(ctx)
 	}
@@ -123,9 +127,23 @@ func (q *deviceSelection) selects(name *vitals.Name) bool {
 	return name.HasPrefix(&q.prefix) && q.access.Covers(name)
 }
 
+// walk adds all devices that are selected.
+func (f *fleet) walk(ctx context.Context) error {
+	var failed error // the first
+	err := f.h.lister.WalkDevices(ctx, func(some []storage.Device) {
+		if failed == nil {
+			failed = f.add(ctx, some)
+		}
+	})
+	f.trim()
+	return cmp.Or(err, failed)
+}
+
 // add adds those of some devices that are selected.
-func (f *fleet) add(some []storage.Device) {
-	f.alerts = f.h.alertsOf(some, f.alerts, f.q.sort)
+func (f *fleet) add(ctx context.Context, some []storage.Device) error {
+	if err := f.alertsOf(ctx, some); err != nil {
+		return err
+	}
 	for i := range some {
 		d := &some[i]
 		if !f.q.selects(&d.Name) {
@@ -146,6 +164,7 @@ func (f *fleet) add(some []storage.Device) {
 			f.trim()
 		}
 	}
+	return nil
 }
 
 // read reads what is stored of the devices that were found. Those that are gone are left out.
@@ -162,7 +181,7 @@ func (f *fleet) read(ctx context.Context) error {
 		}
 		f.found, f.page = append(f.found, p), append(f.page, d)
 	}
-	return nil
+	return f.alertsOf(ctx, f.page)
 }
 
 // trim sorts what was found and keeps what may be on the page, and one more device, which
@@ -202,7 +221,6 @@ func (f *fleet) shown() []storage.Device { return f.page[:min(len(f.page), f.q.l
 // appendTo appends the page as JSON.
 func (f *fleet) appendTo(dst []byte, assigned map[vitals.Name][]storage.Assignment, nowUnixMs int64) []byte {
 	page := f.shown()
-	f.alerts = f.h.alertsOf(page, f.alerts, f.q.sort)
 	dst = append(dst, `{"devices":[`...)
 	for i := range page {
 		if i > 0 {

@@ -20,8 +20,9 @@ type Options struct {
 	Limits vitals.Limits     // which readings are accepted, for clients that ask
 
 	// Alerts, if not nil, sets alerts[i] to the first active alert of devices[i], by the place of its rule: one about
-	// a sign if there is one. Devices without active alerts are left as they are.
-	Alerts func(devices []storage.Device, alerts []ActiveAlert)
+	// a sign if there is one. Only the parts of alerts from a time on count: an alert about a sign has none if the
+	// latest value of devices[i] is older. Devices without active alerts are left as they are.
+	Alerts func(devices []storage.Device, fromUnixMs int64, alerts []ActiveAlert)
 
 	// StaleAfter is how long after its newest reading, by measured time, a device is stale;
 	// 0: DefaultStaleAfter.

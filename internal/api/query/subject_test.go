@@ -39,7 +39,12 @@ func wardDevice(t *testing.T) (*storetest.Memory, *httptest.Server) {
 
 func assign(t *testing.T, store *storetest.Memory, subject storage.Subject, from, to int64) {
 	t.Helper()
-	device, err := vitals.ParseName("ward-2")
+	assignTo(t, store, "ward-2", subject, from, to)
+}
+
+func assignTo(t *testing.T, store *storetest.Memory, name string, subject storage.Subject, from, to int64) {
+	t.Helper()
+	device, err := vitals.ParseName(name)
 	try(t, err, store.Assign(t.Context(), storage.Assignment{Device: device, Subject: subject, FromUnixMs: from, ToUnixMs: to}))
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"math"
 	"math/bits"
+	"slices"
 	"sort"
 	"time"
 
@@ -158,20 +159,33 @@ func (r reason) field(signs *vitals.Signs) string {
 	return signs.Field(r.sign)
 }
 
-// alertsOf returns the first active alert of each device if the order needs it. It reuses alerts.
-func (h *Handler) alertsOf(some []storage.Device, alerts []ActiveAlert, order deviceSort) []ActiveAlert {
-	if order != byWorst {
-		return alerts
+// alertsOf sets f.alerts to the first active alert of each device, if the order needs it. Parts of alerts before the
+// present assignments of the devices do not count.
+func (f *fleet) alertsOf(ctx context.Context, some []storage.Device) error {
+	if f.q.sort != byWorst {
+		return nil
 	}
-	if cap(alerts) < len(some) {
-		alerts = make([]ActiveAlert, len(some))
+	f.alerts = slices.Grow(f.alerts[:0], len(some))[:len(some)]
+	clear(f.alerts)
+	if f.h.opt.Alerts == nil {
+		return nil
 	}
-	alerts = alerts[:len(some)]
-	clear(alerts)
-	if h.opt.Alerts != nil {
-		h.opt.Alerts(some, alerts)
+	f.h.opt.Alerts(some, 0, f.alerts)
+	var at []int
+	var names []vitals.Name
+	for i := range some {
+		if f.alerts[i].Name != "" {
+			at, names = append(at, i), append(names, some[i].Name)
+		}
 	}
-	return alerts
+	spans, err := f.h.opt.SpansAt(ctx, names, func(int) int64 { return f.nowUnixMs })
+	for n, i := range at {
+		if from := spans[n].FromUnixMs; err == nil && f.alerts[i].SinceUnixMs < from {
+			f.alerts[i] = ActiveAlert{}
+			f.h.opt.Alerts(some[i:i+1], from, f.alerts[i:i+1])
+		}
+	}
+	return err
 }
 
 const (
@@ -208,9 +222,8 @@ func (h *Handler) currentOrder(ctx context.Context) (*order, error) {
 		return o, o.err
 	}
 	began := h.opt.Now()
-	f := &fleet{q: everything(), h: h, staleUnixMs: began.UnixMilli() - h.opt.StaleAfter.Milliseconds()}
-	err := h.lister.WalkDevices(ctx, f.add)
-	f.trim()
+	f := h.fleetOf(everything(), began.UnixMilli())
+	err := f.walk(ctx)
 	h.order = &order{began, h.opt.Now(), f.found, f.counts, err}
 	return h.order, err
 }

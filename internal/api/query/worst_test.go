@@ -32,7 +32,21 @@ type modelSign struct {
 type modelDevice struct {
 	name   string
 	values []modelSign
-	alert  query.ActiveAlert
+	alerts []query.ActiveAlert // by rule
+	wornMs int64               // how long the present assignment, or nobody's span, has lasted
+	alert  query.ActiveAlert   // the first of alerts that counts
+}
+
+// settle sets the alert that counts: one about a sign without a value of the present assignment does not, and none
+// began before it.
+func (d *modelDevice) settle() {
+	for _, a := range d.alerts {
+		worn := a.Silence || slices.ContainsFunc(d.values, func(v modelSign) bool { return v.sign == a.Sign && v.agoMs <= d.wornMs })
+		a.SinceUnixMs = max(a.SinceUnixMs, fleetNow.UnixMilli()-d.wornMs)
+		if worn && (d.alert.Name == "" || d.alert.Silence && !a.Silence) {
+			d.alert = a
+		}
+	}
 }
 
 // flagsOf returns the number of flags of a value, its distance beyond the usual range as a share of the way to the accepted
@@ -125,11 +139,16 @@ func (d *modelDevice) compare(o *modelDevice, staleMs int64) int {
 }
 
 // serveWorst serves devices with their alerts, and the function by which the clock and the alerts can be read.
-func serveWorst(t *testing.T, m source, alerts map[string]query.ActiveAlert, opt query.Options) *httptest.Server {
+func serveWorst(t *testing.T, m source, alerts map[string][]query.ActiveAlert, opt query.Options) *httptest.Server {
 	t.Helper()
-	opt.Alerts = func(devices []storage.Device, to []query.ActiveAlert) {
+	opt.Alerts = func(devices []storage.Device, fromUnixMs int64, to []query.ActiveAlert) { // as TestFirst checks it
 		for i := range devices {
-			to[i] = alerts[devices[i].Name.String()]
+			for _, a := range alerts[devices[i].Name.String()] {
+				if !a.Silence && devices[i].Latest[a.Sign].TimeUnixMs < fromUnixMs || to[i].Name != "" && (a.Silence || !to[i].Silence) {
+					continue
+				}
+				to[i], to[i].SinceUnixMs = a, max(a.SinceUnixMs, fromUnixMs)
+			}
 		}
 	}
 	if opt.Now == nil {
@@ -145,7 +164,7 @@ func TestWorstModel(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(seed, 5))
 		var lines []string
 		var all []*modelDevice
-		alerts := map[string]query.ActiveAlert{}
+		alerts := map[string][]query.ActiveAlert{}
 		for i := range 60 + rnd.IntN(60) {
 			d := &modelDevice{name: fmt.Sprintf("d-%03d", i)}
 			ages := []int64{0, staleMs - 1, staleMs, staleMs + 1, int64(rnd.IntN(2 * staleMs))}
@@ -179,15 +198,30 @@ func TestWorstModel(t *testing.T) {
 					lines = append(lines, line)
 				}
 			}
-			if rnd.IntN(5) == 0 {
-				rule := rnd.IntN(64)
-				d.alert = query.ActiveAlert{Name: fmt.Sprint("r", rule), Rule: rule, Silence: rule%2 == 0, SinceUnixMs: fleetNow.UnixMilli() - int64(rnd.IntN(3))}
-				alerts[d.name] = d.alert
+			for rule := 0; rnd.IntN(3) == 0 && rule < 64; rule += 1 + rnd.IntN(64-rule) {
+				of := d.values[rnd.IntN(len(d.values))] // the alert begins with this value, or before it
+				alerts[d.name] = append(alerts[d.name], query.ActiveAlert{
+					Name: fmt.Sprint("r", rule), Rule: rule, Silence: rule%2 == 0, Sign: of.sign,
+					SinceUnixMs: fleetNow.UnixMilli() - max(of.agoMs, ages[rnd.IntN(len(ages))]),
+				})
 			}
+			d.alerts, d.wornMs = alerts[d.name], fleetNow.UnixMilli()
+			if rnd.IntN(2) == 0 {
+				d.wornMs = ages[rnd.IntN(len(ages))]
+			}
+			d.settle()
 			all = append(all, d)
 		}
 		slices.SortFunc(all, func(a, b *modelDevice) int { return a.compare(b, staleMs) })
-		srv := serveWorst(t, fill(t, lines...), alerts, query.Options{})
+		store := fill(t, lines...)
+		for i, d := range all {
+			if from := fleetNow.UnixMilli() - d.wornMs; from > 0 && i%2 == 0 { // or worn by nobody since then
+				assignTo(t, store, d.name, "P-2", from, storage.OpenEnd)
+			} else if from > 0 {
+				assignTo(t, store, d.name, "P-1", 1, from)
+			}
+		}
+		srv := serveWorst(t, store, alerts, query.Options{Service: query.Service{Subjects: store}})
 		for _, limit := range []int{1 + rnd.IntN(10), len(all) - 1, 1000} {
 			got := listed(t, srv, fmt.Sprintf("sort=worst&limit=%d", limit))
 			for i := range all {
@@ -214,10 +248,10 @@ func TestWorstReasons(t *testing.T) {
 		line("f-near", 0, `"systolic_mmhg":83,"diastolic_mmhg":60`), line("g-far", 0, `"heart_rate_bpm":280`),
 		line("h-critical", 0, `"spo2_pct":69.99`),
 		line("i-alert", 8*time.Minute, `"spo2_pct":92`),
-	), map[string]query.ActiveAlert{
-		"i-alert":   {Name: "SpO2 <93", Rule: 5, Sign: vitals.SpO2, SinceUnixMs: at(time.Hour)},
-		"d-silence": {Name: "gone", Silence: true, SinceUnixMs: at(time.Minute)},
-		"f-near":    {Name: "gone", Silence: true, SinceUnixMs: at(time.Minute)},
+	), map[string][]query.ActiveAlert{
+		"i-alert":   {{Name: "SpO2 <93", Rule: 5, Sign: vitals.SpO2, SinceUnixMs: at(time.Hour)}},
+		"d-silence": {{Name: "gone", Silence: true, SinceUnixMs: at(time.Minute)}},
+		"f-near":    {{Name: "gone", Silence: true, SinceUnixMs: at(time.Minute)}},
 	}, query.Options{})
 	_, text := get(t, srv, "/v1/devices?sort=worst")
 	var page struct {
