@@ -7,11 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pulsegate/pulsegate/internal/polltest"
+	"github.com/pulsegate/pulsegate/internal/wire/listen"
 )
 
 // What a client has sent before it leaves without reading its acknowledgements is stored.
 func TestUnreadAcknowledgements(t *testing.T) {
-	eachPlainLane(t, func(t *testing.T, l lane) {
+	eachLane(t, func(t *testing.T, l lane) {
 		v := newValve(t)
 		s := start(t, l, config{before: v.before})
 		c := s.connect(t, 4)
@@ -19,7 +20,7 @@ func TestUnreadAcknowledgements(t *testing.T) {
 			c.send(publish(4, 1, i+1, "pulsegate/d", reading(i)))
 		}
 		<-v.began
-		tcp := c.Conn.(*net.TCPConn)
+		tcp := listen.Below(c.Conn).(*net.TCPConn)
 		raw, err := tcp.SyscallConn()
 		try(t, err)
 		polltest.Until(t, "the server has received all", func() bool {

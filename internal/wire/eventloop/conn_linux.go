@@ -41,7 +41,7 @@ type Conn struct {
 	need int    // bytes of in that the handler waits for
 	owed int    // answers that Owe has promised and Send has not given
 
-	unheard int // reads left since a write has failed; 0 means that none has: see Loop.outlast
+	readLeft int // bytes that may still be read after a failed write: see Loop.outlast
 
 	place share.Place // see Config.Conns
 
@@ -60,6 +60,7 @@ type Conn struct {
 	ended     bool // the end of the peer's stream was read
 	offerable bool // in holds what the handler could not consume yet, or must see again
 	lingering bool // half-closed; waiting for the peer to close
+	noOutput  bool // a write has failed, and none follows
 	paused    bool // no input is read before pauseEnd
 	listed    bool // in the loop's list of connections to step
 	turn      uint // of the loop when the connection was last read

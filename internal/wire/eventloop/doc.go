@@ -7,7 +7,8 @@
 //   - A descriptor is closed exactly once, by the loop that owns it, or moved
 //     exactly once.
 //   - The output of a handler on a connection is sent in the order of its calls,
-//     complete or followed by the end of the connection.
+//     complete or followed by the end of the connection. After a failed write, the
+//     handler still gets the input that has arrived.
 //   - An idle connection holds less than 1 KiB, plus what crypto/tls holds if it
 //     has TLS. Only unfinished messages and unsent answers hold buffers, at most
 //     twice as large as their contents, and all of these count against one bound

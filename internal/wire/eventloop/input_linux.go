@@ -50,22 +50,21 @@ func (in *input) readMore(c *Conn) {
 
 // receive reads into b and returns what it has read.
 func (in *input) receive(c *Conn, b []byte) []byte {
+	if c.noOutput && c.readLeft <= 0 {
+		in.loop.broken(c)
+		return nil
+	}
 	if c.session != nil && !c.lingering {
 		return c.session.decrypt(b)
 	}
-	if c.unheard > 0 {
-		if c.unheard--; c.unheard == 0 {
-			in.loop.broken(c)
-			return nil
-		}
-	}
 	for {
 		n, err := recv(c.fd, b)
+		c.readLeft -= n
 		switch {
 		case err == unix.EINTR:
 			continue
 		case err == unix.EAGAIN:
-			if c.readable = false; c.unheard > 0 {
+			if c.readable = false; c.noOutput {
 				in.loop.broken(c)
 			}
 			return nil

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/wire/listen"
 	"golang.org/x/sys/unix"
 )
 
@@ -186,9 +187,6 @@ func (l *Loop) event(e *unix.EpollEvent) {
 		return
 	}
 	if e.Events&unix.EPOLLERR != 0 {
-		if c.session != nil {
-			c.session.failed = true
-		}
 		l.outlast(c)
 		return
 	}
@@ -346,21 +344,23 @@ func (l *Loop) broken(c *Conn) {
 }
 
 // outlast drops the output of a connection after a failed write, and closes the connection once everything that has
-// arrived is read. With TLS, or if the connection is ending, it is closed at once.
+// arrived is read, at most listen.MaxUnread bytes. If the connection is ending, it is closed at once.
 func (l *Loop) outlast(c *Conn) {
-	if c.fd < 0 || c.unheard > 0 || c.session != nil || c.lingering || c.goal == end || l.draining {
+	again := c.noOutput
+	c.noOutput = true
+	switch {
+	case c.lingering, c.goal == end, l.draining:
 		l.broken(c)
 		return
+	case again:
+		return
 	}
+	_ = unix.Shutdown(c.fd, unix.SHUT_WR) // if moved, c has no output either; an error means that it has none now
 	l.buffers.put(c.place.Holder, c.out)
-	c.out, c.sent, c.unheard = nil, 0, maxUnheard
+	c.out, c.sent, c.readLeft = nil, 0, listen.MaxUnread
 	c.readable, c.hangsUp = true, true
 	l.enlist(c)
 }
-
-// maxUnheard bounds the reads of a connection that outlasts its output: with scratchBytes, they are what Linux keeps
-// of a connection by default.
-const maxUnheard = 128
 
 // shut closes the descriptor. Answers still owed are counted but not sent.
 func (l *Loop) shut(c *Conn) {

@@ -19,7 +19,7 @@ type output struct {
 // send writes b and keeps what the kernel does not accept.
 func (o *output) send(c *Conn, b []byte) {
 	l, held := o.loop, len(c.out)
-	if c.unheard > 0 {
+	if c.noOutput {
 		return
 	}
 	if held == 0 {

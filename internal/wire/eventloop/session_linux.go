@@ -97,6 +97,7 @@ func (s *session) Read(p []byte) (int, error) {
 	s.input = max(s.input, len(p))
 	for {
 		n, err := recv(s.conn.fd, p)
+		s.conn.readLeft -= n
 		switch {
 		case err == unix.EINTR:
 			continue
@@ -143,7 +144,9 @@ func (s *session) decrypt(b []byte) []byte {
 	switch {
 	case err == nil:
 	case err == os.ErrDeadlineExceeded:
-		c.readable = false
+		if c.readable = c.noOutput; c.noOutput && n == 0 {
+			l.broken(c) // everything that has arrived is read
+		}
 	case n > 0:
 		s.err = err // after the data
 	case s.failed:
@@ -197,8 +200,8 @@ func (s *session) end() {
 
 // closeNotify sends close_notify on a connection that is closed now, if the kernel takes it.
 func (s *session) closeNotify() {
-	if s.conn.out != nil || s.failed {
-		return // a record is incomplete, or TLS has failed
+	if s.conn.out != nil || s.conn.noOutput || s.failed {
+		return // a record is incomplete, or the connection has failed
 	}
 	_ = s.tls.CloseWrite()
 	if out := &s.conn.loop.output; len(out.staged) > 0 {
