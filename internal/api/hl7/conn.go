@@ -28,7 +28,8 @@ type conn struct {
 	access   gate.Access // when the connection began
 	gateway  vitals.Name // that the certificate names; zero if there is none
 	holder   *share.Holder
-	reserved int // bytes of memory for the message
+	reserved int  // bytes of memory for the message
+	silent   bool // a message without an answer was not stored; what has arrived after it is the last
 }
 
 // serve serves a connection until it ends.
@@ -82,6 +83,8 @@ func (c *conn) await(state http.ConnState, d time.Duration) {
 func (c *conn) ending(err error) ending {
 	late := errors.Is(err, os.ErrDeadlineExceeded)
 	switch {
+	case c.silent:
+		return busy
 	case (late || err == errMemory) && c.server.conns.Drains():
 		return draining
 	case late && c.frames.within:
@@ -125,7 +128,13 @@ func (c *conn) receive(text []byte, tooLarge bool) bool {
 			why = draining
 		}
 	})
-	if code == "" {
+	switch {
+	case code == "" && why == busy && m.silent(): // only the end of the connection says that something is wrong
+		m.list(vitals.Name{}, "", "could not be stored, and its sender takes silence for success")
+		_ = c.io.CloseWrite()
+		c.silent = true
+		return true
+	case code == "":
 		return c.end(why) // without an acknowledgement, so that the client sends the message again
 	}
 	if code == accepted && m.unknown > 0 && len(m.places) == 0 {

@@ -8,7 +8,8 @@
 // why, and AR if the message was rejected as a whole. There is no answer if something of the message may be stored
 // later. In the enhanced mode, MSH-15 decides whether there is a CA, CE or CR, and MSH-16 whether there is an AA, AE
 // or AR. No text of an answer has a measured value or an identifier of a patient, and an answer has only what the
-// client's version of HL7 has. If an answer cannot be sent, what has already arrived from the client is still stored.
+// client's version of HL7 has. If an answer cannot be sent, what has already arrived from the client is still stored;
+// likewise if a message that may be stored later has a client that takes silence for success.
 //
 // Nothing is rounded, converted or guessed: not a value, a unit, a time, a zone, nor a device.
 //

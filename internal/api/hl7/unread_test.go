@@ -2,6 +2,7 @@ package hl7_test
 
 import (
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/pulsegate/pulsegate/internal/api/hl7"
+	"github.com/pulsegate/pulsegate/internal/api/rejections"
+	"github.com/pulsegate/pulsegate/internal/certtest"
 	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
@@ -28,6 +31,41 @@ func TestNoAnswers(t *testing.T) {
 	try(t, c.Conn.(*net.TCPConn).CloseWrite())
 	c.want("closed")
 	s.wantFigures(t, "endings client 1")
+}
+
+// If a message cannot be stored, and its sender takes silence for success, what has arrived after it is stored before the
+// connection ends. Other senders send it again.
+func TestSilentRefusal(t *testing.T) {
+	for asks, stored := range map[string]int64{"NE|NE": 19, "NE|ER": 19, "|ER": 19, "|": 1, "AL|NE": 1, "NE|SU": 1} {
+		for _, secure := range []*tls.Config{nil, {Certificates: []tls.Certificate{certtest.New("ca").Server(1).TLS()}}} {
+			appends := 0
+			s := start(t, config{tls: secure, before: func() error {
+				if appends++; appends == 2 {
+					return errors.New("the disk is gone")
+				}
+				return nil
+			}})
+			c := s.dial(t)
+			if secure != nil {
+				c.Conn = tls.Client(c.Conn, &tls.Config{InsecureSkipVerify: true})
+			}
+			var all strings.Builder
+			for i := range 20 {
+				all.WriteString(strings.Replace(heartRate(i, 72), "|2.6", "|2.6|||"+asks, 1))
+			}
+			c.send(all.String())
+			_, _ = io.Copy(io.Discard, c.Conn) // until the server ends the connection
+			_ = c.Close()
+			polltest.Until(t, "the connection has ended", func() bool { return slices.Contains(s.figures(t), "endings busy 1") })
+			if got := s.store.stored.Load(); got != stored {
+				t.Errorf("%s, TLS %v: %d readings are stored, want %d", asks, secure != nil, got, stored)
+			}
+			listed, _ := s.list.Newest(2, func(*rejections.Rejection) bool { return true })
+			if silent := stored > 1; silent != (len(listed) == 1) {
+				t.Errorf("%s: listed %+v", asks, listed)
+			}
+		}
+	}
 }
 
 // A brokenConn is a connection that cannot be written to. What has arrived can be read, and then the error, if not nil, or

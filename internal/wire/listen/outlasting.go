@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// Outlasting is a Conn whose input outlasts its output: after a write has failed, data that has arrived can still be
-// read. How much has arrived is not known, so reads end after MaxUnread bytes, or after waiting for maxWaited in
+// Outlasting is a Conn whose input outlasts its output: after a failed write or CloseWrite, data that has arrived can
+// still be read. How much has arrived is not known, so reads end after MaxUnread bytes, or after waiting for maxWaited in
 // total. Further writes fail at once. One goroutine reads and writes.
 type Outlasting struct {
 	net.Conn
 
-	noOutput bool          // a write has failed
+	noOutput bool          // a write has failed, or CloseWrite was called
 	read     int           // bytes since
 	waited   time.Duration // by reads since
 }
@@ -24,7 +24,7 @@ const (
 	maxWaited = 2 * time.Second
 )
 
-var errNoOutput = errors.New("listen: a write has failed before")
+var errNoOutput = errors.New("listen: the connection has no output")
 
 // Write implements io.Writer.
 func (o *Outlasting) Write(b []byte) (n int, err error) {
@@ -38,7 +38,13 @@ func (o *Outlasting) Write(b []byte) (n int, err error) {
 	return n, err
 }
 
-// Read implements io.Reader. After a failed write, it replaces the deadline, and no error is a timeout.
+// CloseWrite half-closes the connection, if it can be.
+func (o *Outlasting) CloseWrite() error {
+	o.noOutput = true
+	return CloseWrite(o.Conn)
+}
+
+// Read implements io.Reader. Without output, it replaces the deadline, and no error is a timeout.
 func (o *Outlasting) Read(b []byte) (n int, err error) {
 	if !o.noOutput {
 		return o.Conn.Read(b)
