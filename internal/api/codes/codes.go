@@ -171,8 +171,8 @@ func (t Table) Stored(s vitals.Sign) vitals.Sign {
 
 // LeaveOut removes each reading of a batch for which the batch has another source of the same sign, device and time
 // that comes first. Each reading has one sign, or one pair. order returns the place of a reading's source, given the
-// reading's position. LeaveOut calls leftOut with the position of each reading that it removes.
-func LeaveOut(b *vitals.Batch, order func(index int32) int, leftOut func(index int32)) {
+// reading's position. LeaveOut calls leftOut with the position and the device of each reading that it removes.
+func LeaveOut(b *vitals.Batch, order func(index int32) int, leftOut func(index int32, device vitals.Name)) {
 	type measured struct {
 		device vitals.Name
 		unixMs int64
@@ -199,7 +199,7 @@ func LeaveOut(b *vitals.Batch, order func(index int32) int, leftOut func(index i
 	kept := 0
 	for i := range b.Readings {
 		if at := b.Index[i]; order(at) > first[of(&b.Readings[i])] {
-			leftOut(at)
+			leftOut(at, b.Readings[i].Device)
 			continue
 		}
 		b.Readings[kept], b.Index[kept] = b.Readings[i], b.Index[i]

@@ -84,7 +84,7 @@ func (d *decoder) decodeBundle() error {
 			break
 		}
 	}
-	codes.LeaveOut(d.in.Batch, func(i int32) int { return d.places[i].order }, func(i int32) {
+	codes.LeaveOut(d.in.Batch, func(i int32) int { return d.places[i].order }, func(i int32, _ vitals.Name) {
 		d.places[i].left = true
 		d.leaveOut(int(i), 0)
 	})

@@ -106,19 +106,19 @@ func join(texts ...string) (joined string) {
 
 // addRejected adds an error for an OBX of a place.
 func (m *Message) addRejected(p *place, i int, r *ingest.Result) {
-	at, field, code := location{"OBX", p.obx[i], 0}, r.Field, internalError
+	at, field, code := location{segment: inOBX, ordinal: p.obx[i]}, r.Field, internalError
 	switch {
 	case p.err != nil && p.at != location{}:
 		at = p.at
 	case r.Outcome == storage.OtherSubject || r.Outcome == storage.TooManyAssignments:
-		at, field, code = location{"PID", 1, 3}, "PID-3", valueNotFound
+		at, field, code = atPatient, "PID-3", valueNotFound
 		if m.noPatient != nil && m.noPatient != errPatient {
 			r.Reason = m.noPatient.Error()
 		}
 	case field == "time":
-		at, field = p.from[theTime].at, p.from[theTime].at.name()
+		at, field = p.from[theTime], p.from[theTime].name()
 	case field == "device":
-		at, field = p.from[theDevice].at, p.from[theDevice].at.name()
+		at, field = p.from[theDevice], p.from[theDevice].name()
 	case field == m.opt.Signs.Field(p.signs[i]):
 		at.field = 5
 	}
@@ -132,7 +132,7 @@ func (m *Message) addRejected(p *place, i int, r *ingest.Result) {
 		code = duplicateKey
 	}
 	reason := cmp.Or(r.Reason, r.Problem.Title())
-	m.opt.reject(p.reading.Device, field, reason)
+	m.opt.reject(cmp.Or(m.devices[r.Index], r.Device), field, reason)
 	m.addError(at, code, field, reason)
 }
 
@@ -229,8 +229,8 @@ var conditions = map[condition]string{
 func (m *Message) addError(at location, code condition, field, reason string) {
 	m.reason = cmp.Or(m.reason, join(field, reason))
 	component, old := string(m.component), m.version < version25
-	place := at.segment
-	for _, n := range []int{at.ordinal, at.field} {
+	place := segmentNames[at.segment]
+	for _, n := range []int{int(at.ordinal), int(at.field)} {
 		if n > 0 {
 			place += component
 			place += strconv.Itoa(n)

@@ -238,18 +238,50 @@ func TestHostileMemory(t *testing.T) {
 		"one broken segment":    strings.Repeat("x", size),
 	} {
 		s := serve(t, ingest.Config{}, hl7.Options{Patients: hl7.Patients{Assign: true}})
-		s.send(header + good) // for what is made once
-		message := []byte(strings.ReplaceAll(header+text, "\n", "\r"))
-		receive := func() {
-			m := hl7.Parse(message, &s.opt)
-			s.core.Receive(t.Context(), &ingest.Delivery{Input: m, Message: message}, func(o *ingest.Outcome) { _, _ = m.Answer(nil, o, receivedAt) })
+		if n, _ := s.allocated(t, header+text); n > 2*size {
+			t.Errorf("%s: %d bytes for a message of %d", name, n, len(header+text))
 		}
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		receive()
-		runtime.ReadMemStats(&after)
-		if n := after.TotalAlloc - before.TotalAlloc; n > 2*size {
-			t.Errorf("%s: %d bytes for a message of %d", name, n, len(message))
+	}
+}
+
+// allocated returns the bytes that the server allocates for a message, and whether it is accepted.
+func (s *service) allocated(t *testing.T, text string) (n uint64, ok bool) {
+	s.send(header + good) // for what is made once
+	message := []byte(strings.ReplaceAll(text, "\n", "\r"))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	m := hl7.Parse(message, &s.opt)
+	s.core.Receive(t.Context(), &ingest.Delivery{Input: m, Message: message}, func(o *ingest.Outcome) {
+		_, code := m.Answer(nil, o, receivedAt)
+		ok = code == "AA"
+	})
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc, ok
+}
+
+// Readings take up memory by their number, of which a message has a maximum. A message beyond it takes up as little as
+// any other that is rejected.
+func TestReadingsMemory(t *testing.T) {
+	const maximum, perReading = 20_000, 3200 // bytes, of which most are those of growing slices and of the store
+	for name, format := range map[string]string{
+		"heart rates": "OBX||NM|8867-4^^LN||72|/min|||||R\n",
+		"pressures":   "OBX||NM|8480-6^^LN||120|mm[Hg]|||||R\nOBX||NM|8462-4^^LN||80|mm[Hg]|||||R\n",
+		"systolic":    "OBX||NM|8480-6^^LN|#.1|120|mm[Hg]|||||R\n",
+		"disowned":    "OBX||NM|8867-4^^LN||72|/min||INV|||R\n",
+		"high":        "OBX||NM|8867-4^^LN||700|/min|||||R\n",
+	} {
+		text := strings.Builder{}
+		text.WriteString(header + "OBR|||||||20261122092900+0000\nPRT||||||||||d\n")
+		for i := range maximum {
+			text.WriteString(strings.ReplaceAll(format, "#", fmt.Sprint(i)))
+		}
+		s := serve(t, ingest.Config{MaxReadings: maximum}, hl7.Options{})
+		if n, _ := s.allocated(t, text.String()); n > perReading*maximum {
+			t.Errorf("%s: %d bytes for %d readings", name, n, maximum)
+		}
+		text.WriteString(good)
+		if n, ok := s.allocated(t, text.String()); n > 2*uint64(text.Len()) || ok {
+			t.Errorf("%s beyond the maximum: %d bytes for a message of %d, accepted %v", name, n, text.Len(), ok)
 		}
 	}
 }

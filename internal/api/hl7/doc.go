@@ -47,7 +47,8 @@
 //
 // # Memory
 //
-// A message takes up at most twice its length beside its readings.
+// A message takes up at most twice its length beside its readings, which have a maximum and take up about 340 bytes each. A
+// message with more of them is rejected before it takes up memory for any.
 //
 // # Not here
 //

@@ -48,12 +48,13 @@ type Message struct {
 	msh  fields
 	zone []byte // offset of MSH-7, such as +0100; empty if there is none
 
-	places    []place // by position
-	errors    []byte  // of the answer: its ERR segments
-	reason    string  // the first of them
-	dropped   int     // further OBX that were rejected
-	unknown   int     // OBX that were left out because their codes are not known
-	noPatient error   // why it is not known who the patient is
+	places    []place             // by position
+	devices   map[int]vitals.Name // of rejected readings, by position: at most maxErrors
+	errors    []byte              // of the answer: its ERR segments
+	reason    string              // the first of them
+	dropped   int                 // further OBX that were rejected
+	unknown   int                 // OBX that were left out because their codes are not known
+	noPatient error               // why it is not known who the patient is
 }
 
 // A rule is a reason for which a message or an OBX is rejected. Its text is sent to the client.
@@ -82,16 +83,32 @@ const (
 
 // A location is a field of a segment, or a segment if field is 0.
 type location struct {
-	segment        string
-	ordinal, field int // from 1
+	segment segmentName
+	field   uint8 // from 1
+	ordinal int32 // of the segments with this name, from 1
 }
+
+// A segmentName is an index of segmentNames.
+type segmentName uint8
+
+const (
+	noSegment segmentName = iota
+	inMSH
+	inPID
+	inOBR
+	inOBX
+	inPRT
+)
+
+// segmentNames is never modified.
+var segmentNames = [...]string{noSegment: "", inMSH: "MSH", inPID: "PID", inOBR: "OBR", inOBX: "OBX", inPRT: "PRT"}
 
 // name returns the name of a field, such as OBX-5, or "".
 func (l location) name() string {
 	if l.field == 0 {
 		return ""
 	}
-	return l.segment + "-" + strconv.Itoa(l.field)
+	return segmentNames[l.segment] + "-" + strconv.Itoa(int(l.field))
 }
 
 // fields has the fields of a segment by their numbers, as far as they are read. Field 0 is the segment's name.
@@ -104,7 +121,7 @@ func Parse(text []byte, opt *Options) *Message {
 	if bytes.IndexByte(text, '\r') < 0 {
 		m.ending = '\n'
 	}
-	m.at = location{"MSH", 1, 0}
+	m.at = location{segment: inMSH, ordinal: 1}
 	m.at.field, m.err = m.readHeader()
 	return m
 }
@@ -113,7 +130,7 @@ func Parse(text []byte, opt *Options) *Message {
 const maxHeader = 4 << 10
 
 // readHeader reads MSH, and returns the field and the rule for which the message is rejected.
-func (m *Message) readHeader() (at int, err *rule) {
+func (m *Message) readHeader() (at uint8, err *rule) {
 	header, _ := m.cutSegment(m.text)
 	if len(header) < len(`MSH|^~\&`) || string(header[:3]) != "MSH" {
 		return 0, &rule{segmentSequence, "the message does not begin with MSH"}

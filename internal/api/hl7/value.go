@@ -32,9 +32,9 @@ var (
 	errSeparators = &rule{wrongType, "not four different separators"}
 )
 
-// sign returns the sign of OBX-3 and the place of its source in their order, or the field and the rule that OBX-3
+// sign returns the sign of OBX-3 and the rank of its source, or the field and the rule that OBX-3
 // breaks. at is zero if OBX-3 is not the code of a measurement.
-func (d *decoder) sign(field []byte) (sign vitals.Sign, order, at int, err error) {
+func (d *decoder) sign(field []byte) (sign vitals.Sign, rank int, at uint8, err error) {
 	table := codes.Table{Signs: d.opt.Signs, PulseAsHeartRate: d.opt.PulseAsHeartRate}
 	meaning, known, described := codes.Anything, false, false
 	for _, first := range []int{1, 4} { // the code, and an alternate one
@@ -54,10 +54,10 @@ func (d *decoder) sign(field []byte) (sign vitals.Sign, order, at int, err error
 		_, _, alone := table.Sign(its)
 		meaning, known = meaning&its, known || alone
 	}
-	sign, order, ok := table.Sign(meaning)
+	sign, rank, ok := table.Sign(meaning)
 	switch {
 	case ok:
-		return sign, order, 3, nil
+		return sign, rank, 3, nil
 	case known:
 		return 0, 0, 3, errCodes
 	case described:
@@ -75,7 +75,7 @@ func (d *decoder) doubt(flags []byte) (doubt codes.Doubt) {
 }
 
 // read sets the value of an OBX. It returns the field and the rule that it breaks.
-func (d *decoder) read(f *fields, sign vitals.Sign, r *vitals.Reading) (at int, err error) {
+func (d *decoder) read(f *fields, sign vitals.Sign, r *vitals.Reading) (at uint8, err error) {
 	definition := d.opt.Signs.Of(sign)
 	number, ok := appendNumber(nil, f[5])
 	switch {
