@@ -164,7 +164,7 @@ func (b *board) loseLocked(n uint64) {
 }
 
 // sendLocked passes a reading on to the subscribers of its device.
-func (b *board) sendLocked(st *state, n *news, subject storage.Subject, now time.Time) {
+func (b *board) sendLocked(st *state, n *latest, subject storage.Subject, now time.Time) {
 	b.lastID++
 	st.text = b.appendEvent(make([]byte, 0, 384), b.lastID, n, subject)
 	st.dirty, st.ask, st.record = false, false, storage.Record{}
@@ -206,7 +206,7 @@ func (b *board) eachLocked(device *vitals.Name, f func(*queue)) {
 }
 
 // appendEvent appends a reading of a device, and of the subject of its time, as an event.
-func (b *board) appendEvent(dst []byte, id uint64, n *news, subject storage.Subject) []byte {
+func (b *board) appendEvent(dst []byte, id uint64, n *latest, subject storage.Subject) []byte {
 	dst = strconv.AppendUint(append(dst, "id: "...), id, 10)
 	dst = append(dst, "\nevent: reading\ndata: "...)
 	return append(query.AppendReading(dst, n.device, subject, &n.record, b.flags.Signs, b.flags), "\n\n"...)

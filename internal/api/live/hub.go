@@ -282,7 +282,7 @@ func (h *Hub) round(buf []update) []update {
 		case st.ask:
 			asked = append(asked, question{st: st, asks: st.asks})
 		default:
-			known = append(known, question{st, st.asks, news{st.device, st.record, true}})
+			known = append(known, question{st, st.asks, latest{st.device, st.record, true}})
 		}
 	}
 	h.mu.Unlock()
@@ -300,11 +300,11 @@ func (h *Hub) round(buf []update) []update {
 type question struct {
 	st   *state
 	asks uint64 // of the state
-	news
+	latest
 }
 
-// A news is the newest reading of a device.
-type news struct {
+// A latest is the newest stored reading of a device.
+type latest struct {
 	device vitals.Name
 	record storage.Record
 	found  bool
@@ -312,9 +312,9 @@ type news struct {
 
 // answer reads the subjects and readings from the store, and sends the readings that were updated.
 func (h *Hub) answer(asked []question) {
-	of := make([]news, len(asked))
+	of := make([]latest, len(asked))
 	for i, q := range asked {
-		if of[i] = q.news; !q.found {
+		if of[i] = q.latest; !q.found {
 			of[i], _ = h.newest(context.Background(), q.st.device)
 		}
 	}
@@ -341,17 +341,17 @@ func (h *Hub) answer(asked []question) {
 }
 
 // newest returns a device's newest stored reading, if it has one and that can be read.
-func (h *Hub) newest(ctx context.Context, device vitals.Name) (news, error) {
+func (h *Hub) newest(ctx context.Context, device vitals.Name) (latest, error) {
 	var one [1]storage.Record
 	n, err := h.reader.Scan(ctx, storage.Range{Device: device, ToUnixMs: math.MaxInt64, Descending: true}, one[:])
 	if err != nil {
 		h.report(err)
 	}
-	return news{device, one[0], n == 1 && err == nil}, err
+	return latest{device, one[0], n == 1 && err == nil}, err
 }
 
 // wornAt returns the spans of assignments around some readings.
-func (h *Hub) wornAt(ctx context.Context, of []news) ([]storage.Assignment, error) {
+func (h *Hub) wornAt(ctx context.Context, of []latest) ([]storage.Assignment, error) {
 	devices := make([]vitals.Name, len(of))
 	for i := range of {
 		devices[i] = of[i].device

@@ -238,7 +238,7 @@ func (s *subscriber) readLatest(ctx context.Context, devices []vitals.Name) erro
 		h.mu.Unlock()
 		clear(s.texts)
 		s.texts = s.texts[:0]
-		var of []news
+		var of []latest
 		for i := range devices {
 			if !access.Covers(&devices[i]) {
 				continue
