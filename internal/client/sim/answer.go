@@ -44,14 +44,15 @@ type answer struct {
 type judge struct {
 	problems map[string]int // status by type
 	influx   bool           // the requests are of InfluxDB's API
+	mllp     bool           // the requests are messages of HL7 v2
 }
 
 // newJudge returns a judge for answers to a POST of readings. It accepts all problems of
 // package problem, except those that only a GET, a wrong URL or the admin listener can
 // cause.
-func newJudge(influx bool) *judge {
+func newJudge(opt *Options) *judge {
 	s := problem.New()
-	j := &judge{problems: map[string]int{}, influx: influx}
+	j := &judge{problems: map[string]int{}, influx: opt.Influx, mllp: opt.MLLP != nil}
 	for _, p := range []*reply.Problem{
 		s.Malformed, s.Timeout, s.LengthRequired, s.TooLarge, s.UnknownEncoding,
 		s.Unauthorized, s.InvalidCredentials, s.Forbidden, s.UntrustedOrigin, s.TooManyReadings, s.TooManyContradictions, s.Conflict, s.Invalid,
@@ -62,14 +63,16 @@ func newJudge(influx bool) *judge {
 	return j
 }
 
-// judge classifies the response to a request of n readings. single means that it was
-// sent as a single reading. now is needed for a Retry-After with a date.
-func (j *judge) judge(r *response, single bool, n int, now time.Time) answer {
+// judge classifies the response to the request of c. now is needed for a Retry-After with a date.
+func (j *judge) judge(r *response, c *connection, now time.Time) answer {
 	var (
 		a   answer
 		err error
 	)
+	n, single := len(c.request.samples), c.request.kind != batchRequest
 	switch {
+	case j.mllp:
+		return judgeAck(r.body, c.number, n)
 	case j.influx:
 		a, err = judgeLines(r, n, now)
 	case r.status == http.StatusOK && single:
@@ -102,17 +105,23 @@ func judgeLines(r *response, n int, now time.Time) (answer, error) {
 		return answer{}, errors.New("not an answer of InfluxDB's API")
 	}
 	a := answer{verdict: refusedWhole, part: true, problem: doc.Code}
+	if !a.retry(r, now) {
+		a.verdict = uncertain // the request arrived too slowly
+	}
+	return a, nil
+}
+
+// retry sets the verdict if a status means that the request is to be retried. It returns false if that lacks a Retry-After.
+func (a *answer) retry(r *response, now time.Time) (ok bool) {
 	switch r.status {
-	case http.StatusInternalServerError:
+	case http.StatusRequestTimeout, http.StatusInternalServerError:
 		a.verdict = uncertain
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		a.verdict = refusedNow
-		var ok bool
-		if a.retryAfter, ok = parseRetryAfter(r.retryAfter, now); !ok {
-			a.verdict = uncertain // the request arrived too slowly
-		}
+		a.retryAfter, ok = parseRetryAfter(r.retryAfter, now)
+		return ok
 	}
-	return a, nil
+	return true
 }
 
 // judgeSingle parses {"status":"stored"} and {"status":"duplicate"}.
@@ -167,15 +176,8 @@ func (j *judge) judgeProblem(r *response, now time.Time) (answer, error) {
 	if status != r.status {
 		return a, fmt.Errorf("type %s belongs to status %d", a.problem, status)
 	}
-	switch status {
-	case http.StatusRequestTimeout, http.StatusInternalServerError:
-		a.verdict = uncertain
-	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		a.verdict = refusedNow
-		var ok bool
-		if a.retryAfter, ok = parseRetryAfter(r.retryAfter, now); !ok {
-			return a, errors.New("no Retry-After")
-		}
+	if !a.retry(r, now) {
+		return a, errors.New("no Retry-After")
 	}
 	return a, nil
 }

@@ -13,7 +13,9 @@ const maxForwards = 16
 // A composer composes the requests of a run and encodes them.
 type composer struct {
 	fleet    *Fleet
-	heads    [2][]byte         // request headers, without and with gzip
+	heads    [2][]byte // request headers, without and with gzip
+	version  byte      // of MQTT
+	qos      byte
 	counts   map[string]uint64 // requests by behaviour
 	forwards []forward
 	plain    []byte // buffer for a body
@@ -86,9 +88,9 @@ func (k *composer) encode(c *connection) {
 	head := k.heads[0]
 	k.plain = k.fleet.appendBody(k.plain[:0], &c.request)
 	body := k.plain
-	if l := c.link; l != nil {
+	if k.fleet.inTopic {
 		k.topic = k.fleet.appendDevice(append(k.topic[:0], "pulsegate/"...), c.request.samples[0].device)
-		c.out = appendPublish(c.out[:0], l.version, l.qos, c.id, k.topic, body)
+		c.out = appendPublish(c.out[:0], k.version, k.qos, c.id, k.topic, body)
 		return
 	}
 	if c.request.gzip {

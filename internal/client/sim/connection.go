@@ -17,12 +17,11 @@ const idleCheck = 100 * time.Millisecond
 
 // A connection is the connection of one gateway, or one of its publications in flight over
 // MQTT. The run's goroutine owns it, except from start until it comes back through
-// transport.returned: then the goroutine of serve owns it, or the link.
+// transport.returned: then the goroutine that receives from turn owns it.
 type connection struct {
 	gateway *gateway
-	turn    chan struct{} // starts a try; nil with a link
-	link    *link         // nil means HTTP
-	id      uint16        // packet identifier
+	turn    chan *connection // starts a try; over MQTT, the publications of a gateway share it
+	id      uint16           // packet identifier
 
 	request  request
 	live     bool // request is in progress: composed, not answered, not given up
@@ -33,8 +32,7 @@ type connection struct {
 	free     time.Duration // when the previous request ended
 
 	// State of one try.
-	pause   time.Duration // wait before the try
-	asked   bool          // the server asked for the pause
+	asked   bool          // the server asked for a pause before the try
 	resumes time.Duration // end of the pause
 	sent    time.Duration // negative: not sent
 	ended   time.Duration
@@ -55,14 +53,8 @@ type connection struct {
 // it.
 func (c *connection) waitingAsAsked(now time.Duration) bool { return c.asked && now < c.resumes }
 
-// start starts a try. It does not block.
-func (c *connection) start() {
-	if c.link != nil {
-		c.link.submit(c)
-		return
-	}
-	c.turn <- struct{}{} // its goroutine is waiting
-}
+// start starts a try. It does not block: turn has a place for each connection.
+func (c *connection) start() { c.turn <- c }
 
 // begin resets the state of the last try. A negative sent means that this one is not sent.
 func (c *connection) begin(sent time.Duration) {
@@ -72,54 +64,52 @@ func (c *connection) begin(sent time.Duration) {
 // A transport performs tries, each in the goroutine of its connection. A [link] uses one for MQTT.
 type transport struct {
 	dial     func(context.Context) (net.Conn, error)
+	read     func(*answerReader) (response, error) // an answer of HTTP or MLLP
 	judge    *judge
 	timeout  time.Duration    // for one answer
-	mllp     bool             // requests are messages of HL7 v2
-	returned chan *connection // from the connections' goroutines
+	returned chan *connection // from the connections' goroutines; has a place for each
 	start    time.Time        // of the run; set while no try is in progress
 }
 
 // elapsed returns the time since the start of the run.
 func (t *transport) elapsed() time.Duration { return time.Since(t.start) }
 
-// serve performs tries until turn is closed. When ctx is done, the current and all
-// later tries fail.
+// serve performs tries until ctx is done, which also interrupts the current one.
 func (t *transport) serve(ctx context.Context, c *connection) {
 	defer c.disconnect()
-	for range c.turn {
-		t.try(ctx, c)
-		t.returned <- c // the channel has capacity for all connections
+	for {
+		select {
+		case <-c.turn:
+			c.begin(-1)
+			c.answer, c.failed = t.try(ctx, c)
+			t.returned <- c
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
 // try connects if necessary, and sends the request if one is live.
-func (t *transport) try(ctx context.Context, c *connection) {
-	c.begin(-1)
-	if c.pause > 0 {
-		timer := time.NewTimer(c.pause)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			c.failed = failedBroken
-			return
-		}
-	}
+func (t *transport) try(ctx context.Context, c *connection) (answer, failure) {
 	now := time.Now()
 	if c.conn != nil && now.Sub(t.start)-c.ended > idleCheck && closedByPeer(c.conn) {
 		c.disconnect()
 	}
 	if c.conn == nil {
 		if t.connect(ctx, c) != nil {
-			c.failed = failedConnect
-			return
+			return answer{}, failedConnect
 		}
 		now = time.Now()
 	}
 	if !c.live {
-		return
+		return answer{}, ""
 	}
 	c.sent = now.Sub(t.start)
+	return t.exchange(c, now)
+}
+
+// exchange sends the request of c and returns the answer, or why there is none.
+func (t *transport) exchange(c *connection, now time.Time) (answer, failure) {
 	err := c.extend(now, t.timeout)
 	if err == nil {
 		_, err = c.conn.Write(c.out)
@@ -128,35 +118,24 @@ func (t *transport) try(ctx context.Context, c *connection) {
 		// Simulate a lost answer: the gateway will retry.
 		c.dropped = true
 		c.disconnect()
-		return
+		return answer{}, ""
 	}
 	// A request that was sent only in part may have been answered nevertheless.
-	var (
-		resp    response
-		readErr error
-	)
-	if t.mllp {
-		resp.body, readErr = c.reader.readMessage()
-	} else {
-		resp, readErr = c.reader.read()
-	}
+	resp, readErr := t.read(&c.reader)
 	now = time.Now()
 	c.ended = now.Sub(t.start)
 	if err != nil || readErr != nil || resp.close {
 		defer c.disconnect()
 	}
 	switch {
-	case readErr == nil && t.mllp:
-		c.answer = judgeAck(resp.body, c.number, len(c.request.samples))
 	case readErr == nil:
-		c.answer = t.judge.judge(&resp, c.request.kind != batchRequest, len(c.request.samples), now)
-	case errors.Is(readErr, ErrNotHTTP) || errors.Is(readErr, ErrNotMLLP):
-		c.failed, c.answer.fault = failedGarbage, readErr.Error()
+		return t.judge.judge(&resp, c, now), ""
+	case errors.Is(readErr, ErrProtocol):
+		return answer{fault: readErr.Error()}, failedGarbage
 	case errors.Is(errors.Join(err, readErr), os.ErrDeadlineExceeded):
-		c.failed = failedTimeout
-	default:
-		c.failed = failedBroken
+		return answer{}, failedTimeout
 	}
+	return answer{}, failedBroken
 }
 
 // extend sets the deadline of the connection to at least timeout and at most an eighth

@@ -95,7 +95,7 @@ func ParseResponse(in []byte, sizes ...int) (Parsed, error) {
 	}
 	parsed := Parsed{got.status, string(got.body), got.close, got.retryAfter, got.contentType, true}
 	if _, err := r.in.Peek(1); err != io.EOF {
-		return Parsed{}, ErrNotHTTP // more than one answer
+		return Parsed{}, ErrProtocol // more than one answer
 	}
 	return parsed, nil
 }
@@ -117,12 +117,12 @@ type Judgement struct {
 
 // Judge classifies the text of an answer.
 func Judge(text string, single bool, n int, now time.Time) (Judgement, error) {
-	return judgement(newJudge(false), text, single, n, now)
+	return judgement(newJudge(&Options{}), text, single, n, now)
 }
 
 // JudgeLines is Judge for a request of lines in InfluxDB's protocol.
 func JudgeLines(text string, n int) (Judgement, error) {
-	return judgement(newJudge(true), text, false, n, time.Time{})
+	return judgement(newJudge(&Options{Influx: true}), text, false, n, time.Time{})
 }
 
 func judgement(j *judge, text string, single bool, n int, now time.Time) (Judgement, error) {
@@ -132,7 +132,11 @@ func judgement(j *judge, text string, single bool, n int, now time.Time) (Judgem
 	if err != nil {
 		return Judgement{}, err
 	}
-	a := j.judge(&r, single, n, now)
+	c := &connection{request: request{kind: batchRequest, samples: make([]sample, n)}}
+	if single {
+		c.request.kind = singleRequest
+	}
+	a := j.judge(&r, c, now)
 	names := map[verdict]string{accepted: "accepted", refusedWhole: "refused whole", refusedNow: "refused now",
 		uncertain: "uncertain", undocumented: "undocumented"}
 	return Judgement{names[a.verdict], a.stored, a.duplicate, a.rejected, a.problem, a.retryAfter}, nil
@@ -140,7 +144,7 @@ func judgement(j *judge, text string, single bool, n int, now time.Time) (Judgem
 
 // WriteProblems returns the problem types that are valid answers to a POST, with their
 // statuses.
-func WriteProblems() map[string]int { return newJudge(false).problems }
+func WriteProblems() map[string]int { return newJudge(&Options{}).problems }
 
 // A Signs is one reading of a wearer.
 type Signs struct {
@@ -311,7 +315,7 @@ func JudgeAck(text string, number uint64, n int) string {
 	if err != nil {
 		return err.Error()
 	}
-	switch a := judgeAck(message, number, n); {
+	switch a := judgeAck(message.body, number, n); {
 	case a.verdict == accepted:
 		return fmt.Sprintf("accepted %d", a.stored)
 	case a.verdict == refusedWhole && a.part:

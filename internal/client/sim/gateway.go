@@ -65,8 +65,12 @@ func (r *run) begin(c *connection, intended time.Duration) {
 // send queues a try of the request after a pause. asked means that the server asked for
 // the pause.
 func (r *run) send(c *connection, pause time.Duration, asked bool) {
-	c.pause, c.asked, c.resumes = pause, asked, r.now+pause
+	c.asked, c.resumes = asked, r.now+pause
 	c.tries++
+	if pause > 0 {
+		time.AfterFunc(pause, c.start)
+		return
+	}
 	r.ready = append(r.ready, c)
 }
 
@@ -160,7 +164,7 @@ func (r *run) answered(c *connection) {
 		} else {
 			r.report.Refused503++
 		}
-		if c.link == nil { // MQTT has no Retry-After
+		if r.links == nil { // MQTT has no Retry-After
 			r.report.RetryAfter[min(int(a.retryAfter/time.Second), maxWaitSeconds)]++
 		}
 		r.retry(c, max(a.retryAfter, firstBackoff), true)

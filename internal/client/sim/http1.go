@@ -12,11 +12,16 @@ import (
 // maxAnswerBytes bounds the size of an answer. A larger one is an error.
 const maxAnswerBytes = 8 << 20
 
-// ErrNotHTTP is wrapped by the errors of answers that are not HTTP/1.1.
-var ErrNotHTTP = errors.New("sim: the answer is not HTTP/1.1")
+// ErrProtocol is wrapped by the errors of answers that are not of the protocol.
+var ErrProtocol = errors.New("sim: the answer is not")
 
-// notHTTP returns an error with the reason. Its text never quotes the answer.
-func notHTTP(reason string) error { return fmt.Errorf("%w: %s", ErrNotHTTP, reason) }
+// Each returns an error with the reason. Its text never quotes the answer.
+func notHTTP(reason string) error { return fmt.Errorf("%w HTTP/1.1: %s", ErrProtocol, reason) }
+func notMLLP(reason string) error { return fmt.Errorf("%w MLLP: %s", ErrProtocol, reason) }
+func notMQTT(reason string) error { return fmt.Errorf("%w MQTT: %s", ErrProtocol, reason) }
+
+// errTooLarge is returned by the connection of an answerReader.
+var errTooLarge = errors.New("the answer is larger than 8 MiB")
 
 // An answerReader reads the answers of one connection.
 type answerReader struct {
@@ -38,7 +43,7 @@ func (r *answerReader) reset(conn io.Reader) {
 // Read implements io.Reader for the buffer. It reads from the connection.
 func (r *answerReader) Read(p []byte) (n int, err error) {
 	if r.left == 0 {
-		return 0, notHTTP("the answer is larger than 8 MiB")
+		return 0, errTooLarge
 	}
 	n, r.err = r.conn.Read(p[:min(len(p), r.left)])
 	r.left -= n
@@ -54,7 +59,7 @@ type response struct {
 	body        []byte
 }
 
-// read reads one answer, and skips informational ones. Errors other than [ErrNotHTTP] are from the connection; io.EOF
+// read reads one answer, and skips informational ones. Errors other than [ErrProtocol] are from the connection; io.EOF
 // means that it ended too early.
 func (r *answerReader) read() (response, error) {
 	r.left = maxAnswerBytes
@@ -73,7 +78,9 @@ func (r *answerReader) read() (response, error) {
 		body, err = io.ReadAll(resp.Body)
 	}
 	switch {
-	case err != nil && (r.err != nil || errors.Is(err, ErrNotHTTP)):
+	case errors.Is(err, errTooLarge):
+		return response{}, notHTTP(errTooLarge.Error())
+	case err != nil && (r.err != nil || errors.Is(err, ErrProtocol)):
 		return response{}, cmp.Or(r.err, err)
 	case err != nil:
 		return response{}, notHTTP("net/http cannot read it") // net/http's errors quote the answer

@@ -57,12 +57,12 @@ func TestResponseRejects(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			// Byte by byte, the second answer arrives only after the first is complete.
-			if got, err := sim.ParseResponse([]byte(in), 1<<20); !errors.Is(err, sim.ErrNotHTTP) {
-				t.Errorf("got %+v, %v, want ErrNotHTTP", got, err)
+			if got, err := sim.ParseResponse([]byte(in), 1<<20); !errors.Is(err, sim.ErrProtocol) {
+				t.Errorf("got %+v, %v, want ErrProtocol", got, err)
 			}
 			// The two answers of 9 MiB come in larger pieces, which is faster.
-			if got, err := sim.ParseResponse([]byte(in), 1+len(in)>>16); !errors.Is(err, sim.ErrNotHTTP) {
-				t.Errorf("byte by byte: got %+v, %v, want ErrNotHTTP", got, err)
+			if got, err := sim.ParseResponse([]byte(in), 1+len(in)>>16); !errors.Is(err, sim.ErrProtocol) {
+				t.Errorf("byte by byte: got %+v, %v, want ErrProtocol", got, err)
 			}
 		})
 	}

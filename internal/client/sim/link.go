@@ -29,286 +29,253 @@ const (
 // A link is the MQTT connection of one gateway. It is shared by as many [connection]s as
 // the gateway may have publications in flight, and each has a packet identifier of its
 // own, which a publication keeps when it is sent again.
-//
-// The goroutine of serve connects and writes; a goroutine per connection to the server
-// reads. The one that reads ends a broken connection and returns what was in flight.
 type link struct {
-	t        *transport
-	version  byte
-	qos      byte
-	hello    []byte // the CONNECT
-	abort    context.CancelCauseFunc
-	wake     chan struct{} // has capacity 1
-	inFlight []*connection // by packet identifier, from 1; guarded by mu
+	t       *transport
+	version byte
+	qos     byte
+	hello   []byte // the CONNECT
+	abort   context.CancelCauseFunc
+	queue   chan *connection // tries that are due; has a place for each
+
+	mu     sync.Mutex // guards faults
+	faults []string
+}
+
+// A session is one connection of a link. The goroutine of serve writes. Another one reads, closes a broken
+// connection, and returns what was in flight.
+type session struct {
+	l         *link
+	conn      net.Conn // nil means not connected; then the channels are nil, and block
+	pingEvery time.Duration
+	places    chan struct{} // one for each further publication that may be in flight
+	releases  chan uint16   // identifiers for which a PUBREL is due
+	ended     chan struct{} // closed when everything has been returned
 
 	// State of serve.
 	out      []byte        // packets to write
 	unasked  []*connection // their publications with QoS 0
+	placed   bool          // serve has a place
+	full     bool          // there was no place when serve last wanted one
+	waited   bool          // what is due has waited for a place
 	deadline time.Time     // for writing
-	checked  time.Time
+	wrote    time.Time
 
-	mu        sync.Mutex // guards the following fields
-	queue     []*connection
-	flying    int  // connections in inFlight
-	window    int  // upper bound of flying
-	full      bool // the window was full when the queue was last looked at
-	control   []byte
-	conn      net.Conn // nil means not connected
-	why       failure  // why the connection was ended, if not by the server
-	pingEvery time.Duration
-	wrote     time.Time // when conn was last written to
-	pinged    bool      // since then, without an answer
-	faults    []string
+	mu       sync.Mutex    // guards the following fields
+	inFlight []*connection // by packet identifier, from 1; nil after the end
+	why      failure       // why the connection was ended, if not by the server
+	pinged   bool          // since wrote, without an answer
 }
 
 // failedDropped is the end of a connection because of [Drop]; it is not reported as a failure.
 const failedDropped failure = "dropped"
 
 func newLink(t *transport, opt *Options, number int32, abort context.CancelCauseFunc) *link {
-	version := byte(mqtt311)
-	if opt.MQTTVersion == "5" {
-		version = mqtt5
-	}
+	version := opt.mqttVersion()
 	name := string(appendNumbered(nil, "gw-", number))
 	user := opt.MQTT.user
 	if user == "" && opt.Token == "" && len(opt.MQTT.certs) == 0 {
 		user = name
 	}
 	return &link{
-		t: t, version: version, qos: byte(opt.QoS), abort: abort, wake: make(chan struct{}, 1),
-		hello:    connect(version, "sim-"+opt.Run+"-"+name, user, opt.Token, uint16(keepAlive/time.Second)),
-		inFlight: make([]*connection, opt.InFlight+1),
+		t: t, version: version, qos: byte(opt.QoS), abort: abort, queue: make(chan *connection, opt.InFlight),
+		hello: connect(version, "sim-"+opt.Run+"-"+name, user, opt.Token, uint16(keepAlive/time.Second)),
 	}
 }
 
-// submit queues a try. The caller gives c up until it comes back through
-// transport.returned.
-func (l *link) submit(c *connection) {
-	l.mu.Lock()
-	l.queue = append(l.queue, c)
-	l.mu.Unlock()
-	l.signal()
-}
-
-// signal wakes serve.
-func (l *link) signal() {
-	select {
-	case l.wake <- struct{}{}:
-	default:
-	}
-}
-
-// serve performs tries until ctx is done. It waits for the goroutine that it starts.
+// serve performs tries until ctx is done. It waits for the goroutines that it starts.
 func (l *link) serve(ctx context.Context) {
-	var readers sync.WaitGroup
-	defer readers.Wait()
-	defer l.disconnect()
-	timer := time.NewTimer(checkEvery)
-	defer timer.Stop()
+	s := &session{}
+	tick := time.NewTicker(checkEvery)
+	defer tick.Stop()
 	for {
+		queue := l.queue
+		if s.conn != nil && !s.place() {
+			queue = nil
+		}
+		places := s.places
+		if s.placed {
+			places = nil
+		}
 		select {
 		case <-ctx.Done():
+			if s.conn != nil {
+				_, _ = s.conn.Write([]byte{packets.Disconnect << 4, 0}) // the run is over: an error changes nothing
+				s.conn.Close()
+				<-s.ended
+			}
 			return
-		case <-l.wake:
-		case <-timer.C:
-		}
-		for wait := time.Duration(0); wait == 0; {
-			if now := time.Now(); now.Sub(l.checked) >= checkEvery {
-				l.checked = now
-				l.check(now)
+		case <-s.ended:
+			s = &session{}
+		case <-places:
+			s.placed, s.waited = true, s.waited || len(l.queue) > 0
+		case id := <-s.releases:
+			for s.out = appendPubrel(s.out, id); len(s.releases) > 0; {
+				s.out = appendPubrel(s.out, <-s.releases)
 			}
-			conn, drop := net.Conn(nil), false
-			if conn, wait, drop = l.fill(); conn != nil {
-				l.write(ctx, conn, drop)
-			} else if wait == 0 {
-				l.connect(ctx, &readers)
+			s.write(ctx, false)
+		case now := <-tick.C:
+			s.check(ctx, now)
+		case c := <-queue:
+			if s.conn == nil {
+				next, failed := l.connect(ctx)
+				if failed != "" {
+					l.fail(c, failed)
+					continue
+				}
+				s = next
+				s.place()
 			}
-			timer.Reset(cmp.Or(wait, checkEvery))
+			s.publish(ctx, c)
 		}
 	}
 }
 
-// fill moves what is to be written now to l.out, and returns the connection to write it to.
-// Without a connection, it returns nil, and a wait of 0 if one is needed. A wait is until fill should
-// be called again. drop means that the connection must be closed after the write.
-func (l *link) fill() (conn net.Conn, wait time.Duration, drop bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	wait = checkEvery
-	if l.conn != nil && l.why != "" {
-		return nil, wait, false // it is ending; read calls signal when it has ended
+// fail returns c and all other tries that are due.
+func (l *link) fail(c *connection, why failure) {
+	for due := len(l.queue); ; due-- {
+		c.begin(-1)
+		c.failed = why
+		l.t.returned <- c
+		if due == 0 {
+			return
+		}
+		c = <-l.queue
 	}
-	l.out = append(l.out[:0], l.control...)
-	l.control = l.control[:0]
-	var now time.Duration
-	if len(l.queue) > 0 { // before the first request, the start of the run is not set
-		now = l.t.elapsed()
-	}
-	kept := l.queue[:0]
-	for _, c := range l.queue {
-		switch {
-		case c.resumes > now:
-			wait = min(wait, c.resumes-now)
-			kept = append(kept, c)
-		case l.conn == nil, drop, len(l.out) >= maxWriteBytes:
-			wait = 0
-			kept = append(kept, c)
-		case !c.live: // it only asked for a connection
-			c.begin(-1)
-			l.t.returned <- c
-		case l.flying >= l.window:
-			l.full = true // whoever is removed from inFlight calls signal
-			kept = append(kept, c)
+}
+
+// place takes a place if serve has none. It reports whether serve has one.
+func (s *session) place() bool {
+	if !s.placed {
+		select {
+		case <-s.places:
+			s.placed = true
 		default:
-			if l.full {
-				c.free = now // the server caused the wait
-			}
-			drop = l.take(c, now)
+			s.full = true
 		}
 	}
-	l.full = l.full && len(kept) > 0
-	clear(l.queue[len(kept):])
-	l.queue = kept
-	if l.conn == nil || len(l.out) == 0 && !drop {
-		return nil, wait, false
+	if s.placed && s.full {
+		s.waited, s.full = s.waited || len(s.l.queue) > 0, false
 	}
-	l.wrote = time.Now()
-	return l.conn, wait, drop
+	return s.placed
 }
 
-// take appends a publication to l.out. It reports whether the connection must be closed after it.
-func (l *link) take(c *connection, now time.Duration) (drop bool) {
+// publish publishes c, for which there is a place, and those that are due and for which there are places.
+func (s *session) publish(ctx context.Context, c *connection) {
+	drop, over := false, false
+	for {
+		if !c.live { // it only asked for a connection
+			c.begin(-1)
+			s.l.t.returned <- c
+		} else if drop, over = s.take(c); over {
+			s.l.queue <- c // the connection has ended: the next one has it
+			<-s.ended
+			return
+		}
+		if drop || len(s.out) >= maxWriteBytes || !s.place() || len(s.l.queue) == 0 {
+			break
+		}
+		c = <-s.l.queue
+	}
+	if len(s.l.queue) == 0 {
+		s.waited = false
+	}
+	s.write(ctx, drop)
+}
+
+// take appends a publication to out. drop means that the connection must be closed after it, and over that it has ended
+// already.
+func (s *session) take(c *connection) (drop, over bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.inFlight == nil {
+		return false, true
+	}
+	now := s.l.t.elapsed()
+	if s.waited {
+		c.free = now
+	}
 	c.begin(now)
-	l.out = append(l.out, c.out...)
-	if l.qos == 0 {
-		l.unasked = append(l.unasked, c)
-		return false
+	s.out = append(s.out, c.out...)
+	if s.l.qos == 0 {
+		s.unasked = append(s.unasked, c)
+		return false, false
 	}
 	c.out[0] |= dupFlag // if it is sent again
-	l.inFlight[c.id] = c
-	l.flying++
-	return c.request.drop && c.tries == 1
+	s.inFlight[c.id], s.placed = c, false
+	return c.request.drop && c.tries == 1, false
 }
 
-// write writes l.out. The goroutine that reads learns of errors by the closed connection.
-func (l *link) write(ctx context.Context, conn net.Conn, drop bool) {
-	now := time.Now()
-	if l.deadline.Sub(now) < l.t.timeout { // not for every write, because that is costly
-		l.deadline = now.Add(l.t.timeout + l.t.timeout/8)
-		conn.SetWriteDeadline(l.deadline)
+// write writes out, if it is not empty. After an error, or with drop, it ends the connection.
+func (s *session) write(ctx context.Context, drop bool) {
+	if len(s.out) == 0 {
+		return
+	}
+	t := s.l.t
+	s.wrote = time.Now()
+	if s.deadline.Sub(s.wrote) < t.timeout { // not for every write, because that is costly
+		s.deadline = s.wrote.Add(t.timeout + t.timeout/8)
+		s.conn.SetWriteDeadline(s.deadline)
 	}
 	err := ctx.Err() // after setting the deadline, which connect shortens when ctx is done
 	if err == nil {
-		_, err = conn.Write(l.out)
+		_, err = s.conn.Write(s.out)
 	}
-	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		l.end(conn, failedTimeout)
-	case err != nil:
-		l.end(conn, failedBroken)
-	case drop:
-		l.end(conn, failedDropped)
-	}
-	for _, c := range l.unasked {
-		c.ended = l.t.elapsed()
+	for _, c := range s.unasked {
+		c.ended = t.elapsed()
 		c.answer = answer{verdict: unconfirmed}
 		if err != nil {
 			c.failed = failedBroken
 		}
-		l.t.returned <- c
+		t.returned <- c
 	}
-	l.unasked = l.unasked[:0]
-}
-
-// check ends the connection if the server owes an answer for too long, and queues a PINGREQ
-// if one is due.
-func (l *link) check(now time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.conn == nil {
-		return
-	}
-	overdue := l.pinged && now.Sub(l.wrote) > l.t.timeout
-	for _, c := range l.inFlight {
-		overdue = overdue || c != nil && l.t.elapsed()-c.sent > l.t.timeout
-	}
+	s.out, s.unasked = s.out[:0], s.unasked[:0]
 	switch {
-	case overdue:
-		l.endLocked(l.conn, failedTimeout)
-	case !l.pinged && l.pingEvery > 0 && now.Sub(l.wrote) >= l.pingEvery:
-		l.control, l.pinged = append(l.control, packets.Pingreq<<4, 0), true
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		s.end(failedTimeout)
+	case err != nil:
+		s.end(failedBroken)
+	case drop:
+		s.end(failedDropped)
 	}
 }
 
-// end closes the connection.
-func (l *link) end(conn net.Conn, why failure) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.endLocked(conn, why)
+// end closes the connection and waits until what was in flight has been returned.
+func (s *session) end(why failure) {
+	s.mu.Lock()
+	s.why = cmp.Or(s.why, why)
+	s.mu.Unlock()
+	s.conn.Close()
+	<-s.ended
 }
 
-func (l *link) endLocked(conn net.Conn, why failure) {
-	if l.conn == conn {
-		l.why = cmp.Or(l.why, why)
-	}
-	conn.Close()
-}
-
-// disconnect says goodbye.
-func (l *link) disconnect() {
-	l.mu.Lock()
-	conn := l.conn
-	l.mu.Unlock()
-	if conn != nil {
-		_, _ = conn.Write([]byte{packets.Disconnect << 4, 0}) // the run is over: an error changes nothing
-		conn.Close()
-	}
-}
-
-// connect connects and starts a goroutine that reads. If that fails, so do the tries that are due.
-func (l *link) connect(ctx context.Context, readers *sync.WaitGroup) {
-	conn, in, hello, failed := l.dial(ctx)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if failed == "" {
-		l.conn, l.why, l.full, l.pinged = conn, "", false, false
-		l.deadline, l.wrote = time.Time{}, time.Now()
-		l.window, l.pingEvery = len(l.inFlight)-1, keepAlive/2
-		if most := int(hello.Properties.ReceiveMaximum); l.qos > 0 && most > 0 {
-			l.window = min(l.window, most)
-		}
-		if hello.Properties.ServerKeepAliveFlag {
-			l.pingEvery = time.Duration(hello.Properties.ServerKeepAlive) * time.Second / 2
-		}
-		// A write that blocks at the end of the run must not outlast it for long.
-		unwatch := context.AfterFunc(ctx, func() { conn.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)) })
-		readers.Go(func() {
-			defer unwatch()
-			l.read(conn, in)
-		})
+// check ends the connection if the server owes an answer for too long, and sends a PINGREQ if one is due.
+func (s *session) check(ctx context.Context, now time.Time) {
+	if s.conn == nil {
 		return
 	}
-	now := l.t.elapsed() // the queue is not empty
-	kept := l.queue[:0]
-	for _, c := range l.queue {
-		if c.resumes > now {
-			kept = append(kept, c)
-			continue
-		}
-		c.begin(-1)
-		c.failed = failed
-		l.t.returned <- c
+	s.mu.Lock()
+	t := s.l.t
+	overdue := s.pinged && now.Sub(s.wrote) > t.timeout || slices.ContainsFunc(s.inFlight, func(c *connection) bool {
+		return c != nil && t.elapsed()-c.sent > t.timeout
+	})
+	ping := !overdue && !s.pinged && s.pingEvery > 0 && now.Sub(s.wrote) >= s.pingEvery
+	s.pinged = s.pinged || ping
+	s.mu.Unlock()
+	if overdue {
+		s.end(failedTimeout)
+	} else if ping {
+		s.out = append(s.out, packets.Pingreq<<4, 0)
+		s.write(ctx, false)
 	}
-	l.queue = kept
 }
 
-// dial connects and waits for the CONNACK.
-func (l *link) dial(ctx context.Context) (net.Conn, *packetReader, *packets.Packet, failure) {
+// connect connects and starts a goroutine that reads.
+func (l *link) connect(ctx context.Context) (*session, failure) {
 	dialing, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	conn, err := l.t.dial(dialing)
 	if err != nil {
-		return nil, nil, nil, failedConnect
+		return nil, failedConnect
 	}
 	unwatch := context.AfterFunc(dialing, func() { conn.Close() })
 	defer unwatch()
@@ -317,29 +284,50 @@ func (l *link) dial(ctx context.Context) (net.Conn, *packetReader, *packets.Pack
 	if _, err = conn.Write(l.hello); err == nil {
 		p, err = in.next()
 	}
+	if failed := l.greeted(&p, err); failed != "" {
+		conn.Close()
+		return nil, failed
+	}
+	window, pingEvery := cap(l.queue), keepAlive/2
+	if most := int(p.Properties.ReceiveMaximum); l.qos > 0 && most > 0 {
+		window = min(window, most)
+	}
+	if p.Properties.ServerKeepAliveFlag {
+		pingEvery = time.Duration(p.Properties.ServerKeepAlive) * time.Second / 2
+	}
+	s := &session{
+		l: l, conn: conn, pingEvery: pingEvery, wrote: time.Now(), inFlight: make([]*connection, cap(l.queue)+1),
+		places: make(chan struct{}, window), releases: make(chan uint16, window), ended: make(chan struct{}),
+	}
+	for range window {
+		s.places <- struct{}{}
+	}
+	go s.read(ctx, in)
+	return s, ""
+}
+
+// greeted evaluates the first packet of a server, or the error in its place.
+func (l *link) greeted(p *packets.Packet, err error) failure {
 	if err == nil && (p.FixedHeader.Type != packets.Connack || p.SessionPresent) {
 		err = notMQTT("the first packet is not a CONNACK without a session")
 	}
-	failed := failure("")
 	switch code := p.ReasonCode; {
-	case errors.Is(err, ErrNotMQTT):
+	case errors.Is(err, ErrProtocol):
 		l.addFault(err)
-		failed = failedNotMQTT
+		return failedNotMQTT
 	case err != nil:
-		failed = failedConnect
+		return failedConnect
 	case code != 0:
-		failed = named("CONNACK", code)
+		failed := named("CONNACK", code)
 		if l.version == mqtt311 && (code == 4 || code == 5) || l.version == mqtt5 && (code == 0x86 || code == 0x87 || code == 0x8c) {
 			l.abort(fmt.Errorf("sim: the server rejects the credentials: %s", failed))
 		}
+		return failed
 	case p.Properties.MaximumQosFlag && p.Properties.MaximumQos < l.qos:
-		failed = failedConnect
 		l.abort(fmt.Errorf("sim: the server supports QoS %d at most", p.Properties.MaximumQos))
+		return failedConnect
 	}
-	if failed != "" {
-		conn.Close()
-	}
-	return conn, in, &p, failed
+	return ""
 }
 
 // named returns the name of a reason in reports.
@@ -355,62 +343,62 @@ func (l *link) addFault(err error) {
 
 // read evaluates what the server sends until the connection ends, and then returns what
 // was in flight.
-func (l *link) read(conn net.Conn, in *packetReader) {
+func (s *session) read(ctx context.Context, in *packetReader) {
+	defer close(s.ended)
+	// A write that blocks at the end of the run must not outlast it for long.
+	unwatch := context.AfterFunc(ctx, func() { s.conn.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)) })
+	defer unwatch()
 	for {
 		p, err := in.next()
 		if err == nil {
-			err = l.receive(&p)
+			err = s.receive(&p)
 		}
-		if err == nil {
-			continue
+		if errors.Is(err, ErrProtocol) {
+			s.l.addFault(err)
 		}
-		if errors.Is(err, ErrNotMQTT) {
-			l.addFault(err)
+		if err != nil {
+			break
 		}
-		conn.Close()
-		break
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.conn, l.flying, l.control = nil, 0, l.control[:0]
-	for id, c := range l.inFlight {
-		if c == nil {
-			continue
-		}
-		l.inFlight[id] = nil
+	s.conn.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.inFlight {
 		switch {
+		case c == nil:
+			continue
 		case c.received: // acknowledged: only the end of the handshake is missing
-		case l.why == failedDropped:
+		case s.why == failedDropped:
 			c.dropped = true
 		default:
-			c.failed = cmp.Or(l.why, failedBroken)
+			c.failed = cmp.Or(s.why, failedBroken)
 		}
-		l.t.returned <- c
+		s.l.t.returned <- c
 	}
-	l.signal() // the queue may wait
+	s.inFlight = nil
 }
 
 // receive evaluates a packet. An error ends the connection.
-func (l *link) receive(p *packets.Packet) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (s *session) receive(p *packets.Packet) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	kind := p.FixedHeader.Type
 	switch kind {
 	case packets.Pingresp:
-		l.pinged = false
+		s.pinged = false
 		return nil
 	case packets.Disconnect:
-		l.why = cmp.Or(l.why, named("DISCONNECT", p.ReasonCode))
+		s.why = cmp.Or(s.why, named("DISCONNECT", p.ReasonCode))
 		return io.EOF
 	case packets.Connack:
 		return notMQTT("a second CONNACK")
 	}
 	var c *connection
-	if int(p.PacketID) < len(l.inFlight) {
-		c = l.inFlight[p.PacketID]
+	if int(p.PacketID) < len(s.inFlight) {
+		c = s.inFlight[p.PacketID]
 	}
 	expected := packets.Puback
-	if l.qos == 2 {
+	if s.l.qos == 2 {
 		expected = packets.Pubrec
 		if c != nil && c.received {
 			expected = packets.Pubcomp
@@ -420,20 +408,16 @@ func (l *link) receive(p *packets.Packet) error {
 		return notMQTT("an acknowledgement that nothing in flight waits for")
 	}
 	if kind != packets.Pubcomp {
-		c.ended = l.t.elapsed()
-		c.answer = l.judge(c, p.ReasonCode)
+		c.ended = s.l.t.elapsed()
+		c.answer = s.l.judge(c, p.ReasonCode)
 		if c.received = kind == packets.Pubrec && p.ReasonCode < failureCode; c.received {
-			l.control = appendPubrel(l.control, p.PacketID)
-			l.signal()
+			s.releases <- p.PacketID
 			return nil
 		}
 	}
-	l.inFlight[p.PacketID] = nil
-	l.flying--
-	if len(l.queue) > 0 {
-		l.signal()
-	}
-	l.t.returned <- c
+	s.inFlight[p.PacketID] = nil
+	s.places <- struct{}{}
+	s.l.t.returned <- c
 	return nil
 }
 

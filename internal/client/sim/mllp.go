@@ -4,18 +4,11 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
-	"fmt"
 	"strconv"
 	"time"
 
 	"github.com/pulsegate/pulsegate/vitals"
 )
-
-// ErrNotMLLP is wrapped by the errors of answers that are not messages in MLLP.
-var ErrNotMLLP = errors.New("sim: the answer is not MLLP")
-
-// notMLLP returns an error with the reason. Its text never quotes the answer.
-func notMLLP(reason string) error { return fmt.Errorf("%w: %s", ErrNotMLLP, reason) }
 
 // The blocks of MLLP: a message is between startBlock and endBlock, which CR follows.
 const (
@@ -65,15 +58,15 @@ func (f *Fleet) appendMessage(dst []byte, r *request, number uint64) []byte {
 	return append(dst, endBlock, '\r')
 }
 
-// readMessage reads the message of one answer. Errors other than [ErrNotMLLP] are from the connection.
-func (r *answerReader) readMessage() ([]byte, error) {
+// readMessage reads the message of one answer. Errors other than [ErrProtocol] are from the connection.
+func (r *answerReader) readMessage() (response, error) {
 	r.left = maxAnswerBytes
 	first, err := r.in.ReadByte()
 	if err != nil {
-		return nil, err
+		return response{}, err
 	}
 	if first != startBlock {
-		return nil, notMLLP("it does not begin with a start block")
+		return response{}, notMLLP("it does not begin with a start block")
 	}
 	text, err := r.in.ReadBytes(endBlock)
 	last := byte(0)
@@ -81,16 +74,16 @@ func (r *answerReader) readMessage() ([]byte, error) {
 		last, err = r.in.ReadByte()
 	}
 	switch {
-	case errors.Is(err, ErrNotHTTP):
-		return nil, notMLLP("the answer is larger than 8 MiB")
+	case errors.Is(err, errTooLarge):
+		return response{}, notMLLP(errTooLarge.Error())
 	case err != nil:
-		return nil, err
+		return response{}, err
 	case last != '\r':
-		return nil, notMLLP("the end block has no CR")
+		return response{}, notMLLP("the end block has no CR")
 	case r.in.Buffered() > 0:
-		return nil, notMLLP("more than one answer to a message")
+		return response{}, notMLLP("more than one answer to a message")
 	}
-	return text[:len(text)-1], nil
+	return response{body: text[:len(text)-1]}, nil
 }
 
 // judgeAck classifies the acknowledgement of a message of n readings.

@@ -58,8 +58,8 @@ func TestMLLPOptions(t *testing.T) {
 		want string
 	}{
 		{sim.Options{}, ""},
-		{sim.Options{Influx: true}, "sim: invalid options: --mllp excludes --mqtt, --influx and --mapped"},
-		{sim.Options{Mapped: "band"}, "sim: invalid options: --mllp excludes --mqtt, --influx and --mapped"},
+		{sim.Options{Influx: true}, "sim: invalid options: --mqtt, --mllp, --influx and --mapped exclude each other"},
+		{sim.Options{Mapped: "band"}, "sim: invalid options: --mqtt, --mllp, --influx and --mapped exclude each other"},
 		{sim.Options{Signs: vitals.NewSigns(sign)}, "sim: invalid options: --mllp: the sign fev1_l has no LOINC code"},
 	} {
 		opt := tt.opt

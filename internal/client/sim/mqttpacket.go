@@ -5,17 +5,10 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 
 	"github.com/mochi-mqtt/server/v2/packets"
 )
-
-// ErrNotMQTT is wrapped by the errors of packets that a server must not send.
-var ErrNotMQTT = errors.New("sim: the answer is not MQTT")
-
-// notMQTT returns an error with the reason. Its text never quotes the server.
-func notMQTT(reason string) error { return fmt.Errorf("%w: %s", ErrNotMQTT, reason) }
 
 // Versions of MQTT, as in a CONNECT.
 const (
@@ -82,7 +75,7 @@ func newPacketReader(conn io.Reader, version byte) *packetReader {
 	return &packetReader{bufio.NewReaderSize(conn, maxPacketBytes), version}
 }
 
-// next reads one packet. Errors other than [ErrNotMQTT] are from the connection.
+// next reads one packet. Errors other than [ErrProtocol] are from the connection.
 func (r *packetReader) next() (p packets.Packet, err error) {
 	p.ProtocolVersion = r.version
 	first, err := r.in.ReadByte()

@@ -158,8 +158,8 @@ var malformedPackets = map[string]struct {
 
 func TestMalformedPackets(t *testing.T) {
 	for name, tt := range malformedPackets {
-		if got, err := sim.ParsePackets(tt.version, []byte(tt.text), 4096); !errors.Is(err, sim.ErrNotMQTT) {
-			t.Errorf("%s: got %+v, %v, want ErrNotMQTT", name, got, err)
+		if got, err := sim.ParsePackets(tt.version, []byte(tt.text), 4096); !errors.Is(err, sim.ErrProtocol) {
+			t.Errorf("%s: got %+v, %v, want ErrProtocol", name, got, err)
 		}
 	}
 }

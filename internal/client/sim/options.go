@@ -77,12 +77,9 @@ func (opt *Options) open() bool { return opt.Rate > 0 }
 
 var runName = regexp.MustCompile(`^[A-Za-z0-9]{1,20}$`)
 
-// Prepare validates opt and sets defaults. It returns an error that wraps [ErrOptions]
+// Prepare sets defaults and validates opt. It returns an error that wraps [ErrOptions]
 // if opt is invalid.
 func (opt *Options) Prepare() (err error) {
-	bad := func(format string, args ...any) error {
-		return fmt.Errorf("%w: %s", ErrOptions, fmt.Sprintf(format, args...))
-	}
 	opt.Devices = cmp.Or(opt.Devices, opt.Users)
 	opt.Batch = cmp.Or(opt.Batch, 1)
 	opt.Timeout = cmp.Or(opt.Timeout, 30*time.Second)
@@ -101,82 +98,85 @@ func (opt *Options) Prepare() (err error) {
 	if opt.Batch > 1 && opt.Mix[Batching] == 0 {
 		opt.Mix[Batching] = whole
 	}
-	largest := opt.Batch
+	mqtt, mllp := opt.MQTT != nil, opt.MLLP != nil
+	if opt.Influx || opt.Mapped != "" || mllp {
+		opt.Mix[Malformed] = 0 // the flaws are of readings in JSON
+	}
+	if mqtt || mllp {
+		opt.Mix[Gzip] = 0
+	}
+	for _, rule := range opt.rules() {
+		if rule.broken {
+			return fmt.Errorf("%w: %s", ErrOptions, rule.text)
+		}
+	}
+	return nil
+}
+
+// A rule is about options that exclude each other, or are out of bounds.
+type rule struct {
+	broken bool
+	text   string
+}
+
+// rules returns the rules for opt, which has its defaults.
+func (opt *Options) rules() []rule {
+	largest, formats, uncoded := opt.Batch, 0, ""
 	if opt.Mix[Buffering] > 0 {
 		largest = max(largest, maxBuffered)
 	}
-	if opt.Influx || opt.Mapped != "" || opt.MLLP != nil {
-		opt.Mix[Malformed] = 0 // the flaws are of readings in JSON
-	}
-	if opt.MLLP != nil {
-		opt.Mix[Gzip] = 0
-		for _, d := range opt.Signs.All() {
-			if !d.Retired && hl7Code(d) == "" {
-				return bad("--mllp: the sign %s has no LOINC code", d.Field)
-			}
-		}
-	}
 	if opt.MQTT != nil {
-		opt.Mix[Gzip] = 0
 		largest *= opt.InFlight
 	}
-	switch {
-	case opt.Target == nil && opt.MQTT == nil && opt.dial == nil:
-		return bad("there is no target")
-	case opt.MQTT != nil && opt.Influx:
-		return bad("--mqtt and --influx exclude each other")
-	case opt.Mapped != "" && (opt.MQTT != nil || opt.Influx):
-		return bad("--mapped excludes --mqtt and --influx")
-	case opt.MLLP != nil && (opt.MQTT != nil || opt.Influx || opt.Mapped != ""):
-		return bad("--mllp excludes --mqtt, --influx and --mapped")
-	case opt.Users < 1 || opt.Users > MaxUsers:
-		return bad("users must be from 1 to %d", MaxUsers)
-	case opt.Devices < 1 || opt.Devices > MaxDevices:
-		return bad("devices must be from 1 to %d", MaxDevices)
-	case opt.Batch < 1 || opt.Batch > MaxBatch:
-		return bad("readings in a batch must be from 1 to %d", MaxBatch)
-	case opt.QoS < 0 || opt.QoS > 2:
-		return bad("the quality of service must be 0, 1 or 2")
-	case opt.InFlight < 1 || opt.InFlight > maxInFlightPerGateway:
-		return bad("publications in flight must be from 1 to %d", maxInFlightPerGateway)
-	case opt.Users*largest > maxInFlight:
-		return bad("so many users with batches of that size need too much memory: at most %d readings in total", maxInFlight)
-	case opt.Rate != 0 && opt.Posts != 0:
-		return bad("--posts (closed loop) and --rate (open loop) exclude each other")
-	case opt.Rate != 0 && opt.For <= 0, opt.Rate == 0 && opt.Posts == 0 && opt.For <= 0:
-		return bad("the duration or the number of requests is missing")
-	case opt.Posts < 0 || opt.For < 0 || opt.Timeout < 0 || opt.Patience < 0 || opt.MaxTries < 1:
-		return bad("a number is negative")
-	case !runName.MatchString(opt.Run):
-		return bad("the name of the run must have 1 to 20 letters and digits")
-	case strings.ContainsFunc(opt.Token, func(r rune) bool { return r <= ' ' || r >= 0x7f }):
-		return bad("the token contains a character that cannot be sent")
-	case opt.Rate != 0 && !(opt.Rate >= minRate && opt.Rate <= maxRate):
-		return bad("the rate must be from %g to %d requests/s", minRate, maxRate)
+	for _, chosen := range []bool{opt.MQTT != nil, opt.MLLP != nil, opt.Influx, opt.Mapped != ""} {
+		if chosen {
+			formats++
+		}
 	}
-	if t := cmp.Or(opt.MQTT, opt.MLLP, opt.Target); err == nil && t != nil && t.Remote() {
-		err = opt.checkRemote()
+	for _, d := range opt.Signs.All() {
+		if opt.MLLP != nil && !d.Retired && hl7Code(d) == "" {
+			uncoded = d.Field
+		}
 	}
-	return err
+	// A remote machine is protected from closed loops, which send as fast as they can, and from rates above MaxRate.
+	target, perSecond := opt.target(), opt.Rate*float64(opt.Batch)
+	remote := target != nil && target.Remote() && opt.MaxRate != 0
+	between := func(what string, n, least, most int) rule {
+		return rule{n < least || n > most, fmt.Sprintf("%s must be from %d to %d", what, least, most)}
+	}
+	return []rule{
+		{target == nil && opt.dial == nil, "there is no target"},
+		{formats > 1, "--mqtt, --mllp, --influx and --mapped exclude each other"},
+		{uncoded != "", fmt.Sprintf("--mllp: the sign %s has no LOINC code", uncoded)},
+		between("users", opt.Users, 1, MaxUsers),
+		between("devices", opt.Devices, 1, MaxDevices),
+		between("readings in a batch", opt.Batch, 1, MaxBatch),
+		between("the quality of service", opt.QoS, 0, 2),
+		between("publications in flight", opt.InFlight, 1, maxInFlightPerGateway),
+		{opt.Users*largest > maxInFlight, fmt.Sprintf("so many users with batches of that size need too much memory: "+
+			"at most %d readings in total", maxInFlight)},
+		{opt.Rate != 0 && opt.Posts != 0, "--posts (closed loop) and --rate (open loop) exclude each other"},
+		{opt.For <= 0 && (opt.Rate != 0 || opt.Posts == 0), "the duration or the number of requests is missing"},
+		{opt.Posts < 0 || opt.For < 0 || opt.Timeout < 0 || opt.Patience < 0 || opt.MaxTries < 1, "a number is negative"},
+		{!runName.MatchString(opt.Run), "the name of the run must have 1 to 20 letters and digits"},
+		{strings.ContainsFunc(opt.Token, func(r rune) bool { return r <= ' ' || r >= 0x7f }), "the token contains a character that cannot be sent"},
+		{opt.Rate != 0 && !(opt.Rate >= minRate && opt.Rate <= maxRate), fmt.Sprintf("the rate must be from %g to %d requests/s", minRate, maxRate)},
+		{remote && !(opt.MaxRate > 0), "--max-rate must be a number of at least 0"},
+		{remote && opt.Rate == 0, fmt.Sprintf("the target is not this machine: set the requests per second with --rate. "+
+			"--max-rate limits it to %g readings per second", opt.MaxRate)},
+		{remote && !(perSecond <= opt.MaxRate), fmt.Sprintf("%g readings per second exceed the limit of %g for a target that is not this machine. "+
+			"Ask its operators, and raise --max-rate to what they agree to", perSecond, opt.MaxRate)},
+	}
 }
 
-// checkRemote protects a remote machine: it rejects closed loops, which send as fast as
-// they can, and rates above MaxRate.
-func (opt *Options) checkRemote() error {
-	perSecond := opt.Rate * float64(opt.Batch)
-	switch {
-	case opt.MaxRate == 0:
-		return nil
-	case !(opt.MaxRate > 0):
-		return fmt.Errorf("%w: --max-rate must be a number of at least 0", ErrOptions)
-	case opt.Rate == 0:
-		return fmt.Errorf("%w: the target is not this machine: set the requests per second with --rate. "+
-			"--max-rate limits it to %g readings per second", ErrOptions, opt.MaxRate)
-	case !(perSecond <= opt.MaxRate):
-		return fmt.Errorf("%w: %g readings per second exceed the limit of %g for a target that is not this machine. "+
-			"Ask its operators, and raise --max-rate to what they agree to", ErrOptions, perSecond, opt.MaxRate)
+// target returns the listener to load. It is nil if dial replaces it.
+func (opt *Options) target() *Target { return cmp.Or(opt.MQTT, opt.MLLP, opt.Target) }
+
+func (opt *Options) mqttVersion() byte {
+	if opt.MQTTVersion == "5" {
+		return mqtt5
 	}
-	return nil
+	return mqtt311
 }
 
 // Assumed speeds of a closed loop without a number of posts, for planning the wearers'

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -107,7 +106,7 @@ func newReport(opt *Options) *Report {
 		Errors: map[failure]uint64{}, Problems: map[string]uint64{}, Behaviours: map[string]uint64{},
 		RetryAfter: map[int]uint64{},
 	}
-	if t := cmp.Or(opt.MQTT, opt.MLLP, opt.Target); t != nil {
+	if t := opt.target(); t != nil {
 		r.Target = t.String()
 	}
 	if opt.MQTT != nil {

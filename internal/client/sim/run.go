@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -97,7 +96,7 @@ func Run(ctx context.Context, opt Options) (*Report, error) {
 }
 
 func newRun(opt *Options, report *Report) (*run, error) {
-	target, newAlarm := cmp.Or(opt.MQTT, opt.MLLP, opt.Target), timerAlarm
+	target, newAlarm := opt.target(), timerAlarm
 	perGateway := 1
 	if opt.MQTT != nil {
 		perGateway = opt.InFlight
@@ -109,10 +108,10 @@ func newRun(opt *Options, report *Report) (*run, error) {
 	r := &run{
 		opt: opt, report: report, figures: newFigures(),
 		composer: composer{
-			fleet: newFleet(opt, opt.model(time.Now())), counts: report.Behaviours,
+			fleet: newFleet(opt, opt.model(time.Now())), counts: report.Behaviours, version: opt.mqttVersion(), qos: byte(opt.QoS),
 			heads: [2][]byte{target.head(opt.Token, false, opt.Influx, opt.Mapped), target.head(opt.Token, true, opt.Influx, opt.Mapped)},
 		},
-		transport: transport{dial: opt.dial, judge: newJudge(opt.Influx), timeout: opt.Timeout, mllp: opt.MLLP != nil, returned: make(chan *connection, slots)},
+		transport: transport{dial: opt.dial, read: (*answerReader).read, judge: newJudge(opt), timeout: opt.Timeout, returned: make(chan *connection, slots)},
 		conns:     make([]*connection, slots),
 		active:    slots,
 		until:     opt.For,
@@ -122,20 +121,23 @@ func newRun(opt *Options, report *Report) (*run, error) {
 		r.transport.dial = target.dial
 		newAlarm = exactAlarm
 	}
+	if opt.MLLP != nil {
+		r.transport.read = (*answerReader).readMessage
+	}
 	if opt.For > 0 {
 		r.end = opt.For + opt.Patience
 	}
 	for i := range r.conns {
 		// Over MQTT, the first connections are of different gateways.
-		c := &connection{gateway: &r.composer.fleet.gateways[i%opt.Users]}
+		c := &connection{gateway: &r.composer.fleet.gateways[i%opt.Users], id: uint16(1 + i/opt.Users)}
 		if r.conns[i] = c; opt.MQTT == nil {
-			c.turn = make(chan struct{}, 1)
+			c.turn = make(chan *connection, 1)
 			continue
 		}
 		if i < opt.Users {
 			r.links = append(r.links, newLink(&r.transport, opt, c.gateway.number, func(err error) { r.abort(err) }))
 		}
-		c.link, c.id = r.links[i%opt.Users], uint16(1+i/opt.Users)
+		c.turn = r.links[i%opt.Users].queue
 	}
 	var err error
 	r.alarm, err = newAlarm()
@@ -151,7 +153,7 @@ func (r *run) execute(outer context.Context) error {
 		r.tasks.Go(func() { l.serve(ctx) })
 	}
 	for _, c := range r.conns {
-		if c.link == nil {
+		if r.links == nil {
 			r.tasks.Go(func() { r.transport.serve(ctx, c) })
 		}
 	}
@@ -164,11 +166,6 @@ func (r *run) execute(outer context.Context) error {
 		err = context.Cause(ctx)
 	}
 	abort(nil)
-	for _, c := range r.conns {
-		if c.link == nil {
-			close(c.turn)
-		}
-	}
 	r.tasks.Wait()
 	for _, l := range r.links {
 		for _, fault := range l.faults {
