@@ -143,20 +143,8 @@ fuzz-mux: ## compare mux with gorilla/mux on random routes for FUZZTIME
 gorilla-suite: ## run gorilla/mux's own tests against mux
 	@.ci/gorilla-suite
 
-crash: setup ## N random faults at random times under random loads, each verified; SEED=… repeats one
+crash: setup ## N random faults at random times under random loads of every input, each verified; SEED=… repeats one
 	go test -vet=off -count=1 -run 'TestCrashCampaign$$' -v ./cmd/pulsegate -timeout 0 -crash.rounds $(N) -crash.seed $(SEED) $(if $(PAGE),-crash.page $(abspath $(PAGE)))
-
-crash-mqtt: setup ## N such rounds with loads over MQTT, into docs/reliability.md; SEED=… begins with one
-	go test -vet=off -count=1 -run 'TestMQTTCampaign$$' -v ./cmd/pulsegate -timeout 0 -mqtt.rounds $(N) -mqtt.seed $(SEED) -mqtt.page $(abspath docs/reliability.md)
-
-crash-mapped: setup ## N such rounds with payloads of another design, into docs/reliability.md; SEED=… begins with one
-	go test -vet=off -count=1 -run 'TestMappedCampaign$$' -v ./cmd/pulsegate -timeout 0 -mapped.rounds $(N) -mapped.seed $(SEED) -mapped.page $(abspath docs/reliability.md)
-
-crash-hl7: setup ## N such rounds with messages of HL7 v2, into docs/reliability.md; SEED=… begins with one
-	go test -vet=off -count=1 -run 'TestHL7Campaign$$' -v ./cmd/pulsegate -timeout 0 -hl7.rounds $(N) -hl7.seed $(SEED) -hl7.page $(abspath docs/reliability.md)
-
-crash-influx: setup ## N such rounds with loads in InfluxDB's line protocol, into docs/reliability.md; SEED=… begins with one
-	go test -vet=off -count=1 -run 'TestInfluxCampaign$$' -v ./cmd/pulsegate -timeout 0 -influx.rounds $(N) -influx.seed $(SEED) -influx.page $(abspath docs/reliability.md)
 
 crash-postgres: setup ## N rounds of faults on servers and PostgreSQL under load, each verified, into docs/reliability.md; SEED=… begins with one
 	go test -vet=off -count=1 -run 'TestPostgresCampaign$$' -v ./cmd/pulsegate -timeout 0 -postgres.rounds $(N) -postgres.seed $(SEED) -postgres.page $(abspath docs/reliability.md)

@@ -22,28 +22,25 @@ import (
 	"github.com/pulsegate/pulsegate/internal/porttest"
 )
 
-// A campaignFlag has the flags of a campaign.
-type campaignFlag struct {
-	rounds *int
-	seed   *uint64
-	page   *string
-}
-
-func campaignFlags(prefix, test string, rounds int) campaignFlag {
-	return campaignFlag{
-		flag.Int(prefix+".rounds", rounds, "rounds of "+test),
-		flag.Uint64(prefix+".seed", 0, "seed of "+test+"; 0: a random one, which is logged"),
-		flag.String(prefix+".page", "", "page into which "+test+" writes its figures"),
-	}
-}
-
 var (
-	crashFlags  = campaignFlags("crash", "TestCrashCampaign", 10)
-	mqttFlags   = campaignFlags("mqtt", "TestMQTTCampaign", 2)
-	influxFlags = campaignFlags("influx", "TestInfluxCampaign", 2)
-	mappedFlags = campaignFlags("mapped", "TestMappedCampaign", 2)
-	hl7Flags    = campaignFlags("hl7", "TestHL7Campaign", 2)
+	crashRounds = flag.Int("crash.rounds", 10, "rounds of TestCrashCampaign")
+	crashSeed   = flag.Uint64("crash.seed", 0, "seed of TestCrashCampaign; 0: a random one, which is logged")
+	crashPage   = flag.String("crash.page", "", "page into which TestCrashCampaign writes its figures")
 )
+
+// An input is how the loads of a life come.
+type input string
+
+const (
+	inputJSON   input = "JSON"
+	inputMQTT   input = "MQTT"
+	inputMapped input = "mapped"
+	inputHL7    input = "HL7"
+	inputInflux input = "InfluxDB"
+)
+
+// The seed of a life modulo the number of inputs is its input.
+var inputs = []input{inputJSON, inputMQTT, inputMapped, inputHL7, inputInflux}
 
 // A crashFault is what happens to a server in a round of the campaign.
 type crashFault string
@@ -70,106 +67,68 @@ var (
 
 // A campaign adds up the results of its lives.
 type campaign struct {
-	input string // how the loads come: mqtt, influx, mapped (payloads of another design) or hl7; "" is JSON over HTTP
-
 	mu      sync.Mutex // guards the following fields
-	faults  map[crashFault]int
 	rounds  int
+	tallies map[input]*tally
+}
+
+// A tally has the results of the lives with one input.
+type tally struct {
+	faults  map[crashFault]int
+	loads   map[string]int // over MQTT, by version and QoS
+	lives   int
+	secured int // of lives, with TLS
 	starts  int // servers started
 	killed  int // of those, servers killed during startup
 	refused int // of those, servers that rejected a damaged file
 	found   sim.Verification
-	lives   int
-	secured int            // of lives, with TLS
-	loads   map[string]int // over MQTT, by version and QoS
 }
 
 // TestCrashCampaign plays random rounds of a load, a fault at a random moment, a restart, and a
-// comparison of the store with the ledger. A life is a sequence of rounds on one directory. Its
-// seed determines it and is logged; SEED=<seed of the life> make crash repeats it. The moments are
+// comparison of the store with the ledger. A life is a sequence of rounds on one directory, with loads of one
+// input. Its seed determines it and is logged; SEED=<seed of the life> make crash repeats it. The moments are
 // then the same, but not what the processes are doing in them.
 //
-// Seen to fail with the mutants answer-before-commit, answer-before-sync and drop-a-reading.
+// Seen to fail with the mutants answer-before-commit, answer-before-sync, drop-a-reading, drop-mapped-decimals and
+// acknowledge-hl7-before-the-store.
 func TestCrashCampaign(t *testing.T) {
 	skipIfShort(t)
 	t.Parallel()
-	(&campaign{}).run(t, crashFlags)
-}
-
-// TestMQTTCampaign is TestCrashCampaign with loads over MQTT, of both versions, with QoS 1 and 2.
-// SEED=<seed of the life> make crash-mqtt repeats a life.
-//
-// Seen to fail with the mutant answer-before-commit.
-func TestMQTTCampaign(t *testing.T) {
-	skipIfShort(t)
-	t.Parallel()
-	(&campaign{input: "mqtt"}).run(t, mqttFlags)
-}
-
-// TestInfluxCampaign is TestCrashCampaign with loads in InfluxDB's line protocol. SEED=<seed of the life> make
-// crash-influx repeats a life.
-//
-// Seen to fail with the mutant answer-before-commit.
-func TestInfluxCampaign(t *testing.T) {
-	skipIfShort(t)
-	t.Parallel()
-	(&campaign{input: "influx"}).run(t, influxFlags)
-}
-
-// TestMappedCampaign is TestCrashCampaign with payloads of another design. SEED=<seed of the life> make crash-mapped
-// repeats a life.
-//
-// Seen to fail with the mutant drop-mapped-decimals.
-func TestMappedCampaign(t *testing.T) {
-	skipIfShort(t)
-	t.Parallel()
-	(&campaign{input: "mapped"}).run(t, mappedFlags)
-}
-
-// TestHL7Campaign is TestCrashCampaign with messages of HL7 v2 over MLLP. SEED=<seed of the life> make crash-hl7 repeats
-// a life.
-//
-// Seen to fail with the mutant acknowledge-hl7-before-the-store.
-func TestHL7Campaign(t *testing.T) {
-	skipIfShort(t)
-	t.Parallel()
-	(&campaign{input: "hl7"}).run(t, hl7Flags)
-}
-
-// name returns the name of the campaign: the target of make, and the block of docs/reliability.md.
-func (c *campaign) name() string { return strings.TrimSuffix("crash-"+c.input, "-") }
-
-// run plays rounds, and writes the figures into the campaign's block of a page, unless the page is empty
-// or the test has failed.
-func (c *campaign) run(t *testing.T, flags campaignFlag) {
-	rounds, seed, page := *flags.rounds, *flags.seed, *flags.page
+	kinds := uint64(len(inputs))
+	seed, longest, c := *crashSeed, *crashRounds, &campaign{tallies: map[input]*tally{}}
 	if seed == 0 {
-		seed = uint64(rand.Uint32()) + 1
+		seed = kinds + uint64(rand.Uint32())
+		longest = max(*crashRounds/len(inputs), 1) // so that a short campaign has loads of each input
 	}
-	t.Logf("SEED=%d N=%d", seed, rounds)
-	c.faults, c.loads = map[crashFault]int{}, map[string]int{}
+	for _, in := range inputs {
+		c.tallies[in] = &tally{faults: map[crashFault]int{}, loads: map[string]int{}}
+	}
+	t.Logf("SEED=%d N=%d", seed, *crashRounds)
 	start := time.Now()
 	t.Run("lives", func(t *testing.T) {
 		seeds := rand.New(rand.NewPCG(seed, 0))
-		for left := rounds; left > 0; {
-			l := newLife(c, seed)
-			rounds := min(3+l.rnd.IntN(6), left)
+		for left := *crashRounds; left > 0; {
+			in := inputs[seed%kinds]
+			l := &life{c: c, input: in, tally: c.tallies[in], seed: seed, rnd: rand.New(rand.NewPCG(seed, 1))}
+			rounds := min(3+l.rnd.IntN(6), longest, left)
 			left -= rounds
 			t.Run(fmt.Sprintf("SEED=%d", seed), func(t *testing.T) {
 				t.Parallel()
 				l.play(t, rounds)
 			})
-			seed = uint64(seeds.Uint32()) + 1
+			seed = (uint64(seeds.Uint32())/kinds+1)*kinds + (seed+1)%kinds
 		}
 	})
 	t.Logf("%s\nin %v", c.table(), time.Since(start).Round(time.Second))
-	if !t.Failed() && c.rounds != rounds {
-		t.Errorf("%d rounds were played, want %d", c.rounds, rounds)
+	if !t.Failed() && c.rounds != *crashRounds {
+		t.Errorf("%d rounds were played, want %d", c.rounds, *crashRounds)
 	}
-	if !t.Failed() && c.found.Acknowledged == 0 {
-		t.Error("nothing was acknowledged")
+	for in, n := range c.tallies {
+		if !t.Failed() && n.lives > 0 && n.found.Acknowledged == 0 {
+			t.Errorf("%s: nothing was acknowledged", in)
+		}
 	}
-	updatePage(t, page, c.name(), c.table())
+	updatePage(t, *crashPage, "crash", c.table())
 }
 
 // table returns the figures as a table for docs/reliability.md.
@@ -177,30 +136,64 @@ func (c *campaign) table() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var b strings.Builder
-	fmt.Fprintf(&b, "| fault | rounds |\n|---|--:|\n")
-	for _, f := range slices.Compact(slices.Sorted(slices.Values(slices.Concat(processFaults, harmFaults, diskFaults)))) {
-		fmt.Fprintf(&b, "| %s | %d |\n", f, c.faults[f])
-	}
-	fmt.Fprintf(&b, "| **all** | **%d** |\n\n", c.rounds)
-	if c.input == "mqtt" {
-		b.WriteString("| load | rounds |\n|---|--:|\n")
-		for _, kind := range slices.Sorted(maps.Keys(c.loads)) {
-			fmt.Fprintf(&b, "| %s | %d |\n", kind, c.loads[kind])
+	head := func(what string) {
+		b.WriteString("| " + what + " |")
+		for _, in := range inputs {
+			fmt.Fprintf(&b, " %s |", in)
 		}
-		b.WriteString("\n")
+		b.WriteString(" all |\n|---|" + strings.Repeat("--:|", len(inputs)+1) + "\n")
 	}
-	fmt.Fprintf(&b, "| | |\n|---|--:|\n| date | %s, %s |\n| data directories | %d |\n| of those, with TLS | %d |\n| servers started | %d |\n| of those, killed while they started | %d |\n| of those, which rejected a damaged file | %d |\n"+
-		"| readings acknowledged | %d |\n| readings checked | %d |\n| readings without an answer, of which some are stored | %d |\n"+
-		"| acknowledged and lost | %d |\n| altered | %d |\n| doubled | %d |\n| never sent | %d |\n",
-		time.Now().Format(time.DateOnly), runtime.Version(), c.lives, c.secured, c.starts, c.killed, c.refused, c.found.Acknowledged, c.found.Stored, c.found.Unsettled,
-		c.found.Missing, c.found.Altered, c.found.Doubled, c.found.Unknown)
+	row := func(what string, of func(*tally) int) {
+		fmt.Fprintf(&b, "| %s |", what)
+		all := 0
+		for _, in := range inputs {
+			n := of(c.tallies[in])
+			fmt.Fprintf(&b, " %d |", n)
+			all += n
+		}
+		fmt.Fprintf(&b, " %d |\n", all)
+	}
+	count := func(n *tally) (all int) {
+		for _, rounds := range n.faults {
+			all += rounds
+		}
+		return all
+	}
+	head("fault")
+	for _, f := range slices.Compact(slices.Sorted(slices.Values(slices.Concat(processFaults, harmFaults, diskFaults)))) {
+		row(string(f), func(n *tally) int { return n.faults[f] })
+	}
+	row("all", count)
+	b.WriteString("\n| load | rounds |\n|---|--:|\n")
+	for _, in := range inputs {
+		loads := c.tallies[in].loads
+		for _, kind := range slices.Sorted(maps.Keys(loads)) {
+			fmt.Fprintf(&b, "| %s | %d |\n", kind, loads[kind])
+		}
+	}
+	fmt.Fprintf(&b, "\n%s, %s\n\n", time.Now().Format(time.DateOnly), runtime.Version())
+	head("")
+	row("data directories", func(n *tally) int { return n.lives })
+	row("of those, with TLS", func(n *tally) int { return n.secured })
+	row("servers started", func(n *tally) int { return n.starts })
+	row("of those, killed while they started", func(n *tally) int { return n.killed })
+	row("of those, which rejected a damaged file", func(n *tally) int { return n.refused })
+	row("readings acknowledged", func(n *tally) int { return int(n.found.Acknowledged) })
+	row("readings checked", func(n *tally) int { return int(n.found.Stored) })
+	row("readings without an answer, of which some are stored", func(n *tally) int { return int(n.found.Unsettled) })
+	row("acknowledged and lost", func(n *tally) int { return int(n.found.Missing) })
+	row("altered", func(n *tally) int { return int(n.found.Altered) })
+	row("doubled", func(n *tally) int { return int(n.found.Doubled) })
+	row("never sent", func(n *tally) int { return int(n.found.Unknown) })
 	return b.String()
 }
 
 // A life is a data directory and its history.
 type life struct {
-	c    *campaign
-	seed uint64
+	c     *campaign
+	input input
+	tally *tally // guarded by c.mu
+	seed  uint64
 	rnd  *rand.Rand
 	t    *testing.T
 	disk *disk // nil: none
@@ -209,10 +202,6 @@ type life struct {
 	older map[string]string // the files of the store at an earlier stop
 
 	found sim.Verification // as of the last look at each ledger
-}
-
-func newLife(c *campaign, seed uint64) *life {
-	return &life{c: c, seed: seed, rnd: rand.New(rand.NewPCG(seed, 1))}
 }
 
 // play plays this many rounds.
@@ -224,25 +213,25 @@ func (l *life) play(t *testing.T, rounds int) {
 		dir = filepath.Join(l.disk.dir, "data")
 	}
 	l.b = newHarnessIn(t, dir, l.anyLane())
-	switch l.c.input {
-	case "":
+	switch l.input {
+	case inputJSON:
 		l.b.measureMore()
-	case "mqtt":
+	case inputMQTT:
 		l.b.mqtt = porttest.Addr(t)
-	case "hl7":
+	case inputHL7:
 		l.b.mllp = porttest.Addr(t)
-	case "mapped":
+	case inputMapped:
 		l.b.args = append(l.b.args, "--mapping=../../examples/mappings/sim.toml")
 	}
 	if l.rnd.IntN(2) == 0 {
 		l.b.secure()
 		l.c.mu.Lock()
-		l.c.secured++
+		l.tally.secured++
 		l.c.mu.Unlock()
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("to repeat: make %s SEED=%d N=%d\nthe state is in %s", l.c.name(), l.seed, rounds, l.keep())
+			t.Logf("to repeat: make crash SEED=%d N=%d\nthe state is in %s", l.seed, rounds, l.keep())
 		}
 	})
 	for n := range rounds {
@@ -256,11 +245,11 @@ func (l *life) play(t *testing.T, rounds int) {
 
 	l.c.mu.Lock()
 	defer l.c.mu.Unlock()
-	l.c.lives++
+	l.tally.lives++
 	l.c.rounds += rounds
-	l.c.found.Acknowledged += l.found.Acknowledged
-	l.c.found.Stored += l.found.Stored
-	l.c.found.Unsettled += l.found.Unsettled
+	l.tally.found.Acknowledged += l.found.Acknowledged
+	l.tally.found.Stored += l.found.Stored
+	l.tally.found.Unsettled += l.found.Unsettled
 }
 
 func (l *life) add(v *sim.Verification) {
@@ -301,14 +290,14 @@ func (l *life) round(n int) {
 	// because of Retry-After are killed.
 	survives := l.rnd.IntN(2) == 0 && !harmed && !slices.Contains([]crashFault{faultTerm, faultSyncError, faultPower}, fault)
 	args := l.loadArgs(survives)
-	switch l.c.input {
-	case "mqtt":
+	switch l.input {
+	case inputMQTT:
 		args = append(args, l.mqttArgs()...)
-	case "influx":
+	case inputInflux:
 		args = append(args, "--influx")
-	case "mapped":
+	case inputMapped:
 		args = append(args, "--mapped=sim")
-	case "hl7":
+	case inputHL7:
 		args = append(args, l.b.mllpTarget())
 	}
 	after := time.Duration(l.rnd.Int64N(int64(400 * time.Millisecond)))
@@ -357,7 +346,7 @@ func (l *life) round(n int) {
 	}
 	l.c.mu.Lock()
 	defer l.c.mu.Unlock()
-	l.c.faults[drawn]++
+	l.tally.faults[drawn]++
 }
 
 // loadArgs draws a load. A load that survives the fault ends by itself.
@@ -390,7 +379,7 @@ func (l *life) mqttArgs() []string {
 	}
 	l.c.mu.Lock()
 	defer l.c.mu.Unlock()
-	l.c.loads[fmt.Sprintf("MQTT %s, QoS %d", version, qos)]++
+	l.tally.loads[fmt.Sprintf("MQTT %s, QoS %d", version, qos)]++
 	return []string{l.b.mqttTarget(), "--mqtt-version=" + version, fmt.Sprintf("--qos=%d", qos), fmt.Sprintf("--in-flight=%d", 1+l.rnd.IntN(32))}
 }
 
@@ -412,7 +401,7 @@ func (l *life) wrapper(fault crashFault) []string {
 // launch starts a server that may exit before it listens, and reports whether it listens.
 func (l *life) launch(wrapper []string) bool {
 	l.c.mu.Lock()
-	l.c.starts++
+	l.tally.starts++
 	l.c.mu.Unlock()
 	line := append(wrapper, l.b.serveCommand()...)
 	p, err := tryLaunch(l.t, 1, exec.Command(line[0], line[1:]...))
@@ -491,8 +480,8 @@ func (l *life) restart() {
 		_ = cmd.Process.Kill() // it may have exited by itself, which the next start reveals
 		_ = cmd.Wait()
 		l.c.mu.Lock()
-		l.c.starts++
-		l.c.killed++
+		l.tally.starts++
+		l.tally.killed++
 		l.c.mu.Unlock()
 	}
 	l.launch(nil)

@@ -78,13 +78,13 @@ func (l *life) harm(h harm, stop crashFault) {
 	out, errs, code := output(l.t, l.b.bin, "check", l.b.dir)
 
 	l.c.mu.Lock()
-	l.c.starts++
+	l.tally.starts++
 	l.c.mu.Unlock()
 	line := l.b.serveCommand()
 	p, err := tryLaunch(l.t, 1, exec.Command(line[0], line[1:]...))
 	if err != nil {
 		l.c.mu.Lock()
-		l.c.refused++
+		l.tally.refused++
 		l.c.mu.Unlock()
 		// The numbers of markers grow.
 		named, _, _ := strings.Cut(file, ".0")
