@@ -134,7 +134,7 @@ const (
 
 var (
 	settledSizes    = []int{text, 8, 2, nullInt32}
-	generationSizes = []int{8, 1, 4, 2}
+	generationSizes = []int{8, 1, 4}
 	foundSizes      = []int{text, 2, nullInt32} // and those of the record
 	recordSizes     = []int{8, 8, nullInt16, nullInt16, nullInt16, nullInt16, nullInt16, nullInt16, 1, nullText, nullText}
 )

@@ -15,8 +15,8 @@ import (
 const (
 	noTable          = "42P01"
 	noSchema         = "3F000"
-	divisionByZero   = "22012" // of the statement generation: the database has forgotten
-	outdated         = "22003" // of the statement generation: readings that were not looked up in segments may be in one, or some were removed since
+	forgotten        = "PU001" // of the function refuse of the schema: the database lacks what was acknowledged
+	outdated         = "PU002" // of the same: readings that were not looked up in segments may be in one, or some were removed since
 	duplicateKey     = "23505" // of the statement insert: another node has stored a reading that was expected to be new
 	noPartition      = "23514"
 	readOnly         = "25006"
@@ -57,7 +57,7 @@ func fateOf(err error) fate {
 		return unknown
 	}
 	switch pg.Code {
-	case outdated, noPartition, readOnly, divisionByZero, serialization, deadlock, tooManyConns, lockNotAvailable, canceled, startingUp:
+	case outdated, noPartition, readOnly, forgotten, serialization, deadlock, tooManyConns, lockNotAvailable, canceled, startingUp:
 		return rolledBack
 	}
 	return rejected
@@ -80,7 +80,7 @@ func (e *hidden) Unwrap() error { return e.err }
 
 // quotable are the classes of SQLSTATE codes whose messages are about the server. Others, about data
 // exceptions, constraints and triggers, quote data.
-const quotable = "08 25 28 3D 40 42 53 54 55 57 58 XX"
+const quotable = "08 25 28 3D 40 42 53 54 55 57 58 PU XX"
 
 // hide returns err with a text that contains no values.
 func hide(err error) error {

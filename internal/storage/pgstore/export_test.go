@@ -58,6 +58,16 @@ func Mark(s *Store, now time.Time) error {
 	})
 }
 
+// Refuse sends the mark of a transaction of a server that has acknowledged number, and knows the changes up to a generation.
+func Refuse(s *Store, number, learned int64) error {
+	return s.decide(context.Background(), "mark", func(tx pgx.Tx) error {
+		args := s.marks.args(mark{number: number})
+		args[4], args[8] = []int64{number}, learned
+		_, err := tx.Exec(context.Background(), s.sql.generation, args...)
+		return err
+	})
+}
+
 // Tidy removes marks and changes that are old by a clock and by the one of the database.
 func Tidy(s *Store, now time.Time) error {
 	ctx := context.Background()

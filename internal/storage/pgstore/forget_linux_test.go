@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pulsegate/pulsegate/internal/pgtest"
@@ -158,6 +160,29 @@ func TestForgettingPrimary(t *testing.T) {
 	name, _ := vitals.ParseName("d") // it is a name
 	if n, err := s.Scan(context.Background(), storage.Range{Device: name, ToUnixMs: 10}, make([]storage.Record, 9)); n != 4 || err != nil {
 		t.Errorf("Scan returned %d, %v, want 4 readings", n, err)
+	}
+}
+
+// TestRefusals checks that PostgreSQL's log names the reason for which the schema rolls a transaction back, and that errors do.
+func TestRefusals(t *testing.T) {
+	server := sharedServer(t)
+	o := options(server)
+	o.Timeout = time.Second
+	s := open(t, o)
+	for _, tt := range []struct {
+		number, learned  int64
+		state, text, log string
+	}{
+		{1 << 40, math.MaxInt64, "PU001", pgstore.ErrForgot.Error(), "ERROR:  this database lacks what a Pulsegate server has acknowledged"},
+		{0, 0, "PU002", "SQLSTATE PU002: something was removed or sealed", "ERROR:  something was removed or sealed since"},
+	} {
+		err := pgstore.Refuse(s, tt.number, tt.learned)
+		if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || pg.Code != tt.state || !strings.Contains(err.Error(), tt.text) {
+			t.Errorf("the error is %v, want one of SQLSTATE %s with %q", err, tt.state, tt.text)
+		}
+		if !strings.Contains(server.Log(), tt.log) {
+			t.Errorf("the log of PostgreSQL lacks %q", tt.log)
+		}
 	}
 }
 

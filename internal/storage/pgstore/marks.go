@@ -221,7 +221,7 @@ func (m *marks) args(k mark) []any {
 // committed after an error.
 func (m *marks) set(tx pgx.Tx, q *statements, k mark) (generation int64, err error) {
 	var standbys bool
-	err = tx.QueryRow(context.Background(), q.generation, m.args(k)...).Scan(&generation, &standbys, nil, nil)
+	err = tx.QueryRow(context.Background(), q.generation, m.args(k)...).Scan(&generation, &standbys, nil)
 	return generation, err
 }
 
@@ -285,10 +285,10 @@ func (s recall) has(ctx context.Context, conn *pgconn.PgConn, marks numbers, gen
 	array := func(all []int64) []byte {
 		return []byte("{" + strings.Trim(strings.ReplaceAll(fmt.Sprint(all), " ", ","), "[]") + "}")
 	}
-	result := conn.ExecParams(ctx, s.sql.of(`SELECT generation >= $4::bigint AND ($5::bigint = 0 OR EXISTS (SELECT FROM SCHEMA.changes AS c WHERE c.id = $5::bigint)) AND NOT EXISTS (
+	result := conn.ExecParams(ctx, s.sql.of(`SELECT version >= $6::integer AND generation >= $4::bigint AND ($5::bigint = 0 OR EXISTS (SELECT FROM SCHEMA.changes AS c WHERE c.id = $5::bigint)) AND NOT EXISTS (
 		SELECT FROM unnest($1::bigint[], $2::smallint[], $3::bigint[]) AS a(server, slot, number) LEFT JOIN SCHEMA.marks AS k USING (server, slot)
 		WHERE (k.number < a.number) IS NOT FALSE) FROM SCHEMA.state`),
-		[][]byte{array(servers), array(slots), array(numbers), strconv.AppendInt(nil, generation, 10), strconv.AppendInt(nil, change, 10)}, nil, nil, nil).Read()
+		[][]byte{array(servers), array(slots), array(numbers), strconv.AppendInt(nil, generation, 10), strconv.AppendInt(nil, change, 10), strconv.AppendInt(nil, schemaVersion, 10)}, nil, nil, nil).Read()
 	state := sqlState(result.Err)
 	switch {
 	case state == noTable || state == noSchema: // it is from before the table

@@ -121,7 +121,7 @@ func (t *try) once(do func(*pgx.Conn) error) error {
 		err = errors.Join(errWarning, err)
 	}
 	state := sqlState(err)
-	if state == divisionByZero {
+	if state == forgotten {
 		ctx, cancel := context.WithDeadline(context.Background(), t.deadline)
 		recall{t.s}.noteForgot(ctx, c)
 		cancel()
@@ -129,7 +129,7 @@ func (t *try) once(do func(*pgx.Conn) error) error {
 		t.s.write.Reset()
 		t.s.read.Reset()
 	}
-	if err != nil && (fateOf(err) == unknown || state == readOnly || state == divisionByZero || state == noPartition || errors.Is(err, errUnseen)) {
+	if err != nil && (fateOf(err) == unknown || state == readOnly || state == forgotten || state == noPartition || errors.Is(err, errUnseen)) {
 		// The socket first: Close would wait for a server that does not answer.
 		_ = socket.Close()
 		_ = conn.Conn().Close(context.Background())

@@ -15,7 +15,7 @@ import (
 )
 
 // schemaVersion is the version of schema and upgrades.
-const schemaVersion = 7
+const schemaVersion = 8
 
 // schema creates the tables of version 2. SCHEMA stands for the schema's name. A released one is never
 // changed.
@@ -72,7 +72,7 @@ CREATE INDEX ON SCHEMA.assignments (subject, device, from_ms);
 `
 
 // upgrades are what makes version 3 of version 2, and so on.
-var upgrades = [...]string{upgrade3, upgrade4, upgrade5, upgrade6, upgrade7}
+var upgrades = [...]string{upgrade3, upgrade4, upgrade5, upgrade6, upgrade7, upgrade8}
 
 // upgrade3 makes version 3 of version 2. It rewrites nothing: the columns are NULL in all rows that there
 // are, and in all later ones without the signs from number 5 on. Servers of version 2 that still run name the columns that they
@@ -247,6 +247,18 @@ END $$;
 UPDATE SCHEMA.state SET version = 7;
 `
 
+// upgrade8 makes version 8 of version 7. Servers of version 7 that still run do not use the function.
+const upgrade8 = `
+-- refuse rolls a transaction back, for a reason with an SQLSTATE of its own: PU001, PU002.
+CREATE FUNCTION SCHEMA.refuse(condition text) RETURNS integer LANGUAGE plpgsql AS $$ BEGIN
+	RAISE EXCEPTION USING ERRCODE = condition, MESSAGE = CASE condition
+		WHEN 'PU001' THEN 'this database lacks what a Pulsegate server has acknowledged, and is not written to before it is repaired'
+		ELSE 'something was removed or sealed since the Pulsegate server looked: it sends the transaction again' END;
+END $$;
+
+UPDATE SCHEMA.state SET version = 8;
+`
+
 // columns are the columns of the first signs, by sign. All others are in readings.more.
 var columns = [...]string{"sys", "dia", "spo2", "hr", "rhr"}
 
@@ -392,13 +404,13 @@ UPDATE SCHEMA.devices AS d SET ` + each("COL_ms = greatest(d.COL_ms, u.COL_ms)",
 FROM free, unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[]) AS u(device, ` + each("COL_ms", ", ") + `)
 WHERE d.device = free.device AND u.device = free.device`),
 
-		// The standbys may be removed from the configuration while a connection is in use. The last column, which is out of range, rolls the
-		// transaction back if something was removed, or sealed, since this server looked: the attempt may be one that was given up, and reaches the database
-		// late. The division does so if the database has forgotten: all parts see the same snapshot, of before the update.
+		// The standbys may be removed from the configuration while a connection is in use. The last column rolls the transaction back if the
+		// database has forgotten, and if something was removed, or sealed, since this server looked: the attempt may be one that was given up, and
+		// reaches the database late. All parts see the same snapshot, of before the update.
 		q.generation: q.of(`WITH own AS (INSERT INTO SCHEMA.marks AS k (server, slot, number, at_ms) VALUES ($1::bigint, $2::smallint, $3::bigint, ` + markedMs + `)
 	ON CONFLICT (server, slot) DO UPDATE SET number = greatest(k.number, excluded.number), at_ms = excluded.at_ms)
-SELECT generation, current_setting('synchronous_standby_names') <> '', 1 / CASE WHEN ` + remembered + ` THEN 1 ELSE 0 END,
-	(CASE WHEN sealed_ms <= $8::bigint AND generation <= $9::bigint THEN 0 ELSE 32768 END)::smallint FROM SCHEMA.state`), // errors.go has the error: see outdated
+SELECT generation, current_setting('synchronous_standby_names') <> '', CASE WHEN NOT (` + remembered + `) THEN SCHEMA.refuse('` + forgotten + `')
+	WHEN sealed_ms > $8::bigint OR generation > $9::bigint THEN SCHEMA.refuse('` + outdated + `') ELSE 0 END FROM SCHEMA.state`),
 
 		q.meet:   fmt.Sprintf("SELECT pg_advisory_xact_lock_shared(%d)", lockKey("seal", schema)),
 		q.unseal: q.of(unsealing("USING unnest($1::text[], $2::bigint[]) AS k(device, time_ms) WHERE s.device = k.device AND s.first_ms <= k.time_ms AND s.last_ms >= k.time_ms AND s.last_ms < least(k.time_ms, " + fmt.Sprint(int64(math.MaxInt64-maxSpanMs)) + ") + " + fmt.Sprint(maxSpanMs))),

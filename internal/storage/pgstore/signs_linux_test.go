@@ -102,7 +102,7 @@ func TestUpgrade(t *testing.T) {
 		return
 	}
 	defer s.Close()
-	if version() != 7 || file() != before {
+	if version() != 8 || file() != before {
 		t.Errorf("the schema has version %d, and the tables' files were %s and are %s", version(), before, file())
 	}
 	want := reading("old", 2, 32768).Reading.Values
