@@ -2,10 +2,12 @@ package pgstore_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"testing"
 
+	"github.com/pulsegate/pulsegate/internal/pgtest"
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pgstore"
@@ -63,6 +65,68 @@ func TestClosedPartition(t *testing.T) {
 			mustExecute(t, admin, strings.ReplaceAll(tt.end, "S.", o.Schema+"."))
 			pgstore.TryClosed(s, true)
 			check("late readings", unit(reading("d", 1, 1), reading("d", 2, 1), reading("d", 3, 1)), storage.Stored, storage.Stored, storage.Stored)
+		})
+	}
+}
+
+// TestRepairClosed repairs a database in which a partition is locked or detached: that holds up nothing else. What the repair has left out is reported as
+// lost, and the report ends when the partition is back, also if the database has forgotten again that it was put back. What was erased in between stays
+// erased.
+func TestRepairClosed(t *testing.T) {
+	t.Parallel()
+	const nowMs = 30 * 24 * 60 * minuteMs // begins partition 1; 0 is the one of the past
+	for _, tt := range []struct{ name, begin, end string }{
+		{"detached", "ALTER TABLE S.readings DETACH PARTITION S.readings_p0", "ALTER TABLE S.readings ATTACH PARTITION S.readings_p0 FOR VALUES FROM (0) TO (2592000000)"},
+		{"locked", "BEGIN; LOCK TABLE S.readings_p0 IN ACCESS EXCLUSIVE MODE", "COMMIT"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := startReturning(t)
+			s := open(t, r.opt)
+			mustStore(t, s, reading("d", 1, 1), reading("d", nowMs, 1))
+			earlier := r.backup(t)
+			mustStore(t, s, reading("d", 2, 2), reading("erased", 1, 1), reading("d", nowMs+1, 2))
+			mustStore(t, s, reading("d", 3, 3), reading("d", nowMs+2, 3))
+
+			r.stop()
+			earlier.Restart(t)
+			admin := connect(t, earlier)
+			defer admin.Close(context.Background())
+			mustExecute(t, admin, strings.ReplaceAll(tt.begin, "S.", r.opt.Schema+"."))
+			r.use(earlier)
+			awaitRepairs(t, s, 1)
+			group := []*storage.Entry{reading("d", nowMs+1, 2), reading("d", nowMs+2, 3), reading("d", nowMs+3, 4)}
+			mustStore(t, s, group...)
+			if group[0].Outcome != storage.Duplicate || group[1].Outcome != storage.Duplicate {
+				t.Errorf("readings of the other partition got outcomes %d and %d after the repair, want duplicate", group[0].Outcome, group[1].Outcome)
+			}
+			polltest.Until(t, "the loss is reported", func() bool { return s.Degraded() != nil })
+			owing := r.backup(t)
+			erased := tt.name == "detached" // an erasure waits for a lock
+			if erased {
+				if _, err := s.Erase(modelNames("erased")[0]); !errors.Is(err, storage.ErrNotFound) {
+					t.Errorf("Erase returned %v, want ErrNotFound", err)
+				}
+			}
+
+			mustExecute(t, admin, strings.ReplaceAll(tt.end, "S.", r.opt.Schema+"."))
+			check := func(server *pgtest.Server) {
+				t.Helper()
+				polltest.Until(t, "what was left out is stored", func() bool {
+					pgstore.TryClosed(s, true)
+					return s.Ready() == nil && s.Degraded() == nil && queryValue[int](t, server, "SELECT count(*) FROM "+r.opt.Schema+".readings WHERE device = 'd' AND time_ms < 2592000000") == 3
+				})
+				if n := queryValue[int](t, server, "SELECT count(*) FROM "+r.opt.Schema+".readings WHERE device = 'erased'"); erased && n != 0 {
+					t.Error("an erased device has come back")
+				}
+			}
+			check(earlier)
+			r.restore(t, owing)
+			awaitRepairs(t, s, 2)
+			if tt.name == "detached" {
+				execute(t, owing, strings.ReplaceAll(tt.end, "S.", r.opt.Schema+"."))
+			}
+			check(owing)
 		})
 	}
 }

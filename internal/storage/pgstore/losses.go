@@ -155,7 +155,7 @@ func (r *repair) reportGone() error {
 	if lost == nil {
 		return nil
 	}
-	if err := r.step(func(tx pgx.Tx) error { return errors.Join(r.insertLoss(tx, *lost), r.raise(tx, to, untilMs)) }); err != nil {
+	if err := r.step(func(tx pgx.Tx) error { return errors.Join(r.insertLoss(tx, newID(), *lost), r.raise(tx, to, untilMs)) }); err != nil {
 		return err
 	}
 	r.raised(to)
@@ -186,10 +186,11 @@ func (r *repair) acknowledgedAfter(gone map[history.Slot]int64, untilMs int64) (
 	return afterMs, nil
 }
 
-// insertLoss reports a loss in a transaction.
-func (s *repairer) insertLoss(tx pgx.Tx, l Loss) error {
-	_, err := tx.Exec(context.Background(), s.sql.of("INSERT INTO SCHEMA.losses (id, from_ms, to_ms, at_ms) VALUES ($1, $2, $3, $4)"),
-		newID(), l.FromUnixMs, l.ToUnixMs, time.Now().UnixMilli())
+// insertLoss reports a loss in a transaction, or more of one that was reported with the same id.
+func (s *repairer) insertLoss(tx pgx.Tx, id int64, l Loss) error {
+	_, err := tx.Exec(context.Background(), s.sql.of(`INSERT INTO SCHEMA.losses AS l (id, from_ms, to_ms, at_ms) VALUES ($1, $2, $3, $4)
+		ON CONFLICT (id) DO UPDATE SET from_ms = least(l.from_ms, excluded.from_ms), to_ms = greatest(l.to_ms, excluded.to_ms), confirmed_ms = NULL`),
+		id, l.FromUnixMs, l.ToUnixMs, time.Now().UnixMilli())
 	return err
 }
 

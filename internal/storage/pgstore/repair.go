@@ -20,6 +20,8 @@ type repairer struct {
 	writer  *writer
 	remover *remover
 
+	debts map[int64]*debt // by partition
+
 	unknown *Loss // when later runs of the memory's directory may have acknowledged what it lacks; nil means that it is of the last run
 }
 
@@ -51,6 +53,9 @@ func (s *repairer) run(ctx context.Context) (repaired bool) {
 	}
 	defer s.marks.releaseAll(taken)
 	s.marks.beginEpoch()
+	for _, d := range s.debts {
+		d.paid = false
+	}
 	switch err := s.repair(ctx, false, pgconn.ValidateConnectTargetSessionAttrsReadWrite); {
 	case err == nil:
 		s.forgetting.Store(false)

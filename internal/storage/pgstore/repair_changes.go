@@ -95,7 +95,7 @@ func (r *repair) repeat(c *change) error {
 			}
 		}
 		if lost != nil {
-			err = r.insertLoss(tx, *lost)
+			err = r.insertLoss(tx, newID(), *lost)
 		}
 		if err == nil {
 			err = (changelog{r.database}).insertChange(tx, *c)
@@ -201,6 +201,7 @@ func (r *repair) learn() error {
 	if slices.ContainsFunc(learned, func(c change) bool { return c.Kind == acceptedRestore && c.Learned == c.Since }) {
 		r.opt.Log.Warn("a restore of the database was accepted: what this server remembers beyond it is given up")
 		r.memory.Forget()
+		clear(r.debts)
 	}
 	return nil
 }
@@ -275,7 +276,7 @@ func (s *repairer) reportRemoved(repeated []change) error {
 				return err
 			}
 			lost = &Loss{*fromMs, *toMs}
-			return s.insertLoss(tx, *lost)
+			return s.insertLoss(tx, newID(), *lost)
 		})
 	}); err != nil {
 		return err

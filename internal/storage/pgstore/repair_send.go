@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -17,11 +18,13 @@ const batchReadings = 2000
 
 // A batch is some entries that are sent in one transaction.
 type batch struct {
-	readings    []*storage.Entry
-	assignments []*history.Entry
-	lost        *Loss
-	to          numbers
-	untilMs     int64
+	readings     []*storage.Entry
+	acknowledged []int64 // when each was, in ms
+	assignments  []*history.Entry
+	lost         *Loss
+	owed         map[int64]Loss // by partition: readings that are left out
+	to           numbers
+	untilMs      int64
 }
 
 // send sends the entries that the database lacks, in their order.
@@ -32,6 +35,7 @@ func (r *repair) send() error {
 	}
 	r.ends = map[storage.AssignmentKey][]int64{}
 	b, last := batch{to: numbers{}}, history.Mark{}
+	closed := map[int64]bool{} // partitions that cannot be written
 	for e, err := range r.memory.All() {
 		if err != nil {
 			return err
@@ -41,7 +45,7 @@ func (r *repair) send() error {
 		}
 		// A transaction with claims has several entries, which have one number and are sent together.
 		if len(b.readings)+len(b.assignments) >= batchReadings && e.Mark != last {
-			if err := r.sendBatch(&b); err != nil {
+			if err := r.sendBatch(&b, closed); err != nil {
 				return err
 			}
 			b = batch{to: numbers{}}
@@ -49,7 +53,11 @@ func (r *repair) send() error {
 		b.add(e, removed)
 		last = e.Mark
 	}
-	return r.sendBatch(&b)
+	if err := r.sendBatch(&b, closed); err != nil {
+		return err
+	}
+	r.noteDebts()
+	return nil
 }
 
 // add adds an entry without what was removed.
@@ -61,7 +69,7 @@ func (b *batch) add(e *history.Entry, all removals) {
 		case doubtful:
 			b.lost = b.lost.extend(e.UnixMs, e.UnixMs)
 		case !removed:
-			b.readings = append(b.readings, &storage.Entry{Reading: &reading.Reading, ReceivedUnixMs: reading.ReceivedUnixMs})
+			b.addReading(e, reading)
 		}
 	}
 	if e.Assignments == nil {
@@ -75,30 +83,64 @@ func (b *batch) add(e *history.Entry, all removals) {
 	}
 }
 
-// sendBatch stores a batch and sets its marks in one transaction.
-func (r *repair) sendBatch(b *batch) error {
+// addReading adds a reading of an entry.
+func (b *batch) addReading(e *history.Entry, reading *history.Reading) {
+	b.readings = append(b.readings, &storage.Entry{Reading: &reading.Reading, ReceivedUnixMs: reading.ReceivedUnixMs})
+	b.acknowledged = append(b.acknowledged, e.UnixMs)
+}
+
+// sendBatch stores a batch and sets its marks in one transaction. It leaves out readings of partitions that cannot be written, and
+// finds further ones of those.
+func (r *repair) sendBatch(b *batch, closed map[int64]bool) error {
 	if len(b.to) == 0 {
 		return nil
 	}
+	for {
+		b.leaveOut(closed)
+		err := r.tryBatch(b)
+		c, ok := errors.AsType[*closedError](err)
+		if !ok {
+			return err
+		}
+		closed[c.partition] = true
+	}
+}
+
+// leaveOut removes the readings of partitions from a batch.
+func (b *batch) leaveOut(closed map[int64]bool) {
+	kept := 0
+	for i, e := range b.readings {
+		n, atMs := partitionOf(e.Reading.TimeUnixMs), b.acknowledged[i]
+		if !closed[n] {
+			b.readings[kept], b.acknowledged[kept] = e, atMs
+			kept++
+			continue
+		}
+		if b.owed == nil {
+			b.owed = map[int64]Loss{}
+		}
+		l, known := b.owed[n]
+		if !known {
+			l = Loss{atMs, atMs}
+		}
+		b.owed[n] = *l.extend(atMs, atMs)
+	}
+	b.readings, b.acknowledged = b.readings[:kept], b.acknowledged[:kept]
+}
+
+// tryBatch is sendBatch for partitions that can be written. Otherwise it returns a closedError.
+func (r *repair) tryBatch(b *batch) error {
 	w := r.writer.work(b.readings)
 	defer r.writer.release(w)
 	p := r.writer.partitions
 	if err := p.ensure(r.conn, w, &p.known); err != nil {
 		return err
 	}
-	var repaired, contradicted int64
+	contradicted := 0
 	if err := r.step(func(tx pgx.Tx) error {
-		repaired, contradicted = 0, 0
+		contradicted = 0
 		if err := r.store(tx, w); err != nil {
 			return err
-		}
-		for _, e := range b.readings {
-			switch e.Outcome {
-			case storage.Conflict:
-				contradicted++
-			case storage.Stored, storage.Completed:
-				repaired++
-			}
 		}
 		for _, e := range b.assignments {
 			ok, err := r.assign(tx, e)
@@ -110,7 +152,12 @@ func (r *repair) sendBatch(b *batch) error {
 			}
 		}
 		if b.lost != nil {
-			if err := r.insertLoss(tx, *b.lost); err != nil {
+			if err := r.insertLoss(tx, newID(), *b.lost); err != nil {
+				return err
+			}
+		}
+		for n, l := range b.owed {
+			if err := r.owe(tx, n, l); err != nil {
 				return err
 			}
 		}
@@ -120,14 +167,28 @@ func (r *repair) sendBatch(b *batch) error {
 	}
 	r.raised(b.to)
 	r.noteLoss(b.lost)
-	r.counters.repaired.Add(repaired)
-	r.counters.contradicted.Add(contradicted)
-	if contradicted > 0 {
-		r.opt.Log.Error("the database contradicts what was acknowledged, and keeps what it has", "readings", contradicted,
-			"acknowledged_until", time.UnixMilli(b.untilMs).UTC())
-	}
+	r.noteStored(b, contradicted)
 	r.repairing.Store(&RepairError{UntilUnixMs: b.untilMs})
 	return nil
+}
+
+// noteStored counts the readings of a batch that were put back, and those that contradict what is there, besides assignments that do.
+func (s *repairer) noteStored(b *batch, contradicted int) {
+	repaired := 0
+	for _, e := range b.readings {
+		switch e.Outcome {
+		case storage.Conflict:
+			contradicted++
+		case storage.Stored, storage.Completed:
+			repaired++
+		}
+	}
+	s.counters.repaired.Add(int64(repaired))
+	s.counters.contradicted.Add(int64(contradicted))
+	if contradicted > 0 {
+		s.opt.Log.Error("the database contradicts what was acknowledged, and keeps what it has", "readings", contradicted,
+			"acknowledged_until", time.UnixMilli(b.untilMs).UTC())
+	}
 }
 
 // store settles the readings of w, through the statement that has stored them, and registers their devices. What is

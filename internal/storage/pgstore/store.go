@@ -49,7 +49,7 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	s := &Store{database: db, reader: r, subjects: &subjects{r}, mover: &mover{database: db}, healer: &healer{changelog{db}}}
 	s.remover = &remover{db, s.subjects, p}
 	s.writer = &writer{database: db, registry: registry{known: map[vitals.Name]*known{}, settlesFor: settlesFor}, partitions: p, works: sync.Pool{New: func() any { return &work{} }}}
-	s.repairer = &repairer{database: db, writer: s.writer, remover: s.remover}
+	s.repairer = &repairer{database: db, writer: s.writer, remover: s.remover, debts: map[int64]*debt{}}
 	write, read, err := opt.pools(db)
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
@@ -101,6 +101,7 @@ func (s *Store) watch(ctx context.Context) {
 			_ = s.probe(ctx)
 		}
 		s.repairer.recheck(ctx)
+		s.repairer.payDebts()
 	}
 }
 

@@ -73,6 +73,7 @@ type History struct {
 	gone    map[Slot]int64
 	first   map[Slot]int64 // when the first entry was acknowledged, in ms
 	last    map[Slot]int64 // number of the last entry
+	goneMs  int64          // when the last entry that has gone was acknowledged
 	untilMs int64          // when the last entry was acknowledged, or a file of an earlier run was begun
 	epoch   int64          // of the last entry
 	changes []Change
@@ -160,6 +161,7 @@ func (h *History) expire(nowMs int64) {
 func (h *History) removeFirst() {
 	old := &h.kept[0]
 	h.gone[old.entry.Slot] = max(h.gone[old.entry.Slot], old.entry.Number)
+	h.goneMs = max(h.goneMs, old.entry.UnixMs)
 	h.bytes -= old.bytes()
 	*old = encoded{}
 	h.kept = h.kept[1:]
@@ -227,6 +229,13 @@ func (h *History) Stats() (sizeBytes, fromUnixMs int64) {
 		fromUnixMs = h.kept[0].entry.UnixMs
 	}
 	return h.bytes, fromUnixMs
+}
+
+// Reaches reports whether the history has everything that was acknowledged from a time on, as far as it was added.
+func (h *History) Reaches(unixMs int64) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.goneMs < unixMs
 }
 
 // Server returns the identity of this run. It is for a History with a directory.
