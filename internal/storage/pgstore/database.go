@@ -43,6 +43,8 @@ type database struct {
 
 	repairing atomic.Pointer[RepairError] // nil means no repair runs
 
+	copied atomic.Bool // another process uses the memory's directory, or a copy of it
+
 	lost atomic.Pointer[Loss] // not confirmed, as of the last probe; nil means nothing
 
 	// unswept is set if the rows of some devices without readings may have stayed: before the first
@@ -79,6 +81,9 @@ func (s *database) Ready() error {
 	}
 	if r := s.repairing.Load(); r != nil {
 		return r
+	}
+	if s.copied.Load() {
+		return ErrCopied
 	}
 	if err := s.state.Load(); err != nil {
 		return *err

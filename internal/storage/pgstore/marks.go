@@ -84,6 +84,9 @@ func newMarks() *marks {
 
 // take returns the mark of a transaction, which has no number before attempt. The caller must call release.
 func (m *marks) take(t *try) (mark, error) {
+	if t.s.copied.Load() {
+		return mark{}, t.fail(ErrCopied)
+	}
 	timer := time.NewTimer(time.Until(t.deadline))
 	defer timer.Stop()
 	select {

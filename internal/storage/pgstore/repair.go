@@ -22,6 +22,9 @@ type repairer struct {
 
 	debts map[int64]*debt // by partition
 
+	others  numbers // marks of other runs of the memory's directory; nil before they are read, and after a repair, which may raise them
+	begunMs int64   // when they were read first
+
 	unknown *Loss // when later runs of the memory's directory may have acknowledged what it lacks; nil means that it is of the last run
 }
 
@@ -56,6 +59,7 @@ func (s *repairer) run(ctx context.Context) (repaired bool) {
 	for _, d := range s.debts {
 		d.paid = false
 	}
+	s.others = nil
 	switch err := s.repair(ctx, false, pgconn.ValidateConnectTargetSessionAttrsReadWrite); {
 	case err == nil:
 		s.forgetting.Store(false)

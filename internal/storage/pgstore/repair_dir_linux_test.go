@@ -3,6 +3,8 @@ package pgstore_test
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -221,4 +223,48 @@ func TestRepairDamage(t *testing.T) {
 		t.Errorf("lost %v after another restart, want one loss", lost)
 	}
 	polltest.Until(t, "the loss is reported", func() bool { return s.Degraded() != nil })
+}
+
+// TestCopiedDirectory copies the directory of a server that runs, and starts another server with the copy. The copy is refused once the first server has
+// stored something, which goes on. A late transaction of an earlier run refuses nothing.
+func TestCopiedDirectory(t *testing.T) {
+	t.Parallel()
+	r := startReturning(t)
+	r.opt.RememberDir = t.TempDir()
+	first := open(t, r.opt)
+	mustStore(t, first, reading("d", 1, 1))
+	r.opt.RememberDir = copyDir(t, r.opt.RememberDir)
+	second := open(t, r.opt)
+	mustStore(t, second, reading("d", 2, 2))
+	n := int64(2)
+	polltest.Until(t, "the copy is refused", func() bool {
+		n++
+		mustStore(t, first, reading("e", n, 3))
+		execute(t, r.now, "UPDATE "+r.opt.Schema+".marks SET at_ms = at_ms + 600000") // as if that were ten minutes later
+		return errors.Is(second.Ready(), pgstore.ErrCopied)
+	})
+	if err := second.Append([]*storage.Entry{reading("d", 1<<20, 1)}); !errors.Is(err, storage.ErrNotWritten) || !errors.Is(err, pgstore.ErrCopied) {
+		t.Errorf("the copy returned %v, want ErrCopied, and nothing written", err)
+	}
+	mustHave(t, second, "d", 1, 2)
+	mustClose(t, second)
+	mustStore(t, first, reading("d", 1<<20, 1))
+	try(t, first.Ready())
+	mustClose(t, first)
+
+	alone := open(t, r.opt)
+	devices := 2.0
+	probe := func() {
+		t.Helper()
+		devices++
+		mustStore(t, alone, reading(fmt.Sprint("device-", devices), 1, 1))
+		polltest.Until(t, "the store has looked", func() bool { return gauge(t, alone, "pulsegate_store_devices") == devices })
+	}
+	probe()
+	probe()
+	execute(t, r.now, "UPDATE "+r.opt.Schema+".marks SET number = number + 1, at_ms = 1 WHERE server < (SELECT max(server) FROM "+r.opt.Schema+".marks)")
+	probe()
+	probe()
+	try(t, alone.Ready())
+	mustNotLose(t, alone)
 }

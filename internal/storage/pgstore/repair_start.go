@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pulsegate/pulsegate/internal/storage/pgstore/history"
 )
 
 // beginAttempts bounds the attempts of begin.
@@ -66,6 +69,53 @@ func (r *repair) start(ctx context.Context) (err error) {
 		r.opt.Log.Error("the directory of what is remembered is older than its last run", "dir", r.opt.RememberDir)
 	}
 	return nil
+}
+
+// ErrCopied means that another process uses the directory of [Options.RememberDir], or a copy of it.
+var ErrCopied = errors.New("pgstore: another server uses this server's directory of what is remembered, or a copy of it: give each server an empty one of its own, and restart this one")
+
+// noticeCopy looks whether another run of the memory's directory goes on: its marks move, and were issued after this one had begun. So the
+// directory was copied, with its identity, and each of the two would take what the other one acknowledges for its own past. The later run stores
+// nothing from now on; an earlier one goes on.
+func (s *repairer) noticeCopy(ctx context.Context) {
+	if s.opt.RememberDir == "" || s.memory == nil || s.copied.Load() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	first, last := s.memory.Range()
+	rows, err := s.read.Query(ctx, s.sql.of("SELECT server, slot, number, at_ms FROM SCHEMA.marks WHERE server BETWEEN $1 AND $2 AND server <> $3"), first, last, s.marks.server)
+	if err != nil {
+		return // the next probe reports it
+	}
+	all := numbers{}
+	var k history.Mark
+	var atMs, other int64 // the earliest other run that goes on
+	if _, err := pgx.ForEachRow(rows, []any{&k.Server, &k.Slot.Slot, &k.Number, &atMs}, func() error {
+		// A transaction that an earlier run has given up may be committed late. Clocks of two machines may differ.
+		if s.others != nil && k.Number > s.others[k.Slot] && atMs > s.begunMs+clockSkewMs && (other == 0 || k.Server < other) {
+			other = k.Server
+		}
+		all[k.Slot] = k.Number
+		return nil
+	}); err != nil {
+		return
+	}
+	if s.others == nil {
+		s.others = all
+	}
+	if s.begunMs == 0 {
+		s.begunMs = time.Now().UnixMilli()
+	}
+	switch {
+	case other == 0:
+	case other < s.marks.server:
+		s.copied.Store(true)
+		s.opt.Log.Error("nothing is stored any more", "error", ErrCopied, "dir", s.opt.RememberDir)
+	default:
+		s.others = all // it is logged once
+		s.opt.Log.Error("another server uses a copy of this server's directory of what is remembered, and is refused", "dir", s.opt.RememberDir)
+	}
 }
 
 // latest returns the identity of the latest run of the memory's directory that has a mark, 0 if none has.

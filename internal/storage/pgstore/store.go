@@ -102,6 +102,7 @@ func (s *Store) watch(ctx context.Context) {
 		}
 		s.repairer.recheck(ctx)
 		s.repairer.payDebts()
+		s.repairer.noticeCopy(ctx)
 	}
 }
 
