@@ -149,9 +149,6 @@ func (m *Message) appendAnswers(dst []byte, code string, now time.Time) []byte {
 	return dst
 }
 
-// silent reports whether there is no answer if a message is stored.
-func (m *Message) silent() bool { return len(m.appendAnswers(nil, accepted, time.Time{})) == 0 }
-
 // wants reports whether a condition of HL7's table 0155 is true. One that is not known asks for an answer, as AL.
 func wants(condition []byte, code string) bool {
 	switch string(condition) {

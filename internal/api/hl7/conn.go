@@ -129,7 +129,7 @@ func (c *conn) receive(text []byte, tooLarge bool) bool {
 		}
 	})
 	switch {
-	case code == "" && why == busy && m.silent(): // only the end of the connection says that something is wrong
+	case code == "" && why == busy && isSilent(m.Message): // only the end of the connection says that something is wrong
 		m.list(vitals.Name{}, "", "could not be stored, and its sender takes silence for success")
 		_ = c.io.CloseWrite()
 		c.silent = true
@@ -146,6 +146,9 @@ func (c *conn) receive(text []byte, tooLarge bool) bool {
 	}
 	return true // after an error, what has arrived is stored, without further answers
 }
+
+// isSilent reports whether there is no answer if a message is stored.
+func isSilent(m *Message) bool { return len(m.appendAnswers(nil, accepted, time.Time{})) == 0 }
 
 // sender returns the name of a message's client in metrics: its gateway, or else the kind of its address.
 func (c *conn) sender(m *message) string {
