@@ -17,6 +17,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/signin"
 	"github.com/pulsegate/pulsegate/internal/access/tlsfiles"
 	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/storage/pgstore"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
 	"github.com/pulsegate/pulsegate/internal/sys/sharedfile"
 )
@@ -316,6 +317,22 @@ func (a *access) certificatesLoaded() {
 	a.log.Info("certificates loaded", "expire", a.tls.NotAfter().UTC().Format(time.RFC3339), "client_certificates", a.gate.Certificates)
 	warnExpiry(a.log, "server", a.opt.TLSCert, a.tls.NotAfter())
 	warnExpiry(a.log, "client_ca", a.opt.TLSClientCA, a.tls.CANotAfter())
+}
+
+// expiry returns when the certificates of further uses expire.
+func (s *server) expiry() map[string]time.Time {
+	all := map[string]time.Time{"alertmanager_ca": s.alerts.caExpires, "postgres_ca": {}, "postgres_client": {}}
+	if c := s.postgres.Load(); c != nil {
+		all["postgres_ca"], all["postgres_client"] = c.CA, c.Client
+	}
+	return all
+}
+
+// postgresCertificates notes the certificates of connections to the database.
+func (s *server) postgresCertificates(c pgstore.Certificates) {
+	s.postgres.Store(&c)
+	warnExpiry(s.log.Logger, "postgres_ca", "sslrootcert", c.CA)
+	warnExpiry(s.log.Logger, "postgres_client", "sslcert", c.Client)
 }
 
 // warnExpiry warns if a certificate in a file that was loaded expires soon. The zero time means that there is none.

@@ -44,6 +44,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/observe/tracing"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+	"github.com/pulsegate/pulsegate/internal/storage/pgstore"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
 	"github.com/pulsegate/pulsegate/internal/wire/share"
 	"github.com/pulsegate/pulsegate/mux"
@@ -62,9 +63,10 @@ type server struct {
 	access    *access
 	holders   share.Holders // of connections, memory of bodies and places of readers
 	store     store
-	embedded  *pebblestore.Store // store, if it is the embedded one; otherwise nil
-	tracer    *tracing.Tracer    // nil means no tracing
-	hosts     *hosts             // for which the public listener answers; nil means all
+	postgres  atomic.Pointer[pgstore.Certificates] // of the store's last connection; nil means there was none
+	embedded  *pebblestore.Store                   // store, if it is the embedded one; otherwise nil
+	tracer    *tracing.Tracer                      // nil means no tracing
+	hosts     *hosts                               // for which the public listener answers; nil means all
 	requests  *metrics.Requests
 	ballast   [][]byte // nil without TLS
 	live      *live.Hub
@@ -411,7 +413,7 @@ func (s *server) healthChanged(name string, err error) {
 func (s *server) collectors() []metrics.Collector {
 	all := []metrics.Collector{
 		s.requests, metrics.Connections(s.listeners.conns.Open), &s.listeners.handshakes, s.core, s.live, s.store, metrics.Log(s.log.lines),
-		gate.Collector{Gate: s.access.gate, Files: s.access.tls, Syslog: s.access.syslog, AlertmanagerCA: s.alerts.caExpires},
+		gate.Collector{Gate: s.access.gate, Files: s.access.tls, Syslog: s.access.syslog, Expiry: s.expiry},
 		metrics.Limits(map[string]int{
 			"max-conns": s.opt.MaxConns, "max-queued": s.opt.MaxQueued, "max-body-bytes": s.opt.MaxBodyBytes,
 			"max-reads": s.opt.MaxReads, "max-live": s.opt.MaxLive,

@@ -43,16 +43,17 @@ func (s *server) openStore() error {
 	}
 	if s.opt.Store != "" {
 		db, err := pgstore.Open(context.Background(), pgstore.Options{
-			DSN:           s.opt.Store,
-			Single:        s.opt.PostgresSingle,
-			MaxDevices:    s.opt.MaxDevices,
-			Signs:         s.parsed.own,
-			Remember:      s.opt.Remember,
-			RememberBytes: s.opt.RememberBytes,
-			RememberDir:   s.opt.RememberDir,
-			SealAfter:     s.opt.SealAfter,
-			Log:           s.log.Logger,
-			OnLoss:        s.lost,
+			DSN:            s.opt.Store,
+			Single:         s.opt.PostgresSingle,
+			MaxDevices:     s.opt.MaxDevices,
+			Signs:          s.parsed.own,
+			Remember:       s.opt.Remember,
+			RememberBytes:  s.opt.RememberBytes,
+			RememberDir:    s.opt.RememberDir,
+			SealAfter:      s.opt.SealAfter,
+			Log:            s.log.Logger,
+			OnLoss:         s.lost,
+			OnCertificates: s.postgresCertificates,
 		})
 		if err != nil {
 			return signsfile.Locate(s.opt.Signs, err)

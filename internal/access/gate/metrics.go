@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"maps"
 	"strings"
 	"time"
 
@@ -16,8 +17,8 @@ type Collector struct {
 	Files  *tlsfiles.Files // the server's certificate; nil means no TLS
 	Syslog *audit.Syslog   // nil means no syslog server
 
-	// AlertmanagerCA is when the first of the Alertmanagers' CAs expires. Zero means that the server has loaded none.
-	AlertmanagerCA time.Time
+	// Expiry returns when the first certificate of each further use expires. The zero time means that the server has loaded none.
+	Expiry func() map[string]time.Time
 }
 
 // Describe implements prometheus.Collector.
@@ -35,11 +36,15 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, nil), prometheus.GaugeValue, value)
 	}
 	days := 0.0
-	expiry := map[string]time.Time{"server": {}, "client_ca": {}, "alertmanager_ca": c.AlertmanagerCA}
+	expiry := map[string]time.Time{}
+	if c.Expiry != nil {
+		maps.Copy(expiry, c.Expiry())
+	}
 	tokens, tokensStale, certificatesStale := 0, false, false
 	if set := c.Gate.Tokens; set != nil {
 		tokens, tokensStale = set.Len(), set.Stale()
 	}
+	expiry["server"], expiry["client_ca"] = time.Time{}, time.Time{}
 	if c.Files != nil {
 		expiry["server"], expiry["client_ca"], certificatesStale = c.Files.NotAfter(), c.Files.CANotAfter(), c.Files.Stale()
 		days = time.Until(c.Files.NotAfter()).Hours() / 24

@@ -33,6 +33,8 @@ type database struct {
 	write, read *pgxpool.Pool
 	counters    counters
 
+	certificates atomic.Pointer[Certificates] // of the last connection
+
 	created atomic.Bool // the tables exist
 	unsafe  sync.Once   // logs that fsync is off
 

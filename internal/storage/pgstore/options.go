@@ -3,16 +3,22 @@ package pgstore
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	"net"
 	"net/url"
+	"os"
+	"path/filepath"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pulsegate/pulsegate/vitals"
@@ -91,6 +97,10 @@ type Options struct {
 
 	// Log receives log records; nil disables logging.
 	Log *slog.Logger
+
+	// OnCertificates is called with when the first certificate of each use expires, when they are read the first time and
+	// when that changes. It may be called by several goroutines. May be nil.
+	OnCertificates func(Certificates)
 
 	// Dial replaces net.Dialer, for tests. May be nil.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -175,7 +185,12 @@ func (o *Options) pools(s *database) (write, read *pgxpool.Config, err error) {
 	if write.ConnConfig.ConnectTimeout == 0 {
 		write.ConnConfig.ConnectTimeout = connectTimeout
 	}
-	write.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error { return o.renew(c) }
+	write.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
+		if err := o.renew(c); err != nil {
+			return err
+		}
+		return o.note(s, c)
+	}
 	write.ConnConfig.ValidateConnect = recall{s}.validate
 	write.PrepareConn = recall{s}.check
 	write.ConnConfig.RuntimeParams["application_name"] = applicationName
@@ -194,6 +209,71 @@ func (o *Options) pools(s *database) (write, read *pgxpool.Config, err error) {
 	write.ConnConfig.DialFunc = noCancel(o.Dial)
 	write.ConnConfig.OnNotice = noteWarning
 	return write, read, nil
+}
+
+// Certificates is when the first certificate of each use expires. The zero time means that there is none.
+type Certificates struct {
+	CA     time.Time // of the CAs that verify the database's certificate: sslrootcert
+	Client time.Time // of this server's chain: sslcert
+}
+
+// note calls OnCertificates if the certificates of a configuration are others than before.
+func (o *Options) note(s *database, c *pgx.ConnConfig) error {
+	var now Certificates
+	for _, f := range append(c.Fallbacks, &pgconn.FallbackConfig{TLSConfig: c.TLSConfig}) {
+		if f.TLSConfig == nil {
+			continue
+		}
+		for _, pair := range f.TLSConfig.Certificates {
+			now.Client = earliest(pair.Certificate)
+		}
+		if f.TLSConfig.RootCAs == nil {
+			continue
+		}
+		text, err := os.ReadFile(rootFile(o.DSN))
+		if err != nil {
+			return fmt.Errorf("read CAs of the database: %w", err)
+		}
+		var cas [][]byte
+		for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+			cas = append(cas, block.Bytes)
+		}
+		now.CA = earliest(cas)
+	}
+	if before := s.certificates.Swap(&now); o.OnCertificates != nil && (before == nil || *before != now) {
+		o.OnCertificates(now)
+	}
+	return nil
+}
+
+// earliest returns when the first of some certificates expires. pgx skips what is not one.
+func earliest(all [][]byte) (first time.Time) {
+	for _, der := range all {
+		if c, err := x509.ParseCertificate(der); err == nil && (first.IsZero() || c.NotAfter.Before(first)) {
+			first = c.NotAfter
+		}
+	}
+	return first
+}
+
+// rootIn matches sslrootcert in an address of keywords and values.
+var rootIn = regexp.MustCompile(`(?:^|\s)sslrootcert\s*=\s*(?:'((?:[^'\\]|\\.)*)'|(\S+))`)
+
+// rootFile returns the file with the CAs that pgx has read, which it does not tell: of the address, of the environment, or of libpq's default.
+func rootFile(dsn string) string {
+	if u, err := url.Parse(dsn); err == nil && u.Scheme != "" {
+		for part := range strings.SplitSeq(u.RawQuery, "&") {
+			if text, ok := strings.CutPrefix(part, "sslrootcert="); ok {
+				file, _ := url.PathUnescape(text) // a + is no space; pgx has rejected what is not valid
+				return file
+			}
+		}
+	}
+	if m := rootIn.FindStringSubmatch(dsn); m != nil {
+		return strings.NewReplacer(`\\`, `\`, `\'`, `'`).Replace(m[1] + m[2])
+	}
+	home, _ := os.UserHomeDir()
+	return cmp.Or(os.Getenv("PGSSLROOTCERT"), filepath.Join(home, ".postgresql", "root.crt"))
 }
 
 // renew gives a connection that is about to be made the password and the certificates that the files have now.

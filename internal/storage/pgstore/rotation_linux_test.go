@@ -1,8 +1,11 @@
 package pgstore_test
 
 import (
+	"crypto/x509"
 	"fmt"
 	"log/slog"
+	"math/big"
+	"net/url"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,6 +14,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/certtest"
 	"github.com/pulsegate/pulsegate/internal/pgtest"
 	"github.com/pulsegate/pulsegate/internal/polltest"
+	"github.com/pulsegate/pulsegate/internal/storage/pgstore"
 )
 
 // TestRotation replaces the password, the database's certificate and its CA while a store is open: the store goes on when its files have the new
@@ -61,4 +65,34 @@ func TestRotation(t *testing.T) {
 	mustStore(t, s, reading("d", 2, 2))
 	mustHave(t, s, "d", 1, 2)
 	polltest.Until(t, "the store is ready", func() bool { return s.Ready() == nil })
+}
+
+// TestCertificates opens stores whose addresses name certificates in each form: their expiry is reported before a connection is made.
+func TestCertificates(t *testing.T) {
+	dir := t.TempDir()
+	ca := certtest.New("ca")
+	clientEnds := time.Now().Add(time.Hour).Truncate(time.Second).UTC()
+	ca.Issue(&x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: clientEnds}).Write(t, dir, "client")
+	root := filepath.Join(dir, "it's a root.pem")
+	certtest.Write(t, root, ca.PEM)
+	both := pgstore.Certificates{CA: ca.Cert.NotAfter, Client: clientEnds}
+	cert, key := filepath.Join(dir, "client.pem"), filepath.Join(dir, "client.key")
+	for _, tt := range []struct {
+		name, dsn, env string
+		want           pgstore.Certificates
+	}{
+		{"none", "postgres://u@127.0.0.1:1/d", "", pgstore.Certificates{}},
+		{"URL", "postgres://u@127.0.0.1:1/d?sslmode=verify-full&" + "sslrootcert=" + url.PathEscape(root) + "&sslcert=" + cert + "&sslkey=" + key, "", both},
+		{"keywords", fmt.Sprintf("host=127.0.0.1 port=1 user=u sslrootcert='%s' sslcert=%s sslkey=%s sslmode=verify-ca", strings.ReplaceAll(root, "'", `\'`), cert, key), "", both},
+		{"environment", "postgres://u@127.0.0.1:1/d?sslmode=require", root, pgstore.Certificates{CA: both.CA}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Setenv("PGSSLROOTCERT", tt.env)
+			var got []pgstore.Certificates
+			_, err := pgstore.Open(t.Context(), pgstore.Options{DSN: tt.dsn, Single: true, Timeout: time.Millisecond, OnCertificates: func(c pgstore.Certificates) { got = append(got, c) }})
+			if err == nil || len(got) != 1 || got[0] != tt.want {
+				t.Errorf("got %v and %v, want %v once, and an error", got, err, tt.want)
+			}
+		})
+	}
 }
