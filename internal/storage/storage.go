@@ -127,6 +127,9 @@ var (
 	// before it ends: a backup would contain what is being erased.
 	ErrBusy = errors.New("storage: busy")
 
+	// ErrUnavailable means that readings of some time cannot be read now. The wrapping error names what holds them up.
+	ErrUnavailable = errors.New("storage: readings of some time cannot be read now")
+
 	// ErrRemoved means that readings were removed while they were read.
 	ErrRemoved = errors.New("storage: readings were removed while they were read")
 

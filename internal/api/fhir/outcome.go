@@ -90,7 +90,7 @@ func issueType(problems *problem.Set, p *reply.Problem) string {
 		return "conflict"
 	case problems.Invalid:
 		return "value"
-	case problems.Busy, problems.Draining:
+	case problems.Busy, problems.Draining, problems.Unreadable:
 		return "transient"
 	case problems.DiskLow, problems.StoreDamaged, problems.TooManyDevices, problems.StoreFailed:
 		return "no-store"

@@ -27,7 +27,7 @@ func (d *describer) paths() object {
 	p := d.Problems
 	refusals := []*reply.Problem{p.Unauthorized, p.InvalidCredentials, p.Forbidden, p.BadParameter, p.Overloaded}
 	queries := slices.Concat(refusals, []*reply.Problem{p.Draining})
-	reading := slices.Concat(queries, []*reply.Problem{p.ReadFailed})
+	reading := slices.Concat(queries, []*reply.Problem{p.ReadFailed, p.Unreadable})
 	ofDevice := slices.Concat(reading, []*reply.Problem{p.UnknownDevice})
 	page := slices.Concat(ofDevice, []*reply.Problem{p.NotAcceptable, p.OldHTTP})
 

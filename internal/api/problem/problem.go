@@ -67,6 +67,7 @@ type Set struct {
 
 	// About the server. Nothing was stored, unless the detail says otherwise.
 	ReadFailed     *reply.Problem // 500 the stored readings could not be read
+	Unreadable     *reply.Problem // 503 some of the stored readings cannot be read now
 	OutcomeUnknown *reply.Problem // 500 it is unknown whether the readings were stored; retrying is safe
 	Overloaded     *reply.Problem // 503
 	Draining       *reply.Problem // 503 about to stop
@@ -117,6 +118,7 @@ func New() *Set {
 		OutcomeUnknown:        define(http.StatusInternalServerError, "outcome-unknown", "It is unknown whether the readings were stored"),
 		ErasureUnfinished:     define(http.StatusInternalServerError, "erasure-unfinished", "The erasure is not finished"),
 		Busy:                  define(http.StatusServiceUnavailable, "busy", "A backup or an erasure is in progress"),
+		Unreadable:            define(http.StatusServiceUnavailable, "unreadable", "Some of the stored readings cannot be read now"),
 		KeysUnknown:           define(http.StatusServiceUnavailable, "keys-unknown", "The credentials cannot be checked yet"),
 		Overloaded:            define(http.StatusServiceUnavailable, "overloaded", "The server is overloaded"),
 		Draining:              define(http.StatusServiceUnavailable, "draining", "The server is about to stop"),

@@ -118,3 +118,36 @@ func TestAddedMeanwhile(t *testing.T) {
 		}
 	}
 }
+
+// A read that somebody holds up is a rejection for later.
+func TestUnavailable(t *testing.T) {
+	store := lockedStore{fill(t, `{"device":"a","time":1000,"spo2_pct":97}`)}
+	var failed []error
+	srv := serveOptions(t, store, query.Options{Service: query.Service{OnError: func(err error) { failed = append(failed, err) }}}, unchanged)
+	for _, path := range []string{"", "/readings", "/readings?format=csv", "/aggregates?step=1d"} {
+		failed = nil
+		resp, err := srv.Client().Get(srv.URL + "/v1/devices/a" + path)
+		try(t, err)
+		text, err := io.ReadAll(resp.Body)
+		try(t, err)
+		resp.Body.Close()
+		if resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" || !strings.Contains(string(text), "#unreadable") || len(failed) != 1 {
+			t.Errorf("%s: got %d %s, Retry-After %q, reported %v", path, resp.StatusCode, text, resp.Header.Get("Retry-After"), failed)
+		}
+	}
+}
+
+// A lockedStore is a store of which somebody has locked the readings.
+type lockedStore struct{ *storetest.Memory }
+
+func (lockedStore) Latest(context.Context, vitals.Name) (storage.Device, error) {
+	return storage.Device{}, storage.ErrUnavailable
+}
+
+func (lockedStore) Scan(context.Context, storage.Range, []storage.Record) (int, error) {
+	return 0, storage.ErrUnavailable
+}
+
+func (lockedStore) Devices(context.Context, vitals.Name, []storage.Device) (int, error) {
+	return 0, storage.ErrUnavailable
+}

@@ -223,6 +223,9 @@ func (s *Service) Fail(w http.ResponseWriter, r *http.Request, err error) {
 		s.reject(w, r, p.Draining, time.Duration(2+rand.IntN(5))*time.Second, "") // jittered, as in package ingest
 	case errors.Is(err, storage.ErrRemoved):
 		s.reject(w, r, p.ReadFailed, 0, "Readings were removed while they were read.")
+	case errors.Is(err, storage.ErrUnavailable):
+		s.Report(err)
+		s.reject(w, r, p.Unreadable, time.Duration(5+rand.IntN(11))*time.Second, "")
 	case errors.Is(err, ErrNotRecorded):
 		s.Report(err)
 		s.reject(w, r, p.ReadFailed, 0, "The access could not be recorded in the audit log.")

@@ -1,16 +1,20 @@
 package pgstore_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/pulsegate/pulsegate/internal/pgtest"
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pgstore"
+	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // TestClosedPartition sends late readings of a partition that an administrator has detached or locked, beside readings, duplicates, conflicts and
@@ -56,6 +60,14 @@ func TestClosedPartition(t *testing.T) {
 					late, storage.Stored, storage.Duplicate, storage.Conflict, late, storage.Stored)
 				pgstore.TryClosed(s, i == 0) // a unit finds it closed, too
 				check("units", unit(reading("d", ms+2, 1), reading("d", 3+i, 1), reading("d", ms+3, 1), reading("e", ms+3, 1)), 0, late, storage.Stored, storage.Stored)
+			}
+			if strings.Contains(tt.begin, "ACCESS EXCLUSIVE") {
+				_, err := s.Latest(t.Context(), modelNames("d")[0])
+				mustBeUnavailable(t, "Latest", err)
+				_, err = s.Scan(t.Context(), storage.Range{Device: modelNames("d")[0], ToUnixMs: 10}, make([]storage.Record, 1))
+				mustBeUnavailable(t, "Scan", err)
+				_, err = s.Devices(t.Context(), vitals.Name{}, make([]storage.Device, 1))
+				mustBeUnavailable(t, "Devices", err)
 			}
 			for _, want := range []string{"not be stored", "1970-01-01", "1970-01-31", o.Schema + ".readings_p0", tt.reason} {
 				if !log.contains(want) {
@@ -129,4 +141,91 @@ func TestRepairClosed(t *testing.T) {
 			check(owing)
 		})
 	}
+}
+
+// mustBeUnavailable checks the error of a read while a partition is locked.
+func mustBeUnavailable(t *testing.T, what string, err error) {
+	t.Helper()
+	if !errors.Is(err, storage.ErrUnavailable) || !strings.Contains(err.Error(), "readings_p0") {
+		t.Errorf("%s returned %v, want ErrUnavailable with the name of the partition", what, err)
+	}
+}
+
+// TestReadBesideDrop reads while another server drops a partition, which takes longer than a read waits for a lock: the
+// read waits.
+func TestReadBesideDrop(t *testing.T) {
+	server := sharedServer(t)
+	o := options(server)
+	o.Timeout = polltest.Patience
+	s := open(t, o)
+	mustStore(t, s, reading("d", 0, 1))
+	other := connect(t, server)
+	defer other.Close(context.Background())
+	mustExecute(t, other, "SET application_name = 'pulsegate'")
+	mustExecute(t, other, "BEGIN; LOCK TABLE "+o.Schema+".readings_p0 IN ACCESS EXCLUSIVE MODE")
+	done := make(chan error, 1)
+	go func() {
+		_, err := s.Latest(context.Background(), modelNames("d")[0])
+		done <- err
+	}()
+	begun := map[string]bool{}
+	polltest.Until(t, "the read waits again", func() bool {
+		begun[queryValue[string](t, server, "SELECT coalesce(max(query_start)::text, '') FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%"+o.Schema+"%'")] = true
+		delete(begun, "")
+		return len(done) > 0 || len(begun) >= 2
+	})
+	mustExecute(t, other, "COMMIT")
+	try(t, <-done)
+}
+
+// TestLockedBeforeLookUp locks a partition immediately before a server looks duplicates up: the group ends soon, and readings of other partitions are
+// settled.
+func TestLockedBeforeLookUp(t *testing.T) {
+	server := sharedServer(t)
+	o := options(server)
+	o.Timeout = polltest.Patience
+	admin := connect(t, server)
+	defer admin.Close(context.Background())
+	c := &beforeLookUp{do: func() {
+		mustExecute(t, admin, "BEGIN; LOCK TABLE "+o.Schema+".readings_p0 IN ACCESS EXCLUSIVE MODE")
+	}}
+	o.Dial = c.dial
+	s := open(t, o)
+	const nowMs = 30 * 24 * 60 * minuteMs // begins partition 1
+	mustStore(t, s, reading("d", 1, 1), reading("d", nowMs, 1))
+	c.armed.Store(true)
+	group := []*storage.Entry{reading("d", 1, 1), reading("d", 2, 1), reading("d", nowMs, 1), reading("d", nowMs+1, 1)}
+	try(t, s.Append(group))
+	for i, want := range []storage.Outcome{storage.Unavailable, 0, storage.Duplicate, storage.Stored} {
+		if got := group[i].Outcome; got != want && want != 0 {
+			t.Errorf("reading %d got outcome %s, want %s", i, outcomeName(got), outcomeName(want))
+		}
+	}
+	if c.armed.Load() {
+		t.Error("nothing was looked up")
+	}
+	mustExecute(t, admin, "COMMIT")
+}
+
+// A beforeLookUp makes connections that call do before the first statement that looks readings up.
+type beforeLookUp struct {
+	do    func()
+	armed atomic.Bool
+}
+
+func (b *beforeLookUp) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+	return lookingUp{conn, b}, err
+}
+
+type lookingUp struct {
+	net.Conn
+	b *beforeLookUp
+}
+
+func (c lookingUp) Write(p []byte) (int, error) {
+	if bytes.Contains(p, []byte("\x00find\x00")) && c.b.armed.Swap(false) {
+		c.b.do()
+	}
+	return c.Conn.Write(p)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -30,8 +31,8 @@ func (r *record) isOf(gateway *vitals.Name) bool {
 	return r.Gateway == nil && gateway.IsZero() || r.Gateway != nil && *r.Gateway == *gateway
 }
 
-// find reads the records of the chains that need them. A statement reads one partition, which its plan names: one of
-// all partitions would wait for any that somebody has locked.
+// find reads the records of the chains that need them. The statement would wait for any partition that somebody has
+// locked. After one that did, statements read one partition, which their plan names, for a minute.
 func (w *work) find(conn *pgconn.PgConn, needs func(chain) bool) error {
 	var partitions []int64
 	for i := range w.chains {
@@ -40,11 +41,25 @@ func (w *work) find(conn *pgconn.PgConn, needs func(chain) bool) error {
 			partitions = append(partitions, partitionOf(w.items[c.from].e.Reading.TimeUnixMs))
 		}
 	}
-	slices.Sort(partitions)
-	w.found = w.found[:0]
-	for _, n := range slices.Compact(partitions) {
-		if err := findIn(w, n, conn, needs); err != nil {
+	p := w.s.partitions
+	w.found = slices.Grow(w.found[:0], len(partitions))
+	if time.Now().UnixMilli() > p.apartUntil.Load() {
+		fillFinder(w, needs)
+		rows := conn.ExecPrepared(context.Background(), w.s.sql.find, w.finder.encode(findTypes[:]), binaryFormat, binaryFormat)
+		if err := w.receiveFound(rows); err != nil {
+			if sqlState(err) == lockNotAvailable {
+				p.apartUntil.Store(time.Now().Add(closedFor).UnixMilli())
+			}
 			return err
+		}
+	} else {
+		slices.Sort(partitions)
+		for _, n := range slices.Compact(partitions) {
+			firstMs, lastMs := fillFinder(w, func(c chain) bool { return needs(c) && partitionOf(w.items[c.from].e.Reading.TimeUnixMs) == n })
+			rows := conn.ExecParams(context.Background(), fmt.Sprintf(w.s.sql.findIn, firstMs, lastMs), w.finder.encode(findTypes[:]), nil, binaryFormat, binaryFormat)
+			if err := w.receiveFound(rows); err != nil {
+				return err
+			}
 		}
 	}
 	for i := range w.found {
@@ -58,18 +73,23 @@ func (w *work) find(conn *pgconn.PgConn, needs func(chain) bool) error {
 	return nil
 }
 
-// findIn reads the records of a partition.
-func findIn(w *work, partition int64, conn *pgconn.PgConn, needs func(chain) bool) (err error) {
+// fillFinder puts the keys of some chains into the parameters of find, and returns the first and the last time of them.
+func fillFinder(w *work, needs func(chain) bool) (firstMs, lastMs int64) {
 	w.finder.reset()
-	firstMs, lastMs := int64(math.MaxInt64), int64(0)
-	for i := range w.chains {
-		if r := w.items[w.chains[i].from].e.Reading; partitionOf(r.TimeUnixMs) == partition && needs(w.chains[i]) {
+	firstMs = math.MaxInt64
+	for _, c := range w.chains {
+		if needs(c) {
+			r := w.items[c.from].e.Reading
 			firstMs, lastMs = min(firstMs, r.TimeUnixMs), max(lastMs, r.TimeUnixMs)
 			w.finder.arrays[0].name(&r.Device)
 			w.finder.arrays[1].int64(r.TimeUnixMs)
 		}
 	}
-	rows := conn.ExecParams(context.Background(), fmt.Sprintf(w.s.sql.find, firstMs, lastMs), w.finder.encode(findTypes[:]), nil, binaryFormat, binaryFormat)
+	return firstMs, lastMs
+}
+
+// receiveFound adds the records of a result to those that were found.
+func (w *work) receiveFound(rows *pgconn.ResultReader) (err error) {
 	for rows.NextRow() {
 		var r record
 		if err = r.decode(rows.Values()); err != nil {

@@ -45,7 +45,7 @@ func connectedToRead(ctx context.Context, s *database, conn *pgx.Conn) error {
 	if err := s.configure(ctx, conn); err != nil {
 		return err
 	}
-	if _, err := conn.Exec(ctx, "SET default_transaction_isolation = 'repeatable read'"); err != nil {
+	if _, err := conn.Exec(ctx, "SET default_transaction_isolation = 'repeatable read'; SET lock_timeout = '"+lockTimeout+"'"); err != nil {
 		return fmt.Errorf("configure connection: %w", hide(err))
 	}
 	return nil
@@ -94,8 +94,8 @@ func (s *database) prepare(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// lockTimeout bounds the time for which a transaction that writes waits for a lock. It is tried again, when what
-// holds the lock is looked for: see partitions.create.
+// lockTimeout bounds the time for which a transaction waits for a lock. It is tried again, after what holds the lock was
+// looked for: see partitions.create and reader.locked.
 const lockTimeout = "1s"
 
 // connectedToWrite prepares and checks a new connection for writing. It returns an error if as many

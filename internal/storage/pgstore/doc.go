@@ -72,10 +72,10 @@
 // The table signs has the definitions of a user's own signs. A node reads it at the start, and again
 // when it reads a value of a sign that it does not know: then another node has defined that sign.
 //
-// The table marks has the numbers of each node's last transactions, changes what every node remembers, and losses what none could put back.
+// The table erasing has the erasures that are not finished. The table marks has the numbers of each node's last transactions, changes what every node remembers, and losses what none could put back.
 //
 // The table state holds the version of the schema, which releases before segments read in the view meta. Open creates it under an advisory
-// lock, upgrades versions 2 to 6 while nodes use it, and refuses other versions. The table unfinished_move exists while a store that is moved to the
+// lock, upgrades versions 2 to 7 while nodes use it, and refuses other versions. The table unfinished_move exists while a store that is moved to the
 // schema is incomplete: see [Move].
 //
 // # Not here

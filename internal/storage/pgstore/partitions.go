@@ -7,6 +7,7 @@ import (
 	"math"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -17,6 +18,8 @@ import (
 type partitions struct {
 	*database
 	known sync.Map // the numbers of those that this node knows
+
+	apartUntil atomic.Int64 // Unix ms; until then, a statement reads one partition: see find
 
 	mu   sync.Mutex
 	shut map[int64]time.Time // guarded by mu; until when readings of partitions that cannot be written are rejected

@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,8 +76,12 @@ func (s *reader) readingAll(ctx context.Context, query func(context.Context) err
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case errors.Is(err, storage.ErrCorrupt), fateOf(err) == rejected, time.Now().After(deadline):
+		case errors.Is(err, storage.ErrCorrupt), errors.Is(err, storage.ErrRemoved), fateOf(err) == rejected, time.Now().After(deadline):
 			return hide(err)
+		case sqlState(err) == lockNotAvailable:
+			if err := s.locked(ctx); errors.Is(err, storage.ErrUnavailable) {
+				return err
+			}
 		}
 		select { // the connection was broken, or the primary is another server now
 		case <-time.After(pause):
@@ -84,6 +89,20 @@ func (s *reader) readingAll(ctx context.Context, query func(context.Context) err
 			return ctx.Err()
 		}
 	}
+}
+
+// locked returns storage.ErrUnavailable if somebody other than a server has locked a table, or waits for the lock. Without
+// a partition, its readings would look absent. Servers lock tables only briefly.
+func (s *reader) locked(ctx context.Context) error {
+	var tables *string
+	err := s.read.QueryRow(ctx, `SELECT string_agg(DISTINCT c.relname, ', ') FROM pg_locks AS l JOIN pg_class AS c ON c.oid = l.relation
+		JOIN pg_stat_activity AS a ON a.pid = l.pid WHERE l.mode = 'AccessExclusiveLock' AND c.relkind IN ('r', 'p')
+		AND c.relnamespace = to_regnamespace($1) AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+		AND a.application_name IS DISTINCT FROM $2`, s.opt.Schema, applicationName).Scan(&tables)
+	if err == nil && tables != nil {
+		err = fmt.Errorf("%w: another session has locked %s", storage.ErrUnavailable, *tables)
+	}
+	return err
 }
 
 // summaries returns the devices that a query finds. Those without readings have a NewestUnixMs
@@ -225,6 +244,7 @@ func (s *reader) scan(ctx context.Context, r storage.Range, dst []storage.Record
 		sql, segments, boundMs = s.sql.scanDown, s.sql.segmentsDown, min(r.ToUnixMs, math.MaxInt64-maxSpanMs)+maxSpanMs
 	}
 	var b pgx.Batch // one transaction, and so one snapshot: the sealer moves records
+	b.Queue(s.sql.erasing, r.Device.String(), r.FromUnixMs, r.ToUnixMs)
 	b.Queue(segments, r.Device.String(), r.FromUnixMs, r.ToUnixMs, most, boundMs, more*len(dst))
 	b.Queue(sql, r.Device.String(), r.FromUnixMs, r.ToUnixMs, len(dst))
 	results := s.read.SendBatch(ctx, &b)
@@ -233,6 +253,10 @@ func (s *reader) scan(ctx context.Context, r storage.Range, dst []storage.Record
 			err = closeErr
 		}
 	}()
+	var erasing bool
+	if err = results.QueryRow().Scan(&erasing); err != nil || erasing {
+		return 0, false, cmp.Or(err, storage.ErrRemoved)
+	}
 	m := merger{r: r, known: s.signs.Known()}
 	if err = m.readSegments(results, most); err != nil {
 		return 0, false, err

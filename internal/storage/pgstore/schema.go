@@ -247,7 +247,8 @@ END $$;
 UPDATE SCHEMA.state SET version = 7;
 `
 
-// upgrade8 makes version 8 of version 7. Servers of version 7 that still run do not use the function.
+// upgrade8 makes version 8 of version 7. Servers of version 7 that still run use neither: during their erasures, scans may
+// end normally.
 const upgrade8 = `
 -- refuse rolls a transaction back, for a reason with an SQLSTATE of its own: PU001, PU002.
 CREATE FUNCTION SCHEMA.refuse(condition text) RETURNS integer LANGUAGE plpgsql AS $$ BEGIN
@@ -255,6 +256,15 @@ CREATE FUNCTION SCHEMA.refuse(condition text) RETURNS integer LANGUAGE plpgsql A
 		WHEN 'PU001' THEN 'this database lacks what a Pulsegate server has acknowledged, and is not written to before it is repaired'
 		ELSE 'something was removed or sealed since the Pulsegate server looked: it sends the transaction again' END;
 END $$;
+
+-- erasing has the erasures that have removed some readings, and not all. Scans of these readings fail for a minute after at.
+CREATE TABLE SCHEMA.erasing (
+	device  text COLLATE "C" NOT NULL,
+	from_ms bigint NOT NULL, -- first and last time of the readings, Unix ms
+	to_ms   bigint NOT NULL,
+	at      timestamptz NOT NULL, -- when some were removed
+	PRIMARY KEY (device, from_ms)
+);
 
 UPDATE SCHEMA.state SET version = 8;
 `
@@ -354,9 +364,9 @@ type statements struct {
 	schema   string
 	prepared map[string]string // of writing connections, by name
 
-	insert, settle, hint, generation, meet, unseal string // names of prepared ones
+	insert, settle, find, hint, generation, meet, unseal string // names of prepared ones
 
-	find, latest, devices, scan, scanDown, segments, segmentsDown, marked string
+	findIn, latest, devices, scan, scanDown, segments, segmentsDown, erasing, marked string
 }
 
 // recordColumns are the columns of a row r that decodeRecord decodes.
@@ -375,13 +385,18 @@ func each(text, sep string) string {
 }
 
 func newStatements(schema string) *statements {
-	q := &statements{schema: schema, insert: "insert", settle: "settle", hint: "hint", generation: "generation", meet: "meet", unseal: "unseal"}
+	q := &statements{schema: schema, insert: "insert", settle: "settle", find: "find", hint: "hint", generation: "generation", meet: "meet", unseal: "unseal"}
 	// A reading for which had is negative is not compared with a record of another gateway.
 	const others = "(r.shared OR r.gateway IS DISTINCT FROM excluded.gateway)"
 	const insert = `INSERT INTO SCHEMA.readings AS r (device, time_ms, received_ms, sys, dia, spo2, hr, rhr, utc_offset, had, gateway, more)
 SELECT device, time_ms, received_ms, sys, dia, spo2, hr, rhr, utc_offset, had, gateway, more::integer[]
 FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::smallint[], $5::smallint[], $6::smallint[], $7::smallint[], $8::smallint[], $9::smallint[], $10::smallint[], $11::text[], $12::text[])
 	AS u(device, time_ms, received_ms, sys, dia, spo2, hr, rhr, utc_offset, had, gateway, more)`
+	// LATERAL, and LIMIT, because a join of many keys would read all readings.
+	const find = `SELECT k.device, r.had, r.had_more, ` + recordColumns + `
+FROM unnest($1::text[], $2::bigint[]) AS k(device, time_ms)
+CROSS JOIN LATERAL (SELECT * FROM SCHEMA.readings AS r WHERE r.device = k.device AND r.time_ms = k.time_ms%s LIMIT 1) AS r`
+	q.findIn = q.of(fmt.Sprintf(find, " AND r.time_ms BETWEEN %d AND %d"))
 	q.prepared = map[string]string{
 		// ON CONFLICT costs another look-up in the index and another record in the log, for each row.
 		q.insert: q.of(insert),
@@ -397,6 +412,8 @@ WHERE ` + each("(r.COL <> excluded.COL) IS NOT TRUE", " AND ") + `
 	AND NOT (excluded.had < 0 AND ` + others + ` AND (` + each("r.COL IS NOT NULL AND excluded.COL IS NOT NULL", " OR ") + `
 		OR (SCHEMA.more_bits(r.more) & SCHEMA.more_bits(excluded.more) <> 0) IS TRUE))
 RETURNING device, time_ms, had, had_more`),
+
+		q.find: q.of(fmt.Sprintf(find, "")),
 
 		// SKIP LOCKED, because these are hints: two nodes need not wait for each other.
 		q.hint: q.of(`WITH free AS (SELECT device FROM SCHEMA.devices WHERE device = ANY($1::text[]) FOR NO KEY UPDATE SKIP LOCKED)
@@ -416,9 +433,7 @@ SELECT generation, current_setting('synchronous_standby_names') <> '', CASE WHEN
 		q.unseal: q.of(unsealing("USING unnest($1::text[], $2::bigint[]) AS k(device, time_ms) WHERE s.device = k.device AND s.first_ms <= k.time_ms AND s.last_ms >= k.time_ms AND s.last_ms < least(k.time_ms, " + fmt.Sprint(int64(math.MaxInt64-maxSpanMs)) + ") + " + fmt.Sprint(maxSpanMs))),
 	}
 
-	q.find = q.of(`SELECT k.device, r.had, r.had_more, ` + recordColumns + `
-FROM unnest($1::text[], $2::bigint[]) AS k(device, time_ms)
-CROSS JOIN LATERAL (SELECT * FROM SCHEMA.readings AS r WHERE r.device = k.device AND r.time_ms = k.time_ms AND r.time_ms BETWEEN %d AND %d LIMIT 1) AS r`)
+	q.erasing = q.of("SELECT EXISTS (SELECT FROM SCHEMA.erasing WHERE device = $1 AND from_ms < $3 AND to_ms >= $2 AND at > now() - interval '1 minute')")
 	q.marked = q.of("SELECT slot, number, at_ms FROM SCHEMA.marks WHERE server = $1::bigint")
 
 	// A hint is the time of a reading with the sign, so the latest one is not before it. If there

@@ -213,12 +213,22 @@ func (w *work) pass(t *try) (err error) {
 	// The transaction is committed: from now on, something of the group is written.
 	t.written = true
 	if slices.ContainsFunc(w.chains, w.mustFind) {
-		if err := t.run(func(conn *pgx.Conn) error { return w.find(conn.PgConn(), w.mustFind) }); err != nil {
+		if closed, err = t.runOpen(func(conn *pgx.Conn) error {
+			if t.rolledBack {
+				if err := w.s.partitions.ensure(conn, w, &sync.Map{}); err != nil {
+					return err
+				}
+			}
+			return w.find(conn.PgConn(), w.mustFind)
+		}); err != nil {
 			return err
 		}
 		w.beginComparing()
 	}
 	w.conclude(t)
+	if closed != nil { // since the transaction, which may have written to it
+		rejectIn(w, closed.partition)
+	}
 	w.s.remember(w)
 	return nil
 }
@@ -231,7 +241,9 @@ func rejectIn(w *work, partition int64) {
 			continue
 		}
 		for k := c.from; k < c.to; k++ {
-			w.items[k].e.Outcome, w.items[k].done = storage.Unavailable, true
+			if it := &w.items[k]; !it.done {
+				it.e.Outcome, it.done = storage.Unavailable, true
+			}
 		}
 	}
 	w.s.unswept.Store(true) // devices may have been registered for them

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
@@ -80,6 +81,71 @@ func checkRemovedDevice(t testing.TB, h Harness) {
 	wantAll(t, s, model, 3)
 	mustSettle(t, s, entry("e", 100, hr(1)), storage.TooManyDevices)
 	mustClose(t, s)
+}
+
+// checkEraseDuringScans reads a device in both orders, page by page, while an assignment of it and then the device are erased: what ends without an
+// error has all readings of a state before or after an erasure. Stores may erase in several steps, which a scan must not show.
+func checkEraseDuringScans(t testing.TB, h Harness) {
+	s := open(t, h)
+	const n = 12_000
+	a := storage.Assignment{Device: mustName("a"), Subject: "p", FromUnixMs: 3, ToUnixMs: n - 3}
+	var group []*storage.Entry
+	for i := range int64(n) {
+		group = append(group, entry("a", i, hr(1)))
+	}
+	for range 2 {
+		if err := s.Assign(context.Background(), a); err != nil {
+			t.Fatal(err)
+		}
+		for _, tt := range []struct {
+			erase func() (storage.Erasure, error)
+			left  []int // numbers of readings before and after
+		}{
+			{func() (storage.Erasure, error) { return s.EraseAssignment(a) }, []int{n, 6}},
+			{func() (storage.Erasure, error) { return s.Erase(a.Device) }, []int{n, 0}},
+		} {
+			mustAppend(t, s, group...)
+			done := make(chan error, 1)
+			go func() {
+				_, err := tt.erase()
+				done <- err
+			}()
+			for ended := false; !ended; {
+				select {
+				case err := <-done:
+					if err != nil {
+						t.Errorf("erase: %v", err)
+					}
+					ended = true
+				default:
+				}
+				for _, descending := range []bool{false, true} {
+					read := scanWhole(t, s, storage.Range{Device: a.Device, ToUnixMs: n, Descending: descending})
+					if read >= 0 && !slices.Contains(tt.left, read) {
+						t.Errorf("during an erasure, a scan (descending: %v) ended with %d readings, want one of %d", descending, read, tt.left)
+					}
+				}
+			}
+		}
+	}
+}
+
+// scanWhole returns the number of readings of a range, or -1 if some were removed while they were read.
+func scanWhole(t testing.TB, s store, r storage.Range) (n int) {
+	scanner, page := storage.Scanner{Range: r}, make([]storage.Record, 1000)
+	for more := true; more; {
+		var records []storage.Record
+		var err error
+		records, more, err = scanner.Next(context.Background(), s.Scan, page)
+		if errors.Is(err, storage.ErrRemoved) {
+			return -1
+		} else if err != nil {
+			t.Error(err)
+			return -1
+		}
+		n += len(records)
+	}
+	return n
 }
 
 // checkCrashAfterRemoval loses power immediately after a removal.

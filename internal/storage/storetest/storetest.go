@@ -109,6 +109,7 @@ func Checks() []Check {
 		one("read/during writes", checkReadersDuringWrites),
 		one("remove/erase", checkErase),
 		one("remove/device limit", checkRemovedDevice),
+		one("remove/during scans", checkEraseDuringScans),
 		one("remove/crash", checkCrashAfterRemoval),
 		one("subjects/assign", checkAssign),
 		one("subjects/too many", checkManyAssignments),
