@@ -235,6 +235,7 @@ func (b *harness) load(args ...string) *load {
 	l := &load{b: b, ledger: filepath.Join(b.scratch, fmt.Sprintf("%d.ledger", len(b.loads))), ended: make(chan struct{})}
 	l.cmd = exec.Command(b.bin, slices.Concat([]string{"sim", "run", "--ledger=" + l.ledger, "--json", "--threads=1", "--tries=1000", "--patience=60s"}, b.signs, b.target(), args)...)
 	l.cmd.Stdout, l.cmd.Stderr = &l.out, &l.stderr
+	endWithTest(l.cmd)
 	try(b, l.cmd.Start())
 	go func() {
 		defer close(l.ended)

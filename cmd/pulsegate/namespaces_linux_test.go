@@ -1,11 +1,17 @@
 package main_test
 
 import (
+	"bufio"
+	"bytes"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"runtime"
 	"syscall"
+	"testing"
 
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"golang.org/x/sys/unix"
 )
 
@@ -38,6 +44,55 @@ func ownNamespaces() error {
 		return fmt.Errorf("start again in namespaces: %w", err)
 	}
 	return nil
+}
+
+// endWithTest makes the kernel kill a process when the test process has ended, also by a time limit: no cleanup
+// follows that. strace -D runs a server in the same process.
+func endWithTest(cmd *exec.Cmd) {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+}
+
+// TestServerEndsWithTest kills a test process that has started two servers, one of them under strace.
+func TestServerEndsWithTest(t *testing.T) {
+	t.Parallel()
+	const inside = "TEST_PROCESS_TO_KILL"
+	if os.Getenv(inside) != "" {
+		for _, wrapper := range [][]string{nil, strace(t, filepath.Join(t.TempDir(), "trace"), "fdatasync:delay_enter=1ms")} {
+			b := newHarness(t, fastLane)
+			b.startUnder(wrapper)
+			fmt.Println("server", b.server.cmd.Process.Pid)
+		}
+		select {} // until it is killed
+	}
+	cmd := exec.Command("/proc/self/exe", "-test.run=^TestServerEndsWithTest$", "-test.v")
+	cmd.Env = append(os.Environ(), inside+"=1", "BUILT_PULSEGATE="+program(t), "TMPDIR="+t.TempDir())
+	endWithTest(cmd)
+	out, err := cmd.StdoutPipe()
+	try(t, err)
+	try(t, cmd.Start())
+	var servers []int
+	for lines := bufio.NewScanner(out); len(servers) < 2 && lines.Scan(); {
+		var pid int
+		if _, err := fmt.Sscanf(lines.Text(), "server %d", &pid); err == nil {
+			servers = append(servers, pid)
+		} else {
+			t.Log(lines.Text())
+		}
+	}
+	try(t, cmd.Process.Kill())
+	_ = cmd.Wait() // it was killed
+	if len(servers) != 2 {
+		t.Fatalf("%d servers were started, want 2", len(servers))
+	}
+	for _, pid := range servers {
+		polltest.Until(t, "the server has ended", func() bool {
+			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+			return err != nil || bytes.Contains(stat, []byte(") Z ")) // whoever inherits it may not wait for it
+		})
+	}
 }
 
 func loopbackUp() error {

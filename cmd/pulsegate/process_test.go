@@ -173,6 +173,7 @@ func launch(t testing.TB, listeners int, cmd *exec.Cmd) *process {
 // tryLaunch is launch for a server that may exit before it listens, which is the error.
 func tryLaunch(t testing.TB, listeners int, cmd *exec.Cmd) (*process, error) {
 	t.Helper()
+	endWithTest(cmd)
 	p := &process{t: t, cmd: cmd, exited: make(chan struct{})}
 	stderr, err := p.cmd.StderrPipe()
 	try(t, err)
@@ -351,6 +352,7 @@ func output(t testing.TB, bin string, args ...string) (stdout, stderr string, co
 	ctx, cancel := context.WithTimeout(context.Background(), 2*polltest.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, bin, args...)
+	endWithTest(cmd)
 	var out, errs strings.Builder
 	cmd.Stdout, cmd.Stderr = io.Writer(&out), io.Writer(&errs)
 	err := cmd.Run()
