@@ -99,8 +99,9 @@ async function start() {
   await show();
 }
 
+// Without a session the sign-in stays as it is, with what was typed into it; then start shows the view.
 addEventListener("hashchange", () => {
-  if (location.hash !== "#main" && session !== null) show();
+  if (location.hash !== "#main" && session?.signed_in) show();
 });
 addEventListener("signedout", async () => {
   try {
