@@ -12,24 +12,22 @@ import (
 // nothing, or only an erasure.
 type gap struct{ fromMs, toMs int64 }
 
-// lacks returns the gap of a primary in which a slot has these numbers, that were set at these times.
-func (m *marks) lacks(numbers, atMs *[slots]int64) (g gap) {
+// lacks returns the gap of a primary in which a slot has these numbers, that were set at these times. A transaction that was acknowledged before
+// another one was sent was committed before it: so the primary has everything from before the latest of the times.
+func (m *marks) lacks(numbers, atMs *[slots]int64) gap {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for slot, number := range numbers {
-		if m.acked[slot] <= number {
-			continue
-		}
-		fromMs := m.firstMs[slot]
-		if at := atMs[slot]; m.clock.backMs < at && at <= m.lastMs[slot] { // a later one has its time from the clock of the database
+	lacks, fromMs := false, m.firstMs
+	for slot, at := range atMs {
+		lacks = lacks || m.acked[slot] > numbers[slot]
+		if m.clock.backMs < at && at <= m.lastMs { // a later one has its time from the clock of the database
 			fromMs = max(fromMs, at)
 		}
-		if g.fromMs == 0 || fromMs < g.fromMs {
-			g.fromMs = fromMs
-		}
-		g.toMs = max(g.toMs, m.lastMs[slot])
 	}
-	return g
+	if !lacks {
+		return gap{}
+	}
+	return gap{fromMs, m.lastMs}
 }
 
 // measure returns the gap of the primary of a connection.

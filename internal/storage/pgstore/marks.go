@@ -49,7 +49,7 @@ type marks struct {
 	generation int64 // the highest that a committed transaction has read
 
 	clock           clock
-	firstMs, lastMs [slots]int64 // the earliest and the latest time at which a transaction of a slot was acknowledged
+	firstMs, lastMs int64 // the earliest and the latest time at which a transaction was acknowledged
 
 	changes  []change // that this server knows, in the order of their generations
 	repeated []change // erasures that were learned after a repair has repeated them; see repairer.recheck
@@ -117,10 +117,10 @@ func (m *marks) acknowledge(k mark, generation int64) {
 	defer m.mu.Unlock()
 	m.acked[k.slot] = k.number
 	nowMs := m.clock.read()
-	if m.firstMs[k.slot] == 0 || nowMs < m.firstMs[k.slot] {
-		m.firstMs[k.slot] = nowMs
+	if m.firstMs == 0 || nowMs < m.firstMs {
+		m.firstMs = nowMs
 	}
-	m.lastMs[k.slot] = max(m.lastMs[k.slot], nowMs)
+	m.lastMs = max(m.lastMs, nowMs)
 	m.generation = max(m.generation, generation)
 }
 
