@@ -158,7 +158,7 @@ func (r *repair) reportGone() error {
 	if err := r.step(func(tx pgx.Tx) error { return errors.Join(r.insertLoss(tx, newID(), *lost), r.raise(tx, to, untilMs)) }); err != nil {
 		return err
 	}
-	r.raised(to)
+	r.have.raise(to)
 	r.noteLoss(lost)
 	return nil
 }

@@ -247,10 +247,10 @@ func (r *repair) raise(tx pgx.Tx, to numbers, atMs int64) error {
 	return err
 }
 
-// raised notes that raise was committed.
-func (r *repair) raised(to numbers) {
+// raise notes that the marks were raised to some.
+func (n numbers) raise(to numbers) {
 	for k, number := range to {
-		r.have[k] = max(r.have[k], number)
+		n[k] = max(n[k], number)
 	}
 }
 

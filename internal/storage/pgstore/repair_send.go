@@ -165,7 +165,7 @@ func (r *repair) tryBatch(b *batch) error {
 	}); err != nil {
 		return err
 	}
-	r.raised(b.to)
+	r.have.raise(b.to)
 	r.noteLoss(b.lost)
 	r.noteStored(b, contradicted)
 	r.repairing.Store(&RepairError{UntilUnixMs: b.untilMs})
