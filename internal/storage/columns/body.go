@@ -9,23 +9,15 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-const (
-	// maxUTCOffset is the largest valid vitals.UTCOffset as an integer.
-	maxUTCOffset = 2*vitals.MaxUTCOffsetMinutes + 1
-
-	// firstSigns is the presence of the signs that version 1 has, whose values have 16 bits.
-	firstSigns = 1<<5 - 1
-
-	maxFirstValue = 1<<16 - 1
-)
+// maxUTCOffset is the largest valid vitals.UTCOffset as an integer.
+const maxUTCOffset = 2*vitals.MaxUTCOffsetMinutes + 1
 
 // buffers are blocks for the two predictions of a column. To zero new ones for each column would take
 // longer than to encode a few rows.
 type buffers [2]block
 
-// appendBody appends the columns of rows, and returns the version that they need. The time of the
-// first row is known to the decoder.
-func appendBody(dst []byte, rows []Row) ([]byte, byte) {
+// appendBody appends the columns of rows. The time of the first row is known to the decoder.
+func appendBody(dst []byte, rows []Row) []byte {
 	first := &rows[0]
 	union := uint32(0)
 	var differ [numSymbols]bool
@@ -55,23 +47,13 @@ func appendBody(dst []byte, rows []Row) ([]byte, byte) {
 	}
 	dst = appendTimes(dst, rows, &b)
 	dst = appendReceipts(dst, rows, &b)
-	version := byte(1)
-	if union&^firstSigns != 0 {
-		version = 2
-	}
 	var few [MaxRows]vitals.Value
 	values := few[:0]
 	for ; union != 0; union &= union - 1 {
-		s := vitals.Sign(bits.TrailingZeros32(union))
-		values = gather(values, s, rows)
-		switch {
-		case 1<<s&firstSigns != 0:
-			dst = appendFirst(dst, values, &b)
-		default:
-			dst = appendOther(dst, values, &b)
-		}
+		values = gather(values, vitals.Sign(bits.TrailingZeros32(union)), rows)
+		dst = appendValues(dst, values, &b)
 	}
-	return dst, version
+	return dst
 }
 
 // appendTimes appends the times of all rows but the first.
@@ -157,22 +139,16 @@ func gather(values []vitals.Value, s vitals.Sign, rows []Row) []vitals.Value {
 	return values[:n]
 }
 
-// appendOther appends values of a sign that is not one of the first.
-func appendOther(dst []byte, values []vitals.Value, b *buffers) []byte {
-	d := int64(0)
-	for _, v := range values {
-		for x := max(int64(v), -int64(v)); x != 0; {
-			d, x = x, d%x
-		}
-	}
-	d = max(d, 1)
-	dst = binary.AppendUvarint(dst, uint64(d))
+// appendValues appends the values of a sign.
+func appendValues(dst []byte, values []vitals.Value, b *buffers) []byte {
+	d := makeDivisor(values)
+	dst = binary.AppendUvarint(dst, d.n)
 	before := int64(0)
 	for len(values) > 0 {
 		n := min(len(values), blockLen)
 		direct, deltas := b[0][:n], b[1][:n]
 		for i, v := range values[:n] {
-			x := int64(v) / d
+			x := d.quotient(v)
 			direct[i], deltas[i] = x, x-before
 			before = x
 		}
@@ -182,44 +158,43 @@ func appendOther(dst []byte, values []vitals.Value, b *buffers) []byte {
 	return dst
 }
 
-// appendFirst is appendOther for one of the first signs, without divisions.
-func appendFirst(dst []byte, values []vitals.Value, b *buffers) []byte {
-	d := divisor(values)
-	dst = binary.AppendUvarint(dst, d)
-	inverse := 1<<32/d + 1 // x*inverse>>32 is x/d, because both have 16 bits
-	before := int64(0)
-	for len(values) > 0 {
-		n := min(len(values), blockLen)
-		direct, deltas := b[0][:n], b[1][:n]
-		for i, v := range values[:n] {
-			x := int64(uint64(uint32(v)) * inverse >> 32)
-			direct[i], deltas[i] = x, x-before
-			before = x
-		}
-		dst = appendCheaper(dst, direct, deltas)
-		values = values[n:]
-	}
-	return dst
-}
+// A divisor is the greatest common divisor of values. It divides without a division: for x and n of 32 bits, the upper
+// half of the product of x and 2^64/n, rounded up, is x/n, and the lower half is below 2^64/n if nothing remains (D. Lemire,
+// O. Kaser and N. Kurz: Faster remainder by direct computation, 2019, section 3).
+type divisor struct{ n, inverse uint64 } // inverse is 0 if n is 1
 
-// divisor returns the greatest common divisor of values of one of the first signs, or 1 if all are 0.
-func divisor(values []vitals.Value) uint64 {
-	d, inverse, all := uint64(0), uint64(0), uint32(0)
+// makeDivisor returns the greatest common divisor of values, or 1 if all are 0.
+func makeDivisor(values []vitals.Value) (d divisor) {
 	for _, v := range values {
-		x := uint64(uint32(v))
-		all |= uint32(v)
-		if x*inverse>>32*d == x { // as in appendFirst
+		x := magnitude(v)
+		if d.n != 0 && x*d.inverse <= d.inverse-1 {
 			continue
 		}
 		for x != 0 {
-			d, x = x, d%x
+			d.n, x = x, d.n%x
 		}
-		inverse = 1<<32/d + 1
+		if d.n != 0 {
+			d.inverse = math.MaxUint64/d.n + 1
+		}
 	}
-	if all > maxFirstValue {
-		panic("columns: invalid row")
+	d.n = max(d.n, 1)
+	return d
+}
+
+// quotient returns v divided by d, which divides it.
+func (d divisor) quotient(v vitals.Value) int64 {
+	if d.inverse == 0 {
+		return int64(v)
 	}
-	return max(d, 1)
+	x, _ := bits.Mul64(magnitude(v), d.inverse)
+	sign := int64(v) >> 63
+	return int64(x) ^ sign - sign
+}
+
+// magnitude returns the absolute value of v.
+func magnitude(v vitals.Value) uint64 {
+	sign := int64(v) >> 63
+	return uint64(int64(v) ^ sign - sign)
 }
 
 // body decodes the columns that appendBody wrote into rows, which are zero but for the
@@ -239,16 +214,16 @@ func (r *reader) body(rows []Row) {
 	}
 }
 
-// counts has the numbers of rows by presence, if that has the first signs only, and by each sign
-// of other presences.
+// counts has the numbers of rows by presence, for the first presences, and by each sign of others.
 type counts struct {
-	first [firstSigns + 1]int
+	table table
+	rows  [maxTable]int
 	signs [vitals.MaxSigns]int
 }
 
 func (c *counts) add(present uint32) {
-	if present <= firstSigns {
-		c.first[present]++
+	if i, ok := c.table.find(int64(present)); ok {
+		c.rows[i]++
 		return
 	}
 	for ; present != 0; present &= present - 1 {
@@ -259,11 +234,9 @@ func (c *counts) add(present uint32) {
 // of returns the number of rows that have s.
 func (c *counts) of(s vitals.Sign) int {
 	n := c.signs[s]
-	if 1<<s&firstSigns != 0 {
-		for present, count := range c.first {
-			if present&(1<<s) != 0 {
-				n += count
-			}
+	for i, present := range c.table.symbols[:c.table.n] {
+		if present>>s&1 != 0 {
+			n += c.rows[i]
 		}
 	}
 	return n
@@ -349,12 +322,9 @@ func (r *reader) receipts(rows []Row) {
 
 // values decodes the n values of s into the rows that have it.
 func (r *reader) values(s vitals.Sign, n int, rows []Row) {
-	bias, width := int64(0), 16
-	if 1<<s&firstSigns == 0 {
-		bias, width = -math.MinInt32, 32
-	}
+	const bias, width = -math.MinInt32, 32
 	u := r.uvarint()
-	if u == 0 || u>>width != 0 {
+	if u == 0 || u > bias {
 		r.fail(errValue)
 	}
 	d := int64(u)

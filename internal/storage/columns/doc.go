@@ -13,12 +13,11 @@
 //
 // # Segment and group
 //
-//	segment  0x10 + version | rows-1 | time | last-time | body | CRC-32C
-//	group    0x20 + version | rows-1 | rows-devices | lengths | names | time | body | CRC-32C
+//	segment  0x11 | rows-1 | time | last-time | body | CRC-32C
+//	group    0x21 | rows-1 | rows-devices | lengths | names | time | body | CRC-32C
 //
-// The version is 1 if all signs are among the first five, and 2 otherwise. Numbers are varints of encoding/binary,
-// unsigned unless stated otherwise. time is that of the first row, last that of the last
-// one, in ms. The checksum is of all bytes before it, and is little-endian: Pebble has
+// The low half of the first byte is the version, 1. Numbers are varints of encoding/binary, unsigned
+// unless stated otherwise. time is that of the first row, last that of the last one, in ms. The checksum is of all bytes before it, and is little-endian: Pebble has
 // checksums of its own, but they do not protect a segment between its encoding and its table.
 //
 // lengths is a column of the numbers of rows of each device, minus 1. It is missing if each
@@ -67,8 +66,7 @@
 // times has no integer for the first row. signs has a part for each sign that any row has, in
 // their order: a divisor, the greatest common one of all values, or 1 if all are 0, because most
 // monitors send fewer decimals than a sign has; then a column of the values, divided
-// by it, of the rows that have the sign. Values of the first five signs are 0 to 65535, those of
-// others have 32 bits and a sign.
+// by it, of the rows that have the sign. Values have 32 bits, one of which is the sign.
 //
 // # Block
 //

@@ -71,6 +71,7 @@ func TestSegmentRejects(t *testing.T) {
 	}{
 		{"empty", sealed(t), "too short"},
 		{"a group", sealed(t, "21 02 0a 0b", tail), "kind or version"},
+		{"a later version", sealed(t, "12 02 0a 0b", tail), "kind or version"},
 		{"long varint", sealed(t, "11 82 00 0a 0b", tail), "shortest varint"},
 		{"too long varint", sealed(t, "11 ff ff ff ff ff ff ff ff ff 02 0a 0b", tail), "shortest varint"},
 		{"too many rows", sealed(t, "11 80 08 0a 0b", tail), "number of rows"},
@@ -83,7 +84,7 @@ func TestSegmentRejects(t *testing.T) {
 		{"no body", sealed(t, exampleHead), "too short"},
 		{"presence by default", sealed(t, exampleHead, "00", exampleTimes, afterTimes), "symbols"},
 		{"no presence", sealed(t, exampleHead, "40 00", exampleTimes, afterTimes), "symbols"},
-		{"unknown sign", sealed(t, exampleHead, "40 20", exampleTimes, afterTimes), "symbols"},
+		{"presence too great", sealed(t, exampleHead, "40 80 80 80 80 10", exampleTimes, afterTimes), "symbols"},
 		{"gateway 0", sealed(t, exampleHead, "41 00 08", exampleTimes, afterTimes), "symbols"},
 		{"gateway too great", sealed(t, exampleHead, "41 80 80 80 80 10 08", exampleTimes, afterTimes), "symbols"},
 		{"offset too great", sealed(t, exampleHead, "44 c0 16 08", exampleTimes, afterTimes), "symbols"},
@@ -112,9 +113,10 @@ func TestSegmentRejects(t *testing.T) {
 		{"no sign", sealed(t, exampleHead, exampleSymbols, exampleTimes, exampleReceipts), "too short"},
 		{"no values", sealed(t, exampleHead, exampleSymbols, exampleTimes, exampleReceipts, "01"), "too short"},
 		{"divisor 0", sealed(t, exampleHead, exampleSymbols, exampleTimes, exampleReceipts, "00 00 02"), "value"},
-		{"divisor too great", sealed(t, exampleHead, exampleSymbols, exampleTimes, exampleReceipts, "80 80 04 00 00"), "value"},
-		{"value too great", sealed(t, exampleHead, exampleSymbols, exampleTimes, exampleReceipts, "f0 2e 00 16"), "value"},
-		{"negative value", sealed(t, exampleHead, exampleSymbols, exampleTimes, exampleReceipts, "f0 2e 00 01"), "value"},
+		{"divisor too great", sealed(t, exampleHead, exampleSymbols, exampleTimes, exampleReceipts, "81 80 80 80 08 00 00"), "value"},
+		{"value too great", sealed(t, exampleHead, exampleSymbols, exampleTimes, exampleReceipts, "80 80 80 80 08 00 02"), "value"},
+		{"value too small", sealed(t, exampleHead, exampleSymbols, exampleTimes, exampleReceipts, "80 80 80 80 08 00 03"), "value"},
+		{"value too great before it is multiplied", sealed(t, exampleHead, exampleSymbols, exampleTimes, exampleReceipts, "01 00 80 80 80 80 10"), "value"},
 		{"another divisor", sealed(t, exampleHead, exampleSymbols, exampleTimes, exampleReceipts, "64 00 78"), ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -150,6 +152,7 @@ func TestGroupRejects(t *testing.T) {
 		want string
 	}{
 		{"a segment", sealed(t, "11 02 01", lengths, names, rest), "kind or version"},
+		{"a later version", sealed(t, "22 02 01", lengths, names, rest), "kind or version"},
 		{"no number", sealed(t, "21"), "too short"},
 		{"no devices", sealed(t, "21 02"), "too short"},
 		{"too many rows", sealed(t, "21 80 80 40 01", lengths, names, rest), "number of rows"},

@@ -37,9 +37,7 @@ func AppendGroup(dst []byte, runs []Run, rows []Row) []byte {
 	}
 	dst = appendNames(dst, runs)
 	dst = binary.AppendUvarint(dst, uint64(rows[0].TimeUnixMs))
-	dst, version := appendBody(dst, rows)
-	dst[start] |= version
-	return appendChecksum(dst, start)
+	return appendChecksum(appendBody(dst, rows), start)
 }
 
 // DecodeGroup appends the group b to runs and rows. It allocates only if these lack the

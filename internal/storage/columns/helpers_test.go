@@ -27,7 +27,7 @@ type shape struct {
 	batch      int   // rows that are received together; 0: each alone
 	offline    bool  // for 150 of 300 rows, which are received together afterwards
 	allSigns   bool  // in every row; otherwise heart rate and SpO2
-	otherSigns bool  // also those that need version 2
+	otherSigns bool  // also all others, some with wide or negative values
 	cuff       bool  // blood pressure every 15 rows, resting heart rate every 60
 	dropouts   bool  // of SpO2
 	gaps       bool
@@ -209,16 +209,9 @@ func wildRows(t *rapid.T, rng *rand.Rand, n int) []columns.Row {
 // someValues returns at least one value.
 func someValues(rng *rand.Rand) (vs vitals.Values) {
 	for vs.IsZero() {
-		for s := range vitals.Sign(5) {
-			if rng.IntN(3) == 0 {
-				vs.Set(s, vitals.Value(uint16(rng.Uint32()>>rng.IntN(32))))
-			}
-		}
-		if rng.IntN(2) == 0 {
-			continue
-		}
-		for s := vitals.Sign(5); s < vitals.MaxSigns; s++ {
-			if rng.IntN(8) == 0 {
+		few := rng.IntN(2) == 0
+		for s := range vitals.Sign(vitals.MaxSigns) {
+			if rng.IntN(8) == 0 || few && s < 5 && rng.IntN(4) == 0 {
 				vs.Set(s, vitals.Value(rng.Uint32())>>rng.IntN(32))
 			}
 		}

@@ -5,9 +5,8 @@ import "encoding/binary"
 // A reader decodes integers and blocks, one after the other. After its first error it has no bytes
 // left, and returns zeros.
 type reader struct {
-	b       []byte
-	version byte // of what is read
-	err     error
+	b   []byte
+	err error
 }
 
 // fail notes an error, unless there is one.

@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// The first bytes, without the version.
+// The first bytes, which have the version in their low half.
 const (
-	segmentTag = 0x10
-	groupTag   = 0x20
+	segmentTag = 0x11
+	groupTag   = 0x21
 )
 
 // AppendSegment appends a segment of rows of one device to dst. It panics if there is no
@@ -28,9 +28,7 @@ func AppendSegment(dst []byte, rows []Row) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(rows)-1))
 	dst = binary.AppendUvarint(dst, first)
 	dst = binary.AppendUvarint(dst, uint64(rows[len(rows)-1].TimeUnixMs)-first)
-	dst, version := appendBody(dst, rows)
-	dst[start] |= version
-	return appendChecksum(dst, start)
+	return appendChecksum(appendBody(dst, rows), start)
 }
 
 // DecodeSegment appends the rows of the segment b to dst. It allocates only if dst lacks
@@ -141,12 +139,12 @@ func checked(b []byte, tag byte) (r reader) {
 	switch {
 	case n < 1:
 		r.fail(errShort)
-	case b[0] != tag|1 && b[0] != tag|2:
+	case b[0] != tag:
 		r.fail(errVersion)
 	case binary.LittleEndian.Uint32(b[n:]) != crc32.Checksum(b[:n], castagnoli):
 		r.fail(errChecksum)
 	default:
-		r.b, r.version = b[1:n], b[0]&^tag
+		r.b = b[1:n]
 	}
 	return r
 }

@@ -29,13 +29,8 @@ const (
 	numSymbols
 )
 
-// limit returns the largest symbol in a version.
-func (c symbols) limit(version byte) uint64 {
-	if c == presence && version == 2 {
-		return 1<<32 - 1
-	}
-	return [numSymbols]uint64{1<<32 - 1, maxUTCOffset, 1, firstSigns}[c]
-}
+// limits has the largest symbol of each column. It is never modified.
+var limits = [numSymbols]uint64{gateways: 1<<32 - 1, offsets: maxUTCOffset, sharing: 1, presence: 1<<32 - 1}
 
 // of returns r's symbol.
 func (c symbols) of(r *Row) int64 {
@@ -134,7 +129,7 @@ type symbolColumn struct {
 
 // open reads what comes before the rows' symbols.
 func (s *symbolColumn) open(r *reader, c symbols, form byte) {
-	s.form, s.limit = form, c.limit(r.version)
+	s.form, s.limit = form, limits[c]
 	n := 0
 	switch form {
 	case symbolsOne:
