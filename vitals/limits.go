@@ -46,9 +46,6 @@ const DefaultOldestUnixMs = 978_307_200_000
 // leastPercentage is the least SpO2, in %, that does not look like a fraction.
 const leastPercentage = 2
 
-// maxFirst is the largest value of the first five signs that stores can keep.
-const maxFirst = 65535
-
 // minPlausibleUnixMs is the smallest integer accepted as milliseconds: 10^11 ms is in
 // 1973, and 10^11 s is in the year 5138.
 const minPlausibleUnixMs = 100_000_000_000
@@ -81,17 +78,13 @@ func (t *Signs) WidestLimits() Limits {
 		if !d.own {
 			l.Accepted[s].Min = 1
 		}
-		if s < NumFirst {
-			l.Accepted[s].Max = maxFirst - 1
-		}
 	}
 	return l
 }
 
 // Validate returns an error that wraps [ErrLimits] unless there are signs, each range of a built-in
-// sign starts above 0, those of the first five signs end below 655.35, because stores keep them in
-// 16 bits, each range ends after it starts and has ends, some blood pressure is acceptable, MaxAhead and MaxAge are not negative, and OldestUnixMs is in the years
-// 1970 to 9999.
+// sign starts above 0, each range ends after it starts and has ends, some blood pressure is acceptable,
+// MaxAhead and MaxAge are not negative, and OldestUnixMs is in the years 1970 to 9999.
 func (l *Limits) Validate() error {
 	if l.Signs == nil {
 		return fmt.Errorf("%w: no signs", ErrLimits)
@@ -102,8 +95,6 @@ func (l *Limits) Validate() error {
 			return fmt.Errorf("%w: %s: the range does not start above 0, which means no signal", ErrLimits, d.Field)
 		case r.Min > r.Max:
 			return fmt.Errorf("%w: %s: the range ends before it starts", ErrLimits, d.Field)
-		case s < NumFirst && r.Max >= maxFirst:
-			return fmt.Errorf("%w: %s: the range does not end below 655.35", ErrLimits, d.Field)
 		case r.Min == MinValue, r.Max == MaxValue:
 			return fmt.Errorf("%w: %s: the range has no end", ErrLimits, d.Field)
 		}

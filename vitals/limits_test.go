@@ -33,10 +33,10 @@ func TestLimitsValidate(t *testing.T) {
 		ok     bool
 	}{
 		{"one value", func(l *vitals.Limits) { l.Accepted[vitals.SpO2] = vitals.Range{Min: 97_00, Max: 97_00} }, true},
-		{"widest", func(l *vitals.Limits) { l.Accepted[vitals.SpO2] = vitals.Range{Min: 1, Max: 655_34} }, true},
+		{"widest", func(l *vitals.Limits) { l.Accepted[vitals.SpO2] = vitals.Range{Min: 1, Max: vitals.MaxValue - 1} }, true},
 		{"from zero", func(l *vitals.Limits) { l.Accepted[vitals.SpO2].Min = 0 }, false},
 		{"backwards", func(l *vitals.Limits) { l.Accepted[vitals.HeartRate].Max = 10_00 }, false},
-		{"up to the largest value", func(l *vitals.Limits) { l.Accepted[vitals.Systolic].Max = 655_35 }, false},
+		{"up to the largest value", func(l *vitals.Limits) { l.Accepted[vitals.Systolic].Max = vitals.MaxValue }, false},
 		{"no pressure possible", func(l *vitals.Limits) { l.Accepted[vitals.Diastolic] = vitals.Range{Min: 300_00, Max: 310_00} }, false},
 		{"no time ahead", func(l *vitals.Limits) { l.MaxAhead = 0 }, true},
 		{"negative time ahead", func(l *vitals.Limits) { l.MaxAhead = -1 }, false},

@@ -66,19 +66,6 @@ func TestValuesEqual(t *testing.T) {
 	})
 }
 
-// TestFirstFit gives each sign a value of 16 bits, one of more and a negative one.
-func TestFirstFit(t *testing.T) {
-	for s := range vitals.Sign(vitals.MaxSigns) {
-		for v, want := range map[vitals.Value]bool{1<<16 - 1: true, 1 << 16: s >= vitals.NumFirst, -1: s >= vitals.NumFirst} {
-			var values vitals.Values
-			values.Set(s, v)
-			if got := values.FirstFit(); got != want {
-				t.Errorf("sign %d with %d: FirstFit() = %v, want %v", s, v, got, want)
-			}
-		}
-	}
-}
-
 // TestSigns checks the numbers, which are part of the stored format, and the codes of
 // the signs.
 func TestSigns(t *testing.T) {

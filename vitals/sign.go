@@ -35,10 +35,6 @@ const (
 	// follow. Signs of a user's own have numbers from the largest one downward: see [OwnSign].
 	NumBuiltIn = 11
 
-	// NumFirst is the number of signs that stores have had from the start. They keep these in 16
-	// bits, and others beside them.
-	NumFirst = 5
-
 	// MaxSigns is the largest number of signs in a table.
 	MaxSigns = 32
 )
@@ -602,12 +598,6 @@ func (vs *Values) CopyFrom(from *Values) {
 // Equal reports whether vs and other have the same values.
 func (vs *Values) Equal(other *Values) bool {
 	return vs.present == other.present && *vs.low() == *other.low() && (vs.present>>lowSigns == 0 || vs.at == other.at)
-}
-
-// FirstFit reports whether the values of the first signs have 16 bits: see [NumFirst].
-func (vs *Values) FirstFit() bool {
-	low := vs.low()
-	return uint32(low[0]|low[1]|low[2]|low[3]|low[4]) < 1<<16
 }
 
 // Len returns the number of values.

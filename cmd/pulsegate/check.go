@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
-	"github.com/pulsegate/pulsegate/vitals"
 )
 
 type checkCommand struct {
@@ -45,8 +44,7 @@ func (c *checkCommand) Run(ctx context.Context, std stdio) error {
 	values := int64(0)
 	var lines []byte
 	for s, d := range report.Signs.All() {
-		// Built-in signs beyond the first five are shown if there are values of them.
-		if n := report.Values[s]; n > 0 || s < vitals.NumFirst || d.Own() {
+		if n := report.Values[s]; n > 0 || d.Own() {
 			r.Values[d.Field] = n
 			values += n
 			lines = fmt.Appendf(lines, "%s=%d\n", d.Field, n)

@@ -36,7 +36,7 @@ func (c *devicesCommand) Run(ctx context.Context, std stdio) error {
 	n := 0
 	var columns []string // the signs that have one
 	err = client.Devices(ctx, c.Limit, func(page []transfer.Device) error {
-		if has := signsOf(page, n == 0); len(page) > 0 && !c.JSON && slices.ContainsFunc(has, func(s string) bool { return !slices.Contains(columns, s) }) {
+		if has := signsOf(page); len(page) > 0 && !c.JSON && (n == 0 || slices.ContainsFunc(has, func(s string) bool { return !slices.Contains(columns, s) })) {
 			columns = has
 			of, err := unitsOf(ctx, client, columns)
 			if err != nil {
@@ -67,16 +67,16 @@ func (c *devicesCommand) Run(ctx context.Context, std stdio) error {
 }
 
 // signsOf returns the fields of the signs that devices have, the built-in ones in their order, and then
-// others. The first five are there too if always is set.
-func signsOf(devices []transfer.Device, always bool) (fields []string) {
+// others.
+func signsOf(devices []transfer.Device) (fields []string) {
 	has := map[string]bool{}
 	for i := range devices {
 		for field := range devices[i].Latest {
 			has[field] = true
 		}
 	}
-	for s, d := range vitals.NewSigns().All() {
-		if has[d.Field] || always && s < vitals.NumFirst {
+	for _, d := range vitals.NewSigns().All() {
+		if has[d.Field] {
 			fields = append(fields, d.Field)
 		}
 		delete(has, d.Field)
@@ -132,7 +132,7 @@ func (c *latestCommand) Run(ctx context.Context, std stdio) error {
 	if c.JSON {
 		return printJSON(std.out, d)
 	}
-	fields := signsOf([]transfer.Device{d}, false)
+	fields := signsOf([]transfer.Device{d})
 	units, err := unitsOf(ctx, client, fields)
 	if err != nil {
 		return err

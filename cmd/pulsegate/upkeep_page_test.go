@@ -64,8 +64,7 @@ func followBackupPage(t *testing.T) {
 	r.follow(archive)
 	r.want("devices=2 readings=3 ", "\nok\n")
 	r.follow(check)
-	r.want("devices=2 readings=3 values=3 assignments=0 tables=1 table_bytes=1", " log_bytes=0 format=2\nsystolic_mmhg=0\n",
-		"\noldest=2026-11-21T10:00:00Z newest=2026-11-21T10:01:00Z\nok\n")
+	r.want("devices=2 readings=3 values=3 assignments=0 tables=1 table_bytes=1", " log_bytes=0 format=1\nspo2_pct=2\nheart_rate_bpm=1\noldest=2026-11-21T10:00:00Z newest=2026-11-21T10:01:00Z\nok\n")
 	r.restart(func() {
 		r.follow(stopped)
 		r.want("/backups/tuesday devices=2 readings=3 ")

@@ -185,30 +185,26 @@ type Entry struct {
 	Claim *Claim // nil means none; not in a unit of several entries
 }
 
-// CheckGroup returns the presence of all signs of a group, or an error if a store must reject the group as
-// a whole. See [Store.Append].
-func CheckGroup(group []*Entry, signs *vitals.Signs) (present uint32, err error) {
+// CheckGroup returns an error if a store must reject a group as a whole. See [Store.Append].
+func CheckGroup(group []*Entry, signs *vitals.Signs) error {
 	known := signs.Known()
 	for i, e := range group {
 		switch r := e.Reading; {
 		case r.Device.IsZero():
-			return 0, fmt.Errorf("reading %d has no device", i)
+			return fmt.Errorf("reading %d has no device", i)
 		case r.Values.IsZero():
-			return 0, fmt.Errorf("reading %d has no value", i)
+			return fmt.Errorf("reading %d has no value", i)
 		case r.Values.Present()&^known != 0:
-			return 0, fmt.Errorf("reading %d has an unknown sign", i)
-		case !r.Values.FirstFit():
-			return 0, fmt.Errorf("reading %d has a value beyond 16 bits", i)
+			return fmt.Errorf("reading %d has an unknown sign", i)
 		case r.TimeUnixMs < 0:
-			return 0, fmt.Errorf("reading %d has a time before 1970", i)
+			return fmt.Errorf("reading %d has a time before 1970", i)
 		case e.Unit > 1 && slices.ContainsFunc(group[i:min(i+int(e.Unit), len(group))], func(e *Entry) bool { return e.Claim != nil }):
-			return 0, fmt.Errorf("the unit of reading %d has a claim", i)
+			return fmt.Errorf("the unit of reading %d has a claim", i)
 		case int(e.Unit) > len(group)-i:
-			return 0, fmt.Errorf("the unit of reading %d exceeds the group", i)
+			return fmt.Errorf("the unit of reading %d exceeds the group", i)
 		}
-		present |= e.Reading.Values.Present()
 	}
-	return present, nil
+	return nil
 }
 
 // UnitLen returns the number of entries from the first of group on that are settled together: those

@@ -124,7 +124,7 @@ func (w *wearers) measure(one *wearer, s *sample) {
 		s.set(vitals.Diastolic, one.high*5/8-50+w.around(35))
 		s.set(vitals.RestingHeartRate, one.rest+w.around(8))
 	}
-	if w.signs > vitals.NumFirst {
+	if w.signs > len(tableSigns) {
 		s.set(vitals.RespiratoryRate, (150+w.around(30))/10*10)
 		s.set(vitals.BodyTemperature, 367+w.around(3))
 		s.set(vitals.BodyWeight, one.rest+w.around(4))
@@ -195,6 +195,9 @@ const createReadings = `CREATE TABLE readings (
 	systolic smallint, diastolic smallint, spo2 smallint, heart_rate smallint, resting_heart_rate smallint,
 	gateway text, PRIMARY KEY (device, time))`
 
+// tableSigns are the signs that have a column in the tables of other databases.
+var tableSigns = [...]vitals.Sign{vitals.Systolic, vitals.Diastolic, vitals.SpO2, vitals.HeartRate, vitals.RestingHeartRate}
+
 // csvRows returns what writes the input of COPY: device, time, received, the first signs in
 // hundredths, gateway, and rest.
 func csvRows(rest string) encoder {
@@ -205,7 +208,7 @@ func csvRows(rest string) encoder {
 			dst = append(appendDevice(dst, s.device), ',')
 			dst = append(strconv.AppendInt(dst, s.timeMs, 10), ',')
 			dst = append(strconv.AppendInt(dst, received, 10), ',')
-			for sign := range vitals.Sign(vitals.NumFirst) {
+			for _, sign := range tableSigns {
 				if v, ok := s.values.Get(sign); ok {
 					dst = strconv.AppendInt(dst, int64(v), 10)
 				}

@@ -42,7 +42,7 @@ func offsetOf(device int32) vitals.UTCOffset {
 	return vitals.MakeUTCOffset(zones[int(device/8)%len(zones)])
 }
 
-// A habit says how a sign beyond the first five is measured. Numbers are in units of the
+// A habit says how a sign is measured that is not in traits. Numbers are in units of the
 // sign's last decimal.
 type habit struct {
 	sign        vitals.Sign
@@ -96,6 +96,9 @@ func habitsOf(signs *vitals.Signs, also []string) ([]habit, error) {
 	return habits, nil
 }
 
+// traits has the means of the signs that every wearer has without a habit.
+type traits [vitals.RestingHeartRate + 1]int32
+
 // A wearer is one device and the person who wears it. All numbers are integers: signs
 // are in hundredths of their unit, times in ms. docs/sim.md has the distributions.
 //
@@ -110,7 +113,7 @@ type wearer struct {
 	more random
 
 	// Traits, drawn once.
-	means         [vitals.NumFirst]int32
+	means         traits
 	clockOffMs    int64 // how far the device's clock is fast
 	clockDriftPPM int32
 
@@ -136,7 +139,7 @@ func newWearer(seed uint64, device int, m *model) wearer {
 	r := &w.random
 	resting := clamp(6550+r.normal(770), 4200, 10500)
 	systolic := clamp(12200+r.normal(1400), 9200, 17500)
-	w.means = [vitals.NumFirst]int32{
+	w.means = traits{
 		vitals.Systolic:         int32(systolic),
 		vitals.Diastolic:        int32(clamp(7100+r.normal(900), 5000, systolic-3000)),
 		vitals.SpO2:             int32(clamp(9680+r.normal(80), 9400, 9900)),

@@ -9,7 +9,6 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/assign"
-	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -68,11 +67,7 @@ func (j *subjects) changeAssignments(ctx context.Context, device *vitals.Name, c
 	if err := change(all, b); err != nil || b.Empty() {
 		return errors.Join(err, b.Close())
 	}
-	if j.files.Format() < datadir.AssignedFormat {
-		if err := j.files.Upgrade(datadir.AssignedFormat); err != nil {
-			return errors.Join(err, b.Close())
-		}
-	}
+	j.assigned.Store(true)
 	return j.commitAndPublish(b)
 }
 
@@ -123,12 +118,12 @@ func (j *subjects) Assignments(ctx context.Context, after storage.AssignmentKey,
 	return n, err
 }
 
-// readAssignments calls read with the current view. It does not if the store has never had
-// assignments: every request for a device's latest values asks for them.
+// readAssignments calls read with the current view. It does not if the store has had no assignment
+// since it was opened: every request for a device's latest values asks for them.
 func (j *subjects) readAssignments(ctx context.Context, read func(*view) error) error {
 	v, err := j.enter(ctx)
 	if err == nil {
-		if j.files.Format() >= datadir.AssignedFormat {
+		if j.assigned.Load() {
 			err = read(v)
 		}
 		j.views.release(v)

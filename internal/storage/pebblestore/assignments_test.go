@@ -89,7 +89,7 @@ func TestEraseAssignment(t *testing.T) {
 	}
 	mustClose(t, s)
 	report, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs})
-	if err != nil || report.Readings != 10_002 || report.Assignments != 1 || report.Format != 3 {
+	if err != nil || report.Readings != 10_002 || report.Assignments != 1 || report.Format != 1 {
 		t.Errorf("Check returns %+v, %v", report, err)
 	}
 }

@@ -60,7 +60,7 @@ func (c checker) run(dir string, o Options) (err error) {
 	defer func() { err = errors.Join(err, s.Close()) }()
 
 	c.Report.Signs = s.signs
-	c.Report.Format = s.files.Format()
+	c.Report.Format = datadir.Version
 	logs, err := datadir.LogBytes(s.files.FS, s.path)
 	if err != nil {
 		return err
@@ -109,7 +109,7 @@ func (c checker) content(s *Store) error {
 	defer s.views.release(v)
 	names := s.gateways.names()
 	return c.Content(verify.Content{
-		View: v, Windows: v.windows, Signs: s.signs, Format: s.files.Format(), Readings: s.readings.Load(),
+		View: v, Windows: v.windows, Signs: s.signs, Readings: s.readings.Load(),
 		HasGateway: func(number uint32) bool { return names.at(number) != nil },
 		Merge:      mergeRows,
 	})

@@ -38,7 +38,7 @@ func TestCheckCounts(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		want := pebblestore.Report{
-			Format: 2, Devices: 51, Readings: 10_002, OldestUnixMs: 0, NewestUnixMs: 7_000_000,
+			Format: 1, Devices: 51, Readings: 10_002, OldestUnixMs: 0, NewestUnixMs: 7_000_000,
 			Tables: r.Tables, TableBytes: r.TableBytes, LogBytes: r.LogBytes, Signs: r.Signs,
 		}
 		want.Values[vitals.HeartRate], want.Values[vitals.SpO2] = 10_002, 1
@@ -71,10 +71,14 @@ func TestCheckInvariants(t *testing.T) {
 		at5     = "00" + "0000000000000005"
 		at9     = "00" + "0000000000000009"
 	)
-	recordOf := func(newest, latest int, value string, rest string) string {
-		return fmt.Sprintf("02%016x08%016x%s%s", newest, latest, value, rest)
+	const none = -1 // no segment
+	recordOf := func(newest, latest, value, sealed int, sizes ...byte) string {
+		text := fmt.Sprintf("01%02x08%02x%02x00", newest, newest-latest, 2*value)
+		if sealed == none {
+			return text + "00"
+		}
+		return fmt.Sprintf("%s%02x%x", text, newest-sealed+1, sizes)
 	}
-	none := "ffffffffffffffff" // no segment
 	segmentOf := func(times ...int64) string {
 		var rows []columns.Row
 		for _, ms := range times {
@@ -107,16 +111,16 @@ func TestCheckInvariants(t *testing.T) {
 		{"no reading", inSegments, nil, []string{segment + b + at9}, "record of device b: the device has no reading"},
 		{"no reading of the last device", inSegments, nil, []string{segment + c + at5}, "record of device c: the device has no reading"},
 		{"no group", inGroups, nil, []string{group + "0000000000000001"}, "record of device c: the device has no reading"},
-		{"record of an unknown device", inGroups, map[string]string{record + "7a": recordOf(5, 5, "0001", none)}, nil, "record of device z: the device has no reading"},
-		{"newest too late", inGroups, map[string]string{record + b: recordOf(10, 9, "0001", none)}, nil, "record of device b: wrong newest time"},
-		{"newest too early", inSegments, map[string]string{record + b: recordOf(5, 5, "0001", "0000000000000005"+"0002")}, nil, "record of device b: wrong newest time"},
-		{"latest too early", inSegments, map[string]string{record + b: recordOf(9, 5, "0001", "0000000000000009"+"0002")}, nil, "record of device b: wrong latest heart_rate_bpm"},
-		{"latest with another value", inGroups, map[string]string{record + b: recordOf(9, 9, "0002", none)}, nil, "record of device b: wrong latest heart_rate_bpm"},
-		{"sign that was never sent", inGroups, map[string]string{record + b: "02" + "0000000000000009" + "0c" + "0000000000000009" + "0001" + "0000000000000009" + "0001" + none}, nil, "record of device b: wrong latest spo2_pct"},
-		{"wrong time of the last segment", inSegments, map[string]string{record + b: recordOf(9, 9, "0001", "0000000000000008"+"0002")}, nil, "record of device b: wrong time of the last segment"},
-		{"no segment", inSegments, map[string]string{record + b: recordOf(9, 9, "0001", none)}, nil, "record of device b: wrong time of the last segment"},
-		{"wrong size of a segment", inSegments, map[string]string{record + b: recordOf(9, 9, "0001", "0000000000000009"+"0001")}, nil, "record of device b: invalid sizes"},
-		{"one size too many", inSegments, map[string]string{record + b: recordOf(9, 9, "0001", "0000000000000009"+"0001"+"0002")}, nil, "record of device b: invalid sizes"},
+		{"record of an unknown device", inGroups, map[string]string{record + "7a": recordOf(5, 5, 1, none)}, nil, "record of device z: the device has no reading"},
+		{"newest too late", inGroups, map[string]string{record + b: recordOf(10, 9, 1, none)}, nil, "record of device b: wrong newest time"},
+		{"newest too early", inSegments, map[string]string{record + b: recordOf(5, 5, 1, 5, 2)}, nil, "record of device b: wrong newest time"},
+		{"latest too early", inSegments, map[string]string{record + b: recordOf(9, 5, 1, 9, 2)}, nil, "record of device b: wrong latest heart_rate_bpm"},
+		{"latest with another value", inGroups, map[string]string{record + b: recordOf(9, 9, 2, none)}, nil, "record of device b: wrong latest heart_rate_bpm"},
+		{"sign that was never sent", inGroups, map[string]string{record + b: "01" + "09" + "0c" + "000200" + "000200" + "00"}, nil, "record of device b: wrong latest spo2_pct"},
+		{"wrong time of the last segment", inSegments, map[string]string{record + b: recordOf(9, 9, 1, 8, 2)}, nil, "record of device b: wrong time of the last segment"},
+		{"no segment", inSegments, map[string]string{record + b: recordOf(9, 9, 1, none)}, nil, "record of device b: wrong time of the last segment"},
+		{"wrong size of a segment", inSegments, map[string]string{record + b: recordOf(9, 9, 1, 9, 1)}, nil, "record of device b: invalid sizes"},
+		{"one size too many", inSegments, map[string]string{record + b: recordOf(9, 9, 1, 9, 1, 2)}, nil, "record of device b: invalid sizes"},
 		{"overlapping segments", inSegments, map[string]string{segment + b + "00" + "0000000000000008": segmentOf(5, 8)}, nil, "segment of device b up to 9: it overlaps"},
 		{"segment with another time in its key", inSegments, map[string]string{segment + b + "00" + "0000000000000008": segmentOf(2, 3)}, nil, "segment of device b up to 8: the last reading"},
 		{"damaged segment", inSegments, map[string]string{segment + b + at9: "00"}, nil, "segment of device b up to 9: columns"},
@@ -129,7 +133,7 @@ func TestCheckInvariants(t *testing.T) {
 		{"foreign key", inGroups, map[string]string{"1f": "00"}, nil, "key of 1 bytes is of no known kind"},
 		{"foreign state", inGroups, map[string]string{"0061": "00"}, nil, "key of 2 bytes is of no known kind"},
 		{"foreign key among the segments", inGroups, map[string]string{"0262ff": "00"}, nil, "key of 3 bytes"},
-		{"negative time", inGroups, map[string]string{"026200" + "8000000000000000": segmentOf(5)}, nil, "time is negative"},
+		{"negative time", inGroups, map[string]string{"026200" + "8000000000000000": segmentOf(5)}, nil, "invalid time"},
 	} {
 		for _, where := range []int{inGroups, inSegments} {
 			if tt.where&where == 0 {

@@ -89,8 +89,6 @@
 //   - damage of more than one bit in the last record of such a log, for the same reason;
 //   - a table replaced by another valid one with the same name and length, whose keys fit
 //     the manifest;
-//   - a version in PULSEGATE that is one of the later ones in a store that was not closed: a crash
-//     in the midst of an upgrade leaves that, too;
 //   - a missing or older ERASING in a store that was not closed: the list of an open store
 //     does not have it;
 //   - changes of bytes that are not read: after the last record of a log, in OPTIONS and manifests
@@ -104,7 +102,7 @@
 // # Files
 //
 // The directory holds Pebble's files and these of our own. PULSEGATE holds the version of
-// the formats as text. It is written last when a store is created and read first
+// the formats, 1, as text. It is written last when a store is created and read first
 // when one is opened, so that a directory of another kind or of a later version is
 // rejected before Pebble, which upgrades every store that it opens, touches it. CHECKSUMS
 // lists the files that must exist, and LISTED marks that there is such a list. LOCK is

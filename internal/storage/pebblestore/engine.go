@@ -31,6 +31,7 @@ type engine struct {
 	gateways    *dictionary
 	signs       *vitals.Signs
 	closed      atomic.Bool
+	assigned    atomic.Bool  // there may be assignments
 	deviceCount atomic.Int64 // number of devices in the settler's table
 
 	gatewayCount atomic.Int64

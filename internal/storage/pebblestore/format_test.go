@@ -47,17 +47,16 @@ func TestGolden(t *testing.T) {
 	hexOf := func(s string) string { return hex.EncodeToString([]byte(s)) }
 	z64 := hexOf(strings.Repeat("z", 64))
 	a, b, ppg := hexOf("a"), hexOf("b"), hexOf("ppg-000123")
-	const none = "ffffffffffffffff"
 	gateways := "" +
 		"04" + "00000001" + " = " + hexOf("gw:7") + "\n" +
 		"04" + "00000002" + " = " + hexOf("gw:8") + "\n"
-	recordsOf := func(newestOfA, latestOfA, sealedOfA, sealedOfB, sealedOfPPG, sealedOfZ string) string {
+	recordsOf := func(a1, sealedOfA, sealedOfB, sealedOfPPG, sealedOfZ string) string {
 		return "" +
-			"01" + a + " = 02 " + newestOfA + " 0c 00000000000000ff 0003 " + latestOfA + sealedOfA + "\n" +
-			"01" + b + " = 02 0000000000000007 0c 0000000000000007 0002 0000000000000007 0001 " + sealedOfB + "\n" +
-			"01" + ppg + " = 03 000001a1fd8c697b 1f " +
-			"000001a1fd8c697b 2f44 0694 000001a1fd8c697b 1edc 0694 000001a1fd8c697b 2616 0694 000001a1fd8c697b 1c20 0694 000001a1fd8c697b 16a8 0694 " + sealedOfPPG + "\n" +
-			"01" + z64 + " = 02 0000000000000100 08 0000000000000100 ffff " + sealedOfZ + "\n"
+			"01" + a + " = 01 " + a1 + sealedOfA + "\n" +
+			"01" + b + " = 01 07 0c 00 04 00 00 02 00 " + sealedOfB + "\n" +
+			"01" + ppg + " = 01 fbd2b1ec9f34 1f " +
+			"00 88bd01 940d 00 b87b 940d 00 ac9801 940d 00 c070 940d 00 d05a 940d " + sealedOfPPG + "\n" +
+			"01" + z64 + " = 01 8002 08 00 feff07 00 " + sealedOfZ + "\n"
 	}
 	row := func(e *storage.Entry, gateway uint32, shared bool) columns.Row {
 		return columns.Row{TimeUnixMs: e.Reading.TimeUnixMs, ReceivedUnixMs: e.ReceivedUnixMs, Values: e.Reading.Values, Gateway: gateway, UTCOffset: e.Reading.UTCOffset, Shared: shared}
@@ -73,7 +72,7 @@ func TestGolden(t *testing.T) {
 		groupOf("0000000000000003", []columns.Run{runOf("b", 1)}, row(completing, 2, true))
 	states := "00" + hexOf("gateways") + " = 00000003\n"
 	wantText(t, "in groups", rawContent(t, fs), states+
-		recordsOf("00000000000000ff", "00000000000000ff 0002", none, none, none, none)+groups+gateways)
+		recordsOf("ff01 0c 00 06 00 00 04 00", "00", "00", "00", "00")+groups+gateways)
 
 	try(t, pebblestore.Seal(s))
 	sealed := rawContent(t, fs)
@@ -85,10 +84,10 @@ func TestGolden(t *testing.T) {
 		"02" + ppg + "00" + "000001a1fd8c697b" + " = " + segmentOf(row(full, 1, false)) + "\n" +
 		"02" + z64 + "00" + "0000000000000100" + " = " + segmentOf(row(longest, 0, false)) + "\n"
 	wantText(t, "in segments", sealed, states+"00"+hexOf("groups")+" = 0000000000000004\n00"+hexOf("readings")+" = 0000000000000006\n"+
-		recordsOf("0000000000000100", "0000000000000100 0004", "0000000000000100 0003", "0000000000000007 0001", "000001a1fd8c697b 0001", "0000000000000100 0001")+segments+gateways)
+		recordsOf("8002 0c 01 06 00 00 08 00", "01 03", "01 01", "01 01", "01 01")+segments+gateways)
 
 	text, err := readFile(fs, dataDir+"/PULSEGATE")
-	if want := "pulsegate store, format 2\n"; err != nil || !strings.HasPrefix(text, want) {
+	if want := "pulsegate store, version 1\n"; err != nil || !strings.HasPrefix(text, want) {
 		t.Errorf("PULSEGATE begins %q, %v, want %q", text, err, want)
 	}
 	if desc, err := pebble.Peek(dataDir, fs); err != nil || desc.FormatMajorVersion != 24 {
@@ -152,9 +151,8 @@ func TestRefusedValues(t *testing.T) {
 		segmentKey = "02" + "64" + "00" + "0000000000000005" // device "d" up to 5
 		recordKey  = "01" + "64"
 		groupKey   = "03" + "0000000000000009"
-		okRecord   = "02" + "0000000000000005" + "08" + "0000000000000005" + "1c20" + "0000000000000005" + "0001"
+		okRecord   = "01" + "05" + "08" + "00" + "c070" + "00" + "01" + "01"
 	)
-	offsetRecord := func(offset string) string { return "03" + okRecord[2:40] + offset + okRecord[40:] }
 	row := columns.Row{TimeUnixMs: 5, ReceivedUnixMs: 7}
 	row.Values.Set(vitals.HeartRate, 7200)
 	okSegment := hex.EncodeToString(columns.AppendSegment(nil, []columns.Row{row}))
@@ -172,16 +170,13 @@ func TestRefusedValues(t *testing.T) {
 		{"cut segment", segmentKey, okSegment[:len(okSegment)-2], "segment of device d up to 5: columns: "},
 		{"segment of another time", segmentKey, elsewhere, "segment of device d up to 5: the last reading"},
 		{"segment with a gateway that is not known", segmentKey, foreign, "its gateway is not in the dictionary"},
-		{"record of a later version", recordKey, "05" + okRecord[2:], "record of device d: unknown version"},
-		{"record without the offsets of its version", recordKey, offsetRecord("0000"), "record of device d: invalid offset"},
-		{"record with too large an offset", recordKey, offsetRecord("0b40"), "record of device d: invalid offset"},
-		{"record with a negative offset", recordKey, offsetRecord("ffff"), "record of device d: invalid offset"},
-		{"cut record with an offset", recordKey, offsetRecord("0694")[:58], "wrong length"},
-		{"record without signs", recordKey, "02" + "0000000000000005" + "00" + "0000000000000005", "presence bits"},
-		{"cut record", recordKey, okRecord[:len(okRecord)-2], "wrong length"},
-		{"record with too many sizes", recordKey, okRecord + strings.Repeat("0001", 16), "wrong length"},
-		{"record with an empty segment", recordKey, okRecord + "0000", "invalid sizes"},
-		{"record with a negative time", recordKey, "02" + "8000000000000005" + okRecord[18:], "time is negative"},
+		{"record of a later version", recordKey, "02" + okRecord[2:], "record of device d: unknown version"},
+		{"record with too large an offset", recordKey, "01" + "05" + "08" + "00" + "c070" + "c016" + "01" + "01", "record of device d: invalid offset"},
+		{"record without signs", recordKey, "01" + "05" + "00" + "01" + "01", "presence bits"},
+		{"cut record", recordKey, okRecord[:len(okRecord)-6], "wrong length"},
+		{"record with too many sizes", recordKey, okRecord + strings.Repeat("01", 16), "invalid sizes"},
+		{"record with an empty segment", recordKey, okRecord + "00", "invalid sizes"},
+		{"record with a negative time", recordKey, "01" + "85808080808080808001" + okRecord[4:], "invalid time"},
 		{"cut group", groupKey, okGroup[:len(okGroup)-2], "group 9: columns: "},
 		{"group with a device without a record", groupKey, foreignGroup, "record"},
 	} {

@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/assign"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/purge"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/space"
@@ -81,6 +82,11 @@ func open(dir string, o Options) (_ *Store, err error) {
 	if err := e.openSigns(); err != nil {
 		return nil, err
 	}
+	any, err := assign.Any(e.db)
+	if err != nil {
+		return nil, err
+	}
+	e.assigned.Store(any)
 	s.readings.Store(l.readings)
 	if o.ReadOnly {
 		e.views.publish(e.db.NewSnapshot(), l.window)

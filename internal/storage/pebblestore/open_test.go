@@ -65,7 +65,7 @@ func TestLocked(t *testing.T) {
 
 // TestForeignDirectory opens directories with other files, which must not be changed.
 func TestForeignDirectory(t *testing.T) {
-	const ours = "pulsegate store, format 2\nThe files beside this one belong together. Please change none of them by hand.\n"
+	const ours = "pulsegate store, version 1\nThe files beside this one belong together. Please change none of them by hand.\n"
 	for _, tt := range []struct {
 		name  string
 		files map[string]string
@@ -73,8 +73,8 @@ func TestForeignDirectory(t *testing.T) {
 	}{
 		{"other files", map[string]string{"thesis.txt": "..."}, "thesis.txt"},
 		{"a Pebble store of another program", map[string]string{"000002.log": "", "MANIFEST-000001": "", "marker.manifest.000001.MANIFEST-000001": "", "marker.format-version.000011.024": ""}, "000002.log"},
-		{"a store of format 1, which no release wrote", map[string]string{"PULSEGATE": strings.Replace(ours, "2", "1", 1), "000004.sst": ""}, "format 1, which this version does not read: export its readings with the version that wrote it"},
-		{"a store of a later version", map[string]string{"PULSEGATE": "pulsegate store, format 5\n", "x.sst": ""}, "format 5"},
+		{"a store of a format that no release wrote", map[string]string{"PULSEGATE": strings.Replace(ours, "version 1", "format 4", 1), "000004.sst": ""}, "unreleased format 4: export its readings with the program that wrote it"},
+		{"a store of a later version", map[string]string{"PULSEGATE": strings.Replace(ours, "1", "2", 1), "x.sst": ""}, "version 2, and this Pulsegate reads version 1: use a later"},
 		{"a store without a version", map[string]string{"PULSEGATE": "hello\n"}, "has no version"},
 		{"a store with a newer Pebble format", map[string]string{"PULSEGATE": ours, "marker.format-version.000013.025": ""}, "later version"},
 		{"an interrupted creation and a file", map[string]string{"PULSEGATE.new": "", "thesis.txt": ""}, "thesis.txt"},

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
-	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -26,9 +25,6 @@ func (e *engine) openSigns() error {
 	}
 	text, err := storage.EncodeSigns(e.signs)
 	if err != nil || bytes.Equal(text, stored) {
-		return err
-	}
-	if err := e.files.Upgrade(datadir.SignsFormat); err != nil {
 		return err
 	}
 	b := e.db.NewBatch()

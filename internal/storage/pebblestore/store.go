@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
-	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
-	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/verify"
 )
 
@@ -86,17 +84,10 @@ func (s *Store) admit(group []*storage.Entry) error {
 	if err := s.awaitRoom(); err != nil {
 		return err
 	}
-	present, err := storage.CheckGroup(group, s.signs)
-	if err != nil {
-		return err
+	if slices.ContainsFunc(group, func(e *storage.Entry) bool { return e.Claim != nil && e.Claim.Assign }) {
+		s.assigned.Store(true)
 	}
-	if present>>layout.FirstSigns != 0 {
-		return s.files.Upgrade(datadir.SignsFormat)
-	}
-	if s.files.Format() < datadir.AssignedFormat && slices.ContainsFunc(group, func(e *storage.Entry) bool { return e.Claim != nil && e.Claim.Assign }) {
-		return s.files.Upgrade(datadir.AssignedFormat)
-	}
-	return nil
+	return storage.CheckGroup(group, s.signs)
 }
 
 // Close implements [storage.Store]. It seals nothing: the next Open reads

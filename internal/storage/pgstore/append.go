@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"cmp"
 	"fmt"
 	"sync"
 	"time"
@@ -22,7 +23,7 @@ func (s *writer) Append(group []*storage.Entry) error {
 		return fmt.Errorf("append group: %w: %w", storage.ErrNotWritten, err)
 	}
 	defer s.calls.RUnlock()
-	if _, err := storage.CheckGroup(group, s.signs); err != nil {
+	if err := cmp.Or(storage.CheckGroup(group, s.signs), checkFit(group)); err != nil {
 		return fmt.Errorf("append group: %w: %w", storage.ErrNotWritten, err)
 	}
 	for _, e := range group {
@@ -39,6 +40,31 @@ func (s *writer) Append(group []*storage.Entry) error {
 	}
 	return nil
 }
+
+// checkFit returns an error unless the columns of readings have room for the values of a group.
+func checkFit(group []*storage.Entry) error {
+	for i, e := range group {
+		for sg := range columns {
+			if v, _ := e.Reading.Values.Get(vitals.Sign(sg)); v&^maxColumnValue != 0 {
+				return fmt.Errorf("reading %d has a value beyond 16 bits", i)
+			}
+		}
+	}
+	return nil
+}
+
+// CheckLimits returns an error that wraps [vitals.ErrLimits] if readings are accepted for which there are no columns.
+func CheckLimits(l *vitals.Limits) error {
+	for sg := range columns {
+		if r := l.Accepted[sg]; (r.Min|r.Max)&^maxColumnValue != 0 {
+			return fmt.Errorf("%w: %s: PostgreSQL has 16 bits for its values: the range must end at 655.35", vitals.ErrLimits, l.Signs.Field(vitals.Sign(sg)))
+		}
+	}
+	return nil
+}
+
+// maxColumnValue is the largest value for which a column of readings has room.
+const maxColumnValue = 1<<16 - 1
 
 func (s *writer) append(group []*storage.Entry) error {
 	t := s.try()

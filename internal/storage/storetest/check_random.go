@@ -79,7 +79,7 @@ func drawDevice(t *rapid.T) vitals.Name {
 // seldom returns true in one of n calls.
 func seldom(t *rapid.T, what string, n int) bool { return rapid.IntRange(1, n).Draw(t, what) == 1 }
 
-func drawEntry(t *rapid.T) *storage.Entry {
+func (m *machine) drawEntry(t *rapid.T) *storage.Entry {
 	e := entry(rapid.SampledFrom(randomDevices).Draw(t, "device"), drawTime(t))
 	e.Reading.Gateway = mustName(rapid.SampledFrom(randomGateways).Draw(t, "gateway"))
 	e.ReceivedUnixMs = rapid.Int64Range(1, 3).Draw(t, "received")
@@ -96,7 +96,7 @@ func drawEntry(t *rapid.T) *storage.Entry {
 		if present&(1<<sg) == 0 {
 			continue
 		}
-		all := extremesOf(sg)
+		all := m.h.extremesOf(sg)
 		v := all[int(sg)%len(all)]
 		if odd {
 			v ^= 1
@@ -107,7 +107,7 @@ func drawEntry(t *rapid.T) *storage.Entry {
 }
 
 func (m *machine) append(t *rapid.T) {
-	group := rapid.SliceOfN(rapid.Custom(drawEntry), 0, 12).Draw(t, "group")
+	group := rapid.SliceOfN(rapid.Custom(m.drawEntry), 0, 12).Draw(t, "group")
 	if seldom(t, "run", 10) {
 		from := rapid.Int64Range(100, 200).Draw(t, "from")
 		device := rapid.SampledFrom(randomDevices).Draw(t, "device")

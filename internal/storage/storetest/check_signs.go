@@ -29,9 +29,9 @@ func (h Harness) withOwn(own []vitals.Definition) Harness {
 	return h
 }
 
-// extremesOf returns values of a sign. Those of the first five have 16 bits.
-func extremesOf(sg vitals.Sign) []vitals.Value {
-	if sg <= vitals.RestingHeartRate {
+// extremesOf returns values of a sign.
+func (h Harness) extremesOf(sg vitals.Sign) []vitals.Value {
+	if h.Narrow&(1<<sg) != 0 {
 		return []vitals.Value{0, 1, math.MaxInt16, math.MaxInt16 + 1, math.MaxUint16}
 	}
 	return []vitals.Value{0, 1, -1, math.MaxUint16, math.MaxUint16 + 1, math.MinInt16 - 1, vitals.MinValue, vitals.MaxValue}
@@ -45,7 +45,7 @@ func checkEverySign(t testing.TB, h Harness) {
 	for sg := range vitals.Sign(vitals.MaxSigns) {
 		next := (sg + 1) % vitals.MaxSigns
 		var group []*storage.Entry
-		for i, v := range extremesOf(sg) {
+		for i, v := range h.extremesOf(sg) {
 			ms := int64(sg)*100 + int64(i)
 			device := fmt.Sprintf("own-%d", sg%4)
 			group = append(group,

@@ -65,7 +65,7 @@ func (m *Memory) Append(group []*storage.Entry) error {
 	if m.closed {
 		return fmt.Errorf("append group: %w: %w", storage.ErrNotWritten, storage.ErrClosed)
 	}
-	if _, err := storage.CheckGroup(group, m.signs); err != nil {
+	if err := storage.CheckGroup(group, m.signs); err != nil {
 		return fmt.Errorf("append group: %w: %w", storage.ErrNotWritten, err)
 	}
 	wearers := map[vitals.Name]*storage.Wearers{}

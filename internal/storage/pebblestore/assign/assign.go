@@ -52,6 +52,17 @@ func decode(key, value []byte) (a storage.Assignment, err error) {
 	return a, corrupt(&a.Device, err)
 }
 
+// Any reports whether there may be assignments: they may be damaged.
+func Any(r pebble.Reader) (bool, error) {
+	it, err := r.NewIter(&pebble.IterOptions{LowerBound: []byte{layout.AssignPrefix}, UpperBound: []byte{layout.LastPrefix + 1}})
+	if err != nil {
+		return false, damage.Wrap(err)
+	}
+	any := it.First() || it.Error() != nil
+	_ = it.Close() // its error is that of First
+	return any, nil
+}
+
 // corrupt returns the error of a damaged assignment, or nil if err is nil.
 func corrupt(device *vitals.Name, err error) error {
 	if err == nil {

@@ -91,7 +91,7 @@ func Running(ctx context.Context, d *datadir.Dir, checkpoint func(dir string) er
 		return nil, err
 	}
 	// Read the format after the checkpoint: the first assignment raises it before it is stored.
-	for name, text := range map[string]string{datadir.ListedFile: datadir.ListedText, datadir.FormatFile: d.FormatText()} {
+	for name, text := range map[string]string{datadir.ListedFile: datadir.ListedText, datadir.FormatFile: datadir.FormatText} {
 		if err := datadir.WriteSynced(d.FS, d.FS.PathJoin(dir, name), []byte(text)); err != nil {
 			return nil, err
 		}

@@ -135,7 +135,7 @@ func (c *comparison) compare(l *List, names []string) error {
 			c.problem(fmt.Errorf("%w: file %s* names %s, %s lists %s", storage.ErrCorrupt, c.File(manifestMarkerPrefix), current, ChecksumsFile, want.Name))
 			continue
 		}
-		if !l.State.Complete() && (c.replaced(want, current, there[want.Name]) || c.upgraded(want)) {
+		if !l.State.Complete() && c.replaced(want, current, there[want.Name]) {
 			continue
 		}
 		if err := c.compareFile(want, there[want.Name]); err != nil {
@@ -169,17 +169,6 @@ func (c *comparison) replaced(f *Line, current string, there bool) bool {
 		return newest > number || f.kind == kindSum && newest != number
 	}
 	return !there && mayBeRemoved(f.Name)
-}
-
-// upgraded reports whether a line is that of FormatFile before an upgrade. checkFormat has compared
-// the content of the file with what it must be.
-func (c *comparison) upgraded(f *Line) bool {
-	for v := StoreFormat; v < c.Format(); v++ {
-		if *f == textLine(FormatFile, formatTextOf(v)) {
-			return true
-		}
-	}
-	return false
 }
 
 // compareFile calls problem if a file differs from its line in the list.
@@ -277,7 +266,7 @@ func (c *comparison) compareOpen(pace func(path string) (before func(n int64) er
 		switch {
 		case f.kind == kindLeast && f.Name == current && extent.EndBytes < f.Bytes:
 			c.problem(c.short(f, extent))
-		case f.kind == kindSum && !isManifest && !c.upgraded(f):
+		case f.kind == kindSum && !isManifest:
 			if err := c.compareFile(f, true); err != nil {
 				return err
 			}

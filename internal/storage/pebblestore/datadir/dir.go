@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -21,29 +20,24 @@ import (
 )
 
 const (
-	// FormatFile marks a directory as a store and holds its format. While a store is
+	// FormatFile marks a directory as a store and holds its version. While a store is
 	// being created, the file is named formatFileCreating.
 	FormatFile         = "PULSEGATE"
 	formatFileCreating = "PULSEGATE.new"
 
-	// StoreFormat is the version of keys, values and Pebble's files together. It is
-	// incremented if an older Pulsegate cannot read what a newer one writes.
-	StoreFormat = 2
-
-	// AssignedFormat is that of a store that has had assignments. An older Pulsegate would
-	// ignore them, and leave those of a device that it erases, so it must not open the store.
-	// A store without them stays at StoreFormat, which an older one reads.
-	AssignedFormat = 3
-
-	// SignsFormat is that of a store that has had signs of a user's own, or readings with signs
-	// beyond the first five. An older Pulsegate would take their records and segments for damaged.
-	SignsFormat = 4
+	// Version is that of keys, values and Pebble's files together. It is incremented if an earlier
+	// Pulsegate cannot read what a later one writes: see upgrade.
+	Version = 1
 
 	maxFormatBytes = 1024
 
-	formatLine  = "pulsegate store, format "
-	formatLines = "\nThe files beside this one belong together. Please change none of them by hand.\n"
-	formatText  = formatLine + "2" + formatLines // of StoreFormat
+	versionLine = "pulsegate store, version "
+
+	// unreleasedLine is how the file of a store begins that no release has written.
+	unreleasedLine = "pulsegate store, format "
+
+	// FormatText is the content of FormatFile.
+	FormatText = versionLine + "1\nThe files beside this one belong together. Please change none of them by hand.\n"
 
 	// Other files of a store. LockFile is locked while it is open, and ErasureFile describes an
 	// unfinished erasure. No reading depends on ScrubFile, which is neither listed nor in backups.
@@ -104,9 +98,8 @@ type Dir struct {
 	// Clean is set when a store is closed and nothing has failed: see CloseList.
 	Clean bool
 
-	state   state
-	version atomic.Int32 // the format of the store; 0 means that of a new one
-	anchor  *anchor      // nil if FS is not the operating system's
+	state  state
+	anchor *anchor // nil if FS is not the operating system's
 }
 
 // File returns the path of a file in the directory.
@@ -239,7 +232,7 @@ func (d *Dir) Intact() error {
 }
 
 // inspect returns the state of the directory, or an error if it holds other files or a
-// store of another version. It sets d.version.
+// store of another version.
 func (d *Dir) inspect() (state, error) {
 	names, err := d.FS.List(d.Path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -284,21 +277,19 @@ func (d *Dir) checkFormat(names []string) error {
 		return err
 	}
 	line, _, _ := strings.Cut(string(text), "\n")
-	number, ok := strings.CutPrefix(line, formatLine)
+	if number, unreleased := strings.CutPrefix(line, unreleasedLine); unreleased {
+		return fmt.Errorf("%w: %s has the unreleased format %s: export its readings with the program that wrote it, and import them into a new store",
+			storage.ErrFormat, FormatFile, number)
+	}
+	number, ok := strings.CutPrefix(line, versionLine)
 	version, err := strconv.Atoi(number)
 	if !ok || err != nil {
 		return fmt.Errorf("%w: %s has no version", storage.ErrFormat, FormatFile)
 	}
-	if version == StoreFormat-1 { // no release wrote it
-		return fmt.Errorf("%w: %s has format %d, which this version does not read: export its readings with the version that wrote it, and import them into a new store",
-			storage.ErrFormat, FormatFile, version)
+	if version != Version {
+		return upgrade(version)
 	}
-	if version < StoreFormat || version > SignsFormat {
-		return fmt.Errorf("%w: %s has format %d, this version of Pulsegate reads formats %d to %d",
-			storage.ErrFormat, FormatFile, version, StoreFormat, SignsFormat)
-	}
-	d.version.Store(int32(version))
-	if string(text) != d.FormatText() {
+	if string(text) != FormatText {
 		return fmt.Errorf("%w: the text of file %s was changed", storage.ErrCorrupt, FormatFile)
 	}
 	// Pebble keeps its version in the name of a file. It rejects a later version too,
@@ -316,30 +307,9 @@ func (d *Dir) checkFormat(names []string) error {
 	return nil
 }
 
-// Format returns the version of the store.
-func (d *Dir) Format() int {
-	if v := d.version.Load(); v != 0 {
-		return int(v)
-	}
-	return StoreFormat
-}
-
-// FormatText returns the content of FormatFile.
-func (d *Dir) FormatText() string { return formatTextOf(d.Format()) }
-
-func formatTextOf(version int) string { return formatLine + strconv.Itoa(version) + formatLines }
-
-// Upgrade makes a store of an earlier format one of the given format, durably. The list may have
-// the earlier FormatFile until it is written again: see compare.
-func (d *Dir) Upgrade(version int) error {
-	if d.Format() >= version {
-		return nil
-	}
-	if err := Replace(d.FS, d.Path, FormatFile, []byte(formatTextOf(version))); err != nil {
-		return fmt.Errorf("write %s: %w", FormatFile, err)
-	}
-	d.version.Store(int32(version))
-	return nil
+// upgrade makes a store of an earlier version one of [Version]. There is no earlier one yet.
+func upgrade(from int) error {
+	return fmt.Errorf("%w: %s has version %d, and this Pulsegate reads version %d: use a later Pulsegate", storage.ErrFormat, FormatFile, from, Version)
 }
 
 // Make creates a directory and its parents, and syncs their entries.
@@ -366,7 +336,7 @@ func Make(fsys vfs.FS, dir string) error {
 
 // writeFormat begins the creation of a store.
 func (d *Dir) writeFormat() error {
-	if err := WriteSynced(d.FS, d.File(formatFileCreating), []byte(formatText)); err != nil {
+	if err := WriteSynced(d.FS, d.File(formatFileCreating), []byte(FormatText)); err != nil {
 		return err
 	}
 	return SyncDir(d.FS, d.Path)

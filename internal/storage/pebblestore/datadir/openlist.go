@@ -120,7 +120,7 @@ func (l *openList) add(j *journal) error {
 func (l *openList) writeLocked() error {
 	d := l.dir
 	list := &List{State: ListOpen}
-	list.Files = append(list.Files, textLine(FormatFile, d.FormatText()), textLine(ListedFile, ListedText))
+	list.Files = append(list.Files, textLine(FormatFile, FormatText), textLine(ListedFile, ListedText))
 	for _, j := range l.logs {
 		if j.listed.Load() {
 			list.Files = append(list.Files, Line{kind: kindLeast, Name: j.name, Bytes: j.synced.Load()})

@@ -25,19 +25,16 @@
 //
 // # Device record
 //
-//	byte         meaning
-//	0            version, 2; 3 if any latest value has an offset from UTC; 4 if any has a sign beyond
-//	             the first five: known signs and values then have 4 bytes each, and offsets follow
-//	1 to 8       newest time
-//	9            presence: bit s is set if the device has a latest value of sign s
-//	then 10 n    for each of the n signs, in their order: time of its latest value,
-//	             8 bytes, and the value, 2 bytes, in hundredths of the sign's unit;
-//	             of version 3, also the offset, 2 bytes: minutes + 1440, or 0 if there is none
-//	then 8       time of the last reading in segments, or -1 if there are none
-//	then 2 k     the numbers of readings of the last k segments, which are small, in the
-//	             order of time; k is at most 16
+//	version, 1, as a byte | newest time | presence | latest values | sealed | sizes
 //
-// All integers are big-endian.
+// Bit s of presence is set if the device has a latest value of sign s. A latest value is
+//
+//	newest time minus its time | value | offset from UTC: minutes + 1440, or 0 if there is none
+//
+// sealed is 0 if the device has no segments; otherwise, the newest time minus that of the last reading in segments, plus 1.
+// sizes has the numbers of readings of the last segments, at most 16, which are small, in the order of time.
+//
+// All integers are varints of encoding/binary, unsigned but for the value.
 //
 // # Segment and group
 //
@@ -48,16 +45,14 @@
 // An assignment of a device to a subject is a key with the device, with the value
 //
 //	byte      meaning
-//	0         version, 2
+//	0         version, 1
 //	1         its maker, see storage.Maker
 //	2 to 9    the time of the latest reading that named the subject, or 0
 //	10 to 17  its end
 //	then      the subject
 //
 // and a key with the subject and an empty value, the index. The assignments of a device do not
-// overlap. A store that has ever had one is of format 3, so that earlier versions, which would not erase
-// assignments with their device, reject it. A store that has ever had signs of a user's own, or a reading with a
-// sign beyond the first five, is of format 4, assignments or not. Other stores are of format 2.
+// overlap.
 //
 // # Gateway and states
 //

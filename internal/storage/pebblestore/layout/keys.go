@@ -9,17 +9,10 @@ import (
 )
 
 const (
-	recordVersion = 2 // of a record without offsets from UTC
-	offsetVersion = 3 // of a record with at least one
-	signsVersion  = 4 // of a record with signs beyond the first ones
-	assignVersion = 2
+	recordVersion = 1
+	assignVersion = 1
 
-	maxUTCOffset = vitals.UTCOffset(2*vitals.MaxUTCOffsetMinutes + 1)
-
-	// FirstSigns is the number of signs that stores had before others were added. Their values have
-	// 16 bits, and firstSigns is their presence.
-	FirstSigns = 5
-	firstSigns = 1<<FirstSigns - 1
+	maxUTCOffset = uint64(2*vitals.MaxUTCOffsetMinutes + 1)
 )
 
 // The first bytes of the kinds of keys.
@@ -57,9 +50,10 @@ var (
 	errSigns   = errors.New("invalid presence bits")
 	errGateway = errors.New("gateway is not a name")
 	errDevice  = errors.New("device is not a name")
-	errTime    = errors.New("time is negative")
+	errTime    = errors.New("invalid time")
+	errVarint  = errors.New("not a shortest varint")
+	errValue   = errors.New("invalid value of a sign")
 	errOffset  = errors.New("invalid offset from UTC")
-	errOrder   = errors.New("latest value is newer than the record")
 	errKey     = errors.New("invalid key")
 
 	// ErrSizes is the error of a record with other sizes than its segments have.

@@ -1,7 +1,9 @@
 package layout
 
 import (
+	"cmp"
 	"encoding/binary"
+	"math"
 	"math/bits"
 
 	"github.com/pulsegate/pulsegate/vitals"
@@ -64,146 +66,80 @@ func (d *Record) Forget(signs uint32) {
 
 // AppendRecord appends a record.
 func AppendRecord(dst []byte, d *Record) []byte {
-	version := d.version()
-	dst = append(dst, version)
-	dst = binary.BigEndian.AppendUint64(dst, uint64(d.NewestUnixMs))
-	if version == signsVersion {
-		dst = binary.BigEndian.AppendUint32(dst, d.Known)
-	} else {
-		dst = append(dst, byte(d.Known))
-	}
+	dst = binary.AppendUvarint(append(dst, recordVersion), uint64(d.NewestUnixMs))
+	dst = binary.AppendUvarint(dst, uint64(d.Known))
 	for rest := d.Known; rest != 0; rest &= rest - 1 {
 		s := bits.TrailingZeros32(rest)
-		dst = binary.BigEndian.AppendUint64(dst, uint64(d.LatestUnixMs[s]))
-		if version == signsVersion {
-			dst = binary.BigEndian.AppendUint32(dst, uint32(d.Latest[s]))
-		} else {
-			dst = binary.BigEndian.AppendUint16(dst, uint16(d.Latest[s]))
-		}
-		if version != recordVersion {
-			dst = binary.BigEndian.AppendUint16(dst, uint16(d.Offsets[s]))
-		}
+		dst = binary.AppendUvarint(dst, uint64(d.NewestUnixMs-d.LatestUnixMs[s]))
+		dst = binary.AppendVarint(dst, int64(d.Latest[s]))
+		dst = binary.AppendUvarint(dst, uint64(d.Offsets[s]))
 	}
-	dst = binary.BigEndian.AppendUint64(dst, uint64(d.SealedUnixMs))
+	sealed := uint64(0)
+	if d.SealedUnixMs != NoSegment {
+		sealed = uint64(d.NewestUnixMs-d.SealedUnixMs) + 1
+	}
+	dst = binary.AppendUvarint(dst, sealed)
 	for _, n := range d.Small[:d.Smalls] {
-		dst = binary.BigEndian.AppendUint16(dst, n)
+		dst = binary.AppendUvarint(dst, uint64(n))
 	}
 	return dst
 }
 
-// RecordBytes returns the number of bytes that AppendRecord appends.
-func RecordBytes(d *Record) int {
-	version := d.version()
-	return 1 + 8 + knownBytes(version) + latestBytes(version)*bits.OnesCount32(d.Known) + 8 + 2*int(d.Smalls)
+// A decoder decodes varints, one after the other. After its first error it returns zeros.
+type decoder struct {
+	b   []byte
+	err error
 }
 
-// version returns the version of a record.
-func (d *Record) version() byte {
+// uvarint decodes an integer that is at most most. Otherwise, the error is tooLarge.
+func (d *decoder) uvarint(most uint64, tooLarge error) uint64 {
+	u, n := binary.Uvarint(d.b)
 	switch {
-	case d.Known&^firstSigns != 0:
-		return signsVersion
-	case d.Offsets == [vitals.MaxSigns]vitals.UTCOffset{}:
-		return recordVersion
+	case d.err != nil:
+	case n == 0:
+		d.err = errLength
+	case n < 0, n > 1 && d.b[n-1] == 0:
+		d.err = errVarint
+	case u > most:
+		d.err = tooLarge
 	default:
-		return offsetVersion
+		d.b = d.b[n:]
+		return u
 	}
+	return 0
 }
 
-// knownBytes returns the number of bytes of the presence in a record.
-func knownBytes(version byte) int {
-	if version == signsVersion {
-		return 4
-	}
-	return 1
-}
-
-// latestBytes returns the number of bytes of each latest value in a record.
-func latestBytes(version byte) int {
-	switch version {
-	case recordVersion:
-		return 10
-	case offsetVersion:
-		return 12
-	default:
-		return 14
-	}
-}
-
-// DecodeRecord decodes the record b into d.
-func DecodeRecord(b []byte, d *Record) error {
-	if len(b) == 0 {
+// DecodeRecord decodes the record b into r.
+func DecodeRecord(b []byte, r *Record) error {
+	switch {
+	case len(b) == 0:
 		return errLength
-	}
-	version := b[0]
-	if version < recordVersion || version > signsVersion {
+	case b[0] != recordVersion:
 		return errVersion
 	}
-	if len(b) < 1+8+knownBytes(version) {
-		return errLength
-	}
-	known := uint32(b[9])
-	if version == signsVersion {
-		known = binary.BigEndian.Uint32(b[9:])
-	}
-	rest := b[9+knownBytes(version):]
-	if known == 0 || version != signsVersion && known&^firstSigns != 0 {
+	d := decoder{b: b[1:]}
+	newest := d.uvarint(math.MaxInt64, errTime)
+	*r = Record{NewestUnixMs: int64(newest), SealedUnixMs: NoSegment, Known: uint32(d.uvarint(math.MaxUint32, errSigns))}
+	if d.err == nil && r.Known == 0 {
 		return errSigns
 	}
-	signs := latestBytes(version) * bits.OnesCount32(known)
-	if len(rest) < signs+8 || len(rest)%2 != 0 || len(rest) > signs+8+2*MaxSmall {
-		return errLength
-	}
-	*d = Record{NewestUnixMs: int64(binary.BigEndian.Uint64(b[1:])), Known: known}
-	if d.NewestUnixMs < 0 {
-		return errTime
-	}
-	if err := d.decodeLatest(rest, version); err != nil {
-		return err
-	}
-	if d.version() != version {
-		return errOffset
-	}
-	rest = rest[signs:]
-	d.SealedUnixMs = int64(binary.BigEndian.Uint64(rest))
-	if d.SealedUnixMs < NoSegment || d.SealedUnixMs > d.NewestUnixMs {
-		return errTime
-	}
-	for rest = rest[8:]; len(rest) > 0; rest = rest[2:] {
-		n := binary.BigEndian.Uint16(rest)
-		if n == 0 || d.SealedUnixMs == NoSegment {
-			return ErrSizes
-		}
-		d.Small[d.Smalls] = n
-		d.Smalls++
-	}
-	return nil
-}
-
-// decodeLatest decodes the latest value of each sign that d knows, with its time, from the
-// start of b, which must be long enough and from a record of the version.
-func (d *Record) decodeLatest(b []byte, version byte) error {
-	for rest := d.Known; rest != 0; rest &= rest - 1 {
+	for rest := r.Known; rest != 0; rest &= rest - 1 {
 		s := bits.TrailingZeros32(rest)
-		d.LatestUnixMs[s] = int64(binary.BigEndian.Uint64(b))
-		if d.LatestUnixMs[s] < 0 {
-			return errTime
-		}
-		if d.LatestUnixMs[s] > d.NewestUnixMs {
-			return errOrder
-		}
-		offset := b[latestBytes(version)-2:]
-		switch b := b[8:]; version {
-		case signsVersion:
-			d.Latest[s] = vitals.Value(binary.BigEndian.Uint32(b))
-		default:
-			d.Latest[s] = vitals.Value(binary.BigEndian.Uint16(b))
-		}
-		if version != recordVersion {
-			if d.Offsets[s] = vitals.UTCOffset(binary.BigEndian.Uint16(offset)); d.Offsets[s] < 0 || d.Offsets[s] > maxUTCOffset {
-				return errOffset
-			}
-		}
-		b = b[latestBytes(version):]
+		r.LatestUnixMs[s] = int64(newest - d.uvarint(newest, errTime))
+		v := d.uvarint(math.MaxUint32, errValue)
+		r.Latest[s] = vitals.Value(v>>1) ^ -vitals.Value(v&1)
+		r.Offsets[s] = vitals.UTCOffset(d.uvarint(maxUTCOffset, errOffset))
 	}
-	return nil
+	if sealed := d.uvarint(newest+1, errTime); sealed > 0 {
+		r.SealedUnixMs = int64(newest - (sealed - 1))
+	}
+	for d.err == nil && len(d.b) > 0 {
+		n := d.uvarint(math.MaxUint16, ErrSizes)
+		if n == 0 || r.SealedUnixMs == NoSegment || r.Smalls == MaxSmall {
+			return cmp.Or(d.err, ErrSizes)
+		}
+		r.Small[r.Smalls] = uint16(n)
+		r.Smalls++
+	}
+	return d.err
 }

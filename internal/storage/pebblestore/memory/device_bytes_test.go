@@ -11,17 +11,18 @@ import (
 // for its bound, to within a fifth.
 func TestDeviceBytes(t *testing.T) {
 	const devices = 50_000 // the hash table has as many slots for up to 98,304
-	for _, tt := range []struct{ nameBytes, tableBytes, windowBytes int }{
-		{10, 164, 148},
-		{15, 164, 148},
-		{16, 180, 164},
-		{64, 228, 212},
+	for _, tt := range []struct{ nameBytes, signs, tableBytes, windowBytes int }{
+		{10, 1, 144, 148},
+		{10, 5, 200, 148},
+		{15, 1, 144, 148},
+		{16, 1, 160, 164},
+		{64, 1, 208, 212},
 	} {
-		_, inTable := live(func() *memory.Filled { return memory.FillTable(devices, tt.nameBytes) })
+		_, inTable := live(func() *memory.Filled { return memory.FillTable(devices, tt.nameBytes, tt.signs) })
 		window, inWindow := live(func() *memory.Filled { return memory.FillWindow(devices, tt.nameBytes) })
 		inTable, inWindow = inTable/devices, inWindow/devices
 		if inTable > tt.tableBytes || inWindow > tt.windowBytes {
-			t.Errorf("names of %d bytes: %d bytes in the table, %d in a window; want at most %d and %d", tt.nameBytes, inTable, inWindow, tt.tableBytes, tt.windowBytes)
+			t.Errorf("names of %d bytes, %d signs: %d bytes in the table, %d in a window; want at most %d and %d", tt.nameBytes, tt.signs, inTable, inWindow, tt.tableBytes, tt.windowBytes)
 		}
 		if got := window.WindowBytes() / devices; got < inWindow*4/5 || got > inWindow*6/5 {
 			t.Errorf("names of %d bytes: a window counts %d bytes for a device, and takes %d", tt.nameBytes, got, inWindow)

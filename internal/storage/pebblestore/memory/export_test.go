@@ -51,12 +51,12 @@ type Filled struct {
 	window *Window
 }
 
-// FillTable returns a table of n devices whose names have nameBytes bytes.
-func FillTable(n, nameBytes int) *Filled {
+// FillTable returns a table of n devices whose names have nameBytes bytes, with latest values of some signs.
+func FillTable(n, nameBytes, signs int) *Filled {
 	f := &Filled{table: NewTable()}
 	for i := range n {
 		name := filledName(i, nameBytes)
-		f.table.Add(&name, &layout.Record{})
+		f.table.Add(&name, &layout.Record{Known: 1<<signs - 1})
 	}
 	return f
 }

@@ -86,9 +86,11 @@ func Find(rows []columns.Row, timeUnixMs int64) (int, bool) {
 // SetRecord adds the record of a device to a batch. The encoders write into space that the
 // batch has reserved.
 func SetRecord(b *pebble.Batch, name *vitals.Name, d *layout.Record) error {
-	op := b.SetDeferred(1+name.Len(), layout.RecordBytes(d))
+	var buffer [128]byte // enough for all but a few
+	value := layout.AppendRecord(buffer[:0], d)
+	op := b.SetDeferred(1+name.Len(), len(value))
 	layout.AppendRecordKey(op.Key[:0], name)
-	layout.AppendRecord(op.Value[:0], d)
+	copy(op.Value, value)
 	return op.Finish()
 }
 

@@ -16,7 +16,7 @@ import (
 
 // A Report is the result of a check.
 type Report struct {
-	Format int // version of keys and values
+	Format int // version of the directory
 
 	Devices  int64
 	Readings int64

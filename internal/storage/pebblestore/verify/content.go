@@ -13,7 +13,6 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/assign"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/damage"
-	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/memory"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/seal"
@@ -25,7 +24,6 @@ type Content struct {
 	View     pebble.Reader
 	Windows  []memory.View // in the order of precedence
 	Signs    *vitals.Signs // that the store has
-	Format   int           // of the store
 	Readings int64         // in segments, as the store has counted them
 
 	// HasGateway reports whether the dictionary has a number.
@@ -263,17 +261,7 @@ func (k *contentChecker) others(it *pebble.Iterator) {
 
 // assignments verifies all assignments.
 func (k *contentChecker) assignments() (err error) {
-	others := false
-	for sg, d := range k.Signs.All() {
-		others = others || d.Own() || sg >= layout.FirstSigns && k.Report.Values[sg] > 0
-	}
-	if others && k.Format < datadir.SignsFormat {
-		k.Problem(fmt.Errorf("there are signs beyond the first %d, but file %s has format %d", layout.FirstSigns, datadir.FormatFile, k.Format))
-	}
 	k.Report.Assignments, err = assign.Verify(k.View, k.Problem)
-	if k.Report.Assignments > 0 && k.Format < datadir.AssignedFormat {
-		k.Problem(fmt.Errorf("there are assignments, but file %s has format %d", datadir.FormatFile, k.Format))
-	}
 	return err
 }
 

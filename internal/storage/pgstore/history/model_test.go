@@ -39,9 +39,6 @@ func anyReadings(rng *rand.Rand, n int) []*storage.Entry {
 				if rng.IntN(4) == 0 {
 					r.Values.Set(s, vitals.Value(rng.Uint32()>>rng.IntN(32)))
 				}
-				if v, ok := r.Values.Get(s); ok && s < vitals.NumFirst {
-					r.Values.Set(s, v&(1<<16-1))
-				}
 			}
 		}
 		all[i] = &storage.Entry{Reading: r, ReceivedUnixMs: received[rng.IntN(len(received))] ^ rng.Int64N(4)}

@@ -178,7 +178,7 @@ func decodeRows(rows []byte) (all []Reading, err error) {
 			values[s] = vitals.Value(int64(values[s]) + p.int())
 			r.Values.Set(vitals.Sign(s), values[s])
 		}
-		if p.bad || present == 0 || r.TimeUnixMs < 0 || !r.Values.FirstFit() {
+		if p.bad || present == 0 || r.TimeUnixMs < 0 {
 			return nil, errRows
 		}
 		all = append(all, r)
