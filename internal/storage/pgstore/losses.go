@@ -9,7 +9,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/pulsegate/pulsegate/internal/storage/pgstore/history"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -127,18 +126,18 @@ func (r *repair) reportGone() error {
 	if untilMs == 0 {
 		untilMs = time.Now().UnixMilli()
 	}
-	gone := r.memory.Past().Gone
-	afterMs, err := r.acknowledgedAfter(gone, untilMs)
-	if err != nil {
-		return err
-	}
-	for k, number := range gone {
+	past := r.memory.Past()
+	for k, number := range past.Gone {
 		if r.have[k] < number {
+			fromMs := past.First[k]
+			if atMs := r.atMs[k]; atMs <= untilMs { // a later mark has its time from the clock of the database
+				fromMs = max(fromMs, atMs)
+			}
 			to[k] = number
-			lost = lost.extend(afterMs[k], max(untilMs, afterMs[k]))
+			lost = lost.extend(fromMs, max(untilMs, fromMs))
 		}
 	}
-	if damage := r.memory.Past().Damage; len(damage) > 0 {
+	if damage := past.Damage; len(damage) > 0 {
 		latest, err := r.latest(context.Background())
 		if err != nil {
 			return err
@@ -161,29 +160,6 @@ func (r *repair) reportGone() error {
 	r.have.raise(to)
 	r.noteLoss(lost)
 	return nil
-}
-
-// acknowledgedAfter returns for each slot a time before which nothing that the database lacks of it was acknowledged. All of that was acknowledged
-// until untilMs: a mark that is later has its time from the clock of the database.
-func (r *repair) acknowledgedAfter(gone map[history.Slot]int64, untilMs int64) (map[history.Slot]int64, error) {
-	if len(gone) == 0 {
-		return nil, nil
-	}
-	afterMs := r.memory.Past().First
-	var servers []int64
-	for k := range gone {
-		servers = append(servers, k.Server)
-	}
-	rows, err := r.conn.Query(context.Background(), r.sql.of("SELECT server, slot, at_ms FROM SCHEMA.marks WHERE server = ANY($1) AND at_ms <= $2"), servers, untilMs)
-	if err != nil {
-		return nil, err
-	}
-	var k history.Slot
-	var atMs int64
-	if _, err = pgx.ForEachRow(rows, []any{&k.Server, &k.Slot, &atMs}, func() error { afterMs[k] = max(afterMs[k], atMs); return nil }); err != nil {
-		return nil, err
-	}
-	return afterMs, nil
 }
 
 // insertLoss reports a loss in a transaction, or more of one that was reported with the same id.

@@ -228,16 +228,17 @@ func (m *marks) set(tx pgx.Tx, q *statements, k mark) (generation int64, err err
 	return generation, err
 }
 
-// queryMarks returns marks of the database.
-func (q *statements) queryMarks(from querier, which string, args ...any) (numbers, error) {
-	rows, err := from.Query(context.Background(), q.of("SELECT server, slot, number FROM SCHEMA.marks "+which), args...)
+// queryMarks returns marks of the database, and when each was set.
+func (q *statements) queryMarks(ctx context.Context, from querier, which string, args ...any) (all, atMs numbers, err error) {
+	rows, err := from.Query(ctx, q.of("SELECT server, slot, number, at_ms FROM SCHEMA.marks "+which), args...)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	all := numbers{}
+	all, atMs = numbers{}, numbers{}
 	var k history.Mark
-	_, err = pgx.ForEachRow(rows, []any{&k.Server, &k.Slot.Slot, &k.Number}, func() error { all[k.Slot] = k.Number; return nil })
-	return all, err
+	var ms int64
+	_, err = pgx.ForEachRow(rows, []any{&k.Server, &k.Slot.Slot, &k.Number, &ms}, func() error { all[k.Slot], atMs[k.Slot] = k.Number, ms; return nil })
+	return all, atMs, err
 }
 
 // A recall checks whether connections are to a primary that has what was acknowledged.

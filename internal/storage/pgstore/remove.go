@@ -233,7 +233,7 @@ func (s *remover) forgetDevices(conn *pgx.Conn, names []string, erased *storage.
 		if erased.Subject != "" { // its end may have been set again
 			c.FromMs, c.ToMs = rangeOf(erased)
 		}
-		if c.before, err = s.sql.queryMarks(tx, ""); err != nil {
+		if c.before, _, err = s.sql.queryMarks(ctx, tx, ""); err != nil {
 			return err
 		}
 		if err = (changelog{s.database}).insertChange(tx, *c); err == nil {

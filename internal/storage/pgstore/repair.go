@@ -23,7 +23,7 @@ type repairer struct {
 	debts map[int64]*debt // by partition
 
 	others  numbers // marks of other runs of the memory's directory; nil before they are read, and after a repair, which may raise them
-	begunMs int64   // when they were read first
+	begunMs int64   // when they were read first, or the log has named one of them
 
 	unknown *Loss // when later runs of the memory's directory may have acknowledged what it lacks; nil means that it is of the last run
 }
@@ -126,7 +126,7 @@ type repair struct {
 	begins bool // it begins a run
 	needed bool // the database lacks something
 
-	have       numbers                           // the marks of this server, and of earlier runs
+	have, atMs numbers                           // the marks of this server, and of earlier runs, and when they were set, as of the last step
 	ends       map[storage.AssignmentKey][]int64 // of assignments, as far as they were put back
 	generation int64
 	change     int64 // id of one that is there; 0 means none is known
@@ -223,14 +223,14 @@ func (r *repair) compare(tx pgx.Tx) error {
 	for k := range r.memory.Past().Last {
 		servers = append(servers, k.Server)
 	}
-	have, err := r.sql.queryMarks(tx, "WHERE server = ANY($1)", servers)
+	have, atMs, err := r.sql.queryMarks(ctx, tx, "WHERE server = ANY($1)", servers)
 	if err != nil {
 		return err
 	}
 	if r.have != nil && (!known || generation < r.generation || !maps.Equal(have, r.have)) {
 		return errPrimaryChanged
 	}
-	r.have, r.generation = have, generation
+	r.have, r.atMs, r.generation = have, atMs, generation
 	return nil
 }
 

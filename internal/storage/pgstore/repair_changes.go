@@ -114,7 +114,7 @@ func (r *repair) eraseAgain(tx pgx.Tx, c *change) (*Loss, error) {
 	ctx, device, untilMs := context.Background(), c.Device.String(), c.AtMs+clockSkewMs
 	// This server may know that the primary is in a state from before the erasure, whatever the clocks were.
 	if c.before != nil {
-		marks, err := r.sql.queryMarks(tx, "")
+		marks, _, err := r.sql.queryMarks(ctx, tx, "")
 		if err != nil {
 			return nil, err
 		}

@@ -6,10 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-
-	"github.com/pulsegate/pulsegate/internal/storage/pgstore/history"
 )
 
 // beginAttempts bounds the attempts of begin.
@@ -84,22 +81,16 @@ func (s *repairer) noticeCopy(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	first, last := s.memory.Range()
-	rows, err := s.read.Query(ctx, s.sql.of("SELECT server, slot, number, at_ms FROM SCHEMA.marks WHERE server BETWEEN $1 AND $2 AND server <> $3"), first, last, s.marks.server)
+	all, atMs, err := s.sql.queryMarks(ctx, s.read, "WHERE server BETWEEN $1 AND $2 AND server <> $3", first, last, s.marks.server)
 	if err != nil {
 		return // the next probe reports it
 	}
-	all := numbers{}
-	var k history.Mark
-	var atMs, other int64 // the earliest other run that goes on
-	if _, err := pgx.ForEachRow(rows, []any{&k.Server, &k.Slot.Slot, &k.Number, &atMs}, func() error {
+	var other int64 // the earliest other run that goes on
+	for k, number := range all {
 		// A transaction that an earlier run has given up may be committed late. Clocks of two machines may differ.
-		if s.others != nil && k.Number > s.others[k.Slot] && atMs > s.begunMs+clockSkewMs && (other == 0 || k.Server < other) {
+		if s.others != nil && number > s.others[k] && atMs[k] > s.begunMs+clockSkewMs && (other == 0 || k.Server < other) {
 			other = k.Server
 		}
-		all[k.Slot] = k.Number
-		return nil
-	}); err != nil {
-		return
 	}
 	if s.others == nil {
 		s.others = all
@@ -113,7 +104,7 @@ func (s *repairer) noticeCopy(ctx context.Context) {
 		s.copied.Store(true)
 		s.opt.Log.Error("nothing is stored any more", "error", ErrCopied, "dir", s.opt.RememberDir)
 	default:
-		s.others = all // it is logged once
+		s.others, s.begunMs = all, time.Now().UnixMilli() // it is logged once a minute at most
 		s.opt.Log.Error("another server uses a copy of this server's directory of what is remembered, and is refused", "dir", s.opt.RememberDir)
 	}
 }
