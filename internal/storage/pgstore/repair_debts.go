@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -15,7 +16,8 @@ type debt struct {
 	Loss
 	id    int64 // in the table of losses
 	noted bool
-	paid  bool // in the present state of the database
+	paid  bool      // in the present state of the database
+	after time.Time // of the next attempt, after one that failed
 }
 
 // owe reports readings of a partition as lost until they are stored.
@@ -49,13 +51,14 @@ func (s *repairer) payDebts() {
 	closed := s.writer.partitions.closed()
 	maps.DeleteFunc(s.debts, func(_ int64, d *debt) bool { return !s.memory.Reaches(d.FromUnixMs) })
 	for n, d := range s.debts {
-		if d.paid || closed[n] {
+		if d.paid || closed[n] || time.Now().Before(d.after) {
 			continue
 		}
 		switch err := s.pay(n, d); {
 		case err == nil && d.paid:
 			s.opt.Log.Info("what a repair has left out is stored", "from", showTime(n*partitionMs), "to", showTime(endOf(n)))
 		case err != nil:
+			d.after = time.Now().Add(closedFor)
 			s.opt.Log.Error("what a repair has left out is not stored yet", "from", showTime(n*partitionMs), "to", showTime(endOf(n)), "error", hide(err))
 		}
 	}

@@ -92,7 +92,8 @@ func (s *Store) watch(ctx context.Context) {
 			return
 		}
 		// Other hosts may take so long to refuse a connection that the probe does not reach the one that has forgotten.
-		if err := s.probe(ctx); !errors.Is(err, ErrForgot) && (err == nil || !s.forgetting.Load()) {
+		err := s.probe(ctx)
+		if !errors.Is(err, ErrForgot) && (err == nil || !s.forgetting.Load()) {
 			forgot = 0
 		} else if forgot++; forgot >= repairAfter && s.memory != nil {
 			if s.repairer.run(ctx) {
@@ -101,8 +102,10 @@ func (s *Store) watch(ctx context.Context) {
 			_ = s.probe(ctx)
 		}
 		s.repairer.recheck(ctx)
-		s.repairer.payDebts()
-		s.repairer.noticeCopy(ctx)
+		if err == nil {
+			s.repairer.payDebts()
+			s.repairer.noticeCopy(ctx)
+		}
 	}
 }
 
