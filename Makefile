@@ -57,8 +57,11 @@ lint-short: ## what make test does of lint: gofmt, and go vet of the main module
 lint: ## gofmt, and golangci-lint with .golangci.yml; make bench-smoke does it for bench. The first time compiles it
 	@.ci/lint . browser deploy/test docs
 
-plain: ## all tests without the race detector, except those that try every case, and TestCluster
-	$(GOTEST) -skip 'Exhaustive|TestCluster$$' ./cmd/pulsegate $(LONG) ./...
+# Those of race-short whose names no other test has.
+RACED = $$(grep -rhoE '^func Test[A-Za-z0-9_]+' --include='*_test.go' cmd health internal mux reply vitals | sed 's/func //' | sort | uniq -u | grep -Fxf .ci/concurrent.txt | paste -sd '|')
+
+plain: ## all tests without the race detector, except those that try every case, those of race-short, and TestCluster
+	$(GOTEST) -skip "Exhaustive|^TestCluster\$$|^($(RACED))\$$" ./cmd/pulsegate $(LONG) ./...
 
 cluster-short: ## a fault in a cluster of PostgreSQL, which takes a minute, most of which it waits
 	$(GOTEST) -run 'TestCluster$$' ./cmd/pulsegate

@@ -47,8 +47,12 @@ func (h *hesitant) WalkDevices(ctx context.Context, visit func([]storage.Device)
 
 // What is left out while devices are read and compared makes no difference: some time later, the active alerts are those of the
 // definition. Sweeps may be as rare as they are with most devices.
-func TestPublishWhileReading(t *testing.T) {
-	for seed := range uint64(60) {
+func TestPublishWhileReading(t *testing.T) { testPublishings(t, 20) }
+
+func TestPublishWhileReadingExhaustive(t *testing.T) { testPublishings(t, 600) }
+
+func testPublishings(t *testing.T, rounds uint64) {
+	for seed := range rounds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { testPublishing(t, rand.New(rand.NewPCG(seed, 41))) })
 		})
