@@ -194,10 +194,10 @@ type life struct {
 	input input
 	tally *tally // guarded by c.mu
 	seed  uint64
-	rnd  *rand.Rand
-	t    *testing.T
-	disk *disk // nil: none
-	b    *harness
+	rnd   *rand.Rand
+	t     *testing.T
+	disk  *disk // nil: none
+	b     *harness
 
 	older map[string]string // the files of the store at an earlier stop
 
