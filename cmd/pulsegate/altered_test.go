@@ -54,7 +54,7 @@ var altered = sync.OnceValues(func() (bin string, err error) {
 		return "", err
 	}
 	replaced := map[string]string{filepath.Join(dir, "altered.go"): alterations}
-	const after, committed, store = "SealAfter:     s.opt.SealAfter,\n", "cfg.OnCommitted = func(group []*storage.Entry) {\n", "ingest.New(s.store, "
+	const after, committed, store = " s.opt.SealAfter,\n", "cfg.OnCommitted = func(group []*storage.Entry) {\n", "ingest.New(s.store, "
 	for _, r := range []struct{ file, old, new string }{
 		{"options.go", " limits,\n", " limits, Now: alteredClock(),\n"},
 		{"store.go", after, after + "SealEvery: 100 * time.Millisecond, SealAtLeast: 1,\n"},
