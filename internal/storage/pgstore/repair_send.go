@@ -35,7 +35,7 @@ func (r *repair) send() error {
 	}
 	r.ends = map[storage.AssignmentKey][]int64{}
 	b, last := batch{to: numbers{}}, history.Mark{}
-	closed := map[int64]bool{} // partitions that cannot be written
+	closed := map[int64]int{} // how often a partition could not be written
 	for e, err := range r.memory.All() {
 		if err != nil {
 			return err
@@ -89,9 +89,13 @@ func (b *batch) addReading(e *history.Entry, reading *history.Reading) {
 	b.acknowledged = append(b.acknowledged, e.UnixMs)
 }
 
+// closedAfter is how often a repair tries a partition that cannot be written before it leaves out its readings. Each time, it waits a quarter of a second
+// for a lock, which may be held for a moment only.
+const closedAfter = 8
+
 // sendBatch stores a batch and sets its marks in one transaction. It leaves out readings of partitions that cannot be written, and
 // finds further ones of those.
-func (r *repair) sendBatch(b *batch, closed map[int64]bool) error {
+func (r *repair) sendBatch(b *batch, closed map[int64]int) error {
 	if len(b.to) == 0 {
 		return nil
 	}
@@ -102,16 +106,16 @@ func (r *repair) sendBatch(b *batch, closed map[int64]bool) error {
 		if !ok {
 			return err
 		}
-		closed[c.partition] = true
+		closed[c.partition]++
 	}
 }
 
 // leaveOut removes the readings of partitions from a batch.
-func (b *batch) leaveOut(closed map[int64]bool) {
+func (b *batch) leaveOut(closed map[int64]int) {
 	kept := 0
 	for i, e := range b.readings {
 		n, atMs := partitionOf(e.Reading.TimeUnixMs), b.acknowledged[i]
-		if !closed[n] {
+		if closed[n] < closedAfter {
 			b.readings[kept], b.acknowledged[kept] = e, atMs
 			kept++
 			continue
