@@ -67,6 +67,11 @@ type settler struct {
 
 	wearers map[vitals.Name]*storage.Wearers // of the devices about which the group has claims
 
+	// Of the entry that is being settled.
+	gateway uint32 // number of its gateway
+	id      recordID
+	record  *groupRecord // that find has returned
+
 	undo *undo // of the unit that is being settled; nil means a reading is settled by itself
 
 	lookups    int64 // number of look-ups for the group
@@ -156,15 +161,7 @@ func (s *settler) reset() {
 func (s *settler) settle(group []*storage.Entry) {
 	s.entries = group
 	s.findDevices(group)
-	for i := 0; i < len(group); {
-		n := storage.UnitLen(group[i:])
-		if n == 1 {
-			settleEntry(s, group[i], int32(i))
-		} else {
-			s.settleUnit(group[i:i+n], int32(i))
-		}
-		i += n
-	}
+	storage.Settle(group, ledger{s})
 	s.closeStored()
 }
 
@@ -190,108 +187,91 @@ func (s *settler) findDevices(group []*storage.Entry) {
 	}
 }
 
-// settleEntry settles a reading and its claim.
-func settleEntry(s *settler, e *storage.Entry, entry int32) {
-	if s.settleOne(e, entry); e.Claim != nil && e.Outcome <= storage.Duplicate {
-		s.wearers[e.Reading.Device].Settle(e, true)
+// A ledger is the records and assignments of a settler for storage.Settle.
+type ledger struct{ *settler }
+
+// Admit implements [storage.Ledger].
+func (s ledger) Admit(i int) storage.Outcome {
+	r := s.entries[i].Reading
+	number, ok := s.gateways.number(&r.Gateway)
+	if !ok {
+		if s.gateways.full(s.maxGateways) {
+			return storage.TooManyDevices
+		}
+		number = noGateway
 	}
+	s.gateway = number
+	f := &s.found[i]
+	if !f.known { // before the group; perhaps a reading before this one has added it
+		f.number, f.known = s.table.FindHashed(&r.Device, f.hash)
+	}
+	switch {
+	case f.known:
+	case r.Device.IsAwkward() && !s.moving:
+		return storage.AwkwardName
+	case s.table.Len() >= s.maxDevices:
+		return storage.TooManyDevices
+	}
+	return 0
 }
 
-// settleClaim returns the outcome with which a reading is rejected because of its claim, or 0.
-func settleClaim(s *settler, e *storage.Entry) storage.Outcome {
-	w := s.wearers[e.Reading.Device]
+// Wearers implements [storage.Ledger].
+func (s ledger) Wearers(i int) (*storage.Wearers, storage.Outcome) {
+	device := &s.entries[i].Reading.Device
+	w := s.wearers[*device]
 	if w == nil {
-		all, err := assign.Of(s.db, &e.Reading.Device)
+		all, err := assign.Of(s.db, device)
 		if err != nil {
-			return s.noteUnreadable(err)
+			return nil, s.noteUnreadable(err)
 		}
 		if w = storage.NewWearers(all); s.wearers == nil {
 			s.wearers = map[vitals.Name]*storage.Wearers{}
 		}
-		s.wearers[e.Reading.Device] = w
+		s.wearers[*device] = w
 	}
-	return w.Settle(e, false)
+	return w, 0
 }
 
-func (s *settler) settleOne(e *storage.Entry, entry int32) {
-	r := e.Reading
-	e.Sign = 0
-	gateway, ok := s.gateways.number(&r.Gateway)
-	if !ok {
-		if s.gateways.full(s.maxGateways) {
-			e.Outcome = storage.TooManyDevices
-			return
-		}
-		gateway = noGateway
-	}
-	f := s.found[entry]
-	if !f.known { // before the group; perhaps a reading before this one has added it
-		f.number, f.known = s.table.FindHashed(&r.Device, f.hash)
-	}
-	if !f.known {
-		if r.Device.IsAwkward() && !s.moving {
-			e.Outcome = storage.AwkwardName
-			return
-		}
-		if s.table.Len() >= s.maxDevices {
-			e.Outcome = storage.TooManyDevices
-			return
-		}
-	}
-	if e.Claim != nil {
-		if e.Outcome = settleClaim(s, e); e.Outcome != 0 {
-			return
-		}
-	}
+// Find implements [storage.Ledger]. It adds the device to the table: nothing rejects the reading if it is new.
+func (s ledger) Find(i int) (have *vitals.Values, others bool, rejected storage.Outcome) {
+	r, f := s.entries[i].Reading, &s.found[i]
 	number := f.number
 	if !f.known {
 		// The first device record is written with this group and includes all of its
 		// readings.
 		number = s.table.AddHashed(&r.Device, f.hash, -1)
-		s.marked = append(s.marked, marked{number, entry})
+		s.marked = append(s.marked, marked{number, int32(i)})
 	}
-	d := s.table.At(number)
-	id := recordID{number, r.TimeUnixMs}
-	if r.TimeUnixMs > d.NewestUnixMs {
-		// No record of this time can exist: no look-up is needed.
-		s.store(e, id, entry)
-		return
+	s.id = recordID{number, r.TimeUnixMs}
+	if r.TimeUnixMs > s.table.At(number).NewestUnixMs {
+		return nil, false, 0 // no record of this time can exist: no look-up is needed
 	}
-	m, err := s.find(id, r, entry)
+	m, err := s.find(s.id, r, int32(i))
 	if err != nil {
-		e.Outcome = s.noteUnreadable(err)
-		return
+		return nil, false, s.noteUnreadable(err)
 	}
-	if m == nil {
-		s.store(e, id, entry)
-		return
+	if s.record = m; m == nil {
+		return nil, false, 0
 	}
 	row := s.row(m)
-	others := row.Shared || row.Gateway != gateway
-	guarded := e.Guard != nil && others && row.Values.Present()&r.Values.Present() != 0
-	if guarded && !e.Guard.Take() {
-		e.Outcome = storage.Withheld
-		return
-	}
-	merged, sign, outcome := storage.Merge(&row.Values, &r.Values)
-	if guarded && outcome != storage.Conflict {
-		e.Guard.Return()
-	}
-	e.Outcome, e.Sign = outcome, sign
-	if outcome != storage.Completed {
-		return
-	}
+	return &row.Values, row.Shared || row.Gateway != s.gateway, 0
+}
+
+// Complete implements [storage.Ledger].
+func (s ledger) Complete(i int, values vitals.Values, others bool) {
+	r, m := s.entries[i].Reading, s.record
+	row := s.row(m)
 	if s.undo != nil {
-		s.undo.completed = append(s.undo.completed, completedRecord{id, m.adds, *row})
+		s.undo.completed = append(s.undo.completed, completedRecord{s.id, m.adds, *row})
 	}
-	row.Values, row.Shared, m.adds = merged, others, true
+	row.Values, row.Shared, m.adds = values, others, true
 	if row.Gateway == 0 {
 		row.Gateway = s.gateways.use(&r.Gateway)
 	}
 	if row.UTCOffset == 0 {
 		row.UTCOffset = r.UTCOffset
 	}
-	s.table.Update(number, r.TimeUnixMs, &row.Values, row.UTCOffset)
+	s.table.Update(s.id.device, r.TimeUnixMs, &row.Values, row.UTCOffset)
 }
 
 // noteUnreadable notes the error of a look-up, and returns the outcome of its reading.
@@ -306,11 +286,10 @@ func (s *settler) noteUnreadable(err error) storage.Outcome {
 // noGateway is not the number of a gateway.
 const noGateway = 1<<32 - 1
 
-// store settles a reading that is the first of its device and time.
-func (s *settler) store(e *storage.Entry, id recordID, entry int32) {
-	r := e.Reading
-	e.Outcome = storage.Stored
-	s.records = append(s.records, groupRecord{id, entry, -1, s.gateways.use(&r.Gateway), true})
+// Store implements [storage.Ledger].
+func (s ledger) Store(i int) {
+	r, id := s.entries[i].Reading, s.id
+	s.records = append(s.records, groupRecord{id, int32(i), -1, s.gateways.use(&r.Gateway), true})
 	d := s.table.At(id.device)
 	if id.timeUnixMs > d.NewestUnixMs {
 		s.table.Active.Moved(d.NewestUnixMs, id.timeUnixMs)
@@ -319,7 +298,7 @@ func (s *settler) store(e *storage.Entry, id recordID, entry int32) {
 }
 
 // find returns the record of id, or nil if there is none. The pointer is valid until the next
-// call of store or find.
+// call of Store or find.
 func (s *settler) find(id recordID, r *vitals.Reading, entry int32) (*groupRecord, error) {
 	for ; s.indexed < len(s.records); s.indexed++ {
 		s.index[s.records[s.indexed].recordID] = int32(s.indexed)

@@ -3,7 +3,6 @@ package pebblestore
 import (
 	"slices"
 
-	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 )
@@ -22,26 +21,21 @@ type completedRecord struct {
 	row  columns.Row
 }
 
-// settleUnit settles the readings of a unit, which begins at the given entry of the group, one after the
-// other, and takes all of it back if one is rejected.
-func (s *settler) settleUnit(unit []*storage.Entry, entry int32) {
+// Begin implements [storage.Ledger].
+func (s ledger) Begin(i, n int) {
 	u := &undo{records: len(s.records), marked: len(s.marked), gateways: len(s.gateways.added), devices: map[uint32]layout.Record{}}
-	for i, e := range unit {
-		e.Outcome, e.Sign = 0, 0
-		if number, ok := s.table.FindHashed(&e.Reading.Device, s.found[entry+int32(i)].hash); ok {
+	for k, e := range s.entries[i : i+n] {
+		if number, ok := s.table.FindHashed(&e.Reading.Device, s.found[i+k].hash); ok {
 			u.devices[number] = s.table.Record(number)
 		}
 	}
 	s.undo = u
-	for i, e := range unit {
-		if s.settleOne(e, entry+int32(i)); e.Outcome <= storage.Duplicate {
-			continue
-		}
-		s.takeBack(u)
-		for _, settled := range unit[:i] {
-			settled.Outcome = 0
-		}
-		break
+}
+
+// End implements [storage.Ledger].
+func (s ledger) End(rejected bool) {
+	if rejected {
+		s.takeBack(s.undo)
 	}
 	s.undo = nil
 }

@@ -26,11 +26,6 @@ type record struct {
 	had    uint32 // signs that it had before its last completion
 }
 
-// isOf reports whether the record names this gateway.
-func (r *record) isOf(gateway *vitals.Name) bool {
-	return r.Gateway == nil && gateway.IsZero() || r.Gateway != nil && *r.Gateway == *gateway
-}
-
 // find reads the records of the chains that need them. The statement would wait for any partition that somebody has
 // locked. After one that did, statements read one partition, which their plan names, for a minute.
 func (w *work) find(conn *pgconn.PgConn, needs func(chain) bool) error {
@@ -222,7 +217,7 @@ func (it *item) reject(c *chain) bool {
 // guarded reports whether the comparison of it with a record needs its Guard's permission.
 func (it *item) guarded(have *record) bool {
 	r := it.e.Reading
-	return it.e.Guard != nil && !it.cleared && (have.Shared || !have.isOf(&r.Gateway)) && have.Values.Present()&r.Values.Present() != 0
+	return it.e.Guard != nil && !it.cleared && (have.Shared || !have.NamesGateway(&r.Gateway)) && have.Values.Present()&r.Values.Present() != 0
 }
 
 // compare settles an item whose statement has changed nothing, and reports whether it could. It
@@ -250,15 +245,21 @@ func (it *item) compare(have *record, retried bool) bool {
 	if outcome == storage.Completed {
 		return false
 	}
-	e.Outcome = storage.Duplicate
-	switch {
-	case !retried:
-	case have.ReceivedUnixMs == e.ReceivedUnixMs && have.isOf(&e.Reading.Gateway):
-		e.Outcome = storage.Stored
-	case have.had != 0:
-		e.Outcome = storage.Completed
+	if e.Outcome = outcome; retried {
+		e.Outcome = have.repeated(e)
 	}
 	return true
+}
+
+// repeated returns the outcome of a reading that adds nothing to a record, which an earlier attempt may have stored or completed.
+func (r *record) repeated(e *storage.Entry) storage.Outcome {
+	switch {
+	case r.ReceivedUnixMs == e.ReceivedUnixMs && r.NamesGateway(&e.Reading.Gateway):
+		return storage.Stored
+	case r.had != 0:
+		return storage.Completed
+	}
+	return storage.Duplicate
 }
 
 // with returns r as settling a reading would leave it.
@@ -268,10 +269,6 @@ func (r *record) with(reading *vitals.Reading) *record {
 		return r
 	}
 	changed := *r
-	changed.Values = merged
-	changed.Shared = r.Shared || !r.isOf(&reading.Gateway)
-	if r.Gateway == nil && !reading.Gateway.IsZero() {
-		changed.Gateway = &reading.Gateway
-	}
+	changed.Complete(reading, merged, r.Shared || !r.NamesGateway(&reading.Gateway))
 	return &changed
 }

@@ -75,7 +75,6 @@ type chain struct {
 	// they point to is not modified: most chains need no other one.
 	have    *record
 	later   *record
-	held    bool // there is a record after the items of units so far
 	blocked bool // the items that follow depend on others that are not stored yet
 }
 

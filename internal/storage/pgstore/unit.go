@@ -103,73 +103,78 @@ func findAll(t *try, w *work, conn *pgx.Conn) error {
 // readings so far leave it.
 func (w *work) plan(part []*storage.Entry, retried bool) {
 	for i := range w.chains {
-		c := &w.chains[i]
-		if c.held = c.have != nil; c.held {
-			c.later = c.have
-		}
+		w.chains[i].later = w.chains[i].have
 	}
-	order := w.inOrder()
-	for n := 0; len(order) > 0; order, part = order[n:], part[n:] {
-		n = storage.UnitLen(part)
-		w.planUnit(order[:n], retried)
+	w.inOrder()
+	storage.Settle(part, &plan{work: w})
+	for i := range w.items {
+		it := &w.items[i]
+		it.writes = it.e.Outcome == storage.Stored || it.e.Outcome == storage.Completed
+		switch it.e.Outcome {
+		case storage.Duplicate:
+			if have := w.chains[it.chain].have; retried && have != nil {
+				it.e.Outcome = have.repeated(it.e)
+			}
+		case storage.OtherSubject, storage.TooManyAssignments:
+			w.s.unswept.Store(true) // the device may have been registered for it
+		}
 	}
 }
 
-// planUnit settles the items of a unit, or a reading that is settled by itself.
-func (w *work) planUnit(unit []int32, retried bool) {
-	for _, i := range unit {
-		it := &w.items[i]
-		it.writes, it.cleared, it.e.Outcome, it.e.Sign = false, false, 0, 0
+// A plan is the chains of a work for storage.Settle.
+type plan struct {
+	*work
+	unit   []int32   // the chains of the items of the unit
+	before []*record // of these, at its beginning
+}
+
+func (p *plan) chain(i int) *chain { return &p.chains[p.items[p.order[i]].chain] }
+
+func (p *plan) entry(i int) *storage.Entry { return p.items[p.order[i]].e }
+
+// Admit implements [storage.Ledger]. Devices are registered.
+func (p *plan) Admit(int) storage.Outcome { return 0 }
+
+// Wearers implements [storage.Ledger].
+func (p *plan) Wearers(i int) (*storage.Wearers, storage.Outcome) {
+	return p.wearers[p.entry(i).Reading.Device], 0
+}
+
+// Find implements [storage.Ledger].
+func (p *plan) Find(i int) (have *vitals.Values, others bool, rejected storage.Outcome) {
+	later := p.chain(i).later
+	if later == nil {
+		return nil, false, 0
 	}
-	before := make([]chain, 0, len(unit)) // before each item
-	for _, i := range unit {
-		it := &w.items[i]
-		c := &w.chains[it.chain]
-		before = append(before, *c)
-		claims := w.wearers[it.e.Reading.Device]
-		if it.e.Claim != nil {
-			if it.e.Outcome = claims.Settle(it.e, false); it.e.Outcome != 0 && it.e.Outcome != storage.Unrecorded {
-				w.s.unswept.Store(true) // the device may have been registered for it
-			}
-		}
-		if it.e.Outcome == 0 {
-			it.planOne(c, retried)
-		}
-		if it.accepted() {
-			if it.e.Claim != nil {
-				claims.Settle(it.e, true)
-			}
-			continue
-		}
-		for n := range slices.Backward(before) {
-			undone := &w.items[unit[n]]
-			w.chains[undone.chain] = before[n]
-			if undone != it {
-				undone.writes, undone.e.Outcome = false, 0
-			}
-		}
-		return
+	return &later.Values, later.Shared || !later.NamesGateway(&p.entry(i).Reading.Gateway), 0
+}
+
+// Store implements [storage.Ledger].
+func (p *plan) Store(i int) { p.chain(i).later = &record{Record: storage.RecordOf(p.entry(i))} }
+
+// Complete implements [storage.Ledger].
+func (p *plan) Complete(i int, values vitals.Values, others bool) {
+	c := p.chain(i)
+	changed := *c.later
+	changed.Complete(p.entry(i).Reading, values, others)
+	c.later = &changed
+}
+
+// Begin implements [storage.Ledger].
+func (p *plan) Begin(begin, n int) {
+	p.unit, p.before = p.unit[:0], p.before[:0]
+	for i := range n {
+		p.unit = append(p.unit, p.items[p.order[begin+i]].chain)
+		p.before = append(p.before, p.chain(begin+i).later)
 	}
 }
 
-// planOne settles an item, given those before it.
-func (it *item) planOne(c *chain, retried bool) {
-	e := it.e
-	if !c.held {
-		e.Outcome, it.writes = storage.Stored, true
-		c.held, c.later = true, &record{Record: storage.Record{ReceivedUnixMs: e.ReceivedUnixMs, Values: e.Reading.Values}}
-		if !e.Reading.Gateway.IsZero() {
-			c.later.Gateway = &e.Reading.Gateway
+// End implements [storage.Ledger].
+func (p *plan) End(rejected bool) {
+	for i, n := range p.unit {
+		if rejected {
+			p.chains[n].later = p.before[i]
 		}
-		return
-	}
-	settled := it.compare(c.later, retried)
-	if !settled {
-		settled = it.compare(c.later, retried) // the first call may only have asked the Guard
-	}
-	if !settled {
-		e.Outcome, it.writes = storage.Completed, true
-		c.later = c.later.with(e.Reading)
 	}
 }
 
