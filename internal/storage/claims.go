@@ -35,9 +35,12 @@ func (m Maker) String() string { return [...]string{"hand", "hl7"}[min(m, numMak
 // Only a reading that is stored, now or before, changes an assignment. Without Assign, none does. A reading that
 // would make or end an assignment is rejected with Unrecorded unless Entry.Recorded is set.
 //
+// A reading may have no values if Subject is empty and the claim is not Unknown: a message says that nobody wears a
+// device that has measured nothing. Then nothing is stored, the device need not be known and does not become so, and
+// the outcome is Duplicate unless the claim rejects it.
+//
 // Invariant: whatever the order of claims, no two assignments overlap, an assignment covers the readings that named
-// its subject since it was made, and none was made or ended but by a reading that is stored. storetest checks it with
-// a model.
+// its subject since it was made, and none was made but by a reading that is stored. storetest checks it with a model.
 type Claim struct {
 	Subject     Subject
 	Unknown     bool  // some subject, but it is not known which

@@ -62,9 +62,12 @@ func settleUnit(l Ledger, unit []*Entry, i int) {
 }
 
 func settleOne(l Ledger, e *Entry, i int) {
-	e.Sign = 0
-	if e.Outcome = l.Admit(i); e.Outcome != 0 {
-		return
+	e.Outcome, e.Sign = 0, 0
+	empty := e.Reading.Values.IsZero() // see Claim
+	if !empty {
+		if e.Outcome = l.Admit(i); e.Outcome != 0 {
+			return
+		}
 	}
 	var wearers *Wearers
 	if e.Claim != nil {
@@ -75,7 +78,11 @@ func settleOne(l Ledger, e *Entry, i int) {
 			return
 		}
 	}
-	compareOne(l, e, i)
+	if empty {
+		e.Outcome = Duplicate
+	} else {
+		compareOne(l, e, i)
+	}
 	if wearers != nil && e.Outcome <= Duplicate {
 		wearers.Settle(e, true)
 	}

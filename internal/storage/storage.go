@@ -192,7 +192,7 @@ func CheckGroup(group []*Entry, signs *vitals.Signs) error {
 		switch r := e.Reading; {
 		case r.Device.IsZero():
 			return fmt.Errorf("reading %d has no device", i)
-		case r.Values.IsZero():
+		case r.Values.IsZero() && (e.Claim == nil || e.Claim.Unknown || e.Claim.Subject != ""):
 			return fmt.Errorf("reading %d has no value", i)
 		case r.Values.Present()&^known != 0:
 			return fmt.Errorf("reading %d has an unknown sign", i)

@@ -67,6 +67,9 @@ type decoder struct {
 	counts  bool
 	counted [3]int
 
+	ends  []vitals.Reading    // see noteEnd
+	endOf map[vitals.Name]int // index of ends
+
 	// Segments with bytes whose characters are not known. They reject all readings of the order, the readings of the
 	// order that inherit a device or a time, and the pending OBX. The segment is empty if there is none.
 	brokenOrder, brokenOrigin, brokenOBX location
@@ -99,6 +102,7 @@ func (m *Message) Decode(_ []byte, in *ingest.Intake) error {
 				return err
 			}
 		}
+		in.Claim, m.noPatient = claimOf(m, in)
 		d := decoder{Message: m, in: in, gateway: m.gateway(in)}
 		if err := d.decode(); err != nil {
 			return err
@@ -106,6 +110,8 @@ func (m *Message) Decode(_ []byte, in *ingest.Intake) error {
 		d.settle()
 		codes.LeaveOut(in.Batch, func(i int32) int { return m.places[i].rank },
 			func(i int32, device vitals.Name) { d.leaveOut(int(i), device, 0) })
+		in.Batch.Readings = slices.Insert(in.Batch.Readings, 0, d.ends...)
+		in.Batch.Index = slices.Insert(in.Batch.Index, 0, make([]int32, len(d.ends))...)
 		return nil
 	}
 	return ingest.Malformed(m.err.reason)
@@ -263,8 +269,9 @@ func (d *decoder) close() {
 	if err == nil && !leftOut {
 		at, err = d.read(f, sign, &r)
 	}
+	where, misplaced := d.locate(f[4], &from, &r)
 	if p.at, p.err = d.at(at), err; err == nil {
-		p.at, p.err = d.locate(f[4], &from, &r)
+		p.at, p.err = where, misplaced
 	}
 	if p.from = [2]location{from[theDevice].at, from[theTime].at}; p.err == nil && d.paired(f[4], sign, &p, &r) {
 		return
@@ -303,6 +310,31 @@ func (d *decoder) add(p *place, r *vitals.Reading) {
 		d.rejections++
 	}
 	d.places = append(d.places, *p)
+	if r != nil {
+		d.noteEnd(r)
+	}
+}
+
+// noteEnd notes the device of an OBX, and its time, if nobody wears the devices of the message: an assignment of HL7
+// ends at the earliest time of its device, whatever becomes of the values, such as those that the device disowns. A
+// reading without values says so.
+func (d *decoder) noteEnd(r *vitals.Reading) {
+	if c := d.in.Claim; c == nil || !c.Assign || c.Unknown || c.Subject != "" {
+		return
+	}
+	end := vitals.Reading{Device: r.Device, TimeUnixMs: r.TimeUnixMs}
+	err := d.in.Rules.Validate(&end, d.in.NowUnixMs)
+	if !errors.Is(err, vitals.ErrEmpty) || !d.in.Covers(&end.Device) {
+		return // of no device, or of no time that is accepted
+	}
+	if i, known := d.endOf[end.Device]; known {
+		d.ends[i].TimeUnixMs = min(d.ends[i].TimeUnixMs, end.TimeUnixMs)
+		return
+	}
+	if d.endOf == nil {
+		d.endOf = map[vitals.Name]int{}
+	}
+	d.endOf[end.Device], d.ends = len(d.ends), append(d.ends, end)
 }
 
 // addComponent adds a component of the order's device.
@@ -435,7 +467,6 @@ func (d *decoder) leaveOut(i int, device vitals.Name, why codes.Doubt) {
 
 // settle removes from the batch what is left out or rejected.
 func (d *decoder) settle() {
-	d.in.Claim, d.noPatient = claimOf(d.Message, d.in)
 	batch, read, kept := d.in.Batch, 0, 0
 	for i := range d.places {
 		p := &d.places[i]

@@ -737,6 +737,53 @@ func TestEmptyPID(t *testing.T) {
 	}
 }
 
+// A PID without a patient ends the assignment whatever becomes of the values of its message, as long as the device
+// and an accepted time are known. It assigns and stores nothing else, and is counted as no reading.
+func TestEmptyPIDWithoutValues(t *testing.T) {
+	nobody := observation(20, 72, "")
+	_, later, _ := strings.Cut(observation(25, 72, ""), "OBR")
+	for _, tt := range []struct{ name, message, code, want string }{
+		{"disowned", strings.Replace(nobody, "|||||R|", "||INV|||R|", 1), "AA", "P-1 10-20 hl7"},
+		{"out of range", strings.Replace(nobody, "||72|", "||301|", 1), "AE", "P-1 10-20 hl7"},
+		{"no number", strings.Replace(nobody, "||72|", "||high|", 1), "AE", "P-1 10-20 hl7"},
+		{"another unit", strings.Replace(nobody, "264864^MDC_DIM_BEAT_PER_MIN^MDC", "/s", 1), "AE", "P-1 10-20 hl7"},
+		{"another code", strings.Replace(nobody, "147842^MDC_ECG_HEART_RATE", "150023^X", 1), "AE", "P-1 10-20 hl7"},
+		{"contradicting", observation(15, 73, ""), "AE", "P-1 10-15 hl7"},
+		{"the first one disowned", strings.Replace(nobody, "|||||R|", "||INV|||R|", 1) + "OBR" + later, "AA", "P-1 10-20 hl7"},
+		{"the first one stored", nobody + "OBR" + strings.Replace(later, "|||||R|", "||INV|||R|", 1), "AA", "P-1 10-20 hl7"},
+		{"of another device", strings.Replace(strings.Replace(nobody, "|||||R|", "||INV|||R|", 1), "|d\r", "|e\r", 1), "AA", "P-1 10- hl7"},
+		{"no device", strings.Replace(strings.Replace(nobody, "|||||R|", "||INV|||R|", 1), "|d\r", "|\r", 1), "AA", "P-1 10- hl7"},
+		{"from the future", strings.Replace(strings.Replace(nobody, "|||||R|", "||INV|||R|", 1), "||20261120", "||20991120", 1), "AA", "P-1 10- hl7"},
+	} {
+		var r recorder
+		s := start(t, assigning(&r))
+		c := s.dial(t)
+		c.send(strings.Replace(heartRate(15, 72), "PID", "NTE", 1), framed(observation(10, 72, "P-1")), framed(tt.message))
+		c.want("AA 15", "AA 10")
+		if got := c.next(); !strings.HasPrefix(got, tt.code) {
+			t.Errorf("%s: answered with %s, want %s", tt.name, got, tt.code)
+		}
+		s.wantAssigned(t, tt.want)
+		if t.Failed() {
+			t.Fatal(tt.name)
+		}
+		if n, err := s.store.Devices(t.Context(), vitals.Name{}, make([]storage.Device, 3)); n != 1 || err != nil {
+			t.Errorf("%s: %d devices are known, %v, want 1", tt.name, n, err)
+		}
+		registry := prometheus.NewPedanticRegistry()
+		registry.MustRegister(s.core)
+		families, err := registry.Gather()
+		try(t, err)
+		for _, family := range families {
+			for _, m := range family.GetMetric() {
+				if l := m.GetLabel(); family.GetName() == "pulsegate_readings_total" && l[0].GetValue() == "duplicate" && m.GetCounter().GetValue() != 0 {
+					t.Errorf("%s: counted %v as duplicates, want none", tt.name, m.GetCounter().GetValue())
+				}
+			}
+		}
+	}
+}
+
 // While changes of assignments are recorded, and while the store compares patients, messages of others are decoded.
 func TestRecordOutsideDecoding(t *testing.T) {
 	var r recorder

@@ -291,7 +291,7 @@ func (p *answers) entryRefusal(e *storage.Entry) refusal {
 // batchAnswer returns the answer to an array or to NDJSON: 200 with the counts, or 207 with
 // the rejected readings too.
 func (j *Job) batchAnswer(o *Outcome) Answer {
-	stored, duplicate := count(j.entries)
+	stored, duplicate, _ := count(j.entries)
 	out := strconv.AppendInt(append(j.out[:0], `{"stored":`...), int64(stored), 10)
 	out = strconv.AppendInt(append(out, `,"duplicate":`...), int64(duplicate), 10)
 	leftOut, last := 0, -1

@@ -39,7 +39,8 @@ type Intake struct {
 
 	// Batch gets the readings with their positions, which must not descend. It is empty, and
 	// its shape an array, when Decode is called. A position may have several readings, which
-	// must be adjacent, or be in Refused, but not both.
+	// must be adjacent, or be in Refused, but not both. With Claim, it may also have readings without values: see
+	// [storage.Claim].
 	Batch *vitals.Batch
 
 	// Units makes the readings with the same position a unit: all of them are stored, or
@@ -318,8 +319,8 @@ func (o *Outcome) AllStored() bool {
 	if o.refusal.kind != 0 || len(o.job.batch.Refused) > 0 {
 		return false
 	}
-	stored, duplicate := count(o.job.entries)
-	if stored+duplicate < len(o.job.entries) {
+	stored, duplicate, empty := count(o.job.entries)
+	if stored+duplicate+empty < len(o.job.entries) {
 		return false
 	}
 	o.core.counters.stored.Add(uint64(stored))
@@ -327,17 +328,19 @@ func (o *Outcome) AllStored() bool {
 	return true
 }
 
-// count returns how many readings are stored now, and how many were before.
-func count(entries []storage.Entry) (stored, duplicate int) {
+// count returns how many readings are stored now, how many were before, and how many settled claims have no values.
+func count(entries []storage.Entry) (stored, duplicate, empty int) {
 	for i := range entries {
-		switch entries[i].Outcome {
-		case storage.Stored, storage.Completed:
+		switch e := &entries[i]; {
+		case e.Outcome == storage.Stored, e.Outcome == storage.Completed:
 			stored++
-		case storage.Duplicate:
+		case e.Outcome == storage.Duplicate && e.Reading.Values.IsZero():
+			empty++
+		case e.Outcome == storage.Duplicate:
 			duplicate++
 		}
 	}
-	return stored, duplicate
+	return stored, duplicate, empty
 }
 
 // A Refusal is why a message is rejected as a whole: none of its readings is known to be stored.
@@ -420,7 +423,9 @@ func (o *Outcome) result(i int, wait time.Duration) Result {
 	case e.Outcome == storage.Stored, e.Outcome == storage.Completed:
 		c.counters.stored.Add(1)
 	case e.Outcome == storage.Duplicate:
-		c.counters.duplicate.Add(1)
+		if !e.Reading.Values.IsZero() {
+			c.counters.duplicate.Add(1)
+		}
 	default:
 		why := c.answers.entryRefusal(e)
 		c.refused(why.kind)

@@ -112,7 +112,9 @@ func (s *writer) admit(group []*storage.Entry, denied map[vitals.Name]storage.Ou
 		n = storage.UnitLen(group)
 		var rejected *storage.Entry
 		for _, e := range group[:n] {
-			e.Outcome, e.Sign = denied[e.Reading.Device], 0
+			if e.Outcome, e.Sign = 0, 0; !e.Reading.Values.IsZero() {
+				e.Outcome = denied[e.Reading.Device]
+			}
 			if e.Outcome == 0 && closed[partitionOf(e.Reading.TimeUnixMs)] {
 				e.Outcome = storage.Unavailable
 			}

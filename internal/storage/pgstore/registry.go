@@ -74,7 +74,7 @@ func (r *registry) missing(group []*storage.Entry) (wanted []registration, gener
 	var at map[vitals.Name]int
 	for _, e := range group {
 		signs := e.Reading.Values.Present()
-		if k := r.known[e.Reading.Device]; k != nil && signs&^k.signs == 0 {
+		if k := r.known[e.Reading.Device]; signs == 0 || k != nil && signs&^k.signs == 0 {
 			continue
 		}
 		if i, ok := at[e.Reading.Device]; ok {

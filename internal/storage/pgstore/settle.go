@@ -295,12 +295,12 @@ func (s *writer) remember(w *work, claims ...history.Entry) {
 	w.accepted = w.accepted[:0]
 	for _, c := range w.chains {
 		for i := c.from; i < c.to; i++ {
-			if it := &w.items[i]; it.accepted() {
+			if it := &w.items[i]; it.accepted() && !it.e.Reading.Values.IsZero() {
 				w.accepted = append(w.accepted, it.e)
 			}
 		}
 	}
-	if len(w.accepted) > 0 {
+	if len(w.accepted)+len(claims) > 0 {
 		keeper{s.database}.keep(history.Entry{Generation: w.generation}, w.mark, w.accepted, claims...)
 	}
 }

@@ -53,7 +53,7 @@ func (s *writer) unitLane(t *try, part []*storage.Entry, generation int64) error
 		if err == nil && closed == nil {
 			w.plan(part, t.unknown)
 			statements := w.fillUnits()
-			if statements == 0 {
+			if statements == 0 && !w.changesClaims() {
 				return nil
 			}
 			stale, closed, err = w.writeUnits(t, statements)
@@ -112,7 +112,7 @@ func (w *work) plan(part []*storage.Entry, retried bool) {
 		it.writes = it.e.Outcome == storage.Stored || it.e.Outcome == storage.Completed
 		switch it.e.Outcome {
 		case storage.Duplicate:
-			if have := w.chains[it.chain].have; retried && have != nil {
+			if have := w.chains[it.chain].have; retried && have != nil && !it.e.Reading.Values.IsZero() {
 				it.e.Outcome = have.repeated(it.e)
 			}
 		case storage.OtherSubject, storage.TooManyAssignments:
@@ -193,7 +193,7 @@ func (w *work) fillUnits() (statements int) {
 			case it.writes:
 				statements = w.put(statements, k, i, false)
 				k++
-			case it.accepted():
+			case it.accepted() && !it.e.Reading.Values.IsZero():
 				duplicate = i
 			}
 		}
@@ -257,7 +257,7 @@ func confirm(w *work, conn *pgconn.PgConn) error {
 			it.e.Outcome = storage.Stored
 		case it.writes:
 			it.e.Outcome = storage.Completed
-		case it.accepted():
+		case it.accepted() && !it.e.Reading.Values.IsZero():
 			have := w.chains[it.chain].have
 			if have == nil {
 				return errStale

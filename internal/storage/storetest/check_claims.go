@@ -181,6 +181,9 @@ func checkRandomClaims(t testing.TB, h Harness, r *rand.Rand, prefix string) {
 					if e.Recorded = recorded; r.IntN(12) > 0 {
 						e.Claim = c
 					}
+					if c.Subject == "" && !c.Unknown && e.Claim != nil && r.IntN(3) == 0 { // nothing was measured
+						e.Reading.Values = vitals.Values{}
+					}
 					group = append(group, e)
 				}
 			}

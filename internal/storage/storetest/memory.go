@@ -132,6 +132,8 @@ func (rs records) settleUnit(unit []*storage.Entry, all []settled, maxDevices in
 func (rs records) settle(e *storage.Entry, maxDevices int, claim claimer) (storage.Outcome, vitals.Sign) {
 	r := e.Reading
 	switch {
+	case r.Values.IsZero():
+		return cmp.Or(claim(e, false), storage.Duplicate), 0
 	case rs[r.Device] != nil:
 	case r.Device.IsAwkward():
 		return storage.AwkwardName, 0

@@ -344,12 +344,13 @@ func (l *Loop) broken(c *Conn) {
 }
 
 // outlast drops the output of a connection after a failed write, and closes the connection once everything that has
-// arrived is read, at most listen.MaxUnread bytes. If the connection is ending, it is closed at once.
+// arrived is read, at most listen.MaxUnread bytes. If the connection is ending, or there is no more input, it is closed at
+// once.
 func (l *Loop) outlast(c *Conn) {
 	again := c.noOutput
 	c.noOutput = true
 	switch {
-	case c.lingering, c.goal == end, l.draining:
+	case c.lingering, c.ended && !c.offerable, c.goal == end, l.draining:
 		l.broken(c)
 		return
 	case again:
