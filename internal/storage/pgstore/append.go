@@ -68,12 +68,12 @@ const maxColumnValue = 1<<16 - 1
 
 func (s *writer) append(group []*storage.Entry) error {
 	t := s.try()
-	denied, generation, err := s.resolve(t, group)
+	if closed := s.partitions.closed(); closed != nil {
+		group = s.admit(group, nil, closed)
+	}
+	group, generation, err := s.resolve(t, group)
 	if err != nil {
 		return err
-	}
-	if closed := s.partitions.closed(); denied != nil || closed != nil {
-		group = s.admit(group, denied, closed)
 	}
 	units, group := ofUnits(group)
 	lanes := min(Lanes, 1+len(group)/laneReadings)

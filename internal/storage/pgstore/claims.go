@@ -29,7 +29,7 @@ func readClaims(w *work, q querier) error {
 		return nil
 	}
 	names = slices.Compact(names) // items are sorted by device
-	all, err := assigned(w, q, names, "")
+	all, err := w.s.assigned(q, names, "")
 	if err != nil {
 		return err
 	}
@@ -43,8 +43,8 @@ func readClaims(w *work, q querier) error {
 }
 
 // assigned returns the assignments of devices, locked if lock says so.
-func assigned(w *work, q querier, names []string, lock string) (map[vitals.Name][]storage.Assignment, error) {
-	list, err := (&subjects{&reader{w.s.database}}).queryAssignments(context.Background(), q, assignmentsOfDevices+lock, names)
+func (s *writer) assigned(q querier, names []string, lock string) (map[vitals.Name][]storage.Assignment, error) {
+	list, err := (&subjects{&reader{s.database}}).queryAssignments(context.Background(), q, assignmentsOfDevices+lock, names)
 	all := make(map[vitals.Name][]storage.Assignment, len(names))
 	for _, a := range list {
 		all[a.Device] = append(all[a.Device], a)
@@ -53,7 +53,7 @@ func assigned(w *work, q querier, names []string, lock string) (map[vitals.Name]
 }
 
 // changesClaims reports whether the accepted items' claims change an assignment.
-func (w *work) changesClaims() bool {
+func changesClaims(w *work) bool {
 	for _, x := range w.wearers {
 		for range x.Changes() {
 			return true
@@ -87,7 +87,7 @@ func writeClaims(w *work, q querier) error {
 			return err
 		}
 		// Who only names a subject holds no advisory lock.
-		all, err := assigned(w, q, names, " FOR UPDATE")
+		all, err := w.s.assigned(q, names, " FOR UPDATE")
 		if err != nil {
 			return err
 		}

@@ -45,19 +45,37 @@ func TestClaimsOfTwoServers(t *testing.T) {
 	}
 }
 
-// A device of which the only reading is another patient's takes no place of --max-devices for ever.
-func TestOtherSubjectOfNewDevice(t *testing.T) {
-	s := open(t, options(sharedServer(t)))
+// A device of which no reading was accepted takes no place of --max-devices, whether the claim or a partition is the
+// reason. If a reading of it is accepted later, it does.
+func TestNewDeviceOfRejectedReadings(t *testing.T) {
+	const nowMs = 30 * 24 * 60 * minuteMs // begins partition 1; 0 is the one of the past
+	server := sharedServer(t)
+	o := options(server)
+	s := open(t, o)
 	ctx := context.Background()
-	try(t, s.Assign(ctx, assignment("d", "P-1", 1, storage.OpenEnd)))
-	for _, want := range []int64{0, 1} { // the first time, of what earlier runs have left
-		x, err := s.Expire(ctx, 1, 100)
-		if err != nil || int64(x.Devices) != want {
-			t.Errorf("Expire removed %d devices, %v, want %d", x.Devices, err, want)
-		}
-		e := claimed("d", 5, "P-2")
-		if try(t, s.Append([]*storage.Entry{e})); e.Outcome != storage.OtherSubject {
-			t.Errorf("the reading got outcome %d, want OtherSubject", e.Outcome)
+	mustStore(t, s, reading("known", 5, 1), reading("known", nowMs, 1))
+	admin := connect(t, server)
+	defer admin.Close(ctx)
+	want := func(devices int) {
+		t.Helper()
+		var rows, counted int
+		try(t, admin.QueryRow(ctx, "SELECT devices, (SELECT count(*) FROM "+o.Schema+".devices) FROM "+o.Schema+".state").Scan(&counted, &rows))
+		if counted != devices || rows != devices {
+			t.Errorf("%d devices are counted, and there are %d, want %d", counted, rows, devices)
 		}
 	}
+	try(t, s.Assign(ctx, assignment("d", "P-1", 1, storage.OpenEnd)))
+	other, unrecorded, unavailable := claimed("d", 5, "P-2"), claimed("e", 5, "P-1"), reading("f", 5, 1)
+	unrecorded.Recorded = false
+	try(t, s.Append([]*storage.Entry{other, unrecorded, reading("known", nowMs+1, 1)}))
+	want(1)
+	mustExecute(t, admin, "ALTER TABLE "+o.Schema+".readings DETACH PARTITION "+o.Schema+".readings_p0")
+	try(t, s.Append([]*storage.Entry{reading("known", 6, 1)})) // finds it closed
+	try(t, s.Append([]*storage.Entry{unavailable}))
+	want(1)
+	if other.Outcome != storage.OtherSubject || unrecorded.Outcome != storage.Unrecorded || unavailable.Outcome != storage.Unavailable {
+		t.Errorf("the outcomes are %s, %s and %s", outcomeName(other.Outcome), outcomeName(unrecorded.Outcome), outcomeName(unavailable.Outcome))
+	}
+	mustStore(t, s, claimed("d", nowMs, "P-1"), claimed("e", nowMs, "P-1"))
+	want(3)
 }

@@ -39,31 +39,73 @@ const hintEvery = 64
 type registration struct {
 	device vitals.Name
 	signs  uint32
-	denied storage.Outcome // 0 means registered
+	denied storage.Outcome // 0 means registered or refused
+
+	claimed bool // each of its readings has a claim
+	refused bool // and each claim rejects its reading
 }
 
-// resolve registers the devices of a group, in their order. It returns the outcomes of those
-// that are rejected, nil if there are none, and the generation of what it knows.
-func (s *writer) resolve(t *try, group []*storage.Entry) (denied map[vitals.Name]storage.Outcome, generation int64, err error) {
+// resolve registers the devices of a group, in their order. It settles the entries of those that are rejected, and
+// returns the others, and the generation of what it knows.
+func (s *writer) resolve(t *try, group []*storage.Entry) (kept []*storage.Entry, generation int64, err error) {
 	wanted, generation := s.registry.missing(group)
 	if len(wanted) == 0 {
-		return nil, generation, nil
+		return group, generation, nil
 	}
 	own := *t // an unknown outcome of the registration says nothing about the readings
-	err = own.run(func(conn *pgx.Conn) error { return s.register(conn, wanted, s.opt.Move == 0) })
+	err = own.run(func(conn *pgx.Conn) error {
+		if err := s.refuseClaims(conn, wanted, group); err != nil {
+			return err
+		}
+		return s.register(conn, wanted, s.opt.Move == 0)
+	})
 	if err != nil {
 		return nil, 0, fmt.Errorf("%w: register devices: %w", storage.ErrNotWritten, err)
 	}
+	denied, refused := map[vitals.Name]storage.Outcome{}, map[vitals.Name]bool{}
 	for _, w := range wanted {
 		if w.denied != 0 {
-			if denied == nil {
-				denied = map[vitals.Name]storage.Outcome{}
-			}
 			denied[w.device] = w.denied
+		} else if w.refused {
+			refused[w.device] = true
 		}
 	}
 	s.registry.add(wanted, generation)
-	return denied, generation, nil
+	if len(refused) > 0 {
+		group = slices.DeleteFunc(slices.Clone(group), func(e *storage.Entry) bool {
+			return refused[e.Reading.Device] && !e.Reading.Values.IsZero()
+		})
+	}
+	if len(denied) > 0 {
+		group = s.admit(group, denied, nil)
+	}
+	return group, generation, nil
+}
+
+// refuseClaims refuses the devices of which each reading is rejected because of its claim, and sets these outcomes.
+// Rows of devices without readings would count for MaxDevices.
+func (s *writer) refuseClaims(q querier, wanted []registration, group []*storage.Entry) error {
+	var names []string
+	at := map[vitals.Name]*registration{}
+	for i := range wanted {
+		if w := &wanted[i]; w.claimed {
+			w.refused, at[w.device], names = true, w, append(names, w.device.String())
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	all, err := s.assigned(q, names, "")
+	if err != nil {
+		return err
+	}
+	for _, e := range group {
+		if w := at[e.Reading.Device]; w != nil && !e.Reading.Values.IsZero() {
+			e.Outcome = storage.NewWearers(all[w.device]).Settle(e, false)
+			w.refused = w.refused && e.Outcome != 0
+		}
+	}
+	return nil
 }
 
 // missing returns the devices of group that are not known, or not with all signs, in their order,
@@ -79,13 +121,14 @@ func (r *registry) missing(group []*storage.Entry) (wanted []registration, gener
 		}
 		if i, ok := at[e.Reading.Device]; ok {
 			wanted[i].signs |= signs
+			wanted[i].claimed = wanted[i].claimed && e.Claim != nil
 			continue
 		}
 		if at == nil {
 			at = map[vitals.Name]int{}
 		}
 		at[e.Reading.Device] = len(wanted)
-		wanted = append(wanted, registration{device: e.Reading.Device, signs: signs})
+		wanted = append(wanted, registration{device: e.Reading.Device, signs: signs, claimed: e.Claim != nil})
 	}
 	return wanted, r.generation
 }
@@ -99,7 +142,7 @@ func (r *registry) add(all []registration, generation int64) {
 		return
 	}
 	for _, w := range all {
-		if w.denied != 0 {
+		if w.denied != 0 || w.refused {
 			continue
 		}
 		k := r.known[w.device]
@@ -183,7 +226,7 @@ func (s *writer) unregistered(ctx context.Context, q querier, lock string, wante
 		w.denied = 0
 		old, known := have[all[i]]
 		switch {
-		case known && w.signs&^uint32(old) == 0:
+		case known && (w.refused || w.signs&^uint32(old) == 0):
 			continue
 		case known:
 		case limited && w.device.IsAwkward():
@@ -191,6 +234,8 @@ func (s *writer) unregistered(ctx context.Context, q querier, lock string, wante
 			continue
 		case limited && count+added >= int64(s.opt.MaxDevices):
 			w.denied = storage.TooManyDevices
+			continue
+		case w.refused:
 			continue
 		default:
 			added++

@@ -53,7 +53,7 @@ func (s *writer) unitLane(t *try, part []*storage.Entry, generation int64) error
 		if err == nil && closed == nil {
 			w.plan(part, t.unknown)
 			statements := w.fillUnits()
-			if statements == 0 && !w.changesClaims() {
+			if statements == 0 && !changesClaims(w) {
 				return nil
 			}
 			stale, closed, err = w.writeUnits(t, statements)
