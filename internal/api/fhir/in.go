@@ -1,10 +1,10 @@
 package fhir
 
 import (
-	"context"
 	"net/http"
 	"strings"
 
+	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/api/codes"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/storage"
@@ -38,21 +38,21 @@ func (h *Handler) UpdateForm(r *http.Request) ingest.Input {
 
 func (h *Handler) intake(r *http.Request, bundle bool) *intake {
 	return &intake{
-		h: h, ctx: r.Context(), base: h.base(r), bundle: bundle, ifNoneExist: []byte(r.Header.Get("If-None-Exist")), prefer: preference(r, "return"),
+		h: h, request: r, base: h.base(r), bundle: bundle, ifNoneExist: []byte(r.Header.Get("If-None-Exist")), prefer: preference(r, "return"),
 	}
 }
 
 // An intake is one request to store Observations.
 type intake struct {
 	h           *Handler
-	ctx         context.Context
+	request     *http.Request
 	base        string // URL of the FHIR server
 	bundle      bool
 	transaction bool
 	ifNoneExist []byte
 	id          string // in the URL of an update, else ""
 	prefer      string // the preference return
-	mayRead     bool   // the client may also read
+	access      gate.Access
 	nowUnixMs   int64
 
 	places []place // by position

@@ -46,21 +46,27 @@ func (p *place) outcome() (issue, note string) {
 	return information, "This Observation was stored before."
 }
 
-// appendResource appends the Observation at a place as it is read, or nothing if it cannot be read now. A client
+// appendResource appends the Observation at a place as it is read, or nothing if it cannot be read now. What was stored
+// before is recorded in the audit log first, like every Observation that is read. A client
 // without the read right gets only what it has sent: not the patient, unless the Observation names one, and neither
 // the offset of a reading that was stored before nor when it arrived.
 func (s *intake) appendResource(dst []byte, p *place) []byte {
 	r := storage.Record{TimeUnixMs: p.unixMs, Values: p.values, UTCOffset: p.offset, ReceivedUnixMs: s.nowUnixMs}
 	subject := p.patient
-	if !s.mayRead && !p.named {
+	mayRead := s.access.MayRead()
+	if !mayRead && !p.named {
 		subject = ""
 	}
 	f := newForm(s.base, s.h.reader.Signs(), &p.device, subject, p.group)
-	if !s.mayRead {
+	if !mayRead {
 		f.hideReceived()
 	} else if !p.alone {
-		var err error
-		if r, err = s.h.view(nil).recordAt(s.ctx, p.device, p.unixMs); err != nil || groupsOf(&r.Values)&(1<<p.group) == 0 {
+		err := s.h.record(s.request, &s.access, []storage.Subject{subject}, p.device, span{p.unixMs, p.unixMs + 1})
+		if err != nil {
+			s.h.opt.Report(err)
+			return dst
+		}
+		if r, err = s.h.view(nil).recordAt(s.request.Context(), p.device, p.unixMs); err != nil || groupsOf(&r.Values)&(1<<p.group) == 0 {
 			return dst
 		}
 	}

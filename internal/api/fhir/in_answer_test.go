@@ -90,6 +90,66 @@ func TestRepresentation(t *testing.T) {
 	}
 }
 
+// TestRepresentationRecorded checks that a client gets nothing back that was stored before unless the audit log has a
+// line about it, as if the client had read it.
+func TestRepresentationRecorded(t *testing.T) {
+	const id = "hr-mwq6g83f-d-1"
+	sent := sentObservation(sentRate, sentTime, sentD1, sentQuantity("72", "/min"))
+	const line = `"bed-9","device":"d-1","subject":"p-1","from":"2026-11-21T09:00:00.123Z","to":"2026-11-21T09:00:00.124Z"`
+	var bundle sentBundle
+	bundle.post(sentRate, sentTime, sentD1, sentQuantity("72", "/min"))
+	for _, tt := range []struct {
+		name   string
+		before bool // it was stored before
+		rights token.Rights
+		prefer string
+		put    bool
+		bundle bool
+		want   string
+	}{
+		{name: "new", rights: token.Read | token.Write},
+		{name: "duplicate", before: true, rights: token.Read | token.Write, want: line},
+		{name: "PUT", before: true, rights: token.Read | token.Write, put: true, want: line},
+		{name: "Bundle", before: true, rights: token.Read | token.Write, bundle: true, want: line},
+		{name: "minimal", before: true, rights: token.Read | token.Write, prefer: "return=minimal"},
+		{name: "outcome", before: true, rights: token.Read | token.Write, prefer: "return=OperationOutcome"},
+		{name: "only write", before: true, rights: token.Write},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			k := newKeyring(t)
+			auth := k.Token(t, "bed-9", "d-", token.Token{Rights: tt.rights})
+			try(t, k.gate.Tokens.Reload())
+			s := receiveBy(t, k.gate, "")
+			if tt.before {
+				send(s.observation, sent, "Authorization", k.writer)
+			}
+			ask := func() *httptest.ResponseRecorder {
+				switch header := []string{"Authorization", auth, "Prefer", tt.prefer}; {
+				case tt.put:
+					return at(s.update, "PUT", id, strings.Replace(sent, "{", `{"id":"`+id+`",`, 1), header...)
+				case tt.bundle:
+					return send(s.bundle, bundle.as("batch"), header...)
+				default:
+					return send(s.observation, sent, header...)
+				}
+			}
+			if w := ask(); w.Code > 201 {
+				t.Fatalf("%d %s", w.Code, w.Body)
+			}
+			if got := strings.Join(k.records(t), " "); got != tt.want {
+				t.Errorf("recorded %s, want %s", got, tt.want)
+			}
+			if tt.want == "" {
+				return
+			}
+			try(t, k.gate.Audit.Close())
+			if w := ask(); w.Code != 200 || strings.Contains(w.Body.String(), `"resourceType":"Observation"`) {
+				t.Errorf("without an audit log: %d %s", w.Code, w.Body)
+			}
+		})
+	}
+}
+
 // TestRepresentationInBundle checks that entries have what reading returns, unless there are too many.
 func TestRepresentationInBundle(t *testing.T) {
 	for _, n := range []int{1, 101} {

@@ -40,7 +40,7 @@ func (s *intake) Decode(body []byte, in *ingest.Intake) error {
 		return err
 	}
 	in.Units = true
-	s.mayRead, s.nowUnixMs = in.MayRead(), in.NowUnixMs
+	s.access, s.nowUnixMs = in.Access(), in.NowUnixMs
 	d := &decoder{
 		intake: s, in: in,
 		parser:  &parser{Reader: strictjson.NewReader(body), codes: codes.Table{Signs: s.h.reader.Signs(), PulseAsHeartRate: s.h.opt.PulseAsHeartRate}, leavesOut: in.LeavesOut},
@@ -320,7 +320,7 @@ func (d *decoder) existingPatient(p *place, e *sentEntry) *fieldFault {
 		}
 		var assignments []storage.Assignment
 		if err := d.in.Await(func() (err error) {
-			assignments, err = d.h.subjects.SubjectAssignments(d.ctx, subject)
+			assignments, err = d.h.subjects.SubjectAssignments(d.request.Context(), subject)
 			return err
 		}); err != nil {
 			d.err = ingest.Unavailable()

@@ -103,7 +103,7 @@ func (d *decoder) choose(names []string) (found *resolved, fault *fieldFault) {
 		if device == nil {
 			device = &resolved{name: name}
 			if err = d.in.Await(func() (err error) {
-				device.assignments, err = d.h.subjects.DeviceAssignments(d.ctx, name)
+				device.assignments, err = d.h.subjects.DeviceAssignments(d.request.Context(), name)
 				return err
 			}); err != nil {
 				d.err = ingest.Unavailable()

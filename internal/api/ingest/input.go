@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/api/codes"
 	"github.com/pulsegate/pulsegate/internal/observe/tracing"
 	"github.com/pulsegate/pulsegate/internal/storage"
@@ -142,8 +143,13 @@ func (in *Intake) LeavesOut(d codes.Doubt) bool {
 	return d > codes.Questionable || d == codes.Questionable && !in.storeQuestionable
 }
 
-// MayRead reports whether the client may also read what it may write.
-func (in *Intake) MayRead() bool { return in.access == nil || in.access.MayRead() }
+// Access returns what the client may do; without a [Config.Gate], everything.
+func (in *Intake) Access() gate.Access {
+	if in.access == nil {
+		return gate.Access{Principal: token.Unlimited(token.Read | token.Write)}
+	}
+	return *in.access
+}
 
 // Covers reports whether the client may write readings of a device. Readings that it may not write
 // are rejected after Decode. An Input that reads more about devices than their readings must ask
