@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -96,18 +97,53 @@ func TestParquetTools(t *testing.T) {
 			args = append(args, path)
 		}
 	}
+	if out := python(t, args...); out != "1000 rows in 1 groups\n140000 rows in 2 groups\n" {
+		t.Error(out)
+	}
+}
+
+// python returns the output of a program in Python, with its error, and skips the test if its packages are missing.
+func python(t *testing.T, args ...string) string {
+	t.Helper()
 	tools, err := filepath.Abs("../../../bin/tools/python")
 	try(t, err)
 	cmd := exec.CommandContext(t.Context(), "python3", args...)
-	cmd.Env = append(os.Environ(), "PYTHONPATH="+tools, "PYTHONDONTWRITEBYTECODE=1")
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+tools+string(filepath.ListSeparator)+os.Getenv("PYTHONPATH"), "PYTHONDONTWRITEBYTECODE=1")
 	out, err := cmd.CombinedOutput()
 	if errors.Is(err, exec.ErrNotFound) || bytes.Contains(out, []byte("ModuleNotFoundError")) {
 		if os.Getenv("CI") != "true" {
 			t.Skipf("python3 with duckdb, pandas and pyarrow: %v: run .ci/setup", err)
 		}
 	}
-	if err != nil || string(out) != "1000 rows in 1 groups\n140000 rows in 2 groups\n" {
-		t.Errorf("%v: %s", err, out)
+	if err != nil {
+		out = fmt.Appendf(out, "%v", err)
+	}
+	return string(out)
+}
+
+// TestTextTools checks that tools that choose the type of a column by its first values read a value with a decimal
+// after 21,000 whole ones.
+func TestTextTools(t *testing.T) {
+	limits, src := vitals.NewSigns().DefaultFlagLimits(), &decoded{}
+	for i := range 21_001 {
+		r := storage.Record{TimeUnixMs: 1_700_000_000_000 + int64(i)*60_000, ReceivedUnixMs: 1_800_000_000_000}
+		if r.Values.Set(vitals.GlucoseMolar, 5_00); i == 21_000 {
+			r.Values.Set(vitals.GlucoseMolar, 3_50)
+		}
+		src.records = append(src.records, r)
+	}
+	args := []string{"testdata/text.py"}
+	for _, format := range []query.Format{query.CSV, query.NDJSON} {
+		var file bytes.Buffer
+		q := src.all()
+		q.Format = format
+		_, err := query.WriteReadings(t.Context(), &file, src, q, limits.Signs, &limits)
+		path := filepath.Join(t.TempDir(), "readings")
+		try(t, err, os.WriteFile(path, file.Bytes(), 0o600))
+		args = append(args, path)
+	}
+	if out := python(t, args...); !strings.HasPrefix(out, "tools: DuckDB pandas pyarrow") {
+		t.Error(out)
 	}
 }
 
