@@ -17,18 +17,27 @@ import (
 	"github.com/pulsegate/pulsegate/internal/porttest"
 )
 
-// A reading that arrives by two inputs is one reading: whichever is first, it is stored once, and by the second another
-// value is rejected.
-func TestOneReading(t *testing.T) {
-	post := func(path string, body func(device string, value int) string) func(url, device string, value int) (string, error) {
-		return func(url, device string, value int) (string, error) {
-			resp, text, err := fetch("POST", url+path, body(device, value))
-			if err != nil {
-				return "", err
-			}
-			return fmt.Sprintf("%d %s", resp.StatusCode, text), err
+// An input sends a reading of a heart rate, at a fixed time.
+type input struct {
+	name                       string
+	send                       func(url, device string, value int) (answer string, err error)
+	stored, duplicate, refused string // how the answers begin
+	full                       string // if the device is beyond --max-devices
+}
+
+// sender returns a function that posts a body and returns the status and the answer.
+func sender(path string, body func(device string, value int) string) func(url, device string, value int) (string, error) {
+	return func(url, device string, value int) (string, error) {
+		resp, text, err := fetch("POST", url+path, body(device, value))
+		if err != nil {
+			return "", err
 		}
+		return fmt.Sprintf("%d %s", resp.StatusCode, text), err
 	}
+}
+
+// inputs returns all inputs of a server with mappings.
+func inputs(mqtt, mllp string) []input {
 	line := func(device string, value int) string {
 		return fmt.Sprintf("vitals,device=%s heart_rate_bpm=%di 1795255200123", device, value)
 	}
@@ -38,7 +47,6 @@ func TestOneReading(t *testing.T) {
 	strap := func(device string, value int) string {
 		return fmt.Sprintf(`{"id":%q,"hr":"00%02x","at":1795255200123}`, device, value)
 	}
-	mqtt := porttest.Addr(t)
 	publish := func(root string, payload func(device string, value int) string) func(url, device string, value int) (string, error) {
 		return func(_, device string, value int) (string, error) {
 			conn, err := net.Dial("tcp", mqtt)
@@ -62,6 +70,8 @@ func TestOneReading(t *testing.T) {
 					return "", err
 				}
 				switch {
+				case packet[0] == 0xe0 && len(body) > 0:
+					return fmt.Sprintf("DISCONNECT 0x%02x", body[0]), nil
 				case packet[0] != 0x40:
 				case len(body) == 2:
 					return "PUBACK 0x00", nil
@@ -71,7 +81,6 @@ func TestOneReading(t *testing.T) {
 			}
 		}
 	}
-	mllp := porttest.Addr(t)
 	order := func(_, device string, value int) (string, error) {
 		conn, err := net.Dial("tcp", mllp)
 		if err != nil {
@@ -86,36 +95,39 @@ func TestOneReading(t *testing.T) {
 		_, msa, _ := strings.Cut(answer, "\rMSA|")
 		return msa, err
 	}
-	inputs := []struct {
-		name                       string
-		send                       func(url, device string, value int) (answer string, err error)
-		stored, duplicate, refused string // how the answers begin
-	}{
-		{"JSON", post("/v1/readings", func(device string, value int) string {
+	return []input{
+		{"JSON", sender("/v1/readings", func(device string, value int) string {
 			return fmt.Sprintf(`{"device":%q,"time":1795255200123,"heart_rate_bpm":%d}`, device, value)
-		}), `200 {"status":"stored"}`, `200 {"status":"duplicate"}`, "409 "},
-		{"Open mHealth", post("/v1/omh", func(device string, value int) string {
+		}), `200 {"status":"stored"}`, `200 {"status":"duplicate"}`, "409 ", "503 "},
+		{"Open mHealth", sender("/v1/omh", func(device string, value int) string {
 			return fmt.Sprintf(`{"header":{"uuid":"2a5b0b21-1c4f-4f4f-9b6f-0f6f6d9d1b11","schema_id":{"namespace":"omh","name":"heart-rate","version":"2.0"},"source_creation_date_time":"2026-11-21T10:00:00Z",`+
 				`"external_datasheets":[{"datasheet_reference":"urn:pulsegate:device:%s"}]},"body":{"heart_rate":{"value":%d,"unit":"beats/min"},"effective_time_frame":{"date_time":"2026-11-21T10:00:00.123Z"}}}`, device, value)
-		}), `200 {"status":"stored"}`, `200 {"status":"duplicate"}`, "409 "},
-		{"FHIR", post("/fhir/Observation", func(device string, value int) string {
+		}), `200 {"status":"stored"}`, `200 {"status":"duplicate"}`, "409 ", "503 "},
+		{"FHIR", sender("/fhir/Observation", func(device string, value int) string {
 			return fmt.Sprintf(`{"resourceType":"Observation","status":"final","code":{"coding":[{"system":"http://loinc.org","code":"8867-4"}]},"effectiveDateTime":"2026-11-21T10:00:00.123Z",`+
 				`"device":{"reference":"Device/%s"},"valueQuantity":{"value":%d,"system":"http://unitsofmeasure.org","code":"/min"}}`, device, value)
-		}), "201 ", "200 ", "409 "},
-		{"InfluxDB 1", post("/write?precision=ms", line), "204 ", "204 ", "400 "},
-		{"InfluxDB 2", post("/api/v2/write?precision=ms", line), "204 ", "204 ", "400 "},
+		}), "201 ", "200 ", "409 ", "503 "},
+		{"InfluxDB 1", sender("/write?precision=ms", line), "204 ", "204 ", "400 ", "503 "},
+		{"InfluxDB 2", sender("/api/v2/write?precision=ms", line), "204 ", "204 ", "400 ", "503 "},
 		{"MQTT 5", publish("pulsegate", func(_ string, value int) string {
 			return fmt.Sprintf(`{"time":1795255200123,"heart_rate_bpm":%d}`, value)
-		}), "PUBACK 0x00", "PUBACK 0x00", "PUBACK 0x83"},
-		{"HL7 v2", order, "AA|1", "AA|1", "AE|1"},
-		{"mapped", post("/v1/mapped/band", band), `200 {"status":"stored"}`, `200 {"status":"duplicate"}`, "409 "},
-		{"mapped characteristic", post("/v1/mapped/strap", strap), `200 {"status":"stored"}`, `200 {"status":"duplicate"}`, "409 "},
-		{"mapped, with MQTT 5", publish("band", band), "PUBACK 0x00", "PUBACK 0x00", "PUBACK 0x83"},
-		{"mapped characteristic, with MQTT 5", publish("strap", strap), "PUBACK 0x00", "PUBACK 0x00", "PUBACK 0x83"},
+		}), "PUBACK 0x00", "PUBACK 0x00", "PUBACK 0x83", "DISCONNECT 0x89"},
+		{"HL7 v2", order, "AA|1", "AA|1", "AE|1", ""},
+		{"mapped", sender("/v1/mapped/band", band), `200 {"status":"stored"}`, `200 {"status":"duplicate"}`, "409 ", "503 "},
+		{"mapped characteristic", sender("/v1/mapped/strap", strap), `200 {"status":"stored"}`, `200 {"status":"duplicate"}`, "409 ", "503 "},
+		{"mapped, with MQTT 5", publish("band", band), "PUBACK 0x00", "PUBACK 0x00", "PUBACK 0x83", "DISCONNECT 0x89"},
+		{"mapped characteristic, with MQTT 5", publish("strap", strap), "PUBACK 0x00", "PUBACK 0x00", "PUBACK 0x83", "DISCONNECT 0x89"},
 	}
+}
+
+// A reading that arrives by two inputs is one reading: whichever is first, it is stored once, and by the second another
+// value is rejected.
+func TestOneReading(t *testing.T) {
+	mqtt, mllp := porttest.Addr(t), porttest.Addr(t)
+	inputs := inputs(mqtt, mllp)
 	opt := withMappings(t)
 	opt.MQTTAddr, opt.MLLPAddr, opt.AdminAddr = mqtt, mllp, porttest.Addr(t)
-	assign := post("/admin/subject/assign", func(device string, _ int) string {
+	assign := sender("/admin/subject/assign", func(device string, _ int) string {
 		return fmt.Sprintf(`{"device":%q,"subject":"p-1","from":"2026-11-01T00:00:00Z"}`, device)
 	})
 	_, err := run(t, opt, func(url string) error {
@@ -143,6 +155,50 @@ func TestOneReading(t *testing.T) {
 		return nil
 	})
 	try(t, err)
+}
+
+// A reading of a device beyond --max-devices is rejected for now by each input, so that none is lost: it is counted, and
+// stored when there is room.
+func TestTooManyDevices(t *testing.T) {
+	opt := withMappings(t)
+	opt.MQTTAddr, opt.MLLPAddr, opt.AdminAddr, opt.MaxDevices = porttest.Addr(t), porttest.Addr(t), porttest.Addr(t), 1
+	inputs := inputs(opt.MQTTAddr, opt.MLLPAddr)
+	send := func(url string, in *input, device, want string) {
+		t.Helper()
+		got, err := in.send(url, device, 72)
+		if !strings.HasPrefix(got, want) || want == "" && (got != "" || err != io.EOF) || want != "" && err != nil {
+			t.Errorf("%s: %s, %v; want %q", in.name, got, err, want)
+		}
+		if want == "503 " && !strings.Contains(got, "too-many-devices") && !strings.Contains(got, "maximum number of devices") {
+			t.Errorf("%s: %s does not say why", in.name, got)
+		}
+	}
+	device := func(i int) string { return fmt.Sprintf("d-%d", i) }
+	for _, full := range []bool{true, false} {
+		_, err := run(t, opt, func(url string) error {
+			defer http.DefaultClient.CloseIdleConnections()
+			send(url, &inputs[0], "first", map[bool]string{true: inputs[0].stored, false: inputs[0].duplicate}[full])
+			for i := range inputs {
+				text := fmt.Sprintf(`{"device":%q,"subject":"p-1","from":"2026-11-01T00:00:00Z"}`, device(i))
+				if resp, answer, err := fetch("POST", "http://"+opt.AdminAddr+"/admin/subject/assign", text); err != nil || resp.StatusCode > 299 {
+					return fmt.Errorf("assign: %s %w", answer, err)
+				}
+				if full {
+					send(url, &inputs[i], device(i), inputs[i].full)
+				} else {
+					send(url, &inputs[i], device(i), inputs[i].stored)
+				}
+			}
+			text, err := get("http://" + opt.AdminAddr + "/metrics")
+			want := fmt.Sprintf("\npulsegate_readings_total{outcome=\"too_many_devices\"} %d\n", map[bool]int{true: len(inputs)}[full])
+			if err == nil && !strings.Contains(text, want) {
+				t.Errorf("full %v: the metrics lack %s", full, want)
+			}
+			return err
+		})
+		try(t, err)
+		opt.MaxDevices = 1000
+	}
 }
 
 // A token in the query of an InfluxDB client is written nowhere: neither into the log, with all requests in it, nor into

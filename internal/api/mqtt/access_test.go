@@ -3,6 +3,7 @@ package mqtt_test
 import (
 	"crypto/tls"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -75,8 +76,16 @@ func TestTokens(t *testing.T) {
 		if n := refused(); n != 6 {
 			t.Errorf("%d refusals for another gateway after two publications, want 6", n)
 		}
-		if got := s.store.take(); len(got) != 1 || !strings.Contains(got[0], `ppg-1 by "bed-8"`) {
-			t.Errorf("stored %q, want one by bed-8", got)
+		try(t, g.Audit.Close())
+		var of []string // the tokens that the clients presented
+		for _, line := range f.Records(t, "auth.refused") {
+			_, token, _ := strings.Cut(line, `"event":"auth.refused",`)
+			if token, found := strings.CutSuffix(token[:strings.Index(token, `"chain"`)], `,"reason":"other-gateway","peer":"127.0.0.1",`); found {
+				of = append(of, token)
+			}
+		}
+		if tokens := slices.Compact(slices.Clone(of)); len(of) != 6 || len(tokens) != 2 || of[3] != tokens[0] || !strings.HasPrefix(of[0], `"token":"`) {
+			t.Errorf("the audit log has other gateways of %q, want four of a token and two of another", of)
 		}
 	})
 }
