@@ -9,8 +9,16 @@ import (
 	"testing"
 )
 
+// occupied has the metric, for each bound beyond which the server answers 503, by which one sees it coming.
+var occupied = map[string]string{
+	"--max-conns": "pulsegate_connections", "--max-reads": "pulsegate_reads", "--max-live": "pulsegate_live_subscribers",
+	"--max-queued": "pulsegate_queue_readings", "--max-wait": "pulsegate_commit_duration_seconds",
+	"--max-body-bytes": "pulsegate_request_body_bytes", "--max-devices": "pulsegate_store_devices",
+	"--min-free-bytes": "pulsegate_store_free_bytes",
+}
+
 // docs/limits.md has a row for every bound that serve has a flag for, with its default, and names
-// existing tests.
+// existing tests. If the server answers 503 beyond a bound, there is a metric of what it bounds.
 //
 // Seen to fail with a flag that the page does not name, with another default, and with a wrong
 // test name.
@@ -18,6 +26,8 @@ func TestLimitsPage(t *testing.T) {
 	text, err := os.ReadFile("../../docs/limits.md")
 	try(t, err)
 	page := string(text)
+	metrics, err := os.ReadFile("../../docs/metrics.md")
+	try(t, err)
 	help, _, code := output(t, program(t), "serve", "--help")
 	if code != 0 {
 		t.Fatalf("serve --help: exit code %d", code)
@@ -27,7 +37,7 @@ func TestLimitsPage(t *testing.T) {
 		t.Errorf("found %d bounds in the help: %v", len(defaults), defaults)
 	}
 	for flag, value := range defaults {
-		rows := regexp.MustCompile("(?m)^\\| [^|]*\\| [^|]*`"+flag+"`[^|]*\\| ([^|]*)\\|").FindAllStringSubmatch(page, -1)
+		rows := regexp.MustCompile("(?m)^\\| [^|]*\\| [^|]*`"+flag+"`[^|]*\\| ([^|]*)\\|(.*)$").FindAllStringSubmatch(page, -1)
 		if len(rows) == 0 {
 			t.Errorf("%s has no row in docs/limits.md", flag)
 			continue
@@ -35,6 +45,9 @@ func TestLimitsPage(t *testing.T) {
 		named := false
 		for _, row := range rows {
 			named = named || strings.Contains(plain(row[1]), plain(value))
+			if metric := occupied[flag]; strings.Contains(row[2], "503") && (metric == "" || !strings.Contains(string(metrics), "`"+metric)) {
+				t.Errorf("%s: no metric of what it bounds: %q", flag, metric)
+			}
 		}
 		if !named {
 			t.Errorf("%s: no row has %s, the default of serve", flag, value)

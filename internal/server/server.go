@@ -68,7 +68,8 @@ type server struct {
 	tracer    *tracing.Tracer                      // nil means no tracing
 	hosts     *hosts                               // for which the public listener answers; nil means all
 	requests  *metrics.Requests
-	ballast   [][]byte // nil without TLS
+	reads     *query.Bound // of queries for devices and readings
+	ballast   [][]byte     // nil without TLS
 	live      *live.Hub
 	alerts    alerting
 	core      *ingest.Core
@@ -237,7 +238,8 @@ func (s *server) openCore() (err error) {
 // servePublic serves the public listener.
 func (s *server) servePublic() (err error) {
 	shared := s.readings("reading stored readings failed")
-	shared.Bound = query.NewBound(s.opt.MaxReads)
+	s.reads = query.NewBound(s.opt.MaxReads)
+	shared.Bound = s.reads
 	options := query.Options{Service: shared, Flags: s.parsed.flags, Limits: s.parsed.limits, StaleAfter: s.opt.StaleAfter}
 	if engine := s.alerts.engine; engine != nil {
 		options.Alerts = func(devices []storage.Device, fromUnixMs int64, first []query.ActiveAlert) {
@@ -412,8 +414,11 @@ func (s *server) healthChanged(name string, err error) {
 // collectors returns the collectors for /metrics.
 func (s *server) collectors() []metrics.Collector {
 	all := []metrics.Collector{
-		s.requests, metrics.Connections(s.listeners.conns.Open), &s.listeners.handshakes, s.core, s.live, s.store, metrics.Log(s.log.lines),
+		s.requests, &s.listeners.handshakes, s.core, s.live, s.store, metrics.Log(s.log.lines),
 		gate.Collector{Gate: s.access.gate, Files: s.access.tls, Syslog: s.access.syslog, Expiry: s.expiry},
+		metrics.Gauge("pulsegate_connections", "Open connections of the public listener, in both lanes.",
+			s.listeners.conns.Open),
+		metrics.Gauge("pulsegate_reads", "Queries for devices and readings that are in progress.", s.reads.Taken),
 		metrics.Limits(map[string]int{
 			"max-conns": s.opt.MaxConns, "max-queued": s.opt.MaxQueued, "max-body-bytes": s.opt.MaxBodyBytes,
 			"max-reads": s.opt.MaxReads, "max-live": s.opt.MaxLive,

@@ -94,6 +94,13 @@ func (b *Bound) Enter(ctx context.Context, h *share.Holder) bool {
 	return i < 0 // Leave assigned the place first
 }
 
+// Taken returns the number of places that are taken.
+func (b *Bound) Taken() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return int64(b.most - b.left)
+}
+
 // Leave returns a place, which goes to the oldest waiter whose holder may take one.
 func (b *Bound) Leave(h *share.Holder) {
 	b.mu.Lock()

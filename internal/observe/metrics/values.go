@@ -9,12 +9,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
-// Connections returns a collector for the number of open connections.
-func Connections(open func() int64) Collector {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "pulsegate_connections",
-		Help: "Open connections of the public listener, in both lanes.",
-	}, func() float64 { return float64(open()) })
+// Gauge returns a Collector of a gauge.
+func Gauge(name, help string, value func() int64) Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value()) })
 }
 
 // Limits returns a Collector of limits beyond which the server rejects, by the name of their flag.
