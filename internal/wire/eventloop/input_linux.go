@@ -1,6 +1,9 @@
 package eventloop
 
-import "golang.org/x/sys/unix"
+import (
+	"github.com/pulsegate/pulsegate/internal/wire/listen"
+	"golang.org/x/sys/unix"
+)
 
 const scratchBytes = 64 << 10
 
@@ -131,7 +134,7 @@ func (in *input) keep(c *Conn, rest []byte) {
 func (in *input) giveUp(c *Conn, why Reason) {
 	switch {
 	case c.out != nil || c.lingering:
-		in.loop.outlast(c)
+		in.loop.outlast(c, listen.MaxStalled)
 	case c.in == nil:
 		in.handler.GiveUp(c, nil, why)
 		in.loop.shut(c)

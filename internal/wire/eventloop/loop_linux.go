@@ -187,7 +187,7 @@ func (l *Loop) event(e *unix.EpollEvent) {
 		return
 	}
 	if e.Events&unix.EPOLLERR != 0 {
-		l.outlast(c)
+		l.outlast(c, listen.MaxUnread)
 		return
 	}
 	if e.Events&(unix.EPOLLIN|unix.EPOLLRDHUP|unix.EPOLLHUP) != 0 {
@@ -344,9 +344,8 @@ func (l *Loop) broken(c *Conn) {
 }
 
 // outlast drops the output of a connection after a failed write, and closes the connection once everything that has
-// arrived is read, at most listen.MaxUnread bytes. If the connection is ending, or there is no more input, it is closed at
-// once.
-func (l *Loop) outlast(c *Conn) {
+// arrived is read, at most readLeft bytes. If the connection is ending, or there is no more input, it is closed at once.
+func (l *Loop) outlast(c *Conn, readLeft int) {
 	again := c.noOutput
 	c.noOutput = true
 	switch {
@@ -358,7 +357,7 @@ func (l *Loop) outlast(c *Conn) {
 	}
 	_ = unix.Shutdown(c.fd, unix.SHUT_WR) // if moved, c has no output either; an error means that it has none now
 	l.buffers.put(c.place.Holder, c.out)
-	c.out, c.sent, c.readLeft = nil, 0, listen.MaxUnread
+	c.out, c.sent, c.readLeft = nil, 0, readLeft
 	c.readable, c.hangsUp = true, true
 	l.enlist(c)
 }

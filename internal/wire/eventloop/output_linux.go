@@ -1,6 +1,9 @@
 package eventloop
 
-import "golang.org/x/sys/unix"
+import (
+	"github.com/pulsegate/pulsegate/internal/wire/listen"
+	"golang.org/x/sys/unix"
+)
 
 // maxStagedBytes bounds the staging buffer that a loop keeps.
 const maxStagedBytes = 256 << 10
@@ -76,7 +79,7 @@ func (o *output) write(c *Conn, b []byte) (n int, ok bool) {
 		case err == unix.EAGAIN:
 			return n, true
 		case err != 0:
-			o.loop.outlast(c)
+			o.loop.outlast(c, listen.MaxUnread)
 			return n, false
 		default:
 			n += m

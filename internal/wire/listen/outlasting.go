@@ -3,6 +3,7 @@ package listen
 import (
 	"errors"
 	"net"
+	"os"
 	"time"
 )
 
@@ -21,6 +22,9 @@ const (
 	// MaxUnread is more than the bytes that Linux keeps of a connection by default: see tcp_rmem in tcp(7).
 	MaxUnread = 8 << 20
 
+	// MaxStalled is the part of MaxUnread for a client that does not read, because it may go on sending.
+	MaxStalled = 1 << 20
+
 	maxWaited = 2 * time.Second
 )
 
@@ -34,7 +38,9 @@ func (o *Outlasting) Write(b []byte) (n int, err error) {
 	if len(b) > 0 {
 		n, err = o.Conn.Write(b)
 	}
-	o.noOutput = err != nil
+	if o.noOutput = err != nil; errors.Is(err, os.ErrDeadlineExceeded) {
+		o.read = MaxUnread - MaxStalled
+	}
 	return n, err
 }
 
