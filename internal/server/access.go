@@ -289,7 +289,7 @@ func (a *access) announce() {
 	if c.exposed(c.Addr) {
 		a.log.Warn("INSECURE: any client that can connect to this address can write and read health data", "addr", c.Addr)
 	}
-	for _, addr := range []string{c.MQTTAddr, c.MLLPAddr} {
+	for _, addr := range c.frontAddrs() {
 		if c.exposed(addr) {
 			a.log.Warn("INSECURE: any client that can connect to this address can write health data", "addr", addr)
 		}
@@ -303,7 +303,11 @@ func (a *access) announce() {
 	if c.tokens() {
 		if a.tls == nil {
 			a.warnCleartext(publicSocket, c.Addr)
-			a.warnCleartext(mqttSocket, c.MQTTAddr)
+			for i := range frontInputs {
+				if in := &frontInputs[i]; in.tokens {
+					a.warnCleartext(in.socket, *in.addr(c))
+				}
+			}
 		}
 		a.warnCleartext(adminSocket, c.AdminAddr)
 	}

@@ -32,8 +32,6 @@ type lifecycle struct {
 const (
 	publicSocket = "public"
 	adminSocket  = "admin"
-	mqttSocket   = "mqtt"
-	mllpSocket   = "mllp"
 )
 
 // A socketAddr is the option with the address of a socket.
@@ -52,7 +50,19 @@ func (a socketAddr) flag() string {
 
 // addrs returns the addresses of all sockets, in the order in which they are opened.
 func (c *Options) addrs() []socketAddr {
-	return []socketAddr{{publicSocket, &c.Addr}, {adminSocket, &c.AdminAddr}, {mqttSocket, &c.MQTTAddr}, {mllpSocket, &c.MLLPAddr}}
+	all := []socketAddr{{publicSocket, &c.Addr}, {adminSocket, &c.AdminAddr}}
+	for i := range frontInputs {
+		all = append(all, socketAddr{frontInputs[i].socket, frontInputs[i].addr(c)})
+	}
+	return all
+}
+
+// socketNames returns the names of all sockets.
+func socketNames() (names []string) {
+	for _, at := range new(Options).addrs() {
+		names = append(names, at.socket)
+	}
+	return names
 }
 
 // newLifecycle reads the service manager's environment variables, and catches signals
@@ -93,14 +103,14 @@ func byName(sockets []systemd.Socket) (map[string]net.Listener, error) {
 	named := make(map[string]net.Listener, len(sockets))
 	for _, s := range sockets {
 		name := s.Name
-		known := slices.Contains([]string{publicSocket, adminSocket, mqttSocket, mllpSocket}, name)
+		known := slices.Contains(socketNames(), name)
 		if len(sockets) == 1 && !known {
 			name, known = publicSocket, true
 		}
 		_, tcp := s.Listener.(*net.TCPListener)
 		switch {
 		case !known:
-			return nil, settings.Usagef("the service manager passed a socket named %q: FileDescriptorName= must be %s, %s, %s or %s", name, publicSocket, adminSocket, mqttSocket, mllpSocket)
+			return nil, settings.Usagef("the service manager passed a socket named %q: FileDescriptorName= must be one of %s", name, strings.Join(socketNames(), ", "))
 		case named[name] != nil:
 			return nil, settings.Usagef("the service manager passed more than one socket named %q", name)
 		case !tcp:

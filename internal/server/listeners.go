@@ -12,9 +12,7 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/tlsfiles"
-	"github.com/pulsegate/pulsegate/internal/api/hl7"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
-	"github.com/pulsegate/pulsegate/internal/api/mqtt"
 	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 	"github.com/pulsegate/pulsegate/internal/wire/listen"
 	"github.com/pulsegate/pulsegate/internal/wire/share"
@@ -55,9 +53,8 @@ type listeners struct {
 	trim       trimmer            // after handshakes
 	public     *http.Server       // nil means not served
 	lane       *ingest.FastLane   // nil means public serves all requests
-	mqtt       *mqtt.Server       // nil means not served
-	mllp       *hl7.Server        // nil means not served
-	admin      *http.Server       // nil means not served
+	fronts     []runningFront
+	admin      *http.Server // nil means not served
 
 	publicAddr net.Addr
 	listening  []listening // in the order in which they were opened
@@ -67,7 +64,7 @@ type listeners struct {
 // A listening describes an open listener.
 type listening struct {
 	addr     net.Addr
-	listener string // publicSocket, adminSocket, mqttSocket or mllpSocket
+	listener string // publicSocket, adminSocket, or a front's
 }
 
 func (s *listeners) httpServer(h http.Handler) *http.Server {
@@ -202,45 +199,6 @@ func (s *listeners) secure(l net.Listener, conns *share.Conns, config *tls.Confi
 			s.access.handshakeFailed(c, err)
 		},
 	})
-}
-
-// serveMQTT serves the MQTT listener.
-func (s *listeners) serveMQTT(opt mqtt.Options) (err error) {
-	l := s.sockets[mqttSocket]
-	opt.Conns = &share.Conns{Max: s.opt.MaxConns, MaxGuests: maxGuests, Holders: s.holders}
-	opt.Holders, opt.Idle = s.holders, evictIdle(opt.Conns)
-	if s.access.tls != nil {
-		config := s.access.tls.TLSConfigWith(func(c *tls.Config) {
-			c.NextProtos = []string{"mqtt"} // IANA, TLS Application-Layer Protocol Negotiation Protocol IDs
-		})
-		l, opt.TLS = s.secure(l, opt.Conns, config), true
-	}
-	opt.FastLane, opt.Loops = s.opt.FastLane == "on", s.opt.Loops
-	opt.MaxPacketBytes, opt.ReadTimeout, opt.WriteTimeout = s.opt.MaxBatchBytes, s.opt.ReadTimeout, 2*s.opt.ReadTimeout
-	if s.mqtt, err = mqtt.Serve(l, opt); err != nil {
-		return errors.Join(fmt.Errorf("start MQTT: %w", err), l.Close())
-	}
-	s.listening = append(s.listening, listening{l.Addr(), mqttSocket})
-	return nil
-}
-
-// serveMLLP serves the MLLP listener.
-func (s *listeners) serveMLLP(opt hl7.ServerOptions) {
-	l := s.sockets[mllpSocket]
-	opt.Conns = &share.Conns{Max: s.opt.MaxConns, MaxGuests: maxGuests, Holders: s.holders}
-	opt.Holders, opt.Idle = s.holders, evictIdle(opt.Conns)
-	if s.access.tls != nil {
-		config := s.access.tls.TLSConfigWith(func(c *tls.Config) {
-			c.NextProtos = nil // IANA has no identifier for MLLP
-			if c.ClientCAs != nil {
-				c.ClientAuth = tls.RequireAndVerifyClientCert // there are no tokens
-			}
-		})
-		l, opt.TLS = s.secure(l, opt.Conns, config), true
-	}
-	opt.MaxMessageBytes, opt.ReadTimeout, opt.WriteTimeout = s.opt.MaxBatchBytes, s.opt.ReadTimeout, 2*s.opt.ReadTimeout
-	s.mllp = hl7.Serve(l, opt)
-	s.listening = append(s.listening, listening{l.Addr(), mllpSocket})
 }
 
 // failureOf returns why a handshake has failed.

@@ -315,15 +315,10 @@ func (c *Options) checkAddr() error {
 	if host == "" {
 		reach = "has no host, so it " + reach
 	}
-	err := firstBroken(
-		rule{c.MLLPAddr == "" || c.TLSClientCA != "" || c.AccessOptions.open(), "--mllp-addr requires --tls-client-ca: MLLP has no tokens, so clients need a certificate"},
-		rule{c.Insecure || !c.exposed(c.MLLPAddr), "--mllp-addr " + c.MLLPAddr + " can be reached from other machines, and clients need no certificate: anybody could write. " +
-			"Listen on 127.0.0.1, name the CA of client certificates with --tls-client-ca, or add --insecure if something else decides who gets in"},
-		rule{c.Insecure || !c.exposed(c.MQTTAddr), "--mqtt-addr " + c.MQTTAddr + " can be reached from other machines, and this server has no tokens: anybody could write. " +
-			"Listen on 127.0.0.1, name a token file with --tokens, or add --insecure if something else decides who gets in"},
+	err := firstBroken(append(c.frontRules(),
 		rule{c.Insecure || !c.exposed(c.Addr), fmt.Sprintf("--addr %s %s, and this server has no tokens: anybody could write and read. "+
 			"Listen on 127.0.0.1:%s, name a token file with --tokens, or add --insecure if a proxy decides who gets in", c.Addr, reach, port)},
-	)
+	)...)
 	if err != nil || c.OIDCIssuer == "" {
 		return err
 	}

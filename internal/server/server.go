@@ -31,11 +31,9 @@ import (
 	"github.com/pulsegate/pulsegate/internal/api/alert"
 	"github.com/pulsegate/pulsegate/internal/api/dashboard"
 	"github.com/pulsegate/pulsegate/internal/api/fhir"
-	"github.com/pulsegate/pulsegate/internal/api/hl7"
 	"github.com/pulsegate/pulsegate/internal/api/influx"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/live"
-	"github.com/pulsegate/pulsegate/internal/api/mqtt"
 	"github.com/pulsegate/pulsegate/internal/api/openapi"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/api/query"
@@ -158,7 +156,7 @@ const (
 // start opens the store and the listeners. After an error, close closes what it has opened.
 func (s *server) start() error {
 	for _, step := range []func() error{
-		s.access.open, s.listeners.open, s.openStore, s.access.started, s.openCore, s.servePublic, s.serveMQTT, s.serveMLLP, s.serveAdmin,
+		s.access.open, s.listeners.open, s.openStore, s.access.started, s.openCore, s.servePublic, s.serveFronts, s.serveAdmin,
 	} {
 		if err := step(); err != nil {
 			return err
@@ -268,44 +266,6 @@ func (s *server) servePublic() (err error) {
 		Tokens:     !s.access.gate.Open(),
 	}))
 	return s.listeners.servePublic(forwarded(&s.holders, handler), s.core, s.hosts, posts)
-}
-
-// serveMQTT serves the MQTT listener, if configured.
-func (s *server) serveMQTT() error {
-	if s.opt.MQTTAddr == "" {
-		return nil
-	}
-	var mapped []mqtt.Mapped
-	for _, pattern := range s.parsed.mappings.Topics() {
-		topic, err := mqtt.ParseTopic(pattern)
-		if err != nil {
-			return err
-		}
-		mapped = append(mapped, mqtt.Mapped{Topic: topic, Input: s.parsed.mappings.OfTopic(pattern)})
-	}
-	return s.listeners.serveMQTT(mqtt.Options{
-		Mapped: mapped,
-		Core:   s.core, Gate: s.access.gate, Problems: s.problems, Rejections: s.rejections, Signs: s.parsed.limits.Signs, Topic: s.parsed.topic,
-	})
-}
-
-// serveMLLP serves the MLLP listener, if configured.
-func (s *server) serveMLLP() error {
-	if s.opt.MLLPAddr == "" {
-		return nil
-	}
-	s.listeners.serveMLLP(hl7.ServerOptions{
-		Messages: hl7.Options{
-			Signs: s.parsed.limits.Signs, Zone: s.parsed.zone, Authority: s.opt.MLLPAuthority, IgnoreUnknown: s.opt.UnknownFields == "ignore",
-			PulseAsHeartRate: s.opt.pulseAsHeartRate(),
-			Patients:         hl7.Patients{Assign: s.opt.MLLPAssign, Back: s.opt.MLLPBack, Record: s.recordClaims},
-		},
-		Core: s.core, Gate: s.access.gate, Problems: s.problems, Rejections: s.rejections,
-		OnUnknown: func(sender string) {
-			s.log.Warn("HL7 messages have no code of a sign: they are ignored and acknowledged", "sender", sender)
-		},
-	})
-	return nil
 }
 
 // recordClaims implements Record of [ingest.Intake], within the budget of the client.
@@ -427,11 +387,8 @@ func (s *server) collectors() []metrics.Collector {
 	if s.retention != nil {
 		all = append(all, s.retention)
 	}
-	if s.listeners.mqtt != nil {
-		all = append(all, s.listeners.mqtt)
-	}
-	if s.listeners.mllp != nil {
-		all = append(all, s.listeners.mllp)
+	for _, running := range s.listeners.fronts {
+		all = append(all, running)
 	}
 	if s.alerts.engine != nil {
 		all = append(all, alert.Collector{Engine: s.alerts.engine, File: s.alerts.file}, s.alerts.senders)

@@ -74,22 +74,34 @@ func (s *listeners) shutdownPublic(ctx context.Context) error {
 		return nil
 	}
 	var wg sync.WaitGroup
-	var laneErr, mqttErr, mllpErr error
-	if s.mqtt != nil {
-		wg.Go(func() { mqttErr = s.mqtt.Shutdown(ctx) })
-	}
-	if s.mllp != nil {
-		wg.Go(func() { mllpErr = s.mllp.Shutdown(ctx) })
-	}
-	if s.lane != nil {
-		wg.Go(func() { laneErr = s.lane.Shutdown(ctx) })
+	lanes := s.lanes()
+	errs := make([]error, len(lanes))
+	for i, lane := range lanes {
+		wg.Go(func() { errs[i] = lane.Shutdown(ctx) })
 	}
 	err := s.public.Shutdown(ctx)
 	if err != nil {
 		err = errors.Join(err, s.public.Close())
 	}
 	wg.Wait()
-	return errors.Join(err, laneErr, mqttErr, mllpErr)
+	return errors.Join(append(errs, err)...)
+}
+
+// A runningLane serves connections beside net/http.
+type runningLane interface {
+	Shutdown(context.Context) error
+	Beat() bool
+}
+
+// lanes returns the fast lane and the fronts.
+func (s *listeners) lanes() (all []runningLane) {
+	if s.lane != nil {
+		all = append(all, s.lane)
+	}
+	for _, running := range s.fronts {
+		all = append(all, running)
+	}
+	return all
 }
 
 // failureGrace is how long the store withholds the failed group's result, while health

@@ -17,18 +17,14 @@ type pulse struct {
 }
 
 func newPulse(s *server) *pulse {
-	p := &pulse{loops: func() bool { return true }, commits: s.core.Commits}
-	if s.listeners.lane != nil {
-		p.loops = s.listeners.lane.Beat
-	}
-	if s.listeners.mqtt != nil {
-		public := p.loops
-		p.loops = func() bool {
-			alive := s.listeners.mqtt.Beat()
-			return public() && alive
+	lanes := s.listeners.lanes()
+	return &pulse{commits: s.core.Commits, loops: func() bool {
+		alive := true
+		for _, lane := range lanes {
+			alive = lane.Beat() && alive // each begins its next turn
 		}
-	}
-	return p
+		return alive
+	}}
 }
 
 // hangs returns the name of a part that made no progress since the last call, or an

@@ -1,7 +1,6 @@
 package hl7
 
 import (
-	"bufio"
 	"errors"
 	"io"
 	"net"
@@ -11,46 +10,38 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/api/front"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/rejections"
-	"github.com/pulsegate/pulsegate/internal/wire/listen"
-	"github.com/pulsegate/pulsegate/internal/wire/share"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // A conn is a connection of a client.
 type conn struct {
-	server *Server
-	net.Conn
-	io       *listen.Outlasting // of Conn
+	*front.Conn
+	server   *Server
 	frames   frames
-	client   gate.Credentials
 	access   gate.Access // when the connection began
 	gateway  vitals.Name // that the certificate names; zero if there is none
-	holder   *share.Holder
-	reserved int  // bytes of memory for the message
-	silent   bool // a message without an answer was not stored; what has arrived after it is the last
+	reserved int         // bytes of memory for the message
+	silent   bool        // a message without an answer was not stored; what has arrived after it is the last
 }
 
 // serve serves a connection until it ends.
-func (s *Server) serve(nc net.Conn) {
-	c := &conn{server: s, Conn: nc, io: &listen.Outlasting{Conn: nc}}
-	c.frames = frames{in: bufio.NewReader(c.io), max: s.opt.MaxMessageBytes, grow: c.reserve,
-		begun: func() { c.await(http.StateActive, s.opt.ReadTimeout) }}
-	defer s.opt.Idle.ConnState(nc, http.StateClosed)
-	c.client = gate.Credentials{TLS: listen.TLSState(nc), Peer: gate.PeerOf(&http.Request{RemoteAddr: nc.RemoteAddr().String()})}
-	if guest, ok := listen.Below(nc).(interface{ Guest() bool }); ok && guest.Guest() {
+func (s *Server) serve(fc *front.Conn, _ any) {
+	c := &conn{Conn: fc, server: s}
+	c.frames = frames{in: c.In, max: s.opt.MaxBytes, grow: c.reserve,
+		begun: func() { c.Await(http.StateActive, s.opt.ReadTimeout) }}
+	if c.Guest() {
 		c.end(busy) // nothing can be sent before a message has come
 		return
 	}
-	access, verdict, _ := s.opt.Gate.Authorize(c.client, token.Write, s.opt.Now())
+	access, verdict, _ := s.opt.Gate.Authorize(c.Client, token.Write, s.opt.Now())
 	if verdict != gate.Allowed {
 		c.end(unauthorized)
 		return
 	}
 	c.access, c.gateway = access, *access.Gateway()
-	c.holder = s.opt.Holders.Addr(c.client.Peer.PeerAddr())
-	defer s.opt.Holders.Put(c.holder)
 	for c.next() {
 	}
 }
@@ -58,9 +49,9 @@ func (s *Server) serve(nc net.Conn) {
 // next handles a message, and reports whether another one may follow.
 func (c *conn) next() bool {
 	s := c.server
-	c.await(http.StateIdle, s.opt.IdleTimeout)
+	c.Await(http.StateIdle, s.opt.IdleTimeout)
 	defer func() {
-		s.opt.Core.Memory().Release(c.holder, c.reserved)
+		s.opt.Core.Memory().Release(c.Holder, c.reserved)
 		c.reserved = 0
 	}()
 	text, err := c.frames.next(nil)
@@ -70,22 +61,13 @@ func (c *conn) next() bool {
 	return c.receive(text, err == errTooLarge)
 }
 
-// await bounds the time for what comes next. If the server drains, what has not arrived does not count.
-func (c *conn) await(state http.ConnState, d time.Duration) {
-	c.server.opt.Idle.ConnState(c.Conn, state)
-	_ = c.SetReadDeadline(time.Now().Add(d)) // a closed connection fails at the next read
-	if c.server.conns.Drains() {
-		_ = c.SetReadDeadline(time.Unix(1, 0))
-	}
-}
-
 // ending returns why a connection ends after an error of reading.
 func (c *conn) ending(err error) ending {
 	late := errors.Is(err, os.ErrDeadlineExceeded)
 	switch {
 	case c.silent:
 		return busy
-	case (late || err == errMemory) && c.server.conns.Drains():
+	case (late || err == errMemory) && c.server.Drains():
 		return draining
 	case late && c.frames.within:
 		return slow
@@ -113,11 +95,11 @@ const listedPerMessage = 100
 func (c *conn) receive(text []byte, tooLarge bool) bool {
 	s := c.server
 	m := newMessage(c, text, tooLarge)
-	d := ingest.Delivery{From: c.client, Input: m, Message: text, Origin: vitals.Origin{Gateway: c.gateway}, Method: "ORU", Route: "mllp"}
+	d := ingest.Delivery{From: c.Client, Input: m, Message: text, Origin: vitals.Origin{Gateway: c.gateway}, Method: "ORU", Route: "mllp"}
 	var answer []byte
 	var code string
 	why := busy
-	s.hold.Receive(s.conns.Waiting, &d, func(o *ingest.Outcome) {
+	s.Hold.Receive(s.Waiting, &d, func(o *ingest.Outcome) {
 		m.outcome = o
 		answer, code = m.Answer(nil, o, s.opt.Now())
 		o.Traced(statuses[code])
@@ -131,7 +113,7 @@ func (c *conn) receive(text []byte, tooLarge bool) bool {
 	switch {
 	case code == "" && why == busy && isSilent(m.Message): // only the end of the connection says that something is wrong
 		m.list(vitals.Name{}, "", "could not be stored, and its sender takes silence for success")
-		_ = c.io.CloseWrite()
+		_ = c.CloseWrite()
 		c.silent = true
 		return true
 	case code == "":
@@ -140,8 +122,7 @@ func (c *conn) receive(text []byte, tooLarge bool) bool {
 	if code == accepted && m.unknown > 0 && len(m.places) == 0 {
 		s.unknown(c.sender(m))
 	}
-	_ = c.SetWriteDeadline(time.Now().Add(s.opt.WriteTimeout))
-	if _, err := c.io.Write(answer); err == nil && len(answer) > 0 {
+	if c.Send(answer) && len(answer) > 0 {
 		s.counters.acknowledged[code].Add(1)
 	}
 	return true // after an error, what has arrived is stored, without further answers
@@ -152,7 +133,7 @@ func isSilent(m *Message) bool { return len(m.appendAnswers(nil, accepted, time.
 
 // sender returns the name of a message's client in metrics: its gateway, or else the kind of its address.
 func (c *conn) sender(m *message) string {
-	addr := c.client.Peer.PeerAddr()
+	addr := c.Client.Peer.PeerAddr()
 	gateway := m.gateway(&ingest.Intake{Origin: &vitals.Origin{Gateway: c.gateway}})
 	switch {
 	case !gateway.IsZero():
@@ -181,7 +162,7 @@ var statuses = map[string]int{accepted: 200, failed: 422, rejected: 422, "": 503
 
 // reserve reserves memory for a message that takes up n bytes.
 func (c *conn) reserve(n int) bool {
-	if !c.server.hold.Reserve(c.holder, n-c.reserved, n) {
+	if !c.server.Hold.Reserve(c.Holder, n-c.reserved, n) {
 		return false
 	}
 	c.reserved = n

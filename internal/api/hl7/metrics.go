@@ -10,7 +10,6 @@ import (
 )
 
 type counters struct {
-	held         atomic.Uint64
 	acknowledged map[string]*atomic.Uint64 // by code; not modified
 	endings      [numEndings]atomic.Uint64
 
@@ -71,5 +70,5 @@ func (s *Server) Collect(ch chan<- prometheus.Metric) {
 		to.Counter("pulsegate_mllp_unknown_total",
 			"Messages without a code of a sign, of which everything was ignored, by sender.", float64(n), "sender", sender)
 	}
-	to.Counter("pulsegate_mllp_held_total", "Times that a connection was not read for a while, because a message could not be stored then.", float64(s.counters.held.Load()))
+	to.Counter("pulsegate_mllp_held_total", "Times that a connection was not read for a while, because a message could not be stored then.", float64(s.Held.Load()))
 }

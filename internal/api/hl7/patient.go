@@ -41,11 +41,11 @@ func newMessage(c *conn, text []byte, tooLarge bool) *message {
 // Decode implements [ingest.Input]. A message that is held is decoded again.
 func (m *message) Decode(text []byte, in *ingest.Intake) error {
 	if m.tooLarge {
-		return ingest.TooLarge(fmt.Sprintf("A message may have %d bytes.", m.conn.server.opt.MaxMessageBytes))
+		return ingest.TooLarge(fmt.Sprintf("A message may have %d bytes.", m.conn.server.opt.MaxBytes))
 	}
 	if record := m.conn.server.opt.Messages.Patients.Record; record != nil {
 		in.Record = func(ctx context.Context, changes []storage.Assignment, failed bool) int {
-			return record(ctx, &m.conn.access, m.conn.client.Peer.PeerAddr(), changes, failed)
+			return record(ctx, &m.conn.access, m.conn.Client.Peer.PeerAddr(), changes, failed)
 		}
 	}
 	return m.Message.Decode(text, in)

@@ -24,6 +24,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/api/front"
+	"github.com/pulsegate/pulsegate/internal/api/fronttest"
 	"github.com/pulsegate/pulsegate/internal/api/hl7"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
@@ -243,6 +245,24 @@ func observation(second, bpm int, patient string) string {
 
 func framed(message string) string { return "\x0b" + message + "\x1c\r" }
 
+// The front passes the tests of all fronts.
+func TestFront(t *testing.T) {
+	fronttest.Run(t, fronttest.Front{
+		Serve: func(_ testing.TB, l net.Listener, opt front.Options) fronttest.Server {
+			return hl7.Serve(l, hl7.ServerOptions{Options: opt, Messages: hl7.Options{Signs: vitals.NewSigns()}})
+		},
+		Message: func(n int) string { return heartRate(n, 72) },
+		Next: func(in *bufio.Reader) (string, error) {
+			if _, err := in.Peek(1); err != nil {
+				return "", err
+			}
+			return (&client{in: in}).next(), nil
+		},
+		Stored: func(n int) string { return fmt.Sprint("AA ", n) },
+		Holds:  true,
+	}, fronttest.Lane{}, fronttest.Lane{TLS: true})
+}
+
 // Whatever a client sends, what is acknowledged is stored, nothing else is, and a connection that cannot be read any
 // further ends.
 func TestAttacks(t *testing.T) {
@@ -279,7 +299,7 @@ func TestAttacks(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			s := start(t, config{opt: hl7.ServerOptions{MaxMessageBytes: 16 << 10}})
+			s := start(t, config{opt: hl7.ServerOptions{Options: front.Options{MaxBytes: 16 << 10}}})
 			c := s.dial(t)
 			c.send(tt.in)
 			c.want(tt.answers...)
@@ -300,7 +320,7 @@ func TestAttacks(t *testing.T) {
 
 // A message may come in pieces, but must be complete in time. A connection without messages ends, later.
 func TestSlow(t *testing.T) {
-	s := start(t, config{opt: hl7.ServerOptions{ReadTimeout: 50 * time.Millisecond}})
+	s := start(t, config{opt: hl7.ServerOptions{Options: front.Options{ReadTimeout: 50 * time.Millisecond}}})
 	c := s.dial(t)
 	for _, b := range []byte(heartRate(1, 72)[:20]) {
 		if _, err := c.Write([]byte{b}); err != nil {
@@ -326,7 +346,7 @@ func TestSlow(t *testing.T) {
 
 // A client that does not read its answers is let go.
 func TestDeafClient(t *testing.T) {
-	s := start(t, config{opt: hl7.ServerOptions{WriteTimeout: 50 * time.Millisecond}})
+	s := start(t, config{opt: hl7.ServerOptions{Options: front.Options{WriteTimeout: 50 * time.Millisecond}}})
 	c := s.dial(t)
 	many := strings.Repeat(framed("MSH|^~\\&|"+strings.Repeat("x", 3000)), 1000)
 	for {
@@ -413,7 +433,7 @@ func TestQueueFull(t *testing.T) {
 
 // Messages for which there is no memory wait for it, and those that wait for too long end their connection.
 func TestMemory(t *testing.T) {
-	s := start(t, config{ingest: ingest.Config{MaxBodyBytes: 40 << 10, MaxBatchBytes: 10 << 10}, opt: hl7.ServerOptions{Holders: new(share.Holders)}})
+	s := start(t, config{ingest: ingest.Config{MaxBodyBytes: 40 << 10, MaxBatchBytes: 10 << 10}, opt: hl7.ServerOptions{Options: front.Options{Holders: new(share.Holders)}}})
 	var all []*client
 	for range 10 {
 		c := s.dial(t)
@@ -443,7 +463,7 @@ func TestMemory(t *testing.T) {
 
 // A connection beyond the bound is closed at once, and the others are unharmed.
 func TestGuests(t *testing.T) {
-	s := start(t, config{opt: hl7.ServerOptions{Conns: &share.Conns{Max: 1, MaxGuests: 1}}})
+	s := start(t, config{opt: hl7.ServerOptions{Options: front.Options{Conns: &share.Conns{Max: 1, MaxGuests: 1}}}})
 	first := s.dial(t)
 	first.send(heartRate(1, 72))
 	first.want("AA 1")
@@ -464,7 +484,7 @@ func TestFairConnections(t *testing.T) {
 	const bound = 8
 	conns, idle := &share.Conns{Max: bound, MaxGuests: 2, Holders: new(share.Holders)}, new(listen.Idle)
 	conns.OnGuest = func() { idle.Evict(conns) }
-	s := start(t, config{opt: hl7.ServerOptions{Conns: conns, Idle: idle, Holders: conns.Holders}})
+	s := start(t, config{opt: hl7.ServerOptions{Options: front.Options{Conns: conns, Idle: idle, Holders: conns.Holders}}})
 	for range 4 * bound {
 		s.dial(t) // beyond the share, at the latest when the guests have taken theirs, it is closed
 	}
@@ -491,7 +511,7 @@ func TestGreedyMonitor(t *testing.T) {
 	holders := new(share.Holders)
 	s := start(t, config{
 		ingest: ingest.Config{MaxQueued: 1000, MaxBodyBytes: 1 << 20, MaxBatchBytes: 256 << 10, Holders: holders},
-		opt:    hl7.ServerOptions{Conns: &share.Conns{Max: 8, MaxGuests: 2, Holders: holders}, Holders: holders, MaxMessageBytes: 256 << 10},
+		opt:    hl7.ServerOptions{Options: front.Options{Conns: &share.Conns{Max: 8, MaxGuests: 2, Holders: holders}, Holders: holders, MaxBytes: 256 << 10}},
 	})
 	var greedy sync.WaitGroup
 	defer greedy.Wait()
@@ -522,7 +542,7 @@ func TestGreedyMonitor(t *testing.T) {
 func TestCertificateExpires(t *testing.T) {
 	ca := certtest.New("ca")
 	s := start(t, config{
-		opt: hl7.ServerOptions{Gate: &gate.Gate{Certificates: true}},
+		opt: hl7.ServerOptions{Options: front.Options{Gate: &gate.Gate{Certificates: true}}},
 		tls: &tls.Config{Certificates: []tls.Certificate{ca.Server(1).TLS()}, ClientCAs: ca.Pool(), ClientAuth: tls.VerifyClientCertIfGiven},
 	})
 	c, stranger := s.dial(t, ca.Client("bed-7").TLS()), s.dial(t, tls.Certificate{})
@@ -821,7 +841,7 @@ func FuzzServer(f *testing.F) {
 	for _, in := range []string{heartRate(1, 72) + "\r\n" + heartRate(2, 300), "\x0b\x1c\r\x0b", framed(framed("MSH")), framed("MSH|^~\\&|||||||||||||AL|AL"), "\x0bMSH|^~\\&|\x1c\r" + strings.Repeat("\n", 30)} {
 		f.Add([]byte(in), 7)
 	}
-	s := start(f, config{opt: hl7.ServerOptions{MaxMessageBytes: 8 << 10}})
+	s := start(f, config{opt: hl7.ServerOptions{Options: front.Options{MaxBytes: 8 << 10}}})
 	f.Fuzz(func(t *testing.T, in []byte, piece int) {
 		c := s.dial(t)
 		piece = min(max(piece, 1), 1000)

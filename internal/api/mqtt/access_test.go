@@ -12,6 +12,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/access/gatetest"
 	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/api/front"
 	"github.com/pulsegate/pulsegate/internal/api/mqtt"
 	"github.com/pulsegate/pulsegate/internal/api/rejections"
 	"github.com/pulsegate/pulsegate/internal/certtest"
@@ -154,7 +155,7 @@ func TestRevoked(t *testing.T) {
 // A connection beyond the bound is refused in CONNACK, and the others are unharmed.
 func TestGuests(t *testing.T) {
 	eachLane(t, func(t *testing.T, l lane) {
-		s := start(t, l, config{opt: mqtt.Options{Conns: &share.Conns{Max: 2, MaxGuests: 4}}})
+		s := start(t, l, config{opt: mqtt.Options{Options: front.Options{Conns: &share.Conns{Max: 2, MaxGuests: 4}}}})
 		first, second := s.connect(t, 4), s.connect(t, 5)
 		for version, code := range map[byte]string{4: "3", 5: "0x89"} {
 			c := s.dial(t)

@@ -34,6 +34,3 @@ func (s *Server) Ended() map[string]uint64 {
 
 // Slowed returns how often a connection was not read because of a burst of packets.
 func (s *Server) Slowed() uint64 { return s.counters.slowed.Load() }
-
-// Held returns how often a publication was not read for lack of a resource.
-func (s *Server) Held() uint64 { return s.counters.held.Load() }

@@ -1,7 +1,6 @@
 package mqtt_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/access/gatetest"
 	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/api/front"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/mqtt"
 	"github.com/pulsegate/pulsegate/internal/polltest"
@@ -60,7 +60,7 @@ func TestQueueFull(t *testing.T) {
 				held = append(held, c)
 			}
 		}
-		polltest.Until(t, "six publications are held", func() bool { return s.Held() >= 6 })
+		polltest.Until(t, "six publications are held", func() bool { return s.Held.Load() >= 6 })
 		v.release()
 		first.want("PUBACK 1")
 		for i, c := range held {
@@ -88,7 +88,7 @@ func TestHeldTooLong(t *testing.T) {
 		v3.send(publish(4, 1, 2, "pulsegate/b", reading(2)), pingreq)
 		v5.send(publish(5, 2, 2, "pulsegate/b", reading(2)), pingreq)
 		qos0.send(publish(4, 0, 0, "pulsegate/b", reading(2)), pingreq)
-		polltest.Until(t, "three publications are held", func() bool { return s.Held() >= 3 })
+		polltest.Until(t, "three publications are held", func() bool { return s.Held.Load() >= 3 })
 		s.clock.advance(10 * time.Second)
 		v3.want("closed")
 		v5.want("DISCONNECT 0x89", "closed")
@@ -150,7 +150,7 @@ func TestRate(t *testing.T) {
 		c.want("CONNACK 0")
 		c.send(publish(5, 1, 1, "pulsegate/a", batch(1, 2)), publish(5, 1, 2, "pulsegate/a", batch(10, 2)))
 		c.want("PUBACK 1")
-		polltest.Until(t, "the second is held", func() bool { return s.Held() > 0 })
+		polltest.Until(t, "the second is held", func() bool { return s.Held.Load() > 0 })
 		s.clock.advance(2 * time.Second)
 		c.want("PUBACK 2")
 		if got := s.store.take(); len(got) != 4 {
@@ -377,38 +377,11 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// Shutdown ends when its context ends, although the store does not, and nothing is acknowledged.
-func TestShutdownWhileTheStoreHangs(t *testing.T) {
-	eachLane(t, func(t *testing.T, l lane) {
-		v := newValve(t)
-		s := start(t, l, config{before: v.before, ingest: ingest.Config{MaxQueued: 1}})
-		c, held := s.connect(t, 5), s.connect(t, 5)
-		c.send(publish(5, 1, 7, "pulsegate/d", reading(1)))
-		<-v.began
-		held.send(publish(5, 1, 8, "pulsegate/e", reading(1)))
-		polltest.Until(t, "the second is held", func() bool { return s.Held() > 0 })
-		s.core.Drain()
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		if err := s.Shutdown(ctx); !errors.Is(err, context.Canceled) {
-			t.Errorf("Shutdown: %v, want that the context has ended", err)
-		}
-		for _, c := range []*client{c, held} {
-			for got := ""; got != "closed"; {
-				if got = c.next(); strings.HasPrefix(got, "PUB") {
-					t.Errorf("acknowledged: %s", got)
-				}
-			}
-		}
-		v.release()
-	})
-}
-
 // Clients that are silent, slow or do not read end after their timeouts, and harm no other one.
 func TestSlowClients(t *testing.T) {
 	eachLane(t, func(t *testing.T, l lane) {
 		const short = 300 * time.Millisecond
-		s := start(t, l, config{opt: mqtt.Options{StartTimeout: short, ReadTimeout: short, WriteTimeout: short}})
+		s := start(t, l, config{opt: mqtt.Options{StartTimeout: short, Options: front.Options{ReadTimeout: short, WriteTimeout: short}}})
 		other := s.connect(t, 5)
 		alive := func(id int) {
 			t.Helper()

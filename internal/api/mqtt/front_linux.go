@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/api/front"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/wire/eventloop"
 	"github.com/pulsegate/pulsegate/internal/wire/fastparse"
@@ -15,10 +16,10 @@ import (
 const maxInLoop = fastparse.MaxBodyBytes
 
 // startLoops starts the event loops.
-func (s *Server) startLoops(l net.Listener) (loops, error) {
+func (s *Server) startLoops(l net.Listener) (front.Loops, error) {
 	cfg := eventloop.Config{
 		Handler: func(loop *eventloop.Loop) eventloop.Handler {
-			return ingest.NewLane(s.opt.Core, loop, method, route, func(lane *ingest.Lane) ingest.Front { return &front{service: &s.service, lane: lane} })
+			return ingest.NewLane(s.opt.Core, loop, method, route, func(lane *ingest.Lane) ingest.Front { return &loopFront{service: &s.service, lane: lane} })
 		},
 		Memory: s.opt.Core.Memory(), MaxMessage: maxInLoop, Loops: s.opt.Loops, Conns: s.opt.Conns,
 		StartTimeout: s.opt.StartTimeout, IdleTimeout: s.opt.StartTimeout, WriteTimeout: s.opt.WriteTimeout,
@@ -33,8 +34,8 @@ func (s *Server) startLoops(l net.Listener) (loops, error) {
 	return served, nil
 }
 
-// A front is the front of a lane. State of a Conn is its *session.
-type front struct {
+// A loopFront is the front of a lane. State of a Conn is its *session.
+type loopFront struct {
 	*service
 	lane *ingest.Lane
 
@@ -63,14 +64,14 @@ func sessionOf(c *eventloop.Conn) *session {
 func clientOf(c *eventloop.Conn) gate.Credentials { return gate.Credentials{TLS: c.TLS(), Peer: c} }
 
 // Receive implements ingest.Front.
-func (f *front) Receive(c *eventloop.Conn, b []byte, _ bool) (taken int) {
+func (f *loopFront) Receive(c *eventloop.Conn, b []byte, _ bool) (taken int) {
 	st := sessionOf(c)
 	defer f.flush(c)
 	for taken < len(b) && !c.Full() {
 		rest := b[taken:]
 		if st.version != 0 {
 			r, verdict := fastparse.RecognisePublish(rest, st.version == 5)
-			if verdict == fastparse.Accept && r.Size <= f.opt.MaxPacketBytes {
+			if verdict == fastparse.Accept && r.Size <= f.opt.MaxBytes {
 				if !f.take(c, st, recognised(rest, &r)) {
 					return taken
 				}
@@ -112,7 +113,7 @@ func (f *front) Receive(c *eventloop.Conn, b []byte, _ bool) (taken int) {
 }
 
 // await waits for the rest of a packet.
-func (f *front) await(c *eventloop.Conn, st *session, need int) {
+func (f *loopFront) await(c *eventloop.Conn, st *session, need int) {
 	c.Need(need)
 	if c.Within(f.opt.ReadTimeout); st.version == 0 {
 		c.Within(f.opt.StartTimeout)
@@ -120,7 +121,7 @@ func (f *front) await(c *eventloop.Conn, st *session, need int) {
 }
 
 // handle handles a packet that is not a PUBLISH.
-func (f *front) handle(c *eventloop.Conn, st *session, first byte, body []byte) {
+func (f *loopFront) handle(c *eventloop.Conn, st *session, first byte, body []byte) {
 	connected := st.version != 0
 	answer, end := f.control(st, first, body, clientOf(c), c.Guest())
 	if !connected && st.version != 0 {
@@ -136,7 +137,7 @@ func (f *front) handle(c *eventloop.Conn, st *session, first byte, body []byte) 
 }
 
 // flush sends the answers to packets other than publications.
-func (f *front) flush(c *eventloop.Conn) {
+func (f *loopFront) flush(c *eventloop.Conn) {
 	if len(f.out) > 0 {
 		c.Owe()
 		c.Send(f.out, 1)
@@ -145,12 +146,12 @@ func (f *front) flush(c *eventloop.Conn) {
 }
 
 // finish ends a connection with a code, after what is owed.
-func (f *front) finish(c *eventloop.Conn, st *session, why code) {
+func (f *loopFront) finish(c *eventloop.Conn, st *session, why code) {
 	answer, _ := f.end(st, why)
 	f.settleFarewell(c, st, answer)
 }
 
-func (f *front) settleFarewell(c *eventloop.Conn, st *session, farewell []byte) {
+func (f *loopFront) settleFarewell(c *eventloop.Conn, st *session, farewell []byte) {
 	f.flush(c)
 	st.farewell = farewell
 	c.End()
@@ -159,7 +160,7 @@ func (f *front) settleFarewell(c *eventloop.Conn, st *session, farewell []byte) 
 
 // take delivers a publication. It returns false if the publication stays where it is: the connection is moved, or not
 // read for a while.
-func (f *front) take(c *eventloop.Conn, st *session, p publication) bool {
+func (f *loopFront) take(c *eventloop.Conn, st *session, p publication) bool {
 	d := f.delivery(st, p, clientOf(c))
 	job, ok := f.lane.Take(&d)
 	if !ok {
@@ -182,7 +183,7 @@ func (f *front) take(c *eventloop.Conn, st *session, p publication) bool {
 }
 
 // slow stops reading a connection for a while after many packets that need no commit.
-func (f *front) slow(c *eventloop.Conn, st *session, size int, commits bool) {
+func (f *loopFront) slow(c *eventloop.Conn, st *session, size int, commits bool) {
 	if f.rests(st, size, commits) {
 		c.Pause(burstPause)
 		c.Within(f.opt.ReadTimeout) // once it is read again
@@ -190,14 +191,14 @@ func (f *front) slow(c *eventloop.Conn, st *session, size int, commits bool) {
 }
 
 // hold stops reading a connection for a while. It returns false if that has lasted long enough.
-func (f *front) hold(c *eventloop.Conn, st *session, retryAfter time.Duration) bool {
+func (f *loopFront) hold(c *eventloop.Conn, st *session, retryAfter time.Duration) bool {
 	now := f.opt.Now().UnixMilli()
 	if st.heldSince == 0 {
 		st.heldSince = now
 	}
 	pause := ingest.HoldFor(retryAfter, time.Duration(now-st.heldSince)*time.Millisecond)
 	if pause > 0 {
-		f.counters.held.Add(1)
+		f.held.Add(1)
 		c.Pause(pause)
 		c.Within(f.opt.ReadTimeout) // once it is read again
 	}
@@ -205,10 +206,10 @@ func (f *front) hold(c *eventloop.Conn, st *session, retryAfter time.Duration) b
 }
 
 // Answering implements ingest.Front.
-func (*front) Answering() {}
+func (*loopFront) Answering() {}
 
 // AppendAnswer implements ingest.Front.
-func (f *front) AppendAnswer(dst []byte, m *ingest.Message) ([]byte, int) {
+func (f *loopFront) AppendAnswer(dst []byte, m *ingest.Message) ([]byte, int) {
 	c := m.Conn
 	st := sessionOf(c)
 	if m.Tag&tagFarewell != 0 {
@@ -233,7 +234,7 @@ func (f *front) AppendAnswer(dst []byte, m *ingest.Message) ([]byte, int) {
 }
 
 // GiveUp implements ingest.Front.
-func (f *front) GiveUp(c *eventloop.Conn, b []byte, why eventloop.Reason) {
+func (f *loopFront) GiveUp(c *eventloop.Conn, b []byte, why eventloop.Reason) {
 	st := sessionOf(c)
 	if c.Owed() > 0 || st.ended {
 		return

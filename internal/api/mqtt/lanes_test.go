@@ -14,6 +14,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/access/gatetest"
 	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/api/front"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/mqtt"
 	"github.com/pulsegate/pulsegate/internal/api/rejections"
@@ -46,7 +47,7 @@ func newTwin(t testing.TB, secure, gated bool) *twin {
 	cfg := config{
 		store:  alike{},
 		ingest: ingest.Config{MaxGroup: 5, MaxBatchBytes: 100_000, MaxSingleBytes: 400},
-		opt:    mqtt.Options{MaxPacketBytes: 90_000},
+		opt:    mqtt.Options{Options: front.Options{MaxBytes: 90_000}},
 	}
 	if gated {
 		f := gatetest.New(t)

@@ -22,6 +22,6 @@ func (s *Server) Collect(ch chan<- prometheus.Metric) {
 	for why, text := range endingTexts {
 		to.Counter("pulsegate_mqtt_endings_total", "Connections that the server ended, or the client with DISCONNECT, by reason.", float64(c.endings[why].Load()), "reason", text)
 	}
-	to.Counter("pulsegate_mqtt_held_total", "Times that a connection was not read for a while, because a publication could not be stored then.", float64(c.held.Load()))
+	to.Counter("pulsegate_mqtt_held_total", "Times that a connection was not read for a while, because a publication could not be stored then.", float64(s.held.Load()))
 	to.Counter("pulsegate_mqtt_slowed_total", "Times that a connection was not read for a while, because it had sent many packets that need no commit.", float64(c.slowed.Load()))
 }

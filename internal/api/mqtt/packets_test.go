@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pulsegate/pulsegate/internal/api/front"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/mqtt"
 )
@@ -205,7 +206,7 @@ func TestConnect(t *testing.T) {
 // The CONNACK of version 5 announces what the server supports.
 func TestConnack(t *testing.T) {
 	eachPlainLane(t, func(t *testing.T, l lane) {
-		s := start(t, l, config{opt: mqtt.Options{MaxPacketBytes: 100_000}})
+		s := start(t, l, config{opt: mqtt.Options{Options: front.Options{MaxBytes: 100_000}}})
 		const fixed = "\x21\x00\x40" + "\x25\x00" + "\x27\x00\x01\x86\xa0" + "\x28\x00" + "\x29\x00" + "\x2a\x00"
 		as := func(keep int, props, id string) string {
 			whole := connect(5, 2, props, id)
@@ -284,7 +285,7 @@ func TestLargestPacket(t *testing.T) {
 
 // largestPacket checks a server with a bound of largest bytes.
 func largestPacket(t *testing.T, l lane, largest int) {
-	s := start(t, l, config{opt: mqtt.Options{MaxPacketBytes: largest}, ingest: ingest.Config{MaxBatchBytes: largest}})
+	s := start(t, l, config{opt: mqtt.Options{Options: front.Options{MaxBytes: largest}}, ingest: ingest.Config{MaxBatchBytes: largest}})
 	for _, version := range []byte{4, 5} {
 		sized := func(bytes int) string {
 			payload := largest - 100 // its packet's length takes as many bytes as that of largest
@@ -309,7 +310,7 @@ func largestPacket(t *testing.T, l lane, largest int) {
 
 func TestPackets(t *testing.T) {
 	eachPlainLane(t, func(t *testing.T, l lane) {
-		s := start(t, l, config{opt: mqtt.Options{MaxPacketBytes: 100_000}, ingest: ingest.Config{MaxBatchBytes: 100_000}})
+		s := start(t, l, config{opt: mqtt.Options{Options: front.Options{MaxBytes: 100_000}}, ingest: ingest.Config{MaxBatchBytes: 100_000}})
 		for _, version := range []byte{4, 5} {
 			var rows []row
 			bad := func(name, send string) { rows = append(rows, row{name, send, ended(version, "0x81"), "malformed"}) }

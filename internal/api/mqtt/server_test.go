@@ -1,6 +1,7 @@
 package mqtt_test
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -18,6 +19,8 @@ import (
 	"github.com/mochi-mqtt/server/v2/packets"
 
 	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/api/front"
+	"github.com/pulsegate/pulsegate/internal/api/fronttest"
 	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/mqtt"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
@@ -107,6 +110,30 @@ func inLanes(t *testing.T, test func(t *testing.T, l lane), lanes ...lane) {
 			test(t, l)
 		})
 	}
+}
+
+// The front passes the tests of all fronts.
+func TestFront(t *testing.T) {
+	topic, err := mqtt.ParseTopic(mqtt.DefaultTopic)
+	try(t, err)
+	fronttest.Run(t, fronttest.Front{
+		Serve: func(t testing.TB, l net.Listener, opt front.Options) fronttest.Server {
+			s, err := mqtt.Serve(l, mqtt.Options{Options: opt, Signs: vitals.NewSigns(), Topic: topic})
+			try(t, err)
+			return s
+		},
+		Hello: hello(4), Welcome: "CONNACK 0",
+		Message: func(n int) string { return publish(4, 1, n+1, "pulsegate/d", reading(n)) },
+		Next: func(in *bufio.Reader) (string, error) {
+			b, err := readPacket(in)
+			if err != nil {
+				return "", err
+			}
+			return show(b), nil
+		},
+		Stored: func(n int) string { return fmt.Sprint("PUBACK ", n+1) },
+		Holds:  true,
+	}, fronttest.Lane{Loop: true}, fronttest.Lane{}, fronttest.Lane{Loop: true, TLS: true}, fronttest.Lane{TLS: true})
 }
 
 // A config configures a server. Zero fields select what a test needs least.
@@ -272,14 +299,16 @@ func (c *client) next() string {
 }
 
 // packet reads a packet.
-func (c *client) packet() ([]byte, error) {
+func (c *client) packet() ([]byte, error) { return readPacket(c) }
+
+func readPacket(in io.Reader) ([]byte, error) {
 	b := make([]byte, 2, 64)
-	if _, err := io.ReadFull(c, b); err != nil {
+	if _, err := io.ReadFull(in, b); err != nil {
 		return nil, err
 	}
 	for b[len(b)-1] >= 0x80 {
 		b = append(b, 0)
-		if _, err := io.ReadFull(c, b[len(b)-1:]); err != nil {
+		if _, err := io.ReadFull(in, b[len(b)-1:]); err != nil {
 			return nil, err
 		}
 	}
@@ -289,7 +318,7 @@ func (c *client) packet() ([]byte, error) {
 	}
 	n := len(b)
 	b = append(b, make([]byte, length)...)
-	_, err = io.ReadFull(c, b[n:])
+	_, err = io.ReadFull(in, b[n:])
 	return b, err
 }
 

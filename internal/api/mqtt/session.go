@@ -116,7 +116,7 @@ func (s *service) tooLarge(st *session, first byte, size int) bool {
 	if st.version == 0 || first>>4 != typePublish {
 		return size > fastparse.MaxBodyBytes
 	}
-	return size > s.opt.MaxPacketBytes
+	return size > s.opt.MaxBytes
 }
 
 // control handles a packet that is not a PUBLISH. It returns the packet to send, if any, and whether the
@@ -227,7 +227,7 @@ func (s *service) connack(st *session, p *packets.Packet) []byte {
 	}
 	a := packets.Packet{ProtocolVersion: 5, Properties: packets.Properties{
 		ReceiveMaximum:           receiveMaximum,
-		MaximumPacketSize:        uint32(s.opt.MaxPacketBytes),
+		MaximumPacketSize:        uint32(s.opt.MaxBytes),
 		RetainAvailableFlag:      true, // and the flags of what is not available, which are 0
 		WildcardSubAvailableFlag: true,
 		SubIDAvailableFlag:       true,
