@@ -289,7 +289,7 @@ func (a *access) announce() {
 	if c.exposed(c.Addr) {
 		a.log.Warn("INSECURE: any client that can connect to this address can write and read health data", "addr", c.Addr)
 	}
-	for _, addr := range c.frontAddrs() {
+	for _, addr := range frontAddrs(c) {
 		if c.exposed(addr) {
 			a.log.Warn("INSECURE: any client that can connect to this address can write health data", "addr", addr)
 		}

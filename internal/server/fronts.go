@@ -36,7 +36,7 @@ var frontInputs = []frontInput{
 }
 
 // frontAddrs returns the addresses of the fronts that are configured.
-func (c *Options) frontAddrs() (addrs []string) {
+func frontAddrs(c *Options) (addrs []string) {
 	for i := range frontInputs {
 		if addr := *frontInputs[i].addr(c); addr != "" {
 			addrs = append(addrs, addr)
@@ -46,7 +46,7 @@ func (c *Options) frontAddrs() (addrs []string) {
 }
 
 // frontRules returns the rules of access for the addresses of fronts.
-func (c *Options) frontRules() (rules []rule) {
+func frontRules(c *Options) (rules []rule) {
 	for i := range frontInputs {
 		in := &frontInputs[i]
 		addr, flag := *in.addr(c), socketAddr{socket: in.socket}.flag()

@@ -315,7 +315,7 @@ func (c *Options) checkAddr() error {
 	if host == "" {
 		reach = "has no host, so it " + reach
 	}
-	err := firstBroken(append(c.frontRules(),
+	err := firstBroken(append(frontRules(c),
 		rule{c.Insecure || !c.exposed(c.Addr), fmt.Sprintf("--addr %s %s, and this server has no tokens: anybody could write and read. "+
 			"Listen on 127.0.0.1:%s, name a token file with --tokens, or add --insecure if a proxy decides who gets in", c.Addr, reach, port)},
 	)...)

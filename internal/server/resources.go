@@ -111,7 +111,7 @@ func (c *Options) Fit(log *slog.Logger) {
 	}
 	files := filesLimit()
 	room := connsFor(files, c.TLSCert != "")
-	room = max(room/(1+len(c.frontAddrs())), 1)
+	room = max(room/(1+len(frontAddrs(c))), 1)
 	switch {
 	case c.MaxConns > room:
 		log.Warn("--max-conns leaves the store too few open files; raise their limit (ulimit -n, LimitNOFILE)", "files_limit", files, "max_conns", c.MaxConns, "room_for", room)
