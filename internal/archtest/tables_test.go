@@ -157,6 +157,8 @@ var exceptions = map[exception]string{
 	{roleRule, "internal/pgtest", false, module + "/internal/polltest"}:          "both are for tests only",
 	{libraryRule, "internal/polltest", false, "go.uber.org/goleak"}:              "polltest is for tests only",
 	{roleRule, "internal/pgtest", false, module + "/internal/porttest"}:          "both are for tests only",
+	{roleRule, "internal/api/fronttest", false, module + "/internal/certtest"}:   "both are for tests only",
+	{roleRule, "internal/api/fronttest", false, module + "/internal/polltest"}:   "both are for tests only",
 	{roleRule, "internal/api/admin", true, module + "/internal/client/transfer"}: "the test receives a backup like a client",
 
 	{methodsRule, "mux", false, "Route"}:                                  "gorilla/mux gives the methods",
@@ -165,7 +167,6 @@ var exceptions = map[exception]string{
 	{methodsRule, "internal/server", false, "server"}:                     "22: the steps of its life, which use most of its fields",
 	{methodsRule, "internal/wire/eventloop", false, "Loop"}:               "22: the states of a connection, which only the loop's goroutine changes",
 	{methodsRule, "internal/wire/eventloop", false, "Conn"}:               "21: what a front asks of a connection",
-	{methodsRule, "internal/storage/pebblestore/datadir", false, "Dir"}:   "21: the directory and its list change together",
 	{methodsRule, "internal/storage/pebblestore/memory", false, "Window"}: "22: rows, devices and their indexes change together, under one lock",
 	{methodsRule, "internal/pgtest", false, "Cluster"}:                    "21: what tests do to a machine",
 	{methodsRule, "internal/pgtest", false, "Server"}:                     "21: what tests do to a server",
