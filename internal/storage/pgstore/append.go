@@ -93,11 +93,7 @@ func (s *writer) append(group []*storage.Entry) error {
 	for i := range parts {
 		tries[i] = *t
 		running.Go(func() {
-			if i < lanes {
-				errs[i] = s.lane(&tries[i], parts[i], generation)
-			} else {
-				errs[i] = s.unitLane(&tries[i], parts[i], generation)
-			}
+			errs[i] = s.lane(&tries[i], parts[i], generation)
 		})
 	}
 	running.Wait()

@@ -52,16 +52,6 @@ func (s *writer) assigned(q querier, names []string, lock string) (map[vitals.Na
 	return all, err
 }
 
-// changesClaims reports whether the accepted items' claims change an assignment.
-func changesClaims(w *work) bool {
-	for _, x := range w.wearers {
-		for range x.Changes() {
-			return true
-		}
-	}
-	return false
-}
-
 // writeClaims writes what the accepted items' claims have changed. It returns errStale if another transaction has
 // changed the same.
 func writeClaims(w *work, q querier) error {

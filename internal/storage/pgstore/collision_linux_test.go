@@ -41,6 +41,7 @@ func TestCollision(t *testing.T) {
 			// In the order in which b learns of times: 10 is one that it has looked up, 20 is one that it has inserted.
 			mustStore(t, b, stored(10))
 			mustStore(t, b, stored(20))
+			mustStore(t, b, reading("e", 10, 1), reading("f", 10, 1))
 			for i := range int64(3) {
 				ms := 30 + 10*i
 				mustStore(t, a, stored(ms-1))

@@ -7,21 +7,14 @@
 //     registered in the database, in a transaction of their own.
 //  2. The group is divided into lanes by a hash of the device, so that each device's readings
 //     stay in their order. Each lane has its own connection.
-//  3. A lane's readings are sorted by device and time, so that nodes do not deadlock, and sent
-//     in one statement, which inserts what is new and completes what is stored. Further
-//     readings of the same device and time follow in further statements of the same
-//     transaction. All of it is one round trip. Readings that are later than all that the node knows
-//     of their device are expected to be new. The longest run of them goes into a plain INSERT, and what is
-//     sorted before and after it into statements of their own. If another node has stored one of
-//     them, nothing was written, and the lane sends all of them in the other statement.
-//  4. The statement returns the readings that it has stored or completed. For others the lane
-//     reads the records after the commit, and compares: duplicate or conflict. Values never
-//     change, so the later snapshot gives the same verdict. A record that is gone by then was
-//     erased, and its readings are settled again.
-//  5. Units, and other readings of their devices, have a lane of their own. It reads the records
-//     first and drops the units that do not fit. It writes the others in one transaction, compares
-//     their records, which are locked then, again before the commit, and begins anew if another
-//     node has changed one. The new devices of a unit that is rejected stay registered.
+//  3. Readings that are later than all that the node knows of their device are expected to be new. If all of a lane are, it settles them
+//     as if nothing were stored, and sends their records in a plain INSERT: one round trip. If another node has stored one of them,
+//     nothing was written, and the lane goes on as follows.
+//  4. Otherwise the lane runs a transaction. It reads and locks the records that may exist, in the order of their keys,
+//     settles the readings in Go, with the function that all stores use, and inserts what is new. Of what another node has inserted since, it
+//     reads the records, and settles all readings again. At last it writes the completed records.
+//  5. Units, readings with claims, and other readings of their devices, have a lane of their own. It is rolled back, and begins anew, if another
+//     node has changed what a unit or a claim depends on after something was written. The new devices of a unit that is rejected stay registered.
 //
 // # Parts
 //
@@ -32,8 +25,8 @@
 // # Invariants
 //
 //   - Duplicates wait too. A reading that changes nothing locks its record's row, which writes
-//     to the write-ahead log, so that the commit waits until the standbys have the record. ON
-//     CONFLICT DO NOTHING would not wait: after a canceled commit, or a restart of the primary, a
+//     to the write-ahead log, so that the commit waits until the standbys have the record. DO
+//     NOTHING by itself would not wait: after a canceled commit, or a restart of the primary, a
 //     duplicate would be acknowledged that only the primary has. TestDuplicatesWait checks it.
 //   - No cancel. PostgreSQL answers a canceled wait for its standbys with success and a
 //     warning. No context reaches a commit, only the socket is closed, which pgx must be kept
@@ -54,11 +47,15 @@
 //     is neither written to nor read from. TestForgettingPrimary checks it, and TestForgettingModel the decision.
 //   - In one place. A reading is in readings or in a segment. A reading from before the horizon is settled in a transaction that has turned
 //     the segment that may have it into rows again, with a lock that the sealer waits for. TestConformanceSealed checks it.
+//   - Lock order. A transaction locks, in this order: the sealer's lock, the table of readings (both before it has a number), segments,
+//     records by their keys, what it inserts by keys, devices by their advisory locks, and assignments. Removals do so, too. A record that
+//     another node has inserted meanwhile is locked late: that may be a deadlock, which PostgreSQL ends, and the next attempt expects nothing. TestLockOrder, TestLockOrderTable
+//     and TestRemovalsBesideGroups check it.
 //   - All partitions. The last transaction of a removal has a connection that is newer than all partitions. Connections for reading are checked
 //     every second: see database.sees. TestPartitionAttached checks it.
 //   - Closed partitions. A partition that is locked or detached holds up no readings of others: a transaction waits
-//     for a second, then looks which one it is, and is sent without the readings of that one. Look-ups name the
-//     partition that they read. TestClosedPartition checks it.
+//     for a second, then looks which one it is, and is sent without the readings of that one. Then look-ups name
+//     the partition that they read for a minute. TestClosedPartition checks it.
 //   - Primary only. Every connection is to a server that accepts writes; replicas may show
 //     commits in another order.
 //

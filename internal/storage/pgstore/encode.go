@@ -59,6 +59,14 @@ func (a *array) more(values *vitals.Values) {
 	binary.BigEndian.PutUint32(a.buf[at:], uint32(len(a.buf)-at-4))
 }
 
+func (a *array) bool(v bool) {
+	a.n++
+	a.buf = append(a.buf, 0, 0, 0, 1, 0)
+	if v {
+		a.buf[len(a.buf)-1] = 1
+	}
+}
+
 func (a *array) int64(v int64) {
 	a.n++
 	a.buf = binary.BigEndian.AppendUint32(a.buf, 8)
@@ -90,7 +98,7 @@ var (
 	settleTypes = [...]uint32{
 		pgtype.TextOID, pgtype.Int8OID, pgtype.Int8OID,
 		pgtype.Int2OID, pgtype.Int2OID, pgtype.Int2OID, pgtype.Int2OID, pgtype.Int2OID,
-		pgtype.Int2OID, pgtype.Int2OID, pgtype.TextOID, pgtype.TextOID,
+		pgtype.Int2OID, pgtype.BoolOID, pgtype.TextOID, pgtype.TextOID,
 	}
 	findTypes = [...]uint32{pgtype.TextOID, pgtype.Int8OID}
 	hintTypes = [...]uint32{pgtype.TextOID, pgtype.Int8OID, pgtype.Int8OID, pgtype.Int8OID, pgtype.Int8OID, pgtype.Int8OID}
@@ -129,13 +137,11 @@ const (
 	text      = 0
 	nullText  = ^0
 	nullInt16 = ^2
-	nullInt32 = ^4
 )
 
 var (
-	settledSizes    = []int{text, 8, 2, nullInt32}
+	settledSizes    = []int{text, 8}
 	generationSizes = []int{8, 1, 4}
-	foundSizes      = []int{text, 2, nullInt32} // and those of the record
 	recordSizes     = []int{8, 8, nullInt16, nullInt16, nullInt16, nullInt16, nullInt16, nullInt16, 1, nullText, nullText}
 )
 
@@ -167,15 +173,6 @@ const (
 	firstMore = len(columns)
 	inColumns = 1<<firstMore - 1
 )
-
-// decodeHad decodes the columns had and had_more.
-func decodeHad(had, more []byte) uint32 {
-	signs := uint32(max(decodeInt16(had), 0))
-	if more != nil {
-		signs |= binary.BigEndian.Uint32(more)
-	}
-	return signs
-}
 
 // decodeMore adds the values of readings.more, in the binary format of arrays.
 func decodeMore(values *vitals.Values, b []byte) error {

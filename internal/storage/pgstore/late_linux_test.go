@@ -13,10 +13,10 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
-// A delayer delays the first group that a server sends, as a proxy on the way to the database or a frozen backend does: the server finds the
+// A delayer delays the first group that a server sends after it was armed, as a proxy on the way to the database or a frozen backend does: the server finds the
 // connection broken, and the database gets the group later.
 type delayer struct {
-	once    sync.Once
+	armed   atomic.Bool
 	server  net.Conn // that of the delayed group
 	delayed []byte
 }
@@ -45,10 +45,10 @@ type delaying struct {
 
 func (c *delaying) Write(b []byte) (int, error) {
 	if bytes.Contains(b, settleMark) {
-		c.d.once.Do(func() {
+		if c.d.armed.Swap(false) {
 			c.broken, c.d.server, c.d.delayed = true, c.Conn, bytes.Clone(b)
 			c.Conn, _ = net.Pipe()
-		})
+		}
 	}
 	if c.broken {
 		return 0, errors.New("broken")
@@ -67,7 +67,9 @@ func TestDelayedAttempt(t *testing.T) {
 	d := &delayer{}
 	o.Dial = d.dial
 	s := open(t, o)
-	e := reading("d", 1, 1)
+	mustStore(t, s, reading("d", 1, 1)) // the next one is expected to be new, and so is sent in one message
+	d.armed.Store(true)
+	e := reading("d", 2, 1)
 	mustStore(t, s, e)
 	if d.delayed == nil {
 		t.Fatal("no group was delayed")
@@ -98,6 +100,8 @@ func TestDelayedAttemptRepaired(t *testing.T) {
 	o.DSN, o.Dial, o.Remember = r.now.DSN(), d.dial, 0
 	s := open(t, o)
 	mustStore(t, s, reading("d", 1, 1))
+	d.armed.Store(true)
+	mustStore(t, s, reading("d", 2, 1))
 	if d.delayed == nil {
 		t.Fatal("no group was delayed")
 	}

@@ -195,7 +195,7 @@ func (s *repairer) noteStored(b *batch, contradicted int) {
 	}
 }
 
-// store settles the readings of w, through the statement that has stored them, and registers their devices. What is
+// store settles the readings of w, in the way in which groups are, and registers their devices. What is
 // there stays. From now on nobody removes anything until tx ends; it returns errPrimaryChanged if another server has
 // since the repair looked.
 func (r *repair) store(tx pgx.Tx, w *work) error {
@@ -209,7 +209,6 @@ func (r *repair) store(tx pgx.Tx, w *work) error {
 	if changed {
 		return errPrimaryChanged
 	}
-	conn := r.conn.PgConn()
 	var wanted []registration
 	at := map[vitals.Name]int{}
 	for i := range w.items {
@@ -221,17 +220,13 @@ func (r *repair) store(tx pgx.Tx, w *work) error {
 		}
 		wanted[k].signs |= reading.Values.Present()
 	}
-	for w.pending() {
-		if err := w.send(r.conn, w.fill(), false); err != nil {
+	if len(w.part) > 0 {
+		if err := w.store(&try{}, r.conn.PgConn()); err != nil {
 			return err
 		}
-		if slices.ContainsFunc(w.chains, w.mustFind) {
-			if err := w.find(conn, w.mustFind); err != nil {
-				return err
-			}
-			w.beginComparing()
+		if err := w.finish(r.conn.PgConn(), false); err != nil {
+			return err
 		}
-		w.conclude(&try{})
 	}
 	if len(wanted) == 0 {
 		return nil

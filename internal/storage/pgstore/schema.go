@@ -364,7 +364,7 @@ type statements struct {
 	schema   string
 	prepared map[string]string // of writing connections, by name
 
-	insert, settle, find, hint, generation, meet, unseal string // names of prepared ones
+	insert, insertNew, complete, find, hold, hint, generation, meet, unseal string // names of prepared ones
 
 	findIn, latest, devices, scan, scanDown, segments, segmentsDown, erasing, marked string
 }
@@ -385,35 +385,26 @@ func each(text, sep string) string {
 }
 
 func newStatements(schema string) *statements {
-	q := &statements{schema: schema, insert: "insert", settle: "settle", find: "find", hint: "hint", generation: "generation", meet: "meet", unseal: "unseal"}
-	// A reading for which had is negative is not compared with a record of another gateway.
-	const others = "(r.shared OR r.gateway IS DISTINCT FROM excluded.gateway)"
-	const insert = `INSERT INTO SCHEMA.readings AS r (device, time_ms, received_ms, sys, dia, spo2, hr, rhr, utc_offset, had, gateway, more)
-SELECT device, time_ms, received_ms, sys, dia, spo2, hr, rhr, utc_offset, had, gateway, more::integer[]
-FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::smallint[], $5::smallint[], $6::smallint[], $7::smallint[], $8::smallint[], $9::smallint[], $10::smallint[], $11::text[], $12::text[])
-	AS u(device, time_ms, received_ms, sys, dia, spo2, hr, rhr, utc_offset, had, gateway, more)`
+	q := &statements{schema: schema, insert: "insert", insertNew: "insert new", complete: "complete", find: "find", hold: "hold", hint: "hint", generation: "generation", meet: "meet", unseal: "unseal"}
+	const insert = `INSERT INTO SCHEMA.readings (device, time_ms, received_ms, sys, dia, spo2, hr, rhr, utc_offset, had, shared, gateway, more)
+SELECT device, time_ms, received_ms, sys, dia, spo2, hr, rhr, utc_offset, 0, shared, gateway, more::integer[]
+FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::smallint[], $5::smallint[], $6::smallint[], $7::smallint[], $8::smallint[], $9::smallint[], $10::boolean[], $11::text[], $12::text[])
+	AS u(device, time_ms, received_ms, sys, dia, spo2, hr, rhr, utc_offset, shared, gateway, more)`
 	// LATERAL, and LIMIT, because a join of many keys would read all readings.
-	const find = `SELECT k.device, r.had, r.had_more, ` + recordColumns + `
+	const find = `SELECT k.device, ` + recordColumns + `
 FROM unnest($1::text[], $2::bigint[]) AS k(device, time_ms)
-CROSS JOIN LATERAL (SELECT * FROM SCHEMA.readings AS r WHERE r.device = k.device AND r.time_ms = k.time_ms%s LIMIT 1) AS r`
+CROSS JOIN LATERAL (SELECT * FROM SCHEMA.readings AS r WHERE r.device = k.device AND r.time_ms = k.time_ms%s LIMIT 1 FOR UPDATE) AS r`
 	q.findIn = q.of(fmt.Sprintf(find, " AND r.time_ms BETWEEN %d AND %d"))
 	q.prepared = map[string]string{
 		// ON CONFLICT costs another look-up in the index and another record in the log, for each row.
-		q.insert: q.of(insert),
+		q.insert:    q.of(insert),
+		q.insertNew: q.of(insert + " ON CONFLICT (device, time_ms) DO NOTHING RETURNING device, time_ms"),
 
-		q.settle: q.of(insert + `
-ON CONFLICT (device, time_ms) DO UPDATE SET ` + each("COL = coalesce(r.COL, excluded.COL)", ", ") + `,
-	shared = ` + others + `, gateway = coalesce(r.gateway, excluded.gateway), utc_offset = coalesce(r.utc_offset, excluded.utc_offset), had = ` + each("(CASE WHEN r.COL IS NULL THEN 0 ELSE BIT END)", " | ") + `,
-	more = coalesce(SCHEMA.more_merge(r.more, excluded.more), r.more, excluded.more), had_more = SCHEMA.more_bits(r.more)
-WHERE ` + each("(r.COL <> excluded.COL) IS NOT TRUE", " AND ") + `
-	AND (SCHEMA.more_merge(r.more, excluded.more) <> SCHEMA.more_merge(excluded.more, r.more)) IS NOT TRUE
-	AND (` + each("r.COL IS NULL AND excluded.COL IS NOT NULL", " OR ") + `
-		OR SCHEMA.more_bits(excluded.more) & ~coalesce(SCHEMA.more_bits(r.more), 0) <> 0)
-	AND NOT (excluded.had < 0 AND ` + others + ` AND (` + each("r.COL IS NOT NULL AND excluded.COL IS NOT NULL", " OR ") + `
-		OR (SCHEMA.more_bits(r.more) & SCHEMA.more_bits(excluded.more) <> 0) IS TRUE))
-RETURNING device, time_ms, had, had_more`),
+		// The records are locked, so there is a conflict. An UPDATE with a join would lock all partitions, and perhaps read them.
+		q.complete: q.of(insert + " ON CONFLICT (device, time_ms) DO UPDATE SET " + each("COL = excluded.COL", ", ") + ", utc_offset = excluded.utc_offset, shared = excluded.shared, gateway = excluded.gateway, more = excluded.more"),
 
 		q.find: q.of(fmt.Sprintf(find, "")),
+		q.hold: q.of("LOCK TABLE ONLY SCHEMA.readings IN ROW EXCLUSIVE MODE"),
 
 		// SKIP LOCKED, because these are hints: two nodes need not wait for each other.
 		q.hint: q.of(`WITH free AS (SELECT device FROM SCHEMA.devices WHERE device = ANY($1::text[]) FOR NO KEY UPDATE SKIP LOCKED)

@@ -1,7 +1,6 @@
 package pgstore
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -29,65 +28,59 @@ type writer struct {
 
 // A work settles the readings of a lane. It reuses its buffers.
 type work struct {
-	s *writer
+	s    *writer
+	part []*storage.Entry
 
 	items  []item
 	chains []chain
-	order  []int32                 // positions of items, in the order of the group
-	passes [vitals.MaxSigns]params // parameters of one transaction; each reading of a chain of units adds a sign
-	rows   [vitals.MaxSigns][]int32
-	insert params  // of the statement among these that has the readings that are expected to be new
-	fresh  []int32 // its items
-	before int     // number of the others that it follows
+	order  []int32          // positions of items, in the order of the group
+	made   []storage.Record // what the items have made of the records; it does not grow while a group is settled
 	finder params
 	found  []record
+	writes params
 	hints  params
 	late   params // keys of readings that may be in segments
+
+	freshMs int64 // the earliest time of those that are in none
 
 	mark       mark  // of the next transaction; the zero mark is that of a repair, which sets others
 	generation int64 // that the last transaction has read
 	accepted   []*storage.Entry
 
-	wearers map[vitals.Name]*storage.Wearers // of the devices about which the lane of units has claims
+	wearers map[vitals.Name]*storage.Wearers // of the devices about which the lane has claims
+
+	unit   []int32           // chains of the items of the unit that is being settled
+	before []*storage.Record // later of these, at its beginning
 }
 
 // An item is a reading of a lane.
 type item struct {
-	e       *storage.Entry
-	at      int32  // its position in the lane's part of the group
-	chain   int32  // its chain during conclude
-	done    bool   // it is settled
-	cleared bool   // its Guard has permitted the comparison, which found no conflict
-	wrote   bool   // its statement has stored or completed the record
-	had     uint32 // signs of the record before; 0 means it was stored
-	writes  bool   // it is to store or complete the record, together with a unit
-	then    uint32 // signs that later items of the same transaction have added
+	e      *storage.Entry
+	at     int32           // its position in the lane's part of the group
+	chain  int32           // its chain
+	others bool            // its record counted as another gateway's
+	tried  storage.Outcome // Stored or Completed in an attempt that may have been committed
 }
 
-// A chain is the items of one device and time that are not settled, in their order.
+// A chain is the items of one device and time, in their order.
 type chain struct {
 	from, to int32
-	sent     int32 // number of items, from the first, that the transaction has
-	fresh    bool  // the next attempt inserts the first item; such chains follow one another
+	fresh    bool // the record is expected not to exist, and is not looked up
 
-	// have is the record that was read after the transaction, if there is one, and later that
-	// record as it will be after the items before the next one. They are for conclude. A record that
-	// they point to is not modified: most chains need no other one.
-	have    *record
-	later   *record
-	blocked bool // the items that follow depend on others that are not stored yet
+	have   *storage.Record // the record that was found, and is locked
+	stored *storage.Record // the record that the transaction has inserted
+	later  *storage.Record // the record after the items that were settled so far; it is replaced, never modified
 }
-
-// maxStatements is the number of readings of one device and time in one transaction, unless they are of units. Further ones follow in
-// further transactions.
-const maxStatements = 8
 
 // maxKept is the number of readings for which a work keeps its buffers.
 const maxKept = 1 << 14
 
-// errUnsettled means that records were removed again and again while readings of them were
+// errUnsettled means that others changed records or assignments again and again while readings of them were
 // settled.
 var errUnsettled = errors.New("the deadline passed before all readings were settled")
+
+// errStale rolls back a transaction that has written something which does not hold any more: another node has changed what it depends on.
+var errStale = errors.New("records or assignments have changed")
 
 // lane settles the readings of one lane, which are in the order of the group.
 func (s *writer) lane(t *try, part []*storage.Entry, generation int64) error {
@@ -96,16 +89,23 @@ func (s *writer) lane(t *try, part []*storage.Entry, generation int64) error {
 	}
 	w := s.work(part)
 	defer s.release(w)
-	for w.pending() {
-		if err := w.pass(t); err != nil {
+	for len(w.part) > 0 {
+		stale, closed, err := w.commit(t)
+		switch {
+		case err != nil:
 			return err
-		}
-		if time.Now().After(t.deadline) && w.pending() {
+		case closed != nil:
+			w.start(s.admit(w.part, nil, map[int64]bool{closed.partition: true}))
+		case !stale:
+			// From now on, something of the group is written.
+			t.written = true
+			if w.generation != generation {
+				return s.registerAgain(t, part, w.generation)
+			}
+			return nil
+		case time.Now().After(t.deadline):
 			return t.fail(errUnsettled)
 		}
-	}
-	if w.generation != generation {
-		return s.registerAgain(t, part, w.generation)
 	}
 	return nil
 }
@@ -125,14 +125,14 @@ func (s *writer) release(w *work) {
 		clear(w.chains)
 		clear(w.found)
 		clear(w.accepted)
+		clear(w.made)
 		s.works.Put(w)
 	}
 }
 
 // start sorts the readings into chains.
 func (w *work) start(part []*storage.Entry) {
-	w.mark, w.wearers = mark{}, nil
-	w.fresh = w.fresh[:0]
+	w.part, w.mark, w.wearers = part, mark{}, nil
 	w.items = w.items[:0]
 	for i, e := range part {
 		w.items = append(w.items, item{e: e, at: int32(i)})
@@ -141,15 +141,21 @@ func (w *work) start(part []*storage.Entry) {
 		return cmp.Or(compareKeys(a.e.Reading, &b.e.Reading.Device, b.e.Reading.TimeUnixMs), int(a.at-b.at))
 	})
 	w.chains = w.chains[:0]
+	w.order = slices.Grow(w.order[:0], len(part))[:len(part)]
 	for i := range w.items {
 		r := w.items[i].e.Reading
 		if n := len(w.chains); n > 0 && compareKeys(w.items[i-1].e.Reading, &r.Device, r.TimeUnixMs) == 0 {
 			w.chains[n-1].to++
-			continue
+		} else {
+			w.chains = append(w.chains, chain{from: int32(i), to: int32(i + 1)})
 		}
-		w.chains = append(w.chains, chain{from: int32(i), to: int32(i + 1)})
+		w.items[i].chain = int32(len(w.chains) - 1)
+		w.order[w.items[i].at] = int32(i)
 	}
 }
+
+// reading returns the first reading of a chain.
+func (w *work) reading(c *chain) *vitals.Reading { return w.items[c.from].e.Reading }
 
 // compareKeys compares a reading with a key.
 func compareKeys(r *vitals.Reading, device *vitals.Name, timeUnixMs int64) int {
@@ -165,98 +171,75 @@ func compareKeys(r *vitals.Reading, device *vitals.Name, timeUnixMs int64) int {
 	return 0
 }
 
-// pending removes the items that are settled, and reports whether any is left.
-func (w *work) pending() bool {
-	left := w.chains[:0]
-	for _, c := range w.chains {
-		to := c.from
-		for i := c.from; i < c.to; i++ {
-			if !w.items[i].done {
-				w.items[to] = w.items[i]
-				to++
-			}
-		}
-		if to > c.from {
-			left = append(left, chain{from: c.from, to: to})
-		}
-	}
-	w.chains = left
-	return len(left) > 0
-}
-
-// pass runs one transaction, and then settles what its results and the records show.
-func (w *work) pass(t *try) (err error) {
+// commit settles the readings in one transaction. It reports whether that was rolled back because others have changed what it depends on, or
+// because a partition cannot be written.
+func (w *work) commit(t *try) (stale bool, closed *closedError, err error) {
 	if w.mark, err = w.s.marks.take(t); err != nil {
-		return err
+		return false, nil, err
 	}
 	defer w.s.marks.release(w.mark)
 	hinted := w.fillHints(!t.unknown)
-	closed, err := t.runOpen(func(conn *pgx.Conn) error {
-		err := attempt(t, w, conn, hinted)
-		if len(w.fresh) > 0 && sqlState(err) == duplicateKey {
-			// Another server has stored one of them: nothing was written.
+	closed, err = t.runOpen(func(conn *pgx.Conn) error {
+		err := w.attempt(t, conn, hinted)
+		if sqlState(err) == duplicateKey {
+			// Another server has stored a reading that was expected to be new: nothing was written.
 			t.s.counters.retry(duplicateKey)
 			w.s.registry.collided()
-			err = attempt(t, w, conn, hinted)
+			w.expectNothing()
+			err = w.attempt(t, conn, hinted)
+		}
+		if stale = errors.Is(err, errStale); stale {
+			w.expectNothing()
+			return nil // the outcome is known
 		}
 		return err
 	})
-	if err != nil {
-		return err
+	if err == nil && !stale && closed == nil {
+		w.s.marks.acknowledge(w.mark, w.generation)
+		w.s.remember(w, changedBy(w, t.unknown)...)
 	}
-	if closed != nil {
-		rejectIn(w, closed.partition)
-		return nil
-	}
-	w.s.marks.acknowledge(w.mark, w.generation)
-	// The transaction is committed: from now on, something of the group is written.
-	t.written = true
-	if slices.ContainsFunc(w.chains, w.mustFind) {
-		if closed, err = t.runOpen(func(conn *pgx.Conn) error {
-			if t.rolledBack {
-				if err := w.s.partitions.ensure(conn, w, &sync.Map{}); err != nil {
-					return err
-				}
-			}
-			return w.find(conn.PgConn(), w.mustFind)
-		}); err != nil {
-			return err
-		}
-		w.beginComparing()
-	}
-	w.conclude(t)
-	if closed != nil { // since the transaction, which may have written to it
-		rejectIn(w, closed.partition)
-	}
-	w.s.remember(w)
-	return nil
+	return stale, closed, err
 }
 
-// rejectIn settles the items of a partition that cannot be written.
-func rejectIn(w *work, partition int64) {
+func (w *work) expectNothing() {
 	for i := range w.chains {
-		c := w.chains[i]
-		if partitionOf(w.items[c.from].e.Reading.TimeUnixMs) != partition {
-			continue
-		}
-		for k := c.from; k < c.to; k++ {
-			if it := &w.items[k]; !it.done {
-				it.e.Outcome, it.done = storage.Unavailable, true
-			}
-		}
+		w.chains[i].fresh = false
 	}
-	w.s.unswept.Store(true) // devices may have been registered for them
 }
 
-// attempt sends the transaction.
-func attempt(t *try, w *work, conn *pgx.Conn, hinted bool) (err error) {
-	statements := w.fill()
+// attempt runs the transaction: in one statement if all records are expected to be new, and otherwise in several round trips.
+func (w *work) attempt(t *try, conn *pgx.Conn, hinted bool) (err error) {
+	if t.unknown {
+		w.expectNothing()
+	}
 	w.mark = w.s.marks.attempt(w.mark)
-	send := func() error { return w.send(conn, statements, hinted) }
-	if t.rolledBack {
-		err = transact(t, w, conn, send)
+	for i := range w.chains {
+		c := &w.chains[i]
+		c.have, c.stored = nil, nil
+	}
+	old := func(c chain) bool { return !c.fresh }
+	if t.rolledBack || slices.ContainsFunc(w.chains, old) || slices.ContainsFunc(w.part, func(e *storage.Entry) bool { return e.Claim != nil }) {
+		err = transact(t, w, conn, func() error {
+			if err := readClaims(w, conn); err != nil {
+				return err
+			}
+			if err := w.store(t, conn.PgConn()); err != nil {
+				return err
+			}
+			if err := w.finish(conn.PgConn(), hinted); err != nil {
+				return err
+			}
+			return writeClaims(w, conn)
+		})
 	} else if err = w.s.partitions.ensure(conn, w, &w.s.partitions.known); err == nil {
-		err = send()
+		w.settle(false)
+		var x exchange
+		if w.freshMs = fillLate(w, w.s.horizon.Load()); w.late.rows() > 0 {
+			x.add(w.s.sql.meet, nil, []int{text}, ignoreRow)
+			x.add(w.s.sql.unseal, w.late.encode(findTypes[:]), nil, nil)
+		}
+		w.insertNew(&x, w.s.sql.insert)
+		err = w.finishIn(&x, conn.PgConn(), hinted)
 	}
 	if err != nil {
 		return err
@@ -293,11 +276,9 @@ func (s *writer) remember(w *work, claims ...history.Entry) {
 		return
 	}
 	w.accepted = w.accepted[:0]
-	for _, c := range w.chains {
-		for i := c.from; i < c.to; i++ {
-			if it := &w.items[i]; it.accepted() && !it.e.Reading.Values.IsZero() {
-				w.accepted = append(w.accepted, it.e)
-			}
+	for i := range w.items {
+		if e := w.items[i].e; e.Outcome != 0 && e.Outcome <= storage.Duplicate && !e.Reading.Values.IsZero() {
+			w.accepted = append(w.accepted, e)
 		}
 	}
 	if len(w.accepted)+len(claims) > 0 {
@@ -305,60 +286,127 @@ func (s *writer) remember(w *work, claims ...history.Entry) {
 	}
 }
 
-// fill puts the readings that can be sent now into the statements of a transaction, and returns
-// the number of those that settle. A chain is cut after a reading whose comparison its Guard has not permitted.
+// store settles the readings in a transaction that others do not remove anything beside, and inserts what is new. It locks, in this order, the
+// sealer's lock, the table (both before the transaction has a number: otherwise removals would deadlock with it), the records that
+// exist, and those that it inserts, each in the order of the keys.
 //
-// Only the first attempt inserts: if it fails, or its outcome is unknown, the next one must find what is stored.
-//
-// Invariant: the first items of the chains are in the order of the chains, over all statements. They lock the records, and nodes that do so in
-// different orders deadlock. TestLockOrder checks it.
-func (w *work) fill() (statements int) {
-	w.insert.reset()
-	w.fresh, w.before = w.fresh[:0], 0
+// Invariant: the records of all duplicates are locked, which makes the commit wait for the standbys. TestDuplicatesWait checks it.
+func (w *work) store(t *try, conn *pgconn.PgConn) error {
+	var x exchange
+	x.add(w.s.sql.meet, nil, []int{text}, ignoreRow)
+	x.add(w.s.sql.hold, nil, nil, nil)
+	horizonMs := int64(math.MaxInt64) // without a mark, no statement checks it
+	if w.mark != (mark{}) {
+		horizonMs = w.s.horizon.Load()
+	}
+	if w.freshMs = fillLate(w, horizonMs); w.late.rows() > 0 {
+		x.add(w.s.sql.unseal, w.late.encode(findTypes[:]), nil, nil)
+	}
+	missing := func(c chain) bool { return !c.fresh }
+	for {
+		if err := w.find(&x, conn, missing); err != nil {
+			return err
+		}
+		w.settle(t.unknown)
+		for i := range w.chains {
+			if c := &w.chains[i]; c.stored != nil && (c.later == nil || !sameRecord(*c.later, *c.stored)) {
+				return errStale
+			}
+		}
+		x = exchange{}
+		if !w.insertNew(&x, w.s.sql.insertNew) {
+			return nil
+		}
+		if err := x.run(conn); err != nil {
+			return err
+		}
+		x = exchange{}
+		missing = func(c chain) bool { return c.have == nil && c.later != nil && c.stored == nil }
+		if !slices.ContainsFunc(w.chains, missing) {
+			return nil
+		}
+	}
+}
+
+// insertNew adds the statement that inserts what is new, and reports whether there is anything.
+func (w *work) insertNew(x *exchange, statement string) bool {
+	w.writes.reset()
 	for i := range w.chains {
-		c := &w.chains[i]
-		if c.fresh && i > 0 && len(w.fresh) == 0 {
-			w.before = 1
-		}
-		c.sent = 0
-		for k := w.before; c.sent < maxStatements && c.from+c.sent < c.to; {
-			it := &w.items[c.from+c.sent]
-			blind := it.e.Guard != nil && !it.cleared
-			if c.fresh {
-				c.fresh = false
-				w.insert.add(it.e, blind)
-				w.fresh = append(w.fresh, c.from)
-			} else {
-				statements = w.put(statements, k, c.from+c.sent, blind)
-				k++
-			}
-			c.sent++
-			if blind {
-				break
-			}
+		if c := &w.chains[i]; c.have == nil && c.stored == nil && c.later != nil {
+			w.writes.add(&w.reading(c).Device, c.later)
 		}
 	}
-	return statements
-}
-
-// put puts an item into statement k of those of the next transaction, and returns their number.
-func (w *work) put(statements, k int, i int32, blind bool) int {
-	if k == statements {
-		w.passes[k].reset()
-		w.rows[k] = w.rows[k][:0]
-		statements++
+	n := w.writes.rows()
+	if n == 0 {
+		return false
 	}
-	w.passes[k].add(w.items[i].e, blind)
-	w.rows[k] = append(w.rows[k], i)
-	return statements
+	params := w.writes.encode(settleTypes[:])
+	if statement == w.s.sql.insert {
+		x.add(statement, params, nil, nil)
+		x.affects(int64(n))
+		return true
+	}
+	next := 0
+	x.add(statement, params, settledSizes, func(v [][]byte) error {
+		var text [vitals.MaxNameBytes]byte
+		for ms := decodeInt64(v[1]); next < len(w.chains); next++ { // rows are returned in the order in which they were sent
+			c := &w.chains[next]
+			if r := w.reading(c); r.TimeUnixMs == ms && string(r.Device.AppendTo(text[:0])) == string(v[0]) {
+				c.stored = c.later
+				return nil
+			}
+		}
+		return errors.New("PostgreSQL returned a reading that was not sent")
+	})
+	return true
 }
 
-// add adds a reading to the parameters of settle.
-func (p *params) add(e *storage.Entry, blind bool) {
-	r, a := e.Reading, &p.arrays
-	a[0].name(&r.Device)
+// finish writes what was completed, and sets the mark.
+func (w *work) finish(conn *pgconn.PgConn, hinted bool) error {
+	var x exchange
+	w.writes.reset()
+	for i := range w.chains {
+		if c := &w.chains[i]; c.have != nil && c.later != c.have {
+			w.writes.add(&w.reading(c).Device, c.later)
+		}
+	}
+	if n := w.writes.rows(); n > 0 {
+		x.add(w.s.sql.complete, w.writes.encode(settleTypes[:]), nil, nil)
+		x.affects(int64(n))
+	}
+	return w.finishIn(&x, conn, hinted)
+}
+
+// finishIn sends an exchange with hints and the mark at its end.
+func (w *work) finishIn(x *exchange, conn *pgconn.PgConn, hinted bool) error {
+	for i := range w.items {
+		if it := &w.items[i]; it.e.Outcome == storage.Stored || it.e.Outcome == storage.Completed && it.tried == 0 {
+			it.tried = it.e.Outcome
+		}
+	}
+	if hinted {
+		x.add(w.s.sql.hint, w.hints.encode(hintTypes[:]), nil, nil)
+	}
+	standbys := true
+	if w.mark != (mark{}) {
+		x.add(w.s.sql.generation, w.s.marks.params(w.mark, w.freshMs), generationSizes, func(v [][]byte) error {
+			w.generation, standbys = decodeInt64(v[0]), v[1][0] != 0
+			return nil
+		})
+	}
+	err := x.run(conn)
+	if err == nil && !standbys && !w.s.opt.Single {
+		err = ErrNotReplicated
+	}
+	return err
+}
+
+// add adds a record to the parameters of the statements that write.
+func (p *params) add(device *vitals.Name, r *storage.Record) {
+	a := &p.arrays
+	a[0].name(device)
 	a[1].int64(r.TimeUnixMs)
-	a[2].int64(e.ReceivedUnixMs)
+	a[2].int64(r.ReceivedUnixMs)
 	for sg := range columns {
 		if v, ok := r.Values.Get(vitals.Sign(sg)); ok {
 			a[3+sg].int16(int16(v))
@@ -371,15 +419,11 @@ func (p *params) add(e *storage.Entry, blind bool) {
 	} else {
 		a[8].null()
 	}
-	if blind {
-		a[9].int16(-1)
-	} else {
-		a[9].int16(0)
-	}
-	if r.Gateway.IsZero() {
+	a[9].bool(r.Shared)
+	if r.Gateway == nil {
 		a[10].null()
 	} else {
-		a[10].name(&r.Gateway)
+		a[10].name(r.Gateway)
 	}
 	// unnest makes NULL of what an array lacks at its end.
 	if more := r.Values.Present() &^ inColumns; more != 0 {
@@ -390,43 +434,71 @@ func (p *params) add(e *storage.Entry, blind bool) {
 	}
 }
 
-// send runs one transaction in one round trip, and notes what its statements return.
-func (w *work) send(conn *pgx.Conn, statements int, hinted bool) error {
-	for i := range w.items {
-		w.items[i].wrote = false // of an earlier attempt
-	}
-	horizonMs := int64(math.MaxInt64) // without a mark, no statement checks it
-	if w.mark != (mark{}) {
-		horizonMs = w.s.horizon.Load()
-	}
-	freshMs := fillLate(w, horizonMs)
-	var b pgconn.Batch
-	w.s.sql.unsealLate(&b, &w.late)
-	for k := range statements + 1 {
-		if w.insertsBefore(k) {
-			b.ExecPrepared(w.s.sql.insert, w.insert.encode(settleTypes[:]), binaryFormat, binaryFormat)
-		}
-		if k < statements {
-			b.ExecPrepared(w.s.sql.settle, w.passes[k].encode(settleTypes[:]), binaryFormat, binaryFormat)
-		}
-	}
-	if hinted {
-		b.ExecPrepared(w.s.sql.hint, w.hints.encode(hintTypes[:]), binaryFormat, binaryFormat)
-	}
-	if w.mark != (mark{}) {
-		b.ExecPrepared(w.s.sql.generation, w.s.marks.params(w.mark, freshMs), binaryFormat, binaryFormat)
+// An exchange is statements that are sent in one round trip.
+type exchange struct {
+	batch pgconn.Batch
+	steps []step
+}
+
+// A step receives the result of a statement.
+type step struct {
+	sizes   []int
+	row     func(v [][]byte) error
+	affects int64 // the number of rows that it must affect; 0 means any
+}
+
+// add adds a prepared statement. row is called with each of its rows.
+func (x *exchange) add(statement string, params [][]byte, sizes []int, row func(v [][]byte) error) {
+	x.batch.ExecPrepared(statement, params, binaryFormat[:min(len(params), 1)], binaryFormat)
+	x.steps = append(x.steps, step{sizes: sizes, row: row})
+}
+
+// affects makes it an error if the last statement does not affect n rows.
+func (x *exchange) affects(n int64) { x.steps[len(x.steps)-1].affects = n }
+
+func ignoreRow([][]byte) error { return nil }
+
+// run sends the statements, and receives their results.
+func (x *exchange) run(conn *pgconn.PgConn) error {
+	if len(x.steps) == 0 {
+		return nil
 	}
 	// No context: see the package comment.
-	results := conn.PgConn().ExecBatch(context.Background(), &b)
-	err := w.receive(results, statements, hinted)
+	results := conn.ExecBatch(context.Background(), &x.batch)
+	err := x.receive(results)
 	if closeErr := results.Close(); err == nil || closeErr != nil {
 		err = closeErr
 	}
 	return err
 }
 
-// insertsBefore reports whether the statement that inserts is sent before statement k.
-func (w *work) insertsBefore(k int) bool { return len(w.fresh) > 0 && k == w.before }
+func (x *exchange) receive(results *pgconn.MultiResultReader) error {
+	for _, s := range x.steps {
+		if !results.NextResult() {
+			return results.Close()
+		}
+		rows := results.ResultReader()
+		for rows.NextRow() {
+			v := rows.Values()
+			if s.sizes != nil {
+				if err := checkSizes(v, s.sizes); err != nil {
+					return err
+				}
+			}
+			if err := s.row(v); err != nil {
+				return err
+			}
+		}
+		tag, err := rows.Close()
+		if err != nil {
+			return err
+		}
+		if n := tag.RowsAffected(); s.affects != 0 && n != s.affects {
+			return fmt.Errorf("PostgreSQL wrote %d of %d readings", n, s.affects)
+		}
+	}
+	return nil
+}
 
 // fillLate puts the keys of readings before the horizon into the parameters of unseal, and returns the earliest time of the others.
 func fillLate(w *work, horizonMs int64) (freshMs int64) {
@@ -444,107 +516,9 @@ func fillLate(w *work, horizonMs int64) (freshMs int64) {
 	return freshMs
 }
 
-// unsealLate adds the statements that turn the segments of late readings into rows again.
-func (q *statements) unsealLate(b *pgconn.Batch, late *params) {
-	if late.rows() > 0 {
-		b.ExecPrepared(q.meet, nil, nil, binaryFormat)
-		b.ExecPrepared(q.unseal, late.encode(findTypes[:]), binaryFormat, binaryFormat)
-	}
-}
-
-// receive reads the results of send.
-func (w *work) receive(results *pgconn.MultiResultReader, statements int, hinted bool) error {
-	var tag pgconn.CommandTag // of the last result
-	// each calls row with each row of the next result.
-	each := func(sizes []int, row func(v [][]byte) error) (err error) {
-		if !results.NextResult() {
-			return results.Close()
-		}
-		rows := results.ResultReader()
-		for rows.NextRow() {
-			v := rows.Values()
-			if err := checkSizes(v, sizes); err != nil {
-				return err
-			}
-			if err := row(v); err != nil {
-				return err
-			}
-		}
-		tag, err = rows.Close()
-		return err
-	}
-	if w.late.rows() > 0 {
-		if err := each([]int{text}, func([][]byte) error { return nil }); err != nil {
-			return err
-		}
-		if err := each(nil, nil); err != nil {
-			return err
-		}
-	}
-	for k := range statements + 1 {
-		if w.insertsBefore(k) {
-			if err := each(nil, nil); err != nil {
-				return err
-			}
-			if n := tag.RowsAffected(); n != int64(len(w.fresh)) {
-				return fmt.Errorf("PostgreSQL inserted %d of %d readings", n, len(w.fresh))
-			}
-			for _, i := range w.fresh {
-				w.items[i].wrote, w.items[i].had = true, 0
-			}
-		}
-		if k == statements {
-			break
-		}
-		next := 0
-		if err := each(settledSizes, func(v [][]byte) error {
-			if next = w.match(k, next, v[0], decodeInt64(v[1])); next < 0 {
-				return errors.New("PostgreSQL returned a reading that was not sent")
-			}
-			it := &w.items[w.rows[k][next]]
-			it.wrote, it.had = true, decodeHad(v[2], v[3])
-			next++
-			return nil
-		}); err != nil {
-			return err
-		}
-	}
-	if hinted {
-		if err := each(nil, nil); err != nil {
-			return err
-		}
-	}
-	if w.mark == (mark{}) {
-		return nil
-	}
-	standbys := true
-	err := each(generationSizes, func(v [][]byte) error {
-		w.generation, standbys = decodeInt64(v[0]), v[1][0] != 0
-		return nil
-	})
-	if err == nil && !standbys && !w.s.opt.Single {
-		err = ErrNotReplicated
-	}
-	return err
-}
-
-// match returns the position in statement k of the reading with this key, or -1. Rows are
-// returned in the order in which they were sent, so the search usually ends at once.
-func (w *work) match(k, from int, device []byte, timeUnixMs int64) int {
-	var text [vitals.MaxNameBytes]byte
-	for i := range len(w.rows[k]) {
-		i = (from + i) % len(w.rows[k])
-		r := w.items[w.rows[k][i]].e.Reading
-		if r.TimeUnixMs == timeUnixMs && bytes.Equal(r.Device.AppendTo(text[:0]), device) {
-			return i
-		}
-	}
-	return -1
-}
-
 // fillHints notes the readings to be sent, and puts the devices that are due into the parameters
 // of hint. It reports whether there are any. If insert is true, it notes also which chains begin with a reading that is expected
-// to be new: it is later than all that this node knows of its device. Of several runs of such chains, only the longest one is inserted.
+// to be new: it is later than all that this node knows of its device.
 func (w *work) fillHints(insert bool) bool {
 	w.hints.reset()
 	r := &w.s.registry
@@ -553,27 +527,18 @@ func (w *work) fillHints(insert bool) bool {
 	insert = insert && w.s.opt.Move == 0 && time.Since(r.collidedAt) > r.settlesFor
 	var device *vitals.Name
 	var newestMs int64 // of the device, before these readings
-	var run, longest []chain
 	for i := range w.chains {
 		c := &w.chains[i]
 		c.fresh = false
 		e := w.items[c.from].e
 		k := r.known[e.Reading.Device]
 		if k == nil { // another lane has found a new generation
-			run = nil
 			continue
 		}
 		if device == nil || *device != e.Reading.Device {
 			device, newestMs = &e.Reading.Device, k.newestMs
 		}
-		if insert && newestMs > 0 && e.Reading.TimeUnixMs > newestMs {
-			run = w.chains[i-len(run) : i+1]
-		} else {
-			run = nil
-		}
-		if len(run) > len(longest) {
-			longest = run
-		}
+		c.fresh = insert && newestMs > 0 && e.Reading.TimeUnixMs > newestMs
 		if !k.note(e.Reading) {
 			continue
 		}
@@ -586,9 +551,6 @@ func (w *work) fillHints(insert bool) bool {
 				w.hints.arrays[1+sg].int64(ms)
 			}
 		}
-	}
-	for i := range longest {
-		longest[i].fresh = true
 	}
 	return w.hints.rows() > 0
 }

@@ -1,0 +1,103 @@
+package pgstore
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// A record is a stored record, with its device.
+type record struct {
+	storage.Record
+	device vitals.Name
+}
+
+// find reads and locks the records of the chains that need them, in the order of the keys, after what x has. The statement would wait for any
+// partition that somebody has locked. After one that did, statements read one partition, which their plan names, for a minute.
+func (w *work) find(x *exchange, conn *pgconn.PgConn, needs func(chain) bool) error {
+	w.found = slices.Grow(w.found[:0], len(w.chains))
+	row := func(v [][]byte) error {
+		var r record
+		err := r.decode(v)
+		w.found = append(w.found, r)
+		return err
+	}
+	p := w.s.partitions
+	apart := time.Now().UnixMilli() <= p.apartUntil.Load()
+	if !apart {
+		if fillFinder(w, needs); w.finder.rows() > 0 {
+			x.add(w.s.sql.find, w.finder.encode(findTypes[:]), nil, row)
+		}
+	}
+	if err := x.run(conn); err != nil {
+		if sqlState(err) == lockNotAvailable {
+			p.apartUntil.Store(time.Now().Add(closedFor).UnixMilli())
+		}
+		return err
+	}
+	if apart {
+		if err := w.findApart(conn, needs, row); err != nil {
+			return err
+		}
+	}
+	for i := range w.found {
+		r := &w.found[i]
+		if n, ok := slices.BinarySearchFunc(w.chains, r, func(c chain, r *record) int {
+			return compareKeys(w.items[c.from].e.Reading, &r.device, r.TimeUnixMs)
+		}); ok {
+			have := r.Record
+			w.chains[n].have = &have
+		}
+	}
+	return nil
+}
+
+// findApart is find with a statement for each partition.
+func (w *work) findApart(conn *pgconn.PgConn, needs func(chain) bool, row func([][]byte) error) error {
+	var partitions []int64
+	for i := range w.chains {
+		if c := w.chains[i]; needs(c) {
+			partitions = append(partitions, partitionOf(w.reading(&c).TimeUnixMs))
+		}
+	}
+	slices.Sort(partitions)
+	var x exchange
+	for _, n := range slices.Compact(partitions) {
+		firstMs, lastMs := fillFinder(w, func(c chain) bool { return needs(c) && partitionOf(w.reading(&c).TimeUnixMs) == n })
+		x.batch.ExecParams(fmt.Sprintf(w.s.sql.findIn, firstMs, lastMs), w.finder.encode(findTypes[:]), nil, binaryFormat, binaryFormat)
+		x.steps = append(x.steps, step{row: row})
+	}
+	return x.run(conn)
+}
+
+// fillFinder puts the keys of some chains into the parameters of find, and returns the first and the last time of them.
+func fillFinder(w *work, needs func(chain) bool) (firstMs, lastMs int64) {
+	w.finder.reset()
+	firstMs = math.MaxInt64
+	for _, c := range w.chains {
+		if needs(c) {
+			r := w.items[c.from].e.Reading
+			firstMs, lastMs = min(firstMs, r.TimeUnixMs), max(lastMs, r.TimeUnixMs)
+			w.finder.arrays[0].name(&r.Device)
+			w.finder.arrays[1].int64(r.TimeUnixMs)
+		}
+	}
+	return firstMs, lastMs
+}
+
+func (r *record) decode(v [][]byte) (err error) {
+	if len(v) == 0 {
+		return errMore
+	}
+	if r.device, err = vitals.ParseName(v[0]); err != nil {
+		return fmt.Errorf("%w: name of a device", storage.ErrCorrupt)
+	}
+	r.Record, err = decodeRecord(v[1:], nil)
+	return err
+}
