@@ -303,8 +303,8 @@ func (a *access) announce() {
 	if c.tokens() {
 		if a.tls == nil {
 			a.warnCleartext(publicSocket, c.Addr)
-			for i := range frontInputs {
-				if in := &frontInputs[i]; in.tokens {
+			for _, in := range frontInputs() {
+				if in.tokens {
 					a.warnCleartext(in.socket, *in.addr(c))
 				}
 			}

@@ -29,16 +29,18 @@ type runningFront interface {
 	metrics.Collector
 }
 
-// frontInputs are the inputs with a listener of their own, in the order in which they are opened. It is never modified.
-var frontInputs = []frontInput{
-	{"mqtt", func(c *Options) *string { return &c.MQTTAddr }, []string{"mqtt"}, true, (*server).serveMQTT},
-	{"mllp", func(c *Options) *string { return &c.MLLPAddr }, nil, false, (*server).serveMLLP}, // IANA has no identifier for MLLP
+// frontInputs returns the inputs with a listener of their own, in the order in which they are opened.
+func frontInputs() []frontInput {
+	return []frontInput{
+		{"mqtt", func(c *Options) *string { return &c.MQTTAddr }, []string{"mqtt"}, true, (*server).serveMQTT},
+		{"mllp", func(c *Options) *string { return &c.MLLPAddr }, nil, false, (*server).serveMLLP}, // IANA has no identifier for MLLP
+	}
 }
 
 // frontAddrs returns the addresses of the fronts that are configured.
 func frontAddrs(c *Options) (addrs []string) {
-	for i := range frontInputs {
-		if addr := *frontInputs[i].addr(c); addr != "" {
+	for _, in := range frontInputs() {
+		if addr := *in.addr(c); addr != "" {
 			addrs = append(addrs, addr)
 		}
 	}
@@ -47,8 +49,7 @@ func frontAddrs(c *Options) (addrs []string) {
 
 // frontRules returns the rules of access for the addresses of fronts.
 func frontRules(c *Options) (rules []rule) {
-	for i := range frontInputs {
-		in := &frontInputs[i]
+	for _, in := range frontInputs() {
 		addr, flag := *in.addr(c), socketAddr{socket: in.socket}.flag()
 		lacks, remedy := "this server has no tokens", "name a token file with --tokens"
 		if !in.tokens {
@@ -65,12 +66,11 @@ func frontRules(c *Options) (rules []rule) {
 
 // serveFronts serves the fronts that are configured.
 func (s *server) serveFronts() error {
-	for i := range frontInputs {
-		in := &frontInputs[i]
+	for _, in := range frontInputs() {
 		if *in.addr(s.opt) == "" {
 			continue
 		}
-		l, opt := s.listeners.front(in)
+		l, opt := s.listeners.front(&in)
 		opt.Core, opt.Gate, opt.Problems, opt.Rejections = s.core, s.access.gate, s.problems, s.rejections
 		running, err := in.serve(s, l, opt)
 		if err != nil {

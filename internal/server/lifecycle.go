@@ -51,8 +51,8 @@ func (a socketAddr) flag() string {
 // addrs returns the addresses of all sockets, in the order in which they are opened.
 func (c *Options) addrs() []socketAddr {
 	all := []socketAddr{{publicSocket, &c.Addr}, {adminSocket, &c.AdminAddr}}
-	for i := range frontInputs {
-		all = append(all, socketAddr{frontInputs[i].socket, frontInputs[i].addr(c)})
+	for _, in := range frontInputs() {
+		all = append(all, socketAddr{in.socket, in.addr(c)})
 	}
 	return all
 }
