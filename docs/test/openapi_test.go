@@ -31,6 +31,7 @@ var unseen = map[string]string{
 	"store-failed":     "needs a disk that fails",
 	"too-many-devices": "needs a store with as many devices as it may have",
 	"store-damaged":    "needs a damaged file",
+	"unreadable":       "needs a table of PostgreSQL that somebody has locked",
 	"303":              "needs a provider, at which the tests of the page sign in",
 	"draining":         "the time between the signal and the end of a connection is short",
 }
