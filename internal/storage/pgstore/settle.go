@@ -353,7 +353,8 @@ func (w *work) insertNew(x *exchange, statement string) bool {
 		for ms := decodeInt64(v[1]); next < len(w.chains); next++ { // rows are returned in the order in which they were sent
 			c := &w.chains[next]
 			if r := w.reading(c); r.TimeUnixMs == ms && string(r.Device.AppendTo(text[:0])) == string(v[0]) {
-				c.stored = c.later
+				stored := *c.later // the next settling reuses made
+				c.stored = &stored
 				return nil
 			}
 		}
