@@ -18,7 +18,7 @@ func TestReplay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		file := `{"device":"d","time":"2026-01-01T00:00:00+02:00","heart_rate_bpm":60}
-{"device":"d","time":"2026-01-01T00:01:00Z","heart_rate_bpm":1000}
+{"device":"d","time":"2026-01-01T00:01:00Z","heart_rate_bpm":30000000}
 {"device":"d","time":"2026-01-01T00:02:00Z","heart_rate_bpm":62}
 `
 		r, err := recording.New(strings.NewReader(file), recording.NDJSON, recording.Options{})

@@ -91,7 +91,7 @@ var ownerRules = []rule{
 	{Decoding, []string{ingestPackage}, []string{"(*Job).Decode", "(*Job).decode", "(*Core).Job", "(*answers).refusalOf"}},
 	{GroupCommit, []string{ingestPackage}, []string{"(*Job).Commit", "(*Job).refuse", "(*Lane).submit", "(*turn).Done"}},
 	{Answering, []string{ingestPackage}, []string{"(*Job).Answer", "(*Job).batchAnswer", "(*Answer)", "(*answers)", "(*Outcome)", "(*httpFront).AppendAnswer", "(*Lane).answer", "appendRejected", "(*handler).refuse"}},
-	{Answering, []string{mqttPackage}, []string{"(*front).AppendAnswer", "(*service).resultOf", "(*session).appendAck"}},
+	{Answering, []string{mqttPackage}, []string{"(*loopFront).AppendAnswer", "(*service).resultOf", "(*session).appendAck"}},
 	{Receiving, []string{ingestPackage, mqttPackage, "github.com/mochi-mqtt/...", modulePath + "/internal/wire/...", modulePath + "/internal/access/..."}, nil},
 
 	{GroupCommit, []string{modulePath + "/internal/storage/groupcommit"}, nil},

@@ -100,7 +100,11 @@ func (s *writer) refuseClaims(q querier, wanted []registration, group []*storage
 		return err
 	}
 	for _, e := range group {
-		if w := at[e.Reading.Device]; w != nil && !e.Reading.Values.IsZero() {
+		switch w := at[e.Reading.Device]; {
+		case w == nil || e.Reading.Values.IsZero():
+		case e.Claim == nil: // a reading of signs that the device is known with
+			w.refused = false
+		default:
 			e.Outcome = storage.NewWearers(all[w.device]).Settle(e, false)
 			w.refused = w.refused && e.Outcome != 0
 		}
