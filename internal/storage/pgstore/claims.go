@@ -17,8 +17,8 @@ import (
 // the advisory locks of devices by their keys, and rows of assignments. Erasures and repairs do so, too.
 
 // readClaims reads the assignments of the devices about which a lane has claims.
-func readClaims(w *work, q querier) error {
-	w.wearers = nil
+func readClaims(w *work, q querier) (err error) {
+	w.assigned = nil
 	var names []string
 	for i := range w.items {
 		if e := w.items[i].e; e.Claim != nil {
@@ -29,17 +29,22 @@ func readClaims(w *work, q querier) error {
 		return nil
 	}
 	names = slices.Compact(names) // items are sorted by device
-	all, err := w.s.assigned(q, names, "")
-	if err != nil {
-		return err
+	w.assigned, err = w.s.assigned(q, names, "")
+	return err
+}
+
+// beginClaims makes the assignments what they were when they were read: the readings may be settled again.
+func beginClaims(w *work) {
+	w.wearers = nil
+	if w.assigned == nil {
+		return
 	}
-	w.wearers = make(map[vitals.Name]*storage.Wearers, len(names))
+	w.wearers = make(map[vitals.Name]*storage.Wearers, len(w.assigned))
 	for i := range w.items {
 		if device := w.items[i].e.Reading.Device; w.items[i].e.Claim != nil && w.wearers[device] == nil {
-			w.wearers[device] = storage.NewWearers(all[device])
+			w.wearers[device] = storage.NewWearers(w.assigned[device])
 		}
 	}
-	return nil
 }
 
 // assigned returns the assignments of devices, locked if lock says so.

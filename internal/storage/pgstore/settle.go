@@ -47,7 +47,8 @@ type work struct {
 	generation int64 // that the last transaction has read
 	accepted   []*storage.Entry
 
-	wearers map[vitals.Name]*storage.Wearers // of the devices about which the lane has claims
+	assigned map[vitals.Name][]storage.Assignment // of the devices about which the lane has claims
+	wearers  map[vitals.Name]*storage.Wearers     // of these, as the readings leave them
 
 	unit   []int32           // chains of the items of the unit that is being settled
 	before []*storage.Record // later of these, at its beginning
@@ -132,7 +133,7 @@ func (s *writer) release(w *work) {
 
 // start sorts the readings into chains.
 func (w *work) start(part []*storage.Entry) {
-	w.part, w.mark, w.wearers = part, mark{}, nil
+	w.part, w.mark, w.assigned = part, mark{}, nil
 	w.items = w.items[:0]
 	for i, e := range part {
 		w.items = append(w.items, item{e: e, at: int32(i)})

@@ -42,6 +42,7 @@ func (w *work) settle(retried bool) {
 		}
 		w.items[i].others = false
 	}
+	beginClaims(w)
 	clear(w.made)
 	w.made = slices.Grow(w.made[:0], len(w.items))
 	storage.Settle(w.part, ledger{w})
