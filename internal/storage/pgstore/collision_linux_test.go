@@ -63,3 +63,39 @@ func TestCollision(t *testing.T) {
 		})
 	}
 }
+
+// TestCollisionSettledAgain sends readings that a server expects to be new, and that another server has stored. They
+// are settled again: the first settling neither decides which reading of a unit is rejected, nor changes an assignment.
+//
+// Seen to fail without attempt's look-up of units, and without beginClaims in settle.
+func TestCollisionSettledAgain(t *testing.T) {
+	o := options(sharedServer(t))
+	a, b := open(t, o), open(t, o)
+	pgstore.SettleFor(b, time.Nanosecond) // after a collision, too, later readings are expected to be new
+	claimed := func(ms int64, v vitals.Value) *storage.Entry {
+		e := reading("d", ms, v)
+		e.Claim, e.Recorded = &storage.Claim{Subject: "P", Assign: true}, true
+		return e
+	}
+	mustStore(t, b, claimed(10, 7000))
+	mustStore(t, b, claimed(20, 7000))
+	mustStore(t, a, reading("d", 30, 7000))
+	unit := []*storage.Entry{reading("d", 30, 7100), reading("d", 20, 7100)}
+	unit[0].Unit = 2
+	try(t, b.Append(unit))
+	if unit[0].Outcome != storage.Conflict || unit[1].Outcome != 0 {
+		t.Errorf("readings of the unit got outcomes %s and %s, want conflict and none",
+			outcomeName(unit[0].Outcome), outcomeName(unit[1].Outcome))
+	}
+
+	mustStore(t, a, reading("d", 40, 7000))
+	group := []*storage.Entry{claimed(40, 7100)}
+	try(t, b.Append(group))
+	if group[0].Outcome != storage.Conflict {
+		t.Errorf("the reading with a claim got outcome %s, want conflict", outcomeName(group[0].Outcome))
+	}
+	named := "SELECT max(named_ms) FROM " + o.Schema + ".assignments"
+	if n := queryValue[int64](t, sharedServer(t), named); n != 20 {
+		t.Errorf("the subject was named last at %d, want 20", n)
+	}
+}

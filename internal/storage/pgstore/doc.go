@@ -9,7 +9,7 @@
 //     stay in their order. Each lane has its own connection.
 //  3. Readings that are later than all that the node knows of their device are expected to be new. If all of a lane are, it settles them
 //     as if nothing were stored, and sends their records in a plain INSERT: one round trip. If another node has stored one of them,
-//     nothing was written, and the lane goes on as follows.
+//     nothing was written, and the lane continues with step 4.
 //  4. Otherwise the lane runs a transaction. It reads and locks the records that may exist, in the order of their keys,
 //     settles the readings in Go, with the function that all stores use, and inserts what is new. Of what another node has inserted since, it
 //     reads the records, and settles all readings again. At last it writes the completed records.
