@@ -83,7 +83,7 @@ func TestFHIRRoundTrip(t *testing.T) {
 				}
 			}
 			if r.Values.IsZero() {
-				set(vitals.SpO2, vitals.Range{Min: 1_00, Max: 100_00})
+				set(vitals.SpO2, first.Signs().Of(vitals.SpO2).Accepted)
 			}
 			group = append(group, &storage.Entry{Reading: &r, ReceivedUnixMs: receivedUnixMs})
 		}
