@@ -10,6 +10,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/access/audit"
 	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/api/localtime"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/reply"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -66,6 +67,7 @@ func (h *Handler) parse(w http.ResponseWriter, r *http.Request, asked *assignmen
 		h.badField(w, r, "from", "it is not a time after 1970 in RFC 3339 with a zone")
 		return a, false
 	}
+	a.FromUnixMs = localtime.Bound(asked.From, a.FromUnixMs)
 	if a.ToUnixMs = storage.OpenEnd; asked.To == "" {
 		return a, true
 	}
@@ -73,6 +75,7 @@ func (h *Handler) parse(w http.ResponseWriter, r *http.Request, asked *assignmen
 		h.badField(w, r, "to", "it is not a time in RFC 3339 with a zone")
 		return a, false
 	}
+	a.ToUnixMs = localtime.Bound(asked.To, a.ToUnixMs)
 	if a.ToUnixMs <= a.FromUnixMs {
 		h.badField(w, r, "to", "it is not after the beginning")
 		return a, false

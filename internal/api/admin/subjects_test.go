@@ -47,6 +47,7 @@ func TestAssignmentRequests(t *testing.T) {
 	const (
 		first  = `{"device":"a","subject":"P-1","from":"1970-01-01T00:00:00.010Z","to":"1970-01-01T00:00:00.020Z"}`
 		second = `{"device":"a","subject":"P-2","from":"1970-01-01T00:00:00.020Z"}`
+		third  = `{"device":"b","subject":"P-7","from":"1970-01-01T00:00:01.000Z"}`
 	)
 	byHand := func(text string) string { return strings.Replace(text, "}", `,"by":"hand"}`, 1) }
 	for _, tt := range []struct {
@@ -64,6 +65,7 @@ func TestAssignmentRequests(t *testing.T) {
 		{"again", h.Assign, first, nil, 200, byHand(first), []audit.Event{audit.SubjectAssigned}},
 		{"touching", h.Assign, second, nil, 200, byHand(second), []audit.Event{audit.SubjectAssigned}},
 		{"overlapping", h.Assign, strings.Replace(second, ".020Z", ".019Z", 1), nil, 409, "#assigned", []audit.Event{audit.SubjectAssigned, audit.SubjectFailed}},
+		{"finer than a millisecond", h.Assign, strings.Replace(third, ".000Z", ".0001Z", 1), nil, 200, `"from":"1970-01-01T00:00:01.001Z"`, []audit.Event{audit.SubjectAssigned}},
 		{"no device", h.Assign, strings.Replace(first, `"a"`, `""`, 1), nil, 400, `"field":"device"`, nil},
 		{"no subject", h.Assign, strings.Replace(first, "P-1", "", 1), nil, 400, `"field":"subject"`, nil},
 		{"bad subject", h.Assign, strings.Replace(first, "P-1", "P_1", 1), nil, 400, `"field":"subject","reason":"it is not 1 to 64 of`, nil},

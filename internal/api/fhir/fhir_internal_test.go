@@ -1,6 +1,7 @@
 package fhir
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -75,11 +76,34 @@ func TestDates(t *testing.T) {
 		{"2026-11-21T00:00:07.1Z", span{day + 7100, day + 7200}},
 		{"2026-11-21T00:00:07.12Z", span{day + 7120, day + 7130}},
 		{"2026-11-21T00:00:07.123Z", span{day + 7123, day + 7124}},
-		{"2026-11-21T00:00:07.123456+00:00", span{day + 7123, day + 7124}},
+		{"2026-11-21T00:00:07.123000+00:00", span{day + 7123, day + 7124}},
 		{"ge1969-12-31", span{-86_400_000, math.MaxInt64}},
 	} {
 		if got, ok := parseDates(tt.text); !ok || got != tt.want {
 			t.Errorf("%s is %v, %v, want %v", tt.text, got, ok, tt.want)
+		}
+	}
+	// Times with up to six decimals select the readings that comparing exact times would.
+	for _, decimals := range []string{"1", "10", "100", "101", "1000", "1001", "1009", "1010", "10000", "10001", "100000", "100900", "999999"} {
+		var micros, length int64 // after the second, and of the period
+		fmt.Sscan((decimals + "000000")[:6], &micros)
+		length = int64(math.Pow10(6 - len(decimals)))
+		for prefix, matches := range map[string]func(micros, from, to int64) bool{
+			"eq": func(at, from, to int64) bool { return from <= at && at < to },
+			"ge": func(at, from, to int64) bool { return from <= at },
+			"gt": func(at, from, to int64) bool { return to <= at },
+			"sa": func(at, from, to int64) bool { return to <= at },
+			"lt": func(at, from, to int64) bool { return at < from },
+			"eb": func(at, from, to int64) bool { return at < from },
+			"le": func(at, from, to int64) bool { return at < to },
+		} {
+			text := prefix + "2026-11-21T00:00:07." + decimals + "Z"
+			got, ok := parseDates(text)
+			for ms := range int64(1002) {
+				if want := matches(ms*1000, micros, micros+length); !ok || got.has(day+7000+ms) != want {
+					t.Fatalf("%s: a reading at %d ms: %v, want %v", text, ms, !want, want)
+				}
+			}
 		}
 	}
 	for _, text := range []string{

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pulsegate/pulsegate/internal/api/localtime"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -96,5 +97,5 @@ func parsePeriod(text string) (p span, ok bool) {
 		length = time.Minute
 	}
 	ms, _, err := vitals.ParseRFC3339(clock + zone)
-	return span{ms, ms + length.Milliseconds()}, err == nil
+	return span{localtime.Bound(clock, ms), ms + length.Milliseconds()}, err == nil
 }

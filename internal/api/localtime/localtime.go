@@ -1,4 +1,4 @@
-// Package localtime finds zones, and the instant of a local time.
+// Package localtime finds zones, the instant of a local time, and the first millisecond of a range.
 //
 // # Promise
 //
@@ -6,7 +6,7 @@
 //
 // # Not here
 //
-// The texts of times.
+// Parsing times: package vitals.
 package localtime
 
 import (
@@ -57,4 +57,17 @@ func Instant(wall time.Time, zone *time.Location) (unixMs int64, offset vitals.U
 		}
 	}
 	return unixMs, offset, err
+}
+
+// Bound returns the first whole millisecond at or after a time in RFC 3339, of which [vitals.ParseRFC3339] has returned
+// unixMs. Stored times are whole milliseconds, so a range from one Bound to another, exclusive, has the readings that
+// comparing exact times would give, whether the texts have three decimals of a second or more.
+func Bound(text string, unixMs int64) int64 {
+	_, decimals, _ := strings.Cut(text, ".")
+	for i := 0; i < len(decimals) && '0' <= decimals[i] && decimals[i] <= '9'; i++ {
+		if i >= 3 && decimals[i] != '0' {
+			return unixMs + 1
+		}
+	}
+	return unixMs
 }

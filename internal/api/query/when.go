@@ -72,7 +72,7 @@ func (c timeReader) parse(text string) (unixMs int64, err error) {
 	}
 	// A + in a query is a space, and zones are often sent as +02:00 unescaped.
 	ms, _, err := c.limits.ParseTime(strings.ReplaceAll(text, " ", "+"))
-	return ms, err
+	return localtime.Bound(text, ms), err
 }
 
 // parseDate parses a date, such as 2026-11-21, and returns its midnight in UTC.
