@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -108,9 +109,13 @@ func TestCORS(t *testing.T) {
 		for origin, want := range tt.origins {
 			for _, at := range []struct{ method, path string }{
 				{"GET", "/v1/devices"}, {"HEAD", "/v1/live"}, {"OPTIONS", "/v1/devices"}, {"OPTIONS", "/v1/devices/d/readings"}, {"GET", "/v1/devices/none"},
-				{"POST", "/v1/readings"}, {"OPTIONS", "/v1/readings"},
+				{"POST", "/v1/readings"}, {"OPTIONS", "/v1/readings"}, {"POST", "/fhir/Observation/_search"}, {"OPTIONS", "/fhir/Observation/_search"},
 			} {
 				resp, _ := fetch(t, at.method, p.url(at.path), "", "Origin", origin, "Access-Control-Request-Method", http.MethodGet)
+				allowed := "GET, HEAD"
+				if strings.HasSuffix(at.path, "_search") {
+					allowed = "POST"
+				}
 				want, write := want, at.path == "/v1/readings"
 				if write {
 					want = ""
@@ -122,14 +127,18 @@ func TestCORS(t *testing.T) {
 				if resp.Header.Get("Access-Control-Allow-Credentials") != "" {
 					t.Errorf("%s: allows credentials", where)
 				}
-				if (want == "" || at.method == "POST") && resp.StatusCode != 403 && !(write && at.method == "OPTIONS") {
+				if (want == "" || write) && resp.StatusCode != 403 && !(write && at.method == "OPTIONS") {
 					t.Errorf("%s: %s, want 403", where, resp.Status)
 				}
 				if want != "" && (resp.StatusCode == 403 || resp.Header.Get("Vary") == "") {
 					t.Errorf("%s: %s, Vary %q", where, resp.Status, resp.Header.Get("Vary"))
 				}
-				if methods := resp.Header.Get("Access-Control-Allow-Methods"); (methods == "GET, HEAD") != (want != "" && at.method == "OPTIONS") {
+				preflight := want != "" && at.method == "OPTIONS"
+				if methods := resp.Header.Get("Access-Control-Allow-Methods"); (methods == allowed) != preflight {
 					t.Errorf("%s: Access-Control-Allow-Methods %q", where, methods)
+				}
+				if fields := resp.Header.Get("Access-Control-Allow-Headers"); strings.Contains(fields, "Prefer") != preflight {
+					t.Errorf("%s: Access-Control-Allow-Headers %q", where, fields)
 				}
 			}
 		}

@@ -43,9 +43,9 @@ func (o *origins) has(origin string) bool {
 	return o != nil && (o.all || slices.Contains(o.list, origin))
 }
 
-// readable lets pages of the origins read the answers of h, which serves GET and HEAD. It
-// also answers OPTIONS.
-func (o *origins) readable(h http.Handler) http.Handler {
+// readable lets pages of the origins read the answers of h, which serves the methods. It also
+// answers OPTIONS.
+func (o *origins) readable(h http.Handler, methods string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		header := w.Header()
 		header.Add("Vary", "Origin")
@@ -63,10 +63,10 @@ func (o *origins) readable(h http.Handler) http.Handler {
 			h.ServeHTTP(w, r)
 			return
 		}
-		header.Set("Allow", "GET, HEAD, OPTIONS")
+		header.Set("Allow", methods+", OPTIONS")
 		if allowed {
-			header.Set("Access-Control-Allow-Methods", "GET, HEAD")
-			header.Set("Access-Control-Allow-Headers", "Authorization, Last-Event-ID, Cache-Control")
+			header.Set("Access-Control-Allow-Methods", methods)
+			header.Set("Access-Control-Allow-Headers", "Authorization, Last-Event-ID, Cache-Control, Prefer")
 			header.Set("Access-Control-Max-Age", "600") // seconds
 		}
 		w.WriteHeader(http.StatusNoContent)

@@ -42,13 +42,16 @@ func (s *server) routes(reads *query.Handler, records *fhir.Handler, lines *infl
 		router.Handle(template, h).Methods(methods...)
 	}
 	readHere := func(template string, h http.Handler) { handle(template, h, http.MethodGet, http.MethodHead) }
-	read := readHere
-	if s.parsed.origins != nil {
+	post := func(template string, h http.Handler) { handle(template, h, http.MethodPost) }
+	read, search := readHere, post
+	if origins := s.parsed.origins; origins != nil {
 		read = func(template string, h http.Handler) {
-			handle(template, s.parsed.origins.readable(h), http.MethodGet, http.MethodHead, http.MethodOptions)
+			handle(template, origins.readable(h, "GET, HEAD"), http.MethodGet, http.MethodHead, http.MethodOptions)
+		}
+		search = func(template string, h http.Handler) {
+			handle(template, origins.readable(h, http.MethodPost), http.MethodPost, http.MethodOptions)
 		}
 	}
-	post := func(template string, h http.Handler) { handle(template, h, http.MethodPost) }
 	untrusted := problems.UntrustedOrigin.Answer(crossSiteDetail, nil)
 	post(readingsTemplate, s.receives(nil, untrusted))
 	post("/v1/omh", s.receives(omh.Form, untrusted))
@@ -61,7 +64,7 @@ func (s *server) routes(reads *query.Handler, records *fhir.Handler, lines *infl
 	read("/v1/live", noGuests(s.streams(), http.HandlerFunc(s.live.Full)))
 	crossSite := records.Reject(problems.UntrustedOrigin, crossSiteDetail)
 	put := func(template string, h http.Handler) { handle(template, h, http.MethodPut) }
-	records.Mount(read, post, put, func(form ingest.Form) http.Handler { return s.receives(form, crossSite) })
+	records.Mount(read, search, post, put, func(form ingest.Form) http.Handler { return s.receives(form, crossSite) })
 	s.page.Mount(readHere, func(template string, h http.Handler, method string) {
 		handle(template, sameSiteOnly(h, untrusted), method)
 	})

@@ -63,16 +63,16 @@ func New(reader Reader, subjects Subjects, opt Options) *Handler {
 	return h
 }
 
-// Mount routes the FHIR server. read routes GET and HEAD of an address, post POST and put PUT; receive
+// Mount routes the FHIR server. read routes GET and HEAD of an address, search and post POST and put PUT; receive
 // returns the handler of a form, without cross-site requests.
-func (h *Handler) Mount(read, post, put func(template string, h http.Handler), receive func(ingest.Form) http.Handler) {
+func (h *Handler) Mount(read, search, post, put func(template string, h http.Handler), receive func(ingest.Form) http.Handler) {
 	bundles := h.JSON(receive(h.BundleForm))
 	read(Path+"/metadata", http.HandlerFunc(h.Metadata))
 	read(Path+"/Observation", http.HandlerFunc(h.Search))
+	search(Path+"/Observation/_search", http.HandlerFunc(h.Search)) // before {id}, which also matches its OPTIONS
 	read(Path+"/Observation/{id}", http.HandlerFunc(h.Observation))
 	read(Path+"/Device/{id}", http.HandlerFunc(h.Device))
 	read(Path+"/Patient/{id}", http.HandlerFunc(h.Patient))
-	post(Path+"/Observation/_search", http.HandlerFunc(h.Search))
 	post(Path+"/Observation", h.JSON(receive(h.ObservationForm)))
 	put(Path+"/Observation/{id}", h.JSON(receive(h.UpdateForm)))
 	post(Path, bundles)
