@@ -98,7 +98,7 @@ func unitsOf(ctx context.Context, client *transfer.Client, fields []string) (map
 
 // writeDevice writes the row of a device.
 func writeDevice(table io.Writer, d *transfer.Device, columns []string, now time.Time) {
-	fmt.Fprintf(table, "%s\t%s\t%s", d.Name, d.Time.UTC().Format(time.RFC3339), age(d.Time, now))
+	fmt.Fprintf(table, "%s\t%s\t%s", d.Name, d.Time.UTC().Format(time.RFC3339), age(d.Time.Time, now))
 	var flags []string
 	for _, field := range columns {
 		latest, ok := d.Latest[field]
@@ -143,7 +143,7 @@ func (c *latestCommand) Run(ctx context.Context, std stdio) error {
 	for _, field := range fields {
 		latest := d.Latest[field]
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", field, latest.Value, units[field],
-			latest.Time.UTC().Format(time.RFC3339), age(latest.Time, now), cmp.Or(latest.Subject, "-"), strings.Join(latest.Flags, ", "))
+			latest.Time.UTC().Format(time.RFC3339), age(latest.Time.Time, now), cmp.Or(latest.Subject, "-"), strings.Join(latest.Flags, ", "))
 	}
 	if d.AssignedNow != "" {
 		fmt.Fprintf(table, "\nAssigned now to %s.\n", d.AssignedNow)

@@ -14,7 +14,7 @@ import (
 // A Device is a device with its latest values.
 type Device struct {
 	Name   string            `json:"device"`
-	Time   time.Time         `json:"time"`   // of the newest reading
+	Time   Time              `json:"time"`   // of the newest reading
 	Latest map[string]Latest `json:"latest"` // by the JSON field of the sign
 
 	AssignedNow string `json:"assigned_now,omitempty"` // the subject
@@ -23,10 +23,19 @@ type Device struct {
 // A Latest is the latest value of one sign.
 type Latest struct {
 	Value     jsontext.Value `json:"value"` // a number, as the server sent it
-	Time      time.Time      `json:"time"`
+	Time      Time           `json:"time"`
 	UTCOffset *int           `json:"utc_offset_minutes,omitempty"` // with which the time was sent; nil means unknown
 	Subject   string         `json:"subject,omitempty"`            // to which the device was assigned at Time
 	Flags     []string       `json:"flags,omitempty"`
+}
+
+// A Time is encoded as the server sends it, always with three decimals of a second: pandas infers the form of a column
+// from its first value.
+type Time struct{ time.Time }
+
+// MarshalJSON implements [json.Marshaler].
+func (t Time) MarshalJSON() ([]byte, error) {
+	return append(vitals.AppendTime([]byte{'"'}, t.UnixMilli()), '"'), nil
 }
 
 // clean makes the texts of d printable.

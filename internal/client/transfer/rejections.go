@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/url"
 	"strconv"
-	"time"
 )
 
 // MaxUnanswered is the number of rejections that a server lists.
@@ -13,13 +12,13 @@ const MaxUnanswered = 1000
 
 // An Unanswered is a rejection of which the server could not tell the client.
 type Unanswered struct {
-	Time    time.Time `json:"time"`
-	Input   string    `json:"input"`             // the protocol
-	Gateway string    `json:"gateway,omitempty"` // "" if not known
-	Device  string    `json:"device,omitempty"`  // "" if not known
-	Field   string    `json:"field"`
-	Reason  string    `json:"reason"`
-	LeftOut uint64    `json:"left_out,omitzero"` // number of values; 0 means that it is a rejection
+	Time    Time   `json:"time"`
+	Input   string `json:"input"`             // the protocol
+	Gateway string `json:"gateway,omitempty"` // "" if not known
+	Device  string `json:"device,omitempty"`  // "" if not known
+	Field   string `json:"field"`
+	Reason  string `json:"reason"`
+	LeftOut uint64 `json:"left_out,omitzero"` // number of values; 0 means that it is a rejection
 }
 
 // Rejections returns the newest rejections that the server lists, at most limit, and the number of all
