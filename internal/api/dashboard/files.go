@@ -16,6 +16,8 @@ import (
 	"sync"
 
 	"github.com/klauspost/compress/gzip"
+
+	"github.com/pulsegate/pulsegate/internal/api/query"
 )
 
 // pageFiles are the files of the page, and a folder with what replaces them if people sign in at a provider.
@@ -153,7 +155,7 @@ func (f *File) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	c := f.content()
 	body, etag := c.plain, c.etag
-	if c.gzipped != nil && acceptsGzip(r.Header["Accept-Encoding"]) {
+	if c.gzipped != nil && query.CodingWeight(r.Header["Accept-Encoding"], "gzip") > 0 {
 		body, etag = c.gzipped, strings.TrimSuffix(c.etag, `"`)+`-gzip"`
 		header.Set("Content-Encoding", "gzip")
 	}
@@ -167,20 +169,6 @@ func (f *File) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodHead {
 		_, _ = w.Write(body) // an error means that the client has disconnected
 	}
-}
-
-// acceptsGzip reports whether an Accept-Encoding lists gzip with a weight other than 0.
-func acceptsGzip(fields []string) bool {
-	for item := range strings.SplitSeq(strings.Join(fields, ","), ",") {
-		coding, weight, _ := strings.Cut(item, ";")
-		if !strings.EqualFold(strings.TrimSpace(coding), "gzip") {
-			continue
-		}
-		_, q, found := strings.Cut(weight, "=")
-		n, err := strconv.ParseFloat(strings.TrimSpace(q), 64)
-		return !found || err == nil && n > 0
-	}
-	return false
 }
 
 // known reports whether an If-None-Match lists an ETag.

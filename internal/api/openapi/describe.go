@@ -233,7 +233,7 @@ var headers = object{
 	"Access-Control-Allow-Origin":   text("With --cors-origin: the origin that may read the answer."),
 	"Access-Control-Expose-Headers": text("With --cors-origin: fields that pages of other origins may read."),
 	"Cache-Control":                 text("no-store, except for the page, this document and health checks."),
-	"Content-Encoding":              text("gzip, if the client accepts that."),
+	"Content-Encoding":              text("Compression of the body, if the client accepts it."),
 	"Content-Security-Policy":       text("What the page may load: its own files."),
 	"Cross-Origin-Opener-Policy":    text("same-origin."),
 	"Cross-Origin-Resource-Policy":  text("same-origin."),

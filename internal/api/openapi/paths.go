@@ -150,7 +150,7 @@ func (d *describer) paths() object {
 				inQuery("flags", "Whether to show flags.", choices("true", "true", "false")),
 				inQuery("flag", "Only readings with this flag, or with any.", choices("", append([]string{"any"}, d.flagNames()...)...)),
 			},
-			answers:  object{"200": ok("A page of readings.", content(all, "Readings", "Reading"), "Pulsegate-Notice", "Pulsegate-Next-Cursor", "Pulsegate-Left-Out")},
+			answers:  object{"200": ok("A page of readings.", content(all, "Readings", "Reading"), "Pulsegate-Notice", "Pulsegate-Next-Cursor", "Pulsegate-Left-Out", "Content-Encoding")},
 			problems: page,
 		}),
 		"/v1/devices/{device}/aggregates": d.get(operation{
@@ -164,7 +164,7 @@ func (d *describer) paths() object {
 				limit("buckets; without a limit, formats other than JSON have all", query.DefaultBuckets, query.MaxBuckets),
 				cursor, format(texts), end,
 			},
-			answers:  object{"200": ok("A page of buckets. NDJSON and CSV have one line for each bucket and sign.", content(texts, "Aggregates", "Aggregate"), "Pulsegate-Next-Cursor")},
+			answers:  object{"200": ok("A page of buckets. NDJSON and CSV have one line for each bucket and sign.", content(texts, "Aggregates", "Aggregate"), "Pulsegate-Next-Cursor", "Content-Encoding")},
 			problems: page,
 		}),
 		"/v1/limits": d.get(operation{

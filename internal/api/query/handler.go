@@ -205,6 +205,7 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, formats Format,
 		}
 		defer leaveParquet()
 	}
+	coding := q.Format.coding(w, r)
 	var written Page
 	export := q.isExport()
 	counted := func(readings int) {}
@@ -228,6 +229,9 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, formats Format,
 		if !q.NoFlags && q.Format != JSON {
 			w.Header().Set("Pulsegate-Notice", vitals.FlagNotice)
 		}
+		if coding != "" {
+			w.Header().Set("Content-Encoding", coding)
+		}
 		h.streams[q.Format].Begin(w)
 		return nil
 	}
@@ -239,10 +243,21 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, formats Format,
 		if q.Assigned, err = h.opt.assignments(r.Context(), device); err != nil {
 			return err
 		}
+		done := func() error { return nil }
+		if coding != "" {
+			coder, err := newCoder(out, coding)
+			if err != nil {
+				return err
+			}
+			out, done = coder, coder.Close
+		}
 		written, err = p.write(r.Context(), out, h)
 		counted(written.Readings)
 		if err == nil && q.end != "" {
 			_, err = io.WriteString(out, q.end)
+		}
+		if err == nil {
+			err = done()
 		}
 		return err
 	}
