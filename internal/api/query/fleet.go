@@ -76,8 +76,8 @@ type fleet struct {
 	last        *deviceKey // devices after it are not on the page; nil means not known yet
 	counts      stateCounts
 
-	alerts []ActiveAlert    // of the devices that are being added, and then of the page
-	page   []storage.Device // what is stored of those found; one more than the limit if there is a next page
+	reasons []reason         // with byWorst, of the devices that are being added, and then of the page
+	page    []storage.Device // what is stored of those found; one more than the limit if there is a next page
 }
 
 // A place is a device in an order.
@@ -141,7 +141,7 @@ func (f *fleet) walk(ctx context.Context) error {
 
 // add adds those of some devices that are selected.
 func (f *fleet) add(ctx context.Context, some []storage.Device) error {
-	if err := f.alertsOf(ctx, some); err != nil {
+	if err := f.reasonsOf(ctx, some); err != nil {
 		return err
 	}
 	for i := range some {
@@ -154,7 +154,7 @@ func (f *fleet) add(ctx context.Context, some []storage.Device) error {
 		case byAge:
 			p.rank = d.NewestUnixMs
 		case byWorst:
-			p.rank = f.h.reasonOf(d, &f.alerts[i], f.staleUnixMs).rank
+			p.rank = f.reasons[i].rank
 		}
 		f.counts.add(p.state)
 		if f.q.state != 0 && p.state&f.q.state == 0 || p.compare(&f.q.after) <= 0 || f.last != nil && p.compare(f.last) > 0 {
@@ -181,7 +181,7 @@ func (f *fleet) read(ctx context.Context) error {
 		}
 		f.found, f.page = append(f.found, p), append(f.page, d)
 	}
-	return f.alertsOf(ctx, f.page)
+	return f.reasonsOf(ctx, f.page)
 }
 
 // trim sorts what was found and keeps what may be on the page, and one more device, which
@@ -232,7 +232,7 @@ func (f *fleet) appendTo(dst []byte, assigned map[vitals.Name][]storage.Assignme
 			dst = append(dst[:len(dst)-1], `,"stale":true}`...)
 		}
 		if f.q.sort == byWorst {
-			dst = f.h.reasonOf(d, &f.alerts[i], f.staleUnixMs).appendTo(dst, f.h.opt.Flags.Signs)
+			dst = f.reasons[i].appendTo(dst, f.h.opt.Flags.Signs)
 		}
 	}
 	dst = append(dst, "\n]"...)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"math"
 	"math/bits"
-	"slices"
 	"sort"
 	"time"
 
@@ -58,8 +57,9 @@ type reason struct {
 
 // reasonOf returns the reason for a device's place. Among devices with flagged values that are fresh, those in a
 // critical range come first. Then they are ordered by how far the farthest value is beyond its usual range, as a
-// share of the way to the accepted bound, and by the number of flags. The share has no clinical weight.
-func (h *Handler) reasonOf(d *storage.Device, a *ActiveAlert, staleUnixMs int64) (r reason) {
+// share of the way to the accepted bound, and by the number of flags. The share has no clinical weight. Values from
+// before the present assignment, which began at sinceUnixMs, do not count.
+func (h *Handler) reasonOf(d *storage.Device, a *ActiveAlert, sinceUnixMs, staleUnixMs int64) (r reason) {
 	defer func() { r.rank |= int64(r.class) << classBits }()
 	byRule := int64(a.Rule)<<timeBits | newestFirst(a.SinceUnixMs)
 	if a.Name != "" && !a.Silence {
@@ -68,10 +68,10 @@ func (h *Handler) reasonOf(d *storage.Device, a *ActiveAlert, staleUnixMs int64)
 	var worst uint64 // of the fresh flagged values
 	n, oldUnixMs := 0, int64(-1)
 	for s, flags := range deviceFlags(d, &h.opt.Flags) {
-		if flags.IsZero() {
+		sign, latest := vitals.Sign(s), &d.Latest[s]
+		if flags.IsZero() || latest.TimeUnixMs < sinceUnixMs {
 			continue
 		}
-		sign, latest := vitals.Sign(s), &d.Latest[s]
 		if latest.TimeUnixMs < staleUnixMs {
 			if r.class != flagClass && latest.TimeUnixMs > oldUnixMs {
 				oldUnixMs = latest.TimeUnixMs
@@ -159,30 +159,33 @@ func (r reason) field(signs *vitals.Signs) string {
 	return signs.Field(r.sign)
 }
 
-// alertsOf sets f.alerts to the first active alert of each device, if the order needs it. Parts of alerts before the
-// present assignments of the devices do not count.
-func (f *fleet) alertsOf(ctx context.Context, some []storage.Device) error {
+// reasonsOf sets f.reasons to the reason of each device, if the order needs it. Values and parts of alerts from before
+// the present assignments of the devices do not count.
+func (f *fleet) reasonsOf(ctx context.Context, some []storage.Device) error {
 	if f.q.sort != byWorst {
 		return nil
 	}
-	f.alerts = slices.Grow(f.alerts[:0], len(some))[:len(some)]
-	clear(f.alerts)
-	if f.h.opt.Alerts == nil {
-		return nil
+	alertsOf := f.h.opt.Alerts
+	if alertsOf == nil {
+		alertsOf = func([]storage.Device, int64, []ActiveAlert) {}
 	}
-	f.h.opt.Alerts(some, 0, f.alerts)
-	var at []int
+	alerts := make([]ActiveAlert, len(some))
+	alertsOf(some, 0, alerts)
+	f.reasons = f.reasons[:0]
+	var at []int // the devices whose assignments may matter
 	var names []vitals.Name
 	for i := range some {
-		if f.alerts[i].Name != "" {
+		r := f.h.reasonOf(&some[i], &alerts[i], 0, f.staleUnixMs)
+		if f.reasons = append(f.reasons, r); r.class < staleClass {
 			at, names = append(at, i), append(names, some[i].Name)
 		}
 	}
 	spans, err := f.h.opt.SpansAt(ctx, names, func(int) int64 { return f.nowUnixMs })
 	for n, i := range at {
-		if from := spans[n].FromUnixMs; err == nil && f.alerts[i].SinceUnixMs < from {
-			f.alerts[i] = ActiveAlert{}
-			f.h.opt.Alerts(some[i:i+1], from, f.alerts[i:i+1])
+		if from := spans[n].FromUnixMs; err == nil && from > 0 {
+			alerts[i] = ActiveAlert{}
+			alertsOf(some[i:i+1], from, alerts[i:i+1])
+			f.reasons[i] = f.h.reasonOf(&some[i], &alerts[i], from, f.staleUnixMs)
 		}
 	}
 	return err

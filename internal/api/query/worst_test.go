@@ -102,7 +102,7 @@ func (d *modelDevice) compare(o *modelDevice, staleMs int64) int {
 			newestMs = min(newestMs, v.agoMs)
 			n, _, critical := d.flagsOf(v)
 			switch {
-			case n == 0:
+			case n == 0 || v.agoMs > d.wornMs:
 			case v.agoMs > staleMs:
 				oldMs = min(oldMs, v.agoMs)
 			default:
@@ -113,7 +113,7 @@ func (d *modelDevice) compare(o *modelDevice, staleMs int64) int {
 			}
 		}
 		for _, v := range d.values { // of critical ones, if there are any
-			if n, share, critical := d.flagsOf(v); n > 0 && v.agoMs <= staleMs && critical == (p.critical == 1) && share.Cmp(p.share) > 0 {
+			if n, share, critical := d.flagsOf(v); n > 0 && v.agoMs <= min(staleMs, d.wornMs) && critical == (p.critical == 1) && share.Cmp(p.share) > 0 {
 				p.share = share
 			}
 		}
