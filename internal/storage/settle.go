@@ -13,6 +13,7 @@ type Ledger interface {
 	Admit(i int) (rejected Outcome)
 
 	// Wearers returns the assignments of the device of an entry with a claim. They are the same for all entries of a device.
+	// It returns nil if an earlier attempt has stored the reading with its claim.
 	Wearers(i int) (w *Wearers, rejected Outcome)
 
 	// Find returns the values of the record of the entry's device and time, as the entries before have left it, or nil if there is
@@ -71,7 +72,7 @@ func settleOne(l Ledger, e *Entry, i int) {
 	}
 	var wearers *Wearers
 	if e.Claim != nil {
-		if wearers, e.Outcome = l.Wearers(i); e.Outcome == 0 {
+		if wearers, e.Outcome = l.Wearers(i); e.Outcome == 0 && wearers != nil {
 			e.Outcome = wearers.Settle(e, false)
 		}
 		if e.Outcome != 0 {

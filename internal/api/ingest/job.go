@@ -139,6 +139,7 @@ func (j *Job) decode(body []byte) bool {
 		return false
 	}
 	if err := j.decodeMessage(body, nowUnixMs); err != nil {
+		j.batch.Reset() // it is charged like one reading, however many an input has decoded before the error
 		j.refusal = c.answers.refusalOf(err)
 		return false
 	}

@@ -73,6 +73,30 @@ func serveUnits(t testing.TB, store *storetest.Memory, cfg ingest.Config) func(b
 	}
 }
 
+// A body that is rejected as a whole is charged like one reading, also if the input has decoded others before the error.
+func TestRejectedBodyIsChargedOnce(t *testing.T) {
+	k := newKeyring(t)
+	core, err := ingest.New(storetest.NewMemory(), problem.New(), ingest.Config{Gate: k.gate, Now: func() time.Time { return now }})
+	try(t, err)
+	t.Cleanup(func() { core.Close(context.Background()) })
+	h := core.Handler(unitForm)
+	for _, tt := range []struct {
+		body string
+		want int
+	}{
+		{strings.Repeat(unitReading("a", 1, `"spo2_pct":97`)+"\n", 50) + "nonsense", 400},
+		{unitReading("a", 2, `"spo2_pct":97`), 200},
+		{unitReading("a", 3, `"spo2_pct":97`), 429},
+	} {
+		r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(tt.body))
+		r.Header.Set("Authorization", k.slow)
+		w := httptest.NewRecorder()
+		if h.ServeHTTP(w, r); w.Code != tt.want {
+			t.Errorf("%d bytes: %d %s, want %d", len(tt.body), w.Code, w.Body, tt.want)
+		}
+	}
+}
+
 func unitReading(device string, ms int, member string) string {
 	return fmt.Sprintf(`{"device":%q,"time":%d,%s}`, device, 1_790_000_000_000+ms, member)
 }

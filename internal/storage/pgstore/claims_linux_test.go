@@ -6,6 +6,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // claimed returns a reading that says who wears its device, as a message of HL7 does.
@@ -78,4 +79,25 @@ func TestNewDeviceOfRejectedReadings(t *testing.T) {
 	}
 	mustStore(t, s, claimed("d", nowMs, "P-1"), claimed("e", nowMs, "P-1"))
 	want(3)
+}
+
+// A group ends an assignment with a reading without values, and then has a reading of the next patient. A server that
+// does not know the device settles it like one that does.
+func TestEndThenNextPatient(t *testing.T) {
+	for _, known := range []bool{true, false} {
+		o := options(sharedServer(t))
+		a := open(t, o)
+		mustStore(t, a, claimed("d", 10, "P-1"))
+		s := a
+		if !known {
+			s = open(t, o)
+		}
+		end := claimed("d", 20, "")
+		end.Reading.Values = vitals.Values{}
+		next := claimed("d", 30, "P-2")
+		try(t, s.Append([]*storage.Entry{end, next}))
+		if end.Outcome != storage.Duplicate || next.Outcome != storage.Stored {
+			t.Errorf("known %t: outcomes %d, %d, want duplicate, stored", known, end.Outcome, next.Outcome)
+		}
+	}
 }

@@ -229,3 +229,45 @@ func (c lookingUp) Write(p []byte) (int, error) {
 	}
 	return c.Conn.Write(p)
 }
+
+// A countingGuard has a number of permissions left.
+type countingGuard struct{ left atomic.Int64 }
+
+func (g *countingGuard) Take() bool {
+	if g.left.Add(-1) < 0 {
+		g.left.Add(1)
+		return false
+	}
+	return true
+}
+
+func (g *countingGuard) Return() { g.left.Add(1) }
+
+// One conflict takes one permission of a Guard, also if a partition is found closed after the readings were settled.
+func TestGuardOfClosedPartition(t *testing.T) {
+	server := sharedServer(t)
+	const nowMs = 30 * 24 * 60 * minuteMs
+	o := options(server)
+	o.Timeout = polltest.Patience
+	s := open(t, o)
+	mine := func(e *storage.Entry, gw string, g storage.Guard) *storage.Entry {
+		e.Reading.Gateway = modelNames(gw)[0]
+		e.Guard = g
+		return e
+	}
+	mustStore(t, s, mine(reading("d", nowMs, 1), "g1", nil), reading("d", 1, 1))
+	admin := connect(t, server)
+	defer admin.Close(context.Background())
+	mustExecute(t, admin, strings.ReplaceAll("BEGIN; LOCK TABLE S.readings_p0 IN SHARE MODE", "S.", o.Schema+"."))
+	g := &countingGuard{}
+	g.left.Store(10)
+	group := []*storage.Entry{mine(reading("d", 2, 1), "g2", g), mine(reading("d", nowMs, 2), "g2", g)}
+	try(t, s.Append(group))
+	if group[0].Outcome != storage.Unavailable || group[1].Outcome != storage.Conflict {
+		t.Errorf("outcomes %d, %d", group[0].Outcome, group[1].Outcome)
+	}
+	if left := g.left.Load(); left != 9 {
+		t.Errorf("%d permissions are left of 10 after one conflict, want 9", left)
+	}
+	mustExecute(t, admin, "COMMIT")
+}

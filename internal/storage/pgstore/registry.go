@@ -99,14 +99,25 @@ func (s *writer) refuseClaims(q querier, wanted []registration, group []*storage
 	if err != nil {
 		return err
 	}
+	wearers := map[vitals.Name]*storage.Wearers{}
 	for _, e := range group {
-		switch w := at[e.Reading.Device]; {
-		case w == nil || e.Reading.Values.IsZero():
+		w := at[e.Reading.Device]
+		switch {
+		case w == nil:
+			continue
 		case e.Claim == nil: // a reading of signs that the device is known with
 			w.refused = false
-		default:
-			e.Outcome = storage.NewWearers(all[w.device]).Settle(e, false)
-			w.refused = w.refused && e.Outcome != 0
+			continue
+		case wearers[w.device] == nil:
+			wearers[w.device] = storage.NewWearers(all[w.device])
+		}
+		rejected := wearers[w.device].Settle(e, false)
+		switch {
+		case !e.Reading.Values.IsZero():
+			e.Outcome = rejected
+			w.refused = w.refused && rejected != 0
+		case rejected == 0: // it may end the assignment that would reject a later reading
+			wearers[w.device].Settle(e, true)
 		}
 	}
 	return nil

@@ -50,6 +50,8 @@ type work struct {
 	assigned map[vitals.Name][]storage.Assignment // of the devices about which the lane has claims
 	wearers  map[vitals.Name]*storage.Wearers     // of these, as the readings leave them
 
+	retried bool // an earlier attempt may have written something
+
 	unit   []int32           // chains of the items of the unit that is being settled
 	before []*storage.Record // later of these, at its beginning
 }
@@ -94,8 +96,10 @@ func (s *writer) lane(t *try, part []*storage.Entry, generation int64) error {
 		stale, closed, err := w.commit(t)
 		switch {
 		case err != nil:
+			w.returnGuards()
 			return err
 		case closed != nil:
+			w.returnGuards()
 			w.start(s.admit(w.part, nil, map[int64]bool{closed.partition: true}))
 		case !stale:
 			// From now on, something of the group is written.
@@ -105,6 +109,7 @@ func (s *writer) lane(t *try, part []*storage.Entry, generation int64) error {
 			}
 			return nil
 		case time.Now().After(t.deadline):
+			w.returnGuards()
 			return t.fail(errUnsettled)
 		}
 	}

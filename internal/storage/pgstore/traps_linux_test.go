@@ -205,7 +205,8 @@ func cutAnswers(t *testing.T, step int64) {
 }
 
 func outcomeName(o storage.Outcome) string {
-	return [...]string{"none", "stored", "completed", "duplicate", "conflict", "too many devices", "awkward name", "withheld", "unreadable", "unavailable"}[o]
+	return [...]string{"none", "stored", "completed", "duplicate", "conflict", "too many devices", "awkward name", "withheld", "unreadable", "unavailable",
+		"other subject", "too many assignments", "unrecorded"}[o]
 }
 
 // TestStorm cancels and terminates all backends again and again while two nodes store the same

@@ -36,12 +36,8 @@ func (w *work) settle(retried bool) {
 	for i := range w.chains {
 		w.chains[i].later = w.chains[i].have
 	}
-	for i := range w.items {
-		if it := &w.items[i]; it.others && it.e.Outcome == storage.Conflict && it.e.Guard != nil {
-			it.e.Guard.Return() // it was settled before, in vain
-		}
-		w.items[i].others = false
-	}
+	w.returnGuards()
+	w.retried = retried
 	beginClaims(w)
 	clear(w.made)
 	w.made = slices.Grow(w.made[:0], len(w.items))
@@ -51,13 +47,28 @@ func (w *work) settle(retried bool) {
 		switch it.e.Outcome {
 		case storage.Duplicate:
 			// Of an earlier attempt, or of another server's while this one did not know.
-			have := w.chains[it.chain].have
-			if stored := have != nil && have.ReceivedUnixMs == it.e.ReceivedUnixMs && have.NamesGateway(&it.e.Reading.Gateway); retried && (it.tried == storage.Completed || it.tried == storage.Stored && stored) {
+			if retried && (it.tried == storage.Completed || w.hasStored(it)) {
 				it.e.Outcome = it.tried
 			}
 		case storage.OtherSubject, storage.TooManyAssignments:
 			w.s.unswept.Store(true) // the device may have been registered for it
 		}
+	}
+}
+
+// hasStored reports whether an earlier attempt, whose outcome was unknown, has stored the reading.
+func (w *work) hasStored(it *item) bool {
+	have := w.chains[it.chain].have
+	return it.tried == storage.Stored && have != nil && have.ReceivedUnixMs == it.e.ReceivedUnixMs && have.NamesGateway(&it.e.Reading.Gateway)
+}
+
+// returnGuards returns what the Guards have permitted: the readings were settled in vain.
+func (w *work) returnGuards() {
+	for i := range w.items {
+		if it := &w.items[i]; it.others && it.e.Outcome == storage.Conflict && it.e.Guard != nil {
+			it.e.Guard.Return()
+		}
+		w.items[i].others = false
 	}
 }
 
@@ -77,6 +88,9 @@ func (w ledger) Admit(int) storage.Outcome { return 0 }
 
 // Wearers implements [storage.Ledger].
 func (w ledger) Wearers(i int) (*storage.Wearers, storage.Outcome) {
+	if w.retried && w.hasStored(&w.items[w.order[i]]) {
+		return nil, 0
+	}
 	return w.wearers[w.part[i].Reading.Device], 0
 }
 
@@ -87,7 +101,13 @@ func (w ledger) Find(i int) (have *vitals.Values, others bool, rejected storage.
 		return nil, false, 0
 	}
 	others = later.Shared || !later.NamesGateway(&w.part[i].Reading.Gateway)
-	w.items[w.order[i]].others = others
+	it := &w.items[w.order[i]]
+	if w.retried && it.tried != 0 {
+		if _, _, outcome := storage.Merge(&later.Values, &it.e.Reading.Values); outcome == storage.Duplicate {
+			others = false // the earlier attempt has written it, and needed no permission for that
+		}
+	}
+	it.others = others
 	return &later.Values, others, 0
 }
 
