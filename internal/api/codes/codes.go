@@ -247,22 +247,27 @@ func UnitMDC(s vitals.Sign, ucum string) string {
 	return ""
 }
 
-// spellings has units of UCUM by other spellings of exactly these units: those of UCUM without regard to case
-// (https://ucum.org/ucum), of ISO+ (HL7 v2, chapter 7, "Common ISO derived units"), and of the displays of monitors.
-// No sign is measured in coulomb, so C is a temperature. It is never modified.
+// spellings has units of UCUM by other spellings of exactly these units, in lower case: those of UCUM without regard to
+// case (https://ucum.org/ucum), of ISO+ (HL7 v2, chapter 7, "Common ISO derived units"), and of the displays of
+// monitors. No sign is measured in coulomb, so C is a temperature. It is never modified.
 var spellings = map[string]string{
-	"bpm": "/min", "BPM": "/min", "beats/min": "/min", "beat/min": "/min", "1/min": "/min", "min-1": "/min",
-	"/MIN": "/min", "1/MIN": "/min",
-	"rpm": "/min", "RPM": "/min", "resp/min": "/min", "breaths/min": "/min", "breath/min": "/min",
-	"mmHg": "mm[Hg]", "mmhg": "mm[Hg]", "MMHG": "mm[Hg]", "mm Hg": "mm[Hg]", "MM[HG]": "mm[Hg]", "mm(hg)": "mm[Hg]",
+	"bpm": "/min", "beats/min": "/min", "beat/min": "/min", "/min": "/min", "1/min": "/min", "min-1": "/min",
+	"rpm": "/min", "resp/min": "/min", "breaths/min": "/min", "breath/min": "/min",
+	"mmhg": "mm[Hg]", "mm hg": "mm[Hg]", "mm[hg]": "mm[Hg]", "mm(hg)": "mm[Hg]",
 	"pct": "%", "percent": "%",
-	"CEL": "Cel", "cel": "Cel", "degC": "Cel", "deg C": "Cel", "DEGC": "Cel", "°C": "Cel", "C": "Cel",
-	"KG": "kg", "MG/DL": "mg/dL", "mg/dl": "mg/dL", "MMOL/L": "mmol/L", "mmol/l": "mmol/L",
+	"cel": "Cel", "degc": "Cel", "deg c": "Cel", "°c": "Cel", "\xb0c": "Cel" /* in ISO 8859-1 */, "c": "Cel",
+	"kg": "kg", "mg/dl": "mg/dL", "mmol/l": "mmol/L",
 }
 
 // Spelled returns the unit of UCUM for a spelling of it, or the text itself if the spelling is not known.
 func Spelled(text string) string {
-	if ucum, ok := spellings[text]; ok {
+	lower := []byte(text) // of another character set, perhaps
+	for i, c := range lower {
+		if 'A' <= c && c <= 'Z' {
+			lower[i] = c - 'A' + 'a'
+		}
+	}
+	if ucum, ok := spellings[string(lower)]; ok {
 		return ucum
 	}
 	return text

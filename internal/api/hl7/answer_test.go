@@ -180,16 +180,20 @@ func TestCharacterSets(t *testing.T) {
 // Another spelling of a unit is the same unit; another unit is not.
 func TestUnitSpellings(t *testing.T) {
 	for code, units := range map[string]string{
-		"8867-4": "/min bpm BPM {beats}/min {Beats}/min beats/min 1/min min-1 /min^^ISO+ 264864^^MDC^bpm",
+		"8867-4": "/min bpm BPM Bpm Beats/Min {beats}/min {Beats}/min beats/min 1/min min-1 /min^^ISO+ 264864^^MDC^bpm",
 		"9279-1": "/min rpm {breaths}/min breaths/min 264928^^MDC",
-		"2708-6": "% percent 262688^^MDC",
-		"8310-5": "Cel °C degC cel^^ISO+ C",
+		"2708-6": "% percent Percent 262688^^MDC",
+		"8310-5": "Cel °C degC DegC cel^^ISO+ C",
 	} {
 		for unit := range strings.FieldsSeq(units) {
 			s := serve(t, ingest.Config{}, hl7.Options{})
 			if got := s.send(header + with(with(with(good, 3, code+"^^LN"), 5, "38"), 6, unit)); strings.Contains(got, "OBX-6") {
 				t.Errorf("%s: %s", unit, got)
 			}
+		}
+		latin1 := strings.Replace(header, "|NE|AL|||||", "|NE|AL||8859/1|||", 1)
+		if got := serve(t, ingest.Config{}, hl7.Options{}).send(latin1 + with(with(with(good, 3, "8310-5^^LN"), 5, "38"), 6, "\xb0C")); strings.Contains(got, "OBX-6") {
+			t.Errorf("°C in ISO 8859-1: %s", got)
 		}
 		for unit := range strings.FieldsSeq("/s Hz K F degF mmol kPa bpm^^99X bpm^^MDC {bpm} 264864^^MDC^/s BPM/s") {
 			s := serve(t, ingest.Config{}, hl7.Options{})
