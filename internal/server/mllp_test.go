@@ -211,7 +211,7 @@ func TestMLLPAssignBudget(t *testing.T) {
 	for i := range most + 1000 {
 		fmt.Fprintf(&message, "OBX|%d|NM|147842^MDC_ECG_HEART_RATE^MDC|1.0.0.%d|72|264864^MDC_DIM_BEAT_PER_MIN^MDC|||||R|||20261121100000+0000||||d-%d\r", i+2, i, i+1)
 	}
-	_, err := run(t, opt, func(url string) error {
+	log, err := run(t, opt, func(url string) error {
 		defer http.DefaultClient.CloseIdleConnections()
 		conn, err := net.Dial("tcp", opt.MLLPAddr)
 		if err != nil {
@@ -220,6 +220,16 @@ func TestMLLPAssignBudget(t *testing.T) {
 		defer conn.Close()
 		if answer, err := exchange(conn, message.String()); err == nil {
 			t.Errorf("answer %s", answer)
+		}
+		// Another client has a budget of its own.
+		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+		other, err := dialer.Dial("tcp", opt.MLLPAddr)
+		if err != nil {
+			return err
+		}
+		defer other.Close()
+		if answer, err := exchange(other, hl7Message("", "P-2", "of-another", "20261121100000", 72)); err != nil || !strings.HasPrefix(answer, "AA") {
+			t.Errorf("another client: %s, %v", answer, err)
 		}
 		for device, want := range map[string]string{fmt.Sprint("d-", most-1): `"by":"hl7"`, fmt.Sprint("d-", most+500): `{"assignments":[]`} {
 			if _, text, err := post("http://"+opt.AdminAddr+"/admin/subject/list", fmt.Sprintf(`{"device":%q}`, device)); err != nil || !strings.Contains(text, want) {
@@ -233,6 +243,9 @@ func TestMLLPAssignBudget(t *testing.T) {
 		return nil
 	})
 	try(t, err)
+	if !strings.Contains(log, "all the changes of assignments that it may make in a day") {
+		t.Errorf("no warning in the log:\n%s", log)
+	}
 	clients, err := os.ReadFile(auditLog + ".clients")
 	try(t, err)
 	// A line or two more if the budget has grown meanwhile.

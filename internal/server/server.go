@@ -272,7 +272,12 @@ func (s *server) servePublic() (err error) {
 func (s *server) recordClaims(ctx context.Context, client *gate.Access, peer netip.Addr, changes []storage.Assignment, failed bool) int {
 	now := time.Now()
 	if !failed {
-		changes = changes[:gate.TakeAssignments(s.access.gate, client, len(changes), now)]
+		taken := gate.TakeAssignments(s.access.gate, client, peer, len(changes), now)
+		if taken < len(changes) {
+			s.log.Warn("readings are refused for later: a client has made all the changes of assignments that it may make in a day",
+				"gateway", client.Gateway().String(), "peer", peer.String(), "refused", len(changes)-taken)
+		}
+		changes = changes[:taken]
 	}
 	records := make([]audit.Record, 0, len(changes))
 	var err error
@@ -303,7 +308,7 @@ func (s *server) recordClaims(ctx context.Context, client *gate.Access, peer net
 	}
 	s.log.Error("changes of assignments cannot be recorded in the audit log", "failed", failed, "error", err)
 	if !failed {
-		gate.ReturnAssignments(s.access.gate, client, len(changes), now)
+		gate.ReturnAssignments(s.access.gate, client, peer, len(changes), now)
 	}
 	return 0
 }

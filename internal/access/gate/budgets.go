@@ -1,44 +1,54 @@
 package gate
 
 import (
+	"net/netip"
 	"sync"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/audit"
 	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/wire/share"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// namedBudgets holds the budgets of requests without a token, by the gateway's name:
-// the one in the client certificate, or the zero Name if the gate is open.
+// namedBudgets holds the budgets of requests without a token.
 type namedBudgets struct {
-	mu     sync.Mutex
-	byName map[vitals.Name]*token.Budgets // guarded by mu
+	mu       sync.Mutex
+	byHolder map[holder]*token.Budgets // guarded by mu
 }
 
-// maxNamed bounds the number of names with budgets of their own. Further names share
-// one.
+// A holder has budgets: the gateway in the client certificate or, for what a client without one changes, its network.
+// What such clients read is of one holder, the zero value.
+type holder struct {
+	gateway vitals.Name
+	network netip.Prefix
+}
+
+// maxNamed bounds the number of holders with budgets of their own. Further ones share one.
 const maxNamed = 1 << 16
 
 // budgets returns the budgets of a request. It takes a lock if the request has no
 // token.
 func (g *Gate) budgets(a *Access, now time.Time) *token.Budgets {
+	return g.budgetsOf(a, holder{gateway: a.gateway}, now)
+}
+
+func (g *Gate) budgetsOf(a *Access, h holder, now time.Time) *token.Budgets {
 	if b := a.Budgets(); b != nil {
 		return b
 	}
 	g.named.mu.Lock()
 	defer g.named.mu.Unlock()
-	if g.named.byName == nil {
-		g.named.byName = map[vitals.Name]*token.Budgets{}
+	if g.named.byHolder == nil {
+		g.named.byHolder = map[holder]*token.Budgets{}
 	}
-	name := a.gateway
-	if len(g.named.byName) >= maxNamed && g.named.byName[name] == nil {
-		name = vitals.Name{}
+	if len(g.named.byHolder) >= maxNamed && g.named.byHolder[h] == nil {
+		h = holder{}
 	}
-	b := g.named.byName[name]
+	b := g.named.byHolder[h]
 	if b == nil {
 		b = token.NewBudgets(g.Hourly, now)
-		g.named.byName[name] = b
+		g.named.byHolder[h] = b
 	}
 	return b
 }
@@ -83,10 +93,19 @@ func (g *Gate) ReturnReads(a *Access, n int, now time.Time) {
 	}
 }
 
+// changesOf returns the budgets of what a client changes.
+func (g *Gate) changesOf(a *Access, peer netip.Addr, now time.Time) *token.Budgets {
+	h := holder{gateway: a.gateway}
+	if h.gateway.IsZero() {
+		h.network = share.Network(peer)
+	}
+	return g.budgetsOf(a, h, now)
+}
+
 // TakeAssignments takes up to n changes of assignments out of a client's budget, and returns how many it took. Return
 // those that are not recorded with [ReturnAssignments].
-func TakeAssignments(g *Gate, a *Access, n int, now time.Time) (taken int) {
-	bucket := g.budgets(a, now).Assignments
+func TakeAssignments(g *Gate, a *Access, peer netip.Addr, n int, now time.Time) (taken int) {
+	bucket := g.changesOf(a, peer, now).Assignments
 	for ; taken < n; taken++ {
 		if ok, _ := bucket.Take(1, now); !ok { // without debts: each is a line of the log
 			break
@@ -96,6 +115,6 @@ func TakeAssignments(g *Gate, a *Access, n int, now time.Time) (taken int) {
 }
 
 // ReturnAssignments returns n of the changes that [TakeAssignments] took.
-func ReturnAssignments(g *Gate, a *Access, n int, now time.Time) {
-	g.budgets(a, now).Assignments.Return(n)
+func ReturnAssignments(g *Gate, a *Access, peer netip.Addr, n int, now time.Time) {
+	g.changesOf(a, peer, now).Assignments.Return(n)
 }
