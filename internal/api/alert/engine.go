@@ -548,8 +548,8 @@ func newestFirst(a, b Alert) int {
 }
 
 // present returns the parts of alerts that lie in the present assignments of their devices, or in the present spans
-// without one, so that no subject is shown an alert about another. An active alert about values is left out if no
-// value of its sign was measured in the span. present modifies some.
+// without one, so that no subject is shown an alert about another. An alert about values that began before the span is
+// left out if no value of the span belongs to it. present modifies some.
 func present(ctx context.Context, e *Engine, service *query.Service, some []Alert) ([]Alert, error) {
 	devices := make([]vitals.Name, len(some))
 	for i := range some {
@@ -563,12 +563,10 @@ func present(ctx context.Context, e *Engine, service *query.Service, some []Aler
 	parts := some[:0]
 	for i, a := range some {
 		from := spans[i].FromUnixMs
-		if a.SinceUnixMs < from && a.Rule.Silent == 0 && a.EndedUnixMs == 0 {
-			d, err := e.reader.Latest(ctx, a.Device)
-			if err != nil && !errors.Is(err, storage.ErrNotFound) {
+		if a.SinceUnixMs < from && a.Rule.Silent == 0 {
+			if has, err := e.hasPart(ctx, &a, from); err != nil {
 				return nil, err
-			}
-			if d.Latest[a.Rule.Sign].TimeUnixMs < from {
+			} else if !has {
 				continue
 			}
 		}
@@ -578,6 +576,27 @@ func present(ctx context.Context, e *Engine, service *query.Service, some []Aler
 		parts = append(parts, a)
 	}
 	return parts, nil
+}
+
+// lastRead is how many of a device's newest readings are searched for the last value of an alert that has just ended.
+const lastRead = 256
+
+// hasPart reports whether values at or after a time belong to an alert about values that began before it. Of one that
+// has ended, the newest values are after its last one.
+func (e *Engine) hasPart(ctx context.Context, a *Alert, fromUnixMs int64) (bool, error) {
+	d, err := e.reader.Latest(ctx, a.Device)
+	if errors.Is(err, storage.ErrNotFound) || err == nil && d.Latest[a.Rule.Sign].TimeUnixMs < fromUnixMs {
+		return false, nil
+	}
+	if err != nil || a.EndedUnixMs == 0 {
+		return err == nil, err
+	}
+	newest := make([]storage.Record, lastRead)
+	n, err := e.reader.Scan(ctx, storage.Range{Device: a.Device, FromUnixMs: fromUnixMs, ToUnixMs: storage.OpenEnd, Descending: true}, newest)
+	return slices.ContainsFunc(newest[:n], func(r storage.Record) bool {
+		v, ok := r.Values.Get(a.Rule.Sign)
+		return ok && a.Rule.Met.Contains(v)
+	}), err
 }
 
 // Changes are alerts that have begun or ended.

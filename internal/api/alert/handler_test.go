@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -119,6 +120,32 @@ func TestHandler(t *testing.T) {
 	list(one("ppg-1", "4") + "," + second + `],"total":2,`)
 	changed(store.Assign(t.Context(), storage.Assignment{Device: ppg1, Subject: "P-200", FromUnixMs: 6, ToUnixMs: storage.OpenEnd}))
 	list(one("ppg-1", "6") + "," + second + `],"total":2,`)
+	// The end of an alert is shown if a value of the present assignment belongs to it.
+	followed := make(chan []alert.Alert, 10)
+	task.Go(func() {
+		alert.Follow(ctx, engine, &service, func(changed []alert.Alert, _ bool) { followed <- slices.Clone(changed) })
+	})
+	<-followed // the beginnings
+	end := func(device vitals.Name, unixMs int64) string {
+		t.Helper()
+		r := vitals.Reading{Device: device, TimeUnixMs: unixMs}
+		r.Values.Set(vitals.SpO2, 97_00)
+		try(t, store.Append([]*storage.Entry{{Reading: &r, ReceivedUnixMs: unixMs}}))
+		engine.Publish([]*storage.Entry{{Reading: &r, ReceivedUnixMs: unixMs, Outcome: storage.Stored}})
+		var shown []string
+		for _, a := range <-followed {
+			shown = append(shown, fmt.Sprint(a.Device, " since ", a.SinceUnixMs))
+		}
+		return strings.Join(shown, ", ")
+	}
+	if got := end(ppg1, 8); got != "ppg-1 since 6" {
+		t.Errorf("after a value of the present assignment, the end of %q was shown", got)
+	}
+	x := group[2].Reading.Device
+	try(t, store.Assign(t.Context(), storage.Assignment{Device: x, Subject: "P-200", FromUnixMs: 5, ToUnixMs: storage.OpenEnd}))
+	if got := end(x, 9); got != "" {
+		t.Errorf("the end of an alert about another subject was shown: %s", got)
+	}
 	for _, tt := range []struct {
 		name, query, auth string
 		status            int
