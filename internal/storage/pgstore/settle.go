@@ -215,8 +215,8 @@ func (w *work) expectNothing() {
 
 // attempt runs the transaction: in one statement if all records are expected to be new, and otherwise in several round trips.
 func (w *work) attempt(t *try, conn *pgx.Conn, hinted bool) (err error) {
-	// Which reading of a unit is rejected depends on all of their records.
-	if t.unknown || slices.ContainsFunc(w.part, func(e *storage.Entry) bool { return e.Unit > 1 }) {
+	// Which reading of a unit is rejected depends on all of their records; after a deadlock, all are locked in order.
+	if t.unknown || t.rolledBack || slices.ContainsFunc(w.part, func(e *storage.Entry) bool { return e.Unit > 1 }) {
 		w.expectNothing()
 	}
 	w.mark = w.s.marks.attempt(w.mark)
