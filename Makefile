@@ -74,8 +74,8 @@ exhaustive: ## the tests that try every case, more random calls of stores, and a
 race-short: ## tests that make calls at once, with the race detector, of the packages that most depend on them
 	$(GOTEST) -race -short -run "^($$(grep -v '^#' .ci/concurrent.txt | paste -sd '|'))$$" $$(sed -n 's|^# internal/|./internal/|p' .ci/concurrent.txt)
 
-race: setup ## all tests but the exhaustive ones with the race detector: longer than make test
-	$(GOTEST) -race -skip Exhaustive ./...
+race: setup ## all tests with the race detector but the exhaustive ones and two that measure memory: much longer than make test
+	$(GOTEST) -race -timeout 60m -skip 'Exhaustive|^(TestAllocations|TestHostileMemory)$$' ./...
 
 # Go does not see that the program, or a file outside their modules, has changed, and would take
 # the results of these tests from its cache.

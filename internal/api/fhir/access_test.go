@@ -1,6 +1,7 @@
 package fhir_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -305,8 +306,13 @@ func TestRevoked(t *testing.T) {
 		try(t, err)
 		req.Header.Set("Authorization", k.ppg)
 		resp, err := srv.Client().Do(req)
-		try(t, err)
-		text, err := io.ReadAll(resp.Body)
+		if at == 1 {
+			try(t, err)
+		} else if err != nil { // it was cut off before its first bytes were sent
+			resp = &http.Response{StatusCode: 200, Body: http.NoBody}
+		}
+		text, cut := io.ReadAll(resp.Body)
+		err = cmp.Or(err, cut)
 		resp.Body.Close()
 		srv.Close()
 		if early := at == 1; early && (resp.StatusCode != 401 || err != nil || len(k.records(t)) > 0) || !early && (resp.StatusCode != 200 || err == nil || len(k.records(t)) != 1) {
