@@ -157,9 +157,6 @@ alerts: setup ## ROUNDS of faults with servers and Prometheus Alertmanager, into
 	go test -vet=off -count=1 -parallel 16 -run 'TestAlertCampaign$$|TestAlertmanagerExample$$' -v ./cmd/pulsegate -timeout 0 -alerts.rounds $(ROUNDS) -alerts.seed $(SEED) \
 		-alerts.programs $(abspath bin/tools/alertmanager) -alerts.page $(abspath docs/reliability.md)
 
-upgrade: ## servers of schema version 5, built from the history, and of this one on the same PostgreSQL
-	@.ci/upgrade
-
 tlsfuzzer: ## compare the answers of both lanes to the scripts of tlsfuzzer, of which TLSFUZZER names a checkout
 	@.ci/tlsfuzzer "$(TLSFUZZER)"
 

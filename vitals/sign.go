@@ -344,8 +344,13 @@ func isTaken(field string) bool {
 	return slices.Contains(reserved[:], field) || slices.ContainsFunc(builtIn[:], func(b Definition) bool { return b.Field == field })
 }
 
-// reserved has fields of a reading, and of answers beside signs, and what every object of JavaScript has.
-var reserved = [...]string{"constructor", fieldDevice, fieldTime, fieldGateway, "received", "subject", "shared", "flags", "utc_offset_minutes", Pairs[0].Difference}
+// reserved has fields of a reading, and of answers beside signs, what every object of JavaScript has, and the columns that tables of readings in
+// PostgreSQL have beside those of signs.
+var reserved = [...]string{
+	"constructor", fieldDevice, fieldTime, fieldGateway, "received", "subject", "shared", "flags", "utc_offset_minutes", Pairs[0].Difference,
+	"time_ms", "received_ms", "utc_offset", "changed", "stored_from_ms", "stored_to_ms", "last_ms", "first_ms", "delay_ms", "n", "signs", "back", "delays",
+	"tableoid", "ctid", "xmin", "xmax", "cmin", "cmax",
+}
 
 func isField(name string) bool {
 	for i := range len(name) {

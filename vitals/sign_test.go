@@ -55,6 +55,7 @@ func TestDefinitionValidate(t *testing.T) {
 		{func(d *vitals.Definition) { d.Field = "spo2_pct" }, "field: vitals: bad definition of a sign: spo2_pct is a built-in field"},
 		{func(d *vitals.Definition) { d.Field = "body_weight_kg" }, "field: vitals: bad definition of a sign: body_weight_kg is a built-in field"},
 		{func(d *vitals.Definition) { d.Field = "time" }, "field: vitals: bad definition of a sign: time is a built-in field"},
+		{func(d *vitals.Definition) { d.Field = "changed" }, "field: vitals: bad definition of a sign: changed is a built-in field"}, // a column in PostgreSQL
 		{func(d *vitals.Definition) { d.Field = "pulse_pressure_mmhg" }, "field: vitals: bad definition of a sign: pulse_pressure_mmhg is a built-in field"},
 		{func(d *vitals.Definition) { d.Label = "" }, label},
 		{func(d *vitals.Definition) { d.Label = strings.Repeat("a", 64) }, ""},

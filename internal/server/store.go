@@ -42,9 +42,6 @@ func (s *server) openStore() error {
 		checks = append(checks, health.Check{Name: name, Every: time.Second, Degrades: degrades, Run: run})
 	}
 	if s.opt.Store != "" {
-		if err := pgstore.CheckLimits(&s.parsed.limits); err != nil {
-			return err
-		}
 		db, err := pgstore.Open(context.Background(), pgstore.Options{
 			DSN:            s.opt.Store,
 			Single:         s.opt.PostgresSingle,

@@ -260,7 +260,7 @@ func (c *postgresCommand) fill(ctx context.Context, t *table, rows int) error {
 	}
 	t.stored = load.batches
 	began := time.Now()
-	t.load.outlet = copyOutlet(t.databases[0], ownTable+" (device, time_ms, received_ms, sys, dia, spo2, hr, rhr, gateway, had)", ",0")
+	t.load.outlet = copyOutlet(t.databases[0], ownTable+" (device, time_ms, received_ms, systolic_mmhg, diastolic_mmhg, spo2_pct, heart_rate_bpm, resting_heart_rate_bpm, gateway, shared, changed)", ",f,3")
 	load, err = t.load.run(ctx, max(0, rows/batchReadings-int(t.stored)))
 	if err != nil {
 		return fmt.Errorf("copy rows: %w", err)

@@ -1,7 +1,6 @@
 package pgstore
 
 import (
-	"cmp"
 	"fmt"
 	"sync"
 	"time"
@@ -23,7 +22,7 @@ func (s *writer) Append(group []*storage.Entry) error {
 		return fmt.Errorf("append group: %w: %w", storage.ErrNotWritten, err)
 	}
 	defer s.calls.RUnlock()
-	if err := cmp.Or(storage.CheckGroup(group, s.signs), checkFit(group)); err != nil {
+	if err := storage.CheckGroup(group, s.signs); err != nil {
 		return fmt.Errorf("append group: %w: %w", storage.ErrNotWritten, err)
 	}
 	for _, e := range group {
@@ -41,34 +40,9 @@ func (s *writer) Append(group []*storage.Entry) error {
 	return nil
 }
 
-// checkFit returns an error unless the columns of readings have room for the values of a group.
-func checkFit(group []*storage.Entry) error {
-	for i, e := range group {
-		for sg := range columns {
-			if v, _ := e.Reading.Values.Get(vitals.Sign(sg)); v&^maxColumnValue != 0 {
-				return fmt.Errorf("reading %d has a value beyond 16 bits", i)
-			}
-		}
-	}
-	return nil
-}
-
-// CheckLimits returns an error that wraps [vitals.ErrLimits] if readings are accepted for which there are no columns.
-func CheckLimits(l *vitals.Limits) error {
-	for sg := range columns {
-		if r := l.Accepted[sg]; (r.Min|r.Max)&^maxColumnValue != 0 {
-			return fmt.Errorf("%w: %s: PostgreSQL has 16 bits for its values: the range must end at 655.35", vitals.ErrLimits, l.Signs.Field(vitals.Sign(sg)))
-		}
-	}
-	return nil
-}
-
-// maxColumnValue is the largest value for which a column of readings has room.
-const maxColumnValue = 1<<16 - 1
-
 func (s *writer) append(group []*storage.Entry) error {
 	t := s.try()
-	if closed := s.partitions.closed(); closed != nil {
+	if closed := s.partitions.closed(); closed != nil || len(s.lacking()) > 0 {
 		group = s.admit(group, nil, closed)
 	}
 	group, generation, err := s.resolve(t, group)
@@ -100,10 +74,10 @@ func (s *writer) append(group []*storage.Entry) error {
 	return joined(tries, errs, parts)
 }
 
-// admit returns the entries of group without those whose device was denied, or whose partition is closed, and without
+// admit returns the entries of group without those whose device was denied, whose partition is closed, or that have a sign without a column, and without
 // the units of such entries.
 func (s *writer) admit(group []*storage.Entry, denied map[vitals.Name]storage.Outcome, closed map[int64]bool) []*storage.Entry {
-	kept := make([]*storage.Entry, 0, len(group))
+	kept, columns := make([]*storage.Entry, 0, len(group)), s.sql.reading.Load().signs
 	for n := 0; len(group) > 0; group = group[n:] {
 		n = storage.UnitLen(group)
 		var rejected *storage.Entry
@@ -111,7 +85,7 @@ func (s *writer) admit(group []*storage.Entry, denied map[vitals.Name]storage.Ou
 			if e.Outcome, e.Sign = 0, 0; !e.Reading.Values.IsZero() {
 				e.Outcome = denied[e.Reading.Device]
 			}
-			if e.Outcome == 0 && closed[partitionOf(e.Reading.TimeUnixMs)] {
+			if e.Outcome == 0 && (closed[partitionOf(e.Reading.TimeUnixMs)] || e.Reading.Values.Present()&^columns != 0) {
 				e.Outcome = storage.Unavailable
 			}
 			if rejected != nil {

@@ -126,8 +126,8 @@ func arraysOf(all []storage.Assignment) []any {
 
 // putAssignments inserts assignments, or sets all of those with their devices and beginnings.
 func (q *statements) putAssignments(tx querier, all []storage.Assignment) error {
-	return run(tx, q.of("INSERT INTO SCHEMA.assignments (device, from_ms, to_ms, subject, made_by, named_ms) SELECT * FROM "+assignmentArrays+`
-		ON CONFLICT (device, from_ms) DO UPDATE SET to_ms = excluded.to_ms, subject = excluded.subject, made_by = excluded.made_by, named_ms = excluded.named_ms`), arraysOf(all)...)
+	return run(tx, q.of("INSERT INTO SCHEMA.assignments (device, from_ms, to_ms, subject, made_by, named_ms, changed) SELECT k.*, "+transaction+" FROM "+assignmentArrays+`
+		ON CONFLICT (device, from_ms) DO UPDATE SET to_ms = excluded.to_ms, subject = excluded.subject, made_by = excluded.made_by, named_ms = excluded.named_ms, changed = excluded.changed`), arraysOf(all)...)
 }
 
 // run runs a statement and ignores its rows.

@@ -224,7 +224,7 @@ type lookingUp struct {
 }
 
 func (c lookingUp) Write(p []byte) (int, error) {
-	if bytes.Contains(p, []byte("\x00find\x00")) && c.b.armed.Swap(false) {
+	if bytes.Contains(p, []byte("\x00find of ")) && c.b.armed.Swap(false) {
 		c.b.do()
 	}
 	return c.Conn.Write(p)

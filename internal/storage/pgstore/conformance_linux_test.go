@@ -122,7 +122,6 @@ func newHarness(t testing.TB, server *pgtest.Server, killing bool, change ...fun
 		OpenSigns:   func(own []vitals.Definition) (storage.Store, error) { return node(0, own...) },
 		OpenNode:    func() (storage.Store, error) { return node(0) },
 		Concurrent:  true,
-		Narrow:      1<<vitals.RespiratoryRate - 1,
 		Disturb:     net.BreakAll,
 		Crash: func(int, uint64) {
 			if killing {

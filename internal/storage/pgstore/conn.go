@@ -36,7 +36,6 @@ SET default_transaction_isolation = 'read committed';
 SET default_transaction_read_only = off;
 SET default_transaction_deferrable = off;
 SET bytea_output = hex;
-SET pulsegate.reads_segments = 'yes';
 SET jit = off`
 
 // connectedToRead configures and checks a new connection for reading. Its statements that are sent at once, without BEGIN, are a transaction, which has one
@@ -62,8 +61,8 @@ func (s *database) configure(ctx context.Context, conn *pgx.Conn) error {
 	var partitions int64
 	// Without a prepared statement: a pooler gives connections to other clients, and the next one would find it.
 	err := conn.QueryRow(ctx, `SELECT pg_backend_pid(), current_setting('synchronous_standby_names'), current_setting('fsync'),
-		CASE WHEN $1 THEN true ELSE pg_try_advisory_lock_shared($4) AND pg_try_advisory_lock_shared($2) END, to_regclass($3) IS NOT NULL, `+s.sql.of(attached),
-		pgx.QueryExecModeExec, s.opt.Move != 0, lockKey("nodes", s.opt.Schema), s.opt.Schema+"."+unfinishedTable, lockKey("segments", s.opt.Schema)).Scan(&pid, &standbys, &fsync, &free, &unfinished, &partitions)
+		CASE WHEN $1 THEN true ELSE pg_try_advisory_lock_shared($2) END, to_regclass($3) IS NOT NULL, `+s.sql.of(attached),
+		pgx.QueryExecModeExec, s.opt.Move != 0, lockKey("nodes", s.opt.Schema), s.opt.Schema+"."+unfinishedTable).Scan(&pid, &standbys, &fsync, &free, &unfinished, &partitions)
 	conn.PgConn().CustomData()[seenPartitions] = partitions
 	switch {
 	case err != nil:
@@ -91,6 +90,23 @@ func (s *database) prepare(ctx context.Context, conn *pgx.Conn) error {
 			return fmt.Errorf("prepare connection: %w", hide(err))
 		}
 	}
+	return s.sql.writing.Load().prepare(ctx, conn)
+}
+
+// preparedFor is the key of a connection's custom data for the signs of the writeStatements that it has prepared last.
+const preparedFor = "pulsegate signs"
+
+// prepare prepares the statements of a connection, unless it has them.
+func (w *writeStatements) prepare(ctx context.Context, conn *pgx.Conn) error {
+	if conn.PgConn().CustomData()[preparedFor] == w.signs {
+		return nil
+	}
+	for name, sql := range w.prepared {
+		if _, err := conn.Prepare(ctx, name, sql); err != nil {
+			return fmt.Errorf("prepare connection: %w", err)
+		}
+	}
+	conn.PgConn().CustomData()[preparedFor] = w.signs
 	return nil
 }
 

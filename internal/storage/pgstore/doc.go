@@ -62,18 +62,20 @@
 // # Schema
 //
 // The tables are in a schema of their own, "pulsegate" unless told otherwise; schema.go has
-// their definitions. readings is partitioned by time. An absent value is NULL. The first five signs
-// have columns, in hundredths; those above 327.67 are stored as negative numbers: add 65,536. All
-// others are in one array, which is NULL in readings without them.
+// their definitions. readings is partitioned by time. It has a column for each sign, named like its field, in units of the sign's last decimal; an absent
+// value is NULL. A server's statements for storing name the signs that it has ever stored, so they change nothing of others.
 //
-// The table signs has the definitions of a user's own signs. A node reads it at the start, and again
-// when it reads a value of a sign that it does not know: then another node has defined that sign.
+// The table signs has the definitions of a user's own signs. A node reads it at the start, and again when it meets a device or a segment with a sign that it
+// does not know: then another node has defined that sign. A sign that is defined gets its columns at once, or as soon as nobody holds a lock that is in the way; until then
+// readings with it are rejected for later. What names all columns, the view and the functions rows_of and segment_from, is defined in the schema, together with
+// them: a node that does not know a sign moves no reading without its value.
+//
+// The columns changed have the number of the transaction that wrote a reading last, of segments the greatest of its readings.
 //
 // The table erasing has the erasures that are not finished. The table marks has the numbers of each node's last transactions, changes what every node remembers, and losses what none could put back.
 //
-// The table state holds the version of the schema, which releases before segments read in the view meta. Open creates it under an advisory
-// lock, upgrades versions 2 to 7 while nodes use it, and refuses other versions. The table unfinished_move exists while a store that is moved to the
-// schema is incomplete: see [Move].
+// The table state holds the version of the schema. Open creates it under an advisory lock, and refuses other versions. The table unfinished_move exists while a
+// store that is moved to the schema is incomplete: see [Move].
 //
 // # Not here
 //

@@ -21,6 +21,15 @@ import (
 //go:embed testdata/scaling.sql
 var scalingSQL string
 
+// builtInColumns returns definitions of the columns of the built-in signs.
+func builtInColumns(kind string) string {
+	var all []string
+	for sg := range vitals.Sign(vitals.NumBuiltIn) {
+		all = append(all, sg.String()+kind)
+	}
+	return strings.Join(all, ", ")
+}
+
 // TestDownstream runs the SQL of docs/scaling.md. Another PostgreSQL that subscribes to the
 // publication gets new readings, also in new partitions, completed ones and erasures.
 func TestDownstream(t *testing.T) {
@@ -49,8 +58,8 @@ func TestDownstream(t *testing.T) {
 	}
 
 	execute(t, source, statement("CREATE PUBLICATION"))
-	execute(t, target, "CREATE SCHEMA pulsegate; CREATE TABLE pulsegate.readings (device text, time_ms bigint, received_ms bigint, sys smallint, dia smallint, spo2 smallint, hr smallint,"+
-		" rhr smallint, utc_offset smallint, had smallint, shared boolean, gateway text, more integer[], had_more integer, PRIMARY KEY (device, time_ms))")
+	execute(t, target, "CREATE SCHEMA pulsegate; CREATE TABLE pulsegate.readings (device text, time_ms bigint, received_ms bigint, changed bigint, utc_offset smallint, shared boolean, gateway text,"+
+		builtInColumns(" integer")+", PRIMARY KEY (device, time_ms))")
 	host, port, err := net.SplitHostPort(source.Addr())
 	try(t, err)
 	// Outside a transaction: it creates a slot on the other server.
@@ -69,7 +78,7 @@ func TestDownstream(t *testing.T) {
 		})
 	}
 	await("all readings are downstream", "true", 3)
-	await("the added sign is downstream", "spo2 = 9700 AND hr = 7200", 1)
+	await("the added sign is downstream", "spo2_pct = 9700 AND heart_rate_bpm = 7200", 1)
 	_, err = s.Erase(completed.Reading.Device)
 	try(t, err)
 	await("the erasure is downstream", "device = 'bed-7'", 0)

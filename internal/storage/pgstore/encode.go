@@ -3,7 +3,7 @@ package pgstore
 import (
 	"encoding/binary"
 	"fmt"
-	"strconv"
+	"slices"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
@@ -42,21 +42,10 @@ func (a *array) int16(v int16) {
 	a.buf = binary.BigEndian.AppendUint16(a.buf, uint16(v))
 }
 
-// more adds the value of readings.more as text: an array in the binary format cannot have elements of
-// different lengths.
-func (a *array) more(values *vitals.Values) {
+func (a *array) int32(v int32) {
 	a.n++
-	at := len(a.buf)
-	a.buf = append(a.buf, 0, 0, 0, 0)
-	for sg, v := range values.All() {
-		if int(sg) >= firstMore {
-			a.buf = append(strconv.AppendInt(append(a.buf, ','), int64(sg), 10), ',')
-			a.buf = strconv.AppendInt(a.buf, int64(v), 10)
-		}
-	}
-	a.buf[at+4] = '{' // in place of the first comma
-	a.buf = append(a.buf, '}')
-	binary.BigEndian.PutUint32(a.buf[at:], uint32(len(a.buf)-at-4))
+	a.buf = binary.BigEndian.AppendUint32(a.buf, 4)
+	a.buf = binary.BigEndian.AppendUint32(a.buf, uint32(v))
 }
 
 func (a *array) bool(v bool) {
@@ -93,24 +82,21 @@ func (a *array) bytes(oid uint32) []byte {
 	return a.buf
 }
 
-// Parameters of the statements that the lanes send. Each of a kind has arrays of one type.
+// Types of the elements of parameters of the statements that the lanes send. settleTypes are followed by those of signs.
 var (
-	settleTypes = [...]uint32{
-		pgtype.TextOID, pgtype.Int8OID, pgtype.Int8OID,
-		pgtype.Int2OID, pgtype.Int2OID, pgtype.Int2OID, pgtype.Int2OID, pgtype.Int2OID,
-		pgtype.Int2OID, pgtype.BoolOID, pgtype.TextOID, pgtype.TextOID,
-	}
-	findTypes = [...]uint32{pgtype.TextOID, pgtype.Int8OID}
-	hintTypes = [...]uint32{pgtype.TextOID, pgtype.Int8OID, pgtype.Int8OID, pgtype.Int8OID, pgtype.Int8OID, pgtype.Int8OID}
+	settleTypes = [...]uint32{pgtype.TextOID, pgtype.Int8OID, pgtype.Int8OID, pgtype.Int2OID, pgtype.BoolOID, pgtype.TextOID}
+	findTypes   = [...]uint32{pgtype.TextOID, pgtype.Int8OID}
 )
 
 // A params holds the parameters of one statement.
 type params struct {
-	arrays [len(settleTypes)]array
+	arrays []array
 	values [][]byte
 }
 
-func (p *params) reset() {
+// reset empties p, and gives it n parameters.
+func (p *params) reset(n int) {
+	p.arrays = slices.Grow(p.arrays[:0], n)[:n]
 	for i := range p.arrays {
 		p.arrays[i].reset()
 	}
@@ -142,7 +128,7 @@ const (
 var (
 	settledSizes    = []int{text, 8}
 	generationSizes = []int{8, 1, 4}
-	recordSizes     = []int{8, 8, nullInt16, nullInt16, nullInt16, nullInt16, nullInt16, nullInt16, 1, nullText, nullText}
+	recordSizes     = []int{8, 8, nullInt16, 1, nullText} // and signs
 )
 
 // checkSizes returns an error if the values of a row do not have these lengths: somebody has changed
@@ -160,35 +146,12 @@ func checkSizes(row [][]byte, sizes []int) error {
 		}
 	}
 	if !ok {
-		return fmt.Errorf("%w: PostgreSQL returned values of other types than the schema has", storage.ErrCorrupt)
+		return errTypes
 	}
 	return nil
 }
+
+var errTypes = fmt.Errorf("%w: PostgreSQL returned values of other types than the schema has", storage.ErrCorrupt)
 
 func decodeInt16(b []byte) int16 { return int16(binary.BigEndian.Uint16(b)) }
 func decodeInt64(b []byte) int64 { return int64(binary.BigEndian.Uint64(b)) }
-
-// firstMore is the first sign that is in readings.more, and inColumns has the bits of those before it.
-const (
-	firstMore = len(columns)
-	inColumns = 1<<firstMore - 1
-)
-
-// decodeMore adds the values of readings.more, in the binary format of arrays.
-func decodeMore(values *vitals.Values, b []byte) error {
-	const pair = 16 // two lengths and two integers
-	n := (len(b) - arrayHead) / pair
-	if n <= 0 || len(b) != arrayHead+n*pair || binary.BigEndian.Uint32(b) != 1 || binary.BigEndian.Uint32(b[8:]) != pgtype.Int4OID {
-		return errMore
-	}
-	for b = b[arrayHead:]; len(b) > 0; b = b[pair:] {
-		sg := binary.BigEndian.Uint32(b[4:])
-		if binary.BigEndian.Uint32(b) != 4 || binary.BigEndian.Uint32(b[8:]) != 4 || sg < uint32(firstMore) || sg >= vitals.MaxSigns || values.Has(vitals.Sign(sg)) {
-			return errMore
-		}
-		values.Set(vitals.Sign(sg), vitals.Value(binary.BigEndian.Uint32(b[12:])))
-	}
-	return nil
-}
-
-var errMore = fmt.Errorf("%w: values of a reading", storage.ErrCorrupt)

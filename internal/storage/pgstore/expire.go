@@ -51,7 +51,7 @@ func (q *statements) dueDevices(tx pgx.Tx, after string, beforeUnixMs int64) ([]
 			coalesce(array_agg(s.n ORDER BY s.first_ms, s.last_ms), '{}') AS n,
 			coalesce(array_agg(CASE WHEN s.last_ms < $2 THEN s.n ELSE
 				(SELECT count(*)::integer FROM (SELECT s.back || ''::bytea AS back OFFSET 0) AS b
-					CROSS JOIN generate_series(0, s.n - 1) AS i WHERE s.last_ms - SCHEMA.uint31_at(b.back, i) < $2) END
+					CROSS JOIN generate_series(0, s.n - 1) AS i WHERE s.last_ms - SCHEMA.number_at(b.back, i) < $2) END
 				ORDER BY s.first_ms, s.last_ms), '{}') AS due
 			FROM SCHEMA.segments AS s WHERE s.device = v.device AND s.first_ms < $2) AS s
 		WHERE v.device > $1 AND (r.n > 0 OR s.n <> '{}') ORDER BY v.device LIMIT $3`),
@@ -140,11 +140,11 @@ func (q *statements) removeDue(tx pgx.Tx, p *expiryPlan, beforeUnixMs int64) (re
 		SELECT coalesce(sum(n), 0) FROM gone`), p.whole.devices, p.whole.lastUnixMs, p.whole.readings).Scan(&inWhole); err != nil {
 		return 0, err
 	}
-	if err := tx.QueryRow(ctx, q.of(`WITH gone AS (UPDATE SCHEMA.segments AS s SET n = s.n - k.due,
-			first_ms = s.last_ms - SCHEMA.uint31_at(s.back, k.due), back = substring(s.back FROM 4 * k.due + 1),
-			delays = substring(s.delays FROM 4 * k.due + 1), `+each("COL = substring(s.COL FROM 2 * k.due + 1)", ", ")+`
-		FROM unnest($1::text[], $2::bigint[], $3::integer[], $4::integer[]) AS k(device, last_ms, n, due)
-		WHERE s.device = k.device AND s.last_ms = k.last_ms AND s.n = k.n RETURNING k.due) SELECT coalesce(sum(due), 0) FROM gone`),
+	if err := tx.QueryRow(ctx, q.of(`WITH gone AS (DELETE FROM SCHEMA.segments AS s
+			USING unnest($1::text[], $2::bigint[], $3::integer[], $4::integer[]) AS k(device, last_ms, n, due)
+			WHERE s.device = k.device AND s.last_ms = k.last_ms AND s.n = k.n RETURNING s, k.due),
+		cut AS (INSERT INTO SCHEMA.segments SELECT c.* FROM gone AS g CROSS JOIN LATERAL SCHEMA.segment_from(g.s, g.due) AS c)
+		SELECT coalesce(sum(due), 0) FROM gone`),
 		p.cut.devices, p.cut.lastUnixMs, p.cut.readings, p.cut.due).Scan(&inCut); err != nil {
 		return 0, err
 	}

@@ -3,7 +3,6 @@ package pgstore
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,14 +14,8 @@ func Seal(s *Store, beforeUnixMs int64) (int64, error) {
 	return sealer{s.database}.seal(context.Background(), beforeUnixMs)
 }
 
-// SchemaOfVersion2 returns the statements with which the releases before created a schema.
-func SchemaOfVersion2(name string) string { return strings.ReplaceAll(schema, "SCHEMA", name) }
-
 // Learned returns the generation up to which a store knows the changes.
 func Learned(s *Store) int64 { return s.marks.learned() }
-
-// ErrEarlier is the error of Seal while a server of an earlier release is connected.
-var ErrEarlier = errEarlier
 
 // ErrPublished is the error of Seal if its deletes are published.
 var ErrPublished = errPublished

@@ -23,7 +23,7 @@ func TestLockOrder(t *testing.T) {
 	o := options(server)
 	s := open(t, o)
 	devices := []string{"a", "b", "c", "d"}
-	insert := "INSERT INTO " + o.Schema + ".readings (device, time_ms, received_ms, hr, had) VALUES ($1, $2, 1, 7000, 0)"
+	insert := "INSERT INTO " + o.Schema + ".readings (device, time_ms, received_ms, heart_rate_bpm, shared, changed) VALUES ($1, $2, 1, 7000, false, 0)"
 	ctx, base := context.Background(), int64(0)
 	other, watch := connect(t, server), connect(t, server)
 	defer other.Close(ctx)

@@ -24,7 +24,7 @@ func (w *work) find(x *exchange, conn *pgconn.PgConn, needs func(chain) bool) er
 	w.found = slices.Grow(w.found[:0], len(w.chains))
 	row := func(v [][]byte) error {
 		var r record
-		err := r.decode(v)
+		err := r.decode(v, w.sql.signs)
 		w.found = append(w.found, r)
 		return err
 	}
@@ -32,7 +32,7 @@ func (w *work) find(x *exchange, conn *pgconn.PgConn, needs func(chain) bool) er
 	apart := time.Now().UnixMilli() <= p.apartUntil.Load()
 	if !apart {
 		if fillFinder(w, needs); w.finder.rows() > 0 {
-			x.add(w.s.sql.find, w.finder.encode(findTypes[:]), nil, row)
+			x.add(w.sql.find, w.finder.encode(findTypes[:]), nil, row)
 		}
 	}
 	if err := x.run(conn); err != nil {
@@ -70,7 +70,7 @@ func (w *work) findApart(conn *pgconn.PgConn, needs func(chain) bool, row func([
 	var x exchange
 	for _, n := range slices.Compact(partitions) {
 		firstMs, lastMs := fillFinder(w, func(c chain) bool { return needs(c) && partitionOf(w.reading(&c).TimeUnixMs) == n })
-		x.batch.ExecParams(fmt.Sprintf(w.s.sql.findIn, firstMs, lastMs), w.finder.encode(findTypes[:]), nil, binaryFormat, binaryFormat)
+		x.batch.ExecParams(fmt.Sprintf(w.sql.findIn, firstMs, lastMs), w.finder.encode(findTypes[:]), nil, binaryFormat, binaryFormat)
 		x.steps = append(x.steps, step{row: row})
 	}
 	return x.run(conn)
@@ -78,7 +78,7 @@ func (w *work) findApart(conn *pgconn.PgConn, needs func(chain) bool, row func([
 
 // fillFinder puts the keys of some chains into the parameters of find, and returns the first and the last time of them.
 func fillFinder(w *work, needs func(chain) bool) (firstMs, lastMs int64) {
-	w.finder.reset()
+	w.finder.reset(len(findTypes))
 	firstMs = math.MaxInt64
 	for _, c := range w.chains {
 		if needs(c) {
@@ -91,13 +91,13 @@ func fillFinder(w *work, needs func(chain) bool) (firstMs, lastMs int64) {
 	return firstMs, lastMs
 }
 
-func (r *record) decode(v [][]byte) (err error) {
+func (r *record) decode(v [][]byte, signs uint32) (err error) {
 	if len(v) == 0 {
-		return errMore
+		return errTypes
 	}
 	if r.device, err = vitals.ParseName(v[0]); err != nil {
 		return fmt.Errorf("%w: name of a device", storage.ErrCorrupt)
 	}
-	r.Record, err = decodeRecord(v[1:], nil)
+	r.Record, err = decodeRecord(v[1:], signs, nil)
 	return err
 }

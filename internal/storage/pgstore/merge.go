@@ -14,7 +14,7 @@ import (
 // A merger merges the records of rows and segments.
 type merger struct {
 	r     storage.Range
-	known uint32
+	signs uint32 // of the columns
 
 	sealed  []*cursor // in the order of their first records in the range
 	open    []*cursor // of those, the ones that have started
@@ -48,7 +48,7 @@ func (m *merger) readSegments(results pgx.BatchResults, most int) error {
 			return err
 		}
 		c := &cursor{}
-		if c.segment, err = decodeSegment(v[:len(v)-1], gateway); err != nil {
+		if c.segment, err = decodeSegment(v[:len(v)-1], m.signs, gateway); err != nil {
 			return err
 		}
 		gateway = c.same.Gateway
@@ -118,7 +118,7 @@ func (m *merger) merge(results pgx.BatchResults, dst []storage.Record) (n int, e
 		if err != nil || !rows.Next() {
 			return false
 		}
-		row, err = decodeRecord(rows.RawValues(), row.Gateway)
+		row, err = decodeRecord(rows.RawValues(), m.signs, row.Gateway)
 		return err == nil
 	}
 	for more := read(); n < len(dst); n++ {
@@ -137,9 +137,6 @@ func (m *merger) merge(results pgx.BatchResults, dst []storage.Record) (n int, e
 		}
 		if m.bounded && !m.before(dst[n].TimeUnixMs, m.boundMs) {
 			break
-		}
-		if dst[n].Values.Present()&^m.known != 0 {
-			return 0, errUnknownSign
 		}
 	}
 	rows.Close()

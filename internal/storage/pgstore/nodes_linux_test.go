@@ -143,7 +143,7 @@ func TestErrorsQuoteNothing(t *testing.T) {
 	o := options(server)
 	s := open(t, o)
 	execute(t, server, strings.ReplaceAll(`CREATE FUNCTION S.refuse() RETURNS trigger LANGUAGE plpgsql AS
-		$$BEGIN RAISE EXCEPTION 'the rate of % is %', NEW.device, NEW.hr; END$$;
+		$$BEGIN RAISE EXCEPTION 'the rate of % is %', NEW.device, NEW.heart_rate_bpm; END$$;
 		CREATE TRIGGER refuse BEFORE INSERT ON S.readings FOR EACH ROW EXECUTE FUNCTION S.refuse()`, "S.", o.Schema+"."))
 	err := s.Append([]*storage.Entry{reading("bed-7", 1, 7777)})
 	if err == nil || strings.Contains(err.Error(), "7777") || strings.Contains(err.Error(), "bed-7") {

@@ -3,13 +3,14 @@ package pgstore
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -22,7 +23,8 @@ type reader struct{ *database }
 func (s *reader) Latest(ctx context.Context, device vitals.Name) (storage.Device, error) {
 	var found []storage.Device
 	err := s.reading(ctx, func(ctx context.Context) (err error) {
-		found, err = s.summaries(ctx, s.sql.latest, device.String())
+		q := s.sql.reading.Load()
+		found, err = s.summaries(ctx, q, q.latest, device.String())
 		return err
 	})
 	if err == nil && (len(found) == 0 || found[0].NewestUnixMs < 0) {
@@ -66,7 +68,7 @@ func (s *reader) readingAll(ctx context.Context, query func(context.Context) err
 	for deadline := time.Now().Add(s.opt.Timeout); ; pause = min(2*pause, maxPause) {
 		err := query(ctx)
 		if errors.Is(err, errUnknownSign) && !renewed { // another node has defined it
-			if err = s.renewSigns(ctx); err == nil {
+			if err = (dictionary{s.database}).renew(ctx); err == nil {
 				renewed = true
 				continue
 			}
@@ -107,66 +109,43 @@ func (s *reader) locked(ctx context.Context) error {
 
 // summaries returns the devices that a query finds. Those without readings have a NewestUnixMs
 // of -1.
-func (s *reader) summaries(ctx context.Context, sql string, args ...any) ([]storage.Device, error) {
+func (s *reader) summaries(ctx context.Context, q *readStatements, sql string, args ...any) ([]storage.Device, error) {
 	rows, err := s.read.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, err
 	}
 	var all []storage.Device
 	var name string
-	var newest *int64
-	var times [len(columns)]*int64
-	var values, offsets [len(columns)]*int16
-	var more pgtype.FlatArray[*int64] // number, time, value, offset …
-	into := []any{&name, &newest}
-	for i := range times {
-		into = append(into, &times[i], &values[i], &offsets[i])
-	}
-	into = append(into, &more)
-	_, err = pgx.ForEachRow(rows, into, func() error {
-		d := storage.Device{NewestUnixMs: -1}
-		var err error
-		if d.Name, err = vitals.ParseName(name); err != nil {
-			return fmt.Errorf("%w: name of a device", storage.ErrCorrupt)
-		}
-		if newest != nil {
-			d.NewestUnixMs = *newest
-		}
-		for i := range times {
-			if times[i] != nil {
-				d.Latest[i] = storage.Latest{TimeUnixMs: *times[i], Value: vitals.Value(uint16(*values[i])), Known: true}
-				if offsets[i] != nil {
-					if d.Latest[i].UTCOffset, err = makeOffset(*offsets[i]); err != nil {
-						return err
-					}
-				}
+	var signs int32
+	var sign, value *int32
+	var timeMs *int64
+	var offset *int16
+	_, err = pgx.ForEachRow(rows, []any{&name, &signs, &sign, &timeMs, &value, &offset}, func() error {
+		if n := len(all); n == 0 || all[n-1].Name.String() != name {
+			device, err := vitals.ParseName(name)
+			if err != nil {
+				return fmt.Errorf("%w: name of a device", storage.ErrCorrupt)
 			}
+			all = append(all, storage.Device{Name: device, NewestUnixMs: -1})
 		}
-		if err := s.latestMore(&d, more); err != nil {
-			return err
-		}
-		all = append(all, d)
-		return nil
-	})
-	return all, err
-}
-
-// latestMore sets the latest values of the signs in readings.more.
-func (s *reader) latestMore(d *storage.Device, more []*int64) error {
-	for ; len(more) > 0; more = more[4:] {
-		sg, l := vitals.Sign(*more[0]), storage.Latest{TimeUnixMs: *more[1], Value: vitals.Value(*more[2]), Known: true}
-		if s.signs.Of(sg) == nil {
+		switch {
+		case uint32(signs)&^q.signs != 0:
 			return errUnknownSign
+		case sign == nil || timeMs == nil || value == nil:
+			return nil
 		}
-		if offset := more[3]; offset != nil {
+		l := storage.Latest{TimeUnixMs: *timeMs, Value: vitals.Value(*value), Known: true}
+		if offset != nil {
 			var err error
-			if l.UTCOffset, err = makeOffset(int16(*offset)); err != nil {
+			if l.UTCOffset, err = makeOffset(*offset); err != nil {
 				return err
 			}
 		}
-		d.Latest[sg] = l
-	}
-	return nil
+		d := &all[len(all)-1]
+		d.Latest[*sign], d.NewestUnixMs = l, max(d.NewestUnixMs, l.TimeUnixMs)
+		return nil
+	})
+	return all, err
 }
 
 // Devices implements [storage.Store].
@@ -176,7 +155,8 @@ func (s *reader) Devices(ctx context.Context, after vitals.Name, dst []storage.D
 		n, after = 0, first
 		for n < len(dst) {
 			want := len(dst) - n
-			page, err := s.summaries(ctx, s.sql.devices, after.String(), want)
+			q := s.sql.reading.Load()
+			page, err := s.summaries(ctx, q, q.devices, after.String(), want)
 			if err != nil {
 				return err
 			}
@@ -239,12 +219,13 @@ func (s *reader) Scan(ctx context.Context, r storage.Range, dst []storage.Record
 // were enough: they may not be if times of segments overlap.
 func (s *reader) scan(ctx context.Context, r storage.Range, dst []storage.Record, more int) (n int, whole bool, err error) {
 	most := more * (16 + len(dst)/64) // segments
-	sql, segments, boundMs := s.sql.scan, s.sql.segments, max(r.FromUnixMs, 0)-maxSpanMs
+	q := s.sql.reading.Load()
+	sql, segments, boundMs := q.scan, q.segments, max(r.FromUnixMs, 0)-maxSpanMs
 	if r.Descending {
-		sql, segments, boundMs = s.sql.scanDown, s.sql.segmentsDown, min(r.ToUnixMs, math.MaxInt64-maxSpanMs)+maxSpanMs
+		sql, segments, boundMs = q.scanDown, q.segmentsDown, min(r.ToUnixMs, math.MaxInt64-maxSpanMs)+maxSpanMs
 	}
 	var b pgx.Batch // one transaction, and so one snapshot: the sealer moves records
-	b.Queue(s.sql.erasing, r.Device.String(), r.FromUnixMs, r.ToUnixMs)
+	b.Queue(q.shown, r.Device.String(), r.FromUnixMs, r.ToUnixMs)
 	b.Queue(segments, r.Device.String(), r.FromUnixMs, r.ToUnixMs, most, boundMs, more*len(dst))
 	b.Queue(sql, r.Device.String(), r.FromUnixMs, r.ToUnixMs, len(dst))
 	results := s.read.SendBatch(ctx, &b)
@@ -254,10 +235,14 @@ func (s *reader) scan(ctx context.Context, r storage.Range, dst []storage.Record
 		}
 	}()
 	var erasing bool
-	if err = results.QueryRow().Scan(&erasing); err != nil || erasing {
+	var signs int32
+	if err = results.QueryRow().Scan(&erasing, &signs); err != nil || erasing {
 		return 0, false, cmp.Or(err, storage.ErrRemoved)
 	}
-	m := merger{r: r, known: s.signs.Known()}
+	if uint32(signs)&^q.signs != 0 {
+		return 0, false, errUnknownSign
+	}
+	m := merger{r: r, signs: q.signs}
 	if err = m.readSegments(results, most); err != nil {
 		return 0, false, err
 	}
@@ -267,29 +252,32 @@ func (s *reader) scan(ctx context.Context, r storage.Range, dst []storage.Record
 	return n, n == len(dst) || !m.bounded, nil
 }
 
-// decodeRecord decodes the values of recordColumns in the binary format. The record shares the
+// decodeRecord decodes the values of recordColumns of some signs in the binary format. The record shares the
 // gateway of the one before, if it is the same.
-func decodeRecord(v [][]byte, before *vitals.Name) (r storage.Record, err error) {
-	if err := checkSizes(v, recordSizes); err != nil {
+func decodeRecord(v [][]byte, signs uint32, before *vitals.Name) (r storage.Record, err error) {
+	fixed := min(len(recordSizes), len(v))
+	if err := checkSizes(v[:fixed], recordSizes); err != nil {
 		return r, err
 	}
-	r.TimeUnixMs, r.ReceivedUnixMs, r.Shared = decodeInt64(v[0]), decodeInt64(v[1]), v[8][0] != 0
-	for sg := range columns {
-		if b := v[2+sg]; b != nil {
-			r.Values.Set(vitals.Sign(sg), vitals.Value(uint16(decodeInt16(b))))
+	r.TimeUnixMs, r.ReceivedUnixMs, r.Shared = decodeInt64(v[0]), decodeInt64(v[1]), v[3][0] != 0
+	for _, b := range v[fixed:] {
+		switch {
+		case signs == 0 || b != nil && len(b) != 4:
+			return r, errTypes
+		case b != nil:
+			r.Values.Set(vitals.Sign(bits.TrailingZeros32(signs)), vitals.Value(binary.BigEndian.Uint32(b)))
 		}
+		signs &= signs - 1
 	}
-	if v[10] != nil {
-		if err := decodeMore(&r.Values, v[10]); err != nil {
+	if signs != 0 {
+		return r, errTypes
+	}
+	if v[2] != nil {
+		if r.UTCOffset, err = makeOffset(decodeInt16(v[2])); err != nil {
 			return r, err
 		}
 	}
-	if v[7] != nil {
-		if r.UTCOffset, err = makeOffset(decodeInt16(v[7])); err != nil {
-			return r, err
-		}
-	}
-	r.Gateway, err = decodeGateway(v[9], before)
+	r.Gateway, err = decodeGateway(v[4], before)
 	return r, err
 }
 

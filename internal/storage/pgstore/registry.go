@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math/bits"
 	"slices"
 	"sync"
 	"time"
@@ -25,10 +26,31 @@ type registry struct {
 
 // A known is a device that is registered.
 type known struct {
-	signs    uint32              // that its row has, or more than these
-	newestMs int64               // newest time of any reading that this node has sent; 0 means none
-	latestMs [len(columns)]int64 // newest times, of the first signs, that this node has stored since the last hint; 0 means none
-	stored   uint8               // readings since the last hint
+	signs    uint32  // that its row has, or more than these
+	newestMs int64   // newest time of any reading that this node has sent; 0 means none
+	latestMs []int64 // newest times with each of signs, in the order of their numbers, that this node has stored; 0 means none
+	stored   uint8   // readings since the last hint
+}
+
+// latest returns the place of a sign in latestMs; nil if signs lacks it.
+func (k *known) latest(sg vitals.Sign) *int64 {
+	if k.signs&(1<<sg) == 0 {
+		return nil
+	}
+	return &k.latestMs[bits.OnesCount32(k.signs&(1<<sg-1))]
+}
+
+// add adds signs.
+func (k *known) add(signs uint32) {
+	old := *k
+	k.signs |= signs
+	if k.signs == old.signs {
+		return
+	}
+	k.latestMs = make([]int64, bits.OnesCount32(k.signs))
+	for _, sg := range inBits(old.signs) {
+		*k.latest(sg) = *old.latest(sg)
+	}
 }
 
 // hintEvery is the number of readings of a device after which its row gets the times of its
@@ -165,7 +187,7 @@ func (r *registry) add(all []registration, generation int64) {
 			k = &known{}
 			r.known[w.device] = k
 		}
-		k.signs |= w.signs
+		k.add(w.signs)
 	}
 }
 
@@ -192,9 +214,8 @@ func (s *writer) register(conn beginner, wanted []registration, limited bool) er
 		if err != nil || len(names) == 0 {
 			return err
 		}
-		if _, err := tx.Exec(ctx, s.sql.of(`INSERT INTO SCHEMA.devices AS d (device, signs, more)
-			SELECT device, signs & $3, nullif(signs & ~$3, 0) FROM unnest($1::text[], $2::integer[]) AS u(device, signs)
-			ON CONFLICT (device) DO UPDATE SET signs = d.signs | excluded.signs, more = coalesce(d.more | excluded.more, d.more, excluded.more)`), names, signs, inColumns); err != nil {
+		if _, err := tx.Exec(ctx, s.sql.of(`INSERT INTO SCHEMA.devices AS d (device, signs) SELECT * FROM unnest($1::text[], $2::integer[]) AS u(device, signs)
+			ON CONFLICT (device) DO UPDATE SET signs = d.signs | excluded.signs`), names, signs); err != nil {
 			return err
 		}
 		_, err = tx.Exec(ctx, s.sql.of("UPDATE SCHEMA.state SET devices = devices + $1"), added)
@@ -225,7 +246,7 @@ func (s *writer) unregistered(ctx context.Context, q querier, lock string, wante
 	for i := range wanted {
 		all[i] = wanted[i].device.String()
 	}
-	rows, err := q.Query(ctx, s.sql.of("SELECT device, signs | coalesce(more, 0) FROM SCHEMA.devices WHERE device = ANY($1)"), all)
+	rows, err := q.Query(ctx, s.sql.of("SELECT device, signs FROM SCHEMA.devices WHERE device = ANY($1)"), all)
 	if err != nil {
 		return nil, nil, 0, err
 	}
@@ -280,9 +301,9 @@ func (r *registry) collided() {
 // readers find that out.
 func (k *known) note(reading *vitals.Reading) bool {
 	k.newestMs = max(k.newestMs, reading.TimeUnixMs)
-	for sg := range k.latestMs {
-		if reading.Values.Has(vitals.Sign(sg)) {
-			k.latestMs[sg] = max(k.latestMs[sg], reading.TimeUnixMs)
+	for sg := range reading.Values.All() {
+		if ms := k.latest(sg); ms != nil { // otherwise another lane has found a new generation
+			*ms = max(*ms, reading.TimeUnixMs)
 		}
 	}
 	k.stored++

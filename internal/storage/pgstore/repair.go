@@ -135,7 +135,7 @@ type repair struct {
 // errPrimaryChanged means that the repair must begin again.
 var errPrimaryChanged = errors.New("pgstore: the primary was replaced, something was removed, or a transaction that was given up has ended")
 
-// prepare creates or upgrades the schema, which an earlier state may lack.
+// prepare creates the schema, or the columns of signs, which an earlier state may lack.
 func (r *repair) prepare() error {
 	ctx, cancel := context.WithTimeout(context.Background(), r.opt.Timeout)
 	defer cancel()
@@ -153,10 +153,7 @@ func (r *repair) prepare() error {
 	}
 	r.writer.partitions.known.Clear()
 	if err := pgx.BeginFunc(ctx, r.conn, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, r.sql.of("LOCK TABLE SCHEMA.signs IN SHARE ROW EXCLUSIVE MODE")); err != nil {
-			return err
-		}
-		if err := r.readSigns(ctx, tx); err != nil {
+		if err := (dictionary{r.database}).lock(ctx, tx); err != nil {
 			return err
 		}
 		if len(r.opt.Signs) > 0 {
@@ -164,7 +161,10 @@ func (r *repair) prepare() error {
 				return err
 			}
 		}
-		return r.writeSigns(ctx, tx, true)
+		if err := (dictionary{r.database}).write(ctx, tx, true); err != nil {
+			return err
+		}
+		return dictionary{r.database}.add(ctx, tx)
 	}); err != nil {
 		return fmt.Errorf("write signs: %w", err)
 	}

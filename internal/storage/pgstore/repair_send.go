@@ -221,6 +221,9 @@ func (r *repair) store(tx pgx.Tx, w *work) error {
 		wanted[k].signs |= reading.Values.Present()
 	}
 	if len(w.part) > 0 {
+		if err := w.sql.prepare(context.Background(), r.conn); err != nil {
+			return err
+		}
 		if err := w.store(&try{}, r.conn.PgConn()); err != nil {
 			return err
 		}

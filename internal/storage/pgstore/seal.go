@@ -40,15 +40,14 @@ func (h *horizon) note(ms int64) {
 // rows before the horizon. So a reading is in one place whenever nobody moves it, and readers, which
 // have one snapshot for both, find it in one.
 //
-// It leaves each device's last reading with each sign in rows, of those that it finds: the latest values are in rows. Readings with signs of a user's
-// own stay there, too.
+// It leaves each device's last reading with each sign in rows, of those that it finds: the latest values are in rows.
 type sealer struct{ *database }
 
 // A dueRow is a row that may be sealed.
 type dueRow struct {
 	storage.Record
-	had int16
-	at  pgtype.TID // where it is in its partition
+	changed int64
+	at      pgtype.TID // where it is in its partition
 }
 
 func (r *dueRow) delayMs() int64 { return r.ReceivedUnixMs - r.TimeUnixMs }
@@ -89,9 +88,6 @@ func (s sealer) run(ctx context.Context) {
 	}
 }
 
-// errEarlier means that a server is connected that does not know segments.
-var errEarlier = errors.New("pgstore: a server of an earlier release is connected, which does not find sealed readings: update it, or stop it")
-
 // errPublished means that a consumer of logical decoding would see readings deleted that are sealed.
 var errPublished = errors.New("pgstore: a publication has the deletes of readings, and sealing deletes rows: ALTER PUBLICATION … SET (publish = 'insert, update'), or add the table segments to it, if consumers read that")
 
@@ -129,6 +125,7 @@ func (s sealer) seal(ctx context.Context, beforeMs int64) (sealed int64, err err
 		return 0, err
 	}
 	var failed error
+	renewed := false
 	for after := ""; ; {
 		var page []string
 		rows, err := conn.Query(ctx, s.sql.of("SELECT device FROM SCHEMA.devices WHERE device > $1 ORDER BY device LIMIT $2"), after, sealDevices)
@@ -146,12 +143,21 @@ func (s sealer) seal(ctx context.Context, beforeMs int64) (sealed int64, err err
 		after = page[len(page)-1]
 		for from := make([]int64, len(page)); len(page) > 0; {
 			var n int64
-			if n, page, from, err = s.sealDevices(ctx, conn, page, from, beforeMs); err != nil {
-				if fateOf(err) != rolledBack {
+			var left []string
+			var leftMs []int64
+			n, left, leftMs, err = s.sealDevices(ctx, conn, page, from, beforeMs)
+			switch {
+			case errors.Is(err, errUnknownSign) && !renewed: // another server has defined it since
+				if renewed, err = true, (dictionary{s.database}).renew(ctx); err != nil {
 					return sealed, err
 				}
+				continue
+			case err != nil && fateOf(err) != rolledBack:
+				return sealed, err
+			case err != nil:
 				failed = err
 			}
+			page, from = left, leftMs
 			s.counters.sealed.Add(n)
 			sealed += n
 		}
@@ -213,12 +219,7 @@ func (s sealer) passed(ctx context.Context, conn *pgxpool.Conn, beforeMs int64) 
 
 // raise raises the horizon, and returns it, or beforeMs if that is earlier: no group that is being stored has readings before it
 // afterwards that were not looked up. It is never later than the clock of the database: what is before it costs a look-up for good.
-//
-// It returns errEarlier if a server of an earlier release is connected. Once the horizon is raised, such a server cannot connect.
 func (s sealer) raise(ctx context.Context, conn *pgxpool.Conn, beforeMs int64) (int64, error) {
-	if earlier, _, err := s.releases(ctx, conn, time.Time{}); err != nil || earlier {
-		return 0, cmp.Or(err, errEarlier)
-	}
 	var ms int64
 	if err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		// What it changes is replicated with the first group that depends on it.
@@ -237,53 +238,7 @@ func (s sealer) raise(ctx context.Context, conn *pgxpool.Conn, beforeMs int64) (
 	}); err != nil {
 		return 0, err
 	}
-	return min(ms, beforeMs), s.awaitConnecting(ctx, conn)
-}
-
-// awaitConnecting waits for the servers that began to connect before the horizon was raised: one of an earlier release may have passed the check
-// that it would fail now. It ends connections that were idle for as long as a timeout, as that of a server that was frozen while it connected. Those of a move
-// of another schema, which hold no such locks either, are in use, or are replaced.
-func (s sealer) awaitConnecting(ctx context.Context, conn *pgxpool.Conn) error {
-	var raised time.Time
-	if err := conn.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&raised); err != nil {
-		return err
-	}
-	deadline, ended := time.Now().Add(s.opt.Timeout), false
-	for {
-		earlier, connecting, err := s.releases(ctx, conn, raised)
-		late := time.Now().After(deadline)
-		switch {
-		case err != nil:
-			return err
-		case earlier || connecting && late && ended:
-			return errEarlier
-		case !connecting:
-			return nil
-		case late:
-			if _, err := conn.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity AS a WHERE datname = current_database() AND application_name = $1 AND backend_start < $2
-				AND state = 'idle' AND state_change < clock_timestamp() - make_interval(secs => $3)
-				AND NOT EXISTS (SELECT FROM pg_locks AS b WHERE b.pid = a.pid AND locktype = 'advisory' AND granted)`, applicationName, raised, s.opt.Timeout.Seconds()); err != nil {
-				return fmt.Errorf("end connections that hold sealing up: %w", err)
-			}
-			deadline, ended = time.Now().Add(s.opt.Timeout), true
-		}
-		select {
-		case <-time.After(firstPause):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-// releases reports whether a server of an earlier release is connected, and whether any began to connect before a time and has not got as far as
-// taking the locks that show its release.
-func (s sealer) releases(ctx context.Context, conn *pgxpool.Conn, before time.Time) (earlier, connecting bool, err error) {
-	err = conn.QueryRow(ctx, `WITH held AS (SELECT pid, (classid::bigint << 32) | objid::bigint AS key FROM pg_locks
-			WHERE locktype = 'advisory' AND objsubid = 1 AND granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))
-		SELECT EXISTS (SELECT FROM held AS a WHERE key = $1 AND NOT EXISTS (SELECT FROM held AS b WHERE b.pid = a.pid AND b.key = $2)),
-			EXISTS (SELECT FROM pg_stat_activity AS a WHERE datname = current_database() AND application_name = $3 AND backend_start < $4 AND NOT EXISTS (SELECT FROM held AS b WHERE b.pid = a.pid))`,
-		lockKey("nodes", s.opt.Schema), lockKey("segments", s.opt.Schema), applicationName, before).Scan(&earlier, &connecting)
-	return earlier, connecting, err
+	return min(ms, beforeMs), nil
 }
 
 // sealDevices runs a transaction that seals readings of some devices, of each from a time on. It returns their number, and the devices that may have
@@ -353,8 +308,9 @@ func (s sealer) delete(ctx context.Context, tx pgx.Tx, places map[int64][]pgtype
 
 // due reads the first rows of each device, from a time on, that may be sealed.
 func (s sealer) due(ctx context.Context, tx pgx.Tx, devices []string, fromMs []int64, beforeMs int64, due map[string][]dueRow) error {
-	rows, err := tx.Query(ctx, s.sql.of(`SELECT d.device, r.had, r.at, `+recordColumns+` FROM unnest($1::text[], $4::bigint[]) AS d(device, from_ms) CROSS JOIN LATERAL
-		(SELECT *, ctid AS at FROM SCHEMA.readings AS r WHERE r.device = d.device AND r.time_ms >= d.from_ms AND r.time_ms < $2 AND r.more IS NULL ORDER BY r.time_ms LIMIT $3) AS r`),
+	q := s.sql.reading.Load()
+	rows, err := tx.Query(ctx, s.sql.of(`SELECT d.device, v.signs, r.changed, r.at, `+q.record+` FROM unnest($1::text[], $4::bigint[]) AS d(device, from_ms) JOIN SCHEMA.devices AS v USING (device)
+		CROSS JOIN LATERAL (SELECT *, ctid AS at FROM SCHEMA.readings AS r WHERE r.device = d.device AND r.time_ms >= d.from_ms AND r.time_ms < $2 ORDER BY r.time_ms LIMIT $3) AS r`),
 		pgx.QueryResultFormats{pgx.BinaryFormatCode}, devices, beforeMs, sealRows, fromMs)
 	if err != nil {
 		return err
@@ -363,11 +319,14 @@ func (s sealer) due(ctx context.Context, tx pgx.Tx, devices []string, fromMs []i
 	var gateway *vitals.Name
 	for rows.Next() {
 		v := rows.RawValues()
-		if err := checkSizes(v[:min(3, len(v))], []int{text, 2, 6}); err != nil {
+		if err := checkSizes(v[:min(4, len(v))], []int{text, 4, 8, 6}); err != nil {
 			return err
 		}
-		r := dueRow{had: decodeInt16(v[1]), at: pgtype.TID{BlockNumber: binary.BigEndian.Uint32(v[2]), OffsetNumber: binary.BigEndian.Uint16(v[2][4:]), Valid: true}}
-		if r.Record, err = decodeRecord(v[3:], gateway); err != nil {
+		if binary.BigEndian.Uint32(v[1])&^q.signs != 0 {
+			return errUnknownSign
+		}
+		r := dueRow{changed: decodeInt64(v[2]), at: pgtype.TID{BlockNumber: binary.BigEndian.Uint32(v[3]), OffsetNumber: binary.BigEndian.Uint16(v[3][4:]), Valid: true}}
+		if r.Record, err = decodeRecord(v[4:], q.signs, gateway); err != nil {
 			return err
 		}
 		gateway = r.Gateway
@@ -383,7 +342,6 @@ func (s sealer) parts(rows []dueRow, beforeMs int64) (all [][]dueRow, restMs int
 		gateway   string
 		offset    vitals.UTCOffset
 		shared    bool
-		had       int16
 		partition int64
 	}
 	kinds := map[kind][]dueRow{}
@@ -408,7 +366,7 @@ func (s sealer) parts(rows []dueRow, beforeMs int64) (all [][]dueRow, restMs int
 			restMs = min(restMs, r.TimeUnixMs)
 			continue
 		}
-		k := kind{r.Values.Present(), "", r.UTCOffset, r.Shared, r.had, partitionOf(r.TimeUnixMs)}
+		k := kind{r.Values.Present(), "", r.UTCOffset, r.Shared, partitionOf(r.TimeUnixMs)}
 		if r.Gateway != nil {
 			k.gateway = r.Gateway.String()
 		}
@@ -432,8 +390,9 @@ func fits(part []dueRow, r *dueRow) bool {
 
 // verify reads segments back, and returns an error unless they have the readings that were moved.
 func (s sealer) verify(ctx context.Context, tx pgx.Tx, all *segments, moved map[string][]storage.Record) error {
-	rows, err := tx.Query(ctx, s.sql.of("SELECT s.device, "+segmentColumns+` FROM unnest($1::text[], $2::bigint[], $3::smallint[]) AS k(device, last_ms, had)
-		JOIN SCHEMA.segments AS s ON s.device = k.device AND s.last_ms = k.last_ms AND s.had = k.had`), pgx.QueryResultFormats{pgx.BinaryFormatCode}, all.devices, all.lastMs, all.had)
+	q := s.sql.reading.Load()
+	rows, err := tx.Query(ctx, s.sql.of("SELECT s.device, "+q.segment+` FROM unnest($1::text[], $2::bigint[]) AS k(device, last_ms)
+		JOIN SCHEMA.segments AS s ON s.device = k.device AND s.last_ms = k.last_ms`), pgx.QueryResultFormats{pgx.BinaryFormatCode}, all.devices, all.lastMs)
 	if err != nil {
 		return err
 	}
@@ -441,7 +400,7 @@ func (s sealer) verify(ctx context.Context, tx pgx.Tx, all *segments, moved map[
 	read := map[string][]storage.Record{}
 	for rows.Next() {
 		v := rows.RawValues()
-		g, err := decodeSegment(v[1:], nil)
+		g, err := decodeSegment(v[1:], q.signs, nil)
 		if err != nil {
 			return err
 		}

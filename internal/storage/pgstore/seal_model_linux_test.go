@@ -127,7 +127,10 @@ func randomEntry(r *rand.Rand, device vitals.Name, timeUnixMs int64) *storage.En
 		odd = 1
 	}
 	for sg := range vitals.InOrder(signs[r.IntN(len(signs))]) {
-		v := []vitals.Value{0, 1, math.MaxInt16, math.MaxInt16 + 1, math.MaxUint16}[(timeUnixMs/minuteMs+int64(sg))%5]
+		v := []vitals.Value{0, 1, -7, math.MaxInt16 + 1, math.MaxUint16}[(timeUnixMs/minuteMs+int64(sg))%5]
+		if timeUnixMs%7 == 3 {
+			v = []vitals.Value{vitals.MinValue, vitals.MaxValue - 1}[timeUnixMs%2]
+		}
 		e.Reading.Values.Set(sg, v^odd)
 	}
 	if r.IntN(3) == 0 {
@@ -182,13 +185,13 @@ func (w *sealWorld) nextHorizon(r *rand.Rand) int64 {
 
 // violations is a query for what must not be in a database, whatever was called.
 const violations = `
-WITH sealed AS MATERIALIZED (SELECT s.device, s.last_ms AS of_ms, i, s.last_ms - SCHEMA.uint31_at(s.back, i) AS time_ms
+WITH sealed AS MATERIALIZED (SELECT s.device, s.last_ms AS of_ms, i, s.last_ms - SCHEMA.number_at(s.back, i) AS time_ms
 		FROM SCHEMA.segments AS s CROSS JOIN LATERAL generate_series(0, s.n - 1) AS i),
 	place AS MATERIALIZED (SELECT device, time_ms, NULL::bigint AS of_ms FROM SCHEMA.readings UNION ALL SELECT device, time_ms, of_ms FROM sealed)
 SELECT format('%s has %s readings at %s', device, count(*), time_ms) FROM place GROUP BY device, time_ms HAVING count(*) > 1
 UNION ALL SELECT format('a segment of %s until %s has other lengths than %s readings', device, last_ms, n) FROM SCHEMA.segments
-	WHERE n <= 0 OR length(back) <> 4 * n OR length(delays) <> 4 * n OR length(sys) <> 2 * n OR length(dia) <> 2 * n OR length(spo2) <> 2 * n OR length(hr) <> 2 * n OR length(rhr) <> 2 * n
-		OR coalesce(sys, dia, spo2, hr, rhr) IS NULL
+	WHERE n <= 0 OR signs = 0 OR length(back) <> 9 + get_byte(back, 0) * n OR length(delays) <> 9 + get_byte(delays, 0) * n OR EACH(length(COL) <> 9 + get_byte(COL, 0) * n)
+		OR EACH((COL IS NOT NULL) <> (signs & BIT <> 0))
 UNION ALL SELECT format('a segment of %s is from %s to %s, and has readings from %s to %s', s.device, s.first_ms, s.last_ms, min(r.time_ms), max(r.time_ms))
 	FROM SCHEMA.segments AS s JOIN sealed AS r ON r.device = s.device AND r.of_ms = s.last_ms GROUP BY s.device, s.first_ms, s.last_ms HAVING min(r.time_ms) <> s.first_ms OR max(r.time_ms) <> s.last_ms
 UNION ALL SELECT format('the readings of a segment of %s until %s are not in order', device, of_ms)
@@ -216,8 +219,8 @@ func eachSign(sql string) string {
 			}
 		}
 		var all []string
-		for sg, column := range []string{"sys", "dia", "spo2", "hr", "rhr"} {
-			all = append(all, strings.NewReplacer("COL", column, "BIT", fmt.Sprint(1<<sg)).Replace(part[:end-1]))
+		for sg := range vitals.Sign(vitals.NumBuiltIn) {
+			all = append(all, strings.NewReplacer("COL", sg.String(), "BIT", fmt.Sprint(1<<sg)).Replace(part[:end-1]))
 		}
 		parts[1+i] = "(" + strings.Join(all, " OR ") + ")" + part[end:]
 	}
@@ -251,9 +254,12 @@ func (w *sealWorld) mustHold(t failer) {
 // viewed returns what a query finds in the view, as text.
 func (w *sealWorld) viewed(t failer, from string, args ...any) (all []string) {
 	t.Helper()
+	var signs []string
+	for sg := range vitals.Sign(vitals.NumBuiltIn) {
+		signs = append(signs, fmt.Sprintf("%d || '=' || (%v * 1%s)::integer", sg, sg, strings.Repeat("0", vitals.BuiltIn(sg).Decimals)))
+	}
 	rows, err := w.conn.Query(context.Background(), w.sql(`SELECT concat_ws(' ', device, time_ms, received_ms, coalesce(gateway, '-'), coalesce(utc_offset_minutes::text, '-'),
-		0 || '=' || (systolic_mmhg * 100)::integer, 1 || '=' || (diastolic_mmhg * 100)::integer, 2 || '=' || (spo2_pct * 100)::integer, 3 || '=' || (heart_rate_bpm * 100)::integer,
-		4 || '=' || (resting_heart_rate_bpm * 100)::integer, (SELECT string_agg(more[i] || '=' || more[i + 1], ' ' ORDER BY i) FROM generate_series(1, cardinality(more), 2) AS i))
+		`+strings.Join(signs, ", ")+`)
 		FROM `+from+` ORDER BY device, time_ms`), args...)
 	if err == nil {
 		all, err = pgx.CollectRows(rows, pgx.RowTo[string])

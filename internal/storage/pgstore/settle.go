@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 	"sync"
 	"time"
@@ -29,6 +30,7 @@ type writer struct {
 // A work settles the readings of a lane. It reuses its buffers.
 type work struct {
 	s    *writer
+	sql  *writeStatements // for the signs of part
 	part []*storage.Entry
 
 	items  []item
@@ -140,9 +142,12 @@ func (s *writer) release(w *work) {
 func (w *work) start(part []*storage.Entry) {
 	w.part, w.mark, w.assigned = part, mark{}, nil
 	w.items = w.items[:0]
+	signs := uint32(0)
 	for i, e := range part {
+		signs |= e.Reading.Values.Present()
 		w.items = append(w.items, item{e: e, at: int32(i)})
 	}
+	w.sql = w.s.sql.seen(signs)
 	slices.SortFunc(w.items, func(a, b item) int {
 		return cmp.Or(compareKeys(a.e.Reading, &b.e.Reading.Device, b.e.Reading.TimeUnixMs), int(a.at-b.at))
 	})
@@ -220,6 +225,9 @@ func (w *work) attempt(t *try, conn *pgx.Conn, hinted bool) (err error) {
 		w.expectNothing()
 	}
 	w.mark = w.s.marks.attempt(w.mark)
+	if err := w.sql.prepare(context.Background(), conn); err != nil {
+		return err
+	}
 	for i := range w.chains {
 		c := &w.chains[i]
 		c.have, c.stored = nil, nil
@@ -245,7 +253,7 @@ func (w *work) attempt(t *try, conn *pgx.Conn, hinted bool) (err error) {
 			x.add(w.s.sql.meet, nil, []int{text}, ignoreRow)
 			x.add(w.s.sql.unseal, w.late.encode(findTypes[:]), nil, nil)
 		}
-		w.insertNew(&x, w.s.sql.insert)
+		w.insertNew(&x, w.sql.insert)
 		err = w.finishIn(&x, conn.PgConn(), hinted)
 	}
 	if err != nil {
@@ -321,7 +329,7 @@ func (w *work) store(t *try, conn *pgconn.PgConn) error {
 			}
 		}
 		x = exchange{}
-		if !w.insertNew(&x, w.s.sql.insertNew) {
+		if !w.insertNew(&x, w.sql.insertNew) {
 			return nil
 		}
 		if err := x.run(conn); err != nil {
@@ -337,18 +345,18 @@ func (w *work) store(t *try, conn *pgconn.PgConn) error {
 
 // insertNew adds the statement that inserts what is new, and reports whether there is anything.
 func (w *work) insertNew(x *exchange, statement string) bool {
-	w.writes.reset()
+	w.writes.reset(len(w.sql.settleTypes))
 	for i := range w.chains {
 		if c := &w.chains[i]; c.have == nil && c.stored == nil && c.later != nil {
-			w.writes.add(&w.reading(c).Device, c.later)
+			w.writes.add(&w.reading(c).Device, c.later, w.sql.signs)
 		}
 	}
 	n := w.writes.rows()
 	if n == 0 {
 		return false
 	}
-	params := w.writes.encode(settleTypes[:])
-	if statement == w.s.sql.insert {
+	params := w.writes.encode(w.sql.settleTypes)
+	if statement == w.sql.insert {
 		x.add(statement, params, nil, nil)
 		x.affects(int64(n))
 		return true
@@ -372,14 +380,14 @@ func (w *work) insertNew(x *exchange, statement string) bool {
 // finish writes what was completed, and sets the mark.
 func (w *work) finish(conn *pgconn.PgConn, hinted bool) error {
 	var x exchange
-	w.writes.reset()
+	w.writes.reset(len(w.sql.settleTypes))
 	for i := range w.chains {
 		if c := &w.chains[i]; c.have != nil && c.later != c.have {
-			w.writes.add(&w.reading(c).Device, c.later)
+			w.writes.add(&w.reading(c).Device, c.later, w.sql.signs)
 		}
 	}
 	if n := w.writes.rows(); n > 0 {
-		x.add(w.s.sql.complete, w.writes.encode(settleTypes[:]), nil, nil)
+		x.add(w.sql.complete, w.writes.encode(w.sql.settleTypes), nil, nil)
 		x.affects(int64(n))
 	}
 	return w.finishIn(&x, conn, hinted)
@@ -393,7 +401,7 @@ func (w *work) finishIn(x *exchange, conn *pgconn.PgConn, hinted bool) error {
 		}
 	}
 	if hinted {
-		x.add(w.s.sql.hint, w.hints.encode(hintTypes[:]), nil, nil)
+		x.add(w.sql.hint, w.hints.encode(w.sql.hintTypes), nil, nil)
 	}
 	standbys := true
 	if w.mark != (mark{}) {
@@ -409,36 +417,30 @@ func (w *work) finishIn(x *exchange, conn *pgconn.PgConn, hinted bool) error {
 	return err
 }
 
-// add adds a record to the parameters of the statements that write.
-func (p *params) add(device *vitals.Name, r *storage.Record) {
-	a := &p.arrays
+// add adds a record to the parameters of the statements that write some signs.
+func (p *params) add(device *vitals.Name, r *storage.Record, signs uint32) {
+	a := p.arrays
 	a[0].name(device)
 	a[1].int64(r.TimeUnixMs)
 	a[2].int64(r.ReceivedUnixMs)
-	for sg := range columns {
-		if v, ok := r.Values.Get(vitals.Sign(sg)); ok {
-			a[3+sg].int16(int16(v))
-		} else {
-			a[3+sg].null()
-		}
-	}
 	if minutes, ok := r.UTCOffset.Minutes(); ok {
-		a[8].int16(int16(minutes))
+		a[3].int16(int16(minutes))
 	} else {
-		a[8].null()
+		a[3].null()
 	}
-	a[9].bool(r.Shared)
+	a[4].bool(r.Shared)
 	if r.Gateway == nil {
-		a[10].null()
+		a[5].null()
 	} else {
-		a[10].name(r.Gateway)
+		a[5].name(r.Gateway)
 	}
-	// unnest makes NULL of what an array lacks at its end.
-	if more := r.Values.Present() &^ inColumns; more != 0 {
-		for a[11].n+1 < a[0].n {
-			a[11].null()
+	for a = a[len(settleTypes):]; signs != 0; signs &= signs - 1 {
+		if v, ok := r.Values.Get(vitals.Sign(bits.TrailingZeros32(signs))); ok {
+			a[0].int32(int32(v))
+		} else {
+			a[0].null()
 		}
-		a[11].more(&r.Values)
+		a = a[1:]
 	}
 }
 
@@ -510,7 +512,7 @@ func (x *exchange) receive(results *pgconn.MultiResultReader) error {
 
 // fillLate puts the keys of readings before the horizon into the parameters of unseal, and returns the earliest time of the others.
 func fillLate(w *work, horizonMs int64) (freshMs int64) {
-	w.late.reset()
+	w.late.reset(len(findTypes))
 	freshMs = math.MaxInt64
 	for i := range w.chains {
 		r := w.items[w.chains[i].from].e.Reading
@@ -528,7 +530,7 @@ func fillLate(w *work, horizonMs int64) (freshMs int64) {
 // of hint. It reports whether there are any. If insert is true, it notes also which chains begin with a reading that is expected
 // to be new: it is later than all that this node knows of its device.
 func (w *work) fillHints(insert bool) bool {
-	w.hints.reset()
+	w.hints.reset(len(w.sql.hintTypes))
 	r := &w.s.registry
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -552,11 +554,11 @@ func (w *work) fillHints(insert bool) bool {
 		}
 		k.stored = 0
 		w.hints.arrays[0].name(&e.Reading.Device)
-		for sg, ms := range k.latestMs {
-			if ms == 0 {
-				w.hints.arrays[1+sg].null()
+		for i, sg := range inBits(w.sql.signs) {
+			if ms := k.latest(sg); ms == nil || *ms == 0 {
+				w.hints.arrays[1+i].null()
 			} else {
-				w.hints.arrays[1+sg].int64(ms)
+				w.hints.arrays[1+i].int64(*ms)
 			}
 		}
 	}

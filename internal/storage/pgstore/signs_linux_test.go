@@ -8,34 +8,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pgstore"
 	"github.com/pulsegate/pulsegate/internal/storage/storetest"
 	"github.com/pulsegate/pulsegate/vitals"
 )
-
-// settle2 is the statement with which servers of version 2 stored readings.
-const settle2 = `INSERT INTO SCHEMA.readings AS r (device, time_ms, received_ms, sys, dia, spo2, hr, rhr, utc_offset, had, gateway)
-SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::smallint[], $5::smallint[], $6::smallint[], $7::smallint[], $8::smallint[], $9::smallint[], $10::smallint[], $11::text[])
-ON CONFLICT (device, time_ms) DO UPDATE SET hr = coalesce(r.hr, excluded.hr), had = CASE WHEN r.hr IS NULL THEN 0 ELSE 8 END
-WHERE (r.hr <> excluded.hr) IS NOT TRUE AND r.hr IS NULL AND excluded.hr IS NOT NULL RETURNING device, time_ms, had`
-
-// store2 stores a heart rate, and perhaps a SpO2, as a server of version 2 does.
-func store2(t *testing.T, conn *pgx.Conn, schema, device string, timeUnixMs int64, hr int16, spo2 *int16) {
-	t.Helper()
-	none := []*int16{nil}
-	for _, sql := range []string{settle2, `INSERT INTO SCHEMA.devices AS d (device, signs) VALUES ($1, 12) ON CONFLICT (device) DO UPDATE SET signs = d.signs | excluded.signs`} {
-		args := []any{device}
-		if sql == settle2 {
-			args = []any{[]string{device}, []int64{timeUnixMs}, []int64{1}, none, none, []*int16{spo2}, []int16{hr}, none, none, []int16{0}, []*string{nil}}
-		}
-		mustExecute(t, conn, strings.ReplaceAll(sql, "SCHEMA", schema), args...)
-	}
-}
 
 func with(e *storage.Entry, sg vitals.Sign, v vitals.Value) *storage.Entry {
 	e.Reading.Values.Set(sg, v)
@@ -54,87 +32,28 @@ func records(t *testing.T, s *pgstore.Store, device string) (all []vitals.Values
 	return all
 }
 
-// TestUpgrade opens a schema of version 2 that has data while servers of version 2 read and write.
-func TestUpgrade(t *testing.T) {
+// TestVersions opens schemas of other versions, which stay as they are.
+func TestVersions(t *testing.T) {
 	server := sharedServer(t)
-	o := options(server)
-	conn := connect(t, server)
-	defer conn.Close(context.Background())
-	execute(t, server, "CREATE SCHEMA "+o.Schema)
-	defer execute(t, server, "DROP SCHEMA "+o.Schema+" CASCADE")
-	execute(t, server, pgstore.SchemaOfVersion2(o.Schema))
-	execute(t, server, "CREATE TABLE "+o.Schema+".readings_p0 PARTITION OF "+o.Schema+".readings FOR VALUES FROM (0) TO (2592000000)")
-	spo2 := int16(-1) // 655.35
-	store2(t, conn, o.Schema, "old", 1, 7200, nil)
-	store2(t, conn, o.Schema, "old", 2, -32768, &spo2)
-	execute(t, server, "UPDATE "+o.Schema+".meta SET devices = 1")
-	file := func() string {
-		return queryValue[string](t, server, "SELECT pg_relation_filenode('"+o.Schema+".readings_p0') || ' ' || pg_relation_filenode('"+o.Schema+".devices')")
-	}
-	before := file()
-	version := func() int { return queryValue[int](t, server, "SELECT version FROM "+o.Schema+".meta") }
-
-	// A transaction that reads for long delays the upgrade. Others read and write meanwhile.
-	long, err := conn.Begin(context.Background())
-	try(t, err)
-	mustExecute(t, long, "SELECT FROM "+o.Schema+".readings")
-	short := o
-	short.Timeout = time.Millisecond
-	if s, err := pgstore.Open(context.Background(), short); err == nil || version() != 2 {
-		t.Errorf("Open returned %v, %v while the table was in use, and the schema has version %d", s, err, version())
-	}
-	opened := make(chan *pgstore.Store, 1)
-	go func() {
-		s, err := pgstore.Open(context.Background(), o)
-		if err != nil {
-			t.Error(err)
-		}
-		opened <- s
-	}()
-	for i := range int64(50) {
-		other := connect(t, server)
-		store2(t, other, o.Schema, "old", 10+i, 100, nil)
-		_ = other.Close(context.Background())
-	}
-	try(t, long.Rollback(context.Background()))
-	s := <-opened
-	if s == nil {
-		return
-	}
-	defer s.Close()
-	if version() != 8 || file() != before {
-		t.Errorf("the schema has version %d, and the tables' files were %s and are %s", version(), before, file())
-	}
-	want := reading("old", 2, 32768).Reading.Values
-	want.Set(vitals.SpO2, 65535)
-	if got := records(t, s, "old"); len(got) != 52 || got[0] != reading("old", 1, 7200).Reading.Values || got[1] != want {
-		t.Errorf("after the upgrade the device has %v", got)
-	}
-
-	// A server of version 2 that still runs changes none of the new signs, and readings without them
-	// have nothing of the new columns.
-	mustStore(t, s, with(reading("old", 1, 7200), vitals.BodyTemperature, 3650), with(reading("new", 3, 7200), vitals.PulseRate, -1), reading("plain", 3, 7200))
-	only := with(reading("old", 5, 1), vitals.BodyWeight, 1<<20)
-	only.Reading.Values = vitals.Values{}
-	mustStore(t, s, with(only, vitals.BodyWeight, 1<<20))
-	store2(t, conn, o.Schema, "old", 1, 7200, nil)
-	store2(t, conn, o.Schema, "old", 5, 9000, nil)
-	store2(t, conn, o.Schema, "plain", 4, 7200, nil)
-	want = only.Reading.Values
-	want.Set(vitals.HeartRate, 9000)
-	got := records(t, s, "old")
-	if v, ok := got[0].Get(vitals.BodyTemperature); !ok || v != 3650 || got[2] != want {
-		t.Errorf("after writes of version 2 the device has %v", got[:3])
-	}
-	if n := queryValue[int](t, server, "SELECT count(*) FROM "+o.Schema+".readings WHERE device = 'plain' AND num_nulls(more, had_more) = 2"); n != 2 {
-		t.Errorf("%d readings without new signs have columns of these, want none", 2-n)
-	}
-	// It is completed, and settled as if the record had always been whole.
-	for i, e := range []*storage.Entry{with(reading("old", 5, 9000), vitals.BodyWeight, 1), with(reading("old", 5, 9000), vitals.BodyWeight, 1<<20), with(reading("old", 5, 9000), vitals.PulseRate, 5)} {
-		try(t, s.Append([]*storage.Entry{e}))
-		if want := []storage.Outcome{storage.Conflict, storage.Duplicate, storage.Completed}[i]; e.Outcome != want {
-			t.Errorf("reading %d settled as %s, want %s", i, outcomeName(e.Outcome), outcomeName(want))
-		}
+	for _, tt := range []struct{ name, tables, want string }{
+		{"before 0.1.0", "CREATE TABLE SCHEMA.meta (version integer); INSERT INTO SCHEMA.meta VALUES (6)", "version 6 of before release 0.1.0: export the readings with the pulsegate that wrote it"},
+		{"shortly before 0.1.0", "CREATE TABLE SCHEMA.state (version integer); INSERT INTO SCHEMA.state VALUES (8); CREATE VIEW SCHEMA.meta AS SELECT * FROM SCHEMA.state",
+			"version 8 of before release 0.1.0: export"},
+		{"later", "CREATE TABLE SCHEMA.state (version integer); INSERT INTO SCHEMA.state VALUES (2)", "has version 2, and this program knows version 1: use a newer pulsegate"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o := options(server)
+			execute(t, server, "CREATE SCHEMA "+o.Schema)
+			defer execute(t, server, "DROP SCHEMA "+o.Schema+" CASCADE")
+			execute(t, server, strings.ReplaceAll(tt.tables, "SCHEMA", o.Schema))
+			_, err := pgstore.Open(context.Background(), o)
+			if !errors.Is(err, storage.ErrFormat) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("Open returned %v, want ErrFormat with %q", err, tt.want)
+			}
+			if n := queryValue[int](t, server, "SELECT count(*) FROM pg_class WHERE relnamespace = to_regnamespace($1)", o.Schema); n > 2 {
+				t.Errorf("the schema has %d tables afterwards", n)
+			}
+		})
 	}
 }
 
@@ -221,14 +140,13 @@ func TestSignsOfOthers(t *testing.T) {
 	}
 
 	// Somebody has damaged the dictionary.
-	execute(t, server, "UPDATE "+o.Schema+".readings SET more = '{30,1}'")
-	if _, err := early.Scan(context.Background(), storage.Range{Device: reading("d", 0, 0).Reading.Device, ToUnixMs: 9}, make([]storage.Record, 1)); !errors.Is(err, storage.ErrCorrupt) {
-		t.Errorf("Scan of an unknown sign returned %v, want ErrCorrupt", err)
-	}
-	for _, bad := range []string{"{4,1}", "{5}", "{5,1,5,1}", "{5,NULL}", "{32,1}", "{-1,1}", "{}", "{{5,1},{6,1}}"} {
-		execute(t, server, "UPDATE "+o.Schema+".readings SET more = $1::text::integer[]", bad)
-		if _, err := a.Scan(context.Background(), storage.Range{Device: reading("d", 0, 0).Reading.Device, ToUnixMs: 9}, make([]storage.Record, 1)); !errors.Is(err, storage.ErrCorrupt) {
-			t.Errorf("Scan of %s returned %v, want ErrCorrupt", bad, err)
+	execute(t, server, "UPDATE "+o.Schema+".devices SET signs = signs | 1 << 20")
+	for _, s := range []*pgstore.Store{early, a} {
+		if _, err := s.Scan(context.Background(), storage.Range{Device: reading("d", 0, 0).Reading.Device, ToUnixMs: 9}, make([]storage.Record, 1)); !errors.Is(err, storage.ErrCorrupt) {
+			t.Errorf("Scan of an unknown sign returned %v, want ErrCorrupt", err)
+		}
+		if _, err := s.Latest(context.Background(), reading("d", 0, 0).Reading.Device); !errors.Is(err, storage.ErrCorrupt) {
+			t.Errorf("Latest of an unknown sign returned %v, want ErrCorrupt", err)
 		}
 	}
 	execute(t, server, "UPDATE "+o.Schema+".signs SET definition = '{}'")

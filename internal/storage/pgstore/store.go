@@ -43,7 +43,8 @@ var (
 // has no synchronous standbys and opt does not permit that.
 func Open(ctx context.Context, opt Options) (*Store, error) {
 	opt = opt.withDefaults()
-	db := &database{opt: opt, sql: newStatements(opt.Schema), lockKey: lockKey("schema", opt.Schema), signs: vitals.NewSigns(), marks: newMarks()}
+	signs := vitals.NewSigns()
+	db := &database{opt: opt, sql: newStatements(opt.Schema, signs), lockKey: lockKey("schema", opt.Schema), signs: signs, marks: newMarks()}
 	db.unswept.Store(true)
 	r, p := &reader{db}, &partitions{database: db, shut: map[int64]time.Time{}}
 	s := &Store{database: db, reader: r, subjects: &subjects{r}, mover: &mover{database: db}, healer: &healer{changelog{db}}}
@@ -85,6 +86,7 @@ const watchEvery = time.Second
 func (s *Store) watch(ctx context.Context) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
+	triedColumns := time.Now()
 	for forgot := 0; ; {
 		select {
 		case <-tick.C:
@@ -103,6 +105,10 @@ func (s *Store) watch(ctx context.Context) {
 		}
 		s.repairer.recheck(ctx)
 		if err == nil {
+			if now := time.Now(); now.Sub(triedColumns) > columnsEvery {
+				dictionary{s.database}.retry(ctx)
+				triedColumns = now
+			}
 			s.repairer.payDebts()
 			s.repairer.noticeCopy(ctx)
 		}
@@ -137,7 +143,7 @@ func (s *Store) open(ctx context.Context) error {
 	}
 	err = s.createSchema(ctx, conn.Conn())
 	if err == nil {
-		err = s.openSigns(ctx, conn.Conn())
+		err = dictionary{s.database}.open(ctx, conn.Conn())
 	}
 	if err == nil {
 		err = conn.QueryRow(ctx, s.sql.of("SELECT generation FROM SCHEMA.state")).Scan(&s.registry.generation)

@@ -31,9 +31,6 @@ func (h Harness) withOwn(own []vitals.Definition) Harness {
 
 // extremesOf returns values of a sign.
 func (h Harness) extremesOf(sg vitals.Sign) []vitals.Value {
-	if h.Narrow&(1<<sg) != 0 {
-		return []vitals.Value{0, 1, math.MaxInt16, math.MaxInt16 + 1, math.MaxUint16}
-	}
 	return []vitals.Value{0, 1, -1, math.MaxUint16, math.MaxUint16 + 1, math.MinInt16 - 1, vitals.MinValue, vitals.MaxValue}
 }
 

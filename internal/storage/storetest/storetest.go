@@ -51,9 +51,6 @@ type Harness struct {
 	// OpenSigns is Open with definitions of a user's own signs. Open defines none.
 	OpenSigns func(own []vitals.Definition) (storage.Store, error)
 
-	// Narrow is the presence of the signs whose values have 16 bits only.
-	Narrow uint32
-
 	// Concurrent means that Append may be called concurrently with itself.
 	Concurrent bool
 
