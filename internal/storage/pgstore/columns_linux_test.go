@@ -107,3 +107,32 @@ func TestSealedSigns(t *testing.T) {
 	bytes := queryValue[int64](t, server, "SELECT pg_total_relation_size('"+o.Schema+".segments')")
 	t.Logf("%.2f bytes a value", float64(bytes)/readings/4)
 }
+
+// TestLatestReadsLate locks a partition of long ago: the latest values of devices that have sent since are read without it.
+func TestLatestReadsLate(t *testing.T) {
+	server := sharedServer(t)
+	o := options(server)
+	s := open(t, o)
+	mustStore(t, s, with(reading("d", 1, 7200), vitals.SpO2, 9700))
+	for i := range int64(64) { // the row of the device gets the times of its signs once more
+		mustStore(t, s, with(reading("d", sealStart+i, 7200), vitals.SpO2, 9700))
+	}
+	admin := connect(t, server)
+	defer admin.Close(context.Background())
+	mustExecute(t, admin, "BEGIN")
+	mustExecute(t, admin, "LOCK TABLE "+o.Schema+".readings_p0 IN ACCESS EXCLUSIVE MODE")
+	ctx := context.Background()
+	if d, err := s.Latest(ctx, reading("d", 0, 0).Reading.Device); err != nil || d.NewestUnixMs != sealStart+63 || d.Latest[vitals.SpO2].TimeUnixMs != sealStart+63 {
+		t.Errorf("Latest returned %+v, %v", d, err)
+	}
+	if n, err := s.Devices(ctx, vitals.Name{}, make([]storage.Device, 2)); n != 1 || err != nil {
+		t.Errorf("Devices returned %d, %v", n, err)
+	}
+	mustExecute(t, admin, "ROLLBACK")
+
+	// A hint after the latest reading, such as of one that was removed.
+	execute(t, server, "UPDATE "+o.Schema+".devices SET heart_rate_bpm_ms = $1", int64(sealStart+5000))
+	if d, err := s.Latest(ctx, reading("d", 0, 0).Reading.Device); err != nil || d.Latest[vitals.HeartRate].TimeUnixMs != sealStart+63 || d.NewestUnixMs != sealStart+63 {
+		t.Errorf("after the reading of a hint was removed, Latest returned %+v, %v", d, err)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -24,7 +25,7 @@ func (s *reader) Latest(ctx context.Context, device vitals.Name) (storage.Device
 	var found []storage.Device
 	err := s.reading(ctx, func(ctx context.Context) (err error) {
 		q := s.sql.reading.Load()
-		found, err = s.summaries(ctx, q, q.latest, device.String())
+		found, err = s.summaries(ctx, q, q.device, device.String())
 		return err
 	})
 	if err == nil && (len(found) == 0 || found[0].NewestUnixMs < 0) {
@@ -107,45 +108,103 @@ func (s *reader) locked(ctx context.Context) error {
 	return err
 }
 
-// summaries returns the devices that a query finds. Those without readings have a NewestUnixMs
-// of -1.
-func (s *reader) summaries(ctx context.Context, q *readStatements, sql string, args ...any) ([]storage.Device, error) {
-	rows, err := s.read.Query(ctx, sql, args...)
-	if err != nil {
-		return nil, err
+// A search is for the latest values of signs of some devices.
+type search struct {
+	at      []int32 // which device it is of the page
+	devices []string
+	signs   []int32
+	fromMs  []int64 // none is before it
+	least   int64   // of fromMs: PostgreSQL plans nothing for the partitions before it
+}
+
+func (w *search) add(at int32, device string, sign int32, fromMs int64) {
+	if len(w.at) == 0 || fromMs < w.least {
+		w.least = fromMs
 	}
-	var all []storage.Device
-	var name string
-	var signs int32
-	var sign, value *int32
-	var timeMs *int64
-	var offset *int16
-	_, err = pgx.ForEachRow(rows, []any{&name, &signs, &sign, &timeMs, &value, &offset}, func() error {
-		if n := len(all); n == 0 || all[n-1].Name.String() != name {
+	w.at, w.devices, w.signs, w.fromMs = append(w.at, at), append(w.devices, device), append(w.signs, sign), append(w.fromMs, fromMs)
+}
+
+// summaries returns the devices that a query of q finds. Those without readings have a NewestUnixMs
+// of -1.
+func (s *reader) summaries(ctx context.Context, q *readStatements, sql string, args ...any) (all []storage.Device, err error) {
+	err = pgx.BeginFunc(ctx, s.read, func(tx pgx.Tx) error { // one snapshot
+		all = nil
+		rows, err := tx.Query(ctx, sql, args...)
+		if err != nil {
+			return err
+		}
+		var w search
+		var name string
+		var present int32
+		var hints pgtype.FlatArray[*int64]
+		if _, err := pgx.ForEachRow(rows, []any{&name, &present, &hints}, func() error {
 			device, err := vitals.ParseName(name)
-			if err != nil {
+			switch {
+			case err != nil:
 				return fmt.Errorf("%w: name of a device", storage.ErrCorrupt)
+			case uint32(present)&^q.signs != 0:
+				return errUnknownSign
+			}
+			for i, sg := range inBits(q.signs) {
+				if present&(1<<sg) == 0 {
+					continue
+				}
+				fromMs := int64(0)
+				if hints[i] != nil {
+					fromMs = *hints[i]
+				}
+				w.add(int32(len(all)), name, int32(sg), fromMs)
 			}
 			all = append(all, storage.Device{Name: device, NewestUnixMs: -1})
-		}
-		switch {
-		case uint32(signs)&^q.signs != 0:
-			return errUnknownSign
-		case sign == nil || timeMs == nil || value == nil:
 			return nil
+		}); err != nil {
+			return err
 		}
-		l := storage.Latest{TimeUnixMs: *timeMs, Value: vitals.Value(*value), Known: true}
+		for len(w.at) > 0 {
+			if err := w.run(ctx, tx, q, all); err != nil {
+				return err
+			}
+			// A hint is the time of a reading with the sign, so the latest one is not before it. If there is none from there on, that reading was
+			// removed, and all are searched.
+			var rest search
+			for i, at := range w.at {
+				if sg := vitals.Sign(w.signs[i]); w.fromMs[i] > 0 && !all[at].Latest[sg].Known {
+					rest.add(at, w.devices[i], w.signs[i], 0)
+				}
+			}
+			w = rest
+		}
+		return nil
+	})
+	return all, err
+}
+
+// run searches, and sets what it finds in all. PostgreSQL plans the statement for its parameters each time.
+func (w *search) run(ctx context.Context, tx pgx.Tx, q *readStatements, all []storage.Device) error {
+	places := make([]int32, len(w.at))
+	for i := range places {
+		places[i] = int32(i)
+	}
+	rows, err := tx.Query(ctx, q.latest, pgx.QueryExecModeCacheDescribe, places, w.devices, w.signs, w.fromMs, w.least)
+	if err != nil {
+		return err
+	}
+	var place, value int32
+	var timeMs int64
+	var offset *int16
+	_, err = pgx.ForEachRow(rows, []any{&place, &timeMs, &value, &offset}, func() error {
+		l := storage.Latest{TimeUnixMs: timeMs, Value: vitals.Value(value), Known: true}
 		if offset != nil {
 			var err error
 			if l.UTCOffset, err = makeOffset(*offset); err != nil {
 				return err
 			}
 		}
-		d := &all[len(all)-1]
-		d.Latest[*sign], d.NewestUnixMs = l, max(d.NewestUnixMs, l.TimeUnixMs)
+		d := &all[w.at[place]]
+		d.Latest[w.signs[place]], d.NewestUnixMs = l, max(d.NewestUnixMs, timeMs)
 		return nil
 	})
-	return all, err
+	return err
 }
 
 // Devices implements [storage.Store].

@@ -51,6 +51,7 @@ func (k *known) add(signs uint32) {
 	for _, sg := range inBits(old.signs) {
 		*k.latest(sg) = *old.latest(sg)
 	}
+	k.stored = hintEvery - 1 // the next reading gives a hint
 }
 
 // hintEvery is the number of readings of a device after which its row gets the times of its

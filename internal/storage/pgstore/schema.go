@@ -303,7 +303,7 @@ type readStatements struct {
 
 	record, segment string // columns of a row r of readings that decodeRecord decodes, and of a row s of segments that decodeSegment does
 
-	latest, devices, scan, scanDown, segments, segmentsDown, shown string
+	device, devices, latest, scan, scanDown, segments, segmentsDown, shown string
 }
 
 // writeStatements name the signs that this server has ever stored: in all its life, there are at most as many of them as there are signs.
@@ -430,19 +430,12 @@ func (q *statements) newReading(signs uint32) *readStatements {
 	r.shown = q.of(`SELECT EXISTS (SELECT FROM SCHEMA.erasing WHERE device = $1 AND from_ms < $3 AND to_ms >= $2 AND at > now() - interval '1 minute'),
 	coalesce((SELECT signs FROM SCHEMA.devices WHERE device = $1), 0)`)
 
-	// A hint is the time of a reading with the sign, so the latest one is not before it. If there
-	// is none from there on, that reading was removed, and all are searched. One search for all signs: PostgreSQL plans each for each partition.
+	page := "SELECT device, signs, ARRAY[" + q.each(all, "NAME_MS", ", ") + "]::bigint[] FROM SCHEMA.devices WHERE device %s"
+	r.device, r.devices = q.of(fmt.Sprintf(page, "= $1")), q.of(fmt.Sprintf(page, "> $1 ORDER BY device LIMIT $2"))
 	value := "CASE h.sign" + q.each(all, " WHEN NUM THEN r.NAME", "") + " END"
-	latest := `SELECT d.device, d.signs, h.sign, coalesce(a.time_ms, b.time_ms), coalesce(a.value, b.value), coalesce(a.utc_offset, b.utc_offset)
-FROM (SELECT * FROM SCHEMA.devices WHERE %s) AS d
-LEFT JOIN LATERAL (VALUES ` + q.each(all, "(NUM, d.NAME_MS)", ", ") + `) AS h(sign, time_ms) ON d.signs & (1 << h.sign) <> 0
-LEFT JOIN LATERAL (SELECT r.time_ms, ` + value + ` AS value, r.utc_offset FROM SCHEMA.readings AS r
-	WHERE r.device = d.device AND ` + value + ` IS NOT NULL AND r.time_ms >= coalesce(h.time_ms, 0) ORDER BY r.time_ms DESC LIMIT 1) AS a ON true
-LEFT JOIN LATERAL (SELECT r.time_ms, ` + value + ` AS value, r.utc_offset FROM SCHEMA.readings AS r
-	WHERE a.time_ms IS NULL AND h.time_ms IS NOT NULL AND r.device = d.device AND ` + value + ` IS NOT NULL ORDER BY r.time_ms DESC LIMIT 1) AS b ON true
-ORDER BY d.device`
-	r.latest = q.of(fmt.Sprintf(latest, "device = $1"))
-	r.devices = q.of(fmt.Sprintf(latest, "device > $1 ORDER BY device LIMIT $2"))
+	r.latest = q.of(`SELECT h.at, r.time_ms, r.value, r.utc_offset FROM unnest($1::integer[], $2::text[], $3::integer[], $4::bigint[]) AS h(at, device, sign, from_ms)
+CROSS JOIN LATERAL (SELECT r.time_ms, ` + value + ` AS value, r.utc_offset FROM SCHEMA.readings AS r
+	WHERE r.device = h.device AND ` + value + ` IS NOT NULL AND r.time_ms >= h.from_ms AND r.time_ms >= $5 ORDER BY r.time_ms DESC LIMIT 1) AS r`)
 
 	scan := "SELECT " + r.record + ` FROM SCHEMA.readings AS r
 WHERE device = $1 AND time_ms >= $2 AND time_ms < $3 ORDER BY time_ms %s LIMIT $4`
