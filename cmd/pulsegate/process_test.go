@@ -122,6 +122,7 @@ type process struct {
 	admin  string        // of the admin listener, or "" if there is none
 	mqtt   string        // of the MQTT listener, or "" if there is none
 	mllp   string        // of the MLLP listener, or "" if there is none
+	lines  string        // of the listener of lines, or "" if there is none
 	exited chan struct{} // closed when the process has exited and its output was read
 
 	mu  sync.Mutex
@@ -129,7 +130,7 @@ type process struct {
 }
 
 // listening matches the line of a listener, in both formats of the log.
-var listening = regexp.MustCompile(`listening(?: addr=|","addr":")([^\s"]+)(?: listener=|","listener":")(public|admin|mqtt|mllp)`)
+var listening = regexp.MustCompile(`listening(?: addr=|","addr":")([^\s"]+)(?: listener=|","listener":")(public|admin|mqtt|mllp|lines)`)
 
 // serving matches the last line of a start, in both formats of the log.
 var serving = regexp.MustCompile(`msg=ready url=|"msg":"ready","url":`)
@@ -144,7 +145,7 @@ func start(t testing.TB, bin, dir string, args ...string) *process {
 		listeners = 2
 	}
 	cmd := serveCommand(context.Background(), bin, dir, args...)
-	for _, flag := range []string{"--mqtt-addr", "--mllp-addr"} {
+	for _, flag := range []string{"--mqtt-addr", "--mllp-addr", "--lines-addr"} {
 		if slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, flag) }) {
 			listeners++
 		}
@@ -179,7 +180,7 @@ func tryLaunch(t testing.TB, listeners int, cmd *exec.Cmd) (*process, error) {
 	try(t, err)
 	p.pipe = stderr
 	try(t, p.cmd.Start())
-	lines := make(chan []string, 4) // one per listener, and nil at the end
+	lines := make(chan []string, 5) // one per listener, and nil at the end
 	go func() {
 		defer close(p.exited)
 		in := bufio.NewScanner(stderr)
@@ -206,6 +207,8 @@ func tryLaunch(t testing.TB, listeners int, cmd *exec.Cmd) (*process, error) {
 				p.mqtt = m[1]
 			case m[2] == "mllp":
 				p.mllp = m[1]
+			case m[2] == "lines":
+				p.lines = m[1]
 			default:
 				p.addr = m[1]
 			}
