@@ -6,14 +6,18 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 )
 
 const root = "../.."
 
+// repository parses this module, once for all tests, which must not change it.
+var repository = sync.OnceValues(func() (*source, error) { return parse(os.DirFS(root)) })
+
 func parseRepository(t *testing.T) *source {
 	t.Helper()
-	s, err := parse(os.DirFS(root))
+	s, err := repository()
 	try(t, err)
 	return s
 }

@@ -3,9 +3,11 @@ package storetest
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 
@@ -95,9 +97,14 @@ func (c *calendar) assignments() (all []storage.Assignment) {
 
 // checkClaims settles random messages that name a patient, another one, nobody or somebody unknown, in any order of
 // their times, several in a group, between assignments by hand, and compares everything with the model. Readings
-// contradict others, and devices have reserved names: a rejected reading changes no assignment.
+// contradict others, and devices have reserved names: a rejected reading changes no assignment. There are twice as many
+// rounds as -rapid.checks says.
 func checkClaims(t testing.TB, h Harness) {
-	for seed := range uint64(40) {
+	checks, err := strconv.ParseUint(flag.Lookup("rapid.checks").Value.String(), 10, 32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for seed := range 2 * checks {
 		checkRandomClaims(t, h, rand.New(rand.NewPCG(seed, 54)), fmt.Sprintf("s%d-", seed))
 	}
 }
@@ -208,32 +215,6 @@ func checkRandomClaims(t testing.TB, h Harness, r *rand.Rand, prefix string) {
 	for device := range model {
 		wantRecords(t, "records of "+device.String(), scanPages(t, s, allOf(device.String()), 7), model.scan(allOf(device.String())))
 	}
-}
-
-// checkManyClaims claims a device that has as many assignments as are permitted.
-func checkManyClaims(t testing.TB, h Harness) {
-	s := mustOpen(t, h.Open)
-	ctx := context.Background()
-	for i := range int64(storage.MaxAssignments) {
-		if err := s.Assign(ctx, assignment("a", "P", 10*i+10, 10*i+15)); err != nil {
-			t.Fatalf("assignment %d: %v", i, err)
-		}
-	}
-	claimed := func(ms int64) *storage.Entry {
-		e := entry("a", ms, hr(1))
-		e.Recorded, e.Claim = true, &storage.Claim{Subject: "P", Assign: true}
-		return e
-	}
-	mustSettle(t, s, claimed(10), storage.Stored)
-	mustSettle(t, s, claimed(15), storage.TooManyAssignments)
-	if _, err := s.EraseAssignment(assignment("a", "P", 10, 15)); err != nil {
-		t.Error(err)
-	}
-	mustSettle(t, s, claimed(15), storage.Stored)
-	if all, err := s.DeviceAssignments(ctx, mustName("a")); err != nil || len(all) != storage.MaxAssignments || all[0].FromUnixMs != 15 || all[0].ToUnixMs != 20 {
-		t.Errorf("%d assignments, %v, the first is %v", len(all), err, all[0])
-	}
-	mustClose(t, s)
 }
 
 // checkClaimRace claims devices for several subjects at the same time, through two nodes if the store has them, and

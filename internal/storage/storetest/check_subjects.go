@@ -179,23 +179,34 @@ func checkEraseAssignment(t testing.TB, h Harness) {
 	mustClose(t, s)
 }
 
-// checkManyAssignments assigns a device as often as is permitted.
+// checkManyAssignments assigns a device as often as is permitted, by hand and then by claims.
 func checkManyAssignments(t testing.TB, h Harness) {
 	s := mustOpen(t, h.Open)
 	ctx := context.Background()
 	for i := range int64(storage.MaxAssignments) {
-		if err := s.Assign(ctx, assignment("a", "P", 10*i, 10*i+10)); err != nil {
+		if err := s.Assign(ctx, assignment("a", "P", 10*i+10, 10*i+15)); err != nil {
 			t.Fatalf("assignment %d: %v", i, err)
 		}
 	}
 	if err := s.Assign(ctx, assignment("a", "P", 1_000_000, 1_000_001)); !errors.Is(err, storage.ErrTooManyAssignments) {
 		t.Errorf("one more returned %v, want ErrTooManyAssignments", err)
 	}
-	if err := s.Assign(ctx, assignment("a", "P", 0, 10)); err != nil {
+	if err := s.Assign(ctx, assignment("a", "P", 10, 15)); err != nil {
 		t.Errorf("the first one again: %v", err)
 	}
-	if all, err := s.DeviceAssignments(ctx, mustName("a")); err != nil || len(all) != storage.MaxAssignments {
-		t.Errorf("%d assignments, %v", len(all), err)
+	claimed := func(ms int64) *storage.Entry {
+		e := entry("a", ms, hr(1))
+		e.Recorded, e.Claim = true, &storage.Claim{Subject: "P", Assign: true}
+		return e
+	}
+	mustSettle(t, s, claimed(10), storage.Stored)
+	mustSettle(t, s, claimed(15), storage.TooManyAssignments)
+	if _, err := s.EraseAssignment(assignment("a", "P", 10, 15)); err != nil {
+		t.Error(err)
+	}
+	mustSettle(t, s, claimed(15), storage.Stored)
+	if all, err := s.DeviceAssignments(ctx, mustName("a")); err != nil || len(all) != storage.MaxAssignments || all[0].FromUnixMs != 15 || all[0].ToUnixMs != 20 {
+		t.Errorf("%d assignments, %v, the first is %v", len(all), err, all[0])
 	}
 	mustClose(t, s)
 }

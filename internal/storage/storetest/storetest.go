@@ -116,7 +116,6 @@ func Checks() []Check {
 		one("subjects/race", checkAssignRace),
 		one("subjects/erase", checkEraseAssignment),
 		one("subjects/claims", checkClaims),
-		one("subjects/too many claims", checkManyClaims),
 		one("subjects/race of claims", checkClaimRace),
 		one("life/closed", checkClosed),
 		one("life/close during calls", checkCloseDuringCalls),
