@@ -43,7 +43,7 @@ help: ## list the targets
 # waits for downloads.
 test: ## check everything: set-up, lint, all tests
 	@.ci/setup & setup=$$!; go build -ldflags=-w -o bin/test/ ./cmd/pulsegate; built=$$?; wait $$setup && exit $$built
-	@BUILT_PULSEGATE=$(abspath bin/test/pulsegate) $(MAKE) --no-print-directory --jobs=3 --output-sync=target BESIDE=1 cluster-short plain browser-check race-short docs-check deploy-short gorilla-suite lint-short
+	@BUILT_PULSEGATE=$(abspath bin/test/pulsegate) $(MAKE) --no-print-directory --jobs=3 --output-sync=target BESIDE=1 cluster-short plain browser-check race-short docs-short deploy-short gorilla-suite lint-short
 
 test-short: ## go vet and quick tests: a minute, without root and devices
 	go vet ./... && $(GOTEST) -short ./...
@@ -60,8 +60,8 @@ lint: ## gofmt, and golangci-lint with .golangci.yml; make bench-smoke does it f
 # Those of race-short whose names no other test has.
 RACED = $$(grep -rhoE '^func Test[A-Za-z0-9_]+' --include='*_test.go' cmd health internal mux reply vitals | sed 's/func //' | sort | uniq -u | grep -Fxf .ci/concurrent.txt | paste -sd '|')
 
-plain: ## all tests without the race detector, except those that try every case, those of race-short, and TestCluster
-	$(GOTEST) -skip "Exhaustive|^TestCluster\$$|^($(RACED))\$$" ./cmd/pulsegate $(LONG) ./...
+plain: ## all tests without the race detector, except those that try every case, those of race-short, TestCluster and TestForgetCampaign
+	$(GOTEST) -skip "Exhaustive|^Test(Cluster|ForgetCampaign)\$$|^($(RACED))\$$" ./cmd/pulsegate $(LONG) ./...
 
 cluster-short: ## a fault in a cluster of PostgreSQL, which takes a minute, most of which it waits
 	$(GOTEST) -run 'TestCluster$$' ./cmd/pulsegate
@@ -82,8 +82,8 @@ race: setup ## all tests with the race detector but the exhaustive ones and two 
 deploy-check: ## check the image, the manifests, the packages, the release, the dashboard and the alert rules
 	cd deploy/test && $(GOTEST) -count=1 ./...
 
-deploy-short: ## what make test does of deploy-check: all but building a Debian package and a release
-	cd deploy/test && $(GOTEST) -count=1 -skip 'TestDebianPackage$$|TestRelease$$' ./...
+deploy-short: ## what make test does of deploy-check: all but building a Debian package and a release, and rules of alerts that have passed
+	cd deploy/test && $(GOTEST) -count=1 -short -skip 'TestDebianPackage$$|TestRelease$$' ./...
 
 browser-check: ## test the page in Chromium
 	cd browser && $(GOTEST) -count=1 ./...
@@ -99,6 +99,9 @@ oidc: ## sign in at Keycloak in Chromium, with the commands of docs/signin.md; s
 
 docs-check: ## check the description of the API and the clients in docs/clients against servers
 	cd docs && $(GOTEST) -count=1 ./...
+
+docs-short: ## what make test does of docs-check: some of the ways in which a client of MQTT may publish
+	cd docs && $(GOTEST) -count=1 -short ./...
 
 openapi: setup ## send thousands of requests that follow the description, and others; make test sends some
 	cd docs && go test -count=1 -timeout 20m -run 'TestSchemathesis$$|TestDescription$$|TestGeneratedClients$$|TestRedocly$$' -v ./test -openapi.cases 1000

@@ -22,7 +22,7 @@ import (
 	"testing"
 )
 
-var cases = flag.Int("openapi.cases", 66, "about how many cases TestSchemathesis generates")
+var cases = flag.Int("openapi.cases", 22, "about how many cases TestSchemathesis generates")
 
 // tool returns the path of a program or of packages that .ci/tools has installed.
 func tool(t *testing.T, name string) string {
