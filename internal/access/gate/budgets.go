@@ -30,10 +30,10 @@ const maxNamed = 1 << 16
 // budgets returns the budgets of a request. It takes a lock if the request has no
 // token.
 func (g *Gate) budgets(a *Access, now time.Time) *token.Budgets {
-	return g.budgetsOf(a, holder{gateway: a.gateway}, now)
+	return budgetsOf(g, a, holder{gateway: a.gateway}, now)
 }
 
-func (g *Gate) budgetsOf(a *Access, h holder, now time.Time) *token.Budgets {
+func budgetsOf(g *Gate, a *Access, h holder, now time.Time) *token.Budgets {
 	if b := a.Budgets(); b != nil {
 		return b
 	}
@@ -94,18 +94,18 @@ func (g *Gate) ReturnReads(a *Access, n int, now time.Time) {
 }
 
 // changesOf returns the budgets of what a client changes.
-func (g *Gate) changesOf(a *Access, peer netip.Addr, now time.Time) *token.Budgets {
+func changesOf(g *Gate, a *Access, peer netip.Addr, now time.Time) *token.Budgets {
 	h := holder{gateway: a.gateway}
 	if h.gateway.IsZero() {
 		h.network = share.Network(peer)
 	}
-	return g.budgetsOf(a, h, now)
+	return budgetsOf(g, a, h, now)
 }
 
 // TakeAssignments takes up to n changes of assignments out of a client's budget, and returns how many it took. Return
 // those that are not recorded with [ReturnAssignments].
 func TakeAssignments(g *Gate, a *Access, peer netip.Addr, n int, now time.Time) (taken int) {
-	bucket := g.changesOf(a, peer, now).Assignments
+	bucket := changesOf(g, a, peer, now).Assignments
 	for ; taken < n; taken++ {
 		if ok, _ := bucket.Take(1, now); !ok { // without debts: each is a line of the log
 			break
@@ -116,5 +116,5 @@ func TakeAssignments(g *Gate, a *Access, peer netip.Addr, n int, now time.Time) 
 
 // ReturnAssignments returns n of the changes that [TakeAssignments] took.
 func ReturnAssignments(g *Gate, a *Access, peer netip.Addr, n int, now time.Time) {
-	g.changesOf(a, peer, now).Assignments.Return(n)
+	changesOf(g, a, peer, now).Assignments.Return(n)
 }

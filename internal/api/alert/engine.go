@@ -564,7 +564,7 @@ func present(ctx context.Context, e *Engine, service *query.Service, some []Aler
 	for i, a := range some {
 		from := spans[i].FromUnixMs
 		if a.SinceUnixMs < from && a.Rule.Silent == 0 {
-			if has, err := e.hasPart(ctx, &a, from); err != nil {
+			if has, err := hasPart(ctx, e.reader, &a, from); err != nil {
 				return nil, err
 			} else if !has {
 				continue
@@ -583,8 +583,8 @@ const lastRead = 256
 
 // hasPart reports whether values at or after a time belong to an alert about values that began before it. Of one that
 // has ended, the newest values are after its last one.
-func (e *Engine) hasPart(ctx context.Context, a *Alert, fromUnixMs int64) (bool, error) {
-	d, err := e.reader.Latest(ctx, a.Device)
+func hasPart(ctx context.Context, reader Reader, a *Alert, fromUnixMs int64) (bool, error) {
+	d, err := reader.Latest(ctx, a.Device)
 	if errors.Is(err, storage.ErrNotFound) || err == nil && d.Latest[a.Rule.Sign].TimeUnixMs < fromUnixMs {
 		return false, nil
 	}
@@ -592,7 +592,7 @@ func (e *Engine) hasPart(ctx context.Context, a *Alert, fromUnixMs int64) (bool,
 		return err == nil, err
 	}
 	newest := make([]storage.Record, lastRead)
-	n, err := e.reader.Scan(ctx, storage.Range{Device: a.Device, FromUnixMs: fromUnixMs, ToUnixMs: storage.OpenEnd, Descending: true}, newest)
+	n, err := reader.Scan(ctx, storage.Range{Device: a.Device, FromUnixMs: fromUnixMs, ToUnixMs: storage.OpenEnd, Descending: true}, newest)
 	return slices.ContainsFunc(newest[:n], func(r storage.Record) bool {
 		v, ok := r.Values.Get(a.Rule.Sign)
 		return ok && a.Rule.Met.Contains(v)
