@@ -60,6 +60,27 @@ func TestPublicDirectory(t *testing.T) {
 	}
 }
 
+// Nor is the directory in a mount to which every user may write, if another user can have made it.
+func TestPublicMount(t *testing.T) {
+	root := t.TempDir()
+	mountTmpfs(t, root, 64<<20)
+	dir := filepath.Join(root, "pulsegate")
+	try(t, os.Chmod(root, 0o777), os.Mkdir(dir, 0o700), os.Chmod(dir, 0o777))
+	for want, flags := range map[string][]string{
+		"every user may write to the directory":   {"--data=" + root},
+		"directory of what is remembered: " + dir: {"--store=postgres://127.0.0.1:1/none", "--remember-dir=" + root},
+	} {
+		args := append([]string{"serve", "--addr=127.0.0.1:0", "--admin-addr="}, flags...)
+		if _, errs, code := output(t, program(t), args...); code != 1 || !strings.Contains(errs, want) {
+			t.Errorf("%v: exit code %d, %s", flags, code, errs)
+		}
+	}
+	try(t, os.Chmod(dir, 0o755))
+	p := start(t, program(t), root)
+	p.awaitLine("every user of this machine may look into the directory", 1)
+	p.stopCleanly()
+}
+
 // A FIFO in place of a file is an error, and not a wait for ever.
 func TestFIFO(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo")

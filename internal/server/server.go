@@ -44,6 +44,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
 	"github.com/pulsegate/pulsegate/internal/storage/pgstore"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
+	"github.com/pulsegate/pulsegate/internal/sys/sharedfile"
 	"github.com/pulsegate/pulsegate/internal/wire/share"
 	"github.com/pulsegate/pulsegate/mux"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -170,8 +171,12 @@ func (s *server) start() error {
 
 // warnReadable warns of a directory that every user of the machine may read. A directory to which every user may
 // write is not used: see [sharedfile.PrivateDir].
-func warnReadable(log *slog.Logger, dir string) {
-	if info, err := os.Stat(dir); err == nil && info.Mode().Perm()&0o007 != 0 && info.Mode().Perm()&0o002 == 0 {
+func warnReadable(log *slog.Logger, configured string) {
+	dir, err := sharedfile.PrivateDir(configured)
+	if err != nil {
+		return // this is only for a warning
+	}
+	if info, err := os.Stat(dir); err == nil && info.Mode().Perm()&0o007 != 0 {
 		log.Warn("every user of this machine may look into the directory of the readings: change that with chmod o-rx", "dir", dir)
 	}
 }

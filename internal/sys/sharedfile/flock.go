@@ -5,7 +5,6 @@ package sharedfile
 import (
 	"errors"
 	"os"
-	"path/filepath"
 	"syscall"
 )
 
@@ -18,13 +17,19 @@ func CreatePrivately() { syscall.Umask(0o077) }
 // isMountRoot reports whether another file system is mounted at path.
 func isMountRoot(path string) bool {
 	here, err := os.Stat(path)
-	above, err2 := os.Stat(filepath.Join(path, ".."))
+	above, err2 := os.Stat(path + "/..") // and not the parent of a link
 	if err != nil || err2 != nil {
 		return false
 	}
 	in, ok := here.Sys().(*syscall.Stat_t)
 	over, ok2 := above.Sys().(*syscall.Stat_t)
 	return ok && ok2 && in.Dev != over.Dev
+}
+
+// isOwn reports whether a file belongs to the user of this process.
+func isOwn(info os.FileInfo) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(st.Uid) == os.Geteuid()
 }
 
 // tryLock acquires the lock of file if it is free.

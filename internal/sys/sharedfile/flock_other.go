@@ -14,6 +14,8 @@ func CreatePrivately() {}
 
 func isMountRoot(string) bool { return false }
 
+func isOwn(os.FileInfo) bool { return false }
+
 // tryLock fails: without a lock, one of two concurrent changes could be lost.
 func tryLock(*os.File) (bool, error) { return false, errors.ErrUnsupported }
 

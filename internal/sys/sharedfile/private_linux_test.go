@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -49,5 +50,43 @@ func TestPrivateDir(t *testing.T) {
 	// /dev/shm is the root of a mount to which every user may write.
 	if got, err := sharedfile.PrivateDir("/dev/shm"); got != "/dev/shm/pulsegate" || err != nil {
 		t.Errorf("a mount: %q, %v", got, err)
+	}
+	link := filepath.Join(dir, "link")
+	inMount, err := os.MkdirTemp("/dev/shm", "pulsegate-test-")
+	try(t, err, os.Chmod(inMount, 0o777), os.Symlink(inMount, link))
+	defer os.Remove(inMount)
+	if got, err := sharedfile.PrivateDir(link); !errors.Is(err, sharedfile.ErrPublic) {
+		t.Errorf("a link to a directory in a mount: %q, %v", got, err)
+	}
+}
+
+// In the root of a mount to which every user may write, any of them can have made the directory of a server.
+func TestPrivateDirOfOthers(t *testing.T) {
+	root := t.TempDir()
+	if err := syscall.Mount("tmpfs", root, "tmpfs", 0, "mode=1777,size=64k"); err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		}
+		t.Skip("only root can mount: ", err)
+	}
+	defer syscall.Unmount(root, syscall.MNT_DETACH)
+	own := filepath.Join(root, "pulsegate")
+	for name, c := range map[string]struct {
+		harm func() error
+		want string
+	}{
+		"fresh":    {func() error { return nil }, ""},
+		"readable": {func() error { return os.Chmod(own, 0o755) }, ""},
+		"public":   {func() error { return os.Chmod(own, 0o777) }, sharedfile.ErrPublic.Error()},
+		"foreign":  {func() error { return os.Chown(own, 12345, 0) }, "belongs to another user"},
+		"link":     {func() error { return errors.Join(os.Remove(own), os.Symlink(t.TempDir(), own)) }, "is not a directory"},
+		"file":     {func() error { return errors.Join(os.Remove(own), os.WriteFile(own, nil, 0o600)) }, "is not a directory"},
+	} {
+		try(t, os.Mkdir(own, 0o700), c.harm())
+		got, err := sharedfile.PrivateDir(root)
+		if got != own || (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %q, %v; want %q", name, got, err, c.want)
+		}
+		try(t, os.Remove(own))
 	}
 }

@@ -106,7 +106,10 @@ var ErrPublic = errors.New("every user may write to the directory")
 // PrivateDir returns the directory in which a server that is configured with path keeps its files. That is path
 // itself, or path/pulsegate if every user may write to path and path is the root of a mount, whose mode the owner may
 // be unable to change. The caller creates what is missing with mode 0700. For any other directory to which every user
-// may write, it returns an error that wraps [ErrPublic].
+// may write, it returns "" and an error that wraps [ErrPublic].
+//
+// Whoever may write to path can have made path/pulsegate before the server did. If it is a link, belongs to another
+// user, or every user may write to it, it is returned with an error, for callers that only read.
 func PrivateDir(path string) (string, error) {
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm()&0o002 == 0 {
@@ -115,7 +118,23 @@ func PrivateDir(path string) (string, error) {
 	if !isMountRoot(path) {
 		return "", fmt.Errorf("%s: %w: take that right away with chmod o-w, or name another directory", path, ErrPublic)
 	}
-	return filepath.Join(path, "pulsegate"), nil
+	own := filepath.Join(path, "pulsegate")
+	info, err = os.Lstat(own)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return own, nil
+	case err != nil:
+		return own, err
+	case !info.IsDir():
+		return own, fmt.Errorf("%s is not a directory, and every user may write to %s: remove it, or name another directory",
+			own, path)
+	case !isOwn(info):
+		return own, fmt.Errorf("%s belongs to another user than that of this process, and every user may write to %s: "+
+			"change its owner, or name another directory", own, path)
+	case info.Mode().Perm()&0o002 != 0:
+		return own, fmt.Errorf("%s: %w: take that right away with chmod o-w, or name another directory", own, ErrPublic)
+	}
+	return own, nil
 }
 
 // giveToFolder changes the owner of a new file to the owner of the directory of path.

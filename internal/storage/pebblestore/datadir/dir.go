@@ -183,6 +183,8 @@ func ownDir(path string, readOnly bool) (string, error) {
 		return path, nil // such as a backup on a disk that knows no modes
 	case notStore == nil:
 		return "", fmt.Errorf("%s has a store, and %w: take that right away with chmod o-w", path, sharedfile.ErrPublic)
+	case readOnly && own != "":
+		return own, nil // root may check the store of another user
 	}
 	return own, err
 }
