@@ -38,7 +38,7 @@ func (c *eraseCommand) Run(ctx context.Context, std stdio) error {
 		if c.Subject != "" {
 			what = "subject " + string(c.Subject)
 		}
-		if err := confirm(std, fmt.Sprintf("Remove all readings of %s from %s for good?", what, where)); err != nil {
+		if err := confirm(ctx, std, fmt.Sprintf("Remove all readings of %s from %s for good?", what, where)); err != nil {
 			return err
 		}
 	}
@@ -98,12 +98,12 @@ func (c *eraseCommand) stopped(ctx context.Context, _ stdio) (readings, assignme
 }
 
 // confirm asks for confirmation on a terminal. A script must pass --yes.
-func confirm(std stdio, question string) error {
+func confirm(ctx context.Context, std stdio, question string) error {
 	if !terminal.Is(std.in) {
 		return settings.Usagef("standard input is not a terminal for confirmation; add --yes")
 	}
 	fmt.Fprintf(std.err, "%s [y/N] ", question)
-	line, err := bufio.NewReader(std.in).ReadString('\n')
+	line, err := bufio.NewReader(interruptible(ctx, std.in)).ReadString('\n')
 	if answer := strings.ToLower(strings.TrimSpace(line)); answer != "y" && answer != "yes" {
 		return errors.Join(errors.New("nothing was changed"), err)
 	}

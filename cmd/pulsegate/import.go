@@ -63,7 +63,7 @@ func (c *importCommand) Run(ctx context.Context, std stdio) error {
 		return err
 	}
 	defer client.Close()
-	file, closeFile, err := c.open(std.in)
+	file, closeFile, err := c.open(ctx, std.in)
 	if err != nil {
 		return err
 	}
@@ -128,23 +128,28 @@ func (c *importCommand) check() (err error) {
 }
 
 // open opens the file or standard input, and determines the format of the latter.
-func (c *importCommand) open(stdin io.Reader) (file io.Reader, closeFile func() error, err error) {
+func (c *importCommand) open(ctx context.Context, stdin io.Reader) (file io.Reader, closeFile func() error, err error) {
+	file, closeFile = stdin, func() error { return nil }
 	if c.File != stdinName {
-		file, err := os.Open(c.File)
+		opened, err := openAny(ctx, c.File)
 		if err != nil {
 			return nil, nil, err
 		}
-		return file, file.Close, nil
+		file, closeFile = opened, opened.Close
 	}
-	file, closeFile = stdin, func() error { return nil }
 	if c.ShiftTo != nil {
-		seeker, ok := stdin.(io.Seeker)
+		seeker, ok := file.(io.Seeker)
 		if ok {
 			_, err = seeker.Seek(0, io.SeekCurrent)
 		}
 		if !ok || err != nil { // a pipe
-			return nil, nil, settings.Usagef("--shift-to reads the file twice, and standard input cannot be read again; name the file")
+			return nil, nil, errors.Join(settings.Usagef("--shift-to reads the file twice, and standard input or a FIFO cannot be read again; "+
+				"name a regular file"), closeFile())
 		}
+	}
+	file = interruptible(ctx, file)
+	if c.File != stdinName {
+		return file, closeFile, nil
 	}
 	if c.Format != "auto" {
 		return file, closeFile, nil
@@ -152,7 +157,7 @@ func (c *importCommand) open(stdin io.Reader) (file io.Reader, closeFile func() 
 	if c.ShiftTo != nil {
 		return nil, nil, settings.Usagef("add --format csv or --format ndjson: --shift-to reads the file twice")
 	}
-	if c.Format, file, err = recording.DetectFormat(stdin); err != nil {
+	if c.Format, file, err = recording.DetectFormat(file); err != nil {
 		return nil, nil, fmt.Errorf("read standard input: %w", err)
 	}
 	return file, closeFile, nil

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -28,7 +29,7 @@ type mappingTestCommand struct {
 	signsFlag `embed:""`
 }
 
-func (c *mappingTestCommand) Run(std stdio) error {
+func (c *mappingTestCommand) Run(ctx context.Context, std stdio) error {
 	signs, err := c.table()
 	if err != nil {
 		return err
@@ -44,7 +45,7 @@ func (c *mappingTestCommand) Run(std stdio) error {
 	if err != nil {
 		return err
 	}
-	message, err := io.ReadAll(io.LimitReader(std.in, ingest.DefaultMaxBatchBytes+1))
+	message, err := io.ReadAll(io.LimitReader(interruptible(ctx, std.in), ingest.DefaultMaxBatchBytes+1))
 	if err != nil {
 		return err
 	}

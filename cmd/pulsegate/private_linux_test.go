@@ -110,4 +110,26 @@ func TestFIFO(t *testing.T) {
 		try(t, os.Remove(path))
 		_ = os.Rename(path+".kept", path)
 	}
+	// In place of a directory.
+	fresh := filepath.Join(t.TempDir(), "fresh")
+	for _, args := range [][]string{
+		{"serve", "--addr=127.0.0.1:0", "--admin-addr=", "--data=" + fifo}, {"demo", "--addr=127.0.0.1:0", "--data=" + fifo}, {"check", fifo},
+		{"restore", fifo, "--data=" + fresh}, {"restore", dir, "--data=" + fifo}, {"export", "--device=d", "--data=" + fifo},
+		{"backup", fifo, "--data=" + dir}, {"migrate", "--from=" + fifo, "--to=" + fresh}, {"migrate", "--from=" + dir, "--to=" + fifo},
+	} {
+		if _, errs, code := output(t, program(t), args...); code != 1 || !strings.Contains(errs, "is not a directory") {
+			t.Errorf("%v: exit code %d, %s", args, code, errs)
+		}
+	}
+	// A client's certificate, and what an address of a database names.
+	for _, args := range [][]string{
+		{"devices", "--target=https://127.0.0.1:1", "--cert=" + fifo, "--key=" + fifo},
+		{"serve", "--addr=127.0.0.1:0", "--store=postgres://127.0.0.1/db?sslmode=verify-full&sslrootcert=" + fifo},
+		{"serve", "--addr=127.0.0.1:0", "--store=host=127.0.0.1 dbname=db sslmode=require sslcert='" + fifo + "' sslkey=" + fifo},
+		{"migrate", "--from=" + dir, "--to=postgres://127.0.0.1/db?passfile=" + fifo},
+	} {
+		if _, errs, code := output(t, program(t), args...); code != 1 && code != 64 || !strings.Contains(errs, "not a regular file") {
+			t.Errorf("%v: exit code %d, %s", args, code, errs)
+		}
+	}
 }

@@ -35,7 +35,7 @@ func (f *databaseFlags) open(ctx context.Context) (*pgstore.Store, error) {
 // decide asks for confirmation unless --yes is given, and records the decision.
 func (f *databaseFlags) decide(ctx context.Context, std stdio, question string, r audit.Record) error {
 	if !f.Yes {
-		if err := confirm(std, question); err != nil {
+		if err := confirm(ctx, std, question); err != nil {
 			return err
 		}
 	}

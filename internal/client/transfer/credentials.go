@@ -93,7 +93,15 @@ func (f *CredentialFiles) TLSConfig() (*tls.Config, error) {
 		return nil, settings.Usagef("--cert and --key must be given together")
 	}
 	if f.Cert != "" {
-		pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
+		cert, err := sharedfile.Read(f.Cert, maxPEMFileBytes)
+		if err != nil {
+			return nil, fmt.Errorf("read client certificate: %w", err)
+		}
+		key, err := sharedfile.Read(f.Key, maxPEMFileBytes)
+		if err != nil {
+			return nil, fmt.Errorf("read key of client certificate: %w", err)
+		}
+		pair, err := tls.X509KeyPair(cert, key)
 		if err != nil {
 			return nil, fmt.Errorf("read client certificate: %w", err)
 		}

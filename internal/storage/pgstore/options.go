@@ -21,6 +21,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pulsegate/pulsegate/internal/sys/sharedfile"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -137,6 +138,9 @@ func CheckDSN(dsn string) error {
 
 // parse parses dsn. Its errors do not quote it, because it may contain a password.
 func parse(dsn string) (*pgxpool.Config, error) {
+	if err := checkFiles(dsn); err != nil {
+		return nil, err
+	}
 	cfg, err := pgxpool.ParseConfig(dsn)
 	if file, ok := errors.AsType[*fs.PathError](err); ok {
 		return nil, fmt.Errorf("the address of the database names a file that cannot be read: %w", file)
@@ -230,7 +234,7 @@ func (o *Options) note(s *database, c *pgx.ConnConfig) error {
 		if f.TLSConfig.RootCAs == nil {
 			continue
 		}
-		text, err := os.ReadFile(rootFile(o.DSN))
+		text, err := os.ReadFile(rootFile.path(o.DSN))
 		if err != nil {
 			return fmt.Errorf("read CAs of the database: %w", err)
 		}
@@ -256,24 +260,53 @@ func earliest(all [][]byte) (first time.Time) {
 	return first
 }
 
-// rootIn matches sslrootcert in an address of keywords and values.
-var rootIn = regexp.MustCompile(`(?:^|\s)sslrootcert\s*=\s*(?:'((?:[^'\\]|\\.)*)'|(\S+))`)
+// A fileSetting names a file that pgx reads and does not return: in an address, in the environment, or libpq's default.
+type fileSetting struct {
+	name, variable string
+	home           []string       // in the user's home directory
+	in             *regexp.Regexp // matches the setting in an address of keywords and values
+}
 
-// rootFile returns the file with the CAs that pgx has read, which it does not tell: of the address, of the environment, or of libpq's default.
-func rootFile(dsn string) string {
+func newFileSetting(name string, home ...string) fileSetting {
+	in := regexp.MustCompile(`(?:^|\s)` + name + `\s*=\s*(?:'((?:[^'\\]|\\.)*)'|(\S+))`)
+	return fileSetting{name, "PG" + strings.ToUpper(name), home, in}
+}
+
+var (
+	rootFile = newFileSetting("sslrootcert", ".postgresql", "root.crt")
+
+	fileSettings = []fileSetting{
+		rootFile, newFileSetting("sslcert", ".postgresql", "postgresql.crt"), newFileSetting("sslkey", ".postgresql", "postgresql.key"),
+		newFileSetting("passfile", ".pgpass"), newFileSetting("servicefile", ".pg_service.conf"),
+	}
+)
+
+// path returns the file.
+func (f fileSetting) path(dsn string) string {
 	if u, err := url.Parse(dsn); err == nil && u.Scheme != "" {
 		for part := range strings.SplitSeq(u.RawQuery, "&") {
-			if text, ok := strings.CutPrefix(part, "sslrootcert="); ok {
-				file, _ := url.PathUnescape(text) // a + is no space; pgx has rejected what is not valid
+			if text, ok := strings.CutPrefix(part, f.name+"="); ok {
+				file, _ := url.PathUnescape(text) // a + is no space; pgx rejects what is not valid
 				return file
 			}
 		}
 	}
-	if m := rootIn.FindStringSubmatch(dsn); m != nil {
+	if m := f.in.FindStringSubmatch(dsn); m != nil {
 		return strings.NewReplacer(`\\`, `\`, `\'`, `'`).Replace(m[1] + m[2])
 	}
 	home, _ := os.UserHomeDir()
-	return cmp.Or(os.Getenv("PGSSLROOTCERT"), filepath.Join(home, ".postgresql", "root.crt"))
+	return cmp.Or(os.Getenv(f.variable), filepath.Join(append([]string{home}, f.home...)...))
+}
+
+// checkFiles returns an error if a file of an address is a FIFO or a device, which pgx would read for ever.
+func checkFiles(dsn string) error {
+	for _, f := range fileSettings {
+		path := f.path(dsn)
+		if info, err := os.Stat(path); err == nil && info.Mode()&(fs.ModeNamedPipe|fs.ModeDevice) != 0 && path != os.DevNull {
+			return fmt.Errorf("%s of the database: %s: %w", f.name, path, sharedfile.ErrNotRegular)
+		}
+	}
+	return nil
 }
 
 // renew gives a connection that is about to be made the password and the certificates that the files have now.

@@ -132,7 +132,7 @@ type destination struct {
 // newDestination returns an error if dir is not empty.
 func newDestination(fsys vfs.FS, dir string) (*destination, error) {
 	p := &destination{fs: fsys, dir: dir, parent: fsys.PathDir(dir), work: dir + datadir.PartialSuffix}
-	names, err := fsys.List(dir)
+	names, err := datadir.Names(fsys, dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:

@@ -236,7 +236,7 @@ func (d *Dir) Intact() error {
 // inspect returns the state of the directory, or an error if it holds other files or a
 // store of another version.
 func (d *Dir) inspect() (state, error) {
-	names, err := d.FS.List(d.Path)
+	names, err := Names(d.FS, d.Path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return stateMissing, nil
 	}
@@ -260,8 +260,17 @@ func (d *Dir) inspect() (state, error) {
 		storage.ErrFormat, names[0], FormatFile)
 }
 
-// checkKinds returns an error if one of the names in the directory is neither a regular file nor a directory. Opening
-// a FIFO waits for a writer, for ever.
+// Names returns the names in a directory, or an error for anything else. Opening a FIFO waits for a writer, for ever.
+func Names(fsys vfs.FS, path string) ([]string, error) {
+	if info, err := fsys.Stat(path); err != nil {
+		return nil, err
+	} else if !info.IsDir() {
+		return nil, fmt.Errorf("%s is not a directory", path)
+	}
+	return fsys.List(path)
+}
+
+// checkKinds returns an error if one of the names in the directory is neither a regular file nor a directory: see [Names].
 func (d *Dir) checkKinds(names []string) error {
 	for _, name := range names {
 		info, err := d.FS.Stat(d.File(name))
