@@ -35,7 +35,7 @@ func (opt *Options) signs() *vitals.Signs {
 	return opt.Signs
 }
 
-// null is how some programs write the cell of a sign that was not measured.
+// null is how some programs write an empty cell.
 const null = "null"
 
 // noSignal reports whether v is a zero that means "no signal": it is never accepted as a value.
@@ -278,7 +278,7 @@ func (c *csvReader) row(row []string) (vitals.Reading, *RowError) {
 	var r vitals.Reading
 	for s, d := range c.signs.All() {
 		cell := c.cell(row, firstSign+int(s))
-		if cell == "" || cell == null {
+		if cell == "" {
 			continue
 		}
 		value, err := d.Parse([]byte(cell))
@@ -303,7 +303,7 @@ func (c *csvReader) row(row []string) (vitals.Reading, *RowError) {
 	if err != nil {
 		return r, &RowError{Field: "time", Err: err}
 	}
-	if cell := c.cell(row, offsetField); cell != "" && cell != null {
+	if cell := c.cell(row, offsetField); cell != "" {
 		if offset, err = ParseOffset(cell, offset); err != nil {
 			return r, &RowError{Field: fieldOffset, Err: err}
 		}
@@ -326,10 +326,13 @@ func (c *csvReader) row(row []string) (vitals.Reading, *RowError) {
 	return r, nil
 }
 
-// cell returns the text of a field, or "" if it has no column.
+// cell returns the text of a field, or "" if it has no column or is null.
 func (c *csvReader) cell(row []string, field int) string {
 	if c.columns[field] < 0 {
 		return ""
 	}
-	return strings.TrimSpace(row[c.columns[field]])
+	if text := strings.TrimSpace(row[c.columns[field]]); text != null {
+		return text
+	}
+	return ""
 }

@@ -294,8 +294,8 @@ func (m *csvModel) cell(row []string, column string) string {
 		return ""
 	}
 	text := strings.TrimSpace(row[i])
-	if text == "null" && column != "device" && column != "gateway" {
-		return "" // not measured
+	if text == "null" {
+		return ""
 	}
 	return text
 }

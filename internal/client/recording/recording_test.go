@@ -94,7 +94,8 @@ func TestCSVRows(t *testing.T) {
 		{"not a number", "1767323045000,d,,x,,", "heart_rate_bpm", vitals.ErrNumber},
 		{"too fine", "1767323045000,d,,61.555,,", "heart_rate_bpm", vitals.ErrPrecision},
 		{"a fine fraction", "1767323045000,d,,,0.975,", "spo2_pct", vitals.ErrPrecision},
-		{"null", "1767323045000,d,,61,null,", "", nil},
+		{"null", "1767323045000,null,null,61,null,null", "", nil},
+		{"null time", "null,d,,61,,", "time", vitals.ErrTimeFormat},
 		{"too few cells", "1767323045000,d", "", nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -106,6 +107,9 @@ func TestCSVRows(t *testing.T) {
 			readings, rows := readAll(t, r)
 			if last := readings[len(readings)-1]; last.Device.String() != "next" {
 				t.Error("reading did not continue after the row")
+			}
+			if first := readings[0]; tt.name == "null" && (first.Device.String() != "default" || !first.Gateway.IsZero()) {
+				t.Errorf("null became device %q, gateway %q", first.Device, first.Gateway)
 			}
 			wantRows := 0
 			if tt.wantErr != nil || tt.name == "too few cells" {
