@@ -237,7 +237,7 @@ func (c *importCommand) upload(ctx context.Context, std stdio, client *transfer.
 		OnRefused: rejected.add,
 	})
 	bar.finish()
-	rejected.end(sum.Rows)
+	rejected.end(sum)
 	return sum, err
 }
 
@@ -318,7 +318,7 @@ func (p *rejections) add(r transfer.Refusal) {
 }
 
 // end prints how many of all rows were not listed, and the remedies for the most common causes.
-func (p *rejections) end(rows int) {
+func (p *rejections) end(sum transfer.Summary) {
 	if more := p.total - shownRejections; more > 0 && !p.quiet {
 		fmt.Fprintf(p.out, "and %d more; --rejects FILE writes all\n", more)
 	}
@@ -331,10 +331,10 @@ func (p *rejections) end(rows int) {
 		{p.expired, "the time is older than the server keeps readings. If it is wrong, correct it; if it is right, set the server's --retain."},
 	} {
 		if cause.n > 0 {
-			fmt.Fprintf(p.out, "%d of %d rows: %s\n", cause.n, rows, cause.text)
+			fmt.Fprintf(p.out, "%d of %d rows: %s\n", cause.n, sum.Rows, cause.text)
 		}
 	}
-	if p.ahead+p.old+p.expired > 0 {
-		fmt.Fprintln(p.out, "If the dates of the whole recording are shifted, as de-identification does, '--shift-to now' moves all its rows, also those that were not rejected.")
+	if p.ahead+p.old+p.expired > 0 && sum.Stored+sum.Duplicate == 0 {
+		fmt.Fprintln(p.out, "If the dates of the whole recording are shifted, as de-identification does, '--shift-to now' moves all its rows.")
 	}
 }
