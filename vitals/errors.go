@@ -105,6 +105,9 @@ var errFraction = &rule{reason: "more than two decimals" + isFraction, of: ErrPr
 // milliseconds.
 var ErrSeconds error = &rule{reason: "looks like seconds; send milliseconds", of: ErrTimeFormat}
 
+// ErrFiner is the variant of [ErrFuture] for an integer that is too large to be milliseconds.
+var ErrFiner error = &rule{reason: "looks like microseconds or nanoseconds; send milliseconds", of: ErrFuture}
+
 // A rule is an error with a precomputed text, so that rejecting a reading does not
 // allocate. It is never modified.
 type rule struct {

@@ -122,11 +122,15 @@ func (l *Limits) AcceptsTime(unixMs, nowUnixMs int64) bool {
 	return unixMs >= span.earliestUnixMs && unixMs <= span.latestUnixMs
 }
 
-// ParseTime parses a time as the function [ParseTime] does. It rejects an integer that looks like seconds, with
-// [ErrSeconds].
+// ParseTime parses a time as the function [ParseTime] does. It rejects an integer that looks like seconds with
+// [ErrSeconds], and one that looks like microseconds or nanoseconds with [ErrFiner].
 func (l *Limits) ParseTime(text string) (unixMs int64, offset UTCOffset, err error) {
 	unixMs, offset, err = ParseTime(text)
-	if _, notInteger := ParseUnixMs(text); err == nil && notInteger == nil && unixMs < l.times(0).leastInteger {
+	_, notInteger := ParseUnixMs(text)
+	switch {
+	case err == ErrFuture, notInteger == nil && unixMs > MaxTimeUnixMs:
+		err = ErrFiner
+	case err == nil && notInteger == nil && unixMs < l.times(0).leastInteger:
 		err = ErrSeconds
 	}
 	return unixMs, offset, err

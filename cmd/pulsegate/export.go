@@ -28,7 +28,7 @@ type exportCommand struct {
 	readerFlags `embed:""`
 }
 
-// A moment is a time in Unix ms. An integer that looks like seconds is none.
+// A moment is a time in Unix ms. An integer that looks like another unit is none.
 type moment int64
 
 func parseMoment(text string) (moment, error) {
@@ -36,10 +36,12 @@ func parseMoment(text string) (moment, error) {
 		return moment(time.Now().UnixMilli()), nil
 	}
 	ms, _, err := (&vitals.Limits{OldestUnixMs: vitals.DefaultOldestUnixMs}).ParseTime(text)
-	if err == vitals.ErrSeconds {
+	switch {
+	case err == vitals.ErrSeconds:
 		return 0, fmt.Errorf("%q looks like seconds; Unix time is in milliseconds", text)
-	}
-	if err != nil || ms > vitals.MaxTimeUnixMs {
+	case err == vitals.ErrFiner:
+		return 0, fmt.Errorf("%q looks like microseconds or nanoseconds; Unix time is in milliseconds", text)
+	case err != nil:
 		return 0, fmt.Errorf("%q is not 'now', RFC 3339 with a zone such as 2026-11-21T10:00:00Z, or Unix time in milliseconds", text)
 	}
 	return moment(ms), nil

@@ -42,7 +42,7 @@ func (c timeReader) param(p *Params, name string, fallback int64) int64 {
 	}
 	ms, err := c.parse(text)
 	switch {
-	case err == vitals.ErrSeconds:
+	case err == vitals.ErrSeconds, err == vitals.ErrFiner:
 		p.fail(name, (&vitals.FieldError{Err: err}).Reason())
 	case err != nil:
 		p.fail(name, errTime)

@@ -96,18 +96,21 @@ func TestZoneOffsets(t *testing.T) {
 	}
 }
 
-// An integer that a reading could not have as its time, because it looks like seconds, is none of a query.
+// An integer that a reading could not have as its time, because it looks like another unit, is none of a query.
 func TestSeconds(t *testing.T) {
 	lines := []string{`{"device":"a","time":1795255200000,"heart_rate_bpm":60}`}
 	srv := serveOptions(t, fill(t, lines...), query.Options{Limits: vitals.NewSigns().DefaultLimits()}, unchanged)
 	for _, path := range []string{"readings?", "aggregates?step=1d&"} {
 		for _, name := range []string{"from", "to"} {
-			for value, want := range map[string]int{
-				"1795255200": 400, "0": 400, "99999999999": 400, "-1": 400,
-				"100000000000": 200, "1795255200000": 200, "1970-01-01T00:00:00Z": 200,
+			const seconds, finer = "looks like seconds; send milliseconds", "looks like microseconds or nanoseconds; send milliseconds"
+			for value, want := range map[string]string{
+				"1795255200": seconds, "0": seconds, "99999999999": seconds, "-1": seconds,
+				"100000000000": "", "1795255200000": "", "1970-01-01T00:00:00Z": "",
+				"253402300799999": "", "9999-12-31T23:59:59Z": "", "now": "",
+				"253402300800000": finer, "1795895752000000": finer, "1795895752000000000": finer, "17958957520000000000": finer,
 			} {
 				resp, text := get(t, srv, "/v1/devices/a/"+path+name+"="+value)
-				if resp.StatusCode != want || want == 400 && !strings.Contains(text, `"reason":"looks like seconds; send milliseconds"`) {
+				if (resp.StatusCode == 200) != (want == "") || !strings.Contains(text, want) {
 					t.Errorf("%s%s=%s: %s %s", path, name, value, resp.Status, text)
 				}
 			}
