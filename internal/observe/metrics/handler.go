@@ -3,6 +3,7 @@ package metrics
 import (
 	"net/http"
 	"runtime"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -47,10 +48,26 @@ func Handler(version string, ready func() bool, all ...Collector) http.Handler {
 		}),
 	)
 	r.MustRegister(all...)
-	return promhttp.HandlerFor(r, promhttp.HandlerOpts{
-		MaxRequestsInFlight: maxScrapes,
-		Timeout:             scrapeTimeout,
-	})
+	pages := promhttp.HandlerFor(r, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes})
+	return http.TimeoutHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// Over HTTP/1.0, a page without its length would look whole when it is cut off. TimeoutHandler sends nothing before
+		// this returns.
+		out := &counted{ResponseWriter: w}
+		pages.ServeHTTP(out, r)
+		w.Header().Set("Content-Length", strconv.Itoa(out.bytes))
+	}), scrapeTimeout, "the metrics were not collected in time\n")
+}
+
+// A counted ResponseWriter counts the bytes of the body.
+type counted struct {
+	http.ResponseWriter
+	bytes int
+}
+
+func (c *counted) Write(p []byte) (int, error) {
+	n, err := c.ResponseWriter.Write(p)
+	c.bytes += n
+	return n, err
 }
 
 // A Sink takes the current values of a collector whose Describe is [prometheus.DescribeByCollect].

@@ -274,6 +274,28 @@ func TestProfileReads(t *testing.T) {
 	}
 }
 
+// A page that is longer than net/http's buffer has its length, so that clients of HTTP/1.0 notice when it is cut off.
+func TestPageLength(t *testing.T) {
+	srv := httptest.NewServer(metrics.Handler("", ready))
+	defer srv.Close()
+	for _, coding := range []string{"identity", "gzip"} {
+		req, err := http.NewRequest("GET", srv.URL, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Accept-Encoding", coding)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		page, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil || resp.ContentLength != int64(len(page)) || coding == "identity" && len(page) < 2048 {
+			t.Errorf("%s: length %d of %d bytes, %v", coding, resp.ContentLength, len(page), err)
+		}
+	}
+}
+
 // TestBusyScrapes checks the bound on concurrent scrapes.
 func TestBusyScrapes(t *testing.T) {
 	hold := make(chan struct{})
