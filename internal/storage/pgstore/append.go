@@ -42,7 +42,7 @@ func (s *writer) Append(group []*storage.Entry) error {
 
 func (s *writer) append(group []*storage.Entry) error {
 	t := s.try()
-	if closed := s.partitions.closed(); closed != nil || len(s.lacking()) > 0 {
+	if closed := s.partitions.closed(); closed != nil || s.lacking() != 0 {
 		group = s.admit(group, nil, closed)
 	}
 	group, generation, err := s.resolve(t, group)

@@ -46,7 +46,7 @@ func (s dictionary) open(ctx context.Context, conn *pgx.Conn) error {
 		if state := sqlState(err); state != lockNotAvailable && state != deadlock {
 			return err
 		} else if time.Now().After(deadline) {
-			s.opt.Log.Warn("readings with some signs are rejected until the tables get columns for them: another session keeps a lock on a table for long", "signs", s.lacking())
+			s.opt.Log.Warn("readings with some signs are rejected until the tables get columns for them: another session keeps a lock on a table for long", "signs", s.sql.each(inBits(s.lacking()), "NAME", " "))
 			return s.read(ctx, conn)
 		}
 		select {
@@ -118,20 +118,17 @@ func (s dictionary) note(have []vitals.Sign) {
 	}
 }
 
-// lacking returns the fields of the signs that have no columns yet.
-func (s *database) lacking() (fields []string) {
-	q := s.sql.reading.Load()
-	for sg, d := range s.signs.All() {
-		if q == nil || q.signs&(1<<sg) == 0 {
-			fields = append(fields, d.Field)
-		}
+// lacking returns the bits of the signs that have no columns yet.
+func (s *database) lacking() uint32 {
+	if q := s.sql.reading.Load(); q != nil {
+		return s.signs.Known() &^ q.signs
 	}
-	return fields
+	return s.signs.Known()
 }
 
 // complete adds the columns that the tables lack.
 func (s dictionary) complete(ctx context.Context, conn beginner) error {
-	if err := s.read(ctx, conn); err != nil || len(s.lacking()) == 0 {
+	if err := s.read(ctx, conn); err != nil || s.lacking() == 0 {
 		return err
 	}
 	if err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
@@ -170,7 +167,7 @@ const columnsEvery = 5 * time.Second
 
 // retry is complete for a server that runs.
 func (s dictionary) retry(ctx context.Context) {
-	if len(s.lacking()) == 0 {
+	if s.lacking() == 0 {
 		return
 	}
 	err := s.database.write.AcquireFunc(ctx, func(conn *pgxpool.Conn) error { return s.complete(ctx, conn) })
