@@ -2,6 +2,7 @@ package pgstore_test
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"slices"
@@ -152,5 +153,25 @@ func TestSignsOfOthers(t *testing.T) {
 	execute(t, server, "UPDATE "+o.Schema+".signs SET definition = '{}'")
 	if _, err := pgstore.Open(context.Background(), none); !errors.Is(err, storage.ErrCorrupt) {
 		t.Errorf("Open with a damaged definition returned %v, want ErrCorrupt", err)
+	}
+}
+
+// schema1 has the tables of schema version 1, which release 0.1.0 and all later ones read.
+//
+//go:embed testdata/schema1.txt
+var schema1 string
+
+// TestSchema compares the columns and indexes of a new schema with those of version 1, which stay as they are.
+func TestSchema(t *testing.T) {
+	server := sharedServer(t)
+	o := options(server)
+	open(t, o)
+	got := queryValue[string](t, server, `SELECT string_agg(line, E'\n' ORDER BY name, n, line) || E'\n' FROM (
+		SELECT c.relname AS name, attnum AS n, format('%s.%s %s%s', c.relname, attname, format_type(atttypid, atttypmod), CASE WHEN attnotnull THEN ' NOT NULL' ELSE '' END) AS line
+			FROM pg_attribute AS a JOIN pg_class AS c ON c.oid = attrelid WHERE c.relnamespace = to_regnamespace($1) AND attnum > 0 AND c.relkind IN ('r', 'p', 'v')
+		UNION ALL SELECT tablename, 1000, replace(indexdef, schemaname || '.', '') FROM pg_indexes WHERE schemaname = $1
+		UNION ALL SELECT 'state', 2000, 'version ' || version FROM `+o.Schema+`.state) AS all_lines`, o.Schema)
+	if got != schema1 {
+		t.Errorf("the schema is\n%s", got)
 	}
 }
