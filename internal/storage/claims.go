@@ -94,7 +94,7 @@ func (w *Wearers) Settle(e *Entry, change bool) Outcome {
 		return 0
 	case a == nil && next < len(w.all) && w.all[next].maker == c:
 		if change {
-			w.all[next].FromUnixMs = t
+			w.all[next].FromUnixMs, w.all[next].ChangedUnixMs = t, e.ReceivedUnixMs
 		}
 		return 0
 	case a == nil && len(w.all) >= MaxAssignments:
@@ -103,9 +103,9 @@ func (w *Wearers) Settle(e *Entry, change bool) Outcome {
 		return Unrecorded
 	case !change:
 	case a != nil:
-		a.ToUnixMs = t
+		a.ToUnixMs, a.ChangedUnixMs = t, e.ReceivedUnixMs
 	default:
-		made := Assignment{Device: e.Reading.Device, Subject: c.Subject, FromUnixMs: t, ToUnixMs: OpenEnd, By: ByHL7, NamedUnixMs: t}
+		made := Assignment{Device: e.Reading.Device, Subject: c.Subject, FromUnixMs: t, ToUnixMs: OpenEnd, By: ByHL7, NamedUnixMs: t, ChangedUnixMs: e.ReceivedUnixMs}
 		if next < len(w.all) {
 			made.ToUnixMs = w.all[next].FromUnixMs
 		}

@@ -22,7 +22,8 @@
 //     nothing of it was written, and it may be appended again later; the other readings of its
 //     group are settled.
 //
-// A record's time of receipt is that of the first reading stored in it. Its gateway is
+// A record's time of receipt is that of the first reading stored in it, and the time at which it was changed that of
+// the last one that completed it. Its gateway is
 // the one named by the first reading that named any and was stored or completed the
 // record; duplicates and conflicts do not change it. The gateways of later readings
 // are not kept. The same holds for the offset from UTC of a record's time, by itself: the
@@ -79,7 +80,8 @@
 //
 // No validation of values: a store takes readings that vitals has accepted. It
 // rejects only what would break its keys, see [Store.Append]. No clock: the caller
-// passes the time at which a reading was received.
+// passes the time at which a reading was received. A store may make that time later, so that
+// what it stores later has not been received, or changed, earlier, whatever clocks do.
 package storage
 
 import (
@@ -172,7 +174,7 @@ type Guard interface {
 // An Entry is one reading of a group, with its outcome.
 type Entry struct {
 	Reading        *vitals.Reading // not modified by the store, not retained after Append
-	ReceivedUnixMs int64           // the server's clock when the reading arrived
+	ReceivedUnixMs int64           // the server's clock when the reading arrived; Append may make it later
 	Guard          Guard           // called by Append; nil means the reading is compared with every record
 	Outcome        Outcome         // set by Append
 	Sign           vitals.Sign     // set by Append with Conflict: the first sign that contradicts
@@ -233,6 +235,7 @@ func Merge(record, reading *vitals.Values) (merged vitals.Values, sign vitals.Si
 type Record struct {
 	TimeUnixMs     int64
 	ReceivedUnixMs int64 // when the first of its readings arrived
+	ChangedUnixMs  int64 // when the last one arrived that completed it; 0 if none did after ReceivedUnixMs, or the store does not keep it
 	Values         vitals.Values
 	UTCOffset      vitals.UTCOffset
 	Gateway        *vitals.Name // nil means none; records may share it, and it is never modified

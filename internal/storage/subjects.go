@@ -66,6 +66,10 @@ type Assignment struct {
 
 	By          Maker
 	NamedUnixMs int64 // with ByHL7, the time of the latest reading that named the subject; see [Claim]
+
+	// ChangedUnixMs is the clock when anything but NamedUnixMs was last changed, 0 if the store does not keep it. A
+	// store may make it later, as with Entry.ReceivedUnixMs.
+	ChangedUnixMs int64
 }
 
 // Covers reports whether a includes a time.
@@ -73,6 +77,12 @@ func (a *Assignment) Covers(unixMs int64) bool { return a.FromUnixMs <= unixMs &
 
 // Key returns the key of a.
 func (a *Assignment) Key() AssignmentKey { return AssignmentKey{a.Device, a.FromUnixMs} }
+
+// Same reports whether a and b are equal, whenever they were changed.
+func (a *Assignment) Same(b Assignment) bool {
+	b.ChangedUnixMs = a.ChangedUnixMs
+	return *a == b
+}
 
 // overlaps reports whether a and b include a common time.
 func (a *Assignment) overlaps(b *Assignment) bool {
@@ -98,7 +108,7 @@ func (a *Assignment) Validate() error {
 // of [Subjects.Assign]. exists reports that all has a already. If all has it from another maker, a replaces it.
 func (a *Assignment) Admit(all []Assignment) (exists bool, err error) {
 	for i := range all {
-		if all[i] == *a {
+		if all[i].Same(*a) {
 			return true, nil
 		}
 		if all[i].By != a.By && all[i].FromUnixMs == a.FromUnixMs && all[i].ToUnixMs == a.ToUnixMs && all[i].Subject == a.Subject {

@@ -20,6 +20,7 @@ type buffers [2]block
 func appendBody(dst []byte, rows []Row) []byte {
 	first := &rows[0]
 	union := uint32(0)
+	completed := 0 // rows
 	var differ [numSymbols]bool
 	for i := range rows {
 		r := &rows[i]
@@ -30,7 +31,10 @@ func appendBody(dst []byte, rows []Row) []byte {
 		union |= present
 		differ[gateways] = differ[gateways] || r.Gateway != first.Gateway
 		differ[offsets] = differ[offsets] || r.UTCOffset != first.UTCOffset
-		differ[sharing] = differ[sharing] || r.Shared != first.Shared
+		differ[marks] = differ[marks] || r.marks() != first.marks()
+		if r.CompletedMs != 0 {
+			completed++
+		}
 		differ[presence] = differ[presence] || present != first.Values.Present()
 	}
 	forms := len(dst)
@@ -47,6 +51,9 @@ func appendBody(dst []byte, rows []Row) []byte {
 	}
 	dst = appendTimes(dst, rows, &b)
 	dst = appendReceipts(dst, rows, &b)
+	if completed > 0 {
+		dst = appendCompletions(dst, rows, completed, &b)
+	}
 	var few [MaxRows]vitals.Value
 	values := few[:0]
 	for ; union != 0; union &= union - 1 {
@@ -122,6 +129,25 @@ func appendReceipts(dst []byte, rows []Row, b *buffers) []byte {
 		}
 		dst = appendCheaper(dst, lags[:n], deltas[:n])
 		rows = rows[n:]
+	}
+	return dst
+}
+
+// appendCompletions appends the completions of the n rows that have one.
+func appendCompletions(dst []byte, rows []Row, n int, b *buffers) []byte {
+	before := int64(0)
+	for n > 0 {
+		k := min(n, blockLen)
+		direct, deltas := b[0][:k], b[1][:k]
+		for i := 0; i < k; rows = rows[1:] {
+			if x := rows[0].CompletedMs; x != 0 {
+				direct[i], deltas[i] = x, x-before
+				before = x
+				i++
+			}
+		}
+		dst = appendCheaper(dst, direct, deltas)
+		n -= k
 	}
 	return dst
 }
@@ -207,6 +233,9 @@ func (r *reader) body(rows []Row) {
 	}
 	r.times(rows)
 	r.receipts(rows)
+	if counts.completed > 0 && r.err == nil {
+		r.completions(counts.completed, rows)
+	}
 	for s := range vitals.Sign(vitals.MaxSigns) {
 		if n := counts.of(s); n > 0 && r.err == nil {
 			r.values(s, n, rows)
@@ -214,11 +243,12 @@ func (r *reader) body(rows []Row) {
 	}
 }
 
-// counts has the numbers of rows by presence, for the first presences, and by each sign of others.
+// counts has the number of completed rows, and those of rows by presence, for the first presences, and by each sign of others.
 type counts struct {
-	table table
-	rows  [maxTable]int
-	signs [vitals.MaxSigns]int
+	completed int
+	table     table
+	rows      [maxTable]int
+	signs     [vitals.MaxSigns]int
 }
 
 func (c *counts) add(present uint32) {
@@ -242,7 +272,7 @@ func (c *counts) of(s vitals.Sign) int {
 	return n
 }
 
-// symbols decodes a column of symbols into rows. It counts the rows by presence.
+// symbols decodes a column of symbols into rows. It counts the rows by presence, and the completed ones.
 func (r *reader) symbols(c symbols, form byte, rows []Row, counts *counts) {
 	var column symbolColumn
 	if column.open(r, c, form); form == symbolsZero {
@@ -261,8 +291,10 @@ func (r *reader) symbols(c symbols, form byte, rows []Row, counts *counts) {
 				row.Gateway = uint32(x)
 			case offsets:
 				row.UTCOffset = vitals.UTCOffset(x)
-			case sharing:
-				row.Shared = x != 0
+			case marks:
+				row.Shared = x&markShared != 0
+				row.CompletedMs = x & markCompleted // until it is decoded
+				counts.completed += int(x) / markCompleted
 			case presence:
 				if x == 0 {
 					r.fail(errSymbols)
@@ -317,6 +349,30 @@ func (r *reader) receipts(rows []Row) {
 			before = rows[n-1].ReceivedUnixMs
 		}
 		rows = rows[n:]
+	}
+}
+
+// completions decodes the completions of the n rows that have one.
+func (r *reader) completions(n int, rows []Row) {
+	var v block
+	before := int64(0)
+	for ; n > 0 && r.err == nil; n -= blockLen {
+		k := min(n, blockLen)
+		deltas := r.block(v[:k], nil)
+		for i := 0; i < k && r.err == nil; rows = rows[1:] {
+			if rows[0].CompletedMs == 0 {
+				continue
+			}
+			x := v[i]
+			if deltas {
+				x += before
+			}
+			if x == 0 {
+				r.fail(errCompletion)
+			}
+			rows[0].CompletedMs, before = x, x
+			i++
+		}
 	}
 }
 

@@ -17,8 +17,9 @@
 //	group    0x21 | rows-1 | rows-devices | lengths | names | time | body | CRC-32C
 //
 // The low half of the first byte is the version, 1. Numbers are varints of encoding/binary, unsigned
-// unless stated otherwise. time is that of the first row, last that of the last one, in ms. The checksum is of all bytes before it, and is little-endian: Pebble has
-// checksums of its own, but they do not protect a segment between its encoding and its table.
+// unless stated otherwise. time is that of the first row, last that of the last one, in ms. The checksum is of
+// all bytes before it, and is little-endian: Pebble has checksums of its own, but they do not protect a segment
+// between its encoding and its table.
 //
 // lengths is a column of the numbers of rows of each device, minus 1. It is missing if each
 // device has one row.
@@ -34,7 +35,7 @@
 //
 // # Body
 //
-//	forms | gateways | offsets | sharing | presence | times | receipts | signs
+//	forms | gateways | offsets | marks | presence | times | receipts | completions | signs
 //
 // The first four are columns of symbols, integers of which a segment usually has only one.
 // forms has two bits for each, from the low ones up:
@@ -46,8 +47,8 @@
 //	3  a column of the symbols: there are more than 32
 //
 // gateways has Row.Gateway. It comes first so that [SegmentHeader] need not decode other
-// columns. offsets has Row.UTCOffset, sharing 1 for Row.Shared, and presence the bit sets of
-// the signs that a row has.
+// columns. offsets has Row.UTCOffset, marks 1 for Row.Shared and 2 for a Row.CompletedMs
+// other than 0, and presence the bit sets of the signs that a row has.
 //
 // A column is a sequence of blocks of 128 integers; the last one may be shorter. Each block
 // has one of two predictions, whichever takes fewer bytes:
@@ -59,11 +60,12 @@
 //     second suits a schedule with jitter, which the difference of two times has twice.
 //   - receipts: the lag behind the row's time, or the difference from the receipt before,
 //     which is the first row's time at first. The second suits rows received together.
+//   - completions: Row.CompletedMs, or its difference from the one before, which is 0 at first.
 //   - signs: the value, or its difference from the one before, which is 0 at first. Heart
 //     rates change slowly; saturations are mostly noise, of which differences have more.
 //   - lengths: the integer. There is no second prediction.
 //
-// times has no integer for the first row. signs has a part for each sign that any row has, in
+// times has no integer for the first row, completions one for each row that was completed later. signs has a part for each sign that any row has, in
 // their order: a divisor, the greatest common one of all values, or 1 if all are 0, because most
 // monitors send fewer decimals than a sign has; then a column of the values, divided
 // by it, of the rows that have the sign. Values have 32 bits, one of which is the sign.

@@ -49,6 +49,23 @@ func TestSegmentExample(t *testing.T) {
 	}
 }
 
+// Rows of which the last signs came 5 ms after the first ones: marks 2, completions 5.
+const (
+	completedSymbols = "50 02 08"
+	completions      = "00 0a"
+)
+
+func TestCompletedExample(t *testing.T) {
+	rows := heartRates(10, 15, 21)
+	for i := range rows {
+		rows[i].CompletedMs = 5
+	}
+	got := columns.AppendSegment(nil, rows)
+	if want := sealed(t, exampleHead, completedSymbols, exampleTimes, exampleReceipts, completions, exampleSign); !bytes.Equal(got, want) {
+		t.Errorf("segment %x, want %x", got, want)
+	}
+}
+
 func TestGroupExample(t *testing.T) {
 	runs := []columns.Run{{Device: mustName("ppg-07"), Rows: 1}, {Device: mustName("ppg-123"), Rows: 2}}
 	got := columns.AppendGroup(nil, runs, heartRates(10, 15, 21))
@@ -80,13 +97,17 @@ func TestSegmentRejects(t *testing.T) {
 		{"another last time", sealed(t, "11 02 0a 0c", tail), "times"},
 		{"bytes follow", sealed(t, exampleHead, tail, "00"), "after the end"},
 		{"equal times", sealed(t, "11 02 0a 05", exampleSymbols, "40 0a 01 01 09", afterTimes), "times"},
-		{"times in reverse", sealed(t, "11 02 0a 0b", exampleSymbols, "01 15 01", afterTimes), "times"},
+		{"times in reverse", sealed(t, exampleHead, exampleSymbols, "01 15 01", afterTimes), "times"},
 		{"no body", sealed(t, exampleHead), "too short"},
 		{"presence by default", sealed(t, exampleHead, "00", exampleTimes, afterTimes), "symbols"},
 		{"no presence", sealed(t, exampleHead, "40 00", exampleTimes, afterTimes), "symbols"},
 		{"presence too great", sealed(t, exampleHead, "40 80 80 80 80 10", exampleTimes, afterTimes), "symbols"},
 		{"gateway 0", sealed(t, exampleHead, "41 00 08", exampleTimes, afterTimes), "symbols"},
 		{"gateway too great", sealed(t, exampleHead, "41 80 80 80 80 10 08", exampleTimes, afterTimes), "symbols"},
+		{"marks too great", sealed(t, exampleHead, "50 04 08", exampleTimes, afterTimes), "symbols"},
+		{"completion 0", sealed(t, exampleHead, completedSymbols, exampleTimes, exampleReceipts, "00 00", exampleSign), "completion"},
+		{"no completions", sealed(t, exampleHead, completedSymbols, exampleTimes, exampleReceipts), "too short"},
+		{"completions from the one before", sealed(t, exampleHead, completedSymbols, exampleTimes, exampleReceipts, "c0 00 01 00 0a", exampleSign), ""},
 		{"offset too great", sealed(t, exampleHead, "44 c0 16 08", exampleTimes, afterTimes), "symbols"},
 		{"table of one", sealed(t, exampleHead, "42 01 07 00 00 08", exampleTimes, afterTimes), "symbols"},
 		{"table of 33", sealed(t, exampleHead, "42 21", strings.Repeat("07", 33), "00 00 08", exampleTimes, afterTimes), "symbols"},

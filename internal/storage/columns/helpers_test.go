@@ -162,6 +162,13 @@ func anyRows(most int) *rapid.Generator[[]columns.Row] {
 				rows[i].ReceivedUnixMs = int64(rng.Uint64()) >> rng.IntN(64)
 			}
 		}
+		if every := rapid.SampledFrom([]int{0, 1, 2, 40}).Draw(t, "completions"); every > 0 {
+			for i := range rows {
+				if rng.IntN(every) == 0 {
+					rows[i].CompletedMs = int64(rng.Uint64()) >> rng.IntN(64)
+				}
+			}
+		}
 		if rapid.Bool().Draw(t, "signs") {
 			for i := range rows {
 				rows[i].Values = someValues(rng)

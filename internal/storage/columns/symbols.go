@@ -23,14 +23,14 @@ type symbols uint8
 const (
 	gateways symbols = iota
 	offsets
-	sharing
+	marks
 	presence
 
 	numSymbols
 )
 
 // limits has the largest symbol of each column. It is never modified.
-var limits = [numSymbols]uint64{gateways: 1<<32 - 1, offsets: maxUTCOffset, sharing: 1, presence: 1<<32 - 1}
+var limits = [numSymbols]uint64{gateways: 1<<32 - 1, offsets: maxUTCOffset, marks: markShared | markCompleted, presence: 1<<32 - 1}
 
 // of returns r's symbol.
 func (c symbols) of(r *Row) int64 {
@@ -39,14 +39,27 @@ func (c symbols) of(r *Row) int64 {
 		return int64(r.Gateway)
 	case offsets:
 		return int64(r.UTCOffset)
-	case sharing:
-		if r.Shared {
-			return 1
-		}
-		return 0
+	case marks:
+		return r.marks()
 	default:
 		return int64(r.Values.Present())
 	}
+}
+
+// The bits of a row's marks.
+const (
+	markShared    = 1
+	markCompleted = 2 // it has a CompletedMs
+)
+
+func (r *Row) marks() (x int64) {
+	if r.Shared {
+		x = markShared
+	}
+	if r.CompletedMs != 0 {
+		x |= markCompleted
+	}
+	return x
 }
 
 // A table has the distinct symbols of a column, in the order of their first rows.

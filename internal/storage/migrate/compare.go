@@ -128,9 +128,11 @@ func (c *comparer) device(ctx context.Context, name *vitals.Name) (sum Sum, lack
 	}
 }
 
-// same reports whether a and b are equal. Their gateways are compared by name.
+// same reports whether a and b are equal, whenever they were completed: a store may not keep that. Their gateways are
+// compared by name.
 func same(a, b *storage.Record) bool {
 	x, y := *a, *b
+	x.ChangedUnixMs = y.ChangedUnixMs
 	if x.Gateway != nil && y.Gateway != nil && *x.Gateway == *y.Gateway {
 		x.Gateway = y.Gateway
 	}
@@ -140,8 +142,8 @@ func same(a, b *storage.Record) bool {
 // begun reports whether t is the first of the two readings that make the record s.
 func begun(device *vitals.Name, s, t *storage.Record) bool {
 	first, rest, err := readings(device, s)
-	return err == nil && !rest.Values.IsZero() &&
-		same(t, &storage.Record{TimeUnixMs: s.TimeUnixMs, ReceivedUnixMs: s.ReceivedUnixMs, Values: first.Values, UTCOffset: first.UTCOffset})
+	made := storage.RecordOf(&storage.Entry{Reading: &first, ReceivedUnixMs: s.ReceivedUnixMs})
+	return err == nil && !rest.Values.IsZero() && same(t, &made)
 }
 
 // add adds a record to a checksum.

@@ -61,7 +61,7 @@ func (w *writer) device(ctx context.Context, name *vitals.Name, page *records) e
 		}
 		w.add(&first, rec.ReceivedUnixMs)
 		if !rest.Values.IsZero() {
-			w.add(&rest, rec.ReceivedUnixMs)
+			w.add(&rest, max(rec.ReceivedUnixMs, rec.ChangedUnixMs))
 		}
 		w.done++
 	}
@@ -105,19 +105,21 @@ func (w *writer) flush(ctx context.Context) error {
 	return nil
 }
 
-// readings returns the readings that make a record: one; or two if several gateways have
-// completed it. A store counts a record as shared if a gateway has completed one that named
-// none.
+// readings returns the readings that make a record: one; or two if it was completed later, or by several gateways. A store
+// counts a record as shared if a gateway has completed one that named none.
 func readings(device *vitals.Name, r *storage.Record) (first, rest vitals.Reading, err error) {
 	first = vitals.Reading{Device: *device, TimeUnixMs: r.TimeUnixMs, Values: r.Values, UTCOffset: r.UTCOffset}
 	if r.Gateway != nil {
 		first.Gateway = *r.Gateway
 	}
-	if !r.Shared {
+	if !r.Shared && (r.ChangedUnixMs <= r.ReceivedUnixMs || r.Values.Len() == 1) {
 		return first, rest, nil
 	}
 	rest = first
-	first.Gateway, first.Values, rest.Values = vitals.Name{}, vitals.Values{}, vitals.Values{}
+	first.Values, rest.Values = vitals.Values{}, vitals.Values{}
+	if r.Shared {
+		first.Gateway = vitals.Name{}
+	}
 	for sg, v := range r.Values.All() {
 		if first.Values.IsZero() {
 			first.Values.Set(sg, v)
@@ -125,7 +127,7 @@ func readings(device *vitals.Name, r *storage.Record) (first, rest vitals.Readin
 			rest.Values.Set(sg, v)
 		}
 	}
-	if rest.Values.IsZero() || rest.Gateway.IsZero() {
+	if r.Shared && (rest.Values.IsZero() || rest.Gateway.IsZero()) {
 		return first, rest, fmt.Errorf("%w: a record of the device %s is said to be completed by another gateway, and cannot be", storage.ErrCorrupt, device)
 	}
 	return first, rest, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -25,6 +26,7 @@ func (j *subjects) Assign(ctx context.Context, a storage.Assignment) error {
 			if exists, err := a.Admit(all); exists || err != nil {
 				return err
 			}
+			a.ChangedUnixMs = j.settler.now(a.ChangedUnixMs)
 			return assign.Set(b, &a)
 		})
 	}
@@ -37,9 +39,10 @@ func (j *subjects) Assign(ctx context.Context, a storage.Assignment) error {
 // EndAssignment implements [storage.Subjects].
 func (j *subjects) EndAssignment(ctx context.Context, a storage.Assignment) error {
 	err := j.changeAssignments(ctx, &a.Device, func(all []storage.Assignment, b *pebble.Batch) error {
-		if err := a.AdmitEnd(all); err != nil {
+		if err := a.AdmitEnd(all); err != nil || slices.ContainsFunc(all, a.Same) {
 			return err
 		}
+		a.ChangedUnixMs = j.settler.now(a.ChangedUnixMs)
 		return assign.Set(b, &a)
 	})
 	if err != nil {
@@ -65,6 +68,9 @@ func (j *subjects) changeAssignments(ctx context.Context, device *vitals.Name, c
 	}
 	b := j.db.NewBatch()
 	if err := change(all, b); err != nil || b.Empty() {
+		return errors.Join(err, b.Close())
+	}
+	if err := j.settler.changes(b); err != nil {
 		return errors.Join(err, b.Close())
 	}
 	j.assigned.Store(true)

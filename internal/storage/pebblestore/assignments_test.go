@@ -81,7 +81,7 @@ func TestEraseAssignment(t *testing.T) {
 	if err != nil || d.NewestUnixMs != a.ToUnixMs {
 		t.Errorf("Latest returns %+v, %v", d, err)
 	}
-	if all, err := s.DeviceAssignments(context.Background(), a.Device); err != nil || len(all) != 1 || all[0] != other {
+	if all, err := s.DeviceAssignments(context.Background(), a.Device); err != nil || len(all) != 1 || !all[0].Same(other) {
 		t.Errorf("DeviceAssignments returns %v, %v", all, err)
 	}
 	if _, err := s.EraseAssignment(a); !errors.Is(err, storage.ErrNotAssigned) {

@@ -137,7 +137,7 @@ func TestBackupIsWhole(t *testing.T) {
 	if got := mustDump(t, r); got != want {
 		t.Error("the backup differs from the store")
 	}
-	if all, err := r.SubjectAssignments(context.Background(), assigned.Subject); err != nil || len(all) != 1 || all[0] != assigned {
+	if all, err := r.SubjectAssignments(context.Background(), assigned.Subject); err != nil || len(all) != 1 || !all[0].Same(assigned) {
 		t.Errorf("the backup has assignments %v, %v", all, err)
 	}
 	if d := r.Signs().Of(own); d == nil || d.Field != drift().Field || d.Decimals != drift().Decimals || !d.Retired {

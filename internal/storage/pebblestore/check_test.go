@@ -2,6 +2,7 @@ package pebblestore_test
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -68,28 +69,33 @@ func TestCheckInvariants(t *testing.T) {
 		segment = "02"
 		group   = "03"
 		gateway = "04"
-		at5     = "00" + "0000000000000005"
-		at9     = "00" + "0000000000000009"
+
+		receivedUnixMs = 1_800_000_000_000 // all readings
 	)
+	varint := func(n int64) string { return hex.EncodeToString(binary.AppendVarint(nil, n)) }
+	at := func(lastUnixMs int64) string {
+		return fmt.Sprintf("00%016x", lastUnixMs) + varint(receivedUnixMs-lastUnixMs)
+	}
 	const none = -1 // no segment
 	recordOf := func(newest, latest, value, sealed int, sizes ...byte) string {
 		text := fmt.Sprintf("01%02x08%02x%02x00", newest, newest-latest, 2*value)
+		arrived := varint(receivedUnixMs - int64(newest))
 		if sealed == none {
-			return text + "00"
+			return text + "00" + arrived
 		}
-		return fmt.Sprintf("%s%02x%x", text, newest-sealed+1, sizes)
+		return fmt.Sprintf("%s%02x%s%x", text, newest-sealed+1, arrived, sizes)
 	}
 	segmentOf := func(times ...int64) string {
 		var rows []columns.Row
 		for _, ms := range times {
-			r := columns.Row{TimeUnixMs: ms, ReceivedUnixMs: 7}
+			r := columns.Row{TimeUnixMs: ms, ReceivedUnixMs: receivedUnixMs}
 			r.Values.Set(vitals.HeartRate, 1)
 			rows = append(rows, r)
 		}
 		return hex.EncodeToString(columns.AppendSegment(nil, rows))
 	}
 	ofGateway := func(number uint32) string {
-		r := columns.Row{TimeUnixMs: 9, Gateway: number}
+		r := columns.Row{TimeUnixMs: 9, ReceivedUnixMs: receivedUnixMs, Gateway: number}
 		r.Values.Set(vitals.HeartRate, 1)
 		return hex.EncodeToString(columns.AppendSegment(nil, []columns.Row{r}))
 	}
@@ -108,23 +114,27 @@ func TestCheckInvariants(t *testing.T) {
 		{"no record", inSegments, nil, []string{record + b}, "device b has readings but no record"},
 		{"no record of the first device", inSegments, nil, []string{record + a}, "device a has readings but no record"},
 		{"no record of a device in a group", inGroups, nil, []string{record + b}, "device b has readings but no record"},
-		{"no reading", inSegments, nil, []string{segment + b + at9}, "record of device b: the device has no reading"},
-		{"no reading of the last device", inSegments, nil, []string{segment + c + at5}, "record of device c: the device has no reading"},
+		{"no reading", inSegments, nil, []string{segment + b + at(9)}, "record of device b: the device has no reading"},
+		{"no reading of the last device", inSegments, nil, []string{segment + c + at(5)}, "record of device c: the device has no reading"},
 		{"no group", inGroups, nil, []string{group + "0000000000000001"}, "record of device c: the device has no reading"},
 		{"record of an unknown device", inGroups, map[string]string{record + "7a": recordOf(5, 5, 1, none)}, nil, "record of device z: the device has no reading"},
 		{"newest too late", inGroups, map[string]string{record + b: recordOf(10, 9, 1, none)}, nil, "record of device b: wrong newest time"},
 		{"newest too early", inSegments, map[string]string{record + b: recordOf(5, 5, 1, 5, 2)}, nil, "record of device b: wrong newest time"},
 		{"latest too early", inSegments, map[string]string{record + b: recordOf(9, 5, 1, 9, 2)}, nil, "record of device b: wrong latest heart_rate_bpm"},
 		{"latest with another value", inGroups, map[string]string{record + b: recordOf(9, 9, 2, none)}, nil, "record of device b: wrong latest heart_rate_bpm"},
-		{"sign that was never sent", inGroups, map[string]string{record + b: "01" + "09" + "0c" + "000200" + "000200" + "00"}, nil, "record of device b: wrong latest spo2_pct"},
+		{"sign that was never sent", inGroups, map[string]string{record + b: "01" + "09" + "0c" + "000200" + "000200" + "00" + varint(receivedUnixMs-9)}, nil, "record of device b: wrong latest spo2_pct"},
 		{"wrong time of the last segment", inSegments, map[string]string{record + b: recordOf(9, 9, 1, 8, 2)}, nil, "record of device b: wrong time of the last segment"},
+		{"earlier arrival", inSegments, map[string]string{record + b: recordOf(9, 9, 1, 9, 2)[:14] + varint(-9) + "02"}, nil, "record of device b: a reading has arrived later"},
+		{"change at another time", inSegments, map[string]string{segment + b + "00" + "0000000000000009" + "00": segmentOf(5, 9)}, []string{segment + b + at(9)}, "segment of device b up to 9: it was not changed when its key says so"},
+		{"event of no kind", inGroups, map[string]string{"07" + "0000000000000009": "0100" + "0000000000000000" + "0000000000000000"}, nil, "event: invalid event"},
+		{"key of no event", inGroups, map[string]string{"0709": "0101" + "0000000000000000" + "0000000000000000"}, nil, "event: invalid key"},
 		{"no segment", inSegments, map[string]string{record + b: recordOf(9, 9, 1, none)}, nil, "record of device b: wrong time of the last segment"},
 		{"wrong size of a segment", inSegments, map[string]string{record + b: recordOf(9, 9, 1, 9, 1)}, nil, "record of device b: invalid sizes"},
 		{"one size too many", inSegments, map[string]string{record + b: recordOf(9, 9, 1, 9, 1, 2)}, nil, "record of device b: invalid sizes"},
-		{"overlapping segments", inSegments, map[string]string{segment + b + "00" + "0000000000000008": segmentOf(5, 8)}, nil, "segment of device b up to 9: it overlaps"},
-		{"segment with another time in its key", inSegments, map[string]string{segment + b + "00" + "0000000000000008": segmentOf(2, 3)}, nil, "segment of device b up to 8: the last reading"},
-		{"damaged segment", inSegments, map[string]string{segment + b + at9: "00"}, nil, "segment of device b up to 9: columns"},
-		{"unknown gateway", inSegments, map[string]string{segment + b + at9: ofGateway(3)}, nil, "reading of device b at 9: its gateway is not in the dictionary"},
+		{"overlapping segments", inSegments, map[string]string{segment + b + at(8): segmentOf(5, 8)}, nil, "segment of device b up to 9: it overlaps"},
+		{"segment with another time in its key", inSegments, map[string]string{segment + b + at(8): segmentOf(2, 3)}, nil, "segment of device b up to 8: the last reading"},
+		{"damaged segment", inSegments, map[string]string{segment + b + at(9): "00"}, nil, "segment of device b up to 9: columns"},
+		{"unknown gateway", inSegments, map[string]string{segment + b + at(9): ofGateway(3)}, nil, "reading of device b at 9: its gateway is not in the dictionary"},
 		{"gateway with a number that was not given", inGroups, map[string]string{gateway + "00000003": "6161"}, nil, "gateway 3: number was not given"},
 		{"gateway that is not a name", inGroups, map[string]string{gateway + "00000001": "20", "00" + hex.EncodeToString([]byte("gateways")): "00000009"}, nil, "gateway 1: gateway is not a name"},
 		{"gateway stored twice", inGroups, map[string]string{gateway + "00000001": "61", gateway + "00000002": "61", "00" + hex.EncodeToString([]byte("gateways")): "00000009"}, nil, "gateway 2: name is stored twice"},

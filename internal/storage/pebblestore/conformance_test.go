@@ -70,6 +70,7 @@ func runOnDisk(t *testing.T, stride int) {
 			OpenSigns: func(own []vitals.Definition) (storage.Store, error) {
 				return pebblestore.Open(dir, pebblestore.Options{Signs: own})
 			},
+			Changes: true,
 		}
 	})
 }
@@ -109,6 +110,7 @@ func (c *crashable) harness() storetest.Harness {
 		Crash:       c.crash,
 		OpenLimited: func(n int) (storage.Store, error) { o := c.o; o.MaxDevices = n; return c.reopen(o) },
 		OpenSigns:   func(own []vitals.Definition) (storage.Store, error) { o := c.o; o.Signs = own; return c.reopen(o) },
+		Changes:     true,
 	}
 }
 

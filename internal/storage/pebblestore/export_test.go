@@ -19,6 +19,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir/wal"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/purge"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/seal"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/space"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -283,7 +284,7 @@ func AssignKey(a storage.Assignment) []byte { return assign.Key(a.Key()) }
 
 // AssignValue returns the value of an assignment.
 func AssignValue(a storage.Assignment) []byte {
-	return layout.AppendAssignment(nil, layout.Assignment{By: byte(a.By), NamedUnixMs: a.NamedUnixMs, ToUnixMs: a.ToUnixMs, Subject: string(a.Subject)})
+	return layout.AppendAssignment(nil, layout.Assignment{By: byte(a.By), NamedUnixMs: a.NamedUnixMs, ToUnixMs: a.ToUnixMs, ChangedUnixMs: a.ChangedUnixMs, Subject: string(a.Subject)})
 }
 
 // SubjectKey returns the key of an assignment in the index of subjects.
@@ -291,3 +292,82 @@ func SubjectKey(a storage.Assignment) []byte { return assign.SubjectKey(&a) }
 
 // GatewayNumbers returns the number of numbers of gateways that were given.
 func GatewayNumbers(s *Store) uint32 { return s.gateways.next - 1 }
+
+// SegmentsSince returns the segments of s by their keys that were changed since a time, and the number of those that are read to find
+// them.
+func SegmentsSince(s *Store, since int64) (found map[string]string, read int) {
+	v, err := s.views.acquire()
+	if err != nil {
+		panic(err)
+	}
+	defer s.views.release(v)
+	o := &pebble.IterOptions{LowerBound: []byte{layout.SegmentPrefix}, UpperBound: []byte{layout.SegmentPrefix + 1}}
+	o.PointKeyFilters = append(o.PointKeyFilters, seal.ChangedSince(since))
+	it, err := v.NewIter(o)
+	if err != nil {
+		panic(err)
+	}
+	found = map[string]string{}
+	for ok := it.First(); ok; ok = it.Next() {
+		read++
+		if layout.SegmentKeyChanged(it.Key()) >= since {
+			found[string(it.Key())] = string(it.Value())
+		}
+	}
+	if err := it.Close(); err != nil {
+		panic(err)
+	}
+	return found, read
+}
+
+// Clock returns the latest time at which something in s was changed.
+func Clock(s *Store) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.settler.clockUnixMs
+}
+
+// ArrivedUnixMs returns when a reading of a device last arrived, as the table of s and its record have it. The record may have
+// an earlier time.
+func ArrivedUnixMs(s *Store, device vitals.Name) (table, record int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i, ok := s.settler.table.Find(&device)
+	value, closer, err := s.db.Get(layout.AppendRecordKey(nil, &device))
+	if !ok || err != nil {
+		panic("no such device")
+	}
+	defer closer.Close()
+	var d layout.Record
+	if err := layout.DecodeRecord(value, &d); err != nil {
+		panic(err)
+	}
+	return s.settler.table.At(i).ArrivedUnixMs, d.ArrivedUnixMs
+}
+
+// Marks returns the marks of the events of s by number.
+func Marks(s *Store) map[uint64]uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := map[uint64]uint64{}
+	err := eachValue(s.db, layout.EventPrefix, func(err error) error { return err }, func(key, value []byte) error {
+		number, err := layout.DecodeEventKey(key)
+		if err != nil {
+			return err
+		}
+		e, err := layout.DecodeEvent(value)
+		all[number] = e.Mark
+		return err
+	})
+	if err != nil {
+		panic(err)
+	}
+	return all
+}
+
+// SetNextEvent makes number that of the next event.
+func SetNextEvent(s *Store, number uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.settler.journal.next = number
+}

@@ -2,6 +2,7 @@ package pebblestore_test
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -39,24 +40,30 @@ func TestGolden(t *testing.T) {
 	least := entry("a", 0, 1)
 	least.ReceivedUnixMs = -2
 	longest := entry(strings.Repeat("z", vitals.MaxNameBytes), 256, 65535)
+	const receivedUnixMs = 1_800_000_000_000 // of all, because it is the latest of the group
 	mustAppend(t, s, full, least, longest, with(entry("a", 255, 2), vitals.SpO2, 3))
 	mustAppend(t, s, entry("a", 256, 4)) // does not change the device record
 	completing := with(entry("b", 7, 1), vitals.SpO2, 2)
 	completing.Reading.Gateway = mustName("gw:8")
 	mustAppend(t, s, entry("b", 7, 1), completing)
+	mustAppend(t, s, received(receivedUnixMs+5000, with(entry("b", 7, 1), vitals.RestingHeartRate, 3)))
+	try(t, s.Assign(context.Background(), storage.Assignment{Device: mustName("b"), Subject: "P", FromUnixMs: 5, ToUnixMs: 9, ChangedUnixMs: receivedUnixMs + 6000}))
 	hexOf := func(s string) string { return hex.EncodeToString([]byte(s)) }
 	z64 := hexOf(strings.Repeat("z", 64))
 	a, b, ppg := hexOf("a"), hexOf("b"), hexOf("ppg-000123")
 	gateways := "" +
 		"04" + "00000001" + " = " + hexOf("gw:7") + "\n" +
 		"04" + "00000002" + " = " + hexOf("gw:8") + "\n"
-	recordsOf := func(a1, sealedOfA, sealedOfB, sealedOfPPG, sealedOfZ string) string {
+	arrived := func(newestUnixMs, unixMs int64) string {
+		return hex.EncodeToString(binary.AppendVarint(nil, unixMs-newestUnixMs))
+	}
+	recordsOf := func(a1, sealedOfA, b1, sealedOfB, sealedOfPPG, sealedOfZ string) string {
 		return "" +
 			"01" + a + " = 01 " + a1 + sealedOfA + "\n" +
-			"01" + b + " = 01 07 0c 00 04 00 00 02 00 " + sealedOfB + "\n" +
+			"01" + b + " = 01 07 " + b1 + sealedOfB + "\n" +
 			"01" + ppg + " = 01 fbd2b1ec9f34 1f " +
-			"00 88bd01 940d 00 b87b 940d 00 ac9801 940d 00 c070 940d 00 d05a 940d " + sealedOfPPG + "\n" +
-			"01" + z64 + " = 01 8002 08 00 feff07 00 " + sealedOfZ + "\n"
+			"00 88bd01 940d 00 b87b 940d 00 ac9801 940d 00 c070 940d 00 d05a 940d " + fmt.Sprintf(sealedOfPPG, arrived(full.Reading.TimeUnixMs, receivedUnixMs)) + "\n" +
+			"01" + z64 + " = 01 8002 08 00 feff07 00 " + fmt.Sprintf(sealedOfZ, arrived(256, receivedUnixMs)) + "\n"
 	}
 	row := func(e *storage.Entry, gateway uint32, shared bool) columns.Row {
 		return columns.Row{TimeUnixMs: e.Reading.TimeUnixMs, ReceivedUnixMs: e.ReceivedUnixMs, Values: e.Reading.Values, Gateway: gateway, UTCOffset: e.Reading.UTCOffset, Shared: shared}
@@ -65,26 +72,33 @@ func TestGolden(t *testing.T) {
 		return "03" + number + " = " + hex.EncodeToString(columns.AppendGroup(nil, runs, rows)) + "\n"
 	}
 	runOf := func(name string, rows int) columns.Run { return columns.Run{Device: mustName(name), Rows: rows} }
+	completed := row(with(with(entry("b", 7, 1), vitals.SpO2, 2), vitals.RestingHeartRate, 3), 2, true)
+	completed.CompletedMs = 5000
 	groups := "" +
 		groupOf("0000000000000001", []columns.Run{runOf("a", 2), runOf("ppg-000123", 1), runOf(strings.Repeat("z", 64), 1)},
 			row(least, 0, false), row(with(entry("a", 255, 2), vitals.SpO2, 3), 0, false), row(full, 1, false), row(longest, 0, false)) +
 		groupOf("0000000000000002", []columns.Run{runOf("a", 1)}, row(entry("a", 256, 4), 0, false)) +
-		groupOf("0000000000000003", []columns.Run{runOf("b", 1)}, row(completing, 2, true))
-	states := "00" + hexOf("gateways") + " = 00000003\n"
+		groupOf("0000000000000003", []columns.Run{runOf("b", 1)}, row(completing, 2, true)) +
+		groupOf("0000000000000004", []columns.Run{runOf("b", 1)}, completed)
+	states := "00" + hexOf("clock") + " = 000001a3185c6770\n00" + hexOf("gateways") + " = 00000003\n"
+	others := gateways +
+		"05" + b + "00" + "0000000000000005" + " = 01 00 0000000000000000 0000000000000009 000001a3185c6770" + hexOf("P") + "\n" +
+		"06" + hexOf("P") + "00" + b + "00" + "0000000000000005" + " = \n" +
+		"07" + "0000000000000001" + " = 01 01 000001a3185c5000 <mark>\n"
 	wantText(t, "in groups", rawContent(t, fs), states+
-		recordsOf("ff01 0c 00 06 00 00 04 00", "00", "00", "00", "00")+groups+gateways)
+		recordsOf("ff01 0c 00 06 00 00 04 00", "00"+arrived(255, receivedUnixMs), "0c 00 04 00 00 02 00", "00"+arrived(7, receivedUnixMs), "00%s", "00%s")+groups+others)
 
 	try(t, pebblestore.Seal(s))
 	sealed := rawContent(t, fs)
 	mustClose(t, s)
 	segmentOf := func(rows ...columns.Row) string { return hex.EncodeToString(columns.AppendSegment(nil, rows)) }
 	segments := "" +
-		"02" + a + "00" + "0000000000000100" + " = " + segmentOf(row(least, 0, false), row(with(entry("a", 255, 2), vitals.SpO2, 3), 0, false), row(entry("a", 256, 4), 0, false)) + "\n" +
-		"02" + b + "00" + "0000000000000007" + " = " + segmentOf(row(completing, 2, true)) + "\n" +
-		"02" + ppg + "00" + "000001a1fd8c697b" + " = " + segmentOf(row(full, 1, false)) + "\n" +
-		"02" + z64 + "00" + "0000000000000100" + " = " + segmentOf(row(longest, 0, false)) + "\n"
-	wantText(t, "in segments", sealed, states+"00"+hexOf("groups")+" = 0000000000000004\n00"+hexOf("readings")+" = 0000000000000006\n"+
-		recordsOf("8002 0c 01 06 00 00 08 00", "01 03", "01 01", "01 01", "01 01")+segments+gateways)
+		"02" + a + "00" + "0000000000000100" + arrived(256, receivedUnixMs) + " = " + segmentOf(row(least, 0, false), row(with(entry("a", 255, 2), vitals.SpO2, 3), 0, false), row(entry("a", 256, 4), 0, false)) + "\n" +
+		"02" + b + "00" + "0000000000000007" + arrived(7, receivedUnixMs+5000) + " = " + segmentOf(completed) + "\n" +
+		"02" + ppg + "00" + "000001a1fd8c697b" + arrived(full.Reading.TimeUnixMs, receivedUnixMs) + " = " + segmentOf(row(full, 1, false)) + "\n" +
+		"02" + z64 + "00" + "0000000000000100" + arrived(256, receivedUnixMs) + " = " + segmentOf(row(longest, 0, false)) + "\n"
+	wantText(t, "in segments", sealed, states+"00"+hexOf("groups")+" = 0000000000000005\n00"+hexOf("readings")+" = 0000000000000006\n"+
+		recordsOf("8002 0c 01 06 00 00 08 00", "01"+arrived(256, receivedUnixMs)+"03", "1c 00 04 00 00 02 00 00 06 00", "01"+arrived(7, receivedUnixMs+5000)+"01", "01%s01", "01%s01")+segments+others)
 
 	text, err := readFile(fs, dataDir+"/PULSEGATE")
 	if want := "pulsegate store, version 1\n"; err != nil || !strings.HasPrefix(text, want) {
@@ -122,7 +136,11 @@ func rawContent(t *testing.T, fs vfs.FS) string {
 	defer it.Close()
 	var b strings.Builder
 	for ok := it.First(); ok; ok = it.Next() {
-		fmt.Fprintf(&b, "%x=%x\n", it.Key(), it.Value())
+		value := hex.EncodeToString(it.Value())
+		if it.Key()[0] == 0x07 { // an event, with a random mark
+			value = value[:20] + "<mark>" + value[36:]
+		}
+		fmt.Fprintf(&b, "%x=%s\n", it.Key(), value)
 	}
 	return b.String()
 }
@@ -148,10 +166,10 @@ func (silent) Fatalf(format string, a ...any) { panic(fmt.Sprintf(format, a...))
 // error that names the place and contains no value.
 func TestRefusedValues(t *testing.T) {
 	const (
-		segmentKey = "02" + "64" + "00" + "0000000000000005" // device "d" up to 5
+		segmentKey = "02" + "64" + "00" + "0000000000000005" + "04" // device "d" up to 5, changed at 7
 		recordKey  = "01" + "64"
 		groupKey   = "03" + "0000000000000009"
-		okRecord   = "01" + "05" + "08" + "00" + "c070" + "00" + "01" + "01"
+		okRecord   = "01" + "05" + "08" + "00" + "c070" + "00" + "01" + "04" + "01"
 	)
 	row := columns.Row{TimeUnixMs: 5, ReceivedUnixMs: 7}
 	row.Values.Set(vitals.HeartRate, 7200)
@@ -171,9 +189,9 @@ func TestRefusedValues(t *testing.T) {
 		{"segment of another time", segmentKey, elsewhere, "segment of device d up to 5: the last reading"},
 		{"segment with a gateway that is not known", segmentKey, foreign, "its gateway is not in the dictionary"},
 		{"record of a later version", recordKey, "02" + okRecord[2:], "record of device d: unknown version"},
-		{"record with too large an offset", recordKey, "01" + "05" + "08" + "00" + "c070" + "c016" + "01" + "01", "record of device d: invalid offset"},
-		{"record without signs", recordKey, "01" + "05" + "00" + "01" + "01", "presence bits"},
-		{"cut record", recordKey, okRecord[:len(okRecord)-6], "wrong length"},
+		{"record with too large an offset", recordKey, "01" + "05" + "08" + "00" + "c070" + "c016" + "01" + "04" + "01", "record of device d: invalid offset"},
+		{"record without signs", recordKey, "01" + "05" + "00" + "01" + "04" + "01", "presence bits"},
+		{"cut record", recordKey, okRecord[:len(okRecord)-8], "wrong length"},
 		{"record with too many sizes", recordKey, okRecord + strings.Repeat("01", 16), "invalid sizes"},
 		{"record with an empty segment", recordKey, okRecord + "00", "invalid sizes"},
 		{"record with a negative time", recordKey, "01" + "85808080808080808001" + okRecord[4:], "invalid time"},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -17,13 +18,15 @@ import (
 
 // A loaded store is what Open reads: everything that the store has in memory.
 type loaded struct {
-	table     *memory.Table // nil if the store is opened for reading
-	gateways  *dictionary
-	window    *memory.Window
-	nextGroup uint64
-	readings  int64 // in segments
-	sweepDue  bool  // layout.SweepKey is stored
-	verify    bool  // verify the encoding of groups
+	table       *memory.Table // nil if the store is opened for reading
+	gateways    *dictionary
+	window      *memory.Window
+	nextGroup   uint64
+	clockUnixMs int64 // the latest time at which something was changed
+	journal     journal
+	readings    int64 // in segments
+	sweepDue    bool  // layout.SweepKey is stored
+	verify      bool  // verify the encoding of groups
 }
 
 // load reads the records, the dictionary and all groups, sequentially. It reads no segments.
@@ -43,6 +46,12 @@ func load(db *pebble.DB, readOnly bool, problem func(error) error) (_ *loaded, e
 	}
 	if l.gateways, err = loadDictionary(db, problem); err != nil {
 		return nil, fmt.Errorf("read gateways: %w", err)
+	}
+	if l.journal, err = loadJournal(db, problem); err != nil {
+		return nil, fmt.Errorf("read events: %w", err)
+	}
+	if err := l.loadClock(db, problem); err != nil {
+		return nil, err
 	}
 	if err := l.loadGroups(db, problem); err != nil {
 		return nil, fmt.Errorf("read groups: %w", err)
@@ -75,6 +84,18 @@ func loadTable(db *pebble.DB) (*memory.Table, error) {
 		t.Add(&d.Name, &d.Record)
 	}
 	return t, nil
+}
+
+// loadClock reads the latest time of a change. Groups may have later ones.
+func (l *loaded) loadClock(db *pebble.DB, problem func(error) error) error {
+	l.clockUnixMs = math.MinInt64
+	value, err := state(db, layout.ClockKey)
+	if err != nil || value == nil {
+		return err
+	}
+	ms, err := readState(db, layout.ClockKey, 8, problem)
+	l.clockUnixMs = int64(ms)
+	return err
 }
 
 // loadGroups reads all groups into a window, and updates the devices in the table.
@@ -128,8 +149,9 @@ func (l *loaded) add(name *vitals.Name, rows []columns.Row) error {
 		d = l.table.At(number)
 	}
 	for i := range rows {
+		l.clockUnixMs = max(l.clockUnixMs, rows[i].ChangedUnixMs())
 		if d != nil {
-			l.table.Update(number, rows[i].TimeUnixMs, &rows[i].Values, rows[i].UTCOffset)
+			l.table.Update(number, rows[i].TimeUnixMs, rows[i].ChangedUnixMs(), &rows[i].Values, rows[i].UTCOffset)
 		}
 		l.window.Add(d, number, name, &rows[i])
 	}

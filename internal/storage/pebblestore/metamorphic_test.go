@@ -112,6 +112,7 @@ type metamorphosis struct {
 
 	clock    int64
 	recent   []*vitals.Reading
+	received int64                                    // when the last group arrived
 	gateways [len(metamorphicDevices)]vitals.Name     // of the next readings of a device
 	used     [len(metamorphicDevices)]map[string]bool // of readings that may be in files, by device
 	gone     []string                                 // gateways that must be in no file
@@ -277,6 +278,7 @@ func (m *metamorphosis) group(rng *rand.Rand) (group []*storage.Entry) {
 	if rng.IntN(10) == 0 {
 		size = 100
 	}
+	m.received += rng.Int64N(3)
 	for range size {
 		i := rng.IntN(len(metamorphicDevices))
 		r := &vitals.Reading{Device: mustName(metamorphicDevices[i])}
@@ -309,7 +311,7 @@ func (m *metamorphosis) group(rng *rand.Rand) (group []*storage.Entry) {
 			}
 			r.Values.Set(sign, v)
 		}
-		group = append(group, &storage.Entry{Reading: r, ReceivedUnixMs: 1 + rng.Int64N(3)})
+		group = append(group, &storage.Entry{Reading: r, ReceivedUnixMs: m.received})
 		m.recent = append(m.recent, r)
 	}
 	m.recent = m.recent[max(0, len(m.recent)-64):]

@@ -95,7 +95,7 @@ func open(dir string, o Options) (_ *Store, err error) {
 		e.maintenance = newMaintenance()
 		s.remover = s.newRemover()
 		s.remover.Due = l.sweepDue
-		e.settler = newSettler(e.db, l.table, l.gateways, l.window, &o)
+		e.settler = newSettler(e.db, l, &o)
 		e.publishDeviceCount()
 		e.publish()
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/columns"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/seal"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -160,6 +161,8 @@ func pebbleOptions(o Options) *pebble.Options {
 		// load reaches these during a long compaction. The cost is slower reads while
 		// tables overlap.
 		L0StopWritesThreshold: 64,
+		// So that what was changed of late is found without reading all segments.
+		BlockPropertyCollectors: []func() pebble.BlockPropertyCollector{seal.NewChangedCollector},
 	}
 	for i := range p.Levels {
 		// With a filter, Get reads no data block of tables without the key: of a device's

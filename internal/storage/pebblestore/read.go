@@ -119,6 +119,9 @@ func (g gatewayNames) record(r *columns.Row, known uint32, dst *storage.Record) 
 		return seal.ErrUnknownSign
 	}
 	*dst = storage.Record{TimeUnixMs: r.TimeUnixMs, ReceivedUnixMs: r.ReceivedUnixMs, Values: r.Values, UTCOffset: r.UTCOffset, Shared: r.Shared}
+	if r.CompletedMs != 0 {
+		dst.ChangedUnixMs = r.ChangedUnixMs()
+	}
 	if r.Gateway == 0 {
 		return nil
 	}

@@ -341,6 +341,9 @@ func (c *sealer) end() error {
 	if err := c.Batch.Set([]byte(layout.GroupsKey), binary.BigEndian.AppendUint64(nil, next), nil); err != nil {
 		return err
 	}
+	if err := g.settler.setClock(c.Batch); err != nil {
+		return err
+	}
 	if err := g.commit(c.Batch); err != nil {
 		return err
 	}

@@ -73,7 +73,7 @@ func (rd *reader) newRowScanner(ctx context.Context, v *view, device *vitals.Nam
 	}
 	// The segment that has the end of the range may have a later time in its key.
 	sc.it, sc.err = v.NewIterWithContext(ctx, &pebble.IterOptions{
-		LowerBound: layout.AppendSegmentKey(nil, device, uint64(fromMs)),
+		LowerBound: layout.AppendSegmentBound(nil, device, uint64(fromMs)),
 		UpperBound: layout.AppendSegmentsEnd(nil, device),
 	})
 	sc.sources = append(sc.sources, rowSource{more: sc.nextSegment})
@@ -191,7 +191,7 @@ func (sc *rowScanner) move() bool {
 	if !sc.descending {
 		return sc.it.First()
 	}
-	return sc.it.SeekGE(layout.AppendSegmentKey(nil, sc.device, uint64(sc.toMs-1))) || sc.it.Error() == nil && sc.it.Last()
+	return sc.it.SeekGE(layout.AppendSegmentBound(nil, sc.device, uint64(sc.toMs-1))) || sc.it.Error() == nil && sc.it.Last()
 }
 
 // next returns up to most of the next rows, or none at the end. They are valid until the next

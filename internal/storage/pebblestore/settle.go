@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -67,6 +68,10 @@ type settler struct {
 
 	wearers map[vitals.Name]*storage.Wearers // of the devices about which the group has claims
 
+	// clockUnixMs is the latest time at which something was changed. It does not fall, also if the system's clock does.
+	clockUnixMs int64
+	journal     journal
+
 	// Of the entry that is being settled.
 	gateway uint32 // number of its gateway
 	id      recordID
@@ -109,12 +114,14 @@ type marked struct {
 // maxKept is the largest number of records for which a settler keeps its buffers.
 const maxKept = 1 << 16
 
-func newSettler(db *pebble.DB, t *memory.Table, g *dictionary, active *memory.Window, o *Options) *settler {
+func newSettler(db *pebble.DB, l *loaded, o *Options) *settler {
 	return &settler{
 		db:          db,
-		table:       t,
-		gateways:    g,
-		active:      active,
+		table:       l.table,
+		gateways:    l.gateways,
+		active:      l.window,
+		clockUnixMs: l.clockUnixMs,
+		journal:     l.journal,
 		maxDevices:  o.MaxDevices,
 		maxGateways: o.MaxGateways,
 		moving:      o.moving,
@@ -157,9 +164,42 @@ func (s *settler) reset() {
 	}
 }
 
+// now returns the time of a change for which a caller has read the clock: none is before that of an earlier change.
+func (s *settler) now(unixMs int64) int64 {
+	if !s.moving {
+		unixMs = max(unixMs, s.clockUnixMs)
+	}
+	s.clockUnixMs = max(s.clockUnixMs, unixMs)
+	return unixMs
+}
+
+// changes completes a batch that changes something other than readings.
+func (s *settler) changes(b *pebble.Batch) error {
+	return errors.Join(s.journal.start(b, s.clockUnixMs), s.setClock(b))
+}
+
+// setClock adds the clock to a batch. What groups have need not be added: they are read at start.
+func (s *settler) setClock(b *pebble.Batch) error {
+	return b.Set([]byte(layout.ClockKey), binary.BigEndian.AppendUint64(nil, uint64(s.clockUnixMs)), nil)
+}
+
+// setTimes gives all entries of a group the same time of receipt.
+func (s *settler) setTimes(group []*storage.Entry) {
+	for _, e := range group {
+		s.now(e.ReceivedUnixMs)
+	}
+	if s.moving {
+		return
+	}
+	for _, e := range group {
+		e.ReceivedUnixMs = s.clockUnixMs
+	}
+}
+
 // settle sets the outcome of each entry.
 func (s *settler) settle(group []*storage.Entry) {
 	s.entries = group
+	s.setTimes(group)
 	s.findDevices(group)
 	storage.Settle(group, ledger{s})
 	s.closeStored()
@@ -265,13 +305,14 @@ func (s ledger) Complete(i int, values vitals.Values, others bool) {
 		s.undo.completed = append(s.undo.completed, completedRecord{s.id, m.adds, *row})
 	}
 	row.Values, row.Shared, m.adds = values, others, true
+	row.CompletedMs = s.entries[i].ReceivedUnixMs - row.ReceivedUnixMs
 	if row.Gateway == 0 {
 		row.Gateway = s.gateways.use(&r.Gateway)
 	}
 	if row.UTCOffset == 0 {
 		row.UTCOffset = r.UTCOffset
 	}
-	s.table.Update(s.id.device, r.TimeUnixMs, &row.Values, row.UTCOffset)
+	s.table.Update(s.id.device, r.TimeUnixMs, s.entries[i].ReceivedUnixMs, &row.Values, row.UTCOffset)
 }
 
 // noteUnreadable notes the error of a look-up, and returns the outcome of its reading.
@@ -294,7 +335,7 @@ func (s ledger) Store(i int) {
 	if id.timeUnixMs > d.NewestUnixMs {
 		s.table.Active.Moved(d.NewestUnixMs, id.timeUnixMs)
 	}
-	s.table.Update(id.device, id.timeUnixMs, &r.Values, r.UTCOffset)
+	s.table.Update(id.device, id.timeUnixMs, s.entries[i].ReceivedUnixMs, &r.Values, r.UTCOffset)
 }
 
 // find returns the record of id, or nil if there is none. The pointer is valid until the next
@@ -336,7 +377,7 @@ func (s *settler) copyTo(dst *columns.Row, m *groupRecord) {
 	}
 	e := s.entries[m.entry]
 	r := e.Reading
-	dst.TimeUnixMs, dst.ReceivedUnixMs = r.TimeUnixMs, e.ReceivedUnixMs
+	dst.TimeUnixMs, dst.ReceivedUnixMs, dst.CompletedMs = r.TimeUnixMs, e.ReceivedUnixMs, 0
 	dst.Gateway, dst.UTCOffset, dst.Shared = m.gateway, r.UTCOffset, false
 	dst.Values.CopyFrom(&r.Values)
 }
@@ -383,7 +424,7 @@ func (s *settler) readSegment(id recordID, name *vitals.Name) (err error) {
 			return damage.Wrap(err)
 		}
 	}
-	s.key = layout.AppendSegmentKey(s.key[:0], name, uint64(id.timeUnixMs))
+	s.key = layout.AppendSegmentBound(s.key[:0], name, uint64(id.timeUnixMs))
 	if !s.stored.SeekGE(s.key) || !bytes.HasPrefix(s.stored.Key(), s.key[:len(s.key)-8]) {
 		return damage.Wrap(s.stored.Error())
 	}
@@ -402,9 +443,17 @@ func (s *settler) write(number uint64) (bool, error) {
 			}
 		}
 	}
+	if !s.batch.Empty() {
+		if err := s.changes(s.batch); err != nil {
+			return false, fmt.Errorf("fill batch: %w", err)
+		}
+	}
 	name := func(i int32) *vitals.Name { return &s.entries[s.records[i].entry].Reading.Device }
 	if s.sort(name); len(s.order) == 0 {
 		return false, nil
+	}
+	if err := s.journal.start(s.batch, s.clockUnixMs); err != nil {
+		return false, fmt.Errorf("fill batch: %w", err)
 	}
 	s.group.Reset(len(s.order))
 	for i, x := range s.order {

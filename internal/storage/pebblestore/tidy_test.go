@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -56,12 +57,12 @@ func TestTidy(t *testing.T) {
 		var busy sync.WaitGroup
 		var stop atomic.Bool
 		busy.Go(func() {
-			long := mustName(strings.Repeat("x", vitals.MaxNameBytes))
+			long, rng := mustName(strings.Repeat("x", vitals.MaxNameBytes)), rand.New(rand.NewPCG(1, 2))
 			for i := int64(0); !stop.Load(); i++ {
 				var group []*storage.Entry
 				for j := range int64(1000) {
-					e := entry("busy", 1000*i+j, vitals.Value(j))
-					e.Reading.Gateway, e.ReceivedUnixMs = long, (i^j*7919)%1_000_003*977
+					e := entry("busy", 1000*i+j, vitals.Value(rng.Int32()))
+					e.Reading.Gateway = long
 					group = append(group, e)
 				}
 				mustAppend(t, s, group...)

@@ -328,7 +328,11 @@ func describe(r storage.Record) string {
 	if r.Shared {
 		b.WriteString("shared ")
 	}
-	fmt.Fprintf(&b, "at %d}", r.ReceivedUnixMs)
+	fmt.Fprintf(&b, "at %d", r.ReceivedUnixMs)
+	if r.ChangedUnixMs != 0 {
+		fmt.Fprintf(&b, ", changed %d", r.ChangedUnixMs)
+	}
+	b.WriteByte('}')
 	return b.String()
 }
 

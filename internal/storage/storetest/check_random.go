@@ -50,7 +50,8 @@ type machine struct {
 	s     store
 	model *Memory
 
-	rejected map[vitals.Name]bool // devices of rejected units
+	rejected  map[vitals.Name]bool // devices of rejected units
+	nowUnixMs int64                // the clock of what arrives
 }
 
 var (
@@ -82,7 +83,7 @@ func seldom(t *rapid.T, what string, n int) bool { return rapid.IntRange(1, n).D
 func (m *machine) drawEntry(t *rapid.T) *storage.Entry {
 	e := entry(rapid.SampledFrom(randomDevices).Draw(t, "device"), drawTime(t))
 	e.Reading.Gateway = mustName(rapid.SampledFrom(randomGateways).Draw(t, "gateway"))
-	e.ReceivedUnixMs = rapid.Int64Range(1, 3).Draw(t, "received")
+	e.ReceivedUnixMs = m.nowUnixMs
 	e.Reading.UTCOffset = rapid.SampledFrom(randomOffsets).Draw(t, "offset")
 	present := rapid.Uint32Range(1, 1<<5-1).Draw(t, "signs")
 	switch more := rapid.SampledFrom(randomMore).Draw(t, "more"); rapid.IntRange(0, 3).Draw(t, "with more") {
@@ -107,12 +108,13 @@ func (m *machine) drawEntry(t *rapid.T) *storage.Entry {
 }
 
 func (m *machine) append(t *rapid.T) {
+	m.nowUnixMs += rapid.Int64Range(0, 2).Draw(t, "later")
 	group := rapid.SliceOfN(rapid.Custom(m.drawEntry), 0, 12).Draw(t, "group")
 	if seldom(t, "run", 10) {
 		from := rapid.Int64Range(100, 200).Draw(t, "from")
 		device := rapid.SampledFrom(randomDevices).Draw(t, "device")
 		for ms := range rapid.Int64Range(50, 150).Draw(t, "length") {
-			group = append(group, entry(device, from+ms, hr(1)))
+			group = append(group, at(m.nowUnixMs, entry(device, from+ms, hr(1))))
 		}
 	}
 	if seldom(t, "units", 2) {
@@ -134,6 +136,9 @@ func (m *machine) append(t *rapid.T) {
 	settleClaims(t, m.s, m.model.records, func(e *storage.Entry, change bool) storage.Outcome {
 		return m.model.assigned.claim(wearers, e, change)
 	}, group...)
+	if !m.h.Changes {
+		m.model.records.forgetChanges()
+	}
 	for rest := group; len(rest) > 0; {
 		n := storage.UnitLen(rest)
 		for _, e := range rest[:n] {
@@ -215,7 +220,7 @@ func drawSubject(t *rapid.T) storage.Subject {
 }
 
 func (m *machine) assign(t *rapid.T) {
-	a := storage.Assignment{Device: drawDevice(t), Subject: drawSubject(t), FromUnixMs: drawTime(t), ToUnixMs: drawEnd(t)}
+	a := storage.Assignment{Device: drawDevice(t), Subject: drawSubject(t), FromUnixMs: drawTime(t), ToUnixMs: drawEnd(t), ChangedUnixMs: m.nowUnixMs}
 	err := m.s.Assign(context.Background(), a)
 	compare(t, fmt.Sprintf("Assign(%v)", a), 0, err, 0, m.model.assigned.assign(a))
 }

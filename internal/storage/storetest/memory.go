@@ -168,6 +168,9 @@ func (rs records) settle(e *storage.Entry, maxDevices int, claim claimer) (stora
 		return storage.Duplicate, 0
 	}
 	have.Values, have.Shared = merged, others
+	if e.ReceivedUnixMs > have.ReceivedUnixMs {
+		have.ChangedUnixMs = e.ReceivedUnixMs
+	}
 	if have.Gateway == nil {
 		have.Gateway = named
 	}

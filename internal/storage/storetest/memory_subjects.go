@@ -67,7 +67,7 @@ func (as *assignments) assign(a storage.Assignment) error {
 	switch {
 	case err != nil:
 		return err
-	case slices.Contains(as.all, a):
+	case slices.ContainsFunc(as.all, a.Same):
 		return nil
 	case as.index(a) >= 0 && as.all[as.index(a)].ToUnixMs == a.ToUnixMs: // of another maker
 		as.all[as.index(a)] = a
@@ -94,6 +94,8 @@ func (as *assignments) end(a storage.Assignment) error {
 		return storage.ErrPeriod
 	case as.taken(a, i):
 		return storage.ErrAssigned
+	case as.all[i].Same(a):
+		return nil
 	default:
 		as.all[i] = a
 		return nil

@@ -51,6 +51,9 @@ type Harness struct {
 	// OpenSigns is Open with definitions of a user's own signs. Open defines none.
 	OpenSigns func(own []vitals.Definition) (storage.Store, error)
 
+	// Changes means that the store keeps when a record and an assignment were changed.
+	Changes bool
+
 	// Concurrent means that Append may be called concurrently with itself.
 	Concurrent bool
 
@@ -88,6 +91,7 @@ func Checks() []Check {
 		one("settle/sequences", checkSequences),
 		one("settle/one group", checkSequencesInOneGroup),
 		one("settle/extremes", checkExtremes),
+		one("settle/receipt", checkReceipt),
 		one("settle/large group", checkLargeGroup),
 		one("settle/entries", checkEntries),
 		one("settle/invalid readings", checkInvalidReadings),
@@ -112,6 +116,7 @@ func Checks() []Check {
 		one("remove/during scans", checkEraseDuringScans),
 		one("remove/crash", checkCrashAfterRemoval),
 		one("subjects/assign", checkAssign),
+		one("subjects/changes", checkAssignmentChanges),
 		one("subjects/too many", checkManyAssignments),
 		one("subjects/race", checkAssignRace),
 		one("subjects/erase", checkEraseAssignment),

@@ -24,6 +24,7 @@ func TestMemory(t *testing.T) {
 				disk = disk.Reopen(0)
 				return disk, disk.Signs().Define(own)
 			},
+			Changes:    true,
 			Concurrent: true,
 		}
 	})

@@ -44,7 +44,8 @@ func decode(key, value []byte) (a storage.Assignment, err error) {
 	if a.Device, a.FromUnixMs, err = layout.DecodeAssignKey(key); err == nil {
 		var stored layout.Assignment
 		stored, err = layout.DecodeAssignment(value)
-		a.ToUnixMs, a.Subject, a.By, a.NamedUnixMs = stored.ToUnixMs, storage.Subject(stored.Subject), storage.Maker(stored.By), stored.NamedUnixMs
+		a.ToUnixMs, a.Subject, a.By = stored.ToUnixMs, storage.Subject(stored.Subject), storage.Maker(stored.By)
+		a.NamedUnixMs, a.ChangedUnixMs = stored.NamedUnixMs, stored.ChangedUnixMs
 	}
 	if err == nil && a.Validate() != nil {
 		err = errEncoding
@@ -54,7 +55,7 @@ func decode(key, value []byte) (a storage.Assignment, err error) {
 
 // Any reports whether there may be assignments: they may be damaged.
 func Any(r pebble.Reader) (bool, error) {
-	it, err := r.NewIter(&pebble.IterOptions{LowerBound: []byte{layout.AssignPrefix}, UpperBound: []byte{layout.LastPrefix + 1}})
+	it, err := r.NewIter(&pebble.IterOptions{LowerBound: []byte{layout.AssignPrefix}, UpperBound: []byte{layout.SubjectPrefix + 1}})
 	if err != nil {
 		return false, damage.Wrap(err)
 	}
@@ -73,7 +74,7 @@ func corrupt(device *vitals.Name, err error) error {
 
 // Set adds an assignment to a batch.
 func Set(b *pebble.Batch, a *storage.Assignment) error {
-	stored := layout.Assignment{By: byte(a.By), NamedUnixMs: a.NamedUnixMs, ToUnixMs: a.ToUnixMs, Subject: string(a.Subject)}
+	stored := layout.Assignment{By: byte(a.By), NamedUnixMs: a.NamedUnixMs, ToUnixMs: a.ToUnixMs, ChangedUnixMs: a.ChangedUnixMs, Subject: string(a.Subject)}
 	if err := b.Set(Key(a.Key()), layout.AppendAssignment(nil, stored), nil); err != nil {
 		return err
 	}

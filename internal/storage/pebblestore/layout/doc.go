@@ -13,11 +13,12 @@
 // name's end, 0x00, sorts before every byte of a longer name.
 //
 //	record    0x01 | device name
-//	segment   0x02 | device name | 0x00 | time of its last reading, 8 bytes
+//	segment   0x02 | device name | 0x00 | time of its last reading, 8 bytes | when it was last changed, minus that time, a signed varint
 //	group     0x03 | number, 8 bytes
 //	gateway   0x04 | number, 4 bytes
 //	assigned  0x05 | device name | 0x00 | beginning, 8 bytes
 //	subject   0x06 | subject | 0x00 | device name | 0x00 | beginning, 8 bytes
+//	event     0x07 | number, 8 bytes
 //	state     0x00 | name of the state
 //
 // Times are Unix milliseconds as big-endian unsigned integers. They are never
@@ -25,16 +26,17 @@
 //
 // # Device record
 //
-//	version, 1, as a byte | newest time | presence | latest values | sealed | sizes
+//	version, 1, as a byte | newest time | presence | latest values | sealed | arrived | sizes
 //
 // Bit s of presence is set if the device has a latest value of sign s. A latest value is
 //
 //	newest time minus its time | value | offset from UTC: minutes + 1440, or 0 if there is none
 //
 // sealed is 0 if the device has no segments; otherwise, the newest time minus that of the last reading in segments, plus 1.
+// arrived is the time at which a reading of the device last arrived minus the newest time.
 // sizes has the numbers of readings of the last segments, at most 16, which are small, in the order of time.
 //
-// All integers are varints of encoding/binary, unsigned but for the value.
+// All integers are varints of encoding/binary, unsigned but for the value and arrived.
 //
 // # Segment and group
 //
@@ -49,15 +51,38 @@
 //	1         its maker, see storage.Maker
 //	2 to 9    the time of the latest reading that named the subject, or 0
 //	10 to 17  its end
+//	18 to 25  when it was last changed
 //	then      the subject
 //
 // and a key with the subject and an empty value, the index. The assignments of a device do not
 // overlap.
 //
+// # Event
+//
+// Events have increasing numbers. Each has a random mark, and so has the first change after each start, which is
+// an event, too. So two stores with the same mark under a number have had the same changes until then, also
+// if one of them was made from a backup of the other.
+//
+//	byte      meaning
+//	0         version, 1
+//	1         its kind, see EventKind
+//	2 to 9    when it was made
+//	10 to 17  its mark
+//
+// All but EventStart go on, as far as the kind needs it, with
+//
+//	8 bytes   from, 8 bytes to, of the readings that it is about
+//	4 bytes   presence of the signs
+//	1 byte    length of the device's name, then the name
+//	each      span: 8 bytes from, 8 bytes to, 1 byte length of the subject, the subject
+//
+// An event of a kind that this version does not know is damage.
+//
 // # Gateway and states
 //
 // The value of a gateway is its name. The states are
 //
+//	clock        8 bytes: the latest time at which something was changed, if no group has a later one
 //	groups       8 bytes: the number of the next group, if no later one is stored
 //	gateways     4 bytes: the number of the next gateway
 //	readings     8 bytes: the number of readings in segments

@@ -11,6 +11,7 @@ import (
 const (
 	recordVersion = 1
 	assignVersion = 1
+	eventVersion  = 1
 
 	maxUTCOffset = uint64(2*vitals.MaxUTCOffsetMinutes + 1)
 )
@@ -24,11 +25,13 @@ const (
 	GatewayPrefix = 0x04
 	AssignPrefix  = 0x05
 	SubjectPrefix = 0x06
-	LastPrefix    = SubjectPrefix
+	EventPrefix   = 0x07
+	LastPrefix    = EventPrefix
 )
 
 // Keys of states.
 const (
+	ClockKey    = "\x00clock"    // the latest time at which something was changed, if no group has a later one
 	GroupsKey   = "\x00groups"   // the number of the next group, if no later one is stored
 	GatewaysKey = "\x00gateways" // the number of the next gateway
 	ReadingsKey = "\x00readings" // the number of readings in segments
@@ -41,7 +44,7 @@ const (
 )
 
 // MaxSegmentKeyBytes is the length of the longest key of a segment.
-const MaxSegmentKeyBytes = 1 + vitals.MaxNameBytes + 1 + 8
+const MaxSegmentKeyBytes = 1 + vitals.MaxNameBytes + 1 + 8 + binary.MaxVarintLen64
 
 // Errors of the decoders.
 var (
@@ -55,6 +58,7 @@ var (
 	errValue   = errors.New("invalid value of a sign")
 	errOffset  = errors.New("invalid offset from UTC")
 	errKey     = errors.New("invalid key")
+	errEvent   = errors.New("invalid event")
 
 	// ErrSizes is the error of a record with other sizes than its segments have.
 	ErrSizes = errors.New("invalid sizes of segments")
@@ -82,10 +86,16 @@ func AppendSegmentPrefix(dst []byte, device *vitals.Name) []byte {
 	return append(device.AppendTo(append(dst, SegmentPrefix)), 0)
 }
 
-// AppendSegmentKey appends the key of the segment whose last reading is at lastUnixMs. That
-// may be one more than the last millisecond, which gives an exclusive bound.
-func AppendSegmentKey(dst []byte, device *vitals.Name, lastUnixMs uint64) []byte {
+// AppendSegmentBound appends what the key of a segment begins with whose last reading is at lastUnixMs. It comes before that
+// key, and after all of earlier segments. lastUnixMs may be one more than the last millisecond.
+func AppendSegmentBound(dst []byte, device *vitals.Name, lastUnixMs uint64) []byte {
 	return binary.BigEndian.AppendUint64(AppendSegmentPrefix(dst, device), lastUnixMs)
+}
+
+// AppendSegmentKey appends the key of the segment whose last reading is at lastUnixMs, and which was last changed at
+// changedUnixMs.
+func AppendSegmentKey(dst []byte, device *vitals.Name, lastUnixMs, changedUnixMs int64) []byte {
+	return binary.AppendVarint(AppendSegmentBound(dst, device, uint64(lastUnixMs)), changedUnixMs-lastUnixMs)
 }
 
 // AppendSegmentsEnd appends the first key after those of a device's segments.
@@ -93,25 +103,37 @@ func AppendSegmentsEnd(dst []byte, device *vitals.Name) []byte {
 	return append(device.AppendTo(append(dst, SegmentPrefix)), 1)
 }
 
-// DecodeSegmentKey returns the device and the time of a segment's key.
-func DecodeSegmentKey(key []byte) (vitals.Name, int64, error) {
-	end := len(key) - 9
-	if end < 2 || key[0] != SegmentPrefix || key[end] != 0 {
-		return vitals.Name{}, 0, errLength
+// DecodeSegmentKey returns the device of a segment's key, and its times.
+func DecodeSegmentKey(key []byte) (device vitals.Name, lastUnixMs, changedUnixMs int64, err error) {
+	end := bytes.IndexByte(key, 0)
+	if end < 2 || key[0] != SegmentPrefix || len(key) < end+1+8 {
+		return device, 0, 0, errLength
 	}
-	device, err := vitals.ParseName(key[1:end])
-	if err != nil {
-		return vitals.Name{}, 0, errDevice
+	if device, err = vitals.ParseName(key[1:end]); err != nil {
+		return device, 0, 0, errDevice
 	}
-	ms := int64(binary.BigEndian.Uint64(key[end+1:]))
-	if ms < 0 {
-		return vitals.Name{}, 0, errTime
+	if lastUnixMs = int64(binary.BigEndian.Uint64(key[end+1:])); lastUnixMs < 0 {
+		return device, 0, 0, errTime
 	}
-	return device, ms, nil
+	d := decoder{b: key[end+1+8:]}
+	changedUnixMs = lastUnixMs + d.varint()
+	if d.err == nil && len(d.b) > 0 {
+		d.err = errLength
+	}
+	return device, lastUnixMs, changedUnixMs, d.err
 }
 
-// SegmentKeyTime returns the time in the key of a segment that is known to be valid.
-func SegmentKeyTime(key []byte) int64 { return int64(binary.BigEndian.Uint64(key[len(key)-8:])) }
+// SegmentKeyTime returns the time of the last reading in the key of a segment that is known to be valid.
+func SegmentKeyTime(key []byte) int64 {
+	return int64(binary.BigEndian.Uint64(key[bytes.IndexByte(key, 0)+1:]))
+}
+
+// SegmentKeyChanged returns when the segment was last changed of a key that is known to be valid.
+func SegmentKeyChanged(key []byte) int64 {
+	times := key[bytes.IndexByte(key, 0)+1:]
+	after, _ := binary.Varint(times[8:])
+	return int64(binary.BigEndian.Uint64(times)) + after
+}
 
 // AppendGroupKey appends the key of a group.
 func AppendGroupKey(dst []byte, number uint64) []byte {
@@ -191,27 +213,30 @@ func decodeAssigned(key []byte) (device vitals.Name, fromUnixMs int64, err error
 
 // AppendAssignment appends the value of an assignment.
 func AppendAssignment(dst []byte, a Assignment) []byte {
-	dst = binary.BigEndian.AppendUint64(append(dst, assignVersion, a.By), uint64(a.NamedUnixMs))
-	return append(binary.BigEndian.AppendUint64(dst, uint64(a.ToUnixMs)), a.Subject...)
+	dst = append(dst, assignVersion, a.By)
+	for _, ms := range []int64{a.NamedUnixMs, a.ToUnixMs, a.ChangedUnixMs} {
+		dst = binary.BigEndian.AppendUint64(dst, uint64(ms))
+	}
+	return append(dst, a.Subject...)
 }
 
 // An Assignment is the value of an assignment.
 type Assignment struct {
-	By                    byte
-	NamedUnixMs, ToUnixMs int64
-	Subject               string
+	By                                   byte
+	NamedUnixMs, ToUnixMs, ChangedUnixMs int64
+	Subject                              string
 }
 
 // DecodeAssignment returns the value of an assignment, which may be invalid.
 func DecodeAssignment(value []byte) (a Assignment, err error) {
-	if len(value) < 18 {
+	if len(value) < 26 {
 		return a, errLength
 	}
 	if value[0] != assignVersion {
 		return a, errVersion
 	}
 	number := func(i int) int64 { return int64(binary.BigEndian.Uint64(value[i:])) }
-	return Assignment{By: value[1], NamedUnixMs: number(2), ToUnixMs: number(10), Subject: string(value[18:])}, nil
+	return Assignment{By: value[1], NamedUnixMs: number(2), ToUnixMs: number(10), ChangedUnixMs: number(18), Subject: string(value[26:])}, nil
 }
 
 // AppendSubjectPrefix appends what the keys of a subject in the index begin with.

@@ -19,12 +19,13 @@ const (
 
 // A Record is what the store keeps of a device beside its readings.
 type Record struct {
-	NewestUnixMs int64
-	SealedUnixMs int64 // time of the last reading in the device's segments, or NoSegment
-	LatestUnixMs [vitals.MaxSigns]int64
-	Latest       [vitals.MaxSigns]vitals.Value
-	Offsets      [vitals.MaxSigns]vitals.UTCOffset // of the latest times
-	Known        uint32                            // bit s is set when sign s has a latest value
+	NewestUnixMs  int64
+	SealedUnixMs  int64 // time of the last reading in the device's segments, or NoSegment
+	ArrivedUnixMs int64 // when a reading last arrived that was stored or completed one; not negative
+	LatestUnixMs  [vitals.MaxSigns]int64
+	Latest        [vitals.MaxSigns]vitals.Value
+	Offsets       [vitals.MaxSigns]vitals.UTCOffset // of the latest times
+	Known         uint32                            // bit s is set when sign s has a latest value
 	Sizes
 }
 
@@ -36,10 +37,10 @@ type Sizes struct {
 	Small  [MaxSmall]uint16
 }
 
-// Update updates d with a record. The first offset from UTC that a record is given may be that of a
+// Update updates d with a record that was last changed at a time. The first offset from UTC that a record is given may be that of a
 // later reading, so it is updated if d has the values already.
-func (d *Record) Update(timeUnixMs int64, values *vitals.Values, offset vitals.UTCOffset) {
-	d.NewestUnixMs = max(d.NewestUnixMs, timeUnixMs)
+func (d *Record) Update(timeUnixMs, changedUnixMs int64, values *vitals.Values, offset vitals.UTCOffset) {
+	d.NewestUnixMs, d.ArrivedUnixMs = max(d.NewestUnixMs, timeUnixMs), max(d.ArrivedUnixMs, changedUnixMs)
 	for rest := values.Present(); rest != 0; rest &= rest - 1 {
 		s := vitals.Sign(bits.TrailingZeros32(rest))
 		switch known := d.Known&(1<<s) != 0; {
@@ -79,6 +80,7 @@ func AppendRecord(dst []byte, d *Record) []byte {
 		sealed = uint64(d.NewestUnixMs-d.SealedUnixMs) + 1
 	}
 	dst = binary.AppendUvarint(dst, sealed)
+	dst = binary.AppendVarint(dst, d.ArrivedUnixMs-d.NewestUnixMs)
 	for _, n := range d.Small[:d.Smalls] {
 		dst = binary.AppendUvarint(dst, uint64(n))
 	}
@@ -109,6 +111,12 @@ func (d *decoder) uvarint(most uint64, tooLarge error) uint64 {
 	return 0
 }
 
+// varint decodes a signed integer.
+func (d *decoder) varint() int64 {
+	u := d.uvarint(math.MaxUint64, nil)
+	return int64(u>>1) ^ -int64(u&1)
+}
+
 // DecodeRecord decodes the record b into r.
 func DecodeRecord(b []byte, r *Record) error {
 	switch {
@@ -133,6 +141,7 @@ func DecodeRecord(b []byte, r *Record) error {
 	if sealed := d.uvarint(newest+1, errTime); sealed > 0 {
 		r.SealedUnixMs = int64(newest - (sealed - 1))
 	}
+	r.ArrivedUnixMs = r.NewestUnixMs + d.varint()
 	for d.err == nil && len(d.b) > 0 {
 		n := d.uvarint(math.MaxUint16, ErrSizes)
 		if n == 0 || r.SealedUnixMs == NoSegment || r.Smalls == MaxSmall {

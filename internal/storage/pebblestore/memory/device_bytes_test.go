@@ -12,11 +12,11 @@ import (
 func TestDeviceBytes(t *testing.T) {
 	const devices = 50_000 // the hash table has as many slots for up to 98,304
 	for _, tt := range []struct{ nameBytes, signs, tableBytes, windowBytes int }{
-		{10, 1, 144, 148},
-		{10, 5, 200, 148},
-		{15, 1, 144, 148},
-		{16, 1, 160, 164},
-		{64, 1, 208, 212},
+		{10, 1, 152, 148},
+		{10, 5, 208, 148},
+		{15, 1, 152, 148},
+		{16, 1, 168, 164},
+		{64, 1, 216, 212},
 	} {
 		_, inTable := live(func() *memory.Filled { return memory.FillTable(devices, tt.nameBytes, tt.signs) })
 		window, inWindow := live(func() *memory.Filled { return memory.FillWindow(devices, tt.nameBytes) })

@@ -106,7 +106,7 @@ func (t *Table) setKnown(i uint32, known uint32) {
 // Record returns the record of a device by its number.
 func (t *Table) Record(i uint32) (r layout.Record) {
 	d := t.At(i)
-	r.NewestUnixMs, r.SealedUnixMs, r.Known, r.Sizes = d.NewestUnixMs, d.SealedUnixMs, d.known, d.Sizes
+	r.NewestUnixMs, r.ArrivedUnixMs, r.SealedUnixMs, r.Known, r.Sizes = d.NewestUnixMs, d.ArrivedUnixMs, d.SealedUnixMs, d.known, d.Sizes
 	if d.known == 0 {
 		return r
 	}
@@ -122,7 +122,7 @@ func (t *Table) Record(i uint32) (r layout.Record) {
 func (t *Table) Set(i uint32, r *layout.Record) {
 	t.setKnown(i, r.Known)
 	d := t.At(i)
-	d.NewestUnixMs, d.SealedUnixMs, d.Sizes = r.NewestUnixMs, r.SealedUnixMs, r.Sizes
+	d.NewestUnixMs, d.ArrivedUnixMs, d.SealedUnixMs, d.Sizes = r.NewestUnixMs, r.ArrivedUnixMs, r.SealedUnixMs, r.Sizes
 	if d.known == 0 {
 		return
 	}
@@ -134,15 +134,15 @@ func (t *Table) Set(i uint32, r *layout.Record) {
 }
 
 // Update updates a device by its number with a record: see [layout.Record.Update].
-func (t *Table) Update(i uint32, timeUnixMs int64, values *vitals.Values, offset vitals.UTCOffset) {
+func (t *Table) Update(i uint32, timeUnixMs, changedUnixMs int64, values *vitals.Values, offset vitals.UTCOffset) {
 	d, present := t.At(i), values.Present()
 	if present&^d.known != 0 {
 		r := t.Record(i)
-		r.Update(timeUnixMs, values, offset)
+		r.Update(timeUnixMs, changedUnixMs, values, offset)
 		t.Set(i, &r)
 		return
 	}
-	d.NewestUnixMs = max(d.NewestUnixMs, timeUnixMs)
+	d.NewestUnixMs, d.ArrivedUnixMs = max(d.NewestUnixMs, timeUnixMs), max(d.ArrivedUnixMs, changedUnixMs)
 	slot := t.slot(d)
 	for rest := present; rest != 0; rest &= rest - 1 {
 		e := entryOf(slot, d.known, rest&-rest)

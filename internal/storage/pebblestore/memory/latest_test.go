@@ -43,8 +43,9 @@ func TestTable(t *testing.T) {
 				want[name] = r
 			default:
 				ms, vs, offset := rapid.Int64Range(0, 20).Draw(t, "time"), values.Draw(t, "values"), vitals.UTCOffset(rapid.IntRange(0, 3).Draw(t, "offset"))
-				r.Update(ms, &vs, offset)
-				table.Update(i, ms, &vs, offset)
+				changed := rapid.Int64Range(-1, 20).Draw(t, "changed")
+				r.Update(ms, changed, &vs, offset)
+				table.Update(i, ms, changed, &vs, offset)
 				want[name] = r
 			}
 		}

@@ -12,7 +12,7 @@ import (
 type windowRows struct {
 	n          int
 	chunks     [][]windowRow    // of windowChunkRows each
-	values     [][]vitals.Value // of windowChunkValues each; the rows' values
+	values     [][]vitals.Value // of windowChunkValues each; the rows' values, and completions in two each
 	valuesUsed int              // of the last of these
 }
 
@@ -25,7 +25,11 @@ type windowRow struct {
 	gateway        uint32
 	utcOffset      vitals.UTCOffset
 	shared         bool
+	completed      bool // columns.Row.CompletedMs, which most rows do not have, follows the values
 }
+
+// completionValues is the number of values that a completion takes.
+const completionValues = 2
 
 // at returns a row by its number.
 func (w *windowRows) at(i uint32) *windowRow {
@@ -35,7 +39,13 @@ func (w *windowRows) at(i uint32) *windowRow {
 // unpack makes dst a row with its values.
 func (w *windowRows) unpack(dst *columns.Row, r *windowRow) {
 	dst.TimeUnixMs, dst.ReceivedUnixMs, dst.Gateway, dst.UTCOffset, dst.Shared = r.timeUnixMs, r.receivedUnixMs, r.gateway, r.utcOffset, r.shared
-	dst.Values.Unpack(r.present, w.values[r.values/windowChunkValues][r.values%windowChunkValues:])
+	values := w.values[r.values/windowChunkValues][r.values%windowChunkValues:]
+	dst.Values.Unpack(r.present, values)
+	dst.CompletedMs = 0
+	if r.completed {
+		after := values[dst.Values.Len():]
+		dst.CompletedMs = int64(after[0])<<32 | int64(uint32(after[1]))
+	}
 }
 
 // appendTo appends a row with its values to dst.
@@ -53,15 +63,22 @@ func (w *windowRows) add(r *columns.Row) uint32 {
 		w.chunks = append(w.chunks, make([]windowRow, windowChunkRows))
 	}
 	w.n++
-	values := r.Values.Len()
+	values, completed := r.Values.Len(), r.CompletedMs != 0
+	if completed {
+		values += completionValues
+	}
 	if len(w.values) == 0 || w.valuesUsed+values > windowChunkValues {
 		w.values = append(w.values, make([]vitals.Value, windowChunkValues))
 		w.valuesUsed = 0
 	}
 	last, at := len(w.values)-1, w.valuesUsed
 	r.Values.Pack(w.values[last][at:])
+	if completed {
+		after := w.values[last][at+values-completionValues:]
+		after[0], after[1] = vitals.Value(r.CompletedMs>>32), vitals.Value(r.CompletedMs)
+	}
 	w.valuesUsed += values
-	*w.at(i) = windowRow{r.TimeUnixMs, r.ReceivedUnixMs, r.Values.Present(), uint32(last*windowChunkValues + at), r.Gateway, r.UTCOffset, r.Shared}
+	*w.at(i) = windowRow{r.TimeUnixMs, r.ReceivedUnixMs, r.Values.Present(), uint32(last*windowChunkValues + at), r.Gateway, r.UTCOffset, r.Shared, completed}
 	return i
 }
 

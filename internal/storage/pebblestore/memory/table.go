@@ -9,7 +9,8 @@ import (
 // so the garbage collector does not scan a table of a million devices. What every reading needs comes first:
 // each further line of the processor's cache is one more wait for memory.
 type Device struct {
-	NewestUnixMs int64
+	NewestUnixMs  int64
+	ArrivedUnixMs int64 // as in layout.Record
 
 	// inWindow is the number of the device in the active window, if window is that window's
 	// number.

@@ -299,7 +299,7 @@ func (v View) AppendRange(dst []columns.Row, name *vitals.Name, fromUnixMs, toUn
 
 // Update updates the latest values of a device, d, with its rows, and reports whether it
 // has any. It reads them from the newest one until it has seen every sign that there is: most
-// devices never send some sign.
+// devices never send some sign. So d.ArrivedUnixMs may be too early afterwards.
 func (v View) Update(name *vitals.Name, d *layout.Record) (has bool) {
 	w := v.w
 	w.mu.RLock()
@@ -316,7 +316,7 @@ func (v View) Update(name *vitals.Name, d *layout.Record) (has bool) {
 			continue
 		}
 		w.rows.unpack(&r, w.rows.at(index[i]))
-		d.Update(r.TimeUnixMs, &r.Values, r.UTCOffset)
+		d.Update(r.TimeUnixMs, r.ChangedUnixMs(), &r.Values, r.UTCOffset)
 		seen, has = seen|r.Values.Present(), true
 	}
 	return has

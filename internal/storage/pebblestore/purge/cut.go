@@ -3,6 +3,7 @@ package purge
 import (
 	"bytes"
 	"errors"
+	"math"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -54,7 +55,7 @@ func (c *cut) segments(it *pebble.Iterator, b *pebble.Batch, d *layout.Record) e
 	blind := c.fromMs == 0 // so the last segment keeps its key, if it stays
 	if blind && errors.Is(err, storage.ErrCorrupt) {
 		c.unread, err = err, nil
-		c.first, c.last = c.key(0), c.key(min(c.toMs-1, d.SealedUnixMs))
+		c.first, c.last = c.bound(0), c.bound(min(c.toMs-1, d.SealedUnixMs)+1)
 	}
 	if c.first == nil || err != nil {
 		return err
@@ -81,7 +82,8 @@ func (c *cut) segments(it *pebble.Iterator, b *pebble.Batch, d *layout.Record) e
 		if err != nil {
 			return err
 		}
-		if err := b.Set(c.key(rows[len(rows)-1].TimeUnixMs), value, nil); err != nil {
+		key := layout.AppendSegmentKey(nil, c.device, rows[len(rows)-1].TimeUnixMs, columns.ChangedUnixMs(rows))
+		if err := b.Set(key, value, nil); err != nil {
 			return err
 		}
 	}
@@ -91,12 +93,12 @@ func (c *cut) segments(it *pebble.Iterator, b *pebble.Batch, d *layout.Record) e
 // within reports whether a reading with a time is removed.
 func (c *cut) within(ms int64) bool { return c.fromMs <= ms && ms < c.toMs }
 
-// key returns the key of a segment whose last reading has a time.
-func (c *cut) key(ms int64) []byte { return layout.AppendSegmentKey(nil, c.device, uint64(ms)) }
+// bound returns the bound of segments whose last reading has a time.
+func (c *cut) bound(ms int64) []byte { return layout.AppendSegmentBound(nil, c.device, uint64(ms)) }
 
 // walk finds what is removed. The last segment ends at lastMs: what follows it may be in a damaged block.
 func (c *cut) walk(it *pebble.Iterator, lastMs int64) error {
-	for ok := it.SeekGE(c.key(c.fromMs)); ok && seal.IsOf(it, c.prefix); ok = it.Next() {
+	for ok := it.SeekGE(c.bound(c.fromMs)); ok && seal.IsOf(it, c.prefix); ok = it.Next() {
 		if more, err := c.segment(it); !more || err != nil || layout.SegmentKeyTime(it.Key()) == lastMs {
 			return err
 		}
@@ -211,11 +213,17 @@ func (c *cut) record(it *pebble.Iterator, b *pebble.Batch, d *layout.Record, win
 			return false, err
 		}
 	}
+	if c.rewrites {
+		if err := c.forgetArrival(it, d, windows); err != nil {
+			return false, err
+		}
+	}
 	for _, w := range windows {
 		w.View().Update(c.device, d)
 	}
 	for i := range c.others {
-		d.Update(c.others[i].TimeUnixMs, &c.others[i].Values, c.others[i].UTCOffset)
+		r := &c.others[i]
+		d.Update(r.TimeUnixMs, r.ChangedUnixMs(), &r.Values, r.UTCOffset)
 	}
 	ranges := DeviceRanges(c.device)
 	if gone = d.NewestUnixMs < 0; !gone {
@@ -234,11 +242,42 @@ func (c *cut) record(it *pebble.Iterator, b *pebble.Batch, d *layout.Record, win
 	return false, seal.SetRecord(b, c.device, d)
 }
 
+// forgetArrival makes the last arrival that of the readings that are left. If a segment cannot be read because
+// of damage, it stays.
+func (c *cut) forgetArrival(it *pebble.Iterator, d *layout.Record, windows []*memory.Window) error {
+	latest := int64(0)
+	see := func(rows []columns.Row) {
+		if len(rows) > 0 {
+			latest = max(latest, columns.ChangedUnixMs(rows))
+		}
+	}
+	for ok := it.SeekGE(c.bound(0)); ok && seal.IsOf(it, c.prefix); ok = it.Next() {
+		if c.first != nil && bytes.Compare(it.Key(), c.first) >= 0 && bytes.Compare(it.Key(), c.last) <= 0 {
+			continue
+		}
+		latest = max(latest, layout.SegmentKeyChanged(it.Key()))
+	}
+	if err := damage.Wrap(it.Error()); err != nil {
+		if errors.Is(err, storage.ErrCorrupt) {
+			return nil
+		}
+		return err
+	}
+	for _, rows := range c.parts {
+		see(rows)
+	}
+	for _, w := range windows {
+		see(w.View().AppendRange(nil, c.device, 0, math.MaxInt64, false, math.MaxInt))
+	}
+	d.ArrivedUnixMs = latest
+	return nil
+}
+
 // replace sets latest values that were lost, and the newest time if it is negative, from the readings before
 // the cut: those that were removed had the latest ones, so there are none after it.
 func (c *cut) replace(it *pebble.Iterator, d *layout.Record, lost uint32) error {
 	earlier := layout.Record{NewestUnixMs: -1}
-	start := c.key(c.fromMs)
+	start := c.bound(c.fromMs)
 	ok := it.SeekGE(start) && seal.IsOf(it, c.prefix) || it.Error() == nil && it.SeekLT(start)
 	for ; ok && seal.IsOf(it, c.prefix) && (lost&^earlier.Known != 0 || earlier.NewestUnixMs < 0); ok = it.Prev() {
 		rows, err := seal.Decode(it, c.device, nil)
@@ -247,7 +286,7 @@ func (c *cut) replace(it *pebble.Iterator, d *layout.Record, lost uint32) error 
 		}
 		n, _ := seal.Find(rows, c.fromMs)
 		for i := range rows[:n] {
-			earlier.Update(rows[i].TimeUnixMs, &rows[i].Values, rows[i].UTCOffset)
+			earlier.Update(rows[i].TimeUnixMs, rows[i].ChangedUnixMs(), &rows[i].Values, rows[i].UTCOffset)
 		}
 	}
 	for sg := range vitals.MaxSigns {

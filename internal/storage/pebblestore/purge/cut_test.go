@@ -27,7 +27,7 @@ func mustName(t *testing.T, text string) vitals.Name {
 
 // row returns a row with one of two signs.
 func row(ms int64) (r columns.Row) {
-	r.TimeUnixMs, r.ReceivedUnixMs = ms, 1
+	r.TimeUnixMs, r.ReceivedUnixMs, r.CompletedMs = ms, 100+ms*5%9, ms%2
 	sign := vitals.HeartRate
 	if ms%3 == 0 {
 		sign = vitals.SpO2
@@ -61,7 +61,7 @@ func (x *tree) fill(t *testing.T, small int, segments ...[]int64) (d layout.Reco
 		}
 		value, err := seal.Encode(name, rows)
 		if err == nil {
-			err = x.Set(layout.AppendSegmentKey(nil, name, uint64(times[len(times)-1])), value, nil)
+			err = x.Set(layout.AppendSegmentKey(nil, name, times[len(times)-1], columns.ChangedUnixMs(rows)), value, nil)
 		}
 		try(t, err)
 	}
@@ -79,7 +79,7 @@ func record(small int, segments ...[]int64) layout.Record {
 	for _, times := range segments {
 		for _, ms := range times {
 			r := row(ms)
-			d.Update(ms, &r.Values, 0)
+			d.Update(ms, r.ChangedUnixMs(), &r.Values, 0)
 		}
 		d.SealedUnixMs = times[len(times)-1]
 		if len(times) >= small {
@@ -159,7 +159,11 @@ func verifyCut(t *testing.T, x *tree, c purge.Cut, segments [][]int64) {
 	if readings != removed || gone != (len(left) == 0) || !slices.Equal(slices.Concat(got...), left) {
 		t.Errorf("%s: it removes %d readings, gone is %t, and %v are left; want %d, and %v", name, readings, gone, got, removed, left)
 	}
-	if want := record(c.Small, got...); !gone && d != want {
+	want := record(c.Small, got...)
+	if c.FromMs == 0 { // expiry
+		want.ArrivedUnixMs = record(c.Small, segments...).ArrivedUnixMs
+	}
+	if !gone && d != want {
 		t.Errorf("%s: the record is %+v, want %+v", name, d, want)
 	}
 	for _, other := range []*vitals.Name{&x.before, &x.after} {
@@ -190,7 +194,7 @@ func TestCutDamaged(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := x.fill(t, 1, []int64{1, 2}, []int64{4, 5}, []int64{6, 7})
-			try(t, x.Set(layout.AppendSegmentKey(nil, &x.device, 5), []byte{1, 2, 3}, nil))
+			try(t, x.Set(layout.AppendSegmentKey(nil, &x.device, 5, columns.ChangedUnixMs([]columns.Row{row(4), row(5)})), []byte{1, 2, 3}, nil))
 			b := x.NewBatch()
 			tt.c.Device, tt.c.Small = x.device, 1
 			readings, gone, unread, err := tt.c.Do(x.DB, b, &d)

@@ -54,10 +54,11 @@ type Sealer struct {
 	Carried []Carried
 	Unread  error
 
-	it      *pebble.Iterator // over the segments as they were
-	sealed  []Sealed         // in Batch
-	added   int64            // readings that Batch adds
-	written []writtenSegment
+	it         *pebble.Iterator // over the segments as they were
+	superseded int              // bytes of the device's segments that are in Batch
+	sealed     []Sealed         // in Batch
+	added      int64            // readings that Batch adds
+	written    []writtenSegment
 
 	// Buffers.
 	named   vitals.Name
@@ -68,7 +69,7 @@ type Sealer struct {
 	again   []columns.Row
 	old     []columns.Row
 	edits   []segmentEdit
-	lasts   []int64
+	olds    []segmentTimes
 	key     []byte
 	value   []byte
 }
@@ -86,18 +87,21 @@ type Carried struct {
 	Row    columns.Row
 }
 
+// segmentTimes has the times in the key of a segment.
+type segmentTimes struct{ lastUnixMs, changedUnixMs int64 }
+
 // A writtenSegment is a segment that must be read back.
 type writtenSegment struct {
-	device     uint32 // in the window
-	sum        uint32 // CRC-32C of the value
-	lastUnixMs int64
+	device uint32 // in the window
+	sum    uint32 // CRC-32C of the value
+	segmentTimes
 }
 
 // A segmentEdit is a segment with late rows merged into it.
 type segmentEdit struct {
-	lastUnixMs int64
-	rows       []columns.Row
-	taken      bool // it was merged with others
+	segmentTimes
+	rows  []columns.Row
+	taken bool // it was merged with others
 }
 
 // Run writes the rows to segments, and reads these back through the tree. It returns storage.ErrClosed when
@@ -182,6 +186,10 @@ func (c *Sealer) device(device uint32, d *layout.Record) error {
 	}
 	for i := range c.edits {
 		if e := &c.edits[i]; !e.taken {
+			c.key = layout.AppendSegmentKey(c.key[:0], name, e.lastUnixMs, e.changedUnixMs)
+			if err := c.Batch.Delete(c.key, nil); err != nil {
+				return err
+			}
 			if err := c.write(device, e.rows, nil); err != nil {
 				return err
 			}
@@ -195,14 +203,14 @@ func (c *Sealer) device(device uint32, d *layout.Record) error {
 func (c *Sealer) mergeLate(device uint32, d *layout.Record, rows []columns.Row) {
 	name := c.name(device)
 	for len(rows) > 0 {
-		c.key = layout.AppendSegmentKey(c.key[:0], name, uint64(rows[0].TimeUnixMs))
+		c.key = layout.AppendSegmentBound(c.key[:0], name, uint64(rows[0].TimeUnixMs))
 		n := len(rows)
 		var err error
 		if c.it.SeekGE(c.key) && IsOf(c.it, c.key[:len(c.key)-8]) {
 			last := layout.SegmentKeyTime(c.it.Key())
 			n, _ = Find(rows, last+1)
 			if c.old, err = Decode(c.it, name, c.old[:0]); err == nil {
-				c.edit(last, rows[:n])
+				c.edit(last, layout.SegmentKeyChanged(c.it.Key()), rows[:n])
 			} else {
 				err = Error(name, rows[0].TimeUnixMs, err)
 			}
@@ -245,7 +253,7 @@ func (c *Sealer) notRead(err error) {
 }
 
 // edit adds an edit of the segment in c.old, unless it holds all rows already.
-func (c *Sealer) edit(lastUnixMs int64, rows []columns.Row) {
+func (c *Sealer) edit(lastUnixMs, changedUnixMs int64, rows []columns.Row) {
 	c.merged = c.merged[:0]
 	old, changed := c.old, false
 	for i := range rows {
@@ -267,7 +275,7 @@ func (c *Sealer) edit(lastUnixMs int64, rows []columns.Row) {
 		c.edits = append(c.edits, segmentEdit{})
 	}
 	e := &c.edits[len(c.edits)-1]
-	e.lastUnixMs, e.taken = lastUnixMs, false
+	e.lastUnixMs, e.changedUnixMs, e.taken = lastUnixMs, changedUnixMs, false
 	e.rows = append(e.rows[:0], c.merged...)
 }
 
@@ -324,11 +332,11 @@ func (c *Sealer) appendNew(device uint32, d *layout.Record, rows []columns.Row) 
 				d.Smalls = 0 // they stay as they are
 			}
 		} else {
-			for _, last := range c.lasts {
-				if e := c.editOf(last); e != nil {
+			for _, old := range c.olds {
+				if e := c.editOf(old.lastUnixMs); e != nil {
 					e.taken = true
 				}
-				c.key = layout.AppendSegmentKey(c.key[:0], name, uint64(last))
+				c.key = layout.AppendSegmentKey(c.key[:0], name, old.lastUnixMs, old.changedUnixMs)
 				if err := c.Batch.Delete(c.key, nil); err != nil {
 					return err
 				}
@@ -346,13 +354,13 @@ func (c *Sealer) appendNew(device uint32, d *layout.Record, rows []columns.Row) 
 }
 
 // readSmall reads the last n segments of a device, which are small, into c.merged, and their
-// times into c.lasts.
+// times into c.olds.
 func (c *Sealer) readSmall(name *vitals.Name, d *layout.Record, n int) error {
 	total := 0
 	for _, rows := range d.Small[int(d.Smalls)-n : d.Smalls] {
 		total += int(rows)
 	}
-	c.merged, c.lasts = slices.Grow(c.merged[:0], total)[:total], c.lasts[:0]
+	c.merged, c.olds = slices.Grow(c.merged[:0], total)[:total], c.olds[:0]
 	c.key = layout.AppendSegmentsEnd(c.key[:0], name)
 	ok := c.it.SeekLT(c.key)
 	c.key = layout.AppendSegmentPrefix(c.key[:0], name)
@@ -361,7 +369,7 @@ func (c *Sealer) readSmall(name *vitals.Name, d *layout.Record, n int) error {
 			return c.missing(name, d.SealedUnixMs)
 		}
 		last := layout.SegmentKeyTime(c.it.Key())
-		c.lasts = append(c.lasts, last)
+		c.olds = append(c.olds, segmentTimes{last, layout.SegmentKeyChanged(c.it.Key())})
 		from := total - int(d.Small[i])
 		if e := c.editOf(last); e != nil {
 			copy(c.merged[from:total], e.rows)
@@ -402,8 +410,9 @@ func (c *Sealer) writeSegment(device uint32, rows []columns.Row) (err error) {
 	if c.value, c.again, err = encode(c.value[:0], c.again[:0], rows); err != nil {
 		return c.fail(device, last, err)
 	}
-	c.key = layout.AppendSegmentKey(c.key[:0], c.name(device), uint64(last))
-	c.written = append(c.written, writtenSegment{device, checksum(c.value), last})
+	times := segmentTimes{last, columns.ChangedUnixMs(rows)}
+	c.key = layout.AppendSegmentKey(c.key[:0], c.name(device), times.lastUnixMs, times.changedUnixMs)
+	c.written = append(c.written, writtenSegment{device, checksum(c.value), times})
 	return c.Batch.Set(c.key, c.value, nil)
 }
 
@@ -419,7 +428,7 @@ func (c *Sealer) fail(device uint32, lastUnixMs int64, err error) error {
 func (c *Sealer) readBack() error {
 	for i := range c.written {
 		x := &c.written[i]
-		c.key = layout.AppendSegmentKey(c.key[:0], c.name(x.device), uint64(x.lastUnixMs))
+		c.key = layout.AppendSegmentKey(c.key[:0], c.name(x.device), x.lastUnixMs, x.changedUnixMs)
 		value, closer, err := c.Tree.Get(c.key)
 		if errors.Is(err, pebble.ErrNotFound) {
 			return c.fail(x.device, x.lastUnixMs, errNoSegment)

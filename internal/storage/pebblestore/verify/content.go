@@ -156,7 +156,7 @@ func (k *contentChecker) nextSegment(ok bool) {
 	k.segmentOf = vitals.Name{}
 	for ; ok; ok = k.segments.Next() {
 		var err error
-		if k.segmentOf, _, err = layout.DecodeSegmentKey(k.segments.Key()); err == nil {
+		if k.segmentOf, _, _, err = layout.DecodeSegmentKey(k.segments.Key()); err == nil {
 			return
 		}
 		k.Problem(fmt.Errorf("key of %d bytes is not a segment's: %w", len(k.segments.Key()), err))
@@ -186,7 +186,7 @@ func (k *contentChecker) device(name *vitals.Name, a *account) error {
 		k.windows[i] = w.AppendRange(k.windows[i][:0], name, 0, math.MaxInt64, false, math.MaxInt)
 		for j := range k.windows[i] {
 			r := &k.windows[i][j]
-			a.recorded.Update(r.TimeUnixMs, &r.Values, r.UTCOffset)
+			a.recorded.Update(r.TimeUnixMs, r.ChangedUnixMs(), &r.Values, r.UTCOffset)
 			k.gateway(name, r)
 		}
 	}
@@ -230,6 +230,9 @@ func (k *contentChecker) segment(name *vitals.Name, a *account) []columns.Row {
 		a.damaged, k.damaged = true, true
 		return nil
 	}
+	if columns.ChangedUnixMs(rows) != layout.SegmentKeyChanged(k.segments.Key()) {
+		k.Problem(seal.Error(name, last, errors.New("it was not changed when its key says so")))
+	}
 	value, _ := k.segments.ValueAndErr()
 	if k.value = columns.AppendSegment(k.value[:0], rows); !bytes.Equal(k.value, value) {
 		k.Problem(seal.Error(name, last, errors.New("it is not encoded as it would be")))
@@ -245,17 +248,32 @@ func (k *contentChecker) segment(name *vitals.Name, a *account) []columns.Row {
 
 // others verifies that no other keys are stored than those that were checked.
 func (k *contentChecker) others(it *pebble.Iterator) {
-	for _, r := range [][2][]byte{{{layout.StatePrefix}, {layout.RecordPrefix}}, {{layout.LastPrefix + 1}, {0xff}}} {
+	for _, r := range [][2][]byte{{{layout.StatePrefix}, {layout.RecordPrefix}}, {{layout.EventPrefix}, {0xff}}} {
 		it.SetBounds(r[0], r[1])
 		for ok := it.First(); ok; ok = it.Next() {
+			if it.Key()[0] == layout.EventPrefix {
+				k.event(it)
+				continue
+			}
 			switch string(it.Key()) {
-			case layout.GroupsKey, layout.GatewaysKey, layout.ReadingsKey, layout.SweepKey, layout.SignsKey:
+			case layout.ClockKey, layout.GroupsKey, layout.GatewaysKey, layout.ReadingsKey, layout.SweepKey, layout.SignsKey:
 			case layout.UncountedKey:
 				k.damaged = true
 			default:
 				k.Problem(fmt.Errorf("key of %d bytes is of no known kind", len(it.Key())))
 			}
 		}
+	}
+}
+
+// event verifies the event at an iterator's position.
+func (k *contentChecker) event(it *pebble.Iterator) {
+	_, err := layout.DecodeEventKey(it.Key())
+	if value, valueErr := it.ValueAndErr(); err == nil && valueErr == nil {
+		_, err = layout.DecodeEvent(value)
+	}
+	if err != nil {
+		k.Problem(fmt.Errorf("event: %w", err))
 	}
 }
 
@@ -295,7 +313,9 @@ type account struct {
 	sizes        []int // of the segments
 }
 
-func (a *account) add(r *columns.Row) { a.all.Update(r.TimeUnixMs, &r.Values, r.UTCOffset) }
+func (a *account) add(r *columns.Row) {
+	a.all.Update(r.TimeUnixMs, r.ChangedUnixMs(), &r.Values, r.UTCOffset)
+}
 
 // match compares a device's record with its readings.
 func (a *account) match(c *Checker, name *vitals.Name) {
@@ -319,6 +339,9 @@ func (a *account) match(c *Checker, name *vitals.Name) {
 	got, want := seal.Summary(*name, &a.recorded), seal.Summary(*name, &a.all)
 	if got.NewestUnixMs != want.NewestUnixMs {
 		c.Problem(seal.RecordError(name, errors.New("wrong newest time")))
+	}
+	if a.recorded.ArrivedUnixMs < a.all.ArrivedUnixMs {
+		c.Problem(seal.RecordError(name, errors.New("a reading has arrived later")))
 	}
 	for s := range got.Latest {
 		if got.Latest[s] != want.Latest[s] {
