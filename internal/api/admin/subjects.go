@@ -101,7 +101,7 @@ func (h *Handler) Assign(w http.ResponseWriter, r *http.Request) {
 	if a.Subject, ok = h.subject(w, r, asked.Subject); !ok {
 		return
 	}
-	h.change(w, r, audit.SubjectAssigned, a, func(ctx context.Context) error { return h.opt.Subjects.Assign(ctx, a) })
+	h.change(w, r, audit.SubjectAssigned, a, h.opt.Subjects.Assign)
 }
 
 // End sets the end of the assignment of a device that begins at a time, as the body says:
@@ -138,14 +138,15 @@ func (h *Handler) End(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, r, "end of an assignment", err)
 		return
 	}
-	h.change(w, r, audit.SubjectEnded, a, func(ctx context.Context) error { return h.opt.Subjects.EndAssignment(ctx, a) })
+	h.change(w, r, audit.SubjectEnded, a, h.opt.Subjects.EndAssignment)
 }
 
 // change makes a change of an assignment, and answers with the assignment.
-func (h *Handler) change(w http.ResponseWriter, r *http.Request, event audit.Event, a storage.Assignment, do func(context.Context) error) {
+func (h *Handler) change(w http.ResponseWriter, r *http.Request, event audit.Event, a storage.Assignment, do func(context.Context, storage.Assignment) error) {
 	record := audit.Record{Event: event, Actor: h.opt.Actor(r.Context()), Peer: gate.PeerOf(r).PeerAddr()}
 	err := Change(h.opt.Record, h.opt.Log, record, a, func() error {
-		return do(context.WithoutCancel(r.Context())) // a client that disconnects does not undo it
+		a.ChangedUnixMs = time.Now().UnixMilli()
+		return do(context.WithoutCancel(r.Context()), a) // a client that disconnects does not undo it
 	})
 	switch {
 	case errors.Is(err, ErrNotRecorded):

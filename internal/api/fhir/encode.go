@@ -20,7 +20,7 @@ type form struct {
 	url        string // from the beginning of an entry to the time in fullUrl
 	resource   string // from there to the beginning of the resource
 	id         string // from the beginning of the resource to the time in its id
-	received   string // from there to lastUpdated
+	updated    string // from there to lastUpdated
 	measured   string // from there to effectiveDateTime
 	values     [2]string
 	end        string // from the last value to the end of the resource
@@ -39,7 +39,7 @@ func newForm(base string, signs *vitals.Signs, device *vitals.Name, subject stor
 	f.url = f.url[:len(f.url)-1] // the id goes on
 	f.resource = "-" + deviceID + `","resource":`
 	f.id = `{"resourceType":"Observation","id":"` + m.key + "-"
-	f.received = "-" + deviceID + `","meta":{"lastUpdated":"`
+	f.updated = "-" + deviceID + `","meta":{"lastUpdated":"`
 	f.measured = `"`
 	if m.profile != "" {
 		f.measured += `,"profile":["` + profiles + m.profile + `"]`
@@ -70,11 +70,11 @@ func newForm(base string, signs *vitals.Signs, device *vitals.Name, subject stor
 	return f
 }
 
-// hideReceived leaves meta out of the resources.
-func (f *form) hideReceived() {
-	id, _, _ := strings.Cut(f.received, `,"meta"`)
+// hideUpdated leaves meta out of the resources.
+func (f *form) hideUpdated() {
+	id, _, _ := strings.Cut(f.updated, `,"meta"`)
 	_, rest, _ := strings.Cut(f.measured, `},"status"`)
-	f.received, f.measured = "", id+`,"status"`+rest
+	f.updated, f.measured = "", id+`,"status"`+rest
 }
 
 // concept returns a CodeableConcept. If text is empty, it has the name of the first code.
@@ -108,18 +108,23 @@ func deviceReference(device *vitals.Name, id string) string {
 func quoted(text string) string { return string(reply.AppendJSONString(nil, text)) }
 
 // appendEntry appends an entry of a searchset.
-func (f *form) appendEntry(dst []byte, r *storage.Record) []byte {
+func (f *form) appendEntry(dst []byte, r *storage.Record, assignedUnixMs int64) []byte {
 	dst = appendTimeID(append(dst, f.url...), r.TimeUnixMs)
 	dst = append(dst, f.resource...)
-	dst = f.appendResource(dst, r)
+	dst = f.appendResource(dst, r, assignedUnixMs)
 	return append(dst, entryEnd...)
 }
 
+// lastUpdated returns when an Observation was last changed: its reading, or the assignment of its device.
+func lastUpdated(r *storage.Record, assignedUnixMs int64) int64 {
+	return max(r.ReceivedUnixMs, r.ChangedUnixMs, assignedUnixMs)
+}
+
 // appendResource appends an Observation. The record must have the signs of the group.
-func (f *form) appendResource(dst []byte, r *storage.Record) []byte {
+func (f *form) appendResource(dst []byte, r *storage.Record, assignedUnixMs int64) []byte {
 	dst = appendTimeID(append(dst, f.id...), r.TimeUnixMs)
-	if f.received != "" {
-		dst = vitals.AppendTime(append(dst, f.received...), r.ReceivedUnixMs)
+	if f.updated != "" {
+		dst = vitals.AppendTime(append(dst, f.updated...), lastUpdated(r, assignedUnixMs))
 	}
 	offset := r.UTCOffset
 	if minutes, _ := offset.Minutes(); minutes > maxOffsetMinutes || minutes < -maxOffsetMinutes {

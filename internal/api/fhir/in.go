@@ -53,7 +53,6 @@ type intake struct {
 	id          string // in the URL of an update, else ""
 	prefer      string // the preference return
 	access      gate.Access
-	nowUnixMs   int64
 
 	places []place // by position
 }
@@ -68,18 +67,20 @@ type place struct {
 	doubt  codes.Doubt   // with which an Observation is left out; 0 means that it is not
 	what   what
 
-	patient storage.Subject // an existing Patient, or that of an Observation
-	named   bool            // the Observation names its subject
+	patient        storage.Subject // an existing Patient, or that of an Observation
+	assignedUnixMs int64           // when the assignment to it was last changed
+	named          bool            // the Observation names its subject
 
 	sampled   bool    // SampledData
 	order     int     // as in observed
 	left      bool    // a value was left out, because another source of the sign comes first
 	component [2]int8 // as in observed
 
-	added   bool // something was new
-	alone   bool // the reading of an Observation was new: no other sign of it was stored before
-	result  ingest.Result
-	problem *reply.Problem // instead of that of result; nil means that of result
+	added          bool  // something was new
+	alone          bool  // the reading of an Observation was new: no other sign of it was stored before
+	receivedUnixMs int64 // when it arrived, if alone
+	result         ingest.Result
+	problem        *reply.Problem // instead of that of result; nil means that of result
 }
 
 // What a place holds.
@@ -116,7 +117,7 @@ func (s *intake) Respond(outcome *ingest.Outcome) ingest.Answer {
 				p.result.Field = p.path(s.h.reader.Signs(), r.Field)
 			}
 		case r.Outcome != 0 && r.Outcome != storage.Duplicate: // 0: another entry was rejected
-			p.added, p.alone = true, r.Outcome == storage.Stored && !p.sampled
+			p.added, p.alone, p.receivedUnixMs = true, r.Outcome == storage.Stored && !p.sampled, r.ReceivedUnixMs
 		}
 	}
 	switch {

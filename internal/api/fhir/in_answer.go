@@ -51,7 +51,7 @@ func (p *place) outcome() (issue, note string) {
 // without the read right gets only what it has sent: not the patient, unless the Observation names one, and neither
 // the offset of a reading that was stored before nor when it arrived.
 func (s *intake) appendResource(dst []byte, p *place) []byte {
-	r := storage.Record{TimeUnixMs: p.unixMs, Values: p.values, UTCOffset: p.offset, ReceivedUnixMs: s.nowUnixMs}
+	r := storage.Record{TimeUnixMs: p.unixMs, Values: p.values, UTCOffset: p.offset, ReceivedUnixMs: p.receivedUnixMs}
 	subject := p.patient
 	mayRead := s.access.MayRead()
 	if !mayRead && !p.named {
@@ -59,7 +59,7 @@ func (s *intake) appendResource(dst []byte, p *place) []byte {
 	}
 	f := newForm(s.base, s.h.reader.Signs(), &p.device, subject, p.group)
 	if !mayRead {
-		f.hideReceived()
+		f.hideUpdated()
 	} else if !p.alone {
 		err := s.h.record(s.request, &s.access, []storage.Subject{subject}, p.device, span{p.unixMs, p.unixMs + 1})
 		if err != nil {
@@ -70,7 +70,7 @@ func (s *intake) appendResource(dst []byte, p *place) []byte {
 			return dst
 		}
 	}
-	return f.appendResource(dst, &r)
+	return f.appendResource(dst, &r, p.assignedUnixMs)
 }
 
 // singleReply answers POST /fhir/Observation and PUT /fhir/Observation/{id} as the client prefers

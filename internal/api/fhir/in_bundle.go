@@ -40,7 +40,7 @@ func (s *intake) Decode(body []byte, in *ingest.Intake) error {
 		return err
 	}
 	in.Units = true
-	s.access, s.nowUnixMs = in.Access(), in.NowUnixMs
+	s.access = in.Access()
 	d := &decoder{
 		intake: s, in: in,
 		parser:  &parser{Reader: strictjson.NewReader(body), codes: codes.Table{Signs: s.h.reader.Signs(), PulseAsHeartRate: s.h.opt.PulseAsHeartRate}, leavesOut: in.LeavesOut},
@@ -217,7 +217,8 @@ func (d *decoder) observation(i int, e *sentEntry) *fieldFault {
 		p.unixMs = o.samples[0].unixMs
 		p.values.Set(sign, o.samples[0].value)
 	}
-	p.patient = storage.SubjectAt(device.assignments, p.unixMs)
+	worn := storage.SpanAt(device.assignments, p.unixMs)
+	p.patient, p.assignedUnixMs = worn.Subject, worn.ChangedUnixMs
 	if string(e.method) == "PUT" {
 		switch id := e.resource.id; {
 		case strings.TrimPrefix(string(e.url), "/") != "Observation/"+id:

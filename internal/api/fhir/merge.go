@@ -31,6 +31,7 @@ type source struct {
 	device  vitals.Name
 	subject storage.Subject
 	span
+	assignedUnixMs int64 // when the assignment was last changed
 }
 
 // Records that are read at once, of all its devices together and of one.
@@ -85,7 +86,7 @@ func newObservations(reader Reader, subjects Subjects, s *search, sources []sour
 			sources[i].span = sources[i].and(rest)
 		}
 	}
-	sources = slices.DeleteFunc(sources, func(src source) bool { return src.empty() || s.groups == 0 || s.received.empty() })
+	sources = slices.DeleteFunc(sources, func(src source) bool { return src.empty() || s.groups == 0 || s.updated.empty() })
 	slices.SortFunc(sources, func(a, b source) int {
 		if s.newest {
 			return cmp.Or(cmp.Compare(b.toUnixMs, a.toUnixMs), a.device.Compare(&b.device))
@@ -93,7 +94,7 @@ func newObservations(reader Reader, subjects Subjects, s *search, sources []sour
 		return cmp.Or(cmp.Compare(a.fromUnixMs, b.fromUnixMs), a.device.Compare(&b.device))
 	})
 	o := &observations{reader: reader, subjects: subjects, search: s, sources: sources, after: after, atMost: chunkRecords}
-	if s.groups == allGroups && s.received == always && !s.countOnly {
+	if s.groups == allGroups && s.updated == always && !s.countOnly {
 		o.atMost = min(max(s.count+2, leastRecords), chunkRecords) // one that was shown already, and one of the next page
 	}
 	return o
@@ -199,7 +200,7 @@ func (o *observations) next(ctx context.Context) (g group, ok bool, err error) {
 		if ok, err = o.advance(ctx); err != nil || !ok {
 			return 0, false, err
 		}
-		if !o.received.has(o.record.ReceivedUnixMs) {
+		if !o.updated.has(lastUpdated(o.record, o.run.assignedUnixMs)) {
 			continue
 		}
 		o.pending = groupsOf(&o.record.Values) & o.groups

@@ -32,7 +32,7 @@ type search struct {
 	devices   []deviceID        // nil means not given; likewise
 	groups    groups            // with the codes
 	measured  span
-	received  span
+	updated   span // of the last change
 	count     int  // Observations in a page
 	countOnly bool // no page, but the number of all
 	newest    bool // newest first
@@ -64,7 +64,7 @@ var searchParams = []searchParam{
 	{"category", "vital-signs, or laboratory for glucose; a list means any of them.", "token", "Observation-category", tokens(fixed(categorySystem, withCategory))},
 	{"date", "Measured time, with eq, gt, ge, lt, le, sa, eb or no prefix. May be repeated. Times without a zone are in UTC.", "date", "clinical-date", dates(func(s *search) *span { return &s.measured })},
 	{"status", "final, which all Observations are.", "token", "Observation-status", tokens(fixed(statusSystem, withStatus))},
-	{"_lastUpdated", "Time at which the first values of a reading arrived, with prefixes like date. May be repeated.", "date", "Resource-lastUpdated", dates(func(s *search) *span { return &s.received })},
+	{"_lastUpdated", "Time of the last change, with prefixes like date. May be repeated.", "date", "Resource-lastUpdated", dates(func(s *search) *span { return &s.updated })},
 	{"_count", "", "", "", (*search).parseCount},
 	{"_sort", "", "", "", (*search).parseSort},
 	{"_summary", "", "", "", (*search).parseSummary},
@@ -74,7 +74,7 @@ var searchParams = []searchParam{
 // strict is set (https://hl7.org/fhir/R4/search.html#errors). Parameters about the form of the
 // answer are left out.
 func parseSearch(values url.Values, strict bool, base string, signs *vitals.Signs) (*search, error) {
-	s := &search{base: base, signs: signs, groups: allGroups, measured: always, received: always, count: DefaultCount, used: url.Values{}}
+	s := &search{base: base, signs: signs, groups: allGroups, measured: always, updated: always, count: DefaultCount, used: url.Values{}}
 	for name, given := range values {
 		if name == formatParam || name == "_pretty" {
 			continue

@@ -64,7 +64,7 @@ func (v *view) plan(ctx context.Context, s *search) (*plan, error) {
 		p.alone = devices[0]
 	}
 	for _, a := range assignments {
-		src := source{a.Device, a.Subject, span{a.FromUnixMs, a.ToUnixMs}.and(s.measured)}
+		src := source{a.Device, a.Subject, span{a.FromUnixMs, a.ToUnixMs}.and(s.measured), a.ChangedUnixMs}
 		if src.empty() || s.devices != nil && !slices.Contains(devices, a.Device) {
 			continue
 		}

@@ -39,13 +39,13 @@ func (h *Handler) Observation(w http.ResponseWriter, r *http.Request) {
 		if i < 0 {
 			return nil, storage.ErrNotFound
 		}
-		subject := assignments[i].Subject
+		subject, changed := assignments[i].Subject, assignments[i].ChangedUnixMs
 		if r.Method != http.MethodHead {
 			if err := h.record(r, v.may, []storage.Subject{subject}, device, span{id.unixMs, id.unixMs + 1}); err != nil {
 				return nil, err
 			}
 		}
-		return newForm(h.base(r), v.Signs(), &device, subject, id.group).appendResource(nil, &record), nil
+		return newForm(h.base(r), v.Signs(), &device, subject, id.group).appendResource(nil, &record, changed), nil
 	})
 }
 

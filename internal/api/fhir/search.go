@@ -193,7 +193,7 @@ func (p *page) write(ctx context.Context, w io.Writer) error {
 			break
 		}
 		separate()
-		dst = p.form(g).appendEntry(dst, p.found.record)
+		dst = p.form(g).appendEntry(dst, p.found.record, p.found.run.assignedUnixMs)
 		last = position{p.found.record.TimeUnixMs, p.found.run.device, g}
 		if len(dst) >= flushBytes {
 			if _, err := w.Write(dst); err != nil {

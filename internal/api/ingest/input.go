@@ -383,6 +383,8 @@ type Result struct {
 	Device  vitals.Name // zero if it is not known
 	Outcome storage.Outcome
 
+	ReceivedUnixMs int64 // when the store says that the reading arrived, if it is storage.Stored
+
 	// Problem is why the reading was rejected. It is nil if the reading was stored, or if it
 	// was not settled because another one of its unit was rejected: Outcome is 0 then.
 	Problem       *reply.Problem
@@ -423,7 +425,7 @@ func (o *Outcome) Results() iter.Seq[Result] {
 func (o *Outcome) result(i int, wait time.Duration) Result {
 	j, c := o.job, o.core
 	e := &j.entries[i]
-	r := Result{Index: int(j.batch.Index[i]), Device: e.Reading.Device, Outcome: e.Outcome}
+	r := Result{Index: int(j.batch.Index[i]), Device: e.Reading.Device, Outcome: e.Outcome, ReceivedUnixMs: e.ReceivedUnixMs}
 	switch {
 	case e.Outcome == 0 && j.batch.hasUnits():
 	case e.Outcome == storage.Stored, e.Outcome == storage.Completed:
