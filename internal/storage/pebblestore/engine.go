@@ -28,6 +28,7 @@ type engine struct {
 	maintenance *maintenance // nil if read-only
 	troubles    troubles
 	counters    counters
+	dead        dead
 	gateways    *dictionary
 	signs       *vitals.Signs
 	closed      atomic.Bool

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/batchrepr"
@@ -370,4 +371,42 @@ func SetNextEvent(s *Store, number uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.settler.journal.next = number
+}
+
+// TableBytes returns the size of the tables of s.
+func TableBytes(s *Store) int64 {
+	total := s.db.Metrics().Total()
+	return int64(total.TablesSize)
+}
+
+// Reclaim compacts a range of s, as Tidy does.
+func Reclaim(ctx context.Context, s *Store, busy func() bool) (more bool, err error) {
+	return s.reclaim(ctx, busy)
+}
+
+// A Dead counts dead bytes.
+type Dead struct{ dead }
+
+// A DeadSpan is a range of keys with dead bytes.
+type DeadSpan struct {
+	Start, End string
+	Bytes      int64
+}
+
+// Add adds dead bytes of a device.
+func (d *Dead) Add(device *vitals.Name, segments, records int) { d.add(device, segments, records) }
+
+// Take takes off what a compaction has dropped.
+func (d *Dead) Take(start, end []byte, bytes int64) { d.take(start, end, bytes) }
+
+// Total returns the number of dead bytes.
+func (d *Dead) Total() int64 { return d.total() }
+
+// Spans returns the ranges of keys that have dead bytes, in the order of keys.
+func (d *Dead) Spans() (all []DeadSpan) {
+	for _, s := range d.spans() {
+		all = append(all, DeadSpan{string(s.start), string(s.end), s.bytes})
+	}
+	slices.SortFunc(all, func(a, b DeadSpan) int { return strings.Compare(a.Start, b.Start) })
+	return all
 }

@@ -117,6 +117,7 @@ func (l *loaded) loadGroup(key, value []byte, g *layout.Group) error {
 	}
 	l.window.FirstGroup = min(l.window.FirstGroup, number)
 	l.nextGroup = max(l.nextGroup, number+1)
+	l.window.GroupBytes += int64(len(value))
 	err = g.Decode(value)
 	if err == nil && l.verify && !bytes.Equal(g.Encode(), value) {
 		err = errEncoding

@@ -31,9 +31,10 @@ func (l pebbleLogger) Fatalf(format string, args ...any) {
 }
 
 // eventListener returns the listener for Pebble's background work.
-func eventListener(log *slog.Logger, a *alarm, background *backgroundErrors) pebble.EventListener {
+func eventListener(log *slog.Logger, a *alarm, background *backgroundErrors, d *dead) pebble.EventListener {
 	l := pebble.EventListener{
 		BackgroundError: background.report,
+		CompactionEnd:   d.compacted,
 		// The default would end the process. Damage of a table is returned to
 		// its readers.
 		DataCorruption: func(info pebble.DataCorruptionInfo) {

@@ -77,6 +77,7 @@ func (s *Store) Collect(ch chan<- prometheus.Metric) {
 	}
 	show(gauge, "pulsegate_store_size_bytes", "Disk space that the store takes, its log included.", float64(m.DiskSpaceUsage()))
 	show(gauge, "pulsegate_store_log_bytes", "Size of the write-ahead log, which is replayed after a crash.", float64(m.WAL.Size))
+	show(gauge, "pulsegate_store_dead_bytes", "Bytes that were superseded since the start and that no compaction has dropped yet. An estimate.", float64(s.dead.total()))
 	show(gauge, "pulsegate_store_tables", "Sorted tables of the store.", float64(tables))
 	show(gauge, "pulsegate_store_compaction_debt_bytes", "Bytes that compaction has yet to rewrite before the store is in its resting form.", float64(m.Compact.EstimatedDebt))
 	show(counter, "pulsegate_store_cache_hits_total", "Blocks that the store found in its cache.", float64(m.BlockCache.Hits))

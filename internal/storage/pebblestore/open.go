@@ -139,7 +139,7 @@ func (e *engine) openTree(minFreeBytes int64) (err error) {
 	background := &backgroundErrors{log: o.Log, alarm: e.alarm, troubles: &e.troubles}
 	background.opening.Store(true)
 	defer background.opening.Store(false)
-	*events = eventListener(o.Log, e.alarm, background)
+	*events = eventListener(o.Log, e.alarm, background, &e.dead)
 	p.EventListener = events
 
 	if d.IsStore() {

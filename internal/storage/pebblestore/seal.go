@@ -207,7 +207,7 @@ func (g *segments) newSealer(w *memory.Window) *sealer {
 	c := &sealer{g: g}
 	c.Sealer = seal.Sealer{
 		Tree: g.db, Batch: newBatch(g.db), Rows: w, Table: c, SegmentRows: g.options.segmentRows,
-		OnSealed: c.signal, OnUnread: g.troubles.degrade, OnFail: g.alarm.raise,
+		OnSealed: c.signal, OnSuperseded: g.dead.add, OnUnread: g.troubles.degrade, OnFail: g.alarm.raise,
 	}
 	return c
 }
@@ -347,6 +347,7 @@ func (c *sealer) end() error {
 	if err := g.commit(c.Batch); err != nil {
 		return err
 	}
+	g.dead.addGroups(c.Rows.GroupBytes)
 	g.nextGroup, g.settler.frozen = next, nil
 	c.carry()
 	g.publish()

@@ -51,10 +51,11 @@ type settler struct {
 	// marked holds the devices whose records must be written.
 	marked []marked
 
-	batch *pebble.Batch
-	key   []byte
-	group layout.Group
-	order []ordered // the records that the group adds, by name and time
+	batch      *pebble.Batch
+	key        []byte
+	group      layout.Group
+	groupBytes int       // of the group that was written last
+	order      []ordered // the records that the group adds, by name and time
 
 	// stored looks up late readings. It is opened for the first one of a group and
 	// closed at the end of the group, so that it does not keep obsolete files for long.
@@ -462,7 +463,9 @@ func (s *settler) write(number uint64) (bool, error) {
 		}
 		s.copyTo(s.group.Add(), &s.records[x.record])
 	}
-	if err := s.batch.Set(layout.AppendGroupKey(s.key[:0], number), s.group.Encode(), nil); err != nil {
+	value := s.group.Encode()
+	s.groupBytes = len(value)
+	if err := s.batch.Set(layout.AppendGroupKey(s.key[:0], number), value, nil); err != nil {
 		return false, fmt.Errorf("fill batch: %w", err)
 	}
 	if err := s.gateways.write(s.batch); err != nil {
@@ -536,6 +539,7 @@ func (s *settler) fill() {
 	w := s.active
 	w.Lock()
 	defer w.Unlock()
+	w.GroupBytes += int64(s.groupBytes)
 	at := 0
 	for i := range s.group.Runs {
 		run, device := &s.group.Runs[i], s.order[at].device

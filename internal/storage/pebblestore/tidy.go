@@ -23,7 +23,8 @@ import (
 // at most about five times before its segment is whole.
 //
 // A step holds segments.sealing, and is bounded by tidyRows. The pass
-// pauses between two steps as long as readings arrive faster than tidyQuietBytes.
+// pauses between two steps as long as readings arrive faster than tidyQuietBytes. Then it gives space back: see
+// segments.reclaim.
 const (
 	tidyRows    = 64 << 10                // readings that a step merges, exceeded by one device
 	tidyDevices = 4 * memory.ChunkDevices // that a step looks at
@@ -55,8 +56,10 @@ func (g *segments) tidy(ctx context.Context, step func(from uint32) (next uint32
 	// it began, because the devices before that one may have new small segments: if a window was
 	// sealed during the pass, another pass follows.
 	next, begun, ended, seen := uint32(0), int64(-1), int64(-1), g.counters.batchBytes.Load()
+	left := int64(0) // dead bytes that are not worth a compaction
 	var retryAt time.Time
 	var delay time.Duration // from the last step to retryAt; 0 means it did not fail
+	busy := func() bool { return g.counters.batchBytes.Load()-seen > tidyQuietBytes }
 	for sleep(ctx, tidyPause) == nil {
 		written, sealed := g.counters.batchBytes.Load(), g.counters.sealedRows.Load()
 		quiet := written-seen <= tidyQuietBytes && !time.Now().Before(retryAt)
@@ -76,7 +79,20 @@ func (g *segments) tidy(ctx context.Context, step func(from uint32) (next uint32
 			if !more {
 				next, ended = 0, begun
 			}
-			quiet = g.counters.batchBytes.Load()-seen <= tidyQuietBytes
+			quiet = !busy()
+		}
+		for more := true; quiet && more && begun == ended && g.dead.total() != left && g.Ready() == nil && ctx.Err() == nil; {
+			var err error
+			switch more, err = g.reclaim(ctx, busy); {
+			case errors.Is(err, context.Canceled): // readings arrive, or it gave way
+			case err != nil:
+				delay = min(max(2*delay, tidyPause), tidyMaxDelay)
+				retryAt = time.Now().Add(delay)
+				g.notTidied(err, delay)
+			case !more:
+				left = g.dead.total()
+			}
+			quiet = quiet && err == nil && !busy()
 		}
 	}
 }

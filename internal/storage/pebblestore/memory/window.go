@@ -24,6 +24,7 @@ type Window struct {
 	Number     uint32 // among the windows of this store; not 0
 	FirstGroup uint64 // number of the first group whose readings may be here
 	EndGroup   uint64 // of the first group after the window; set when it is frozen
+	GroupBytes int64  // of the groups
 
 	Sealed atomic.Int64 // rows of devices that are in segments now
 

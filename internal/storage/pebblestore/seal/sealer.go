@@ -45,7 +45,10 @@ type Sealer struct {
 	// Tidy makes the Sealer merge small segments of the devices of Rows, which has no rows.
 	Tidy bool
 
-	OnSealed func(rows int)     // is called with the number of rows of a device that have been sealed
+	OnSealed func(rows int) // is called with the number of rows of a device that have been sealed
+	// OnSuperseded is called with the bytes of a device's segments and records that are no longer needed.
+	OnSuperseded func(device *vitals.Name, segments, records int)
+
 	OnUnread func(err error)    // is called if a segment cannot be read
 	OnFail   func(cause string) // is called if a segment is not what was written
 
@@ -174,7 +177,7 @@ func (c *Sealer) openIterator() (err error) {
 func (c *Sealer) device(device uint32, d *layout.Record) error {
 	name := c.name(device)
 	c.rows = c.Rows.AppendAll(c.rows[:0], device)
-	c.edits = c.edits[:0]
+	c.edits, c.superseded = c.edits[:0], 0
 	late, _ := Find(c.rows, d.SealedUnixMs+1)
 	if late > 0 {
 		c.mergeLate(device, d, c.rows[:late])
@@ -196,7 +199,12 @@ func (c *Sealer) device(device uint32, d *layout.Record) error {
 		}
 	}
 	c.sealed = append(c.sealed, Sealed{c.Rows.InTable(device), d.SealedUnixMs, d.Sizes})
-	return SetRecord(c.Batch, name, d)
+	before := c.Batch.Len()
+	if err := SetRecord(c.Batch, name, d); err != nil {
+		return err
+	}
+	c.OnSuperseded(name, c.superseded, c.Batch.Len()-before) // the record before was about as long
+	return nil
 }
 
 // mergeLate merges late rows into the segments to which they belong.
@@ -269,6 +277,7 @@ func (c *Sealer) edit(lastUnixMs, changedUnixMs int64, rows []columns.Row) {
 	}
 	c.merged = append(c.merged, old...)
 	c.added += int64(len(c.merged) - len(c.old))
+	c.superseded += len(c.it.Key()) + len(c.it.Value())
 	if n := len(c.edits); n < cap(c.edits) {
 		c.edits = c.edits[:n+1]
 	} else {
@@ -374,6 +383,7 @@ func (c *Sealer) readSmall(name *vitals.Name, d *layout.Record, n int) error {
 		if e := c.editOf(last); e != nil {
 			copy(c.merged[from:total], e.rows)
 		} else {
+			c.superseded += len(c.it.Key()) + len(c.it.Value())
 			rows, err := Decode(c.it, name, c.merged[from:from:total])
 			if err != nil {
 				return err
