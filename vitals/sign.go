@@ -84,7 +84,7 @@ func (s Sign) String() string {
 // in mg/dL and in mmol/L are two signs, because a converted value is an altered one.
 //
 // [Signs.DefaultLimits] and [Signs.DefaultFlagLimits] say where the ranges are from.
-var builtIn = [NumBuiltIn]Definition{
+var builtIn = [...]Definition{
 	Systolic: {
 		Field: "systolic_mmhg", Label: "Systolic pressure", Unit: "mm[Hg]", Decimals: 2, LOINC: []string{"8480-6"},
 		Accepted: Range{40_00, 300_00}, Usual: Range{90_01, 219_99},
@@ -130,6 +130,9 @@ var builtIn = [NumBuiltIn]Definition{
 		Accepted: Range{20_00, 300_00}, Usual: Range{40_01, 130_99},
 	},
 }
+
+// Each built-in sign has a definition.
+var _ [NumBuiltIn]Definition = builtIn
 
 // A Pair is two signs that are given together, the first of which is the higher one.
 type Pair struct {

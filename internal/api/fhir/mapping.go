@@ -125,6 +125,9 @@ var builtIn = [...]mapping{
 	},
 }
 
+// Each built-in sign has a mapping: without one, it would be served as a user's own.
+var _ [vitals.NumBuiltIn - 1]mapping = builtIn
+
 // categoryNames has the names of categories. It is never modified.
 var categoryNames = map[string]string{vitalSigns: "Vital Signs", laboratory: "Laboratory"}
 

@@ -69,6 +69,9 @@ var builtInHabits = [...]habit{
 	{vitals.PulseRate, false, 80_00, 9_00, 6_00, 30_00, 220_00, 10},
 }
 
+// Each built-in sign is in traits or has a habit.
+var _ [vitals.NumBuiltIn - len(traits{})]habit = builtInHabits
+
 // habitsOf returns the habits for the signs of a run: the usual ones, those of built-in signs that also
 // names, and those of a user's own signs. Values of the latter are drawn from the middle of the range in
 // which they are usual.
