@@ -30,9 +30,9 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// TestConformanceSealed runs every third check of the suite, from a random one on, while everything is sealed all the time: what was
+// TestConformanceSealed runs every sixth check of the suite, from a random one on, while everything is sealed all the time: what was
 // just stored, and segments of a single reading. TestConformanceSealedExhaustive (make exhaustive) runs all.
-func TestConformanceSealed(t *testing.T) { conformSealed(t, 3) }
+func TestConformanceSealed(t *testing.T) { conformSealed(t, 6) }
 
 func TestConformanceSealedExhaustive(t *testing.T) { conformSealed(t, 1) }
 
