@@ -18,9 +18,22 @@
 //
 // # Parts
 //
-// A [Store] is a database, which holds connections, statements and the state of health, and what
-// uses it: writer (groups, with the registry of devices), reader, subjects, remover, partitions, which
-// writer and remover share, sealer, and mover. Only database knows whether the store is closed.
+// A [Store] consists of parts, which call those below them. Only database knows whether the store is closed.
+//
+//	              repairer                    puts back what the database has forgotten
+//	             /        \
+//	        writer        remover             groups; erasures and expiry
+//	       /      \      /       \
+//	registry     partitions     subjects      known devices; locked and detached partitions; assignments
+//	                                |
+//	                             reader       latest values, pages, devices
+//
+//	  changelog, keeper, recall, dictionary   removals; what to remember; what was acknowledged; signs
+//	                    |
+//	                database                  connections, statements, health
+//
+// The parts above the gap use those below it. So do the sealer, which turns old rows into segments beside all others, and the
+// mover, which excludes them while a store is moved.
 //
 // # Invariants
 //
