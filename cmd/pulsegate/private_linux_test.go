@@ -86,7 +86,7 @@ func TestFIFO(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	try(t, syscall.Mkfifo(fifo, 0o600))
 	for _, flags := range [][]string{
-		{"--tokens=" + fifo}, {"--audit=" + fifo}, {"--config=" + fifo}, {"--signs=" + fifo}, {"--mapping=" + fifo}, {"--alerts=" + fifo},
+		{"--tokens=" + fifo, "--audit=" + filepath.Join(t.TempDir(), "log")}, {"--audit=" + fifo}, {"--config=" + fifo}, {"--signs=" + fifo}, {"--mapping=" + fifo}, {"--alerts=" + fifo},
 		{"--tls-cert=" + fifo, "--tls-key=" + fifo}, {"--audit=" + filepath.Join(t.TempDir(), "log"), "--audit-key=" + fifo},
 	} {
 		args := []string{"serve", "--addr=127.0.0.1:0", "--admin-addr=", "--data=" + filepath.Join(t.TempDir(), "data")}
