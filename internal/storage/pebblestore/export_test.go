@@ -366,6 +366,13 @@ func Marks(s *Store) map[uint64]uint64 {
 	return all
 }
 
+// WithoutStart makes s add no event for its start.
+func WithoutStart(s *Store) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.settler.journal.started = true
+}
+
 // SetNextEvent makes number that of the next event.
 func SetNextEvent(s *Store, number uint64) {
 	s.mu.Lock()
