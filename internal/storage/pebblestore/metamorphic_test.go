@@ -321,14 +321,16 @@ func (m *metamorphosis) group(rng *rand.Rand) (group []*storage.Entry) {
 // appendCall returns the call that appends a group.
 func appendCall(group []*storage.Entry) *call {
 	c := &call{name: fmt.Sprintf("Append of %d readings", len(group)), oldest: math.MaxInt64, gateways: map[string]bool{}}
-	for _, e := range group {
+	received := make([]int64, len(group)) // the store may raise those of the entries
+	for i, e := range group {
 		c.oldest = min(c.oldest, e.Reading.TimeUnixMs)
 		c.gateways[e.Reading.Gateway.String()] = true
+		received[i] = e.ReceivedUnixMs
 	}
 	c.run = func(m *storetest.Memory) string {
 		settled := make([]*storage.Entry, len(group)) // the store settles the others
 		for i, e := range group {
-			settled[i] = &storage.Entry{Reading: e.Reading, ReceivedUnixMs: e.ReceivedUnixMs}
+			settled[i] = &storage.Entry{Reading: e.Reading, ReceivedUnixMs: received[i]}
 		}
 		if err := m.Append(settled); err != nil {
 			return err.Error()
