@@ -80,7 +80,7 @@
 //
 // The table signs has the definitions of a user's own signs. A node reads it at the start, and again when it meets a device or a segment with a sign that it
 // does not know: then another node has defined that sign. A sign that is defined gets its columns at once, or as soon as nobody holds a lock that is in the way; until then
-// readings with it are rejected for later. What names all columns, the view and the functions rows_of and segment_from, is defined in the schema, together with
+// readings with it are rejected for later. What names all columns, the view and the functions rows_of and cut_segments, is defined in the schema, together with
 // them: a node that does not know a sign moves no reading without its value.
 //
 // The columns changed have the number of the transaction that wrote a reading last, of segments the greatest of its readings.

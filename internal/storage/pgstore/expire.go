@@ -140,11 +140,7 @@ func (q *statements) removeDue(tx pgx.Tx, p *expiryPlan, beforeUnixMs int64) (re
 		SELECT coalesce(sum(n), 0) FROM gone`), p.whole.devices, p.whole.lastUnixMs, p.whole.readings).Scan(&inWhole); err != nil {
 		return 0, err
 	}
-	if err := tx.QueryRow(ctx, q.of(`WITH gone AS (DELETE FROM SCHEMA.segments AS s
-			USING unnest($1::text[], $2::bigint[], $3::integer[], $4::integer[]) AS k(device, last_ms, n, due)
-			WHERE s.device = k.device AND s.last_ms = k.last_ms AND s.n = k.n RETURNING s, k.due),
-		cut AS (INSERT INTO SCHEMA.segments SELECT c.* FROM gone AS g CROSS JOIN LATERAL SCHEMA.segment_from(g.s, g.due) AS c)
-		SELECT coalesce(sum(due), 0) FROM gone`),
+	if err := tx.QueryRow(ctx, q.of("SELECT SCHEMA.cut_segments($1, $2, $3, $4)"),
 		p.cut.devices, p.cut.lastUnixMs, p.cut.readings, p.cut.due).Scan(&inCut); err != nil {
 		return 0, err
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/pulsegate/pulsegate/internal/pgtest"
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/storetest"
 )
@@ -110,5 +111,43 @@ func TestSealedCompressed(t *testing.T) {
 	try(t, s.Close())
 	if n := strings.Count(log.String(), "GRANT SET ON PARAMETER"); n != 1 {
 		t.Errorf("the log names the right %d times, want once:\n%s", n, &log)
+	}
+}
+
+// TestCutBesideLate repeats a reading of a segment while another server removes the first readings of that segment: it is a duplicate.
+// Seen to fail when the segment was replaced by another row.
+func TestCutBesideLate(t *testing.T) {
+	server := sharedServer(t)
+	o := options(server)
+	o.SealAtLeast = 1
+	s := open(t, o)
+	var group []*storage.Entry
+	for i := range int64(20) {
+		group = append(group, reading("d", sealStart+i*minuteMs, 1))
+	}
+	try(t, s.Append(group))
+	seal(t, s, sealStart+1000*minuteMs)
+	ctx := context.Background()
+	other := connect(t, server)
+	defer other.Close(ctx)
+	tx, err := other.Begin(ctx)
+	try(t, err)
+	defer tx.Rollback(ctx)
+	var cut int64
+	try(t, tx.QueryRow(ctx, strings.ReplaceAll(`SELECT S.cut_segments(array_agg(device), array_agg(last_ms), array_agg(n), array_agg(3)) FROM S.segments`, "S.", o.Schema+".")).Scan(&cut))
+	if cut != 3 {
+		t.Fatalf("%d readings were removed, want 3", cut)
+	}
+	again := reading("d", sealStart+10*minuteMs, 1)
+	done := make(chan error)
+	go func() { done <- s.Append([]*storage.Entry{again}) }()
+	polltest.Until(t, "the segment is waited for", func() bool {
+		return queryValue[int](t, server, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%"+o.Schema+"%'") > 0
+	})
+	try(t, tx.Commit(ctx))
+	try(t, <-done)
+	n := queryValue[int](t, server, strings.ReplaceAll("SELECT count(*) FROM S.all_readings", "S.", o.Schema+"."))
+	if again.Outcome != storage.Duplicate || n != 17 {
+		t.Errorf("outcome %s, and %d readings, want a duplicate and 17", outcomeName(again.Outcome), n)
 	}
 }
