@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -93,6 +94,9 @@ func testPublishing(t *testing.T, rng *rand.Rand) {
 			time.Sleep(time.Duration(rng.IntN(60)) * time.Minute)
 		}
 		time.Sleep(30 * time.Second)
+		for m.beganSince(t, time.Now().UnixMilli()-2000) { // the engine may be about to find it
+			time.Sleep(time.Second)
+		}
 		synctest.Wait()
 		active, c := e.State(0)
 		if !c.Ready {
@@ -100,4 +104,10 @@ func testPublishing(t *testing.T, rng *rand.Rand) {
 		}
 		m.check(t, active, vitals.Name{}, time.Now().UnixMilli(), 0)
 	}
+}
+
+// beganSince reports whether an alert of the definition began at a time or later.
+func (m *model) beganSince(t *testing.T, unixMs int64) bool {
+	want, _ := m.expected(t, time.Now().UnixMilli())
+	return slices.ContainsFunc(want, func(a Alert) bool { return a.SinceUnixMs >= unixMs })
 }
