@@ -33,16 +33,15 @@ func TestColumnHeld(t *testing.T) {
 		return []*storage.Entry{with(reading("d", ms, 7200), own, 5), reading("d", ms+1, 7200)}
 	}
 	held := group(10)
-	try(t, s.Append(held))
-	if held[0].Outcome != storage.Unavailable || held[1].Outcome != storage.Stored {
+	polltest.Until(t, "a group is stored in a second", func() bool { return s.Append(held) == nil })
+	if held[0].Outcome != storage.Unavailable || held[1].Outcome > storage.Duplicate {
 		t.Errorf("readings with and without the sign got %s and %s, want unavailable and stored", outcomeName(held[0].Outcome), outcomeName(held[1].Outcome))
 	}
 	mustStore(t, other, reading("d", 20, 7200))
 	mustExecute(t, long, "ROLLBACK")
 	polltest.Until(t, "readings with the sign are stored", func() bool {
 		again := group(30)
-		try(t, s.Append(again))
-		return again[0].Outcome == storage.Stored || again[0].Outcome == storage.Duplicate
+		return s.Append(again) == nil && (again[0].Outcome == storage.Stored || again[0].Outcome == storage.Duplicate)
 	})
 	mustStore(t, other, reading("d", 40, 7200))
 	for i, node := range []*pgstore.Store{s, other} {
