@@ -18,8 +18,8 @@ import (
 //
 // What a merged segment, a record or a group replaces or deletes stays in tables until a compaction drops it. Pebble compacts
 // when more arrives, so a store would keep it while nothing does. Pebble does not count values that were overwritten, so
-// what writes segments adds up the bytes that it supersedes, by ranges of device names. Compactions, whoever starts them,
-// take off what they have dropped.
+// the sealer adds up the bytes that it supersedes, by ranges of device names. Each compaction subtracts what it has
+// dropped, also one that Pebble starts.
 //
 // Once Tidy has merged what there is to merge, and while few readings arrive, it compacts the ranges of which more than a
 // tenth is dead, the worst first. A range has at most reclaimBytes, and is compacted level by level. When readings arrive, no
