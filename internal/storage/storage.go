@@ -174,7 +174,7 @@ type Guard interface {
 // An Entry is one reading of a group, with its outcome.
 type Entry struct {
 	Reading        *vitals.Reading // not modified by the store, not retained after Append
-	ReceivedUnixMs int64           // the server's clock when the reading arrived; Append may make it later
+	ReceivedUnixMs int64           // the server's clock when the reading arrived; Append may make it later, by some seconds
 	Guard          Guard           // called by Append; nil means the reading is compared with every record
 	Outcome        Outcome         // set by Append
 	Sign           vitals.Sign     // set by Append with Conflict: the first sign that contradicts

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -93,6 +94,35 @@ func TestClockNeverFalls(t *testing.T) {
 	restart(100)
 	try(t, pebblestore.Seal(s)) // which must not make it fall
 	restart(100)
+	mustClose(t, s)
+}
+
+// TestClockSetBack sets a clock back that was ahead by an hour, also over a restart: what is stored then has the time of the
+// clock, and another mark. Seen to fail when times never fell: no reading was young until the clock had caught up.
+func TestClockSetBack(t *testing.T) {
+	const hour = 3_600_000
+	fs := vfs.NewMem()
+	s := mustOpen(t, pebblestore.Options{FS: fs})
+	mustAppend(t, s, received(1000, entry("a", 1, 1)))
+	mustAppend(t, s, received(hour, entry("a", 2, 1)))
+	marks := len(pebblestore.Marks(s))
+	e := received(2000, entry("a", 3, 1))
+	mustAppend(t, s, e, received(2000, with(entry("a", 2, 1), vitals.SpO2, 1)))
+	if got := len(pebblestore.Marks(s)); got != marks+1 {
+		t.Errorf("%d marks, want %d", got, marks+1)
+	}
+	mustAppend(t, s, received(hour, entry("a", 4, 1)))
+	mustClose(t, s)
+	s = mustOpen(t, pebblestore.Options{FS: fs})
+	mustAppend(t, s, received(3000, entry("a", 5, 1)))
+	try(t, pebblestore.Seal(s))
+	var got []int64
+	for _, r := range recordsOf(t, s, "a") {
+		got = append(got, r.ReceivedUnixMs, r.ChangedUnixMs)
+	}
+	if want := []int64{1000, 0, hour, 0, 2000, 0, hour, 0, 3000, 0}; e.ReceivedUnixMs != 2000 || !slices.Equal(got, want) {
+		t.Errorf("the readings were received and changed at %d, want %d", got, want)
+	}
 	mustClose(t, s)
 }
 

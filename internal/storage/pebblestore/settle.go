@@ -69,7 +69,7 @@ type settler struct {
 
 	wearers map[vitals.Name]*storage.Wearers // of the devices about which the group has claims
 
-	// clockUnixMs is the latest time at which something was changed. It does not fall, also if the system's clock does.
+	// clockUnixMs is the time of the last change. It falls only if the system's clock was set back by more than clockSlack.
 	clockUnixMs int64
 	journal     journal
 
@@ -165,13 +165,24 @@ func (s *settler) reset() {
 	}
 }
 
-// now returns the time of a change for which a caller has read the clock: none is before that of an earlier change.
+// clockSlack is by how much the system's clock may be set back without the times of changes following it. If they never
+// followed, readings would seem to arrive late for as long as the clock was ahead, and alerts, which need young values,
+// would not begin.
+const clockSlack = 10_000 // ms
+
+// now returns the time of a change for which a caller has read the clock. It is not before that of an earlier change,
+// unless the clock was set back by more than clockSlack: then another mark follows in the journal.
 func (s *settler) now(unixMs int64) int64 {
-	if !s.moving {
-		unixMs = max(unixMs, s.clockUnixMs)
+	switch {
+	case s.moving:
+		s.clockUnixMs = max(s.clockUnixMs, unixMs)
+		return unixMs
+	case unixMs < s.clockUnixMs && s.clockUnixMs-unixMs > clockSlack:
+		s.clockUnixMs, s.journal.started = unixMs, false
+	default:
+		s.clockUnixMs = max(s.clockUnixMs, unixMs)
 	}
-	s.clockUnixMs = max(s.clockUnixMs, unixMs)
-	return unixMs
+	return s.clockUnixMs
 }
 
 // changes completes a batch that changes something other than readings.
@@ -184,16 +195,20 @@ func (s *settler) setClock(b *pebble.Batch) error {
 	return b.Set([]byte(layout.ClockKey), binary.BigEndian.AppendUint64(nil, uint64(s.clockUnixMs)), nil)
 }
 
-// setTimes gives all entries of a group the same time of receipt.
+// setTimes gives all entries of a group the same time of receipt, the latest.
 func (s *settler) setTimes(group []*storage.Entry) {
-	for _, e := range group {
-		s.now(e.ReceivedUnixMs)
-	}
-	if s.moving {
+	if len(group) == 0 {
 		return
 	}
+	latest := group[0].ReceivedUnixMs
 	for _, e := range group {
-		e.ReceivedUnixMs = s.clockUnixMs
+		latest = max(latest, e.ReceivedUnixMs)
+	}
+	latest = s.now(latest)
+	for _, e := range group {
+		if !s.moving {
+			e.ReceivedUnixMs = latest
+		}
 	}
 }
 
@@ -306,7 +321,7 @@ func (s ledger) Complete(i int, values vitals.Values, others bool) {
 		s.undo.completed = append(s.undo.completed, completedRecord{s.id, m.adds, *row})
 	}
 	row.Values, row.Shared, m.adds = values, others, true
-	row.CompletedMs = s.entries[i].ReceivedUnixMs - row.ReceivedUnixMs
+	row.CompletedMs = max(row.CompletedMs, s.entries[i].ReceivedUnixMs-row.ReceivedUnixMs) // the clock may have been set back
 	if row.Gateway == 0 {
 		row.Gateway = s.gateways.use(&r.Gateway)
 	}

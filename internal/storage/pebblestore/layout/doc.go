@@ -82,7 +82,7 @@
 //
 // The value of a gateway is its name. The states are
 //
-//	clock        8 bytes: the latest time at which something was changed, if no group has a later one
+//	clock        8 bytes: the time of the last change, if no group has a later one
 //	groups       8 bytes: the number of the next group, if no later one is stored
 //	gateways     4 bytes: the number of the next gateway
 //	readings     8 bytes: the number of readings in segments
