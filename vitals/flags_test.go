@@ -85,7 +85,8 @@ func TestEveryFlag(t *testing.T) {
 		"heart_rate_bpm low,heart_rate_bpm high,resting_heart_rate_bpm low,resting_heart_rate_bpm high,"+
 		"respiratory_rate_bpm low,respiratory_rate_bpm high,body_temperature_c low,body_temperature_c high,"+
 		"body_weight_kg low,body_weight_kg high,glucose_mg_dl low,glucose_mg_dl high,glucose_mmol_l low,glucose_mmol_l high,"+
-		"pulse_rate_bpm low,pulse_rate_bpm high,delta_c low,delta_c high,steps low,steps high,fev1_l low,fev1_l high", ",")
+		"pulse_rate_bpm low,pulse_rate_bpm high,interstitial_glucose_mg_dl low,interstitial_glucose_mg_dl high,"+
+		"interstitial_glucose_mmol_l low,interstitial_glucose_mmol_l high,delta_c low,delta_c high,steps low,steps high,fev1_l low,fev1_l high", ",")
 	var got []string
 	var all vitals.FlagSet
 	for set, f := range withOwn.EveryFlag() {

@@ -31,9 +31,12 @@ const (
 	GlucoseMolar     Sign = 9  // glucose in blood, mmol/L
 	PulseRate        Sign = 10 // pulse rate by pulse oximetry, cuff or another sensor of the pulse, /min
 
+	InterstitialGlucoseMass  Sign = 11 // glucose in interstitial fluid, mg/dL
+	InterstitialGlucoseMolar Sign = 12 // glucose in interstitial fluid, mmol/L
+
 	// NumBuiltIn is the number of built-in signs. Those of later versions get the numbers that
 	// follow. Signs of a user's own have numbers from the largest one downward: see [OwnSign].
-	NumBuiltIn = 11
+	NumBuiltIn = 13
 
 	// MaxSigns is the largest number of signs in a table.
 	MaxSigns = 32
@@ -80,8 +83,10 @@ func (s Sign) String() string {
 // The codes and units are from the HL7 FHIR R4 vital-signs profiles
 // (https://hl7.org/fhir/R4/observation-vitalsigns.html); the profile for SpO2 requires
 // 2708-6 in addition to 59408-5. The codes of glucose and of the pulse rate are from LOINC
-// (https://loinc.org/2339-0, https://loinc.org/15074-8, https://loinc.org/8889-8). Glucose
-// in mg/dL and in mmol/L are two signs, because a converted value is an altered one.
+// (https://loinc.org/2339-0, https://loinc.org/15074-8, https://loinc.org/99504-3,
+// https://loinc.org/105272-9, https://loinc.org/8889-8). Glucose in mg/dL and in mmol/L are two
+// signs, because a converted value is an altered one; and glucose in blood is another sign than
+// that in interstitial fluid, which sensors under the skin measure, because it lags behind it.
 //
 // [Signs.DefaultLimits] and [Signs.DefaultFlagLimits] say where the ranges are from.
 var builtIn = [...]Definition{
@@ -128,6 +133,14 @@ var builtIn = [...]Definition{
 	PulseRate: {
 		Field: "pulse_rate_bpm", Label: "Pulse rate", Unit: "/min", Decimals: 2, LOINC: []string{"8889-8", "8867-4"},
 		Accepted: Range{20_00, 300_00}, Usual: Range{40_01, 130_99},
+	},
+	InterstitialGlucoseMass: {
+		Field: "interstitial_glucose_mg_dl", Label: "Interstitial glucose", Unit: "mg/dL", Decimals: 2, LOINC: []string{"99504-3"},
+		Accepted: Range{20_00, 600_00}, Usual: Range{70_00, 250_00}, Critical: &Range{MinValue, 53_99},
+	},
+	InterstitialGlucoseMolar: {
+		Field: "interstitial_glucose_mmol_l", Label: "Interstitial glucose", Unit: "mmol/L", Decimals: 2, LOINC: []string{"105272-9"},
+		Accepted: Range{1_10, 33_30}, Usual: Range{3_90, 13_90}, Critical: &Range{MinValue, 2_99},
 	},
 }
 

@@ -178,7 +178,7 @@ func TestDefine(t *testing.T) {
 	refused(2, "field: "+bad+"b is given twice", b, c, b)
 	refused(1, "decimals: "+bad+"not 0 to 3", c, vitals.Definition{Field: "d", Label: "d", Unit: "1", Decimals: 4})
 
-	own := make([]vitals.Definition, 18)
+	own := make([]vitals.Definition, vitals.MaxSigns-vitals.NumBuiltIn-3)
 	for i := range own {
 		own[i] = a
 		own[i].Field = fmt.Sprintf("x%d", i)
@@ -254,8 +254,8 @@ func TestRestoreLater(t *testing.T) {
 		want   string
 	}{
 		{30, field, "step_count is a built-in field of this version"},
-		{11, field, "step_count is a built-in field of this version"},
-		{11, other, "other has the number of step_count: this version has room for fewer signs of your own"},
+		{vitals.NumBuiltIn, field, "step_count is a built-in field of this version"},
+		{vitals.NumBuiltIn, other, "other has the number of step_count: this version has room for fewer signs of your own"},
 		{vitals.PulseRate, other, "other has the number of pulse_rate_bpm: this version has room for fewer signs of your own"},
 	} {
 		err := signs.Restore(tt.number, tt.d)

@@ -13,6 +13,7 @@ CODES = {  # LOINC codes and units in UCUM
     "heart_rate_bpm": ("8867-4", "/min"), "resting_heart_rate_bpm": ("40443-4", "/min"), "pulse_rate_bpm": ("8889-8", "/min"),
     "respiratory_rate_bpm": ("9279-1", "/min"), "body_temperature_c": ("8310-5", "Cel"), "body_weight_kg": ("29463-7", "kg"),
     "glucose_mg_dl": ("2339-0", "mg/dL"), "glucose_mmol_l": ("15074-8", "mmol/L"),
+    "interstitial_glucose_mg_dl": ("99504-3", "mg/dL"), "interstitial_glucose_mmol_l": ("105272-9", "mmol/L"),
 }
 START, END = b"\x0b", b"\x1c\r"
 TRIES, PATIENCE = int(os.environ.get("TRIES", 50)), 60  # the server holds a message for 10 s under overload

@@ -15,7 +15,7 @@ func TestSimForms(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			out, err := exec.Command(program, "sim", "--target="+s.url, form, "--users=9", "--posts=40", "--batch=7", "--share=batch=0.5", "--verify",
-				"--also=respiratory_rate_bpm,body_temperature_c,body_weight_kg,glucose_mg_dl,glucose_mmol_l,pulse_rate_bpm").CombinedOutput()
+				"--also=respiratory_rate_bpm,body_temperature_c,body_weight_kg,glucose_mg_dl,glucose_mmol_l,pulse_rate_bpm,interstitial_glucose_mg_dl,interstitial_glucose_mmol_l").CombinedOutput()
 			if err != nil || !strings.Contains(string(out), " rejected=0 failed=0 requests=360 ") || !strings.Contains(string(out), " missing=0 altered=0 doubled=0 unknown=0 unsettled=0 ") {
 				t.Errorf("%v: %s", err, out)
 			}

@@ -123,6 +123,14 @@ var builtIn = [...]mapping{
 		"pr", "heartrate", vitalSigns, []coding{{loinc, "8889-8", "Heart rate by Pulse oximetry"}, {loinc, "8867-4", "Heart rate"}}, "",
 		[]component{{sign: vitals.PulseRate}}, "beats/minute",
 	},
+	vitals.InterstitialGlucoseMass - 1: {
+		"iglu", "", laboratory, []coding{{loinc, "99504-3", "Glucose [Mass/volume] in Interstitial fluid"}}, "",
+		[]component{{sign: vitals.InterstitialGlucoseMass}}, "mg/dL",
+	},
+	vitals.InterstitialGlucoseMolar - 1: {
+		"iglum", "", laboratory, []coding{{loinc, "105272-9", "Glucose [Moles/volume] in Interstitial fluid"}}, "",
+		[]component{{sign: vitals.InterstitialGlucoseMolar}}, "mmol/L",
+	},
 }
 
 // Each built-in sign has a mapping: without one, it would be served as a user's own.

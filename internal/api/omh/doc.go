@@ -46,6 +46,8 @@ var schemas = [...]schema{
 	{"body-weight", "3.0", []vitals.Sign{vitals.BodyWeight}, []string{"body_weight"}, "kg", ""},
 	{"blood-glucose", "4.0", []vitals.Sign{vitals.GlucoseMass}, []string{"blood_glucose"}, "mg/dL", ""},
 	{"blood-glucose", "4.0", []vitals.Sign{vitals.GlucoseMolar}, []string{"blood_glucose"}, "mmol/L", ""},
+	{"blood-glucose", "4.0", []vitals.Sign{vitals.InterstitialGlucoseMass}, []string{"blood_glucose"}, "mg/dL", `,"specimen_source":"` + interstitial + `"`},
+	{"blood-glucose", "4.0", []vitals.Sign{vitals.InterstitialGlucoseMolar}, []string{"blood_glucose"}, "mmol/L", `,"specimen_source":"` + interstitial + `"`},
 }
 
 // EachSchema calls visit with the schema of each group of signs: its name and version, the members of body that
@@ -61,6 +63,8 @@ const (
 	peripheral = "peripheral capillary"
 	oximetry   = "pulse oximetry"
 	atRest     = "at rest"
+
+	interstitial = "interstitial fluid" // of SNOMED CT
 
 	// deviceURN and gatewayURN begin the references of the datasheets that name the device
 	// and the gateway of a data point.

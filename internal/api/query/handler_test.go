@@ -108,7 +108,7 @@ func TestFormats(t *testing.T) {
 	first := `{"device":"a","time":"1970-01-01T00:00:01.000Z","spo2_pct":69,"heart_rate_bpm":54.9,"gateway":"g",` + received
 	second := `{"device":"a","time":"1970-01-01T00:00:02.000Z","systolic_mmhg":120,"diastolic_mmhg":80,"resting_heart_rate_bpm":58,` + received + `}`
 	flags := `,"flags":["spo2_pct outside validated range","spo2_pct low"]}`
-	const columns = "device,time,utc_offset_minutes,systolic_mmhg,diastolic_mmhg,spo2_pct,heart_rate_bpm,resting_heart_rate_bpm,respiratory_rate_bpm,body_temperature_c,body_weight_kg,glucose_mg_dl,glucose_mmol_l,pulse_rate_bpm,gateway,subject,received"
+	const columns = "device,time,utc_offset_minutes,systolic_mmhg,diastolic_mmhg,spo2_pct,heart_rate_bpm,resting_heart_rate_bpm,respiratory_rate_bpm,body_temperature_c,body_weight_kg,glucose_mg_dl,glucose_mmol_l,pulse_rate_bpm,interstitial_glucose_mg_dl,interstitial_glucose_mmol_l,gateway,subject,received"
 	// In NDJSON and CSV, a sign with decimals has at least one.
 	decimals := strings.NewReplacer(`:69,`, `:69.0,`, `:120,`, `:120.0,`, `:80,`, `:80.0,`, `:58,`, `:58.0,`)
 	firstLine, secondLine := decimals.Replace(first), decimals.Replace(second)
@@ -118,10 +118,10 @@ func TestFormats(t *testing.T) {
 		{"NDJSON", "?format=ndjson", "", "application/x-ndjson", firstLine + flags + "\n" + secondLine + "\n"},
 		{"NDJSON by Accept", "", "application/x-ndjson", "application/x-ndjson", firstLine + flags + "\n" + secondLine + "\n"},
 		{"CSV by Accept", "?flags=false", "text/csv;q=0.9, text/html", "text/csv; charset=utf-8; header=present",
-			columns + "\r\na,1970-01-01T00:00:01.000Z,,,,69.0,54.9,,,,,,,,g,,2027-01-15T08:00:00.000Z\r\n" +
-				"a,1970-01-01T00:00:02.000Z,,120.0,80.0,,,58.0,,,,,,,,,2027-01-15T08:00:00.000Z\r\n"},
+			columns + "\r\na,1970-01-01T00:00:01.000Z,,,,69.0,54.9,,,,,,,,,,g,,2027-01-15T08:00:00.000Z\r\n" +
+				"a,1970-01-01T00:00:02.000Z,,120.0,80.0,,,58.0,,,,,,,,,,,2027-01-15T08:00:00.000Z\r\n"},
 		{"CSV", "?format=csv&to=2000", "application/json", "text/csv; charset=utf-8; header=present",
-			columns + ",flags\r\na,1970-01-01T00:00:01.000Z,,,,69.0,54.9,,,,,,,,g,,2027-01-15T08:00:00.000Z,spo2_pct outside validated range;spo2_pct low\r\n"},
+			columns + ",flags\r\na,1970-01-01T00:00:01.000Z,,,,69.0,54.9,,,,,,,,,,g,,2027-01-15T08:00:00.000Z,spo2_pct outside validated range;spo2_pct low\r\n"},
 		{"descending", "?order=desc&limit=1&format=ndjson", "", "application/x-ndjson", secondLine + "\n"},
 		{"from is inclusive", "?from=2000&format=ndjson", "", "application/x-ndjson", secondLine + "\n"},
 		{"to is exclusive", "?to=1970-01-01T01:00:02%2B01:00&flags=false&format=ndjson", "", "application/x-ndjson", firstLine + "}\n"},

@@ -17,6 +17,8 @@ func TestLimits(t *testing.T) {
 		`"glucose_mg_dl":{"number":8,"label":"Glucose","unit":"mg/dL","decimals":2,"loinc":["2339-0"],"accepted":{"min":10,"max":1000},"usual":{"min":70,"max":250},"critical":{"max":53.99}},` +
 		`"glucose_mmol_l":{"number":9,"label":"Glucose","unit":"mmol/L","decimals":2,"loinc":["15074-8"],"accepted":{"min":0.5,"max":56},"usual":{"min":3.9,"max":13.9},"critical":{"max":2.99}},` +
 		`"heart_rate_bpm":{"number":3,"label":"Heart rate","unit":"/min","decimals":2,"loinc":["8867-4"],"accepted":{"min":20,"max":300},"usual":{"min":40.01,"max":130.99}},` +
+		`"interstitial_glucose_mg_dl":{"number":11,"label":"Interstitial glucose","unit":"mg/dL","decimals":2,"loinc":["99504-3"],"accepted":{"min":20,"max":600},"usual":{"min":70,"max":250},"critical":{"max":53.99}},` +
+		`"interstitial_glucose_mmol_l":{"number":12,"label":"Interstitial glucose","unit":"mmol/L","decimals":2,"loinc":["105272-9"],"accepted":{"min":1.1,"max":33.3},"usual":{"min":3.9,"max":13.9},"critical":{"max":2.99}},` +
 		`"pulse_rate_bpm":{"number":10,"label":"Pulse rate","unit":"/min","decimals":2,"loinc":["8889-8","8867-4"],"accepted":{"min":20,"max":300},"usual":{"min":40.01,"max":130.99}},` +
 		`"respiratory_rate_bpm":{"number":5,"label":"Respiratory rate","unit":"/min","decimals":2,"loinc":["9279-1"],"accepted":{"min":1,"max":150},"usual":{"min":8.01,"max":24.99}},` +
 		`"resting_heart_rate_bpm":{"number":4,"label":"Resting heart rate","unit":"/min","decimals":2,"loinc":["40443-4","8867-4"],"accepted":{"min":20,"max":300},"usual":{"min":40,"max":100}},` +

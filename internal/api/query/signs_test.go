@@ -63,7 +63,7 @@ func TestDecimals(t *testing.T) {
 	for format, want := range map[query.Format]string{
 		query.JSON:   `"glucose_mmol_l":5,"steps":40,"delta_c":-2,`,
 		query.NDJSON: `"glucose_mmol_l":5.0,"steps":40,"delta_c":-2.0,`,
-		query.CSV:    `,5.0,,40,-2.0,`,
+		query.CSV:    `,5.0,,,,40,-2.0,`,
 	} {
 		var out bytes.Buffer
 		selection.Format = format

@@ -82,8 +82,8 @@ func TestSubjectOfTheTime(t *testing.T) {
 	want("/v1/devices/ward-2/readings?flags=false&order=desc&from=3000&limit=1", "{\"readings\":[\n"+strings.Replace(strings.TrimSpace(lines[5]), "66.0", "66", 1)+"\n],\"next_cursor\":\"C\"}\n")
 	want("/v1/devices/ward-2/readings?flags=false&format=csv&from=2000&to=2501",
 		"device,time,utc_offset_minutes,systolic_mmhg,diastolic_mmhg,spo2_pct,heart_rate_bpm,resting_heart_rate_bpm,respiratory_rate_bpm,body_temperature_c,"+
-			"body_weight_kg,glucose_mg_dl,glucose_mmol_l,pulse_rate_bpm,gateway,subject,received\r\n"+
-			"ward-2,2.000Z,,,,,62.0,,,,,,,,g,P-102,R\r\nward-2,2.500Z,,,,,,,,37.0,,,,,,,R\r\n")
+			"body_weight_kg,glucose_mg_dl,glucose_mmol_l,pulse_rate_bpm,interstitial_glucose_mg_dl,interstitial_glucose_mmol_l,gateway,subject,received\r\n"+
+			"ward-2,2.000Z,,,,,62.0,,,,,,,,,,g,P-102,R\r\nward-2,2.500Z,,,,,,,,37.0,,,,,,,,,R\r\n")
 
 	// Buckets of 2 s: 0 to 2, 2 to 4, 4 to 6.
 	const heads = "device,from,to,subject,sign,count,min,max,mean,first_time,first,last_time,last\r\n"

@@ -86,7 +86,7 @@ func TestLedgerRoundTrip(t *testing.T) {
 			t.Errorf("line %d is %q, want %q", i+1, lines[i], want)
 		}
 	}
-	for _, want := range []string{"\nS 6 sim-abc-000001 7000+120 12100,", "\nS 6 sim-abc-000009 7000-210 12100,", "\nS 6 sim-abc-000025 7000+0 12100,", ",pulse_rate_bpm:2,core_difference_c:3 ", " 8000 ,,,7280,,,3670,650000,,,,-1250 "} {
+	for _, want := range []string{"\nS 6 sim-abc-000001 7000+120 12100,", "\nS 6 sim-abc-000009 7000-210 12100,", "\nS 6 sim-abc-000025 7000+0 12100,", ",interstitial_glucose_mmol_l:2,core_difference_c:3 ", " 8000 ,,,7280,,,3670,650000,,,,,,-1250 "} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("%q is missing in %s", want, text)
 		}

@@ -67,6 +67,8 @@ var builtInHabits = [...]habit{
 	{vitals.GlucoseMass, true, 105_00, 14_00, 12_00, 40_00, 400_00, 1_00},
 	{vitals.GlucoseMolar, true, 5_80, 80, 65, 2_20, 22_00, 10},
 	{vitals.PulseRate, false, 80_00, 9_00, 6_00, 30_00, 220_00, 10},
+	{vitals.InterstitialGlucoseMass, true, 115_00, 18_00, 15_00, 40_00, 400_00, 1_00},
+	{vitals.InterstitialGlucoseMolar, true, 6_40, 1_00, 80, 2_20, 22_00, 10},
 }
 
 // Each built-in sign is in traits or has a habit.

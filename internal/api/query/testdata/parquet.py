@@ -50,7 +50,7 @@ def main(parquet_file, csv_file):
     for name in ["time", "received"]:
         assert table.schema.field(name).type == pyarrow.timestamp("ms", "UTC"), table.schema
     signs = [name for name in table.column_names if name not in others]
-    assert len(signs) == 13 and signs[-2:] == ["base_excess", "tympanic_gradient"], signs
+    assert len(signs) == 15 and signs[-2:] == ["base_excess", "tympanic_gradient"], signs
     for name in signs:
         assert table.schema.field(name).type == pyarrow.float64(), table.schema
         assert (name + ".unit").encode() in file.metadata.metadata, file.metadata.metadata
