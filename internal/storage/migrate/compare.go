@@ -162,28 +162,11 @@ func (c *comparer) add(h hash.Hash, r *storage.Record) {
 	h.Write(c.buf)
 }
 
-// appendValues appends values in the form that checksums are computed of. Signs beyond the first ones,
-// which the form has had from the start, follow those if there are any.
+// appendValues appends values in the form that checksums are computed of: their presence, then each in 4 bytes.
 func appendValues(b []byte, values *vitals.Values) []byte {
-	const firsts, others = 5, 1 << 7
-	present := values.Present()
-	more := present >> firsts << firsts
-	head := byte(present &^ more)
-	if more != 0 {
-		head |= others
-	}
-	b = append(b, head)
-	for sg := range vitals.Sign(firsts) {
-		v, _ := values.Get(sg)
-		b = binary.BigEndian.AppendUint16(b, uint16(v))
-	}
-	if more != 0 {
-		b = binary.BigEndian.AppendUint32(b, more)
-		for sg, v := range values.All() {
-			if sg >= firsts {
-				b = binary.BigEndian.AppendUint32(b, uint32(v))
-			}
-		}
+	b = binary.BigEndian.AppendUint32(b, values.Present())
+	for _, v := range values.All() {
+		b = binary.BigEndian.AppendUint32(b, uint32(v))
 	}
 	return b
 }
