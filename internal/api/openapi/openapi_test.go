@@ -170,7 +170,7 @@ func TestParameters(t *testing.T) {
 	d := parse(t)
 	rows := map[string]map[string]string{} // by path and parameter
 	path, isTable := "", false
-	row := regexp.MustCompile("^\\| (`[a-z]+`(?:, `[a-z]+`)*) \\| (.*)")
+	row := regexp.MustCompile("^\\| (`[a-z_]+`(?:, `[a-z_]+`)*) \\| (.*)")
 	address := regexp.MustCompile("`GET (/v1/[a-z/{}]*)`")
 	for line := range strings.Lines(string(text)) {
 		if strings.HasPrefix(line, "## ") {

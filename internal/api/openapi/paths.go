@@ -42,6 +42,8 @@ func (d *describer) paths() object {
 	all, texts := query.Formats(), query.Formats()[:query.TextFormats]
 	from := inQuery("from", "Time of the first reading, inclusive: "+times+" Default: the first reading.", timeParam)
 	to := inQuery("to", "Time of the last reading, exclusive: as from. Default: the last reading.", timeParam)
+	receivedFrom := inQuery("received_from", "Only readings that arrived, or were completed, since then: as from.", timeParam)
+	receivedTo := inQuery("received_to", "Only readings that arrived, or were last completed, before: as from.", timeParam)
 	zone := inQuery("tz", "Zone of the IANA database, or offset from UTC,", object{"type": "string", "default": "UTC", "pattern": zonePattern, "examples": []string{"Europe/Berlin", "+05:30"}})
 
 	// store describes an address that stores the bodies in media.
@@ -149,6 +151,7 @@ func (d *describer) paths() object {
 				cursor, format(all), end,
 				inQuery("flags", "Whether to show flags.", choices("true", "true", "false")),
 				inQuery("flag", "Only readings with this flag, or with any.", choices("", append([]string{"any"}, d.flagNames()...)...)),
+				receivedFrom, receivedTo,
 			},
 			answers:  object{"200": ok("A page of readings.", content(all, "Readings", "Reading"), "Pulsegate-Notice", "Pulsegate-Next-Cursor", "Pulsegate-Left-Out", "Content-Encoding")},
 			problems: page,
@@ -162,7 +165,7 @@ func (d *describer) paths() object {
 					"schema": object{"type": "string", "pattern": "^[0-9]+[smhdw]$", "examples": []string{"15m", "1h", "1d"}}},
 				inQuery("tz", zone["description"].(string)+" with whose clock buckets are aligned, and in which dates in from and to begin.", zone["schema"].(object)),
 				limit("buckets; without a limit, formats other than JSON have all", query.DefaultBuckets, query.MaxBuckets),
-				cursor, format(texts), end,
+				cursor, format(texts), end, receivedFrom, receivedTo,
 			},
 			answers:  object{"200": ok("A page of buckets. NDJSON and CSV have one line for each bucket and sign.", content(texts, "Aggregates", "Aggregate"), "Pulsegate-Next-Cursor", "Content-Encoding")},
 			problems: page,

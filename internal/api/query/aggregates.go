@@ -78,7 +78,7 @@ func WriteAggregates(ctx context.Context, w io.Writer, reader Reader, a Aggregat
 	p := &aggregator{textBuffer: textBuffer{w: w}, Aggregation: a, signs: signs, clock: localClock{zone: a.Zone},
 		worn: wearing{all: a.Assigned}}
 	p.text = p.appendHead(make([]byte, 0, 2*flushBytes))
-	if err := scan(ctx, reader, a.Range, chunkRecords, p.add); err != nil {
+	if err := scan(ctx, reader, &a.Selection, chunkRecords, p.add); err != nil {
 		return p.page, err
 	}
 	if p.page.Cursor == "" && p.buckets != nil {

@@ -340,16 +340,16 @@ func TestForeignCursors(t *testing.T) {
 	}
 	srv := serve(t, fill(t, lines...))
 	for _, tt := range []struct{ from, to, want string }{
-		{"devices/a-1/aggregates?limit=1&step=1h", "devices/a-1/aggregates?step=1d", "with this step and tz"},
-		{"devices/a-1/aggregates?limit=1&step=1h", "devices/a-1/aggregates?step=1h&tz=Asia/Kolkata", "with this step and tz"},
-		{"devices/a-1/aggregates?limit=1&step=1h&tz=Europe/Berlin", "devices/a-1/aggregates?step=1h", "with this step and tz"},
+		{"devices/a-1/aggregates?limit=1&step=1h", "devices/a-1/aggregates?step=1d", "with this step, tz and time of receipt"},
+		{"devices/a-1/aggregates?limit=1&step=1h", "devices/a-1/aggregates?step=1h&tz=Asia/Kolkata", "with this step, tz and time of receipt"},
+		{"devices/a-1/aggregates?limit=1&step=1h&tz=Europe/Berlin", "devices/a-1/aggregates?step=1h", "with this step, tz and time of receipt"},
 		{"devices/a-1/aggregates?limit=1&step=1h", "devices/a-2/aggregates?step=1h", "not a cursor"},
 		{"devices/a-1/aggregates?limit=1&step=1h", "devices/a-1/readings?", "not a cursor"},
 		{"devices/a-1/aggregates?limit=1&step=1h", "devices/a-1/aggregates?limit=7&step=60m&format=csv&from=0&to=now", ""},
 		{"devices/a-1/readings?limit=1", "devices/a-2/readings?", "not a cursor"},
-		{"devices/a-1/readings?limit=1", "devices/a-1/readings?flag=any", "with this order and flag"},
-		{"devices/a-1/readings?limit=1&flag=any", "devices/a-1/readings?", "with this order and flag"},
-		{"devices/a-1/readings?limit=1", "devices/a-1/readings?order=desc", "with this order and flag"},
+		{"devices/a-1/readings?limit=1", "devices/a-1/readings?flag=any", "with this order, flag and time of receipt"},
+		{"devices/a-1/readings?limit=1&flag=any", "devices/a-1/readings?", "with this order, flag and time of receipt"},
+		{"devices/a-1/readings?limit=1", "devices/a-1/readings?order=desc", "with this order, flag and time of receipt"},
 		{"devices/a-1/readings?limit=1", "devices/a-1/readings?limit=2&format=ndjson&flags=false&to=now", ""},
 		{"devices?limit=1", "devices?prefix=a-", "with this sort, prefix and state"},
 		{"devices?limit=1&state=stale", "devices?", "with this sort, prefix and state"},

@@ -150,10 +150,25 @@ func (p *Params) end(format Format) string {
 	return end.String()
 }
 
+// receivedFrom and receivedTo are the parameters of the time at which readings arrived.
+const receivedFrom, receivedTo = "received_from", "received_to"
+
+// times sets the times of measurement and of receipt, and returns the parameters of the latter.
+func (q *Selection) times(c timeReader, p *Params) (receipt string) {
+	q.Range.FromUnixMs, q.Range.ToUnixMs = c.span(p)
+	from, given := p.get(receivedFrom)
+	to, bounded := p.get(receivedTo)
+	if given || bounded {
+		fromUnixMs, toUnixMs := c.spanOf(p, receivedFrom, receivedTo)
+		q.ReceivedFromUnixMs, q.ReceivedToUnixMs = fromUnixMs, max(toUnixMs, 1) // nothing arrived before 1970
+	}
+	return from + " " + to
+}
+
 // parse implements page.
 func (q *Selection) parse(h *Handler, raw string, format Format) error {
-	p := ReadParams(raw, nil, "from", "to", "tz", "limit", "cursor", "order", "format", "flags", "flag", "end")
-	q.Range.FromUnixMs, q.Range.ToUnixMs = h.times(p).span(p)
+	p := ReadParams(raw, nil, "from", "to", "tz", "limit", "cursor", "order", "format", "flags", "flag", "end", receivedFrom, receivedTo)
+	receipt := q.times(h.times(p), p)
 	q.Range.Descending = p.choice("order", 0, "asc", "desc") == 1
 	q.Format = Format(p.choice("format", int(format), formatNames[:]...))
 	q.end = p.end(q.Format)
@@ -165,8 +180,8 @@ func (q *Selection) parse(h *Handler, raw string, format Format) error {
 	}
 	q.Limit = p.Limit(fallback, MaxReadings)
 	flag, _ := p.get("flag")
-	q.list = newList(timeCursor(q.Range.Descending), q.Range.Device.String(), flag)
-	p.cursor(" with this order and flag", func(text string) error {
+	q.list = newList(timeCursor(q.Range.Descending), q.Range.Device.String(), flag, receipt)
+	p.cursor(" with this order, flag and time of receipt", func(text string) error {
 		lastUnixMs, err := q.list.parseMs(text)
 		q.Range = after(q.Range, lastUnixMs)
 		return err
@@ -176,7 +191,7 @@ func (q *Selection) parse(h *Handler, raw string, format Format) error {
 
 // parse implements page.
 func (a *Aggregation) parse(h *Handler, raw string, format Format) error {
-	p := ReadParams(raw, nil, "from", "to", "step", "tz", "limit", "cursor", "format", "end")
+	p := ReadParams(raw, nil, "from", "to", "step", "tz", "limit", "cursor", "format", "end", receivedFrom, receivedTo)
 	now := h.times(p)
 	a.NoFlags, a.Zone = true, now.zone
 	a.Step, _ = p.get("step")
@@ -184,7 +199,7 @@ func (a *Aggregation) parse(h *Handler, raw string, format Format) error {
 	if a.StepMs, ok = parseStep(a.Step); !ok {
 		p.fail("step", errStep)
 	}
-	a.Range.FromUnixMs, a.Range.ToUnixMs = now.span(p)
+	receipt := a.times(now, p)
 	a.Format = Format(p.choice("format", int(format), formatNames[:TextFormats]...))
 	a.end = p.end(a.Format)
 	fallback := 0 // no limit
@@ -192,8 +207,8 @@ func (a *Aggregation) parse(h *Handler, raw string, format Format) error {
 		fallback = DefaultBuckets
 	}
 	a.Limit = p.Limit(fallback, MaxBuckets)
-	a.list = newList(cursorBucket, a.Range.Device.String(), strconv.FormatInt(a.StepMs, 10), a.Zone.String())
-	p.cursor(" with this step and tz", func(text string) error {
+	a.list = newList(cursorBucket, a.Range.Device.String(), strconv.FormatInt(a.StepMs, 10), a.Zone.String(), receipt)
+	p.cursor(" with this step, tz and time of receipt", func(text string) error {
 		from, err := a.list.parseMs(text)
 		a.Range.FromUnixMs = max(a.Range.FromUnixMs, from)
 		return err

@@ -28,8 +28,12 @@ type Selection struct {
 	Assigned []storage.Assignment // of the device: whose readings these are
 
 	Only vitals.FlagSet // only readings with at least one of these flags; none means all
-	list list           // of cursors
-	end  string         // what the answer ends with
+
+	// Only readings whose last change arrived from ReceivedFromUnixMs to ReceivedToUnixMs, exclusive, unless that is 0.
+	ReceivedFromUnixMs, ReceivedToUnixMs int64
+
+	list list   // of cursors
+	end  string // what the answer ends with
 }
 
 // chunkRecords is the number of records per read. A chunk has 80 KiB. Reads are long because a
@@ -68,7 +72,7 @@ func WriteReadings(ctx context.Context, w io.Writer, reader Reader, q Selection,
 		columns = signs.Known() // before the encoder reads it
 	}
 	chunk := chunkRecords
-	if q.Limit > 0 && q.Only.IsZero() { // otherwise few may be selected
+	if q.Limit > 0 && q.Only.IsZero() && !q.byReceipt() { // otherwise few may be selected
 		chunk = min(chunk, q.Limit+1) // one of the next page
 	}
 	var out sink
@@ -83,7 +87,7 @@ func WriteReadings(ctx context.Context, w io.Writer, reader Reader, q Selection,
 		out = newTextSink(w, newEncoder(q.Format, q.Range.Device, q.Assigned, signs, limits))
 	}
 	lastUnixMs := int64(0)
-	err := scan(ctx, reader, q.Range, chunk, func(records []storage.Record) (more bool, err error) {
+	err := scan(ctx, reader, &q, chunk, func(records []storage.Record) (more bool, err error) {
 		more = true
 		if !q.Only.IsZero() {
 			records = slices.DeleteFunc(records, func(r storage.Record) bool { return !flags.Flags(&r.Values).Intersects(q.Only) })
@@ -114,19 +118,31 @@ func WriteReadings(ctx context.Context, w io.Writer, reader Reader, q Selection,
 	return page, err
 }
 
-// scan calls add with the records of a range, some at a time, until it returns false. add may modify them. If there are
-// none of the device at all, it returns the reader's error.
-func scan(ctx context.Context, reader Reader, rng storage.Range, chunk int, add func([]storage.Record) (more bool, err error)) error {
-	scanner, buffer := storage.Scanner{Range: rng}, make([]storage.Record, chunk)
+// byReceipt reports whether only readings are selected that arrived at some time.
+func (q *Selection) byReceipt() bool { return q.ReceivedToUnixMs != 0 }
+
+// arrived reports whether the last change of a record arrived at a time that q selects.
+func (q *Selection) arrived(r *storage.Record) bool {
+	unixMs := max(r.ReceivedUnixMs, r.ChangedUnixMs)
+	return q.ReceivedFromUnixMs <= unixMs && unixMs < q.ReceivedToUnixMs
+}
+
+// scan calls add with the records that q selects by time and receipt, some at a time, until it returns false. add may
+// modify them. If there are none of the device at all, it returns the reader's error.
+func scan(ctx context.Context, reader Reader, q *Selection, chunk int, add func([]storage.Record) (more bool, err error)) error {
+	scanner, buffer := storage.Scanner{Range: q.Range}, make([]storage.Record, chunk)
 	for first := true; ; first = false {
 		records, more, err := scanner.Next(ctx, reader.Scan, buffer)
 		if err != nil {
 			return err
 		}
 		if len(records) == 0 && first {
-			if _, err := reader.Latest(ctx, rng.Device); err != nil {
+			if _, err := reader.Latest(ctx, q.Range.Device); err != nil {
 				return err
 			}
+		}
+		if q.byReceipt() {
+			records = slices.DeleteFunc(records, func(r storage.Record) bool { return !q.arrived(&r) })
 		}
 		wanted, err := add(records)
 		if err != nil {

@@ -51,10 +51,13 @@ func (c timeReader) param(p *Params, name string, fallback int64) int64 {
 }
 
 // span returns the times in the parameters from and to, in Unix ms.
-func (c timeReader) span(p *Params) (fromUnixMs, toUnixMs int64) {
-	fromUnixMs, toUnixMs = c.param(p, "from", 0), c.param(p, "to", math.MaxInt64)
+func (c timeReader) span(p *Params) (fromUnixMs, toUnixMs int64) { return c.spanOf(p, "from", "to") }
+
+// spanOf returns the times in two parameters, in Unix ms.
+func (c timeReader) spanOf(p *Params, from, to string) (fromUnixMs, toUnixMs int64) {
+	fromUnixMs, toUnixMs = c.param(p, from, 0), c.param(p, to, math.MaxInt64)
 	if fromUnixMs > toUnixMs {
-		p.fail("to", "is before from")
+		p.fail(to, "is before "+from)
 	}
 	// Readings before 1970 are rejected on write, so there are none.
 	return max(fromUnixMs, 0), toUnixMs
