@@ -31,16 +31,24 @@ func (m Maker) String() string { return [...]string{"hand", "hl7"}[min(m, numMak
 //     [MaxAssignments], the reading is rejected with TooManyAssignments.
 //   - An assignment ByHL7 knows the latest t of the claims that named its subject. If Subject is empty, and t is
 //     later than that, it ends at t. An assignment ByHand stays as it is.
+//   - If Subject is empty, and the device is then assigned to nobody at t, t is in a span of nobody: an Assignment
+//     ByHL7 without a subject, from the first such t between two assignments to the next assignment, which knows the
+//     latest such t. An assignment that is made ByHL7 later ends where a span begins. If it begins in a span, before
+//     the latest such t, it lasts a millisecond: the span does not know the times between. A device with
+//     [MaxAssignments] gets no further span; with half as many, the reading that would make an assignment before the
+//     latest such t is rejected with TooManyAssignments.
 //
 // Only a reading that is stored, now or before, changes an assignment. Without Assign, none does. A reading that
-// would make or end an assignment is rejected with Unrecorded unless Entry.Recorded is set.
+// would make or end an assignment of a subject is rejected with Unrecorded unless Entry.Recorded is set.
 //
 // A reading may have no values if Subject is empty and the claim is not Unknown: a message says that nobody wears a
-// device that has measured nothing. Then nothing is stored, the device need not be known and does not become so, and
-// the outcome is Duplicate unless the claim rejects it.
+// device that has measured nothing. Then nothing is stored, the device need not be known and does not become so, it
+// gets no span of nobody, and the outcome is Duplicate unless the claim rejects it.
 //
 // Invariant: whatever the order of claims, no two assignments overlap, an assignment covers the readings that named
-// its subject since it was made, and none was made but by a reading that is stored. storetest checks it with a model.
+// its subject since it was made, and none was made but by a reading that is stored. A time of a span of nobody that was
+// claimed stays nobody's, unless a claim of the same time names a subject, or an operator assigns the device. storetest
+// checks it with a model, and with the same claims in random orders.
 type Claim struct {
 	Subject     Subject
 	Unknown     bool  // some subject, but it is not known which
@@ -48,7 +56,7 @@ type Claim struct {
 	SinceUnixMs int64 // the earliest beginning of an assignment
 }
 
-// Wearers has the assignments of one device while a group is settled.
+// Wearers has the assignments of one device, with the spans of nobody, while a group is settled or one is put.
 type Wearers struct {
 	read []Assignment
 	all  []worn // by beginning
@@ -77,47 +85,130 @@ func (w *Wearers) Read() []Assignment { return w.read }
 // stored: then Settle changes the assignments.
 func (w *Wearers) Settle(e *Entry, change bool) Outcome {
 	c, t := e.Claim, e.Reading.TimeUnixMs
-	next, _ := slices.BinarySearchFunc(w.all, t, func(a worn, t int64) int { return cmp.Or(cmp.Compare(a.FromUnixMs, t), -1) })
+	next := w.search(t)
 	var a *worn // at t
 	if next > 0 && w.all[next-1].Covers(t) {
 		a = &w.all[next-1]
 	}
+	free := a == nil || a.Subject == ""
+	within := a != nil && t < a.NamedUnixMs // of a span of nobody, if free
 	switch {
-	case a != nil && (c.Unknown || c.Subject != "" && c.Subject != a.Subject):
+	case !free && (c.Unknown || c.Subject != "" && c.Subject != a.Subject):
 		return OtherSubject
-	case !c.Assign || a != nil && (a.By != ByHL7 || t <= a.NamedUnixMs) || a == nil && (c.Subject == "" || t < c.SinceUnixMs):
+	case !c.Assign || c.Unknown || !free && (a.By != ByHL7 || t <= a.NamedUnixMs):
 		return 0
-	case a != nil && c.Subject != "":
+	case free && c.Subject == "":
+		if change {
+			w.leave(e, next)
+		}
+		return 0
+	case !free && c.Subject != "":
 		if change {
 			a.NamedUnixMs = t
 		}
 		return 0
-	case a == nil && next < len(w.all) && w.all[next].maker == c:
+	case free && t < c.SinceUnixMs:
+		return 0
+	case free && !within && next < len(w.all) && w.all[next].maker == c:
 		if change {
-			w.all[next].FromUnixMs, w.all[next].ChangedUnixMs = t, e.ReceivedUnixMs
+			x := w.all[next]
+			x.FromUnixMs, x.ChangedUnixMs = t, e.ReceivedUnixMs
+			w.all = slices.Delete(w.all, next, next+1)
+			w.put(x)
 		}
 		return 0
-	case a == nil && len(w.all) >= MaxAssignments:
+	case free && len(w.all) >= MaxAssignments, within && len(w.all) >= MaxAssignments/2:
 		return TooManyAssignments
 	case !e.Recorded:
 		return Unrecorded
 	case !change:
-	case a != nil:
+	case !free:
 		a.ToUnixMs, a.ChangedUnixMs = t, e.ReceivedUnixMs
+		w.leave(e, next)
 	default:
-		made := Assignment{Device: e.Reading.Device, Subject: c.Subject, FromUnixMs: t, ToUnixMs: OpenEnd, By: ByHL7, NamedUnixMs: t, ChangedUnixMs: e.ReceivedUnixMs}
-		if next < len(w.all) {
-			made.ToUnixMs = w.all[next].FromUnixMs
+		x := worn{w.claimed(e, next), Assignment{}, c}
+		if within {
+			x.ToUnixMs = t + 1
 		}
-		w.all = slices.Insert(w.all, next, worn{made, Assignment{}, c})
+		w.put(x)
 	}
 	return 0
 }
 
-// Changes returns the assignments that the group has changed, and what they were before: the zero Assignment if they
-// are new.
+// search returns the index of the first assignment that begins after a time.
+func (w *Wearers) search(unixMs int64) int {
+	next, _ := slices.BinarySearchFunc(w.all, unixMs, func(a worn, ms int64) int {
+		return cmp.Or(cmp.Compare(a.FromUnixMs, ms), -1)
+	})
+	return next
+}
+
+// claimed returns the assignment to the subject of a claim, or to nobody, from its reading to the next one.
+func (w *Wearers) claimed(e *Entry, next int) Assignment {
+	r := e.Reading
+	made := Assignment{Device: r.Device, Subject: e.Claim.Subject, FromUnixMs: r.TimeUnixMs, ToUnixMs: OpenEnd,
+		By: ByHL7, NamedUnixMs: r.TimeUnixMs, ChangedUnixMs: e.ReceivedUnixMs}
+	if next < len(w.all) {
+		made.ToUnixMs = w.all[next].FromUnixMs
+	}
+	return made
+}
+
+// leave extends the span of nobody between two assignments to the time of a reading, or makes it.
+func (w *Wearers) leave(e *Entry, next int) {
+	t := e.Reading.TimeUnixMs
+	switch {
+	case e.Reading.Values.IsZero():
+	case next > 0 && w.all[next-1].Covers(t):
+		w.all[next-1].NamedUnixMs = max(w.all[next-1].NamedUnixMs, t)
+	case next < len(w.all) && w.all[next].Subject == "":
+		w.all[next].FromUnixMs, w.all[next].before = t, Assignment{}
+	case len(w.all) < MaxAssignments:
+		w.all = slices.Insert(w.all, next, worn{Assignment: w.claimed(e, next)})
+	}
+}
+
+// Put adds an assignment that [Assignment.Admit] or [Assignment.AdmitEnd] has admitted, in place of the one with its
+// beginning. What it overlaps of spans of nobody ends.
+func (w *Wearers) Put(a Assignment) {
+	w.all = slices.DeleteFunc(w.all, func(b worn) bool {
+		return b.Subject == a.Subject && b.FromUnixMs == a.FromUnixMs
+	})
+	w.put(worn{Assignment: a})
+}
+
+func (w *Wearers) put(x worn) {
+	all := make([]worn, 0, len(w.all)+2)
+	for _, y := range w.all {
+		if y.Subject != "" || !y.overlaps(&x.Assignment) {
+			all = append(all, y)
+			continue
+		}
+		if y.FromUnixMs < x.FromUnixMs {
+			before := y
+			before.ToUnixMs, before.NamedUnixMs = x.FromUnixMs, min(y.NamedUnixMs, x.FromUnixMs-1)
+			all = append(all, before)
+		}
+		if y.NamedUnixMs >= x.ToUnixMs && len(w.all) < MaxAssignments-1 {
+			y.FromUnixMs, y.before = x.ToUnixMs, Assignment{}
+			all = append(all, y)
+		}
+	}
+	w.all = all
+	w.all = slices.Insert(w.all, w.search(x.FromUnixMs), x)
+}
+
+// Changes returns the assignments that are changed, and what they were before: the zero Assignment if they are new.
+// Before these, it returns the zero Assignment with each one that is removed. One that replaces another with its key is
+// new.
 func (w *Wearers) Changes() iter.Seq2[Assignment, Assignment] {
 	return func(yield func(now, before Assignment) bool) {
+		for _, a := range w.read {
+			i := w.search(a.FromUnixMs)
+			if (i == 0 || w.all[i-1].FromUnixMs != a.FromUnixMs) && !yield(Assignment{}, a) {
+				return
+			}
+		}
 		for i := range w.all {
 			if x := &w.all[i]; x.Assignment != x.before && !yield(x.Assignment, x.before) {
 				return

@@ -60,12 +60,12 @@ func ParseSubject(text string) (Subject, error) {
 // the time of the reading.
 type Assignment struct {
 	Device     vitals.Name
-	Subject    Subject
+	Subject    Subject // empty: a span of nobody, see [Claim]
 	FromUnixMs int64
 	ToUnixMs   int64 // OpenEnd: not ended
 
 	By          Maker
-	NamedUnixMs int64 // with ByHL7, the time of the latest reading that named the subject; see [Claim]
+	NamedUnixMs int64 // with ByHL7, the time of the latest reading that named the subject, or nobody; see [Claim]
 
 	// ChangedUnixMs is the clock when anything but NamedUnixMs was last changed, 0 if the store does not keep it. A
 	// store may make it later, as with Entry.ReceivedUnixMs.
@@ -95,7 +95,7 @@ func (a *Assignment) Validate() error {
 	if a.Device.IsZero() {
 		return ErrNotFound
 	}
-	if _, err := ParseSubject(string(a.Subject)); err != nil {
+	if _, err := ParseSubject(string(a.Subject)); err != nil && (a.Subject != "" || a.By != ByHL7) {
 		return err
 	}
 	if a.FromUnixMs < 0 || a.FromUnixMs >= a.ToUnixMs || a.By >= numMakers || a.NamedUnixMs != 0 && !a.Covers(a.NamedUnixMs) {
@@ -105,7 +105,8 @@ func (a *Assignment) Validate() error {
 }
 
 // Admit returns nil if a may be added to the assignments of its device, and otherwise the error
-// of [Subjects.Assign]. exists reports that all has a already. If all has it from another maker, a replaces it.
+// of [Subjects.Assign]. exists reports that all has a already. If all has it from another maker, a replaces it. all
+// has the spans of nobody.
 func (a *Assignment) Admit(all []Assignment) (exists bool, err error) {
 	for i := range all {
 		if all[i].Same(*a) {
@@ -114,7 +115,7 @@ func (a *Assignment) Admit(all []Assignment) (exists bool, err error) {
 		if all[i].By != a.By && all[i].FromUnixMs == a.FromUnixMs && all[i].ToUnixMs == a.ToUnixMs && all[i].Subject == a.Subject {
 			return false, nil
 		}
-		if a.overlaps(&all[i]) {
+		if a.overlaps(&all[i]) && (a.Subject == "" || all[i].Subject != "") {
 			return false, ErrAssigned
 		}
 	}
@@ -129,18 +130,23 @@ func (a *Assignment) Admit(all []Assignment) (exists bool, err error) {
 // device.
 func (a *Assignment) AdmitEnd(all []Assignment) error {
 	i := slices.IndexFunc(all, func(b Assignment) bool { return b.Subject == a.Subject && b.FromUnixMs == a.FromUnixMs })
-	if i < 0 {
+	if i < 0 || a.Subject == "" {
 		return ErrNotAssigned
 	}
 	if a.FromUnixMs >= a.ToUnixMs {
 		return ErrPeriod
 	}
 	for j := range all {
-		if j != i && a.overlaps(&all[j]) {
+		if j != i && all[j].Subject != "" && a.overlaps(&all[j]) {
 			return ErrAssigned
 		}
 	}
 	return nil
+}
+
+// Worn returns all without the spans of nobody. It may modify all.
+func Worn(all []Assignment) []Assignment {
+	return slices.DeleteFunc(all, func(a Assignment) bool { return a.Subject == "" })
 }
 
 // SubjectAt returns the subject to which a device was assigned at a time, or "" if to none. all
@@ -214,8 +220,8 @@ type Subjects interface {
 	// beginnings.
 	SubjectAssignments(ctx context.Context, subject Subject) ([]Assignment, error)
 
-	// Assignments fills dst with the first assignments whose keys sort after the key after,
-	// and returns their number. The zero key sorts before all others. A number below
+	// Assignments fills dst with the first assignments whose keys sort after the key after, and, other than the methods
+	// above, with the spans of nobody. It returns their number. The zero key sorts before all others. A number below
 	// len(dst) means that there are no more.
 	Assignments(ctx context.Context, after AssignmentKey, dst []Assignment) (int, error)
 }

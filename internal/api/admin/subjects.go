@@ -241,10 +241,7 @@ func (h *Handler) List(w http.ResponseWriter, r *http.Request) {
 		}
 		all, err = h.opt.Subjects.SubjectAssignments(r.Context(), subject)
 	default:
-		all = make([]storage.Assignment, pageAssignments+1)
-		var n int
-		n, err = h.opt.Subjects.Assignments(r.Context(), after, all)
-		all = all[:n]
+		all, err = h.assignments(r.Context(), after)
 	}
 	if err != nil {
 		h.refuse(w, r, "list of assignments", err)
@@ -261,6 +258,24 @@ func (h *Handler) List(w http.ResponseWriter, r *http.Request) {
 		page.Assignments = append(page.Assignments, assignmentOf(&all[i]))
 	}
 	h.answer(w, page)
+}
+
+// assignments returns the assignments of subjects after a key, more than a page if there are so many.
+func (h *Handler) assignments(ctx context.Context, after storage.AssignmentKey) (all []storage.Assignment, err error) {
+	for len(all) <= pageAssignments {
+		page := make([]storage.Assignment, pageAssignments+1)
+		n, err := h.opt.Subjects.Assignments(ctx, after, page)
+		if err != nil {
+			return nil, err
+		}
+		if n > 0 {
+			after = page[n-1].Key()
+		}
+		if all = append(all, storage.Worn(page[:n])...); n < len(page) {
+			break
+		}
+	}
+	return all, nil
 }
 
 // eraseSubject erases the assignments of a subject, one after the other, with what was measured

@@ -3,6 +3,7 @@ package hl7_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -410,7 +411,7 @@ func TestPatients(t *testing.T) {
 			all := make([]storage.Assignment, 9)
 			n, err := s.Assignments(t.Context(), storage.AssignmentKey{}, all)
 			got := ""
-			for _, a := range all[:n] {
+			for _, a := range storage.Worn(slices.Clone(all[:n])) {
 				if a != worn {
 					got += fmt.Sprint(a.Device, " ", a.Subject)
 				}

@@ -757,6 +757,40 @@ func TestEmptyPID(t *testing.T) {
 	}
 }
 
+// Messages with and without a patient may arrive in any order: a reading belongs to whom its message names.
+func TestEmptyPIDFirst(t *testing.T) {
+	var r recorder
+	s := start(t, assigning(&r))
+	c := s.dial(t)
+	send := func(second int, patient string, want ...string) {
+		t.Helper()
+		c.send(framed(observation(second, 72, patient)))
+		c.want(fmt.Sprintf("AA %d", second))
+		s.wantAssigned(t, want...)
+	}
+	send(10, "")
+	r.want(t) // nobody sees a change
+	send(9, "P-1", "P-1 09-10 hl7")
+	send(11, "P-1", "P-1 09-10 hl7", "P-1 11- hl7")
+	r.want(t, "d P-1 09", "d P-1 11")
+	// Messages without a patient follow each other. One of that time which names a patient gets no more than its reading.
+	send(20, "", "P-1 09-10 hl7", "P-1 11-20 hl7")
+	send(22, "", "P-1 09-10 hl7", "P-1 11-20 hl7")
+	send(24, "", "P-1 09-10 hl7", "P-1 11-20 hl7")
+	send(23, "P-2", "P-1 09-10 hl7", "P-1 11-20 hl7", "P-2 23-23 hl7")
+	send(21, "", "P-1 09-10 hl7", "P-1 11-20 hl7", "P-2 23-23 hl7")
+	from := time.Date(2026, 11, 20, 10, 0, 21, 0, time.UTC).UnixMilli()
+	by := storage.Assignment{Device: mustName(t, "d"), Subject: "P-3", FromUnixMs: from, ToUnixMs: from + 1000}
+	try(t, s.store.Assign(t.Context(), by))
+	s.wantAssigned(t, "P-1 09-10 hl7", "P-1 11-20 hl7", "P-3 21-22 hand", "P-2 23-23 hl7")
+	all := make([]storage.Assignment, 9)
+	n, err := s.store.Assignments(t.Context(), storage.AssignmentKey{}, all)
+	try(t, err)
+	if spans := n - len(storage.Worn(all[:n])); spans != 4 { // around 10, 20, 22 and 24
+		t.Errorf("%d spans of nobody, want 4", spans)
+	}
+}
+
 // A PID without a patient ends the assignment whatever becomes of the values of its message, as long as the device
 // and an accepted time are known. It assigns and stores nothing else, and is counted as no reading.
 func TestEmptyPIDWithoutValues(t *testing.T) {

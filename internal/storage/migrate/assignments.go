@@ -7,8 +7,8 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
-// assignments compares the assignments of both stores, and returns the number of the source's
-// and of those that the target lacks. If copying, it adds these.
+// assignments compares the assignments of both stores, with the spans of nobody. It returns the number of the source's
+// without these spans, and the number of all that the target lacks. If copying, it adds these.
 func (r *run) assignments(ctx context.Context, copying bool) (all, lacking int64, err error) {
 	from, to := assigned(source, r.From), assigned(target, r.To)
 	for {
@@ -34,7 +34,9 @@ func (r *run) assignments(ctx context.Context, copying bool) (all, lacking int64
 				}
 			}
 		}
-		all++
+		if s.Subject != "" {
+			all++
+		}
 		from.skip()
 	}
 }

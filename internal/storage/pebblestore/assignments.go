@@ -26,8 +26,7 @@ func (j *subjects) Assign(ctx context.Context, a storage.Assignment) error {
 			if exists, err := a.Admit(all); exists || err != nil {
 				return err
 			}
-			a.ChangedUnixMs = j.settler.now(a.ChangedUnixMs)
-			return assign.Set(b, &a)
+			return j.put(b, all, a)
 		})
 	}
 	if err != nil {
@@ -42,13 +41,20 @@ func (j *subjects) EndAssignment(ctx context.Context, a storage.Assignment) erro
 		if err := a.AdmitEnd(all); err != nil || slices.ContainsFunc(all, a.Same) {
 			return err
 		}
-		a.ChangedUnixMs = j.settler.now(a.ChangedUnixMs)
-		return assign.Set(b, &a)
+		return j.put(b, all, a)
 	})
 	if err != nil {
 		return fmt.Errorf("end assignment of device %s: %w", a.Device, err)
 	}
 	return nil
+}
+
+// put adds an assignment to the batch, which is admitted to all of its device.
+func (j *subjects) put(b *pebble.Batch, all []storage.Assignment, a storage.Assignment) error {
+	a.ChangedUnixMs = j.settler.now(a.ChangedUnixMs)
+	w := storage.NewWearers(all)
+	w.Put(a)
+	return assign.Write(b, w)
 }
 
 // changeAssignments calls change with the assignments of a device, and commits what it adds to
@@ -83,7 +89,7 @@ func (j *subjects) DeviceAssignments(ctx context.Context, device vitals.Name) (a
 		all, err = assign.Of(v, &device)
 		return err
 	})
-	return all, err
+	return storage.Worn(all), err
 }
 
 // VisitAssignments implements [storage.Subjects].
@@ -94,6 +100,7 @@ func (j *subjects) VisitAssignments(ctx context.Context, devices []vitals.Name, 
 			if err != nil {
 				return err
 			}
+			all = storage.Worn(all)
 			for i := range all {
 				visit(&all[i])
 			}

@@ -453,10 +453,8 @@ func (s *settler) readSegment(id recordID, name *vitals.Name) (err error) {
 func (s *settler) write(number uint64) (bool, error) {
 	defer func() { s.entries = nil }()
 	for _, w := range s.wearers {
-		for a := range w.Changes() {
-			if err := assign.Set(s.batch, &a); err != nil {
-				return false, fmt.Errorf("fill batch: %w", err)
-			}
+		if err := assign.Write(s.batch, w); err != nil {
+			return false, fmt.Errorf("fill batch: %w", err)
 		}
 	}
 	if !s.batch.Empty() {

@@ -37,7 +37,7 @@ func (s *subjects) Assign(ctx context.Context, a storage.Assignment) error {
 			if exists, err := a.Admit(all); exists || err != nil {
 				return err
 			}
-			return s.sql.putAssignments(tx, []storage.Assignment{a})
+			return s.sql.putIn(tx, all, a)
 		})
 	}
 	if err != nil {
@@ -63,7 +63,7 @@ func (s *subjects) endAssignment(ctx context.Context, a storage.Assignment) erro
 		if err := a.AdmitEnd(all); err != nil {
 			return err
 		}
-		return s.sql.putAssignments(tx, []storage.Assignment{a})
+		return s.sql.putIn(tx, all, a)
 	})
 	if err != nil {
 		return fmt.Errorf("end assignment of device %s: %w", a.Device, err)
@@ -131,6 +131,9 @@ func (s *subjects) changeAssignments(ctx context.Context, a *storage.Assignment,
 func rememberAssignment(e *history.Entry, a *storage.Assignment, all []storage.Assignment) {
 	e.Assignments = []storage.Assignment{*a}
 	for _, b := range all {
+		if b.Subject == "" {
+			continue
+		}
 		if b.FromUnixMs == a.FromUnixMs && b.Subject == a.Subject {
 			if b.ToUnixMs != a.ToUnixMs { // an earlier attempt may have changed it already
 				e.PreviousToMs = b.ToUnixMs
@@ -186,7 +189,8 @@ func (s *subjects) visitAssignments(ctx context.Context, q querier, visit func(*
 
 // DeviceAssignments implements [storage.Subjects].
 func (s *subjects) DeviceAssignments(ctx context.Context, device vitals.Name) ([]storage.Assignment, error) {
-	return s.readAssignments(ctx, assignmentsOfDevice, device.String())
+	all, err := s.readAssignments(ctx, assignmentsOfDevice, device.String())
+	return storage.Worn(all), err
 }
 
 // VisitAssignments implements [storage.Subjects].
@@ -196,7 +200,11 @@ func (s *subjects) VisitAssignments(ctx context.Context, devices []vitals.Name, 
 		names[i] = devices[i].String()
 	}
 	err := s.reading(ctx, func(ctx context.Context) error {
-		return s.visitAssignments(ctx, s.read, visit, assignmentsOfDevices, names)
+		return s.visitAssignments(ctx, s.read, func(a *storage.Assignment) {
+			if a.Subject != "" {
+				visit(a)
+			}
+		}, assignmentsOfDevices, names)
 	})
 	if err != nil {
 		return fmt.Errorf("read assignments: %w", err)

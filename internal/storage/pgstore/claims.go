@@ -60,15 +60,18 @@ func (s *writer) assigned(q querier, names []string, lock string) (map[vitals.Na
 // writeClaims writes what the accepted items' claims have changed. It returns errStale if another transaction has
 // changed the same.
 func writeClaims(w *work, q querier) error {
-	var put, named []storage.Assignment
+	var put, named, gone []storage.Assignment
 	var names []string
 	var keys []int64
 	for device, x := range w.wearers {
 		changed := false
 		for now, before := range x.Changes() {
-			if now.ToUnixMs == before.ToUnixMs {
+			switch {
+			case now.Device.IsZero():
+				gone = append(gone, before)
+			case now.ToUnixMs == before.ToUnixMs:
 				named = append(named, now)
-			} else {
+			default:
 				put, changed = append(put, now), true
 			}
 		}
@@ -91,7 +94,7 @@ func writeClaims(w *work, q querier) error {
 				return errStale
 			}
 		}
-		if err := w.s.sql.putAssignments(q, put); err != nil {
+		if err := w.s.sql.writeAssignments(q, put, gone); err != nil {
 			return err
 		}
 	}
@@ -130,6 +133,32 @@ func (q *statements) putAssignments(tx querier, all []storage.Assignment) error 
 		ON CONFLICT (device, from_ms) DO UPDATE SET to_ms = excluded.to_ms, subject = excluded.subject, made_by = excluded.made_by, named_ms = excluded.named_ms, changed = excluded.changed`), arraysOf(all)...)
 }
 
+// writeAssignments puts assignments, and removes others, or those that they replace.
+func (q *statements) writeAssignments(tx querier, put, gone []storage.Assignment) error {
+	if len(gone) > 0 {
+		if err := run(tx, q.of("DELETE FROM SCHEMA.assignments AS a USING "+assignmentArrays+
+			" WHERE a.device = k.device AND a.from_ms = k.from_ms"), arraysOf(gone)...); err != nil {
+			return err
+		}
+	}
+	return q.putAssignments(tx, put)
+}
+
+// putIn puts an assignment that all of its device admit.
+func (q *statements) putIn(tx querier, all []storage.Assignment, a storage.Assignment) error {
+	w := storage.NewWearers(all)
+	w.Put(a)
+	var put, gone []storage.Assignment
+	for now, before := range w.Changes() {
+		if now.Device.IsZero() {
+			gone = append(gone, before)
+		} else {
+			put = append(put, now)
+		}
+	}
+	return q.writeAssignments(tx, put, gone)
+}
+
 // run runs a statement and ignores its rows.
 func run(q querier, sql string, args ...any) error {
 	rows, err := q.Query(context.Background(), sql, args...)
@@ -141,7 +170,8 @@ func run(q querier, sql string, args ...any) error {
 }
 
 // changedBy returns entries of the memory with the assignments that the last transaction of w has made or ended; times
-// at which a subject was named are not remembered. retried means that an earlier attempt may have changed them.
+// at which a subject was named are not remembered, nor spans of nobody. retried means that an earlier attempt may have
+// changed them.
 func changedBy(w *work, retried bool) (all []history.Entry) {
 	for _, x := range w.wearers {
 		remember := func(a storage.Assignment) {
@@ -150,12 +180,12 @@ func changedBy(w *work, retried bool) (all []history.Entry) {
 			all = append(all, e)
 		}
 		for now, before := range x.Changes() {
-			if now.ToUnixMs != before.ToUnixMs {
+			if now.Subject != "" && now.ToUnixMs != before.ToUnixMs {
 				remember(now)
 			}
 		}
 		for _, a := range x.Read() {
-			if retried && a.By == storage.ByHL7 && slices.ContainsFunc(w.items, func(it item) bool {
+			if retried && a.By == storage.ByHL7 && a.Subject != "" && slices.ContainsFunc(w.items, func(it item) bool {
 				r := it.e.Reading
 				return it.e.Claim != nil && r.Device == a.Device && (a.Covers(r.TimeUnixMs) || a.ToUnixMs == r.TimeUnixMs)
 			}) {

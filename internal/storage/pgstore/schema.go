@@ -81,9 +81,9 @@ CREATE TABLE SCHEMA.assignments (
 	device   text COLLATE "C" NOT NULL,
 	from_ms  bigint NOT NULL,   -- Unix ms, inclusive
 	to_ms    bigint NOT NULL,   -- exclusive; 9223372036854775807: it has not ended
-	subject  text COLLATE "C" NOT NULL,
+	subject  text COLLATE "C" NOT NULL, -- empty: a span of nobody, see storage.Claim
 	made_by  smallint NOT NULL, -- 0: by hand, 1: by HL7
-	named_ms bigint NOT NULL,   -- time of the latest reading that named the subject, if made by HL7; otherwise 0
+	named_ms bigint NOT NULL,   -- if made by HL7, time of the latest reading that named the subject; otherwise 0
 	changed  bigint NOT NULL,   -- as in readings; naming the subject again does not count
 	PRIMARY KEY (device, from_ms),
 	CHECK (from_ms >= 0 AND from_ms < to_ms)

@@ -18,6 +18,7 @@ import (
 // A calendar is the model of the assignments of one device: who wears it in each millisecond.
 type calendar struct {
 	worn  [calendarMs]int             // id of an assignment; 0 means nobody. What holds in the last one holds for ever.
+	bare  [calendarMs]bool            // in a span of nobody, until the last time that was claimed
 	known map[int]*storage.Assignment // subject, maker and the time at which it was named
 	made  map[int]*storage.Claim      // by claims of the group
 }
@@ -29,8 +30,39 @@ func newCalendar() *calendar { return &calendar{known: map[int]*storage.Assignme
 // fill makes nobody's time from a time on that of an assignment, until another one begins.
 func (c *calendar) fill(id int, fromMs, toMs int64) {
 	for ms := fromMs; ms < toMs && c.worn[ms] == 0; ms++ {
-		c.worn[ms] = id
+		c.worn[ms], c.bare[ms] = id, false
 	}
+}
+
+// claimed returns the end of an assignment that a claim makes: a span of nobody ends it, too.
+func (c *calendar) claimed(fromMs int64) int64 {
+	for ms := fromMs + 1; ms < calendarMs; ms++ {
+		if c.bare[ms] {
+			return ms
+		}
+	}
+	return calendarMs
+}
+
+// leave joins a time to the times of nobody between two assignments.
+func (c *calendar) leave(e *storage.Entry) {
+	if e.Reading.Values.IsZero() {
+		return
+	}
+	t := e.Reading.TimeUnixMs
+	for _, step := range []int64{-1, 1} {
+		end := t
+		for ms := t; ms >= 0 && ms < calendarMs && c.worn[ms] == 0; ms += step {
+			if c.bare[ms] {
+				end = ms
+				break
+			}
+		}
+		for ms := t; ms != end; ms += step {
+			c.bare[ms] = true
+		}
+	}
+	c.bare[t] = true
 }
 
 // claim settles the claim of an entry.
@@ -50,14 +82,18 @@ func (c *calendar) claim(e *storage.Entry, change bool) storage.Outcome {
 			for ms := t; ms < calendarMs && c.worn[ms] == id; ms++ {
 				c.worn[ms] = 0
 			}
+			c.leave(e)
 		}
 		return 0
+	}
+	if claim.Assign && claim.Subject == "" && !claim.Unknown && change {
+		c.leave(e)
 	}
 	if !claim.Assign || claim.Subject == "" || t < claim.SinceUnixMs {
 		return 0
 	}
-	for _, later := range c.worn[t:] {
-		if later != 0 {
+	for ms := t; ms < calendarMs && (ms == t || !c.bare[ms]); ms++ {
+		if later := c.worn[ms]; later != 0 {
 			if c.made[later] == claim {
 				id = later // it begins earlier
 			}
@@ -73,9 +109,19 @@ func (c *calendar) claim(e *storage.Entry, change bool) storage.Outcome {
 			c.known[id] = &storage.Assignment{Device: e.Reading.Device, Subject: claim.Subject, By: storage.ByHL7, NamedUnixMs: t}
 			c.made[id] = claim
 		}
-		c.fill(id, t, calendarMs)
+		c.fill(id, t, c.claimed(t))
 	}
 	return 0
+}
+
+// nobody returns the times of spans of nobody.
+func nobody(all []storage.Assignment) (bare [calendarMs]bool) {
+	for _, a := range all {
+		for ms := a.FromUnixMs; a.Subject == "" && ms <= a.NamedUnixMs; ms++ {
+			bare[ms] = true
+		}
+	}
+	return bare
 }
 
 // assignments returns the assignments by beginning.
@@ -124,7 +170,7 @@ func checkRandomClaims(t testing.TB, h Harness, r *rand.Rand, prefix string) {
 		}
 		return calendars[e.Reading.Device].claim(e, change)
 	}
-	subjects := []storage.Subject{"P", "P", "Q", ""}
+	subjects, page := []storage.Subject{"P", "P", "Q", ""}, make([]storage.Assignment, 4*calendarMs)
 	for step := range 30 {
 		switch device := mustName(devices[r.IntN(2)]); r.IntN(5) {
 		case 0: // by hand
@@ -207,6 +253,14 @@ func checkRandomClaims(t testing.TB, h Harness, r *rand.Rand, prefix string) {
 			if want := c.assignments(); err != nil || !sameAssignments(got, want) {
 				t.Fatalf("%s step %d: the assignments of %s are %v, %v, want %v", prefix, step, device, got, err, want)
 			}
+			if step%10 < 9 {
+				continue
+			}
+			n, err := s.Assignments(ctx, storage.AssignmentKey{Device: device, FromUnixMs: -1}, page)
+			all := slices.DeleteFunc(slices.Clone(page[:n]), func(a storage.Assignment) bool { return a.Device != device })
+			if err != nil || nobody(all) != c.bare {
+				t.Fatalf("%s step %d: the spans of %s are in %v, %v, want %v", prefix, step, device, all, err, c.bare)
+			}
 		}
 		if r.IntN(15) == 0 {
 			s = reopen(t, s, h)
@@ -214,6 +268,57 @@ func checkRandomClaims(t testing.TB, h Harness, r *rand.Rand, prefix string) {
 	}
 	for device := range model {
 		wantRecords(t, "records of "+device.String(), scanPages(t, s, allOf(device.String()), 7), model.scan(allOf(device.String())))
+	}
+}
+
+// checkClaimOrder settles the claims of a patient and of nobody in random orders. The result is that of the order of
+// their times: each reading belongs to whom its claim names. Only a claim of nobody that is settled when a later
+// reading has named the patient of its time changes nothing.
+func checkClaimOrder(t testing.TB, h Harness) {
+	s := mustOpen(t, h.Open)
+	defer func() { mustClose(t, s) }()
+	type round struct {
+		entries []*storage.Entry // in the order in which they are settled
+		late    map[*storage.Entry]bool
+		all     []storage.Assignment
+	}
+	r := rand.New(rand.NewPCG(1, 54))
+	rounds := make([]round, 300)
+	for i := range rounds {
+		rounds[i].late = map[*storage.Entry]bool{}
+		for _, ms := range r.Perm(2 + r.IntN(7)) {
+			e := entry(fmt.Sprint("d", i), 10*int64(ms), hr(60))
+			e.Claim, e.Recorded = &storage.Claim{Subject: []storage.Subject{"", "P"}[r.IntN(2)], Assign: true}, true
+			rounds[i].entries = append(rounds[i].entries, e)
+		}
+	}
+	for n := range 8 {
+		var group []*storage.Entry
+		for i := range rounds {
+			if x := &rounds[i]; n < len(x.entries) {
+				e := x.entries[n]
+				a := storage.SpanAt(x.all, e.Reading.TimeUnixMs)
+				x.late[e] = e.Claim.Subject == "" && a.Subject != "" && a.NamedUnixMs > e.Reading.TimeUnixMs
+				group = append(group, e)
+			}
+		}
+		mustAppend(t, s, group...)
+		for i := range rounds {
+			x := &rounds[i]
+			var err error
+			if x.all, err = s.DeviceAssignments(context.Background(), x.entries[0].Reading.Device); err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range x.entries[:min(n+1, len(x.entries))] {
+				of := storage.SubjectAt(x.all, e.Reading.TimeUnixMs)
+				if e.Outcome != storage.Stored || of != e.Claim.Subject && !x.late[e] {
+					for _, e := range x.entries[:n+1] {
+						t.Logf("%d: %q", e.Reading.TimeUnixMs, e.Claim.Subject)
+					}
+					t.Fatalf("round %d: %d belongs to %q: %v", i, e.Reading.TimeUnixMs, of, x.all)
+				}
+			}
+		}
 	}
 }
 

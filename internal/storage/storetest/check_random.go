@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -227,10 +228,11 @@ func (m *machine) assign(t *rapid.T) {
 
 // drawAssignment mostly draws an assignment that there is, sometimes with another subject.
 func (m *machine) drawAssignment(t *rapid.T) storage.Assignment {
-	if len(m.model.assigned.all) == 0 || seldom(t, "unknown", 5) {
+	worn := storage.Worn(slices.Clone(m.model.assigned.all))
+	if len(worn) == 0 || seldom(t, "unknown", 5) {
 		return storage.Assignment{Device: drawDevice(t), Subject: drawSubject(t), FromUnixMs: drawTime(t)}
 	}
-	a := rapid.SampledFrom(m.model.assigned.all).Draw(t, "assignment")
+	a := rapid.SampledFrom(worn).Draw(t, "assignment")
 	if seldom(t, "another subject", 4) {
 		a.Subject = drawSubject(t)
 	}

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -33,10 +34,11 @@ func (as *assignments) remove(gone func(*storage.Assignment) bool) int {
 	return before - len(as.all)
 }
 
-// taken reports whether an assignment of the device other than but includes a time of a.
+// taken reports whether an assignment of the device to a subject, other than but, includes a time of a.
 func (as *assignments) taken(a storage.Assignment, but int) bool {
 	for i, b := range as.all {
-		if i != but && b.Device == a.Device && a.FromUnixMs < b.ToUnixMs && b.FromUnixMs < a.ToUnixMs {
+		overlap := b.Device == a.Device && a.FromUnixMs < b.ToUnixMs && b.FromUnixMs < a.ToUnixMs
+		if overlap && i != but && b.Subject != "" {
 			return true
 		}
 	}
@@ -50,16 +52,48 @@ func (as *assignments) claim(wearers map[vitals.Name]*storage.Wearers, e *storag
 	}
 	device := e.Reading.Device
 	if wearers[device] == nil {
-		wearers[device] = storage.NewWearers(as.of(func(a *storage.Assignment) bool { return a.Device == device }))
+		wearers[device] = as.wearers(device)
 	}
 	outcome := wearers[device].Settle(e, change)
 	if change {
-		for now := range wearers[device].Changes() {
-			as.remove(func(a *storage.Assignment) bool { return a.Device == device && now.Covers(a.FromUnixMs) })
-			as.all = append(as.all, now)
-		}
+		as.write(device, wearers[device])
 	}
 	return outcome
+}
+
+func (as *assignments) wearers(device vitals.Name) *storage.Wearers {
+	return storage.NewWearers(as.of(func(a *storage.Assignment) bool { return a.Device == device }))
+}
+
+// write makes the assignments of a device what w has, which may have been written before.
+func (as *assignments) write(device vitals.Name, w *storage.Wearers) {
+	as.remove(func(a *storage.Assignment) bool { return a.Device == device })
+	as.all = append(as.all, Changed(w)...)
+}
+
+// Changed returns the assignments of which w was made, with its changes, by beginning.
+func Changed(w *storage.Wearers) []storage.Assignment {
+	all := map[int64]storage.Assignment{}
+	for _, a := range w.Read() {
+		all[a.FromUnixMs] = a
+	}
+	for now, before := range w.Changes() {
+		if now.Device.IsZero() {
+			delete(all, before.FromUnixMs)
+		} else {
+			all[now.FromUnixMs] = now
+		}
+	}
+	return slices.SortedFunc(maps.Values(all), func(a, b storage.Assignment) int {
+		return cmp.Compare(a.FromUnixMs, b.FromUnixMs)
+	})
+}
+
+// put adds an admitted assignment.
+func (as *assignments) put(a storage.Assignment) {
+	w := as.wearers(a.Device)
+	w.Put(a)
+	as.write(a.Device, w)
 }
 
 func (as *assignments) assign(a storage.Assignment) error {
@@ -77,7 +111,7 @@ func (as *assignments) assign(a storage.Assignment) error {
 	case len(as.of(func(b *storage.Assignment) bool { return b.Device == a.Device })) >= storage.MaxAssignments:
 		return storage.ErrTooManyAssignments
 	}
-	as.all = append(as.all, a)
+	as.put(a)
 	return nil
 }
 
@@ -97,7 +131,7 @@ func (as *assignments) end(a storage.Assignment) error {
 	case as.all[i].Same(a):
 		return nil
 	default:
-		as.all[i] = a
+		as.put(a)
 		return nil
 	}
 }
@@ -141,12 +175,14 @@ func (m *Memory) EndAssignment(ctx context.Context, a storage.Assignment) error 
 
 // DeviceAssignments implements [storage.Subjects].
 func (m *Memory) DeviceAssignments(ctx context.Context, device vitals.Name) ([]storage.Assignment, error) {
-	return m.assignments(ctx, func(a *storage.Assignment) bool { return a.Device == device })
+	return m.assignments(ctx, func(a *storage.Assignment) bool { return a.Device == device && a.Subject != "" })
 }
 
 // VisitAssignments implements [storage.Subjects].
 func (m *Memory) VisitAssignments(ctx context.Context, devices []vitals.Name, visit func(*storage.Assignment)) error {
-	all, err := m.assignments(ctx, func(a *storage.Assignment) bool { return slices.Contains(devices, a.Device) })
+	all, err := m.assignments(ctx, func(a *storage.Assignment) bool {
+		return slices.Contains(devices, a.Device) && a.Subject != ""
+	})
 	for i := range all {
 		visit(&all[i])
 	}

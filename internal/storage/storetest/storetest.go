@@ -121,6 +121,7 @@ func Checks() []Check {
 		one("subjects/race", checkAssignRace),
 		one("subjects/erase", checkEraseAssignment),
 		one("subjects/claims", checkClaims),
+		one("subjects/order of claims", checkClaimOrder),
 		one("subjects/race of claims", checkClaimRace),
 		one("life/closed", checkClosed),
 		one("life/close during calls", checkCloseDuringCalls),

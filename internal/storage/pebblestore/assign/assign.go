@@ -2,8 +2,8 @@
 //
 // # Promise
 //
-// Each assignment has one key with its device, whose value has the rest, and one key in the index of
-// subjects. Set and Remove add changes of both to one batch. Readers return an error that wraps
+// Each assignment has one key with its device, whose value has the rest, and, unless it is a span of nobody, one key in
+// the index of subjects. Set and Remove add changes of both to one batch. Readers return an error that wraps
 // storage.ErrCorrupt if a key or a value is not what was written, or if the two disagree.
 //
 // # Not here
@@ -78,7 +78,25 @@ func Set(b *pebble.Batch, a *storage.Assignment) error {
 	if err := b.Set(Key(a.Key()), layout.AppendAssignment(nil, stored), nil); err != nil {
 		return err
 	}
+	if a.Subject == "" {
+		return nil
+	}
 	return b.Set(SubjectKey(a), nil, nil)
+}
+
+// Write adds the changes of the assignments of a device to a batch.
+func Write(b *pebble.Batch, w *storage.Wearers) (err error) {
+	for now, before := range w.Changes() {
+		if now.Device.IsZero() {
+			err = Remove(b, &before)
+		} else {
+			err = Set(b, &now)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Remove adds the removal of an assignment to a batch. A range deletion stays as long as there is a value
@@ -193,7 +211,7 @@ func indexed(r pebble.Reader, key []byte) (a storage.Assignment, err error) {
 	return a, errors.Join(err, damage.Wrap(closer.Close()))
 }
 
-// Verify verifies all assignments and the index of subjects, and returns the number of assignments. It
+// Verify verifies all assignments and the index of subjects, and returns the number of those of subjects. It
 // calls problem for each damaged one, and returns other errors.
 func Verify(r pebble.Reader, problem func(error)) (assigned int64, err error) {
 	it, err := r.NewIter(&pebble.IterOptions{LowerBound: []byte{layout.AssignPrefix}, UpperBound: []byte{layout.SubjectPrefix + 1}})
@@ -226,8 +244,10 @@ func Verify(r pebble.Reader, problem func(error)) (assigned int64, err error) {
 			}
 			continue
 		}
-		assigned++
 		a, err := decode(it.Key(), value)
+		if err != nil || a.Subject != "" {
+			assigned++
+		}
 		switch {
 		case err != nil:
 			problem(err)

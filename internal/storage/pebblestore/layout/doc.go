@@ -55,7 +55,8 @@
 //	then      the subject
 //
 // and a key with the subject and an empty value, the index. The assignments of a device do not
-// overlap.
+// overlap. A span of nobody, see storage.Claim, has no subject and no key in the index; bytes 2 to 9 are
+// the latest time that was claimed for nobody.
 //
 // # Event
 //
