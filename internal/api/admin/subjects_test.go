@@ -113,6 +113,37 @@ func TestAssignmentRequests(t *testing.T) {
 	}
 }
 
+// Spans of nobody are not listed, even if the store has more of them than a page before the first assignment.
+func TestListWithoutSpans(t *testing.T) {
+	store := storetest.NewMemory()
+	assign := func(device string, subject storage.Subject, fromUnixMs int64) {
+		t.Helper()
+		name, err := vitals.ParseName(device)
+		try(t, err)
+		try(t, store.Assign(t.Context(), storage.Assignment{Device: name, Subject: subject, FromUnixMs: fromUnixMs,
+			ToUnixMs: fromUnixMs + 1, By: storage.ByHL7}))
+	}
+	for ms := range int64(600) {
+		assign("a", "", ms)
+		assign("b", "", ms)
+	}
+	assign("c", "P-1", 0)
+	assign("c", "", 1)
+	h := admin.NewHandler(admin.Options{Subjects: store, Problems: problem.New(), Log: slog.New(slog.DiscardHandler)})
+	const c = `"device":"c","subject":"P-1","from":"1970-01-01T00:00:00.000Z","to":"1970-01-01T00:00:00.001Z","by":"hl7"`
+	for _, tt := range []struct{ body, want string }{
+		{`{}`, `{"assignments":[{` + c + `}],"more":false}`},
+		{`{"device":"a"}`, `{"assignments":[],"more":false}`},
+		{`{"after":{"device":"c","from":"1970-01-01T00:00:00.000Z"}}`, `{"assignments":[],"more":false}`},
+	} {
+		w := httptest.NewRecorder()
+		h.List(w, httptest.NewRequest(http.MethodPost, "/", strings.NewReader(tt.body)))
+		if got := strings.TrimSpace(w.Body.String()); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.body, got, tt.want)
+		}
+	}
+}
+
 // If an assignment is replaced by one of another subject between the look-up of its subject and
 // the change of its end, nothing is ended, and the record of the change names nobody else.
 func TestEndOfReplaced(t *testing.T) {

@@ -16,13 +16,26 @@ func claimed(device string, timeUnixMs int64, subject storage.Subject) *storage.
 	return e
 }
 
-// TestClaimsOfTwoServers sends a reading of nobody's while another server has named the patient at a later time, and has not committed: the
-// assignment does not end before that time.
+// TestClaimsOfTwoServers sends a reading of nobody's while another server has named the patient at a later time, and has
+// not committed: the assignment does not end before that time. And it sends one of a patient's while another server has
+// a later reading of nobody's: the assignment does not reach that time.
 func TestClaimsOfTwoServers(t *testing.T) {
+	const end = storage.OpenEnd
+	t.Run("nobody", func(t *testing.T) {
+		claimBeforeAnother(t, "P-1", "", storage.Assignment{FromUnixMs: 10, ToUnixMs: end, NamedUnixMs: 30})
+	})
+	t.Run("a patient", func(t *testing.T) {
+		claimBeforeAnother(t, "", "P-1", storage.Assignment{FromUnixMs: 20, ToUnixMs: 21, NamedUnixMs: 20})
+	})
+}
+
+// claimBeforeAnother stores a claim of subject of time 10, and one of then of time 20 while another server has one of
+// subject of time 30. It compares the assignment of P-1.
+func claimBeforeAnother(t *testing.T, subject, then storage.Subject, want storage.Assignment) {
 	server := sharedServer(t)
 	o := options(server)
 	s := open(t, o)
-	mustStore(t, s, claimed("d", 10, "P-1"))
+	mustStore(t, s, claimed("d", 10, subject))
 	ctx := context.Background()
 	other, watch := connect(t, server), connect(t, server)
 	defer other.Close(ctx)
@@ -30,19 +43,19 @@ func TestClaimsOfTwoServers(t *testing.T) {
 	tx, err := other.Begin(ctx)
 	try(t, err)
 	mustExecute(t, tx, "UPDATE "+o.Schema+".assignments SET named_ms = 30 WHERE device = 'd'")
-	nobody := claimed("d", 20, "")
+	e := claimed("d", 20, then)
 	done := make(chan error, 1)
-	go func() { done <- s.Append([]*storage.Entry{nobody}) }()
+	go func() { done <- s.Append([]*storage.Entry{e}) }()
 	polltest.Until(t, "the group waits", func() (waits bool) {
 		try(t, watch.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'pulsegate' AND wait_event = 'transactionid')").Scan(&waits))
 		return waits
 	})
 	try(t, tx.Commit(ctx))
 	try(t, <-done)
-	all, err := s.DeviceAssignments(ctx, nobody.Reading.Device)
-	want := storage.Assignment{Device: nobody.Reading.Device, Subject: "P-1", FromUnixMs: 10, ToUnixMs: storage.OpenEnd, By: storage.ByHL7, NamedUnixMs: 30}
-	if err != nil || len(all) != 1 || all[0] != want || nobody.Outcome != storage.Stored {
-		t.Errorf("the reading got %s, the assignments are %v, %v, want %v", outcomeName(nobody.Outcome), all, err, want)
+	all, err := s.DeviceAssignments(ctx, e.Reading.Device)
+	want.Device, want.Subject, want.By = e.Reading.Device, "P-1", storage.ByHL7
+	if err != nil || len(all) != 1 || all[0] != want || e.Outcome != storage.Stored {
+		t.Errorf("the reading got %s, the assignments are %v, %v, want %v", outcomeName(e.Outcome), all, err, want)
 	}
 }
 
