@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/assign"
 	"github.com/pulsegate/pulsegate/vitals"
@@ -22,12 +20,7 @@ type subjects struct{ *engine }
 func (j *subjects) Assign(ctx context.Context, a storage.Assignment) error {
 	err := a.Validate()
 	if err == nil {
-		err = j.changeAssignments(ctx, &a.Device, func(all []storage.Assignment, b *pebble.Batch) error {
-			if exists, err := a.Admit(all); exists || err != nil {
-				return err
-			}
-			return j.put(b, all, a)
-		})
+		err = j.changeAssignment(ctx, &a, func(all []storage.Assignment) (exists bool, err error) { return a.Admit(all) })
 	}
 	if err != nil {
 		return fmt.Errorf("assign device %s: %w", a.Device, err)
@@ -37,11 +30,8 @@ func (j *subjects) Assign(ctx context.Context, a storage.Assignment) error {
 
 // EndAssignment implements [storage.Subjects].
 func (j *subjects) EndAssignment(ctx context.Context, a storage.Assignment) error {
-	err := j.changeAssignments(ctx, &a.Device, func(all []storage.Assignment, b *pebble.Batch) error {
-		if err := a.AdmitEnd(all); err != nil || slices.ContainsFunc(all, a.Same) {
-			return err
-		}
-		return j.put(b, all, a)
+	err := j.changeAssignment(ctx, &a, func(all []storage.Assignment) (exists bool, err error) {
+		return slices.ContainsFunc(all, a.Same), a.AdmitEnd(all)
 	})
 	if err != nil {
 		return fmt.Errorf("end assignment of device %s: %w", a.Device, err)
@@ -49,17 +39,9 @@ func (j *subjects) EndAssignment(ctx context.Context, a storage.Assignment) erro
 	return nil
 }
 
-// put adds an assignment to the batch, which is admitted to all of its device.
-func (j *subjects) put(b *pebble.Batch, all []storage.Assignment, a storage.Assignment) error {
-	a.ChangedUnixMs = j.settler.now(a.ChangedUnixMs)
-	w := storage.NewWearers(all)
-	w.Put(a)
-	return assign.Write(b, w)
-}
-
-// changeAssignments calls change with the assignments of a device, and commits what it adds to
-// the batch. j.mu is held until the sync, so that no two assignments overlap.
-func (j *subjects) changeAssignments(ctx context.Context, device *vitals.Name, change func([]storage.Assignment, *pebble.Batch) error) error {
+// changeAssignment stores an assignment, if admit, which it calls with the assignments of the device, returns nil, and
+// that it does not exist. j.mu is held until the sync, so that no two assignments overlap.
+func (j *subjects) changeAssignment(ctx context.Context, a *storage.Assignment, admit func([]storage.Assignment) (exists bool, err error)) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -68,15 +50,22 @@ func (j *subjects) changeAssignments(ctx context.Context, device *vitals.Name, c
 	if err := j.ready(); err != nil {
 		return err
 	}
-	all, err := assign.Of(j.db, device)
+	all, err := assign.Of(j.db, &a.Device)
 	if err != nil {
 		return err
 	}
-	b := j.db.NewBatch()
-	if err := change(all, b); err != nil || b.Empty() {
-		return errors.Join(err, b.Close())
+	if exists, err := admit(all); exists || err != nil {
+		return err
 	}
-	if err := j.settler.changes(b); err != nil {
+	before := storage.Assignment{}
+	if i := slices.IndexFunc(all, func(b storage.Assignment) bool { return b.FromUnixMs == a.FromUnixMs }); i >= 0 {
+		before = all[i]
+	}
+	a.ChangedUnixMs = j.settler.now(a.ChangedUnixMs)
+	w := storage.NewWearers(all)
+	w.Put(*a)
+	b := j.db.NewBatch()
+	if err := errors.Join(assign.Write(b, w), j.settler.changes(b, j.nextGroup, assignmentEvent(a, &before))); err != nil {
 		return errors.Join(err, b.Close())
 	}
 	j.assigned.Store(true)

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"pgregory.net/rapid"
@@ -102,7 +103,7 @@ func TestClockNeverFalls(t *testing.T) {
 func TestClockSetBack(t *testing.T) {
 	const hour = 3_600_000
 	fs := vfs.NewMem()
-	s := mustOpen(t, pebblestore.Options{FS: fs})
+	s := mustOpen(t, pebblestore.Options{FS: fs, ChangesKeep: time.Hour})
 	mustAppend(t, s, received(1000, entry("a", 1, 1)))
 	mustAppend(t, s, received(hour, entry("a", 2, 1)))
 	marks := len(pebblestore.Marks(s))
@@ -145,10 +146,11 @@ func TestMovedTimes(t *testing.T) {
 }
 
 // TestStartMarks checks that each start that changes something adds an event with a mark of its own, one that changes
-// nothing adds none, and that old ones are removed.
+// nothing adds none, and that a start at which no events are kept removes all of them.
 func TestStartMarks(t *testing.T) {
 	fs := vfs.NewMem()
-	s := mustOpen(t, pebblestore.Options{FS: fs})
+	keep := pebblestore.Options{FS: fs, ChangesKeep: time.Hour}
+	s := mustOpen(t, keep)
 	before := map[uint64]uint64{}
 	restarted := func(number uint64, change func()) {
 		t.Helper()
@@ -164,20 +166,21 @@ func TestStartMarks(t *testing.T) {
 		}
 		before = got
 		mustClose(t, s)
-		s = mustOpen(t, pebblestore.Options{FS: fs})
+		s = mustOpen(t, keep)
 	}
 	restarted(0, func() {})
 	restarted(1, func() { mustAppend(t, s, entry("a", 1, 1)); mustAppend(t, s, entry("a", 2, 1)) })
 	restarted(1, func() { mustAppend(t, s, entry("a", 1, 1)); try(t, pebblestore.Seal(s)) })
-	restarted(2, func() {
+	restarted(2, func() { mustAppend(t, s, entry("a", 3, 1)) })
+	restarted(4, func() {
 		try(t, s.Assign(context.Background(), storage.Assignment{Device: mustName("a"), Subject: "P", ToUnixMs: 1}))
-		mustAppend(t, s, entry("a", 3, 1))
+		mustAppend(t, s, entry("a", 4, 1))
 	})
-	const kept = 10_000
-	pebblestore.SetNextEvent(s, kept+2)
-	mustAppend(t, s, entry("a", 4, 1))
-	if got := pebblestore.Marks(s); len(got) != 1 || got[kept+2] == 0 {
-		t.Errorf("the marks are %v, want the last one, and none of the first", got)
+	mustClose(t, s)
+	s = mustOpen(t, pebblestore.Options{FS: fs})
+	mustAppend(t, s, entry("a", 5, 1))
+	if got := pebblestore.Marks(s); len(got) != 1 || got[5] == 0 {
+		t.Errorf("the marks are %v, want only the last one", got)
 	}
 	mustClose(t, s)
 	_, err := pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs})

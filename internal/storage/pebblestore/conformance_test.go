@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -110,7 +111,12 @@ func (c *crashable) harness() storetest.Harness {
 		Crash:       c.crash,
 		OpenLimited: func(n int) (storage.Store, error) { o := c.o; o.MaxDevices = n; return c.reopen(o) },
 		OpenSigns:   func(own []vitals.Definition) (storage.Store, error) { o := c.o; o.Signs = own; return c.reopen(o) },
-		Changes:     true,
+		OpenChanges: func(own []vitals.Definition) (storage.Store, error) {
+			o := c.o
+			o.Signs, o.ChangesKeep = own, time.Hour
+			return c.reopen(o)
+		},
+		Changes: true,
 	}
 }
 

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/datadir"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/layout"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore/space"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -37,6 +39,9 @@ type engine struct {
 
 	gatewayCount atomic.Int64
 
+	horizonUnixMs atomic.Int64 // readings before it have expired
+	decoded       groupCache
+
 	// mu serializes Append, Close, and the writes of Erase and Expire. It guards the
 	// following fields.
 	mu        sync.Mutex
@@ -58,7 +63,25 @@ func (e *engine) enter(ctx context.Context) (*view, error) {
 
 // publish makes what is stored now visible to readers. e.mu must be held.
 func (e *engine) publish() {
-	e.views.publish(e.db.NewSnapshot(), e.settler.active, e.settler.frozen)
+	s := e.settler
+	at := viewPosition{firstGroup: s.active.FirstGroup, nextGroup: e.nextGroup, changedUnixMs: s.storedUnixMs}
+	if s.frozen != nil {
+		at.firstGroup = s.frozen.FirstGroup
+	}
+	e.views.publish(e.db.NewSnapshot(), at, s.active, s.frozen)
+}
+
+// changed adds an event to a batch that removes something. The caller of a removal reads no clock. e.mu must be held.
+func (e *engine) changed(b *pebble.Batch, event *layout.Event) error {
+	s := e.settler
+	if !s.journal.keeps {
+		return nil
+	}
+	if event.Kind == layout.EventExpired {
+		e.horizonUnixMs.Store(max(e.horizonUnixMs.Load(), event.ToUnixMs))
+	}
+	s.clockUnixMs = max(s.clockUnixMs, time.Now().UnixMilli())
+	return s.changes(b, e.nextGroup, event)
 }
 
 // publishDeviceCount publishes the numbers of devices in the table and of gateways. e.mu must be held.

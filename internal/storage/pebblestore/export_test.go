@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/batchrepr"
@@ -373,13 +374,6 @@ func WithoutStart(s *Store) {
 	s.settler.journal.started = true
 }
 
-// SetNextEvent makes number that of the next event.
-func SetNextEvent(s *Store, number uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.settler.journal.next = number
-}
-
 // TableBytes returns the size of the tables of s.
 func TableBytes(s *Store) int64 {
 	total := s.db.Metrics().Total()
@@ -417,3 +411,6 @@ func (d *Dead) Spans() (all []DeadSpan) {
 	slices.SortFunc(all, func(a, b DeadSpan) int { return strings.Compare(a.Start, b.Start) })
 	return all
 }
+
+// ForgetEventsAt is [Store.ForgetEvents] at a time.
+func ForgetEventsAt(s *Store, now time.Time) error { return s.remover.Forget(now) }

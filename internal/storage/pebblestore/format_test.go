@@ -84,7 +84,7 @@ func TestGolden(t *testing.T) {
 	others := gateways +
 		"05" + b + "00" + "0000000000000005" + " = 01 00 0000000000000000 0000000000000009 000001a3185c6770" + hexOf("P") + "\n" +
 		"06" + hexOf("P") + "00" + b + "00" + "0000000000000005" + " = \n" +
-		"07" + "0000000000000001" + " = 01 01 000001a3185c5000 <mark>\n"
+		"07" + "0000000000000001" + " = 01 01 000001a3185c5000 <mark> 0000000000000001\n"
 	wantText(t, "in groups", rawContent(t, fs), states+
 		recordsOf("ff01 0c 00 06 00 00 04 00", "00"+arrived(255, receivedUnixMs), "0c 00 04 00 00 02 00", "00"+arrived(7, receivedUnixMs), "00%s", "00%s")+groups+others)
 

@@ -59,7 +59,8 @@ func open(dir string, o Options) (_ *Store, err error) {
 	e.disk.Start()
 	e.opened.add(e.disk.Close)
 	g := &segments{engine: e}
-	s := &Store{engine: e, segments: g, reader: &reader{segments: g}, removal: &removal{segments: g}, subjects: &subjects{engine: e}}
+	r := &reader{segments: g}
+	s := &Store{engine: e, segments: g, reader: r, removal: &removal{segments: g}, subjects: &subjects{engine: e}, changeLog: &changeLog{reader: r}}
 	known := d.IsStore()
 	in, intentErr := (*purge.Intent)(nil), error(nil)
 	if !o.ReadOnly {
@@ -79,7 +80,9 @@ func open(dir string, o Options) (_ *Store, err error) {
 		return nil, err
 	}
 	e.gateways, e.nextGroup = l.gateways, l.nextGroup
-	if err := e.openSigns(); err != nil {
+	l.journal.keeps = o.ChangesKeep > 0
+	e.horizonUnixMs.Store(l.horizonMs)
+	if err := e.openSigns(l); err != nil {
 		return nil, err
 	}
 	any, err := assign.Any(e.db)
@@ -89,7 +92,7 @@ func open(dir string, o Options) (_ *Store, err error) {
 	e.assigned.Store(any)
 	s.readings.Store(l.readings)
 	if o.ReadOnly {
-		e.views.publish(e.db.NewSnapshot(), l.window)
+		e.views.publish(e.db.NewSnapshot(), viewPosition{}, l.window)
 	} else {
 		s.recovered = known && !d.WasClosed
 		e.maintenance = newMaintenance()

@@ -3,6 +3,7 @@ package pebblestore
 import (
 	"cmp"
 	"log/slog"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
@@ -96,6 +97,10 @@ type Options struct {
 	// unfinished, and OnErased is called again by the next attempt. After a crash it may
 	// be called twice for the same erasure. It must not call the Store. It may be nil.
 	OnErased func(storage.Erasure) error
+
+	// ChangesKeep is how long events are kept: assignments, erasures, expiries and definitions of signs. The event of an
+	// erasure has the name of its device. 0 keeps none, and then [Store.CheckPosition] knows no position of an earlier start.
+	ChangesKeep time.Duration
 
 	// FS is the file system; nil means the operating system's. It is meant for tests.
 	FS vfs.FS

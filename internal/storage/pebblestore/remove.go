@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -110,6 +111,23 @@ func (r *removal) Expire(ctx context.Context, beforeUnixMs, atMost int64) (x sto
 	return x, err
 }
 
+// ForgetEvents removes events that are older than Options.ChangesKeep permanently, as [Store.Erase] does with readings. It
+// returns an error that wraps storage.ErrBusy during a backup or an erasure.
+func (r *removal) ForgetEvents() error {
+	err := r.ready()
+	if err == nil {
+		var done func()
+		if done, err = r.maintenance.begin("the removal of old events"); err == nil {
+			err = r.remover.Forget(time.Now())
+			done()
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("remove old events: %w", err)
+	}
+	return nil
+}
+
 // sealOlder seals the windows if they have readings before a time. If notSealed is not nil, a fault has left
 // some in the active window.
 func (r *removal) sealOlder(beforeUnixMs int64) (notSealed, err error) {
@@ -138,7 +156,7 @@ func (r *removal) sealOlder(beforeUnixMs int64) (notSealed, err error) {
 func (r *removal) newRemover() *purge.Remover {
 	return &purge.Remover{
 		Tree: tree{r.segments}, Dir: r.files, Name: r.dir, Closing: r.maintenance.ctx, Reader: tableOptions(r.options), Log: r.options.Log,
-		SmallRows: r.options.segmentRows / 2, OnErased: r.options.OnErased,
+		SmallRows: r.options.segmentRows / 2, EventsKeep: r.options.ChangesKeep, OnErased: r.options.OnErased,
 		OnExpired: func(readings, devices int64) {
 			r.counters.expiredReadings.Add(readings)
 			r.counters.expiredDevices.Add(devices)
@@ -165,7 +183,7 @@ func (t tree) Lock(f func(*purge.State) error) error {
 
 // state returns what may be used while t.mu is held.
 func (t tree) state() *purge.State {
-	st := &purge.State{DB: t.db, Table: t.settler.table, Gateways: t.gateways, Readings: &t.readings, Commit: t.commitAndPublish}
+	st := &purge.State{DB: t.db, Table: t.settler.table, Gateways: t.gateways, Readings: &t.readings, Changed: t.changed, Commit: t.commitAndPublish}
 	if w := t.settler.frozen; w != nil {
 		st.Windows = append(st.Windows, w)
 	}

@@ -348,6 +348,7 @@ func (c *sealer) end() error {
 		return err
 	}
 	g.dead.addGroups(c.Rows.GroupBytes)
+	g.decoded.clear()
 	g.nextGroup, g.settler.frozen = next, nil
 	c.carry()
 	g.publish()

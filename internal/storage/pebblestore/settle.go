@@ -70,8 +70,9 @@ type settler struct {
 	wearers map[vitals.Name]*storage.Wearers // of the devices about which the group has claims
 
 	// clockUnixMs is the time of the last change. It falls only if the system's clock was set back by more than clockSlack.
-	clockUnixMs int64
-	journal     journal
+	clockUnixMs  int64
+	storedUnixMs int64 // the clock as it is stored, or will be when the batch is
+	journal      journal
 
 	// Of the entry that is being settled.
 	gateway uint32 // number of its gateway
@@ -123,12 +124,14 @@ func newSettler(db *pebble.DB, l *loaded, o *Options) *settler {
 		active:      l.window,
 		clockUnixMs: l.clockUnixMs,
 		journal:     l.journal,
-		maxDevices:  o.MaxDevices,
-		maxGateways: o.MaxGateways,
-		moving:      o.moving,
-		index:       map[recordID]int32{},
-		batch:       newBatch(db),
-		key:         make([]byte, 0, layout.MaxSegmentKeyBytes),
+
+		storedUnixMs: l.clockUnixMs,
+		maxDevices:   o.MaxDevices,
+		maxGateways:  o.MaxGateways,
+		moving:       o.moving,
+		index:        map[recordID]int32{},
+		batch:        newBatch(db),
+		key:          make([]byte, 0, layout.MaxSegmentKeyBytes),
 	}
 }
 
@@ -185,13 +188,9 @@ func (s *settler) now(unixMs int64) int64 {
 	return s.clockUnixMs
 }
 
-// changes completes a batch that changes something other than readings.
-func (s *settler) changes(b *pebble.Batch) error {
-	return errors.Join(s.journal.start(b, s.clockUnixMs), s.setClock(b))
-}
-
 // setClock adds the clock to a batch. What groups have need not be added: they are read at start.
 func (s *settler) setClock(b *pebble.Batch) error {
+	s.storedUnixMs = s.clockUnixMs
 	return b.Set([]byte(layout.ClockKey), binary.BigEndian.AppendUint64(nil, uint64(s.clockUnixMs)), nil)
 }
 
@@ -453,12 +452,18 @@ func (s *settler) readSegment(id recordID, name *vitals.Name) (err error) {
 func (s *settler) write(number uint64) (bool, error) {
 	defer func() { s.entries = nil }()
 	for _, w := range s.wearers {
-		if err := assign.Write(s.batch, w); err != nil {
+		err := assign.Write(s.batch, w)
+		for now, before := range w.Changes() {
+			if e := assignmentEvent(&now, &before); e != nil {
+				err = errors.Join(err, s.journal.add(s.batch, s.clockUnixMs, number, e))
+			}
+		}
+		if err != nil {
 			return false, fmt.Errorf("fill batch: %w", err)
 		}
 	}
 	if !s.batch.Empty() {
-		if err := s.changes(s.batch); err != nil {
+		if err := s.changes(s.batch, number, nil); err != nil {
 			return false, fmt.Errorf("fill batch: %w", err)
 		}
 	}
@@ -466,7 +471,8 @@ func (s *settler) write(number uint64) (bool, error) {
 	if s.sort(name); len(s.order) == 0 {
 		return false, nil
 	}
-	if err := s.journal.start(s.batch, s.clockUnixMs); err != nil {
+	s.storedUnixMs = s.clockUnixMs
+	if err := s.journal.start(s.batch, s.clockUnixMs, number); err != nil {
 		return false, fmt.Errorf("fill batch: %w", err)
 	}
 	s.group.Reset(len(s.order))

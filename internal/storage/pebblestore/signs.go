@@ -14,7 +14,7 @@ import (
 func (e *engine) Signs() *vitals.Signs { return e.signs }
 
 // openSigns reads the definitions of signs, and stores those of the options, if these differ.
-func (e *engine) openSigns() error {
+func (e *engine) openSigns(l *loaded) error {
 	e.signs = vitals.NewSigns(e.options.later...)
 	stored, err := e.storedSigns()
 	if err != nil {
@@ -30,6 +30,13 @@ func (e *engine) openSigns() error {
 	b := e.db.NewBatch()
 	if err := b.Set([]byte(layout.SignsKey), text, nil); err != nil {
 		return errors.Join(err, b.Close())
+	}
+	for s, d := range e.signs.All() {
+		if d.Own() {
+			if err := l.journal.add(b, l.clockUnixMs, l.nextGroup, &layout.Event{Kind: layout.EventSign, Signs: 1 << s}); err != nil {
+				return errors.Join(err, b.Close())
+			}
+		}
 	}
 	return errors.Join(e.commit(b), b.Close())
 }

@@ -26,6 +26,8 @@ type Store struct {
 	*removal  // Erase, EraseAssignment, Expire
 	*subjects // Assign, EndAssignment, Assignments
 
+	*changeLog // Position, VisitEvents, VisitChanged
+
 	scrubber  *verify.Scrubber
 	recovered bool   // the store existed and was not closed cleanly
 	becomes   string // the name that Publish gives it, unless it is empty
@@ -34,6 +36,7 @@ type Store struct {
 var (
 	_ storage.Store   = (*Store)(nil)
 	_ storage.Remover = (*Store)(nil)
+	_ storage.Changes = (*Store)(nil)
 )
 
 // Append implements [storage.Store].

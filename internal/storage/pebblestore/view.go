@@ -21,8 +21,16 @@ import (
 type view struct {
 	*pebble.Snapshot
 	windows []memory.View // in the order of precedence
-	users   int           // readers, plus 1 while it is current; guarded by views.mu
-	open    *sync.WaitGroup
+	viewPosition
+	users int // readers, plus 1 while it is current; guarded by views.mu
+	open  *sync.WaitGroup
+}
+
+// A viewPosition is what comes after a view.
+type viewPosition struct {
+	firstGroup    uint64 // number of the first group that is not sealed
+	nextGroup     uint64 // number of the next group
+	changedUnixMs int64  // no later change has an earlier time
 }
 
 // views provides readers with the current view.
@@ -30,6 +38,7 @@ type views struct {
 	mu      sync.Mutex
 	current *view         // nil before the first publish, while paused, and after close
 	paused  chan struct{} // closed at the end of the pause; nil means not paused
+	changed chan struct{} // closed when current becomes another; nil means nobody waits
 
 	// open counts the open views published since the last call of turn. Callers of
 	// publish, pause, turn and close must serialize their calls.
@@ -37,12 +46,12 @@ type views struct {
 }
 
 // publish makes snap and the given windows the current view.
-func (vs *views) publish(snap *pebble.Snapshot, windows ...*memory.Window) {
+func (vs *views) publish(snap *pebble.Snapshot, at viewPosition, windows ...*memory.Window) {
 	if vs.open == nil {
 		vs.turn()
 	}
 	vs.open.Add(1)
-	v := &view{Snapshot: snap, users: 1, open: vs.open}
+	v := &view{Snapshot: snap, users: 1, open: vs.open, viewPosition: at}
 	for _, w := range windows {
 		if w != nil && w.Rows() > 0 {
 			v.windows = append(v.windows, w.View())
@@ -85,10 +94,24 @@ func (vs *views) replace(v *view) {
 	vs.mu.Lock()
 	old := vs.current
 	vs.current = v
+	if vs.changed != nil {
+		close(vs.changed)
+		vs.changed = nil
+	}
 	vs.mu.Unlock()
 	if old != nil {
 		vs.release(old)
 	}
+}
+
+// later returns a channel that is closed when another view than the current one is published, or none is current.
+func (vs *views) later() <-chan struct{} {
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	if vs.changed == nil {
+		vs.changed = make(chan struct{})
+	}
+	return vs.changed
 }
 
 // turn returns the WaitGroup that counts the open views published so far.

@@ -108,7 +108,8 @@ func (m *machine) drawEntry(t *rapid.T) *storage.Entry {
 	return e
 }
 
-func (m *machine) append(t *rapid.T) {
+// drawGroup draws a group, without knowing the assignments.
+func (m *machine) drawGroup(t *rapid.T) []*storage.Entry {
 	m.nowUnixMs += rapid.Int64Range(0, 2).Draw(t, "later")
 	group := rapid.SliceOfN(rapid.Custom(m.drawEntry), 0, 12).Draw(t, "group")
 	if seldom(t, "run", 10) {
@@ -125,7 +126,6 @@ func (m *machine) append(t *rapid.T) {
 			rest = rest[n:]
 		}
 	}
-	wearers := map[vitals.Name]*storage.Wearers{}
 	if seldom(t, "claims", 2) {
 		claim := &storage.Claim{Subject: rapid.SampledFrom([]storage.Subject{"", "P", "P-1"}).Draw(t, "claim"), Assign: true, SinceUnixMs: 50}
 		for rest := group; len(rest) > 0; rest = rest[storage.UnitLen(rest):] {
@@ -134,6 +134,12 @@ func (m *machine) append(t *rapid.T) {
 			}
 		}
 	}
+	return group
+}
+
+func (m *machine) append(t *rapid.T) {
+	group := m.drawGroup(t)
+	wearers := map[vitals.Name]*storage.Wearers{}
 	settleClaims(t, m.s, m.model.records, func(e *storage.Entry, change bool) storage.Outcome {
 		return m.model.assigned.claim(wearers, e, change)
 	}, group...)

@@ -18,11 +18,13 @@ import (
 //
 // Its records and assignments outlive Close: see Reopen.
 type Memory struct {
-	mu         sync.RWMutex
-	records    records      // guarded by mu
-	assigned   *assignments // guarded by mu
-	closed     bool         // guarded by mu
-	maxDevices int          // 0 means no limit
+	mu       sync.RWMutex
+	records  records        // guarded by mu
+	assigned *assignments   // guarded by mu
+	changes  *memoryChanges // guarded by mu
+	memoryLog
+	closed     bool // guarded by mu
+	maxDevices int  // 0 means no limit
 	signs      *vitals.Signs
 }
 
@@ -31,7 +33,14 @@ type records map[vitals.Name]map[int64]storage.Record
 
 // NewMemory returns an empty store without a limit on devices.
 func NewMemory() *Memory {
-	return &Memory{records: records{}, assigned: &assignments{}, signs: vitals.NewSigns()}
+	changes := newMemoryChanges()
+	return withLog(&Memory{records: records{}, assigned: &assignments{changes: changes}, changes: changes, signs: vitals.NewSigns()})
+}
+
+// withLog returns m with its log.
+func withLog(m *Memory) *Memory {
+	m.memoryLog.m = m
+	return m
 }
 
 // Reopen closes m if it is open, and returns a store with its records. A maxDevices
@@ -39,8 +48,11 @@ func NewMemory() *Memory {
 func (m *Memory) Reopen(maxDevices int) *Memory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.closed = true
-	return &Memory{records: m.records, assigned: m.assigned, signs: m.signs, maxDevices: maxDevices}
+	if !m.closed {
+		m.closed = true
+		m.changes.wake()
+	}
+	return withLog(&Memory{records: m.records, assigned: m.assigned, changes: m.changes, signs: m.signs, maxDevices: maxDevices})
 }
 
 // Clone returns an open store with a copy of the records of m. A maxDevices of 0 means
@@ -48,11 +60,16 @@ func (m *Memory) Reopen(maxDevices int) *Memory {
 func (m *Memory) Clone(maxDevices int) *Memory {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	c := &Memory{records: make(records, len(m.records)), assigned: &assignments{slices.Clone(m.assigned.all)}, signs: m.signs, maxDevices: maxDevices}
+	changes := newMemoryChanges()
+	assigned := &assignments{slices.Clone(m.assigned.all), changes}
+	c := &Memory{records: make(records, len(m.records)), assigned: assigned, changes: changes, signs: m.signs, maxDevices: maxDevices}
 	for device, byTime := range m.records {
 		c.records[device] = maps.Clone(byTime)
+		for t := range byTime {
+			changes.reading(device, t)
+		}
 	}
-	return c
+	return withLog(c)
 }
 
 // Signs implements [storage.Store].
@@ -73,7 +90,11 @@ func (m *Memory) Append(group []*storage.Entry) error {
 		return m.assigned.claim(wearers, e, change)
 	}) {
 		group[i].Outcome, group[i].Sign = got.outcome, got.sign
+		if got.outcome == storage.Stored || got.outcome == storage.Completed {
+			m.changes.reading(group[i].Reading.Device, group[i].Reading.TimeUnixMs)
+		}
 	}
+	m.changes.wake()
 	return nil
 }
 
@@ -305,12 +326,14 @@ func (m *Memory) Erase(device vitals.Name) (storage.Erasure, error) {
 	if m.closed {
 		return storage.Erasure{}, fmt.Errorf("erase device %s: %w", device, storage.ErrClosed)
 	}
-	n := len(m.records[device])
+	n, all := len(m.records[device]), m.assigned.of(func(a *storage.Assignment) bool { return a.Device == device })
 	if assigned := m.assigned.remove(func(a *storage.Assignment) bool { return a.Device == device }); n+assigned == 0 {
 		return storage.Erasure{}, fmt.Errorf("erase device %s: %w", device, storage.ErrNotFound)
 	}
 	delete(m.records, device)
-	return storage.Erasure{Device: device, Readings: int64(n)}, nil
+	e := storage.Erasure{Device: device, Readings: int64(n)}
+	m.changes.erased(&e, all)
+	return e, nil
 }
 
 // Expire implements [storage.Remover].
@@ -320,7 +343,12 @@ func (m *Memory) Expire(ctx context.Context, beforeUnixMs, atMost int64) (storag
 	if err := m.readable(ctx); err != nil {
 		return storage.Expiry{}, fmt.Errorf("remove readings before %d: %w", beforeUnixMs, err)
 	}
-	return m.records.expire(beforeUnixMs, atMost), nil
+	x := m.records.expire(beforeUnixMs, atMost)
+	if x.Readings > 0 {
+		m.changes.horizon = max(m.changes.horizon, beforeUnixMs)
+		m.changes.event(storage.Change{Kind: storage.ChangeExpired, ToUnixMs: beforeUnixMs})
+	}
+	return x, nil
 }
 
 func (rs records) expire(beforeUnixMs, atMost int64) (x storage.Expiry) {
@@ -353,5 +381,6 @@ func (m *Memory) Close() error {
 		return storage.ErrClosed
 	}
 	m.closed = true
+	m.changes.wake()
 	return nil
 }

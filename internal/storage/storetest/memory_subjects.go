@@ -13,7 +13,17 @@ import (
 
 // assignments are all assignments of a store, in any order. It is a pointer, because what
 // [Memory.Reopen] returns shares them.
-type assignments struct{ all []storage.Assignment }
+type assignments struct {
+	all     []storage.Assignment
+	changes *memoryChanges // of the store; nil means that nobody is told of changes
+}
+
+// changed notes the event of a changed assignment.
+func (as *assignments) changed(now, before storage.Assignment) {
+	if e, ok := storage.AssignmentEvent(&now, &before); ok && as.changes != nil {
+		as.changes.event(e)
+	}
+}
 
 // of returns those assignments for which keep is true, by device and beginning.
 func (as *assignments) of(keep func(*storage.Assignment) bool) []storage.Assignment {
@@ -67,8 +77,16 @@ func (as *assignments) wearers(device vitals.Name) *storage.Wearers {
 
 // write makes the assignments of a device what w has, which may have been written before.
 func (as *assignments) write(device vitals.Name, w *storage.Wearers) {
+	all := Changed(w)
+	for _, now := range all {
+		var before storage.Assignment
+		if i := as.index(now); i >= 0 {
+			before = as.all[i]
+		}
+		as.changed(now, before)
+	}
 	as.remove(func(a *storage.Assignment) bool { return a.Device == device })
-	as.all = append(as.all, Changed(w)...)
+	as.all = append(as.all, all...)
 }
 
 // Changed returns the assignments of which w was made, with its changes, by beginning.
@@ -216,5 +234,9 @@ func (m *Memory) EraseAssignment(e storage.Assignment) (storage.Erasure, error) 
 	if m.closed {
 		return storage.Erasure{}, fmt.Errorf("erase assignment: %w", storage.ErrClosed)
 	}
-	return m.assigned.erase(m.records, e)
+	x, err := m.assigned.erase(m.records, e)
+	if err == nil {
+		m.changes.erased(&x, nil)
+	}
+	return x, err
 }

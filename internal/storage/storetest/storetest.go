@@ -51,6 +51,9 @@ type Harness struct {
 	// OpenSigns is Open with definitions of a user's own signs. Open defines none.
 	OpenSigns func(own []vitals.Definition) (storage.Store, error)
 
+	// OpenChanges is OpenSigns for a store that keeps events. It is nil if that is none of [storage.Changes].
+	OpenChanges func(own []vitals.Definition) (storage.Store, error)
+
 	// Changes means that the store keeps when a record and an assignment were changed.
 	Changes bool
 
@@ -128,6 +131,9 @@ func Checks() []Check {
 		{"crash/duplicate", checkCrashDuplicate},
 		one("crash/during writes", checkCrashDuringWrites),
 		{"random", checkRandom},
+		{"changes/copies", checkCopies},
+		one("changes/positions", checkPositions),
+		one("changes/waiting", checkWaiting),
 		one("nodes/concurrent groups", checkConcurrent),
 		one("nodes/two nodes", checkNodes),
 		one("nodes/each sees the other", checkNodesSee),

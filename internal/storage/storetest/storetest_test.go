@@ -24,6 +24,10 @@ func TestMemory(t *testing.T) {
 				disk = disk.Reopen(0)
 				return disk, disk.Signs().Define(own)
 			},
+			OpenChanges: func(own []vitals.Definition) (storage.Store, error) {
+				disk = disk.Reopen(0)
+				return disk, disk.Signs().Define(own)
+			},
 			Changes:    true,
 			Concurrent: true,
 		}

@@ -70,7 +70,9 @@
 //	2 to 9    when it was made
 //	10 to 17  its mark
 //
-// All but EventStart go on, as far as the kind needs it, with
+// An EventStart goes on with the number of the next group at a start, 8 bytes, or 0 if it is what is left of another
+// event: its content was removed, and its mark was kept. So a store of which only the readings of the last groups are
+// missing differs, too, from its start on. All others go on, as far as the kind needs it, with
 //
 //	8 bytes   from, 8 bytes to, of the readings that it is about
 //	4 bytes   presence of the signs
@@ -89,6 +91,7 @@
 //	readings     8 bytes: the number of readings in segments
 //	sweep        empty: readings were removed; names of gateways may have become unused
 //	signs        definitions of signs of a user's own, with their numbers: see storage.EncodeSigns
+//	forget       empty: events were removed; tables may still have their bytes
 //	uncounted    empty: damaged readings were removed uncounted, so readings is too large
 //
 // # Not here

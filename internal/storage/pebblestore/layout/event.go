@@ -11,7 +11,7 @@ type EventKind uint8
 
 // The kinds of events. The numbers are stored.
 const (
-	EventStart      EventKind = 1 + iota // the first change after a start
+	EventStart      EventKind = 1 + iota // a mark: the first change after a start, or what is left of another event
 	EventAssigned                        // of Device, with one span
 	EventUnassigned                      // of Device, with one span
 	EventErased                          // of Device, with the spans that it had
@@ -26,6 +26,7 @@ type Event struct {
 	Kind     EventKind
 	AtUnixMs int64
 	Mark     uint64
+	Group    uint64 // of an EventStart at a start: the number of the next group; otherwise 0
 
 	// What follows is zero in an EventStart.
 	FromUnixMs, ToUnixMs int64  // of the readings that it is about
@@ -59,7 +60,7 @@ func AppendEvent(dst []byte, e *Event) []byte {
 	dst = big.AppendUint64(append(dst, eventVersion, byte(e.Kind)), uint64(e.AtUnixMs))
 	dst = big.AppendUint64(dst, e.Mark)
 	if e.Kind == EventStart {
-		return dst
+		return big.AppendUint64(dst, e.Group)
 	}
 	dst = big.AppendUint64(big.AppendUint64(dst, uint64(e.FromUnixMs)), uint64(e.ToUnixMs))
 	dst = big.AppendUint32(dst, e.Signs)
@@ -87,9 +88,10 @@ func DecodeEvent(value []byte) (e Event, err error) {
 	switch {
 	case e.Kind == 0 || e.Kind >= numEventKinds:
 		return e, errEvent
-	case e.Kind == EventStart && len(rest) > 0, e.Kind != EventStart && len(rest) < moreBytes:
+	case e.Kind == EventStart && len(rest) != 8, e.Kind != EventStart && len(rest) < moreBytes:
 		return e, errLength
 	case e.Kind == EventStart:
+		e.Group = big.Uint64(rest)
 		return e, nil
 	}
 	e.FromUnixMs, e.ToUnixMs, e.Signs = ms(rest), ms(rest[8:]), big.Uint32(rest[16:])

@@ -44,7 +44,7 @@ func TestGolden(t *testing.T) {
 	}
 	const from = "00000000000000ff"
 	worn := layout.Assignment{By: 1, NamedUnixMs: 7, ToUnixMs: 255, ChangedUnixMs: 9, Subject: "P-1"}
-	start := layout.Event{Kind: layout.EventStart, AtUnixMs: 255, Mark: 0x0102030405060708}
+	start := layout.Event{Kind: layout.EventStart, AtUnixMs: 255, Mark: 0x0102030405060708, Group: 9}
 	erased := layout.Event{Kind: layout.EventErased, AtUnixMs: 255, Mark: 1, FromUnixMs: 2, ToUnixMs: 3, Signs: 1 << vitals.HeartRate, Device: *ab,
 		Spans: []layout.Span{{FromUnixMs: 4, ToUnixMs: 5, Subject: "P-1"}, {FromUnixMs: 5, ToUnixMs: 255, Subject: "Q"}}}
 	expired := layout.Event{Kind: layout.EventExpired, AtUnixMs: 255, Mark: 1, ToUnixMs: 3}
@@ -67,7 +67,7 @@ func TestGolden(t *testing.T) {
 		{"record with an offset", layout.AppendRecord(nil, &shifted), "01" + "05" + "08" + "02" + "c070" + "dc0b" + "02" + "06" + "03" + "8202"},
 		{"record of 32 signs", layout.AppendRecord(nil, &every), everyText + "00" + "01"},
 		{"key of an event", layout.AppendEventKey(nil, 255), "07" + from},
-		{"start", layout.AppendEvent(nil, &start), "0101" + from + "0102030405060708"},
+		{"start", layout.AppendEvent(nil, &start), "0101" + from + "0102030405060708" + "0000000000000009"},
 		{"erased", layout.AppendEvent(nil, &erased), "0104" + from + "0000000000000001" + "0000000000000002" + "0000000000000003" + "00000008" + "03612d62" +
 			"0000000000000004" + "0000000000000005" + "03502d31" + "0000000000000005" + from + "0151"},
 		{"expired", layout.AppendEvent(nil, &expired), "0105" + from + "0000000000000001" + "0000000000000000" + "0000000000000003" + "00000000" + "00"},
@@ -154,7 +154,8 @@ func TestRejected(t *testing.T) {
 		"event of a later version":              second(layout.DecodeEvent(unhex("0201" + "0000000000000000" + "0000000000000000"))),
 		"event of no kind":                      second(layout.DecodeEvent(unhex("0100" + "0000000000000000" + "0000000000000000"))),
 		"event of a later kind":                 second(layout.DecodeEvent(unhex("0107" + "0000000000000000" + "0000000000000000"))),
-		"start with more":                       second(layout.DecodeEvent(unhex("0101" + "0000000000000000" + "0000000000000000" + "00"))),
+		"start with more":                       second(layout.DecodeEvent(unhex("0101" + strings.Repeat("00", 16) + strings.Repeat("00", 9)))),
+		"start without a group":                 second(layout.DecodeEvent(unhex("0101" + strings.Repeat("00", 16)))),
 		"erased without a span":                 second(layout.DecodeEvent(unhex("0104" + strings.Repeat("00", 16) + strings.Repeat("00", 20)))),
 		"erased with a long name":               second(layout.DecodeEvent(unhex("0104" + strings.Repeat("00", 16) + strings.Repeat("00", 20) + "0261"))),
 		"erased with no name":                   second(layout.DecodeEvent(unhex("0104" + strings.Repeat("00", 16) + strings.Repeat("00", 20) + "0120"))),
@@ -178,7 +179,7 @@ func second[T any](_ T, err error) error { return err }
 
 // FuzzDecodeEvent does with events what FuzzDecodeRecord does with records.
 func FuzzDecodeEvent(f *testing.F) {
-	f.Add(unhex("0101" + "00000000000000ff" + "0102030405060708"))
+	f.Add(unhex("0101" + "00000000000000ff" + "0102030405060708" + "0000000000000009"))
 	f.Add(unhex("0104" + strings.Repeat("00", 16) + strings.Repeat("00", 20) + "03612d62" + strings.Repeat("00", 16) + "0151"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if e, err := layout.DecodeEvent(b); err == nil && !bytes.Equal(layout.AppendEvent(nil, &e), b) {

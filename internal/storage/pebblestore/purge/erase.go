@@ -68,6 +68,8 @@ type Remover struct {
 	Log       *slog.Logger
 	SmallRows int // the number of readings below which a segment is small
 
+	EventsKeep time.Duration // how long events are kept; see Forget
+
 	OnErased  func(storage.Erasure) error   // records an erasure that another call or a start finishes
 	OnExpired func(readings, devices int64) // is called with what a batch of Expire has removed
 
@@ -308,10 +310,13 @@ func (r *removal) add(st *State, b *pebble.Batch, s *seal.Sealer) (err error) {
 	if r.number, r.known = st.Table.Find(&in.Device); err == nil && r.known {
 		err = r.keys(b)
 	}
+	if err == nil {
+		err = r.m.account(b, st, r.readings, r.unread != nil, r.gateways)
+	}
 	if err != nil {
 		return err
 	}
-	return r.m.account(b, st, r.readings, r.unread != nil, r.gateways)
+	return r.event(b)
 }
 
 // keys adds the removal of the device's readings, and its record as it is without them.
@@ -370,11 +375,16 @@ func (m *Remover) purge(in *Intent) error {
 	if err != nil {
 		return err
 	}
+	return m.prove(tables, ranges, func() error { return live(m.Tree, &in.Device, ranges) })
+}
+
+// prove compacts ranges until no table has what was deleted in them. It calls live to update which may have keys.
+func (m *Remover) prove(tables *Tables, ranges []Range, live func() error) error {
 	for n := 1; ; n++ {
 		if err := m.compact(tables.DB, ranges); err != nil {
 			return err
 		}
-		err := m.awaitErased(&in.Device, tables, ranges)
+		err := m.awaitErased(tables, ranges, live)
 		if err == nil {
 			return m.Tree.Renew()
 		}
@@ -385,7 +395,7 @@ func (m *Remover) purge(in *Intent) error {
 }
 
 // ranges returns all ranges that may have keys of a device that has been removed: its own, the deleted
-// groups, the dictionary of gateways, and the index of subjects.
+// groups, the dictionary of gateways, the events, and the index of subjects.
 func (m *Remover) ranges(device *vitals.Name) (ranges []Range, tables *Tables, err error) {
 	err = m.Tree.Lock(func(st *State) error {
 		tables = &Tables{DB: st.DB, Dir: m.Dir, Reader: m.Reader}
@@ -394,6 +404,7 @@ func (m *Remover) ranges(device *vitals.Name) (ranges []Range, tables *Tables, e
 		ranges = append(DeviceRanges(device), AssignRange(device),
 			Range{Before: groups, Start: groups, End: layout.AppendGroupKey(nil, first), After: append(layout.AppendGroupKey(nil, first-1), 0), Groups: true},
 			Range{Before: gateways, Start: gateways, End: []byte{layout.GatewayPrefix + 1}, After: append(layout.AppendGatewayKey(nil, math.MaxUint32), 0), Live: true},
+			eventRange(),
 			Range{Before: subjects, Start: subjects, End: []byte{layout.SubjectPrefix + 1}, After: []byte{layout.SubjectPrefix, 0xff}, Live: true},
 		)
 		return nil
@@ -435,20 +446,25 @@ func (m *Remover) compact(db *pebble.DB, ranges []Range) error {
 // elisionFor bounds the wait for a compaction that Pebble starts in the background.
 const elisionFor = 500 * time.Millisecond
 
-// awaitErased waits until no table has a key of what was erased, or its deletion, at most for elisionFor. If
-// the device has readings or assignments again, only range deletions count in their ranges.
+// live updates whether the ranges of a device may have keys: if it has readings or assignments again, only range
+// deletions count.
+func live(t Tree, device *vitals.Name, ranges []Range) error {
+	return t.Lock(func(st *State) error {
+		_, known := st.Table.Find(device)
+		all, err := assign.Of(st.DB, device)
+		ranges[0].Live, ranges[1].Live, ranges[2].Live = known, known, len(all) > 0
+		return err
+	})
+}
+
+// awaitErased waits until no table has a key of what was erased, or its deletion, at most for elisionFor.
 //
 // If a level has nothing but a table of deletions, the table stays until Pebble drops it
 // in the background. Another compaction at the same time would only replace it by
 // another such table.
-func (m *Remover) awaitErased(device *vitals.Name, tables *Tables, ranges []Range) error {
+func (m *Remover) awaitErased(tables *Tables, ranges []Range, live func() error) error {
 	for deadline := time.Now().Add(elisionFor); ; {
-		err := m.Tree.Lock(func(st *State) error {
-			_, known := st.Table.Find(device)
-			all, err := assign.Of(st.DB, device)
-			ranges[0].Live, ranges[1].Live, ranges[2].Live = known, known, len(all) > 0
-			return err
-		})
+		err := live()
 		if err == nil {
 			err = tables.Lack(ranges, nil)
 		}

@@ -48,6 +48,7 @@ type expiry struct {
 	atMost       int64
 	done         storage.Expiry
 	deletions    int // since the last flush
+	announced    bool
 }
 
 func (x *expiry) run(ctx context.Context) error {
@@ -162,7 +163,12 @@ func (x *expiry) remove(st *State, b *pebble.Batch, it *pebble.Iterator, found [
 			gone++
 		}
 	}
-	if err := x.m.account(b, st, readings, uncounted, gateways); err != nil {
+	err := x.m.account(b, st, readings, uncounted, gateways)
+	if err == nil && !x.announced {
+		x.announced = true
+		err = st.Changed(b, &layout.Event{Kind: layout.EventExpired, ToUnixMs: x.beforeUnixMs})
+	}
+	if err != nil {
 		return errors.Join(err, b.Close())
 	}
 	if err := st.Commit(b); err != nil {

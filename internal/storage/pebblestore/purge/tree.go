@@ -61,6 +61,9 @@ type State struct {
 	Gateways Gateways
 	Readings *atomic.Int64 // in segments
 
+	// Changed adds an event to a batch, if events are kept.
+	Changed func(b *pebble.Batch, e *layout.Event) error
+
 	// Commit makes a batch durable and visible to readers, and closes it.
 	Commit func(b *pebble.Batch) error
 }

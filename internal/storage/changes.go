@@ -1,0 +1,113 @@
+package storage
+
+import (
+	"context"
+	"errors"
+
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// ErrUnknownPosition means that a position is not one of the store, or that the store no longer keeps everything that
+// follows it.
+var ErrUnknownPosition = errors.New("storage: the position is not of this store, or is too old")
+
+// A Position is a point in the order of a store's changes. Everything that the store had at one moment comes before it.
+// The zero Position comes before everything. Mark is random, so the positions of two stores differ. A store that was made
+// from a copy of another one, or that has lost what it had, does not know the positions that came later in the other.
+type Position struct {
+	Event, Mark   uint64 // number and mark of the last event
+	ChangedUnixMs int64  // no later change has an earlier time
+	Group         uint64 // number of the next group of readings
+}
+
+// IsZero reports whether p is the zero Position.
+func (p *Position) IsZero() bool { return *p == Position{} }
+
+// Same reports whether nothing has changed between p and q, two positions of one store.
+func (p *Position) Same(q *Position) bool { return p.Event == q.Event && p.Group == q.Group }
+
+// A ChangeKind is what a [Change] says.
+type ChangeKind uint8
+
+// The kinds of changes. All but the first and the last two are events.
+const (
+	ChangedReading   ChangeKind = 1 + iota // Record is the reading of Device, as it is stored now
+	ChangeAssigned                         // Subject wore Device from FromUnixMs to ToUnixMs
+	ChangeUnassigned                       // Subject did not wear Device from FromUnixMs to ToUnixMs
+	ChangeErased                           // the readings and assignments of Device from FromUnixMs to ToUnixMs were erased
+	ChangeExpired                          // readings of all devices before ToUnixMs have expired
+	ChangeSign                             // signs of a user's own were defined
+	ChangeBegin                            // a copy of the whole store begins
+	ChangeComplete                         // the copy is complete
+)
+
+// A Change is something that was changed in a store, or what its kind says.
+type Change struct {
+	Kind   ChangeKind
+	Number uint64 // of an event, in the order of events
+	Device vitals.Name
+
+	Subject  Subject   // of a reading by the assignments when it is read, or of an assignment
+	Subjects []Subject // who wore the device of a ChangeErased
+
+	FromUnixMs, ToUnixMs int64
+	Signs                uint32 // presence of the signs that were defined, or were erased: 0 means all
+	Record               Record
+	Copy                 uint64 // identifies the copy of a ChangeBegin or ChangeComplete
+}
+
+// A ChangedKey is the place of a reading among changed ones: these are divided into parts, and ordered in each by
+// device and time. The zero key comes before all.
+type ChangedKey struct {
+	Part       uint64 // the store's own number
+	Device     vitals.Name
+	TimeUnixMs int64
+}
+
+// Changes is a store whose changes can be read in an order. Its methods may run concurrently with all others, and return
+// what is on stable storage. [NextChanges] reads them for a consumer.
+//
+// A reading is delivered when it was stored or completed, without those before it being kept. Everything else that
+// changes is an event.
+type Changes interface {
+	// Position returns the position after everything that is stored, and a channel that is closed when there may be a
+	// later one, for all who wait, or when the store is closed.
+	Position(ctx context.Context) (Position, <-chan struct{}, error)
+
+	// PositionAt returns a position before everything that was changed at a time or later. If events are not kept for
+	// that long, it is the first position with which events begin that are.
+	PositionAt(ctx context.Context, unixMs int64) (Position, error)
+
+	// CheckPosition returns nil if everything that has changed since p can be read, and otherwise an error that wraps
+	// ErrUnknownPosition.
+	CheckPosition(ctx context.Context, p Position) error
+
+	// HorizonUnixMs returns the time before which readings have expired, or 0. Those that arrived later are stored until they
+	// expire, too.
+	HorizonUnixMs() int64
+
+	// VisitEvents calls visit with the events after a number, up to another one, in their order, until it returns
+	// false. visit must not call the store.
+	VisitEvents(ctx context.Context, after, last uint64, visit func(*Change) (more bool)) error
+
+	// VisitChanged calls visit with readings that were changed since from, until it returns false. All that were changed
+	// between from and to are among them, unless they were removed. It continues after a key, and takes devices whose
+	// names have a prefix. visit must not call the store, and must not retain its arguments.
+	VisitChanged(ctx context.Context, from, to Position, after ChangedKey, prefix vitals.Name,
+		visit func(part uint64, device *vitals.Name, records []Record) (more bool)) error
+
+	Scan(ctx context.Context, r Range, dst []Record) (int, error)
+	VisitAssignments(ctx context.Context, devices []vitals.Name, visit func(*Assignment)) error
+	Assignments(ctx context.Context, after AssignmentKey, dst []Assignment) (int, error)
+	Signs() *vitals.Signs
+}
+
+// An AssignmentEvent returns the event of a changed assignment, given what it was before, the zero Assignment if it is
+// new. It returns false if nobody's readings have become another's, as with a span of nobody.
+func AssignmentEvent(now, before *Assignment) (e Change, ok bool) {
+	e = Change{Kind: ChangeAssigned, Device: now.Device, Subject: now.Subject, FromUnixMs: now.FromUnixMs, ToUnixMs: now.ToUnixMs}
+	if before.Subject != "" && now.ToUnixMs < before.ToUnixMs {
+		e.Kind, e.FromUnixMs, e.ToUnixMs = ChangeUnassigned, now.ToUnixMs, before.ToUnixMs
+	}
+	return e, now.Subject != "" && (before.Subject == "" || now.FromUnixMs != before.FromUnixMs || now.ToUnixMs != before.ToUnixMs)
+}

@@ -1,0 +1,189 @@
+package pebblestore_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// arrivedUnixMs is when the entries of the helpers arrive.
+const arrivedUnixMs = 1_800_000_000_000
+
+// mustPosition returns the position after everything in s.
+func mustPosition(t *testing.T, s *pebblestore.Store) storage.Position {
+	t.Helper()
+	p, _, err := s.Position(context.Background())
+	try(t, err)
+	return p
+}
+
+// wantKnown checks whether s knows a position.
+func wantKnown(t *testing.T, s *pebblestore.Store, what string, p storage.Position, known bool) {
+	t.Helper()
+	if err := s.CheckPosition(context.Background(), p); known && err != nil || !known && !errors.Is(err, storage.ErrUnknownPosition) {
+		t.Errorf("%s: CheckPosition returned %v, want the position to be known: %t", what, err, known)
+	}
+}
+
+// TestPositionSetBack sets a clock back by an hour: positions from before are not known, because later readings have earlier
+// times. A clock that is set back by less stays, and so do positions.
+func TestPositionSetBack(t *testing.T) {
+	const hour = 3_600_000
+	fs := vfs.NewMem()
+	s := mustOpen(t, pebblestore.Options{FS: fs, ChangesKeep: time.Hour})
+	mustAppend(t, s, received(hour-5000, entry("a", 1, 1)))
+	early := mustPosition(t, s)
+	mustAppend(t, s, received(hour, entry("a", 2, 1)))
+	before := mustPosition(t, s)
+	mustAppend(t, s, received(hour-1000, entry("a", 3, 1)))
+	wantKnown(t, s, "set back by a second", before, true)
+	mustAppend(t, s, received(2000, entry("a", 1, 1))) // changes nothing
+	wantKnown(t, s, "set back, and nothing was stored", before, true)
+	mustAppend(t, s, received(2000, entry("a", 4, 1)))
+	after := mustPosition(t, s)
+	check := func() {
+		t.Helper()
+		wantKnown(t, s, "before the clock was set back", before, false)
+		wantKnown(t, s, "long before the clock was set back", early, false)
+		wantKnown(t, s, "after the clock was set back", after, true)
+	}
+	check()
+	mustClose(t, s)
+	s = mustOpen(t, pebblestore.Options{FS: fs, ChangesKeep: time.Hour})
+	check()
+	mustAppend(t, s, received(2001, entry("a", 5, 1)))
+	check()
+	mustClose(t, s)
+}
+
+// TestPositionRewound opens an earlier state of a directory: it does not know the positions that it has lost, however many
+// groups follow.
+func TestPositionRewound(t *testing.T) {
+	fs := vfs.NewCrashableMem()
+	o := pebblestore.Options{FS: fs, ChangesKeep: time.Hour}
+	s := mustOpen(t, o)
+	mustAppend(t, s, received(1000, entry("a", 1, 1)))
+	shared := mustPosition(t, s)
+	old := fs.CrashClone(vfs.CrashCloneCfg{RNG: rand.New(rand.NewPCG(1, 1))})
+	mustAppend(t, s, received(1000, entry("a", 2, 1)))
+	lost := mustPosition(t, s)
+	mustClose(t, s)
+	s = mustOpen(t, o)
+	mustAppend(t, s, received(1000, entry("a", 3, 1)))
+	wantKnown(t, s, "after a restart", lost, true)
+	mustClose(t, s)
+
+	o.FS = old
+	s = mustOpen(t, o)
+	wantKnown(t, s, "rewound", lost, false)
+	for i := range int64(4) {
+		mustAppend(t, s, received(1000, entry("a", 10+i, 1)))
+		wantKnown(t, s, "rewound, and written to", lost, false)
+		wantKnown(t, s, "what both have", shared, true)
+		mustClose(t, s)
+		s = mustOpen(t, o)
+	}
+	mustClose(t, s)
+}
+
+// TestPositionKeepsNothing starts a store once without keeping events.
+func TestPositionKeepsNothing(t *testing.T) {
+	fs := vfs.NewMem()
+	keep := pebblestore.Options{FS: fs, ChangesKeep: time.Hour}
+	s := mustOpen(t, keep)
+	empty := mustPosition(t, s)
+	mustAppend(t, s, received(1000, entry("a", 1, 1)))
+	before := mustPosition(t, s)
+	mustClose(t, s)
+	s = mustOpen(t, pebblestore.Options{FS: fs})
+	mustAppend(t, s, received(1000, entry("b", 1, 1)))
+	_, err := s.Erase(mustName("a"))
+	try(t, err)
+	mustClose(t, s)
+	s = mustOpen(t, keep)
+	wantKnown(t, s, "before", before, false)
+	wantKnown(t, s, "the empty store's", empty, false)
+	mustClose(t, s)
+}
+
+// TestForgetEvents erases a device, of which only the event of the erasure has the name. When events are old enough, nothing
+// has it.
+func TestForgetEvents(t *testing.T) {
+	fs := vfs.NewMem()
+	o := pebblestore.Options{FS: fs, ChangesKeep: time.Hour, MemTableBytes: 64 << 10, WindowRows: 300}
+	s := mustOpen(t, o)
+	fill(t, s, 0, 30)
+	erased, now := mustName(erasedDevice), time.Now()
+	for _, a := range []storage.Assignment{
+		{Device: erased, Subject: "P", FromUnixMs: 1, ToUnixMs: 5, ChangedUnixMs: arrivedUnixMs},
+		{Device: erased, Subject: "Q", FromUnixMs: 5, ToUnixMs: 9, ChangedUnixMs: arrivedUnixMs},
+		{Device: mustName("another"), Subject: "Q", FromUnixMs: 5, ToUnixMs: 9, ChangedUnixMs: arrivedUnixMs},
+	} {
+		try(t, s.Assign(context.Background(), a))
+	}
+	before := mustPosition(t, s)
+	_, err := s.Erase(erased)
+	try(t, err)
+	var events []storage.Change
+	try(t, s.VisitEvents(context.Background(), 0, 100, func(e *storage.Change) bool { events = append(events, *e); return true }))
+	if len(events) != 2 || events[0].Device != mustName("another") || events[1].Kind != storage.ChangeErased || events[1].Device != erased ||
+		!slices.Equal(events[1].Subjects, []storage.Subject{"P", "Q"}) {
+		t.Errorf("the events are %+v, want the assignment of another device, and the erasure", events)
+	}
+	if found := tracesOf(fs, dataDir, oldTraces()); len(found) > 0 {
+		t.Errorf("%v hold traces of the erased gateway", found)
+	}
+	wantKnown(t, s, "before the erasure", before, true)
+	try(t, pebblestore.ForgetEventsAt(s, now))
+	wantKnown(t, s, "events are young", before, true)
+	last := mustPosition(t, s)
+	try(t, pebblestore.ForgetEventsAt(s, time.UnixMilli(arrivedUnixMs).Add(2*time.Hour)))
+	wantNoTraces(t, fs)
+	wantKnown(t, s, "before events that were forgotten", before, false)
+	wantKnown(t, s, "after events that were forgotten", last, true)
+	try(t, pebblestore.ForgetEventsAt(s, time.UnixMilli(arrivedUnixMs).Add(2*time.Hour)))
+	wantKnown(t, s, "forgotten again", last, true)
+	mustClose(t, s)
+	wantNoTraces(t, fs)
+	_, err = pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs})
+	try(t, err)
+}
+
+// TestChangesSkip reads what few of many segments have, and nothing else.
+func TestChangesSkip(t *testing.T) {
+	s := mustOpen(t, pebblestore.Options{FS: vfs.NewMem(), MinFreeBytes: -1, ChangesKeep: time.Hour})
+	defer mustClose(t, s)
+	mustAppend(t, s, shifted(manyEntries(50), 0)...)
+	try(t, pebblestore.Seal(s))
+	from := mustPosition(t, s)
+	mustAppend(t, s, received(arrivedUnixMs+1, with(entry("late", 1, 2), vitals.SpO2, 1)))
+	mustAppend(t, s, received(arrivedUnixMs+2, entry("late", 1, 2)), received(arrivedUnixMs+2, entry("late", 0, 2)))
+	for _, what := range []string{"in groups", "in segments"} {
+		c := storage.ChangeCursor{From: from}
+		var times []int64
+		page, caughtUp, err := storage.NextChanges(context.Background(), s, &c, &storage.ChangeFilter{}, 1000)
+		try(t, err)
+		for i := range page {
+			if page[i].Device == mustName("late") {
+				times = append(times, page[i].Record.TimeUnixMs)
+			}
+		}
+		want := []int64{1, 0}
+		if what == "in segments" {
+			want = []int64{0, 1}
+		}
+		if !caughtUp || !slices.Equal(times, want) {
+			t.Errorf("%s: the readings of times %v are delivered, caught up %t, want %v", what, times, caughtUp, want)
+		}
+		try(t, pebblestore.Seal(s))
+	}
+}

@@ -1,0 +1,444 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// A consumer keeps a copy of a store, or of the part that its filter selects, by what [storage.NextChanges] returns.
+type consumer struct {
+	filter  storage.ChangeFilter
+	cursor  storage.ChangeCursor
+	now     replica
+	next    *replica // what was received since ChangeBegin; nil if no copy has begun
+	horizon int64
+
+	saved *consumer // an earlier state, to which it may go back
+}
+
+// A replica is a copy of a store.
+type replica struct {
+	records records
+	worn    map[vitals.Name][]storage.Assignment
+}
+
+func newReplica() replica {
+	return replica{records{}, map[vitals.Name][]storage.Assignment{}}
+}
+
+func (r *replica) clone() replica {
+	c := newReplica()
+	for device, byTime := range r.records {
+		c.records[device] = maps.Clone(byTime)
+	}
+	for device, all := range r.worn {
+		c.worn[device] = slices.Clone(all)
+	}
+	return c
+}
+
+// clone returns a consumer in the same state.
+func (c *consumer) clone() *consumer {
+	same := *c
+	same.now, same.saved = c.now.clone(), nil
+	if c.next != nil {
+		next := c.next.clone()
+		same.next = &next
+	}
+	return &same
+}
+
+// apply applies a change.
+func (c *consumer) apply(x *storage.Change) {
+	switch x.Kind {
+	case storage.ChangeBegin:
+		next := newReplica()
+		c.next = &next
+		return
+	case storage.ChangeComplete:
+		c.now, c.next = *c.next, nil
+		return
+	case storage.ChangeExpired:
+		c.horizon = max(c.horizon, x.ToUnixMs)
+	}
+	c.now.apply(x, c.filter.Subject != nil)
+	if c.next != nil {
+		c.next.apply(x, c.filter.Subject != nil)
+	}
+}
+
+// apply applies a change. limited is set if what nobody wears any more must go.
+func (r *replica) apply(x *storage.Change, limited bool) {
+	switch x.Kind {
+	case storage.ChangedReading:
+		if r.records[x.Device] == nil {
+			r.records[x.Device] = map[int64]storage.Record{}
+		}
+		have, ok := r.records[x.Device][x.Record.TimeUnixMs]
+		now := x.Record
+		if ok { // it may be an older state than the one that was received last
+			now.Values = union(now.Values, have.Values)
+			now.ChangedUnixMs = max(now.ChangedUnixMs, have.ChangedUnixMs)
+			now.Shared = now.Shared || have.Shared
+			if now.Gateway == nil {
+				now.Gateway = have.Gateway
+			}
+			if now.UTCOffset == 0 {
+				now.UTCOffset = have.UTCOffset
+			}
+		}
+		r.records[x.Device][x.Record.TimeUnixMs] = now
+	case storage.ChangeAssigned:
+		r.cut(x.Device, "", x.FromUnixMs, x.ToUnixMs)
+		r.worn[x.Device] = append(r.worn[x.Device], storage.Assignment{Subject: x.Subject, FromUnixMs: x.FromUnixMs, ToUnixMs: x.ToUnixMs})
+	case storage.ChangeUnassigned:
+		r.cut(x.Device, x.Subject, x.FromUnixMs, x.ToUnixMs)
+		if limited {
+			r.remove(x.Device, x.FromUnixMs, x.ToUnixMs)
+		}
+	case storage.ChangeErased:
+		r.cut(x.Device, "", x.FromUnixMs, x.ToUnixMs)
+		r.remove(x.Device, x.FromUnixMs, x.ToUnixMs)
+	}
+}
+
+func (r *replica) remove(device vitals.Name, fromUnixMs, toUnixMs int64) {
+	maps.DeleteFunc(r.records[device], func(t int64, _ storage.Record) bool { return fromUnixMs <= t && t < toUnixMs })
+}
+
+// cut makes a subject, or if it is empty everybody, not wear a device from one time to another.
+func (r *replica) cut(device vitals.Name, subject storage.Subject, fromUnixMs, toUnixMs int64) {
+	var left []storage.Assignment
+	for _, a := range r.worn[device] {
+		before, after := a, a
+		before.ToUnixMs, after.FromUnixMs = min(a.ToUnixMs, fromUnixMs), max(a.FromUnixMs, toUnixMs)
+		if subject != "" && a.Subject != subject {
+			before, after = a, storage.Assignment{}
+		}
+		for _, part := range []storage.Assignment{before, after} {
+			if part.FromUnixMs < part.ToUnixMs {
+				left = append(left, part)
+			}
+		}
+	}
+	r.worn[device] = left
+}
+
+// compare compares the copy with the store.
+func (c *consumer) compare(t tb, s store) {
+	t.Helper()
+	ctx := context.Background()
+	selected := func(d vitals.Name) bool {
+		return d.HasPrefix(&c.filter.Prefix) && (c.filter.Device == nil || c.filter.Device(&d))
+	}
+	for _, text := range randomDevices {
+		device := mustName(text)
+		all, err := s.DeviceAssignments(ctx, device)
+		if err != nil {
+			t.Fatalf("DeviceAssignments: %v", err)
+		}
+		if !selected(device) {
+			all = nil
+		}
+		wears := func(unixMs int64) storage.Subject { return storage.SubjectAt(all, unixMs) }
+		visible := func(subject storage.Subject) bool { return c.filter.Subject == nil || c.filter.Subject(subject) }
+		for unixMs := range int64(310) {
+			want := wears(unixMs)
+			if !visible(want) {
+				want = ""
+			}
+			if got := storage.SubjectAt(c.now.worn[device], unixMs); got != want {
+				t.Fatalf("in the copy, %q wears %s at %d, want %q", got, device, unixMs, want)
+			}
+		}
+		var want []storage.Record
+		for _, r := range scanPages(t, s, allOf(text), 100) {
+			if c.filter.Signs != 0 {
+				r.Values = withSigns(r.Values, c.filter.Signs)
+			}
+			if selected(device) && r.TimeUnixMs >= c.horizon && visible(wears(r.TimeUnixMs)) && !r.Values.IsZero() {
+				want = append(want, r)
+			}
+		}
+		r := allOf(text)
+		r.FromUnixMs = max(r.FromUnixMs, c.horizon)
+		wantRecords(t, "copy of "+text, c.now.records.scan(r), want)
+	}
+}
+
+// withSigns returns the values of some signs.
+func withSigns(values vitals.Values, signs uint32) (some vitals.Values) {
+	for s, v := range values.All() {
+		if signs&(1<<s) != 0 {
+			some.Set(s, v)
+		}
+	}
+	return some
+}
+
+// read reads a page, and compares the copy if the consumer has caught up.
+func (c *consumer) read(t tb, s store, most int) (caughtUp bool) {
+	t.Helper()
+	page, caughtUp, err := storage.NextChanges(context.Background(), s.(storage.Changes), &c.cursor, &c.filter, most)
+	if errors.Is(err, storage.ErrUnknownPosition) {
+		c.cursor = storage.ChangeCursor{}
+		return false
+	}
+	if err != nil {
+		t.Fatalf("NextChanges: %v", err)
+	}
+	if len(page) > most {
+		t.Fatalf("NextChanges returned %d changes, want at most %d", len(page), most)
+	}
+	text := c.cursor.AppendTo(nil)
+	if again, err := storage.ParseChangeCursor(text); err != nil || again != c.cursor {
+		t.Fatalf("cursor %+v is parsed as %+v, %v", c.cursor, again, err)
+	}
+	for i := range page {
+		c.apply(&page[i])
+	}
+	if caughtUp {
+		c.compare(t, s)
+	}
+	return caughtUp
+}
+
+// newConsumers returns consumers with different filters.
+func newConsumers() []*consumer {
+	all := []*consumer{
+		{},
+		{filter: storage.ChangeFilter{Prefix: mustName("a-")}},
+		{filter: storage.ChangeFilter{Signs: 1<<vitals.SpO2 | 1<<vitals.Systolic}},
+		{filter: storage.ChangeFilter{Subject: func(s storage.Subject) bool { return s == "P" || s == "P-1" }}},
+		{filter: storage.ChangeFilter{Device: func(n *vitals.Name) bool { return n.String() != "b" }, Subject: func(s storage.Subject) bool { return s == "P" }}},
+	}
+	for _, c := range all {
+		c.now = newReplica()
+	}
+	return all
+}
+
+// checkCopies lets consumers copy a store during random calls, reopens and crashes. They read pages of different sizes, stop
+// within passes, and go back to earlier states. When one has caught up, its copy equals the store.
+func checkCopies(t testing.TB, open func(testing.TB) Harness) {
+	if open(t).OpenChanges == nil {
+		t.Skip("the store keeps no events")
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		h := open(t)
+		h.Open = func() (storage.Store, error) { return h.OpenChanges(OwnSigns()) }
+		// The store reads the clock when it erases.
+		m := &machine{h: h, s: mustOpen(rt, h.Open), model: NewMemory(), nowUnixMs: time.Now().UnixMilli()}
+		defer func() { _ = m.s.Close() }()
+		all := newConsumers()
+		read := func(t *rapid.T) {
+			c := all[rapid.IntRange(0, len(all)-1).Draw(t, "consumer")]
+			c.read(t, m.s, rapid.SampledFrom([]int{1, 2, 3, 7, 1000}).Draw(t, "most"))
+		}
+		actions := map[string]func(*rapid.T){
+			"append": m.appendAny, "append+": m.appendAny, "change": m.change, "change+": m.change, "remove": m.remove,
+			"read": read, "read+": read, "read++": read,
+			"reopen": func(t *rapid.T) { m.s = reopen(t, m.s, h) },
+			"save":   func(t *rapid.T) { c := all[rapid.IntRange(0, len(all)-1).Draw(t, "consumer")]; c.saved = c.clone() },
+			"go back": func(t *rapid.T) {
+				if i := rapid.IntRange(0, len(all)-1).Draw(t, "consumer"); all[i].saved != nil {
+					all[i] = all[i].saved.clone()
+				}
+			},
+			"catch up": func(t *rapid.T) {
+				for _, c := range all {
+					c.catchUp(t, m.s)
+				}
+			},
+		}
+		if h.Crash != nil {
+			actions["crash"] = func(t *rapid.T) {
+				m.h.Crash(rapid.SampledFrom([]int{0, 50, 100}).Draw(t, "unsynced percent"), rapid.Uint64().Draw(t, "seed"))
+				m.s = mustOpen(t, m.h.Open)
+			}
+		}
+		rt.Repeat(actions)
+		for _, c := range all {
+			c.catchUp(rt, m.s)
+		}
+	})
+}
+
+// catchUp reads until the consumer has caught up.
+func (c *consumer) catchUp(t tb, s store) {
+	t.Helper()
+	for range math.MaxInt16 {
+		if c.read(t, s, 50) {
+			return
+		}
+	}
+	t.Fatalf("a consumer does not catch up")
+}
+
+// appendAny appends a group, however it is settled.
+func (m *machine) appendAny(t *rapid.T) { mustAppend(t, m.s, m.drawGroup(t)...) }
+
+// drawOne draws one of the assignments to subjects that there are.
+func (m *machine) drawOne(t *rapid.T) (a storage.Assignment, ok bool) {
+	var some [100]storage.Assignment
+	n, err := m.s.Assignments(context.Background(), storage.AssignmentKey{}, some[:])
+	if err != nil {
+		t.Fatalf("Assignments: %v", err)
+	}
+	all := storage.Worn(some[:n])
+	if len(all) == 0 {
+		return a, false
+	}
+	return all[rapid.IntRange(0, len(all)-1).Draw(t, "assignment")], true
+}
+
+// change makes an assignment, or ends one at some time. It is admitted or not.
+func (m *machine) change(t *rapid.T) {
+	a := storage.Assignment{Device: drawDevice(t), Subject: drawSubject(t), FromUnixMs: drawTime(t), ToUnixMs: drawEnd(t), ChangedUnixMs: m.nowUnixMs}
+	if old, ok := m.drawOne(t); ok && rapid.Bool().Draw(t, "end") {
+		old.ToUnixMs, old.ChangedUnixMs, old.By, old.NamedUnixMs = a.ToUnixMs, m.nowUnixMs, storage.ByHand, 0
+		_ = m.s.EndAssignment(context.Background(), old)
+		return
+	}
+	_ = m.s.Assign(context.Background(), a)
+}
+
+// remove erases a device or an assignment, or expires readings, some times.
+func (m *machine) remove(t *rapid.T) {
+	var err error
+	switch rapid.IntRange(0, 5).Draw(t, "what") {
+	case 0:
+		_, err = m.s.Erase(drawDevice(t))
+	case 1:
+		if a, ok := m.drawOne(t); ok {
+			_, err = m.s.EraseAssignment(a)
+		}
+	case 2:
+		_, err = m.s.Expire(context.Background(), drawTime(t), rapid.OneOf(rapid.Int64Range(1, 5), rapid.Just(int64(math.MaxInt64))).Draw(t, "at most"))
+	}
+	if err != nil && !errors.Is(err, storage.ErrNotFound) {
+		t.Fatalf("removal: %v", err)
+	}
+}
+
+// checkPositions uses positions where they are not known.
+func checkPositions(t testing.TB, h Harness) {
+	if h.OpenChanges == nil {
+		t.Skip("the store keeps no events")
+	}
+	ctx := context.Background()
+	h.Open = func() (storage.Store, error) { return h.OpenChanges(nil) }
+	s := mustOpen(t, h.Open)
+	positionOf := func() storage.Position {
+		t.Helper()
+		p, _, err := s.(storage.Changes).Position(ctx)
+		if err != nil {
+			t.Fatalf("Position: %v", err)
+		}
+		return p
+	}
+	check := func(what string, p storage.Position, known bool) {
+		t.Helper()
+		if err := s.(storage.Changes).CheckPosition(ctx, p); known && err != nil || !known && !errors.Is(err, storage.ErrUnknownPosition) {
+			t.Errorf("%s: CheckPosition returned %v, want it to be known: %t", what, err, known)
+		}
+	}
+	now := time.Now().UnixMilli()
+	empty := positionOf()
+	mustAppend(t, s, at(now, entry("a", 1, hr(1))))
+	first := positionOf()
+	a := assignment("a", "P", 0, 5)
+	if a.ChangedUnixMs = now; s.Assign(ctx, a) != nil {
+		t.Fatal("not assigned")
+	}
+	assigned := positionOf()
+	if assigned.Same(&first) || first.Same(&empty) {
+		t.Errorf("the positions %+v, %+v, %+v are the same", empty, first, assigned)
+	}
+	s = reopen(t, s, h)
+	mustAppend(t, s, at(now+1, entry("a", 2, hr(1))))
+	last := positionOf()
+	for what, p := range map[string]storage.Position{"empty": empty, "first": first, "assigned": assigned, "last": last} {
+		check(what, p, true)
+	}
+	other := assigned
+	other.Mark ^= 1
+	check("another mark", other, false)
+	later := last
+	later.Group += 1000
+	check("a later group", later, false)
+	later = last
+	later.Event += 1000
+	check("a later event", later, false)
+	p, err := s.(storage.Changes).PositionAt(ctx, now+1)
+	if err != nil {
+		t.Fatalf("PositionAt: %v", err)
+	}
+	check("position at a time", p, true)
+	c, seen := storage.ChangeCursor{From: p}, 0
+	page, caughtUp, err := storage.NextChanges(ctx, s.(storage.Changes), &c, &storage.ChangeFilter{}, 10)
+	for i := range page {
+		if page[i].Kind == storage.ChangedReading && page[i].Record.TimeUnixMs == 2 {
+			seen++
+		}
+	}
+	if err != nil || !caughtUp || seen == 0 {
+		t.Errorf("since a time: %d changes, %d of the reading, caught up %t, %v", len(page), seen, caughtUp, err)
+	}
+	mustClose(t, s)
+	if err := s.(storage.Changes).CheckPosition(ctx, last); !errors.Is(err, storage.ErrClosed) {
+		t.Errorf("closed: CheckPosition returned %v", err)
+	}
+}
+
+// checkWaiting waits for what comes after a position: a reading, an event, and the end of the store.
+func checkWaiting(t testing.TB, h Harness) {
+	if h.OpenChanges == nil {
+		t.Skip("the store keeps no events")
+	}
+	ctx := context.Background()
+	h.Open = func() (storage.Store, error) { return h.OpenChanges(nil) }
+	s := mustOpen(t, h.Open)
+	for _, change := range []func(){
+		func() { mustAppend(t, s, entry("a", 1, hr(1))) },
+		func() {
+			if err := s.Assign(ctx, assignment("a", "P", 0, 5)); err != nil {
+				t.Error(err)
+			}
+		},
+		func() {
+			if _, err := s.Erase(mustName("a")); err != nil {
+				t.Error(err)
+			}
+		},
+		func() { mustClose(t, s) },
+	} {
+		before, later, err := s.(storage.Changes).Position(ctx)
+		if err != nil {
+			t.Fatalf("Position: %v", err)
+		}
+		done := make(chan struct{})
+		go func() { defer close(done); change() }()
+		for {
+			<-later
+			var after storage.Position
+			if after, later, err = s.(storage.Changes).Position(ctx); err != nil || !after.Same(&before) {
+				break
+			}
+		}
+		if err != nil && !errors.Is(err, storage.ErrClosed) {
+			t.Errorf("Position returned %v", err)
+		}
+		<-done
+	}
+}
