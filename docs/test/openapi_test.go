@@ -270,6 +270,21 @@ func driveOpen(t *testing.T, seen *seen) {
 			t.Errorf("without a length: %d", status)
 		}
 	}
+	c.want(200, "GET", "/v1/changes?limit=2", "")
+	c.want(200, "GET", "/v1/changes?format=ndjson&prefix=ppg-", "")
+	c.want(200, "POST", "/v1/changes", `{"subject":"P-17"}`)
+	if status := c.raw("GET /v1/changes?format=ndjson HTTP/1.0\r\nHost: localhost\r\n\r\n"); status != 426 {
+		t.Errorf("changes over HTTP/1.0: %d", status)
+	}
+	var page struct {
+		Next string `json:"next"`
+	}
+	try(t, json.Unmarshal([]byte(c.want(200, "GET", "/v1/changes", "")), &page))
+	other := client{description: describe(t, serve(t, "--changes-keep=0s").url, seen)}
+	other.want(501, "GET", "/v1/changes", "")
+	other = client{description: describe(t, serve(t).url, seen)}
+	other.want(410, "GET", "/v1/changes?after="+page.Next, "")
+	c.want(400, "POST", "/v1/changes", `{"subject":1}`)
 	c.want(204, "GET", "/ping", "")
 	c.want(200, "GET", "/v1/devices/ppg-1/readings?format=omh", "")
 	if status := c.raw("POST /v1/omh HTTP/1.1\r\nHost: localhost\r\n\r\n"); status != 411 {
@@ -538,6 +553,7 @@ func driveLimits(t *testing.T, seen *seen) {
 	crowded.want(503, "POST", "/v1/omh", point("ppg-1", 1, 90))
 	crowded.want(503, "POST", "/v1/mapped/m", band("ppg-1", 1, 90))
 	crowded.want(503, "GET", "/v1/live", "")
+	crowded.want(503, "GET", "/v1/changes", "")
 }
 
 // drivePages drives a server from pages of other origins.

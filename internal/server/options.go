@@ -43,6 +43,7 @@ type Options struct {
 	SealAfter      time.Duration `group:"essential" default:"1h" help:"With --store: the age, by measured time, from which on readings are moved into segments, which take a tenth of the disk; 0s for never. Nothing is moved while a server of an earlier release is connected."`
 	Remember       time.Duration `group:"essential" default:"10m" help:"With --store: how long to remember what was acknowledged, so that a database that has forgotten it is repaired; 0s for not at all, so that such a database is refused."`
 	RememberDir    string        `group:"essential" type:"path" placeholder:"DIR" help:"Directory that keeps what --remember has, so that it survives a restart; of this server alone. It is created if it does not exist. Default: it is kept in memory."`
+	ChangesKeep    time.Duration `group:"essential" unit:"d" default:"7d" help:"How long to keep assignments, erasures and expiries for clients that read changes (GET /v1/changes). The event of an erasure has the name of the device. 0 keeps none, and changes cannot be read. Not with --store."`
 	Retain         time.Duration `group:"essential" unit:"d" help:"How long to keep readings, by their time, such as 400d; at least 1h. Older readings are removed and rejected. Default: keep for ever."`
 
 	AccessOptions `embed:"" group:"security"`
@@ -298,6 +299,7 @@ func (c *Options) checkBounds() error {
 		rule{c.MaxWait > 0, "--max-wait must be above 0"},
 		rule{c.StaleAfter > 0, "--stale-after must be above 0"},
 		rule{c.Scrub == 0 || c.Scrub >= time.Minute, "--scrub must be at least 1m, or 0s"},
+		rule{c.ChangesKeep == 0 || c.ChangesKeep >= time.Hour, "--changes-keep must be 0s, or at least 1h"},
 		rule{c.Retain == 0 || c.Retain >= time.Hour, "--retain must be at least 1h"},
 	)
 }

@@ -61,7 +61,14 @@ func (s *server) routes(reads *query.Handler, records *fhir.Handler, lines *infl
 	read(rejections.Path, rejected)
 	read(alert.Path, alerts)
 	read(openapi.Path, description)
-	read("/v1/live", noGuests(s.streams(), http.HandlerFunc(s.live.Full)))
+	full := http.HandlerFunc(s.live.Full)
+	read("/v1/live", noGuests(s.streams(s.live), full))
+	if changes := noGuests(s.streams(s.feed), full); s.parsed.origins == nil {
+		read(query.ChangesPath, changes)
+		post(query.ChangesPath, sameSiteOnly(changes, untrusted))
+	} else {
+		handle(query.ChangesPath, s.parsed.origins.readable(changes, "GET, HEAD, POST"), http.MethodGet, http.MethodHead, http.MethodPost, http.MethodOptions)
+	}
 	crossSite := records.Reject(problems.UntrustedOrigin, crossSiteDetail)
 	put := func(template string, h http.Handler) { handle(template, h, http.MethodPut) }
 	records.Mount(read, search, post, put, func(form ingest.Form) http.Handler { return s.receives(form, crossSite) })
@@ -131,14 +138,14 @@ func sameSiteOnly(h, crossSite http.Handler) http.Handler {
 	})
 }
 
-// streams serves live readings. If its client vanishes, a stream must not keep its place for longer
+// streams serves live readings, or changes. If its client vanishes, a stream must not keep its place for longer
 // than if the client stops reading.
-func (s *server) streams() http.Handler {
+func (s *server) streams(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if traced := tracing.Of(r); traced != nil {
 			traced.Stream = true
 		}
 		_ = listen.EndDead(r.Context(), s.opt.pieceTimeout()) // elsewhere than on Linux, the kernel decides
-		s.live.ServeHTTP(w, r)
+		h.ServeHTTP(w, r)
 	})
 }

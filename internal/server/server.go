@@ -70,6 +70,7 @@ type server struct {
 	reads     *query.Bound // of queries for devices and readings
 	ballast   [][]byte     // nil without TLS
 	live      *live.Hub
+	feed      *query.Feed
 	alerts    alerting
 	core      *ingest.Core
 	health    *health.Health
@@ -250,6 +251,11 @@ func (s *server) servePublic() (err error) {
 		}
 	}
 	reads := query.New(s.store, s.store, options)
+	var changes storage.Changes
+	if s.embedded != nil && s.opt.ChangesKeep > 0 {
+		changes = s.embedded
+	}
+	s.feed = query.NewFeed(reads, changes)
 	records := fhir.New(s.store, s.store, fhir.Options{Service: shared, Version: s.opt.Version, Base: s.opt.FHIRURL, PulseAsHeartRate: s.opt.pulseAsHeartRate()})
 	cfg := s.opt.ingest(s.parsed.limits)
 	lines := influx.New(influx.Options{
@@ -348,9 +354,30 @@ func (s *server) startBackground() {
 	}
 	if s.embedded != nil {
 		s.background.Go(func() { s.embedded.Tidy(ctx) })
+		s.background.Go(func() { s.forgetEvents(ctx) })
 	}
 	if s.opt.Scrub != 0 && s.embedded != nil {
 		s.background.Go(func() { s.embedded.Scrub(ctx, s.opt.Scrub) })
+	}
+}
+
+// forgetEvery is how often events that are old enough are removed.
+const forgetEvery = time.Hour
+
+// forgetEvents removes events that are older than the options say, until ctx ends.
+func (s *server) forgetEvents(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		if err := s.embedded.ForgetEvents(); err != nil && !errors.Is(err, storage.ErrBusy) && !errors.Is(err, storage.ErrClosed) {
+			s.log.Error("old events of changes cannot be removed; will retry", "in", forgetEvery, "error", err)
+		}
+		timer.Reset(forgetEvery)
 	}
 }
 
@@ -388,6 +415,7 @@ func (s *server) collectors() []metrics.Collector {
 		gate.Collector{Gate: s.access.gate, Files: s.access.tls, Syslog: s.access.syslog, Expiry: s.expiry},
 		metrics.Gauge("pulsegate_connections", "Open connections of the public listener, in both lanes.",
 			s.listeners.conns.Open),
+		metrics.Gauge("pulsegate_changes_waiting", "Requests for changes that may wait, and streams of changes.", s.feed.Waiting),
 		metrics.Gauge("pulsegate_reads", "Queries for devices and readings that are in progress.", s.reads.Taken),
 		metrics.Limits(map[string]int{
 			"max-conns": s.opt.MaxConns, "max-queued": s.opt.MaxQueued, "max-body-bytes": s.opt.MaxBodyBytes,

@@ -65,6 +65,9 @@ func (s *server) stopPublic(ctx context.Context) error {
 	if s.live != nil {
 		s.live.Close()
 	}
+	if s.feed != nil {
+		s.feed.Drain()
+	}
 	return s.listeners.shutdownPublic(ctx)
 }
 

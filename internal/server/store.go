@@ -73,6 +73,7 @@ func (s *server) openStore() error {
 			Log:           s.log.Logger,
 			OnFatal:       s.fail,
 			OnErased:      s.erased,
+			ChangesKeep:   s.opt.ChangesKeep,
 		})
 		if err != nil {
 			return fmt.Errorf("open data directory: %w", signsfile.Locate(s.opt.Signs, err))

@@ -11,9 +11,10 @@ import (
 // follows it.
 var ErrUnknownPosition = errors.New("storage: the position is not of this store, or is too old")
 
-// A Position is a point in the order of a store's changes. Everything that the store had at one moment comes before it.
-// The zero Position comes before everything. Mark is random, so the positions of two stores differ. A store that was made
-// from a copy of another one, or that has lost what it had, does not know the positions that came later in the other.
+// A Position is a point in the order of a store's changes. Everything that the store had at one moment comes before
+// it. The zero Position comes before everything. Mark is random, so the positions of two stores differ. A store
+// that was made from a copy of another one, or that has lost what it had, does not know the positions that came
+// later in the other.
 type Position struct {
 	Event, Mark   uint64 // number and mark of the last event
 	ChangedUnixMs int64  // no later change has an earlier time
@@ -64,8 +65,8 @@ type ChangedKey struct {
 	TimeUnixMs int64
 }
 
-// Changes is a store whose changes can be read in an order. Its methods may run concurrently with all others, and return
-// what is on stable storage. [NextChanges] reads them for a consumer.
+// Changes is a store whose changes can be read in an order. Its methods may run concurrently with all others, and
+// return what is on stable storage. [NextChanges] reads them for a consumer.
 //
 // A reading is delivered when it was stored or completed, without those before it being kept. Everything else that
 // changes is an event.
@@ -82,8 +83,8 @@ type Changes interface {
 	// ErrUnknownPosition.
 	CheckPosition(ctx context.Context, p Position) error
 
-	// HorizonUnixMs returns the time before which readings have expired, or 0. Those that arrived later are stored until they
-	// expire, too.
+	// HorizonUnixMs returns the time before which readings have expired, or 0. Those that arrived later are stored
+	// until they expire, too.
 	HorizonUnixMs() int64
 
 	// VisitEvents calls visit with the events after a number, up to another one, in their order, until it returns

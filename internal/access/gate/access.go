@@ -51,7 +51,7 @@ func (a *Access) BoundToSubjects() bool { return a.bound }
 // WhyNotRead returns why a request for reading was forbidden, for its answer.
 func (a *Access) WhyNotRead() string {
 	if a.bound {
-		return "The token is bound to subjects. It reads only under /fhir."
+		return "The token is bound to subjects. It reads only under /fhir and /v1/changes."
 	}
 	return "A token with the read right is needed."
 }

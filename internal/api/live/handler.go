@@ -76,16 +76,8 @@ func (h *Hub) Full(w http.ResponseWriter, r *http.Request) { h.refuse(w, r, errF
 
 // begin sends the header of a stream.
 func (h *Hub) begin(w http.ResponseWriter, r *http.Request) {
-	header := w.Header()
-	header.Set("Content-Type", "text/event-stream")
-	header.Set("Cache-Control", "no-store")
-	header.Set("X-Content-Type-Options", "nosniff")
-	header.Set("X-Accel-Buffering", "no") // nginx would hold events back
-	header.Set("Pulsegate-Notice", vitals.FlagNotice)
-	if r.ProtoMajor == 1 {
-		header.Set("Connection", "close") // with HTTP/2 this would end the other streams
-	}
-	w.WriteHeader(http.StatusOK)
+	w.Header().Set("Pulsegate-Notice", vitals.FlagNotice)
+	query.BeginEvents(w, r)
 }
 
 // parse parses a query.

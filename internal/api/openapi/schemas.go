@@ -55,7 +55,7 @@ func (d *describer) schemas() object {
 	rejected := closed(object{"index": described(count, "0-based position in the batch."), "field": str, "reason": str}, "index", "field", "reason")
 	oneSign := closed(latest)
 	oneSign["minProperties"] = 1
-	return object{
+	all := object{
 		"NewReading":     d.newReading(),
 		"NewReadings":    d.oneOrMore("NewReading"),
 		"DataPoint":      dataPoint(),
@@ -140,6 +140,8 @@ func (d *describer) schemas() object {
 			"field": described(str, "The field or parameter that is the cause."), "reason": str,
 		}, "type", "title", "status"),
 	}
+	addChanges(all)
+	return all
 }
 
 // newReading describes a reading that is sent. Which values it accepts follows from the

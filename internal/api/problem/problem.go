@@ -35,6 +35,7 @@ type Set struct {
 	NotFound         *reply.Problem // 404 no such resource
 	UnknownDevice    *reply.Problem // 404 no readings are stored for this device
 	NotAssigned      *reply.Problem // 404 there is no such assignment of a device to a subject
+	CursorUnknown    *reply.Problem // 410 what follows a cursor of changes is not known
 	Assigned         *reply.Problem // 409 the device is assigned to a subject at that time
 	MethodNotAllowed *reply.Problem // 405
 	NotAcceptable    *reply.Problem // 406
@@ -67,6 +68,7 @@ type Set struct {
 
 	// About the server. Nothing was stored, unless the detail says otherwise.
 	ReadFailed     *reply.Problem // 500 the stored readings could not be read
+	NotKept        *reply.Problem // 501 no changes can be read from this server
 	Unreadable     *reply.Problem // 503 some of the stored readings cannot be read now
 	OutcomeUnknown *reply.Problem // 500 it is unknown whether the readings were stored; retrying is safe
 	Overloaded     *reply.Problem // 503
@@ -104,6 +106,7 @@ func New() *Set {
 		Timeout:          define(http.StatusRequestTimeout, "timeout", "The request took too long to arrive"),
 		Conflict:         define(http.StatusConflict, "conflict", "The reading contradicts a stored one"),
 		Assigned:         define(http.StatusConflict, "assigned", "The device is already assigned at that time"),
+		CursorUnknown:    define(http.StatusGone, "cursor-unknown", "What follows the cursor is not known here"),
 		LengthRequired:   define(http.StatusLengthRequired, "length-required", "The length of the body is missing"),
 		TooLarge:         define(http.StatusRequestEntityTooLarge, "too-large", "The body is too large"),
 		UnsupportedType:  define(http.StatusUnsupportedMediaType, "unsupported-type", "The type of the body is not supported"),
@@ -117,6 +120,7 @@ func New() *Set {
 		ReadFailed:            define(http.StatusInternalServerError, "read-failed", "The stored readings could not be read"),
 		OutcomeUnknown:        define(http.StatusInternalServerError, "outcome-unknown", "It is unknown whether the readings were stored"),
 		ErasureUnfinished:     define(http.StatusInternalServerError, "erasure-unfinished", "The erasure is not finished"),
+		NotKept:               define(http.StatusNotImplemented, "not-kept", "This server keeps no changes that could be read"),
 		Busy:                  define(http.StatusServiceUnavailable, "busy", "A backup or an erasure is in progress"),
 		Unreadable:            define(http.StatusServiceUnavailable, "unreadable", "Some of the stored readings cannot be read now"),
 		KeysUnknown:           define(http.StatusServiceUnavailable, "keys-unknown", "The credentials cannot be checked yet"),

@@ -26,6 +26,7 @@ var errCursor = errors.New("not a cursor of this list")
 //	0x04  8 bytes: end of the last bucket shown, Unix ms, big-endian
 //	0x05  8 bytes: time of the newest reading of the last device shown, Unix ms; its name
 //	0x06  8 bytes: rank of the last device shown when the worst come first; its name
+//	0x07  the encoding of a storage.ChangeCursor
 const (
 	cursorAscending  = 0x01
 	cursorDescending = 0x02
@@ -33,13 +34,14 @@ const (
 	cursorBucket     = 0x04
 	cursorAge        = 0x05
 	cursorWorst      = 0x06
+	cursorChanges    = 0x07
 )
 
 // cursorDevices has the kind of each order. It is never modified.
 var cursorDevices = [...]byte{byName: cursorDevice, byAge: cursorAge, byWorst: cursorWorst}
 
 // maxCursorBytes is the maximum length of a cursor as text.
-var maxCursorBytes = base64.RawURLEncoding.EncodedLen(headBytes + 8 + vitals.MaxNameBytes)
+var maxCursorBytes = base64.RawURLEncoding.EncodedLen(headBytes + 192 + vitals.MaxNameBytes)
 
 // headBytes is the length of a cursor before its key.
 const headBytes = 1 + 4

@@ -221,6 +221,8 @@ func (s *Service) Fail(w http.ResponseWriter, r *http.Request, err error) {
 		p.UnknownDevice.Write(w, r, "")
 	case errors.Is(err, storage.ErrClosed):
 		s.reject(w, r, p.Draining, time.Duration(2+rand.IntN(5))*time.Second, "") // jittered, as in package ingest
+	case errors.Is(err, storage.ErrUnknownPosition):
+		s.reject(w, r, p.CursorUnknown, 0, "")
 	case errors.Is(err, storage.ErrRemoved):
 		s.reject(w, r, p.ReadFailed, 0, "Readings were removed while they were read.")
 	case errors.Is(err, storage.ErrUnavailable):

@@ -18,15 +18,17 @@ import (
 
 // # How changed readings are found
 //
-// The groups that are not sealed have what was changed last, in the order of commits. Older changes are in segments. The
-// key of a segment has the time of its last change, and so do its block and its table: see seal.ChangedSince.
+// The groups that are not sealed have what was changed last, in the order of commits. Older changes are in
+// segments. The key of a segment has the time of its last change, and so do its block and its table: see
+// seal.ChangedSince.
 //
-// A pass reads the groups first, and then the segments. A reading that is sealed between the two is read twice; the other
-// way around it could be missed. If the groups that follow the pass's first position are all there, it needs no segments.
+// A pass reads the groups first, and then the segments. A reading that is sealed between the two is read twice; the
+// other way around it could be missed. If the groups that follow the pass's first position are all there, it needs
+// no segments.
 //
-// Whatever is committed after a view was published has no earlier time of change than the view, and a group with its number
-// or a later one. If the system's clock was set back, an event has an earlier time than those before it, and CheckPosition
-// does not know the positions between.
+// Whatever is committed after a view was published has no earlier time of change than the view, and a group with
+// its number or a later one. If the system's clock was set back, an event has an earlier time than those before it,
+// and CheckPosition does not know the positions between.
 
 // A changeLog reads what has changed. It implements [storage.Changes] together with the rest of the store.
 type changeLog struct{ *reader }

@@ -228,8 +228,8 @@ func newConsumers() []*consumer {
 	return all
 }
 
-// checkCopies lets consumers copy a store during random calls, reopens and crashes. They read pages of different sizes, stop
-// within passes, and go back to earlier states. When one has caught up, its copy equals the store.
+// checkCopies lets consumers copy a store during random calls, reopens and crashes. They read pages of different
+// sizes, stop within passes, and go back to earlier states. When one has caught up, its copy equals the store.
 func checkCopies(t testing.TB, open func(testing.TB) Harness) {
 	if open(t).OpenChanges == nil {
 		t.Skip("the store keeps no events")
@@ -254,6 +254,9 @@ func checkCopies(t testing.TB, open func(testing.TB) Harness) {
 				if i := rapid.IntRange(0, len(all)-1).Draw(t, "consumer"); all[i].saved != nil {
 					all[i] = all[i].saved.clone()
 				}
+			},
+			"gap": func(t *rapid.T) { // as after ErrUnknownPosition
+				all[rapid.IntRange(0, len(all)-1).Draw(t, "consumer")].cursor = storage.ChangeCursor{}
 			},
 			"catch up": func(t *rapid.T) {
 				for _, c := range all {

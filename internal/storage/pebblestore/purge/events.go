@@ -16,9 +16,9 @@ import (
 
 // # Events
 //
-// An erasure removes the content of earlier events about what it erases, and adds an event, which then is the only thing
-// with the name of the device. Forget removes events that are old enough, and proves that their bytes are gone as an
-// erasure does. What is left of an event is its mark, which positions name.
+// An erasure removes the content of earlier events about what it erases, and adds an event, which then is the only
+// thing with the name of the device. Forget removes events that are old enough, and proves that their bytes are
+// gone as an erasure does. What is left of an event is its mark, which positions name.
 
 // maxEvents is the number of events that are kept, however young they are. Each has about 100 bytes.
 const maxEvents = 1 << 20

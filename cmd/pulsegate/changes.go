@@ -1,0 +1,106 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/pulsegate/pulsegate/internal/client/transfer"
+	"github.com/pulsegate/pulsegate/internal/sys/settings"
+	"github.com/pulsegate/pulsegate/internal/sys/sharedfile"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+type changesCommand struct {
+	Follow  bool        `help:"Wait for what changes next, and do not end."`
+	State   string      `type:"path" placeholder:"FILE" help:"File in which to keep how far the output is, which only you can read. The next call continues there. Default: write everything."`
+	Prefix  vitals.Name `placeholder:"TEXT" help:"Only devices whose names begin with it. Default: all."`
+	Signs   string      `placeholder:"LIST" help:"Only these fields, with commas between them, such as spo2_pct,heart_rate_bpm. Default: all."`
+	Subject string      `placeholder:"ID" help:"Only what this subject wore. Default: all."`
+
+	readerFlags `embed:""`
+}
+
+// Run writes changes as NDJSON. What was written is noted in the state after it was written, so it may be written
+// twice, and nothing is left out.
+func (c *changesCommand) Run(ctx context.Context, std stdio) error {
+	sel := transfer.ChangeSelection{Prefix: c.Prefix.String(), Signs: c.Signs, Subject: c.Subject, Follow: c.Follow}
+	if c.State != "" {
+		unlock, err := sharedfile.Lock(ctx, c.State+".lock")
+		if err != nil {
+			return fmt.Errorf("--state: %w", err)
+		}
+		defer unlock()
+		if sel.Cursor, err = c.load(); err != nil {
+			return err
+		}
+	}
+	client, err := c.connect(c.Target, std.err)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	out := bufio.NewWriter(std.out)
+	use := func(changes []jsontext.Value, next string) error {
+		if err := writeChanges(out, changes); err != nil {
+			return fmt.Errorf("write changes: %w", err)
+		}
+		return c.save(next)
+	}
+	err = client.Changes(ctx, sel, use)
+	if errors.Is(err, transfer.ErrCursorUnknown) && sel.Cursor != "" {
+		fmt.Fprintln(std.err, "The server does not know what follows the state: everything is written again, from begin to complete.")
+		sel.Cursor = ""
+		err = client.Changes(ctx, sel, use)
+	}
+	return err
+}
+
+// writeChanges writes changes, one on each line.
+func writeChanges(out *bufio.Writer, changes []jsontext.Value) error {
+	for _, x := range changes {
+		if err := x.Compact(); err != nil {
+			return err
+		}
+		if _, err := out.Write(append(x, '\n')); err != nil {
+			return err
+		}
+	}
+	return out.Flush()
+}
+
+// maxStateBytes bounds the size of the state.
+const maxStateBytes = 4096
+
+// load reads the cursor in the state, if there is one.
+func (c *changesCommand) load() (cursor string, err error) {
+	text, err := sharedfile.Read(c.State, maxStateBytes)
+	if errors.Is(err, os.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("--state: %w", err)
+	}
+	cursor, ok := strings.CutSuffix(string(text), "\n")
+	if _, err := base64.RawURLEncoding.DecodeString(cursor); err != nil || !ok { // it is sent to the server
+		return "", settings.Usagef("--state: %s is not a state of this command", c.State)
+	}
+	return cursor, nil
+}
+
+// save replaces the state.
+func (c *changesCommand) save(cursor string) error {
+	if c.State == "" {
+		return nil
+	}
+	if err := sharedfile.Replace(c.State, []byte(cursor+"\n")); err != nil {
+		return fmt.Errorf("--state: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,509 @@
+package query
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/wire/share"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// ChangesPath is the address of changes.
+const ChangesPath = "/v1/changes"
+
+// Bounds of requests for changes.
+const (
+	MaxWait    = 60 * time.Second // largest value of wait
+	MaxWaiting = 512              // requests that wait, and streams, at the same time
+
+	heartbeatEvery = 15 * time.Second
+	waitingPage    = 256 // changes that a request reads at once, if it waits or is a stream
+	maxSubjectBody = 1 << 10
+)
+
+// A Feed serves what has changed in a store, as [storage.NextChanges] returns it.
+//
+// A request for changes reads until it has caught up, or its limit is reached. With wait it then waits for the
+// first change, and as a stream it goes on. The store wakes all waiting requests together, and decodes what is new
+// once for them. What the client may see is decided again for each page.
+type Feed struct {
+	h       *Handler
+	store   storage.Changes
+	waiting *Bound        // of requests that wait
+	reading chan struct{} // holds one for each request that reads a page: all wake at the same time
+	stop    chan struct{} // closed by Drain
+
+	// Drain ends all waits and streams.
+	Drain func()
+}
+
+// NewFeed returns a Feed of the handler's store. If changes is nil, the store keeps none, and requests are answered so.
+func NewFeed(h *Handler, changes storage.Changes) *Feed {
+	f := &Feed{h: h, store: changes, waiting: newBound(MaxWaiting, share.Streams), reading: make(chan struct{}, 4), stop: make(chan struct{})}
+	f.Drain = sync.OnceFunc(func() { close(f.stop) })
+	return f
+}
+
+// Waiting returns the number of requests that may wait, and of streams.
+func (f *Feed) Waiting() int64 { return f.waiting.Taken() }
+
+// A feedFormat is a format of changes.
+type feedFormat int
+
+const (
+	feedJSON   = feedFormat(JSON)
+	feedLines  = feedFormat(NDJSON)
+	feedEvents = 2 // Server-Sent Events
+)
+
+// FeedFormats are the names of the formats of changes. It is never modified.
+var FeedFormats = []string{feedJSON: "json", feedLines: "ndjson", feedEvents: "sse"}
+
+// A feedQuery is a request for changes.
+type feedQuery struct {
+	filter  storage.ChangeFilter // without what the token covers
+	subject storage.Subject      // of a POST; empty means none
+	cursor  storage.ChangeCursor
+	wait    time.Duration
+	limit   int
+	format  feedFormat
+	list    list
+}
+
+// waits reports whether a request may take long without reading.
+func (q *feedQuery) waits() bool { return q.wait > 0 || q.format == feedEvents }
+
+// next returns the cursor of what follows.
+func (q *feedQuery) next() string {
+	return base64.RawURLEncoding.EncodeToString(q.cursor.AppendTo(q.list[:]))
+}
+
+// ServeHTTP serves GET and HEAD, and for one patient POST, of /v1/changes. Parameters: after (next of the answer
+// before) or start (oldest, now, or a time), wait, limit, prefix, signs (fields with commas between them), format.
+func (f *Feed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	o := &f.h.opt
+	access, verdict := o.May(r, token.ReadSubjects)
+	if o.Refuse(w, r, verdict, "A token with the read right is needed.") {
+		return
+	}
+	if f.store == nil {
+		o.Problems.NotKept.Write(w, r, "")
+		return
+	}
+	w.Header().Add("Vary", "Accept")
+	q, err := f.parse(w, r)
+	switch {
+	case errors.Is(err, errSubjectBody):
+		o.Problems.Malformed.Write(w, r, "The body must be an object with the member subject.")
+		return
+	case err != nil:
+		o.Fail(w, r, err)
+		return
+	case q.format != feedJSON && !r.ProtoAtLeast(1, 1): // the text of JSON shows its end
+		o.Problems.OldHTTP.Write(w, r, "")
+		return
+	case q.subject != "" && !access.CoversSubject(string(q.subject)):
+		o.Gate.NotCovered(&access, gate.PeerOf(r))
+		o.Problems.Forbidden.Write(w, r, "The token is not for this subject.")
+		return
+	}
+	bound := o.Bound
+	if q.waits() {
+		bound = f.waiting
+	}
+	leave, ok := o.Enter(w, r, &access, bound)
+	if !ok {
+		return
+	}
+	defer leave()
+	a := &feedAnswer{f: f, w: w, r: r, q: q, text: newChangeText(f.store.Signs())}
+	if r.Method == http.MethodHead {
+		_ = a.begin()
+		return
+	}
+	o.Stream(w, func() bool { _, err := a.allowed(); return err == nil }, a.begin, a.write, func(err error) { o.Fail(w, r, err) })
+}
+
+// errSubjectBody means that the body of a POST does not name a subject.
+var errSubjectBody = errors.New("query: the body names no subject")
+
+// parse parses a request.
+func (f *Feed) parse(w http.ResponseWriter, r *http.Request) (*feedQuery, error) {
+	p, q := ReadParams(r.URL.RawQuery, nil, "after", "start", "wait", "limit", "prefix", "signs", "format"), &feedQuery{}
+	if r.Method == http.MethodPost {
+		var err error
+		if q.subject, err = readSubject(w, r); err != nil {
+			return nil, err
+		}
+	}
+	q.filter.Prefix = p.Name("prefix")
+	signs, _ := p.get("signs")
+	q.filter.Signs = p.signs(signs, f.store.Signs())
+	q.format = feedFormat(p.choice("format", int(acceptedFeed(r.Header["Accept"])), FeedFormats...))
+	fallback := math.MaxInt
+	if q.format == feedJSON {
+		fallback = DefaultReadings
+	}
+	q.limit = p.Limit(fallback, MaxReadings)
+	q.wait = p.wait()
+	q.list = newList(cursorChanges, q.filter.Prefix.String(), signs, string(q.subject))
+	return q, f.position(r, p, q)
+}
+
+// position sets the cursor of a request from its parameters after and start.
+func (f *Feed) position(r *http.Request, p *Params, q *feedQuery) error {
+	after, continued := p.get("after")
+	if last := r.Header.Get("Last-Event-ID"); last != "" && q.format == feedEvents {
+		after, continued = last, true
+	}
+	start, started := p.get("start")
+	if start == "oldest" {
+		start = ""
+	}
+	switch {
+	case p.Err != nil:
+	case continued && started && p.values.Has("after"):
+		p.fail("start", "not together with after")
+	case continued:
+		key, err := q.list.decode(after)
+		if err == nil {
+			q.cursor, err = storage.ParseChangeCursor(key)
+		}
+		if err != nil {
+			p.fail("after", errCursor.Error()+" with this prefix, signs and subject")
+		}
+	case start == "now":
+		now, _, err := f.store.Position(r.Context())
+		q.cursor.From = now
+		return err
+	case start != "":
+		unixMs := f.h.times(p).param(p, "start", 0)
+		if p.Err != nil {
+			break
+		}
+		from, err := f.store.PositionAt(r.Context(), unixMs)
+		q.cursor.From = from
+		return err
+	}
+	return p.Err
+}
+
+// signs returns the signs of a list of fields with commas between them.
+func (p *Params) signs(text string, all *vitals.Signs) (signs uint32) {
+	if text == "" {
+		return 0
+	}
+	for field := range strings.SplitSeq(text, ",") {
+		s, ok := all.Named(field)
+		if !ok {
+			p.fail("signs", "not fields of signs with commas between them")
+			return 0
+		}
+		signs |= 1 << s
+	}
+	return signs
+}
+
+// wait returns the parameter wait.
+func (p *Params) wait() time.Duration {
+	text, ok := p.get("wait")
+	if !ok {
+		return 0
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 || d > MaxWait {
+		p.fail("wait", fmt.Sprintf("not a duration of up to %ds, such as 30s", int(MaxWait.Seconds())))
+		return 0
+	}
+	return d
+}
+
+// readSubject reads the body of a POST.
+func readSubject(w http.ResponseWriter, r *http.Request) (storage.Subject, error) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxSubjectBody))
+	var named struct {
+		Subject string `json:"subject"`
+	}
+	if err == nil {
+		err = json.Unmarshal(body, &named, json.RejectUnknownMembers(true))
+	}
+	subject, subjectErr := storage.ParseSubject(named.Subject)
+	if err != nil || subjectErr != nil {
+		return "", errSubjectBody
+	}
+	return subject, nil
+}
+
+// acceptedFeed returns the format that an Accept header prefers, or JSON.
+func acceptedFeed(accept []string) feedFormat {
+	if slices.ContainsFunc(accept, func(s string) bool { return strings.HasPrefix(s, "text/event-stream") }) {
+		return feedEvents
+	}
+	format, _ := negotiate(accept, CSV)
+	return feedFormat(format)
+}
+
+// A feedAnswer is the answer to a request for changes.
+type feedAnswer struct {
+	f        *Feed
+	w        http.ResponseWriter
+	r        *http.Request
+	q        *feedQuery
+	text     *changeText
+	buffer   []byte
+	written  int  // changes
+	recorded bool // the audit log has a record of the request
+}
+
+// allowed returns what the client may see now, or ErrRevoked.
+func (a *feedAnswer) allowed() (gate.Access, error) {
+	access, verdict := a.f.h.opt.May(a.r, token.ReadSubjects)
+	if verdict != gate.Allowed || a.q.subject != "" && !access.CoversSubject(string(a.q.subject)) {
+		return access, ErrRevoked
+	}
+	return access, nil
+}
+
+// filter returns what the client selects of what it may see.
+func (a *feedAnswer) filter(access *gate.Access) *storage.ChangeFilter {
+	f := a.q.filter
+	if !access.BoundToSubjects() {
+		f.Device = access.Covers
+	} else {
+		f.Subject = func(s storage.Subject) bool { return s != "" && access.CoversSubject(string(s)) }
+	}
+	if of := a.q.subject; of != "" {
+		f.Subject = func(s storage.Subject) bool { return s == of }
+	}
+	return &f
+}
+
+// begin sends the header.
+func (a *feedAnswer) begin() error {
+	if a.q.format == feedEvents {
+		BeginEvents(a.w, a.r)
+	} else {
+		a.f.h.streams[a.q.format].Begin(a.w)
+	}
+	return nil
+}
+
+// write writes the body.
+func (a *feedAnswer) write(out io.Writer) error {
+	switch a.q.format {
+	case feedJSON:
+		a.buffer = append(a.buffer, `{"changes":[`...)
+	case feedEvents:
+		a.buffer = append(a.buffer, ":\n\n"...)
+		if err := a.flush(out, 1); err != nil {
+			return err
+		}
+	}
+	ctx, caughtUp, told := context.WithoutCancel(a.r.Context()), false, false
+	for end := time.Now().Add(a.q.wait); ; {
+		_, later, err := a.f.store.Position(ctx) // before the changes
+		if err != nil {
+			return err
+		}
+		n := 0
+		if n, caughtUp, err = a.page(ctx, out); err != nil {
+			return err
+		}
+		if a.q.format == feedEvents {
+			if n > 0 || caughtUp && !told {
+				told = caughtUp
+				if err := a.tell(out, caughtUp); err != nil {
+					return err
+				}
+			}
+		} else if a.written >= a.q.limit || caughtUp && (a.written > 0 || !time.Now().Before(end)) {
+			break
+		}
+		if caughtUp {
+			ended, err := a.await(out, later, end)
+			if err != nil {
+				return err
+			}
+			if ended {
+				break
+			}
+		}
+	}
+	return a.end(out, caughtUp)
+}
+
+// page reads a page and writes it.
+func (a *feedAnswer) page(ctx context.Context, out io.Writer) (n int, caughtUp bool, err error) {
+	most := chunkRecords
+	if a.q.waits() {
+		most = waitingPage
+	}
+	access, err := a.allowed()
+	if err != nil {
+		return 0, false, err
+	}
+	a.f.reading <- struct{}{}
+	changes, caughtUp, err := storage.NextChanges(ctx, a.f.store, &a.q.cursor, a.filter(&access), min(most, a.q.limit-a.written))
+	<-a.f.reading
+	if err == nil {
+		err = a.record(&access, changes)
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	for i := range changes {
+		a.change(&changes[i])
+		if err := a.flush(out, flushBytes); err != nil {
+			return 0, false, err
+		}
+	}
+	return len(changes), caughtUp, nil
+}
+
+// change appends a change to the buffer.
+func (a *feedAnswer) change(c *storage.Change) {
+	switch {
+	case a.q.format == feedEvents:
+		a.buffer = append(a.buffer, "data: "...)
+	case a.q.format == feedJSON && a.written > 0:
+		a.buffer = append(a.buffer, ",\n"...)
+	case a.q.format == feedJSON:
+		a.buffer = append(a.buffer, '\n')
+	}
+	a.buffer = a.text.append(a.buffer, c)
+	switch a.q.format {
+	case feedLines:
+		a.buffer = append(a.buffer, '\n')
+	case feedEvents:
+		a.buffer = append(a.buffer, "\n\n"...)
+	}
+	a.written++
+}
+
+// record counts readings as read. If the client has read many, the answer is an export, and must be recorded in the
+// audit log before it continues.
+func (a *feedAnswer) record(access *gate.Access, changes []storage.Change) error {
+	n := 0
+	for i := range changes {
+		if changes[i].Kind == storage.ChangedReading {
+			n++
+		}
+	}
+	o := &a.f.h.opt
+	if a.recorded || n == 0 || o.Gate.TakeReads(access, n, time.Now()) {
+		return nil
+	}
+	if err := o.Record(a.r, access, gate.Export{Subject: string(a.q.subject)}, 0, storage.OpenEnd); err != nil {
+		return err
+	}
+	a.recorded = true
+	return nil
+}
+
+// appendState appends the members next, caught_up and, unless a copy is made, behind_ms.
+func (a *feedAnswer) appendState(dst []byte, caughtUp bool) []byte {
+	dst = append(append(append(dst, `"next":"`...), a.q.next()...), `","caught_up":`...)
+	dst = strconv.AppendBool(dst, caughtUp)
+	if from := a.q.cursor.From; caughtUp || !from.IsZero() && from.ChangedUnixMs > 0 {
+		behind := int64(0)
+		if !caughtUp {
+			behind = max(time.Now().UnixMilli()-from.ChangedUnixMs, 0)
+		}
+		dst = strconv.AppendInt(append(dst, `,"behind_ms":`...), behind, 10)
+	}
+	return dst
+}
+
+// tell writes the state of a stream, with the id with which it continues.
+func (a *feedAnswer) tell(out io.Writer, caughtUp bool) error {
+	a.buffer = append(append(append(a.buffer, "id: "...), a.q.next()...), "\ndata: {"...)
+	a.buffer = append(a.appendState(a.buffer, caughtUp), "}\n\n"...)
+	return a.flush(out, 1)
+}
+
+// flush writes the buffer if it has at least some length. A stream is sent at once.
+func (a *feedAnswer) flush(out io.Writer, least int) error {
+	if len(a.buffer) < least {
+		return nil
+	}
+	_, err := out.Write(a.buffer)
+	a.buffer = a.buffer[:0]
+	if err == nil && a.q.format == feedEvents {
+		if err = http.NewResponseController(a.w).Flush(); err != nil {
+			err = errors.Join(ErrClientGone, err)
+		}
+	}
+	return err
+}
+
+// await waits for the next change. It reports whether the answer ends: when its time is over, or the server stops,
+// or the client is gone. A stream has a heartbeat.
+func (a *feedAnswer) await(out io.Writer, later <-chan struct{}, end time.Time) (ended bool, err error) {
+	_ = http.NewResponseController(a.w).SetWriteDeadline(time.Time{}) // with HTTP/2, it would end an idle answer
+	wait, stream := time.Until(end), a.q.format == feedEvents
+	if stream {
+		wait = heartbeatEvery
+	}
+	for {
+		timer := time.NewTimer(wait)
+		select {
+		case <-later:
+			timer.Stop()
+			return false, nil
+		case <-a.f.stop:
+			timer.Stop()
+			return true, nil
+		case <-a.r.Context().Done():
+			timer.Stop()
+			return true, nil
+		case now := <-timer.C:
+			if !stream {
+				return true, nil
+			}
+			a.buffer = append(append(append(a.buffer, `data: {"kind":"heartbeat","next":"`...), a.q.next()...), '"')
+			a.buffer = append(appendInstant(a.buffer, "at", now.UnixMilli()), "}\n\n"...)
+			if err := a.flush(out, 1); err != nil {
+				return true, err
+			}
+		}
+	}
+}
+
+// end writes the end of the answer.
+func (a *feedAnswer) end(out io.Writer, caughtUp bool) error {
+	switch a.q.format {
+	case feedJSON:
+		a.buffer = append(a.appendState(append(a.buffer, "\n],"...), caughtUp), "}\n"...)
+	case feedLines:
+		a.buffer = append(a.appendState(append(a.buffer, '{'), caughtUp), "}\n"...)
+	}
+	return a.flush(out, 1)
+}
+
+// BeginEvents sends the header of a stream of Server-Sent Events.
+func BeginEvents(w http.ResponseWriter, r *http.Request) {
+	header := w.Header()
+	header.Set("Content-Type", "text/event-stream")
+	header.Set("Cache-Control", "no-store")
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("X-Accel-Buffering", "no") // nginx would hold events back
+	if r.ProtoMajor == 1 {
+		header.Set("Connection", "close") // with HTTP/2 this would end the other streams
+	}
+	w.WriteHeader(http.StatusOK)
+}

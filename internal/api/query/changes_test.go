@@ -1,0 +1,256 @@
+package query_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pulsegate/pulsegate/internal/access/gatetest"
+	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/api/problem"
+	"github.com/pulsegate/pulsegate/internal/api/query"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/internal/storage/storetest"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// serveChanges starts a server of the changes of m.
+func serveChanges(t *testing.T, m *storetest.Memory, service query.Service) (*httptest.Server, *query.Feed) {
+	t.Helper()
+	service.Problems = problem.New()
+	cfg := query.Options{Service: service, Flags: vitals.NewSigns().DefaultFlagLimits(), Limits: vitals.NewSigns().DefaultLimits()}
+	feed := query.NewFeed(query.New(m, m, cfg), m)
+	srv := httptest.NewServer(feed)
+	t.Cleanup(srv.Close)
+	t.Cleanup(feed.Drain)
+	return srv, feed
+}
+
+// A feedPage is a page of changes as JSON.
+type feedPage struct {
+	Changes  []json.RawMessage `json:"changes"`
+	Next     string            `json:"next"`
+	CaughtUp bool              `json:"caught_up"`
+	Behind   *int              `json:"behind_ms"`
+}
+
+// text returns the changes, without ids of copies.
+func (p *feedPage) text() string {
+	var all []string
+	for _, c := range p.Changes {
+		all = append(all, regexp.MustCompile(`"copy":"[0-9a-f]+"`).ReplaceAllString(string(c), `"copy":"…"`))
+	}
+	return strings.Join(all, "\n")
+}
+
+// page returns a page of changes.
+func page(t *testing.T, srv *httptest.Server, params string, header ...string) (p feedPage) {
+	t.Helper()
+	resp, text := get(t, srv, "/v1/changes?"+params, header...)
+	if err := json.Unmarshal([]byte(text), &p); resp.StatusCode != 200 || err != nil {
+		t.Fatalf("%s: %d %s, %v", params, resp.StatusCode, text, err)
+	}
+	return p
+}
+
+func wantChanges(t *testing.T, what string, p feedPage, caughtUp bool, want ...string) {
+	t.Helper()
+	if got := p.text(); got != strings.Join(want, "\n") || p.CaughtUp != caughtUp || p.Next == "" {
+		t.Errorf("%s: caught up %t, changes\n%s\nwant %t and\n%s", what, p.CaughtUp, got, caughtUp, strings.Join(want, "\n"))
+	}
+}
+
+func name(t *testing.T, text string) vitals.Name {
+	t.Helper()
+	n, err := vitals.ParseName(text)
+	try(t, err)
+	return n
+}
+
+const (
+	beginText    = `{"kind":"begin","copy":"…"}`
+	completeText = `{"kind":"complete","copy":"…"}`
+)
+
+func readingText(device, second, more string) string {
+	return `{"kind":"reading","device":"` + device + `","time":"1970-01-01T00:00:0` + second + `.000Z","received":"2027-01-15T08:00:00.000Z","changed":"2027-01-15T08:00:00.000Z"` + more + `}`
+}
+
+// TestChanges reads a copy page by page, and what follows it.
+func TestChanges(t *testing.T) {
+	m := storetest.NewMemory()
+	appendTo(t, m, `{"device":"a","time":"1970-01-01T01:00:01+01:00","heart_rate_bpm":54.9,"spo2_pct":69,"gateway":"g"}`, one("b"))
+	assignTo(t, m, "a", "P-17", 500, storage.OpenEnd)
+	srv, _ := serveChanges(t, m, query.Service{})
+	const assigned = `{"kind":"assigned","device":"a","subject":"P-17","from":"1970-01-01T00:00:00.500Z"}`
+	a := readingText("a", "1", `,"utc_offset_minutes":60,"gateway":"g","subject":"P-17","signs":{"spo2_pct":69,"heart_rate_bpm":54.9}`)
+	b := readingText("b", "1", `,"signs":{"spo2_pct":97}`)
+	wantChanges(t, "a copy", page(t, srv, ""), true, beginText, assigned, a, b, completeText)
+	p := page(t, srv, "limit=3")
+	wantChanges(t, "the first page", p, false, beginText, assigned, a)
+	p = page(t, srv, "after="+p.Next)
+	wantChanges(t, "the second page", p, true, b, completeText)
+	if p.Behind == nil || *p.Behind != 0 {
+		t.Errorf("behind_ms is %v, want 0", p.Behind)
+	}
+	appendTo(t, m, `{"device":"b","time":1000,"heart_rate_bpm":60}`, `{"device":"b","time":500,"heart_rate_bpm":61}`)
+	late := strings.Replace(readingText("b", "0", `,"signs":{"heart_rate_bpm":61}`), ":00.000Z", ":00.500Z", 1)
+	wantChanges(t, "what was changed", page(t, srv, "after="+p.Next), true, late, readingText("b", "1", `,"signs":{"spo2_pct":97,"heart_rate_bpm":60}`))
+	_, err := m.Erase(name(t, "a"))
+	try(t, err)
+	_, err = m.Expire(context.Background(), 700, 10)
+	try(t, err)
+	now := page(t, srv, "start=now")
+	wantChanges(t, "now", now, true)
+	wantChanges(t, "removals", page(t, srv, "after="+p.Next), true, `{"kind":"erased","device":"a","subjects":["P-17"]}`,
+		`{"kind":"expired","before":"1970-01-01T00:00:00.700Z"}`, readingText("b", "1", `,"signs":{"spo2_pct":97,"heart_rate_bpm":60}`))
+	appendTo(t, m, one("c"))
+	wantChanges(t, "filtered", page(t, srv, "prefix=c&signs=spo2_pct"), true, beginText, `{"kind":"expired","before":"1970-01-01T00:00:00.700Z"}`,
+		readingText("c", "1", `,"signs":{"spo2_pct":97}`), completeText)
+	wantChanges(t, "since a time", page(t, srv, "start=2027-01-15&prefix=c"), true, `{"kind":"expired","before":"1970-01-01T00:00:00.700Z"}`,
+		readingText("c", "1", `,"signs":{"spo2_pct":97}`))
+	resp, text := get(t, srv, "/v1/changes?format=ndjson&after="+now.Next)
+	if want := readingText("c", "1", `,"signs":{"spo2_pct":97}`) + "\n{\"next\":\""; !strings.HasPrefix(text, want) || !strings.HasSuffix(text, `","caught_up":true,"behind_ms":0}`+"\n") {
+		t.Errorf("as NDJSON: %d %q, want %q", resp.StatusCode, text, want)
+	}
+}
+
+// TestChangesRejected sends requests that are answered with a problem.
+func TestChangesRejected(t *testing.T) {
+	m := storetest.NewMemory()
+	appendTo(t, m, one("a"))
+	srv, _ := serveChanges(t, m, query.Service{})
+	other, _ := serveChanges(t, storetest.NewMemory(), query.Service{})
+	next := page(t, srv, "").Next
+	for params, want := range map[string]string{
+		"after=x": "#bad-parameter", "after=" + next + "&prefix=a": "#bad-parameter", "after=" + next + "&signs=spo2_pct": "#bad-parameter",
+		"after=" + next + "&start=now": "#bad-parameter", "start=x": "#bad-parameter", "wait=61s": "#bad-parameter", "wait=1": "#bad-parameter",
+		"limit=0": "#bad-parameter", "format=csv": "#bad-parameter", "signs=x": "#bad-parameter", "cursor=x": "#bad-parameter", "after=" + next[:6]: "#bad-parameter",
+	} {
+		if resp, text := get(t, srv, "/v1/changes?"+params); resp.StatusCode != 400 || !strings.Contains(text, want) {
+			t.Errorf("%s: %d %s, want 400 %s", params, resp.StatusCode, text, want)
+		}
+	}
+	if resp, text := get(t, other, "/v1/changes?after="+next); resp.StatusCode != 410 || !strings.Contains(text, "#cursor-unknown") {
+		t.Errorf("a cursor of another store: %d %s, want 410", resp.StatusCode, text)
+	}
+	without := httptest.NewServer(query.NewFeed(query.New(m, m, query.Options{Service: query.Service{Problems: problem.New()}}), nil))
+	defer without.Close()
+	if resp, text := get(t, without, "/v1/changes"); resp.StatusCode != 501 || !strings.Contains(text, "#not-kept") {
+		t.Errorf("a store without changes: %d %s, want 501", resp.StatusCode, text)
+	}
+}
+
+// TestChangesRights reads with tokens for devices and for subjects.
+func TestChangesRights(t *testing.T) {
+	f := gatetest.New(t)
+	ppg := f.Token(t, "ward-7", "ppg-", token.Token{Rights: token.Read})
+	p := f.Token(t, "study", "", token.Token{Rights: token.Read, Subjects: "P"})
+	writer := f.Token(t, "bed-7", "", token.Token{Rights: token.Write})
+	m := storetest.NewMemory()
+	appendTo(t, m, one("a"), one("ppg-1"))
+	srv, _ := serveChanges(t, m, query.Service{Gate: f.Open(t)})
+	of := func(token string) []string { return []string{"Authorization", token} }
+	ofPPG := page(t, srv, "", of(ppg)...)
+	wantChanges(t, "a token for devices", ofPPG, true, beginText, readingText("ppg-1", "1", `,"signs":{"spo2_pct":97}`), completeText)
+	ofP := page(t, srv, "", of(p)...)
+	wantChanges(t, "a token for a subject", ofP, true, beginText, completeText)
+	assignTo(t, m, "a", "P", 500, 2000)
+	assignTo(t, m, "a", "Q", 2000, 3000)
+	const assigned = `{"kind":"assigned","device":"a","subject":"P","from":"1970-01-01T00:00:00.500Z","to":"1970-01-01T00:00:02.000Z"}`
+	reading := readingText("a", "1", `,"subject":"P","signs":{"spo2_pct":97}`)
+	wantChanges(t, "what an assignment makes visible", page(t, srv, "after="+ofP.Next, of(p)...), true, assigned, reading)
+	wantChanges(t, "other devices", page(t, srv, "after="+ofPPG.Next, of(ppg)...), true)
+	_, err := m.Erase(name(t, "a"))
+	try(t, err)
+	erased := page(t, srv, "after="+ofP.Next, of(p)...)
+	if want := assigned + "\n" + `{"kind":"erased","device":"a","subjects":["P"]}`; erased.text() != want {
+		t.Errorf("an erasure: %s, want %s", erased.text(), want)
+	}
+	wantChanges(t, "an erasure of another device", page(t, srv, "after="+ofPPG.Next, of(ppg)...), true)
+	if resp, text := get(t, srv, "/v1/changes", of(writer)...); resp.StatusCode != 403 {
+		t.Errorf("without the read right: %d %s, want 403", resp.StatusCode, text)
+	}
+	post := func(token, body string) (int, string) {
+		req, err := http.NewRequest(http.MethodPost, srv.URL+"/v1/changes", strings.NewReader(body))
+		try(t, err)
+		req.Header.Set("Authorization", token)
+		resp, err := srv.Client().Do(req)
+		try(t, err)
+		defer resp.Body.Close()
+		var text strings.Builder
+		_, err = bufio.NewReader(resp.Body).WriteTo(&text)
+		try(t, err)
+		return resp.StatusCode, text.String()
+	}
+	for _, tt := range []struct {
+		token, body string
+		want        int
+	}{
+		{p, `{"subject":"P"}`, 200}, {p, `{"subject":"Q"}`, 403}, {ppg, `{"subject":"Q"}`, 200}, {p, `{"subject":""}`, 400}, {p, `{}`, 400},
+		{p, `{"subject":"P","x":1}`, 400}, {p, strings.Repeat(" ", 2000), 400},
+	} {
+		if got, text := post(tt.token, tt.body); got != tt.want {
+			t.Errorf("%.20s: %d %s, want %d", tt.body, got, text, tt.want)
+		}
+	}
+}
+
+// TestChangesWait waits for a change, for none, and for the end of the server.
+func TestChangesWait(t *testing.T) {
+	m := storetest.NewMemory()
+	srv, feed := serveChanges(t, m, query.Service{})
+	next := page(t, srv, "").Next
+	wantChanges(t, "no change", page(t, srv, "wait=10ms&after="+next), true)
+	got := make(chan feedPage)
+	wait := func(params string) { got <- page(t, srv, "wait=60s&after="+next+params) }
+	go wait("")
+	appendTo(t, m, one("a"))
+	p := <-got
+	wantChanges(t, "a change", p, true, readingText("a", "1", `,"signs":{"spo2_pct":97}`))
+	next = p.Next
+	go wait("")
+	feed.Drain()
+	wantChanges(t, "a server that stops", <-got, true)
+}
+
+// TestChangesStream follows a stream, and continues it with the id of its last event.
+func TestChangesStream(t *testing.T) {
+	m := storetest.NewMemory()
+	appendTo(t, m, one("a"))
+	srv, _ := serveChanges(t, m, query.Service{})
+	follow := func(lastID string, want ...string) (id string) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, srv.URL+"/v1/changes?"+url.Values{"format": {"sse"}}.Encode(), nil)
+		try(t, err)
+		req.Header.Set("Last-Event-ID", lastID)
+		resp, err := srv.Client().Do(req)
+		try(t, err)
+		defer resp.Body.Close()
+		if resp.Header.Get("Content-Type") != "text/event-stream" {
+			t.Fatalf("Content-Type is %q", resp.Header.Get("Content-Type"))
+		}
+		lines := bufio.NewScanner(resp.Body)
+		for _, text := range want {
+			for lines.Scan() && !strings.Contains(lines.Text(), text) {
+				if strings.HasPrefix(lines.Text(), "data: ") {
+					t.Fatalf("line %q, want one with %q", lines.Text(), text)
+				}
+			}
+			id = strings.TrimPrefix(lines.Text(), "id: ")
+		}
+		try(t, lines.Err())
+		return id
+	}
+	id := follow("", `"kind":"begin"`, `"device":"a"`, `"kind":"complete"`, "id: ")
+	appendTo(t, m, one("b"))
+	follow(id, `"device":"b"`, `"caught_up":true`)
+}

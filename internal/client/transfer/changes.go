@@ -1,0 +1,90 @@
+package transfer
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// changesWait is how long a request waits for a change. It is shorter than answerTimeout.
+const changesWait = 45 * time.Second
+
+// ErrCursorUnknown means that the server does not know what follows a cursor of changes: begin again without one.
+var ErrCursorUnknown = errors.New("transfer: the server does not know what follows the cursor")
+
+// A ChangeSelection selects changes. Its zero value selects all that the token covers.
+type ChangeSelection struct {
+	Prefix  string // of the names of devices
+	Signs   string // fields with commas between them
+	Subject string
+	Cursor  string // "" begins with a copy of the store
+	Follow  bool   // wait for changes
+}
+
+// Changes fetches the changes after the selection's cursor, and calls use with some at a time and the cursor of
+// what follows them, until there are no more, or use returns an error. If it follows, it returns only with an
+// error. use is called at least once for each change; a call without changes has a later cursor.
+func (c *Client) Changes(ctx context.Context, sel ChangeSelection, use func(changes []jsontext.Value, next string) error) error {
+	for {
+		var page struct {
+			Changes  []jsontext.Value `json:"changes"`
+			Next     string           `json:"next"`
+			CaughtUp bool             `json:"caught_up"`
+		}
+		if err := c.Retry(ctx, func() error { return c.changesOnce(ctx, &sel, &page) }); err != nil {
+			if p, ok := errors.AsType[*Problem](err); ok && p.Status == http.StatusGone {
+				return ErrCursorUnknown
+			}
+			return fmt.Errorf("read changes: %w", err)
+		}
+		if page.Next == "" {
+			return fmt.Errorf("read changes: %w", ErrNotPulsegate)
+		}
+		if err := use(page.Changes, page.Next); err != nil {
+			return err
+		}
+		if sel.Cursor = page.Next; page.CaughtUp && !sel.Follow {
+			return nil
+		}
+	}
+}
+
+// changesOnce sends a request for changes once.
+func (c *Client) changesOnce(ctx context.Context, sel *ChangeSelection, page any) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	query := url.Values{"format": {"json"}}
+	set := func(name, value string) {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	set("after", sel.Cursor)
+	set("prefix", sel.Prefix)
+	set("signs", strings.ReplaceAll(sel.Signs, " ", ""))
+	if sel.Follow {
+		query.Set("wait", changesWait.String())
+	}
+	method, body := http.MethodGet, io.Reader(nil)
+	if sel.Subject != "" {
+		text, err := json.Marshal(map[string]string{"subject": sel.Subject})
+		if err != nil {
+			return Final(err)
+		}
+		method, body = http.MethodPost, bytes.NewReader(text)
+	}
+	resp, err := c.ask(ctx, method, "/v1/changes?"+query.Encode(), body)
+	if err != nil {
+		return err
+	}
+	return readAnswer(resp, page)
+}
