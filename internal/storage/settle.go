@@ -133,8 +133,12 @@ func (r *Record) NamesGateway(gateway *vitals.Name) bool {
 }
 
 // Complete makes the record what [Ledger.Complete] says.
-func (r *Record) Complete(reading *vitals.Reading, values vitals.Values, others bool) {
+func (r *Record) Complete(e *Entry, values vitals.Values, others bool) {
+	reading := e.Reading
 	r.Values, r.Shared = values, others
+	if e.ReceivedUnixMs > r.ReceivedUnixMs {
+		r.ChangedUnixMs = max(r.ChangedUnixMs, e.ReceivedUnixMs)
+	}
 	if r.Gateway == nil && !reading.Gateway.IsZero() {
 		r.Gateway = &reading.Gateway
 	}

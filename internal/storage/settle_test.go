@@ -59,7 +59,7 @@ func (l *ledger) Store(i int) { l.records[l.key(i)] = storage.RecordOf(l.group[i
 
 func (l *ledger) Complete(i int, values vitals.Values, others bool) {
 	r := l.records[l.key(i)]
-	r.Complete(l.group[i].Reading, values, others)
+	r.Complete(l.group[i], values, others)
 	l.records[l.key(i)] = r
 }
 

@@ -235,7 +235,7 @@ func Merge(record, reading *vitals.Values) (merged vitals.Values, sign vitals.Si
 type Record struct {
 	TimeUnixMs     int64
 	ReceivedUnixMs int64 // when the first of its readings arrived
-	ChangedUnixMs  int64 // when the last one arrived that completed it; 0 if none did after ReceivedUnixMs, or the store does not keep it
+	ChangedUnixMs  int64 // when the last one arrived that completed it; 0 if none did after ReceivedUnixMs
 	Values         vitals.Values
 	UTCOffset      vitals.UTCOffset
 	Gateway        *vitals.Name // nil means none; records may share it, and it is never modified

@@ -128,11 +128,9 @@ func (c *comparer) device(ctx context.Context, name *vitals.Name) (sum Sum, lack
 	}
 }
 
-// same reports whether a and b are equal, whenever they were completed: a store may not keep that. Their gateways are
-// compared by name.
+// same reports whether a and b are equal. Their gateways are compared by name.
 func same(a, b *storage.Record) bool {
 	x, y := *a, *b
-	x.ChangedUnixMs = y.ChangedUnixMs
 	if x.Gateway != nil && y.Gateway != nil && *x.Gateway == *y.Gateway {
 		x.Gateway = y.Gateway
 	}
@@ -150,6 +148,7 @@ func begun(device *vitals.Name, s, t *storage.Record) bool {
 func (c *comparer) add(h hash.Hash, r *storage.Record) {
 	b := binary.BigEndian.AppendUint64(c.buf[:0], uint64(r.TimeUnixMs))
 	b = binary.BigEndian.AppendUint64(b, uint64(r.ReceivedUnixMs))
+	b = binary.BigEndian.AppendUint64(b, uint64(r.ChangedUnixMs))
 	b = appendValues(b, &r.Values)
 	minutes, known := r.UTCOffset.Minutes()
 	b = binary.BigEndian.AppendUint16(b, uint16(int16(minutes)))

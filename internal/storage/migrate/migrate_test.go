@@ -85,7 +85,7 @@ func all(t rapid.TB, s migrate.Source) (lines []string) {
 		n, err := s.Scan(context.Background(), storage.Range{Device: d.Name, ToUnixMs: math.MaxInt64}, records)
 		try(t, err)
 		for _, r := range records[:n] {
-			line := fmt.Sprint(d.Name, r.TimeUnixMs, r.ReceivedUnixMs, r.UTCOffset, r.Shared, r.Gateway)
+			line := fmt.Sprint(d.Name, r.TimeUnixMs, r.ReceivedUnixMs, r.ChangedUnixMs, r.UTCOffset, r.Shared, r.Gateway)
 			for _, sg := range byField(s.Signs()) {
 				if v, ok := r.Values.Get(sg); ok {
 					line += fmt.Sprint(" ", s.Signs().Field(sg), v)
@@ -95,7 +95,6 @@ func all(t rapid.TB, s migrate.Source) (lines []string) {
 		}
 	}
 	for _, a := range assignments(t, s) {
-		a.ChangedUnixMs = 0 // a store may not keep it
 		lines = append(lines, fmt.Sprint(a))
 	}
 	return lines

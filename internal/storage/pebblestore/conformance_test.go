@@ -71,7 +71,6 @@ func runOnDisk(t *testing.T, stride int) {
 			OpenSigns: func(own []vitals.Definition) (storage.Store, error) {
 				return pebblestore.Open(dir, pebblestore.Options{Signs: own})
 			},
-			Changes: true,
 		}
 	})
 }
@@ -116,7 +115,6 @@ func (c *crashable) harness() storetest.Harness {
 			o.Signs, o.ChangesKeep = own, time.Hour
 			return c.reopen(o)
 		},
-		Changes: true,
 	}
 }
 

@@ -60,7 +60,7 @@ func (s *subjects) EndAssignment(ctx context.Context, a storage.Assignment) erro
 
 func (s *subjects) endAssignment(ctx context.Context, a storage.Assignment) error {
 	err := s.changeAssignments(ctx, &a, func(tx pgx.Tx, all []storage.Assignment) error {
-		if err := a.AdmitEnd(all); err != nil {
+		if err := a.AdmitEnd(all); err != nil || slices.ContainsFunc(all, a.Same) {
 			return err
 		}
 		return s.sql.putIn(tx, all, a)
@@ -171,13 +171,13 @@ func (s *subjects) queryAssignments(ctx context.Context, q querier, which string
 
 // visitAssignments calls visit with the assignments that a query finds.
 func (s *subjects) visitAssignments(ctx context.Context, q querier, visit func(*storage.Assignment), which string, args ...any) error {
-	rows, err := q.Query(ctx, s.sql.of("SELECT device, subject, from_ms, to_ms, made_by, named_ms FROM SCHEMA.assignments "+which), args...)
+	rows, err := q.Query(ctx, s.sql.of("SELECT device, subject, from_ms, to_ms, made_by, named_ms, changed_ms FROM SCHEMA.assignments "+which), args...)
 	if err != nil {
 		return err
 	}
 	var device string
 	var a storage.Assignment
-	_, err = pgx.ForEachRow(rows, []any{&device, &a.Subject, &a.FromUnixMs, &a.ToUnixMs, &a.By, &a.NamedUnixMs}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&device, &a.Subject, &a.FromUnixMs, &a.ToUnixMs, &a.By, &a.NamedUnixMs, &a.ChangedUnixMs}, func() error {
 		if a.Device, err = vitals.ParseName(device); err != nil || a.Validate() != nil {
 			return fmt.Errorf("%w: an assignment is not valid", storage.ErrCorrupt)
 		}

@@ -113,24 +113,26 @@ func writeClaims(w *work, q querier) error {
 }
 
 // assignmentArrays has the assignments in parameters of arraysOf.
-const assignmentArrays = "unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[], $5::smallint[], $6::bigint[]) AS k(device, from_ms, to_ms, subject, made_by, named_ms)"
+const assignmentArrays = "unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[], $5::smallint[], $6::bigint[], $7::bigint[]) AS k(device, from_ms, to_ms, subject, made_by, named_ms, changed_ms)"
 
 func arraysOf(all []storage.Assignment) []any {
 	var devices, subjects []string
-	var from, to, named []int64
+	var from, to, named, changed []int64
 	var by []int16
 	for i := range all {
 		a := &all[i]
 		devices, subjects, by = append(devices, a.Device.String()), append(subjects, string(a.Subject)), append(by, int16(a.By))
-		from, to, named = append(from, a.FromUnixMs), append(to, a.ToUnixMs), append(named, a.NamedUnixMs)
+		from, to = append(from, a.FromUnixMs), append(to, a.ToUnixMs)
+		named, changed = append(named, a.NamedUnixMs), append(changed, a.ChangedUnixMs)
 	}
-	return []any{devices, from, to, subjects, by, named}
+	return []any{devices, from, to, subjects, by, named, changed}
 }
 
 // putAssignments inserts assignments, or sets all of those with their devices and beginnings.
 func (q *statements) putAssignments(tx querier, all []storage.Assignment) error {
-	return run(tx, q.of("INSERT INTO SCHEMA.assignments (device, from_ms, to_ms, subject, made_by, named_ms, changed) SELECT k.*, "+transaction+" FROM "+assignmentArrays+`
-		ON CONFLICT (device, from_ms) DO UPDATE SET to_ms = excluded.to_ms, subject = excluded.subject, made_by = excluded.made_by, named_ms = excluded.named_ms, changed = excluded.changed`), arraysOf(all)...)
+	return run(tx, q.of("INSERT INTO SCHEMA.assignments (device, from_ms, to_ms, subject, made_by, named_ms, changed_ms, changed) SELECT k.*, "+transaction+" FROM "+assignmentArrays+`
+		ON CONFLICT (device, from_ms) DO UPDATE SET to_ms = excluded.to_ms, subject = excluded.subject, made_by = excluded.made_by, named_ms = excluded.named_ms,
+			changed = excluded.changed, changed_ms = excluded.changed_ms`), arraysOf(all)...)
 }
 
 // writeAssignments puts assignments, and removes others, or those that they replace.

@@ -54,7 +54,7 @@ func claimBeforeAnother(t *testing.T, subject, then storage.Subject, want storag
 	try(t, <-done)
 	all, err := s.DeviceAssignments(ctx, e.Reading.Device)
 	want.Device, want.Subject, want.By = e.Reading.Device, "P-1", storage.ByHL7
-	if err != nil || len(all) != 1 || all[0] != want || e.Outcome != storage.Stored {
+	if err != nil || len(all) != 1 || !all[0].Same(want) || e.Outcome != storage.Stored {
 		t.Errorf("the reading got %s, the assignments are %v, %v, want %v", outcomeName(e.Outcome), all, err, want)
 	}
 }

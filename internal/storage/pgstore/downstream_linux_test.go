@@ -58,7 +58,7 @@ func TestDownstream(t *testing.T) {
 	}
 
 	execute(t, source, statement("CREATE PUBLICATION"))
-	execute(t, target, "CREATE SCHEMA pulsegate; CREATE TABLE pulsegate.readings (device text, time_ms bigint, received_ms bigint, changed bigint, utc_offset smallint, shared boolean, gateway text,"+
+	execute(t, target, "CREATE SCHEMA pulsegate; CREATE TABLE pulsegate.readings (device text, time_ms bigint, received_ms bigint, changed bigint, completed_ms bigint, utc_offset smallint, shared boolean, gateway text,"+
 		builtInColumns(" integer")+", PRIMARY KEY (device, time_ms))")
 	host, port, err := net.SplitHostPort(source.Addr())
 	try(t, err)

@@ -84,7 +84,7 @@ func (a *array) bytes(oid uint32) []byte {
 
 // Types of the elements of parameters of the statements that the lanes send. settleTypes are followed by those of signs.
 var (
-	settleTypes = [...]uint32{pgtype.TextOID, pgtype.Int8OID, pgtype.Int8OID, pgtype.Int2OID, pgtype.BoolOID, pgtype.TextOID}
+	settleTypes = [...]uint32{pgtype.TextOID, pgtype.Int8OID, pgtype.Int8OID, pgtype.Int2OID, pgtype.BoolOID, pgtype.TextOID, pgtype.Int8OID}
 	findTypes   = [...]uint32{pgtype.TextOID, pgtype.Int8OID}
 )
 
@@ -123,12 +123,13 @@ const (
 	text      = 0
 	nullText  = ^0
 	nullInt16 = ^2
+	nullInt64 = ^8
 )
 
 var (
 	settledSizes    = []int{text, 8}
 	generationSizes = []int{8, 1, 4}
-	recordSizes     = []int{8, 8, nullInt16, 1, nullText} // and signs
+	recordSizes     = []int{8, 8, nullInt16, 1, nullText, nullInt64} // and signs
 )
 
 // checkSizes returns an error if the values of a row do not have these lengths: somebody has changed

@@ -44,7 +44,7 @@ func (m *merger) readSegments(results pgx.BatchResults, most int) error {
 	for count := 1; rows.Next(); count++ {
 		v := rows.RawValues()
 		next := v[len(v)-1]
-		if err := checkSizes(v[len(v)-1:], []int{^8}); err != nil {
+		if err := checkSizes(v[len(v)-1:], []int{nullInt64}); err != nil {
 			return err
 		}
 		c := &cursor{}

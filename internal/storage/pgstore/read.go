@@ -336,6 +336,9 @@ func decodeRecord(v [][]byte, signs uint32, before *vitals.Name) (r storage.Reco
 			return r, err
 		}
 	}
+	if v[5] != nil {
+		r.ChangedUnixMs = r.ReceivedUnixMs + decodeInt64(v[5])
+	}
 	r.Gateway, err = decodeGateway(v[4], before)
 	return r, err
 }

@@ -158,7 +158,7 @@ func (r removals) ended(e *history.Entry) *history.Entry {
 			ended := *e
 			ended.Assignments = slices.Clone(e.Assignments)
 			a = &ended.Assignments[0]
-			a.ToUnixMs, a.By, a.NamedUnixMs = c.ToMs, storage.ByHand, 0
+			a.ToUnixMs, a.By, a.NamedUnixMs, a.ChangedUnixMs = c.ToMs, storage.ByHand, 0, c.AtMs
 			e = &ended
 		}
 	}

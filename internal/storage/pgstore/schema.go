@@ -29,6 +29,7 @@ CREATE TABLE SCHEMA.readings (
 	time_ms     bigint NOT NULL,    -- when it was measured, Unix ms
 	received_ms bigint NOT NULL,    -- when the first part of it arrived, Unix ms
 	changed     bigint NOT NULL,    -- pg_current_xact_id() of the transaction that wrote it last; xid8 has no BRIN
+	completed_ms bigint,            -- from received_ms until the last part of it arrived; NULL: none did later
 	utc_offset  smallint,           -- of the time, in minutes; NULL: unknown
 	shared      boolean NOT NULL,   -- a gateway other than the one named has completed it
 	gateway     text COLLATE "C",   -- NULL: none
@@ -37,7 +38,7 @@ CREATE TABLE SCHEMA.readings (
 CREATE INDEX ON SCHEMA.readings USING brin (changed);
 
 -- segments has readings of a device that were moved from readings: see docs/adr/0027-sealing.md. Those of a segment have the same signs, gateway, offset
--- and shared. The bytea columns, back, delays and one for each sign, named like its field, have a number for each, in the order of their times: number_at
+-- and shared, and about the same completed_ms. The bytea columns, back, delays, completed and one for each sign, named like its field, have a number for each, in the order of their times: number_at
 -- returns it. That of a sign is NULL if none has the sign.
 CREATE TABLE SCHEMA.segments (
 	device     text COLLATE "C" NOT NULL,
@@ -45,6 +46,7 @@ CREATE TABLE SCHEMA.segments (
 	first_ms   bigint NOT NULL,
 	changed    bigint NOT NULL,   -- the greatest of its readings
 	delay_ms   bigint NOT NULL,   -- shortest time between measurement and arrival; may be negative
+	completed_ms bigint,          -- the shortest completed_ms of a reading, 0 if that is NULL; NULL: none has one
 	n          integer NOT NULL,  -- number of readings
 	signs      integer NOT NULL,  -- bits of their signs
 	utc_offset smallint,
@@ -52,6 +54,7 @@ CREATE TABLE SCHEMA.segments (
 	gateway    text COLLATE "C",
 	back       bytea NOT NULL,    -- last_ms - time_ms
 	delays     bytea NOT NULL,    -- received_ms - time_ms - delay_ms
+	completed  bytea,             -- completed_ms of readings - completed_ms
 	PRIMARY KEY (device, last_ms)
 ) WITH (toast_tuple_target = 512);
 CREATE INDEX ON SCHEMA.segments (device, first_ms);
@@ -85,6 +88,7 @@ CREATE TABLE SCHEMA.assignments (
 	made_by  smallint NOT NULL, -- 0: by hand, 1: by HL7
 	named_ms bigint NOT NULL,   -- if made by HL7, time of the latest reading that named the subject; otherwise 0
 	changed  bigint NOT NULL,   -- as in readings; naming the subject again does not count
+	changed_ms bigint NOT NULL, -- when that was, by a server's clock, Unix ms
 	PRIMARY KEY (device, from_ms),
 	CHECK (from_ms >= 0 AND from_ms < to_ms)
 );
@@ -178,7 +182,7 @@ END $$;
 func (q *statements) viewsOf(signs []vitals.Sign) string {
 	const timeMs = "s.last_ms - SCHEMA.number_at(b.back, i)"
 	const read = "s.NAME || ''::bytea AS NAME" // each is read once
-	flat := "(SELECT s.back || ''::bytea AS back, s.delays || ''::bytea AS delays, " + q.each(signs, read, ", ") + " OFFSET 0) AS b"
+	flat := "(SELECT s.back || ''::bytea AS back, s.delays || ''::bytea AS delays, s.completed || ''::bytea AS completed, " + q.each(signs, read, ", ") + " OFFSET 0) AS b"
 	return q.of(`
 -- all_readings has all readings in the units of the API, one row each; NULL is an absent sign. What is stored with a reading
 -- begins at stored_from_ms and ends at stored_to_ms.
@@ -197,7 +201,7 @@ CREATE OR REPLACE FUNCTION SCHEMA.readings_between(from_ms bigint, to_ms bigint)
 
 -- rows_of returns the readings of a segment as rows.
 CREATE OR REPLACE FUNCTION SCHEMA.rows_of(segment SCHEMA.segments) RETURNS SETOF SCHEMA.readings LANGUAGE sql STABLE ROWS 500 AS $$
-SELECT s.device, ` + timeMs + ", " + timeMs + ` + s.delay_ms + SCHEMA.number_at(b.delays, i), s.changed, s.utc_offset, s.shared, s.gateway,
+SELECT s.device, ` + timeMs + ", " + timeMs + ` + s.delay_ms + SCHEMA.number_at(b.delays, i), s.changed, nullif(s.completed_ms + SCHEMA.number_at(b.completed, i), 0), s.utc_offset, s.shared, s.gateway,
 	` + q.each(signs, "SCHEMA.number_at(b.NAME, i)::integer", ", ") + `
 FROM (SELECT ($1).* OFFSET 0) AS s CROSS JOIN LATERAL ` + flat + ` CROSS JOIN LATERAL generate_series(0, s.n - 1) AS i $$;
 
@@ -205,7 +209,8 @@ FROM (SELECT ($1).* OFFSET 0) AS s CROSS JOIN LATERAL ` + flat + ` CROSS JOIN LA
 -- segments: a transaction that waits for one would not find another row in its place. TestCutBesideLate checks it.
 CREATE OR REPLACE FUNCTION SCHEMA.cut_segments(text[], bigint[], integer[], integer[]) RETURNS bigint LANGUAGE sql AS $$
 WITH gone AS (UPDATE SCHEMA.segments AS s SET n = s.n - k.due, first_ms = s.last_ms - SCHEMA.number_at(s.back, k.due),
-		back = SCHEMA.numbers_from(s.back, k.due), delays = SCHEMA.numbers_from(s.delays, k.due), ` + q.each(signs, "NAME = SCHEMA.numbers_from(s.NAME, k.due)", ", ") + `
+		back = SCHEMA.numbers_from(s.back, k.due), delays = SCHEMA.numbers_from(s.delays, k.due),
+		completed = SCHEMA.numbers_from(s.completed, k.due), ` + q.each(signs, "NAME = SCHEMA.numbers_from(s.NAME, k.due)", ", ") + `
 	FROM unnest($1, $2, $3, $4) AS k(device, last_ms, n, due) WHERE s.device = k.device AND s.last_ms = k.last_ms AND s.n = k.n RETURNING k.due)
 SELECT coalesce(sum(due), 0)::bigint FROM gone $$;
 `)
@@ -344,7 +349,7 @@ func inBits(signs uint32) (all []vitals.Sign) {
 
 // recordColumns returns the columns of a row r of readings that decodeRecord decodes.
 func (q *statements) recordColumns(signs uint32) string {
-	return "r.time_ms, r.received_ms, r.utc_offset, r.shared, r.gateway" + q.each(inBits(signs), ", r.NAME", "")
+	return "r.time_ms, r.received_ms, r.utc_offset, r.shared, r.gateway, r.completed_ms" + q.each(inBits(signs), ", r.NAME", "")
 }
 
 func newStatements(schema string, signs *vitals.Signs) *statements {
@@ -395,9 +400,9 @@ func (q *statements) newWriting(signs uint32) *writeStatements {
 		*name = fmt.Sprintf("%s of %x", [...]string{"insert", "insert new", "complete", "find", "hint"}[i], signs)
 	}
 	columns := q.each(all, ", NAME", "")
-	insert := `INSERT INTO SCHEMA.readings (device, time_ms, received_ms, changed, utc_offset, shared, gateway` + columns + `)
-SELECT device, time_ms, received_ms, ` + transaction + `, utc_offset, shared, gateway` + columns + `
-FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::smallint[], $5::boolean[], $6::text[]` + values + `) AS u(device, time_ms, received_ms, utc_offset, shared, gateway` + columns + `)`
+	insert := `INSERT INTO SCHEMA.readings (device, time_ms, received_ms, changed, utc_offset, shared, gateway, completed_ms` + columns + `)
+SELECT device, time_ms, received_ms, ` + transaction + `, utc_offset, shared, gateway, completed_ms` + columns + `
+FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::smallint[], $5::boolean[], $6::text[], $7::bigint[]` + values + `) AS u(device, time_ms, received_ms, utc_offset, shared, gateway, completed_ms` + columns + `)`
 	// LATERAL, and LIMIT, because a join of many keys would read all readings.
 	find := `SELECT k.device, ` + q.recordColumns(signs) + `
 FROM unnest($1::text[], $2::bigint[]) AS k(device, time_ms)
@@ -410,7 +415,7 @@ CROSS JOIN LATERAL (SELECT * FROM SCHEMA.readings AS r WHERE r.device = k.device
 
 		// The records are locked, so there is a conflict. An UPDATE with a join would lock all partitions, and perhaps read them. Signs that this server
 		// has never stored stay as they are.
-		w.complete: q.of(insert + " ON CONFLICT (device, time_ms) DO UPDATE SET changed = excluded.changed, utc_offset = excluded.utc_offset, shared = excluded.shared, gateway = excluded.gateway" +
+		w.complete: q.of(insert + " ON CONFLICT (device, time_ms) DO UPDATE SET changed = excluded.changed, utc_offset = excluded.utc_offset, shared = excluded.shared, gateway = excluded.gateway, completed_ms = excluded.completed_ms" +
 			q.each(all, ", NAME = excluded.NAME", "")),
 
 		w.find: q.of(fmt.Sprintf(find, "")),
@@ -428,7 +433,7 @@ WHERE d.device = free.device AND u.device = free.device`)
 func (q *statements) newReading(signs uint32) *readStatements {
 	r := &readStatements{signs: signs, record: q.recordColumns(signs)}
 	all := inBits(signs)
-	r.segment = "s.first_ms, s.last_ms, s.n, s.signs, s.gateway, s.utc_offset, s.shared, s.delay_ms, s.back, s.delays" + q.each(all, ", s.NAME", "")
+	r.segment = "s.first_ms, s.last_ms, s.n, s.signs, s.gateway, s.utc_offset, s.shared, s.delay_ms, s.back, s.delays, s.completed_ms, s.completed" + q.each(all, ", s.NAME", "")
 	r.shown = q.of(`SELECT EXISTS (SELECT FROM SCHEMA.erasing WHERE device = $1 AND from_ms < $3 AND to_ms >= $2 AND at > now() - interval '1 minute'),
 	coalesce((SELECT signs FROM SCHEMA.devices WHERE device = $1), 0)`)
 

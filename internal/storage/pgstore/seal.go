@@ -343,6 +343,7 @@ func (s sealer) parts(rows []dueRow, beforeMs int64) (all [][]dueRow, restMs int
 		offset    vitals.UTCOffset
 		shared    bool
 		partition int64
+		completed int64 // the high bits of completedMs: a column of segments has the others
 	}
 	kinds := map[kind][]dueRow{}
 	restMs = math.MaxInt64
@@ -366,7 +367,7 @@ func (s sealer) parts(rows []dueRow, beforeMs int64) (all [][]dueRow, restMs int
 			restMs = min(restMs, r.TimeUnixMs)
 			continue
 		}
-		k := kind{r.Values.Present(), "", r.UTCOffset, r.Shared, partitionOf(r.TimeUnixMs)}
+		k := kind{r.Values.Present(), "", r.UTCOffset, r.Shared, partitionOf(r.TimeUnixMs), completedMs(&r.Record) >> 31}
 		if r.Gateway != nil {
 			k.gateway = r.Gateway.String()
 		}

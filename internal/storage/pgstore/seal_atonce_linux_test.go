@@ -61,6 +61,9 @@ func (f flat) settle(e *storage.Entry) (flat, storage.Outcome, vitals.Sign) {
 		return f, outcome, sign
 	}
 	f.Values, f.Shared = merged, f.Shared || f.gateway != r.Gateway
+	if e.ReceivedUnixMs > f.ReceivedUnixMs {
+		f.ChangedUnixMs = max(f.ChangedUnixMs, e.ReceivedUnixMs)
+	}
 	if f.gateway.IsZero() {
 		f.gateway = r.Gateway
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/storetest"
+	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // TestSealedEraseLatest erases the latest readings: the latest one of those that are left was in a segment.
@@ -36,6 +38,51 @@ func TestSealedEraseLatest(t *testing.T) {
 	if got, err := s.Latest(context.Background(), a.Device); err != nil || got.NewestUnixMs != sealStart+48*minuteMs {
 		t.Errorf("Latest returned %+v, %v, want a reading of %d", got, err, int64(sealStart+48*minuteMs))
 	}
+}
+
+// TestSealedCompleted seals readings that were completed after different times, cuts their segments, and turns these into
+// rows again: when they were changed stays what it was.
+func TestSealedCompleted(t *testing.T) {
+	o := options(sharedServer(t))
+	o.SealAtLeast = 1
+	s := open(t, o)
+	after := []int64{0, 1, 255, 300, 1 << 17, 0, 1<<31 - 1, 1 << 31, 1<<31 + 7, 1 << 40, 1<<40 + 1}
+	const n = 100
+	for i := range int64(n) {
+		first := reading("d", sealStart+i*minuteMs, 1)
+		first.ReceivedUnixMs = first.Reading.TimeUnixMs + 5
+		mustStore(t, s, first)
+		if ms := after[i%int64(len(after))]; ms > 0 {
+			rest := reading("d", first.Reading.TimeUnixMs, 1)
+			rest.Reading.Values.Set(vitals.SpO2, 9000)
+			rest.ReceivedUnixMs = first.ReceivedUnixMs + ms
+			mustStore(t, s, rest)
+		}
+	}
+	everything := storage.Range{Device: modelNames("d")[0], ToUnixMs: math.MaxInt64}
+	want := scanned(t, s, everything, n+1)
+	if got := want[9].ChangedUnixMs - want[9].ReceivedUnixMs; got != 1<<40 {
+		t.Fatalf("a reading was completed after %d ms, want 1<<40", got)
+	}
+	check := func(what string) {
+		t.Helper()
+		if got := scanned(t, s, everything, n+1); !sameRecords(got, want) {
+			t.Errorf("%s: got\n%v\nwant\n%v", what, got, want)
+		}
+	}
+	if sealed := seal(t, s, sealStart+1000*minuteMs); sealed != n-2 {
+		t.Errorf("%d readings were sealed, want all but the latest of each sign, %d", sealed, n-2)
+	}
+	check("sealed")
+	const gone = 15
+	_, err := s.Expire(context.Background(), sealStart+gone*minuteMs, math.MaxInt64)
+	try(t, err)
+	want = want[gone:]
+	check("cut")
+	late := reading("d", sealStart+20*minuteMs+1, 1)
+	mustStore(t, s, late)
+	want = slices.Insert(want, 20-gone+1, storage.RecordOf(late))
+	check("rows again")
 }
 
 // TestSealedOldHorizon repeats, on another server, what was sealed at this moment. That server learns of the new horizon when it fails, or

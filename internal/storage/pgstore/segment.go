@@ -23,7 +23,7 @@ const (
 )
 
 // segmentSizes are those of the columns of segments that decodeSegment decodes, without signs.
-var segmentSizes = []int{8, 8, 4, 4, nullText, nullInt16, 1, 8, text, text}
+var segmentSizes = []int{8, 8, 4, 4, nullText, nullInt16, 1, 8, text, text, nullInt64, nullText}
 
 // A segment is a decoded row of segments: readings of one device in the order of their times.
 type segment struct {
@@ -32,6 +32,8 @@ type segment struct {
 	same            storage.Record // what they have in common
 	delayMs         int64
 	back, delays    numbers32
+	completedMs     int64     // the shortest
+	completed       numbers32 // empty if none was completed
 	values          []signNumbers
 }
 
@@ -62,7 +64,10 @@ func decodeSegment(v [][]byte, signs uint32, before *vitals.Name) (s segment, er
 			return s, err
 		}
 	}
-	whole := s.n > 0 && s.back.decode(v[8], s.n) && s.delays.decode(v[9], s.n)
+	whole := s.n > 0 && s.back.decode(v[8], s.n) && s.delays.decode(v[9], s.n) && (v[10] == nil) == (v[11] == nil)
+	if whole && v[10] != nil {
+		s.completedMs, whole = decodeInt64(v[10]), s.completed.decode(v[11], s.n)
+	}
 	for i, sg := range inBits(signs) {
 		if whole = whole && fixed+i < len(v) && (v[fixed+i] != nil) == (present&(1<<sg) != 0); !whole {
 			break
@@ -147,6 +152,11 @@ func (s *segment) record(i int, r *storage.Record) {
 	*r = s.same
 	r.TimeUnixMs = s.timeMs(i)
 	r.ReceivedUnixMs = r.TimeUnixMs + s.delayMs + s.delays.at(i)
+	if s.completed.above != nil {
+		if ms := s.completedMs + s.completed.at(i); ms > 0 {
+			r.ChangedUnixMs = r.ReceivedUnixMs + ms
+		}
+	}
 	for k := range s.values {
 		r.Values.Set(s.values[k].sign, vitals.Value(s.values[k].at(i)))
 	}
@@ -160,9 +170,12 @@ func (s *segment) between(fromMs, toMs int64) (from, to int) {
 	return after(fromMs), after(toMs)
 }
 
+// completedMs returns how long after its receipt a record was completed, 0 if it was not.
+func completedMs(r *storage.Record) int64 { return max(r.ChangedUnixMs-r.ReceivedUnixMs, 0) }
+
 // keep copies what is valid until the next row only.
 func (s *segment) keep() {
-	s.back.above, s.delays.above = bytes.Clone(s.back.above), bytes.Clone(s.delays.above)
+	s.back.above, s.delays.above, s.completed.above = bytes.Clone(s.back.above), bytes.Clone(s.delays.above), bytes.Clone(s.completed.above)
 	for i := range s.values {
 		s.values[i].above = bytes.Clone(s.values[i].above)
 	}
@@ -173,11 +186,12 @@ type segments struct {
 	devices                  []string
 	lastMs, firstMs, changed []int64
 	delayMs                  []int64
+	completedMs              []*int64
 	n, signs                 []int32
 	offsets                  []*int16
 	shared                   []bool
 	gateways                 []*string
-	back, delays             [][]byte
+	back, delays, completed  [][]byte
 	values                   [vitals.MaxSigns][][]byte // of the signs that any has, as many as there are segments
 }
 
@@ -186,8 +200,11 @@ type segments struct {
 func (s *segments) add(device string, rows []dueRow) {
 	first, last := &rows[0], &rows[len(rows)-1]
 	delayMs, changed := int64(math.MaxInt64), int64(0)
+	shortestMs, longestMs := int64(math.MaxInt64), int64(0)
 	for i := range rows {
 		delayMs, changed = min(delayMs, rows[i].delayMs()), max(changed, rows[i].changed)
+		ms := completedMs(&rows[i].Record)
+		shortestMs, longestMs = min(shortestMs, ms), max(longestMs, ms)
 	}
 	s.devices = append(s.devices, device)
 	s.lastMs, s.firstMs, s.changed = append(s.lastMs, last.TimeUnixMs), append(s.firstMs, first.TimeUnixMs), append(s.changed, changed)
@@ -215,6 +232,12 @@ func (s *segments) add(device string, rows []dueRow) {
 	}
 	s.back = append(s.back, encode(func(r *dueRow) int64 { return last.TimeUnixMs - r.TimeUnixMs }))
 	s.delays = append(s.delays, encode(func(r *dueRow) int64 { return r.delayMs() - delayMs }))
+	if longestMs > 0 {
+		s.completedMs = append(s.completedMs, &shortestMs)
+		s.completed = append(s.completed, encode(func(r *dueRow) int64 { return completedMs(&r.Record) - shortestMs }))
+	} else {
+		s.completedMs, s.completed = append(s.completedMs, nil), append(s.completed, nil)
+	}
 	for _, sg := range inBits(signs) {
 		values := append(s.values[sg], make([][]byte, len(s.n)-1-len(s.values[sg]))...)
 		s.values[sg] = append(values, encode(func(r *dueRow) int64 { v, _ := r.Values.Get(sg); return int64(v) }))
@@ -223,16 +246,16 @@ func (s *segments) add(device string, rows []dueRow) {
 
 // insert inserts the rows.
 func (s *segments) insert(ctx context.Context, tx pgx.Tx, q *statements) error {
-	args := []any{s.devices, s.lastMs, s.firstMs, s.changed, s.delayMs, s.n, s.signs, s.offsets, s.shared, s.gateways, s.back, s.delays}
+	args := []any{s.devices, s.lastMs, s.firstMs, s.changed, s.delayMs, s.n, s.signs, s.offsets, s.shared, s.gateways, s.back, s.delays, s.completedMs, s.completed}
 	var some []vitals.Sign
-	params := "$1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::integer[], $7::integer[], $8::smallint[], $9::boolean[], $10::text[], $11::bytea[], $12::bytea[]"
+	params := "$1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::integer[], $7::integer[], $8::smallint[], $9::boolean[], $10::text[], $11::bytea[], $12::bytea[], $13::bigint[], $14::bytea[]"
 	for sg, values := range s.values {
 		if values != nil { // unnest makes NULL of what an array lacks at its end
 			some, args = append(some, vitals.Sign(sg)), append(args, values)
 			params += fmt.Sprintf(", $%d::bytea[]", len(args))
 		}
 	}
-	_, err := tx.Exec(ctx, q.of("INSERT INTO SCHEMA.segments (device, last_ms, first_ms, changed, delay_ms, n, signs, utc_offset, shared, gateway, back, delays"+q.each(some, ", NAME", "")+
+	_, err := tx.Exec(ctx, q.of("INSERT INTO SCHEMA.segments (device, last_ms, first_ms, changed, delay_ms, n, signs, utc_offset, shared, gateway, back, delays, completed_ms, completed"+q.each(some, ", NAME", "")+
 		") SELECT * FROM unnest("+params+")"), args...)
 	return err
 }

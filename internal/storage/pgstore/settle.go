@@ -434,6 +434,12 @@ func (p *params) add(device *vitals.Name, r *storage.Record, signs uint32) {
 	} else {
 		a[5].name(r.Gateway)
 	}
+	if ms := completedMs(r); ms > 0 {
+		for a[6].n < a[0].n-1 { // unnest makes NULL of what an array lacks at its end
+			a[6].null()
+		}
+		a[6].int64(ms)
+	}
 	for a = a[len(settleTypes):]; signs != 0; signs &= signs - 1 {
 		if v, ok := r.Values.Get(vitals.Sign(bits.TrailingZeros32(signs))); ok {
 			a[0].int32(int32(v))

@@ -118,7 +118,7 @@ func (w ledger) Store(i int) { w.chain(i).later = w.make(storage.RecordOf(w.part
 func (w ledger) Complete(i int, values vitals.Values, others bool) {
 	c := w.chain(i)
 	c.later = w.make(*c.later)
-	c.later.Complete(w.part[i].Reading, values, others)
+	c.later.Complete(w.part[i], values, others)
 }
 
 // Begin implements [storage.Ledger].

@@ -143,9 +143,6 @@ func (m *machine) append(t *rapid.T) {
 	settleClaims(t, m.s, m.model.records, func(e *storage.Entry, change bool) storage.Outcome {
 		return m.model.assigned.claim(wearers, e, change)
 	}, group...)
-	if !m.h.Changes {
-		m.model.records.forgetChanges()
-	}
 	for rest := group; len(rest) > 0; {
 		n := storage.UnitLen(rest)
 		for _, e := range rest[:n] {

@@ -54,9 +54,6 @@ type Harness struct {
 	// OpenChanges is OpenSigns for a store that keeps events. It is nil if that is none of [storage.Changes].
 	OpenChanges func(own []vitals.Definition) (storage.Store, error)
 
-	// Changes means that the store keeps when a record and an assignment were changed.
-	Changes bool
-
 	// Concurrent means that Append may be called concurrently with itself.
 	Concurrent bool
 

@@ -28,7 +28,6 @@ func TestMemory(t *testing.T) {
 				disk = disk.Reopen(0)
 				return disk, disk.Signs().Define(own)
 			},
-			Changes:    true,
 			Concurrent: true,
 		}
 	})

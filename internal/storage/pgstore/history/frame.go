@@ -104,7 +104,7 @@ func appendEntry(b []byte, e *encoded) []byte {
 	for i := range x.Assignments {
 		a := &x.Assignments[i]
 		b = appendBytes(appendName(b, &a.Device), []byte(a.Subject))
-		b = appendInts(b, a.FromUnixMs, a.ToUnixMs, int64(a.By), a.NamedUnixMs)
+		b = appendInts(b, a.FromUnixMs, a.ToUnixMs, int64(a.By), a.NamedUnixMs, a.ChangedUnixMs)
 	}
 	return append(b, e.rows...)
 }
@@ -250,7 +250,7 @@ func (p *decoder) entry() (e encoded) {
 	for range p.count() {
 		a := storage.Assignment{Device: p.name(), Subject: storage.Subject(p.bytes())}
 		var by int64
-		p.ints(&a.FromUnixMs, &a.ToUnixMs, &by, &a.NamedUnixMs)
+		p.ints(&a.FromUnixMs, &a.ToUnixMs, &by, &a.NamedUnixMs, &a.ChangedUnixMs)
 		a.By = storage.Maker(by)
 		x.Assignments = append(x.Assignments, a)
 	}
