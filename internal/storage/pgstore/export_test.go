@@ -11,7 +11,7 @@ import (
 
 // Seal seals what was measured before a time.
 func Seal(s *Store, beforeUnixMs int64) (int64, error) {
-	return sealer{s.database}.seal(context.Background(), beforeUnixMs)
+	return sealer{s.database, s.writer.partitions}.seal(context.Background(), beforeUnixMs)
 }
 
 // Learned returns the generation up to which a store knows the changes.

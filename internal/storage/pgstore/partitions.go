@@ -14,10 +14,12 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// partitions creates and drops the partitions of readings.
+// partitions creates and drops the partitions of readings: one for each 30 days, as far as they are needed, and the default one.
 type partitions struct {
 	*database
 	known sync.Map // the numbers of those that this node knows
+
+	crowded sync.Once // warns of many partitions
 
 	apartUntil atomic.Int64 // Unix ms; until then, a statement reads one partition: see find
 
@@ -94,7 +96,8 @@ func endOf(partition int64) int64 {
 	return (partition + 1) * partitionMs
 }
 
-// ensure creates the partitions that the readings of w need, except those that are known. Another server may drop one before it is used: see hold.
+// ensure creates the partitions that the readings of w need, except those that are known. Another server may drop one before it is used: then the
+// default partition gets the readings.
 func (s *partitions) ensure(conn *pgx.Conn, w *work, known *sync.Map) error {
 	last := int64(-1)
 	for i := range w.chains {
@@ -109,41 +112,68 @@ func (s *partitions) ensure(conn *pgx.Conn, w *work, known *sync.Map) error {
 		if err := s.create(conn, n); err != nil {
 			return err
 		}
-		known.Store(n, true)
+		if known.Store(n, true); known == &s.known && s.opt.SealAfter == 0 {
+			if err := s.warn(conn); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
 
-// hold keeps others from dropping partitions, from removing devices and from raising the horizon until tx ends. It creates the partitions that
-// the readings of w need and that were dropped since ensure.
-func (s *partitions) hold(tx pgx.Tx, w *work) error {
+// manyPartitions is the number of partitions from which on a server warns: each costs a query for latest values time, and a connection memory.
+const manyPartitions = 60
+
+// warn logs once that there are many partitions.
+func (s *partitions) warn(conn *pgx.Conn) error {
+	all, err := s.list(conn)
+	if len(all) >= manyPartitions {
+		s.crowded.Do(func() {
+			s.opt.Log.Warn("readings have many partitions of 30 days, which makes queries slow: --seal-after drops those that it has emptied", "partitions", len(all))
+		})
+	}
+	return err
+}
+
+// own reports whether a partition is created for readings that need it. Those of other times are stored in the default partition, if readings are
+// sealed: there are few of them, or they are sealed soon. The partition before and after those of the readings that are not old enough are among
+// them, as clocks differ.
+func (s *partitions) own(n int64) bool {
+	now := time.Now()
+	return s.opt.SealAfter == 0 || n >= partitionOf(now.Add(-s.opt.SealAfter).UnixMilli())-1 && n <= partitionOf(now.UnixMilli())+1
+}
+
+// hold keeps others from dropping partitions, from removing devices and from raising the horizon until tx ends.
+func (s *partitions) hold(tx pgx.Tx) error {
 	if err := s.sql.meetSealer(tx); err != nil { // before other locks, as in removals
 		return err
 	}
-	if _, err := tx.Exec(context.Background(), s.sql.of("LOCK TABLE ONLY SCHEMA.readings IN ROW EXCLUSIVE MODE")); err != nil {
-		return err
-	}
-	return s.ensure(tx.Conn(), w, &sync.Map{}) // tx may be rolled back, so nobody else may rely on them
+	return s.sql.lock(tx, "SCHEMA.readings IN ROW EXCLUSIVE MODE")
 }
 
-// create creates a partition unless there is one, and returns a closedError if it cannot be written. It does not wait
-// for statements that read or write other partitions, and not for others that create partitions if there is one.
+// create creates a partition unless there is one, or its readings are those of the default partition, and returns a closedError if it cannot be
+// written. It does not wait for statements that read or write other partitions, and not for others that create partitions if there is one. The
+// default partition, which PostgreSQL locks and reads, gets the readings if that is in use for long or has some of these times already.
 func (s *partitions) create(conn *pgx.Conn, partition int64) error {
 	end := fmt.Sprint(endOf(partition))
 	if endOf(partition) == math.MaxInt64 {
 		end = "MAXVALUE"
 	}
 	_, err := conn.Exec(context.Background(), s.sql.of(strings.NewReplacer(
-		"KEY_", fmt.Sprint(s.lockKey), "TABLE_", fmt.Sprint("SCHEMA.", partitionPrefix, partition), "FIRST", fmt.Sprint(partition*partitionMs), "END_", end, "WAIT_", lockTimeout,
+		"KEY_", fmt.Sprint(s.lockKey), "TABLE_", fmt.Sprint("SCHEMA.", partitionPrefix, partition), "FIRST", fmt.Sprint(partition*partitionMs), "END_", end, "WAIT_", lockTimeout, "OWN_", fmt.Sprint(s.own(partition)),
 	).Replace(`DO $$ BEGIN
-	IF to_regclass('TABLE_') IS NULL THEN
+	IF OWN_ AND to_regclass('TABLE_') IS NULL THEN
 		LOCK TABLE ONLY SCHEMA.readings IN ROW EXCLUSIVE MODE; -- first, as in hold: others that hold it wait for this session
 		PERFORM pg_advisory_xact_lock(KEY_);
 		BEGIN
+			PERFORM set_config('lock_timeout', '250ms', true);
 			CREATE TABLE TABLE_ (LIKE SCHEMA.readings INCLUDING ALL);
 			ALTER TABLE SCHEMA.readings ATTACH PARTITION TABLE_ FOR VALUES FROM (FIRST) TO (END_);
-		EXCEPTION WHEN duplicate_table THEN -- by another session, which this one waited for: to_regclass may be of the time before
+		EXCEPTION
+			WHEN duplicate_table THEN -- by another session, which this one waited for: to_regclass may be of the time before
+			WHEN check_violation OR lock_not_available THEN
 		END;
+		PERFORM set_config('lock_timeout', 'WAIT_', true);
 	END IF;
 	BEGIN
 		PERFORM set_config('lock_timeout', '250ms', true);
@@ -244,6 +274,64 @@ func (s *partitions) drop(conn *pgx.Conn, n, atMost int64) (readings int64, devi
 	}
 	s.known.Delete(n)
 	return readings, devices, err
+}
+
+// retire drops the partitions whose readings, before a time, were sealed. The readings that are left, such as the latest ones of devices, move to the
+// default partition. It gives up if the table is in use for long: whoever needs it waits meanwhile.
+func (s *partitions) retire(ctx context.Context, conn *pgx.Conn, beforeMs int64) error {
+	all, err := s.list(conn)
+	if err != nil {
+		return err
+	}
+	for _, n := range all {
+		if s.own(n) || endOf(n) > beforeMs {
+			continue
+		}
+		err := s.retireOne(ctx, conn, n)
+		if state := sqlState(err); state == lockNotAvailable || state == deadlock {
+			return nil
+		}
+		if err != nil && !errors.Is(err, errKept) && sqlState(err) != noTable { // retention has dropped it
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *partitions) retireOne(ctx context.Context, conn *pgx.Conn, n int64) error {
+	table := fmt.Sprint(s.opt.Schema, ".", partitionPrefix, n)
+	few := func(q querier) error {
+		var left int
+		err := q.QueryRow(ctx, "SELECT count(*) FROM (SELECT FROM "+table+" LIMIT $1) AS r", chunkReadings+1).Scan(&left)
+		if err == nil && left > chunkReadings {
+			err = errKept
+		}
+		return err
+	}
+	if err := few(conn); err != nil {
+		return err
+	}
+	err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		if err := s.sql.meetSealer(tx); err != nil { // before other locks, as in groups
+			return err
+		}
+		if err := s.sql.lock(tx, "SCHEMA.readings, "+table+" IN ACCESS EXCLUSIVE MODE"); err != nil {
+			return err
+		}
+		if err := few(tx); err != nil {
+			return err
+		}
+		// Consumers of logical decoding see a delete and an insert of what moves.
+		_, err := tx.Exec(ctx, s.sql.of(strings.ReplaceAll(`DO $$ DECLARE kept SCHEMA.readings[]; BEGIN
+	SELECT array_agg(r::SCHEMA.readings) INTO kept FROM TABLE_ AS r;
+	DELETE FROM TABLE_;
+	DROP TABLE TABLE_;
+	INSERT INTO SCHEMA.readings SELECT k.* FROM unnest(kept) AS k;
+END $$`, "TABLE_", table)))
+		return err
+	})
+	s.known.Delete(n)
+	return err
 }
 
 // errKept rolls back what drop has begun.

@@ -127,7 +127,7 @@ func (w *search) add(at int32, device string, sign int32, fromMs int64) {
 // summaries returns the devices that a query of q finds. Those without readings have a NewestUnixMs
 // of -1.
 func (s *reader) summaries(ctx context.Context, q *readStatements, sql string, args ...any) (all []storage.Device, err error) {
-	err = pgx.BeginFunc(ctx, s.read, func(tx pgx.Tx) error { // one snapshot
+	err = pgx.BeginTxFunc(ctx, s.read, pgx.TxOptions{BeginQuery: s.sql.begin}, func(tx pgx.Tx) error { // one snapshot
 		all = nil
 		rows, err := tx.Query(ctx, sql, args...)
 		if err != nil {
@@ -284,9 +284,12 @@ func (s *reader) scan(ctx context.Context, r storage.Range, dst []storage.Record
 		sql, segments, boundMs = q.scanDown, q.segmentsDown, min(r.ToUnixMs, math.MaxInt64-maxSpanMs)+maxSpanMs
 	}
 	var b pgx.Batch // one transaction, and so one snapshot: the sealer moves records
+	b.Queue("BEGIN")
+	b.Queue(s.sql.share)
 	b.Queue(q.shown, r.Device.String(), r.FromUnixMs, r.ToUnixMs)
 	b.Queue(segments, r.Device.String(), r.FromUnixMs, r.ToUnixMs, most, boundMs, more*len(dst))
 	b.Queue(sql, r.Device.String(), r.FromUnixMs, r.ToUnixMs, len(dst))
+	b.Queue("COMMIT")
 	results := s.read.SendBatch(ctx, &b)
 	defer func() {
 		if closeErr := results.Close(); err == nil {
@@ -295,6 +298,11 @@ func (s *reader) scan(ctx context.Context, r storage.Range, dst []storage.Record
 	}()
 	var erasing bool
 	var signs int32
+	for range 2 {
+		if _, err = results.Exec(); err != nil {
+			return 0, false, err
+		}
+	}
 	if err = results.QueryRow().Scan(&erasing, &signs); err != nil || erasing {
 		return 0, false, cmp.Or(err, storage.ErrRemoved)
 	}
@@ -387,12 +395,14 @@ func (s *reader) CountReadings(ctx context.Context) (int64, error) {
 // numbers runs a query for numbers, which may take long.
 func (s *reader) numbers(ctx context.Context, what, sql string, args ...any) (all []int64, err error) {
 	err = s.readingAll(ctx, func(ctx context.Context) error {
-		rows, err := s.read.Query(ctx, sql, args...)
-		if err != nil {
+		return pgx.BeginTxFunc(ctx, s.read, pgx.TxOptions{BeginQuery: s.sql.begin}, func(tx pgx.Tx) error {
+			rows, err := tx.Query(ctx, sql, args...)
+			if err != nil {
+				return err
+			}
+			all, err = pgx.CollectRows(rows, pgx.RowTo[int64])
 			return err
-		}
-		all, err = pgx.CollectRows(rows, pgx.RowTo[int64])
-		return err
+		})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -121,6 +122,9 @@ func (s *repairer) payBatch(b *batch, known int64, end *debt) (stored bool, err 
 		defer s.writer.release(w)
 		k = s.marks.attempt(k)
 		r := &repair{repairer: s, conn: conn}
+		if err := s.writer.partitions.ensure(conn, w, &sync.Map{}); err != nil {
+			return err
+		}
 		err := pgx.BeginFunc(context.Background(), conn, func(tx pgx.Tx) error {
 			err := r.store(tx, w) // nobody removes anything until tx ends
 			if err == nil && s.marks.last().ID != known {

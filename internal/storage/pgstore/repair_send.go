@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -136,8 +137,7 @@ func (b *batch) leaveOut(closed map[int64]int) {
 func (r *repair) tryBatch(b *batch) error {
 	w := r.writer.work(b.readings)
 	defer r.writer.release(w)
-	p := r.writer.partitions
-	if err := p.ensure(r.conn, w, &p.known); err != nil {
+	if err := r.writer.partitions.ensure(r.conn, w, &sync.Map{}); err != nil { // one may be closed since
 		return err
 	}
 	contradicted := 0
@@ -199,7 +199,7 @@ func (s *repairer) noteStored(b *batch, contradicted int) {
 // there stays. From now on nobody removes anything until tx ends; it returns errPrimaryChanged if another server has
 // since the repair looked.
 func (r *repair) store(tx pgx.Tx, w *work) error {
-	if err := r.writer.partitions.hold(tx, w); err != nil {
+	if err := r.writer.partitions.hold(tx); err != nil {
 		return err
 	}
 	var changed bool

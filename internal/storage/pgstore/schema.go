@@ -37,6 +37,16 @@ CREATE TABLE SCHEMA.readings (
 ) PARTITION BY RANGE (time_ms);
 CREATE INDEX ON SCHEMA.readings USING brin (changed);
 
+-- readings_default has the readings of times for which there is no partition. A row of a time whose partition is detached is refused.
+CREATE TABLE SCHEMA.readings_default PARTITION OF SCHEMA.readings DEFAULT;
+CREATE FUNCTION SCHEMA.refuse_detached() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+	IF to_regclass('SCHEMA.PREFIX' || NEW.time_ms / WIDTH) IS NOT NULL THEN
+		RAISE EXCEPTION USING ERRCODE = '23514', MESSAGE = 'the partition of a reading is detached';
+	END IF;
+	RETURN NEW;
+END $$;
+CREATE TRIGGER refuse_detached BEFORE INSERT ON SCHEMA.readings_default FOR EACH ROW EXECUTE FUNCTION SCHEMA.refuse_detached();
+
 -- segments has readings of a device that were moved from readings: see docs/adr/0027-sealing.md. Those of a segment have the same signs, gateway, offset
 -- and shared, and about the same completed_ms. The bytea columns, back, delays, completed and one for each sign, named like its field, have a number for each, in the order of their times: number_at
 -- returns it. That of a sign is NULL if none has the sign.
@@ -256,7 +266,8 @@ func (s *database) createSchema(ctx context.Context, conn *pgx.Conn) error {
 				return err
 			}
 		}
-		if _, err := tx.Exec(ctx, s.sql.of(schema)); err != nil {
+		tables := strings.NewReplacer("PREFIX", partitionPrefix, "WIDTH", fmt.Sprint(partitionMs)).Replace(schema)
+		if _, err := tx.Exec(ctx, s.sql.of(tables)); err != nil {
 			return err
 		}
 		return dictionary{s}.add(ctx, tx)
@@ -299,6 +310,8 @@ type statements struct {
 
 	hold, generation, meet, unseal string // names of prepared ones
 	marked                         string
+	begin                          string // begins a transaction that reads readings: see docs/adr/0027-sealing.md
+	share                          string // locks the table for it
 
 	reading atomic.Pointer[readStatements]
 	writing atomic.Pointer[writeStatements]
@@ -368,6 +381,8 @@ SELECT generation, current_setting('synchronous_standby_names') <> '', CASE WHEN
 		q.meet:   fmt.Sprintf("SELECT pg_advisory_xact_lock_shared(%d)", lockKey("seal", schema)),
 		q.unseal: q.of(unsealing("USING unnest($1::text[], $2::bigint[]) AS k(device, time_ms) WHERE s.device = k.device AND s.first_ms <= k.time_ms AND s.last_ms >= k.time_ms AND s.last_ms < least(k.time_ms, " + fmt.Sprint(int64(math.MaxInt64-maxSpanMs)) + ") + " + fmt.Sprint(maxSpanMs))),
 	}
+	q.share = q.of("LOCK TABLE ONLY SCHEMA.readings IN ACCESS SHARE MODE")
+	q.begin = "BEGIN; " + q.share
 	q.marked = q.of("SELECT slot, number, at_ms FROM SCHEMA.marks WHERE server = $1::bigint")
 	q.writing.Store(q.newWriting(0))
 	return q

@@ -41,13 +41,17 @@ func (h *horizon) note(ms int64) {
 // have one snapshot for both, find it in one.
 //
 // It leaves each device's last reading with each sign in rows, of those that it finds: the latest values are in rows.
-type sealer struct{ *database }
+type sealer struct {
+	*database
+	partitions *partitions
+}
 
 // A dueRow is a row that may be sealed.
 type dueRow struct {
 	storage.Record
 	changed int64
 	at      pgtype.TID // where it is in its partition
+	table   uint32     // the partition
 }
 
 func (r *dueRow) delayMs() int64 { return r.ReceivedUnixMs - r.TimeUnixMs }
@@ -136,7 +140,7 @@ func (s sealer) seal(ctx context.Context, beforeMs int64) (sealed int64, err err
 		case err != nil:
 			return sealed, err
 		case len(page) == 0 && failed == nil:
-			return sealed, s.passed(ctx, conn, beforeMs)
+			return sealed, errors.Join(s.passed(ctx, conn, beforeMs), s.renew(ctx, conn.Conn(), beforeMs))
 		case len(page) == 0:
 			return sealed, failed
 		}
@@ -199,13 +203,25 @@ func (s sealer) published(ctx context.Context, conn *pgxpool.Conn) error {
 	if err := conn.QueryRow(ctx, `SELECT string_agg(pubname, ', ' ORDER BY pubname) FROM pg_publication AS p WHERE pubdelete
 		AND EXISTS (SELECT FROM pg_publication_tables AS t WHERE t.pubname = p.pubname AND schemaname = $1 AND tablename ~ $2)
 		AND NOT EXISTS (SELECT FROM pg_publication_tables AS t WHERE t.pubname = p.pubname AND schemaname = $1 AND tablename = 'segments')`,
-		s.opt.Schema, "^readings$|^"+partitionPrefix+"[0-9]+$").Scan(&names); err != nil {
+		s.opt.Schema, "^readings(_default)?$|^"+partitionPrefix+"[0-9]+$").Scan(&names); err != nil {
 		return err
 	}
 	if names != nil {
 		return fmt.Errorf("%w: %s", errPublished, *names)
 	}
 	return nil
+}
+
+// renew drops the partitions that were emptied, and creates those of the next readings, while hardly anybody needs them.
+func (s sealer) renew(ctx context.Context, conn *pgx.Conn, beforeMs int64) error {
+	if s.opt.SealAfter == 0 {
+		return nil
+	}
+	err := s.partitions.retire(ctx, conn, beforeMs)
+	for n, i := partitionOf(time.Now().UnixMilli()), int64(0); err == nil && i < 2; i++ {
+		err = s.partitions.create(conn, n+i)
+	}
+	return err
 }
 
 // passed notes that all devices were looked through.
@@ -255,16 +271,15 @@ func (s sealer) sealDevices(ctx context.Context, conn *pgxpool.Conn, devices []s
 			return err
 		}
 		var all segments
-		places := map[int64][]pgtype.TID{} // of moved rows, by partition
+		places := map[uint32][]pgtype.TID{} // of moved rows, by partition
 		moved := map[string][]storage.Record{}
 		for _, device := range devices {
 			rows := due[device]
 			parts, restMs := s.parts(rows, beforeMs)
 			for _, part := range parts {
 				all.add(device, part)
-				partition := partitionOf(part[0].TimeUnixMs)
 				for i := range part {
-					places[partition] = append(places[partition], part[i].at)
+					places[part[i].table] = append(places[part[i].table], part[i].at)
 					moved[device] = append(moved[device], part[i].Record)
 				}
 				sealed += int64(len(part))
@@ -293,9 +308,13 @@ func (s sealer) sealDevices(ctx context.Context, conn *pgxpool.Conn, devices []s
 // delete deletes the rows at some places of partitions, which nobody else changes meanwhile.
 //
 // It finds rows by where they are and not by their keys, which would be a look-up in the index for each.
-func (s sealer) delete(ctx context.Context, tx pgx.Tx, places map[int64][]pgtype.TID) error {
+func (s sealer) delete(ctx context.Context, tx pgx.Tx, places map[uint32][]pgtype.TID) error {
 	for partition, at := range places {
-		tag, err := tx.Exec(ctx, s.sql.of(fmt.Sprint("DELETE FROM SCHEMA.", partitionPrefix, partition, " WHERE ctid = ANY($1)")), at)
+		var table string
+		if err := tx.QueryRow(ctx, "SELECT $1::oid::regclass::text", partition).Scan(&table); err != nil {
+			return err
+		}
+		tag, err := tx.Exec(ctx, "DELETE FROM "+table+" WHERE ctid = ANY($1)", at)
 		if err != nil {
 			return err
 		}
@@ -309,8 +328,8 @@ func (s sealer) delete(ctx context.Context, tx pgx.Tx, places map[int64][]pgtype
 // due reads the first rows of each device, from a time on, that may be sealed.
 func (s sealer) due(ctx context.Context, tx pgx.Tx, devices []string, fromMs []int64, beforeMs int64, due map[string][]dueRow) error {
 	q := s.sql.reading.Load()
-	rows, err := tx.Query(ctx, s.sql.of(`SELECT d.device, v.signs, r.changed, r.at, `+q.record+` FROM unnest($1::text[], $4::bigint[]) AS d(device, from_ms) JOIN SCHEMA.devices AS v USING (device)
-		CROSS JOIN LATERAL (SELECT *, ctid AS at FROM SCHEMA.readings AS r WHERE r.device = d.device AND r.time_ms >= d.from_ms AND r.time_ms < $2 ORDER BY r.time_ms LIMIT $3) AS r`),
+	rows, err := tx.Query(ctx, s.sql.of(`SELECT d.device, v.signs, r.changed, r.at, r.tab, `+q.record+` FROM unnest($1::text[], $4::bigint[]) AS d(device, from_ms) JOIN SCHEMA.devices AS v USING (device)
+		CROSS JOIN LATERAL (SELECT *, ctid AS at, tableoid AS tab FROM SCHEMA.readings AS r WHERE r.device = d.device AND r.time_ms >= d.from_ms AND r.time_ms < $2 ORDER BY r.time_ms LIMIT $3) AS r`),
 		pgx.QueryResultFormats{pgx.BinaryFormatCode}, devices, beforeMs, sealRows, fromMs)
 	if err != nil {
 		return err
@@ -319,14 +338,14 @@ func (s sealer) due(ctx context.Context, tx pgx.Tx, devices []string, fromMs []i
 	var gateway *vitals.Name
 	for rows.Next() {
 		v := rows.RawValues()
-		if err := checkSizes(v[:min(4, len(v))], []int{text, 4, 8, 6}); err != nil {
+		if err := checkSizes(v[:min(5, len(v))], []int{text, 4, 8, 6, 4}); err != nil {
 			return err
 		}
 		if binary.BigEndian.Uint32(v[1])&^q.signs != 0 {
 			return errUnknownSign
 		}
-		r := dueRow{changed: decodeInt64(v[2]), at: pgtype.TID{BlockNumber: binary.BigEndian.Uint32(v[3]), OffsetNumber: binary.BigEndian.Uint16(v[3][4:]), Valid: true}}
-		if r.Record, err = decodeRecord(v[4:], q.signs, gateway); err != nil {
+		r := dueRow{changed: decodeInt64(v[2]), at: pgtype.TID{BlockNumber: binary.BigEndian.Uint32(v[3]), OffsetNumber: binary.BigEndian.Uint16(v[3][4:]), Valid: true}, table: binary.BigEndian.Uint32(v[4])}
+		if r.Record, err = decodeRecord(v[5:], q.signs, gateway); err != nil {
 			return err
 		}
 		gateway = r.Gateway

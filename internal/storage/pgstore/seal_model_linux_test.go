@@ -37,13 +37,14 @@ type sealWorld struct {
 	minutes atomic.Int64 // from modelMs to the last horizon
 }
 
-// openSealWorld opens stores on a new schema. Their smallest segments differ.
+// openSealWorld opens stores on a new schema. Their smallest segments differ, and one of them drops partitions that were emptied.
 func openSealWorld(t failer, server *pgtest.Server, servers int) *sealWorld {
 	t.Helper()
 	o := options(server)
 	w := &sealWorld{schema: o.Schema}
 	for i := range servers {
 		o.SealAtLeast = []int{1, 5, 2}[i%3]
+		o.SealAfter, o.SealEvery = []time.Duration{0, time.Hour, 0}[i%3], 8*time.Hour
 		s, err := pgstore.Open(context.Background(), o)
 		if err != nil {
 			t.Fatalf("Open: %v", err)

@@ -274,7 +274,7 @@ func transact(t *try, w *work, conn *pgx.Conn, do func() error) error {
 	}
 	return pgx.BeginFunc(context.Background(), conn, func(tx pgx.Tx) error {
 		if t.rolledBack {
-			if err := p.hold(tx, w); err != nil {
+			if err := p.hold(tx); err != nil {
 				return err
 			}
 			if err := (changelog{w.s.database}).learn(context.Background(), tx); err != nil {

@@ -74,7 +74,7 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	ctx, s.stop = context.WithCancel(context.Background())
 	s.watched.Go(func() { s.watch(ctx) })
 	if opt.SealAfter > 0 && opt.Move == 0 {
-		s.watched.Go(func() { sealer{db}.run(ctx) })
+		s.watched.Go(func() { sealer{db, p}.run(ctx) })
 	}
 	return s, nil
 }
