@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
-	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // laneReadings is the number of readings that are worth a lane of their own: fewer in a statement
@@ -43,7 +42,7 @@ func (s *writer) Append(group []*storage.Entry) error {
 func (s *writer) append(group []*storage.Entry) error {
 	t := s.try()
 	if closed := s.partitions.closed(); closed != nil || s.lacking() != 0 {
-		group = s.admit(group, nil, closed)
+		group = s.admit(group, isClosed(closed))
 	}
 	group, generation, err := s.resolve(t, group)
 	if err != nil {
@@ -74,18 +73,26 @@ func (s *writer) append(group []*storage.Entry) error {
 	return joined(tries, errs, parts)
 }
 
-// admit returns the entries of group without those whose device was denied, whose partition is closed, or that have a sign without a column, and without
-// the units of such entries.
-func (s *writer) admit(group []*storage.Entry, denied map[vitals.Name]storage.Outcome, closed map[int64]bool) []*storage.Entry {
+// isClosed returns a function that rejects entries whose partition is closed.
+func isClosed(closed map[int64]bool) func(*storage.Entry) storage.Outcome {
+	return func(e *storage.Entry) storage.Outcome {
+		if closed[partitionOf(e.Reading.TimeUnixMs)] {
+			return storage.Unavailable
+		}
+		return 0
+	}
+}
+
+// admit returns the entries of group without those that reject returns an outcome for, or that have a sign without a column, and without the units
+// of such entries.
+func (s *writer) admit(group []*storage.Entry, reject func(*storage.Entry) storage.Outcome) []*storage.Entry {
 	kept, columns := make([]*storage.Entry, 0, len(group)), s.sql.reading.Load().signs
 	for n := 0; len(group) > 0; group = group[n:] {
 		n = storage.UnitLen(group)
 		var rejected *storage.Entry
 		for _, e := range group[:n] {
-			if e.Outcome, e.Sign = 0, 0; !e.Reading.Values.IsZero() {
-				e.Outcome = denied[e.Reading.Device]
-			}
-			if e.Outcome == 0 && (closed[partitionOf(e.Reading.TimeUnixMs)] || e.Reading.Values.Present()&^columns != 0) {
+			e.Outcome, e.Sign = reject(e), 0
+			if e.Outcome == 0 && e.Reading.Values.Present()&^columns != 0 {
 				e.Outcome = storage.Unavailable
 			}
 			if rejected != nil {
@@ -96,7 +103,7 @@ func (s *writer) admit(group []*storage.Entry, denied map[vitals.Name]storage.Ou
 		}
 		if rejected == nil {
 			kept = append(kept, group[:n]...)
-		} else if n > 1 || rejected.Outcome == storage.Unavailable {
+		} else if n > 1 || rejected.Outcome == storage.Unavailable || rejected.Outcome == storage.Unreadable {
 			s.unswept.Store(true) // devices may have been registered for it
 		}
 	}

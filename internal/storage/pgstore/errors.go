@@ -29,6 +29,7 @@ const (
 	lockNotAvailable = "55P03"
 	canceled         = "57014"
 	startingUp       = "57P03"
+	dataCorrupted    = "XX001"
 )
 
 // errWarning means that PostgreSQL has sent a warning during a commit.

@@ -1,11 +1,15 @@
 package pgstore
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
@@ -89,6 +93,76 @@ func fillFinder(w *work, needs func(chain) bool) (firstMs, lastMs int64) {
 		}
 	}
 	return firstMs, lastMs
+}
+
+// damaged reports whether err says that something stored cannot be decoded, by this server or in PostgreSQL.
+func damaged(err error) bool {
+	state := sqlState(err)
+	return errors.Is(err, storage.ErrCorrupt) && !errors.Is(err, errUnknownSign) || strings.HasPrefix(state, "22") || state == dataCorrupted
+}
+
+// leaveOutUnreadable rejects the readings of w whose row, or a segment that may have them, cannot be decoded: one must not hold up the others. It returns
+// err, which says that there are some, if it finds none.
+func (s *writer) leaveOutUnreadable(t *try, w *work, err error) error {
+	unreadable := map[*storage.Entry]bool{}
+	if err := t.run(func(conn *pgx.Conn) error {
+		clear(unreadable)
+		for i := range w.chains {
+			c := &w.chains[i]
+			err := s.readOne(conn, w.reading(c))
+			if err != nil && !damaged(err) {
+				return err
+			}
+			for _, it := range w.items[c.from:c.to] {
+				if err != nil {
+					unreadable[it.e] = true
+				}
+			}
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	w.returnGuards()
+	if len(unreadable) == 0 {
+		return t.fail(hide(err))
+	}
+	s.opt.Log.Error("stored readings cannot be decoded, and others of their times are rejected", "rejected", len(unreadable), "error", hide(err))
+	w.start(s.admit(w.part, func(e *storage.Entry) storage.Outcome {
+		if unreadable[e] {
+			return storage.Unreadable
+		}
+		return 0
+	}))
+	return nil
+}
+
+// readOne decodes what may be stored of the device and time of a reading.
+func (s *writer) readOne(conn *pgx.Conn, r *vitals.Reading) error {
+	q, device := s.sql.reading.Load(), r.Device.String()
+	decode := func(from, where string, one func([][]byte) error) error {
+		rows, err := conn.Query(context.Background(), s.sql.of("SELECT "+from+" WHERE device = $1 AND "+where), pgx.QueryResultFormats{pgx.BinaryFormatCode}, device, r.TimeUnixMs)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			if err := one(rows.RawValues()); err != nil && !errors.Is(err, errUnknownSign) {
+				return err
+			}
+		}
+		return rows.Err()
+	}
+	if err := decode(q.record+" FROM SCHEMA.readings AS r", "time_ms = $2", func(v [][]byte) error {
+		_, err := decodeRecord(v, q.signs, nil)
+		return err
+	}); err != nil {
+		return err
+	}
+	return decode(q.segment+" FROM SCHEMA.segments AS s", "first_ms <= $2 AND last_ms >= $2", func(v [][]byte) error {
+		_, err := decodeSegment(v, q.signs, nil)
+		return err
+	})
 }
 
 func (r *record) decode(v [][]byte, signs uint32) (err error) {

@@ -100,7 +100,12 @@ func (s *writer) resolve(t *try, group []*storage.Entry) (kept []*storage.Entry,
 		})
 	}
 	if len(denied) > 0 {
-		group = s.admit(group, denied, nil)
+		group = s.admit(group, func(e *storage.Entry) storage.Outcome {
+			if e.Reading.Values.IsZero() {
+				return 0
+			}
+			return denied[e.Reading.Device]
+		})
 	}
 	return group, generation, nil
 }

@@ -96,13 +96,18 @@ func (s *writer) lane(t *try, part []*storage.Entry, generation int64) error {
 	defer s.release(w)
 	for len(w.part) > 0 {
 		stale, closed, err := w.commit(t)
+		if damaged(err) && !t.unknown {
+			if err = s.leaveOutUnreadable(t, w, err); err == nil {
+				continue
+			}
+		}
 		switch {
 		case err != nil:
 			w.returnGuards()
 			return err
 		case closed != nil:
 			w.returnGuards()
-			w.start(s.admit(w.part, nil, map[int64]bool{closed.partition: true}))
+			w.start(s.admit(w.part, isClosed(map[int64]bool{closed.partition: true})))
 		case !stale:
 			// From now on, something of the group is written.
 			t.written = true
@@ -190,6 +195,7 @@ func (w *work) commit(t *try) (stale bool, closed *closedError, err error) {
 	}
 	defer w.s.marks.release(w.mark)
 	hinted := w.fillHints(!t.unknown)
+	var damage error // of the last attempt
 	closed, err = t.runOpen(func(conn *pgx.Conn) error {
 		err := w.attempt(t, conn, hinted)
 		if sqlState(err) == duplicateKey {
@@ -203,8 +209,14 @@ func (w *work) commit(t *try) (stale bool, closed *closedError, err error) {
 			w.expectNothing()
 			return nil // the outcome is known
 		}
+		if damage = err; damaged(err) && !t.unknown {
+			return nil // likewise: nothing was committed
+		}
 		return err
 	})
+	if err == nil && damaged(damage) {
+		err = damage
+	}
 	if err == nil && !stale && closed == nil {
 		w.s.marks.acknowledge(w.mark, w.generation)
 		w.s.remember(w, changedBy(w, t.unknown)...)
