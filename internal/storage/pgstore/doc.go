@@ -60,9 +60,9 @@
 //     is neither written to nor read from. TestForgettingPrimary checks it, and TestForgettingModel the decision.
 //   - In one place. A reading is in readings or in a segment. A reading from before the horizon is settled in a transaction that has turned
 //     the segment that may have it into rows again, with a lock that the sealer waits for. TestConformanceSealed checks it.
-//   - Lock order. A transaction locks, in this order: the sealer's lock, the table of readings (both before it has a number), its partitions, segments,
+//   - Lock order. A transaction locks, in this order: the sealer's lock, the table of readings (both before it has a number), its partitions, rows of erasing, segments,
 //     records by their keys, what it inserts by keys, devices by their advisory locks, and assignments. Removals do so, too. A record that
-//     another node has inserted meanwhile is locked late: that may be a deadlock, which PostgreSQL ends, and the next attempt expects nothing. TestLockOrder, TestLockOrderTable
+//     another node has inserted meanwhile is locked late: that may be a deadlock, which PostgreSQL ends, and the next attempt expects nothing. TestLockOrder, TestLockOrderTable, TestLockOrderErasing
 //     and TestRemovalsBesideGroups check it.
 //   - All partitions. The last transaction of a removal has a connection that is newer than all partitions. Connections for reading are checked
 //     every second: see database.sees. TestPartitionAttached checks it.

@@ -159,6 +159,34 @@ func TestLockOrderTable(t *testing.T) {
 	try(t, tx.Rollback(ctx), <-done)
 }
 
+// TestLockOrderErasing erases a device of which an erasure is unfinished, while the end of that erasure has the table on another server: it waits,
+// and has not locked what that end deletes.
+func TestLockOrderErasing(t *testing.T) {
+	server := sharedServer(t)
+	o := options(server)
+	s := open(t, o)
+	ctx := context.Background()
+	mustStore(t, s, reading("a", 1, 7000))
+	other := connect(t, server)
+	defer other.Close(ctx)
+	mustExecute(t, other, "INSERT INTO "+o.Schema+".erasing VALUES ('a', 0, 9223372036854775807, now())")
+	tx, err := other.Begin(ctx)
+	try(t, err)
+	mustExecute(t, tx, "LOCK TABLE ONLY "+o.Schema+".readings IN SHARE ROW EXCLUSIVE MODE")
+	done := make(chan error, 1)
+	go func() {
+		_, err := s.Erase(modelNames("a")[0])
+		done <- err
+	}()
+	polltest.Until(t, "the erasure waits", func() bool {
+		return queryValue[bool](t, server, "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = '"+o.Schema+".readings'::regclass)")
+	})
+	if _, err := tx.Exec(ctx, "SELECT FROM "+o.Schema+".erasing FOR UPDATE NOWAIT"); err != nil {
+		t.Errorf("the erasure waits for the table, and has locked its row of erasing: %v", err)
+	}
+	try(t, tx.Rollback(ctx), <-done)
+}
+
 // TestRemovalsBesideGroups stores late and repeated readings, some of which are in segments, beside each kind of removal: none of them deadlocks.
 func TestRemovalsBesideGroups(t *testing.T) {
 	o := options(sharedServer(t))

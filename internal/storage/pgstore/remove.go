@@ -114,6 +114,9 @@ func (s *remover) erase(e *storage.Erasure, record func(storage.Erasure) error, 
 			}
 			fromMs, toMs := rangeOf(e)
 			return pgx.BeginFunc(context.Background(), conn, func(tx pgx.Tx) error {
+				if err = s.partitions.hold(tx); err != nil { // before its row of erasing, as in removeErased
+					return err
+				}
 				// Scans that see that some are gone, and others not, must not look complete: TestConformance/remove/during_scans.
 				if _, err = tx.Exec(context.Background(), s.sql.of(`INSERT INTO SCHEMA.erasing VALUES ($1, $2, $3, clock_timestamp())
 					ON CONFLICT (device, from_ms) DO UPDATE SET to_ms = excluded.to_ms, at = excluded.at`), name, fromMs, toMs); err == nil {
