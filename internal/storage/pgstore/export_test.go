@@ -7,6 +7,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pulsegate/pulsegate/internal/storage/pgstore/history"
 )
 
 // Seal seals what was measured before a time.
@@ -98,4 +100,13 @@ func TryClosed(s *Store, now bool) {
 	if now {
 		clear(s.writer.partitions.shut)
 	}
+}
+
+// Owe sends a batch of a repair that has left out readings of a partition, and returns the number of partitions that are owed.
+func Owe(s *Store, partition int64) (owed int, err error) {
+	err = s.write.AcquireFunc(context.Background(), func(conn *pgxpool.Conn) error {
+		r := &repair{repairer: s.repairer, conn: conn.Conn()}
+		return r.tryBatch(&batch{owed: map[int64]Loss{partition: {FromUnixMs: 1, ToUnixMs: 2}}, to: numbers{history.Slot{Server: 1}: 1}})
+	})
+	return len(s.repairer.debts), err
 }

@@ -21,15 +21,14 @@ type debt struct {
 	after time.Time // of the next attempt, after one that failed
 }
 
-// owe reports readings of a partition as lost until they are stored.
-func (s *repairer) owe(tx pgx.Tx, partition int64, l Loss) error {
-	d := s.debts[partition]
-	if d == nil {
-		d = &debt{Loss: l, id: newID()}
-		s.debts[partition] = d
+// owe reports readings of a partition as lost until they are stored. It returns the debt as it is if tx is committed.
+func (s *repairer) owe(tx pgx.Tx, partition int64, l Loss) (*debt, error) {
+	d := debt{Loss: l, id: newID()}
+	if before := s.debts[partition]; before != nil {
+		d = *before
 	}
 	d.Loss, d.noted = *d.extend(l.FromUnixMs, l.ToUnixMs), false
-	return s.insertLoss(tx, d.id, d.Loss)
+	return &d, s.insertLoss(tx, d.id, d.Loss)
 }
 
 // noteDebts reports the debts whose transactions were committed.

@@ -2,9 +2,12 @@ package pgstore_test
 
 import (
 	"context"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/pulsegate/pulsegate/internal/polltest"
+	"github.com/pulsegate/pulsegate/internal/storage/pgstore"
 )
 
 // TestRepairMarksLast stops a repair before it can put readings back. The database has no marks that vouch for them then, for the server
@@ -34,4 +37,20 @@ func TestRepairMarksLast(t *testing.T) {
 	}
 	mustExecute(t, conn, "ROLLBACK")
 	awaitRepairs(t, s, 1)
+}
+
+// TestOwedRolledBack rolls a transaction of a repair back that reports what it has left out: nothing is owed then.
+func TestOwedRolledBack(t *testing.T) {
+	server := sharedServer(t)
+	o := options(server)
+	o.Remember = time.Minute
+	s := open(t, o)
+	execute(t, server, strings.ReplaceAll("ALTER TABLE S.marks ADD CONSTRAINT none CHECK (server <> 1)", "S.", o.Schema+"."))
+	if n, err := pgstore.Owe(s, 1); err == nil || n != 0 {
+		t.Errorf("after a transaction that was rolled back, %d partitions are owed, %v", n, err)
+	}
+	execute(t, server, strings.ReplaceAll("ALTER TABLE S.marks DROP CONSTRAINT none", "S.", o.Schema+"."))
+	if n, err := pgstore.Owe(s, 1); err != nil || n != 1 {
+		t.Errorf("%d partitions are owed, %v, want one", n, err)
+	}
 }

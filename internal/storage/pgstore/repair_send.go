@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -140,7 +141,7 @@ func (r *repair) tryBatch(b *batch) error {
 	if err := r.writer.partitions.ensure(r.conn, w, &sync.Map{}); err != nil { // one may be closed since
 		return err
 	}
-	contradicted := 0
+	contradicted, owed := 0, map[int64]*debt{}
 	if err := r.step(func(tx pgx.Tx) error {
 		contradicted = 0
 		if err := r.store(tx, w); err != nil {
@@ -161,14 +162,17 @@ func (r *repair) tryBatch(b *batch) error {
 			}
 		}
 		for n, l := range b.owed {
-			if err := r.owe(tx, n, l); err != nil {
+			d, err := r.owe(tx, n, l)
+			if err != nil {
 				return err
 			}
+			owed[n] = d
 		}
 		return r.raise(tx, b.to, b.untilMs)
 	}); err != nil {
 		return err
 	}
+	maps.Copy(r.debts, owed)
 	r.have.raise(b.to)
 	r.noteLoss(b.lost)
 	r.noteStored(b, contradicted)
