@@ -3,6 +3,7 @@ package pgstore_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math"
 	"slices"
@@ -12,8 +13,10 @@ import (
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/pgtest"
+	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pgstore"
+	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // partitions returns the partitions of readings in their order, without the default one.
@@ -185,5 +188,86 @@ func TestManyPartitions(t *testing.T) {
 	}
 	if !log.contains("partitions=60") {
 		t.Error("no warning of 60 partitions")
+	}
+}
+
+// TestDefaultShrinks imports old readings with a server that seals, while another one reads them: when they are sealed, the
+// disk that their rows and indexes took is given back, and all are there.
+func TestDefaultShrinks(t *testing.T) {
+	server := sharedServer(t)
+	o := options(server)
+	o.SealAfter, o.SealEvery, o.SealAtLeast = time.Hour, time.Hour, 1
+	s, other := open(t, o), open(t, o)
+	size := func() int64 {
+		return queryValue[int64](t, server, "SELECT pg_total_relation_size('"+o.Schema+".readings_default')")
+	}
+	const each = 4000
+	var devices []string
+	for d := range 32 {
+		devices = append(devices, fmt.Sprint("device-", d))
+		var group []*storage.Entry
+		for i := range int64(each) {
+			group = append(group, reading(devices[d], sealStart+i*minuteMs, vitals.Value(i)))
+		}
+		mustStore(t, s, group...)
+	}
+	if size() < 16<<20 {
+		t.Fatalf("the default partition has %d bytes only", size())
+	}
+	var beside sync.WaitGroup
+	var ended atomic.Bool
+	beside.Go(func() {
+		for i := 0; !ended.Load(); i++ {
+			r := storage.Range{Device: modelNames(devices[i%len(devices)])[0], ToUnixMs: math.MaxInt64}
+			if n := len(scanned(t, other, r, each+1)); n != each {
+				t.Errorf("%d readings of a device are found, want %d", n, each)
+				return
+			}
+		}
+	})
+	for range 20 {
+		seal(t, s, sealStart+each*minuteMs)
+		if size() < 16<<20 {
+			break
+		}
+	}
+	ended.Store(true)
+	beside.Wait()
+	if size() >= 16<<20 {
+		t.Errorf("the default partition has %d bytes after its readings were sealed", size())
+	}
+	if n, err := s.CountReadings(context.Background()); err != nil || n != int64(each*len(devices)) {
+		t.Errorf("%d readings are left, %v, want %d", n, err, each*len(devices))
+	}
+}
+
+// TestDefaultLocked locks the default partition: late readings are rejected, also if others of their time were stored before, and
+// hold up no others.
+func TestDefaultLocked(t *testing.T) {
+	server := sharedServer(t)
+	o := options(server)
+	o.SealAfter, o.SealEvery, o.Timeout = time.Hour, time.Hour, polltest.Patience
+	s := open(t, o)
+	now := time.Now().UnixMilli()
+	mustStore(t, s, reading("d", 1, 1), reading("d", now, 1))
+	admin := connect(t, server)
+	defer admin.Close(context.Background())
+	for _, mode := range []string{"SHARE", "ACCESS EXCLUSIVE"} {
+		mustExecute(t, admin, "BEGIN; LOCK TABLE "+o.Schema+".readings_default IN "+mode+" MODE")
+		for i, late := range []int64{2, sealStart} {
+			now++
+			pgstore.TryClosed(s, true)
+			group := storeOnce(t, s, []*storage.Entry{reading("d", late, 1), reading("d", now, 1)})
+			if group[0].Outcome != storage.Unavailable || group[1].Outcome != storage.Stored {
+				t.Errorf("%s, group %d: outcomes %s and %s, want unavailable and stored", mode, i, outcomeName(group[0].Outcome), outcomeName(group[1].Outcome))
+			}
+		}
+		mustExecute(t, admin, "COMMIT")
+	}
+	pgstore.TryClosed(s, true)
+	for _, e := range storeOnce(t, s, []*storage.Entry{reading("d", 2, 1), reading("d", sealStart, 1)}) {
+		if e.Outcome != storage.Stored {
+			t.Errorf("the reading of %d got outcome %s when the partition was free, want stored", e.Reading.TimeUnixMs, outcomeName(e.Outcome))
+		}
 	}
 }

@@ -161,7 +161,7 @@ func (s *partitions) create(conn *pgx.Conn, partition int64) error {
 	}
 	_, err := conn.Exec(context.Background(), s.sql.of(strings.NewReplacer(
 		"KEY_", fmt.Sprint(s.lockKey), "TABLE_", fmt.Sprint("SCHEMA.", partitionPrefix, partition), "FIRST", fmt.Sprint(partition*partitionMs), "END_", end, "WAIT_", lockTimeout, "OWN_", fmt.Sprint(s.own(partition)),
-	).Replace(`DO $$ BEGIN
+	).Replace(`DO $$ DECLARE stored_in text := 'TABLE_'; BEGIN
 	IF OWN_ AND to_regclass('TABLE_') IS NULL THEN
 		LOCK TABLE ONLY SCHEMA.readings IN ROW EXCLUSIVE MODE; -- first, as in hold: others that hold it wait for this session
 		PERFORM pg_advisory_xact_lock(KEY_);
@@ -175,11 +175,14 @@ func (s *partitions) create(conn *pgx.Conn, partition int64) error {
 		END;
 		PERFORM set_config('lock_timeout', 'WAIT_', true);
 	END IF;
+	IF to_regclass('TABLE_') IS NULL THEN
+		stored_in := 'SCHEMA.readings_default';
+	END IF;
 	BEGIN
 		PERFORM set_config('lock_timeout', '250ms', true);
-		LOCK TABLE ONLY TABLE_ IN ROW EXCLUSIVE MODE;
+		EXECUTE 'LOCK TABLE ONLY ' || stored_in || ' IN ROW EXCLUSIVE MODE';
 	EXCEPTION
-		WHEN lock_not_available THEN RAISE EXCEPTION 'another session has locked TABLE_' USING ERRCODE = '55006';
+		WHEN lock_not_available THEN RAISE EXCEPTION 'another session has locked %', stored_in USING ERRCODE = '55006';
 		WHEN undefined_table THEN -- it was dropped meanwhile
 	END;
 	PERFORM set_config('lock_timeout', 'WAIT_', true);
@@ -276,8 +279,13 @@ func (s *partitions) drop(conn *pgx.Conn, n, atMost int64) (readings int64, devi
 	return readings, devices, err
 }
 
-// retire drops the partitions whose readings, before a time, were sealed. The readings that are left, such as the latest ones of devices, move to the
-// default partition. It gives up if the table is in use for long: whoever needs it waits meanwhile.
+// movedReadings is the largest number of readings that are left when a partition is emptied. Whoever needs the table waits while they move.
+const movedReadings = 20_000
+
+// defaultBytes is the size from which on the default partition is emptied to give space back, as after an import: vacuum keeps the pages of indexes.
+const defaultBytes = 16 << 20
+
+// retire drops the partitions whose readings, before a time, were sealed, and shrinks the default one. It gives up if the table is in use for long.
 func (s *partitions) retire(ctx context.Context, conn *pgx.Conn, beforeMs int64) error {
 	all, err := s.list(conn)
 	if err != nil {
@@ -287,51 +295,60 @@ func (s *partitions) retire(ctx context.Context, conn *pgx.Conn, beforeMs int64)
 		if s.own(n) || endOf(n) > beforeMs {
 			continue
 		}
-		err := s.retireOne(ctx, conn, n)
-		if state := sqlState(err); state == lockNotAvailable || state == deadlock {
-			return nil
-		}
-		if err != nil && !errors.Is(err, errKept) && sqlState(err) != noTable { // retention has dropped it
+		table := fmt.Sprint(s.opt.Schema, ".", partitionPrefix, n)
+		if given, err := s.empty(ctx, conn, table, "DROP TABLE "+table); given || err != nil {
 			return err
 		}
+		s.known.Delete(n)
 	}
-	return nil
+	var bytes int64
+	table := s.opt.Schema + ".readings_default"
+	if err := conn.QueryRow(ctx, "SELECT pg_total_relation_size($1::text::regclass)", table).Scan(&bytes); err != nil || bytes < defaultBytes {
+		return err
+	}
+	_, err = s.empty(ctx, conn, table, "TRUNCATE "+table)
+	return err
 }
 
-func (s *partitions) retireOne(ctx context.Context, conn *pgx.Conn, n int64) error {
-	table := fmt.Sprint(s.opt.Schema, ".", partitionPrefix, n)
+// empty empties a partition by a statement, unless it has many readings, and stores them again. It reports whether it has given up because the table is
+// in use.
+func (s *partitions) empty(ctx context.Context, conn *pgx.Conn, table, statement string) (givenUp bool, err error) {
 	few := func(q querier) error {
 		var left int
-		err := q.QueryRow(ctx, "SELECT count(*) FROM (SELECT FROM "+table+" LIMIT $1) AS r", chunkReadings+1).Scan(&left)
-		if err == nil && left > chunkReadings {
+		err := q.QueryRow(ctx, "SELECT count(*) FROM (SELECT FROM "+table+" LIMIT $1) AS r", movedReadings+1).Scan(&left)
+		if err == nil && left > movedReadings {
 			err = errKept
 		}
 		return err
 	}
-	if err := few(conn); err != nil {
-		return err
-	}
-	err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		if err := s.sql.meetSealer(tx); err != nil { // before other locks, as in groups
-			return err
-		}
-		if err := s.sql.lock(tx, "SCHEMA.readings, "+table+" IN ACCESS EXCLUSIVE MODE"); err != nil {
-			return err
-		}
-		if err := few(tx); err != nil {
-			return err
-		}
-		// Consumers of logical decoding see a delete and an insert of what moves.
-		_, err := tx.Exec(ctx, s.sql.of(strings.ReplaceAll(`DO $$ DECLARE kept SCHEMA.readings[]; BEGIN
-	SELECT array_agg(r::SCHEMA.readings) INTO kept FROM TABLE_ AS r;
-	DELETE FROM TABLE_;
-	DROP TABLE TABLE_;
+	if err = few(conn); err == nil {
+		err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+			if err := s.sql.meetSealer(tx); err != nil { // before other locks, as in groups
+				return err
+			}
+			if err := s.sql.lock(tx, "SCHEMA.readings, "+table+" IN ACCESS EXCLUSIVE MODE"); err != nil {
+				return err
+			}
+			if err := few(tx); err != nil {
+				return err
+			}
+			// Consumers of logical decoding see a delete and an insert of what moves.
+			_, err := tx.Exec(ctx, s.sql.of(strings.NewReplacer("TABLE_", table, "EMPTY_", statement).Replace(`DO $$ DECLARE kept SCHEMA.readings[]; places tid[]; BEGIN
+	SELECT array_agg(r::SCHEMA.readings), array_agg(ctid) INTO kept, places FROM TABLE_ AS r;
+	DELETE FROM TABLE_ WHERE ctid = ANY(places);
+	EMPTY_;
 	INSERT INTO SCHEMA.readings SELECT k.* FROM unnest(kept) AS k;
-END $$`, "TABLE_", table)))
-		return err
-	})
-	s.known.Delete(n)
-	return err
+END $$`)))
+			return err
+		})
+	}
+	switch state := sqlState(err); {
+	case state == lockNotAvailable || state == deadlock:
+		return true, nil
+	case errors.Is(err, errKept) || state == noTable: // retention has dropped it
+		return false, nil
+	}
+	return false, err
 }
 
 // errKept rolls back what drop has begun.
