@@ -21,7 +21,7 @@ type changesCommand struct {
 	Follow  bool        `help:"Wait for what changes next, and do not end."`
 	State   string      `type:"path" placeholder:"FILE" help:"File in which to keep how far the output is, which only you can read. The next call continues there. Default: write everything."`
 	Prefix  vitals.Name `placeholder:"TEXT" help:"Only devices whose names begin with it. Default: all."`
-	Signs   string      `placeholder:"LIST" help:"Only these fields, with commas between them, such as spo2_pct,heart_rate_bpm. Default: all."`
+	Signs   string      `placeholder:"LIST" help:"Only these fields of signs, with commas between them. Default: all."`
 	Subject string      `placeholder:"ID" help:"Only what this subject wore. Default: all."`
 
 	readerFlags `embed:""`
@@ -53,11 +53,11 @@ func (c *changesCommand) Run(ctx context.Context, std stdio) error {
 		}
 		return c.save(next)
 	}
-	err = client.Changes(ctx, sel, use)
+	err = transfer.Changes(ctx, client, sel, use)
 	if errors.Is(err, transfer.ErrCursorUnknown) && sel.Cursor != "" {
 		fmt.Fprintln(std.err, "The server does not know what follows the state: everything is written again, from begin to complete.")
 		sel.Cursor = ""
-		err = client.Changes(ctx, sel, use)
+		err = transfer.Changes(ctx, client, sel, use)
 	}
 	return err
 }

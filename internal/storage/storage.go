@@ -70,6 +70,8 @@
 // was removed is not known. After a crash, each reading that was being removed is
 // either stored as a whole or gone.
 //
+// Changes. A store that implements [Changes] can be copied, and a copy kept up with it: see [NextChanges].
+//
 // Order. Devices are sorted by the bytes of their names, records of a device by
 // their times. Both orders are strict, so a page ends at a key and the next page
 // starts immediately after it: no record is returned twice, and every record that

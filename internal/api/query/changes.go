@@ -357,9 +357,7 @@ func (a *feedAnswer) page(ctx context.Context, out io.Writer) (n int, caughtUp b
 	if err != nil {
 		return 0, false, err
 	}
-	a.f.reading <- struct{}{}
-	changes, caughtUp, err := storage.NextChanges(ctx, a.f.store, &a.q.cursor, a.filter(&access), min(most, a.q.limit-a.written))
-	<-a.f.reading
+	changes, caughtUp, err := a.read(ctx, &access, min(most, a.q.limit-a.written))
 	if err == nil {
 		err = a.record(&access, changes)
 	}
@@ -373,6 +371,13 @@ func (a *feedAnswer) page(ctx context.Context, out io.Writer) (n int, caughtUp b
 		}
 	}
 	return len(changes), caughtUp, nil
+}
+
+// read reads at most most changes.
+func (a *feedAnswer) read(ctx context.Context, access *gate.Access, most int) ([]storage.Change, bool, error) {
+	a.f.reading <- struct{}{}
+	defer func() { <-a.f.reading }()
+	return storage.NextChanges(ctx, a.f.store, &a.q.cursor, a.filter(access), most)
 }
 
 // change appends a change to the buffer.

@@ -33,14 +33,14 @@ type ChangeSelection struct {
 // Changes fetches the changes after the selection's cursor, and calls use with some at a time and the cursor of
 // what follows them, until there are no more, or use returns an error. If it follows, it returns only with an
 // error. use is called at least once for each change; a call without changes has a later cursor.
-func (c *Client) Changes(ctx context.Context, sel ChangeSelection, use func(changes []jsontext.Value, next string) error) error {
+func Changes(ctx context.Context, c *Client, sel ChangeSelection, use func(changes []jsontext.Value, next string) error) error {
 	for {
 		var page struct {
 			Changes  []jsontext.Value `json:"changes"`
 			Next     string           `json:"next"`
 			CaughtUp bool             `json:"caught_up"`
 		}
-		if err := c.Retry(ctx, func() error { return c.changesOnce(ctx, &sel, &page) }); err != nil {
+		if err := c.Retry(ctx, func() error { return changesOnce(ctx, c, &sel, &page) }); err != nil {
 			if p, ok := errors.AsType[*Problem](err); ok && p.Status == http.StatusGone {
 				return ErrCursorUnknown
 			}
@@ -59,7 +59,7 @@ func (c *Client) Changes(ctx context.Context, sel ChangeSelection, use func(chan
 }
 
 // changesOnce sends a request for changes once.
-func (c *Client) changesOnce(ctx context.Context, sel *ChangeSelection, page any) error {
+func changesOnce(ctx context.Context, c *Client, sel *ChangeSelection, page any) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	query := url.Values{"format": {"json"}}

@@ -7,7 +7,8 @@
 // purge removes readings and proves that bytes are gone, and package assign stores assignments. ARCHITECTURE.md lists the others.
 //
 // A [Store] is an engine, which has the tree, the settler of groups, the committer and the views of readers, and
-// what uses it: segments, which seals windows and merges small segments, reader, removal and subjects.
+// what uses it: segments, which seals windows and merges small segments, reader, removal, subjects, and changeLog, which
+// finds what has changed.
 //
 // # How a group is stored
 //

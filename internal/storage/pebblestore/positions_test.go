@@ -3,8 +3,11 @@ package pebblestore_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -185,4 +188,75 @@ func TestChangesSkip(t *testing.T) {
 		}
 		try(t, pebblestore.Seal(s))
 	}
+}
+
+// TestChangesBesideAll lets consumers wait for changes and read them while groups are appended and sealed, and devices are
+// erased. In the end each has what the store has.
+func TestChangesBesideAll(t *testing.T) {
+	s := mustOpen(t, pebblestore.Options{FS: vfs.NewMem(), MinFreeBytes: -1, ChangesKeep: time.Hour, WindowRows: 50})
+	now := time.Now().UnixMilli()
+	var ended atomic.Bool
+	var consumers, writers sync.WaitGroup
+	copies := make([]map[string]map[int64]bool, 3)
+	for i := range copies {
+		copies[i] = map[string]map[int64]bool{}
+		consumers.Go(func() {
+			var c storage.ChangeCursor
+			for {
+				last := ended.Load()
+				_, later, err := s.Position(context.Background())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				page, caughtUp, err := storage.NextChanges(context.Background(), s, &c, &storage.ChangeFilter{}, 20)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for _, x := range page {
+					switch device := x.Device.String(); x.Kind {
+					case storage.ChangedReading:
+						if copies[i][device] == nil {
+							copies[i][device] = map[int64]bool{}
+						}
+						copies[i][device][x.Record.TimeUnixMs] = true
+					case storage.ChangeErased:
+						delete(copies[i], device)
+					}
+				}
+				switch {
+				case caughtUp && last:
+					return
+				case caughtUp:
+					<-later
+				}
+			}
+		})
+	}
+	writers.Go(func() {
+		for ms := range int64(200) {
+			mustAppend(t, s, received(now+ms, entry("a", ms, 1)), received(now+ms, entry(fmt.Sprintf("b-%d", ms%3), ms/2, 1)))
+		}
+	})
+	writers.Go(func() {
+		for i := range 3 {
+			if _, err := s.Erase(mustName(fmt.Sprintf("b-%d", i))); err != nil && !errors.Is(err, storage.ErrNotFound) {
+				t.Error(err)
+			}
+			try(t, pebblestore.Seal(s))
+		}
+	})
+	writers.Wait()
+	ended.Store(true)
+	mustAppend(t, s, received(now+1000, entry("waker", 1, 1))) // wakes those that wait
+	consumers.Wait()
+	for i := range copies {
+		for _, device := range []string{"a", "b-0", "b-1", "b-2"} {
+			if got, want := len(copies[i][device]), count(t, s, device); got != want {
+				t.Errorf("consumer %d has %d readings of %s, want %d", i, got, device, want)
+			}
+		}
+	}
+	mustClose(t, s)
 }
