@@ -284,7 +284,7 @@ func (p *pass) assignments(visit func(*Change) bool) error {
 
 // event adds an event if it is selected, and reports whether it is.
 func (p *pass) event(e *Change) bool {
-	device := e.Device.HasPrefix(&p.f.Prefix) && (p.f.Device == nil || p.f.Device(&e.Device))
+	device := p.selects(&e.Device)
 	switch e.Kind {
 	case ChangeAssigned, ChangeUnassigned:
 		if !device || p.f.Subject != nil && !p.f.Subject(e.Subject) {
@@ -309,9 +309,18 @@ func (p *pass) event(e *Change) bool {
 	return true
 }
 
-// span adds readings of an assignment.
+// selects reports whether a device is selected.
+func (p *pass) selects(device *vitals.Name) bool {
+	return device.HasPrefix(&p.f.Prefix) && (p.f.Device == nil || p.f.Device(device))
+}
+
+// span adds readings of an assignment. The cursor may come from a consumer that sees other devices.
 func (p *pass) span() error {
 	c, first := p.c, len(p.page)
+	if !p.selects(&c.key.Device) {
+		c.stage, c.key.TimeUnixMs = passEvents, c.toUnixMs-1
+		return nil
+	}
 	records := make([]Record, min(p.left(), 1024))
 	n, err := p.s.Scan(p.ctx, Range{Device: c.key.Device, FromUnixMs: c.key.TimeUnixMs, ToUnixMs: c.toUnixMs}, records)
 	if err != nil {
@@ -334,7 +343,7 @@ func (p *pass) readings() error {
 			return false
 		}
 		n := len(records)
-		if p.f.Device == nil || p.f.Device(device) {
+		if p.selects(device) {
 			n = min(n, p.left())
 			p.add(device, records[:n])
 		}

@@ -29,7 +29,7 @@ const ChangesPath = "/v1/changes"
 // Bounds of requests for changes.
 const (
 	MaxWait    = 60 * time.Second // largest value of wait
-	MaxWaiting = 512              // requests that wait, and streams, at the same time
+	MaxWaiting = 2048             // requests that wait, and streams, at the same time
 
 	heartbeatEvery = 15 * time.Second
 	waitingPage    = 256 // changes that a request reads at once, if it waits or is a stream

@@ -404,6 +404,53 @@ func checkPositions(t testing.TB, h Harness) {
 	}
 }
 
+// checkOthersCursors continues with each cursor of a consumer of a subject, of whom a device was in the copy, as one that
+// does not see the device.
+func checkOthersCursors(t testing.TB, h Harness) {
+	if h.OpenChanges == nil {
+		t.Skip("the store keeps no events")
+	}
+	ctx := context.Background()
+	h.Open = func() (storage.Store, error) { return h.OpenChanges(nil) }
+	s := mustOpen(t, h.Open)
+	mustAppend(t, s, entry("a", 1, hr(1)), entry("a", 2, hr(1)), entry("b", 1, hr(1)))
+	if err := s.Assign(ctx, assignment("a", "P", 0, 5)); err != nil {
+		t.Fatal(err)
+	}
+	c, caughtUp := storage.ChangeCursor{}, false
+	for n := 0; !caughtUp && n < 20; n++ {
+		for what, other := range map[string]*storage.ChangeFilter{
+			"a token for another device": {Device: func(n *vitals.Name) bool { return *n == mustName("b") }},
+			"a prefix":                   {Prefix: mustName("b")},
+			"another subject":            {Subject: func(s storage.Subject) bool { return s == "Q" }},
+		} {
+			for own := c; ; {
+				page, end, err := storage.NextChanges(ctx, s.(storage.Changes), &own, other, 10)
+				if err != nil {
+					t.Fatalf("NextChanges: %v", err)
+				}
+				for i := range page {
+					if page[i].Device == mustName("a") {
+						t.Errorf("after %d changes, %s sees a %d of a", n, what, page[i].Kind)
+					}
+				}
+				if end {
+					break
+				}
+			}
+		}
+		var err error
+		_, caughtUp, err = storage.NextChanges(ctx, s.(storage.Changes), &c, &storage.ChangeFilter{Subject: func(s storage.Subject) bool { return s == "P" }}, 1)
+		if err != nil {
+			t.Fatalf("NextChanges: %v", err)
+		}
+	}
+	if !caughtUp {
+		t.Error("the consumer has not caught up")
+	}
+	mustClose(t, s)
+}
+
 // checkWaiting waits for what comes after a position: a reading, an event, and the end of the store.
 func checkWaiting(t testing.TB, h Harness) {
 	if h.OpenChanges == nil {

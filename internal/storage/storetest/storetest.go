@@ -130,6 +130,7 @@ func Checks() []Check {
 		{"random", checkRandom},
 		{"changes/copies", checkCopies},
 		one("changes/positions", checkPositions),
+		one("changes/cursors of others", checkOthersCursors),
 		one("changes/waiting", checkWaiting),
 		one("nodes/concurrent groups", checkConcurrent),
 		one("nodes/two nodes", checkNodes),
