@@ -64,7 +64,7 @@ func addChanges(to object) {
 				"kind":   oneOf("reading", "erased", "expired", "assigned", "unassigned", "sign", "begin", "complete"),
 				"device": name, "time": instant, "received": instant, "changed": instant, "gateway": name, "subject": str,
 				"utc_offset_minutes": object{"type": "integer"},
-				"signs":              object{"type": []string{"object", "array"}},
+				"signs":              object{"anyOf": []object{{"type": "object"}, {"type": "array", "items": str}}},
 				"subjects":           object{"type": "array", "items": str}, "from": instant, "to": instant, "before": instant,
 				"copy": described(str, "Identifies the copy that begins or is complete."),
 			},

@@ -14,6 +14,7 @@ import (
 	"os"
 	"strconv"
 
+	"github.com/eclipse/paho.golang/packets"
 	"github.com/eclipse/paho.golang/paho"
 	mqtt "github.com/eclipse/paho.mqtt.golang"
 )
@@ -79,7 +80,8 @@ func connect5(target *url.URL) (publisher, func()) {
 		log.Fatal(err)
 	}
 	ctx := context.Background()
-	c := paho.NewClient(paho.ClientConfig{Conn: conn})
+	// The client writes a packet in several calls, and sends a ping at the same time as the first one.
+	c := paho.NewClient(paho.ClientConfig{Conn: packets.NewThreadSafeConn(conn)})
 	if _, err := c.Connect(ctx, &paho.Connect{ClientID: "go", KeepAlive: 30, CleanStart: true,
 		UsernameFlag: true, Username: user, PasswordFlag: true, Password: []byte(os.Getenv("PULSEGATE_TOKEN"))}); err != nil {
 		log.Fatal(err)
