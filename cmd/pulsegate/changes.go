@@ -1,11 +1,11 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 
@@ -46,15 +46,16 @@ func (c *changesCommand) Run(ctx context.Context, std stdio) error {
 		return err
 	}
 	defer client.Close()
-	out := bufio.NewWriter(std.out)
+	continued := sel.Cursor != ""
 	use := func(changes []jsontext.Value, next string) error {
-		if err := writeChanges(out, changes); err != nil {
+		if err := writeChanges(std.out, changes); err != nil {
 			return fmt.Errorf("write changes: %w", err)
 		}
-		return c.save(next)
+		continued = true
+		return c.save(std.out, next)
 	}
 	err = transfer.Changes(ctx, client, sel, use)
-	if errors.Is(err, transfer.ErrCursorUnknown) && sel.Cursor != "" {
+	if errors.Is(err, transfer.ErrCursorUnknown) && continued {
 		fmt.Fprintln(std.err, "The server does not know what follows the state: everything is written again, from begin to complete.")
 		sel.Cursor = ""
 		err = transfer.Changes(ctx, client, sel, use)
@@ -62,17 +63,17 @@ func (c *changesCommand) Run(ctx context.Context, std stdio) error {
 	return err
 }
 
-// writeChanges writes changes, one on each line.
-func writeChanges(out *bufio.Writer, changes []jsontext.Value) error {
+// writeChanges writes changes, one on each line, at once: a process that is killed leaves no part of a line in a file.
+func writeChanges(out io.Writer, changes []jsontext.Value) error {
+	var lines []byte
 	for _, x := range changes {
 		if err := x.Compact(); err != nil {
 			return err
 		}
-		if _, err := out.Write(append(x, '\n')); err != nil {
-			return err
-		}
+		lines = append(append(lines, x...), '\n')
 	}
-	return out.Flush()
+	_, err := out.Write(lines)
+	return err
 }
 
 // maxStateBytes bounds the size of the state.
@@ -94,10 +95,17 @@ func (c *changesCommand) load() (cursor string, err error) {
 	return cursor, nil
 }
 
-// save replaces the state.
-func (c *changesCommand) save(cursor string) error {
+// save replaces the state, after what was written to a file is on stable storage.
+func (c *changesCommand) save(out io.Writer, cursor string) error {
 	if c.State == "" {
 		return nil
+	}
+	if file, ok := out.(*os.File); ok {
+		if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
+			if err := file.Sync(); err != nil {
+				return fmt.Errorf("write changes: %w", err)
+			}
+		}
 	}
 	if err := sharedfile.Replace(c.State, []byte(cursor+"\n")); err != nil {
 		return fmt.Errorf("--state: %w", err)

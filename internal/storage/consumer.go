@@ -165,15 +165,33 @@ func (p *pass) full() bool { return len(p.page) >= p.most || p.examined >= maxEx
 // left returns how many changes fit.
 func (p *pass) left() int { return p.most - len(p.page) }
 
+// run reads a page. It checks the positions again at the end: the store may forget events while it reads them.
 func (p *pass) run() (caughtUp bool, err error) {
-	c := p.c
-	for _, at := range []*Position{&c.From, &c.To} {
-		if !at.IsZero() {
-			if err := p.s.CheckPosition(p.ctx, *at); err != nil {
-				return false, err
-			}
+	begun := []Position{p.c.From, p.c.To}
+	if err = p.check(begun...); err == nil {
+		caughtUp, err = p.read()
+	}
+	if err == nil {
+		err = p.check(append(begun, p.c.From, p.c.To)...)
+	}
+	return caughtUp, err
+}
+
+// check returns an error unless the store knows all positions.
+func (p *pass) check(all ...Position) error {
+	for i, at := range all {
+		if at.IsZero() || slices.Contains(all[:i], at) {
+			continue
+		}
+		if err := p.s.CheckPosition(p.ctx, at); err != nil {
+			return err
 		}
 	}
+	return nil
+}
+
+func (p *pass) read() (caughtUp bool, err error) {
+	c := p.c
 	for !p.full() {
 		switch c.stage {
 		case betweenPasses:
@@ -240,6 +258,7 @@ func (p *pass) events() (err error) {
 		if stopped = p.full(); stopped {
 			return false
 		}
+		p.examined++
 		c.event = e.Number
 		// What an assignment makes visible follows it.
 		if stopped = p.event(e) && e.Kind == ChangeAssigned && p.f.Subject != nil; stopped {
@@ -321,31 +340,41 @@ func (p *pass) span() error {
 		c.stage, c.key.TimeUnixMs = passEvents, c.toUnixMs-1
 		return nil
 	}
-	records := make([]Record, min(p.left(), 1024))
+	records := make([]Record, p.step())
 	n, err := p.s.Scan(p.ctx, Range{Device: c.key.Device, FromUnixMs: c.key.TimeUnixMs, ToUnixMs: c.toUnixMs}, records)
 	if err != nil {
 		return err
 	}
-	p.add(&c.key.Device, records[:n])
+	p.examined += n + 1
+	device := c.key.Device
+	p.add(0, &device, records[:n])
 	if n < len(records) {
 		c.stage, c.key.TimeUnixMs = passEvents, c.toUnixMs-1 // after the assignment, and before the next one
 	} else {
 		c.key.TimeUnixMs = records[n-1].TimeUnixMs + 1
 	}
-	return p.settle(first)
+	last, cut, err := p.settle(first)
+	if cut {
+		c.stage, c.key = passSpan, ChangedKey{Device: device, TimeUnixMs: last.TimeUnixMs + 1}
+	}
+	return err
 }
+
+// step returns how many readings to read at once: more than fit, since few may be selected.
+func (p *pass) step() int { return max(min(p.left(), maxExamined), 1024) }
 
 // readings adds changed readings.
 func (p *pass) readings() error {
 	c, first, stopped := p.c, len(p.page), false
+	end := first + p.step()
 	err := p.s.VisitChanged(p.ctx, c.From, c.To, c.key, p.f.Prefix, func(part uint64, device *vitals.Name, records []Record) bool {
-		if stopped = p.full(); stopped {
+		if stopped = p.examined >= maxExamined || len(p.page) >= end; stopped {
 			return false
 		}
 		n := len(records)
 		if p.selects(device) {
-			n = min(n, p.left())
-			p.add(device, records[:n])
+			n = min(n, end-len(p.page))
+			p.add(part, device, records[:n])
 		}
 		p.examined += n
 		c.key = ChangedKey{part, *device, records[n-1].TimeUnixMs}
@@ -355,26 +384,30 @@ func (p *pass) readings() error {
 	if err != nil {
 		return err
 	}
-	if !stopped {
+	last, cut, err := p.settle(first)
+	if cut {
+		c.key = last
+	} else if !stopped {
 		if c.stage = passEnd; c.Copy == 0 {
 			p.end()
 		}
 	}
-	return p.settle(first)
+	return err
 }
 
-// add adds readings of a device.
-func (p *pass) add(device *vitals.Name, records []Record) {
+// add adds readings of a device, which settle completes. The number of each is that of its part until then.
+func (p *pass) add(part uint64, device *vitals.Name, records []Record) {
 	horizon := p.s.HorizonUnixMs()
 	for i := range records {
 		if records[i].TimeUnixMs >= horizon {
-			p.page = append(p.page, Change{Kind: ChangedReading, Device: *device, Record: records[i]})
+			p.page = append(p.page, Change{Kind: ChangedReading, Number: part, Device: *device, Record: records[i]})
 		}
 	}
 }
 
-// settle completes the readings of the page from first on, and removes those that are not selected.
-func (p *pass) settle(first int) error {
+// settle completes the readings of the page from first on, and removes those that are not selected. If there are more
+// than fit, it removes the others, too, and returns the place of the last one that stays.
+func (p *pass) settle(first int) (last ChangedKey, cut bool, err error) {
 	added := p.page[first:]
 	worn := map[vitals.Name][]Assignment{}
 	var devices []vitals.Name
@@ -385,9 +418,9 @@ func (p *pass) settle(first int) error {
 			}
 		}
 	}
-	err := p.s.VisitAssignments(p.ctx, devices, func(a *Assignment) { worn[a.Device] = append(worn[a.Device], *a) })
+	err = p.s.VisitAssignments(p.ctx, devices, func(a *Assignment) { worn[a.Device] = append(worn[a.Device], *a) })
 	if err != nil {
-		return err
+		return last, false, err
 	}
 	kept := added[:0]
 	for i := range added {
@@ -398,10 +431,15 @@ func (p *pass) settle(first int) error {
 		if x.Subject = SubjectAt(worn[x.Device], x.Record.TimeUnixMs); p.f.Subject != nil && !p.f.Subject(x.Subject) || x.Record.Values.IsZero() {
 			continue
 		}
+		if cut = first+len(kept) == p.most; cut {
+			break
+		}
+		last = ChangedKey{x.Number, x.Device, x.Record.TimeUnixMs}
 		kept = append(kept, *x)
+		kept[len(kept)-1].Number = 0
 	}
 	p.page = p.page[:first+len(kept)]
-	return nil
+	return last, cut, nil
 }
 
 // only returns the values of some signs.

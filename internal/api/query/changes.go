@@ -32,7 +32,8 @@ const (
 	MaxWaiting = 2048             // requests that wait, and streams, at the same time
 
 	heartbeatEvery = 15 * time.Second
-	waitingPage    = 256 // changes that a request reads at once, if it waits or is a stream
+	emptyFor       = 10 * time.Second // how long an answer looks for changes that are selected
+	waitingPage    = 256              // changes that a request reads at once, if it waits or is a stream
 	maxSubjectBody = 1 << 10
 )
 
@@ -160,6 +161,9 @@ func (f *Feed) parse(w http.ResponseWriter, r *http.Request) (*feedQuery, error)
 		fallback = DefaultReadings
 	}
 	q.limit = p.Limit(fallback, MaxReadings)
+	if q.format == feedEvents && p.Count("limit") > 0 {
+		p.fail("limit", "not with the format sse, which does not end")
+	}
 	q.wait = p.wait()
 	q.list = newList(cursorChanges, q.filter.Prefix.String(), signs, string(q.subject))
 	return q, f.position(r, p, q)
@@ -309,20 +313,23 @@ func (a *feedAnswer) write(out io.Writer) error {
 	case feedJSON:
 		a.buffer = append(a.buffer, `{"changes":[`...)
 	case feedEvents:
-		a.buffer = append(a.buffer, ":\n\n"...)
-		if err := a.flush(out, 1); err != nil {
-			return err
-		}
+		a.buffer = append(a.buffer, ":\n\n"...) // sent after the position was found known
 	}
 	ctx, caughtUp, told := context.WithoutCancel(a.r.Context()), false, false
-	for end := time.Now().Add(a.q.wait); ; {
+	for begun, end := time.Now(), time.Now().Add(a.q.wait); ; {
 		_, later, err := a.f.store.Position(ctx) // before the changes
 		if err != nil {
 			return err
 		}
 		n := 0
 		if n, caughtUp, err = a.page(ctx, out); err != nil {
+			if told && errors.Is(err, storage.ErrUnknownPosition) { // a client that connects again is answered so
+				return nil
+			}
 			return err
+		}
+		if n == 0 && !caughtUp && a.ends(begun) {
+			break
 		}
 		if a.q.format == feedEvents {
 			if n > 0 || caughtUp && !told {
@@ -345,6 +352,19 @@ func (a *feedAnswer) write(out io.Writer) error {
 		}
 	}
 	return a.end(out, caughtUp)
+}
+
+// ends reports whether an answer ends of which nothing was selected for some time: the server stops, the client is gone,
+// or would take it for so.
+func (a *feedAnswer) ends(begun time.Time) bool {
+	select {
+	case <-a.f.stop:
+		return true
+	case <-a.r.Context().Done():
+		return true
+	default:
+		return a.q.format != feedEvents && time.Since(begun) > emptyFor
+	}
 }
 
 // page reads a page and writes it.
@@ -375,7 +395,13 @@ func (a *feedAnswer) page(ctx context.Context, out io.Writer) (n int, caughtUp b
 
 // read reads at most most changes.
 func (a *feedAnswer) read(ctx context.Context, access *gate.Access, most int) ([]storage.Change, bool, error) {
-	a.f.reading <- struct{}{}
+	select {
+	case a.f.reading <- struct{}{}:
+	case <-a.f.stop:
+		return nil, false, storage.ErrClosed
+	case <-a.r.Context().Done():
+		return nil, false, ErrClientGone
+	}
 	defer func() { <-a.f.reading }()
 	return storage.NextChanges(ctx, a.f.store, &a.q.cursor, a.filter(access), most)
 }
@@ -400,12 +426,12 @@ func (a *feedAnswer) change(c *storage.Change) {
 	a.written++
 }
 
-// record counts readings as read. If the client has read many, the answer is an export, and must be recorded in the
+// record counts readings, and what says that somebody wore a device, as read. If the client has read many, the answer is an export, and must be recorded in the
 // audit log before it continues.
 func (a *feedAnswer) record(access *gate.Access, changes []storage.Change) error {
 	n := 0
 	for i := range changes {
-		if changes[i].Kind == storage.ChangedReading {
+		if !changes[i].Device.IsZero() {
 			n++
 		}
 	}

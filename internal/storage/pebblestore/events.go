@@ -108,6 +108,9 @@ func (j *journal) start(b *pebble.Batch, atUnixMs int64, group uint64) error {
 	default:
 		err = b.DeleteRange(first, layout.AppendEventKey(nil, j.next), nil)
 	}
+	if !j.keeps && j.first != j.next { // events may have the names of erased devices: see purge.Remover.Forget
+		err = errors.Join(err, b.Set([]byte(layout.ForgetKey), nil, nil))
+	}
 	if err != nil {
 		return err
 	}

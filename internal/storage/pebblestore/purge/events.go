@@ -70,9 +70,9 @@ func (r *removal) event(b *pebble.Batch) error {
 	}
 	err := eachEvent(r.st.DB, func(key []byte, old *layout.Event) error {
 		pointless := old.Device == e.Device && (old.Kind == layout.EventAssigned || old.Kind == layout.EventUnassigned)
-		if in.ofAssignment() { // what ended beyond it has still ended
+		if in.ofAssignment() { // what ended beyond it has still ended, and what began before it was another one
 			pointless = pointless && old.Kind == layout.EventAssigned && old.Spans[0].Subject == string(in.Subject) &&
-				old.FromUnixMs < e.ToUnixMs && e.FromUnixMs < old.ToUnixMs
+				e.FromUnixMs <= old.FromUnixMs && old.FromUnixMs < e.ToUnixMs
 		}
 		if !pointless {
 			return nil
