@@ -2,6 +2,8 @@ package pgstore_test
 
 import (
 	"context"
+	"math"
+	"slices"
 	"testing"
 
 	"github.com/pulsegate/pulsegate/internal/polltest"
@@ -111,6 +113,37 @@ func TestEndThenNextPatient(t *testing.T) {
 		try(t, s.Append([]*storage.Entry{end, next}))
 		if end.Outcome != storage.Duplicate || next.Outcome != storage.Stored {
 			t.Errorf("known %t: outcomes %d, %d, want duplicate, stored", known, end.Outcome, next.Outcome)
+		}
+	}
+}
+
+// A second erasure of an assignment removes no readings of nobody's, or of another patient's, who has the device from
+// the same time on since the first.
+func TestErasedThenAnother(t *testing.T) {
+	for _, then := range []storage.Subject{"", "P-3"} {
+		s := open(t, options(sharedServer(t)))
+		mustStore(t, s, claimed("d", 10, "P-1"), claimed("d", 20, ""), claimed("d", 30, "P-2"), reading("d", 5, 1))
+		d := modelNames("d")[0]
+		a := storage.Assignment{Device: d, Subject: "P-1", FromUnixMs: 10}
+		if _, err := s.EraseAssignmentRecorded(a, func(storage.Erasure) error {
+			if _, err := s.EraseAssignment(a); err != nil {
+				t.Error(err)
+			}
+			mustStore(t, s, claimed("d", 10, then))
+			return nil
+		}); err != nil {
+			t.Errorf("then %q: %v", then, err)
+		}
+		got := scanned(t, s, storage.Range{Device: d, ToUnixMs: math.MaxInt64}, 10)
+		all, err := s.DeviceAssignments(context.Background(), d)
+		if err != nil || !slices.ContainsFunc(all, func(a storage.Assignment) bool { return a.Subject == "P-2" }) ||
+			then != "" && !slices.ContainsFunc(all, func(a storage.Assignment) bool { return a.Subject == then }) {
+			t.Errorf("then %q: the assignments are %v, %v", then, all, err)
+		}
+		for _, ms := range []int64{5, 20, 30} {
+			if !slices.ContainsFunc(got, func(r storage.Record) bool { return r.TimeUnixMs == ms }) {
+				t.Errorf("then %q: the reading of %d is gone", then, ms)
+			}
 		}
 	}
 }

@@ -279,11 +279,11 @@ func (s *remover) removeErased(tx pgx.Tx, e *storage.Erasure) (int64, error) {
 			return 0, err
 		}
 		for _, a := range all {
-			if a.FromUnixMs == e.FromUnixMs {
-				e.Subject, e.ToUnixMs = a.Subject, a.ToUnixMs
+			if a.FromUnixMs == e.FromUnixMs && a.Subject == e.Subject { // not another's, made since an erasure beside this one
+				e.ToUnixMs = a.ToUnixMs
 			}
 		}
-		sql, args = sql+" AND from_ms = $2", append(args, e.FromUnixMs)
+		sql, args = sql+" AND from_ms = $2 AND subject = $3", append(args, e.FromUnixMs, e.Subject)
 	}
 	if _, err := tx.Exec(ctx, s.sql.of(sql), args...); err != nil {
 		return 0, err

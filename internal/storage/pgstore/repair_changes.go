@@ -142,8 +142,8 @@ func (r *repair) eraseAgain(tx pgx.Tx, c *change) (*Loss, error) {
 	}
 	sql := "DELETE FROM SCHEMA.assignments WHERE device = $1"
 	args := []any{device}
-	if c.Kind == erasedAssignment {
-		sql, args = sql+" AND from_ms = $2", append(args, c.FromMs)
+	if c.Kind == erasedAssignment { // changes of erasures that found it do not keep the subject
+		sql, args = sql+" AND from_ms = $2 AND subject <> '' AND $3 IN ('', subject)", append(args, c.FromMs, string(c.Subject))
 	}
 	if _, err = tx.Exec(ctx, r.sql.of(sql), args...); err != nil {
 		return nil, err
