@@ -285,7 +285,8 @@ const movedReadings = 20_000
 // defaultBytes is the size from which on the default partition is emptied to give space back, as after an import: vacuum keeps the pages of indexes.
 const defaultBytes = 16 << 20
 
-// retire drops the partitions whose readings, before a time, were sealed, and shrinks the default one. It gives up if the table is in use for long.
+// retire drops the partitions whose readings, before a time, were sealed, and shrinks the default one. It leaves those that are in use, and gives up if
+// the table is in use for long.
 func (s *partitions) retire(ctx context.Context, conn *pgx.Conn, beforeMs int64) error {
 	all, err := s.list(conn)
 	if err != nil {
@@ -310,8 +311,10 @@ func (s *partitions) retire(ctx context.Context, conn *pgx.Conn, beforeMs int64)
 	return err
 }
 
-// empty empties a partition by a statement, unless it has many readings, and stores them again. It reports whether it has given up because the table is
-// in use.
+// empty empties a partition by a statement, unless it has many readings, it is in use, or that takes long, and stores them again. It reports whether it
+// has given up because the table is in use.
+//
+// Everybody waits while it has its locks, so it does not wait for standbys. After a failover to one that lacks the commit, the partition is as it was.
 func (s *partitions) empty(ctx context.Context, conn *pgx.Conn, table, statement string) (givenUp bool, err error) {
 	few := func(q querier) error {
 		var left int
@@ -323,10 +326,23 @@ func (s *partitions) empty(ctx context.Context, conn *pgx.Conn, table, statement
 	}
 	if err = few(conn); err == nil {
 		err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, `SET LOCAL synchronous_commit = off; SET LOCAL idle_in_transaction_session_timeout = '10s';
+				SET LOCAL tcp_user_timeout = '10s'`); err != nil {
+				return err
+			}
 			if err := s.sql.meetSealer(tx); err != nil { // before other locks, as in groups
 				return err
 			}
-			if err := s.sql.lock(tx, "SCHEMA.readings, "+table+" IN ACCESS EXCLUSIVE MODE"); err != nil {
+			// A vacuum, or a change of the partition, is met before others have to wait for this transaction.
+			if _, err := tx.Exec(ctx, "LOCK TABLE ONLY "+table+" IN SHARE UPDATE EXCLUSIVE MODE NOWAIT"); err != nil {
+				return err
+			}
+			givenUp = true
+			if _, err := tx.Exec(ctx, s.sql.of("SET LOCAL lock_timeout = '300ms'; LOCK TABLE ONLY SCHEMA.readings IN ACCESS EXCLUSIVE MODE")); err != nil {
+				return err
+			}
+			givenUp = false
+			if _, err := tx.Exec(ctx, "LOCK TABLE ONLY "+table+" IN ACCESS EXCLUSIVE MODE; SET LOCAL statement_timeout = '500ms'"); err != nil {
 				return err
 			}
 			if err := few(tx); err != nil {
@@ -343,8 +359,8 @@ END $$`)))
 		})
 	}
 	switch state := sqlState(err); {
-	case state == lockNotAvailable || state == deadlock:
-		return true, nil
+	case state == lockNotAvailable || state == deadlock || state == canceled && ctx.Err() == nil:
+		return givenUp, nil
 	case errors.Is(err, errKept) || state == noTable: // retention has dropped it
 		return false, nil
 	}

@@ -122,6 +122,9 @@ func (s sealer) seal(ctx context.Context, beforeMs int64) (sealed int64, err err
 	if compressed {
 		reset += "; RESET wal_compression"
 	}
+	// The next readings need them, even if none can be sealed.
+	created := s.create(conn.Conn())
+	defer func() { err = errors.Join(err, created) }()
 	if err := s.published(ctx, conn); err != nil {
 		return 0, err
 	}
@@ -140,7 +143,7 @@ func (s sealer) seal(ctx context.Context, beforeMs int64) (sealed int64, err err
 		case err != nil:
 			return sealed, err
 		case len(page) == 0 && failed == nil:
-			return sealed, errors.Join(s.passed(ctx, conn, beforeMs), s.renew(ctx, conn.Conn(), beforeMs))
+			return sealed, errors.Join(s.passed(ctx, conn, beforeMs), s.retire(ctx, conn.Conn(), beforeMs))
 		case len(page) == 0:
 			return sealed, failed
 		}
@@ -212,16 +215,23 @@ func (s sealer) published(ctx context.Context, conn *pgxpool.Conn) error {
 	return nil
 }
 
-// renew drops the partitions that were emptied, and creates those of the next readings, while hardly anybody needs them.
-func (s sealer) renew(ctx context.Context, conn *pgx.Conn, beforeMs int64) error {
+// create creates the partitions of the next readings, while hardly anybody needs them.
+func (s sealer) create(conn *pgx.Conn) (err error) {
 	if s.opt.SealAfter == 0 {
 		return nil
 	}
-	err := s.partitions.retire(ctx, conn, beforeMs)
 	for n, i := partitionOf(time.Now().UnixMilli()), int64(0); err == nil && i < 2; i++ {
 		err = s.partitions.create(conn, n+i)
 	}
 	return err
+}
+
+// retire drops the partitions that were emptied.
+func (s sealer) retire(ctx context.Context, conn *pgx.Conn, beforeMs int64) error {
+	if s.opt.SealAfter == 0 {
+		return nil
+	}
+	return s.partitions.retire(ctx, conn, beforeMs)
 }
 
 // passed notes that all devices were looked through.
