@@ -40,7 +40,7 @@ func (w *work) find(x *exchange, conn *pgconn.PgConn, needs func(chain) bool) er
 		}
 	}
 	if err := x.run(conn); err != nil {
-		if sqlState(err) == lockNotAvailable {
+		if !apart && w.finder.rows() > 0 && x.done == len(x.steps)-1 && sqlState(err) == lockNotAvailable { // not what x had before
 			p.apartUntil.Store(time.Now().Add(closedFor).UnixMilli())
 		}
 		return err

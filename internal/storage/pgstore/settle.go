@@ -466,6 +466,7 @@ func (p *params) add(device *vitals.Name, r *storage.Record, signs uint32) {
 type exchange struct {
 	batch pgconn.Batch
 	steps []step
+	done  int // the number of steps that have succeeded
 }
 
 // A step receives the result of a statement.
@@ -524,6 +525,7 @@ func (x *exchange) receive(results *pgconn.MultiResultReader) error {
 		if n := tag.RowsAffected(); s.affects != 0 && n != s.affects {
 			return fmt.Errorf("PostgreSQL wrote %d of %d readings", n, s.affects)
 		}
+		x.done++
 	}
 	return nil
 }
