@@ -263,6 +263,8 @@ func (r *repair) assign(tx pgx.Tx, e *history.Entry) (ok bool, err error) {
 	}
 	earlier := append(r.ends[a.Key()], e.PreviousToMs)
 	r.ends[a.Key()] = append(earlier, a.ToUnixMs)
+	open := a.ToUnixMs == storage.OpenEnd
+	a = endBeforeNobody(a, all)
 	i := find(a)
 	switch {
 	case i < 0:
@@ -283,5 +285,16 @@ func (r *repair) assign(tx pgx.Tx, e *history.Entry) (ok bool, err error) {
 		err = r.sql.putIn(tx, all, *a)
 		return err == nil, err
 	}
-	return a.ToUnixMs == storage.OpenEnd, nil // it was ended since
+	return open, nil // it was ended since
+}
+
+// endBeforeNobody returns an assignment that HL7 made so that it ends where the first span of nobody after its beginning begins: a later message said so.
+func endBeforeNobody(a *storage.Assignment, all []storage.Assignment) *storage.Assignment {
+	ended := *a
+	for i := range all {
+		if b := &all[i]; a.By == storage.ByHL7 && b.Subject == "" && b.FromUnixMs > a.FromUnixMs {
+			ended.ToUnixMs = min(ended.ToUnixMs, b.FromUnixMs)
+		}
+	}
+	return &ended
 }
