@@ -137,6 +137,23 @@ func TestSealedPublished(t *testing.T) {
 	}
 }
 
+// TestSealedPublishedCreates checks that the partitions of the next readings are created if a publication forbids sealing.
+func TestSealedPublishedCreates(t *testing.T) {
+	server := sharedServer(t)
+	o := options(server)
+	o.SealAfter, o.SealEvery = time.Hour, time.Hour
+	s := open(t, o)
+	publication := "downstream_" + o.Schema
+	execute(t, server, "CREATE PUBLICATION "+publication+" FOR TABLE "+o.Schema+".readings")
+	defer execute(t, server, "DROP PUBLICATION "+publication)
+	if _, err := pgstore.Seal(s, sealStart); !errors.Is(err, pgstore.ErrPublished) {
+		t.Errorf("Seal returned %v, want ErrPublished", err)
+	}
+	if got := partitions(t, server, o); len(got) != 2 {
+		t.Errorf("there are the partitions %v, want the present and the next one", got)
+	}
+}
+
 // TestSealedSQL runs the queries of docs/scaling.md, and checks that those of a device and a time read what they need.
 func TestSealedSQL(t *testing.T) {
 	var queries []string
