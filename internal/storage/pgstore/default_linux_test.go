@@ -174,6 +174,27 @@ func TestRetired(t *testing.T) {
 	}
 }
 
+// TestRetiredBesideVacuum seals while another session, such as a vacuum, has a partition: it stays, and those after it are dropped.
+func TestRetiredBesideVacuum(t *testing.T) {
+	server := sharedServer(t)
+	o := options(server)
+	importing := open(t, o)
+	o.SealAfter, o.SealEvery, o.SealAtLeast = time.Hour, time.Hour, 1
+	s := open(t, o)
+	const monthMs = 30 * dayMs
+	const begin = sealStart / monthMs * monthMs
+	mustStore(t, importing, reading("d", begin, 1), reading("d", begin+monthMs, 1))
+	first := partitions(t, server, o)[0]
+	conn := connect(t, server)
+	defer conn.Close(context.Background())
+	mustExecute(t, conn, "BEGIN; LOCK TABLE "+o.Schema+"."+first+" IN SHARE UPDATE EXCLUSIVE MODE")
+	seal(t, s, begin+2*monthMs)
+	if got := partitions(t, server, o); len(got) != 3 || got[0] != first {
+		t.Errorf("there are the partitions %v, want %s, the present and the next one", got, first)
+	}
+	mustExecute(t, conn, "COMMIT")
+}
+
 // TestManyPartitions stores readings of many months without sealing: the log warns once.
 func TestManyPartitions(t *testing.T) {
 	o := options(sharedServer(t))
@@ -238,6 +259,27 @@ func TestDefaultShrinks(t *testing.T) {
 	}
 	if n, err := s.CountReadings(context.Background()); err != nil || n != int64(each*len(devices)) {
 		t.Errorf("%d readings are left, %v, want %d", n, err, each*len(devices))
+	}
+}
+
+// TestPartitionNotTriedAgain creates a partition of which the default one has a reading, and again when that is gone: PostgreSQL reads the
+// default partition once for it. A store that has not tried it creates it.
+func TestPartitionNotTriedAgain(t *testing.T) {
+	server := sharedServer(t)
+	o := options(server)
+	s := open(t, o)
+	conn := connect(t, server)
+	defer conn.Close(context.Background())
+	mustExecute(t, conn, "INSERT INTO "+o.Schema+".readings (device, time_ms, received_ms, heart_rate_bpm, shared, changed) VALUES ('d', 1, 1, 1, false, 0)")
+	try(t, pgstore.CreatePartition(s, conn, 0))
+	mustExecute(t, conn, "DELETE FROM "+o.Schema+".readings")
+	try(t, pgstore.CreatePartition(s, conn, 0))
+	if got := partitions(t, server, o); len(got) != 0 {
+		t.Errorf("there are the partitions %v, want none", got)
+	}
+	try(t, pgstore.CreatePartition(open(t, o), conn, 0))
+	if got := partitions(t, server, o); len(got) != 1 {
+		t.Errorf("another store has created the partitions %v, want one", got)
 	}
 }
 

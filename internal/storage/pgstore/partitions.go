@@ -25,6 +25,8 @@ type partitions struct {
 
 	mu   sync.Mutex
 	shut map[int64]time.Time // guarded by mu; until when readings of partitions that cannot be written are rejected
+
+	failed sync.Map // the times until which partitions that could not be created are not tried again, by number
 }
 
 // A closedError means that a partition cannot be written: somebody has locked its table, or detached it. Nothing was
@@ -153,28 +155,40 @@ func (s *partitions) hold(tx pgx.Tx) error {
 
 // create creates a partition unless there is one, or its readings are those of the default partition, and returns a closedError if it cannot be
 // written. It does not wait for statements that read or write other partitions, and not for others that create partitions if there is one. The
-// default partition, which PostgreSQL locks and reads, gets the readings if that is in use for long or has some of these times already.
+// default partition, which PostgreSQL locks and reads, gets the readings if that is in use for long, takes long to read or has some of these times
+// already. Then it is not tried again for a while, as others wait meanwhile. There is no transaction.
 func (s *partitions) create(conn *pgx.Conn, partition int64) error {
 	end := fmt.Sprint(endOf(partition))
 	if endOf(partition) == math.MaxInt64 {
 		end = "MAXVALUE"
 	}
-	_, err := conn.Exec(context.Background(), s.sql.of(strings.NewReplacer(
-		"KEY_", fmt.Sprint(s.lockKey), "TABLE_", fmt.Sprint("SCHEMA.", partitionPrefix, partition), "FIRST", fmt.Sprint(partition*partitionMs), "END_", end, "WAIT_", lockTimeout, "OWN_", fmt.Sprint(s.own(partition)),
-	).Replace(`DO $$ DECLARE stored_in text := 'TABLE_'; BEGIN
+	until, _ := s.failed.Load(partition)
+	after, _ := until.(time.Time)
+	own := s.own(partition) && time.Now().After(after)
+	results, err := conn.PgConn().Exec(context.Background(), s.sql.of(strings.NewReplacer(
+		"KEY_", fmt.Sprint(s.lockKey), "TABLE_", fmt.Sprint("SCHEMA.", partitionPrefix, partition), "FIRST", fmt.Sprint(partition*partitionMs), "END_", end, "WAIT_", lockTimeout, "OWN_", fmt.Sprint(own),
+	).Replace(`DO $$ BEGIN
 	IF OWN_ AND to_regclass('TABLE_') IS NULL THEN
 		LOCK TABLE ONLY SCHEMA.readings IN ROW EXCLUSIVE MODE; -- first, as in hold: others that hold it wait for this session
 		PERFORM pg_advisory_xact_lock(KEY_);
+	END IF;
+END $$;
+SET LOCAL statement_timeout = '500ms';
+DO $$ BEGIN
+	IF OWN_ AND to_regclass('TABLE_') IS NULL THEN
 		BEGIN
 			PERFORM set_config('lock_timeout', '250ms', true);
 			CREATE TABLE TABLE_ (LIKE SCHEMA.readings INCLUDING ALL);
 			ALTER TABLE SCHEMA.readings ATTACH PARTITION TABLE_ FOR VALUES FROM (FIRST) TO (END_);
 		EXCEPTION
 			WHEN duplicate_table THEN -- by another session, which this one waited for: to_regclass may be of the time before
-			WHEN check_violation OR lock_not_available THEN
+			WHEN check_violation OR lock_not_available OR query_canceled THEN
 		END;
 		PERFORM set_config('lock_timeout', 'WAIT_', true);
 	END IF;
+END $$;
+SET LOCAL statement_timeout = 0;
+DO $$ DECLARE stored_in text := 'TABLE_'; BEGIN
 	IF to_regclass('TABLE_') IS NULL THEN
 		stored_in := 'SCHEMA.readings_default';
 	END IF;
@@ -190,7 +204,11 @@ func (s *partitions) create(conn *pgx.Conn, partition int64) error {
 		SELECT FROM pg_inherits WHERE inhrelid = c.oid AND inhparent = to_regclass('SCHEMA.readings') AND NOT inhdetachpending)) THEN
 		RAISE EXCEPTION 'TABLE_ exists, and is not attached to SCHEMA.readings' USING ERRCODE = '55000';
 	END IF;
-END $$`)))
+END $$;
+SELECT to_regclass('TABLE_') IS NULL`))).ReadAll()
+	if err == nil && own && string(results[len(results)-1].Rows[0][0]) == "t" {
+		s.failed.Store(partition, time.Now().Add(closedFor))
+	}
 	switch state := sqlState(err); {
 	case state == noTable || state == noSchema:
 	case state == inUse, state == notPrepared, len(state) == 5 && strings.HasPrefix(state, "42"): // such as a missing privilege, or a partition that overlaps
