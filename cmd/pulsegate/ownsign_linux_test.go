@@ -157,7 +157,7 @@ func driveOwnSign(t *testing.T, store ...string) {
 		}
 	}
 	reads()
-	shows("/v1/limits", `"number":11,"label":"Tympanic gradient"`) // a position
+	shows("/v1/limits", `"number":13,"label":"Tympanic gradient"`) // a position
 
 	p.kill()
 	p = start(t, bin, dir, with...)

@@ -20,8 +20,8 @@ func TestBoundTokenEverywhere(t *testing.T) {
 	writer := createToken(t, program(t), file, "--gateway=bed-7")
 	mapping, err := filepath.Abs("../../examples/mappings/sim.toml")
 	try(t, err)
-	// They show nothing that was stored, and need no token.
-	public := []string{"GET /v1/session", "GET /v1/session/begin", "GET /v1/session/callback", "HEAD /v1/session", "DELETE /v1/session"}
+	// They show nothing that was stored, and need no token; changes show what the subject wore, which is nothing here.
+	public := []string{"GET /v1/changes", "POST /v1/changes", "GET /v1/session", "GET /v1/session/begin", "GET /v1/session/callback", "HEAD /v1/session", "DELETE /v1/session"}
 	lanes(t, []string{"--tokens=" + file, "--audit=", "--mapping=" + mapping}, func(t *testing.T, p *process) {
 		ask := func(method, path, token, body string) (int, string) {
 			t.Helper()
@@ -64,6 +64,12 @@ func TestBoundTokenEverywhere(t *testing.T) {
 		}
 		if tested < 7 {
 			t.Errorf("only %d addresses were tested", tested)
+		}
+		if status, text := ask("GET", "/v1/changes", bound, ""); status != http.StatusOK || strings.Contains(text, "ppg-1") {
+			t.Errorf("GET /v1/changes: %d %s", status, text)
+		}
+		if status, text := ask("POST", "/v1/changes", bound, `{"subject":"P-2"}`); status != http.StatusForbidden {
+			t.Errorf("POST /v1/changes of another subject: %d %s", status, text)
 		}
 		for _, path := range []string{"/v1/devices/ppg-1/readings?format=parquet", "/v1/devices/ppg-1/readings?format=csv", "/v1/live?device=ppg-1"} {
 			if status, text := ask("GET", path, bound, ""); status != http.StatusForbidden || !strings.Contains(text, "bound to subjects") {

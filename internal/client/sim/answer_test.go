@@ -17,7 +17,7 @@ import (
 func TestProblems(t *testing.T) {
 	set := problem.New()
 	not := []string{set.BadParameter.Type(), set.NotFound.Type(), set.UnknownDevice.Type(), set.MethodNotAllowed.Type(), set.NotAcceptable.Type(), set.UnsupportedType.Type(), set.ReadFailed.Type(),
-		set.ErasureUnfinished.Type(), set.Busy.Type(), set.Assigned.Type(), set.NotAssigned.Type(), set.OldHTTP.Type(), set.Unreadable.Type()}
+		set.ErasureUnfinished.Type(), set.Busy.Type(), set.Assigned.Type(), set.NotAssigned.Type(), set.OldHTTP.Type(), set.Unreadable.Type(), set.CursorUnknown.Type(), set.NotKept.Type()}
 	known := sim.WriteProblems()
 	for _, p := range set.All() {
 		status, ok := known[p.Type()]
