@@ -39,7 +39,8 @@ func (m Maker) String() string { return [...]string{"hand", "hl7"}[min(m, numMak
 //     latest such t is rejected with TooManyAssignments.
 //
 // Only a reading that is stored, now or before, changes an assignment. Without Assign, none does. A reading that
-// would make or end an assignment of a subject is rejected with Unrecorded unless Entry.Recorded is set.
+// would make or end an assignment of a subject is rejected with Unrecorded unless Entry.Recorded is set. Then
+// Entry.Momentary says whether the assignment would last a millisecond.
 //
 // A reading may have no values if Subject is empty and the claim is not Unknown: a message says that nobody wears a
 // device that has measured nothing. Then nothing is stored, the device need not be known and does not become so, it
@@ -120,6 +121,7 @@ func (w *Wearers) Settle(e *Entry, change bool) Outcome {
 	case free && len(w.all) >= MaxAssignments, within && len(w.all) >= MaxAssignments/2:
 		return TooManyAssignments
 	case !e.Recorded:
+		e.Momentary = within
 		return Unrecorded
 	case !change:
 	case !free:

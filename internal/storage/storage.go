@@ -181,6 +181,7 @@ type Entry struct {
 	Outcome        Outcome         // set by Append
 	Sign           vitals.Sign     // set by Append with Conflict: the first sign that contradicts
 	Recorded       bool            // the change of an assignment to which Claim may lead is recorded
+	Momentary      bool            // set by Append with Unrecorded: the assignment would last for a millisecond
 
 	// Unit is the number of entries of a unit that begins with this one. All readings of a unit are
 	// stored, or none. It is 0 in the others, and in an entry that is settled by itself.

@@ -630,6 +630,16 @@ func (s *server) wantAssigned(t testing.TB, want ...string) {
 	}
 }
 
+// observing returns a function that sends an observation with a patient, and compares the assignments then.
+func (s *server) observing(t testing.TB, c *client) func(second int, patient string, want ...string) {
+	return func(second int, patient string, want ...string) {
+		t.Helper()
+		c.send(framed(observation(second, 72, patient)))
+		c.want(fmt.Sprintf("AA %d", second))
+		s.wantAssigned(t, want...)
+	}
+}
+
 // Of clients that name different patients for a device at the same time, one assigns it.
 func TestAssignAtOnce(t *testing.T) {
 	var r recorder
@@ -722,12 +732,7 @@ func TestEmptyPID(t *testing.T) {
 		var r recorder
 		s := start(t, assigning(&r))
 		c := s.dial(t)
-		send := func(second int, patient string, want ...string) {
-			t.Helper()
-			c.send(framed(observation(second, 72, patient)))
-			c.want(fmt.Sprintf("AA %d", second))
-			s.wantAssigned(t, want...)
-		}
+		send := s.observing(t, c)
 		send(1, empty)
 		send(10, "P-1", "P-1 10- hl7")
 		send(20, "P-1", "P-1 10- hl7")
@@ -762,22 +767,19 @@ func TestEmptyPIDFirst(t *testing.T) {
 	var r recorder
 	s := start(t, assigning(&r))
 	c := s.dial(t)
-	send := func(second int, patient string, want ...string) {
-		t.Helper()
-		c.send(framed(observation(second, 72, patient)))
-		c.want(fmt.Sprintf("AA %d", second))
-		s.wantAssigned(t, want...)
-	}
+	send := s.observing(t, c)
 	send(10, "")
 	r.want(t) // nobody sees a change
 	send(9, "P-1", "P-1 09-10 hl7")
 	send(11, "P-1", "P-1 09-10 hl7", "P-1 11- hl7")
 	r.want(t, "d P-1 09", "d P-1 11")
-	// Messages without a patient follow each other. One of that time which names a patient gets no more than its reading.
+	// A message of a time between two without a patient assigns only its readings.
 	send(20, "", "P-1 09-10 hl7", "P-1 11-20 hl7")
 	send(22, "", "P-1 09-10 hl7", "P-1 11-20 hl7")
 	send(24, "", "P-1 09-10 hl7", "P-1 11-20 hl7")
+	r.want(t, "d  20")
 	send(23, "P-2", "P-1 09-10 hl7", "P-1 11-20 hl7", "P-2 23-23 hl7")
+	r.want(t, "d P-2 23")
 	send(21, "", "P-1 09-10 hl7", "P-1 11-20 hl7", "P-2 23-23 hl7")
 	from := time.Date(2026, 11, 20, 10, 0, 21, 0, time.UTC).UnixMilli()
 	by := storage.Assignment{Device: mustName(t, "d"), Subject: "P-3", FromUnixMs: from, ToUnixMs: from + 1000}
@@ -789,6 +791,13 @@ func TestEmptyPIDFirst(t *testing.T) {
 	if spans := n - len(storage.Worn(all[:n])); spans != 4 { // around 10, 20, 22 and 24
 		t.Errorf("%d spans of nobody, want 4", spans)
 	}
+	// Each of several has a record.
+	send(30, "", "P-1 09-10 hl7", "P-1 11-20 hl7", "P-3 21-22 hand", "P-2 23-23 hl7")
+	_, also, _ := strings.Cut(observation(27, 72, ""), "OBR")
+	c.send(framed(observation(26, 72, "P-4") + "OBR" + also))
+	c.want("AA 26")
+	r.want(t, "d P-4 26", "d P-4 27")
+	s.wantAssigned(t, "P-1 09-10 hl7", "P-1 11-20 hl7", "P-3 21-22 hand", "P-2 23-23 hl7", "P-4 26-26 hl7", "P-4 27-27 hl7")
 }
 
 // A PID without a patient ends the assignment whatever becomes of the values of its message, as long as the device

@@ -17,29 +17,36 @@ import (
 // commitClaims records the changes of assignments that the rejected readings need, and commits these readings again.
 func (j *Job) commitClaims(ctx context.Context) {
 	c, in := j.core, &j.batch.intake
-	var changes []storage.Assignment // the earliest of each device
-	at := map[vitals.Name]int{}
+	var changes []storage.Assignment // of each device the earliest, and those of a millisecond
+	lasting := map[vitals.Name]int{} // the indexes of the former
+	of := map[*storage.Entry]int{}   // the change that each entry needs
 	for i := range j.entries {
 		e := &j.entries[i]
 		if e.Outcome != storage.Unrecorded {
 			continue
 		}
-		n, known := at[e.Reading.Device]
-		if !known {
-			n, at[e.Reading.Device] = len(changes), len(changes)
+		r := e.Reading
+		n, known := lasting[r.Device]
+		if e.Momentary || !known {
+			n = len(changes)
 			changes = append(changes, storage.Assignment{
-				Device: e.Reading.Device, Subject: in.Claim.Subject, FromUnixMs: e.Reading.TimeUnixMs, ToUnixMs: storage.OpenEnd,
+				Device: r.Device, Subject: in.Claim.Subject, FromUnixMs: r.TimeUnixMs, ToUnixMs: storage.OpenEnd,
 				By: storage.ByHL7,
 			})
 		}
-		changes[n].FromUnixMs = min(changes[n].FromUnixMs, e.Reading.TimeUnixMs)
+		if of[e] = n; e.Momentary {
+			changes[n].ToUnixMs = r.TimeUnixMs + 1
+			continue
+		}
+		lasting[r.Device] = n
+		changes[n].FromUnixMs = min(changes[n].FromUnixMs, r.TimeUnixMs)
 	}
 	if in.Record != nil && len(changes) > 0 {
 		changes = changes[:in.Record(ctx, changes, false)]
 	}
 	var again []*storage.Entry
 	for i := range j.entries {
-		if e := &j.entries[i]; e.Outcome == storage.Unrecorded && at[e.Reading.Device] < len(changes) {
+		if e := &j.entries[i]; e.Outcome == storage.Unrecorded && of[e] < len(changes) {
 			e.Recorded = true
 			again = append(again, e)
 		}
@@ -54,7 +61,7 @@ func (j *Job) commitClaims(ctx context.Context) {
 			break
 		}
 		for _, e := range part {
-			made[at[e.Reading.Device]] = made[at[e.Reading.Device]] || e.Outcome <= storage.Duplicate
+			made[of[e]] = made[of[e]] || e.Outcome <= storage.Duplicate
 		}
 	}
 	failed := changes[:0]

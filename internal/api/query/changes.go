@@ -40,7 +40,7 @@ const (
 // A Feed serves what has changed in a store, as [storage.NextChanges] returns it.
 //
 // A request for changes reads until it has caught up, or its limit is reached. With wait it then waits for the
-// first change, and as a stream it goes on. The store wakes all waiting requests together, and decodes what is new
+// first change, and a stream continues. The store wakes all waiting requests together, and decodes what is new
 // once for them. What the client may see is decided again for each page.
 type Feed struct {
 	h       *Handler

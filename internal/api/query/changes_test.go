@@ -133,13 +133,16 @@ func TestChangesRejected(t *testing.T) {
 		"after=x": "#bad-parameter", "after=" + next + "&prefix=a": "#bad-parameter", "after=" + next + "&signs=spo2_pct": "#bad-parameter",
 		"after=" + next + "&start=now": "#bad-parameter", "start=x": "#bad-parameter", "wait=61s": "#bad-parameter", "wait=1": "#bad-parameter",
 		"limit=0": "#bad-parameter", "format=csv": "#bad-parameter", "signs=x": "#bad-parameter", "cursor=x": "#bad-parameter", "after=" + next[:6]: "#bad-parameter",
+		"format=sse&limit=1": "#bad-parameter",
 	} {
 		if resp, text := get(t, srv, "/v1/changes?"+params); resp.StatusCode != 400 || !strings.Contains(text, want) {
 			t.Errorf("%s: %d %s, want 400 %s", params, resp.StatusCode, text, want)
 		}
 	}
-	if resp, text := get(t, other, "/v1/changes?after="+next); resp.StatusCode != 410 || !strings.Contains(text, "#cursor-unknown") {
-		t.Errorf("a cursor of another store: %d %s, want 410", resp.StatusCode, text)
+	for _, format := range query.FeedFormats {
+		if resp, text := get(t, other, "/v1/changes?format="+format+"&after="+next); resp.StatusCode != 410 || !strings.Contains(text, "#cursor-unknown") {
+			t.Errorf("a cursor of another store, as %s: %d %s, want 410", format, resp.StatusCode, text)
+		}
 	}
 	without := httptest.NewServer(query.NewFeed(query.New(m, m, query.Options{Service: query.Service{Problems: problem.New()}}), nil))
 	defer without.Close()

@@ -195,6 +195,46 @@ func TestRetiredBesideVacuum(t *testing.T) {
 	mustExecute(t, conn, "COMMIT")
 }
 
+// TestDumpSnapshot seals while a session has exported a snapshot as docs/scaling.md says: whoever imports it later finds all
+// rows, and no partition is dropped before the session ends. Seen to fail without the lock.
+func TestDumpSnapshot(t *testing.T) {
+	server := sharedServer(t)
+	o := options(server)
+	importing := open(t, o)
+	o.SealAfter, o.SealEvery, o.SealAtLeast = time.Hour, time.Hour, 1
+	s := open(t, o)
+	const readings = 20
+	for i := range int64(readings) {
+		mustStore(t, importing, reading("d", sealStart+i*dayMs, 1))
+	}
+	dumping, dump := connect(t, server), connect(t, server)
+	for _, sql := range []string{"BEGIN ISOLATION LEVEL REPEATABLE READ", "LOCK TABLE ONLY " + o.Schema + ".readings IN ACCESS SHARE MODE"} {
+		mustExecute(t, dumping, sql)
+	}
+	var snapshot string
+	try(t, dumping.QueryRow(context.Background(), "SELECT pg_export_snapshot()").Scan(&snapshot))
+	old := partitions(t, server, o)[0]
+	for range 2 {
+		seal(t, s, sealStart+60*dayMs)
+	}
+	if got := partitions(t, server, o); !slices.Contains(got, old) {
+		t.Errorf("there are the partitions %v, want %s among them", got, old)
+	}
+	mustExecute(t, dump, "BEGIN ISOLATION LEVEL REPEATABLE READ")
+	mustExecute(t, dump, "SET TRANSACTION SNAPSHOT '"+snapshot+"'")
+	var rows int
+	try(t, dump.QueryRow(context.Background(), "SELECT count(*) FROM "+o.Schema+".readings").Scan(&rows))
+	if rows != readings {
+		t.Errorf("the dump has %d rows, want %d", rows, readings)
+	}
+	mustExecute(t, dump, "COMMIT")
+	mustExecute(t, dumping, "COMMIT")
+	seal(t, s, sealStart+60*dayMs)
+	if got := partitions(t, server, o); slices.Contains(got, old) {
+		t.Errorf("there are the partitions %v, want %s dropped", got, old)
+	}
+}
+
 // TestManyPartitions stores readings of many months without sealing: the log warns once.
 func TestManyPartitions(t *testing.T) {
 	o := options(sharedServer(t))

@@ -451,6 +451,94 @@ func checkOthersCursors(t testing.TB, h Harness) {
 	mustClose(t, s)
 }
 
+// checkErasedAssignment erases the second assignment of a device to a subject, while consumers have seen neither.
+// Seen to fail when the erasure removed the event of the first one.
+func checkErasedAssignment(t testing.TB, h Harness) {
+	if h.OpenChanges == nil {
+		t.Skip("the store keeps no events")
+	}
+	ctx := context.Background()
+	h.Open = func() (storage.Store, error) { return h.OpenChanges(nil) }
+	s := mustOpen(t, h.Open)
+	now := time.Now().UnixMilli() // what the store reads when it erases
+	mustAppend(t, s, at(now, entry("a", 10, hr(1))), at(now, entry("a", 70, hr(1))))
+	consumers := newConsumers()
+	for _, c := range consumers {
+		c.catchUp(t, s)
+	}
+	first, second := assignment("a", "P", 1, storage.OpenEnd), assignment("a", "P", 60, storage.OpenEnd)
+	first.ChangedUnixMs, second.ChangedUnixMs = now, now
+	err := s.Assign(ctx, first)
+	first.ToUnixMs = 50
+	err = errors.Join(err, s.EndAssignment(ctx, first), s.Assign(ctx, second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.EraseAssignment(second); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range consumers {
+		c.catchUp(t, s)
+	}
+	mustClose(t, s)
+}
+
+// A counted is a store of which the calls that read are counted.
+type counted struct {
+	storage.Changes
+	calls int
+}
+
+func (c *counted) VisitChanged(ctx context.Context, from, to storage.Position, after storage.ChangedKey, prefix vitals.Name,
+	visit func(uint64, *vitals.Name, []storage.Record) bool) error {
+	c.calls++
+	return c.Changes.VisitChanged(ctx, from, to, after, prefix, visit)
+}
+
+func (c *counted) Scan(ctx context.Context, r storage.Range, dst []storage.Record) (int, error) {
+	c.calls++
+	return c.Changes.Scan(ctx, r, dst)
+}
+
+// checkFewSelected reads changes one by one, of which few are selected: by sign, or of an assignment by subject. The store
+// is read about once for each thousand. Seen to fail when each step read only as many as fit.
+func checkFewSelected(t testing.TB, h Harness) {
+	if h.OpenChanges == nil {
+		t.Skip("the store keeps no events")
+	}
+	const readings = 5000
+	h.Open = func() (storage.Store, error) { return h.OpenChanges(nil) }
+	s := mustOpen(t, h.Open)
+	for ms := int64(0); ms < readings; ms += 500 {
+		var group []*storage.Entry
+		for i := range int64(500) {
+			group = append(group, entry("a", ms+i, hr(1)))
+		}
+		mustAppend(t, s, group...)
+	}
+	mustAppend(t, s, entry("b", 1, spo2(1)), entry("b", 2, spo2(1)))
+	if err := s.Assign(context.Background(), assignment("a", "P", 0, storage.OpenEnd)); err != nil {
+		t.Fatal(err)
+	}
+	for what, f := range map[string]storage.ChangeFilter{
+		"a sign":           {Signs: 1 << vitals.SpO2},
+		"a subject's sign": {Signs: 1 << vitals.SpO2, Subject: func(s storage.Subject) bool { return s == "P" }},
+	} {
+		c, n := counted{Changes: s.(storage.Changes)}, 0
+		for cursor, caughtUp := (storage.ChangeCursor{}), false; !caughtUp && n < readings; n++ {
+			var page []storage.Change
+			var err error
+			if page, caughtUp, err = storage.NextChanges(context.Background(), &c, &cursor, &f, 1); err != nil || len(page) > 1 {
+				t.Fatalf("NextChanges returned %d changes, %v", len(page), err)
+			}
+		}
+		if c.calls > 20 || n > 20 {
+			t.Errorf("%s: the store is read %d times for %d pages", what, c.calls, n)
+		}
+	}
+	mustClose(t, s)
+}
+
 // checkWaiting waits for what comes after a position: a reading, an event, and the end of the store.
 func checkWaiting(t testing.TB, h Harness) {
 	if h.OpenChanges == nil {

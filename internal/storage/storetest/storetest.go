@@ -131,6 +131,8 @@ func Checks() []Check {
 		{"changes/copies", checkCopies},
 		one("changes/positions", checkPositions),
 		one("changes/cursors of others", checkOthersCursors),
+		one("changes/erased", checkErasedAssignment),
+		one("changes/few selected", checkFewSelected),
 		one("changes/waiting", checkWaiting),
 		one("nodes/concurrent groups", checkConcurrent),
 		one("nodes/two nodes", checkNodes),
