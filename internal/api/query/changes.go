@@ -354,8 +354,8 @@ func (a *feedAnswer) write(out io.Writer) error {
 	return a.end(out, caughtUp)
 }
 
-// ends reports whether an answer ends of which nothing was selected for some time: the server stops, the client is gone,
-// or would take it for so.
+// ends reports whether an answer ends although no change was selected yet: the server stops, the client is gone, or
+// has waited for emptyFor.
 func (a *feedAnswer) ends(begun time.Time) bool {
 	select {
 	case <-a.f.stop:
@@ -393,12 +393,12 @@ func (a *feedAnswer) page(ctx context.Context, out io.Writer) (n int, caughtUp b
 	return len(changes), caughtUp, nil
 }
 
-// read reads at most most changes.
+// read reads at most most changes, and none if the server stops.
 func (a *feedAnswer) read(ctx context.Context, access *gate.Access, most int) ([]storage.Change, bool, error) {
 	select {
 	case a.f.reading <- struct{}{}:
 	case <-a.f.stop:
-		return nil, false, storage.ErrClosed
+		return nil, false, nil
 	case <-a.r.Context().Done():
 		return nil, false, ErrClientGone
 	}
@@ -426,8 +426,8 @@ func (a *feedAnswer) change(c *storage.Change) {
 	a.written++
 }
 
-// record counts readings, and what says that somebody wore a device, as read. If the client has read many, the answer is an export, and must be recorded in the
-// audit log before it continues.
+// record counts readings, and what says that somebody wore a device, as read. If the client has read many, the answer
+// is an export, and must be recorded in the audit log before it continues.
 func (a *feedAnswer) record(access *gate.Access, changes []storage.Change) error {
 	n := 0
 	for i := range changes {

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -212,16 +213,19 @@ func TestChangesWait(t *testing.T) {
 	srv, feed := serveChanges(t, m, query.Service{})
 	next := page(t, srv, "").Next
 	wantChanges(t, "no change", page(t, srv, "wait=10ms&after="+next), true)
-	got := make(chan feedPage)
-	wait := func(params string) { got <- page(t, srv, "wait=60s&after="+next+params) }
-	go wait("")
-	appendTo(t, m, one("a"))
-	p := <-got
+	during := func(change func()) feedPage {
+		var changing sync.WaitGroup
+		changing.Go(change)
+		defer changing.Wait()
+		return page(t, srv, "wait=60s&after="+next)
+	}
+	p := during(func() { appendTo(t, m, one("a")) })
 	wantChanges(t, "a change", p, true, readingText("a", "1", `,"signs":{"spo2_pct":97}`))
 	next = p.Next
-	go wait("")
-	feed.Drain()
-	wantChanges(t, "a server that stops", <-got, true)
+	for range 10 { // the first when the server stops, the others when it has stopped
+		p = during(feed.Drain)
+		wantChanges(t, "a server that stops", p, p.CaughtUp)
+	}
 }
 
 // TestChangesStream follows a stream, and continues it with the id of its last event.

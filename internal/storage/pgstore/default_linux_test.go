@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -26,8 +27,8 @@ func partitions(t testing.TB, server *pgtest.Server, o pgstore.Options) []string
 		JOIN pg_class AS c ON c.oid = i.inhrelid WHERE i.inhparent = $1::regclass AND c.relname <> 'readings_default'`, o.Schema+".readings")
 }
 
-// TestDefaultPartition stores readings of all times: only those that are not old enough to be sealed get a partition, and all are
-// found, completed and sealed.
+// TestDefaultPartition stores readings of all times: only those that are not old enough to be sealed get a partition,
+// and all are found, completed and sealed.
 func TestDefaultPartition(t *testing.T) {
 	server := sharedServer(t)
 	o := options(server)
@@ -73,9 +74,11 @@ func storeOnce(t *testing.T, s *pgstore.Store, group []*storage.Entry) []*storag
 }
 
 // TestRetired imports readings with a server that has partitions for all times, and seals them with one that drops the
-// emptied ones, while others read all of them, send them again, complete some, and erase a device. Each reading is there, once, all the time.
+// emptied ones, while others read all of them, send them again, complete some, and erase a device. Each reading is
+// there, once, all the time.
 //
-// Seen to fail when a read did not lock the table before its snapshot, and when the readings that were left did not move.
+// Seen to fail when a read did not lock the table before its snapshot, and when the readings that were left did not
+// move.
 func TestRetired(t *testing.T) {
 	server := sharedServer(t)
 	o := options(server)
@@ -174,7 +177,8 @@ func TestRetired(t *testing.T) {
 	}
 }
 
-// TestRetiredBesideVacuum seals while another session, such as a vacuum, has a partition: it stays, and those after it are dropped.
+// TestRetiredBesideVacuum seals while another session, such as a vacuum, has a partition: it stays, and those after it
+// are dropped.
 func TestRetiredBesideVacuum(t *testing.T) {
 	server := sharedServer(t)
 	o := options(server)
@@ -195,8 +199,8 @@ func TestRetiredBesideVacuum(t *testing.T) {
 	mustExecute(t, conn, "COMMIT")
 }
 
-// TestDumpSnapshot seals while a session has exported a snapshot as docs/scaling.md says: whoever imports it later finds all
-// rows, and no partition is dropped before the session ends. Seen to fail without the lock.
+// TestDumpSnapshot seals while a session has exported a snapshot as docs/scaling.md says: whoever imports it later
+// finds all rows, and no partition is dropped before the session ends. Seen to fail without the lock.
 func TestDumpSnapshot(t *testing.T) {
 	server := sharedServer(t)
 	o := options(server)
@@ -208,11 +212,13 @@ func TestDumpSnapshot(t *testing.T) {
 		mustStore(t, importing, reading("d", sealStart+i*dayMs, 1))
 	}
 	dumping, dump := connect(t, server), connect(t, server)
-	for _, sql := range []string{"BEGIN ISOLATION LEVEL REPEATABLE READ", "LOCK TABLE ONLY " + o.Schema + ".readings IN ACCESS SHARE MODE"} {
+	recipe, _, _ := strings.Cut(scalingSQL, "SELECT device")
+	steps := strings.SplitN(strings.ReplaceAll(recipe, "pulsegate.", o.Schema+"."), ";\n", 3)
+	for _, sql := range steps[:2] {
 		mustExecute(t, dumping, sql)
 	}
 	var snapshot string
-	try(t, dumping.QueryRow(context.Background(), "SELECT pg_export_snapshot()").Scan(&snapshot))
+	try(t, dumping.QueryRow(context.Background(), steps[2]).Scan(&snapshot))
 	old := partitions(t, server, o)[0]
 	for range 2 {
 		seal(t, s, sealStart+60*dayMs)
@@ -252,8 +258,8 @@ func TestManyPartitions(t *testing.T) {
 	}
 }
 
-// TestDefaultShrinks imports old readings with a server that seals, while another one reads them: when they are sealed, the
-// disk that their rows and indexes took is given back, and all are there.
+// TestDefaultShrinks imports old readings with a server that seals, while another one reads them: when they are sealed,
+// the disk that their rows and indexes took is given back, and all are there.
 func TestDefaultShrinks(t *testing.T) {
 	server := sharedServer(t)
 	o := options(server)
@@ -302,8 +308,8 @@ func TestDefaultShrinks(t *testing.T) {
 	}
 }
 
-// TestPartitionNotTriedAgain creates a partition of which the default one has a reading, and again when that is gone: PostgreSQL reads the
-// default partition once for it. A store that has not tried it creates it.
+// TestPartitionNotTriedAgain creates a partition of which the default one has a reading, and again when that is gone:
+// PostgreSQL reads the default partition once for it. A store that has not tried it creates it.
 func TestPartitionNotTriedAgain(t *testing.T) {
 	server := sharedServer(t)
 	o := options(server)
@@ -323,8 +329,8 @@ func TestPartitionNotTriedAgain(t *testing.T) {
 	}
 }
 
-// TestDefaultLocked locks the default partition: late readings are rejected, also if others of their time were stored before, and
-// hold up no others.
+// TestDefaultLocked locks the default partition: late readings are rejected, also if others of their time were stored
+// before, and hold up no others.
 func TestDefaultLocked(t *testing.T) {
 	server := sharedServer(t)
 	o := options(server)

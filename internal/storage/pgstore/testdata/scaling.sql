@@ -1,3 +1,6 @@
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+LOCK TABLE ONLY pulsegate.readings IN ACCESS SHARE MODE;
+SELECT pg_export_snapshot();
 SELECT device, to_timestamp(time_ms / 1000.0) AS time, heart_rate_bpm FROM pulsegate.all_readings
 WHERE device = 'bed-7' AND stored_to_ms >= 1763719200000 AND heart_rate_bpm IS NOT NULL ORDER BY time_ms DESC LIMIT 1;
 SELECT to_timestamp(time_ms / 1000.0) AS time, heart_rate_bpm, spo2_pct, systolic_mmhg, diastolic_mmhg
