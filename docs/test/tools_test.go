@@ -286,7 +286,8 @@ func TestSchemathesis(t *testing.T) {
 	}
 	try(t, err)
 	const operations = 22
-	// Schemathesis takes the schema of a stream for one of each event; TestDescription follows /v1/live and reads /v1/changes.
+	// Schemathesis takes the schema of a stream for one of each event; TestDescription follows /v1/live and reads
+	// /v1/changes.
 	args := []string{"-m", "schemathesis.cli", "run", front.URL + "/openapi.json", "--header", "Authorization: Bearer " + token, "--seed", "1", "--no-shrink",
 		"--continue-on-failure", "--suppress-health-check", "all", "--exclude-checks", "positive_data_acceptance,negative_data_rejection", "--exclude-path", "/v1/live", "--exclude-path", "/v1/changes", "--request-timeout", "30",
 		"--max-examples", strconv.Itoa(max(1, *cases/operations))}

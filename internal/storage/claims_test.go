@@ -9,8 +9,8 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A device with as many assignments as it may have gets no span of nobody, but no reading is rejected for that. With half
-// as many, it gets no assignment within a span.
+// A device with as many assignments as it may have gets no span of nobody, but no reading is rejected for that. With
+// half as many, it gets no assignment within a span.
 func TestClaimBounds(t *testing.T) {
 	device, err := vitals.ParseName("d")
 	if err != nil {

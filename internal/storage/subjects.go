@@ -67,7 +67,8 @@ type Assignment struct {
 	By          Maker
 	NamedUnixMs int64 // with ByHL7, the time of the latest reading that named the subject, or nobody; see [Claim]
 
-	// ChangedUnixMs is the clock when anything but NamedUnixMs was last changed. A store may make it later, as with Entry.ReceivedUnixMs.
+	// ChangedUnixMs is the clock when anything but NamedUnixMs was last changed. A store may make it later, as with
+	// Entry.ReceivedUnixMs.
 	ChangedUnixMs int64
 }
 

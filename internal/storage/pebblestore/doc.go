@@ -6,8 +6,8 @@
 // package memory the table of devices and the windows. Package seal writes windows to segments, package
 // purge removes readings and proves that bytes are gone, and package assign stores assignments. ARCHITECTURE.md lists the others.
 //
-// A [Store] is an engine, which has the tree, the settler of groups, the committer and the views of readers, and
-// what uses it: segments, which seals windows and merges small segments, reader, removal, subjects, and changeLog, which
+// A [Store] is an engine, which has the tree, the settler of groups, the committer and the views of readers, and what
+// uses it: segments, which seals windows and merges small segments, reader, removal, subjects, and changeLog, which
 // finds what has changed.
 //
 // # How a group is stored

@@ -71,8 +71,8 @@ func (e *engine) publish() {
 	e.views.publish(e.db.NewSnapshot(), at, s.active, s.frozen)
 }
 
-// changed adds an event to a batch that removes something. The caller of a removal reads no clock. If events are not kept, no
-// position from before is known afterwards. e.mu must be held.
+// changed adds an event to a batch that removes something. The caller of a removal reads no clock. If events are not
+// kept, no position from before is known afterwards. e.mu must be held.
 func (e *engine) changed(b *pebble.Batch, event *layout.Event) error {
 	s := e.settler
 	if !s.journal.keeps {

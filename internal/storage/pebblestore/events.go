@@ -173,8 +173,8 @@ func assignmentEvent(now, before *storage.Assignment) *layout.Event {
 	return &e
 }
 
-// changes completes a batch that changes something other than readings, with the event that says so. group is the number
-// of the next group.
+// changes completes a batch that changes something other than readings, with the event that says so. group is the
+// number of the next group.
 func (s *settler) changes(b *pebble.Batch, group uint64, e *layout.Event) error {
 	return errors.Join(s.journal.add(b, s.clockUnixMs, group, e), s.setClock(b))
 }

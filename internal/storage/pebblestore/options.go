@@ -99,7 +99,8 @@ type Options struct {
 	OnErased func(storage.Erasure) error
 
 	// ChangesKeep is how long events are kept: assignments, erasures, expiries and definitions of signs. The event of an
-	// erasure has the name of its device. 0 keeps none, and then [Store.CheckPosition] knows no position of an earlier start.
+	// erasure has the name of its device. 0 keeps none, and then [Store.CheckPosition] knows no position of an earlier
+	// start.
 	ChangesKeep time.Duration
 
 	// FS is the file system; nil means the operating system's. It is meant for tests.

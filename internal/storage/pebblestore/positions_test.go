@@ -160,8 +160,8 @@ func TestForgetEvents(t *testing.T) {
 	try(t, err)
 }
 
-// TestForgetEventsKept keeps events, erases a device, and keeps none from the next start on: after a change and the next
-// removal of old events, nothing has its name, also if the removal runs only when events are kept again.
+// TestForgetEventsKept keeps events, erases a device, and keeps none from the next start on: after a change and the
+// next removal of old events, nothing has its name, also if the removal runs only when events are kept again.
 //
 // Seen to fail when a start removed events without noting that their bytes are to be removed.
 func TestForgetEventsKept(t *testing.T) {
@@ -218,8 +218,8 @@ func TestChangesSkip(t *testing.T) {
 	}
 }
 
-// TestChangesBesideAll lets consumers wait for changes and read them while groups are appended and sealed, and devices are
-// erased. In the end each has what the store has.
+// TestChangesBesideAll lets consumers wait for changes and read them while groups are appended and sealed, and devices
+// are erased. In the end each has what the store has.
 func TestChangesBesideAll(t *testing.T) {
 	s := mustOpen(t, pebblestore.Options{FS: vfs.NewMem(), MinFreeBytes: -1, ChangesKeep: time.Hour, WindowRows: 50})
 	now := time.Now().UnixMilli()

@@ -111,8 +111,8 @@ func (r *removal) Expire(ctx context.Context, beforeUnixMs, atMost int64) (x sto
 	return x, err
 }
 
-// ForgetEvents removes events that are older than Options.ChangesKeep permanently, as [Store.Erase] does with readings. It
-// returns an error that wraps storage.ErrBusy during a backup or an erasure.
+// ForgetEvents removes events that are older than Options.ChangesKeep permanently, as [Store.Erase] does with readings.
+// It returns an error that wraps storage.ErrBusy during a backup or an erasure.
 func (r *removal) ForgetEvents() error {
 	err := r.ready()
 	if err == nil {

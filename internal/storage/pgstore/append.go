@@ -83,8 +83,8 @@ func isClosed(closed map[int64]bool) func(*storage.Entry) storage.Outcome {
 	}
 }
 
-// admit returns the entries of group without those that reject returns an outcome for, or that have a sign without a column, and without the units
-// of such entries.
+// admit returns the entries of group without those that reject returns an outcome for, or that have a sign without a
+// column, and without the units of such entries.
 func (s *writer) admit(group []*storage.Entry, reject func(*storage.Entry) storage.Outcome) []*storage.Entry {
 	kept, columns := make([]*storage.Entry, 0, len(group)), s.sql.reading.Load().signs
 	for n := 0; len(group) > 0; group = group[n:] {

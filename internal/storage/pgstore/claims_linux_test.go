@@ -18,9 +18,9 @@ func claimed(device string, timeUnixMs int64, subject storage.Subject) *storage.
 	return e
 }
 
-// TestClaimsOfTwoServers sends a reading of nobody's while another server has named the patient at a later time, and has
-// not committed: the assignment does not end before that time. And it sends one of a patient's while another server has
-// a later reading of nobody's: the assignment does not reach that time.
+// TestClaimsOfTwoServers sends a reading of nobody's while another server has named the patient at a later time, and
+// has not committed: the assignment does not end before that time. And it sends one of a patient's while another server
+// has a later reading of nobody's: the assignment does not reach that time.
 func TestClaimsOfTwoServers(t *testing.T) {
 	const end = storage.OpenEnd
 	t.Run("nobody", func(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
-// TestUnreadable damages a segment, or a row, and stores readings of its times beside others: only they are rejected, and
-// their units, as unreadable, long before the deadline.
+// TestUnreadable damages a segment, or a row, and stores readings of its times beside others: only they are rejected,
+// and their units, as unreadable, long before the deadline.
 func TestUnreadable(t *testing.T) {
 	server := sharedServer(t)
 	for _, tt := range []struct {

@@ -60,18 +60,21 @@
 //     is neither written to nor read from. TestForgettingPrimary checks it, and TestForgettingModel the decision.
 //   - In one place. A reading is in readings or in a segment. A reading from before the horizon is settled in a transaction that has turned
 //     the segment that may have it into rows again, with a lock that the sealer waits for. TestConformanceSealed checks it.
-//   - Lock order. A transaction locks, in this order: the sealer's lock, the table of readings (both before it has a number), its partitions, rows of erasing, segments,
-//     records by their keys, what it inserts by keys, devices by their advisory locks, and assignments. Removals do so, too. A record that
-//     another node has inserted meanwhile is locked late: that may be a deadlock, which PostgreSQL ends, and the next attempt expects nothing. TestLockOrder, TestLockOrderTable, TestLockOrderErasing
-//     and TestRemovalsBesideGroups check it.
+//   - Lock order. A transaction locks, in this order: the sealer's lock, the table of readings (both before it has a
+//     number), its partitions, rows of erasing, segments, records by their keys, what it inserts by keys, devices by
+//     their advisory locks, and assignments. Removals do so, too. A record that another node has inserted meanwhile is
+//     locked late: that may be a deadlock, which PostgreSQL ends, and the next attempt expects nothing. TestLockOrder,
+//     TestLockOrderTable, TestLockOrderErasing and TestRemovalsBesideGroups check it.
 //   - All partitions. The last transaction of a removal has a connection that is newer than all partitions. Connections for reading are checked
 //     every second: see database.sees. TestPartitionAttached checks it.
-//   - In one partition. A row is in the partition of its time if that is attached, and otherwise in the default one: PostgreSQL compares them in
-//     each statement that writes, and the default partition refuses a row whose partition is detached, which another one may have. A partition is
-//     attached only if the default one has no row for it. TestDefaultPartition and TestClosedPartition check it.
-//   - Emptied partitions. A server that seals drops partitions of the past while it has the table to itself, in a transaction that moves the rows
-//     that are left to the default one. So a group finds all rows in both states; and a read, which has one snapshot for several statements, locks
-//     the table before it takes the snapshot. TestRetired checks it.
+//   - In one partition. A row is in the partition of its time if that is attached, and otherwise in the default one:
+//     PostgreSQL compares them in each statement that writes, and the default partition refuses a row whose partition
+//     is detached, which another one may have. A partition is attached only if the default one has no row for it.
+//     TestDefaultPartition and TestClosedPartition check it.
+//   - Emptied partitions. A server that seals drops partitions of the past while it has the table to itself, in a
+//     transaction that moves the rows that are left to the default one. So a group finds all rows in both states; and a
+//     read, which has one snapshot for several statements, locks the table before it takes the snapshot. TestRetired
+//     checks it.
 //   - Closed partitions. A partition that is locked or detached holds up no readings of others: a transaction waits
 //     for a second, then looks which one it is, and is sent without the readings of that one. Then look-ups name
 //     the partition that they read for a minute. TestClosedPartition checks it.
@@ -80,10 +83,10 @@
 //
 // # Schema
 //
-// The tables are in a schema of their own, "pulsegate" unless told otherwise; schema.go has
-// their definitions. readings is partitioned by time; partitions.own says
-// which times have a partition. It has a column for each sign, named like its field, in units of the sign's last decimal; an absent
-// value is NULL. A server's statements for storing name the signs that it has ever stored, so they change nothing of others.
+// The tables are in a schema of their own, "pulsegate" unless told otherwise; schema.go has their definitions. readings
+// is partitioned by time; partitions.own says which times have a partition. It has a column for each sign, named like
+// its field, in units of the sign's last decimal; an absent value is NULL. A server's statements for storing name the
+// signs that it has ever stored, so they change nothing of others.
 //
 // The table signs has the definitions of a user's own signs. A node reads it at the start, and again when it meets a device or a segment with a sign that it
 // does not know: then another node has defined that sign. A sign that is defined gets its columns at once, or as soon as nobody holds a lock that is in the way; until then

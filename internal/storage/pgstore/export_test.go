@@ -102,7 +102,8 @@ func TryClosed(s *Store, now bool) {
 	}
 }
 
-// Owe sends a batch of a repair that has left out readings of a partition, and returns the number of partitions that are owed.
+// Owe sends a batch of a repair that has left out readings of a partition, and returns the number of partitions that
+// are owed.
 func Owe(s *Store, partition int64) (owed int, err error) {
 	err = s.write.AcquireFunc(context.Background(), func(conn *pgxpool.Conn) error {
 		r := &repair{repairer: s.repairer, conn: conn.Conn()}

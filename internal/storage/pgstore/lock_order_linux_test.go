@@ -159,8 +159,8 @@ func TestLockOrderTable(t *testing.T) {
 	try(t, tx.Rollback(ctx), <-done)
 }
 
-// TestLockOrderErasing erases a device of which an erasure is unfinished, while the end of that erasure has the table on another server: it waits,
-// and has not locked what that end deletes.
+// TestLockOrderErasing erases a device of which an erasure is unfinished, while the end of that erasure has the table
+// on another server: it waits, and has not locked what that end deletes.
 func TestLockOrderErasing(t *testing.T) {
 	server := sharedServer(t)
 	o := options(server)

@@ -101,8 +101,8 @@ func damaged(err error) bool {
 	return errors.Is(err, storage.ErrCorrupt) && !errors.Is(err, errUnknownSign) || strings.HasPrefix(state, "22") || state == dataCorrupted
 }
 
-// leaveOutUnreadable rejects the readings of w whose row, or a segment that may have them, cannot be decoded: one must not hold up the others. It returns
-// err, which says that there are some, if it finds none.
+// leaveOutUnreadable rejects the readings of w whose row, or a segment that may have them, cannot be decoded: one must
+// not hold up the others. It returns err, which says that there are some, if it finds none.
 func (s *writer) leaveOutUnreadable(t *try, w *work, err error) error {
 	unreadable := map[*storage.Entry]bool{}
 	if err := t.run(func(conn *pgx.Conn) error {

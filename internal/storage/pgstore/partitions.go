@@ -14,7 +14,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// partitions creates and drops the partitions of readings: one for each 30 days, as far as they are needed, and the default one.
+// partitions creates and drops the partitions of readings: one for each 30 days, as far as they are needed, and the
+// default one.
 type partitions struct {
 	*database
 	known sync.Map // the numbers of those that this node knows
@@ -98,8 +99,8 @@ func endOf(partition int64) int64 {
 	return (partition + 1) * partitionMs
 }
 
-// ensure creates the partitions that the readings of w need, except those that are known. Another server may drop one before it is used: then the
-// default partition gets the readings.
+// ensure creates the partitions that the readings of w need, except those that are known. Another server may drop one
+// before it is used: then the default partition gets the readings.
 func (s *partitions) ensure(conn *pgx.Conn, w *work, known *sync.Map) error {
 	last := int64(-1)
 	for i := range w.chains {
@@ -123,7 +124,8 @@ func (s *partitions) ensure(conn *pgx.Conn, w *work, known *sync.Map) error {
 	return nil
 }
 
-// manyPartitions is the number of partitions from which on a server warns: each costs a query for latest values time, and a connection memory.
+// manyPartitions is the number of partitions from which on a server warns: each costs a query for latest values time,
+// and a connection memory.
 const manyPartitions = 60
 
 // warn logs once that there are many partitions.
@@ -137,9 +139,9 @@ func (s *partitions) warn(conn *pgx.Conn) error {
 	return err
 }
 
-// own reports whether a partition is created for readings that need it. Those of other times are stored in the default partition, if readings are
-// sealed: there are few of them, or they are sealed soon. The partition before and after those of the readings that are not old enough are among
-// them, as clocks differ.
+// own reports whether a partition is created for readings that need it. Those of other times are stored in the default
+// partition, if readings are sealed: there are few of them, or they are sealed soon. The partition before and after
+// those of the readings that are not old enough are among them, as clocks differ.
 func (s *partitions) own(n int64) bool {
 	now := time.Now()
 	return s.opt.SealAfter == 0 || n >= partitionOf(now.Add(-s.opt.SealAfter).UnixMilli())-1 && n <= partitionOf(now.UnixMilli())+1
@@ -153,10 +155,11 @@ func (s *partitions) hold(tx pgx.Tx) error {
 	return s.sql.lock(tx, "SCHEMA.readings IN ROW EXCLUSIVE MODE")
 }
 
-// create creates a partition unless there is one, or its readings are those of the default partition, and returns a closedError if it cannot be
-// written. It does not wait for statements that read or write other partitions, and not for others that create partitions if there is one. The
-// default partition, which PostgreSQL locks and reads, gets the readings if that is in use for long, takes long to read or has some of these times
-// already. Then it is not tried again for a while, as others wait meanwhile. There is no transaction.
+// create creates a partition unless there is one, or its readings are those of the default partition, and returns a
+// closedError if it cannot be written. It does not wait for statements that read or write other partitions, and not for
+// others that create partitions if there is one. The default partition, which PostgreSQL locks and reads, gets the
+// readings if that is in use for long, takes long to read or has some of these times already. Then it is not tried
+// again for a while, as others wait meanwhile. There is no transaction.
 func (s *partitions) create(conn *pgx.Conn, partition int64) error {
 	end := fmt.Sprint(endOf(partition))
 	if endOf(partition) == math.MaxInt64 {
@@ -297,14 +300,16 @@ func (s *partitions) drop(conn *pgx.Conn, n, atMost int64) (readings int64, devi
 	return readings, devices, err
 }
 
-// movedReadings is the largest number of readings that are left when a partition is emptied. Whoever needs the table waits while they move.
+// movedReadings is the largest number of readings that are left when a partition is emptied. Whoever needs the table
+// waits while they move.
 const movedReadings = 20_000
 
-// defaultBytes is the size from which on the default partition is emptied to give space back, as after an import: vacuum keeps the pages of indexes.
+// defaultBytes is the size from which on the default partition is emptied to give space back, as after an import:
+// vacuum keeps the pages of indexes.
 const defaultBytes = 16 << 20
 
-// retire drops the partitions whose readings, before a time, were sealed, and shrinks the default one. It leaves those that are in use, and gives up if
-// the table is in use for long.
+// retire drops the partitions whose readings, before a time, were sealed, and shrinks the default one. It leaves those
+// that are in use, and gives up if the table is in use for long.
 func (s *partitions) retire(ctx context.Context, conn *pgx.Conn, beforeMs int64) error {
 	all, err := s.list(conn)
 	if err != nil {
@@ -329,10 +334,11 @@ func (s *partitions) retire(ctx context.Context, conn *pgx.Conn, beforeMs int64)
 	return err
 }
 
-// empty empties a partition by a statement, unless it has many readings, it is in use, or that takes long, and stores them again. It reports whether it
-// has given up because the table is in use.
+// empty empties a partition by a statement, unless it has many readings, it is in use, or that takes long, and stores
+// them again. It reports whether it has given up because the table is in use.
 //
-// Everybody waits while it has its locks, so it does not wait for standbys. After a failover to one that lacks the commit, the partition is as it was.
+// Everybody waits while it has its locks, so it does not wait for standbys. After a failover to one that lacks the
+// commit, the partition is as it was.
 func (s *partitions) empty(ctx context.Context, conn *pgx.Conn, table, statement string) (givenUp bool, err error) {
 	few := func(q querier) error {
 		var left int

@@ -257,8 +257,8 @@ func TestRepairContradictions(t *testing.T) {
 	mustNotLose(t, s)
 }
 
-// TestRepairBeforeNobody puts back an assignment that HL7 made, in a state in which another server has stored since that nobody
-// wears the device at a later time: it ends there.
+// TestRepairBeforeNobody puts back an assignment that HL7 made, in a state in which another server has stored since
+// that nobody wears the device at a later time: it ends there.
 func TestRepairBeforeNobody(t *testing.T) {
 	t.Parallel()
 	r := startReturning(t)

@@ -288,7 +288,8 @@ func (r *repair) assign(tx pgx.Tx, e *history.Entry) (ok bool, err error) {
 	return open, nil // it was ended since
 }
 
-// endBeforeNobody returns an assignment that HL7 made so that it ends where the first span of nobody after its beginning begins: a later message said so.
+// endBeforeNobody returns an assignment that HL7 made so that it ends where the first span of nobody after its
+// beginning begins: a later message said so.
 func endBeforeNobody(a *storage.Assignment, all []storage.Assignment) *storage.Assignment {
 	ended := *a
 	for i := range all {

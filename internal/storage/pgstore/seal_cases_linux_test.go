@@ -40,8 +40,8 @@ func TestSealedEraseLatest(t *testing.T) {
 	}
 }
 
-// TestSealedCompleted seals readings that were completed after different times, cuts their segments, and turns these into
-// rows again: when they were changed stays what it was.
+// TestSealedCompleted seals readings that were completed after different times, cuts their segments, and turns these
+// into rows again: when they were changed stays what it was.
 func TestSealedCompleted(t *testing.T) {
 	o := options(sharedServer(t))
 	o.SealAtLeast = 1

@@ -137,7 +137,8 @@ func TestSealedPublished(t *testing.T) {
 	}
 }
 
-// TestSealedPublishedCreates checks that the partitions of the next readings are created if a publication forbids sealing.
+// TestSealedPublishedCreates checks that the partitions of the next readings are created if a publication forbids
+// sealing.
 func TestSealedPublishedCreates(t *testing.T) {
 	server := sharedServer(t)
 	o := options(server)

@@ -37,7 +37,8 @@ type sealWorld struct {
 	minutes atomic.Int64 // from modelMs to the last horizon
 }
 
-// openSealWorld opens stores on a new schema. Their smallest segments differ, and one of them drops partitions that were emptied.
+// openSealWorld opens stores on a new schema. Their smallest segments differ, and one of them drops partitions that
+// were emptied.
 func openSealWorld(t failer, server *pgtest.Server, servers int) *sealWorld {
 	t.Helper()
 	o := options(server)

@@ -404,8 +404,8 @@ func checkPositions(t testing.TB, h Harness) {
 	}
 }
 
-// checkOthersCursors continues with each cursor of a consumer of a subject, of whom a device was in the copy, as one that
-// does not see the device.
+// checkOthersCursors continues with each cursor of a consumer of a subject, of whom a device was in the copy, as one
+// that does not see the device.
 func checkOthersCursors(t testing.TB, h Harness) {
 	if h.OpenChanges == nil {
 		t.Skip("the store keeps no events")
@@ -500,8 +500,8 @@ func (c *counted) Scan(ctx context.Context, r storage.Range, dst []storage.Recor
 	return c.Changes.Scan(ctx, r, dst)
 }
 
-// checkFewSelected reads changes one by one, of which few are selected: by sign, or of an assignment by subject. The store
-// is read about once for each thousand. Seen to fail when each step read only as many as fit.
+// checkFewSelected reads changes one by one, of which few are selected: by sign, or of an assignment by subject. The
+// store is read about once for each thousand. Seen to fail when each step read only as many as fit.
 func checkFewSelected(t testing.TB, h Harness) {
 	if h.OpenChanges == nil {
 		t.Skip("the store keeps no events")
