@@ -64,6 +64,7 @@ type commands struct {
 	Import     importCommand     `cmd:"" group:"readings" help:"Send a CSV or NDJSON file of readings to a server."`
 	Export     exportCommand     `cmd:"" group:"readings" help:"Write the readings of a device, from a server or a data directory."`
 	Changes    changesCommand    `cmd:"" group:"readings" help:"Write everything that a server has, and then what changes in it, as NDJSON."`
+	Forward    forwardCommand    `cmd:"" group:"readings" help:"Send everything that a server has, and then what changes in it, to a webhook."`
 	Mapping    mappingCommand    `cmd:"" group:"readings" help:"Test files that map payloads which others designed to readings."`
 	Alerts     alertsCommand     `cmd:"" group:"readings" help:"Test rules of alerts on stored readings."`
 	Rejections rejectionsCommand `cmd:"" group:"readings" help:"List the readings that a server rejected without being able to tell the client."`

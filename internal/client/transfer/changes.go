@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -28,18 +29,24 @@ type ChangeSelection struct {
 	Subject string
 	Cursor  string // "" begins with a copy of the store
 	Follow  bool   // wait for changes
+	Limit   int    // of changes at a time; 0 leaves it to the server
 }
 
-// Changes fetches the changes after the selection's cursor, and calls use with some at a time and the cursor of
-// what follows them, until there are no more, or use returns an error. If it follows, it returns only with an
-// error. use is called at least once for each change; a call without changes has a later cursor.
-func Changes(ctx context.Context, c *Client, sel ChangeSelection, use func(changes []jsontext.Value, next string) error) error {
+// A ChangesPage has some changes.
+type ChangesPage struct {
+	After    string           `json:"-"` // the cursor that they follow
+	Changes  []jsontext.Value `json:"changes"`
+	Next     string           `json:"next"` // the cursor of what follows them
+	CaughtUp bool             `json:"caught_up"`
+	BehindMs int64            `json:"behind_ms"` // how long ago the next ones were made, if the server says so
+}
+
+// Changes fetches the changes after the selection's cursor, and calls use with some at a time, until there are no
+// more, or use returns an error. If it follows, it returns only with an error. use is called at least once for each
+// change; a page without changes has a later cursor.
+func Changes(ctx context.Context, c *Client, sel ChangeSelection, use func(page *ChangesPage) error) error {
 	for {
-		var page struct {
-			Changes  []jsontext.Value `json:"changes"`
-			Next     string           `json:"next"`
-			CaughtUp bool             `json:"caught_up"`
-		}
+		page := ChangesPage{After: sel.Cursor}
 		if err := c.Retry(ctx, func() error { return changesOnce(ctx, c, &sel, &page) }); err != nil {
 			if p, ok := errors.AsType[*Problem](err); ok && p.Status == http.StatusGone {
 				return ErrCursorUnknown
@@ -49,7 +56,7 @@ func Changes(ctx context.Context, c *Client, sel ChangeSelection, use func(chang
 		if page.Next == "" {
 			return fmt.Errorf("read changes: %w", ErrNotPulsegate)
 		}
-		if err := use(page.Changes, page.Next); err != nil {
+		if err := use(&page); err != nil {
 			return err
 		}
 		if sel.Cursor = page.Next; page.CaughtUp && !sel.Follow {
@@ -71,6 +78,9 @@ func changesOnce(ctx context.Context, c *Client, sel *ChangeSelection, page any)
 	set("after", sel.Cursor)
 	set("prefix", sel.Prefix)
 	set("signs", strings.ReplaceAll(sel.Signs, " ", ""))
+	if sel.Limit > 0 {
+		query.Set("limit", strconv.Itoa(sel.Limit))
+	}
 	if sel.Follow {
 		query.Set("wait", changesWait.String())
 	}

@@ -38,6 +38,9 @@ type Client struct {
 	// once the client is in use.
 	OnRetry func(err error, tries int, wait time.Duration)
 
+	// Endless means that [Client.Retry] does not give up. It must not change once the client is in use.
+	Endless bool
+
 	target string // without a trailing slash
 	token  string // "": no token
 	http   *http.Client
@@ -159,7 +162,7 @@ func (c *Client) SendBatch(ctx context.Context, body []byte, n int) (answer Answ
 	return answer, err
 }
 
-// Retry calls try until it succeeds or ctx is done, at most 8 times. It retries if
+// Retry calls try until it succeeds or ctx is done, at most 8 times unless the client is Endless. It retries if
 // there was no answer, or one with status 408, 429, 500, 502, 503 or 504. It returns
 // any other *Problem and [Final] errors at once.
 func (c *Client) Retry(ctx context.Context, try func() error) error {
@@ -176,14 +179,14 @@ func (c *Client) Retry(ctx context.Context, try func() error) error {
 			}
 			after = p.retryAfter
 		}
-		if n == MaxTries {
+		if n == MaxTries && !c.Endless {
 			return fmt.Errorf("gave up after %d tries: %w", MaxTries, err)
 		}
 		if after == 0 {
 			// Jitter, so that clients that were disconnected together do not retry
 			// together.
 			after = backoff/2 + rand.N(backoff)
-			backoff *= 2
+			backoff = min(2*backoff, maxWait)
 		}
 		if c.OnRetry != nil {
 			c.OnRetry(err, n, after)

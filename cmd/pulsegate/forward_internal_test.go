@@ -1,0 +1,91 @@
+package main
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/pulsegate/pulsegate/internal/porttest"
+)
+
+// TestForward forwards to a receiver that wants no more messages: the command ends, sends nothing when it is called
+// again, and continues with --again. It serves metrics meanwhile.
+func TestForward(t *testing.T) {
+	after := make(chan string, 10)
+	source := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		cursor := r.URL.Query().Get("after")
+		after <- cursor + " " + r.URL.Query().Get("limit")
+		if cursor == "TGFzdA" {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		next := map[string]string{"": "T25l", "T25l": "TGFzdA"}[cursor]
+		_, _ = io.WriteString(w, `{"changes":[{"kind":"begin"}],"next":"`+next+`","caught_up":true,"behind_ms":40000}`)
+	}))
+	defer source.Close()
+	metrics := porttest.Addr(t)
+	var status, requests atomic.Int32
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if requests.Add(1); status.Load() == 200 {
+			resp, err := http.Get("http://" + metrics + "/metrics")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer resp.Body.Close()
+			text, err := io.ReadAll(resp.Body)
+			for _, want := range []string{"behind_seconds 4", "pending_changes 1", "delivered_changes 0", "failed_attempts 0"} {
+				if !strings.Contains(string(text), "\npulsegate_forward_"+want) {
+					t.Errorf("the metrics are without %s, %v:\n%s", want, err, text)
+				}
+			}
+		}
+		w.WriteHeader(int(status.Load()))
+	}))
+	defer receiver.Close()
+	dir := t.TempDir()
+	state, secrets := filepath.Join(dir, "state"), filepath.Join(dir, "secrets")
+	try(t, os.WriteFile(secrets, []byte("whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz\n"), 0o600), os.WriteFile(state, []byte("T25l\n"), 0o600))
+	forward := func(more ...string) (errs string, code int) {
+		_, errs, code = runCommand(t, append([]string{"forward", "--target", source.URL, "--to", receiver.URL, "--secrets", secrets, "--state", state}, more...)...)
+		return errs, code
+	}
+	for _, tt := range []struct {
+		status   int32
+		more     []string
+		state    string
+		requests int32
+		text     string
+	}{
+		{410, nil, "T25l\ngone\n", 1, "it wants no more messages"},
+		{200, nil, "T25l\ngone\n", 0, "it wants no more messages"},
+		{200, []string{"--again", "--batch=7", "--metrics-addr=" + metrics}, "TGFzdA\n", 1, "Metrics are at http://"},
+	} {
+		status.Store(tt.status)
+		requests.Store(0)
+		errs, code := forward(tt.more...)
+		text, err := os.ReadFile(state)
+		try(t, err)
+		if code != exitFailed || string(text) != tt.state || requests.Load() != tt.requests || !strings.Contains(errs, tt.text) {
+			t.Errorf("%d %v: exit code %d, state %q, %d requests, want %q and %d:\n%s", tt.status, tt.more, code, text, requests.Load(), tt.state, tt.requests, errs)
+		}
+	}
+	var asked []string
+	for len(after) > 0 {
+		asked = append(asked, <-after)
+	}
+	if got := strings.Join(asked, ", "); got != "T25l 100, T25l 7, TGFzdA 7" {
+		t.Errorf("the cursors and limits are %s", got)
+	}
+	for _, wrong := range []string{"--batch=0", "--batch=1001", "--secrets=whsec_abc", "--to=http://192.0.2.1/"} {
+		if errs, code := forward(wrong); code != exitUsage || !strings.Contains(errs, regexp.MustCompile("^--[a-z]+").FindString(wrong)) || strings.Contains(errs, "abc") {
+			t.Errorf("%s: exit code %d, want %d:\n%s", wrong, code, exitUsage, errs)
+		}
+	}
+}
