@@ -3,7 +3,7 @@
 // # Promise
 //
 // Each assignment has one key with its device, whose value has the rest, and, unless it is a span of nobody, one key in
-// the index of subjects. Set and Remove add changes of both to one batch. Readers return an error that wraps
+// the index of subjects. Write and Remove add changes of both to one batch. Readers return an error that wraps
 // storage.ErrCorrupt if a key or a value is not what was written, or if the two disagree.
 //
 // # Not here
@@ -72,13 +72,13 @@ func corrupt(device *vitals.Name, err error) error {
 	return fmt.Errorf("%w: assignment of device %s: %w", storage.ErrCorrupt, device, err)
 }
 
-// Set adds an assignment to a batch.
-func Set(b *pebble.Batch, a *storage.Assignment) error {
+// set adds an assignment to a batch.
+func set(b *pebble.Batch, a *storage.Assignment, isNew bool) error {
 	stored := layout.Assignment{By: byte(a.By), NamedUnixMs: a.NamedUnixMs, ToUnixMs: a.ToUnixMs, ChangedUnixMs: a.ChangedUnixMs, Subject: string(a.Subject)}
 	if err := b.Set(Key(a.Key()), layout.AppendAssignment(nil, stored), nil); err != nil {
 		return err
 	}
-	if a.Subject == "" {
+	if a.Subject == "" || !isNew {
 		return nil
 	}
 	return b.Set(SubjectKey(a), nil, nil)
@@ -90,7 +90,7 @@ func Write(b *pebble.Batch, w *storage.Wearers) (err error) {
 		if now.Device.IsZero() {
 			err = Remove(b, &before)
 		} else {
-			err = Set(b, &now)
+			err = set(b, &now, before.Device.IsZero())
 		}
 		if err != nil {
 			return err
@@ -147,18 +147,25 @@ func scan(r pebble.Reader, start, end []byte, most int) (all []storage.Assignmen
 	if err != nil {
 		return nil, damage.Wrap(err)
 	}
-	for ok := it.First(); ok && len(all) < most; ok = it.Next() {
+	all, err = read(it, most)
+	return all, errors.Join(err, damage.Wrap(it.Close()))
+}
+
+// read returns the assignments of an iterator, at most most of them. NextPrefix passes over the values that each key
+// had before, of which a table in memory has thousands: one for each message that has named the patient.
+func read(it *pebble.Iterator, most int) (all []storage.Assignment, err error) {
+	for ok := it.First(); ok && len(all) < most; ok = it.NextPrefix() {
 		value, err := it.ValueAndErr()
 		if err != nil {
 			break // Close returns it
 		}
 		a, err := decode(it.Key(), value)
 		if err != nil {
-			return nil, errors.Join(err, it.Close())
+			return nil, err
 		}
 		all = append(all, a)
 	}
-	return all, damage.Wrap(it.Close())
+	return all, nil
 }
 
 // ctxEvery is the number of assignments after which a read checks its context.
