@@ -140,10 +140,46 @@ func TestErasedThenAnother(t *testing.T) {
 			then != "" && !slices.ContainsFunc(all, func(a storage.Assignment) bool { return a.Subject == then }) {
 			t.Errorf("then %q: the assignments are %v, %v", then, all, err)
 		}
-		for _, ms := range []int64{5, 20, 30} {
+		for _, ms := range []int64{5, 10, 20, 30} {
 			if !slices.ContainsFunc(got, func(r storage.Record) bool { return r.TimeUnixMs == ms }) {
 				t.Errorf("then %q: the reading of %d is gone", then, ms)
 			}
 		}
+	}
+}
+
+// An erasure removes no reading of another patient's to whom the device was assigned, after an earlier end of the
+// assignment, while it was about to remove the readings of the later one.
+func TestErasedWhileEnded(t *testing.T) {
+	server := sharedServer(t)
+	o := options(server)
+	s := open(t, o)
+	ctx := context.Background()
+	d := modelNames("d")[0]
+	try(t, s.Assign(ctx, assignment("d", "P-1", 10, 50)))
+	mustStore(t, s, reading("d", 10, 1), reading("d", 30, 1))
+	other, watch := connect(t, server), connect(t, server)
+	defer other.Close(ctx)
+	defer watch.Close(ctx)
+	tx, err := other.Begin(ctx)
+	try(t, err)
+	mustExecute(t, tx, "UPDATE "+o.Schema+".assignments SET to_ms = 20 WHERE device = 'd'")
+	done := make(chan error, 1)
+	go func() {
+		e, err := s.EraseAssignment(storage.Assignment{Device: d, Subject: "P-1", FromUnixMs: 10})
+		if err == nil && e.Readings != 1 {
+			t.Errorf("the erasure has removed %d readings, want 1", e.Readings)
+		}
+		done <- err
+	}()
+	polltest.Until(t, "the erasure waits", func() (waits bool) {
+		try(t, watch.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'pulsegate' AND wait_event = 'transactionid')").Scan(&waits))
+		return waits
+	})
+	try(t, tx.Commit(ctx))
+	try(t, <-done)
+	got := scanned(t, s, storage.Range{Device: d, ToUnixMs: math.MaxInt64}, 10)
+	if len(got) != 1 || got[0].TimeUnixMs != 30 {
+		t.Errorf("%v are left, want the reading of 30", got)
 	}
 }

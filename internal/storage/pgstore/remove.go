@@ -104,16 +104,17 @@ func (s *remover) erase(e *storage.Erasure, record func(storage.Erasure) error, 
 	var missing error
 	for {
 		var deleted, sealed int64
+		var stale bool
 		t := s.try()
 		err := t.run(func(conn *pgx.Conn) (err error) {
-			deleted, sealed = 0, 0
+			deleted, sealed, stale = 0, 0, false
 			if missing = find(conn); errors.Is(missing, storage.ErrNotFound) || errors.Is(missing, storage.ErrNotAssigned) {
 				return nil
 			} else if missing != nil {
 				return missing
 			}
 			fromMs, toMs := rangeOf(e)
-			return pgx.BeginFunc(context.Background(), conn, func(tx pgx.Tx) error {
+			err = pgx.BeginFunc(context.Background(), conn, func(tx pgx.Tx) error {
 				if err = s.partitions.hold(tx); err != nil { // before its row of erasing, as in removeErased
 					return err
 				}
@@ -122,9 +123,19 @@ func (s *remover) erase(e *storage.Erasure, record func(storage.Erasure) error, 
 					ON CONFLICT (device, from_ms) DO UPDATE SET to_ms = excluded.to_ms, at = excluded.at`), name, fromMs, toMs); err == nil {
 					deleted, sealed, err = s.sql.removeSome(tx, name, fromMs, toMs, math.MaxInt64)
 				}
+				if err == nil && e.Subject != "" {
+					err = s.sql.ownsRange(tx, e)
+				}
 				return err
 			})
+			if stale = errors.Is(err, errStale); stale {
+				return nil // the outcome is known
+			}
+			return err
 		})
+		if stale {
+			continue
+		}
 		begun = begun || deleted+sealed > 0 || t.unknown
 		if err != nil {
 			return unfinished(err)
@@ -156,6 +167,17 @@ func (s *remover) erase(e *storage.Erasure, record func(storage.Erasure) error, 
 		return unfinished(record(*e))
 	}
 	return nil
+}
+
+// ownsRange returns errStale unless the assignment of an erasure is still there, with its end. If it is, it stays so
+// until tx ends: what tx has removed was no other's.
+func (q *statements) ownsRange(tx pgx.Tx, e *storage.Erasure) error {
+	tag, err := tx.Exec(context.Background(), q.of("SELECT FROM SCHEMA.assignments WHERE device = $1 AND from_ms = $2 AND subject = $3 AND to_ms = $4 FOR SHARE"),
+		e.Device.String(), e.FromUnixMs, string(e.Subject), e.ToUnixMs)
+	if err == nil && tag.RowsAffected() == 0 {
+		err = errStale
+	}
+	return err
 }
 
 // removeSome removes readings of a device from one time to another, inclusive, that were received until a time: whole segments, and a chunk of rows. It
@@ -217,8 +239,9 @@ func (s *remover) forgetDevices(conn *pgx.Conn, names []string, erased *storage.
 		if err == nil {
 			err = s.sees(ctx, tx, conn.PgConn())
 		}
+		gone := false
 		if err == nil && erased != nil {
-			readings, err = s.removeErased(tx, erased)
+			readings, gone, err = s.removeErased(tx, erased)
 		}
 		if err != nil {
 			return err
@@ -235,6 +258,9 @@ func (s *remover) forgetDevices(conn *pgx.Conn, names []string, erased *storage.
 		}
 		if erased.Subject != "" { // its end may have been set again
 			c.FromMs, c.ToMs = rangeOf(erased)
+		}
+		if gone { // a repair must not erase what was stored since
+			c.Kind, c.Subject = erasedAbsent, erased.Subject
 		}
 		if c.before, _, err = s.sql.queryMarks(ctx, tx, ""); err != nil {
 			return err
@@ -267,37 +293,34 @@ func (q *statements) lock(tx pgx.Tx, what string) error {
 	return err
 }
 
-// removeErased deletes the readings and the assignments of an erasure, and returns the number of
-// readings.
-func (s *remover) removeErased(tx pgx.Tx, e *storage.Erasure) (int64, error) {
+// removeErased deletes the readings and the assignments of an erasure, and returns the number of readings. If another
+// erasure has removed the assignment, it is gone: since then, the readings of its time are those of others.
+func (s *remover) removeErased(tx pgx.Tx, e *storage.Erasure) (readings int64, gone bool, err error) {
 	ctx, name := context.Background(), e.Device.String()
 	sql, args := "DELETE FROM SCHEMA.assignments WHERE device = $1", []any{name}
 	if e.Subject != "" {
 		// The end may have been set again.
 		all, err := s.subjects.lockAssignments(tx, &e.Device)
-		if err != nil {
-			return 0, err
+		i := slices.IndexFunc(all, func(a storage.Assignment) bool { return a.FromUnixMs == e.FromUnixMs && a.Subject == e.Subject })
+		if err != nil || i < 0 {
+			return 0, true, err
 		}
-		for _, a := range all {
-			if a.FromUnixMs == e.FromUnixMs && a.Subject == e.Subject { // not another's, made since an erasure beside this one
-				e.ToUnixMs = a.ToUnixMs
-			}
-		}
+		e.ToUnixMs = all[i].ToUnixMs
 		sql, args = sql+" AND from_ms = $2 AND subject = $3", append(args, e.FromUnixMs, e.Subject)
 	}
 	if _, err := tx.Exec(ctx, s.sql.of(sql), args...); err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	fromMs, toMs := rangeOf(e)
 	if _, err := tx.Exec(ctx, s.sql.of("DELETE FROM SCHEMA.erasing WHERE device = $1 AND from_ms = $2"), name, fromMs); err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	sealed, err := s.sql.removeSegments(tx, name, fromMs, toMs, math.MaxInt64)
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	tag, err := tx.Exec(ctx, s.sql.of("DELETE FROM SCHEMA.readings WHERE device = $1 AND time_ms >= $2 AND time_ms <= $3"), name, fromMs, toMs)
-	return sealed + tag.RowsAffected(), err
+	return sealed + tag.RowsAffected(), false, err
 }
 
 // Expire implements [storage.Remover]. A partition of which all readings are due, and are not

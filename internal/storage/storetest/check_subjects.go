@@ -186,6 +186,38 @@ func checkEraseAssignment(t testing.TB, h Harness) {
 	mustClose(t, s)
 }
 
+// checkEraseAgain erases an assignment whose time another patient, or nobody, has since its erasure: nothing is removed.
+func checkEraseAgain(t testing.TB, h Harness) {
+	s := mustOpen(t, h.Open)
+	defer mustClose(t, s)
+	ctx := context.Background()
+	erased := assignment("a", "P", 10, 50)
+	for _, then := range []storage.Assignment{assignment("a", "Q", 10, 50), assignment("a", "Q", 5, 60), assignment("a", "P", 20, 40), assignment("a", "Q", 70, 80)} {
+		if err := s.Assign(ctx, erased); err != nil {
+			t.Fatal(err)
+		}
+		mustAppend(t, s, entry("a", 30, hr(1)))
+		if e, err := s.EraseAssignment(erased); err != nil || e.Readings != 1 {
+			t.Errorf("then %v: the first erasure returned %+v, %v", then, e, err)
+		}
+		if err := s.Assign(ctx, then); err != nil {
+			t.Fatal(err)
+		}
+		mustAppend(t, s, entry("a", 30, hr(2)))
+		if e, err := s.EraseAssignment(erased); !errors.Is(err, storage.ErrNotAssigned) {
+			t.Errorf("then %v: the second erasure returned %+v, %v, want ErrNotAssigned", then, e, err)
+		}
+		all, err := s.DeviceAssignments(ctx, mustName("a"))
+		records := scanPages(t, s, allOf("a"), 7)
+		if err != nil || len(all) != 1 || !all[0].Same(then) || len(records) != 1 {
+			t.Errorf("then %v: %d readings and %v are left, %v", then, len(records), all, err)
+		}
+		if _, err := s.Erase(mustName("a")); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // checkManyAssignments assigns a device as often as is permitted, by hand and then by claims.
 func checkManyAssignments(t testing.TB, h Harness) {
 	s := mustOpen(t, h.Open)

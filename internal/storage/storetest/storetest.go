@@ -117,6 +117,7 @@ func Checks() []Check {
 		one("remove/crash", checkCrashAfterRemoval),
 		one("subjects/assign", checkAssign),
 		one("subjects/changes", checkAssignmentChanges),
+		one("subjects/erase again", checkEraseAgain),
 		one("subjects/too many", checkManyAssignments),
 		one("subjects/race", checkAssignRace),
 		one("subjects/erase", checkEraseAssignment),
