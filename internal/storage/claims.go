@@ -27,16 +27,15 @@ func (m Maker) String() string { return [...]string{"hand", "hl7"}[min(m, numMak
 //   - If the device was assigned to another subject at t, or to any if the claim is Unknown, the reading is rejected
 //     with OtherSubject.
 //   - If the device was assigned to nobody at t, t is not before SinceUnixMs and Subject is not empty, the device is
-//     assigned to it ByHL7, from the earliest such reading of the message to the next assignment. With
-//     [MaxAssignments], the reading is rejected with TooManyAssignments.
+//     assigned to it ByHL7, from the earliest such reading of the message to the next assignment. Without room for
+//     one more, see [MaxAssignments], the reading is rejected with TooManyAssignments.
 //   - An assignment ByHL7 knows the latest t of the claims that named its subject. If Subject is empty, and t is
 //     later than that, it ends at t. An assignment ByHand stays as it is.
 //   - If Subject is empty, and the device is then assigned to nobody at t, t is in a span of nobody: an Assignment
 //     ByHL7 without a subject, from the first such t between two assignments to the next assignment, which knows the
 //     latest such t. An assignment that is made ByHL7 later ends where a span begins. If it begins in a span, before
-//     the latest such t, it lasts a millisecond: the span does not know the times between. A device with
-//     [MaxAssignments] gets no further span; with half as many, the reading that would make an assignment before the
-//     latest such t is rejected with TooManyAssignments.
+//     the latest such t, it lasts a millisecond: the span does not know the times between. If an assignment between two
+//     spans was removed, the next change of the device makes one span of them.
 //
 // Only a reading that is stored, now or before, changes an assignment. Without Assign, none does. A reading that
 // would make or end an assignment of a subject is rejected with Unrecorded unless Entry.Recorded is set. Then
@@ -118,7 +117,7 @@ func (w *Wearers) Settle(e *Entry, change bool) Outcome {
 			w.put(x)
 		}
 		return 0
-	case free && len(w.all) >= MaxAssignments, within && len(w.all) >= MaxAssignments/2:
+	case free && !w.room(within):
 		return TooManyAssignments
 	case !e.Recorded:
 		e.Momentary = within
@@ -135,6 +134,15 @@ func (w *Wearers) Settle(e *Entry, change bool) Outcome {
 		w.put(x)
 	}
 	return 0
+}
+
+// room reports whether the device has room for one more assignment of a subject.
+func (w *Wearers) room(momentary bool) bool {
+	n := numbers{}
+	for i := range w.all {
+		n.add(&w.all[i].Assignment)
+	}
+	return n.room(momentary)
 }
 
 // search returns the index of the first assignment that begins after a time.
@@ -165,8 +173,21 @@ func (w *Wearers) leave(e *Entry, next int) {
 		w.all[next-1].NamedUnixMs = max(w.all[next-1].NamedUnixMs, t)
 	case next < len(w.all) && w.all[next].Subject == "":
 		w.all[next].FromUnixMs, w.all[next].before = t, Assignment{}
-	case len(w.all) < MaxAssignments:
+	default:
 		w.all = slices.Insert(w.all, next, worn{Assignment: w.claimed(e, next)})
+	}
+	w.join()
+}
+
+// join makes one span of nobody of those between which no assignment is left.
+//
+// Invariant: a device has at most one span more than it has had assignments of subjects. TestSpansJoin checks it.
+func (w *Wearers) join() {
+	for i := len(w.all) - 1; i > 0; i-- {
+		if a, b := &w.all[i-1], &w.all[i]; a.Subject == "" && b.Subject == "" {
+			a.ToUnixMs, a.NamedUnixMs = b.ToUnixMs, b.NamedUnixMs
+			w.all = slices.Delete(w.all, i, i+1)
+		}
 	}
 }
 
@@ -191,13 +212,14 @@ func (w *Wearers) put(x worn) {
 			before.ToUnixMs, before.NamedUnixMs = x.FromUnixMs, min(y.NamedUnixMs, x.FromUnixMs-1)
 			all = append(all, before)
 		}
-		if y.NamedUnixMs >= x.ToUnixMs && len(w.all) < MaxAssignments-1 {
+		if y.NamedUnixMs >= x.ToUnixMs {
 			y.FromUnixMs, y.before = x.ToUnixMs, Assignment{}
 			all = append(all, y)
 		}
 	}
 	w.all = all
 	w.all = slices.Insert(w.all, w.search(x.FromUnixMs), x)
+	w.join()
 }
 
 // Changes returns the assignments that are changed, and what they were before: the zero Assignment if they are new.

@@ -158,7 +158,7 @@ const (
 
 	// With a [Claim]. All are rejected.
 	OtherSubject       // the device was assigned to another subject at that time
-	TooManyAssignments // the device has [MaxAssignments]
+	TooManyAssignments // the device has no room for one more, see [MaxAssignments]
 	Unrecorded         // an assignment would change, and Recorded is not set
 )
 

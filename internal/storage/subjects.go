@@ -22,15 +22,20 @@ var (
 	// ErrNotAssigned means that there is no such assignment.
 	ErrNotAssigned = errors.New("storage: no such assignment")
 
-	// ErrTooManyAssignments means that a device has [MaxAssignments].
+	// ErrTooManyAssignments means that a device has no room for one more: see [MaxAssignments].
 	ErrTooManyAssignments = errors.New("storage: too many assignments of the device")
 
 	// ErrPeriod means that an assignment does not end after it begins, or begins before 1970.
 	ErrPeriod = errors.New("storage: an assignment must begin after 1970 and end after it begins")
 )
 
-// MaxAssignments bounds the assignments of one device.
+// MaxAssignments bounds the assignments of one device to subjects. Those ByHL7 of a millisecond, of which late messages
+// make many, have the same room of their own: they take none from the others. Spans of nobody are not counted; see
+// [Claim].
 const MaxAssignments = 1000
+
+// MaxStoredAssignments bounds all assignments of one device, with the spans of nobody before, between and after them.
+const MaxStoredAssignments = 2*(2*MaxAssignments) + 1
 
 // OpenEnd is the end of an assignment that has not ended.
 const OpenEnd int64 = math.MaxInt64
@@ -84,6 +89,31 @@ func (a *Assignment) Same(b Assignment) bool {
 	return *a == b
 }
 
+// numbers has the numbers of assignments that count for MaxAssignments, without and with those of a millisecond.
+type numbers struct{ lasting, all int }
+
+func (n *numbers) add(a *Assignment) {
+	if a.Subject == "" {
+		return
+	}
+	if n.all++; !a.momentary() {
+		n.lasting++
+	}
+}
+
+// momentary reports whether HL7 has made a for a millisecond.
+func (a *Assignment) momentary() bool { return a.By == ByHL7 && a.ToUnixMs == a.FromUnixMs+1 }
+
+// room reports whether there is room for one more. One that is made to last may be ended after a millisecond later, so
+// the sum is bounded, too.
+func (n *numbers) room(momentary bool) bool {
+	of := n.lasting
+	if momentary {
+		of = n.all - n.lasting
+	}
+	return of < MaxAssignments && n.all < 2*MaxAssignments
+}
+
 // overlaps reports whether a and b include a common time.
 func (a *Assignment) overlaps(b *Assignment) bool {
 	return a.FromUnixMs < b.ToUnixMs && b.FromUnixMs < a.ToUnixMs
@@ -119,7 +149,11 @@ func (a *Assignment) Admit(all []Assignment) (exists bool, err error) {
 			return false, ErrAssigned
 		}
 	}
-	if len(all) >= MaxAssignments {
+	n := numbers{}
+	for i := range all {
+		n.add(&all[i])
+	}
+	if a.Subject != "" && !n.room(a.momentary()) || len(all) >= MaxStoredAssignments {
 		return false, ErrTooManyAssignments
 	}
 	return false, nil

@@ -233,19 +233,42 @@ func checkManyAssignments(t testing.TB, h Harness) {
 	if err := s.Assign(ctx, assignment("a", "P", 10, 15)); err != nil {
 		t.Errorf("the first one again: %v", err)
 	}
-	claimed := func(ms int64) *storage.Entry {
+	claimed := func(ms int64, subject storage.Subject) *storage.Entry {
 		e := entry("a", ms, hr(1))
-		e.Recorded, e.Claim = true, &storage.Claim{Subject: "P", Assign: true}
+		e.Recorded, e.Claim = true, &storage.Claim{Subject: subject, Assign: true}
 		return e
 	}
-	mustSettle(t, s, claimed(10), storage.Stored)
-	mustSettle(t, s, claimed(15), storage.TooManyAssignments)
+	mustSettle(t, s, claimed(10, "P"), storage.Stored)
+	mustSettle(t, s, claimed(15, "P"), storage.TooManyAssignments)
+	// Spans of nobody are not counted, and assignments within them have a room of their own.
+	for _, ms := range []int64{1_000_000, 2_000_000, 1_500_000} {
+		mustSettle(t, s, claimed(ms, map[bool]storage.Subject{true: "Q"}[ms == 1_500_000]), storage.Stored)
+	}
 	if _, err := s.EraseAssignment(assignment("a", "P", 10, 15)); err != nil {
 		t.Error(err)
 	}
-	mustSettle(t, s, claimed(15), storage.Stored)
-	if all, err := s.DeviceAssignments(ctx, mustName("a")); err != nil || len(all) != storage.MaxAssignments || all[0].FromUnixMs != 15 || all[0].ToUnixMs != 20 {
+	mustSettle(t, s, claimed(15, "P"), storage.Stored)
+	if all, err := s.DeviceAssignments(ctx, mustName("a")); err != nil || len(all) != storage.MaxAssignments+1 || all[0].FromUnixMs != 15 || all[0].ToUnixMs != 20 {
 		t.Errorf("%d assignments, %v, the first is %v", len(all), err, all[0])
+	}
+	// One by hand leaves both parts of a span: what was nobody's stays so.
+	if _, err := s.EraseAssignment(assignment("a", "P", 15, 20)); err != nil {
+		t.Error(err)
+	}
+	if err := s.Assign(ctx, assignment("a", "R", 1_600_000, 1_700_000)); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.EraseAssignment(assignment("a", "P", 20, 25)); err != nil {
+		t.Error(err)
+	}
+	mustSettle(t, s, claimed(1_900_000, "Q"), storage.Stored)
+	all, err := s.DeviceAssignments(ctx, mustName("a"))
+	if last := all[len(all)-1]; err != nil || last.FromUnixMs != 1_900_000 || last.ToUnixMs != 1_900_001 {
+		t.Errorf("%v, the last is %v", err, last)
+	}
+	page := make([]storage.Assignment, storage.MaxStoredAssignments)
+	if n, err := s.Assignments(ctx, storage.AssignmentKey{}, page); err != nil || n != len(all)+4 {
+		t.Errorf("%d assignments with spans, %v, want %d", n, err, len(all)+4)
 	}
 	mustClose(t, s)
 }

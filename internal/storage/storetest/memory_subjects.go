@@ -126,7 +126,9 @@ func (as *assignments) assign(a storage.Assignment) error {
 		return nil
 	case as.taken(a, -1):
 		return storage.ErrAssigned
-	case len(as.of(func(b *storage.Assignment) bool { return b.Device == a.Device })) >= storage.MaxAssignments:
+	case len(as.of(func(b *storage.Assignment) bool {
+		return b.Device == a.Device && b.Subject != "" && (b.By == storage.ByHand || b.ToUnixMs > b.FromUnixMs+1)
+	})) >= storage.MaxAssignments:
 		return storage.ErrTooManyAssignments
 	}
 	as.put(a)

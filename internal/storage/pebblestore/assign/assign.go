@@ -127,7 +127,7 @@ func RemoveAll(b *pebble.Batch, r pebble.Reader, device *vitals.Name) error {
 // Of returns the assignments of a device.
 func Of(r pebble.Reader, device *vitals.Name) ([]storage.Assignment, error) {
 	start := layout.AppendAssignPrefix(nil, device)
-	return scan(r, start, append(bytes.Clone(start[:len(start)-1]), 1), storage.MaxAssignments+1)
+	return scan(r, start, append(bytes.Clone(start[:len(start)-1]), 1), storage.MaxStoredAssignments+1)
 }
 
 // After returns assignments after a key, at most most of them.
@@ -264,7 +264,7 @@ func Verify(r pebble.Reader, problem func(error)) (assigned int64, err error) {
 		case a.FromUnixMs < last.ToUnixMs:
 			problem(corrupt(&a.Device, errOverlap))
 		}
-		if ofDevice++; ofDevice == storage.MaxAssignments+1 {
+		if ofDevice++; ofDevice == storage.MaxStoredAssignments+1 {
 			problem(corrupt(&a.Device, storage.ErrTooManyAssignments))
 		}
 		last = a
