@@ -65,6 +65,9 @@ type ChangedKey struct {
 	TimeUnixMs int64
 }
 
+// CursorKeyBytes is the length of a store's key of cursors.
+const CursorKeyBytes = 32
+
 // Changes is a store whose changes can be read in an order. Its methods may run concurrently with all others, and
 // return what is on stable storage. [NextChanges] reads them for a consumer.
 //
@@ -82,6 +85,10 @@ type Changes interface {
 	// CheckPosition returns nil if everything that has changed since p can be read, and otherwise an error that wraps
 	// ErrUnknownPosition.
 	CheckPosition(ctx context.Context, p Position) error
+
+	// CursorKey returns a random key of CursorKeyBytes, with which cursors are encrypted for consumers. It stays with the
+	// store, and all servers of a store have the same. The caller must not modify it.
+	CursorKey(ctx context.Context) ([]byte, error)
 
 	// HorizonUnixMs returns the time before which readings have expired, or 0. Those that arrived later are stored
 	// until they expire, too.

@@ -2,6 +2,8 @@ package query
 
 import (
 	"context"
+	"crypto/aes"
+	"crypto/cipher"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -84,14 +86,29 @@ type feedQuery struct {
 	limit   int
 	format  feedFormat
 	list    list
+	sealed  cipher.AEAD // encrypts cursors
 }
 
 // waits reports whether a request may take long without reading.
 func (q *feedQuery) waits() bool { return q.wait > 0 || q.format == feedEvents }
 
-// next returns the cursor of what follows.
+// next returns the cursor of what follows. It is encrypted, because it may name a device that the token does not cover.
 func (q *feedQuery) next() string {
-	return base64.RawURLEncoding.EncodeToString(q.cursor.AppendTo(q.list[:]))
+	return base64.RawURLEncoding.EncodeToString(q.sealed.Seal(q.list[:], nil, q.cursor.AppendTo(nil), q.list[:]))
+}
+
+// open sets the cursor of q to what next returned. The error wraps [storage.ErrUnknownPosition] if it is a cursor of
+// another store, or is damaged, and is errCursor if it is not one of q's parameters.
+func (q *feedQuery) open(text string) error {
+	key, err := q.list.decode(text)
+	if err != nil {
+		return err
+	}
+	if key, err = q.sealed.Open(nil, nil, key, q.list[:]); err != nil {
+		return storage.ErrUnknownPosition
+	}
+	q.cursor, err = storage.ParseChangeCursor(key)
+	return err
 }
 
 // ServeHTTP serves GET and HEAD, and for one patient POST, of /v1/changes. Parameters: after (next of the answer
@@ -166,7 +183,23 @@ func (f *Feed) parse(w http.ResponseWriter, r *http.Request) (*feedQuery, error)
 	}
 	q.wait = p.wait()
 	q.list = newList(cursorChanges, q.filter.Prefix.String(), signs, string(q.subject))
+	key, err := f.store.CursorKey(r.Context())
+	if err == nil {
+		q.sealed, err = newSealed(key)
+	}
+	if err != nil {
+		return nil, err
+	}
 	return q, f.position(r, p, q)
+}
+
+// newSealed returns the encryption of cursors with a key.
+func newSealed(key []byte) (cipher.AEAD, error) {
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, err
+	}
+	return cipher.NewGCMWithRandomNonce(block)
 }
 
 // position sets the cursor of a request from its parameters after and start.
@@ -184,11 +217,9 @@ func (f *Feed) position(r *http.Request, p *Params, q *feedQuery) error {
 	case continued && started && p.values.Has("after"):
 		p.fail("start", "not together with after")
 	case continued:
-		key, err := q.list.decode(after)
-		if err == nil {
-			q.cursor, err = storage.ParseChangeCursor(key)
-		}
-		if err != nil {
+		if err := q.open(after); errors.Is(err, storage.ErrUnknownPosition) {
+			return err
+		} else if err != nil {
 			p.fail("after", errCursor.Error()+" with this prefix, signs and subject")
 		}
 	case start == "now":

@@ -2,7 +2,9 @@ package query_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -149,6 +151,38 @@ func TestChangesRejected(t *testing.T) {
 	defer without.Close()
 	if resp, text := get(t, without, "/v1/changes"); resp.StatusCode != 501 || !strings.Contains(text, "#not-kept") {
 		t.Errorf("a store without changes: %d %s, want 501", resp.StatusCode, text)
+	}
+}
+
+// TestChangesSealed ends a page within devices that the token does not cover: the cursor does not show their names. It
+// is no position once it was changed.
+func TestChangesSealed(t *testing.T) {
+	f := gatetest.New(t)
+	ppg := f.Token(t, "ward-7", "ppg-", token.Token{Rights: token.Read})
+	m := storetest.NewMemory()
+	appendTo(t, m, one("a-foreign"), one("ppg-1"))
+	srv, _ := serveChanges(t, m, query.Service{Gate: f.Open(t)})
+	for params := "limit=1"; ; {
+		p := page(t, srv, params, "Authorization", ppg)
+		cursor, err := base64.RawURLEncoding.DecodeString(p.Next)
+		if try(t, err); bytes.Contains(cursor, []byte("foreign")) || bytes.Contains(cursor, []byte("ppg-1")) {
+			t.Errorf("a cursor shows the name of a device: %q", cursor)
+		}
+		for i := range cursor {
+			cursor[i] ^= 1
+			want := 410
+			if i < 5 { // of another list
+				want = 400
+			}
+			changed := base64.RawURLEncoding.EncodeToString(cursor)
+			if resp, text := get(t, srv, "/v1/changes?after="+changed, "Authorization", ppg); resp.StatusCode != want {
+				t.Fatalf("byte %d of a cursor was changed: %d %s, want %d", i, resp.StatusCode, text, want)
+			}
+			cursor[i] ^= 1
+		}
+		if params = "limit=1&after=" + p.Next; p.CaughtUp {
+			break
+		}
 	}
 }
 

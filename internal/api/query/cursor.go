@@ -26,7 +26,7 @@ var errCursor = errors.New("not a cursor of this list")
 //	0x04  8 bytes: end of the last bucket shown, Unix ms, big-endian
 //	0x05  8 bytes: time of the newest reading of the last device shown, Unix ms; its name
 //	0x06  8 bytes: rank of the last device shown when the worst come first; its name
-//	0x07  the encoding of a storage.ChangeCursor
+//	0x07  the encoding of a storage.ChangeCursor, encrypted with the store's key, to which the bytes before it are bound
 const (
 	cursorAscending  = 0x01
 	cursorDescending = 0x02

@@ -101,6 +101,9 @@ func (c *changeLog) CheckPosition(ctx context.Context, p storage.Position) error
 	return err
 }
 
+// CursorKey implements [storage.Changes].
+func (c *changeLog) CursorKey(ctx context.Context) ([]byte, error) { return c.cursorKey, ctx.Err() }
+
 // HorizonUnixMs implements [storage.Changes].
 func (c *changeLog) HorizonUnixMs() int64 { return c.horizonUnixMs.Load() }
 

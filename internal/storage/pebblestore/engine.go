@@ -40,6 +40,7 @@ type engine struct {
 	gatewayCount atomic.Int64
 
 	horizonUnixMs atomic.Int64 // readings before it have expired
+	cursorKey     []byte       // of changes; never modified
 	decoded       groupCache
 
 	// mu serializes Append, Close, and the writes of Erase and Expire. It guards the

@@ -19,6 +19,9 @@ type journal struct {
 	next    uint64 // number of the next event
 	started bool   // the store has the event of this start
 	keeps   bool   // events other than starts are kept
+
+	cursorKey []byte // never modified
+	keyStored bool   // cursorKey is stored: the event of the first start brings it
 }
 
 // eventOptions returns the options of an iterator over the events from a number on.
@@ -85,10 +88,27 @@ func loadJournal(r pebble.Reader, problem func(error) error) (j journal, horizon
 			return true
 		})
 	}
+	if err == nil {
+		err = j.loadCursorKey(r)
+	}
 	if err != nil {
 		err = problem(err)
 	}
 	return j, horizonUnixMs, err
+}
+
+// loadCursorKey reads the key of cursors, or makes one if none is stored.
+func (j *journal) loadCursorKey(r pebble.Reader) (err error) {
+	if j.cursorKey, err = state(r, layout.CursorsKey); err != nil {
+		return err
+	}
+	if j.keyStored = j.cursorKey != nil; !j.keyStored {
+		j.cursorKey = make([]byte, storage.CursorKeyBytes)
+		_, _ = rand.Read(j.cursorKey) // never fails
+	} else if len(j.cursorKey) != storage.CursorKeyBytes {
+		return fmt.Errorf("%w: state cursors has %d bytes", storage.ErrCorrupt, len(j.cursorKey))
+	}
+	return nil
 }
 
 // start adds the event of this start to a batch with a change, unless there is one already. A start that changes
@@ -110,6 +130,10 @@ func (j *journal) start(b *pebble.Batch, atUnixMs int64, group uint64) error {
 	}
 	if !j.keeps && j.first != j.next { // events may have the names of erased devices: see purge.Remover.Forget
 		err = errors.Join(err, b.Set([]byte(layout.ForgetKey), nil, nil))
+	}
+	if !j.keyStored {
+		err = errors.Join(err, b.Set([]byte(layout.CursorsKey), j.cursorKey, nil))
+		j.keyStored = true
 	}
 	if err != nil {
 		return err

@@ -80,7 +80,7 @@ func TestGolden(t *testing.T) {
 		groupOf("0000000000000002", []columns.Run{runOf("a", 1)}, row(entry("a", 256, 4), 0, false)) +
 		groupOf("0000000000000003", []columns.Run{runOf("b", 1)}, row(completing, 2, true)) +
 		groupOf("0000000000000004", []columns.Run{runOf("b", 1)}, completed)
-	states := "00" + hexOf("clock") + " = 000001a3185c6770\n00" + hexOf("gateways") + " = 00000003\n"
+	states := "00" + hexOf("clock") + " = 000001a3185c6770\n00" + hexOf("cursors") + " = <32 random bytes>\n00" + hexOf("gateways") + " = 00000003\n"
 	others := gateways +
 		"05" + b + "00" + "0000000000000005" + " = 01 00 0000000000000000 0000000000000009 000001a3185c6770" + hexOf("P") + "\n" +
 		"06" + hexOf("P") + "00" + b + "00" + "0000000000000005" + " = \n" +
@@ -139,6 +139,9 @@ func rawContent(t *testing.T, fs vfs.FS) string {
 		value := hex.EncodeToString(it.Value())
 		if it.Key()[0] == 0x07 { // an event, with a random mark
 			value = value[:20] + "<mark>" + value[36:]
+		}
+		if string(it.Key()) == "\x00cursors" && len(it.Value()) == 32 {
+			value = "<32randombytes>"
 		}
 		fmt.Fprintf(&b, "%x=%s\n", it.Key(), value)
 	}

@@ -82,6 +82,7 @@ func open(dir string, o Options) (_ *Store, err error) {
 	e.gateways, e.nextGroup = l.gateways, l.nextGroup
 	l.journal.keeps = o.ChangesKeep > 0
 	e.horizonUnixMs.Store(l.horizonMs)
+	e.cursorKey = l.journal.cursorKey
 	if err := e.openSigns(l); err != nil {
 		return nil, err
 	}

@@ -117,6 +117,33 @@ func TestPositionKeepsNothing(t *testing.T) {
 	mustClose(t, s)
 }
 
+// TestCursorKey opens stores, and a copy of one: each store has a key of its own, which the copy keeps. One without a
+// change keeps none.
+func TestCursorKey(t *testing.T) {
+	fs := vfs.NewMem()
+	keyOf := func(fs vfs.FS, write bool) string {
+		t.Helper()
+		s := mustOpen(t, pebblestore.Options{FS: fs, ChangesKeep: time.Hour})
+		defer mustClose(t, s)
+		key, err := s.CursorKey(context.Background())
+		try(t, err)
+		if write {
+			mustAppend(t, s, received(1000, entry("a", 1, 1)))
+		}
+		return string(key)
+	}
+	unused, key := keyOf(fs, false), keyOf(fs, true)
+	if again := keyOf(fs, false); again != key || unused == key {
+		t.Errorf("the keys of a store are %x without a change, %x and %x", unused, key, again)
+	}
+	if copied := keyOf(copyFS(t, fs), false); copied != key {
+		t.Errorf("the key of a copy is %x, want %x", copied, key)
+	}
+	if other := keyOf(vfs.NewMem(), true); other == key {
+		t.Error("two stores have the same key")
+	}
+}
+
 // TestForgetEvents erases a device, of which only the event of the erasure has the name. When events are old
 // enough, nothing has it.
 func TestForgetEvents(t *testing.T) {

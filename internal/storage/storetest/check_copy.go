@@ -356,6 +356,14 @@ func checkPositions(t testing.TB, h Harness) {
 			t.Errorf("%s: CheckPosition returned %v, want it to be known: %t", what, err, known)
 		}
 	}
+	keyOf := func() []byte {
+		t.Helper()
+		key, err := s.(storage.Changes).CursorKey(ctx)
+		if err != nil || len(key) != storage.CursorKeyBytes {
+			t.Fatalf("CursorKey returned %d bytes, %v, want %d", len(key), err, storage.CursorKeyBytes)
+		}
+		return slices.Clone(key)
+	}
 	now := time.Now().UnixMilli()
 	empty := positionOf()
 	mustAppend(t, s, at(now, entry("a", 1, hr(1))))
@@ -368,7 +376,11 @@ func checkPositions(t testing.TB, h Harness) {
 	if assigned.Same(&first) || first.Same(&empty) {
 		t.Errorf("the positions %+v, %+v, %+v are the same", empty, first, assigned)
 	}
+	key := keyOf()
 	s = reopen(t, s, h)
+	if !slices.Equal(keyOf(), key) {
+		t.Error("the key of cursors is another one after the store was opened again")
+	}
 	mustAppend(t, s, at(now+1, entry("a", 2, hr(1))))
 	last := positionOf()
 	for what, p := range map[string]storage.Position{"empty": empty, "first": first, "assigned": assigned, "last": last} {

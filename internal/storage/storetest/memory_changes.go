@@ -3,6 +3,7 @@ package storetest
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -15,6 +16,7 @@ import (
 // memoryChanges are the changes of a store: all of its events, and for each record the number of its last change.
 type memoryChanges struct {
 	mark    uint64
+	key     []byte // of cursors
 	events  []storage.Change
 	before  []uint64 // for each event, the number of changed readings before it
 	number  uint64   // of the last changed reading
@@ -24,7 +26,8 @@ type memoryChanges struct {
 }
 
 func newMemoryChanges() *memoryChanges {
-	return &memoryChanges{mark: rand.Uint64(), changed: map[vitals.Name]map[int64]uint64{}, later: make(chan struct{})}
+	key := binary.BigEndian.AppendUint64(make([]byte, storage.CursorKeyBytes-8), rand.Uint64())
+	return &memoryChanges{mark: rand.Uint64(), key: key, changed: map[vitals.Name]map[int64]uint64{}, later: make(chan struct{})}
 }
 
 // reading notes that a reading was stored or completed.
@@ -104,6 +107,13 @@ func (l memoryLog) CheckPosition(ctx context.Context, p storage.Position) error 
 		err = storage.ErrUnknownPosition
 	}
 	return err
+}
+
+// CursorKey implements [storage.Changes].
+func (l memoryLog) CursorKey(ctx context.Context) ([]byte, error) {
+	l.m.mu.RLock()
+	defer l.m.mu.RUnlock()
+	return l.m.changes.key, l.m.readable(ctx)
 }
 
 // HorizonUnixMs implements [storage.Changes].

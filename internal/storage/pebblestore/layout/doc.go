@@ -86,6 +86,7 @@
 // The value of a gateway is its name. The states are
 //
 //	clock        8 bytes: the time of the last change, if no group has a later one
+//	cursors      32 random bytes: the key with which cursors of changes are encrypted
 //	groups       8 bytes: the number of the next group, if no later one is stored
 //	gateways     4 bytes: the number of the next gateway
 //	readings     8 bytes: the number of readings in segments

@@ -37,6 +37,7 @@ const (
 	ReadingsKey = "\x00readings" // the number of readings in segments
 	SweepKey    = "\x00sweep"    // exists, with an empty value, while the dictionary must be swept
 	ForgetKey   = "\x00forget"   // exists, with an empty value, if events were removed whose bytes tables may still have
+	CursorsKey  = "\x00cursors"  // the key with which cursors of changes are encrypted
 	SignsKey    = "\x00signs"    // the definitions of signs of a user's own: see storage.EncodeSigns
 
 	// UncountedKey exists, with an empty value, if damaged readings were removed that could not be

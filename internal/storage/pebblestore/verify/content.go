@@ -256,7 +256,8 @@ func (k *contentChecker) others(it *pebble.Iterator) {
 				continue
 			}
 			switch string(it.Key()) {
-			case layout.ClockKey, layout.GroupsKey, layout.GatewaysKey, layout.ReadingsKey, layout.SweepKey, layout.SignsKey, layout.ForgetKey:
+			case layout.ClockKey, layout.CursorsKey, layout.GroupsKey, layout.GatewaysKey, layout.ReadingsKey, layout.SweepKey, layout.SignsKey,
+				layout.ForgetKey:
 			case layout.UncountedKey:
 				k.damaged = true
 			default:
