@@ -74,8 +74,9 @@ func (c *eraseCommand) stopped(ctx context.Context, _ stdio) (readings, assignme
 		return record(ctx, c.Audit, admin.ErasedRecord(e, audit.Record{Actor: actor}))
 	}
 	db, err := pebblestore.Open(c.Data, pebblestore.Options{
-		Existing: true,
-		OnErased: func(e storage.Erasure) error { return recordAs(audit.ActorResumed, e) },
+		Existing:    true,
+		ChangesKeep: -1, // as the server has kept them
+		OnErased:    func(e storage.Erasure) error { return recordAs(audit.ActorResumed, e) },
 	})
 	if err != nil {
 		return 0, 0, fmt.Errorf("open data directory: %w", err)

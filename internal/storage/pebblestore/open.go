@@ -80,7 +80,8 @@ func open(dir string, o Options) (_ *Store, err error) {
 		return nil, err
 	}
 	e.gateways, e.nextGroup = l.gateways, l.nextGroup
-	l.journal.keeps = o.ChangesKeep > 0
+	some := l.journal.next-l.journal.first > 1 // a store that keeps none has at most one, of a start
+	l.journal.keeps = o.ChangesKeep > 0 || o.ChangesKeep < 0 && some
 	e.horizonUnixMs.Store(l.horizonMs)
 	e.cursorKey = l.journal.cursorKey
 	if err := e.openSigns(l); err != nil {

@@ -100,7 +100,7 @@ type Options struct {
 
 	// ChangesKeep is how long events are kept: assignments, erasures, expiries and definitions of signs. The event of an
 	// erasure has the name of its device. 0 keeps none, and then [Store.CheckPosition] knows no position of an earlier
-	// start.
+	// start. If it is negative, none are removed, and new ones are kept if the store has some.
 	ChangesKeep time.Duration
 
 	// FS is the file system; nil means the operating system's. It is meant for tests.
