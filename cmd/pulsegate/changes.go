@@ -115,11 +115,11 @@ type stateFile string
 // maxStateBytes bounds the size of a state.
 const maxStateBytes = 4096
 
-// goneState is what follows the cursor when the receiver wants no more messages.
+// goneState follows the cursor after the receiver has answered 410.
 const goneState = "gone\n"
 
-// errGoneState means that the receiver wanted no more messages.
-var errGoneState = errors.New("the receiver has answered 410 Gone: it wants no more messages")
+// errGoneState means that the receiver has answered 410.
+var errGoneState = errors.New("the receiver has answered 410 Gone, so nothing is sent to it; --again sends again")
 
 // lock waits for other commands with the same state.
 func (f stateFile) lock(ctx context.Context) (unlock func(), err error) {

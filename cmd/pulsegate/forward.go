@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/go-json-experiment/json"
 
 	"github.com/pulsegate/pulsegate/internal/client/forward"
 	"github.com/pulsegate/pulsegate/internal/client/transfer"
@@ -20,8 +21,8 @@ import (
 
 type forwardCommand struct {
 	To          string    `required:"" placeholder:"URL" help:"URL of the receiver. http only on this machine."`
-	Secrets     string    `required:"" type:"path" placeholder:"FILE" help:"File with the secret that signs messages, or with two while the receiver changes from one to the other, each on a line: whsec_ and 24 to 64 bytes in base64. It is read for each message."`
-	State       stateFile `required:"" type:"path" placeholder:"FILE" help:"File in which to keep what was delivered, which only you can read. The next call continues there. Without it everything is sent."`
+	Secrets     string    `required:"" type:"path" placeholder:"FILE" help:"File with the secret that signs messages, or with two while the receiver changes from one to the other, each on a line: whsec_ and 24 to 64 bytes in base64. It is read at each attempt."`
+	State       stateFile `required:"" type:"path" placeholder:"FILE" help:"File in which to keep what was delivered, which only you can read. The next call continues there. If there is no such file, everything is sent."`
 	Batch       int       `default:"100" help:"Largest number of changes in a message, at most 1000."`
 	ToCA        string    `name:"to-ca" type:"path" placeholder:"FILE" help:"CA certificates in PEM that verify the receiver's certificate. Default: those of the system."`
 	MetricsAddr string    `placeholder:"ADDR" help:"Address on which to serve /metrics, such as 127.0.0.1:9090. Default: none."`
@@ -34,13 +35,13 @@ type forwardCommand struct {
 // maxForwarded is the largest value of --batch.
 const maxForwarded = 1000
 
-// Run delivers changes until ctx is done, or the receiver wants no more. What it has accepted is noted in the state
-// afterwards, so it may be sent twice, and nothing is left out.
+// Run sends changes until ctx is done, or the receiver rejects all further ones. The state is saved after the receiver
+// has accepted a message, so a message may be sent twice, and none is left out.
 func (c *forwardCommand) Run(ctx context.Context, std stdio) error {
 	if c.Batch < 1 || c.Batch > maxForwarded {
 		return settings.Usagef("--batch is not 1 to %d", maxForwarded)
 	}
-	if strings.HasPrefix(filepath.Base(c.Secrets), "whsec_") { // errors name the file
+	if strings.Contains(c.Secrets, "/whsec_") { // made absolute; errors name the file
 		return settings.Usagef("--secrets requires the name of a file, not a secret")
 	}
 	tlsConfig, err := (&transfer.CredentialFiles{CA: c.ToCA}).TLSConfig()
@@ -70,13 +71,14 @@ func (c *forwardCommand) Run(ctx context.Context, std stdio) error {
 	defer client.Close()
 	client.Endless = true
 	client.OnRetry = func(err error, _ int, wait time.Duration) {
-		fmt.Fprintf(std.err, "The server does not answer; the next try is in %v: %v\n", wait.Round(time.Millisecond), err)
+		fmt.Fprintf(std.err, "Changes cannot be read; the next try is in %v: %v\n", wait.Round(time.Millisecond), err)
 	}
 	hook.OnRetry = func(err error, wait time.Duration) {
 		fmt.Fprintf(std.err, "The receiver has not accepted a message; the next try is in %v: %v\n", wait.Round(time.Millisecond), err)
 	}
-	var since atomic.Int64 // when the next changes were made, in Unix ms; 0 if there are none
-	stop, err := c.serveMetrics(hook, &since, std)
+	lag := new(forwardLag)
+	lag.readUnixMs.Store(time.Now().UnixMilli())
+	stop, err := c.serveMetrics(hook, lag, std)
 	if err != nil {
 		return err
 	}
@@ -84,10 +86,8 @@ func (c *forwardCommand) Run(ctx context.Context, std stdio) error {
 	err = readChanges(ctx, client, sel, std.err, "sent", func(page *transfer.ChangesPage) error {
 		now := time.Now().UnixMilli()
 		if len(page.Changes) > 0 {
-			if since.CompareAndSwap(0, now); page.BehindMs > 0 {
-				since.Store(now - page.BehindMs)
-			}
-			err := hook.Send(ctx, page.After, page.Changes)
+			lag.sinceUnixMs.Store(oldestChange(page, now))
+			err := hook.Send(ctx, page)
 			if errors.Is(err, forward.ErrGone) {
 				return errors.Join(errGoneState, c.State.replace(page.After+"\n"+goneState))
 			}
@@ -95,9 +95,8 @@ func (c *forwardCommand) Run(ctx context.Context, std stdio) error {
 				return err
 			}
 		}
-		if page.CaughtUp {
-			since.Store(0)
-		}
+		lag.sinceUnixMs.Store(0)
+		lag.readUnixMs.Store(time.Now().UnixMilli())
 		return c.State.save(page.Next)
 	})
 	if ctx.Err() != nil { // it was told to end
@@ -106,8 +105,38 @@ func (c *forwardCommand) Run(ctx context.Context, std stdio) error {
 	return err
 }
 
+// A forwardLag says how far the receiver is behind.
+type forwardLag struct {
+	sinceUnixMs atomic.Int64 // when the first change in the message that is sent was made; 0 if there is none
+	readUnixMs  atomic.Int64 // when the server last answered, or a message was accepted
+}
+
+// oldestChange returns when the first of the readings of a page was changed, or otherwise.
+func oldestChange(page *transfer.ChangesPage, otherwise int64) int64 {
+	oldest := otherwise
+	for _, text := range page.Changes {
+		var c struct {
+			Changed time.Time `json:"changed"`
+		}
+		if json.Unmarshal(text, &c) == nil && !c.Changed.IsZero() { // other kinds have none
+			oldest = min(oldest, c.Changed.UnixMilli())
+		}
+	}
+	return oldest
+}
+
+// secondsSince returns the seconds since a time, 0 if it is 0.
+func secondsSince(unixMs *atomic.Int64) func() int64 {
+	return func() int64 {
+		if since := unixMs.Load(); since != 0 {
+			return max(time.Now().UnixMilli()-since, 0) / 1000
+		}
+		return 0
+	}
+}
+
 // serveMetrics serves /metrics until stop is called.
-func (c *forwardCommand) serveMetrics(hook *forward.Webhook, sinceUnixMs *atomic.Int64, std stdio) (stop func(), err error) {
+func (c *forwardCommand) serveMetrics(hook *forward.Webhook, lag *forwardLag, std stdio) (stop func(), err error) {
 	if c.MetricsAddr == "" {
 		return func() {}, nil
 	}
@@ -117,13 +146,8 @@ func (c *forwardCommand) serveMetrics(hook *forward.Webhook, sinceUnixMs *atomic
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metrics.Handler(versionText(), func() bool { return true },
-		metrics.Gauge("pulsegate_forward_behind_seconds", "How long ago the oldest change that was not delivered was made; 0 if all are.", func() int64 {
-			since := sinceUnixMs.Load()
-			if since == 0 {
-				return 0
-			}
-			return max(time.Now().UnixMilli()-since, 0) / 1000
-		}),
+		metrics.Gauge("pulsegate_forward_behind_seconds", "How long ago the first change in the message that is not accepted yet was made; 0 if there is none.", secondsSince(&lag.sinceUnixMs)),
+		metrics.Gauge("pulsegate_forward_quiet_seconds", "Seconds since the server last answered, or a message was accepted. Without changes it answers every 45 s.", secondsSince(&lag.readUnixMs)),
 		metrics.Gauge("pulsegate_forward_pending_changes", "Changes in the message that the receiver has not accepted yet.", hook.Pending),
 		metrics.Gauge("pulsegate_forward_delivered_changes", "Changes that the receiver has accepted.", hook.Delivered),
 		metrics.Gauge("pulsegate_forward_failed_attempts", "Attempts that have failed.", hook.Failed)))

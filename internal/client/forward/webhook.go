@@ -3,8 +3,8 @@
 // # Promise
 //
 // [Webhook.Send] returns nil only after the receiver has accepted a message. Messages are sent one after the other, so
-// they are accepted in the order in which they are given. A message has the same id at each attempt, also by another
-// process: a receiver that keeps ids can drop what it has.
+// they are accepted in the order in which they are given. A message has the same id at each attempt. Another process that
+// sends the same changes after the same cursor gives them the same id, too.
 //
 // # Not here
 //
@@ -28,11 +28,13 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/pulsegate/pulsegate/internal/client/transfer"
 	"github.com/pulsegate/pulsegate/internal/sys/settings"
 	"github.com/pulsegate/pulsegate/internal/sys/sharedfile"
 )
@@ -46,25 +48,26 @@ const (
 	minRetry       = time.Second
 	maxRetry       = 5 * time.Minute
 	maxRetryAfter  = time.Hour
-	maxAnswerBytes = 64 << 10 // read, so that the connection can be used again
-	maxSecretBytes = 4 << 10  // of the file
-	minKeyBytes    = 24       // of a secret, as Standard Webhooks demands
+	answerTimeout  = time.Second // to read an answer's body
+	maxAnswerBytes = 64 << 10    // read, so that the connection can be used again
+	maxSecretBytes = 4 << 10     // of the file
+	minKeyBytes    = 24          // of a secret, as Standard Webhooks demands
 	maxKeyBytes    = 64
 )
 
-// ErrGone means that the receiver wants no more messages: it has answered 410 (Gone).
+// ErrGone means that the receiver has answered 410 (Gone): it rejects all further messages.
 var ErrGone = errors.New("forward: the receiver has answered 410 Gone")
 
 // A Webhook sends messages to a receiver in the form of Standard Webhooks 1.0.0 (standardwebhooks.com). Its
 // methods must not be called concurrently, but for the counters.
 type Webhook struct {
-	// OnRetry is called before each wait for another attempt. The error has nothing of the receiver's URL and answer
-	// but the status. May be nil.
+	// OnRetry is called before each wait for another attempt. The error has the status, but nothing else of the
+	// receiver's answer, its URL and the message. May be nil.
 	OnRetry func(err error, wait time.Duration)
 
 	url         string
 	secretsFile string
-	http        *http.Client
+	transport   *http.Transport
 	wait        func(ctx context.Context, d time.Duration) error
 
 	delivered, failed, pending atomic.Int64
@@ -83,17 +86,16 @@ func NewWebhook(to, secretsFile string, tlsConfig *tls.Config) (*Webhook, error)
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.TLSClientConfig = tlsConfig
-	w := &Webhook{url: to, secretsFile: secretsFile, wait: sleep, http: &http.Client{
-		Transport:     transport,
-		Timeout:       attemptTimeout,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
+	// An attempt that times out then ends its connection. With HTTP/2, each would use the same dead one.
+	transport.Protocols = new(http.Protocols)
+	transport.Protocols.SetHTTP1(true)
+	w := &Webhook{url: to, secretsFile: secretsFile, wait: sleep, transport: transport}
 	_, err = w.keys()
 	return w, err
 }
 
 // Close closes idle connections.
-func (w *Webhook) Close() { w.http.CloseIdleConnections() }
+func (w *Webhook) Close() { w.transport.CloseIdleConnections() }
 
 // Delivered returns the number of changes that the receiver has accepted.
 func (w *Webhook) Delivered() int64 { return w.delivered.Load() }
@@ -109,20 +111,21 @@ type message struct {
 	Type      string    `json:"type"`
 	Timestamp time.Time `json:"timestamp"`
 	Data      struct {
-		Changes []jsontext.Value `json:"changes"`
+		Changes  []jsontext.Value `json:"changes"`
+		CaughtUp bool             `json:"caught_up"` // they are the newest
 	} `json:"data"`
 }
 
-// Send sends the changes that follow a cursor until the receiver has accepted them. It returns [ErrGone], an error after
-// GiveUpAfter, or that of ctx.
-func (w *Webhook) Send(ctx context.Context, cursor string, changes []jsontext.Value) error {
-	m := message{Type: "changes", Timestamp: time.Now().UTC().Truncate(time.Millisecond)}
-	m.Data.Changes = changes
+// Send sends the changes of a page until the receiver has accepted them. It returns [ErrGone], an error after
+// GiveUpAfter, or the error of ctx.
+func (w *Webhook) Send(ctx context.Context, page *transfer.ChangesPage) error {
+	m, changes := message{Type: "changes", Timestamp: time.Now().UTC().Truncate(time.Millisecond)}, page.Changes
+	m.Data.Changes, m.Data.CaughtUp = changes, page.CaughtUp
 	body, err := json.Marshal(&m)
 	if err != nil {
 		return fmt.Errorf("create message: %w", err)
 	}
-	id := messageID(cursor, changes)
+	id := messageID(page)
 	w.pending.Store(int64(len(changes)))
 	begun, backoff := time.Now(), minRetry
 	for {
@@ -155,24 +158,26 @@ func (w *Webhook) Send(ctx context.Context, cursor string, changes []jsontext.Va
 	}
 }
 
-// messageID returns the id of a message. It depends on the changes as well: a process that was killed may find more of
-// them after the same cursor, and a receiver that has the earlier message must not drop the later one.
-func messageID(cursor string, changes []jsontext.Value) string {
+// messageID returns the id of a message, which depends on all but its time: a process that was killed may find more
+// changes after the same cursor, and a receiver that has the earlier message must not drop the later one.
+func messageID(page *transfer.ChangesPage) string {
 	hash := sha256.New()
-	io.WriteString(hash, cursor)
-	for _, c := range changes {
+	fmt.Fprint(hash, page.CaughtUp, page.After)
+	for _, c := range page.Changes {
 		hash.Write([]byte{0}) // not in JSON
 		hash.Write(c)
 	}
 	return "msg_" + base64.RawURLEncoding.EncodeToString(hash.Sum(nil)[:18])
 }
 
-// attempt sends a message once. retryAfter is how long the receiver wants to be left alone, or 0.
-func (w *Webhook) attempt(ctx context.Context, id string, body []byte) (retryAfter time.Duration, err error) {
+// attempt sends a message once. wait is the pause that the receiver asks for, or 0.
+func (w *Webhook) attempt(ctx context.Context, id string, body []byte) (wait time.Duration, err error) {
 	keys, err := w.keys()
 	if err != nil {
 		return 0, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url, bytes.NewReader(body))
 	if err != nil {
 		return 0, errors.New("create request")
@@ -183,14 +188,12 @@ func (w *Webhook) attempt(ctx context.Context, id string, body []byte) (retryAft
 	req.Header.Set("Webhook-Id", id)
 	req.Header.Set("Webhook-Timestamp", seconds)
 	req.Header.Set("Webhook-Signature", sign(keys, id, seconds, body))
-	resp, err := w.http.Do(req)
+	resp, err := w.transport.RoundTrip(req) // it follows no redirects
 	if err != nil {
-		if e, ok := errors.AsType[*url.Error](err); ok {
-			err = e.Err // without the URL
-		}
-		return 0, err
+		return 0, failure(err)
 	}
 	defer resp.Body.Close()
+	defer time.AfterFunc(answerTimeout, cancel).Stop()
 	_, _ = io.CopyN(io.Discard, resp.Body, maxAnswerBytes)
 	switch status := resp.StatusCode; {
 	case status/100 == 2:
@@ -198,11 +201,38 @@ func (w *Webhook) attempt(ctx context.Context, id string, body []byte) (retryAft
 	case status == http.StatusGone:
 		return 0, ErrGone
 	default:
-		seconds, err := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 16)
-		if err != nil {
-			seconds = 0
-		}
-		return min(time.Duration(seconds)*time.Second, maxRetryAfter), fmt.Errorf("the receiver answers %d %s", status, http.StatusText(status))
+		return retryAfter(resp.Header.Get("Retry-After")), fmt.Errorf("the receiver answers %d %s", status, http.StatusText(status))
+	}
+}
+
+// retryAfter returns the pause that a Retry-After header asks for, 0 if none.
+func retryAfter(text string) time.Duration {
+	if at, err := http.ParseTime(text); err == nil {
+		return min(max(time.Until(at), 0), maxRetryAfter)
+	}
+	seconds, err := strconv.ParseUint(text, 10, 32)
+	if err != nil && !errors.Is(err, strconv.ErrRange) {
+		return 0
+	}
+	return min(time.Duration(seconds)*time.Second, maxRetryAfter)
+}
+
+// failure returns an error that says why there is no answer. Those of net/http quote what the receiver has sent,
+// which may be the message.
+func failure(err error) error {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("no answer within %v", attemptTimeout)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return errors.New("connection refused")
+	case errors.As(err, new(*net.DNSError)):
+		return errors.New("the receiver's name cannot be resolved")
+	case errors.As(err, new(*tls.CertificateVerificationError)):
+		return errors.New("the receiver's certificate cannot be verified")
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
+		return errors.New("the receiver closed the connection without an answer")
+	default:
+		return errors.New("the connection failed, or the answer is not one of HTTP")
 	}
 }
 

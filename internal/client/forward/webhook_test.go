@@ -1,16 +1,19 @@
 package forward_test
 
 import (
+	"bufio"
 	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,6 +21,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/pulsegate/pulsegate/internal/client/forward"
+	"github.com/pulsegate/pulsegate/internal/client/transfer"
 	"github.com/pulsegate/pulsegate/internal/polltest"
 )
 
@@ -39,11 +43,13 @@ func secretsFile(t *testing.T, lines ...string) string {
 	return name
 }
 
-func changes(texts ...string) (all []jsontext.Value) {
+// page returns a page of changes.
+func page(cursor string, texts ...string) *transfer.ChangesPage {
+	p := &transfer.ChangesPage{After: cursor}
 	for _, text := range texts {
-		all = append(all, jsontext.Value(text))
+		p.Changes = append(p.Changes, jsontext.Value(text))
 	}
-	return all
+	return p
 }
 
 // A received is a request.
@@ -98,11 +104,11 @@ func TestSend(t *testing.T) {
 	var texts []string
 	hook.OnRetry = func(err error, _ time.Duration) { texts = append(texts, err.Error()) }
 	const one, two = `{"kind":"reading","device":"a"}`, `{"kind":"reading","device":"b"}`
-	try(t, hook.Send(t.Context(), "cursor", changes(one, two)))
+	try(t, hook.Send(t.Context(), page("cursor", one, two)))
 	if len(*got) != 6 || len(*waits) != 5 || (*waits)[2] != 7*time.Second {
 		t.Fatalf("%d requests and the pauses %v, want 6 and one of 7s", len(*got), *waits)
 	}
-	want := `"data":{"changes":[` + one + "," + two + "]}}"
+	want := `"data":{"changes":[` + one + "," + two + `],"caught_up":false}}`
 	for _, r := range *got {
 		if r.id != (*got)[0].id || r.body != (*got)[0].body || !strings.HasSuffix(r.body, want) || !strings.HasPrefix(r.body, `{"type":"changes","timestamp":"`) {
 			t.Errorf("request %+v, want the first one again", r)
@@ -123,7 +129,7 @@ func TestSend(t *testing.T) {
 func TestID(t *testing.T) {
 	hook, got, _ := serve(t, secretsFile(t, secret), func(int, http.ResponseWriter) {})
 	for _, m := range []struct{ cursor, text string }{{"a", "1"}, {"b", "1"}, {"a", "2"}, {"a", "1"}} {
-		try(t, hook.Send(t.Context(), m.cursor, changes(m.text)))
+		try(t, hook.Send(t.Context(), page(m.cursor, m.text)))
 	}
 	ids := map[string]int{}
 	for _, r := range *got {
@@ -134,7 +140,7 @@ func TestID(t *testing.T) {
 	}
 }
 
-// TestGone ends with a receiver that wants no more, and when ctx ends.
+// TestGone ends with a receiver that answers 410, and when ctx ends.
 func TestGone(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	hook, got, _ := serve(t, secretsFile(t, secret), func(n int, w http.ResponseWriter) {
@@ -143,10 +149,10 @@ func TestGone(t *testing.T) {
 		}
 		w.WriteHeader(map[bool]int{true: http.StatusGone, false: http.StatusServiceUnavailable}[n == 1])
 	})
-	if err := hook.Send(ctx, "", changes("1")); !errors.Is(err, forward.ErrGone) {
+	if err := hook.Send(ctx, page("", "1")); !errors.Is(err, forward.ErrGone) {
 		t.Errorf("after 410: %v, want ErrGone", err)
 	}
-	if err := hook.Send(ctx, "", changes("1")); !errors.Is(err, context.Canceled) || len(*got) != 2 {
+	if err := hook.Send(ctx, page("", "1")); !errors.Is(err, context.Canceled) || len(*got) != 2 {
 		t.Errorf("after the end of ctx: %v and %d requests, want 2", err, len(*got))
 	}
 }
@@ -160,7 +166,7 @@ func TestGiveUp(t *testing.T) {
 		defer hook.Close()
 		begun := time.Now()
 		try(t, os.Remove(secrets)) // so that it does not connect
-		err = hook.Send(t.Context(), "", changes("1"))
+		err = hook.Send(t.Context(), page("", "1"))
 		if d := time.Since(begun); err == nil || d < forward.GiveUpAfter || d > forward.GiveUpAfter+10*time.Minute {
 			t.Errorf("gave up after %v with %v, want %v", d, err, forward.GiveUpAfter)
 		}
@@ -186,4 +192,84 @@ func TestRejected(t *testing.T) {
 			t.Errorf("%s: %v", to, err)
 		}
 	}
+}
+
+// TestAnswers sends to receivers that are none of HTTP, or answer oddly: no error has a text of theirs, which may be the
+// message or the path, and a pause is at most an hour.
+func TestAnswers(t *testing.T) {
+	secrets := secretsFile(t, secret)
+	for answer, want := range map[string]struct {
+		text  string
+		pause time.Duration
+	}{
+		"private\r\n\r\n":                    {"the connection failed, or the answer is not one of HTTP", 0},
+		"":                                   {"the receiver closed the connection without an answer", 0},
+		"HTTP/1.1 200 OK\r\nprivate\r\n\r\n": {"the connection failed, or the answer is not one of HTTP", 0},
+		"HTTP/1.1 302 private\r\nLocation: http://%zz/private\r\nContent-Length: 0\r\n\r\n":                        {"the receiver answers 302 Found", 0},
+		"HTTP/1.1 503 private\r\nRetry-After: 99999999999\r\nContent-Length: 0\r\n\r\n":                            {"the receiver answers 503 Service Unavailable", time.Hour},
+		"HTTP/1.1 503 private\r\nRetry-After: Fri, 31 Dec 2100 23:59:59 GMT\r\nContent-Length: 0\r\n\r\n":          {"the receiver answers 503 Service Unavailable", time.Hour},
+		"HTTP/1.1 503 private\r\nRetry-After: private\r\nContent-Length: 100000\r\nConnection: close\r\n\r\nshort": {"the receiver answers 503 Service Unavailable", 0},
+	} {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		try(t, err)
+		var serving sync.WaitGroup
+		serving.Go(func() {
+			conn, err := listener.Accept()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			if _, err := http.ReadRequest(bufio.NewReader(conn)); err != nil {
+				t.Error(err)
+			}
+			_, _ = io.WriteString(conn, answer)
+		})
+		hook, err := forward.NewWebhook("http://"+listener.Addr().String()+"/private", secrets, nil)
+		try(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		var got string
+		var pause time.Duration
+		hook.OnRetry = func(err error, wait time.Duration) {
+			got, pause = err.Error(), wait
+			cancel()
+		}
+		err = hook.Send(ctx, page("", `"private"`))
+		if !errors.Is(err, context.Canceled) || got != want.text || want.pause > 0 && pause != want.pause || pause > time.Hour {
+			t.Errorf("%q: %q and a pause of %v, want %q and %v", answer, got, pause, want.text, want.pause)
+		}
+		hook.Close()
+		try(t, listener.Close())
+		serving.Wait()
+	}
+}
+
+// TestHangs sends to a receiver that does not answer, and to one that accepts a message and does not end its answer.
+func TestHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hook, err := forward.NewWebhook("http://127.0.0.1:1/hook", secretsFile(t, secret), nil)
+		try(t, err)
+		var serving sync.WaitGroup
+		answers := []string{"", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"}
+		hook.SetDial(func(context.Context, string, string) (net.Conn, error) {
+			near, far := net.Pipe()
+			answer := answers[0]
+			answers = answers[1:]
+			serving.Go(func() {
+				_, _ = http.ReadRequest(bufio.NewReader(far))
+				_, _ = io.WriteString(far, answer)
+				_, _ = io.Copy(io.Discard, far)
+			})
+			return near, nil
+		})
+		var texts []string
+		hook.OnRetry = func(err error, _ time.Duration) { texts = append(texts, err.Error()) }
+		begun := time.Now()
+		try(t, hook.Send(t.Context(), page("", "1")))
+		if d := time.Since(begun); d < 16*time.Second || d > 20*time.Second || fmt.Sprint(texts) != "[no answer within 15s]" {
+			t.Errorf("accepted after %v with the errors %q, want one attempt of 15s, a pause and one of 1s", d, texts)
+		}
+		hook.Close()
+		serving.Wait()
+	})
 }

@@ -3,6 +3,7 @@ package transfer
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +19,12 @@ import (
 
 // changesWait is how long a request waits for a change. It is shorter than answerTimeout.
 const changesWait = 45 * time.Second
+
+// emptyWait is the pause after an answer without changes that is not the end.
+const emptyWait = 200 * time.Millisecond
+
+// MaxCursorBytes bounds a cursor of changes.
+const MaxCursorBytes = 2048
 
 // ErrCursorUnknown means that the server does not know what follows a cursor of changes: begin again without one.
 var ErrCursorUnknown = errors.New("transfer: the server does not know what follows the cursor")
@@ -48,19 +55,25 @@ func Changes(ctx context.Context, c *Client, sel ChangeSelection, use func(page 
 	for {
 		page := ChangesPage{After: sel.Cursor}
 		if err := c.Retry(ctx, func() error { return changesOnce(ctx, c, &sel, &page) }); err != nil {
-			if p, ok := errors.AsType[*Problem](err); ok && p.Status == http.StatusGone {
+			if p, ok := errors.AsType[*Problem](err); ok && strings.HasSuffix(p.Type, "#cursor-unknown") {
 				return ErrCursorUnknown
 			}
 			return fmt.Errorf("read changes: %w", err)
 		}
-		if page.Next == "" {
+		if _, err := base64.RawURLEncoding.DecodeString(page.Next); err != nil || page.Next == "" || len(page.Next) > MaxCursorBytes {
 			return fmt.Errorf("read changes: %w", ErrNotPulsegate)
 		}
 		if err := use(&page); err != nil {
 			return err
 		}
-		if sel.Cursor = page.Next; page.CaughtUp && !sel.Follow {
+		sel.Cursor = page.Next
+		switch {
+		case page.CaughtUp && !sel.Follow:
 			return nil
+		case !page.CaughtUp && len(page.Changes) == 0: // the server stops, or has found nothing for long
+			if err := c.wait(ctx, emptyWait); err != nil {
+				return err
+			}
 		}
 	}
 }

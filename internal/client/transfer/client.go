@@ -38,7 +38,7 @@ type Client struct {
 	// once the client is in use.
 	OnRetry func(err error, tries int, wait time.Duration)
 
-	// Endless means that [Client.Retry] does not give up. It must not change once the client is in use.
+	// Endless means that [Client.Retry] does not give up, also after statuses from 502 on that proxies send. It must not change once the client is in use.
 	Endless bool
 
 	target string // without a trailing slash
@@ -57,6 +57,8 @@ func NewClient(target string, cred Credentials) (*Client, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DisableCompression = true
 	transport.TLSClientConfig = cred.TLS.Clone()
+	// Without pings, requests would use a dead connection of HTTP/2 until the kernel gives it up.
+	transport.HTTP2 = &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 15 * time.Second}
 	if cred.Dial != nil {
 		transport.DialContext, transport.Proxy = cred.Dial, nil
 	}
@@ -174,7 +176,7 @@ func (c *Client) Retry(ctx context.Context, try func() error) error {
 		}
 		var after time.Duration
 		if p, ok := errors.AsType[*Problem](err); ok {
-			if !slices.Contains(temporary, p.Status) {
+			if !slices.Contains(temporary, p.Status) && !(c.Endless && p.Status > http.StatusNotImplemented) {
 				return err
 			}
 			after = p.retryAfter
