@@ -83,17 +83,16 @@ func (c *changeLog) CheckPosition(ctx context.Context, p storage.Position) error
 		return fmt.Errorf("check position: %w", err)
 	}
 	defer c.views.release(v)
-	known, visited := p.Group <= v.nextGroup, false
+	known := p.Group <= v.nextGroup
+	for i := len(v.starts) - 1; i >= 0 && v.starts[i].number > p.Event; i-- {
+		known = known && v.starts[i].atUnixMs >= p.ChangedUnixMs && v.starts[i].group >= p.Group
+	}
+	// Without an event that comes before it, the position needs the first one of the store.
+	visited := false
 	err = visitEvents(v, p.Event, func(number uint64, e *layout.Event) bool {
-		first := !visited
 		visited = true
-		switch {
-		case first && p.Event > 0:
-			known = known && number == p.Event && e.Mark == p.Mark
-		case first && number > 1, e.AtUnixMs < p.ChangedUnixMs, e.Group != 0 && e.Group < p.Group:
-			known = false
-		}
-		return known
+		known = known && (number == p.Event && e.Mark == p.Mark || p.Event == 0 && number == 1)
+		return false
 	})
 	if err == nil && (!known || !visited && p.Event > 0) {
 		err = storage.ErrUnknownPosition

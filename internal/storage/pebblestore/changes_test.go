@@ -328,3 +328,23 @@ func TestChangedSinceSkips(t *testing.T) {
 		t.Errorf("%d segments are read to find none", read)
 	}
 }
+
+// TestCheckPositionReadsFewEvents checks a position that many events follow. Each event that is read allocates. Seen to
+// fail when all events after the position were read.
+func TestCheckPositionReadsFewEvents(t *testing.T) {
+	ctx := context.Background()
+	s := mustOpen(t, pebblestore.Options{FS: vfs.NewMem(), ChangesKeep: time.Hour})
+	defer mustClose(t, s)
+	mustAppend(t, s, entry("a", 1, 1))
+	p, _, err := s.Position(ctx)
+	try(t, err)
+	const events = 500
+	for i := range int64(events) {
+		a := storage.Assignment{Device: mustName("a"), Subject: "P", FromUnixMs: 2 * i, ToUnixMs: 2*i + 1, ChangedUnixMs: p.ChangedUnixMs}
+		try(t, s.Assign(ctx, a))
+	}
+	check := func() { try(t, s.CheckPosition(ctx, p)) }
+	if got := testing.AllocsPerRun(10, check); got > events/2 {
+		t.Errorf("to check a position that %d events follow allocates %.0f times", events, got)
+	}
+}

@@ -65,7 +65,7 @@ func (e *engine) enter(ctx context.Context) (*view, error) {
 // publish makes what is stored now visible to readers. e.mu must be held.
 func (e *engine) publish() {
 	s := e.settler
-	at := viewPosition{firstGroup: s.active.FirstGroup, nextGroup: e.nextGroup, changedUnixMs: s.storedUnixMs}
+	at := viewPosition{firstGroup: s.active.FirstGroup, nextGroup: e.nextGroup, changedUnixMs: s.storedUnixMs, starts: s.journal.starts}
 	if s.frozen != nil {
 		at.firstGroup = s.frozen.FirstGroup
 	}

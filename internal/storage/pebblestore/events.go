@@ -19,9 +19,19 @@ type journal struct {
 	next    uint64 // number of the next event
 	started bool   // the store has the event of this start
 	keeps   bool   // events other than starts are kept
+	starts  []eventStart
 
 	cursorKey []byte // never modified
 	keyStored bool   // cursorKey is stored: the event of the first start brings it
+}
+
+// An eventStart is what positions from before the event of a start are checked with. Only at a start can events have
+// earlier times than those before them, or groups have numbers that were used before: the system's clock was set back,
+// or the store has lost what it had.
+type eventStart struct {
+	number   uint64
+	atUnixMs int64
+	group    uint64
 }
 
 // eventOptions returns the options of an iterator over the events from a number on.
@@ -82,8 +92,11 @@ func loadJournal(r pebble.Reader, problem func(error) error) (j journal, horizon
 		j.first = j.next
 		err = visitEvents(r, 0, func(number uint64, e *layout.Event) bool {
 			j.first = min(j.first, number)
-			if e.Kind == layout.EventExpired {
+			switch {
+			case e.Kind == layout.EventExpired:
 				horizonUnixMs = max(horizonUnixMs, e.ToUnixMs)
+			case e.Kind == layout.EventStart && e.Group > 0: // not what is left of another event
+				j.starts = append(j.starts, eventStart{number, e.AtUnixMs, e.Group})
 			}
 			return true
 		})
@@ -139,8 +152,9 @@ func (j *journal) start(b *pebble.Batch, atUnixMs int64, group uint64) error {
 		return err
 	}
 	if !j.keeps {
-		j.first = j.next
+		j.first, j.starts = j.next, nil
 	}
+	j.starts = append(j.starts, eventStart{j.next, atUnixMs, group})
 	return j.set(b, &layout.Event{Kind: layout.EventStart, AtUnixMs: atUnixMs, Group: group})
 }
 

@@ -28,9 +28,10 @@ type view struct {
 
 // A viewPosition is what comes after a view.
 type viewPosition struct {
-	firstGroup    uint64 // number of the first group that is not sealed
-	nextGroup     uint64 // number of the next group
-	changedUnixMs int64  // no later change has an earlier time
+	firstGroup    uint64       // number of the first group that is not sealed
+	nextGroup     uint64       // number of the next group
+	changedUnixMs int64        // no later change has an earlier time
+	starts        []eventStart // in the order of events; some may have been removed since
 }
 
 // views provides readers with the current view.
