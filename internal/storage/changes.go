@@ -3,6 +3,7 @@ package storage
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -68,6 +69,23 @@ type ChangedKey struct {
 // CursorKeyBytes is the length of a store's key of cursors.
 const CursorKeyBytes = 32
 
+// A Horizon is what an event of kind ChangeExpired is about: the readings from before a time that were not changed after
+// the event. They are not delivered, even while they are still stored. Readings from before the time that arrive or are
+// completed after the event are stored and delivered until another event is about them.
+type Horizon struct{ BeforeUnixMs, AtUnixMs int64 }
+
+// AddHorizon returns all and the horizon of a later event. It does not modify all.
+func AddHorizon(all []Horizon, h Horizon) []Horizon {
+	all = slices.DeleteFunc(slices.Clone(all), func(x Horizon) bool { return x.BeforeUnixMs <= h.BeforeUnixMs })
+	return append(all, h)
+}
+
+// HasExpired reports whether an event of kind ChangeExpired is about a reading.
+func HasExpired(all []Horizon, r *Record) bool {
+	changedUnixMs := max(r.ReceivedUnixMs, r.ChangedUnixMs)
+	return slices.ContainsFunc(all, func(h Horizon) bool { return r.TimeUnixMs < h.BeforeUnixMs && changedUnixMs <= h.AtUnixMs })
+}
+
 // Changes is a store whose changes can be read in an order. Its methods may run concurrently with all others, and
 // return what is on stable storage. [NextChanges] reads them for a consumer.
 //
@@ -90,9 +108,8 @@ type Changes interface {
 	// store, and all servers of a store have the same. The caller must not modify it.
 	CursorKey(ctx context.Context) ([]byte, error)
 
-	// HorizonUnixMs returns the time before which readings have expired, or 0. Those that arrived later are stored
-	// until they expire, too.
-	HorizonUnixMs() int64
+	// Horizons returns what has expired. The caller must not modify it.
+	Horizons() []Horizon
 
 	// VisitEvents calls visit with the events after a number, up to another one, in their order, until it returns
 	// false. visit must not call the store.

@@ -158,6 +158,7 @@ type pass struct {
 	most     int
 	page     []Change
 	examined int
+	expired  []Horizon // before the readings were read
 }
 
 func (p *pass) full() bool { return len(p.page) >= p.most || p.examined >= maxExamined }
@@ -237,8 +238,8 @@ func (p *pass) end() { *p.c = ChangeCursor{From: p.c.To} }
 
 // signs adds the definitions of signs of a copy, after the time before which readings have expired.
 func (p *pass) signs() {
-	if horizon := p.s.HorizonUnixMs(); p.c.event == 0 && horizon > 0 {
-		p.event(&Change{Kind: ChangeExpired, ToUnixMs: horizon})
+	if expired := p.s.Horizons(); p.c.event == 0 && len(expired) > 0 { // the first has the latest time
+		p.event(&Change{Kind: ChangeExpired, ToUnixMs: expired[0].BeforeUnixMs})
 	}
 	for ; p.c.event < vitals.MaxSigns; p.c.event++ {
 		if p.full() && p.c.event > 0 { // the first is built in
@@ -340,6 +341,7 @@ func (p *pass) span() error {
 		c.stage, c.key.TimeUnixMs = passEvents, c.toUnixMs-1
 		return nil
 	}
+	p.expired = p.s.Horizons()
 	records := make([]Record, p.step())
 	n, err := p.s.Scan(p.ctx, Range{Device: c.key.Device, FromUnixMs: c.key.TimeUnixMs, ToUnixMs: c.toUnixMs}, records)
 	if err != nil {
@@ -366,6 +368,7 @@ func (p *pass) step() int { return max(min(p.left(), maxExamined), 1024) }
 // readings adds changed readings.
 func (p *pass) readings() error {
 	c, first, stopped := p.c, len(p.page), false
+	p.expired = p.s.Horizons()
 	end := first + p.step()
 	err := p.s.VisitChanged(p.ctx, c.From, c.To, c.key, p.f.Prefix, func(part uint64, device *vitals.Name, records []Record) bool {
 		if stopped = p.examined >= maxExamined || len(p.page) >= end; stopped {
@@ -397,9 +400,8 @@ func (p *pass) readings() error {
 
 // add adds readings of a device, which settle completes. The number of each is that of its part until then.
 func (p *pass) add(part uint64, device *vitals.Name, records []Record) {
-	horizon := p.s.HorizonUnixMs()
 	for i := range records {
-		if records[i].TimeUnixMs >= horizon {
+		if !HasExpired(p.expired, &records[i]) {
 			p.page = append(p.page, Change{Kind: ChangedReading, Number: part, Device: *device, Record: records[i]})
 		}
 	}

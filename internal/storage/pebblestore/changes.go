@@ -103,8 +103,15 @@ func (c *changeLog) CheckPosition(ctx context.Context, p storage.Position) error
 // CursorKey implements [storage.Changes].
 func (c *changeLog) CursorKey(ctx context.Context) ([]byte, error) { return c.cursorKey, ctx.Err() }
 
-// HorizonUnixMs implements [storage.Changes].
-func (c *changeLog) HorizonUnixMs() int64 { return c.horizonUnixMs.Load() }
+// Horizons implements [storage.Changes]. It returns nil after Close.
+func (c *changeLog) Horizons() []storage.Horizon {
+	v, err := c.views.acquire()
+	if err != nil {
+		return nil
+	}
+	defer c.views.release(v)
+	return v.expired
+}
 
 // VisitEvents implements [storage.Changes].
 func (c *changeLog) VisitEvents(ctx context.Context, after, last uint64, visit func(*storage.Change) bool) error {

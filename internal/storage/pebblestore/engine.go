@@ -39,9 +39,8 @@ type engine struct {
 
 	gatewayCount atomic.Int64
 
-	horizonUnixMs atomic.Int64 // readings before it have expired
-	cursorKey     []byte       // of changes; never modified
-	decoded       groupCache
+	cursorKey []byte // of changes; never modified
+	decoded   groupCache
 
 	// mu serializes Append, Close, and the writes of Erase and Expire. It guards the
 	// following fields.
@@ -65,7 +64,10 @@ func (e *engine) enter(ctx context.Context) (*view, error) {
 // publish makes what is stored now visible to readers. e.mu must be held.
 func (e *engine) publish() {
 	s := e.settler
-	at := viewPosition{firstGroup: s.active.FirstGroup, nextGroup: e.nextGroup, changedUnixMs: s.storedUnixMs, starts: s.journal.starts}
+	at := viewPosition{
+		firstGroup: s.active.FirstGroup, nextGroup: e.nextGroup, changedUnixMs: s.storedUnixMs,
+		starts: s.journal.starts, expired: s.journal.expired,
+	}
 	if s.frozen != nil {
 		at.firstGroup = s.frozen.FirstGroup
 	}
@@ -79,11 +81,13 @@ func (e *engine) changed(b *pebble.Batch, event *layout.Event) error {
 	if !s.journal.keeps {
 		return s.changes(b, e.nextGroup, nil)
 	}
-	if event.Kind == layout.EventExpired {
-		e.horizonUnixMs.Store(max(e.horizonUnixMs.Load(), event.ToUnixMs))
-	}
 	s.clockUnixMs = max(s.clockUnixMs, time.Now().UnixMilli())
-	return s.changes(b, e.nextGroup, event)
+	err := s.changes(b, e.nextGroup, event)
+	if event.Kind == layout.EventExpired { // what arrives after it has a later time of change
+		s.clockUnixMs++
+		err = errors.Join(err, s.setClock(b))
+	}
+	return err
 }
 
 // publishDeviceCount publishes the numbers of devices in the table and of gateways. e.mu must be held.

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -20,6 +21,7 @@ type journal struct {
 	started bool   // the store has the event of this start
 	keeps   bool   // events other than starts are kept
 	starts  []eventStart
+	expired []storage.Horizon // never modified, but replaced
 
 	cursorKey []byte // never modified
 	keyStored bool   // cursorKey is stored: the event of the first start brings it
@@ -84,20 +86,15 @@ func lastEvent(r pebble.Reader) (number uint64, e layout.Event, err error) {
 	return number, e, errors.Join(err, damage.Wrap(it.Close()))
 }
 
-// loadJournal returns the journal of a store, and the time before which readings have expired.
-func loadJournal(r pebble.Reader, problem func(error) error) (j journal, horizonUnixMs int64, err error) {
+// loadJournal returns the journal of a store.
+func loadJournal(r pebble.Reader, problem func(error) error) (j journal, err error) {
 	last, _, err := lastEvent(r)
 	if err == nil {
 		j.next = last + 1
 		j.first = j.next
 		err = visitEvents(r, 0, func(number uint64, e *layout.Event) bool {
 			j.first = min(j.first, number)
-			switch {
-			case e.Kind == layout.EventExpired:
-				horizonUnixMs = max(horizonUnixMs, e.ToUnixMs)
-			case e.Kind == layout.EventStart && e.Group > 0: // not what is left of another event
-				j.starts = append(j.starts, eventStart{number, e.AtUnixMs, e.Group})
-			}
+			j.note(number, e)
 			return true
 		})
 	}
@@ -107,7 +104,22 @@ func loadJournal(r pebble.Reader, problem func(error) error) (j journal, horizon
 	if err != nil {
 		err = problem(err)
 	}
-	return j, horizonUnixMs, err
+	return j, err
+}
+
+// note notes an event that is read or added. If the clock was set back, readings that were stored before a removal may
+// have later times of change than those that follow: none counts as expired, since all consumers begin again.
+func (j *journal) note(number uint64, e *layout.Event) {
+	switch {
+	case e.Kind == layout.EventExpired:
+		j.expired = storage.AddHorizon(j.expired, storage.Horizon{BeforeUnixMs: e.ToUnixMs, AtUnixMs: e.AtUnixMs})
+	case e.Kind == layout.EventStart && e.Group > 0: // not what is left of another event
+		j.starts = append(j.starts, eventStart{number, e.AtUnixMs, e.Group})
+		j.expired = slices.Clone(j.expired)
+		for i := range j.expired {
+			j.expired[i].AtUnixMs = min(j.expired[i].AtUnixMs, e.AtUnixMs-1)
+		}
+	}
 }
 
 // loadCursorKey reads the key of cursors, or makes one if none is stored.
@@ -154,7 +166,6 @@ func (j *journal) start(b *pebble.Batch, atUnixMs int64, group uint64) error {
 	if !j.keeps {
 		j.first, j.starts = j.next, nil
 	}
-	j.starts = append(j.starts, eventStart{j.next, atUnixMs, group})
 	return j.set(b, &layout.Event{Kind: layout.EventStart, AtUnixMs: atUnixMs, Group: group})
 }
 
@@ -172,6 +183,7 @@ func (j *journal) set(b *pebble.Batch, e *layout.Event) error {
 	var mark [8]byte
 	_, _ = rand.Read(mark[:]) // never fails
 	e.Mark = binary.BigEndian.Uint64(mark[:])
+	j.note(j.next, e)
 	j.next++
 	return b.Set(layout.AppendEventKey(nil, j.next-1), layout.AppendEvent(nil, e), nil)
 }

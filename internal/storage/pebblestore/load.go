@@ -24,7 +24,6 @@ type loaded struct {
 	nextGroup   uint64
 	clockUnixMs int64 // the latest time at which something was changed
 	journal     journal
-	horizonMs   int64 // readings before it have expired
 	readings    int64 // in segments
 	sweepDue    bool  // layout.SweepKey is stored
 	verify      bool  // verify the encoding of groups
@@ -48,7 +47,7 @@ func load(db *pebble.DB, readOnly bool, problem func(error) error) (_ *loaded, e
 	if l.gateways, err = loadDictionary(db, problem); err != nil {
 		return nil, fmt.Errorf("read gateways: %w", err)
 	}
-	if l.journal, l.horizonMs, err = loadJournal(db, problem); err != nil {
+	if l.journal, err = loadJournal(db, problem); err != nil {
 		return nil, fmt.Errorf("read events: %w", err)
 	}
 	if err := l.loadClock(db, problem); err != nil {

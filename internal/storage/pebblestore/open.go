@@ -82,7 +82,6 @@ func open(dir string, o Options) (_ *Store, err error) {
 	e.gateways, e.nextGroup = l.gateways, l.nextGroup
 	some := l.journal.next-l.journal.first > 1 // a store that keeps none has at most one, of a start
 	l.journal.keeps = o.ChangesKeep > 0 || o.ChangesKeep < 0 && some
-	e.horizonUnixMs.Store(l.horizonMs)
 	e.cursorKey = l.journal.cursorKey
 	if err := e.openSigns(l); err != nil {
 		return nil, err
@@ -94,7 +93,7 @@ func open(dir string, o Options) (_ *Store, err error) {
 	e.assigned.Store(any)
 	s.readings.Store(l.readings)
 	if o.ReadOnly {
-		e.views.publish(e.db.NewSnapshot(), viewPosition{}, l.window)
+		e.views.publish(e.db.NewSnapshot(), viewPosition{expired: l.journal.expired}, l.window)
 	} else {
 		s.recovered = known && !d.WasClosed
 		e.maintenance = newMaintenance()

@@ -32,6 +32,7 @@ type viewPosition struct {
 	nextGroup     uint64       // number of the next group
 	changedUnixMs int64        // no later change has an earlier time
 	starts        []eventStart // in the order of events; some may have been removed since
+	expired       []storage.Horizon
 }
 
 // views provides readers with the current view.

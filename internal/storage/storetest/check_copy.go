@@ -17,11 +17,10 @@ import (
 
 // A consumer keeps a copy of a store, or of the part that its filter selects, by what [storage.NextChanges] returns.
 type consumer struct {
-	filter  storage.ChangeFilter
-	cursor  storage.ChangeCursor
-	now     replica
-	next    *replica // what was received since ChangeBegin; nil if no copy has begun
-	horizon int64
+	filter storage.ChangeFilter
+	cursor storage.ChangeCursor
+	now    replica
+	next   *replica // what was received since ChangeBegin; nil if no copy has begun
 
 	saved *consumer // an earlier state, to which it may go back
 }
@@ -68,8 +67,6 @@ func (c *consumer) apply(x *storage.Change) {
 	case storage.ChangeComplete:
 		c.now, c.next = *c.next, nil
 		return
-	case storage.ChangeExpired:
-		c.horizon = max(c.horizon, x.ToUnixMs)
 	}
 	c.now.apply(x, c.filter.Subject != nil)
 	if c.next != nil {
@@ -109,6 +106,10 @@ func (r *replica) apply(x *storage.Change, limited bool) {
 	case storage.ChangeErased:
 		r.cut(x.Device, "", x.FromUnixMs, x.ToUnixMs)
 		r.remove(x.Device, x.FromUnixMs, x.ToUnixMs)
+	case storage.ChangeExpired:
+		for device := range r.records {
+			r.remove(device, math.MinInt64, x.ToUnixMs)
+		}
 	}
 }
 
@@ -138,6 +139,7 @@ func (r *replica) cut(device vitals.Name, subject storage.Subject, fromUnixMs, t
 func (c *consumer) compare(t tb, s store) {
 	t.Helper()
 	ctx := context.Background()
+	expired := s.(storage.Changes).Horizons()
 	selected := func(d vitals.Name) bool {
 		return d.HasPrefix(&c.filter.Prefix) && (c.filter.Device == nil || c.filter.Device(&d))
 	}
@@ -166,13 +168,11 @@ func (c *consumer) compare(t tb, s store) {
 			if c.filter.Signs != 0 {
 				r.Values = withSigns(r.Values, c.filter.Signs)
 			}
-			if selected(device) && r.TimeUnixMs >= c.horizon && visible(wears(r.TimeUnixMs)) && !r.Values.IsZero() {
+			if selected(device) && !storage.HasExpired(expired, &r) && visible(wears(r.TimeUnixMs)) && !r.Values.IsZero() {
 				want = append(want, r)
 			}
 		}
-		r := allOf(text)
-		r.FromUnixMs = max(r.FromUnixMs, c.horizon)
-		wantRecords(t, "copy of "+text, c.now.records.scan(r), want)
+		wantRecords(t, "copy of "+text, c.now.records.scan(allOf(text)), want)
 	}
 }
 
@@ -492,6 +492,55 @@ func checkErasedAssignment(t testing.TB, h Harness) {
 	for _, c := range consumers {
 		c.catchUp(t, s)
 	}
+	mustClose(t, s)
+}
+
+// checkLateExpired appends readings that are older than those that expired: they are stored, so consumers get them, also
+// when they begin later. What remained of those that expired is not delivered, until it is completed. Seen to fail when
+// no reading from before the latest expiry was delivered.
+func checkLateExpired(t testing.TB, h Harness) {
+	if h.OpenChanges == nil {
+		t.Skip("the store keeps no events")
+	}
+	ctx := context.Background()
+	h.Open = func() (storage.Store, error) { return h.OpenChanges(nil) }
+	s := mustOpen(t, h.Open)
+	now := time.Now().UnixMilli()
+	mustAppend(t, s, at(now, entry("a", 10, hr(1))), at(now, entry("a", 20, hr(1))), at(now, entry("a", 90, hr(1))))
+	consumers := newConsumers()
+	want := func(what string, times ...int64) {
+		t.Helper()
+		consumers = append(consumers, newConsumers()[0])
+		for i, c := range consumers {
+			c.catchUp(t, s)
+			var got []int64
+			for _, r := range c.now.records.scan(allOf("a")) {
+				got = append(got, r.TimeUnixMs)
+			}
+			if c.filter.Signs == 0 && c.filter.Subject == nil && c.filter.Prefix.IsZero() && !slices.Equal(got, times) {
+				t.Errorf("%s: copy %d has readings of times %d, want %d", what, i, got, times)
+			}
+		}
+	}
+	expire := func(before, atMost int64) {
+		t.Helper()
+		if _, err := s.Expire(ctx, before, atMost); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want("at first", 10, 20, 90)
+	expire(80, 1)
+	want("one expired", 90)
+	mustAppend(t, s, at(now+5000, entry("a", 50, hr(1))))
+	want("a late one", 50, 90)
+	mustAppend(t, s, at(now+5001, entry("a", 20, spo2(1))))
+	want("completed", 20, 50, 90)
+	s = reopen(t, s, h)
+	want("reopened", 20, 50, 90)
+	expire(30, 10)
+	want("kept for longer", 50, 90)
+	mustAppend(t, s, at(now+6000, entry("a", 5, hr(1))))
+	want("the oldest", 5, 50, 90)
 	mustClose(t, s)
 }
 

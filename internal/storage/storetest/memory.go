@@ -92,6 +92,7 @@ func (m *Memory) Append(group []*storage.Entry) error {
 		group[i].Outcome, group[i].Sign = got.outcome, got.sign
 		if got.outcome == storage.Stored || got.outcome == storage.Completed {
 			m.changes.reading(group[i].Reading.Device, group[i].Reading.TimeUnixMs)
+			m.changes.latestUnixMs = max(m.changes.latestUnixMs, group[i].ReceivedUnixMs)
 		}
 	}
 	m.changes.wake()
@@ -345,7 +346,7 @@ func (m *Memory) Expire(ctx context.Context, beforeUnixMs, atMost int64) (storag
 	}
 	x := m.records.expire(beforeUnixMs, atMost)
 	if x.Readings > 0 {
-		m.changes.horizon = max(m.changes.horizon, beforeUnixMs)
+		m.changes.expired = storage.AddHorizon(m.changes.expired, storage.Horizon{BeforeUnixMs: beforeUnixMs, AtUnixMs: m.changes.latestUnixMs})
 		m.changes.event(storage.Change{Kind: storage.ChangeExpired, ToUnixMs: beforeUnixMs})
 	}
 	return x, nil

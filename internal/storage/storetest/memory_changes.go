@@ -21,8 +21,10 @@ type memoryChanges struct {
 	before  []uint64 // for each event, the number of changed readings before it
 	number  uint64   // of the last changed reading
 	changed map[vitals.Name]map[int64]uint64
-	horizon int64
-	later   chan struct{} // closed at the next change
+	expired []storage.Horizon
+
+	latestUnixMs int64         // the latest time of arrival
+	later        chan struct{} // closed at the next change
 }
 
 func newMemoryChanges() *memoryChanges {
@@ -116,12 +118,12 @@ func (l memoryLog) CursorKey(ctx context.Context) ([]byte, error) {
 	return l.m.changes.key, l.m.readable(ctx)
 }
 
-// HorizonUnixMs implements [storage.Changes].
-func (l memoryLog) HorizonUnixMs() int64 {
+// Horizons implements [storage.Changes].
+func (l memoryLog) Horizons() []storage.Horizon {
 	m := l.m
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	return m.changes.horizon
+	return m.changes.expired
 }
 
 // VisitEvents implements [storage.Changes].

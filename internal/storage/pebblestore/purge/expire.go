@@ -48,7 +48,6 @@ type expiry struct {
 	atMost       int64
 	done         storage.Expiry
 	deletions    int // since the last flush
-	announced    bool
 }
 
 func (x *expiry) run(ctx context.Context) error {
@@ -164,8 +163,7 @@ func (x *expiry) remove(st *State, b *pebble.Batch, it *pebble.Iterator, found [
 		}
 	}
 	err := x.m.account(b, st, readings, uncounted, gateways)
-	if err == nil && !x.announced {
-		x.announced = true
+	if err == nil { // each batch: it may remove what arrived since the one before
 		err = st.Changed(b, &layout.Event{Kind: layout.EventExpired, ToUnixMs: x.beforeUnixMs})
 	}
 	if err != nil {
