@@ -83,7 +83,9 @@ func AddHorizon(all []Horizon, h Horizon) []Horizon {
 // HasExpired reports whether an event of kind ChangeExpired is about a reading.
 func HasExpired(all []Horizon, r *Record) bool {
 	changedUnixMs := max(r.ReceivedUnixMs, r.ChangedUnixMs)
-	return slices.ContainsFunc(all, func(h Horizon) bool { return r.TimeUnixMs < h.BeforeUnixMs && changedUnixMs <= h.AtUnixMs })
+	return slices.ContainsFunc(all, func(h Horizon) bool {
+		return r.TimeUnixMs < h.BeforeUnixMs && changedUnixMs <= h.AtUnixMs
+	})
 }
 
 // Changes is a store whose changes can be read in an order. Its methods may run concurrently with all others, and
