@@ -271,13 +271,18 @@ func (p *tab) note(event any) {
 // expectProblem removes the problems that contain a text; there must be one.
 func (p *tab) expectProblem(text string) {
 	p.t.Helper()
+	if !p.allowProblem(text) {
+		p.t.Errorf("no problem with %q; there are %q", text, p.problems)
+	}
+}
+
+// allowProblem removes the problems that contain a text, and reports whether there is one.
+func (p *tab) allowProblem(text string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before := len(p.problems)
 	p.problems = slices.DeleteFunc(p.problems, func(s string) bool { return strings.Contains(s, text) })
-	if len(p.problems) == before {
-		p.t.Errorf("no problem with %q; there are %q", text, p.problems)
-	}
+	return len(p.problems) < before
 }
 
 func (p *tab) run(steps ...chromedp.Action[chromedp.Void]) {
