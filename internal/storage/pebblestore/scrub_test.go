@@ -374,11 +374,16 @@ func TestScrubYields(t *testing.T) {
 			}
 			synctest.Test(t, func(t *testing.T) {
 				var began, held atomic.Bool
+				var readThen atomic.Int64 // by the scrub; it continues before the operation returns
+				var store atomic.Pointer[pebblestore.Store]
 				fs := &watchedFS{FS: vfs.NewMem()}
 				fs.create = func(name string) {
 					if name == "ERASING.new" || strings.HasPrefix(name, "marker.") {
 						began.Store(true)
 						held.CompareAndSwap(false, fs.open.Load() != 0)
+						if s := store.Load(); s != nil {
+							readThen.Store(pebblestore.Scrubbed(s).ScrubbedBytes)
+						}
 					}
 				}
 				s := mustOpen(t, pebblestore.Options{FS: fs, MinFreeBytes: -1})
@@ -395,14 +400,16 @@ func TestScrubYields(t *testing.T) {
 					t.Fatalf("%d files are open, want one", fs.open.Load())
 				}
 				began.Store(false)
+				store.Store(s)
 				upkeep(t, s, func() {
 					time.Sleep(scrubTime)
 					synctest.Wait()
+					readThen.Store(pebblestore.Scrubbed(s).ScrubbedBytes)
 				})
 				if !began.Load() {
 					t.Fatal("the operation has not begun")
 				}
-				if n := pebblestore.Scrubbed(s).ScrubbedBytes - read; held.Load() || n != 0 {
+				if n := readThen.Load() - read; held.Load() || n != 0 {
 					t.Errorf("meanwhile, the scrub read %d bytes; it had a file open: %t", n, held.Load())
 				}
 				if name == "erasure" {
