@@ -2,18 +2,14 @@ package main
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/pulsegate/pulsegate/internal/client/transfer"
-	"github.com/pulsegate/pulsegate/internal/sys/settings"
-	"github.com/pulsegate/pulsegate/internal/sys/sharedfile"
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
@@ -43,7 +39,7 @@ func (c *changesCommand) Run(ctx context.Context, std stdio) error {
 	sel := c.selection()
 	sel.Follow = c.Follow
 	if c.State != "" {
-		unlock, err := c.State.lock(ctx)
+		unlock, err := c.State.lock(ctx, std.err)
 		if err != nil {
 			return err
 		}
@@ -73,7 +69,10 @@ func (c *changesCommand) Run(ctx context.Context, std stdio) error {
 
 // readChanges calls use with changes. If the server does not know what follows a cursor, it begins again, and says that
 // everything is done again.
-func readChanges(ctx context.Context, client *transfer.Client, sel transfer.ChangeSelection, stderr io.Writer, done string, use func(*transfer.ChangesPage) error) error {
+func readChanges(
+	ctx context.Context, client *transfer.Client, sel transfer.ChangeSelection, stderr io.Writer, done string,
+	use func(*transfer.ChangesPage) error,
+) error {
 	for continued := sel.Cursor != ""; ; continued, sel.Cursor = false, "" {
 		err := transfer.Changes(ctx, client, sel, func(page *transfer.ChangesPage) error {
 			continued = true
@@ -105,55 +104,6 @@ func syncOutput(out io.Writer) error {
 		if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
 			return file.Sync()
 		}
-	}
-	return nil
-}
-
-// A stateFile is the path of a file with the cursor of what follows.
-type stateFile string
-
-// maxStateBytes bounds the size of a state.
-const maxStateBytes = 4096
-
-// goneState follows the cursor after the receiver has answered 410.
-const goneState = "gone\n"
-
-// errGoneState means that the receiver has answered 410.
-var errGoneState = errors.New("the receiver has answered 410 Gone, so nothing is sent to it; --again sends again")
-
-// lock waits for other commands with the same state.
-func (f stateFile) lock(ctx context.Context) (unlock func(), err error) {
-	if unlock, err = sharedfile.Lock(ctx, string(f)+".lock"); err != nil {
-		return nil, fmt.Errorf("--state: %w", err)
-	}
-	return unlock, nil
-}
-
-// load reads the cursor in the state, "" if there is none. The error is errGoneState beside a cursor.
-func (f stateFile) load() (cursor string, err error) {
-	text, err := sharedfile.Read(string(f), maxStateBytes)
-	if errors.Is(err, os.ErrNotExist) {
-		return "", nil
-	}
-	if err != nil {
-		return "", fmt.Errorf("--state: %w", err)
-	}
-	cursor, more, ok := strings.Cut(string(text), "\n")
-	if _, err := base64.RawURLEncoding.DecodeString(cursor); err != nil || !ok || more != "" && more != goneState { // it is sent to the server
-		return "", settings.Usagef("--state: %s is not a state of this command", f)
-	}
-	if more == goneState {
-		return cursor, errGoneState
-	}
-	return cursor, nil
-}
-
-// save replaces the state.
-func (f stateFile) save(cursor string) error { return f.replace(cursor + "\n") }
-
-func (f stateFile) replace(text string) error {
-	if err := sharedfile.Replace(string(f), []byte(text)); err != nil {
-		return fmt.Errorf("--state: %w", err)
 	}
 	return nil
 }

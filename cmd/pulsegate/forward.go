@@ -26,7 +26,7 @@ type forwardCommand struct {
 	Batch       int       `default:"100" help:"Largest number of changes in a message, at most 1000."`
 	ToCA        string    `name:"to-ca" type:"path" placeholder:"FILE" help:"CA certificates in PEM that verify the receiver's certificate. Default: those of the system."`
 	MetricsAddr string    `placeholder:"ADDR" help:"Address on which to serve /metrics, such as 127.0.0.1:9090. Default: none."`
-	Again       bool      `help:"Send also if the receiver has answered 410 (Gone) before."`
+	Again       bool      `action:"" help:"Send also if the receiver has answered 410 (Gone) before."`
 
 	changeFlags `embed:""`
 	readerFlags `embed:""`
@@ -53,7 +53,7 @@ func (c *forwardCommand) Run(ctx context.Context, std stdio) error {
 		return err
 	}
 	defer hook.Close()
-	unlock, err := c.State.lock(ctx)
+	unlock, err := c.State.lock(ctx, std.err)
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,8 @@ func (c *forwardCommand) Run(ctx context.Context, std stdio) error {
 		fmt.Fprintf(std.err, "Changes cannot be read; the next try is in %v: %v\n", wait.Round(time.Millisecond), err)
 	}
 	hook.OnRetry = func(err error, wait time.Duration) {
-		fmt.Fprintf(std.err, "The receiver has not accepted a message; the next try is in %v: %v\n", wait.Round(time.Millisecond), err)
+		fmt.Fprintf(std.err, "The receiver has not accepted a message; the next try is in %v: %v\n",
+			wait.Round(time.Millisecond), err)
 	}
 	lag := new(forwardLag)
 	lag.readUnixMs.Store(time.Now().UnixMilli())
@@ -99,13 +100,13 @@ func (c *forwardCommand) Run(ctx context.Context, std stdio) error {
 		lag.readUnixMs.Store(time.Now().UnixMilli())
 		return c.State.save(page.Next)
 	})
-	if ctx.Err() != nil { // it was told to end
+	if ctx.Err() != nil { // the command is to end
 		return nil
 	}
 	return err
 }
 
-// A forwardLag says how far the receiver is behind.
+// A forwardLag has times from which the lag of the receiver is computed.
 type forwardLag struct {
 	sinceUnixMs atomic.Int64 // when the first change in the message that is sent was made; 0 if there is none
 	readUnixMs  atomic.Int64 // when the server last answered, or a message was accepted
@@ -146,12 +147,17 @@ func (c *forwardCommand) serveMetrics(hook *forward.Webhook, lag *forwardLag, st
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metrics.Handler(versionText(), func() bool { return true },
-		metrics.Gauge("pulsegate_forward_behind_seconds", "How long ago the first change in the message that is not accepted yet was made; 0 if there is none.", secondsSince(&lag.sinceUnixMs)),
-		metrics.Gauge("pulsegate_forward_quiet_seconds", "Seconds since the server last answered, or a message was accepted. Without changes it answers every 45 s.", secondsSince(&lag.readUnixMs)),
+		metrics.Gauge("pulsegate_forward_behind_seconds",
+			"How long ago the first change in the message that is not accepted yet was made; 0 if there is none.",
+			secondsSince(&lag.sinceUnixMs)),
+		metrics.Gauge("pulsegate_forward_quiet_seconds",
+			"Seconds since the server last answered, or a message was accepted. Without changes it answers every 45 s.", secondsSince(&lag.readUnixMs)),
 		metrics.Gauge("pulsegate_forward_pending_changes", "Changes in the message that the receiver has not accepted yet.", hook.Pending),
 		metrics.Gauge("pulsegate_forward_delivered_changes", "Changes that the receiver has accepted.", hook.Delivered),
 		metrics.Gauge("pulsegate_forward_failed_attempts", "Attempts that have failed.", hook.Failed)))
-	server := &http.Server{Handler: mux, ReadTimeout: 10 * time.Second, WriteTimeout: 20 * time.Second, MaxHeaderBytes: 16 << 10}
+	server := &http.Server{
+		Handler: mux, ReadTimeout: 10 * time.Second, WriteTimeout: 20 * time.Second, MaxHeaderBytes: 16 << 10,
+	}
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = server.Serve(listener) })
 	fmt.Fprintf(std.err, "Metrics are at http://%s/metrics.\n", listener.Addr())

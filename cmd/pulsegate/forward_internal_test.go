@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bufio"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -132,5 +134,39 @@ func TestForwardAgain(t *testing.T) {
 	}
 	if _, errs, code = runCommand(t, "forward", "--target", source.URL, "--to", receiver.URL, "--secrets", secrets, "--state", state); code != exitFailed || len(kinds) != 2 {
 		t.Errorf("again: exit code %d and %d messages, want 2:\n%s", code, len(kinds), errs)
+	}
+}
+
+// TestStateOfAnother uses a state by another name while a command uses it: the second one says that it waits, and both
+// names stay what they are.
+func TestStateOfAnother(t *testing.T) {
+	dir := t.TempDir()
+	file, link := filepath.Join(dir, "state"), filepath.Join(dir, "link")
+	try(t, os.WriteFile(file, []byte("T25l\n"), 0o600), os.Symlink("state", link))
+	first, second := stateFile(file), stateFile(link)
+	unlock, err := first.lock(t.Context(), io.Discard)
+	try(t, err)
+	said, saying := io.Pipe()
+	locked := make(chan error, 1)
+	go func() {
+		unlock, err := second.lock(t.Context(), saying)
+		if err == nil {
+			err = errors.Join(second.save("VHdv"), saying.Close())
+			unlock()
+		}
+		locked <- err
+	}()
+	text, err := bufio.NewReader(said).ReadString('\n')
+	try(t, err)
+	if !strings.Contains(text, "waits") {
+		t.Errorf("the command that waits says %q", text)
+	}
+	unlock()
+	try(t, <-locked)
+	content, err := os.ReadFile(file)
+	info, statErr := os.Lstat(link)
+	try(t, err, statErr)
+	if string(content) != "VHdv\n" || info.Mode().Type() != os.ModeSymlink {
+		t.Errorf("the state is %q, and its other name is a %v", content, info.Mode().Type())
 	}
 }

@@ -38,11 +38,13 @@ type Client struct {
 	// once the client is in use.
 	OnRetry func(err error, tries int, wait time.Duration)
 
-	// Endless means that [Client.Retry] does not give up, also after statuses from 502 on that proxies send. It must not change once the client is in use.
+	// Endless means that [Client.Retry] does not give up, also after what proxies answer in place of the server:
+	// statuses from 502 on, and what is not JSON. The token's file is read for each request, as tokens expire before
+	// such a client ends. It must not change once the client is in use.
 	Endless bool
 
 	target string // without a trailing slash
-	token  string // "": no token
+	cred   Credentials
 	http   *http.Client
 	wait   func(ctx context.Context, d time.Duration) error
 }
@@ -64,7 +66,7 @@ func NewClient(target string, cred Credentials) (*Client, error) {
 	}
 	return &Client{
 		target: strings.TrimRight(target, "/"),
-		token:  cred.Token,
+		cred:   cred,
 		http: &http.Client{
 			Transport:     transport,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -171,7 +173,10 @@ func (c *Client) Retry(ctx context.Context, try func() error) error {
 	backoff := 200 * time.Millisecond
 	for n := 1; ; n++ {
 		err := try()
-		if err == nil || ctx.Err() != nil || errors.As(err, new(finalError)) {
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		if errors.As(err, new(finalError)) && !(c.Endless && errors.Is(err, ErrNotPulsegate)) {
 			return err
 		}
 		var after time.Duration
@@ -284,10 +289,19 @@ func (c *Client) ask(ctx context.Context, method, path string, body io.Reader) (
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	if c.token != "" {
-		req.Header.Set("Authorization", "Bearer "+c.token)
+	token := c.cred.Token
+	if c.Endless && c.cred.reread != nil {
+		if token, err = c.cred.reread(); err != nil {
+			return nil, err
+		}
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	resp, err := c.http.Do(req)
+	if failed, ok := errors.AsType[*url.Error](err); ok {
+		failed.URL, _, _ = strings.Cut(failed.URL, "?") // errors do not name devices
+	}
 	if err != nil || resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusMultiStatus {
 		return resp, err
 	}

@@ -24,6 +24,8 @@ type Credentials struct {
 
 	// Exposed means that the token leaves this machine in clear text.
 	Exposed bool
+
+	reread func() (string, error) // of the token's file; nil without one
 }
 
 // CredentialFiles name the files with credentials. The struct tags define command-line
@@ -47,6 +49,9 @@ func (f *CredentialFiles) Load(target, token string) (c Credentials, err error) 
 	}
 	if c.Token, err = f.token(token); err != nil {
 		return c, err
+	}
+	if f.TokenFile != "" {
+		c.reread = func() (string, error) { return f.token("") }
 	}
 	if u.Scheme != "https" {
 		if f.CA != "" || f.Cert != "" || f.Key != "" {
