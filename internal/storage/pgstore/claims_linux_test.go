@@ -2,6 +2,7 @@ package pgstore_test
 
 import (
 	"context"
+	"errors"
 	"math"
 	"slices"
 	"testing"
@@ -181,5 +182,38 @@ func TestErasedWhileEnded(t *testing.T) {
 	got := scanned(t, s, storage.Range{Device: d, ToUnixMs: math.MaxInt64}, 10)
 	if len(got) != 1 || got[0].TimeUnixMs != 30 {
 		t.Errorf("%v are left, want the reading of 30", got)
+	}
+}
+
+// TestErasedWithAssignment erases a device while an erasure of its assignment has not ended, or after it could not be
+// recorded: nothing of it is left, and what is stored since can be read.
+func TestErasedWithAssignment(t *testing.T) {
+	server := sharedServer(t)
+	device := modelNames("d")[0]
+	for _, inside := range []bool{false, true} {
+		o := options(server)
+		s := open(t, o)
+		try(t, s.Assign(t.Context(), assignment("d", "P", 1, 5)))
+		mustStore(t, s, reading("d", 2, 1), reading("d", 6, 1))
+		erase := func() error {
+			_, err := s.Erase(device)
+			return err
+		}
+		_, err := s.EraseAssignmentRecorded(assignment("d", "P", 1, 0), func(storage.Erasure) error {
+			if inside {
+				return erase()
+			}
+			return errors.New("the audit log is full")
+		})
+		if inside {
+			try(t, err)
+		} else {
+			try(t, erase())
+		}
+		if n := queryValue[int](t, server, "SELECT count(*) FROM "+o.Schema+".erasing"); n != 0 {
+			t.Errorf("the device was erased, inside of the other erasure: %t: %d erasures are left", inside, n)
+		}
+		mustStore(t, s, reading("d", 2, 2))
+		mustHave(t, s, "d", 0, 2)
 	}
 }

@@ -107,7 +107,8 @@ func (c *change) removes(e *history.Entry, receivedUnixMs int64) (removed, doubt
 // removals are the changes that this server knows, by device. Those without a device concern all.
 type removals map[vitals.Name][]change
 
-// Erasures of assignments that were not there are those of the ones that the memory has.
+// Erasures of assignments that were not there are those of the ones that the memory has, and that no other erasure has
+// removed: their times may be others' since.
 func (s changelog) removals() (removals, error) {
 	all := removals{}
 	var absent []change
@@ -121,21 +122,30 @@ func (s changelog) removals() (removals, error) {
 	if len(absent) == 0 {
 		return all, nil
 	}
-	latest := map[storage.AssignmentKey]storage.Assignment{}
+	latest := map[storage.AssignmentKey]history.Entry{}
 	for e, err := range s.memory.All() {
 		if err != nil {
 			return nil, err
 		}
 		for _, a := range e.Assignments {
-			latest[a.Key()] = a
+			made := *e
+			made.Readings, made.Assignments = nil, []storage.Assignment{a}
+			latest[a.Key()] = made
 		}
 	}
-	for _, a := range latest {
+	derived := removals{}
+	for _, e := range latest {
+		if removed, _ := all.assignment(&e); removed {
+			continue
+		}
 		for i := range absent {
-			if c, ok := absent[i].of(&a); ok {
-				all[a.Device] = append(all[a.Device], c)
+			if c, ok := absent[i].of(&e.Assignments[0]); ok {
+				derived[c.Device] = append(derived[c.Device], c)
 			}
 		}
+	}
+	for device, changes := range derived {
+		all[device] = append(all[device], changes...)
 	}
 	return all, nil
 }

@@ -133,15 +133,15 @@ func (s *remover) erase(e *storage.Erasure, record func(storage.Erasure) error, 
 			}
 			return err
 		})
+		begun = begun || deleted+sealed > 0 || t.unknown
 		if stale {
 			continue
 		}
-		begun = begun || deleted+sealed > 0 || t.unknown
 		if err != nil {
 			return unfinished(err)
 		}
 		e.Readings += deleted + sealed
-		if missing != nil && e.Readings == 0 && (s.memory == nil || !errors.Is(missing, storage.ErrNotFound)) {
+		if missing != nil && !begun && (s.memory == nil || !errors.Is(missing, storage.ErrNotFound)) {
 			return missing
 		}
 		if deleted < chunkReadings {
@@ -149,7 +149,7 @@ func (s *remover) erase(e *storage.Erasure, record func(storage.Erasure) error, 
 		}
 	}
 	// A device that is not there is erased, too: another server may bring it back when it repairs the database.
-	absent := missing != nil && e.Readings == 0
+	absent := missing != nil && !begun
 	if begun = !absent; begun {
 		if err := record(*e); err != nil {
 			return unfinished(err)
@@ -311,8 +311,10 @@ func (s *remover) removeErased(tx pgx.Tx, e *storage.Erasure) (readings int64, g
 	if _, err := tx.Exec(ctx, s.sql.of(sql), args...); err != nil {
 		return 0, false, err
 	}
+	// With the device, nothing is left of erasures of its assignments that have not ended.
 	fromMs, toMs := rangeOf(e)
-	if _, err := tx.Exec(ctx, s.sql.of("DELETE FROM SCHEMA.erasing WHERE device = $1 AND from_ms = $2"), name, fromMs); err != nil {
+	if _, err := tx.Exec(ctx, s.sql.of("DELETE FROM SCHEMA.erasing WHERE device = $1 AND (from_ms = $2 OR $3)"),
+		name, fromMs, e.Subject == ""); err != nil {
 		return 0, false, err
 	}
 	sealed, err := s.sql.removeSegments(tx, name, fromMs, toMs, math.MaxInt64)

@@ -201,3 +201,29 @@ func TestRepairErasureSealed(t *testing.T) {
 	}
 	mustNotLose(t, s)
 }
+
+// TestRepairErasedAgain erases an assignment, or its subject, for a second time, when the device is another subject's.
+// A repair puts back what was stored since the first time.
+func TestRepairErasedAgain(t *testing.T) {
+	t.Parallel()
+	for _, again := range []storage.Assignment{assignment("d", "P", 1, 0), {Subject: "P"}} {
+		r := startReturning(t)
+		s := open(t, r.opt)
+		mustStore(t, s, reading("other", 1, 1))
+		earlier := r.backup(t)
+		try(t, s.Assign(t.Context(), assignment("d", "P", 1, 5)))
+		mustStore(t, s, reading("d", 2, 2))
+		_, err := s.EraseAssignment(assignment("d", "P", 1, 0))
+		try(t, err, s.Assign(t.Context(), assignment("d", "Q", 0, 9)))
+		mustStore(t, s, reading("d", 2, 3))
+		if _, err := s.EraseAssignment(again); !errors.Is(err, storage.ErrNotAssigned) {
+			t.Errorf("the second erasure returns %v", err)
+		}
+		generation := queryValue[int64](t, r.now, "SELECT generation FROM "+r.opt.Schema+".state")
+		polltest.Until(t, "known", func() bool { return pgstore.Learned(s) == generation })
+		r.restore(t, earlier)
+		awaitRepairs(t, s, 1)
+		mustHave(t, s, "d", 0, 3)
+		mustNotLose(t, s)
+	}
+}

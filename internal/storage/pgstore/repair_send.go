@@ -289,12 +289,18 @@ func (r *repair) assign(tx pgx.Tx, e *history.Entry) (ok bool, err error) {
 }
 
 // endBeforeNobody returns an assignment that HL7 made so that it ends where the first span of nobody after its
-// beginning begins: a later message said so.
+// beginning begins: a later message said so. If it begins within a span, it ends after the last message that is known
+// to have named its subject, as [storage.Wearers.Settle] would have it.
 func endBeforeNobody(a *storage.Assignment, all []storage.Assignment) *storage.Assignment {
 	ended := *a
 	for i := range all {
-		if b := &all[i]; a.By == storage.ByHL7 && b.Subject == "" && b.FromUnixMs > a.FromUnixMs {
+		b := &all[i]
+		switch {
+		case a.By != storage.ByHL7 || b.Subject != "":
+		case b.FromUnixMs > a.FromUnixMs:
 			ended.ToUnixMs = min(ended.ToUnixMs, b.FromUnixMs)
+		case a.FromUnixMs < b.NamedUnixMs:
+			ended.ToUnixMs = min(ended.ToUnixMs, max(a.FromUnixMs, a.NamedUnixMs)+1)
 		}
 	}
 	return &ended
