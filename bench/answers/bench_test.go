@@ -1,6 +1,7 @@
 package answers_test
 
 import (
+	"fmt"
 	"net/http/httptest"
 	"testing"
 
@@ -8,6 +9,15 @@ import (
 )
 
 const contentType = "application/json"
+
+// checkHeaders returns an error unless d has exactly the fields set by every form.
+func checkHeaders(d *answers.Discard, key, value string) error {
+	h := d.Header()
+	if len(h) != 3 || h.Get("Content-Type") != contentType || h.Get("Cache-Control") != "no-store" || h.Get(key) != value {
+		return fmt.Errorf("got header %v, want it to have %s %s", h, key, value)
+	}
+	return nil
+}
 
 // BenchmarkHealthz measures /healthz.
 func BenchmarkHealthz(b *testing.B) {

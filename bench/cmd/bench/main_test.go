@@ -65,23 +65,6 @@ func needWrk(t *testing.T) {
 	}
 }
 
-func TestInvalidFlags(t *testing.T) {
-	for _, line := range []string{
-		"", "nonsense",
-		"ingest --rounds=0", "ingest --seconds=0", "ingest --seconds=0.5", "ingest --connections=", "ingest --connections=64,x", "ingest --connections=0",
-		"ingest --idle=0", "ingest --parts=single,bulky", "ingest --servers=flor", "ingest --programs=/no/such/directory",
-		"overload --connections=3", "overload --multiples=5,x", "overload --multiples=-1", "overload --settings=rude,nonsense",
-		"store --readings=1", "store --devices=0", "devices --devices=1000", "devices --readings=0", "store --year=1", "store --table-readings=1", "store --settled=0s", "store --parts=loads", "store --peers=mysql", "read --readings=1", "read --rate=1", "read --rate=1000000", "read --parts=aggregates", "postgres --connections=0", "postgres --warm-up=1ms", "postgres --rows=1", "postgres --parts=bulk", "fhir --readings=0", "mqtt --connections=0", "mqtt --idle-wait=0s", "micro --rounds=0", "micro --time=0s", "mux --rounds=0",
-	} {
-		if err := run(t.Context(), strings.Fields(line), new(strings.Builder)); err == nil {
-			t.Errorf("%q: got nil, want an error", line)
-		}
-	}
-	if _, err := choose(forms(), form.String, []string{"array+gzip", "csv"}); err == nil {
-		t.Error("an unknown form was accepted")
-	}
-}
-
 // try ends the test if one of errs is not nil.
 func try(t testing.TB, errs ...error) {
 	t.Helper()
