@@ -495,6 +495,44 @@ func checkErasedAssignment(t testing.TB, h Harness) {
 	mustClose(t, s)
 }
 
+// checkErasedDevice ends an assignment, erases it, and then erases the device, before consumers have seen any of it. Who
+// sees only the subject must learn that it does not wear the device after the end. Seen to fail when the erasure of the
+// device removed the event of the end, and named only those who still wore the device.
+func checkErasedDevice(t testing.TB, h Harness) {
+	if h.OpenChanges == nil {
+		t.Skip("the store keeps no events")
+	}
+	ctx := context.Background()
+	h.Open = func() (storage.Store, error) { return h.OpenChanges(nil) }
+	s := mustOpen(t, h.Open)
+	now := time.Now().UnixMilli()
+	mustAppend(t, s, at(now, entry("a", 10, hr(1))), at(now, entry("a", 70, hr(1))))
+	a := assignment("a", "P", 1, storage.OpenEnd)
+	a.ChangedUnixMs = now
+	if err := s.Assign(ctx, a); err != nil {
+		t.Fatal(err)
+	}
+	consumers := newConsumers()
+	for _, c := range consumers {
+		c.catchUp(t, s)
+	}
+	a.ToUnixMs = 50
+	if err := s.EndAssignment(ctx, a); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.EraseAssignment(a)
+	if err == nil {
+		_, err = s.Erase(mustName("a"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range consumers {
+		c.catchUp(t, s)
+	}
+	mustClose(t, s)
+}
+
 // checkLateExpired appends readings that are older than those that expired: they are stored, so consumers get them, also
 // when they begin later. What remained of those that expired is not delivered, until it is completed. Seen to fail when
 // no reading from before the latest expiry was delivered.

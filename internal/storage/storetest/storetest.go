@@ -133,6 +133,7 @@ func Checks() []Check {
 		one("changes/positions", checkPositions),
 		one("changes/cursors of others", checkOthersCursors),
 		one("changes/erased", checkErasedAssignment),
+		one("changes/erased device", checkErasedDevice),
 		one("changes/expired", checkLateExpired),
 		one("changes/few selected", checkFewSelected),
 		one("changes/waiting", checkWaiting),

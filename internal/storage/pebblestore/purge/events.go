@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -51,7 +52,8 @@ func blank(b *pebble.Batch, key []byte, e *layout.Event) error {
 	return errors.Join(b.DeleteRange(key, append(bytes.Clone(key), 0), nil), b.Set(key, layout.AppendEvent(nil, &mark), nil))
 }
 
-// event adds the event of the removal, and removes the content of earlier ones that it makes pointless.
+// event adds the event of the removal, and removes the content of earlier ones that it makes pointless. The event of an
+// erased device also names the subjects whose assignments have ended.
 func (r *removal) event(b *pebble.Batch) error {
 	in := r.in
 	e := layout.Event{Kind: layout.EventErased, Device: in.Device, ToUnixMs: math.MaxInt64}
@@ -76,6 +78,10 @@ func (r *removal) event(b *pebble.Batch) error {
 		}
 		if !pointless {
 			return nil
+		}
+		named := func(s layout.Span) bool { return s.Subject == old.Spans[0].Subject }
+		if !in.ofAssignment() && old.Kind == layout.EventUnassigned && !slices.ContainsFunc(e.Spans, named) {
+			e.Spans = append(e.Spans, old.Spans[0]) // who has not seen the end learns it from this event
 		}
 		return blank(b, key, old)
 	})
