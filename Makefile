@@ -69,7 +69,7 @@ cluster-short: ## a fault in a cluster of PostgreSQL, which takes a minute, most
 
 exhaustive: ## the tests that try every case, more random calls of stores, and all faults on both lanes; make test does with some of each
 	$(GOTEST) -count=1 -run Exhaustive ./...
-	$(GOTEST) -count=1 -run 'TestConformance|TestRandom' ./internal/storage/pebblestore ./internal/storage/pgstore -rapid.checks 500
+	$(GOTEST) -count=1 -run 'TestConformance|TestRandom|TestMemory' ./internal/storage/pebblestore ./internal/storage/pgstore ./internal/storage/storetest -rapid.checks 500
 	$(GOTEST) -count=1 -skip 'Exhaustive|TestCluster$$' ./cmd/pulsegate -both-lanes
 
 race-short: ## tests that make calls at once, with the race detector, of the packages that most depend on them

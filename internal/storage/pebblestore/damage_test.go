@@ -54,7 +54,7 @@ func (w *writer) append(s storage.Store, groups int) {
 	for range groups {
 		w.k++
 		var group []*storage.Entry
-		for i := range int64(60) {
+		for i := range int64(20) {
 			e := entry(fmt.Sprintf("dev-%d", i%7), 1000*w.k+i, vitals.Value(i))
 			e.Reading.Gateway = mustName(fmt.Sprintf("a-gateway-with-a-long-name-to-fill-the-memtables-sooner-%d", w.k))
 			group = append(group, e)

@@ -218,33 +218,42 @@ func checkEraseAgain(t testing.TB, h Harness) {
 	}
 }
 
-// checkManyAssignments assigns a device as often as is permitted, by hand and then by claims.
+// checkManyAssignments assigns a device as often as is permitted: nearly always by the claims of one group, since a
+// transaction for each assignment takes a hundred times as long, then by hand, and then by further claims.
 func checkManyAssignments(t testing.TB, h Harness) {
 	s := mustOpen(t, h.Open)
 	ctx := context.Background()
-	for i := range int64(storage.MaxAssignments) {
-		if err := s.Assign(ctx, assignment("a", "P", 10*i+10, 10*i+15)); err != nil {
-			t.Fatalf("assignment %d: %v", i, err)
-		}
-	}
-	if err := s.Assign(ctx, assignment("a", "P", 1_000_000, 1_000_001)); !errors.Is(err, storage.ErrTooManyAssignments) {
-		t.Errorf("one more returned %v, want ErrTooManyAssignments", err)
-	}
-	if err := s.Assign(ctx, assignment("a", "P", 10, 15)); err != nil {
-		t.Errorf("the first one again: %v", err)
-	}
 	claimed := func(ms int64, subject storage.Subject) *storage.Entry {
 		e := entry("a", ms, hr(1))
 		e.Recorded, e.Claim = true, &storage.Claim{Subject: subject, Assign: true}
 		return e
 	}
-	mustSettle(t, s, claimed(10, "P"), storage.Stored)
-	mustSettle(t, s, claimed(15, "P"), storage.TooManyAssignments)
+	const few, most = 5, int64(storage.MaxAssignments)
+	for i := most - few + 1; i <= most; i++ {
+		if err := s.Assign(ctx, assignment("a", "P", 10*i, 10*i+10)); err != nil {
+			t.Fatalf("assignment %d: %v", i, err)
+		}
+	}
+	var group []*storage.Entry
+	for i := most - few; i > 0; i-- { // each ends where the one before it in the group begins
+		group = append(group, claimed(10*i, "P"))
+	}
+	mustAppend(t, s, group...)
+	if err := s.Assign(ctx, assignment("a", "P", 1_000_000, 1_000_001)); !errors.Is(err, storage.ErrTooManyAssignments) {
+		t.Errorf("one more returned %v, want ErrTooManyAssignments", err)
+	}
+	for _, i := range []int64{1, most} { // of a claim, and by hand
+		if err := s.Assign(ctx, assignment("a", "P", 10*i, 10*i+10)); err != nil {
+			t.Errorf("number %d again: %v", i, err)
+		}
+	}
+	mustSettle(t, s, claimed(11, "P"), storage.Stored)
+	mustSettle(t, s, claimed(5, "P"), storage.TooManyAssignments)
 	// Spans of nobody are not counted, and assignments within them have a room of their own.
 	for _, ms := range []int64{1_000_000, 2_000_000, 1_500_000} {
 		mustSettle(t, s, claimed(ms, map[bool]storage.Subject{true: "Q"}[ms == 1_500_000]), storage.Stored)
 	}
-	if _, err := s.EraseAssignment(assignment("a", "P", 10, 15)); err != nil {
+	if _, err := s.EraseAssignment(assignment("a", "P", 10, 20)); err != nil {
 		t.Error(err)
 	}
 	mustSettle(t, s, claimed(15, "P"), storage.Stored)
@@ -258,7 +267,7 @@ func checkManyAssignments(t testing.TB, h Harness) {
 	if err := s.Assign(ctx, assignment("a", "R", 1_600_000, 1_700_000)); err != nil {
 		t.Error(err)
 	}
-	if _, err := s.EraseAssignment(assignment("a", "P", 20, 25)); err != nil {
+	if _, err := s.EraseAssignment(assignment("a", "P", 20, 30)); err != nil {
 		t.Error(err)
 	}
 	mustSettle(t, s, claimed(1_900_000, "Q"), storage.Stored)

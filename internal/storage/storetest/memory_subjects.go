@@ -78,14 +78,20 @@ func (as *assignments) wearers(device vitals.Name) *storage.Wearers {
 // write makes the assignments of a device what w has, which may have been written before.
 func (as *assignments) write(device vitals.Name, w *storage.Wearers) {
 	all := Changed(w)
-	for _, now := range all {
-		var before storage.Assignment
-		if i := as.index(now); i >= 0 {
-			before = as.all[i]
-		}
-		as.changed(now, before)
+	type worn struct {
+		subject    storage.Subject
+		fromUnixMs int64
 	}
-	as.remove(func(a *storage.Assignment) bool { return a.Device == device })
+	before := map[worn]storage.Assignment{}
+	as.remove(func(a *storage.Assignment) bool {
+		if a.Device == device {
+			before[worn{a.Subject, a.FromUnixMs}] = *a
+		}
+		return a.Device == device
+	})
+	for _, now := range all {
+		as.changed(now, before[worn{now.Subject, now.FromUnixMs}])
+	}
 	as.all = append(as.all, all...)
 }
 

@@ -1,6 +1,7 @@
 package storetest_test
 
 import (
+	"flag"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -10,7 +11,12 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if err := flag.Set("rapid.checks", "20"); err != nil { // make exhaustive plays more, as of the stores
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // TestMemory runs the suite on the model itself.
 func TestMemory(t *testing.T) {
