@@ -11,6 +11,11 @@ import (
 // changes describes the address of changes.
 func (d *describer) changes(problems []*reply.Problem, prefix object) object {
 	p := d.Problems
+	bodies := content([]query.Format{query.JSON, query.NDJSON, query.CSV, query.Parquet}, "Changes", "ChangeLine")
+	bodies["text/event-stream"] = object{
+		"type": "string", "contentMediaType": "text/event-stream", "description": "The data of the events.",
+		"contentSchema": ref("schemas", "ChangeLine"),
+	}
 	op := operation{
 		id: "readChanges", summary: "What has changed in the store", right: "read",
 		description: "A consumer that applies what it gets has, whenever caught_up is true, what the store has for its token, erasures included. " +
@@ -21,17 +26,13 @@ func (d *describer) changes(problems []*reply.Problem, prefix object) object {
 			inQuery("wait", "How long to wait for a change if there is none, such as 30s; at most 60s.", object{"type": "string", "pattern": `^[0-9.]+(ms|s)$`, "default": "0s"}),
 			limit("changes", query.DefaultReadings, query.MaxReadings), prefix,
 			inQuery("signs", "Only these signs: their fields, with commas between them.", object{"type": "string", "pattern": "^[a-z0-9_,]*$"}),
-			inQuery("format", "Format of the answer. Default: what Accept prefers, or json. With ndjson and sse there is no default limit, and the last line has next and caught_up.",
+			inQuery("format", "Format of the answer. Default: what Accept prefers, or json. Only json has a default limit. "+
+				"With ndjson and sse, the last line has next and caught_up; with csv and parquet, trailers have them.",
 				object{"type": "string", "enum": query.FeedFormats}),
 			inHeader("Last-Event-ID", "With sse, id of the last event, in place of after.", object{"type": "string"}),
 		},
-		answers: object{"200": ok("Changes.", object{
-			jsonType:  ref("schemas", "Changes"),
-			linesType: lines(linesType, "ChangeLine"),
-			"text/event-stream": object{
-				"type": "string", "contentMediaType": "text/event-stream", "description": "The data of the events.", "contentSchema": ref("schemas", "ChangeLine"),
-			},
-		}, "Vary", "X-Accel-Buffering")},
+		answers: object{"200": ok("Changes.", bodies,
+			"Vary", "X-Accel-Buffering", "Content-Encoding", "Pulsegate-Next-Cursor", "Pulsegate-Caught-Up")},
 		problems: slices.Concat(problems, []*reply.Problem{p.CursorUnknown, p.OldHTTP, p.NotKept}),
 	}
 	get := d.get(op)

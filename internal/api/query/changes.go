@@ -69,13 +69,15 @@ func (f *Feed) Waiting() int64 { return f.waiting.Taken() }
 type feedFormat int
 
 const (
-	feedJSON   = feedFormat(JSON)
-	feedLines  = feedFormat(NDJSON)
-	feedEvents = 2 // Server-Sent Events
+	feedJSON    = feedFormat(JSON)
+	feedLines   = feedFormat(NDJSON)
+	feedCSV     = feedFormat(CSV)
+	feedParquet = feedFormat(Parquet)
+	feedEvents  = feedParquet + 1 // Server-Sent Events
 )
 
 // FeedFormats are the names of the formats of changes. It is never modified.
-var FeedFormats = []string{feedJSON: "json", feedLines: "ndjson", feedEvents: "sse"}
+var FeedFormats = []string{feedJSON: "json", feedLines: "ndjson", feedCSV: "csv", feedParquet: "parquet", feedEvents: "sse"}
 
 // A feedQuery is a request for changes.
 type feedQuery struct {
@@ -149,7 +151,17 @@ func (f *Feed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer leave()
+	if q.format == feedParquet {
+		leaveParquet, ok := o.Enter(w, r, &access, f.h.parquet)
+		if !ok {
+			return
+		}
+		defer leaveParquet()
+	}
 	a := &feedAnswer{f: f, w: w, r: r, q: q, text: newChangeText(f.store.Signs())}
+	if q.format != feedEvents {
+		a.coding = Format(q.format).coding(w, r)
+	}
 	if r.Method == http.MethodHead {
 		_ = a.begin()
 		return
@@ -289,7 +301,7 @@ func acceptedFeed(accept []string) feedFormat {
 	if slices.ContainsFunc(accept, func(s string) bool { return strings.HasPrefix(s, "text/event-stream") }) {
 		return feedEvents
 	}
-	format, _ := negotiate(accept, CSV)
+	format, _ := negotiate(accept, OMH)
 	return feedFormat(format)
 }
 
@@ -299,10 +311,13 @@ type feedAnswer struct {
 	w        http.ResponseWriter
 	r        *http.Request
 	q        *feedQuery
+	coding   string // content coding
 	text     *changeText
+	table    *changeTable // of CSV and Parquet
 	buffer   []byte
 	written  int  // changes
 	recorded bool // the audit log has a record of the request
+	stale    bool // the table has no column for a sign of what follows
 }
 
 // allowed returns what the client may see now, or ErrRevoked.
@@ -332,17 +347,45 @@ func (a *feedAnswer) filter(access *gate.Access) *storage.ChangeFilter {
 func (a *feedAnswer) begin() error {
 	if a.q.format == feedEvents {
 		BeginEvents(a.w, a.r)
-	} else {
-		a.f.h.streams[a.q.format].Begin(a.w)
+		return nil
 	}
+	if a.coding != "" {
+		a.w.Header().Set("Content-Encoding", a.coding)
+	}
+	if a.q.format == feedCSV || a.q.format == feedParquet {
+		a.w.Header().Set("Trailer", cursorTrailer+", "+caughtUpTrailer)
+	}
+	a.f.h.streams[a.q.format].Begin(a.w)
 	return nil
 }
 
+// caughtUpTrailer is the trailer with caught_up of an answer in CSV or Parquet.
+const caughtUpTrailer = "Pulsegate-Caught-Up"
+
 // write writes the body.
 func (a *feedAnswer) write(out io.Writer) error {
+	if a.coding == "" {
+		return a.writeChanges(out)
+	}
+	coder, err := newCoder(out, a.coding)
+	if err == nil {
+		err = a.writeChanges(coder)
+	}
+	if err == nil {
+		err = coder.Close()
+	}
+	return err
+}
+
+func (a *feedAnswer) writeChanges(out io.Writer) error {
 	switch a.q.format {
 	case feedJSON:
 		a.buffer = append(a.buffer, `{"changes":[`...)
+	case feedCSV:
+		a.table = newChangeTable(a.q.format, a.text, nil)
+		a.buffer = a.table.appendHead(a.buffer)
+	case feedParquet:
+		a.table = newChangeTable(a.q.format, a.text, out)
 	case feedEvents:
 		a.buffer = append(a.buffer, ":\n\n"...) // sent after the position was found known
 	}
@@ -359,7 +402,7 @@ func (a *feedAnswer) write(out io.Writer) error {
 			}
 			return err
 		}
-		if n == 0 && !caughtUp && a.ends(begun) {
+		if n == 0 && !caughtUp && (a.stale || a.ends(begun)) {
 			break
 		}
 		if a.q.format == feedEvents {
@@ -408,7 +451,12 @@ func (a *feedAnswer) page(ctx context.Context, out io.Writer) (n int, caughtUp b
 	if err != nil {
 		return 0, false, err
 	}
+	before := a.q.cursor
 	changes, caughtUp, err := a.read(ctx, &access, min(most, a.q.limit-a.written))
+	if err == nil && a.table != nil && !a.table.has(changes) {
+		a.q.cursor, a.stale = before, true
+		return 0, false, nil
+	}
 	if err == nil {
 		err = a.record(&access, changes)
 	}
@@ -416,7 +464,9 @@ func (a *feedAnswer) page(ctx context.Context, out io.Writer) (n int, caughtUp b
 		return 0, false, err
 	}
 	for i := range changes {
-		a.change(&changes[i])
+		if err := a.change(&changes[i]); err != nil {
+			return 0, false, err
+		}
 		if err := a.flush(out, flushBytes); err != nil {
 			return 0, false, err
 		}
@@ -437,12 +487,17 @@ func (a *feedAnswer) read(ctx context.Context, access *gate.Access, most int) ([
 	return storage.NextChanges(ctx, a.f.store, &a.q.cursor, a.filter(access), most)
 }
 
-// change appends a change to the buffer.
-func (a *feedAnswer) change(c *storage.Change) {
+// change appends a change to the buffer, or writes it to a file of Parquet.
+func (a *feedAnswer) change(c *storage.Change) (err error) {
+	a.written++
+	if a.table != nil {
+		a.buffer, err = a.table.add(a.buffer, c)
+		return err
+	}
 	switch {
 	case a.q.format == feedEvents:
 		a.buffer = append(a.buffer, "data: "...)
-	case a.q.format == feedJSON && a.written > 0:
+	case a.q.format == feedJSON && a.written > 1:
 		a.buffer = append(a.buffer, ",\n"...)
 	case a.q.format == feedJSON:
 		a.buffer = append(a.buffer, '\n')
@@ -454,7 +509,7 @@ func (a *feedAnswer) change(c *storage.Change) {
 	case feedEvents:
 		a.buffer = append(a.buffer, "\n\n"...)
 	}
-	a.written++
+	return nil
 }
 
 // record counts readings, and what says that somebody wore a device, as read. If the client has read many, the answer
@@ -553,6 +608,12 @@ func (a *feedAnswer) end(out io.Writer, caughtUp bool) error {
 		a.buffer = append(a.appendState(append(a.buffer, "\n],"...), caughtUp), "}\n"...)
 	case feedLines:
 		a.buffer = append(a.appendState(append(a.buffer, '{'), caughtUp), "}\n"...)
+	case feedCSV, feedParquet:
+		a.w.Header().Set(cursorTrailer, a.q.next())
+		a.w.Header().Set(caughtUpTrailer, strconv.FormatBool(caughtUp))
+		if err := a.table.close(); err != nil {
+			return err
+		}
 	}
 	return a.flush(out, 1)
 }

@@ -5,15 +5,22 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"encoding/csv"
 	"encoding/json"
+	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"reflect"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/parquet-go/parquet-go"
 
 	"github.com/pulsegate/pulsegate/internal/access/gatetest"
 	"github.com/pulsegate/pulsegate/internal/access/token"
@@ -135,7 +142,7 @@ func TestChangesRejected(t *testing.T) {
 	for params, want := range map[string]string{
 		"after=x": "#bad-parameter", "after=" + next + "&prefix=a": "#bad-parameter", "after=" + next + "&signs=spo2_pct": "#bad-parameter",
 		"after=" + next + "&start=now": "#bad-parameter", "start=x": "#bad-parameter", "wait=61s": "#bad-parameter", "wait=1": "#bad-parameter",
-		"limit=0": "#bad-parameter", "format=csv": "#bad-parameter", "signs=x": "#bad-parameter", "cursor=x": "#bad-parameter", "after=" + next[:6]: "#bad-parameter",
+		"limit=0": "#bad-parameter", "format=omh": "#bad-parameter", "signs=x": "#bad-parameter", "cursor=x": "#bad-parameter", "after=" + next[:6]: "#bad-parameter",
 		"format=sse&limit=1": "#bad-parameter",
 	} {
 		if resp, text := get(t, srv, "/v1/changes?"+params); resp.StatusCode != 400 || !strings.Contains(text, want) {
@@ -294,4 +301,135 @@ func TestChangesStream(t *testing.T) {
 	id := follow("", `"kind":"begin"`, `"device":"a"`, `"kind":"complete"`, "id: ")
 	appendTo(t, m, one("b"))
 	follow(id, `"device":"b"`, `"caught_up":true`)
+}
+
+// changeRows reads a table of changes in Parquet as text.
+func changeRows(t *testing.T, file string) (rows [][]string) {
+	t.Helper()
+	f, err := parquet.OpenFile(strings.NewReader(file), int64(len(file)))
+	try(t, err)
+	var header []string
+	for _, field := range f.Schema().Fields() {
+		header = append(header, field.Name())
+	}
+	rows = append(rows, header)
+	r := parquet.NewReader(f)
+	buffer := make([]parquet.Row, 8)
+	for {
+		n, err := r.ReadRows(buffer)
+		for _, row := range buffer[:n] {
+			var cells []string
+			for i, v := range row {
+				text := ""
+				switch {
+				case v.IsNull():
+				case v.Kind() == parquet.Int64:
+					text = time.UnixMilli(v.Int64()).UTC().Format("2006-01-02T15:04:05.000Z")
+				case v.Kind() == parquet.Double && !strings.Contains(v.String(), ".") && header[i] != "steps":
+					text = v.String() + ".0" // as CSV has signs with decimals
+				default:
+					text = v.String()
+				}
+				cells = append(cells, text)
+			}
+			rows = append(rows, cells)
+		}
+		if err == io.EOF {
+			return rows
+		}
+		try(t, err)
+	}
+}
+
+// TestChangesTable reads changes of all kinds as CSV and Parquet, which have the same cells and cursors. A sign that is
+// defined while an answer is sent has no column there: it ends the answer, and the next one has it.
+func TestChangesTable(t *testing.T) {
+	m := storetest.NewMemory()
+	steps := vitals.Definition{Field: "steps", Label: "Steps, counted", Unit: "1", Accepted: vitals.Range{Max: 100_000}, Usual: vitals.Range{Max: 100_000}}
+	try(t, m.Signs().Define([]vitals.Definition{steps}))
+	appendTo(t, m, `{"device":"a","time":"1970-01-01T01:00:01+01:00","heart_rate_bpm":54.9,"spo2_pct":69,"gateway":"g"}`, `{"device":"b","time":1000,"steps":7}`)
+	assignTo(t, m, "a", "P-17", 500, 9000)
+	srv, _ := serveChanges(t, m, query.Service{})
+	table := func(params string) (rows [][]string, next, caughtUp string) {
+		t.Helper()
+		resp, text := get(t, srv, "/v1/changes?format=csv&"+params)
+		rows, err := csv.NewReader(strings.NewReader(text)).ReadAll()
+		try(t, err)
+		file, body := get(t, srv, "/v1/changes?format=parquet&"+params)
+		if got := changeRows(t, body); !reflect.DeepEqual(got, rows) && !strings.Contains(params, "start=oldest") {
+			t.Errorf("%s: Parquet has\n%q\nCSV has\n%q", params, got, rows)
+		}
+		for _, name := range []string{"Pulsegate-Next-Cursor", "Pulsegate-Caught-Up"} {
+			if resp.Trailer.Get(name) == "" || name == "Pulsegate-Caught-Up" && resp.Trailer.Get(name) != file.Trailer.Get(name) {
+				t.Errorf("%s: the trailers are %v and %v", params, resp.Trailer, file.Trailer)
+			}
+		}
+		return rows, resp.Trailer.Get("Pulsegate-Next-Cursor"), resp.Trailer.Get("Pulsegate-Caught-Up")
+	}
+	lines := func(rows [][]string) string {
+		var all []string
+		for _, row := range rows[1:] {
+			row[11] = strings.Repeat("copy", min(len(row[11]), 1)) // its id is random
+			all = append(all, strings.TrimRight(strings.Join(row, "|"), "|"))
+		}
+		return strings.Join(all, "\n")
+	}
+	rows, _, _ := table("start=oldest")
+	const at = "1970-01-01T00:00:0"
+	want := "begin|||||||||||copy\nsign||||||||||steps||" +
+		`{"field":"steps","label":"Steps, counted","unit":"1","decimals":0,"accepted":{"min":0,"max":100000},"usual":{"min":0,"max":100000}}` +
+		"\nassigned|a||||||P-17|" + at + "0.500Z|" + at + "9.000Z\n" +
+		"reading|a|" + at + "1.000Z|2027-01-15T08:00:00.000Z|2027-01-15T08:00:00.000Z|60|g|P-17||||||||69.0|54.9\n" +
+		"reading|b|" + at + "1.000Z|2027-01-15T08:00:00.000Z|2027-01-15T08:00:00.000Z||||||||||||||||||||||7\ncomplete|||||||||||copy"
+	if got := lines(rows); got != want {
+		t.Errorf("a copy is\n%s\nwant\n%s", got, want)
+	}
+	appendTo(t, m, `{"device":"b","time":600,"spo2_pct":97}`)
+	start := page(t, srv, "start=now").Next
+	_, err := m.EraseAssignment(storage.Assignment{Device: name(t, "a"), Subject: "P-17", FromUnixMs: 500})
+	try(t, err)
+	_, err = m.Expire(t.Context(), 700, 10)
+	try(t, err)
+	rows, next, caughtUp := table("after=" + start)
+	want = "erased|a||||||P-17|" + at + "0.500Z|" + at + "9.000Z\nexpired|||||||||" + at + "0.700Z"
+	if got := lines(rows); got != want || caughtUp != "true" {
+		t.Errorf("removals are\n%s\nwant\n%s; caught up: %s", got, want, caughtUp)
+	}
+	if rows, again, _ := table("limit=1&after=" + start); len(rows) != 2 || again == next {
+		t.Errorf("a page with a limit has %d rows", len(rows))
+	}
+	// The answer waits, with the columns of its beginning.
+	more := vitals.Definition{Field: "etco2_mmhg", Label: "etCO2", Unit: "mm[Hg]", Decimals: 1, Accepted: vitals.Range{Max: 1000}, Usual: vitals.Range{Max: 1000}}
+	defined := make(chan error, 1)
+	go func() {
+		time.Sleep(50 * time.Millisecond) // or the answer has the column already
+		defined <- m.Signs().Define([]vitals.Definition{steps, more})
+		appendTo(t, m, `{"device":"c","time":1000,"etco2_mmhg":30}`)
+	}()
+	resp, text := get(t, srv, "/v1/changes?format=csv&wait=30s&after="+next)
+	try(t, <-defined)
+	if resp.Trailer.Get("Pulsegate-Caught-Up") != strconv.FormatBool(strings.Contains(text, ",etco2_mmhg")) {
+		t.Errorf("caught up: %s\n%s", resp.Trailer.Get("Pulsegate-Caught-Up"), text)
+	}
+	if rows, _, caughtUp = table("after=" + next); caughtUp != "true" || rows[len(rows)-1][1] != "c" {
+		t.Errorf("what follows is %q; caught up: %s", rows[1:], caughtUp)
+	}
+}
+
+// TestChangesCodings reads NDJSON with content codings.
+func TestChangesCodings(t *testing.T) {
+	m := storetest.NewMemory()
+	for i := range 3000 {
+		appendTo(t, m, fmt.Sprintf(`{"device":"a","time":%d,"spo2_pct":97}`, 1000+i))
+	}
+	srv, _ := serveChanges(t, m, query.Service{})
+	for _, coding := range []string{"zstd", "gzip"} {
+		for _, format := range []string{"ndjson", "csv"} {
+			resp, body := get(t, srv, "/v1/changes?start=1970-01-02&format="+format, "Accept-Encoding", coding)
+			text := string(decodedBody(t, coding, []byte(body)))
+			if resp.Header.Get("Content-Encoding") != coding || strings.Count(text, "\n") != 3001 || len(body) > len(text)/4 {
+				t.Errorf("%s as %s: %v, %d bytes of %d", format, coding, resp.Header, len(body), len(text))
+			}
+		}
+	}
 }

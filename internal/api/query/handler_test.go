@@ -32,7 +32,7 @@ func fill(t testing.TB, lines ...string) *storetest.Memory {
 
 func appendTo(t testing.TB, m *storetest.Memory, lines ...string) {
 	t.Helper()
-	limits := vitals.NewSigns().DefaultLimits()
+	limits := m.Signs().DefaultLimits()
 	limits.OldestUnixMs = 0 // times in the tests are small numbers
 	rules, err := vitals.NewValidator(limits)
 	try(t, err)

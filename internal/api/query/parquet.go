@@ -34,25 +34,48 @@ const maxGateways = 8192
 // Values are DOUBLE, which all tools read as numbers: the one nearest to the decimal, so
 // that its shortest text is the decimal again.
 func parquetSchema(signs []*vitals.Definition, flags bool) *parquet.Schema {
-	var fields []reflect.StructField
-	add := func(value any, tag string) {
-		fields = append(fields, reflect.StructField{
-			Name: fmt.Sprintf("C%d", len(fields)), Type: reflect.TypeOf(value), Tag: reflect.StructTag(`parquet:"` + tag + `"`),
-		})
+	columns := []parquetColumn{
+		{"device", "", ",dict"}, {"time", int64(0), ",timestamp(millisecond:utc),delta"},
+		{"utc_offset_minutes", (*int32)(nil), ",optional,dict"},
 	}
-	add("", "device,dict")
-	add(int64(0), "time,timestamp(millisecond:utc),delta")
-	add((*int32)(nil), "utc_offset_minutes,optional,dict")
 	for _, d := range signs {
-		add((*float64)(nil), d.Field+",optional,dict")
+		columns = append(columns, parquetColumn{d.Field, (*float64)(nil), ",optional,dict"})
 	}
-	add((*string)(nil), "gateway,optional,dict")
-	add((*string)(nil), "subject,optional,dict")
-	add(int64(0), "received,timestamp(millisecond:utc),delta")
+	columns = append(columns, parquetColumn{"gateway", (*string)(nil), ",optional,dict"},
+		parquetColumn{"subject", (*string)(nil), ",optional,dict"},
+		parquetColumn{"received", int64(0), ",timestamp(millisecond:utc),delta"})
 	if flags {
-		add((*string)(nil), "flags,optional,dict") // as in CSV
+		columns = append(columns, parquetColumn{"flags", (*string)(nil), ",optional,dict"}) // as in CSV
 	}
-	return parquet.NewSchema("readings", parquet.SchemaOf(reflect.Zero(reflect.StructOf(fields)).Interface()))
+	return columnsSchema("readings", columns)
+}
+
+// A parquetColumn is a column of a file of Parquet.
+type parquetColumn struct {
+	name string
+	zero any    // a value of its type; a pointer if the column is optional
+	tag  string // of parquet-go, after the name
+}
+
+// columnsSchema returns a schema with columns in their order.
+func columnsSchema(name string, columns []parquetColumn) *parquet.Schema {
+	var fields []reflect.StructField
+	for i, c := range columns {
+		tag := reflect.StructTag(`parquet:"` + c.name + c.tag + `"`)
+		fields = append(fields, reflect.StructField{Name: fmt.Sprintf("C%d", i), Type: reflect.TypeOf(c.zero), Tag: tag})
+	}
+	return parquet.NewSchema(name, parquet.SchemaOf(reflect.Zero(reflect.StructOf(fields)).Interface()))
+}
+
+// parquetOptions returns the options of a writer of files with a schema.
+func parquetOptions(schema *parquet.Schema) []parquet.WriterOption {
+	return []parquet.WriterOption{
+		schema,
+		parquet.MaxRowsPerRowGroup(rowsPerGroup),
+		parquet.PageBufferSize(pageBytes),
+		parquet.Compression(&parquet.Snappy),
+		parquet.CreatedBy("pulsegate", "", ""),
+	}
 }
 
 // A parquetSink is a sink for Parquet. It keeps one row group in memory.
@@ -83,13 +106,7 @@ func newParquetSink(w io.Writer, device vitals.Name, assigned []storage.Assignme
 	for s, d := range signs.All() {
 		p.number, p.of = append(p.number, s), append(p.of, d)
 	}
-	options := []parquet.WriterOption{
-		parquetSchema(p.of, limits != nil),
-		parquet.MaxRowsPerRowGroup(rowsPerGroup),
-		parquet.PageBufferSize(pageBytes),
-		parquet.Compression(&parquet.Snappy),
-		parquet.CreatedBy("pulsegate", "", ""),
-	}
+	options := parquetOptions(parquetSchema(p.of, limits != nil))
 	// parquet-go writes no metadata of columns, so their units and codes are in the file's.
 	for _, d := range p.of {
 		options = append(options, parquet.KeyValueMetadata(d.Field+".unit", d.Unit), parquet.KeyValueMetadata(d.Field+".loinc", strings.Join(d.LOINC, " ")))
