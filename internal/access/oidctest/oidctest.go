@@ -50,12 +50,33 @@ type Provider struct {
 
 	tb testing.TB
 
-	mu   sync.Mutex
-	keys map[string]crypto.Signer // guarded by mu; by key ID
+	mu      sync.Mutex
+	keys    map[string]crypto.Signer // guarded by mu; by key ID
+	rotated int                      // guarded by mu; number of calls of Rotate
 }
 
-// New starts a provider with the keys "es", "ed" and "rs", which are of the algorithms ES256, EdDSA and RS256. It is
-// closed at the end of the test.
+// rsaKeys are those of the first, second and further calls of Rotate of every provider: one takes a tenth of a second.
+var rsaKeys struct {
+	mu  sync.Mutex
+	all []*rsa.PrivateKey
+}
+
+// rsaKey returns one of rsaKeys.
+func rsaKey(i int) (*rsa.PrivateKey, error) {
+	rsaKeys.mu.Lock()
+	defer rsaKeys.mu.Unlock()
+	for len(rsaKeys.all) <= i {
+		key, err := rsa.GenerateKey(rand.Reader, 2048)
+		if err != nil {
+			return nil, err
+		}
+		rsaKeys.all = append(rsaKeys.all, key)
+	}
+	return rsaKeys.all[i], nil
+}
+
+// New starts a provider with the keys "es", "ed" and "rs", which are of the algorithms ES256, EdDSA and RS256. Providers
+// share "rs", until they are rotated differently often. It is closed at the end of the test.
 func New(tb testing.TB) *Provider {
 	p := &Provider{tb: tb}
 	p.Rotate("")
@@ -70,12 +91,13 @@ func (p *Provider) Rotate(suffix string) {
 	p.tb.Helper()
 	_, ed, errEd := ed25519.GenerateKey(rand.Reader)
 	es, errES := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	rs, errRS := rsa.GenerateKey(rand.Reader, 2048)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	rs, errRS := rsaKey(p.rotated)
 	if errEd != nil || errES != nil || errRS != nil {
 		p.tb.Fatal(errEd, errES, errRS)
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.rotated++
 	p.keys = map[string]crypto.Signer{"es" + suffix: es, "ed" + suffix: ed, "rs" + suffix: rs}
 }
 
