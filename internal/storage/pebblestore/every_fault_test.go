@@ -512,7 +512,7 @@ func failEach(arg string) {
 func TestEveryFault(t *testing.T) {
 	long(t)
 	t.Parallel()
-	failAll(t, 20)
+	failAll(t, 40)
 }
 
 // failAll fails every stride-th operation of each scene, from a random one on.

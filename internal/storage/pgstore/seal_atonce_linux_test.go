@@ -26,7 +26,7 @@ import (
 // Settings of the bouts.
 var (
 	sealSeed   = flag.Uint64("seal.seed", 0, "seed of the bouts of calls at once; 0 means a random one")
-	sealBouts  = flag.Int("seal.bouts", 4, "number of these bouts")
+	sealBouts  = flag.Int("seal.bouts", 2, "number of these bouts")
 	sealKiller = flag.Bool("seal.kill", true, "connections are ended in the second half of them")
 )
 
@@ -473,7 +473,7 @@ func (w *sealWorld) mustBeLatest(t failer, all map[modelKey]flat) {
 func TestSealedAtOnce(t *testing.T) { playBouts(t, *sealBouts) }
 
 // TestSealedAtOnceExhaustive (make exhaustive) plays more.
-func TestSealedAtOnceExhaustive(t *testing.T) { playBouts(t, 150**sealBouts) }
+func TestSealedAtOnceExhaustive(t *testing.T) { playBouts(t, 300**sealBouts) }
 
 // boutsInWorld is the number of bouts in one schema.
 const boutsInWorld = 6
