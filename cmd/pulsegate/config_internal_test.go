@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -182,9 +183,37 @@ func TestConfigErrorsAreWrongUsage(t *testing.T) {
 	}
 }
 
+// A parser that knows one command describes it as a parser of all does.
+func TestOnly(t *testing.T) {
+	described := func(only string) (all []settings.Command) {
+		t.Helper()
+		parser, err := newParser(new(commands), stdio{strings.NewReader(""), io.Discard, io.Discard}, only)
+		try(t, err)
+		return settings.Commands(parser.Model)[1:]
+	}
+	want := map[string][]settings.Command{} // by the name of the first of the nested commands
+	for _, c := range described("") {
+		name, _, _ := strings.Cut(c.Path, " ")
+		want[name] = append(want[name], c)
+	}
+	for name := range want {
+		if got := described(only([]string{name}, nil)); name != "help" && name != "completion" && name != "man" && !reflect.DeepEqual(got, want[name]) {
+			t.Errorf("%s is described as %v, want %v", name, got, want[name])
+		}
+	}
+	for _, args := range []string{"", "--help", "help serve", "serve --config=file", "serve --config file"} {
+		if got := only(strings.Fields(args), nil); got != "" && want[got] != nil {
+			t.Errorf("%q needs only %s", args, got)
+		}
+	}
+	if got := only([]string{"serve"}, []string{"PULSEGATE_TOKEN=a", "PULSEGATE_THREADS=2"}); got != "" {
+		t.Errorf("with a variable of sim, only %s is needed", got)
+	}
+}
+
 // Variables that set nothing are reported, except those of Kubernetes.
 func TestUnknownVariables(t *testing.T) {
-	parser, err := newParser(new(commands), stdio{strings.NewReader(""), io.Discard, io.Discard})
+	parser, err := newParser(new(commands), stdio{strings.NewReader(""), io.Discard, io.Discard}, "")
 	try(t, err)
 	for _, tt := range []struct{ entry, want string }{
 		{"PULSEGATE_MAX_AHEAD=1m", ""},

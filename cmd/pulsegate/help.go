@@ -40,7 +40,7 @@ type helpCommand struct {
 }
 
 func (c *helpCommand) Run(std stdio) error {
-	parser, err := newParser(new(commands), std)
+	parser, err := newParser(new(commands), std, "")
 	if err != nil {
 		return err
 	}

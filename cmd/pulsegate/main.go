@@ -5,12 +5,16 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"reflect"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -51,9 +55,7 @@ type stdio struct {
 
 // commands describes the command line. Each command is described beside its code.
 type commands struct {
-	settings.Settings `embed:""`
-
-	ShowVersion versionFlag `name:"version" action:"" help:"Print the version and exit."`
+	common
 
 	Serve  serveCommand  `cmd:"" group:"server" help:"Accept readings over HTTP, store them and serve them."`
 	Demo   demoCommand   `cmd:"" group:"server" help:"Start a server, send it a recording over HTTP, show what it stored, and keep serving."`
@@ -89,6 +91,51 @@ type commands struct {
 	Complete   completeCommand   `cmd:"" group:"more" name:"__complete" hidden:""`
 }
 
+// common are the flags of all commands.
+type common struct {
+	settings.Settings `embed:""`
+
+	ShowVersion versionFlag `name:"version" action:"" help:"Print the version and exit."`
+}
+
+// options returns the options of kong that make the commands of c those of a parser: the one with a name, or all if that is
+// empty or no command has it.
+func (c *commands) options(only string) (some []kong.Option) {
+	v := reflect.ValueOf(c).Elem()
+	var all []kong.Option
+	for f, value := range v.Fields() {
+		if _, is := f.Tag.Lookup("cmd"); !is {
+			continue
+		}
+		var tags []string
+		if _, hidden := f.Tag.Lookup("hidden"); hidden {
+			tags = []string{`hidden:""`}
+		}
+		name := cmp.Or(f.Tag.Get("name"), strings.ToLower(f.Name))
+		all = append(all, kong.DynamicCommand(name, f.Tag.Get("help"), f.Tag.Get("group"), value.Addr().Interface(), tags...))
+		if name == only {
+			return all[len(all)-1:]
+		}
+	}
+	return all
+}
+
+// only returns the name of the command that args name, if no other need be known: reading the descriptions of all takes two
+// thirds of the CPU time of a start. Help, a file with settings and variables, which may belong to other commands, need all.
+func only(args, environ []string) string {
+	if len(args) == 0 || slices.Contains([]string{"help", "completion", "man", "__complete"}, args[0]) {
+		return ""
+	}
+	file := slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--config") })
+	variable := slices.ContainsFunc(environ, func(entry string) bool {
+		return strings.HasPrefix(entry, "PULSEGATE_") && !strings.HasPrefix(entry, tokenVariable+"=")
+	})
+	if file || variable {
+		return ""
+	}
+	return args[0]
+}
+
 // groups are the headings of commands and flags in help texts.
 func groups() []kong.Group {
 	return []kong.Group{
@@ -121,7 +168,7 @@ func run(ctx context.Context, args []string, std stdio) (code int) {
 		}
 	}()
 	var cmds commands
-	parser, err := newParser(&cmds, std)
+	parser, err := newParser(&cmds, std, only(args, os.Environ()))
 	if err != nil {
 		return report(std, exitFailed, err.Error())
 	}
@@ -186,11 +233,12 @@ func seeHelp(node *kong.Node) string {
 // An exitCode unwinds from kong's call of exit, for example after --help.
 type exitCode int
 
-// newParser returns the parser of the command line. It also reads the environment and the
-// file that --config names.
-func newParser(cmds *commands, std stdio) (*kong.Kong, error) {
+// newParser returns the parser of the command line, which knows one command, or all if only is empty. It also reads the
+// environment and the file that --config names.
+func newParser(cmds *commands, std stdio, only string) (*kong.Kong, error) {
 	cmds.LookupEnv = os.LookupEnv
-	return kong.New(cmds,
+	return kong.New(&cmds.common, append(cmds.options(only),
+		kong.Bind(cmds),
 		kong.Name("pulsegate"),
 		kong.Description("Accepts readings of wearables over HTTP, acknowledges them when they are on stable storage, and serves them."),
 		kong.Writers(std.out, std.err),
@@ -207,7 +255,7 @@ func newParser(cmds *commands, std stdio) (*kong.Kong, error) {
 		settings.Help(),
 		details(),
 		kong.Help(printHelp),
-	)
+	)...)
 }
 
 // unknownVariables returns a sentence about each environment variable that sets nothing.

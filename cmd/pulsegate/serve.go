@@ -60,7 +60,7 @@ var reloadable = []string{"log-level", "log-budget", "access-log", "access-log-s
 func reread(args []string, now map[string]string) func() (*server.LogOptions, []string, error) {
 	return func() (_ *server.LogOptions, needRestart []string, err error) {
 		var cmds commands
-		parser, err := newParser(&cmds, stdio{strings.NewReader(""), io.Discard, io.Discard})
+		parser, err := newParser(&cmds, stdio{strings.NewReader(""), io.Discard, io.Discard}, "")
 		if err != nil {
 			return nil, nil, err
 		}
