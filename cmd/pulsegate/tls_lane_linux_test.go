@@ -95,7 +95,7 @@ func TestTLSLane(t *testing.T) {
 		`pulsegate_tls_handshake_failures_total{reason="timeout"} 1`,
 		`pulsegate_tls_handshake_failures_total{reason="protocol"} 1`,
 		`pulsegate_tls_handshake_failures_total{reason="ended_by_client"} 2`,
-		`pulsegate_certificate_expiry_days 0.4`, // of half a day
+		`pulsegate_certificate_expiry_timestamp_seconds{use="server"} 1`,
 	}
 	var missing []string
 	counted := polltest.Within(polltest.Patience, func() bool {

@@ -35,7 +35,6 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(name, help string, value float64) {
 		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, nil), prometheus.GaugeValue, value)
 	}
-	days := 0.0
 	expiry := map[string]time.Time{}
 	if c.Expiry != nil {
 		maps.Copy(expiry, c.Expiry())
@@ -47,7 +46,6 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 	expiry["server"], expiry["client_ca"] = time.Time{}, time.Time{}
 	if c.Files != nil {
 		expiry["server"], expiry["client_ca"], certificatesStale = c.Files.NotAfter(), c.Files.CANotAfter(), c.Files.Stale()
-		days = time.Until(c.Files.NotAfter()).Hours() / 24
 	}
 	ends := prometheus.NewDesc("pulsegate_certificate_expiry_timestamp_seconds",
 		"Unix time at which the first certificate of a use expires. 0 without one.", []string{"use"}, nil)
@@ -72,6 +70,5 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 		"Lines of the audit log that were not sent to the syslog server because the queue was full.", nil, nil), prometheus.CounterValue, float64(lost))
 	gauge("pulsegate_tokens", "Tokens in use, expired ones included.", float64(tokens))
 	gauge("pulsegate_tokens_stale", "Whether the token file is unusable, so that the previous tokens stay in use: 0 or 1.", oneIf[tokensStale])
-	gauge("pulsegate_certificate_expiry_days", "Days until the first certificate of the server's chain expires, negative after that. 0 without TLS.", days)
 	gauge("pulsegate_certificates_stale", "Whether the certificate files are unusable, so that the previous certificates stay in use: 0 or 1.", oneIf[certificatesStale])
 }
