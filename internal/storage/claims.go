@@ -65,15 +65,14 @@ type Wearers struct {
 // A worn is an assignment with the changes of the group.
 type worn struct {
 	Assignment
-	before Assignment // as it is stored; zero means that it is new
-	maker  *Claim     // has made it in this group
+	maker *Claim // has made it in this group
 }
 
 // NewWearers returns the Wearers of a device with these stored assignments, ordered by beginning. It retains all.
 func NewWearers(all []Assignment) *Wearers {
 	w := &Wearers{read: all}
 	for _, a := range all {
-		w.all = append(w.all, worn{a, a, nil})
+		w.all = append(w.all, worn{a, nil})
 	}
 	return w
 }
@@ -127,7 +126,7 @@ func (w *Wearers) Settle(e *Entry, change bool) Outcome {
 		a.ToUnixMs, a.ChangedUnixMs = t, e.ReceivedUnixMs
 		w.leave(e, next)
 	default:
-		x := worn{w.claimed(e, next), Assignment{}, c}
+		x := worn{w.claimed(e, next), c}
 		if within {
 			x.ToUnixMs = t + 1
 		}
@@ -172,7 +171,7 @@ func (w *Wearers) leave(e *Entry, next int) {
 	case next > 0 && w.all[next-1].Covers(t):
 		w.all[next-1].NamedUnixMs = max(w.all[next-1].NamedUnixMs, t)
 	case next < len(w.all) && w.all[next].Subject == "":
-		w.all[next].FromUnixMs, w.all[next].before = t, Assignment{}
+		w.all[next].FromUnixMs = t
 	default:
 		w.all = slices.Insert(w.all, next, worn{Assignment: w.claimed(e, next)})
 	}
@@ -213,7 +212,7 @@ func (w *Wearers) put(x worn) {
 			all = append(all, before)
 		}
 		if y.NamedUnixMs >= x.ToUnixMs {
-			y.FromUnixMs, y.before = x.ToUnixMs, Assignment{}
+			y.FromUnixMs = x.ToUnixMs
 			all = append(all, y)
 		}
 	}
@@ -223,18 +222,36 @@ func (w *Wearers) put(x worn) {
 }
 
 // Changes returns the assignments that are changed, and what they were before: the zero Assignment if they are new.
-// Before these, it returns the zero Assignment with each one that is removed. One that replaces another with its key is
-// new.
+// Before these, it returns the zero Assignment with each one that is removed. One that replaces another subject's with
+// its beginning is new.
 func (w *Wearers) Changes() iter.Seq2[Assignment, Assignment] {
+	return w.ChangesBy(func(a *Assignment) int64 { return a.FromUnixMs })
+}
+
+// ChangesBy is Changes for a store in which an assignment has another time than its beginning as its key. The keys must
+// have the order of the beginnings.
+func (w *Wearers) ChangesBy(key func(*Assignment) int64) iter.Seq2[Assignment, Assignment] {
 	return func(yield func(now, before Assignment) bool) {
-		for _, a := range w.read {
-			i := w.search(a.FromUnixMs)
-			if (i == 0 || w.all[i-1].FromUnixMs != a.FromUnixMs) && !yield(Assignment{}, a) {
+		i := 0
+		for j := range w.read {
+			a := &w.read[j]
+			for i < len(w.all) && key(&w.all[i].Assignment) < key(a) {
+				i++
+			}
+			if (i == len(w.all) || key(&w.all[i].Assignment) != key(a)) && !yield(Assignment{}, *a) {
 				return
 			}
 		}
-		for i := range w.all {
-			if x := &w.all[i]; x.Assignment != x.before && !yield(x.Assignment, x.before) {
+		i = 0
+		for j := range w.all {
+			x, before := &w.all[j].Assignment, Assignment{}
+			for i < len(w.read) && key(&w.read[i]) < key(x) {
+				i++
+			}
+			if i < len(w.read) && key(&w.read[i]) == key(x) && w.read[i].Subject == x.Subject {
+				before = w.read[i]
+			}
+			if *x != before && !yield(*x, before) {
 				return
 			}
 		}

@@ -282,11 +282,11 @@ func ExpireAfterSeal(s *Store, beforeUnixMs int64, between func()) (storage.Expi
 }
 
 // AssignKey returns the key of an assignment.
-func AssignKey(a storage.Assignment) []byte { return assign.Key(a.Key()) }
+func AssignKey(a storage.Assignment) []byte { return assign.Key(&a) }
 
 // AssignValue returns the value of an assignment.
 func AssignValue(a storage.Assignment) []byte {
-	return layout.AppendAssignment(nil, layout.Assignment{By: byte(a.By), NamedUnixMs: a.NamedUnixMs, ToUnixMs: a.ToUnixMs, ChangedUnixMs: a.ChangedUnixMs, Subject: string(a.Subject)})
+	return layout.AppendAssignment(nil, layout.Assignment{By: byte(a.By), NamedUnixMs: a.NamedUnixMs, OtherUnixMs: a.ToUnixMs, ChangedUnixMs: a.ChangedUnixMs, Subject: string(a.Subject)})
 }
 
 // SubjectKey returns the key of an assignment in the index of subjects.

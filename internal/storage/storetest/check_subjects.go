@@ -276,8 +276,16 @@ func checkManyAssignments(t testing.TB, h Harness) {
 		t.Errorf("%v, the last is %v", err, last)
 	}
 	page := make([]storage.Assignment, storage.MaxStoredAssignments)
-	if n, err := s.Assignments(ctx, storage.AssignmentKey{}, page); err != nil || n != len(all)+4 {
-		t.Errorf("%d assignments with spans, %v, want %d", n, err, len(all)+4)
+	n, err := s.Assignments(ctx, storage.AssignmentKey{}, page)
+	if err != nil || n != len(all)+4 {
+		t.Fatalf("%d assignments with spans, %v, want %d", n, err, len(all)+4)
+	}
+	for i := n - 8; i < n; i++ { // pages of one: spans and assignments between them
+		next := make([]storage.Assignment, 1)
+		m, err := s.Assignments(ctx, page[i].Key(), next)
+		if want := page[i+1 : min(i+2, n)]; err != nil || !slices.Equal(next[:m], want) {
+			t.Errorf("after %v: %v, %v, want %v", page[i], next[:m], err, want)
+		}
 	}
 	mustClose(t, s)
 }

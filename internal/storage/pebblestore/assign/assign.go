@@ -32,7 +32,17 @@ var (
 )
 
 // Key returns the key of an assignment.
-func Key(k storage.AssignmentKey) []byte { return layout.AppendAssignKey(nil, &k.Device, k.FromUnixMs) }
+func Key(a *storage.Assignment) []byte { return layout.AppendAssignKey(nil, &a.Device, keyUnixMs(a)) }
+
+// keyUnixMs returns the time in the key of an assignment: its beginning, or the last millisecond of a span of nobody,
+// which stays when a message moves the beginning. A key that moved with each message would leave a deletion in its
+// place, over which every reader steps.
+func keyUnixMs(a *storage.Assignment) int64 {
+	if a.Subject == "" {
+		return a.ToUnixMs - 1
+	}
+	return a.FromUnixMs
+}
 
 // SubjectKey returns the key of an assignment in the index.
 func SubjectKey(a *storage.Assignment) []byte {
@@ -44,8 +54,11 @@ func decode(key, value []byte) (a storage.Assignment, err error) {
 	if a.Device, a.FromUnixMs, err = layout.DecodeAssignKey(key); err == nil {
 		var stored layout.Assignment
 		stored, err = layout.DecodeAssignment(value)
-		a.ToUnixMs, a.Subject, a.By = stored.ToUnixMs, storage.Subject(stored.Subject), storage.Maker(stored.By)
+		a.ToUnixMs, a.Subject, a.By = stored.OtherUnixMs, storage.Subject(stored.Subject), storage.Maker(stored.By)
 		a.NamedUnixMs, a.ChangedUnixMs = stored.NamedUnixMs, stored.ChangedUnixMs
+		if a.Subject == "" {
+			a.FromUnixMs, a.ToUnixMs = a.ToUnixMs, a.FromUnixMs+1
+		}
 	}
 	if err == nil && a.Validate() != nil {
 		err = errEncoding
@@ -74,8 +87,12 @@ func corrupt(device *vitals.Name, err error) error {
 
 // set adds an assignment to a batch.
 func set(b *pebble.Batch, a *storage.Assignment, isNew bool) error {
-	stored := layout.Assignment{By: byte(a.By), NamedUnixMs: a.NamedUnixMs, ToUnixMs: a.ToUnixMs, ChangedUnixMs: a.ChangedUnixMs, Subject: string(a.Subject)}
-	if err := b.Set(Key(a.Key()), layout.AppendAssignment(nil, stored), nil); err != nil {
+	stored := layout.Assignment{By: byte(a.By), NamedUnixMs: a.NamedUnixMs, OtherUnixMs: a.ToUnixMs,
+		ChangedUnixMs: a.ChangedUnixMs, Subject: string(a.Subject)}
+	if a.Subject == "" {
+		stored.OtherUnixMs = a.FromUnixMs
+	}
+	if err := b.Set(Key(a), layout.AppendAssignment(nil, stored), nil); err != nil {
 		return err
 	}
 	if a.Subject == "" || !isNew {
@@ -86,7 +103,7 @@ func set(b *pebble.Batch, a *storage.Assignment, isNew bool) error {
 
 // Write adds the changes of the assignments of a device to a batch.
 func Write(b *pebble.Batch, w *storage.Wearers) (err error) {
-	for now, before := range w.Changes() {
+	for now, before := range w.ChangesBy(keyUnixMs) {
 		if now.Device.IsZero() {
 			err = Remove(b, &before)
 		} else {
@@ -102,7 +119,11 @@ func Write(b *pebble.Batch, w *storage.Wearers) (err error) {
 // Remove adds the removal of an assignment to a batch. A range deletion stays as long as there is a value
 // that it deletes, also one that was stored before its end was set: see purge.Range.
 func Remove(b *pebble.Batch, a *storage.Assignment) error {
-	for _, key := range [][]byte{Key(a.Key()), SubjectKey(a)} {
+	keys := [][]byte{Key(a), SubjectKey(a)}
+	if a.Subject == "" {
+		keys = keys[:1]
+	}
+	for _, key := range keys {
 		if err := b.DeleteRange(key, append(bytes.Clone(key), 0), nil); err != nil {
 			return err
 		}
@@ -136,10 +157,14 @@ func After(r pebble.Reader, after storage.AssignmentKey, most int) ([]storage.As
 	if !after.Device.IsZero() {
 		start = layout.AppendAssignPrefix(nil, &after.Device)
 		if after.FromUnixMs >= 0 {
-			start = append(Key(after), 0)
+			start = append(layout.AppendAssignKey(nil, &after.Device, after.FromUnixMs), 0)
 		}
 	}
-	return scan(r, start, []byte{layout.AssignPrefix + 1}, most)
+	all, err := scan(r, start, []byte{layout.AssignPrefix + 1}, most+1)
+	if len(all) > 0 && all[0].Device == after.Device && all[0].FromUnixMs <= after.FromUnixMs {
+		all = all[1:] // a span of nobody around the time of after
+	}
+	return all[:min(len(all), most)], err
 }
 
 func scan(r pebble.Reader, start, end []byte, most int) (all []storage.Assignment, err error) {
@@ -203,7 +228,7 @@ func indexed(r pebble.Reader, key []byte) (a storage.Assignment, err error) {
 	if err != nil {
 		return a, corrupt(&k.Device, err)
 	}
-	at := Key(k)
+	at := layout.AppendAssignKey(nil, &k.Device, k.FromUnixMs)
 	value, closer, err := r.Get(at)
 	if errors.Is(err, pebble.ErrNotFound) {
 		return a, corrupt(&k.Device, errIndex)

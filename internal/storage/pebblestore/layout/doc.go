@@ -16,7 +16,7 @@
 //	segment   0x02 | device name | 0x00 | time of its last reading, 8 bytes | when it was last changed, minus that time, a signed varint
 //	group     0x03 | number, 8 bytes
 //	gateway   0x04 | number, 4 bytes
-//	assigned  0x05 | device name | 0x00 | beginning, 8 bytes
+//	assigned  0x05 | device name | 0x00 | beginning, or last millisecond of a span of nobody, 8 bytes
 //	subject   0x06 | subject | 0x00 | device name | 0x00 | beginning, 8 bytes
 //	event     0x07 | number, 8 bytes
 //	state     0x00 | name of the state
@@ -56,7 +56,8 @@
 //
 // and a key with the subject and an empty value, the index. The assignments of a device do not
 // overlap. A span of nobody, see storage.Claim, has no subject and no key in the index; bytes 2 to 9 are
-// the latest time that was claimed for nobody.
+// the latest time that was claimed for nobody. Its key has its last millisecond, and bytes 10 to 17 are its
+// beginning, which messages move.
 //
 // # Event
 //

@@ -188,18 +188,18 @@ func AppendAssignPrefix(dst []byte, device *vitals.Name) []byte {
 	return append(device.AppendTo(append(dst, AssignPrefix)), 0)
 }
 
-// AppendAssignKey appends the key of an assignment.
-func AppendAssignKey(dst []byte, device *vitals.Name, fromUnixMs int64) []byte {
-	return binary.BigEndian.AppendUint64(AppendAssignPrefix(dst, device), uint64(fromUnixMs))
+// AppendAssignKey appends the key of an assignment with a beginning, or of a span of nobody with a last millisecond.
+func AppendAssignKey(dst []byte, device *vitals.Name, unixMs int64) []byte {
+	return binary.BigEndian.AppendUint64(AppendAssignPrefix(dst, device), uint64(unixMs))
 }
 
-// DecodeAssignKey returns the device and the beginning of an assignment from its key.
-func DecodeAssignKey(key []byte) (device vitals.Name, fromUnixMs int64, err error) {
+// DecodeAssignKey returns the device and the time of an assignment from its key.
+func DecodeAssignKey(key []byte) (device vitals.Name, unixMs int64, err error) {
 	return decodeAssigned(key[1:])
 }
 
-// decodeAssigned returns the device and the beginning at the end of a key.
-func decodeAssigned(key []byte) (device vitals.Name, fromUnixMs int64, err error) {
+// decodeAssigned returns the device and the time at the end of a key.
+func decodeAssigned(key []byte) (device vitals.Name, unixMs int64, err error) {
 	end := len(key) - 9
 	if end < 1 || key[end] != 0 {
 		return device, 0, errLength
@@ -207,16 +207,16 @@ func decodeAssigned(key []byte) (device vitals.Name, fromUnixMs int64, err error
 	if device, err = vitals.ParseName(key[:end]); err != nil {
 		return device, 0, errDevice
 	}
-	if fromUnixMs = int64(binary.BigEndian.Uint64(key[end+1:])); fromUnixMs < 0 {
+	if unixMs = int64(binary.BigEndian.Uint64(key[end+1:])); unixMs < 0 {
 		return device, 0, errTime
 	}
-	return device, fromUnixMs, nil
+	return device, unixMs, nil
 }
 
 // AppendAssignment appends the value of an assignment.
 func AppendAssignment(dst []byte, a Assignment) []byte {
 	dst = append(dst, assignVersion, a.By)
-	for _, ms := range []int64{a.NamedUnixMs, a.ToUnixMs, a.ChangedUnixMs} {
+	for _, ms := range []int64{a.NamedUnixMs, a.OtherUnixMs, a.ChangedUnixMs} {
 		dst = binary.BigEndian.AppendUint64(dst, uint64(ms))
 	}
 	return append(dst, a.Subject...)
@@ -224,9 +224,11 @@ func AppendAssignment(dst []byte, a Assignment) []byte {
 
 // An Assignment is the value of an assignment.
 type Assignment struct {
-	By                                   byte
-	NamedUnixMs, ToUnixMs, ChangedUnixMs int64
-	Subject                              string
+	By            byte
+	NamedUnixMs   int64
+	OtherUnixMs   int64 // the end; of a span of nobody, whose key has the end, the beginning
+	ChangedUnixMs int64
+	Subject       string
 }
 
 // DecodeAssignment returns the value of an assignment, which may be invalid.
@@ -238,7 +240,8 @@ func DecodeAssignment(value []byte) (a Assignment, err error) {
 		return a, errVersion
 	}
 	number := func(i int) int64 { return int64(binary.BigEndian.Uint64(value[i:])) }
-	return Assignment{By: value[1], NamedUnixMs: number(2), ToUnixMs: number(10), ChangedUnixMs: number(18), Subject: string(value[26:])}, nil
+	return Assignment{By: value[1], NamedUnixMs: number(2), OtherUnixMs: number(10), ChangedUnixMs: number(18),
+		Subject: string(value[26:])}, nil
 }
 
 // AppendSubjectPrefix appends what the keys of a subject in the index begin with.

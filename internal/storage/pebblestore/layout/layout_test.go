@@ -43,7 +43,7 @@ func TestGolden(t *testing.T) {
 		everyText += fmt.Sprintf("%02x%02x%02x%02x", 31-s, max(2*s-1, 0), every.Offsets[s]&0x7f|0x80, every.Offsets[s]>>7)
 	}
 	const from = "00000000000000ff"
-	worn := layout.Assignment{By: 1, NamedUnixMs: 7, ToUnixMs: 255, ChangedUnixMs: 9, Subject: "P-1"}
+	worn := layout.Assignment{By: 1, NamedUnixMs: 7, OtherUnixMs: 255, ChangedUnixMs: 9, Subject: "P-1"}
 	start := layout.Event{Kind: layout.EventStart, AtUnixMs: 255, Mark: 0x0102030405060708, Group: 9}
 	erased := layout.Event{Kind: layout.EventErased, AtUnixMs: 255, Mark: 1, FromUnixMs: 2, ToUnixMs: 3, Signs: 1 << vitals.HeartRate, Device: *ab,
 		Spans: []layout.Span{{FromUnixMs: 4, ToUnixMs: 5, Subject: "P-1"}, {FromUnixMs: 5, ToUnixMs: 255, Subject: "Q"}}}
