@@ -30,7 +30,8 @@ func (m Maker) String() string { return [...]string{"hand", "hl7"}[min(m, numMak
 //     assigned to it ByHL7, from the earliest such reading of the message to the next assignment. Without room for
 //     one more, see [MaxAssignments], the reading is rejected with TooManyAssignments.
 //   - An assignment ByHL7 knows the latest t of the claims that named its subject. If Subject is empty, and t is
-//     later than that, it ends at t. An assignment ByHand stays as it is.
+//     later than that, it ends at t. An assignment ByHand stays as it is. If it would last for a millisecond, and there
+//     is no room for one more of these, the reading is rejected with TooManyAssignments.
 //   - If Subject is empty, and the device is then assigned to nobody at t, t is in a span of nobody: an Assignment
 //     ByHL7 without a subject, from the first such t between two assignments to the next assignment, which knows the
 //     latest such t. An assignment that is made ByHL7 later ends where a span begins. If it begins in a span, before
@@ -58,8 +59,10 @@ type Claim struct {
 
 // Wearers has the assignments of one device, with the spans of nobody, while a group is settled or one is put.
 type Wearers struct {
-	read []Assignment
-	all  []worn // by beginning
+	read    []Assignment
+	all     []worn // by beginning
+	numbers numbers
+	apart   bool // nothing may be between two spans of nobody
 }
 
 // A worn is an assignment with the changes of the group.
@@ -70,9 +73,10 @@ type worn struct {
 
 // NewWearers returns the Wearers of a device with these stored assignments, ordered by beginning. It retains all.
 func NewWearers(all []Assignment) *Wearers {
-	w := &Wearers{read: all}
-	for _, a := range all {
-		w.all = append(w.all, worn{a, nil})
+	w := &Wearers{read: all, apart: true}
+	for i := range all {
+		w.all = append(w.all, worn{all[i], nil})
+		w.numbers.add(&all[i], 1)
 	}
 	return w
 }
@@ -90,7 +94,6 @@ func (w *Wearers) Settle(e *Entry, change bool) Outcome {
 		a = &w.all[next-1]
 	}
 	free := a == nil || a.Subject == ""
-	within := a != nil && t < a.NamedUnixMs // of a span of nobody, if free
 	switch {
 	case !free && (c.Unknown || c.Subject != "" && c.Subject != a.Subject):
 		return OtherSubject
@@ -98,7 +101,7 @@ func (w *Wearers) Settle(e *Entry, change bool) Outcome {
 		return 0
 	case free && c.Subject == "":
 		if change {
-			w.leave(e, next)
+			w.leave(e)
 		}
 		return 0
 	case !free && c.Subject != "":
@@ -108,40 +111,57 @@ func (w *Wearers) Settle(e *Entry, change bool) Outcome {
 		return 0
 	case free && t < c.SinceUnixMs:
 		return 0
-	case free && !within && next < len(w.all) && w.all[next].maker == c:
-		if change {
-			x := w.all[next]
-			x.FromUnixMs, x.ChangedUnixMs = t, e.ReceivedUnixMs
-			w.all = slices.Delete(w.all, next, next+1)
-			w.put(x)
-		}
-		return 0
-	case free && !w.room(within):
+	}
+	return w.settleChange(e, a, next, change)
+}
+
+// settleChange is Settle of a claim that makes an assignment, which a span of nobody a may be in the way of, or that
+// ends the assignment a. next is the index of the first one that begins later.
+func (w *Wearers) settleChange(e *Entry, a *worn, next int, change bool) Outcome {
+	c, t := e.Claim, e.Reading.TimeUnixMs
+	at := -1 // of the one that changes
+	var now worn
+	momentary, recorded := false, e.Recorded
+	switch {
+	case a != nil && a.Subject != "":
+		at, now = next-1, *a
+		now.ToUnixMs, now.ChangedUnixMs = t, e.ReceivedUnixMs
+	case a != nil && t < a.NamedUnixMs: // within the times of nobody
+		now, momentary = worn{w.claimed(e, next), c}, true
+		now.ToUnixMs = t + 1
+	case next < len(w.all) && w.all[next].maker == c:
+		at, now, recorded = next, w.all[next], true
+		now.FromUnixMs, now.ChangedUnixMs = t, e.ReceivedUnixMs
+	default:
+		now = worn{w.claimed(e, next), c}
+	}
+	var before Assignment
+	if at >= 0 {
+		before = w.all[at].Assignment
+	}
+	switch {
+	case !w.numbers.room(&now.Assignment, &before):
 		return TooManyAssignments
-	case !e.Recorded:
-		e.Momentary = within
+	case !recorded:
+		e.Momentary = momentary
 		return Unrecorded
 	case !change:
-	case !free:
-		a.ToUnixMs, a.ChangedUnixMs = t, e.ReceivedUnixMs
-		w.leave(e, next)
-	default:
-		x := worn{w.claimed(e, next), c}
-		if within {
-			x.ToUnixMs = t + 1
-		}
-		w.put(x)
+		return 0
+	}
+	if at >= 0 {
+		w.remove(at)
+	}
+	w.put(now)
+	if c.Subject == "" {
+		w.leave(e)
 	}
 	return 0
 }
 
-// room reports whether the device has room for one more assignment of a subject.
-func (w *Wearers) room(momentary bool) bool {
-	n := numbers{}
-	for i := range w.all {
-		n.add(&w.all[i].Assignment)
-	}
-	return n.room(momentary)
+// remove removes the assignment with an index.
+func (w *Wearers) remove(i int) {
+	w.numbers.add(&w.all[i].Assignment, -1)
+	w.all = slices.Delete(w.all, i, i+1)
 }
 
 // search returns the index of the first assignment that begins after a time.
@@ -164,8 +184,9 @@ func (w *Wearers) claimed(e *Entry, next int) Assignment {
 }
 
 // leave extends the span of nobody between two assignments to the time of a reading, or makes it.
-func (w *Wearers) leave(e *Entry, next int) {
+func (w *Wearers) leave(e *Entry) {
 	t := e.Reading.TimeUnixMs
+	next := w.search(t)
 	switch {
 	case e.Reading.Values.IsZero():
 	case next > 0 && w.all[next-1].Covers(t):
@@ -173,7 +194,7 @@ func (w *Wearers) leave(e *Entry, next int) {
 	case next < len(w.all) && w.all[next].Subject == "":
 		w.all[next].FromUnixMs = t
 	default:
-		w.all = slices.Insert(w.all, next, worn{Assignment: w.claimed(e, next)})
+		w.all, w.apart = slices.Insert(w.all, next, worn{Assignment: w.claimed(e, next)}), true
 	}
 	w.join()
 }
@@ -182,6 +203,10 @@ func (w *Wearers) leave(e *Entry, next int) {
 //
 // Invariant: a device has at most one span more than it has had assignments of subjects. TestSpansJoin checks it.
 func (w *Wearers) join() {
+	if !w.apart {
+		return
+	}
+	w.apart = false
 	for i := len(w.all) - 1; i > 0; i-- {
 		if a, b := &w.all[i-1], &w.all[i]; a.Subject == "" && b.Subject == "" {
 			a.ToUnixMs, a.NamedUnixMs = b.ToUnixMs, b.NamedUnixMs
@@ -193,31 +218,39 @@ func (w *Wearers) join() {
 // Put adds an assignment that [Assignment.Admit] or [Assignment.AdmitEnd] has admitted, in place of the one with its
 // beginning. What it overlaps of spans of nobody ends.
 func (w *Wearers) Put(a Assignment) {
-	w.all = slices.DeleteFunc(w.all, func(b worn) bool {
-		return b.Subject == a.Subject && b.FromUnixMs == a.FromUnixMs
-	})
+	if i := slices.IndexFunc(w.all, func(b worn) bool { return b.Subject == a.Subject && b.FromUnixMs == a.FromUnixMs }); i >= 0 {
+		w.remove(i)
+	}
 	w.put(worn{Assignment: a})
 }
 
+// put adds an assignment. What it overlaps of spans of nobody ends.
 func (w *Wearers) put(x worn) {
-	all := make([]worn, 0, len(w.all)+2)
-	for _, y := range w.all {
-		if y.Subject != "" || !y.overlaps(&x.Assignment) {
-			all = append(all, y)
-			continue
-		}
+	w.numbers.add(&x.Assignment, 1)
+	overlapped := func(i int) bool {
+		return i >= 0 && i < len(w.all) && w.all[i].Subject == "" && w.all[i].overlaps(&x.Assignment)
+	}
+	from := w.search(x.FromUnixMs)
+	to := from
+	for ; overlapped(from - 1); from-- {
+	}
+	for ; overlapped(to); to++ {
+	}
+	parts := make([]worn, 0, 3)
+	for _, y := range w.all[from:to] {
 		if y.FromUnixMs < x.FromUnixMs {
-			before := y
-			before.ToUnixMs, before.NamedUnixMs = x.FromUnixMs, min(y.NamedUnixMs, x.FromUnixMs-1)
-			all = append(all, before)
-		}
-		if y.NamedUnixMs >= x.ToUnixMs {
-			y.FromUnixMs = x.ToUnixMs
-			all = append(all, y)
+			y.ToUnixMs, y.NamedUnixMs = x.FromUnixMs, min(y.NamedUnixMs, x.FromUnixMs-1)
+			parts = append(parts, y)
 		}
 	}
-	w.all = all
-	w.all = slices.Insert(w.all, w.search(x.FromUnixMs), x)
+	parts = append(parts, x)
+	for _, y := range w.all[from:to] {
+		if y.NamedUnixMs >= x.ToUnixMs {
+			y.FromUnixMs = x.ToUnixMs
+			parts = append(parts, y)
+		}
+	}
+	w.all, w.apart = slices.Replace(w.all, from, to, parts...), true
 	w.join()
 }
 

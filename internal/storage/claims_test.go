@@ -2,6 +2,7 @@ package storage_test
 
 import (
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -10,30 +11,40 @@ import (
 	"github.com/pulsegate/pulsegate/vitals"
 )
 
-// A device with as many assignments as it may have gets spans of nobody, and those of a millisecond within a span, of
-// which it may have as many again.
+const most = storage.MaxAssignments
+
+// fullFrom is when the assignments of nearlyFull that last have ended.
+const fullFrom = 10 * most
+
+// nearlyFull returns assignments that last, and then a span of nobody with assignments of a millisecond within it.
+func nearlyFull(device vitals.Name, lasting, momentary int) (all []storage.Assignment) {
+	for i := range int64(lasting) {
+		all = append(all, storage.Assignment{Device: device, Subject: "P", FromUnixMs: 10 * i, ToUnixMs: 10*i + 5})
+	}
+	span := storage.Assignment{Device: device, FromUnixMs: fullFrom, ToUnixMs: storage.OpenEnd, By: storage.ByHL7, NamedUnixMs: fullFrom + 9000}
+	rest := span
+	for i := range int64(momentary) {
+		a := storage.Assignment{Device: device, Subject: "Q", FromUnixMs: fullFrom + 2*i + 1, ToUnixMs: fullFrom + 2*i + 2, By: storage.ByHL7}
+		rest.ToUnixMs, rest.NamedUnixMs = a.FromUnixMs, a.FromUnixMs-1
+		all = append(all, rest, a)
+		rest = span
+		rest.FromUnixMs = a.ToUnixMs
+	}
+	return append(all, rest)
+}
+
+// A device with as many assignments as it may have gets spans of nobody, and assignments of a millisecond, of which it
+// may have as many again, however they come about.
 func TestClaimBounds(t *testing.T) {
 	device, err := vitals.ParseName("d")
 	if err != nil {
 		t.Fatal(err)
 	}
-	const most = storage.MaxAssignments
-	const after = 10 * most
-	span := storage.Assignment{Device: device, FromUnixMs: after, ToUnixMs: storage.OpenEnd, By: storage.ByHL7, NamedUnixMs: after + 9000}
-	with := func(lasting, momentary int) (all []storage.Assignment) {
-		for i := range int64(lasting) {
-			all = append(all, storage.Assignment{Device: device, Subject: "P", FromUnixMs: 10 * i, ToUnixMs: 10*i + 5})
-		}
-		rest := span
-		for i := range int64(momentary) {
-			a := storage.Assignment{Device: device, Subject: "Q", FromUnixMs: after + 2*i + 1, ToUnixMs: after + 2*i + 2, By: storage.ByHL7}
-			rest.ToUnixMs, rest.NamedUnixMs = a.FromUnixMs, a.FromUnixMs-1
-			all = append(all, rest, a)
-			rest = span
-			rest.FromUnixMs = a.ToUnixMs
-		}
-		return append(all, rest)
+	with := func(lasting, momentary int) []storage.Assignment { return nearlyFull(device, lasting, momentary) }
+	byHand := func(from, to int64) storage.Assignment {
+		return storage.Assignment{Device: device, Subject: "Q", FromUnixMs: from, ToUnixMs: to}
 	}
+	const late = fullFrom + 9030
 	for _, tt := range []struct {
 		name    string
 		all     []storage.Assignment
@@ -42,13 +53,17 @@ func TestClaimBounds(t *testing.T) {
 		want    storage.Outcome
 		more    int
 	}{
-		{"nobody, at the bound", with(most, 0)[:most], "", after, 0, 1},
-		{"within a span, at the bound", with(most, 0), "Q", after + 5, 0, 2},
-		{"within a span, one below its bound", with(most-1, most-1), "Q", after + 8005, 0, 2},
-		{"within a span, at its bound", with(most-1, most), "Q", after + 8005, storage.TooManyAssignments, 0},
+		{"nobody, at the bound", with(most, 0)[:most], "", fullFrom, 0, 1},
+		{"within a span, at the bound", with(most, 0), "Q", fullFrom + 5, 0, 2},
+		{"within a span, one below its bound", with(most-1, most-1), "Q", fullFrom + 8005, 0, 2},
+		{"within a span, at its bound", with(most-1, most), "Q", fullFrom + 8005, storage.TooManyAssignments, 0},
 		{"nobody, at both bounds", with(most, most), "", 7, 0, 1},
-		{"after a span, one below the bound", with(most-1, most), "Q", after + 9030, 0, 1},
-		{"after a span, at the bound", with(most, 0), "Q", after + 9030, storage.TooManyAssignments, 0},
+		{"after a span, one below the bound", with(most-1, most), "Q", late, 0, 1},
+		{"after a span, at the bound", with(most, 0), "Q", late, storage.TooManyAssignments, 0},
+		{"a millisecond before the next", append(with(most-2, most), byHand(late, late+1)), "Q", late - 1,
+			storage.TooManyAssignments, 0},
+		{"a millisecond before the next, one below its bound", append(with(most, most-2), byHand(late, late+1)), "Q",
+			late - 1, 0, 1},
 	} {
 		w := storage.NewWearers(tt.all)
 		claimAt(w, device, tt.subject, tt.at, tt.want, t)
@@ -56,17 +71,108 @@ func TestClaimBounds(t *testing.T) {
 			t.Errorf("%s: %d assignments more, want %d", tt.name, more, tt.more)
 		}
 	}
-	byHand := storage.Assignment{Device: device, Subject: "Q", FromUnixMs: after + 9030, ToUnixMs: after + 9031}
-	for n, want := range map[int]error{most - 1: nil, most: storage.ErrTooManyAssignments} {
-		if _, err := byHand.Admit(with(n, most)); !errors.Is(err, want) {
-			t.Errorf("Admit, with %d assignments, returned %v, want %v", n, err, want)
+	for lasting, want := range map[int]error{most - 1: nil, most: storage.ErrTooManyAssignments} {
+		a := byHand(late, late+2)
+		if _, err := a.Admit(with(lasting, most)); !errors.Is(err, want) {
+			t.Errorf("Admit, with %d assignments, returned %v, want %v", lasting, err, want)
+		}
+		a = byHand(late, late+1)
+		if _, err := a.Admit(with(most, lasting)); !errors.Is(err, want) {
+			t.Errorf("Admit, with %d assignments of a millisecond, returned %v, want %v", lasting, err, want)
+		}
+		all := with(lasting, 1)
+		a = all[lasting+1]
+		a.ToUnixMs, a.By = a.ToUnixMs+1, storage.ByHand
+		if err := a.AdmitEnd(all); !errors.Is(err, want) {
+			t.Errorf("AdmitEnd, with %d assignments, returned %v, want %v", lasting, err, want)
 		}
 	}
 	// One by hand, within a span, leaves both parts of it.
 	w := storage.NewWearers(with(most-1, 0))
-	w.Put(storage.Assignment{Device: device, Subject: "Q", FromUnixMs: after + 5, ToUnixMs: after + 6})
-	if all := storetest.Changed(w); len(all) != most+2 || all[len(all)-1].NamedUnixMs != span.NamedUnixMs {
+	w.Put(byHand(fullFrom+5, fullFrom+6))
+	if all := storetest.Changed(w); len(all) != most+2 || all[len(all)-1].NamedUnixMs != fullFrom+9000 {
 		t.Errorf("%d assignments, the last is %v", len(all), all[len(all)-1])
+	}
+}
+
+// Assignments that a message ends after a millisecond take no room from those that last.
+func TestClaimsEndedAtOnce(t *testing.T) {
+	device, err := vitals.ParseName("d")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := storage.NewWearers(nil)
+	for i := range int64(most) {
+		claimAt(w, device, "P", 10*i, 0, t)
+		claimAt(w, device, "", 10*i+1, 0, t)
+	}
+	claimAt(w, device, "P", fullFrom, 0, t)
+	claimAt(w, device, "", fullFrom+1, storage.TooManyAssignments, t)
+	claimAt(w, device, "", fullFrom+2, 0, t)
+	a := storage.Assignment{Device: device, Subject: "R", FromUnixMs: 1 << 40, ToUnixMs: storage.OpenEnd}
+	if _, err := a.Admit(storetest.Changed(w)); err != nil {
+		t.Errorf("one by hand: %v", err)
+	}
+}
+
+// What claims and operators make of the assignments of a device that has nearly as many as it may have, another store
+// admits, as a migration and a repair need it: each of them beside all others.
+func TestAdmitSettled(t *testing.T) {
+	device, err := vitals.ParseName("d")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rejected := 0
+	for seed := range uint64(50) {
+		r := rand.New(rand.NewPCG(seed, 54))
+		all := nearlyFull(device, most-r.IntN(3), most-r.IntN(3))
+		for range 12 {
+			w := storage.NewWearers(all)
+			at := int64(fullFrom + 9000 + r.IntN(20))
+			switch subject := []storage.Subject{"P", "Q", ""}[r.IntN(3)]; r.IntN(4) {
+			case 0:
+				a := storage.Assignment{Device: device, Subject: "P", FromUnixMs: at, ToUnixMs: at + 1 + r.Int64N(3)}
+				if _, err := a.Admit(all); err == nil {
+					w.Put(a)
+				}
+			case 1:
+				if a := all[len(all)-1-r.IntN(min(8, len(all)))]; a.Subject != "" {
+					a.ToUnixMs, a.By, a.NamedUnixMs = a.FromUnixMs+1+r.Int64N(3), storage.ByHand, 0
+					if a.AdmitEnd(all) == nil {
+						w.Put(a)
+					}
+				}
+			default:
+				claim := &storage.Claim{Subject: subject, Assign: true}
+				for range 1 + r.IntN(3) {
+					reading := &vitals.Reading{Device: device, TimeUnixMs: at + r.Int64N(4)}
+					reading.Values.Set(vitals.HeartRate, 60)
+					e := &storage.Entry{Reading: reading, Recorded: true, Claim: claim}
+					if outcome := w.Settle(e, false); outcome == 0 {
+						w.Settle(e, true)
+					} else if outcome == storage.TooManyAssignments {
+						rejected++
+					}
+				}
+			}
+			before := map[storage.Assignment]bool{}
+			for _, a := range all {
+				before[a] = true
+			}
+			all = storetest.Changed(w)
+			for i, a := range all {
+				if before[a] {
+					continue
+				}
+				others := slices.Delete(slices.Clone(all), i, i+1)
+				if exists, err := a.Admit(others); exists || err != nil {
+					t.Fatalf("seed %d: Admit(%v) returned %t, %v; it is from %v", seed, a, exists, err, all[len(all)-9:])
+				}
+			}
+		}
+	}
+	if rejected == 0 {
+		t.Error("no claim was rejected for the bounds")
 	}
 }
 

@@ -29,9 +29,9 @@ var (
 	ErrPeriod = errors.New("storage: an assignment must begin after 1970 and end after it begins")
 )
 
-// MaxAssignments bounds the assignments of one device to subjects. Those ByHL7 of a millisecond, of which late messages
-// make many, have the same room of their own: they take none from the others. Spans of nobody are not counted; see
-// [Claim].
+// MaxAssignments bounds the assignments of one device to subjects that last longer than a millisecond, and those that do
+// not, of which late messages make many: neither take room from the others. Spans of nobody are not counted; see
+// [Claim]. [Assignment.HasRoom] has the rule.
 const MaxAssignments = 1000
 
 // MaxStoredAssignments bounds all assignments of one device, with the spans of nobody before, between and after them.
@@ -89,29 +89,48 @@ func (a *Assignment) Same(b Assignment) bool {
 	return *a == b
 }
 
-// numbers has the numbers of assignments that count for MaxAssignments, without and with those of a millisecond.
-type numbers struct{ lasting, all int }
+// numbers has the numbers of assignments that count for MaxAssignments: of a millisecond, and of those that last longer.
+type numbers struct{ momentary, lasting int }
 
-func (n *numbers) add(a *Assignment) {
-	if a.Subject == "" {
-		return
-	}
-	if n.all++; !a.momentary() {
-		n.lasting++
+// of returns the number in which a counts, or nil if it does not.
+func (n *numbers) of(a *Assignment) *int {
+	switch {
+	case a.Subject == "":
+		return nil
+	case a.ToUnixMs == a.FromUnixMs+1:
+		return &n.momentary
+	default:
+		return &n.lasting
 	}
 }
 
-// momentary reports whether HL7 has made a for a millisecond.
-func (a *Assignment) momentary() bool { return a.By == ByHL7 && a.ToUnixMs == a.FromUnixMs+1 }
-
-// room reports whether there is room for one more. One that is made to last may be ended after a millisecond later, so
-// the sum is bounded, too.
-func (n *numbers) room(momentary bool) bool {
-	of := n.lasting
-	if momentary {
-		of = n.all - n.lasting
+// add adds to the number in which a counts.
+func (n *numbers) add(a *Assignment, more int) {
+	if of := n.of(a); of != nil {
+		*of += more
 	}
-	return of < MaxAssignments && n.all < 2*MaxAssignments
+}
+
+// room reports whether there is room for a in place of before, which is the zero Assignment if a is new.
+//
+// Invariant: if all assignments of a device have room, so have any of them, in any order. TestAdmitSettled checks it.
+func (n *numbers) room(a, before *Assignment) bool {
+	of := n.of(a)
+	return of == nil || of == n.of(before) || *of < MaxAssignments
+}
+
+// HasRoom reports whether a has room among all assignments of its device, in place of the one of its subject with its
+// beginning, if there is one.
+func (a *Assignment) HasRoom(all []Assignment) bool {
+	var n numbers
+	var before Assignment
+	for i := range all {
+		n.add(&all[i], 1)
+		if all[i].Subject == a.Subject && all[i].FromUnixMs == a.FromUnixMs {
+			before = all[i]
+		}
+	}
+	return n.room(a, &before)
 }
 
 // overlaps reports whether a and b include a common time.
@@ -149,11 +168,7 @@ func (a *Assignment) Admit(all []Assignment) (exists bool, err error) {
 			return false, ErrAssigned
 		}
 	}
-	n := numbers{}
-	for i := range all {
-		n.add(&all[i])
-	}
-	if a.Subject != "" && !n.room(a.momentary()) || len(all) >= MaxStoredAssignments {
+	if !a.HasRoom(all) || len(all) >= MaxStoredAssignments {
 		return false, ErrTooManyAssignments
 	}
 	return false, nil
@@ -174,6 +189,9 @@ func (a *Assignment) AdmitEnd(all []Assignment) error {
 		if j != i && all[j].Subject != "" && a.overlaps(&all[j]) {
 			return ErrAssigned
 		}
+	}
+	if !a.HasRoom(all) {
+		return ErrTooManyAssignments
 	}
 	return nil
 }
@@ -239,8 +257,8 @@ type Subjects interface {
 
 	// EndAssignment sets the end of the assignment with the device, subject and beginning of
 	// a to that of a, and its maker to a's. An end may be set again; it must be after the beginning. It returns
-	// ErrNotAssigned if there is none, ErrPeriod, and ErrAssigned if the assignment would
-	// overlap another.
+	// ErrNotAssigned if there is none, ErrPeriod, ErrAssigned if the assignment would overlap another, and
+	// ErrTooManyAssignments if it lasted for a millisecond, and there is no room for one that lasts longer, or vice versa.
 	EndAssignment(ctx context.Context, a Assignment) error
 
 	// DeviceAssignments returns all assignments of a device, by their beginnings.

@@ -239,7 +239,7 @@ func checkManyAssignments(t testing.TB, h Harness) {
 		group = append(group, claimed(10*i, "P"))
 	}
 	mustAppend(t, s, group...)
-	if err := s.Assign(ctx, assignment("a", "P", 1_000_000, 1_000_001)); !errors.Is(err, storage.ErrTooManyAssignments) {
+	if err := s.Assign(ctx, assignment("a", "P", 1_000_000, 1_000_002)); !errors.Is(err, storage.ErrTooManyAssignments) {
 		t.Errorf("one more returned %v, want ErrTooManyAssignments", err)
 	}
 	for _, i := range []int64{1, most} { // of a claim, and by hand

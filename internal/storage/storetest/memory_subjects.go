@@ -72,7 +72,11 @@ func (as *assignments) claim(wearers map[vitals.Name]*storage.Wearers, e *storag
 }
 
 func (as *assignments) wearers(device vitals.Name) *storage.Wearers {
-	return storage.NewWearers(as.of(func(a *storage.Assignment) bool { return a.Device == device }))
+	return storage.NewWearers(as.ofDevice(device))
+}
+
+func (as *assignments) ofDevice(device vitals.Name) []storage.Assignment {
+	return as.of(func(a *storage.Assignment) bool { return a.Device == device })
 }
 
 // write makes the assignments of a device what w has, which may have been written before.
@@ -132,9 +136,7 @@ func (as *assignments) assign(a storage.Assignment) error {
 		return nil
 	case as.taken(a, -1):
 		return storage.ErrAssigned
-	case len(as.of(func(b *storage.Assignment) bool {
-		return b.Device == a.Device && b.Subject != "" && (b.By == storage.ByHand || b.ToUnixMs > b.FromUnixMs+1)
-	})) >= storage.MaxAssignments:
+	case !a.HasRoom(as.ofDevice(a.Device)):
 		return storage.ErrTooManyAssignments
 	}
 	as.put(a)
@@ -154,6 +156,8 @@ func (as *assignments) end(a storage.Assignment) error {
 		return storage.ErrPeriod
 	case as.taken(a, i):
 		return storage.ErrAssigned
+	case !a.HasRoom(as.ofDevice(a.Device)):
+		return storage.ErrTooManyAssignments
 	case as.all[i].Same(a):
 		return nil
 	default:
