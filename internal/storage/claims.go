@@ -208,8 +208,7 @@ func (w *Wearers) join() {
 	}
 	w.apart = false
 	for i := len(w.all) - 1; i > 0; i-- {
-		if a, b := &w.all[i-1], &w.all[i]; a.Subject == "" && b.Subject == "" {
-			a.ToUnixMs, a.NamedUnixMs = b.ToUnixMs, b.NamedUnixMs
+		if w.all[i-1].Join(&w.all[i].Assignment) {
 			w.all = slices.Delete(w.all, i, i+1)
 		}
 	}

@@ -89,6 +89,16 @@ func (a *Assignment) Same(b Assignment) bool {
 	return *a == b
 }
 
+// Join extends a over b, the next assignment of a store, if both are spans of nobody of one device: no assignment is left
+// between them. It reports whether they are.
+func (a *Assignment) Join(b *Assignment) bool {
+	if a.Subject != "" || b.Subject != "" || a.Device != b.Device {
+		return false
+	}
+	a.ToUnixMs, a.NamedUnixMs = b.ToUnixMs, b.NamedUnixMs
+	return true
+}
+
 // numbers has the numbers of assignments that count for MaxAssignments: of a millisecond, and of those that last longer.
 type numbers struct{ momentary, lasting int }
 

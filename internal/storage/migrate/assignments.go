@@ -7,10 +7,10 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
-// assignments compares the assignments of both stores, with the spans of nobody. It returns the number of the source's
+// assignments compares the assignments of both stores, with the spans of nobody, joined. It returns the number of the source's
 // without these spans, and the number of all that the target lacks. If copying, it adds these.
 func (r *run) assignments(ctx context.Context, copying bool) (all, lacking int64, err error) {
-	from, to := assigned(source, r.From), assigned(target, r.To)
+	from, to := &joined{all: assigned(source, r.From)}, &joined{all: assigned(target, r.To)}
 	for {
 		s, t, err := both(ctx, from, to)
 		if err != nil {
@@ -40,6 +40,37 @@ func (r *run) assignments(ctx context.Context, copying bool) (all, lacking int64
 		from.skip()
 	}
 }
+
+// A joined reads assignments, and joins spans of nobody between which an assignment was erased: one store has joined
+// them, and another one will with the next change of the device.
+type joined struct {
+	all *cursor[storage.Assignment]
+	one storage.Assignment
+	has bool // one was read, and not skipped
+}
+
+func (j *joined) peek(ctx context.Context) (*storage.Assignment, error) {
+	if j.has {
+		return &j.one, nil
+	}
+	a, err := j.all.next(ctx)
+	if a == nil || err != nil {
+		return nil, err
+	}
+	j.one, j.has = *a, true
+	for {
+		b, err := j.all.peek(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if b == nil || !j.one.Join(b) {
+			return &j.one, nil
+		}
+		j.all.skip()
+	}
+}
+
+func (j *joined) skip() { j.has = false }
 
 func compareKeys(a, b *storage.Assignment) int {
 	x, y := a.Key(), b.Key()

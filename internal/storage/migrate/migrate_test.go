@@ -317,6 +317,36 @@ func TestRefusedAssignments(t *testing.T) {
 	}
 }
 
+// Spans of nobody between which an assignment was erased are the same as the one that the target makes of them.
+func TestErasedBetweenSpans(t *testing.T) {
+	var group []*storage.Entry
+	for i, subject := range []storage.Subject{"", "P", "", "P", "", "P"} {
+		e := entry("a", int64(10*i), 6000)
+		e.Recorded, e.Claim = true, &storage.Claim{Subject: subject, Assign: true}
+		group = append(group, e)
+	}
+	from, to := stored(t, group...), newTarget(storetest.NewMemory())
+	for _, ms := range []int64{10, 30} {
+		_, err := from.EraseAssignment(storage.Assignment{Device: name("a"), Subject: "P", FromUnixMs: ms})
+		try(t, err)
+	}
+	if n := len(assignments(t, from)); n != 4 {
+		t.Fatalf("the source has %d assignments, want 4", n)
+	}
+	for _, copied := range []int64{4, 0} { // the second run finds that nothing is lacking
+		to.begun = false
+		report, err := migrate.Run(t.Context(), migrate.Options{From: from, To: to, Readings: 4})
+		if err != nil || report.Copied != copied || report.Assignments != 1 || to.begun != (copied > 0) {
+			t.Errorf("%+v, %v, begun: %t; want %d copied", report, err, to.begun, copied)
+		}
+		got := assignments(t, to)
+		want := storage.Assignment{Device: name("a"), ToUnixMs: 50, By: storage.ByHL7, NamedUnixMs: 40}
+		if len(got) != 2 || !got[0].Same(want) || got[1].FromUnixMs != 50 {
+			t.Errorf("the target has %v", got)
+		}
+	}
+}
+
 // A run ends without writing when its context has ended, and when a store is not its own.
 func TestEnds(t *testing.T) {
 	from := stored(t, entry("a", 1, 6000))

@@ -110,8 +110,13 @@ func assigned(what string, s storage.Subjects) *cursor[storage.Assignment] {
 	}}
 }
 
-// both returns the next elements of two cursors.
-func both[T any](ctx context.Context, from, to *cursor[T]) (s, t *T, err error) {
+// A peeker is a cursor, or reads from one.
+type peeker[T any] interface {
+	peek(ctx context.Context) (*T, error)
+}
+
+// both returns the next elements of the source and the target.
+func both[T any](ctx context.Context, from, to peeker[T]) (s, t *T, err error) {
 	if s, err = from.peek(ctx); err == nil {
 		t, err = to.peek(ctx)
 	}
