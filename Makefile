@@ -61,8 +61,8 @@ lint: ## gofmt, and golangci-lint with .golangci.yml; make bench-smoke does it f
 # Those of race-short whose names no other test has.
 RACED = $$(grep -rhoE '^func Test[A-Za-z0-9_]+' --include='*_test.go' cmd health internal mux reply vitals | sed 's/func //' | sort | uniq -u | grep -Fxf .ci/concurrent.txt | paste -sd '|')
 
-plain: ## all tests without the race detector, except those that try every case, those of race-short, TestCluster and TestForgetCampaign
-	$(GOTEST) -skip "Exhaustive|^Test(Cluster|ForgetCampaign)\$$|^($(RACED))\$$" ./cmd/pulsegate $(LONG) ./...
+plain: ## all tests without the race detector, except those that try every case, those of race-short, TestCluster and the campaigns of a database that forgets
+	$(GOTEST) -skip "Exhaustive|^Test(Cluster|ForgetCampaign|RepairCampaign)\$$|^($(RACED))\$$" ./cmd/pulsegate $(LONG) ./...
 
 cluster-short: ## a fault in a cluster of PostgreSQL, which takes a minute, most of which it waits
 	$(GOTEST) -run 'TestCluster$$' ./cmd/pulsegate
@@ -168,7 +168,7 @@ metamorphic: ## N rounds of concurrent calls on the store, compared with a model
 	go test -race -vet=off -count=1 -run 'TestMetamorphic$$' -v ./internal/storage/pebblestore -timeout 0 -metamorphic.rounds $(N) -metamorphic.seed $(SEED)
 
 soak: setup ## MINUTES of mixed load with faults in between, into docs/reliability.md
-	go test -vet=off -count=1 -run 'TestSoak$$' -v ./cmd/pulsegate -timeout 0 -soak.time $(MINUTES)m -soak.page $(abspath docs/reliability.md)
+	go test -vet=off -count=1 -run 'TestSoak$$' -v ./cmd/pulsegate -timeout 0 -soak.time $(MINUTES)m -soak.rate 2000 -soak.page $(abspath docs/reliability.md)
 
 cluster: setup ## MINUTES of faults in a cluster of PostgreSQL, into docs/reliability.md; or ROUNDS of a KIND in which it forgets: frozen, or async,restored,equal,old,thawed, which REFUSED=1 does without a memory; needs root
 ifeq ($(KIND),)

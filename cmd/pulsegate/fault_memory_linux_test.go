@@ -75,7 +75,7 @@ func TestMemoryLimit(t *testing.T) {
 		for _, conn := range conns {
 			conn.Close()
 		}
-		b.load("--users=40", "--batch=500", "--posts=8").wait()
+		b.load("--users=40", "--batch=500", "--posts=2").wait()
 		b.verify()
 		if n := group.kills(); n > 0 {
 			t.Errorf("the kernel has ended processes %d times for want of memory", n)

@@ -24,7 +24,7 @@ import (
 )
 
 var (
-	postgresRounds = flag.Int("postgres.rounds", 3, "rounds of TestPostgresCampaign")
+	postgresRounds = flag.Int("postgres.rounds", 1, "rounds of TestPostgresCampaign")
 	postgresSeed   = flag.Uint64("postgres.seed", 0, "seed of TestPostgresCampaign; 0: a random one, which is logged")
 	postgresPage   = flag.String("postgres.page", "", "page into which TestPostgresCampaign writes its figures")
 )

@@ -28,7 +28,7 @@ import (
 
 var (
 	soakTime = flag.Duration("soak.time", 10*time.Second, "how long TestSoak loads the server")
-	soakRate = flag.Int("soak.rate", 2000, "readings per second of TestSoak, half of them in batches of 20")
+	soakRate = flag.Int("soak.rate", 1000, "readings per second of TestSoak, half of them in batches of 20")
 	soakPage = flag.String("soak.page", "", "page into which TestSoak writes its figures")
 )
 

@@ -113,7 +113,7 @@ func startBystander(t *testing.T, p *process) *bystander {
 					return
 				}
 			}
-			time.Sleep(5 * time.Millisecond) // a well-behaved client does not saturate the server
+			time.Sleep(50 * time.Millisecond) // a well-behaved client does not saturate the server, nor the machine
 		}
 	})
 	return b
