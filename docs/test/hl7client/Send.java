@@ -7,6 +7,7 @@ import ca.uhn.hl7v2.model.v26.message.ADT_A01;
 import ca.uhn.hl7v2.model.v26.message.ORU_R01;
 import ca.uhn.hl7v2.model.v26.segment.ERR;
 import ca.uhn.hl7v2.model.v26.segment.OBX;
+import java.util.concurrent.TimeUnit;
 
 /**
  * Sends messages of IHE's PCD-01 with HAPI, and prints what HAPI reads in each acknowledgement: Send HOST PORT TLS DEVICE.
@@ -73,8 +74,10 @@ class Send {
     public static void main(String[] args) throws Exception {
         device = args[3];
         try (var context = new DefaultHapiContext()) {
-            Connection connection = context.newClient(args[0], Integer.parseInt(args[1]), Boolean.parseBoolean(args[2]));
+            // Built first, because that loads hundreds of classes, and the server does not wait for a first message for long.
             ORU_R01 first = message("20261121100001.000+0100", "97.5");
+            Connection connection = context.newClient(args[0], Integer.parseInt(args[1]), Boolean.parseBoolean(args[2]));
+            connection.getInitiator().setTimeout(2, TimeUnit.MINUTES); // 10 s by default: too few for a busy machine
             send(connection, first);
             send(connection, first);
             send(connection, message("20261121100002.000+0100", "300"));
