@@ -217,7 +217,8 @@ func (w *Wearers) join() {
 // Put adds an assignment that [Assignment.Admit] or [Assignment.AdmitEnd] has admitted, in place of the one with its
 // beginning. What it overlaps of spans of nobody ends.
 func (w *Wearers) Put(a Assignment) {
-	if i := slices.IndexFunc(w.all, func(b worn) bool { return b.Subject == a.Subject && b.FromUnixMs == a.FromUnixMs }); i >= 0 {
+	before := func(b worn) bool { return b.Subject == a.Subject && b.FromUnixMs == a.FromUnixMs }
+	if i := slices.IndexFunc(w.all, before); i >= 0 {
 		w.remove(i)
 	}
 	w.put(worn{Assignment: a})

@@ -7,8 +7,8 @@ import (
 	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
-// assignments compares the assignments of both stores, with the spans of nobody, joined. It returns the number of the source's
-// without these spans, and the number of all that the target lacks. If copying, it adds these.
+// assignments compares the assignments of both stores, with the spans of nobody, joined. It returns the number of the
+// source's without these spans, and the number of all that the target lacks. If copying, it adds these.
 func (r *run) assignments(ctx context.Context, copying bool) (all, lacking int64, err error) {
 	from, to := &joined{all: assigned(source, r.From)}, &joined{all: assigned(target, r.To)}
 	for {
