@@ -50,33 +50,15 @@ type Provider struct {
 
 	tb testing.TB
 
-	mu      sync.Mutex
-	keys    map[string]crypto.Signer // guarded by mu; by key ID
-	rotated int                      // guarded by mu; number of calls of Rotate
+	mu   sync.Mutex
+	keys map[string]crypto.Signer // guarded by mu; by key ID
 }
 
-// rsaKeys are those of the first, second and further calls of Rotate of every provider: one takes a tenth of a second.
-var rsaKeys struct {
-	mu  sync.Mutex
-	all []*rsa.PrivateKey
-}
-
-// rsaKey returns one of rsaKeys.
-func rsaKey(i int) (*rsa.PrivateKey, error) {
-	rsaKeys.mu.Lock()
-	defer rsaKeys.mu.Unlock()
-	for len(rsaKeys.all) <= i {
-		key, err := rsa.GenerateKey(rand.Reader, 2048)
-		if err != nil {
-			return nil, err
-		}
-		rsaKeys.all = append(rsaKeys.all, key)
-	}
-	return rsaKeys.all[i], nil
-}
+// firstKey returns the first RSA key of every provider: to make one takes a tenth of a second.
+var firstKey = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.GenerateKey(rand.Reader, 2048) })
 
 // New starts a provider with the keys "es", "ed" and "rs", which are of the algorithms ES256, EdDSA and RS256. Providers
-// share "rs", until they are rotated differently often. It is closed at the end of the test.
+// share "rs" until they are rotated. It is closed at the end of the test.
 func New(tb testing.TB) *Provider {
 	p := &Provider{tb: tb}
 	p.Rotate("")
@@ -93,11 +75,14 @@ func (p *Provider) Rotate(suffix string) {
 	es, errES := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	rs, errRS := rsaKey(p.rotated)
+	newKey := firstKey
+	if p.keys != nil {
+		newKey = func() (*rsa.PrivateKey, error) { return rsa.GenerateKey(rand.Reader, 2048) }
+	}
+	rs, errRS := newKey()
 	if errEd != nil || errES != nil || errRS != nil {
 		p.tb.Fatal(errEd, errES, errRS)
 	}
-	p.rotated++
 	p.keys = map[string]crypto.Signer{"es" + suffix: es, "ed" + suffix: ed, "rs" + suffix: rs}
 }
 
