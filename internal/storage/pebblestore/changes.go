@@ -68,10 +68,12 @@ func (c *changeLog) PositionAt(ctx context.Context, unixMs int64) (p storage.Pos
 		return now, err
 	}
 	p = storage.Position{ChangedUnixMs: unixMs, Group: 1}
+	first := true
 	return p, visitEvents(v, 0, func(number uint64, e *layout.Event) bool {
-		if e.AtUnixMs < unixMs || p.Event == 0 && number > 1 {
+		if e.AtUnixMs < unixMs || first && number > 1 { // those before the first one are no longer kept
 			p.Event, p.Mark = number, e.Mark
 		}
+		first = false
 		return true
 	})
 }

@@ -410,6 +410,14 @@ func checkPositions(t testing.TB, h Harness) {
 	if err != nil || !caughtUp || seen == 0 {
 		t.Errorf("since a time: %d changes, %d of the reading, caught up %t, %v", len(page), seen, caughtUp, err)
 	}
+	if p, err = s.(storage.Changes).PositionAt(ctx, 1); err != nil {
+		t.Fatalf("PositionAt: %v", err)
+	}
+	c = storage.ChangeCursor{From: p}
+	page, _, err = storage.NextChanges(ctx, s.(storage.Changes), &c, &storage.ChangeFilter{}, 10)
+	if !slices.ContainsFunc(page, func(c storage.Change) bool { return c.Kind == storage.ChangeAssigned }) {
+		t.Errorf("since before everything: no assignment among %d changes, %v", len(page), err)
+	}
 	mustClose(t, s)
 	if err := s.(storage.Changes).CheckPosition(ctx, last); !errors.Is(err, storage.ErrClosed) {
 		t.Errorf("closed: CheckPosition returned %v", err)
