@@ -102,6 +102,9 @@ type Changes interface {
 	// that long, it is the first position with which events begin that are.
 	PositionAt(ctx context.Context, unixMs int64) (Position, error)
 
+	// KeptSince returns a time: no event from later was removed. It is 0 if none was.
+	KeptSince(ctx context.Context) (unixMs int64, err error)
+
 	// CheckPosition returns nil if everything that has changed since p can be read, and otherwise an error that wraps
 	// ErrUnknownPosition.
 	CheckPosition(ctx context.Context, p Position) error

@@ -78,6 +78,24 @@ func (c *changeLog) PositionAt(ctx context.Context, unixMs int64) (p storage.Pos
 	})
 }
 
+// KeptSince implements [storage.Changes]. What is left of the last event that was removed is the first one.
+func (c *changeLog) KeptSince(ctx context.Context) (unixMs int64, err error) {
+	v, err := c.enter(ctx)
+	if err == nil {
+		err = visitEvents(v, 0, func(number uint64, e *layout.Event) bool {
+			if number > 1 {
+				unixMs = e.AtUnixMs
+			}
+			return false
+		})
+		c.views.release(v)
+	}
+	if err != nil {
+		err = fmt.Errorf("read events: %w", err)
+	}
+	return unixMs, err
+}
+
 // CheckPosition implements [storage.Changes].
 func (c *changeLog) CheckPosition(ctx context.Context, p storage.Position) error {
 	v, err := c.enter(ctx)

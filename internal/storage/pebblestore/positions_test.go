@@ -175,7 +175,15 @@ func TestForgetEvents(t *testing.T) {
 	try(t, pebblestore.ForgetEventsAt(s, now))
 	wantKnown(t, s, "events are young", before, true)
 	last := mustPosition(t, s)
+	kept := func(want int64) {
+		t.Helper()
+		if got, err := s.KeptSince(context.Background()); got != want || err != nil {
+			t.Errorf("events are kept since %d, %v, want %d", got, err, want)
+		}
+	}
+	kept(0)
 	try(t, pebblestore.ForgetEventsAt(s, time.UnixMilli(arrivedUnixMs).Add(2*time.Hour)))
+	kept(last.ChangedUnixMs) // all events have gone
 	wantNoTraces(t, fs)
 	wantKnown(t, s, "before events that were forgotten", before, false)
 	wantKnown(t, s, "after events that were forgotten", last, true)

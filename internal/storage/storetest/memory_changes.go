@@ -101,6 +101,13 @@ func (l memoryLog) PositionAt(ctx context.Context, unixMs int64) (storage.Positi
 	return p, err
 }
 
+// KeptSince implements [storage.Changes].
+func (l memoryLog) KeptSince(ctx context.Context) (int64, error) {
+	l.m.mu.RLock()
+	defer l.m.mu.RUnlock()
+	return 0, l.m.readable(ctx)
+}
+
 // CheckPosition implements [storage.Changes].
 func (l memoryLog) CheckPosition(ctx context.Context, p storage.Position) error {
 	m := l.m
