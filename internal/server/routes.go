@@ -71,7 +71,9 @@ func (s *server) routes(reads *query.Handler, records *fhir.Handler, lines *infl
 	}
 	crossSite := records.Reject(problems.UntrustedOrigin, crossSiteDetail)
 	put := func(template string, h http.Handler) { handle(template, h, http.MethodPut) }
-	records.Mount(read, search, post, put, func(form ingest.Form) http.Handler { return s.receives(form, crossSite) })
+	remove := func(template string, h http.Handler) { handle(template, h, http.MethodDelete) }
+	receive := func(form ingest.Form) http.Handler { return s.receives(form, crossSite) }
+	records.Mount(read, search, post, put, remove, receive)
 	s.page.Mount(readHere, func(template string, h http.Handler, method string) {
 		handle(template, sameSiteOnly(h, untrusted), method)
 	})

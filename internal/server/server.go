@@ -256,7 +256,10 @@ func (s *server) servePublic() (err error) {
 		changes = s.embedded
 	}
 	s.feed = query.NewFeed(reads, changes)
-	records := fhir.New(s.store, s.store, fhir.Options{Service: shared, Version: s.opt.Version, Base: s.opt.FHIRURL, PulseAsHeartRate: s.opt.pulseAsHeartRate()})
+	records := fhir.New(s.store, s.store, fhir.Options{
+		Service: shared, Version: s.opt.Version, Base: s.opt.FHIRURL,
+		PulseAsHeartRate: s.opt.pulseAsHeartRate(), Changes: changes,
+	})
 	cfg := s.opt.ingest(s.parsed.limits)
 	lines := influx.New(influx.Options{
 		Problems: s.problems, Signs: cfg.Limits.Signs, IgnoreUnknown: cfg.IgnoreUnknown, MaxLineBytes: cfg.MaxSingleBytes,

@@ -11,6 +11,9 @@ import (
 // An object is a JSON object.
 type object = map[string]any
 
+// bulkData is the address of what the guide of exports defines.
+const bulkData = "http://hl7.org/fhir/uv/bulkdata/"
+
 // Metadata serves GET /fhir/metadata: the CapabilityStatement. It needs no credentials.
 func (h *Handler) Metadata(w http.ResponseWriter, r *http.Request) {
 	head, ok := h.negotiate(w, r)
@@ -45,16 +48,30 @@ func (h *Handler) capabilities(r *http.Request) object {
 		"conditionalCreate": true, "updateCreate": true,
 		"documentation": "Vital signs of devices, while they were assigned to a patient. A search needs patient, subject or device. It may have _count, _sort=date or -date, and _summary=count.",
 	}
+	export := func(of string) []object {
+		return []object{{
+			"name": "export", "definition": bulkData + "OperationDefinition/" + of,
+			"documentation": "It may have _outputFormat, _since, _type, and _typeFilter with searches of Observation.",
+		}}
+	}
 	server := object{
 		"mode":          "server",
 		"interaction":   []object{{"code": "transaction"}, {"code": "batch"}},
+		"operation":     export("export"),
 		"documentation": "Errors are OperationOutcomes. Unknown search parameters are ignored, or rejected with Prefer: handling=strict. Prefer: return decides what a write is answered with, by default the resource.",
 		"security": object{"description": "A token with the read right in the header field Authorization: Bearer, if the server has tokens. " +
 			"Every search of a patient is recorded in an audit log."},
 		"resource": []object{
 			observation,
 			{"type": "Device", "documentation": "The name of a device.", "interaction": []object{read}, "versioning": "no-version"},
-			{"type": "Patient", "documentation": "The id of a patient only.", "interaction": []object{read}, "versioning": "no-version"},
+			{
+				"type": "Patient", "documentation": "The id of a patient only.", "interaction": []object{read},
+				"versioning": "no-version", "operation": export("patient-export"),
+			},
+			{
+				"type": "Group", "documentation": "The devices whose names begin with the id. It can only be exported.",
+				"operation": export("group-export"),
+			},
 		},
 	}
 	software := object{"name": "Pulsegate"}
@@ -64,6 +81,7 @@ func (h *Handler) capabilities(r *http.Request) object {
 	return object{
 		"resourceType": "CapabilityStatement", "id": "pulsegate", "status": "active", "date": h.started.UTC().Truncate(time.Second), "publisher": "Pulsegate", "kind": "instance",
 		"software":       software,
+		"instantiates":   []string{bulkData + "CapabilityStatement/bulk-data"},
 		"implementation": object{"description": "Pulsegate, a server for vital signs of wearables", "url": h.base(r)},
 		"fhirVersion":    "4.0.1", "format": []string{contentType, "json"}, "rest": []object{server},
 	}

@@ -40,7 +40,12 @@ const (
 func pageCipher(r *http.Request) cipher.AEAD {
 	_, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ") // the scheme may be in any case
 	key := sha256.Sum256([]byte(cursorPage + strings.TrimSpace(secret)))
-	block, err := aes.NewCipher(key[:])
+	return newCipher(key[:])
+}
+
+// newCipher returns the encryption with a key.
+func newCipher(key []byte) cipher.AEAD {
+	block, err := aes.NewCipher(key)
 	if err != nil {
 		panic(err) // only for other lengths of keys
 	}

@@ -15,7 +15,10 @@
 // are stable like those of package query, and access is checked again for each page. A link to
 // the next page is encrypted, so it does not reveal the patient.
 //
-// Every search of a patient's observations is in the audit log before its first byte is sent.
+// Every search of a patient's observations is in the audit log before its first byte is sent, and so is every file of
+// an export with what patients wore.
+//
+// A client that applies an export, and then each export since the one before, has what its searches find.
 //
 // A received Observation becomes a reading of its device through the admission and the group
 // commit of package ingest. It is stored exactly, or rejected.
@@ -24,6 +27,6 @@
 //
 // # Not here
 //
-// No storage: a [Reader] and [Subjects] provide records and assignments. No terminology
-// service, no XML, no subscriptions.
+// No storage: a [Reader] and [Subjects] provide records and assignments, and [storage.Changes] what has changed. No
+// terminology service, no XML, no subscriptions.
 package fhir

@@ -3,6 +3,7 @@ package fhir
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -112,6 +113,39 @@ func TestDates(t *testing.T) {
 	} {
 		if got, ok := parseDates(text); ok {
 			t.Errorf("%s is %v", text, got)
+		}
+	}
+}
+
+// TestCodesOf compares the search for the Observations of any one or two signs with their groups.
+func TestCodesOf(t *testing.T) {
+	signs := vitals.NewSigns()
+	usual := vitals.Range{Min: vitals.MinValue, Max: vitals.MaxValue}
+	if err := signs.Define([]vitals.Definition{
+		{Field: "ecg_rate_bpm", Label: "Rate, ECG", Unit: "/min", LOINC: []string{"8867-4"}, Accepted: vitals.Range{Min: 20, Max: 300}, Usual: usual},
+		{Field: "skin_delta_c", Label: "Difference", Unit: "Cel", Accepted: vitals.Range{Min: -5_000, Max: 5_000}, Usual: usual},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for s, d := range signs.All() {
+		for other, e := range signs.All() {
+			params := codesOf(signs, 1<<s|1<<other)
+			for g := range group(numGroups) {
+				m := mappingOf(signs, g)
+				if m == nil {
+					continue
+				}
+				has := func(list string) bool {
+					return slices.ContainsFunc(m.codes, func(c coding) bool { return slices.Contains(strings.Split(list, ","), c.system+"|"+c.code) })
+				}
+				found := has(strings.TrimPrefix(params[0], "code="))
+				if len(params) > 1 {
+					found = found && !has(strings.TrimPrefix(params[1], "code:not="))
+				}
+				if want := g == groupWith(s) || g == groupWith(other); found != want {
+					t.Errorf("%s and %s: %q finds %s: %t", d.Field, e.Field, params, m.key, found)
+				}
+			}
 		}
 	}
 }

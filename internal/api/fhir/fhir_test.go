@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/pulsegate/pulsegate/internal/api/fhir"
+	"github.com/pulsegate/pulsegate/internal/api/ingest"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
@@ -63,6 +64,12 @@ func fill(t testing.TB, lines ...string) *store {
 
 func (s *store) add(t testing.TB, receivedUnixMs int64, lines ...string) {
 	t.Helper()
+	add(t, s, receivedUnixMs, lines...)
+}
+
+// add stores readings given as JSON.
+func add(t testing.TB, s storage.Store, receivedUnixMs int64, lines ...string) {
+	t.Helper()
 	if len(lines) == 0 {
 		return
 	}
@@ -88,17 +95,19 @@ type server struct {
 	t testing.TB
 }
 
-func serve(t testing.TB, s *store, opt fhir.Options) *server {
+func serve(t testing.TB, s interface {
+	fhir.Reader
+	fhir.Subjects
+}, opt fhir.Options) *server {
 	t.Helper()
 	opt.Problems, opt.Param, opt.Version = problem.New(), (*http.Request).PathValue, "test"
 	h := fhir.New(s, s, opt)
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /fhir/metadata", h.Metadata)
-	mux.HandleFunc("GET /fhir/Observation", h.Search)
-	mux.HandleFunc("POST /fhir/Observation/_search", h.Search)
-	mux.HandleFunc("GET /fhir/Observation/{id}", h.Observation)
-	mux.HandleFunc("GET /fhir/Device/{id}", h.Device)
-	mux.HandleFunc("GET /fhir/Patient/{id}", h.Patient)
+	handle := func(method string) func(string, http.Handler) {
+		return func(template string, h http.Handler) { mux.Handle(method+" "+template, h) }
+	}
+	unused := func(string, http.Handler) {}
+	h.Mount(handle("GET"), handle("POST"), handle("POST"), unused, handle("DELETE"), func(ingest.Form) http.Handler { return http.NotFoundHandler() })
 	srv := httptest.NewServer(mux)
 	t.Cleanup(srv.Close)
 	return &server{srv, t}

@@ -29,6 +29,9 @@ type Options struct {
 	Base string
 
 	PulseAsHeartRate bool // see [codes.Table]
+
+	// Changes are those of the store. If nil, exports are complete only: they have no _since.
+	Changes storage.Changes
 }
 
 // A Handler serves FHIR. Its methods are http.HandlerFuncs, or forms of sent readings.
@@ -63,10 +66,13 @@ func New(reader Reader, subjects Subjects, opt Options) *Handler {
 	return h
 }
 
-// Mount routes the FHIR server. read routes GET and HEAD of an address, search and post POST and put PUT; receive
-// returns the handler of a form, without cross-site requests.
-func (h *Handler) Mount(read, search, post, put func(template string, h http.Handler), receive func(ingest.Form) http.Handler) {
+// Mount routes the FHIR server. read routes GET and HEAD of an address, search and post POST, put PUT and remove DELETE;
+// receive returns the handler of a form, without cross-site requests.
+func (h *Handler) Mount(
+	read, search, post, put, remove func(template string, h http.Handler), receive func(ingest.Form) http.Handler,
+) {
 	bundles := h.JSON(receive(h.BundleForm))
+	newExporter(h).mount(read, post, remove) // before {id}, which also matches $export
 	read(Path+"/metadata", http.HandlerFunc(h.Metadata))
 	read(Path+"/Observation", http.HandlerFunc(h.Search))
 	search(Path+"/Observation/_search", http.HandlerFunc(h.Search)) // before {id}, which also matches its OPTIONS

@@ -24,6 +24,10 @@ func (anyDevice) SubjectAssignments(_ context.Context, subject storage.Subject) 
 	return []storage.Assignment{{Subject: subject, ToUnixMs: storage.OpenEnd}}, nil
 }
 
+func (anyDevice) Assignments(context.Context, storage.AssignmentKey, []storage.Assignment) (int, error) {
+	return 0, nil
+}
+
 // FuzzDecodeBundle checks what Decode must keep to: positions do not descend, each has either
 // readings or a refusal or exists, and readings are valid.
 func FuzzDecodeBundle(f *testing.F) {

@@ -24,6 +24,7 @@ type Reader interface {
 type Subjects interface {
 	DeviceAssignments(ctx context.Context, device vitals.Name) ([]storage.Assignment, error)
 	SubjectAssignments(ctx context.Context, subject storage.Subject) ([]storage.Assignment, error)
+	Assignments(ctx context.Context, after storage.AssignmentKey, dst []storage.Assignment) (int, error)
 }
 
 // A source is the part of an assignment that a search covers.

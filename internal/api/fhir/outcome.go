@@ -70,9 +70,10 @@ func issueType(problems *problem.Set, p *reply.Problem) string {
 		return "structure"
 	case problems.BadParameter:
 		return "invalid"
-	case problems.NotFound, problems.UnknownDevice:
+	case problems.NotFound, problems.UnknownDevice, problems.CursorUnknown:
 		return "not-found"
-	case problems.MethodNotAllowed, problems.NotAcceptable, problems.UnsupportedType, problems.UnknownEncoding, problems.OldHTTP:
+	case problems.MethodNotAllowed, problems.NotAcceptable, problems.UnsupportedType, problems.UnknownEncoding,
+		problems.OldHTTP, problems.NotKept:
 		return "not-supported"
 	case problems.Timeout:
 		return "timeout"

@@ -74,6 +74,18 @@ var searchParams = []searchParam{
 // strict is set (https://hl7.org/fhir/R4/search.html#errors). Parameters about the form of the
 // answer are left out.
 func parseSearch(values url.Values, strict bool, base string, signs *vitals.Signs) (*search, error) {
+	s, err := parseSelection(values, strict, base, signs)
+	if err == nil && s.patients == nil && s.devices == nil {
+		err = &query.ParamError{Reason: "a search needs patient, subject or device"}
+	}
+	if err == nil && len(s.used.Encode()) > maxSearch {
+		err = &query.ParamError{Reason: fmt.Sprintf("the parameters are longer than %d bytes", maxSearch)}
+	}
+	return s, err
+}
+
+// parseSelection is parseSearch for a search that may be without a patient or a device.
+func parseSelection(values url.Values, strict bool, base string, signs *vitals.Signs) (*search, error) {
 	s := &search{base: base, signs: signs, groups: allGroups, measured: always, updated: always, count: DefaultCount, used: url.Values{}}
 	for name, given := range values {
 		if name == formatParam || name == "_pretty" {
@@ -98,12 +110,6 @@ func parseSearch(values url.Values, strict bool, base string, signs *vitals.Sign
 		s.used[name] = given
 	}
 	slices.Sort(s.ignored)
-	if s.patients == nil && s.devices == nil {
-		return nil, &query.ParamError{Reason: "a search needs patient, subject or device"}
-	}
-	if len(s.used.Encode()) > maxSearch {
-		return nil, &query.ParamError{Reason: fmt.Sprintf("the parameters are longer than %d bytes", maxSearch)}
-	}
 	return s, nil
 }
 

@@ -68,10 +68,14 @@ func (h *Handler) Device(w http.ResponseWriter, r *http.Request) {
 		} else if _, err := v.Latest(r.Context(), device); err != nil {
 			return nil, err
 		}
-		name := device.String()
-		return []byte(`{"resourceType":"Device","id":"` + id.text + `","identifier":[{"value":"` + name +
-			`"}],"deviceName":[{"name":"` + name + `","type":"user-friendly-name"}]}`), nil
+		return deviceResource(&device), nil
 	})
+}
+
+func deviceResource(device *vitals.Name) []byte {
+	name := device.String()
+	return []byte(`{"resourceType":"Device","id":"` + string(appendDeviceID(nil, device)) +
+		`","identifier":[{"value":"` + name + `"}],"deviceName":[{"name":"` + name + `","type":"user-friendly-name"}]}`)
 }
 
 // Patient serves GET /fhir/Patient/{id}: the id of a subject to whom a device was assigned, and
@@ -86,8 +90,12 @@ func (h *Handler) Patient(w http.ResponseWriter, r *http.Request) {
 		if err != nil || len(assignments) == 0 {
 			return nil, notFoundOr(err)
 		}
-		return []byte(`{"resourceType":"Patient","id":"` + string(subject) + `"}`), nil
+		return patientResource(subject), nil
 	})
+}
+
+func patientResource(subject storage.Subject) []byte {
+	return []byte(`{"resourceType":"Patient","id":"` + string(subject) + `"}`)
 }
 
 // read answers a request for one resource.

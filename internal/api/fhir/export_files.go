@@ -1,0 +1,285 @@
+package fhir
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math/bits"
+	"slices"
+
+	"github.com/pulsegate/pulsegate/internal/access/token"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// sees reports whether the export has what a subject wore.
+func (e *export) sees(a *storage.Assignment) bool {
+	return a.Subject != "" && a.Device.HasPrefix(&e.group) &&
+		!hides(e.may, &a.Device) && e.may.CoversSubject(string(a.Subject))
+}
+
+// before returns the name that sorts right before those of the devices that may be in the export.
+func (e *export) before() vitals.Name {
+	before, own := token.Before(e.group), e.may.Before()
+	if before.Compare(&own) < 0 {
+		return own
+	}
+	return before
+}
+
+// assignments calls visit with the assignments that the export has, by device and beginning.
+func (e *export) assignments(ctx context.Context, visit func(*storage.Assignment) error) error {
+	after, page := storage.AssignmentKey{Device: e.before()}, make([]storage.Assignment, 64)
+	for n := len(page); n == len(page); {
+		err := e.renew(ctx)
+		if err == nil {
+			n, err = e.Assignments(ctx, after, page)
+		}
+		for i := 0; i < n && err == nil; i++ {
+			a := &page[i]
+			if after = a.Key(); !a.Device.HasPrefix(&e.group) {
+				return nil
+			}
+			if e.sees(a) {
+				err = visit(a)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// patients emits each Patient at the first of the assignments that the export has of him.
+func (e *export) patients(ctx context.Context) error {
+	if !slices.Contains(e.types, "Patient") {
+		return nil
+	}
+	return e.assignments(ctx, func(a *storage.Assignment) error {
+		all, err := e.ofPatients(ctx, []storage.Subject{a.Subject})
+		if errors.Is(err, errForbidden) {
+			return nil
+		}
+		i := slices.IndexFunc(all, func(b storage.Assignment) bool { return e.sees(&b) })
+		if err != nil || i < 0 || all[i].Key() != a.Key() {
+			return err
+		}
+		return e.emit(patientResource(a.Subject))
+	})
+}
+
+// devices emits the Devices that have readings: of the system, all that the client may see, and otherwise those that
+// were assigned.
+func (e *export) devices(ctx context.Context) error {
+	if !slices.Contains(e.types, "Device") {
+		return nil
+	}
+	if e.Scope == ofSystem && !e.may.BoundToSubjects() {
+		return e.allDevices(ctx)
+	}
+	var last vitals.Name
+	return e.assignments(ctx, func(a *storage.Assignment) error {
+		if a.Device == last {
+			return nil
+		}
+		last = a.Device
+		gone, err := e.gone(ctx, &a.Device)
+		if gone || err != nil {
+			return err
+		}
+		return e.emit(deviceResource(&a.Device))
+	})
+}
+
+func (e *export) allDevices(ctx context.Context) error {
+	after, page := e.before(), make([]storage.Device, 256)
+	for n := len(page); n == len(page); {
+		err := e.renew(ctx)
+		if err == nil {
+			n, err = e.Devices(ctx, after, page)
+		}
+		for i := 0; i < n && err == nil; i++ {
+			if after = page[i].Name; hides(e.may, &after) {
+				return nil
+			}
+			err = e.emit(deviceResource(&after))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// gone reports whether a device has no readings.
+func (e *export) gone(ctx context.Context, device *vitals.Name) (bool, error) {
+	_, err := e.Latest(ctx, *device)
+	if errors.Is(err, storage.ErrNotFound) {
+		return true, nil
+	}
+	return false, err
+}
+
+// observations emits the Observations of assignments that were changed since, and then those of readings that were.
+// Without _since these are all assignments.
+func (e *export) observations(ctx context.Context) error {
+	if !slices.Contains(e.types, "Observation") {
+		return nil
+	}
+	records := make([]storage.Record, chunkRecords)
+	err := e.assignments(ctx, func(a *storage.Assignment) error {
+		if a.ChangedUnixMs <= e.sinceUnixMs {
+			return nil
+		}
+		worn := storage.Range{Device: a.Device, FromUnixMs: a.FromUnixMs, ToUnixMs: a.ToUnixMs}
+		for n := len(records); n == len(records); worn.FromUnixMs = records[n-1].TimeUnixMs + 1 {
+			var err error
+			if n, err = e.Scan(ctx, worn, records); n == 0 || err != nil {
+				return err
+			}
+			if err := e.records(ctx, a.Device, records[:n], true); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil && e.incremental() {
+		err = e.changed(ctx)
+	}
+	return err
+}
+
+// maxExamined is the number of changed readings after which changed looks again at what the client may see.
+const maxExamined = 1 << 16
+
+// A changedReading is the place of a reading.
+type changedReading struct {
+	device vitals.Name
+	unixMs int64
+}
+
+// changed emits the Observations of readings that were changed since, and whose assignment was not.
+func (e *export) changed(ctx context.Context) error {
+	from, err := e.changes.PositionAt(ctx, e.sinceUnixMs+1)
+	if err != nil {
+		return err
+	}
+	to, _, err := e.changes.Position(ctx)
+	if err != nil {
+		return err
+	}
+	var found []changedReading
+	key := storage.ChangedKey{}
+	for more := true; more && err == nil; {
+		if err = e.renew(ctx); err != nil {
+			break
+		}
+		found, more = found[:0], false
+		examined := 0
+		visit := func(part uint64, device *vitals.Name, records []storage.Record) bool {
+			n := min(len(records), chunkRecords-len(found))
+			for i := range records[:n] {
+				if lastUpdated(&records[i], 0) > e.sinceUnixMs && !hides(e.may, device) {
+					found = append(found, changedReading{*device, records[i].TimeUnixMs})
+				}
+			}
+			key = storage.ChangedKey{Part: part, Device: *device, TimeUnixMs: records[n-1].TimeUnixMs}
+			examined += n
+			more = n < len(records) || len(found) == chunkRecords || examined >= maxExamined
+			return !more
+		}
+		if err = e.changes.VisitChanged(ctx, from, to, key, e.group, visit); err == nil {
+			err = e.found(ctx, found)
+		}
+	}
+	return err
+}
+
+// found emits the Observations of readings as they are now: where they were found, they may be without the signs that
+// have completed them.
+func (e *export) found(ctx context.Context, all []changedReading) error {
+	slices.SortFunc(all, func(a, b changedReading) int {
+		return cmp.Or(a.device.Compare(&b.device), cmp.Compare(a.unixMs, b.unixMs))
+	})
+	all = slices.Compact(all)
+	page := make([]storage.Record, 64) // few, because others may be between
+	for len(all) > 0 {
+		end := 1
+		for end < len(all) && all[end].device == all[0].device {
+			end++
+		}
+		of, device := all[:end], all[0].device
+		within := storage.Range{Device: device, FromUnixMs: of[0].unixMs, ToUnixMs: of[end-1].unixMs + 1}
+		n, err := e.Scan(ctx, within, page)
+		if err != nil {
+			return err
+		}
+		place := func(unixMs int64) (int, bool) {
+			return slices.BinarySearchFunc(of, unixMs, func(c changedReading, unixMs int64) int {
+				return cmp.Compare(c.unixMs, unixMs)
+			})
+		}
+		if n == len(page) {
+			end, _ = place(page[n-1].TimeUnixMs + 1)
+		}
+		kept := slices.DeleteFunc(page[:n], func(r storage.Record) bool {
+			_, ok := place(r.TimeUnixMs)
+			return !ok
+		})
+		if err := e.records(ctx, device, kept, false); err != nil {
+			return err
+		}
+		all = all[end:]
+	}
+	return nil
+}
+
+// records emits the Observations of records of a device that have just been read: those whose assignment was changed
+// since, or those of which only the reading was. It looks at the assignments after the records were read, for the
+// reason that observations.verify has.
+func (e *export) records(ctx context.Context, device vitals.Name, records []storage.Record, byAssignment bool) error {
+	if err := e.renew(ctx); err != nil || len(records) == 0 {
+		return err
+	}
+	all, err := e.DeviceAssignments(ctx, device)
+	if err != nil {
+		return err
+	}
+	var worn storage.Assignment
+	var forms [numGroups]*form
+	signs := e.Signs()
+	for i := range records {
+		r := &records[i]
+		if !worn.Covers(r.TimeUnixMs) {
+			if worn = storage.SpanAt(all, r.TimeUnixMs); worn.Device == device {
+				clear(forms[:])
+			}
+		}
+		updated := lastUpdated(r, worn.ChangedUnixMs)
+		if worn.Device != device || !e.sees(&worn) || (worn.ChangedUnixMs > e.sinceUnixMs) != byAssignment {
+			continue
+		}
+		for left := groupsOf(&r.Values); left != 0; left &= left - 1 {
+			g := group(bits.TrailingZeros32(uint32(left)))
+			if !e.selects(r.TimeUnixMs, updated, g) {
+				continue
+			}
+			if forms[g] == nil {
+				forms[g] = newForm("", signs, &device, worn.Subject, g)
+			}
+			e.line = forms[g].appendResource(e.line[:0], r, worn.ChangedUnixMs)
+			if err := e.emit(e.line); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// selects reports whether a filter selects an Observation, or there is none.
+func (e *export) selects(unixMs, updatedUnixMs int64, g group) bool {
+	return e.filters == nil || slices.ContainsFunc(e.filters, func(s *search) bool {
+		return s.groups&(1<<g) != 0 && s.measured.has(unixMs) && s.updated.has(updatedUnixMs)
+	})
+}
