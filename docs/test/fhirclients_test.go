@@ -138,3 +138,91 @@ func TestFHIRClientsWrite(t *testing.T) {
 		}
 	}
 }
+
+// TestSMARTFetch lets SMART's own client export everything, and then what has changed since: a reading that came late,
+// one that was completed, and a device that was erased with the only patient who wore it.
+func TestSMARTFetch(t *testing.T) {
+	env := []string{"PYTHONPATH=" + tool(t, "fhir_python") + ":" + tool(t, "python"), "COLUMNS=200"}
+	k := tokens{t.TempDir()}
+	dir := t.TempDir()
+	admin, reader := filepath.Join(dir, "admin"), filepath.Join(dir, "reader")
+	token := k.create(t, "ward", "--rights=read,write,admin")
+	try(t, os.WriteFile(admin, []byte(token), 0o600))
+	try(t, os.WriteFile(reader, []byte(k.create(t, "ehr", "--rights=read")), 0o600))
+	s := serve(t, k.flags()...)
+	send := func(lines string) {
+		t.Helper()
+		post, err := http.NewRequest("POST", s.url+"/v1/readings", strings.NewReader(lines))
+		try(t, err)
+		post.Header.Set("Authorization", "Bearer "+token)
+		post.Header.Set("Content-Type", "application/x-ndjson")
+		resp, err := http.DefaultClient.Do(post)
+		try(t, err)
+		resp.Body.Close()
+		if resp.StatusCode != 200 {
+			t.Fatal(resp.Status)
+		}
+	}
+	operate := func(args ...string) {
+		t.Helper()
+		run(t, "", nil, program, append(args, "--target", s.admin, "--token-file", admin)...)
+	}
+	// export returns the lines of the files, by their names, and the time for the next one.
+	export := func(flags ...string) (lines map[string][]string, since string) {
+		t.Helper()
+		out := t.TempDir()
+		args := []string{
+			"-m", "smart_fetch.cli.main", "bulk", out, "--fhir-url", s.url + "/fhir", "--bearer-token", reader, "--no-compression",
+		}
+		t.Log(run(t, "", env, "python3", append(args, flags...)...))
+		lines = map[string][]string{}
+		try(t, filepath.WalkDir(out, func(path string, d os.DirEntry, err error) error {
+			if err != nil || filepath.Ext(path) != ".ndjson" {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			name, _, _ := strings.Cut(d.Name(), ".")
+			lines[name] = strings.Split(strings.TrimSpace(string(text)), "\n")
+			return err
+		}))
+		log := strings.Join(lines["log"], "\n")
+		_, rest, _ := strings.Cut(log, `"transactionTime": "`)
+		since, _, _ = strings.Cut(rest, `"`)
+		delete(lines, "log")
+		return lines, since
+	}
+	check := func(lines map[string][]string, want map[string][]string) {
+		t.Helper()
+		for name, parts := range want {
+			got := lines[name]
+			ok := len(got) == len(parts)
+			for i := range min(len(got), len(parts)) {
+				ok = ok && strings.Contains(got[i], parts[i])
+			}
+			if !ok {
+				t.Errorf("%s has\n%s\nwant lines with %q", name, strings.Join(got, "\n"), parts)
+			}
+		}
+		if len(lines) != len(want) {
+			t.Errorf("%d files, want %d", len(lines), len(want))
+		}
+	}
+	send(`{"device":"ppg_1","time":"2026-11-21T10:00:00Z","heart_rate_bpm":60}`)
+	send(`{"device":"cuff","time":"2026-11-21T10:00:00Z","systolic_mmhg":120,"diastolic_mmhg":80}`)
+	operate("subject", "assign", "--device", "ppg_1", "--subject", "P-17", "--from", "2026-11-21T00:00:00Z")
+	operate("subject", "assign", "--device", "cuff", "--subject", "P-18", "--from", "2026-11-21T00:00:00Z")
+	lines, since := export()
+	check(lines, map[string][]string{
+		"Patient": {"P-18", "P-17"}, "Device": {`"cuff"`, `"ppg.u1"`},
+		"Observation": {`"id":"bp-mwq8lds0-cuff"`, `"id":"hr-mwq8lds0-ppg.u1"`},
+	})
+	send(`{"device":"ppg_1","time":"2026-11-21T09:00:00Z","heart_rate_bpm":61}`)
+	send(`{"device":"ppg_1","time":"2026-11-21T10:00:00Z","spo2_pct":97}`)
+	operate("erase", "--yes", "--device", "cuff")
+	lines, _ = export("--since", since, "--since-mode", "updated")
+	check(lines, map[string][]string{
+		"Patient": {"P-17"}, "Device": {`"ppg.u1"`},
+		"Observation": {`"id":"hr-mwq6g800-ppg.u1"`, `"id":"spo2-mwq8lds0-ppg.u1"`, `"id":"hr-mwq8lds0-ppg.u1"`},
+		"Bundle":      {`"DELETE","url":"Device/cuff"}},{"request":{"method":"DELETE","url":"Patient/P-18"`},
+	})
+}
