@@ -147,7 +147,7 @@ func (e *export) has(f *exportFile) (bool, error) {
 	ctx, cancel := context.WithTimeout(e.r.Context(), lookFor)
 	defer cancel()
 	err := f.write(e, ctx)
-	if err == errFound || errors.Is(err, context.DeadlineExceeded) {
+	if err == errFound || err != nil && ctx.Err() != nil {
 		return true, nil
 	}
 	return false, err
