@@ -154,9 +154,10 @@ func (x *exporter) newJob(r *http.Request, of scope) (*job, error) {
 	if err != nil || x.changes == nil {
 		return j, err
 	}
-	old, err := x.isOld(r, q)
-	if err != nil || old && !j.Lenient {
-		return nil, cmp.Or(err, errOldSince)
+	if !j.Lenient {
+		if err := x.known(r, q); err != nil {
+			return nil, err
+		}
 	}
 	// What is stored later may have changed at the time of the position, too.
 	p, _, err := x.changes.Position(r.Context())
@@ -164,13 +165,16 @@ func (x *exporter) newJob(r *http.Request, of scope) (*job, error) {
 	return j, err
 }
 
-// isOld reports whether some of what was removed since _since is not known.
-func (x *exporter) isOld(r *http.Request, q *exportQuery) (bool, error) {
+// known returns errOldSince if some of what was removed since _since is not known.
+func (x *exporter) known(r *http.Request, q *exportQuery) error {
 	if !q.incremental() || x.changes == nil {
-		return false, nil
+		return nil
 	}
 	kept, err := x.changes.KeptSince(r.Context())
-	return q.sinceUnixMs < kept, err
+	if err == nil && q.sinceUnixMs < kept {
+		err = errOldSince
+	}
+	return err
 }
 
 // Errors of exports.

@@ -85,7 +85,9 @@ func (x *exporter) open(r *http.Request, access *gate.Access) (*export, error) {
 			return nil, errNoExport
 		}
 	}
-	e.exportQuery, err = x.parse(r, j)
+	if e.exportQuery, err = x.parse(r, j); err == nil && !e.Lenient {
+		err = x.known(r, e.exportQuery)
+	}
 	return e, err
 }
 
@@ -140,8 +142,11 @@ func (x *exporter) status(w http.ResponseWriter, r *http.Request) {
 // lookFor is how long a status request looks for a resource of a file. A file without any is then listed.
 const lookFor = time.Second
 
-// has reports whether a file has a resource, or may have one.
+// has reports whether a file has a resource, or may have one: what was removed is looked for when the file is read.
 func (e *export) has(f *exportFile) (bool, error) {
+	if f.section != "output" && e.incremental() {
+		return true, nil
+	}
 	errFound := errors.New("fhir: found")
 	e.emit = func([]byte) error { return errFound }
 	ctx, cancel := context.WithTimeout(e.r.Context(), lookFor)

@@ -2,6 +2,7 @@ package fhir
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
@@ -40,7 +41,10 @@ func (e *export) events(ctx context.Context, visit func(*storage.Change) error) 
 			}
 		}
 	}
-	return err
+	if err != nil || e.Lenient {
+		return err
+	}
+	return e.known(e.r, e.exportQuery) // the store may have removed events while they were read
 }
 
 // concerns reports whether the client may see an event. It removes the subjects that he may not.
@@ -62,7 +66,8 @@ func (e *export) concerns(c *storage.Change) bool {
 	return c.Kind == storage.ChangeErased && (len(subjects) > 0 || !e.may.BoundToSubjects())
 }
 
-// deleted emits a Bundle for each erasure after which a Device or a Patient is not served any more.
+// deleted emits a Bundle for each erasure after which a Device or a Patient is not served any more. What it says may be
+// different when it is read again, so outcomes has all erasures, too.
 func (e *export) deleted(ctx context.Context) error {
 	return e.events(ctx, func(c *storage.Change) error {
 		if c.Kind != storage.ChangeErased {
@@ -72,12 +77,14 @@ func (e *export) deleted(ctx context.Context) error {
 		add := func(reference string) {
 			entries = append(entries, `{"request":{"method":"DELETE","url":"`+reference+`"}}`)
 		}
-		gone, err := e.isDeleted(ctx, c)
-		if err != nil {
-			return err
-		}
-		if gone {
-			add("Device/" + string(appendDeviceID(nil, &c.Device)))
+		if slices.Contains(e.types, "Device") {
+			gone, err := e.gone(ctx, &c.Device)
+			if err != nil {
+				return err
+			}
+			if gone {
+				add("Device/" + string(appendDeviceID(nil, &c.Device)))
+			}
 		}
 		for _, s := range c.Subjects {
 			all, err := e.SubjectAssignments(ctx, s)
@@ -96,14 +103,6 @@ func (e *export) deleted(ctx context.Context) error {
 	})
 }
 
-// isDeleted reports whether deleted has the Device of an erasure.
-func (e *export) isDeleted(ctx context.Context, c *storage.Change) (bool, error) {
-	if !slices.Contains(e.types, "Device") {
-		return false, nil
-	}
-	return e.gone(ctx, &c.Device)
-}
-
 // Beginnings of issues of an export. The diagnostics of removed are a search for the Observations to remove.
 const (
 	removed = `{"severity":"warning","code":"deleted","details":{"text":` +
@@ -111,7 +110,8 @@ const (
 	unknown = `{"severity":"warning","code":"incomplete"`
 )
 
-// outcomes emits an OperationOutcome for each event that removes Observations, unless the Device is deleted.
+// outcomes emits an OperationOutcome for each event that removes Observations. What the store no longer knows
+// comes last: it may have removed events while they were read.
 func (e *export) outcomes(ctx context.Context) error {
 	outcome := func(text, diagnostics string) error {
 		e.line = appendIssue(append(e.line[:0], outcomeStart...), text, diagnostics, "")
@@ -122,21 +122,17 @@ func (e *export) outcomes(ctx context.Context) error {
 			return err
 		}
 	}
-	old, err := e.isOld(e.r, e.exportQuery)
-	if err == nil && old {
+	if slices.Contains(e.types, "Observation") {
+		err := e.events(ctx, func(c *storage.Change) error { return outcome(removed, searchOf(e.Signs(), c)) })
+		if err != nil {
+			return err
+		}
+	}
+	err := e.known(e.r, e.exportQuery)
+	if errors.Is(err, errOldSince) {
 		err = outcome(unknown, "Some of what was removed since _since is no longer known.")
 	}
-	if err != nil || !slices.Contains(e.types, "Observation") {
-		return err
-	}
-	return e.events(ctx, func(c *storage.Change) error {
-		if c.Kind == storage.ChangeErased && c.FromUnixMs == 0 && c.ToUnixMs == storage.OpenEnd && c.Signs == 0 {
-			if gone, err := e.isDeleted(ctx, c); gone || err != nil {
-				return err
-			}
-		}
-		return outcome(removed, searchOf(e.Signs(), c))
-	})
+	return err
 }
 
 // searchOf returns a search for the Observations that an event removes.

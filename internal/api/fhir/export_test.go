@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -401,15 +402,21 @@ func TestExportRemoved(t *testing.T) {
 	since = later()
 	_, err = db.Erase(name(t, "x.1"))
 	try(t, err)
-	want("a device", "_since="+since, "DELETE Device/x..1")
-	want("a device, only Observations", "_type=Observation&_since="+since, "warning deleted Observation?device=Device/x..1")
+	const ofX = "warning deleted Observation?device=Device/x..1"
+	want("a device", "_since="+since, "DELETE Device/x..1", ofX)
+	want("a device, only Observations", "_type=Observation&_since="+since, ofX)
+	again := srv.manifest(srv.kickOff("$export?_since=" + since))
 	add(t, db, clock, `{"device":"x.1","time":3000,"spo2_pct":95}`)
-	want("a device that is there again", "_since="+since, "warning deleted Observation?device=Device/x..1")
+	if got := strings.Join(srv.lines(again.Error), ""); !strings.Contains(got, "Device/x..1") {
+		t.Errorf("a device that is there again when files are read: error has %q", got)
+	}
+	want("a device that is there again", "_since="+since, ofX)
 	since = later()
 	_, err = db.Erase(name(t, "w-1"))
 	try(t, err)
 	// The event names P2, too, who wore it before.
-	want("the last device of a patient", "_since="+since, "DELETE Device/w-1", "DELETE Patient/P1", "DELETE Patient/P2")
+	want("the last device of a patient", "_since="+since, "DELETE Device/w-1", "DELETE Patient/P1", "DELETE Patient/P2",
+		"warning deleted Observation?device=Device/w-1")
 	since = later()
 	_, err = db.Expire(t.Context(), 4000, 10)
 	try(t, err)
@@ -445,7 +452,7 @@ func TestExport(t *testing.T) {
 	} {
 		m := srv.manifest(srv.kickOff(tt.target))
 		got, request := srv.ids(srv.lines(m.Output)), srv.URL+"/fhir/"+tt.target
-		if got != tt.want || len(m.Deleted)+len(m.Error) > 0 || m.Request != request || m.RequiresAccessToken {
+		if got != tt.want || len(srv.lines(m.Deleted))+len(srv.lines(m.Error)) > 0 || m.Request != request || m.RequiresAccessToken {
 			t.Errorf("%s: %+v has %s, want %s", tt.target, m, got, tt.want)
 		}
 		if m.TransactionTime != before { // the store's time, before which nothing is stored later
@@ -557,6 +564,52 @@ func TestExportRejected(t *testing.T) {
 type forgets struct{ *pebblestore.Store }
 
 func (forgets) KeptSince(context.Context) (int64, error) { return time.Now().UnixMilli(), nil }
+
+// TestExportForgotten removes the events that an export is about when it has been started: before its manifest is read,
+// before a file is, and while a file is read. The client learns it each time.
+func TestExportForgotten(t *testing.T) {
+	_, db, clock := exported(t, fhir.Options{})
+	changes := &keptSince{Store: db, calls: math.MaxInt}
+	srv := serve(t, db, fhir.Options{Changes: changes})
+	since := "$export?_since=" + time.UnixMilli(clock-1).UTC().Format("2006-01-02T15:04:05.000Z")
+	_, err := db.Erase(name(t, "x.1"))
+	try(t, err)
+	status := srv.kickOff(since)
+	m := srv.manifest(status)
+	if deleted, removed := srv.lines(m.Deleted), srv.lines(m.Error); len(deleted) != 1 || len(removed) != 1 {
+		t.Errorf("nothing is forgotten: %q %q", deleted, removed)
+	}
+	for _, calls := range []int{0, 1} { // one when the address is opened, and one when events were read
+		for _, address := range []string{m.Deleted[0].URL, m.Error[0].URL, status} {
+			changes.calls = calls
+			resp, text := srv.send("GET", address, "")
+			if resp.StatusCode != 410 && (calls == 0 || address != status) {
+				t.Errorf("forgotten after %d calls: %s %s %s", calls, address, resp.Status, text)
+			}
+		}
+	}
+	changes.calls = math.MaxInt
+	m = srv.manifest(srv.kickOff(since, "Prefer", "handling=lenient"))
+	for _, calls := range []int{0, 1} {
+		changes.calls = calls
+		if got := strings.Join(srv.lines(m.Error), ""); strings.Contains(got, `"incomplete"`) != (calls == 0) {
+			t.Errorf("leniently, forgotten after %d calls: %s", calls, got)
+		}
+	}
+}
+
+// keptSince are changes of which all events count as removed after some calls of KeptSince.
+type keptSince struct {
+	*pebblestore.Store
+	calls int
+}
+
+func (k *keptSince) KeptSince(ctx context.Context) (int64, error) {
+	if k.calls--; k.calls < 0 {
+		return math.MaxInt64, nil
+	}
+	return k.Store.KeptSince(ctx)
+}
 
 // TestExportAccess exports with tokens for everything, for a ward and for a patient. Another token does not read an
 // export, what a token may read is decided at each request, and each file with what patients wore is recorded.
