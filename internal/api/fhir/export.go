@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -206,7 +207,7 @@ func (x *exporter) refuse(w http.ResponseWriter, r *http.Request, access *gate.A
 // exportParameters returns the parameters of a request, in the query and, with POST, in a resource Parameters.
 func exportParameters(r *http.Request) (url.Values, error) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
+	if err != nil || !utf8.ValidString(r.URL.RawQuery) {
 		return nil, &query.ParamError{Reason: "the query is not well formed"}
 	}
 	if r.Method != http.MethodPost {

@@ -158,9 +158,9 @@ func (e *export) has(f *exportFile) (bool, error) {
 	return false, err
 }
 
-// file serves GET of a file of an export.
+// file serves GET of a file of an export. It ends when the client closes its sending side: it may look for long before it
+// has something to write, which would fail.
 func (x *exporter) file(w http.ResponseWriter, r *http.Request) {
-	r = query.WithoutCancel(r)
 	if !r.ProtoAtLeast(1, 1) { // the text does not show its end
 		x.reject(w, r, x.opt.Problems.OldHTTP, 0, "")
 		return

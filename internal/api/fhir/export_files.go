@@ -37,10 +37,10 @@ func (e *export) assignments(ctx context.Context, visit func(*storage.Assignment
 		}
 		for i := 0; i < n && err == nil; i++ {
 			a := &page[i]
-			if after = a.Key(); !a.Device.HasPrefix(&e.group) {
+			after = a.Key()
+			if in := a.Device.HasPrefix(&e.group); !in && a.Device.Compare(&e.group) > 0 {
 				return nil
-			}
-			if e.sees(a) {
+			} else if in && e.sees(a) { // without in, it may be the device right before
 				err = visit(a)
 			}
 		}
@@ -51,19 +51,37 @@ func (e *export) assignments(ctx context.Context, visit func(*storage.Assignment
 	return nil
 }
 
-// patients emits each Patient at the first of the assignments that the export has of him.
+// maxKnown is the number of patients that patients remembers.
+const maxKnown = 1 << 14
+
+// patients emits each Patient at the first of the assignments that the export has of him. When it no longer remembers
+// him, that is the first one that has not changed since the export was started. So none is missing if an assignment is
+// made or changed meanwhile, though there may be one twice.
 func (e *export) patients(ctx context.Context) error {
 	if !slices.Contains(e.types, "Patient") {
 		return nil
 	}
+	known := map[storage.Subject]bool{}
 	return e.assignments(ctx, func(a *storage.Assignment) error {
-		all, err := e.ofPatients(ctx, []storage.Subject{a.Subject})
-		if errors.Is(err, errForbidden) {
+		if known[a.Subject] {
 			return nil
 		}
-		i := slices.IndexFunc(all, func(b storage.Assignment) bool { return e.sees(&b) })
-		if err != nil || i < 0 || all[i].Key() != a.Key() {
+		all, err := e.ofPatients(ctx, []storage.Subject{a.Subject})
+		if err != nil && !errors.Is(err, errForbidden) {
 			return err
+		}
+		if len(known) == maxKnown {
+			clear(known)
+		}
+		known[a.Subject] = true
+		key, here := a.Key(), false
+		before := func(b storage.Assignment) bool {
+			at, sees := b.Key(), e.sees(&b)
+			here = here || sees
+			return sees && b.ChangedUnixMs <= e.UnixMs && at.Compare(&key) < 0
+		}
+		if err != nil || slices.ContainsFunc(all, before) || !here {
+			return nil
 		}
 		return e.emit(patientResource(a.Subject))
 	})

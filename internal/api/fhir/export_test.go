@@ -509,6 +509,7 @@ func TestExportRejected(t *testing.T) {
 		{"GET", "$export?_typeFilter=Observation%3Fdate%3Dx", "", 400, "bad-parameter", "", true},
 		{"GET", "$export?_type=" + strings.Repeat("Observation,", 100), "", 400, "bad-parameter", "the parameters are too long", false},
 		{"GET", "$export?_type=%", "", 400, "bad-parameter", "the query is not well formed", false},
+		{"GET", "$export?_pretty=\xff", "", 400, "bad-parameter", "the query is not well formed", false},
 		{"GET", "Group/a_b/$export", "", 404, "not-found", "", false},
 		{"GET", "Group/" + strings.Repeat("a", 65) + "/$export", "", 404, "not-found", "", false},
 		{"POST", "$export", `{"resourceType":"Bundle"}`, 400, "malformed-body", noBody, false},
@@ -564,6 +565,88 @@ func TestExportRejected(t *testing.T) {
 type forgets struct{ *pebblestore.Store }
 
 func (forgets) KeptSince(context.Context) (int64, error) { return time.Now().UnixMilli(), nil }
+
+// TestExportGroupBeside exports a group beside a device whose name sorts right before those of the group, and that was
+// assigned.
+func TestExportGroupBeside(t *testing.T) {
+	srv, db, clock := exported(t, fhir.Options{})
+	for _, device := range []string{"w", "w-", "w-1", "w."} {
+		add(t, db, clock, fmt.Sprintf(`{"device":%q,"time":9000,"spo2_pct":97}`, device))
+		try(t, db.Assign(t.Context(), storage.Assignment{
+			Device: name(t, device), Subject: "P9", FromUnixMs: 9000, ToUnixMs: 9001, ChangedUnixMs: clock,
+		}))
+	}
+	const devices = "Device/w- Device/w-1"
+	m := srv.manifest(srv.kickOff("Group/w-/$export?_type=Device"))
+	if got := srv.ids(srv.lines(m.Output)); got != devices {
+		t.Errorf("the export has %s, want %s", got, devices)
+	}
+}
+
+// counted is a store that counts how often it looks up the assignments of a patient, and waits before it lists others.
+type counted struct {
+	*pebblestore.Store
+	lookups int
+	list    func(context.Context)
+}
+
+func (c *counted) SubjectAssignments(ctx context.Context, s storage.Subject) ([]storage.Assignment, error) {
+	c.lookups++
+	return c.Store.SubjectAssignments(ctx, s)
+}
+
+func (c *counted) Assignments(ctx context.Context, after storage.AssignmentKey, page []storage.Assignment) (int, error) {
+	if c.list != nil {
+		c.list(ctx)
+	}
+	return c.Store.Assignments(ctx, after, page)
+}
+
+// TestExportPatients looks up the assignments of each patient once, however many he has, and emits a patient of whom one
+// was made meanwhile, before those that he had. It ends when the client has disconnected.
+func TestExportPatients(t *testing.T) {
+	_, db, clock := exported(t, fhir.Options{})
+	assign := func(device, subject string, from int64) {
+		try(t, db.Assign(t.Context(), storage.Assignment{
+			Device: name(t, device), Subject: storage.Subject(subject), FromUnixMs: from, ToUnixMs: from + 1, ChangedUnixMs: clock,
+		}))
+	}
+	for i := range int64(100) {
+		assign("m", fmt.Sprintf("Q%d", i%3), 10*i)
+		assign("n", fmt.Sprintf("Q%d", i%4), 10*i)
+	}
+	c := &counted{Store: db}
+	srv := serve(t, c, fhir.Options{Changes: db})
+	file := srv.kickOff("$export?_type=Patient") + "/Patient"
+	_, text := srv.send("GET", file, "")
+	if n := strings.Count(text, "\n"); n != 6 || c.lookups != n {
+		t.Errorf("%d patients, %d look-ups, want 6", n, c.lookups)
+	}
+	pages := 0
+	c.list = func(context.Context) {
+		if pages++; pages == 2 { // the devices before m have been read
+			assign("a", "Q3", 1)
+		}
+	}
+	if _, text := srv.send("GET", file, ""); !strings.Contains(text, `"id":"Q3"`) {
+		t.Errorf("a patient is missing from %s", text)
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	c.list = func(ctx context.Context) {
+		cancel()
+		<-ctx.Done()
+		close(ended)
+	}
+	req, err := http.NewRequestWithContext(ctx, "GET", file, nil)
+	try(t, err)
+	if resp, err := srv.Client().Do(req); err == nil {
+		_ = resp.Body.Close()
+		t.Errorf("the file was read: %s", resp.Status)
+	}
+	<-ended
+}
 
 // TestExportForgotten removes the events that an export is about when it has been started: before its manifest is read,
 // before a file is, and while a file is read. The client learns it each time.
