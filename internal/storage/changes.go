@@ -102,7 +102,8 @@ type Changes interface {
 	// that long, it is the first position with which events begin that are.
 	PositionAt(ctx context.Context, unixMs int64) (Position, error)
 
-	// KeptSince returns a time: no event from later was removed. It is 0 if none was.
+	// KeptSince returns a time after which all events are there: none was removed, and none was not kept. It is 0 if the
+	// store has no events yet.
 	KeptSince(ctx context.Context) (unixMs int64, err error)
 
 	// CheckPosition returns nil if everything that has changed since p can be read, and otherwise an error that wraps

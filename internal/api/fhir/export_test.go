@@ -264,6 +264,9 @@ func TestExportFollows(t *testing.T) {
 			{name: "patient", fields: []string{"Authorization", own}, search: "patient=P1", target: "Patient/$export"},
 		}
 		clock := time.Now().Add(time.Hour).UnixMilli()
+		try(t, db.Assign(t.Context(), storage.Assignment{ // without any event, a restart may be one of a store that kept none
+			Device: name(t, "y-1"), Subject: "P4", ToUnixMs: 1, ChangedUnixMs: clock,
+		}))
 		for step := range 160 {
 			clock += rng.Int64N(2)
 			device, from := names[rng.IntN(len(names))], rng.Int64N(40)
@@ -434,7 +437,7 @@ func TestExport(t *testing.T) {
 	for _, tt := range []struct{ target, want string }{
 		{"$export", plain},
 		{"$export?_outputFormat=application/fhir%2Bndjson", plain},
-		{"$export?_outputFormat=application/fhir+ndjson&_since=2020-01-01", plain},
+		{"$export?_outputFormat=application/fhir+ndjson&_since=2200-01-01", patients + " " + devices},
 		{"$export?_outputFormat=application/ndjson&_format=json", plain},
 		{"Patient/$export", plain},
 		{"Group/w-/$export", patients + " Device/w-1 " + ward},
@@ -580,6 +583,35 @@ func TestExportGroupBeside(t *testing.T) {
 	m := srv.manifest(srv.kickOff("Group/w-/$export?_type=Device"))
 	if got := srv.ids(srv.lines(m.Output)); got != devices {
 		t.Errorf("the export has %s, want %s", got, devices)
+	}
+}
+
+// TestExportQuiet removes the last event of a store in which nothing changes. What was exported before is too old, and
+// what is exported afterwards is not.
+func TestExportQuiet(t *testing.T) {
+	db, err := pebblestore.Open("data", pebblestore.Options{FS: vfs.NewMem(), MinFreeBytes: -1, ChangesKeep: 1})
+	try(t, err)
+	defer func() { try(t, db.Close()) }()
+	clock := time.Now().Add(-time.Hour).UnixMilli()
+	add(t, db, clock, `{"device":"w-1","time":2000,"spo2_pct":97}`)
+	try(t, db.Assign(t.Context(), storage.Assignment{Device: name(t, "w-1"), Subject: "P1", ToUnixMs: 9000, ChangedUnixMs: clock}))
+	srv := serve(t, db, fhir.Options{Changes: db})
+	for _, forget := range []func() error{func() error { return nil }, db.ForgetEvents, db.ForgetEvents} {
+		before := srv.manifest(srv.kickOff("$export"))
+		try(t, forget())
+		after := srv.manifest(srv.kickOff("$export"))
+		for _, m := range []manifest{before, after} {
+			want := 202
+			if m.TransactionTime < after.TransactionTime {
+				want = 410
+			}
+			if resp, text := srv.send("GET", "$export?_since="+m.TransactionTime, ""); resp.StatusCode != want {
+				t.Errorf("since %s: %s %s, want %d", m.TransactionTime, resp.Status, text, want)
+			}
+		}
+	}
+	if resp, text := srv.send("GET", "$export?_since=2020-01-01", ""); resp.StatusCode != 410 {
+		t.Errorf("since before the store: %s %s", resp.Status, text)
 	}
 }
 

@@ -78,22 +78,34 @@ func (c *changeLog) PositionAt(ctx context.Context, unixMs int64) (p storage.Pos
 	})
 }
 
-// KeptSince implements [storage.Changes]. What is left of the last event that was removed is the first one.
+// KeptSince implements [storage.Changes]. What is left of the last event that was removed is the first one. If only starts
+// follow each other, events may not have been kept between them.
 func (c *changeLog) KeptSince(ctx context.Context) (unixMs int64, err error) {
 	v, err := c.enter(ctx)
-	if err == nil {
-		err = visitEvents(v, 0, func(number uint64, e *layout.Event) bool {
-			if number > 1 {
-				unixMs = e.AtUnixMs
-			}
-			return false
-		})
-		c.views.release(v)
-	}
 	if err != nil {
-		err = fmt.Errorf("read events: %w", err)
+		return 0, fmt.Errorf("read events: %w", err)
 	}
-	return unixMs, err
+	defer c.views.release(v)
+	visited := 0
+	err = visitEvents(v, 0, func(number uint64, e *layout.Event) bool {
+		visited++
+		atUnixMs := max(e.AtUnixMs, 1)
+		starts := e.Kind == layout.EventStart && e.Group > 0
+		switch {
+		case visited == 1 && number > 1:
+			unixMs = atUnixMs
+		case visited == 1 || starts:
+			unixMs = max(unixMs, atUnixMs-1)
+		}
+		return visited == 1 && starts
+	})
+	if err != nil {
+		return 0, fmt.Errorf("read events: %w", err)
+	}
+	if visited == 1 {
+		unixMs = max(unixMs, c.openedUnixMs)
+	}
+	return unixMs, nil
 }
 
 // CheckPosition implements [storage.Changes].

@@ -40,7 +40,12 @@ type engine struct {
 	gatewayCount atomic.Int64
 
 	cursorKey []byte // of changes; never modified
-	decoded   groupCache
+
+	// openedUnixMs is the time right before the store was opened, if it may not have kept events before; otherwise 0. It
+	// is never modified.
+	openedUnixMs int64
+
+	decoded groupCache
 
 	// mu serializes Append, Close, and the writes of Erase and Expire. It guards the
 	// following fields.
@@ -84,10 +89,18 @@ func (e *engine) changed(b *pebble.Batch, event *layout.Event) error {
 	s.clockUnixMs = max(s.clockUnixMs, time.Now().UnixMilli())
 	err := s.changes(b, e.nextGroup, event)
 	if event.Kind == layout.EventExpired { // what arrives after it has a later time of change
-		s.clockUnixMs++
-		err = errors.Join(err, s.setClock(b))
+		err = errors.Join(err, e.pass(b, s.clockUnixMs))
 	}
 	return err
+}
+
+// pass gives what is changed later a later time than one that has been given. e.mu must be held.
+func (e *engine) pass(b *pebble.Batch, unixMs int64) error {
+	if e.settler.clockUnixMs != unixMs {
+		return nil
+	}
+	e.settler.clockUnixMs++
+	return e.settler.setClock(b)
 }
 
 // publishDeviceCount publishes the numbers of devices in the table and of gateways. e.mu must be held.

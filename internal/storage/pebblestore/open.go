@@ -82,6 +82,10 @@ func open(dir string, o Options) (_ *Store, err error) {
 	e.gateways, e.nextGroup = l.gateways, l.nextGroup
 	some := l.journal.next-l.journal.first > 1 // a store that keeps none has at most one, of a start
 	l.journal.keeps = o.ChangesKeep > 0 || o.ChangesKeep < 0 && some
+	if l.journal.keeps && !some && len(l.journal.starts) > 0 { // whatever was not kept is from before now
+		l.clockUnixMs = max(l.clockUnixMs, time.Now().UnixMilli())
+		e.openedUnixMs = l.clockUnixMs - 1
+	}
 	e.cursorKey = l.journal.cursorKey
 	if err := e.openSigns(l); err != nil {
 		return nil, err

@@ -175,15 +175,12 @@ func TestForgetEvents(t *testing.T) {
 	try(t, pebblestore.ForgetEventsAt(s, now))
 	wantKnown(t, s, "events are young", before, true)
 	last := mustPosition(t, s)
-	kept := func(want int64) {
-		t.Helper()
-		if got, err := s.KeptSince(context.Background()); got != want || err != nil {
-			t.Errorf("events are kept since %d, %v, want %d", got, err, want)
-		}
-	}
-	kept(0)
+	wantKept(t, s, arrivedUnixMs-1)
 	try(t, pebblestore.ForgetEventsAt(s, time.UnixMilli(arrivedUnixMs).Add(2*time.Hour)))
-	kept(last.ChangedUnixMs) // all events have gone
+	wantKept(t, s, last.ChangedUnixMs) // all events have gone
+	if now := mustPosition(t, s); now.ChangedUnixMs != last.ChangedUnixMs+1 {
+		t.Errorf("after events were forgotten, the time is %d, want a later one than %d", now.ChangedUnixMs, last.ChangedUnixMs)
+	}
 	wantNoTraces(t, fs)
 	wantKnown(t, s, "before events that were forgotten", before, false)
 	wantKnown(t, s, "after events that were forgotten", last, true)
@@ -193,6 +190,59 @@ func TestForgetEvents(t *testing.T) {
 	wantNoTraces(t, fs)
 	_, err = pebblestore.Check(context.Background(), dataDir, pebblestore.CheckOptions{FS: fs})
 	try(t, err)
+}
+
+// wantKept fails unless a store has kept all events since a time.
+func wantKept(t testing.TB, s *pebblestore.Store, want int64) {
+	t.Helper()
+	if got, err := s.KeptSince(context.Background()); got != want || err != nil {
+		t.Errorf("events are kept since %d, %v, want %d", got, err, want)
+	}
+}
+
+// TestKeptSince opens a store that has not kept events, and one that may not have, so that they keep them. What comes
+// before that is not known, and so is what comes before a store's first change.
+func TestKeptSince(t *testing.T) {
+	fs := vfs.NewMem()
+	open := func(keep time.Duration) *pebblestore.Store {
+		return mustOpen(t, pebblestore.Options{FS: fs, ChangesKeep: keep})
+	}
+	assign := func(s *pebblestore.Store, device string) {
+		a := storage.Assignment{Device: mustName(device), Subject: "P", ToUnixMs: 5, ChangedUnixMs: time.Now().UnixMilli()}
+		try(t, s.Assign(context.Background(), a))
+	}
+	changed := func(s *pebblestore.Store) int64 { p := mustPosition(t, s); return p.ChangedUnixMs }
+	s := open(time.Hour)
+	wantKept(t, s, 0)
+	assign(s, "a")
+	first := changed(s) - 1
+	wantKept(t, s, first)
+	mustClose(t, s)
+	s = open(time.Hour) // it has an event, and so they were kept
+	wantKept(t, s, first)
+	assign(s, "b")
+	wantKept(t, s, first)
+	mustClose(t, s)
+	s = open(0)
+	_, err := s.Erase(mustName("a"))
+	try(t, err)
+	erasedUnixMs := time.Now().UnixMilli()
+	mustClose(t, s)
+	for range 2 { // nothing has changed
+		s = open(time.Hour)
+		if kept, err := s.KeptSince(context.Background()); kept < erasedUnixMs-1 || kept != changed(s)-1 || err != nil {
+			t.Errorf("events are kept since %d, %v, want the time of the start, after %d", kept, err, erasedUnixMs)
+		}
+		mustClose(t, s)
+	}
+	s = open(time.Hour)
+	assign(s, "c")
+	kept := changed(s) - 1
+	wantKept(t, s, kept)
+	mustClose(t, s)
+	s = open(time.Hour)
+	wantKept(t, s, kept)
+	mustClose(t, s)
 }
 
 // TestForgetEventsKept keeps events, erases a device, and keeps none from the next start on: after a change and the

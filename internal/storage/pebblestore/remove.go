@@ -183,7 +183,7 @@ func (t tree) Lock(f func(*purge.State) error) error {
 
 // state returns what may be used while t.mu is held.
 func (t tree) state() *purge.State {
-	st := &purge.State{DB: t.db, Table: t.settler.table, Gateways: t.gateways, Readings: &t.readings, Changed: t.changed, Commit: t.commitAndPublish}
+	st := &purge.State{DB: t.db, Table: t.settler.table, Gateways: t.gateways, Readings: &t.readings, Changed: t.changed, Pass: t.pass, Commit: t.commitAndPublish}
 	if w := t.settler.frozen; w != nil {
 		st.Windows = append(st.Windows, w)
 	}

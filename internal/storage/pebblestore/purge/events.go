@@ -150,6 +150,9 @@ func forget(st *State, beforeUnixMs int64) (due bool, err error) {
 	if err == nil && lastEvent.Kind != layout.EventStart {
 		err = blank(b, last, &lastEvent)
 	}
+	if err == nil { // who reads the store from now on has a later time than what is no longer known
+		err = st.Pass(b, lastEvent.AtUnixMs)
+	}
 	if err == nil && named {
 		due, err = true, b.Set([]byte(layout.ForgetKey), nil, nil)
 	}

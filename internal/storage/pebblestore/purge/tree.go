@@ -64,6 +64,9 @@ type State struct {
 	// Changed adds an event to a batch, if events are kept.
 	Changed func(b *pebble.Batch, e *layout.Event) error
 
+	// Pass adds to a batch that what is changed later has a later time than one that has been given.
+	Pass func(b *pebble.Batch, unixMs int64) error
+
 	// Commit makes a batch durable and visible to readers, and closes it.
 	Commit func(b *pebble.Batch) error
 }
