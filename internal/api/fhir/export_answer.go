@@ -25,7 +25,8 @@ type export struct {
 	*exportQuery
 	*view
 	r     *http.Request
-	group vitals.Name // beginning of the names of its devices
+	group vitals.Name      // beginning of the names of its devices
+	begun storage.Position // when the file of Observations was begun, if it has only what was changed since
 
 	line []byte
 	emit func(line []byte) error // takes a resource, which it must not retain

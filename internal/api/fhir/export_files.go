@@ -145,6 +145,12 @@ func (e *export) observations(ctx context.Context) error {
 	if !slices.Contains(e.types, "Observation") {
 		return nil
 	}
+	if e.incremental() {
+		var err error
+		if e.begun, _, err = e.changes.Position(ctx); err != nil {
+			return err
+		}
+	}
 	records := make([]storage.Record, chunkRecords)
 	err := e.assignments(ctx, func(a *storage.Assignment) error {
 		if a.ChangedUnixMs <= e.sinceUnixMs {
@@ -177,7 +183,8 @@ type changedReading struct {
 	unixMs int64
 }
 
-// changed emits the Observations of readings that were changed since, and whose assignment was not.
+// changed emits the Observations of readings that were changed since, and whose assignment was not when the file was
+// begun.
 func (e *export) changed(ctx context.Context) error {
 	from, err := e.changes.PositionAt(ctx, e.sinceUnixMs+1)
 	if err != nil {
@@ -253,6 +260,23 @@ func (e *export) found(ctx context.Context, all []changedReading) error {
 	return nil
 }
 
+// emitted reports whether the walk along assignments has found that one was changed since: it has no change from after
+// the file was begun, behind the place that the walk had reached.
+func (e *export) emitted(ctx context.Context, a *storage.Assignment) (bool, error) {
+	if a.ChangedUnixMs <= e.sinceUnixMs || a.ChangedUnixMs != e.begun.ChangedUnixMs {
+		return a.ChangedUnixMs > e.sinceUnixMs && a.ChangedUnixMs < e.begun.ChangedUnixMs, nil
+	}
+	now, _, err := e.changes.Position(ctx)
+	emitted := true
+	if err == nil {
+		err = e.changes.VisitEvents(ctx, e.begun.Event, now.Event, func(c *storage.Change) bool {
+			emitted = c.Device != a.Device
+			return emitted
+		})
+	}
+	return emitted, err
+}
+
 // records emits the Observations of records of a device that have just been read: those whose assignment was changed
 // since, or those of which only the reading was. It looks at the assignments after the records were read, for the
 // reason that observations.verify has.
@@ -265,6 +289,7 @@ func (e *export) records(ctx context.Context, device vitals.Name, records []stor
 		return err
 	}
 	var worn storage.Assignment
+	skips := false
 	var forms [numGroups]*form
 	signs := e.Signs()
 	for i := range records {
@@ -273,9 +298,14 @@ func (e *export) records(ctx context.Context, device vitals.Name, records []stor
 			if worn = storage.SpanAt(all, r.TimeUnixMs); worn.Device == device {
 				clear(forms[:])
 			}
+			if skips = worn.ChangedUnixMs <= e.sinceUnixMs; !byAssignment {
+				if skips, err = e.emitted(ctx, &worn); err != nil {
+					return err
+				}
+			}
 		}
 		updated := lastUpdated(r, worn.ChangedUnixMs)
-		if worn.Device != device || !e.sees(&worn) || (worn.ChangedUnixMs > e.sinceUnixMs) != byAssignment {
+		if worn.Device != device || !e.sees(&worn) || skips {
 			continue
 		}
 		for left := groupsOf(&r.Values); left != 0; left &= left - 1 {

@@ -634,6 +634,50 @@ func (c *counted) Assignments(ctx context.Context, after storage.AssignmentKey, 
 	return c.Store.Assignments(ctx, after, page)
 }
 
+// TestExportBeside ends an assignment while the Observations of an export are read, after the assignments were: the
+// readings that were changed since are among them, once.
+func TestExportBeside(t *testing.T) {
+	for _, later := range []int64{0, 10} { // the time of the change is that of the last one before it, or later
+		_, db, clock := exported(t, fhir.Options{})
+		since := time.UnixMilli(clock).UTC().Format("2006-01-02T15:04:05.000Z")
+		clock += 10
+		add(t, db, clock, `{"device":"w-1","time":2500,"spo2_pct":97}`)
+		hooked := &positions{Store: db}
+		srv := serve(t, db, fhir.Options{Changes: hooked})
+		m := srv.manifest(srv.kickOff("$export?_type=Observation&_since=" + since))
+		hooked.calls = 0
+		hooked.call = func() {
+			if hooked.calls++; hooked.calls == 2 { // one when the file is begun
+				try(t, db.EndAssignment(t.Context(), storage.Assignment{
+					Device: name(t, "w-1"), Subject: "P2", FromUnixMs: 2000, ToUnixMs: 3000, ChangedUnixMs: clock + later,
+				}))
+			}
+		}
+		const want = "Observation/spo2-1xg-w-1"
+		if got := srv.ids(srv.lines(m.Output)); got != want || hooked.calls < 2 {
+			t.Errorf("changed %d ms later, after %d calls: %s, want %s", later, hooked.calls, got, want)
+		}
+		next := srv.manifest(srv.kickOff("$export?_type=Observation&_since=" + m.TransactionTime))
+		if got := srv.ids(srv.lines(next.Output)); !strings.Contains(got, want) {
+			t.Errorf("the next export has %s", got)
+		}
+	}
+}
+
+// positions are changes that call a function before they return a position.
+type positions struct {
+	*pebblestore.Store
+	calls int
+	call  func()
+}
+
+func (p *positions) Position(ctx context.Context) (storage.Position, <-chan struct{}, error) {
+	if p.call != nil {
+		p.call()
+	}
+	return p.Store.Position(ctx)
+}
+
 // TestExportPatients looks up the assignments of each patient once, however many he has, and emits a patient of whom one
 // was made meanwhile, before those that he had. It ends when the client has disconnected.
 func TestExportPatients(t *testing.T) {
