@@ -27,7 +27,7 @@ import (
 //
 // An export follows FHIR Bulk Data Access 2.0 (https://hl7.org/fhir/uv/bulkdata/STU2/export.html), but there is nothing
 // to wait for: its files are made from the store while they are read, and its status address has all that the export is
-// about, encrypted. The server keeps nothing of an export.
+// about, encrypted. The server keeps nothing of an export but that it was deleted, in memory.
 //
 // So a file has what is stored when it is read, and may have what was changed after transactionTime. This is a time of
 // the store: the file has everything that was changed up to then, and an export with it as _since has everything that
@@ -55,6 +55,7 @@ const (
 type exporter struct {
 	*Handler
 	changes                   storage.Changes // nil means that the store keeps none
+	deleted                   deletedExports
 	accepted, manifest, lines *reply.Head
 }
 
@@ -89,6 +90,15 @@ type job struct {
 	Lenient     bool   // parameters that are not supported are ignored
 	UnixMs      int64  // it has everything that was changed until then
 	ExpiresUnix int64  // in s
+}
+
+// valid reports whether the server may have made a job that has not expired. A client can make others if the cipher is of
+// its credentials. The clock of another server may be ahead by up to an hour.
+func (j *job) valid(now time.Time) bool {
+	return j.Scope >= ofSystem && j.Scope <= ofGroup && (j.Scope == ofGroup) == (j.Group != "") &&
+		len(j.Params) <= maxExport && len(j.Query) <= maxExport && len(j.Path) <= maxExport &&
+		j.UnixMs >= 0 && j.UnixMs <= vitals.MaxTimeUnixMs &&
+		j.ExpiresUnix > now.Unix() && j.ExpiresUnix <= now.Add(ExportKept+time.Hour).Unix()
 }
 
 // key returns the cipher of jobs, and what a job is bound to. Without the store's key, it is one of the client's
@@ -278,6 +288,9 @@ func (x *exporter) parse(r *http.Request, j *job) (*exportQuery, error) {
 					reason = "not " + ndjsonType
 				}
 			case "_since":
+				if len(given) > 1 {
+					return nil, &query.ParamError{Name: name, Reason: "more than one"}
+				}
 				if q.sinceUnixMs = parseSince(value); q.sinceUnixMs < 0 {
 					return nil, &query.ParamError{Name: name, Reason: reasonSince}
 				}

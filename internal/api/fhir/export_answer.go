@@ -2,11 +2,14 @@ package fhir
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/base64"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -24,6 +27,7 @@ type export struct {
 	*job
 	*exportQuery
 	*view
+	id    [sha256.Size]byte // of its address
 	r     *http.Request
 	group vitals.Name      // beginning of the names of its devices
 	begun storage.Position // when the file of Observations was begun, if it has only what was changed since
@@ -72,15 +76,16 @@ func (x *exporter) open(r *http.Request, access *gate.Access) (*export, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := &job{}
+	now, j, id := time.Now(), &job{}, [sha256.Size]byte{}
 	sealed, err := base64.RawURLEncoding.DecodeString(x.opt.Param(r, "job"))
 	if err == nil {
+		id = sha256.Sum256(sealed)
 		sealed, err = key.Open(nil, nil, sealed, bound)
 	}
-	if err != nil || json.Unmarshal(sealed, j) != nil || time.Now().Unix() >= j.ExpiresUnix {
+	if err != nil || json.Unmarshal(sealed, j) != nil || !j.valid(now) || x.deleted.has(id) {
 		return nil, errNoExport
 	}
-	e := &export{exporter: x, job: j, view: x.view(access), r: r}
+	e := &export{exporter: x, job: j, view: x.view(access), id: id, r: r}
 	if j.Group != "" {
 		if e.group, err = vitals.ParseName(j.Group); err != nil {
 			return nil, errNoExport
@@ -92,15 +97,51 @@ func (x *exporter) open(r *http.Request, access *gate.Access) (*export, error) {
 	return e, err
 }
 
-// remove serves DELETE of an export. There is nothing to remove.
+// remove serves DELETE of an export.
 func (x *exporter) remove(w http.ResponseWriter, r *http.Request) {
-	_, leave, ok := x.enter(w, r)
+	e, leave, ok := x.enter(w, r)
 	if !ok {
 		return
 	}
 	defer leave()
-	text := outcomeOf(information, "The server keeps nothing of an export, so nothing was removed.", "")
+	x.deleted.add(e.id, e.ExpiresUnix, time.Now())
+	text := outcomeOf(information, "The export is not served any more.", "")
 	_ = x.accepted.Write(w, r, text) // an error means that the client has disconnected
+}
+
+// maxDeleted is the number of deleted exports that are remembered.
+const maxDeleted = 4096
+
+// deletedExports are the exports that clients have deleted, until they expire.
+type deletedExports struct {
+	mu      sync.Mutex
+	expires map[[sha256.Size]byte]int64 // in s; guarded by mu
+}
+
+func (d *deletedExports) has(id [sha256.Size]byte) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, ok := d.expires[id]
+	return ok
+}
+
+// add adds an export. If there are too many, it forgets those that have expired, or else some other one.
+func (d *deletedExports) add(id [sha256.Size]byte, expiresUnix int64, now time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.expires) >= maxDeleted {
+		maps.DeleteFunc(d.expires, func(_ [sha256.Size]byte, expires int64) bool { return expires <= now.Unix() })
+	}
+	for other := range d.expires {
+		if len(d.expires) < maxDeleted {
+			break
+		}
+		delete(d.expires, other)
+	}
+	if d.expires == nil {
+		d.expires = map[[sha256.Size]byte]int64{}
+	}
+	d.expires[id] = expiresUnix
 }
 
 // status serves GET of an export: its manifest.

@@ -471,6 +471,18 @@ func TestExport(t *testing.T) {
 	if resp, text := srv.send("DELETE", status, ""); resp.StatusCode != 202 || !strings.Contains(text, "OperationOutcome") {
 		t.Errorf("DELETE: %s %s", resp.Status, text)
 	}
+	other := status[:len(status)-1] + string(status[len(status)-1]^1) // base64 may have bits beyond the last byte
+	for _, address := range []string{status, file, other} {
+		if resp, text := srv.send("GET", address, ""); resp.StatusCode != 404 || !strings.Contains(text, "OperationOutcome") {
+			t.Errorf("after DELETE: %s %s", resp.Status, text)
+		}
+	}
+	if resp, text := srv.send("DELETE", status, ""); resp.StatusCode != 404 {
+		t.Errorf("DELETE again: %s %s", resp.Status, text)
+	}
+	if resp, text := srv.send("GET", srv.kickOff("$export?_type=Observation"), ""); resp.StatusCode != 200 {
+		t.Errorf("another export after DELETE: %s %s", resp.Status, text)
+	}
 	const body = `{"resourceType":"Parameters","parameter":[{"name":"_type","valueString":"Patient"},{"valueString":"Device","name":"_type"}]}`
 	resp, _ = srv.send("POST", "$export", body, "Content-Type", "application/fhir+json")
 	m := srv.manifest(resp.Header.Get("Content-Location"))
@@ -505,6 +517,7 @@ func TestExportRejected(t *testing.T) {
 		{"GET", "$export?_outputFormat=text/csv", "", 400, "bad-parameter", "_outputFormat: not application/fhir+ndjson", true},
 		{"GET", "$export?_since=yesterday", "", 400, "bad-parameter", noInstant, false},
 		{"GET", "$export?_since=2026-11-21T10:00:00.5", "", 400, "bad-parameter", noInstant, false},
+		{"GET", "$export?_since=2200-01-01&_since=2200-01-02", "", 400, "bad-parameter", "_since: more than one", false},
 		{"GET", "$export?_type=Condition,Observation", "", 400, "bad-parameter", "_type: not of Patient, Device, Observation", true},
 		{"GET", "$export?_elements=id", "", 400, "bad-parameter", noParam, true},
 		{"GET", "$export?_typeFilter=Patient%3Factive%3Dtrue", "", 400, "bad-parameter", noFilter, true},

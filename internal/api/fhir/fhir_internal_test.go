@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -147,5 +148,47 @@ func TestCodesOf(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestJobValid changes each member of a job so that no server has made it.
+func TestJobValid(t *testing.T) {
+	now := time.Now()
+	made := job{Path: "/$export", UnixMs: now.UnixMilli(), ExpiresUnix: now.Add(ExportKept).Unix()}
+	if !made.valid(now) || made.valid(now.Add(ExportKept)) {
+		t.Error("a job is not valid until it expires")
+	}
+	long := strings.Repeat("a", maxExport+1)
+	for i, change := range []func(*job){
+		func(j *job) { j.Scope = -1 }, func(j *job) { j.Scope = ofGroup + 1 }, func(j *job) { j.Scope = ofGroup },
+		func(j *job) { j.Group = "w" }, func(j *job) { j.Path = long }, func(j *job) { j.Query = long }, func(j *job) { j.Params = long },
+		func(j *job) { j.UnixMs = -1 }, func(j *job) { j.UnixMs = vitals.MaxTimeUnixMs + 1 }, func(j *job) { j.ExpiresUnix += 3601 },
+	} {
+		j := made
+		if change(&j); j.valid(now) {
+			t.Errorf("%d: %+v is valid", i, j)
+		}
+	}
+}
+
+// TestDeletedExports deletes more exports than are remembered: those that have expired are forgotten first.
+func TestDeletedExports(t *testing.T) {
+	var d deletedExports
+	now := time.Now()
+	id := func(i int) [32]byte { return [32]byte{byte(i), byte(i >> 8)} }
+	for i := range maxDeleted {
+		d.add(id(i), now.Unix()+int64(i%2), now)
+	}
+	d.add(id(maxDeleted), now.Unix()+1, now)
+	for i := range maxDeleted + 1 {
+		if got, want := d.has(id(i)), i%2 == 1 || i == maxDeleted; got != want {
+			t.Fatalf("export %d is remembered: %t, want %t", i, got, want)
+		}
+	}
+	for i := range maxDeleted {
+		d.add(id(maxDeleted+1+i), now.Unix()+1, now)
+	}
+	if len(d.expires) != maxDeleted || !d.has(id(2*maxDeleted)) {
+		t.Errorf("%d exports are remembered", len(d.expires))
 	}
 }
