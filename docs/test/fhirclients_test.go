@@ -224,5 +224,7 @@ func TestSMARTFetch(t *testing.T) {
 		"Patient": {"P-17"}, "Device": {`"ppg.u1"`},
 		"Observation": {`"id":"hr-mwq6g800-ppg.u1"`, `"id":"spo2-mwq8lds0-ppg.u1"`, `"id":"hr-mwq8lds0-ppg.u1"`},
 		"Bundle":      {`"DELETE","url":"Device/cuff"}},{"request":{"method":"DELETE","url":"Patient/P-18"`},
+
+		"OperationOutcome": {`"diagnostics":"Observation?device=Device/cuff"`},
 	})
 }

@@ -43,13 +43,15 @@ type exportFile struct {
 	write              func(*export, context.Context) error
 }
 
-// exportFiles are the files of exports. It is never modified.
-var exportFiles = []exportFile{
-	{"Patient", "Patient", "output", true, (*export).patients},
-	{"Device", "Device", "output", false, (*export).devices},
-	{"Observation", "Observation", "output", true, (*export).observations},
-	{"deleted", "Bundle", "deleted", false, (*export).deleted},
-	{"error", "OperationOutcome", "error", false, (*export).outcomes},
+// exportFiles returns the files of exports.
+func exportFiles() []exportFile {
+	return []exportFile{
+		{"Patient", "Patient", "output", true, (*export).patients},
+		{"Device", "Device", "output", false, (*export).devices},
+		{"Observation", "Observation", "output", true, (*export).observations},
+		{"deleted", "Bundle", "deleted", false, (*export).deleted},
+		{"error", "OperationOutcome", "error", false, (*export).outcomes},
+	}
 }
 
 // enter authorizes and admits a request for an export that was started, or answers it. If ok is true, the caller must
@@ -160,9 +162,8 @@ func (x *exporter) status(w http.ResponseWriter, r *http.Request) {
 		"transactionTime": string(vitals.AppendTime(nil, e.UnixMs)), "request": base + request,
 		"requiresAccessToken": !x.opt.Gate.Open(), "output": []object{}, "error": []object{},
 	}
-	for i := range exportFiles {
-		f := &exportFiles[i]
-		has, err := e.has(f)
+	for _, f := range exportFiles() {
+		has, err := e.has(&f)
 		if err != nil {
 			x.refuse(w, r, e.may, err)
 			return
@@ -212,12 +213,13 @@ func (x *exporter) file(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer leave()
-	i := slices.IndexFunc(exportFiles, func(f exportFile) bool { return f.name == x.opt.Param(r, "file") })
+	files := exportFiles()
+	i := slices.IndexFunc(files, func(f exportFile) bool { return f.name == x.opt.Param(r, "file") })
 	if i < 0 {
 		x.refuse(w, r, e.may, errNoExport)
 		return
 	}
-	f := &exportFiles[i]
+	f := &files[i]
 	begin := func() error {
 		if f.recorded && r.Method != http.MethodHead {
 			if err := x.opt.Record(r, e.may, gate.Export{}, 0, storage.OpenEnd); err != nil {
