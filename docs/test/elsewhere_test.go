@@ -3,6 +3,7 @@ package docs_test
 import (
 	"encoding/csv"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -164,6 +165,15 @@ for row in duckdb.connect("copy.duckdb", read_only=True).execute("""
 		for line := range strings.Lines(strings.ReplaceAll(block, "pulsegate export", "pulsegate export --target "+s.url)) {
 			follow("sh", "-c", line)
 		}
+	}
+	ms := func(minutes int) string { return fmt.Sprint(now.Add(time.Duration(minutes) * time.Minute).UnixMilli()) }
+	fill := strings.NewReplacer("${device}", "ppg-000123", "${__from}", ms(-60), "${__to}", ms(60), "\n", "")
+	resp, err := http.Get(s.url + fill.Replace(elsewhere(t, "text")[0]))
+	try(t, err)
+	text, err := io.ReadAll(resp.Body)
+	try(t, err, resp.Body.Close())
+	if !strings.Contains(string(text), `"signs":{"spo2_pct":{"count":1,`) {
+		t.Errorf("Grafana's request: %s\n%s", resp.Status, text)
 	}
 	if got := follow("python3", "-c", here.Replace(python[0])); !strings.Contains(got, now.Format("2006-01-02")) {
 		t.Errorf("pandas has\n%s", got)
