@@ -98,6 +98,9 @@ bench-page: ## measure the page in Chromium, into docs/page.md
 oidc: ## sign in at Keycloak in Chromium, with the commands of docs/signin.md; some minutes. Needs Java and Maven
 	cd browser && go test -count=1 -timeout 30m -run 'TestKeycloak$$' -v . -keycloak
 
+kafka: ## write the changes of a server into Kafka with the command of docs/reading-elsewhere.md; some minutes. Needs Java, Maven and kcat
+	cd docs && go test -count=1 -timeout 20m -run 'TestKafka$$' -v ./test -kafka
+
 docs-check: ## check the description of the API and the clients in docs/clients against servers
 	cd docs && $(GOTEST) -count=1 ./...
 

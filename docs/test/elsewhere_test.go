@@ -63,7 +63,7 @@ func TestReadingElsewhere(t *testing.T) {
 	dir := t.TempDir()
 	s := serve(t)
 	shell, python := elsewhere(t, "sh"), elsewhere(t, "python")
-	if len(shell) != 3 || len(python) != 2 {
+	if len(shell) != 2 || len(python) != 2 {
 		t.Fatalf("the page has %d and %d blocks", len(shell), len(python))
 	}
 	env := append(os.Environ(), "PYTHONPATH="+tool(t, "python"), "PATH="+filepath.Dir(program)+":"+os.Getenv("PATH"))
@@ -161,7 +161,7 @@ for row in duckdb.connect("copy.duckdb", read_only=True).execute("""
 		resp, err := http.Post(s.url+"/v1/readings", "application/json", strings.NewReader(body))
 		try(t, err, resp.Body.Close())
 	}
-	for _, block := range shell[:2] {
+	for _, block := range shell {
 		for line := range strings.Lines(strings.ReplaceAll(block, "pulsegate export", "pulsegate export --target "+s.url)) {
 			follow("sh", "-c", line)
 		}
