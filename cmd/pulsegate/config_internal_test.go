@@ -284,7 +284,7 @@ func TestHelp(t *testing.T) {
 			"--print-config", "--max-ahead=DURATION", "(default: 5m)", "(default: keep for ever)", "--log-format=text|json", "(default: 16KiB)", "(default: 120s)",
 			"($OTEL_EXPORTER_OTLP_ENDPOINT)",
 		}},
-		{[]string{"export", "--help"}, []string{"Usage: pulsegate export --device=NAME [flags]", "--data=DIR", "(default: http://127.0.0.1:8080)"}},
+		{[]string{"export", "--help"}, []string{"Usage: pulsegate export [flags]", "--out-dir=DIR", "--data=DIR", "(default: http://127.0.0.1:8080)"}},
 		{[]string{"help"}, []string{"Usage: pulsegate <command>", "--config=FILE"}},
 		{[]string{"help", "serve"}, []string{"Usage: pulsegate serve", "--print-config"}},
 		{[]string{"help", "token", "create"}, []string{"Usage: pulsegate token create", "--out=FILE"}},

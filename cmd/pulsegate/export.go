@@ -18,13 +18,16 @@ import (
 
 type exportCommand struct {
 	Data   string      `env:"-" placeholder:"DIR" help:"Data directory of a stopped server, instead of --target."`
-	Device vitals.Name `required:"" placeholder:"NAME" help:"Device whose readings to write."`
+	Device vitals.Name `placeholder:"NAME" help:"Device whose readings to write."`
+	All    bool        `help:"Write everything that the token covers, each change a row, as 'pulsegate changes' does. So do --prefix and --subject."`
 	From   moment      `placeholder:"TIME" help:"First time, inclusive: RFC 3339 with a zone, or Unix time in milliseconds. Default: the first reading."`
 	To     *moment     `placeholder:"TIME" help:"Last time, exclusive. Default: the last reading."`
 	Format string      `enum:"ndjson,csv,parquet,omh" default:"ndjson" help:"Format of the output: omh is an array of data points of Open mHealth."`
 	Out    string      `action:"" type:"path" placeholder:"FILE" help:"New file to write, which only you can read. Default: standard output."`
+	OutDir string      `action:"" type:"path" placeholder:"DIR" help:"New directory in which to write a file for each device, with --all, --prefix or --subject."`
 	Audit  string      `placeholder:"FILE" help:"Audit log in which to record an export from a data directory. A server records exports in its own."`
 
+	changeFlags `embed:""`
 	readerFlags `embed:""`
 }
 
@@ -48,11 +51,20 @@ func parseMoment(text string) (moment, error) {
 }
 
 func (c *exportCommand) Run(ctx context.Context, std stdio) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	if c.OutDir != "" {
+		return c.eachDevice(ctx, std.err)
+	}
 	to := moment(math.MaxInt64)
 	if c.To != nil {
 		to = *c.To
 	}
 	write := c.running
+	if c.Device.IsZero() {
+		write = c.changes
+	}
 	if c.Data != "" {
 		write = c.stopped
 	}

@@ -64,7 +64,7 @@ type commands struct {
 	Devices    devicesCommand    `cmd:"" group:"readings" help:"List the devices of a server with their latest values."`
 	Latest     latestCommand     `cmd:"" group:"readings" help:"Show the latest value of each vital sign of a device."`
 	Import     importCommand     `cmd:"" group:"readings" help:"Send a CSV or NDJSON file of readings to a server."`
-	Export     exportCommand     `cmd:"" group:"readings" help:"Write the readings of a device, from a server or a data directory."`
+	Export     exportCommand     `cmd:"" group:"readings" help:"Write the readings of a device, from a server or a data directory, or everything that a server has."`
 	Changes    changesCommand    `cmd:"" group:"readings" help:"Write everything that a server has, and then what changes in it, as NDJSON."`
 	Forward    forwardCommand    `cmd:"" group:"readings" help:"Send everything that a server has, and then what changes in it, to a webhook."`
 	Mapping    mappingCommand    `cmd:"" group:"readings" help:"Test files that map payloads which others designed to readings."`

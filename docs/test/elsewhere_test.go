@@ -63,7 +63,7 @@ func TestReadingElsewhere(t *testing.T) {
 	dir := t.TempDir()
 	s := serve(t)
 	shell, python := elsewhere(t, "sh"), elsewhere(t, "python")
-	if len(shell) != 2 || len(python) != 2 {
+	if len(shell) != 3 || len(python) != 2 {
 		t.Fatalf("the page has %d and %d blocks", len(shell), len(python))
 	}
 	env := append(os.Environ(), "PYTHONPATH="+tool(t, "python"), "PATH="+filepath.Dir(program)+":"+os.Getenv("PATH"))

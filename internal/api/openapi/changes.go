@@ -9,7 +9,7 @@ import (
 )
 
 // changes describes the address of changes.
-func (d *describer) changes(problems []*reply.Problem, prefix object) object {
+func (d *describer) changes(problems []*reply.Problem, prefix, end object) object {
 	p := d.Problems
 	bodies := content([]query.Format{query.JSON, query.NDJSON, query.CSV, query.Parquet}, "Changes", "ChangeLine")
 	bodies["text/event-stream"] = object{
@@ -21,10 +21,11 @@ func (d *describer) changes(problems []*reply.Problem, prefix object) object {
 		description: "A consumer that applies what it gets has, whenever caught_up is true, what the store has for its token, erasures included. " +
 			"Without a cursor, it gets a copy of everything, and then what follows. Every change comes at least once.",
 		params: []object{
-			inQuery("after", "next of the previous answer, with the same prefix, signs and subject.", object{"type": "string"}),
+			inQuery("after", "next of the previous answer, with the same device or prefix, signs and subject.", object{"type": "string"}),
 			inQuery("start", "Where to begin without a cursor: oldest, now, or the time of arrival from which on: "+times, object{"anyOf": []object{{"enum": []string{"oldest", "now"}}, timeParam}}),
 			inQuery("wait", "How long to wait for a change if there is none, such as 30s; at most 60s.", object{"type": "string", "pattern": `^[0-9.]+(ms|s)$`, "default": "0s"}),
 			limit("changes", query.DefaultReadings, query.MaxReadings), prefix,
+			inQuery("device", "Only this device. Not together with prefix.", name), end,
 			inQuery("signs", "Only these signs: their fields, with commas between them.", object{"type": "string", "pattern": "^[a-z0-9_,]*$"}),
 			inQuery("format", "Format of the answer. Default: what Accept prefers, or json. Only json has a default limit. "+
 				"With ndjson and sse, the last line has next and caught_up; with csv and parquet, trailers have them.",

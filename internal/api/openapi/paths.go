@@ -253,7 +253,7 @@ func (d *describer) paths() object {
 			}}, "Pulsegate-Notice", "X-Accel-Buffering")},
 			problems: queries,
 		}),
-		query.ChangesPath: d.changes(reading, prefix),
+		query.ChangesPath: d.changes(reading, prefix, end),
 		Path: d.get(operation{
 			id: "getDescription", summary: "This document",
 			params: []object{inHeader("If-None-Match", "ETag of a copy of this document.", object{"type": "string"})},

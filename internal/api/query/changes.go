@@ -82,11 +82,13 @@ var FeedFormats = []string{feedJSON: "json", feedLines: "ndjson", feedCSV: "csv"
 // A feedQuery is a request for changes.
 type feedQuery struct {
 	filter  storage.ChangeFilter // without what the token covers
+	device  vitals.Name          // zero means all
 	subject storage.Subject      // of a POST; empty means none
 	cursor  storage.ChangeCursor
 	wait    time.Duration
 	limit   int
 	format  feedFormat
+	end     string // what an answer that has caught up ends with; "" means nothing
 	list    list
 	sealed  cipher.AEAD // encrypts cursors
 }
@@ -114,7 +116,8 @@ func (q *feedQuery) open(text string) error {
 }
 
 // ServeHTTP serves GET and HEAD, and for one patient POST, of /v1/changes. Parameters: after (next of the answer
-// before) or start (oldest, now, or a time), wait, limit, prefix, signs (fields with commas between them), format.
+// before) or start (oldest, now, or a time), wait, limit, device or prefix, signs (fields with commas between them),
+// format, end.
 func (f *Feed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	o := &f.h.opt
 	access, verdict := o.May(r, token.ReadSubjects)
@@ -174,14 +177,17 @@ var errSubjectBody = errors.New("query: the body names no subject")
 
 // parse parses a request.
 func (f *Feed) parse(w http.ResponseWriter, r *http.Request) (*feedQuery, error) {
-	p, q := ReadParams(r.URL.RawQuery, nil, "after", "start", "wait", "limit", "prefix", "signs", "format"), &feedQuery{}
+	p, q := ReadParams(r.URL.RawQuery, nil, "after", "start", "wait", "limit", "device", "prefix", "signs", "format", "end"), &feedQuery{}
 	if r.Method == http.MethodPost {
 		var err error
 		if q.subject, err = readSubject(w, r); err != nil {
 			return nil, err
 		}
 	}
-	q.filter.Prefix = p.Name("prefix")
+	q.filter.Prefix, q.device = p.Name("prefix"), p.Name("device")
+	if p.Count("prefix") > 0 && p.Count("device") > 0 {
+		p.fail("prefix", "not allowed together with device")
+	}
 	signs, _ := p.get("signs")
 	q.filter.Signs = p.signs(signs, f.store.Signs())
 	q.format = feedFormat(p.choice("format", int(acceptedFeed(r.Header["Accept"])), FeedFormats...))
@@ -190,11 +196,18 @@ func (f *Feed) parse(w http.ResponseWriter, r *http.Request) (*feedQuery, error)
 		fallback = DefaultReadings
 	}
 	q.limit = p.Limit(fallback, MaxReadings)
-	if q.format == feedEvents && p.Count("limit") > 0 {
-		p.fail("limit", "not with the format sse, which does not end")
+	for _, name := range []string{"limit", "end"} {
+		if q.format == feedEvents && p.Count(name) > 0 {
+			p.fail(name, "not with the format sse, which does not end")
+		}
 	}
+	q.end = p.end(Format(q.format))
 	q.wait = p.wait()
-	q.list = newList(cursorChanges, q.filter.Prefix.String(), signs, string(q.subject))
+	with := []string{q.filter.Prefix.String(), signs, string(q.subject)}
+	if !q.device.IsZero() {
+		q.filter.Prefix, with = q.device, append(with, q.device.String())
+	}
+	q.list = newList(cursorChanges, with...)
 	key, err := f.store.CursorKey(r.Context())
 	if err == nil {
 		q.sealed, err = newSealed(key)
@@ -232,7 +245,7 @@ func (f *Feed) position(r *http.Request, p *Params, q *feedQuery) error {
 		if err := q.open(after); errors.Is(err, storage.ErrUnknownPosition) {
 			return err
 		} else if err != nil {
-			p.fail("after", errCursor.Error()+" with this prefix, signs and subject")
+			p.fail("after", errCursor.Error()+" with this device or prefix, signs and subject")
 		}
 	case start == "now":
 		now, _, err := f.store.Position(r.Context())
@@ -339,6 +352,9 @@ func (a *feedAnswer) filter(access *gate.Access) *storage.ChangeFilter {
 	}
 	if of := a.q.subject; of != "" {
 		f.Subject = func(s storage.Subject) bool { return s == of }
+	}
+	if covered, only := f.Device, a.q.device; !only.IsZero() {
+		f.Device = func(n *vitals.Name) bool { return *n == only && (covered == nil || covered(n)) }
 	}
 	return &f
 }
@@ -525,7 +541,7 @@ func (a *feedAnswer) record(access *gate.Access, changes []storage.Change) error
 	if a.recorded || n == 0 || o.Gate.TakeReads(access, n, time.Now()) {
 		return nil
 	}
-	if err := o.Record(a.r, access, gate.Export{Subject: string(a.q.subject)}, 0, storage.OpenEnd); err != nil {
+	if err := o.Record(a.r, access, gate.Export{Device: a.q.device, Subject: string(a.q.subject)}, 0, storage.OpenEnd); err != nil {
 		return err
 	}
 	a.recorded = true
@@ -614,6 +630,9 @@ func (a *feedAnswer) end(out io.Writer, caughtUp bool) error {
 		if err := a.table.close(); err != nil {
 			return err
 		}
+	}
+	if caughtUp {
+		a.buffer = append(a.buffer, a.q.end...)
 	}
 	return a.flush(out, 1)
 }

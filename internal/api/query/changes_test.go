@@ -132,6 +132,36 @@ func TestChanges(t *testing.T) {
 	}
 }
 
+// TestChangesOfDevice reads the changes of one device. An answer that has caught up ends with what the client has chosen.
+func TestChangesOfDevice(t *testing.T) {
+	m := storetest.NewMemory()
+	appendTo(t, m, one("a"), one("ab"), one("b"))
+	srv, feed := serveChanges(t, m, query.Service{})
+	a := readingText("a", "1", `,"signs":{"spo2_pct":97}`)
+	p := page(t, srv, "device=a")
+	wantChanges(t, "one device", p, true, beginText, a, completeText)
+	appendTo(t, m, `{"device":"a","time":1000,"heart_rate_bpm":60}`, `{"device":"ab","time":1000,"heart_rate_bpm":60}`)
+	wantChanges(t, "what was changed", page(t, srv, "device=a&after="+p.Next), true, readingText("a", "1", `,"signs":{"spo2_pct":97,"heart_rate_bpm":60}`))
+	for _, bad := range []string{"prefix=a&after=" + p.Next, "after=" + p.Next, "device=a&prefix=a", "end=x", "format=sse&end=x", "format=csv&end=x%0ay"} {
+		if resp, text := get(t, srv, "/v1/changes?"+bad); resp.StatusCode != 400 {
+			t.Errorf("%s: %s %s", bad, resp.Status, text)
+		}
+	}
+	for _, format := range []string{"ndjson", "csv", "parquet"} {
+		params := "/v1/changes?start=2027-01-15&end=7f3a-end&format=" + format
+		if resp, text := get(t, srv, params); resp.StatusCode != 200 || !strings.HasSuffix(text, "7f3a-end") {
+			t.Errorf("%s: %s, %.40q", format, resp.Status, text)
+		}
+		if _, text := get(t, srv, params+"&limit=1"); strings.HasSuffix(text, "7f3a-end") {
+			t.Errorf("%s: an answer that has not caught up has the end", format)
+		}
+	}
+	feed.Drain()
+	if _, text := get(t, srv, "/v1/changes?format=csv&end=7f3a-end"); strings.HasSuffix(text, "7f3a-end") {
+		t.Error("an answer of a server that stops has the end")
+	}
+}
+
 // TestChangesRejected sends requests that are answered with a problem.
 func TestChangesRejected(t *testing.T) {
 	m := storetest.NewMemory()

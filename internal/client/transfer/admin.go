@@ -27,7 +27,7 @@ const backupBytesHeader = "Pulsegate-Backup-Bytes"
 // Backup fetches a backup from the admin listener and passes it to receive, with the
 // total size of its files, or 0 if unknown. It returns the error of receive.
 func (c *Client) Backup(ctx context.Context, receive func(archive io.Reader, fileBytes int64) error) error {
-	resp, err := c.stream(ctx, http.MethodPost, BackupPath)
+	resp, err := c.stream(ctx, http.MethodPost, BackupPath, nil)
 	if err != nil {
 		return fmt.Errorf("fetch backup: %w", err)
 	}

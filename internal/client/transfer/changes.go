@@ -3,6 +3,7 @@ package transfer
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -31,6 +32,7 @@ var ErrCursorUnknown = errors.New("transfer: the server does not know what follo
 
 // A ChangeSelection selects changes. Its zero value selects all that the token covers.
 type ChangeSelection struct {
+	Device  string // only this one; not with Prefix
 	Prefix  string // of the names of devices
 	Signs   string // fields with commas between them
 	Subject string
@@ -78,17 +80,49 @@ func Changes(ctx context.Context, c *Client, sel ChangeSelection, use func(page 
 	}
 }
 
+// DownloadChanges writes what the selection has now to w as CSV or Parquet, as the server sends it. After an error, w
+// may have received part of it.
+func DownloadChanges(ctx context.Context, c *Client, w io.Writer, sel ChangeSelection, format string) error {
+	end := rand.Text() // in no cut answer, and in none that has not caught up
+	method, path, body, err := sel.request(url.Values{"format": {format}, "end": {end}})
+	var resp *http.Response
+	if err == nil {
+		resp, err = c.stream(ctx, method, path, body)
+	}
+	if err != nil {
+		return fmt.Errorf("fetch changes: %w", err)
+	}
+	defer resp.Body.Close()
+	if err := copyWhole(w, resp.Body, end); err != nil {
+		return fmt.Errorf("fetch changes: %w", err)
+	}
+	return nil
+}
+
 // changesOnce sends a request for changes once.
 func changesOnce(ctx context.Context, c *Client, sel *ChangeSelection, page any) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	query := url.Values{"format": {"json"}}
+	method, path, body, err := sel.request(url.Values{"format": {"json"}})
+	if err != nil {
+		return Final(err)
+	}
+	resp, err := c.ask(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	return readAnswer(resp, page)
+}
+
+// request returns a request for the changes that sel selects, which has the parameters in query, too.
+func (sel *ChangeSelection) request(query url.Values) (method, path string, body io.Reader, err error) {
 	set := func(name, value string) {
 		if value != "" {
 			query.Set(name, value)
 		}
 	}
 	set("after", sel.Cursor)
+	set("device", sel.Device)
 	set("prefix", sel.Prefix)
 	set("signs", strings.ReplaceAll(sel.Signs, " ", ""))
 	if sel.Limit > 0 {
@@ -97,17 +131,13 @@ func changesOnce(ctx context.Context, c *Client, sel *ChangeSelection, page any)
 	if sel.Follow {
 		query.Set("wait", changesWait.String())
 	}
-	method, body := http.MethodGet, io.Reader(nil)
+	method = http.MethodGet
 	if sel.Subject != "" {
 		text, err := json.Marshal(map[string]string{"subject": sel.Subject})
 		if err != nil {
-			return Final(err)
+			return "", "", nil, err
 		}
 		method, body = http.MethodPost, bytes.NewReader(text)
 	}
-	resp, err := c.ask(ctx, method, "/v1/changes?"+query.Encode(), body)
-	if err != nil {
-		return err
-	}
-	return readAnswer(resp, page)
+	return method, "/v1/changes?" + query.Encode(), body, nil
 }

@@ -259,13 +259,13 @@ func readAnswer(resp *http.Response, v any) error {
 // caller must close the response body. The error wraps a *Problem if the status is not
 // 200.
 func (c *Client) Get(ctx context.Context, path string) (*http.Response, error) {
-	return c.stream(ctx, http.MethodGet, path)
+	return c.stream(ctx, http.MethodGet, path, nil)
 }
 
-func (c *Client) stream(ctx context.Context, method, path string) (*http.Response, error) {
+func (c *Client) stream(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	idle := time.AfterFunc(idleTimeout, func() { cancel(fmt.Errorf("the server sent nothing for %v", idleTimeout)) })
-	resp, err := c.ask(ctx, method, path, nil)
+	resp, err := c.ask(ctx, method, path, body)
 	if err == nil && !framed(resp) {
 		err = Final(errors.Join(errors.New("the answer has neither a length nor chunked encoding"), resp.Body.Close()))
 	}
