@@ -2,6 +2,7 @@ package pebblestore_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -208,4 +209,69 @@ func aggregate(b *testing.B, s *pebblestore.Store, device vitals.Name, page []st
 	if got != want {
 		b.Fatalf("%d readings, want %d", got, want)
 	}
+}
+
+// changesReadings is the number of readings in the store of BenchmarkChanges.
+var changesReadings = flag.Int("changes.readings", 1_000_000, "number of readings in the store of BenchmarkChanges")
+
+// BenchmarkChanges reads changes as a consumer does, from a store whose readings are in segments: a copy of all of them,
+// and a pass after 1,000 of them were completed. An operation of the latter is the whole pass.
+func BenchmarkChanges(b *testing.B) {
+	const completed, devices = 1000, 10_000
+	s, err := pebblestore.Open(b.TempDir(), pebblestore.Options{ChangesKeep: time.Hour})
+	try(b, err)
+	b.Cleanup(func() { s.Close() })
+	bt := newBatcher(newFleet(devices), min(1000, *changesReadings))
+	for n := 0; n < *changesReadings; n += len(bt.group) {
+		try(b, s.Append(bt.fill()))
+	}
+	last := bt.readings[0]
+	last.TimeUnixMs += 1 << 40 // changed later than all others, so that no pass after it has them again
+	try(b, s.Append([]*storage.Entry{{Reading: &last, ReceivedUnixMs: bt.entries[0].ReceivedUnixMs + 60_000}}))
+	try(b, pebblestore.Seal(s))
+	idle(b, s)
+	read := func(c *storage.ChangeCursor) (readings int) {
+		for {
+			page, caughtUp, err := storage.NextChanges(b.Context(), s, c, &storage.ChangeFilter{}, 1024)
+			try(b, err)
+			for i := range page {
+				if page[i].Kind == storage.ChangedReading {
+					readings++
+				}
+			}
+			if caughtUp {
+				return readings
+			}
+		}
+	}
+	var after storage.ChangeCursor
+	b.Run("copy", func(b *testing.B) {
+		n := 0
+		for b.Loop() {
+			after = storage.ChangeCursor{}
+			n += read(&after)
+		}
+		if n < b.N**changesReadings {
+			b.Fatalf("%d readings of %d", n, b.N**changesReadings)
+		}
+		b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "readings/s")
+	})
+	again := newFleet(devices)
+	late := newBatcher(again, completed)
+	late.fill()
+	for i := range late.readings {
+		late.readings[i].Values = vitals.Values{}
+		late.readings[i].Values.Set(vitals.BodyTemperature, 3700)
+		late.entries[i].ReceivedUnixMs = bt.entries[0].ReceivedUnixMs + 120_000
+	}
+	try(b, s.Append(late.group), pebblestore.Seal(s))
+	idle(b, s)
+	b.Run("few", func(b *testing.B) {
+		for b.Loop() {
+			c := after
+			if n := read(&c); n != completed+1 { // and the last one again
+				b.Fatalf("%d readings, want %d", n, completed+1)
+			}
+		}
+	})
 }
