@@ -400,6 +400,9 @@ func (p *pass) readings() error {
 
 // add adds readings of a device, which settle completes. The number of each is that of its part until then.
 func (p *pass) add(part uint64, device *vitals.Name, records []Record) {
+	if free := cap(p.page) - len(p.page); free < len(records) { // a page that grows in steps takes twice the time
+		p.page = slices.Grow(p.page, max(len(records), min(p.left(), 1024)))
+	}
 	for i := range records {
 		if !HasExpired(p.expired, &records[i]) {
 			p.page = append(p.page, Change{Kind: ChangedReading, Number: part, Device: *device, Record: records[i]})
