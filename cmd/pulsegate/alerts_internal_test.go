@@ -64,7 +64,7 @@ func TestReplayAhead(t *testing.T) {
 	var out, errs strings.Builder
 	when := to
 	c := alertsTestCommand{To: &when, JSON: true}
-	err := c.replay(t.Context(), from, rules, stdio{strings.NewReader(""), &out, &errs})
+	err := c.replay(t.Context(), from, rules, stdio{in: strings.NewReader(""), out: &out, err: &errs})
 	if want := `{"device":"ward3-1","name":"Low","since":"2027-01-15T08:03:00.000Z","fired":"2027-01-15T07:59:00.000Z"}` + "\n"; err != nil || out.String() != want {
 		t.Errorf("got %q, %v, want %q", &out, err, want)
 	}
@@ -75,7 +75,7 @@ func TestReplayBound(t *testing.T) {
 	rules := []alert.Rule{{Name: "Silent", Silent: time.Hour}}
 	var out, errs strings.Builder
 	from := &endless{n: 10 * maxReplayed}
-	err := new(alertsTestCommand).replay(t.Context(), from, rules, stdio{strings.NewReader(""), &out, &errs})
+	err := new(alertsTestCommand).replay(t.Context(), from, rules, stdio{in: strings.NewReader(""), out: &out, err: &errs})
 	if err == nil || err.Error() != "ward3-1 has more than 1048576 readings: replay fewer with --from and --to" {
 		t.Error(err)
 	}

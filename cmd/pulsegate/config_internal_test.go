@@ -25,7 +25,7 @@ var try = polltest.Try
 func runCommand(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	var out, errs strings.Builder
-	code = run(context.Background(), args, stdio{strings.NewReader(""), &out, &errs})
+	code = run(context.Background(), args, stdio{in: strings.NewReader(""), out: &out, err: &errs})
 	return out.String(), errs.String(), code
 }
 
@@ -187,7 +187,7 @@ func TestConfigErrorsAreWrongUsage(t *testing.T) {
 func TestOnly(t *testing.T) {
 	described := func(only string) (all []settings.Command) {
 		t.Helper()
-		parser, err := newParser(new(commands), stdio{strings.NewReader(""), io.Discard, io.Discard}, only)
+		parser, err := newParser(new(commands), stdio{in: strings.NewReader(""), out: io.Discard, err: io.Discard}, only)
 		try(t, err)
 		return settings.Commands(parser.Model)[1:]
 	}
@@ -213,7 +213,7 @@ func TestOnly(t *testing.T) {
 
 // Variables that set nothing are reported, except those of Kubernetes.
 func TestUnknownVariables(t *testing.T) {
-	parser, err := newParser(new(commands), stdio{strings.NewReader(""), io.Discard, io.Discard}, "")
+	parser, err := newParser(new(commands), stdio{in: strings.NewReader(""), out: io.Discard, err: io.Discard}, "")
 	try(t, err)
 	for _, tt := range []struct{ entry, want string }{
 		{"PULSEGATE_MAX_AHEAD=1m", ""},

@@ -36,7 +36,7 @@ func TestInterruptible(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var errs strings.Builder
 		ended := make(chan int, 1)
-		go func() { ended <- run(ctx, tt.args, stdio{in, &strings.Builder{}, &errs}) }()
+		go func() { ended <- run(ctx, tt.args, stdio{in: in, out: &strings.Builder{}, err: &errs}) }()
 		cancel()
 		select {
 		case code := <-ended:

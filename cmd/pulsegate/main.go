@@ -44,13 +44,19 @@ func main() {
 	// its default effect.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
-	os.Exit(run(ctx, os.Args[1:], stdio{os.Stdin, terminal.Guard(os.Stdout), terminal.Guard(os.Stderr)}))
+	std := stdio{in: os.Stdin, out: terminal.Guard(os.Stdout), err: terminal.Guard(os.Stderr)}
+	if len(os.Args) > 1 && os.Args[1] == "serve" { // a reload may be asked for while the settings are read
+		std.hangups = make(chan os.Signal, 1)
+		signal.Notify(std.hangups, syscall.SIGHUP)
+	}
+	os.Exit(run(ctx, os.Args[1:], std))
 }
 
-// stdio holds the standard streams of a command.
+// stdio holds the standard streams of a command, and for serve what receives SIGHUP.
 type stdio struct {
 	in       io.Reader
 	out, err io.Writer
+	hangups  chan os.Signal
 }
 
 // commands describes the command line. Each command is described beside its code.

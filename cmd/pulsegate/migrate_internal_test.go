@@ -20,7 +20,7 @@ func TestMigrateInterrupted(t *testing.T) {
 	interrupted, cancel := context.WithCancel(t.Context())
 	cancel()
 	var out, errs bytes.Buffer
-	std := stdio{strings.NewReader(""), &out, &errs}
+	std := stdio{in: strings.NewReader(""), out: &out, err: &errs}
 	if code := run(interrupted, []string{"migrate", "--from", from, "--to", to}, std); code != exitFailed {
 		t.Errorf("exit code %d, want %d", code, exitFailed)
 	}

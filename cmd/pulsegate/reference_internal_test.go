@@ -26,7 +26,7 @@ func TestReference(t *testing.T) {
 	line := strings.Index(string(doc[begin:]), "\n")
 	written, existing := string(doc[:begin+line+1]), string(doc[begin+line+1:])
 	var reference strings.Builder
-	parser, err := newParser(new(commands), stdio{strings.NewReader(""), io.Discard, io.Discard}, "")
+	parser, err := newParser(new(commands), stdio{in: strings.NewReader(""), out: io.Discard, err: io.Discard}, "")
 	try(t, err)
 	writeReference(&reference, settings.Commands(parser.Model))
 	if existing == reference.String() {

@@ -33,6 +33,7 @@ func (c *serveCommand) Run(ctx context.Context, std stdio, kctx *kong.Context, c
 	log.SetFlags(0)
 	log.SetOutput(logs.Others())
 	c.Reload = reread(kctx.Args, cmds.Texts(kctx))
+	c.Hangups = std.hangups
 	for _, text := range unknownVariables(kctx) {
 		logs.Warn("unknown environment variable", "what", text)
 	}
@@ -60,7 +61,7 @@ var reloadable = []string{"log-level", "log-budget", "access-log", "access-log-s
 func reread(args []string, now map[string]string) func() (*server.LogOptions, []string, error) {
 	return func() (_ *server.LogOptions, needRestart []string, err error) {
 		var cmds commands
-		parser, err := newParser(&cmds, stdio{strings.NewReader(""), io.Discard, io.Discard}, "")
+		parser, err := newParser(&cmds, stdio{in: strings.NewReader(""), out: io.Discard, err: io.Discard}, "")
 		if err != nil {
 			return nil, nil, err
 		}

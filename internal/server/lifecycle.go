@@ -68,7 +68,7 @@ func socketNames() (names []string) {
 // newLifecycle reads the service manager's environment variables, and catches signals
 // from now on, because opening a store may take long. The caller must call end.
 func newLifecycle(c *Options, log *slog.Logger) (*lifecycle, error) {
-	life := &lifecycle{log: log, hangups: make(chan os.Signal, 1), seconds: make(chan os.Signal, 2)}
+	life := &lifecycle{log: log, hangups: c.Hangups, seconds: make(chan os.Signal, 2)}
 	var err error
 	if life.notifier, err = systemd.NewNotifier(c.Getenv); err != nil {
 		log.Warn("the service manager cannot be notified", "error", err)
@@ -88,8 +88,11 @@ func newLifecycle(c *Options, log *slog.Logger) (*lifecycle, error) {
 			*at.addr = l.Addr().String() // an inherited socket already has an address
 		}
 	}
-	if c.Reload != nil {
-		signal.Notify(life.hangups, syscall.SIGHUP)
+	if life.hangups == nil {
+		life.hangups = make(chan os.Signal, 1)
+		if c.Reload != nil {
+			signal.Notify(life.hangups, syscall.SIGHUP)
+		}
 	}
 	if c.DrainDelay > 0 {
 		signal.Notify(life.seconds, syscall.SIGINT, syscall.SIGTERM)

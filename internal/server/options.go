@@ -6,6 +6,7 @@ import (
 	"math"
 	"net"
 	"net/netip"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -111,6 +112,8 @@ type Options struct {
 	// Reload is called at SIGHUP. It reads the log options again, and returns the names of
 	// other options that have changed and require a restart. nil: SIGHUP is not caught.
 	Reload func() (log *LogOptions, needRestart []string, err error) `kong:"-"`
+	// Hangups receives SIGHUP, if it is caught already. Run catches it otherwise.
+	Hangups chan os.Signal `kong:"-"`
 
 	usableBytes   int64 // of memory, set by Fit
 	memTableBytes int64 // 0 means the store's default
