@@ -64,9 +64,9 @@ func TestKeycloak(t *testing.T) {
 	if !*withKeycloak {
 		t.Skip("make oidc runs it")
 	}
-	for _, need := range []string{"java", "mvn", "unzip", "curl", "chromium"} {
+	for _, need := range []string{"java", "mvn", "unzip", "curl"} {
 		if _, err := exec.LookPath(need); err != nil {
-			t.Fatalf("make oidc needs java 17, mvn, unzip, curl and chromium: %v", err)
+			t.Fatalf("make oidc needs java 17, mvn, unzip and curl: %v", err)
 		}
 	}
 	for _, addr := range []string{"127.0.0.1:8080", "127.0.0.1:6060", "127.0.0.1:8180"} {
