@@ -27,6 +27,10 @@ type compiledRouter struct {
 	// active[i] counts the routes before position i that can match at all.
 	active []int32
 
+	// methods are those that the routes name, if a request may be answered with the
+	// ones that would have matched.
+	methods []string
+
 	// unmatched is the carrier for requests without a route.
 	unmatched *carrier
 
@@ -119,6 +123,9 @@ func (c *compiler) router(r *Router) *compiledRouter {
 	c.done[r] = compiled
 	for at, route := range r.routes {
 		compiled.add(c.route(route, int32(at)))
+	}
+	if compiled.allowHeader || compiled.answerOptions {
+		compiled.methods = compiled.methodNames()
 	}
 	if shared {
 		c.tree.compiled[r.version] = compiled

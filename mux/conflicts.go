@@ -54,13 +54,55 @@ func (c *compiledRouter) conflictAt(i int) (Conflict, bool) {
 	if what := contradiction(route.matchers); what != "" {
 		return Conflict{route.route, nil, fmt.Sprintf("%s cannot match: %s", route, what)}, true
 	}
-	for _, earlier := range c.routes[:i] {
-		if earlier.covers(route) {
-			reason := fmt.Sprintf("%s cannot match: %s, added before, takes all of its requests", route, earlier)
-			return Conflict{route.route, earlier.route, reason}, true
+	suspects := c.suspects(route)
+	for l := suspects.next(0); l != nil && l.at < int32(i); l = suspects.next(l.at + 1) {
+		if l.route.covers(route) {
+			reason := fmt.Sprintf("%s cannot match: %s, added before, takes all of its requests", route, l.route)
+			return Conflict{route.route, l.route.route, reason}, true
 		}
 	}
 	return Conflict{}, false
+}
+
+// suspects returns the routes that may cover a route. One that does covers all paths, or all hosts, of one of its
+// templates, so the index finds it under any of them.
+func (c *compiledRouter) suspects(route *compiledRoute) (found candidates) {
+	found.add(&c.index.always)
+	for i := range route.matchers {
+		if route.matchers[i].kind != matchTemplate {
+			continue
+		}
+		switch t := route.matchers[i].template; {
+		case t.shape.known && t.encoded == c.useEncodedPath:
+			path := t.shape.sample()
+			if exact := c.index.lookUp(path); exact != nil {
+				found.add(&exact.here)
+			}
+			if strings.HasPrefix(path, "/") {
+				c.index.root.collect(path, 1, &found)
+			}
+		case t.kind == hostTemplate && t.plan != nil:
+			if n := c.index.hosts.get(t.plan.head); n != nil {
+				found.add(&n.here)
+			}
+		}
+	}
+	return found
+}
+
+// sample returns a path of the shape, with values of variables that no literal has.
+func (s *shape) sample() string {
+	if s.literal {
+		return s.text
+	}
+	var path strings.Builder
+	for _, seg := range s.segments {
+		path.WriteString("/" + seg.prefix)
+		if seg.wild {
+			path.WriteString("\x00" + seg.suffix)
+		}
+	}
+	return path.String()
 }
 
 // String describes the route by its methods, host and path.

@@ -19,6 +19,27 @@ func MatchByScan(r *Router, req *http.Request, match *RouteMatch) bool {
 	return ok
 }
 
+// ConflictsByScan is Router.Conflicts without an index: it compares each route with all before it.
+func ConflictsByScan(r *Router) []Conflict {
+	var found []Conflict
+	r.compiled().eachRoute(func(c *compiledRouter, at int) bool {
+		route := c.routes[at]
+		if conflict, ok := c.conflictAt(at); ok && conflict.By == nil {
+			found = append(found, conflict)
+			return false
+		}
+		for _, earlier := range c.routes[:at] {
+			if route.active && earlier.covers(route) {
+				reason := fmt.Sprintf("%s cannot match: %s, added before, takes all of its requests", route, earlier)
+				found = append(found, Conflict{route.route, earlier.route, reason})
+				return false
+			}
+		}
+		return true
+	})
+	return found
+}
+
 // FastPath reports whether the path has a single list of candidates (fast), and
 // whether these are the ones that the index collects (agree).
 func FastPath(r *Router, path string) (fast, agree bool) {

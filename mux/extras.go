@@ -10,8 +10,8 @@ import (
 // that would have matched. The header is also set when a
 // MethodNotAllowedHandler runs.
 //
-// To find the methods, the routes are matched again, once for each method that
-// they name.
+// To find the methods, the request is matched again, once for each method that
+// any route names.
 func (r *Router) AllowHeader(value bool) *Router {
 	r.change(func() { r.allowHeader = value })
 	return r
@@ -78,7 +78,7 @@ func (c *compiledRouter) answerMethods(w http.ResponseWriter, req *http.Request)
 // allowed returns the methods with which the request would match, sorted.
 func (c *compiledRouter) allowed(req *http.Request) []string {
 	var allowed []string
-	for _, method := range c.methodNames() {
+	for _, method := range c.methods {
 		other := req.WithContext(req.Context())
 		other.Method = method
 		s := search{root: c.router, top: c}

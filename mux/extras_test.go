@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -120,6 +121,11 @@ func TestConflictsAreCertain(t *testing.T) {
 		func(r *mux.Router) *mux.Route { return r.Handle("/a", h).Headers("X", "y") },
 		func(r *mux.Router) *mux.Route { return r.Handle("/a", h).Queries("k", "{q}") },
 		func(r *mux.Router) *mux.Route { return r.Handle("/a", h).Host("a.com") },
+		func(r *mux.Router) *mux.Route { return r.Host("a.com").Handler(h) },
+		func(r *mux.Router) *mux.Route { return r.Host("a.com:80").Handler(h) },
+		func(r *mux.Router) *mux.Route { return r.Host("{x}.com").Handler(h) },
+		func(r *mux.Router) *mux.Route { return r.Handle("/v{x}b/a", h) },
+		func(r *mux.Router) *mux.Route { return r.PathPrefix("/v").Handler(h) },
 		func(r *mux.Router) *mux.Route { return r.Handle("/a", h).Schemes("http", "https") },
 	)
 	var requests []*http.Request
@@ -141,6 +147,9 @@ func TestConflictsAreCertain(t *testing.T) {
 				first(r)
 				second(r)
 				conflicts := r.Conflicts()
+				if all := mux.ConflictsByScan(r); !slices.Equal(conflicts, all) {
+					t.Fatalf("%v, without an index %v", conflicts, all)
+				}
 				reported += len(conflicts)
 				if len(conflicts) == 0 {
 					continue
