@@ -279,7 +279,7 @@ func (e *export) emitted(ctx context.Context, a *storage.Assignment) (bool, erro
 
 // records emits the Observations of records of a device that have just been read: those whose assignment was changed
 // since, or those of which only the reading was. It looks at the assignments after the records were read, for the
-// reason that observations.verify has.
+// reason that [query.Merge] has.
 func (e *export) records(ctx context.Context, device vitals.Name, records []storage.Record, byAssignment bool) error {
 	if err := e.renew(ctx); err != nil || len(records) == 0 {
 		return err

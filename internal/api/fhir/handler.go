@@ -48,13 +48,6 @@ type Handler struct {
 // New returns a Handler that reads from reader and subjects.
 func New(reader Reader, subjects Subjects, opt Options) *Handler {
 	opt.SetDefaults()
-	if report := opt.OnError; report != nil {
-		opt.OnError = func(err error) {
-			if !errors.Is(err, errReassigned) { // the search is to be repeated
-				report(err)
-			}
-		}
-	}
 	h := &Handler{
 		reader: reader, subjects: subjects, opt: opt, outcomes: newOutcomes(opt.Problems), heads: map[string]*reply.Head{},
 		created: reply.NewHead(http.StatusCreated, contentType, reply.NoStore()), started: time.Now(),
@@ -141,8 +134,6 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, access *gate.Acce
 		h.reject(w, r, problems.Forbidden, 0, "The credentials are not for these patients or devices.")
 	case errors.Is(err, storage.ErrNotFound):
 		h.reject(w, r, problems.NotFound, 0, "")
-	case errors.Is(err, errReassigned):
-		h.reject(w, r, problems.Overloaded, time.Second, "A device was assigned to another patient during the search.")
 	default:
 		h.opt.Fail(w, r, err)
 	}

@@ -16,9 +16,9 @@ var errForbidden = errors.New("fhir: not covered")
 
 // A plan is what a search reads.
 type plan struct {
-	sources  []source
-	subjects []storage.Subject // of the sources, and those searched, each once
-	devices  []vitals.Name     // of the sources, each once
+	sources  []storage.Assignment // the parts of assignments that the search covers
+	subjects []storage.Subject    // of the sources, and those searched, each once
+	devices  []vitals.Name        // of the sources, each once
 
 	// alone is the searched device if there is one only.
 	alone vitals.Name
@@ -64,8 +64,8 @@ func (v *view) plan(ctx context.Context, s *search) (*plan, error) {
 		p.alone = devices[0]
 	}
 	for _, a := range assignments {
-		src := source{a.Device, a.Subject, span{a.FromUnixMs, a.ToUnixMs}.and(s.measured), a.ChangedUnixMs}
-		if src.empty() || s.devices != nil && !slices.Contains(devices, a.Device) {
+		src := within(&a, s.measured)
+		if src.FromUnixMs >= src.ToUnixMs || s.devices != nil && !slices.Contains(devices, a.Device) {
 			continue
 		}
 		p.sources = append(p.sources, src)

@@ -14,6 +14,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/api/query"
+	"github.com/pulsegate/pulsegate/internal/storage"
 )
 
 // pageParam is the only parameter of a link to the next page: the cursor.
@@ -71,8 +72,9 @@ type page struct {
 	search *search
 	plan   *plan
 	found  *observations
-	base   string // URL of the FHIR server
-	self   string // URL of the page
+	forms  map[*storage.Assignment]*[numGroups]*form // of what was found, by source
+	base   string                                    // URL of the FHIR server
+	self   string                                    // URL of the page
 
 	// next returns the URL of the page that continues after a position.
 	next func(last position) string
@@ -98,7 +100,7 @@ func (h *Handler) newPage(r *http.Request, access *gate.Access) (*page, error) {
 		}
 		values, after = used, &last
 	}
-	p := &page{base: h.base(r)}
+	p := &page{base: h.base(r), forms: map[*storage.Assignment]*[numGroups]*form{}}
 	if p.search, err = parseSearch(values, isStrict(r), p.base, h.reader.Signs()); err != nil {
 		return nil, err
 	}
@@ -193,8 +195,8 @@ func (p *page) write(ctx context.Context, w io.Writer) error {
 			break
 		}
 		separate()
-		dst = p.form(g).appendEntry(dst, p.found.record, p.found.run.assignedUnixMs)
-		last = position{p.found.record.TimeUnixMs, p.found.run.device, g}
+		dst = p.form(g).appendEntry(dst, p.found.record, p.found.source.ChangedUnixMs)
+		last = position{p.found.record.TimeUnixMs, p.found.source.Device, g}
 		if len(dst) >= flushBytes {
 			if _, err := w.Write(dst); err != nil {
 				return err
@@ -219,11 +221,16 @@ func (p *page) write(ctx context.Context, w io.Writer) error {
 
 // form returns the form of the Observation of the current record and a group.
 func (p *page) form(g group) *form {
-	run := p.found.run
-	if run.forms[g] == nil {
-		run.forms[g] = newForm(p.base, p.search.signs, &run.device, run.subject, g)
+	source := p.found.source
+	of := p.forms[source]
+	if of == nil {
+		of = new([numGroups]*form)
+		p.forms[source] = of
 	}
-	return run.forms[g]
+	if of[g] == nil {
+		of[g] = newForm(p.base, p.search.signs, &source.Device, source.Subject, g)
+	}
+	return of[g]
 }
 
 // count returns the number of Observations.

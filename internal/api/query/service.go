@@ -225,6 +225,8 @@ func (s *Service) Fail(w http.ResponseWriter, r *http.Request, err error) {
 		s.reject(w, r, p.CursorUnknown, 0, "")
 	case errors.Is(err, storage.ErrRemoved):
 		s.reject(w, r, p.ReadFailed, 0, "Readings were removed while they were read.")
+	case errors.Is(err, ErrReassigned):
+		s.reject(w, r, p.Overloaded, time.Second, "A device was assigned to another patient during the request.")
 	case errors.Is(err, storage.ErrUnavailable):
 		s.Report(err)
 		s.reject(w, r, p.Unreadable, time.Duration(5+rand.IntN(11))*time.Second, "")
@@ -238,9 +240,14 @@ func (s *Service) Fail(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 // Report passes an error to OnError, unless it means that the client has disconnected
-// or may no longer read, or that readings were removed.
+// or may no longer read, or that what was read was changed meanwhile.
 func (s *Service) Report(err error) {
-	if s.OnError != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, ErrClientGone) && !errors.Is(err, ErrRevoked) && !errors.Is(err, storage.ErrRemoved) {
+	for _, expected := range []error{context.Canceled, ErrClientGone, ErrRevoked, storage.ErrRemoved, ErrReassigned} {
+		if errors.Is(err, expected) {
+			return
+		}
+	}
+	if s.OnError != nil {
 		s.OnError(err)
 	}
 }
