@@ -52,11 +52,20 @@ func TestBoundTokenEverywhere(t *testing.T) {
 				if method == "POST" {
 					body = reading
 				}
+				if strings.HasPrefix(path, "/v1/subjects") {
+					body = `{"subject":"P-2"}`
+				}
 				if path == "/v1/session" {
 					body = `{"token":"` + bound + `"}`
 				}
 				tested++
 				status, text := ask(method, strings.NewReplacer("{device}", "ppg-1", "{name}", "sim").Replace(path), bound, body)
+				if strings.HasPrefix(path, "/v1/subjects") { // which is for subjects
+					own, text := ask(method, strings.Replace(path, "gates", "gates?step=1h", 1), bound, `{"subject":"P-1"}`)
+					if own != http.StatusOK {
+						t.Errorf("%s %s of its subject: %d %s", method, path, own, text)
+					}
+				}
 				if status != http.StatusForbidden || strings.Contains(text, "ppg-1") || strings.Contains(text, "72") {
 					t.Errorf("%s %s: %d %s", method, path, status, text)
 				}

@@ -285,6 +285,25 @@ func driveOpen(t *testing.T, seen *seen) {
 	other = client{description: describe(t, serve(t).url, seen)}
 	other.want(410, "GET", "/v1/changes?after="+page.Next, "")
 	c.want(400, "POST", "/v1/changes", `{"subject":1}`)
+	const ofSubject = `{"subject":"P-17"}`
+	for _, rest := range []string{"readings?limit=1", "aggregates?step=1h", "latest"} {
+		path := "/v1/subjects/" + rest
+		c.want(200, "POST", path, ofSubject)
+		c.want(400, "POST", path, `{"subject":1}`)
+		name, _, _ := strings.Cut(rest, "?")
+		if status, text := c.sendLax("POST", "/v1/subjects/"+name+"?nonsense=1", ofSubject); status != 400 {
+			t.Errorf("an unknown parameter: %d %s", status, text)
+		}
+		if rest == "latest" {
+			continue
+		}
+		c.want(200, "POST", path+"&format=ndjson", ofSubject)
+		c.want(406, "POST", path, ofSubject, "Accept", "image/png")
+		const header = "Host: localhost\r\nAccept: text/csv\r\nContent-Length: 18\r\n\r\n"
+		if status := c.raw("POST " + path + " HTTP/1.0\r\n" + header + ofSubject); status != 426 {
+			t.Errorf("HTTP/1.0: %d", status)
+		}
+	}
 	c.want(204, "GET", "/ping", "")
 	c.want(200, "GET", "/v1/devices/ppg-1/readings?format=omh", "")
 	if status := c.raw("POST /v1/omh HTTP/1.1\r\nHost: localhost\r\n\r\n"); status != 411 {
@@ -430,11 +449,16 @@ func (c client) fillReads() {
 		c.t.Fatal(err)
 	}
 	done := make(chan bool)
-	targets := []string{"/v1/limits", "/v1/rejections", "/v1/alerts", "/v1/devices", "/v1/devices/long", "/v1/devices/long/readings", "/v1/devices/long/aggregates?step=1h"}
+	targets := []string{"/v1/subjects/readings", "/v1/subjects/aggregates?step=1h", "/v1/subjects/latest",
+		"/v1/limits", "/v1/rejections", "/v1/alerts", "/v1/devices", "/v1/devices/long", "/v1/devices/long/readings", "/v1/devices/long/aggregates?step=1h"}
 	for _, target := range targets {
 		go func() {
 			defer func() { done <- true }()
-			if status, text := c.send("GET", target, ""); status != 503 {
+			method, body := "GET", ""
+			if strings.HasPrefix(target, "/v1/subjects") {
+				method, body = "POST", `{"subject":"P-17"}`
+			}
+			if status, text := c.send(method, target, body); status != 503 {
 				c.t.Errorf("%s: %d %.100s, want 503", target, status, text)
 			}
 		}()
@@ -491,6 +515,9 @@ func driveTokens(t *testing.T, seen *seen) {
 			as(reader).want(200, method, path+map[bool]string{true: "?step=1h"}[strings.HasSuffix(path, "aggregates")], "")
 		}
 	})
+	for _, path := range []string{"readings", "aggregates?step=1h", "latest"} {
+		as(reader).want(403, "POST", "/v1/subjects/"+path, `{"subject":"P-17"}`)
+	}
 	as(reader).want(403, "GET", "/v1/live?device=other", "")
 	c.want(503, "GET", "/v1/session/begin", "")
 	c.want(401, "GET", "/v1/session/callback?code=c&state=s", "")

@@ -285,7 +285,7 @@ func TestSchemathesis(t *testing.T) {
 		err = os.WriteFile(filepath.Join(dir, "unsaid.json"), rules, 0o600)
 	}
 	try(t, err)
-	const operations = 22
+	const operations = 25
 	// Schemathesis takes the schema of a stream for one of each event; TestDescription follows /v1/live and reads
 	// /v1/changes.
 	args := []string{"-m", "schemathesis.cli", "run", front.URL + "/openapi.json", "--header", "Authorization: Bearer " + token, "--seed", "1", "--no-shrink",

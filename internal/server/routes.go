@@ -22,7 +22,10 @@ const readingsTemplate = "/v1/readings"
 
 // routes returns the handler of the public listener, for its own hosts only. Requests are
 // counted by the template of their route; those for other hosts count as unmatched.
-func (s *server) routes(reads *query.Handler, records *fhir.Handler, lines *influx.Handler, rejected, alerts, description http.Handler) http.Handler {
+func (s *server) routes(
+	reads *query.Handler, subjects *query.Subjects, records *fhir.Handler, lines *influx.Handler,
+	rejected, alerts, description http.Handler,
+) http.Handler {
 	requests, state, problems := s.requests, s.health, s.problems
 	// The middleware around it reads the template from the request.
 	router := mux.NewRouter().AllowHeader(true).AnswerOptions(true).ShareRequest(true)
@@ -63,9 +66,14 @@ func (s *server) routes(reads *query.Handler, records *fhir.Handler, lines *infl
 	read(openapi.Path, description)
 	full := http.HandlerFunc(s.live.Full)
 	read("/v1/live", noGuests(s.streams(s.live), full))
+	ask := search // with POST, what is not for pages of other sites
+	if s.parsed.origins == nil {
+		ask = func(template string, h http.Handler) { post(template, sameSiteOnly(h, untrusted)) }
+	}
+	subjects.Mount(ask)
 	if changes := noGuests(s.streams(s.feed), full); s.parsed.origins == nil {
 		read(query.ChangesPath, changes)
-		post(query.ChangesPath, sameSiteOnly(changes, untrusted))
+		ask(query.ChangesPath, changes)
 	} else {
 		handle(query.ChangesPath, s.parsed.origins.readable(changes, "GET, HEAD, POST"), http.MethodGet, http.MethodHead, http.MethodPost, http.MethodOptions)
 	}

@@ -271,14 +271,16 @@ func (s *server) servePublic() (err error) {
 	if err != nil {
 		return err
 	}
-	handler := s.routes(reads, records, lines, rejections.NewHandler(s.rejections, shared), alert.NewHandler(s.alerts.engine, shared), openapi.Handler(openapi.Options{
+	description := openapi.Handler(openapi.Options{
 		Version:    s.opt.Version,
 		Problems:   s.problems,
 		Ingest:     cfg,
 		DeviceTag:  s.opt.InfluxTag,
 		StaleAfter: s.opt.StaleAfter,
 		Tokens:     !s.access.gate.Open(),
-	}))
+	})
+	handler := s.routes(reads, query.NewSubjects(reads, s.store), records, lines,
+		rejections.NewHandler(s.rejections, shared), alert.NewHandler(s.alerts.engine, shared), description)
 	return s.listeners.servePublic(forwarded(&s.holders, handler), s.core, s.hosts, posts)
 }
 

@@ -3,6 +3,7 @@ package gate
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/access/audit"
@@ -48,10 +49,23 @@ func (a *Access) Holder(all *share.Holders, peer Peer) *share.Holder {
 // it at the time. [Gate.Authorize] also sets it for a request that it forbids.
 func (a *Access) BoundToSubjects() bool { return a.bound }
 
+// MayReadSubject reports whether the request may read what was measured of a subject, to whom devices were assigned at
+// any time. A request that is not bound to subjects must cover all of these devices. If it does not cover every device,
+// it must not learn whether a subject without any of them exists.
+func (a *Access) MayReadSubject(subject string, devices []vitals.Name) bool {
+	switch {
+	case !a.CoversSubject(subject):
+		return false
+	case a.BoundToSubjects() || a.CoversAll():
+		return true
+	}
+	return len(devices) > 0 && !slices.ContainsFunc(devices, func(d vitals.Name) bool { return !a.Covers(&d) })
+}
+
 // WhyNotRead returns why a request for reading was forbidden, for its answer.
 func (a *Access) WhyNotRead() string {
 	if a.bound {
-		return "The token is bound to subjects. It reads only under /fhir and /v1/changes."
+		return "The token is bound to subjects. It reads only under /fhir, /v1/subjects and /v1/changes."
 	}
 	return "A token with the read right is needed."
 }

@@ -98,6 +98,9 @@ type Credentials struct {
 	Peer          Peer                 // nil means unknown
 	Claimed       string               // gateway that the client names itself, valid or not; "" means none
 
+	// SubjectsInSession is set by a caller that lets sessions use [token.ReadSubjects].
+	SubjectsInSession bool
+
 	// Quick is set by a caller that must not spend the time to verify a token that was not verified before. It
 	// asks again in a moment, or without Quick.
 	Quick bool

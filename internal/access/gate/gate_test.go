@@ -16,6 +16,7 @@ import (
 
 	"github.com/pulsegate/pulsegate/internal/access/audit"
 	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/access/gatetest"
 	"github.com/pulsegate/pulsegate/internal/access/token"
 	"github.com/pulsegate/pulsegate/internal/observe/metrics"
 	"github.com/pulsegate/pulsegate/internal/polltest"
@@ -472,3 +473,47 @@ func TestBoundToSubjects(t *testing.T) {
 }
 
 var try = polltest.Try
+
+// What a reader must not see: a token that is bound to subjects reads its own and nothing else. A token for some devices
+// reads a subject only if it covers all devices that the subject ever wore, and does not learn whether there are others.
+func TestMayReadSubject(t *testing.T) {
+	f := gatetest.New(t)
+	all := f.Token(t, "archive", "", token.Token{Rights: token.Read})
+	ward := f.Token(t, "ward", "a-", token.Token{Rights: token.Read})
+	bound := f.Token(t, "study", "", token.Token{Rights: token.Read, Subjects: "P-1"})
+	g := f.Open(t)
+	names := func(texts ...string) (all []vitals.Name) {
+		for _, text := range texts {
+			n, err := vitals.ParseName(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, n)
+		}
+		return all
+	}
+	for _, tt := range []struct {
+		name, token, subject string
+		devices              []vitals.Name
+		want                 bool
+	}{
+		{"all devices", all, "P-1", names("a-1", "b-1"), true},
+		{"all devices, nobody's subject", all, "P-9", nil, true},
+		{"its devices", ward, "P-1", names("a-1", "a-2"), true},
+		{"another device among them", ward, "P-1", names("a-1", "b-1"), false},
+		{"another device", ward, "P-1", names("b-1"), false},
+		{"some devices, nobody's subject", ward, "P-9", nil, false},
+		{"its subject", bound, "P-1", names("a-1", "b-1"), true},
+		{"its subject, without devices", bound, "P-1", nil, true},
+		{"another subject", bound, "P-2", names("a-1"), false},
+		{"another subject, without devices", bound, "P-2", nil, false},
+	} {
+		access, verdict, _ := g.Authorize(gate.Credentials{Authorization: tt.token}, token.ReadSubjects, time.Now())
+		if got := access.MayReadSubject(tt.subject, tt.devices); verdict != gate.Allowed || got != tt.want {
+			t.Errorf("%s: %v, %t, want %t", tt.name, verdict, got, tt.want)
+		}
+	}
+	if nothing := (gate.Access{}); nothing.MayReadSubject("P-1", names("a-1")) {
+		t.Error("the zero Access may read a subject")
+	}
+}

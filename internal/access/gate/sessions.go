@@ -186,7 +186,8 @@ func (g *Gate) Session(r *http.Request, now time.Time) (access Access, expires t
 // inSession returns whose session a request names, which ends when the token or the login
 // does. Only a read without an Authorization header may use a session.
 func (g *Gate) inSession(v *Credentials, right token.Rights, now time.Time) (session, *token.Principal, bool) {
-	if len(v.Cookies) == 0 || !v.bare() || right != token.Read {
+	isRead := right == token.Read || v.SubjectsInSession && right == token.ReadSubjects
+	if len(v.Cookies) == 0 || !v.bare() || !isRead {
 		return session{}, nil, false
 	}
 	found, ok := g.sessions.find(v.Cookies, now)

@@ -79,6 +79,18 @@ func TestSession(t *testing.T) {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}
 	}
+	ofSubject := httptest.NewRequest("POST", "http://ward.example/", nil)
+	ofSubject.AddCookie(c)
+	for _, may := range []bool{false, true} {
+		v := gate.CredentialsOf(ofSubject)
+		v.SubjectsInSession = may
+		if _, got, _ := g.Authorize(v, token.ReadSubjects, now); (got == gate.Allowed) != may {
+			t.Errorf("readings of subjects, which the caller lets a session read: %t: %v", may, got)
+		}
+		if _, got, _ := g.Authorize(v, token.Write, now); got != gate.NoCredentials {
+			t.Errorf("write, where a session may read subjects: %v", got)
+		}
+	}
 	if got := use(g, &http.Cookie{Name: c.Name, Value: c.Value + "x"}, token.Read, now); got != gate.NoCredentials {
 		t.Errorf("made-up session: %v", got)
 	}

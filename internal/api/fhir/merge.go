@@ -27,8 +27,8 @@ type Subjects interface {
 // chunkRecords is the number of records that are read at once.
 const chunkRecords = 2048
 
-// An observations yields the Observations of a search, in order: by time, then by device, then by sign group. The sources
-// of one device must not overlap.
+// An observations yields the Observations of a search, in order: by time, then by device, then by sign group. The
+// sources of one device must not overlap.
 type observations struct {
 	*search
 	merge *query.Merge
@@ -42,7 +42,9 @@ type observations struct {
 
 // newObservations returns the Observations of sources that s selects and that come after a
 // position; nil means all.
-func newObservations(reader Reader, subjects Subjects, s *search, sources []storage.Assignment, after *position) *observations {
+func newObservations(
+	reader Reader, subjects Subjects, s *search, sources []storage.Assignment, after *position,
+) *observations {
 	if after != nil {
 		rest := span{after.unixMs, always.toUnixMs}
 		if s.newest {

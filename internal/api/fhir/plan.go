@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/vitals"
 )
@@ -104,20 +105,14 @@ func (v *view) searchedDevices(ctx context.Context, s *search) (devices []vitals
 	return devices, nil
 }
 
-// ofPatients returns the assignments of patients. A request that is not bound to subjects must
-// cover all devices that were ever assigned to them. If it does not cover every device, it must not
-// learn whether a patient without such a device exists.
+// ofPatients returns the assignments of patients, if the request may read what was measured of all of them.
 func (v *view) ofPatients(ctx context.Context, patients []storage.Subject) (all []storage.Assignment, err error) {
 	for _, subject := range patients {
-		if !v.may.CoversSubject(string(subject)) {
-			return nil, errForbidden
-		}
-		assignments, err := v.SubjectAssignments(ctx, subject)
+		assignments, may, err := query.AssignmentsOf(ctx, v.Subjects, v.may, subject)
 		if err != nil {
-			return nil, fmt.Errorf("read assignments: %w", err)
+			return nil, err
 		}
-		unknown := len(assignments) == 0 && !v.may.BoundToSubjects() && !v.may.CoversAll()
-		if unknown || slices.ContainsFunc(assignments, func(a storage.Assignment) bool { return hides(v.may, &a.Device) }) {
+		if !may {
 			return nil, errForbidden
 		}
 		all = append(all, assignments...)

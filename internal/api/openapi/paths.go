@@ -29,7 +29,10 @@ func (d *describer) paths() object {
 	queries := slices.Concat(refusals, []*reply.Problem{p.Draining})
 	reading := slices.Concat(queries, []*reply.Problem{p.ReadFailed, p.Unreadable})
 	ofDevice := slices.Concat(reading, []*reply.Problem{p.UnknownDevice})
-	page := slices.Concat(ofDevice, []*reply.Problem{p.NotAcceptable, p.OldHTTP})
+	paged := []*reply.Problem{p.NotAcceptable, p.OldHTTP}
+	page := slices.Concat(ofDevice, paged)
+	ofSubject := slices.Concat(reading, []*reply.Problem{p.Malformed})
+	pageOfSubject := slices.Concat(ofSubject, paged)
 
 	device := inPath("device", "Name of the device.", name)
 	listed := object{"type": "array", "maxItems": query.MaxListed, "items": name}
@@ -44,7 +47,34 @@ func (d *describer) paths() object {
 	to := inQuery("to", "Time of the last reading, exclusive: as from. Default: the last reading.", timeParam)
 	receivedFrom := inQuery("received_from", "Only readings that arrived, or were completed, since then: as from.", timeParam)
 	receivedTo := inQuery("received_to", "Only readings that arrived, or were last completed, before: as from.", timeParam)
-	zone := inQuery("tz", "Zone of the IANA database, or offset from UTC,", object{"type": "string", "default": "UTC", "pattern": zonePattern, "examples": []string{"Europe/Berlin", "+05:30"}})
+	tz := func(use string) object {
+		return inQuery("tz", "Zone of the IANA database, or offset from UTC,"+use, object{
+			"type": "string", "default": "UTC", "pattern": zonePattern, "examples": []string{"Europe/Berlin", "+05:30"},
+		})
+	}
+
+	const unlimited = "; without a limit, formats other than JSON have all"
+	ofReadings := func(formats []query.Format) []object {
+		return []object{
+			from, to,
+			tz(" in which dates in from and to begin."),
+			inQuery("order", "By time, ascending or descending.", choices("asc", "asc", "desc")),
+			limit("readings"+unlimited, query.DefaultReadings, query.MaxReadings), format(formats), end,
+			inQuery("flags", "Whether to show flags.", choices("true", "true", "false")),
+			inQuery("flag", "Only readings with this flag, or with any.",
+				choices("", append([]string{"any"}, d.flagNames()...)...)),
+			receivedFrom, receivedTo,
+		}
+	}
+	ofAggregates := []object{
+		from, to,
+		{"name": "step", "in": "query", "required": true,
+			"description": "Length of the buckets: a divisor of a day in s, m or h, such as 15m; 1d to 366d; or whole weeks, such as 1w.",
+			"schema":      object{"type": "string", "pattern": "^[0-9]+[smhdw]$", "examples": []string{"15m", "1h", "1d"}}},
+		tz(" with whose clock buckets are aligned, and in which dates in from and to begin."),
+		limit("buckets"+unlimited, query.DefaultBuckets, query.MaxBuckets),
+		format(texts), end, receivedFrom, receivedTo,
+	}
 
 	// store describes an address that stores the bodies in media.
 	store := func(media object, op operation) object {
@@ -143,32 +173,16 @@ func (d *describer) paths() object {
 			id: "listReadings", summary: "Readings of a device", right: "read",
 			description: "Pages are stable while readings arrive. An answer without its end is incomplete. Formats other than JSON, and pages of more than " +
 				number(query.DefaultReadings) + " readings, are recorded in the audit log.",
-			params: []object{
-				device, from, to,
-				inQuery("tz", zone["description"].(string)+" in which dates in from and to begin.", zone["schema"].(object)),
-				inQuery("order", "By time, ascending or descending.", choices("asc", "asc", "desc")),
-				limit("readings; without a limit, formats other than JSON have all", query.DefaultReadings, query.MaxReadings),
-				cursor, format(all), end,
-				inQuery("flags", "Whether to show flags.", choices("true", "true", "false")),
-				inQuery("flag", "Only readings with this flag, or with any.", choices("", append([]string{"any"}, d.flagNames()...)...)),
-				receivedFrom, receivedTo,
-			},
+			params:   append(ofReadings(all), device, cursor),
 			answers:  object{"200": ok("A page of readings.", content(all, "Readings", "Reading"), "Pulsegate-Notice", "Pulsegate-Next-Cursor", "Pulsegate-Left-Out", "Content-Encoding")},
 			problems: page,
 		}),
 		"/v1/devices/{device}/aggregates": d.get(operation{
 			id: "listAggregates", summary: "Count, least, greatest, mean, first and last value of each sign, by time", right: "read",
 			description: "Computed from the stored readings when it is requested. Buckets without readings are left out. A bucket in which an assignment of the device begins or ends is divided there.",
-			params: []object{
-				device, from, to,
-				{"name": "step", "in": "query", "required": true, "description": "Length of the buckets: a divisor of a day in s, m or h, such as 15m; 1d to 366d; or whole weeks, such as 1w.",
-					"schema": object{"type": "string", "pattern": "^[0-9]+[smhdw]$", "examples": []string{"15m", "1h", "1d"}}},
-				inQuery("tz", zone["description"].(string)+" with whose clock buckets are aligned, and in which dates in from and to begin.", zone["schema"].(object)),
-				limit("buckets; without a limit, formats other than JSON have all", query.DefaultBuckets, query.MaxBuckets),
-				cursor, format(texts), end, receivedFrom, receivedTo,
-			},
-			answers:  object{"200": ok("A page of buckets. NDJSON and CSV have one line for each bucket and sign.", content(texts, "Aggregates", "Aggregate"), "Pulsegate-Next-Cursor", "Content-Encoding")},
-			problems: page,
+			params:      append(ofAggregates, device, cursor),
+			answers:     object{"200": ok("A page of buckets. NDJSON and CSV have one line for each bucket and sign.", content(texts, "Aggregates", "Aggregate"), "Pulsegate-Next-Cursor", "Content-Encoding")},
+			problems:    page,
 		}),
 		"/v1/limits": d.get(operation{
 			id: "getLimits", summary: "Which values are accepted and flagged, and the bounds of queries", right: "read",
@@ -253,7 +267,10 @@ func (d *describer) paths() object {
 			}}, "Pulsegate-Notice", "X-Accel-Buffering")},
 			problems: queries,
 		}),
-		query.ChangesPath: d.changes(reading, prefix, end),
+		query.ChangesPath:                  d.changes(reading, prefix, end),
+		query.SubjectsPath + "/readings":   d.readingsOfSubject(pageOfSubject, ofReadings(all[:query.SubjectFormats])),
+		query.SubjectsPath + "/aggregates": d.aggregatesOfSubject(pageOfSubject, ofAggregates),
+		query.SubjectsPath + "/latest":     d.latestOfSubject(ofSubject),
 		Path: d.get(operation{
 			id: "getDescription", summary: "This document",
 			params: []object{inHeader("If-None-Match", "ETag of a copy of this document.", object{"type": "string"})},

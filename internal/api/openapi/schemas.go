@@ -27,6 +27,7 @@ var (
 	notice    = described(str, vitals.FlagNotice)
 	step      = object{"type": "string"}
 	flag      = object{"type": "boolean"}
+	subjectID = object{"type": "string", "pattern": "^[A-Za-z0-9.-]{1,64}$"}
 )
 
 // schemas describes the documents.
@@ -34,8 +35,7 @@ func (d *describer) schemas() object {
 	flags := object{"type": "array", "minItems": 1, "uniqueItems": true, "items": ref("schemas", "Flag")}
 	offset := object{"type": "integer", "description": "The offset from UTC with which time was sent; absent if it is unknown.",
 		"minimum": vitals.MinUTCOffsetMinutes, "maximum": vitals.MaxUTCOffsetMinutes}
-	id := object{"type": "string", "pattern": "^[A-Za-z0-9.-]{1,64}$"}
-	subject := described(id, "To whom the device was assigned at this time; absent if to nobody.")
+	subject := described(subjectID, "To whom the device was assigned at this time; absent if to nobody.")
 	reading := object{
 		"device": name, "time": instant, "gateway": name, "subject": subject, "received": described(instant, "When the server stored the reading."), "flags": flags,
 		"utc_offset_minutes": offset,
@@ -50,6 +50,9 @@ func (d *describer) schemas() object {
 	aggregate := object{"device": name, "from": wholeTime, "to": wholeTime, "subject": subject, "sign": ref("schemas", "Sign")}
 	for member, schema := range summary {
 		aggregate[member] = schema
+	}
+	latestValue := object{
+		"time": instant, "utc_offset_minutes": offset, "value": value, "subject": subject, "flags": flags,
 	}
 	stored := object{"stored": count, "duplicate": count, "left_out": described(count, "Readings that their devices disown, only if there are any. They are neither stored nor rejected.")}
 	rejected := closed(object{"index": described(count, "0-based position in the batch."), "field": str, "reason": str}, "index", "field", "reason")
@@ -67,15 +70,15 @@ func (d *describer) schemas() object {
 		"Sign":           oneOf(d.signNames()...),
 		"Flag":           oneOf(d.flagNames()...),
 		"TimedValue":     closed(object{"time": instant, "value": value}, "time", "value"),
-		"LatestValue":    closed(object{"time": instant, "utc_offset_minutes": offset, "value": value, "subject": subject, "flags": flags}, "time", "value"),
+		"LatestValue":    closed(latestValue, "time", "value"),
 		"Reading":        closed(reading, "device", "time", "received"),
 		"Readings":       closed(object{"readings": list("Reading"), "next_cursor": next, "flags_notice": notice}, "readings"),
 		"Device": closed(object{
 			"device": name, "time": described(instant, "Time of the newest reading."), "latest": oneSign, "flags_notice": notice,
-			"assigned_now":   described(id, "To whom the device is assigned now, whoever wore it at the times of the values; absent if to nobody."),
+			"assigned_now":   described(subjectID, "To whom the device is assigned now, whoever wore it at the times of the values; absent if to nobody."),
 			"assigned_since": described(instant, "Since when it is assigned to assigned_now, or to nobody; absent if it always was. Not in lists."),
 			"assignments": described(object{"type": "array", "minItems": 1, "items": closed(object{
-				"subject": id, "from": described(instant, "Inclusive."), "to": described(instant, "Exclusive; absent if it has not ended."),
+				"subject": subjectID, "from": described(instant, "Inclusive."), "to": described(instant, "Exclusive; absent if it has not ended."),
 			}, "subject", "from")}, "All assignments of the device, the oldest first; not in lists."),
 			"stale": described(flag, "true, or absent; in lists by state, sorted by age or worst first, or with counts."),
 			"worst": described(closed(object{"class": oneOf("alert", "flag", "old_flag", "silence_alert", "stale"), "sign": ref("schemas", "Sign"), "alert": str}, "class"),
@@ -141,6 +144,7 @@ func (d *describer) schemas() object {
 		}, "type", "title", "status"),
 	}
 	addChanges(all)
+	d.addSubjects(all, aggregate, latestValue)
 	return all
 }
 

@@ -18,7 +18,7 @@ const (
 	MaxBuckets     = 10_000 // maximum value of limit for buckets
 )
 
-// An Aggregation selects readings of one device and divides them into buckets.
+// An Aggregation selects readings and divides them into buckets.
 type Aggregation struct {
 	Selection // Limit is the maximum number of buckets, 0 for no limit; NoFlags and Only are not used
 	StepMs    int64
@@ -76,7 +76,7 @@ func (b *bucket) add(records []storage.Record, toUnixMs int64) int {
 // device begins or ends is divided there: no bucket has values of two subjects.
 func WriteAggregates(ctx context.Context, w io.Writer, reader Reader, a Aggregation, signs *vitals.Signs) (Page, error) {
 	p := &aggregator{textBuffer: textBuffer{w: w}, Aggregation: a, signs: signs, clock: localClock{zone: a.Zone},
-		worn: wearing{all: a.Assigned}}
+		wearer: wearing{all: a.Assigned}}
 	p.text = p.appendHead(make([]byte, 0, 2*flushBytes))
 	if err := scan(ctx, reader, &a.Selection, chunkRecords, p.add); err != nil {
 		return p.page, err
@@ -97,14 +97,14 @@ type aggregator struct {
 	page    Page
 	buckets *calendar // nil before the first record
 	current bucket    // has at least one record
-	worn    wearing   // of current
+	wearer  wearing   // of current
 
-	fromMs, toMs int64 // of current: the part of the bucket of the calendar that lies in the span of worn
+	fromMs, toMs int64 // of current: the part of the bucket of the calendar that lies in the span of wearer
 }
 
 // add adds records, and writes the buckets that they complete. It returns false if the page is full,
 // and sets the cursor.
-func (p *aggregator) add(records []storage.Record) (more bool, err error) {
+func (p *aggregator) add(_ vitals.Name, records []storage.Record) (more bool, err error) {
 	for len(records) > 0 {
 		switch t := records[0].TimeUnixMs; {
 		case p.buckets == nil:
@@ -120,8 +120,8 @@ func (p *aggregator) add(records []storage.Record) (more bool, err error) {
 			}
 			p.buckets.seek(t)
 		}
-		p.worn.seek(records[0].TimeUnixMs)
-		p.fromMs, p.toMs = max(p.buckets.fromMs, p.worn.now.FromUnixMs), min(p.buckets.toMs, p.worn.now.ToUnixMs)
+		p.wearer.seek(records[0].TimeUnixMs)
+		p.fromMs, p.toMs = max(p.buckets.fromMs, p.wearer.now.FromUnixMs), min(p.buckets.toMs, p.wearer.now.ToUnixMs)
 		records = records[p.current.add(records, p.toMs):]
 	}
 	return true, nil
@@ -138,12 +138,19 @@ func (p *aggregator) end() {
 func (p *aggregator) appendHead(dst []byte) []byte {
 	switch p.Format {
 	case JSON:
-		dst = p.Range.Device.AppendTo(append(dst, `{"device":"`...))
+		if p.worn != nil {
+			dst = append(append(dst, `{"subject":"`...), p.worn.subject...)
+		} else {
+			dst = p.Range.Device.AppendTo(append(dst, `{"device":"`...))
+		}
 		dst = append(append(dst, `","step":"`...), p.Step...)
 		dst = append(append(dst, `","tz":"`...), p.clock.zone.String()...) // neither needs escapes
 		return append(dst, `","buckets":[`...)
 	case CSV:
-		return append(dst, "device,from,to,subject,sign,count,min,max,mean,first_time,first,last_time,last\r\n"...)
+		if p.worn == nil {
+			dst = append(dst, "device,"...)
+		}
+		return append(dst, "from,to,subject,sign,count,min,max,mean,first_time,first,last_time,last\r\n"...)
 	}
 	return dst
 }
@@ -174,8 +181,10 @@ func (p *aggregator) appendBucket(dst []byte) []byte {
 		case CSV:
 			dst = p.appendRow(dst, d, sum)
 		case NDJSON:
-			dst = p.Range.Device.AppendTo(append(dst, `{"device":"`...))
-			dst = p.appendBounds(append(dst, `",`...))
+			if dst = append(dst, '{'); p.worn == nil {
+				dst = append(p.Range.Device.AppendTo(append(dst, `"device":"`...)), `",`...)
+			}
+			dst = p.appendBounds(dst)
 			dst = append(append(dst, `,"sign":"`...), d.Field...)
 			dst = append(p.appendSummary(append(dst, `",`...), d, sum), "}\n"...)
 		default:
@@ -197,7 +206,7 @@ func (p *aggregator) appendBucket(dst []byte) []byte {
 func (p *aggregator) appendBounds(dst []byte) []byte {
 	dst = p.appendBound(append(dst, `"from":"`...), p.fromMs)
 	dst = append(p.appendBound(append(dst, `","to":"`...), p.toMs), '"')
-	return appendSubject(dst, "subject", p.worn.now.Subject)
+	return appendSubject(dst, "subject", p.wearer.now.Subject)
 }
 
 // appendBound appends a bound, which is a whole second unless it is that of an assignment, in the zone of the buckets.
@@ -249,10 +258,12 @@ func (p *aggregator) appendSummary(dst []byte, d *vitals.Definition, s *summary)
 
 // appendRow appends a summary as a CSV row. No cell needs quotes.
 func (p *aggregator) appendRow(dst []byte, d *vitals.Definition, s *summary) []byte {
-	dst = p.Range.Device.AppendTo(dst)
-	dst = p.appendBound(append(dst, ','), p.fromMs)
+	if p.worn == nil {
+		dst = append(p.Range.Device.AppendTo(dst), ',')
+	}
+	dst = p.appendBound(dst, p.fromMs)
 	dst = p.appendBound(append(dst, ','), p.toMs)
-	dst = append(append(dst, ','), p.worn.now.Subject...)
+	dst = append(append(dst, ','), p.wearer.now.Subject...)
 	dst = append(append(dst, ','), d.Field...)
 	dst = strconv.AppendInt(append(dst, ','), s.count, 10)
 	for _, v := range [...]vitals.Value{s.min, s.max, s.mean()} {

@@ -132,7 +132,7 @@ func (f *Feed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q, err := f.parse(w, r)
 	switch {
 	case errors.Is(err, errSubjectBody):
-		o.Problems.Malformed.Write(w, r, "The body must be an object with the member subject.")
+		o.Problems.Malformed.Write(w, r, malformedSubject)
 		return
 	case err != nil:
 		o.Fail(w, r, err)
@@ -172,17 +172,20 @@ func (f *Feed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	o.Stream(w, func() bool { _, err := a.allowed(); return err == nil }, a.begin, a.write, func(err error) { o.Fail(w, r, err) })
 }
 
-// errSubjectBody means that the body of a POST does not name a subject.
+// errSubjectBody means that the body of a POST does not name a subject. malformedSubject says so in the answer.
 var errSubjectBody = errors.New("query: the body names no subject")
+
+const malformedSubject = "The body must be an object with the member subject."
 
 // parse parses a request.
 func (f *Feed) parse(w http.ResponseWriter, r *http.Request) (*feedQuery, error) {
 	p, q := ReadParams(r.URL.RawQuery, nil, "after", "start", "wait", "limit", "device", "prefix", "signs", "format", "end"), &feedQuery{}
 	if r.Method == http.MethodPost {
-		var err error
-		if q.subject, err = readSubject(w, r); err != nil {
+		named, err := readSubject(w, r, false)
+		if err != nil {
 			return nil, err
 		}
+		q.subject = storage.Subject(named.Subject)
 	}
 	q.filter.Prefix, q.device = p.Name("prefix"), p.Name("device")
 	if p.Count("prefix") > 0 && p.Count("device") > 0 {
@@ -293,20 +296,23 @@ func (p *Params) wait() time.Duration {
 	return d
 }
 
-// readSubject reads the body of a POST.
-func readSubject(w http.ResponseWriter, r *http.Request) (storage.Subject, error) {
+// A subjectBody is the body of a request about a subject.
+type subjectBody struct {
+	Subject string `json:"subject"`
+	Cursor  string `json:"cursor"` // of a further page
+}
+
+// readSubject reads the body of a POST. Only if it is paged may it have a cursor.
+func readSubject(w http.ResponseWriter, r *http.Request, paged bool) (named subjectBody, err error) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxSubjectBody))
-	var named struct {
-		Subject string `json:"subject"`
-	}
 	if err == nil {
 		err = json.Unmarshal(body, &named, json.RejectUnknownMembers(true))
 	}
-	subject, subjectErr := storage.ParseSubject(named.Subject)
-	if err != nil || subjectErr != nil {
-		return "", errSubjectBody
+	_, subjectErr := storage.ParseSubject(named.Subject)
+	if err != nil || subjectErr != nil || named.Cursor != "" && !paged {
+		return named, errSubjectBody
 	}
-	return subject, nil
+	return named, nil
 }
 
 // acceptedFeed returns the format that an Accept header prefers, or JSON.

@@ -27,6 +27,9 @@ var errCursor = errors.New("not a cursor of this list")
 //	0x05  8 bytes: time of the newest reading of the last device shown, Unix ms; its name
 //	0x06  8 bytes: rank of the last device shown when the worst come first; its name
 //	0x07  the encoding of a storage.ChangeCursor, encrypted with the store's key, to which the bytes before it are bound
+//	0x08  8 bytes: time of the last reading of a subject shown, Unix ms; the name of its device; ascending
+//	0x09  the same, descending
+//	0x0a  8 bytes: end of the last bucket of a subject shown, Unix ms
 const (
 	cursorAscending  = 0x01
 	cursorDescending = 0x02
@@ -35,6 +38,10 @@ const (
 	cursorAge        = 0x05
 	cursorWorst      = 0x06
 	cursorChanges    = 0x07
+
+	cursorWornAscending  = 0x08
+	cursorWornDescending = 0x09
+	cursorWornBucket     = 0x0a
 )
 
 // cursorDevices has the kind of each order. It is never modified.
@@ -54,14 +61,6 @@ func newList(kind byte, with ...string) (l list) {
 	l[0] = kind
 	binary.BigEndian.PutUint32(l[1:], crc32.ChecksumIEEE([]byte(strings.Join(with, "\x00"))))
 	return l
-}
-
-// timeCursor returns the kind of the cursors of readings in an order.
-func timeCursor(descending bool) byte {
-	if descending {
-		return cursorDescending
-	}
-	return cursorAscending
 }
 
 // msCursor returns the cursor that continues after a time.

@@ -40,17 +40,21 @@ func appendDevice(dst []byte, d *storage.Device, limits *vitals.FlagLimits, assi
 			dst = append(dst, ',')
 		}
 		first = false
-		dst = append(append(append(dst, '"'), sign.Field...), `":{"value":`...)
-		dst = sign.Append(dst, latest.Value)
-		dst = vitals.AppendTime(append(dst, `,"time":"`...), latest.TimeUnixMs)
-		dst = append(dst, '"')
-		if minutes, ok := latest.UTCOffset.Minutes(); ok {
-			dst = strconv.AppendInt(append(dst, `,"utc_offset_minutes":`...), int64(minutes), 10)
-		}
+		dst = appendLatest(append(append(append(dst, '"'), sign.Field...), `":{`...), sign, latest)
 		dst = appendSubject(dst, "subject", storage.SubjectAt(assigned, latest.TimeUnixMs))
 		dst = append(appendFlags(dst, limits.Signs, flags[s]), '}')
 	}
 	return append(appendSubject(append(dst, '}'), "assigned_now", storage.SubjectAt(assigned, nowUnixMs)), '}')
+}
+
+// appendLatest appends a latest value, its time, and the offset from UTC of that as members of JSON.
+func appendLatest(dst []byte, d *vitals.Definition, latest *storage.Latest) []byte {
+	dst = d.Append(append(dst, `"value":`...), latest.Value)
+	dst = append(vitals.AppendTime(append(dst, `,"time":"`...), latest.TimeUnixMs), '"')
+	if minutes, ok := latest.UTCOffset.Minutes(); ok {
+		dst = strconv.AppendInt(append(dst, `,"utc_offset_minutes":`...), int64(minutes), 10)
+	}
+	return dst
 }
 
 // deviceFlags returns the flags of each latest value. The difference of a pair is computed

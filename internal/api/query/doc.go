@@ -1,6 +1,6 @@
 // Package query implements the read API: devices, the latest value of each sign of a
 // device, and the readings of a time range, one by one or in buckets, as JSON, NDJSON, CSV
-// or Parquet.
+// or Parquet. It serves the same of a subject, to whom devices were assigned.
 //
 // # Promise
 //
@@ -11,7 +11,8 @@
 // client detects it.
 //
 // Every request needs the read right, which is checked first. A client sees only the
-// devices that its token covers, as if there were no others.
+// devices that its token covers, as if there were no others. Of a subject, it sees only what was measured during
+// its assignments, and only if it may see all of that.
 //
 // # Not here
 //

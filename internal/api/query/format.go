@@ -46,7 +46,7 @@ func (f Format) String() string { return formatNames[f] }
 // ContentType returns the media type of a response in this format.
 func (f Format) ContentType() string { return contentTypes[f] }
 
-// An encoder formats the records of one device. Its methods append to a buffer and do not
+// An encoder formats the records of devices. Its methods append to a buffer and do not
 // allocate otherwise.
 //
 // In every format, a record consists of the device, the time, the offset, the values, the
@@ -60,6 +60,7 @@ type encoder struct {
 	columns uint32 // the signs that have a column of CSV
 	plain   bool   // values are as in JSON; otherwise those of signs with decimals have at least one
 
+	device   vitals.Name
 	measured clock // appends the device and the time of a record
 	received clock // appends the gateway, the subject and the time of receipt
 
@@ -82,16 +83,25 @@ func newEncoder(format Format, device vitals.Name, assigned []storage.Assignment
 		received:   clock{text: make([]byte, 0, 64+2*vitals.MaxNameBytes)},
 		worn:       wearing{all: assigned},
 	}
-	text := make([]byte, 0, 64+vitals.MaxNameBytes)
-	if format == CSV {
+	e.setDevice(device)
+	e.setOffset(0)
+	e.setGateway(nil)
+	return e
+}
+
+// setDevice sets the device that the encoder appends.
+func (e *encoder) setDevice(device vitals.Name) {
+	if device == e.device && e.measured.text != nil {
+		return
+	}
+	e.device = device
+	text := e.measured.text[:0]
+	if e.format == CSV {
 		text = append(device.AppendTo(text), ',')
 	} else {
 		text = append(device.AppendTo(append(text, `{"device":"`...)), `","time":"`...)
 	}
 	e.measured.setText(text)
-	e.setOffset(0)
-	e.setGateway(nil)
-	return e
 }
 
 // setOffset sets the offset from UTC that the encoder appends.

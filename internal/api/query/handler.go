@@ -66,7 +66,7 @@ func New(reader Reader, lister Lister, opt Options) *Handler {
 	return h
 }
 
-// Mount routes the read API. read routes GET and HEAD of an address.
+// Mount routes the read API of devices. read routes GET and HEAD of an address.
 func (h *Handler) Mount(read func(template string, h http.Handler)) {
 	read("/v1/devices", http.HandlerFunc(h.Devices))
 	read("/v1/devices/{device}", http.HandlerFunc(h.Device))
@@ -174,7 +174,7 @@ func (a *Aggregation) write(ctx context.Context, w io.Writer, h *Handler) (Page,
 	return WriteAggregates(ctx, w, h.reader, *a, h.opt.Flags.Signs)
 }
 
-// stream answers a request for a page, in one of the first formats.
+// stream answers a request for a page of the device in the path, in one of the first formats.
 func (h *Handler) stream(w http.ResponseWriter, r *http.Request, formats Format, p page) {
 	r = WithoutCancel(r)
 	device, access, leave, ok := h.authorizeDevice(w, r)
@@ -182,10 +182,37 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, formats Format,
 		return
 	}
 	defer leave()
+	q := p.selection()
+	q.Range.Device = device
+	h.answer(w, r, formats, p, asked{
+		access: &access, export: gate.Export{Device: device},
+		allowed: func() bool { return h.mayRead(r, device) },
+		find: func(ctx context.Context) (err error) {
+			if r.Method == http.MethodHead {
+				_, err = h.reader.Latest(ctx, device)
+			} else {
+				q.Assigned, err = h.opt.assignments(ctx, device)
+			}
+			return err
+		},
+	})
+}
+
+// An asked is what a request for a page asks for, and may read.
+type asked struct {
+	access   *gate.Access
+	export   gate.Export // what the audit log records, without the times
+	recorded bool        // always; otherwise only if it is an export
+
+	allowed func() bool                     // whether the client may still read it
+	find    func(ctx context.Context) error // looks it up, before the page is written
+}
+
+// answer answers an admitted request for a page in one of the first formats.
+func (h *Handler) answer(w http.ResponseWriter, r *http.Request, formats Format, p page, of asked) {
 	w.Header().Add("Vary", "Accept") // the media type depends on Accept
 	format, acceptable := negotiate(r.Header["Accept"], formats)
 	q := p.selection()
-	q.Range.Device = device
 	if err := p.parse(h, r.URL.RawQuery, format); err != nil {
 		h.opt.Fail(w, r, err)
 		return
@@ -199,7 +226,7 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, formats Format,
 		return
 	}
 	if q.Format == Parquet {
-		leaveParquet, ok := h.opt.Enter(w, r, &access, h.parquet)
+		leaveParquet, ok := h.opt.Enter(w, r, of.access, h.parquet)
 		if !ok {
 			return
 		}
@@ -207,15 +234,15 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, formats Format,
 	}
 	coding := q.Format.coding(w, r)
 	var written Page
-	export := q.isExport()
+	export := of.recorded || q.isExport()
 	counted := func(readings int) {}
 	begin := func() error {
 		if r.Method != http.MethodHead {
 			if !export {
-				export, counted = h.count(&access, q)
+				export, counted = h.count(of.access, q)
 			}
 			if export {
-				if err := h.opt.Record(r, &access, gate.Export{Device: device}, q.Range.FromUnixMs, q.Range.ToUnixMs); err != nil {
+				if err := h.opt.Record(r, of.access, of.export, q.Range.FromUnixMs, q.Range.ToUnixMs); err != nil {
 					return err
 				}
 			}
@@ -236,11 +263,7 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, formats Format,
 		return nil
 	}
 	write := func(out io.Writer) (err error) {
-		if r.Method == http.MethodHead {
-			_, err = h.reader.Latest(r.Context(), device)
-			return err
-		}
-		if q.Assigned, err = h.opt.assignments(r.Context(), device); err != nil {
+		if err = of.find(r.Context()); err != nil || r.Method == http.MethodHead {
 			return err
 		}
 		done := func() error { return nil }
@@ -261,7 +284,7 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, formats Format,
 		}
 		return err
 	}
-	h.opt.Stream(w, func() bool { return h.mayRead(r, device) }, begin, write, func(err error) { h.opt.Fail(w, r, err) })
+	h.opt.Stream(w, of.allowed, begin, write, func(err error) { h.opt.Fail(w, r, err) })
 	if w.Header().Get("Trailer") == "" {
 		return
 	}

@@ -78,6 +78,9 @@ func serveOptions(t *testing.T, src source, cfg query.Options, wrap func(http.Ha
 	h := query.New(src, src, cfg)
 	mux := http.NewServeMux()
 	h.Mount(func(template string, h http.Handler) { mux.Handle("GET "+template, h) })
+	if store, ok := src.(query.SubjectAssigner); ok {
+		query.NewSubjects(h, store).Mount(func(template string, h http.Handler) { mux.Handle("POST "+template, h) })
+	}
 	srv := httptest.NewServer(wrap(mux))
 	t.Cleanup(srv.Close)
 	return srv
@@ -86,7 +89,18 @@ func serveOptions(t *testing.T, src source, cfg query.Options, wrap func(http.Ha
 // get sends a request and returns the response with its text.
 func get(t *testing.T, srv *httptest.Server, path string, header ...string) (*http.Response, string) {
 	t.Helper()
-	req, err := http.NewRequest(http.MethodGet, srv.URL+path, nil)
+	return send(t, srv, http.MethodGet, path, "", header...)
+}
+
+// post sends a request with a body and returns the response with its text.
+func post(t *testing.T, srv *httptest.Server, path, body string, header ...string) (*http.Response, string) {
+	t.Helper()
+	return send(t, srv, http.MethodPost, path, body, header...)
+}
+
+func send(t *testing.T, srv *httptest.Server, method, path, body string, header ...string) (*http.Response, string) {
+	t.Helper()
+	req, err := http.NewRequest(method, srv.URL+path, strings.NewReader(body))
 	try(t, err)
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Add(header[i], header[i+1])

@@ -24,8 +24,8 @@ const (
 	leastRecords = 16
 )
 
-// A Merge reads the records of parts of assignments, in order: by time, then by device. The parts of one device must not
-// overlap.
+// A Merge reads the records of parts of assignments, in order: by time, then by device. The parts of one device must
+// not overlap.
 //
 // It keeps records in memory only of parts that have begun: of as many devices as one patient wears at a time.
 //
@@ -51,8 +51,8 @@ type run struct {
 	more    bool // there may be records after these
 }
 
-// NewMerge returns a Merge of parts, which it may modify. scan and assigned are Scan and DeviceAssignments of a store. At
-// most atMost records are read at once.
+// NewMerge returns a Merge of parts, which it may modify. scan and assigned are Scan and DeviceAssignments of a store.
+// At most atMost records are read at once.
 func NewMerge(
 	scan func(context.Context, storage.Range, []storage.Record) (int, error),
 	assigned func(context.Context, vitals.Name) ([]storage.Assignment, error),
@@ -125,7 +125,9 @@ func (m *Merge) begin(ctx context.Context) error {
 	}
 	part := &m.parts[0]
 	m.parts = m.parts[1:]
-	within := storage.Range{Device: part.Device, FromUnixMs: part.FromUnixMs, ToUnixMs: part.ToUnixMs, Descending: m.newest}
+	within := storage.Range{
+		Device: part.Device, FromUnixMs: part.FromUnixMs, ToUnixMs: part.ToUnixMs, Descending: m.newest,
+	}
 	r := &run{
 		part: part, scanner: storage.Scanner{Range: within}, more: true,
 		buffer: make([]storage.Record, min(m.atMost, max(mergeRecords/(len(m.running)+1), leastRecords))),

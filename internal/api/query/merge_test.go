@@ -36,7 +36,8 @@ func TestMerge(t *testing.T) {
 			for from := rng.Int64N(100); from < 300; {
 				to := from + 1 + rng.Int64N(100)
 				assignTo(t, m, device, "P-1", from, to)
-				part := storage.Assignment{Device: name(t, device), Subject: "P-1", FromUnixMs: from + rng.Int64N(10), ToUnixMs: to}
+				part := storage.Assignment{Device: name(t, device), Subject: "P-1", ToUnixMs: to}
+				part.FromUnixMs = from + rng.Int64N(10)
 				parts = append(parts, part) // may be empty
 				for _, ms := range times {
 					if part.Covers(ms) {
@@ -83,7 +84,8 @@ func TestTooManyWorn(t *testing.T) {
 				appendTo(t, m, one(device))
 				assignTo(t, m, device, "P-1", 0, storage.OpenEnd)
 			}
-			parts = append(parts, storage.Assignment{Device: name(t, device), Subject: "P-1", ToUnixMs: storage.OpenEnd})
+			part := storage.Assignment{Device: name(t, device), Subject: "P-1", ToUnixMs: storage.OpenEnd}
+			parts = append(parts, part)
 		}
 		merge := query.NewMerge(m.Scan, m.DeviceAssignments, parts, false, 1)
 		_, _, err := merge.Next(t.Context())

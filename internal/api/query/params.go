@@ -167,10 +167,10 @@ func (q *Selection) times(c timeReader, p *Params) (receipt string) {
 
 // parse implements page.
 func (q *Selection) parse(h *Handler, raw string, format Format) error {
-	p := ReadParams(raw, nil, "from", "to", "tz", "limit", "cursor", "order", "format", "flags", "flag", "end", receivedFrom, receivedTo)
+	p := q.params(raw, "from", "to", "tz", "limit", "order", "format", "flags", "flag", "end", receivedFrom, receivedTo)
 	receipt := q.times(h.times(p), p)
 	q.Range.Descending = p.choice("order", 0, "asc", "desc") == 1
-	q.Format = Format(p.choice("format", int(format), formatNames[:]...))
+	q.Format = Format(p.choice("format", int(format), formatNames[:q.formats()]...))
 	q.end = p.end(q.Format)
 	q.NoFlags = p.choice("flags", 0, "true", "false") == 1 || q.Format == OMH
 	q.Only = p.flag(h.opt.Flags.Signs)
@@ -180,18 +180,14 @@ func (q *Selection) parse(h *Handler, raw string, format Format) error {
 	}
 	q.Limit = p.Limit(fallback, MaxReadings)
 	flag, _ := p.get("flag")
-	q.list = newList(timeCursor(q.Range.Descending), q.Range.Device.String(), flag, receipt)
-	p.cursor(" with this order, flag and time of receipt", func(text string) error {
-		lastUnixMs, err := q.list.parseMs(text)
-		q.Range = after(q.Range, lastUnixMs)
-		return err
-	})
+	q.list = newList(q.timeCursor(), q.owner(), flag, receipt)
+	p.cursor(" with this order, flag and time of receipt", q.continueAfter)
 	return p.Err
 }
 
 // parse implements page.
 func (a *Aggregation) parse(h *Handler, raw string, format Format) error {
-	p := ReadParams(raw, nil, "from", "to", "step", "tz", "limit", "cursor", "format", "end", receivedFrom, receivedTo)
+	p := a.params(raw, "from", "to", "step", "tz", "limit", "format", "end", receivedFrom, receivedTo)
 	now := h.times(p)
 	a.NoFlags, a.Zone = true, now.zone
 	a.Step, _ = p.get("step")
@@ -207,7 +203,11 @@ func (a *Aggregation) parse(h *Handler, raw string, format Format) error {
 		fallback = DefaultBuckets
 	}
 	a.Limit = p.Limit(fallback, MaxBuckets)
-	a.list = newList(cursorBucket, a.Range.Device.String(), strconv.FormatInt(a.StepMs, 10), a.Zone.String(), receipt)
+	kind := byte(cursorBucket)
+	if a.worn != nil {
+		kind = cursorWornBucket
+	}
+	a.list = newList(kind, a.owner(), strconv.FormatInt(a.StepMs, 10), a.Zone.String(), receipt)
 	p.cursor(" with this step, tz and time of receipt", func(text string) error {
 		from, err := a.list.parseMs(text)
 		a.Range.FromUnixMs = max(a.Range.FromUnixMs, from)

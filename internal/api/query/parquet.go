@@ -81,13 +81,14 @@ func parquetOptions(schema *parquet.Schema) []parquet.WriterOption {
 // A parquetSink is a sink for Parquet. It keeps one row group in memory.
 type parquetSink struct {
 	w      *parquet.GenericWriter[any]
-	device parquet.Value
+	device vitals.Name
+	name   parquet.Value // of the device
 	signs  *vitals.Signs
 	limits *vitals.FlagLimits   // nil means no flags
-	of     []*vitals.Definition // by column of a sign
+	signOf []*vitals.Definition // by column of a sign
 	number []vitals.Sign        // the same
 	rows   []parquet.Row
-	names  map[vitals.Name][]byte    // of gateways; fewer than maxGateways between calls
+	names  map[vitals.Name][]byte    // of gateways and devices; fewer than maxGateways between calls
 	flags  map[vitals.FlagSet][]byte // texts of flags
 	worn   wearing
 	wearer []byte // the subject of worn
@@ -96,19 +97,19 @@ type parquetSink struct {
 func newParquetSink(w io.Writer, device vitals.Name, assigned []storage.Assignment, signs *vitals.Signs,
 	limits *vitals.FlagLimits) *parquetSink {
 	p := &parquetSink{
-		device: parquet.ByteArrayValue(device.AppendTo(nil)),
 		signs:  signs,
 		limits: limits,
 		names:  map[vitals.Name][]byte{},
 		flags:  map[vitals.FlagSet][]byte{},
 		worn:   wearing{all: assigned},
 	}
+	p.of(device)
 	for s, d := range signs.All() {
-		p.number, p.of = append(p.number, s), append(p.of, d)
+		p.number, p.signOf = append(p.number, s), append(p.signOf, d)
 	}
-	options := parquetOptions(parquetSchema(p.of, limits != nil))
+	options := parquetOptions(parquetSchema(p.signOf, limits != nil))
 	// parquet-go writes no metadata of columns, so their units and codes are in the file's.
-	for _, d := range p.of {
+	for _, d := range p.signOf {
 		options = append(options, parquet.KeyValueMetadata(d.Field+".unit", d.Unit), parquet.KeyValueMetadata(d.Field+".loinc", strings.Join(d.LOINC, " ")))
 	}
 	if limits != nil {
@@ -116,6 +117,22 @@ func newParquetSink(w io.Writer, device vitals.Name, assigned []storage.Assignme
 	}
 	p.w = parquet.NewGenericWriter[any](&pieces{w}, options...)
 	return p
+}
+
+func (p *parquetSink) of(device vitals.Name) {
+	if p.device != device || p.name.IsNull() {
+		p.device, p.name = device, parquet.ByteArrayValue(p.text(device))
+	}
+}
+
+// text returns the text of the name of a device or a gateway.
+func (p *parquetSink) text(name vitals.Name) []byte {
+	text := p.names[name]
+	if text == nil {
+		text = name.AppendTo(nil)
+		p.names[name] = text
+	}
+	return text
 }
 
 func (p *parquetSink) add(records []storage.Record) error {
@@ -143,23 +160,18 @@ func (p *parquetSink) appendRow(row parquet.Row, r *storage.Record) parquet.Row 
 		}
 		row = append(row, v.Level(0, 1, len(row)))
 	}
-	required(p.device)
+	required(p.name)
 	required(parquet.Int64Value(r.TimeUnixMs))
 	minutes, known := r.UTCOffset.Minutes()
 	optional(parquet.Int32Value(int32(minutes)), known)
 	for i, s := range p.number {
 		v, ok := r.Values.Get(s)
-		optional(parquet.DoubleValue(p.of[i].Float64(v)), ok)
+		optional(parquet.DoubleValue(p.signOf[i].Float64(v)), ok)
 	}
 	if r.Gateway == nil {
 		optional(parquet.Value{}, false)
 	} else {
-		name := p.names[*r.Gateway]
-		if name == nil {
-			name = r.Gateway.AppendTo(nil)
-			p.names[*r.Gateway] = name
-		}
-		optional(parquet.ByteArrayValue(name), true)
+		optional(parquet.ByteArrayValue(p.text(*r.Gateway)), true)
 	}
 	if p.worn.seek(r.TimeUnixMs) {
 		p.wearer = []byte(p.worn.now.Subject)

@@ -32,6 +32,7 @@ type Selection struct {
 	// Only readings whose last change arrived from ReceivedFromUnixMs to ReceivedToUnixMs, exclusive, unless that is 0.
 	ReceivedFromUnixMs, ReceivedToUnixMs int64
 
+	worn *worn  // what was measured of a subject, instead of Range.Device; nil means of the device
 	list list   // of cursors
 	end  string // what the answer ends with
 }
@@ -86,8 +87,8 @@ func WriteReadings(ctx context.Context, w io.Writer, reader Reader, q Selection,
 	default:
 		out = newTextSink(w, newEncoder(q.Format, q.Range.Device, q.Assigned, signs, limits))
 	}
-	lastUnixMs := int64(0)
-	err := scan(ctx, reader, &q, chunk, func(records []storage.Record) (more bool, err error) {
+	var last deviceKey
+	err := scan(ctx, reader, &q, chunk, func(device vitals.Name, records []storage.Record) (more bool, err error) {
 		more = true
 		if !q.Only.IsZero() {
 			records = slices.DeleteFunc(records, func(r storage.Record) bool { return !flags.Flags(&r.Values).Intersects(q.Only) })
@@ -96,11 +97,12 @@ func WriteReadings(ctx context.Context, w io.Writer, reader Reader, q Selection,
 			records, more = records[:left], false
 		}
 		if n := len(records); n > 0 {
-			lastUnixMs = records[n-1].TimeUnixMs
+			last = deviceKey{records[n-1].TimeUnixMs, device}
+			out.of(device)
 		}
 		page.Readings += len(records)
 		if !more {
-			page.Cursor = q.list.msCursor(lastUnixMs)
+			page.Cursor = q.cursorAfter(&last)
 		}
 		for i := range records {
 			if records[i].Values.Present()&^columns != 0 {
@@ -127,24 +129,25 @@ func (q *Selection) arrived(r *storage.Record) bool {
 	return q.ReceivedFromUnixMs <= unixMs && unixMs < q.ReceivedToUnixMs
 }
 
-// scan calls add with the records that q selects by time and receipt, some at a time, until it returns false. add may
-// modify them. If there are none of the device at all, it returns the reader's error.
-func scan(ctx context.Context, reader Reader, q *Selection, chunk int, add func([]storage.Record) (more bool, err error)) error {
-	scanner, buffer := storage.Scanner{Range: q.Range}, make([]storage.Record, chunk)
-	for first := true; ; first = false {
-		records, more, err := scanner.Next(ctx, reader.Scan, buffer)
+// scan calls add with the records that q selects by time and receipt, some of a device at a time, until it returns
+// false. add may modify them. If there are none of the device at all, it returns the reader's error.
+func scan(
+	ctx context.Context, reader Reader, q *Selection, chunk int,
+	add func(device vitals.Name, records []storage.Record) (more bool, err error),
+) error {
+	next := q.ofDevice(reader, chunk)
+	if q.worn != nil {
+		next = q.ofSubject(reader, chunk)
+	}
+	for {
+		device, records, more, err := next(ctx)
 		if err != nil {
 			return err
-		}
-		if len(records) == 0 && first {
-			if _, err := reader.Latest(ctx, q.Range.Device); err != nil {
-				return err
-			}
 		}
 		if q.byReceipt() {
 			records = slices.DeleteFunc(records, func(r storage.Record) bool { return !q.arrived(&r) })
 		}
-		wanted, err := add(records)
+		wanted, err := add(device, records)
 		if err != nil {
 			return fmt.Errorf("write page: %w", err)
 		}
@@ -154,8 +157,25 @@ func scan(ctx context.Context, reader Reader, q *Selection, chunk int, add func(
 	}
 }
 
+// A nextFunc returns the next records, which are of one device, and whether there may be more.
+type nextFunc func(ctx context.Context) (device vitals.Name, records []storage.Record, more bool, err error)
+
+// ofDevice returns a function that returns the records of q.Range.
+func (q *Selection) ofDevice(reader Reader, chunk int) nextFunc {
+	scanner, buffer, first := storage.Scanner{Range: q.Range}, make([]storage.Record, chunk), true
+	return func(ctx context.Context) (vitals.Name, []storage.Record, bool, error) {
+		records, more, err := scanner.Next(ctx, reader.Scan, buffer)
+		if err == nil && len(records) == 0 && first {
+			_, err = reader.Latest(ctx, q.Range.Device)
+		}
+		first = false
+		return q.Range.Device, records, more, err
+	}
+}
+
 // A sink writes the records of a page in some format.
 type sink interface {
+	of(device vitals.Name) // whose records are added next
 	add(records []storage.Record) error
 	close(cursor string) error // writes the end of the page
 }
@@ -194,6 +214,12 @@ func newTextSink(w io.Writer, enc recordText) *textSink {
 	return &textSink{textBuffer: textBuffer{w, enc.AppendHead(make([]byte, 0, flushBytes+flushBytes))}, enc: enc}
 }
 
+func (t *textSink) of(device vitals.Name) {
+	if e, ok := t.enc.(*encoder); ok { // data points are only of one device
+		e.setDevice(device)
+	}
+}
+
 func (t *textSink) add(records []storage.Record) error {
 	for i := range records {
 		t.text = t.enc.AppendRecord(t.text, &records[i], !t.records)
@@ -208,14 +234,4 @@ func (t *textSink) add(records []storage.Record) error {
 func (t *textSink) close(cursor string) error {
 	t.text = t.enc.AppendTail(t.text, cursor)
 	return t.flush(1)
-}
-
-// after returns the part of r after a reading at lastUnixMs.
-func after(r storage.Range, lastUnixMs int64) storage.Range {
-	if r.Descending {
-		r.ToUnixMs = min(r.ToUnixMs, lastUnixMs)
-	} else {
-		r.FromUnixMs = max(r.FromUnixMs, lastUnixMs+1)
-	}
-	return r
 }

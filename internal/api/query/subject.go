@@ -68,16 +68,21 @@ func appendAssignments(dst []byte, all []storage.Assignment, nowUnixMs int64) []
 	before := `,"assignments":[`
 	for i := range all {
 		dst = append(append(append(dst, before...), `{"subject":"`...), all[i].Subject...)
-		dst = vitals.AppendTime(append(dst, `","from":"`...), all[i].FromUnixMs)
-		if all[i].ToUnixMs != storage.OpenEnd {
-			dst = vitals.AppendTime(append(dst, `","to":"`...), all[i].ToUnixMs)
-		}
-		dst, before = append(dst, `"}`...), ","
+		dst, before = appendPeriod(dst, &all[i]), ","
 	}
 	if len(all) > 0 {
 		dst = append(dst, ']')
 	}
 	return dst
+}
+
+// appendPeriod appends the times of an assignment as the last members of an object, after a text.
+func appendPeriod(dst []byte, a *storage.Assignment) []byte {
+	dst = vitals.AppendTime(append(dst, `","from":"`...), a.FromUnixMs)
+	if a.ToUnixMs != storage.OpenEnd {
+		dst = vitals.AppendTime(append(dst, `","to":"`...), a.ToUnixMs)
+	}
+	return append(dst, `"}`...)
 }
 
 // A wearing is the span around the time of the record that was encoded last.

@@ -1,0 +1,146 @@
+package query
+
+import (
+	"context"
+	"errors"
+	"math/bits"
+	"slices"
+
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// A newestWorn has the newest value of each sign that was measured of a subject, and its device.
+type newestWorn struct {
+	latest [vitals.MaxSigns]storage.Latest
+	device [vitals.MaxSigns]vitals.Name
+}
+
+// add adds a value of a sign. Of values of one time, the one of the last device counts, as readings are ordered.
+func (n *newestWorn) add(s vitals.Sign, device vitals.Name, l storage.Latest) {
+	if have := &n.latest[s]; !have.Known || l.TimeUnixMs > have.TimeUnixMs ||
+		l.TimeUnixMs == have.TimeUnixMs && device.Compare(&n.device[s]) > 0 {
+		n.latest[s], n.device[s] = l, device
+	}
+}
+
+// find finds the values in assignments, which are by device. The store knows the newest value of a device. Only if that
+// lies in no assignment and is not older than all, others must be read.
+func (n *newestWorn) find(ctx context.Context, reader Reader, all []storage.Assignment) error {
+	type search struct {
+		of    []storage.Assignment // of one device
+		signs uint32
+	}
+	var searches []search
+	for len(all) > 0 {
+		end := 1
+		for end < len(all) && all[end].Device == all[0].Device {
+			end++
+		}
+		of := all[:end]
+		all = all[end:]
+		d, err := reader.Latest(ctx, of[0].Device)
+		if errors.Is(err, storage.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		older := search{of: of}
+		for s := range vitals.Sign(vitals.MaxSigns) {
+			switch l := &d.Latest[s]; {
+			case !l.Known || l.TimeUnixMs < of[0].FromUnixMs:
+			case storage.SubjectAt(of, l.TimeUnixMs) != "":
+				n.add(s, of[0].Device, *l)
+			default:
+				older.signs |= 1 << s
+			}
+		}
+		searches = append(searches, older)
+	}
+	for _, older := range searches {
+		for i := len(older.of) - 1; i >= 0 && older.signs != 0; i-- {
+			if err := n.search(ctx, reader, &older.of[i], &older.signs); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// search looks for values of signs in an assignment, the newest first, and removes the signs that it finds.
+func (n *newestWorn) search(ctx context.Context, reader Reader, a *storage.Assignment, signs *uint32) error {
+	scanner := storage.Scanner{Range: storage.Range{
+		Device: a.Device, FromUnixMs: max(a.FromUnixMs, n.oldest(*signs)), ToUnixMs: a.ToUnixMs, Descending: true,
+	}}
+	buffer := make([]storage.Record, chunkRecords)
+	for more := scanner.FromUnixMs < scanner.ToUnixMs; more && *signs != 0; {
+		var records []storage.Record
+		var err error
+		if records, more, err = scanner.Next(ctx, reader.Scan, buffer); err != nil {
+			return err
+		}
+		for i := range records {
+			r := &records[i]
+			for found := r.Values.Present() & *signs; found != 0; found &= found - 1 {
+				s := vitals.Sign(bits.TrailingZeros32(found))
+				v, _ := r.Values.Get(s)
+				l := storage.Latest{TimeUnixMs: r.TimeUnixMs, UTCOffset: r.UTCOffset, Value: v, Known: true}
+				n.add(s, a.Device, l)
+			}
+			*signs &^= r.Values.Present()
+		}
+	}
+	return nil
+}
+
+// oldest returns the time before which no value of some signs can be the newest.
+func (n *newestWorn) oldest(signs uint32) int64 {
+	oldest := storage.OpenEnd
+	for s := range vitals.InOrder(signs) {
+		if !n.latest[s].Known {
+			return 0
+		}
+		oldest = min(oldest, n.latest[s].TimeUnixMs)
+	}
+	return oldest
+}
+
+// within reports whether the values lie in assignments.
+func (n *newestWorn) within(all []storage.Assignment) bool {
+	for s := range n.latest {
+		if l := &n.latest[s]; l.Known && !slices.ContainsFunc(all, func(a storage.Assignment) bool {
+			return a.Device == n.device[s] && a.Covers(l.TimeUnixMs)
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+// appendTo appends the values and assignments of a subject as JSON:
+//
+//	{"subject":"P-1","latest":{"spo2_pct":{"value":97.5,"time":"…","device":"ppg-1"}},
+//	 "assignments":[{"device":"ppg-1","from":"…"}]}
+func (n *newestWorn) appendTo(dst []byte, of *worn, limits *vitals.FlagLimits) []byte {
+	flags := deviceFlags(&storage.Device{Latest: n.latest}, limits)
+	dst = append(append(append(dst, `{"subject":"`...), of.subject...), `","latest":{`...)
+	before := `"`
+	for s, sign := range limits.Signs.All() {
+		if !n.latest[s].Known {
+			continue
+		}
+		dst = append(append(append(dst, before...), sign.Field...), `":{`...)
+		dst = n.device[s].AppendTo(append(appendLatest(dst, sign, &n.latest[s]), `,"device":"`...))
+		dst, before = append(appendFlags(append(dst, '"'), limits.Signs, flags[s]), '}'), `,"`
+	}
+	before = `},"assignments":[`
+	for i := range of.all {
+		dst = append(append(dst, before...), `{"device":"`...)
+		dst, before = appendPeriod(of.all[i].Device.AppendTo(dst), &of.all[i]), ","
+	}
+	if len(of.all) == 0 {
+		dst = append(dst, before...)
+	}
+	return append(appendNotice(append(dst, ']')), "}\n"...)
+}

@@ -1,0 +1,152 @@
+package query
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/pulsegate/pulsegate/internal/access/gate"
+	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
+)
+
+// A SubjectAssigner returns assignments. storage.Subjects documents its contract.
+type SubjectAssigner interface {
+	DeviceAssignments(ctx context.Context, device vitals.Name) ([]storage.Assignment, error)
+	SubjectAssignments(ctx context.Context, subject storage.Subject) ([]storage.Assignment, error)
+}
+
+// AssignmentsOf returns the assignments of a subject, and whether a request may read what was measured during them: see
+// [gate.Access.MayReadSubject].
+func AssignmentsOf(
+	ctx context.Context, store SubjectAssigner, access *gate.Access, subject storage.Subject,
+) (all []storage.Assignment, may bool, err error) {
+	if !access.CoversSubject(string(subject)) {
+		return nil, false, nil
+	}
+	if all, err = store.SubjectAssignments(ctx, subject); err != nil {
+		return nil, false, fmt.Errorf("read assignments: %w", err)
+	}
+	return all, access.MayReadSubject(string(subject), devicesOf(all)), nil
+}
+
+// devicesOf returns the devices of assignments, which are in their order, each once.
+func devicesOf(all []storage.Assignment) (devices []vitals.Name) {
+	for i := range all {
+		if i == 0 || all[i].Device != all[i-1].Device {
+			devices = append(devices, all[i].Device)
+		}
+	}
+	return devices
+}
+
+// A worn is what a subject has worn.
+type worn struct {
+	subject storage.Subject
+	all     []storage.Assignment // of the subject, by device
+	store   SubjectAssigner
+	cursor  string     // in the request; "" means none
+	after   *deviceKey // only readings after this one; nil means all
+}
+
+// of makes q select what was measured of a subject.
+func (q *Selection) of(w *worn) {
+	q.worn = w
+	q.Assigned = []storage.Assignment{{Subject: w.subject, FromUnixMs: math.MinInt64, ToUnixMs: storage.OpenEnd}}
+}
+
+// ofSubject returns a function that returns the records of q.Range during the assignments of a subject.
+func (q *Selection) ofSubject(reader Reader, chunk int) nextFunc {
+	parts := slices.Clone(q.worn.all)
+	for i := range parts {
+		p := &parts[i]
+		p.FromUnixMs, p.ToUnixMs = max(p.FromUnixMs, q.Range.FromUnixMs), min(p.ToUnixMs, q.Range.ToUnixMs)
+	}
+	merge := NewMerge(reader.Scan, q.worn.store.DeviceAssignments, parts, q.Range.Descending, chunk)
+	after := q.worn.after
+	return func(ctx context.Context) (device vitals.Name, records []storage.Record, more bool, err error) {
+		part, records, err := merge.Next(ctx)
+		if err != nil || len(records) == 0 {
+			return device, nil, false, err
+		}
+		device = part.Device
+		if after != nil && records[0].TimeUnixMs == after.rank && device.Compare(&after.name) <= 0 {
+			records = records[1:] // shown before
+		}
+		return device, records, true, nil
+	}
+}
+
+// params reads the parameters of a request for a page, and the cursor. That of a subject is in the body: it belongs to
+// the subject, of which an address must not tell.
+func (q *Selection) params(raw string, known ...string) *Params {
+	if q.worn == nil {
+		return ReadParams(raw, nil, append(known, "cursor")...)
+	}
+	p := ReadParams(raw, nil, known...)
+	if q.worn.cursor != "" && p.Err == nil {
+		if p.values == nil {
+			p.values = map[string][]string{}
+		}
+		p.values.Set("cursor", q.worn.cursor)
+	}
+	return p
+}
+
+// formats returns the number of formats of readings.
+func (q *Selection) formats() Format {
+	if q.worn != nil {
+		return SubjectFormats
+	}
+	return Format(len(formatNames))
+}
+
+// owner returns the device or the subject.
+func (q *Selection) owner() string {
+	if q.worn != nil {
+		return string(q.worn.subject)
+	}
+	return q.Range.Device.String()
+}
+
+// timeCursor returns the kind of the cursors of readings.
+func (q *Selection) timeCursor() byte {
+	switch {
+	case q.worn != nil && q.Range.Descending:
+		return cursorWornDescending
+	case q.worn != nil:
+		return cursorWornAscending
+	case q.Range.Descending:
+		return cursorDescending
+	}
+	return cursorAscending
+}
+
+// cursorAfter returns the cursor that continues after a reading.
+func (q *Selection) cursorAfter(last *deviceKey) string {
+	if q.worn != nil {
+		return q.list.deviceCursor(last)
+	}
+	return q.list.msCursor(last.rank)
+}
+
+// continueAfter makes q begin after the reading of a cursor.
+func (q *Selection) continueAfter(cursor string) (err error) {
+	last, shared := deviceKey{}, int64(0) // time that further readings may share
+	if q.worn != nil {
+		last, err = q.list.parseDevice(cursor)
+		q.worn.after, shared = &last, 1
+	} else {
+		last.rank, err = q.list.parseMs(cursor)
+	}
+	if err != nil {
+		return err
+	}
+	if q.Range.Descending {
+		q.Range.ToUnixMs = min(q.Range.ToUnixMs, last.rank+shared)
+	} else {
+		q.Range.FromUnixMs = max(q.Range.FromUnixMs, last.rank+1-shared)
+	}
+	return nil
+}
