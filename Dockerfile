@@ -51,6 +51,6 @@ USER 65532:0
 EXPOSE 8080 8883
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=4s --start-period=5m --retries=3 \
-    CMD ["/pulsegate", "health", "http://127.0.0.1:6060/livez"]
+    CMD ["/pulsegate", "health", "/livez"]
 ENTRYPOINT ["/pulsegate"]
 CMD ["serve"]

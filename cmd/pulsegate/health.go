@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/pulsegate/pulsegate/internal/client/transfer"
@@ -15,11 +16,13 @@ import (
 // healthCommand reports a server's health to schedulers that run a command inside the
 // container, as Docker's HEALTHCHECK does.
 type healthCommand struct {
-	URL     string        `arg:"" optional:"" help:"URL to request, such as http://127.0.0.1:8080/livez; without a path /readyz. Default: /readyz of --addr."`
-	Addr    string        `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Address of the server's public listener, as in serve. Used without a URL."`
-	Timeout time.Duration `default:"3s" env:"-" help:"Time limit for the answer."`
-	CA      string        `type:"path" env:"-" placeholder:"FILE" help:"CA certificates in PEM that verify the certificate of an https server. Default: those of the system."`
-	NoCheck bool          `name:"no-check-certificate" env:"-" help:"Accept any certificate of an https server, as probes of Kubernetes do. The request contains no secret."`
+	URL       string        `arg:"" optional:"" help:"URL to request, such as http://127.0.0.1:8080/livez; without a path /readyz. A path alone is asked of --admin-addr, or of --addr if that is empty. Default: /readyz of --addr."`
+	Addr      string        `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Address of the server's public listener, as in serve."`
+	AdminAddr string        `default:"127.0.0.1:6060" placeholder:"HOST:PORT" help:"Address of the server's admin listener, as in serve; empty for none."`
+	TLSCert   string        `name:"tls-cert" type:"path" placeholder:"FILE" help:"Certificate chain of the public listener, as in serve. With one, --addr is asked with https, and any certificate is accepted. Default: no TLS."`
+	Timeout   time.Duration `default:"3s" env:"-" help:"Time limit for the answer."`
+	CA        string        `type:"path" env:"-" placeholder:"FILE" help:"CA certificates in PEM that verify the certificate of an https server. Default: those of the system."`
+	NoCheck   bool          `name:"no-check-certificate" env:"-" help:"Accept any certificate of an https server, as probes of Kubernetes do. The request contains no secret."`
 }
 
 func (c *healthCommand) Run(ctx context.Context, std stdio) error {
@@ -47,12 +50,18 @@ func (c *healthCommand) Run(ctx context.Context, std stdio) error {
 
 // target returns the URL to request.
 func (c *healthCommand) target() (*url.URL, error) {
-	address := c.URL
-	if address == "" {
-		if _, _, err := net.SplitHostPort(c.Addr); err != nil {
-			return nil, settings.Usagef("--addr: %v%s", err, server.AddrHint(c.Addr))
-		}
-		address = "http://" + c.Addr
+	if c.URL != "" && !strings.HasPrefix(c.URL, "/") {
+		return transfer.ProbeURL(c.URL)
 	}
-	return transfer.ProbeURL(address)
+	flag, addr, scheme := "--addr", c.Addr, "http"
+	switch {
+	case c.URL != "" && c.AdminAddr != "": // which never has TLS
+		flag, addr = "--admin-addr", c.AdminAddr
+	case c.TLSCert != "":
+		scheme, c.NoCheck = "https", true // the address is no name in the certificate
+	}
+	if _, _, err := net.SplitHostPort(addr); err != nil {
+		return nil, settings.Usagef("%s: %v%s", flag, err, server.AddrHint(addr))
+	}
+	return transfer.ProbeURL(scheme + "://" + addr + c.URL)
 }

@@ -24,7 +24,8 @@ import (
 // The commands in addition to those of testscript are:
 //
 //	serve NAME ARG...    start a server; $NAME is its URL, $NAME_ADDR its host and port,
-//	                     $NAME_ADMIN the URL of its admin listener, if ARG... name one
+//	                     $NAME_ADMIN the URL of its admin listener, if ARG... name one, and
+//	                     $NAME_ADMIN_ADDR its host and port
 //	                     $NAME_MQTT that of its MQTT listener, likewise
 //	                     $NAME_MLLP the host and port of its MLLP listener, likewise
 //	term NAME            send it SIGTERM and check that it exits with 0
@@ -76,6 +77,7 @@ func runScripts(t *testing.T, dir string, variables map[string]string) {
 				ts.Setenv(args[0]+"_ADDR", p.addr)
 				if p.admin != "" {
 					ts.Setenv(args[0]+"_ADMIN", "http://"+p.admin)
+					ts.Setenv(args[0]+"_ADMIN_ADDR", p.admin)
 				}
 				if p.mqtt != "" {
 					ts.Setenv(args[0]+"_MQTT", "mqtt://"+p.mqtt)
