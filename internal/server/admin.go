@@ -64,7 +64,13 @@ func (s *server) adminRoutes(metricsHandler http.Handler) http.Handler {
 		EraseAssignment: func(a storage.Assignment, record func(storage.Erasure) error) (storage.Erasure, error) {
 			return s.store.EraseAssignmentRecorded(a, s.eraseLive(record))
 		},
+		EraseValues: func(e storage.Erasure, record func(storage.Erasure) error) (storage.Erasure, error) {
+			return s.store.EraseValuesRecorded(e, s.eraseLive(record))
+		},
+		Latest:   s.store.Latest,
+		Scan:     s.store.Scan,
 		Subjects: s.store,
+		Signs:    s.store.Signs(),
 
 		Record:   s.access.record,
 		Actor:    adminActor,
@@ -193,9 +199,13 @@ func (s *server) lost(l pgstore.Loss) {
 
 // erased records an erasure that was unfinished when the store was last closed.
 func (s *server) erased(e storage.Erasure) error {
+	var signs *vitals.Signs
+	if s.store != nil {
+		signs = s.store.Signs()
+	}
 	if s.live != nil { // the store is open
 		s.live.Erased(e.Device)
 		s.alerts.erased(e.Device)
 	}
-	return s.access.record(admin.ErasedRecord(e, audit.Record{Actor: audit.ActorResumed}))
+	return s.access.record(admin.ErasedRecord(e, signs, audit.Record{Actor: audit.ActorResumed}))
 }

@@ -29,6 +29,7 @@ type store interface {
 
 	EraseRecorded(device vitals.Name, record func(storage.Erasure) error) (storage.Erasure, error)
 	EraseAssignmentRecorded(a storage.Assignment, record func(storage.Erasure) error) (storage.Erasure, error)
+	EraseValuesRecorded(e storage.Erasure, record func(storage.Erasure) error) (storage.Erasure, error)
 	Ready() error
 	DeviceCount() int64
 }

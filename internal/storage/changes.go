@@ -3,6 +3,7 @@ package storage
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 
 	"github.com/pulsegate/pulsegate/vitals"
@@ -36,7 +37,7 @@ const (
 	ChangedReading   ChangeKind = 1 + iota // Record is the reading of Device, as it is stored now
 	ChangeAssigned                         // Subject wore Device from FromUnixMs to ToUnixMs
 	ChangeUnassigned                       // Subject did not wear Device from FromUnixMs to ToUnixMs
-	ChangeErased                           // the readings and assignments of Device from FromUnixMs to ToUnixMs were erased
+	ChangeErased                           // what Signs says of Device from FromUnixMs to ToUnixMs was erased
 	ChangeExpired                          // readings of all devices before ToUnixMs have expired
 	ChangeSign                             // signs of a user's own were defined
 	ChangeBegin                            // a copy of the whole store begins
@@ -53,9 +54,42 @@ type Change struct {
 	Subjects []Subject // who wore the device of a ChangeErased
 
 	FromUnixMs, ToUnixMs int64
-	Signs                uint32 // presence of the signs that were defined, or were erased: 0 means all
 	Record               Record
 	Copy                 uint64 // identifies the copy of a ChangeBegin or ChangeComplete
+
+	// Signs is the presence of a sign that was defined. In a ChangeErased it is 0 if everything was erased, assignments
+	// included; otherwise, the values of these signs were, and assignments stay. A store may have signs in it that are
+	// not defined, which [NextChanges] leaves out.
+	Signs uint32
+
+	// Left is set in a ChangeErased if values of Signs are left, which other gateways have sent. [NextChanges] delivers
+	// the readings of its time again after it.
+	Left bool
+}
+
+// An ErasedEvent returns the event of an erasure. all are the assignments of the device before it.
+func ErasedEvent(e *Erasure, all []Assignment) Change {
+	x := Change{Kind: ChangeErased, Device: e.Device, FromUnixMs: e.FromUnixMs, ToUnixMs: e.ToUnixMs}
+	switch {
+	case e.Subject != "":
+		x.Subjects = []Subject{e.Subject}
+		return x
+	case e.OfValues():
+		x.Left = !e.Gateway.IsZero()
+		if x.Signs = e.Signs; x.Signs == 0 {
+			x.Signs = math.MaxUint32
+		}
+	default:
+		x.ToUnixMs = OpenEnd
+	}
+	span := Assignment{FromUnixMs: x.FromUnixMs, ToUnixMs: x.ToUnixMs}
+	for i := range all {
+		a := &all[i]
+		if a.Subject != "" && a.overlaps(&span) && !slices.Contains(x.Subjects, a.Subject) {
+			x.Subjects = append(x.Subjects, a.Subject)
+		}
+	}
+	return x
 }
 
 // A ChangedKey is the place of a reading among changed ones: these are divided into parts, and ordered in each by

@@ -25,7 +25,8 @@ import (
 // receive between the two is not stored.
 //
 // A consumer that sees only what some subjects wore gets the readings of an assignment after its event: they may have
-// been stored long before.
+// been stored long before. An erasure of what one gateway has sent is delivered as one of all that was measured at the
+// time, and what it has left follows: a consumer need not know which gateways have completed a reading.
 
 // A ChangeFilter selects changes. Its zero value selects all.
 type ChangeFilter struct {
@@ -53,7 +54,7 @@ const (
 	betweenPasses passStage = iota
 	passSigns               // of a copy: those of a user's own
 	passEvents              // or, in a copy, assignments
-	passSpan                // the readings of the last assignment
+	passSpan                // the readings of the time of the last event
 	passReadings
 	passEnd // of a copy
 
@@ -261,8 +262,9 @@ func (p *pass) events() (err error) {
 		}
 		p.examined++
 		c.event = e.Number
-		// What an assignment makes visible follows it.
-		if stopped = p.event(e) && e.Kind == ChangeAssigned && p.f.Subject != nil; stopped {
+		// What an assignment makes visible follows it, and so does what an erasure has left.
+		follows := e.Kind == ChangeAssigned && p.f.Subject != nil || e.Kind == ChangeErased && e.Left
+		if stopped = p.event(e) && follows; stopped {
 			c.stage, c.key, c.toUnixMs = passSpan, ChangedKey{Device: e.Device, TimeUnixMs: e.FromUnixMs}, e.ToUnixMs
 		}
 		return !stopped
@@ -311,6 +313,7 @@ func (p *pass) event(e *Change) bool {
 			return false
 		}
 	case ChangeErased:
+		e.Signs &= p.s.Signs().Known() // it has all if all values were erased
 		if !device || p.f.Signs != 0 && e.Signs != 0 && p.f.Signs&e.Signs == 0 {
 			return false
 		}
@@ -334,7 +337,7 @@ func (p *pass) selects(device *vitals.Name) bool {
 	return device.HasPrefix(&p.f.Prefix) && (p.f.Device == nil || p.f.Device(device))
 }
 
-// span adds readings of an assignment. The cursor may come from a consumer that sees other devices.
+// span adds readings of an event's time. The cursor may come from a consumer that sees other devices.
 func (p *pass) span() error {
 	c, first := p.c, len(p.page)
 	if !p.selects(&c.key.Device) {

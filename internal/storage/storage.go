@@ -63,12 +63,12 @@
 // will be returned again after any crash. They may run concurrently with Append and
 // with each other.
 //
-// Removal. Only a [Remover] removes readings. What Erase or Expire has removed when it
+// Removal. Only a [Remover] removes readings. What it has removed when it
 // returns nil is gone for readers and for Append, and stays gone after any crash: a
-// later reading of the same device and time is new. A device without readings is no
-// longer known and does not count towards a bound on devices; a sign whose latest value
+// later reading of the same device and time is new, and so is a later value of a removed
+// one. A device without readings is no longer known and does not count towards a bound on devices; a sign whose latest value
 // was removed is not known. After a crash, each reading that was being removed is
-// either stored as a whole or gone.
+// either stored as a whole or gone, or has lost all the values that were being removed.
 //
 // Changes. A store that implements [Changes] can be copied, and a copy kept up with it: see [NextChanges].
 //
@@ -344,14 +344,62 @@ type Store interface {
 	Close() error
 }
 
-// An Erasure is what [Remover.Erase] or [Remover.EraseAssignment] has removed.
+// An Erasure is what [Remover.Erase], [Remover.EraseAssignment] or [Remover.EraseValues] has removed.
 type Erasure struct {
 	Device   vitals.Name
-	Readings int64 // number of the device's readings
+	Readings int64 // number of the device's readings, also of those that have lost only some of their signs
 
-	// The assignment of EraseAssignment. Subject is empty if the device was erased.
+	// The assignment of EraseAssignment, or the times of EraseValues. Both times are 0 if the device was erased.
 	Subject              Subject
 	FromUnixMs, ToUnixMs int64
+
+	// What EraseValues removes of these times.
+	Signs   uint32      // presence of the signs whose values are removed; 0 means all
+	Gateway vitals.Name // if not zero, only readings that name it, and that no other gateway has completed
+	Shared  bool        // with Gateway: also those that another gateway has completed
+}
+
+// OfValues reports whether e is an erasure of [Remover.EraseValues].
+func (e *Erasure) OfValues() bool { return e.Subject == "" && e.ToUnixMs != 0 }
+
+// Validate returns ErrNotFound or ErrPeriod unless e may be passed to [Remover.EraseValues].
+func (e *Erasure) Validate() error {
+	if e.Device.IsZero() {
+		return ErrNotFound
+	}
+	if e.FromUnixMs < 0 || e.FromUnixMs >= e.ToUnixMs {
+		return ErrPeriod
+	}
+	return nil
+}
+
+// Selects reports whether e, an erasure of values, removes values of a record of its device. If not, shared reports
+// whether that is only because another gateway has completed the record.
+func (e *Erasure) Selects(r *Record) (removed, shared bool) {
+	ofTime := e.FromUnixMs <= r.TimeUnixMs && r.TimeUnixMs < e.ToUnixMs
+	if !ofTime || e.Signs != 0 && r.Values.Present()&e.Signs == 0 {
+		return false, false
+	}
+	if e.Gateway.IsZero() {
+		return true, false
+	}
+	if r.Gateway == nil || *r.Gateway != e.Gateway {
+		return false, false
+	}
+	return e.Shared || !r.Shared, r.Shared && !e.Shared
+}
+
+// Left returns the values that e, an erasure of values, leaves of those of a reading.
+func (e *Erasure) Left(values *vitals.Values) (left vitals.Values) {
+	if e.Signs == 0 {
+		return left
+	}
+	for s, v := range values.All() {
+		if e.Signs&(1<<s) == 0 {
+			left.Set(s, v)
+		}
+	}
+	return left
 }
 
 // An Expiry is what [Remover.Expire] has removed.
@@ -380,6 +428,12 @@ type Remover interface {
 	// A store that restores what a database has forgotten notes what Erase, EraseAssignment and EndAssignment did not
 	// find, and removes or ends it when it is restored.
 	EraseAssignment(a Assignment) (Erasure, error)
+
+	// EraseValues removes values that a device measured from FromUnixMs to ToUnixMs of e, as far as e selects them; see
+	// [Erasure]. A reading without a value left is removed, and what is left of another one stays as it is. Assignments
+	// stay. It is like Erase in all other respects; the error is that of [Erasure.Validate], or ErrNotFound if the
+	// device has no readings.
+	EraseValues(e Erasure) (Erasure, error)
 
 	// Expire removes at most atMost readings with a time before beforeUnixMs, device
 	// by device in their order, the oldest readings of a device first. Readings that

@@ -32,7 +32,7 @@ const (
 	TokensRefused   Event = "tokens.refused"        // a server cannot use the token file and keeps its tokens
 	Exported        Event = "exported"              // readings were exported; Count: number of readings
 	ExportedMore    Event = "exported-more"         // exports covered by earlier records; Count: number of exports; 0 means the record covers later exports
-	Erased          Event = "erased"                // readings were erased; Count: number of readings
+	Erased          Event = "erased"                // readings were erased, or values of Signs; Count: number of readings
 	BackedUp        Event = "backed-up"             // the store was backed up
 	AuthRefused     Event = "auth.refused"          // a request was rejected for its credentials
 	AuthRefusedMore Event = "auth.refused-more"     // further rejected requests since the last such record; Count: number of requests
@@ -96,10 +96,11 @@ func (r Reason) quota() int {
 type Record struct {
 	Event   Event
 	Token   string      // ID of a token: up to 64 bytes of a name
-	Gateway vitals.Name // the token's holder
+	Gateway vitals.Name // the token's holder, or the one whose readings were erased
 	Rights  string      // the token's, such as "write,read"
 	Device  vitals.Name // device, or prefix of devices
 	Subject string      // patient, or the subjects of a token, separated by commas; at most 16
+	Signs   string      // erased signs, separated by commas, at most MaxSignsBytes; empty means all
 	Expires time.Time   // of the token
 	From    time.Time   // start of the readings' time range, inclusive
 	To      time.Time   // end of the time range, exclusive
@@ -122,6 +123,8 @@ func (r *Record) check() error {
 		return errRecord
 	case !plain(string(r.Event)) || !plain(r.Token) || !plain(r.Rights) || !printable(r.Actor) || len(r.Actor) > MaxActorBytes:
 		return errRecord
+	case !printable(r.Signs) || len(r.Signs) > MaxSignsBytes:
+		return errRecord
 	case strings.Count(r.Subject, ",") >= 16:
 		return errRecord
 	}
@@ -133,8 +136,11 @@ func (r *Record) check() error {
 	return nil
 }
 
-// MaxActorBytes bounds a Record.Actor.
-const MaxActorBytes = 640
+// Bounds of texts in a Record.
+const (
+	MaxActorBytes = 640
+	MaxSignsBytes = 512
+)
 
 func plain(text string) bool { return len(text) <= 64 && printable(text) }
 
@@ -186,6 +192,7 @@ func (r *Record) appendLine(dst []byte, before mark, now time.Time) []byte {
 	text("rights", r.Rights)
 	text("device", r.Device.String())
 	text("subject", r.Subject)
+	text("signs", r.Signs)
 	timestamp("expires", r.Expires)
 	timestamp("from", r.From)
 	timestamp("to", r.To)

@@ -49,7 +49,15 @@ type Options struct {
 	// EraseAssignment is like Erase for an assignment, with what was measured during it.
 	EraseAssignment func(a storage.Assignment, record func(storage.Erasure) error) (storage.Erasure, error)
 
+	// EraseValues is like Erase for values of a device.
+	EraseValues func(e storage.Erasure, record func(storage.Erasure) error) (storage.Erasure, error)
+
+	// Latest and Scan are methods of the store.
+	Latest func(ctx context.Context, device vitals.Name) (storage.Device, error)
+	Scan   func(ctx context.Context, r storage.Range, dst []storage.Record) (int, error)
+
 	Subjects storage.Subjects
+	Signs    *vitals.Signs // that the store has
 
 	Record   func(audit.Record) error
 	Actor    func(context.Context) string // the requester, for the audit log
@@ -115,17 +123,42 @@ func (s *deadlineWriter) Write(p []byte) (int, error) {
 }
 
 // maxBodyBytes bounds the body of a request.
-const maxBodyBytes = 1 << 10
+const maxBodyBytes = 4 << 10 // with the names of all signs
 
-// An eraseRequest is the body of a request to erase a device or a subject.
+// An eraseRequest is the body of a request to erase a device, a subject, or values of a device.
 type eraseRequest struct {
 	Device  string `json:"device"`
 	Subject string `json:"subject"`
+
+	Correction
+	DryRun bool `json:"dry_run"` // of a Correction: erase nothing, and say what would be
+}
+
+// corrects returns a field of a Correction that the request has, or "" if it is about everything.
+func (r *eraseRequest) corrects() string {
+	switch {
+	case r.From != "":
+		return "from"
+	case r.To != "":
+		return "to"
+	case r.Signs != nil:
+		return "signs"
+	case r.Gateway != "":
+		return "gateway"
+	case r.Shared:
+		return "shared"
+	case r.DryRun:
+		return "dry_run"
+	}
+	return ""
 }
 
 // An eraseAnswer is the body of the response.
 type eraseAnswer struct {
 	Device string `json:"device,omitzero"`
+
+	From string `json:"from,omitzero"` // of values
+	To   string `json:"to,omitzero"`
 
 	Subject     string `json:"subject,omitzero"`
 	Assignments int64  `json:"assignments,omitzero"` // erased ones of the subject
@@ -137,11 +170,20 @@ type eraseAnswer struct {
 // erasedRest is the detail of an erasure that found no readings.
 const erasedRest = "No readings were stored. Remains of earlier readings in its files are removed."
 
-// Erase erases the device named in the body, {"device":"ppg-000123"}, or what was measured of a
-// subject, {"subject":"P-17"}.
+// Erase erases the device named in the body, {"device":"ppg-000123"}, what was measured of a
+// subject, {"subject":"P-17"}, or values of a device:
+//
+//	{"device":"ppg-000123","from":"2026-11-21T08:00:00Z","to":"2026-11-21T09:00:00Z","signs":["spo2_pct"],"gateway":"ward-3"}
+//
+// With "dry_run":true, it erases nothing, and answers with the number of readings of each gateway.
 func (h *Handler) Erase(w http.ResponseWriter, r *http.Request) {
 	var asked eraseRequest
-	if !h.read(w, r, &asked, `{"device":"..."} or {"subject":"..."}`) {
+	if !h.read(w, r, &asked, `{"device":"..."}, {"subject":"..."} or {"device":"...","from":"...","to":"..."}`) {
+		return
+	}
+	corrects := asked.corrects()
+	if asked.Subject != "" && corrects != "" {
+		h.badField(w, r, "subject", "it cannot be combined with "+corrects)
 		return
 	}
 	if asked.Subject != "" && asked.Device == "" {
@@ -159,6 +201,10 @@ func (h *Handler) Erase(w http.ResponseWriter, r *http.Request) {
 		h.opt.Problems.BadParameter.Write(w, r, "The device is not a valid name.")
 		return
 	}
+	if corrects != "" {
+		h.eraseValues(w, r, device, &asked)
+		return
+	}
 	actor := h.opt.Actor(r.Context())
 	begun := time.Now()
 	var recordErr error
@@ -167,9 +213,7 @@ func (h *Handler) Erase(w http.ResponseWriter, r *http.Request) {
 		return recordErr
 	})
 	if recordErr != nil {
-		h.opt.Log.Error("an erasure cannot be recorded in the audit log", "device", device, "readings", e.Readings, "error", recordErr)
-		h.opt.Problems.ErasureUnfinished.Write(w, r,
-			"The device is erased, but that could not be recorded in the audit log. Repeat the request, or the next start of the server records it.")
+		h.notRecorded(w, r, e, recordErr)
 		return
 	}
 	if err != nil {

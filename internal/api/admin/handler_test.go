@@ -253,7 +253,7 @@ func TestEraseBodies(t *testing.T) {
 		`{"device":"a","device":"b"}`:    400,
 		`{"device":"a"}x`:                400,
 		`["a"]`:                          400,
-		strings.Repeat(" ", 1025) + `{}`: 413,
+		strings.Repeat(" ", 4097) + `{}`: 413,
 		`{"device":"a"}`:                 200,
 	} {
 		resp, err := http.Post(f.server.URL+transfer.ErasePath, "application/json", strings.NewReader(body))

@@ -1,9 +1,12 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"math/bits"
 	"net/http"
 	"slices"
 	"time"
@@ -285,7 +288,7 @@ func (h *Handler) eraseSubject(w http.ResponseWriter, r *http.Request, subject s
 	record := audit.Record{Event: audit.Erased, Subject: string(subject), Actor: h.opt.Actor(ctx), Peer: gate.PeerOf(r).PeerAddr()}
 	answer := eraseAnswer{Subject: string(subject)}
 	begun := time.Now()
-	recorded := func(e storage.Erasure) error { return h.opt.Record(ErasedRecord(e, record)) }
+	recorded := func(e storage.Erasure) error { return h.opt.Record(ErasedRecord(e, h.opt.Signs, record)) }
 	// This also erases assignments that a repair brings back later: see storage.Remover.
 	if _, err := h.opt.EraseAssignment(storage.Assignment{Subject: subject}, recorded); err != nil && !errors.Is(err, storage.ErrNotAssigned) {
 		h.refuse(w, r, "erasure of a subject", err)
@@ -324,11 +327,31 @@ func (h *Handler) eraseSubject(w http.ResponseWriter, r *http.Request, subject s
 	h.answer(w, answer)
 }
 
-// ErasedRecord returns record as that of an erasure.
-func ErasedRecord(e storage.Erasure, record audit.Record) audit.Record {
+// ErasedRecord returns record as that of an erasure. signs are those of the store, nil if it is not open yet.
+func ErasedRecord(e storage.Erasure, signs *vitals.Signs, record audit.Record) audit.Record {
 	record.Event, record.Device, record.Subject, record.Count = audit.Erased, e.Device, string(e.Subject), e.Readings
-	if e.Subject == "" {
+	if e.ToUnixMs == 0 {
 		return record
 	}
+	record.Gateway, record.Signs = e.Gateway, signNames(e.Signs, signs)
 	return AssignmentRecord(record, &storage.Assignment{Device: e.Device, Subject: e.Subject, FromUnixMs: e.FromUnixMs, ToUnixMs: e.ToUnixMs})
+}
+
+// signNames returns the fields of signs as an audit.Record has them: those that do not fit are counted.
+func signNames(some uint32, signs *vitals.Signs) (text string) {
+	if signs == nil {
+		signs = vitals.NewSigns()
+	}
+	for s := range vitals.InOrder(some) {
+		field := cmp.Or(signs.Field(s), fmt.Sprintf("sign-%d", s))
+		if left := bits.OnesCount32(some); len(text)+len(field)+len(",+32") > audit.MaxSignsBytes {
+			return fmt.Sprintf("%s,+%d", text, left)
+		}
+		if text != "" {
+			text += ","
+		}
+		text += field
+		some &^= 1 << s
+	}
+	return text
 }

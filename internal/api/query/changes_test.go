@@ -113,13 +113,21 @@ func TestChanges(t *testing.T) {
 	appendTo(t, m, `{"device":"b","time":1000,"heart_rate_bpm":60}`, `{"device":"b","time":500,"heart_rate_bpm":61}`)
 	late := strings.Replace(readingText("b", "0", `,"signs":{"heart_rate_bpm":61}`), ":00.000Z", ":00.500Z", 1)
 	wantChanges(t, "what was changed", page(t, srv, "after="+p.Next), true, late, readingText("b", "1", `,"signs":{"spo2_pct":97,"heart_rate_bpm":60}`))
-	_, err := m.Erase(name(t, "a"))
+	before, err := m.EraseValues(storage.Erasure{
+		Device: name(t, "a"), FromUnixMs: 500, ToUnixMs: 9000, Signs: 1 << vitals.SpO2, Gateway: name(t, "g")})
+	if try(t, err); before.Readings != 1 {
+		t.Errorf("%d readings are erased", before.Readings)
+	}
+	const erased = `{"kind":"erased","device":"a","subjects":["P-17"],"from":"1970-01-01T00:00:00.500Z",` +
+		`"to":"1970-01-01T00:00:09.000Z","signs":["spo2_pct"]}`
+	wantChanges(t, "erased values", page(t, srv, "after="+p.Next+"&limit=2"), false, erased, strings.Replace(a, `"spo2_pct":69,`, "", 1))
+	_, err = m.Erase(name(t, "a"))
 	try(t, err)
 	_, err = m.Expire(context.Background(), 700, 10)
 	try(t, err)
 	now := page(t, srv, "start=now")
 	wantChanges(t, "now", now, true)
-	wantChanges(t, "removals", page(t, srv, "after="+p.Next), true, `{"kind":"erased","device":"a","subjects":["P-17"]}`,
+	wantChanges(t, "removals", page(t, srv, "after="+p.Next), true, erased, `{"kind":"erased","device":"a","subjects":["P-17"]}`,
 		`{"kind":"expired","before":"1970-01-01T00:00:00.700Z"}`, readingText("b", "1", `,"signs":{"spo2_pct":97,"heart_rate_bpm":60}`))
 	appendTo(t, m, one("c"))
 	wantChanges(t, "filtered", page(t, srv, "prefix=c&signs=spo2_pct"), true, beginText, `{"kind":"expired","before":"1970-01-01T00:00:00.700Z"}`,

@@ -48,6 +48,51 @@ func (c *Client) Erase(ctx context.Context, device string) (readings int64, err 
 	return answer.Erased, nil
 }
 
+// A Correction says which values of a device are to be erased. Times are in RFC 3339.
+type Correction struct {
+	Device  string   `json:"device"`
+	From    string   `json:"from"`
+	To      string   `json:"to"`
+	Signs   []string `json:"signs,omitempty"`  // fields; empty means all
+	Gateway string   `json:"gateway,omitzero"` // only readings that it has sent alone; empty means all
+	Shared  bool     `json:"shared,omitzero"`  // with Gateway, also those that another gateway has completed
+}
+
+// Erase is like [Client.Erase] for values of a device. It returns how many readings had such values.
+func (what *Correction) Erase(ctx context.Context, c *Client) (readings int64, err error) {
+	var answer struct {
+		Erased int64 `json:"erased"`
+	}
+	if err := c.administer(ctx, ErasePath, what, &answer); err != nil {
+		return 0, fmt.Errorf("erase values of device %s: %w", what.Device, err)
+	}
+	return answer.Erased, nil
+}
+
+// A Preview is what [Correction.Erase] would erase.
+type Preview struct {
+	Gateway  string    `json:"gateway"` // of readings of one gateway
+	Readings int64     `json:"readings"`
+	First    string    `json:"first"` // times of the first and the last reading
+	Last     string    `json:"last"`
+	Shared   int64     `json:"shared"`   // readings that stay, because other gateways have completed them
+	Gateways []Preview `json:"gateways"` // by name
+}
+
+// Preview returns what Erase would erase, and erases nothing.
+func (what *Correction) Preview(ctx context.Context, c *Client) (p Preview, err error) {
+	if err := c.administer(ctx, ErasePath, struct {
+		Correction
+		DryRun bool `json:"dry_run"`
+	}{*what, true}, &p); err != nil {
+		return p, fmt.Errorf("preview erasure of values of device %s: %w", what.Device, err)
+	}
+	for i := range p.Gateways {
+		p.Gateways[i].Gateway = printable(p.Gateways[i].Gateway)
+	}
+	return p, nil
+}
+
 // EraseSubject is like Erase for what was measured of a subject. It also returns the number of the
 // subject's assignments, which are erased, too.
 func (c *Client) EraseSubject(ctx context.Context, subject string) (readings, assignments int64, err error) {

@@ -19,6 +19,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/polltest"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // The subject to be erased is unlike any other data, as the erased device is.
@@ -121,6 +122,27 @@ func TestEraseRemovesAssignments(t *testing.T) {
 // neither and not a byte of them; everything else must be.
 func TestEraseAssignmentCrash(t *testing.T) {
 	t.Parallel()
+	a := erasedAssignment(1, 21)
+	crashDuringErasure(t, subjectTraces(), 0, func(s *pebblestore.Store) (storage.Erasure, error) { return s.EraseAssignment(a) })
+}
+
+// TestEraseValuesCrash does the same with erasures of values, the second one of those of a gateway.
+func TestEraseValuesCrash(t *testing.T) {
+	t.Parallel()
+	a := erasedAssignment(1, 21)
+	e := storage.Erasure{Device: a.Device, FromUnixMs: a.FromUnixMs, ToUnixMs: a.ToUnixMs, Signs: 1 << vitals.HeartRate}
+	gateway := e
+	gateway.Signs, gateway.Gateway, gateway.Shared = 0, mustName(erasedGateway), true
+	for _, e := range []storage.Erasure{e, gateway} {
+		t.Run(e.Gateway.String(), func(t *testing.T) {
+			t.Parallel()
+			crashDuringErasure(t, oldTraces(), 1, func(s *pebblestore.Store) (storage.Erasure, error) { return s.EraseValues(e) })
+		})
+	}
+}
+
+// crashDuringErasure tests an erasure after which a number of assignments and no trace is left.
+func crashDuringErasure(t *testing.T, traces []string, assignments int, erase func(*pebblestore.Store) (storage.Erasure, error)) {
 	var mu sync.Mutex // guards what follows
 	var found []*vfs.MemFS
 	active := false
@@ -140,13 +162,19 @@ func TestEraseAssignmentCrash(t *testing.T) {
 	fill(t, s, 1, 21)
 	a := erasedAssignment(1, 21)
 	mustAppend(t, s, beside(a)...)
+	for ms := range int64(9) { // some that have a value more
+		e := entry(erasedDevice, a.FromUnixMs+1+ms, vitals.Value(ms))
+		e.Reading.Values.Set(vitals.SpO2, 7000)
+		mustAppend(t, s, e)
+	}
 	mustAssign(t, s, a)
 	before := mustDump(t, s)
 	mu.Lock()
 	active = true
 	mu.Unlock()
-	_, err := s.EraseAssignment(a)
+	want, err := erase(s)
 	try(t, err)
+	want.Readings = 0
 	mu.Lock()
 	active = false
 	whileErasing := len(found)
@@ -167,7 +195,8 @@ func TestEraseAssignmentCrash(t *testing.T) {
 		}
 		recorded := 0
 		s, err := pebblestore.Open(dataDir, pebblestore.Options{FS: fs, OnErased: func(e storage.Erasure) error {
-			if recorded++; e.Device != a.Device || e.Subject != a.Subject || e.FromUnixMs != a.FromUnixMs || e.ToUnixMs != a.ToUnixMs {
+			e.Readings = 0
+			if recorded++; e != want {
 				return fmt.Errorf("recorded %+v", e)
 			}
 			return nil
@@ -186,10 +215,10 @@ func TestEraseAssignmentCrash(t *testing.T) {
 			return false, err
 		case text == before && len(all) == 1 && recorded == 0:
 			return false, nil
-		case text != after || len(all) != 0:
+		case text != after || len(all) != assignments:
 			return false, fmt.Errorf("neither the state before nor that after: %d assignments", len(all))
 		}
-		if left := tracesOf(fs, dataDir, subjectTraces()); len(left) > 0 {
+		if left := tracesOf(fs, dataDir, traces); len(left) > 0 {
 			return true, fmt.Errorf("%v hold traces", left)
 		}
 		return true, nil

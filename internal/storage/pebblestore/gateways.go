@@ -83,6 +83,9 @@ func (g *dictionary) number(name *vitals.Name) (uint32, bool) {
 	return number, ok
 }
 
+// Number implements [purge.Gateways].
+func (g *dictionary) Number(name vitals.Name) uint32 { return g.byName[name] }
+
 // Numbers implements [purge.Gateways].
 func (g *dictionary) Numbers() map[uint32]bool {
 	all := map[uint32]bool{}

@@ -68,6 +68,25 @@ func (r *removal) EraseAssignmentRecorded(a storage.Assignment, record func(stor
 	return e, nil
 }
 
+// EraseValues implements [storage.Remover]. It is permanent as [Store.Erase] is. If a segment that cannot be read may
+// have some of the values, nothing is removed.
+func (r *removal) EraseValues(e storage.Erasure) (storage.Erasure, error) {
+	return r.EraseValuesRecorded(e, func(storage.Erasure) error { return nil })
+}
+
+// EraseValuesRecorded is [Store.EraseValues] for a caller that keeps a record, as [Store.EraseRecorded] is for one of
+// devices.
+func (r *removal) EraseValuesRecorded(e storage.Erasure, record func(storage.Erasure) error) (storage.Erasure, error) {
+	err := e.Validate()
+	if err == nil {
+		e, err = r.erase(e, record)
+	}
+	if err != nil {
+		return e, fmt.Errorf("erase values of device %s: %w", e.Device, err)
+	}
+	return e, nil
+}
+
 func (r *removal) erase(e storage.Erasure, record func(storage.Erasure) error) (storage.Erasure, error) {
 	if err := r.ready(); err != nil {
 		return storage.Erasure{}, err

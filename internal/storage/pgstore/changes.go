@@ -23,8 +23,9 @@ type changelog struct{ *database }
 type change struct {
 	history.Change
 
-	open   bool    // it was made of an erasedAbsent, and nobody knows when the assignment ended
-	before numbers // the marks that the database had when this server made it; nil: another one has made it
+	open   bool           // it was made of an erasedAbsent, and nobody knows when the assignment ended
+	before numbers        // the marks that the database had when this server made it; nil: another one has made it
+	others map[int64]bool // of an erasedValues: see noteOthers
 }
 
 // Kinds of changes.
@@ -35,6 +36,7 @@ const (
 	acceptedRestore
 	erasedAbsent // assignments that were not there: of a subject; with a device, the one of that device from FromMs on
 	endedAbsent  // an assignment that was not there: from FromMs until ToMs
+	erasedValues // of Signs and Gateway; see storage.Erasure
 )
 
 // changesKeptFor is how long a change is remembered, at least. The last ones are kept in any case: servers compare the
@@ -56,6 +58,11 @@ func changeOf(e *storage.Erasure) change {
 	fromMs, toMs := rangeOf(e)
 	if e.Subject != "" {
 		return newChange(erasedAssignment, e.Device, fromMs, toMs)
+	}
+	if e.OfValues() {
+		c := newChange(erasedValues, e.Device, fromMs, toMs)
+		c.Signs, c.Gateway, c.Shared = e.Signs, e.Gateway, e.Shared
+		return c
 	}
 	return newChange(erasedDevice, e.Device, fromMs, toMs)
 }
@@ -120,9 +127,10 @@ func (s changelog) insertChange(tx pgx.Tx, c change) error {
 	if err := s.tidy(tx, time.Now()); err != nil {
 		return err
 	}
-	_, err = tx.Exec(context.Background(), s.sql.of(`INSERT INTO SCHEMA.changes VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+	_, err = tx.Exec(context.Background(), s.sql.of(`INSERT INTO SCHEMA.changes VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
 		ON CONFLICT (id) DO UPDATE SET generation = excluded.generation, since = excluded.since`),
-		c.ID, generation, c.Since, c.Kind, c.Device.String(), c.FromMs, c.ToMs, c.AtMs, string(c.Subject))
+		c.ID, generation, c.Since, c.Kind, c.Device.String(), c.FromMs, c.ToMs, c.AtMs, string(c.Subject),
+		int32(c.Signs), c.Gateway.String(), c.Shared)
 	return err
 }
 
@@ -156,7 +164,8 @@ func (s changelog) learn(ctx context.Context, q querier) error {
 // queryChanges returns the changes after one of a generation, or all if the database does not have that one there,
 // the generation of the database, and the time: see earlierMs. It notes the horizon.
 func (s changelog) queryChanges(ctx context.Context, q querier, after, id int64) (all []change, generation, nowMs int64, err error) {
-	rows, err := q.Query(ctx, s.sql.of("SELECT m.generation, m.sealed_ms, "+earlierMs+`, c.id, c.generation, c.since, c.kind, c.device, c.from_ms, c.to_ms, c.at_ms, c.subject FROM SCHEMA.state AS m
+	rows, err := q.Query(ctx, s.sql.of("SELECT m.generation, m.sealed_ms, "+earlierMs+`, c.id, c.generation, c.since, c.kind, c.device, c.from_ms, c.to_ms, c.at_ms, c.subject,
+		c.signs, c.gateway, c.shared FROM SCHEMA.state AS m
 		LEFT JOIN SCHEMA.changes AS c ON c.generation > $2 OR NOT EXISTS (SELECT FROM SCHEMA.changes WHERE id = $3 AND generation = $2)
 		ORDER BY c.generation`), time.Now().UnixMilli(), after, id)
 	if err != nil {
@@ -166,16 +175,23 @@ func (s changelog) queryChanges(ctx context.Context, q querier, after, id int64)
 	var row struct {
 		id, generation, since, fromMs, toMs, atMs *int64
 		kind                                      *int16
-		device, subject                           *string
+		device, subject, gateway                  *string
+		signs                                     *int32
+		shared                                    *bool
 	}
-	_, err = pgx.ForEachRow(rows, []any{&generation, &sealedMs, &nowMs, &row.id, &row.generation, &row.since, &row.kind, &row.device, &row.fromMs, &row.toMs, &row.atMs, &row.subject}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&generation, &sealedMs, &nowMs, &row.id, &row.generation, &row.since, &row.kind, &row.device, &row.fromMs, &row.toMs, &row.atMs, &row.subject,
+		&row.signs, &row.gateway, &row.shared}, func() error {
 		if row.id == nil {
 			return nil // there is none
 		}
 		c := change{Change: history.Change{ID: *row.id, Generation: *row.generation, Since: *row.since, Kind: *row.kind, FromMs: *row.fromMs, ToMs: *row.toMs, AtMs: *row.atMs, Subject: storage.Subject(*row.subject)}}
-		if *row.device != "" {
-			if c.Device, err = vitals.ParseName(*row.device); err != nil {
-				return fmt.Errorf("%w: name of an erased device", storage.ErrCorrupt)
+		c.Signs, c.Shared = uint32(*row.signs), *row.shared
+		for name, text := range map[*vitals.Name]string{&c.Device: *row.device, &c.Gateway: *row.gateway} {
+			if text == "" {
+				continue
+			}
+			if *name, err = vitals.ParseName(text); err != nil {
+				return fmt.Errorf("%w: name of an erased device, or of a gateway", storage.ErrCorrupt)
 			}
 		}
 		all = append(all, c)

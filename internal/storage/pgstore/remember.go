@@ -78,7 +78,7 @@ const clockSkewMs = 60_000
 // matches reports whether c removes readings of a device and time.
 func (c *change) matches(device *vitals.Name, timeUnixMs int64) bool {
 	switch c.Kind {
-	case erasedDevice, erasedAssignment:
+	case erasedDevice, erasedAssignment, erasedValues:
 		return c.Device == *device && c.FromMs <= timeUnixMs && timeUnixMs <= c.ToMs
 	case removedOld:
 		return timeUnixMs <= c.ToMs
@@ -117,6 +117,11 @@ func (s changelog) removals() (removals, error) {
 			absent = append(absent, c)
 		} else {
 			all[c.Device] = append(all[c.Device], c)
+		}
+	}
+	for _, some := range all {
+		if err := s.noteOthers(some); err != nil {
+			return nil, err
 		}
 	}
 	if len(absent) == 0 {
@@ -175,9 +180,69 @@ func (r removals) ended(e *history.Entry) *history.Entry {
 	return e
 }
 
-// reading reports whether a reading of an entry was removed: see change.removes.
+// erasure returns c, an erasedValues, as an erasure.
+func (c *change) erasure() *storage.Erasure {
+	return &storage.Erasure{
+		Device: c.Device, FromUnixMs: c.FromMs, ToUnixMs: c.ToMs + 1,
+		Signs: c.Signs, Gateway: c.Gateway, Shared: c.Shared,
+	}
+}
+
+// noteOthers notes, in changes of a gateway's values, the times at which other gateways have sent readings before, as
+// far as this server remembers: what the gateway has sent stayed there, unless it was to go as well.
+func (s changelog) noteOthers(all []change) error {
+	ofGateway := func(c *change) bool { return c.Kind == erasedValues && !c.Gateway.IsZero() && !c.Shared }
+	if !slices.ContainsFunc(all, func(c change) bool { return ofGateway(&c) }) {
+		return nil
+	}
+	for e, err := range s.memory.All() {
+		if err != nil {
+			return err
+		}
+		for i := range e.Readings {
+			reading := &e.Readings[i]
+			for k := range all {
+				c := &all[k]
+				if !ofGateway(c) || c.Gateway == reading.Gateway || !c.matches(&reading.Device, reading.TimeUnixMs) {
+					continue
+				}
+				if before, _ := c.removes(e, reading.ReceivedUnixMs); before {
+					if c.others == nil {
+						c.others = map[int64]bool{}
+					}
+					c.others[reading.TimeUnixMs] = true
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// selects reports whether c removes values of a reading.
+func (c *change) selects(r *history.Reading) bool {
+	return c.matches(&r.Device, r.TimeUnixMs) && (c.Gateway.IsZero() || c.Gateway == r.Gateway && !c.others[r.TimeUnixMs])
+}
+
+// reading reports whether a reading of an entry was removed: see change.removes. If only some of its values were, it
+// removes these from reading.
 func (r removals) reading(e *history.Entry, reading *history.Reading) (removed, doubtful bool) {
-	return r.any(&reading.Device, e, reading.ReceivedUnixMs, func(c *change) bool { return c.matches(&reading.Device, reading.TimeUnixMs) })
+	for i := range r[reading.Device] {
+		c := &r[reading.Device][i]
+		if c.Kind != erasedValues || c.Signs == 0 || !c.selects(reading) {
+			continue
+		}
+		if does, perhaps := c.removes(e, reading.ReceivedUnixMs); does {
+			left := c.erasure().Left(&reading.Values)
+			doubtful = doubtful || perhaps && left != reading.Values
+			if reading.Values = left; left.IsZero() {
+				return true, doubtful
+			}
+		}
+	}
+	removed, perhaps := r.any(&reading.Device, e, reading.ReceivedUnixMs, func(c *change) bool {
+		return c.Signs == 0 && c.selects(reading)
+	})
+	return removed, doubtful || perhaps
 }
 
 // assignment reports whether the assignment of an entry was removed.

@@ -94,7 +94,13 @@ func (s *remover) erase(e *storage.Erasure, record func(storage.Erasure) error, 
 		return err
 	}
 	defer s.calls.RUnlock()
+	if e.Signs&^s.sql.reading.Load().signs != 0 { // another server may have defined one
+		if err := (dictionary{s.database}).renew(context.Background()); err != nil {
+			return err
+		}
+	}
 	name, begun := e.Device.String(), false
+	nextMs, _ := rangeOf(e) // with ofSome: what is before it is done
 	unfinished := func(err error) error {
 		if begun && err != nil {
 			return fmt.Errorf("%w: %w", storage.ErrUnfinished, err)
@@ -103,7 +109,7 @@ func (s *remover) erase(e *storage.Erasure, record func(storage.Erasure) error, 
 	}
 	var missing error
 	for {
-		var deleted, sealed int64
+		var deleted, sealed, afterMs int64
 		var stale bool
 		t := s.try()
 		err := t.run(func(conn *pgx.Conn) (err error) {
@@ -121,7 +127,11 @@ func (s *remover) erase(e *storage.Erasure, record func(storage.Erasure) error, 
 				// Scans that see that some are gone, and others not, must not look complete: TestConformance/remove/during_scans.
 				if _, err = tx.Exec(context.Background(), s.sql.of(`INSERT INTO SCHEMA.erasing VALUES ($1, $2, $3, clock_timestamp())
 					ON CONFLICT (device, from_ms) DO UPDATE SET to_ms = excluded.to_ms, at = excluded.at`), name, fromMs, toMs); err == nil {
-					deleted, sealed, err = s.sql.removeSome(tx, name, fromMs, toMs, math.MaxInt64)
+					if ofSome(e) {
+						deleted, afterMs, err = removeSomeValues(tx, s.sql, e, nextMs, toMs)
+					} else {
+						deleted, sealed, err = s.sql.removeSome(tx, name, fromMs, toMs, math.MaxInt64)
+					}
 				}
 				if err == nil && e.Subject != "" {
 					err = s.sql.ownsRange(tx, e)
@@ -144,7 +154,8 @@ func (s *remover) erase(e *storage.Erasure, record func(storage.Erasure) error, 
 		if missing != nil && !begun && (s.memory == nil || !errors.Is(missing, storage.ErrNotFound)) {
 			return missing
 		}
-		if deleted < chunkReadings {
+		_, toMs := rangeOf(e)
+		if nextMs = afterMs; missing != nil || !ofSome(e) && deleted < chunkReadings || ofSome(e) && nextMs > toMs {
 			break
 		}
 	}
@@ -218,7 +229,7 @@ func (s *remover) finishErasure(e *storage.Erasure) (rest int64, err error) {
 
 // rangeOf returns the first and the last time of the readings that e removes.
 func rangeOf(e *storage.Erasure) (firstMs, lastMs int64) {
-	if e.Subject == "" {
+	if e.Subject == "" && !e.OfValues() {
 		return 0, math.MaxInt64
 	}
 	return e.FromUnixMs, e.ToUnixMs - 1
@@ -297,6 +308,10 @@ func (q *statements) lock(tx pgx.Tx, what string) error {
 // erasure has removed the assignment, it is gone: since then, the readings of its time are those of others.
 func (s *remover) removeErased(tx pgx.Tx, e *storage.Erasure) (readings int64, gone bool, err error) {
 	ctx, name := context.Background(), e.Device.String()
+	if e.OfValues() {
+		readings, err = removeRange(tx, s.sql, e)
+		return readings, false, err
+	}
 	sql, args := "DELETE FROM SCHEMA.assignments WHERE device = $1", []any{name}
 	if e.Subject != "" {
 		// The end may have been set again.
@@ -311,18 +326,31 @@ func (s *remover) removeErased(tx pgx.Tx, e *storage.Erasure) (readings int64, g
 	if _, err := tx.Exec(ctx, s.sql.of(sql), args...); err != nil {
 		return 0, false, err
 	}
-	// With the device, nothing is left of erasures of its assignments that have not ended.
+	readings, err = removeRange(tx, s.sql, e)
+	return readings, false, err
+}
+
+// removeRange deletes the readings of an erasure, or values of them, and its row of erasing.
+func removeRange(tx pgx.Tx, q *statements, e *storage.Erasure) (readings int64, err error) {
+	ctx, name := context.Background(), e.Device.String()
 	fromMs, toMs := rangeOf(e)
-	if _, err := tx.Exec(ctx, s.sql.of("DELETE FROM SCHEMA.erasing WHERE device = $1 AND (from_ms = $2 OR $3)"),
-		name, fromMs, e.Subject == ""); err != nil {
-		return 0, false, err
+	// With the device, nothing is left of other erasures that have not ended.
+	if _, err := tx.Exec(ctx, q.of("DELETE FROM SCHEMA.erasing WHERE device = $1 AND (from_ms = $2 OR $3)"),
+		name, fromMs, e.Subject == "" && !e.OfValues()); err != nil {
+		return 0, err
 	}
-	sealed, err := s.sql.removeSegments(tx, name, fromMs, toMs, math.MaxInt64)
+	if ofSome(e) {
+		count := func(_, _ int64) { readings++ }
+		v := valuesRemoval{Erasure: e, q: q, untilMs: math.MaxInt64, removed: count}
+		err = v.remove(tx, fromMs, toMs)
+		return readings, err
+	}
+	sealed, err := q.removeSegments(tx, name, fromMs, toMs, math.MaxInt64)
 	if err != nil {
-		return 0, false, err
+		return 0, err
 	}
-	tag, err := tx.Exec(ctx, s.sql.of("DELETE FROM SCHEMA.readings WHERE device = $1 AND time_ms >= $2 AND time_ms <= $3"), name, fromMs, toMs)
-	return sealed + tag.RowsAffected(), false, err
+	tag, err := tx.Exec(ctx, q.of("DELETE FROM SCHEMA.readings WHERE device = $1 AND time_ms >= $2 AND time_ms <= $3"), name, fromMs, toMs)
+	return sealed + tag.RowsAffected(), err
 }
 
 // Expire implements [storage.Remover]. A partition of which all readings are due, and are not

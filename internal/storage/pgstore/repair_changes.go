@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -26,7 +27,11 @@ func (r *repair) repeatChanges() error {
 	}); err != nil {
 		return err
 	}
-	for _, c := range (changelog{r.database}).all() {
+	all := changelog{r.database}.all()
+	if err := (changelog{r.database}).noteOthers(all); err != nil {
+		return err
+	}
+	for _, c := range all {
 		if slices.Contains(ids, c.ID) {
 			continue
 		}
@@ -63,8 +68,13 @@ func repeatAbsent(r *repair, c *change) error {
 // repeat makes a change again. A repeated erasure removes what was received before it, by the clocks of servers. What was received after it,
 // or at the same time, may have been acknowledged after it. Old readings are left to retention, which removes them again.
 func (r *repair) repeat(c *change) error {
-	erases := c.Kind == erasedDevice || c.Kind == erasedAssignment
-	for more := erases; more; {
+	erases := c.Kind == erasedDevice || c.Kind == erasedAssignment || c.Kind == erasedValues
+	if c.Kind == erasedValues && c.Signs&^r.sql.reading.Load().signs != 0 {
+		if err := (dictionary{r.database}).renew(context.Background()); err != nil {
+			return err
+		}
+	}
+	for more := erases && (c.Kind != erasedValues || !ofSome(c.erasure())); more; {
 		if err := r.step(func(tx pgx.Tx) error {
 			deleted, _, err := r.sql.removeSome(tx, c.Device.String(), c.FromMs, c.ToMs, c.AtMs-clockSkewMs)
 			more = deleted == chunkReadings
@@ -122,30 +132,12 @@ func (r *repair) eraseAgain(tx pgx.Tx, c *change) (*Loss, error) {
 			untilMs = math.MaxInt64
 		}
 	}
-	if err := r.sql.unsealRange(tx, device, c.FromMs, c.ToMs); err != nil {
-		return nil, err
-	}
-	rows, err := tx.Query(ctx, r.sql.of("DELETE FROM SCHEMA.readings WHERE device = $1 AND time_ms >= $2 AND time_ms <= $3 AND received_ms <= $4 RETURNING time_ms, received_ms"),
-		device, c.FromMs, c.ToMs, untilMs)
-	if err != nil {
-		return nil, err
-	}
 	doubtful := map[int64]int64{} // times of receipt, by time
-	var timeMs, receivedMs int64
-	if _, err := pgx.ForEachRow(rows, []any{&timeMs, &receivedMs}, func() error {
+	if err := r.removeAgain(tx, c, untilMs, func(timeMs, receivedMs int64) {
 		if receivedMs > c.AtMs-clockSkewMs {
 			doubtful[timeMs] = receivedMs
 		}
-		return nil
 	}); err != nil {
-		return nil, err
-	}
-	sql := "DELETE FROM SCHEMA.assignments WHERE device = $1"
-	args := []any{device}
-	if c.Kind == erasedAssignment { // changes of erasures that found it do not keep the subject
-		sql, args = sql+" AND from_ms = $2 AND subject <> '' AND $3 IN ('', subject)", append(args, c.FromMs, string(c.Subject))
-	}
-	if _, err = tx.Exec(ctx, r.sql.of(sql), args...); err != nil {
 		return nil, err
 	}
 	if _, err := tx.Exec(ctx, r.sql.of("SELECT FROM SCHEMA.state FOR UPDATE")); err != nil {
@@ -182,6 +174,24 @@ func (r *repair) eraseAgain(tx pgx.Tx, c *change) (*Loss, error) {
 		}
 	}
 	return lost, nil
+}
+
+// removeAgain removes what an erasure has removed of what was received until a time, and calls removed with each reading.
+func (r *repair) removeAgain(tx pgx.Tx, c *change, untilMs int64, removed func(timeMs, receivedMs int64)) error {
+	v := valuesRemoval{Erasure: &storage.Erasure{Device: c.Device}, q: r.sql, untilMs: untilMs, removed: removed}
+	if c.Kind == erasedValues {
+		v.Erasure, v.but = c.erasure(), slices.Collect(maps.Keys(c.others))
+	}
+	if err := v.remove(tx, c.FromMs, c.ToMs); err != nil || c.Kind == erasedValues {
+		return err
+	}
+	sql := "DELETE FROM SCHEMA.assignments WHERE device = $1"
+	args := []any{c.Device.String()}
+	if c.Kind == erasedAssignment { // changes of erasures that found it do not keep the subject
+		sql, args = sql+" AND from_ms = $2 AND subject <> '' AND $3 IN ('', subject)", append(args, c.FromMs, string(c.Subject))
+	}
+	_, err := tx.Exec(context.Background(), r.sql.of(sql), args...)
+	return err
 }
 
 // learn reads the changes of this history.

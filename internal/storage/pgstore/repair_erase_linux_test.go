@@ -227,3 +227,48 @@ func TestRepairErasedAgain(t *testing.T) {
 		mustNotLose(t, s)
 	}
 }
+
+// TestRepairErasedValues repeats erasures of values: of a time, of a sign, and of what a gateway has sent, but for what
+// another one has completed. What was erased does not come back, and what was left, or came again, does.
+func TestRepairErasedValues(t *testing.T) {
+	t.Parallel()
+	r := startReturning(t)
+	a, b := open(t, r.opt), open(t, r.opt)
+	const long = 10 * 60_000 // before the erasures, so that clocks leave no doubt
+	of := func(gateway string, e *storage.Entry) *storage.Entry {
+		e.Reading.Gateway = modelNames(gateway)[0]
+		return received(e, long)
+	}
+	both := func(e *storage.Entry) *storage.Entry {
+		e.Reading.Values.Set(vitals.SpO2, 970)
+		return received(e, long)
+	}
+	mustStore(t, a, both(reading("time", 1, 1)), both(reading("sign", 1, 1)), of("g1", reading("gateway", 1, 1)))
+	earlier := r.backup(t)
+	completed := of("g2", both(reading("gateway", 3, 3)))
+	mustStore(t, a, both(reading("time", 2, 2)), both(reading("time", 3, 3)), both(reading("sign", 2, 2)), received(reading("sign", 3, 3), long),
+		of("g1", reading("gateway", 2, 2)), of("g1", reading("gateway", 3, 3)), completed, of("g2", reading("gateway", 4, 4)))
+	for _, e := range []storage.Erasure{
+		{Device: modelNames("time")[0], FromUnixMs: 1, ToUnixMs: 3},
+		{Device: modelNames("sign")[0], ToUnixMs: storage.OpenEnd, Signs: 1 << vitals.HeartRate},
+		{Device: modelNames("gateway")[0], ToUnixMs: storage.OpenEnd, Gateway: modelNames("g1")[0]},
+	} {
+		_, err := b.EraseValues(e)
+		try(t, err)
+	}
+	mustStore(t, a, received(reading("time", 1, 5), 0))
+	generation := queryValue[int64](t, r.now, "SELECT generation FROM "+r.opt.Schema+".state")
+	polltest.Until(t, "both know the erasures", func() bool { return pgstore.Learned(a) == generation && pgstore.Learned(b) == generation })
+	r.restore(t, earlier)
+	awaitRepairs(t, a, 1)
+	awaitRepairs(t, b, 1)
+	for _, s := range []*pgstore.Store{a, b} {
+		mustHave(t, s, "time", 5, 0, 3)
+		mustHave(t, s, "sign", 0, 0, 0)
+		mustHave(t, s, "gateway", 0, 0, 3, 4)
+		mustNotLose(t, s)
+	}
+	if n, err := a.CountReadings(context.Background()); err != nil || n != 2+2+2 {
+		t.Errorf("the database has %d readings, %v, want 6", n, err)
+	}
+}

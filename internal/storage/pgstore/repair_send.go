@@ -67,10 +67,11 @@ func (b *batch) add(e *history.Entry, all removals) {
 	b.to[e.Slot], b.untilMs = e.Number, e.UnixMs
 	for i := range e.Readings {
 		reading := &e.Readings[i]
-		switch removed, doubtful := all.reading(e, reading); {
-		case doubtful:
+		removed, doubtful := all.reading(e, reading)
+		if doubtful {
 			b.lost = b.lost.extend(e.UnixMs, e.UnixMs)
-		case !removed:
+		}
+		if !removed {
 			b.addReading(e, reading)
 		}
 	}

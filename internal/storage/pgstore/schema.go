@@ -119,12 +119,15 @@ CREATE TABLE SCHEMA.changes (
 	generation bigint NOT NULL,           -- of state, after the transaction that inserted the row
 	since      bigint NOT NULL,           -- the same, where the change was made: a repair inserts the row again
 	kind       smallint NOT NULL,         -- 1: a device was erased, 2: an assignment was, 3: old readings were removed, 4: a restore was accepted;
-		-- 5: assignments were to be erased, 6: one was to be ended, and were not there
-	device     text COLLATE "C" NOT NULL, -- of 1 and 2
+		-- 5: assignments were to be erased, 6: one was to be ended, and were not there; 7: values were erased
+	device     text COLLATE "C" NOT NULL, -- of 1, 2 and 7
 	from_ms    bigint NOT NULL,           -- first and last time of the removed readings, Unix ms
 	to_ms      bigint NOT NULL,
 	at_ms      bigint NOT NULL,           -- when, by the server's clock, Unix ms
-	subject    text COLLATE "C" NOT NULL DEFAULT '' -- of 5 and 6
+	subject    text COLLATE "C" NOT NULL DEFAULT '', -- of 5 and 6
+	signs      integer NOT NULL DEFAULT 0,          -- of 7: bits of the signs; 0: all
+	gateway    text COLLATE "C" NOT NULL DEFAULT '', -- of 7: only readings that name it; empty: all
+	shared     boolean NOT NULL DEFAULT false       -- of 7: also those that another gateway has completed
 );
 
 -- losses has what was acknowledged and could not be put back.

@@ -40,6 +40,49 @@ func TestSealedEraseLatest(t *testing.T) {
 	}
 }
 
+// TestEraseSealedValues erases values of readings in segments, more than one transaction changes: those of a sign, and of
+// a gateway. What is left is sealed again.
+//
+// Its mutant is erase-values-in-rows.
+func TestEraseSealedValues(t *testing.T) {
+	o := options(sharedServer(t))
+	o.SealAtLeast = 1
+	s := open(t, o)
+	const n = 12_000
+	var group []*storage.Entry
+	for i := range int64(n) {
+		e := reading("d", sealStart+i*1000, 1)
+		if i%3 == 0 {
+			e.Reading.Values.Set(vitals.SpO2, 9000)
+		}
+		e.Reading.Gateway = modelNames([]string{"g1", "g2"}[i/100%2])[0]
+		group = append(group, e)
+	}
+	try(t, s.Append(group))
+	seal(t, s, sealStart+2*n*1000)
+	e := storage.Erasure{Device: modelNames("d")[0], FromUnixMs: sealStart, ToUnixMs: sealStart + (n-1)*1000, Signs: 1 << vitals.HeartRate}
+	got, err := s.EraseValues(e)
+	if err != nil || got.Readings != n-1 {
+		t.Errorf("of a sign: %+v, %v, want %d readings", got, err, n-1)
+	}
+	all := storage.Range{Device: e.Device, ToUnixMs: math.MaxInt64}
+	if left := scanned(t, s, all, n); len(left) != n/3+1 {
+		t.Errorf("of a sign: %d readings are left, want %d", len(left), n/3+1)
+	}
+	if d, err := s.Latest(context.Background(), e.Device); err != nil || d.Latest[vitals.HeartRate].TimeUnixMs != e.ToUnixMs {
+		t.Errorf("Latest returned %+v, %v", d, err)
+	}
+	seal(t, s, sealStart+2*n*1000)
+	e.Signs, e.Gateway = 0, modelNames("g1")[0]
+	if got, err = s.EraseValues(e); err != nil || got.Readings != n/6 {
+		t.Errorf("of a gateway: %+v, %v, want %d readings", got, err, n/6)
+	}
+	seal(t, s, sealStart+2*n*1000)
+	if left := scanned(t, s, all, n); len(left) != n/6+1 {
+		t.Errorf("of a gateway: %d readings are left, want %d", len(left), n/6+1)
+	}
+}
+
 // TestSealedCompleted seals readings that were completed after different times, cuts their segments, and turns these
 // into rows again: when they were changed stays what it was.
 func TestSealedCompleted(t *testing.T) {

@@ -104,11 +104,29 @@ func (r *replica) apply(x *storage.Change, limited bool) {
 			r.remove(x.Device, x.FromUnixMs, x.ToUnixMs)
 		}
 	case storage.ChangeErased:
+		if x.Signs != 0 {
+			r.strip(x)
+			return
+		}
 		r.cut(x.Device, "", x.FromUnixMs, x.ToUnixMs)
 		r.remove(x.Device, x.FromUnixMs, x.ToUnixMs)
 	case storage.ChangeExpired:
 		for device := range r.records {
 			r.remove(device, math.MinInt64, x.ToUnixMs)
+		}
+	}
+}
+
+// strip removes the values of an erasure.
+func (r *replica) strip(x *storage.Change) {
+	for t, have := range r.records[x.Device] {
+		if x.FromUnixMs > t || t >= x.ToUnixMs {
+			continue
+		}
+		if have.Values = withSigns(have.Values, ^x.Signs); have.Values.IsZero() {
+			delete(r.records[x.Device], t)
+		} else {
+			r.records[x.Device][t] = have
 		}
 	}
 }
@@ -316,10 +334,10 @@ func (m *machine) change(t *rapid.T) {
 	_ = m.s.Assign(context.Background(), a)
 }
 
-// remove erases a device or an assignment, or expires readings, some times.
+// remove erases a device, an assignment or values, or expires readings, some times.
 func (m *machine) remove(t *rapid.T) {
 	var err error
-	switch rapid.IntRange(0, 5).Draw(t, "what") {
+	switch rapid.IntRange(0, 7).Draw(t, "what") {
 	case 0:
 		_, err = m.s.Erase(drawDevice(t))
 	case 1:
@@ -327,6 +345,8 @@ func (m *machine) remove(t *rapid.T) {
 			_, err = m.s.EraseAssignment(a)
 		}
 	case 2:
+		_, err = m.s.EraseValues(drawValues(t))
+	case 3:
 		_, err = m.s.Expire(context.Background(), drawTime(t), rapid.OneOf(rapid.Int64Range(1, 5), rapid.Just(int64(math.MaxInt64))).Draw(t, "at most"))
 	}
 	if err != nil && !errors.Is(err, storage.ErrNotFound) {

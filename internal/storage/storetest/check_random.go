@@ -34,6 +34,7 @@ func checkRandom(t testing.TB, open func(testing.TB) Harness) {
 			"assign+":  m.assign,
 			"end":      m.end,
 			"erase a":  m.eraseAssignment,
+			"erase v":  m.eraseValues,
 			"assigned": func(t *rapid.T) { wantAssignments(t, m.s, m.model.assigned, 3) },
 			"reopen":   func(t *rapid.T) { m.reopened(t, reopen(t, m.s, h)) },
 		}
@@ -258,6 +259,28 @@ func (m *machine) eraseAssignment(t *rapid.T) {
 	got, err := m.s.EraseAssignment(a)
 	want, wantErr := m.model.EraseAssignment(a)
 	compare(t, fmt.Sprintf("EraseAssignment(%v)", a), got, err, want, wantErr)
+	wantAll(t, m.s, m.model.records, 4)
+}
+
+// drawValues draws an erasure of values.
+func drawValues(t *rapid.T) storage.Erasure {
+	e := storage.Erasure{Device: drawDevice(t), FromUnixMs: rapid.SampledFrom([]int64{0, drawTime(t)}).Draw(t, "from")}
+	e.ToUnixMs = max(drawEnd(t), e.FromUnixMs+1)
+	e.Signs = rapid.SampledFrom([]uint32{0, 1 << vitals.HeartRate, 1<<vitals.SpO2 | 1<<vitals.Systolic, 1 << 31}).Draw(t, "signs")
+	e.Gateway = mustName(rapid.SampledFrom(append(randomGateways, "nobody")).Draw(t, "gateway"))
+	e.Shared = rapid.Bool().Draw(t, "shared")
+	return e
+}
+
+// eraseValues erases values in one of four calls.
+func (m *machine) eraseValues(t *rapid.T) {
+	e := drawValues(t)
+	if !seldom(t, "erase", 4) {
+		return
+	}
+	got, err := m.s.EraseValues(e)
+	want, wantErr := m.model.EraseValues(e)
+	compare(t, fmt.Sprintf("EraseValues(%+v)", e), got, err, want, wantErr)
 	wantAll(t, m.s, m.model.records, 4)
 }
 

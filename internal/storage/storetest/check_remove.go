@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -68,6 +69,70 @@ func checkErase(t testing.TB, h Harness) {
 	mustClose(t, s)
 }
 
+// checkEraseValues erases values of readings that several gateways have sent, completed, and sent with several signs,
+// also in segments, and stores them again.
+func checkEraseValues(t testing.TB, h Harness) {
+	s := mustOpen(t, h.Open)
+	model := NewMemory()
+	var group []*storage.Entry
+	for ms := range int64(600) { // more than a store keeps in memory per device, and than a small segment
+		group = append(group, by([]string{"g1", "g2", ""}[ms/40%3], entry("a", ms, hr(vitals.Value(1+ms)))))
+		if ms%3 > 0 {
+			group[len(group)-1].Reading.Values.Set([]vitals.Sign{vitals.SpO2, vitals.Systolic}[ms%2], vitals.Value(ms))
+		}
+		if ms%5 == 0 { // completes it, by the same gateway or another one
+			group = append(group, by("g1", entry("a", ms, dia(vitals.Value(ms)))))
+		}
+	}
+	group = append(group, by("g1", entry("a-", 15, hr(1))), by("g1", entry("a-1", 15, hr(1), spo2(2))))
+	settleAll(t, s, model.records, group...)
+	ctx, worn := context.Background(), assignment("a", "P", 0, storage.OpenEnd)
+	if err := errors.Join(s.Assign(ctx, worn), model.Assign(ctx, worn)); err != nil {
+		t.Fatal(err)
+	}
+	of := func(device string, from, to int64, signs uint32, gateway string, shared bool) storage.Erasure {
+		return storage.Erasure{
+			Device: mustName(device), FromUnixMs: from, ToUnixMs: to, Signs: signs, Gateway: mustName(gateway), Shared: shared,
+		}
+	}
+	const beats, saturation = 1 << vitals.HeartRate, 1 << vitals.SpO2
+	for i, e := range []storage.Erasure{
+		of("a", 590, storage.OpenEnd, beats, "", false), // the latest values
+		of("a", 10, 20, 0, "", false),
+		of("a", 10, 20, 0, "", false), // nothing is left of it
+		of("a", 0, 300, saturation, "g1", false),
+		of("a", 30, 130, 0, "g1", false),
+		of("a", 30, 130, 0, "g2", true),
+		of("a", 0, storage.OpenEnd, 0, "unknown", true),
+		of("a", 0, storage.OpenEnd, 1<<31, "", false),
+		of("a", 599, 600, 0, "", false), // the newest reading
+		of("a", 599, 600, 0, "", false),
+		of("a", 0, storage.OpenEnd, beats, "", false),
+		of("a-", 15, 16, beats, "g1", false), // all that the device has
+		of("a-1", 0, storage.OpenEnd, 0, "g1", false),
+		of("b", 0, storage.OpenEnd, 0, "", false), // an unknown one
+		of("a", 20, 20, 0, "", false),
+		of("a", -1, 20, 0, "", false),
+		of("a", 0, storage.OpenEnd, 0, "", false),
+	} {
+		got, err := s.EraseValues(e)
+		want, wantErr := model.EraseValues(e)
+		compare(t, fmt.Sprintf("EraseValues(%+v)", e), got, err, want, wantErr)
+		wantAll(t, s, model.records, 50)
+		wantAssignments(t, s, model.assigned, 2)
+		if h.Crash != nil && i%3 == 1 {
+			h.Crash(0, uint64(i))
+			s = mustOpen(t, h.Open)
+			wantAll(t, s, model.records, 50)
+		}
+		// A value that was removed is new.
+		settleAll(t, s, model.records, by("g1", entry("a", 15, spo2(77))), by("g2", entry("a", 125, hr(9))), by("g1", entry("a-1", 16, hr(2))))
+		wantAll(t, s, model.records, 50)
+	}
+	wantAssignments(t, s, model.assigned, 2)
+	mustClose(t, s)
+}
+
 // checkRemovedDevice checks that a removed device no longer counts towards the limit
 // on devices.
 func checkRemovedDevice(t testing.TB, h Harness) {
@@ -83,7 +148,7 @@ func checkRemovedDevice(t testing.TB, h Harness) {
 	mustClose(t, s)
 }
 
-// checkEraseDuringScans reads a device in both orders, page by page, while an assignment of it and then the device are erased: what ends without an
+// checkEraseDuringScans reads a device in both orders, page by page, while values, an assignment of it and then the device are erased: what ends without an
 // error has all readings of a state before or after an erasure. Stores may erase in several steps, which a scan must not show.
 func checkEraseDuringScans(t testing.TB, h Harness) {
 	s := open(t, h)
@@ -101,6 +166,9 @@ func checkEraseDuringScans(t testing.TB, h Harness) {
 			erase func() (storage.Erasure, error)
 			left  []int // numbers of readings before and after
 		}{
+			{func() (storage.Erasure, error) {
+				return s.EraseValues(storage.Erasure{Device: a.Device, ToUnixMs: n - 6, Signs: 1 << vitals.HeartRate})
+			}, []int{n, 6}},
 			{func() (storage.Erasure, error) { return s.EraseAssignment(a) }, []int{n, 6}},
 			{func() (storage.Erasure, error) { return s.Erase(a.Device) }, []int{n, 0}},
 		} {

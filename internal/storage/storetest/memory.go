@@ -337,6 +337,46 @@ func (m *Memory) Erase(device vitals.Name) (storage.Erasure, error) {
 	return e, nil
 }
 
+// EraseValues implements [storage.Remover].
+func (m *Memory) EraseValues(e storage.Erasure) (storage.Erasure, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return storage.Erasure{}, fmt.Errorf("erase values: %w", storage.ErrClosed)
+	}
+	e, err := m.records.eraseValues(e)
+	if err == nil && e.Readings > 0 {
+		m.changes.erased(&e, m.assigned.of(func(a *storage.Assignment) bool { return a.Device == e.Device }))
+	}
+	return e, err
+}
+
+func (rs records) eraseValues(e storage.Erasure) (storage.Erasure, error) {
+	if err := e.Validate(); err != nil {
+		return storage.Erasure{}, fmt.Errorf("erase values: %w", err)
+	}
+	byTime := rs[e.Device]
+	if byTime == nil {
+		return storage.Erasure{}, fmt.Errorf("erase values: %w", storage.ErrNotFound)
+	}
+	e.Readings = 0
+	for t, r := range byTime {
+		if selected, _ := e.Selects(&r); !selected {
+			continue
+		}
+		e.Readings++
+		if r.Values = e.Left(&r.Values); r.Values.IsZero() {
+			delete(byTime, t)
+		} else {
+			byTime[t] = r
+		}
+	}
+	if len(byTime) == 0 {
+		delete(rs, e.Device)
+	}
+	return e, nil
+}
+
 // Expire implements [storage.Remover].
 func (m *Memory) Expire(ctx context.Context, beforeUnixMs, atMost int64) (storage.Expiry, error) {
 	m.mu.Lock()

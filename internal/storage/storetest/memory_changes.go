@@ -54,17 +54,9 @@ func (c *memoryChanges) wake() {
 	c.later = make(chan struct{})
 }
 
-// erased notes an erasure of a device, or of an assignment of it.
+// erased notes an erasure. all are the assignments of the device before it.
 func (c *memoryChanges) erased(e *storage.Erasure, all []storage.Assignment) {
-	x := storage.Change{Kind: storage.ChangeErased, Device: e.Device, ToUnixMs: storage.OpenEnd}
-	if e.Subject != "" {
-		x.FromUnixMs, x.ToUnixMs, x.Subjects = e.FromUnixMs, e.ToUnixMs, []storage.Subject{e.Subject}
-	}
-	all = storage.Worn(all)
-	for i := range all {
-		x.Subjects = append(x.Subjects, all[i].Subject)
-	}
-	c.event(x)
+	c.event(storage.ErasedEvent(e, all))
 }
 
 // A memoryLog has the changes of a Memory. It implements [storage.Changes] together with the rest of it.

@@ -205,12 +205,12 @@ func (m *Memory) EndAssignment(ctx context.Context, a storage.Assignment) error 
 
 // DeviceAssignments implements [storage.Subjects].
 func (m *Memory) DeviceAssignments(ctx context.Context, device vitals.Name) ([]storage.Assignment, error) {
-	return m.assignments(ctx, func(a *storage.Assignment) bool { return a.Device == device && a.Subject != "" })
+	return readAssignments(ctx, m, func(a *storage.Assignment) bool { return a.Device == device && a.Subject != "" })
 }
 
 // VisitAssignments implements [storage.Subjects].
 func (m *Memory) VisitAssignments(ctx context.Context, devices []vitals.Name, visit func(*storage.Assignment)) error {
-	all, err := m.assignments(ctx, func(a *storage.Assignment) bool {
+	all, err := readAssignments(ctx, m, func(a *storage.Assignment) bool {
 		return slices.Contains(devices, a.Device) && a.Subject != ""
 	})
 	for i := range all {
@@ -221,16 +221,16 @@ func (m *Memory) VisitAssignments(ctx context.Context, devices []vitals.Name, vi
 
 // SubjectAssignments implements [storage.Subjects].
 func (m *Memory) SubjectAssignments(ctx context.Context, subject storage.Subject) ([]storage.Assignment, error) {
-	return m.assignments(ctx, func(a *storage.Assignment) bool { return a.Subject == subject })
+	return readAssignments(ctx, m, func(a *storage.Assignment) bool { return a.Subject == subject })
 }
 
 // Assignments implements [storage.Subjects].
 func (m *Memory) Assignments(ctx context.Context, after storage.AssignmentKey, dst []storage.Assignment) (int, error) {
-	found, err := m.assignments(ctx, func(a *storage.Assignment) bool { k := a.Key(); return k.Compare(&after) > 0 })
+	found, err := readAssignments(ctx, m, func(a *storage.Assignment) bool { k := a.Key(); return k.Compare(&after) > 0 })
 	return copy(dst, found), err
 }
 
-func (m *Memory) assignments(ctx context.Context, keep func(*storage.Assignment) bool) ([]storage.Assignment, error) {
+func readAssignments(ctx context.Context, m *Memory, keep func(*storage.Assignment) bool) ([]storage.Assignment, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if err := m.readable(ctx); err != nil {

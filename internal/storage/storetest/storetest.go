@@ -112,6 +112,7 @@ func Checks() []Check {
 		one("read/canceled context", checkEndedContext),
 		one("read/during writes", checkReadersDuringWrites),
 		one("remove/erase", checkErase),
+		one("remove/values", checkEraseValues),
 		one("remove/device limit", checkRemovedDevice),
 		one("remove/during scans", checkEraseDuringScans),
 		one("remove/crash", checkCrashAfterRemoval),

@@ -80,6 +80,8 @@
 //	1 byte    length of the device's name, then the name
 //	each      span: 8 bytes from, 8 bytes to, 1 byte length of the subject, the subject
 //
+// If an erasure has signs, the values of these were erased, and assignments stay.
+//
 // An event of a kind that this version does not know is damage.
 //
 // # Gateway and states

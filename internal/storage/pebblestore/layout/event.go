@@ -17,6 +17,7 @@ const (
 	EventErased                          // of Device, with the spans that it had
 	EventExpired                         // of all devices, before ToUnixMs
 	EventSign                            // a definition of one of Signs
+	EventErasedPart                      // of Device: like EventErased, but values of Signs from other gateways are left
 
 	numEventKinds
 )

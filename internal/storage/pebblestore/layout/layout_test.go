@@ -153,7 +153,7 @@ func TestRejected(t *testing.T) {
 		"short event":                           second(layout.DecodeEvent(unhex("0101" + "0000000000000000" + "00000000000000"))),
 		"event of a later version":              second(layout.DecodeEvent(unhex("0201" + "0000000000000000" + "0000000000000000"))),
 		"event of no kind":                      second(layout.DecodeEvent(unhex("0100" + "0000000000000000" + "0000000000000000"))),
-		"event of a later kind":                 second(layout.DecodeEvent(unhex("0107" + "0000000000000000" + "0000000000000000"))),
+		"event of a later kind":                 second(layout.DecodeEvent(unhex("0108" + "0000000000000000" + "0000000000000000"))),
 		"start with more":                       second(layout.DecodeEvent(unhex("0101" + strings.Repeat("00", 16) + strings.Repeat("00", 9)))),
 		"start without a group":                 second(layout.DecodeEvent(unhex("0101" + strings.Repeat("00", 16)))),
 		"erased without a span":                 second(layout.DecodeEvent(unhex("0104" + strings.Repeat("00", 16) + strings.Repeat("00", 20)))),

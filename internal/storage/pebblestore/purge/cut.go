@@ -25,12 +25,21 @@ import (
 // A range of keys can be deleted without being read. So a cut that begins with the first reading and meets a segment that
 // cannot be read removes all segments that end before its own end, without counting those that are left. Another cut fails,
 // and removes nothing.
+//
+// # Values
+//
+// A cut with a function strip removes some values of these readings. It writes all segments of the time again, and keeps
+// the latest of what is left, so that no segment is read twice.
 type cut struct {
 	device       *vitals.Name
 	fromMs, toMs int64 // toMs becomes earlier if most is reached
 	most         int64 // readings
 	small        int   // the number of readings below which a segment is small
 	rewrites     bool  // earlier values of the device's record must go, too
+
+	strip    func(*columns.Row) (removed bool) // removes values from a row; nil: whole rows are removed
+	stripped int64                             // readings of which it has removed some
+	kept     layout.Record                     // with strip, of the rows of parts
 
 	others []columns.Row // that stay, and are neither in segments nor in windows
 
@@ -40,19 +49,75 @@ type cut struct {
 	unread   error // if not nil, further readings are removed, which cannot be read
 
 	first, last []byte // keys of the segments that are removed, nil if there are none
-	parts       [][]columns.Row
+	parts       []part
+	rows        []columns.Row // buffer
 	prefix      []byte
+}
+
+// A part is what is left of a segment.
+type part struct {
+	value                []byte
+	rows                 int
+	endMs, changedUnixMs int64 // time of the last row, and of the last change
+}
+
+// keep adds what is left of a segment, unless that is nothing.
+func (c *cut) keep(rows []columns.Row) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	value, err := seal.Encode(c.device, rows)
+	c.parts = append(c.parts, part{value, len(rows), rows[len(rows)-1].TimeUnixMs, columns.ChangedUnixMs(rows)})
+	return err
+}
+
+// stripper returns the function that removes the values of an erasure from a row.
+func stripper(e *storage.Erasure, gateways Gateways) func(*columns.Row) bool {
+	if e.Signs == 0 && e.Gateway.IsZero() {
+		return nil
+	}
+	number := gateways.Number(e.Gateway) // 0 if no reading has come through it
+	return func(r *columns.Row) bool {
+		switch {
+		case !e.Gateway.IsZero() && (number == 0 || r.Gateway != number || r.Shared && !e.Shared),
+			e.Signs != 0 && r.Values.Present()&e.Signs == 0:
+			return false
+		}
+		r.Values = e.Left(&r.Values)
+		return true
+	}
+}
+
+// stripRows removes values from rows, and returns those that have some left. It overwrites rows.
+func (c *cut) stripRows(rows []columns.Row) []columns.Row {
+	left := rows[:0]
+	for i := range rows {
+		r := &rows[i]
+		if c.within(r.TimeUnixMs) && c.strip(r) {
+			c.stripped++
+		}
+		if r.Values.IsZero() {
+			c.readings++
+			continue
+		}
+		c.kept.Update(r.TimeUnixMs, r.ChangedUnixMs(), &r.Values, r.UTCOffset)
+		left = append(left, *r)
+	}
+	return left
 }
 
 // segments adds the removal from segments to b, and sets what d has of the segments that are left. The
 // iterator is over all segments as they are.
 func (c *cut) segments(it *pebble.Iterator, b *pebble.Batch, d *layout.Record) error {
-	c.prefix = layout.AppendSegmentPrefix(nil, c.device)
+	c.prefix, c.kept.NewestUnixMs = layout.AppendSegmentPrefix(nil, c.device), -1
 	if d.SealedUnixMs == layout.NoSegment || c.toMs <= 0 {
 		return nil
 	}
 	err := c.walk(it, d.SealedUnixMs)
-	blind := c.fromMs == 0 // so the last segment keeps its key, if it stays
+	if c.strip != nil && c.stripped == 0 { // nothing has such a value
+		c.first, c.parts = nil, nil
+	}
+	blind := c.fromMs == 0 && c.strip == nil // so the last segment keeps its key, if it stays
 	if blind && errors.Is(err, storage.ErrCorrupt) {
 		c.unread, err = err, nil
 		c.first, c.last = c.bound(0), c.bound(min(c.toMs-1, d.SealedUnixMs)+1)
@@ -77,13 +142,8 @@ func (c *cut) segments(it *pebble.Iterator, b *pebble.Batch, d *layout.Record) e
 	if err := b.DeleteRange(c.first, append(bytes.Clone(c.last), 0), nil); err != nil {
 		return err
 	}
-	for _, rows := range c.parts {
-		value, err := seal.Encode(c.device, rows)
-		if err != nil {
-			return err
-		}
-		key := layout.AppendSegmentKey(nil, c.device, rows[len(rows)-1].TimeUnixMs, columns.ChangedUnixMs(rows))
-		if err := b.Set(key, value, nil); err != nil {
+	for _, p := range c.parts {
+		if err := b.Set(layout.AppendSegmentKey(nil, c.device, p.endMs, p.changedUnixMs), p.value, nil); err != nil {
 			return err
 		}
 	}
@@ -118,18 +178,24 @@ func (c *cut) segment(it *pebble.Iterator) (more bool, err error) {
 	switch {
 	case err == nil && h.FirstUnixMs >= c.toMs:
 		return false, nil
-	case err == nil && h.FirstUnixMs >= c.fromMs && endMs < c.toMs && int64(h.Count) <= c.most-c.readings:
+	case err == nil && c.strip == nil && h.FirstUnixMs >= c.fromMs && endMs < c.toMs && int64(h.Count) <= c.most-c.readings:
 		c.readings += int64(h.Count)
 		c.name(h.Gateways)
 		c.take(it.Key())
 		return true, nil
 	}
-	rows, err := seal.Decode(it, c.device, nil)
+	rows, err := seal.Decode(it, c.device, c.rows[:0])
+	c.rows = rows
 	if err != nil {
 		return false, err
 	}
 	from, _ := seal.Find(rows, c.fromMs)
 	to, _ := seal.Find(rows, c.toMs)
+	if c.strip != nil && from < to {
+		c.name(h.Gateways)
+		c.take(it.Key())
+		return endMs < c.toMs, c.keep(c.stripRows(rows))
+	}
 	if left := c.most - c.readings; int64(to-from) > left {
 		to = from + int(left)
 		c.toMs = rows[to].TimeUnixMs
@@ -138,10 +204,8 @@ func (c *cut) segment(it *pebble.Iterator) (more bool, err error) {
 		c.readings += int64(to - from)
 		c.name(h.Gateways)
 		c.take(it.Key())
-		for _, part := range [][]columns.Row{rows[:from], rows[to:]} {
-			if len(part) > 0 {
-				c.parts = append(c.parts, part)
-			}
+		if err := errors.Join(c.keep(rows[:from]), c.keep(rows[to:])); err != nil {
+			return false, err
 		}
 	}
 	return endMs < c.toMs, nil
@@ -174,8 +238,8 @@ func (c *cut) resize(it *pebble.Iterator, d *layout.Record) error {
 	}
 	for ok := it.SeekLT(layout.AppendSegmentsEnd(nil, c.device)); ok && more && seal.IsOf(it, c.prefix); {
 		if bytes.Compare(it.Key(), c.last) <= 0 && bytes.Compare(it.Key(), c.first) >= 0 {
-			for _, rows := range slices.Backward(c.parts) {
-				add(rows[len(rows)-1].TimeUnixMs, len(rows))
+			for _, p := range slices.Backward(c.parts) {
+				add(p.endMs, p.rows)
 			}
 			ok = c.fromMs > 0 && it.SeekLT(c.first)
 			continue
@@ -208,6 +272,8 @@ func (c *cut) record(it *pebble.Iterator, b *pebble.Batch, d *layout.Record, win
 	if c.within(d.NewestUnixMs) {
 		d.NewestUnixMs = -1
 	}
+	adopt(d, &c.kept, lost)
+	lost &^= d.Known
 	if c.fromMs > 0 && (lost != 0 || d.NewestUnixMs < 0) {
 		if err := c.replace(it, d, lost); err != nil {
 			return false, err
@@ -246,11 +312,6 @@ func (c *cut) record(it *pebble.Iterator, b *pebble.Batch, d *layout.Record, win
 // of damage, it stays.
 func (c *cut) forgetArrival(it *pebble.Iterator, d *layout.Record, windows []*memory.Window) error {
 	latest := int64(0)
-	see := func(rows []columns.Row) {
-		if len(rows) > 0 {
-			latest = max(latest, columns.ChangedUnixMs(rows))
-		}
-	}
 	for ok := it.SeekGE(c.bound(0)); ok && seal.IsOf(it, c.prefix); ok = it.Next() {
 		if c.first != nil && bytes.Compare(it.Key(), c.first) >= 0 && bytes.Compare(it.Key(), c.last) <= 0 {
 			continue
@@ -263,11 +324,13 @@ func (c *cut) forgetArrival(it *pebble.Iterator, d *layout.Record, windows []*me
 		}
 		return err
 	}
-	for _, rows := range c.parts {
-		see(rows)
+	for _, p := range c.parts {
+		latest = max(latest, p.changedUnixMs)
 	}
 	for _, w := range windows {
-		see(w.View().AppendRange(nil, c.device, 0, math.MaxInt64, false, math.MaxInt))
+		if rows := w.View().AppendRange(nil, c.device, 0, math.MaxInt64, false, math.MaxInt); len(rows) > 0 {
+			latest = max(latest, columns.ChangedUnixMs(rows))
+		}
 	}
 	d.ArrivedUnixMs = latest
 	return nil
@@ -289,14 +352,19 @@ func (c *cut) replace(it *pebble.Iterator, d *layout.Record, lost uint32) error 
 			earlier.Update(rows[i].TimeUnixMs, rows[i].ChangedUnixMs(), &rows[i].Values, rows[i].UTCOffset)
 		}
 	}
+	adopt(d, &earlier, lost)
+	return damage.Wrap(it.Error())
+}
+
+// adopt sets latest values that d has lost, and the newest time if it is negative, to those of from.
+func adopt(d, from *layout.Record, lost uint32) {
 	for sg := range vitals.MaxSigns {
-		if lost&earlier.Known&(1<<sg) != 0 {
+		if lost&from.Known&(1<<sg) != 0 {
 			d.Known |= 1 << sg
-			d.Latest[sg], d.LatestUnixMs[sg], d.Offsets[sg] = earlier.Latest[sg], earlier.LatestUnixMs[sg], earlier.Offsets[sg]
+			d.Latest[sg], d.LatestUnixMs[sg], d.Offsets[sg] = from.Latest[sg], from.LatestUnixMs[sg], from.Offsets[sg]
 		}
 	}
 	if d.NewestUnixMs < 0 {
-		d.NewestUnixMs = earlier.NewestUnixMs
+		d.NewestUnixMs = from.NewestUnixMs
 	}
-	return damage.Wrap(it.Error())
 }

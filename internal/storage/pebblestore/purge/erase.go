@@ -48,8 +48,8 @@ import (
 //  8. The erasure is recorded by the caller's function, and the intent is removed. After
 //     a crash between the two it is recorded twice, but it is never left unrecorded.
 //
-// If an assignment is erased, step 2 deletes the segments that have readings of its time, and the device's
-// record, and writes them again without these. Range deletions come before the new values: they are
+// If an assignment or values are erased, step 2 deletes the segments that have readings of its time, and the device's
+// record, and writes them again without what is erased. Range deletions come before the new values: they are
 // dropped exactly when the earlier values are, see Range.
 //
 // A compaction cannot read a damaged block, even if all of its keys are deleted. Then the erasure stays
@@ -85,7 +85,7 @@ type Remover struct {
 // that it will.
 var errNotRemoved = errors.New("nothing was removed")
 
-// Erase erases a device, or, if e has a subject, the assignment with the device, subject and beginning of e.
+// Erase erases a device, or, if e has a subject, the assignment with the device, subject and beginning of e, or values.
 // It calls record after the bytes are removed and before the erasure counts as finished.
 //
 // It first finishes an unfinished erasure; if that is the requested one, there is nothing else to do. If only
@@ -100,7 +100,8 @@ func (m *Remover) Erase(e storage.Erasure, record func(storage.Erasure) error) (
 		if err != nil {
 			return storage.Erasure{}, err
 		}
-		if !exists && in.Device == e.Device && in.Subject == e.Subject && in.FromUnixMs == e.FromUnixMs {
+		same := in.Device == e.Device && in.Subject == e.Subject && in.FromUnixMs == e.FromUnixMs && in.OfValues() == e.OfValues()
+		if !exists && same {
 			err := m.finish(in, record)
 			return in.Erasure, err
 		}
@@ -179,7 +180,7 @@ func find(st *State, e *storage.Erasure) (exists bool, err error) {
 	all, err := assign.Of(st.DB, &e.Device)
 	if e.Subject == "" {
 		_, known := st.Table.Find(&e.Device)
-		return known || len(all) > 0, err
+		return known || len(all) > 0 && !e.OfValues(), err
 	}
 	i := slices.IndexFunc(all, func(a storage.Assignment) bool { return a.Subject == e.Subject && a.FromUnixMs == e.FromUnixMs })
 	if i >= 0 {
@@ -194,6 +195,9 @@ func find(st *State, e *storage.Erasure) (exists bool, err error) {
 func (m *Remover) remains(e *storage.Erasure) error {
 	if e.Subject != "" {
 		return storage.ErrNotAssigned
+	}
+	if e.OfValues() {
+		return storage.ErrNotFound
 	}
 	if err := m.Sweep(m.Closing); err != nil {
 		return err
@@ -274,30 +278,18 @@ func (r *removal) add(st *State, b *pebble.Batch, s *seal.Sealer) (err error) {
 	in := r.in
 	r.st = st
 	r.cut = cut{device: &in.Device, toMs: math.MaxInt64, most: math.MaxInt64, small: r.m.SmallRows, gateways: map[uint32]bool{}}
-	if in.ofAssignment() {
-		end := in.ToUnixMs
-		if _, err := find(st, &in.Erasure); err != nil { // its end may have been set again
-			return err
+	switch {
+	case in.ofAssignment():
+		if err = r.confirmEnd(); err == nil {
+			err = r.narrow(s)
 		}
-		if in.ToUnixMs != end {
-			// After a crash, a start may not find the assignment, and must not take the old end.
-			if err := in.Write(r.m.Dir.FS, r.m.Dir.Path); err != nil {
-				return err
-			}
+		if err == nil {
+			err = assign.Remove(b, in.assignment())
 		}
-		r.fromMs, r.toMs, r.rewrites = in.FromUnixMs, in.ToUnixMs, true
-		for i := range s.Carried {
-			x := &s.Carried[i]
-			if s.Rows.Name(x.Device) != in.Device {
-				continue
-			}
-			if r.within(x.Row.TimeUnixMs) {
-				return s.Unread
-			}
-			r.others = append(r.others, x.Row)
-		}
-		err = assign.Remove(b, in.assignment())
-	} else {
+	case in.OfValues():
+		r.strip = stripper(&in.Erasure, st.Gateways)
+		err = r.narrow(s)
+	default:
 		s.Carried = slices.DeleteFunc(s.Carried, func(x seal.Carried) bool {
 			of := s.Rows.Name(x.Device) == in.Device
 			if of {
@@ -319,6 +311,33 @@ func (r *removal) add(st *State, b *pebble.Batch, s *seal.Sealer) (err error) {
 	return r.event(b)
 }
 
+// confirmEnd makes the intent have the end of the assignment: it may have been set again.
+func (r *removal) confirmEnd() error {
+	end := r.in.ToUnixMs
+	if _, err := find(r.st, &r.in.Erasure); err != nil || r.in.ToUnixMs == end {
+		return err
+	}
+	// After a crash, a start may not find the assignment, and must not take the old end.
+	return r.in.Write(r.m.Dir.FS, r.m.Dir.Path)
+}
+
+// narrow makes the removal one of some of the device's readings. It fails if some of these are in a segment that cannot
+// be read.
+func (r *removal) narrow(s *seal.Sealer) error {
+	r.fromMs, r.toMs, r.rewrites = r.in.FromUnixMs, r.in.ToUnixMs, true
+	for i := range s.Carried {
+		x := &s.Carried[i]
+		if s.Rows.Name(x.Device) != r.in.Device {
+			continue
+		}
+		if r.within(x.Row.TimeUnixMs) {
+			return s.Unread
+		}
+		r.others = append(r.others, x.Row)
+	}
+	return nil
+}
+
 // keys adds the removal of the device's readings, and its record as it is without them.
 func (r *removal) keys(b *pebble.Batch) error {
 	it, err := newSegmentIter(r.m.Closing, r.st.DB)
@@ -327,7 +346,9 @@ func (r *removal) keys(b *pebble.Batch) error {
 	}
 	r.after = r.st.Table.Record(r.number)
 	if err = r.segments(it, b, &r.after); err == nil {
-		r.gone, err = r.record(it, b, &r.after, r.st.Windows)
+		if r.known = r.strip == nil || r.stripped > 0; r.known { // otherwise the record stays as it is
+			r.gone, err = r.record(it, b, &r.after, r.st.Windows)
+		}
 	}
 	_ = it.Close() // its error is that of the last read, which was handled
 	return err
@@ -341,6 +362,9 @@ func (r *removal) done() error {
 		r.st.settle(r.device, r.number, &r.after, r.gone)
 	}
 	r.in.step, r.in.Readings = stepPurge, r.readings+r.carried
+	if r.strip != nil {
+		r.in.Readings = r.stripped
+	}
 	if err := r.in.Write(r.m.Dir.FS, r.m.Dir.Path); err != nil {
 		// The next start would remove readings that are acknowledged from now on.
 		return r.m.fail(err)

@@ -56,6 +56,9 @@ func blank(b *pebble.Batch, key []byte, e *layout.Event) error {
 // erased device also names the subjects whose assignments have ended.
 func (r *removal) event(b *pebble.Batch) error {
 	in := r.in
+	if in.OfValues() {
+		return r.eventOfValues(b)
+	}
 	e := layout.Event{Kind: layout.EventErased, Device: in.Device, ToUnixMs: math.MaxInt64}
 	if in.ofAssignment() {
 		e.FromUnixMs, e.ToUnixMs = in.FromUnixMs, in.ToUnixMs
@@ -87,6 +90,26 @@ func (r *removal) event(b *pebble.Batch) error {
 	})
 	if err != nil {
 		return err
+	}
+	return r.st.Changed(b, &e)
+}
+
+// eventOfValues adds the event of an erasure of values, if it has removed some. Assignments stay, and so do their events.
+func (r *removal) eventOfValues(b *pebble.Batch) error {
+	if r.readings == 0 && r.stripped == 0 && r.unread == nil {
+		return nil
+	}
+	all, err := assign.Of(r.st.DB, &r.in.Device)
+	if err != nil {
+		return err
+	}
+	x := storage.ErasedEvent(&r.in.Erasure, all)
+	e := layout.Event{Kind: layout.EventErased, Device: x.Device, FromUnixMs: x.FromUnixMs, ToUnixMs: x.ToUnixMs, Signs: x.Signs}
+	if x.Left {
+		e.Kind = layout.EventErasedPart
+	}
+	for _, s := range x.Subjects {
+		e.Spans = append(e.Spans, layout.Span{FromUnixMs: x.FromUnixMs, ToUnixMs: x.ToUnixMs, Subject: string(s)})
 	}
 	return r.st.Changed(b, &e)
 }
@@ -138,7 +161,7 @@ func forget(st *State, beforeUnixMs int64) (due bool, err error) {
 		if e.AtUnixMs < beforeUnixMs || removed < left {
 			last, lastEvent = append(last[:0], key...), *e
 			removed++
-			named = named || e.Kind == layout.EventErased
+			named = named || e.Kind == layout.EventErased || e.Kind == layout.EventErasedPart
 		}
 		return nil
 	})

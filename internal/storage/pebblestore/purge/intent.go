@@ -27,9 +27,20 @@ import (
 //	subject P-17
 //	from 1800000000000
 //	to 1800086400000
+//
+// If values are erased, the version is 3, and the further lines are
+//
+//	from 1800000000000
+//	to 1800086400000
+//	signs 0000000c
+//	gateway ward-3 true
+//
+// without the last of these if the values of all gateways are. It ends with whether values of readings that others
+// have completed are erased, too.
 const (
 	deviceHeader     = "pulsegate erasure 1 "
 	assignmentHeader = "pulsegate erasure 2 "
+	valuesHeader     = "pulsegate erasure 3 "
 	maxIntentBytes   = 1024
 )
 
@@ -46,12 +57,19 @@ type Intent struct {
 }
 
 func (in *Intent) text() []byte {
-	header, assigned := deviceHeader, ""
-	if in.ofAssignment() {
+	header, what := deviceHeader, ""
+	switch {
+	case in.ofAssignment():
 		header = assignmentHeader
-		assigned = fmt.Sprintf("subject %s\nfrom %d\nto %d\n", in.Subject, in.FromUnixMs, in.ToUnixMs)
+		what = fmt.Sprintf("subject %s\nfrom %d\nto %d\n", in.Subject, in.FromUnixMs, in.ToUnixMs)
+	case in.OfValues():
+		header = valuesHeader
+		what = fmt.Sprintf("from %d\nto %d\nsigns %08x\n", in.FromUnixMs, in.ToUnixMs, in.Signs)
+		if !in.Gateway.IsZero() {
+			what += fmt.Sprintf("gateway %s %t\n", in.Gateway, in.Shared)
+		}
 	}
-	b := fmt.Appendf(nil, "%s%s\ndevice %s\n%sreadings %d\n", header, in.step, in.Device, assigned, in.Readings)
+	b := fmt.Appendf(nil, "%s%s\ndevice %s\n%sreadings %d\n", header, in.step, in.Device, what, in.Readings)
 	return fmt.Appendf(b, "end %08x\n", datadir.Checksum(b))
 }
 
@@ -61,14 +79,24 @@ func (in *Intent) ofAssignment() bool { return in.Subject != "" }
 // parse parses a text that Intent.text has returned. Any other text is damaged.
 func parse(text []byte) (*Intent, error) {
 	in := &Intent{}
-	var name, subject string
+	var name, subject, gateway string
 	var sum uint32
 	var err error
-	if bytes.HasPrefix(text, []byte(assignmentHeader)) {
+	switch {
+	case bytes.HasPrefix(text, []byte(valuesHeader)) && bytes.Contains(text, []byte("\ngateway ")):
+		_, err = fmt.Sscanf(string(text), valuesHeader+"%s\ndevice %s\nfrom %d\nto %d\nsigns %x\ngateway %s %t\nreadings %d\nend %x\n",
+			&in.step, &name, &in.FromUnixMs, &in.ToUnixMs, &in.Signs, &gateway, &in.Shared, &in.Readings, &sum)
+		if err == nil {
+			in.Gateway, err = vitals.ParseName(gateway)
+		}
+	case bytes.HasPrefix(text, []byte(valuesHeader)):
+		_, err = fmt.Sscanf(string(text), valuesHeader+"%s\ndevice %s\nfrom %d\nto %d\nsigns %x\nreadings %d\nend %x\n",
+			&in.step, &name, &in.FromUnixMs, &in.ToUnixMs, &in.Signs, &in.Readings, &sum)
+	case bytes.HasPrefix(text, []byte(assignmentHeader)):
 		_, err = fmt.Sscanf(string(text), assignmentHeader+"%s\ndevice %s\nsubject %s\nfrom %d\nto %d\nreadings %d\nend %x\n",
 			&in.step, &name, &subject, &in.FromUnixMs, &in.ToUnixMs, &in.Readings, &sum)
 		in.Subject = storage.Subject(subject)
-	} else {
+	default:
 		_, err = fmt.Sscanf(string(text), deviceHeader+"%s\ndevice %s\nreadings %d\nend %x\n", &in.step, &name, &in.Readings, &sum)
 	}
 	if err == nil {
@@ -76,6 +104,9 @@ func parse(text []byte) (*Intent, error) {
 	}
 	if err == nil && in.ofAssignment() {
 		err = in.assignment().Validate()
+	}
+	if err == nil && in.OfValues() {
+		err = in.Validate()
 	}
 	if err != nil || in.step != stepRemove && in.step != stepPurge || !bytes.Equal(in.text(), text) {
 		return nil, fmt.Errorf("%w: file %s is damaged", storage.ErrCorrupt, datadir.ErasureFile)

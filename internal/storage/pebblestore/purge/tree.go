@@ -82,6 +82,9 @@ func (st *State) settle(name *vitals.Name, number uint32, after *layout.Record, 
 
 // Gateways is the dictionary of gateways.
 type Gateways interface {
+	// Number returns the number of a gateway, 0 if there is none with the name.
+	Number(name vitals.Name) uint32
+
 	// Numbers returns the numbers of all gateways.
 	Numbers() map[uint32]bool
 

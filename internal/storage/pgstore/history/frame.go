@@ -23,6 +23,11 @@ type Change struct {
 	FromMs     int64 // first and last time of the readings that it removes
 	ToMs       int64
 	AtMs       int64 // when it was made, by the clock of the server that made it
+
+	// Of an erasure of values: see storage.Erasure.
+	Signs   uint32
+	Gateway vitals.Name
+	Shared  bool
 }
 
 // A state is the first frame of a file.
@@ -93,8 +98,8 @@ func appendState(b []byte, s *state) []byte {
 }
 
 func appendChange(b []byte, c *Change) []byte {
-	b = appendInts(b, c.ID, c.Generation, c.Since, c.Learned, c.Epoch, int64(c.Kind), c.FromMs, c.ToMs, c.AtMs)
-	return appendBytes(appendName(b, &c.Device), []byte(c.Subject))
+	b = appendInts(b, c.ID, c.Generation, c.Since, c.Learned, c.Epoch, int64(c.Kind), c.FromMs, c.ToMs, c.AtMs, int64(c.Signs), bit(c.Shared))
+	return appendBytes(appendName(appendName(b, &c.Device), &c.Gateway), []byte(c.Subject))
 }
 
 func appendEntry(b []byte, e *encoded) []byte {
@@ -237,9 +242,10 @@ func (p *decoder) state() *state {
 }
 
 func (p *decoder) change() (c Change) {
-	var kind int64
-	p.ints(&c.ID, &c.Generation, &c.Since, &c.Learned, &c.Epoch, &kind, &c.FromMs, &c.ToMs, &c.AtMs)
-	c.Kind, c.Device, c.Subject = int16(kind), p.name(), storage.Subject(p.bytes())
+	var kind, signs, shared int64
+	p.ints(&c.ID, &c.Generation, &c.Since, &c.Learned, &c.Epoch, &kind, &c.FromMs, &c.ToMs, &c.AtMs, &signs, &shared)
+	c.Kind, c.Device, c.Gateway, c.Subject = int16(kind), p.name(), p.name(), storage.Subject(p.bytes())
+	c.Signs, c.Shared = uint32(signs), shared != 0
 	return c
 }
 
