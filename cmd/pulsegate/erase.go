@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/pulsegate/pulsegate/internal/access/audit"
@@ -20,10 +21,10 @@ import (
 type eraseCommand struct {
 	Device  vitals.Name     `env:"-" placeholder:"NAME" help:"Device whose readings and assignments to remove."`
 	Subject storage.Subject `env:"-" placeholder:"ID" help:"Subject, in place of a device: removes what was measured while devices were assigned to it, and its assignments."`
-	From    string          `env:"-" placeholder:"TIME" help:"With --device and --to, removes only what was measured from this time on, in RFC 3339. Assignments stay."`
-	To      string          `env:"-" placeholder:"TIME" help:"Time of measurement before which that ends, in RFC 3339."`
-	Signs   []string        `env:"-" placeholder:"LIST" help:"Only the values of these fields of signs, with commas between them. Default: all."`
-	Gateway vitals.Name     `env:"-" placeholder:"NAME" help:"Only readings that came through this gateway, and that no other one has completed."`
+	From    *string         `env:"-" placeholder:"TIME" help:"With --device and --to, removes only what was measured from this time on, in RFC 3339. Assignments stay."`
+	To      *string         `env:"-" placeholder:"TIME" help:"Time of measurement before which that ends, in RFC 3339."`
+	Signs   []string        `env:"-" sep:"none" placeholder:"LIST" help:"Only the values of these fields of signs, with commas between them. Default: all."`
+	Gateway *string         `env:"-" placeholder:"NAME" help:"Only readings that came through this gateway, and that no other one has completed."`
 	Shared  bool            `env:"-" help:"With --gateway, also readings that another gateway has completed."`
 	DryRun  bool            `env:"-" help:"Remove nothing, and print how many readings of which gateway would be."`
 	Yes     bool            `env:"-" help:"Do not ask for confirmation."`
@@ -132,9 +133,10 @@ func (c *eraseCommand) stopped(ctx context.Context, _ stdio) (readings, assignme
 	return readings, assignments, errors.Join(err, db.Close())
 }
 
-// corrects reports whether the command is about values of a device.
+// corrects reports whether the command is about values of a device. A flag with an empty argument counts: an unset variable
+// of a script must not make it erase the whole device.
 func (c *eraseCommand) corrects() bool {
-	return c.From != "" || c.To != "" || c.Signs != nil || !c.Gateway.IsZero() || c.Shared || c.DryRun
+	return c.From != nil || c.To != nil || c.Signs != nil || c.Gateway != nil || c.Shared || c.DryRun
 }
 
 // checkValues checks the flags of an erasure of values, as far as the signs need not be known.
@@ -142,8 +144,12 @@ func (c *eraseCommand) checkValues() error {
 	switch {
 	case c.Subject != "":
 		return settings.Usagef("--from, --to, --signs, --gateway, --shared and --dry-run are for --device")
-	case c.From == "" || c.To == "":
-		return settings.Usagef("--signs, --gateway, --shared and --dry-run need --from and --to")
+	case c.From == nil || c.To == nil:
+		return settings.Usagef("--from, --to, --signs, --gateway, --shared and --dry-run need --from and --to")
+	case c.Gateway != nil && *c.Gateway == "":
+		return settings.Usagef("--gateway: it is empty")
+	case slices.Contains(c.signs(), ""):
+		return settings.Usagef("--signs: one of them is empty")
 	}
 	known := *c.correction()
 	known.Signs = nil
@@ -159,12 +165,26 @@ func usage(err error) error {
 	return err
 }
 
+// signs returns the fields of --signs, of which some may be empty.
+func (c *eraseCommand) signs() []string {
+	if c.Signs == nil {
+		return nil
+	}
+	return strings.Split(strings.Join(c.Signs, ","), ",")
+}
+
+// correction returns what checkValues has found to have times.
 func (c *eraseCommand) correction() *admin.Correction {
-	return &admin.Correction{From: c.From, To: c.To, Signs: c.Signs, Gateway: c.Gateway.String(), Shared: c.Shared}
+	x := &admin.Correction{From: *c.From, To: *c.To, Signs: c.signs(), Shared: c.Shared}
+	if c.Gateway != nil {
+		x.Gateway = *c.Gateway
+	}
+	return x
 }
 
 func (c *eraseCommand) values() *transfer.Correction {
-	return &transfer.Correction{Device: c.Device.String(), From: c.From, To: c.To, Signs: c.Signs, Gateway: c.Gateway.String(), Shared: c.Shared}
+	x := c.correction()
+	return &transfer.Correction{Device: c.Device.String(), From: x.From, To: x.To, Signs: x.Signs, Gateway: x.Gateway, Shared: x.Shared}
 }
 
 // preview prints what would be erased.

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/pulsegate/pulsegate/internal/access/audit"
 	"github.com/pulsegate/pulsegate/internal/access/gate"
 	"github.com/pulsegate/pulsegate/internal/api/problem"
@@ -134,23 +136,31 @@ type eraseRequest struct {
 	DryRun bool `json:"dry_run"` // of a Correction: erase nothing, and say what would be
 }
 
-// corrects returns a field of a Correction that the request has, or "" if it is about everything.
-func (r *eraseRequest) corrects() string {
-	switch {
-	case r.From != "":
-		return "from"
-	case r.To != "":
-		return "to"
-	case r.Signs != nil:
-		return "signs"
-	case r.Gateway != "":
-		return "gateway"
-	case r.Shared:
-		return "shared"
-	case r.DryRun:
-		return "dry_run"
+// corrects returns a field of a Correction that the request has, or "" if it is about everything. One that is given, but
+// empty, counts, and is a FieldError: it must not widen the erasure.
+func (r *eraseRequest) corrects(body []byte) (field string, err error) {
+	var given map[string]jsontext.Value
+	if err := json.Unmarshal(body, &given); err != nil {
+		return "", err
 	}
-	return ""
+	for _, name := range []string{"from", "to", "signs", "gateway"} {
+		value, ok := given[name]
+		if !ok {
+			continue
+		}
+		field = cmp.Or(field, name)
+		switch value.Compact(); string(value) {
+		case "null", `""`, "[]":
+			return field, &FieldError{name, "it is empty"}
+		}
+	}
+	switch {
+	case field == "" && r.Shared:
+		field = "shared"
+	case field == "" && r.DryRun:
+		field = "dry_run"
+	}
+	return field, nil
 }
 
 // An eraseAnswer is the body of the response.
@@ -170,6 +180,9 @@ type eraseAnswer struct {
 // erasedRest is the detail of an erasure that found no readings.
 const erasedRest = "No readings were stored. Remains of earlier readings in its files are removed."
 
+// eraseForm describes the body of a request to erase.
+const eraseForm = `{"device":"..."}, {"subject":"..."} or {"device":"...","from":"...","to":"..."}`
+
 // Erase erases the device named in the body, {"device":"ppg-000123"}, what was measured of a
 // subject, {"subject":"P-17"}, or values of a device:
 //
@@ -178,10 +191,15 @@ const erasedRest = "No readings were stored. Remains of earlier readings in its 
 // With "dry_run":true, it erases nothing, and answers with the number of readings of each gateway.
 func (h *Handler) Erase(w http.ResponseWriter, r *http.Request) {
 	var asked eraseRequest
-	if !h.read(w, r, &asked, `{"device":"..."}, {"subject":"..."} or {"device":"...","from":"...","to":"..."}`) {
+	var body jsontext.Value
+	if !h.read(w, r, &body, eraseForm) || !h.decode(w, r, body, &asked, eraseForm) {
 		return
 	}
-	corrects := asked.corrects()
+	corrects, err := asked.corrects(body)
+	if field, ok := errors.AsType[*FieldError](err); ok {
+		h.badField(w, r, field.Field, field.Reason)
+		return
+	}
 	if asked.Subject != "" && corrects != "" {
 		h.badField(w, r, "subject", "it cannot be combined with "+corrects)
 		return
@@ -240,6 +258,11 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, asked any, form s
 		}
 		return false
 	}
+	return h.decode(w, r, body, asked, form)
+}
+
+// decode is the second step of read.
+func (h *Handler) decode(w http.ResponseWriter, r *http.Request, body []byte, asked any, form string) bool {
 	if err := json.Unmarshal(body, asked, json.RejectUnknownMembers(true)); err != nil {
 		h.opt.Problems.Malformed.Write(w, r, "The body is not of the form "+form+".")
 		return false
