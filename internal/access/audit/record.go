@@ -101,6 +101,7 @@ type Record struct {
 	Device  vitals.Name // device, or prefix of devices
 	Subject string      // patient, or the subjects of a token, separated by commas; at most 16
 	Signs   string      // erased signs, separated by commas, at most MaxSignsBytes; empty means all
+	Shared  bool        // of the erased readings of Gateway, also those that another gateway has completed
 	Expires time.Time   // of the token
 	From    time.Time   // start of the readings' time range, inclusive
 	To      time.Time   // end of the time range, exclusive
@@ -193,6 +194,9 @@ func (r *Record) appendLine(dst []byte, before mark, now time.Time) []byte {
 	text("device", r.Device.String())
 	text("subject", r.Subject)
 	text("signs", r.Signs)
+	if r.Shared {
+		dst = append(dst, `,"shared":true`...)
+	}
 	timestamp("expires", r.Expires)
 	timestamp("from", r.From)
 	timestamp("to", r.To)

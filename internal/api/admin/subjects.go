@@ -333,7 +333,7 @@ func ErasedRecord(e storage.Erasure, signs *vitals.Signs, record audit.Record) a
 	if e.ToUnixMs == 0 {
 		return record
 	}
-	record.Gateway, record.Signs = e.Gateway, signNames(e.Signs, signs)
+	record.Gateway, record.Signs, record.Shared = e.Gateway, signNames(e.Signs, signs), e.Shared
 	return AssignmentRecord(record, &storage.Assignment{Device: e.Device, Subject: e.Subject, FromUnixMs: e.FromUnixMs, ToUnixMs: e.ToUnixMs})
 }
 

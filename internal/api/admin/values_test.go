@@ -123,11 +123,11 @@ func TestEraseValues(t *testing.T) {
 	recordErr = errors.New("full")
 	w := httptest.NewRecorder()
 	h.Erase(w, httptest.NewRequest(http.MethodPost, "/", strings.NewReader(
-		`{"device":"a","from":"1970-01-01T00:00:06Z","to":"1970-01-01T00:00:07Z","signs":["heart_rate_bpm","spo2_pct"],"gateway":"g1"}`)))
+		`{"device":"a","from":"1970-01-01T00:00:06Z","to":"1970-01-01T00:00:07Z","signs":["heart_rate_bpm","spo2_pct"],"gateway":"g1","shared":true}`)))
 	if w.Code != 500 || !strings.Contains(w.Body.String(), "The values are erased, but that could not be recorded") {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
-	want := audit.Record{Event: audit.Erased, Signs: "spo2_pct,heart_rate_bpm", From: time.UnixMilli(6000), To: time.UnixMilli(7000), Actor: "somebody"}
+	want := audit.Record{Event: audit.Erased, Signs: "spo2_pct,heart_rate_bpm", Shared: true, From: time.UnixMilli(6000), To: time.UnixMilli(7000), Actor: "somebody"}
 	got := recorded[len(recorded)-1]
 	want.Device, want.Gateway, want.Peer = got.Device, got.Gateway, got.Peer
 	if got != want || got.Device.String() != "a" || got.Gateway.String() != "g1" {
