@@ -83,6 +83,48 @@ func TestEraseSealedValues(t *testing.T) {
 	}
 }
 
+// TestEraseNothingSealed erases values that no segment has: those of a gateway that has sent none, of a sign that none has,
+// and of a gateway whose readings another one has completed. All segments stay, which would otherwise become rows while no
+// group is stored.
+//
+// Seen to fail when all segments of the time became rows.
+func TestEraseNothingSealed(t *testing.T) {
+	o := options(sharedServer(t))
+	o.SealAtLeast = 1
+	s := open(t, o)
+	const n = 12_000
+	for _, part := range []struct {
+		gateway string
+		sign    vitals.Sign
+	}{{"g1", vitals.HeartRate}, {"g2", vitals.SpO2}} {
+		var group []*storage.Entry
+		for i := range int64(n) {
+			e := reading("d", sealStart+i*1000, 1)
+			e.Reading.Values = vitals.Values{}
+			e.Reading.Values.Set(part.sign, 9000)
+			e.Reading.Gateway = modelNames(part.gateway)[0]
+			group = append(group, e)
+		}
+		try(t, s.Append(group))
+	}
+	seal(t, s, sealStart+2*n*1000)
+	segments := func() int64 {
+		return queryValue[int64](t, sharedServer(t), "SELECT count(*) FROM "+o.Schema+".segments")
+	}
+	before := segments()
+	for _, e := range []storage.Erasure{
+		{Gateway: modelNames("nobody")[0]}, {Signs: 1 << vitals.Systolic}, {Gateway: modelNames("g1")[0]}, {Gateway: modelNames("g2")[0], Shared: true},
+	} {
+		e.Device, e.FromUnixMs, e.ToUnixMs = modelNames("d")[0], sealStart, storage.OpenEnd
+		if got, err := s.EraseValues(e); err != nil || got.Readings != 0 {
+			t.Errorf("erased %+v, %v, want nothing", got, err)
+		}
+		if left := segments(); left != before || before == 0 {
+			t.Errorf("%+v leaves %d segments of %d", e, left, before)
+		}
+	}
+}
+
 // TestSealedCompleted seals readings that were completed after different times, cuts their segments, and turns these
 // into rows again: when they were changed stays what it was.
 func TestSealedCompleted(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pulsegate/pulsegate/internal/storage"
+	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // # How values are erased
@@ -59,14 +60,14 @@ type valuesRemoval struct {
 }
 
 // remove removes values of a device from one time to another, inclusive, of signs that this server knows. All readings
-// of that time are rows afterwards.
+// of that time that may have some are rows afterwards.
 func (v *valuesRemoval) remove(tx pgx.Tx, fromMs, toMs int64) error {
 	q := v.q
 	some := inBits(v.Signs & q.reading.Load().signs)
 	if v.Signs != 0 && len(some) == 0 {
 		return nil // no reading has them
 	}
-	if err := q.unsealRange(tx, v.Device.String(), fromMs, toMs); err != nil {
+	if err := v.unseal(tx, some, fromMs, toMs); err != nil {
 		return err
 	}
 	where := ` WHERE r.device = $1 AND r.time_ms >= $2 AND r.time_ms <= $3 AND r.received_ms <= $4
@@ -82,6 +83,10 @@ func (v *valuesRemoval) remove(tx pgx.Tx, fromMs, toMs int64) error {
 		return v.run(tx, q.of("DELETE FROM SCHEMA.readings AS r"+where), args)
 	}
 	where += " AND (" + q.each(some, "r.NAME IS NOT NULL", " OR ") + ")"
+	// In order, since two statements follow: nodes that lock rows in different orders deadlock.
+	if _, err := tx.Exec(context.Background(), q.of("SELECT FROM SCHEMA.readings AS r"+where+" ORDER BY r.time_ms FOR UPDATE"), args...); err != nil {
+		return err
+	}
 	// Another server may have defined signs that this one does not know.
 	rest := ` AND jsonb_strip_nulls(to_jsonb(r) - '{device,time_ms,received_ms,changed,completed_ms,utc_offset,shared,gateway,` +
 		strings.ReplaceAll(q.each(some, "NAME", ","), `"`, "") + "}'::text[]) = '{}'"
@@ -89,6 +94,29 @@ func (v *valuesRemoval) remove(tx pgx.Tx, fromMs, toMs int64) error {
 		return err
 	}
 	return v.run(tx, q.of("UPDATE SCHEMA.readings AS r SET "+q.each(some, "NAME = NULL", ", ")+where), args)
+}
+
+// unseal is [statements.unsealRange] for the segments of which v may remove values: the readings of a segment have the same
+// signs and gateway. If there are such values, also in rows, it does the same with the last other segment of each sign that
+// begins in the range or before. signs are those of v, nil if they are all.
+func (v *valuesRemoval) unseal(tx pgx.Tx, signs []vitals.Sign, fromMs, toMs int64) error {
+	q := v.q
+	if err := q.meetSealer(tx); err != nil {
+		return err
+	}
+	const selected = `x.device = $1 AND x.first_ms <= $3 AND x.last_ms >= $2 AND ($4::integer = 0 OR x.signs & $4 <> 0)
+		AND ($5 = '' OR x.gateway = $5 AND (NOT x.shared OR $6::boolean))`
+	row := `r.device = $1 AND r.time_ms >= $2 AND r.time_ms <= $3 AND ($5 = '' OR r.gateway = $5 AND (NOT r.shared OR $6))`
+	if signs != nil {
+		row += " AND (" + q.each(signs, "r.NAME IS NOT NULL", " OR ") + ")"
+	}
+	of := strings.ReplaceAll(selected, "x.", "s.")
+	_, err := tx.Exec(context.Background(), q.of(unsealing(`WHERE s.device = $1 AND (`+of+`
+		OR s.last_ms IN (SELECT (SELECT max(last_ms) FROM SCHEMA.segments AS x WHERE x.device = $1 AND x.first_ms <= $3
+				AND x.signs & (1 << number) <> 0 AND (`+selected+`) IS NOT TRUE) FROM generate_series(0, 31) AS number)
+			AND (EXISTS (SELECT FROM SCHEMA.segments AS x WHERE `+selected+`) OR EXISTS (SELECT FROM SCHEMA.readings AS r WHERE `+row+`)))`)),
+		v.Device.String(), fromMs, toMs, int32(v.Signs), v.Gateway.String(), v.Shared)
+	return err
 }
 
 // run runs a statement that changes rows.
