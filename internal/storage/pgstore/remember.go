@@ -188,10 +188,11 @@ func (c *change) erasure() *storage.Erasure {
 	}
 }
 
-// noteOthers notes, in changes of a gateway's values, the times at which other gateways have sent readings before, as
-// far as this server remembers: what the gateway has sent stayed there, unless it was to go as well.
+// noteOthers notes, in changes of a gateway's values, the times of readings that other gateways have stored or completed
+// before, as far as this server remembers: what the gateway has sent stayed there. If it was to go as well, it notes the times
+// at which the gateway was the first one: what the others have sent went, too.
 func (s changelog) noteOthers(all []change) error {
-	ofGateway := func(c *change) bool { return c.Kind == erasedValues && !c.Gateway.IsZero() && !c.Shared }
+	ofGateway := func(c *change) bool { return c.Kind == erasedValues && !c.Gateway.IsZero() }
 	if !slices.ContainsFunc(all, func(c change) bool { return ofGateway(&c) }) {
 		return nil
 	}
@@ -203,14 +204,11 @@ func (s changelog) noteOthers(all []change) error {
 			reading := &e.Readings[i]
 			for k := range all {
 				c := &all[k]
-				if !ofGateway(c) || c.Gateway == reading.Gateway || !c.matches(&reading.Device, reading.TimeUnixMs) {
+				if !ofGateway(c) || !c.matches(&reading.Device, reading.TimeUnixMs) {
 					continue
 				}
-				if before, _ := c.removes(e, reading.ReceivedUnixMs); before {
-					if c.others == nil {
-						c.others = map[int64]bool{}
-					}
-					c.others[reading.TimeUnixMs] = true
+				if before, _ := c.removes(e, reading.ReceivedUnixMs); before && !removedBefore(all[:k], e, reading) {
+					c.note(reading)
 				}
 			}
 		}
@@ -218,9 +216,33 @@ func (s changelog) noteOthers(all []change) error {
 	return nil
 }
 
+// removedBefore reports whether one of some changes has removed values of a reading: it may have been stored anew since.
+func removedBefore(some []change, e *history.Entry, r *history.Reading) bool {
+	return slices.ContainsFunc(some, func(c change) bool {
+		removed, _ := c.removes(e, r.ReceivedUnixMs)
+		return removed && c.matches(&r.Device, r.TimeUnixMs)
+	})
+}
+
+// note notes a reading that c, an erasure of a gateway's values, has found. One that has no further sign was a duplicate.
+func (c *change) note(r *history.Reading) {
+	if c.others == nil {
+		c.others, c.firsts, c.signs = map[int64]bool{}, map[int64]bool{}, map[int64]uint32{}
+	}
+	present, t := r.Values.Present(), r.TimeUnixMs
+	known := c.signs[t]
+	switch {
+	case c.Shared && known == 0:
+		c.firsts[t] = r.Gateway == c.Gateway
+	case !c.Shared && r.Gateway != c.Gateway && present&^known != 0:
+		c.others[t] = true
+	}
+	c.signs[t] = known | present
+}
+
 // selects reports whether c removes values of a reading.
 func (c *change) selects(r *history.Reading) bool {
-	return c.matches(&r.Device, r.TimeUnixMs) && (c.Gateway.IsZero() || c.Gateway == r.Gateway && !c.others[r.TimeUnixMs])
+	return c.matches(&r.Device, r.TimeUnixMs) && (c.Gateway.IsZero() || c.Gateway == r.Gateway && !c.others[r.TimeUnixMs] || c.firsts[r.TimeUnixMs])
 }
 
 // reading reports whether a reading of an entry was removed: see change.removes. If only some of its values were, it
