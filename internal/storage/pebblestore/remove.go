@@ -77,12 +77,12 @@ func (r *removal) EraseValues(e storage.Erasure) (storage.Erasure, error) {
 // EraseValuesRecorded is [Store.EraseValues] for a caller that keeps a record, as [Store.EraseRecorded] is for one of
 // devices.
 func (r *removal) EraseValuesRecorded(e storage.Erasure, record func(storage.Erasure) error) (storage.Erasure, error) {
-	err := e.Validate()
+	device, err := e.Device, e.Validate()
 	if err == nil {
 		e, err = r.erase(e, record)
 	}
 	if err != nil {
-		return e, fmt.Errorf("erase values of device %s: %w", e.Device, err)
+		return e, fmt.Errorf("erase values of device %s: %w", device, err)
 	}
 	return e, nil
 }

@@ -24,7 +24,7 @@ import (
 //
 // A range of keys can be deleted without being read. So a cut that begins with the first reading and meets a segment that
 // cannot be read removes all segments that end before its own end, without counting those that are left. Another cut fails,
-// and removes nothing.
+// and removes nothing; so does one of values, which must not say that it has removed what it has left.
 //
 // # Values
 //
@@ -35,6 +35,7 @@ type cut struct {
 	fromMs, toMs int64 // toMs becomes earlier if most is reached
 	most         int64 // readings
 	small        int   // the number of readings below which a segment is small
+	ofValues     bool  // it never removes what it cannot read
 	rewrites     bool  // earlier values of the device's record must go, too
 
 	strip    func(*columns.Row) (removed bool) // removes values from a row; nil: whole rows are removed
@@ -117,7 +118,7 @@ func (c *cut) segments(it *pebble.Iterator, b *pebble.Batch, d *layout.Record) e
 	if c.strip != nil && c.stripped == 0 { // nothing has such a value
 		c.first, c.parts = nil, nil
 	}
-	blind := c.fromMs == 0 && c.strip == nil // so the last segment keeps its key, if it stays
+	blind := c.fromMs == 0 && !c.ofValues // so the last segment keeps its key, if it stays
 	if blind && errors.Is(err, storage.ErrCorrupt) {
 		c.unread, err = err, nil
 		c.first, c.last = c.bound(0), c.bound(min(c.toMs-1, d.SealedUnixMs)+1)

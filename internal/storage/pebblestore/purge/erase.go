@@ -100,8 +100,12 @@ func (m *Remover) Erase(e storage.Erasure, record func(storage.Erasure) error) (
 		if err != nil {
 			return storage.Erasure{}, err
 		}
-		same := in.Device == e.Device && in.Subject == e.Subject && in.FromUnixMs == e.FromUnixMs && in.OfValues() == e.OfValues()
-		if !exists && same {
+		same := e // as far as it is the requested one: an assignment may have ended
+		if same.Readings = in.Readings; in.ofAssignment() {
+			same.ToUnixMs = in.ToUnixMs
+		}
+		// Values that were removed leave the device. A correction that has removed them is finished, and not made again.
+		if same == in.Erasure && (!exists || in.OfValues()) {
 			err := m.finish(in, record)
 			return in.Erasure, err
 		}
@@ -287,7 +291,7 @@ func (r *removal) add(st *State, b *pebble.Batch, s *seal.Sealer) (err error) {
 			err = assign.Remove(b, in.assignment())
 		}
 	case in.OfValues():
-		r.strip = stripper(&in.Erasure, st.Gateways)
+		r.ofValues, r.strip = true, stripper(&in.Erasure, st.Gateways)
 		err = r.narrow(s)
 	default:
 		s.Carried = slices.DeleteFunc(s.Carried, func(x seal.Carried) bool {
