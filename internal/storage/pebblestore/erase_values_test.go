@@ -2,8 +2,10 @@ package pebblestore_test
 
 import (
 	"errors"
+	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -88,6 +90,56 @@ func TestEraseValuesAgainDamaged(t *testing.T) {
 	if unfinished == 0 {
 		t.Error("no erasure met the damage")
 	}
+}
+
+// TestEraseValuesEvent erases values, and then the device, or the assignment at whose time they were measured: the times of
+// the first erasure go with its event. The event of values of the time of two subjects stays if one's assignment is erased.
+//
+// Seen to fail when only events of assignments lost their content.
+func TestEraseValuesEvent(t *testing.T) {
+	const at = 0x0000_0187_6543_2101
+	trace := []string{"\x00\x00\x01\x87\x65\x43\x21\x01"}
+	for _, tt := range []struct {
+		what  string
+		end   int64 // of the first subject's assignment
+		toMs  int64
+		stays bool
+		erase func(*pebblestore.Store) error
+	}{
+		{what: "device", end: at + 9, toMs: at + 1, erase: func(s *pebblestore.Store) error { _, err := s.Erase(mustName("d")); return err }},
+		{what: "assignment", end: at + 9, toMs: at + 1, erase: eraseP},
+		{what: "assignment of another", end: at + 5, toMs: at + 7, stays: true, erase: eraseP},
+	} {
+		fs := vfs.NewCrashableMem()
+		s := mustOpen(t, pebblestore.Options{FS: fs, ChangesKeep: time.Hour})
+		mustAppend(t, s, entry("d", at, 1), entry("d", at+2, 1), entry("d", at+6, 1), entry("other", 5, 1))
+		try(t, s.Assign(t.Context(), storage.Assignment{Device: mustName("d"), Subject: "P", FromUnixMs: at - 9, ToUnixMs: tt.end}))
+		try(t, s.Assign(t.Context(), storage.Assignment{Device: mustName("d"), Subject: "Q", FromUnixMs: tt.end, ToUnixMs: at + 20}))
+		_, err := s.EraseValues(storage.Erasure{Device: mustName("d"), FromUnixMs: at, ToUnixMs: tt.toMs})
+		try(t, err, tt.erase(s))
+		if left := tracesOf(fs, dataDir, trace); len(left) > 0 && !tt.stays {
+			t.Errorf("%s: after it was erased, %v have the time of its reading", tt.what, left)
+		}
+		subjects, stays := 0, false
+		try(t, s.VisitEvents(t.Context(), 0, math.MaxUint64, func(c *storage.Change) bool {
+			if c.Kind == storage.ChangeErased {
+				subjects, stays = len(c.Subjects), stays || c.FromUnixMs == at
+			}
+			return true
+		}))
+		if stays != tt.stays {
+			t.Errorf("%s: after it was erased, the event of values stays: %t", tt.what, stays)
+		}
+		if want := map[string]int{"device": 2}[tt.what]; want > 0 && subjects != want {
+			t.Errorf("%s: the event names %d subjects, want %d", tt.what, subjects, want)
+		}
+		mustClose(t, s)
+	}
+}
+
+func eraseP(s *pebblestore.Store) error {
+	_, err := s.EraseAssignment(storage.Assignment{Device: mustName("d"), Subject: "P", FromUnixMs: 0x0000_0187_6543_2101 - 9})
+	return err
 }
 
 // An error names the device, also if nothing was removed.

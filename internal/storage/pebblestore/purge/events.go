@@ -74,6 +74,14 @@ func (r *removal) event(b *pebble.Batch) error {
 		}
 	}
 	err := eachEvent(r.st.DB, func(key []byte, old *layout.Event) error {
+		if in.covers(old) {
+			for _, s := range old.Spans { // who has not seen that one learns it from this event, without its times
+				if !slices.ContainsFunc(e.Spans, func(x layout.Span) bool { return x.Subject == s.Subject }) {
+					e.Spans = append(e.Spans, layout.Span{ToUnixMs: math.MaxInt64, Subject: s.Subject})
+				}
+			}
+			return blank(b, key, old)
+		}
 		pointless := old.Device == e.Device && (old.Kind == layout.EventAssigned || old.Kind == layout.EventUnassigned)
 		if in.ofAssignment() { // what ended beyond it has still ended, and what began before it was another one
 			pointless = pointless && old.Kind == layout.EventAssigned && old.Spans[0].Subject == string(in.Subject) &&
@@ -92,6 +100,21 @@ func (r *removal) event(b *pebble.Batch) error {
 		return err
 	}
 	return r.st.Changed(b, &e)
+}
+
+// covers reports whether an erasure of a device or an assignment also erases what an earlier event of an erasure says: its
+// times, and signs. That of an assignment keeps one that names another subject.
+func (in *Intent) covers(old *layout.Event) bool {
+	erased := old.Kind == layout.EventErasedPart ||
+		old.Kind == layout.EventErased && (old.FromUnixMs != 0 || old.ToUnixMs != math.MaxInt64 || old.Signs != 0)
+	if old.Device != in.Device || !erased {
+		return false
+	}
+	if !in.ofAssignment() {
+		return true
+	}
+	others := slices.ContainsFunc(old.Spans, func(s layout.Span) bool { return s.Subject != string(in.Subject) })
+	return !others && len(old.Spans) > 0 && in.FromUnixMs <= old.FromUnixMs && old.ToUnixMs <= in.ToUnixMs
 }
 
 // eventOfValues adds the event of an erasure of values, if it has removed some. Assignments stay, and so do their events.
