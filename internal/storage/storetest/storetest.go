@@ -113,6 +113,7 @@ func Checks() []Check {
 		one("read/during writes", checkReadersDuringWrites),
 		one("remove/erase", checkErase),
 		one("remove/values", checkEraseValues),
+		{"remove/values at random", checkRandomValues},
 		one("remove/device limit", checkRemovedDevice),
 		one("remove/during scans", checkEraseDuringScans),
 		one("remove/crash", checkCrashAfterRemoval),
