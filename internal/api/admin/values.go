@@ -51,6 +51,11 @@ func (c *Correction) Erasure(device vitals.Name, signs *vitals.Signs) (e storage
 		}
 		e.Signs |= 1 << s
 	}
+	for _, p := range vitals.Pairs { // a reading has both or none
+		if pair := uint32(1<<p.High | 1<<p.Low); e.Signs&pair != 0 && e.Signs&pair != pair {
+			return e, &FieldError{"signs", signs.Of(p.High).Field + " and " + signs.Of(p.Low).Field + " go together"}
+		}
+	}
 	if c.Gateway == "" && c.Shared {
 		return e, &FieldError{"shared", "it needs a gateway"}
 	}

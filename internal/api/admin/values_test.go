@@ -74,6 +74,7 @@ func TestEraseValues(t *testing.T) {
 		{`{"device":"a","signs":["spo2_pct"]}`, refused, `"field":"from"`},
 		{`{"device":"a","dry_run":true}`, refused, `"field":"from"`},
 		{`{"device":"a",` + span + `,"signs":["spo2"]}`, refused, `"field":"signs","reason":"one of them is not a sign`},
+		{`{"device":"a",` + span + `,"signs":["spo2_pct","diastolic_mmhg"]}`, refused, `"field":"signs","reason":"systolic_mmhg and diastolic_mmhg go together"`},
 		{`{"device":"a",` + span + `,"gateway":"g 1"}`, refused, `"field":"gateway","reason":"it is not a valid name"`},
 		{`{"device":"a",` + span + `,"shared":true}`, refused, `"field":"shared"`},
 		{`{"device":"a","subject":"P",` + span + `}`, refused, `"field":"subject","reason":"it cannot be combined with from"`},
