@@ -139,8 +139,8 @@ func (e *export) gone(ctx context.Context, device *vitals.Name) (bool, error) {
 	return false, err
 }
 
-// observations emits the Observations of assignments that were changed since, and then those of readings that were.
-// Without _since these are all assignments.
+// observations emits the Observations of assignments that were changed since, then those of readings that were, and then
+// what erasures of a gateway's values have left. Without _since these are all assignments.
 func (e *export) observations(ctx context.Context) error {
 	if !slices.Contains(e.types, "Observation") {
 		return nil
@@ -151,27 +151,37 @@ func (e *export) observations(ctx context.Context) error {
 			return err
 		}
 	}
-	records := make([]storage.Record, chunkRecords)
-	err := e.assignments(ctx, func(a *storage.Assignment) error {
-		if a.ChangedUnixMs <= e.sinceUnixMs {
-			return nil
-		}
-		worn := storage.Range{Device: a.Device, FromUnixMs: a.FromUnixMs, ToUnixMs: a.ToUnixMs}
-		for n := len(records); n == len(records); worn.FromUnixMs = records[n-1].TimeUnixMs + 1 {
-			var err error
-			if n, err = e.Scan(ctx, worn, records); n == 0 || err != nil {
+	page := make([]storage.Record, chunkRecords)
+	span := func(of storage.Range, byAssignment bool) (err error) {
+		for n := len(page); n == len(page); of.FromUnixMs = page[n-1].TimeUnixMs + 1 {
+			if n, err = e.Scan(ctx, of, page); n == 0 || err != nil {
 				return err
 			}
-			if err := e.records(ctx, a.Device, records[:n], true); err != nil {
+			if err := e.records(ctx, of.Device, page[:n], byAssignment); err != nil {
 				return err
 			}
 		}
 		return nil
+	}
+	err := e.assignments(ctx, func(a *storage.Assignment) error {
+		if a.ChangedUnixMs <= e.sinceUnixMs {
+			return nil
+		}
+		return span(storage.Range{Device: a.Device, FromUnixMs: a.FromUnixMs, ToUnixMs: a.ToUnixMs}, true)
 	})
 	if err == nil && e.incremental() {
 		err = e.changed(ctx)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return e.events(ctx, func(c *storage.Change) error {
+		if !c.Left {
+			return nil
+		}
+		// The client does not know the gateways, and removes all Observations of the time.
+		return span(storage.Range{Device: c.Device, FromUnixMs: c.FromUnixMs, ToUnixMs: c.ToUnixMs}, false)
+	})
 }
 
 // maxExamined is the number of changed readings after which changed looks again at what the client may see.

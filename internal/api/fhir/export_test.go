@@ -21,6 +21,7 @@ import (
 	"github.com/pulsegate/pulsegate/internal/api/query"
 	"github.com/pulsegate/pulsegate/internal/storage"
 	"github.com/pulsegate/pulsegate/internal/storage/pebblestore"
+	"github.com/pulsegate/pulsegate/vitals"
 )
 
 // openStore opens an embedded store that keeps events.
@@ -238,11 +239,12 @@ func (c *replica) check(s *server, when string) {
 
 // TestExportFollows follows a store by exports, each since the one before: one client may see everything, one the
 // devices of a ward, and one a patient. Readings come late and are completed, devices change their patients, and
-// devices, assignments and old readings are removed. After each export, a client has exactly the Observations that its
+// devices, assignments, values and old readings are removed. After each export, a client has exactly the Observations that its
 // searches find.
 //
 // Seen to fail when an assignment that was changed did not bring its readings; without the removal of spans that were
-// unassigned, erased, or had expired; and with the time of the position as transactionTime.
+// unassigned, erased, or had expired; without what an erasure of a gateway's values had left; and with the time of the
+// position as transactionTime.
 func TestExportFollows(t *testing.T) {
 	k := gatetest.New(t)
 	read := token.Token{Rights: token.Read}
@@ -274,7 +276,7 @@ func TestExportFollows(t *testing.T) {
 			switch n := rng.IntN(20); {
 			case n < 8:
 				sign := []string{`"spo2_pct":97`, `"heart_rate_bpm":60`, `"systolic_mmhg":120,"diastolic_mmhg":80`}[rng.IntN(3)]
-				did = fmt.Sprintf(`{"device":%q,"time":%d,%s}`, device, 1000*from, sign)
+				did = fmt.Sprintf(`{"device":%q,"time":%d,"gateway":"g%d",%s}`, device, 1000*from, rng.IntN(2), sign)
 				add(t, db, clock, did)
 			case n < 11:
 				a := storage.Assignment{
@@ -290,6 +292,17 @@ func TestExportFollows(t *testing.T) {
 			case n == 13 && rng.IntN(3) == 0:
 				_, err := db.Erase(name(t, device))
 				did = fmt.Sprintf("erase %s: %v", device, err)
+			case n == 13:
+				some := []uint32{0, 1 << vitals.SpO2, 1<<vitals.Systolic | 1<<vitals.Diastolic}[rng.IntN(3)]
+				e := storage.Erasure{
+					Device: name(t, device), FromUnixMs: 1000 * from, ToUnixMs: 1000 * (from + 1 + rng.Int64N(20)),
+					Signs: some, Shared: rng.IntN(2) == 0,
+				}
+				if rng.IntN(4) > 0 {
+					e.Gateway = name(t, fmt.Sprintf("g%d", rng.IntN(2)))
+				}
+				e, err := db.EraseValues(e)
+				did = fmt.Sprintf("erase %+v: %v", e, err)
 			case n == 14:
 				if found := assigned(t, db, rng); found != nil {
 					_, err := db.EraseAssignment(*found)
