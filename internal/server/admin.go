@@ -174,9 +174,19 @@ type adminKey struct{}
 // log names it.
 func adminActor(ctx context.Context) string {
 	if p, ok := ctx.Value(adminKey{}).(*token.Principal); ok {
-		return cmp.Or(p.Actor(), "token:"+p.ID().String())
+		return actorOf(p)
 	}
 	return "this machine"
+}
+
+func actorOf(p *token.Principal) string { return cmp.Or(p.Actor(), "token:"+p.ID().String()) }
+
+// eraseObservation implements Erase of [fhir.Options].
+func (s *server) eraseObservation(r *http.Request, by *gate.Access, e storage.Erasure) (storage.Erasure, error) {
+	record := audit.Record{Actor: actorOf(by.Principal), Peer: gate.PeerOf(r).PeerAddr()}
+	return s.store.EraseValuesRecorded(e, s.eraseLive(func(e storage.Erasure) error {
+		return s.access.record(admin.ErasedRecord(e, s.store.Signs(), record))
+	}))
 }
 
 // eraseLive returns a function that erases what live streams and alerts have of a device, and records

@@ -78,7 +78,7 @@ func (s *server) routes(
 		handle(query.ChangesPath, s.parsed.origins.readable(changes, "GET, HEAD, POST"), http.MethodGet, http.MethodHead, http.MethodPost, http.MethodOptions)
 	}
 	crossSite := records.Reject(problems.UntrustedOrigin, crossSiteDetail)
-	put := func(template string, h http.Handler) { handle(template, h, http.MethodPut) }
+	put := func(template string, h http.Handler) { handle(template, sameSiteOnly(h, crossSite), http.MethodPut) }
 	remove := func(template string, h http.Handler) { handle(template, h, http.MethodDelete) }
 	receive := func(form ingest.Form) http.Handler { return s.receives(form, crossSite) }
 	records.Mount(read, search, post, put, remove, receive)

@@ -258,7 +258,7 @@ func (s *server) servePublic() (err error) {
 	s.feed = query.NewFeed(reads, changes)
 	records := fhir.New(s.store, s.store, fhir.Options{
 		Service: shared, Version: s.opt.Version, Base: s.opt.FHIRURL,
-		PulseAsHeartRate: s.opt.pulseAsHeartRate(), Changes: changes,
+		PulseAsHeartRate: s.opt.pulseAsHeartRate(), Changes: changes, Erase: s.eraseObservation,
 	})
 	cfg := s.opt.ingest(s.parsed.limits)
 	lines := influx.New(influx.Options{

@@ -164,6 +164,15 @@ func (g *Gate) Authorize(v Credentials, right token.Rights, now time.Time) (acce
 	return asClaimed(g, accessOf(verified), &v)
 }
 
+// Holds reports whether a request has a token with a right, without noting a refusal. [Gate.Authorize] decides.
+func Holds(g *Gate, v Credentials, right token.Rights, now time.Time) bool {
+	if g.Open() || v.bare() {
+		return false
+	}
+	verified, _, verdict := g.look(&v, now)
+	return verdict == Allowed && verified.Has(right)
+}
+
 // asClaimed allows a request, unless the client claims to be another gateway than its credentials name.
 func asClaimed(g *Gate, a Access, v *Credentials) (Access, Verdict, time.Duration) {
 	if v.Claimed != "" && !a.gateway.IsZero() && v.Claimed != a.gateway.String() {

@@ -44,7 +44,7 @@ func (h *Handler) capabilities(r *http.Request) object {
 	read := object{"code": "read"}
 	observation := object{
 		"type": "Observation", "supportedProfile": supported, "versioning": "no-version", "referencePolicy": []string{"literal", "local"}, "searchParam": params,
-		"interaction":       []object{read, {"code": "search-type", "documentation": "GET, and POST to _search."}, {"code": "create"}, {"code": "update", "documentation": "Like create. The id is the one of the sign, the time and the device; what is stored never changes."}},
+		"interaction":       []object{read, {"code": "search-type", "documentation": "GET, and POST to _search."}, {"code": "create"}, {"code": "update", "documentation": "Like create. The id is the one of the sign, the time and the device; what is stored never changes. With the status entered-in-error, it erases the Observation, for a token with the right admin."}},
 		"conditionalCreate": true, "updateCreate": true,
 		"documentation": "Vital signs of devices, while they were assigned to a patient. A search needs patient, subject or device. It may have _count, _sort=date or -date, and _summary=count.",
 	}

@@ -32,6 +32,10 @@ type Options struct {
 
 	// Changes are those of the store. If nil, exports are complete only: they have no _since.
 	Changes storage.Changes
+
+	// Erase erases values for a client that may, and records it. It is one of [storage.Remover.EraseValues] in all other
+	// respects. If nil, Observations are not erased.
+	Erase func(r *http.Request, by *gate.Access, e storage.Erasure) (storage.Erasure, error)
 }
 
 // A Handler serves FHIR. Its methods are http.HandlerFuncs, or forms of sent readings.
@@ -73,7 +77,7 @@ func (h *Handler) Mount(
 	read(Path+"/Device/{id}", http.HandlerFunc(h.Device))
 	read(Path+"/Patient/{id}", http.HandlerFunc(h.Patient))
 	post(Path+"/Observation", h.JSON(receive(h.ObservationForm)))
-	put(Path+"/Observation/{id}", h.JSON(receive(h.UpdateForm)))
+	put(Path+"/Observation/{id}", h.JSON(corrector{h}.before(receive(h.UpdateForm))))
 	post(Path, bundles)
 	post(Path+"/", bundles) // to which some clients send Bundles
 }
