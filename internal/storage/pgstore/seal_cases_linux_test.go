@@ -3,6 +3,7 @@ package pgstore_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"math"
 	"slices"
@@ -122,6 +123,39 @@ func TestEraseNothingSealed(t *testing.T) {
 		if left := segments(); left != before || before == 0 {
 			t.Errorf("%+v leaves %d segments of %d", e, left, before)
 		}
+	}
+}
+
+// TestEraseBesideStored stores a reading while an erasure of its sign is between two statements. It is erased, too, and
+// no reading without values is left.
+//
+// Seen to fail when the second statement emptied what the first one had not seen.
+func TestEraseBesideStored(t *testing.T) {
+	server := sharedServer(t)
+	o := options(server)
+	a, b := open(t, o), open(t, o)
+	mustStore(t, a, heardBy("g1", 1, vitals.HeartRate), heardBy("g1", 50, vitals.SpO2))
+	const lock = 4711
+	execute(t, server, fmt.Sprintf(`CREATE FUNCTION %[1]s.slow() RETURNS trigger LANGUAGE plpgsql AS
+		$$ BEGIN PERFORM pg_advisory_lock(%[2]d); PERFORM pg_advisory_unlock(%[2]d); RETURN OLD; END $$;
+		CREATE TRIGGER slow BEFORE DELETE ON %[1]s.readings FOR EACH ROW EXECUTE FUNCTION %[1]s.slow()`, o.Schema, lock))
+	conn := connect(t, server)
+	defer conn.Close(context.Background())
+	_, err := conn.Exec(context.Background(), "SELECT pg_advisory_lock($1)", lock)
+	try(t, err)
+	done := make(chan error)
+	go func() {
+		_, err := a.EraseValues(storage.Erasure{Device: modelNames("heard")[0], ToUnixMs: 40, Signs: 1 << vitals.HeartRate})
+		done <- err
+	}()
+	polltest.Until(t, "the erasure waits", func() bool {
+		return queryValue[int64](t, server, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 4711 AND NOT granted") == 1
+	})
+	mustStore(t, b, heardBy("g1", 2, vitals.HeartRate))
+	_, err = conn.Exec(context.Background(), "SELECT pg_advisory_unlock($1)", lock)
+	try(t, err, <-done)
+	if n, err := a.CountReadings(context.Background()); err != nil || n != 1 {
+		t.Errorf("%d readings are left, %v, want that of 50", n, err)
 	}
 }
 

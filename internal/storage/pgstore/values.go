@@ -83,10 +83,18 @@ func (v *valuesRemoval) remove(tx pgx.Tx, fromMs, toMs int64) error {
 		return v.run(tx, q.of("DELETE FROM SCHEMA.readings AS r"+where), args)
 	}
 	where += " AND (" + q.each(some, "r.NAME IS NOT NULL", " OR ") + ")"
-	// In order, since two statements follow: nodes that lock rows in different orders deadlock.
-	if _, err := tx.Exec(context.Background(), q.of("SELECT FROM SCHEMA.readings AS r"+where+" ORDER BY r.time_ms FOR UPDATE"), args...); err != nil {
+	// Two statements follow. They change the same rows, and no others that are stored in between; and rows are locked in their
+	// order, because servers that lock them in different orders deadlock.
+	rows, err := tx.Query(context.Background(), q.of("SELECT r.time_ms FROM SCHEMA.readings AS r"+where+" ORDER BY r.time_ms FOR UPDATE"), args...)
+	if err != nil {
 		return err
 	}
+	times, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil || len(times) == 0 {
+		return err
+	}
+	args = append(args, times)
+	where += fmt.Sprintf(" AND r.time_ms = ANY($%d)", len(args))
 	// Another server may have defined signs that this one does not know.
 	rest := ` AND jsonb_strip_nulls(to_jsonb(r) - '{device,time_ms,received_ms,changed,completed_ms,utc_offset,shared,gateway,` +
 		strings.ReplaceAll(q.each(some, "NAME", ","), `"`, "") + "}'::text[]) = '{}'"
