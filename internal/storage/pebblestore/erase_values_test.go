@@ -2,6 +2,7 @@ package pebblestore_test
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -38,10 +39,11 @@ func TestEraseValuesDamaged(t *testing.T) {
 	}
 }
 
-// TestEraseValuesAgain repeats an erasure of values that could not be finished: it is finished, with the number of readings
-// of the first call, and recorded as the caller's. Another one of the device is made.
+// TestEraseValuesAgain repeats an erasure of values that could not be finished: it is finished, and recorded as the
+// caller's, with the number of readings of the first call. What a gateway has sent again in between is erased, too.
 //
-// Seen to fail when the first one was given up for the second, which then had nothing to record.
+// Seen to fail when the first one was given up for the second, which then had nothing to record, and when the second
+// call only finished the first one.
 func TestEraseValuesAgain(t *testing.T) {
 	s := mustOpen(t, pebblestore.Options{FS: vfs.NewCrashableMem(), OnErased: func(storage.Erasure) error {
 		return errors.New("it is not finished by another one")
@@ -49,16 +51,32 @@ func TestEraseValuesAgain(t *testing.T) {
 	defer mustClose(t, s)
 	mustAppend(t, s, entry("d", 1000, 1), entry("d", 1001, 1), entry("d", 2000, 1))
 	e := storage.Erasure{Device: mustName("d"), FromUnixMs: 1000, ToUnixMs: 1500}
-	_, err := s.EraseValuesRecorded(e, func(storage.Erasure) error { return errors.New("full") })
-	if !errors.Is(err, storage.ErrUnfinished) {
-		t.Fatalf("an erasure that is not recorded returns %v", err)
-	}
-	for _, want := range []int64{2, 0} {
-		recorded := int64(-1)
-		_, err = s.EraseValuesRecorded(e, func(e storage.Erasure) error { recorded = e.Readings; return nil })
-		if err != nil || recorded != want {
-			t.Errorf("the repeated erasure returns %v, and records %d readings, want %d", err, recorded, want)
+	for _, tt := range []struct {
+		again []*storage.Entry // that are sent after the first call
+		want  string           // the numbers of readings that are recorded
+	}{
+		{nil, " 2"},
+		{[]*storage.Entry{entry("d", 1000, 1)}, " 1 1"},
+		{[]*storage.Entry{entry("d", 2000, 1)}, " 1"},
+	} {
+		_, err := s.EraseValuesRecorded(e, func(storage.Erasure) error { return errors.New("full") })
+		if !errors.Is(err, storage.ErrUnfinished) {
+			t.Fatalf("an erasure that is not recorded returns %v", err)
 		}
+		try(t, s.Append(tt.again))
+		recorded, sum := "", int64(0)
+		got, err := s.EraseValuesRecorded(e, func(e storage.Erasure) error {
+			recorded += fmt.Sprintf(" %d", e.Readings)
+			sum += e.Readings
+			return nil
+		})
+		if err != nil || recorded != tt.want || got.Readings != sum {
+			t.Errorf("the repeated erasure returns %d, %v, and records%s readings, want%s", got.Readings, err, recorded, tt.want)
+		}
+		if n, err := scan(s, "d", 1000, 1500); n != 0 {
+			t.Errorf("%d readings are left, %v", n, err)
+		}
+		mustAppend(t, s, entry("d", 1000, 1))
 	}
 }
 

@@ -104,10 +104,12 @@ func (m *Remover) Erase(e storage.Erasure, record func(storage.Erasure) error) (
 		if same.Readings = in.Readings; in.ofAssignment() {
 			same.ToUnixMs = in.ToUnixMs
 		}
-		// Values that were removed leave the device. A correction that has removed them is finished, and not made again.
+		// Values that were removed leave the device.
 		if same == in.Erasure && (!exists || in.OfValues()) {
-			err := m.finish(in, record)
-			return in.Erasure, err
+			if err := m.finish(in, record); err != nil || !in.OfValues() {
+				return in.Erasure, err
+			}
+			return m.eraseSince(in.Erasure, record)
 		}
 		err = m.finish(in, m.OnErased)
 		if err != nil && (in.step != stepPurge || !errors.Is(err, storage.ErrCorrupt) || m.Tree.Failed()) {
@@ -136,6 +138,23 @@ func (m *Remover) Erase(e storage.Erasure, record func(storage.Erasure) error) (
 		return storage.Erasure{}, m.undo(err)
 	}
 	return in.Erasure, err
+}
+
+// eraseSince erases the values that have come since an erasure of them that was finished only now.
+func (m *Remover) eraseSince(first storage.Erasure, record func(storage.Erasure) error) (storage.Erasure, error) {
+	e := first
+	e.Readings = 0
+	e, err := m.Erase(e, func(e storage.Erasure) error {
+		if e.Readings == 0 {
+			return nil
+		}
+		return record(e)
+	})
+	if errors.Is(err, storage.ErrNotFound) {
+		return first, nil
+	}
+	e.Readings += first.Readings
+	return e, err
 }
 
 // Resume finishes an erasure that an earlier process has begun. If that fails, the store is usable
