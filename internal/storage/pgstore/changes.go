@@ -26,10 +26,9 @@ type change struct {
 	open   bool    // it was made of an erasedAbsent, and nobody knows when the assignment ended
 	before numbers // the marks that the database had when this server made it; nil: another one has made it
 
-	// Of an erasedValues of a gateway, by time: see noteOthers.
-	others map[int64]bool   // another gateway has stored or completed the reading
-	firsts map[int64]bool   // with Shared: the gateway was the first one of the reading
-	signs  map[int64]uint32 // presence of what was found
+	// Of an erasedValues of a gateway, by time of readings: see decide.
+	selected, kept map[int64]bool
+	unknown        bool // it is undecided, and not repeated
 }
 
 // Kinds of changes.

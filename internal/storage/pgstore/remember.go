@@ -112,16 +112,15 @@ type removals map[vitals.Name][]change
 func (s changelog) removals() (removals, error) {
 	all := removals{}
 	var absent []change
-	for _, c := range s.all() {
+	known := s.all()
+	if err := s.decide(known); err != nil {
+		return nil, err
+	}
+	for _, c := range known {
 		if c.Kind == erasedAbsent {
 			absent = append(absent, c)
 		} else {
 			all[c.Device] = append(all[c.Device], c)
-		}
-	}
-	for _, some := range all {
-		if err := s.noteOthers(some); err != nil {
-			return nil, err
 		}
 	}
 	if len(absent) == 0 {
@@ -188,61 +187,123 @@ func (c *change) erasure() *storage.Erasure {
 	}
 }
 
-// noteOthers notes, in changes of a gateway's values, the times of readings that other gateways have stored or completed
-// before, as far as this server remembers: what the gateway has sent stayed there. If it was to go as well, it notes the times
-// at which the gateway was the first one: what the others have sent went, too.
-func (s changelog) noteOthers(all []change) error {
-	ofGateway := func(c *change) bool { return c.Kind == erasedValues && !c.Gateway.IsZero() }
-	if !slices.ContainsFunc(all, func(c change) bool { return ofGateway(&c) }) {
+// ofGateway reports whether c is an erasure of a gateway's values.
+func (c *change) ofGateway() bool { return c.Kind == erasedValues && !c.Gateway.IsZero() }
+
+// undecided reports whether a server cannot know which readings c, an erasure of a gateway's values, has selected: another
+// server may have acknowledged a part of them. Such an erasure is not repeated, because it could remove what had stayed.
+func (c *change) undecided(server int64) bool {
+	if !c.ofGateway() {
+		return false
+	}
+	for slot := range c.before {
+		if slot.Server != server {
+			return true
+		}
+	}
+	return c.before == nil // another server has made it, or an earlier run
+}
+
+// A heard is a reading as it was between two changes, as far as this server remembers.
+type heard struct {
+	signs   uint32 // presence
+	gateway vitals.Name
+	shared  bool
+	next    int // the first change that was not made yet
+}
+
+// add adds what a gateway has sent, as groups settle it.
+func (h *heard) add(r *history.Reading) {
+	present := r.Values.Present()
+	switch {
+	case h.signs == 0:
+		h.gateway, h.shared = r.Gateway, false
+	case present&^h.signs == 0: // a duplicate
+		return
+	default:
+		h.shared = h.shared || h.gateway != r.Gateway
+		if h.gateway.IsZero() {
+			h.gateway = r.Gateway
+		}
+	}
+	h.signs |= present
+}
+
+// make makes changes of the device up to number n.
+func (h *heard) make(all []*change, n int, r *vitals.Reading) {
+	for ; h.next < n; h.next++ {
+		c, t := all[h.next], r.TimeUnixMs
+		switch {
+		case h.signs == 0 || c.unknown || !c.matches(&r.Device, t):
+			continue
+		case c.ofGateway() && (h.gateway != c.Gateway || h.shared && !c.Shared):
+			c.kept[t] = true
+			continue
+		case c.ofGateway():
+			c.selected[t] = true
+		}
+		if c.Kind == erasedValues && c.Signs != 0 {
+			h.signs &^= c.Signs
+		} else {
+			h.signs = 0
+		}
+	}
+}
+
+// decide sets the times of the readings that erasures of a gateway's values have selected and kept, as far as this server
+// remembers: it makes the changes of their devices again, in their order, on what came between them.
+func (s changelog) decide(all []change) error {
+	byDevice := map[vitals.Name][]*change{}
+	for i := range all {
+		if c := &all[i]; c.ofGateway() {
+			c.unknown, c.selected, c.kept = c.undecided(s.marks.server), map[int64]bool{}, map[int64]bool{}
+			byDevice[c.Device] = nil
+		}
+	}
+	for i := range all {
+		if of, ok := byDevice[all[i].Device]; ok {
+			byDevice[all[i].Device] = append(of, &all[i])
+		}
+	}
+	if len(byDevice) == 0 {
 		return nil
 	}
+	type place struct {
+		device     vitals.Name
+		timeUnixMs int64
+	}
+	found := map[place]*heard{}
 	for e, err := range s.memory.All() {
 		if err != nil {
 			return err
 		}
 		for i := range e.Readings {
-			reading := &e.Readings[i]
-			for k := range all {
-				c := &all[k]
-				if !ofGateway(c) || !c.matches(&reading.Device, reading.TimeUnixMs) {
-					continue
-				}
-				if before, _ := c.removes(e, reading.ReceivedUnixMs); before && !removedBefore(all[:k], e, reading) {
-					c.note(reading)
-				}
+			r := &e.Readings[i]
+			of, at := byDevice[r.Device], place{r.Device, r.TimeUnixMs}
+			if !slices.ContainsFunc(of, func(c *change) bool { return c.ofGateway() && c.matches(&at.device, at.timeUnixMs) }) {
+				continue
 			}
+			if found[at] == nil {
+				found[at] = &heard{}
+			}
+			n := slices.IndexFunc(of, func(c *change) bool { removes, _ := c.removes(e, r.ReceivedUnixMs); return removes })
+			if n < 0 {
+				n = len(of)
+			}
+			found[at].make(of, n, &r.Reading)
+			found[at].add(r)
 		}
+	}
+	for at, h := range found {
+		of := byDevice[at.device]
+		h.make(of, len(of), &vitals.Reading{Device: at.device, TimeUnixMs: at.timeUnixMs})
 	}
 	return nil
 }
 
-// removedBefore reports whether one of some changes has removed values of a reading: it may have been stored anew since.
-func removedBefore(some []change, e *history.Entry, r *history.Reading) bool {
-	return slices.ContainsFunc(some, func(c change) bool {
-		removed, _ := c.removes(e, r.ReceivedUnixMs)
-		return removed && c.matches(&r.Device, r.TimeUnixMs)
-	})
-}
-
-// note notes a reading that c, an erasure of a gateway's values, has found. One that has no further sign was a duplicate.
-func (c *change) note(r *history.Reading) {
-	if c.others == nil {
-		c.others, c.firsts, c.signs = map[int64]bool{}, map[int64]bool{}, map[int64]uint32{}
-	}
-	present, t := r.Values.Present(), r.TimeUnixMs
-	known := c.signs[t]
-	switch {
-	case c.Shared && known == 0:
-		c.firsts[t] = r.Gateway == c.Gateway
-	case !c.Shared && r.Gateway != c.Gateway && present&^known != 0:
-		c.others[t] = true
-	}
-	c.signs[t] = known | present
-}
-
 // selects reports whether c removes values of a reading.
 func (c *change) selects(r *history.Reading) bool {
-	return c.matches(&r.Device, r.TimeUnixMs) && (c.Gateway.IsZero() || c.Gateway == r.Gateway && !c.others[r.TimeUnixMs] || c.firsts[r.TimeUnixMs])
+	return c.matches(&r.Device, r.TimeUnixMs) && (!c.ofGateway() || c.selected[r.TimeUnixMs])
 }
 
 // reading reports whether a reading of an entry was removed: see change.removes. If only some of its values were, it

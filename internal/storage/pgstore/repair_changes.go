@@ -28,7 +28,7 @@ func (r *repair) repeatChanges() error {
 		return err
 	}
 	all := changelog{r.database}.all()
-	if err := (changelog{r.database}).noteOthers(all); err != nil {
+	if err := (changelog{r.database}).decide(all); err != nil {
 		return err
 	}
 	for _, c := range all {
@@ -68,7 +68,10 @@ func repeatAbsent(r *repair, c *change) error {
 // repeat makes a change again. A repeated erasure removes what was received before it, by the clocks of servers. What was received after it,
 // or at the same time, may have been acknowledged after it. Old readings are left to retention, which removes them again.
 func (r *repair) repeat(c *change) error {
-	erases := c.Kind == erasedDevice || c.Kind == erasedAssignment || c.Kind == erasedValues
+	erases := c.Kind == erasedDevice || c.Kind == erasedAssignment || c.Kind == erasedValues && !c.unknown
+	if c.unknown {
+		r.opt.Log.Warn("an erasure of a gateway's values is not repeated: erase them again", "device", c.Device)
+	}
 	if c.Kind == erasedValues && c.Signs&^r.sql.reading.Load().signs != 0 {
 		if err := (dictionary{r.database}).renew(context.Background()); err != nil {
 			return err
@@ -180,7 +183,7 @@ func (r *repair) eraseAgain(tx pgx.Tx, c *change) (*Loss, error) {
 func (r *repair) removeAgain(tx pgx.Tx, c *change, untilMs int64, removed func(timeMs, receivedMs int64)) error {
 	v := valuesRemoval{Erasure: &storage.Erasure{Device: c.Device}, q: r.sql, untilMs: untilMs, removed: removed}
 	if c.Kind == erasedValues {
-		v.Erasure, v.but = c.erasure(), slices.Collect(maps.Keys(c.others))
+		v.Erasure, v.but = c.erasure(), slices.Collect(maps.Keys(c.kept))
 	}
 	if err := v.remove(tx, c.FromMs, c.ToMs); err != nil || c.Kind == erasedValues {
 		return err
